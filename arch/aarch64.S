@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: MIT
+ * aarch64.S: the entry of stubs, the capture of callee-saved registers, and the templates of
+ * trampolines. Offsets are asserted in aarch64.c.
+ *
+ * Frames here are not signed, so that unwinders of any age pass them. BTI is a hint, which older
+ * processors pass over. */
+
+	.text
+
+	.set REGS_BYTES, 288	/* struct ch__arch_regs, rounded up to 16 */
+	.set REGS_PC, 256
+	.set REGS_SP, 264
+	.set REGS_EXTENDED, 272
+	.set CONTEXT_HIT, 0
+
+/* Frame of the entry, from sp upwards; sp at the branch site is the CFA. */
+	.set SLOT_EXTENDED, REGS_BYTES	/* q0 to q31, fpsr, fpcr */
+	.set SLOT_FLAGS, SLOT_EXTENDED + 528
+	.set FRAME_BYTES, SLOT_FLAGS + 16	/* below the record of x29 and the return address */
+	.set CFA_FROM_SP, FRAME_BYTES + 16
+
+	.macro	bti_c
+	hint	#34
+	.endm
+
+	.macro	vectors op
+	\op	q0, q1, [x1]
+	\op	q2, q3, [x1, #32]
+	\op	q4, q5, [x1, #64]
+	\op	q6, q7, [x1, #96]
+	\op	q8, q9, [x1, #128]
+	\op	q10, q11, [x1, #160]
+	\op	q12, q13, [x1, #192]
+	\op	q14, q15, [x1, #224]
+	\op	q16, q17, [x1, #256]
+	\op	q18, q19, [x1, #288]
+	\op	q20, q21, [x1, #320]
+	\op	q22, q23, [x1, #352]
+	\op	q24, q25, [x1, #384]
+	\op	q26, q27, [x1, #416]
+	\op	q28, q29, [x1, #448]
+	\op	q30, q31, [x1, #480]
+	.endm
+
+/* ch__arch_stub_entry: entered from the trampoline by a jump.
+ * in    [sp] context, [sp + 8] and x17 return address into the stub, sp + 16 = sp at the branch
+ *       site. All registers and flags belong to the code at the site but x16 and x17. Those that a
+ *       callee keeps are left untouched until the callback has returned, so that an unwinder that
+ *       passes through needs rules for x29 and x30 only. The return address into the stub is not
+ *       x30, which belongs to the site: its column is that of x17. It and x29 are a frame record,
+ *       by which a walk finds the block and goes on. A longjmp out of the callback skips nothing:
+ *       the frame holds no state that outlives it. */
+	.globl	ch__arch_stub_entry
+	.hidden	ch__arch_stub_entry
+	.type	ch__arch_stub_entry, %function
+	.p2align 6
+ch__arch_stub_entry:
+	.cfi_startproc
+	.cfi_return_column 17
+	.cfi_def_cfa sp, 16
+	.cfi_offset x17, -8
+	bti_c
+	ldr	x16, [sp]
+	str	x29, [sp]
+	.cfi_offset x29, -16
+	mov	x29, sp
+	.cfi_def_cfa x29, 16
+	sub	sp, sp, #FRAME_BYTES
+
+	stp	x0, x1, [sp]
+	stp	x2, x3, [sp, #16]
+	stp	x4, x5, [sp, #32]
+	stp	x6, x7, [sp, #48]
+	stp	x8, x9, [sp, #64]
+	stp	x10, x11, [sp, #80]
+	stp	x12, x13, [sp, #96]
+	stp	x14, x15, [sp, #112]
+	stp	xzr, xzr, [sp, #128]
+	stp	x18, x19, [sp, #144]
+	stp	x20, x21, [sp, #160]
+	stp	x22, x23, [sp, #176]
+	stp	x24, x25, [sp, #192]
+	stp	x26, x27, [sp, #208]
+	ldr	x0, [x29]
+	stp	x28, x0, [sp, #224]
+	add	x1, x29, #16
+	stp	x30, x1, [sp, #240]
+	.cfi_offset x30, 240 - CFA_FROM_SP
+	str	x1, [sp, #REGS_SP]
+
+	add	x1, sp, #SLOT_EXTENDED
+	str	x1, [sp, #REGS_EXTENDED]
+	vectors	stp
+	mrs	x2, fpsr
+	mrs	x3, fpcr
+	mrs	x4, nzcv
+	str	x2, [x1, #512]
+	str	x3, [x1, #520]
+	str	x4, [sp, #SLOT_FLAGS]
+
+	mov	x0, x16
+	mov	x1, sp
+	ldr	x2, [x29, #8]
+	ldr	x16, [x16, #CONTEXT_HIT]
+	blr	x16
+
+	/* The callback may have changed any general register but sp; x17 leads on. */
+	add	x1, sp, #SLOT_EXTENDED
+	vectors	ldp
+	ldr	x2, [x1, #512]
+	ldr	x3, [x1, #520]
+	ldr	x4, [sp, #SLOT_FLAGS]
+	msr	fpsr, x2
+	msr	fpcr, x3
+	msr	nzcv, x4
+	ldr	x17, [sp, #REGS_PC]
+	ldr	x16, [sp, #128]
+	ldp	x2, x3, [sp, #16]
+	ldp	x4, x5, [sp, #32]
+	ldp	x6, x7, [sp, #48]
+	ldp	x8, x9, [sp, #64]
+	ldp	x10, x11, [sp, #80]
+	ldp	x12, x13, [sp, #96]
+	ldp	x14, x15, [sp, #112]
+	ldp	x18, x19, [sp, #144]
+	ldp	x20, x21, [sp, #160]
+	ldp	x22, x23, [sp, #176]
+	ldp	x24, x25, [sp, #192]
+	ldp	x26, x27, [sp, #208]
+	.cfi_def_cfa sp, CFA_FROM_SP
+	ldp	x28, x29, [sp, #224]
+	.cfi_restore x29
+	ldr	x30, [sp, #240]
+	.cfi_restore x30
+	ldp	x0, x1, [sp]
+	add	sp, sp, #CFA_FROM_SP
+	.cfi_def_cfa_offset 0
+	.cfi_same_value x17
+	br	x17		/* by x17 it may land where a call may */
+	.cfi_endproc
+	.size	ch__arch_stub_entry, . - ch__arch_stub_entry
+
+/* void ch__arch_save_registers(struct ch__arch_saved *) */
+	.globl	ch__arch_save_registers
+	.hidden	ch__arch_save_registers
+	.type	ch__arch_save_registers, %function
+	.p2align 4
+ch__arch_save_registers:
+	.cfi_startproc
+	bti_c
+	stp	x19, x20, [x0]
+	stp	x21, x22, [x0, #16]
+	stp	x23, x24, [x0, #32]
+	stp	x25, x26, [x0, #48]
+	stp	x27, x28, [x0, #64]
+	stp	x29, x30, [x0, #80]
+	mov	x9, sp		/* a call moves it by nothing */
+	str	x9, [x0, #96]
+	ret
+	.cfi_endproc
+	.size	ch__arch_save_registers, . - ch__arch_save_registers
+
+/* void ch__arch_with_registers(void (*fn)(const struct ch__arch_saved *)) */
+	.set SAVED_FRAME_BYTES, 128	/* the record of x29 and x30, then struct ch__arch_saved */
+	.globl	ch__arch_with_registers
+	.hidden	ch__arch_with_registers
+	.type	ch__arch_with_registers, %function
+	.p2align 4
+ch__arch_with_registers:
+	.cfi_startproc
+	bti_c
+	stp	x29, x30, [sp, #-SAVED_FRAME_BYTES]!
+	.cfi_def_cfa_offset SAVED_FRAME_BYTES
+	.cfi_offset x29, -SAVED_FRAME_BYTES
+	.cfi_offset x30, 8 - SAVED_FRAME_BYTES
+	stp	x19, x20, [sp, #16]
+	stp	x21, x22, [sp, #32]
+	stp	x23, x24, [sp, #48]
+	stp	x25, x26, [sp, #64]
+	stp	x27, x28, [sp, #80]
+	stp	x29, x30, [sp, #96]
+	add	x9, sp, #SAVED_FRAME_BYTES
+	str	x9, [sp, #112]
+	mov	x29, sp
+	mov	x16, x0
+	add	x0, sp, #16
+	blr	x16
+	ldp	x29, x30, [sp], #SAVED_FRAME_BYTES
+	.cfi_def_cfa_offset 0
+	.cfi_restore x29
+	.cfi_restore x30
+	ret
+	.cfi_endproc
+	.size	ch__arch_with_registers, . - ch__arch_with_registers
+
+/* Templates of trampolines (arch.h): never run where they are, copied with their literals filled.
+ * The code lies in the image as in a block, 4 bytes above a multiple of 8. All argument registers
+ * stay as they were, x8 included, in which a caller passes the place of a large result; x15 has
+ * the payload, and x16 the target: a page of BTI takes a jump by x16 where it takes a call. */
+	.macro	template name
+	.type	template_\name, %function
+	.p2align 3
+	.skip	4
+template_\name:
+	.cfi_startproc
+	bti_c
+	.endm
+
+	/* One FDE covers the literals, too: every byte of the copy belongs to it. */
+	.macro	literals name
+	.balign	8
+template_\name\()_target:
+	.quad	0
+template_\name\()_payload:
+	.quad	0
+template_\name\()_end:
+	.cfi_endproc
+	.size	template_\name, . - template_\name
+	.endm
+
+	template framed
+	stp	x29, x30, [sp, #-16]!
+	.cfi_def_cfa_offset 16
+	.cfi_offset x29, -16
+	.cfi_offset x30, -8
+	mov	x29, sp		/* for walks by frame pointers; the tables go by sp, which stays */
+	ldr	x16, template_framed_target
+	ldr	x15, template_framed_payload
+	blr	x16
+	ldp	x29, x30, [sp], #16
+	.cfi_def_cfa_offset 0
+	.cfi_restore x29
+	.cfi_restore x30
+	ret
+	literals framed
+
+	template tail
+	ldr	x16, template_tail_target
+	ldr	x15, template_tail_payload
+	br	x16
+	literals tail
+
+/* struct ch__arch_template of each kind; compilers count on the alignment of an array. */
+	.section .data.rel.ro, "aw", %progbits
+	.globl	ch__arch_templates
+	.hidden	ch__arch_templates
+	.type	ch__arch_templates, %object
+	.p2align 4
+ch__arch_templates:
+	.irp	name, framed, tail
+	.quad	template_\name
+	.short	template_\name\()_end - template_\name
+	.short	template_\name\()_target - template_\name
+	.short	template_\name\()_payload - template_\name
+	.short	0
+	.endr
+	.size	ch__arch_templates, . - ch__arch_templates
+
+/* What the linker keeps if all objects say it: landing pads (BTI).
+ * GNU_PROPERTY_AARCH64_FEATURE_1_AND, ELF for the Arm 64-bit architecture. */
+	.section .note.gnu.property, "a", %note
+	.p2align 3
+	.word	4		/* "GNU" and its 0 */
+	.word	16
+	.word	5		/* NT_GNU_PROPERTY_TYPE_0 */
+	.asciz	"GNU"
+	.word	0xc0000000
+	.word	4
+	.word	1		/* BTI */
+	.word	0
+
+	.section .note.GNU-stack, "", %progbits

@@ -1,0 +1,501 @@
+/* SPDX-License-Identifier: MIT
+ * aarch64.c: encodings of traps, patch sites, diverters, stubs and veneers of aarch64, register
+ * images of signals, and the CFI of a frame with x29. It allocates nothing, takes no lock and makes
+ * no system call; every function is async-signal-safe.
+ *
+ * Concurrent modification: a core may execute a word while another one changes it only if both what
+ * was there and what comes are B, BL, NOP, BRK, ISB, SVC, HVC or SMC (Arm ARM, B2.6.5). So B and
+ * BL become other ones of their kind, NOP becomes B, and all else that changes is an aligned
+ * literal of 8 bytes, which is read as data. Conditional branches and ADR never change: a site has
+ * them over a B, or has a literal in their stead.
+ *
+ * Every place that an indirect branch may reach has a landing pad (BTI), also where no page is
+ * guarded. x16 and x17 are free at a call and at a branch (AAPCS64, 6.1.1: a linker's veneer may
+ * change them): stubs and veneers use no others. */
+#define _GNU_SOURCE /* fields of ucontext */
+#include "arch/arch.h"
+#include "arch/mutant.h"
+
+#include <signal.h>
+#include <string.h>
+#include <ucontext.h>
+
+_Static_assert(offsetof(struct ch__arch_regs, pc) == 256, "aarch64.S stores here");
+_Static_assert(offsetof(struct ch__arch_regs, sp) == 264, "aarch64.S stores here");
+_Static_assert(offsetof(struct ch__arch_regs, extended) == 272, "aarch64.S stores here");
+_Static_assert(sizeof(struct ch__arch_regs) == 280, "aarch64.S reserves it");
+_Static_assert(offsetof(struct ch__arch_stub_context, hit) == 0, "aarch64.S loads it");
+_Static_assert(offsetof(struct ch__arch_saved, sp) == 96, "aarch64.S stores here");
+_Static_assert(sizeof(struct ch__arch_template) == 16, "aarch64.S writes the table");
+_Static_assert(offsetof(struct ch__arch_template, target_at) == 10, "aarch64.S writes it");
+_Static_assert(offsetof(struct ch__arch_template, payload_at) == 12, "aarch64.S writes it");
+
+static const uint32_t insn_nop = 0xd503201f;
+static const uint32_t insn_bti_c = 0xd503245f; /* a call, and a jump by x16 or x17, may land here */
+static const uint32_t insn_bti_jc = 0xd50324df; /* and any jump */
+static const uint32_t insn_brk = 0xd4200000;    /* immediate in bits 5 to 20 */
+static const uint32_t insn_b = 0x14000000;
+static const uint32_t insn_bl = 0x94000000;
+static const uint32_t insn_br_x16 = 0xd61f0200;
+static const uint32_t insn_ret = 0xd65f03c0;
+static const uint32_t insn_adr_x17 = 0x10000011;     /* immhi at bit 5, in units of 4 */
+static const uint32_t insn_ldr_x16 = 0x58000010;     /* imm19 at bit 5, in units of 4 */
+static const uint32_t insn_stp_x16_x17 = 0xa9bf47f0; /* stp x16, x17, [sp, #-16]! */
+static const uint32_t insn_movz_w0 = 0x52800000;
+static const uint32_t insn_movk_w0_high = 0x72a00000; /* lsl #16 */
+
+enum {
+	TRAP_IMMEDIATE = 0xc0de, /* no debugger, kernel or compiler has it */
+	BRANCH_BITS = 26,
+	JCC_BRANCH_AT = 4,  /* the B behind the condition */
+	LEA_LITERAL_AT = 8, /* behind LDR and B */
+	LEA_BYTES = 16,
+	STUB_WORDS = CH_ARCH_STUB_BYTES / 4,
+};
+
+/* --- single accesses --- */
+
+static uint32_t load_word(const uint8_t *at)
+{
+	uint32_t word;
+	memcpy(&word, at, sizeof word);
+	return word;
+}
+
+static uint32_t load_published(const uint8_t *at)
+{
+	return __atomic_load_n((const uint32_t *)(const void *)at, __ATOMIC_ACQUIRE);
+}
+
+static void store_published(uint8_t *at, uint32_t word)
+{
+	for (int i = 0; CH_MUTANT(CH__MUTANT_SITE_BYTEWISE) && i < 4; i++) {
+		((volatile uint8_t *)at)[i] = (uint8_t)(word >> 8 * i);
+		ch__arch_pause();
+	}
+	__atomic_store_n((uint32_t *)(void *)at, word, __ATOMIC_RELEASE);
+}
+
+static bool branch_reaches(uintptr_t exec, uintptr_t target)
+{
+	int64_t words = (int64_t)(target - exec) / 4;
+	return ((target - exec) & 3) == 0 && words >= -(1 << (BRANCH_BITS - 1)) &&
+	       words < 1 << (BRANCH_BITS - 1);
+}
+
+static uint32_t encode_branch(uint32_t insn, uintptr_t exec, uintptr_t target)
+{
+	CH_ASSERT(branch_reaches(exec, target), "jump out of reach");
+	return insn | ((uint32_t)((target - exec) >> 2) & ((1u << BRANCH_BITS) - 1));
+}
+
+static uintptr_t branch_target(uint32_t word, uintptr_t exec)
+{
+	int64_t words = (int32_t)(word << (32 - BRANCH_BITS)) >> (32 - BRANCH_BITS);
+	return exec + (uintptr_t)(words * 4);
+}
+
+static bool is_branch(uint32_t word, uint32_t insn)
+{
+	return (word & ~((1u << BRANCH_BITS) - 1)) == insn;
+}
+
+/* --- traps, caches --- */
+
+static uint8_t trap_byte(uintptr_t address)
+{
+	uint32_t trap = insn_brk | (uint32_t)TRAP_IMMEDIATE << 5;
+	return (uint8_t)(trap >> 8 * (address & 3));
+}
+
+void ch__arch_fill_traps(uint8_t *write, size_t bytes)
+{
+	const uint32_t trap = insn_brk | (uint32_t)TRAP_IMMEDIATE << 5;
+	for (; bytes && ((uintptr_t)write & 3); bytes--, write++)
+		*write = trap_byte((uintptr_t)write);
+	for (; bytes >= 4; bytes -= 4, write += 4)
+		memcpy(write, &trap, sizeof trap);
+	for (; bytes; bytes--, write++)
+		*write = trap_byte((uintptr_t)write);
+}
+
+bool ch__arch_are_traps(const uint8_t *read, size_t bytes)
+{
+	const uint32_t trap = insn_brk | (uint32_t)TRAP_IMMEDIATE << 5;
+	for (; bytes && ((uintptr_t)read & 3); bytes--, read++)
+		if (*read != trap_byte((uintptr_t)read))
+			return false;
+	for (; bytes >= 4; bytes -= 4, read += 4)
+		if (load_word(read) != trap)
+			return false;
+	for (; bytes; bytes--, read++)
+		if (*read != trap_byte((uintptr_t)read))
+			return false;
+	return true;
+}
+
+void ch__arch_serialize(void)
+{
+	__asm__ volatile("isb" ::: "memory");
+}
+
+/* --- sites --- */
+
+size_t ch__arch_site_bytes(enum ch__site kind, const uint8_t *read)
+{
+	static const uint8_t bytes[] = {[CH__SITE_JMP] = 4,
+					[CH__SITE_JCC] = JCC_BRANCH_AT + 4,
+					[CH__SITE_CALL] = 4,
+					[CH__SITE_LEA] = LEA_BYTES,
+					[CH__SITE_LITERAL] = 8};
+	(void)read;
+	return bytes[kind];
+}
+
+/* B.cond, CBZ, CBNZ, TBZ or TBNZ to the instruction after the next one. */
+static bool skips_one(uint32_t word)
+{
+	if ((word & 0xff000010) == 0x54000000 || (word & 0x7e000000) == 0x34000000)
+		return (word >> 5 & 0x7ffff) == 2;
+	return (word & 0x7e000000) == 0x36000000 && (word >> 5 & 0x3fff) == 2;
+}
+
+static bool is_site_of(enum ch__site kind, const uint8_t *read)
+{
+	switch (kind) {
+	case CH__SITE_JMP:
+		return is_branch(load_word(read), insn_b);
+	case CH__SITE_CALL:
+		return is_branch(load_word(read), insn_bl);
+	case CH__SITE_JCC:
+		return skips_one(load_word(read)) &&
+		       is_branch(load_word(read + JCC_BRANCH_AT), insn_b);
+	case CH__SITE_LEA: /* any register: ldr x, +8; b +12 */
+		return (load_word(read) & ~31u) == (insn_ldr_x16 & ~31u) + (2u << 5) &&
+		       load_word(read + 4) == insn_b + 3;
+	case CH__SITE_LITERAL:
+		return true;
+	default:
+		return false;
+	}
+}
+
+bool ch__arch_site_is_valid(enum ch__site kind, const uint8_t *read, uintptr_t exec)
+{
+	if (!is_site_of(kind, read) && !CH_MUTANT(CH__MUTANT_SITE_ANY_BYTES))
+		return false;
+	if (CH_MUTANT(CH__MUTANT_SITE_UNALIGNED))
+		return true;
+	bool has_literal = kind == CH__SITE_LEA || kind == CH__SITE_LITERAL;
+	return (exec & (has_literal ? 7 : 3)) == 0;
+}
+
+/* Of what changes, from the site's first byte. */
+static size_t field_at(enum ch__site kind)
+{
+	if (kind == CH__SITE_LEA)
+		return LEA_LITERAL_AT;
+	return kind == CH__SITE_JCC ? JCC_BRANCH_AT : 0;
+}
+
+bool ch__arch_site_reaches(enum ch__site kind, uintptr_t exec, uintptr_t target)
+{
+	return kind == CH__SITE_LITERAL || kind == CH__SITE_LEA ||
+	       branch_reaches(exec + field_at(kind), target);
+}
+
+void ch__arch_site_write(enum ch__site kind, uint8_t *write, uintptr_t exec, uintptr_t target)
+{
+	write += field_at(kind);
+	exec += field_at(kind);
+	if (kind == CH__SITE_LITERAL || kind == CH__SITE_LEA)
+		__atomic_store_n((uint64_t *)(void *)write, target, __ATOMIC_RELEASE);
+	else
+		store_published(write, encode_branch(kind == CH__SITE_CALL ? insn_bl : insn_b, exec,
+						     target));
+}
+
+uintptr_t ch__arch_site_target(enum ch__site kind, const uint8_t *read, uintptr_t exec)
+{
+	read += field_at(kind);
+	if (kind == CH__SITE_LITERAL || kind == CH__SITE_LEA)
+		return __atomic_load_n((const uint64_t *)(const void *)read, __ATOMIC_ACQUIRE);
+	return branch_target(load_published(read), exec + field_at(kind));
+}
+
+/* --- diverter: NOP, whose target its owner knows, and then B --- */
+
+void ch__arch_diverter_write(uint8_t *write, uintptr_t exec, uintptr_t target)
+{
+	CH_ASSERT(branch_reaches(exec, target), "jump out of reach");
+	memcpy(write, &insn_nop, sizeof insn_nop);
+}
+
+bool ch__arch_diverter_reaches(uintptr_t exec, uintptr_t target)
+{
+	return branch_reaches(exec, target);
+}
+
+bool ch__arch_diverter_is_there(const uint8_t *read)
+{
+	return ((uintptr_t)read & 3) == 0 && load_published(read) == insn_nop;
+}
+
+bool ch__arch_diverter_is_valid(const uint8_t *read, uintptr_t exec, uintptr_t target)
+{
+	return ch__arch_diverter_is_there(read) && branch_reaches(exec, target);
+}
+
+void ch__arch_diverter_arm(uint8_t *write, uintptr_t exec, uintptr_t target)
+{
+	store_published(write, encode_branch(insn_b, exec, target));
+}
+
+bool ch__arch_diverter_is_armed(const uint8_t *read)
+{
+	return is_branch(load_published(read), insn_b);
+}
+
+uintptr_t ch__arch_diverter_target(const uint8_t *read, uintptr_t exec)
+{
+	return branch_target(load_published(read), exec);
+}
+
+void ch__arch_landing_write(uint8_t *write)
+{
+	memcpy(write, &insn_bti_c, sizeof insn_bti_c);
+}
+
+bool ch__arch_landing_is_there(const uint8_t *read)
+{
+	return load_word(read) == insn_bti_c;
+}
+
+/* --- stubs, trampoline, veneers --- */
+
+/* It leaves x30 alone, in which a caller's address may be, and has its own in x17. The index stands
+ * where that address leads; it is no instruction: none below 2^25 is one. */
+static void encode_stub(uint32_t words[STUB_WORDS], uintptr_t exec, uintptr_t trampoline,
+			uint32_t index)
+{
+	words[0] = insn_bti_jc;
+	words[1] = insn_adr_x17 | 2u << 5;
+	words[2] = encode_branch(insn_b, exec + 8, trampoline);
+	words[3] = index;
+}
+
+void ch__arch_stub_write(uint8_t *write, uintptr_t exec, uintptr_t trampoline, uint32_t index)
+{
+	uint32_t words[STUB_WORDS];
+	CH_ASSERT(index < UINT32_C(1) << 24, "branch index too large for a stub");
+	encode_stub(words, exec, trampoline, index);
+	memcpy(write, words, sizeof words);
+}
+
+/* The thread has just run the stub: what led it there published it, through code, where the thread
+ * sanitizer does not see it. */
+#if CH_TSAN
+__attribute__((no_sanitize("thread")))
+#endif
+uint32_t
+ch__arch_stub_index(const uint8_t *read_return_address)
+{
+	return load_word(read_return_address);
+}
+
+bool ch__arch_stub_is_valid(const uint8_t *read, uintptr_t exec, uintptr_t trampoline,
+			    uint32_t index)
+{
+	uint32_t words[STUB_WORDS];
+	if (!branch_reaches(exec + 8, trampoline))
+		return false;
+	encode_stub(words, exec, trampoline, index);
+	return memcmp(read, words, sizeof words) == 0;
+}
+
+void ch__arch_stub_entry(void);
+
+size_t ch__arch_trampoline_write(uint8_t *write, uintptr_t exec,
+				 struct ch__arch_stub_context *context)
+{
+	const uint32_t code[4] = {
+		insn_ldr_x16 | 4u << 5, /* the context, at +16 */
+		insn_stp_x16_x17,
+		insn_ldr_x16 | 4u << 5, /* the stub entry, at +24 */
+		insn_br_x16,
+	};
+	uintptr_t literals[2] = {(uintptr_t)context, (uintptr_t)ch__arch_stub_entry};
+	(void)exec; /* position-independent */
+	memcpy(write, code, sizeof code);
+	memcpy(write + sizeof code, literals, sizeof literals);
+	return sizeof code + sizeof literals;
+}
+
+bool ch__arch_jump_reaches(uintptr_t exec, uintptr_t target)
+{
+	return ch__arch_site_reaches(CH__SITE_JMP, exec, target);
+}
+
+uintptr_t ch__arch_jump_target(const uint8_t *read, uintptr_t exec)
+{
+	return ch__arch_site_target(CH__SITE_JMP, read, exec);
+}
+
+void ch__arch_jump_write(uint8_t *write, uintptr_t exec, uintptr_t target)
+{
+	uint32_t word = encode_branch(insn_b, exec, target);
+	memcpy(write, &word, sizeof word);
+}
+
+/* The literal is aligned to 8 wherever the veneer begins. */
+static size_t veneer_literal_at(uintptr_t address)
+{
+	return (address & 7) ? 12 : 16;
+}
+
+void ch__arch_veneer_write(uint8_t *write, uintptr_t exec, uintptr_t target)
+{
+	size_t at = veneer_literal_at(exec);
+	const uint32_t code[3] = {insn_bti_c, insn_ldr_x16 | (uint32_t)(at - 4) / 4 << 5,
+				  insn_br_x16};
+	uint64_t literal = target;
+	memcpy(write, code, sizeof code);
+	ch__arch_fill_traps(write + sizeof code, CH_ARCH_VENEER_BYTES - sizeof code);
+	memcpy(write + at, &literal, sizeof literal);
+}
+
+uintptr_t ch__arch_veneer_target(const uint8_t *read)
+{
+	uint64_t literal;
+	memcpy(&literal, read + veneer_literal_at((uintptr_t)read), sizeof literal);
+	return literal;
+}
+
+void ch__arch_stub_context_init(struct ch__arch_stub_context *context)
+{
+	context->extended_bytes = 0;
+	context->extended_mask = 0;
+	context->shadow_stack = 0; /* a stub's address is never returned to */
+}
+
+/* --- register images --- */
+
+void ch__arch_context_words(const void *ucontext, uintptr_t words[CH_ARCH_CONTEXT_WORDS])
+{
+	const ucontext_t *context = ucontext;
+	for (unsigned i = 0; i < 31; i++)
+		words[i] = context->uc_mcontext.regs[i];
+	words[31] = context->uc_mcontext.sp;
+	words[32] = context->uc_mcontext.pc;
+}
+
+uintptr_t ch__arch_context_pc(const void *ucontext)
+{
+	return ((const ucontext_t *)ucontext)->uc_mcontext.pc;
+}
+
+uintptr_t ch__arch_context_sp(const void *ucontext)
+{
+	return ((const ucontext_t *)ucontext)->uc_mcontext.sp;
+}
+
+uintptr_t ch__arch_context_fp(const void *ucontext)
+{
+	return ((const ucontext_t *)ucontext)->uc_mcontext.regs[29];
+}
+
+uintptr_t ch__arch_context_return(const void *ucontext)
+{
+	return ch__arch_strip(((const ucontext_t *)ucontext)->uc_mcontext.regs[30]);
+}
+
+/* 0, which is no instruction, outside the page of the pc. */
+static uint32_t load_near(uintptr_t pc, uintptr_t at)
+{
+	return (pc ^ at) / CH_ARCH_SMALLEST_PAGE ? 0 : load_word((const uint8_t *)at);
+}
+
+/* stp x29, x30, [sp, #-bytes]! */
+static bool pushes_record(uint32_t word)
+{
+	return (word & 0xffc07fff) == 0xa9807bfd;
+}
+
+/* The frame begins with stp x29, x30; mov x29, sp, before which a landing pad, a diverter and
+ * PACIASP may stand, and ends with the ldp of both, AUTIASP and a return. */
+uintptr_t ch__arch_unrecorded_return(const void *ucontext)
+{
+	const uint32_t paciasp = 0xd503233f, autiasp = 0xd50323bf, retaa = 0xd65f0bff;
+	const uint32_t mov_x29_sp = 0x910003fd;
+	uintptr_t pc = ch__arch_context_pc(ucontext);
+	if (pc % sizeof(uint32_t))
+		return 0;
+	uintptr_t at = pc;
+	uint32_t word = load_near(pc, at);
+	bool is_unrecorded = word == insn_ret || word == retaa || word == autiasp;
+	is_unrecorded |= word == mov_x29_sp && pushes_record(load_near(pc, pc - 4));
+	if (word == insn_bti_c || word == insn_bti_jc)
+		word = load_near(pc, at += 4);
+	if (word == insn_nop)
+		word = load_near(pc, at += CH_ARCH_DIVERTER_BYTES);
+	is_unrecorded |= word == paciasp || pushes_record(word);
+	return is_unrecorded ? ch__arch_context_return(ucontext) : 0;
+}
+
+/* BRK is a fault: the pc stays at it. */
+uintptr_t ch__arch_trap_address(int signal, int code, const void *ucontext)
+{
+	(void)signal, (void)code;
+	return ch__arch_context_pc(ucontext);
+}
+
+bool ch__arch_trap_is_foreign(const uint8_t *read)
+{
+	uint32_t word = load_word(read);
+	return (word & 0xffe0001f) == insn_brk && (word >> 5 & 0xffff) != TRAP_IMMEDIATE;
+}
+
+/* --- self-test, CFI --- */
+
+size_t ch__arch_constant_function_write(uint8_t *write, uint32_t value)
+{
+	const uint32_t code[4] = {insn_bti_c, insn_movz_w0 | (value & 0xffff) << 5,
+				  insn_movk_w0_high | value >> 16 << 5, insn_ret};
+	memcpy(write, code, sizeof code);
+	return sizeof code;
+}
+
+/* Of a frame whose return address is not signed; a VM that signs registers a shape with
+ * DW_CFA_AARCH64_negate_ra_state (0x2d). */
+const struct ch__arch_cfi *ch__arch_cfi_frame_pointer(void)
+{
+	static const struct ch__arch_cfi cfi = {
+		.code_align = 4,
+		.return_register = 30,
+		.data_align = -8,
+		.bytes = 7,
+		.program =
+			{
+				0x0c, 29, 16, /* DW_CFA_def_cfa x29 + 16 */
+				0x80 | 30, 1, /* x30 at cfa - 8 */
+				0x80 | 29, 2, /* x29 at cfa - 16 */
+			},
+	};
+	return &cfi;
+}
+
+/* --- Valgrind --- */
+
+/* Rotations of x12 by 128 bits in all, which Valgrind takes for a request to itself; x4 points to
+ * the request's words, the answer comes in x3. */
+uintptr_t ch__arch_valgrind_ask(const uintptr_t words[6])
+{
+	register uintptr_t x3 __asm__("x3") = 0;
+	register const uintptr_t *x4 __asm__("x4") = words;
+	__asm__ volatile("ror x12, x12, #3; ror x12, x12, #13; ror x12, x12, #51; "
+			 "ror x12, x12, #61; orr x10, x10, x10"
+			 : "+r"(x3)
+			 : "r"(x4)
+			 : "memory");
+	return x3;
+}

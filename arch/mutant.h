@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: MIT
+ * mutant.h: the switches that break the library on purpose, one place each (CH_MUTANT in
+ * arch/base.h). They exist in test builds only, where tests/mutant.c sets the one that
+ * CODEHEAP_MUTANT names; tests/mutants.sh names the test that each one makes fail. The RAW ones
+ * are read by tests only: they break code that a test emits and patches without the library. */
+#ifndef CH_ARCH_MUTANT_H
+#define CH_ARCH_MUTANT_H
+
+#define CH__MUTANT_LIST(X)                                                                 \
+	/* roots */                                                                        \
+	X(SKIP_STACKS) X(SCAN_BELOW_SP) X(SKIP_REGISTERS) X(SKIP_FIBERS)                   \
+	X(NO_FIBER_SLACK) X(NO_RED_ZONE) X(ALTERNATE_STACK_ONLY)                           \
+	X(SIGNAL_STACK_SKIPPED) X(STUB_RETURN_NO_ROOT) X(RETURN_WITHOUT_MINUS_ONE)         \
+	X(START_NO_ROOT) X(OPEN_NO_ROOT) X(NEWBORN_NO_ROOT) X(NEWBORN_FOREVER)             \
+	X(IMMORTAL_NO_ROOT) X(ROOTS_NOT_ASKED) X(RELEASED_IS_ROOT)                         \
+	/* edges */                                                                        \
+	X(BRANCH_NOT_TRACED) X(EDGE_NOT_TRACED) X(OWNER_EDGE_NOT_TRACED)                   \
+	X(EXIT_EDGE_NOT_TRACED) X(REF_NOT_REPORTED) X(OPEN_NOT_TRACED)                     \
+	X(NOTENTRANT_NOT_TRACED) X(OVERFLOW_LOST) X(MARK_DIRTIES_CODE)                     \
+	/* the end of a cycle */                                                           \
+	X(NO_REGION) X(RESURRECT) X(NO_ALIVE_TEST) X(ABANDONED_COUNTS) X(EPOCH_EARLY)      \
+	X(NO_SENTINEL)                                                                     \
+	/* withdrawal */                                                                   \
+	X(NO_POISON) X(NO_NAME_WITHDRAWAL) X(NO_UNWIND_WITHDRAWAL) X(NO_START_CLEAR)       \
+	X(LATE_SINK_MISSES)                                                                \
+	X(NO_JITDUMP_TOMBSTONE) X(GDB_KEEPS_FREED)                                         \
+	X(NO_TOMBSTONE) X(NO_QUARANTINE) X(DEAD_IN_EDGES_KEPT) X(ASSUMPTION_NOT_LEFT)      \
+	X(STALE_HANDLE) X(NOTICE_TWICE) X(NOTICE_LOST)                                     \
+	X(TWO_NAMES) X(KEPT_NAMES_DROPPED) X(KEPT_PLACE_REUSED) X(KEPT_NAMES_PAST_NEED)    \
+	X(OWN_TABLE_KEPT) X(OWN_TABLE_KEPT_AT_DETACH) X(ZONE_IGNORED)                      \
+	X(SLOT_KEPT_LIVE)                                                                  \
+	X(TOMB_REASON_WRONG) X(TOMB_TORN) X(TRAP_OFF_BY_ONE) X(FOREIGN_TRAP_SWALLOWED)     \
+	X(RESETHAND_IGNORED) X(NAME_CUT_ANYWHERE) X(READ_NOT_PARKED) X(SENT_IS_DESCRIBED)  \
+	X(STACK_NOT_PROBED) X(OLD_FLAGS_IGNORED) X(CAUSE_LOST) X(OLDEST_TOMBSTONE_FIRST)   \
+	X(HEAP_GOES_UNDER_HANDLER) X(WRONG_ASSUMPTION_BLAMED) X(OPEN_NOT_TOLD)             \
+	X(HEADER_NOT_TOLD) X(TOMB_KEEPS_LONG_NAMES) X(TEXT_CUT_ANYWHERE)                   \
+	X(LOST_TOMBSTONE_NOT_TOLD) X(FLAG_IS_A_HANDLER) X(LAST_EPITAPH_LOST)               \
+	X(FOREIGN_TRAP_CLAIMED)                                                            \
+	/* trampolines */                                                                  \
+	X(LITERAL_NOT_FILLED) X(TEMPLATE_CFI_DROPPED)                                      \
+	/* invalidation */                                                                 \
+	X(KEEP_IN_EDGES) X(KEEP_OUT_EDGES) X(NO_PATCH_POINTS) X(NO_CELL_RESET)             \
+	X(NO_GUARD) X(NO_ENTRY_PATCH) X(ASSUMPTION_KEPT) X(COMMIT_BROKEN_ASSUMPTION)       \
+	X(COMMIT_DEAD_OWNER) X(COMMIT_BEFORE_ITS_EDGE) X(ANY_SITE) X(SITE_WRITES_MORE)     \
+	/* sites */                                                                        \
+	X(SITE_UNALIGNED) X(SITE_ANY_BYTES) X(POINT_ANY_BYTES) X(EXIT_TOO_FAR)             \
+	X(SITE_OVERLAPS) X(SITE_OVER_TARGET) X(EXIT_INTO_SITE) X(ENTRY_INTO_SITE)          \
+	X(SITE_UNUSED) X(SITE_OVERWRITTEN) X(STUB_LEADS_ON)                                \
+	/* membarrier refused */                                                           \
+	X(NO_REGION_FENCE) X(LATE_REFUSAL_IGNORED) X(SYNC_ASSUMED) X(NO_SERIALIZE)         \
+	/* stubs, requests, fork */                                                        \
+	X(STUB_LOSER_ASKS) X(STUB_ASKS_ONCE) X(LOSE_REQUEST) X(SPACE_NOT_TOLD)             \
+	X(SPACE_SEEN_LATEST) X(NEED_NOT_POLLED) X(FULL_ALWAYS_ASKS)                        \
+	X(REQUEST_CLEARED_LATE) X(RETURN_NOT_COUNTED) X(REFUSAL_KEPT)                      \
+	X(SPACE_COUNTED_EARLY)                                                             \
+	X(HOLES_PASSED_OVER) X(CODELESS_FORGETS_NOTHING)                                   \
+	X(CHILD_KEEPS_INSIDE)                                                              \
+	X(CHILD_MISCOUNTS) X(CHILD_LEAKS_PAGES) X(DEAD_SPAN_LOST) X(SPAWN_FORKS)           \
+	X(NO_FORK_COPY) X(SPAN_ROUNDED_DOWN) X(ATTACH_TWICE)                               \
+	/* refusals */                                                                     \
+	X(MEMORY_NOT_CHECKED) X(OS_CALL_NOT_CHECKED) X(LEAK_ON_FAILURE) X(ARENA_LOST)      \
+	X(NOT_HALVED) X(HALVED_AWAY) X(ROOM_NOT_LEFT)                                      \
+	X(NO_NAMELESS_FILE) X(COLLECTS_ONCE) X(EXEC_BY_MPROTECT) X(WRITE_VIEW_RUNS)        \
+	/* in place, data */                                                                \
+	X(LENT_PAGES_RUN) X(BACK_BY_MPROTECT) X(RODATA_STAYS_OPEN) X(LENT_PAGES_REUSED)    \
+	X(RETIRED_REUSED) X(CHILD_RUNS_DATA) X(NOT_TAKEN_OVER) X(DATA_TOLD)                \
+	X(DATA_GOES_EARLY) X(DATA_INVALIDATED) X(ANY_KIND)                                 \
+	X(TABLE_TAKEN_AWAY) X(LOST_TABLE_FORGOTTEN) X(EACH_TRY_RETIRES)                    \
+	/* libunwind's tables, backtraces */                                               \
+	X(LIBUNWIND_PAGE_KEPT) X(LIBUNWIND_NOT_FLUSHED) X(LIBUNWIND_NOT_CANCELLED)         \
+	X(LIBUNWIND_OWN_KEPT)                                                              \
+	X(WALK_UNALIGNED) X(WALK_FALLING) X(WALK_OUT_OF_STACK) X(WALK_PAST_THE_END)        \
+	/* names of native code */                                                         \
+	X(OBJECT_FILE_BELIEVED) X(DEBUG_FILE_BELIEVED) X(SERVER_ASKED)                     \
+	X(NAMES_MANGLED)                                                                   \
+	/* Valgrind */                                                                     \
+	X(VALGRIND_FAULT_QUEUED) X(VALGRIND_UNKNOWN) X(VALGRIND_NO_FREE)                   \
+	X(VALGRIND_SCAN_JUDGED)                                                            \
+	/* teardown */                                                                     \
+	X(DESTROY_WHILE_INSIDE) X(EXIT_FREES_CODE) X(POOL_FREED_FIRST)                     \
+	X(TABLE_FREED_FIRST) X(CHUNK_TOLD_LATE)                                            \
+	/* the world */                                                                    \
+	X(COLLECTS_UNPARKED) X(SCAN_UNMAPPED) X(FIBER_LEAVES_A_SCAN)                       \
+	X(UNPARKED_ONE_BY_ONE) X(STOPPED_IN_AN_UNPARK) X(FORK_HEAP_BY_HEAP)                \
+	X(DEAD_FIBER_SCANNED) X(WAITS_UNPARKED) X(WAITS_FOR_EVER) X(WAITS_NOT_AT_ALL)      \
+	X(REFUSED_STAYS_STOPPED) X(REFUSED_NOT_UNDONE) X(ABANDONED_STAYS_FROZEN)           \
+	X(STRANGER_MISLED) X(STRANGER_TAKES_A_STUB) X(STUB_KEEPS_A_LOCK)                   \
+	X(OLD_THREAD_POLLS) X(OLD_THREAD_LINKS) X(OLD_THREAD_OPENS) X(STRANGER_TOLD)       \
+	X(EDGE_UNLOCKED) X(EDGED_GOES) X(PLACE_LEFT_LATE) X(HEAPS_UNLOCKED)                \
+	X(DISARMED_SKIPPED) X(SYNC_UNDER_WAY_COUNTS) X(SERVED_BY_ANOTHER)                   \
+	X(SYNC_BEFORE_ACCESS)                                                              \
+	X(FRAME_FORGOTTEN)                                                                 \
+	X(DISCARD_COUNTS_OTHERS) X(DISCARDS_EVERY_VM) X(FREED_PAGE_KEPT)                   \
+	/* states */                                                                       \
+	X(MOVES_UNCHECKED) X(DEATH_SKIPPED) X(OPEN_PAGE_SETTLED) X(BROKEN_OUTSIDE_REGION)  \
+	X(SPAN_UNLOCKED) X(FLAG_ENDS_ENTRY) X(NESTING_UNSEEN) X(RELOCK_UNSEEN)             \
+	X(HOOK_UNTOLD) X(YOUNG_FORGOTTEN) X(YOUNG_LOSS_UNSEEN)                             \
+	X(BROKEN_UNSAID) X(POOL_BROKEN_UNSAID)                                             \
+	/* left out before code is reached, which the ledger sees */                       \
+	X(NO_SYNC_COMMIT) X(NO_SYNC_SITE) X(NO_SYNC_STUB) X(NO_SYNC_POISON)                \
+	X(NO_SYNC_TRAMPOLINE) X(NO_SYNC_DIVERTER) X(NO_SYNC_ENTRY) X(NO_SYNC_VENEER)       \
+	X(NO_SYNC_HEADER) X(NO_SYNC_REF)                                                   \
+	/* other machines */                                                               \
+	X(NO_STRIP) X(RETURN_REWRITTEN) X(SHADOW_ENTRY_KEPT)                               \
+	X(OS_PAGE_ASSUMED) X(SMALL_PAGE_KEPT) X(SELF_TEST_ONCE) X(NEVER_REMAPS)            \
+	X(NO_REMAP) X(NO_THIRD_BACKEND) X(MEMORY_OF_PARENT) X(FLIP_STAYS_OPEN)             \
+	X(FLIP_FOR_THREADS) X(FILE_TRUSTED) X(WRITES_ALL) X(FILE_BYTEWISE)                 \
+	X(FILES_INHERITED) X(STANDARD_FILES_TAKEN) X(PAGE_LOST)                            \
+	X(CHILD_BY_NUMBER) X(CREATION_LEAKS) X(SITE_BYTEWISE)                              \
+	X(VIEWS_INHERITED) X(NO_FIRST_BACKEND) X(NO_SECOND_BACKEND)                        \
+	X(CLOCK_READ_ELSEWHERE) X(TIME_OF_CYCLES_UNSEEN) X(DRIVER_NOT_WOKEN)               \
+	/* flame graphs */                                                                 \
+	X(FLAME_NAME_RAW) X(FLAME_BOX_WIDER) X(FLAME_NARROW_KEPT) X(FLAME_STACK_UNMERGED)  \
+	X(FLAME_BYTES_TRUSTED) X(FLAME_SUMS_OVERFLOW) X(FLAME_WRITE_GOES_ON)               \
+	X(FLAME_LABEL_UNCUT) X(FLAME_CALLERS_LOST)                                         \
+	/* threads of the library's own, the statistics file */                            \
+	X(WORKER_TAKES_SIGNALS) X(STATS_NEVER_ODD) X(STATS_FILE_TAKEN_AWAY)                \
+	X(CHILD_KEEPS_STATS_FILE) X(STATS_PAGE_HALF_MAPPED)                                \
+	/* the profile */                                                                  \
+	X(SAMPLE_ANY_ADDRESS) X(SAMPLE_BEHIND_CALL) X(SAMPLE_WITHOUT_GENERATION)           \
+	X(SAMPLE_OF_VM_TRUSTED) X(SAMPLE_RECORDED_ONLY) X(SAMPLE_UNRECORDED_ONLY)          \
+	X(RING_OVERRUN) X(UNLOADED_MISNAMED) X(RANGES_FREED_UNDER_HANDLER)                 \
+	X(PROFILE_UNBOUNDED) X(DROPS_UNCOUNTED) X(MAPS_READ_ONCE) X(FALLBACKS_UNKNOWN)     \
+	X(OVERRUNS_IGNORED) X(FOREIGN_PROF_SWALLOWED) X(DEAD_UNNAMED)                      \
+	X(CHILD_KEEPS_PROFILE) X(PROFILE_IN_PLACE) X(LATE_THREAD_UNSEEN)                   \
+	X(HANDLER_LOCKS)                                                                   \
+	X(KNOWN_CODE_TRUSTED) X(NAMES_WITHOUT_ROOM) X(REFUSED_UNCOUNTED)                   \
+	/* code of tests */                                                                \
+	X(RAW_TWO_NOPS) X(RAW_BYTEWISE) X(RAW_STRADDLE)
+
+enum ch__mutant {
+#define X(name) CH__MUTANT_##name,
+	CH__MUTANT_LIST(X)
+#undef X
+	CH__MUTANTS
+};
+_Static_assert(CH__MUTANTS <= 512, "one bit each in ch__mutants");
+
+#endif

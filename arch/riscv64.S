@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: MIT
+ * riscv64.S: the entry of stubs, the capture of callee-saved registers, and the templates of
+ * trampolines. Offsets are asserted in riscv64.c.
+ *
+ * A stub jumps here and the entry jumps on: neither is a call, so the processor's return-address
+ * stack stays in step with the program's returns. */
+
+	.option norvc		/* templates are copied: their bytes are as written */
+	.option norelax
+	.text
+
+	.set REGS_PC, 256
+	.set REGS_SP, 264
+	.set REGS_EXTENDED, 272
+
+/* From sp while the callback runs. */
+	.set AT_FLOAT, 0	/* f0 to f31, fcsr */
+	.set AT_FCSR, 256
+	.set AT_REGS, 272
+	.set BELOW_BYTES, 560	/* with struct ch__arch_regs, 16-aligned */
+
+/* DWARF's column for a return address that is in no register. */
+#define RETURN_COLUMN 64
+
+	.irp	letter, s, l
+	.macro	each_argument_\letter
+	\letter\()d	t0, AT_REGS + 40(sp)
+	\letter\()d	t2, AT_REGS + 56(sp)
+	\letter\()d	s1, AT_REGS + 72(sp)
+	\letter\()d	a0, AT_REGS + 80(sp)
+	\letter\()d	a1, AT_REGS + 88(sp)
+	\letter\()d	a2, AT_REGS + 96(sp)
+	\letter\()d	a3, AT_REGS + 104(sp)
+	\letter\()d	a4, AT_REGS + 112(sp)
+	\letter\()d	a5, AT_REGS + 120(sp)
+	\letter\()d	a6, AT_REGS + 128(sp)
+	\letter\()d	a7, AT_REGS + 136(sp)
+	\letter\()d	s2, AT_REGS + 144(sp)
+	\letter\()d	s3, AT_REGS + 152(sp)
+	\letter\()d	s4, AT_REGS + 160(sp)
+	\letter\()d	s5, AT_REGS + 168(sp)
+	\letter\()d	s6, AT_REGS + 176(sp)
+	\letter\()d	s7, AT_REGS + 184(sp)
+	\letter\()d	s8, AT_REGS + 192(sp)
+	\letter\()d	s9, AT_REGS + 200(sp)
+	\letter\()d	s10, AT_REGS + 208(sp)
+	\letter\()d	s11, AT_REGS + 216(sp)
+	\letter\()d	t4, AT_REGS + 232(sp)
+	\letter\()d	t5, AT_REGS + 240(sp)
+	\letter\()d	t6, AT_REGS + 248(sp)
+	.endm
+	.macro	each_float_\letter
+	.irp	n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9
+	f\letter\()d	f\n, AT_FLOAT + 8 * \n(sp)
+	f\letter\()d	f1\n, AT_FLOAT + 8 * 1\n(sp)
+	f\letter\()d	f2\n, AT_FLOAT + 8 * 2\n(sp)
+	.endr
+	f\letter\()d	f30, AT_FLOAT + 8 * 30(sp)
+	f\letter\()d	f31, AT_FLOAT + 8 * 31(sp)
+	.endm
+	.endr
+
+/* ch__arch_stub_entry: entered from the trampoline by a jump.
+ * in    [sp] context, [sp + 8] address into the stub, sp + 16 = sp at the branch site. All
+ *       registers but t1 and t3 belong to the code at the site. s1 to s11 are left untouched until
+ *       the callback has returned, so that an unwinder that passes through needs rules for s0 and
+ *       ra only. The site's ra is kept apart from the address into the stub, which is where the
+ *       frame returns to for an unwinder, and, with the site's s0, the frame record by which a
+ *       walk finds the block and goes on. A longjmp out of the callback skips nothing: the frame
+ *       holds no state that outlives it. gp and tp are the thread's, which may be another one when
+ *       the callback returns: they are shown, and not loaded. */
+	.globl	ch__arch_stub_entry
+	.hidden	ch__arch_stub_entry
+	.type	ch__arch_stub_entry, @function
+	.p2align 6
+ch__arch_stub_entry:
+	.cfi_startproc
+	.cfi_return_column RETURN_COLUMN
+	.cfi_def_cfa sp, 16
+	.cfi_offset RETURN_COLUMN, -8
+	ld	t1, 0(sp)
+	sd	s0, 0(sp)
+	.cfi_offset s0, -16
+	addi	s0, sp, 16
+	.cfi_def_cfa s0, 0
+	addi	sp, sp, -16
+	sd	ra, -24(s0)
+	.cfi_offset ra, -24
+
+	/* Any alignment of sp is legal at a site. */
+	addi	sp, sp, -BELOW_BYTES
+	andi	sp, sp, -16
+	each_argument_s
+	sd	zero, AT_REGS(sp)
+	sd	ra, AT_REGS + 8(sp)
+	sd	s0, AT_REGS + 16(sp)
+	sd	s0, AT_REGS + REGS_SP(sp)
+	sd	gp, AT_REGS + 24(sp)
+	sd	tp, AT_REGS + 32(sp)
+	sd	t1, AT_REGS + 48(sp)
+	ld	t0, -16(s0)
+	sd	t0, AT_REGS + 64(sp)
+	sd	t3, AT_REGS + 224(sp)
+	each_float_s
+	frcsr	t0
+	sd	t0, AT_FCSR(sp)
+	sd	sp, AT_REGS + REGS_EXTENDED(sp)
+
+	mv	a0, t1
+	addi	a1, sp, AT_REGS
+	ld	a2, -8(s0)
+	ld	t0, 0(t1)
+	jalr	t0
+
+	/* The callback may have changed any general register but sp, gp and tp. */
+	ld	t0, AT_FCSR(sp)
+	fscsr	t0
+	each_float_l
+	each_argument_l
+	ld	t1, AT_REGS + REGS_PC(sp)
+	.cfi_register RETURN_COLUMN, t1
+	ld	ra, AT_REGS + 8(sp)
+	.cfi_restore ra
+	mv	t3, s0
+	.cfi_def_cfa t3, 0
+	ld	s0, AT_REGS + 64(sp)
+	.cfi_restore s0
+	mv	sp, t3
+	.cfi_def_cfa sp, 0
+	jr	t1
+	.cfi_endproc
+	.size	ch__arch_stub_entry, . - ch__arch_stub_entry
+
+	.macro	save_to base
+	sd	s0, 0(\base)
+	sd	s1, 8(\base)
+	sd	s2, 16(\base)
+	sd	s3, 24(\base)
+	sd	s4, 32(\base)
+	sd	s5, 40(\base)
+	sd	s6, 48(\base)
+	sd	s7, 56(\base)
+	sd	s8, 64(\base)
+	sd	s9, 72(\base)
+	sd	s10, 80(\base)
+	sd	s11, 88(\base)
+	sd	ra, 96(\base)
+	.endm
+
+/* void ch__arch_save_registers(struct ch__arch_saved *) */
+	.globl	ch__arch_save_registers
+	.hidden	ch__arch_save_registers
+	.type	ch__arch_save_registers, @function
+	.p2align 4
+ch__arch_save_registers:
+	.cfi_startproc
+	save_to	a0
+	sd	sp, 104(a0)
+	ret
+	.cfi_endproc
+	.size	ch__arch_save_registers, . - ch__arch_save_registers
+
+/* void ch__arch_with_registers(void (*fn)(const struct ch__arch_saved *)) */
+	.globl	ch__arch_with_registers
+	.hidden	ch__arch_with_registers
+	.type	ch__arch_with_registers, @function
+	.p2align 4
+ch__arch_with_registers:
+	.cfi_startproc
+	addi	sp, sp, -128
+	.cfi_def_cfa_offset 128
+	sd	ra, 120(sp)
+	.cfi_offset ra, -8
+	save_to	sp
+	addi	t0, sp, 128
+	sd	t0, 104(sp)
+	mv	t0, a0
+	mv	a0, sp
+	jalr	t0
+	ld	ra, 120(sp)
+	.cfi_restore ra
+	addi	sp, sp, 128
+	.cfi_def_cfa_offset 0
+	ret
+	.cfi_endproc
+	.size	ch__arch_with_registers, . - ch__arch_with_registers
+
+/* Templates of trampolines (arch.h): never run where they are, copied with their literals filled.
+ * The code lies in the image as in a block, 4 bytes above a multiple of 8. All argument registers
+ * stay as they were; t2 is the register of the static chain, what a function is called with
+ * besides. t1 is clobbered. */
+	.macro	template name
+	.type	template_\name, @function
+	.balign	8
+	.skip	4
+template_\name:
+	.cfi_startproc
+	.endm
+
+	/* One FDE covers the literals, too: every byte of the copy belongs to it. */
+	.macro	literals name, target
+	.org	template_\name + \target
+template_\name\()_target:
+	.quad	0
+template_\name\()_payload:
+	.quad	0
+template_\name\()_end:
+	.cfi_endproc
+	.size	template_\name, . - template_\name
+	.endm
+
+	.set FRAMED_TARGET, 52
+	.set TAIL_TARGET, 20
+
+	template framed
+	addi	sp, sp, -16
+	.cfi_def_cfa_offset 16
+	sd	ra, 8(sp)
+	.cfi_offset ra, -8
+	sd	s0, 0(sp)
+	.cfi_offset s0, -16
+	addi	s0, sp, 16	/* for walks by frame pointers; the tables go by sp, which stays */
+	auipc	t1, 0		/* 16 bytes behind the first */
+	ld	t2, FRAMED_TARGET - 16 + 8(t1)
+	ld	t1, FRAMED_TARGET - 16(t1)
+	jalr	t1
+	ld	ra, 8(sp)
+	.cfi_restore ra
+	ld	s0, 0(sp)
+	.cfi_restore s0
+	addi	sp, sp, 16
+	.cfi_def_cfa_offset 0
+	ret
+	literals framed, FRAMED_TARGET
+
+	template tail
+	auipc	t1, 0
+	ld	t2, TAIL_TARGET + 8(t1)
+	ld	t1, TAIL_TARGET(t1)
+	jr	t1
+	literals tail, TAIL_TARGET
+
+/* struct ch__arch_template of each kind. */
+	.section .data.rel.ro, "aw", @progbits
+	.globl	ch__arch_templates
+	.hidden	ch__arch_templates
+	.type	ch__arch_templates, @object
+	.p2align 4
+ch__arch_templates:
+	.irp	name, framed, tail
+	.quad	template_\name
+	.short	template_\name\()_end - template_\name
+	.short	template_\name\()_target - template_\name
+	.short	template_\name\()_payload - template_\name
+	.short	0
+	.endr
+	.size	ch__arch_templates, . - ch__arch_templates
+
+	.section .note.GNU-stack, "", @progbits

@@ -1,0 +1,586 @@
+/* SPDX-License-Identifier: MIT
+ * riscv64.c: encodings of traps, patch sites, diverters, stubs and veneers of RV64GC, register
+ * images of signals, and the CFI of a frame with s0. It allocates nothing and takes no lock; its
+ * only system calls are those that publish code, which the kernel alone can do for all harts. Every
+ * function but ch__arch_stub_context_init is async-signal-safe.
+ *
+ * Concurrent modification: the architecture promises nothing beyond fence.i; what holds is that an
+ * instruction which is one naturally aligned 4-byte word is fetched whole, old or new, and that an
+ * aligned 8-byte load is one access. So what changes is one such word (jal, or the lui that a jal
+ * replaces) or a literal; auipc pairs never change. Where a site's jal does not reach, its stub
+ * leads on by its literal. t1 and t3 are those that linkers' stubs clobber, too (psABI, PLT). */
+#define _GNU_SOURCE /* register names of ucontext */
+#include "arch/arch.h"
+#include "arch/mutant.h"
+
+#include <signal.h>
+#include <string.h>
+#include <sys/cachectl.h>
+#include <ucontext.h>
+
+_Static_assert(offsetof(struct ch__arch_regs, pc) == 256, "riscv64.S stores here");
+_Static_assert(offsetof(struct ch__arch_regs, sp) == 264, "riscv64.S stores here");
+_Static_assert(offsetof(struct ch__arch_regs, extended) == 272, "riscv64.S stores here");
+_Static_assert(sizeof(struct ch__arch_regs) == 280, "riscv64.S reserves it");
+_Static_assert(offsetof(struct ch__arch_stub_context, hit) == 0, "riscv64.S loads it");
+_Static_assert(offsetof(struct ch__arch_saved, sp) == 104, "riscv64.S stores here");
+_Static_assert(sizeof(struct ch__arch_saved) == 112, "riscv64.S reserves it");
+_Static_assert(sizeof(struct ch__arch_template) == 16, "riscv64.S writes the table");
+_Static_assert(offsetof(struct ch__arch_template, target_at) == 10, "riscv64.S writes it");
+_Static_assert(offsetof(struct ch__arch_template, payload_at) == 12, "riscv64.S writes it");
+
+enum {
+	C_EBREAK = 0x9002,
+	/* Opcode and destination: the low 12 bits of jumps and of U-type instructions. */
+	JAL_X0 = 0x06f,
+	JAL_RA = 0x0ef,
+	LUI_X0 = 0x037, /* a hint without effect, with the immediate of a jal in its place */
+	LOW_12 = 0xfff,
+	JAL_REACH = 1 << 20,
+	AUIPC = 0x17,
+	LD = 0x3003,
+	BRANCH = 0x63,
+	T1 = 6,
+	T3 = 28,
+	/* Of a stub, from its first byte, which lies 4 above a multiple of 8. */
+	STUB_LITERAL = 12,
+	STUB_INDEX = 20,
+	/* Of an address-load site, likewise: auipc, ld, a jump over the literal. */
+	LEA_LITERAL = 12,
+	LEA_BYTES = 20,
+};
+
+/* --- single accesses --- */
+
+static uint32_t load_word(const uint8_t *at)
+{
+	return __atomic_load_n((const uint32_t *)(const void *)at, __ATOMIC_ACQUIRE);
+}
+
+/* Another hart may be running the word. */
+static void store_word(uint8_t *at, uint32_t word)
+{
+	for (int i = 0; CH_MUTANT(CH__MUTANT_SITE_BYTEWISE) && i < 4; i++) {
+		((volatile uint8_t *)at)[i] = (uint8_t)(word >> 8 * i);
+		ch__arch_pause();
+	}
+	__atomic_store_n((uint32_t *)(void *)at, word, __ATOMIC_RELEASE);
+}
+
+static uint64_t load_literal(const uint8_t *at)
+{
+	return __atomic_load_n((const uint64_t *)(const void *)at, __ATOMIC_ACQUIRE);
+}
+
+static void store_literal(uint8_t *at, uint64_t literal)
+{
+	__atomic_store_n((uint64_t *)(void *)at, literal, __ATOMIC_RELEASE);
+}
+
+/* --- encodings --- */
+
+static bool jal_reaches(uintptr_t exec, uintptr_t target)
+{
+	int64_t distance = (int64_t)(target - exec);
+	return distance >= -JAL_REACH && distance < JAL_REACH && distance % 2 == 0;
+}
+
+/* Bits 31 to 12 of a jal: 20, 10:1, 11, 19:12. */
+static uint32_t jal_field(uintptr_t exec, uintptr_t target)
+{
+	CH_ASSERT(jal_reaches(exec, target), "jump out of reach");
+	uint32_t d = (uint32_t)(target - exec);
+	return (d >> 20 & 1) << 31 | (d >> 1 & 0x3ff) << 21 | (d >> 11 & 1) << 20 |
+	       (d >> 12 & 0xff) << 12;
+}
+
+static uintptr_t jal_target(uint32_t word, uintptr_t exec)
+{
+	uint32_t d = (word >> 31) << 20 | (word >> 21 & 0x3ff) << 1 | (word >> 20 & 1) << 11 |
+		     (word >> 12 & 0xff) << 12;
+	return exec + (uintptr_t)((intptr_t)((uint64_t)d << 43) >> 43);
+}
+
+static uint32_t encode_ld(unsigned rd, unsigned base, unsigned offset)
+{
+	return LD | rd << 7 | base << 15 | offset << 20;
+}
+
+static uint32_t encode_sd(unsigned source, unsigned base, unsigned offset)
+{
+	return 0x3023 | base << 15 | source << 20 | (offset & 31) << 7 | (offset >> 5) << 25;
+}
+
+static uint32_t encode_jr(unsigned base)
+{
+	return 0x67 | base << 15;
+}
+
+/* auipc t1, 0; ld t3, literal(t1); jr t3: t1 tells who came by. */
+static void put_far_jump(uint32_t code[3], unsigned literal)
+{
+	code[0] = AUIPC | T1 << 7;
+	code[1] = encode_ld(T3, T1, literal);
+	code[2] = encode_jr(T3);
+}
+
+/* --- traps, caches --- */
+
+/* The halves of the trap go by address: a range may begin or end within one. */
+void ch__arch_fill_traps(uint8_t *write, size_t bytes)
+{
+	size_t i = 0;
+	for (; i < bytes && (uintptr_t)(write + i) % 8; i++)
+		write[i] = (uint8_t)(C_EBREAK >> ((uintptr_t)(write + i) & 1) * 8);
+	for (; i + 8 <= bytes; i += 8)
+		memcpy(write + i, &(uint64_t){UINT64_C(0x9002900290029002)}, 8);
+	for (; i < bytes; i++)
+		write[i] = (uint8_t)(C_EBREAK >> ((uintptr_t)(write + i) & 1) * 8);
+}
+
+bool ch__arch_are_traps(const uint8_t *read, size_t bytes)
+{
+	size_t i = 0;
+	for (; i < bytes; i++) {
+		uint64_t word;
+		if ((uintptr_t)(read + i) % 8 == 0 && i + 8 <= bytes) {
+			memcpy(&word, read + i, 8);
+			if (word != UINT64_C(0x9002900290029002))
+				return false;
+			i += 7;
+		} else if (read[i] != (uint8_t)(C_EBREAK >> ((uintptr_t)(read + i) & 1) * 8)) {
+			return false;
+		}
+	}
+	return true;
+}
+
+/* fence.i would be this hart's, and the thread may be on another one when it is done. */
+void ch__arch_serialize(void)
+{
+	enum { LOCAL = 1 }; /* SYS_RISCV_FLUSH_ICACHE_LOCAL of the kernel */
+	__riscv_flush_icache(NULL, NULL, LOCAL);
+}
+
+/* --- sites --- */
+
+/* Of the word or literal that changes, from the site. */
+static const uint8_t field_offset[] = {[CH__SITE_JMP] = 0,
+				       [CH__SITE_JCC] = 4,
+				       [CH__SITE_CALL] = 0,
+				       [CH__SITE_LEA] = LEA_LITERAL,
+				       [CH__SITE_LITERAL] = 0};
+
+static bool has_literal(enum ch__site kind)
+{
+	return kind == CH__SITE_LEA || kind == CH__SITE_LITERAL;
+}
+
+size_t ch__arch_site_bytes(enum ch__site kind, const uint8_t *read)
+{
+	(void)read;
+	return field_offset[kind] + (has_literal(kind) ? 8u : 4u);
+}
+
+/* A branch over the jal behind it. */
+static bool is_branch_over_one(uint32_t word)
+{
+	enum { OFFSET_BITS = 0xfe000f80, OVER_ONE = 8 << 7 };
+	uint32_t condition = word >> 12 & 7;
+	return (word & 0x7f) == BRANCH && (word & OFFSET_BITS) == OVER_ONE && condition != 2 &&
+	       condition != 3;
+}
+
+/* auipc rd, 0; ld rd, 12(rd); jal x0, 12 */
+static bool is_address_load(const uint8_t *read)
+{
+	uint32_t first = load_word(read), rd = first >> 7 & 31;
+	return first == (AUIPC | rd << 7) && rd != 0 &&
+	       load_word(read + 4) == encode_ld(rd, rd, LEA_LITERAL) &&
+	       load_word(read + 8) == (JAL_X0 | jal_field(0, LEA_BYTES - 8));
+}
+
+static bool is_instruction_of(enum ch__site kind, const uint8_t *read)
+{
+	switch (kind) {
+	case CH__SITE_JMP:
+		return (load_word(read) & LOW_12) == JAL_X0;
+	case CH__SITE_CALL:
+		return (load_word(read) & LOW_12) == JAL_RA;
+	case CH__SITE_JCC:
+		return is_branch_over_one(load_word(read)) &&
+		       (load_word(read + 4) & LOW_12) == JAL_X0;
+	case CH__SITE_LEA:
+		return is_address_load(read);
+	case CH__SITE_LITERAL:
+		return true;
+	default:
+		return false;
+	}
+}
+
+bool ch__arch_site_is_valid(enum ch__site kind, const uint8_t *read, uintptr_t exec)
+{
+	if ((unsigned)kind > CH__SITE_LITERAL)
+		return false;
+	unsigned unit = has_literal(kind) ? 8 : 4;
+	if ((exec + field_offset[kind]) % unit && !CH_MUTANT(CH__MUTANT_SITE_UNALIGNED))
+		return false;
+	return CH_MUTANT(CH__MUTANT_SITE_ANY_BYTES) || is_instruction_of(kind, read);
+}
+
+bool ch__arch_site_reaches(enum ch__site kind, uintptr_t exec, uintptr_t target)
+{
+	return has_literal(kind) || jal_reaches(exec + field_offset[kind], target);
+}
+
+void ch__arch_site_write(enum ch__site kind, uint8_t *write, uintptr_t exec, uintptr_t target)
+{
+	uint8_t *field = write + field_offset[kind];
+	if (has_literal(kind))
+		store_literal(field, target);
+	else
+		store_word(field, (load_word(field) & LOW_12) |
+					  jal_field(exec + field_offset[kind], target));
+}
+
+uintptr_t ch__arch_site_target(enum ch__site kind, const uint8_t *read, uintptr_t exec)
+{
+	const uint8_t *field = read + field_offset[kind];
+	if (has_literal(kind))
+		return load_literal(field);
+	return jal_target(load_word(field), exec + field_offset[kind]);
+}
+
+/* --- diverter: `lui x0` whose immediate is already the displacement of the jump --- */
+
+void ch__arch_diverter_write(uint8_t *write, uintptr_t exec, uintptr_t target)
+{
+	store_word(write, LUI_X0 | jal_field(exec, target));
+}
+
+uintptr_t ch__arch_diverter_target(const uint8_t *read, uintptr_t exec)
+{
+	return jal_target(load_word(read), exec);
+}
+
+bool ch__arch_diverter_reaches(uintptr_t exec, uintptr_t target)
+{
+	return jal_reaches(exec, target);
+}
+
+bool ch__arch_diverter_is_there(const uint8_t *read)
+{
+	return ((uintptr_t)read % 4 == 0 || CH_MUTANT(CH__MUTANT_SITE_UNALIGNED)) &&
+	       (load_word(read) & LOW_12) == LUI_X0;
+}
+
+bool ch__arch_diverter_is_valid(const uint8_t *read, uintptr_t exec, uintptr_t target)
+{
+	return ch__arch_diverter_is_there(read) && ch__arch_diverter_target(read, exec) == target;
+}
+
+void ch__arch_diverter_arm(uint8_t *write, uintptr_t exec, uintptr_t target)
+{
+	store_word(write, JAL_X0 | jal_field(exec, target));
+}
+
+bool ch__arch_diverter_is_armed(const uint8_t *read)
+{
+	return (load_word(read) & LOW_12) == JAL_X0;
+}
+
+void ch__arch_landing_write(uint8_t *write)
+{
+	(void)write; /* an indirect jump lands anywhere */
+}
+
+bool ch__arch_landing_is_there(const uint8_t *read)
+{
+	(void)read;
+	return true;
+}
+
+/* --- stubs, trampoline, veneers --- */
+
+static void put_slot(uint8_t *write, uintptr_t exec, uintptr_t leads_to, uint32_t last)
+{
+	uint32_t code[3];
+	CH_ASSERT(exec % 8 == 4, "a stub's literal is not aligned");
+	put_far_jump(code, STUB_LITERAL);
+	memcpy(write, code, sizeof code);
+	store_literal(write + STUB_LITERAL, leads_to);
+	memcpy(write + STUB_INDEX, &last, sizeof last);
+}
+
+static uint32_t last_word(const uint8_t *read)
+{
+	uint32_t last;
+	memcpy(&last, read + STUB_INDEX, sizeof last);
+	return last;
+}
+
+void ch__arch_stub_write(uint8_t *write, uintptr_t exec, uintptr_t trampoline, uint32_t index)
+{
+	put_slot(write, exec, trampoline, index);
+}
+
+uint32_t ch__arch_stub_index(const uint8_t *read_return_address)
+{
+	return last_word(read_return_address - CH_ARCH_STUB_CALL_BYTES);
+}
+
+bool ch__arch_stub_is_valid(const uint8_t *read, uintptr_t exec, uintptr_t trampoline,
+			    uint32_t index)
+{
+	uint32_t code[3];
+	(void)exec;
+	put_far_jump(code, STUB_LITERAL);
+	return memcmp(read, code, sizeof code) == 0 &&
+	       load_literal(read + STUB_LITERAL) == trampoline && last_word(read) == index;
+}
+
+void ch__arch_stub_lead(uint8_t *write, uintptr_t target)
+{
+	store_literal(write + STUB_LITERAL, target);
+}
+
+uintptr_t ch__arch_stub_leads_to(const uint8_t *read)
+{
+	return load_literal(read + STUB_LITERAL);
+}
+
+void ch__arch_stub_entry(void);
+
+/* Entered with t1 = the stub and t3 = its own address. */
+size_t ch__arch_trampoline_write(uint8_t *write, uintptr_t exec,
+				 struct ch__arch_stub_context *context)
+{
+	enum { SP = 2, LITERALS = 32 };
+	static const uint32_t first[2] = {
+		0xff010113,                                                /* addi sp, sp, -16 */
+		0x13 | T1 << 7 | T1 << 15 | CH_ARCH_STUB_CALL_BYTES << 20, /* addi t1, t1, 12 */
+	};
+	uint32_t code[LITERALS / 4] = {
+		first[0],
+		first[1],
+		encode_sd(T1, SP, 8),
+		encode_ld(T1, T3, LITERALS),
+		encode_sd(T1, SP, 0),
+		encode_ld(T3, T3, LITERALS + 8),
+		encode_jr(T3),
+		C_EBREAK << 16 | C_EBREAK,
+	};
+	uintptr_t literals[2] = {(uintptr_t)context, (uintptr_t)ch__arch_stub_entry};
+	CH_ASSERT(exec % 8 == 0, "the trampoline's literals are not aligned");
+	memcpy(write, code, sizeof code);
+	memcpy(write + LITERALS, literals, sizeof literals);
+	return LITERALS + sizeof literals;
+}
+
+void ch__arch_stub_context_init(struct ch__arch_stub_context *context)
+{
+	context->extended_bytes = 0;
+	context->extended_mask = 0;
+	context->shadow_stack = 0;
+}
+
+/* The last word keeps the target when the slot leads elsewhere: its distance, as a stub keeps its
+ * index there. */
+bool ch__arch_jump_reaches(uintptr_t exec, uintptr_t target)
+{
+	int64_t distance = (int64_t)(target - exec);
+	return distance == (int32_t)distance;
+}
+
+void ch__arch_jump_write(uint8_t *write, uintptr_t exec, uintptr_t target)
+{
+	CH_ASSERT(ch__arch_jump_reaches(exec, target), "jump out of reach");
+	put_slot(write, exec, target, (uint32_t)(target - exec));
+}
+
+uintptr_t ch__arch_jump_target(const uint8_t *read, uintptr_t exec)
+{
+	return exec + (uintptr_t)(intptr_t)(int32_t)last_word(read);
+}
+
+/* The literal is aligned wherever the veneer lies. */
+void ch__arch_veneer_write(uint8_t *write, uintptr_t exec, uintptr_t target)
+{
+	unsigned literal = exec % 8 ? 12 : 16;
+	uint32_t code[3];
+	put_far_jump(code, literal);
+	ch__arch_fill_traps(write, CH_ARCH_VENEER_BYTES);
+	memcpy(write, code, sizeof code);
+	store_literal(write + literal, target);
+}
+
+uintptr_t ch__arch_veneer_target(const uint8_t *read)
+{
+	uint32_t load;
+	uint64_t literal;
+	memcpy(&load, read + 4, sizeof load);
+	memcpy(&literal, read + (load >> 20), sizeof literal);
+	return literal;
+}
+
+/* --- register images --- */
+
+/* The kernel's order: the pc in the place of x0, then x1 to x31. */
+void ch__arch_context_words(const void *ucontext, uintptr_t words[CH_ARCH_CONTEXT_WORDS])
+{
+	const ucontext_t *context = ucontext;
+	for (unsigned i = 0; i < CH_ARCH_CONTEXT_WORDS; i++)
+		words[i] = (uintptr_t)context->uc_mcontext.__gregs[i];
+}
+
+static uintptr_t greg(const void *ucontext, unsigned i)
+{
+	return (uintptr_t)((const ucontext_t *)ucontext)->uc_mcontext.__gregs[i];
+}
+
+uintptr_t ch__arch_context_pc(const void *ucontext)
+{
+	return greg(ucontext, REG_PC);
+}
+
+uintptr_t ch__arch_context_sp(const void *ucontext)
+{
+	return greg(ucontext, REG_SP);
+}
+
+uintptr_t ch__arch_context_return(const void *ucontext)
+{
+	return greg(ucontext, REG_RA);
+}
+
+uintptr_t ch__arch_context_fp(const void *ucontext)
+{
+	return greg(ucontext, REG_S0);
+}
+
+/* An instruction of either length; 0, which is none, outside the page of the pc. */
+__attribute__((no_sanitize("address", "thread"))) static uint32_t load_near(uintptr_t pc,
+									    uintptr_t at)
+{
+	const volatile uint16_t *halves = (const volatile uint16_t *)at;
+	if ((pc ^ at) / CH_ARCH_SMALLEST_PAGE)
+		return 0;
+	if ((halves[0] & 3) != 3)
+		return halves[0];
+	return (pc ^ (at + 2)) / CH_ARCH_SMALLEST_PAGE ? 0 : halves[0] | (uint32_t)halves[1] << 16;
+}
+
+/* addi sp, sp, bytes; c.addi and c.addi16sp, too */
+static bool moves_sp(uint32_t insn)
+{
+	return (insn & 0x000fffff) == 0x00010113 || (insn & 0xffffef83) == 0x0101 ||
+	       (insn & 0xffffef83) == 0x6101;
+}
+/* sd, or c.sdsp, of a register into the frame */
+static bool saves(uint32_t insn, uint32_t number)
+{
+	return (insn & 0x01fff07f) == (0x00013023 | number << 20) ||
+	       (insn & 0xffffe07f) == (0xe002 | number << 2);
+}
+/* addi s0, sp, bytes; c.addi4spn, too */
+static bool sets_s0(uint32_t insn)
+{
+	return (insn & 0x000fffff) == 0x00010413 || (insn && (insn & 0xffffe01f) == 0);
+}
+static bool returns(uint32_t insn)
+{
+	return insn == 0x8082 || insn == encode_jr(1);
+}
+
+/* The instruction behind the one at an address. */
+static uint32_t load_next(uintptr_t pc, uintptr_t at)
+{
+	return load_near(pc, at + ((load_near(pc, at) & 3) == 3 ? 4 : 2));
+}
+
+/* The frame begins with addi sp; sd ra; sd s0; addi s0, before which a diverter may stand, and ends
+ * with both loaded; addi sp; ret. */
+uintptr_t ch__arch_unrecorded_return(const void *ucontext)
+{
+	enum { RA = 1, S0 = 8 };
+	uintptr_t pc = ch__arch_context_pc(ucontext), at = pc;
+	if (pc % sizeof(uint16_t))
+		return 0;
+	uint32_t insn = load_near(pc, pc);
+	bool is_unrecorded = returns(insn) || saves(insn, RA) || saves(insn, S0);
+	is_unrecorded |= moves_sp(insn) && returns(load_next(pc, pc));
+	is_unrecorded |= sets_s0(insn) &&
+			 (saves(load_near(pc, pc - 4), S0) || saves(load_near(pc, pc - 2), S0));
+	if ((insn & LOW_12) == LUI_X0)
+		at += CH_ARCH_DIVERTER_BYTES;
+	is_unrecorded |= moves_sp(load_near(pc, at)) && saves(load_next(pc, at), RA);
+	return is_unrecorded ? ch__arch_context_return(ucontext) : 0;
+}
+
+/* ebreak is an exception, not a trap: the pc stands at it. */
+uintptr_t ch__arch_trap_address(int signal, int code, const void *ucontext)
+{
+	(void)signal;
+	(void)code;
+	return ch__arch_context_pc(ucontext);
+}
+
+/* The long form, which compilers and debuggers write where an instruction of 4 bytes was. */
+bool ch__arch_trap_is_foreign(const uint8_t *read)
+{
+	uint16_t halves[2];
+	memcpy(halves, read, sizeof halves);
+	return halves[0] == 0x0073 && halves[1] == 0x0010;
+}
+
+/* --- self-test, CFI --- */
+
+size_t ch__arch_constant_function_write(uint8_t *write, uint32_t value)
+{
+	uint32_t low = value & LOW_12, high = (value + 0x800) & ~(uint32_t)LOW_12;
+	uint32_t code[3] = {
+		0x37 | 10 << 7 | high,                 /* lui a0, high */
+		0x1b | 10 << 7 | 10 << 15 | low << 20, /* addiw a0, a0, low */
+		encode_jr(1),                          /* ret */
+	};
+	memcpy(write, code, sizeof code);
+	return sizeof code;
+}
+
+const struct ch__arch_cfi *ch__arch_cfi_frame_pointer(void)
+{
+	static const struct ch__arch_cfi cfi = {
+		.code_align = 1,
+		.return_register = 1,
+		.data_align = -8,
+		.bytes = 7,
+		.program =
+			{
+				0x0c, 8, 0,  /* DW_CFA_def_cfa s0 + 0 */
+				0x80 | 1, 1, /* ra at cfa - 8 */
+				0x80 | 8, 2, /* s0 at cfa - 16 */
+			},
+	};
+	return &cfi;
+}
+
+/* --- Valgrind --- */
+
+/* Shifts into x0, which are hints and which Valgrind (3.25 and later) takes for a request to
+ * itself; a4 points to the request's words, the answer comes in a3. */
+uintptr_t ch__arch_valgrind_ask(const uintptr_t words[6])
+{
+	register uintptr_t answer __asm__("a3") = 0;
+	register const uintptr_t *request __asm__("a4") = words;
+	__asm__ volatile(".option push\n\t"
+			 ".option norvc\n\t"
+			 "srli zero, zero, 3; srli zero, zero, 13\n\t"
+			 "srli zero, zero, 51; srli zero, zero, 61\n\t"
+			 "or a0, a0, a0\n\t"
+			 ".option pop"
+			 : "+r"(answer)
+			 : "r"(request)
+			 : "memory");
+	return answer;
+}

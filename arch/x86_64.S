@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: MIT
+ * x86_64.S: the entry of stubs, the capture of callee-saved registers, and the templates of
+ * trampolines. Offsets are asserted in x86_64.c.
+ *
+ * Why the entry restores by `ret` through its own slot: the stub's call has pushed an entry on the
+ * processor's return-address stack; leaving by a jump would make every later return of the program
+ * mispredict. */
+
+	.text
+
+	.set REGS_BYTES, 320	/* struct ch__arch_regs, rounded up to 64 */
+	.set REGS_PC, 256
+	.set REGS_SP, 264
+	.set REGS_EXTENDED, 272
+	.set REGS_CONTEXT, 280	/* behind the struct */
+	.set CONTEXT_HIT, 0
+	.set CONTEXT_EXTENDED_BYTES, 8
+	.set CONTEXT_EXTENDED_MASK, 16
+	.set CONTEXT_SHADOW_STACK, 24
+
+/* Frame, from rbx upwards; sp at the branch site is the CFA. */
+	.set SLOT_R12, 0
+	.set SLOT_RBX, 8
+	.set SLOT_FLAGS, 16
+	.set SLOT_CONTEXT, 24	/* rbp of the site while the callback runs */
+	.set SLOT_RETURN, 32
+	.set FRAME_BYTES, 40
+
+/* ch__arch_stub_entry: entered from the trampoline by a jump.
+ * in    [rsp] context, [rsp + 8] return address into the stub, rsp + 16 = sp at the branch site All
+ *       registers and flags belong to the code at the site. r13 to r15 are left untouched until the
+ *       callback has returned, so that an unwinder that passes through needs rules for rbx, r12
+ *       and rbp only. Those of rbp and the return address into the stub are a frame record, by
+ *       which a walk finds the block and goes on. A longjmp out of the callback skips nothing: the
+ *       frame holds no state that outlives it. */
+	.globl	ch__arch_stub_entry
+	.hidden	ch__arch_stub_entry
+	.type	ch__arch_stub_entry, @function
+	.p2align 6
+ch__arch_stub_entry:
+	.cfi_startproc
+	.cfi_def_cfa %rsp, 16
+	endbr64
+	pushfq
+	.cfi_def_cfa_offset 24
+	pushq	%rbx
+	.cfi_def_cfa_offset 32
+	.cfi_offset %rbx, -32
+	pushq	%r12
+	.cfi_def_cfa_offset 40
+	.cfi_offset %r12, -40
+	movq	%rsp, %rbx
+	.cfi_def_cfa %rbx, FRAME_BYTES
+
+	/* Any alignment of sp is legal at a site. */
+	subq	$REGS_BYTES, %rsp
+	andq	$-64, %rsp
+	movq	%rsp, %r12
+	movq	%rax, 0(%r12)
+	movq	%rcx, 8(%r12)
+	movq	%rdx, 16(%r12)
+	movq	SLOT_RBX(%rbx), %rax
+	movq	%rax, 24(%r12)
+	leaq	FRAME_BYTES(%rbx), %rax
+	movq	%rax, 32(%r12)
+	movq	%rax, REGS_SP(%r12)
+	movq	%rbp, 40(%r12)
+	movq	%rsi, 48(%r12)
+	movq	%rdi, 56(%r12)
+	movq	%r8, 64(%r12)
+	movq	%r9, 72(%r12)
+	movq	%r10, 80(%r12)
+	movq	%r11, 88(%r12)
+	movq	SLOT_R12(%rbx), %rax
+	movq	%rax, 96(%r12)
+	movq	%r13, 104(%r12)
+	movq	%r14, 112(%r12)
+	movq	%r15, 120(%r12)
+
+	/* Extended state. xrstor refuses an image whose header has stray bits, and xsave writes
+	 * only a part of it. */
+	movq	SLOT_CONTEXT(%rbx), %rdi
+	movq	CONTEXT_EXTENDED_BYTES(%rdi), %rcx
+	testq	%rcx, %rcx
+	jz	1f
+	subq	%rcx, %rsp
+	xorl	%eax, %eax
+	movq	%rax, 512(%rsp)
+	movq	%rax, 520(%rsp)
+	movq	%rax, 528(%rsp)
+	movq	%rax, 536(%rsp)
+	movq	%rax, 544(%rsp)
+	movq	%rax, 552(%rsp)
+	movq	%rax, 560(%rsp)
+	movq	%rax, 568(%rsp)
+	movl	CONTEXT_EXTENDED_MASK(%rdi), %eax
+	movl	CONTEXT_EXTENDED_MASK + 4(%rdi), %edx
+	xsave64	(%rsp)
+	jmp	2f
+1:	subq	$512, %rsp
+	fxsave64 (%rsp)
+2:	movq	%rsp, REGS_EXTENDED(%r12)
+
+	movq	%rdi, REGS_CONTEXT(%r12)
+	movq	%rbp, SLOT_CONTEXT(%rbx)
+	.cfi_offset %rbp, SLOT_CONTEXT - FRAME_BYTES
+	leaq	SLOT_CONTEXT(%rbx), %rbp
+
+	cld
+	movq	%r12, %rsi
+	movq	SLOT_RETURN(%rbx), %rdx
+	call	*CONTEXT_HIT(%rdi)
+
+	movq	REGS_CONTEXT(%r12), %rdi
+	cmpq	$0, CONTEXT_EXTENDED_BYTES(%rdi)
+	je	3f
+	movl	CONTEXT_EXTENDED_MASK(%rdi), %eax
+	movl	CONTEXT_EXTENDED_MASK + 4(%rdi), %edx
+	xrstor64 (%rsp)
+	jmp	4f
+3:	fxrstor64 (%rsp)
+4:
+	/* The callback may have changed any general register but sp. */
+	movq	REGS_PC(%r12), %rax
+	movq	%rax, SLOT_RETURN(%rbx)
+	movq	24(%r12), %rax
+	movq	%rax, SLOT_RBX(%rbx)
+	movq	96(%r12), %rax
+	movq	%rax, SLOT_R12(%rbx)
+
+	cmpq	$0, CONTEXT_SHADOW_STACK(%rdi)
+	.cfi_remember_state
+	jne	5f
+
+	.macro	restore_registers
+	movq	0(%r12), %rax
+	movq	8(%r12), %rcx
+	movq	16(%r12), %rdx
+	movq	40(%r12), %rbp
+	.cfi_restore %rbp
+	movq	48(%r12), %rsi
+	movq	56(%r12), %rdi
+	movq	64(%r12), %r8
+	movq	72(%r12), %r9
+	movq	80(%r12), %r10
+	movq	88(%r12), %r11
+	movq	104(%r12), %r13
+	movq	112(%r12), %r14
+	movq	120(%r12), %r15
+	movq	%rbx, %rsp
+	.cfi_def_cfa %rsp, FRAME_BYTES
+	popq	%r12
+	.cfi_def_cfa_offset 32
+	.cfi_restore %r12
+	popq	%rbx
+	.cfi_def_cfa_offset 24
+	.cfi_restore %rbx
+	popfq
+	.cfi_def_cfa_offset 16
+	.endm
+
+	restore_registers
+	leaq	8(%rsp), %rsp	/* drops the context; an add would change the flags */
+	.cfi_def_cfa_offset 8
+	ret
+
+	/* Under a shadow stack the slot may not differ from its shadow: drop the shadow and
+	 * jump. */
+5:	.cfi_restore_state
+	movl	$1, %eax
+	incsspq	%rax
+	restore_registers
+	leaq	16(%rsp), %rsp
+	.cfi_def_cfa_offset 0
+	jmp	*-8(%rsp)	/* just below sp: within the red zone no signal writes */
+	.cfi_endproc
+	.size	ch__arch_stub_entry, . - ch__arch_stub_entry
+
+/* void ch__arch_save_registers(struct ch__arch_saved *) */
+	.globl	ch__arch_save_registers
+	.hidden	ch__arch_save_registers
+	.type	ch__arch_save_registers, @function
+	.p2align 4
+ch__arch_save_registers:
+	.cfi_startproc
+	endbr64
+	movq	%rbx, 0(%rdi)
+	movq	%rbp, 8(%rdi)
+	movq	%r12, 16(%rdi)
+	movq	%r13, 24(%rdi)
+	movq	%r14, 32(%rdi)
+	movq	%r15, 40(%rdi)
+	leaq	8(%rsp), %rax	/* the caller's sp once this call has returned */
+	movq	%rax, 48(%rdi)
+	ret
+	.cfi_endproc
+	.size	ch__arch_save_registers, . - ch__arch_save_registers
+
+/* void ch__arch_with_registers(void (*fn)(const struct ch__arch_saved *)) */
+	.globl	ch__arch_with_registers
+	.hidden	ch__arch_with_registers
+	.type	ch__arch_with_registers, @function
+	.p2align 4
+ch__arch_with_registers:
+	.cfi_startproc
+	endbr64
+	subq	$72, %rsp
+	.cfi_adjust_cfa_offset 72
+	movq	%rbx, 0(%rsp)
+	movq	%rbp, 8(%rsp)
+	movq	%r12, 16(%rsp)
+	movq	%r13, 24(%rsp)
+	movq	%r14, 32(%rsp)
+	movq	%r15, 40(%rsp)
+	leaq	80(%rsp), %rax
+	movq	%rax, 48(%rsp)
+	movq	%rdi, %rax
+	movq	%rsp, %rdi
+	call	*%rax
+	addq	$72, %rsp
+	.cfi_adjust_cfa_offset -72
+	ret
+	.cfi_endproc
+	.size	ch__arch_with_registers, . - ch__arch_with_registers
+
+/* Templates of trampolines (arch.h): never run where they are, copied with their literals filled.
+ * The code lies in the image as in a block, 4 bytes above a multiple of 8. All argument registers,
+ * al (the count of vector registers of a call with variable arguments) and r11 stay as they were;
+ * r10 is the register that the ABI sets apart for what a function is called with besides. */
+	.macro	template name
+	.type	template_\name, @function
+	.p2align 3, 0xcc
+	.skip	4, 0xcc
+template_\name:
+	.cfi_startproc
+	endbr64
+	.endm
+
+	/* One FDE covers the literals, too: every byte of the copy belongs to it. */
+	.macro	literals name
+	.balign	8, 0xcc
+template_\name\()_target:
+	.quad	0
+template_\name\()_payload:
+	.quad	0
+template_\name\()_end:
+	.cfi_endproc
+	.size	template_\name, . - template_\name
+	.endm
+
+	template framed
+	pushq	%rbp
+	.cfi_def_cfa_offset 16
+	.cfi_offset %rbp, -16
+	movq	%rsp, %rbp	/* for walks by frame pointers; the tables go by rsp, which stays */
+	movq	template_framed_payload(%rip), %r10
+	call	*template_framed_target(%rip)
+	popq	%rbp
+	.cfi_def_cfa_offset 8
+	.cfi_restore %rbp
+	ret
+	literals framed
+
+	template tail
+	movq	template_tail_payload(%rip), %r10
+	jmp	*template_tail_target(%rip)
+	literals tail
+
+/* struct ch__arch_template of each kind. The ABI aligns an array of 16 bytes and more to 16, and
+ * compilers count on it. */
+	.section .data.rel.ro, "aw", @progbits
+	.globl	ch__arch_templates
+	.hidden	ch__arch_templates
+	.type	ch__arch_templates, @object
+	.p2align 4
+ch__arch_templates:
+	.irp	name, framed, tail
+	.quad	template_\name
+	.short	template_\name\()_end - template_\name
+	.short	template_\name\()_target - template_\name
+	.short	template_\name\()_payload - template_\name
+	.short	0
+	.endr
+	.size	ch__arch_templates, . - ch__arch_templates
+
+	.section .note.GNU-stack, "", @progbits

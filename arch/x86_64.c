@@ -1,0 +1,464 @@
+/* SPDX-License-Identifier: MIT
+ * x86_64.c: encodings of traps, patch sites, diverters, stubs and veneers of x86-64, register
+ * images of signals, and the CFI of a frame with rbp. It allocates nothing, takes no lock and makes
+ * no system call; every function but ch__arch_stub_context_init is async-signal-safe.
+ *
+ * Concurrent modification: one store whose bytes lie in one naturally aligned 8 (AMD APM 2, section
+ * 7.6.1). A core that executes the instruction meanwhile sees the old or the new one, whole. */
+#define _GNU_SOURCE /* register names of ucontext */
+#include "arch/arch.h"
+#include "arch/mutant.h"
+
+#include <cpuid.h>
+#include <signal.h>
+#include <string.h>
+#include <ucontext.h>
+
+_Static_assert(offsetof(struct ch__arch_regs, pc) == 256, "x86_64.S stores here");
+_Static_assert(offsetof(struct ch__arch_regs, sp) == 264, "x86_64.S stores here");
+_Static_assert(offsetof(struct ch__arch_regs, extended) == 272, "x86_64.S stores here");
+_Static_assert(sizeof(struct ch__arch_regs) == 280, "x86_64.S reserves it");
+_Static_assert(offsetof(struct ch__arch_stub_context, hit) == 0, "x86_64.S loads it");
+_Static_assert(offsetof(struct ch__arch_stub_context, extended_bytes) == 8, "x86_64.S loads it");
+_Static_assert(offsetof(struct ch__arch_stub_context, extended_mask) == 16, "x86_64.S loads it");
+_Static_assert(offsetof(struct ch__arch_stub_context, shadow_stack) == 24, "x86_64.S loads it");
+_Static_assert(offsetof(struct ch__arch_saved, sp) == 48, "x86_64.S stores here");
+_Static_assert(sizeof(struct ch__arch_template) == 16, "x86_64.S writes the table");
+_Static_assert(offsetof(struct ch__arch_template, target_at) == 10, "x86_64.S writes it");
+_Static_assert(offsetof(struct ch__arch_template, payload_at) == 12, "x86_64.S writes it");
+
+enum {
+	INT3 = 0xcc,
+	JMP = 0xe9,
+	CALL = 0xe8,
+	TEST_EAX = 0xa9,
+	FXSAVE_BYTES = 512,
+	XSAVE_ALIGN = 64,
+	XSAVE_PKRU = 9, /* state component: protection keys belong to the thread, not to the code */
+};
+
+/* --- single accesses --- */
+
+/* A displacement inside one aligned 8 need not be 4-aligned. C has no unaligned atomic; the
+ * processor has: a mov that stays in one aligned 8 is one access (Intel SDM 3A, 8.1.1). The asm
+ * pins it to one instruction. */
+static void store_displacement(uint8_t *at, int32_t value)
+{
+	for (int i = 0; CH_MUTANT(CH__MUTANT_SITE_BYTEWISE) && i < 4; i++) {
+		((volatile uint8_t *)at)[i] = (uint8_t)((uint32_t)value >> 8 * i);
+		ch__arch_pause();
+	}
+	__asm__ volatile("movl %1, %0" : "=m"(*(uint8_t(*)[4])at) : "r"(value) : "memory");
+}
+
+static int32_t load_displacement(const uint8_t *at)
+{
+	int32_t value;
+	__asm__ volatile("movl %1, %0" : "=r"(value) : "m"(*(const uint8_t(*)[4])at) : "memory");
+	return value;
+}
+
+static bool fits_displacement(uintptr_t next, uintptr_t target)
+{
+	int64_t distance = (int64_t)(target - next);
+	return distance == (int32_t)distance;
+}
+
+static int32_t displacement(uintptr_t next, uintptr_t target)
+{
+	CH_ASSERT(fits_displacement(next, target), "jump out of reach");
+	return (int32_t)(target - next);
+}
+
+/* --- traps, caches --- */
+
+void ch__arch_fill_traps(uint8_t *write, size_t bytes)
+{
+	memset(write, INT3, bytes);
+}
+
+bool ch__arch_are_traps(const uint8_t *read, size_t bytes)
+{
+	size_t i = 0;
+	for (; i + 8 <= bytes; i += 8) {
+		uint64_t word;
+		memcpy(&word, read + i, 8);
+		if (word != UINT64_C(0xcccccccccccccccc))
+			return false;
+	}
+	for (; i < bytes; i++)
+		if (read[i] != INT3)
+			return false;
+	return true;
+}
+
+void ch__arch_serialize(void)
+{
+	unsigned a = 0, b, c = 0, d;
+	__asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d) : : "memory");
+}
+
+/* --- sites --- */
+
+static const uint8_t displacement_offset[] = {
+	[CH__SITE_JMP] = 1, [CH__SITE_JCC] = 2, [CH__SITE_CALL] = 1, [CH__SITE_LEA] = 3};
+
+size_t ch__arch_site_bytes(enum ch__site kind, const uint8_t *read)
+{
+	(void)read; /* other architectures tell variants apart by their bytes */
+	return kind == CH__SITE_LITERAL ? 8 : displacement_offset[kind] + 4u;
+}
+
+static bool is_instruction_of(enum ch__site kind, const uint8_t *read)
+{
+	switch (kind) {
+	case CH__SITE_JMP:
+		return read[0] == JMP;
+	case CH__SITE_CALL:
+		return read[0] == CALL;
+	case CH__SITE_JCC:
+		return read[0] == 0x0f && (read[1] & 0xf0) == 0x80;
+	case CH__SITE_LEA: /* REX.W, any register: mod = 00, rm = 101 is rip-relative */
+		return (read[0] & 0xfb) == 0x48 && read[1] == 0x8d && (read[2] & 0xc7) == 0x05;
+	case CH__SITE_LITERAL:
+		return true;
+	default:
+		return false;
+	}
+}
+
+bool ch__arch_site_is_valid(enum ch__site kind, const uint8_t *read, uintptr_t exec)
+{
+	if (!is_instruction_of(kind, read) && !CH_MUTANT(CH__MUTANT_SITE_ANY_BYTES))
+		return false;
+	if (CH_MUTANT(CH__MUTANT_SITE_UNALIGNED))
+		return true;
+	return kind == CH__SITE_LITERAL ? (exec & 7) == 0
+					: ((exec + displacement_offset[kind]) & 7) <= 4;
+}
+
+bool ch__arch_site_reaches(enum ch__site kind, uintptr_t exec, uintptr_t target)
+{
+	return kind == CH__SITE_LITERAL ||
+	       fits_displacement(exec + ch__arch_site_bytes(kind, NULL), target);
+}
+
+void ch__arch_site_write(enum ch__site kind, uint8_t *write, uintptr_t exec, uintptr_t target)
+{
+	if (kind == CH__SITE_LITERAL) {
+		__atomic_store_n((uint64_t *)(void *)write, target, __ATOMIC_RELEASE);
+		return;
+	}
+	store_displacement(write + displacement_offset[kind],
+			   displacement(exec + ch__arch_site_bytes(kind, write), target));
+}
+
+uintptr_t ch__arch_site_target(enum ch__site kind, const uint8_t *read, uintptr_t exec)
+{
+	if (kind == CH__SITE_LITERAL)
+		return __atomic_load_n((const uint64_t *)(const void *)read, __ATOMIC_ACQUIRE);
+	return exec + ch__arch_site_bytes(kind, read) +
+	       (uintptr_t)(intptr_t)load_displacement(read + displacement_offset[kind]);
+}
+
+/* --- diverter: `test eax, imm32` whose immediate is already the displacement of the jump --- */
+
+void ch__arch_diverter_write(uint8_t *write, uintptr_t exec, uintptr_t target)
+{
+	int32_t distance = displacement(exec + CH_ARCH_DIVERTER_BYTES, target);
+	write[0] = TEST_EAX;
+	memcpy(write + 1, &distance, 4);
+}
+
+uintptr_t ch__arch_diverter_target(const uint8_t *read, uintptr_t exec)
+{
+	int32_t distance;
+	memcpy(&distance, read + 1, 4);
+	return exec + CH_ARCH_DIVERTER_BYTES + (uintptr_t)(intptr_t)distance;
+}
+
+bool ch__arch_diverter_reaches(uintptr_t exec, uintptr_t target)
+{
+	return fits_displacement(exec + CH_ARCH_DIVERTER_BYTES, target);
+}
+
+bool ch__arch_diverter_is_there(const uint8_t *read)
+{
+	return read[0] == TEST_EAX;
+}
+
+bool ch__arch_diverter_is_valid(const uint8_t *read, uintptr_t exec, uintptr_t target)
+{
+	return read[0] == TEST_EAX && ch__arch_diverter_target(read, exec) == target;
+}
+
+void ch__arch_diverter_arm(uint8_t *write, uintptr_t exec, uintptr_t target)
+{
+	(void)exec, (void)target; /* the displacement stands there already */
+	__atomic_store_n(write, JMP, __ATOMIC_RELEASE);
+}
+
+bool ch__arch_diverter_is_armed(const uint8_t *read)
+{
+	return __atomic_load_n(read, __ATOMIC_ACQUIRE) == JMP;
+}
+
+/* A callee of a VM's code needs no mark: indirect-branch tracking is not in force for it. */
+void ch__arch_landing_write(uint8_t *write)
+{
+	(void)write;
+}
+
+bool ch__arch_landing_is_there(const uint8_t *read)
+{
+	(void)read;
+	return true;
+}
+
+/* --- stubs, trampoline, veneers --- */
+
+static uint64_t encode_stub(uintptr_t exec, uintptr_t trampoline, uint32_t index)
+{
+	uint32_t distance = (uint32_t)displacement(exec + CH_ARCH_STUB_CALL_BYTES, trampoline);
+	return CALL | (uint64_t)distance << 8 | (uint64_t)index << 40;
+}
+
+void ch__arch_stub_write(uint8_t *write, uintptr_t exec, uintptr_t trampoline, uint32_t index)
+{
+	uint64_t stub = encode_stub(exec, trampoline, index);
+	CH_ASSERT(index < UINT32_C(1) << 24, "branch index too large for a stub");
+	memcpy(write, &stub, CH_ARCH_STUB_BYTES);
+}
+
+/* Reads the last byte of the call too: four bytes at the return address may end beyond the pool.
+ * The thread has just run these bytes: what led it there published them, through code, where the
+ * thread sanitizer does not see it. */
+#if CH_TSAN
+__attribute__((no_sanitize("thread")))
+#endif
+uint32_t ch__arch_stub_index(const uint8_t *read_return_address)
+{
+	uint32_t word;
+	memcpy(&word, read_return_address - 1, 4);
+	return word >> 8;
+}
+
+bool ch__arch_stub_is_valid(const uint8_t *read, uintptr_t exec, uintptr_t trampoline,
+			    uint32_t index)
+{
+	uint64_t stub;
+	memcpy(&stub, read, CH_ARCH_STUB_BYTES);
+	return fits_displacement(exec + CH_ARCH_STUB_CALL_BYTES, trampoline) &&
+	       stub == encode_stub(exec, trampoline, index);
+}
+
+void ch__arch_stub_entry(void);
+
+size_t ch__arch_trampoline_write(uint8_t *write, uintptr_t exec,
+				 struct ch__arch_stub_context *context)
+{
+	static const uint8_t code[16] = {
+		0xff, 0x35, 10,   0,    0, 0, /* push qword [rip + 10]: the context, at +16 */
+		0xff, 0x25, 12,   0,    0, 0, /* jmp qword [rip + 12]: the stub entry, at +24 */
+		INT3, INT3, INT3, INT3,
+	};
+	uintptr_t literals[2] = {(uintptr_t)context, (uintptr_t)ch__arch_stub_entry};
+	(void)exec; /* position-independent here */
+	memcpy(write, code, sizeof code);
+	memcpy(write + sizeof code, literals, sizeof literals);
+	return sizeof code + sizeof literals;
+}
+
+bool ch__arch_jump_reaches(uintptr_t exec, uintptr_t target)
+{
+	return fits_displacement(exec + 5, target);
+}
+
+uintptr_t ch__arch_jump_target(const uint8_t *read, uintptr_t exec)
+{
+	return ch__arch_site_target(CH__SITE_JMP, read, exec);
+}
+
+void ch__arch_jump_write(uint8_t *write, uintptr_t exec, uintptr_t target)
+{
+	int32_t distance = displacement(exec + 5, target);
+	write[0] = JMP;
+	memcpy(write + 1, &distance, sizeof distance);
+}
+
+void ch__arch_veneer_write(uint8_t *write, uintptr_t exec, uintptr_t target)
+{
+	static const uint8_t code[8] = {0xff, 0x25, 2,    0,
+					0,    0,    INT3, INT3}; /* jmp qword [rip + 2] */
+	uint64_t literal = target;
+	(void)exec;
+	memcpy(write, code, sizeof code);
+	memcpy(write + sizeof code, &literal, sizeof literal);
+}
+
+uintptr_t ch__arch_veneer_target(const uint8_t *read)
+{
+	uint64_t literal;
+	memcpy(&literal, read + 8, sizeof literal);
+	return literal;
+}
+
+/* Bytes of the standard-format image that holds the components of mask (Intel SDM 1, 13.4.3). */
+static uint64_t xsave_bytes(uint64_t mask)
+{
+	uint64_t bytes = FXSAVE_BYTES + XSAVE_ALIGN;
+	for (unsigned i = 2; i < 63; i++) {
+		unsigned size, offset, c, d;
+		if (!(mask >> i & 1))
+			continue;
+		__cpuid_count(0xd, i, size, offset, c, d);
+		if (bytes < (uint64_t)offset + size)
+			bytes = (uint64_t)offset + size;
+	}
+	return (bytes + XSAVE_ALIGN - 1) & ~(uint64_t)(XSAVE_ALIGN - 1);
+}
+
+static uint64_t shadow_stack_pointer(void)
+{
+	uint64_t pointer = 0; /* rdsspq leaves it alone where shadow stacks are off */
+	__asm__ volatile("rdsspq %0" : "+r"(pointer));
+	return pointer;
+}
+
+void ch__arch_stub_context_init(struct ch__arch_stub_context *context)
+{
+	unsigned a, b, c, d;
+	context->extended_bytes = 0;
+	context->extended_mask = 0;
+	if (__get_cpuid(1, &a, &b, &c, &d) && (c & bit_OSXSAVE) &&
+	    __get_cpuid_max(0, NULL) >= 0xd) {
+		__asm__ volatile("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
+		context->extended_mask = ((uint64_t)d << 32 | a) & ~(UINT64_C(1) << XSAVE_PKRU);
+		context->extended_bytes = xsave_bytes(context->extended_mask);
+	}
+	context->shadow_stack = shadow_stack_pointer() != 0;
+}
+
+/* --- register images --- */
+
+void ch__arch_context_words(const void *ucontext, uintptr_t words[CH_ARCH_CONTEXT_WORDS])
+{
+	static const uint8_t order[CH_ARCH_CONTEXT_WORDS] = {
+		REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI, REG_R8,
+		REG_R9,  REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15, REG_RIP};
+	const ucontext_t *context = ucontext;
+	for (unsigned i = 0; i < CH_ARCH_CONTEXT_WORDS; i++)
+		words[i] = (uintptr_t)context->uc_mcontext.gregs[order[i]];
+}
+
+uintptr_t ch__arch_context_pc(const void *ucontext)
+{
+	return (uintptr_t)((const ucontext_t *)ucontext)->uc_mcontext.gregs[REG_RIP];
+}
+
+uintptr_t ch__arch_context_sp(const void *ucontext)
+{
+	return (uintptr_t)((const ucontext_t *)ucontext)->uc_mcontext.gregs[REG_RSP];
+}
+
+uintptr_t ch__arch_context_return(const void *ucontext)
+{
+	uintptr_t sp = ch__arch_context_sp(ucontext);
+	return sp && sp % 8 == 0 ? *(volatile uintptr_t *)sp : 0;
+}
+
+uintptr_t ch__arch_context_fp(const void *ucontext)
+{
+	return (uintptr_t)((const ucontext_t *)ucontext)->uc_mcontext.gregs[REG_RBP];
+}
+
+/* Four bytes of code, lowest first; 0, which begins no instruction here, where they are not all in
+ * the page of the pc. Code may be patched meanwhile: sanitizers must not judge the read. */
+__attribute__((no_sanitize("address", "thread"))) static uint32_t load_near(uintptr_t pc,
+									    uintptr_t at)
+{
+	const volatile uint8_t *read = (const volatile uint8_t *)at;
+	if ((pc ^ at) / CH_ARCH_SMALLEST_PAGE || (pc ^ (at + 3)) / CH_ARCH_SMALLEST_PAGE)
+		return 0;
+	return read[0] | (uint32_t)read[1] << 8 | (uint32_t)read[2] << 16 | (uint32_t)read[3] << 24;
+}
+
+/* The frame begins with push rbp; mov rbp, rsp, before which ENDBR64 and a diverter may stand, and
+ * ends with pop rbp or leave; ret. */
+__attribute__((no_sanitize("address", "thread"))) uintptr_t
+ch__arch_unrecorded_return(const void *ucontext)
+{
+	enum { RET = 0xc3, RET_POP = 0xc2, ENDBR64_BYTES = 4 };
+	const uint32_t endbr64 = 0xfa1e0ff3, begin = 0xe5894855;
+	uintptr_t pc = ch__arch_context_pc(ucontext), sp = ch__arch_context_sp(ucontext), at = pc;
+	const volatile uintptr_t *stack = (const volatile uintptr_t *)sp;
+	uint8_t first = *(const volatile uint8_t *)pc;
+	if (sp % sizeof(uintptr_t))
+		return 0;
+	if (first == RET || first == RET_POP)
+		return stack[0];
+	if (load_near(pc, pc - 1) == begin)
+		return stack[1];
+	if (load_near(pc, at) == endbr64)
+		at += ENDBR64_BYTES;
+	if ((load_near(pc, at) & 0xff) == TEST_EAX)
+		at += CH_ARCH_DIVERTER_BYTES;
+	return load_near(pc, at) == begin ? stack[0] : 0;
+}
+
+/* INT3 is a trap: the pc is already behind it. A fault leaves the pc at the instruction, and so do
+ * a step and a debug register. */
+uintptr_t ch__arch_trap_address(int signal, int code, const void *ucontext)
+{
+	bool is_int3 = signal == SIGTRAP && code != TRAP_TRACE && code != TRAP_HWBKPT;
+	return ch__arch_context_pc(ucontext) - (is_int3 ? 1 : 0);
+}
+
+/* An INT3 says nothing of whose it is. */
+bool ch__arch_trap_is_foreign(const uint8_t *read)
+{
+	(void)read;
+	return false;
+}
+
+/* --- self-test, CFI --- */
+
+size_t ch__arch_constant_function_write(uint8_t *write, uint32_t value)
+{
+	write[0] = 0xb8; /* mov eax, imm32 */
+	memcpy(write + 1, &value, 4);
+	write[5] = 0xc3; /* ret */
+	return 6;
+}
+
+const struct ch__arch_cfi *ch__arch_cfi_frame_pointer(void)
+{
+	static const struct ch__arch_cfi cfi = {
+		.code_align = 1,
+		.return_register = 16,
+		.data_align = -8,
+		.bytes = 7,
+		.program =
+			{
+				0x0c, 6, 16,  /* DW_CFA_def_cfa rbp + 16 */
+				0x80 | 16, 1, /* return address at cfa - 8 */
+				0x80 | 6, 2,  /* rbp at cfa - 16 */
+			},
+	};
+	return &cfi;
+}
+
+/* --- Valgrind --- */
+
+/* Rotations of rdi by 128 bits in all, which Valgrind takes for a request to itself; rax points to
+ * the request's words, the answer comes in rdx. */
+uintptr_t ch__arch_valgrind_ask(const uintptr_t words[6])
+{
+	uintptr_t answer = 0;
+	__asm__ volatile("rolq $3, %%rdi; rolq $13, %%rdi; rolq $61, %%rdi; rolq $51, %%rdi\n\t"
+			 "xchgq %%rbx, %%rbx"
+			 : "+d"(answer)
+			 : "a"(words)
+			 : "cc", "memory", "rdi");
+	return answer;
+}

@@ -1,0 +1,996 @@
+/* SPDX-License-Identifier: MIT
+ * codeheap.h: the whole public interface of libcodeheap, readable from top to bottom; one file
+ * however long, because its users read it as one text.
+ *
+ * libcodeheap is the code memory of a JIT: it allocates machine code in a pool of pages that are
+ * never writable and executable at once, tells unwinders and profilers about it, invalidates it
+ * safely while it runs, and collects it: a block of code dies when no live owner, no live block
+ * and no stack can reach it; then it is withdrawn from every table, filled with traps and reused.
+ *
+ * Words
+ *   pool          the reserved address range of a heap; page: a power-of-two piece of it (a "code
+ *                 page", not an OS page)
+ *   block         one unit of code, in one page or a run of them; hot bytes, cold ones at its end
+ *   vm            one VM instance: callbacks and a set of owners; several share a heap
+ *   owner         what the VM compiles (a method, a trace), and calls through its one entry cell
+ *   entry cell    a word that always holds the owner's entry, or its fallback (an interpreter)
+ *   branch        one patch site, one target, one stub
+ *   stub          some cold bytes that have the VM compile the branch's target
+ *   ref           a VM heap pointer embedded in code
+ *   patch point   a place after a call which invalidation turns into a jump to an exit
+ *   assumption    what blocks were compiled to rely on; breaking it invalidates them
+ *   exec, write   the address where a byte runs, and where it is written while its block is open
+ *   world         the attached threads; cycle: one collection; fiber: a stack that may be suspended
+ *   NOTENTRANT    invalidated: nothing enters it any more, threads inside leave at the next
+ *                 branch or patch point
+ *
+ * States of a block and the only moves
+ *   OPEN -> LIVE         ch_block_commit, by the thread that opened it
+ *   OPEN -> FREE         ch_block_abort
+ *   LIVE -> NOTENTRANT   ch_blocks_invalidate, ch_assumption_break, ch_vm_discard (heap's lock)
+ *   LIVE | NOTENTRANT -> DEAD   the sweep, of what a cycle did not reach;
+ *                               ch_owner_release(NOT_RUNNING)
+ *   DEAD -> FREE         the sweep, after withdrawal, trap fill and a core synchronization
+ *
+ * The calls to start with, from examples/min.c:
+ *
+ *     ok(ch_owner_create(vm, "answer", (const void *)interpret, NULL, &owner));
+ *     struct ch_open open = {.size = sizeof open, .owner = owner, .hot_bytes = sizeof code_42};
+ *     ok(ch_block_open(&open, &code));
+ *     memcpy(code.write, code_42, sizeof code_42); // emit at write, relative to exec
+ *     code.used_to = sizeof code_42;
+ *     ok(ch_block_commit(&code, 1));
+ *     ok(ch_owner_set_entry(owner, code.block));
+ *     int (*const *cell)(void) = (int (*const *)(void))ch_owner_cell(owner);
+ *     printf("compiled: %d\n", (*cell)());
+ *     ok(ch_blocks_invalidate(&code.block, 1, NULL)); // the cell leads to interpret() again
+ *     printf("invalidated: %d\n", (*cell)());
+ *     ok(ch_heap_collect(heap)); // nothing runs it: withdrawn and filled with traps
+ *
+ * Every function says: in, out, ret, lock, safe, cost, note. "lock: heap" means it takes the
+ * heap's lock inside, no such line that it takes none; no callback of the VM runs under a lock of
+ * the library, save `ref` and `roots`. A heap, vm or block that a call is about has no line of its
+ * own. Where nothing is said about signals, a function may not be called from a signal
+ * handler; one whose signal interrupted or was raised by code of the heap (ch_block_at of its pc),
+ * and so no lock, allocator or call of the library, is a caller like any other. A thread that is
+ * not attached gets CH_E_THREAD from each call that is for "an attached thread" or "the thread that
+ * opened" a block; a stub that it takes is a panic. A stale handle gives CH_E_STALE. */
+#ifndef CODEHEAP_CODEHEAP_H
+#define CODEHEAP_CODEHEAP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CH_VERSION_MAJOR 0
+#define CH_VERSION_MINOR 1
+#define CH_VERSION_PATCH 0
+#define CH_VERSION_TEXT "0.1.0"
+
+#define CH_API __attribute__((visibility("default")))
+#define CH_CHECKED __attribute__((warn_unused_result))
+
+/* --- status --- */
+
+#define CH_STATUS_LIST(X)                                                                        \
+	X(CH_OK, "success")                                                                      \
+	X(CH_E_ARG, "an argument is out of its range")                                           \
+	X(CH_E_STALE, "the handle's object, or one it relies on, is dead")                       \
+	X(CH_E_FULL, "the pool has no room until code is collected")                             \
+	X(CH_E_STATE, "not legal in the object's state")                                         \
+	X(CH_E_SITE, "a patch site's bytes, alignment or neighbours break the rules")           \
+	X(CH_E_REACH, "the target is too far for the instruction")                               \
+	X(CH_E_MEMORY, "no memory for the heap's own records")                                   \
+	X(CH_E_OS, "the operating system refused; errno says why")                               \
+	X(CH_E_BUSY, "a thread did not stop in time, or the heap is in use")                     \
+	X(CH_E_THREAD, "the calling thread is not attached, or attached already")                \
+	X(CH_E_BROKEN, "an invariant of the heap does not hold")
+
+enum ch_status {
+#define X(name, text) name,
+	CH_STATUS_LIST(X)
+#undef X
+};
+
+/* ch_status_text: a sentence for a status.
+ * ret   a constant string, for every value
+ * safe  any thread; signal handlers */
+CH_API const char *ch_status_text(enum ch_status status);
+
+/* --- types --- */
+
+struct ch_heap;
+struct ch_vm;
+struct ch_fiber;
+struct ch_marker;
+
+/* clang-format off */ /* Handles: index, heap and generation; all bits 0 = none. */
+struct ch_block { uint64_t bits; };
+struct ch_owner { uint64_t bits; };
+struct ch_branch { uint64_t bits; };
+struct ch_assumption { uint64_t bits; };
+/* clang-format on */
+
+/* Registers at a branch site. x86-64: gpr in encoding order (rax rcx rdx rbx rsp rbp rsi rdi
+ * r8..r15). aarch64: x0..x30, sp; x16 and x17 are the stub's. riscv64: x0..x31; t1 and t3 are the
+ * stub's, changes of sp, gp and tp are not taken. */
+struct ch_regs {
+	uint64_t gpr[32];
+	/* In: the owner's fallback. Out: where to go on when no block is returned, or when each one
+	 * that was returned had died before it could be entered. */
+	uint64_t pc;
+	uint64_t sp; /* sp at the site; read only */
+	/* x86-64: vector state, as xsave or fxsave leave it. aarch64: q0..q31, fpsr, fpcr; riscv64:
+	 * f0..f31, fcsr; wider ones (SVE, SME, V) hold nothing at a site, as at a call. */
+	void *extended;
+};
+
+enum ch_block_state {
+	CH_BLOCK_FREE,
+	CH_BLOCK_OPEN,
+	CH_BLOCK_LIVE,
+	CH_BLOCK_NOTENTRANT,
+	CH_BLOCK_DEAD
+};
+
+/* How others may enter a block. NONE: by branches and the cell. PATCH: one instruction that
+ * becomes a jump. GUARD: the VM's code tests a data word. A CH_LEA needs one of both. */
+enum ch_entry { CH_ENTRY_NONE, CH_ENTRY_PATCH, CH_ENTRY_GUARD };
+
+/* Kinds of branch sites. x86-64: E9, 0F 8x, E8, lea reg,[rip+disp32]; the displacement lies in
+ * one aligned 8 bytes. aarch64: B; B.cond, CBZ or TBZ over the B behind it; BL; LDR x, +8, then
+ * B +12 and the aligned 8 bytes that it loads. riscv64: jal x0; a branch over the jal x0 behind it;
+ * jal ra; auipc rd, 0, ld rd, 12(rd), jal x0, 12 and the literal that they load, an aligned 8
+ * bytes; all 4-aligned, none compressed. Where a jal does not reach (1 MiB) its stub leads on: like
+ * veneers and closed entries that takes t1 and t3, which hold nothing at sites and entries.
+ * LITERAL: an aligned 8-byte word that holds the absolute address. */
+enum ch_branch_kind { CH_JMP, CH_JCC, CH_CALL, CH_LEA, CH_LITERAL };
+
+/* FLIP: one attached thread at a time is not parked, and nobody else calls what may write code (a
+ * link, an invalidation, a collection) meanwhile; not where mprotect may not add execution. */
+enum ch_backend {
+	CH_BACKEND_AUTO,
+	CH_BACKEND_DUAL,
+	CH_BACKEND_MEMFD,
+	CH_BACKEND_PROCMEM,
+	CH_BACKEND_FLIP
+};
+enum ch_fork { CH_FORK_COPY, CH_FORK_NONE, CH_FORK_COW };
+enum ch_driver { CH_DRIVER_BUILTIN, CH_DRIVER_HOST };
+enum ch_release { CH_RELEASE_COLLECT, CH_RELEASE_NOT_RUNNING };
+enum ch_refs { CH_REFS_ALL, CH_REFS_YOUNG };
+
+/* What a block holds. RODATA and DATA are for code that reaches them by distance, and never run:
+ * written in place (CH_OPEN_IN_PLACE), all hot_bytes are theirs, and from commit on readable at
+ * exec, or writable too. An edge from a block that is held keeps one, a word on a stack that leads
+ * into it, or IMMORTAL; else it dies in two cycles. It may have edges itself; nothing else is
+ * attached or entered (CH_E_STATE), invalidation passes it over, and no sink hears of it. */
+enum ch_kind { CH_KIND_CODE, CH_KIND_RODATA, CH_KIND_DATA };
+
+/* Sinks: tables of the outside world. CH_SINK_DEFAULT in a configuration: the unwinder's. */
+enum ch_sink {
+	CH_SINK_DEFAULT = 0,
+	CH_SINK_UNWIND = 1,     /* libgcc's, and LLVM's where it is there */
+	CH_SINK_PERF_MAP = 2,   /* /tmp/perf-PID.map */
+	CH_SINK_JITDUMP = 4,    /* jit-PID.dump, which alone is right for a reused address */
+	CH_SINK_GDB = 8,        /* GDB's JIT interface: made when a debugger listens */
+	CH_SINK_LIBUNWIND = 16, /* nongnu libunwind 1.6 or later; ENOSYS where there is none */
+	CH_SINK_STATS_FILE = 32, /* ch_sink_status only: of ch_config.stats_file */
+	CH_SINK_NONE = 1 << 30
+};
+
+/* Names of freed code in the perf map, which knows no time. REPLACED: gone when the address is used
+ * again, when they are many, or at ch_sink_flush, so that an address has its last owner's name.
+ * KEPT: they stay as long as the sink is on, and the addresses of freed code are not used again,
+ * so that old samples have the right name; when a block could not be opened otherwise, all names
+ * of freed code leave the file at once, and then their addresses are free. */
+enum ch_dead_names { CH_DEAD_NAMES_REPLACED, CH_DEAD_NAMES_KEPT };
+
+enum ch_open_flags {
+	CH_OPEN_MAY_COLLECT =
+		1, /* the caller holds no lock: a full pool is collected once before CH_E_FULL */
+	CH_OPEN_IMMORTAL = 2, /* a root for the heap's life: shared exits, entry thunks */
+	CH_OPEN_OWN_FRAMES = 4, /* unwinders know the block by ch_code.eh_frame only; frame is 0.
+				 * It gets whole pages, apart from other code by 1 MiB */
+	/* write is exec: emitters that know one address write there until commit, and it runs only
+	 * from then on. Whole pages, exec a multiple of 64, cold_bytes and branch_room 0, no PATCH
+	 * (CH_E_ARG); no refs, no patch points (CH_E_STATE). */
+	CH_OPEN_IN_PLACE = 8,
+};
+
+/* --- callbacks of a VM --- */
+
+/* All may be NULL, except branch_hit where a branch without an exit of its own is attached.
+ * Unless a field says otherwise they run in an attached thread, under no lock, and may call any
+ * function here. branch_hit, block_freed and space_free may return in another thread, by a fiber
+ * that goes on there; what they were called from ends early where that one is not attached
+ * (CH_E_THREAD of ch_block_open; of a stub, a panic). */
+struct ch_ops {
+	size_t size; /* sizeof(struct ch_ops) */
+	/* An unlinked branch was taken. Returns the block to link it to and go on in, or
+	 * none: go on at regs->pc. It may change regs, take the VM's locks, compile, collect,
+	 * invalidate. It may also not return: by longjmp, or, where the block's frame shape holds
+	 * at the site, by an exception or a cancellation; the library holds nothing for it, and the
+	 * branch is as it was, for others who are in its stub too. Asked again when the block died
+	 * before it could be linked, 8 times at most: so it sets regs->pc also beside a block,
+	 * unless the fallback may be entered with the registers of the site. */
+	struct ch_block (*branch_hit)(void *vm_user, struct ch_branch branch, void *branch_user,
+				      struct ch_regs *regs);
+	/* A marked block's ref, in the stopped world: mark it; return its (new) word. No call. */
+	uintptr_t (*ref)(void *vm_user, uintptr_t word);
+	/* The stopped world: ch_mark_stack for VM stacks outside the C stacks. No other call. */
+	void (*roots)(void *vm_user, struct ch_marker *marker);
+	/* A block is gone from every table: once, in ch_thread_poll or ch_heap_collect. */
+	void (*block_freed)(void *vm_user, void *block_user);
+	/* A collection would be worth its while; called by any call that opens, releases or
+	 * invalidates. Set a flag, or collect from a safe place; may not call back. */
+	void (*collect_wanted)(void *vm_user);
+	/* A ch_block_open failed with CH_E_FULL, and space came free since: once, however many
+	 * failed; another open that fails asks anew. From ch_thread_poll or ch_heap_collect of a
+	 * thread of this heap, which may be another one, before that open returned. */
+	void (*space_free)(void *vm_user);
+	/* Built-in: the VM's own way to stop its threads, beside polls, parks and the signal. */
+	bool (*stop_world)(void *vm_user);
+	void (*resume_world)(void *vm_user);
+};
+
+/* --- configuration --- */
+
+/* Zero is the default of every field. Fill it with ch_config_init. */
+struct ch_config {
+	size_t size;       /* sizeof(struct ch_config) */
+	/* Power of two, one page to 1 GiB (aarch64: 64 MiB); 0 = 64 MiB. Halved, to 1 MiB at
+	 * least, until it fits in the address space that is left; ch_stats has what it got. */
+	size_t pool_bytes;
+	size_t page_bytes; /* power of two, 4096 to 65536; 0 = 16384; the system's if larger */
+	const void *near_address; /* place the pool within reach of it; NULL = near the library */
+	/* BUILTIN: owners are roots until released; HOST: the VM's own collector marks them. */
+	enum ch_driver driver;
+	enum ch_backend backend; /* AUTO = first whose self-test passes; CODEHEAP_WX overrides */
+	/* COPY: a child gets its own copy of the code. NONE, or no memory for the copy: it has
+	 * none; its blocks are stale, cells lead to fallbacks, opens fail: CH_E_OS (EACCES). COW:
+	 * for servers that fork often: AUTO is PROCMEM, whose pages a child shares until one of
+	 * both writes; x86-64 only; not with DUAL and MEMFD: CH_E_ARG. */
+	enum ch_fork fork;
+	int stop_signal;       /* BUILTIN: stop running threads by it, too; 0 = polls and parks */
+	unsigned stop_wait_ms; /* BUILTIN: how long a cycle waits for a thread; 0 = 1000 */
+	unsigned sinks;        /* set of enum ch_sink; CODEHEAP_SINKS overrides */
+	enum ch_dead_names dead_names; /* CODEHEAP_DEAD_NAMES overrides: replaced, kept */
+	/* Copied; NULL = environment's JITDUMPDIR, else /tmp. One file: the first heap's. */
+	const char *jitdump_dir;
+	/* Copied; NULL = none. For codeheap-top; %p is the process's number, its second heap adds
+	 * ".2"; a child of fork has one if there is a %p. CODEHEAP_STATS overrides, may fail. */
+	const char *stats_file;
+	unsigned step_blocks;    /* freed by one step of the sweep at most; 0 = 64, at most 64 */
+	/* Called on a broken invariant, before abort(). Process-wide: the last one. */
+	void (*panic)(const char *reason);
+};
+
+/* ch_config_init: fill a configuration with the defaults. */
+static inline void ch_config_init(struct ch_config *config)
+{
+	memset(config, 0, sizeof *config);
+	config->size = sizeof *config;
+}
+
+/* --- heap --- */
+
+/* ch_heap_create: reserve a pool and start a heap.
+ * in    config  NULL = all defaults
+ * out   heap    the heap; NULL on failure
+ * ret   CH_OK | CH_E_ARG a field is out of range | CH_E_OS errno kept | CH_E_MEMORY
+ * safe  any thread; attach threads and vms afterwards
+ * cost  some system calls; memory is committed by 1 MiB as it is used */
+CH_API CH_CHECKED enum ch_status ch_heap_create(const struct ch_config *config,
+						struct ch_heap **heap);
+
+/* ch_heap_destroy: end a heap; all its code and side memory go at once.
+ * in    heap  no vm, fiber or other thread is attached; no thread runs its code
+ * ret   CH_OK | CH_E_BUSY a vm, a fiber or another thread is attached
+ * lock  registry, heap
+ * safe  any thread; every handle of the heap is stale afterwards
+ * note  files of sinks stay: their readers come later */
+CH_API CH_CHECKED enum ch_status ch_heap_destroy(struct ch_heap *heap);
+
+/* Counters are plural and only grow; gauges end in _now or _peak. Bytes. free_bytes_now: that no
+ * block has, headers of pages left out; largest_free_bytes_now: the most of them in a row. */
+/* clang-format off */
+#define CH_STATS_LIST(X)                                                                          \
+	X(pool_bytes) X(page_bytes) X(pages_now) X(free_bytes_now) X(largest_free_bytes_now)      \
+	X(pages_peak) X(committed_bytes_now) X(code_bytes_now) X(hot_bytes_now) X(cold_bytes_now) \
+	X(stub_bytes_now) X(notentrant_bytes_now) X(quarantine_bytes_now) X(code_bytes_peak)      \
+	X(metadata_bytes_now) X(blocks_now) X(blocks_open_now) X(blocks_notentrant_now)           \
+	X(branches_now) X(owners_now) X(assumptions_now) X(threads_now) X(fibers_now) X(vms_now)  \
+	X(blocks_opened) X(blocks_committed) X(blocks_aborted) X(blocks_freed)                    \
+	X(blocks_invalidated) X(bytes_opened) X(bytes_freed) X(branches_linked)                   \
+	X(branches_unlinked) X(branch_hits) X(branch_hits_stale) X(patch_points_armed)            \
+	X(opens_full) X(cycles) X(cycles_abandoned) X(core_syncs) X(marked_blocks_last)           \
+	X(stack_roots_last) X(mark_ns_last) X(mark_ns_total) X(pause_ns_last) X(pause_ns_max)     \
+	X(sweep_ns_total) X(freezes)
+/* clang-format on */
+
+struct ch_stats {
+	size_t size;         /* in: sizeof(struct ch_stats) */
+	const char *version; /* of the library that is loaded; constant, as the next */
+	const char *backend; /* "dual", "memfd", "procmem", "flip" */
+	unsigned sinks_on;   /* set of enum ch_sink */
+#define X(name) uint64_t name;
+	CH_STATS_LIST(X)
+#undef X
+};
+
+/* ch_heap_stats: a snapshot of counters and gauges.
+ * out   stats  stats->size is set by the caller
+ * ret   CH_OK | CH_E_ARG size is not that of this version
+ * lock  heap, shortly; free bytes are counted without it
+ * safe  any thread
+ * cost  O(pages of the pool) */
+CH_API CH_CHECKED enum ch_status ch_heap_stats(struct ch_heap *heap, struct ch_stats *stats);
+
+/* ch_heap_check: walk every invariant; decode the bytes at every attached site.
+ * in    bytes   room at report
+ * out   report  what is broken, "" when nothing is; may be NULL with bytes 0
+ * ret   CH_OK | CH_E_BROKEN
+ * lock  heap, pages; freezes
+ * safe  any attached or foreign thread
+ * cost  O(heap) */
+CH_API CH_CHECKED enum ch_status ch_heap_check(struct ch_heap *heap, char *report, size_t bytes);
+
+/* --- vm --- */
+
+/* ch_vm_attach: add a VM instance to a heap.
+ * in    ops   copied; ops->size is sizeof(struct ch_ops)
+ *       user  the first argument of the callbacks
+ * out   vm    NULL on failure
+ * ret   CH_OK | CH_E_ARG | CH_E_MEMORY
+ * lock  heap
+ * safe  any thread */
+CH_API CH_CHECKED enum ch_status ch_vm_attach(struct ch_heap *heap, const struct ch_ops *ops,
+					      void *user, struct ch_vm **vm);
+
+/* ch_vm_detach: remove a VM instance; releases its owners and discards its blocks; no callback
+ * comes afterwards, save one that another thread, inside the library meanwhile, was about to make.
+ * in    vm  no thread runs its code, or will
+ * ret   CH_OK
+ * lock  heap
+ * safe  any thread
+ * note  blocks that are still on a stack are freed by later cycles; user stays valid until the
+ *       calls of other threads that poll, collect or open have returned */
+CH_API CH_CHECKED enum ch_status ch_vm_detach(struct ch_vm *vm);
+
+/* ch_vm_discard: invalidate all code of one vm, or of all, free at once what no stack holds,
+ * leave the rest to later cycles. Immortal blocks stay, and those that are open.
+ * in    vm     NULL = every vm of the heap
+ * out   freed  of the blocks it found, invalidated before or by it: those that are freed (host and
+ *              Boehm driver: the VM's next cycle will, so 0); may be NULL
+ *       kept   the others; may be NULL
+ * ret   CH_OK | CH_E_BUSY a thread did not stop: everything is invalidated, nothing was freed
+ * lock  registry, heap; the caller holds no lock that a thread could wait for without parking
+ * safe  any thread, also while others run JIT code
+ * cost  O(blocks) */
+CH_API CH_CHECKED enum ch_status ch_vm_discard(struct ch_heap *heap, struct ch_vm *vm,
+					       size_t *freed, size_t *kept);
+
+/* --- thread --- */
+
+/* ch_thread_attach: the calling thread may run and make code of the heap from here on.
+ * in    low, high  bounds of its stack, NULL = ask the system
+ * ret   CH_OK | CH_E_THREAD attached to it already | CH_E_MEMORY | CH_E_OS no stack bounds
+ *       | CH_E_STATE backend FLIP, and another thread is not parked
+ * lock  registry
+ * safe  any thread, once a heap */
+CH_API CH_CHECKED enum ch_status ch_thread_attach(struct ch_heap *heap, const void *low,
+						  const void *high);
+
+/* ch_thread_detach: the calling thread has left the heap's code for good.
+ * ret   CH_OK | CH_E_THREAD not attached
+ * lock  registry
+ * safe  an attached thread, parked or not, without a suspended fiber of its own */
+CH_API CH_CHECKED enum ch_status ch_thread_detach(struct ch_heap *heap);
+
+/* ch_thread_park: up to ch_thread_unpark the caller runs no code of a heap, and counts as stopped.
+ * safe  any thread (no effect in one that is not attached); nests
+ * note  put it around each blocking lock, wait and system call: one thread that blocks unparked
+ *       stalls every cycle. Threads that run code only under one lock of the VM, which the caller
+ *       of each cycle holds, may stay parked: then `roots` reports their stacks */
+CH_API void ch_thread_park(void);
+
+/* ch_thread_unpark: undo one ch_thread_park; waits while the world is stopped.
+ * safe  the thread that parked
+ * note  release a lock taken while parked only after it, never wait for one between */
+CH_API void ch_thread_unpark(void);
+
+/* ch_thread_poll: a safepoint: stops while a cycle wants it, delivers notices, sweeps a step.
+ * lock  heap, shortly, when there is work
+ * safe  an attached thread that holds no lock; its callbacks run here
+ * cost  a load and a branch when there is nothing to do */
+CH_API void ch_thread_poll(void);
+
+/* --- fiber --- */
+
+/* ch_fiber_attach: a stack that threads switch to; suspended, its return addresses hold code.
+ * in    low, high  bounds of the stack
+ * out   fiber      NULL on failure; not suspended yet
+ * ret   CH_OK | CH_E_ARG low >= high | CH_E_MEMORY
+ * lock  registry
+ * safe  any thread */
+CH_API CH_CHECKED enum ch_status ch_fiber_attach(struct ch_heap *heap, const void *low,
+						 const void *high, struct ch_fiber **fiber);
+
+/* ch_fiber_suspend: the stack of fiber is about to be left; before the switch.
+ * in    fiber      the fiber whose stack the caller runs on; a thread's own stack is attached as
+ *                  a fiber for this, too
+ *       lowest_sp  below every frame that is kept; 256 bytes more are scanned below it
+ * safe  the thread that runs on it
+ * note  from here to ch_fiber_resume both stacks are scanned */
+CH_API void ch_fiber_suspend(struct ch_fiber *fiber, const void *lowest_sp);
+
+/* ch_fiber_resume: the caller runs on the fiber's stack again; after the switch.
+ * safe  any attached thread: a fiber may go on in another one */
+CH_API void ch_fiber_resume(struct ch_fiber *fiber);
+
+/* ch_fiber_detach: the stack is gone; no frame on it will be returned to.
+ * ret   CH_OK; the caller may unmap the stack at once: a cycle that scans it is waited for
+ * lock  registry, heap
+ * safe  any thread */
+CH_API CH_CHECKED enum ch_status ch_fiber_detach(struct ch_fiber *fiber);
+
+/* --- owner --- */
+
+/* ch_owner_create: something the VM compiles; with no entry yet, its cell holds the fallback.
+ * in    vm        a vm of a BUILTIN or HOST heap (Boehm: ch_bdw_owner_create)
+ *       name      copied; what tables and traps say
+ *       fallback  the VM's entry without code, same calling convention
+ * out   owner     none on failure
+ * ret   CH_OK | CH_E_ARG | CH_E_MEMORY
+ * lock  heap
+ * safe  any thread
+ * note  BUILTIN: a root until released. HOST: alive while the VM's collector marks it */
+CH_API CH_CHECKED enum ch_status ch_owner_create(struct ch_vm *vm, const char *name,
+						 const void *fallback, void *user,
+						 struct ch_owner *owner);
+
+/* ch_owner_set_entry: the owner is entered at this block from here on.
+ * in    block  a LIVE block of the owner; none = back to the fallback
+ * ret   CH_OK | CH_E_STALE | CH_E_STATE not LIVE, or data | CH_E_ARG another owner's
+ * lock  heap
+ * safe  any thread */
+CH_API CH_CHECKED enum ch_status ch_owner_set_entry(struct ch_owner owner, struct ch_block block);
+
+/* ch_owner_cell: the word to call through; constant for the owner's life.
+ * ret   NULL on a stale owner
+ * safe  any thread
+ * note  code that calls through another owner's cell attaches an edge to that owner */
+CH_API const void *const *ch_owner_cell(struct ch_owner owner);
+
+/* ch_owner_release: the VM has no more use for the owner.
+ * in    how  COLLECT: its code goes when no stack or block holds it; NOT_RUNNING: at once, the
+ *       caller vouching that no thread is inside it or will be; a block that another one attached
+ *       an edge to is left to the cycles
+ * ret   CH_OK | CH_E_STALE (also when released already)
+ * lock  COLLECT: none; NOT_RUNNING: heap
+ * safe  any thread; COLLECT also from finalizers and collectors' callbacks, in no stopped world */
+CH_API CH_CHECKED enum ch_status ch_owner_release(struct ch_owner owner, enum ch_release how);
+
+struct ch_owner_facts {
+	struct ch_vm *vm;
+	void *user;
+	const char *name; /* valid while the owner is alive */
+	struct ch_block entry;
+	uint64_t blocks_now, code_bytes_now, metadata_bytes_now;
+	bool is_released;
+};
+
+/* ch_owner_info: what the heap knows of an owner.
+ * out   info  filled on success
+ * ret   CH_OK | CH_E_STALE
+ * lock  heap
+ * safe  any thread
+ * cost  O(blocks of the owner) */
+CH_API CH_CHECKED enum ch_status ch_owner_info(struct ch_owner owner, struct ch_owner_facts *info);
+
+/* --- block --- */
+
+/* What to open. Zero what you do not need. */
+struct ch_open {
+	size_t size;           /* sizeof(struct ch_open) */
+	struct ch_owner owner; /* whose life governs it */
+	uint32_t hot_bytes;    /* most that will be emitted; what is unused is given back */
+	uint32_t cold_bytes;   /* the same for side exits; stubs are not counted */
+	uint32_t branch_room;  /* branches to come; 8 cold bytes each (aarch64: 16, riscv64: 24) */
+	enum ch_entry entry;
+	uint8_t frame;           /* shape: 0 = keeps the frame pointer; else ch_frame_register's */
+	unsigned flags;          /* set of enum ch_open_flags */
+	const void *not_entrant; /* where an invalidated entry leads; NULL = the owner's fallback */
+	const char *name;        /* copied; NULL = the owner's name only */
+	void *user;              /* comes back in block_freed and ch_block_info */
+	enum ch_kind kind;       /* data: entry, frame, cold_bytes, branch_room 0, no OWN_FRAMES */
+};
+
+/* A block under construction: emit at write, relative to exec; set what is marked "in". */
+struct ch_code {
+	struct ch_block block;
+	uint8_t *write, *exec;           /* hot bytes */
+	uint8_t *cold_write, *cold_exec; /* cold bytes */
+	uint32_t hot_bytes, cold_bytes;  /* room */
+	uint32_t entry_bytes;            /* PATCH: the library's bytes at exec, before the VM's */
+	/* in: hot bytes in use; used_from is a multiple of 8, and 0 with ENTRY_PATCH. */
+	uint32_t used_from, used_to;
+	uint32_t cold_used;    /* in */
+	uint32_t entry_offset; /* in: from exec; PATCH: 0 */
+	const uint32_t *guard; /* GUARD: 0 while entrant; the VM's entry tests it */
+	/* in: OWN_FRAMES: an .eh_frame section of at most 1 MiB, 4-aligned, ended by a length of 0:
+	 * CIEs with personality, FDEs with final exec addresses (absolute or pc-relative, 2, 4 or 8
+	 * bytes) in the block, and LSDAs. All of it stays as it is until block_freed comes for the
+	 * block, ch_vm_detach returns, or commit fails; or it lies in RODATA that the block has an
+	 * edge to. NULL: unwinding ends at the block. */
+	const void *eh_frame;
+};
+
+/* ch_block_open: make room for a block.
+ * in    open  owner alive, hot_bytes > 0
+ * out   code  all zero on failure
+ * ret   CH_OK | CH_E_ARG also if larger than the pool | CH_E_STALE the owner is dead | CH_E_FULL |
+ *       CH_E_MEMORY | CH_E_THREAD | CH_E_OS errno kept | CH_E_REACH riscv64: PATCH, 1 MiB or more
+ * lock  none on the fast path; pages and heap when a page is needed; see CH_OPEN_MAY_COLLECT
+ * safe  an attached thread; only it may go on with the block
+ * cost  some 20 ns; a page now and then
+ * note  never collects by itself: CH_E_FULL, and `collect_wanted` */
+CH_API CH_CHECKED enum ch_status ch_block_open(const struct ch_open *open, struct ch_code *code);
+
+/* ch_block_veneer: an address in the block's reach (riscv64: auipc's) that jumps to a far function.
+ * in    target  e.g. a C function
+ * out   at      exec address; immortal, shared by all callers of the target
+ * ret   CH_OK | CH_E_STATE | CH_E_FULL the veneers' page is full
+ * lock  heap
+ * safe  the thread that opened it */
+CH_API CH_CHECKED enum ch_status ch_block_veneer(const struct ch_code *code, const void *target,
+						 const void **at);
+
+/* ch_block_commit: publish blocks that were opened; from then on they may run.
+ * in    codes  their "in" fields are set
+ *       count  blocks that become reachable together; all or none
+ * ret   CH_OK | CH_E_STATE not open, or an edge names an OPEN block that is not among them:
+ *       nothing was done | CH_E_ARG one comes twice, used more than there is, or an eh_frame that
+ *       is malformed, speaks of other code or was not announced at open | CH_E_SITE a site lies
+ *       outside of what is used, was written over, or has the entry inside; or an exit of the
+ *       block leads to bytes that are not used | CH_E_MEMORY | CH_E_STALE
+ *       the owner is dead, an assumption broke, or a block that an edge names was aborted: all the
+ *       blocks were aborted | CH_E_OS errno kept: what was written in place does not get its
+ *       access; all are OPEN, and not to be written any more: commit again, or abort
+ * lock  none without assumptions, names and sinks beyond the unwinder; else heap; eh_frame: sinks
+ * safe  the thread that opened them
+ * cost  some 20 ns a block, and their handles compared in pairs; no system call
+ * note  a committed block that gets no entry and no branch for two cycles dies: where others
+ *       collect without end, be ready for CH_E_STALE and compile again */
+CH_API CH_CHECKED enum ch_status ch_block_commit(struct ch_code *codes, size_t count);
+
+/* ch_block_abort: forget an open block.
+ * ret   CH_OK | CH_E_STATE not open
+ * lock  heap
+ * safe  the thread that opened it */
+CH_API CH_CHECKED enum ch_status ch_block_abort(struct ch_code *code);
+
+struct ch_info {
+	struct ch_block block;
+	struct ch_owner owner;
+	struct ch_vm *vm;
+	void *user;
+	const char *name; /* the owner's name; valid while the owner is alive */
+	enum ch_block_state state;
+	const uint8_t *exec;      /* hot bytes */
+	const uint8_t *cold_exec; /* cold bytes, stubs included */
+	const uint8_t *entry;     /* NULL unless LIVE */
+	uint32_t hot_bytes, cold_bytes;
+	uint32_t branches_now;
+	enum ch_kind kind;
+};
+
+/* ch_block_info: what the heap knows of a block.
+ * out   info  filled on success
+ * ret   CH_OK | CH_E_STALE
+ * lock  heap, shortly
+ * safe  any thread */
+CH_API CH_CHECKED enum ch_status ch_block_info(struct ch_block block, struct ch_info *info);
+
+/* --- graph --- */
+
+struct ch_branch_site {
+	const void *at; /* exec address of the instruction, or of the literal */
+	enum ch_branch_kind kind;
+	void *user;       /* comes back in branch_hit */
+	const void *exit; /* where it leads while unlinked; NULL = a stub of its own */
+};
+
+/* ch_branch_attach: declare a patch site; its bytes are written to lead to its stub.
+ * in    block   OPEN; or LIVE, when branch_room is left: the site must not be reachable yet
+ *       site    the instruction's bytes are already there
+ * out   branch  none on failure
+ * ret   CH_OK | CH_E_STALE | CH_E_STATE | CH_E_FULL branch_room is used up | CH_E_SITE another
+ *       instruction, or its displacement is not in one aligned 8; it shares a byte with another
+ *       site, a ref, a patchable entry or a stub; an exit or an entry leads between its bytes, or
+ *       its own exit between those of another | CH_E_REACH the exit is too far from the site or
+ *       from its stub | CH_E_ARG outside the block
+ * lock  OPEN: none, or heap where the exit is another block's; LIVE: heap
+ * safe  an attached thread */
+CH_API CH_CHECKED enum ch_status ch_branch_attach(struct ch_block block,
+						  const struct ch_branch_site *site,
+						  struct ch_branch *branch);
+
+/* ch_branch_link: let the branch lead to a block.
+ * in    target  LIVE, same heap; none = back to the stub
+ * ret   CH_OK | CH_E_STALE either end is dead | CH_E_STATE either end is NOTENTRANT or OPEN, the
+ *       target is data, or a CH_LEA to ENTRY_NONE | CH_E_REACH
+ * lock  heap
+ * safe  any thread, while others run both
+ * cost  one store into the code */
+CH_API CH_CHECKED enum ch_status ch_branch_link(struct ch_branch branch, struct ch_block target);
+
+/* ch_edge_attach: the block needs another one (an address in a table, an exit in another block).
+ * in    block  OPEN
+ *       to     not dead; when OPEN, it is committed before the block, or with it
+ * ret   CH_OK | CH_E_STALE | CH_E_STATE | CH_E_MEMORY
+ * lock  heap, when the block's list grows
+ * safe  the thread that opened it */
+CH_API CH_CHECKED enum ch_status ch_edge_attach(struct ch_block block, struct ch_block to);
+
+/* ch_edge_attach_owner: the block calls through the owner's cell.
+ * in    block  OPEN
+ *       to     alive
+ * ret   CH_OK | CH_E_STALE | CH_E_STATE | CH_E_MEMORY
+ * lock  heap, when the block's list grows
+ * safe  the thread that opened it */
+CH_API CH_CHECKED enum ch_status ch_edge_attach_owner(struct ch_block block, struct ch_owner to);
+
+/* ch_ref_attach: eight bytes of the block are a pointer into the VM's heap.
+ * in    block  OPEN
+ *       at     exec address of the word; any alignment on x86-64 and aarch64
+ * ret   CH_OK | CH_E_STALE | CH_E_STATE | CH_E_ARG outside the block | CH_E_SITE shares a byte with
+ *       a site, a stub or a patchable entry | CH_E_MEMORY
+ * lock  heap, when the block's list grows
+ * safe  the thread that opened it
+ * note  attach it as the word is written: a cycle between the two does not know it */
+CH_API CH_CHECKED enum ch_status ch_ref_attach(struct ch_block block, const void *at);
+
+/* ch_patch_point_attach: a place that invalidation diverts to an exit.
+ * in    block  OPEN
+ *       at     exec address of `test eax, imm32` (A9 and four bytes, which the library writes);
+ *              aarch64: of a NOP; riscv64: of an aligned `lui x0, 0`, whose immediate it writes
+ *       exit   exec address in the block, or in another one (which it then holds); everything is
+ *              as at the point, save flags
+ *       user   any word, for ch_block_sites
+ * ret   CH_OK | CH_E_STALE | CH_E_STATE | CH_E_ARG | CH_E_SITE | CH_E_REACH | CH_E_MEMORY
+ * lock  heap, when the block's list grows or the exit is another block's
+ * safe  the thread that opened it
+ * note  needed behind every call that may invalidate, and on each back edge inside a block */
+CH_API CH_CHECKED enum ch_status ch_patch_point_attach(struct ch_block block, const void *at,
+						       const void *exit, void *user);
+
+/* From `at` up to the next line's `at`, code comes from this line of the file; 0 = from none. */
+struct ch_line {
+	const void *at; /* exec address */
+	uint32_t line;
+};
+
+/* ch_block_lines: where the block's code comes from, for debuggers and profilers.
+ * in    block  OPEN, without lines
+ *       file   copied; e.g. an absolute path of a source, or of a listing that the VM wrote
+ *       lines  rising by address, in the block, at least one; copied
+ * ret   CH_OK | CH_E_STALE | CH_E_STATE not OPEN, or it has lines | CH_E_ARG | CH_E_MEMORY
+ * lock  heap
+ * safe  the thread that opened it
+ * cost  8 bytes a line: a VM gives them when a sink that shows lines is on */
+CH_API CH_CHECKED enum ch_status ch_block_lines(struct ch_block block, const char *file,
+						const struct ch_line *lines, size_t n);
+
+enum ch_site_kind { CH_SITE_BRANCH, CH_SITE_STUB, CH_SITE_REF, CH_SITE_PATCH_POINT };
+struct ch_site {
+	enum ch_site_kind kind;
+	const uint8_t *at;
+	const void *leads_to; /* BRANCH, PATCH_POINT: where it leads; NULL otherwise */
+	enum ch_branch_kind branch_kind;
+	bool is_linked;          /* BRANCH: linked; PATCH_POINT: diverted */
+	struct ch_branch branch; /* BRANCH, STUB */
+	void *user;
+	uintptr_t word; /* REF: the word */
+};
+
+/* ch_block_sites: visit what is attached to a block, for disassemblers.
+ * in    visit  returns false to end; may not call back into the heap
+ * ret   CH_OK | CH_E_STALE
+ * lock  heap
+ * safe  any thread */
+CH_API CH_CHECKED enum ch_status
+ch_block_sites(struct ch_block block, bool (*visit)(void *arg, const struct ch_site *site),
+	       void *arg);
+
+/* ch_frame_register: a frame shape of the VM's own.
+ * in    cfi     DWARF call-frame instructions that hold in every block of the shape
+ *       bytes   1 to 64
+ * out   frame   for ch_open.frame
+ * ret   CH_OK | CH_E_ARG | CH_E_FULL 15 shapes are registered
+ * lock  sinks
+ * safe  any thread */
+CH_API CH_CHECKED enum ch_status ch_frame_register(struct ch_heap *heap, const void *cfi,
+						   size_t bytes, uint8_t *frame);
+
+/* --- trampoline --- */
+
+/* Both pass all argument registers and the return value on, and the payload in a register that no
+ * argument is in (x86-64: r10; aarch64: x15, x16 is lost; riscv64: t2, t1 is lost). FRAMED: calls
+ * the target from a frame of its own, which unwinders and samplers see under the block's name;
+ * arguments on the stack do not pass. TAIL: jumps there. */
+enum ch_trampoline { CH_TRAMPOLINE_FRAMED, CH_TRAMPOLINE_TAIL };
+
+/* ch_trampoline_make: a block stamped from a template, entered like any other, and collected.
+ * in    owner    whose life governs it; alive
+ *       target   at any distance; code of the heap only if something else holds it
+ *       payload  not traced
+ *       name     copied; NULL = the owner's name only
+ *       user     comes back in block_freed and ch_block_info
+ * out   block    LIVE, its code at ch_info.entry; none on failure
+ * ret   CH_OK | CH_E_ARG | CH_E_STALE the owner is dead | CH_E_FULL (also where other code, or a
+ *       thread that opened some, has a page in every 1 MiB of the pool: trampolines lie apart) |
+ *       CH_E_MEMORY | CH_E_THREAD | CH_E_OS the process has no unwind table for the template
+ *       (errno: linked without, or one of an unknown form)
+ * lock  heap
+ * safe  an attached thread
+ * cost  some 100 ns; a page now and then
+ * note  as any committed block it dies in two cycles without an entry or branch */
+CH_API CH_CHECKED enum ch_status ch_trampoline_make(struct ch_owner owner, enum ch_trampoline kind,
+						    const void *target, uint64_t payload,
+						    const char *name, void *user,
+						    struct ch_block *block);
+
+/* --- assumption --- */
+
+/* ch_assumption_create: a fact that code may rely on.
+ * out   assumption  none on failure
+ * ret   CH_OK | CH_E_MEMORY
+ * lock  heap
+ * safe  any thread */
+CH_API CH_CHECKED enum ch_status ch_assumption_create(struct ch_vm *vm,
+						      struct ch_assumption *assumption);
+
+/* ch_block_assume: the block relies on it.
+ * in    block  OPEN
+ * ret   CH_OK | CH_E_STALE it broke already | CH_E_STATE | CH_E_MEMORY
+ * lock  heap
+ * safe  the thread that opened it
+ * note  assume first, read the fact then: a break between the two is seen at commit */
+CH_API CH_CHECKED enum ch_status ch_block_assume(struct ch_block block,
+						 struct ch_assumption assumption);
+
+/* ch_assumption_break: the fact holds no more: invalidates its blocks in one batch and ends the
+ * assumption.
+ * in    invalidated  number of blocks, may be NULL
+ * ret   CH_OK | CH_E_STALE it broke already
+ * lock  heap
+ * safe  any thread
+ * note  change the fact first, break then. A VM that drops the fact breaks it, too */
+CH_API CH_CHECKED enum ch_status ch_assumption_break(struct ch_assumption assumption,
+						     size_t *invalidated);
+
+/* --- invalidate --- */
+
+/* ch_blocks_invalidate: nothing enters the blocks any more; a thread inside leaves at its next
+ * branch or patch point.
+ * in    blocks  any; those that are dead or NOTENTRANT already are passed over
+ * out   count   blocks that became NOTENTRANT, may be NULL
+ * ret   CH_OK | CH_E_STATE one is OPEN: nothing was changed
+ * lock  heap
+ * safe  any thread, also one that runs inside a block
+ * cost  some 10 ns a block and an incoming branch; needs no memory; no system call */
+CH_API CH_CHECKED enum ch_status ch_blocks_invalidate(const struct ch_block *blocks, size_t n,
+						      size_t *count);
+
+/* --- collect --- */
+
+/* ch_heap_collect: one full cycle and its sweep (built-in: here; Boehm: by its collector).
+ * ret   CH_OK | CH_E_BUSY a thread did not stop: the cycle was abandoned, nothing was freed |
+ *       CH_E_STATE a HOST heap | CH_E_MEMORY | CH_E_THREAD Boehm: the collector does not know it
+ * lock  registry, heap; delivers block_freed
+ * safe  an attached thread that holds no lock; or a foreign one */
+CH_API CH_CHECKED enum ch_status ch_heap_collect(struct ch_heap *heap);
+
+/* ch_mark_begin: HOST: start marking. With a stop by signals, before it; with a stop by polls,
+ * after it.
+ * out   marker  for the other calls, until ch_mark_end
+ * ret   CH_OK | CH_E_STATE not a HOST heap | CH_E_MEMORY
+ * lock  takes heap and keeps it to ch_mark_end; freezes regions
+ * safe  the thread that ends it, too */
+CH_API CH_CHECKED enum ch_status ch_mark_begin(struct ch_heap *heap, struct ch_marker **marker);
+
+/* ch_mark_owner: HOST: the VM's collector reached the owner. Calls `ref` for each ref of each
+ * block newly reached.
+ * safe  the marking thread, mutators stopped
+ * cost  O(blocks newly reached) */
+CH_API void ch_mark_owner(struct ch_marker *marker, struct ch_owner owner);
+
+/* ch_mark_stack: scan words conservatively for code addresses.
+ * in    low, high  8-byte aligned range: a VM stack, or a stopped thread's registers
+ * safe  the marking thread, and the `roots` callback */
+CH_API void ch_mark_stack(struct ch_marker *marker, const void *low, const void *high);
+
+/* ch_mark_stacks: HOST: scan the stacks of parked threads and suspended fibers, open and newborn
+ * blocks, `roots` of every vm.
+ * safe  the marking thread, mutators stopped; before the VM last drains its own mark stack */
+CH_API void ch_mark_stacks(struct ch_marker *marker);
+
+/* ch_mark_end: HOST: marking is complete: what is unmarked is dead from here on.
+ * in    is_complete  false abandons the cycle: nothing dies
+ * ret   CH_OK
+ * lock  gives heap back; the sweep comes later
+ * safe  the thread of ch_mark_begin, before its mutators run
+ * note  ch_mark_stacks came before, and the VM drained its own mark stack after it */
+CH_API CH_CHECKED enum ch_status ch_mark_end(struct ch_marker *marker, bool is_complete);
+
+/* ch_refs_visit: rewrite or mark the refs in code outside a full cycle (a minor collection).
+ * in    which  YOUNG: only of blocks that may hold refs to young objects
+ *       visit  returns the word, moved or not; *is_young true keeps the block on the young list
+ * ret   CH_OK
+ * lock  none; freezes
+ * safe  mutators stopped
+ * cost  O(blocks visited) */
+CH_API CH_CHECKED enum ch_status
+ch_refs_visit(struct ch_heap *heap, enum ch_refs which,
+	      uintptr_t (*visit)(void *arg, uintptr_t word, bool *is_young), void *arg);
+
+/* --- look --- */
+
+/* ch_block_at: the block that an address lies in.
+ * in    pc     any address (of a return address, pass it less 1)
+ * out   block  none when false
+ * ret   true when pc lies in a LIVE or NOTENTRANT block
+ * safe  any thread, signal handlers, while others allocate and collect
+ * cost  some 6 ns */
+CH_API bool ch_block_at(const struct ch_heap *heap, const void *pc, struct ch_block *block);
+
+/* ch_block_each: visit every block that is not free.
+ * in    visit  returns false to end; may not call back into the heap
+ * ret   CH_OK
+ * lock  heap
+ * safe  any thread
+ * cost  O(blocks) */
+CH_API CH_CHECKED enum ch_status ch_block_each(struct ch_heap *heap,
+					       bool (*visit)(void *arg, const struct ch_info *info),
+					       void *arg);
+
+/* FRAMES: by frame pointers, safe in signal handlers; native code without them ends it or is left
+ * out. TABLES: by nongnu libunwind when its sink is on, else by the process's unwinder, through
+ * native code of all kinds; where that ends in code of the heap, frame pointers go on. */
+enum ch_backtrace { CH_BACKTRACE_FRAMES, CH_BACKTRACE_TABLES };
+
+/* ch_backtrace: the return addresses of the calling thread, native ones and the heap's.
+ * in    ucontext  a signal's whose handler calls it, or NULL = from the caller (by FRAMES not on an
+ *                 alternate signal stack)
+ *       max       room at pcs
+ * out   pcs       innermost first; a ucontext's pc is the first one, and no return address
+ * ret   how many
+ * lock  none of the library; TABLES: the unwinder's
+ * safe  FRAMES: an attached thread, signal handlers in it. TABLES: any thread; in a handler only of
+ *       a signal that cannot have interrupted an unwinder, a loader or an allocator
+ * cost  FRAMES: 1 to 2 ns a frame; TABLES: 0.1 to 1 us
+ * note  FRAMES ends at a record outside the stack, unaligned, or not above the one before, at a
+ *       saved frame pointer of 0 and at a return address of 0 or 1. Less 1, one lies in its call */
+CH_API size_t ch_backtrace(const struct ch_heap *heap, enum ch_backtrace how, const void *ucontext,
+			   const void **pcs, size_t max);
+
+/* ch_address_name: what code an address is in: "OWNER BLOCK+0x1c" from the block's first byte, as
+ * perf counts, "function(int)+0x8" with C++ names as written, "object+0x1234" where no symbol is
+ * exported.
+ * in    is_return  it is a return address: the call before it is meant
+ *       bytes      room at text
+ * out   text       0-terminated unless bytes is 0
+ * ret   the length without the 0; >= bytes when it was cut
+ * lock  heap, shortly; the dynamic linker's
+ * safe  any thread; not in signal handlers: there, ch_block_at, and names afterwards */
+CH_API size_t ch_address_name(struct ch_heap *heap, const void *address, bool is_return, char *text,
+			      size_t bytes);
+
+/* ch_trap_describe: say what a fatal signal in code of the heap means: "block `NAME` (#INDEX.GEN,
+ * owner `NAME`), freed in collection N because ..., invalidated by ...; executed at +0x40 (...)".
+ * in    siginfo   siginfo_t of the signal
+ *       ucontext  its ucontext_t
+ *       bytes     room at text; 600 are enough but for long paths
+ * out   text      one line, 0-terminated unless bytes is 0; cut at a character
+ * ret   the length without the 0; >= bytes when it was cut; 0 = the pc is not in the heap's pages,
+ *       or somebody sent the signal: chain to the next handler
+ * safe  signal handlers, in any thread, while others allocate and free
+ * note  what it names was freed among the last 65,536 blocks; names are cut to 63 bytes */
+CH_API size_t ch_trap_describe(const struct ch_heap *heap, const void *siginfo,
+			       const void *ucontext, char *text, size_t bytes);
+
+/* ch_trap_install: a handler for SIGSEGV, SIGBUS, SIGILL, SIGTRAP, SIGFPE and SIGABRT. It writes
+ * the line of ch_trap_describe to stderr, shows all live code to debuggers when CH_SINK_GDB is on,
+ * so that a core names it, and goes on to the action that was there before: the default one ends
+ * the process with the registers of the signal in its core.
+ * in    heap  whose code it knows; several may ask
+ * ret   CH_OK also when it was there | CH_E_OS errno kept; try again for what is missing
+ * lock  none; the handler tries those of sinks, for a tenth of a second
+ * safe  any thread. The handler needs 8 KiB of the thread's signal stack, if it has one
+ * note  the process's, and stays when the heap goes. A VM that goes on after faults of its own
+ *       installs its handler later, and calls the one that sigaction gave it for all others */
+CH_API CH_CHECKED enum ch_status ch_trap_install(struct ch_heap *heap);
+
+/* --- sinks --- */
+
+/* ch_sink_set: choose the tables that are told; one that is switched on is told of all live code.
+ * in    sinks  set of enum ch_sink
+ * ret   CH_OK | CH_E_ARG | CH_E_OS errno kept: a file could not be made, or the process has no
+ *       libunwind; that sink is off
+ * lock  heap, sinks
+ * safe  any thread; the unwinder's off: while none unwinds through a block with OWN_FRAMES */
+CH_API CH_CHECKED enum ch_status ch_sink_set(struct ch_heap *heap, unsigned sinks);
+
+/* ch_sink_flush: write what is buffered; show to GDB what there is, whether it listens or not.
+ * ret   CH_OK | CH_E_OS a sink failed and is off
+ * lock  sinks
+ * safe  any thread */
+CH_API CH_CHECKED enum ch_status ch_sink_flush(struct ch_heap *heap);
+
+/* ch_sink_status: whether a sink is on, and what switched it off.
+ * out   path    of its file, "" without one; may be NULL
+ *       failed  errno that switched it off, else 0; may be NULL
+ * ret   true while it is on
+ * lock  sinks
+ * safe  any thread */
+CH_API bool ch_sink_status(struct ch_heap *heap, enum ch_sink sink, const char **path, int *failed);
+
+/* --- profile --- */
+
+/* clang-format off */ /* Sizes come first. */
+struct ch_profile_options {
+	size_t size;
+	bool by_wall_clock;  /* threads that wait are sampled, too; false = by their CPU time */
+	size_t memory_bytes; /* for samples and stacks; 0 = 64 MiB */
+	/* NULL, or the VM's walk of the thread's stack [sp, end), in a signal handler: return
+	 * addresses, innermost first; only those into the heap count. 0: by frame pointers. */
+	size_t (*frames)(void *user, const void *pc, const void *sp, const void *end,
+			 const void **return_addresses, size_t max);
+	void *user;
+};
+/* Cut: samples of more than 512 frames, the innermost of which are kept. Dropped: had no room.
+ * Refused: threads that came later, and for which there was no timer or memory. */
+struct ch_profile_counts { size_t size; uint64_t samples, dropped, cut, threads, refused; };
+/* FOLDED: lines `outer;inner COUNT`, else SVG. REVERSED: stacks begin with who called nobody. */
+enum ch_profile_flags { CH_PROFILE_FOLDED = 1, CH_PROFILE_ICICLE = 2, CH_PROFILE_REVERSED = 4 };
+/* NULL = no title. Native functions that interpret, beside owners' fallbacks; a NULL ends them. */
+struct ch_profile_view {
+	size_t size; unsigned flags; const char *title; const char *const *interpreter;
+};
+/* clang-format on */
+
+/* ch_profile_start: sample the stacks of attached threads, those that come later included.
+ * in    rate  a second and thread, to 20,000; the kernel's tick bounds it for CPU time
+ * ret   CH_OK | CH_E_ARG | CH_E_STATE it runs | CH_E_MEMORY | CH_E_OS errno kept
+ * lock  registry, heap
+ * safe  any thread
+ * note  SIGPROF's handler is the library's from here on, and passes on what is not for it */
+CH_API CH_CHECKED enum ch_status ch_profile_start(struct ch_heap *heap, unsigned rate,
+						  const struct ch_profile_options *options);
+
+/* ch_profile_stop: no more samples; counts may be NULL.
+ * ret   CH_OK | CH_E_STATE none runs | CH_E_ARG
+ * lock  registry, heap
+ * safe  any thread */
+CH_API CH_CHECKED enum ch_status ch_profile_stop(struct ch_heap *heap,
+						 struct ch_profile_counts *counts);
+
+/* ch_profile_write: what there is by now, until the next start; view NULL = an SVG.
+ * in    path  a regular file keeps its bytes until the new one is whole; any other is written to
+ * ret   CH_OK | CH_E_STATE no profile (also in a child of fork) | CH_E_ARG | CH_E_MEMORY | CH_E_OS
+ * lock  heap; the dynamic linker's
+ * safe  any thread */
+CH_API CH_CHECKED enum ch_status ch_profile_write(struct ch_heap *heap, const char *path,
+						  const struct ch_profile_view *view);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT
+ * codeheap_bdw.h: a code heap whose blocks live and die by the mark of the Boehm collector (libgc
+ * 8). Link with libcodeheap-bdw and libgc. Everything else is in codeheap.h and works alike.
+ *
+ * The VM's method object holds the owner's anchor, a small object of the collector's heap. Where
+ * the collector reaches the anchor, the owner's code is alive, and with it every VM object that
+ * its refs name: cycles through code, constants and methods die together. A block on a stack is
+ * alive without an anchor. No finalizer is involved; an object that a finalizer revives keeps its
+ * code.
+ *
+ * What the VM does
+ *   - calls GC_INIT first, in the main thread, before the first heap of any kind.
+ *   - sets collector hooks of its own before the first heap, or chains what it finds there; what
+ *     it set before is chained here: GC_set_on_collection_event, GC_set_push_other_roots,
+ *     GC_set_start_callback, and the action of the collector's suspend signal.
+ *   - registers a thread with the collector before ch_thread_attach, and detaches it before it
+ *     ends. A thread that is attached and not registered is never stopped: its code could be
+ *     freed under it.
+ *   - blocks in ch_bdw_do_blocking, or parks (ch_thread_park) around GC_do_blocking: else the
+ *     thread's whole stack is scanned, and what only its registers hold is lost.
+ *   - tells the collector itself of fibers' stacks: ch_fiber_* cares for code only.
+ *   - has the suspend signal blocked in handlers that run on an alternate stack.
+ *
+ * Refs are marked by the collector, as an object's words are: interior pointers only where it
+ * knows them; ops.ref is not called. Collections that the collector starts by itself collect
+ * code, too.
+ *
+ * ch_heap_collect is GC_gcollect and a sweep: finalizers may run in it; CH_E_THREAD in a thread
+ * that is not registered; CH_E_BUSY where the collector is disabled or gave the collection up.
+ * ch_owner_release works as in other heaps, and is not needed.
+ *
+ * Incremental mode (GC_enable_incremental) is served, at this price: code is traced in the
+ * stopped world only, so the longest pause grows with the live code; a collection that is not
+ * full frees no code, and keeps what the refs of all code name, reached or not. */
+#ifndef CODEHEAP_CODEHEAP_BDW_H
+#define CODEHEAP_CODEHEAP_BDW_H
+
+#include <codeheap/codeheap.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A thread that the collector does not know gets CH_E_THREAD. */
+
+/* ch_bdw_heap_create: ch_heap_create with the Boehm collector as the driver.
+ * in    config  NULL = all defaults; driver stays 0; stop_signal, stop_wait_ms: not used
+ * out   heap    the heap; NULL on failure
+ * ret   CH_OK | CH_E_ARG a field is out of range | CH_E_OS errno kept | CH_E_MEMORY | CH_E_THREAD
+ * lock  the collector's
+ * safe  any registered thread; attach threads and vms afterwards
+ * note  runs GC_INIT where nobody did; the first heap of a process collects once, so finalizers
+ *       may run here */
+CH_API CH_CHECKED enum ch_status ch_bdw_heap_create(const struct ch_config *config,
+						    struct ch_heap **heap);
+
+/* ch_bdw_owner_create: ch_owner_create for a Boehm heap.
+ * in    vm        a vm of a Boehm heap
+ *       name      copied; what tables and traps say
+ *       fallback  the VM's entry without code, same calling convention
+ *       user      any word; the collector does not see it
+ * out   owner     none on failure
+ *       anchor    for the method object: while the collector reaches it, the owner is alive; when
+ *                 it does not, the next full collection ends the owner. NULL on failure
+ * ret   CH_OK | CH_E_ARG | CH_E_MEMORY | CH_E_THREAD
+ * lock  the collector's, then heap
+ * safe  any attached thread that holds no lock: the allocation may collect and run finalizers */
+CH_API CH_CHECKED enum ch_status ch_bdw_owner_create(struct ch_vm *vm, const char *name,
+						     const void *fallback, void *user,
+						     struct ch_owner *owner, void **anchor);
+
+/* ch_bdw_do_blocking: GC_do_blocking with the caller parked: collections neither stop nor wait
+ * for it.
+ * in    fn   makes no use of the collector's heap; to run code of a heap again from inside it,
+ *            unpark within GC_call_with_gc_active, and park again at its end
+ *       arg  its argument
+ * ret   what fn returned
+ * lock  none while fn runs
+ * safe  any registered thread */
+CH_API void *ch_bdw_do_blocking(void *(*fn)(void *arg), void *arg);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,729 @@
+/* SPDX-License-Identifier: MIT
+ * gc_bdw.c: the driver that lets the Boehm collector mark code: anchors, hooks, roots. The only
+ * file that knows libgc. It does not trace (mark.c) and does not free (sweep.c).
+ *
+ * Lock: every hook runs under the collector's allocation lock, takes none of the library's and
+ * allocates nothing; owners are made under heap, their anchors are allocated before it. The list
+ * of heaps changes under the allocation lock.
+ *
+ * A stop of the collector, by its events (world: R runs, S stopped)
+ *   start callback  R  a full collection was asked for; it may still be given up, so only a flag
+ *                   is set
+ *   PRE_STOP        R  every heap is frozen (I1), one core sync; where the mark bits were cleared
+ *                   the epoch moves
+ *   POST_STOP       S  roots are scanned (push_other_roots, any number of times), anchors are
+ *                   marked
+ *   MARK_END        S  tracing is complete, save for what finalizers revive
+ *   POST_START      R  a stop that was given up thaws here; else the heaps stay frozen
+ *   RECLAIM_END     R  GC_finalize has revived what it will: a full collection moves `completed`,
+ *                   all thaw
+ *
+ * Sentinel: an object that every complete mark phase marks. Unmarked at PRE_STOP, the mark bits
+ * were cleared since, so every anchor will be marked afresh; a start that was given up before the
+ * clearing leaves it marked.
+ *
+ * Incremental mode marks in steps with the world running, when blocks change under the marker.
+ * Those steps only note the owners whose anchors they reach; each stop traces afresh, under a new
+ * epoch, from all owners noted since the bits were cleared. A stop of a partial collection, whose
+ * old anchors are not visited again, pushes the refs of all blocks instead, and nothing dies. */
+#define GC_THREADS 1
+#define GC_NO_THREAD_REDIRECTS 1
+#include "codeheap/codeheap_bdw.h"
+
+#include "codeheap/block.h"
+
+#include <gc/gc.h>
+#include <gc/gc_mark.h>
+#include <signal.h>
+
+/* An object on one of the collector's free lists has a link in its first word and zeros behind
+ * it; a dead one may keep all its words for ever and be marked by a stale word. So the tag is not
+ * the first word and is written last, and no address is held: the generation in the handle
+ * decides. */
+struct anchor {
+	uint32_t place, generation; /* low and high half of the owner's handle */
+	_Atomic(uint32_t) tag;      /* of the heap; release, pairs with mark_anchor */
+};
+/* With the byte that the collector adds it is one granule of 16. */
+_Static_assert(sizeof(struct anchor) == 12, "an anchor is one granule of the collector");
+
+/* A queue for one marker thread at a time. Several may trace at once: a block that two of them
+ * mark is traced twice, and nothing else. */
+struct engine {
+	_Atomic(uint32_t) is_held; /* 1 = yes */
+	struct ch_marker marker;
+	char apart[64]; /* not in one cache line with the next one's is_held */
+};
+
+enum { ENGINES = 4 };
+
+/* heap->driver_data; [GC] under the collector's allocation lock */
+struct bdw {
+	struct ch_heap *heap; /* [const] */
+	struct bdw *next;     /* [GC] */
+	uint32_t tag;         /* of its anchors, never used again [const] */
+	uint32_t first_epoch; /* of the full collection; owners marked since are roots [GC] */
+	bool is_frozen;       /* [GC] */
+	bool is_full;         /* a full collection is under way [GC] */
+	bool must_retrace;    /* and running code has interrupted it [GC] */
+	bool is_done;         /* this stop reached the end of marking [GC] */
+	uint64_t stop_ns;     /* [GC] */
+	struct engine engines[ENGINES];
+};
+
+/* Where refs go that the mark procedure reports. */
+struct mark_stack {
+	struct GC_ms_entry *top, *limit;
+	void **source;
+};
+
+enum { TAG_FIRST = 0x43480000 }; /* no plausible half of a link or a small number */
+
+static struct bdw *heaps;     /* [GC] */
+static struct ch__lock setup; /* outermost: no library lock is held by its taker */
+static bool is_set_up;        /* [setup] */
+static _Atomic(uint32_t) last_tag = TAG_FIRST;
+static unsigned anchor_kind; /* [const] */
+static void *sentinel;       /* [const] */
+static bool full_asked;      /* since the last PRE_STOP [GC] */
+static bool world_stopped;   /* [GC] */
+static struct sigaction previous_suspend;
+static GC_start_callback_proc previous_start;
+static GC_on_collection_event_proc previous_event;
+static GC_push_other_roots_proc previous_roots;
+
+static enum ch_status collect(struct ch_heap *);
+
+static bool is_bdw(const struct ch_heap *heap)
+{
+	return heap->driver.collect == collect;
+}
+
+/* --- the engine, from any marker thread --- */
+
+static struct engine *take_engine(struct bdw *bdw)
+{
+	enum { STACK_LOG2 = 16, SPINS = 1000, NAP_NS = 50000 };
+	/* Marker threads have stacks of their own, so each finds its own engine first. */
+	unsigned at = (unsigned)((uintptr_t)__builtin_frame_address(0) >> STACK_LOG2);
+	for (int spins = 0;; spins++, at++) {
+		struct engine *engine = &bdw->engines[at % ENGINES];
+		if (!atomic_exchange_explicit(&engine->is_held, 1, memory_order_acquire))
+			return engine;
+		if (spins < SPINS)
+			ch__arch_pause();
+		else
+			ch__os_futex_wait(&engine->is_held, 1, NAP_NS);
+	}
+}
+
+static void give_engine(struct engine *engine)
+{
+	atomic_store_explicit(&engine->is_held, 0, memory_order_release);
+}
+
+/* libgc calls back, and its events say what holds: frozen from PRE_STOP_WORLD to RECLAIM_END,
+ * stopped from POST_STOP_WORLD to PRE_START_WORLD. */
+static void has_frozen(const struct bdw *bdw)
+	CH_VOUCHES(ch__role_frozen) CH_UNANALYSED("libgc says so")
+{
+	CH_ASSERT(bdw->is_frozen, "a Boehm cycle outside of its freeze");
+}
+static void has_stopped(const struct bdw *bdw)
+	CH_VOUCHES(ch__role_frozen, ch__role_stopped) CH_UNANALYSED("libgc says so")
+{
+	CH_ASSERT(bdw->is_frozen && world_stopped, "a Boehm scan outside of its stop");
+}
+
+static void push_from_anchor(struct ch_marker *marker, struct ch_vm *vm, uintptr_t word)
+{
+	(void)vm;
+	struct mark_stack *stack = marker->context;
+	stack->top = GC_MARK_AND_PUSH((void *)word, stack->top, stack->limit, stack->source);
+}
+
+/* The mark procedure. In the stopped world, or in GC_finalize, when the world runs and regions
+ * are frozen still; or in a step of incremental marking, with nothing frozen. */
+static struct GC_ms_entry *mark_anchor(GC_word *object, struct GC_ms_entry *top,
+				       struct GC_ms_entry *limit, GC_word environment)
+{
+	(void)environment;
+	/* The collector may have found the object by a word that has no value to memcheck. */
+	if (heaps && CH_UNLIKELY(heaps->heap->pool->is_translated))
+		ch__valgrind_copy((uintptr_t *)(void *)&object, (uintptr_t)&object, 1);
+	const struct anchor *anchor = (const void *)object;
+	uint32_t tag = atomic_load_explicit(&anchor->tag, memory_order_acquire);
+	struct bdw *bdw = heaps;
+	while (bdw && bdw->tag != tag)
+		bdw = bdw->next;
+	if (!bdw || !bdw->is_full)
+		return top;
+	struct ch_heap *heap = bdw->heap;
+	struct ch_owner handle = {(uint64_t)anchor->generation << 32 | anchor->place};
+	uint32_t index = ch__owner_resolve(heap, handle);
+	if (!index)
+		return top;
+	if (!bdw->is_frozen) {
+		struct ch__owner *owner = ch__owner_at(heap, index);
+		if (ch__is_alive(heap, atomic_load_explicit(&owner->mark, memory_order_relaxed)))
+			atomic_store_explicit(
+				&owner->mark,
+				atomic_load_explicit(&heap->epoch, memory_order_relaxed),
+				memory_order_relaxed);
+		return top;
+	}
+	struct mark_stack stack = {top, limit, (void **)object};
+	has_frozen(bdw);
+	struct engine *engine = take_engine(bdw);
+	engine->marker.ref = push_from_anchor;
+	engine->marker.context = &stack;
+	ch__mark_owner_index(&engine->marker, index);
+	ch__mark_drain(&engine->marker);
+	give_engine(engine);
+	return stack.top;
+}
+
+/* --- roots --- */
+
+static void push_word(uintptr_t word)
+{
+	void *slot = (void *)word;
+	/* Marked at once: the slot may be gone when the mark stack is looked at. */
+	GC_push_all_eager(&slot, &slot + 1);
+}
+
+static void push_root_ref(struct ch_marker *marker, struct ch_vm *vm, uintptr_t word)
+{
+	(void)marker;
+	(void)vm;
+	push_word(word);
+}
+
+/* Owners whose anchors this collection reached in earlier stops and between them; their mark
+ * procedures do not run again. Owners born since are among them. */
+static void mark_noted_owners(struct bdw *bdw, struct ch_marker *marker)
+	CH_REQUIRES(ch__role_frozen)
+{
+	struct ch_heap *heap = bdw->heap;
+	for (uint32_t i = 1; i < heap->owners.used; i++) {
+		if (!heap->owners.segments[i >> CH__SEGMENT_LOG2])
+			continue;
+		const struct ch__owner *owner = ch__owner_at(heap, i);
+		uint32_t mark = atomic_load_explicit(&owner->mark, memory_order_relaxed);
+		if (!(atomic_load_explicit(&owner->generation, memory_order_relaxed) & 1) ||
+		    (int32_t)(mark - bdw->first_epoch) < 0)
+			continue;
+		ch__mark_owner_index(marker, i);
+		if (marker->tail - marker->head > marker->queue_mask / 2)
+			ch__mark_drain(marker);
+	}
+}
+
+static void scan_stacks(struct ch_marker *marker) CH_REQUIRES(ch__role_frozen, ch__role_stopped)
+{
+	ch__scan_stacks(marker);
+	if (CH_MUTANT(CH__MUTANT_SKIP_STACKS))
+		return;
+	/* Of a running one nothing is known: it is in a GC_do_blocking that did not go through
+	 * ch_bdw_do_blocking, or somebody took the suspend signal away. */
+	for (struct ch__thread *t = marker->heap->threads; t; t = t->next)
+		if (t->is_attached &&
+		    atomic_load_explicit(&t->state, memory_order_acquire) == CH__RUNNING)
+			ch__scan_whole_stack(marker, t);
+}
+
+static void push_roots_of(struct bdw *bdw) CH_REQUIRES(ch__role_frozen, ch__role_stopped)
+{
+	struct ch_heap *heap = bdw->heap;
+	struct engine *engine = take_engine(bdw);
+	struct ch_marker *marker = &engine->marker;
+	marker->ref = push_root_ref;
+	marker->context = NULL;
+	if (bdw->must_retrace)
+		mark_noted_owners(bdw, marker);
+	ch__mark_roots(marker);
+	scan_stacks(marker);
+	for (struct ch_vm *vm = heap->vms; vm; vm = vm->next)
+		if (vm->is_attached && vm->ops.roots)
+			vm->ops.roots(vm->user, marker);
+	ch__mark_drain(marker);
+	give_engine(engine);
+}
+
+static void push_refs_of(const struct ch_heap *heap, const struct ch__extra *extra)
+{
+	const struct ch__item *items = ch__extra_items(extra);
+	for (uint32_t i = 0; i < extra->count; i++) {
+		if (extra->kinds[i] != CH__ITEM_REF)
+			continue;
+		uintptr_t word;
+		memcpy(&word, ch__pool_read(heap->pool, ch__exec(heap, items[i].at)), sizeof word);
+		push_word(word);
+	}
+}
+
+static void push_all_refs(const struct ch_heap *heap)
+{
+	for (uint32_t i = 1; i < heap->blocks.used; i++) {
+		if (!heap->blocks.segments[i >> CH__SEGMENT_LOG2])
+			continue;
+		const struct ch__block *block = ch__block_at(heap, i);
+		if ((atomic_load_explicit(&block->generation, memory_order_acquire) & 1) &&
+		    block->extra && ch__block_is_alive(heap, block))
+			push_refs_of(heap, block->extra);
+	}
+}
+
+/* The collecting thread gets no signal. Its record is SIGNALLED while its stack is scanned. */
+static void publish_collector(bool is_stopped)
+{
+	uint32_t from = is_stopped ? CH__RUNNING : CH__SIGNALLED;
+	for (struct ch__thread *t = ch__thread_list; t; t = t->next_of_thread) {
+		if (!is_bdw(t->heap) ||
+		    atomic_load_explicit(&t->state, memory_order_relaxed) != from)
+			continue;
+		if (is_stopped) {
+			ch__thread_publish_self(t);
+			/* A frame that calls has no red zone; below it the last scan left words. */
+			t->sp += CH_ARCH_RED_ZONE_BYTES;
+		}
+		ch__thread_set_state(t, is_stopped ? CH__SIGNALLED : CH__RUNNING,
+				     memory_order_release, __func__);
+	}
+}
+
+/* Comes several times in a stop where the collector's mark stack overflowed: what is marked is
+ * passed over, and a ref pushed before is a marked object, which the collector looks at again. */
+static void push_other_roots(void)
+{
+	/* The registers of the collecting thread's frames go into this one, which is scanned. */
+	__builtin_unwind_init();
+	if (previous_roots)
+		previous_roots();
+	push_word((uintptr_t)sentinel);
+	/* In steps of incremental marking no thread is stopped; the stop pushes roots again. */
+	if (!world_stopped)
+		return;
+	publish_collector(true);
+	for (struct bdw *bdw = heaps; bdw; bdw = bdw->next) {
+		has_stopped(bdw);
+		if (bdw->is_full)
+			push_roots_of(bdw);
+		else
+			push_all_refs(bdw->heap);
+	}
+	publish_collector(false);
+}
+
+/* --- threads --- */
+
+/* Chains one record a level, then libgc's handler, which sleeps until the world goes on. The
+ * images are put back: the signal may have come in the middle of a park, between two stores of
+ * the same fields. */
+static void stop_with(struct ch__thread *thread, int signal, siginfo_t *info, void *ucontext)
+{
+	while (thread &&
+	       (!is_bdw(thread->heap) ||
+		atomic_load_explicit(&thread->state, memory_order_relaxed) != CH__RUNNING))
+		thread = thread->next_of_thread;
+	if (!thread) {
+		previous_suspend.sa_sigaction(signal, info, ucontext);
+		return;
+	}
+	uintptr_t words[CH_ARCH_CONTEXT_WORDS], sp = thread->sp;
+	uintptr_t signal_stack_end = thread->signal_stack_end;
+	uint32_t words_count = thread->words_count;
+	memcpy(words, thread->words, sizeof words);
+	ch__arch_context_words(ucontext, thread->words);
+	thread->words_count = CH_ARCH_CONTEXT_WORDS;
+	ch__thread_publish_sp(thread, ch__arch_context_sp(ucontext));
+	/* Release: pairs with the scan's look at state. */
+	ch__thread_set_state(thread, CH__SIGNALLED, memory_order_release, __func__);
+	stop_with(thread->next_of_thread, signal, info, ucontext);
+	ch__thread_set_state(thread, CH__RUNNING, memory_order_release, __func__);
+	atomic_signal_fence(memory_order_seq_cst);
+	memcpy(thread->words, words, sizeof words);
+	thread->words_count = words_count;
+	thread->sp = sp;
+	thread->signal_stack_end = signal_stack_end;
+	ch__thread_serialize(thread);
+}
+
+static void handle_suspend(int signal, siginfo_t *info, void *ucontext)
+{
+	stop_with(ch__thread_list, signal, info, ucontext);
+}
+
+/* --- cycles --- */
+
+static void before_stop(void) CH_UNANALYSED("a freeze of each heap, in a loop")
+{
+	bool is_cleared =
+		full_asked && (!GC_is_marked(sentinel) || CH_MUTANT(CH__MUTANT_NO_SENTINEL));
+	full_asked = false;
+	for (struct bdw *bdw = heaps; bdw; bdw = bdw->next) {
+		struct ch_heap *heap = bdw->heap;
+		bdw->stop_ns = ch__os_now_ns();
+		bdw->is_done = false;
+		ch__freeze(heap);
+		heap->freezes++;
+		bdw->is_frozen = true;
+		/* Refused: the collector stops every thread before one enters a region again. */
+		if (!ch__core_sync(heap))
+			ch__core_sync_by_stop(heap);
+		if (!is_cleared && !bdw->is_full)
+			continue;
+		bdw->must_retrace = !is_cleared;
+		bdw->is_full = true;
+		ch__trigger_cycle_begins(heap);
+		if (!is_cleared || !CH_MUTANT(CH__MUTANT_EPOCH_EARLY))
+			ch__cycle_begin(heap);
+		for (int i = 0; i < ENGINES; i++)
+			ch__marker_init(heap, &bdw->engines[i].marker);
+		if (is_cleared)
+			bdw->first_epoch = atomic_load_explicit(&heap->epoch, memory_order_relaxed);
+	}
+}
+
+static void count_pause(struct ch_heap *heap, uint64_t pause_ns)
+{
+	heap->pause_ns_last = heap->mark_ns_last = pause_ns;
+	heap->mark_ns_total += pause_ns;
+	if (pause_ns > heap->pause_ns_max)
+		heap->pause_ns_max = pause_ns;
+	ch__stats_note_pause(heap, ch__os_now_ns(), pause_ns);
+}
+
+static void thaw(struct bdw *bdw) CH_UNANALYSED("a freeze that lasts from event to event")
+{
+	if (!bdw->is_frozen)
+		return;
+	bdw->is_frozen = false;
+	ch__unfreeze(bdw->heap);
+}
+
+static void after_start(void)
+{
+	for (struct bdw *bdw = heaps; bdw; bdw = bdw->next) {
+		if (!bdw->is_frozen)
+			continue;
+		has_frozen(bdw);
+		count_pause(bdw->heap, ch__os_now_ns() - bdw->stop_ns);
+		if (bdw->is_done)
+			continue;
+		bdw->heap->cycles_abandoned++;
+		if (bdw->is_full)
+			ch__trigger_cycle_abandoned(bdw->heap);
+		if (CH_MUTANT(CH__MUTANT_ABANDONED_COUNTS) && bdw->is_full)
+			ch__cycle_complete(bdw->heap);
+		thaw(bdw);
+	}
+}
+
+/* For the statistics. */
+static void sum_marked(struct bdw *bdw)
+{
+	struct ch_marker *sum = &bdw->heap->marker;
+	for (int i = 0; i < ENGINES; i++) {
+		sum->marked += bdw->engines[i].marker.marked;
+		sum->stack_roots += bdw->engines[i].marker.stack_roots;
+	}
+}
+
+static void after_reclaim(void)
+{
+	for (struct bdw *bdw = heaps; bdw; bdw = bdw->next) {
+		if (!bdw->is_frozen)
+			continue;
+		has_frozen(bdw);
+		if (bdw->is_full) {
+			bdw->is_full = false;
+			sum_marked(bdw);
+			ch__cycle_complete(bdw->heap);
+			bdw->heap->cycles++;
+			ch__trigger_cycle_ended(bdw->heap, ch__os_now_ns() - bdw->stop_ns);
+		}
+		thaw(bdw);
+	}
+}
+
+static void on_start(void)
+{
+	full_asked = true;
+	for (struct bdw *bdw = heaps; bdw && CH_MUTANT(CH__MUTANT_EPOCH_EARLY); bdw = bdw->next)
+		ch__cycle_begin(bdw->heap);
+	if (previous_start)
+		previous_start();
+}
+
+static void on_event(GC_EventType event)
+{
+	switch (event) {
+	case GC_EVENT_PRE_STOP_WORLD:
+		before_stop();
+		break;
+	case GC_EVENT_POST_STOP_WORLD:
+		world_stopped = true;
+		break;
+	case GC_EVENT_MARK_END:
+		for (struct bdw *bdw = heaps; bdw; bdw = bdw->next)
+			bdw->is_done = true;
+		break;
+	case GC_EVENT_PRE_START_WORLD:
+		world_stopped = false;
+		break;
+	case GC_EVENT_POST_START_WORLD:
+		after_start();
+		break;
+	case GC_EVENT_RECLAIM_END:
+		after_reclaim();
+		break;
+	default:
+		break;
+	}
+	if (previous_event)
+		previous_event(event);
+}
+
+/* --- the driver --- */
+
+static uint32_t completed_of(const struct ch_heap *heap)
+{
+	return atomic_load_explicit(&heap->completed, memory_order_acquire);
+}
+
+static enum ch_status collect(struct ch_heap *heap)
+{
+	if (!GC_thread_is_registered())
+		return CH_E_THREAD;
+	uint32_t before = completed_of(heap);
+	GC_gcollect();
+	return completed_of(heap) != before ? CH_OK : CH_E_BUSY;
+}
+
+static void destroy(struct ch_heap *heap)
+{
+	struct bdw *bdw = heap->driver_data;
+	if (!bdw)
+		return;
+	GC_alloc_lock();
+	struct bdw **link = &heaps;
+	while (*link != bdw)
+		link = &(*link)->next;
+	*link = bdw->next;
+	GC_alloc_unlock();
+}
+
+/* Where the collector handles forks, its lock is held across one, and no stop is under way. Else
+ * the child may have lost one: what it had marked is not complete. */
+static void fork_child(struct ch_heap *heap)
+{
+	struct bdw *bdw = heap->driver_data;
+	world_stopped = false;
+	if (!bdw)
+		return;
+	for (int i = 0; i < ENGINES; i++)
+		atomic_store(&bdw->engines[i].is_held, 0);
+	if (bdw->is_frozen)
+		bdw->is_frozen = bdw->is_full = false;
+}
+
+static const struct ch__driver driver = {collect, destroy, fork_child};
+
+static bool wrap_suspend_signal(void)
+{
+	int signal = GC_get_suspend_signal();
+	struct sigaction action;
+	if (sigaction(signal, NULL, &previous_suspend) != 0)
+		return false;
+	/* Same flags and mask: libgc's handler must not be interrupted by what it blocks. */
+	action = previous_suspend;
+	action.sa_sigaction = handle_suspend;
+	return (action.sa_flags & SA_SIGINFO) && sigaction(signal, &action, NULL) == 0;
+}
+
+static bool set_up_once(void *object, bool *is_first)
+{
+	bool is_ready = true;
+	ch__lock(&setup);
+	if (!is_set_up) {
+		is_ready = wrap_suspend_signal();
+		if (is_ready) {
+			sentinel = object;
+			unsigned procedure = GC_new_proc(mark_anchor);
+			anchor_kind =
+				GC_new_kind(GC_new_free_list(), GC_MAKE_PROC(procedure, 0), 0, 1);
+			previous_roots = GC_get_push_other_roots();
+			previous_event = GC_get_on_collection_event();
+			previous_start = GC_get_start_callback();
+			GC_set_push_other_roots(push_other_roots);
+			GC_set_on_collection_event(on_event);
+			GC_set_start_callback(on_start);
+			is_set_up = *is_first = true;
+		}
+	}
+	ch__unlock(&setup);
+	return is_ready;
+}
+
+static enum ch_status prepare_collector(void)
+{
+	if (!GC_is_init_called())
+		GC_INIT();
+	if (!GC_thread_is_registered())
+		return CH_E_THREAD;
+	/* Allocated before the lock: finalizers may run, and may make a heap. */
+	void *object = GC_MALLOC_ATOMIC(1);
+	if (!object)
+		return CH_E_MEMORY;
+	bool is_first = false;
+	if (!set_up_once(object, &is_first))
+		return CH_E_OS;
+	if (is_first)
+		GC_gcollect(); /* marks the sentinel */
+	return CH_OK;
+}
+
+/* --- heaps --- */
+
+/* Under heap. The queues follow the number of blocks. A hook may not allocate: a forking thread
+ * can hold the allocator's locks and wait for the collector's. The swap is in a region, and the
+ * engines run in none. */
+static bool grow_queue(struct ch_heap *heap, struct ch_marker *marker)
+{
+	enum { BLOCKS_AN_ENTRY = 4, ENTRIES_MAX = 1 << 20 };
+	uint32_t *old = marker->queue, entries = old ? marker->queue_mask + 1 : 0;
+	if (entries && (entries >= heap->blocks.used / BLOCKS_AN_ENTRY || entries >= ENTRIES_MAX))
+		return true;
+	uint32_t wanted = entries ? 2 * entries : CH__QUEUE_MIN;
+	uint32_t *fresh = ch__meta_alloc(heap->meta, wanted * sizeof *fresh);
+	if (!fresh)
+		return entries != 0;
+	struct ch__thread *self = ch__thread_or_guest(heap);
+	ch__region_enter(self);
+	marker->queue = fresh;
+	marker->queue_mask = wanted - 1;
+	ch__region_leave(self);
+	ch__meta_free(heap->meta, old, entries * sizeof *old);
+	return true;
+}
+
+static bool grow_queues(struct bdw *bdw)
+{
+	for (int i = 0; i < ENGINES; i++)
+		if (!grow_queue(bdw->heap, &bdw->engines[i].marker))
+			return false;
+	return true;
+}
+
+/* What is not NULL is freed with the heap's side memory. */
+static struct bdw *new_bdw(struct ch_heap *heap)
+{
+	struct bdw *bdw = ch__meta_alloc(heap->meta, sizeof *bdw);
+	if (!bdw)
+		return NULL;
+	bdw->heap = heap;
+	bdw->tag = atomic_fetch_add(&last_tag, 1) + 1;
+	ch__heap_lock(heap);
+	bool has_queues = grow_queues(bdw);
+	ch__heap_unlock(heap);
+	return has_queues ? bdw : NULL;
+}
+
+enum ch_status ch_bdw_heap_create(const struct ch_config *config, struct ch_heap **out)
+{
+	*out = NULL;
+	if (config && (config->size != sizeof *config || config->driver != CH_DRIVER_BUILTIN))
+		return CH_E_ARG;
+	enum ch_status status = prepare_collector();
+	if (status != CH_OK)
+		return status;
+	struct ch_config own;
+	ch_config_init(&own);
+	if (config)
+		own = *config;
+	own.stop_signal = 0;
+	struct ch_heap *heap;
+	status = ch__heap_create(&own, &driver, NULL, &heap);
+	if (status != CH_OK)
+		return status;
+	struct bdw *bdw = new_bdw(heap);
+	if (!bdw)
+		return ch_heap_destroy(heap) == CH_OK ? CH_E_MEMORY : CH_E_BUSY;
+	GC_alloc_lock();
+	heap->driver_data = bdw;
+	bdw->next = heaps;
+	heaps = bdw;
+	GC_alloc_unlock();
+	*out = heap;
+	return CH_OK;
+}
+
+/* --- owners --- */
+
+/* Under heap. False where a full cycle ended between the birth of the record and this region. */
+static bool write_anchor(struct bdw *bdw, uint32_t index, struct anchor *anchor,
+			 struct ch_owner *handle)
+{
+	struct ch_heap *heap = bdw->heap;
+	struct ch__owner *owner = ch__owner_at(heap, index);
+	struct ch__thread *self = ch__thread_or_guest(heap);
+	ch__region_enter(self);
+	bool is_alive =
+		ch__is_alive(heap, atomic_load_explicit(&owner->mark, memory_order_relaxed));
+	if (is_alive) {
+		handle->bits =
+			ch__handle(heap->id, index,
+				   atomic_load_explicit(&owner->generation, memory_order_relaxed));
+		anchor->place = (uint32_t)handle->bits;
+		anchor->generation = (uint32_t)(handle->bits >> 32);
+		atomic_store_explicit(&owner->mark,
+				      atomic_load_explicit(&heap->epoch, memory_order_relaxed),
+				      memory_order_relaxed);
+		/* Release: the handle before the tag; pairs with mark_anchor. */
+		atomic_store_explicit(&anchor->tag, bdw->tag, memory_order_release);
+	}
+	ch__region_leave(self);
+	return is_alive;
+}
+
+enum ch_status ch_bdw_owner_create(struct ch_vm *vm, const char *name, const void *fallback,
+				   void *user, struct ch_owner *owner, void **out)
+{
+	owner->bits = 0;
+	*out = NULL;
+	struct ch_heap *heap = vm->heap;
+	if (!fallback || !is_bdw(heap))
+		return CH_E_ARG;
+	if (!GC_thread_is_registered())
+		return CH_E_THREAD;
+	struct anchor *anchor = GC_generic_malloc(sizeof *anchor, (int)anchor_kind);
+	if (!anchor)
+		return CH_E_MEMORY;
+	ch__heap_lock(heap);
+	grow_queues(heap->driver_data);
+	enum ch_status status;
+	for (;;) {
+		uint32_t index;
+		status = ch__owner_make(vm, name, fallback, user, &index);
+		if (status != CH_OK || write_anchor(heap->driver_data, index, anchor, owner))
+			break;
+		ch__owner_try_free(heap, index);
+	}
+	ch__heap_unlock(heap);
+	if (status == CH_OK)
+		*out = anchor;
+	return status;
+}
+
+/* --- blocking --- */
+
+void *ch_bdw_do_blocking(void *(*fn)(void *), void *arg)
+{
+	/* The caller's registers go into this frame, which is above the published sp. */
+	__builtin_unwind_init();
+	ch_thread_park();
+	void *result = GC_do_blocking(fn, arg);
+	ch_thread_unpark();
+	return result;
+}

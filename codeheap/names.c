@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: MIT
+ * names.c: interned names of owners and blocks, counted, so that half a million methods called
+ * `test` and their tombstones share one text. Changes under the heap lock; ch__name_text reads
+ * without one, from a signal handler too: records are type-stable, and a text lives as long as one
+ * reference and the readers of traps that began before that went. */
+#include "codeheap/heap.h"
+
+struct name {
+	_Atomic(char *) text;
+	uint32_t references;
+	uint32_t next; /* hash chain, list of parked ones, or free list */
+	union {
+		uint32_t hash;
+		char *parked; /* the text that somebody may be reading */
+	};
+	uint32_t short_name; /* of a long one: a name too, held; else 0 */
+};
+_Static_assert(sizeof(struct name) == CH__NAME_RECORD_BYTES, "heap.c makes the table");
+
+static struct name *name_at(const struct ch_heap *heap, uint32_t index)
+{
+	return ch__table_at(&heap->names, index);
+}
+
+static uint32_t hash_text(const char *text)
+{
+	uint32_t hash = 2166136261u; /* FNV-1a */
+	for (; *text; text++)
+		hash = (hash ^ (uint8_t)*text) * 16777619u;
+	return hash;
+}
+
+static bool grow_hash(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
+{
+	uint32_t mask = heap->name_hash ? heap->name_hash_mask * 2 + 1 : 63;
+	uint32_t *buckets = ch__meta_alloc(heap->meta, (mask + 1) * sizeof *buckets);
+	if (!buckets)
+		return heap->name_hash != NULL;
+	for (uint32_t i = 0; heap->name_hash && i <= heap->name_hash_mask; i++) {
+		for (uint32_t at = heap->name_hash[i], next; at; at = next) {
+			struct name *name = name_at(heap, at);
+			next = name->next;
+			name->next = buckets[name->hash & mask];
+			buckets[name->hash & mask] = at;
+		}
+	}
+	ch__meta_free(heap->meta, heap->name_hash, (heap->name_hash_mask + 1) * sizeof *buckets);
+	heap->name_hash = buckets;
+	heap->name_hash_mask = mask;
+	return true;
+}
+
+static uint32_t take_record(struct ch_heap *heap)
+{
+	struct ch__table *table = &heap->names;
+	uint32_t index = table->free_head;
+	if (index) {
+		table->free_head = name_at(heap, index)->next;
+		return index;
+	}
+	return ch__table_extend(table, heap->meta, 1);
+}
+
+uint32_t ch__name_short(const struct ch_heap *heap, uint32_t index)
+{
+	uint32_t short_name = index ? name_at(heap, index)->short_name : 0;
+	return short_name && !CH_MUTANT(CH__MUTANT_TOMB_KEEPS_LONG_NAMES) ? short_name : index;
+}
+
+static uint32_t make(struct ch_heap *heap, const char *text, size_t bytes, uint32_t short_name)
+{
+	char *copy = ch__meta_alloc(heap->meta, bytes);
+	uint32_t index = copy ? take_record(heap) : 0;
+	if (!index) {
+		ch__meta_free(heap->meta, copy, bytes);
+		return 0;
+	}
+	memcpy(copy, text, bytes);
+	struct name *name = name_at(heap, index);
+	name->references = 1;
+	name->short_name = short_name;
+	/* Pairs with the acquire in ch__name_text. */
+	atomic_store_explicit(&name->text, copy, memory_order_release);
+	return index;
+}
+
+static uint32_t make_short(struct ch_heap *heap, const char *text) CH_REQUIRES(ch__role_heap)
+{
+	char cut[CH__NAME_SHORT_BYTES];
+	ch__name_cut(cut, text);
+	return ch__name_intern(heap, cut);
+}
+
+uint32_t ch__name_intern(struct ch_heap *heap, const char *text)
+{
+	uint32_t hash = hash_text(text);
+	if (heap->names_count >= heap->name_hash_mask && !grow_hash(heap))
+		return 0;
+	uint32_t *bucket = &heap->name_hash[hash & heap->name_hash_mask];
+	for (uint32_t at = *bucket; at; at = name_at(heap, at)->next) {
+		struct name *name = name_at(heap, at);
+		if (name->hash == hash && !strcmp(name->text, text)) {
+			name->references++;
+			return at;
+		}
+	}
+	size_t bytes = strlen(text) + 1;
+	bool is_long = bytes > CH__NAME_SHORT_BYTES;
+	uint32_t short_name = is_long ? make_short(heap, text) : 0;
+	uint32_t index = is_long && !short_name ? 0 : make(heap, text, bytes, short_name);
+	if (!index) {
+		ch__name_drop(heap, short_name);
+		return 0;
+	}
+	/* Its short form may have made the buckets more. */
+	bucket = &heap->name_hash[hash & heap->name_hash_mask];
+	struct name *name = name_at(heap, index);
+	name->hash = hash;
+	name->next = *bucket;
+	*bucket = index;
+	heap->names_count++;
+	return index;
+}
+
+void ch__name_hold(struct ch_heap *heap, uint32_t index)
+{
+	if (index)
+		name_at(heap, index)->references++;
+}
+
+static void free_parked(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
+{
+	uint32_t index;
+	while ((index = heap->names_parked) != 0) {
+		struct name *name = name_at(heap, index);
+		heap->names_parked = name->next;
+		ch__meta_free(heap->meta, name->parked, strlen(name->parked) + 1);
+		name->next = heap->names.free_head;
+		heap->names.free_head = index;
+	}
+}
+
+void ch__name_drop(struct ch_heap *heap, uint32_t index)
+{
+	if (!index)
+		return;
+	struct name *name = name_at(heap, index);
+	if (--name->references)
+		return;
+	uint32_t *link = &heap->name_hash[name->hash & heap->name_hash_mask];
+	while (*link != index)
+		link = &name_at(heap, *link)->next;
+	*link = name->next;
+	uint32_t short_name = name->short_name;
+	name->parked = atomic_exchange(&name->text, NULL);
+	name->next = heap->names_parked;
+	heap->names_parked = index;
+	heap->names_count--;
+	if (!ch__place_is_read() || CH_MUTANT(CH__MUTANT_READ_NOT_PARKED))
+		free_parked(heap);
+	ch__name_drop(heap, short_name);
+}

@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: MIT
+ * stats_file.c: the statistics file (layout: stats_file.h), which a heap writes when it is asked
+ * to: by a thread of its own, every 250 ms, and at its end. It calls no VM and knows no reader.
+ *
+ * The file is written by system calls, not through a mapping: a store into a mapped file whose
+ * folder is full, or that somebody cut, is a SIGBUS in the VM, whatever was reserved before; a call
+ * has an error, which turns the file off. It is told by ch_sink_status (CH_SINK_STATS_FILE).
+ *
+ * A child of fork has no such thread, and never writes to its parent's file: one whose name has the
+ * child's number is made when the child compiles or collects. Making it in the handler of the fork
+ * would leave one behind each child that only replaces itself.
+ *
+ * Fields below without a tag are the writing thread's while it runs, and before and after of who
+ * starts and joins it. Lock: heap for each look at the heap, none while it writes. */
+#include "codeheap/stats_file.h"
+
+#include "codeheap/block.h"
+#include "codeheap/stats_walk.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+enum {
+	PATH_BYTES = 4096,
+	PERIOD_MS = 250,
+	NS_PER_MS = 1000000,
+	WORK_SHARE = 100, /* it sleeps so many times as long as it worked, or was kept waiting, */
+	SLEEP_MOST_MS = 2000, /* and no longer */
+	SAMPLES = 64,
+	TEXTS = 4,
+	SECTIONS = 8,
+	NUMBERS_MOST = 64,
+};
+
+enum wish { WISH_NONE, WISH_END };
+
+struct ch__stats_file {
+	struct ch_heap *heap;  /* [const] */
+	const char *pattern;   /* [const]; %p is the process's number */
+	char path[PATH_BYTES]; /* [const] from start to fork */
+	int fd;                /* -1: none */
+	bool is_locked;
+	/* errno that turned it off; relaxed: nothing hangs on it */
+	_Atomic(int) failed;
+	_Atomic(uint32_t) is_on;   /* release when the path is there; pairs with status */
+	_Atomic(uint32_t) is_due;  /* a child of fork makes its own; exchanged by who does */
+	_Atomic(uint32_t) wish;    /* enum wish, futex; release pairs with the thread's acquire */
+	_Atomic(uint32_t) is_done; /* the thread wrote for the last time; futex, likewise */
+	_Atomic(uint32_t) has_thread; /* release by who started it, acquire by who joins it */
+	struct ch__os_thread thread;
+	uint64_t sequence;
+	struct ch__stats_sample samples[SAMPLES]; /* the oldest first */
+	uint32_t samples_count;
+	struct ch__stats_walk walk;
+	uint8_t *body; /* room for the largest one */
+	size_t body_room, body_bytes;
+};
+
+/* --- the sections --- */
+
+static void add_section(struct ch__stats_file *file, enum ch__stats_section_kind kind,
+			const void *entries, uint32_t entry_bytes, uint32_t count,
+			uint32_t left_out)
+{
+	struct ch__stats_section head = {kind, entry_bytes, count, left_out};
+	size_t bytes = (size_t)entry_bytes * count;
+	CH_ASSERT(file->body_bytes + sizeof head + bytes <= file->body_room,
+		  "the statistics file has room for each section");
+	memcpy(file->body + file->body_bytes, &head, sizeof head);
+	memcpy(file->body + file->body_bytes + sizeof head, entries, bytes);
+	file->body_bytes += sizeof head + bytes;
+}
+
+static size_t body_room(const struct ch__stats_walk *walk)
+{
+	return SECTIONS * sizeof(struct ch__stats_section) + TEXTS * sizeof(struct ch__stats_text) +
+	       NUMBERS_MOST * sizeof(struct ch__stats_number) + sizeof walk->owners +
+	       sizeof walk->blocks + SAMPLES * sizeof(struct ch__stats_sample) +
+	       CH__PAUSES * sizeof(struct ch__stats_pause) +
+	       walk->pages_room * sizeof *walk->pages + walk->parts_room * sizeof *walk->parts;
+}
+
+static void add_texts(struct ch__stats_file *file, const struct ch_stats *stats)
+{
+	struct ch__stats_text texts[TEXTS];
+	char sinks[CH__STATS_TEXT_BYTES];
+	ch__sinks_print(stats->sinks_on, sinks, sizeof sinks);
+	const char *const pairs[TEXTS][2] = {{"process", ch__os_process_name()},
+					     {"version", stats->version},
+					     {"backend", stats->backend},
+					     {"sinks", sinks}};
+	memset(texts, 0, sizeof texts);
+	for (int i = 0; i < TEXTS; i++) {
+		snprintf(texts[i].name, sizeof texts[i].name, "%s", pairs[i][0]);
+		snprintf(texts[i].text, sizeof texts[i].text, "%s", pairs[i][1]);
+	}
+	add_section(file, CH__STATS_TEXTS, texts, sizeof *texts, TEXTS, 0);
+}
+
+static void add_numbers(struct ch__stats_file *file, const struct ch_stats *stats)
+{
+	static const char *const names[] = {
+#define X(name) #name,
+		CH_STATS_LIST(X)
+#undef X
+	};
+	const uint64_t values[] = {
+#define X(name) stats->name,
+		CH_STATS_LIST(X)
+#undef X
+	};
+	enum { COUNT = sizeof names / sizeof *names };
+	_Static_assert((int)COUNT <= (int)NUMBERS_MOST, "room for the numbers");
+	struct ch__stats_number numbers[COUNT];
+	memset(numbers, 0, sizeof numbers);
+	for (int i = 0; i < COUNT; i++) {
+		snprintf(numbers[i].name, sizeof numbers[i].name, "%s", names[i]);
+		numbers[i].value = values[i];
+	}
+	add_section(file, CH__STATS_NUMBERS, numbers, sizeof *numbers, COUNT, 0);
+}
+
+static void add_samples(struct ch__stats_file *file, const struct ch_stats *stats)
+{
+	if (file->samples_count == SAMPLES) {
+		memmove(file->samples, file->samples + 1, (SAMPLES - 1) * sizeof *file->samples);
+		file->samples_count--;
+	}
+	file->samples[file->samples_count++] = (struct ch__stats_sample){
+		.at_ns = ch__os_now_ns(),
+		.blocks_opened = stats->blocks_opened,
+		.bytes_opened = stats->bytes_opened,
+		.blocks_freed = stats->blocks_freed,
+		.bytes_freed = stats->bytes_freed,
+		.blocks_invalidated = stats->blocks_invalidated,
+		.cycles = stats->cycles,
+		.code_bytes = stats->code_bytes_now,
+	};
+	add_section(file, CH__STATS_SAMPLES, file->samples, sizeof *file->samples,
+		    file->samples_count, 0);
+}
+
+static void add_pauses(struct ch__stats_file *file)
+{
+	struct ch__stats_pause pauses[CH__PAUSES];
+	const struct ch_heap *heap = file->heap;
+	uint32_t noted = atomic_load_explicit(&heap->pauses_noted, memory_order_acquire);
+	uint32_t count = noted < CH__PAUSES ? noted : CH__PAUSES;
+	for (uint32_t i = 0; i < count; i++) {
+		const struct ch__pause *pause = &heap->pauses[(noted - count + i) % CH__PAUSES];
+		pauses[i].at_ns = atomic_load_explicit(&pause->at_ns, memory_order_relaxed);
+		pauses[i].ns = atomic_load_explicit(&pause->ns, memory_order_relaxed);
+	}
+	add_section(file, CH__STATS_PAUSES, pauses, sizeof *pauses, count, 0);
+}
+
+/* The ns that it took. */
+static uint64_t gather(struct ch__stats_file *file)
+{
+	struct ch__stats_walk *walk = &file->walk;
+	struct ch_stats stats = {.size = sizeof stats};
+	uint64_t worked = ch__stats_walk_run(walk, file->heap, &file->wish), from = ch__os_now_ns();
+	if (ch_heap_stats(file->heap, &stats) != CH_OK)
+		return worked;
+	file->body_bytes = 0;
+	add_texts(file, &stats);
+	add_numbers(file, &stats);
+	add_section(file, CH__STATS_OWNER_KINDS, walk->owners, sizeof *walk->owners,
+		    walk->owners_count, 0);
+	add_section(file, CH__STATS_BLOCK_KINDS, walk->blocks, sizeof *walk->blocks,
+		    CH__STATS_BLOCK_KINDS_COUNT, 0);
+	add_samples(file, &stats);
+	add_pauses(file);
+	add_section(file, CH__STATS_PAGES, walk->pages, sizeof *walk->pages, walk->pages_count,
+		    walk->pages_left_out);
+	add_section(file, CH__STATS_PARTS, walk->parts, sizeof *walk->parts, walk->parts_count,
+		    walk->parts_left_out);
+	return worked + ch__os_now_ns() - from;
+}
+
+/* --- the file --- */
+
+static bool write_file(struct ch__stats_file *file, enum ch__stats_state state)
+{
+	struct ch__stats_head head = {
+		.magic = CH__STATS_FILE_MAGIC,
+		.byte_order = CH__STATS_FILE_ORDER,
+		.format = CH__STATS_FILE_FORMAT,
+		.sequence = file->sequence + 1,
+		.body_bytes = file->body_bytes,
+		.checksum = ch__stats_checksum(file->body, file->body_bytes),
+		.written_ns = ch__os_now_ns(),
+		.process = (uint32_t)ch__os_process_id(),
+		.heap = file->heap->id,
+		.state = state,
+		.flags = file->is_locked ? CH__STATS_FILE_LOCKED : 0,
+	};
+	if (CH_MUTANT(CH__MUTANT_STATS_NEVER_ODD))
+		head.sequence = file->sequence;
+	if (!ch__os_file_write_at(file->fd, 0, &head, sizeof head) ||
+	    !ch__os_file_write_at(file->fd, sizeof head, file->body, file->body_bytes))
+		return false;
+	head.sequence = file->sequence += 2;
+	return ch__os_file_write_at(file->fd, 0, &head, sizeof head);
+}
+
+/* The file stays as far as it was written: its sequence says that it is not whole. */
+static void turn_off(struct ch__stats_file *file, int error)
+{
+	atomic_store_explicit(&file->failed, error, memory_order_relaxed);
+	atomic_store_explicit(&file->is_on, 0, memory_order_release);
+	if (file->fd >= 0)
+		ch__os_close(file->fd);
+	file->fd = -1;
+}
+
+static void write_on(struct ch__stats_file *file)
+{
+	while (atomic_load_explicit(&file->wish, memory_order_acquire) == WISH_NONE) {
+		uint64_t worked = gather(file), from = ch__os_now_ns();
+		if (!ch__os_file_has_name(file->fd) || !write_file(file, CH__STATS_RUNNING)) {
+			turn_off(file, errno);
+			return;
+		}
+		worked += ch__os_now_ns() - from;
+		uint64_t pause = atomic_load(&file->heap->stats_period_ns);
+		if (pause && pause < worked * WORK_SHARE)
+			pause = worked * WORK_SHARE;
+		if (pause > (uint64_t)SLEEP_MOST_MS * NS_PER_MS)
+			pause = (uint64_t)SLEEP_MOST_MS * NS_PER_MS;
+		if (pause)
+			ch__os_futex_wait(&file->wish, WISH_NONE, pause);
+	}
+	gather(file);
+	if (!write_file(file, CH__STATS_ENDED))
+		turn_off(file, errno);
+}
+
+static void run(void *arg)
+{
+	struct ch__stats_file *file = arg;
+	write_on(file);
+	atomic_store_explicit(&file->is_done, 1, memory_order_release);
+	ch__os_futex_wake(&file->is_done);
+}
+
+/* --- its name --- */
+
+static bool has_number(const char *pattern)
+{
+	return strstr(pattern, "%p") != NULL;
+}
+
+/* %p is the process's number; the second heap of a process has ".2" behind its name, and so on. */
+static bool print_path(struct ch__stats_file *file)
+{
+	char number[16], rank[16] = "";
+	snprintf(number, sizeof number, "%d", ch__os_process_id());
+	if (file->heap->id > 1)
+		snprintf(rank, sizeof rank, ".%u", file->heap->id);
+	size_t length = 0;
+	for (const char *from = file->pattern; *from; from++) {
+		bool is_number = from[0] == '%' && from[1] == 'p';
+		if (length + sizeof number + sizeof rank > sizeof file->path) {
+			errno = ENAMETOOLONG;
+			return false;
+		}
+		if (is_number)
+			length = (size_t)(stpcpy(file->path + length, number) - file->path);
+		else
+			file->path[length++] = *from;
+		from += is_number;
+	}
+	memcpy(file->path + length, rank, strlen(rank) + 1);
+	return true;
+}
+
+/* --- its life --- */
+
+static bool open_and_start(struct ch__stats_file *file)
+{
+	if (!print_path(file))
+		return false;
+	file->fd = ch__os_file_create_locked(file->path, &file->is_locked);
+	if (file->fd < 0)
+		return false;
+	file->sequence = file->samples_count = 0;
+	atomic_store(&file->wish, WISH_NONE);
+	atomic_store(&file->is_done, 0);
+	atomic_store_explicit(&file->is_on, 1, memory_order_release);
+	if (!ch__os_thread_start(&file->thread, run, file)) {
+		int error = errno;
+		turn_off(file, error);
+		ch__os_file_remove(file->path);
+		errno = error;
+		return false;
+	}
+	atomic_store_explicit(&file->has_thread, 1, memory_order_release);
+	return true;
+}
+
+static bool create(struct ch_heap *heap, const char *pattern)
+{
+	size_t bytes = strlen(pattern) + 1;
+	struct ch__stats_file *file = ch__meta_alloc(heap->meta, sizeof *file + bytes);
+	if (!file)
+		return false;
+	memcpy(file + 1, pattern, bytes);
+	file->pattern = (const char *)(file + 1);
+	file->heap = heap;
+	file->fd = -1;
+	heap->stats_file = file;
+	if (!ch__stats_walk_create(&file->walk, heap))
+		return false;
+	file->body_room = body_room(&file->walk);
+	file->body = ch__meta_alloc(heap->meta, file->body_room);
+	return file->body != NULL;
+}
+
+/* What is allocated goes with the heap's side memory. */
+enum ch_status ch__stats_file_start(struct ch_heap *heap)
+{
+	const char *wish = ch__os_environment("CODEHEAP_STATS");
+	bool is_asked_by_vm = !wish && heap->config.stats_file;
+	const char *pattern = wish ? wish : heap->config.stats_file;
+	heap->config.stats_file = NULL; /* the caller's text may go */
+	atomic_store(&heap->stats_period_ns, (uint64_t)PERIOD_MS * NS_PER_MS);
+	if (!pattern || !*pattern)
+		return CH_OK;
+	if (!create(heap, pattern)) {
+		/* Without a record nobody could tell of it. */
+		if (!heap->stats_file || is_asked_by_vm)
+			return CH_E_MEMORY;
+		turn_off(heap->stats_file, ENOMEM);
+		return CH_OK;
+	}
+	if (open_and_start(heap->stats_file))
+		return CH_OK;
+	turn_off(heap->stats_file, errno);
+	return is_asked_by_vm ? CH_E_OS : CH_OK;
+}
+
+static void ask_to_end(struct ch__stats_file *file)
+{
+	atomic_store_explicit(&file->wish, WISH_END, memory_order_release);
+	ch__os_futex_wake(&file->wish);
+}
+
+void ch__stats_file_end(struct ch_heap *heap)
+{
+	struct ch__stats_file *file = heap->stats_file;
+	if (!file)
+		return;
+	atomic_store(&file->is_due, 0);
+	if (atomic_exchange_explicit(&file->has_thread, 0, memory_order_acquire)) {
+		ask_to_end(file);
+		ch__os_thread_join(&file->thread);
+	}
+	if (file->fd >= 0)
+		ch__os_close(file->fd);
+	file->fd = -1;
+}
+
+/* Another thread may hold the heap lock for good at this point: nobody waits for ever. A busy
+ * machine is no reason for a file that says its process was killed. A child that ran no handler of
+ * fork has no such thread. */
+void ch__stats_file_exit(struct ch_heap *heap, uint64_t until_ns)
+{
+	struct ch__stats_file *file = heap->stats_file;
+	if (!file || heap->process != ch__os_process_id() ||
+	    !atomic_load_explicit(&file->has_thread, memory_order_acquire))
+		return;
+	ask_to_end(file);
+	while (!atomic_load_explicit(&file->is_done, memory_order_acquire) &&
+	       ch__os_now_ns() < until_ns)
+		ch__os_futex_wait(&file->is_done, 0, NS_PER_MS);
+}
+
+void ch__stats_file_fork_child(struct ch_heap *heap)
+{
+	struct ch__stats_file *file = heap->stats_file;
+	if (!file || CH_MUTANT(CH__MUTANT_CHILD_KEEPS_STATS_FILE))
+		return;
+	if (file->fd >= 0)
+		ch__os_close(file->fd);
+	file->fd = -1;
+	bool was_on = atomic_exchange(&file->is_on, 0);
+	atomic_store(&file->has_thread, 0);
+	if (was_on && has_number(file->pattern))
+		atomic_store(&file->is_due, 1);
+}
+
+void ch__stats_file_restart(struct ch_heap *heap)
+{
+	struct ch__stats_file *file = heap->stats_file;
+	int error = errno;
+	if (atomic_exchange(&file->is_due, 0) && !open_and_start(file))
+		turn_off(file, errno);
+	errno = error;
+}
+
+bool ch__stats_file_is_due(const struct ch_heap *heap)
+{
+	const struct ch__stats_file *file = heap->stats_file;
+	return atomic_load_explicit(&file->is_due, memory_order_relaxed) != 0;
+}
+
+bool ch__stats_file_status(struct ch_heap *heap, const char **path, int *failed)
+{
+	const struct ch__stats_file *file = heap->stats_file;
+	bool is_on = file && atomic_load_explicit(&file->is_on, memory_order_acquire);
+	*path = is_on ? file->path : "";
+	*failed = file ? atomic_load_explicit(&file->failed, memory_order_relaxed) : 0;
+	return is_on;
+}

@@ -1,0 +1,633 @@
+/* SPDX-License-Identifier: MIT
+ * sweep.c: what a cycle did not reach is withdrawn, filled with traps and, after a core sync,
+ * reused (P2, P4, P5). Runs with the world running, one sweeper at a time, in steps of at most 64
+ * dead blocks.
+ *
+ * Order of a step (I8): in a region and under heap: unlink, tombstone, generation even, start
+ * bits, DEAD; then names withdrawn, traps written; then onto the quarantine, until a core sync
+ * later the granules, the page's unwind range and the record go back. Where dead names are kept,
+ * the place of a block that had one stays on the quarantine until the pool is full otherwise.
+ * Lock: sweep before heap; pages and sinks inside. */
+#include "codeheap/block.h"
+
+enum { QUARANTINE_MANY_BYTES = 64 << 10 };
+
+/* Offsets, no addresses: those would stay on the sweeper's stack, and hold what comes to lie there
+ * next. */
+struct dead {
+	uint32_t index, hot_offset, cold_offset, hot_bytes, cold_bytes;
+	uint32_t lead_bytes; /* that sinks were not told of, before the hot ones */
+	uint32_t run;        /* of branches, all unlinked */
+	bool must_wait;      /* on the quarantine: its place may not go back at once */
+	bool was_open, is_data;
+	bool is_lent; /* written in place until its pages go back: no code that runs there */
+	uint64_t key;
+	struct ch__extra *extra;
+};
+
+/* A place of theirs is not used again: an address has one name in the perf map for ever. */
+static bool keeps_dead_names(const struct ch_heap *heap)
+{
+	return heap->config.dead_names == CH_DEAD_NAMES_KEPT &&
+	       (ch__sinks_on(heap->sinks) & CH__SINK_PERF_MAP) != 0 &&
+	       !CH_MUTANT(CH__MUTANT_KEPT_PLACE_REUSED);
+}
+
+/* --- death --- */
+
+static uint32_t cut_edges(struct ch_heap *heap, uint32_t index, bool patch_sources)
+	CH_REQUIRES(ch__role_heap, ch__role_region)
+{
+	struct ch__block *block = ch__block_at(heap, index);
+	while (block->in_head)
+		ch__branch_unlink(heap, block->in_head,
+				  patch_sources && !CH_MUTANT(CH__MUTANT_DEAD_IN_EDGES_KEPT));
+	uint32_t first = atomic_load_explicit(&block->first_branch, memory_order_relaxed);
+	uint32_t at = first;
+	for (bool last = !at; !last; at++) {
+		last = ch__branch_has(ch__branch_at(heap, at), CH__BRANCH_LAST);
+		ch__branch_unlink(heap, at, false);
+	}
+	atomic_store_explicit(&block->first_branch, 0, memory_order_relaxed);
+	return first;
+}
+
+static void count_death(struct ch_heap *heap, const struct dead *dead, enum ch_block_state was)
+	CH_REQUIRES(ch__role_heap)
+{
+	struct ch__counters *c = &heap->counters;
+	c->blocks_freed += was != CH_BLOCK_OPEN;
+	c->bytes_freed += dead->hot_bytes + dead->cold_bytes;
+	c->code_bytes -= dead->hot_bytes + dead->cold_bytes;
+	c->hot_bytes -= dead->hot_bytes;
+	c->cold_bytes -= dead->cold_bytes;
+	if (was == CH_BLOCK_NOTENTRANT) {
+		heap->blocks_notentrant--;
+		heap->notentrant_bytes -= dead->hot_bytes + dead->cold_bytes;
+	}
+}
+
+/* Places are free, or on the quarantine, where an open in need finds them. Never before they are:
+ * who looked for room meanwhile, and saw the count, would wait for a word that was given. */
+static void count_space(struct ch_heap *heap, uint32_t places)
+{
+	/* Stored under heap only. */
+	uint64_t events = atomic_load_explicit(&heap->space_events, memory_order_relaxed);
+	atomic_store_explicit(&heap->space_events, events + places, memory_order_release);
+}
+
+/* Of a DEAD block: under heap. What another thread says of it at the same time (that it is held)
+ * may be lost: nobody asks any more. */
+static void change_flags(struct ch__block *block, uint8_t without, uint8_t with)
+{
+	uint8_t flags = atomic_load_explicit(&block->flags, memory_order_relaxed);
+	atomic_store_explicit(&block->flags, (uint8_t)((flags & ~without) | with),
+			      memory_order_relaxed);
+}
+
+/* Start bits to clear: those of neighbours go by one store. */
+struct starts {
+	uint32_t word;
+	uint64_t mask;
+};
+
+static void clear_starts(struct ch_heap *heap, struct starts *starts)
+{
+	if (starts->mask)
+		ch__page_clear_starts(heap->pool, starts->word, starts->mask);
+	starts->mask = 0;
+}
+
+static void clear_start(struct ch_heap *heap, struct starts *starts, uint32_t offset)
+{
+	uint32_t granule = offset / CH__GRANULE_BYTES;
+	if (starts->word != granule >> 6)
+		clear_starts(heap, starts);
+	starts->word = granule >> 6;
+	starts->mask |= UINT64_C(1) << (granule & 63);
+}
+
+/* LIVE | NOTENTRANT | OPEN -> DEAD. In a region, under heap, with the list of its owner locked; the
+ * caller clears what is left in starts. */
+static void kill(struct ch_heap *heap, uint32_t index, bool patch_sources, enum ch__death death,
+		 struct dead *dead, struct starts *starts)
+	CH_REQUIRES(ch__role_heap, ch__role_owner, ch__role_region)
+{
+	struct ch__block *block = ch__block_at(heap, index);
+	enum ch_block_state was = ch__block_state(block);
+	struct ch__owner *owner = ch__owner_at(heap, block->owner);
+	bool is_data = ch__block_is_data(heap, block);
+	*dead = (struct dead){.index = index,
+			      .hot_offset = block->hot_offset,
+			      .hot_bytes = ch__hot_bytes(block),
+			      .cold_bytes = ch__cold_bytes(block),
+			      .lead_bytes = ch__lead_bytes(ch__block_use(heap, block)),
+			      /* Stale jumps of other cores may lead there, or stale bytes be what
+			       * they would run there. */
+			      .must_wait =
+				      block->in_head != 0 || keeps_dead_names(heap) ||
+				      ((!CH_ARCH_FETCH_FOLLOWS || is_data) && was != CH_BLOCK_OPEN),
+			      .was_open = was == CH_BLOCK_OPEN,
+			      .is_data = is_data,
+			      .is_lent = ch__block_is_lent(heap, block),
+			      .key = ch__block_handle(heap, index).bits,
+			      .extra = block->extra};
+	if (block->cold_granules)
+		dead->cold_offset = ch__cold_offset(heap, block);
+	dead->run = cut_edges(heap, index, patch_sources);
+	if (owner->entry == index)
+		ch__owner_reset_cell(owner);
+	ch__owner_remove(heap, index);
+	ch__assumption_leave(heap, index);
+	ch__tombstone_write(heap, index, death);
+	/* Release: out of every list before none finds it. */
+	uint32_t generation = atomic_load_explicit(&block->generation, memory_order_relaxed);
+	atomic_store_explicit(&block->generation, generation + 1, memory_order_release);
+	if (was != CH_BLOCK_OPEN && !CH_MUTANT(CH__MUTANT_NO_START_CLEAR)) {
+		clear_start(heap, starts, dead->hot_offset);
+		if (dead->cold_bytes)
+			clear_start(heap, starts, dead->cold_offset);
+	}
+	ch__block_set_state(heap, index,
+			    CH_MUTANT(CH__MUTANT_DEATH_SKIPPED) ? CH_BLOCK_FREE : CH_BLOCK_DEAD,
+			    CH__CAUSE_NONE, __func__);
+	count_death(heap, dead, was);
+	bool has_notice = was != CH_BLOCK_OPEN && owner->vm->ops.block_freed &&
+			  !CH_MUTANT(CH__MUTANT_NOTICE_LOST);
+	change_flags(block, CH__FLAG_NOTICE, has_notice ? CH__FLAG_NOTICE : 0);
+}
+
+/* --- withdrawal: outside of regions; names of all first, then traps --- */
+
+/* A profile that runs takes the names of what it has. */
+static void tell_profile(struct ch_heap *heap, const struct dead *dead, uint32_t count)
+	CH_REQUIRES(ch__role_heap)
+{
+	uint64_t handles[CH__KILLED_AT_ONCE];
+	if (CH_LIKELY(!heap->profile.hears) || !count)
+		return;
+	for (uint32_t i = 0; i < count; i++)
+		handles[i] = dead[i].key;
+	ch__profile_blocks_die(heap, handles, count);
+}
+
+/* In one call: a sink takes its lock once. An OPEN block was never told of. */
+static void withdraw_names(struct ch_heap *heap, const struct dead *dead, uint32_t count)
+	CH_REQUIRES(ch__role_heap)
+{
+	tell_profile(heap, dead, count);
+	struct ch__sink_range ranges[2 * CH__KILLED_AT_ONCE];
+	size_t n = 0;
+	if (!ch__sinks_want_ranges(atomic_load_explicit(&heap->sinks_on, memory_order_relaxed)) ||
+	    CH_MUTANT(CH__MUTANT_NO_NAME_WITHDRAWAL))
+		return;
+	for (uint32_t i = 0; i < count; i++) {
+		const struct dead *d = &dead[i];
+		if (d->was_open || d->is_data)
+			continue;
+		ranges[n++] = (struct ch__sink_range){ch__exec(heap, d->hot_offset + d->lead_bytes),
+						      d->hot_bytes - d->lead_bytes, d->key, false};
+		if (d->cold_bytes)
+			ranges[n++] = (struct ch__sink_range){ch__exec(heap, d->cold_offset),
+							      d->cold_bytes, d->key, true};
+	}
+	if (n)
+		ch__sinks_remove(heap->sinks, ranges, n);
+}
+
+static void fill_with_traps(struct ch_heap *heap, const struct dead *dead)
+{
+	if (CH_MUTANT(CH__MUTANT_NO_POISON))
+		return;
+	if (!dead->is_lent)
+		ch__pool_poison(heap->pool, ch__exec(heap, dead->hot_offset), dead->hot_bytes);
+	if (dead->cold_bytes)
+		ch__pool_poison(heap->pool, ch__exec(heap, dead->cold_offset), dead->cold_bytes);
+	if (CH_LIKELY(!heap->pool->is_translated) || dead->was_open || dead->is_data ||
+	    CH_MUTANT(CH__MUTANT_VALGRIND_NO_FREE))
+		return;
+	ch__valgrind_part_dead(heap->pool, ch__exec(heap, dead->hot_offset));
+	if (dead->cold_bytes)
+		ch__valgrind_part_dead(heap->pool, ch__exec(heap, dead->cold_offset));
+}
+
+static void drop_side(struct ch_heap *heap, const struct dead *dead) CH_REQUIRES(ch__role_heap)
+{
+	if (dead->run) {
+		uint32_t length = ch__branches_free(heap, dead->run);
+		heap->counters.stub_bytes -= (int64_t)length * CH_ARCH_STUB_BYTES;
+	}
+	/* Until its names were withdrawn, sinks could ask for them. */
+	if (!dead->extra)
+		return;
+	ch__extra_take(ch__block_at(heap, dead->index));
+	ch__extra_drop(heap, dead->extra);
+}
+
+/* --- notices and quarantine: a DEAD record is on one list or both --- */
+
+static void queue_notice(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__role_heap)
+{
+	ch__block_at(heap, index)->owner_prev = 0;
+	if (heap->notice_head)
+		ch__block_at(heap, heap->notice_tail)->owner_prev = index;
+	else
+		heap->notice_head = index;
+	heap->notice_tail = index;
+	atomic_fetch_add_explicit(&heap->notices_now, 1, memory_order_relaxed);
+}
+
+static void finish_record(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__role_heap)
+{
+	struct ch__block *block = ch__block_at(heap, index);
+	uint32_t owner = block->owner;
+	ch__block_recycle(heap, index);
+	ch__owner_drop(heap, owner, 1);
+}
+
+/* The record keeps no place. True when it may go, too: no notice is due. */
+static bool forget_place(struct ch__block *block)
+{
+	ch__set16(&block->hot_granules, 0);
+	ch__set16(&block->cold_granules, 0);
+	change_flags(block, CH__FLAG_SPAN, 0);
+	return !(block->flags & CH__FLAG_NOTICE);
+}
+
+/* The unwind data of a slot goes last (I8), while nobody else can have the place. */
+static void forget_slot(struct ch_heap *heap, uint32_t hot_offset)
+{
+	if (ch__place_is_slot(heap, hot_offset) && !CH_MUTANT(CH__MUTANT_SLOT_KEPT_LIVE))
+		ch__sinks_slot_dead(heap->sinks, ch__exec(heap, hot_offset));
+}
+
+/* The place goes back: DEAD -> FREE, the record too unless its notice is due. Under heap. */
+static void free_place(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__role_heap)
+{
+	struct ch__block *block = ch__block_at(heap, index);
+	struct ch__thread *self = ch__thread_or_guest(heap);
+	bool is_span = (block->flags & CH__FLAG_SPAN) != 0;
+	uint32_t hot_offset = block->hot_offset;
+	forget_slot(heap, hot_offset);
+	ch__region_enter(self);
+	ch__block_give_back(heap, block);
+	ch__region_leave(self);
+	ch__block_pages_freed(heap, hot_offset, is_span);
+	if (forget_place(block))
+		finish_record(heap, index);
+}
+
+/* The same for blocks of one owner in one page, none of them a span. */
+static void free_places(struct ch_heap *heap, const struct dead *dead, uint32_t count)
+	CH_REQUIRES(ch__role_heap)
+{
+	struct ch__thread *self = ch__thread_or_guest(heap);
+	uint32_t page = dead->hot_offset >> heap->pool->page_log2, finished = 0;
+	uint32_t owner = ch__block_at(heap, dead->index)->owner;
+	for (uint32_t i = 0; i < count; i++)
+		forget_slot(heap, dead[i].hot_offset);
+	ch__region_enter(self);
+	ch__page_lock(&heap->pool->pages[page]);
+	for (uint32_t i = 0; i < count; i++) {
+		ch__page_give_back(heap->pool, page, dead[i].hot_offset, dead[i].hot_bytes);
+		ch__page_give_back(heap->pool, page, dead[i].cold_offset, dead[i].cold_bytes);
+	}
+	ch__page_unlock(&heap->pool->pages[page]);
+	ch__region_leave(self);
+	ch__block_pages_freed(heap, dead->hot_offset, false);
+	for (uint32_t i = 0; i < count; i++) {
+		if (!forget_place(ch__block_at(heap, dead[i].index)))
+			continue;
+		ch__block_recycle(heap, dead[i].index);
+		finished++;
+	}
+	if (finished)
+		ch__owner_drop(heap, owner, finished);
+}
+
+static void quarantine(struct ch_heap *heap, const struct dead *dead) CH_REQUIRES(ch__role_heap)
+{
+	struct ch__block *block = ch__block_at(heap, dead->index);
+	block->owner_next = 0;
+	/* Those under way count as passed: Boehm's hook has them without the heap lock. */
+	bool is_early = CH_MUTANT(CH__MUTANT_SYNC_UNDER_WAY_COUNTS);
+	block->in_head =
+		(uint32_t)atomic_load(is_early ? &heap->core_syncs : &heap->core_syncs_begun);
+	if (heap->quarantine_head)
+		ch__block_at(heap, heap->quarantine_tail)->owner_next = dead->index;
+	else
+		heap->quarantine_head = dead->index;
+	heap->quarantine_tail = dead->index;
+	atomic_fetch_add_explicit(&heap->quarantine_bytes, dead->hot_bytes + dead->cold_bytes,
+				  memory_order_relaxed);
+}
+
+bool ch__quarantine_advance(struct ch_heap *heap, bool in_need)
+{
+	bool has_freed = false;
+	if (!heap->quarantine_head)
+		return false;
+	if (keeps_dead_names(heap)) {
+		if (!in_need)
+			return false;
+		/* Names go before their addresses have others. */
+		if (!CH_MUTANT(CH__MUTANT_KEPT_NAMES_PAST_NEED))
+			ch__sinks_flush(heap->sinks, CH__FLUSH_IN_NEED);
+	}
+	if (in_need)
+		(void)ch__core_sync(heap);
+	uint32_t syncs = (uint32_t)atomic_load(&heap->core_syncs);
+	while (heap->quarantine_head) {
+		uint32_t index = heap->quarantine_head;
+		struct ch__block *block = ch__block_at(heap, index);
+		/* in_head holds the syncs that had begun when it was poisoned: when more are
+		 * complete, one of them began since. */
+		if ((int32_t)(syncs - block->in_head) < 1)
+			break;
+		/* Data that died with its code may hold the code's unwind table, which goes as the
+		 * sweep comes to it. */
+		if (ch__block_is_data(heap, block) && atomic_load(&heap->sweep_pending) &&
+		    !CH_MUTANT(CH__MUTANT_DATA_GOES_EARLY))
+			break;
+		heap->quarantine_head = block->owner_next;
+		atomic_fetch_sub_explicit(&heap->quarantine_bytes,
+					  ch__hot_bytes(block) + ch__cold_bytes(block),
+					  memory_order_relaxed);
+		free_place(heap, index);
+		has_freed = true;
+	}
+	/* Their deaths were told as space that is there in need. Without core syncs it was not; and
+	 * who looks for room while they are on their way finds them neither here nor there. */
+	if (has_freed && (!heap->has_core_sync || !CH_MUTANT(CH__MUTANT_SPACE_COUNTED_EARLY)))
+		count_space(heap, 1);
+	return has_freed;
+}
+
+/* A notice may leave its stack to a thread that is not of this heap: the others wait for one. */
+void ch__notices_deliver(struct ch_heap *heap)
+{
+	bool is_ours = ch__thread_self(heap) != NULL;
+	while (!is_ours || ch__thread_now(heap) || CH_MUTANT(CH__MUTANT_STRANGER_TOLD)) {
+		ch__heap_lock(heap);
+		uint32_t index = heap->notice_head;
+		if (!index) {
+			ch__heap_unlock(heap);
+			return;
+		}
+		struct ch__block *block = ch__block_at(heap, index);
+		struct ch_vm *vm = ch__owner_at(heap, block->owner)->vm;
+		void *user = block->user;
+		heap->notice_head = block->owner_prev;
+		atomic_fetch_sub_explicit(&heap->notices_now, 1, memory_order_relaxed);
+		void (*freed)(void *, void *) = vm->is_attached ? vm->ops.block_freed : NULL;
+		if (!CH_MUTANT(CH__MUTANT_NOTICE_TWICE))
+			block->flags &= (uint8_t)~CH__FLAG_NOTICE;
+		/* Its place has gone back before: the record waited for this notice only. Of a span
+		 * hot_granules is half of the size. */
+		if (!ch__hot_bytes(block))
+			finish_record(heap, index);
+		ch__heap_unlock(heap);
+		ch__holds_nothing();
+		if (freed)
+			freed(vm->user, user);
+		if (freed && CH_MUTANT(CH__MUTANT_NOTICE_TWICE))
+			freed(vm->user, user);
+	}
+}
+
+/* --- release and abort --- */
+
+void ch__block_kill_now(struct ch_heap *heap, uint32_t index, enum ch__death death)
+{
+	ch__blocks_kill_now(heap, &index, 1, death);
+}
+
+static bool is_in_one_page(const struct ch_heap *heap, const struct dead *dead)
+{
+	return !(ch__block_at(heap, dead->index)->flags & CH__FLAG_SPAN);
+}
+
+/* The places that need not wait for a core sync go back, page by page. */
+static void free_or_quarantine(struct ch_heap *heap, const struct dead *dead, uint32_t count)
+	CH_REQUIRES(ch__role_heap)
+{
+	for (uint32_t i = 0, end; i < count; i = end) {
+		end = i + 1;
+		if (dead[i].must_wait) {
+			quarantine(heap, &dead[i]);
+			continue;
+		}
+		uint32_t page = dead[i].hot_offset >> heap->pool->page_log2;
+		if (!is_in_one_page(heap, &dead[i])) {
+			free_place(heap, dead[i].index);
+			continue;
+		}
+		while (end < count && !dead[end].must_wait &&
+		       dead[end].hot_offset >> heap->pool->page_log2 == page &&
+		       is_in_one_page(heap, &dead[end]))
+			end++;
+		free_places(heap, &dead[i], end - i);
+	}
+}
+
+/* With the list of the owner locked, as whoever attaches an edge has it. */
+static uint32_t without_edged(struct ch_heap *heap, uint32_t *blocks, uint32_t count)
+	CH_REQUIRES(ch__role_owner)
+{
+	uint32_t n = 0;
+	for (uint32_t i = 0; i < count; i++)
+		if (!(ch__block_at(heap, blocks[i])->flags & CH__FLAG_EDGED) ||
+		    CH_MUTANT(CH__MUTANT_EDGED_GOES))
+			blocks[n++] = blocks[i];
+	return n;
+}
+
+void ch__blocks_kill_now(struct ch_heap *heap, uint32_t *blocks, uint32_t count,
+			 enum ch__death death)
+{
+	if (!count)
+		return;
+	struct ch__thread *self = ch__thread_or_guest(heap);
+	struct ch__owner *owner = ch__owner_at(heap, ch__block_at(heap, blocks[0])->owner);
+	struct dead dead[CH__KILLED_AT_ONCE];
+	struct starts starts = {0};
+	ch__stats_note_peak(heap);
+	ch__tombstones_reserve(heap, count);
+	ch__region_enter(self);
+	ch__owner_lock(owner);
+	/* A released block that another one has an edge to goes with that one. */
+	if (death == CH__DEATH_NOT_RUNNING)
+		count = without_edged(heap, blocks, count);
+	for (uint32_t i = 0; i < count; i++)
+		kill(heap, blocks[i], true, death, &dead[i], &starts);
+	clear_starts(heap, &starts);
+	ch__owner_unlock(owner);
+	ch__region_leave(self);
+	withdraw_names(heap, dead, count);
+	for (uint32_t i = 0; i < count; i++) {
+		fill_with_traps(heap, &dead[i]);
+		drop_side(heap, &dead[i]);
+		if (ch__block_at(heap, dead[i].index)->flags & CH__FLAG_NOTICE)
+			queue_notice(heap, dead[i].index);
+	}
+	free_or_quarantine(heap, dead, count);
+	count_space(heap, count);
+}
+
+/* A child of fork has no copy: its blocks die, and no byte of them is touched. Their places stay in
+ * use, so that unwinders know the frames that are on its stack. Under heap. */
+void ch__blocks_forget_all(struct ch_heap *heap)
+{
+	struct ch__thread *self = ch__thread_or_guest(heap);
+	for (uint32_t i = 1; i < heap->blocks.used; i++) {
+		struct dead dead;
+		struct starts starts = {0};
+		if (!ch__block_in_use(heap, i))
+			continue;
+		struct ch__owner *owner = ch__owner_at(heap, ch__block_at(heap, i)->owner);
+		ch__tombstones_reserve(heap, 1);
+		ch__region_enter(self);
+		ch__owner_lock(owner);
+		kill(heap, i, false, CH__DEATH_NO_COPY, &dead, &starts);
+		clear_starts(heap, &starts);
+		ch__owner_unlock(owner);
+		ch__region_leave(self);
+		heap->counters.blocks_aborted += dead.was_open;
+		drop_side(heap, &dead);
+		if (ch__block_at(heap, i)->flags & CH__FLAG_NOTICE)
+			queue_notice(heap, i);
+	}
+}
+
+/* --- the sweep --- */
+
+/* What the death of a block touches lies all over memory: asked for some blocks ahead. */
+static void prefetch_death(const struct ch_heap *heap, const struct ch__block *block)
+{
+	enum { LINE = 64, LINES_MOST = 6 };
+	const struct ch__pool *pool = heap->pool;
+	const char *owner = (const char *)ch__owner_at(heap, block->owner);
+	const uint8_t *code = ch__pool_read(pool, ch__exec(heap, block->hot_offset));
+	uint32_t bytes = ch__hot_bytes(block), word = block->hot_offset / CH__GRANULE_BYTES / 64;
+	__builtin_prefetch(owner, 1);
+	__builtin_prefetch(owner + LINE, 1);
+	__builtin_prefetch((const void *)(uintptr_t)&pool->starts[word], 1);
+	__builtin_prefetch((const void *)(uintptr_t)&pool->used[word], 1);
+	for (uint32_t at = 0; at < bytes && at < LINES_MOST * LINE; at += LINE)
+		__builtin_prefetch(code + at, 1);
+}
+
+/* In a region. Fills dead[] with blocks that no cycle reached; true while there are more to look
+ * at. */
+static bool take_dead(struct ch_heap *heap, struct dead *dead, uint32_t room, uint32_t *count)
+	CH_REQUIRES(ch__role_heap, ch__role_region)
+{
+	enum { LOOKED_AT_MOST = 8192 };
+	struct starts starts = {0};
+	uint32_t used = heap->blocks.used, at = heap->sweep_cursor;
+	uint32_t end = used - at > LOOKED_AT_MOST ? at + LOOKED_AT_MOST : used;
+	uint32_t found[CH__KILLED_AT_ONCE], n = 0;
+	for (; at < end && n < room; at++) {
+		if (!atomic_load_explicit(&heap->blocks.segments[at >> CH__SEGMENT_LOG2],
+					  memory_order_relaxed))
+			continue;
+		struct ch__block *block = ch__block_at(heap, at);
+		/* Generation, then mark: the mark was stored before the generation (R1). */
+		if (!(atomic_load_explicit(&block->generation, memory_order_acquire) & 1) ||
+		    ch__block_state(block) == CH_BLOCK_OPEN || (block->flags & CH__FLAG_IMMORTAL) ||
+		    ch__block_is_alive(heap, block))
+			continue;
+		found[n++] = at;
+		prefetch_death(heap, block);
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		struct ch__owner *owner = ch__owner_at(heap, ch__block_at(heap, found[i])->owner);
+		ch__owner_lock(owner);
+		kill(heap, found[i], false, CH__DEATH_UNREACHED, &dead[i], &starts);
+		ch__owner_unlock(owner);
+	}
+	*count = n;
+	clear_starts(heap, &starts);
+	heap->sweep_cursor = at;
+	if (at < used)
+		return true;
+	atomic_store_explicit(&heap->sweep_pending, 0, memory_order_relaxed);
+	return false;
+}
+
+static void free_owners(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
+{
+	for (uint32_t i = 1; i < heap->owners.used; i++)
+		if (heap->owners.segments[i >> CH__SEGMENT_LOG2])
+			ch__owner_try_free(heap, i);
+}
+
+static bool step(struct ch_heap *heap)
+{
+	struct dead dead[CH__KILLED_AT_ONCE];
+	uint32_t count = 0, room = heap->config.step_blocks;
+	uint64_t start = ch__os_now_ns();
+	ch__heap_lock(heap);
+	struct ch__thread *self = ch__thread_or_guest(heap);
+	ch__stats_note_peak(heap);
+	ch__tombstones_reserve(heap, room);
+	ch__region_enter(self);
+	bool more = take_dead(heap, dead, room, &count);
+	ch__region_leave(self);
+	withdraw_names(heap, dead, count);
+	for (uint32_t i = 0; i < count; i++)
+		fill_with_traps(heap, &dead[i]);
+	for (uint32_t i = 0; i < count; i++) {
+		drop_side(heap, &dead[i]);
+		if (ch__block_at(heap, dead[i].index)->flags & CH__FLAG_NOTICE)
+			queue_notice(heap, dead[i].index);
+		if (CH_MUTANT(CH__MUTANT_NO_QUARANTINE))
+			free_place(heap, dead[i].index);
+		else
+			quarantine(heap, &dead[i]);
+	}
+	if (count)
+		count_space(heap, count);
+	if (!more) {
+		free_owners(heap);
+		/* What died in the cycle before has seen this cycle's core sync; much of this one's
+		 * is worth one more. */
+		bool is_much = atomic_load_explicit(&heap->quarantine_bytes, memory_order_relaxed) >
+				       QUARANTINE_MANY_BYTES &&
+			       !keeps_dead_names(heap);
+		/* Somebody waits for word of space, and cannot synchronize without this cycle. */
+		bool is_need = !heap->has_core_sync && atomic_load(&heap->anyone_wants_space);
+		ch__quarantine_advance(heap, is_much || is_need);
+		ch__trigger_swept(heap);
+	}
+	CH__COUNT(heap->sweep_ns_total, ch__os_now_ns() - start);
+	ch__heap_unlock(heap);
+	return more;
+}
+
+bool ch__sweep_step(struct ch_heap *heap)
+{
+	ch__sweep_lock(heap);
+	bool more = atomic_load(&heap->sweep_pending) && step(heap);
+	bool is_done = !more;
+	ch__sweep_unlock(heap);
+	if (!is_done)
+		return true;
+	if (ch__sinks_want_ranges(atomic_load(&heap->sinks_on)))
+		ch__sinks_flush(heap->sinks, CH__FLUSH_COLLECTION);
+	(void)ch__pool_retry_retired(heap->pool);
+	ch__pool_trim(heap->pool);
+	ch__trigger_tell(heap);
+	return false;
+}
+
+void ch__sweep_all(struct ch_heap *heap)
+{
+	while (atomic_load(&heap->sweep_pending) && ch__sweep_step(heap)) {
+		struct ch__thread *self = ch__thread_self(heap);
+		if (self && atomic_load_explicit(&heap->stopping, memory_order_relaxed)) {
+			ch_thread_park();
+			ch_thread_unpark();
+		}
+	}
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT
+ * table.c: type-stable tables of records: a directory of segments that are never freed before the
+ * heap, so that a reader without a lock may follow any index that was ever handed out. The
+ * directory is lazily touched memory. */
+#include "codeheap/heap.h"
+
+bool ch__table_create(struct ch__table *table, uint32_t record_bytes, uint32_t limit)
+{
+	memset(table, 0, sizeof *table);
+	size_t segments = ((size_t)limit >> CH__SEGMENT_LOG2) + 2;
+	table->directory_bytes = segments * sizeof(void *);
+	table->segments = ch__os_private(table->directory_bytes);
+	table->record_bytes = record_bytes;
+	table->limit = limit;
+	return table->segments != NULL;
+}
+
+void ch__table_destroy(struct ch__table *table)
+{
+	if (table->segments)
+		ch__os_unmap(table->segments, table->directory_bytes);
+	table->segments = NULL;
+}
+
+bool ch__table_back(struct ch__table *table, struct ch__meta *meta, uint32_t index)
+{
+	_Atomic(void *) *slot = &table->segments[index >> CH__SEGMENT_LOG2];
+	if (atomic_load_explicit(slot, memory_order_relaxed))
+		return true;
+	void *segment = ch__meta_alloc(meta, (size_t)CH__SEGMENT_RECORDS * table->record_bytes);
+	if (!segment)
+		return false;
+	/* Pairs with the acquire load in ch__table_at. */
+	atomic_store_explicit(slot, segment, memory_order_release);
+	if (atomic_load_explicit(&table->used, memory_order_relaxed) <= index)
+		atomic_store_explicit(&table->used, index + 1, memory_order_relaxed);
+	return true;
+}
+
+uint32_t ch__table_extend(struct ch__table *table, struct ch__meta *meta, uint32_t count)
+{
+	uint32_t index = table->used ? table->used : 1;
+	uint32_t room = CH__SEGMENT_RECORDS - (index & (CH__SEGMENT_RECORDS - 1));
+	if (count > room)
+		index += room;
+	if (index + count > table->limit)
+		return 0;
+	if (!ch__table_back(table, meta, index))
+		return 0;
+	atomic_store_explicit(&table->used, index + count, memory_order_relaxed);
+	return index;
+}

@@ -1,0 +1,450 @@
+/* SPDX-License-Identifier: MIT
+ * thread.c: attachments of threads to heaps, parks, the locks whose wait is a park, fibers. Lock:
+ * registry for the lists. It does not stop threads (world.c) and does not scan their stacks
+ * (stacks.c). */
+#include "codeheap/block.h"
+
+_Thread_local struct ch__thread *ch__thread_list;
+
+__attribute__((noinline)) struct ch__thread *ch__thread_now(const struct ch_heap *heap)
+{
+	return ch__thread_self(heap);
+}
+
+#if CH_CHECK >= 2
+__attribute__((noinline)) uintptr_t ch__lock_self(void)
+{
+	return (uintptr_t)&ch__thread_list;
+}
+
+__attribute__((noinline)) bool ch__thread_is_here(const struct ch__thread *thread)
+{
+	return thread == &thread->heap->guest || thread == ch__thread_self(thread->heap);
+}
+#endif
+
+/* --- locks --- */
+
+bool ch__lock_try(struct ch__lock *lock) CH_UNANALYSED("it makes the lock")
+{
+	uint32_t expected = 0;
+	if (!atomic_compare_exchange_strong_explicit(&lock->word, &expected, 1,
+						     memory_order_acquire, memory_order_relaxed))
+		return false;
+	ch__lock_note(lock, true);
+	return true;
+}
+
+void ch__lock_slow(struct ch__lock *lock) CH_UNANALYSED("it makes the lock")
+{
+	CH_ASSERT(!ch__lock_is_mine(lock) || CH_MUTANT(CH__MUTANT_RELOCK_UNSEEN),
+		  "a lock that its holder waits for: a call was left by longjmp or cancellation, "
+		  "or made where none may be");
+	for (int spins = 0; spins < 64; spins++) {
+		if (ch__lock_try(lock))
+			return;
+		ch__arch_pause();
+	}
+	bool parks = !CH_MUTANT(CH__MUTANT_WAITS_UNPARKED);
+	/* The holder may be a cycle that waits for this thread to stop (I9). */
+	if (parks)
+		ch_thread_park();
+	while (atomic_exchange_explicit(&lock->word, 2, memory_order_acquire))
+		ch__os_futex_wait(&lock->word, 2, 0);
+	if (parks)
+		ch_thread_unpark();
+}
+
+void ch__unlock_slow(struct ch__lock *lock)
+{
+	ch__os_futex_wake(&lock->word);
+}
+
+/* --- parks --- */
+
+void ch__thread_publish_sp(struct ch__thread *thread, uintptr_t sp)
+{
+	const struct ch_fiber *fiber = atomic_load_explicit(&thread->fiber, memory_order_relaxed);
+	thread->sp = sp;
+	thread->signal_stack_end = 0;
+	if ((sp >= thread->stack_low && sp < thread->stack_high) ||
+	    (fiber && sp >= fiber->low && sp < fiber->high))
+		return;
+	/* A handler on the alternate stack: the registers that its signal interrupted lie there. */
+	thread->signal_stack_end = ch__os_signal_stack_end(sp);
+}
+
+static void park_with(struct ch__thread *thread, const struct ch__arch_saved *saved)
+{
+	if (!ch__park_open(thread))
+		return;
+	ch__thread_publish_saved(thread, saved);
+	/* Release: sp and registers are seen by the cycle that sees PARKED (world.c). */
+	ch__thread_set_state(thread, CH__PARKED, memory_order_release, __func__);
+}
+
+static void park_all(const struct ch__arch_saved *saved)
+{
+	for (struct ch__thread *t = ch__thread_list; t; t = t->next_of_thread)
+		park_with(t, saved);
+}
+
+/* It returns while the thread stays parked, so what it published must be its caller's registers. */
+__attribute__((noinline)) void ch_thread_park(void)
+{
+	ch__arch_with_registers(park_all);
+}
+
+/* Lets the records run that are parked once. Where a heap is stopped, its record is returned, and
+ * it and those before it are as they were. */
+static struct ch__thread *run_parked(void)
+{
+	for (struct ch__thread *t = ch__thread_list; t; t = t->next_of_thread) {
+		if (t->park_depth != 1)
+			continue;
+		/* seq_cst against the cycle's store to stopping and its look at state: one of
+		 * the two sees the other. */
+		ch__thread_set_state(t, CH__RUNNING, memory_order_seq_cst, __func__);
+		if (CH_LIKELY(!atomic_load_explicit(&t->heap->stopping, memory_order_seq_cst)))
+			continue;
+		if (CH_MUTANT(CH__MUTANT_UNPARKED_ONE_BY_ONE)) {
+			ch__thread_set_state(t, CH__PARKED, memory_order_release, __func__);
+			return t;
+		}
+		for (struct ch__thread *back = ch__thread_list;; back = back->next_of_thread) {
+			if (back->park_depth == 1)
+				ch__thread_set_state(back, CH__PARKED, memory_order_release,
+						     __func__);
+			if (back == t)
+				return t;
+		}
+	}
+	return NULL;
+}
+
+/* On flip a page that is written does not run: one thread at a time is not parked. */
+static bool runs_elsewhere(const struct ch_heap *heap, const struct ch__thread *self)
+{
+	if (CH_LIKELY(heap->pool->backend != CH__BACKEND_FLIP) ||
+	    CH_MUTANT(CH__MUTANT_FLIP_FOR_THREADS))
+		return false;
+	for (const struct ch__thread *t = heap->threads; t; t = t->next)
+		if (t != self && t->is_attached &&
+		    atomic_load_explicit(&t->state, memory_order_seq_cst) != CH__PARKED)
+			return true;
+	return false;
+}
+
+/* All at once or none: who waits for one heap stays parked to the others, whose cycles may be what
+ * the thread waits for (I9). */
+void ch_thread_unpark(void)
+{
+	struct ch__thread *stopped;
+	while ((stopped = run_parked()))
+		ch__os_futex_wait(&stopped->heap->stopping, 1, 0);
+	for (struct ch__thread *t = ch__thread_list; t; t = t->next_of_thread)
+		if (t->park_depth && ch__park_close(t)) {
+			ch__thread_serialize(t);
+			if (CH_UNLIKELY(runs_elsewhere(t->heap, t)))
+				ch__panic("two threads run on backend flip");
+		}
+}
+
+void ch__threads_park(const struct ch__arch_saved *saved)
+{
+	if (!CH_MUTANT(CH__MUTANT_COLLECTS_UNPARKED))
+		park_all(saved);
+}
+
+void ch__threads_unpark(void)
+{
+	if (!CH_MUTANT(CH__MUTANT_COLLECTS_UNPARKED))
+		ch_thread_unpark();
+}
+
+/* False when another thread is here now, or the heap is not its any more: a callback left its stack
+ * to it, and the list that the caller goes through is not its own. */
+static bool serve(const struct ch__thread *thread, struct ch_heap *heap)
+{
+	bool was_left = false;
+	if (CH_UNLIKELY(atomic_load_explicit(&heap->sweep_pending, memory_order_relaxed)))
+		ch__sweep_step(heap);
+	if (CH_UNLIKELY(atomic_load_explicit(&heap->notices_now, memory_order_relaxed))) {
+		ch__notices_deliver(heap);
+		was_left = ch__thread_now(heap) != thread;
+	}
+	if (CH_UNLIKELY(was_left) && !CH_MUTANT(CH__MUTANT_OLD_THREAD_POLLS))
+		return false;
+	if (CH_UNLIKELY(atomic_load_explicit(&heap->collect_wanted, memory_order_relaxed) ||
+			atomic_load_explicit(&heap->anyone_wants_space, memory_order_relaxed))) {
+		ch__trigger_poll(heap);
+		was_left = ch__thread_now(heap) != thread;
+	}
+	return CH_LIKELY(!was_left) || CH_MUTANT(CH__MUTANT_OLD_THREAD_POLLS);
+}
+
+void ch_thread_poll(void)
+{
+	if (CH_MUTANT(CH__MUTANT_CHILD_BY_NUMBER))
+		ch__fork_guess();
+	for (struct ch__thread *t = ch__thread_list; t; t = t->next_of_thread) {
+		if (CH_UNLIKELY(atomic_load_explicit(&t->heap->stopping, memory_order_relaxed))) {
+			ch_thread_park();
+			ch_thread_unpark();
+		}
+		if (CH_UNLIKELY(!serve(t, t->heap)))
+			return;
+	}
+}
+
+/* --- regions --- */
+
+void ch__region_wait(struct ch__thread *thread) CH_UNANALYSED("it makes the role")
+{
+	struct ch_heap *heap = thread->heap;
+	ch__region_leave(thread);
+	ch_thread_park();
+	uint32_t value;
+	while ((value = atomic_load_explicit(&heap->freeze, memory_order_acquire)) != 0)
+		ch__os_futex_wait(&heap->freeze, value, 1000000);
+	ch_thread_unpark();
+}
+
+/* The fence is refused though it was granted when the heap was made: a filter came since, or the
+ * kernel has no memory. Regions pay for their own from here on, but a thread may be between its
+ * look at fence_in_regions and its look at freeze, its store to inside in no cache yet. Stores
+ * leave a core within microseconds, a preempted one at once: after a wait all can be seen. */
+static void fence_late(struct ch_heap *heap)
+{
+	enum { DRAINED_NS = 1000000 };
+	_Atomic(uint32_t) never = 0;
+	if (CH_MUTANT(CH__MUTANT_LATE_REFUSAL_IGNORED))
+		return;
+	atomic_store(&heap->fence_came_late, true);
+	atomic_store_explicit(&heap->fence_in_regions, true, memory_order_seq_cst);
+	for (uint64_t end = ch__os_now_ns() + DRAINED_NS; ch__os_now_ns() < end;)
+		ch__os_futex_wait(&never, 0, DRAINED_NS);
+}
+
+void ch__freeze(struct ch_heap *heap) CH_UNANALYSED("it makes the role")
+{
+	atomic_fetch_add_explicit(&heap->freeze, 1, memory_order_seq_cst);
+	if (atomic_load_explicit(&heap->fence_came_late, memory_order_relaxed) ||
+	    (!atomic_load_explicit(&heap->fence_in_regions, memory_order_relaxed) &&
+	     !ch__os_membarrier_fence()))
+		fence_late(heap);
+	for (struct ch__thread *t = heap->threads; t; t = t->next)
+		while (atomic_load_explicit(&t->inside, memory_order_seq_cst))
+			ch__arch_pause();
+	while (atomic_load_explicit(&heap->guest.inside, memory_order_seq_cst))
+		ch__arch_pause();
+}
+
+void ch__unfreeze(struct ch_heap *heap) CH_UNANALYSED("it makes the role")
+{
+	if (atomic_fetch_sub_explicit(&heap->freeze, 1, memory_order_release) == 1)
+		ch__os_futex_wake(&heap->freeze);
+}
+
+bool ch__core_sync(struct ch_heap *heap)
+{
+	if (!atomic_load_explicit(&heap->has_core_sync, memory_order_relaxed) &&
+	    !CH_MUTANT(CH__MUTANT_SYNC_ASSUMED))
+		return false;
+	/* seq_cst: who sees the old count made its stores before the barrier. */
+	atomic_fetch_add_explicit(&heap->core_syncs_begun, 1, memory_order_seq_cst);
+	/* What was granted may be refused later: by a filter, or for want of memory. */
+	if (!ch__os_membarrier_core_sync() && !CH_MUTANT(CH__MUTANT_SYNC_ASSUMED)) {
+		atomic_store_explicit(&heap->has_core_sync, false, memory_order_relaxed);
+		atomic_fetch_sub_explicit(&heap->core_syncs_begun, 1, memory_order_seq_cst);
+		return false;
+	}
+	atomic_fetch_add_explicit(&heap->core_syncs, 1, memory_order_relaxed);
+	return true;
+}
+
+void ch__core_sync_by_stop(struct ch_heap *heap)
+{
+	atomic_fetch_add_explicit(&heap->core_syncs_begun, 1, memory_order_seq_cst);
+	/* Release: pairs with ch__thread_serialize. */
+	atomic_fetch_add_explicit(&heap->core_syncs_by_stop, 1, memory_order_release);
+	atomic_fetch_add_explicit(&heap->core_syncs, 1, memory_order_relaxed);
+	struct ch__thread *self = ch__thread_self(heap);
+	if (self)
+		ch__thread_serialize(self);
+}
+
+/* --- attachments --- */
+
+static struct ch__thread *take_record(struct ch_heap *heap)
+{
+	for (struct ch__thread *t = heap->threads; t; t = t->next)
+		if (!t->is_attached)
+			return t;
+	struct ch__thread *fresh = ch__meta_alloc(heap->meta, sizeof *fresh);
+	if (!fresh)
+		return NULL;
+	fresh->heap = heap;
+	atomic_store(&fresh->state, CH__PARKED);
+	fresh->next = heap->threads;
+	/* Release: hooks and handlers walk the list without the registry lock. */
+	atomic_store_explicit(&heap->threads, fresh, memory_order_release);
+	return fresh;
+}
+
+enum ch_status ch_thread_attach(struct ch_heap *heap, const void *low, const void *high)
+{
+	if (ch__thread_self(heap) && !CH_MUTANT(CH__MUTANT_ATTACH_TWICE))
+		return CH_E_THREAD;
+	if ((!low || !high) && !ch__os_stack_bounds(&low, &high))
+		return CH_E_OS;
+	if (low >= high)
+		return CH_E_ARG;
+	ch__registry_lock(heap);
+	bool is_full = runs_elsewhere(heap, NULL);
+	struct ch__thread *thread = is_full ? NULL : take_record(heap);
+	if (!thread) {
+		ch__registry_unlock(heap);
+		return is_full ? CH_E_STATE : CH_E_MEMORY;
+	}
+	thread->stack_low = (uintptr_t)low;
+	thread->stack_high = (uintptr_t)high;
+	thread->thread_id = ch__os_thread_id();
+	thread->park_depth = 0;
+	/* What the thread before published is no stack any more. */
+	thread->sp = thread->signal_stack_end = 0;
+	thread->words_count = 0;
+	atomic_store(&thread->fiber, NULL);
+	memset(thread->open_page, 0, sizeof thread->open_page);
+	ch__thread_set_state(thread, CH__RUNNING, memory_order_seq_cst, __func__);
+	thread->is_attached = true;
+	thread->next_of_thread = ch__thread_list;
+	/* A signal handler of this thread walks the list. */
+	atomic_signal_fence(memory_order_release);
+	ch__thread_list = thread;
+	/* It may have run code of the heap before, and no stop has waited for it since; whoever had
+	 * the record before it serialized another core. */
+	if (!CH_MUTANT(CH__MUTANT_SERVED_BY_ANOTHER))
+		thread->stops_served = 0;
+	ch__thread_serialize(thread);
+	if (CH_UNLIKELY(heap->profile.hears != NULL) && !CH_MUTANT(CH__MUTANT_LATE_THREAD_UNSEEN))
+		ch__profile_thread_comes(thread);
+	ch__registry_unlock(heap);
+	return CH_OK;
+}
+
+static void add_counters(struct ch__counters *to, struct ch__counters *from)
+{
+	uint64_t *sum = (uint64_t *)(void *)to, *more = (uint64_t *)(void *)from;
+	for (size_t i = 0; i < sizeof *to / sizeof *sum; i++)
+		sum[i] += more[i];
+	memset(from, 0, sizeof *from);
+}
+
+enum ch_status ch_thread_detach(struct ch_heap *heap)
+{
+	struct ch__thread *thread = ch__thread_self(heap);
+	if (!thread)
+		return CH_E_THREAD;
+	ch__registry_lock(heap);
+	if (CH_UNLIKELY(heap->profile.hears != NULL))
+		ch__profile_thread_leaves(thread);
+	ch__heap_lock(heap);
+	ch__cache_flush(heap, thread);
+	for (int frame = 0; frame < CH__FRAMES_MAX; frame++) {
+		uint32_t page = thread->open_page[frame];
+		ch__region_enter(thread);
+		thread->open_page[frame] = 0;
+		ch__region_leave(thread);
+		if (page)
+			ch__page_retire(heap, page - 1);
+	}
+	add_counters(&heap->counters, &thread->counters);
+	struct ch__thread **link = &ch__thread_list;
+	while (*link != thread)
+		link = &(*link)->next_of_thread;
+	*link = thread->next_of_thread;
+	thread->is_attached = false;
+	ch__thread_set_state(thread, CH__PARKED, memory_order_seq_cst, __func__);
+	ch__heap_unlock(heap);
+	ch__registry_unlock(heap);
+	return CH_OK;
+}
+
+/* --- fibers --- */
+
+enum ch_status ch_fiber_attach(struct ch_heap *heap, const void *low, const void *high,
+			       struct ch_fiber **out)
+{
+	*out = NULL;
+	if (low >= high)
+		return CH_E_ARG;
+	ch__registry_lock(heap);
+	struct ch_fiber *fiber = heap->fibers;
+	while (fiber && fiber->is_attached)
+		fiber = fiber->next;
+	if (!fiber) {
+		fiber = ch__meta_alloc(heap->meta, sizeof *fiber);
+		if (!fiber) {
+			ch__registry_unlock(heap);
+			return CH_E_MEMORY;
+		}
+		fiber->heap = heap;
+		fiber->next = heap->fibers;
+		/* Release: the scan of a Boehm cycle walks the list without the registry lock. */
+		atomic_store_explicit(&heap->fibers, fiber, memory_order_release);
+	}
+	fiber->low = (uintptr_t)low;
+	fiber->high = (uintptr_t)high;
+	if (CH_UNLIKELY(heap->pool->is_translated))
+		fiber->stack = ch__valgrind_stack_born(fiber->low, fiber->high);
+	atomic_store(&fiber->suspended_sp, 0);
+	fiber->is_attached = true;
+	ch__registry_unlock(heap);
+	*out = fiber;
+	return CH_OK;
+}
+
+void ch_fiber_suspend(struct ch_fiber *fiber, const void *lowest_sp)
+{
+	uintptr_t sp = (uintptr_t)lowest_sp & ~(uintptr_t)7;
+	/* Release: the frames above sp are written; pairs with the scan's acquire. */
+	atomic_store_explicit(&fiber->suspended_sp, sp, memory_order_release);
+}
+
+void ch_fiber_resume(struct ch_fiber *fiber)
+{
+	struct ch__thread *thread = ch__thread_self(fiber->heap);
+	if (thread)
+		atomic_store_explicit(&thread->fiber, fiber, memory_order_release);
+	atomic_store_explicit(&fiber->suspended_sp, 0, memory_order_release);
+}
+
+enum ch_status ch_fiber_detach(struct ch_fiber *fiber)
+{
+	struct ch_heap *heap = fiber->heap;
+	/* A scan may be reading the stack, which the caller unmaps next. A host's cycle holds the
+	 * heap lock then; Boehm's holds none, but nobody is in a region meanwhile (I1). */
+	struct ch__thread *self = NULL;
+	ch__registry_lock(heap);
+	if (!CH_MUTANT(CH__MUTANT_FIBER_LEAVES_A_SCAN)) {
+		ch__heap_lock(heap);
+		self = ch__thread_or_guest(heap);
+		ch__region_enter(self);
+	}
+	for (struct ch__thread *t = heap->threads; t; t = t->next) {
+		struct ch_fiber *expected = fiber;
+		atomic_compare_exchange_strong(&t->fiber, &expected, NULL);
+	}
+	if (!CH_MUTANT(CH__MUTANT_DEAD_FIBER_SCANNED))
+		atomic_store(&fiber->suspended_sp, 0);
+	fiber->is_attached = CH_MUTANT(CH__MUTANT_DEAD_FIBER_SCANNED);
+	if (!CH_MUTANT(CH__MUTANT_FIBER_LEAVES_A_SCAN)) {
+		ch__region_leave(self);
+		ch__heap_unlock(heap);
+	}
+	if (CH_UNLIKELY(heap->pool->is_translated))
+		ch__valgrind_stack_dead(fiber->stack);
+	ch__registry_unlock(heap);
+	return CH_OK;
+}

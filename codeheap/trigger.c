@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: MIT
+ * trigger.c: when a collection is worth its while, and telling the vms (P8: never an endless loop
+ * of collections, no request lost). Counters are atomic; callbacks run under no lock. */
+#include "codeheap/block.h"
+
+enum {
+	OPENED_MIN_BYTES = 256 << 10,
+	DEAD_MIN_BYTES = 64 << 10,
+	COMMITTED_PART = 10, /* and a tenth of what is committed */
+	POOL_WANTED_QUARTERS = 3,
+	FLOOR_FACTOR_MAX = 16,
+	/* When a full pool asks again: this part of it changed, or so many times the length of the
+	 * last cycle has passed since its end. */
+	WORTH_PART = 10,
+	WORTH_PAUSES = 8,
+};
+
+static uint64_t committed_bytes(const struct ch_heap *heap)
+{
+	return (uint64_t)atomic_load_explicit(&heap->pool->pages_used, memory_order_relaxed)
+	       << heap->pool->page_log2;
+}
+
+static uint64_t scaled(struct ch_heap *heap, uint64_t least, const _Atomic(uint64_t) *back_off)
+{
+	uint64_t part = committed_bytes(heap) / COMMITTED_PART;
+	uint64_t factor = atomic_load_explicit(back_off, memory_order_relaxed);
+	uint64_t floor_factor = atomic_load_explicit(&heap->floor_factor, memory_order_relaxed);
+	least *= floor_factor ? floor_factor : 1;
+	return (part > least ? part : least) * (factor ? factor : 1);
+}
+
+/* A pool that is full asks for one collection after another, unless it waits until one can find
+ * something. What frames hold, and what a collector of the VM knows of, dies without a word: so
+ * time alone is a reason, too, and the less the last ones found the later. */
+static bool is_worth(struct ch_heap *heap)
+{
+	uint64_t changed =
+		atomic_load_explicit(&heap->bytes_since_cycle, memory_order_relaxed) +
+		atomic_load_explicit(&heap->dead_bytes, memory_order_relaxed);
+	uint64_t factor = atomic_load_explicit(&heap->opened_factor, memory_order_relaxed);
+	/* Where only stops synchronize, what is dead has its place freed by the next one. */
+	bool awaits_stop = !heap->has_core_sync && atomic_load(&heap->quarantine_bytes) &&
+			   !CH_MUTANT(CH__MUTANT_COLLECTS_ONCE);
+	return awaits_stop || changed >= heap->pool->pool_bytes / WORTH_PART ||
+	       CH_MUTANT(CH__MUTANT_FULL_ALWAYS_ASKS) ||
+	       ch__os_now_ns() - __atomic_load_n(&heap->last_cycle_end_ns, __ATOMIC_RELAXED) >=
+		       WORTH_PAUSES * (factor ? factor : 1) *
+			       __atomic_load_n(&heap->cycle_ns, __ATOMIC_RELAXED);
+}
+
+static void want(struct ch_heap *heap)
+{
+	atomic_store_explicit(&heap->collect_wanted, true, memory_order_relaxed);
+}
+
+void ch__trigger_opened(struct ch_heap *heap, uint32_t bytes)
+{
+	uint64_t sum = bytes + atomic_fetch_add_explicit(&heap->bytes_since_cycle, bytes,
+							 memory_order_relaxed);
+	bool is_crowded =
+		committed_bytes(heap) * 4 > (uint64_t)heap->pool->pool_bytes * POOL_WANTED_QUARTERS;
+	/* A crowded pool asks as soon as a sixteenth of it was opened since; what a cycle cannot
+	 * free is not asked for again. */
+	if (sum > scaled(heap, OPENED_MIN_BYTES, &heap->opened_factor) ||
+	    (is_crowded && sum > heap->pool->pool_bytes / 16))
+		want(heap);
+}
+
+void ch__trigger_dead(struct ch_heap *heap, uint64_t bytes)
+{
+	uint64_t sum =
+		bytes + atomic_fetch_add_explicit(&heap->dead_bytes, bytes, memory_order_relaxed);
+	if (sum > scaled(heap, DEAD_MIN_BYTES, &heap->dead_factor) ||
+	    (CH_UNLIKELY(atomic_load_explicit(&heap->anyone_wants_space, memory_order_relaxed)) &&
+	     is_worth(heap)))
+		want(heap);
+}
+
+void ch__trigger_released(struct ch_heap *heap, uint32_t blocks)
+{
+	uint64_t mean = atomic_load_explicit(&heap->mean_dead_bytes, memory_order_relaxed);
+	const struct ch__thread *self = mean ? NULL : ch__thread_self(heap);
+	if (self && self->counters.blocks_opened)
+		mean = self->counters.bytes_opened / self->counters.blocks_opened;
+	ch__trigger_dead(heap, 64 + mean * blocks);
+}
+
+void ch__trigger_full(struct ch_heap *heap, struct ch_owner owner, uint64_t space_seen)
+{
+	ch__heap_lock(heap);
+	uint32_t index = ch__owner_resolve(heap, owner);
+	if (index) {
+		struct ch_vm *vm = ch__owner_at(heap, index)->vm;
+		/* Who failed first is told of what came since, though another one looked later. */
+		if (!vm->wants_space || CH_MUTANT(CH__MUTANT_SPACE_SEEN_LATEST))
+			vm->space_seen = space_seen;
+		vm->wants_space = true;
+		atomic_store(&heap->anyone_wants_space, true);
+	}
+	ch__heap_unlock(heap);
+	if (is_worth(heap))
+		want(heap);
+	ch__trigger_tell(heap);
+}
+
+void ch__trigger_returned(struct ch_heap *heap)
+{
+	/* Seq_cst against the opener's count of itself before it looks for room: one of the two
+	 * sees the other. */
+	if (CH_UNLIKELY(atomic_load(&heap->anyone_wants_space) ||
+			atomic_load(&heap->opens_in_need)) &&
+	    !CH_MUTANT(CH__MUTANT_RETURN_NOT_COUNTED))
+		atomic_fetch_add(&heap->space_returns, 1);
+}
+
+/* Frozen: a request that comes while the cycle runs is not served by it, and stays. */
+void ch__trigger_cycle_begins(struct ch_heap *heap)
+{
+	heap->dead_at_cycle = atomic_exchange(&heap->dead_bytes, 0);
+	heap->opened_at_cycle = atomic_exchange(&heap->bytes_since_cycle, 0);
+	if (CH_MUTANT(CH__MUTANT_LOSE_REQUEST))
+		return;
+	atomic_store(&heap->collect_wanted, false);
+	atomic_store(&heap->collect_told, false);
+}
+
+void ch__trigger_cycle_abandoned(struct ch_heap *heap)
+{
+	atomic_fetch_add(&heap->dead_bytes, heap->dead_at_cycle);
+	atomic_fetch_add(&heap->bytes_since_cycle, heap->opened_at_cycle);
+	want(heap);
+}
+
+/* Under heap, the world still stopped or just resumed. */
+void ch__trigger_cycle_ended(struct ch_heap *heap, uint64_t cycle_ns)
+{
+	uint64_t now = ch__os_now_ns();
+	uint64_t between = now - heap->last_cycle_end_ns;
+	uint64_t factor = atomic_load(&heap->floor_factor);
+	/* Boehm's hooks come here without the lock, while another thread may end a sweep. */
+	uint64_t swept = __atomic_load_n(&heap->sweep_ns_total, __ATOMIC_RELAXED);
+	uint64_t collecting = cycle_ns + swept - heap->sweep_ns_at_cycle;
+	__atomic_store_n(&heap->last_cycle_end_ns, now, __ATOMIC_RELAXED);
+	__atomic_store_n(&heap->cycle_ns, collecting, __ATOMIC_RELAXED);
+	heap->sweep_ns_at_cycle = swept;
+	heap->blocks_at_cycle =
+		__atomic_load_n(&heap->counters.blocks_freed, __ATOMIC_RELAXED);
+	heap->bytes_at_cycle = __atomic_load_n(&heap->counters.bytes_freed, __ATOMIC_RELAXED);
+	if (CH_MUTANT(CH__MUTANT_REQUEST_CLEARED_LATE))
+		ch__trigger_cycle_begins(heap);
+	/* More than a tenth of the time in collections: ask half as often. Only the least values
+	 * back off: a tenth of what is committed keeps the cost of a block that dies the same,
+	 * however many live. */
+	if (between && collecting * 10 > between && factor < FLOOR_FACTOR_MAX &&
+	    !CH_MUTANT(CH__MUTANT_TIME_OF_CYCLES_UNSEEN))
+		atomic_store(&heap->floor_factor, (factor ? factor : 1) * 2);
+	else if (factor > 1 && collecting * 40 < between)
+		atomic_store(&heap->floor_factor, factor / 2);
+}
+
+/* A cycle that found little doubles the threshold that asked for it. */
+static void back_off(_Atomic(uint64_t) *factor, bool is_poor)
+{
+	uint64_t now = atomic_load(factor);
+	if (is_poor && now < 64)
+		atomic_store(factor, (now ? now : 1) * 2);
+	else if (!is_poor && now > 1)
+		atomic_store(factor, 1);
+}
+
+/* Under heap, at the end of a sweep. */
+void ch__trigger_swept(struct ch_heap *heap)
+{
+	uint64_t freed = heap->counters.blocks_freed - heap->blocks_at_cycle;
+	uint64_t bytes = heap->counters.bytes_freed - heap->bytes_at_cycle;
+	bool is_poor = freed * 20 < heap->marked_last;
+	back_off(&heap->opened_factor, is_poor);
+	/* Code that only grows says nothing of what was released or invalidated. */
+	back_off(&heap->dead_factor, is_poor && heap->dead_at_cycle > DEAD_MIN_BYTES);
+	if (freed)
+		atomic_store_explicit(&heap->mean_dead_bytes, bytes / freed, memory_order_relaxed);
+}
+
+/* Whether space came since the vm's last open failed; then it is told once. */
+static bool take_space(struct ch_heap *heap, struct ch_vm *vm)
+{
+	bool is_due = false;
+	ch__heap_lock(heap);
+	if (vm->is_attached && vm->wants_space &&
+	    vm->space_seen != ch__space_now(heap)) {
+		vm->wants_space = false;
+		is_due = true;
+	}
+	ch__heap_unlock(heap);
+	return is_due;
+}
+
+static void tell_space(struct ch_heap *heap)
+{
+	bool anyone = false, is_ours = ch__thread_self(heap) != NULL;
+	for (struct ch_vm *vm = heap->vms; vm; vm = vm->next)
+		if ((!is_ours || ch__thread_now(heap) || CH_MUTANT(CH__MUTANT_STRANGER_TOLD)) &&
+		    take_space(heap, vm) && vm->ops.space_free &&
+		    !CH_MUTANT(CH__MUTANT_SPACE_NOT_TOLD)) {
+			ch__holds_nothing();
+			vm->ops.space_free(vm->user);
+		}
+	ch__heap_lock(heap);
+	for (struct ch_vm *vm = heap->vms; vm; vm = vm->next)
+		anyone |= vm->is_attached && vm->wants_space;
+	atomic_store(&heap->anyone_wants_space, anyone);
+	ch__heap_unlock(heap);
+}
+
+void ch__trigger_tell(struct ch_heap *heap)
+{
+	if (!atomic_load_explicit(&heap->collect_wanted, memory_order_relaxed))
+		return;
+	bool was_told = atomic_exchange(&heap->collect_told, true);
+	for (struct ch_vm *vm = heap->vms; !was_told && vm; vm = vm->next)
+		if (vm->is_attached && vm->ops.collect_wanted) {
+			ch__holds_nothing();
+			vm->ops.collect_wanted(vm->user);
+		}
+}
+
+void ch__trigger_poll(struct ch_heap *heap)
+{
+	bool is_ours = ch__thread_self(heap) != NULL;
+	ch__stats_file_wake(heap);
+	if (atomic_load(&heap->anyone_wants_space)) {
+		tell_space(heap);
+		/* What was no reason for a collection when an open failed may have become one. */
+		if (atomic_load(&heap->anyone_wants_space) &&
+		    !atomic_load_explicit(&heap->collect_wanted, memory_order_relaxed) &&
+		    is_worth(heap) && !CH_MUTANT(CH__MUTANT_NEED_NOT_POLLED))
+			want(heap);
+	}
+	if (!is_ours || ch__thread_now(heap))
+		ch__trigger_tell(heap);
+}

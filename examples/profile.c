@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MIT
+ * profile.c: two loops of machine code, sampled for half a second of processor time: who takes how
+ * much of it, as a picture and as lines. x86-64.
+ *
+ *     profile [FILE.svg [FILE.folded]] */
+#include <codeheap/codeheap.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+static void ok(enum ch_status status)
+{
+	if (status == CH_OK)
+		return;
+	fprintf(stderr, "profile: %s\n", ch_status_text(status));
+	exit(1);
+}
+
+static void interpret(void)
+{
+}
+
+/* A procedure that counts to zero. Its frame pointer is what leads the profiler to its caller. */
+static void (*const *compile(struct ch_vm *vm, const char *name, unsigned turns))(void)
+{
+	/* push rbp; mov rbp, rsp; mov eax, turns; dec eax; jnz -4; pop rbp; ret */
+	unsigned char bytes[] = {0x55, 0x48, 0x89, 0xe5, 0xb8, 0,    0,   0,
+				 0,    0xff, 0xc8, 0x75, 0xfc, 0x5d, 0xc3};
+	struct ch_owner owner;
+	struct ch_code code;
+	memcpy(bytes + 5, &turns, sizeof turns);
+	ok(ch_owner_create(vm, name, (const void *)interpret, NULL, &owner));
+	struct ch_open open = {.size = sizeof open, .owner = owner, .hot_bytes = sizeof bytes};
+	ok(ch_block_open(&open, &code));
+	memcpy(code.write, bytes, sizeof bytes);
+	code.used_to = sizeof bytes;
+	ok(ch_block_commit(&code, 1));
+	ok(ch_owner_set_entry(owner, code.block));
+	return (void (*const *)(void))ch_owner_cell(owner);
+}
+
+int main(int argc, char **argv)
+{
+	const char *svg = argc > 1 ? argv[1] : "/tmp/profile.svg";
+	const char *folded = argc > 2 ? argv[2] : "/tmp/profile.folded";
+	struct ch_ops ops = {.size = sizeof ops};
+	struct ch_heap *heap;
+	struct ch_vm *vm;
+	ok(ch_heap_create(NULL, &heap));
+	ok(ch_vm_attach(heap, &ops, NULL, &vm));
+	ok(ch_thread_attach(heap, NULL, NULL));
+	void (*const *slow)(void) = compile(vm, "slow", 300000);
+	void (*const *quick)(void) = compile(vm, "quick", 100000);
+	/* [example] */
+	ok(ch_profile_start(heap, 250, NULL)); // samples a second of each thread's processor time
+	clock_t end = clock() + CLOCKS_PER_SEC / 2;
+	while (clock() < end) {
+		(*slow)();
+		(*quick)();
+	}
+	struct ch_profile_counts counts = {.size = sizeof counts};
+	ok(ch_profile_stop(heap, &counts));
+	struct ch_profile_view picture = {.size = sizeof picture, .title = "slow and quick"};
+	ok(ch_profile_write(heap, svg, &picture));
+	struct ch_profile_view lines = {.size = sizeof lines, .flags = CH_PROFILE_FOLDED};
+	ok(ch_profile_write(heap, folded, &lines)); // `outer;inner COUNT` each
+	/* [example end] */
+	printf("%llu samples of %llu thread, %llu dropped; in %s and %s\n",
+	       (unsigned long long)counts.samples, (unsigned long long)counts.threads,
+	       (unsigned long long)counts.dropped, svg, folded);
+	ok(ch_vm_detach(vm));
+	ok(ch_heap_destroy(heap));
+	return 0;
+}

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: MIT
+ * fuzz.h: bytes as a program over the public interface, and the model that says what each call must
+ * answer. One thread of mutation; what it runs is machine code that calls back into the program, so
+ * that every call also happens while blocks are on the stack.
+ *
+ *   target.c      bytes -> one heap's life; libFuzzer's entry
+ *   operations.c  one byte -> one call with operands, and what it must answer
+ *   code.c        emits blocks, runs them; the model of what a run does
+ *   model.c       what holds what; which blocks a cycle may free, and which it must
+ *   replay.c      main of a program that runs files, without libFuzzer */
+#ifndef CH_FUZZ_FUZZ_H
+#define CH_FUZZ_FUZZ_H
+
+#include "tests/code.h"
+
+enum {
+	FUZZ_VMS = 2,
+	FUZZ_OWNERS = 6,
+	FUZZ_BLOCKS = 24,
+	FUZZ_FACTS = 3,
+	FUZZ_FIBERS = 2,
+	FUZZ_GONE = 16,
+	FUZZ_FIBER_WORDS = 32,
+	FUZZ_LIVES = 200, /* blocks opened by one program */
+	FUZZ_FRAMES = 48, /* of one run */
+	FUZZ_EVENTS = 60, /* callbacks of one run; after these it is led out of the code */
+	FUZZ_NESTED = 3,  /* runs inside runs */
+	FUZZ_NONE = -1,
+	FUZZ_FALLBACK = 0x0fa11bac,
+	FUZZ_EXIT = 0x00ee0000, /* | life: left by a patch point */
+	FUZZ_AFTER = 7,         /* added by a block to what it called */
+};
+
+/* What a block does when its number is not returned at once. */
+enum fuzz_shape {
+	SHAPE_RETURN,
+	SHAPE_JMP,
+	SHAPE_JCC,
+	SHAPE_LITERAL,
+	SHAPE_LEA,
+	SHAPE_CALL,
+	SHAPES
+};
+
+struct fuzz_block {
+	enum ch_block_state state; /* CH_BLOCK_FREE: the slot is empty, or what was there is gone */
+	int life;                  /* its number among all, and what it returns */
+	struct ch_block handle;
+	struct ch_code code; /* while OPEN */
+	const uint8_t *entry;
+	uint32_t hot_bytes;
+	int owner;
+	enum fuzz_shape shape;
+	enum ch_entry entry_kind;
+	bool is_immortal, has_call, has_point, has_ref;
+	bool is_held, is_edged; /* it had an in-edge or an entry; a block's edge names it */
+	bool is_doomed;         /* OPEN: what it relies on is gone; commit must say so */
+	int age;                /* cycles since commit */
+	int link, edge, edge_life, owner_edge, fact;
+	struct ch_branch branch;
+	bool is_reached;
+};
+
+enum fuzz_owner_state { OWNER_NONE, OWNER_ALIVE, OWNER_RELEASED };
+struct fuzz_owner {
+	enum fuzz_owner_state state;
+	struct ch_owner handle;
+	const struct ch_vm *vm;
+	int entry;
+	bool is_reached;
+};
+
+struct fuzz_fact {
+	bool is_there;
+	struct ch_assumption handle;
+};
+
+struct fuzz_fiber {
+	struct ch_fiber *fiber;
+	uintptr_t stack[FUZZ_FIBER_WORDS];
+	bool is_suspended;
+	int blocks[2], lives[2]; /* what its words name */
+};
+
+/* A frame of the code that runs, as the model sees it. */
+enum fuzz_place { AT_ENTRY, AT_CALL, AT_BRANCH, AT_RETURN };
+struct fuzz_frame {
+	int block, life;
+	enum fuzz_place place;
+};
+struct fuzz_run {
+	struct fuzz_frame frames[FUZZ_FRAMES];
+	int depth, events;
+	uint32_t result;
+};
+
+struct fuzz {
+	const uint8_t *bytes;
+	size_t left;
+	struct ch_heap *heap;
+	struct ch_vm *vms[FUZZ_VMS];
+	struct fuzz_owner owners[FUZZ_OWNERS];
+	struct fuzz_block blocks[FUZZ_BLOCKS];
+	struct fuzz_fact facts[FUZZ_FACTS];
+	struct fuzz_fiber fibers[FUZZ_FIBERS];
+	struct ch_block gone[FUZZ_GONE]; /* handles of blocks that were freed */
+	int lives, gone_count;
+	struct fuzz_run runs[FUZZ_NESTED];
+	int nested; /* runs that are under way */
+	unsigned calls;
+	bool is_told[FUZZ_LIVES]; /* by block_freed */
+	bool ref_seen[FUZZ_LIVES];
+	bool is_loud; /* FUZZ_LOUD in the environment: each call is printed */
+};
+
+extern struct fuzz fuzz;
+
+/* The next byte of the program, 0 behind its end; below a bound. */
+uint8_t fuzz_byte(void);
+int fuzz_below(int bound);
+void fuzz_attach_vm(int at);
+
+/* --- model.c --- */
+
+bool fuzz_is_there(int block);
+/* The roots and all they reach; with_newborn: as a cycle does it. */
+void fuzz_mark(void);
+/* A cycle was run. is_exact: no stack but those of suspended fibers took part. Compares with what
+ * the heap says, and buries what is gone. */
+void fuzz_cycle_done(bool is_exact);
+void fuzz_bury(int block);
+void fuzz_invalidated(int block);
+/* Counts, states and cells are what the model says; nothing is writable and executable. */
+void fuzz_compare(void);
+/* Every free byte is a trap, and more: dear, so not after each call. */
+void fuzz_check_heap(void);
+
+/* --- code.c --- */
+
+/* Emits the code of an OPEN block by its shape. False: there is no room for it. */
+void fuzz_emit(int block);
+/* Calls through the owner's cell and follows the run in the model. */
+void fuzz_run_owner(int owner);
+/* A PATCH entry that somebody took the address of. */
+void fuzz_run_entry(int block);
+struct ch_block fuzz_branch_hit(void *vm_user, struct ch_branch branch, void *user,
+				struct ch_regs *regs);
+bool fuzz_is_running(int block);
+
+/* --- operations.c --- */
+
+void fuzz_operation(void);
+const void *fuzz_fallback(void);
+
+#endif

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: MIT
+ * cases_told.cc: what the world is told of AsmJit's code: names in backtraces and in the perf map,
+ * frames that exceptions pass. */
+#include "cases.h"
+
+#include <string>
+
+#include <unistd.h>
+
+static ch_heap *traced;
+static std::string by_tables, by_frames;
+
+static std::string trace(enum ch_backtrace how)
+{
+	const void *pcs[64];
+	char text[256];
+	std::string all;
+	size_t count = ch_backtrace(traced, how, nullptr, pcs, 64);
+	for (size_t i = 0; i < count; i++) {
+		ch_address_name(traced, pcs[i], true, text, sizeof text);
+		all += text;
+		all += '\n';
+	}
+	return all;
+}
+
+extern "C" int64_t look_around(int64_t n)
+{
+	by_tables = trace(CH_BACKTRACE_TABLES);
+	by_frames = trace(CH_BACKTRACE_FRAMES);
+	return n;
+}
+
+/* Exported, so that it has a name. */
+extern "C" __attribute__((noinline, visibility("default"))) int64_t call_from_c(caller *fn,
+										int64_t n)
+{
+	int64_t result = fn(n);
+	return result + 1;
+}
+
+/* The names come one behind the other, innermost first. */
+static bool in_order(const std::string &text, std::initializer_list<const char *> names)
+{
+	size_t at = 0;
+	for (const char *name : names) {
+		at = text.find(name, at);
+		if (at == std::string::npos) {
+			std::fprintf(stderr, "no %s in\n%s", name, text.c_str());
+			return false;
+		}
+	}
+	return true;
+}
+
+CASE(backtrace_names_functions_and_reaches_main)
+{
+	traced = new_heap();
+	{
+		ch_asmjit_runtime runtime(traced);
+		caller *inner = add_caller(&runtime, address_of(look_around), "inner of asmjit");
+		caller *outer = add_caller(&runtime, address_of(inner), "outer of asmjit");
+		CHECK(call_from_c(outer, 5) == 8);
+		CHECK(in_order(by_tables, {"look_around", "inner of asmjit", "outer of asmjit",
+					   "call_from_c", "main"}));
+		CHECK(in_order(by_frames, {"inner of asmjit", "outer of asmjit", "call_from_c"}));
+	}
+	end(traced);
+}
+
+/* --- exceptions --- */
+
+extern "C" int64_t throw_it(int64_t n)
+{
+	if (n > 0)
+		throw n;
+	return n;
+}
+
+__attribute__((noinline)) static int64_t caught_from(caller *fn, int64_t n)
+{
+	/* Held in registers that a callee must keep, over the throw. */
+	int64_t a = n * 3, b = n * 5, c = n * 7, d = n * 11;
+	__asm__ volatile("" : "+r"(a), "+r"(b), "+r"(c), "+r"(d));
+	try {
+		return fn(n);
+	} catch (int64_t caught) {
+		__asm__ volatile("" : "+r"(a), "+r"(b), "+r"(c), "+r"(d));
+		CHECK(a == n * 3 && b == n * 5 && c == n * 7 && d == n * 11);
+		return -caught;
+	}
+}
+
+CASE(exception_passes_code_with_a_frame_pointer)
+{
+	ch_heap *heap = new_heap();
+	{
+		ch_asmjit_runtime runtime(heap);
+		caller *inner = add_caller(&runtime, address_of(throw_it), "inner");
+		caller *outer = add_caller(&runtime, address_of(inner), "outer");
+		for (int i = 1; i < 200; i++) {
+			CHECK(caught_from(outer, i) == -i);
+			CHECK(caught_from(outer, 1 - i) == 3 - i);
+		}
+	}
+	end(heap);
+}
+
+/* A function that keeps values in all registers over a call that may throw: 15 n, and more. */
+static caller *add_busy_caller(ch_asmjit_runtime *runtime, const void *callee, const char *name)
+{
+	draft d(*runtime, FuncSignatureT<int64_t, int64_t>());
+	x86::Compiler &cc = d.cc;
+	x86::Gp n = cc.newInt64(), sum = cc.newInt64(), values[7];
+	InvokeNode *call;
+	d.func->setArg(0, n);
+	for (int i = 0; i < 7; i++) {
+		values[i] = cc.newInt64();
+		cc.mov(values[i], n);
+		cc.add(values[i], i);
+	}
+	OK(cc.invoke(&call, imm(reinterpret_cast<uintptr_t>(callee)),
+		     FuncSignatureT<int64_t, int64_t>()));
+	call->setArg(0, n);
+	call->setRet(0, sum);
+	for (x86::Gp &value : values)
+		cc.add(sum, value);
+	cc.ret(sum);
+	caller *fn;
+	OK(runtime->add(&fn, d.done(), name));
+	return fn;
+}
+
+CASE(exception_passes_code_that_saves_registers)
+{
+	ch_heap *heap = new_heap();
+	{
+		ch_asmjit_options options;
+		options.passes_exceptions = true;
+		ch_asmjit_runtime runtime(heap, options);
+		OK(runtime.status());
+		caller *inner = add_busy_caller(&runtime, address_of(throw_it), "inner");
+		caller *outer = add_busy_caller(&runtime, address_of(inner), "outer");
+		for (int i = 1; i < 200; i++) {
+			CHECK(caught_from(outer, i) == -i);
+			CHECK(caught_from(outer, 1 - i) == 15 * (1 - i) + 42);
+		}
+	}
+	end(heap);
+}
+
+/* --- names --- */
+
+static std::string perf_map()
+{
+	std::string path = "/tmp/perf-" + std::to_string(getpid()) + ".map", text;
+	std::FILE *file = std::fopen(path.c_str(), "r");
+	CHECK(file);
+	for (int c; (c = std::fgetc(file)) != EOF;)
+		text += static_cast<char>(c);
+	std::fclose(file);
+	return text;
+}
+
+static void require(const std::string &text, bool are_there,
+		    std::initializer_list<const char *> names)
+{
+	for (const char *name : names)
+		if ((text.find(name) != std::string::npos) != are_there)
+			failed(__FILE__, __LINE__, name);
+}
+
+/* Its frame is gone when names are looked for: what lies on a stack holds code. */
+__attribute__((noinline)) static void name_and_release(ch_asmjit_runtime *runtime)
+{
+	/* By argument, by a label at the beginning, by the first label that has a name. */
+	int (*given)(int) = add_adder(runtime, 1, "given by argument");
+	int (*labelled[2])();
+	for (int i = 0; i < 2; i++) {
+		CodeHolder code;
+		OK(code.init(runtime->environment()));
+		x86::Assembler a(&code);
+		if (i)
+			a.nop();
+		a.bind(a.newNamedLabel(i ? "label_behind" : "label_in_front"));
+		a.mov(x86::eax, 5);
+		a.bind(a.newNamedLabel("label_at_the_end"));
+		a.ret();
+		OK(runtime->add(&labelled[i], &code));
+		CHECK(labelled[i]() == 5);
+	}
+	OK(ch_sink_flush(runtime->heap()));
+	std::string text = perf_map();
+	require(text, true, {"given by argument", "label_behind", "label_in_front"});
+	require(text, false, {"label_at_the_end"});
+	OK(runtime->release(given));
+	OK(runtime->release(labelled[1]));
+}
+
+CASE(names_are_in_the_perf_map_until_code_is_collected)
+{
+	ch_heap *heap = new_heap(0, CH_SINK_UNWIND | CH_SINK_PERF_MAP);
+	{
+		ch_asmjit_runtime runtime(heap);
+		name_and_release(&runtime);
+		scrub_stack();
+		collect(heap);
+		OK(ch_sink_flush(heap));
+		std::string text = perf_map();
+		require(text, false, {"given by argument", "label_behind"});
+		require(text, true, {"label_in_front"});
+	}
+	end(heap);
+	std::remove(("/tmp/perf-" + std::to_string(getpid()) + ".map").c_str());
+}

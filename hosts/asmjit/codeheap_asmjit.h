@@ -1,0 +1,518 @@
+/* SPDX-License-Identifier: MIT
+ * codeheap_asmjit.h: a JitRuntime of AsmJit whose code lies in a code heap: named, known to
+ * unwinders and profilers, collected when nothing runs it. One file to copy; C++17, AsmJit of
+ * 2022-12 (1.9), x86-64. It uses no exceptions, like AsmJit.
+ *
+ *     ch_asmjit_runtime runtime(heap);
+ *     asmjit::CodeHolder code;
+ *     code.init(runtime.environment());
+ *     ...
+ *     int (*twice)(int);
+ *     runtime.add(&twice, &code, "twice"); // the address lives until runtime.release(twice)
+ *
+ *     ch_asmjit_function<int(int)> handle;  // or a handle, which calls through the owner's cell
+ *     runtime.add(&handle, &code, "twice", interpret);
+ *     handle(21);
+ *
+ * Rules, with their reasons in README.md: the heap's driver is the built-in one. Each thread that
+ * runs code is attached: add() and release() attach the thread that calls them, attach() does it
+ * for others, and the end of the thread detaches it. add() may collect: who calls it holds no lock
+ * that another attached thread waits for unparked. Code keeps the frame pointer
+ * (runtime.prepare(func)), unless the options say otherwise. */
+#ifndef CODEHEAP_ASMJIT_H
+#define CODEHEAP_ASMJIT_H
+
+#include <asmjit/x86.h>
+#include <codeheap/codeheap.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <utility>
+
+/* --- errors --- */
+
+/* What AsmJit says for a status of the heap. A pool without room is "out of memory": collect,
+ * release, and add again. */
+inline asmjit::Error ch_asmjit_error(ch_status status) noexcept
+{
+	switch (status) {
+	case CH_OK:
+		return asmjit::kErrorOk;
+	case CH_E_FULL:
+	case CH_E_MEMORY:
+		return asmjit::kErrorOutOfMemory;
+	case CH_E_ARG:
+		return asmjit::kErrorInvalidArgument;
+	case CH_E_REACH:
+		return asmjit::kErrorRelocOffsetOutOfRange;
+	case CH_E_OS:
+		if (errno == EMFILE || errno == ENFILE)
+			return asmjit::kErrorTooManyHandles;
+		/* In a child of fork that has no code, for example. */
+		return errno == ENOMEM ? asmjit::kErrorOutOfMemory
+				       : asmjit::kErrorFeatureNotEnabled;
+	default:
+		return asmjit::kErrorInvalidState;
+	}
+}
+
+/* --- threads --- */
+
+/* The heaps that a thread was attached to here, and is detached from when it ends. A heap that is
+ * gone by then is an address that the library does not find among the thread's. */
+class ch_asmjit_thread
+{
+      public:
+	static ch_status attach(ch_heap *heap) noexcept
+	{
+		ch_status status = ch_thread_attach(heap, nullptr, nullptr);
+		if (status == CH_E_THREAD)
+			return CH_OK; /* it is attached */
+		if (status != CH_OK)
+			return status;
+		static thread_local ch_asmjit_thread self;
+		for (const node *n = self.first.get(); n; n = n->next.get())
+			if (n->heap == heap)
+				return CH_OK; /* of a heap before it at the same address */
+		std::unique_ptr<node> fresh(new (std::nothrow) node);
+		if (!fresh)
+			return ch_thread_detach(heap) == CH_OK ? CH_E_MEMORY : CH_E_STATE;
+		fresh->heap = heap;
+		fresh->next = std::move(self.first);
+		self.first = std::move(fresh);
+		return CH_OK;
+	}
+	~ch_asmjit_thread() noexcept
+	{
+		for (const node *n = first.get(); n; n = n->next.get())
+			(void)(ch_thread_detach(n->heap) == CH_OK);
+	}
+
+      private:
+	struct node {
+		ch_heap *heap = nullptr;
+		std::unique_ptr<node> next;
+	};
+	ch_asmjit_thread() noexcept = default;
+	std::unique_ptr<node> first;
+};
+
+/* --- a function --- */
+
+/* A function that is called through its owner's entry cell: right at all times, also while the code
+ * behind it is replaced, discarded or gone (then the fallback is called). Ends with its handle; its
+ * code goes when no stack is in it. Movable; a thread that calls it is attached. */
+template <class Signature> class ch_asmjit_function;
+template <class Result, class... Arguments> class ch_asmjit_function<Result(Arguments...)>
+{
+      public:
+	ch_asmjit_function() noexcept = default;
+	ch_asmjit_function(ch_asmjit_function &&other) noexcept
+	{
+		swap(other);
+	}
+	ch_asmjit_function &operator=(ch_asmjit_function &&other) noexcept
+	{
+		swap(other);
+		return *this;
+	}
+	ch_asmjit_function(const ch_asmjit_function &) = delete;
+	ch_asmjit_function &operator=(const ch_asmjit_function &) = delete;
+	~ch_asmjit_function() noexcept
+	{
+		release();
+	}
+	explicit operator bool() const noexcept
+	{
+		return cell != nullptr;
+	}
+	Result operator()(Arguments... arguments) const
+	{
+		return reinterpret_cast<Result (*)(Arguments...)>(const_cast<void *>(*cell))(
+			std::forward<Arguments>(arguments)...);
+	}
+	/* The word that other code may call through, while the handle lives. */
+	const void *const *entry_cell() const noexcept
+	{
+		return cell;
+	}
+	ch_owner owner() const noexcept
+	{
+		return its_owner;
+	}
+	void release() noexcept
+	{
+		/* Stale when its runtime is gone. */
+		if (cell)
+			(void)(ch_owner_release(its_owner, how) == CH_OK);
+		cell = nullptr;
+		its_owner = {};
+	}
+
+      private:
+	friend class ch_asmjit_runtime;
+	void swap(ch_asmjit_function &other) noexcept
+	{
+		std::swap(its_owner, other.its_owner);
+		std::swap(cell, other.cell);
+		std::swap(how, other.how);
+	}
+	ch_owner its_owner = {};
+	const void *const *cell = nullptr;
+	ch_release how = CH_RELEASE_COLLECT;
+};
+
+/* --- the runtime --- */
+
+struct ch_asmjit_options {
+	/* COLLECT: what is released goes when no stack is in it, so a function may release itself.
+	 * NOT_RUNNING: at once; the caller vouches that nothing runs it. */
+	ch_release release = CH_RELEASE_COLLECT;
+	/* Of the first byte of each code, a power of two, at most 64, as AsmJit's own allocator
+	 * aligns: its align() and its constants count from there. */
+	uint32_t alignment = 64;
+	/* How code is unwound: 0 = by its frame pointer; else a number of ch_frame_register. */
+	uint8_t frame = 0;
+	/* True: exceptions pass the code. Each function of the compiler is given to prepare(), and
+	 * saves every register that a callee keeps; code by hand pushes rbp, sets it, and pushes
+	 * rbx, r12, r13, r14, r15. One frame shape of the heap's 15. */
+	bool passes_exceptions = false;
+	/* False: code without a frame that is known. Unwinding ends there, and each code takes
+	 * whole pages. */
+	bool is_unwound = true;
+	/* False: add() never polls and collects by itself; the program does. */
+	bool may_collect = true;
+};
+
+class ch_asmjit_runtime : public asmjit::JitRuntime
+{
+      public:
+	/* in   heap  BUILTIN driver; outlives the runtime
+	 * note what fails here is what status() and each add() say */
+	explicit ch_asmjit_runtime(ch_heap *heap, const ch_asmjit_options &options = {}) noexcept
+	    : its_heap(heap), its_options(options)
+	{
+		if (options.alignment == 0 || options.alignment > asmjit::Globals::kMaxAlignment ||
+		    (options.alignment & (options.alignment - 1)) != 0)
+			its_status = CH_E_ARG;
+		else if (options.passes_exceptions + (options.frame != 0) + !options.is_unwound > 1)
+			its_status = CH_E_ARG;
+		else if (options.passes_exceptions)
+			its_status = ch_frame_register(heap, saving_all, sizeof saving_all,
+						       &its_options.frame);
+		if (its_status == CH_OK)
+			open_vm();
+	}
+	/* Ends all its functions: no thread is in one, or will be. */
+	~ch_asmjit_runtime() noexcept override
+	{
+		close_vm();
+	}
+	asmjit::Error status() const noexcept
+	{
+		return ch_asmjit_error(its_status);
+	}
+	ch_heap *heap() const noexcept
+	{
+		return its_heap;
+	}
+	ch_vm *vm() const noexcept
+	{
+		return its_vm;
+	}
+	/* The calling thread may run code from here to its end. Again and again if you like. */
+	asmjit::Error attach() const noexcept
+	{
+		return ch_asmjit_error(ch_asmjit_thread::attach(its_heap));
+	}
+	/* The frame that the options speak of; for a function of a compiler, before it is finished.
+	 */
+	void prepare(asmjit::FuncNode *func) const noexcept
+	{
+		func->frame().setPreservedFP();
+		if (its_options.passes_exceptions)
+			func->frame().addDirtyRegs(asmjit::RegGroup::kGp, KEPT_BY_CALLEES);
+	}
+	/* Ends all its functions, as the destructor does, and serves on. */
+	asmjit::Error reset(asmjit::ResetPolicy = asmjit::ResetPolicy::kSoft) noexcept
+	{
+		if (!its_vm)
+			return status();
+		close_vm();
+		open_vm();
+		return status();
+	}
+	/* AsmJit's allocator has nothing to do here. */
+	asmjit::JitAllocator *allocator() const noexcept = delete;
+
+	using JitRuntime::add;
+	/* add with a name; without one it is that of a named label at the code's beginning, else of
+	 * the first one there is. */
+	template <class Function>
+	asmjit::Error add(Function *to, asmjit::CodeHolder *code, const char *name) noexcept
+	{
+		return add_address(reinterpret_cast<void **>(to), code, name);
+	}
+	/* add with a handle, which is released first if it has a function. The fallback is called
+	 * where there is no code any more; without one, that aborts. */
+	template <class Signature>
+	asmjit::Error add(ch_asmjit_function<Signature> *to, asmjit::CodeHolder *code,
+			  const char *name = nullptr, Signature *fallback = nullptr) noexcept
+	{
+		ch_asmjit_function<Signature> made;
+		asmjit::Error error =
+			add_owned(code, name, fallback ? as_address(fallback) : nothing_there(),
+				  &made.its_owner, nullptr);
+		if (error)
+			return error;
+		made.how = its_options.release;
+		made.cell = ch_owner_cell(made.its_owner);
+		to->release();
+		to->swap(made);
+		return asmjit::kErrorOk;
+	}
+	/* Other code for a function: calls that begin after it run the new one, those that run
+	 * finish in the old one, which goes when no stack is in it. On an error it stays as it was.
+	 */
+	template <class Signature>
+	asmjit::Error replace(const ch_asmjit_function<Signature> *of,
+			      asmjit::CodeHolder *code) noexcept
+	{
+		if (!*of)
+			return asmjit::kErrorInvalidArgument;
+		asmjit::Error error = prepare(code);
+		return error ? error : make(of->its_owner, code, nullptr);
+	}
+
+	asmjit::Error _add(void **to, asmjit::CodeHolder *code) noexcept override
+	{
+		return add_address(to, code, nullptr);
+	}
+	/* An address that add gave; once. */
+	asmjit::Error _release(void *address) noexcept override
+	{
+		ch_block block;
+		ch_info info;
+		asmjit::Error error = attach();
+		if (error)
+			return error;
+		if (!address || !ch_block_at(its_heap, address, &block) ||
+		    ch_block_info(block, &info) != CH_OK || info.vm != its_vm)
+			return asmjit::kErrorInvalidArgument;
+		/* Without an entry, since somebody discarded it: any address in it will do. */
+		if (info.entry && info.entry != address)
+			return asmjit::kErrorInvalidArgument;
+		return ch_asmjit_error(ch_owner_release(info.owner, its_options.release));
+	}
+
+      private:
+	ch_heap *its_heap;
+	ch_vm *its_vm = nullptr;
+	ch_asmjit_options its_options;
+	ch_status its_status = CH_OK;
+	std::atomic<bool> is_collection_wanted{false};
+
+	/* x86-64: AsmJit pushes them behind rbp, in the order of their numbers. */
+	static constexpr uint32_t KEPT_BY_CALLEES = 1u << 3 | 0xfu << 12;
+	static constexpr uint8_t saving_all[] = {
+		0x0c,      6, 16, /* DW_CFA_def_cfa rbp + 16 */
+		0x80 | 16, 1,     /* return address at cfa - 8 */
+		0x80 | 6,  2,     /* rbp, then rbx and r12 to r15 */
+		0x80 | 3,  3, 0x80 | 12, 4, 0x80 | 13, 5, 0x80 | 14, 6, 0x80 | 15, 7,
+	};
+
+	template <class Function> static const void *as_address(Function *function) noexcept
+	{
+		return reinterpret_cast<const void *>(function);
+	}
+	[[noreturn]] static void no_function() noexcept
+	{
+		std::abort();
+	}
+	static const void *nothing_there() noexcept
+	{
+		return as_address(no_function);
+	}
+
+	void open_vm() noexcept
+	{
+		ch_ops ops = {};
+		ops.size = sizeof ops;
+		ops.collect_wanted = [](void *user) {
+			static_cast<ch_asmjit_runtime *>(user)->is_collection_wanted = true;
+		};
+		its_status = ch_vm_attach(its_heap, &ops, this, &its_vm);
+	}
+	void close_vm() noexcept
+	{
+		if (its_vm)
+			(void)(ch_vm_detach(its_vm) == CH_OK);
+		its_vm = nullptr;
+	}
+
+	static const char *name_in(const asmjit::CodeHolder *code) noexcept
+	{
+		const char *first = nullptr;
+		for (const asmjit::LabelEntry *label : code->labelEntries()) {
+			if (!label->hasName() || !label->isBound() || label->hasParent())
+				continue;
+			if (label->offset() + label->section()->offset() == 0)
+				return label->name();
+			if (!first)
+				first = label->name();
+		}
+		return first ? first : "asmjit";
+	}
+
+	asmjit::Error add_address(void **to, asmjit::CodeHolder *code, const char *name) noexcept
+	{
+		ch_owner owner;
+		*to = nullptr;
+		return add_owned(code, name, nothing_there(), &owner, to);
+	}
+
+	asmjit::Error add_owned(asmjit::CodeHolder *code, const char *name, const void *fallback,
+				ch_owner *owner, void **entry) noexcept
+	{
+		asmjit::Error error = prepare(code);
+		if (error)
+			return error;
+		ch_status status =
+			ch_owner_create(its_vm, name ? name : name_in(code), fallback, this, owner);
+		if (status != CH_OK)
+			return ch_asmjit_error(status);
+		error = make(*owner, code, entry);
+		if (error) { /* nobody was told of it */
+			(void)(ch_owner_release(*owner, CH_RELEASE_NOT_RUNNING) == CH_OK);
+			*owner = {};
+		}
+		return error;
+	}
+
+	/* The code's size and labels are known then. Nothing is lost on an error. */
+	asmjit::Error prepare(asmjit::CodeHolder *code) noexcept
+	{
+		if (its_status != CH_OK)
+			return status();
+		asmjit::Error error = attach();
+		if (error)
+			return error;
+		if (its_options.may_collect) {
+			ch_thread_poll();
+			if (is_collection_wanted.exchange(false))
+				(void)(ch_heap_collect(its_heap) == CH_OK);
+		}
+		error = code->flatten();
+		if (!error)
+			error = code->resolveUnresolvedLinks();
+		if (!error && code->codeSize() == 0)
+			error = asmjit::kErrorNoCodeGenerated;
+		return error;
+	}
+
+	/* No block is made: it would never fit, or the heap has no frame of the options' number. */
+	asmjit::Error refused(uint64_t bytes) const noexcept
+	{
+		ch_stats stats;
+		stats.size = sizeof stats;
+		if (ch_heap_stats(its_heap, &stats) == CH_OK &&
+		    bytes + stats.page_bytes < stats.pool_bytes)
+			return asmjit::kErrorInvalidArgument;
+		return asmjit::kErrorTooLarge;
+	}
+
+	/* A block with the code, and the owner is entered there. */
+	asmjit::Error make(ch_owner owner, asmjit::CodeHolder *code, void **entry) noexcept
+	{
+		size_t bytes = code->codeSize();
+		uint32_t alignment = its_options.alignment;
+		for (const asmjit::Section *section : code->sections())
+			alignment = asmjit::Support::max(alignment, section->alignment());
+		ch_open open = {};
+		open.size = sizeof open;
+		open.owner = owner;
+		open.hot_bytes = static_cast<uint32_t>(bytes + alignment);
+		if (open.hot_bytes != bytes + alignment)
+			return asmjit::kErrorTooLarge;
+		open.frame = its_options.frame;
+		open.flags = (its_options.may_collect ? CH_OPEN_MAY_COLLECT : 0) |
+			     (its_options.is_unwound ? 0 : CH_OPEN_OWN_FRAMES);
+		ch_code room;
+		ch_status status = ch_block_open(&open, &room);
+		if (status == CH_E_ARG)
+			return refused(open.hot_bytes);
+		if (status != CH_OK)
+			return ch_asmjit_error(status);
+		asmjit::Error error = fill(&room, alignment, code);
+		if (!error)
+			error = publish(owner, &room);
+		if (error) /* it may be aborted already */
+			(void)(ch_block_abort(&room) == CH_OK);
+		else if (entry)
+			*entry = room.exec + room.entry_offset;
+		return error;
+	}
+
+	static asmjit::Error fill(ch_code *room, uint32_t alignment,
+				  asmjit::CodeHolder *code) noexcept
+	{
+		uintptr_t exec = reinterpret_cast<uintptr_t>(room->exec);
+		uintptr_t base = asmjit::Support::alignUp<uintptr_t>(exec, alignment);
+		uint32_t offset = static_cast<uint32_t>(base - exec);
+		asmjit::Error error = lead_by_veneers(room, base, code);
+		if (!error)
+			error = code->relocateToBase(base);
+		if (!error)
+			error = code->copyFlattenedData(
+				room->write + offset, room->hot_bytes - offset,
+				asmjit::CopySectionFlags::kPadSectionBuffer);
+		if (error)
+			return error;
+		/* Less than was asked for: calls that reach their target need no word in AsmJit's
+		 * table of addresses. */
+		room->used_to = offset + static_cast<uint32_t>(code->codeSize());
+		room->entry_offset = offset;
+		room->used_from = offset & ~7u;
+		return asmjit::kErrorOk;
+	}
+
+	/* AsmJit leads calls and jumps that do not reach their target through a table behind the
+	 * code. A conditional jump has no such form: it goes to a veneer. */
+	static asmjit::Error lead_by_veneers(const ch_code *room, uintptr_t base,
+					     asmjit::CodeHolder *code) noexcept
+	{
+		for (asmjit::RelocEntry *reloc : code->relocEntries()) {
+			if (reloc->relocType() != asmjit::RelocType::kAbsToRel ||
+			    reloc->format().valueSize() != 4 || reloc->format().valueOffset() < 2)
+				continue;
+			asmjit::Section *section = code->sectionById(reloc->sourceSectionId());
+			uint64_t end = base + section->offset() + reloc->sourceOffset() +
+				       reloc->format().regionSize();
+			const uint8_t *opcode = section->data() + reloc->sourceOffset() +
+						reloc->format().valueOffset() - 2;
+			if (opcode[0] != 0x0f || (opcode[1] & 0xf0) != 0x80 ||
+			    asmjit::Support::isInt32(static_cast<int64_t>(reloc->payload() - end)))
+				continue;
+			const void *at;
+			ch_status status = ch_block_veneer(
+				room, reinterpret_cast<const void *>(reloc->payload()), &at);
+			if (status != CH_OK)
+				return ch_asmjit_error(status);
+			reloc->_payload = reinterpret_cast<uintptr_t>(at);
+		}
+		return asmjit::kErrorOk;
+	}
+
+	static asmjit::Error publish(ch_owner owner, ch_code *room) noexcept
+	{
+		ch_status status = ch_block_commit(room, 1);
+		if (status == CH_OK)
+			status = ch_owner_set_entry(owner, room->block);
+		return ch_asmjit_error(status);
+	}
+};
+
+#endif

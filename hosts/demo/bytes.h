@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: MIT
+ * bytes.h: the machine code of the demo's short programs; bytes_<arch>.c has it.
+ */
+#ifndef DEMO_BYTES_H
+#define DEMO_BYTES_H
+
+#include <stdint.h>
+
+enum { DEMO_BYTES = 16 };
+
+/* Both write at most DEMO_BYTES for an address at 4 modulo 8, where blocks begin, and return how
+ * many: a function that returns the number; the same up to its return, which is a jump instead. */
+uint32_t demo_return_number(uint8_t *write, uint8_t number);
+uint32_t demo_number_and_jump(uint8_t *write, uint8_t number, uint32_t *jump_at);
+
+#endif

@@ -1,0 +1,586 @@
+/* SPDX-License-Identifier: MIT
+ * cases.c: what closures in the heap promise, one case a process: `cases NAME`, without a name the
+ * list. Exit 77: the machine lacks what the case needs. */
+#define _GNU_SOURCE
+#include "cases.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+enum { MIB = 1 << 20 };
+
+/* --- support --- */
+
+ffi_cif cif_int_int;
+static ffi_cif cif_compare;
+static ffi_type *one_int[] = {&ffi_type_sint};
+static ffi_type *two_pointers[] = {&ffi_type_pointer, &ffi_type_pointer};
+
+struct place place_open(size_t pool_bytes, unsigned sinks, void (*freed)(void *user))
+{
+	struct place place;
+	struct ch_config config;
+	struct ch_ffi_options options = {.freed = freed};
+	ch_config_init(&config);
+	config.pool_bytes = pool_bytes;
+	config.sinks = sinks;
+	config.stop_signal = SIGUSR2;
+	config.stop_wait_ms = 20000; /* a loaded machine is no stopped thread's fault */
+	OK(ch_heap_create(&config, &place.heap));
+	OK(ch_thread_attach(place.heap, NULL, NULL));
+	OK(ch_ffi_open(place.heap, &options, &place.ffi));
+	OK(ffi_prep_cif(&cif_int_int, FFI_DEFAULT_ABI, 1, &ffi_type_sint, one_int));
+	OK(ffi_prep_cif(&cif_compare, FFI_DEFAULT_ABI, 2, &ffi_type_sint, two_pointers));
+	return place;
+}
+
+void place_close(struct place *place)
+{
+	char report[512];
+	if (ch_heap_check(place->heap, report, sizeof report) != CH_OK)
+		case_failed(__FILE__, __LINE__, report);
+	ch_ffi_close(place->ffi);
+	OK(ch_heap_destroy(place->heap));
+}
+
+void place_collect(const struct place *place)
+{
+	for (int i = 0; i < 3; i++)
+		OK(ch_heap_collect(place->heap));
+}
+
+__attribute__((noinline)) void scrub_stack(void)
+{
+	volatile char bytes[16384];
+	for (size_t i = 0; i < sizeof bytes; i++)
+		bytes[i] = 0;
+}
+
+bool is_code(const struct place *place, const void *address)
+{
+	struct ch_block block;
+	return ch_block_at(place->heap, address, &block);
+}
+
+struct ch_stats stats_of(const struct place *place)
+{
+	struct ch_stats stats = {.size = sizeof stats};
+	OK(ch_heap_stats(place->heap, &stats));
+	return stats;
+}
+
+struct ch_ffi_closure closure_of(const struct place *place, ffi_cif *cif, closure_function *fun,
+				 void *user, const char *name)
+{
+	struct ch_ffi_closure closure;
+	OK(ch_ffi_closure_create(place->ffi, cif, fun, user, name, &closure));
+	return closure;
+}
+
+static void give_int(void *result, int value)
+{
+	/* libffi widens what is narrower than a register. */
+	*(ffi_arg *)result = (ffi_arg)value;
+}
+
+void add_user(ffi_cif *cif, void *result, void **arguments, void *user)
+{
+	(void)cif;
+	give_int(result, *(int *)arguments[0] + *(int *)user);
+}
+
+/* What a closure's code is as a function. */
+static int_int *as_int_int(struct ch_ffi_closure closure)
+{
+	return (int_int *)(uintptr_t)closure.code;
+}
+
+/* --- qsort --- */
+
+typedef int comparison(const void *, const void *);
+
+struct sorting {
+	int sign;
+	long calls;
+	const struct place *place; /* set: the first call releases the closure */
+	struct ch_ffi_closure closure;
+};
+
+static void compare(ffi_cif *cif, void *result, void **arguments, void *user)
+{
+	struct sorting *s = (struct sorting *)user;
+	int a = **(int **)arguments[0], b = **(int **)arguments[1];
+	(void)cif;
+	if (s->calls++ == 0 && s->place) {
+		OK(ch_ffi_closure_release(s->closure, CH_RELEASE_COLLECT));
+		CHECK(ch_ffi_closure_release(s->closure, CH_RELEASE_COLLECT) == CH_E_STALE);
+		s->closure.code = NULL;
+	}
+	if (s->place && s->calls % 64 == 1)
+		place_collect(s->place);
+	give_int(result, s->sign * ((a > b) - (a < b)));
+}
+
+enum { WORDS = 1000 };
+
+__attribute__((noinline)) static void sort_words(struct sorting *s)
+{
+	static int words[WORDS];
+	comparison *by = (comparison *)(uintptr_t)s->closure.code;
+	for (int i = 0; i < WORDS; i++)
+		words[i] = i * 7919 % WORDS;
+	qsort(words, WORDS, sizeof *words, by);
+	for (int i = 0; i < WORDS; i++)
+		CHECK(words[i] == (s->sign > 0 ? i : WORDS - 1 - i));
+}
+
+static void qsort_compares_by_a_closure(void)
+{
+	struct place place = place_open(0, 0, NULL);
+	struct sorting up = {.sign = 1}, down = {.sign = -1};
+	up.closure = closure_of(&place, &cif_compare, compare, &up, "up");
+	down.closure = closure_of(&place, &cif_compare, compare, &down, "down");
+	sort_words(&up);
+	sort_words(&down);
+	CHECK(up.calls > WORDS && down.calls > WORDS);
+	OK(ch_ffi_closure_release(up.closure, CH_RELEASE_NOT_RUNNING));
+	OK(ch_ffi_closure_release(down.closure, CH_RELEASE_COLLECT));
+	place_close(&place);
+}
+
+/* Its frame is gone when the blocks are counted: what lies on a stack holds code. */
+__attribute__((noinline)) static void sort_and_release(const struct place *place)
+{
+	struct sorting s = {.sign = 1, .place = place};
+	s.closure = closure_of(place, &cif_compare, compare, &s, "releases itself");
+	sort_words(&s);
+	CHECK(s.calls > WORDS && !s.closure.code);
+}
+
+/* The comparison releases itself at its first call; qsort has its address for hundreds more, with
+ * collections between them. */
+static void closure_that_releases_itself_serves_qsort_to_its_end(void)
+{
+	struct place place = place_open(0, 0, NULL);
+	sort_and_release(&place);
+	scrub_stack();
+	place_collect(&place);
+	CHECK(stats_of(&place).blocks_now == 0);
+	place_close(&place);
+}
+
+/* --- arguments of all kinds --- */
+
+struct pair {
+	double x;
+	int n;
+};
+struct large {
+	long words[6];
+};
+
+static double sum_of(int a, double b, struct pair p, struct large l, float f, long long n1, long n2,
+		     long n3, long n4, long n5, signed char last)
+{
+	double sum = a + b + p.x + p.n + f + (double)n1;
+	for (int i = 0; i < 6; i++)
+		sum += (double)l.words[i];
+	return sum + (double)(n2 + n3 + n4 + n5) * 0.5 + last;
+}
+
+static void sum_in_closure(ffi_cif *cif, void *result, void **v, void *user)
+{
+	CHECK(cif->nargs == 11);
+	double sum =
+		sum_of(*(int *)v[0], *(double *)v[1], *(struct pair *)v[2], *(struct large *)v[3],
+		       *(float *)v[4], *(long long *)v[5], *(long *)v[6], *(long *)v[7],
+		       *(long *)v[8], *(long *)v[9], *(signed char *)v[10]);
+	*(double *)result = sum + *(double *)user;
+}
+
+static void give_large(ffi_cif *cif, void *result, void **arguments, void *user)
+{
+	struct large *large = (struct large *)result;
+	(void)cif;
+	for (int i = 0; i < 6; i++)
+		large->words[i] = *(long *)arguments[0] * i + *(long *)user;
+}
+
+static void closures_take_and_give_values_of_all_kinds(void)
+{
+	struct place place = place_open(0, 0, NULL);
+	ffi_type *pair_parts[] = {&ffi_type_double, &ffi_type_sint, NULL};
+	ffi_type *large_parts[] = {&ffi_type_slong,
+				   &ffi_type_slong,
+				   &ffi_type_slong,
+				   &ffi_type_slong,
+				   &ffi_type_slong,
+				   &ffi_type_slong,
+				   NULL};
+	ffi_type pair = {.type = FFI_TYPE_STRUCT, .elements = pair_parts};
+	ffi_type large = {.type = FFI_TYPE_STRUCT, .elements = large_parts};
+	ffi_type *types[] = {&ffi_type_sint,  &ffi_type_double, &pair,           &large,
+			     &ffi_type_float, &ffi_type_sint64, &ffi_type_slong, &ffi_type_slong,
+			     &ffi_type_slong, &ffi_type_slong,  &ffi_type_schar};
+	ffi_cif sums, gives;
+	double more = 0.25;
+	long seven = 7;
+	OK(ffi_prep_cif(&sums, FFI_DEFAULT_ABI, 11, &ffi_type_double, types));
+	OK(ffi_prep_cif(&gives, FFI_DEFAULT_ABI, 1, &large, &types[6]));
+	struct ch_ffi_closure sum = closure_of(&place, &sums, sum_in_closure, &more, "sum");
+	struct ch_ffi_closure give = closure_of(&place, &gives, give_large, &seven, "give");
+	double (*summed)(int, double, struct pair, struct large, float, long long, long, long, long,
+			 long, signed char);
+	struct large (*given)(long);
+	memcpy(&summed, &sum.code, sizeof summed);
+	memcpy(&given, &give.code, sizeof given);
+	for (int i = -50; i < 50; i++) {
+		struct pair p = {i * 0.5, i};
+		struct large l = given(i);
+		for (int k = 0; k < 6; k++)
+			CHECK(l.words[k] == (long)i * k + 7);
+		CHECK(summed(i, i * 0.125, p, l, 1.5f, i, 2, i, 4, 5, (signed char)i) ==
+		      sum_of(i, i * 0.125, p, l, 1.5f, i, 2, i, 4, 5, (signed char)i) + more);
+	}
+	place_close(&place);
+}
+
+/* --- life --- */
+
+static long freed_count;
+
+static void count_freed(void *user)
+{
+	CHECK(*(int *)user == 3);
+	freed_count++;
+}
+
+static void churn(enum ch_release how)
+{
+	/* The heap remembers the last 65,536 blocks that were freed: flat is what comes after. */
+	enum { ROUNDS = 100000, EARLY = 70000, KEPT = 16 };
+	struct place place = place_open(0, 0, count_freed);
+	static struct ch_ffi_closure kept[KEPT]; /* no stack: it holds nothing */
+	struct ch_stats early = {0};
+	int three = 3;
+	freed_count = 0;
+	for (int i = 0; i < ROUNDS; i++) {
+		struct ch_ffi_closure *slot = &kept[i % KEPT];
+		if (slot->code) {
+			CHECK(as_int_int(*slot)(i) == i + 3);
+			OK(ch_ffi_closure_release(*slot, how));
+		}
+		*slot = closure_of(&place, &cif_int_int, add_user, &three, "comes and goes");
+		if (i == EARLY)
+			early = stats_of(&place);
+	}
+	struct ch_stats late = stats_of(&place);
+	printf("committed %lu, %lu KiB; metadata %lu, %lu KiB; %lu cycles; %ld freed\n",
+	       (unsigned long)early.committed_bytes_now >> 10,
+	       (unsigned long)late.committed_bytes_now >> 10,
+	       (unsigned long)early.metadata_bytes_now >> 10,
+	       (unsigned long)late.metadata_bytes_now >> 10, (unsigned long)late.cycles,
+	       freed_count);
+	fflush(stdout);
+	CHECK(late.committed_bytes_now <= early.committed_bytes_now + MIB);
+	CHECK(late.metadata_bytes_now <= early.metadata_bytes_now + MIB);
+	for (int i = 0; i < KEPT; i++)
+		OK(ch_ffi_closure_release(kept[i], how));
+	scrub_stack();
+	place_collect(&place);
+	/* But for what the stack still says. */
+	CHECK(stats_of(&place).blocks_now <= KEPT / 2);
+	CHECK(freed_count >= ROUNDS - KEPT / 2 && freed_count <= ROUNDS);
+	place_close(&place);
+}
+
+static void hundred_thousand_closures_in_flat_memory_collected(void)
+{
+	churn(CH_RELEASE_COLLECT);
+}
+
+static void hundred_thousand_closures_in_flat_memory_released_at_once(void)
+{
+	churn(CH_RELEASE_NOT_RUNNING);
+}
+
+/* Its user goes with the closure, and not while its function runs, though nothing that the C
+ * compiler made has an address of its code then. */
+struct inside {
+	const struct place *place;
+	struct ch_ffi_closure closure;
+	volatile int is_alive;
+};
+
+static void end_inside(void *user)
+{
+	((struct inside *)user)->is_alive = 0;
+}
+
+/* Its frame had the address, and is gone. */
+__attribute__((noinline)) static void release_it(struct inside *in)
+{
+	OK(ch_ffi_closure_release(in->closure, CH_RELEASE_COLLECT));
+	in->closure.code = NULL;
+}
+
+static void release_inside(ffi_cif *cif, void *result, void **arguments, void *user)
+{
+	struct inside *in = (struct inside *)user;
+	(void)cif;
+	release_it(in);
+	scrub_stack();
+	for (int i = 0; i < 4; i++)
+		place_collect(in->place);
+	CHECK(in->is_alive);
+	give_int(result, *(int *)arguments[0] * 2);
+}
+
+/* The address goes in by a register that the call overwrites. */
+__attribute__((noinline)) static int call_hidden(struct inside *in, int n)
+{
+	int result;
+	void *code = in->closure.code;
+	/* Clear of the red zone, and aligned. */
+	__asm__ volatile("mov %%rsp, %%rbx\n\tsub $128, %%rsp\n\tand $-16, %%rsp\n\t"
+			 "call *%%rax\n\tmov %%rbx, %%rsp"
+			 : "+a"(code), "+D"(n)
+			 :
+			 : "rbx", "rcx", "rdx", "rsi", "r8", "r9", "r10", "r11", "memory", "cc",
+			   "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7");
+	result = (int)(intptr_t)code;
+	return result;
+}
+
+__attribute__((noinline)) static void create_it(struct inside *in)
+{
+	in->closure = closure_of(in->place, &cif_int_int, release_inside, in, "inside");
+}
+
+static void user_lives_until_the_function_returned(void)
+{
+	struct place place = place_open(0, 0, end_inside);
+	for (int i = 0; i < 50; i++) {
+		static struct inside in;
+		in = (struct inside){.place = &place, .is_alive = 1};
+		create_it(&in);
+		scrub_stack();
+		CHECK(call_hidden(&in, 21) == 42);
+		scrub_stack();
+		place_collect(&place);
+		CHECK(!in.is_alive && stats_of(&place).blocks_now == 0);
+	}
+	place_close(&place);
+}
+
+/* --- threads --- */
+
+static _Atomic(bool) calls_begin, calls_end;
+static struct ch_ffi_closure shared;
+
+static void *call_shared(void *arg)
+{
+	const struct place *place = (const struct place *)arg;
+	OK(ch_thread_attach(place->heap, NULL, NULL));
+	for (int i = 0; !atomic_load(&calls_end); i++) {
+		CHECK(as_int_int(shared)(i) == i + 3);
+		atomic_store(&calls_begin, true);
+	}
+	OK(ch_thread_detach(place->heap));
+	return NULL;
+}
+
+static void two_threads_call_while_closures_come_and_go(void)
+{
+	struct place place = place_open(0, 0, NULL);
+	pthread_t thread;
+	int three = 3;
+	shared = closure_of(&place, &cif_int_int, add_user, &three, "shared");
+	OK(pthread_create(&thread, NULL, call_shared, &place));
+	while (!atomic_load(&calls_begin))
+		ch_thread_poll();
+	for (int i = 0; i < 20000; i++) {
+		struct ch_ffi_closure other =
+			closure_of(&place, &cif_int_int, add_user, &three, "other");
+		CHECK(as_int_int(other)(i) == i + 3);
+		OK(ch_ffi_closure_release(other, CH_RELEASE_COLLECT));
+		if (i % 2000 == 0)
+			OK(ch_heap_collect(place.heap));
+	}
+	atomic_store(&calls_end, true);
+	OK(pthread_join(thread, NULL));
+	CHECK(stats_of(&place).blocks_freed > 10000);
+	place_close(&place);
+}
+
+/* --- the system --- */
+
+static void no_mapping_is_writable_and_executable(void)
+{
+	char line[512];
+	FILE *maps = fopen("/proc/self/maps", "r");
+	CHECK(maps);
+	while (fgets(line, sizeof line, maps))
+		CHECK(!strstr(line, " rwx"));
+	fclose(maps);
+}
+
+static void closures_work_where_no_page_may_become_executable(void)
+{
+	enum { SET_MDWE = 65, REFUSE_EXEC_GAIN = 1 }; /* Linux 6.3, include/uapi/linux/prctl.h */
+	if (prctl(SET_MDWE, REFUSE_EXEC_GAIN, 0, 0, 0) != 0) {
+		printf("skip: the kernel has no PR_SET_MDWE\n");
+		exit(77);
+	}
+	qsort_compares_by_a_closure();
+	hundred_thousand_closures_in_flat_memory_collected();
+	no_mapping_is_writable_and_executable();
+}
+
+static void child_of_fork_has_closures_of_its_own(void)
+{
+	struct place place = place_open(0, 0, NULL);
+	int three = 3, nine = 9, status;
+	struct ch_ffi_closure closure =
+		closure_of(&place, &cif_int_int, add_user, &three, "inherited");
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		struct ch_ffi_closure own =
+			closure_of(&place, &cif_int_int, add_user, &nine, "of the child");
+		CHECK(as_int_int(closure)(1) == 4 && as_int_int(own)(1) == 10);
+		OK(ch_ffi_closure_release(closure, CH_RELEASE_NOT_RUNNING));
+		place_collect(&place);
+		_exit(0);
+	}
+	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && !WEXITSTATUS(status));
+	CHECK(as_int_int(closure)(1) == 4);
+	place_close(&place);
+}
+
+static void full_pool_is_a_status_then_there_is_room(void)
+{
+	enum { MOST = 100000 };
+	static struct ch_ffi_closure all[MOST];
+	struct place place = place_open(MIB, 0, NULL);
+	int three = 3, n = 0;
+	enum ch_status status;
+	while ((status = ch_ffi_closure_create(place.ffi, &cif_int_int, add_user, &three, "fills",
+					       &all[n])) == CH_OK)
+		CHECK(++n < MOST);
+	printf("%d closures in 1 MiB\n", n);
+	CHECK(status == CH_E_FULL && !all[n].code && n > 5000);
+	CHECK(stats_of(&place).owners_now == (uint64_t)n && !stats_of(&place).blocks_open_now);
+	for (int i = 0; i < n; i += 2)
+		OK(ch_ffi_closure_release(all[i], CH_RELEASE_COLLECT));
+	all[n] = closure_of(&place, &cif_int_int, add_user, &three, "found room");
+	for (int i = 1; i <= n; i += 2)
+		CHECK(as_int_int(all[i])(i) == i + 3);
+	ffi_cif bad = cif_int_int;
+	bad.abi = FFI_LAST_ABI;
+	CHECK(ch_ffi_closure_create(place.ffi, &bad, add_user, &three, "bad", &all[0]) == CH_E_ARG);
+	CHECK(!all[0].code && !stats_of(&place).blocks_open_now);
+	place_close(&place);
+}
+
+/* Each place has a frame shape of its own; of those a heap has 15. */
+static void heap_without_room_for_a_shape_is_a_status(void)
+{
+	struct place place = place_open(0, 0, NULL);
+	struct ch_ffi *more[16];
+	enum ch_status status;
+	int n = 0;
+	while ((status = ch_ffi_open(place.heap, NULL, &more[n])) == CH_OK)
+		CHECK(++n < 16);
+	CHECK(status == CH_E_FULL && n == 14 && !more[n]);
+	while (n)
+		ch_ffi_close(more[--n]);
+	int three = 3;
+	CHECK(as_int_int(closure_of(&place, &cif_int_int, add_user, &three, "first"))(1) == 4);
+	place_close(&place);
+}
+
+/* --- names --- */
+
+static bool perf_map_has(const char *name)
+{
+	char path[64], line[512];
+	bool found = false;
+	snprintf(path, sizeof path, "/tmp/perf-%d.map", (int)getpid());
+	FILE *file = fopen(path, "r");
+	CHECK(file);
+	while (fgets(line, sizeof line, file))
+		found = found || strstr(line, name);
+	fclose(file);
+	return found;
+}
+
+__attribute__((noinline)) static void name_and_release(const struct place *place)
+{
+	static int three = 3;
+	char name[80];
+	struct ch_ffi_closure a = closure_of(place, &cif_int_int, add_user, &three, "ffi goes");
+	closure_of(place, &cif_int_int, add_user, &three, "ffi stays");
+	ch_address_name(place->heap, a.code, false, name, sizeof name);
+	CHECK(strstr(name, "ffi goes"));
+	OK(ch_sink_flush(place->heap));
+	CHECK(perf_map_has("ffi goes") && perf_map_has("ffi stays"));
+	OK(ch_ffi_closure_release(a, CH_RELEASE_COLLECT));
+}
+
+static void names_are_in_the_perf_map_until_the_closure_is_gone(void)
+{
+	char path[64];
+	struct place place = place_open(0, CH_SINK_UNWIND | CH_SINK_PERF_MAP, NULL);
+	name_and_release(&place);
+	scrub_stack();
+	place_collect(&place);
+	OK(ch_sink_flush(place.heap));
+	CHECK(!perf_map_has("ffi goes") && perf_map_has("ffi stays"));
+	place_close(&place);
+	snprintf(path, sizeof path, "/tmp/perf-%d.map", (int)getpid());
+	unlink(path);
+}
+
+/* --- the list --- */
+
+#define CASES(X)                                                     \
+	X(qsort_compares_by_a_closure)                               \
+	X(closure_that_releases_itself_serves_qsort_to_its_end)      \
+	X(closures_take_and_give_values_of_all_kinds)                \
+	X(hundred_thousand_closures_in_flat_memory_collected)        \
+	X(hundred_thousand_closures_in_flat_memory_released_at_once) \
+	X(user_lives_until_the_function_returned)                    \
+	X(two_threads_call_while_closures_come_and_go)               \
+	X(closures_work_where_no_page_may_become_executable)         \
+	X(child_of_fork_has_closures_of_its_own)                     \
+	X(heap_without_room_for_a_shape_is_a_status)                 \
+	X(full_pool_is_a_status_then_there_is_room)                  \
+	X(names_are_in_the_perf_map_until_the_closure_is_gone)       \
+	X(exception_passes_a_closure)                                \
+	X(each_instruction_is_unwound)
+
+int main(int argc, char **argv)
+{
+	static const struct {
+		const char *name;
+		void (*run)(void);
+	} cases[] = {
+#define X(name) {#name, name},
+		CASES(X)
+#undef X
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		if (argc < 2) {
+			puts(cases[i].name);
+		} else if (!strcmp(cases[i].name, argv[1])) {
+			cases[i].run();
+			return 0;
+		}
+	}
+	return argc < 2 ? 0 : 2;
+}

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: MIT
+ * codeheap_ffi.c: closures of libffi in blocks of a code heap. A block has libffi's closure and,
+ * behind it, the function that is called for it:
+ *
+ *   +0 code of libffi | its cif, function (call_bound), user (the address +56) | +56 struct bound
+ *
+ * libffi's code jumps: it leaves no return address in the block, and a cycle would find nothing
+ * that holds the closure while its function runs. What libffi hands on is therefore an address in
+ * the block itself. From the first instruction to the return of the function a register or the
+ * stack has it, so the closure, its cif and its user stay until then. */
+#include "codeheap_ffi.h"
+
+#include "codeheap_ffi_frame.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+struct ch_ffi {
+	struct ch_heap *heap;
+	struct ch_vm *vm;
+	struct ch_ffi_options options;
+	_Atomic(bool) is_collection_wanted;
+	uint8_t frame;
+};
+
+struct bound {
+	void (*fun)(ffi_cif *, void *, void **, void *);
+	void *user;
+};
+
+/* What a block has. */
+struct image {
+	ffi_closure closure;
+	struct bound bound;
+};
+
+static void call_bound(ffi_cif *cif, void *result, void **arguments, void *user)
+{
+	struct bound bound;
+	memcpy(&bound, user, sizeof bound); /* code is aligned to 4 */
+	bound.fun(cif, result, arguments, bound.user);
+	/* The address is in this frame, or in a register that is kept, until here. */
+	__asm__ volatile("" : : "r"(user) : "memory");
+}
+
+static void note_wanted(void *vm_user)
+{
+	struct ch_ffi *ffi = (struct ch_ffi *)vm_user;
+	atomic_store_explicit(&ffi->is_collection_wanted, true, memory_order_relaxed);
+}
+
+static void tell_freed(void *vm_user, void *user)
+{
+	const struct ch_ffi *ffi = (const struct ch_ffi *)vm_user;
+	if (ffi->options.freed)
+		ffi->options.freed(user);
+}
+
+enum ch_status ch_ffi_open(struct ch_heap *heap, const struct ch_ffi_options *options,
+			   struct ch_ffi **out)
+{
+	struct ch_ops ops = {
+		.size = sizeof ops, .block_freed = tell_freed, .collect_wanted = note_wanted};
+	*out = NULL;
+	struct ch_ffi *ffi = (struct ch_ffi *)calloc(1, sizeof *ffi);
+	if (!ffi)
+		return CH_E_MEMORY;
+	ffi->heap = heap;
+	if (options)
+		ffi->options = *options;
+	enum ch_status status =
+		ch_frame_register(heap, ch_ffi_frame, ch_ffi_frame_bytes, &ffi->frame);
+	if (status == CH_OK)
+		status = ch_vm_attach(heap, &ops, ffi, &ffi->vm);
+	if (status != CH_OK) {
+		free(ffi);
+		return status;
+	}
+	*out = ffi;
+	return CH_OK;
+}
+
+void ch_ffi_close(struct ch_ffi *ffi)
+{
+	if (ch_vm_detach(ffi->vm) == CH_OK)
+		free(ffi);
+}
+
+/* Closures are called by their address, not by their cell, which leads here while there is none. */
+static void no_code(void)
+{
+	abort();
+}
+
+static enum ch_status fill(struct ch_code *code, ffi_cif *cif, const struct bound *bound)
+{
+	/* Zeroed: a libffi with static trampolines looks for one in the closure, and writes no code
+	 * where it finds it. */
+	struct image image = {.bound = *bound};
+	void *its_bound = code->exec + offsetof(struct image, bound);
+	if (ffi_prep_closure_loc(&image.closure, cif, call_bound, its_bound, code->exec) != FFI_OK)
+		return CH_E_ARG;
+	memcpy(code->write, &image, sizeof image);
+	code->used_to = sizeof image;
+	return CH_OK;
+}
+
+static enum ch_status make(const struct ch_ffi *ffi, struct ch_owner owner, ffi_cif *cif,
+			   const struct bound *bound, void **at)
+{
+	struct ch_open open = {.size = sizeof open,
+			       .owner = owner,
+			       .hot_bytes = sizeof(struct image),
+			       .frame = ffi->frame,
+			       .user = bound->user};
+	struct ch_code code;
+	if (!ffi->options.may_not_collect)
+		open.flags = CH_OPEN_MAY_COLLECT;
+	enum ch_status status = ch_block_open(&open, &code);
+	if (status != CH_OK)
+		return status;
+	status = fill(&code, cif, bound);
+	if (status == CH_OK)
+		status = ch_block_commit(&code, 1);
+	if (status == CH_OK)
+		status = ch_owner_set_entry(owner, code.block);
+	else if (ch_block_abort(&code) != CH_OK)
+		return status; /* the commit aborted it */
+	*at = code.exec;
+	return status;
+}
+
+/* The thread stops here if a cycle wants it to, notices are delivered, and a collection is made
+ * when one is worth its while; the heap asks again for one that did not come about. */
+static void rest(struct ch_ffi *ffi)
+{
+	ch_thread_poll();
+	if (atomic_exchange_explicit(&ffi->is_collection_wanted, false, memory_order_relaxed)) {
+		enum ch_status status = ch_heap_collect(ffi->heap);
+		(void)status;
+	}
+}
+
+enum ch_status ch_ffi_closure_create(struct ch_ffi *ffi, ffi_cif *cif,
+				     void (*fun)(ffi_cif *, void *, void **, void *), void *user,
+				     const char *name, struct ch_ffi_closure *closure)
+{
+	const struct bound bound = {.fun = fun, .user = user};
+	struct ch_ffi_closure made = {.code = NULL};
+	*closure = made;
+	if (!ffi->options.may_not_collect)
+		rest(ffi);
+	enum ch_status status =
+		ch_owner_create(ffi->vm, name, (const void *)(uintptr_t)no_code, user, &made.owner);
+	if (status != CH_OK)
+		return status;
+	status = make(ffi, made.owner, cif, &bound, &made.code);
+	if (status == CH_OK)
+		*closure = made;
+	else if (ch_owner_release(made.owner, CH_RELEASE_NOT_RUNNING) != CH_OK)
+		return status;
+	return status;
+}
+
+enum ch_status ch_ffi_closure_release(struct ch_ffi_closure closure, enum ch_release how)
+{
+	return ch_owner_release(closure.owner, how);
+}

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: MIT
+ * check_frames.c: frames.c on this program's own .eh_frame, whole, cut at every length, and with
+ * bytes changed. The section lies before a page without access, so that a read behind its end ends
+ * the program. */
+#include <link.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "frames.h"
+
+enum { CHANGES = 200000, SECTION_MOST = 1 << 16 };
+
+/* Where this program is, and its section. */
+struct own {
+	uintptr_t low, high; /* of its code */
+	const uint8_t *section;
+	size_t bytes;
+};
+
+static uint32_t read32(const uint8_t *at)
+{
+	uint32_t word;
+	memcpy(&word, at, sizeof word);
+	return word;
+}
+
+static int find_own(struct dl_phdr_info *info, size_t bytes, void *arg)
+{
+	struct own *own = arg;
+	(void)bytes;
+	for (int i = 0; i < info->dlpi_phnum; i++) {
+		const ElfW(Phdr) *p = &info->dlpi_phdr[i];
+		uintptr_t at = info->dlpi_addr + p->p_vaddr;
+		if (p->p_type == PT_LOAD && (p->p_flags & PF_X)) {
+			own->low = at;
+			own->high = at + p->p_memsz;
+		}
+		if (p->p_type == PT_GNU_EH_FRAME) {
+			/* .eh_frame_hdr: version, three encodings, then the distance to the section
+			 * from here, in 4 bytes, as linkers write it. */
+			const uint8_t *header = (const uint8_t *)at;
+			own->section = header + 4 + (int32_t)read32(header + 4);
+		}
+	}
+	return 1; /* the program itself comes first */
+}
+
+/* Records of each sort in a section that ends with a length of 0. */
+static size_t count(const uint8_t *section, bool frames, size_t *bytes)
+{
+	size_t at = 0, found = 0;
+	for (uint32_t length; (length = read32(section + at)) != 0; at += (size_t)length + 4)
+		found += (read32(section + at + 4) != 0) == frames;
+	*bytes = at + 4;
+	return found;
+}
+
+int main(void);
+
+static void fail(const char *what)
+{
+	fprintf(stderr, "check_frames: %s\n", what);
+	exit(1);
+}
+
+/* A copy whose last byte is the last that may be read. */
+static uint8_t *copy_at_edge(const struct own *own, size_t bytes)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	size_t room = (bytes + page - 1) / page * page;
+	uint8_t *at =
+		mmap(NULL, room + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (at == MAP_FAILED || mprotect(at + room, page, PROT_NONE) != 0)
+		fail("no memory");
+	return memcpy(at + room - bytes, own->section, bytes);
+}
+
+static void forget_at_edge(const uint8_t *at, size_t bytes)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	size_t room = (bytes + page - 1) / page * page;
+	munmap((void *)(uintptr_t)(at + bytes - room), room + page);
+}
+
+static enum frames_status add(const struct own *own, const uint8_t *section, size_t bytes,
+			      size_t *frames)
+{
+	/* Two ranges, that meet where a function begins: what lies in one is not in the other. */
+	uintptr_t middle = (uintptr_t)main;
+	struct frames_range ranges[] = {{.low = own->low, .high = middle},
+					{.low = middle, .high = own->high}};
+	enum frames_status status = frames_add(section, bytes, (uintptr_t)own->section, ranges, 2);
+	*frames = 0;
+	for (int i = 0; i < 2; i++) {
+		size_t end;
+		*frames += ranges[i].table ? count(ranges[i].table, true, &end) : 0;
+		if (ranges[i].table && end != ranges[i].bytes + 4)
+			fail("a table that does not end where it should");
+	}
+	frames_free(ranges, 2);
+	return status;
+}
+
+/* A congruential generator (that of MMIX): the same damage in every run, whatever the libc. */
+static uint32_t next_random(void)
+{
+	static uint64_t state = 1;
+	state = state * 6364136223846793005 + 1442695040888963407;
+	return (uint32_t)(state >> 32);
+}
+
+int main(void)
+{
+	struct own own = {0};
+	size_t frames, malformed = 0, fewer = 0;
+	dl_iterate_phdr(find_own, &own);
+	if (!own.section || !own.low)
+		fail("no unwind table of the program");
+	size_t all = count(own.section, true, &own.bytes);
+	if (all < 5 || own.bytes > SECTION_MOST)
+		fail("an odd table");
+	uint8_t *section = copy_at_edge(&own, own.bytes);
+	if (add(&own, section, own.bytes, &frames) != FRAMES_OK)
+		fail("the program's own table is refused");
+	if (frames != all)
+		fail("frames are missing");
+	for (size_t cut = 0; cut < own.bytes; cut++) {
+		const uint8_t *part = copy_at_edge(&own, cut ? cut : 1);
+		add(&own, part, cut, &frames);
+		if (frames > all)
+			fail("frames of nothing");
+		fewer += frames < all;
+		forget_at_edge(part, cut ? cut : 1);
+	}
+	for (int i = 0; i < CHANGES; i++) {
+		size_t at = next_random() % own.bytes;
+		uint8_t was = section[at];
+		section[at] = (uint8_t)next_random();
+		malformed += add(&own, section, own.bytes, &frames) == FRAMES_MALFORMED;
+		section[at] = was;
+	}
+	if (fewer < own.bytes / 2 || malformed < CHANGES / 100 || malformed > CHANGES / 2)
+		fail("no damage was seen");
+	printf("%zu frames; %zu of %d changes refused\n", all, malformed, CHANGES);
+	return 0;
+}

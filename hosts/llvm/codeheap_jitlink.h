@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT
+ * codeheap_jitlink.h: code of LLVM 14's ORC on a code heap: a memory manager for JITLink.
+ *
+ *     auto manager = codeheap::JITLinkMemoryManager::Create(heap);
+ *     auto jit = LLJITBuilder()
+ *         .setObjectLinkingLayerCreator([&](ExecutionSession &session, const Triple &) {
+ *             return std::make_unique<ObjectLinkingLayer>(session, **manager);
+ *         }).create();
+ *
+ * No EHFrameRegistrationPlugin is added to the layer: the heap tells unwinders, and for as long as
+ * the code is there, which is longer than its ResourceTracker where a stack holds it.
+ *
+ * All threads that link, remove or run code are attached to the heap. A graph is linked by one
+ * thread from its allocation to its finalization: LLJIT without compile threads does so. */
+#ifndef CODEHEAP_JITLINK_H
+#define CODEHEAP_JITLINK_H
+
+#include <codeheap/codeheap.h>
+#include <llvm/ExecutionEngine/JITLink/JITLinkMemoryManager.h>
+
+#include <atomic>
+#include <memory>
+
+#include "tables.h"
+
+namespace codeheap
+{
+
+class JITLinkMemoryManager final : public llvm::jitlink::JITLinkMemoryManager
+{
+      public:
+	/* What ch_vm_attach says becomes the error. */
+	static llvm::Expected<std::unique_ptr<JITLinkMemoryManager>> Create(ch_heap *heap);
+	/* After the ExecutionSession has ended; no thread runs its code, or will. */
+	~JITLinkMemoryManager() override;
+	JITLinkMemoryManager(const JITLinkMemoryManager &) = delete;
+
+	using llvm::jitlink::JITLinkMemoryManager::allocate;
+	using llvm::jitlink::JITLinkMemoryManager::deallocate;
+	void allocate(const llvm::jitlink::JITLinkDylib *, llvm::jitlink::LinkGraph &,
+		      OnAllocatedFunction) override;
+	void deallocate(std::vector<FinalizedAlloc>, OnDeallocatedFunction) override;
+
+      private:
+	class InFlight;
+	struct Module;
+	JITLinkMemoryManager();
+	static void OnBlockFreed(void *, void *);
+
+	ch_vm *Vm = nullptr;
+	struct tables Tables;
+	bool HasTables = false;
+};
+
+} // namespace codeheap
+#endif

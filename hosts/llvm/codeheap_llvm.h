@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT
+ * codeheap_llvm.h: code of LLVM 14 on a code heap: an MCJIT memory manager for LLVM's C API.
+ *
+ *     struct codeheap_llvm *llvm;
+ *     codeheap_llvm_create(heap, 0, &llvm);
+ *     ...
+ *     struct codeheap_llvm_module *module;
+ *     codeheap_llvm_module_create(llvm, "query 17", &module, &options.MCJMM);
+ *     LLVMCreateMCJITCompilerForModule(&engine, m, &options, sizeof options, &text);
+ *     uint64_t f = LLVMGetFunctionAddress(engine, "f");
+ *     if (codeheap_llvm_module_error(module)) ... // f must not be called
+ *     ...
+ *     LLVMDisposeExecutionEngine(engine); // the code goes when no stack holds it
+ *
+ * All calls that compile or dispose of an engine, and all code, run in threads that are attached to
+ * the heap; one thread compiles all of an engine. Names in sinks are the module's. */
+#ifndef CODEHEAP_LLVM_H
+#define CODEHEAP_LLVM_H
+
+#include <codeheap/codeheap.h>
+#include <llvm-c/ExecutionEngine.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What of a heap is LLVM's: one vm of it. */
+struct codeheap_llvm;
+/* What one memory manager, and so one engine, has in the heap. */
+struct codeheap_llvm_module;
+
+enum codeheap_llvm_flags {
+	/* The threads that compile hold no lock that an attached thread may wait for unparked, save
+	 * LLVM's of the engine: a full pool is collected before a module is refused. */
+	CODEHEAP_LLVM_MAY_COLLECT = 1,
+};
+
+/* codeheap_llvm_create: let a heap hold LLVM's code.
+ * in    flags  set of enum codeheap_llvm_flags
+ * out   llvm   NULL on failure
+ * ret   CH_OK | CH_E_MEMORY | what ch_vm_attach says */
+CH_CHECKED enum ch_status codeheap_llvm_create(struct ch_heap *heap, unsigned flags,
+					       struct codeheap_llvm **llvm);
+
+/* codeheap_llvm_destroy: every engine is disposed of, and no thread runs its code, or will.
+ * ret   CH_OK | CH_E_BUSY an engine is left: nothing was done */
+CH_CHECKED enum ch_status codeheap_llvm_destroy(struct codeheap_llvm *llvm);
+
+/* codeheap_llvm_module_create: a memory manager, for one engine.
+ * in    name     copied; what sinks and traps say
+ * out   module   valid until the engine is disposed of; NULL on failure
+ *       manager  for LLVMMCJITCompilerOptions.MCJMM; the engine takes it, and disposes of it also
+ *                where LLVMCreateMCJITCompilerForModule fails
+ * ret   CH_OK | CH_E_MEMORY */
+CH_CHECKED enum ch_status codeheap_llvm_module_create(struct codeheap_llvm *llvm, const char *name,
+						      struct codeheap_llvm_module **module,
+						      LLVMMCJITMemoryManagerRef *manager);
+
+/* codeheap_llvm_module_error: whether what LLVM compiled may run. LLVM 14's MCJIT drops what a
+ * memory manager says and returns addresses all the same: ask after the first call that compiles,
+ * and after each LLVMAddModule and what compiles it.
+ * ret   NULL = it may; else a sentence, valid while the module is */
+const char *codeheap_llvm_module_error(const struct codeheap_llvm_module *module);
+
+/* codeheap_llvm_module_owner: whose life governs the module's blocks. */
+struct ch_owner codeheap_llvm_module_owner(const struct codeheap_llvm_module *module);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: MIT
+ * memory_manager.c: sections of LLVM's MCJIT are parts of blocks that are written in place.
+ *
+ *   engine = one memory manager = one owner
+ *   batch  = what LLVM allocates until it calls finalizeMemory: rooms of three kinds, and all of
+ *            them are committed together
+ *   room   = one open block; sections of its kind fill it one after the other, since C++ modules
+ *            have a section for each inline function and a block takes whole pages
+ *
+ * LLVM resolves relocations between its parts once, so all blocks of a batch live together: they
+ * are a ring of edges, and the owner's entry is in it. A later batch leads to the one before.
+ * The owner is released when LLVM disposes of the manager: that is after MCJIT has withdrawn the
+ * .eh_frame that it registers itself. What unwinders then still know are the tables made here,
+ * which stay until their block is freed.
+ *
+ * MCJIT 14 ends the process when a section gets no memory, and does not look at what finalizeMemory
+ * returns. So where the heap has no room, a section gets memory of malloc, which cannot run, and
+ * the module says what was wrong. */
+#include "codeheap_llvm.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "frames.h"
+#include "tables.h"
+
+enum {
+	KINDS = 3,
+	/* A room is a page of the heap, unless a section is larger; the block's own bytes in the
+	 * page are left out. */
+	ROOM_PAGE_LESS = 128,
+	HOLDER_BYTES = 16,
+	TABLE_MOST_BYTES = 1 << 20, /* ch_code.eh_frame */
+};
+
+struct codeheap_llvm {
+	struct ch_vm *vm;
+	unsigned flags;
+	size_t room_bytes;
+	struct tables tables;
+	_Atomic(size_t) modules;
+};
+
+struct room {
+	struct ch_code code;
+	enum ch_kind kind;
+	uint32_t used;
+	struct table *table; /* code only */
+};
+
+struct section {
+	uint8_t *at;
+	size_t bytes;
+};
+
+struct codeheap_llvm_module {
+	struct codeheap_llvm *llvm;
+	struct ch_owner owner;
+	struct ch_block last; /* of the batch before: holds it, and all before that */
+	struct room *rooms;   /* of the batch that is open */
+	size_t rooms_used, rooms_room;
+	struct section *frames; /* .eh_frame sections of the batch */
+	size_t frames_used, frames_room;
+	void **strays; /* sections for which there was no room */
+	size_t strays_used, strays_room;
+	const char *failed; /* what could not be done, and why; NULL = all went well */
+	enum ch_status status;
+	char text[256];
+};
+
+static void no_entry(void)
+{
+}
+
+/* Grows an array by one; false = as it was. */
+static bool grow(void **array, size_t used, size_t *room, size_t item)
+{
+	if (used < *room)
+		return true;
+	size_t more = *room * 2 + 8;
+	void *larger = realloc(*array, more * item);
+	if (!larger)
+		return false;
+	*array = larger;
+	*room = more;
+	return true;
+}
+
+/* --- the vm --- */
+
+static void on_block_freed(void *vm_user, void *block_user)
+{
+	struct codeheap_llvm *llvm = vm_user;
+	table_free(&llvm->tables, block_user);
+}
+
+enum ch_status codeheap_llvm_create(struct ch_heap *heap, unsigned flags,
+				    struct codeheap_llvm **made)
+{
+	struct ch_ops ops = {.size = sizeof ops, .block_freed = on_block_freed};
+	struct ch_stats stats = {.size = sizeof stats};
+	*made = NULL;
+	enum ch_status status = ch_heap_stats(heap, &stats);
+	if (status != CH_OK)
+		return status;
+	struct codeheap_llvm *llvm = calloc(1, sizeof *llvm);
+	if (!llvm)
+		return CH_E_MEMORY;
+	llvm->flags = flags;
+	llvm->room_bytes = (size_t)stats.page_bytes - ROOM_PAGE_LESS;
+	if (tables_start(&llvm->tables) != 0) {
+		free(llvm);
+		return CH_E_MEMORY;
+	}
+	status = ch_vm_attach(heap, &ops, llvm, &llvm->vm);
+	if (status != CH_OK) {
+		tables_end(&llvm->tables);
+		free(llvm);
+		return status;
+	}
+	*made = llvm;
+	return CH_OK;
+}
+
+enum ch_status codeheap_llvm_destroy(struct codeheap_llvm *llvm)
+{
+	if (llvm->modules != 0)
+		return CH_E_BUSY;
+	enum ch_status status = ch_vm_detach(llvm->vm);
+	if (status != CH_OK)
+		return status;
+	tables_end(&llvm->tables);
+	free(llvm);
+	return CH_OK;
+}
+
+/* --- sections --- */
+
+static void fail(struct codeheap_llvm_module *module, const char *what, enum ch_status status)
+{
+	if (module->failed) /* the first cause is the one that matters */
+		return;
+	snprintf(module->text, sizeof module->text, "codeheap: %s: %s", what,
+		 ch_status_text(status));
+	module->failed = module->text;
+	module->status = status;
+}
+
+/* Where `bytes` start in a room, or UINT32_MAX. */
+static uint32_t place_in(const struct room *room, size_t bytes, size_t alignment)
+{
+	uintptr_t base = (uintptr_t)room->code.exec;
+	uintptr_t at = (base + room->used + alignment - 1) & ~(uintptr_t)(alignment - 1);
+	uintptr_t end = base + room->code.hot_bytes;
+	return at <= end && bytes <= end - at ? (uint32_t)(at - base) : UINT32_MAX;
+}
+
+static struct room *open_room(struct codeheap_llvm_module *module, enum ch_kind kind, size_t bytes)
+{
+	struct codeheap_llvm *llvm = module->llvm;
+	bool is_code = kind == CH_KIND_CODE;
+	if (bytes > UINT32_MAX) {
+		fail(module, "a section is too large", CH_E_ARG);
+		return NULL;
+	}
+	if (!grow((void **)&module->rooms, module->rooms_used, &module->rooms_room,
+		  sizeof *module->rooms)) {
+		fail(module, "no memory for a section", CH_E_MEMORY);
+		return NULL;
+	}
+	struct room room = {.kind = kind, .table = is_code ? table_new(&llvm->tables) : NULL};
+	if (is_code && !room.table) {
+		fail(module, "no memory for a section", CH_E_MEMORY);
+		return NULL;
+	}
+	struct ch_open open = {.size = sizeof open, .owner = module->owner, .user = room.table};
+	open.kind = kind;
+	open.hot_bytes = (uint32_t)(bytes > llvm->room_bytes ? bytes : llvm->room_bytes);
+	open.flags = CH_OPEN_IN_PLACE | (is_code ? CH_OPEN_OWN_FRAMES : 0) |
+		     (llvm->flags & CODEHEAP_LLVM_MAY_COLLECT ? CH_OPEN_MAY_COLLECT : 0);
+	enum ch_status status = ch_block_open(&open, &room.code);
+	if (status != CH_OK) {
+		table_free(&llvm->tables, room.table);
+		/* Nothing else of what is asked for can be out of range. */
+		fail(module,
+		     status == CH_E_ARG ? "a section is larger than the pool has room for"
+					: "no block for a section",
+		     status);
+		return NULL;
+	}
+	module->rooms[module->rooms_used] = room;
+	return &module->rooms[module->rooms_used++];
+}
+
+/* Memory that LLVM can write its section to and that never runs. */
+static uint8_t *stray(struct codeheap_llvm_module *module, size_t bytes, size_t alignment)
+{
+	void *at = NULL;
+	if (!grow((void **)&module->strays, module->strays_used, &module->strays_room,
+		  sizeof *module->strays) ||
+	    posix_memalign(&at, alignment < sizeof at ? sizeof at : alignment, bytes) != 0)
+		return NULL;
+	memset(at, 0, bytes);
+	module->strays[module->strays_used++] = at;
+	return at;
+}
+
+static uint8_t *allocate(struct codeheap_llvm_module *module, enum ch_kind kind, size_t bytes,
+			 size_t alignment)
+{
+	if (bytes == 0)
+		bytes = 1;
+	if (alignment == 0)
+		alignment = 16;
+	for (size_t i = module->rooms_used; !module->failed && i-- > 0;) {
+		struct room *room = &module->rooms[i];
+		uint32_t at = room->kind == kind ? place_in(room, bytes, alignment) : UINT32_MAX;
+		if (at != UINT32_MAX) {
+			room->used = at + (uint32_t)bytes;
+			return room->code.exec + at;
+		}
+	}
+	struct room *room = module->failed ? NULL : open_room(module, kind, bytes + alignment);
+	if (!room)
+		return stray(module, bytes, alignment);
+	uint32_t at = place_in(room, bytes, alignment);
+	room->used = at + (uint32_t)bytes;
+	return room->code.exec + at;
+}
+
+static uint8_t *on_code_section(void *opaque, uintptr_t bytes, unsigned alignment, unsigned id,
+				const char *name)
+{
+	(void)id;
+	(void)name;
+	return allocate(opaque, CH_KIND_CODE, bytes, alignment);
+}
+
+static uint8_t *on_data_section(void *opaque, uintptr_t bytes, unsigned alignment, unsigned id,
+				const char *name, LLVMBool is_read_only)
+{
+	struct codeheap_llvm_module *module = opaque;
+	uint8_t *at =
+		allocate(module, is_read_only ? CH_KIND_RODATA : CH_KIND_DATA, bytes, alignment);
+	(void)id;
+	if (!at || !name || strcmp(name, ".eh_frame") != 0)
+		return at;
+	if (!grow((void **)&module->frames, module->frames_used, &module->frames_room,
+		  sizeof *module->frames)) {
+		fail(module, "no memory for unwind tables", CH_E_MEMORY);
+		return at;
+	}
+	module->frames[module->frames_used++] = (struct section){at, bytes};
+	return at;
+}
+
+/* --- the end of a batch --- */
+
+/* Gives each room of code a table of the frames in it. */
+static void make_tables(struct codeheap_llvm_module *module)
+{
+	size_t count = module->rooms_used;
+	struct frames_range *ranges = calloc(count, sizeof *ranges);
+	enum frames_status status = ranges ? FRAMES_OK : FRAMES_NO_MEMORY;
+	for (size_t i = 0; ranges && i < count; i++) {
+		const struct room *room = &module->rooms[i];
+		ranges[i].low = (uintptr_t)room->code.exec;
+		ranges[i].high = ranges[i].low + (room->table ? room->used : 0);
+	}
+	for (size_t i = 0; i < module->frames_used && status == FRAMES_OK; i++)
+		status = frames_add(module->frames[i].at, module->frames[i].bytes,
+				    (uintptr_t)module->frames[i].at, ranges, count);
+	for (size_t i = 0; i < count && status == FRAMES_OK; i++) {
+		struct room *room = &module->rooms[i];
+		if (ranges[i].bytes + 4 > TABLE_MOST_BYTES)
+			fail(module, "an unwind table is over 1 MiB", CH_E_FULL);
+		if (!room->table)
+			continue;
+		room->table->bytes = ranges[i].table;
+		room->code.eh_frame = ranges[i].table;
+		ranges[i].table = NULL;
+	}
+	if (status == FRAMES_NO_MEMORY)
+		fail(module, "no memory for unwind tables", CH_E_MEMORY);
+	if (status == FRAMES_MALFORMED)
+		fail(module, "LLVM's unwind table", CH_E_ARG);
+	if (ranges)
+		frames_free(ranges, count);
+	free(ranges);
+}
+
+/* The room whose block is made the owner's entry: only code can be. */
+static struct room *find_holder(struct codeheap_llvm_module *module)
+{
+	for (size_t i = 0; i < module->rooms_used; i++)
+		if (module->rooms[i].kind == CH_KIND_CODE)
+			return &module->rooms[i];
+	if (allocate(module, CH_KIND_CODE, HOLDER_BYTES, HOLDER_BYTES) == NULL || module->failed)
+		return NULL;
+	return &module->rooms[module->rooms_used - 1];
+}
+
+static enum ch_status attach_edges(struct codeheap_llvm_module *module, const struct room *holder)
+{
+	size_t count = module->rooms_used;
+	enum ch_status status = CH_OK;
+	for (size_t i = 0; count > 1 && i < count && status == CH_OK; i++)
+		status = ch_edge_attach(module->rooms[i].code.block,
+					module->rooms[(i + 1) % count].code.block);
+	if (status == CH_OK && module->last.bits)
+		status = ch_edge_attach(holder->code.block, module->last);
+	return status;
+}
+
+static void commit(struct codeheap_llvm_module *module)
+{
+	struct room *holder = find_holder(module);
+	if (!holder)
+		return;
+	struct ch_block entry = holder->code.block;
+	struct ch_code *codes = calloc(module->rooms_used, sizeof *codes);
+	if (!codes) {
+		fail(module, "no memory for a commit", CH_E_MEMORY);
+		return;
+	}
+	make_tables(module);
+	enum ch_status status = module->failed ? module->status : attach_edges(module, holder);
+	for (size_t i = 0; i < module->rooms_used; i++) {
+		codes[i] = module->rooms[i].code;
+		codes[i].used_to = module->rooms[i].used;
+	}
+	if (status == CH_OK)
+		status = ch_block_commit(codes, module->rooms_used);
+	free(codes);
+	if (status == CH_OK) {
+		module->rooms_used = 0;
+		module->frames_used = 0;
+		module->last = entry;
+		status = ch_owner_set_entry(module->owner, entry);
+	}
+	if (status != CH_OK)
+		fail(module, "a module's blocks could not be committed", status);
+}
+
+static LLVMBool on_finalize(void *opaque, char **message)
+{
+	struct codeheap_llvm_module *module = opaque;
+	if (!module->failed && module->rooms_used)
+		commit(module);
+	if (!module->failed)
+		return 0;
+	if (message)
+		*message = strdup(module->failed); /* LLVM frees it */
+	return 1;
+}
+
+/* LLVM is done with the engine. Code that a stack holds stays, all else goes with the next cycle.
+ * Blocks that are open still were never run. */
+static void on_destroy(void *opaque)
+{
+	struct codeheap_llvm_module *module = opaque;
+	struct codeheap_llvm *llvm = module->llvm;
+	for (size_t i = 0; i < module->rooms_used; i++) {
+		struct room *room = &module->rooms[i];
+		enum ch_status status = ch_block_abort(&room->code);
+		/* Where the commit found the owner dead the library aborted them. */
+		if (room->table && (status == CH_OK || status == CH_E_STALE))
+			table_free(&llvm->tables, room->table);
+	}
+	if (ch_owner_release(module->owner, CH_RELEASE_COLLECT) != CH_OK)
+		fprintf(stderr, "codeheap: a module's owner was released already\n");
+	for (size_t i = 0; i < module->strays_used; i++)
+		free(module->strays[i]);
+	free(module->strays);
+	free(module->frames);
+	free(module->rooms);
+	free(module);
+	llvm->modules--;
+}
+
+/* --- modules --- */
+
+enum ch_status codeheap_llvm_module_create(struct codeheap_llvm *llvm, const char *name,
+					   struct codeheap_llvm_module **made,
+					   LLVMMCJITMemoryManagerRef *manager)
+{
+	*made = NULL;
+	*manager = NULL;
+	struct codeheap_llvm_module *module = calloc(1, sizeof *module);
+	if (!module)
+		return CH_E_MEMORY;
+	module->llvm = llvm;
+	/* Nothing goes through the cell: LLVM's users call functions by address. */
+	enum ch_status status = ch_owner_create(llvm->vm, name, (const void *)(uintptr_t)no_entry,
+						module, &module->owner);
+	if (status != CH_OK) {
+		free(module);
+		return status;
+	}
+	*manager = LLVMCreateSimpleMCJITMemoryManager(module, on_code_section, on_data_section,
+						      on_finalize, on_destroy);
+	llvm->modules++;
+	*made = module;
+	return CH_OK;
+}
+
+const char *codeheap_llvm_module_error(const struct codeheap_llvm_module *module)
+{
+	return module->failed;
+}
+
+struct ch_owner codeheap_llvm_module_owner(const struct codeheap_llvm_module *module)
+{
+	return module->owner;
+}

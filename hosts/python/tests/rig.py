@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: MIT
+"""What the cases share: each is a function that is run in a process of its own, by its name."""
+
+import atexit
+import contextlib
+import os
+import sys
+
+import codeheap
+
+
+def must(fact, *what):
+    if not fact:
+        raise AssertionError(*what)
+
+
+def rss_kib():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS:"))
+
+
+def collect_all():
+    """Code that died is gone: a second cycle gives back what waited for a core synchronization."""
+    return codeheap.collect() + codeheap.collect()
+
+
+def named(text):
+    """How many frames of functions with this name are on the C stack."""
+    return sum(name.startswith("py::" + text + ":") for name in codeheap.backtrace())
+
+
+def perf_map_path(pid=None):
+    return "/tmp/perf-%d.map" % (pid or os.getpid())
+
+
+def clear_perf_map(pid=None):
+    """What this process has written, or one that had its number, with another user perhaps."""
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(perf_map_path(pid))
+
+
+@contextlib.contextmanager
+def no_perf_map():
+    """A folder is where the file would be."""
+    clear_perf_map()
+    os.mkdir(perf_map_path())
+    try:
+        yield
+    finally:
+        os.rmdir(perf_map_path())
+
+
+def run(cases):
+    # Children of fork have maps of their own.
+    atexit.register(clear_perf_map)
+    names = sys.argv[1:]
+    if not names:
+        print(*[name for name in cases if name.startswith("case_")])
+    for name in names:
+        cases[name]()
+        if codeheap.is_active():
+            codeheap.check()
+
+
+def refuses(kind, text, call, *args, **options):
+    try:
+        call(*args, **options)
+    except kind as error:
+        must(text in str(error), error)
+        return error
+    raise AssertionError("not refused: " + text)

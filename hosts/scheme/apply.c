@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MIT
+ * apply.c: calls from C into Scheme, and calls of what is not a closure.
+ */
+#include "control.h"
+#include "frame.h"
+
+value call_other(struct context *ctx, value callee, value *args, int64_t argc)
+{
+	if (is_type(callee, T_PRIM)) {
+		struct prim *prim = AS(prim, callee);
+		if (argc < prim->min_args || (prim->max_args >= 0 && argc > prim->max_args))
+			raise_error(ctx, "type",
+				    argc < prim->min_args ? "too few arguments for"
+							  : "too many arguments for",
+				    2, intern(prim->name), make_fixnum(argc));
+		return prim->run(ctx, args, argc);
+	}
+	if (is_type(callee, T_ESCAPE))
+		escape_throw(ctx, AS(escape, callee), args, argc);
+	raise_error(ctx, "type", "not a procedure", 1, callee);
+}
+
+int64_t spread_list(struct context *ctx, value *args, value list)
+{
+	int64_t count = 0;
+
+	for (; is_pair(list); list = CDR(list)) {
+		if (args + count + 1 > ctx->now.stack_limit)
+			raise_stack(ctx);
+		ctx->now.arg_top = args + count + 1;
+		atomic_signal_fence(memory_order_seq_cst);
+		args[count++] = CAR(list);
+	}
+	if (list != V_NIL)
+		raise_type(ctx, "apply", "list", list);
+	return count;
+}
+
+value apply(struct context *ctx, value procedure, int64_t argc, const value *args)
+{
+	value *saved_fp = FP(ctx), *saved_top = ctx->now.arg_top;
+	const struct insn *saved_pc = ctx->pc;
+	value *fp = stack_top(ctx) + FRAME_HEADER;
+	value v;
+
+	check_c_stack(ctx);
+	if (fp + argc > ctx->now.stack_limit)
+		raise_stack(ctx);
+	/* A stop clears what lies above the top. */
+	ctx->now.arg_top = fp + argc;
+	atomic_signal_fence(memory_order_seq_cst);
+	fp[-1] = procedure;
+	fp[-2] = (value)saved_pc;
+	fp[-3] = (value)saved_fp;
+	for (int64_t i = 0; i < argc; i++)
+		fp[i] = args[i];
+	if (is_type(procedure, T_CLOSURE))
+		v = AS(closure, procedure)->code->entry(ctx, fp, argc);
+	else
+		v = call_other(ctx, procedure, fp, argc);
+	FP(ctx) = saved_fp;
+	ctx->now.arg_top = saved_top;
+	ctx->pc = saved_pc;
+	return v;
+}
+
+value apply_list(struct context *ctx, value procedure, value list)
+{
+	int64_t count = list_length(list);
+	struct vector *args;
+
+	if (count < 0)
+		raise_type(ctx, "apply", "list", list);
+	args = AS(vector, make_vector(ctx, count, V_NIL));
+	for (int64_t i = 0; i < count; i++, list = CDR(list))
+		args->items[i] = CAR(list);
+	return apply(ctx, procedure, count, args->items);
+}

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: MIT
+ * control.c: escapes, values, handlers, conditions as procedures. What calls procedures in a loop
+ * is in the prelude, so that it is compiled like any program.
+ */
+#include "control.h"
+
+#include "frame.h"
+
+_Noreturn void escape_throw(struct context *ctx, struct escape *escape, value *args, int64_t argc)
+{
+	if (!escape->catcher)
+		raise_error(ctx, "error", "continuation re-entered after it was left", 0);
+	if (escape->fiber != ctx->fiber)
+		raise_error(ctx, "error", "continuation belongs to another fiber", 0);
+	escape->result = argc == 1 ? args[0] : make_values(ctx, argc, args);
+	throw_to(ctx, escape->catcher, V_NONE);
+}
+
+static value call_ec(struct context *ctx, value *args, int64_t argc)
+{
+	struct escape *volatile escape = alloc_bytes(ctx, T_ESCAPE, sizeof *escape);
+	const struct insn *volatile pc = ctx->pc;
+	struct catcher catcher;
+	struct catcher *outer = ctx->now.catcher;
+	value v;
+
+	(void)argc;
+	/* Errors go past it: only the escape itself knows this catcher. */
+	catcher.state = ctx->now;
+	escape->catcher = &catcher;
+	escape->fiber = ctx->fiber;
+	if (_setjmp(catcher.target) == 0) {
+		value object = (value)escape;
+		ctx->now.catcher = outer;
+		v = apply(ctx, args[0], 1, &object);
+	} else {
+		v = escape->result;
+	}
+	ctx->pc = pc;
+	escape->catcher = NULL;
+	return v;
+}
+
+static value values(struct context *ctx, value *args, int64_t argc)
+{
+	return argc == 1 ? args[0] : make_values(ctx, argc, args);
+}
+
+static value values_to_list(struct context *ctx, value *args, int64_t argc)
+{
+	(void)argc;
+	if (!is_type(args[0], T_VALUES))
+		return cons(ctx, args[0], V_NIL);
+	return make_list(ctx, AS(vector, args[0])->length, AS(vector, args[0])->items);
+}
+
+static value procedure_p(struct context *ctx, value *args, int64_t argc)
+{
+	(void)ctx;
+	(void)argc;
+	return make_bool(is_procedure(args[0]));
+}
+
+static value push_winder(struct context *ctx, value *args, int64_t argc)
+{
+	(void)argc;
+	/* What an escape runs later has the handlers of this place, not of the escape's. */
+	ctx->now.winders = cons(ctx, cons(ctx, ctx->now.handlers, args[1]), ctx->now.winders);
+	return V_UNSPEC;
+}
+
+static value pop_winder(struct context *ctx, value *args, int64_t argc)
+{
+	(void)args;
+	(void)argc;
+	if (is_pair(ctx->now.winders))
+		ctx->now.winders = CDR(ctx->now.winders);
+	return V_UNSPEC;
+}
+
+static value get_handlers(struct context *ctx, value *args, int64_t argc)
+{
+	(void)args;
+	(void)argc;
+	return ctx->now.handlers;
+}
+
+static value set_handlers(struct context *ctx, value *args, int64_t argc)
+{
+	(void)argc;
+	if (list_length(args[0]) < 0)
+		raise_type(ctx, "%set-handlers", "list", args[0]);
+	ctx->now.handlers = args[0];
+	return V_UNSPEC;
+}
+
+static value raise_object(struct context *ctx, value *args, int64_t argc)
+{
+	(void)argc;
+	raise_value(ctx, args[0]);
+}
+
+static value error(struct context *ctx, value *args, int64_t argc)
+{
+	struct condition *c = alloc_bytes(ctx, T_CONDITION, sizeof *c);
+
+	c->kind = intern("error");
+	c->message = args[0];
+	c->irritants = make_list(ctx, argc - 1, args + 1);
+	c->file = V_FALSE;
+	find_line(ctx, &c->file, &c->line);
+	raise_value(ctx, (value)c);
+}
+
+static value error_object_p(struct context *ctx, value *args, int64_t argc)
+{
+	(void)ctx;
+	(void)argc;
+	return make_bool(is_type(args[0], T_CONDITION));
+}
+
+static struct condition *condition_arg(struct context *ctx, value v)
+{
+	if (!is_type(v, T_CONDITION))
+		raise_type(ctx, "error-object-message", "error object", v);
+	return AS(condition, v);
+}
+
+static value error_message(struct context *ctx, value *args, int64_t argc)
+{
+	(void)argc;
+	return condition_arg(ctx, args[0])->message;
+}
+
+static value error_irritants(struct context *ctx, value *args, int64_t argc)
+{
+	(void)argc;
+	return condition_arg(ctx, args[0])->irritants;
+}
+
+static value error_kind(struct context *ctx, value *args, int64_t argc)
+{
+	(void)argc;
+	return condition_arg(ctx, args[0])->kind;
+}
+
+void init_control(struct context *ctx)
+{
+	static const struct prim_def defs[] = {
+		{"call/ec", call_ec, 1, 1}, {"call/cc", call_ec, 1, 1},
+		{"call-with-escape-continuation", call_ec, 1, 1},
+		{"call-with-current-continuation", call_ec, 1, 1}, {"values", values, 0, -1},
+		{"%values->list", values_to_list, 1, 1}, {"procedure?", procedure_p, 1, 1},
+		{"%push-winder", push_winder, 2, 2}, {"%pop-winder", pop_winder, 0, 0},
+		{"%handlers", get_handlers, 0, 0}, {"%set-handlers", set_handlers, 1, 1},
+		{"raise", raise_object, 1, 1}, {"error", error, 1, -1},
+		{"error-object?", error_object_p, 1, 1},
+		{"error-object-message", error_message, 1, 1},
+		{"error-object-irritants", error_irritants, 1, 1}, {"error-kind", error_kind, 1, 1},
+		{"condition/report-string", error_message, 1, 1},
+	};
+
+	DEFINE_PRIMS(ctx, defs);
+}

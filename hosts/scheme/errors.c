@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: MIT
+ * errors.c: raising, finding the line, unwinding to a catcher.
+ */
+#include <stdarg.h>
+
+#include "frame.h"
+
+enum { RESERVE_SLOTS = 4096, RESERVE_C_BYTES = 48 << 10 };
+
+void catcher_enter(struct context *ctx, struct catcher *catcher)
+{
+	catcher->state = ctx->now;
+	catcher->error = V_NONE;
+	ctx->now.catcher = catcher;
+}
+
+void catcher_leave(struct context *ctx, struct catcher *catcher)
+{
+	ctx->now.catcher = catcher->state.catcher;
+}
+
+void unwind_to(struct context *ctx, value winders)
+{
+	while (ctx->now.winders != winders && is_pair(ctx->now.winders)) {
+		value winder = CAR(ctx->now.winders);
+		ctx->now.winders = CDR(ctx->now.winders);
+		ctx->now.handlers = CAR(winder);
+		apply(ctx, CDR(winder), 0, NULL);
+	}
+}
+
+_Noreturn void throw_to(struct context *ctx, struct catcher *catcher, value error)
+{
+	unwind_to(ctx, catcher->state.winders);
+	ctx->now = catcher->state;
+	catcher->error = error;
+	longjmp(catcher->target, 1);
+}
+
+/* The innermost frame of the program itself: the prelude's code has no file. */
+int find_line(struct context *ctx, value *file, int64_t *line)
+{
+	value *fp = FP(ctx);
+	const struct insn *pc = ctx->pc;
+
+	while (fp && fp > ctx->now.stack_base && fp <= ctx->now.stack_end) {
+		if (is_type(fp[-1], T_CLOSURE)) {
+			struct code *code = AS(closure, fp[-1])->code;
+			if (code->file != V_FALSE && code->file) {
+				int64_t at = pc - 1 - code->insns;
+				int inside = pc > code->insns && at < code->insn_count;
+				*file = code->file;
+				*line = inside ? (int64_t)code->lines[at] : code->line;
+				return 1;
+			}
+		}
+		pc = (const struct insn *)fp[-2];
+		fp = (value *)fp[-3];
+	}
+	return 0;
+}
+
+_Noreturn void raise_value(struct context *ctx, value object)
+{
+	value handlers = ctx->now.handlers;
+
+	if (!is_pair(handlers) || ctx->exit_code >= 0)
+		throw_to(ctx, ctx->now.catcher, object);
+	ctx->now.handlers = CDR(handlers);
+	apply(ctx, CAR(handlers), 1, &object);
+	if (is_type(object, T_CONDITION))
+		throw_to(ctx, ctx->now.catcher, object);
+	raise_error(ctx, "error", "exception handler returned", 1, object);
+}
+
+static struct condition *make_condition(struct context *ctx, const char *kind, const char *message)
+{
+	struct condition *c = alloc_bytes(ctx, T_CONDITION, sizeof *c);
+
+	c->kind = intern(kind);
+	c->message = string_from(ctx, message);
+	c->irritants = V_NIL;
+	c->file = V_FALSE;
+	find_line(ctx, &c->file, &c->line);
+	return c;
+}
+
+_Noreturn void raise_error(struct context *ctx, const char *kind, const char *message,
+			   int64_t irritant_count, ...)
+{
+	struct condition *c = make_condition(ctx, kind, message);
+	value items[4];
+	va_list rest;
+
+	va_start(rest, irritant_count);
+	for (int64_t i = 0; i < irritant_count; i++)
+		items[i] = va_arg(rest, value);
+	va_end(rest);
+	c->irritants = make_list(ctx, irritant_count, items);
+	raise_value(ctx, (value)c);
+}
+
+_Noreturn void raise_type(struct context *ctx, const char *who, const char *wanted, value got)
+{
+	char text[160];
+
+	snprintf(text, sizeof text, "%s: not a %s:", who, wanted);
+	raise_error(ctx, "type", text, 1, got);
+}
+
+_Noreturn void raise_range(struct context *ctx, const char *who, value index)
+{
+	char text[160];
+
+	snprintf(text, sizeof text, "%s: index out of range:", who);
+	raise_error(ctx, "range", text, 1, index);
+}
+
+_Noreturn void raise_unbound(struct context *ctx, struct cell *cell)
+{
+	raise_error(ctx, "unbound", "unbound variable:", 1, (value)cell->name);
+}
+
+/* A handler gets a reserve to run in. Exhausting that too ends at the catcher, which gives back
+ * the usual limits. */
+_Noreturn void raise_stack(struct context *ctx)
+{
+	struct condition *c;
+
+	if (ctx->now.stack_limit >= ctx->now.stack_end) {
+		ctx->now.handlers = V_NIL;
+		ctx->now.winders = ctx->now.catcher->state.winders;
+	}
+	ctx->now.stack_limit = ctx->now.stack_end;
+	ctx->now.c_limit -= RESERVE_C_BYTES;
+	c = make_condition(ctx, "stack", "recursion too deep");
+	raise_value(ctx, (value)c);
+}

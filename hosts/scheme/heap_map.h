@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT
+ * heap_map.h: a picture of a code heap: its pages, and in each the hot, cold, not-entrant and
+ * free bytes. */
+#ifndef SCHEME_HEAP_MAP_H
+#define SCHEME_HEAP_MAP_H
+
+#include "codeheap/codeheap.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+
+struct heap_map_panel;
+
+/* A snapshot of the heap under a title; NULL when there is no memory. */
+struct heap_map_panel *heap_map_take(struct ch_heap *heap, const char *title);
+void heap_map_free(struct heap_map_panel *panel);
+/* The panels side by side as one SVG; false when a write failed. */
+bool heap_map_write(FILE *file, struct heap_map_panel *const *panels, int count);
+
+#endif

@@ -1,0 +1,443 @@
+/* SPDX-License-Identifier: MIT
+ * jit.c: the code heap that the VM instances of a process share, and what ties a VM to it: threads,
+ * fibers, redefinitions, safepoints. Lock order: a VM's compile lock, then its list lock (a leaf).
+ */
+#define GC_THREADS
+#define _GNU_SOURCE
+#include <gc/gc.h>
+#include <stdlib.h>
+
+#include "jit.h"
+
+static struct {
+	pthread_mutex_t lock;
+	struct ch_heap *heap;
+	_Atomic int shows_lines;
+} shared = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* VM instances of one process may run in one thread: it is attached while any of them needs it. */
+static __thread int attached_count;
+static __thread struct ch_fiber *own_stack;
+
+uint64_t jit_returns_into_invalidated(struct vm *vm)
+{
+	const struct jit_vm *jit = vm->jit;
+
+	return jit ? (uint64_t)jit->returns_into_invalidated : 0;
+}
+
+void jit_count_left(struct context *ctx)
+{
+	jit_of(ctx)->returns_into_invalidated++;
+}
+
+struct ch_heap *jit_heap(void)
+{
+	return shared.heap;
+}
+
+int jit_shows_lines(void)
+{
+	return shared.shows_lines;
+}
+
+void jit_lock(struct jit_vm *jit)
+{
+	if (pthread_mutex_trylock(&jit->lock) == 0)
+		return;
+	ch_thread_park();
+	pthread_mutex_lock(&jit->lock);
+	ch_thread_unpark();
+}
+
+void jit_unlock(struct jit_vm *jit)
+{
+	pthread_mutex_unlock(&jit->lock);
+}
+
+/* ---- safepoints ---- */
+
+static void refresh_entry_limit(struct context *ctx)
+{
+	atomic_store(&ctx->entry_limit, ctx->now.c_limit);
+	if (atomic_load(&ctx->interrupt))
+		atomic_store(&ctx->entry_limit, (char *)UINTPTR_MAX);
+}
+
+void jit_interrupt_all(struct jit_vm *jit)
+{
+	pthread_mutex_lock(&jit->list_lock);
+	for (int i = 0; i < jit->context_count; i++) {
+		atomic_store(&jit->contexts[i]->interrupt, 1);
+		atomic_store(&jit->contexts[i]->entry_limit, (char *)UINTPTR_MAX);
+	}
+	pthread_mutex_unlock(&jit->list_lock);
+}
+
+void jit_collect(struct context *ctx)
+{
+	jit_of(ctx)->collect_wanted = 0;
+	jit_of(ctx)->collections++;
+	/* The VM's own collection, and the sweep of the code it found dead. A thread that would
+	 * not stop leaves it for the next time. */
+	if (ch_heap_collect(shared.heap) != CH_OK)
+		ch_thread_poll();
+}
+
+static void poll(struct context *ctx)
+{
+	struct jit_vm *jit = jit_of(ctx);
+	int64_t every = ctx->vm->options.discard_every;
+
+	if (!jit->keeps_interrupt)
+		atomic_store(&ctx->interrupt, ctx->vm->options.gc_every_calls != 0);
+	refresh_entry_limit(ctx);
+	if (jit->is_arena)
+		return;
+	if (every && __atomic_add_fetch(&jit->calls, 1, __ATOMIC_RELAXED) % every == 0 &&
+	    ch_vm_discard(shared.heap, jit->ch, NULL, NULL) != CH_OK)
+		return;
+	if (atomic_exchange(&jit->collect_wanted, 0))
+		jit_collect(ctx);
+	ch_thread_poll();
+}
+
+/* ---- what the heap tells ---- */
+
+void jit_block_freed(void *vm_user, void *block_user)
+{
+	struct jit_vm *jit = vm_user;
+	struct jit_block *block = block_user;
+
+	if (!block)
+		return;
+	pthread_mutex_lock(&jit->list_lock);
+	if (block->previous)
+		block->previous->next = block->next;
+	else
+		jit->blocks = block->next;
+	if (block->next)
+		block->next->previous = block->previous;
+	pthread_mutex_unlock(&jit->list_lock);
+	free(block);
+}
+
+static void collect_wanted(void *vm_user)
+{
+	struct jit_vm *jit = vm_user;
+
+	if (!atomic_exchange(&jit->collect_wanted, 1))
+		jit_interrupt_all(jit);
+}
+
+static void space_free(void *vm_user)
+{
+	struct jit_vm *jit = vm_user;
+
+	jit->is_full = 0;
+	jit->trampolines_full = 0;
+}
+
+/* ---- what the VM tells ---- */
+
+static void code_created(struct context *ctx, struct code *code)
+{
+	(void)ctx;
+	code->entry_cell = (void *)(uintptr_t)jit_unowned_cell;
+	code->entry = jit_enter;
+}
+
+static void code_created_interpreted(struct context *ctx, struct code *code)
+{
+	(void)ctx;
+	code->entry = trampoline_entry;
+}
+
+static machine_entry *loop_head(struct context *ctx, value *fp, const struct insn *pc)
+{
+	struct code *code = AS(closure, fp[-1])->code;
+
+	if (code->entry != jit_enter || jit_of(ctx)->is_full)
+		return NULL;
+	ctx->jit_words[0] = (uint64_t)pc;
+	return jit_loop_entry;
+}
+
+int arena_assume(struct jit_vm *jit, struct jit_record *record)
+{
+	if (jit->assumed_count == jit->assumed_capacity) {
+		int capacity = jit->assumed_capacity * 2 + 64;
+		struct jit_record **grown = realloc(jit->assumed, (size_t)capacity * sizeof *grown);
+		if (!grown)
+			return 0;
+		jit->assumed = grown;
+		jit->assumed_capacity = capacity;
+	}
+	jit->assumed[jit->assumed_count++] = record;
+	return 1;
+}
+
+static void cell_changed(struct context *ctx, struct cell *cell)
+{
+	struct jit_vm *jit = jit_of(ctx);
+	struct ch_assumption assumption;
+
+	if (jit->is_arena) {
+		jit_lock(jit);
+		for (int i = 0; i < jit->assumed_count; i++) {
+			if (jit->assumed[i]->assumed != cell)
+				continue;
+			jit->assumed[i]->hits = 1;
+			emit_patch_rel(jit->assumed[i]->arena_at, jit->assumed[i]->arena_stub);
+		}
+		jit_unlock(jit);
+		return;
+	}
+	assumption.bits = __atomic_exchange_n(&cell->assumption, 0, __ATOMIC_SEQ_CST);
+	if (assumption.bits && ch_assumption_break(assumption, NULL) != CH_OK)
+		return; /* another thread broke it */
+}
+
+static void *stack_low(void)
+{
+	pthread_attr_t attr;
+	void *low = NULL;
+	size_t bytes;
+
+	if (pthread_getattr_np(pthread_self(), &attr) == 0) {
+		pthread_attr_getstack(&attr, &low, &bytes);
+		pthread_attr_destroy(&attr);
+	}
+	return low;
+}
+
+static void attach_thread(struct context *ctx)
+{
+	struct jit_vm *jit = jit_of(ctx);
+	struct GC_stack_base bottom;
+
+	pthread_mutex_lock(&jit->list_lock);
+	if (jit->context_count == jit->context_capacity) {
+		jit->context_capacity = jit->context_capacity * 2 + 8;
+		jit->contexts = realloc(jit->contexts,
+					(size_t)jit->context_capacity * sizeof *jit->contexts);
+	}
+	jit->contexts[jit->context_count++] = ctx;
+	pthread_mutex_unlock(&jit->list_lock);
+	if (jit->keeps_interrupt)
+		atomic_store(&ctx->interrupt, 1);
+	refresh_entry_limit(ctx);
+	if (jit->is_arena || attached_count++)
+		return;
+	if (ch_thread_attach(shared.heap, NULL, NULL) != CH_OK)
+		abort();
+	GC_get_stack_base(&bottom);
+	if (ch_fiber_attach(shared.heap, stack_low(), bottom.mem_base, &own_stack) != CH_OK)
+		abort();
+}
+
+static void detach_thread(struct context *ctx)
+{
+	struct jit_vm *jit = jit_of(ctx);
+
+	pthread_mutex_lock(&jit->list_lock);
+	for (int i = 0; i < jit->context_count; i++)
+		if (jit->contexts[i] == ctx)
+			jit->contexts[i] = jit->contexts[--jit->context_count];
+	pthread_mutex_unlock(&jit->list_lock);
+	if (jit->is_arena || --attached_count)
+		return;
+	if (ch_fiber_detach(own_stack) != CH_OK || ch_thread_detach(shared.heap) != CH_OK)
+		abort();
+}
+
+static void fiber_created(struct context *ctx, struct fiber *fiber)
+{
+	struct ch_fiber *handle = NULL;
+
+	if (!jit_of(ctx)->is_arena &&
+	    ch_fiber_attach(shared.heap, fiber->c_low, fiber->c_high, &handle) != CH_OK)
+		raise_error(ctx, "memory", "no memory for a fiber's record", 0);
+	fiber->jit_words[0] = (uint64_t)handle;
+}
+
+static struct ch_fiber *handle_of(struct context *ctx, struct fiber *fiber)
+{
+	if (jit_of(ctx)->is_arena)
+		return NULL;
+	return fiber == ctx->main_fiber ? own_stack : (struct ch_fiber *)fiber->jit_words[0];
+}
+
+static void fiber_suspending(struct context *ctx, struct fiber *fiber, void *lowest_sp)
+{
+	if (handle_of(ctx, fiber))
+		ch_fiber_suspend(handle_of(ctx, fiber), lowest_sp);
+}
+
+static void fiber_resumed(struct context *ctx, struct fiber *fiber)
+{
+	refresh_entry_limit(ctx);
+	if (handle_of(ctx, fiber))
+		ch_fiber_resume(handle_of(ctx, fiber));
+}
+
+static void fiber_ended(struct context *ctx, struct fiber *fiber)
+{
+	struct ch_fiber *handle = handle_of(ctx, fiber);
+
+	fiber->jit_words[0] = 0;
+	if (handle && ch_fiber_detach(handle) != CH_OK)
+		abort();
+}
+
+/* ---- life ---- */
+
+/* Commas between names, as in CODEHEAP_SINKS. 0: there is no such sink. */
+static int parse_sinks(const char *list, unsigned *sinks)
+{
+	static const struct {
+		const char *name;
+		unsigned bits;
+	} names[] = {
+		{"none", CH_SINK_NONE}, {"unwind", CH_SINK_UNWIND},
+		{"perfmap", CH_SINK_PERF_MAP}, {"jitdump", CH_SINK_JITDUMP},
+		{"gdb", CH_SINK_GDB}, {"libunwind", CH_SINK_LIBUNWIND},
+	};
+	enum { COUNT = sizeof names / sizeof *names };
+
+	*sinks = CH_SINK_DEFAULT;
+	while (list) {
+		size_t length = strcspn(list, ","), i = 0;
+		while (i < COUNT && (strlen(names[i].name) != length ||
+				     memcmp(names[i].name, list, length) != 0))
+			i++;
+		if (i == COUNT)
+			return 0;
+		*sinks |= names[i].bits;
+		list = list[length] ? list + length + 1 : NULL;
+	}
+	return 1;
+}
+
+/* The sinks that show lines; others would only pay for them. */
+static int wants_lines(struct ch_heap *heap)
+{
+	return ch_sink_status(heap, CH_SINK_JITDUMP, NULL, NULL) ||
+	       ch_sink_status(heap, CH_SINK_GDB, NULL, NULL);
+}
+
+static enum ch_status share_heap(const struct vm_options *options)
+{
+	struct ch_config config;
+	enum ch_status status = CH_OK;
+
+	ch_config_init(&config);
+	config.pool_bytes = (size_t)options->pool_bytes;
+	config.page_bytes = (size_t)options->page_bytes;
+	if (!parse_sinks(options->sinks, &config.sinks))
+		return CH_E_ARG;
+	config.near_address = (const void *)jit_enter;
+	pthread_mutex_lock(&shared.lock);
+	if (!shared.heap)
+		status = ch_bdw_heap_create(&config, &shared.heap);
+	if (status == CH_OK)
+		shared.shows_lines = options->lines || options->dump_ir || wants_lines(shared.heap);
+	pthread_mutex_unlock(&shared.lock);
+	return status;
+}
+
+static const struct vm_hooks hooks = {
+	.code_created = code_created,
+	.loop_head = loop_head,
+	.cell_changed = cell_changed,
+	.thread_started = attach_thread,
+	.thread_ended = detach_thread,
+	.fiber_created = fiber_created,
+	.fiber_suspending = fiber_suspending,
+	.fiber_resumed = fiber_resumed,
+	.fiber_ended = fiber_ended,
+	.poll = poll,
+};
+
+/* --interp --trampolines: the trampolines are the only code. */
+static const struct vm_hooks interpreter_hooks = {
+	.code_created = code_created_interpreted,
+	.thread_started = attach_thread,
+	.thread_ended = detach_thread,
+	.fiber_created = fiber_created,
+	.fiber_suspending = fiber_suspending,
+	.fiber_resumed = fiber_resumed,
+	.fiber_ended = fiber_ended,
+	.poll = poll,
+};
+
+static void choose_hooks(struct vm *vm)
+{
+	struct vm_hooks chosen = vm->options.mode == MODE_INTERP ? interpreter_hooks : hooks;
+
+	if (vm->options.trampolines)
+		chosen.run = trampoline_run;
+	vm_enable_hooks(vm, &chosen);
+}
+
+const char *jit_start(struct vm *vm)
+{
+	static const struct ch_ops ops = {
+		.size = sizeof ops,
+		.branch_hit = jit_branch_hit,
+		.block_freed = jit_block_freed,
+		.collect_wanted = collect_wanted,
+		.space_free = space_free,
+	};
+	struct jit_vm *jit;
+	enum ch_status status;
+
+	if (vm->options.trampolines && vm->options.mode == MODE_ARENA)
+		return "--arena: trampolines are blocks of the code heap";
+	jit = calloc(1, sizeof *jit);
+	if (!jit)
+		return "no memory";
+	jit->vm = vm;
+	jit->is_arena = vm->options.mode == MODE_ARENA;
+	jit->keeps_interrupt = vm->options.discard_every != 0;
+	pthread_mutex_init(&jit->lock, NULL);
+	pthread_mutex_init(&jit->list_lock, NULL);
+	if (jit->is_arena) {
+		if (!arena_start())
+			return "--arena: the system refuses memory that is writable and executable";
+	} else {
+		const char *folder = vm->options.dump_ir;
+		if (folder && !(jit->listings = jit_listing_folder(folder)))
+			return "--dump-ir: no folder to write in";
+		status = share_heap(&vm->options);
+		if (status == CH_OK)
+			status = ch_vm_attach(shared.heap, &ops, jit, &jit->ch);
+		if (status != CH_OK)
+			return ch_status_text(status);
+	}
+	vm->jit = jit;
+	choose_hooks(vm);
+	attach_thread(vm->main);
+	return NULL;
+}
+
+/* No thread of the VM runs. Its records go with its blocks; no callback comes afterwards. */
+void jit_stop(struct vm *vm)
+{
+	struct jit_vm *jit = vm->jit;
+
+	if (!jit)
+		return;
+	if (!jit->is_arena && ch_vm_detach(jit->ch) != CH_OK)
+		abort();
+	detach_thread(vm->main);
+	while (!jit->is_arena && jit->blocks)
+		jit_block_freed(jit, jit->blocks);
+	free((char *)jit->listings);
+	free(jit->contexts);
+	free(jit->assumed);
+	GC_FREE(jit->kept);
+	free(jit);
+	vm->jit = NULL;
+	vm_enable_hooks(vm, &(struct vm_hooks){0});
+}

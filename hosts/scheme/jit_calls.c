@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: MIT
+ * jit_calls.c: procedures' entries, calls and tail calls. Where the callee is known (a global that
+ * is assumed to stay what it is, or a case of an inline cache) the call is a branch to its body;
+ * else
+ * it goes through its entry cell. Behind each call lies a patch point: whoever returns into
+ * invalidated code goes on in the interpreter.
+ */
+#include "jit.h"
+
+#define SLOT(n) ((int32_t)(n)*8)
+
+struct call {
+	const struct insn *pc, *next;
+	struct cell *cell; /* NULL: the callee is in its slot */
+	int base, argc, dst, is_tail;
+	value constant; /* the callee, where it is known for sure; else V_NONE */
+};
+
+/* ---- entries ---- */
+
+static value prepare(struct context *ctx, value *fp, int64_t argc)
+{
+	ctx->pc = (const struct insn *)fp[-2];
+	check_c_stack(ctx);
+	frame_prepare(ctx, fp, argc);
+	return V_UNSPEC;
+}
+
+static void emit_prepare(struct compilation *c)
+{
+	emit_move(c->e, ARG0, CTX);
+	emit_move(c->e, ARG1, FPTR);
+	emit_call(c->e, (const void *)prepare);
+	emit_patch_point(c->e, exit_label(c, c->code->insns));
+}
+
+/* What the entry cell leads to: callers that do not know the callee. */
+void compile_entry(struct compilation *c)
+{
+	struct emitter *e = c->e;
+	int mismatch = emit_label(e);
+
+	if (!c->code->has_rest) {
+		emit_op_imm(e, DO_CMP, ARG2, c->code->exact_args);
+		emit_goto_if(e, IF_NE, mismatch);
+	}
+	emit_site(e, SITE_JUMP, IF_EQ, add_record(c, REC_BODY, c->code, K_BODY, 0), -1);
+	emit_in(e, COLD);
+	emit_bind(e, mismatch);
+	emit_enter(e);
+	emit_move(e, ARG0, CTX);
+	emit_move(e, ARG1, FPTR);
+	emit_call(e, (const void *)prepare); /* raises the error */
+	emit_in(e, HOT);
+}
+
+void compile_body(struct compilation *c)
+{
+	struct emitter *e = c->e;
+	int slow = emit_label(e), ready = emit_label(e);
+
+	emit_enter(e);
+	if (c->code->has_rest) {
+		emit_prepare(c);
+		c->fp = NULL;
+		return;
+	}
+	emit_op_load(e, DO_CMP, SP, CTX, offsetof(struct context, entry_limit));
+	emit_goto_if(e, IF_BELOW, slow);
+	emit_address(e, R0, FPTR, SLOT(c->code->frame_slots));
+	emit_op_load(e, DO_CMP, R0, CTX, offsetof(struct context, now.stack_limit));
+	emit_goto_if(e, IF_ABOVE, slow);
+	emit_store(e, CTX, offsetof(struct context, now.fp), FPTR);
+	emit_bind(e, ready);
+	emit_in(e, COLD);
+	emit_bind(e, slow);
+	emit_imm(e, ARG2, (uint64_t)c->code->exact_args);
+	emit_prepare(c);
+	emit_goto(e, ready);
+	emit_in(e, HOT);
+}
+
+/* ---- parts of calls ---- */
+
+static void forget_from(struct compilation *c, int base)
+{
+	for (int i = base; i < TYPED_SLOTS; i++)
+		types_set(&c->types, i, TY_ANY);
+	if (base < 64)
+		c->written |= ~(uint64_t)0 << base;
+	else
+		c->written |= (uint64_t)1 << 63;
+}
+
+/* R0 is the result. */
+static void finish_call(struct compilation *c, const struct call *call)
+{
+	struct emitter *e = c->e;
+	int exit = emit_label(e);
+
+	emit_patch_point(e, exit);
+	emit_store(e, CTX, offsetof(struct context, now.fp), FPTR);
+	emit_store(e, FPTR, SLOT(call->dst), R0);
+	forget_from(c, call->base);
+	note_write(c, call->dst, TY_ANY);
+	c->from_calls |= call->dst < 64 ? (uint64_t)1 << call->dst : 0;
+	c->r0_slot = call->dst;
+	emit_in(e, COLD);
+	emit_bind(e, exit);
+	emit_store(e, CTX, offsetof(struct context, now.fp), FPTR);
+	emit_store(e, FPTR, SLOT(call->dst), R0);
+	emit_imm(e, ARG2, (uint64_t)call->next);
+	emit_tail(e, jit_left_thunk);
+	emit_in(e, HOT);
+}
+
+static void finish_tail(struct compilation *c)
+{
+	emit_leave(c->e);
+	emit_return(c->e);
+	c->is_done = 1;
+}
+
+static void store_link(struct compilation *c, const struct call *call)
+{
+	emit_imm(c->e, R1, (uint64_t)call->next);
+	emit_store(c->e, FPTR, SLOT(call->base + 1), R1);
+	emit_store(c->e, FPTR, SLOT(call->base), FPTR);
+}
+
+/* Arguments first: the collector clears what the closure in fp[-1] has no slot for. */
+static void move_arguments(struct compilation *c, const struct call *call)
+{
+	for (int i = 0; i < call->argc; i++) {
+		emit_load(c->e, R1, FPTR, SLOT(call->base + 3 + i));
+		emit_store(c->e, FPTR, SLOT(i), R1);
+	}
+}
+
+static void call_body(struct compilation *c, const struct call *call, struct code *code)
+{
+	struct emitter *e = c->e;
+	int32_t distance = SLOT(call->base + FRAME_HEADER);
+	int record = add_record(c, REC_BODY, code, K_BODY, 0);
+
+	c->records[record].argc = (int16_t)call->argc;
+	/* What is known of the arguments, the callee knows. */
+	for (int i = 0; i < call->argc && !code->has_rest; i++)
+		types_set(&c->records[record].types, i, types_get(&c->types, call->base + 3 + i));
+	if (call->constant != V_NONE && c->jit->is_arena)
+		c->records[record].assumed = call->cell;
+	if (call->is_tail) {
+		/* The arguments may come to lie on the closure's slot. */
+		if (call->constant != V_NONE)
+			emit_ref(e, R0, call->constant);
+		else
+			emit_load(e, R0, FPTR, distance - 8);
+		move_arguments(c, call);
+		emit_store(e, FPTR, -8, R0);
+		if (code->has_rest)
+			emit_imm(e, ARG2, (uint64_t)call->argc);
+		emit_leave(e);
+		emit_site(e, SITE_JUMP, IF_EQ, record, -1);
+		c->is_done = 1;
+		return;
+	}
+	if (call->constant != V_NONE) {
+		emit_ref(e, R0, call->constant);
+		emit_store(e, FPTR, distance - 8, R0);
+	}
+	store_link(c, call);
+	emit_address(e, FPTR, FPTR, distance);
+	if (code->has_rest)
+		emit_imm(e, ARG2, (uint64_t)call->argc);
+	emit_site(e, SITE_CALL, IF_EQ, record, -1);
+	emit_address(e, FPTR, FPTR, -distance);
+	finish_call(c, call);
+	/* The cases of an inline cache have one continuation. */
+	if (call->constant == V_NONE)
+		end_with_goto(c, pc_index(c->code, call->next));
+}
+
+static void call_prim(struct compilation *c, const struct call *call, struct prim *prim)
+{
+	struct emitter *e = c->e;
+
+	store_pc(c, call->next);
+	emit_move(e, ARG0, CTX);
+	emit_address(e, ARG1, FPTR, SLOT(call->base + FRAME_HEADER));
+	emit_imm(e, ARG2, (uint64_t)call->argc);
+	emit_call(e, (const void *)prim->run);
+	if (call->is_tail)
+		finish_tail(c);
+	else
+		finish_call(c, call);
+}
+
+/* The callee is in its slot, whatever it is. */
+static void call_any(struct compilation *c, const struct call *call)
+{
+	struct emitter *e = c->e;
+	int slow = emit_label(e), join = emit_label(e);
+	int32_t distance = SLOT(call->base + FRAME_HEADER);
+
+	emit_load(e, R0, FPTR, distance - 8);
+	emit_test_bits(e, R0, 3);
+	emit_goto_if(e, IF_NE, slow);
+	emit_cmp_imm(e, R0, 0, T_CLOSURE);
+	emit_goto_if(e, IF_NE, slow);
+	if (call->is_tail) {
+		move_arguments(c, call);
+		emit_store(e, FPTR, -8, R0);
+	} else {
+		store_link(c, call);
+		emit_address(e, FPTR, FPTR, distance);
+	}
+	emit_load(e, R0, R0, offsetof(struct closure, code));
+	emit_load(e, R0, R0, offsetof(struct code, entry_cell));
+	emit_imm(e, ARG2, (uint64_t)call->argc);
+	if (call->is_tail) {
+		emit_leave(e);
+		emit_jump_at(e, R0, 0);
+	} else {
+		emit_call_at(e, R0, 0);
+		emit_address(e, FPTR, FPTR, -distance);
+		emit_bind(e, join);
+		finish_call(c, call);
+	}
+	emit_in(e, COLD);
+	emit_bind(e, slow);
+	store_pc(c, call->next);
+	emit_move(e, ARG0, CTX);
+	emit_load(e, ARG1, FPTR, distance - 8);
+	emit_address(e, ARG2, FPTR, distance);
+	emit_imm(e, ARG3, (uint64_t)call->argc);
+	emit_call(e, (const void *)call_other);
+	if (call->is_tail) {
+		emit_leave(e);
+		emit_return(e);
+	} else {
+		emit_goto(e, join);
+	}
+	emit_in(e, HOT);
+	if (call->is_tail)
+		c->is_done = 1;
+	else
+		end_with_goto(c, pc_index(c->code, call->next));
+}
+
+/* ---- inline caches ---- */
+
+static int takes(const struct code *code, int argc)
+{
+	return code->has_rest ? argc >= code->required_args : argc == code->exact_args;
+}
+
+/* One case; a miss leads to the block of the next one. */
+static void call_case(struct compilation *c, const struct call *call, struct code *code, int index)
+{
+	struct emitter *e = c->e;
+	int miss = emit_label(e);
+	uint32_t at = pc_index(c->code, call->pc);
+	int record = add_record(c, REC_GOTO, c->code, (enum version_kind)(K_CASE + index + 1), at);
+
+	emit_load(e, R0, FPTR, SLOT(call->base + 2));
+	if (types_get(&c->types, call->base + 2) != TY_CLOSURE) {
+		emit_test_bits(e, R0, 3);
+		emit_goto_if(e, IF_NE, miss);
+		emit_cmp_imm(e, R0, 0, T_CLOSURE);
+		emit_goto_if(e, IF_NE, miss);
+	}
+	emit_ref(e, R1, (value)code);
+	emit_op_load(e, DO_CMP, R1, R0, offsetof(struct closure, code));
+	emit_goto_if(e, IF_NE, miss);
+	emit_in(e, COLD);
+	emit_bind(e, miss);
+	emit_site(e, SITE_JUMP, IF_EQ, record, -1);
+	emit_in(e, HOT);
+	call_body(c, call, code);
+}
+
+static void call_cached(struct compilation *c, const struct call *call, value live)
+{
+	int is_first = pc_index(c->code, call->pc) == c->start;
+	int index = is_first && c->kind >= K_CASE ? (int)c->kind - K_CASE : 0;
+
+	if (index < CASES_PER_CALL && is_type(live, T_CLOSURE) &&
+	    takes(AS(closure, live)->code, call->argc))
+		call_case(c, call, AS(closure, live)->code, index);
+	else
+		call_any(c, call);
+}
+
+static void call_global(struct compilation *c, struct call *call)
+{
+	struct emitter *e = c->e;
+	struct cell *cell = call->cell;
+	value live = cell->content;
+	int is_stable = __atomic_load_n(&cell->version, __ATOMIC_ACQUIRE) <= REDEFINITIONS;
+	int is_arena = c->jit->is_arena;
+
+	if (is_stable) {
+		int is_closure =
+			is_type(live, T_CLOSURE) && takes(AS(closure, live)->code, call->argc);
+		struct prim *prim = is_type(live, T_PRIM) ? AS(prim, live) : NULL;
+		if (prim && (call->argc < prim->min_args ||
+			     (prim->max_args >= 0 && call->argc > prim->max_args)))
+			prim = NULL;
+		if (is_closure && is_arena) {
+			call->constant = live;
+			call_body(c, call, AS(closure, live)->code);
+			return;
+		}
+		if ((is_closure || prim) && !is_arena) {
+			c->assumed[c->assumed_count] = cell;
+			c->assumed_value[c->assumed_count++] = live;
+			call->constant = live;
+			if (prim)
+				call_prim(c, call, prim);
+			else
+				call_body(c, call, AS(closure, live)->code);
+			return;
+		}
+	}
+	emit_ref(e, R0, (value)cell);
+	emit_load(e, R0, R0, offsetof(struct cell, content));
+	emit_op_imm(e, DO_CMP, R0, V_UNDEF);
+	emit_goto_if(e, IF_EQ, exit_label(c, call->pc));
+	emit_store(e, FPTR, SLOT(call->base + 2), R0);
+	note_write(c, call->base + 2, TY_ANY);
+	call_cached(c, call, live);
+}
+
+void compile_call(struct compilation *c, const struct insn *pc)
+{
+	int is_global = pc->op == OP_CALLG || pc->op == OP_TAILCALLG;
+	struct call call = {
+		.pc = pc,
+		.next = pc + (is_global ? 2 : 1),
+		.cell = is_global ? AS(cell, insn_const(pc + 1)) : NULL,
+		.base = pc->b,
+		.argc = pc->c,
+		.dst = is_global ? pc[1].a : pc->a,
+		.is_tail = pc->op == OP_TAILCALL || pc->op == OP_TAILCALLG,
+		.constant = V_NONE,
+	};
+
+	if (is_global)
+		call_global(c, &call);
+	else if (pc_index(c->code, pc) != c->start || !c->fp)
+		end_with_goto(c, pc_index(c->code, pc)); /* the callee is seen when it is there */
+	else
+		call_cached(c, &call, c->fp[call.base + 2]);
+}
+
+/* ---- apply ---- */
+
+static value apply_spread(struct context *ctx, value *fp, const struct insn *pc)
+{
+	value *args = fp + pc->b + FRAME_HEADER;
+	value callee = args[-1], v;
+
+	ctx->pc = pc + 1;
+	check_c_stack(ctx);
+	int64_t argc = spread_list(ctx, args, args[0]);
+	if (is_type(callee, T_CLOSURE)) {
+		args[-3] = (value)fp;
+		args[-2] = (value)(pc + 1);
+		v = AS(closure, callee)->code->entry(ctx, args, argc);
+	} else {
+		v = call_other(ctx, callee, args, argc);
+	}
+	FP(ctx) = fp;
+	ctx->now.arg_top = NULL;
+	return v;
+}
+
+void compile_apply(struct compilation *c, const struct insn *pc)
+{
+	struct call call = {.pc = pc, .next = pc + 1, .base = pc->b, .dst = pc->a};
+
+	emit_move(c->e, ARG1, FPTR);
+	emit_imm(c->e, ARG2, (uint64_t)pc);
+	emit_move(c->e, ARG0, CTX);
+	emit_call(c->e, (const void *)apply_spread);
+	finish_call(c, &call);
+}

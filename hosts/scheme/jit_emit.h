@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: MIT
+ * jit_emit.h: what an emitter offers to the code generator, with no encoding in it; one file per
+ * architecture implements it. Code goes to a scratch image of two sections, hot and cold; labels,
+ * calls, sites and refs are listed, and settled by jit_block.c when the place of the code is known.
+ *
+ * Conventions of machine code: CTX and FP are callee-saved registers that hold the context and the
+ * frame; every activation keeps a frame pointer; R0 is the result of a C call; R1 to R3 are
+ * scratch; ARG0 to ARG3 are those of the C ABI (ARG2 also carries argc into a procedure). An
+ * architecture may have R0 and ARG0 in one register, or R1 and R2 among the others.
+ */
+#ifndef SCHEME_JIT_EMIT_H
+#define SCHEME_JIT_EMIT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+	SECTION_ROOM = 4096, /* bytes of each of the two */
+	MAX_LABELS = 256,
+	MAX_FIXES = 320,
+	MAX_SITES = 8,
+	MAX_REFS = 64,
+	MAX_LITERALS = 80,
+	MAX_POINTS = 16,
+	MAX_LINES = 128,
+	BLOCK_SKEW = 4, /* both sections start at this address modulo 8 */
+};
+
+enum emit_reg { R0, R1, R2, R3, ARG0, ARG1, ARG2, ARG3, CTX, FPTR, FRAME, SP };
+enum emit_cond {
+	IF_EQ,
+	IF_NE,
+	IF_LT,
+	IF_LE,
+	IF_GT,
+	IF_GE,
+	IF_BELOW,
+	IF_ABOVE_EQ,
+	IF_ABOVE,
+	IF_OVERFLOW
+};
+enum emit_op { DO_ADD, DO_SUB, DO_AND, DO_OR, DO_CMP, DO_TEST };
+enum emit_fop { FDO_ADD, FDO_SUB, FDO_MUL, FDO_DIV };
+enum emit_fcmp { FCMP_EQ, FCMP_LT, FCMP_LE };
+enum emit_section { HOT, COLD };
+enum emit_site { SITE_JUMP, SITE_JUMP_IF, SITE_CALL };
+enum emit_fix_kind { FIX_LABEL, FIX_FUNCTION, FIX_RECORD };
+
+struct emit_fix {
+	enum emit_fix_kind kind;
+	enum emit_section section;
+	uint32_t at; /* of the bytes to fill */
+	union {
+		int label;
+		const void *function;
+		int record;
+	};
+};
+struct emit_label {
+	int is_bound;
+	enum emit_section section;
+	uint32_t at;
+};
+struct emit_branch {
+	enum emit_site kind;
+	enum emit_section section;
+	uint32_t at;
+	int record;
+	int exit; /* label of the code it leads to while unlinked, or -1 */
+};
+/* A word that code loads from where emit_end puts it: an architecture without 64-bit immediates. */
+struct emit_literal {
+	enum { LITERAL_REF, LITERAL_RECORD } kind;
+	uint64_t word; /* of a record: its number */
+	int label;
+};
+struct emit_mark {
+	enum emit_section section;
+	uint32_t at;
+	int label;
+};
+
+/* From `at` on, code comes from this line of the source. */
+struct emit_line {
+	uint32_t at, line;
+};
+
+struct emitter {
+	enum emit_section section;
+	uint32_t used[2];
+	uint8_t bytes[2][SECTION_ROOM];
+	int is_arena; /* no patch points */
+	int overflowed;
+	int label_count, fix_count, site_count, ref_count, point_count, literal_count;
+	struct emit_label labels[MAX_LABELS];
+	struct emit_fix fixes[MAX_FIXES];
+	struct emit_branch sites[MAX_SITES];
+	struct emit_mark refs[MAX_REFS];
+	struct emit_mark points[MAX_POINTS];
+	struct emit_literal literals[MAX_LITERALS];
+	int line_count[2]; /* by section, as `lines` */
+	struct emit_line lines[2][MAX_LINES];
+};
+
+void emit_start(struct emitter *e, int is_arena);
+void emit_end(struct emitter *e); /* all code is there */
+int emit_label(struct emitter *e);
+void emit_bind(struct emitter *e, int label);
+static inline void emit_in(struct emitter *e, enum emit_section section)
+{
+	e->section = section;
+}
+
+void emit_load(struct emitter *e, enum emit_reg to, enum emit_reg base, int32_t offset);
+void emit_load32(struct emitter *e, enum emit_reg to, enum emit_reg base, int32_t offset);
+void emit_store(struct emitter *e, enum emit_reg base, int32_t offset, enum emit_reg from);
+void emit_store_imm(struct emitter *e, enum emit_reg base, int32_t offset, int32_t word);
+void emit_imm(struct emitter *e, enum emit_reg to, uint64_t word);
+void emit_ref(struct emitter *e, enum emit_reg to,
+	      uint64_t word); /* a pointer into the VM's heap */
+void emit_record(struct emitter *e, enum emit_reg to, int record);
+void emit_move(struct emitter *e, enum emit_reg to, enum emit_reg from);
+void emit_address(struct emitter *e, enum emit_reg to, enum emit_reg base, int32_t offset);
+void emit_op(struct emitter *e, enum emit_op op, enum emit_reg to, enum emit_reg from);
+void emit_op_imm(struct emitter *e, enum emit_op op, enum emit_reg to, int32_t word);
+void emit_op_load(struct emitter *e, enum emit_op op, enum emit_reg to, enum emit_reg base,
+		  int32_t offset);
+void emit_cmp_imm(struct emitter *e, enum emit_reg base, int32_t offset, int32_t word);
+void emit_cmp_imm32(struct emitter *e, enum emit_reg base, int32_t offset, int32_t word);
+void emit_test_bits(struct emitter *e, enum emit_reg reg, int bits);
+void emit_shift_right(struct emitter *e, enum emit_reg to, int bits); /* arithmetic */
+void emit_shift_left(struct emitter *e, enum emit_reg to, int bits);
+/* Signed; what does not fit goes to the label. */
+void emit_multiply(struct emitter *e, enum emit_reg to, enum emit_reg from, int overflow);
+/* R0 = R0 / R1, R2 = R0 % R1, of numbers that are not tagged; R1 > 0. */
+void emit_divide(struct emitter *e);
+/* to = [base + index * scale + offset] */
+void emit_load_index(struct emitter *e, enum emit_reg to, enum emit_reg base, enum emit_reg index,
+		     int scale, int32_t offset);
+void emit_store_index(struct emitter *e, enum emit_reg base, enum emit_reg index, int scale,
+		      int32_t offset, enum emit_reg from);
+
+/* Floating point registers are numbers, 0 and 1. */
+void emit_fload(struct emitter *e, int to, enum emit_reg base, int32_t offset);
+void emit_fstore(struct emitter *e, enum emit_reg base, int32_t offset, int from);
+void emit_ffrom(struct emitter *e, int to, enum emit_reg from); /* of an integer */
+void emit_fop(struct emitter *e, enum emit_fop op, int to, int from);
+void emit_fcompare(struct emitter *e, enum emit_fcmp cmp, int left,
+		   int right); /* IF_NE: it holds */
+
+void emit_goto(struct emitter *e, int label);
+void emit_goto_if(struct emitter *e, enum emit_cond cond, int label);
+void emit_call(struct emitter *e, const void *function);
+void emit_tail(struct emitter *e, const void *function); /* a jump */
+void emit_call_at(struct emitter *e, enum emit_reg base, int32_t offset);
+void emit_jump_at(struct emitter *e, enum emit_reg base, int32_t offset);
+void emit_return(struct emitter *e);
+void emit_enter(struct emitter *e); /* sets up the frame pointer */
+void emit_leave(struct emitter *e);
+void emit_site(struct emitter *e, enum emit_site kind, enum emit_cond cond, int record, int exit);
+void emit_patch_point(struct emitter *e, int exit);
+
+/* Where code is placed. */
+/* The instruction, or its displacement, of a fix: its other bytes are there. */
+void emit_fill_rel(uint8_t *write, const uint8_t *exec, const void *target);
+void emit_patch_rel(uint8_t *at, const void *target); /* while others run it */
+int emit_reaches(const uint8_t *exec, const void *target);
+void emit_fill_word(uint8_t *write, uint64_t word);
+uint32_t emit_site_field(enum emit_site kind); /* where its displacement lies */
+enum { ARENA_STUB_BYTES = 16 };
+void emit_arena_stub(uint8_t *write, const uint8_t *exec, const void *record);
+void emit_publish(const uint8_t *exec, uint32_t bytes); /* code of the arena, before it runs */
+extern const intptr_t emit_arena_reach; /* how far the arena may lie from functions */
+extern const char emit_objdump[];       /* the disassembler, as a shell command */
+
+/* ---- jit_emit.c: for the emitters ---- */
+void emit_reset(struct emitter *e, int is_arena);
+void emit_bytes(struct emitter *e, const void *bytes, uint32_t count);
+struct emit_fix *emit_fix(struct emitter *e, enum emit_fix_kind kind); /* of what comes next */
+void emit_mark(struct emitter *e, struct emit_mark *marks, int *count, int room, int label);
+/* NULL: no room. */
+struct emit_branch *emit_add_site(struct emitter *e, enum emit_site kind, int record, int exit);
+
+/* Fixed pieces of machine code (in the emitter's file). Activations of machine code are called with
+ * CTX and FPTR set and argc in ARG2; they keep CTX, and return with the FPTR that they were
+ * given. */
+extern const char jit_left_thunk[];      /* the same, from a patch point behind a call */
+extern const char jit_exit_thunk[];      /* frame is up, ARG2 = pc: go on in the interpreter */
+extern const char jit_guard_thunk[];     /* called from cold code, ARG2 = record */
+extern const char jit_arena_thunk[];     /* R0 = record: the trampoline of an arena's stubs */
+extern const char jit_fallback_thunk[];  /* an entry: compiles the procedure, or interprets it */
+extern const char jit_interpret_thunk[]; /* an entry: interprets it */
+
+/* The registers at a branch that was taken without a link. */
+struct ch_regs;
+struct context;
+struct context *emit_site_context(const struct ch_regs *regs);
+uint64_t *emit_site_frame(const struct ch_regs *regs);
+/* Go on at a fixed piece of code, with ARG2; or with the ARG2 that is there. */
+void emit_site_go_on(struct ch_regs *regs, const void *at, uint64_t arg2);
+void emit_site_go_on_as_is(struct ch_regs *regs, const void *at);
+
+#endif

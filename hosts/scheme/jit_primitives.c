@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: MIT
+ * jit_primitives.c: what programs may ask of the code heap: collect, discard, statistics, and
+ * tracing
+ * of a procedure's returns. They exist in every mode; without machine code they do nothing.
+ */
+#include "heap_map.h"
+#include "jit.h"
+
+#define UNUSED (void)argc, (void)ctx, (void)args
+
+static value code_collect(struct context *ctx, value *args, int64_t argc)
+{
+	UNUSED;
+	if (jit_has_heap(ctx))
+		jit_collect(ctx);
+	return V_UNSPEC;
+}
+
+static value code_discard(struct context *ctx, value *args, int64_t argc)
+{
+	size_t freed = 0, kept = 0;
+
+	UNUSED;
+	if (jit_has_heap(ctx) && ch_vm_discard(jit_heap(), jit_of(ctx)->ch, &freed, &kept) != CH_OK)
+		raise_error(ctx, "error", "code-discard!: a thread did not stop", 0);
+	return cons(ctx, make_fixnum((int64_t)freed), make_fixnum((int64_t)kept));
+}
+
+/* ---- statistics ---- */
+
+static value add_count(struct context *ctx, value list, const char *name, uint64_t count)
+{
+	char text[64];
+
+	snprintf(text, sizeof text, "%s", name);
+	for (char *at = text; *at; at++)
+		if (*at == '_')
+			*at = '-';
+	return cons(ctx, cons(ctx, intern(text), make_fixnum((int64_t)count)), list);
+}
+
+static value code_stats(struct context *ctx, value *args, int64_t argc)
+{
+	struct jit_vm *jit = jit_of(ctx);
+	struct ch_stats stats = {.size = sizeof stats};
+	value list = V_NIL;
+
+	UNUSED;
+	if (jit_has_heap(ctx) && ch_heap_stats(jit_heap(), &stats) == CH_OK) {
+#define X(name) list = add_count(ctx, list, #name, stats.name);
+		CH_STATS_LIST(X)
+#undef X
+	}
+	if (jit && jit->is_arena)
+		list = add_count(ctx, list, "arena_bytes", arena_bytes());
+	if (jit) {
+		list = add_count(ctx, list, "collections_asked", (uint64_t)jit->collections);
+		list = add_count(ctx, list, "side_exits", (uint64_t)jit->side_exits);
+		list = add_count(ctx, list, "returns_into_invalidated",
+				 jit_returns_into_invalidated(ctx->vm));
+		list = add_count(ctx, list, "blocks_compiled", (uint64_t)jit->compiled);
+	}
+	return add_count(ctx, list, "interpreted_calls", (uint64_t)vm_interpreted_calls(ctx->vm));
+}
+
+static value code_check(struct context *ctx, value *args, int64_t argc)
+{
+	char report[512];
+
+	UNUSED;
+	if (!jit_has_heap(ctx) || ch_heap_check(jit_heap(), report, sizeof report) == CH_OK)
+		return V_TRUE;
+	raise_error(ctx, "error", report, 0);
+}
+
+/* ---- a picture ---- */
+
+/* (code-map FILE): the heap before and after a collection, as SVG. */
+static value code_map(struct context *ctx, value *args, int64_t argc)
+{
+	struct heap_map_panel *panels[2] = {NULL, NULL};
+	const char *path;
+	int is_written = 0;
+
+	(void)argc;
+	if (!is_type(args[0], T_STRING))
+		raise_type(ctx, "code-map", "string", args[0]);
+	if (!jit_has_heap(ctx))
+		return V_FALSE;
+	path = string_to_utf8(args[0], NULL);
+	panels[0] = heap_map_take(jit_heap(), "before a collection");
+	jit_collect(ctx);
+	panels[1] = heap_map_take(jit_heap(), "after it");
+	FILE *file = panels[0] && panels[1] ? fopen(path, "w") : NULL;
+	if (file) {
+		is_written = heap_map_write(file, panels, 2);
+		is_written &= fclose(file) == 0;
+	}
+	heap_map_free(panels[0]);
+	heap_map_free(panels[1]);
+	return make_bool(is_written);
+}
+
+/* ---- tracing ---- */
+
+/* The last instruction of an activation, in its traced form. */
+static uint16_t traced_op(uint16_t op)
+{
+	switch (op) {
+	case OP_RETURN:
+		return OP_TRETURN;
+	case OP_TAILCALL:
+		return OP_TTAILCALL;
+	case OP_TAILCALLG:
+		return OP_TTAILCALLG;
+	case OP_TAILAPPLY:
+		return OP_TTAILAPPLY;
+	default:
+		return op;
+	}
+}
+
+static void invalidate_callers(struct context *ctx)
+{
+	for (value *fp = FP(ctx); fp && fp > ctx->now.stack_base && fp <= ctx->now.stack_end;
+	     fp = (value *)fp[-3])
+		if (is_type(fp[-1], T_CLOSURE))
+			jit_invalidate(jit_of(ctx), AS(closure, fp[-1])->code);
+}
+
+/* The bytecode changes first, then machine code made from it is left: whoever is inside goes on in
+ * the interpreter, with the new bytecode. */
+static value trace(struct context *ctx, value *args, int64_t argc)
+{
+	(void)argc;
+	if (!is_type(args[0], T_CLOSURE))
+		raise_type(ctx, "trace!", "procedure", args[0]);
+	struct code *code = AS(closure, args[0])->code;
+	for (int32_t i = 0; i < code->insn_count; i++)
+		__atomic_store_n(&code->insns[i].op, traced_op(code->insns[i].op),
+				 __ATOMIC_RELEASE);
+	if (jit_has_heap(ctx)) {
+		jit_invalidate(jit_of(ctx), code);
+		invalidate_callers(ctx);
+	}
+	return V_UNSPEC;
+}
+
+/* Called by the interpreter, before the frame at fp is given up. */
+void note_traced_return(struct context *ctx, value *fp, value result)
+{
+	struct vm *vm = ctx->vm;
+	value name = AS(closure, fp[-1])->code->name;
+	value event = cons(ctx, name, result), list = cons(ctx, event, V_NIL);
+
+	pthread_mutex_lock(&vm->lock);
+	CDR(list) = vm->traced_returns ? vm->traced_returns : V_NIL;
+	vm->traced_returns = list;
+	pthread_mutex_unlock(&vm->lock);
+}
+
+static value trace_events(struct context *ctx, value *args, int64_t argc)
+{
+	UNUSED;
+	pthread_mutex_lock(&ctx->vm->lock);
+	value list = ctx->vm->traced_returns ? ctx->vm->traced_returns : V_NIL;
+	ctx->vm->traced_returns = V_NIL;
+	pthread_mutex_unlock(&ctx->vm->lock);
+	value out = V_NIL;
+	for (; is_pair(list); list = CDR(list))
+		out = cons(ctx, CAR(list), out);
+	return out;
+}
+
+void init_jit_primitives(struct context *ctx)
+{
+	static const struct prim_def defs[] = {
+		{"code-collect!", code_collect, 0, 0},
+		{"code-discard!", code_discard, 0, 0},
+		{"code-stats", code_stats, 0, 0},
+		{"code-map", code_map, 1, 1},
+		{"code-check", code_check, 0, 0},
+		{"code-disassemble", jit_disassemble, 1, 1},
+		{"trace!", trace, 1, 1},
+		{"trace-events", trace_events, 0, 0},
+	};
+
+	DEFINE_PRIMS(ctx, defs);
+}

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: MIT
+ * main.c: the command line and the REPL of build/scheme.
+ */
+#include <locale.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "beside.h"
+#include "image.h"
+#include "profile.h"
+
+static const char usage[] =
+	"usage: scheme [switches] [-e EXPR] [FILE | -] ...\n"
+	"  no file: a REPL; -: a script from standard input; -e: evaluate and print\n"
+	"  --interp --jit --arena     how programs run (default --jit)\n"
+	"  --pool=BYTES --page=BYTES  code pool and page sizes\n"
+	"  --gc-every-stub            collect at every stub that is hit\n"
+	"  --gc-every-call=N          collect at every Nth interpreted call\n"
+	"  --discard-every=N          discard all code at every Nth call\n"
+	"  --beside=FILE              run FILE in VM instances that come and go meanwhile\n"
+	"  --stack=BYTES              value stack of each thread\n"
+	"  --save=FILE                write an image of the heap when all has run without error\n"
+	"  --load=FILE                begin with an image in place of the prelude\n"
+	"  --sinks=LIST               who is told about code, as CODEHEAP_SINKS\n"
+	"  --dump-ir=DIR              write listings of bytecode; lines of code lead to them\n"
+	"  --trampolines              interpreted procedures have names and frames, too\n"
+	"  --profile=FILE             write a flame graph of the program (.folded: lines)\n"
+	"  --profile-rate=N           samples a second of processor time (100)\n"
+	"  --lines                    code has source lines, also where no sink shows them\n"
+	"exit codes: 0 done, 1 an error in the program, 2 wrong use, else (exit N)\n";
+
+static const char *after(const char *text, const char *prefix)
+{
+	size_t length = strlen(prefix);
+	return strncmp(text, prefix, length) ? NULL : text + length;
+}
+
+static int parse_count(const char *text, int64_t *out)
+{
+	char *end;
+	long long n = strtoll(text, &end, 0);
+
+	if (end == text || *end || n < 0)
+		return 0;
+	*out = n;
+	return 1;
+}
+
+struct command {
+	struct vm_options options;
+	const char *beside; /* a file, or NULL */
+	const char *save;
+	struct profile_request profile; /* path NULL: none */
+	pid_t profiled;                 /* 0: no process */
+};
+
+/* 1 taken, 0 not a switch, -1 wrong. */
+static int parse_switch(struct command *command, const char *text)
+{
+	struct vm_options *options = &command->options;
+	static const struct {
+		const char *prefix;
+		size_t offset;
+	} counts[] = {
+		{"--pool=", offsetof(struct vm_options, pool_bytes)},
+		{"--page=", offsetof(struct vm_options, page_bytes)},
+		{"--discard-every=", offsetof(struct vm_options, discard_every)},
+		{"--gc-every-call=", offsetof(struct vm_options, gc_every_calls)},
+		{"--stack=", offsetof(struct vm_options, stack_bytes)},
+	};
+
+	if (strncmp(text, "--", 2) != 0)
+		return 0;
+	for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+		const char *rest = after(text, counts[i].prefix);
+		if (rest)
+			return parse_count(rest, (int64_t *)((char *)options + counts[i].offset))
+				       ? 1
+				       : -1;
+	}
+	if (!strcmp(text, "--interp"))
+		options->mode = MODE_INTERP;
+	else if (!strcmp(text, "--jit"))
+		options->mode = MODE_JIT;
+	else if (!strcmp(text, "--arena"))
+		options->mode = MODE_ARENA;
+	else if (!strcmp(text, "--gc-every-stub"))
+		options->gc_every_stub = 1;
+	else if (!strcmp(text, "--trampolines"))
+		options->trampolines = 1;
+	else if (!strcmp(text, "--lines"))
+		options->lines = 1;
+	else if (after(text, "--beside="))
+		command->beside = after(text, "--beside=");
+	else if (after(text, "--save="))
+		command->save = after(text, "--save=");
+	else if (after(text, "--profile-rate="))
+		return parse_count(after(text, "--profile-rate="), &command->profile.rate) ? 1 : -1;
+	else if (after(text, "--profile=") && *after(text, "--profile="))
+		command->profile.path = after(text, "--profile=");
+	else if (after(text, "--load="))
+		options->load = after(text, "--load=");
+	else if (after(text, "--dump-ir="))
+		options->dump_ir = after(text, "--dump-ir=");
+	else if (after(text, "--sinks="))
+		options->sinks = after(text, "--sinks=");
+	else
+		return -1;
+	return 1;
+}
+
+static void print_result(struct context *ctx, value v)
+{
+	if (v == V_UNSPEC || v == V_NONE)
+		return;
+	write_value(ctx, ctx->vm->output, v, 0);
+	port_write_char(ctx->vm->output, '\n');
+}
+
+/* One form; 0 at the end of the input. */
+static int repl_step(struct context *ctx, value name)
+{
+	struct catcher catcher;
+	int volatile is_open = 1;
+
+	catcher_enter(ctx, &catcher);
+	if (_setjmp(catcher.target) == 0) {
+		value positions = make_positions(ctx);
+		ctx->vm->load_file = name;
+		value form = read_datum(ctx, ctx->vm->input, positions);
+		if (form == V_EOF)
+			is_open = 0;
+		else
+			print_result(ctx,
+				     apply(ctx, compile_toplevel(ctx, form, positions), 0, NULL));
+	} else if (ctx->exit_code >= 0) {
+		is_open = 0;
+	} else {
+		vm_report_error(ctx, catcher.error);
+	}
+	catcher_leave(ctx, &catcher);
+	return is_open;
+}
+
+static int run_repl(struct context *ctx)
+{
+	int prompts = isatty(0);
+	value name = string_from(ctx, "stdin");
+
+	ctx->vm->input->name = name;
+	do {
+		if (prompts)
+			port_puts(ctx->vm->output, "> ");
+		port_flush(ctx->vm->output);
+	} while (repl_step(ctx, name));
+	vm_flush(ctx->vm);
+	return ctx->exit_code >= 0 ? 2 : 0;
+}
+
+static int run_expression(struct context *ctx, const char *text)
+{
+	value v = vm_eval_string(ctx, text, "-e");
+
+	if (ctx->exit_code >= 0)
+		return 2;
+	if (ctx->last_error != V_NONE) {
+		vm_report_error(ctx, ctx->last_error);
+		return 1;
+	}
+	print_result(ctx, v);
+	vm_flush(ctx->vm);
+	return 0;
+}
+
+/* What has ended without error is worth an image. */
+static int save_image(struct context *ctx, const char *path, int result)
+{
+	char why[IMAGE_WHY_BYTES];
+
+	if (result == 1 || (result == 2 && ctx->exit_code != 0) || image_save(ctx, path, why))
+		return result;
+	fprintf(stderr, "scheme: --save: %s\n", why);
+	return 1;
+}
+
+/* Names of what is interpreted come from trampolines. */
+static void prepare_profile(struct command *command, int argc, char **argv)
+{
+	struct profile_request *request = &command->profile;
+
+	request->is_folded = profile_is_folded(request->path);
+	if (command->options.mode == MODE_INTERP)
+		command->options.trampolines = 1;
+	for (int i = 1; i < argc && argv[i] && !request->title; i++)
+		if (strncmp(argv[i], "--", 2) != 0)
+			request->title = !strcmp(argv[i], "-e") ? argv[i + 1] : argv[i];
+}
+
+static int begin_profile(struct context *ctx, struct command *command)
+{
+	char why[PROFILE_WHY_BYTES];
+
+	command->profiled = getpid();
+	if (profile_begin(ctx, &command->profile, why) > 0)
+		return 1;
+	fprintf(stderr, "scheme: --profile: %s: %s\n", command->profile.path, why);
+	return 0;
+}
+
+/* A child of fork has none to tell of. */
+static int end_profile(struct context *ctx, const struct command *command, int result)
+{
+	char text[128];
+
+	if (!profile_finish(ctx))
+		return result == 2 && ctx->exit_code != 0 ? 2 : 1;
+	profile_describe(text, sizeof text);
+	if (command->profiled == getpid())
+		fprintf(stderr, "scheme: %s: %s\n", command->profile.path, text);
+	return result;
+}
+
+int main(int argc, char **argv)
+{
+	struct command command = {.options.mode = MODE_JIT, .profile.rate = PROFILE_RATE};
+	int result = 0, has_run = 0;
+	struct beside *beside = NULL;
+
+	for (int i = 1; i < argc; i++) {
+		int is_wrong = parse_switch(&command, argv[i]) < 0;
+		if (is_wrong || (!strcmp(argv[i], "-e") && ++i == argc)) {
+			fputs(usage, stderr);
+			return 2;
+		}
+	}
+	setlocale(LC_CTYPE, "C.UTF-8");
+	if (command.profile.path)
+		prepare_profile(&command, argc, argv);
+	struct vm *vm = vm_create(&command.options);
+	if (!vm)
+		return 1;
+	struct context *ctx = vm->main;
+	if (command.profile.path && !begin_profile(ctx, &command))
+		return 1;
+	if (command.beside && !(beside = beside_start(&command.options, command.beside)))
+		return 1;
+	for (int i = 1; i < argc && result == 0; i++) {
+		if (!strncmp(argv[i], "--", 2))
+			continue;
+		has_run = 1;
+		result = !strcmp(argv[i], "-e") ? run_expression(ctx, argv[++i])
+						: vm_run_file(ctx, argv[i]);
+	}
+	if (!has_run)
+		result = run_repl(ctx);
+	vm_flush(vm);
+	if (beside && beside_stop(beside) && result == 0)
+		result = 1;
+	result = end_profile(ctx, &command, result);
+	if (command.save)
+		result = save_image(ctx, command.save, result);
+	return result == 2 ? ctx->exit_code : result;
+}

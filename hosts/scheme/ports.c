@@ -1,0 +1,578 @@
+/* SPDX-License-Identifier: MIT
+ * ports.c: ports on descriptors and on strings, and their procedures. Output to a shared port
+ * is appended whole, one procedure call at a time, under vm->out_lock.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#define GC_THREADS
+#include <gc/gc.h>
+#include <unistd.h>
+
+#include "vm.h"
+
+enum { BUFFER_BYTES = 16384 };
+
+struct port *port_open_fd(int fd, int is_output, const char *name)
+{
+	struct port *port = GC_MALLOC(sizeof *port);
+
+	port->header = T_PORT;
+	port->fd = fd;
+	port->is_output = is_output;
+	port->is_open = 1;
+	port->line = 1;
+	port->capacity = BUFFER_BYTES;
+	port->bytes = GC_MALLOC_ATOMIC(BUFFER_BYTES);
+	port->name = V_FALSE;
+	(void)name;
+	return port;
+}
+
+struct port *port_open_string(const char *bytes, int64_t length, const char *name)
+{
+	struct port *port = port_open_fd(-1, 0, name);
+
+	port->bytes = GC_MALLOC_ATOMIC((size_t)length + 1);
+	memcpy(port->bytes, bytes, (size_t)length);
+	port->length = port->capacity = length;
+	return port;
+}
+
+struct port *port_open_buffer(void) { return port_open_fd(-1, 1, NULL); }
+
+void port_flush(struct port *port)
+{
+	int64_t done = 0;
+
+	if (port->fd < 0 || !port->is_output)
+		return;
+	while (done < port->length) {
+		ssize_t n = write(port->fd, port->bytes + done, (size_t)(port->length - done));
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			break;
+		done += n;
+	}
+	port->length = 0;
+}
+
+void port_write_bytes(struct port *port, const char *bytes, size_t count)
+{
+	if (port->length + (int64_t)count > port->capacity) {
+		port_flush(port);
+		if (port->length + (int64_t)count > port->capacity) {
+			port->capacity = (port->length + (int64_t)count) * 2;
+			char *grown = GC_MALLOC_ATOMIC((size_t)port->capacity);
+			memcpy(grown, port->bytes, (size_t)port->length);
+			port->bytes = grown;
+		}
+	}
+	memcpy(port->bytes + port->length, bytes, count);
+	port->length += (int64_t)count;
+}
+
+void port_puts(struct port *port, const char *text) { port_write_bytes(port, text, strlen(text)); }
+
+void port_write_char(struct port *port, uint32_t c)
+{
+	char text[4];
+	size_t count = 0;
+
+	if (c < 0x80) {
+		text[count++] = (char)c;
+	} else {
+		int more = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
+		static const uint8_t first[] = {0, 0xc0, 0xe0, 0xf0};
+		text[count++] = (char)(first[more] | c >> (6 * more));
+		while (more-- > 0)
+			text[count++] = (char)(0x80 | (c >> (6 * more) & 0x3f));
+	}
+	port_write_bytes(port, text, count);
+}
+
+int port_peek_byte(struct context *ctx, struct port *port)
+{
+	if (port->position == port->length) {
+		ssize_t n = 0;
+		if (port->fd < 0 || !port->is_open)
+			return -1;
+		if (ctx->vm->output)
+			port_flush(ctx->vm->output);
+		do
+			n = read(port->fd, port->bytes, (size_t)port->capacity);
+		while (n < 0 && errno == EINTR);
+		if (n <= 0)
+			return -1;
+		port->position = 0;
+		port->length = n;
+	}
+	return (unsigned char)port->bytes[port->position];
+}
+
+int port_read_byte(struct context *ctx, struct port *port)
+{
+	int byte = port_peek_byte(ctx, port);
+
+	if (byte >= 0)
+		port->position++;
+	port->line += byte == '\n';
+	return byte;
+}
+
+/* A character that the buffer holds only in part is read byte by byte. */
+int64_t port_read_char(struct context *ctx, struct port *port, int peek)
+{
+	int64_t position = port->position, line = port->line;
+	int first = port_read_byte(ctx, port);
+
+	if (first < 0xc2 || first > 0xf4) {
+		if (peek && first >= 0) {
+			port->position--;
+			port->line = line;
+		}
+		return first;
+	}
+	int more = first < 0xe0 ? 1 : first < 0xf0 ? 2 : 3;
+	uint32_t c = (uint32_t)first & (0x3fu >> more);
+	if (peek && port->length - position <= more && port->fd >= 0)
+		return first;
+	for (; more > 0 && (port_peek_byte(ctx, port) & 0xc0) == 0x80; more--)
+		c = c << 6 | ((uint32_t)port_read_byte(ctx, port) & 0x3f);
+	if (peek)
+		port->position = position;
+	return c;
+}
+
+/* ---- procedures ---- */
+
+static struct port *port_arg(struct context *ctx, value *args, int64_t argc, int64_t index,
+			     int is_output)
+{
+	if (argc <= index)
+		return is_output ? ctx->vm->output : ctx->vm->input;
+	if (!is_type(args[index], T_PORT) || AS(port, args[index])->is_output != is_output)
+		raise_type(ctx, "port operation", is_output ? "output port" : "input port",
+			   args[index]);
+	if (!AS(port, args[index])->is_open)
+		raise_error(ctx, "file", "port is closed", 0);
+	return AS(port, args[index]);
+}
+
+static int64_t index_arg(struct context *ctx, const char *who, value v, int64_t most)
+{
+	if (!is_fixnum(v) || fixnum_of(v) < 0 || fixnum_of(v) > most)
+		raise_range(ctx, who, v);
+	return fixnum_of(v);
+}
+
+static void append_locked(struct context *ctx, struct port *port, struct port *text)
+{
+	pthread_mutex_lock(&ctx->vm->out_lock);
+	port_write_bytes(port, text->bytes, (size_t)text->length);
+	pthread_mutex_unlock(&ctx->vm->out_lock);
+}
+
+static value print(struct context *ctx, value *args, int64_t argc, int is_display)
+{
+	struct port *port = port_arg(ctx, args, argc, 1, 1);
+	struct port *text = port_open_buffer();
+
+	write_value(ctx, text, args[0], is_display);
+	append_locked(ctx, port, text);
+	return V_UNSPEC;
+}
+
+static value display(struct context *ctx, value *args, int64_t argc)
+{
+	return print(ctx, args, argc, 1);
+}
+static value write_datum(struct context *ctx, value *args, int64_t argc)
+{
+	return print(ctx, args, argc, 0);
+}
+
+static value write_char(struct context *ctx, value *args, int64_t argc)
+{
+	struct port *port = port_arg(ctx, args, argc, 1, 1);
+
+	if (!is_char(args[0]))
+		raise_type(ctx, "write-char", "character", args[0]);
+	pthread_mutex_lock(&ctx->vm->out_lock);
+	port_write_char(port, char_of(args[0]));
+	pthread_mutex_unlock(&ctx->vm->out_lock);
+	return V_UNSPEC;
+}
+
+static value write_string(struct context *ctx, value *args, int64_t argc)
+{
+	struct port *port = port_arg(ctx, args, argc, 1, 1), *text = port_open_buffer();
+
+	if (!is_type(args[0], T_STRING))
+		raise_type(ctx, "write-string", "string", args[0]);
+	struct string *s = AS(string, args[0]);
+	int64_t end = argc > 3 ? index_arg(ctx, "write-string", args[3], s->length) : s->length;
+	int64_t start = argc > 2 ? index_arg(ctx, "write-string", args[2], end) : 0;
+	for (; start < end; start++)
+		port_write_char(text, s->chars[start]);
+	append_locked(ctx, port, text);
+	return V_UNSPEC;
+}
+
+static value newline(struct context *ctx, value *args, int64_t argc)
+{
+	struct port *port = port_arg(ctx, args, argc, 0, 1);
+
+	pthread_mutex_lock(&ctx->vm->out_lock);
+	port_write_char(port, '\n');
+	pthread_mutex_unlock(&ctx->vm->out_lock);
+	return V_UNSPEC;
+}
+
+static value flush_output(struct context *ctx, value *args, int64_t argc)
+{
+	struct port *port = port_arg(ctx, args, argc, 0, 1);
+
+	pthread_mutex_lock(&ctx->vm->out_lock);
+	port_flush(port);
+	pthread_mutex_unlock(&ctx->vm->out_lock);
+	return V_UNSPEC;
+}
+
+static value read_char(struct context *ctx, value *args, int64_t argc)
+{
+	int64_t c = port_read_char(ctx, port_arg(ctx, args, argc, 0, 0), 0);
+	return c < 0 ? V_EOF : make_char((uint32_t)c);
+}
+
+static value peek_char(struct context *ctx, value *args, int64_t argc)
+{
+	int64_t c = port_read_char(ctx, port_arg(ctx, args, argc, 0, 0), 1);
+	return c < 0 ? V_EOF : make_char((uint32_t)c);
+}
+
+static value read_line(struct context *ctx, value *args, int64_t argc)
+{
+	struct port *port = port_arg(ctx, args, argc, 0, 0), *text = port_open_buffer();
+	int c = port_read_byte(ctx, port);
+
+	if (c < 0)
+		return V_EOF;
+	for (; c >= 0 && c != '\n'; c = port_read_byte(ctx, port)) {
+		char byte = (char)c;
+		port_write_bytes(text, &byte, 1);
+	}
+	return string_from_bytes(ctx, text->bytes, (size_t)text->length);
+}
+
+static value read_string(struct context *ctx, value *args, int64_t argc)
+{
+	struct port *port = port_arg(ctx, args, argc, 1, 0), *text = port_open_buffer();
+
+	if (!is_fixnum(args[0]))
+		raise_type(ctx, "read-string", "count", args[0]);
+	for (int64_t left = fixnum_of(args[0]); left > 0; left--) {
+		int64_t c = port_read_char(ctx, port, 0);
+		if (c < 0)
+			break;
+		port_write_char(text, (uint32_t)c);
+	}
+	return text->length ? string_from_bytes(ctx, text->bytes, (size_t)text->length) : V_EOF;
+}
+
+static value read_proc(struct context *ctx, value *args, int64_t argc)
+{
+	return read_datum(ctx, port_arg(ctx, args, argc, 0, 0), V_FALSE);
+}
+
+static value char_ready(struct context *ctx, value *args, int64_t argc)
+{
+	port_arg(ctx, args, argc, 0, 0);
+	return V_TRUE;
+}
+
+static value open_input_string(struct context *ctx, value *args, int64_t argc)
+{
+	size_t bytes;
+
+	(void)argc;
+	if (!is_type(args[0], T_STRING))
+		raise_type(ctx, "open-input-string", "string", args[0]);
+	char *text = string_to_utf8(args[0], &bytes);
+	return (value)port_open_string(text, (int64_t)bytes, "string");
+}
+
+static value open_output_string(struct context *ctx, value *args, int64_t argc)
+{
+	(void)ctx;
+	(void)args;
+	(void)argc;
+	return (value)port_open_buffer();
+}
+
+static value get_output_string(struct context *ctx, value *args, int64_t argc)
+{
+	struct port *port = port_arg(ctx, args, argc, 0, 1);
+	return string_from_bytes(ctx, port->bytes, (size_t)port->length);
+}
+
+static value open_file(struct context *ctx, value name, int is_output)
+{
+	if (!is_type(name, T_STRING))
+		raise_type(ctx, "open file", "string", name);
+	char *path = string_to_utf8(name, NULL);
+	int fd = open(path, is_output ? O_WRONLY | O_CREAT | O_TRUNC : O_RDONLY, 0666);
+	if (fd < 0)
+		raise_error(ctx, "file", "cannot open", 1, name);
+	return (value)port_open_fd(fd, is_output, path);
+}
+
+static value open_input_file(struct context *ctx, value *args, int64_t argc)
+{
+	(void)argc;
+	return open_file(ctx, args[0], 0);
+}
+static value open_output_file(struct context *ctx, value *args, int64_t argc)
+{
+	(void)argc;
+	return open_file(ctx, args[0], 1);
+}
+
+static value close_port(struct context *ctx, value *args, int64_t argc)
+{
+	(void)argc;
+	if (!is_type(args[0], T_PORT))
+		raise_type(ctx, "close-port", "port", args[0]);
+	struct port *port = AS(port, args[0]);
+	port_flush(port);
+	if (port->fd > 2 && port->is_open)
+		close(port->fd);
+	port->is_open = 0;
+	return V_UNSPEC;
+}
+
+static value current_output(struct context *ctx, value *args, int64_t argc)
+{
+	(void)args;
+	(void)argc;
+	return (value)ctx->vm->output;
+}
+static value current_error(struct context *ctx, value *args, int64_t argc)
+{
+	(void)args;
+	(void)argc;
+	return (value)ctx->vm->error_output;
+}
+static value current_input(struct context *ctx, value *args, int64_t argc)
+{
+	(void)args;
+	(void)argc;
+	return (value)ctx->vm->input;
+}
+
+static value set_output(struct context *ctx, value *args, int64_t argc)
+{
+	ctx->vm->output = port_arg(ctx, args, argc, 0, 1);
+	return V_UNSPEC;
+}
+
+static value set_input(struct context *ctx, value *args, int64_t argc)
+{
+	ctx->vm->input = port_arg(ctx, args, argc, 0, 0);
+	return V_UNSPEC;
+}
+
+static value eof_object(struct context *ctx, value *args, int64_t argc)
+{
+	(void)ctx;
+	(void)args;
+	(void)argc;
+	return V_EOF;
+}
+
+static value eof_p(struct context *ctx, value *args, int64_t argc)
+{
+	(void)ctx;
+	(void)argc;
+	return make_bool(args[0] == V_EOF);
+}
+
+static value port_p(struct context *ctx, value *args, int64_t argc)
+{
+	(void)ctx;
+	(void)argc;
+	return make_bool(is_type(args[0], T_PORT));
+}
+
+static value input_port_p(struct context *ctx, value *args, int64_t argc)
+{
+	(void)ctx;
+	(void)argc;
+	return make_bool(is_type(args[0], T_PORT) && !AS(port, args[0])->is_output);
+}
+
+static value output_port_p(struct context *ctx, value *args, int64_t argc)
+{
+	(void)ctx;
+	(void)argc;
+	return make_bool(is_type(args[0], T_PORT) && AS(port, args[0])->is_output);
+}
+
+static value port_open_p(struct context *ctx, value *args, int64_t argc)
+{
+	(void)argc;
+	if (!is_type(args[0], T_PORT))
+		raise_type(ctx, "port-open?", "port", args[0]);
+	return make_bool(AS(port, args[0])->is_open);
+}
+
+/* ---- bytes: each port carries them as well as text ---- */
+
+static struct bytes *bytes_arg(struct context *ctx, const char *who, value v)
+{
+	if (!is_type(v, T_BYTES))
+		raise_type(ctx, who, "bytevector", v);
+	return AS(bytes, v);
+}
+
+static value bytes_from(struct context *ctx, const char *data, int64_t length)
+{
+	struct bytes *bytes = alloc_atomic(ctx, T_BYTES, sizeof *bytes + (size_t)length);
+
+	bytes->length = length;
+	memcpy(bytes->data, data, (size_t)length);
+	return (value)bytes;
+}
+
+static value read_u8(struct context *ctx, value *args, int64_t argc)
+{
+	int byte = port_read_byte(ctx, port_arg(ctx, args, argc, 0, 0));
+	return byte < 0 ? V_EOF : make_fixnum(byte);
+}
+
+static value peek_u8(struct context *ctx, value *args, int64_t argc)
+{
+	int byte = port_peek_byte(ctx, port_arg(ctx, args, argc, 0, 0));
+	return byte < 0 ? V_EOF : make_fixnum(byte);
+}
+
+static value read_bytes(struct context *ctx, value *args, int64_t argc)
+{
+	struct port *port = port_arg(ctx, args, argc, 1, 0), *text = port_open_buffer();
+	int64_t left = index_arg(ctx, "read-bytevector", args[0], INT32_MAX);
+
+	for (; left > 0; left--) {
+		int byte = port_read_byte(ctx, port);
+		char one = (char)byte;
+		if (byte < 0)
+			break;
+		port_write_bytes(text, &one, 1);
+	}
+	if (!text->length && args[0] != make_fixnum(0))
+		return V_EOF;
+	return bytes_from(ctx, text->bytes, text->length);
+}
+
+static value read_bytes_into(struct context *ctx, value *args, int64_t argc)
+{
+	struct bytes *to = bytes_arg(ctx, "read-bytevector!", args[0]);
+	struct port *port = port_arg(ctx, args, argc, 1, 0);
+	int64_t end = argc > 3 ? index_arg(ctx, "read-bytevector!", args[3], to->length)
+			       : to->length;
+	int64_t start = argc > 2 ? index_arg(ctx, "read-bytevector!", args[2], end) : 0;
+	int64_t at = start;
+
+	for (; at < end; at++) {
+		int byte = port_read_byte(ctx, port);
+		if (byte < 0)
+			break;
+		to->data[at] = (uint8_t)byte;
+	}
+	return at == start && start < end ? V_EOF : make_fixnum(at - start);
+}
+
+static value write_u8(struct context *ctx, value *args, int64_t argc)
+{
+	struct port *port = port_arg(ctx, args, argc, 1, 1);
+	char byte = (char)index_arg(ctx, "write-u8", args[0], 255);
+
+	pthread_mutex_lock(&ctx->vm->out_lock);
+	port_write_bytes(port, &byte, 1);
+	pthread_mutex_unlock(&ctx->vm->out_lock);
+	return V_UNSPEC;
+}
+
+static value write_bytes(struct context *ctx, value *args, int64_t argc)
+{
+	struct bytes *from = bytes_arg(ctx, "write-bytevector", args[0]);
+	struct port *port = port_arg(ctx, args, argc, 1, 1);
+	int64_t end = argc > 3 ? index_arg(ctx, "write-bytevector", args[3], from->length)
+			       : from->length;
+	int64_t start = argc > 2 ? index_arg(ctx, "write-bytevector", args[2], end) : 0;
+
+	pthread_mutex_lock(&ctx->vm->out_lock);
+	port_write_bytes(port, (const char *)from->data + start, (size_t)(end - start));
+	pthread_mutex_unlock(&ctx->vm->out_lock);
+	return V_UNSPEC;
+}
+
+static value open_input_bytes(struct context *ctx, value *args, int64_t argc)
+{
+	struct bytes *from = bytes_arg(ctx, "open-input-bytevector", args[0]);
+
+	(void)argc;
+	return (value)port_open_string((const char *)from->data, from->length, "bytevector");
+}
+
+static value get_output_bytes(struct context *ctx, value *args, int64_t argc)
+{
+	struct port *port = port_arg(ctx, args, argc, 0, 1);
+	return bytes_from(ctx, port->bytes, port->length);
+}
+
+static void init_binary_ports(struct context *ctx)
+{
+	static const struct prim_def defs[] = {
+		{"read-u8", read_u8, 0, 1}, {"peek-u8", peek_u8, 0, 1},
+		{"u8-ready?", char_ready, 0, 1}, {"read-bytevector", read_bytes, 1, 2},
+		{"read-bytevector!", read_bytes_into, 1, 4}, {"write-u8", write_u8, 1, 2},
+		{"write-bytevector", write_bytes, 1, 4},
+		{"open-input-bytevector", open_input_bytes, 1, 1},
+		{"open-output-bytevector", open_output_string, 0, 0},
+		{"get-output-bytevector", get_output_bytes, 1, 1},
+		{"open-binary-input-file", open_input_file, 1, 1},
+		{"open-binary-output-file", open_output_file, 1, 1},
+		{"input-port?", input_port_p, 1, 1}, {"output-port?", output_port_p, 1, 1},
+		{"textual-port?", port_p, 1, 1}, {"binary-port?", port_p, 1, 1},
+		{"input-port-open?", port_open_p, 1, 1}, {"output-port-open?", port_open_p, 1, 1},
+	};
+
+	DEFINE_PRIMS(ctx, defs);
+}
+
+void init_ports(struct context *ctx)
+{
+	static const struct prim_def defs[] = {
+		{"display", display, 1, 2}, {"write", write_datum, 1, 2},
+		{"write-simple", write_datum, 1, 2}, {"write-shared", write_datum, 1, 2},
+		{"write-char", write_char, 1, 2}, {"write-string", write_string, 1, 4},
+		{"newline", newline, 0, 1}, {"flush-output-port", flush_output, 0, 1},
+		{"flush-output", flush_output, 0, 1}, {"read-char", read_char, 0, 1},
+		{"peek-char", peek_char, 0, 1}, {"read-line", read_line, 0, 1},
+		{"read-string", read_string, 1, 2}, {"read", read_proc, 0, 1},
+		{"char-ready?", char_ready, 0, 1}, {"open-input-string", open_input_string, 1, 1},
+		{"open-output-string", open_output_string, 0, 0},
+		{"get-output-string", get_output_string, 1, 1},
+		{"open-input-file", open_input_file, 1, 1},
+		{"open-output-file", open_output_file, 1, 1}, {"close-port", close_port, 1, 1},
+		{"close-input-port", close_port, 1, 1}, {"close-output-port", close_port, 1, 1},
+		{"current-output-port", current_output, 0, 0},
+		{"current-error-port", current_error, 0, 0},
+		{"current-input-port", current_input, 0, 0}, {"%set-output", set_output, 1, 1},
+		{"%set-input", set_input, 1, 1}, {"eof-object", eof_object, 0, 0},
+		{"eof-object?", eof_p, 1, 1}, {"port?", port_p, 1, 1},
+	};
+
+	DEFINE_PRIMS(ctx, defs);
+	init_binary_ports(ctx);
+}

@@ -1,0 +1,501 @@
+/* SPDX-License-Identifier: MIT
+ * profile.c: profiles of programs, as flame graphs: --profile and with-flame-profile. The code heap
+ * samples; here is who asked, and that each way out of a body, and of the process, writes the
+ * report. There is one profile at a time in a process, for the code heap is the process's.
+ *
+ * While one runs, SIGINT, SIGTERM and SIGHUP write it, too, where they would have ended the process
+ * without: the handler only wakes a thread, which writes and then lets the signal do what it does.
+ *
+ * A child of fork has no profile: what its parent began is the parent's to write.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "jit.h"
+#include "profile.h"
+
+static const int ending_signals[] = {SIGINT, SIGTERM, SIGHUP};
+enum { ENDING_SIGNALS = sizeof ending_signals / sizeof *ending_signals };
+
+/* What runs bytecode, and what it calls to go on elsewhere: the interpreter in the picture. */
+static const char *const interpreter[] = {
+	"interp_run", "interp_activate", "interp_entry", "interp_finish",  "frame_prepare",
+	"call_other", "apply",           "apply_list",   "trampoline_run", "trampoline_entry",
+	NULL};
+
+/* Lock order: life, then lock. Who begins or ends a profile has life until the watcher has begun or
+ * ended with it; the watcher takes lock only. Who ends the process keeps life. */
+static struct {
+	pthread_mutex_t life, lock;
+	int64_t token;                   /* of the profile that runs; 0: none [lock] */
+	int64_t tokens;                  /* given so far [lock] */
+	char *path, *title;              /* [lock] */
+	unsigned flags;                  /* enum ch_profile_flags [lock] */
+	struct ch_profile_counts counts; /* of the last one that ended [lock] */
+	int64_t rate;                    /* [lock] */
+} profile = {.life = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* The thread that signals wake. [life] */
+static struct {
+	pthread_t thread;
+	sem_t wake;
+	struct sigaction before[ENDING_SIGNALS];
+	int is_mine[ENDING_SIGNALS];
+} watch;
+static volatile sig_atomic_t caught; /* the signal; 0: the profile has ended [handler, watcher] */
+
+/* ctx NULL: of a thread that is not attached. */
+static void lock_parked(struct context *ctx, pthread_mutex_t *lock)
+{
+	if (pthread_mutex_trylock(lock) == 0)
+		return;
+	if (ctx)
+		ch_thread_park();
+	pthread_mutex_lock(lock);
+	if (ctx)
+		ch_thread_unpark();
+}
+
+static void lock_profile(struct context *ctx)
+{
+	lock_parked(ctx, &profile.life);
+	lock_parked(ctx, &profile.lock);
+}
+
+static void unlock_profile(void)
+{
+	pthread_mutex_unlock(&profile.lock);
+	pthread_mutex_unlock(&profile.life);
+}
+
+/* ---- stop and write ---- */
+
+/* Under lock. */
+static int write_report(char *why)
+{
+	const struct ch_profile_view view = {.size = sizeof view,
+					     .flags = profile.flags,
+					     .title = profile.title,
+					     .interpreter = interpreter};
+
+	enum ch_status status = ch_profile_write(jit_heap(), profile.path, &view);
+	int error = errno;
+	if (status != CH_OK)
+		snprintf(why, PROFILE_WHY_BYTES, "%.200s cannot be written: %s", profile.path,
+			 status == CH_E_OS ? strerror(error) : ch_status_text(status));
+	return status == CH_OK;
+}
+
+/* Under lock. */
+static void forget(void)
+{
+	free(profile.path);
+	free(profile.title);
+	profile.path = profile.title = NULL;
+	profile.token = 0;
+}
+
+/* Under lock, with a profile that runs. */
+static int stop_and_write(char *why)
+{
+	profile.counts = (struct ch_profile_counts){.size = sizeof profile.counts};
+	enum ch_status status = ch_profile_stop(jit_heap(), &profile.counts);
+	int is_written = status == CH_OK && write_report(why);
+
+	if (status != CH_OK)
+		snprintf(why, PROFILE_WHY_BYTES, "%s", ch_status_text(status));
+	forget();
+	return is_written;
+}
+
+/* ---- signals ---- */
+
+static void on_signal(int number)
+{
+	int error = errno;
+
+	caught = number;
+	sem_post(&watch.wake);
+	errno = error;
+}
+
+static void *wait_for_signal(void *unused)
+{
+	char why[PROFILE_WHY_BYTES];
+	sigset_t set;
+
+	(void)unused;
+	while (sem_wait(&watch.wake))
+		;
+	int number = caught;
+	if (!number)
+		return NULL;
+	pthread_mutex_lock(&profile.lock);
+	if (profile.token && !stop_and_write(why))
+		fprintf(stderr, "scheme: %s\n", why);
+	pthread_mutex_unlock(&profile.lock);
+	/* The action of the signal is the default one again (SA_RESETHAND). */
+	sigemptyset(&set);
+	sigaddset(&set, number);
+	pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+	raise(number);
+	return NULL;
+}
+
+static int start_watcher(void)
+{
+	sigset_t all, outer;
+
+	caught = 0;
+	if (sem_init(&watch.wake, 0, 0))
+		return 0;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &outer);
+	int failed = pthread_create(&watch.thread, NULL, wait_for_signal, NULL);
+	pthread_sigmask(SIG_SETMASK, &outer, NULL);
+	if (failed)
+		return 0;
+	for (int i = 0; i < ENDING_SIGNALS; i++) {
+		/* A second one ends the process at once. */
+		struct sigaction action = {.sa_handler = on_signal,
+					   .sa_flags = SA_RESTART | SA_RESETHAND};
+		sigaction(ending_signals[i], NULL, &watch.before[i]);
+		watch.is_mine[i] = !(watch.before[i].sa_flags & SA_SIGINFO) &&
+				   watch.before[i].sa_handler == SIG_DFL;
+		if (watch.is_mine[i])
+			sigaction(ending_signals[i], &action, NULL);
+	}
+	return 1;
+}
+
+static void give_signals_back(void)
+{
+	for (int i = 0; i < ENDING_SIGNALS; i++)
+		if (watch.is_mine[i])
+			sigaction(ending_signals[i], &watch.before[i], NULL);
+}
+
+/* Under life, and not under lock, which the watcher takes where a signal came first: then the
+ * process ends in here. */
+static void stop_watcher(void)
+{
+	sem_post(&watch.wake);
+	pthread_join(watch.thread, NULL);
+}
+
+/* ---- forks ---- */
+
+static void before_fork(void)
+{
+	lock_profile(NULL);
+}
+
+static void in_child(void)
+{
+	if (profile.token) {
+		give_signals_back();
+		forget();
+	}
+	unlock_profile();
+}
+
+static void register_fork(void)
+{
+	if (pthread_atfork(before_fork, unlock_profile, in_child))
+		abort();
+}
+
+/* ---- begin, end ---- */
+
+static int refuse_file(char *why, int error)
+{
+	snprintf(why, PROFILE_WHY_BYTES, "cannot be written (%s)", strerror(error));
+	return 0;
+}
+
+/* Where a link leads to nothing yet. */
+static int may_make(const char *path, char *why)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+
+	if (fd < 0)
+		return refuse_file(why, errno);
+	close(fd);
+	char *made = realpath(path, NULL);
+	if (made)
+		unlink(made);
+	free(made);
+	return 1;
+}
+
+/* Whether there can be a file, tried before anything is sampled: else the work would be lost. What
+ * is a regular file gets a successor beside it, all else is written to where it is. */
+static int may_write(const char *path, char *why)
+{
+	struct stat there, link;
+	char *beside;
+	int is_there = stat(path, &there) == 0;
+	int is_link = lstat(path, &link) == 0 && S_ISLNK(link.st_mode);
+
+	if (is_there && S_ISDIR(there.st_mode))
+		return refuse_file(why, EISDIR);
+	if (is_there && (is_link || !S_ISREG(there.st_mode)))
+		return access(path, W_OK) == 0 || refuse_file(why, errno);
+	if (is_link)
+		return may_make(path, why);
+	/* As long as the name that the library's file has. */
+	if (asprintf(&beside, "%s.--XXXXXX", path) < 0)
+		return refuse_file(why, ENOMEM);
+	int fd = mkstemp(beside), error = errno;
+	if (fd >= 0) {
+		close(fd);
+		unlink(beside);
+	}
+	free(beside);
+	return fd >= 0 || refuse_file(why, error);
+}
+
+/* Under lock. */
+static int start(const struct profile_request *request, char *why)
+{
+	const struct ch_profile_options options = {.size = sizeof options,
+						   .by_wall_clock = request->by_wall_clock != 0};
+
+	profile.path = strdup(request->path);
+	profile.title = request->title ? strdup(request->title) : NULL;
+	if (!profile.path || (request->title && !profile.title) || !start_watcher()) {
+		forget();
+		snprintf(why, PROFILE_WHY_BYTES, "no memory, or no thread");
+		return 0;
+	}
+	enum ch_status status = ch_profile_start(jit_heap(), (unsigned)request->rate, &options);
+	int error = errno;
+	if (status != CH_OK) {
+		give_signals_back();
+		forget();
+		pthread_mutex_unlock(&profile.lock);
+		stop_watcher();
+		pthread_mutex_lock(&profile.lock);
+		snprintf(why, PROFILE_WHY_BYTES, "%s",
+			 status == CH_E_OS ? strerror(error) : ch_status_text(status));
+		return 0;
+	}
+	profile.flags = (request->is_folded ? CH_PROFILE_FOLDED : 0) |
+			(request->is_icicle ? CH_PROFILE_ICICLE : 0) |
+			(request->is_reversed ? CH_PROFILE_REVERSED : 0);
+	profile.rate = request->rate;
+	profile.token = ++profile.tokens;
+	return 1;
+}
+
+int64_t profile_begin(struct context *ctx, const struct profile_request *request, char *why)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	int64_t token = PROFILE_REFUSED;
+
+	if (!jit_has_heap(ctx)) {
+		snprintf(why, PROFILE_WHY_BYTES, "%s",
+			 "only programs run by --jit or with --trampolines have profiles");
+		return PROFILE_REFUSED;
+	}
+	if (request->rate < 1 || request->rate > PROFILE_RATE_MOST) {
+		snprintf(why, PROFILE_WHY_BYTES, "the rate is not 1 to %d", PROFILE_RATE_MOST);
+		return PROFILE_REFUSED;
+	}
+	pthread_once(&once, register_fork);
+	lock_profile(ctx);
+	if (profile.token)
+		snprintf(why, PROFILE_WHY_BYTES, "a profile (%.200s) is running already",
+			 profile.path);
+	else if (!may_write(request->path, why))
+		token = PROFILE_NO_FILE;
+	else if (start(request, why))
+		token = profile.token;
+	unlock_profile();
+	return token;
+}
+
+/* token 0: any. Life stays locked. */
+static int end_in_life(struct context *ctx, int64_t token, char *why)
+{
+	int is_written = 1;
+
+	lock_profile(ctx);
+	int is_mine = profile.token && (!token || token == profile.token);
+	if (is_mine) {
+		is_written = stop_and_write(why);
+		give_signals_back();
+	}
+	pthread_mutex_unlock(&profile.lock);
+	if (is_mine)
+		stop_watcher();
+	return is_written;
+}
+
+static int end(struct context *ctx, int64_t token, char *why)
+{
+	int is_written = end_in_life(ctx, token, why);
+
+	pthread_mutex_unlock(&profile.life);
+	return is_written;
+}
+
+/* Life is never unlocked: a thread that begins another profile now waits for the end, which would
+ * come upon it with a file half tried. */
+int profile_finish(struct context *ctx)
+{
+	char why[PROFILE_WHY_BYTES];
+
+	if (end_in_life(jit_has_heap(ctx) ? ctx : NULL, 0, why))
+		return 1;
+	fprintf(stderr, "scheme: %s\n", why);
+	return 0;
+}
+
+void profile_describe(char *text, size_t bytes)
+{
+	pthread_mutex_lock(&profile.lock);
+	snprintf(text, bytes, "%" PRIu64 " samples, %" PRIu64 " dropped, %" PRIu64 " cut",
+		 profile.counts.samples, profile.counts.dropped, profile.counts.cut);
+	pthread_mutex_unlock(&profile.lock);
+}
+
+/* ---- as procedures: the prelude's %with-flame-profile calls them ---- */
+
+enum profile_key profile_keyword(value symbol)
+{
+	static const struct {
+		const char *name;
+		enum profile_key key;
+	} keys[] = {
+		{":rate", PROFILE_KEY_RATE},     {":title", PROFILE_KEY_TITLE},
+		{":wall", PROFILE_KEY_WALL},     {":folded", PROFILE_KEY_FOLDED},
+		{":icicle", PROFILE_KEY_ICICLE}, {":reversed", PROFILE_KEY_REVERSED},
+	};
+
+	for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+		if (symbol == intern(keys[i].name))
+			return keys[i].key;
+	return PROFILE_KEY_NONE;
+}
+
+/* Lines or a picture, where nobody said which. */
+int profile_is_folded(const char *path)
+{
+	static const char suffix[] = ".folded";
+	size_t bytes = strlen(path), tail = sizeof suffix - 1;
+
+	return bytes >= tail && !strcmp(path + bytes - tail, suffix);
+}
+
+/* (%profile-begin FILE KEYWORD VALUE ...), as the form has them. */
+static void read_request(struct context *ctx, value *args, int64_t argc,
+			 struct profile_request *request)
+{
+	static const char who[] = "with-flame-profile";
+	size_t bytes = 0;
+
+	if (is_type(args[0], T_STRING))
+		request->path = string_to_utf8(args[0], &bytes);
+	if (bytes == 0 || strlen(request->path) != bytes)
+		raise_type(ctx, who, "file name", args[0]);
+	request->is_folded = profile_is_folded(request->path);
+	for (int64_t i = 1; i + 1 < argc; i += 2) {
+		value v = args[i + 1];
+		switch (profile_keyword(args[i])) {
+		case PROFILE_KEY_RATE:
+			if (!is_fixnum(v))
+				raise_type(ctx, who, "whole number for :rate", v);
+			request->rate = fixnum_of(v);
+			break;
+		case PROFILE_KEY_TITLE:
+			if (v != V_FALSE && !is_type(v, T_STRING))
+				raise_type(ctx, who, "string for :title", v);
+			request->title = v == V_FALSE ? NULL : string_to_utf8(v, NULL);
+			break;
+		case PROFILE_KEY_WALL:
+			request->by_wall_clock = v != V_FALSE;
+			break;
+		case PROFILE_KEY_FOLDED:
+			request->is_folded = v != V_FALSE;
+			break;
+		case PROFILE_KEY_ICICLE:
+			request->is_icicle = v != V_FALSE;
+			break;
+		case PROFILE_KEY_REVERSED:
+			request->is_reversed = v != V_FALSE;
+			break;
+		default:
+			raise_type(ctx, who, "keyword", args[i]);
+		}
+	}
+}
+
+static value begin_of(struct context *ctx, value *args, int64_t argc)
+{
+	struct profile_request request = {.rate = PROFILE_RATE};
+	char why[PROFILE_WHY_BYTES], text[PROFILE_WHY_BYTES + 32];
+
+	read_request(ctx, args, argc, &request);
+	int64_t token = profile_begin(ctx, &request, why);
+	if (token <= 0) {
+		snprintf(text, sizeof text, "with-flame-profile: %s:", why);
+		raise_error(ctx, token == PROFILE_NO_FILE ? "file" : "error", text, 1, args[0]);
+	}
+	return make_fixnum(token);
+}
+
+/* The body's value counts more than its profile: what cannot be written is only told. */
+static value end_of(struct context *ctx, value *args, int64_t argc)
+{
+	char why[PROFILE_WHY_BYTES];
+
+	(void)argc;
+	if (!is_fixnum(args[0]) || fixnum_of(args[0]) <= 0)
+		raise_type(ctx, "%profile-end", "profile", args[0]);
+	if (!jit_has_heap(ctx) || end(ctx, fixnum_of(args[0]), why))
+		return V_UNSPEC;
+	vm_flush(ctx->vm);
+	fprintf(stderr, "scheme: with-flame-profile: %s\n", why);
+	return V_UNSPEC;
+}
+
+/* Errors leave from here, and not from where they were raised: one that has used up the stack
+ * passes over all that is to be run on the way to the next catcher, which has to be this one. */
+static value run_body(struct context *ctx, value *args, int64_t argc)
+{
+	struct catcher catcher;
+	int volatile is_thrown = 0;
+	value volatile v = V_UNSPEC;
+
+	(void)argc;
+	catcher_enter(ctx, &catcher);
+	if (_setjmp(catcher.target) == 0)
+		v = apply(ctx, args[0], 0, NULL);
+	else
+		is_thrown = 1;
+	catcher_leave(ctx, &catcher);
+	if (is_thrown)
+		throw_to(ctx, ctx->now.catcher, catcher.error);
+	return v;
+}
+
+void init_profiles(struct context *ctx)
+{
+	static const struct prim_def defs[] = {
+		{"%profile-begin", begin_of, 1, -1},
+		{"%profile-body", run_body, 1, 1},
+		{"%profile-end", end_of, 1, 1},
+	};
+
+	DEFINE_PRIMS(ctx, defs);
+}

@@ -1,0 +1,25 @@
+; Threads: independent work, a shared counter under a mutex, results by join.
+(define (fib n) (if (< n 2) n (+ (fib (- n 1)) (fib (- n 2)))))
+(define (range a b) (if (= a b) '() (cons a (range (+ a 1) b))))
+(write (map thread-join (map (lambda (n) (spawn (lambda () (fib n)))) '(22 23 24 25)))) (newline)
+
+(define counter 0)
+(define lock (make-mutex))
+(define (add n)
+  (if (> n 0)
+      (begin
+        (call-with-mutex lock (lambda () (set! counter (+ counter 1))))
+        (add (- n 1)))))
+(for-each thread-join (map (lambda (i) (spawn (lambda () (add 20000)))) '(1 2 3 4)))
+(write counter) (newline)
+
+(define (churn n)
+  (let loop ((i 0) (sum 0))
+    (if (= i n) sum (loop (+ i 1) (+ sum (length (map (lambda (x) (cons x i)) (range 0 50))))))))
+(write (map thread-join (map (lambda (i) (spawn (lambda () (churn 3000)))) '(1 2 3)))) (newline)
+(write (guard (e (#t (error-object-message e))) (thread-join (spawn (lambda () (error "in thread"))))))
+(newline)
+(define (with-fiber n)
+  (let ((f (make-fiber (lambda () (let loop ((i 0)) (if (< i n) (begin (fiber-yield i) (loop (+ i 1)))))))))
+    (let loop ((sum 0)) (let ((v (fiber-resume f))) (if (fiber-done? f) sum (loop (+ sum v)))))))
+(write (map thread-join (map (lambda (n) (spawn (lambda () (with-fiber n)))) '(100 1000 5000)))) (newline)

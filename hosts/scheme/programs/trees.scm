@@ -1,0 +1,30 @@
+; Allocates and drops binary trees, some of them long-lived.
+(define (make-tree depth)
+  (if (= depth 0)
+      (cons '() '())
+      (cons (make-tree (- depth 1)) (make-tree (- depth 1)))))
+(define (check tree)
+  (if (null? (car tree)) 1 (+ 1 (check (car tree)) (check (cdr tree)))))
+
+(define long-lived (make-tree 14))
+(do ((depth 4 (+ depth 2))) ((> depth 14))
+  (let ((count (expt 2 (- 16 depth))))
+    (let loop ((i 0) (sum 0))
+      (if (= i count)
+          (begin (write (list count depth sum)) (newline))
+          (loop (+ i 1) (+ sum (check (make-tree depth))))))))
+(write (check long-lived)) (newline)
+
+; An association tree with insertion by copying the path.
+(define (insert tree key)
+  (cond ((null? tree) (vector key '() '()))
+        ((< key (vector-ref tree 0))
+         (vector (vector-ref tree 0) (insert (vector-ref tree 1) key) (vector-ref tree 2)))
+        ((> key (vector-ref tree 0))
+         (vector (vector-ref tree 0) (vector-ref tree 1) (insert (vector-ref tree 2) key)))
+        (else tree)))
+(define (size tree) (if (null? tree) 0 (+ 1 (size (vector-ref tree 1)) (size (vector-ref tree 2)))))
+(write (size (let loop ((i 0) (key 1) (tree '()))
+               (if (= i 5000) tree
+                   (loop (+ i 1) (modulo (+ (* key 7919) 13) 10007) (insert tree key))))))
+(newline)

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: MIT
+ * vectors.c: vectors and records.
+ */
+#include "vm.h"
+
+#define PRIM(name) static value name(struct context *ctx, value *args, int64_t argc)
+#define UNUSED (void)argc, (void)ctx, (void)args
+
+static struct vector *vector_arg(struct context *ctx, const char *who, value v)
+{
+	if (!is_type(v, T_VECTOR))
+		raise_type(ctx, who, "vector", v);
+	return AS(vector, v);
+}
+
+static int64_t index_arg(struct context *ctx, const char *who, value v, int64_t least, int64_t most)
+{
+	if (!is_fixnum(v) || fixnum_of(v) < least || fixnum_of(v) > most)
+		raise_range(ctx, who, v);
+	return fixnum_of(v);
+}
+
+static void range_args(struct context *ctx, const char *who, value *args, int64_t argc, int64_t at,
+		       int64_t length, int64_t *start, int64_t *end)
+{
+	*end = argc > at + 1 ? index_arg(ctx, who, args[at + 1], 0, length) : length;
+	*start = argc > at ? index_arg(ctx, who, args[at], 0, *end) : 0;
+}
+
+PRIM(vector_p) { UNUSED; return make_bool(is_type(args[0], T_VECTOR)); }
+
+PRIM(make_vector_of)
+{
+	return make_vector(ctx, index_arg(ctx, "make-vector", args[0], 0, INT64_MAX >> 8),
+			   argc > 1 ? args[1] : make_fixnum(0));
+}
+
+PRIM(vector_of)
+{
+	value v = make_vector(ctx, argc, V_NIL);
+	memcpy(AS(vector, v)->items, args, (size_t)argc * 8);
+	return v;
+}
+
+PRIM(vector_length)
+{
+	UNUSED;
+	return make_fixnum(vector_arg(ctx, "vector-length", args[0])->length);
+}
+
+PRIM(vector_ref)
+{
+	UNUSED;
+	struct vector *v = vector_arg(ctx, "vector-ref", args[0]);
+	return v->items[index_arg(ctx, "vector-ref", args[1], 0, v->length - 1)];
+}
+
+PRIM(vector_set)
+{
+	UNUSED;
+	struct vector *v = vector_arg(ctx, "vector-set!", args[0]);
+	v->items[index_arg(ctx, "vector-set!", args[1], 0, v->length - 1)] = args[2];
+	return V_UNSPEC;
+}
+
+PRIM(vector_to_list)
+{
+	int64_t start, end;
+	struct vector *v = vector_arg(ctx, "vector->list", args[0]);
+	range_args(ctx, "vector->list", args, argc, 1, v->length, &start, &end);
+	return make_list(ctx, end - start, v->items + start);
+}
+
+PRIM(list_to_vector)
+{
+	UNUSED;
+	int64_t length = list_length(args[0]);
+	if (length < 0)
+		raise_type(ctx, "list->vector", "list", args[0]);
+	value v = make_vector(ctx, length, V_NIL), at = args[0];
+	for (int64_t i = 0; i < length; i++, at = CDR(at))
+		AS(vector, v)->items[i] = CAR(at);
+	return v;
+}
+
+PRIM(vector_fill)
+{
+	int64_t start, end;
+	struct vector *v = vector_arg(ctx, "vector-fill!", args[0]);
+	range_args(ctx, "vector-fill!", args, argc, 2, v->length, &start, &end);
+	for (; start < end; start++)
+		v->items[start] = args[1];
+	return V_UNSPEC;
+}
+
+PRIM(vector_copy)
+{
+	int64_t start, end;
+	struct vector *v = vector_arg(ctx, "vector-copy", args[0]);
+	range_args(ctx, "vector-copy", args, argc, 1, v->length, &start, &end);
+	value copy = make_vector(ctx, end - start, V_NIL);
+	memcpy(AS(vector, copy)->items, v->items + start, (size_t)(end - start) * 8);
+	return copy;
+}
+
+PRIM(vector_copy_to)
+{
+	int64_t start, end;
+	struct vector *to = vector_arg(ctx, "vector-copy!", args[0]);
+	int64_t at = index_arg(ctx, "vector-copy!", args[1], 0, to->length);
+	struct vector *from = vector_arg(ctx, "vector-copy!", args[2]);
+	range_args(ctx, "vector-copy!", args, argc, 3, from->length, &start, &end);
+	if (end - start > to->length - at)
+		raise_range(ctx, "vector-copy!", args[1]);
+	memmove(to->items + at, from->items + start, (size_t)(end - start) * 8);
+	return V_UNSPEC;
+}
+
+PRIM(vector_append)
+{
+	int64_t length = 0;
+	for (int64_t i = 0; i < argc; i++)
+		length += vector_arg(ctx, "vector-append", args[i])->length;
+	value v = make_vector(ctx, length, V_NIL);
+	value *at = AS(vector, v)->items;
+	for (int64_t i = 0; i < argc; i++) {
+		memcpy(at, AS(vector, args[i])->items, (size_t)AS(vector, args[i])->length * 8);
+		at += AS(vector, args[i])->length;
+	}
+	return v;
+}
+
+/* ---- records ---- */
+
+static struct rtd *rtd_arg(struct context *ctx, value v)
+{
+	if (!is_type(v, T_RTD))
+		raise_type(ctx, "record operation", "record type", v);
+	return AS(rtd, v);
+}
+
+PRIM(make_rtd)
+{
+	UNUSED;
+	struct rtd *type = alloc_bytes(ctx, T_RTD, sizeof *type);
+	type->name = args[0];
+	type->fields = args[1];
+	type->count = list_length(args[1]);
+	if (type->count < 0)
+		raise_type(ctx, "%make-rtd", "list", args[1]);
+	return (value)type;
+}
+
+PRIM(make_record)
+{
+	struct rtd *type = rtd_arg(ctx, args[0]);
+	if (argc - 1 != type->count)
+		raise_error(ctx, "type", "wrong number of fields for", 1, type->name);
+	struct record *record =
+		alloc_bytes(ctx, T_RECORD, sizeof *record + (size_t)type->count * 8);
+	record->type = type;
+	memcpy(record->fields, args + 1, (size_t)type->count * 8);
+	return (value)record;
+}
+
+PRIM(record_p)
+{
+	UNUSED;
+	return make_bool(is_type(args[0], T_RECORD) && (value)AS(record, args[0])->type == args[1]);
+}
+
+static value *field(struct context *ctx, value *args)
+{
+	struct rtd *type = rtd_arg(ctx, args[1]);
+	if (!is_type(args[0], T_RECORD) || AS(record, args[0])->type != type)
+		raise_type(ctx, "record accessor", "record of its type", args[0]);
+	return &AS(record, args[0])->fields[index_arg(ctx, "record accessor", args[2], 0,
+						      type->count - 1)];
+}
+
+PRIM(record_ref) { UNUSED; return *field(ctx, args); }
+PRIM(record_set)
+{
+	UNUSED;
+	*field(ctx, args) = args[3];
+	return V_UNSPEC;
+}
+
+void init_vectors(struct context *ctx)
+{
+	static const struct prim_def defs[] = {
+		{"vector?", vector_p, 1, 1}, {"make-vector", make_vector_of, 1, 2},
+		{"vector", vector_of, 0, -1}, {"vector-length", vector_length, 1, 1},
+		{"vector-ref", vector_ref, 2, 2}, {"vector-set!", vector_set, 3, 3},
+		{"vector->list", vector_to_list, 1, 3}, {"list->vector", list_to_vector, 1, 1},
+		{"vector-fill!", vector_fill, 2, 4}, {"vector-copy", vector_copy, 1, 3},
+		{"subvector", vector_copy, 3, 3}, {"vector-copy!", vector_copy_to, 3, 5},
+		{"vector-append", vector_append, 0, -1},
+	};
+
+	DEFINE_PRIMS(ctx, defs);
+}
+
+void init_records(struct context *ctx)
+{
+	static const struct prim_def defs[] = {
+		{"%make-rtd", make_rtd, 2, 2}, {"%record", make_record, 1, -1},
+		{"%record?", record_p, 2, 2}, {"%record-ref", record_ref, 3, 3},
+		{"%record-set!", record_set, 4, 4},
+	};
+
+	DEFINE_PRIMS(ctx, defs);
+}

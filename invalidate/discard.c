@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: MIT
+ * discard.c: all code of one vm, or of all, at once; and the end of a vm. Everything is
+ * invalidated under one hold of the heap lock, then a cycle frees what no stack holds. */
+#include "invalidate/invalidate.h"
+
+static struct ch_vm *vm_of(const struct ch_heap *heap, const struct ch__block *block)
+{
+	return ch__owner_at(heap, block->owner)->vm;
+}
+
+static bool is_of(const struct ch_heap *heap, const struct ch__block *block, const struct ch_vm *vm)
+{
+	return !vm || vm_of(heap, block) == vm || CH_MUTANT(CH__MUTANT_DISCARDS_EVERY_VM);
+}
+
+/* Which blocks a discard found: others come and go before it counts what is left of them. */
+struct found {
+	uint8_t *stamps; /* of each record, 0 = not found; NULL = not asked for, or no memory */
+	uint32_t records; /* that there are; those that come later are code of afterwards */
+};
+
+/* Never 0. A record changes its generation as it is used again: 128 times would go unseen. */
+static uint8_t stamp_of(const struct ch_heap *heap, uint32_t index)
+{
+	uint32_t generation = atomic_load_explicit(&ch__block_at(heap, index)->generation,
+						   memory_order_relaxed);
+	return (uint8_t)(generation >> 1 | 0x80);
+}
+
+static bool is_found(const struct ch_heap *heap, const struct found *found, uint32_t index)
+{
+	if (!found->stamps || CH_MUTANT(CH__MUTANT_DISCARD_COUNTS_OTHERS))
+		return true;
+	return index < found->records && found->stamps[index] == stamp_of(heap, index);
+}
+
+/* Under heap. What is invalid at the end: the blocks to get rid of. */
+static size_t invalidate_all(struct ch_heap *heap, struct ch_vm *vm, enum ch__cause cause,
+			     struct found *found) CH_REQUIRES(ch__role_heap)
+{
+	struct ch__thread *self = ch__thread_or_guest(heap);
+	size_t count = 0;
+	uint64_t sum = 0;
+	for (uint32_t i = 1; i < found->records; i++) {
+		if (!ch__block_in_use(heap, i))
+			continue;
+		ch__region_enter(self);
+		struct ch__block *block = ch__block_at(heap, i);
+		if (ch__block_in_use(heap, i) && is_of(heap, block, vm) &&
+		    !(block->flags & CH__FLAG_IMMORTAL)) {
+			sum += ch__invalidate_block(heap, i, cause);
+			bool is_invalid = ch__block_state(block) == CH_BLOCK_NOTENTRANT;
+			count += is_invalid;
+			if (is_invalid && found->stamps)
+				found->stamps[i] = stamp_of(heap, i);
+		}
+		ch__region_leave(self);
+	}
+	ch__trigger_dead(heap, sum);
+	return count;
+}
+
+/* Without stamps, at most as many as were found: others may have invalidated some meanwhile. */
+static size_t count_left(struct ch_heap *heap, struct ch_vm *vm, const struct found *found,
+			 size_t doomed)
+{
+	size_t count = 0;
+	ch__heap_lock(heap);
+	for (uint32_t i = 1; i < heap->blocks.used; i++)
+		if (ch__block_in_use(heap, i) && is_of(heap, ch__block_at(heap, i), vm) &&
+		    is_found(heap, found, i))
+			count += ch__block_state(ch__block_at(heap, i)) == CH_BLOCK_NOTENTRANT;
+	ch__heap_unlock(heap);
+	return count < doomed ? count : doomed;
+}
+
+enum ch_status ch_vm_discard(struct ch_heap *heap, struct ch_vm *vm, size_t *freed, size_t *kept)
+{
+	/* With a collector of the VM's the next cycle is the VM's to run. */
+	bool collects = heap->config.driver == CH_DRIVER_BUILTIN && !heap->driver.collect;
+	ch__heap_lock(heap);
+	struct found found = {NULL, heap->blocks.used};
+	if (collects && (freed || kept))
+		found.stamps = ch__meta_alloc(heap->meta, found.records);
+	size_t doomed = invalidate_all(heap, vm, CH__CAUSE_DISCARDED, &found);
+	ch__heap_unlock(heap);
+	enum ch_status status = CH_OK;
+	size_t left = doomed;
+	if (collects) {
+		status = ch_heap_collect(heap);
+		left = count_left(heap, vm, &found, doomed);
+	} else {
+		ch__trigger_tell(heap);
+	}
+	if (found.stamps)
+		ch__meta_free(heap->meta, found.stamps, found.records);
+	if (freed)
+		*freed = doomed - left;
+	if (kept)
+		*kept = left;
+	return status;
+}
+
+/* No callback will say when the VM may free the unwind tables that its blocks brought along:
+ * nothing of the VM runs, so unwinders need them no more. Under heap. */
+static void forget_tables(struct ch_heap *heap, const struct ch_vm *vm)
+{
+	for (uint32_t i = 1; i < heap->blocks.used; i++) {
+		if (!ch__block_in_use(heap, i))
+			continue;
+		const struct ch__block *block = ch__block_at(heap, i);
+		if (!ch__block_is_published(block) || vm_of(heap, block) != vm)
+			continue;
+		struct ch__own *own = ch__extra_own(block->extra);
+		if (own && !CH_MUTANT(CH__MUTANT_OWN_TABLE_KEPT_AT_DETACH))
+			ch__sinks_own_dead(heap->sinks, own);
+	}
+}
+
+enum ch_status ch_vm_detach(struct ch_vm *vm)
+{
+	struct ch_heap *heap = vm->heap;
+	ch__heap_lock(heap);
+	struct found all = {NULL, heap->blocks.used};
+	invalidate_all(heap, vm, CH__CAUSE_DETACHED, &all);
+	for (uint32_t i = 1; i < heap->owners.used; i++) {
+		if (!heap->owners.segments[i >> CH__SEGMENT_LOG2])
+			continue;
+		struct ch__owner *owner = ch__owner_at(heap, i);
+		if (!(atomic_load(&owner->generation) & 1) || owner->vm != vm)
+			continue;
+		if (!atomic_exchange(&owner->is_released, 1))
+			CH_MOVE(ch__owner_moves, i, owner->generation, CH__OWNER_LIVE,
+				CH__OWNER_RELEASED, ch__held(heap), __func__);
+		atomic_store(&owner->cell, owner->fallback);
+	}
+	forget_tables(heap, vm);
+	vm->is_attached = false;
+	ch__heap_unlock(heap);
+	return CH_OK;
+}

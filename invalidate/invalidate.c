@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: MIT
+ * invalidate.c: making blocks not entrant while they run (P7). Order (I13): entry and cell,
+ * incoming branches, outgoing branches, patch points, NOTENTRANT; what is left is the
+ * collector's. Needs no memory, and no system call but what publishing may
+ * need (I1); under heap, in regions of a bounded number of blocks. */
+#include "invalidate/invalidate.h"
+
+enum { BLOCKS_OF_A_REGION = 64 };
+
+static void close_entry(struct ch_heap *heap, struct ch__block *block)
+	CH_REQUIRES(ch__role_heap, ch__role_region)
+{
+	uintptr_t exec = ch__block_gate_exec(heap, block);
+	enum ch_entry kind = ch__block_entry_kind(block);
+	if (kind != CH_ENTRY_PATCH && kind != CH_ENTRY_GUARD)
+		return;
+	CH_MOVE(ch__gate_moves, block->hot_offset, 0,
+		kind == CH_ENTRY_GUARD
+			? __atomic_load_n(block->extra->guard, __ATOMIC_RELAXED) != 0
+			: ch__arch_diverter_is_armed(ch__pool_read(heap->pool, exec)),
+		CH__GATE_SHUT, ch__held(heap), __func__);
+	if (kind == CH_ENTRY_GUARD) {
+		if (!CH_MUTANT(CH__MUTANT_NO_GUARD))
+			__atomic_store_n(block->extra->guard, 1, __ATOMIC_RELEASE);
+	} else if (!CH_MUTANT(CH__MUTANT_NO_ENTRY_PATCH)) {
+		ch__arch_diverter_arm(ch__pool_write(heap->pool, exec), exec,
+				      ch__block_veneer_exec(heap, block));
+		ch__pool_sync(heap->pool, exec,
+			      CH_MUTANT(CH__MUTANT_NO_SYNC_ENTRY) ? 0 : CH_ARCH_DIVERTER_BYTES);
+		CH_PUBLISHED(heap->pool, exec, CH_ARCH_DIVERTER_BYTES, "entry that was shut");
+	}
+}
+
+uint32_t ch__invalidate_block(struct ch_heap *heap, uint32_t index, enum ch__cause cause)
+{
+	struct ch__block *block = ch__block_at(heap, index);
+	if (ch__block_state(block) != CH_BLOCK_LIVE ||
+	    (ch__block_is_data(heap, block) && !CH_MUTANT(CH__MUTANT_DATA_INVALIDATED)))
+		return 0;
+	struct ch__owner *owner = ch__owner_at(heap, block->owner);
+	close_entry(heap, block);
+	if (owner->entry == index)
+		ch__owner_reset_cell(owner);
+	ch__relink_incoming(heap, index);
+	ch__relink_outgoing(heap, index);
+	ch__exits_divert(heap, index);
+	if (CH_MUTANT(CH__MUTANT_FRAME_FORGOTTEN))
+		ch__sinks_page_dead(heap->sinks, block->hot_offset >> heap->pool->page_log2, 1);
+	ch__block_set_state(heap, index, CH_BLOCK_NOTENTRANT, cause, __func__);
+	uint32_t bytes = ch__hot_bytes(block) + ch__cold_bytes(block);
+	heap->blocks_invalidated++;
+	heap->blocks_notentrant++;
+	heap->notentrant_bytes += bytes;
+	return bytes;
+}
+
+static bool any_open(struct ch_heap *heap, const struct ch_block *blocks, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		uint32_t index = ch__block_resolve(heap, blocks[i]);
+		if (index && ch__block_state(ch__block_at(heap, index)) == CH_BLOCK_OPEN)
+			return true;
+	}
+	return false;
+}
+
+static size_t invalidate_handles(struct ch_heap *heap, const struct ch_block *blocks, size_t n)
+	CH_REQUIRES(ch__role_heap)
+{
+	struct ch__thread *self = ch__thread_or_guest(heap);
+	size_t count = 0;
+	uint64_t sum = 0;
+	for (size_t from = 0; from < n; from += BLOCKS_OF_A_REGION) {
+		size_t to = n - from > BLOCKS_OF_A_REGION ? from + BLOCKS_OF_A_REGION : n;
+		ch__region_enter(self);
+		for (size_t i = from; i < to; i++) {
+			uint32_t index = ch__block_resolve(heap, blocks[i]);
+			uint32_t bytes = index ? ch__invalidate_block(heap, index,
+								      CH__CAUSE_INVALIDATED)
+					       : 0;
+			count += bytes != 0;
+			sum += bytes;
+		}
+		ch__region_leave(self);
+	}
+	ch__trigger_dead(heap, sum);
+	return count;
+}
+
+enum ch_status ch_blocks_invalidate(const struct ch_block *blocks, size_t n, size_t *count)
+{
+	struct ch_heap *heap = NULL;
+	if (count)
+		*count = 0;
+	for (size_t i = 0; i < n && !heap; i++)
+		heap = ch__handle_heap(blocks[i].bits);
+	if (!heap)
+		return CH_OK;
+	ch__heap_lock(heap);
+	enum ch_status status = CH_E_STATE;
+	if (!any_open(heap, blocks, n)) {
+		size_t done = invalidate_handles(heap, blocks, n);
+		if (count)
+			*count = done;
+		status = CH_OK;
+	}
+	ch__heap_unlock(heap);
+	ch__trigger_tell(heap);
+	return status;
+}
+
+enum ch_status ch_assumption_break(struct ch_assumption handle, size_t *invalidated)
+{
+	struct ch_heap *heap = ch__handle_heap(handle.bits);
+	if (invalidated)
+		*invalidated = 0;
+	if (!heap)
+		return CH_E_STALE;
+	ch__heap_lock(heap);
+	uint32_t index = ch__assumption_resolve(heap, handle);
+	size_t count = 0;
+	uint64_t sum = 0;
+	if (index) {
+		struct ch__assumption *fact = ch__assumption_at(heap, index);
+		struct ch__thread *self = ch__thread_or_guest(heap);
+		for (uint32_t i = 0; i < fact->count && !CH_MUTANT(CH__MUTANT_ASSUMPTION_KEPT);
+		     i++) {
+			if (!CH_MUTANT(CH__MUTANT_BROKEN_OUTSIDE_REGION))
+				ch__region_enter(self);
+			uint32_t bytes = ch__invalidate_block(heap, fact->dependents[i].block,
+							      CH__CAUSE_ASSUMPTION);
+			if (bytes)
+				ch__assumption_blame(heap, index, i);
+			count += bytes != 0;
+			sum += bytes;
+			ch__region_leave(self);
+		}
+		/* A dependent that is OPEN sees at its commit that the assumption is gone. */
+		ch__assumption_end(heap, index);
+		ch__trigger_dead(heap, sum);
+	}
+	ch__heap_unlock(heap);
+	if (invalidated)
+		*invalidated = count;
+	ch__trigger_tell(heap);
+	return index ? CH_OK : CH_E_STALE;
+}

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: MIT
+ * granules.c: the bitmaps of used granules and of block starts. Used words change under their
+ * page's busy only, by plain loads and stores; start words are shared with lookups without lock
+ * (ch__page_find_start). It does not know which page belongs to whom. */
+#include "arch/mutant.h"
+#include "pages/inner.h"
+
+enum { NOT_FOUND = 0xffffffff, HEADER_MASK = (1 << CH__HEADER_GRANULES) - 1 };
+
+static uint64_t load(const _Atomic(uint64_t) *words, uint32_t index)
+{
+	return atomic_load_explicit(&words[index], memory_order_relaxed);
+}
+
+static _Atomic(uint64_t) *words_of(_Atomic(uint64_t) *all, const struct ch__pool *pool,
+				   uint32_t page)
+{
+	return all +
+	       ((size_t)page << (pool->page_log2 - 9)); /* 8 bytes a granule, 64 granules a word */
+}
+
+/* --- runs of clear bits --- */
+
+/* Whether 1 to 64 bits from `at` on are clear: the common case, without a search. */
+static inline bool is_clear(const _Atomic(uint64_t) *words, uint32_t at, uint32_t n)
+{
+	uint32_t shift = at & 63;
+	uint64_t word = load(words, at >> 6) >> shift;
+	if (shift + n > 64)
+		word |= load(words, (at >> 6) + 1) << (64 - shift);
+	return !(word << (64 - n));
+}
+
+/* The first set bit in [from, limit), or limit. */
+static uint32_t next_set(const _Atomic(uint64_t) *words, uint32_t from, uint32_t limit)
+{
+	uint64_t word = load(words, from >> 6) >> (from & 63);
+	if (!word) {
+		from = (from | 63) + 1;
+		while (from < limit && !(word = load(words, from >> 6)))
+			from += 64;
+		if (from >= limit)
+			return limit;
+	}
+	from += (uint32_t)__builtin_ctzll(word);
+	return from < limit ? from : limit;
+}
+
+/* One above the last set bit in [low, high), or low. */
+static uint32_t after_last_set(const _Atomic(uint64_t) *words, uint32_t low, uint32_t high)
+{
+	while (high > low) {
+		uint64_t word = load(words, (high - 1) >> 6) << (63 - ((high - 1) & 63));
+		if (word) {
+			high -= (uint32_t)__builtin_clzll(word);
+			break;
+		}
+		high = (high - 1) & ~UINT32_C(63);
+	}
+	return high > low ? high : low;
+}
+
+static uint32_t find_upward(const _Atomic(uint64_t) *words, uint32_t from, uint32_t limit,
+			    uint32_t n)
+{
+	while (from + n <= limit) {
+		uint64_t clear = ~load(words, from >> 6) >> (from & 63);
+		if (!clear) {
+			from = (from | 63) + 1;
+			continue;
+		}
+		from += (uint32_t)__builtin_ctzll(clear);
+		if (from + n > limit)
+			break;
+		uint32_t end = next_set(words, from, from + n);
+		if (end == from + n)
+			return from;
+		from = end;
+	}
+	return NOT_FOUND;
+}
+
+static uint32_t find_downward(const _Atomic(uint64_t) *words, uint32_t low, uint32_t high,
+			      uint32_t n)
+{
+	while (high >= low + n) {
+		uint64_t clear = ~load(words, (high - 1) >> 6) << (63 - ((high - 1) & 63));
+		if (!clear) {
+			high = (high - 1) & ~UINT32_C(63);
+			continue;
+		}
+		high -= (uint32_t)__builtin_clzll(clear);
+		if (high < low + n)
+			break;
+		uint32_t start = after_last_set(words, high - n, high);
+		if (start == high - n)
+			return start;
+		high = start - 1;
+	}
+	return NOT_FOUND;
+}
+
+/* Adds or takes the bits [from, from + n). */
+static void flip(_Atomic(uint64_t) *words, uint32_t from, uint32_t n)
+{
+	while (n) {
+		uint32_t room = 64 - (from & 63), take = n < room ? n : room;
+		uint64_t mask = (take == 64 ? ~UINT64_C(0) : (UINT64_C(1) << take) - 1)
+				<< (from & 63);
+		atomic_store_explicit(&words[from >> 6], load(words, from >> 6) ^ mask,
+				      memory_order_relaxed);
+		from += take;
+		n -= take;
+	}
+}
+
+static void add(_Atomic(uint16_t) *counter, int n)
+{
+	int sum = atomic_load_explicit(counter, memory_order_relaxed) + n;
+	atomic_store_explicit(counter, (uint16_t)(sum > UINT16_MAX ? UINT16_MAX : sum),
+			      memory_order_relaxed);
+}
+
+/* --- reserve, give back --- */
+
+bool ch__page_reserve(struct ch__pool *pool, uint32_t index, size_t hot_bytes, size_t cold_bytes,
+		      uint32_t *hot, uint32_t *cold)
+{
+	struct ch__page *page = &pool->pages[index];
+	_Atomic(uint64_t) *words = words_of(pool->used, pool, index);
+	uint32_t base = index << pool->page_log2, granules = ch__pool_granules(pool);
+	uint32_t hot_at = page->hot_cursor, cold_at = page->cold_cursor;
+	*hot = *cold = base;
+	if (hot_bytes > pool->pool_bytes || cold_bytes > pool->pool_bytes)
+		goto full;
+	uint32_t hot_n = (uint32_t)(hot_bytes + 7) / 8, cold_n = (uint32_t)(cold_bytes + 7) / 8;
+	if (hot_n + cold_n > granules)
+		goto full;
+	if (hot_n) {
+		if (hot_n > 64 || hot_at + hot_n > cold_at || !is_clear(words, hot_at, hot_n))
+			hot_at = find_upward(words, hot_at, cold_at, hot_n);
+		if (hot_at == NOT_FOUND)
+			goto full;
+	}
+	if (cold_n) {
+		uint32_t low = hot_at + hot_n;
+		if (cold_n <= 64 && low + cold_n <= cold_at &&
+		    is_clear(words, cold_at - cold_n, cold_n))
+			cold_at -= cold_n;
+		else
+			cold_at = find_downward(words, low, cold_at, cold_n);
+		if (cold_at == NOT_FOUND)
+			goto full;
+		flip(words, cold_at, cold_n);
+		*cold = base + cold_at * CH__GRANULE_BYTES;
+		page->cold_cursor = (uint16_t)cold_at;
+	}
+	if (hot_n) {
+		flip(words, hot_at, hot_n);
+		*hot = base + hot_at * CH__GRANULE_BYTES;
+		page->hot_cursor = (uint16_t)(hot_at + hot_n);
+	}
+	add(&page->used_granules, (int)(hot_n + cold_n));
+	if (CH_UNLIKELY(pool->is_translated)) {
+		ch__pool_open(pool, pool->exec_base + *hot, (size_t)hot_n * CH__GRANULE_BYTES);
+		ch__pool_open(pool, pool->exec_base + *cold, (size_t)cold_n * CH__GRANULE_BYTES);
+	}
+	return true;
+full:
+	page->has_failed = 1;
+	atomic_store_explicit(&page->freed_granules, 0, memory_order_relaxed);
+	return false;
+}
+
+void ch__granules_mark_header(struct ch__pool *pool, uint32_t index)
+{
+	_Atomic(uint64_t) *words = words_of(pool->used, pool, index);
+	atomic_store_explicit(&words[0], load(words, 0) | HEADER_MASK, memory_order_relaxed);
+}
+
+void ch__granules_reset_cursors(struct ch__pool *pool, uint32_t index)
+{
+	pool->pages[index].hot_cursor = CH__HEADER_GRANULES;
+	pool->pages[index].cold_cursor = (uint16_t)ch__pool_granules(pool);
+}
+
+void ch__page_give_back(struct ch__pool *pool, uint32_t index, uint32_t offset, size_t bytes)
+{
+	struct ch__page *page = &pool->pages[index];
+	_Atomic(uint64_t) *words = words_of(pool->used, pool, index);
+	uint32_t at = (offset & ((UINT32_C(1) << pool->page_log2) - 1)) / CH__GRANULE_BYTES;
+	uint32_t n = (uint32_t)(bytes + 7) / CH__GRANULE_BYTES;
+	if (n == 0)
+		return;
+	CH_ASSERT(at >= CH__HEADER_GRANULES && at + n <= ch__pool_granules(pool),
+		  "range outside its page");
+	CH_ASSERT(load(words, at >> 6) >> (at & 63) & 1, "granules given back twice");
+	CH_PUBLISHED(pool, pool->exec_base + offset, bytes, "poison");
+	flip(words, at, n);
+	ch__pool_close(pool, pool->exec_base + offset, (size_t)n * CH__GRANULE_BYTES);
+	add(&page->used_granules, -(int)n);
+	add(&page->freed_granules, (int)n);
+	bool is_empty = atomic_load_explicit(&page->used_granules, memory_order_relaxed) == 0;
+	if (!is_empty || !CH_MUTANT(CH__MUTANT_REFUSAL_KEPT))
+		page->refused_hot = UINT16_MAX;
+	if (is_empty) {
+		ch__granules_reset_cursors(pool, index);
+		return;
+	}
+	if (at + n == page->hot_cursor)
+		page->hot_cursor = (uint16_t)at;
+	if (at == page->cold_cursor)
+		page->cold_cursor = (uint16_t)(at + n);
+}
+
+bool ch__page_has_room(struct ch__pool *pool, uint32_t index, size_t hot_bytes, size_t cold_bytes)
+{
+	struct ch__page *page = &pool->pages[index];
+	const _Atomic(uint64_t) *words = words_of(pool->used, pool, index);
+	uint32_t granules = ch__pool_granules(pool), hot_at = CH__HEADER_GRANULES;
+	if (hot_bytes + cold_bytes > (size_t)granules * CH__GRANULE_BYTES)
+		return false;
+	uint32_t hot_n = (uint32_t)(hot_bytes + 7) / 8, cold_n = (uint32_t)(cold_bytes + 7) / 8;
+	if (hot_n >= page->refused_hot && cold_n >= page->refused_cold)
+		return false;
+	if (hot_n)
+		hot_at = find_upward(words, hot_at, granules, hot_n);
+	bool fits = hot_at != NOT_FOUND;
+	if (fits && cold_n)
+		fits = find_downward(words, hot_at + hot_n, granules, cold_n) != NOT_FOUND;
+	if (fits) {
+		ch__granules_reset_cursors(pool, index);
+	} else {
+		page->refused_hot = (uint16_t)hot_n;
+		page->refused_cold = (uint16_t)cold_n;
+	}
+	return fits;
+}
+
+uint32_t ch__granules_largest_hole(const struct ch__pool *pool, uint32_t index)
+{
+	const _Atomic(uint64_t) *words = words_of(pool->used, pool, index);
+	uint32_t end = ch__pool_granules(pool), largest = 0;
+	for (uint32_t at = CH__HEADER_GRANULES, next; at < end; at = next) {
+		next = next_set(words, at, end);
+		if (next - at > largest)
+			largest = next - at;
+		while (next < end && load(words, next >> 6) >> (next & 63) & 1)
+			next++;
+	}
+	return largest;
+}
+
+/* --- starts --- */
+
+void ch__page_set_start(struct ch__pool *pool, uint32_t offset)
+{
+	uint32_t granule = offset / CH__GRANULE_BYTES;
+	atomic_fetch_or_explicit(&pool->starts[granule >> 6], UINT64_C(1) << (granule & 63),
+				 memory_order_release);
+}
+
+void ch__page_clear_starts(struct ch__pool *pool, uint32_t word, uint64_t mask)
+{
+	atomic_fetch_and_explicit(&pool->starts[word], ~mask, memory_order_release);
+}
+
+/* --- checks --- */
+
+/* Without the header. */
+uint32_t ch__granules_count_used(const struct ch__pool *pool, uint32_t page)
+{
+	const _Atomic(uint64_t) *words = words_of(pool->used, pool, page);
+	uint32_t used = 0u - (uint32_t)__builtin_popcountll(load(words, 0) & HEADER_MASK);
+	for (uint32_t i = 0; i < ch__pool_granules(pool) / 64; i++)
+		used += (uint32_t)__builtin_popcountll(load(words, i));
+	return used;
+}
+
+uint32_t ch__granules_find_untrapped(const struct ch__pool *pool, uint32_t page)
+{
+	const _Atomic(uint64_t) *words = words_of(pool->used, pool, page);
+	const uint8_t *read =
+		ch__pool_read(pool, pool->exec_base + ((uintptr_t)page << pool->page_log2));
+	/* Of private memory that is a copy: what would run is looked at, too. */
+	const uint8_t *runs =
+		ch__views_are_private(&pool->inner->views) ? read - pool->delta : read;
+	for (uint32_t g = CH__HEADER_GRANULES; g < ch__pool_granules(pool); g++) {
+		size_t at = (size_t)g * CH__GRANULE_BYTES;
+		if (!(load(words, g >> 6) >> (g & 63) & 1) &&
+		    (!ch__arch_are_traps(read + at, CH__GRANULE_BYTES) ||
+		     (runs != read && !ch__arch_are_traps(runs + at, CH__GRANULE_BYTES))))
+			return g;
+	}
+	return NOT_FOUND;
+}
+
+void ch__granules_close_unused(const struct ch__pool *pool, uint32_t page)
+{
+	const _Atomic(uint64_t) *words = words_of(pool->used, pool, page);
+	uint32_t end = ch__pool_granules(pool);
+	for (uint32_t at = CH__HEADER_GRANULES, next; at < end; at = next) {
+		next = next_set(words, at, end);
+		ch__pool_close(pool,
+			       ch__pool_page_exec(pool, page) + (size_t)at * CH__GRANULE_BYTES,
+			       (size_t)(next - at) * CH__GRANULE_BYTES);
+		while (next < end && load(words, next >> 6) >> (next & 63) & 1)
+			next++;
+	}
+}
+
+bool ch__granules_has_stray_start(const struct ch__pool *pool, uint32_t page)
+{
+	const _Atomic(uint64_t) *used = words_of(pool->used, pool, page),
+				*starts = words_of(pool->starts, pool, page);
+	for (uint32_t i = 0; i < ch__pool_granules(pool) / 64; i++)
+		if (load(starts, i) & ~load(used, i))
+			return true;
+	return false;
+}

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: MIT
+ * in_place.c: spans whose pages are not code that is written through the other view: code that is
+ * emitted where it will run, and data. While such pages can be written at exec they cannot run, and
+ * data never can; execute access comes back by a fresh mapping, before the pages are anybody
+ * else's. Where the system refuses that (its limit of mappings, no memory), they stay out of use.
+ *
+ *   use        taken   landed   released
+ *   IN_PLACE   RW      RX       RX
+ *   RODATA     RW      R        RX, or RETIRED: as it was
+ *   DATA       RW      RW       RX, or RETIRED
+ *
+ * Private backends: what is written at exec is no copy of the write view, nor the other way round,
+ * until it is taken over. Lock: pages. */
+#include "arch/mutant.h"
+#include "pages/inner.h"
+
+#include <errno.h>
+#include <string.h>
+
+static unsigned word_of(const struct ch__pool *pool, uint32_t first)
+{
+	return atomic_load_explicit(&pool->pages[first].span_use, memory_order_relaxed);
+}
+
+static void set_word(struct ch__pool *pool, uint32_t first, unsigned word)
+{
+	atomic_store_explicit(&pool->pages[first].span_use, (uint8_t)word, memory_order_relaxed);
+}
+
+static size_t offset_of(const struct ch__pool *pool, uint32_t first)
+{
+	return pool->runtime_bytes + ((size_t)first << pool->page_log2);
+}
+
+static size_t bytes_of(const struct ch__pool *pool, uint32_t first)
+{
+	return (size_t)pool->pages[first].span_pages << pool->page_log2;
+}
+
+/* Whether pages of such a word are RX. */
+static bool runs(unsigned word)
+{
+	return word == CH__SPAN_CODE || word == (CH__SPAN_IN_PLACE | CH__SPAN_LANDED);
+}
+
+bool ch__pool_span_runs(const struct ch__pool *pool, uint32_t first)
+{
+	return runs(word_of(pool, first));
+}
+
+bool ch__pool_lend_span(struct ch__pool *pool, uint32_t first, enum ch__span_use use)
+{
+	struct ch__views *v = &pool->inner->views;
+	ch__pages_lock(pool);
+	set_word(pool, first, use);
+	bool is_lent = use == CH__SPAN_CODE ||
+		       ch__views_lend(v, offset_of(pool, first), bytes_of(pool, first), true);
+	int error = errno;
+	ch__pages_unlock(pool);
+	errno = error;
+	return is_lent;
+}
+
+void ch__pool_take_over(const struct ch__pool *pool, uintptr_t exec, size_t bytes)
+{
+	if (ch__views_are_private(&pool->inner->views))
+		memcpy(ch__pool_lend(pool, exec), (const void *)exec, bytes);
+}
+
+static bool land(struct ch__pool *pool, uint32_t first, unsigned use) CH_REQUIRES(ch__role_pages)
+{
+	struct ch__views *v = &pool->inner->views;
+	size_t offset = offset_of(pool, first), bytes = bytes_of(pool, first);
+	if (use == CH__SPAN_IN_PLACE)
+		return ch__views_take_back(v, offset, bytes);
+	return use != CH__SPAN_RODATA || CH_MUTANT(CH__MUTANT_RODATA_STAYS_OPEN) ||
+	       ch__views_lend(v, offset, bytes, false);
+}
+
+bool ch__pool_land_span(struct ch__pool *pool, uint32_t first)
+{
+	ch__pages_lock(pool);
+	unsigned use = word_of(pool, first);
+	CH_ASSERT(use != CH__SPAN_CODE && !(use & CH__SPAN_RETIRED),
+		  "not a span that is written in place");
+	bool is_landed = (use & CH__SPAN_LANDED) || land(pool, first, use);
+	if (is_landed)
+		set_word(pool, first, use | CH__SPAN_LANDED);
+	int error = errno;
+	ch__pages_unlock(pool);
+	errno = error;
+	return is_landed;
+}
+
+bool ch__span_is_retired(const struct ch__pool *pool, uint32_t page)
+{
+	return ch__page_state(&pool->pages[page]) == CH__PAGE_SPAN &&
+	       (word_of(pool, page) & CH__SPAN_RETIRED);
+}
+
+bool ch__span_take_back(struct ch__pool *pool, uint32_t first)
+{
+	struct ch__pool_inner *inner = pool->inner;
+	unsigned word = word_of(pool, first);
+	size_t offset = offset_of(pool, first), bytes = bytes_of(pool, first);
+	if (runs(word) || CH_MUTANT(CH__MUTANT_LENT_PAGES_REUSED))
+		return true;
+	/* Nothing that was written there in place runs, not even for a moment. The header stays: a
+	 * retired span has one. */
+	ch__arch_fill_traps(inner->views.write + offset + CH__PAGE_HEADER_BYTES,
+			    bytes - CH__PAGE_HEADER_BYTES);
+	bool is_back = ch__views_take_back(&inner->views, offset, bytes);
+	if (!is_back && !(word & CH__SPAN_RETIRED))
+		inner->spans_retired++;
+	if (is_back && (word & CH__SPAN_RETIRED))
+		inner->spans_retired--;
+	set_word(pool, first, is_back ? CH__SPAN_CODE : word | CH__SPAN_RETIRED);
+	return is_back || CH_MUTANT(CH__MUTANT_RETIRED_REUSED);
+}
+
+bool ch__spans_lend_again(struct ch__pool *pool)
+{
+	for (uint32_t i = 0; i < pool->page_count; i++) {
+		const struct ch__page *page = &pool->pages[i];
+		if (ch__page_state(page) != CH__PAGE_SPAN || !page->span_pages)
+			continue;
+		unsigned word = word_of(pool, i);
+		bool is_writable = word != (CH__SPAN_RODATA | CH__SPAN_LANDED);
+		if (!runs(word) && !CH_MUTANT(CH__MUTANT_CHILD_RUNS_DATA) &&
+		    !ch__views_lend(&pool->inner->views, offset_of(pool, i), bytes_of(pool, i),
+				    is_writable))
+			return false;
+	}
+	return true;
+}
+
+/* An unwinder that was told of a table there goes on to look at it: what it sees is the end of one.
+ * Where the system refuses, that is a fault. */
+void ch__spans_leave_zeros(struct ch__pool *pool)
+{
+	/* What is there may be somebody else's. */
+	uint32_t pages = pool->inner->views.has_exec ? pool->page_count : 0;
+	for (uint32_t i = 0; i < pages; i++) {
+		const struct ch__page *page = &pool->pages[i];
+		if (ch__page_state(page) != CH__PAGE_SPAN || !page->span_pages ||
+		    ch__pool_span_use(pool, i) != CH__SPAN_RODATA ||
+		    CH_MUTANT(CH__MUTANT_TABLE_TAKEN_AWAY))
+			continue;
+		bool is_left = ch__os_map_private(pool->inner->views.exec + offset_of(pool, i),
+						  bytes_of(pool, i), CH__OS_R);
+		(void)is_left;
+	}
+}

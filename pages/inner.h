@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: MIT
+ * inner.h: what the files of pages/ share and nobody else sees: the two views of the memory and the
+ * pool's lists.
+ *
+ *   each view      [guard][runtime page][pool .................][guard]
+ *   the memory             0             runtime_bytes           bytes      offsets within it */
+#ifndef CH_PAGES_INNER_H
+#define CH_PAGES_INNER_H
+
+#include "pages/lock.h"
+#include "pages/moves.h"
+#include "pages/pages.h"
+
+enum {
+	CH__LISTED_SHARE_LOG2 = 5, /* a page is listed when 1/32 of it is free */
+	CH__LEDGER_CHUNKS = 1024,  /* of the largest pool */
+};
+
+/* --- views.c --- */
+
+struct ch__views {
+	enum ch__backend backend; /* not AUTO */
+	int fd;                   /* MEMFD: the memory, open for the life of the views; PROCMEM: the
+				   * process's; others: -1 */
+	uint8_t *exec, *write;    /* offset 0 in the RX and in the RW view, which private backends
+				   * have a copy at */
+	_Atomic(uint32_t) *is_own; /* PROCMEM: fd is of this process, not of its parent */
+	/* PROCMEM: twice the pages that were replaced, odd while one is; in a child from 0 on */
+	_Atomic(uint32_t) *replaced;
+	size_t bytes;              /* of the memory */
+	size_t runtime_bytes;     /* committed first, never given back: what revives other ranges */
+	size_t guard_bytes;       /* without access, on both sides of both views */
+	bool has_exec, has_write; /* the address ranges are ours */
+	bool is_part_inherited;   /* the system refused to keep some of exec from children */
+	bool has_large_pages;     /* is asked for, so that a fork copies fewer entries */
+	uint8_t sync_steps;       /* set of enum ch__sync_step */
+	bool has_code; /* and hold the memory: false in the child of a fork without copy */
+};
+
+/* The code is private memory, and write leads to a copy of it. */
+static inline bool ch__views_are_private(const struct ch__views *v)
+{
+	return v->backend == CH__BACKEND_PROCMEM || v->backend == CH__BACKEND_FLIP;
+}
+/* The end of the one write path; false: execution does not follow, errno. */
+bool ch__views_sync(struct ch__views *, const uint8_t *exec, size_t bytes);
+extern const char *const ch__views_names[]; /* by enum ch__backend; of AUTO there is none */
+/* 0 or errno. The runtime page is committed and trap-filled, the rest has no execute access. */
+int ch__views_create(struct ch__views *, const struct ch__pool_config *);
+void ch__views_destroy(struct ch__views *);
+/* Memory, then traps, then execute access; on failure as before, errno set. */
+bool ch__views_commit(struct ch__views *, size_t offset, size_t bytes);
+/* Access away, then memory; false: it stays mapped and holds what it held. */
+bool ch__views_decommit(struct ch__views *, size_t offset, size_t bytes);
+
+/* Memory of the same kind as the views', to be theirs in a child of fork. */
+struct ch__views_copy {
+	int fd;
+	uint8_t *exec, *write; /* exec: DUAL only */
+};
+bool ch__views_copy_create(const struct ch__views *, struct ch__views_copy *);
+bool ch__views_copy_commit(const struct ch__views *, struct ch__views_copy *, size_t offset,
+			   size_t bytes);
+void ch__views_copy_destroy(const struct ch__views *, struct ch__views_copy *);
+/* In the child, whose views are gone (DONTFORK): take their addresses again, without access. */
+bool ch__views_reserve_again(struct ch__views *);
+/* Put the copy at the views' addresses, with access everywhere. */
+bool ch__views_adopt(struct ch__views *, struct ch__views_copy *);
+bool ch__views_close(struct ch__views *, size_t offset, size_t bytes); /* execute access away */
+/* Whole pages of what was committed lose execute access at exec, and are readable, or writable too;
+ * of private backends what is written there is another copy. False: a part of them may be so. */
+bool ch__views_lend(struct ch__views *, size_t offset, size_t bytes, bool is_writable);
+/* They are RX again, with what the write view holds. False: as it was, or a part of them is. */
+bool ch__views_take_back(struct ch__views *, size_t offset, size_t bytes);
+void ch__views_forget(struct ch__views *);  /* all access away, memory unreferenced */
+bool ch__views_exclude(struct ch__views *); /* from fork, and the RW view from core dumps */
+
+/* --- views_private.c --- */
+bool ch__private_map(struct ch__views *);
+void ch__private_destroy(struct ch__views *);
+bool ch__private_commit(struct ch__views *, size_t offset, size_t bytes);
+bool ch__private_decommit(struct ch__views *, size_t offset, size_t bytes);
+bool ch__private_take_back(struct ch__views *, size_t offset, size_t bytes);
+/* Carries the copy over to where it runs. */
+bool ch__private_write(struct ch__views *, size_t from, size_t to);
+/* The same of one word at most, in which a thread may run: it sees the old one or the new one.
+ * Where the system gives no memory for that it may see parts of both. Under heap. */
+bool ch__private_write_live(struct ch__views *, size_t from, size_t to);
+/* The child's memory is its own; where it is written becomes so. */
+bool ch__private_fork_child(struct ch__views *);
+
+/* --- pool.c --- */
+
+enum ch__chunk_state {
+	CH__CHUNK_EMPTY,     /* no access, no memory */
+	CH__CHUNK_COMMITTED, /* its FREE pages are on the free list of its zone */
+	CH__CHUNK_LINGERING, /* given up, but the system refused to take it back: it still traps */
+};
+
+struct ch__page_list {
+	uint32_t first, last; /* page index; CH__PAGE_NONE */
+};
+
+struct ch__pool_inner {
+	struct ch__lock lock; /* the pages lock */
+	struct ch__views views;
+	CH_BY_PAGES struct ch__page_list partly[CH__FRAME_NUMBERS]; /* FIFO */
+	/* FIFO, by their chunks' zones, which are COMMITTED */
+	CH_BY_PAGES struct ch__page_list free[CH__ZONES];
+	CH_BY_PAGES uint8_t zones[CH__FRAME_NUMBERS]; /* enum ch__zone of a frame number */
+	void (*gone)(void *arg, uint32_t chunk);      /* NULL: nobody asks [const] */
+	void *gone_arg;                               /* [const] */
+	CH_AT_PAGES uint8_t *chunk_states;
+	CH_AT_PAGES uint8_t *chunk_zones;   /* COMMITTED: enum ch__zone; if wholly free, its last */
+	CH_AT_PAGES uint32_t *chunk_used;   /* pages of the chunk that are not FREE */
+	CH_BY_PAGES uint32_t spans_retired; /* CH__SPAN_RETIRED */
+	void *tables;                       /* records and bitmaps: one private mapping */
+	size_t table_bytes;
+	uintptr_t *parts; /* under Valgrind: of each part its address, at its first granule */
+#if CH_CHECK >= 2
+	/* What was published in the runtime page and in each chunk; NULL: nothing is there. */
+	uint8_t *ledger[1 + CH__LEDGER_CHUNKS];
+#endif
+	enum ch__fork fork_mode; /* between prepare and parent or child */
+	bool has_copy;
+	struct ch__views_copy copy;
+};
+
+/* The pages lock. */
+static inline void ch__pages_lock(struct ch__pool *pool) CH_ACQUIRES(ch__role_pages)
+	CH_EXCLUDES(CH__RIGHT_OF_PAGES) CH_UNANALYSED("it makes the role")
+{
+	ch__lock_take(&pool->inner->lock);
+}
+static inline void ch__pages_unlock(struct ch__pool *pool) CH_RELEASES(ch__role_pages)
+	CH_UNANALYSED("it makes the role")
+{
+	ch__lock_release(&pool->inner->lock);
+}
+
+static inline uint32_t ch__pool_granules(const struct ch__pool *pool) /* of a page */
+{
+	return UINT32_C(1) << (pool->page_log2 - 3);
+}
+
+enum { CH__HEADER_GRANULES = CH__PAGE_HEADER_BYTES / CH__GRANULE_BYTES };
+
+/* --- fork, check --- */
+static inline size_t ch__pool_chunk_bytes(const struct ch__pool *pool)
+{
+	return (size_t)1 << pool->chunk_log2;
+}
+
+static inline uintptr_t ch__pool_page_exec(const struct ch__pool *pool, uint32_t page)
+{
+	return pool->exec_base + ((uintptr_t)page << pool->page_log2);
+}
+
+static inline enum ch__page_state ch__page_state(const struct ch__page *page)
+{
+	return (enum ch__page_state)atomic_load_explicit(&page->state, memory_order_relaxed);
+}
+
+/* For CH_MOVE. */
+static inline uint32_t ch__pages_held(const struct ch__pool *pool)
+{
+	return atomic_load_explicit(&pool->inner->lock.state, memory_order_relaxed)
+		       ? CH__UNDER_PAGES
+		       : 0;
+}
+/* The only store of a chunk's state. Who stays where it is makes no move. */
+static inline void ch__chunk_set_state(struct ch__pool *pool, uint32_t chunk,
+				       enum ch__chunk_state to, const char *by)
+{
+	uint8_t *state = &pool->inner->chunk_states[chunk];
+	if (*state != to)
+		CH_MOVE(ch__chunk_moves, chunk, 0, *state, to, ch__pages_held(pool), by);
+	*state = (uint8_t)to;
+}
+
+/* --- ledger.c: the range was committed, and holds traps; is given up --- */
+#if CH_CHECK >= 2
+void ch__ledger_open(struct ch__pool *, size_t offset, size_t bytes);
+void ch__ledger_close(struct ch__pool *, size_t offset);
+void ch__ledger_destroy(struct ch__pool *);
+#else
+static inline void ch__ledger_open(struct ch__pool *pool, size_t offset, size_t bytes)
+{
+	(void)pool, (void)offset, (void)bytes;
+}
+static inline void ch__ledger_close(struct ch__pool *pool, size_t offset)
+{
+	(void)pool, (void)offset;
+}
+static inline void ch__ledger_destroy(struct ch__pool *pool)
+{
+	(void)pool;
+}
+#endif
+
+/* --- in_place.c: under the pages lock --- */
+/* The span's pages are RX, as others are, whatever they were, and hold traps where they were not.
+ * False: it is retired. */
+bool ch__span_take_back(struct ch__pool *, uint32_t first) CH_REQUIRES(ch__role_pages);
+bool ch__span_is_retired(const struct ch__pool *, uint32_t page) CH_REQUIRES(ch__role_pages);
+/* In a child of fork that has no code: constants read as zero. */
+void ch__spans_leave_zeros(struct ch__pool *) CH_REQUIRES(ch__role_pages);
+/* In a child of fork, whose pages all are RX: what the spans are lent for. */
+bool ch__spans_lend_again(struct ch__pool *) CH_REQUIRES(ch__role_pages);
+
+/* --- valgrind.c --- */
+void ch__valgrind_pool_born(const struct ch__pool *) CH_COLD;
+void ch__valgrind_pool_dead(const struct ch__pool *) CH_COLD;
+void ch__valgrind_access(const struct ch__pool *, uintptr_t exec, size_t bytes,
+			 bool has_access) CH_COLD;
+/* Bytes that nothing has are reported when they are read or written, in both views. */
+static inline void ch__pool_open(const struct ch__pool *pool, uintptr_t exec, size_t bytes)
+{
+	if (CH_UNLIKELY(pool->is_translated))
+		ch__valgrind_access(pool, exec, bytes, true);
+}
+static inline void ch__pool_close(const struct ch__pool *pool, uintptr_t exec, size_t bytes)
+{
+	if (CH_UNLIKELY(pool->is_translated))
+		ch__valgrind_access(pool, exec, bytes, false);
+}
+
+/* --- granules.c --- */
+void ch__granules_mark_header(struct ch__pool *, uint32_t page);
+/* under busy */
+void ch__granules_reset_cursors(struct ch__pool *, uint32_t page) CH_REQUIRES(ch__role_busy);
+uint32_t ch__granules_count_used(const struct ch__pool *, uint32_t page);
+/* The longest run of unused granules. */
+uint32_t ch__granules_largest_hole(const struct ch__pool *, uint32_t page);
+/* The first unused granule of the page, not in its header, that holds no trap; UINT32_MAX: none. */
+uint32_t ch__granules_find_untrapped(const struct ch__pool *, uint32_t page);
+/* Closes the unused granules of a page (ch__pool_close). */
+void ch__granules_close_unused(const struct ch__pool *, uint32_t page);
+/* A start on an unused granule? */
+bool ch__granules_has_stray_start(const struct ch__pool *, uint32_t page);
+
+#endif

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: MIT
+ * meta.c: side memory from one jemalloc arena a heap, or from malloc (CH_ALLOC_MALLOC: libraries
+ * that are dlopen-ed, sanitizers, foreign architectures). The one user of jemalloc. Its locks are
+ * leaves: nothing is called under them but the allocator.
+ *
+ * An explicit tcache makes an allocation of the arena ten times cheaper and is not safe for
+ * threads; so there are some of them, each with a lock, and a thread uses the one that the address
+ * of its thread-local storage selects. */
+#include "pages/meta.h"
+#include "arch/mutant.h"
+#include "pages/lock.h"
+#include "pages/os.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { ALIGN = 16, SHARDS = 8 };
+
+static size_t rounded(size_t bytes)
+{
+	return bytes ? (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1) : ALIGN;
+}
+
+#if CH_ALLOC_MALLOC
+
+#include <stdlib.h>
+
+/* In front of each allocation, so that destroying the heap finds all of them. */
+struct link {
+	/* volatile: the order of stores keeps the forward chain whole at any moment */
+	struct link *volatile next;
+	struct link *prev;
+};
+_Static_assert(sizeof(struct link) == ALIGN, "keeps the alignment");
+
+struct ch__meta {
+	struct ch__lock lock;
+	struct link list; /* circular [lock] */
+	size_t bytes;     /* [lock] */
+};
+
+/* Callers point behind the links, and so only the lists point to the beginning of what malloc gave;
+ * those who look for lost memory start here. */
+enum { ROOTS = 256 };
+static struct ch__meta *_Atomic roots[ROOTS];
+
+static void change_root(struct ch__meta *from, struct ch__meta *to)
+{
+	for (unsigned i = 0; i < ROOTS; i++) {
+		struct ch__meta *seen = from;
+		if (atomic_compare_exchange_strong(&roots[i], &seen, to))
+			return;
+	}
+}
+
+struct ch__meta *ch__meta_create(void)
+{
+	struct ch__meta *meta = ch__os_may_fail() ? NULL : calloc(1, sizeof *meta);
+	if (!meta)
+		return NULL;
+	meta->list.next = meta->list.prev = &meta->list;
+	change_root(NULL, meta);
+	return meta;
+}
+
+void ch__meta_destroy(struct ch__meta *meta)
+{
+	change_root(meta, NULL);
+	for (struct link *at = meta->list.next, *next; at != &meta->list; at = next) {
+		next = at->next;
+		free(at);
+	}
+	free(meta);
+}
+
+void *ch__meta_alloc(struct ch__meta *meta, size_t bytes)
+{
+	size_t size = rounded(bytes);
+	struct link *at = ch__os_may_fail() || size < bytes ? NULL : calloc(1, sizeof *at + size);
+	if (!at)
+		return NULL;
+	ch__lock_take(&meta->lock);
+	at->next = meta->list.next;
+	at->prev = &meta->list;
+	at->next->prev = at;
+	meta->list.next = at;
+	meta->bytes += size;
+	ch__lock_release(&meta->lock);
+	return at + 1;
+}
+
+void ch__meta_free(struct ch__meta *meta, void *memory, size_t bytes)
+{
+	if (!memory)
+		return;
+	struct link *at = (struct link *)memory - 1;
+	ch__lock_take(&meta->lock);
+	at->prev->next = at->next;
+	at->next->prev = at->prev;
+	meta->bytes -= rounded(bytes);
+	ch__lock_release(&meta->lock);
+	free(at);
+}
+
+size_t ch__meta_bytes(struct ch__meta *meta)
+{
+	ch__lock_take(&meta->lock);
+	size_t bytes = meta->bytes;
+	ch__lock_release(&meta->lock);
+	return bytes;
+}
+
+void ch__meta_fork_child(struct ch__meta *meta)
+{
+	if (atomic_load(&meta->lock.state) == CH__LOCK_FREE)
+		return;
+	/* A thread that is gone was changing the list: the forward chain is whole, the backward one
+	 * is made anew. */
+	struct link *prev = &meta->list;
+	do {
+		prev->next->prev = prev;
+		prev = prev->next;
+	} while (prev != &meta->list);
+	atomic_store(&meta->lock.state, CH__LOCK_FREE);
+}
+
+#else
+
+#include <jemalloc/jemalloc.h>
+
+struct shard {
+	struct ch__lock lock;
+	int tcache_flags;       /* [lock] */
+	_Atomic(int64_t) bytes; /* stored under lock; negative where others' memory is freed */
+} __attribute__((aligned(64)));
+
+struct ch__meta {
+	struct shard shards[SHARDS];
+	unsigned arena;
+	int arena_flags;
+};
+
+static struct shard *own_shard(struct ch__meta *meta)
+{
+	static _Thread_local char here;
+	/* Blocks of thread-local storage are at least a page apart. */
+	uintptr_t mixed = ((uintptr_t)&here >> 12) * UINT64_C(0x9e3779b97f4a7c15);
+	return &meta->shards[mixed >> 61];
+}
+_Static_assert(SHARDS == 1 << (64 - 61), "own_shard takes the top bits");
+
+/* Without a tcache the arena serves directly: slower, never wrong. */
+static int new_tcache(void)
+{
+	unsigned index;
+	size_t size = sizeof index;
+	return mallctl("tcache.create", &index, &size, NULL, 0) == 0 ? MALLOCX_TCACHE(index)
+								     : MALLOCX_TCACHE_NONE;
+}
+
+static void destroy_tcache(int flags)
+{
+	if (flags == MALLOCX_TCACHE_NONE)
+		return;
+	/* The inverse of MALLOCX_TCACHE: two is added, the number begins at bit 8. */
+	unsigned index = ((unsigned)flags >> 8) - 2;
+	mallctl("tcache.destroy", NULL, NULL, &index, sizeof index);
+}
+
+/* jemalloc leaves the first 2 MiB of an arena that it destroys mapped for ever. So arenas of heaps
+ * that ended wait here, emptied, for the next heap; those that had much are destroyed, since an
+ * emptied one keeps its addresses. Number + 1; 0 = none. */
+enum { IDLE_ARENAS = 16, IDLE_BYTES_MOST = 32 << 20 };
+static _Atomic(unsigned) idle_arenas[IDLE_ARENAS];
+
+static void tell_arena(unsigned arena, const char *what)
+{
+	char name[40];
+	snprintf(name, sizeof name, "arena.%u.%s", arena, what);
+	mallctl(name, NULL, NULL, NULL, 0);
+}
+
+static int take_arena(unsigned *arena)
+{
+	size_t size = sizeof *arena;
+	for (unsigned i = 0; i < IDLE_ARENAS; i++) {
+		unsigned idle = atomic_exchange(&idle_arenas[i], 0);
+		*arena = idle - 1;
+		if (idle)
+			return 0;
+	}
+	return mallctl("arenas.create", arena, &size, NULL, 0);
+}
+
+static void drop_arena(unsigned arena, size_t had_bytes)
+{
+	if (had_bytes > IDLE_BYTES_MOST || CH_MUTANT(CH__MUTANT_ARENA_LOST)) {
+		tell_arena(arena, "destroy");
+		return;
+	}
+	tell_arena(arena, "reset");
+	tell_arena(arena, "purge"); /* its memory, but not its addresses */
+	for (unsigned i = 0; i < IDLE_ARENAS; i++) {
+		unsigned none = 0;
+		if (atomic_compare_exchange_strong(&idle_arenas[i], &none, arena + 1))
+			return;
+	}
+	tell_arena(arena, "destroy");
+}
+
+struct ch__meta *ch__meta_create(void)
+{
+	unsigned arena;
+	int error;
+	if (ch__os_may_fail())
+		return NULL;
+	if ((error = take_arena(&arena)) != 0) {
+		errno = error == EAGAIN ? ENOMEM : error;
+		return NULL;
+	}
+	int flags = (int)MALLOCX_ARENA(arena);
+	struct ch__meta *meta = mallocx(sizeof *meta, flags | MALLOCX_TCACHE_NONE | MALLOCX_ZERO |
+							      MALLOCX_ALIGN(64));
+	if (!meta) {
+		drop_arena(arena, 0);
+		errno = ENOMEM;
+		return NULL;
+	}
+	meta->arena = arena;
+	meta->arena_flags = flags;
+	for (unsigned i = 0; i < SHARDS; i++)
+		meta->shards[i].tcache_flags = new_tcache();
+	return meta;
+}
+
+void ch__meta_destroy(struct ch__meta *meta)
+{
+	unsigned arena = meta->arena;
+	size_t bytes = ch__meta_bytes(meta);
+	for (unsigned i = 0; i < SHARDS; i++)
+		destroy_tcache(meta->shards[i].tcache_flags);
+	drop_arena(arena, bytes); /* and with it meta itself */
+}
+
+static void count(struct shard *shard, int64_t bytes)
+{
+	int64_t sum = atomic_load_explicit(&shard->bytes, memory_order_relaxed) + bytes;
+	atomic_store_explicit(&shard->bytes, sum, memory_order_relaxed);
+}
+
+void *ch__meta_alloc(struct ch__meta *meta, size_t bytes)
+{
+	size_t size = rounded(bytes); /* multiples of 16 are aligned to 16 */
+	if (ch__os_may_fail() || size < bytes) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	struct shard *shard = own_shard(meta);
+	ch__lock_take(&shard->lock);
+	void *at = mallocx(size, meta->arena_flags | shard->tcache_flags | MALLOCX_ZERO);
+	if (at)
+		count(shard, (int64_t)size);
+	ch__lock_release(&shard->lock);
+	if (!at)
+		errno = ENOMEM;
+	return at;
+}
+
+void ch__meta_free(struct ch__meta *meta, void *at, size_t bytes)
+{
+	size_t size = rounded(bytes);
+	if (!at)
+		return;
+	struct shard *shard = own_shard(meta);
+	ch__lock_take(&shard->lock);
+	sdallocx(at, size, shard->tcache_flags);
+	count(shard, -(int64_t)size);
+	ch__lock_release(&shard->lock);
+}
+
+size_t ch__meta_bytes(struct ch__meta *meta)
+{
+	int64_t sum = 0;
+	for (unsigned i = 0; i < SHARDS; i++)
+		sum += atomic_load_explicit(&meta->shards[i].bytes, memory_order_relaxed);
+	return sum > 0 ? (size_t)sum : 0;
+}
+
+/* jemalloc's own handlers have repaired the arena. A tcache that a vanished thread was changing is
+ * left alone for ever: what it holds goes with the arena. */
+void ch__meta_fork_child(struct ch__meta *meta)
+{
+	for (unsigned i = 0; i < SHARDS; i++) {
+		struct shard *shard = &meta->shards[i];
+		if (atomic_load(&shard->lock.state) == CH__LOCK_FREE)
+			continue;
+		shard->tcache_flags = new_tcache();
+		atomic_store(&shard->lock.state, CH__LOCK_FREE);
+	}
+}
+
+#endif

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: MIT
+ * os.h: the one gate to the operating system. Every call that may fail passes through a counter so
+ * that a test can make the Nth one fail; errno is the OS's. Nothing here takes a library lock. A
+ * port of the library to another system is another os_*.c. All functions returning bool or a
+ * pointer report failure by false/NULL with errno set. */
+#ifndef CH_PAGES_OS_H
+#define CH_PAGES_OS_H
+
+#include "arch/base.h"
+
+#include <sys/types.h>
+
+/* --- views --- */
+enum ch__os_view { CH__OS_NONE, CH__OS_R, CH__OS_RX, CH__OS_RW };
+size_t ch__os_page_bytes(void);
+/* Reserve `bytes` of address space without access, so that (address + offset) is aligned: within 1
+ * GiB of a hint where there is room, at a random place when hint is 0, where the system likes when
+ * hint is ch__os_anywhere. */
+static const uintptr_t ch__os_anywhere = UINTPTR_MAX;
+void *ch__os_reserve(size_t bytes, size_t align, size_t offset, uintptr_t hint)
+	CH_EXCLUDES(CH__STANDING);
+/* exactly there; EEXIST when something is mapped */
+bool ch__os_reserve_at(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
+void ch__os_unreserve(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
+/* Shared anonymous memory mapped RX over a reservation (dual backend). */
+bool ch__os_map_shared_rx(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
+/* A second view of the shared mapping at `from`, moved onto the reservation `to`, then made RW. */
+bool ch__os_duplicate_rw(void *from, size_t bytes, void *to) CH_EXCLUDES(CH__STANDING);
+/* RX again for `at` from the mapped RX address `from` below it, without gaining X by mprotect. */
+bool ch__os_revive_from(void *from, void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
+/* memfd backend. */
+/* Where memfd_create is refused, a file without a name in /dev/shm or /tmp; -1: errno. */
+int ch__os_memfd(size_t bytes) CH_EXCLUDES(CH__STANDING);
+bool ch__os_map_fd(int fd, size_t offset, void *at, size_t bytes, enum ch__os_view)
+	CH_EXCLUDES(CH__STANDING);
+/* RX again where it is RX already, excluded from forks; no injected failure. It ends writes where
+ * an emulator runs, those in regions too. */
+bool ch__os_map_again(int fd, size_t offset, void *at, size_t bytes);
+bool ch__os_fd_commit(int fd, size_t offset, size_t bytes) CH_EXCLUDES(CH__STANDING);
+void ch__os_close(int fd) CH_EXCLUDES(CH__STANDING);
+/* --- private memory (procmem, flip) --- */
+/* Private zeroed memory over a reservation, or over what is there, which is given back. */
+bool ch__os_map_private(void *at, size_t bytes, enum ch__os_view) CH_EXCLUDES(CH__STANDING);
+/* Larger pages where the system has some: a fork copies fewer entries. It may do nothing. */
+void ch__os_large_pages(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
+/* Private memory reads as zero again. */
+bool ch__os_drop(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
+/* The calling process's memory as a file, to write where no mapping may be written; -1: errno. A
+ * child that inherits it would write to its parent. */
+int ch__os_self_memory(void) CH_EXCLUDES(CH__STANDING);
+/* Zeroed RX memory somewhere, and such memory put over RX memory: who runs there runs in one of the
+ * two. They end writes, those in regions too; no injected failure. */
+uint8_t *ch__os_map_apart(size_t bytes);
+bool ch__os_move_onto(uint8_t *from, size_t bytes, uint8_t *to);
+void ch__os_unmap_apart(uint8_t *at, size_t bytes);
+/* Two words that hold 0, also in each child of fork whatever was stored. NULL: errno. */
+_Atomic(uint32_t) *ch__os_words_wiped_by_fork(void);
+void ch__os_words_free(_Atomic(uint32_t) *) CH_EXCLUDES(CH__STANDING);
+/* No injected failure: what a store leads to has no status. */
+bool ch__os_self_write(int fd, void *to, const void *from, size_t bytes);
+bool ch__os_flip(void *at, size_t bytes, enum ch__os_view);
+/* Access without execution, which is only ever lost by it. It may have changed a part of the range
+ * when it fails, at the map-count limit. */
+bool ch__os_protect(void *at, size_t bytes, enum ch__os_view) CH_EXCLUDES(CH__STANDING);
+/* Drops to no access; may split a mapping and so fail at the map-count limit. */
+bool ch__os_protect_none(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
+/* Commit memory of a shared mapping through its RW view: an error, never SIGBUS. */
+bool ch__os_populate(void *rw, size_t bytes) CH_EXCLUDES(CH__STANDING);
+/* Map what is there already, so that first executions do not fault; it may do nothing. */
+void ch__os_map_ahead(void *rx, size_t bytes) CH_EXCLUDES(CH__STANDING);
+/* Give the memory of a shared mapping back; it reads as zero from then on. */
+bool ch__os_discard(void *rw, size_t bytes) CH_EXCLUDES(CH__STANDING);
+bool ch__os_dont_fork(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
+bool ch__os_dont_dump(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
+/* Move the mapping `from` onto `to`, replacing what is there. */
+bool ch__os_move_over(void *from, size_t bytes, void *to) CH_EXCLUDES(CH__STANDING);
+/* Private zeroed memory for tables. */
+void *ch__os_private(size_t bytes) CH_EXCLUDES(CH__STANDING);
+/* The same, within 1 GiB of the hint where there is room; bytes is a multiple of the page. */
+void *ch__os_private_near(size_t bytes, uintptr_t hint) CH_EXCLUDES(CH__STANDING);
+/* The same for notes of checked builds, which do without it: no injected failure. */
+void *ch__os_notes(size_t bytes) CH_EXCLUDES(CH__STANDING);
+void ch__os_unmap(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
+
+/* --- cross-core synchronization --- */
+/* Sets what the system grants; true when it grants both. */
+bool ch__os_membarrier_register(bool *fast_fence, bool *core_sync) CH_EXCLUDES(CH__STANDING);
+bool ch__os_membarrier_fence(void);     /* PRIVATE_EXPEDITED */
+bool ch__os_membarrier_core_sync(void); /* PRIVATE_EXPEDITED_SYNC_CORE */
+
+/* --- threads; async-signal-safe up to and with ch__os_object_of --- */
+/* Timeout 0 = for ever. */
+void ch__os_futex_wait(_Atomic(uint32_t) *word, uint32_t while_value, uint64_t timeout_ns);
+void ch__os_futex_wake(_Atomic(uint32_t) *word); /* all */
+int ch__os_thread_id(void);
+/* End of the caller's alternate signal stack when sp lies on it, else 0. One with SS_AUTODISARM is
+ * found within 1 MiB of sp. */
+uintptr_t ch__os_signal_stack_end(uintptr_t sp);
+bool ch__os_thread_signal(int thread_id, int signal);
+uint64_t ch__os_now_ns(void);
+/* Calls the handler that old_action holds, as the kernel would have; default: the process dies of
+ * the signal. A handler that asked to be reset is called once. */
+void ch__os_signal_chain(int signal, void *info, void *ucontext, void *old_action);
+/* The same, as the last thing that a handler does: by default the process dies when it returns, and
+ * its core has the registers of the interrupted code. */
+void ch__os_signal_chain_last(int signal, void *info, void *ucontext, void *old_action);
+/* The last words of a process, to stderr: no cancellation point, and no error. */
+void ch__os_write_last(const char *text, size_t n);
+/* Whether the aligned 8 bytes can be read. */
+bool ch__os_is_readable(const void *at);
+/* What was loaded at an address; texts are the loader's. False: nothing was. */
+struct ch__os_object {
+	const char *path;
+	uintptr_t at;
+	const char *symbol; /* the exported function it lies in, or NULL */
+	uintptr_t symbol_at;
+};
+bool ch__os_object_of(uintptr_t address, struct ch__os_object *);
+/* The lowest address from which on everything up to high is mapped, low at least. Of a process's
+ * first stack the system maps what was used; a touch below that makes it grow, or kills. */
+uintptr_t ch__os_mapped_from(uintptr_t low, uintptr_t high);
+/* Bounds of the calling thread's stack. */
+bool ch__os_stack_bounds(const void **low, const void **high) CH_EXCLUDES(CH__STANDING);
+/* old_action receives what ch__os_signal_chain takes; ERANGE when old_bytes is too small for it. */
+enum { CH__OS_ACTION_BYTES = 192 };
+bool ch__os_signal_install(int signal, void (*handler)(int, void *, void *), void *old_action,
+			   size_t old_bytes);
+/* The same, for a handler that passes everything on: it runs on the stack, behind the mask and
+ * interrupts system calls as the handler that was there would. */
+bool ch__os_signal_install_like(int signal, void (*handler)(int, void *, void *), void *old_action,
+				size_t old_bytes);
+bool ch__os_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void));
+
+/* --- a thread of the library's own (os_linux_worker.c); not in a signal handler --- */
+/* All its signals are blocked, its stack is small, and it calls no VM: no collector knows it. A
+ * child of fork does not have it: there the owner forgets the record and joins nothing. */
+struct ch__os_thread {
+	void (*run)(void *arg);
+	void *arg;
+	pthread_t system; /* joined once */
+};
+/* The record stays where it is until the thread is joined. False: errno. */
+bool ch__os_thread_start(struct ch__os_thread *, void (*run)(void *arg), void *arg)
+	CH_EXCLUDES(CH__STANDING);
+/* Waits until it returned; asking it to is its owner's affair. */
+void ch__os_thread_join(struct ch__os_thread *) CH_EXCLUDES(CH__STANDING);
+
+/* --- timers (os_linux_timers.c) --- */
+struct ch__os_timer {
+	void *system;
+};
+/* Sends SIGPROF to the thread again and again, each time when so much of its CPU time, or of
+ * everybody's, has passed. A child of fork does not have it. False: errno, also when the thread is
+ * gone. */
+bool ch__os_timer_start(struct ch__os_timer *, int thread_id, bool by_wall_clock,
+			uint64_t interval_ns, void *value) CH_EXCLUDES(CH__STANDING);
+/* A signal of it may still come. */
+void ch__os_timer_stop(struct ch__os_timer *) CH_EXCLUDES(CH__STANDING);
+bool ch__os_thread_exists(int thread_id); /* in this process */
+/* Whether the signal is of such a timer, or another of POSIX; how often that expired since the
+ * signal before. Async-signal-safe, and so are the other two of SIGPROF. */
+bool ch__os_timer_expired(const void *siginfo, void **value, uint32_t *times);
+/* As ch__os_signal_install; every signal is blocked in the handler. */
+bool ch__os_profile_install(void (*handler)(int, void *, void *), void *old_action,
+			    size_t old_bytes);
+/* As ch__os_signal_chain, as the last thing that such a handler does: what it blocked is open. */
+void ch__os_profile_chain(void *info, void *ucontext, void *old_action);
+
+struct ch__os_mapping {
+	uintptr_t low, high;
+	uint64_t offset, device, inode; /* of its file; inode 0: it has none */
+	bool is_executable;
+	const char *path; /* "" without a name */
+};
+/* Rising by address, while visit returns true. False: errno. */
+bool ch__os_each_mapping(bool (*visit)(void *arg, const struct ch__os_mapping *), void *arg)
+	CH_EXCLUDES(CH__STANDING);
+
+/* --- files of sinks --- */
+/* A new regular file of our own, open for both;
+ * follows no link, replaces no file but our own; -1: errno. */
+int ch__os_file_create(const char *path) CH_EXCLUDES(CH__STANDING);
+/* How many bytes were read at an offset: fewer than n at the file's end; -1: errno. */
+int64_t ch__os_file_read(int fd, uint64_t offset, void *bytes, size_t n) CH_EXCLUDES(CH__STANDING);
+/* All or false; SIGXFSZ and SIGPIPE do not kill. */
+bool ch__os_file_write(int fd, const void *bytes, size_t n) CH_EXCLUDES(CH__STANDING);
+/* A file that is there, to read; no device, no pipe. -1: errno. */
+int ch__os_file_open(const char *path) CH_EXCLUDES(CH__STANDING);
+/* The same at an offset of the file. */
+bool ch__os_file_write_at(int fd, uint64_t offset, const void *bytes, size_t n)
+	CH_EXCLUDES(CH__STANDING);
+/* As ch__os_file_create, save that a file which a living process has locked by this call stays:
+ * EBUSY. The file is locked until it is closed, by a child of fork, too; where its file system has
+ * no such locks, *is_locked is false. */
+int ch__os_file_create_locked(const char *path, bool *is_locked) CH_EXCLUDES(CH__STANDING);
+/* Whether the open file has a name, this or another one; false: ENOENT, nobody can open it. */
+bool ch__os_file_has_name(int fd) CH_EXCLUDES(CH__STANDING);
+/* Whether the path still leads to the open file itself; false: errno, EEXIST when something else
+ * has its name. */
+bool ch__os_file_is_at(int fd, const char *path) CH_EXCLUDES(CH__STANDING);
+/* Some file systems say only here that what was written found no room. */
+bool ch__os_file_close(int fd) CH_EXCLUDES(CH__STANDING);
+bool ch__os_file_rename(const char *from, const char *to) CH_EXCLUDES(CH__STANDING);
+void ch__os_file_remove(const char *path) CH_EXCLUDES(CH__STANDING);
+/* The file's first page, mapped so that profilers note the file's name: readable and executable,
+ * as they ask for. Never touched; EPERM where the folder's file system is mounted noexec. */
+void *ch__os_file_marker(int fd) CH_EXCLUDES(CH__STANDING);
+/* Files of the user's: whether the path is a regular file's, or nobody's; and to write to what it
+ * leads to, as a terminal. -1: errno. */
+bool ch__os_file_is_plain(const char *path);
+int ch__os_file_straight(const char *path) CH_EXCLUDES(CH__STANDING);
+int ch__os_process_id(void);
+const char *ch__os_process_name(void); /* of the program's file, without its folder */
+const char *ch__os_environment(const char *name); /* NULL when unset, or in a set-uid program */
+void ch__os_random(void *bytes, size_t n);
+
+/* --- symbols of the process (os_linux_symbols.c); none of it in a signal handler --- */
+/* The address of a symbol that the process has loaded, be it local to what loaded `library`; the
+ * object that has it is never unloaded from then on. NULL: nobody has it. */
+void *ch__os_symbol(const char *library, const char *name) CH_EXCLUDES(CH__STANDING);
+struct ch__os_place {
+	const char *object; /* path of its file */
+	uintptr_t object_at;
+	const char *symbol; /* NULL: it has none that is exported */
+	uintptr_t symbol_at;
+};
+/* What the dynamic linker knows of an address; false: it lies in no object. */
+bool ch__os_place_of(uintptr_t address, struct ch__os_place *) CH_EXCLUDES(CH__STANDING);
+/* The C++ name that a symbol stands for, cut to bytes; false: it stands for none, or the process
+ * has no C++ runtime. */
+bool ch__os_demangle(const char *symbol, char *text, size_t bytes) CH_EXCLUDES(CH__STANDING);
+/* The process has a library from then on, for ch__os_symbol to look in; its symbols are nobody
+ * else's. False: there is none, or the program is static: it would get a second C library. */
+bool ch__os_library_load(const char *library) CH_EXCLUDES(CH__STANDING);
+/* The object that was loaded around an address. */
+enum { CH__OS_HEAD_BYTES = 1024 };
+struct ch__os_image {
+	uintptr_t low, high;
+	uintptr_t bias;    /* what it adds to the addresses in its file */
+	char path[4096];   /* of the file that it was loaded from, which may be another by now */
+	bool is_program;   /* and not a library */
+	size_t head_bytes; /* 0: the beginning of the file is not in memory */
+	uint8_t head[CH__OS_HEAD_BYTES]; /* the file as it was loaded */
+};
+bool ch__os_image_of(uintptr_t address, struct ch__os_image *) CH_EXCLUDES(CH__STANDING);
+/* The object's file, to read; -1: errno. That it is the one that was loaded is not said: its head
+ * tells. */
+int ch__os_image_open(const struct ch__os_image *) CH_EXCLUDES(CH__STANDING);
+
+/* --- fault injection --- */
+/* Make the nth failable call (OS or metadata) from this one on fail with ENOMEM; 0 = none. Counted
+ * per process, and only while nth is not 0: give UINT64_MAX to count without a failure. Release
+ * calls cannot fail and do not count. */
+void ch__os_fail_at(uint64_t nth, bool every_later_one);
+void ch__os_fail_as(uint64_t nth, bool every_later_one, int error); /* the same, with an errno */
+uint64_t ch__os_failable_calls(void); /* since the last ch__os_fail_at */
+bool ch__os_may_fail(void);           /* true: the gate says this call fails; used by meta.c too */
+
+#if CH_TESTING
+/* What a test pretends of the machine. */
+struct ch__os_pretence {
+	/* Of a system with larger pages: ranges that are not of whole ones are refused. */
+	size_t page_bytes;
+	/* Of an address space that has no room for a larger reservation; 0 = it has. */
+	size_t reserve_bytes;
+	/* What an emulator does between the two runs of a backend's self-test: 1 dual, 2 memfd. */
+	void (*between_runs)(int backend, uint8_t *exec, uint8_t *write, size_t bytes);
+	/* The time, when somebody has waited so long: nobody sleeps who gives a limit. */
+	uint64_t (*clock)(uint64_t waited_ns);
+};
+extern struct ch__os_pretence ch__os_pretended;
+#endif
+
+#endif

@@ -1,0 +1,678 @@
+/* SPDX-License-Identifier: MIT
+ * os_linux.c: memory and membarrier of Linux, and the gate that makes a chosen call fail. The one
+ * user of sys/mman.h. It decides nothing: what is mapped where is views.c's business. No lock.
+ *
+ * PR_SET_MDWE and systemd's MemoryDenyWriteExecute refuse every mprotect that adds PROT_EXEC. So
+ * executable memory is mapped executable at birth and reaches its place by mremap or by mmap of a
+ * file, never by mprotect. */
+#define _GNU_SOURCE
+#include "arch/mutant.h"
+#include "pages/os.h"
+#include "pages/os_linux.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/membarrier.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U /* Linux 6.3, include/uapi/linux/memfd.h */
+#endif
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22 /* Linux 5.14 */
+#endif
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
+#ifndef MAP_FIXED_NOREPLACE
+#define MAP_FIXED_NOREPLACE 0x100000 /* Linux 4.17 */
+#endif
+
+enum { PLACE_TRIES = 48, POPULATE_TRIES = 100, REMAP_TRIES = 1000 };
+static const uintptr_t near_bytes = UINT64_C(1) << 30;
+static const uintptr_t user_bytes =
+	UINT64_C(1) << 46; /* random places stay below it: x86-64 has 47 bits, others more */
+static const uintptr_t lowest_place = UINT64_C(1) << 20; /* above every vm.mmap_min_addr in use */
+
+/* --- fault injection --- */
+
+static _Atomic(uint64_t) fail_nth, calls;
+static _Atomic(bool) fail_later;
+static _Atomic(int) fail_error;
+
+void ch__os_fail_as(uint64_t nth, bool every_later_one, int error)
+{
+	atomic_store(&fail_nth, 0);
+	atomic_store(&calls, 0);
+	atomic_store(&fail_later, every_later_one);
+	atomic_store(&fail_error, error);
+	atomic_store(&fail_nth, nth);
+}
+
+void ch__os_fail_at(uint64_t nth, bool every_later_one)
+{
+	ch__os_fail_as(nth, every_later_one, ENOMEM);
+}
+
+uint64_t ch__os_failable_calls(void)
+{
+	return atomic_load(&calls);
+}
+
+bool ch__os_may_fail(void)
+{
+	uint64_t nth = atomic_load_explicit(&fail_nth, memory_order_relaxed);
+	if (CH_LIKELY(nth == 0))
+		return false;
+	uint64_t call = atomic_fetch_add(&calls, 1) + 1;
+	if (call != nth && !(call > nth && atomic_load(&fail_later)))
+		return false;
+	errno = atomic_load(&fail_error);
+	return true;
+}
+
+/* --- pages of the system --- */
+
+#if CH_TESTING
+struct ch__os_pretence ch__os_pretended;
+
+size_t ch__os_page_bytes(void)
+{
+	size_t pretended = ch__os_pretended.page_bytes;
+	return pretended ? pretended : (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* The kernel refuses an unaligned address and rounds an unaligned length up, over what is next. */
+static bool is_of_pages(const void *at, size_t bytes)
+{
+	size_t pretended = ch__os_pretended.page_bytes;
+	if (CH_LIKELY(!pretended) || ((uintptr_t)at | bytes) % pretended == 0)
+		return true;
+	errno = EINVAL;
+	return false;
+}
+
+static bool has_space(size_t bytes)
+{
+	size_t pretended = ch__os_pretended.reserve_bytes;
+	if (CH_LIKELY(!pretended) || bytes <= pretended)
+		return true;
+	errno = ENOMEM;
+	return false;
+}
+
+static size_t whole_pages(size_t bytes)
+{
+	size_t pretended = ch__os_pretended.page_bytes;
+	return pretended ? (bytes + pretended - 1) / pretended * pretended : bytes;
+}
+#else
+size_t ch__os_page_bytes(void)
+{
+	return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static bool is_of_pages(const void *at, size_t bytes)
+{
+	(void)at, (void)bytes;
+	return true;
+}
+
+static bool has_space(size_t bytes)
+{
+	(void)bytes;
+	return true;
+}
+
+static size_t whole_pages(size_t bytes)
+{
+	return bytes;
+}
+#endif
+
+/* For calls that report nothing. The kernel rounds a length up; who gives back a part of what was
+ * mapped names whole pages. */
+static void require_pages(const void *at, size_t bytes)
+{
+	if (CH_UNLIKELY(!is_of_pages(at, bytes)))
+		ch__panic("pages: a range that is not of whole pages of the system");
+}
+
+/* --- address space --- */
+
+/* Where the compiler marks what an indirect branch may land on, code pages are guarded, too: all
+ * else traps there (arm64: Documentation/arch/arm64/elf_hwcaps.rst, HWCAP2_BTI). */
+static int exec_protection(void)
+{
+#if defined(__ARM_FEATURE_BTI_DEFAULT)
+	if (getauxval(AT_HWCAP2) & HWCAP2_BTI)
+		return PROT_READ | PROT_EXEC | PROT_BTI;
+#endif
+	return PROT_READ | PROT_EXEC;
+}
+
+static int protection_of(enum ch__os_view view)
+{
+	if (view == CH__OS_RX)
+		return exec_protection();
+	return view == CH__OS_RW  ? PROT_READ | PROT_WRITE
+	       : view == CH__OS_R ? PROT_READ
+				  : PROT_NONE;
+}
+
+static void *map_none(void *at, size_t bytes, int flags)
+{
+	if (!has_space(bytes) || !is_of_pages(at, bytes))
+		return NULL;
+	void *got = mmap(at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags,
+			 -1, 0);
+	if (got == MAP_FAILED)
+		return NULL;
+	/* A kernel older than MAP_FIXED_NOREPLACE takes the address as a hint. */
+	if ((flags & MAP_FIXED_NOREPLACE) && got != at) {
+		munmap(got, bytes);
+		errno = EEXIST;
+		return NULL;
+	}
+	return got;
+}
+
+bool ch__os_reserve_at(void *at, size_t bytes)
+{
+	return !ch__os_may_fail() && map_none(at, bytes, MAP_FIXED_NOREPLACE) != NULL;
+}
+
+/* A random address in [low, high - bytes] whose sum with offset is aligned; 0 when there is
+ * none. */
+static uintptr_t random_place(uintptr_t low, uintptr_t high, size_t bytes, size_t align,
+			      size_t offset)
+{
+	uintptr_t first = (low + offset + align - 1) & ~(uintptr_t)(align - 1), random;
+	if (high < bytes || high - bytes + offset < first)
+		return 0;
+	ch__os_random(&random, sizeof random);
+	return first + random % ((high - bytes + offset - first) / align + 1) * align - offset;
+}
+
+static void *reserve_between(uintptr_t low, uintptr_t high, size_t bytes, size_t align,
+			     size_t offset)
+{
+	if (low < lowest_place)
+		low = lowest_place;
+	for (unsigned i = 0; i < PLACE_TRIES && low < high; i++) {
+		uintptr_t place = random_place(low, high, bytes, align, offset);
+		void *got = place ? map_none((void *)place, bytes, MAP_FIXED_NOREPLACE) : NULL;
+		if (got)
+			return got;
+		if (!place || errno != EEXIST)
+			return NULL;
+	}
+	return NULL;
+}
+
+static void *reserve_anywhere(size_t bytes, size_t align, size_t offset)
+{
+	uint8_t *wide = map_none(NULL, bytes + align, 0);
+	if (!wide)
+		return NULL;
+	uintptr_t base = (uintptr_t)wide;
+	uint8_t *at =
+		wide + ((((base + offset + align - 1) & ~(uintptr_t)(align - 1)) - offset) - base);
+	if (at != wide)
+		munmap(wide, (size_t)(at - wide));
+	munmap(at + bytes, (size_t)(wide + align - at));
+	return at;
+}
+
+void *ch__os_reserve(size_t bytes, size_t align, size_t offset, uintptr_t hint)
+{
+	void *got = NULL;
+	if (ch__os_may_fail())
+		return NULL;
+	if (hint == 0) {
+		got = reserve_between(user_bytes / 64, user_bytes, bytes, align, offset);
+	} else if (hint != ch__os_anywhere) {
+		/* Below first: above an executable its brk heap grows, above the libraries the
+		 * stack ends. */
+		uintptr_t low = hint > near_bytes ? hint - near_bytes : 0;
+		got = reserve_between(low, hint, bytes, align, offset);
+		if (!got)
+			got = reserve_between(hint, hint + near_bytes, bytes, align, offset);
+	}
+	return got ? got : reserve_anywhere(bytes, align, offset);
+}
+
+void ch__os_unreserve(void *at, size_t bytes)
+{
+	require_pages(at, bytes);
+	munmap(at, bytes);
+}
+
+/* Where the system likes, which is at a whole page also of those that a test pretends. */
+static void *map_anywhere(size_t bytes, int protection, int flags, int fd)
+{
+	size_t mapped = whole_pages(bytes);
+	void *at = NULL;
+#if CH_TESTING
+	if (ch__os_pretended.page_bytes && !(at = reserve_anywhere(mapped, ch__os_page_bytes(), 0)))
+		return NULL;
+#endif
+	void *got = mmap(at, mapped, protection, flags | (at ? MAP_FIXED : 0), fd, 0);
+	if (got != MAP_FAILED)
+		return got;
+	int error = errno;
+	if (at)
+		munmap(at, mapped);
+	errno = error;
+	return NULL;
+}
+
+void *ch__os_private(size_t bytes)
+{
+	return ch__os_may_fail() ? NULL
+				 : map_anywhere(bytes, PROT_READ | PROT_WRITE,
+						MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
+}
+
+void *ch__os_notes(size_t bytes)
+{
+	int error = errno;
+	void *got = map_anywhere(bytes, PROT_READ | PROT_WRITE,
+				 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
+	errno = error;
+	return got;
+}
+
+void *ch__os_private_near(size_t bytes, uintptr_t hint)
+{
+	void *at = ch__os_reserve(bytes, ch__os_page_bytes(), 0, hint);
+	if (at && (ch__os_may_fail() || !is_of_pages(at, bytes) ||
+		   mprotect(at, bytes, PROT_READ | PROT_WRITE) != 0)) {
+		int error = errno;
+		munmap(at, bytes);
+		errno = error;
+		return NULL;
+	}
+	return at;
+}
+
+void ch__os_unmap(void *at, size_t bytes)
+{
+	require_pages(at, 0);
+	munmap(at, whole_pages(bytes));
+}
+
+/* Not through the gate of failing calls: it reports none, and what it says decides what is
+ * scanned. ENOMEM is the answer that a page is not mapped; where the call is refused, all is. */
+uintptr_t ch__os_mapped_from(uintptr_t low, uintptr_t high)
+{
+	enum { PAGES_AT_ONCE = 512 };
+	unsigned char resident[PAGES_AT_ONCE];
+	/* What is mapped is not what a test pretends. */
+	uintptr_t mask = (uintptr_t)sysconf(_SC_PAGESIZE) - 1;
+	uintptr_t end = low & ~mask, at = (high + mask) & ~mask;
+	int error = errno;
+	for (size_t step = PAGES_AT_ONCE * (mask + 1); at > end && step > mask;) {
+		size_t bytes = at - end < step ? at - end : step;
+		if (mincore((void *)(at - bytes), bytes, resident) == 0)
+			at -= bytes;
+		else if (errno != ENOMEM)
+			at = end;
+		else
+			step = bytes / 2 & ~mask;
+	}
+	errno = error;
+	return at > low ? at : low;
+}
+
+void *ch__os_file_marker(int fd)
+{
+	return ch__os_may_fail() ? NULL
+				 : map_anywhere(ch__os_page_bytes(), PROT_READ | PROT_EXEC,
+						MAP_PRIVATE, fd);
+}
+
+/* --- views of shared anonymous memory --- */
+
+bool ch__os_map_shared_rx(void *at, size_t bytes)
+{
+	return !ch__os_may_fail() && is_of_pages(at, bytes) &&
+	       mmap(at, bytes, exec_protection(),
+		    MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) != MAP_FAILED;
+}
+
+/* An old size of 0 makes mremap map the same memory a second time, with the protection of the
+ * first. */
+bool ch__os_duplicate_rw(void *from, size_t bytes, void *to)
+{
+	if (ch__os_may_fail() || !is_of_pages(from, bytes) || !is_of_pages(to, bytes) ||
+	    mremap(from, 0, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to) == MAP_FAILED)
+		return false;
+	int more = CH_MUTANT(CH__MUTANT_WRITE_VIEW_RUNS) ? PROT_EXEC : 0;
+	return !ch__os_may_fail() && mprotect(to, bytes, PROT_READ | PROT_WRITE | more) == 0;
+}
+
+bool ch__os_move_over(void *from, size_t bytes, void *to)
+{
+	return !ch__os_may_fail() && is_of_pages(to, bytes) && ch__os_move_onto(from, bytes, to);
+}
+
+/* Duplicates from..at + bytes somewhere (the memory's offset cannot be given to mremap), and moves
+ * the tail. */
+bool ch__os_revive_from(void *from, void *at, size_t bytes)
+{
+	size_t skip = (size_t)((uint8_t *)at - (uint8_t *)from);
+	if (ch__os_may_fail() || !is_of_pages(from, skip) || !is_of_pages(at, bytes))
+		return false;
+	if (CH_MUTANT(CH__MUTANT_EXEC_BY_MPROTECT))
+		return mprotect(at, bytes, PROT_READ | PROT_EXEC) == 0;
+	uint8_t *copy = mremap(from, 0, skip + bytes, MREMAP_MAYMOVE);
+	if (copy == MAP_FAILED)
+		return false;
+	if (!ch__os_move_over(copy + skip, bytes, at)) {
+		int error = errno;
+		munmap(copy, skip + bytes);
+		errno = error;
+		return false;
+	}
+	munmap(copy, skip);
+	return true;
+}
+
+/* --- views of a memfd --- */
+
+/* A file operation beyond RLIMIT_FSIZE raises SIGXFSZ, which kills. */
+static bool fits_file_limit(size_t bytes)
+{
+	struct rlimit limit;
+	if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+	    bytes <= limit.rlim_cur)
+		return true;
+	errno = EFBIG;
+	return false;
+}
+
+int ch__os_fd_apart(int fd)
+{
+	if (fd < 0 || fd > STDERR_FILENO || CH_MUTANT(CH__MUTANT_STANDARD_FILES_TAKEN))
+		return fd;
+	int apart = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), error = errno;
+	ch__os_close(fd);
+	errno = error;
+	return apart;
+}
+
+static int new_memfd(void)
+{
+	if (ch__os_may_fail())
+		return -1;
+	/* NOEXEC_SEAL forbids to execute the file itself, not to map it; kernels before 6.3 do not
+	 * know it. */
+	int fd = memfd_create("codeheap", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
+	if (fd < 0 && errno == EINVAL)
+		fd = memfd_create("codeheap", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	return fd;
+}
+
+/* A file that never has a name. Where the file system is mounted noexec it could not be mapped to
+ * run. */
+static int new_nameless_file(const char *folder)
+{
+	struct statvfs system;
+	if (ch__os_may_fail())
+		return -1;
+	int cancel = ch__cancel_hold();
+	int fd = open(folder, O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+	ch__cancel_allow(cancel);
+	if (fd >= 0 && fstatvfs(fd, &system) == 0 && (system.f_flag & ST_NOEXEC)) {
+		ch__os_close(fd);
+		errno = EPERM;
+		return -1;
+	}
+	return fd;
+}
+
+int ch__os_memfd(size_t bytes)
+{
+	static const char *const folders[] = {"/dev/shm", "/tmp"};
+	if (!fits_file_limit(bytes))
+		return -1;
+	int fd = new_memfd();
+	bool is_memfd = fd >= 0;
+	for (unsigned i = 0; fd < 0 && i < sizeof folders / sizeof *folders &&
+			     !CH_MUTANT(CH__MUTANT_NO_NAMELESS_FILE);
+	     i++)
+		fd = new_nameless_file(folders[i]);
+	if ((fd = ch__os_fd_apart(fd)) < 0)
+		return -1;
+	/* Sealed against resizing: nobody who finds the descriptor can make our pages raise
+	 * SIGBUS. Other files have no seals. */
+	if (ch__os_may_fail() || ftruncate(fd, (off_t)bytes) != 0 ||
+	    (is_memfd && fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK) != 0)) {
+		int error = errno;
+		ch__os_close(fd);
+		errno = error;
+		return -1;
+	}
+	return fd;
+}
+
+bool ch__os_map_fd(int fd, size_t offset, void *at, size_t bytes, enum ch__os_view view)
+{
+	return !ch__os_may_fail() && is_of_pages(at, bytes | offset) &&
+	       mmap(at, bytes, protection_of(view), MAP_SHARED | MAP_FIXED, fd, (off_t)offset) !=
+		       MAP_FAILED;
+}
+
+/* Not through the gate of failing calls: what a store leads to has no status. At the limit of
+ * mappings a part of one cannot be replaced, while other threads may give some back. */
+bool ch__os_map_again(int fd, size_t offset, void *at, size_t bytes)
+{
+	require_pages(at, bytes | offset);
+	for (unsigned i = 0; i < REMAP_TRIES; i++) {
+		if (mmap(at, bytes, exec_protection(), MAP_SHARED | MAP_FIXED, fd,
+			 (off_t)offset) != MAP_FAILED)
+			return madvise(at, bytes, MADV_DONTFORK) == 0;
+		sched_yield();
+	}
+	return false;
+}
+
+bool ch__os_fd_commit(int fd, size_t offset, size_t bytes)
+{
+	if (ch__os_may_fail())
+		return false;
+	/* The file has its size: the limit, which is of growing, has no say. */
+	int result, cancel = ch__cancel_hold();
+	do
+		result = fallocate(fd, 0, (off_t)offset, (off_t)bytes);
+	while (result != 0 && errno == EINTR);
+	ch__cancel_allow(cancel);
+	return result == 0;
+}
+
+void ch__os_close(int fd)
+{
+	int cancel = ch__cancel_hold();
+	close(fd);
+	ch__cancel_allow(cancel);
+}
+
+/* --- private memory --- */
+
+bool ch__os_map_private(void *at, size_t bytes, enum ch__os_view view)
+{
+	return !ch__os_may_fail() && is_of_pages(at, bytes) &&
+	       mmap(at, bytes, protection_of(view),
+		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) != MAP_FAILED;
+}
+
+void ch__os_large_pages(void *at, size_t bytes)
+{
+	int error = errno;
+	require_pages(at, bytes);
+	madvise(at, bytes, MADV_HUGEPAGE);
+	errno = error;
+}
+
+bool ch__os_drop(void *at, size_t bytes)
+{
+	return !ch__os_may_fail() && is_of_pages(at, bytes) &&
+	       madvise(at, bytes, MADV_DONTNEED) == 0;
+}
+
+int ch__os_self_memory(void)
+{
+	if (ch__os_may_fail())
+		return -1;
+	int cancel = ch__cancel_hold();
+	int fd = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
+	ch__cancel_allow(cancel);
+	return ch__os_fd_apart(fd);
+}
+
+_Atomic(uint32_t) *ch__os_words_wiped_by_fork(void)
+{
+	size_t bytes = ch__os_page_bytes();
+	void *at = ch__os_private(bytes);
+	if (at && madvise(at, bytes, MADV_WIPEONFORK) != 0) {
+		int error = errno;
+		munmap(at, bytes);
+		errno = error;
+		return NULL;
+	}
+	return at;
+}
+
+void ch__os_words_free(_Atomic(uint32_t) *words)
+{
+	munmap((void *)words, ch__os_page_bytes());
+}
+
+uint8_t *ch__os_map_apart(size_t bytes)
+{
+	return map_anywhere(bytes, exec_protection(), MAP_PRIVATE | MAP_ANONYMOUS, -1);
+}
+
+bool ch__os_move_onto(uint8_t *from, size_t bytes, uint8_t *to)
+{
+	return mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to) != MAP_FAILED;
+}
+
+void ch__os_unmap_apart(uint8_t *at, size_t bytes)
+{
+	munmap(at, bytes);
+}
+
+/* Not pwrite: that is a cancellation point. */
+bool ch__os_self_write(int fd, void *to, const void *from, size_t bytes)
+{
+	for (size_t done = 0; done < bytes;) {
+		long n = syscall(SYS_pwrite64, fd, (const uint8_t *)from + done, bytes - done,
+				 (off_t)(uintptr_t)to + (off_t)done);
+		if (n > 0)
+			done += (size_t)n;
+		else if (n == 0 || errno != EINTR)
+			return false;
+	}
+	return true;
+}
+
+bool ch__os_flip(void *at, size_t bytes, enum ch__os_view view)
+{
+	return is_of_pages(at, bytes) && mprotect(at, bytes, protection_of(view)) == 0;
+}
+
+/* --- contents --- */
+
+bool ch__os_protect(void *at, size_t bytes, enum ch__os_view view)
+{
+	int more = CH_MUTANT(CH__MUTANT_LENT_PAGES_RUN) ? PROT_EXEC : 0;
+	CH_ASSERT(view != CH__OS_RX, "execute access is not gained by mprotect");
+	return !ch__os_may_fail() && is_of_pages(at, bytes) &&
+	       mprotect(at, bytes, protection_of(view) | more) == 0;
+}
+
+bool ch__os_protect_none(void *at, size_t bytes)
+{
+	return !ch__os_may_fail() && is_of_pages(at, bytes) && mprotect(at, bytes, PROT_NONE) == 0;
+}
+
+bool ch__os_populate(void *rw, size_t bytes)
+{
+	if (ch__os_may_fail() || !is_of_pages(rw, bytes))
+		return false;
+	for (unsigned i = 0; i < POPULATE_TRIES; i++) {
+		if (madvise(rw, bytes, MADV_POPULATE_WRITE) == 0)
+			return true;
+		if (errno != EINTR && errno != EAGAIN)
+			return false;
+	}
+	return false;
+}
+
+void ch__os_map_ahead(void *rx, size_t bytes)
+{
+	int error = errno;
+	require_pages(rx, bytes);
+	madvise(rx, bytes, MADV_POPULATE_READ);
+	errno = error;
+}
+
+bool ch__os_discard(void *rw, size_t bytes)
+{
+	return !ch__os_may_fail() && is_of_pages(rw, bytes) &&
+	       madvise(rw, bytes, MADV_REMOVE) == 0;
+}
+
+bool ch__os_dont_fork(void *at, size_t bytes)
+{
+	return !ch__os_may_fail() && is_of_pages(at, bytes) &&
+	       (CH_MUTANT(CH__MUTANT_VIEWS_INHERITED) || madvise(at, bytes, MADV_DONTFORK) == 0);
+}
+
+bool ch__os_dont_dump(void *at, size_t bytes)
+{
+	return !ch__os_may_fail() && is_of_pages(at, bytes) &&
+	       madvise(at, bytes, MADV_DONTDUMP) == 0;
+}
+
+/* --- cross-core synchronization --- */
+
+static bool membarrier(int command)
+{
+	return !ch__os_may_fail() && syscall(SYS_membarrier, command, 0, 0) == 0;
+}
+
+/* The kernel waits for a grace period when a process with several threads registers, some 10 ms
+ * each time, and returns at once when the process is registered: so it is done before threads
+ * are. */
+__attribute__((constructor)) static void register_before_threads(void)
+{
+	syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
+	syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE, 0, 0);
+}
+
+bool ch__os_membarrier_register(bool *fast_fence, bool *core_sync)
+{
+	*fast_fence = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
+	*core_sync = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE);
+	return *fast_fence && *core_sync;
+}
+
+bool ch__os_membarrier_fence(void)
+{
+	return membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+}
+
+bool ch__os_membarrier_core_sync(void)
+{
+	return membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE);
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT
+ * os_linux.h: what the files of the gate to Linux share and nobody else sees. */
+#ifndef CH_PAGES_OS_LINUX_H
+#define CH_PAGES_OS_LINUX_H
+
+#include "arch/mutant.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+/* What ch__os_signal_install leaves and ch__os_signal_chain takes. */
+struct ch__old_action {
+	struct sigaction action;
+	_Atomic(uint32_t) is_reset; /* SA_RESETHAND: it was called; a word, as riscv64 needs it */
+};
+/* SA_SIGINFO says how a handler is called, not that there is one: the kernel looks at the
+ * address. */
+static inline bool ch__is_handler(const struct sigaction *action)
+{
+	if (CH_MUTANT(CH__MUTANT_FLAG_IS_A_HANDLER) && (action->sa_flags & SA_SIGINFO))
+		return true;
+	return action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN;
+}
+
+/* The same file under a number above those of the standard streams, -1 as it is. A process without
+ * them would print into code, or into what a tool reads. -1: errno. */
+int ch__os_fd_apart(int fd);
+
+/* Around system calls that the C library lets a cancelled thread end in: it would take the locks of
+ * its heap with it. The caller is cancelled when the library has returned. errno stays. */
+static inline int ch__cancel_hold(void)
+{
+	int before = PTHREAD_CANCEL_ENABLE;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+	return before;
+}
+static inline void ch__cancel_allow(int before)
+{
+	pthread_setcancelstate(before, NULL);
+}
+
+#endif

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: MIT
+ * os_linux_images.c: the files that a process was loaded from, for who reads them to report: which
+ * object lies around an address and how its file began, and libraries that reports ask for. The
+ * dynamic linker's lock is taken, so nothing here is for a signal handler (os_linux_objects.c). */
+#define _GNU_SOURCE
+#include "pages/os.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <string.h>
+#include <unistd.h>
+
+static const ElfW(Phdr) * header_of(const struct dl_phdr_info *info, ElfW(Word) type)
+{
+	for (ElfW(Half) i = 0; i < info->dlpi_phnum; i++)
+		if (info->dlpi_phdr[i].p_type == type)
+			return &info->dlpi_phdr[i];
+	return NULL;
+}
+
+/* The program is the first one; only a loader's program asks for a loader. */
+static int see_loader(struct dl_phdr_info *info, size_t bytes, void *arg)
+{
+	(void)bytes;
+	*(bool *)arg = header_of(info, PT_INTERP) != NULL;
+	return 1;
+}
+
+bool ch__os_library_load(const char *library)
+{
+	bool has_loader = false;
+	if (ch__os_may_fail())
+		return false;
+	dl_iterate_phdr(see_loader, &has_loader);
+	return has_loader && dlopen(library, RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
+}
+
+struct seeker {
+	uintptr_t address;
+	struct ch__os_image *image;
+	bool is_first;
+};
+
+static bool measure(const struct dl_phdr_info *info, uintptr_t address, struct ch__os_image *image)
+{
+	bool is_inside = false;
+	image->low = UINTPTR_MAX;
+	image->high = 0;
+	for (ElfW(Half) i = 0; i < info->dlpi_phnum; i++) {
+		const ElfW(Phdr) *header = &info->dlpi_phdr[i];
+		if (header->p_type != PT_LOAD)
+			continue;
+		uintptr_t low = info->dlpi_addr + header->p_vaddr, high = low + header->p_memsz;
+		is_inside |= address >= low && address < high;
+		image->low = low < image->low ? low : image->low;
+		image->high = high > image->high ? high : image->high;
+	}
+	return is_inside;
+}
+
+/* While the dynamic linker is locked nothing is unloaded. */
+static int seek(struct dl_phdr_info *info, size_t bytes, void *arg)
+{
+	struct seeker *s = arg;
+	struct ch__os_image *image = s->image;
+	bool is_program = s->is_first;
+	(void)bytes;
+	s->is_first = false;
+	if (!measure(info, s->address, image))
+		return 0;
+	image->bias = info->dlpi_addr;
+	image->is_program = is_program;
+	image->head_bytes = 0;
+	const char *path = info->dlpi_name ? info->dlpi_name : "";
+	size_t length = strnlen(path, sizeof image->path - 1);
+	memcpy(image->path, path, length);
+	image->path[length] = 0;
+	for (ElfW(Half) i = 0; i < info->dlpi_phnum; i++) {
+		const ElfW(Phdr) *header = &info->dlpi_phdr[i];
+		if (header->p_type != PT_LOAD || header->p_offset != 0 || !(header->p_flags & PF_R))
+			continue;
+		size_t most = sizeof image->head;
+		image->head_bytes = header->p_filesz < most ? header->p_filesz : most;
+		memcpy(image->head, (const void *)(info->dlpi_addr + header->p_vaddr),
+		       image->head_bytes);
+		break;
+	}
+	return 1;
+}
+
+/* The system knows the program's file whatever became of its path. */
+static const char program_file[] = "/proc/self/exe";
+
+bool ch__os_image_of(uintptr_t address, struct ch__os_image *image)
+{
+	struct seeker s = {address, image, true};
+	if (!dl_iterate_phdr(seek, &s))
+		return false;
+	if (image->is_program) {
+		ssize_t length = readlink(program_file, image->path, sizeof image->path - 1);
+		image->path[length > 0 ? length : 0] = 0;
+	}
+	return true;
+}
+
+int ch__os_image_open(const struct ch__os_image *image)
+{
+	return ch__os_file_open(image->is_program ? program_file : image->path);
+}

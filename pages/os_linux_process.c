@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: MIT
+ * os_linux_process.c: what is asked of the process rather than of memory: files of sinks, signal
+ * actions, stack bounds, fork handlers, environment, randomness. Not async-signal-safe. No lock. */
+#define _GNU_SOURCE
+#include "arch/mutant.h"
+#include "pages/os.h"
+#include "pages/os_linux.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+_Static_assert(sizeof(struct ch__old_action) <= CH__OS_ACTION_BYTES, "room for the old action");
+
+/* --- threads and signals --- */
+
+bool ch__os_stack_bounds(const void **low, const void **high)
+{
+	pthread_attr_t attributes;
+	void *base;
+	size_t bytes;
+	if (ch__os_may_fail())
+		return false;
+	int error = pthread_getattr_np(pthread_self(), &attributes);
+	if (error == 0) {
+		error = pthread_attr_getstack(&attributes, &base, &bytes);
+		pthread_attr_destroy(&attributes);
+	}
+	if (error) {
+		errno = error;
+		return false;
+	}
+	*low = base;
+	*high = (uint8_t *)base + bytes;
+	return true;
+}
+
+/* How a handler runs. LIKE_OLD: on the stack, behind the mask and interrupting system calls as the
+ * one before. UNDISTURBED: every signal is blocked. */
+enum manner { PLAIN, LIKE_OLD, UNDISTURBED };
+
+static bool install(int signal, void (*handler)(int, void *, void *), void *old_action,
+		    size_t old_bytes, enum manner manner)
+{
+	struct sigaction action;
+	struct ch__old_action old;
+	memset(&action, 0, sizeof action);
+	memset(&old, 0, sizeof old);
+	/* Only the pointed-to type of the second parameter differs. */
+	action.sa_sigaction = (void (*)(int, siginfo_t *, void *))(void (*)(void))handler;
+	action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
+	if (old_bytes < sizeof old) {
+		errno = ERANGE;
+		return false;
+	}
+	/* The handler chains to it, and may run as soon as it is there. */
+	if (ch__os_may_fail() || sigaction(signal, NULL, &old.action) != 0)
+		return false;
+	memcpy(old_action, &old, sizeof old);
+	if (manner == UNDISTURBED)
+		sigfillset(&action.sa_mask);
+	if (manner == LIKE_OLD && ch__is_handler(&old.action) &&
+	    !CH_MUTANT(CH__MUTANT_OLD_FLAGS_IGNORED)) {
+		action.sa_mask = old.action.sa_mask;
+		action.sa_flags = SA_SIGINFO | (old.action.sa_flags & (SA_ONSTACK | SA_RESTART));
+	}
+	return sigaction(signal, &action, NULL) == 0;
+}
+
+bool ch__os_signal_install(int signal, void (*handler)(int, void *, void *), void *old_action,
+			   size_t old_bytes)
+{
+	return install(signal, handler, old_action, old_bytes, PLAIN);
+}
+
+bool ch__os_signal_install_like(int signal, void (*handler)(int, void *, void *), void *old_action,
+				size_t old_bytes)
+{
+	return install(signal, handler, old_action, old_bytes, LIKE_OLD);
+}
+
+/* Nothing may come between, and leave it by a jump. */
+bool ch__os_profile_install(void (*handler)(int, void *, void *), void *old_action,
+			    size_t old_bytes)
+{
+	return install(SIGPROF, handler, old_action, old_bytes, UNDISTURBED);
+}
+
+bool ch__os_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void))
+{
+	if (ch__os_may_fail())
+		return false;
+	int error = pthread_atfork(prepare, parent, child);
+	if (error)
+		errno = error;
+	return error == 0;
+}
+
+int ch__os_process_id(void)
+{
+	return getpid();
+}
+
+const char *ch__os_process_name(void)
+{
+	return program_invocation_short_name;
+}
+
+const char *ch__os_environment(const char *name)
+{
+	return secure_getenv(name);
+}
+
+/* Places mappings, guards no secret: where the kernel gives nothing, time and addresses will do. */
+void ch__os_random(void *bytes, size_t n)
+{
+	uint8_t *at = bytes;
+	int cancel = ch__cancel_hold();
+	ssize_t got = getrandom(bytes, n, GRND_NONBLOCK);
+	ch__cancel_allow(cancel);
+	if (got == (ssize_t)n)
+		return;
+	uint64_t state = ch__os_now_ns() ^ (uintptr_t)&state ^ (uint64_t)getpid() << 32;
+	for (size_t i = 0; i < n; i++) {
+		state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+		at[i] = (uint8_t)(state >> 56);
+	}
+}
+
+/* --- files of sinks --- */
+
+/* Names of perf's files are known beforehand and lie in a folder that everyone may write: what
+ * stands there may be a trap of somebody else, or the file of an earlier process with our number.
+ * Only the latter is replaced. */
+static bool remove_own_leftover(const char *path)
+{
+	struct stat found;
+	if (lstat(path, &found) != 0)
+		return errno == ENOENT;
+	if (!S_ISREG(found.st_mode) || found.st_uid != geteuid()) {
+		errno = EEXIST;
+		return false;
+	}
+	return unlink(path) == 0;
+}
+
+int ch__os_file_create(const char *path)
+{
+	enum { FLAGS = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, MODE = 0644 };
+	if (ch__os_may_fail())
+		return -1;
+	int cancel = ch__cancel_hold();
+	int flags = FLAGS & ~(CH_MUTANT(CH__MUTANT_FILES_INHERITED) ? O_CLOEXEC : 0);
+	int fd = open(path, flags, MODE);
+	if (fd < 0 && errno == EEXIST && remove_own_leftover(path))
+		fd = open(path, flags, MODE);
+	fd = ch__os_fd_apart(fd);
+	ch__cancel_allow(cancel);
+	return fd;
+}
+
+static int64_t read_all(int fd, uint64_t offset, void *bytes, size_t n)
+{
+	size_t done = 0;
+	while (done < n) {
+		ssize_t got = pread(fd, (uint8_t *)bytes + done, n - done, (off_t)(offset + done));
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0)
+			return -1;
+		if (got == 0)
+			break;
+		done += (size_t)got;
+	}
+	return (int64_t)done;
+}
+
+int64_t ch__os_file_read(int fd, uint64_t offset, void *bytes, size_t n)
+{
+	if (ch__os_may_fail())
+		return -1;
+	int cancel = ch__cancel_hold();
+	int64_t done = read_all(fd, offset, bytes, n);
+	ch__cancel_allow(cancel);
+	return done;
+}
+
+enum { AT_ITS_END = -1 };
+
+static bool write_all(int fd, int64_t offset, const uint8_t *bytes, size_t n)
+{
+	while (n) {
+		ssize_t written = offset == AT_ITS_END ? write(fd, bytes, n)
+						       : pwrite(fd, bytes, n, (off_t)offset);
+		if (written < 0 && errno == EINTR)
+			continue;
+		if (written <= 0) {
+			errno = written == 0 ? ENOSPC : errno;
+			return false;
+		}
+		bytes += written;
+		offset += offset == AT_ITS_END ? 0 : written;
+		n -= (size_t)written;
+	}
+	return true;
+}
+
+/* A write beyond RLIMIT_FSIZE raises SIGXFSZ in this thread, one to a closed pipe SIGPIPE: both are
+ * kept blocked and taken back, unless one was pending before and so is somebody else's. */
+static bool write_unharmed(int fd, int64_t offset, const void *bytes, size_t n)
+{
+	static const struct timespec at_once = {0, 0};
+	sigset_t ours, before, pending;
+	if (ch__os_may_fail())
+		return false;
+	sigemptyset(&ours);
+	sigaddset(&ours, SIGXFSZ);
+	sigaddset(&ours, SIGPIPE);
+	sigpending(&pending);
+	int cancel = ch__cancel_hold();
+	pthread_sigmask(SIG_BLOCK, &ours, &before);
+	bool is_written = write_all(fd, offset, bytes, n);
+	int error = errno;
+	if (!is_written && (error == EFBIG || error == EPIPE)) {
+		int raised = error == EFBIG ? SIGXFSZ : SIGPIPE;
+		sigset_t one;
+		sigemptyset(&one);
+		sigaddset(&one, raised);
+		if (!sigismember(&pending, raised))
+			sigtimedwait(&one, NULL, &at_once);
+	}
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	ch__cancel_allow(cancel);
+	errno = error;
+	return is_written;
+}
+
+/* A pipe would wait for its writer, were it not for O_NONBLOCK. */
+int ch__os_file_open(const char *path)
+{
+	struct stat found;
+	int fd = ch__os_may_fail() ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	if (fd < 0)
+		return -1;
+	if (fstat(fd, &found) == 0 && S_ISREG(found.st_mode))
+		return fd;
+	close(fd);
+	errno = EINVAL;
+	return -1;
+}
+
+bool ch__os_file_write(int fd, const void *bytes, size_t n)
+{
+	return write_unharmed(fd, AT_ITS_END, bytes, n);
+}
+
+bool ch__os_file_write_at(int fd, uint64_t offset, const void *bytes, size_t n)
+{
+	return write_unharmed(fd, (int64_t)offset, bytes, n);
+}
+
+/* Of the open file, not of the process: closing another descriptor of the same file does not end
+ * it, as it would end the older kind. */
+static bool is_locked_by_another(const char *path)
+{
+	struct stat found;
+	if (lstat(path, &found) != 0 || !S_ISREG(found.st_mode))
+		return false;
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+	int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	bool is_locked = fd >= 0 && fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+	if (fd >= 0)
+		close(fd);
+	return is_locked && !CH_MUTANT(CH__MUTANT_STATS_FILE_TAKEN_AWAY);
+}
+
+int ch__os_file_create_locked(const char *path, bool *is_locked)
+{
+	*is_locked = false;
+	int cancel = ch__cancel_hold();
+	bool is_anothers = is_locked_by_another(path);
+	ch__cancel_allow(cancel);
+	if (is_anothers) {
+		errno = EBUSY;
+		return -1;
+	}
+	int fd = ch__os_file_create(path);
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+	*is_locked = fd >= 0 && fcntl(fd, F_OFD_SETLK, &lock) == 0;
+	return fd;
+}
+
+bool ch__os_file_has_name(int fd)
+{
+	struct stat ours;
+	errno = ENOENT;
+	return fstat(fd, &ours) == 0 && ours.st_nlink > 0;
+}
+
+bool ch__os_file_is_at(int fd, const char *path)
+{
+	struct stat ours, found;
+	if (ch__os_may_fail() || fstat(fd, &ours) != 0 || lstat(path, &found) != 0)
+		return false;
+	if (ours.st_dev == found.st_dev && ours.st_ino == found.st_ino)
+		return true;
+	errno = EEXIST;
+	return false;
+}
+
+bool ch__os_file_close(int fd)
+{
+	bool may_fail = ch__os_may_fail();
+	int error = errno, cancel = ch__cancel_hold();
+	bool is_closed = close(fd) == 0 || errno == EINTR;
+	ch__cancel_allow(cancel);
+	if (may_fail)
+		errno = error;
+	return is_closed && !may_fail;
+}
+
+bool ch__os_file_rename(const char *from, const char *to)
+{
+	return !ch__os_may_fail() && rename(from, to) == 0;
+}
+
+void ch__os_file_remove(const char *path)
+{
+	unlink(path);
+}

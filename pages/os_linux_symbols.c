@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT
+ * os_linux_symbols.c: the one user of the dynamic linker: which symbols the process has, which
+ * object and symbol an address lies in, and what C++ calls it. Nothing here is async-signal-safe:
+ * the dynamic linker takes its lock, the demangler allocates. No lock of the library. */
+#define _GNU_SOURCE
+#include "pages/os.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Of the C++ runtime, where the program has one. Its result is malloc's. */
+extern char *__cxa_demangle(const char *symbol, char *buffer, size_t *bytes, int *status)
+	__attribute__((weak));
+typedef char *demangler(const char *, char *, size_t *, int *);
+
+/* Who has found a symbol calls it for good. */
+static void pin(const char *path)
+{
+	dlopen(path, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+}
+
+void *ch__os_symbol(const char *library, const char *name)
+{
+	if (ch__os_may_fail())
+		return NULL;
+	Dl_info info;
+	void *at = dlsym(RTLD_DEFAULT, name);
+	if (at) {
+		if (dladdr(at, &info) && info.dli_fname)
+			pin(info.dli_fname);
+		return at;
+	}
+	/* One that was opened as local to its user: nothing is loaded here. */
+	void *handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+	return handle ? dlsym(handle, name) : NULL;
+}
+
+bool ch__os_place_of(uintptr_t address, struct ch__os_place *place)
+{
+	Dl_info info;
+	if (!dladdr((void *)address, &info) || !info.dli_fname)
+		return false;
+	*place = (struct ch__os_place){.object = info.dli_fname,
+				       .object_at = (uintptr_t)info.dli_fbase,
+				       .symbol = info.dli_sname,
+				       .symbol_at = (uintptr_t)info.dli_saddr};
+	return true;
+}
+
+static demangler *find_demangler(void)
+{
+	if (__cxa_demangle)
+		return __cxa_demangle;
+	return (demangler *)ch__os_symbol("libstdc++.so.6", "__cxa_demangle");
+}
+
+bool ch__os_demangle(const char *symbol, char *text, size_t bytes)
+{
+	/* The demangler takes the names of types too, and those are single letters. */
+	demangler *demangle = strncmp(symbol, "_Z", 2) == 0 ? find_demangler() : NULL;
+	int status = 0;
+	char *name = demangle && bytes ? demangle(symbol, NULL, NULL, &status) : NULL;
+	if (!name)
+		return false;
+	size_t length = strlen(name);
+	length = length < bytes ? length : bytes - 1;
+	memcpy(text, name, length);
+	text[length] = 0;
+	free(name);
+	return true;
+}

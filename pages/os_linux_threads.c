@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: MIT
+ * os_linux_threads.c: futex, thread signals, time and the chaining of signal handlers. Everything
+ * here is async-signal-safe; it allocates nothing and takes no lock. */
+#define _GNU_SOURCE
+#include "pages/os.h"
+#include "arch/arch.h"
+#include "arch/mutant.h"
+#include "pages/os_linux.h"
+#include "pages/pages.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+enum { NS_PER_S = 1000000000 };
+
+/* Waiting and waking happen inside lock loops and signal handlers: errno stays the interrupted
+ * code's. */
+void ch__os_futex_wait(_Atomic(uint32_t) *word, uint32_t while_value, uint64_t timeout_ns)
+{
+	int error = errno;
+#if CH_TESTING
+	if (timeout_ns && ch__os_pretended.clock) {
+		ch__os_pretended.clock(timeout_ns);
+		return;
+	}
+#endif
+	struct timespec limit = {.tv_sec = (time_t)(timeout_ns / NS_PER_S),
+				 .tv_nsec = (long)(timeout_ns % NS_PER_S)};
+	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, while_value, timeout_ns ? &limit : NULL, NULL,
+		0);
+	errno = error;
+}
+
+void ch__os_futex_wake(_Atomic(uint32_t) *word)
+{
+	int error = errno;
+	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+	errno = error;
+}
+
+int ch__os_thread_id(void)
+{
+	return (int)syscall(SYS_gettid);
+}
+
+/* What the kernel left of a disarmed stack, if that is what stands here: the frame of its signal
+ * lies at the stack's end, above sp. */
+__attribute__((no_sanitize("address", "thread", "undefined"))) static uintptr_t
+end_of_disarmed(const volatile stack_t *stack, uintptr_t sp)
+{
+	enum { FRAME_BYTES_MAX = 1 << 16, STACK_BYTES_MAX = 1 << 28 };
+	const unsigned disarmed = 1u << 31; /* SS_AUTODISARM of linux/signal.h */
+	uintptr_t low = (uintptr_t)stack->ss_sp, bytes = stack->ss_size, end = low + bytes;
+	unsigned flags = (unsigned)stack->ss_flags;
+	return (flags == disarmed || flags == (disarmed | SS_ONSTACK)) && bytes < STACK_BYTES_MAX &&
+			       sp - low < bytes && (uintptr_t)stack < end &&
+			       end - (uintptr_t)stack < FRAME_BYTES_MAX &&
+			       ch__os_is_readable((const void *)(end - sizeof end))
+		       ? end
+		       : 0;
+}
+
+/* The kernel forgets a stack that is to be disarmed while a handler runs on it: where it lies
+ * stands in the frame of the signal only. A stack that nobody has told of is not searched for
+ * ever. */
+static uintptr_t disarmed_stack_end(uintptr_t sp)
+{
+	enum { FARTHEST = 1 << 20 };
+	uintptr_t from = (sp + 7) & ~(uintptr_t)7, mask = CH_ARCH_SMALLEST_PAGE - 1, known = from;
+	uintptr_t found = 0;
+	for (uintptr_t at = from; !found && at - from < FARTHEST; at += sizeof(uintptr_t)) {
+		uintptr_t behind = at + sizeof(stack_t);
+		if (behind > known) {
+			if (!ch__os_is_readable((const void *)(behind - sizeof(uintptr_t))))
+				return 0;
+			known = (behind + mask) & ~mask;
+		}
+		found = end_of_disarmed((const volatile stack_t *)at, sp);
+	}
+	return found;
+}
+
+uintptr_t ch__os_signal_stack_end(uintptr_t sp)
+{
+	stack_t stack;
+	if (sigaltstack(NULL, &stack) != 0)
+		return 0;
+	/* Nor does Valgrind know such a stack. */
+	if (!(stack.ss_flags & SS_ONSTACK))
+		return CH_MUTANT(CH__MUTANT_DISARMED_SKIPPED) || ch__valgrind_runs()
+			       ? 0
+			       : disarmed_stack_end(sp);
+	uintptr_t low = (uintptr_t)stack.ss_sp;
+	return sp - low < stack.ss_size ? low + stack.ss_size : 0;
+}
+
+bool ch__os_thread_signal(int thread_id, int signal)
+{
+	return !ch__os_may_fail() && syscall(SYS_tgkill, getpid(), thread_id, signal) == 0;
+}
+
+uint64_t ch__os_now_ns(void)
+{
+	struct timespec now;
+#if CH_TESTING
+	if (ch__os_pretended.clock && !CH_MUTANT(CH__MUTANT_CLOCK_READ_ELSEWHERE))
+		return ch__os_pretended.clock(0);
+#endif
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
+}
+
+/* The kernel does not let a program ignore a fault of its own. */
+static bool is_own_fault(int signal, const siginfo_t *info)
+{
+	return info->si_code > 0 && (signal == SIGTRAP || signal == SIGSEGV || signal == SIGBUS ||
+				     signal == SIGILL || signal == SIGFPE);
+}
+
+/* Queued while the signal is blocked by its running handler, it is delivered before another
+ * instruction of the interrupted code runs: a trap whose pc is already behind it would otherwise be
+ * lost. With return_to it is delivered by the handler's return. */
+static void die_by_default(int signal, siginfo_t *info, ucontext_t *return_to)
+{
+	struct sigaction action = {.sa_handler = SIG_DFL};
+	sigset_t blocked;
+	sigemptyset(&blocked);
+	sigaddset(&blocked, signal);
+	sigaction(signal, &action, NULL);
+	pthread_sigmask(SIG_BLOCK, &blocked, NULL);
+	/* Valgrind would take what the kernel is said to have sent for a fault of its own. */
+	if ((ch__valgrind_runs() && !CH_MUTANT(CH__MUTANT_VALGRIND_FAULT_QUEUED)) ||
+	    syscall(SYS_rt_tgsigqueueinfo, getpid(), ch__os_thread_id(), signal, info) != 0)
+		syscall(SYS_tgkill, getpid(), ch__os_thread_id(), signal);
+	if (return_to)
+		sigdelset(&return_to->uc_sigmask, signal);
+	else
+		pthread_sigmask(SIG_UNBLOCK, &blocked, NULL);
+}
+
+/* As the kernel calls a handler: behind its mask, and behind its own signal unless it wants to be
+ * interrupted by that. */
+static void call(const struct sigaction *old, int signal, siginfo_t *info, void *ucontext)
+{
+	sigset_t before, blocked = old->sa_mask, own;
+	sigaddset(&blocked, signal);
+	sigemptyset(&own);
+	sigaddset(&own, signal);
+	pthread_sigmask(SIG_BLOCK, &blocked, &before);
+	if ((old->sa_flags & SA_NODEFER) && !sigismember(&old->sa_mask, signal) &&
+	    !sigismember(&((ucontext_t *)ucontext)->uc_sigmask, signal))
+		pthread_sigmask(SIG_UNBLOCK, &own, NULL);
+	if (old->sa_flags & SA_SIGINFO)
+		old->sa_sigaction(signal, info, ucontext);
+	else
+		old->sa_handler(signal);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+static void chain(int signal, void *info, void *ucontext, struct ch__old_action *old, bool is_last)
+{
+	if (CH_MUTANT(CH__MUTANT_FOREIGN_TRAP_SWALLOWED))
+		return;
+	if (ch__is_handler(&old->action) &&
+	    !((old->action.sa_flags & SA_RESETHAND) &&
+	      atomic_exchange_explicit(&old->is_reset, true, memory_order_relaxed) &&
+	      !CH_MUTANT(CH__MUTANT_RESETHAND_IGNORED)))
+		call(&old->action, signal, info, ucontext);
+	else if (ch__is_handler(&old->action) || old->action.sa_handler == SIG_DFL ||
+		 is_own_fault(signal, info))
+		die_by_default(signal, info, is_last ? ucontext : NULL);
+}
+
+void ch__os_signal_chain(int signal, void *info, void *ucontext, void *old_action)
+{
+	chain(signal, info, ucontext, old_action, false);
+}
+
+void ch__os_signal_chain_last(int signal, void *info, void *ucontext, void *old_action)
+{
+	chain(signal, info, ucontext, old_action, true);
+}
+
+void ch__os_write_last(const char *text, size_t n)
+{
+	int error = errno;
+	syscall(SYS_write, STDERR_FILENO, text, n);
+	errno = error;
+}
+
+/* The kernel reads the new mask before it looks what is to be done with it, and there is no such
+ * thing to do. */
+bool ch__os_is_readable(const void *at)
+{
+	enum { NOTHING_THAT_EXISTS = -1, MASK_BYTES = 8 };
+	int error = errno;
+	bool is_readable = syscall(SYS_rt_sigprocmask, NOTHING_THAT_EXISTS, at, NULL,
+				   MASK_BYTES) == -1 &&
+			   errno == EINVAL;
+	errno = error;
+	return is_readable;
+}

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: MIT
+ * os_linux_timers.c: timers that send SIGPROF to one thread, what their handler asks of a signal,
+ * and which files are mapped where. No lock of the library. Async-signal-safe is only what os.h
+ * says to be. */
+#define _GNU_SOURCE
+#include "arch/mutant.h"
+#include "pages/os.h"
+#include "pages/os_linux.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <time.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#ifndef sigev_notify_thread_id
+#define sigev_notify_thread_id _sigev_un._tid
+#endif
+
+enum { NS_PER_S = 1000000000 };
+
+_Static_assert(sizeof(timer_t) <= sizeof(void *), "struct ch__os_timer holds one");
+
+/* --- timers --- */
+
+/* As the kernel numbers the clocks of threads: bits 0 and 1 say which time of it, 2 (scheduler's
+ * time), bit 2 that it is a thread's. */
+static clockid_t cpu_clock_of(int thread_id)
+{
+	return (clockid_t)(~(unsigned)thread_id << 3 | 6u);
+}
+
+bool ch__os_timer_start(struct ch__os_timer *timer, int thread_id, bool by_wall_clock,
+			uint64_t interval_ns, void *value)
+{
+	struct sigevent event;
+	memset(&event, 0, sizeof event);
+	event.sigev_notify = SIGEV_THREAD_ID;
+	event.sigev_signo = SIGPROF;
+	event.sigev_value.sival_ptr = value;
+	event.sigev_notify_thread_id = thread_id;
+	timer_t made;
+	clockid_t clock = by_wall_clock ? CLOCK_MONOTONIC : cpu_clock_of(thread_id);
+	if (ch__os_may_fail() || timer_create(clock, &event, &made) != 0)
+		return false;
+	struct timespec interval = {.tv_sec = (time_t)(interval_ns / NS_PER_S),
+				    .tv_nsec = (long)(interval_ns % NS_PER_S)};
+	struct itimerspec times = {.it_interval = interval, .it_value = interval};
+	if (ch__os_may_fail() || timer_settime(made, 0, &times, NULL) != 0) {
+		int error = errno;
+		timer_delete(made);
+		errno = error;
+		return false;
+	}
+	timer->system = (void *)made;
+	return true;
+}
+
+void ch__os_timer_stop(struct ch__os_timer *timer)
+{
+	timer_delete((timer_t)timer->system);
+}
+
+bool ch__os_thread_exists(int thread_id)
+{
+	return syscall(SYS_tgkill, getpid(), thread_id, 0) == 0 || errno != ESRCH;
+}
+
+bool ch__os_timer_expired(const void *siginfo, void **value, uint32_t *times)
+{
+	const siginfo_t *info = siginfo;
+	if (info->si_code != SI_TIMER)
+		return false;
+	*value = info->si_value.sival_ptr;
+	*times = 1 + (uint32_t)(info->si_overrun > 0 ? info->si_overrun : 0);
+	return true;
+}
+
+/* --- the handler of SIGPROF --- */
+
+void ch__os_profile_chain(void *info, void *ucontext, void *old_action)
+{
+	sigset_t mask = ((const ucontext_t *)ucontext)->uc_sigmask;
+	sigaddset(&mask, SIGPROF);
+	pthread_sigmask(SIG_SETMASK, &mask, NULL);
+	ch__os_signal_chain(SIGPROF, info, ucontext, old_action);
+}
+
+/* --- mappings --- */
+
+/* What comes behind the number and the character after it; NULL: it is not there. */
+static char *parse_number(char *from, int base, char behind, uint64_t *value)
+{
+	char *end = from;
+	*value = strtoull(from, &end, base);
+	return end != from && *end == behind ? end + 1 : NULL;
+}
+
+/* "low-high rwxp offset major:minor inode   path"; false: it is no such line. */
+static bool parse(char *line, struct ch__os_mapping *mapping)
+{
+	uint64_t low, high, device_major, device_minor;
+	*mapping = (struct ch__os_mapping){0};
+	char *access = parse_number(line, 16, '-', &low);
+	if (!access || !(access = parse_number(access, 16, ' ', &high)))
+		return false;
+	char *at = strchr(access, ' ');
+	if (!at || at - access < 4 || !(at = parse_number(at + 1, 16, ' ', &mapping->offset)) ||
+	    !(at = parse_number(at, 16, ':', &device_major)) ||
+	    !(at = parse_number(at, 16, ' ', &device_minor)))
+		return false;
+	char *path = at;
+	mapping->inode = strtoull(at, &path, 10);
+	if (path == at)
+		return false;
+	mapping->low = (uintptr_t)low;
+	mapping->high = (uintptr_t)high;
+	mapping->device = makedev((unsigned)device_major, (unsigned)device_minor);
+	mapping->is_executable = access[2] == 'x';
+	mapping->path = path + strspn(path, " ");
+	return true;
+}
+
+/* Lines as they come; one that is longer than the buffer has a path that is cut. */
+static bool read_lines(int fd, bool (*visit)(void *, const struct ch__os_mapping *), void *arg)
+{
+	char text[8192];
+	size_t have = 0;
+	for (;;) {
+		ssize_t got = read(fd, text + have, sizeof text - 1 - have);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0)
+			return false;
+		have += (size_t)got;
+		text[have] = 0;
+		char *at = text;
+		for (char *end; (end = strchr(at, '\n')); at = end + 1) {
+			struct ch__os_mapping mapping;
+			*end = 0;
+			if (parse(at, &mapping) && !visit(arg, &mapping))
+				return true;
+		}
+		if (got == 0)
+			return true;
+		have -= (size_t)(at - text);
+		memmove(text, at, have);
+		if (have == sizeof text - 1)
+			have = 0;
+	}
+}
+
+bool ch__os_each_mapping(bool (*visit)(void *arg, const struct ch__os_mapping *), void *arg)
+{
+	if (ch__os_may_fail())
+		return false;
+	int cancel = ch__cancel_hold();
+	int fd = ch__os_fd_apart(open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
+	bool is_read = fd >= 0 && read_lines(fd, visit, arg);
+	int error = errno;
+	if (fd >= 0)
+		close(fd);
+	ch__cancel_allow(cancel);
+	errno = error;
+	return is_read;
+}
+
+/* --- files that the user names --- */
+
+bool ch__os_file_is_plain(const char *path)
+{
+	struct stat found;
+	return lstat(path, &found) != 0 || S_ISREG(found.st_mode);
+}
+
+/* What a standard stream leads to keeps what was written to it. */
+static bool is_standard(const char *path)
+{
+	struct stat found, stream;
+	for (int fd = 0; stat(path, &found) == 0 && fd <= STDERR_FILENO; fd++)
+		if (fstat(fd, &stream) == 0 && stream.st_dev == found.st_dev &&
+		    stream.st_ino == found.st_ino)
+			return true;
+	return false;
+}
+
+int ch__os_file_straight(const char *path)
+{
+	if (ch__os_may_fail())
+		return -1;
+	enum { MODE = 0644 };
+	int flags = O_WRONLY | O_CREAT | O_CLOEXEC | (is_standard(path) ? O_APPEND : O_TRUNC);
+	int cancel = ch__cancel_hold();
+	int fd = ch__os_fd_apart(open(path, flags, MODE));
+	ch__cancel_allow(cancel);
+	return fd;
+}

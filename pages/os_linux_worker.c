@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT
+ * os_linux_worker.c: threads that the library starts for itself, on request only. The C library
+ * makes them, so that they may call it. Not async-signal-safe. No lock of the library. */
+#define _GNU_SOURCE
+#include "arch/mutant.h"
+#include "pages/os.h"
+#include "pages/os_linux.h"
+
+#include <errno.h>
+#include <signal.h>
+
+/* Such a thread writes what it was given; the thread-local data of all that is loaded lies on its
+ * stack, too. */
+enum { STACK_BYTES = 256 << 10 };
+
+static void *run(void *arg)
+{
+	struct ch__os_thread *thread = arg;
+	pthread_setname_np(pthread_self(), "codeheap");
+	thread->run(thread->arg);
+	return NULL;
+}
+
+/* Where the thread-local data leave no room on a small stack it gets one of the default size. */
+static int create(struct ch__os_thread *thread)
+{
+	pthread_attr_t attributes;
+	int error = pthread_attr_init(&attributes);
+	if (error)
+		return error;
+	error = pthread_attr_setstacksize(&attributes, STACK_BYTES);
+	if (!error)
+		error = pthread_create(&thread->system, &attributes, run, thread);
+	pthread_attr_destroy(&attributes);
+	return error == EINVAL ? pthread_create(&thread->system, NULL, run, thread) : error;
+}
+
+/* A thread has its maker's mask from its first instruction on. */
+bool ch__os_thread_start(struct ch__os_thread *thread, void (*fn)(void *arg), void *arg)
+{
+	sigset_t all, before;
+	if (ch__os_may_fail())
+		return false;
+	thread->run = fn;
+	thread->arg = arg;
+	sigfillset(&all);
+	if (CH_MUTANT(CH__MUTANT_WORKER_TAKES_SIGNALS))
+		sigemptyset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	int error = create(thread);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (error)
+		errno = error;
+	return error == 0;
+}
+
+void ch__os_thread_join(struct ch__os_thread *thread)
+{
+	int cancel = ch__cancel_hold();
+	pthread_join(thread->system, NULL);
+	ch__cancel_allow(cancel);
+}

@@ -1,0 +1,668 @@
+/* SPDX-License-Identifier: MIT
+ * pool.c: a pool's life, its page and chunk lists, commit and trim. It places no granules
+ * (granules.c) and maps nothing itself (views.c).
+ *
+ * Lock rank: the pages lock, below heap and above sinks. A page's busy is taken under it, never the
+ * other way round. A page is on the list of its state: FREE pages of committed chunks on the free
+ * list of their chunk's zone, PARTLY pages on the list of their frame number, no other. Lists are
+ * first in, first out: a freed page rests longest, and under pressure every page gets its turn.
+ *
+ * I18: a wholly free chunk stays on the list of the zone it last had, which so finds its pages as
+ * if there were no other zone; it changes zone only when another one has no free page. */
+#include "arch/mutant.h"
+#include "pages/inner.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum { MIN_PAGE_BYTES = 4096, MAX_PAGE_BYTES = 65536, TABLE_ALIGN = 64 };
+static const size_t max_pool_bytes = (size_t)1 << CH_ARCH_POOL_LOG2_MAX;
+
+/* --- lists --- */
+
+static void append(struct ch__pool *pool, struct ch__page_list *list, uint32_t page)
+{
+	pool->pages[page].next = CH__PAGE_NONE;
+	pool->pages[page].prev = list->last;
+	if (list->last == CH__PAGE_NONE)
+		list->first = page;
+	else
+		pool->pages[list->last].next = page;
+	list->last = page;
+}
+
+static void unlist(struct ch__pool *pool, struct ch__page_list *list, uint32_t page)
+{
+	struct ch__page *p = &pool->pages[page];
+	if (p->prev == CH__PAGE_NONE)
+		list->first = p->next;
+	else
+		pool->pages[p->prev].next = p->next;
+	if (p->next == CH__PAGE_NONE)
+		list->last = p->prev;
+	else
+		pool->pages[p->next].prev = p->prev;
+	p->next = p->prev = CH__PAGE_NONE;
+}
+
+static void empty_lists(struct ch__pool_inner *inner)
+	CH_UNANALYSED("the pool is not yet known")
+{
+	struct ch__page_list none = {CH__PAGE_NONE, CH__PAGE_NONE};
+	for (unsigned i = 0; i < CH__ZONES; i++)
+		inner->free[i] = none;
+	for (unsigned i = 0; i < CH__FRAME_NUMBERS; i++)
+		inner->partly[i] = none;
+}
+
+static uint32_t chunk_of(const struct ch__pool *pool, uint32_t page)
+{
+	return page >> (pool->chunk_log2 - pool->page_log2);
+}
+
+static uint32_t pages_of_chunk(const struct ch__pool *pool)
+{
+	return UINT32_C(1) << (pool->chunk_log2 - pool->page_log2);
+}
+
+/* --- life --- */
+
+static bool is_power_of_two(size_t n)
+{
+	return n && !(n & (n - 1));
+}
+
+static bool config_is_valid(const struct ch__pool_config *config)
+{
+	return is_power_of_two(config->pool_bytes) && is_power_of_two(config->page_bytes) &&
+	       config->page_bytes >= MIN_PAGE_BYTES && config->page_bytes <= MAX_PAGE_BYTES &&
+	       config->page_bytes >= ch__os_page_bytes() &&
+	       config->pool_bytes >= config->page_bytes && config->pool_bytes <= max_pool_bytes &&
+	       config->backend <= CH__BACKEND_FLIP;
+}
+
+static size_t take_table(size_t *used, size_t bytes)
+{
+	size_t at = *used;
+	*used += (bytes + TABLE_ALIGN - 1) & ~(size_t)(TABLE_ALIGN - 1);
+	return at;
+}
+
+/* One mapping, touched as far as the pool is used: a large pool costs no memory before. */
+static bool create_tables(struct ch__pool *pool)
+{
+	struct ch__pool_inner *inner = pool->inner;
+	size_t bytes = 0, bitmap_bytes = pool->pool_bytes / CH__GRANULE_BYTES / 8;
+	size_t pages = take_table(&bytes, pool->page_count * sizeof *pool->pages);
+	size_t used = take_table(&bytes, bitmap_bytes);
+	size_t starts = take_table(&bytes, bitmap_bytes);
+	size_t states = take_table(&bytes, pool->chunk_count * sizeof *inner->chunk_states);
+	size_t zones = take_table(&bytes, pool->chunk_count * sizeof *inner->chunk_zones);
+	size_t counts = take_table(&bytes, pool->chunk_count * sizeof *inner->chunk_used);
+	uint8_t *at = ch__os_private(bytes);
+	if (!at)
+		return false;
+	inner->tables = at;
+	inner->table_bytes = bytes;
+	pool->pages = (struct ch__page *)(void *)(at + pages);
+	pool->used = (_Atomic(uint64_t) *)(void *)(at + used);
+	pool->starts = (_Atomic(uint64_t) *)(void *)(at + starts);
+	inner->chunk_states = at + states;
+	inner->chunk_zones = at + zones;
+	inner->chunk_used = (uint32_t *)(void *)(at + counts);
+	return true;
+}
+
+static void set_shape(struct ch__pool *pool, const struct ch__pool_config *config)
+{
+	size_t chunk_bytes = config->is_for_forks ? CH__LARGE_CHUNK_BYTES : CH__CHUNK_BYTES;
+	if (chunk_bytes > config->pool_bytes)
+		chunk_bytes = config->pool_bytes;
+	pool->pool_bytes = config->pool_bytes;
+	pool->page_log2 = (uint32_t)__builtin_ctzll(config->page_bytes);
+	pool->chunk_log2 = (uint32_t)__builtin_ctzll(chunk_bytes);
+	pool->page_count = (uint32_t)(config->pool_bytes >> pool->page_log2);
+	pool->chunk_count = (uint32_t)(config->pool_bytes >> pool->chunk_log2);
+}
+
+int ch__pool_create(const struct ch__pool_config *config, struct ch__meta *meta,
+		    struct ch__pool **out)
+{
+	*out = NULL;
+	if (!config_is_valid(config))
+		return EINVAL;
+	struct ch__pool *pool = ch__meta_alloc(meta, sizeof *pool);
+	struct ch__pool_inner *inner = ch__meta_alloc(meta, sizeof *inner);
+	int error = ENOMEM;
+	if (!pool || !inner)
+		goto fail;
+	pool->meta = meta;
+	pool->inner = inner;
+	set_shape(pool, config);
+	empty_lists(inner);
+	if (!create_tables(pool)) {
+		error = errno;
+		goto fail;
+	}
+	error = ch__views_create(&inner->views, config);
+	if (error)
+		goto fail_tables;
+	pool->backend = inner->views.backend;
+	pool->is_translated = ch__valgrind_runs();
+	pool->sync_steps = inner->views.sync_steps;
+	pool->runtime_exec = (uintptr_t)inner->views.exec;
+	pool->runtime_bytes = inner->views.runtime_bytes;
+	pool->exec_base = pool->runtime_exec + pool->runtime_bytes;
+	pool->delta = inner->views.write - inner->views.exec;
+	if (pool->is_translated)
+		ch__valgrind_pool_born(pool);
+	ch__ledger_open(pool, 0, pool->runtime_bytes);
+	*out = pool;
+	return 0;
+fail_tables:
+	ch__os_unmap(inner->tables, inner->table_bytes);
+fail:
+	ch__meta_free(meta, inner, sizeof *inner);
+	ch__meta_free(meta, pool, sizeof *pool);
+	return error;
+}
+
+void ch__pool_destroy(struct ch__pool *pool)
+{
+	struct ch__pool_inner *inner = pool->inner;
+	struct ch__meta *meta = pool->meta;
+	if (pool->is_translated)
+		ch__valgrind_pool_dead(pool);
+	ch__ledger_destroy(pool);
+	ch__views_destroy(&inner->views);
+	ch__os_unmap(inner->tables, inner->table_bytes);
+	ch__meta_free(meta, inner, sizeof *inner);
+	ch__meta_free(meta, pool, sizeof *pool);
+}
+
+const char *ch__pool_backend_name(const struct ch__pool *pool)
+{
+	return ch__views_names[pool->backend];
+}
+
+/* --- states and gauges, under the pages lock --- */
+
+static void count_used(struct ch__pool *pool, uint32_t page, int n) CH_REQUIRES(ch__role_pages)
+{
+	uint32_t used = atomic_load_explicit(&pool->pages_used, memory_order_relaxed) + (uint32_t)n;
+	atomic_store_explicit(&pool->pages_used, used, memory_order_relaxed);
+	if (used > atomic_load_explicit(&pool->pages_peak, memory_order_relaxed))
+		atomic_store_explicit(&pool->pages_peak, used, memory_order_relaxed);
+	pool->inner->chunk_used[chunk_of(pool, page)] += (uint32_t)n;
+}
+
+/* Who stays where it is makes no move. */
+static void set_state(struct ch__pool *pool, uint32_t index, enum ch__page_state state,
+		      const char *by)
+{
+	struct ch__page *page = &pool->pages[index];
+	if (ch__page_state(page) != state)
+		CH_MOVE(ch__page_moves, index, 0, ch__page_state(page), state,
+			ch__pages_held(pool) | (page->busy ? CH__UNDER_BUSY : 0), by);
+	atomic_store_explicit(&page->state, (uint8_t)state, memory_order_release);
+}
+
+/* A child of a fork without copy has no memory to hand out. */
+static bool has_code(const struct ch__pool *pool)
+{
+	if (!pool->inner->views.has_code)
+		errno = EACCES;
+	return pool->inner->views.has_code;
+}
+
+/* The free list of the page's chunk. */
+static struct ch__page_list *free_list_of(struct ch__pool *pool, uint32_t page)
+	CH_REQUIRES(ch__role_pages)
+{
+	return &pool->inner->free[pool->inner->chunk_zones[chunk_of(pool, page)]];
+}
+
+void ch__pool_set_zone(struct ch__pool *pool, uint8_t frame, enum ch__zone zone)
+{
+	CH_ASSERT(frame < CH__FRAME_NUMBERS && zone < CH__ZONES, "no such frame number or zone");
+	ch__pages_lock(pool);
+	pool->inner->zones[frame] = (uint8_t)zone;
+	ch__pages_unlock(pool);
+}
+
+void ch__pool_on_gone(struct ch__pool *pool, void (*gone)(void *, uint32_t), void *arg)
+{
+	pool->inner->gone = gone;
+	pool->inner->gone_arg = arg;
+}
+
+static void tell_gone(struct ch__pool *pool, uint32_t chunk)
+{
+	if (pool->inner->gone)
+		pool->inner->gone(pool->inner->gone_arg, chunk);
+}
+
+static bool commit_chunk(struct ch__pool *pool, uint32_t chunk, enum ch__zone zone)
+	CH_REQUIRES(ch__role_pages)
+{
+	struct ch__pool_inner *inner = pool->inner;
+	size_t offset = pool->runtime_bytes + ((size_t)chunk << pool->chunk_log2);
+	uintptr_t exec = pool->runtime_exec + offset;
+	ch__pool_open(pool, exec, ch__pool_chunk_bytes(pool));
+	if (!ch__views_commit(&inner->views, offset, ch__pool_chunk_bytes(pool)))
+		return false;
+	ch__ledger_open(pool, offset, ch__pool_chunk_bytes(pool));
+	ch__pool_close(pool, exec, ch__pool_chunk_bytes(pool));
+	ch__chunk_set_state(pool, chunk, CH__CHUNK_COMMITTED, __func__);
+	inner->chunk_zones[chunk] = (uint8_t)zone;
+	uint32_t first = chunk * pages_of_chunk(pool);
+	for (uint32_t i = 0; i < pages_of_chunk(pool); i++)
+		append(pool, &inner->free[zone], first + i);
+	atomic_fetch_add_explicit(&pool->chunks_committed, 1, memory_order_relaxed);
+	return true;
+}
+
+/* Of a committed chunk without a used page. */
+static void change_zone(struct ch__pool *pool, uint32_t chunk, enum ch__zone zone)
+	CH_REQUIRES(ch__role_pages)
+{
+	struct ch__pool_inner *inner = pool->inner;
+	uint32_t first = chunk * pages_of_chunk(pool);
+	tell_gone(pool, chunk);
+	for (uint32_t i = first; i < first + pages_of_chunk(pool); i++) {
+		unlist(pool, free_list_of(pool, i), i);
+		append(pool, &inner->free[zone], i);
+	}
+	inner->chunk_zones[chunk] = (uint8_t)zone;
+}
+
+/* A committed chunk in use stays of its zone; any other may become of this one. */
+static bool may_have_zone(const struct ch__pool *pool, uint32_t chunk, enum ch__zone zone)
+	CH_REQUIRES(ch__role_pages)
+{
+	return pool->inner->chunk_used[chunk] == 0 || pool->inner->chunk_zones[chunk] == zone;
+}
+
+/* The chunk may have the zone, and has it then; false: the OS has no memory. */
+static bool give_zone(struct ch__pool *pool, uint32_t chunk, enum ch__zone zone)
+	CH_REQUIRES(ch__role_pages)
+{
+	if (pool->inner->chunk_states[chunk] != CH__CHUNK_COMMITTED)
+		return commit_chunk(pool, chunk, zone);
+	if (pool->inner->chunk_zones[chunk] != zone)
+		change_zone(pool, chunk, zone);
+	return true;
+}
+
+/* Free pages for a zone that has none: the lowest wholly free chunk of another zone, which needs no
+ * memory, or the lowest one without memory. */
+static bool widen_zone(struct ch__pool *pool, enum ch__zone zone) CH_REQUIRES(ch__role_pages)
+{
+	const struct ch__pool_inner *inner = pool->inner;
+	uint32_t found = pool->chunk_count;
+	for (uint32_t chunk = 0; chunk < pool->chunk_count; chunk++) {
+		bool is_committed = inner->chunk_states[chunk] == CH__CHUNK_COMMITTED;
+		if (is_committed && inner->chunk_used[chunk] == 0)
+			return give_zone(pool, chunk, zone);
+		if (!is_committed && found == pool->chunk_count)
+			found = chunk;
+	}
+	errno = 0;
+	return found != pool->chunk_count && give_zone(pool, found, zone);
+}
+
+/* The next FREE page of a committed chunk of the zone. */
+static uint32_t pop_free(struct ch__pool *pool, enum ch__zone zone) CH_REQUIRES(ch__role_pages)
+{
+	struct ch__page_list *list = &pool->inner->free[zone];
+	if (!has_code(pool))
+		return CH__PAGE_NONE;
+	if (list->first == CH__PAGE_NONE && !widen_zone(pool, zone))
+		return CH__PAGE_NONE;
+	uint32_t page = list->first;
+	unlist(pool, list, page);
+	count_used(pool, page, 1);
+	return page;
+}
+
+static void write_header(struct ch__pool *pool, uint32_t page)
+{
+	struct ch__page_header header = {
+		.magic = CH__PAGE_MAGIC, .record = &pool->pages[page], .pool = pool, .spare = 0};
+	ch__pool_open(pool, ch__pool_page_exec(pool, page), sizeof header);
+	memcpy(ch__pool_write(pool, ch__pool_page_exec(pool, page)), &header, sizeof header);
+	ch__pool_sync(pool, ch__pool_page_exec(pool, page),
+		      CH_MUTANT(CH__MUTANT_NO_SYNC_HEADER) ? 0 : sizeof header);
+	CH_PUBLISHED(pool, ch__pool_page_exec(pool, page), sizeof header, "page header");
+}
+
+/* --- pages --- */
+
+/* Under the pages lock and busy. */
+static void open_page(struct ch__pool *pool, uint32_t index, const char *by)
+	CH_REQUIRES(ch__role_busy)
+{
+	struct ch__page *page = &pool->pages[index];
+	page->has_failed = 0;
+	page->refused_hot = UINT16_MAX;
+	atomic_store_explicit(&page->freed_granules, 0, memory_order_relaxed);
+	ch__granules_reset_cursors(pool, index);
+	set_state(pool, index, CH__PAGE_OPEN, by);
+}
+
+uint32_t ch__pool_take_page(struct ch__pool *pool, uint8_t frame)
+{
+	struct ch__pool_inner *inner = pool->inner;
+	CH_ASSERT(frame < CH__FRAME_NUMBERS, "frame number out of range");
+	ch__pages_lock(pool);
+	uint32_t index = inner->partly[frame].first;
+	if (index != CH__PAGE_NONE && has_code(pool)) {
+		unlist(pool, &inner->partly[frame], index);
+	} else if ((index = pop_free(pool, (enum ch__zone)inner->zones[frame])) !=
+		   CH__PAGE_NONE) {
+		write_header(pool, index);
+		ch__granules_mark_header(pool, index);
+	}
+	if (index != CH__PAGE_NONE) {
+		struct ch__page *page = &pool->pages[index];
+		ch__page_lock(page);
+		/* Who frees a block looks at its page's number without a lock: it stays as it is
+		 * while there are blocks. */
+		if (page->frame != frame)
+			page->frame = frame;
+		open_page(pool, index, __func__);
+		ch__page_unlock(page);
+	}
+	ch__pages_unlock(pool);
+	return index;
+}
+
+uint32_t ch__pool_take_page_in_need(struct ch__pool *pool, uint8_t frame, size_t hot_bytes,
+				    size_t cold_bytes)
+{
+	uint32_t found = CH__PAGE_NONE;
+	ch__pages_lock(pool);
+	uint32_t pages = has_code(pool) ? pool->page_count : 0;
+	for (uint32_t i = 0; i < pages && found == CH__PAGE_NONE; i++) {
+		struct ch__page *page = &pool->pages[i];
+		if (ch__page_state(page) != CH__PAGE_FULL || page->frame != frame)
+			continue;
+		ch__page_lock(page);
+		if (ch__page_has_room(pool, i, hot_bytes, cold_bytes)) {
+			found = i;
+			open_page(pool, i, __func__);
+		}
+		ch__page_unlock(page);
+	}
+	ch__pages_unlock(pool);
+	return found;
+}
+
+/* Puts a page that nobody has open in the state that its granules say. Under the pages lock and
+ * busy. */
+static void settle(struct ch__pool *pool, uint32_t index, enum ch__page_state before,
+		   const char *by) CH_REQUIRES(ch__role_pages)
+{
+	struct ch__page *page = &pool->pages[index];
+	struct ch__page_list *partly = &pool->inner->partly[page->frame];
+	uint32_t used = atomic_load_explicit(&page->used_granules, memory_order_relaxed);
+	uint32_t freed = atomic_load_explicit(&page->freed_granules, memory_order_relaxed);
+	uint32_t enough = ch__pool_granules(pool) >> CH__LISTED_SHARE_LOG2;
+	uint32_t unused = ch__pool_granules(pool) - CH__HEADER_GRANULES - used;
+	if (used == 0) {
+		if (before == CH__PAGE_PARTLY)
+			unlist(pool, partly, index);
+		set_state(pool, index, CH__PAGE_FREE, by);
+		append(pool, free_list_of(pool, index), index);
+		count_used(pool, index, -1);
+	} else if (before == CH__PAGE_PARTLY) {
+		return;
+	} else if (unused >= enough &&
+		   (freed >= enough || (before == CH__PAGE_OPEN && !page->has_failed))) {
+		set_state(pool, index, CH__PAGE_PARTLY, by);
+		append(pool, partly, index);
+	} else {
+		set_state(pool, index, CH__PAGE_FULL, by);
+	}
+}
+
+void ch__pool_retire_page(struct ch__pool *pool, uint32_t index)
+{
+	struct ch__page *page = &pool->pages[index];
+	ch__pages_lock(pool);
+	/* Under busy: a granule given back before is counted here, one given back later sees the
+	 * state. */
+	ch__page_lock(page);
+	CH_ASSERT(ch__page_state(page) == CH__PAGE_OPEN, "retired page is not open");
+	settle(pool, index, CH__PAGE_OPEN, __func__);
+	ch__page_unlock(page);
+	ch__pages_unlock(pool);
+}
+
+bool ch__pool_note_freed(struct ch__pool *pool, uint32_t index)
+{
+	struct ch__page *page = &pool->pages[index];
+	enum ch__page_state state = ch__page_state(page);
+	uint32_t enough = ch__pool_granules(pool) >> CH__LISTED_SHARE_LOG2;
+	if (state != CH__PAGE_FULL && state != CH__PAGE_PARTLY &&
+	    !(CH_MUTANT(CH__MUTANT_OPEN_PAGE_SETTLED) && state == CH__PAGE_OPEN))
+		return false;
+	if (atomic_load_explicit(&page->used_granules, memory_order_relaxed) != 0 &&
+	    (state == CH__PAGE_PARTLY ||
+	     atomic_load_explicit(&page->freed_granules, memory_order_relaxed) < enough))
+		return false;
+	ch__pages_lock(pool);
+	ch__page_lock(page);
+	bool is_freed = false;
+	state = ch__page_state(page);
+	if (state == CH__PAGE_FULL || state == CH__PAGE_PARTLY ||
+	    (CH_MUTANT(CH__MUTANT_OPEN_PAGE_SETTLED) && state == CH__PAGE_OPEN)) {
+		settle(pool, index, state, __func__);
+		is_freed = ch__page_state(page) == CH__PAGE_FREE;
+	}
+	ch__page_unlock(page);
+	ch__pages_unlock(pool);
+	return is_freed;
+}
+
+/* --- spans --- */
+
+/* First page of the lowest run of FREE pages that may be of the zone, CH__PAGE_NONE when there is
+ * none. */
+static uint32_t find_run(const struct ch__pool *pool, uint32_t pages, enum ch__zone zone,
+			 bool committed_only) CH_REQUIRES(ch__role_pages)
+{
+	uint32_t run = 0;
+	for (uint32_t i = 0; i < pool->page_count; i++) {
+		uint32_t chunk = chunk_of(pool, i);
+		bool is_usable = ch__page_state(&pool->pages[i]) == CH__PAGE_FREE &&
+				 may_have_zone(pool, chunk, zone);
+		if (committed_only && pool->inner->chunk_states[chunk] != CH__CHUNK_COMMITTED)
+			is_usable = false;
+		run = is_usable ? run + 1 : 0;
+		if (run == pages)
+			return i + 1 - pages;
+	}
+	errno = 0;
+	return CH__PAGE_NONE;
+}
+
+static bool commit_run(struct ch__pool *pool, uint32_t first, uint32_t pages, enum ch__zone zone)
+	CH_REQUIRES(ch__role_pages)
+{
+	for (uint32_t chunk = chunk_of(pool, first); chunk <= chunk_of(pool, first + pages - 1);
+	     chunk++)
+		if (!give_zone(pool, chunk, zone))
+			return false;
+	return true;
+}
+
+static void make_span(struct ch__pool *pool, uint32_t first, uint32_t pages, uint8_t frame,
+		      const char *by) CH_REQUIRES(ch__role_pages)
+{
+	for (uint32_t i = first; i < first + pages; i++) {
+		struct ch__page *page = &pool->pages[i];
+		unlist(pool, free_list_of(pool, i), i);
+		count_used(pool, i, 1);
+		/* The header of an earlier use is no trap. */
+		uintptr_t exec = ch__pool_page_exec(pool, i);
+		ch__pool_open(pool, exec, (size_t)1 << pool->page_log2);
+		if (i != first)
+			ch__pool_poison(pool, exec, CH__PAGE_HEADER_BYTES);
+		page->frame = frame;
+		page->span_pages = i == first ? pages : 0;
+		atomic_store_explicit(&page->span_use, CH__SPAN_CODE, memory_order_relaxed);
+		atomic_store_explicit(&page->span_first, first, memory_order_relaxed);
+		set_state(pool, i, CH__PAGE_SPAN, by);
+	}
+	write_header(pool, first);
+}
+
+uint32_t ch__pool_take_span(struct ch__pool *pool, uint32_t pages, uint8_t frame)
+{
+	CH_ASSERT(frame < CH__FRAME_NUMBERS, "frame number out of range");
+	errno = 0;
+	if (pages == 0 || pages > pool->page_count)
+		return CH__PAGE_NONE;
+	ch__pages_lock(pool);
+	enum ch__zone zone = (enum ch__zone)pool->inner->zones[frame];
+	uint32_t first = has_code(pool) ? find_run(pool, pages, zone, true) : CH__PAGE_NONE;
+	if (first == CH__PAGE_NONE && has_code(pool))
+		first = find_run(pool, pages, zone, false);
+	if (first != CH__PAGE_NONE) {
+		if (commit_run(pool, first, pages, zone))
+			make_span(pool, first, pages, frame, __func__);
+		else
+			first = CH__PAGE_NONE;
+	}
+	ch__pages_unlock(pool);
+	return first;
+}
+
+/* False: it is retired. */
+static bool release_span(struct ch__pool *pool, uint32_t first, const char *by)
+	CH_REQUIRES(ch__role_pages)
+{
+	uint32_t pages = pool->pages[first].span_pages;
+	CH_ASSERT(ch__page_state(&pool->pages[first]) == CH__PAGE_SPAN && pages,
+		  "not a span's first page");
+	if (pool->inner->views.has_code) {
+		/* Parts that died are without access. */
+		ch__pool_open(pool, ch__pool_page_exec(pool, first),
+			      (size_t)pages << pool->page_log2);
+		if (!ch__span_take_back(pool, first))
+			return false;
+		ch__pool_poison(pool, ch__pool_page_exec(pool, first),
+				(size_t)pages << pool->page_log2);
+	}
+	CH_PUBLISHED(pool, ch__pool_page_exec(pool, first), (size_t)pages << pool->page_log2,
+		     "poison of a span");
+	ch__pool_close(pool, ch__pool_page_exec(pool, first), (size_t)pages << pool->page_log2);
+	for (uint32_t i = first; i < first + pages; i++) {
+		pool->pages[i].span_pages = 0;
+		set_state(pool, i, CH__PAGE_FREE, by);
+		append(pool, free_list_of(pool, i), i);
+		count_used(pool, i, -1);
+	}
+	return true;
+}
+
+void ch__pool_release_span(struct ch__pool *pool, uint32_t first)
+{
+	if (!CH_MUTANT(CH__MUTANT_SPAN_UNLOCKED))
+		ch__pages_lock(pool);
+	(void)release_span(pool, first, __func__);
+	ch__pages_unlock(pool);
+}
+
+bool ch__pool_retry_retired(struct ch__pool *pool)
+{
+	bool is_back = true;
+	ch__pages_lock(pool);
+	for (uint32_t i = 0; i < pool->page_count && pool->inner->spans_retired && is_back; i++)
+		if (ch__span_is_retired(pool, i))
+			is_back = release_span(pool, i, __func__);
+	int error = errno;
+	ch__pages_unlock(pool);
+	errno = error;
+	return is_back;
+}
+
+/* --- room --- */
+
+static uint64_t free_in_page(const struct ch__pool *pool, const struct ch__page *page)
+{
+	uint32_t used = atomic_load_explicit(&page->used_granules, memory_order_relaxed);
+	return (uint64_t)(ch__pool_granules(pool) - CH__HEADER_GRANULES - used) * CH__GRANULE_BYTES;
+}
+
+/* Free pages first: what is free in one of the others is mostly less than they have in a row, and
+ * then its holes are not looked at. */
+void ch__pool_count_free(const struct ch__pool *pool, uint64_t *bytes, uint64_t *largest)
+{
+	uint64_t page_bytes = UINT64_C(1) << pool->page_log2, run = 0;
+	uint32_t pages = pool->inner->views.has_code ? pool->page_count : 0;
+	*bytes = *largest = 0;
+	for (uint32_t i = 0; i < pages; i++) {
+		enum ch__page_state state = ch__page_state(&pool->pages[i]);
+		run = state == CH__PAGE_FREE ? run + page_bytes : 0;
+		*largest = run > *largest ? run : *largest;
+		if (state == CH__PAGE_FREE)
+			*bytes += page_bytes;
+		else if (state != CH__PAGE_SPAN)
+			*bytes += free_in_page(pool, &pool->pages[i]);
+	}
+	for (uint32_t i = 0; i < pages && *largest < page_bytes; i++) {
+		const struct ch__page *page = &pool->pages[i];
+		enum ch__page_state state = ch__page_state(page);
+		if (state == CH__PAGE_FREE || state == CH__PAGE_SPAN ||
+		    free_in_page(pool, page) <= *largest)
+			continue;
+		uint64_t hole = (uint64_t)ch__granules_largest_hole(pool, i) * CH__GRANULE_BYTES;
+		*largest = hole > *largest ? hole : *largest;
+	}
+}
+
+/* --- trim --- */
+
+/* The chunk counts as given up in any case: where the system refuses (its limit of mappings), the
+ * traps simply stay, and the next trim asks again. */
+static void give_up_chunk(struct ch__pool *pool, uint32_t chunk) CH_REQUIRES(ch__role_pages)
+{
+	struct ch__pool_inner *inner = pool->inner;
+	bool is_told_late = CH_MUTANT(CH__MUTANT_CHUNK_TOLD_LATE);
+	bool is_told = inner->chunk_states[chunk] == CH__CHUNK_COMMITTED;
+	if (is_told) {
+		if (!is_told_late)
+			tell_gone(pool, chunk);
+		for (uint32_t i = 0; i < pages_of_chunk(pool); i++) {
+			uint32_t page = chunk * pages_of_chunk(pool) + i;
+			unlist(pool, free_list_of(pool, page), page);
+		}
+		atomic_fetch_sub_explicit(&pool->chunks_committed, 1, memory_order_relaxed);
+	}
+	size_t offset = pool->runtime_bytes + ((size_t)chunk << pool->chunk_log2);
+	ch__ledger_close(pool, offset);
+	bool is_released = ch__views_decommit(&inner->views, offset, ch__pool_chunk_bytes(pool));
+	ch__chunk_set_state(pool, chunk, is_released ? CH__CHUNK_EMPTY : CH__CHUNK_LINGERING,
+			    __func__);
+	if (is_told && is_told_late)
+		tell_gone(pool, chunk);
+}
+
+void ch__pool_trim(struct ch__pool *pool)
+{
+	struct ch__pool_inner *inner = pool->inner;
+	bool has_spare = false;
+	ch__pages_lock(pool);
+	uint32_t chunks = inner->views.has_code ? pool->chunk_count : 0;
+	for (uint32_t chunk = 0; chunk < chunks; chunk++) {
+		if (inner->chunk_states[chunk] == CH__CHUNK_EMPTY || inner->chunk_used[chunk] != 0)
+			continue;
+		if (inner->chunk_states[chunk] == CH__CHUNK_COMMITTED && !has_spare)
+			has_spare = true; /* the next block need not wait for the system */
+		else
+			give_up_chunk(pool, chunk);
+	}
+	ch__pages_unlock(pool);
+}

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT
+ * pool_check.c: the walk over a pool's invariants: lists, states, counters, bitmaps, headers, traps
+ * in unused bytes. It repairs nothing. Lock: pages, then one page's busy at a time. */
+#include "arch/mutant.h"
+#include "pages/inner.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct walk {
+	struct ch__pool *pool;
+	char *reason;
+	size_t reason_bytes;
+	uint32_t listed, used, retired;
+};
+
+static bool broken(struct walk *walk, uint32_t page, const char *what)
+{
+	snprintf(walk->reason, walk->reason_bytes, "page %u: %s", page, what);
+	return CH_MUTANT(CH__MUTANT_POOL_BROKEN_UNSAID);
+}
+
+static unsigned zone_at(const struct ch__pool *pool, uint32_t page) CH_REQUIRES(ch__role_pages)
+{
+	return pool->inner->chunk_zones[page >> (pool->chunk_log2 - pool->page_log2)];
+}
+
+static bool check_list(struct walk *walk, struct ch__page_list list, enum ch__page_state state,
+		       unsigned frame_or_zone) CH_REQUIRES(ch__role_pages)
+{
+	uint32_t prev = CH__PAGE_NONE;
+	for (uint32_t at = list.first; at != CH__PAGE_NONE;
+	     prev = at, at = walk->pool->pages[at].next) {
+		const struct ch__page *page = &walk->pool->pages[at];
+		if (page->prev != prev)
+			return broken(walk, at, "list links disagree");
+		if (ch__page_state(page) != state)
+			return broken(walk, at, "on the list of another state");
+		if (state == CH__PAGE_PARTLY && page->frame != frame_or_zone)
+			return broken(walk, at, "on the list of another frame number");
+		if (state == CH__PAGE_FREE && zone_at(walk->pool, at) != frame_or_zone)
+			return broken(walk, at, "on the free list of another zone");
+		walk->listed++; /* no circle: its first page would have two before it */
+	}
+	return list.last == prev || broken(walk, prev, "list ends elsewhere");
+}
+
+static bool check_header(struct walk *walk, uint32_t index)
+{
+	struct ch__page_header header;
+	memcpy(&header, ch__pool_read(walk->pool, ch__pool_page_exec(walk->pool, index)),
+	       sizeof header);
+	return (header.magic == CH__PAGE_MAGIC && header.pool == walk->pool &&
+		header.record == &walk->pool->pages[index]) ||
+	       broken(walk, index, "header and record disagree");
+}
+
+static bool check_span(struct walk *walk, uint32_t index) CH_REQUIRES(ch__role_pages)
+{
+	const struct ch__page *page = &walk->pool->pages[index];
+	uint32_t first = atomic_load_explicit(&page->span_first, memory_order_relaxed);
+	if (first > index || index - first >= walk->pool->pages[first].span_pages)
+		return broken(walk, index, "span does not reach it");
+	if (first != index)
+		return page->span_pages == 0 || broken(walk, index, "span within a span");
+	walk->retired += ch__span_is_retired(walk->pool, index);
+	return check_header(walk, index);
+}
+
+static bool check_granules(struct walk *walk, uint32_t index)
+{
+	struct ch__pool *pool = walk->pool;
+	struct ch__page *page = &pool->pages[index];
+	uint32_t used = atomic_load_explicit(&page->used_granules, memory_order_relaxed);
+	if (used != ch__granules_count_used(pool, index))
+		return broken(walk, index, "count and bitmap of used granules disagree");
+	if (ch__granules_has_stray_start(pool, index))
+		return broken(walk, index, "start in an unused granule");
+	if (ch__page_state(page) == CH__PAGE_FREE)
+		return used == 0 || broken(walk, index, "free and in use");
+	if (page->hot_cursor < CH__HEADER_GRANULES || page->cold_cursor > ch__pool_granules(pool) ||
+	    page->hot_cursor > page->cold_cursor)
+		return broken(walk, index, "cursors crossed");
+	return check_header(walk, index);
+}
+
+static bool check_page(struct walk *walk, uint32_t index) CH_REQUIRES(ch__role_pages)
+{
+	struct ch__pool *pool = walk->pool;
+	struct ch__page *page = &pool->pages[index];
+	enum ch__page_state state = ch__page_state(page);
+	uint32_t chunk = index >> (pool->chunk_log2 - pool->page_log2);
+	bool is_committed = pool->inner->chunk_states[chunk] == CH__CHUNK_COMMITTED;
+	if (state != CH__PAGE_FREE)
+		walk->used++;
+	if (state == CH__PAGE_FREE || state == CH__PAGE_PARTLY)
+		walk->listed -= is_committed;
+	if (state != CH__PAGE_FREE && !is_committed)
+		return broken(walk, index, "in use without memory");
+	if (state != CH__PAGE_FREE && zone_at(pool, index) != pool->inner->zones[page->frame])
+		return broken(walk, index, "in a chunk of another zone");
+	if (state == CH__PAGE_SPAN)
+		return check_span(walk, index);
+	ch__page_lock(page);
+	bool is_sound = check_granules(walk, index);
+	if (is_sound && is_committed && ch__granules_find_untrapped(pool, index) != UINT32_MAX)
+		is_sound = broken(walk, index, "unused granule without trap");
+	ch__page_unlock(page);
+	return is_sound;
+}
+
+static bool check_all(struct walk *walk) CH_REQUIRES(ch__role_pages)
+{
+	struct ch__pool_inner *inner = walk->pool->inner;
+	for (unsigned zone = 0; zone < CH__ZONES; zone++)
+		if (!check_list(walk, inner->free[zone], CH__PAGE_FREE, zone))
+			return false;
+	for (unsigned frame = 0; frame < CH__FRAME_NUMBERS; frame++)
+		if (!check_list(walk, inner->partly[frame], CH__PAGE_PARTLY, frame))
+			return false;
+	for (uint32_t i = 0; i < walk->pool->page_count; i++)
+		if (!check_page(walk, i))
+			return false;
+	if (walk->listed != 0)
+		return broken(walk, walk->listed, "pages listed too many or too few");
+	if (walk->retired != inner->spans_retired)
+		return broken(walk, walk->retired, "spans are retired, but the count differs");
+	return walk->used == atomic_load_explicit(&walk->pool->pages_used, memory_order_relaxed) ||
+	       broken(walk, walk->used, "in use, but the gauge differs");
+}
+
+bool ch__pool_check(struct ch__pool *pool, char *reason, size_t reason_bytes)
+{
+	struct walk walk = {.pool = pool, .reason = reason, .reason_bytes = reason_bytes};
+	ch__pages_lock(pool);
+	/* It looks at bytes that nothing has. */
+	if (pool->is_translated)
+		ch__valgrind_reports(false);
+	bool is_sound = !pool->inner->views.has_code || check_all(&walk);
+	if (pool->is_translated)
+		ch__valgrind_reports(true);
+	ch__pages_unlock(pool);
+	return is_sound;
+}

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: MIT
+ * pool_fork.c: what a fork does to a pool. Shared memory would let either process change the
+ * other's code, so both views are left out of the child (DONTFORK) and the child gets a copy, taken
+ * before the fork: one taken in the child would race with the parent. A child whose handler does
+ * not run, or fails, has no code at all. Private memory needs no copy: the system makes one of each
+ * page that either process writes, also where no handler runs. Lock: pages. */
+#include "pages/inner.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* Threads of the VM may be writing OPEN blocks, which the child drops: the thread sanitizer must
+ * not judge that copy, and it judges every memcpy. */
+__attribute__((no_sanitize("thread"))) static void copy_bytes(uint8_t *to, const uint8_t *from,
+							       size_t bytes)
+{
+	if (!CH_TSAN) {
+		memcpy(to, from, bytes);
+		return;
+	}
+	for (size_t at = 0; at < bytes; at += sizeof(uint64_t))
+		*(volatile uint64_t *)(volatile void *)(to + at) =
+			*(const volatile uint64_t *)(const volatile void *)(from + at);
+}
+
+/* Memory of committed chunks only; pages in use are copied, the others hold traps. */
+static bool copy_chunk(struct ch__pool *pool, uint32_t chunk)
+{
+	struct ch__pool_inner *inner = pool->inner;
+	size_t offset = pool->runtime_bytes + ((size_t)chunk << pool->chunk_log2);
+	size_t page_bytes = (size_t)1 << pool->page_log2;
+	if (!ch__views_copy_commit(&inner->views, &inner->copy, offset, ch__pool_chunk_bytes(pool)))
+		return false;
+	for (size_t at = offset; at < offset + ch__pool_chunk_bytes(pool); at += page_bytes) {
+		const struct ch__page *page =
+			&pool->pages[(at - pool->runtime_bytes) >> pool->page_log2];
+		if (ch__page_state(page) == CH__PAGE_FREE)
+			ch__arch_fill_traps(inner->copy.write + at, page_bytes);
+		else
+			copy_bytes(inner->copy.write + at, inner->views.write + at, page_bytes);
+	}
+	return true;
+}
+
+static bool copy_pool(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
+{
+	struct ch__pool_inner *inner = pool->inner;
+	if (!inner->views.has_code || !ch__views_copy_create(&inner->views, &inner->copy))
+		return false;
+	CH_ASSERT(inner->copy.write, "a copy without memory");
+	bool is_copied = ch__views_copy_commit(&inner->views, &inner->copy, 0, pool->runtime_bytes);
+	if (is_copied)
+		copy_bytes(inner->copy.write, inner->views.write, pool->runtime_bytes);
+	for (uint32_t chunk = 0; is_copied && chunk < pool->chunk_count; chunk++)
+		if (inner->chunk_states[chunk] == CH__CHUNK_COMMITTED)
+			is_copied = copy_chunk(pool, chunk);
+	if (!is_copied) {
+		int error = errno;
+		ch__views_copy_destroy(&inner->views, &inner->copy);
+		errno = error;
+	}
+	return is_copied;
+}
+
+bool ch__pool_fork_prepare(struct ch__pool *pool, enum ch__fork mode)
+{
+	struct ch__pool_inner *inner = pool->inner;
+	ch__pages_lock(pool);
+	inner->fork_mode = mode;
+	/* Of bytes that nothing has, too. */
+	if (pool->is_translated)
+		ch__valgrind_reports(false);
+	inner->copy = (struct ch__views_copy){.fd = -1};
+	if (ch__views_are_private(&inner->views))
+		inner->has_copy = mode == CH__FORK_COPY && inner->views.has_code;
+	else
+		inner->has_copy = mode == CH__FORK_COPY && copy_pool(pool);
+	if (pool->is_translated)
+		ch__valgrind_reports(true);
+	return mode == CH__FORK_NONE || inner->has_copy;
+}
+
+static void drop_copy(struct ch__pool_inner *inner)
+{
+	if (inner->has_copy)
+		ch__views_copy_destroy(&inner->views, &inner->copy);
+	inner->has_copy = false;
+}
+
+void ch__pool_fork_parent(struct ch__pool *pool)
+{
+	drop_copy(pool->inner);
+	ch__pages_unlock(pool);
+}
+
+/* The adopted RX view is open everywhere; ranges without memory would read as zeros, which
+ * execute. */
+static bool close_empty_chunks(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
+{
+	struct ch__pool_inner *inner = pool->inner;
+	for (uint32_t chunk = 0, end; chunk < pool->chunk_count; chunk = end) {
+		end = chunk + 1;
+		if (inner->chunk_states[chunk] == CH__CHUNK_COMMITTED)
+			continue;
+		ch__chunk_set_state(pool, chunk, CH__CHUNK_EMPTY, __func__);
+		for (; end < pool->chunk_count && inner->chunk_states[end] != CH__CHUNK_COMMITTED;
+		     end++)
+			ch__chunk_set_state(pool, end, CH__CHUNK_EMPTY, __func__);
+		size_t offset = pool->runtime_bytes + ((size_t)chunk << pool->chunk_log2);
+		if (!ch__views_close(&inner->views, offset,
+				     (size_t)(end - chunk) << pool->chunk_log2))
+			return false;
+	}
+	return true;
+}
+
+/* To memcheck the adopted memory is as if it all were in use. */
+static void close_unused(const struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
+{
+	uint32_t per_chunk = UINT32_C(1) << (pool->chunk_log2 - pool->page_log2);
+	for (uint32_t i = 0; i < pool->page_count; i++) {
+		if (pool->inner->chunk_states[i / per_chunk] != CH__CHUNK_COMMITTED)
+			continue;
+		if (ch__page_state(&pool->pages[i]) == CH__PAGE_FREE)
+			ch__pool_close(pool, ch__pool_page_exec(pool, i),
+				       (size_t)1 << pool->page_log2);
+		else if (ch__page_state(&pool->pages[i]) != CH__PAGE_SPAN)
+			ch__granules_close_unused(pool, i);
+	}
+}
+
+static bool take_code(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
+{
+	struct ch__pool_inner *inner = pool->inner;
+	if (ch__views_are_private(&inner->views))
+		return inner->has_copy && ch__private_fork_child(&inner->views);
+	return ch__views_reserve_again(&inner->views) && inner->has_copy &&
+	       ch__views_adopt(&inner->views, &inner->copy) && close_empty_chunks(pool) &&
+	       ch__spans_lend_again(pool) && ch__views_exclude(&inner->views);
+}
+
+bool ch__pool_fork_child(struct ch__pool *pool)
+	CH_UNANALYSED("what threads of the parent held, it ends")
+{
+	struct ch__pool_inner *inner = pool->inner;
+	bool is_usable = take_code(pool);
+	if (!is_usable) {
+		ch__views_forget(&inner->views);
+		ch__spans_leave_zeros(pool);
+	}
+	drop_copy(inner);
+	if (is_usable && pool->is_translated)
+		close_unused(pool);
+	/* Threads that held them do not exist here. */
+	for (uint32_t i = 0; i < pool->page_count; i++)
+		ch__page_unlock(&pool->pages[i]);
+	atomic_store(&inner->lock.state, CH__LOCK_FREE);
+	return is_usable;
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT
+ * sync.c: the end of the one write path: makes bytes that were stored through the RW view visible
+ * to execution at the RX address (ch__pool_sync). No lock; where the views need no further step, no
+ * system call on x86-64. */
+#include "arch/mutant.h"
+#include "pages/inner.h"
+
+#include <errno.h>
+
+/* Emulators translate code once and look at it again when its page is mapped, not when another
+ * view is stored to. The mapping is the one that is there: whoever runs in the page goes on. */
+static bool remap(const struct ch__views *v, const uint8_t *exec, size_t bytes)
+{
+	size_t mask = v->guard_bytes - 1, from = (size_t)(exec - v->exec) & ~mask;
+	size_t to = ((size_t)(exec - v->exec) + bytes + mask) & ~mask;
+	return CH_MUTANT(CH__MUTANT_NO_REMAP) ||
+	       ch__os_map_again(v->fd, from, v->exec + from, to - from);
+}
+
+static bool sync_views(struct ch__views *v, const uint8_t *exec, size_t bytes, bool is_live)
+{
+	size_t from = (size_t)(exec - v->exec);
+	if (!bytes)
+		return true;
+	/* Emulators pass over what arm64 dies of. */
+	if (CH_CHECK >= 2) {
+		(void)*(const volatile uint8_t *)exec;
+		(void)*(const volatile uint8_t *)(exec + bytes - 1);
+	}
+	if ((v->sync_steps & CH__SYNC_COPY) &&
+	    !(is_live ? ch__private_write_live(v, from, from + bytes)
+		      : ch__private_write(v, from, from + bytes)))
+		return false;
+	if ((v->sync_steps & CH__SYNC_REMAP) && !remap(v, exec, bytes))
+		return false;
+	ch__arch_sync(exec, bytes);
+	if (v->sync_steps & CH__SYNC_VALGRIND)
+		ch__valgrind_discard((uintptr_t)exec, bytes);
+	return true;
+}
+
+bool ch__views_sync(struct ch__views *v, const uint8_t *exec, size_t bytes)
+{
+	return sync_views(v, exec, bytes, false);
+}
+
+void ch__pool_sync_steps(const struct ch__pool *pool, uintptr_t exec, size_t bytes, bool is_live)
+{
+	int error = errno;
+	/* Old code would run. */
+	if (!sync_views(&pool->inner->views, (const uint8_t *)exec, bytes, is_live))
+		ch__panic("the system does not let code be written any more");
+	errno = error;
+}
+
+void ch__pool_poison(const struct ch__pool *pool, uintptr_t exec, size_t bytes)
+{
+	ch__arch_fill_traps(ch__pool_write(pool, exec), bytes);
+	ch__pool_sync(pool, exec, CH_MUTANT(CH__MUTANT_NO_SYNC_POISON) ? 0 : bytes);
+}

@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: MIT
+ * views.c: the two views of the code memory, RX and RW, and their backends. It never asks for write
+ * and execute access together, and never gains execute access by mprotect. It knows no pages and
+ * takes no lock.
+ *
+ * DUAL   shared anonymous memory, mapped RX over its whole range first, so that perf sees one
+ *        executable mapping and PR_SET_MDWE is content; duplicated, the copy made RW. Uncommitted
+ *        ranges lose access; they get it back by duplicating the RX mapping from the runtime page
+ *        on and moving the tail in place.
+ * MEMFD  a sealed memfd, or where that is refused a file without a name, mapped RX range by range.
+ *        For systems that refuse the duplication (Valgrind, emulators). Where execution misses
+ *        stores, as under an emulator that translated the code, each sync maps its pages again.
+ *
+ * Two more, PROCMEM and FLIP, are of private memory (views_private.c). */
+#include "arch/mutant.h"
+#include "pages/inner.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum { SELF_TEST_FIRST = 0x5eed1, SELF_TEST_SECOND = 0x5eed2 };
+
+/* --- backends --- */
+
+static bool reserve(struct ch__views *v, const struct ch__pool_config *config)
+{
+	size_t whole = v->bytes + 2 * v->guard_bytes;
+	uintptr_t hint = config->near_address ? config->near_address : (uintptr_t)ch__views_create;
+	/* Not where the system likes: in the child of a fork it would put something else there
+	 * before we return. */
+	uintptr_t alias = config->random_alias ? 0 : hint;
+	/* Large pages need the same place in one on both sides. */
+	size_t align = v->has_large_pages ? config->pool_bytes : v->guard_bytes;
+	size_t offset = v->has_large_pages ? v->guard_bytes + v->runtime_bytes : 0;
+	uint8_t *at =
+		ch__os_reserve(whole, config->pool_bytes, v->guard_bytes + v->runtime_bytes, hint);
+	if (!at)
+		return false;
+	v->exec = at + v->guard_bytes;
+	v->has_exec = true;
+	if (!(at = ch__os_reserve(whole, align, offset, alias)))
+		return false;
+	v->write = at + v->guard_bytes;
+	v->has_write = true;
+	return true;
+}
+
+static bool map_dual(struct ch__views *v)
+{
+	return ch__os_map_shared_rx(v->exec, v->bytes) &&
+	       ch__os_duplicate_rw(v->exec, v->bytes, v->write) &&
+	       ch__os_populate(v->write, v->runtime_bytes) &&
+	       ch__os_protect_none(v->exec + v->runtime_bytes, v->bytes - v->runtime_bytes);
+}
+
+static bool map_memfd(struct ch__views *v)
+{
+	v->fd = ch__os_memfd(v->bytes);
+	return v->fd >= 0 && ch__os_fd_commit(v->fd, 0, v->runtime_bytes) &&
+	       ch__os_map_fd(v->fd, 0, v->write, v->bytes, CH__OS_RW) &&
+	       ch__os_map_fd(v->fd, 0, v->exec, v->runtime_bytes, CH__OS_RX);
+}
+
+static bool map_views(struct ch__views *v)
+{
+	if (ch__views_are_private(v))
+		return ch__private_map(v);
+	return v->backend == CH__BACKEND_DUAL ? map_dual(v) : map_memfd(v);
+}
+
+static bool fill_traps(struct ch__views *v, size_t offset, size_t bytes)
+{
+	ch__arch_fill_traps(v->write + offset, bytes);
+	return ch__views_sync(v, v->exec + offset, bytes);
+}
+
+static bool returns(struct ch__views *v, uint32_t value)
+{
+	size_t bytes = ch__arch_constant_function_write(v->write, value);
+	return ch__views_sync(v, v->exec, bytes) &&
+	       ((uint32_t(*)(void))(uintptr_t)v->exec)() == value;
+}
+
+/* Whether stores through the RW view reach execution, first and again: emulators translate code
+ * once and may miss the second. */
+static bool follows(struct ch__views *v)
+{
+	if (!returns(v, SELF_TEST_FIRST))
+		return false;
+#if CH_TESTING
+	if (ch__os_pretended.between_runs)
+		ch__os_pretended.between_runs((int)v->backend, v->exec, v->write, v->runtime_bytes);
+#endif
+	return CH_MUTANT(CH__MUTANT_SELF_TEST_ONCE) || returns(v, SELF_TEST_SECOND);
+}
+
+/* Only a file can be mapped again at the same offset. */
+static bool self_test(struct ch__views *v)
+{
+	if (follows(v))
+		return true;
+	if (v->backend == CH__BACKEND_MEMFD && !CH_MUTANT(CH__MUTANT_NEVER_REMAPS)) {
+		v->sync_steps |= CH__SYNC_REMAP;
+		if (follows(v))
+			return true;
+	}
+	errno = ENOTSUP;
+	return false;
+}
+
+/* Whether a child of fork has the views all the same. Valgrind would not notice that they are gone:
+ * it would believe its own table of mappings, and die where it looks at code. Emulators that need
+ * pages mapped anew do not pass on what they are told of forks. */
+static bool are_inherited(const struct ch__views *v)
+{
+	return (v->sync_steps & (CH__SYNC_VALGRIND | CH__SYNC_REMAP)) != 0 || v->is_part_inherited;
+}
+
+bool ch__views_exclude(struct ch__views *v)
+{
+	size_t whole = v->bytes + 2 * v->guard_bytes;
+	/* A child's private memory is its own from its first write on. */
+	if (ch__views_are_private(v))
+		return ch__os_dont_dump(v->write, v->bytes);
+	/* There a child without a handler shares the code. */
+	if (v->sync_steps & CH__SYNC_VALGRIND)
+		return ch__os_dont_dump(v->write, v->bytes);
+	return ch__os_dont_fork(v->exec - v->guard_bytes, whole) &&
+	       ch__os_dont_fork(v->write - v->guard_bytes, whole) &&
+	       ch__os_dont_dump(v->write, v->bytes);
+}
+
+static int create_as(struct ch__views *v, const struct ch__pool_config *config,
+		     enum ch__backend backend)
+{
+	if (backend == CH__BACKEND_PROCMEM && !CH_ARCH_FILE_STORES_WHOLE)
+		return ENOTSUP;
+	size_t os_page = CH_MUTANT(CH__MUTANT_OS_PAGE_ASSUMED) ? 4096 : ch__os_page_bytes();
+	*v = (struct ch__views){.backend = backend,
+				.fd = -1,
+				.guard_bytes = os_page,
+				.runtime_bytes = config->page_bytes,
+				.bytes = config->page_bytes + config->pool_bytes};
+	v->has_large_pages = config->is_for_forks && ch__views_are_private(v);
+	v->sync_steps = (uint8_t)((ch__valgrind_runs() ? CH__SYNC_VALGRIND : 0) |
+				  (ch__views_are_private(v) ? CH__SYNC_COPY : 0));
+	if (reserve(v, config) && map_views(v) && self_test(v) && ch__views_exclude(v) &&
+	    fill_traps(v, 0, v->runtime_bytes)) {
+		v->has_code = true;
+		return 0;
+	}
+	int error = errno ? errno : ENOMEM;
+	if (!CH_MUTANT(CH__MUTANT_CREATION_LEAKS))
+		ch__views_destroy(v);
+	return error;
+}
+
+const char *const ch__views_names[] = {[CH__BACKEND_DUAL] = "dual",
+				       [CH__BACKEND_MEMFD] = "memfd",
+				       [CH__BACKEND_PROCMEM] = "procmem",
+				       [CH__BACKEND_FLIP] = "flip"};
+
+static int choose_backend(enum ch__backend *backend)
+{
+	const char *name = ch__os_environment("CODEHEAP_WX");
+	if (!name || !*name)
+		return 0;
+	for (unsigned i = CH__BACKEND_DUAL; i <= CH__BACKEND_FLIP; i++)
+		if (strcmp(name, ch__views_names[i]) == 0) {
+			*backend = (enum ch__backend)i;
+			return 0;
+		}
+	return EINVAL;
+}
+
+int ch__views_create(struct ch__views *v, const struct ch__pool_config *config)
+{
+	enum ch__backend backend = config->backend;
+	int error = choose_backend(&backend);
+	if (error)
+		return error;
+	if (backend != CH__BACKEND_AUTO)
+		return create_as(v, config, backend);
+	error = CH_MUTANT(CH__MUTANT_NO_FIRST_BACKEND) ? ENOTSUP
+						       : create_as(v, config, CH__BACKEND_DUAL);
+	if (!error || CH_MUTANT(CH__MUTANT_NO_SECOND_BACKEND))
+		return error;
+	error = create_as(v, config, CH__BACKEND_MEMFD);
+	/* Never FLIP, which is not for threads. */
+	if (!error || CH_MUTANT(CH__MUTANT_NO_THIRD_BACKEND) ||
+	    create_as(v, config, CH__BACKEND_PROCMEM) != 0)
+		return error;
+	return 0;
+}
+
+void ch__views_destroy(struct ch__views *v)
+{
+	size_t whole = v->bytes + 2 * v->guard_bytes;
+	if (v->has_exec)
+		ch__os_unreserve(v->exec - v->guard_bytes, whole);
+	if (v->has_write)
+		ch__os_unreserve(v->write - v->guard_bytes, whole);
+	if (v->fd >= 0)
+		ch__os_close(v->fd);
+	ch__private_destroy(v);
+	v->has_exec = v->has_write = v->has_code = false;
+	v->fd = -1;
+}
+
+/* --- commit --- */
+
+static bool open_range(struct ch__views *v, size_t offset, size_t bytes)
+{
+	/* A mapping made over the reservation has lost the reservation's DONTFORK; a duplicated one
+	 * inherits it. */
+	if (v->backend == CH__BACKEND_MEMFD) {
+		if (!ch__os_map_fd(v->fd, offset, v->exec + offset, bytes, CH__OS_RX))
+			return false;
+		if ((v->sync_steps & CH__SYNC_VALGRIND) ||
+		    ch__os_dont_fork(v->exec + offset, bytes))
+			return true;
+		v->is_part_inherited = true;
+		return false;
+	}
+	return ch__os_revive_from(v->exec, v->exec + offset, bytes);
+}
+
+bool ch__views_commit(struct ch__views *v, size_t offset, size_t bytes)
+{
+	uint8_t *write = v->write + offset;
+	if (ch__views_are_private(v))
+		return ch__private_commit(v, offset, bytes);
+	if (v->backend == CH__BACKEND_MEMFD && !ch__os_fd_commit(v->fd, offset, bytes))
+		return false;
+	if (v->backend == CH__BACKEND_DUAL && !ch__os_populate(write, bytes))
+		return false;
+	/* Traps before access: fresh memory reads as zero, and zeros execute. Then the caches:
+	 * to arm64 their maintenance by address is a load, and dies where there is no access. */
+	ch__arch_fill_traps(write, bytes);
+	if (CH_MUTANT(CH__MUTANT_SYNC_BEFORE_ACCESS))
+		(void)ch__views_sync(v, v->exec + offset, bytes);
+	if (open_range(v, offset, bytes) || CH_MUTANT(CH__MUTANT_OS_CALL_NOT_CHECKED)) {
+		ch__os_map_ahead(v->exec + offset, bytes);
+		if (ch__views_sync(v, v->exec + offset, bytes))
+			return true;
+	}
+	int error = errno;
+	ch__views_decommit(
+		v, offset,
+		bytes); /* a range that lingered is still executable: access goes first */
+	errno = error;
+	return false;
+}
+
+bool ch__views_close(struct ch__views *v, size_t offset, size_t bytes)
+{
+	return ch__os_protect_none(v->exec + offset, bytes);
+}
+
+bool ch__views_decommit(struct ch__views *v, size_t offset, size_t bytes)
+{
+	if (ch__views_are_private(v))
+		return ch__private_decommit(v, offset, bytes);
+	return ch__views_close(v, offset, bytes) && ch__os_discard(v->write + offset, bytes);
+}
+
+/* --- in place --- */
+
+bool ch__views_lend(struct ch__views *v, size_t offset, size_t bytes, bool is_writable)
+{
+	return ch__os_protect(v->exec + offset, bytes, is_writable ? CH__OS_RW : CH__OS_R);
+}
+
+bool ch__views_take_back(struct ch__views *v, size_t offset, size_t bytes)
+{
+	uint8_t *exec = v->exec + offset;
+	if (ch__views_are_private(v))
+		return ch__private_take_back(v, offset, bytes);
+	if (CH_MUTANT(CH__MUTANT_BACK_BY_MPROTECT))
+		return ch__os_flip(exec, bytes, CH__OS_RX);
+	if (!open_range(v, offset, bytes))
+		return false;
+	ch__os_map_ahead(exec, bytes);
+	return true;
+}
+
+/* --- fork --- */
+
+bool ch__views_copy_create(const struct ch__views *v, struct ch__views_copy *copy)
+{
+	*copy = (struct ch__views_copy){.fd = -1};
+	copy->write = ch__os_reserve(v->bytes, v->guard_bytes, 0, ch__os_anywhere);
+	if (!copy->write)
+		return false;
+	if (v->backend == CH__BACKEND_MEMFD) {
+		copy->fd = ch__os_memfd(v->bytes);
+		if (copy->fd >= 0 && ch__os_map_fd(copy->fd, 0, copy->write, v->bytes, CH__OS_RW))
+			return true;
+	} else {
+		copy->exec = ch__os_reserve(v->bytes, v->guard_bytes, 0, ch__os_anywhere);
+		if (copy->exec && ch__os_map_shared_rx(copy->exec, v->bytes) &&
+		    ch__os_duplicate_rw(copy->exec, v->bytes, copy->write))
+			return true;
+	}
+	int error = errno;
+	ch__views_copy_destroy(v, copy);
+	errno = error;
+	return false;
+}
+
+bool ch__views_copy_commit(const struct ch__views *v, struct ch__views_copy *copy, size_t offset,
+			   size_t bytes)
+{
+	if (v->backend == CH__BACKEND_MEMFD)
+		return ch__os_fd_commit(copy->fd, offset, bytes);
+	return ch__os_populate(copy->write + offset, bytes);
+}
+
+void ch__views_copy_destroy(const struct ch__views *v, struct ch__views_copy *copy)
+{
+	if (copy->write)
+		ch__os_unreserve(copy->write, v->bytes);
+	if (copy->exec)
+		ch__os_unreserve(copy->exec, v->bytes);
+	if (copy->fd >= 0)
+		ch__os_close(copy->fd);
+	*copy = (struct ch__views_copy){.fd = -1};
+}
+
+bool ch__views_reserve_again(struct ch__views *v)
+{
+	size_t whole = v->bytes + 2 * v->guard_bytes;
+	if (are_inherited(v)) {
+		ch__os_unreserve(v->exec - v->guard_bytes, whole);
+		ch__os_unreserve(v->write - v->guard_bytes, whole);
+	}
+	v->has_exec = ch__os_reserve_at(v->exec - v->guard_bytes, whole);
+	v->has_write = ch__os_reserve_at(v->write - v->guard_bytes, whole);
+	return v->has_exec && v->has_write;
+}
+
+bool ch__views_adopt(struct ch__views *v, struct ch__views_copy *copy)
+{
+	uint8_t *from = copy->write;
+	if (v->backend == CH__BACKEND_MEMFD) {
+		if (!ch__os_map_fd(copy->fd, 0, v->exec, v->bytes, CH__OS_RX))
+			return false;
+		ch__os_close(v->fd); /* the parent's memory */
+		v->fd = copy->fd;
+		copy->fd = -1;
+	} else {
+		if (!ch__os_move_over(copy->exec, v->bytes, v->exec))
+			return false;
+		copy->exec = NULL;
+	}
+	if (!ch__os_move_over(from, v->bytes, v->write))
+		return false;
+	copy->write = NULL;
+	return true;
+}
+
+void ch__views_forget(struct ch__views *v)
+{
+	/* A fresh reservation over the range cannot leave a part of the old one accessible, as
+	 * failing calls could. */
+	size_t whole = v->bytes + 2 * v->guard_bytes;
+	if (v->has_exec)
+		ch__os_unreserve(v->exec - v->guard_bytes, whole);
+	if (v->has_write)
+		ch__os_unreserve(v->write - v->guard_bytes, whole);
+	v->has_exec = v->has_write = v->has_code = false;
+	ch__views_reserve_again(v);
+	if (v->fd >= 0)
+		ch__os_close(v->fd);
+	v->fd = -1;
+}

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: MIT
+ * views_private.c: the backends whose code is private memory, which no other mapping leads to. What
+ * is written at exec + delta is a copy; each sync carries it over. A child of fork shares the
+ * memory until one of both writes. It takes no lock.
+ *
+ * PROCMEM  mapped RX for its whole life, written as the file /proc/self/mem: no address at which
+ *          code can be written is in the process. A write is one call of the aligned 8 bytes that
+ *          change, from the first to the last. The kernel may store them byte by byte (`rep movsb`;
+ *          seen): where a thread may be running them, their page is replaced.
+ * FLIP     RX, but RW while a sync copies: for heaps of one thread. It alone asks mprotect for
+ *          execute access, never for both. */
+#include "arch/mutant.h"
+#include "pages/inner.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum { UNIT = 8, LARGE_PAGE_BYTES = 2 << 20 };
+
+/* --- writing --- */
+
+/* `has_other`: the number may be of a file that is not ours. */
+static bool open_memory(struct ch__views *v, bool has_other)
+{
+	int fd = ch__os_self_memory();
+	if (fd < 0)
+		return false;
+	if (v->fd >= 0 && !has_other)
+		ch__os_close(v->fd);
+	v->fd = fd;
+	atomic_store_explicit(v->is_own, 1, memory_order_relaxed);
+	return true;
+}
+
+/* An inherited file leads to the parent's memory, and the child of a fork without handlers has no
+ * other. A host that closes what it did not open may have another file at our number. */
+static bool carry_over(struct ch__views *v, uint8_t *to, const uint8_t *from, size_t bytes)
+{
+	if (CH_UNLIKELY(!atomic_load_explicit(v->is_own, memory_order_relaxed)) &&
+	    !CH_MUTANT(CH__MUTANT_MEMORY_OF_PARENT) && !open_memory(v, false))
+		return false;
+	if (ch__os_self_write(v->fd, to, from, bytes) &&
+	    (CH_MUTANT(CH__MUTANT_FILE_TRUSTED) || memcmp(to, from, bytes) == 0))
+		return true;
+	return v->has_code && open_memory(v, true) && ch__os_self_write(v->fd, to, from, bytes);
+}
+
+/* The rest of a page that is replaced is copied: who writes another word of it writes again when
+ * one was replaced meanwhile, or is on its way. The exchange is a fence too: either it is counted
+ * before a replacement, whose copy then has the word, or it sees that. */
+static bool write_procmem(struct ch__views *v, size_t from, size_t bytes)
+{
+	uint32_t seen;
+	if (CH_MUTANT(CH__MUTANT_PAGE_LOST))
+		return carry_over(v, v->exec + from, v->write + from, bytes);
+	do {
+		while ((seen = atomic_load(v->replaced)) % 2)
+			ch__os_futex_wait(v->replaced, seen, 0);
+		if (!carry_over(v, v->exec + from, v->write + from, bytes))
+			return false;
+	} while (atomic_fetch_add(v->replaced, 0) != seen);
+	return true;
+}
+
+/* Puts a copy of the page of a word over it, in one step to who runs there: who comes while the
+ * system changes the mapping waits for it. What others are writing in that page may be in the copy
+ * in parts: nothing leads to it, and their own sync carries it over. Under heap: one at a time. */
+static bool replace_page(struct ch__views *v, size_t word)
+{
+	size_t page = word & ~(v->guard_bytes - 1);
+	atomic_fetch_add(v->replaced, 1); /* odd: pairs with write_procmem */
+	uint8_t *copy = ch__os_map_apart(v->guard_bytes);
+	/* The word first: it says whether the file is ours. */
+	bool is_replaced = copy && carry_over(v, copy + (word - page), v->write + word, UNIT) &&
+			   ch__os_self_write(v->fd, copy, v->write + page, v->guard_bytes) &&
+			   ch__os_move_onto(copy, v->guard_bytes, v->exec + page);
+	atomic_fetch_add(v->replaced, 1);
+	ch__os_futex_wake(v->replaced);
+	if (copy && !is_replaced)
+		ch__os_unmap_apart(copy, v->guard_bytes);
+	return is_replaced;
+}
+
+static unsigned bytes_that_differ(const struct ch__views *v, size_t word)
+{
+	unsigned count = 0;
+	for (size_t at = word; at < word + UNIT; at++)
+		count += v->exec[at] != v->write[at];
+	return count;
+}
+
+static bool write_flipped(struct ch__views *v, size_t from, size_t bytes)
+{
+	size_t mask = v->guard_bytes - 1, low = from & ~mask;
+	size_t high = (from + bytes + mask) & ~mask;
+	if (!ch__os_flip(v->exec + low, high - low, CH__OS_RW))
+		return false;
+	memcpy(v->exec + from, v->write + from, bytes);
+	return CH_MUTANT(CH__MUTANT_FLIP_STAYS_OPEN) ||
+	       ch__os_flip(v->exec + low, high - low, CH__OS_RX);
+}
+
+static bool is_same(const struct ch__views *v, size_t at)
+{
+	return !CH_MUTANT(CH__MUTANT_WRITES_ALL) &&
+	       *(const volatile uint64_t *)(const volatile void *)(v->exec + at) ==
+		       *(const volatile uint64_t *)(const volatile void *)(v->write + at);
+}
+
+/* Less of the range, in words; false: all of it is there already, which costs no call, and in a
+ * child of fork no page. */
+static bool trim(const struct ch__views *v, size_t *from, size_t *to)
+{
+	*from &= ~(size_t)(UNIT - 1);
+	*to = (*to + UNIT - 1) & ~(size_t)(UNIT - 1);
+	while (*from < *to && is_same(v, *from))
+		*from += UNIT;
+	while (*to > *from && is_same(v, *to - UNIT))
+		*to -= UNIT;
+	return *from < *to;
+}
+
+bool ch__private_write(struct ch__views *v, size_t from, size_t to)
+{
+	if (!trim(v, &from, &to))
+		return true;
+	return v->backend == CH__BACKEND_FLIP ? write_flipped(v, from, to - from)
+					      : write_procmem(v, from, to - from);
+}
+
+bool ch__private_write_live(struct ch__views *v, size_t from, size_t to)
+{
+	if (v->backend == CH__BACKEND_FLIP)
+		return ch__private_write(v, from, to);
+	if (!trim(v, &from, &to))
+		return true;
+	if (CH_MUTANT(CH__MUTANT_FILE_BYTEWISE)) {
+		for (size_t at = from; at < to; at++)
+			ch__os_self_write(v->fd, v->exec + at, v->write + at, 1);
+		return true;
+	}
+	/* A patch is one word: where more is not there yet, nobody can run. Under Valgrind one
+	 * thread runs at a time, and nobody may read the free bytes of a page. */
+	if (to - from == UNIT && bytes_that_differ(v, from) > 1 &&
+	    !(v->sync_steps & CH__SYNC_VALGRIND) && replace_page(v, from))
+		return true;
+	return write_procmem(v, from, to - from);
+}
+
+/* --- memory --- */
+
+/* Born executable somewhere else, where nothing jumps to; at its place it holds traps from the
+ * first. */
+static bool commit_procmem(struct ch__views *v, size_t offset, size_t bytes)
+{
+	size_t align = v->has_large_pages && bytes % LARGE_PAGE_BYTES == 0 ? LARGE_PAGE_BYTES
+									   : v->guard_bytes;
+	uint8_t *born = ch__os_reserve(bytes, align, 0, ch__os_anywhere);
+	if (!born)
+		return false;
+	if (ch__os_map_private(born, bytes, CH__OS_RX)) {
+		if (align == LARGE_PAGE_BYTES)
+			ch__os_large_pages(born, bytes);
+		if (carry_over(v, born, v->write + offset, bytes) &&
+		    ch__os_move_over(born, bytes, v->exec + offset))
+			return true;
+	}
+	int error = errno;
+	ch__os_unreserve(born, bytes);
+	errno = error;
+	return false;
+}
+
+static bool commit_flip(struct ch__views *v, size_t offset, size_t bytes)
+{
+	uint8_t *exec = v->exec + offset;
+	if (!ch__os_map_private(exec, bytes, CH__OS_RW))
+		return false;
+	if (ch__os_populate(exec, bytes)) {
+		memcpy(exec, v->write + offset, bytes);
+		if (ch__os_flip(exec, bytes, CH__OS_RX))
+			return true;
+	}
+	int error = errno;
+	bool is_closed = ch__os_map_private(exec, bytes, CH__OS_NONE);
+	(void)is_closed; /* or writable, and never executable */
+	errno = error;
+	return false;
+}
+
+bool ch__private_commit(struct ch__views *v, size_t offset, size_t bytes)
+{
+	if (!ch__os_populate(v->write + offset, bytes))
+		return false;
+	ch__arch_fill_traps(v->write + offset, bytes);
+	if (v->backend == CH__BACKEND_FLIP ? commit_flip(v, offset, bytes)
+					   : commit_procmem(v, offset, bytes))
+		return true;
+	int error = errno;
+	bool is_dropped = ch__os_drop(v->write + offset, bytes);
+	(void)is_dropped;
+	errno = error;
+	return false;
+}
+
+bool ch__private_decommit(struct ch__views *v, size_t offset, size_t bytes)
+{
+	return ch__os_map_private(v->exec + offset, bytes, CH__OS_NONE) &&
+	       ch__os_drop(v->write + offset, bytes);
+}
+
+/* What runs is a copy of what is written, on the way back from a lending too. */
+bool ch__private_take_back(struct ch__views *v, size_t offset, size_t bytes)
+{
+	uint8_t *exec = v->exec + offset;
+	if (v->backend == CH__BACKEND_PROCMEM)
+		return commit_procmem(v, offset, bytes);
+	if (!ch__os_protect(exec, bytes, CH__OS_RW))
+		return false;
+	memcpy(exec, v->write + offset, bytes);
+	return ch__os_flip(exec, bytes, CH__OS_RX);
+}
+
+/* --- life --- */
+
+bool ch__private_map(struct ch__views *v)
+{
+	if (v->backend == CH__BACKEND_PROCMEM) {
+		v->is_own = ch__os_words_wiped_by_fork();
+		if (!v->is_own)
+			return false;
+		v->replaced = v->is_own + 1;
+		if (!open_memory(v, false))
+			return false;
+	}
+	if (!ch__os_map_private(v->write, v->bytes, CH__OS_RW))
+		return false;
+	if (v->has_large_pages)
+		ch__os_large_pages(v->write, v->bytes);
+	return ch__private_commit(v, 0, v->runtime_bytes);
+}
+
+void ch__private_destroy(struct ch__views *v)
+{
+	if (v->is_own)
+		ch__os_words_free(v->is_own);
+	v->is_own = NULL;
+}
+
+bool ch__private_fork_child(struct ch__views *v)
+{
+	return v->backend != CH__BACKEND_PROCMEM || CH_MUTANT(CH__MUTANT_MEMORY_OF_PARENT) ||
+	       open_memory(v, false);
+}

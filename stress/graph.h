@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT
+ * graph.h: the graph level of the stress, as main.c sees it: random programs of API calls on real
+ * blocks of machine code, one process each, against a model of what must live and what must die.
+ */
+#ifndef STRESS_GRAPH_H
+#define STRESS_GRAPH_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define GRAPH_COUNTERS(X)                                                         \
+	X(graph_programs)                                                         \
+	X(graph_operations)                                                       \
+	X(graph_blocks)                                                           \
+	X(graph_entered)                                                          \
+	X(graph_branch_hits)                                                      \
+	X(graph_stub_races)                                                       \
+	X(graph_invalidations_on_stack)                                           \
+	X(graph_exits) /* frames that left an invalidated block by its exit */    \
+	X(graph_discards)                                                         \
+	X(graph_full_pools)                                                       \
+	X(graph_fibers_across_cycle)                                              \
+	X(graph_fibers_moved) /* resumed by another thread */                     \
+	X(graph_fibers_forsaken)                                                  \
+	X(graph_signals)                                                          \
+	X(graph_forks)                                                            \
+	X(graph_collections)                                                      \
+	X(graph_blocks_freed)                                                     \
+	X(graph_rounds)                                                           \
+	X(graph_must_live) /* blocks that the model reached, looked at and run */ \
+	X(graph_predicted_dead)                                                   \
+	X(graph_predicted_freed)                                                  \
+	X(graph_failures)
+
+/* In memory that a program's process, its forks and main share. */
+struct graph_shared {
+#define X(name) _Atomic(uint64_t) name;
+	GRAPH_COUNTERS(X)
+#undef X
+	_Atomic(bool) has_failed;
+	char failure[500]; /* what went wrong first */
+};
+
+struct graph_level;
+struct graph_level *graph_level_start(const char *folder, uint64_t seed);
+/* Starts and ends programs as they come; false when one failed: it was minimised and kept. */
+bool graph_level_poll(struct graph_level *level);
+bool graph_level_end(struct graph_level *level); /* waits for the program that runs */
+const struct graph_shared *graph_level_counts(const struct graph_level *level);
+/* Whether as much happened as seconds should bring; says what did not. */
+bool graph_level_has_enough(const struct graph_level *level, uint64_t seconds);
+/* Runs the program of a file some times: 0, or 1 when it fails, or 2 when it cannot be read. */
+int graph_level_replay(const char *folder, const char *path);
+
+#endif

@@ -1,0 +1,551 @@
+/* SPDX-License-Identifier: MIT
+ * graph_operations.c: the operations of a program, one by one: what each does to the heap, and
+ * which statuses it may have. */
+#include "graph_emit.h"
+#include "graph_world.h"
+
+#include <string.h>
+
+static const struct graph_operation *next_operation(struct graph_thread *t)
+{
+	return t->next < t->limit ? t->list[t->next++] : NULL;
+}
+
+static struct graph_slot *slot_at(int index)
+{
+	return &graph_world.slots[index];
+}
+
+static uint32_t code_at(int index)
+{
+	return index < 0 ? 0 : atomic_load(&slot_at(index)->code);
+}
+
+static int heap_at(int index)
+{
+	return index % graph_world.program->heaps;
+}
+
+/* --- owners --- */
+
+static void make_owner(int slot)
+{
+	const struct graph_program *p = graph_world.program;
+	uint32_t none = 0;
+	if (atomic_load(&slot_at(slot)->owner))
+		return;
+	uint32_t fresh = graph_driver_owner(heap_at(slot), slot / p->heaps % p->vms);
+	if (fresh && !atomic_compare_exchange_strong(&slot_at(slot)->owner, &none, fresh))
+		graph_driver_drop(fresh, true);
+}
+
+static void drop_owner(int slot, bool by_release)
+{
+	uint32_t owner = atomic_exchange(&slot_at(slot)->owner, 0);
+	if (owner)
+		graph_driver_drop(owner, by_release);
+}
+
+/* Nobody else knows the owner or its blocks: they may go at once. */
+static void make_young(int slot, int blocks)
+{
+	uint32_t owner = graph_driver_owner(heap_at(slot), 0), last = 0, all[8];
+	struct ch_info info;
+	int count = 0;
+	for (int i = 0; owner && i < blocks && i < 8; i++) {
+		uint32_t number = graph_code_open_leaf(owner);
+		if (!number || !graph_code_commit(number))
+			break;
+		all[count++] = number;
+		if (ch_owner_set_entry(graph_owner(owner)->handle, graph_node(number)->handle) ==
+		    CH_OK)
+			last = number;
+	}
+	if (last) {
+		uint64_t value = graph_emit_call(graph_owner(owner)->cell);
+		/* A discard may have come between. */
+		if (value != last && value != GRAPH_FALLBACK)
+			graph_fail("young block g%u returned 0x%llx", last,
+				   (unsigned long long)value);
+	}
+	if (!owner)
+		return;
+	atomic_store(&graph_owner(owner)->is_released, true);
+	graph_allow(ch_owner_release(graph_owner(owner)->handle, CH_RELEASE_NOT_RUNNING),
+		    GRAPH_BIT(CH_OK), "release of young code");
+	graph_driver_drop(owner, false);
+	for (int i = 0; i < count; i++)
+		if (ch_block_info(graph_node(all[i])->handle, &info) != CH_E_STALE)
+			graph_fail("block g%u is there after its release as not running", all[i]);
+}
+
+/* --- blocks --- */
+
+static void make_code(const struct graph_operation *o)
+{
+	uint32_t number = graph_code_open(o->operand[0], (unsigned)o->operand[1], o->operand[2],
+					  o->operand[3]);
+	if (number && graph_code_commit(number))
+		graph_code_publish(o->operand[0], number, true);
+}
+
+static void make_exit(int slot)
+{
+	uint32_t number = graph_code_open_exit(slot);
+	if (number && graph_code_commit(number))
+		atomic_store(&slot_at(slot)->exit, number);
+}
+
+static void open_into_hand(struct graph_thread *t, const struct graph_operation *o)
+{
+	if (t->handful == GRAPH_HAND)
+		return;
+	uint32_t number = graph_code_open(o->operand[0], (unsigned)o->operand[1], o->operand[2],
+					  o->operand[3]);
+	t = graph_self();
+	if (number)
+		t->hand[t->handful++] = number;
+}
+
+static uint32_t take_from_hand(struct graph_thread *t)
+{
+	if (!t->handful)
+		return 0;
+	uint32_t number = t->hand[0];
+	memmove(t->hand, t->hand + 1, (size_t)--t->handful * sizeof t->hand[0]);
+	return number;
+}
+
+static int slot_of(const struct graph_node *node)
+{
+	for (int i = 0; i < GRAPH_SLOTS; i++)
+		if (atomic_load(&slot_at(i)->owner) == node->owner)
+			return i;
+	return -1;
+}
+
+static void commit_from_hand(struct graph_thread *t)
+{
+	uint32_t number = take_from_hand(t);
+	if (!number || !graph_code_commit(number))
+		return;
+	int slot = slot_of(graph_node(number));
+	if (slot >= 0)
+		graph_code_publish(slot, number, true);
+}
+
+static void set_entry(int slot, int which)
+{
+	uint32_t owner = atomic_load(&slot_at(slot)->owner), number = code_at(slot);
+	if (!owner || (which && (!number || graph_node(number)->owner != owner)))
+		return;
+	if (which)
+		graph_code_publish(slot, number, true);
+	else
+		graph_allow(ch_owner_set_entry(graph_owner(owner)->handle, (struct ch_block){0}),
+			    GRAPH_BIT(CH_OK) | GRAPH_BIT(CH_E_STALE), "no entry");
+}
+
+static void link_arm(const struct graph_operation *o)
+{
+	uint32_t from = code_at(o->operand[0]);
+	int beside = o->operand[2] < 0 ? -1 : graph_code_beside(o->operand[0], o->operand[2]);
+	uint32_t to = code_at(beside);
+	if (!from || o->operand[1] < 1 || o->operand[1] > GRAPH_ARMS || (!to && beside >= 0))
+		return;
+	struct graph_node *node = graph_node(from);
+	if (!node->arms[o->operand[1]].at)
+		return;
+	struct ch_block target = {0};
+	if (to) {
+		graph_code_candidate(node, o->operand[1], to);
+		target = graph_node(to)->handle;
+	}
+	if (graph_allow(ch_branch_link(node->arms[o->operand[1]].branch, target),
+			GRAPH_BIT(CH_OK) | GRAPH_BIT(CH_E_STALE) | GRAPH_BIT(CH_E_STATE),
+			"a link") == CH_OK &&
+	    to)
+		atomic_store(&graph_node(to)->is_held, true);
+}
+
+static void call_trampoline(const struct graph_operation *o)
+{
+	uint32_t number = graph_code_trampoline(o->operand[0], o->operand[1]);
+	if (!number)
+		return;
+	struct graph_node *node = graph_node(number);
+	graph_code_publish(o->operand[0], number, true);
+	graph_run_owner(node->owner);
+}
+
+/* --- invalidation --- */
+
+static void note_dying(uint32_t number)
+{
+	atomic_store(&graph_node(number)->may_be_invalid, true);
+}
+
+static void note_dead(struct graph_node *node)
+{
+	const void *nobody = NULL;
+	if (atomic_load(&node->frames) > 0 && !atomic_exchange(&node->is_invalid, true))
+		GRAPH_COUNT(graph_invalidations_on_stack, 1);
+	atomic_store(&node->is_invalid, true);
+	atomic_compare_exchange_strong(&node->killer, &nobody, (const void *)graph_self());
+}
+
+void graph_invalidate(const uint32_t *numbers, int count)
+{
+	struct ch_block handles[GRAPH_FRAMES] = {{0}};
+	for (int i = 0; i < count; i++) {
+		note_dying(numbers[i]);
+		handles[i] = graph_node(numbers[i])->handle;
+	}
+	graph_allow(ch_blocks_invalidate(handles, (size_t)count, NULL), GRAPH_BIT(CH_OK),
+		    "an invalidation");
+	for (int i = 0; i < count; i++)
+		note_dead(graph_node(numbers[i]));
+}
+
+static void kill_three(const struct graph_operation *o)
+{
+	uint32_t numbers[3];
+	int count = 0;
+	for (int i = 0; i < 3; i++)
+		if ((numbers[count] = code_at(graph_code_beside(o->operand[0], o->operand[i]))))
+			count++;
+	if (count)
+		graph_invalidate(numbers, count);
+}
+
+/* The blocks of this stack from `first` on, heap by heap. */
+static void kill_frames(int first)
+{
+	struct graph_stack *s = graph_self()->stack;
+	for (int heap = 0; heap < graph_world.program->heaps; heap++) {
+		uint32_t numbers[GRAPH_FRAMES];
+		int count = 0;
+		for (int i = first < 0 ? 0 : first; i < s->depth; i++)
+			if (graph_owner(s->frames[i].node->owner)->heap == heap)
+				numbers[count++] = s->frames[i].node->number;
+		if (count)
+			graph_invalidate(numbers, count);
+	}
+}
+
+static uint32_t make_fact(int heap, int vm)
+{
+	uint32_t fact = atomic_fetch_add(&graph_world.fact_count, 1);
+	if (fact >= GRAPH_FACT_RECORDS) {
+		atomic_store(&graph_world.fact_count, GRAPH_FACT_RECORDS);
+		return 0;
+	}
+	struct graph_fact *f = &graph_world.facts[fact];
+	f->heap = heap;
+	f->vm = vm;
+	graph_allow(ch_assumption_create(graph_world.heaps[heap].vms[vm], &f->handle),
+		    GRAPH_BIT(CH_OK), "an assumption's creation");
+	return fact;
+}
+
+static void doubt(int slot)
+{
+	const struct graph_program *p = graph_world.program;
+	for (int heap = 0; heap < p->heaps; heap++)
+		for (int vm = 0; vm < p->vms; vm++) {
+			_Atomic(uint32_t) *at =
+				&graph_world.fact_slots[heap * GRAPH_VMS + vm][slot % GRAPH_FACTS];
+			uint32_t old = atomic_exchange(at, make_fact(heap, vm));
+			struct graph_fact *f = &graph_world.facts[old];
+			if (!old)
+				continue;
+			atomic_store(&f->is_breaking, true);
+			graph_allow(ch_assumption_break(f->handle, NULL), GRAPH_BIT(CH_OK),
+				    "a break");
+			atomic_store(&f->is_broken, true);
+		}
+}
+
+static void discard(int heap, int vm)
+{
+	const struct graph_program *p = graph_world.program;
+	struct graph_heap *h = &graph_world.heaps[heap % p->heaps];
+	uint64_t began = graph_tick();
+	vm = vm < 0 ? -1 : vm % p->vms;
+	for (int i = 0; i < p->vms; i++)
+		if (vm < 0 || vm == i)
+			atomic_fetch_add(&h->discards[i], 1);
+	graph_allow(ch_vm_discard(h->heap, vm < 0 ? NULL : h->vms[vm], NULL, NULL),
+		    GRAPH_BIT(CH_OK) | GRAPH_BIT(CH_E_BUSY), "a discard");
+	GRAPH_COUNT(graph_discards, 1);
+	for (int i = 0; i < p->vms; i++) {
+		uint64_t last = atomic_load(&h->discarded_at[i]);
+		while ((vm < 0 || vm == i) && last < began &&
+		       !atomic_compare_exchange_weak(&h->discarded_at[i], &last, began))
+			continue;
+	}
+}
+
+/* --- looking --- */
+
+static bool visit_site(void *arg, const struct ch_site *site)
+{
+	(void)arg;
+	return site->at != NULL;
+}
+
+static bool visit_block(void *arg, const struct ch_info *info)
+{
+	(void)arg;
+	return info->block.bits != 0;
+}
+
+static void look_at_block(const struct graph_node *node)
+{
+	struct ch_block found;
+	struct ch_info info;
+	/* The place of a dead block may have another one. */
+	if (ch_block_info(node->handle, &info) != CH_OK)
+		return;
+	if (info.user != node)
+		graph_fail("the handle of block g%u is of another block", node->number);
+	if (atomic_load(&node->state) == NODE_COMMITTED && info.state != CH_BLOCK_OPEN &&
+	    info.exec != node->exec)
+		graph_fail("block g%u moved", node->number);
+	ch_block_at(graph_heap_of(node)->heap, node->exec, &found);
+}
+
+static void look_at_stack(struct graph_thread *t)
+{
+	const void *pcs[64];
+	struct ch_block found;
+	struct graph_stack *s = t->stack;
+	struct ch_heap *heap = graph_world.heaps[0].heap;
+	size_t count =
+		t->is_in_handler ? 0 : ch_backtrace(heap, CH_BACKTRACE_FRAMES, NULL, pcs, 64);
+	for (size_t i = 0; i < count; i++)
+		ch_block_at(heap, (const char *)pcs[i] - 1, &found);
+	/* What is on the stack can always be looked up. */
+	for (int i = 0; i < s->pinned; i++) {
+		const struct graph_node *node = s->frames[i].node;
+		if (!ch_block_at(graph_heap_of(node)->heap, node->exec, &found) ||
+		    found.bits != node->handle.bits)
+			graph_fail("block g%u is on the stack, and its address is not its",
+				   node->number);
+	}
+	memset(pcs, 0, sizeof pcs);
+	__asm__ volatile("" ::"r"(pcs) : "memory");
+}
+
+__attribute__((noinline)) static void look(struct graph_thread *t, const struct graph_operation *o)
+{
+	char text[256];
+	struct ch_heap *heap = graph_world.heaps[heap_at(o->operand[0])].heap;
+	uint32_t number = code_at(o->operand[0]),
+		 owner = atomic_load(&slot_at(o->operand[0])->owner);
+	struct ch_stats stats = {.size = sizeof stats};
+	struct ch_owner_facts facts;
+	if (o->operand[1] == 0 && ch_heap_stats(heap, &stats) != CH_OK)
+		graph_fail("no statistics");
+	else if (o->operand[1] == 1 && number)
+		look_at_block(graph_node(number));
+	else if (o->operand[1] == 2 && number)
+		graph_allow(ch_block_sites(graph_node(number)->handle, visit_site, NULL),
+			    GRAPH_BIT(CH_OK) | GRAPH_BIT(CH_E_STALE), "sites");
+	else if (o->operand[1] == 3)
+		graph_allow(ch_block_each(heap, visit_block, NULL), GRAPH_BIT(CH_OK), "each block");
+	else if (o->operand[1] == 4 && owner)
+		graph_allow(ch_owner_info(graph_owner(owner)->handle, &facts),
+			    GRAPH_BIT(CH_OK) | GRAPH_BIT(CH_E_STALE), "an owner");
+	else if (o->operand[1] == 5 && number)
+		ch_address_name(heap, graph_node(number)->exec, false, text, sizeof text);
+	else if (o->operand[1] >= 6)
+		look_at_stack(t);
+}
+
+static void check_heap(int heap)
+{
+	char report[300];
+	if (ch_heap_check(graph_world.heaps[heap_at(heap)].heap, report, sizeof report) != CH_OK)
+		graph_fail("heap check while others run: %s", report);
+}
+
+static void set_sinks(const struct graph_operation *o)
+{
+	static const unsigned sets[] = {CH_SINK_UNWIND, CH_SINK_UNWIND | CH_SINK_PERF_MAP,
+					CH_SINK_UNWIND | CH_SINK_PERF_MAP | CH_SINK_GDB,
+					CH_SINK_UNWIND | CH_SINK_GDB};
+	graph_allow(ch_sink_set(graph_world.heaps[heap_at(o->operand[0])].heap,
+				sets[o->operand[1] & 3]),
+		    GRAPH_BIT(CH_OK), "sinks");
+}
+
+/* --- flow --- */
+
+/* Operations that run code or leave the stack make no sense on a handler's. */
+static bool is_flow(int kind)
+{
+	return kind == GRAPH_enter || kind == GRAPH_take || kind == GRAPH_jump ||
+	       kind == GRAPH_fiber || kind == GRAPH_yield || kind == GRAPH_raise ||
+	       kind == GRAPH_fork || kind == GRAPH_tramp || kind == GRAPH_young;
+}
+
+static void jump(void)
+{
+	struct graph_stack *s = graph_self()->stack;
+	s->segment = 0;
+	s->expect.kind = EXPECT_NOTHING;
+	graph_run_unwind(s, UINTPTR_MAX);
+	longjmp(s->base, 1);
+}
+
+static void run_change(struct graph_thread *t, const struct graph_operation *o)
+{
+	switch (o->kind) {
+	case GRAPH_owner:
+		make_owner(o->operand[0]);
+		break;
+	case GRAPH_drop:
+		drop_owner(o->operand[0], o->operand[1]);
+		break;
+	case GRAPH_code:
+		make_code(o);
+		break;
+	case GRAPH_exit:
+		make_exit(o->operand[0]);
+		break;
+	case GRAPH_open:
+		open_into_hand(t, o);
+		break;
+	case GRAPH_commit:
+		commit_from_hand(t);
+		break;
+	case GRAPH_abort: {
+		uint32_t number = take_from_hand(t);
+		if (number)
+			graph_code_abort(number);
+		break;
+	}
+	case GRAPH_young:
+		make_young(o->operand[0], o->operand[1]);
+		break;
+	case GRAPH_tramp:
+		call_trampoline(o);
+		break;
+	case GRAPH_entry:
+		set_entry(o->operand[0], o->operand[1]);
+		break;
+	case GRAPH_link:
+		link_arm(o);
+		break;
+	}
+}
+
+static void run_end(struct graph_thread *t, const struct graph_operation *o)
+{
+	struct graph_stack *s = t->stack;
+	switch (o->kind) {
+	case GRAPH_kill:
+		kill_three(o);
+		break;
+	case GRAPH_suicide:
+		if (s->depth)
+			kill_frames(s->depth - 1);
+		break;
+	case GRAPH_slaughter:
+		kill_frames(0);
+		break;
+	case GRAPH_doubt:
+		doubt(o->operand[0]);
+		break;
+	case GRAPH_collect:
+		graph_driver_collect(heap_at(o->operand[0]));
+		break;
+	case GRAPH_discard:
+		discard(o->operand[0], o->operand[1]);
+		break;
+	}
+}
+
+static void run_other(struct graph_thread *t, const struct graph_operation *o)
+{
+	uint32_t owner;
+	switch (o->kind) {
+	case GRAPH_enter:
+		owner = atomic_load(&slot_at(o->operand[0])->owner);
+		if (owner)
+			graph_run_owner(owner);
+		break;
+	case GRAPH_jump:
+		jump();
+		break;
+	case GRAPH_fiber:
+		graph_fiber_go(o->operand[0]);
+		break;
+	case GRAPH_yield:
+		graph_fiber_yield();
+		break;
+	case GRAPH_forsake:
+		graph_fiber_forsake(o->operand[0]);
+		break;
+	case GRAPH_raise:
+		graph_signal_raise();
+		break;
+	case GRAPH_shoot:
+		graph_signal_shoot(o->operand[0]);
+		break;
+	case GRAPH_fork:
+		graph_fork(o->operand[0]);
+		break;
+	case GRAPH_park:
+		graph_driver_sleep((unsigned)o->operand[0]);
+		break;
+	case GRAPH_look:
+		look(t, o);
+		break;
+	case GRAPH_check:
+		check_heap(o->operand[0]);
+		break;
+	case GRAPH_sinks:
+		set_sinks(o);
+		break;
+	case GRAPH_poll:
+		ch_thread_poll();
+		break;
+	}
+}
+
+static void run_one(struct graph_thread *t, const struct graph_operation *o)
+{
+	GRAPH_COUNT(graph_operations, 1);
+	if (o->kind <= GRAPH_link)
+		run_change(t, o);
+	else if (o->kind >= GRAPH_kill && o->kind <= GRAPH_discard)
+		run_end(t, o);
+	else
+		run_other(t, o);
+}
+
+int graph_operations_run(void)
+{
+	for (;;) {
+		graph_driver_safepoint();
+		struct graph_thread *t = graph_self();
+		struct graph_stack *s = t->stack;
+		const struct graph_operation *o = next_operation(t);
+		bool is_in_block = s->depth > s->segment && !t->is_in_handler;
+		if (!o) {
+			/* A fiber stays as it is for who comes next. */
+			if (!s->is_fiber || t->limit < t->end || t->is_in_handler)
+				return GRAPH_GO_LEAVE;
+			graph_fiber_yield();
+		} else if (o->kind == GRAPH_leave) {
+			return GRAPH_GO_LEAVE;
+		} else if (o->kind == GRAPH_take && is_in_block && s->depth < GRAPH_FRAMES - 2) {
+			s->taking = o;
+			return o->operand[0];
+		} else if (!(t->is_in_handler && is_flow(o->kind))) {
+			run_one(t, o);
+		}
+	}
+}

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: MIT
+ * graph_world.h: what the parts of the graph level share: the heaps and VMs of one program, its
+ * threads, stacks, owners and blocks, as the harness knows them. Its tables only grow while a
+ * program runs, and nothing in them is used again: what it knows of a block outlives the block.
+ *
+ * What several threads change is atomic; no lock of the harness is held over a call of the
+ * library. An address of code lies in these tables only, which no scan sees, and in no frame of
+ * the harness that stays. */
+#ifndef STRESS_GRAPH_WORLD_H
+#define STRESS_GRAPH_WORLD_H
+
+#include "codeheap/codeheap.h"
+
+#include "graph.h"
+#include "graph_program.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdatomic.h>
+
+enum {
+	GRAPH_NODES = 12000,
+	GRAPH_OWNERS = 6000,
+	GRAPH_FACT_RECORDS = 4000,
+	GRAPH_FRAMES = 40, /* deepest nesting of blocks on one stack */
+	GRAPH_HAND = 4,    /* open blocks of one thread */
+	GRAPH_CANDIDATES = 8,
+	GRAPH_EXIT_MARK = 1 << 30,
+	GRAPH_FALLBACK = 0xfa11 << 8,
+	GRAPH_WAIT_MS = 20000, /* longer is a hang */
+};
+
+struct graph_fact {
+	struct ch_assumption handle;
+	int heap, vm;
+	_Atomic(bool) is_breaking, is_broken;
+};
+
+struct graph_owner {
+	struct ch_owner handle;
+	const void *const *cell;
+	int heap, vm;
+	_Atomic(bool) is_born, by_release;
+	_Atomic(bool) is_dropped;  /* no root of the VM leads to it any more */
+	_Atomic(int) users;        /* who are about to use its cell, and the slot itself */
+	_Atomic(bool) is_released; /* its entry is no root whatever leads to it */
+};
+
+enum node_state { NODE_UNBORN, NODE_OPEN, NODE_COMMITTED, NODE_LOST };
+
+struct graph_arm {
+	const uint8_t *at; /* its site; NULL: the block has no such arm */
+	struct ch_branch branch;
+	/* Numbers of blocks that it may lead to since it was born; more than fit: any. */
+	_Atomic(uint32_t) candidates, candidate[GRAPH_CANDIDATES];
+};
+
+struct graph_node {
+	uint32_t number, owner;
+	struct ch_block handle;
+	struct ch_code code; /* while it is open */
+	const uint8_t *exec, *entry, *cold;
+	uint32_t hot_bytes, cold_bytes;
+	unsigned shape;
+	bool is_exit, is_trampoline, is_leaf;
+	struct graph_arm arms[GRAPH_ARMS + 1];
+	uint32_t edge, shared_exit, edge_owner, ref_owner, fact; /* 0: none */
+	_Atomic(int) state;
+	_Atomic(uint64_t) committed_at; /* of graph_tick; and the cycles of the heap then */
+	_Atomic(uint64_t) cycles_at;
+	_Atomic(bool) is_held; /* an entry or a branch led to it once */
+	_Atomic(bool) may_be_invalid, is_invalid;
+	_Atomic(const void *) killer; /* thread in which an invalidation of it has returned */
+	_Atomic(int) frames, notices;
+	bool is_reached, is_perhaps, is_predicted_dead, is_there, is_counted; /* the model's */
+	bool is_entrant; /* the model's: it is LIVE */
+};
+
+struct graph_frame {
+	uintptr_t at;
+	struct graph_node *node;
+	bool was_invalid; /* as the block went on, and by this very thread */
+};
+
+/* Whom the next block that begins on a stack was entered by. */
+enum expectation { EXPECT_NOTHING, EXPECT_OWNER, EXPECT_ARM, EXPECT_NODE };
+struct expect {
+	enum expectation kind;
+	uint32_t number, arm;
+};
+
+enum stack_state { STACK_EMPTY, STACK_RUNNING, STACK_SUSPENDED };
+struct graph_stack {
+	_Atomic(int) state;
+	uint8_t *low, *high;
+	uintptr_t sp;
+	struct ch_fiber *fibers[GRAPH_HEAPS];
+	struct graph_frame frames[GRAPH_FRAMES];
+	int depth;
+	int segment; /* frames below belong to code that called back and waits */
+	int pinned;  /* frames that are certainly on the stack: graph_run.c */
+	struct expect expect;
+	uint32_t entering;                    /* the owner that is held until its cell was used */
+	const struct graph_operation *taking; /* what its newest branch was taken for */
+	uint32_t leaver;                      /* the block that was last told to return */
+	struct graph_stack *resumer;
+	jmp_buf base;
+	bool is_fiber;
+	uint64_t cycles; /* when it was suspended */
+	const void *thread;
+};
+
+struct graph_thread {
+	struct graph_world *world;
+	int index;
+	pthread_t thread;
+	const struct graph_operation **list;
+	size_t next, end, limit; /* limit: operations inside a callback; end: of all */
+	struct graph_stack home, *stack;
+	struct graph_stack *left; /* a fiber that yielded, until its registers are saved */
+	_Alignas(16) uint8_t signal_stack[64 << 10];
+	uint32_t hand[GRAPH_HAND];
+	int handful;
+	bool is_in_handler, is_over;
+	/* A walk of the model: blocks do what this says instead of the list. */
+	const int *script;
+	int script_at, script_length;
+};
+
+struct graph_slot {
+	_Atomic(uint32_t) owner, code, exit, recent; /* recent: code that came before */
+};
+
+struct graph_heap {
+	struct ch_heap *heap;
+	struct ch_vm *vms[GRAPH_VMS];
+	_Atomic(bool) is_wanted;
+	_Atomic(uint32_t) discards[GRAPH_VMS];
+	/* Tick at which the newest discard that has ended began. */
+	_Atomic(uint64_t) discarded_at[GRAPH_VMS];
+};
+
+struct graph_world {
+	const struct graph_program *program;
+	const char *folder;
+	bool is_child; /* of a fork in the middle */
+	struct graph_heap heaps[GRAPH_HEAPS];
+	struct graph_node *nodes;
+	struct graph_owner *owners;
+	struct graph_fact *facts;
+	_Atomic(uint32_t) node_count, owner_count, fact_count;
+	struct graph_slot slots[GRAPH_SLOTS];
+	_Atomic(uint32_t) fact_slots[GRAPH_HEAPS * GRAPH_VMS][GRAPH_FACTS];
+	struct graph_stack fibers[GRAPH_FIBERS];
+	struct graph_thread threads[GRAPH_THREADS + 1]; /* and the model's */
+	int thread_count;
+	pthread_barrier_t start;
+	_Atomic(uint64_t) tick;
+};
+
+extern struct graph_world graph_world;
+extern struct graph_shared *graph_shared;
+
+#define GRAPH_COUNT(name, n) atomic_fetch_add(&graph_shared->name, (uint64_t)(n))
+
+/* Says what is wrong and ends the process. */
+__attribute__((noreturn, format(printf, 1, 2))) void graph_fail(const char *format, ...);
+/* Fails when the status is none of the set of bits; returns it. */
+enum ch_status graph_allow(enum ch_status status, unsigned allowed, const char *what);
+#define GRAPH_BIT(status) (1u << (status))
+
+/* The calling thread's; asked for again after everything that may switch stacks. */
+struct graph_thread *graph_self(void);
+void graph_set_self(struct graph_thread *);
+
+static inline struct graph_node *graph_node(uint32_t number)
+{
+	return &graph_world.nodes[number];
+}
+static inline struct graph_owner *graph_owner(uint32_t number)
+{
+	return &graph_world.owners[number];
+}
+static inline uint64_t graph_tick(void)
+{
+	return atomic_fetch_add(&graph_world.tick, 1) + 1;
+}
+static inline struct graph_heap *graph_heap_of(const struct graph_node *node)
+{
+	return &graph_world.heaps[graph_owner(node->owner)->heap];
+}
+uint64_t graph_cycles(int heap);
+
+/* --- graph_driver.c: heaps, threads and collections, by each driver --- */
+
+void graph_driver_start(void); /* makes the heaps of the world */
+void graph_driver_end(void);   /* they must go without a complaint */
+void graph_driver_enter_thread(struct graph_thread *);
+void graph_driver_leave_thread(struct graph_thread *);
+/* A new owner of this heap and vm; 0 when there is no room. */
+uint32_t graph_driver_owner(int heap, int vm);
+/* What a ref in code says to name it; 0 when nothing leads to it any more. */
+uintptr_t graph_driver_word(uint32_t owner);
+/* Takes the slot's use away: with the last user the VM has no more use for the owner. */
+void graph_driver_drop(uint32_t owner, bool by_release);
+bool graph_driver_use(uint32_t owner);
+void graph_driver_unuse(uint32_t owner);
+/* A full cycle while others run; true when it was one. */
+bool graph_driver_collect(int heap);
+/* The same at a quiescent point, of a thread that is not attached; it must be one. */
+void graph_driver_collect_alone(int heap);
+/* Stops here when the driver wants it. */
+void graph_driver_safepoint(void);
+/* Around everything that blocks. */
+void graph_driver_park(void);
+void graph_driver_unpark(void);
+void graph_driver_sleep(unsigned us);
+void graph_driver_switch(struct graph_stack *from, struct graph_stack *to);
+void graph_driver_switched(void); /* the first thing on a stack that was switched to */
+void graph_driver_forked(void);   /* in the child */
+extern const struct ch_ops graph_ops;
+
+/* --- graph_code.c: blocks of machine code --- */
+
+/* Another slot whose owner is of the slot's heap. */
+int graph_code_beside(int slot, int other);
+/* Opens a block of the slot's owner and emits it; 0 where it cannot be. */
+uint32_t graph_code_open(int slot, unsigned shape, int x, int y);
+uint32_t graph_code_open_exit(int slot);
+uint32_t graph_code_open_leaf(uint32_t owner);
+bool graph_code_commit(uint32_t number);
+void graph_code_abort(uint32_t number);
+uint32_t graph_code_trampoline(int slot, int kind);
+/* Makes it the owner's entry and the slot's newest block. */
+bool graph_code_publish(int slot, uint32_t number, bool as_entry);
+uint64_t graph_code_fallback(void);
+/* Notes that the arm may lead to the block from here on. */
+void graph_code_candidate(struct graph_node *node, int arm, uint32_t number);
+bool graph_code_is_candidate(struct graph_node *node, int arm, uint32_t number);
+
+/* --- graph_run.c: what runs in blocks, on stacks, in threads --- */
+
+int64_t graph_run_step(uint32_t number, uint32_t is_again, uintptr_t frame);
+struct ch_block graph_run_hit(void *vm_user, struct ch_branch branch, void *branch_user,
+			      struct ch_regs *regs);
+void graph_run_freed(void *vm_user, void *block_user);
+/* Enters the owner's cell; what comes back is judged. */
+void graph_run_owner(uint32_t owner);
+void graph_run_node(struct graph_node *node, const int *script, int length);
+void graph_run_entered(struct graph_stack *stack); /* the cell was used */
+void graph_run_unwind(struct graph_stack *stack, uintptr_t below);
+/* Somebody invalidated it, broke what it assumed, or discarded its vm, or is about to. */
+bool graph_run_may_be_invalid(const struct graph_node *node);
+void graph_run_thread(struct graph_thread *thread); /* its list, to its end */
+
+/* --- graph_stacks.c: fibers, signals --- */
+
+void graph_stacks_start(void);
+void graph_stacks_end(void);
+void graph_stacks_attach_home(struct graph_thread *);
+void graph_stacks_detach_home(struct graph_thread *);
+void graph_fiber_go(int fiber);
+void graph_fiber_yield(void);
+void graph_fiber_forsake(int fiber);
+void graph_signal_raise(void);
+void graph_signal_shoot(int thread);
+
+/* --- graph_operations.c --- */
+
+enum { GRAPH_GO_LEAVE = 0 };
+/* Runs operations of the calling thread until one is for the block that called: the arm. */
+int graph_operations_run(void);
+void graph_invalidate(const uint32_t *numbers, int count);
+
+/* --- graph_fork.c --- */
+
+void graph_fork(int operations);
+void graph_fork_end(void); /* the child's */
+
+/* --- graph_model.c: what must live, and what must die --- */
+
+/* At a quiescent point: invariants, two cycles, who is there. */
+void graph_model_round(bool is_last);
+/* Only that nothing is lost; in a child, attached. */
+void graph_model_child(void);
+
+#endif

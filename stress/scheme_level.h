@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT
+ * scheme_level.h: the Scheme level of the stress: workers one after the other, each with other
+ * habits of the VM, and what becomes of a program that fails in one. */
+#ifndef STRESS_SCHEME_LEVEL_H
+#define STRESS_SCHEME_LEVEL_H
+
+#include "worker.h"
+
+#include <stdbool.h>
+
+struct scheme_level;
+
+/* Failures are kept below folder. NULL where there is no memory to share with workers. */
+struct scheme_level *scheme_level_start(const char *folder, uint64_t seed);
+/* Looks after the worker, or starts one for at most left_ms. False after a failure, which is
+ * printed, minimised and kept by then. */
+bool scheme_level_poll(struct scheme_level *level, uint64_t left_ms);
+/* Waits for the last worker. */
+bool scheme_level_end(struct scheme_level *level);
+const struct counters *scheme_level_counts(const struct scheme_level *level);
+bool scheme_level_has_enough(const struct scheme_level *level, uint64_t seconds);
+/* Runs a program that was kept, several times. True when it still fails. */
+bool scheme_level_replay(const char *path);
+
+#endif

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: MIT
+ * worker.h: one process of the Scheme level: random programs in an interpreter and in a JIT, side
+ * by side.
+ */
+#ifndef STRESS_WORKER_H
+#define STRESS_WORKER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define STRESS_COUNTERS(X)          \
+	X(programs)                 \
+	X(operations)               \
+	X(invalidations_on_stack)   \
+	X(returns_into_invalidated) \
+	X(stub_races)               \
+	X(fibers_across_cycle)      \
+	X(collections)              \
+	X(blocks_freed)             \
+	X(vms)                      \
+	X(vms_collecting_at_stubs)  \
+	X(vms_collecting_at_calls)  \
+	X(vms_discarding)           \
+	X(vms_with_trampolines)     \
+	X(vms_with_every_sink)      \
+	X(mismatches)
+
+struct counters {
+#define X(name) uint64_t name;
+	STRESS_COUNTERS(X)
+#undef X
+};
+
+/* The habits of the VM with a JIT; 0 and false are those of the shell. */
+struct habits {
+	uint64_t pool_bytes, page_bytes, collect_every_calls, discard_every;
+	bool collects_at_stubs, has_trampolines, has_every_sink, has_lines;
+};
+
+/* Shared with the process that started the worker: what runs, should the worker not survive it. */
+enum { PROGRESS_BYTES = 4 << 20 };
+struct progress {
+	struct habits habits;
+	size_t current; /* where what runs begins; what lies before ran in the same VM */
+	size_t length;
+	char text[PROGRESS_BYTES];
+};
+
+struct assignment {
+	uint64_t seed;
+	uint64_t number; /* of the worker: habits go by it */
+	uint64_t milliseconds;
+	struct progress *progress;
+};
+
+/* Runs programs until the time is over, or one fails; returns the counts. */
+struct counters work(const struct assignment *assignment);
+/* Runs one text in fresh VMs with these habits: whether their outputs agree. */
+bool work_agrees(const struct habits *habits, const char *text, size_t length);
+/* Habits as a comment in front of a program, and back. */
+void habits_write(const struct habits *habits, char *text, size_t bytes);
+void habits_read(struct habits *habits, const char *text);
+
+#endif

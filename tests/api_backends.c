@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: MIT
+ * api_backends.c: what a user of the public interface sees of backends: flip serves one thread, a
+ * heap for servers that fork is on procmem and copies nothing. What all backends do alike is tested
+ * by running every other test on them (make check BACKEND=name). */
+#define _GNU_SOURCE
+#include "codeheap/block.h"
+#include "tests/heap_rig.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const size_t pool_bytes = 16 << 20;
+
+/* --- flip --- */
+
+static void *attach(void *arg)
+{
+	const struct rig *rig = arg;
+	enum ch_status status = ch_thread_attach(rig->heap, NULL, NULL);
+	if (status == CH_OK)
+		CHECK_EQ(ch_thread_detach(rig->heap), CH_OK);
+	return (void *)(uintptr_t)status;
+}
+
+static enum ch_status attach_another(struct rig *rig)
+{
+	pthread_t thread;
+	void *status;
+	CHECK_EQ(pthread_create(&thread, NULL, attach, rig), 0);
+	CHECK_EQ(pthread_join(thread, &status), 0);
+	return (enum ch_status)(uintptr_t)status;
+}
+
+static _Atomic(bool) is_attached;
+
+static void *stay_attached(void *arg)
+{
+	const struct rig *rig = arg;
+	CHECK_EQ(ch_thread_attach(rig->heap, NULL, NULL), CH_OK);
+	atomic_store(&is_attached, true);
+	for (;;)
+		pause();
+}
+
+static void unpark_beside(void *arg)
+{
+	pthread_t thread;
+	CHECK_EQ(pthread_create(&thread, NULL, stay_attached, arg), 0);
+	while (!atomic_load(&is_attached))
+		usleep(100);
+	ch_thread_unpark();
+}
+
+TEST(flip_serves_one_thread_at_a_time)
+{
+	struct ch_config config = rig_config(pool_bytes);
+	unsetenv("CODEHEAP_WX");
+	config.backend = CH_BACKEND_FLIP;
+	struct rig rig = rig_create(&config, NULL, NULL);
+	struct ch_owner owner = rig_owner(&rig, "one");
+	CHECK_EQ(code_call(rig_info(rig_block(owner, 5)).entry), 5);
+	enum ch_status status = attach_another(&rig);
+	if (status != CH_E_STATE)
+		FAIL("a second thread may run what the first one writes: %s",
+		     ch_status_text(status));
+	ch_thread_park();
+	CHECK_EQ(attach_another(&rig), CH_OK);
+	expect_signal(unpark_beside, &rig, SIGABRT);
+	ch_thread_unpark();
+	CHECK_EQ(ch_thread_detach(rig.heap), CH_OK);
+	CHECK_EQ(attach_another(&rig), CH_OK);
+	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_OK);
+	CHECK_EQ(code_call(rig_info(rig_block(owner, 6)).entry), 6);
+	rig_end(&rig);
+}
+
+/* --- forks that copy nothing --- */
+
+TEST(configuration_for_forks_asks_for_private_memory)
+{
+	skip_without_procmem();
+	struct ch_config config = rig_config(pool_bytes);
+	struct ch_heap *heap;
+	unsetenv("CODEHEAP_WX");
+	config.fork = CH_FORK_COW;
+	static const enum ch_backend shared[] = {CH_BACKEND_DUAL, CH_BACKEND_MEMFD};
+	for (int i = 0; i < 2; i++) {
+		config.backend = shared[i];
+		CHECK_EQ(ch_heap_create(&config, &heap), CH_E_ARG);
+	}
+	static const enum ch_backend private[] = {CH_BACKEND_AUTO, CH_BACKEND_PROCMEM,
+						  CH_BACKEND_FLIP};
+	static const char *const names[] = {"procmem", "procmem", "flip"};
+	for (int i = 0; i < 3; i++) {
+		if (private[i] == CH_BACKEND_FLIP && !mprotect_may_execute())
+			continue;
+		config.backend = private[i];
+		CHECK_EQ(ch_heap_create(&config, &heap), CH_OK);
+		CHECK_STR(ch__pool_backend_name(heap->pool), names[i]);
+		CHECK_EQ(ch_heap_destroy(heap), CH_OK);
+	}
+}
+
+/* Of both the code and what it is written from, in KiB. */
+static uint64_t private_dirty(const struct ch__pool *pool)
+{
+	FILE *f = fopen("/proc/self/smaps", "r");
+	char line[500];
+	bool is_ours = false;
+	uint64_t sum = 0, kib;
+	CHECK(f);
+	while (fgets(line, sizeof line, f)) {
+		unsigned long low, high;
+		if (sscanf(line, "%lx-%lx ", &low, &high) == 2)
+			is_ours =
+				low - pool->exec_base < pool->pool_bytes ||
+				low - (pool->exec_base + (uintptr_t)pool->delta) < pool->pool_bytes;
+		else if (is_ours && sscanf(line, "Private_Dirty: %lu kB", &kib) == 1)
+			sum += kib;
+	}
+	fclose(f);
+	return sum;
+}
+
+enum { BLOCKS = 1000, BLOCK_BYTES = 2000, FEW_KIB = 64 };
+static struct ch_block blocks[BLOCKS];
+static struct ch_branch branch;
+
+static void *use_code(const struct rig *rig, uint32_t number)
+{
+	for (uint32_t i = 0; i < BLOCKS; i++)
+		CHECK_EQ(code_call(rig_info(blocks[i]).entry), i);
+	if (private_dirty(rig->heap->pool) > FEW_KIB)
+		FAIL("a fork, or code that runs, copied %u KiB of code",
+		     (unsigned)private_dirty(rig->heap->pool));
+	CHECK_EQ(ch_branch_link(branch, blocks[number]), CH_OK);
+	/* One page of each, by which nobody else is moved. */
+	if (private_dirty(rig->heap->pool) > FEW_KIB)
+		FAIL("one link made %u KiB of code the child's own",
+		     (unsigned)private_dirty(rig->heap->pool));
+	return NULL;
+}
+
+TEST(fork_for_servers_copies_no_code_and_isolates)
+{
+	skip_without_procmem();
+	struct ch_config config = rig_config(pool_bytes);
+	unsetenv("CODEHEAP_WX");
+	config.fork = CH_FORK_COW;
+	struct rig rig = rig_create(&config, NULL, NULL);
+	struct ch_owner owner = rig_owner(&rig, "code");
+	struct emitter e;
+	for (uint32_t i = 0; i < BLOCKS; i++) {
+		struct ch_open open = {
+			.owner = owner, .hot_bytes = BLOCK_BYTES, .flags = CH_OPEN_IMMORTAL};
+		CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+		emit_nops(&e, BLOCK_BYTES - 16);
+		emit_value(&e, i);
+		emit_ret(&e);
+		CHECK_EQ(emit_commit(&e), CH_OK);
+		blocks[i] = e.code.block;
+	}
+	struct ch_block jumper = rig_jumper(owner, NULL, &branch);
+	CHECK_EQ(ch_owner_set_entry(owner, jumper), CH_OK);
+	CHECK_EQ(ch_branch_link(branch, blocks[1]), CH_OK);
+	CHECK(private_dirty(rig.heap->pool) > BLOCKS * BLOCK_BYTES / 1024);
+	for (int i = 0; i < 3; i++) {
+		int status;
+		pid_t pid = fork();
+		CHECK(pid >= 0);
+		if (pid == 0) {
+			use_code(&rig, 7);
+			CHECK_EQ(code_call(rig_info(jumper).entry), 7);
+			rig_check(&rig);
+			_exit(0);
+		}
+		CHECK_EQ(waitpid(pid, &status, 0), pid);
+		CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+		CHECK_EQ(code_call(rig_info(jumper).entry), 1);
+	}
+	rig_check(&rig);
+	rig_end(&rig);
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT
+/* What the shapes share: functions that stay functions, and code that is inlined from here. */
+#ifndef CH_TESTS_CALLGRIND_SHAPES_H
+#define CH_TESTS_CALLGRIND_SHAPES_H
+
+#define FUNCTION __attribute__((noipa)) static
+
+int statics_of_b(int x);
+static inline __attribute__((always_inline)) int inlined_loop(int x)
+{
+	for (int i = 0; i < 7; i++)
+		x = x * 31 + (x >> 3);
+	return x;
+}
+
+__attribute__((unused)) FUNCTION int header_leaf(int x)
+{
+	return x + 4;
+}
+
+/* The call is in a line of this file, of whatever function this is inlined into, and to one. */
+static inline __attribute__((always_inline)) int inlined_hop(int x)
+{
+	return header_leaf(x * 3) + 1;
+}
+
+#endif

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT
+ * code.h: the emitters of the architecture that the tests are built for, and what can be said of
+ * them in any. Each code_<arch>.h has the same functions; the Makefile names the one. */
+#ifndef CH_TESTS_CODE_H
+#define CH_TESTS_CODE_H
+
+#include "arch/arch.h"
+
+/* An instruction of emit_moments: where it is, whether there is a frame record, and, where there is
+ * none, how many words were pushed onto the return address. */
+struct code_moment {
+	uint8_t at, words;
+	bool has_record;
+};
+
+#include CH_TEST_CODE
+
+/* What an indirect branch may land on, where the library guards its pages. */
+static inline void emit_landing(struct emitter *e)
+{
+	uint8_t landing[8] = {0};
+	if (!CODE_LANDING_BYTES)
+		return;
+	ch__arch_landing_write(landing);
+	emit_bytes(e, landing, CODE_LANDING_BYTES);
+}
+
+/* An emitter of the block's cold bytes; its end says how many are used. */
+static inline struct emitter emit_cold(const struct emitter *e)
+{
+	struct emitter cold = {.code = e->code};
+	cold.code.write = e->code.cold_write;
+	cold.code.exec = e->code.cold_exec;
+	cold.code.hot_bytes = e->code.cold_bytes;
+	return cold;
+}
+static inline void emit_cold_end(struct emitter *e, const struct emitter *cold)
+{
+	e->code.cold_used = cold->at;
+}
+
+/* Attaches a site; it must succeed. */
+static inline struct ch_branch emit_attach(struct emitter *e, const void *at,
+					   enum ch_branch_kind kind, void *user)
+{
+	struct ch_branch_site site = {.at = at, .kind = kind, .user = user};
+	struct ch_branch branch;
+	CHECK_EQ(ch_branch_attach(e->code.block, &site, &branch), CH_OK);
+	return branch;
+}
+/* A jump to a branch of its own, the last thing a block does. */
+static inline struct ch_branch emit_jmp(struct emitter *e, void *user)
+{
+	return emit_attach(e, emit_site_jmp(e), CH_JMP, user);
+}
+
+/* --- running --- */
+
+static inline uint32_t code_call(const void *entry)
+{
+	return ((uint32_t(*)(void))(uintptr_t)entry)();
+}
+/* Calls through the owner's cell, as a VM does. */
+static inline uint32_t code_call_owner(struct ch_owner owner)
+{
+	const void *const *cell = ch_owner_cell(owner);
+	CHECK(cell);
+	return code_call(__atomic_load_n(cell, __ATOMIC_ACQUIRE));
+}
+
+#endif

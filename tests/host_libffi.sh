@@ -1,0 +1,55 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# libffi's closures in the heap (hosts/libffi), built against the installed library. Each case is one of its program's, in a
+# process of its own. Without arguments it lists its cases, with a name it runs one.
+set -u
+build=${CODEHEAP_BUILD:-build}
+if [ $# = 0 ]; then
+  echo "libffi_gdb_unwinds_each_instruction 60 0 -"
+  grep -o '\bX([a-z_]*_[a-z_]*)' hosts/libffi/cases.c | sed 's/X(\(.*\))/libffi_\1 60 0 -/'
+  exit 0
+fi
+
+# From a frame that is about to call the closure, instruction by instruction into libffi: at each one of the closure's code
+# gdb shows the code's name and its caller.
+gdb_unwinds_each_instruction() {
+  local out commands
+  commands=$(mktemp) || return 1
+  cat >"$commands" <<'GDB'
+set pagination off
+set disable-randomization off
+break caught_from
+run
+set $code = (unsigned long)fn
+while $pc != $code
+  stepi
+end
+while $pc >= $code && $pc < $code + 24
+  echo AT\n
+  bt 3
+  stepi
+end
+kill
+GDB
+  out=$(CODEHEAP_SINKS=unwind,gdb timeout -s KILL 50 gdb -nx --batch -x "$commands" --args "$build/libffi/cases" \
+    exception_passes_a_closure 2>&1 </dev/null)
+  rm -f "$commands"
+  if grep -qiE 'ptrace.*(not permitted|denied)|Could not trace the inferior' <<<"$out"; then
+    echo 'skip: the kernel refuses ptrace'
+    exit 77
+  fi
+  python3 - "$out" <<'PYTHON' || { echo "$out" | tail -40; return 1; }
+import re, sys
+walks = sys.argv[1].split("AT\n")[1:]
+assert len(walks) >= 3, "few instructions"
+for walk in walks:
+    frames = re.findall(r"^#(\d) +(?:0x[0-9a-f]+ in )?(\w+)", walk, re.M)
+    assert [f[1] for f in frames[:3]] == ["throws", "caught_from", "exception_passes_a_closure"], walk
+PYTHON
+}
+
+case $1 in
+  libffi_gdb_unwinds_each_instruction) gdb_unwinds_each_instruction ;;
+  libffi_*) exec "$build/libffi/cases" "${1#libffi_}" ;;
+  *) exit 2 ;;
+esac

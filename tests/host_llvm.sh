@@ -1,0 +1,201 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# LLVM 14 on the heap (hosts/llvm), built against the installed library: ordinary programs that clang compiled to bitcode
+# do what they do when clang compiled them to a file, and the checks of both memory managers hold, on each backend and
+# where the process has denied itself new executable rights. Without arguments it lists its cases, with a name it runs one.
+set -u
+build=${CODEHEAP_BUILD:-build}
+here=hosts/llvm
+sources=$here/programs
+lli=$build/llvm/codeheap-lli
+programs_c="words numbers jumps pointers large threads processes"
+programs_cc="exceptions globals tasks"
+checks() { # the cases of a program of checks, without running it: the list is made before it is built
+  sed -n 's/^\t{"\([a-z_]*\)", [a-z_:]*},$/\1/p' "$here/check_$1.cc"
+}
+if [ $# = 0 ]; then
+  for p in $programs_c $programs_cc; do echo "llvm_runs_$p 120 0 -"; done
+  for m in mcjit jitlink; do
+    for c in $(checks $m); do echo "llvm_${m}_$c 120 0 -"; done
+    printf '%s\n' "llvm_${m}_with_executable_rights_denied 300 0 -" "llvm_${m}_on_each_backend 600 0 -"
+  done
+  printf '%s\n' "llvm_links_two_modules 120 0 -" "llvm_runs_with_executable_rights_denied 300 0 -" \
+    "llvm_runs_on_each_backend 300 0 -" "llvm_runs_with_every_sink 120 0 -" "llvm_drops_programs 300 0 -" "llvm_drops_a_program_whose_thread_runs_on 120 0 -" \
+    "llvm_keeps_programs_apart 120 0 -" "llvm_errors_are_sentences 120 0 -" \
+    "llvm_names_modules_in_a_perf_map 120 0 -" "llvm_names_functions_in_gdb 120 0 -" \
+    "llvm_frames_of_damaged_sections 120 0 -"
+  exit 0
+fi
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+fail() { echo "$*" >&2; exit 1; }
+run() { timeout -s KILL 60 "$@" </dev/null; }
+
+compile() { # compile NAME...: native into $work/native, bitcode of each into $work/NAME.bc
+  local name file cc std objects=()
+  for name in "$@"; do
+    file=$(ls $sources/"$name".c*) cc=clang-14 std=-std=gnu11
+    [ "$file" = "${file%.cc}" ] || { cc=clang++-14 std=-std=c++17; }
+    $cc $std -O1 -w -pthread -emit-llvm -c -o "$work/$name.bc" "$file" || exit 1
+    $cc $std -O1 -w -pthread -c -o "$work/$name.o" "$file" || exit 1
+    objects+=("$work/$name.o")
+  done
+  clang++-14 -pthread -o "$work/native" "${objects[@]}" -lm || exit 1
+}
+
+# same NAME LLI-OPTIONS...: output, errors and status of the bitcode are those of the native program.
+same() {
+  local name=$1 expected got
+  shift
+  local args=()
+  [ "$name" = globals ] || args=(one "two words")
+  run "$work/native" "${args[@]}" >"$work/expected" 2>"$work/expected.err"
+  expected=$?
+  run "$lli" "$@" "$work/$name.bc" "${args[@]}" >"$work/got" 2>"$work/got.err"
+  got=$?
+  [ $got = 77 ] && { cat "$work/got.err"; exit 77; }
+  [ $got = $expected ] || fail "$name: status $got, not $expected: $(tail -3 "$work/got.err")"
+  cmp "$work/expected" "$work/got" && cmp "$work/expected.err" "$work/got.err" || fail "$name: another output"
+}
+
+check() { # check MANAGER CASE
+  run "$build/llvm/check_$1" "$2" "$build/llvm/module.bc"
+}
+all_checks() { # all_checks MANAGER: under the environment as it is
+  local c status
+  for c in $(checks "$1"); do
+    check "$1" "$c" >"$work/out" 2>&1
+    status=$?
+    [ $status = 77 ] && { cat "$work/out"; exit 77; }
+    [ $status = 0 ] || fail "$1 $c: $status: $(tail -3 "$work/out")"
+  done
+}
+# procmem is on x86-64 only.
+backends="dual memfd $([ "$(uname -m)" != x86_64 ] || echo procmem)"
+checks_on_each_backend() {
+  local b
+  for b in $backends; do CODEHEAP_WX=$b all_checks "$1"; done
+}
+
+number_of() { sed -n "s/.*\"$1\":\([0-9]*\).*/\1/p" "$2"; }
+
+case_drops_programs() {
+  compile exceptions
+  same exceptions
+  run "$lli" --drop --times=20 "$work/exceptions.bc" >"$work/got" || fail "20 loads"
+  for _ in $(seq 20); do cat "$work/expected"; done | cmp - "$work/got" || fail "another output at some load"
+  run "$lli" --drop --stats "$work/exceptions.bc" >/dev/null 2>"$work/one" || fail "a load"
+  timeout -s KILL 200 "$lli" --drop --times=200 --stats "$work/exceptions.bc" >/dev/null 2>"$work/many" || fail "200 loads"
+  local one many
+  one=$(number_of pages_peak "$work/one") many=$(number_of pages_peak "$work/many")
+  # What one load is not rid of, because a word on the stack names it, the next cycle frees.
+  [ "$many" -le $((one * 3)) ] || fail "200 loads took $many pages, one took $one"
+  [ "$(number_of blocks_freed "$work/many")" -ge $(($(number_of blocks_freed "$work/one") * 198)) ] || fail "blocks are left"
+  [ "$(number_of blocks_now "$work/many")" -le 6 ] || fail "blocks are left at the end"
+}
+# No signal reaches the thread: the collection gives up, and that is no failure of the program's.
+case_drops_a_program_whose_thread_runs_on() {
+  clang-14 -O1 -emit-llvm -c -x c -o "$work/blocks.bc" - <<'C' || fail "clang"
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+static volatile int runs;
+static void *stay(void *arg)
+{
+	for (;;)
+		runs = 1;
+	return arg;
+}
+int main(void)
+{
+	sigset_t all, before;
+	pthread_t thread;
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all, &before);
+	pthread_create(&thread, NULL, stay, NULL);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	while (!runs)
+		;
+	return puts("done") < 0 ? 1 : 7;
+}
+C
+  run "$lli" --drop --times=2 "$work/blocks.bc" >"$work/got" 2>"$work/err"
+  [ $? = 7 ] || fail "status: $(cat "$work/err")"
+  printf 'done\ndone\n' | cmp - "$work/got" && [ ! -s "$work/err" ] || fail "$(cat "$work/err")"
+}
+case_keeps_programs_apart() { # three loads at one time, each with its data
+  compile globals
+  same globals
+  run "$lli" --times=3 --stats "$work/globals.bc" >"$work/got" 2>"$work/stats"
+  [ $? = 5 ] || fail "status"
+  cat "$work/expected" "$work/expected" "$work/expected" | cmp - "$work/got" || fail "another output"
+  run "$work/native" four >"$work/expected"
+  run "$lli" "$work/globals.bc" four >"$work/got"
+  [ $? = 4 ] || fail "exit"
+  cmp "$work/expected" "$work/got" || fail "exit: another output"
+}
+says() { # says PATTERN COMMAND...: ends with 2 and this sentence on stderr
+  local pattern=$1
+  shift
+  run "$@" >"$work/out" 2>&1
+  [ $? = 2 ] || fail "$*: not 2: $(tail -3 "$work/out")"
+  grep -q "$pattern" "$work/out" || fail "$*: $(tail -3 "$work/out")"
+}
+case_errors_are_sentences() {
+  says usage "$lli"
+  says 'not a number' "$lli" --times=0 x.bc
+  says 'No such file' "$lli" "$work/none.bc"
+  echo no bitcode >"$work/text.bc"
+  says 'not LLVM bitcode' "$lli" "$work/text.bc"
+  echo 'int other(void) { return 1; }' | clang-14 -emit-llvm -c -x c -o "$work/other.bc" -
+  says 'no function main' "$lli" "$work/other.bc"
+  echo 'int there_is_no_such_function(void); int main(void) { return there_is_no_such_function(); }' |
+    clang-14 -emit-llvm -c -x c -o "$work/none.bc" -
+  says 'there_is_no_such_function' "$lli" "$work/none.bc"
+  echo 'static char much[3 << 20]; int main(int n, char **a) { much[n] = 1; return much[0] + (a != 0) - 1; }' |
+    clang-14 -emit-llvm -c -x c -o "$work/large.bc" -
+  says 'codeheap: .*larger than the pool' "$lli" --pool=2 "$work/large.bc"
+  run "$lli" --pool=16 "$work/large.bc" || fail "a pool that is large enough"
+}
+case_names_modules_in_a_perf_map() {
+  compile numbers
+  CODEHEAP_SINKS=perfmap "$lli" "$work/numbers.bc" >/dev/null 2>"$work/err" </dev/null &
+  local process=$!
+  wait $process
+  grep -qE '^[0-9a-f]+ [0-9a-f]+ numbers\.bc' "/tmp/perf-$process.map" || fail "the map does not name the module"
+  rm -f "/tmp/perf-$process.map"
+}
+
+case_names_functions_in_gdb() { # LLVM's own part of gdb's interface works beside ours
+  compile numbers
+  timeout -s KILL 100 gdb -q -nx -batch -ex 'set breakpoint pending on' -ex 'break vsnprintf' -ex run -ex bt --args \
+    "$lli" "$work/numbers.bc" >"$work/out" 2>&1 </dev/null
+  grep -qiE 'ptrace|could not trace' "$work/out" && { echo "skip: the kernel refuses ptrace"; exit 77; }
+  grep -qE '^#1 .* in say ' "$work/out" && grep -qE '^#2 .* in main ' "$work/out" || fail "$(tail -5 "$work/out")"
+}
+
+name=${1#llvm_}
+case $name in
+  runs_with_executable_rights_denied)
+    for p in words jumps exceptions threads; do compile $p; same $p --mdwe; done ;;
+  frames_of_damaged_sections) run "$build/llvm/check_frames" ;;
+  runs_on_each_backend)
+    for p in processes exceptions threads large; do
+      compile $p
+      for b in $backends; do CODEHEAP_WX=$b same $p; done
+    done ;;
+  runs_with_every_sink) # what others are told changes nothing, and all is withdrawn
+    compile exceptions
+    JITDUMPDIR=$work CODEHEAP_SINKS=unwind,jitdump,gdb,libunwind same exceptions
+    JITDUMPDIR=$work CODEHEAP_SINKS=unwind,jitdump,gdb,libunwind all_checks mcjit
+    JITDUMPDIR=$work CODEHEAP_SINKS=unwind,jitdump,gdb,libunwind all_checks jitlink ;;
+  runs_*) compile "${name#runs_}"; same "${name#runs_}" ;;
+  links_two_modules)
+    compile linked linked_part
+    same linked --extra="$work/linked_part.bc" ;;
+  mcjit_with_executable_rights_denied | jitlink_with_executable_rights_denied)
+    CHECK_MDWE=1 all_checks "${name%%_*}" ;;
+  mcjit_on_each_backend | jitlink_on_each_backend) checks_on_each_backend "${name%%_*}" ;;
+  mcjit_* | jitlink_*) check "${name%%_*}" "${name#*_}" ;;
+  *) "case_$name" ;;
+esac

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT
+ * object.c: a shared object with functions of each kind that reports name: unit_unwind_native loads
+ * it whole, stripped with a debug link, stripped bare, and under other names. */
+#include "arch/base.h"
+
+#ifndef NATIVE_HIDDEN
+#define NATIVE_HIDDEN hidden_step
+#endif
+
+int native_elsewhere(int n); /* of nobody: what calls it goes through the linkage table */
+
+CH_OPAQUE static int NATIVE_HIDDEN(int n)
+{
+	return n * 3 + 1;
+}
+
+int native_exported(int n)
+{
+	return NATIVE_HIDDEN(n) + 1;
+}
+
+int native_calls_out(int n)
+{
+	return native_elsewhere(n) + 1;
+}
+
+uintptr_t native_hidden_at(void)
+{
+	return (uintptr_t)NATIVE_HIDDEN;
+}

@@ -1,0 +1,393 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# codeheap-top on the statistics file of a running Scheme, of one that ended and of one that was killed; in a terminal; on
+# files that are broken, and on a disk that is full. Without arguments it lists its cases, with a name it runs one.
+set -u
+build=${CODEHEAP_BUILD:-build}
+here=$PWD
+top=$PWD/$build/codeheap-top
+cases="top_shows_a_scheme_under_stress:180 top_knows_how_a_process_ended:180 top_refreshes_in_a_terminal:180
+top_draws_whole_pages:120 top_refuses_broken_files:300 top_of_a_full_disk:120 top_takes_no_wrong_words:30"
+
+if [ $# = 0 ]; then
+  # What breaks copies of the sources belongs to `make mutants`.
+  [ -z "${CODEHEAP_TEST_BROKEN:-}" ] || cases=top_broken_rules_are_noticed:600
+  for c in $cases; do echo "${c%:*} ${c#*:} 0 -"; done
+  exit 0
+fi
+work=$(mktemp -d "${TMPDIR:-/tmp}/tool-top.XXXXXX") || exit 1
+writer=
+trap '[ -z "$writer" ] || kill -KILL $writer 2>/dev/null; rm -rf "$work"' EXIT
+fail() { echo "codeheap-top: $*" >&2; exit 1; }
+
+cat >"$work/stress.scm" <<'SCM'
+(define (work n)
+  (let loop ((i 0))
+    (if (< i n) (begin (eval `(begin (define (f x) (+ x ,i)) (f ,i))) (loop (+ i 1))))))
+(let loop () (begin (work 1000) (loop)))
+SCM
+
+# A Scheme that compiles and drops procedures without end; its number is $writer.
+start_stress() { # start_stress FILE
+  CODEHEAP_STATS=$1 timeout -s KILL 150 "$build/scheme" --jit "$work/stress.scm" >"$work/out" 2>&1 </dev/null &
+  writer=$!
+  for _ in $(seq 600); do
+    if [ -s "$1" ] && "$top" --json "$1" >"$work/json" 2>/dev/null; then return; fi
+    sleep 0.05
+  done
+  fail "no file came: $(head -3 "$work/out")"
+}
+end_stress() {
+  # timeout passes the signal on, save the one that cannot be caught.
+  kill -TERM $writer 2>/dev/null
+  wait $writer 2>/dev/null
+  writer=
+}
+
+top_shows_a_scheme_under_stress() {
+  start_stress "$work/file"
+  # On a busy machine its thread sleeps two seconds between two states.
+  for _ in $(seq 300); do
+    "$top" --json "$work/file" >"$work/first" || fail "no JSON"
+    python3 -c 'import json, sys; s = json.load(sys.stdin); sys.exit(len(s["samples"]) < 5 or len(s["pauses"]) < 5 or not s["stats"]["cycles"])' <"$work/first" && break
+    sleep 0.2
+  done
+  # Other programs may keep its thread waiting.
+  for _ in $(seq 100); do
+    sleep 0.1
+    "$top" --json "$work/file" >"$work/second" || fail "no JSON"
+    cmp -s "$work/first" "$work/second" || break
+  done
+  "$top" "$work/file" >"$work/view" || fail "no view"
+  "$top" --svg "$work/file" >"$work/svg" || fail "no picture"
+  CODEHEAP_STATS=$work/file "$top" --once >"$work/once" || fail "no file from the environment"
+  end_stress
+  python3 - "$work" <<'PYTHON' || fail "what it shows is wrong"
+import json, re, sys
+import xml.etree.ElementTree as tree
+work = sys.argv[1]
+a, b = (json.loads(open(f"{work}/{n}").read()) for n in ("first", "second"))
+assert a["state"] == b["state"] == "running" and a["process"] == "scheme" and a["heap"] == 1, a["state"]
+assert b["written_ns"] > a["written_ns"]
+for name in ("blocks_opened", "bytes_opened", "blocks_freed", "cycles"):
+    assert b["stats"][name] > a["stats"][name] > 0, name
+for state in (a, b):
+    # Blocks and numbers are looked at one after the other, while the program runs: kinds add up with each other.
+    def total(kinds, what):
+        return sum(k[what] for k in state[kinds].values())
+    for what in ("live_bytes", "live_blocks", "notentrant_bytes", "dead_bytes"):
+        assert total("owner_kinds", what) == total("block_kinds", what), what
+    assert state["owner_kinds"]["scm"]["live_blocks"] > 10
+    assert len(state["samples"]) > 3 and len(state["pauses"]) > 3
+    assert all(x["at_ns"] < y["at_ns"] for x, y in zip(state["samples"], state["samples"][1:]))
+    assert state["pages"] and all(p["free_bytes"] <= state["stats"]["page_bytes"] * p["pages"] for p in state["pages"])
+svg = tree.parse(f"{work}/svg").getroot()
+space = "{http://www.w3.org/2000/svg}"
+panel, = (g for g in svg.iter(space + "g") if g.get("class") == "panel")
+shown = [r for r in panel.iter(space + "rect") if r.get("class") in ("hot", "cold", "notentrant", "dead")]
+assert int(panel.get("data-cycles")) >= b["stats"]["cycles"] and len(shown) >= 10
+view = open(f"{work}/view").read()
+for what in ("running", "backend " + b["backend"], "scm", "pauses", "a second", "pages in use"):
+    assert what in view, what
+assert re.search(r"opened [1-9]\d* blocks", view), view
+assert max(map(len, view.splitlines())) <= 100 and "\033" not in view
+assert open(f"{work}/once").read().startswith("codeheap-top: scheme")
+PYTHON
+}
+
+top_knows_how_a_process_ended() {
+  CODEHEAP_STATS=$work/file.%p "$build/scheme" -e '(code-stats)' >"$work/out" 2>&1 </dev/null || fail "scheme: $(cat "$work/out")"
+  "$top" "$work"/file.* >"$work/view" || fail "no view of an ended process"
+  grep -q 'ended' "$work/view" || fail "it does not say that the process ended: $(head -1 "$work/view")"
+  "$top" --json "$work"/file.* >"$work/json" && "$top" --json "$work"/file.* | cmp - "$work/json" || fail 'two looks at one state'
+  python3 - "$work/json" "$work/out" "$work/view" <<'PYTHON' || fail "its last figures are not those of the program"
+import json, re, sys
+state, said = json.load(open(sys.argv[1])), open(sys.argv[2]).read()
+said = {n.replace("-", "_"): int(v) for n, v in re.findall(r"\(([a-z-]+) \. (\d+)\)", said)}
+assert state["state"] == "ended" and said
+for name in ("pool_bytes", "page_bytes", "cycles", "blocks_freed", "pages_now", "blocks_now"):
+    assert state["stats"][name] == said[name], (name, state["stats"][name], said[name])
+view, stats = open(sys.argv[3]).read(), state["stats"]
+assert f"{stats['blocks_now']} blocks ({stats['blocks_notentrant_now']} not entrant), {stats['branches_now']} branches" in view, view
+assert f"{stats['pages_now']} of " in view and f"at most {stats['pages_peak']};" in view, view
+PYTHON
+  for _ in 1 2 3; do
+    start_stress "$work/killed"
+    kill -KILL "$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["pid"])' "$work/json")" || fail "it is not there to be killed"
+    wait $writer 2>/dev/null
+    writer=
+    "$top" --json "$work/killed" >"$work/gone" 2>"$work/err" && break
+    # Seldom it is killed while it writes.
+    grep -q 'not whole' "$work/err" || fail "$(cat "$work/err")"
+    rm "$work/killed"
+  done
+  grep -q '"state":"gone"' "$work/gone" || fail 'a killed process is not gone'
+  "$top" "$work/killed" | grep -q 'gone' || fail 'the view does not say so'
+}
+
+top_refreshes_in_a_terminal() {
+  start_stress "$work/file"
+  python3 - "$top" "$work/file" <<'PYTHON' || fail "the terminal view is wrong"
+import fcntl, os, pty, select, signal, struct, sys, termios, time
+
+def look(args, rows, columns, acts):
+    """What the program wrote to a terminal of this size, and its status. Of acts, each is what happens after so many looks."""
+    pid, fd = pty.fork()
+    if pid == 0:
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        os.execv(args[0], args)
+    start, text, acts = time.monotonic(), b"", list(acts)
+    while time.monotonic() - start < 60:
+        if acts and text.count(b"\033[J") >= acts[0][0]:
+            acts.pop(0)[1](pid, fd)
+        if select.select([fd], [], [], 0.05)[0]:
+            try:
+                more = os.read(fd, 1 << 16)
+            except OSError:
+                break
+            if not more:
+                break
+            text += more
+    else:
+        os.kill(pid, signal.SIGKILL)
+    return text.decode(), os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+def quit(pid, fd):
+    os.write(fd, b"q")
+
+def resize(rows, columns):
+    def act(pid, fd):
+        fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        os.kill(pid, signal.SIGWINCH)
+    return act
+
+top, file = sys.argv[1:]
+text, status = look([top, "-d", "0.2", file], 24, 80, [(4, quit)])
+assert status == 0, status
+assert text.startswith("\033[?1049h") and text.rstrip().endswith("\033[?1049l"), "the screen that was there comes back"
+looks = text.split("\033[H")[1:]
+assert len(looks) >= 4, len(looks)
+assert len(set(looks)) > 1, "it does not refresh"
+for one in looks:
+    lines = one.split("\033[J")[0].replace("\033[K", "").rstrip("\r\n").split("\r\n")
+    assert len(lines) <= 23 and max(map(len, lines)) <= 80, (len(lines), max(map(len, lines)))
+text, status = look([top, "-d", "0.2", "-n", "3", file], 10, 40, [])
+assert status == 0 and len(text.split("\033[H")) == 4, "-n"
+for one in text.split("\033[H")[1:]:
+    lines = one.split("\033[J")[0].replace("\033[K", "").rstrip("\r\n").split("\r\n")
+    assert len(lines) <= 9 and max(map(len, lines)) <= 40, lines
+    assert len(lines[0]) == 40 and lines[0].endswith(">"), lines[0]
+text, status = look([top, "-d", "300", file], 24, 80, [(1, resize(12, 50)), (2, quit)])
+looks = text.split("\033[H")[1:]
+assert status == 0 and len(looks) >= 2, "another size of the window is a reason to look"
+assert max(map(len, looks[-1].split("\033[J")[0].replace("\033[K", "").split("\r\n"))) <= 50
+text, status = look([top, "-d", "300", file], 24, 80, [(1, lambda pid, fd: os.kill(pid, signal.SIGTERM))])
+assert status == 0 and text.rstrip().endswith("\033[?1049l"), "a signal is no reason to leave the terminal as it is"
+# The program ends, another one makes the file anew: the view stays.
+text, status = look([top, "-d", "0.2", file], 24, 80, [
+    (1, lambda pid, fd: os.rename(file, file + ".away")), (5, lambda pid, fd: os.rename(file + ".away", file)), (9, quit)])
+looks = text.split("\033[H")[1:]
+assert status == 0 and any("No such file" in one for one in looks) and "No such file" not in looks[-1], (status, looks[-1])
+text, status = look([top, "-d", "0.2", file + ".none"], 24, 80, [])
+assert status == 1, "a file that never was"
+PYTHON
+  end_stress
+}
+
+# A heap of more blocks than the file has room for: of a page there is all in the picture or nothing, and how many there are
+# more is in the picture, too.
+top_draws_whole_pages() {
+  cat >"$work/many.scm" <<'SCM'
+(define (make i) (if (< i 9000) (begin (eval `(begin (define (,(string->symbol (string-append "f" (number->string i))) x) (+ x ,i)) (,(string->symbol (string-append "f" (number->string i))) 1))) (make (+ i 1)))))
+(make 0)
+SCM
+  CODEHEAP_STATS=$work/many "$build/scheme" --jit "$work/many.scm" >"$work/out" 2>&1 </dev/null || fail "scheme: $(head -3 "$work/out")"
+  "$top" --svg "$work/many" >"$work/svg" && "$top" --json "$work/many" >"$work/json" || fail 'no picture'
+  python3 - "$work" <<'PYTHON' || fail 'a page is drawn in part'
+import json, re, sys
+import xml.etree.ElementTree as tree
+state, svg = json.load(open(f"{sys.argv[1]}/json")), tree.parse(f"{sys.argv[1]}/svg").getroot()
+space = "{http://www.w3.org/2000/svg}"
+panel, = (g for g in svg.iter(space + "g") if g.get("class") == "panel")
+shown, rows = {}, []
+for r in panel.iter(space + "rect"):
+    if r.get("class") == "free":
+        rows.append(int(r.get("y")))
+    else:
+        shown[int(r.get("y"))] = shown.get(int(r.get("y")), 0) + float(r.get("width"))
+pages = [p for p in state["pages"] if p["blocks"]]
+assert len(pages) > 130, len(pages)
+assert 0 < len(rows) < len(pages) and set(shown) <= set(rows), (len(rows), len(pages))
+for y, p in zip(sorted(rows), pages):
+    used = p["hot_bytes"] + p["cold_bytes"] + p["notentrant_bytes"] + p["dead_bytes"]
+    wanted = 520 * min(1, used / state["stats"]["page_bytes"])
+    assert p["pages"] > 1 or abs(shown[y] - wanted) < 0.006 * p["blocks"] * 2 + 0.1, (p, shown[y], wanted)
+assert int(panel.get("data-drawn")) <= sum(p["blocks"] for p in pages)
+more, = (t for t in panel.iter(space + "text") if "more pages" in (t.text or ""))
+assert int(re.search(r"\d+", more.text).group()) == len(pages) - len(rows), (more.text, len(pages), len(rows))
+assert max(rows) < int(more.get("y")) < int(svg.get("height")), (more.get("y"), svg.get("height"))
+PYTHON
+}
+
+top_refuses_broken_files() {
+  local n
+  "$top" "$work/none" 2>"$work/err" && fail 'a file that is not there'
+  grep -q 'No such file' "$work/err" || fail "$(cat "$work/err")"
+  mkfifo "$work/pipe"
+  timeout -s KILL 10 "$top" "$work/pipe" 2>/dev/null && fail 'a pipe'
+  "$top" "$work" 2>/dev/null && fail 'a folder'
+  echo 'nothing of the kind, but longer than the head of a statistics file would be' >"$work/text"
+  "$top" "$work/text" 2>"$work/err" && fail 'a text'
+  grep -q 'no statistics file' "$work/err" || fail "$(cat "$work/err")"
+  CODEHEAP_STATS=$work/file "$build/scheme" -e '(+ 1 2)' >/dev/null 2>&1 </dev/null || fail scheme
+  # What it takes for whole is said by a checksum, which is mended here, so that each field is judged by itself.
+  cat >"$work/spoil.py" <<'PYTHON'
+import random, struct, subprocess, sys
+top, source, out, count, first = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5])
+whole = open(source, "rb").read()
+M = (1 << 64) - 1
+def checksum(body):
+    s = 0x9e3779b97f4a7c15 ^ len(body)
+    for (word,) in struct.iter_unpack("<Q", body):
+        s = ((s ^ word) * 0xff51afd7ed558ccd) & M
+        s ^= s >> 32
+    return s
+size = struct.unpack_from("<Q", whole, 24)[0]
+assert checksum(whole[64:64 + size]) == struct.unpack_from("<Q", whole, 32)[0]
+# Heads of sections, where the lengths are.
+heads, at = [], 64
+while at < 64 + size:
+    heads.append(at)
+    _, entry, n, _ = struct.unpack_from("<IIII", whole, at)
+    at += 16 + (entry * n + 7) // 8 * 8
+refused = 0
+for seed in range(first, first + count):
+    r = random.Random(seed)
+    bad = bytearray(whole)
+    for _ in range(r.choice((1, 1, 2, 5))):
+        where = r.choice(heads) + r.randrange(12) if r.random() < 0.6 else r.randrange(64, 64 + size)
+        bad[where] = r.choice((0, 1, 255, 128, r.randrange(256)))
+    if r.random() < 0.2:
+        bad = bad[:64 + (r.randrange(size) & ~7)]
+        struct.pack_into("<Q", bad, 24, len(bad) - 64)
+    struct.pack_into("<Q", bad, 32, checksum(bytes(bad[64:])))
+    open(out, "wb").write(bad)
+    for form in ([], ["--json"], ["--svg"]):
+        done = subprocess.run([top, *form, out], capture_output=True, timeout=20)
+        assert done.returncode in (0, 1), (seed, form, done.returncode, done.stderr[-2000:])
+        assert (done.returncode == 0) != bool(done.stderr), (seed, form, done.stderr)
+        assert not any(b < 32 and b != 10 or b > 126 for b in done.stdout), (seed, form)
+        refused += done.returncode
+assert 0 < refused < 3 * count, refused
+PYTHON
+  python3 "$work/spoil.py" "$top" "$work/file" "$work/bad" 150 1 || fail 'a spoilt file'
+  # The same, read by a program that watches its own memory.
+  if gcc -std=gnu11 -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -I. -o "$work/watched" tools/codeheap-top/*.c 2>/dev/null; then
+    python3 "$work/spoil.py" "$work/watched" "$work/file" "$work/bad" ${CODEHEAP_TEST_SPOILT:-150} 1000 || fail 'a spoilt file'
+  fi
+  cat >"$work/name.py" <<'PYTHON'
+import json, struct, subprocess, sys
+top, source, out = sys.argv[1:]
+whole = bytearray(open(source, "rb").read())
+size = struct.unpack_from("<Q", whole, 24)[0]
+for name in ('λ "关" \\ 🔥é', "\x7f\n<&", "\U0010ffff\u0800\u07ff"):
+    for rest in (b"", b"\xff\xc0\xaf\xed\xa0\x80\xf4\x90\x80\x80", b"\xe2\x82"):
+        # The first text's name is "process"; its text is behind it.
+        at = whole.index(b"process\0", 64) + 40
+        whole[at:at + 96] = (name.encode() + rest).ljust(96, b"\0")
+        s = 0x9e3779b97f4a7c15 ^ size
+        for (word,) in struct.iter_unpack("<Q", bytes(whole[64:64 + size])):
+            s = ((s ^ word) * 0xff51afd7ed558ccd) & ((1 << 64) - 1)
+            s ^= s >> 32
+        struct.pack_into("<Q", whole, 32, s)
+        open(out, "wb").write(whole)
+        said = json.loads(subprocess.run([top, "--json", out], capture_output=True, check=True, timeout=20).stdout)["process"]
+        assert said == name + "\ufffd" * len(rest), (said, name, rest)
+PYTHON
+  python3 "$work/name.py" "$top" "$work/file" "$work/bad" || fail 'a name of other letters'
+  for n in 0 7 8 16 63; do
+    head -c $n "$work/file" >"$work/bad"
+    timeout -s KILL 10 "$top" "$work/bad" 2>/dev/null && fail "the first $n bytes"
+  done
+  # A torn state is not shown: the sequence is odd, and nobody goes on.
+  cp "$work/file" "$work/bad"
+  printf '\003' | dd of="$work/bad" bs=1 seek=16 conv=notrunc 2>/dev/null
+  "$top" "$work/bad" 2>"$work/err" && fail 'a torn state'
+  grep -q 'not whole' "$work/err" || fail "$(cat "$work/err")"
+  cp "$work/file" "$work/bad"
+  printf 'X' | dd of="$work/bad" bs=1 seek=300 conv=notrunc 2>/dev/null
+  "$top" "$work/bad" 2>/dev/null && fail 'a wrong checksum'
+  "$top" "$work/file" >/dev/full 2>/dev/null && fail 'an output that cannot be written'
+  "$top" "$work/file" >/dev/null || fail 'the file as it was'
+}
+
+# There is room for the beginning of a state only: the program runs as without the file, which is not taken for whole.
+top_of_a_full_disk() {
+  local said wanted program=hosts/scheme/programs/fib.scm
+  wanted=$("$build/scheme" --jit "$program" </dev/null 2>&1)
+  said=$(unshare -rm bash -c '
+    mount -t tmpfs -o size=8k none "$1" 2>/dev/null || exit 77
+    head -c 4096 /dev/zero >"$1/filler" || exit 77
+    CODEHEAP_STATS=$1/file "$2" --jit "$3" || exit 1
+    [ -s "$1/file" ] && [ "$(stat -c %s "$1/file")" -le 4096 ] || exit 2
+    "$4" "$1/file" >/dev/null 2>&1 && exit 3
+    exit 0' bash "$work" "$PWD/$build/scheme" "$program" "$top" 2>&1 </dev/null)
+  case $? in
+    0) [ "$said" = "$wanted" ] || fail "the program said $said" ;;
+    77) echo 'skip: no file system of its own can be mounted'; exit 77 ;;
+    2) fail 'the disk was not full' ;;
+    3) fail 'a part of a state is shown' ;;
+    *) fail "the program ended: $said" ;;
+  esac
+}
+
+top_takes_no_wrong_words() {
+  local words
+  unset CODEHEAP_STATS
+  while read -r words; do
+    "$top" $words >/dev/null 2>&1 </dev/null
+    [ $? = 2 ] || fail "'$words' is no wrong usage"
+  done <<'WORDS'
+
+-d
+-d x file
+-d 0 file
+-d nan file
+-n 0 file
+-n -1 file
+--no-such file
+file file
+WORDS
+  "$top" --help | grep -q -- '--svg' || fail '--help'
+}
+
+# rule CASE FILE PATTERN TEXT: in a copy of the program the pattern becomes another text; the case must notice.
+rule() {
+  local broken=$work/broken
+  rm -rf "$broken"
+  mkdir -p "$broken/tools"
+  cp -r tools/codeheap-top "$broken/tools"
+  cp "$work/stress.scm" "$broken"
+  sed -i "s@$3@$4@" "$broken/tools/codeheap-top/$2"
+  ! cmp -s "tools/codeheap-top/$2" "$broken/tools/codeheap-top/$2" || fail "there is no '$3' in $2 to break"
+  (cd "$broken" && gcc -std=gnu11 -O1 -w -I. -I"$here" -o top tools/codeheap-top/*.c) 2>"$work/err" || fail "$3: $(cat "$work/err")"
+  (work=$broken top=$broken/top; "$1") >/dev/null 2>&1 && fail "$1 does not notice when '$3' is '$4'"
+  return 0
+}
+
+top_broken_rules_are_noticed() {
+  rule top_refuses_broken_files reader.c 'ch__stats_checksum(body, head->body_bytes) == head->checksum' '1'
+  rule top_refuses_broken_files reader.c 'head->sequence % 2' '0'
+  rule top_refuses_broken_files reader.c 'memcmp(head->magic, CH__STATS_FILE_MAGIC, sizeof head->magic) != 0' '0'
+  rule top_refuses_broken_files reader.c 'bytes > end - at ||' ''
+  rule top_knows_how_a_process_ended view.c 'return "ended"' 'return "running"'
+  rule top_knows_how_a_process_ended reader.c 'stats->has_no_writer = lock.l_type == F_UNLCK' 'stats->has_no_writer = false'
+  rule top_shows_a_scheme_under_stress reader.c 'return TAKE(samples)' 'return true'
+  rule top_knows_how_a_process_ended reader.c 'stats->numbers.at\[i\].value' '0'
+  rule top_draws_whole_pages draw_heap.c 'more pages' 'more of them'
+}
+
+case " $(echo $cases top_broken_rules_are_noticed | sed 's/:[^ ]*//g') " in
+  *" $1 "*) "$1" ;;
+  *) fail "no case $1" ;;
+esac

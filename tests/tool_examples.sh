@@ -1,0 +1,66 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# Every program of examples/ runs and exits 0; the moving collector's program fails when it leaves out one of the calls
+# that it is about. Without arguments it lists its cases, with a name it runs one.
+set -u
+build=${CODEHEAP_BUILD:-build}
+fail() { echo "$*" >&2; exit 1; }
+
+# breaks SED: moving.c so changed ends with a check of its own that failed, or in freed code.
+breaks() {
+  sed "$1" examples/moving.c >"$work/moving.c"
+  cmp -s examples/moving.c "$work/moving.c" && fail "nothing was changed by $1"
+  "${CC:-gcc}" -std=c11 -O2 -w -I. -o "$work/moving" "$work/moving.c" "$build/libcodeheap.a" -lm -pthread || fail "it does not build"
+  timeout -s KILL 30 "$work/moving" >"$work/said" 2>&1
+  local status=$?
+  [ $status = 1 ] || [ $status = 133 ] || [ $status = 139 ] || fail "changed by $1 it ends with $status: $(cat "$work/said")"
+}
+case_refs_stay_as_they_were_in_a_major_collection() { breaks 's/^\treturn evacuate(w);/\tevacuate(w);\n\treturn w;/'; }
+case_refs_stay_as_they_were_in_a_minor_collection() { breaks 's/^\tw = evacuate(w);/\tevacuate(w);/'; }
+case_refs_are_not_visited_in_a_minor_collection() { breaks 's/ok(ch_refs_visit(.*));/(void)0;/'; }
+case_all_refs_are_visited_in_a_minor_collection() { breaks 's/CH_REFS_YOUNG, visit/CH_REFS_ALL, visit/'; }
+case_young_refs_are_forgotten_too_early() { breaks 's/\*is_young = .*;/*is_young = false;/'; }
+case_young_refs_are_never_forgotten() { breaks 's/\*is_young = .*;/*is_young = true;/'; }
+case_refs_are_not_attached() { breaks 's/ok(ch_ref_attach(.*));/(void)0;/'; }
+case_owners_are_not_marked() { breaks 's/ch_mark_owner(marker.*;/(void)marker;/'; }
+case_stacks_are_not_marked() { breaks 's/ch_mark_stacks(marker);//'; }
+
+# Two files: well-formed, and, over several runs, with the shares that the program's loops have. One run is too short for
+# that on a busy machine, where one sample may stand for a tenth of a second.
+case_profile() {
+  local i
+  for i in 1 2 3 4 5 6 7 8; do
+    "$build/examples/profile" "$work/p.svg" "$work/$i.folded" >"$work/said" || fail "it ends with $?"
+    grep -qE '^[0-9]+ samples of 1 thread, 0 dropped; in ' "$work/said" || fail "$(cat "$work/said")"
+  done
+  python3 - "$work/p.svg" "$work"/*.folded <<'END' || fail "$(cat "$work"/*.folded)"
+import sys, xml.etree.ElementTree as tree
+root = tree.parse(sys.argv[1]).getroot()
+names = {t.text.split("\n")[0] for t in root.iter("{http://www.w3.org/2000/svg}title") if t.text}
+assert any(n.startswith("slow") for n in names) and "slow and quick" in names, names
+counts = {"slow": 0, "quick": 0}
+for line in (line for path in sys.argv[2:] for line in open(path)):
+    stack, count = line.rsplit(" ", 1)
+    leaf = stack.split(";")[-1]
+    if leaf in counts:
+        assert "main" in stack.split(";"), stack
+        counts[leaf] += int(count)
+share = counts["slow"] / (counts["slow"] + counts["quick"])
+assert sum(counts.values()) >= 320 and 0.55 < share < 0.92, counts
+END
+}
+
+if [ $# = 0 ]; then
+  for c in examples/*.c; do
+    case ${CODEHEAP_TEST_GC:-bdw}/$c in none/*boehm*) continue ;; esac
+    case $c in */profile.c) echo 'example_profile 120 0 -'; continue ;; esac
+    [ ! -f "$c" ] || echo "example_$(basename "$c" .c) 20 0 -"
+  done
+  declare -F | sed -n '/case_profile/!s/^declare -f case_\(.*\)/moving_\1 60 0 -/p'
+  exit 0
+fi
+case $1 in example_profile) ;; example_*) exec "$build/examples/${1#example_}" ;; esac
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+name=${1#moving_}
+"case_${name#example_}"

@@ -1,0 +1,636 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# tools/gdb/codeheap.py in gdb -batch, on tests/gdb/debuggee.c and on Scheme programs, live and on a core: what the
+# commands say is compared with what the program prints itself, and breakpoints must leave its results right. Without
+# arguments it lists its cases, with a name it runs one.
+set -u
+build=${CODEHEAP_BUILD:-build}
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+export -n CODEHEAP_SINKS
+
+fail() { # fail MESSAGE: with what gdb and the program said
+  echo "$*" >&2
+  tail -n 60 "$work/said" "$work/facts" >&2 2>/dev/null
+  exit 1
+}
+
+# A kernel or sandbox that refuses ptrace, or debug registers, leaves nothing to test.
+need_ptrace() {
+  command -v gdb >/dev/null || fail "there is no gdb"
+  timeout -s KILL 60 gdb -nx -batch -ex 'run' /bin/true >"$work/probe" 2>&1 </dev/null
+  grep -q 'exited normally' "$work/probe" || { echo "skip: gdb cannot trace a process here"; exit 77; }
+}
+need_debug_registers() {
+  timeout -s KILL 60 gdb -nx -batch -ex 'break main' -ex 'run' -ex 'hbreak code_is_ready' -ex 'continue' \
+    "$work/debuggee" >"$work/probe" 2>&1 </dev/null
+  grep -qi "could not insert hardware\|no hardware breakpoint\|couldn't write debug register" "$work/probe" &&
+    { echo "skip: no hardware breakpoints here"; exit 77; }
+  return 0
+}
+
+# The facts of the running program become $variables of gdb; attempt() shows a failure as a sentence.
+write_helpers() {
+  cat >"$work/helpers.py" <<EOF
+import gdb
+class Facts(gdb.Command):
+    def __init__(self):
+        super().__init__("facts", gdb.COMMAND_USER)
+    def invoke(self, argument, from_tty):
+        for line in open("$work/facts"):
+            if line.startswith("fact "):
+                gdb.set_convenience_variable(line.split()[1], int(line.split()[2], 16))
+Facts()
+def attempt(text):
+    try:
+        gdb.execute("codeheap " + text)
+        print("taken:", text)
+    except gdb.error as error:
+        print("sentence:", error)
+EOF
+}
+
+# By gcc, whatever the library was built with: what a compiler leaves in registers and frames is scanned, too, and holds
+# the block that is to die.
+compile() {
+  need_ptrace
+  write_helpers
+  gcc -std=gnu11 -g -O1 -fno-omit-frame-pointer -I. -o "$work/debuggee" tests/gdb/debuggee.c \
+    "$build/libcodeheap.a" -lm -pthread || fail "the debuggee does not compile"
+}
+
+# gdb_says PROGRAM-AND-ARGUMENTS <commands: leaves what gdb said in $work/said. A traceback is never right.
+gdb_says() {
+  {
+    printf '%s\n' 'set pagination off' 'set confirm off' 'set width 0' 'source tools/gdb/codeheap.py'
+    [ ! -f "$work/helpers.py" ] || echo "source $work/helpers.py"
+    cat
+  } >"$work/commands"
+  timeout -s KILL 100 gdb -nx -batch -iex 'set debuginfod enabled off' -x "$work/commands" --args "$@" \
+    >"$work/said" 2>&1 </dev/null
+  if grep -E 'Traceback|Python Exception|Error while executing Python|Error occurred in Python' "$work/said"; then
+    fail "a Python error instead of a sentence"
+  fi
+}
+said() { grep -qE -- "$1" "$work/said" || fail "gdb did not say: $1"; }
+said_times() { # said_times N PATTERN
+  local n
+  n=$(grep -cE -- "$2" "$work/said")
+  [ "$n" = "$1" ] || fail "gdb said $n times, not $1 times: $2"
+}
+fact() { sed -n "s/^fact $1 //p" "$work/facts"; }
+before_fact() { printf '%#x' $(($(fact "$1") - $2)); }
+# The program ran to its end, and its own checks held.
+result_right() { grep -q '^result right$' "$work/facts" || fail "the program did not end with the right result"; }
+to_the_end='while $_isvoid($_exitcode)
+continue
+end'
+
+case_gdb_blocks_and_at_agree_with_the_program() {
+  compile
+  gdb_says "$work/debuggee" <<EOF
+break checkpoint
+run 1 >$work/facts
+facts
+codeheap blocks
+codeheap blocks live ^sq
+codeheap stats
+up
+codeheap at \$pc
+codeheap at \$veneer
+codeheap at \$sum_return
+codeheap at \$freed_entry
+codeheap at \$sum_entry + 0x2000
+codeheap at \$sum_entry & ~0xfff
+codeheap at (\$sum_entry & ~0xfff) - 0x4000
+codeheap at \$sum_entry + 0x8000
+codeheap at (long)\$sum_entry + ch__heaps[1]->pool->delta
+codeheap at checkpoint
+EOF
+  said "^ +[0-9]+ +$(before_fact sum_entry 4) .* LIVE +1/2 sum$"
+  said "^ +[0-9]+ +$(before_fact square_entry 4) .* LIVE +- square by C$"
+  said '^1 blocks$'
+  said ', 5 LIVE \('
+  said "^$(fact square_return): block [0-9]+ of square by C, LIVE, at \+0x9$"
+  said "^$(fact veneer): runtime page of heap 1: a veneer, jumps to 0x[0-9a-f]+ <checkpoint>$"
+  said "^$(fact sum_return): block [0-9]+ of sum, LIVE, at \+0x[0-9a-f]+, $work/debuggee:13$"
+  said "^$(fact freed_entry): freed code: block [0-9]+ of dead, freed at collection 1 \(invalidated\), at \+0x4$"
+  said ': unused bytes of page 0 of heap 1'
+  said ': header of page 0 of heap 1'
+  said ": runtime page of heap 1: the stubs' trampoline"
+  said ': free page 2 of heap 1'
+  said " is the write view of $(fact sum_entry): block [0-9]+ of sum"
+  said '<checkpoint> is not in any code heap\.$'
+}
+
+case_gdb_frames_show_owner_state_and_line() {
+  compile
+  frames_are_shown none
+  frames_are_shown unwind,gdb
+}
+frames_are_shown() { # frames_are_shown SINKS
+  export CODEHEAP_SINKS=$1
+  gdb_says "$work/debuggee" <<EOF
+break branch_hit
+break checkpoint
+run 1 >$work/facts
+bt
+echo at the second stop\n
+continue
+bt
+EOF
+  sed -n '1,/^at the second stop/p' "$work/said" | grep -qE "^#[23] .* in sum \\[LIVE\\] \\(\\) at $work/debuggee:13$" ||
+    fail "the stub that was taken has not the line of its branch"
+  sed -i '1,/^at the second stop/d' "$work/said"
+  said "^#1 +$(printf '0x%016x' "$(fact square_return)") in square by C \[LIVE\]"
+  said "^#2 +$(printf '0x%016x' "$(fact sum_return)") in sum \[LIVE\] \(\) at $work/debuggee:13$"
+  said '^#3 .* in outer \[LIVE\]'
+  said '^#4 .* in call \('
+  said '^#5 .* call_outer \('
+  said '^#6 .* in framed \[LIVE\]'
+  said '^#[7-9] .* run_sums \('
+  said '^#[0-9]+ .*main \('
+}
+
+# From the call of the code through stub, trampoline, linking and both blocks, until it has returned.
+case_gdb_backtrace_reaches_main_at_every_instruction() {
+  compile
+  export CODEHEAP_SINKS=none
+  cat >"$work/steps.py" <<'EOF'
+import gdb
+from codeheap_gdb import heaps
+heap = heaps.all_heaps()[0]
+inside = runtime = lost = 0
+for step in range(4000):
+    gdb.execute("stepi", to_string=True)
+    frame, names, codes = gdb.newest_frame(), [], 0
+    pc = frame.pc()
+    while frame:
+        is_code = heap.has(frame.pc()) or heap.has_runtime(frame.pc())
+        names.append("code" if is_code else frame.name())
+        codes += is_code
+        frame = frame.older()
+    if inside and not codes:
+        break
+    inside += heap.has(pc)
+    runtime += heap.has_runtime(pc)
+    if codes and (names[-1] != "main" or "call" not in names or None in names):
+        lost += 1
+        print("lost at", hex(pc), names)
+print("steps", step, "inside", inside, "runtime", runtime, "lost", lost)
+EOF
+  gdb_says "$work/debuggee" <<EOF
+break code_is_ready
+run 1 >$work/facts
+source $work/steps.py
+kill
+EOF
+  said '^steps [0-9]+ inside [6-9][0-9] runtime [1-9] lost 0$'
+}
+
+case_gdb_disassembly_shows_what_is_attached() {
+  compile
+  gdb_says "$work/debuggee" <<EOF
+break checkpoint
+run 1 >$work/facts
+facts
+codeheap disassemble \$sum_return
+up
+codeheap disassemble
+codeheap disassemble \$outer_entry
+codeheap disassemble \$tail_entry
+codeheap disassemble \$framed_entry
+EOF
+  said "^   $(fact sum_call): +call +$(fact square_entry)( <.*>)? +; branch [0-9]+: linked to block [0-9]+ of square by C \(LIVE\)$"
+  said "^=> $(fact sum_return): +add "
+  said "^   $(fact sum_never): +je .*; branch [0-9]+: not linked, to its stub 0x"
+  said "^   $(fact sum_point): +test .*; patch point, exit $(fact sum_exit)$"
+  said 'movabs \$0x1234,%rcx +; ref 0x1234$'
+  said_times 4 "^$work/debuggee:1[1-4]"
+  said_times 2 '; stub of branch [0-9]+$'
+  said "^=> $(fact square_return): +pop "
+  said '^   needs owner sum$'
+  said '; patchable entry$'
+  said 'jmp +0x[0-9a-f]+ <not_compiled> +; veneer$'
+  said "\.quad $(fact framed_entry) +; trampoline to $(fact framed_entry)"
+  said '\.quad 0x[0-9a-f]+ +; trampoline to 0x[0-9a-f]+ <call_outer>$'
+  said_times 2 '\.quad 0x1234 +; payload$'
+  said_times 0 '\(bad\)'
+}
+
+case_gdb_core_tells_the_same() {
+  compile
+  gdb_says "$work/debuggee" <<EOF
+break checkpoint
+run 1 >$work/facts
+python open("/proc/%d/coredump_filter" % gdb.selected_inferior().pid, "w").write("0x3b")
+generate-core-file $work/core
+EOF
+  [ -s "$work/core" ] || fail "gdb wrote no core"
+  gdb_says "$work/debuggee" <<EOF
+core-file $work/core
+facts
+codeheap blocks
+codeheap at \$freed_entry
+codeheap disassemble \$sum_entry
+bt
+python attempt("break square")
+EOF
+  said "^ +[0-9]+ +$(before_fact sum_entry 4) .* LIVE +1/2 sum$"
+  said 'freed code: block [0-9]+ of dead, freed at collection 1 \(invalidated\)'
+  said "^   $(fact sum_call): +call +$(fact square_entry) "
+  said '^#2 .* in sum \[LIVE\] \(\) at '
+  said 'main \('
+  said '^sentence: A core does not run'
+}
+
+# A core that leaves out the pages of code: names, states and lines come from the records alone.
+case_gdb_core_without_code_bytes_still_names_it() {
+  compile
+  gdb_says "$work/debuggee" <<EOF
+break checkpoint
+run 1 >$work/facts
+python open("/proc/%d/coredump_filter" % gdb.selected_inferior().pid, "w").write("0x31")
+generate-core-file $work/core
+EOF
+  [ -s "$work/core" ] || fail "gdb wrote no core"
+  gdb_says "$work/debuggee" <<EOF
+core-file $work/core
+facts
+bt
+codeheap at \$sum_return
+python attempt("disassemble \$sum_return")
+EOF
+  said '^#2 .* in sum \[LIVE\] \(\) at '
+  said 'main \('
+  said "^$(fact sum_return): block [0-9]+ of sum, LIVE, .*:13$"
+  said '^sentence: The code of block [0-9]+ cannot be read'
+}
+
+# Two calls of sum, five calls of square each.
+case_gdb_int3_stops_at_each_call() {
+  compile
+  need_debug_registers
+  gdb_says "$work/debuggee" <<EOF
+break code_is_ready
+run 2 >$work/facts
+codeheap break -int3 square
+$to_the_end
+EOF
+  said_times 10 '^Codeheap breakpoint 1, .* in block [0-9]+ of square by C \+0x0, hit'
+  said ', hit 10 times$'
+  result_right
+}
+
+case_gdb_int3_counts_three_threads() {
+  compile
+  need_debug_registers
+  gdb_says "$work/debuggee" <<EOF
+break code_is_ready
+run 8 3 >$work/facts
+codeheap break -int3 square
+$to_the_end
+EOF
+  said_times 120 '^Codeheap breakpoint 1, '
+  said ', hit 120 times$'
+  result_right
+}
+
+# From one INT3 to the next by continue and stepi, both armed all the while.
+case_gdb_int3_is_stepped_off() {
+  compile
+  need_debug_registers
+  gdb_says "$work/debuggee" <<EOF
+break code_is_ready
+run 1 >$work/facts
+codeheap break -int3 square
+codeheap break -int3 sum
+continue
+stepi
+printf "after %#lx\n", \$pc
+continue
+bt
+stepi
+stepi
+printf "after %#lx\n", \$pc
+codeheap break
+codeheap delete 1
+codeheap break
+$to_the_end
+EOF
+  said "^after $(before_fact sum_entry -1)$"
+  said "^after $(before_fact square_entry -4)$"
+  said '^#1 .* in sum \[LIVE\]'
+  said '^codeheap 1 +INT3 .* hit 1 times$'
+  said '^1 breakpoints in code of heaps$'
+  said_times 1 '^Codeheap breakpoint 1, '
+  said_times 1 '^Codeheap breakpoint 2, '
+  result_right
+}
+
+# Beyond three debug registers the kind is INT3, and the last register is a thread's to get past it.
+case_gdb_kinds_mix_when_registers_run_out() {
+  compile
+  need_debug_registers
+  gdb_says "$work/debuggee" <<EOF
+break code_is_ready
+run 1 >$work/facts
+facts
+codeheap break sum
+codeheap break \$sum_loop
+codeheap break \$sum_return
+codeheap break \$square_return
+codeheap break square
+info breakpoints
+$to_the_end
+EOF
+  said_times 3 '^[0-9]+ +hw breakpoint'
+  said_times 2 '^Codeheap breakpoint [12] \(INT3\) at '
+  said_times 5 '^Codeheap breakpoint 1, '
+  said_times 5 '^Codeheap breakpoint 2, '
+  said_times 11 'Breakpoint [234], '
+  result_right
+}
+
+case_gdb_hardware_breakpoint_has_conditions() {
+  compile
+  need_debug_registers
+  gdb_says "$work/debuggee" <<EOF
+break code_is_ready
+run 3 >$work/facts
+codeheap break square if \$rdi == 4
+codeheap break square if \$rdi > 100
+codeheap break
+python attempt("break -int3 square if 1")
+$to_the_end
+EOF
+  said '^sentence: A condition needs a hardware breakpoint'
+  said_times 3 'Breakpoint [23], '
+  said '^2 breakpoints in code of heaps$'
+  result_right
+}
+
+case_gdb_detach_leaves_no_breakpoint() {
+  compile
+  need_debug_registers
+  gdb_says "$work/debuggee" <<EOF
+break code_is_ready
+run 50 >$work/facts
+codeheap break -int3 square
+codeheap break -int3 sum
+continue
+continue
+detach
+EOF
+  local tries=0
+  until grep -q '^result right$' "$work/facts"; do
+    [ $((tries += 1)) -lt 200 ] || fail "the program did not go on rightly after detach"
+    sleep 0.1
+  done
+}
+
+# Attached to a process that is busy in code, named at once, and left while it runs: no INT3 stays behind.
+case_gdb_leaving_a_running_process_takes_int3_out() {
+  compile
+  export DEBUGGEE_TWO_HEAPS=1
+  "$work/debuggee" 2000000000 >"$work/facts" &
+  pid=$!
+  trap 'kill -KILL $pid; rm -rf "$work"' EXIT
+  local tries=0
+  until grep -q '^fact outer_entry' "$work/facts"; do
+    [ $((tries += 1)) -lt 200 ] || fail "the debuggee does not start"
+    sleep 0.1
+  done
+  cat >"$work/byte.py" <<EOF
+with open("/proc/$pid/mem", "rb") as memory:
+    memory.seek($(fact other_entry))
+    print("byte", memory.read(1).hex())
+EOF
+  {
+    printf '%s\n' "attach $pid" 'codeheap blocks' 'codeheap break -int3 other' 'continue &' "shell python3 $work/byte.py"
+  } | gdb_says "$work/debuggee"
+  grep -q 'ptrace: Operation not permitted' "$work/said" && { echo "skip: gdb may not attach here"; exit 77; }
+  said ' outer$'
+  said '^byte cc$'
+  python3 "$work/byte.py" | grep -q '^byte b8$' || fail "an INT3 stays in the code"
+  kill -0 "$pid" || fail "the process has ended"
+}
+
+# The block of a breakpoint dies, and another one takes its place. The stop between lets the INT3 be in the code, not
+# under a thread that has just hit it.
+break_and_reuse() { # break_and_reuse KIND
+  compile
+  need_debug_registers
+  export DEBUGGEE_REUSE=1
+  gdb_says "$work/debuggee" <<EOF
+break code_is_ready
+run 1 >$work/facts
+continue
+codeheap break $1 gone
+break code_was_reused
+continue
+continue
+continue
+facts
+codeheap at \$victim
+x/2xb \$victim
+$to_the_end
+codeheap break
+EOF
+  grep -q '^reused 1$' "$work/facts" || fail "the place was not used again, so nothing was tried"
+  said "^$(fact victim): block [0-9]+ of fresh, LIVE, at \+0x0$"
+  said '^0x[0-9a-f]+( <.*>)?:[[:space:]]+0x6a[[:space:]]+0x09$'
+  result_right
+}
+case_gdb_int3_leaves_reused_code_alone() {
+  break_and_reuse -int3
+  said_times 1 '^Codeheap breakpoint 1, '
+  said '^Codeheap breakpoint 1 is deleted: block [0-9]+ of gone \+0x0 was freed'
+}
+case_gdb_hardware_break_ends_with_its_block() {
+  break_and_reuse -hw
+  said_times 1 'Breakpoint 2, '
+  said '^Breakpoint 2 is deleted: block [0-9]+ of gone \+0x0 was freed'
+}
+
+# Between death and reuse the place holds traps, which are no INT3 of ours.
+case_gdb_int3_leaves_freed_code_alone() {
+  compile
+  need_debug_registers
+  export DEBUGGEE_REUSE=1
+  gdb_says "$work/debuggee" <<EOF
+break code_is_ready
+run 1 >$work/facts
+continue
+codeheap break -int3 gone
+break wipe_stack
+continue
+continue
+facts
+python
+for cycle in range(100): # a word that an earlier call left on the stack may hold it for some cycles
+    gdb.execute("continue")
+    if "freed code" in gdb.execute("codeheap at \$victim", to_string=True):
+        break
+end
+codeheap at \$victim
+x/2xb \$victim
+delete
+$to_the_end
+EOF
+  said "^$(fact victim): freed code: block [0-9]+ of gone, freed at collection "
+  said '^0x[0-9a-f]+( <.*>)?:[[:space:]]+0xcc[[:space:]]+0xcc$'
+  said '^Codeheap breakpoint 1 is deleted'
+  result_right
+}
+
+case_gdb_two_heaps_are_told_apart() {
+  compile
+  export DEBUGGEE_TWO_HEAPS=1
+  gdb_says "$work/debuggee" <<EOF
+break checkpoint
+run 1 >$work/facts
+facts
+codeheap blocks
+codeheap at \$other_entry
+python attempt("disassemble 1")
+EOF
+  said "^ +2\.[0-9]+ +$(before_fact other_entry 4) .* LIVE +- other$"
+  said '^ +1\.[0-9]+ .* LIVE +1/2 sum$'
+  said "^$(fact other_entry): block 2\.[0-9]+ of other, LIVE, at \+0x0$"
+  said '^sentence: There are 2 heaps: write HEAP\.1'
+}
+
+case_gdb_bad_arguments_are_sentences() {
+  compile
+  gdb_says "$work/debuggee" <<EOF
+break code_is_ready
+run 1 >$work/facts
+python
+for text in ('at', 'at nosuch', 'at 1 +', 'at "abc"', 'at 0', 'at -1', 'blocks [', 'blocks heap 7', 'blocks no_such_name',
+             'disassemble 99999', 'disassemble 7.1', 'disassemble main', 'disassemble', 'break nosuch', 'break -soft sum',
+             'break -int3', 'break main', 'break 99999', 'delete x', 'delete 5', 'stats all'):
+    print("asked:", text)
+    attempt(text)
+end
+EOF
+  said '^sentence: codeheap at needs an address'
+  said '^sentence: .nosuch. is no address: No symbol "nosuch"'
+  said '^sentence: .\[. is no state and no regular expression'
+  said_times 2 '^sentence: There is no heap 7\.$'
+  said '^0 blocks$'
+  said '^sentence: Heap 1 has no block 99999\.$'
+  said '^sentence: 0x[0-9a-f]+ <main> is not in any code heap\.$'
+  said '^sentence: codeheap break knows -hw and -int3, not -soft\.$'
+  said '^sentence: codeheap break needs an address, a block or an owner\.$'
+  said_times 3 '^sentence: .*no owner has that name'
+  said '^sentence: There is no codeheap breakpoint 5\.$'
+  said '^sentence: codeheap stats takes no argument\.$'
+}
+
+# Not the start of an instruction, a patch point, code that nothing runs, a place that has one.
+case_gdb_break_refuses_what_cannot_work() {
+  compile
+  gdb_says "$work/debuggee" <<EOF
+break checkpoint
+run 1 >$work/facts
+facts
+python
+for text in ("\$sum_entry + 2", "\$sum_point", "outer", "\$freed_entry", "sum", "sum"):
+    attempt("break -int3 " + text)
+end
+EOF
+  said '^sentence: 0x[0-9a-f]+ is within an instruction or a literal of block'
+  said "^sentence: $(fact outer_entry) is rewritten by the library .* use -hw there\.$"
+  said "^sentence: $(fact sum_point) is rewritten by the library .* use -hw there\.$"
+  said '^sentence: .*freed code: block [0-9]+ of dead'
+  said '^taken: break -int3 sum$'
+  said '^sentence: There is a codeheap breakpoint at'
+}
+
+case_gdb_says_what_is_missing() {
+  compile
+  gdb_says "$work/debuggee" <<<'codeheap blocks'
+  said '^There is no process and no core'
+  gdb_says /bin/true <<<$'starti\nbt\ncodeheap stats'
+  said '^#0 '
+  said '^The program does not use libcodeheap'
+  strip -g -o "$work/stripped" "$work/debuggee"
+  gdb_says "$work/stripped" <<<"$(printf '%s\n' 'break code_is_ready' "run 1 >$work/facts" bt 'codeheap blocks')"
+  said '^#0 .*code_is_ready'
+  said 'debug information is missing'
+}
+
+# A VM with many branches: every block is decoded, and bt names each Scheme procedure down to main.
+case_gdb_scheme_frames_reach_main() {
+  need_ptrace
+  cat >"$work/program.scm" <<'EOF'
+(define (square x) (* x x))
+(define (sum n acc) (if (= n 0) (begin (code-collect!) acc) (sum (- n 1) (+ acc (square n)))))
+(define (go k) (if (= k 0) 0 (+ (sum 10 0) (go (- k 1)))))
+(display (go 3))
+(newline)
+EOF
+  export CODEHEAP_SINKS=none
+  gdb_says "$build/scheme" "$work/program.scm" <<'EOF'
+break code_collect
+run
+continue
+bt
+codeheap blocks live scm::
+python
+import gdb
+from codeheap_gdb import heaps
+heap = heaps.all_heaps()[0]
+blocks = [block for block in heap.each_block() if block.is_published]
+linked = wrong = 0
+for block in blocks:
+    linked += gdb.execute(f"codeheap disassemble {block.number}", to_string=True).count(": linked to block")
+    found = heap.find(block.entry)
+    wrong += found is None or found.index != block.index
+print("linked", linked, "of", heap.record["branches_linked"] - heap.record["branches_unlinked"])
+print("wrong", wrong, "of", len(blocks))
+end
+delete
+continue
+EOF
+  said '^#1 .* in scm::sum program.scm:2 \[LIVE\]'
+  said '^#2 .* in scm::go program.scm:3 \[LIVE\]'
+  said '^#3 .* in scm::go program.scm:3 \[LIVE\]'
+  said '^#4 .* in scm::toplevel program.scm:4 \[LIVE\]'
+  said '^#[0-9]+ .* main \('
+  said '^linked ([1-9][0-9]*) of \1$'
+  said '^wrong 0 of [1-9]'
+  said '^1155$'
+}
+
+# (fib 6) makes 25 calls of fib, each by a branch to the block that it begins with.
+case_gdb_scheme_breakpoints_count_calls() {
+  need_ptrace
+  cat >"$work/program.scm" <<'EOF'
+(define (fib n) (if (< n 2) n (+ (fib (- n 1)) (fib (- n 2)))))
+(define (run n) (fib n))
+(display (run 5))
+(newline)
+(code-stats)
+(display (run 6))
+(newline)
+EOF
+  gdb_says "$build/scheme" "$work/program.scm" <<EOF
+break code_stats
+run
+delete
+codeheap break -int3 scm::fib
+$to_the_end
+EOF
+  said '^8$'
+  said_times 25 '^Codeheap breakpoint 1, .* of scm::fib program.scm:1 '
+}
+
+if [ $# = 0 ]; then
+  left_out='^none$'
+  [ "${CODEHEAP_TEST_GC:-bdw}" != none ] || left_out='^gdb_scheme_'
+  declare -F | sed -n 's/^declare -f case_\(.*\)/\1 120 0 -/p' | grep -vE "$left_out"
+  exit 0
+fi
+"case_$1"

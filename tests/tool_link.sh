@@ -1,0 +1,418 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# The products seen from outside: whose malloc runs, who can dlopen what, what a shared object needs and exports. Without
+# arguments it lists its cases, with a name it runs one.
+set -u
+build=${CODEHEAP_BUILD:-build}
+cc=${CC:-gcc}
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+
+fail() { echo "$*" >&2; exit 1; }
+must() { "$@" || fail "failed: $*"; }
+
+# A program that makes a heap and says from which object its malloc comes; "own" = the program's.
+write_program() {
+  cat >"$work/program.c" <<'C'
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "codeheap/codeheap.h"
+static long own_calls;
+#if OWN_MALLOC
+static char arena[64 << 20] __attribute__((aligned(64)));
+static size_t arena_used;
+void *malloc(size_t n) {
+  own_calls++;
+  size_t at = __atomic_fetch_add(&arena_used, (n + 79) & ~(size_t)15, __ATOMIC_RELAXED);
+  if (at + n + 80 > sizeof arena) abort();
+  *(size_t *)(arena + at) = n;
+  return arena + at + 16;
+}
+void free(void *p) { (void)p; }
+void *calloc(size_t a, size_t b) { return memset(malloc(a * b), 0, a * b); }
+void *realloc(void *p, size_t n) {
+  void *q = malloc(n);
+  size_t old = p ? ((size_t *)p)[-2] : 0;
+  if (p) memcpy(q, p, old < n ? old : n);
+  return q;
+}
+#endif
+int main(void) {
+  struct ch_config config;
+  struct ch_heap *heap = NULL;
+  Dl_info info;
+  void *(*the_malloc)(size_t) = malloc;
+  ch_config_init(&config);
+  long before = own_calls;
+  enum ch_status st = ch_heap_create(&config, &heap);
+  if (st != CH_OK) return fprintf(stderr, "create: %s\n", ch_status_text(st)), 1;
+  st = ch_heap_destroy(heap);
+  if (st != CH_OK) return fprintf(stderr, "destroy: %s\n", ch_status_text(st)), 1;
+  (void)before;
+  void *p = the_malloc(100);
+  if (!p || !dladdr(*(void **)&the_malloc, &info)) return 1;
+  free(p);
+  printf("%s%s\n", info.dli_fname, own_calls ? " own" : "");
+  return 0;
+}
+C
+}
+
+link_and_run() { # link_and_run WANTED OWN library flags...
+  local wanted=$1 own=$2
+  shift 2
+  write_program
+  must "$cc" -std=gnu11 -O1 -fno-builtin -I. -DOWN_MALLOC="$own" -o "$work/program" "$work/program.c" "$@" -lm -pthread -ldl
+  local said
+  said=$(LD_LIBRARY_PATH=$build timeout -s KILL 20 "$work/program") || fail "the program failed: $said"
+  case "$said" in *$wanted*) ;; *) fail "malloc comes from: $said, wanted $wanted" ;; esac
+  if ldd "$work/program" | grep -q libjemalloc; then fail "the program needs libjemalloc"; fi
+}
+
+case_archive_keeps_libc_malloc() { link_and_run libc.so 0 "$build/libcodeheap.a"; }
+case_archive_keeps_program_malloc() { link_and_run "program own" 1 "$build/libcodeheap.a"; }
+case_shared_keeps_libc_malloc() { link_and_run libc.so 0 -L"$build" -lcodeheap; }
+case_shared_keeps_program_malloc() { link_and_run "program own" 1 -L"$build" -lcodeheap; }
+case_dl_keeps_program_malloc() { link_and_run "program own" 1 -L"$build" -lcodeheap-dl; }
+case_bdw_archive_keeps_libc_malloc() {
+  link_and_run libc.so 0 -Wl,--whole-archive "$build/libcodeheap-bdw.a" -Wl,--no-whole-archive -lgc
+}
+
+# The first two have jemalloc inside, and nobody sees it; the third has none.
+case_jemalloc_is_inside_and_hidden() {
+  for n in libcodeheap.a libcodeheap.so; do
+    nm "$build/$n" 2>/dev/null | grep -q ' t mallocx$' || fail "$n has no jemalloc inside"
+  done
+  nm "$build/libcodeheap-dl.so" | grep -i ' [tu] mallocx' && fail "libcodeheap-dl.so has jemalloc"
+  for n in libcodeheap.so libcodeheap-dl.so; do
+    nm -D --defined-only "$build/$n" | grep -E ' (malloc|free|calloc|realloc|mallocx|mallctl|je_.*)(@|$)' &&
+      fail "$n exports an allocator"
+  done
+  nm -g --defined-only "$build/libcodeheap.a" | grep -E ' (malloc|free|calloc|realloc|mallocx|mallctl|je_.*)$' &&
+    fail "libcodeheap.a defines an allocator"
+  return 0
+}
+
+case_only_bdw_names_libgc() {
+  for n in libcodeheap.so libcodeheap-dl.so; do
+    readelf -dW "$build/$n" | grep -i 'needed.*libgc\.so' && fail "$n needs libgc"
+    nm -D "$build/$n" | grep -E ' GC_' && fail "$n names libgc"
+  done
+  nm "$build/libcodeheap.a" 2>/dev/null | grep -E ' [TtUu] GC_' && fail "libcodeheap.a names libgc"
+  [ "${CODEHEAP_TEST_GC:-bdw}" = none ] && return 0
+  readelf -dW "$build/libcodeheap-bdw.so" | grep -q 'NEEDED.*libgc\.so' || fail "libcodeheap-bdw.so does not need libgc"
+}
+
+case_shared_objects_need_no_text_relocation_and_no_executable_stack() {
+  for so in "$build"/libcodeheap*.so; do
+    readelf -dW "$so" | grep TEXTREL && fail "$so has text relocations"
+    readelf -lW "$so" | grep GNU_STACK | grep -q 'RWE' && fail "$so asks for an executable stack"
+    readelf -lW "$so" | awk '$1 == "LOAD"' | grep -q 'RWE' && fail "$so has a segment that is writable and executable"
+  done
+  return 0
+}
+
+case_dl_opens_in_empty_program() {
+  cat >"$work/empty.c" <<'C'
+#include <dlfcn.h>
+#include <stdio.h>
+int main(int argc, char **argv) {
+  void *h = dlopen(argv[argc - 1], RTLD_NOW | RTLD_LOCAL);
+  if (!h) return fprintf(stderr, "%s\n", dlerror()), 1;
+  int (*create)(void *, void **) = (int (*)(void *, void **))dlsym(h, "ch_heap_create");
+  int (*destroy)(void *) = (int (*)(void *))dlsym(h, "ch_heap_destroy");
+  void *heap = 0;
+  if (!create || !destroy) return fprintf(stderr, "%s\n", dlerror()), 1;
+  int st = create(0, &heap);
+  if (st || !heap) return fprintf(stderr, "create: status %d\n", st), 1;
+  st = destroy(heap);
+  return st ? fprintf(stderr, "destroy: status %d\n", st), 1 : 0;
+}
+C
+  must "$cc" -o "$work/empty" "$work/empty.c"
+  must timeout -s KILL 20 "$work/empty" "$PWD/$build/libcodeheap-dl.so"
+}
+
+# A thread is in code when the library is closed: its return takes a stub, which leads into the library. The same objects
+# linked without the flag that keeps them show that the program would notice.
+case_s40_library_that_is_closed_stays_for_the_threads_inside() {
+  cat >"$work/closed.c" <<'C'
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include "codeheap/codeheap.h"
+#define OK(call) do { int st_ = (int)(call); if (st_) { fprintf(stderr, "%s: %d\n", #call, st_); _exit(9); } } while (0)
+static void *library;
+#define F(name) ((__typeof__(&name))dlsym(library, #name))
+static __typeof__(&ch_thread_park) park;
+static __typeof__(&ch_thread_unpark) unpark;
+static __typeof__(&ch_thread_detach) detach;
+static struct ch_heap *heap;
+static const void *const *cell;
+static int ends[2][2], hits;
+static long fallback(void) { return 77; }
+static struct ch_block hit(void *user, struct ch_branch branch, void *branch_user, struct ch_regs *regs) {
+  struct ch_block none = {0};
+  (void)user, (void)branch, (void)branch_user, (void)regs;
+  hits++;
+  return none;
+}
+static long wait_inside(void) {
+  char c;
+  park();
+  if (write(ends[0][1], "i", 1) != 1 || read(ends[1][0], &c, 1) != 1) _exit(8);
+  unpark();
+  return 0;
+}
+static void *run(void *arg) {
+  (void)arg;
+  OK(F(ch_thread_attach)(heap, NULL, NULL));
+  long result = ((long (*)(void))*cell)();
+  OK(detach(heap));
+  return (void *)result;
+}
+int main(int argc, char **argv) {
+  struct ch_vm *vm;
+  struct ch_owner owner;
+  struct ch_branch branch;
+  struct ch_code code;
+  struct ch_ops ops = {.size = sizeof ops, .branch_hit = hit};
+  pthread_t thread;
+  void *result;
+  char c;
+  if (!(library = dlopen(argv[argc - 1], RTLD_NOW | RTLD_LOCAL))) return fprintf(stderr, "%s\n", dlerror()), 1;
+  park = F(ch_thread_park), unpark = F(ch_thread_unpark), detach = F(ch_thread_detach);
+  OK(pipe(ends[0]) || pipe(ends[1]));
+  OK(F(ch_heap_create)(NULL, &heap));
+  OK(F(ch_vm_attach)(heap, &ops, NULL, &vm));
+  OK(F(ch_thread_attach)(heap, NULL, NULL));
+  OK(F(ch_owner_create)(vm, "waits", (const void *)fallback, NULL, &owner));
+  struct ch_open open = {.size = sizeof open, .owner = owner, .hot_bytes = 40, .branch_room = 1};
+  OK(F(ch_block_open)(&open, &code));
+  unsigned char *at = code.write + code.entry_bytes;
+  void *callee = (void *)wait_inside;
+  memcpy(at, "\x55\x48\x89\xe5\x48\xb8", 6); /* push rbp; mov rbp, rsp; mov rax, callee */
+  memcpy(at + 6, &callee, 8);
+  memcpy(at + 14, "\xff\xd0\x5d", 3); /* call rax; pop rbp */
+  at += 17;
+  while ((((unsigned long)at + 1) & 7) > 4) *at++ = 0x90;
+  memcpy(at, "\xe9\0\0\0\0", 5); /* jmp to the stub */
+  struct ch_branch_site site = {.at = code.exec + (at - code.write), .kind = CH_JMP};
+  OK(F(ch_branch_attach)(code.block, &site, &branch));
+  code.used_to = at + 5 - code.write;
+  OK(F(ch_block_commit)(&code, 1));
+  OK(F(ch_owner_set_entry)(owner, code.block));
+  cell = F(ch_owner_cell)(owner);
+  OK(pthread_create(&thread, NULL, run, NULL));
+  OK(read(ends[0][0], &c, 1) != 1);
+  OK(dlclose(library));
+  OK(write(ends[1][1], "g", 1) != 1);
+  OK(pthread_join(thread, &result));
+  printf("%ld %d\n", (long)result, hits);
+  return 0;
+}
+C
+  must "$cc" -std=gnu11 -O1 -I. -o "$work/closed" "$work/closed.c" -pthread -ldl
+  local said
+  said=$(timeout -s KILL 20 "$work/closed" "$PWD/$build/libcodeheap-dl.so") || fail "the closed library: $? $said"
+  [ "$said" = "77 1" ] || fail "the closed library: said $said, wanted 77 1"
+  must "$cc" -shared -o "$work/goes.so" "$build/obj/libcodeheap-dl.o" -pthread -lm
+  timeout -s KILL 20 "$work/closed" "$work/goes.so" >/dev/null 2>&1 && fail "nothing shows that a library went"
+  for so in "$build"/libcodeheap*.so; do
+    readelf -dW "$so" | grep -q 'FLAGS_1.*NODELETE' || fail "$so may be unmapped by dlclose"
+  done
+}
+
+case_dl_opens_in_python() {
+  [ -x /usr/bin/python3.11 ] || { echo "skip: no /usr/bin/python3.11"; exit 77; }
+  must timeout -s KILL 20 /usr/bin/python3.11 -c '
+import ctypes, sys
+lib = ctypes.CDLL(sys.argv[1])
+heap = ctypes.c_void_p()
+status = lib.ch_heap_create(None, ctypes.byref(heap))
+assert status == 0 and heap.value, status
+lib.ch_heap_destroy.argtypes = [ctypes.c_void_p]
+assert lib.ch_heap_destroy(heap) == 0
+maps = open("/proc/self/maps").read()
+assert "jemalloc" not in maps
+assert "libcodeheap-dl" in maps
+' "$PWD/$build/libcodeheap-dl.so"
+}
+
+# The demangler is the program's own, by a weak reference: in a C++ program it is there, in a C program nothing asks for
+# it.
+case_cxx_program_has_its_names_demangled() {
+  command -v g++ >/dev/null || fail "no g++"
+  cat >"$work/names.cc" <<'C'
+#include "codeheap/codeheap.h"
+#include <iostream>
+namespace shop {
+template <typename T> struct till { __attribute__((noinline)) static int count(T, const char *); };
+template <typename T> int till<T>::count(T, const char *) { return 5; }
+template struct till<long>;
+}
+int main() {
+  ch_heap *heap;
+  char text[200];
+  if (ch_heap_create(NULL, &heap) != CH_OK) return 1;
+  const char *at = reinterpret_cast<const char *>(&shop::till<long>::count) + 2;
+  size_t n = ch_address_name(heap, at, false, text, sizeof text);
+  std::cout << text << std::endl; // the C++ runtime is in the process
+  return n == 0 || ch_heap_destroy(heap) != CH_OK;
+}
+C
+  local said flags
+  for flags in "$build/libcodeheap.a" "-L$build -lcodeheap" "-L$build -lcodeheap-dl" "$build/libcodeheap.a -static-libstdc++"; do
+    must g++ -std=c++17 -O1 -I. -rdynamic -o "$work/names" "$work/names.cc" $flags -lm -pthread -ldl
+    said=$(LD_LIBRARY_PATH=$build timeout -s KILL 20 "$work/names") || fail "the program failed: $said"
+    [ "$said" = "shop::till<long>::count(long, char const*)+0x2" ] || fail "with $flags its name is $said"
+  done
+  for n in libcodeheap.a libcodeheap.so libcodeheap-dl.so; do
+    nm $([[ $n == *.so ]] && echo -D) "$build/$n" 2>/dev/null | grep -q ' w __cxa_demangle' || fail "$n has no weak __cxa_demangle"
+  done
+  readelf -dW "$build/libcodeheap.so" | grep 'NEEDED.*stdc' && fail "libcodeheap.so needs libstdc++"
+  return 0
+}
+
+# A program that makes a trampoline: its frame comes from the table of the object that has the template.
+trampoline_says() { # trampoline_says WANTED library flags...
+  local wanted=$1 said
+  shift
+  cat >"$work/trampoline.c" <<'C'
+#include <errno.h>
+#include <stdio.h>
+#include "codeheap/codeheap.h"
+extern const void *_Unwind_Find_FDE(const void *, void *);
+static int n;
+static void count(void) { n++; }
+#define OK(call) do { enum ch_status st_ = call; \
+  if (st_) return fprintf(stderr, "%s: %s\n", #call, ch_status_text(st_)), 1; } while (0)
+int main(void) {
+  static const unsigned char code[] = {0xb8, 42, 0, 0, 0, 0xc3};
+  struct ch_heap *heap;
+  struct ch_vm *vm;
+  struct ch_owner owner;
+  struct ch_block block;
+  struct ch_code open_code;
+  struct ch_info info;
+  struct ch_ops ops = {.size = sizeof ops};
+  char report[200];
+  void *bases[3];
+  OK(ch_heap_create(NULL, &heap));
+  OK(ch_vm_attach(heap, &ops, NULL, &vm));
+  OK(ch_thread_attach(heap, NULL, NULL));
+  OK(ch_owner_create(vm, "owner", (const void *)count, NULL, &owner));
+  for (int kind = 0; kind < 2; kind++) {
+    errno = 0;
+    enum ch_status st = ch_trampoline_make(owner, (enum ch_trampoline)kind, (const void *)count, 0,
+                                           NULL, NULL, &block);
+    printf("%s", st == CH_OK ? "made" : st == CH_E_OS && errno == ENOENT ? "refused" : "wrong");
+    if (st == CH_OK) {
+      OK(ch_block_info(block, &info));
+      ((void (*)(void))info.entry)();
+      printf(" %d %s ", n, _Unwind_Find_FDE(info.entry + 8, bases) ? "known" : "unknown");
+    }
+  }
+  struct ch_open open = {.size = sizeof open, .owner = owner, .hot_bytes = sizeof code};
+  OK(ch_block_open(&open, &open_code));
+  memcpy(open_code.write, code, sizeof code);
+  open_code.used_to = sizeof code;
+  OK(ch_block_commit(&open_code, 1));
+  printf(" %d\n", ((int (*)(void))open_code.exec)());
+  OK(ch_heap_check(heap, report, sizeof report));
+  OK(ch_vm_detach(vm));
+  OK(ch_heap_destroy(heap));
+  return 0;
+}
+C
+  must "$cc" -std=gnu11 -O1 -I. -o "$work/trampoline" "$work/trampoline.c" "$@" -lm -pthread -ldl
+  said=$(LD_LIBRARY_PATH=$build timeout -s KILL 20 "$work/trampoline") || fail "the program failed: $said"
+  [ "$said" = "$wanted" ] || fail "said: $said, wanted: $wanted"
+}
+
+case_trampoline_finds_its_frame_in_archive_and_shared_object() {
+  trampoline_says 'made 1 known made 2 known  42' "$build/libcodeheap.a"
+  trampoline_says 'made 1 known made 2 known  42' -L"$build" -lcodeheap
+  trampoline_says 'made 1 known made 2 known  42' -s -L"$build" -lcodeheap-dl
+}
+# Linked without tables: a status, and everything else as ever.
+case_trampoline_without_tables_is_refused() {
+  (cd "$work" && must ar x "$OLDPWD/$build/libcodeheap.a") || exit 1
+  must objcopy --remove-section .eh_frame --remove-section .rela.eh_frame "$work/libcodeheap.o" "$work/bare.o"
+  trampoline_says 'refusedrefused 42' "$work/bare.o"
+}
+
+# Thrown in the target, caught in the caller; destructors between run, callee-saved registers are the caller's.
+case_exception_passes_trampolines() {
+  cat >"$work/throw.cc" <<'C'
+#include <cstdio>
+#include "codeheap/codeheap.h"
+static void target(int n) { if (n >= 0) throw n; }
+struct guard { int *left; ~guard() { ++*left; } };
+typedef void called(int);
+static int passes(called *const *through, int n, int *left) {
+  int a = n * 3, b = n * 5, c = n * 7;
+  try {
+    guard g = {left};
+    (*through)(n);
+  } catch (int caught) {
+    return caught == n && a == n * 3 && b == n * 5 && c == n * 7;
+  }
+  return 0;
+}
+int main() {
+  struct ch_heap *heap;
+  struct ch_vm *vm;
+  struct ch_ops ops = {};
+  ops.size = sizeof ops;
+  int left = 0;
+  if (ch_heap_create(NULL, &heap) || ch_vm_attach(heap, &ops, NULL, &vm) || ch_thread_attach(heap, NULL, NULL))
+    return 1;
+  for (int i = 0; i < 1000; i++) {
+    struct ch_owner owner;
+    struct ch_block block;
+    if (ch_owner_create(vm, "thrown through", (const void *)target, NULL, &owner) ||
+        ch_trampoline_make(owner, (enum ch_trampoline)(i % 2), (const void *)target, 0, NULL, NULL, &block) ||
+        ch_owner_set_entry(owner, block))
+      return 2;
+    if (!passes((called *const *)ch_owner_cell(owner), i, &left) || left != i + 1)
+      return std::fprintf(stderr, "round %d\n", i), 3;
+    if (i % 3 && ch_owner_release(owner, CH_RELEASE_NOT_RUNNING))
+      return 4;
+  }
+  return ch_vm_detach(vm) || ch_heap_destroy(heap) ? 5 : 0;
+}
+C
+  must "${CXX:-g++}" -std=c++17 -O2 -fomit-frame-pointer -I. -o "$work/throw" "$work/throw.cc" "$build/libcodeheap.a" \
+    -lm -pthread
+  must timeout -s KILL 20 "$work/throw"
+}
+
+# The tables of legal moves are the tests' and those of DEBUG=1: a release library has neither them nor their texts.
+case_release_library_has_no_move_checks() {
+  local lib test_object=$build/obj-test/codeheap/moves.o
+  nm "$test_object" | grep -q ' [BbDd] ch__block_moves$' || fail "$test_object has no table: nothing is checked anywhere"
+  for lib in "$build"/libcodeheap.a "$build"/libcodeheap.so "$build"/libcodeheap-dl.so; do
+    must test -s "$lib"
+    nm "$lib" | grep -E ' ch__move$| ch__[a-z]+_moves$' && fail "$lib has tables of moves"
+    grep -q 'may not move from' "$lib" && fail "$lib has the text of a refused move"
+  done
+  return 0
+}
+
+# What a build does not contain is not listed: no Boehm driver with GC=none, no jemalloc with ALLOC=malloc, no release
+# library with DEBUG=1.
+if [ $# = 0 ]; then
+  left_out='^none$'
+  [ "${CODEHEAP_TEST_GC:-bdw}" != none ] || left_out="$left_out|^bdw_"
+  [ "${DEBUG:-}" != 1 ] || left_out="$left_out|^release_library_"
+  [ "${CODEHEAP_TEST_ALLOC:-jemalloc}" != malloc ] || left_out="$left_out|^jemalloc_"
+  declare -F | sed -n 's/^declare -f case_\(.*\)/\1 30 0 -/p' | grep -vE "$left_out"
+  exit 0
+fi
+"case_$1"

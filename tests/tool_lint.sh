@@ -1,0 +1,273 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# Every rule of tools/lint_text.py, signal_reach.py and lint_adversaries.py finds what it is there to find: each case plants
+# one offence in a clean small tree.
+# Without arguments it lists its cases, with a name it runs one.
+set -u
+root=$PWD
+spdx='/* SPDX-License-Identifier: MIT */'
+fail() { echo "$*" >&2; exit 1; }
+
+# found FILE FINDING: lint fails and reports FINDING for that file.
+found() {
+  local said
+  said=$(python3 "$root/tools/lint_text.py") && fail "nothing found: $said"
+  echo "$said" | grep -F -- "$2" | grep -q "^$1:[0-9]*: " || fail "no finding '$2' for $1 in: $said"
+}
+# offend FILE TEXT FINDING: TEXT is appended to FILE (made with an SPDX line if it is new) and must be found.
+offend() {
+  mkdir -p "$(dirname "$1")"
+  [ -f "$1" ] || echo "$spdx" >"$1"
+  printf '%b\n' "$2" >>"$1"
+  found "$1" "$3"
+}
+many() { local i; for ((i = 0; i < $1; i++)); do echo "$2"; done; }
+
+case_upward_include() { offend pages/pool.c '#include "codeheap/codeheap.h"' 'must not know codeheap/'; }
+case_unwind_sees_two_headers_of_pages() {
+  mkdir -p pages && echo "$spdx" >pages/pages.h && echo "$spdx" >pages/os.h
+  printf '%s\n' "$spdx" '#include "pages/os.h"' >unwind/walk.c
+  offend unwind/walk.c '#include "pages/pages.h"' 'os.h and meta.h only'
+}
+case_host_sees_public_headers_only() {
+  echo "$spdx" >codeheap/block.h
+  offend hosts/toy/toy.c '#include "codeheap/block.h"' 'public headers only'
+}
+case_mman_has_one_file() { offend pages/pool.c '#include <sys/mman.h>' 'pages/os_linux.c only'; }
+case_jemalloc_has_one_file() { offend codeheap/heap.c '#include <jemalloc/jemalloc.h>' 'pages/meta.c only'; }
+case_libgc_has_one_file() { offend codeheap/mark.c '#include <gc/gc_mark.h>' 'codeheap/gc_bdw.c only'; }
+case_elf_has_one_file() {
+  printf '%s\n' "$spdx" '#include <elf.h>' >unwind/gdb.c
+  offend unwind/walk.c '#include <elf.h>' 'one dependency, one file'
+}
+case_link_has_one_file() { offend unwind/walk.c '#include <link.h>' 'pages/os_linux_objects.c and pages/os_linux_images.c only'; }
+case_platform_conditional() { offend codeheap/mark.c '#if defined(__aarch64__)\n#endif' '#if on __aarch64__'; }
+case_word_over_two_lines() { offend codeheap/mark.c '/* it is so for\n''\x20* now */' 'word `for'; }
+case_word_of_time() { offend docs/x.md 'It is Current''ly so.' '`Current''ly`'; }
+case_word_numbered_stage() { offend docs/x.md 'in ph''ase 2 of it' '`ph''ase 2`'; }
+case_word_todo() { offend tools/x.sh '# TO''DO' '`TO''DO`'; }
+case_long_line() { offend pages/pool.c "int x; /* $(many 100 y | tr -d '\n') */" 'columns, at most 100'; }
+case_long_function() {
+  offend pages/pool.c "int f(void) {\n$(many 60 '  ;')\n}" 'a function of 62 lines'
+}
+case_long_file() { offend pages/pool.c "$(many 800 'int x;')" 'at most 800'; }
+case_no_licence_line() { echo "int x;" >pages/pool.c; found pages/pool.c 'no SPDX line'; }
+case_public_function_without_comment() { offend codeheap/codeheap.h 'CH_API int ch_x(void);' 'has no comment'; }
+case_public_function_without_ret() {
+  offend codeheap/codeheap.h '/* ch_x: does\n * safe  any thread */\nCH_API int ch_x(void);' 'no `ret` line'
+}
+case_public_function_without_safe() {
+  offend codeheap/codeheap.h '/* ch_x: does\n * in    y  a */\nCH_API void ch_x(int y);' 'no `safe` line'
+}
+case_public_function_with_keys_out_of_order() {
+  offend codeheap/codeheap.h '/* ch_x: does\n * safe  any\n * ret   one */\nCH_API int ch_x(void);' 'the order is'
+}
+case_public_header_includes_more() { offend codeheap/codeheap.h '#include <stdio.h>' 'must not include stdio.h'; }
+case_quote_differs_in_readme() { sed -i 's/return x/return y/' README.md; found README.md 'does not quote'; }
+case_quote_differs_in_header() {
+  sed -i 's/return x/return y/' codeheap/codeheap.h
+  found codeheap/codeheap.h 'does not quote'
+}
+write_embedding() { # write_embedding EXAMPLE LINE: a document that quotes one line of it
+  printf '%s\n' "$spdx" 'int main(void) {' '  return 0;' '}' >examples/embed_x.c
+  printf '%s\n' "See [it](../examples/embed_x.c)." '' "From [$1](../$1):" '' '```c' "$2" '```' >docs/embedding.md
+}
+case_quote_in_a_document_differs() {
+  write_embedding examples/embed_x.c 'return 0;'
+  python3 "$root/tools/lint_text.py" >/dev/null || fail 'a right quote is a finding'
+  write_embedding examples/embed_x.c 'return 1;'
+  found docs/embedding.md 'is not in it word for word'
+}
+case_quote_in_a_document_of_no_file() {
+  write_embedding examples/embed_y.c 'return 0;'
+  found docs/embedding.md 'there is no examples/embed_y.c to quote'
+}
+case_quote_in_a_document_is_missing() {
+  write_embedding examples/embed_x.c 'return 0;'
+  sed -i '/^From/d' docs/embedding.md
+  found docs/embedding.md 'quotes nothing of examples/embed_x.c'
+}
+case_quote_without_marks() { sed -i '/example end/d' examples/min.c; found examples/min.c 'the mark'; }
+
+# reaches C-TEXT FINDING: of a handler in codeheap/a.o, which calls what codeheap/b.o defines, for $arch.
+reaches() {
+  mkdir -p build/obj/codeheap
+  printf '%s\n' 'static int n; void ch__b(void); __attribute__((noinline)) static void sub(void) { ch__b(); n++; }' \
+    'void handler(int s); void handler(int s) { if (s) sub(); n++; }' |
+    ${CROSS}gcc -O1 -fPIC -x c -c -o build/obj/codeheap/a.o - || fail 'a.o'
+  printf '%s\n' "$1" | ${CROSS}gcc -O2 -fPIC -x c -c -o build/obj/codeheap/b.o - || fail 'b.o'
+  local said
+  said=$(python3 "$root/tools/signal_reach.py" build list "$arch") &&
+    { [ -n "$2" ] && fail "nothing found: $said"; return; }
+  [ -n "$2" ] && echo "$said" | grep -qF -- "$2" || fail "no finding '$2' in: $said"
+}
+reaches_no_more() { # reaches_no_more ARCH
+  local arch=$1
+  export CROSS=''
+  [ "$(uname -m)" = "$arch" ] || CROSS=$arch-linux-gnu-
+  command -v ${CROSS}gcc >/dev/null || { echo "skip: there is no ${CROSS}gcc"; exit 77; }
+  printf '%s\n' 'root codeheap/a.o:handler' 'allow getpid' >list
+  reaches 'int getpid(void); void ch__b(void); int n; void ch__b(void) { n = getpid(); }' ''
+  reaches 'void *malloc(unsigned long); void ch__b(void); void *p; void ch__b(void) { p = malloc(9); }' \
+    'a signal handler reaches malloc by handler > sub > ch__b'
+  reaches 'void *malloc(unsigned long); void *ch__b(void); void *ch__b(void) { return malloc(9); }' \
+    'a signal handler reaches malloc by handler > sub > ch__b'
+  reaches 'void free(void *); extern void (*q)(void *); void ch__b(void); void ch__b(void) { q = free; }' \
+    'a signal handler reaches free by handler > sub > ch__b'
+  reaches 'void ch__b(void); void (*p)(void); void ch__b(void) { p(); p(); }' 'calls through a pointer that no edge names'
+  reaches 'void ch__b(void); extern void (*p)(void) __attribute__((visibility("hidden"))); void ch__b(void) { p(); }' \
+    'calls through a pointer that no edge names'
+  reaches 'void ch__b(void (**)(void)); void ch__b(void (**p)(void)) { void (*f)(void) = *p; *p = 0; f(); }' \
+    'calls through a pointer that no edge names'
+  reaches 'int getpid(void); int ch__b(int); int ch__b(int n) { switch (n) { case 0: return getpid() + 1; case 1: return 7;
+    case 2: return n * getpid(); case 3: return n / 3; case 4: return n ^ 5; case 5: return n << 9; } return 1; }' ''
+  echo 'edge codeheap/b.o:ch__b' >>list
+  reaches 'void ch__b(void); void (*p)(void); void ch__b(void) { p(); p(); }' ''
+  echo 'root codeheap/a.o:nobody' >>list
+  reaches 'void ch__b(void); void ch__b(void) {}' 'there is no function codeheap/a.o:nobody'
+}
+case_signal_handler_reaches_no_more_than_it_may() { reaches_no_more x86_64; }
+case_signal_handler_of_aarch64_reaches_no_more() { reaches_no_more aarch64; }
+case_signal_handler_of_riscv64_reaches_no_more() { reaches_no_more riscv64; }
+# A tree of 55 scenarios and one row beside them; `catalogued FILE FINDING`: the table's checker fails and reports it.
+catalogue() {
+  local n
+  mkdir -p arch tests
+  printf '%s\n' "$spdx" '#define CH__MUTANT_LIST(X) \' '	X(BROKEN) \' '	X(TORN)' '' >arch/mutant.h
+  printf '%s\n' '| | scenario | test | mutant | where |' '|---|---|---|---|---|' >tests/adversaries.md
+  echo "table='" >tests/mutants.sh
+  for ((n = 1; n <= 55; n++)); do
+    printf '| %d | of it | `s%02d_is_survived` | BROKEN | PSHB |\n' $n $n >>tests/adversaries.md
+    printf 'EVERY_DRIVER(s%02d_is_survived)\n{\n}\n' $n >>tests/adversary_all.c
+    printf 'BROKEN adversary_all s%02d_is_survived_polls\n' $n >>tests/mutants.sh
+  done
+  printf '%s\n' '| `other_is_survived` | TORN | P |' >>tests/adversaries.md
+  printf 'TEST(other_is_survived)\n{\n\tstage_new(STAGE_POLLS);\n}\n' >>tests/adversary_all.c
+  printf '%s\n' 'TORN adversary_all other_is_survived' "'" >>tests/mutants.sh
+  local said
+  said=$(python3 "$root/tools/lint_adversaries.py") || fail "the clean catalogue has findings: $said"
+}
+catalogued() {
+  local said
+  said=$(python3 "$root/tools/lint_adversaries.py") && fail "nothing found: $said"
+  echo "$said" | grep -F -- "$2" | grep -q "^$1:[0-9]*: " || fail "no finding '$2' for $1 in: $said"
+}
+case_scenario_without_a_row() {
+  catalogue
+  sed -i '/^| 40 |/d' tests/adversaries.md
+  catalogued tests/adversaries.md 'scenario 40 has no row'
+}
+case_scenario_with_two_rows() {
+  catalogue
+  sed -i 's/^| 41 |/| 40 |/' tests/adversaries.md
+  catalogued tests/adversaries.md 'a second row for scenario 40'
+}
+case_scenario_without_a_test_of_its_own() {
+  catalogue
+  sed -i '/^| 7 |/s/s07_/s08_/' tests/adversaries.md
+  catalogued tests/adversaries.md 'scenario 7 names no test s07_'
+}
+case_scenario_without_a_mutant() {
+  catalogue
+  sed -i '/^| 7 |/s/BROKEN//' tests/adversaries.md
+  catalogued tests/adversaries.md 'scenario 7 has no mutant'
+}
+case_scenario_on_more_drivers_than_its_row() {
+  catalogue
+  sed -i '/^| 7 |/s/PSHB/PSB/' tests/adversaries.md
+  catalogued tests/adversaries.md 'scenario 7: its tests run on H'
+}
+case_scenario_on_fewer_drivers_than_its_row() {
+  catalogue
+  sed -i 's/EVERY_DRIVER(s07/THREADED_DRIVER(s07/' tests/adversary_all.c
+  catalogued tests/adversaries.md 'scenario 7: no test of the row runs on H'
+}
+case_test_of_the_table_is_gone() {
+  catalogue
+  sed -i 's/other_is_survived)/another_is_survived)/' tests/adversary_all.c
+  catalogued tests/adversaries.md 'no test is named other_is_survived'
+}
+case_test_of_a_scenario_is_not_in_the_table() {
+  catalogue
+  printf 'TEST(s07_is_survived_twice)\n{\n}\n' >>tests/adversary_all.c
+  catalogued tests/adversary_all.c 's07_is_survived_twice is not in the row of scenario 7'
+}
+case_test_of_a_scenario_that_no_mutant_fails() {
+  catalogue
+  printf 'TEST(s07_is_survived_twice)\n{\n}\n' >>tests/adversary_all.c
+  sed -i 's/`s07_is_survived`/&, `s07_is_survived_twice`/' tests/adversaries.md
+  catalogued tests/adversary_all.c 's07_is_survived_twice fails under no mutant of tests/mutants.sh'
+}
+case_mutant_of_the_table_is_gone() {
+  catalogue
+  sed -i '/X(TORN)/d; s/X(BROKEN) ./X(BROKEN)/' arch/mutant.h
+  catalogued tests/adversaries.md 'no mutant is named TORN'
+}
+case_mutant_without_a_line() {
+  catalogue
+  sed -i '/^TORN/d' tests/mutants.sh
+  catalogued arch/mutant.h 'no line of tests/mutants.sh shows TORN'
+}
+case_mutant_that_the_table_does_not_name() {
+  catalogue
+  sed -i 's/X(TORN)/X(TORN) X(BENT)/' arch/mutant.h
+  catalogued arch/mutant.h 'tests/adversaries.md does not name BENT'
+}
+case_mutant_shown_with_a_test_of_another_row() {
+  catalogue
+  sed -i 's/^BROKEN adversary_all s07_/BROKEN adversary_all s08_/' tests/mutants.sh
+  catalogued tests/adversaries.md 'no line of tests/mutants.sh shows BROKEN with a test of this row'
+}
+case_line_of_a_case_that_is_gone() {
+  catalogue
+  sed -i 's/s07_is_survived_polls/s07_is_survived_elsewhere/' tests/mutants.sh
+  catalogued tests/mutants.sh 'adversary_all has no case s07_is_survived_elsewhere'
+}
+
+# A promise, an invariant, a mutant, a test, and a text that names them and nothing else.
+write_guarantees() {
+  mkdir -p arch tests docs/model
+  printf '%s\n' '| P1 | it is so. |' '- **I1, why.** Because.' >docs/design.md
+  printf '%s\n' "$spdx" '#define LIST(X) X(BREAKS_IT)' >arch/mutant.h
+  printf '%s\n' "$spdx" 'TEST(it_is_really_so_polls)' >tests/api_it.c
+  printf '%s\n' '### P1: it is so' 'By I1.' '- Tests: `it_is_really_so`. Mutants: `BREAKS_IT`.' '## 2. Rules' >docs/guarantees.md
+  echo 'See docs/guarantees.md.' >>README.md
+  said=$(python3 "$root/tools/lint_text.py") || fail "clean guarantees have findings: $said"
+}
+offend_guarantees() { write_guarantees && offend docs/guarantees.md "$@"; }
+case_guarantee_names_no_test() { offend_guarantees 'Tests: `it_is_not_so_at_all`.' '`it_is_not_so_at_all` is no test'; }
+case_model_names_no_function() {
+  mkdir -p docs/model
+  offend docs/model/a.pml '/* ch__sweep_none */' 'the library has no ch__sweep_none'
+}
+case_guarantee_names_no_mutant() { offend_guarantees 'Mutants: `BREAKS_NOTHING`.' '`BREAKS_NOTHING` is no test'; }
+case_guarantee_names_no_invariant() { offend_guarantees 'By I7.' 'no invariant I7'; }
+case_guarantee_names_no_file() { offend_guarantees 'Model: `docs/model/none.pml`.' '`docs/model/none.pml` is no test'; }
+case_guarantee_names_no_call() { offend_guarantees 'Call `ch_nothing`.' '`ch_nothing` is no test'; }
+case_guarantee_is_missing() {
+  write_guarantees
+  echo '| P2 | it is not. |' >>docs/design.md
+  found docs/guarantees.md 'P2 has no section'
+}
+case_guarantees_are_long() { offend_guarantees "$(many 250 'It is.')" 'at most 250'; }
+case_guarantees_are_not_linked() {
+  write_guarantees
+  sed -i '/guarantees/d' README.md
+  found README.md 'does not lead to'
+}
+
+if [ $# = 0 ]; then
+  declare -F | sed -n 's/^declare -f case_\(.*\)/lint_\1 100 0 -/p'
+  exit 0
+fi
+name=${1#lint_}
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+mkdir -p pages unwind codeheap examples docs tools
+core='  int x = 1;\n  return x;'
+printf '%b\n' "$spdx" ' int main(void) {' '  /* [example] */' "$core" '  /* [example end] */' '}' >examples/min.c
+printf '%b\n' 'One sentence.' '```c' "${core//  /}" '```' >README.md
+printf '%b\n' "$spdx" '/* to start with:' ' *     int x = 1;' ' *     return x;' ' */' >codeheap/codeheap.h
+said=$(python3 "$root/tools/lint_text.py") || fail "the clean tree has findings: $said"
+"case_$name"

@@ -1,0 +1,143 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# What docs/operating.md says of containers: no /proc, a read-only /tmp, another mount and pid namespace, and what the
+# linked library does to the program's environment. Without arguments it lists its cases, with a name it runs one.
+set -u
+# A case says itself which backend and which sinks it is about.
+unset CODEHEAP_WX CODEHEAP_SINKS CODEHEAP_PERF_MAP_DIR JITDUMPDIR
+build=$PWD/${CODEHEAP_BUILD:-build}
+cc=${CC:-gcc}
+fail() { echo "$*" >&2; exit 1; }
+
+# A program with one block, `named`, that it calls. It says which files of sinks are on, and
+# why not. Words: `bounds` gives the bounds of the stack, `thread` does all in a new thread, `wait` ends when stdin does.
+write_program() {
+  cat >"$work/program.c" <<'C'
+#define _GNU_SOURCE
+#include <codeheap/codeheap.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+static long interpret(void) { return -1; }
+static void must(const char *what, enum ch_status status) {
+  if (status == CH_OK) return;
+  printf("%s: %s (errno %d)\n", what, ch_status_text(status), errno);
+  exit(3);
+}
+__attribute__((noinline)) void say_ready(void) { puts("ready"); }
+static void say_sink(struct ch_heap *heap, const char *name, enum ch_sink sink) {
+  const char *path;
+  int why;
+  bool on = ch_sink_status(heap, sink, &path, &why);
+  printf("%s %s %d %s\n", name, on ? "on" : "off", why, path);
+}
+static int run(int argc, char **argv) {
+  static const unsigned char bytes[] = {0xb8, 42, 0, 0, 0, 0xc3};
+  static struct ch_code code;
+  struct ch_heap *heap;
+  struct ch_vm *vm;
+  struct ch_owner owner;
+  struct ch_ops ops = {.size = sizeof ops};
+  char *here = __builtin_frame_address(0);
+  bool bounds = argc > 1 && argv[1][0] == 'b';
+  must("heap", ch_heap_create(NULL, &heap));
+  must("vm", ch_vm_attach(heap, &ops, NULL, &vm));
+  must("thread", ch_thread_attach(heap, bounds ? here - 65536 : NULL, bounds ? here + 1024 : NULL));
+  must("owner", ch_owner_create(vm, "named", (const void *)interpret, NULL, &owner));
+  struct ch_open open = {.size = sizeof open, .owner = owner, .hot_bytes = sizeof bytes};
+  must("open", ch_block_open(&open, &code));
+  memcpy(code.write, bytes, sizeof bytes);
+  code.used_to = sizeof bytes;
+  must("commit", ch_block_commit(&code, 1));
+  must("entry", ch_owner_set_entry(owner, code.block));
+  say_ready();
+  printf("%ld\n", ((long (*)(void))*ch_owner_cell(owner))());
+  must("collect", ch_heap_collect(heap));
+  (void)!ch_sink_flush(heap);
+  say_sink(heap, "perfmap", CH_SINK_PERF_MAP);
+  say_sink(heap, "jitdump", CH_SINK_JITDUMP);
+  if (argc > 1 && argv[1][0] == 'w') {
+    fflush(stdout);
+    (void)!getchar();
+  }
+  return 0;
+}
+static void *run_apart(void *argv) { return (void *)(long)run(1, argv); }
+int main(int argc, char **argv) {
+  pthread_t thread;
+  if (argc < 2 || argv[1][0] != 't') return run(argc, argv);
+  return pthread_create(&thread, NULL, run_apart, argv) || pthread_join(thread, NULL);
+}
+C
+  "$cc" -std=gnu11 -O1 -w -I. -o "$work/program" "$work/program.c" "$build/libcodeheap.a" -lm -pthread || fail "no program"
+}
+apart() { # apart SETUP COMMAND...: in namespaces of its own, after SETUP
+  local setup=$1
+  shift
+  unshare -m -p -f --mount-proc true 2>/dev/null || { echo "skip: the kernel refuses namespaces"; exit 77; }
+  unshare -m -p -f --mount-proc timeout -s KILL 30 sh -c "$setup && exec \"\$@\"" sh "$@" >"$work/said" 2>&1
+}
+says() { grep -qE "$1" "$work/said" || fail "wanted $1, it said: $(cat "$work/said")"; }
+
+case_main_thread_without_proc_gives_its_bounds() {
+  apart 'mount -t tmpfs none /proc' "$work/program"
+  says '^thread: .*errno 2\)'
+  apart 'mount -t tmpfs none /proc' "$work/program" bounds || fail "$(cat "$work/said")"
+  says '^42$'
+  apart 'mount -t tmpfs none /proc' "$work/program" thread || fail "$(cat "$work/said")"
+  says '^42$'
+}
+case_procmem_needs_proc() {
+  CODEHEAP_WX=procmem apart 'mount -t tmpfs none /proc' "$work/program" bounds
+  says '^heap: .*errno 2\)'
+}
+case_read_only_tmp_costs_names_only() {
+  mkdir "$work/dump"
+  CODEHEAP_SINKS=unwind,perfmap,jitdump JITDUMPDIR=$work/dump apart "mkdir $work/ro && mount --bind $work $work && mount --bind $work/ro /tmp && mount -o remount,bind,ro /tmp" \
+    "$work/program" || fail "$(cat "$work/said")"
+  says '^42$'
+  says '^perfmap off 30 '
+  says "^jitdump on 0 $work/dump/jit-"
+}
+case_perf_map_lies_in_the_container_under_its_pid() {
+  mkfifo "$work/go"
+  sleep 60 >"$work/go" &
+  local holder=$! inside=
+  export CODEHEAP_SINKS=unwind,perfmap
+  apart 'mount -t tmpfs none /tmp' true
+  unshare -m -p -f --mount-proc sh -c "cp $work/program /dev/shm/program.$$; mount -t tmpfs none /tmp; exec /dev/shm/program.$$ wait" <"$work/go" >"$work/said" 2>&1 &
+  local shell=$!
+  for _ in $(seq 800); do grep -q '^perfmap' "$work/said" && break; sleep 0.05; done
+  inside=$(pgrep -P "$shell" || echo "$shell")
+  says '^perfmap on 0 /tmp/perf-1.map$'
+  grep -q ' named$' "/proc/$inside/root/tmp/perf-1.map" || fail "no name in /proc/$inside/root/tmp/perf-1.map"
+  [ -e "/tmp/perf-$inside.map" ] && fail "there is a map under the outer pid, too"
+  kill "$holder"
+  wait "$shell"
+  rm -f "/dev/shm/program.$$"
+}
+# On procmem gdb's own breakpoints are hit in code.
+case_gdb_breaks_in_code_on_procmem() {
+  [ "$(uname -m)" = x86_64 ] || { echo "skip: the backend procmem is x86-64's"; exit 77; }
+  export CODEHEAP_SINKS=unwind,gdb
+  CODEHEAP_WX=procmem timeout -s KILL 40 gdb -q -batch -iex 'set auto-load no' -ex 'set debuginfod enabled off' \
+    -ex 'break say_ready' -ex run -ex 'break named' -ex continue -ex 'info breakpoints' "$work/program" >"$work/said" 2>&1 </dev/null
+  grep -qE 'ptrace|not permitted' "$work/said" && { echo "skip: the kernel refuses ptrace"; exit 77; }
+  says 'Breakpoint 2, .* in named '
+}
+case_jemalloc_inside_reads_malloc_conf() {
+  MALLOC_CONF=stats_print:true "$work/program" >"$work/said" 2>&1 || fail "$(cat "$work/said")"
+  says 'jemalloc statistics'
+}
+
+if [ $# = 0 ]; then
+  declare -F | sed -n 's/^declare -f case_\(.*\)/operating_\1 60 0 -/p' |
+    if [ "${CODEHEAP_TEST_ALLOC:-jemalloc}" = jemalloc ]; then cat; else grep -v jemalloc; fi
+  exit 0
+fi
+work=$(mktemp -d /var/tmp/operating.XXXXXX) || exit 1
+trap 'rm -rf "$work"' EXIT
+write_program
+"case_${1#operating_}"

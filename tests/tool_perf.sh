@@ -1,0 +1,131 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# perf with the perf map, on the Scheme: what it names, how far its call graphs reach. Without arguments it lists its
+# cases, with a name it runs one.
+set -u
+scheme=${CODEHEAP_BUILD:-build}/scheme
+cases='perf_map_names_samples:120 perf_map_names_samples_of_freed_code:120 perf_frame_pointers_reach_main:120
+perf_report_shows_procedures:120'
+
+if [ $# = 0 ]; then
+  for c in $cases; do echo "${c%:*} ${c#*:} 0 -"; done
+  exit 0
+fi
+work=$(mktemp -d "${TMPDIR:-/tmp}/tool-perf.XXXXXX") || exit 1
+trap 'rm -rf "$work"' EXIT
+
+fail() { echo "perf map: $*" >&2; exit 1; }
+
+# record [PERF-SWITCHES] SCHEME..: runs $work/work.scm under perf; the process's number is in $pid.
+record() {
+  perf record -q -e cpu-clock -o "$work/probe" -- true > "$work/err" 2>&1 ||
+    { echo "perf record is refused: $(tail -1 "$work/err")"; exit 77; }
+  perf record -q -e cpu-clock -F 999 -o "$work/data" "$@" "$work/work.scm" > "$work/out" 2> "$work/err" ||
+    fail "the program failed: $(tail -3 "$work/err")"
+  pid=$(perf script -i "$work/data" -F pid,comm 2> "$work/err" | awk '$1 == "scheme" { print $2; exit }')
+  [ -s "/tmp/perf-$pid.map" ] || fail "no file of process '$pid'"
+  # perf reads it there.
+  trap 'rm -rf "$work" "/tmp/perf-$pid.map"' EXIT
+}
+
+# judge MODE: of the samples in the pool, how many have a name, or a call graph that reaches main. Prints a sentence and
+# fails below 99 of 100.
+judge() {
+  perf script -i "$work/data" --show-mmap-events -F comm,ip,sym > "$work/script" 2> "$work/err" ||
+    fail "perf script: $(tail -3 "$work/err")"
+  python3 - "$1" "$work/script" "/tmp/perf-$pid.map" << 'END'
+import re, sys
+
+mode, script, path = sys.argv[1:]
+pools, samples = [], []
+for line in open(script, errors="replace"):
+    mapped = re.search(r"\[0x([0-9a-f]+)\(0x([0-9a-f]+)\).*r-xs .*/dev/zero", line)
+    if mapped:
+        low, size = (int(n, 16) for n in mapped.groups())
+        pools.append((low, low + size))
+        continue
+    frame = re.match(r"\s+([0-9a-f]+) (.*)$", line)
+    if frame:
+        samples[-1].append((int(frame.group(1), 16), frame.group(2).strip()))
+    elif line.strip() and "PERF_RECORD" not in line:
+        samples.append([])
+        # Without call graphs the address stands behind the command's name.
+        one = re.match(r"\s*\S+\s+([0-9a-f]+) (.*)$", line)
+        if one:
+            samples[-1].append((int(one.group(1), 16), one.group(2).strip()))
+ours = [s for s in samples if s and any(low <= s[0][0] < high for low, high in pools)]
+named = [s for s in ours if re.match(r"scm::\S+ (\S+:\d+|eval)$|codeheap_", s[0][1])]
+reach = [s for s in ours if any(name == "main" for _, name in s)]
+good = reach if mode == "main" else named
+print(f"{len(samples)} samples, {len(ours)} in the pool, {len(named)} named, {len(reach)} reach main")
+if not pools or len(ours) < 100:
+    sys.exit("perf map: too few samples in the pool to judge")
+if len(good) * 100 < len(ours) * 99:
+    bad = [s for s in ours if s not in good][:3]
+    sys.exit(f"perf map: {len(good)} of {len(ours)} samples: {mode}; not of these: {bad}")
+
+lines = sorted((int(a, 16), int(n, 16), name.strip()) for a, n, name in (line.split(" ", 2) for line in open(path)))
+for one, two in zip(lines, lines[1:]):
+    if one[0] + one[1] > two[0]:
+        sys.exit(f"perf map: two names for one address: {one} {two}")
+END
+}
+
+work_hard() {
+  cat > "$work/work.scm" << 'END'
+(define (fib n) (if (< n 2) n (+ (fib (- n 1)) (fib (- n 2)))))
+(define (tak x y z)
+  (if (not (< y x)) z (tak (tak (- x 1) y z) (tak (- y 1) z x) (tak (- z 1) x y))))
+(define (sum l) (if (null? l) 0 (+ (car l) (sum (cdr l)))))
+(define (upto n) (let loop ((i n) (l '())) (if (= i 0) l (loop (- i 1) (cons i l)))))
+(define (rounds k)
+  (if (> k 0)
+      (begin (fib 24) (tak 18 12 6) (sum (upto 40)) (rounds (- k 1)))))
+(rounds 4000)
+END
+}
+
+perf_map_names_samples() {
+  work_hard
+  record "$scheme" --sinks=unwind,perfmap
+  judge named || exit
+}
+
+# Procedures that run for a moment, die, and are collected before perf looks.
+perf_map_names_samples_of_freed_code() {
+  cat > "$work/work.scm" << 'END'
+(define (make n)
+  (eval (list 'letrec (list (list 'spin '(lambda (i s) (if (= i 0) s (spin (- i 1) (+ s 1))))))
+              (list 'lambda '() (list 'spin 100000 n)))))
+(define (rounds k)
+  (if (> k 0)
+      (begin ((make k)) (if (= 0 (remainder k 50)) (code-collect!)) (rounds (- k 1)))))
+(rounds 2500)
+(code-collect!)
+(display (cdr (assq 'blocks-freed (code-stats))))
+END
+  export CODEHEAP_DEAD_NAMES=kept
+  record "$scheme" --sinks=unwind,perfmap
+  [ "$(cat "$work/out")" -gt 5000 ] || fail "only $(cat "$work/out") blocks were freed"
+  judge named || exit
+}
+
+perf_frame_pointers_reach_main() {
+  work_hard
+  record --call-graph fp "$scheme" --sinks=unwind,perfmap
+  judge main || exit
+}
+
+perf_report_shows_procedures() {
+  local name
+  work_hard
+  record "$scheme" --sinks=unwind,perfmap
+  perf report -i "$work/data" --stdio --sort symbol > "$work/report" 2> "$work/err" ||
+    fail "perf report: $(tail -3 "$work/err")"
+  for name in 'scm::fib work.scm:1' 'scm::tak work.scm:2'; do
+    grep -qE "^ +[0-9.]+% .* $name( |\$)" "$work/report" || fail "perf report does not show $name"
+  done
+}
+
+[ -x "$scheme" ] || { echo 'skip: no Scheme in this build'; exit 77; }
+"$1"

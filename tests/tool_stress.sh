@@ -1,0 +1,81 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# What the stress does when it finds something, shown by a library that is broken on purpose: it prints its seed and ends
+# with one line of JSON, keeps the program that failed and a shorter one, and both fail again when they are run again,
+# while the library is broken. Without arguments it lists its cases, with a name it runs one.
+set -u
+build=$(cd "${CODEHEAP_BUILD:-build}" && pwd) || exit 2
+stress=$build/stress/stress-mutant
+
+fail() {
+  echo "$*" >&2
+  exit 1
+}
+
+break_and_find() { # break_and_find FOLDER MUTANT LEVEL SEED: what it says goes to FOLDER/said
+  CODEHEAP_BUILD=$1 CODEHEAP_MUTANT=$2 timeout -s KILL 90 "$stress" --levels="$3" --seconds=30 --seed="$4" \
+    --minimise-ms=2000 >"$1/said" 2>"$1/errors" </dev/null
+  local status=$?
+  [ $status = 1 ] || fail "it ended with $status: $(tail -n 3 "$1/said" "$1/errors")"
+  [ "$(head -n 1 "$1/said")" = "seed $4" ] || fail "its first line is $(head -n 1 "$1/said")"
+  tail -n 1 "$1/said" | python3 -c 'import json, sys; json.loads(sys.stdin.read())' || fail 'its last line is no JSON'
+}
+
+replay() { # replay MUTANT FILE: the status of a run of the program
+  CODEHEAP_BUILD=$work CODEHEAP_MUTANT=$1 timeout -s KILL 60 "$stress" --replay="$2" >/dev/null 2>&1 </dev/null
+}
+
+# The seed decides about the program: two runs of one seed keep the same. Two notices of one block come in any schedule.
+stress_that_fails_keeps_a_short_program_of_calls() {
+  local seed=7 name=graph-7000021 from to
+  mkdir "$work/again"
+  break_and_find "$work" NOTICE_TWICE 1 $seed
+  break_and_find "$work/again" NOTICE_TWICE 1 $seed
+  local kept=$work/stress/failures
+  cmp "$kept/$name.txt" "$work/again/stress/failures/$name.txt" || fail 'one seed made two programs'
+  read -r from to < <(sed -n 's/^minimised from \([0-9]*\) operations to \([0-9]*\)$/\1 \2/p' "$work/said")
+  [ "${to:-0}" -gt 0 ] && [ "$to" -lt $((from / 10)) ] || fail "it was not made shorter: ${from:-?} to ${to:-?}"
+  replay NOTICE_TWICE "$kept/$name.txt"
+  [ $? = 1 ] || fail 'the program that was kept does not fail'
+  replay NOTICE_TWICE "$kept/$name.min.txt"
+  [ $? = 1 ] || fail 'the shorter program does not fail'
+  replay '' "$kept/$name.min.txt" || fail 'the shorter program fails where nothing is broken'
+}
+
+# A leak is a failure, too: nothing dies of it, and what the model predicts dead stays.
+stress_that_sees_a_leak_keeps_the_program() {
+  break_and_find "$work" RELEASED_IS_ROOT 1 7
+  grep -qE '^graph level: of [0-9]+ blocks predicted dead only [0-9]+ were freed$' "$work/said" || fail 'it says no share'
+  ls "$work"/stress/failures/graph-*[0-9].txt >/dev/null || fail 'the program was not kept'
+}
+
+# What fails depends on the schedule: not every program that failed fails again.
+stress_that_fails_keeps_a_short_program_in_scheme() {
+  local seed whole short
+  for seed in 7 8 9; do
+    break_and_find "$work" SKIP_STACKS 2 $seed
+    whole=$(ls "$work"/stress/failures/scheme-*[0-9].scm 2>/dev/null | head -n 1)
+    short=$(ls "$work"/stress/failures/scheme-*-min.scm 2>/dev/null | head -n 1)
+    [ -n "$whole" ] || fail 'the program was not kept'
+    [ -z "$short" ] || break
+  done
+  [ -n "$short" ] || fail 'no program of three failed again'
+  [ "$(wc -c <"$short")" -le "$(wc -c <"${short%-min.scm}.scm")" ] || fail 'the shorter program is longer'
+  replay '' "$short" || fail 'the shorter program fails where nothing is broken'
+}
+
+if [ $# = 0 ]; then
+  [ "${CODEHEAP_TEST_GC:-bdw}" = none ] && exit 0
+  echo 'stress_that_fails_keeps_a_short_program_of_calls 120 0 -'
+  echo 'stress_that_sees_a_leak_keeps_the_program 120 0 -'
+  echo 'stress_that_fails_keeps_a_short_program_in_scheme 240 0 -'
+  exit 0
+fi
+case $1 in
+  stress_that_fails_keeps_a_short_program_of_calls | stress_that_fails_keeps_a_short_program_in_scheme | \
+    stress_that_sees_a_leak_keeps_the_program) ;;
+  *) echo "no case $1" >&2; exit 2 ;;
+esac
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+"$1"

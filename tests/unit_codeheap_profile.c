@@ -1,0 +1,450 @@
+/* SPDX-License-Identifier: MIT
+ * unit_codeheap_profile.c: samples of stacks that the test made, one by one: where they end, what
+ * they are called, what happens when there is no room, and who waits for a handler. */
+#include "tests/profile_rig.h"
+
+enum { MAP_BYTES = 1 << 16, MAPS_SEEN_MS = 300 };
+
+static struct profile_rig rig;
+
+/* A stack of records, innermost first, each with the return address that it is given. */
+struct made_stack {
+	uintptr_t words[2048];
+};
+
+static struct ch__sampler_stack make_stack(struct made_stack *made, const void *pc,
+					   const uintptr_t *returns, size_t count)
+{
+	uintptr_t low = (uintptr_t)made->words;
+	for (size_t i = 0; i < count; i++) {
+		uintptr_t next = i + 1 < count ? low + 16 * (i + 1) : 0;
+		made->words[2 * i] = next ? next - (uintptr_t)(intptr_t)CH_ARCH_RECORD_AT : 0;
+		made->words[2 * i + 1] = returns[i];
+	}
+	return (struct ch__sampler_stack){.pc = (uintptr_t)pc,
+					  .fp = low - (uintptr_t)(intptr_t)CH_ARCH_RECORD_AT,
+					  .sp = low,
+					  .high = (uintptr_t)(made->words + 2048)};
+}
+
+static struct made_stack made;
+
+TEST(stack_ends_at_an_address_that_is_no_code)
+{
+	profile_skip_without_names();
+	profile_begin(&rig, STAGE_POLLS);
+	uintptr_t in_main = (uintptr_t)profile_burn_all + 8;
+	uintptr_t returns[] = {in_main, (uintptr_t)&made, in_main};
+	profile_start_still(&rig, 0);
+	struct ch__sampler_stack stack = make_stack(&made, (void *)in_main, returns, 3);
+	profile_take(&rig, &stack, 7);
+	returns[1] = 0x1234567;
+	stack = make_stack(&made, (void *)in_main, returns, 3);
+	profile_take(&rig, &stack, 5);
+	profile_stop(&rig);
+	profile_read(&rig, 0);
+	CHECK_EQ(profile_weight(&rig, ";profile_burn_all;profile_burn_all;"), 12);
+	CHECK_EQ(profile_weight(&rig, ""), 12);
+	CHECK_EQ(profile_weight(&rig, "["), 0);
+	CHECK_EQ(profile_weight(&rig, "0x"), 0);
+	profile_end(&rig);
+}
+
+TEST(return_address_is_of_the_call_before_it)
+{
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, 0);
+	uint8_t *at = profile_map_file(&rig, "after", NULL, MAP_BYTES);
+	stage_sleep(MAPS_SEEN_MS);
+	uintptr_t returns[] = {(uintptr_t)at + 0x1000};
+	struct ch__sampler_stack stack = make_stack(&made, at + 0x40, returns, 1);
+	profile_take(&rig, &stack, 3);
+	profile_stop(&rig);
+	profile_read(&rig, 0);
+	char line[200];
+	const char *file = strrchr(rig.path, '/') + 1;
+	snprintf(line, sizeof line, ";%s.after (deleted)+0xfff;%s.after (deleted)+0x40;", file,
+		 file);
+	CHECK_EQ(profile_weight(&rig, line), 3);
+	munmap(at, MAP_BYTES);
+	profile_end(&rig);
+}
+
+TEST(memory_that_is_mapped_meanwhile_is_known_soon)
+{
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, 0);
+	uint8_t *at = profile_map_file(&rig, "new", NULL, MAP_BYTES);
+	profile_take_pc(&rig, at, 1);
+	stage_sleep(MAPS_SEEN_MS);
+	profile_take_pc(&rig, at, 10);
+	profile_stop(&rig);
+	profile_read(&rig, 0);
+	CHECK_EQ(profile_weight(&rig, ".new (deleted)+0x0;"), 10);
+	CHECK_EQ(profile_weight(&rig, ";[unknown];"), 1);
+	munmap(at, MAP_BYTES);
+	profile_end(&rig);
+}
+
+/* What was mapped at one place first and last is not told apart by its addresses: nobody says. */
+TEST(object_that_was_replaced_lends_its_name_to_nobody)
+{
+	profile_begin(&rig, STAGE_POLLS);
+	uint8_t *at = profile_map_file(&rig, "first", NULL, MAP_BYTES);
+	uint8_t *alone = profile_map_file(&rig, "gone", NULL, MAP_BYTES);
+	profile_start_still(&rig, 0);
+	profile_take_pc(&rig, at, 4);
+	profile_take_pc(&rig, alone + 0x20, 8);
+	munmap(alone, MAP_BYTES);
+	CHECK(profile_map_file(&rig, "second", at, MAP_BYTES) == at);
+	stage_sleep(MAPS_SEEN_MS);
+	profile_take_pc(&rig, at, 2);
+	profile_stop(&rig);
+	profile_read(&rig, 0);
+	CHECK_EQ(profile_weight(&rig, ";[code that was replaced];"), 6);
+	CHECK_EQ(profile_weight(&rig, ".gone (deleted)+0x20;"), 8);
+	CHECK_EQ(profile_weight(&rig, ""), 14);
+	munmap(at, MAP_BYTES);
+	profile_end(&rig);
+}
+
+TEST(deep_stack_keeps_its_innermost_frames)
+{
+	enum { DEEP = 800 };
+	static uintptr_t returns[DEEP];
+	profile_skip_without_names();
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, 0);
+	for (int i = 0; i < DEEP; i++)
+		returns[i] = (uintptr_t)profile_burn_all + 8;
+	struct ch__sampler_stack stack =
+		make_stack(&made, (void *)((uintptr_t)profile_burn + 8), returns, DEEP);
+	profile_take(&rig, &stack, 3);
+	/* As many as are kept, and no more. */
+	stack = make_stack(&made, (void *)((uintptr_t)profile_burn_all + 8), returns,
+			   CH__PROFILE_FRAMES_MAX - 1);
+	profile_take(&rig, &stack, 4);
+	struct ch_profile_counts counts = profile_stop(&rig);
+	CHECK_EQ(counts.samples, 7);
+	CHECK_EQ(counts.cut, 3);
+	profile_read(&rig, 0);
+	CHECK_EQ(profile_weight(&rig, ";[cut];profile_burn_all;"), 3);
+	CHECK_EQ(profile_weight(&rig, ";profile_burn_all;profile_burn;"), 3);
+	unsigned frames = 0;
+	for (const char *at = strstr(rig.text, "[cut]"); *at != '\n'; at++)
+		frames += *at == ';';
+	CHECK_EQ(frames, CH__PROFILE_FRAMES_MAX);
+	profile_end(&rig);
+}
+
+/* What is sampled and dropped is what was taken, whatever the memory is, and whoever is late. */
+static void take_many(size_t memory_bytes, bool waits, uint64_t takes)
+{
+	uintptr_t returns[40];
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, memory_bytes);
+	uintptr_t code = (uintptr_t)profile_burn_all;
+	for (uint64_t n = 0; n < takes; n++) {
+		for (unsigned i = 0; i < 40; i++)
+			returns[i] = code + 1 + (n >> (i % 16) & 1) * 8;
+		struct ch__sampler_stack stack = make_stack(&made, (void *)code, returns, 40);
+		profile_take(&rig, &stack, 2);
+		if (waits && n % 30 == 29)
+			profile_wait_for_worker(&rig);
+	}
+	const struct ch__sampler *sampler =
+		atomic_load(&ch__thread_self(rig.stage->heap)->sampling.sampler);
+	CHECK_EQ(atomic_load(&sampler->dropped) == 0, waits);
+	struct ch_profile_counts counts = profile_stop(&rig);
+	CHECK_EQ(counts.samples + counts.dropped, 2 * takes);
+	CHECK(counts.dropped > 0);
+	CHECK(counts.samples > 0);
+	profile_read(&rig, 0);
+	CHECK_EQ(profile_weight(&rig, ";[dropped];"), counts.dropped);
+	CHECK_EQ(profile_weight(&rig, ""), 2 * takes);
+	profile_end(&rig);
+}
+
+TEST_LIMIT(ring_that_is_full_drops_and_counts, 30)
+{
+	take_many(0, false, 200000);
+}
+
+TEST_LIMIT(memory_that_is_full_drops_and_counts, 30)
+{
+	enum { LITTLE_BYTES = 100000 };
+	take_many(LITTLE_BYTES, true, 2000);
+}
+
+/* --- code without a frame record --- */
+
+static struct ch_info make_moments(const char *name)
+{
+	struct method m;
+	struct emitter e;
+	struct ch_info info;
+	method_new(rig.stage, &m, name);
+	method_open(&e, &m);
+	emit_moments(&e);
+	method_commit(&e, &m);
+	CHECK_EQ(ch_block_info(m.block, &info), CH_OK);
+	return info;
+}
+
+/* One sample at each instruction of code that was called by `caller`, whose record leads to
+ * `above`. Garbage is where the return address would be at other instructions: code, too. */
+TEST(code_without_a_frame_record_has_its_caller)
+{
+	enum { MOMENTS = sizeof code_moments / sizeof *code_moments, RECORD = 4 };
+	profile_begin(&rig, STAGE_POLLS);
+	struct ch_info above = make_moments("above"), caller = make_moments("caller");
+	struct ch_info framed = make_moments("framed");
+	profile_start_still(&rig, 0);
+	uint64_t with_record = 0;
+	for (unsigned i = 0; i < MOMENTS; i++) {
+		uintptr_t *words = made.words, return_to = (uintptr_t)caller.exec + 4;
+		ucontext_t context = {0};
+		words[RECORD] = 0;
+		words[RECORD + 1] = (uintptr_t)above.exec + 4;
+		code_make_trap(&context,
+			       (const uint8_t *)framed.exec + code_moments[i].at -
+				       CODE_TRAP_BEHIND_BYTES,
+			       words, return_to);
+		words[0] = 0;
+		words[code_moments[i].words] = return_to;
+		struct ch__sampler_stack stack = {.pc = (uintptr_t)framed.exec + code_moments[i].at,
+						  .fp = (uintptr_t)(words + RECORD) -
+							(uintptr_t)(intptr_t)CH_ARCH_RECORD_AT,
+						  .sp = (uintptr_t)words,
+						  .high = (uintptr_t)(words + 2048),
+						  .ucontext = &context};
+		profile_take(&rig, &stack, 1);
+		with_record += code_moments[i].has_record;
+	}
+	profile_stop(&rig);
+	profile_read(&rig, 0);
+	CHECK_EQ(profile_weight(&rig, ";above;framed;"), with_record);
+	CHECK_EQ(profile_weight(&rig, ";above;caller;framed;"), MOMENTS - with_record);
+	profile_end(&rig);
+}
+
+/* --- blocks --- */
+
+/* Memory that is full of stacks has room for the names of all codes in them. */
+TEST(sampled_code_has_room_for_its_name)
+{
+	enum { LITTLE_BYTES = 120000, CODES = 60, TAKES = 5000 };
+	profile_begin(&rig, STAGE_POLLS);
+	struct method m;
+	struct ch_info info = {0};
+	char name[300];
+	profile_start_still(&rig, LITTLE_BYTES);
+	for (int i = 0; i < CODES; i++) {
+		snprintf(name, sizeof name, "%0280d", i);
+		method_constant(rig.stage, &m, name, 1);
+		CHECK_EQ(ch_block_info(m.block, &info), CH_OK);
+		profile_take_pc(&rig, info.exec, 1);
+	}
+	profile_wait_for_worker(&rig);
+	for (uintptr_t i = 0; i < TAKES; i++) {
+		profile_take_pc(&rig, (const void *)((uintptr_t)profile_burn_all + i), 1);
+		if (i % 500 == 0)
+			profile_wait_for_worker(&rig);
+	}
+	/* While the ring has its part of the memory, too. */
+	profile_read(&rig, 0);
+	CHECK(profile_stop(&rig).dropped > 0);
+	for (int i = 0; i < CODES; i++) {
+		snprintf(name, sizeof name, ";%0280d;", i);
+		CHECK_EQ(profile_weight(&rig, name), 1);
+	}
+	profile_end(&rig);
+}
+
+TEST(sampled_code_keeps_its_name_when_its_place_is_used_again)
+{
+	profile_begin(&rig, STAGE_POLLS);
+	struct stage *s = rig.stage;
+	profile_start_still(&rig, 0);
+	const void *at = NULL;
+	for (unsigned i = 0; i < 8; i++) {
+		struct method m;
+		struct ch_info info = {0};
+		char name[20], line[30];
+		snprintf(name, sizeof name, "life%u", i);
+		method_constant(s, &m, name, i);
+		CHECK_EQ(ch_block_info(m.block, &info), CH_OK);
+		/* Where a core may go on with what it fetched, the place waits for a cycle. */
+		CHECK(!CH_ARCH_FETCH_FOLLOWS || !at || at == info.exec);
+		at = info.exec;
+		profile_take_pc(&rig, at, 1 + i);
+		CHECK_EQ(ch_owner_release(m.owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+		profile_take_pc(&rig, at, 100);
+		/* While it runs, and when it is over. */
+		if (i == 7)
+			profile_stop(&rig);
+		profile_read(&rig, 0);
+		for (unsigned k = 0; k <= i; k++) {
+			snprintf(line, sizeof line, ";life%u", k);
+			CHECK_EQ(profile_weight(&rig, line), 1 + k);
+		}
+	}
+	CHECK_EQ(profile_weight(&rig, ";[code memory without a block];"), 800);
+	CHECK_EQ(profile_weight(&rig, "[freed code]"), 0);
+	profile_end(&rig);
+}
+
+/* A record has many codes in its life. */
+TEST(sampled_code_is_not_another_of_the_same_record)
+{
+	enum { LIVES_MOST = 16000, INDEX = (1 << 24) - 1 };
+	profile_begin(&rig, STAGE_POLLS);
+	struct stage *s = rig.stage;
+	struct method first, again;
+	struct ch_info info;
+	method_constant(s, &first, "first", 1);
+	profile_start_still(&rig, 0);
+	CHECK_EQ(ch_block_info(first.block, &info), CH_OK);
+	profile_take_pc(&rig, info.exec, 3);
+	CHECK_EQ(ch_owner_release(first.owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	for (int i = 0;; i++) {
+		CHECK(i < LIVES_MOST);
+		method_constant(s, &again, "again", 2);
+		if ((again.block.bits & INDEX) == (first.block.bits & INDEX))
+			break;
+		CHECK_EQ(ch_owner_release(again.owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+		stage_settle(s);
+		ch_thread_poll();
+	}
+	CHECK_EQ(ch_block_info(again.block, &info), CH_OK);
+	profile_take_pc(&rig, info.exec, 5);
+	profile_stop(&rig);
+	profile_read(&rig, 0);
+	CHECK_EQ(profile_weight(&rig, ";first;"), 3);
+	CHECK_EQ(profile_weight(&rig, ";again;"), 5);
+	profile_end(&rig);
+}
+
+struct short_life {
+	struct ch_vm *vm;
+	struct ch_block block;
+};
+
+static void live_shortly(struct stage *s, void *arg)
+{
+	struct short_life *life = arg;
+	struct ch_ops ops = {.size = sizeof ops};
+	struct ch_owner owner;
+	CHECK_EQ(ch_vm_attach(s->heap, &ops, NULL, &life->vm), CH_OK);
+	CHECK_EQ(ch_owner_create(life->vm, "short-lived", stage_fallback, NULL, &owner), CH_OK);
+	struct emitter e;
+	emit_open(&e, owner, 64, 0);
+	emit_nops(&e, 4);
+	const void *at = e.code.exec;
+	life->block = e.code.block;
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	profile_take_pc(&rig, at, 9);
+}
+
+TEST(profile_outlives_the_vm_whose_code_it_has)
+{
+	profile_begin(&rig, STAGE_POLLS);
+	struct short_life life;
+	profile_start_still(&rig, 0);
+	stage_apart(rig.stage, live_shortly, &life);
+	CHECK_EQ(ch_vm_detach(life.vm), CH_OK);
+	stage_collect(rig.stage);
+	CHECK(!block_is_known(life.block));
+	profile_stop(&rig);
+	profile_read(&rig, 0);
+	CHECK_EQ(profile_weight(&rig, ";short-lived;"), 9);
+	profile_end(&rig);
+}
+
+static uint64_t interpret(void *arg)
+{
+	return (uintptr_t)arg + 1;
+}
+
+TEST(kinds_of_frames_have_their_colours)
+{
+	profile_skip_without_names();
+	profile_begin(&rig, STAGE_POLLS);
+	struct stage *s = rig.stage;
+	struct method jumper;
+	struct ch_owner owner;
+	struct ch_info info;
+	struct ch_block slot;
+	method_jumper(s, &jumper, "with-stubs");
+	CHECK_EQ(ch_owner_create(s->vm, "slot", (const void *)(uintptr_t)interpret, NULL, &owner),
+		 CH_OK);
+	bool has_slots = ch_trampoline_make(owner, CH_TRAMPOLINE_FRAMED, (const void *)interpret, 0,
+					    NULL, NULL, &slot) == CH_OK;
+	profile_start_still(&rig, 0);
+	CHECK_EQ(ch_block_info(jumper.block, &info), CH_OK);
+	profile_take_pc(&rig, info.exec, 1);
+	profile_take_pc(&rig, info.cold_exec + 4, 2);
+	if (has_slots) {
+		CHECK_EQ(ch_block_info(slot, &info), CH_OK);
+		profile_take_pc(&rig, info.exec, 3);
+	}
+	profile_take_pc(&rig, (const void *)((uintptr_t)interpret + 1), 4);
+	profile_take_pc(&rig, (const void *)((uintptr_t)profile_burn + 1), 5);
+	profile_take_pc(&rig, (const void *)((uintptr_t)profile_burn_all + 1), 6);
+	profile_stop(&rig);
+	profile_read(&rig, 0);
+	CHECK_EQ(profile_weight(&rig, ";with-stubs;"), 1);
+	CHECK_EQ(profile_weight(&rig, ";with-stubs (cold);"), 2);
+	const char *named[] = {"profile_burn_all", NULL};
+	struct ch_profile_view view = {.size = sizeof view, .title = "kinds", .interpreter = named};
+	CHECK_EQ(ch_profile_write(s->heap, rig.path, &view), CH_OK);
+	char *svg = profile_file(rig.path);
+	CHECK(strstr(svg, ">kinds<"));
+	CHECK(strstr(svg, "1 Hz of CPU time; "));
+	CHECK(strstr(svg, "class=\"kind hot\" data-self=\"1\""));
+	CHECK(strstr(svg, "class=\"kind cold\" data-self=\"2\""));
+	CHECK(!has_slots || strstr(svg, "class=\"kind trampoline\" data-self=\"3\""));
+	CHECK(strstr(svg, "class=\"kind native\" data-self=\"5\""));
+	CHECK(strstr(svg, "class=\"kind interpreter\" data-self=\"10\""));
+	free(svg);
+	if (has_slots)
+		CHECK_EQ(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_OK);
+	profile_end(&rig);
+}
+
+/* --- waiting --- */
+
+static _Atomic(bool) is_out;
+
+static void *stay_inside(void *arg)
+{
+	struct ch__sampler_slot *slot = arg;
+	stage_sleep(MAPS_SEEN_MS);
+	atomic_store(&is_out, true);
+	atomic_store(&slot->inside, 0);
+	return NULL;
+}
+
+TEST(what_a_handler_reads_waits_for_it)
+{
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, 0);
+	struct ch__sampler_slot *slot = &ch__thread_self(rig.stage->heap)->sampling;
+	struct ch__profiler *p = rig.stage->heap->profile.hears;
+	pthread_t other;
+	for (int which = 0; which < 2; which++) {
+		atomic_store(&is_out, false);
+		atomic_store(&slot->inside, 1);
+		CHECK_EQ(pthread_create(&other, NULL, stay_inside, slot), 0);
+		if (which == 0) {
+			ch__profile_lock(p);
+			CHECK_EQ(ch__maps_read(p), 0);
+			ch__profile_unlock(p);
+		} else {
+			profile_stop(&rig);
+		}
+		CHECK(atomic_load(&is_out));
+		CHECK_EQ(pthread_join(other, NULL), 0);
+	}
+	profile_end(&rig);
+}

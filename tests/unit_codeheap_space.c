@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: MIT
+ * unit_codeheap_space.c: what frees places while another thread looks for some: the word of space
+ * for who looked too early, and the core synchronizations that a place waits for. It plays the
+ * other thread by its last steps. */
+#include "codeheap/block.h"
+#include "tests/full_rig.h"
+
+static _Atomic(int) told;
+
+static void hear(void *user)
+{
+	(void)user;
+	told++;
+}
+
+static struct rig start(void)
+{
+	struct ch_ops ops = {.size = sizeof ops, .space_free = hear};
+	struct ch_config config = rig_config(2 * rig_page_bytes());
+	return rig_create(&config, &ops, NULL);
+}
+
+/* A thread looked for room before the places of the quarantine went back, and sees none waiting. */
+TEST(places_that_leave_the_quarantine_are_told_to_who_looked_before)
+{
+	struct rig rig = start();
+	struct ch_heap *heap = rig.heap;
+	struct filled f = fill_pool(&rig, 2, 60);
+	/* Fewer than one step of the sweep frees: the next step would wait for those before it. */
+	for (uint32_t i = 0; i < f.count && i < 20; i++)
+		CHECK_EQ(ch_owner_release(f.owners[i], CH_RELEASE_COLLECT), CH_OK);
+	CHECK_EQ(ch_heap_collect(heap), CH_OK);
+	CHECK(atomic_load(&heap->quarantine_bytes) > 0);
+	struct ch_owner owner = rig_owner(&rig, "looked before");
+	ch_thread_poll();
+	told = 0;
+	ch__trigger_full(heap, owner, ch__space_now(heap));
+	ch__lock(&heap->lock);
+	bool has_freed = ch__quarantine_advance(heap, true);
+	ch__unlock(&heap->lock);
+	ch_thread_poll();
+	if (told != (has_freed ? 1 : 0))
+		FAIL("space_free: places left the quarantine, and it was told %d times", told);
+	forget(&f);
+	rig_end(&rig);
+}
+
+/* A core that has fetched the dead code would run it where the new one lies: its place is used
+ * again after a core synchronization, unless cores follow what is published. Code that never was
+ * published has not been fetched. */
+TEST(place_of_released_code_waits_where_fetch_does_not_follow)
+{
+	struct rig rig = start();
+	struct ch_owner owner = rig_owner(&rig, "released");
+	struct ch_block block = rig_block(owner, 1);
+	const uint8_t *exec = rig_info(block).exec;
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	bool waits = atomic_load(&rig.heap->quarantine_bytes) > 0;
+	if (waits == (CH_ARCH_FETCH_FOLLOWS != 0))
+		FAIL("the place of released code %s a core synchronization",
+		     waits ? "waits for" : "does not wait for");
+	CHECK(ch__arch_are_traps(ch__pool_read(rig.heap->pool, (uintptr_t)exec), 8));
+	struct emitter e;
+	owner = rig_owner(&rig, "aborted");
+	emit_open(&e, owner, 16, 0);
+	size_t before = atomic_load(&rig.heap->quarantine_bytes);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	CHECK_EQ(atomic_load(&rig.heap->quarantine_bytes), before);
+	rig_end(&rig);
+}
+
+/* A thread has asked for a core synchronization, which this core may have passed, and is about to
+ * count it as done: code that is freed between the two waits for another one. */
+TEST(place_that_is_freed_while_cores_are_told_waits_for_the_next_time)
+{
+	struct rig rig = start();
+	struct ch_heap *heap = rig.heap;
+	struct ch_owner source = rig_owner(&rig, "source"), owner = rig_owner(&rig, "released");
+	struct ch_branch branch;
+	rig_jumper(source, NULL, &branch);
+	CHECK_EQ(ch_branch_link(branch, rig_block(owner, 1)), CH_OK);
+	atomic_fetch_add(&heap->core_syncs_begun, 1);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	atomic_fetch_add(&heap->core_syncs, 1);
+	CHECK(atomic_load(&heap->quarantine_bytes) > 0);
+	ch__lock(&heap->lock);
+	bool has_freed = ch__quarantine_advance(heap, false);
+	ch__unlock(&heap->lock);
+	if (has_freed)
+		FAIL("quarantine: %d bytes wait, others were free too early",
+		     (int)atomic_load(&heap->quarantine_bytes));
+	CHECK_EQ(ch_heap_collect(heap), CH_OK);
+	CHECK_EQ(atomic_load(&heap->quarantine_bytes), 0);
+	rig_end(&rig);
+}
+
+static void count_serialized(const struct rig *rig, void *arg)
+{
+	*(uint32_t *)arg = atomic_load(&ch__thread_self(rig->heap)->serialized);
+}
+
+/* Two threads have the same record after each other: where a stop of the world was the core sync,
+ * the second one serializes itself, too. */
+TEST(thread_that_gets_a_used_record_serializes_itself)
+{
+	struct rig rig = start();
+	uint32_t first = 0, second = 0;
+	atomic_fetch_add(&rig.heap->core_syncs_by_stop, 1);
+	rig_apart(&rig, count_serialized, &first);
+	rig_apart(&rig, count_serialized, &second);
+	CHECK_EQ(first, 1);
+	CHECK_EQ(second, 2);
+	rig_end(&rig);
+}

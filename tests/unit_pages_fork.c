@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: MIT
+ * unit_pages_fork.c: neither process of a fork sees what the other writes to code, the child runs
+ * its copy under PR_SET_MDWE too, and a child without copy has no code at all. */
+#define _GNU_SOURCE
+#include "tests/pool_rig.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { MIB = 1 << 20 };
+
+struct meeting { /* shared by parent and child: who has written */
+	_Atomic(uint32_t) parent_wrote, child_wrote;
+};
+
+static struct meeting *meeting_new(void)
+{
+	struct meeting *m =
+		mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	CHECK(m != MAP_FAILED);
+	return m;
+}
+
+static void await(_Atomic(uint32_t) *word)
+{
+	while (atomic_load(word) == 0)
+		usleep(100);
+}
+
+static void expect_success(pid_t pid)
+{
+	int status;
+	CHECK_EQ(waitpid(pid, &status, 0), pid);
+	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+		FAIL("child status 0x%x", status);
+}
+
+enum { BACKENDS = 4 };
+static const enum ch__backend backends[BACKENDS] = {CH__BACKEND_DUAL, CH__BACKEND_MEMFD,
+						    CH__BACKEND_PROCMEM, CH__BACKEND_FLIP};
+
+static bool is_private(enum ch__backend backend)
+{
+	return backend == CH__BACKEND_PROCMEM || backend == CH__BACKEND_FLIP;
+}
+
+static struct pool_rig create_as(enum ch__backend backend)
+{
+	struct ch__pool_config config = rig_config(8 * MIB);
+	config.backend = backend;
+	unsetenv("CODEHEAP_WX");
+	return rig_create(&config);
+}
+
+/* Goes on with the whole life of the pool in the child. */
+static void live_on(const struct pool_rig *rig)
+{
+	rig_check(rig);
+	uint32_t span = ch__pool_take_span(rig->pool, rig->pool->page_count / 2, 0);
+	CHECK(span != CH__PAGE_NONE);
+	uintptr_t code = rig->pool->exec_base + ((uintptr_t)span << rig->pool->page_log2) + 64;
+	rig_write(rig, code, 9);
+	CHECK_EQ(rig_call(code), 9);
+	ch__pool_release_span(rig->pool, span);
+	ch__pool_trim(rig->pool);
+	rig_check(rig);
+}
+
+static void fork_and_write(struct pool_rig *rig, bool is_mdwe)
+{
+	struct ch__pool *pool = rig->pool;
+	struct meeting *m = meeting_new();
+	uint32_t page = rig_take(rig);
+	uintptr_t mine = rig_reserve(rig, page, 16), yours = rig_reserve(rig, page, 16);
+	rig_write(rig, mine, 1);
+	rig_write(rig, yours, 2);
+	uint8_t *runtime = ch__pool_write(pool, pool->runtime_exec);
+	ch__pool_sync(pool, pool->runtime_exec, ch__arch_constant_function_write(runtime, 3));
+	CHECK(ch__pool_fork_prepare(pool, CH__FORK_COPY));
+	pid_t pid = fork();
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		if (is_mdwe)
+			CHECK_EQ(prctl(65 /* PR_SET_MDWE */, 1, 0, 0, 0), 0);
+		CHECK(ch__pool_fork_child(pool));
+		await(&m->parent_wrote);
+		CHECK_EQ(rig_call(mine), 1); /* the parent has poisoned it */
+		CHECK_EQ(rig_call(yours), 2);
+		CHECK_EQ(rig_call(pool->runtime_exec), 3);
+		rig_write(rig, yours, 22);
+		CHECK_EQ(rig_call(yours), 22);
+		atomic_store(&m->child_wrote, 1);
+		live_on(rig);
+		rig_destroy(rig);
+		_exit(0);
+	}
+	ch__pool_fork_parent(pool);
+	ch__pool_poison(pool, mine, 16);
+	atomic_store(&m->parent_wrote, 1);
+	await(&m->child_wrote);
+	CHECK_EQ(rig_call(yours), 2);
+	expect_success(pid);
+	CHECK_EQ(rig_call(yours), 2);
+	live_on(rig);
+}
+
+TEST(fork_isolates_dual)
+{
+	struct pool_rig rig = create_as(CH__BACKEND_DUAL);
+	fork_and_write(&rig, false);
+	rig_destroy(&rig);
+}
+
+TEST(fork_isolates_memfd)
+{
+	struct pool_rig rig = create_as(CH__BACKEND_MEMFD);
+	fork_and_write(&rig, false);
+	rig_destroy(&rig);
+}
+
+TEST(fork_isolates_procmem)
+{
+	skip_without_procmem();
+	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	fork_and_write(&rig, false);
+	rig_destroy(&rig);
+}
+
+TEST(fork_isolates_flip)
+{
+	struct pool_rig rig = create_as(CH__BACKEND_FLIP);
+	fork_and_write(&rig, false);
+	rig_destroy(&rig);
+}
+
+/* What has the place in the parent at which its child's next chunk is born, is the parent's. */
+static void commit_beside(struct pool_rig *rig)
+{
+	struct meeting *m = meeting_new();
+	uint8_t *place = ch__os_reserve(MIB, ch__os_page_bytes(), 0, ch__os_anywhere);
+	CHECK(place);
+	ch__os_unreserve(place, MIB);
+	pid_t pid = _Fork();
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		await(&m->parent_wrote);
+		uintptr_t code = rig_reserve(rig, rig_take(rig), 16);
+		rig_write(rig, code, 2);
+		_exit(rig_call(code) != 2);
+	}
+	CHECK(mmap(place, MIB, PROT_READ | PROT_WRITE,
+		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == place);
+	atomic_store(&m->parent_wrote, 1);
+	expect_success(pid);
+	for (size_t i = 0; i < MIB; i++)
+		if (place[i])
+			FAIL("a child without handlers filled its parent's memory with traps");
+	CHECK_EQ(munmap(place, MIB), 0);
+}
+
+TEST(memory_of_a_child_without_handlers_is_its_own)
+{
+	for (unsigned i = 0; i < BACKENDS; i++) {
+		if (!is_private(backends[i]) || !rig_may_have(backends[i]))
+			continue;
+		struct pool_rig rig = create_as(backends[i]);
+		commit_beside(&rig);
+		rig_destroy(&rig);
+	}
+}
+
+/* The file that it inherited is its parent's memory. */
+TEST(writes_of_a_child_without_handlers_are_its_own)
+{
+	for (unsigned i = 0; i < BACKENDS; i++) {
+		if (!is_private(backends[i]) || !rig_may_have(backends[i]))
+			continue;
+		struct pool_rig rig = create_as(backends[i]);
+		uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
+		rig_write(&rig, code, 1);
+		pid_t pid = _Fork();
+		CHECK(pid >= 0);
+		if (pid == 0) {
+			rig_write(&rig, code, 2);
+			_exit(rig_call(code) != 2);
+		}
+		int status;
+		CHECK_EQ(waitpid(pid, &status, 0), pid);
+		if (rig_call(code) != 1)
+			FAIL("a child without handlers wrote to its parent's code");
+		CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+		rig_write(&rig, code, 3);
+		CHECK_EQ(rig_call(code), 3);
+		rig_destroy(&rig);
+	}
+}
+
+TEST(fork_isolates_under_mdwe)
+{
+	if (prctl(66 /* PR_GET_MDWE */, 0, 0, 0, 0) < 0)
+		skip("this kernel has no PR_SET_MDWE");
+	for (unsigned i = 0; i < BACKENDS; i++) {
+		if (backends[i] == CH__BACKEND_FLIP || !rig_may_have(backends[i]))
+			continue; /* it lives by what is denied there */
+		struct pool_rig rig = create_as(backends[i]);
+		fork_and_write(&rig, true);
+		rig_destroy(&rig);
+	}
+}
+
+static void fork_generations(struct pool_rig *rig, uintptr_t code, unsigned depth)
+{
+	if (depth == 0)
+		return;
+	CHECK(ch__pool_fork_prepare(rig->pool, CH__FORK_COPY));
+	pid_t pid = fork();
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		CHECK(ch__pool_fork_child(rig->pool));
+		CHECK_EQ(rig_call(code), depth);
+		rig_write(rig, code, depth - 1);
+		fork_generations(rig, code, depth - 1);
+		live_on(rig);
+		_exit(0);
+	}
+	ch__pool_fork_parent(rig->pool);
+	expect_success(pid);
+	CHECK_EQ(rig_call(code), depth);
+}
+
+TEST(grandchildren_have_their_own_copy_too)
+{
+	for (unsigned i = 0; i < BACKENDS; i++) {
+		if (!rig_may_have(backends[i]))
+			continue;
+		struct pool_rig rig = create_as(backends[i]);
+		uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
+		rig_write(&rig, code, 4);
+		fork_generations(&rig, code, 4);
+		rig_destroy(&rig);
+	}
+}
+
+struct call {
+	struct pool_rig *rig;
+	uintptr_t at;
+	bool runs_handler;
+};
+
+static void call_without_code(void *arg)
+{
+	struct call *call = arg;
+	if (call->runs_handler) {
+		CHECK(!ch__pool_fork_child(call->rig->pool));
+		CHECK_EQ(ch__pool_take_page(call->rig->pool, 0), CH__PAGE_NONE);
+		CHECK_EQ(errno, EACCES);
+		CHECK_EQ(ch__pool_take_span(call->rig->pool, 1, 0), CH__PAGE_NONE);
+	}
+	rig_call(call->at);
+}
+
+static void write_without_code(void *arg)
+{
+	struct call *call = arg;
+	if (call->runs_handler)
+		CHECK(!ch__pool_fork_child(call->rig->pool));
+	*ch__pool_write(call->rig->pool, call->at) = 0;
+}
+
+TEST(child_without_copy_has_no_code)
+{
+	for (unsigned i = 0; i < BACKENDS; i++)
+		/* Private memory is the child's own where no handler takes it away. */
+		for (unsigned runs_handler = is_private(backends[i]) ? 1 : 0;
+		     runs_handler < 2 && rig_may_have(backends[i]); runs_handler++) {
+			struct pool_rig rig = create_as(backends[i]);
+			uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
+			struct call call = {&rig, code, runs_handler};
+			rig_write(&rig, code, 6);
+			CHECK(ch__pool_fork_prepare(rig.pool, CH__FORK_NONE));
+			expect_signal(call_without_code, &call, SIGSEGV);
+			expect_signal(write_without_code, &call, SIGSEGV);
+			ch__pool_fork_parent(rig.pool);
+			CHECK_EQ(rig_call(code), 6);
+			rig_destroy(&rig);
+		}
+}
+
+/* A copy that fails at any call leaves the parent whole; a child that fails has no access. */
+static void fail_in_child(void *arg)
+{
+	struct call *call = arg;
+	static uint64_t calls;
+	if (calls == 0) {
+		ch__os_fail_at(call->at, true);
+		bool is_usable = ch__pool_fork_child(call->rig->pool);
+		ch__os_fail_at(0, false);
+		if (!is_usable)
+			CHECK_EQ(ch__pool_take_page(call->rig->pool, 0), CH__PAGE_NONE);
+		rig_check(call->rig);
+		rig_destroy(call->rig);
+	}
+}
+
+TEST_LIMIT(each_failing_call_of_a_fork_is_survived, 60)
+{
+	for (unsigned i = 0; i < BACKENDS; i++) {
+		if (!rig_may_have(backends[i]))
+			continue;
+		struct pool_rig rig = create_as(backends[i]);
+		uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
+		rig_write(&rig, code, 6);
+		bool is_copied = false;
+		for (uint64_t n = 1; !is_copied; n++) {
+			ch__os_fail_at(n, true);
+			is_copied = ch__pool_fork_prepare(rig.pool, CH__FORK_COPY);
+			ch__os_fail_at(0, false);
+			CHECK(n < 100);
+			if (!is_copied)
+				CHECK_EQ(errno, ENOMEM);
+			ch__pool_fork_parent(rig.pool);
+			CHECK_EQ(rig_call(code), 6);
+		}
+		for (uint64_t n = 1; n < 20; n++) {
+			struct call call = {&rig, n, true};
+			CHECK(ch__pool_fork_prepare(rig.pool, CH__FORK_COPY));
+			expect_signal(fail_in_child, &call, 0);
+			ch__pool_fork_parent(rig.pool);
+		}
+		rig_check(&rig);
+		rig_destroy(&rig);
+	}
+}

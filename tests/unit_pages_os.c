@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: MIT
+ * unit_pages_os.c: the gate's promises that no pool test shows: files that nobody can lure us into,
+ * writes that do not kill, chained signal handlers, futexes, bounds, membarrier. */
+#define _GNU_SOURCE
+#include "tests/pool_rig.h"
+#include "tests/stage_code.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char folder[64] = "/tmp/codeheap-os-XXXXXX";
+
+static const char *path_of(const char *name)
+{
+	static char path[128];
+	static bool is_made; /* the name made may hold an X, too */
+	if (!is_made && !mkdtemp(folder))
+		FAIL("mkdtemp: %s", strerror(errno));
+	is_made = true;
+	snprintf(path, sizeof path, "%s/%s", folder, name);
+	return path;
+}
+
+static void remove_folder(void)
+{
+	CHECK_EQ(rmdir(folder), 0);
+}
+
+TEST(file_create_takes_no_bait)
+{
+	char target[128];
+	strcpy(target, path_of("victim"));
+	int fd = ch__os_file_create(target);
+	CHECK(fd >= 0 && ch__os_file_write(fd, "keep", 4));
+	close(fd);
+	const char *path = path_of("bait");
+	CHECK_EQ(symlink(target, path), 0);
+	CHECK_EQ(ch__os_file_create(path), -1);
+	CHECK_EQ(errno, EEXIST);
+	CHECK_EQ(unlink(path), 0);
+	CHECK_EQ(mkfifo(path, 0600), 0); /* opening it would block for ever */
+	CHECK_EQ(ch__os_file_create(path), -1);
+	CHECK_EQ(unlink(path), 0);
+	struct stat s;
+	CHECK(stat(target, &s) == 0 && s.st_size == 4);
+	/* A leftover of our own is replaced by a new file: who has the old one open keeps it. */
+	int old = open(target, O_RDONLY), again = ch__os_file_create(target);
+	CHECK(again >= 0 && fstat(again, &s) == 0 && s.st_size == 0);
+	CHECK(fstat(old, &s) == 0 && s.st_size == 4);
+	close(old);
+	close(again);
+	CHECK(ch__os_file_rename(target, path_of("other")));
+	ch__os_file_remove(path_of("other"));
+	remove_folder();
+}
+
+static _Atomic(unsigned) fatal_signals;
+
+static void count_signal(int signal)
+{
+	(void)signal;
+	fatal_signals++;
+}
+
+TEST(file_write_beyond_limits_is_an_error_not_a_signal)
+{
+	struct rlimit limit = {100, RLIM_INFINITY};
+	char bytes[200] = {0};
+	int ends[2], fd = ch__os_file_create(path_of("file"));
+	signal(SIGXFSZ, count_signal);
+	signal(SIGPIPE, count_signal);
+	CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	CHECK(ch__os_file_write(fd, bytes, 100));
+	CHECK(!ch__os_file_write(fd, bytes, 1));
+	CHECK_EQ(errno, EFBIG);
+	limit.rlim_cur = RLIM_INFINITY;
+	setrlimit(RLIMIT_FSIZE, &limit);
+	CHECK_EQ(pipe(ends), 0);
+	close(ends[0]);
+	CHECK(!ch__os_file_write(ends[1], bytes, 1));
+	CHECK_EQ(errno, EPIPE);
+	CHECK_EQ(fatal_signals, 0);
+	int full = open("/dev/full", O_WRONLY);
+	CHECK(full < 0 || (!ch__os_file_write(full, bytes, 1) && errno == ENOSPC));
+	ch__os_file_remove(path_of("file"));
+	remove_folder();
+}
+
+TEST(file_is_read_to_its_end_and_known_by_its_place)
+{
+	char bytes[8] = "";
+	char path[128];
+	strcpy(path, path_of("file"));
+	int fd = ch__os_file_create(path);
+	CHECK(ch__os_file_write(fd, "abcdef", 6));
+	CHECK_EQ(ch__os_file_read(fd, 2, bytes, sizeof bytes), 4);
+	CHECK_STR(bytes, "cdef");
+	CHECK_EQ(ch__os_file_read(fd, 6, bytes, sizeof bytes), 0);
+	CHECK_EQ(ch__os_file_read(-1, 0, bytes, sizeof bytes), -1);
+	CHECK(ch__os_file_is_at(fd, path));
+	CHECK(ch__os_file_rename(path, path_of("other")));
+	CHECK(!ch__os_file_is_at(fd, path) && errno == ENOENT);
+	CHECK_EQ(symlink(path_of("other"), path), 0); /* a way to the same file is not its place */
+	CHECK(!ch__os_file_is_at(fd, path) && errno == EEXIST);
+	ch__os_file_remove(path);
+	ch__os_file_remove(path_of("other"));
+	close(fd);
+	remove_folder();
+}
+
+/* --- chained handlers --- */
+
+static uint8_t old_action[CH__OS_ACTION_BYTES];
+static _Atomic(unsigned) ours, theirs;
+static siginfo_t *seen_info;
+
+static void our_handler(int signal, void *info, void *ucontext)
+{
+	ours++;
+	ch__os_signal_chain(signal, info, ucontext, old_action);
+}
+
+static void their_handler(int signal, siginfo_t *info, void *ucontext)
+{
+	(void)ucontext;
+	sigset_t blocked;
+	pthread_sigmask(SIG_BLOCK, NULL, &blocked);
+	CHECK(signal == SIGUSR1 && sigismember(&blocked, SIGUSR2) && info->si_pid == getpid());
+	seen_info = info;
+	theirs++;
+}
+
+TEST(chain_calls_the_handler_that_was_there)
+{
+	struct sigaction action = {.sa_sigaction = their_handler, .sa_flags = SA_SIGINFO};
+	sigaddset(&action.sa_mask, SIGUSR2);
+	CHECK_EQ(sigaction(SIGUSR1, &action, NULL), 0);
+	CHECK(!ch__os_signal_install(SIGUSR1, our_handler, old_action, 8));
+	CHECK(ch__os_signal_install(SIGUSR1, our_handler, old_action, sizeof old_action));
+	CHECK(ch__os_thread_signal(ch__os_thread_id(), SIGUSR1));
+	CHECK_EQ(ours, 1);
+	CHECK_EQ(theirs, 1);
+	CHECK(seen_info);
+	signal(SIGUSR2, SIG_IGN);
+	CHECK(ch__os_signal_install(SIGUSR2, our_handler, old_action, sizeof old_action));
+	CHECK(ch__os_thread_signal(ch__os_thread_id(), SIGUSR2));
+	CHECK_EQ(ours, 2);
+}
+
+static void trap_behind_our_handler(void *ignored)
+{
+	if (ignored)
+		signal(SIGTRAP, SIG_IGN);
+	if (!ch__os_signal_install(SIGTRAP, our_handler, old_action, sizeof old_action))
+		_exit(2);
+	code_raise(SIGTRAP);
+	_exit(3); /* the trap was lost */
+}
+
+TEST(chain_to_the_default_dies_at_the_trap)
+{
+	expect_signal(trap_behind_our_handler, NULL, SIGTRAP);
+	expect_signal(trap_behind_our_handler, "", SIGTRAP);
+}
+
+/* --- threads --- */
+
+static _Atomic(uint32_t) word;
+
+static void *wake_later(void *arg)
+{
+	(void)arg;
+	usleep(20000);
+	atomic_store(&word, 1);
+	ch__os_futex_wake(&word);
+	return NULL;
+}
+
+TEST(futex_wakes_and_times_out)
+{
+	uint64_t start = ch__os_now_ns();
+	ch__os_futex_wait(&word, 0, 10000000);
+	CHECK(ch__os_now_ns() - start >= 9000000);
+	ch__os_futex_wait(&word, 5, 0); /* another value: returns at once */
+	pthread_t thread;
+	CHECK_EQ(pthread_create(&thread, NULL, wake_later, NULL), 0);
+	while (atomic_load(&word) == 0)
+		ch__os_futex_wait(&word, 0, 0);
+	pthread_join(thread, NULL);
+}
+
+static _Atomic(unsigned) handled;
+
+static void note_signal(int signal)
+{
+	(void)signal;
+	handled++;
+}
+
+struct look {
+	_Atomic(uint32_t) state; /* 1 the worker runs, 2 it is to end */
+	sigset_t blocked;
+	size_t stack_bytes;
+	int thread_id;
+	char name[32];
+};
+
+static void look_around(void *arg)
+{
+	struct look *look = arg;
+	const void *low, *high;
+	pthread_sigmask(SIG_BLOCK, NULL, &look->blocked);
+	if (ch__os_stack_bounds(&low, &high))
+		look->stack_bytes = (size_t)((const char *)high - (const char *)low);
+	pthread_getname_np(pthread_self(), look->name, sizeof look->name);
+	look->thread_id = ch__os_thread_id();
+	atomic_store(&look->state, 1);
+	ch__os_futex_wake(&look->state);
+	while (atomic_load(&look->state) != 2)
+		ch__os_futex_wait(&look->state, 1, 0);
+}
+
+static void wait_until_it_looked(struct look *look)
+{
+	while (atomic_load(&look->state) == 0)
+		ch__os_futex_wait(&look->state, 0, 0);
+}
+
+/* A signal for the process that its own threads block stays pending: the worker must not be who
+ * takes it. */
+TEST(worker_blocks_all_signals_and_has_a_small_stack)
+{
+	struct look look = {0};
+	struct ch__os_thread worker;
+	sigset_t usr1, before, after, pending;
+	signal(SIGUSR1, note_signal);
+	pthread_sigmask(SIG_BLOCK, NULL, &before);
+	CHECK(ch__os_thread_start(&worker, look_around, &look));
+	pthread_sigmask(SIG_BLOCK, NULL, &after);
+	for (int signal = 1; signal < SIGRTMAX; signal++)
+		CHECK_EQ(sigismember(&before, signal), sigismember(&after, signal));
+	wait_until_it_looked(&look);
+	sigemptyset(&usr1);
+	sigaddset(&usr1, SIGUSR1);
+	pthread_sigmask(SIG_BLOCK, &usr1, NULL);
+	CHECK_EQ(kill(getpid(), SIGUSR1), 0);
+	usleep(20000);
+	CHECK(sigpending(&pending) == 0 && sigismember(&pending, SIGUSR1));
+	CHECK_EQ(handled, 0);
+	CHECK(sigismember(&look.blocked, SIGPROF) && sigismember(&look.blocked, SIGTERM));
+	CHECK(look.thread_id != ch__os_thread_id());
+	CHECK_STR(look.name, "codeheap");
+	CHECK(look.stack_bytes > 0 && look.stack_bytes <= 1 << 20);
+	atomic_store(&look.state, 2);
+	ch__os_futex_wake(&look.state);
+	ch__os_thread_join(&worker);
+	/* It goes: a join ends a little before the kernel has forgotten the thread. */
+	while (ch__os_thread_signal(look.thread_id, 0))
+		usleep(1000);
+	pthread_sigmask(SIG_UNBLOCK, &usr1, NULL);
+	CHECK_EQ(handled, 1);
+}
+
+static void count_up(void *arg)
+{
+	atomic_fetch_add((_Atomic(uint32_t) *)arg, 1);
+}
+
+static void join_nothing_in_a_child(void *arg)
+{
+	struct ch__os_thread again;
+	/* ThreadSanitizer has no threads in a child of a process with some. */
+	if (!CH_TSAN && !ch__os_thread_start(&again, count_up, arg))
+		_exit(2);
+	if (!CH_TSAN)
+		ch__os_thread_join(&again);
+	if (*(_Atomic(uint32_t) *)arg != !CH_TSAN)
+		_exit(3);
+	raise(SIGKILL);
+}
+
+TEST(worker_that_cannot_start_says_so_and_a_child_has_its_own)
+{
+	struct ch__os_thread worker;
+	_Atomic(uint32_t) count = 0;
+	errno = 0;
+	ch__os_fail_as(1, false, EAGAIN);
+	CHECK(!ch__os_thread_start(&worker, count_up, &count));
+	CHECK_EQ(errno, EAGAIN);
+	ch__os_fail_at(0, false);
+	CHECK_EQ(count, 0);
+	struct look look = {0};
+	CHECK(ch__os_thread_start(&worker, look_around, &look));
+	wait_until_it_looked(&look);
+	expect_signal(join_nothing_in_a_child, &count, SIGKILL);
+	atomic_store(&look.state, 2);
+	ch__os_futex_wake(&look.state);
+	ch__os_thread_join(&worker);
+	for (unsigned i = 0; i < 1000; i++) {
+		CHECK(ch__os_thread_start(&worker, count_up, &count));
+		ch__os_thread_join(&worker);
+	}
+	CHECK_EQ(count, 1000);
+}
+
+static void check_bounds(void *arg)
+{
+	const void *low, *high, *here = __builtin_frame_address(0);
+	(void)arg;
+	CHECK(ch__os_stack_bounds(&low, &high));
+	CHECK(here > low && here < high);
+}
+
+TEST(stack_bounds_enclose_the_frame_of_every_thread)
+{
+	check_bounds(NULL);
+	run_on_ended_thread(check_bounds, NULL);
+}
+
+TEST(membarrier_works_once_registered_or_says_no)
+{
+	bool fast_fence, core_sync;
+	bool is_complete = ch__os_membarrier_register(&fast_fence, &core_sync);
+	CHECK_EQ(is_complete, fast_fence && core_sync);
+	CHECK_EQ(ch__os_membarrier_fence(), fast_fence);
+	CHECK_EQ(ch__os_membarrier_core_sync(), core_sync);
+	ch__os_fail_at(1, true);
+	CHECK(!ch__os_membarrier_register(&fast_fence, &core_sync) && !fast_fence && !core_sync);
+	ch__os_fail_at(0, false);
+}
+
+TEST(random_bytes_differ_and_the_environment_is_read)
+{
+	uint64_t a, b;
+	ch__os_random(&a, sizeof a);
+	ch__os_random(&b, sizeof b);
+	CHECK(a != b);
+	setenv("CODEHEAP_NO_SUCH", "x", 1);
+	CHECK_STR(ch__os_environment("CODEHEAP_NO_SUCH"), "x");
+	unsetenv("CODEHEAP_NO_SUCH");
+	CHECK(!ch__os_environment("CODEHEAP_NO_SUCH"));
+	CHECK_EQ(ch__os_process_id(), getpid());
+}
+
+TEST(reserve_at_refuses_what_is_mapped)
+{
+	size_t page = ch__os_page_bytes();
+	uint8_t *at = ch__os_reserve(4 * page, page, 0, ch__os_anywhere);
+	CHECK(at);
+	CHECK(!ch__os_reserve_at(at + page, page));
+	CHECK_EQ(errno, EEXIST);
+	ch__os_unreserve(at, 4 * page);
+	CHECK(ch__os_reserve_at(at, 4 * page));
+	ch__os_unreserve(at, 4 * page);
+}

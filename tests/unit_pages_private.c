@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: MIT
+ * unit_pages_private.c: what the backends of private memory promise beside what all do: procmem has
+ * no second address of its code, flip no mapping that is writable and executable; a write that
+ * changes nothing costs nothing; a lost file is opened again. */
+#define _GNU_SOURCE
+#include "pages/inner.h"
+#include "tests/pool_rig.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const size_t pool_bytes = 8 << 20;
+
+static struct pool_rig create_as(enum ch__backend backend)
+{
+	struct ch__pool_config config = rig_config(pool_bytes);
+	config.backend = backend;
+	unsetenv("CODEHEAP_WX");
+	return rig_create(&config);
+}
+
+/* The protection of a mapping, and whether a file or shared memory is behind it; returns how many
+ * mappings the process has. */
+static unsigned check_mapping(uintptr_t at, const char *expected)
+{
+	FILE *maps = fopen("/proc/self/maps", "r");
+	char line[500];
+	bool is_found = false;
+	unsigned count = 0;
+	CHECK(maps);
+	while (fgets(line, sizeof line, maps)) {
+		unsigned long low, high, offset, node;
+		char seen[5];
+		count++;
+		CHECK_EQ(sscanf(line, "%lx-%lx %4s %lx %*s %lu", &low, &high, seen, &offset, &node),
+			 5);
+		if (seen[1] == 'w' && seen[2] == 'x')
+			FAIL("writable and executable: %s", line);
+		if (at < low || at >= high)
+			continue;
+		is_found = true;
+		CHECK_STR(seen, expected);
+		CHECK_EQ(node, 0);
+	}
+	fclose(maps);
+	CHECK(is_found);
+	return count;
+}
+
+static void use_copy(enum ch__backend backend)
+{
+	struct pool_rig rig = create_as(backend);
+	uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
+	rig_write(&rig, code, 1);
+	check_mapping(code, "r-xp");
+	check_mapping((uintptr_t)ch__pool_write(rig.pool, code), "rw-p");
+	/* What is written is a copy: only a sync carries it over. */
+	size_t bytes = ch__arch_constant_function_write(ch__pool_write(rig.pool, code), 2);
+	CHECK_EQ(rig_call(code), 1);
+	ch__pool_sync(rig.pool, code, bytes);
+	CHECK_EQ(rig_call(code), 2);
+	check_mapping(code, "r-xp");
+	rig_check(&rig);
+	rig_destroy(&rig);
+}
+
+TEST(procmem_has_no_other_address_of_its_code)
+{
+	skip_without_procmem();
+	use_copy(CH__BACKEND_PROCMEM);
+}
+
+TEST(flip_has_no_page_that_is_written_and_runs)
+{
+	use_copy(CH__BACKEND_FLIP);
+}
+
+/* --- what is there already --- */
+
+/* What of the range no other process shares, in KiB. */
+static uint64_t private_dirty(uintptr_t from, size_t bytes)
+{
+	FILE *f = fopen("/proc/self/smaps", "r");
+	char line[500];
+	bool is_ours = false;
+	uint64_t sum = 0;
+	CHECK(f);
+	while (fgets(line, sizeof line, f)) {
+		unsigned long low, high, kib;
+		if (sscanf(line, "%lx-%lx ", &low, &high) == 2)
+			is_ours = low < from + bytes && high > from;
+		else if (is_ours && sscanf(line, "Private_Dirty: %lu kB", &kib) == 1)
+			sum += kib;
+	}
+	fclose(f);
+	return sum;
+}
+
+static void write_the_same(enum ch__backend backend)
+{
+	enum { CHUNK_PAGES = 128 };
+	struct pool_rig rig = create_as(backend);
+	struct ch__pool *pool = rig.pool;
+	uint32_t pages = (uint32_t)(CHUNK_PAGES * 4096) >> pool->page_log2;
+	uint32_t span = ch__pool_take_span(pool, pages, 0);
+	CHECK(span != CH__PAGE_NONE);
+	uintptr_t code = ch__pool_page_exec(pool, span);
+	size_t bytes = (size_t)pages << pool->page_log2;
+	CHECK(ch__pool_fork_prepare(pool, CH__FORK_COPY));
+	pid_t pid = fork();
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		CHECK(ch__pool_fork_child(pool));
+		ch__pool_sync(pool, code, bytes);
+		if (private_dirty(code, bytes) >= CHUNK_PAGES)
+			FAIL("a write of what is there made %u KiB the child's own",
+			     (unsigned)private_dirty(code, bytes));
+		_exit(0);
+	}
+	ch__pool_fork_parent(pool);
+	int status;
+	CHECK_EQ(waitpid(pid, &status, 0), pid);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	rig_destroy(&rig);
+}
+
+TEST(write_of_what_is_there_keeps_pages_shared_procmem)
+{
+	skip_without_procmem();
+	write_the_same(CH__BACKEND_PROCMEM);
+}
+
+TEST(write_of_what_is_there_keeps_pages_shared_flip)
+{
+	write_the_same(CH__BACKEND_FLIP);
+}
+
+/* --- the file --- */
+
+/* A host that closes all descriptors, and then opens something: nothing is written there. */
+TEST(lost_file_is_opened_again)
+{
+	static const char *const others[] = {NULL, "/dev/null", "/dev/zero"};
+	skip_without_procmem();
+	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
+	for (uint32_t i = 0; i < sizeof others / sizeof *others; i++) {
+		int fd = rig.pool->inner->views.fd;
+		CHECK_EQ(close(fd), 0);
+		if (others[i]) {
+			int other = open(others[i], O_RDWR);
+			CHECK(other >= 0);
+			CHECK_EQ(dup2(other, fd), fd);
+		}
+		rig_write(&rig, code, 10 + i);
+		if (rig_call(code) != 10 + i)
+			FAIL("a write went to a file that is not the process's memory");
+		CHECK(!others[i] || fcntl(fd, F_GETFD) >= 0);
+	}
+	rig_check(&rig);
+	rig_destroy(&rig);
+}
+
+/* The same when memory is born: it would be zeros, which execute. */
+TEST(memory_is_born_with_traps_when_the_file_was_lost)
+{
+	static const char *const others[] = {NULL, "/dev/null"};
+	skip_without_procmem();
+	for (uint32_t i = 0; i < sizeof others / sizeof *others; i++) {
+		struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+		int fd = rig.pool->inner->views.fd;
+		CHECK_EQ(close(fd), 0);
+		if (others[i]) {
+			int other = open(others[i], O_RDWR);
+			CHECK(other >= 0);
+			CHECK_EQ(dup2(other, fd), fd);
+		}
+		uintptr_t code = ch__pool_page_exec(rig.pool, rig_take(&rig));
+		if (!ch__arch_are_traps((const uint8_t *)code + CH__PAGE_HEADER_BYTES, 1024))
+			FAIL("a new page can be executed and holds no traps: its file was lost");
+		rig_check(&rig);
+		rig_destroy(&rig);
+	}
+}
+
+/* The check looks at what would run, not only at what it is written from. */
+TEST(check_finds_free_code_that_is_no_trap)
+{
+	skip_without_procmem();
+	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	uint8_t zeros[CH__GRANULE_BYTES] = {0};
+	char reason[160];
+	uint32_t page = rig_take(&rig);
+	uint8_t *free_code = (uint8_t *)rig_reserve(&rig, page, 16) + 16;
+	CHECK(ch__pool_check(rig.pool, reason, sizeof reason));
+	CHECK(ch__os_self_write(rig.pool->inner->views.fd, free_code, zeros, sizeof zeros));
+	if (ch__pool_check(rig.pool, reason, sizeof reason))
+		FAIL("free code that is no trap is not found");
+	/* As the copy says. */
+	ch__pool_sync(rig.pool, (uintptr_t)free_code, sizeof zeros);
+	rig_check(&rig);
+	rig_destroy(&rig);
+}
+
+/* A patch is a word of 8: half of one is never seen. */
+static _Atomic(bool) is_over;
+static _Atomic(uint64_t) torn, reads;
+
+static void *read_word(void *at)
+{
+	const volatile uint64_t *word = at;
+	while (!atomic_load(&is_over))
+		for (int i = 0; i < 1000; i++) {
+			uint64_t seen = *word;
+			if (seen != UINT64_C(0x1111111111111111) &&
+			    seen != UINT64_C(0x2222222222222222))
+				atomic_fetch_add(&torn, 1);
+			atomic_fetch_add_explicit(&reads, 1, memory_order_relaxed);
+		}
+	return NULL;
+}
+
+TEST_LIMIT(word_of_8_is_seen_whole, 20)
+{
+	skip_without_procmem();
+	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	uintptr_t code = rig_reserve(&rig, rig_take(&rig), 64) & ~(uintptr_t)7;
+	uint64_t *write = (uint64_t *)(void *)ch__pool_write(rig.pool, code);
+	pthread_t reader;
+	*write = UINT64_C(0x1111111111111111);
+	ch__pool_sync(rig.pool, code, 8);
+	CHECK_EQ(pthread_create(&reader, NULL, read_word, (void *)code), 0);
+	while (!atomic_load(&reads))
+		;
+	/* A write waits for the other core to forget its page: long where that is kept waiting. */
+	uint64_t end = now_ns() + UINT64_C(5000000000);
+	for (uint32_t i = 0; i < 100000 && now_ns() < end; i++) {
+		*write = i % 2 ? UINT64_C(0x1111111111111111) : UINT64_C(0x2222222222222222);
+		ch__pool_sync_live(rig.pool, code, 8);
+	}
+	atomic_store(&is_over, true);
+	CHECK_EQ(pthread_join(reader, NULL), 0);
+	if (atomic_load(&torn))
+		FAIL("half of a word that was written as a file was seen");
+	rig_destroy(&rig);
+}
+
+struct neighbour {
+	struct ch__pool *pool;
+	uintptr_t code; /* a word of the page that is replaced */
+	_Atomic(uint64_t) rounds, replaced;
+	uint64_t lost;
+};
+
+/* As who compiles beside code that is patched: what was synced stays, whatever is replaced then. */
+static void *write_beside(void *arg)
+{
+	struct neighbour *n = arg;
+	uint64_t *write = (uint64_t *)(void *)ch__pool_write(n->pool, n->code);
+	const volatile uint64_t *exec = (const volatile uint64_t *)n->code;
+	while (!atomic_load(&is_over)) {
+		uint64_t round = atomic_fetch_add(&n->rounds, 1) + 1;
+		*write = round;
+		for (volatile uint64_t i = 0; i < round * 37 % 4000; i = i + 1)
+			;
+		ch__pool_sync(n->pool, n->code, 8);
+		uint64_t replaced = atomic_load(&n->replaced);
+		while (atomic_load(&n->replaced) == replaced && !atomic_load(&is_over))
+			;
+		n->lost += *exec != round;
+	}
+	return NULL;
+}
+
+TEST_LIMIT(word_beside_one_that_runs_is_kept, 20)
+{
+	skip_without_procmem();
+	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	uintptr_t code = (rig_reserve(&rig, rig_take(&rig), 64) + 8) & ~(uintptr_t)7;
+	uint64_t *write = (uint64_t *)(void *)ch__pool_write(rig.pool, code);
+	struct neighbour beside = {.pool = rig.pool, .code = code + 16};
+	pthread_t writer;
+	CHECK_EQ(pthread_create(&writer, NULL, write_beside, &beside), 0);
+	uint64_t end = now_ns() + UINT64_C(1000000000);
+	for (uint64_t i = 1; now_ns() < end || !atomic_load(&beside.rounds); i++) {
+		*write = i * UINT64_C(0x0101010101010101);
+		ch__pool_sync_live(rig.pool, code, 8);
+		CHECK_EQ(*(const volatile uint64_t *)code, *write);
+		atomic_fetch_add(&beside.replaced, 1);
+		for (volatile uint64_t k = 0; k < 10000; k = k + 1)
+			; /* or the other thread would never get the lock of the mappings */
+	}
+	atomic_store(&is_over, true);
+	CHECK_EQ(pthread_join(writer, NULL), 0);
+	CHECK_EQ(beside.lost, 0);
+	rig_destroy(&rig);
+}
+
+static void *write_once(void *arg)
+{
+	struct neighbour *n = arg;
+	*(uint64_t *)(void *)ch__pool_write(n->pool, n->code) = 7;
+	ch__pool_sync(n->pool, n->code, 8);
+	atomic_fetch_add(&n->rounds, 1);
+	return NULL;
+}
+
+TEST(write_waits_while_a_page_is_replaced)
+{
+	skip_without_procmem();
+	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	struct neighbour beside = {.pool = rig.pool};
+	_Atomic(uint32_t) *replaced = rig.pool->inner->views.replaced;
+	beside.code = (rig_reserve(&rig, rig_take(&rig), 64) + 8) & ~(uintptr_t)7;
+	pthread_t writer;
+	atomic_fetch_add(replaced, 1);
+	CHECK_EQ(pthread_create(&writer, NULL, write_once, &beside), 0);
+	usleep(50000);
+	CHECK_EQ(atomic_load(&beside.rounds), 0);
+	atomic_fetch_add(replaced, 1);
+	ch__os_futex_wake(replaced);
+	CHECK_EQ(pthread_join(writer, NULL), 0);
+	CHECK_EQ(*(const volatile uint64_t *)beside.code, 7);
+	rig_destroy(&rig);
+}
+
+/* A page that cannot be replaced is written; nothing stays mapped of the try. */
+TEST(word_that_runs_is_written_where_the_system_gives_no_page)
+{
+	skip_without_procmem();
+	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	uintptr_t code = (rig_reserve(&rig, rig_take(&rig), 64) + 8) & ~(uintptr_t)7;
+	uint64_t *write = (uint64_t *)(void *)ch__pool_write(rig.pool, code);
+	struct rlimit room, none;
+	CHECK_EQ(getrlimit(RLIMIT_AS, &room), 0);
+	none = (struct rlimit){.rlim_cur = 1, .rlim_max = room.rlim_max};
+	for (uint64_t i = 1; i < 4; i++) {
+		unsigned maps = check_mapping(code, "r-xp");
+		*write = i * UINT64_C(0x0101010101010101);
+		CHECK_EQ(setrlimit(RLIMIT_AS, &none), 0);
+		ch__pool_sync_live(rig.pool, code, 8);
+		CHECK_EQ(setrlimit(RLIMIT_AS, &room), 0);
+		CHECK_EQ(*(const volatile uint64_t *)code, *write);
+		CHECK_EQ(check_mapping(code, "r-xp"), maps);
+	}
+	rig_destroy(&rig);
+}

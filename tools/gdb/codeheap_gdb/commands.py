@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: MIT
+"""The commands that show a heap: codeheap blocks, at, stats; and how arguments name blocks."""
+import re
+
+import gdb
+
+from codeheap_gdb import heaps, memory
+
+STATES = ("OPEN", "LIVE", "NOTENTRANT", "DEAD")
+
+
+class Command(gdb.Command):
+    """A gdb command whose failures are sentences; subclasses have run(argument)."""
+
+    def __init__(self, name, **how):
+        super().__init__(name, gdb.COMMAND_DATA, **how)
+
+    def invoke(self, argument, from_tty):
+        try:
+            self.run(argument.strip())
+        except gdb.MemoryError as error:
+            memory.fail(f"The heap's records cannot be followed: {error}")
+
+
+class Prefix(gdb.Command):
+    """Code heaps of libcodeheap: their blocks, what an address is, breakpoints in their code.
+
+Works on a process and on a core. Blocks are called by number (12, or 2.12 when the
+program has several heaps), addresses by any expression."""
+
+    def __init__(self):
+        super().__init__("codeheap", gdb.COMMAND_DATA, gdb.COMPLETE_NONE, True)
+
+
+# --- arguments ---
+
+def address_of(text):
+    """The value of an expression as an address."""
+    try:
+        value = gdb.parse_and_eval(text)
+        if value.type.strip_typedefs().code == gdb.TYPE_CODE_FUNC:
+            value = value.address
+        return int(value.cast(gdb.lookup_type("unsigned long"))) & heaps.ALL_BITS
+    except (gdb.error, OverflowError, ValueError) as error:
+        return memory.fail(f"`{text}` is no address: {error}")
+
+
+def block_numbered(text, found):
+    """The block of "12" or "2.12"; None when the text is no such number."""
+    match = re.fullmatch(r"(?:(\d+)\.)?(\d+)", text)
+    if not match:
+        return None
+    if match.group(1) is None and len(found) > 1:
+        memory.fail(f"There are {len(found)} heaps: write HEAP.{text}, e.g. {found[0].id}.{text}.")
+    for heap in found:
+        if match.group(1) is None or heap.id == int(match.group(1)):
+            block = heap.block(int(match.group(2)))
+            if block and block.state != "FREE":
+                return block
+            memory.fail(f"Heap {heap.id} has no block {match.group(2)}.")
+    return memory.fail(f"There is no heap {match.group(1)}.")
+
+
+def block_at(address, found):
+    """The block of an address in either view, or the sentence that says what is there."""
+    for heap in found:
+        address = heap.exec_address(address) or address
+    heap = heaps.heap_at(address, found)
+    block = heap and (heap.find(address) or heap.search(address))
+    if not block:
+        memory.fail(describe(address, found))
+    return block, address
+
+
+def block_named(text, found):
+    """(block, address) of a block's number or of an address, `$pc` without a text."""
+    block = block_numbered(text, found)
+    return (block, block.entry) if block else block_at(address_of(text or "$pc"), found)
+
+
+# --- at ---
+
+def describe(address, found):
+    """One line: what lies at the address."""
+    for heap in found:
+        executed = heap.exec_address(address)
+        if executed is not None:
+            return f"{address:#x} is the write view of {executed:#x}: " + what(executed, heap)
+        if heap.has(address) or heap.has_runtime(address):
+            return f"{address:#x}: " + what(address, heap)
+    return f"{heaps.gdb_symbol(address)} is not in any code heap."
+
+
+def what(address, heap):
+    """The same for an exec address of the heap."""
+    if heap.has_runtime(address):
+        return heap.describe_runtime(address)
+    block = heap.find(address) or heap.search(address)
+    if not block:
+        return heap.describe_gap(address)
+    file, line = block.line_at(address)
+    where = f", {file}:{line}" if line else ""
+    return f"{block.label} of {block.full_name}, {block.state}, at {block.place(address)}{where}"
+
+
+class At(Command):
+    """What lies at an address: codeheap at ADDRESS
+
+The block of code and its place in it, or the block that was freed there and why (the
+last 65,536 freed blocks), a free page, the runtime page, or nothing of a heap. Addresses
+of the write view are told from those where code runs."""
+
+    def __init__(self):
+        super().__init__("codeheap at", completer_class=gdb.COMPLETE_EXPRESSION)
+
+    def run(self, argument):
+        if not argument:
+            memory.fail("codeheap at needs an address, e.g. `codeheap at $pc`.")
+        found = heaps.all_heaps()
+        print(describe(address_of(argument), found))
+
+
+# --- blocks ---
+
+class Filter:
+    """The words of `codeheap blocks`: states, a heap's number, patterns of names."""
+
+    def __init__(self, text):
+        self.states, self.patterns, self.heap = set(), [], None
+        words = text.split()
+        while words:
+            word = words.pop(0)
+            if word.upper() in STATES:
+                self.states.add(word.upper())
+            elif word == "heap" and words and words[0].isdigit():
+                self.heap = int(words.pop(0))
+            else:
+                self.patterns.append(compile_pattern(word))
+
+    def has(self, block):
+        if self.states and block.state not in self.states:
+            return False
+        name = block.full_name if self.patterns else ""
+        return all(pattern.search(name) for pattern in self.patterns)
+
+
+def compile_pattern(word):
+    try:
+        return re.compile(word)
+    except re.error as error:
+        return memory.fail(f"`{word}` is no state and no regular expression: {error}")
+
+
+def branches_text(block):
+    found = block.branches()
+    linked = sum(1 for _, record, _ in found if record["target_kind"] & heaps.INDEX_MASK)
+    return f"{linked}/{len(found)}" if found else "-"
+
+
+class Blocks(Command):
+    """The blocks of all heaps: codeheap blocks [FILTER]
+
+FILTER is any of: a state (open, live, notentrant, dead), `heap N`, regular expressions
+that the name must match. Columns: block, address of its hot part and of its cold part
+with their bytes, state, branches (linked/attached), owner's name and the block's own."""
+
+    def __init__(self):
+        super().__init__("codeheap blocks", completer_class=gdb.COMPLETE_NONE)
+
+    def run(self, argument):
+        wanted, found = Filter(argument), heaps.all_heaps()
+        if wanted.heap is not None:
+            found = [heap for heap in found if heap.id == wanted.heap]
+            if not found:
+                memory.fail(f"There is no heap {wanted.heap}.")
+        self.print_table(found, wanted)
+
+    def print_table(self, found, wanted):
+        shown = 0
+        row = "{:>9} {:>14} {:>6} {:>14} {:>6} {:<10} {:>7} {}"
+        print(row.format("block", "hot", "bytes", "cold", "bytes", "state", "links", "name"))
+        for heap in found:
+            for block in filter(wanted.has, heap.each_block()):
+                (hot, hot_bytes), (cold, cold_bytes) = block.hot, block.cold
+                shown += 1
+                print(row.format(block.number, f"{hot:#x}", hot_bytes,
+                                 f"{cold:#x}" if cold_bytes else "-", cold_bytes or "-",
+                                 block.state, branches_text(block), block.full_name))
+        print(f"{shown} blocks")
+
+
+# --- stats ---
+
+def sinks_text(heap):
+    names = heap.library.enum_names("ch__sink", "CH__SINK_")
+    on = [name.lower() for bit, name in sorted(names.items())
+          if bit & (bit - 1) == 0 and heap.record["sinks_on"] & bit]
+    return ",".join(on) or "none"
+
+
+def counts_text(heap):
+    """Blocks and bytes by state."""
+    counts = {}
+    for block in heap.each_block():
+        count, size = counts.get(block.state, (0, 0))
+        counts[block.state] = (count + 1, size + block.hot[1] + block.cold[1])
+    return ", ".join(f"{count} {state} ({size} bytes)"
+                     for state, (count, size) in sorted(counts.items())) or "none"
+
+
+def print_stats(heap):
+    record, pool = heap.record, heap.pool
+    backend = heap.library.enum_names("ch__backend", "CH__BACKEND_").get(pool["backend"], "?")
+    base = heap.exec_base
+    print(f"heap {heap.id} at {record.address:#x}")
+    print(f"  code      {base:#x} .. {base + heap.pool_bytes:#x}, written at {heap.delta:+#x} "
+          f"({backend.lower()}), pages of {1 << heap.page_log2}")
+    print(f"  pages     {pool['pages_used']} used, {pool['pages_peak']} at most, "
+          f"of {pool['page_count']}; {pool['chunks_committed']} chunks committed")
+    print(f"  blocks    {counts_text(heap)}")
+    print(f"  owners    {record['owners_now']}; assumptions {record['assumptions_now']}")
+    print(f"  cycles    {record['cycles']}, {record['cycles_abandoned']} abandoned; "
+          f"freed {record['tombstones_written']} blocks")
+    print(f"  branches  {record['branches_linked']} times linked, "
+          f"{record['branches_unlinked']} times unlinked")
+    print(f"  blocks invalidated so far: {record['blocks_invalidated']}")
+    print(f"  sinks     {sinks_text(heap)}")
+
+
+class Stats(Command):
+    """Figures of all heaps: codeheap stats"""
+
+    def __init__(self):
+        super().__init__("codeheap stats", completer_class=gdb.COMPLETE_NONE)
+
+    def run(self, argument):
+        if argument:
+            memory.fail("codeheap stats takes no argument.")
+        for heap in heaps.all_heaps():
+            print_stats(heap)
+
+
+def register():
+    for command in (Prefix, At, Blocks, Stats):
+        command()

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: MIT
+"""Frames in code of a heap: an unwinder through them, and how `bt` shows them.
+
+The unwinder serves pages of the frame-pointer shape and trampolines, whatever was told to gdb:
+without it gdb takes code without symbols for code without a frame and loses the caller. Other
+shapes have call-frame information of the VM's own and are left to gdb.
+"""
+import gdb
+from gdb.FrameDecorator import FrameDecorator
+from gdb.unwinder import Unwinder, register_unwinder
+
+from codeheap_gdb import heaps, memory
+
+PUSH_RBP = b"\x55"
+SETS_FRAME = (b"\x48\x89\xe5", b"\x48\x8b\xec")  # mov rbp, rsp
+RETURNS = (0xc3, 0xc2)
+ENDBR64 = b"\xf3\x0f\x1e\xfa"
+PATCH_ENTRY = (0xa9, 0xe9)  # five bytes that the library writes at a patchable entry
+TRAMPOLINE_PUSHED = 6       # from here on the trampoline's context lies above the return address
+
+
+class FrameId:
+    """What identifies a frame: its caller's sp and the start of its code."""
+
+    def __init__(self, sp, pc):
+        self.sp = word(sp)
+        self.pc = word(pc)
+
+
+def word(value):
+    return gdb.Value(value).cast(gdb.lookup_type("unsigned long"))
+
+
+def before_frame(heap, pc):
+    """Bytes on the stack above the return address when rbp is still the caller's, else None."""
+    try:
+        code = heap.code_up_to(pc - 1, 16)
+    except gdb.MemoryError:
+        return None
+    before, code = code[:1], code[1:]
+    if code[0] in RETURNS:
+        return 0
+    if before == PUSH_RBP and code[:3] in SETS_FRAME:
+        return 8
+    while code.startswith(ENDBR64) or code[0] == 0x90 or code[0] in PATCH_ENTRY:
+        code = code[4:] if code.startswith(ENDBR64) else code[1 if code[0] == 0x90 else 5:]
+    return 0 if code[:1] == PUSH_RBP and code[1:4] in SETS_FRAME else None
+
+
+class CodeUnwinder(Unwinder):
+    """Steps out of code of the heaps by the frame pointer."""
+
+    def __init__(self):
+        super().__init__("codeheap")
+
+    def __call__(self, pending):
+        try:
+            return self.step(pending)
+        except (gdb.error, gdb.GdbError, RuntimeError):  # gdb's own unwinders may know better
+            return None
+
+    def step(self, pending):
+        pc = int(pending.read_register("rip"))
+        for heap in heaps.all_heaps(False):
+            if heap.has_runtime(pc):
+                offset = pc - heap.pool["runtime_exec"]
+                pushed = 8 if TRAMPOLINE_PUSHED <= offset < heap.record["veneers_from"] else 0
+                return self.out(pending, heap, heap.pool["runtime_exec"], pushed)
+            if heap.has(pc):
+                shape = heap.frame_shape(pc)
+                if shape == "OTHER":
+                    return None
+                block = heap.find(pc)
+                start = block.hot[0] if block else pc
+                pushed = 0 if shape == "TAIL" else before_frame(heap, pc)
+                return self.out(pending, heap, start, pushed)
+        return None
+
+    def out(self, pending, heap, start, pushed):
+        """The caller's registers; pushed as before_frame says, None with a frame of its own.
+
+        Nothing is said of other registers: code of a heap may have saved them anywhere."""
+        rsp, rbp = (int(pending.read_register(name)) for name in ("rsp", "rbp"))
+        cfa = rbp + 16 if pushed is None else rsp + pushed + 8
+        saved = {"rip": memory.read_int(cfa - 8), "rsp": cfa, "rbp": rbp}
+        if pushed is None or heap.has(start) and pushed:
+            saved["rbp"] = memory.read_int(cfa - 16)
+        info = pending.create_unwind_info(FrameId(cfa, start))
+        for name, value in saved.items():
+            info.add_saved_register(name, word(value).cast(pending.read_register(name).type))
+        return info
+
+
+class CodeFrame(FrameDecorator):
+    """A frame in code of a heap: owner, state, and the line that the VM gave."""
+
+    def __init__(self, frame, name, line):
+        super().__init__(frame)
+        self.name = name
+        self.place = line
+
+    def function(self):
+        return self.name
+
+    def filename(self):
+        return self.place[0] or super().filename()
+
+    def line(self):
+        return self.place[1] or super().line()
+
+    def frame_args(self):
+        return None
+
+    def frame_locals(self):
+        return None
+
+
+def call_address(frame):
+    """The pc of a frame, or for one that waits for a call the address of that call."""
+    newer = frame.newer()
+    if newer is None or newer.type() == gdb.SIGTRAMP_FRAME:
+        return frame.pc()
+    return frame.pc() - 1
+
+
+def decorate(decorator, found):
+    frame = decorator.inferior_frame()
+    address = call_address(frame)
+    for heap in found:
+        if heap.has_runtime(address):
+            return CodeFrame(decorator, f"[{heap.describe_runtime(address)}]", ("", 0))
+        if heap.has(address):
+            block = heap.find(address)
+            if not block:
+                return CodeFrame(decorator, f"[{heap.describe_gap(address)}]", ("", 0))
+            return CodeFrame(decorator, f"{block.full_name} [{block.state}]",
+                             block.line_at(address))
+    return decorator
+
+
+class CodeFilter:
+    """The frame filter `codeheap`; `disable frame-filter global codeheap` shows plain frames."""
+
+    def __init__(self):
+        self.name = "codeheap"
+        self.priority = 100
+        self.enabled = True
+        gdb.frame_filters[self.name] = self
+
+    def filter(self, frames):
+        try:
+            found = heaps.all_heaps(False)
+        except gdb.error:
+            return frames
+        return map(lambda frame: decorate(frame, found), frames) if found else frames
+
+
+def register():
+    CodeFilter()
+    register_unwinder(None, CodeUnwinder(), replace=True)

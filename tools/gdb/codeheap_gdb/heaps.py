@@ -1,0 +1,447 @@
+# SPDX-License-Identifier: MIT
+"""What a heap's records mean: blocks, owners, branches, freed blocks, pages; addresses to blocks.
+
+Mirrors codeheap/find.c, names.c, extra.c and trap.c, with memory.py's records and no call into the
+program. The process may have stopped anywhere, so whatever is followed is checked.
+"""
+import gdb
+
+from codeheap_gdb import memory
+
+STUB_BYTES = 8
+INDEX_WORD_BYTES = 4
+GRANULE_BYTES = 8
+INDEX_MASK = 0xffffff  # block.h: indices beside other bits have 24
+VENEER, VENEER_BYTES = b"\xff\x25\x02\0\0\0\xcc\xcc", 16  # then the literal it jumps to
+ALL_BITS = (1 << 64) - 1
+STATE_MASK = 7  # of a block's state; its cause is above
+
+
+class Block:
+    """A block's record, and what follows from it."""
+
+    def __init__(self, heap, index, record):
+        self.heap = heap
+        self.index = index
+        self.record = record
+        self.generation = record["generation"]
+        states = heap.library.enum_names("ch_block_state", "CH_BLOCK_")
+        self.state = states.get(record["state"] & STATE_MASK, "?")
+
+    @property
+    def is_published(self):
+        return self.generation & 1 == 1 and self.state in ("LIVE", "NOTENTRANT")
+
+    @property
+    def is_span(self):
+        return self.record["flags"] & self.heap.library.constant("CH__FLAG_SPAN") != 0
+
+    @property
+    def hot(self):
+        """(exec address, bytes) of the hot part, its index word included."""
+        granules = self.record["hot_granules"]
+        if self.is_span:
+            granules |= self.record["cold_granule"] << 16
+        return self.heap.exec_base + self.record["hot_offset"], granules * GRANULE_BYTES
+
+    @property
+    def cold(self):
+        """(exec address, bytes) of the cold part; no bytes when there is none."""
+        size = self.record["cold_granules"] * GRANULE_BYTES
+        if not size:
+            return 0, 0
+        page = self.record["hot_offset"] >> self.heap.page_log2
+        if self.is_span:
+            pages = self.heap.page(page)["span_pages"]
+            start = ((page + pages) << self.heap.page_log2) - size
+        else:
+            start = (page << self.heap.page_log2) + self.record["cold_granule"] * GRANULE_BYTES
+        return self.heap.exec_base + start, size
+
+    @property
+    def extra(self):
+        """The record of the side list, or None."""
+        address = self.record["extra"]
+        return self.heap.library.record("ch__extra", address) if address else None
+
+    @property
+    def entry(self):
+        extra = self.extra
+        return self.hot[0] + INDEX_WORD_BYTES + (extra["entry_offset"] if extra else 0)
+
+    @property
+    def patchable_entry(self):
+        """The address of the instruction that invalidation makes a jump, or None."""
+        library = self.heap.library
+        kind = self.record["flags"] & library.constant("CH__FLAG_ENTRY")
+        is_patch = library.enum_names("ch_entry", "CH_ENTRY_").get(kind) == "PATCH"
+        return self.hot[0] + INDEX_WORD_BYTES if is_patch else None
+
+    @property
+    def owner_name(self):
+        return self.heap.owner_name(self.record["owner"])
+
+    @property
+    def own_name(self):
+        extra = self.extra
+        return self.heap.name(extra["name"]) if extra else ""
+
+    @property
+    def full_name(self):
+        return " ".join(filter(None, (self.owner_name, self.own_name))) or "an owner without a name"
+
+    @property
+    def label(self):
+        """How messages call it: block 12, or block 2.12 where there are several heaps."""
+        return f"block {self.number}"
+
+    @property
+    def number(self):
+        return f"{self.heap.id}.{self.index}" if self.heap.has_peers else str(self.index)
+
+    def has(self, address):
+        return any(0 <= address - start < size for start, size in (self.hot, self.cold))
+
+    def place(self, address):
+        """"+0x8" in the hot part, "cold +0x8" in the other; from the start of its code."""
+        start, size = self.hot
+        if 0 <= address - start < size:
+            return f"{address - start - INDEX_WORD_BYTES:+#x}"
+        return f"cold {address - self.cold[0] - INDEX_WORD_BYTES:+#x}"
+
+    def branches(self):
+        """(index, record, address of the stub) of each branch that is attached."""
+        index, found = self.record["first_branch"], []
+        stub = self.cold[0] + INDEX_WORD_BYTES
+        while index:
+            record = self.heap.branches.at(index)
+            if record is None:
+                break
+            if record["site"]:
+                found.append((index, record, stub))
+            if record["target_kind"] & self.heap.library.constant("CH__BRANCH_LAST"):
+                break
+            index, stub = index + 1, stub + STUB_BYTES
+        return found
+
+    def incoming(self):
+        """Records of the branches that are linked to it."""
+        index, found = self.record["in_head"], []
+        while index and self.is_published and len(found) < self.heap.branches.used:
+            found.append(self.heap.branches.at(index))
+            index = found[-1]["next_gen"] & INDEX_MASK if found[-1] else 0
+        return [record for record in found if record]
+
+    def stubs_end(self):
+        """Where the stub slots end and the VM's own cold bytes begin."""
+        index, count = self.record["first_branch"], 0
+        last = self.heap.library.constant("CH__BRANCH_LAST")
+        while index:
+            count += 1
+            record = self.heap.branches.at(index + count - 1)
+            if record is None or record["target_kind"] & last:
+                break
+        return self.cold[0] + INDEX_WORD_BYTES + count * STUB_BYTES
+
+    def items(self):
+        """(kind, at, value) of its side list, kinds without their prefix: EDGE, REF, POINT, ..."""
+        extra = self.extra
+        if not extra:
+            return []
+        library = self.heap.library
+        names = library.enum_names("ch__item_kind", "CH__ITEM_")
+        count, capacity = extra["count"], extra["capacity"]
+        kinds_at = extra.address_of("kinds")
+        kinds = memory.read(kinds_at, count)
+        items = memory.read(kinds_at + ((capacity + 7) & ~7), count * 8)
+        return [(names.get(kinds[i], "?"), int.from_bytes(items[i * 8:i * 8 + 4], "little"),
+                 int.from_bytes(items[i * 8 + 4:i * 8 + 8], "little")) for i in range(count)]
+
+    def lines(self):
+        """(file, [(exec address, line)]), rising; ("", []) without."""
+        extra = self.extra
+        number = extra["lines"] if extra else 0
+        items = self.items() if number else []
+        if not 0 < number <= len(items):
+            return "", []
+        _, low, high = items[number - 1]
+        record = self.heap.library.record("ch__lines", low | high << 32)
+        data = memory.read(record.address_of("at"), record["count"] * 8)
+        words = [int.from_bytes(data[i:i + 4], "little") for i in range(0, len(data), 4)]
+        base = self.heap.exec_base
+        return self.heap.name(record["file"]), [(base + at, line)
+                                                for at, line in zip(words[::2], words[1::2])]
+
+    def line_at(self, address):
+        """(file, line) that the address comes from; ("", 0) when that is not known.
+
+        A line ends with the part it begins in; a stub has the line of its branch."""
+        file, lines = self.lines()
+        for _, branch, stub in self.branches() if lines else ():
+            if stub <= address < stub + STUB_BYTES:
+                address = self.heap.exec_base + branch["site"]
+        start, size = self.hot
+        is_hot = start <= address < start + size
+        found = 0
+        for at, line in lines:
+            if at <= address and is_hot == (start <= at < start + size):
+                found = line
+        return (file, found) if found else ("", 0)
+
+
+class Heap:
+    """A heap at one stop of the process."""
+
+    def __init__(self, library, address, has_peers):
+        self.library = library
+        self.record = library.record("ch_heap", address)
+        self.has_peers = has_peers
+        self.id = self.record["id"]
+        self.pool = library.record("ch__pool", self.record["pool"])
+        self.exec_base = self.pool["exec_base"]
+        self.delta = self.pool["delta"]
+        self.pool_bytes = self.pool["pool_bytes"]
+        self.page_log2 = self.pool["page_log2"]
+        self.blocks = library.table(self.record["blocks"], "ch__block")
+
+    @property
+    def branches(self):
+        return self.library.table(self.record["branches"], "ch__branch")
+
+    @property
+    def owners(self):
+        return self.library.table(self.record["owners"], "ch__owner")
+
+    # --- addresses ---
+
+    def has(self, address):
+        return 0 <= address - self.exec_base < self.pool_bytes
+
+    def has_runtime(self, address):
+        return 0 <= address - self.pool["runtime_exec"] < self.pool["runtime_bytes"]
+
+    def write_address(self, address):
+        return (address + self.delta) & ALL_BITS
+
+    def exec_address(self, address):
+        """The exec address of one in the write view, or None."""
+        address = (address - self.delta) & ALL_BITS
+        return address if self.delta and (self.has(address) or self.has_runtime(address)) else None
+
+    def code(self, address, size):
+        """Code bytes; a core may have one view only."""
+        try:
+            return memory.read(address, size)
+        except gdb.MemoryError:
+            return memory.read(self.write_address(address), size)
+
+    def code_up_to(self, address, most):
+        """Code bytes, fewer where the pool or the runtime page ends."""
+        end = self.exec_base + (0 if self.has_runtime(address) else self.pool_bytes)
+        return self.code(address, min(most, end - address))
+
+    def veneer_target(self, address):
+        """Where the veneer at an address leads, or None when there is none."""
+        code = self.code_up_to(address, VENEER_BYTES)
+        return int.from_bytes(code[8:], "little") if code.startswith(VENEER) else None
+
+    def page(self, number):
+        size = self.library.layout("ch__page").size
+        return self.library.record("ch__page", self.pool["pages"] + number * size)
+
+    def page_state(self, number):
+        names = self.library.enum_names("ch__page_state", "CH__PAGE_")
+        return names.get(self.page(number)["state"], "?")
+
+    def frame_shape(self, address):
+        """What the code of a page does with frames: "POINTER", a template's name, or "OTHER"."""
+        number = self.page((address - self.exec_base) >> self.page_log2)["frame"]
+        if number == 0:
+            return "POINTER"
+        slots = self.library.constant("CH__FRAME_SLOTS")
+        templates = self.library.enum_names("ch__template", "CH__TEMPLATE_")
+        name = templates.get(number - slots, "OTHER") if number >= slots else "OTHER"
+        return name if name in ("FRAMED", "TAIL") else "OTHER"
+
+    # --- blocks ---
+
+    def block(self, index):
+        record = self.blocks.at(index)
+        return Block(self, index, record) if record else None
+
+    def each_block(self):
+        """Every block whose record is in use: OPEN, LIVE, NOTENTRANT, DEAD."""
+        for index, record in self.blocks.each():
+            if record["state"]:
+                yield Block(self, index, record)
+
+    def find_start(self, offset):
+        """Offset of the last start at or below offset in its page or span, or None."""
+        page = offset >> self.page_log2
+        record, first = self.page(page), page
+        if self.page_state(page) == "SPAN" and record["span_first"] <= page:
+            first = record["span_first"]
+        bitmap_bytes = 1 << (self.page_log2 - 6)  # of a page: one bit a granule of 8 bytes
+        for number in range(page, first - 1, -1):
+            bits = memory.read_int(self.pool["starts"] + number * bitmap_bytes, bitmap_bytes)
+            granule = (offset >> 3) - (number << (self.page_log2 - 3))
+            bits &= (1 << (granule + 1)) - 1
+            if bits:
+                return (number << self.page_log2) + (bits.bit_length() - 1) * GRANULE_BYTES
+        return None
+
+    def find(self, address):
+        """The LIVE or NOTENTRANT block that the address lies in, or None."""
+        if not self.has(address):
+            return None
+        start = self.find_start(address - self.exec_base)
+        if start is None:
+            return None
+        try:
+            index = int.from_bytes(self.code(self.exec_base + start, INDEX_WORD_BYTES), "little")
+        except gdb.MemoryError:
+            return self.search(address)
+        block = self.block(index)
+        return block if block and block.is_published and block.has(address) else None
+
+    def search(self, address):
+        """The same by all records, for a core without code bytes, and for OPEN blocks."""
+        for block in self.each_block():
+            if block.state != "DEAD" and block.generation & 1 and block.has(address):
+                return block
+        return None
+
+    # --- owners and names ---
+
+    def name(self, index):
+        """An interned name (names.c: the text is the first field of its record)."""
+        table = self.record["names"]
+        if not 0 < index < table["used"]:
+            return ""
+        log2 = self.library.constant("CH__SEGMENT_LOG2")
+        segment = memory.read_int(table["segments"] + (index >> log2) * memory.WORD)
+        inside = (index & ((1 << log2) - 1)) * table["record_bytes"]
+        return memory.read_text(memory.read_int(segment + inside)) if segment else ""
+
+    def owner_name(self, index):
+        owner = self.owners.at(index)
+        return self.name(owner["name"]) if owner else ""
+
+    def blocks_of(self, owner):
+        """The blocks of an owner's record."""
+        index, found = owner["first_block"], []
+        while index and len(found) < self.blocks.used:
+            block = self.block(index)
+            if block is None:
+                break
+            found.append(block)
+            index = block.record["owner_next"]
+        return found
+
+    def owners_named(self, name):
+        """Records of the owners with that name, or with a name of which it is the first word."""
+        return [owner for _, owner in self.owners.each()
+                if owner["generation"] & 1 and is_name(self.name(owner["name"]), name)]
+
+    # --- what is not a block ---
+
+    def tombstone(self, address):
+        """The newest record of a block that was freed where the address is, or None."""
+        offset = address - self.exec_base
+        stones = self.library.table(self.record["tombstones"], "ch__tombstone")
+        size = 1 << self.library.constant("CH__TOMBSTONES_LOG2")
+        written = self.record["tombstones_written"]
+        found, age = None, None
+        for slot, stone in stones.each():
+            younger = (written - slot) % size  # 0 = the one written last
+            if slot <= written and (age is None or younger < age) and self.stone_has(stone, offset):
+                found, age = stone, younger
+        return found
+
+    def parts_of(self, stone):
+        """(offset, bytes) of the hot and of the cold part."""
+        hot, cold, size = stone["hot_offset"], stone["cold"], stone["hot_granules"] * GRANULE_BYTES
+        shift = self.library.constant("CH__TOMB_COLD_SHIFT")
+        granule = cold >> shift & self.library.constant("CH__TOMB_COLD_GRANULE")
+        page = hot >> self.page_log2 << self.page_log2
+        is_span = cold & self.library.constant("CH__TOMB_SPAN")
+        return ((hot, size),
+                (hot + size if is_span else page + granule * GRANULE_BYTES,
+                 (cold & self.library.constant("CH__TOMB_COLD_GRANULES")) * GRANULE_BYTES))
+
+    def stone_has(self, stone, offset):
+        return any(0 <= offset - low < size for low, size in self.parts_of(stone))
+
+    def describe_gap(self, address):
+        """What lies at an address of the pool that no block covers."""
+        stone = self.tombstone(address)
+        if stone:
+            offset, how = address - self.exec_base, stone["block_how"]
+            parts = self.parts_of(stone)
+            index = how & 0xffffff
+            number = f"{self.id}.{index}" if self.has_peers else index
+            epitaphs = self.library.table(self.record["epitaphs"], "ch__epitaph")
+            own = epitaphs.at((stone["number"] - 1) % (1 << self.library.constant("CH__TOMBSTONES_LOG2")) + 1)
+            name = own["name"] if own and own["name"] else stone["owner_name"]
+            deaths = self.library.enum_names("ch__death", "CH__DEATH_")
+            is_invalidated = how >> 28 >= self.library.constant("CH__CAUSE_INVALIDATED")
+            cause = ("invalidated" if is_invalidated
+                     else deaths.get(how >> 24 & 15, "?").lower().replace("_", " "))
+            at = next(offset - low for low, size in parts if 0 <= offset - low < size)
+            return (f"freed code: block {number} of {self.name(name)}, "
+                    f"freed at collection {stone['collection']} ({cause}), at +{at:#x}")
+        page = (address - self.exec_base) >> self.page_log2
+        state = self.page_state(page)
+        if state == "FREE":
+            return f"free page {page} of heap {self.id}"
+        first = self.page(page)["span_first"] if state == "SPAN" else page
+        if address - self.exec_base - (first << self.page_log2) < 32:
+            return f"header of page {page} of heap {self.id}"
+        return (f"unused bytes of page {page} of heap {self.id} ({state}): no block, "
+                "and none freed there on record")
+
+    def describe_runtime(self, address):
+        """What lies at an address of the runtime page: the trampoline, veneers."""
+        offset = address - self.pool["runtime_exec"]
+        if offset < self.record["veneers_from"]:
+            return f"runtime page of heap {self.id}: the stubs' trampoline {offset:+#x}"
+        if offset < self.record["veneers_to"]:
+            return (f"runtime page of heap {self.id}: a veneer, jumps to "
+                    + gdb_symbol(self.veneer_target(address - offset % VENEER_BYTES)))
+        return f"runtime page of heap {self.id}: unused"
+
+
+def is_name(name, wanted):
+    return name == wanted or name.split(" ")[0] == wanted
+
+
+def gdb_symbol(address):
+    """0x1234 <symbol+5>, as gdb knows it."""
+    text = gdb.execute(f"info symbol {address}", to_string=True)
+    if text.startswith("No symbol"):
+        return f"{address:#x}"
+    return f"{address:#x} <{text.split(' in section ')[0].strip().replace(' + ', '+')}>"
+
+
+def all_heaps(demand=True):
+    """The heaps of the program; with demand, a sentence instead of an empty list."""
+    libraries = memory.demand_libraries() if demand else memory.libraries()
+    pointers = [(library, at) for library in libraries for at in library.heap_pointers()]
+    heaps = []
+    for library, at in pointers:
+        try:
+            heaps.append(Heap(library, at, len(pointers) > 1))
+        except gdb.MemoryError:
+            if demand:
+                memory.fail(f"The heap at {at:#x} cannot be read: the core does not have it.")
+    if demand and not heaps:
+        memory.fail("The program has no code heap at this moment.")
+    return heaps
+
+
+def heap_at(address, heaps=None):
+    """The heap whose pool holds the address, or None."""
+    for heap in all_heaps(False) if heaps is None else heaps:
+        if heap.has(address):
+            return heap
+    return None

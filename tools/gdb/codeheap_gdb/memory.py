@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: MIT
+"""Reads the library's records: layouts from its debug information, bytes from the process or core.
+
+It knows C types, not what they mean. Records are read whole and decoded here, since a gdb.Value for
+each field of a hundred thousand blocks would take minutes.
+"""
+import gdb
+
+WORD = 8
+
+NO_PROCESS = "There is no process and no core to look at."
+NOT_USED = ("The program does not use libcodeheap, or was linked statically and stripped of it: "
+            "none of its files has the symbol ch_heap_create.")
+STRIPPED = ("libcodeheap is in the program, but its debug information is missing: the variable "
+            "ch__heaps and the library's types are not known. Use a library that was built with -g "
+            "and not stripped, or load its symbols with `symbol-file` or `add-symbol-file`.")
+
+
+def fail(text):
+    """Ends the command with a sentence instead of a Python traceback."""
+    raise gdb.GdbError(text)
+
+
+def read(address, size):
+    """Bytes of the process or core; gdb.MemoryError when they are not there."""
+    return bytes(gdb.selected_inferior().read_memory(address, size))
+
+
+def read_int(address, size=WORD):
+    return int.from_bytes(read(address, size), "little")
+
+
+def read_text(address):
+    """A 0-terminated string of the program; "" for a null pointer or unreadable memory."""
+    text = b""
+    while address and b"\0" not in text:
+        try:
+            text += read(address, 64 - address % 64)  # up to a boundary, never into a further page
+        except gdb.MemoryError:
+            break
+        address += 64 - address % 64
+    return text.split(b"\0")[0].decode("utf-8", "replace")
+
+
+def is_signed(field_type):
+    plain = field_type.strip_typedefs()
+    return plain.code == gdb.TYPE_CODE_INT and plain.is_signed
+
+
+class Layout:
+    """Where the fields of a struct lie: name -> (offset, size, signed, layout of one inside)."""
+
+    def __init__(self, struct):
+        self.size = struct.sizeof
+        self.fields = {}
+        for field in struct.fields():
+            plain = field.type.strip_typedefs()
+            inner = Layout(plain) if plain.code == gdb.TYPE_CODE_STRUCT and plain.fields() else None
+            self.fields[field.name] = (field.bitpos // 8, plain.sizeof, is_signed(plain), inner)
+
+    def offset(self, name):
+        return self.fields[name][0]
+
+
+class Record:
+    """One struct of the library; record["field"] is a number, or a Record for a struct inside."""
+
+    def __init__(self, layout, address, data=None):
+        self.layout = layout
+        self.address = address
+        self.data = read(address, layout.size) if data is None else data
+
+    def __getitem__(self, name):
+        offset, size, signed, inner = self.layout.fields[name]
+        data = self.data[offset:offset + size]
+        if inner:
+            return Record(inner, self.address + offset, data)
+        return int.from_bytes(data, "little", signed=signed)
+
+    def address_of(self, name):
+        return self.address + self.layout.offset(name)
+
+
+class Table:
+    """A table of records (codeheap/heap.h: struct ch__table): a directory of segments."""
+
+    def __init__(self, record, layout, segment_log2):
+        if record["record_bytes"] != layout.size:
+            fail("The debug information does not fit the process: a record has "
+                 f"{record['record_bytes']} bytes there and {layout.size} in {layout}.")
+        self.layout = layout
+        self.used = record["used"]
+        self.log2 = segment_log2
+        self.segments = record["segments"]
+
+    def segment(self, number):
+        return read_int(self.segments + number * WORD)
+
+    def at(self, index):
+        """The record of an index, or None when there is none."""
+        if not 0 < index < self.used:
+            return None
+        segment = self.segment(index >> self.log2)
+        if not segment:
+            return None
+        inside = index & ((1 << self.log2) - 1)
+        return Record(self.layout, segment + inside * self.layout.size)
+
+    def each(self):
+        """(index, record) of every record that was handed out; a segment is read at once."""
+        size, count = self.layout.size, 1 << self.log2
+        for number in range((self.used + count - 1) >> self.log2):
+            segment = self.segment(number)
+            if not segment:
+                continue
+            here = min(count, self.used - number * count)
+            data = read(segment, here * size)
+            for i in range(1 if number == 0 else 0, here):
+                yield (number * count + i,
+                       Record(self.layout, segment + i * size, data[i * size:(i + 1) * size]))
+
+
+class Library:
+    """libcodeheap as one object file of the program has it: its types and its list of heaps."""
+
+    def __init__(self, symbol):
+        self.symbol = symbol
+        self.block = symbol.symtab.static_block() if symbol.symtab else None
+        self.layouts = {}
+        self.constants = {}
+
+    def find_type(self, name):
+        try:
+            return gdb.lookup_type(name, self.block) if self.block else gdb.lookup_type(name)
+        except gdb.error:
+            fail(f"The debug information of libcodeheap has no `{name}`. " + STRIPPED)
+
+    def layout(self, struct):
+        """The layout of `struct STRUCT`."""
+        if struct not in self.layouts:
+            self.layouts[struct] = Layout(self.find_type("struct " + struct).strip_typedefs())
+        return self.layouts[struct]
+
+    def constant(self, name):
+        """The value of an enumerator."""
+        if name not in self.constants:
+            symbol = gdb.lookup_symbol(name, self.block)[0] if self.block else None
+            symbol = symbol or gdb.lookup_global_symbol(name) or gdb.lookup_static_symbol(name)
+            if not symbol:
+                fail(f"The debug information of libcodeheap has no `{name}`. " + STRIPPED)
+            self.constants[name] = int(symbol.value())
+        return self.constants[name]
+
+    def enum_names(self, enum, prefix):
+        """value -> name without the prefix, of `enum ENUM`."""
+        key = "enum " + enum
+        if key not in self.constants:
+            fields = self.find_type(key).fields()
+            self.constants[key] = {f.enumval: f.name[len(prefix):] for f in fields}
+        return self.constants[key]
+
+    def record(self, struct, address):
+        return Record(self.layout(struct), address)
+
+    def table(self, record, struct):
+        return Table(record, self.layout(struct), self.constant("CH__SEGMENT_LOG2"))
+
+    def heap_pointers(self):
+        """Addresses of the heaps that exist."""
+        array = self.symbol.value()
+        data = read(int(array.address), array.type.sizeof)
+        words = (int.from_bytes(data[i:i + WORD], "little") for i in range(0, len(data), WORD))
+        return [word for word in words if word]
+
+
+_known = {}
+
+
+def libraries():
+    """Every copy of the library in the program whose debug information is there."""
+    found = []
+    for objfile in gdb.objfiles():
+        name = objfile.filename
+        old = _known.get(name)
+        if old and old.symbol.is_valid() and old.symbol.symtab.objfile == objfile:
+            found.append(old)
+            continue
+        symbol = objfile.lookup_global_symbol("ch__heaps")
+        if symbol:
+            _known[name] = Library(symbol)
+            found.append(_known[name])
+    return found
+
+
+def has_process():
+    return bool(gdb.selected_inferior().threads())
+
+
+def is_core():
+    connection = getattr(gdb.selected_inferior(), "connection", None)
+    return connection is not None and connection.type == "core"
+
+
+def demand_libraries():
+    """libraries(), or the sentence that says what is missing."""
+    if not has_process():
+        fail(NO_PROCESS)
+    found = libraries()
+    if found:
+        return found
+    try:
+        gdb.parse_and_eval("&ch_heap_create")
+    except gdb.error:
+        fail(NOT_USED)
+    fail(STRIPPED)

@@ -1,0 +1,112 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# make lint: the rules that text, symbols and compilers can show. Prints each finding as file:line: text, and how many;
+# exits 1 if there is one. CODEHEAP_BUILD is the folder of a finished build, CODEHEAP_OBJECTS its library objects.
+set -u
+build=${CODEHEAP_BUILD:-build}
+findings=$(mktemp)
+trap 'rm -f "$findings" "$findings".*' EXIT
+found() { echo "$*" >>"$findings"; }
+line_in() { # line_in FILE NAME: file:line of the name's first occurrence
+  local n
+  n=$(grep -nw -m1 -- "$2" "$1" 2>/dev/null | cut -d: -f1)
+  echo "$1:${n:-1}"
+}
+
+for checker in tools/lint_text.py tools/lint_adversaries.py; do
+  text=$(python3 $checker)
+  status=$?
+  echo "$text" | grep '^note:'
+  echo "$text" | grep -v '^note:' | grep . >>"$findings"
+  # A crash of the checker is a finding too, not a silent pass.
+  [ $status -gt 1 ] && found "$checker:1: ended with $status"
+  [ $status = 1 ] && [ ! -s "$findings" ] && found "$checker:1: failed without a finding"
+done
+
+# ---- the manual page lists what the headers declare
+tools/man_functions.py >>"$findings" || grep -q '^docs/man/' "$findings" || found "tools/man_functions.py:1: failed without a finding"
+
+# ---- exported symbols are the public headers' and those of GDB's JIT interface, and every one is called by a test
+debugger_names="__jit_debug_descriptor __jit_debug_register_code"
+compare() { # compare LIBRARY NM-FLAGS HEADERS...
+  local lib=$1 flags=$2 name h
+  shift 2
+  for h in "$@"; do [ -f "$h" ] || return; done
+  [ -f "$lib" ] || { found "$lib:1: not built"; return; }
+  { tools/public_names.sh "$@"; printf '%s\n' $debugger_names; } | sort -u >"$findings.declared"
+  ${CROSS:-}nm $flags --defined-only "$lib" 2>/dev/null | awk 'NF == 3 && $2 != "A" { sub(/@.*/, "", $3); print $3 }' |
+    sort -u >"$findings.exported"
+  for name in $(comm -13 "$findings.declared" "$findings.exported"); do
+    found "$lib:1: exports $name, which no public header declares with CH_API"
+  done
+  for name in $(comm -23 "$findings.declared" "$findings.exported"); do
+    found "$(line_in "$1" "$name"): $name is declared, but $lib does not export it"
+  done
+}
+main_h=codeheap/codeheap.h bdw_h=codeheap/codeheap_bdw.h
+compare "$build/libcodeheap.so" -D $main_h
+compare "$build/libcodeheap-dl.so" -D $main_h
+compare "$build/libcodeheap.a" -g $main_h
+compare "$build/libcodeheap-dl.a" -g $main_h
+if [ "${GC:-bdw}" != none ]; then
+  compare "$build/libcodeheap-bdw.so" -D $main_h $bdw_h
+  compare "$build/libcodeheap-bdw.a" -g $main_h $bdw_h
+fi
+for h in $main_h $bdw_h; do
+  [ -f "$h" ] || continue
+  for name in $(tools/public_names.sh "$h"); do
+    grep -qE "\b$name *\(" tests/*.[ch] tests/*.cc 2>/dev/null || found "$(line_in "$h" "$name"): no test calls $name"
+  done
+done
+
+# ---- internal globals carry their file's prefix
+public=$(tools/public_names.sh $main_h $bdw_h 2>/dev/null)
+for o in $CODEHEAP_OBJECTS; do
+  for name in $(${CROSS:-}nm -g --defined-only "$o" | awk 'NF == 3 { print $3 }'); do
+    case " "$public" " in *[[:space:]]"$name"[[:space:]]*) continue ;; esac
+    case "$name" in ch__* | __jit_debug_descriptor | __jit_debug_register_code) ;; *) found "${o#"$build"/obj/}:1: global symbol $name does not start with ch__" ;; esac
+  done
+done
+
+# ---- signal-safe units refer to nothing that may lock or allocate
+sed "s|^arch/ARCH|arch/${CODEHEAP_ARCH:-$(uname -m)}|" tools/signal_safe.list >"$findings.safe"
+safe=$(sed -n 's/^\([a-z_0-9/]*\.o\).*/\1/p' "$findings.safe")
+always="memset memcpy memmove memcmp _GLOBAL_OFFSET_TABLE_ __clzdi2 __ctzdi2 __popcountdi2 __riscv_flush_icache"
+for o in $safe; do
+  [ ! -f "$build/obj/$o" ] || always="$always $(${CROSS:-}nm --defined-only "$build/obj/$o" | awk 'NF == 3 { print $3 }' | tr '\n' ' ')"
+done
+for o in $safe; do
+  at=$(line_in tools/signal_safe.list "$o")
+  [ -f "$build/obj/$o" ] || { found "$at: there is no $build/obj/$o"; continue; }
+  allowed=" $always $(sed -n "s|^$o *||p" "$findings.safe") "
+  for name in $(${CROSS:-}nm -u "$build/obj/$o" | awk '{ print $2 }'); do
+    # libgcc's atomic instructions are no more than that.
+    case "$allowed" in *" ${name/#__aarch64_*/memset} "*) ;; *) found "$at: $o refers to $name, which its list does not allow" ;; esac
+  done
+  ${CROSS:-}readelf -rW "$build/obj/$o" | grep -qE 'TLSDESC|TLSGD|TLSLD' && found "$at: $o has TLS that may allocate"
+done
+
+# ---- the same function by function, where units have other duties too
+reached=$(python3 tools/signal_reach.py "$build" tools/signal_reach.list "${CODEHEAP_ARCH:-$(uname -m)}")
+status=$?
+echo "$reached" | grep '^note:'
+echo "$reached" | grep -v '^note:' | grep . >>"$findings"
+[ $status = 0 ] || grep -q '^tools/signal_reach' "$findings" || found "tools/signal_reach.py:1: ended with $status"
+
+# ---- public headers stand alone in both languages, with both compilers
+for h in $main_h $bdw_h; do
+  [ -f $h ] || { found "$h:1: missing"; continue; }
+  for cc in gcc clang-14; do
+    for std in c11 c++17; do
+      case $std in c11) lang=c ;; *) lang=c++ ;; esac
+      $cc -x $lang -std=$std -I. -Wall -Wextra -Wundef -Wshadow -Wpedantic -Werror -fsyntax-only \
+        -include $h - </dev/null >"$findings.cc" 2>&1 ||
+        found "$h:1: does not compile alone as $std with $cc: $(grep -m1 error "$findings.cc")"
+    done
+  done
+done
+
+sort -u "$findings"
+count=$(sort -u "$findings" | wc -l)
+echo "lint: $count findings"
+[ "$count" = 0 ]

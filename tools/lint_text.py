@@ -1,0 +1,302 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The part of `make lint` that reads text: includes, conditionals, words, lengths, documentation, quotes.
+
+Prints every finding as file:line: text and exits 1 if there is one. Symbols and compilers are lint.sh's part.
+"""
+import os
+import re
+import sys
+
+ROOMS = ["arch", "pages", "unwind", "codeheap", "invalidate"]
+CLIENTS = ["hosts", "examples", "bench", "stress"]
+PUBLIC = ["codeheap/codeheap.h", "codeheap/codeheap_bdw.h"]
+CODE = (".c", ".h", ".S", ".cc")
+TEXT = CODE + (".md", ".sh", ".py", ".scm", ".pml", ".list", ".in", ".map", ".awk", ".ss")
+LINE_COLUMNS, FUNCTION_LINES, FILE_LINES, HEADER_LINES, HEADER_FUNCTIONS = 100, 60, 800, 1000, 60
+# A system dependency and the only file of the library that may include it, or the one for handlers and the one for all
+# others; None: any one file.
+DEPENDENCIES = [
+    (r"sys/mman\.h", "pages/os_linux.c"), (r"jemalloc/.*", "pages/meta.c"), (r"gc(/.*)?\.h|gc/.*", "codeheap/gc_bdw.c"),
+    (r"libunwind.*\.h", None), (r"(elf|libelf|gelf)\.h", None), (r"valgrind/.*", None),
+    (r"link\.h", ("pages/os_linux_objects.c", "pages/os_linux_images.c")),
+]
+PLATFORM = re.compile(r"^\s*#\s*(?:if|ifdef|ifndef|elif)\b.*\b(__x86_64(?:__)?|__amd64(?:__)?|__i386(?:__)?|__aarch64__|"
+                      r"__arm__|__riscv\w*|__linux(?:__)?|__gnu_linux__|__unix(?:__)?|__APPLE__|__MACH__|_WIN32|_WIN64|"
+                      r"__FreeBSD__|__OpenBSD__|__NetBSD__|__ANDROID__)\b")
+GAP = r"[\s*/#;]+"
+WORDS = re.compile(r"\b(for" + GAP + r"now|currently|phase" + GAP + r"\d+|TODO|FIXME|hack(?:s|ed|y|ish)?|"
+                   r"work-?arounds?|place-?holders?)\b", re.I)
+FOREIGN = re.compile(r"/work/|/tmp/helpers|shared/(?:DESIGN|STYLE)")
+KEYS = ["in", "out", "ret", "lock", "safe", "cost", "note"]
+findings = 0
+
+
+def find(path, line, text):
+    global findings
+    findings += 1
+    print(f"{path}:{line}: {text}")
+
+
+def files():
+    for folder, names, leaves in os.walk("."):
+        names[:] = sorted(n for n in names if not (folder == "." and n in ("build", ".git")) and n != "__pycache__")
+        for leaf in sorted(leaves):
+            path = os.path.relpath(os.path.join(folder, leaf), ".")
+            if path.endswith(TEXT) or leaf in ("Makefile", "LICENSE", ".clang-format", ".gitignore") or folder == "./.ci":
+                yield path
+
+
+def strip_comments(text):
+    """Comments and string contents become blanks; line numbers stay."""
+    token = re.compile(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.S)
+
+    def blank(match):
+        s = match.group(0)
+        if s[0] in "\"'":
+            return s[0] + " " * (len(s) - 2) + s[-1]
+        return re.sub(r"[^\n]", " ", s)
+    return token.sub(blank, text)
+
+
+def line_of(text, at):
+    return text.count("\n", 0, at) + 1
+
+
+def check_includes(path, lines, users):
+    room = path.split("/")[0]
+    for n, line in enumerate(lines, 1):
+        m = re.match(r'\s*#\s*include\s*([<"])([^>"]+)[>"]', line)
+        if not m:
+            continue
+        quoted, name = m.group(1) == '"', m.group(2)
+        target = name.split("/")[0]
+        beside = os.path.normpath(os.path.join(os.path.dirname(path), name))
+        if quoted and not os.path.exists(name):
+            # A host is a program of its own and may name the headers beside it by their bare names.
+            if room not in CLIENTS or not os.path.exists(beside):
+                find(path, n, f"\"{name}\" is not a path from the root of the tree")
+            name = beside
+            target = name.split("/")[0]
+        if room in ROOMS:
+            for i, (pattern, only) in enumerate(DEPENDENCIES):
+                if re.fullmatch(pattern, name):
+                    users.setdefault(i, []).append((path, n, name))
+                    allowed = (only,) if isinstance(only, str) else only
+                    if allowed and path not in allowed:
+                        find(path, n, f"<{name}> may be included by {' and '.join(allowed)} only")
+            if quoted and target in ROOMS:
+                if ROOMS.index(target) > ROOMS.index(room):
+                    find(path, n, f"{room}/ must not know {target}/ ({name})")
+                if room == "unwind" and target == "pages" and name not in ("pages/os.h", "pages/meta.h"):
+                    find(path, n, f"of pages/, unwind/ sees os.h and meta.h only ({name})")
+            elif quoted:
+                find(path, n, f"the library must not include {name}")
+        elif room in CLIENTS and target in ROOMS and name not in PUBLIC:
+            find(path, n, f"{room}/ sees the public headers only ({name})")
+        if path in PUBLIC and name not in ("stddef.h", "stdint.h", "stdbool.h", "string.h", PUBLIC[0]):
+            find(path, n, f"a public header must not include {name}")
+
+
+def check_lengths(path, lines):
+    has_reason = any("length:" in line for line in lines[:30])
+    if len(lines) > FILE_LINES and not has_reason and path not in PUBLIC:
+        find(path, 1, f"{len(lines)} lines, at most {FILE_LINES} without a `length:` reason in the head")
+    for n, line in enumerate(lines, 1):
+        columns = len(line.expandtabs(8))
+        if columns > LINE_COLUMNS:
+            find(path, n, f"{columns} columns, at most {LINE_COLUMNS}")
+    if not path.endswith((".c", ".cc")):
+        return
+    start = None
+    for n, line in enumerate(lines, 1):
+        if start is None and re.match(r"[A-Za-z_{]", line) and line.rstrip().endswith("{") and \
+                not re.match(r"(?:static |const |extern )*(?:struct|enum|union)\s*\w*\s*\{|.*=\s*\{|extern \"C\"|namespace", line):
+            start = n
+        elif start is not None and line.rstrip() == "}":
+            above = lines[max(0, start - 15):start]
+            if n - start + 1 > FUNCTION_LINES and not has_reason and not any("length:" in a for a in above):
+                find(path, start, f"a function of {n - start + 1} lines, at most {FUNCTION_LINES} without a `length:` reason")
+            start = None
+        elif start is not None and re.match(r"\}", line):
+            start = None
+
+
+def check_public(path, text):
+    if text.count("\n") > HEADER_LINES:
+        find(path, 1, f"more than {HEADER_LINES} lines")
+    bare = strip_comments(text)
+    names = []
+    for m in re.finditer(r"\bCH_API\b([^;{}#]*?)\b(ch_\w+)\s*\(", bare):
+        if "define" in bare[bare.rfind("\n", 0, m.start()) + 1:m.start()]:
+            continue
+        name, line = m.group(2), line_of(text, m.start())
+        names.append(name)
+        start = bare.rfind("\n", 0, m.start()) + 1
+        comment = re.search(r"/\*((?:(?!\*/).)*)\*/\s*$", text[:start], re.S)
+        if not comment or not comment.group(1).lstrip().startswith(name + ":"):
+            find(path, line, f"{name} has no comment that starts with its name")
+            continue
+        keys = re.findall(r"^ \*\s{1,3}(in|out|ret|lock|safe|cost|note)\b", comment.group(1), re.M)
+        order = [KEYS.index(k) for k in keys]
+        if order != sorted(set(order)):
+            find(path, line, f"{name}: keys {' '.join(keys)}; the order is {' '.join(KEYS)}, each once")
+        returns_void = re.fullmatch(r"(?:\s|CH_\w+(?:\([^)]*\))?)*void\s*", m.group(1)) is not None
+        if "ret" not in keys and not returns_void:
+            find(path, line, f"{name}: no `ret` line")
+        if "safe" not in keys:
+            find(path, line, f"{name}: no `safe` line")
+    if path == PUBLIC[0] and len(names) > HEADER_FUNCTIONS:
+        find(path, 1, f"{len(names)} functions, at most {HEADER_FUNCTIONS}")
+
+
+def dedent(lines):
+    margin = min((len(l) - len(l.lstrip()) for l in lines if l.strip()), default=0)
+    return [l[margin:].rstrip() for l in lines]
+
+
+def quotes(lines, core):
+    """Whether core stands in lines, whatever its indentation there."""
+    return any(dedent(lines[i:i + len(core)]) == core for i in range(len(lines) - len(core) + 1))
+
+
+def check_quotes():
+    path = "examples/min.c"
+    if not os.path.exists("README.md"):
+        print("note: no README.md, its quote of examples/min.c is not compared")
+        return
+    if not os.path.exists(path):
+        return find(path, 1, "missing")
+    lines = open(path).read().split("\n")
+    begin = [i for i, l in enumerate(lines) if l.strip(" \t/*") == "[example]"]
+    end = [i for i, l in enumerate(lines) if l.strip(" \t/*") == "[example end]"]
+    if len(begin) != 1 or len(end) != 1 or end[0] <= begin[0]:
+        return find(path, 1, "needs one line with the mark [example] and after it one with [example end]")
+    core = dedent(lines[begin[0] + 1:end[0]])
+    if len(core) > 12:
+        find(path, begin[0] + 1, f"the core has {len(core)} lines, at most 12")
+    if len(lines) > 61:
+        find(path, 1, f"{len(lines) - 1} lines, at most 60")
+    if not quotes(open("README.md").read().split("\n"), core):
+        find("README.md", 1, "does not quote the core of examples/min.c word for word")
+    header = [re.sub(r"^ \*", "", l) for l in open(PUBLIC[0]).read().split("\n")]
+    if not quotes(header, core):
+        find(PUBLIC[0], 1, "does not quote the core of examples/min.c word for word")
+
+
+def check_document_quotes(path, text):
+    """Code that a document says to be from an example is the example's own, line by line."""
+    for m in re.finditer(r"^From \[([^\]]+)\]\([^)]*\):\n\n```c\n(.*?)\n```$", text, re.M | re.S):
+        name, core = m.group(1), m.group(2).split("\n")
+        if not os.path.exists(name):
+            find(path, line_of(text, m.start()), f"there is no {name} to quote")
+        elif not quotes(open(name).read().split("\n"), core):
+            find(path, line_of(text, m.start()), f"what is said to be from {name} is not in it word for word")
+    for name in set(re.findall(r"\]\(\.\./(examples/embed_\w+\.c)\)", text)):
+        if f"From [{name}](" not in text:
+            find(path, 1, f"quotes nothing of {name}")
+
+
+def check_guarantees():
+    """Every promise has its section, and every test, mutant, invariant, file and call that is named there exists."""
+    path = "docs/guarantees.md"
+    if not os.path.exists(path):
+        print(f"note: no {path}, its names are not looked up")
+        return
+    text = open(path).read()
+    if text.count("\n") > 250:
+        find(path, 1, f"{text.count(chr(10))} lines, at most 250")
+    if "docs/guarantees.md" not in open("README.md").read():
+        find("README.md", 1, f"does not lead to {path}")
+    design, header = open("docs/design.md").read(), "".join(open(h).read() for h in PUBLIC if os.path.exists(h))
+    tests = "".join(open(os.path.join("tests", f)).read() for f in sorted(os.listdir("tests"))
+                    if f.endswith((".c", ".cc", ".h", ".sh")) and f != "mutants.sh")
+    cases = set(re.findall(r"\b[A-Z_]+\(\s*(\w+)", tests)) | set(re.findall(r"^case_(\w+)", tests, re.M))
+    mutants = set(re.findall(r"\bX\((\w+)\)", open("arch/mutant.h").read()))
+    switches = set()
+    for f in os.listdir("docs/model"):
+        if f.endswith(".pml"):
+            switches |= set(re.findall(r"^#ifn?def (\w+)", open(os.path.join("docs/model", f)).read(), re.M))
+    for promise in re.findall(r"^\| (P\d+) \|", design, re.M):
+        part = re.search(rf"^### {promise}:(.*?)(?=^##)", text, re.M | re.S)
+        if not part or not re.search(r"\bI\d+\b", part.group(1)) or "Tests: `" not in part.group(1):
+            find(path, 1, f"{promise} has no section with an invariant and tests")
+    for m in re.finditer(r"\bI(\d+)\b", text):
+        if f"- **I{m.group(1)}, " not in design:
+            find(path, line_of(text, m.start()), f"docs/design.md has no invariant I{m.group(1)}")
+    for m in re.finditer(r"`([^`\s]+)`", text):
+        name = m.group(1)
+        if "/" in name:
+            known = os.path.exists(name)
+        elif re.fullmatch(r"(ch|CH)_\w*", name):
+            known = name in ("ch_",) or re.search(rf"\b{name}\b", header)
+        elif re.fullmatch(r"[A-Z][A-Z0-9_]+", name):
+            known = name in mutants or name in switches
+        elif name.count("_") >= 3:
+            known = any(name + driver in cases for driver in ("", "_polls", "_signals", "_host", "_boehm"))
+        else:
+            continue
+        if not known:
+            find(path, line_of(text, m.start()), f"`{name}` is no test, mutant, call or file of this tree")
+
+
+def check_models():
+    """A function that a model names is one of the library."""
+    folder = "docs/model"
+    if not os.path.isdir(folder):
+        return
+    code = "".join(open(os.path.join(room, f)).read() for room in ROOMS if os.path.isdir(room)
+                   for f in sorted(os.listdir(room)) if f.endswith((".c", ".h", ".S")))
+    words = set(re.findall(r"\bch_\w+", code))
+    for leaf in sorted(f for f in os.listdir(folder) if f.endswith(".pml")):
+        path = os.path.join(folder, leaf)
+        text = open(path).read()
+        for m in re.finditer(r"\bch_\w+", text):
+            if m.group(0) not in words:
+                find(path, line_of(text, m.start()), f"the library has no {m.group(0)}")
+
+
+def main():
+    users = {}
+    for path in files():
+        try:
+            text = open(path, encoding="utf-8").read()
+        except UnicodeDecodeError:
+            find(path, 1, "is not UTF-8")
+            continue
+        lines = text.split("\n")
+        name = os.path.basename(path)
+        if not path.startswith("tools/lint"):
+            for m in WORDS.finditer(text):
+                find(path, line_of(text, m.start()), f"word `{' '.join(m.group(0).split())}`")
+            for m in FOREIGN.finditer(text):
+                find(path, line_of(text, m.start()), f"a path outside the repository: {m.group(0)}")
+        if re.match(r"(.*_)?(utils?|misc|common)(_.*)?\.[ch]$", name):
+            find(path, 1, "named by pattern, not by subject")
+        if path.endswith(CODE + (".sh", ".py")) and not any("SPDX-License-Identifier: MIT" in l for l in lines[:3]):
+            find(path, 1, "no SPDX line")
+        if path.endswith(CODE):
+            bare = strip_comments(text).split("\n")
+            # Strings are blanked above, but an include's name is one: it is read from the raw line.
+            check_includes(path, [raw if "include" in b else "" for raw, b in zip(lines, bare)], users)
+            if not path.startswith("arch/") and not re.match(r"pages/os_\w+\.c$", path):
+                for n, line in enumerate(bare, 1):
+                    m = PLATFORM.match(line)
+                    if m:
+                        find(path, n, f"#if on {m.group(1)}: such a choice belongs to arch/ or pages/os_*.c")
+            check_lengths(path, lines)
+        if path in PUBLIC:
+            check_public(path, text)
+        if path.endswith(".md"):
+            check_document_quotes(path, text)
+    for i, places in users.items():
+        for path, n, name in places:
+            if path != places[0][0] and not isinstance(DEPENDENCIES[i][1], tuple):
+                find(path, n, f"<{name}> is already {places[0][0]}'s: one dependency, one file")
+    check_quotes()
+    check_guarantees()
+    check_models()
+    return 1 if findings else 0
+
+
+sys.exit(main())

@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Do the contracts of arch/base.h hold, and would clang say so if they did not? Reads commands of clang, one a line on
+standard input, each of one source of the library. The library must be without a finding; as tests have it, each mutant of
+mutants.list must be one, and no function without such a mutant. Prints findings as file:line: text; exits 1 if there are
+any."""
+from concurrent.futures import ThreadPoolExecutor
+import os
+import re
+import subprocess
+import sys
+
+SAID = re.compile(r"^(\S+?):(\d+):\d+: (?:warning|error): (.*)$", re.M)
+USED = re.compile(r"CH_MUTANT\(CH__MUTANT_(\w+)\)")
+
+
+def ask(command, *more):
+    done = subprocess.run(command.split() + ["-Wthread-safety", "-fsyntax-only", *more], capture_output=True, text=True)
+    return [(path, int(line), text) for path, line, text in SAID.findall(done.stderr)]
+
+
+def mutants_around(path, line):
+    """Of the function that the line lies in: the library's begin and end with a brace in the first column."""
+    lines = open(path, encoding="utf-8").read().split("\n")
+    first = last = line - 1
+    while first > 0 and lines[first] != "{":
+        first -= 1
+    while last < len(lines) - 1 and lines[last] != "}":
+        last += 1
+    return set(USED.findall("\n".join(lines[first:last])))
+
+
+def main(list_path):
+    wanted = {}
+    with open(list_path, encoding="utf-8") as file:
+        for line in file:
+            if line.strip() and not line.startswith("#"):
+                wanted[line.split()[0]] = line.split()[1]
+    commands = sys.stdin.read().splitlines()
+    found, seen = [], set()
+    with ThreadPoolExecutor(int(os.environ.get("JOBS") or 2)) as pool:
+        plain = pool.map(ask, commands)
+        tested = pool.map(lambda command: ask(command, "-DCH_TESTING=1"), commands)
+        found += [f"{path}:{line}: {text}" for said in plain for path, line, text in said]
+        for path, line, text in (one for said in tested for one in said):
+            mutants = {name for name in mutants_around(path, line) if wanted.get(name) == path}
+            if not mutants:
+                found.append(f"{path}:{line}: {text} (as tests have it)")
+            seen |= mutants
+    found += [f"{path}:1: nobody sees the mutant {name}" for name, path in wanted.items() if name not in seen]
+    for finding in sorted(set(found)):
+        print(finding)
+    print(f"note: contracts hold in {len(commands)} files, and {len(seen)} mutants break one")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

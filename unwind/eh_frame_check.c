@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: MIT
+ * eh_frame_check.c: whether an .eh_frame section of the VM's may be given to unwinders: its records
+ * lead to its end, its FDEs name CIEs of the section and code of the block. It judges no CFI
+ * program, no LSDA and no personality: those are the VM's own affair, while a wrong range would
+ * hide the code of others. No lock; reads the section only.
+ *
+ *   record   +0 length, 0 = the end | +4 0 = a CIE, else distance back to the CIE
+ *   CIE      +8 version | +9 augmentation, 0-terminated | code and data alignment | return register
+ *            | length of what follows, when the augmentation starts with z | a part for each letter
+ *   FDE      +8 first pc and bytes of pc, as the CIE's letter R says
+ *
+ * Sources: LSB Core 5.0, 10.6 (.eh_frame) and 10.5 (pointer encodings). */
+#include "unwind/unwind.h"
+
+#include <string.h>
+
+enum {
+	SECTION_MOST_BYTES = 1 << 20,
+	RECORD_ALIGN = 4,
+	ENCODING_FORMAT = 0x0f,
+	ENCODING_BASE = 0x70,
+	ENCODING_PC_RELATIVE = 0x10,
+	ENCODING_INDIRECT = 0x80,
+	ENCODING_NONE = 0xff,
+};
+
+struct cursor {
+	const uint8_t *at, *end;
+	bool is_over; /* something was read behind the end */
+};
+
+static const uint8_t *take(struct cursor *c, size_t bytes)
+{
+	static const uint8_t zeros[8];
+	if ((size_t)(c->end - c->at) < bytes) {
+		c->is_over = true;
+		c->at = c->end;
+		return zeros;
+	}
+	c->at += bytes;
+	return c->at - bytes;
+}
+
+static uint32_t read32(const uint8_t *at)
+{
+	uint32_t word;
+	memcpy(&word, at, sizeof word);
+	return word;
+}
+
+/* SLEB128 too, when only its length matters. */
+static uint64_t take_leb128(struct cursor *c)
+{
+	uint64_t value = 0;
+	unsigned shift = 0;
+	uint8_t byte;
+	do {
+		byte = *take(c, 1);
+		if (shift < 64)
+			value |= (uint64_t)(byte & 0x7f) << shift;
+		shift += 7;
+	} while ((byte & 0x80) && !c->is_over);
+	return value;
+}
+
+/* Bytes of a pointer of the encoding; 0: of no fixed length. */
+static unsigned encoded_bytes(uint8_t encoding)
+{
+	switch (encoding & ENCODING_FORMAT) {
+	case 0x0: /* absptr */
+	case 0x4: /* udata8 */
+	case 0xc: /* sdata8 */
+		return 8;
+	case 0x2: /* udata2 */
+	case 0xa: /* sdata2 */
+		return 2;
+	case 0x3: /* udata4 */
+	case 0xb: /* sdata4 */
+		return 4;
+	default:
+		return 0;
+	}
+}
+
+static uint64_t value_of(const uint8_t *at, uint8_t encoding)
+{
+	unsigned bytes = encoded_bytes(encoding);
+	uint64_t value = 0;
+	memcpy(&value, at, bytes); /* little-endian, as all supported architectures are */
+	if ((encoding & 0x08) && bytes && bytes < 8 && value >> (bytes * 8 - 1))
+		value |= ~UINT64_C(0) << (bytes * 8);
+	return value;
+}
+
+/* What can be judged here: a registered section has no base that others are relative to. */
+static bool is_judged(uint8_t encoding)
+{
+	uint8_t base = encoding & ENCODING_BASE;
+	return encoded_bytes(encoding) && !(encoding & ENCODING_INDIRECT) &&
+	       (base == 0 || base == ENCODING_PC_RELATIVE);
+}
+
+/* The encoding of the pcs in a CIE's FDEs; false: malformed, or of a kind that is not judged. What
+ * an FDE inherits goes to *fde. */
+static bool read_cie(const uint8_t *record, uint32_t bytes, uint8_t *encoding,
+		     struct ch__eh_frame_fde *fde)
+{
+	struct cursor c = {record + 8, record + bytes, false};
+	uint8_t version = *take(&c, 1);
+	const char *letter = (const char *)c.at;
+	while (*take(&c, 1))
+		continue;
+	if (c.is_over || (version != 1 && version != 3))
+		return false;
+	fde->version = version;
+	fde->facts = c.at;
+	take_leb128(&c);
+	take_leb128(&c);
+	if (version == 1)
+		take(&c, 1);
+	else
+		take_leb128(&c);
+	fde->facts_bytes = (uint32_t)(c.at - fde->facts);
+	fde->initial = c.at;
+	fde->initial_bytes = (uint32_t)(c.end - c.at);
+	fde->has_data = *letter == 'z';
+	*encoding = 0;
+	if (*letter == 0)
+		return !c.is_over;
+	if (*letter++ != 'z')
+		return false;
+	uint64_t data = take_leb128(&c);
+	if (data > fde->initial_bytes || (size_t)(c.end - c.at) < data)
+		return false;
+	fde->initial = c.at + data;
+	fde->initial_bytes = (uint32_t)(c.end - fde->initial);
+	for (; *letter; letter++) {
+		if (*letter == 'R') {
+			*encoding = *take(&c, 1);
+		} else if (*letter == 'L') {
+			take(&c, 1);
+		} else if (*letter == 'P') {
+			uint8_t personality = *take(&c, 1);
+			if (personality != ENCODING_NONE && !encoded_bytes(personality))
+				return false;
+			take(&c, personality == ENCODING_NONE ? 0 : encoded_bytes(personality));
+		} else if (*letter != 'S' && *letter != 'B') {
+			return false;
+		}
+	}
+	return !c.is_over && is_judged(*encoding);
+}
+
+static bool read_fde(const uint8_t *section, const uint8_t *record, uint32_t bytes,
+		     struct ch__eh_frame_fde *fde)
+{
+	uint32_t distance = read32(record + 4);
+	uint8_t encoding;
+	if (distance > (size_t)(record + 4 - section) || distance % RECORD_ALIGN)
+		return false;
+	const uint8_t *cie = record + 4 - distance;
+	uint32_t cie_bytes = read32(cie) + 4;
+	if (cie_bytes < 12 || cie_bytes > (size_t)(record - cie) || read32(cie + 4) != 0 ||
+	    !read_cie(cie, cie_bytes, &encoding, fde))
+		return false;
+	unsigned size = encoded_bytes(encoding);
+	if (bytes < 8 + 2 * size)
+		return false;
+	uint64_t first = value_of(record + 8, encoding);
+	if ((encoding & ENCODING_BASE) == ENCODING_PC_RELATIVE)
+		first += (uintptr_t)(record + 8);
+	/* The length is a number, whatever the first pc is relative to. */
+	fde->low = first;
+	fde->bytes = value_of(record + 8 + size, encoding & 0x07);
+	struct cursor c = {record + 8 + (size_t)2 * size, record + bytes, false};
+	uint64_t data = fde->has_data ? take_leb128(&c) : 0;
+	if (data > (size_t)(c.end - c.at))
+		return false;
+	fde->record = record;
+	fde->program = c.at + data;
+	fde->program_bytes = (uint32_t)(c.end - fde->program);
+	return !c.is_over;
+}
+
+bool ch__eh_frame_next(const uint8_t *section, size_t *at, struct ch__eh_frame_fde *fde)
+{
+	for (uint32_t length; (length = read32(section + *at)) != 0;) {
+		const uint8_t *record = section + *at;
+		*at += length + 4;
+		if (read32(record + 4) != 0 && read_fde(section, record, length + 4, fde))
+			return true;
+	}
+	return false;
+}
+
+bool ch__eh_frame_is_sound(const void *eh_frame, uintptr_t low, uintptr_t high)
+{
+	const uint8_t *section = eh_frame;
+	bool covers = false;
+	if ((uintptr_t)section % RECORD_ALIGN)
+		return false;
+	for (size_t at = 0; at < SECTION_MOST_BYTES;) {
+		const uint8_t *record = section + at;
+		uint32_t length = read32(record);
+		if (length == 0)
+			return covers;
+		/* 0xffffffff would say that a 64-bit length follows, which unwinders refuse. */
+		if (length < 8 || length % RECORD_ALIGN || length > SECTION_MOST_BYTES)
+			return false;
+		struct ch__eh_frame_fde fde;
+		uint8_t encoding;
+		if (read32(record + 4) == 0) {
+			if (!read_cie(record, length + 4, &encoding, &fde))
+				return false;
+		} else {
+			if (!read_fde(section, record, length + 4, &fde) || fde.low < low ||
+			    fde.low >= high || fde.bytes > high - fde.low)
+				return false;
+			covers |= fde.bytes != 0;
+		}
+		at += length + 4;
+	}
+	return false;
+}

@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: MIT
+ * flame_svg.c: a flame graph as one SVG file that needs nothing else. Without the script it is
+ * whole: every name is cut to its box here, and says all in a title. Each box is an svg element of
+ * its own, which clips what a viewer's font makes too wide. Where a box begins and ends is rounded
+ * from exact sums, by one rule for all: boxes never leave their parents or overlap. */
+#include "arch/mutant.h"
+#include "unwind/flame_tree.h"
+
+__extension__ typedef unsigned __int128 product;
+
+enum {
+	WIDTH = 1200, /* in pixels, as all of these */
+	MARGIN = 10,
+	FULL = WIDTH - 2 * MARGIN,
+	ROW = 17,
+	BOX_HEIGHT = 16,
+	TOP = 104,
+	BOTTOM = 30,
+	PADDING = 3,    /* beside a name in its box */
+	PARTS = 1000,   /* of a pixel: what places are rounded to */
+	COLUMN = 7250,  /* parts: what a character of the boxes takes in any monospaced font */
+	NARROW = 10,    /* boxes of less than 1 / NARROW of a pixel are left out */
+	LEAST_NAME = 3, /* columns: less says nothing */
+	LINE = 150,     /* columns of a line of text above the boxes */
+	TITLE = 105,    /* and of the title, whose letters are wider */
+	LETTER = 6,     /* what a letter of the legend takes, or less */
+	SHADES = 3,
+	THIN = 2, /* boxes of fewer pixels have no line around them */
+};
+
+static const struct {
+	const char *class, *text;
+} kinds[] = {
+	[CH__FLAME_NATIVE] = {"native", "native"},
+	[CH__FLAME_INTERPRETER] = {"interpreter", "VM interpreter"},
+	[CH__FLAME_CODE] = {"hot", "JIT hot"},
+	[CH__FLAME_COLD] = {"cold", "cold, stubs"},
+	[CH__FLAME_TRAMPOLINE] = {"trampoline", "trampoline"},
+	[CH__FLAME_OTHER] = {"other", "other"},
+};
+_Static_assert(sizeof kinds / sizeof kinds[0] == CH__FLAME_KINDS, "a row for each kind");
+
+struct picture {
+	struct ch__flame_text out;
+	struct ch__flame *flame;
+	const struct ch__flame_view *view;
+	uint64_t total; /* never 0 */
+	uint32_t depth; /* of the deepest box that is drawn; the root's is 0 */
+	uint64_t left_out;
+};
+
+/* --- words and numbers --- */
+
+static void put(struct picture *picture, const char *text)
+{
+	ch__flame_put_text(&picture->out, text);
+}
+
+static void put_number(struct picture *picture, uint64_t number)
+{
+	ch__flame_put_number(&picture->out, number);
+}
+
+static void put_attribute(struct picture *picture, const char *name, uint64_t number)
+{
+	put(picture, " ");
+	put(picture, name);
+	put(picture, "=\"");
+	put_number(picture, number);
+	put(picture, "\"");
+}
+
+/* Parts of a pixel. Decimals are written by hand: printf writes them as the locale says. */
+static void put_pixels(struct picture *picture, const char *name, uint64_t parts)
+{
+	char decimals[] = {'.',
+			   (char)('0' + parts / 100 % 10),
+			   (char)('0' + parts / 10 % 10),
+			   (char)('0' + parts % 10),
+			   '"',
+			   0};
+	put(picture, " ");
+	put(picture, name);
+	put(picture, "=\"");
+	put_number(picture, parts / PARTS);
+	put(picture, decimals);
+}
+
+/* 1,234,567 */
+static void put_grouped(struct picture *picture, uint64_t number)
+{
+	uint64_t unit = 1;
+	while (number / unit >= 1000)
+		unit *= 1000;
+	put_number(picture, number / unit);
+	for (unit /= 1000; unit; unit /= 1000) {
+		uint64_t group = number / unit % 1000;
+		char digits[] = {',', (char)('0' + group / 100), (char)('0' + group / 10 % 10),
+				 (char)('0' + group % 10), 0};
+		put(picture, digits);
+	}
+}
+
+static void put_share(struct picture *picture, uint64_t weight)
+{
+	uint64_t share =
+		(uint64_t)(((product)weight * 10000 + picture->total / 2) / picture->total);
+	char decimals[] = {'.', (char)('0' + share / 10 % 10), (char)('0' + share % 10), ' ', '%',
+			   0};
+	put_number(picture, share / 100);
+	put(picture, decimals);
+}
+
+static void put_escaped_character(struct picture *picture, uint32_t character)
+{
+	switch (CH_MUTANT(CH__MUTANT_FLAME_NAME_RAW) ? 0 : character) {
+	case '<':
+		put(picture, "&lt;");
+		break;
+	case '>':
+		put(picture, "&gt;");
+		break;
+	case '&':
+		put(picture, "&amp;");
+		break;
+	case '"':
+		put(picture, "&quot;");
+		break;
+	default:
+		ch__flame_put_character(&picture->out, character);
+	}
+}
+
+static void put_escaped(struct picture *picture, const char *text)
+{
+	while (*text)
+		put_escaped_character(picture, ch__flame_character(text, &text));
+}
+
+/* Scripts from there on have characters of two columns, which are most of them. */
+static unsigned columns_of(uint32_t character)
+{
+	return character >= 0x1100 ? 2 : 1;
+}
+
+/* Of the columns there are, as many as the text needs; one is for the sign that it goes on. */
+static void put_cut(struct picture *picture, const char *text, uint64_t columns)
+{
+	const char *end = text;
+	uint64_t needed = 0;
+	while (*end && needed <= columns)
+		needed += columns_of(ch__flame_character(end, &end));
+	if (needed <= columns || CH_MUTANT(CH__MUTANT_FLAME_LABEL_UNCUT)) {
+		put_escaped(picture, text);
+		return;
+	}
+	for (uint64_t used = 1; *text;) {
+		uint32_t character = ch__flame_character(text, &text);
+		used += columns_of(character);
+		if (used > columns)
+			break;
+		put_escaped_character(picture, character);
+	}
+	put(picture, "\xe2\x80\xa6");
+}
+
+/* --- boxes --- */
+
+/* Where what weighs this much ends, in parts of a pixel. */
+static uint64_t place_of(const struct picture *picture, uint64_t weight)
+{
+	return (uint64_t)((product)weight * FULL * PARTS / picture->total);
+}
+
+static bool is_narrow(const struct picture *picture, const struct ch__flame_box *box)
+{
+	return (product)box->weight * FULL * NARROW < picture->total &&
+	       !CH_MUTANT(CH__MUTANT_FLAME_NARROW_KEPT);
+}
+
+/* The shades of a kind tell neighbours apart; a name has the same one in every picture. */
+static unsigned shade_of(const char *name)
+{
+	uint32_t hash = 0;
+	for (; *name; name++)
+		hash = hash * 31 + (uint8_t)*name;
+	return (hash ^ hash >> 16) % SHADES;
+}
+
+static void put_about(struct picture *picture, const struct ch__flame_box *box)
+{
+	put(picture, "<title>");
+	put_escaped(picture, box->name);
+	put(picture, "\n");
+	put(picture, kinds[box->kind].text);
+	put(picture, ": ");
+	put_grouped(picture, box->weight);
+	put(picture, " ");
+	put_escaped(picture, picture->view->unit);
+	put(picture, ", ");
+	put_share(picture, box->weight);
+	if (box->self && !picture->view->is_reversed) {
+		put(picture, ", ");
+		put_grouped(picture, box->self);
+		put(picture, " of its own");
+	}
+	put(picture, "</title>");
+}
+
+/* The depth counts the root as 0 here. */
+static void put_box(struct picture *picture, const struct ch__flame_box *box)
+{
+	uint64_t left = place_of(picture, box->start);
+	uint64_t width = place_of(picture, box->start + box->weight) - left;
+	if (CH_MUTANT(CH__MUTANT_FLAME_BOX_WIDER) && box->depth)
+		width += 2;
+	uint64_t row = picture->view->is_icicle ? box->depth : picture->depth - box->depth;
+	static const char *const shades[SHADES] = {"s0", "s1", "s2"};
+	put(picture, "<svg class=\"frame ");
+	put(picture, kinds[box->kind].class);
+	put(picture, " ");
+	put(picture, shades[shade_of(box->name)]);
+	/* The line around it would hide it. */
+	put(picture, width < (uint64_t)THIN * PARTS ? " thin\"" : "\"");
+	put_pixels(picture, "x", (uint64_t)MARGIN * PARTS + left);
+	put_attribute(picture, "y", TOP + row * ROW);
+	put_pixels(picture, "width", width);
+	put_attribute(picture, "height", BOX_HEIGHT);
+	put_attribute(picture, "data-start", box->start);
+	put_attribute(picture, "data-count", box->weight);
+	put_attribute(picture, "data-self", box->self);
+	put_attribute(picture, "data-depth", box->depth);
+	put(picture, ">");
+	put_about(picture, box);
+	put(picture, "<rect width=\"100%\" height=\"100%\"/>");
+	uint64_t padding = (uint64_t)2 * PADDING * PARTS;
+	uint64_t columns = width > padding ? (width - padding) / COLUMN : 0;
+	if (columns >= LEAST_NAME) {
+		put(picture, "<text x=\"3\" y=\"12\">");
+		put_cut(picture, box->name, columns);
+		put(picture, "</text>");
+	}
+	put(picture, "</svg>\n");
+}
+
+/* Draws the boxes, or, for the first time, counts them only; false: no memory. */
+static bool each_box(struct picture *picture, bool is_drawn)
+{
+	struct ch__flame_walk walk;
+	struct ch__flame_box box;
+	enum ch__flame_step step = CH__FLAME_NO_MEMORY;
+	if (ch__flame_walk_begin(&walk, picture->flame, picture->view->is_reversed, false))
+		do {
+			step = ch__flame_walk_next(&walk, &box);
+			if (step != CH__FLAME_BOX)
+				break;
+			box.depth++;
+			if (is_narrow(picture, &box)) {
+				ch__flame_walk_skip(&walk);
+				picture->left_out += !is_drawn;
+			} else if (is_drawn) {
+				put_box(picture, &box);
+			} else if (picture->depth < box.depth) {
+				picture->depth = box.depth;
+			}
+		} while (!picture->out.has_failed);
+	ch__flame_walk_end(&walk);
+	return step != CH__FLAME_NO_MEMORY;
+}
+
+/* --- around the boxes --- */
+
+static void put_line(struct picture *picture, const char *class, unsigned y, const char *text,
+		     unsigned columns)
+{
+	put(picture, "<text class=\"");
+	put(picture, class);
+	put(picture, "\"");
+	put_attribute(picture, "x", MARGIN);
+	put_attribute(picture, "y", y);
+	put(picture, ">");
+	put_cut(picture, text, columns);
+	put(picture, "</text>\n");
+}
+
+/* Each kind with its colour and the share of what ended in it. */
+static void put_legend(struct picture *picture)
+{
+	const struct ch__flame *flame = picture->flame;
+	uint64_t ended[CH__FLAME_KINDS] = {0};
+	for (size_t i = 0; i < flame->nodes_used; i++)
+		ended[flame->frames[flame->nodes[i].frame].kind] += flame->nodes[i].self;
+	uint64_t x = MARGIN;
+	put(picture, "<g class=\"legend\">\n");
+	for (unsigned kind = 0; kind < CH__FLAME_KINDS; kind++) {
+		put(picture, "<g class=\"kind ");
+		put(picture, kinds[kind].class);
+		put(picture, ended[kind] ? "\"" : " absent\"");
+		put_attribute(picture, "data-self", ended[kind]);
+		put(picture, "><rect");
+		put_attribute(picture, "x", x);
+		put(picture, " y=\"56\" width=\"14\" height=\"12\"/><text");
+		put_attribute(picture, "x", x + 20);
+		put(picture, " y=\"66\">");
+		put(picture, kinds[kind].text);
+		if (ended[kind]) {
+			put(picture, " ");
+			put_share(picture, ended[kind]);
+		}
+		put(picture, "</text></g>\n");
+		x += 48 + LETTER * (strlen(kinds[kind].text) + strlen("100.00 %"));
+	}
+	put(picture, "</g>\n");
+}
+
+static const char *title_of(const struct ch__flame_view *view)
+{
+	return view->title ? view->title : view->is_icicle ? "Icicle graph" : "Flame graph";
+}
+
+static void put_head(struct picture *picture)
+{
+	const struct ch__flame_view *view = picture->view;
+	uint64_t height = TOP + ((uint64_t)picture->depth + 1) * ROW + BOTTOM;
+	put(picture, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
+		     "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"flame-graph\"");
+	put_attribute(picture, "width", WIDTH);
+	put_attribute(picture, "height", height);
+	put(picture, " viewBox=\"0 0 ");
+	put_number(picture, WIDTH);
+	put(picture, " ");
+	put_number(picture, height);
+	put(picture, "\" data-unit=\"");
+	put_escaped(picture, view->unit);
+	put(picture, "\"");
+	put_attribute(picture, "data-total", picture->flame->weight);
+	put_attribute(picture, "data-left-out", picture->left_out);
+	put_attribute(picture, "data-icicle", view->is_icicle);
+	put_attribute(picture, "data-reversed", view->is_reversed);
+	put(picture, ">\n<title>");
+	put_escaped(picture, title_of(view));
+	put(picture, "</title>\n<style>\n");
+	put(picture, ch__flame_style);
+	put(picture, "</style>\n<rect class=\"background\" width=\"100%\" height=\"100%\"/>\n");
+	if (view->title)
+		put_line(picture, "title", 27, view->title, TITLE);
+	if (view->subtitle)
+		put_line(picture, "subtitle", 46, view->subtitle, LINE);
+	put_legend(picture);
+}
+
+static void put_foot(struct picture *picture)
+{
+	if (picture->left_out) {
+		put(picture, "<text class=\"note\"");
+		put_attribute(picture, "x", MARGIN);
+		put_attribute(picture, "y",
+			      TOP + ((uint64_t)picture->depth + 1) * ROW + BOTTOM / 2);
+		put(picture, ">");
+		put_grouped(picture, picture->left_out);
+		put(picture, picture->left_out == 1 ? " frame narrower" : " frames narrower");
+		put(picture, " than a tenth of a pixel left out, with all beyond</text>\n");
+	}
+	put(picture, "<script><![CDATA[\n");
+	put(picture, ch__flame_script);
+	put(picture, "]]></script>\n</svg>\n");
+}
+
+bool ch__flame_write_svg(struct ch__flame *flame, const struct ch__flame_view *view,
+			 ch__flame_write *write, void *arg)
+{
+	struct picture picture = {.out = {.write = write, .arg = arg},
+				  .flame = flame,
+				  .view = view,
+				  .total = flame->weight ? flame->weight : 1};
+	if (!each_box(&picture, false))
+		return false;
+	put_head(&picture);
+	put(&picture, "<g class=\"frames\">\n");
+	struct ch__flame_box all = {.name = "all",
+				    .kind = CH__FLAME_OTHER,
+				    .weight = flame->weight ? flame->weight : 1};
+	put_box(&picture, &all);
+	bool is_whole = each_box(&picture, true);
+	put(&picture, "</g>\n");
+	put_foot(&picture);
+	return ch__flame_text_end(&picture.out) && is_whole;
+}

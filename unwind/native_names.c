@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: MIT
+ * native_names.c: native functions by the symbol tables of their files. An object is opened when an
+ * address in it is asked for first; its file is believed when it begins as what was loaded does, so
+ * that one that was replaced on the disk names nothing. libdw finds tables and debug files; those
+ * of a debug link are looked for here, because libdw would go on to a server that has them. No
+ * lock: whoever opened the names uses them. Source: gdb manual, "Debugging Information in Separate
+ * Files", for places and checksums. */
+#include "unwind/native_names.h"
+#include "arch/mutant.h"
+#include "pages/os.h"
+#include "unwind/elfutils.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A function that was found: libdw looks through all symbols each time. */
+struct function {
+	struct function *next; /* in its bucket */
+	uintptr_t start, end;
+	const char *name; /* of libdw's, as long as its session */
+};
+enum { FUNCTION_BUCKETS = 1024, BUCKET_BYTES_LOG2 = 6 };
+
+struct object {
+	struct object *next;
+	uintptr_t low, high;
+	struct ch__elfutils_module *module; /* NULL: its file tells nothing */
+};
+
+struct ch__native_names {
+	struct ch__meta *meta;
+	struct object *objects; /* the last one that was asked for comes first */
+	/* By the 64 bytes that the address asked for lies in; a function may stand in several. */
+	struct function *functions[FUNCTION_BUCKETS];
+	struct ch__elfutils elfutils;
+	struct ch__elfutils_session *session; /* NULL: there is no libdw */
+};
+
+/* --- separate debug files --- */
+
+/* The CRC-32 of a debug link, four bits at a time. */
+static uint32_t crc_of(uint32_t crc, const uint8_t *bytes, size_t n)
+{
+	static const uint32_t table[16] = {
+		0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac, 0x76dc4190, 0x6b6b51f4,
+		0x4db26158, 0x5005713c, 0xedb88320, 0xf00f9344, 0xd6d6a3e8, 0xcb61b38c,
+		0x9b64c2b0, 0x86d3d2d4, 0xa00ae278, 0xbdbdf21c,
+	};
+	for (size_t i = 0; i < n; i++) {
+		crc = crc >> 4 ^ table[(crc ^ bytes[i]) & 15];
+		crc = crc >> 4 ^ table[(crc ^ bytes[i] >> 4) & 15];
+	}
+	return crc;
+}
+
+static bool has_crc(int fd, uint32_t wanted)
+{
+	uint8_t bytes[16384];
+	uint32_t crc = UINT32_MAX;
+	int64_t n;
+	for (uint64_t at = 0; (n = ch__os_file_read(fd, at, bytes, sizeof bytes)) > 0;
+	     at += (uint64_t)n)
+		crc = crc_of(crc, bytes, (size_t)n);
+	return n == 0 && (~crc == wanted || CH_MUTANT(CH__MUTANT_DEBUG_FILE_BELIEVED));
+}
+
+static int find_linked(const char *file, const char *link, uint32_t crc)
+{
+	static const char *const places[][2] = {
+		{"", "/"}, {"", "/.debug/"}, {"/usr/lib/debug", "/"}};
+	const char *slash = file ? strrchr(file, '/') : NULL;
+	if (!link || !slash)
+		return -1;
+	for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+		char path[8192];
+		int length = snprintf(path, sizeof path, "%s%.*s%s%s", places[i][0],
+				      (int)(slash - file), file, places[i][1], link);
+		if (length < 0 || (size_t)length >= sizeof path || strcmp(path, file) == 0)
+			continue;
+		int fd = ch__os_file_open(path);
+		if (fd >= 0 && has_crc(fd, crc))
+			return fd;
+		if (fd >= 0)
+			ch__os_close(fd);
+	}
+	return -1;
+}
+
+/* libdw has no word for the callback of a session, only of a module. */
+static ch__elfutils_find_debug *find_by_build_id;
+
+static int find_debug(struct ch__elfutils_module *module, void **user, const char *name,
+		      uint64_t base, const char *file, const char *link, uint32_t crc, char **path)
+{
+	ch__elfutils_find_debug *by_build_id = __atomic_load_n(&find_by_build_id, __ATOMIC_ACQUIRE);
+	int fd = by_build_id ? by_build_id(module, user, name, base, file, link, crc, path) : -1;
+	if (fd < 0)
+		fd = find_linked(file, link, crc);
+	/* With an errno libdw would not look into the object itself either. */
+	errno = 0;
+	return fd;
+}
+
+/* --- libdw --- */
+
+#define FIND(member, symbol)                                                 \
+	do {                                                                 \
+		void *found = ch__os_symbol(CH__ELFUTILS_LIBRARY, (symbol)); \
+		if (!found)                                                  \
+			return false;                                        \
+		memcpy(&e->member, &found, sizeof found);                    \
+	} while (0)
+
+static bool find_elfutils(struct ch__elfutils *e)
+{
+	if (!ch__os_library_load(CH__ELFUTILS_LIBRARY))
+		return false;
+	FIND(begin, "dwfl_begin");
+	FIND(end, "dwfl_end");
+	FIND(report_begin, "dwfl_report_begin_add");
+	FIND(report, "dwfl_report_elf");
+	FIND(report_end, "dwfl_report_end");
+	FIND(symbol, "dwfl_module_addrinfo");
+	FIND(find_by_build_id, CH_MUTANT(CH__MUTANT_SERVER_ASKED) ? "dwfl_standard_find_debuginfo"
+								  : "dwfl_build_id_find_debuginfo");
+	return true;
+}
+
+static bool is_what_was_loaded(int fd, const struct ch__os_image *image)
+{
+	uint8_t head[CH__OS_HEAD_BYTES];
+	return image->head_bytes != 0 &&
+	       ch__os_file_read(fd, 0, head, image->head_bytes) == (int64_t)image->head_bytes &&
+	       (memcmp(head, image->head, image->head_bytes) == 0 ||
+		CH_MUTANT(CH__MUTANT_OBJECT_FILE_BELIEVED));
+}
+
+static struct ch__elfutils_module *open_module(struct ch__native_names *names,
+					       const struct ch__os_image *image)
+{
+	int fd = names->session ? ch__os_image_open(image) : -1;
+	if (fd < 0)
+		return NULL;
+	struct ch__elfutils_module *module = NULL;
+	if (is_what_was_loaded(fd, image)) {
+		const struct ch__elfutils *e = &names->elfutils;
+		e->report_begin(names->session);
+		module = e->report(names->session, image->path, image->path, fd, image->bias, true);
+		e->report_end(names->session, NULL, NULL);
+	}
+	if (!module)
+		ch__os_close(fd);
+	return module;
+}
+
+/* --- objects --- */
+
+static struct object *know_object(struct ch__native_names *names, uintptr_t pc)
+{
+	for (struct object **at = &names->objects, *object; (object = *at); at = &object->next)
+		if (pc >= object->low && pc < object->high) {
+			*at = object->next;
+			object->next = names->objects;
+			names->objects = object;
+			return object;
+		}
+	return NULL;
+}
+
+static struct object *object_of(struct ch__native_names *names, uintptr_t pc)
+{
+	struct object *object = know_object(names, pc);
+	struct ch__os_image image;
+	if (object || !ch__os_image_of(pc, &image))
+		return object;
+	object = ch__meta_alloc(names->meta, sizeof *object);
+	if (!object)
+		return NULL;
+	*object =
+		(struct object){names->objects, image.low, image.high, open_module(names, &image)};
+	names->objects = object;
+	return object;
+}
+
+/* --- names --- */
+
+/* Where they are not functions': labels that assemblers leave behind. */
+static bool is_label(const char *symbol)
+{
+	return *symbol == 0 || *symbol == '$' || strncmp(symbol, ".L", 2) == 0;
+}
+
+static bool put_name(const char *symbol, char *text, size_t bytes)
+{
+	enum { SYMBOL_BYTES = 4096 };
+	char plain[SYMBOL_BYTES];
+	/* Linkers add a version behind an @. */
+	size_t length = strcspn(symbol, "@");
+	if (length < sizeof plain) {
+		memcpy(plain, symbol, length);
+		plain[length] = 0;
+		if (!CH_MUTANT(CH__MUTANT_NAMES_MANGLED) && ch__os_demangle(plain, text, bytes))
+			return true;
+	}
+	length = length < bytes ? length : bytes - 1;
+	memcpy(text, symbol, length);
+	text[length] = 0;
+	return true;
+}
+
+static struct function **bucket_of(struct ch__native_names *names, uintptr_t pc)
+{
+	return &names->functions[(pc >> BUCKET_BYTES_LOG2) % FUNCTION_BUCKETS];
+}
+
+static const struct function *know_function(struct ch__native_names *names, uintptr_t pc)
+{
+	for (const struct function *f = *bucket_of(names, pc); f; f = f->next)
+		if (pc >= f->start && pc < f->end)
+			return f;
+	return NULL;
+}
+
+/* Without memory it is looked for again. */
+static void note_function(struct ch__native_names *names, uintptr_t pc, uintptr_t start,
+			  uint64_t bytes, const char *name)
+{
+	struct function **bucket = bucket_of(names, pc), *f;
+	if (!bytes || !(f = ch__meta_alloc(names->meta, sizeof *f)))
+		return;
+	*f = (struct function){*bucket, start, start + (uintptr_t)bytes, name};
+	*bucket = f;
+}
+
+static bool name_by_file(struct ch__native_names *names, uintptr_t pc, char *text, size_t bytes,
+			 uintptr_t *start)
+{
+	const struct function *known = know_function(names, pc);
+	if (known) {
+		*start = known->start;
+		return put_name(known->name, text, bytes);
+	}
+	const struct object *object = object_of(names, pc);
+	if (!object || !object->module)
+		return false;
+	struct ch__elfutils_symbol symbol = {0};
+	uint64_t offset = 0;
+	const char *name =
+		names->elfutils.symbol(object->module, pc, &offset, &symbol, NULL, NULL, NULL);
+	if (!name || is_label(name) || offset > pc || (symbol.bytes && offset >= symbol.bytes))
+		return false;
+	*start = pc - (uintptr_t)offset;
+	note_function(names, pc, *start, symbol.bytes, name);
+	return put_name(name, text, bytes);
+}
+
+bool ch__native_name(struct ch__native_names *names, uintptr_t pc, char *text, size_t bytes,
+		     uintptr_t *start)
+{
+	struct ch__os_place place;
+	if (!bytes)
+		return false;
+	if (names && name_by_file(names, pc, text, bytes, start))
+		return true;
+	if (!ch__os_place_of(pc, &place) || !place.symbol)
+		return false;
+	*start = place.symbol_at;
+	return put_name(place.symbol, text, bytes);
+}
+
+struct ch__native_names *ch__native_names_open(struct ch__meta *meta)
+{
+	static const struct ch__elfutils_callbacks callbacks = {.find_debug = find_debug};
+	struct ch__native_names *names = ch__meta_alloc(meta, sizeof *names);
+	if (!names)
+		return NULL;
+	names->meta = meta;
+	if (find_elfutils(&names->elfutils)) {
+		__atomic_store_n(&find_by_build_id, names->elfutils.find_by_build_id,
+				 __ATOMIC_RELEASE); /* with find_debug */
+		names->session = names->elfutils.begin(&callbacks);
+	}
+	return names;
+}
+
+void ch__native_names_close(struct ch__native_names *names)
+{
+	if (!names)
+		return;
+	if (names->session)
+		names->elfutils.end(names->session);
+	for (size_t i = 0; i < FUNCTION_BUCKETS; i++)
+		while (names->functions[i]) {
+			struct function *f = names->functions[i];
+			names->functions[i] = f->next;
+			ch__meta_free(names->meta, f, sizeof *f);
+		}
+	while (names->objects) {
+		struct object *object = names->objects;
+		names->objects = object->next;
+		ch__meta_free(names->meta, object, sizeof *object);
+	}
+	ch__meta_free(names->meta, names, sizeof *names);
+}

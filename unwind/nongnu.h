@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT
+ * nongnu.h: what the library needs of nongnu libunwind, written down here because neither building
+ * nor linking it asks for libunwind. It holds the layouts of libunwind 1.6 and later, which a test
+ * compares with the real header; ch__nongnu_find proves that the process has them.
+ * Source: libunwind-dynamic.h, libunwind-common.h of libunwind 1.6. */
+#ifndef CH_UNWIND_NONGNU_H
+#define CH_UNWIND_NONGNU_H
+
+#include "arch/arch.h"
+
+/* unw_dyn_info_t with the member rti of its union. */
+struct ch__nongnu_object {
+	struct ch__nongnu_object *next, *prev; /* libunwind's */
+	uintptr_t start, end; /* of the code; read by walks at any time, also when cancelled */
+	uintptr_t global_pointer;
+	int32_t format, pad;
+	uintptr_t load_offset;
+	uintptr_t name, segment; /* all offsets are from segment */
+	uintptr_t table_words;   /* of 8 bytes */
+	uintptr_t table;         /* struct ch__nongnu_entry, rising */
+};
+enum { CH__NONGNU_REMOTE_TABLE = 2 }; /* UNW_INFO_FORMAT_REMOTE_TABLE */
+
+struct ch__nongnu_entry {
+	int32_t start, fde;
+};
+
+/* unw_proc_info_t begins with the range of the procedure; the rest is libunwind's. */
+struct ch__nongnu_procedure {
+	uintptr_t start, end, rest[14];
+};
+
+struct ch__nongnu_cursor {
+	_Alignas(16) uintptr_t words[CH_ARCH_NONGNU_CURSOR_WORDS];
+};
+enum { CH__NONGNU_SIGNAL_FRAME = 1 /* UNW_INIT_SIGNAL_FRAME */, CH__NONGNU_NO_INFO = -10 };
+
+/* A context is a ucontext_t, as getcontext and signals give it. */
+struct ch__nongnu {
+	void (*add)(struct ch__nongnu_object *);
+	void (*cancel)(struct ch__nongnu_object *);
+	void (*flush)(void *space, uintptr_t low, uintptr_t high);
+	int (*procedure)(void *space, uintptr_t pc, struct ch__nongnu_procedure *, void *);
+	int (*start)(struct ch__nongnu_cursor *, void *context, int flags);
+	int (*step)(struct ch__nongnu_cursor *); /* > 0: there is a caller */
+	int (*get)(struct ch__nongnu_cursor *, int number, uintptr_t *value);
+	void **space;         /* of walks in this process by its local interface */
+	void **general_space; /* by its general interface; NULL when that is not loaded */
+};
+
+/* False: the process has no libunwind, or not all of it. */
+bool ch__nongnu_find(struct ch__nongnu *);
+/* Whether it understands objects as they are laid out here. The object is any unused one; it is
+ * not registered before and after. errno says why not. */
+bool ch__nongnu_understands(const struct ch__nongnu *, struct ch__nongnu_object *);
+/* It forgets what it remembers of frames; it reads the tables anew. */
+void ch__nongnu_flush(const struct ch__nongnu *);
+
+/* Objects that cover nothing, for the life of the process: walks may read one at any time. */
+bool ch__nongnu_take(struct ch__nongnu_object **out, uint32_t count);   /* false: out has some */
+void ch__nongnu_give(struct ch__nongnu_object **given, uint32_t count); /* may hold NULLs */
+void ch__nongnu_lock(void) CH_ACQUIRES(ch__role_file);
+void ch__nongnu_unlock(void) CH_RELEASES(ch__role_file);
+
+/* An object covers [start, end) from one store on, and nothing before it: walks read it without a
+ * lock. */
+void ch__nongnu_fill(struct ch__nongnu_object *, uintptr_t start, uintptr_t end, uintptr_t segment,
+		     const struct ch__nongnu_entry *table, size_t entries);
+void ch__nongnu_empty(struct ch__nongnu_object *);
+
+#endif

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT
+ * perfmap_lines.h: which ranges of one heap the perf map names, private to sink_perfmap.c. All
+ * calls are under the file lock. It writes nothing. */
+#ifndef CH_UNWIND_PERFMAP_LINES_H
+#define CH_UNWIND_PERFMAP_LINES_H
+
+#include "unwind/sink.h"
+
+struct ch__perfmap_lines;
+
+enum ch__perfmap_added {
+	CH__PERFMAP_FITS,     /* no line of the file covers any of it */
+	CH__PERFMAP_OVERLAPS, /* the file must be written anew */
+	CH__PERFMAP_IGNORED,  /* known, empty, or not in the pool */
+	CH__PERFMAP_NO_MEMORY,
+};
+
+/* NULL: no memory. */
+struct ch__perfmap_lines *ch__perfmap_lines_create(const struct ch__sinks_config *);
+void ch__perfmap_lines_destroy(struct ch__perfmap_lines *); /* may be NULL */
+enum ch__perfmap_added ch__perfmap_lines_add(struct ch__perfmap_lines *,
+					     const struct ch__sink_range *, bool may_be_known);
+void ch__perfmap_lines_remove(struct ch__perfmap_lines *, const struct ch__sink_range *);
+/* Adds its numbers of live lines and of dead ones that a rewrite would drop. */
+void ch__perfmap_lines_count(const struct ch__perfmap_lines *, size_t *live, size_t *dead);
+/* Calls put for each live range, none overlapping another, and forgets the dead: the file holds
+ * just these lines then, and those that keeps says true of afterwards. False as soon as put says
+ * false; the table is good for destroy only after that. */
+bool ch__perfmap_lines_each_live(struct ch__perfmap_lines *,
+				 bool (*put)(void *arg, uintptr_t exec, size_t bytes, uint64_t key),
+				 void *arg);
+/* Whether the file keeps the line that begins at exec: of a dead range, none of it reused. */
+bool ch__perfmap_lines_keeps(struct ch__perfmap_lines *, uintptr_t exec, size_t bytes);
+bool ch__perfmap_lines_has_kept(const struct ch__perfmap_lines *);
+void ch__perfmap_lines_drop_kept(struct ch__perfmap_lines *);
+
+#endif

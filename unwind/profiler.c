@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: MIT
+ * profiler.c: the life of a profile: its samplers and their timers, the worker that empties their
+ * rings, names of what dies. It knows no format and no file. Lock: profile.
+ *
+ * A handler is inside between the two stores to its slot, reads the sampler and the ranges after
+ * the first, and ends within microseconds: every signal is blocked in it. Who takes a sampler or
+ * ranges away stores that first, and looks at the slot then; one of both sees the other. */
+#include "unwind/profiler_inner.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum {
+	NS_PER_S = 1000000000,
+	NS_PER_MS = 1000000,
+	WORKER_NS = 4 * NS_PER_MS,       /* between two looks at the rings */
+	MAPS_WANTED_NS = 20 * NS_PER_MS, /* between two readings that handlers asked for */
+	MAPS_NS = 100 * NS_PER_MS,       /* and any */
+	MEMORY_DEFAULT_BYTES = 64 << 20,
+	RINGS_SHARE = 4, /* of the memory, that one ring may take of what is left */
+};
+
+/* --- memory --- */
+
+void *ch__profile_alloc(struct ch__profiler *p, size_t bytes)
+{
+	if (bytes > p->config.memory_bytes - p->used_bytes &&
+	    !CH_MUTANT(CH__MUTANT_PROFILE_UNBOUNDED))
+		return NULL;
+	void *at = ch__meta_alloc(p->config.meta, bytes);
+	if (at)
+		p->used_bytes += bytes;
+	return at;
+}
+
+void ch__profile_free(struct ch__profiler *p, void *at, size_t bytes)
+{
+	ch__meta_free(p->config.meta, at, bytes);
+	p->used_bytes -= bytes;
+}
+
+/* --- rings --- */
+
+/* The longest sample may begin at the last word. */
+static size_t ring_bytes(uint64_t words)
+{
+	return (size_t)(words + CH__PROFILE_FRAMES_MAX + 2) * sizeof(uint64_t);
+}
+
+/* Pages that are never written cost nothing. */
+static bool make_ring(struct ch__profiler *p, struct ch__sampler *s) CH_REQUIRES(ch__role_profile)
+{
+	size_t left = (p->config.memory_bytes - p->used_bytes) / RINGS_SHARE;
+	uint64_t words = UINT64_C(1) << CH__RING_WORDS_LOG2;
+	while (ring_bytes(words) > left && words > UINT64_C(1) << CH__RING_WORDS_LOG2_MIN)
+		words /= 2;
+	s->words = words;
+	s->ring_bytes = ring_bytes(words);
+	if (s->ring_bytes > p->config.memory_bytes - p->used_bytes)
+		return false;
+	s->ring = ch__os_private(s->ring_bytes);
+	if (s->ring)
+		p->used_bytes += s->ring_bytes;
+	return s->ring != NULL;
+}
+
+static void merge(struct ch__profiler *p, struct ch__sampler *s) CH_REQUIRES(ch__role_profile)
+{
+	/* Acquire: pairs with the release of the handler. */
+	uint64_t head = atomic_load_explicit(&s->head, memory_order_acquire);
+	uint64_t tail = atomic_load_explicit(&s->tail, memory_order_relaxed);
+	while (tail != head) {
+		const uint64_t *at = s->ring + (tail & (s->words - 1));
+		uint32_t count = (uint32_t)(*at & (CH__SAMPLE_CUT - 1));
+		uint32_t weight = (uint32_t)(*at >> 32);
+		bool is_cut = (*at & CH__SAMPLE_CUT) != 0;
+		if (ch__tree_add(p, at + 1, count, is_cut, weight)) {
+			p->counts.samples += weight;
+			p->counts.cut += is_cut ? weight : 0;
+		} else if (!CH_MUTANT(CH__MUTANT_DROPS_UNCOUNTED)) {
+			p->counts.dropped += weight;
+		}
+		tail += 1 + count;
+		/* Release: it was read; pairs with the acquire of the handler. */
+		atomic_store_explicit(&s->tail, tail, memory_order_release);
+	}
+}
+
+static void free_sampler(struct ch__profiler *p, struct ch__sampler *s)
+	CH_REQUIRES(ch__role_profile)
+{
+	p->used_bytes -= s->ring_bytes;
+	ch__os_unmap(s->ring, s->ring_bytes);
+	ch__profile_free(p, s, sizeof *s);
+}
+
+/* Those whose thread has left go when they are empty. */
+static void merge_all(struct ch__profiler *p) CH_REQUIRES(ch__role_profile)
+{
+	for (struct ch__sampler **link = &p->samplers; *link;) {
+		struct ch__sampler *s = *link;
+		merge(p, s);
+		if (s->slot) {
+			link = &s->next;
+			continue;
+		}
+		p->counts.dropped += atomic_load_explicit(&s->dropped, memory_order_relaxed);
+		*link = s->next;
+		free_sampler(p, s);
+	}
+}
+
+/* --- handlers --- */
+
+static bool handler_left(struct ch__sampler_slot *slot)
+{
+	enum { SPINS = 1000, PATIENCE_MS = 1000 };
+	static _Atomic(uint32_t) never;
+	for (int i = 0; i < SPINS + PATIENCE_MS; i++) {
+		if (!atomic_load_explicit(&slot->inside, memory_order_seq_cst))
+			return true;
+		if (i < SPINS)
+			ch__arch_pause();
+		else
+			ch__os_futex_wait(&never, 0, NS_PER_MS);
+	}
+	return false;
+}
+
+bool ch__handlers_left(struct ch__profiler *p)
+{
+	bool have_left = true;
+	for (struct ch__sampler *s = p->samplers; s; s = s->next)
+		if (s->slot && !handler_left(s->slot))
+			have_left = false;
+	return have_left;
+}
+
+/* --- the worker --- */
+
+static void work_once(struct ch__profiler *p)
+{
+	ch__profile_lock(p);
+	merge_all(p);
+	uint64_t passed = ch__os_now_ns() - p->maps_read_ns;
+	bool is_wanted = atomic_load_explicit(&p->maps_wanted, memory_order_relaxed) != 0;
+	if ((is_wanted && passed > MAPS_WANTED_NS && !CH_MUTANT(CH__MUTANT_MAPS_READ_ONCE)) ||
+	    (passed > MAPS_NS && !CH_MUTANT(CH__MUTANT_MAPS_READ_ONCE))) {
+		atomic_store_explicit(&p->maps_wanted, 0, memory_order_relaxed);
+		/* Refused for once: what handlers have stays. */
+		(void)ch__maps_read(p);
+	}
+	ch__profile_unlock(p);
+}
+
+static void work(void *arg)
+{
+	struct ch__profiler *p = arg;
+	/* Acquire: pairs with the release of stop. */
+	while (!atomic_load_explicit(&p->ending, memory_order_acquire)) {
+		ch__os_futex_wait(&p->ending, 0, WORKER_NS);
+		work_once(p);
+	}
+}
+
+/* --- life --- */
+
+static void nobody_else_knows(const struct ch__profiler *p) CH_VOUCHES(ch__role_profile)
+	CH_UNANALYSED("before its heap has it, or after")
+{
+	(void)p;
+}
+
+static void free_profiler(struct ch__profiler *p) CH_REQUIRES(ch__role_profile)
+{
+	while (p->samplers) {
+		struct ch__sampler *s = p->samplers;
+		p->samplers = s->next;
+		free_sampler(p, s);
+	}
+	ch__maps_destroy(p);
+	ch__tree_destroy(p);
+	ch__seen_free(p->config.meta, &p->seen);
+	pthread_mutex_destroy(&p->lock);
+	ch__meta_free(p->config.meta, p, sizeof *p);
+}
+
+int ch__profiler_create(const struct ch__profiler_config *config, struct ch__profiler **out)
+{
+	*out = NULL;
+	struct ch__profiler *p = ch__meta_alloc(config->meta, sizeof *p);
+	if (!p)
+		return ENOMEM;
+	p->config = *config;
+	if (!p->config.memory_bytes)
+		p->config.memory_bytes = MEMORY_DEFAULT_BYTES;
+	pthread_mutex_init(&p->lock, NULL);
+	nobody_else_knows(p);
+	p->seen.is_whole = true;
+	int error = ch__tree_create(p) ? ch__maps_read(p) : ENOMEM;
+	if (!error && !ch__os_thread_start(&p->worker, work, p))
+		error = errno;
+	if (error) {
+		free_profiler(p);
+		return error;
+	}
+	p->has_worker = true;
+	*out = p;
+	return 0;
+}
+
+static struct ch__sampler *make_sampler(struct ch__profiler *p, struct ch__sampler_slot *slot)
+{
+	ch__profile_lock(p);
+	struct ch__sampler *s = ch__profile_alloc(p, sizeof *s);
+	if (s && !make_ring(p, s)) {
+		ch__profile_free(p, s, sizeof *s);
+		s = NULL;
+	}
+	if (s) {
+		s->profiler = p;
+		s->slot = slot;
+		s->next = p->samplers;
+		p->samplers = s;
+		p->counts.threads++;
+	}
+	ch__profile_unlock(p);
+	return s;
+}
+
+static void take_back(struct ch__profiler *p, struct ch__sampler *s)
+{
+	ch__profile_lock(p);
+	s->slot = NULL;
+	p->counts.threads--;
+	merge_all(p);
+	ch__profile_unlock(p);
+}
+
+static void refuse(struct ch__profiler *p)
+{
+	ch__profile_lock(p);
+	p->counts.refused += !CH_MUTANT(CH__MUTANT_REFUSED_UNCOUNTED);
+	ch__profile_unlock(p);
+}
+
+int ch__profiler_add(struct ch__profiler *p, struct ch__sampler_slot *slot, int thread_id)
+{
+	struct ch__sampler *s = make_sampler(p, slot);
+	if (!s) {
+		refuse(p);
+		return ENOMEM;
+	}
+	/* Release: pairs with the load of the handler. */
+	atomic_store_explicit(&slot->sampler, s, memory_order_seq_cst);
+	if (ch__os_timer_start(&s->timer, thread_id, p->config.by_wall_clock,
+			       NS_PER_S / p->config.rate, p->config.timer_value))
+		return 0;
+	int error = errno;
+	atomic_store_explicit(&slot->sampler, NULL, memory_order_seq_cst);
+	if (handler_left(slot))
+		take_back(p, s);
+	if (!ch__os_thread_exists(thread_id))
+		return ESRCH;
+	refuse(p);
+	return error;
+}
+
+void ch__profiler_remove(struct ch__profiler *p, struct ch__sampler_slot *slot)
+{
+	struct ch__sampler *s = atomic_load_explicit(&slot->sampler, memory_order_relaxed);
+	if (!s)
+		return;
+	ch__os_timer_stop(&s->timer);
+	atomic_store_explicit(&slot->sampler, NULL, memory_order_seq_cst);
+	/* One that does not end keeps its sampler for good. */
+	bool has_left = handler_left(slot);
+	ch__profile_lock(p);
+	if (has_left)
+		s->slot = NULL;
+	ch__profile_unlock(p);
+}
+
+static struct ch__sampler_slot *any_slot(struct ch__profiler *p)
+{
+	struct ch__sampler_slot *slot = NULL;
+	ch__profile_lock(p);
+	for (struct ch__sampler *s = p->samplers; s && !slot; s = s->next)
+		if (s->slot && atomic_load(&s->slot->sampler) == s)
+			slot = s->slot;
+	ch__profile_unlock(p);
+	return slot;
+}
+
+void ch__profiler_stop(struct ch__profiler *p)
+{
+	struct ch__sampler_slot *slot;
+	while ((slot = any_slot(p)))
+		ch__profiler_remove(p, slot);
+	if (p->has_worker) {
+		/* Release: pairs with the acquire of work. */
+		atomic_store_explicit(&p->ending, 1, memory_order_release);
+		ch__os_futex_wake(&p->ending);
+		ch__os_thread_join(&p->worker);
+		p->has_worker = false;
+	}
+	ch__profile_lock(p);
+	merge_all(p);
+	/* What is mapped at the end is seen, too. */
+	(void)ch__maps_read(p);
+	ch__maps_destroy(p);
+	ch__profile_unlock(p);
+}
+
+void ch__profiler_destroy(struct ch__profiler *p)
+{
+	if (!p)
+		return;
+	nobody_else_knows(p);
+	free_profiler(p);
+}
+
+/* --- names, counts --- */
+
+void ch__profiler_dying(struct ch__profiler *p, const uint64_t *keys, size_t n)
+{
+	ch__profile_lock(p);
+	merge_all(p);
+	for (size_t i = 0; i < n; i++) {
+		struct ch__code_name *name = ch__tree_name(&p->tree, keys[i]);
+		if (name)
+			ch__tree_take_name(p, name, true);
+	}
+	ch__profile_unlock(p);
+}
+
+void ch__profiler_name_all(struct ch__profiler *p)
+{
+	ch__profile_lock(p);
+	merge_all(p);
+	for (uint32_t i = 0; i <= p->tree.names_mask; i++)
+		if (p->tree.names[i].key)
+			ch__tree_take_name(p, &p->tree.names[i], false);
+	ch__profile_unlock(p);
+}
+
+void ch__profiler_count(struct ch__profiler *p, struct ch__profiler_counts *counts)
+{
+	ch__profile_lock(p);
+	*counts = p->counts;
+	for (struct ch__sampler *s = p->samplers; s; s = s->next)
+		counts->dropped += atomic_load_explicit(&s->dropped, memory_order_relaxed);
+	ch__profile_unlock(p);
+}
+
+/* --- fork --- */
+
+void ch__profiler_fork_prepare(struct ch__profiler *p) CH_UNANALYSED("the two others let it go")
+{
+	ch__profile_lock(p);
+}
+
+void ch__profiler_fork_parent(struct ch__profiler *p) CH_UNANALYSED("of prepare")
+{
+	ch__profile_unlock(p);
+}
+
+/* No timer, and neither the worker nor any thread that could be in a handler but this one. */
+void ch__profiler_fork_child(struct ch__profiler *p) CH_UNANALYSED("of prepare")
+{
+	for (struct ch__sampler *s = p->samplers; s; s = s->next) {
+		if (!s->slot)
+			continue;
+		atomic_store(&s->slot->sampler, NULL);
+		atomic_store(&s->slot->inside, 0);
+	}
+	p->has_worker = false;
+	ch__profile_unlock(p);
+}

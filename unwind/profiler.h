@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: MIT
+ * profiler.h: the sampling profiler, one of a heap. Like all of this room it knows address ranges
+ * and opaque keys, never blocks: what an address of the pool is, and what a key is called, comes
+ * from functions that codeheap/ sets.
+ *
+ *   thread of the VM   timer -> SIGPROF -> ch__sampler_take: walk, words into its own ring
+ *   worker             every few ms: rings -> tree of stacks; reads the maps again when asked
+ *   a block dies       rings -> tree, and its name is taken before it is gone
+ *   report             a copy of the tree, its names, the maps of then -> unwind/flame.h
+ *
+ * Lock: the profile lock (profile, below), right of all that heap.h lists; under it are side memory
+ * and calls of the OS only. A handler takes none: its sampler is the thread's, and waited for. */
+#ifndef CH_UNWIND_PROFILER_H
+#define CH_UNWIND_PROFILER_H
+
+#include "pages/meta.h"
+#include "pages/os.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum {
+	CH__PROFILE_RATE_MAX = 20000,
+	CH__PROFILE_FRAMES_MAX = 512, /* of a stack; the innermost are kept */
+	CH__PROFILE_NAME_BYTES = 512,
+};
+
+/* A frame: an address in native code, which for a return address is that of the byte before; with
+ * the top bit set, a word of this room or of key_of. */
+#define CH__FRAME_KEY (UINT64_C(1) << 63)
+enum ch__frame_word {
+	CH__FRAME_WORD_UNKNOWN = 1,  /* no executable memory that was known of then */
+	CH__FRAME_WORD_RUNTIME = 2,  /* the runtime page */
+	CH__FRAME_WORD_NO_BLOCK = 3, /* in the pool, and of no block */
+	CH__FRAME_WORD_CUT = 4,
+	CH__FRAME_WORDS
+};
+/* Keys of key_of: bits 0 to 55 name the code, none of them names what is below CH__FRAME_WORDS;
+ * here is the part of it. */
+enum ch__frame_part { CH__PART_HOT, CH__PART_COLD, CH__PART_SLOT };
+enum { CH__FRAME_PART_SHIFT = 56, CH__FRAME_PART_MASK = 3 };
+#define CH__FRAME_NAME_MASK ((UINT64_C(1) << CH__FRAME_PART_SHIFT) - 1)
+
+struct ch__profiler;
+struct ch__sampler;
+
+/* Where a thread of the VM finds its sampler; lives as long as the thread may run the handler. */
+struct ch__sampler_slot {
+	/* 1 in the handler; seq_cst against who takes something away and then waits for it. */
+	_Atomic(uint32_t) inside;
+	_Atomic(struct ch__sampler *) sampler; /* NULL: the thread is not sampled */
+};
+
+struct ch__profiler_config {
+	struct ch__meta *meta;
+	unsigned rate;
+	bool by_wall_clock;
+	size_t memory_bytes;
+	uintptr_t pool_exec, runtime_exec;
+	size_t pool_bytes, runtime_bytes;
+	/* The VM's own walk, or NULL: at most max return addresses, of which those count that lie
+	 * in code of the pool; 0: it has none. Signal-safe. */
+	size_t (*frames)(void *user, const void *pc, const void *sp, const void *end,
+			 const void **frames, size_t max);
+	void *frames_user;
+	void *context;
+	void *timer_value; /* what signals of its timers carry */
+	/* The key of the code at pc, in the pool; 0: there is none. known: 0, or what it was once,
+	 * and still is if that code lives. Signal-safe. */
+	uint64_t (*key_of)(void *context, uintptr_t pc, uint64_t known);
+	/* Writes what a key is called; the length, 0: it is not known any more. Its code is dying,
+	 * or nothing is. Under the profile lock; takes none. */
+	size_t (*name)(void *context, uint64_t key, bool is_dying, char *text, size_t bytes);
+};
+
+/* 0 or errno. Its worker runs, no thread is sampled. */
+int ch__profiler_create(const struct ch__profiler_config *, struct ch__profiler **)
+	CH_EXCLUDES(CH__STANDING);
+/* The thread is sampled from here on. 0 or errno; ESRCH: it is gone. Calls of the four that are
+ * about threads and life do not overlap. */
+int ch__profiler_add(struct ch__profiler *, struct ch__sampler_slot *, int thread_id)
+	CH_EXCLUDES(CH__STANDING);
+/* No more; its samples stay. It is the calling thread, or the handler that it may be in is waited
+ * for. */
+void ch__profiler_remove(struct ch__profiler *, struct ch__sampler_slot *)
+	CH_EXCLUDES(CH__STANDING);
+/* The end of sampling: every thread is removed, the worker gone, rings and maps are freed. */
+void ch__profiler_stop(struct ch__profiler *) CH_EXCLUDES(CH__STANDING);
+/* It was stopped, or the child of a fork forgets it. NULL is nothing. */
+void ch__profiler_destroy(struct ch__profiler *) CH_EXCLUDES(CH__STANDING);
+
+/* In the handler of the thread that has the slot: signal-safe. The registers are in [low, high) of
+ * its stack, or high is 0 and it is not known: then only the pc is taken. `ucontext` has them all;
+ * NULL: what code is interrupted at is not looked at. */
+struct ch__sampler_stack {
+	uintptr_t pc, fp, sp, high;
+	const void *ucontext;
+};
+void ch__sampler_take(struct ch__sampler *, const struct ch__sampler_stack *, uint32_t weight);
+
+/* Codes that are about to lose their names: what rings have is merged, and names are taken. */
+void ch__profiler_dying(struct ch__profiler *, const uint64_t *keys, size_t n)
+	CH_EXCLUDES(CH__STANDING);
+/* Every name is taken, so that the profile needs nobody any more. The caller keeps code from
+ * dying. */
+void ch__profiler_name_all(struct ch__profiler *) CH_EXCLUDES(CH__STANDING);
+
+struct ch__profiler_counts {
+	uint64_t samples, dropped, cut, threads, refused; /* refused: threads, not sampled */
+};
+void ch__profiler_count(struct ch__profiler *, struct ch__profiler_counts *);
+
+/* --- fork --- */
+void ch__profiler_fork_prepare(struct ch__profiler *);
+void ch__profiler_fork_parent(struct ch__profiler *);
+/* To be destroyed then. */
+void ch__profiler_fork_child(struct ch__profiler *);
+
+/* --- reports (profiler_report.c) --- */
+struct ch__profiler_view {
+	bool is_folded, is_icicle, is_reversed;
+	const char *title;              /* NULL: none */
+	const char *const *interpreter; /* names, NULL behind the last; or NULL */
+	const uintptr_t *fallbacks;     /* addresses in functions that interpret */
+	size_t fallback_count;
+};
+struct ch__profiler_copy;
+/* What there is by now; the caller keeps code from dying. NULL: no memory. */
+struct ch__profiler_copy *ch__profiler_copy(struct ch__profiler *) CH_EXCLUDES(CH__STANDING);
+void ch__profiler_copy_free(struct ch__profiler_copy *);
+/* 0 or errno; -1: write returned false. Takes the dynamic linker's lock, and none of ours. */
+int ch__profiler_report(struct ch__profiler_copy *, const struct ch__profiler_view *,
+			bool (*write)(void *arg, const char *text, size_t n), void *arg)
+	CH_EXCLUDES(CH__STANDING);
+
+#endif

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: MIT
+ * profiler_maps.c: which memory is executable, for handlers, and which files it was of, for the
+ * report: an address is named after what is mapped there only where nothing else ever was. Lock:
+ * profile, for what belongs to a profiler. */
+#include "unwind/profiler_inner.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum { SEEN_MIN = 32 };
+
+/* --- lists --- */
+
+bool ch__seen_is_same(const struct ch__seen *a, const struct ch__seen *b)
+{
+	return a->device == b->device && a->inode == b->inode && a->base == b->base;
+}
+
+static char *copy_text(struct ch__meta *meta, const char *text)
+{
+	size_t bytes = strlen(text) + 1;
+	char *copy = ch__meta_alloc(meta, bytes);
+	if (copy)
+		memcpy(copy, text, bytes);
+	return copy;
+}
+
+static bool append(struct ch__meta *meta, struct ch__seen_list *list, const struct ch__seen *seen)
+{
+	if (list->count == list->capacity) {
+		uint32_t capacity = list->capacity ? list->capacity * 2 : SEEN_MIN;
+		struct ch__seen *larger = ch__meta_alloc(meta, capacity * sizeof *larger);
+		if (!larger)
+			return false;
+		if (list->count)
+			memcpy(larger, list->at, list->count * sizeof *larger);
+		ch__meta_free(meta, list->at, list->capacity * sizeof *larger);
+		list->at = larger;
+		list->capacity = capacity;
+	}
+	struct ch__seen *entry = &list->at[list->count];
+	*entry = *seen;
+	entry->path = copy_text(meta, seen->path);
+	list->count += entry->path != NULL;
+	return entry->path != NULL;
+}
+
+void ch__seen_free(struct ch__meta *meta, struct ch__seen_list *list)
+{
+	for (uint32_t i = 0; i < list->count; i++)
+		ch__meta_free(meta, list->at[i].path, strlen(list->at[i].path) + 1);
+	ch__meta_free(meta, list->at, list->capacity * sizeof *list->at);
+	memset(list, 0, sizeof *list);
+}
+
+bool ch__seen_copy(struct ch__meta *meta, const struct ch__seen_list *list,
+		   struct ch__seen_list *copy)
+{
+	*copy = (struct ch__seen_list){.is_whole = list->is_whole};
+	for (uint32_t i = 0; i < list->count; i++)
+		if (!append(meta, copy, &list->at[i])) {
+			ch__seen_free(meta, copy);
+			return false;
+		}
+	return true;
+}
+
+const struct ch__seen *ch__seen_find(const struct ch__seen_list *list, uintptr_t address,
+				     bool *is_several)
+{
+	const struct ch__seen *found = NULL;
+	*is_several = false;
+	for (uint32_t i = 0; i < list->count; i++) {
+		const struct ch__seen *seen = &list->at[i];
+		if (address < seen->low || address >= seen->high)
+			continue;
+		if (found && !ch__seen_is_same(found, seen) &&
+		    !CH_MUTANT(CH__MUTANT_UNLOADED_MISNAMED)) {
+			*is_several = true;
+			return NULL;
+		}
+		found = seen;
+	}
+	return found;
+}
+
+/* --- reading --- */
+
+static struct ch__seen seen_of(const struct ch__os_mapping *mapping)
+{
+	struct ch__seen seen = {.low = mapping->low,
+				.high = mapping->high,
+				.device = mapping->device,
+				.inode = mapping->inode,
+				.path = (char *)(uintptr_t)mapping->path};
+	if (mapping->inode)
+		seen.base = mapping->low - (uintptr_t)mapping->offset;
+	return seen;
+}
+
+/* What was seen there before, with these bounds or wider ones, is no news. Mappings come by rising
+ * address: the entry is most likely the one behind the last, and there is none where nothing was
+ * seen that high. */
+static void note(struct ch__meta *meta, struct ch__seen_list *list,
+		 const struct ch__os_mapping *mapping)
+{
+	struct ch__seen seen = seen_of(mapping);
+	bool is_above = seen.low > list->highest;
+	list->highest = seen.high > list->highest ? seen.high : list->highest;
+	for (uint32_t n = 0, i = list->next; n < list->count && !is_above; n++, i++) {
+		i = i < list->count ? i : 0;
+		struct ch__seen *old = &list->at[i];
+		if (seen.low > old->high || seen.high < old->low || !ch__seen_is_same(old, &seen))
+			continue;
+		old->low = seen.low < old->low ? seen.low : old->low;
+		old->high = seen.high > old->high ? seen.high : old->high;
+		list->next = i + 1;
+		return;
+	}
+	if (!append(meta, list, &seen))
+		list->is_whole = false;
+}
+
+struct now {
+	struct ch__meta *meta;
+	struct ch__seen_list *list;
+};
+
+static bool note_now(void *arg, const struct ch__os_mapping *mapping)
+{
+	struct now *now = arg;
+	if (mapping->is_executable)
+		note(now->meta, now->list, mapping);
+	return true;
+}
+
+bool ch__seen_now(struct ch__meta *meta, struct ch__seen_list *list)
+{
+	struct now now = {meta, list};
+	*list = (struct ch__seen_list){.is_whole = true};
+	return ch__os_each_mapping(note_now, &now);
+}
+
+struct reading {
+	struct ch__profiler *profiler;
+	struct ch__ranges *ranges;
+	uint32_t count, room;
+};
+
+/* Neighbours become one range. */
+static bool read_mapping(void *arg, const struct ch__os_mapping *mapping)
+	CH_UNANALYSED("called by ch__maps_read only")
+{
+	struct reading *r = arg;
+	if (!mapping->is_executable)
+		return true;
+	note(r->profiler->config.meta, &r->profiler->seen, mapping);
+	if (r->count && r->count <= r->room && r->ranges->at[r->count - 1].high == mapping->low) {
+		r->ranges->at[r->count - 1].high = mapping->high;
+		return true;
+	}
+	if (r->count < r->room)
+		r->ranges->at[r->count] = (struct ch__range){mapping->low, mapping->high};
+	r->count++;
+	return true;
+}
+
+static size_t ranges_bytes(uint32_t room)
+{
+	return sizeof(struct ch__ranges) + room * sizeof(struct ch__range);
+}
+
+/* As many as there are: who finds more than fit begins again. */
+static int read_ranges(struct ch__profiler *p, struct ch__ranges **out)
+	CH_REQUIRES(ch__role_profile)
+{
+	enum { ROOM_MIN = 64 };
+	for (uint32_t room = ROOM_MIN;;) {
+		struct ch__ranges *ranges = ch__meta_alloc(p->config.meta, ranges_bytes(room));
+		if (!ranges)
+			return ENOMEM;
+		ranges->bytes = ranges_bytes(room);
+		struct reading r = {p, ranges, 0, room};
+		bool is_read = ch__os_each_mapping(read_mapping, &r);
+		int error = errno;
+		if (is_read && r.count <= room) {
+			ranges->count = r.count;
+			*out = ranges;
+			return 0;
+		}
+		ch__meta_free(p->config.meta, ranges, ranges->bytes);
+		if (!is_read)
+			return error ? error : EIO;
+		room = 2 * r.count;
+	}
+}
+
+int ch__maps_read(struct ch__profiler *p)
+{
+	struct ch__ranges *fresh = NULL;
+	int error = read_ranges(p, &fresh);
+	if (error)
+		return error;
+	p->maps_read_ns = ch__os_now_ns();
+	struct ch__ranges *old = atomic_exchange(&p->ranges, fresh);
+	/* A handler that does not end keeps what it has for good. */
+	if (old && (CH_MUTANT(CH__MUTANT_RANGES_FREED_UNDER_HANDLER) || ch__handlers_left(p)))
+		ch__meta_free(p->config.meta, old, old->bytes);
+	return 0;
+}
+
+void ch__maps_destroy(struct ch__profiler *p)
+{
+	struct ch__ranges *ranges = atomic_exchange(&p->ranges, NULL);
+	if (ranges)
+		ch__meta_free(p->config.meta, ranges, ranges->bytes);
+}

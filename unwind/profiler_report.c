@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: MIT
+ * profiler_report.c: a profile as a flame graph: a copy of its tree, then names for what is native,
+ * which takes its time and is done under no lock of ours.
+ *
+ * Never a wrong name: code of the heap has the name that was taken before it was gone, native code
+ * that of the file that was mapped there all the time; where several were, nobody says which. */
+#include "unwind/flame.h"
+#include "unwind/native_names.h"
+#include "unwind/profiler_inner.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What a native address is called; sorted by address. */
+struct native {
+	uintptr_t pc, start; /* start of its function; 0: not known */
+	char *name;          /* NULL: no memory */
+};
+
+struct ch__profiler_copy {
+	struct ch__meta *meta;
+	unsigned rate;
+	bool by_wall_clock;
+	struct ch__profiler_counts counts;
+	struct ch__node *nodes;
+	uint32_t node_count;
+	struct ch__tree names; /* those only; texts are the copy's */
+	struct ch__seen_list seen;
+	struct native *natives;
+	uint32_t native_count, native_room;
+};
+
+/* --- the copy --- */
+
+static bool copy_nodes(struct ch__profiler *p, struct ch__profiler_copy *c)
+	CH_REQUIRES(ch__role_profile)
+{
+	c->nodes = ch__meta_alloc(c->meta, p->tree.count * sizeof *c->nodes);
+	if (!c->nodes)
+		return false;
+	c->node_count = p->tree.count;
+	for (uint32_t i = 0; i < c->node_count; i++)
+		c->nodes[i] = *ch__tree_node(&p->tree, i);
+	return true;
+}
+
+static bool copy_names(struct ch__profiler *p, struct ch__profiler_copy *c)
+	CH_REQUIRES(ch__role_profile)
+{
+	const struct ch__tree *from = &p->tree;
+	size_t count = (size_t)from->names_mask + 1;
+	c->names.names = ch__meta_alloc(c->meta, count * sizeof *from->names);
+	if (!c->names.names)
+		return false;
+	c->names.names_mask = from->names_mask;
+	for (size_t i = 0; i < count; i++) {
+		struct ch__code_name *name = &c->names.names[i];
+		*name = from->names[i];
+		if (!name->text)
+			continue;
+		name->text = ch__meta_alloc(c->meta, name->bytes);
+		if (!name->text)
+			return false;
+		memcpy(name->text, from->names[i].text, name->bytes);
+	}
+	return true;
+}
+
+struct ch__profiler_copy *ch__profiler_copy(struct ch__profiler *p)
+{
+	struct ch__meta *meta = p->config.meta;
+	struct ch__profiler_copy *c = ch__meta_alloc(meta, sizeof *c);
+	if (!c)
+		return NULL;
+	c->meta = meta;
+	c->rate = p->config.rate;
+	c->by_wall_clock = p->config.by_wall_clock;
+	ch__profiler_name_all(p);
+	ch__profiler_count(p, &c->counts);
+	ch__profile_lock(p);
+	bool is_copied =
+		copy_nodes(p, c) && copy_names(p, c) && ch__seen_copy(meta, &p->seen, &c->seen);
+	ch__profile_unlock(p);
+	if (is_copied)
+		return c;
+	ch__profiler_copy_free(c);
+	return NULL;
+}
+
+static void free_natives(struct ch__profiler_copy *c)
+{
+	for (uint32_t i = 0; i < c->native_count; i++)
+		if (c->natives[i].name)
+			ch__meta_free(c->meta, c->natives[i].name, strlen(c->natives[i].name) + 1);
+	ch__meta_free(c->meta, c->natives, c->native_room * sizeof *c->natives);
+	c->natives = NULL;
+	c->native_count = c->native_room = 0;
+}
+
+void ch__profiler_copy_free(struct ch__profiler_copy *c)
+{
+	if (!c)
+		return;
+	free_natives(c);
+	for (size_t i = 0; c->names.names && i <= c->names.names_mask; i++)
+		if (c->names.names[i].text)
+			ch__meta_free(c->meta, c->names.names[i].text, c->names.names[i].bytes);
+	if (c->names.names)
+		ch__meta_free(c->meta, c->names.names,
+			      ((size_t)c->names.names_mask + 1) * sizeof *c->names.names);
+	ch__seen_free(c->meta, &c->seen);
+	ch__meta_free(c->meta, c->nodes, c->node_count * sizeof *c->nodes);
+	ch__meta_free(c->meta, c, sizeof *c);
+}
+
+/* --- native code --- */
+
+static int by_address(const void *a, const void *b)
+{
+	uintptr_t x = ((const struct native *)a)->pc, y = ((const struct native *)b)->pc;
+	return (x > y) - (x < y);
+}
+
+/* Each native address of the tree once. */
+static bool gather(struct ch__profiler_copy *c)
+{
+	uint32_t n = 0;
+	for (uint32_t i = 1; i < c->node_count; i++)
+		n += !(c->nodes[i].word & CH__FRAME_KEY);
+	free_natives(c);
+	if (!n)
+		return true;
+	c->natives = ch__meta_alloc(c->meta, n * sizeof *c->natives);
+	if (!c->natives)
+		return false;
+	c->native_room = n;
+	for (uint32_t i = 1; i < c->node_count; i++)
+		if (!(c->nodes[i].word & CH__FRAME_KEY))
+			c->natives[c->native_count++].pc = (uintptr_t)c->nodes[i].word;
+	qsort(c->natives, n, sizeof *c->natives, by_address);
+	uint32_t kept = 1;
+	for (uint32_t i = 1; i < n; i++)
+		if (c->natives[i].pc != c->natives[kept - 1].pc)
+			c->natives[kept++].pc = c->natives[i].pc;
+	c->native_count = kept;
+	return true;
+}
+
+/* What was mapped there, and is still. */
+struct then_and_now {
+	const struct ch__seen_list *then;
+	struct ch__seen_list now;
+	struct ch__native_names *symbols;
+};
+
+static void write_name(const struct then_and_now *maps, struct native *native, char *text,
+		       size_t bytes)
+{
+	bool is_several, is_replaced;
+	const struct ch__seen *then = ch__seen_find(maps->then, native->pc, &is_several);
+	const struct ch__seen *now = ch__seen_find(&maps->now, native->pc, &is_replaced);
+	if (!then) {
+		snprintf(text, bytes, is_several ? "[code that was replaced]" : "[unknown]");
+		return;
+	}
+	bool is_there =
+		now && (ch__seen_is_same(then, now) || CH_MUTANT(CH__MUTANT_UNLOADED_MISNAMED));
+	if (is_there && ch__native_name(maps->symbols, native->pc, text, bytes, &native->start))
+		return;
+	if (!then->inode) {
+		snprintf(text, bytes, *then->path ? "%s" : "[anonymous code]", then->path);
+		return;
+	}
+	const char *slash = strrchr(then->path, '/');
+	snprintf(text, bytes, "%s+0x%" PRIxPTR, slash ? slash + 1 : then->path,
+		 native->pc - then->base);
+}
+
+static int name_natives(struct ch__profiler_copy *c)
+{
+	char text[CH__PROFILE_NAME_BYTES];
+	struct then_and_now maps = {.then = &c->seen};
+	if (!gather(c))
+		return ENOMEM;
+	if (!ch__seen_now(c->meta, &maps.now)) {
+		int error = errno;
+		ch__seen_free(c->meta, &maps.now);
+		return error;
+	}
+	maps.symbols = ch__native_names_open(c->meta);
+	int error = maps.symbols ? 0 : ENOMEM;
+	for (uint32_t i = 0; i < c->native_count && !error; i++) {
+		write_name(&maps, &c->natives[i], text, sizeof text);
+		size_t n = strlen(text) + 1;
+		c->natives[i].name = ch__meta_alloc(c->meta, n);
+		if (c->natives[i].name)
+			memcpy(c->natives[i].name, text, n);
+		else
+			error = ENOMEM;
+	}
+	if (maps.symbols)
+		ch__native_names_close(maps.symbols);
+	ch__seen_free(c->meta, &maps.now);
+	return error;
+}
+
+/* --- frames --- */
+
+struct report {
+	struct ch__profiler_copy *copy;
+	const struct ch__profiler_view *view;
+	uintptr_t *starts; /* of the functions that fallbacks lie in */
+	struct ch__flame *flame;
+};
+
+static bool interprets(const struct report *r, const struct native *native)
+{
+	const char *const *names = r->view->interpreter;
+	for (size_t i = 0; names && names[i]; i++)
+		if (strcmp(names[i], native->name) == 0)
+			return true;
+	for (size_t i = 0; native->start && i < r->view->fallback_count; i++)
+		if (r->starts[i] == native->start)
+			return true;
+	return false;
+}
+
+/* Without a symbol a fallback is a function that begins there. */
+static int find_fallbacks(struct report *r)
+{
+	size_t count = r->view->fallback_count;
+	if (!count || CH_MUTANT(CH__MUTANT_FALLBACKS_UNKNOWN)) {
+		r->starts = NULL;
+		return 0;
+	}
+	r->starts = ch__meta_alloc(r->copy->meta, count * sizeof *r->starts);
+	struct ch__native_names *symbols = ch__native_names_open(r->copy->meta);
+	char text[CH__PROFILE_NAME_BYTES];
+	for (size_t i = 0; i < count && r->starts && symbols; i++)
+		if (!ch__native_name(symbols, r->view->fallbacks[i], text, sizeof text,
+				     &r->starts[i]))
+			r->starts[i] = r->view->fallbacks[i];
+	bool is_done = r->starts && symbols;
+	if (symbols)
+		ch__native_names_close(symbols);
+	return is_done ? 0 : ENOMEM;
+}
+
+static uint32_t add_code(struct report *r, uint32_t parent, uint64_t word)
+{
+	static const enum ch__flame_kind kinds[] = {
+		[CH__PART_HOT] = CH__FLAME_CODE,
+		[CH__PART_COLD] = CH__FLAME_COLD,
+		[CH__PART_SLOT] = CH__FLAME_TRAMPOLINE,
+		[CH__FRAME_PART_MASK] = CH__FLAME_OTHER,
+	};
+	static const char suffix[] = " (cold)";
+	char text[CH__PROFILE_NAME_BYTES + sizeof suffix];
+	unsigned part = (unsigned)(word >> CH__FRAME_PART_SHIFT) & CH__FRAME_PART_MASK;
+	const struct ch__code_name *name = ch__tree_name(&r->copy->names, word);
+	if (!name || !name->text)
+		return ch__flame_child(r->flame, parent, "[freed code]", kinds[part]);
+	snprintf(text, sizeof text, "%s%s", name->text, part == CH__PART_COLD ? suffix : "");
+	return ch__flame_child(r->flame, parent, text, kinds[part]);
+}
+
+static uint32_t add_frame(struct report *r, uint32_t parent, uint64_t word)
+{
+	static const char *const own[CH__FRAME_WORDS] = {
+		[CH__FRAME_WORD_UNKNOWN] = "[unknown]",
+		[CH__FRAME_WORD_RUNTIME] = "[runtime page of the code heap]",
+		[CH__FRAME_WORD_NO_BLOCK] = "[code memory without a block]",
+		[CH__FRAME_WORD_CUT] = "[cut]",
+	};
+	uint64_t name = word & CH__FRAME_NAME_MASK;
+	if ((word & CH__FRAME_KEY) && name < CH__FRAME_WORDS)
+		return ch__flame_child(r->flame, parent, own[name], CH__FLAME_OTHER);
+	if (word & CH__FRAME_KEY)
+		return add_code(r, parent, word);
+	struct native key = {.pc = (uintptr_t)word};
+	const struct native *native =
+		bsearch(&key, r->copy->natives, r->copy->native_count, sizeof key, by_address);
+	if (!native)
+		return ch__flame_child(r->flame, parent, own[CH__FRAME_WORD_UNKNOWN],
+				       CH__FLAME_OTHER);
+	enum ch__flame_kind kind = interprets(r, native) ? CH__FLAME_INTERPRETER : CH__FLAME_NATIVE;
+	return ch__flame_child(r->flame, parent, native->name, kind);
+}
+
+static int add_frames(struct report *r)
+{
+	struct ch__profiler_copy *c = r->copy;
+	uint32_t *frames = ch__meta_alloc(c->meta, c->node_count * sizeof *frames);
+	int error = frames ? 0 : ENOMEM;
+	for (uint32_t i = 1; i < c->node_count && !error; i++) {
+		const struct ch__node *node = &c->nodes[i];
+		frames[i] = add_frame(r, frames[node->parent], node->word);
+		if (!frames[i])
+			error = ENOMEM;
+		else if (node->weight)
+			ch__flame_weigh(r->flame, frames[i], node->weight);
+	}
+	ch__meta_free(c->meta, frames, c->node_count * sizeof *frames);
+	if (error || !c->counts.dropped)
+		return error;
+	uint32_t dropped = ch__flame_child(r->flame, 0, "[dropped]", CH__FLAME_OTHER);
+	if (dropped)
+		ch__flame_weigh(r->flame, dropped, c->counts.dropped);
+	return dropped ? 0 : ENOMEM;
+}
+
+/* --- writing --- */
+
+struct out {
+	bool (*write)(void *arg, const char *text, size_t n);
+	void *arg;
+	bool has_failed;
+};
+
+static bool pass_on(void *arg, const char *text, size_t n)
+{
+	struct out *out = arg;
+	out->has_failed = out->has_failed || !out->write(out->arg, text, n);
+	return !out->has_failed;
+}
+
+static bool write_all(const struct report *r, struct out *out)
+{
+	const struct ch__profiler_counts *counts = &r->copy->counts;
+	char subtitle[256], refused[64] = "";
+	if (r->view->is_folded)
+		return ch__flame_write_folded(r->flame, r->view->is_reversed, pass_on, out);
+	if (counts->refused)
+		snprintf(refused, sizeof refused, " (%" PRIu64 " more were refused)",
+			 counts->refused);
+	snprintf(subtitle, sizeof subtitle,
+		 "%u Hz of %s; %" PRIu64 " samples of %" PRIu64 " threads%s, %" PRIu64
+		 " dropped, %" PRIu64 " cut at %d frames",
+		 r->copy->rate, r->copy->by_wall_clock ? "wall-clock time" : "CPU time",
+		 counts->samples, counts->threads, refused, counts->dropped, counts->cut,
+		 CH__PROFILE_FRAMES_MAX);
+	struct ch__flame_view view = {.title = r->view->title,
+				      .subtitle = subtitle,
+				      .unit = "samples",
+				      .is_icicle = r->view->is_icicle,
+				      .is_reversed = r->view->is_reversed};
+	return ch__flame_write_svg(r->flame, &view, pass_on, out);
+}
+
+int ch__profiler_report(struct ch__profiler_copy *c, const struct ch__profiler_view *view,
+			bool (*write)(void *arg, const char *text, size_t n), void *arg)
+{
+	struct ch__profiler_view seen = *view;
+	struct report r = {.copy = c, .view = &seen, .flame = ch__flame_create(c->meta)};
+	struct out out = {write, arg, false};
+	int error = r.flame ? name_natives(c) : ENOMEM;
+	if (!error)
+		error = find_fallbacks(&r);
+	if (!r.starts)
+		seen.fallback_count = 0;
+	if (!error)
+		error = add_frames(&r);
+	if (!error && !write_all(&r, &out))
+		error = out.has_failed ? -1 : ENOMEM;
+	ch__meta_free(c->meta, r.starts, view->fallback_count * sizeof *r.starts);
+	ch__flame_destroy(r.flame);
+	return error;
+}

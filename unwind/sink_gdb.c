@@ -1,0 +1,692 @@
+/* SPDX-License-Identifier: MIT
+ * sink_gdb.c: shows code to a debugger through GDB's JIT interface: a list of ELF images in memory,
+ * and a function on which the debugger has a breakpoint. It decides which image shows what and when
+ * one is made; elf_image.c writes them.
+ *
+ * Nothing is made until somebody looks: a breakpoint stands on the function, or a flush EXACT or a
+ * fatal signal asks. Until then an add is an entry in the table of its page. With a debugger each
+ * add makes its pages known before it returns, which costs the debugger two stops and some us for
+ * each range of the images that are made anew. So that a commit costs a page and not a chunk, the
+ * pages that grow have images of their own, a few a chunk; when one more wants to grow, those that
+ * stand still join their neighbours, eight groups a chunk. Only what is shown for the first time,
+ * or by many pages at once, is one image, until a page of it grows. A removed range makes its page
+ * changed; a flush COLLECTION, at the latest, makes the images of changed pages anew or, when
+ * nobody looks, takes them from the list. A page is in one image at most: sections of two files
+ * must not overlap. An image is unregistered before its successor is registered, because GDB sets
+ * breakpoints anew only when code appears.
+ *
+ * The list and its lock are the process's. The names that GDB looks for are weak and protected: in
+ * a shared object they are the library's own, whatever else the process has; in a static link with
+ * another JIT that defines them too the list is that JIT's, each entry under its maker's lock.
+ * Lock: the gdb lock, one for the process, right of every heap's locks, as the file lock; names are
+ * asked for under it, and a debugger stops the process under it. */
+#include "unwind/elf_image.h"
+
+#include "arch/arch.h"
+#include "arch/mutant.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+/* --- GDB's interface ("JIT Compilation Interface" in its manual): layouts and values bind --- */
+enum { JIT_NOTHING, JIT_REGISTER, JIT_UNREGISTER, JIT_VERSION = 1 };
+
+struct jit_entry {
+	struct jit_entry *next, *previous;
+	const void *file;
+	uint64_t file_bytes;
+};
+
+struct jit_descriptor {
+	uint32_t version;
+	volatile uint32_t action;
+	struct jit_entry *volatile relevant;
+	struct jit_entry *volatile first;
+};
+
+#define JIT_SYMBOL __attribute__((weak, visibility("protected")))
+JIT_SYMBOL struct jit_descriptor __jit_debug_descriptor = {.version = JIT_VERSION};
+JIT_SYMBOL CH_OPAQUE void __jit_debug_register_code(void);
+void __jit_debug_register_code(void)
+{
+	__asm__ volatile("" ::: "memory");
+}
+
+/* --- images and their pages --- */
+enum {
+	WHOLE, /* slot of the image of all pages that were shown at once */
+	GROUP, /* first slot of an image of neighbours that stand still */
+	GROUPS = 8,
+	GROWING = GROUP + GROUPS, /* first slot of an image of one page */
+	SLOTS = GROWING + 8,
+	TABLE_LEAST = 16,  /* ranges of a page's first table */
+	PATIENCE_MS = 100, /* of a fatal signal, for the lock */
+};
+/* What of a page its image does not show. */
+enum { ADDED = 1, REMOVED = 2 };
+
+struct image {
+	struct jit_entry entry;
+	size_t bytes; /* of its memory, which begins here */
+};
+
+struct chunk {
+	struct image *slots[SLOTS]; /* ch__elf_page.image is a slot + 1 */
+	uint32_t index;
+	bool has_changed;
+	struct ch__elf_page pages[];
+};
+
+struct gdb { /* one heap; [gdb lock] where not const */
+	const struct ch__sinks_config *config;
+	const struct ch__frame_shape *shapes;
+	uint32_t pages_per_chunk, chunk_count; /* [const] */
+	bool is_open;
+	int error; /* the errno that switched it off */
+	struct image *runtime;
+	struct chunk **chunks; /* NULL: nothing was told of the chunk */
+	/* Of every page its shape + 1, 0: none; relaxed, ordered by the page's first range. */
+	_Atomic(uint8_t) frames[];
+};
+
+static struct {
+	pthread_mutex_t lock;
+} jit = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static size_t gdb_bytes(const struct gdb *g)
+{
+	return sizeof *g + (size_t)g->pages_per_chunk * g->chunk_count;
+}
+
+static size_t chunk_bytes(const struct gdb *g)
+{
+	return sizeof(struct chunk) + g->pages_per_chunk * sizeof(struct ch__elf_page);
+}
+
+/* --- the list --- */
+static bool somebody_looks(void)
+{
+	return ch__arch_has_breakpoint((const void *)(uintptr_t)__jit_debug_register_code);
+}
+
+static void tell_debugger(struct jit_entry *entry, uint32_t action)
+{
+	__jit_debug_descriptor.relevant = entry;
+	__jit_debug_descriptor.action = action;
+	__jit_debug_register_code();
+	__jit_debug_descriptor.action = JIT_NOTHING;
+	__jit_debug_descriptor.relevant = NULL;
+}
+
+static void enlist(struct jit_entry *entry)
+{
+	struct jit_entry *next = __jit_debug_descriptor.first;
+	entry->next = next;
+	if (next)
+		next->previous = entry;
+	__jit_debug_descriptor.first = entry;
+	tell_debugger(entry, JIT_REGISTER);
+}
+
+/* The debugger reads the entry's address only, so its memory may go afterwards. */
+static void drop_image(struct image **slot)
+{
+	struct image *image = *slot;
+	if (!image)
+		return;
+	struct jit_entry *entry = &image->entry;
+	if (entry->previous)
+		entry->previous->next = entry->next;
+	else
+		__jit_debug_descriptor.first = entry->next;
+	if (entry->next)
+		entry->next->previous = entry->previous;
+	tell_debugger(entry, JIT_UNREGISTER);
+	*slot = NULL;
+	ch__os_unmap(image, image->bytes);
+}
+
+static bool make_image(const struct ch__elf_input *in, struct image **slot)
+{
+	struct ch__elf_memory memory = ch__elf_image_make(in, sizeof(struct image));
+	if (!memory.at)
+		return false;
+	struct image *image = memory.at;
+	*image = (struct image){
+		.entry = {.file = memory.image, .file_bytes = memory.image_bytes},
+		.bytes = memory.bytes,
+	};
+	*slot = image;
+	enlist(&image->entry);
+	return true;
+}
+
+/* --- what an image shows --- */
+static bool make_chunk_image(struct gdb *g, struct chunk *chunk, unsigned slot)
+{
+	struct ch__elf_input in = {
+		.config = g->config,
+		.shapes = g->shapes,
+		.pages = chunk->pages,
+		.page_count = g->pages_per_chunk,
+		.image = (uint8_t)(slot + 1),
+		.base = g->config->pool_exec,
+		.exec = g->config->pool_exec +
+			(size_t)chunk->index * g->pages_per_chunk * g->config->page_bytes,
+		.page_bytes = g->config->page_bytes,
+	};
+	for (uint32_t i = 0; i < g->pages_per_chunk; i++)
+		if (chunk->pages[i].image == in.image && chunk->pages[i].count)
+			return make_image(&in, &chunk->slots[slot]);
+	return true;
+}
+
+/* The runtime page is one range that never changes. */
+static bool show_runtime(struct gdb *g)
+{
+	if (g->runtime || !g->config->runtime_bytes)
+		return true;
+	struct ch__elf_range range = {.bytes = (uint32_t)g->config->runtime_bytes};
+	struct ch__elf_page page = {.ranges = &range, .count = 1, .image = 1, .frame = 1};
+	struct ch__elf_input in = {
+		.config = g->config,
+		.shapes = g->shapes,
+		.pages = &page,
+		.page_count = 1,
+		.image = 1,
+		.base = g->config->runtime_exec,
+		.exec = g->config->runtime_exec,
+		.page_bytes = g->config->runtime_bytes,
+		.name = "codeheap_runtime",
+	};
+	return make_image(&in, &g->runtime);
+}
+
+static unsigned slot_bit(uint8_t image)
+{
+	return image ? 1u << (image - 1) : 0;
+}
+
+/* It grows, and has no image of its own. */
+static bool wants_slot(const struct ch__elf_page *page)
+{
+	return page->count && (page->change & ADDED) && page->image <= GROWING;
+}
+
+/* Slots of one page that are free. */
+static unsigned free_slots(const struct gdb *g, const struct chunk *chunk)
+{
+	unsigned free = ((1u << SLOTS) - 1) & ~((1u << GROWING) - 1);
+	for (uint32_t i = 0; i < g->pages_per_chunk; i++)
+		free &= ~slot_bit(chunk->pages[i].image);
+	return free;
+}
+
+/* These move pages and return the slots that change. All to one image: */
+static unsigned gather_pages(struct gdb *g, struct chunk *chunk)
+{
+	unsigned changed = 1u << WHOLE;
+	for (uint32_t i = 0; i < g->pages_per_chunk; i++) {
+		changed |= slot_bit(chunk->pages[i].image);
+		chunk->pages[i].image = chunk->pages[i].count ? WHOLE + 1 : 0;
+	}
+	return changed;
+}
+
+static unsigned move_to_group(struct gdb *g, struct chunk *chunk, uint32_t i)
+{
+	struct ch__elf_page *page = &chunk->pages[i];
+	unsigned changed = slot_bit(page->image);
+	page->image = (uint8_t)(GROUP + i * GROUPS / g->pages_per_chunk + 1);
+	return changed | slot_bit(page->image);
+}
+
+/* A page leaves the image of all: from here on few neighbours are shown anew when one does. */
+static unsigned split_whole(struct gdb *g, struct chunk *chunk)
+{
+	unsigned changed = 0;
+	for (uint32_t i = 0; i < g->pages_per_chunk; i++)
+		if (chunk->pages[i].image == WHOLE + 1)
+			changed |= move_to_group(g, chunk, i);
+	return changed;
+}
+
+/* Pages that grew join their neighbours. */
+static unsigned settle_pages(struct gdb *g, struct chunk *chunk)
+{
+	unsigned changed = 0;
+	for (uint32_t i = 0; i < g->pages_per_chunk; i++)
+		if (chunk->pages[i].image > GROWING && !(chunk->pages[i].change & ADDED))
+			changed |= move_to_group(g, chunk, i);
+	return changed;
+}
+
+/* Gives every changed page an image that is to show it; returns the slots that change. */
+static unsigned place_pages(struct gdb *g, struct chunk *chunk)
+{
+	unsigned changed = 0, wanting = 0, growing = 0, shown = 0;
+	bool leaves_whole = false;
+	for (uint32_t i = 0; i < g->pages_per_chunk; i++) {
+		struct ch__elf_page *page = &chunk->pages[i];
+		shown |= page->image;
+		if (page->change)
+			changed |= slot_bit(page->image);
+		if (!page->count)
+			page->image = 0;
+		wanting += wants_slot(page);
+		leaves_whole |= wants_slot(page) && page->image == WHOLE + 1;
+		growing += page->count && (page->change & ADDED);
+	}
+	if (!shown || growing > SLOTS - GROWING)
+		return changed | gather_pages(g, chunk);
+	if (leaves_whole)
+		changed |= split_whole(g, chunk);
+	if (wanting > (unsigned)__builtin_popcount(free_slots(g, chunk)))
+		changed |= settle_pages(g, chunk);
+	for (uint32_t i = 0; i < g->pages_per_chunk; i++) {
+		struct ch__elf_page *page = &chunk->pages[i];
+		if (!wants_slot(page))
+			continue;
+		page->image = (uint8_t)(__builtin_ctz(free_slots(g, chunk)) + 1);
+		changed |= slot_bit(page->image);
+	}
+	return changed;
+}
+
+/* False: no memory. What is left undone is still said to have changed. */
+static bool show_chunk(struct gdb *g, struct chunk *chunk)
+{
+	if (!chunk->has_changed)
+		return true;
+	unsigned changed = place_pages(g, chunk);
+	for (unsigned slot = 0; slot < SLOTS; slot++)
+		if (changed >> slot & 1)
+			drop_image(&chunk->slots[slot]);
+	for (unsigned slot = 0; slot < SLOTS; slot++)
+		if ((changed >> slot & 1) && !make_chunk_image(g, chunk, slot))
+			return false;
+	for (uint32_t i = 0; i < g->pages_per_chunk; i++)
+		chunk->pages[i].change = 0;
+	chunk->has_changed = false;
+	return true;
+}
+
+static bool show_all(struct gdb *g)
+{
+	bool ok = show_runtime(g);
+	for (uint32_t i = 0; ok && i < g->chunk_count; i++)
+		ok = !g->chunks[i] || show_chunk(g, g->chunks[i]);
+	return ok;
+}
+
+/* Nobody looks: takes images from the list that show what is no more. Their pages wait. */
+static void hide_removed(struct gdb *g, struct chunk *chunk)
+{
+	unsigned stale = 0;
+	for (uint32_t i = 0; chunk->has_changed && i < g->pages_per_chunk; i++)
+		if (chunk->pages[i].change & REMOVED)
+			stale |= slot_bit(chunk->pages[i].image);
+	for (uint32_t i = 0; stale && i < g->pages_per_chunk; i++) {
+		struct ch__elf_page *page = &chunk->pages[i];
+		if (!(slot_bit(page->image) & stale))
+			continue;
+		page->image = 0;
+		page->change |= ADDED;
+	}
+	for (unsigned slot = 0; slot < SLOTS; slot++)
+		if (stale >> slot & 1)
+			drop_image(&chunk->slots[slot]);
+}
+
+/* --- ranges --- */
+static struct chunk *chunk_of(struct gdb *g, uint32_t page)
+{
+	uint32_t index = page / g->pages_per_chunk;
+	struct chunk *chunk = g->chunks[index];
+	if (!chunk && (chunk = ch__meta_alloc(g->config->meta, chunk_bytes(g)))) {
+		chunk->index = index;
+		g->chunks[index] = chunk;
+	}
+	return chunk;
+}
+
+/* Index of the first range that starts at the offset or behind it. */
+static uint32_t find_range(const struct ch__elf_page *page, uint32_t offset)
+{
+	uint32_t low = 0, high = page->count;
+	while (low < high) {
+		uint32_t middle = (low + high) / 2;
+		if (page->ranges[middle].offset < offset)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+static bool grow_table(struct gdb *g, struct ch__elf_page *page)
+{
+	uint32_t capacity = page->capacity ? page->capacity * 2 : TABLE_LEAST;
+	struct ch__elf_range *grown =
+		ch__meta_alloc(g->config->meta, capacity * sizeof *page->ranges);
+	if (!grown)
+		return false;
+	if (page->count)
+		memcpy(grown, page->ranges, page->count * sizeof *grown);
+	ch__meta_free(g->config->meta, page->ranges, page->capacity * sizeof *grown);
+	page->ranges = grown;
+	page->capacity = capacity;
+	return true;
+}
+
+static bool put_range(struct gdb *g, struct ch__elf_page *page, const struct ch__sink_range *range)
+{
+	uint32_t offset = (uint32_t)(range->exec - g->config->pool_exec);
+	uint32_t at = find_range(page, offset);
+	bool is_known = at < page->count && page->ranges[at].offset == offset;
+	if (!is_known) {
+		if (page->count == page->capacity && !grow_table(g, page))
+			return false;
+		memmove(page->ranges + at + 1, page->ranges + at,
+			(page->count - at) * sizeof *page->ranges);
+		page->count++;
+	}
+	page->ranges[at] = (struct ch__elf_range){
+		.key = range->key,
+		.offset = offset,
+		.bytes = (uint32_t)range->bytes & INT32_MAX,
+		.is_cold = range->is_cold,
+	};
+	return true;
+}
+
+static bool is_in_pool(const struct gdb *g, const struct ch__sink_range *range)
+{
+	size_t offset = range->exec - g->config->pool_exec;
+	return offset < g->config->pool_bytes && range->bytes &&
+	       range->bytes <= g->config->pool_bytes - offset;
+}
+
+static uint32_t page_of(const struct gdb *g, const struct ch__sink_range *range)
+{
+	return (uint32_t)((range->exec - g->config->pool_exec) / g->config->page_bytes);
+}
+
+static bool add_range(struct gdb *g, const struct ch__sink_range *range, bool may_be_known)
+{
+	if (!is_in_pool(g, range))
+		return true;
+	uint32_t index = page_of(g, range);
+	struct chunk *chunk = chunk_of(g, index);
+	if (!chunk)
+		return false;
+	struct ch__elf_page *page = &chunk->pages[index % g->pages_per_chunk];
+	uint32_t before = page->count;
+	if (!put_range(g, page, range))
+		return false;
+	if (may_be_known && page->count == before)
+		return true;
+	page->frame = atomic_load_explicit(&g->frames[index], memory_order_relaxed);
+	page->change |= ADDED;
+	chunk->has_changed = true;
+	return true;
+}
+
+static void remove_range(struct gdb *g, const struct ch__sink_range *range)
+{
+	if (!is_in_pool(g, range) || CH_MUTANT(CH__MUTANT_GDB_KEEPS_FREED))
+		return;
+	uint32_t index = page_of(g, range);
+	struct chunk *chunk = g->chunks[index / g->pages_per_chunk];
+	struct ch__elf_page *page = chunk ? &chunk->pages[index % g->pages_per_chunk] : NULL;
+	uint32_t offset = (uint32_t)(range->exec - g->config->pool_exec);
+	uint32_t at = page ? find_range(page, offset) : 0;
+	if (!page || at == page->count || page->ranges[at].offset != offset)
+		return;
+	page->count--;
+	memmove(page->ranges + at, page->ranges + at + 1,
+		(page->count - at) * sizeof *page->ranges);
+	page->change |= REMOVED;
+	chunk->has_changed = true;
+}
+
+/* --- life --- */
+static void free_chunk(struct gdb *g, uint32_t index)
+{
+	struct chunk *chunk = g->chunks[index];
+	if (!chunk)
+		return;
+	for (unsigned slot = 0; slot < SLOTS; slot++)
+		drop_image(&chunk->slots[slot]);
+	for (uint32_t i = 0; i < g->pages_per_chunk; i++)
+		ch__meta_free(g->config->meta, chunk->pages[i].ranges,
+			      chunk->pages[i].capacity * sizeof *chunk->pages[i].ranges);
+	ch__meta_free(g->config->meta, chunk, chunk_bytes(g));
+	g->chunks[index] = NULL;
+}
+
+static void shut(struct gdb *g)
+{
+	drop_image(&g->runtime);
+	for (uint32_t i = 0; i < g->chunk_count; i++)
+		free_chunk(g, i);
+	g->is_open = false;
+}
+
+static bool fail(struct gdb *g, int error)
+{
+	shut(g);
+	g->error = error;
+	return false;
+}
+
+static struct gdb *make_state(const struct ch__sinks_config *config,
+			      const struct ch__frame_shape *shapes)
+{
+	struct gdb shape = {.config = config, .shapes = shapes};
+	size_t bytes =
+		config->chunk_bytes < config->pool_bytes ? config->chunk_bytes : config->pool_bytes;
+	shape.pages_per_chunk = (uint32_t)(bytes / config->page_bytes);
+	shape.chunk_count = (uint32_t)(config->pool_bytes / bytes);
+	size_t table_bytes = shape.chunk_count * sizeof *shape.chunks;
+	shape.chunks = ch__meta_alloc(config->meta, table_bytes);
+	struct gdb *g = shape.chunks ? ch__meta_alloc(config->meta, gdb_bytes(&shape)) : NULL;
+	if (g)
+		*g = shape;
+	else
+		ch__meta_free(config->meta, shape.chunks, table_bytes);
+	return g;
+}
+
+static void forget_shape(void *state, uint32_t page, uint32_t pages)
+{
+	struct gdb *g = state;
+	for (uint32_t end = page + pages; page < end; page++)
+		atomic_store_explicit(&g->frames[page], 0, memory_order_relaxed);
+}
+
+static int open_gdb(const struct ch__sinks_config *config, const struct ch__frame_shape *shapes,
+		    void **state)
+{
+	struct gdb *g = *state;
+	if (!g)
+		g = *state = make_state(config, shapes);
+	if (!g)
+		return ENOMEM;
+	ch__file_lock(&jit.lock);
+	/* Of the deaths since it was on before it heard nothing; live pages are told next. */
+	forget_shape(g, 0, g->pages_per_chunk * g->chunk_count);
+	g->is_open = true;
+	g->error = 0;
+	ch__file_unlock(&jit.lock);
+	return 0;
+}
+
+static void close_gdb(void *state)
+{
+	struct gdb *g = state;
+	ch__file_lock(&jit.lock);
+	shut(g);
+	ch__file_unlock(&jit.lock);
+}
+
+static void destroy_gdb(void *state)
+{
+	struct gdb *g = state;
+	close_gdb(g);
+	ch__meta_free(g->config->meta, g->chunks, g->chunk_count * sizeof *g->chunks);
+	ch__meta_free(g->config->meta, g, gdb_bytes(g));
+}
+
+/* --- entries --- */
+static bool add_ranges(void *state, const struct ch__sink_range *ranges, size_t n,
+		       bool may_be_known)
+{
+	struct gdb *g = state;
+	ch__file_lock(&jit.lock);
+	bool ok = g->is_open;
+	for (size_t i = 0; ok && i < n; i++)
+		ok = add_range(g, &ranges[i], may_be_known);
+	/* Ranges that are told late come one by one, and a flush behind them. */
+	if (ok && !may_be_known && somebody_looks())
+		ok = show_all(g);
+	if (!ok && g->is_open)
+		fail(g, ENOMEM);
+	ch__file_unlock(&jit.lock);
+	return ok;
+}
+
+static bool remove_ranges(void *state, const struct ch__sink_range *ranges, size_t n)
+{
+	struct gdb *g = state;
+	ch__file_lock(&jit.lock);
+	bool ok = g->is_open;
+	for (size_t i = 0; ok && i < n; i++)
+		remove_range(g, &ranges[i]);
+	ch__file_unlock(&jit.lock);
+	return ok;
+}
+
+static bool flush_gdb(void *state, enum ch__flush how)
+{
+	struct gdb *g = state;
+	ch__file_lock(&jit.lock);
+	bool ok = g->is_open;
+	if (ok && (how == CH__FLUSH_EXACT || somebody_looks()))
+		ok = show_all(g) || fail(g, ENOMEM);
+	else if (ok && how != CH__FLUSH_BUFFERED)
+		for (uint32_t i = 0; i < g->chunk_count; i++)
+			if (g->chunks[i])
+				hide_removed(g, g->chunks[i]);
+	ch__file_unlock(&jit.lock);
+	return ok;
+}
+
+/* The thread that died may hold the lock, or another one may wait for ever under it. */
+static void show_at_death(void *state)
+{
+	static _Atomic(uint32_t) never;
+	struct gdb *g = state;
+	for (unsigned ms = 0; !ch__file_try_lock(&jit.lock); ms++) {
+		if (ms == PATIENCE_MS)
+			return;
+		ch__os_futex_wait(&never, 0, 1000000);
+	}
+	if (g->is_open)
+		show_all(g);
+	ch__file_unlock(&jit.lock);
+}
+
+static int gdb_status(void *state)
+{
+	struct gdb *g = state;
+	ch__file_lock(&jit.lock);
+	int error = g->error;
+	ch__file_unlock(&jit.lock);
+	return error;
+}
+
+static bool note_shape(void *state, uint32_t page, uint32_t pages, uint8_t frame)
+{
+	struct gdb *g = state;
+	for (uint32_t end = page + pages; page < end; page++)
+		atomic_store_explicit(&g->frames[page], (uint8_t)(frame + 1), memory_order_relaxed);
+	return true;
+}
+
+/* Index of the page that a block with a section of its own begins in. */
+static uint32_t page_of_own(const struct gdb *g, const struct ch__own *own)
+{
+	struct ch__eh_frame_fde fde;
+	uint64_t low = UINT64_MAX;
+	for (size_t at = 0; ch__eh_frame_next(own->section, &at, &fde);)
+		low = fde.low < low ? fde.low : low;
+	return (uint32_t)((low - g->config->pool_exec) / g->config->page_bytes);
+}
+
+/* The section is copied when the block is shown, which comes after this and before its death. */
+static void note_own(void *state, struct ch__own *own)
+{
+	struct gdb *g = state;
+	uint32_t page = page_of_own(g, own);
+	ch__file_lock(&jit.lock);
+	struct chunk *chunk = g->is_open ? chunk_of(g, page) : NULL;
+	if (chunk)
+		chunk->pages[page % g->pages_per_chunk].own = own->section;
+	else if (g->is_open)
+		fail(g, ENOMEM); /* the next add hears of it */
+	ch__file_unlock(&jit.lock);
+}
+
+static void forget_own(void *state, struct ch__own *own)
+{
+	struct gdb *g = state;
+	uint32_t page = page_of_own(g, own);
+	ch__file_lock(&jit.lock);
+	struct chunk *chunk = g->chunks[page / g->pages_per_chunk];
+	if (chunk)
+		chunk->pages[page % g->pages_per_chunk].own = NULL;
+	ch__file_unlock(&jit.lock);
+}
+
+static void forget_chunk(void *state, uint32_t chunk)
+{
+	struct gdb *g = state;
+	ch__file_lock(&jit.lock);
+	free_chunk(g, chunk);
+	ch__file_unlock(&jit.lock);
+}
+
+/* --- fork: a child has the list and its images as they were --- */
+static void prepare_fork(void) CH_ACQUIRES(ch__role_file)
+{
+	ch__file_lock(&jit.lock);
+}
+
+static void resume_process(void) CH_RELEASES(ch__role_file)
+{
+	ch__file_unlock(&jit.lock);
+}
+
+const struct ch__sink_ops ch__sink_gdb = {
+	.name = "gdb",
+	.bit = CH__SINK_GDB,
+	.open = open_gdb,
+	.close = close_gdb,
+	.destroy = destroy_gdb,
+	.add = add_ranges,
+	.remove = remove_ranges,
+	.flush = flush_gdb,
+	.fatal = show_at_death,
+	.status = gdb_status,
+	.page_live = note_shape,
+	.page_dead = forget_shape,
+	.own_live = note_own,
+	.own_dead = forget_own,
+	.chunk_gone = forget_chunk,
+	.fork_prepare = prepare_fork,
+	.fork_parent = resume_process,
+	.fork_child = resume_process,
+};

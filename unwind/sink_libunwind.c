@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: MIT
+ * sink_libunwind.c: makes code pages known to nongnu libunwind, where the process has it: its walks
+ * do not read what libgcc is told. It is no dependency: the sink is refused with ENOSYS in a
+ * process without libunwind, and with ENOTSUP in one whose libunwind lays its objects out
+ * otherwise. It writes no CFI itself (eh_frame.c does), and gives no names: libunwind takes none
+ * with tables.
+ *
+ * One object a chunk is registered on the first use of the chunk and stays until the heap goes;
+ * pages come and go by one store in the chunk's section. libunwind remembers how frames of a pc are
+ * laid out, so each withdrawal ends in a flush. What no flush reaches is the memory of
+ * unw_backtrace, one for each thread: it may know the frame of an address that another frame shape
+ * has had. Blocks that keep the frame pointer have one shape.
+ *
+ * Pages of slots are told as pages of the frame-pointer shape: that is right at every return
+ * address in a slot, and wrong for a few instructions around the call only, which a sampler may
+ * meet.
+ *
+ * Walks read the list of objects without a lock, so an object is never freed: cancelled ones cover
+ * nothing and serve the next heap. Sections and tables are within 2 GiB of the code, because their
+ * offsets have 32 bits; no walk reads them unless a pc of their chunk is on its stack.
+ * Lock: the sinks lock is held in every entry; inside come those of nongnu.c and libunwind. */
+#include "unwind/nongnu.h"
+#include "unwind/sink.h"
+
+#include <errno.h>
+
+struct libunwind {
+	struct ch__nongnu its;
+	const struct ch__sinks_config *config;
+	const struct ch__frame_shape *shapes;
+	uint32_t pages_per_chunk, chunk_count;
+	size_t part_bytes, memory_bytes;
+	uint8_t *memory;                     /* a part a chunk, then the runtime page's */
+	struct ch__libunwind_owns owns;
+	bool *is_added; /* by part: libunwind has its object, which may cover nothing */
+	struct ch__nongnu_object *objects[]; /* by part; registered when its end is not 0 */
+};
+
+/* --- parts: the table of a chunk and its section --- */
+
+static struct ch__nongnu_entry *table_of(const struct libunwind *u, uint32_t part)
+{
+	return (struct ch__nongnu_entry *)(void *)(u->memory + part * u->part_bytes);
+}
+
+static uint8_t *section_of(const struct libunwind *u, uint32_t part)
+{
+	return u->memory + part * u->part_bytes +
+	       u->pages_per_chunk * sizeof(struct ch__nongnu_entry);
+}
+
+static bool is_registered(const struct libunwind *u, uint32_t part)
+{
+	return u->objects[part]->end != 0;
+}
+
+static void register_part(struct libunwind *u, uint32_t part, uintptr_t exec, uint32_t pages,
+			  size_t page_bytes)
+{
+	uint8_t *section = section_of(u, part);
+	struct ch__nongnu_entry *table = table_of(u, part);
+	uintptr_t segment = (uintptr_t)u->memory;
+	ch__eh_frame_write(section, exec, pages, page_bytes, u->shapes);
+	for (uint32_t i = 0; i < pages; i++) {
+		uintptr_t fde = (uintptr_t)ch__eh_frame_fde(section, i);
+		table[i] = (struct ch__nongnu_entry){
+			(int32_t)(intptr_t)(exec + i * page_bytes - segment),
+			(int32_t)(intptr_t)(fde - segment)};
+	}
+	ch__nongnu_fill(u->objects[part], exec, exec + pages * page_bytes, segment, table, pages);
+	if (!u->is_added[part])
+		u->its.add(u->objects[part]);
+	u->is_added[part] = true;
+}
+
+static void kill_pages(struct libunwind *u, uint32_t part, uint32_t first, uint32_t pages)
+{
+	if (!is_registered(u, part) || CH_MUTANT(CH__MUTANT_LIBUNWIND_PAGE_KEPT))
+		return;
+	for (uint32_t i = first; i < first + pages; i++)
+		ch__eh_frame_dead(section_of(u, part), i);
+}
+
+static void flush(const struct libunwind *u)
+{
+	if (!CH_MUTANT(CH__MUTANT_LIBUNWIND_NOT_FLUSHED))
+		ch__nongnu_flush(&u->its);
+}
+
+/* --- the sink --- */
+
+/* The runtime page holds jumps and a trampoline, and nothing returns into it; who asks about a pc
+ * in it gets the caller of the block that jumped there: they leave the frame pointer alone. */
+static void tell_runtime(struct libunwind *u)
+{
+	uint32_t part = u->chunk_count;
+	size_t bytes = u->config->runtime_bytes;
+	if (!bytes)
+		return;
+	if (!is_registered(u, part))
+		register_part(u, part, u->config->runtime_exec, 1, bytes);
+	ch__eh_frame_live(section_of(u, part), 0, bytes, 0);
+}
+
+/* From the first byte of the tables, every page is within reach of an offset. */
+static bool is_within_reach(const struct libunwind *u)
+{
+	const struct ch__sinks_config *c = u->config;
+	int64_t first = (int64_t)(c->pool_exec - (uintptr_t)u->memory);
+	int64_t runtime = (int64_t)(c->runtime_exec - (uintptr_t)u->memory);
+	return first > INT32_MIN && first + (int64_t)c->pool_bytes < INT32_MAX &&
+	       runtime > INT32_MIN && runtime < INT32_MAX && u->memory_bytes < INT32_MAX;
+}
+
+static int take_memory(struct libunwind *u)
+{
+	size_t page = ch__os_page_bytes(), bytes = u->part_bytes * (u->chunk_count + 1);
+	u->memory_bytes = (bytes + page - 1) & ~(page - 1);
+	u->memory = ch__os_private_near(u->memory_bytes, u->config->pool_exec);
+	if (!u->memory)
+		return errno;
+	return is_within_reach(u) ? 0 : ENOMEM;
+}
+
+static size_t state_bytes(uint32_t chunks)
+{
+	return sizeof(struct libunwind) +
+	       (chunks + 1) * (sizeof(struct ch__nongnu_object *) + sizeof(bool));
+}
+
+static void free_state(struct libunwind *u)
+{
+	ch__nongnu_give(u->objects, u->chunk_count + 1);
+	if (u->memory)
+		ch__os_unmap(u->memory, u->memory_bytes);
+	ch__meta_free(u->config->meta, u, state_bytes(u->chunk_count));
+}
+
+static int make_state(const struct ch__sinks_config *config, const struct ch__frame_shape *shapes,
+		      struct libunwind **out)
+{
+	struct ch__nongnu its;
+	if (!ch__nongnu_find(&its))
+		return ENOSYS;
+	size_t chunk_bytes =
+		config->chunk_bytes < config->pool_bytes ? config->chunk_bytes : config->pool_bytes;
+	uint32_t chunks = (uint32_t)((config->pool_bytes + chunk_bytes - 1) / chunk_bytes);
+	struct libunwind *u = ch__meta_alloc(config->meta, state_bytes(chunks));
+	if (!u)
+		return ENOMEM;
+	u->its = its;
+	u->owns = (struct ch__libunwind_owns){.its = &u->its, .meta = config->meta};
+	u->config = config;
+	u->shapes = shapes;
+	u->pages_per_chunk = (uint32_t)(chunk_bytes / config->page_bytes);
+	u->chunk_count = chunks;
+	u->is_added = (bool *)(void *)(u->objects + chunks + 1);
+	u->part_bytes = (u->pages_per_chunk * sizeof(struct ch__nongnu_entry) +
+			 ch__eh_frame_bytes(u->pages_per_chunk) + 15) &
+			~(size_t)15;
+	int error = ch__nongnu_take(u->objects, chunks + 1) ? 0 : ENOMEM;
+	if (!error && !ch__nongnu_understands(&its, u->objects[0]))
+		error = errno;
+	if (!error)
+		error = take_memory(u);
+	if (error)
+		free_state(u);
+	else
+		*out = u;
+	return error;
+}
+
+static int open_libunwind(const struct ch__sinks_config *config,
+			  const struct ch__frame_shape *shapes, void **state)
+{
+	struct libunwind *u = *state;
+	if (!u) {
+		int error = make_state(config, shapes, &u);
+		if (error)
+			return error;
+		*state = u;
+	}
+	tell_runtime(u);
+	return 0;
+}
+
+/* Objects stay registered, with nothing live in them. */
+static void close_libunwind(void *state)
+{
+	struct libunwind *u = state;
+	for (uint32_t part = 0; part < u->chunk_count; part++)
+		kill_pages(u, part, 0, u->pages_per_chunk);
+	kill_pages(u, u->chunk_count, 0, 1);
+	flush(u);
+}
+
+static void destroy_libunwind(void *state)
+{
+	struct libunwind *u = state;
+	close_libunwind(u);
+	ch__libunwind_own_destroy(&u->owns);
+	for (uint32_t part = 0; part <= u->chunk_count; part++) {
+		if (!u->is_added[part])
+			continue;
+		if (CH_MUTANT(CH__MUTANT_LIBUNWIND_NOT_CANCELLED)) {
+			u->objects[part] = NULL;
+			continue;
+		}
+		u->its.cancel(u->objects[part]);
+		ch__nongnu_empty(u->objects[part]);
+	}
+	free_state(u);
+}
+
+static bool tell_pages_live(void *state, uint32_t page, uint32_t pages, uint8_t frame)
+{
+	struct libunwind *u = state;
+	size_t page_bytes = u->config->page_bytes, chunk_bytes = u->pages_per_chunk * page_bytes;
+	/* What returns into a slot returns behind a call of the framed template. */
+	if (ch__frame_has_slots(frame))
+		frame = 0;
+	for (uint32_t end = page + pages; page < end; page++) {
+		uint32_t chunk = page / u->pages_per_chunk, index = page % u->pages_per_chunk;
+		if (!is_registered(u, chunk))
+			register_part(u, chunk, u->config->pool_exec + chunk * chunk_bytes,
+				      u->pages_per_chunk, page_bytes);
+		if (!ch__eh_frame_is_live(section_of(u, chunk), index))
+			ch__eh_frame_live(section_of(u, chunk), index, page_bytes, frame);
+	}
+	return true;
+}
+
+static void tell_pages_dead(void *state, uint32_t page, uint32_t pages)
+{
+	struct libunwind *u = state;
+	for (uint32_t end = page + pages; page < end; page++)
+		kill_pages(u, page / u->pages_per_chunk, page % u->pages_per_chunk, 1);
+	flush(u);
+}
+
+static void drop_chunk(void *state, uint32_t chunk)
+{
+	struct libunwind *u = state;
+	kill_pages(u, chunk, 0, u->pages_per_chunk);
+	/* It would hide a block's own table there, whose object may come later in the list. */
+	if (is_registered(u, chunk) && !CH_MUTANT(CH__MUTANT_LIBUNWIND_PAGE_KEPT))
+		ch__nongnu_empty(u->objects[chunk]);
+	flush(u);
+}
+
+static void write_shape(void *state, uint8_t frame)
+{
+	struct libunwind *u = state;
+	for (uint32_t part = 0; part <= u->chunk_count; part++)
+		if (is_registered(u, part) && !ch__frame_has_slots(frame))
+			ch__eh_frame_shape(section_of(u, part), frame, &u->shapes[frame]);
+}
+
+const struct ch__nongnu *ch__sink_libunwind_its(const void *state)
+{
+	return &((const struct libunwind *)state)->its;
+}
+
+static void tell_own_live(void *state, struct ch__own *own)
+{
+	struct libunwind *u = state;
+	ch__libunwind_own_live(&u->owns, own);
+}
+
+static void tell_own_dead(void *state, struct ch__own *own)
+{
+	struct libunwind *u = state;
+	ch__libunwind_own_dead(&u->owns, own);
+	flush(u);
+}
+
+const struct ch__sink_ops ch__sink_libunwind = {
+	.name = "libunwind",
+	.bit = CH__SINK_LIBUNWIND,
+	.open = open_libunwind,
+	.close = close_libunwind,
+	.destroy = destroy_libunwind,
+	.page_live = tell_pages_live,
+	.page_dead = tell_pages_dead,
+	.chunk_gone = drop_chunk,
+	.shape_added = write_shape,
+	.own_live = tell_own_live,
+	.own_dead = tell_own_dead,
+	.fork_prepare = ch__nongnu_lock,
+	.fork_parent = ch__nongnu_unlock,
+	.fork_child = ch__nongnu_unlock,
+};

@@ -1,0 +1,677 @@
+/* SPDX-License-Identifier: MIT
+ * sinks.c: the table of sinks of a heap: which are on, what is told to each, and what the table
+ * itself must remember so that a sink can be turned on late: which pages and tables of blocks are
+ * live and which frame shapes exist. It knows no format and no file.
+ *
+ * A sink that fails is switched off and keeps its errno for status; nobody above hears of it,
+ * except that a page whose unwind data cannot be made is refused.
+ * Lock: the sinks lock, right of pages, guards page states, shapes and the unwinder's
+ * registrations. Ranges are told under each sink's own lock only: writing a file must not stop
+ * threads that take pages. `on` and the states of sinks are read without a lock; a state stays
+ * allocated until destroy. */
+#include "unwind/sink.h"
+
+#include "arch/arch.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+/* In the order in which a new range is told: what has a time comes before what has none. */
+static const struct ch__sink_ops *const table[] = {
+	&ch__sink_libgcc,
+	&ch__sink_libunwind,
+	&ch__sink_jitdump,
+	&ch__sink_perfmap,
+	&ch__sink_gdb,
+};
+enum { SINKS = sizeof table / sizeof table[0] };
+
+/* A page's state: 0 dead, else its frame shape + 1. */
+struct ch__sinks {
+	struct ch__sinks_config config;
+	pthread_mutex_t lock;
+	/* Bits; relaxed: who must hear of a change is ordered by the caller of set. */
+	_Atomic(unsigned) on;
+	_Atomic(void *) state[SINKS]; /* release when open made it, pairs with acquire in tell */
+	CH_BY_SINKS int open_error[SINKS];
+	uint32_t page_count; /* [const] */
+	CH_BY_SINKS uint8_t shape_count;
+	CH_BY_SINKS struct ch__frame_shape shapes[CH__FRAMES];
+	CH_BY_SINKS struct ch__own *own; /* the live ones */
+	CH_BY_SINKS bool is_codeless;    /* the child of a fork without copy */
+	CH_BY_SINKS uint8_t pages[];
+};
+
+static void lock_sinks(struct ch__sinks *s) CH_ACQUIRES(ch__role_sinks)
+	CH_EXCLUDES(CH__RIGHT_OF_SINKS) CH_UNANALYSED("it makes the role")
+{
+	pthread_mutex_lock(&s->lock);
+}
+static void unlock_sinks(struct ch__sinks *s)
+	CH_RELEASES(ch__role_sinks) CH_UNANALYSED("it makes the role")
+{
+	pthread_mutex_unlock(&s->lock);
+}
+
+static size_t sinks_bytes(uint32_t page_count)
+{
+	return sizeof(struct ch__sinks) + page_count;
+}
+
+static void switch_off(struct ch__sinks *s, unsigned i)
+{
+	atomic_fetch_and_explicit(&s->on, ~(unsigned)table[i]->bit, memory_order_relaxed);
+}
+
+/* It may have been turned off and on since it answered: then it has no error. */
+static void switch_off_failed(struct ch__sinks *s, unsigned i, void *state)
+{
+	lock_sinks(s);
+	if (table[i]->status(state) != 0)
+		switch_off(s, i);
+	unlock_sinks(s);
+}
+
+/* The state of the sink in slot i, or NULL when it is off. */
+static void *state_if_on(struct ch__sinks *s, unsigned i)
+{
+	if (!(atomic_load_explicit(&s->on, memory_order_relaxed) & (unsigned)table[i]->bit))
+		return NULL;
+	return atomic_load_explicit(&s->state[i], memory_order_acquire);
+}
+
+static void write_shape(struct ch__frame_shape *shape, const uint8_t *cfi, size_t bytes,
+			uint8_t return_register)
+{
+	const struct ch__arch_cfi *arch = ch__arch_cfi_frame_pointer();
+	memcpy(shape->cfi, cfi, bytes);
+	shape->bytes = (uint8_t)bytes;
+	shape->return_register = return_register;
+	shape->code_align = arch->code_align;
+	shape->data_align = arch->data_align;
+}
+
+struct late {
+	struct ch__sinks *sinks;
+	unsigned slot;
+};
+
+static void remove_late(void *arg, const struct ch__sink_range *range)
+{
+	struct late *late = arg;
+	void *state = state_if_on(late->sinks, late->slot);
+	if (state && !table[late->slot]->remove(state, range, 1))
+		switch_off(late->sinks, late->slot);
+}
+
+static void remove_all(struct ch__sinks *s, unsigned i)
+{
+	struct late late = {s, i};
+	if (table[i]->knows_time && s->config.each && state_if_on(s, i))
+		s->config.each(s->config.context, remove_late, &late);
+}
+
+const void *ch__sinks_state(const struct ch__sinks *s, enum ch__sink sink)
+{
+	for (unsigned i = 0; i < SINKS; i++)
+		if (table[i]->bit == sink && (ch__sinks_on(s) & (unsigned)sink))
+			return atomic_load_explicit(&s->state[i], memory_order_acquire);
+	return NULL;
+}
+
+bool ch__sinks_have(const struct ch__sinks *s, uintptr_t pc)
+{
+	return pc - s->config.pool_exec < s->config.pool_bytes ||
+	       pc - s->config.runtime_exec < s->config.runtime_bytes;
+}
+
+/* --- life, on and off --- */
+static void nobody_else_knows(const struct ch__sinks *s)
+	CH_VOUCHES(ch__role_sinks) CH_UNANALYSED("before its heap is known, or after")
+{
+	(void)s;
+}
+
+int ch__sinks_create(const struct ch__sinks_config *config, unsigned wanted, struct ch__sinks **out)
+{
+	*out = NULL;
+	uint32_t page_count = (uint32_t)(config->pool_bytes / config->page_bytes);
+	struct ch__sinks *s = ch__meta_alloc(config->meta, sinks_bytes(page_count));
+	if (!s)
+		return ENOMEM;
+	s->config = *config;
+	s->config.each = NULL; /* nothing is published yet */
+	s->page_count = page_count;
+	pthread_mutex_init(&s->lock, NULL);
+	const struct ch__arch_cfi *cfi = ch__arch_cfi_frame_pointer();
+	write_shape(&s->shapes[0], cfi->program, cfi->bytes, cfi->return_register);
+	nobody_else_knows(s);
+	s->shape_count = 1;
+	/* Without unwind data no page can be had, so that failure is the creator's; a file is not
+	 * worth a heap. */
+	int error = ch__sinks_set(s, wanted);
+	if (error && (wanted & CH__SINK_UNWIND) && ch__sinks_status(s, CH__SINK_UNWIND)) {
+		ch__sinks_destroy(s);
+		return error;
+	}
+	s->config.each = config->each;
+	*out = s;
+	return 0;
+}
+
+void ch__sinks_destroy(struct ch__sinks *s)
+{
+	if (!s)
+		return;
+	nobody_else_knows(s);
+	while (s->own)
+		ch__sinks_own_destroy(s, s->own);
+	for (unsigned i = 0; i < SINKS; i++) {
+		void *state = atomic_load_explicit(&s->state[i], memory_order_acquire);
+		remove_all(s, i);
+		if (state)
+			table[i]->destroy(state);
+	}
+	pthread_mutex_destroy(&s->lock);
+	ch__meta_free(s->config.meta, s, sinks_bytes(s->page_count));
+}
+
+/* --- lists of names --- */
+unsigned ch__sinks_known(void)
+{
+	unsigned known = 0;
+	for (unsigned i = 0; i < SINKS; i++)
+		known |= table[i]->bit;
+	return known;
+}
+
+static unsigned bit_of(const char *name, size_t length)
+{
+	for (unsigned i = 0; i < SINKS; i++)
+		if (strlen(table[i]->name) == length && !memcmp(table[i]->name, name, length))
+			return table[i]->bit;
+	return 0;
+}
+
+bool ch__sinks_parse(const char *list, unsigned *wanted)
+{
+	unsigned bits = 0;
+	if (strcmp(list, "none") != 0) {
+		for (const char *at = list;; at++) {
+			size_t length = strcspn(at, ",");
+			unsigned bit = bit_of(at, length);
+			if (!bit)
+				return false;
+			bits |= bit;
+			at += length;
+			if (!*at)
+				break;
+		}
+	}
+	*wanted = bits;
+	return true;
+}
+
+void ch__sinks_print(unsigned on, char *list, size_t bytes)
+{
+	size_t used = 0;
+	for (unsigned i = 0; i < SINKS; i++) {
+		size_t length = strlen(table[i]->name);
+		if (!(on & (unsigned)table[i]->bit) || used + length + 2 > bytes)
+			continue;
+		if (used)
+			list[used++] = ',';
+		memcpy(list + used, table[i]->name, length);
+		used += length;
+	}
+	if (!used) {
+		memcpy(list, "none", 4);
+		used = 4;
+	}
+	list[used] = 0;
+}
+
+unsigned ch__sinks_on(const struct ch__sinks *s)
+{
+	return atomic_load_explicit(&s->on, memory_order_relaxed);
+}
+
+static void tell_late(void *arg, const struct ch__sink_range *range) CH_REQUIRES(ch__role_sinks)
+{
+	struct late *late = arg;
+	const struct ch__sink_ops *ops = table[late->slot];
+	void *state = state_if_on(late->sinks, late->slot);
+	if (!state)
+		return;
+	if (ops->slot_live) {
+		const struct ch__sinks_config *config = &late->sinks->config;
+		size_t page = (range->exec - config->pool_exec) / config->page_bytes;
+		uint8_t frame = (uint8_t)(late->sinks->pages[page] - 1);
+		if (ch__frame_has_slots(frame))
+			ops->slot_live(state, range->exec, frame);
+	}
+	if (ops->add && !ops->add(state, range, 1, true))
+		switch_off(late->sinks, late->slot);
+}
+
+static int tell_live_pages(struct ch__sinks *s, const struct ch__sink_ops *ops, void *state)
+	CH_REQUIRES(ch__role_sinks)
+{
+	if (!ops->page_live)
+		return 0;
+	for (uint32_t page = 0; page < s->page_count; page++)
+		if (s->pages[page] &&
+		    !ops->page_live(state, page, 1, (uint8_t)(s->pages[page] - 1)))
+			return ENOMEM;
+	return 0;
+}
+
+static void tell_own(struct ch__sinks *s, void (*tell)(void *, struct ch__own *), void *state)
+	CH_REQUIRES(ch__role_sinks)
+{
+	for (struct ch__own *own = s->own; tell && own; own = own->next)
+		tell(state, own);
+}
+
+static int turn_on(struct ch__sinks *s, unsigned i)
+{
+	const struct ch__sink_ops *ops = table[i];
+	lock_sinks(s);
+	void *state = atomic_load_explicit(&s->state[i], memory_order_relaxed);
+	int error = ops->open(&s->config, s->shapes, &state);
+	atomic_store_explicit(&s->state[i], state, memory_order_release);
+	if (!error) {
+		error = tell_live_pages(s, ops, state);
+		if (error)
+			ops->close(state);
+		else
+			tell_own(s, ops->own_live, state);
+	}
+	s->open_error[i] = error;
+	if (!error)
+		atomic_fetch_or_explicit(&s->on, ops->bit, memory_order_relaxed);
+	unlock_sinks(s);
+	if (error || !(ops->add || ops->slot_live) || !s->config.each)
+		return error;
+	struct late late = {s, i};
+	s->config.each(s->config.context, tell_late, &late);
+	if (!ops->add)
+		return 0;
+	if (!ops->flush(state, false))
+		switch_off(s, i);
+	return ops->status(state);
+}
+
+static void turn_off(struct ch__sinks *s, unsigned i)
+{
+	remove_all(s, i);
+	lock_sinks(s);
+	void *state = atomic_load_explicit(&s->state[i], memory_order_relaxed);
+	switch_off(s, i);
+	tell_own(s, table[i]->own_dead, state);
+	table[i]->close(state);
+	unlock_sinks(s);
+}
+
+static void forget_error(struct ch__sinks *s, unsigned i)
+{
+	lock_sinks(s);
+	s->open_error[i] = 0;
+	unlock_sinks(s);
+}
+
+int ch__sinks_set(struct ch__sinks *s, unsigned wanted)
+{
+	int first_error = 0;
+	if (wanted & ~ch__sinks_known())
+		return EINVAL;
+	for (unsigned i = 0; i < SINKS; i++) {
+		bool is_on = (ch__sinks_on(s) & (unsigned)table[i]->bit) != 0;
+		bool is_wanted = (wanted & (unsigned)table[i]->bit) != 0;
+		/* One that failed for another heap hears of it only when it is told something. */
+		if (is_on && is_wanted && ch__sinks_status(s, table[i]->bit) != 0) {
+			switch_off(s, i);
+			is_on = false;
+		}
+		if (is_on && !is_wanted)
+			turn_off(s, i);
+		/* That it could not be made is nobody's concern any more. */
+		if (!is_wanted)
+			forget_error(s, i);
+		int error = !is_on && is_wanted ? turn_on(s, i) : 0;
+		if (!first_error)
+			first_error = error;
+	}
+	return first_error;
+}
+
+int ch__sinks_status(struct ch__sinks *s, enum ch__sink sink)
+{
+	int error = EINVAL;
+	lock_sinks(s);
+	for (unsigned i = 0; i < SINKS; i++) {
+		if (table[i]->bit != sink)
+			continue;
+		void *state = atomic_load_explicit(&s->state[i], memory_order_relaxed);
+		error = s->open_error[i];
+		if (!error && state && table[i]->status)
+			error = table[i]->status(state);
+	}
+	unlock_sinks(s);
+	return error;
+}
+
+const char *ch__sinks_path(const struct ch__sinks *s, enum ch__sink sink)
+{
+	for (unsigned i = 0; i < SINKS; i++) {
+		void *state = atomic_load_explicit(&s->state[i], memory_order_acquire);
+		if (table[i]->bit == sink && table[i]->path && state)
+			return table[i]->path(state);
+	}
+	return "";
+}
+
+/* --- pages and shapes --- */
+static bool is_shape(const struct ch__sinks *s, uint8_t frame) CH_REQUIRES(ch__role_sinks)
+{
+	return ch__frame_has_slots(frame) ? s->shapes[frame].slot_bytes != 0
+					  : frame < s->shape_count;
+}
+
+static void kill_pages(struct ch__sinks *s, uint32_t page, uint32_t pages)
+{
+	memset(s->pages + page, 0, pages);
+	for (unsigned i = 0; i < SINKS; i++) {
+		void *state = state_if_on(s, i);
+		if (state && table[i]->page_dead)
+			table[i]->page_dead(state, page, pages);
+	}
+}
+
+bool ch__sinks_page_live(struct ch__sinks *s, uint32_t page, uint32_t pages, uint8_t frame)
+{
+	bool ok = true;
+	lock_sinks(s);
+	CH_ASSERT(page < s->page_count && pages <= s->page_count - page && is_shape(s, frame),
+		  "sinks: a live page outside the pool, or of no frame shape");
+	for (uint32_t i = page; i < page + pages; i++)
+		if (s->pages[i] && s->pages[i] != frame + 1)
+			kill_pages(s, i, 1);
+	for (unsigned i = 0; ok && i < SINKS; i++) {
+		void *state = state_if_on(s, i);
+		if (state && table[i]->page_live)
+			ok = table[i]->page_live(state, page, pages, frame);
+	}
+	if (ok)
+		memset(s->pages + page, frame + 1, pages);
+	unlock_sinks(s);
+	return ok;
+}
+
+void ch__sinks_page_dead(struct ch__sinks *s, uint32_t page, uint32_t pages)
+{
+	lock_sinks(s);
+	CH_ASSERT(page < s->page_count && pages <= s->page_count - page,
+		  "sinks: a dead page outside the pool");
+	kill_pages(s, page, pages);
+	unlock_sinks(s);
+}
+
+/* Sinks that are off hear of it too: they may hold registrations from when they were on. */
+void ch__sinks_chunk_gone(struct ch__sinks *s, uint32_t chunk)
+{
+	uint32_t pages = (uint32_t)(s->config.chunk_bytes / s->config.page_bytes);
+	uint32_t first = chunk * pages;
+	lock_sinks(s);
+	CH_ASSERT(first < s->page_count, "sinks: a chunk outside the pool");
+	memset(s->pages + first, 0, pages < s->page_count - first ? pages : s->page_count - first);
+	for (unsigned i = 0; i < SINKS; i++) {
+		void *state = atomic_load_explicit(&s->state[i], memory_order_relaxed);
+		if (state && table[i]->chunk_gone)
+			table[i]->chunk_gone(state, chunk);
+	}
+	unlock_sinks(s);
+}
+
+static void tell_shape(struct ch__sinks *s, uint8_t frame)
+{
+	for (unsigned i = 0; i < SINKS; i++) {
+		void *state = atomic_load_explicit(&s->state[i], memory_order_relaxed);
+		if (state && table[i]->shape_added)
+			table[i]->shape_added(state, frame);
+	}
+}
+
+uint8_t ch__sinks_frame_register(struct ch__sinks *s, const uint8_t *cfi, size_t bytes,
+				 uint8_t return_register)
+{
+	if (bytes == 0 || bytes > CH__FRAME_CFI_BYTES)
+		return 0;
+	uint8_t frame = 0;
+	lock_sinks(s);
+	if (s->shape_count < CH__FRAME_SHAPES) {
+		frame = s->shape_count++;
+		struct ch__frame_shape *shape = &s->shapes[frame];
+		write_shape(shape, cfi, bytes, return_register);
+		tell_shape(s, frame);
+	}
+	unlock_sinks(s);
+	return frame;
+}
+
+int ch__sinks_slots_register(struct ch__sinks *s, enum ch__template kind, uint16_t slots_at,
+			     uint16_t slot_bytes, uint8_t code_at)
+{
+	struct ch__arch_template template = ch__arch_templates[kind];
+	uint8_t frame = (uint8_t)(CH__FRAME_SLOTS + kind);
+	int error = 0;
+	CH_ASSERT(code_at + template.bytes <= slot_bytes, "sinks: a template longer than a slot");
+	lock_sinks(s);
+	if (!is_shape(s, frame)) {
+		struct ch__frame_shape shape;
+		error = ch__template_cfi(&template, &shape);
+		if (!error) {
+			shape.slots_at = slots_at;
+			shape.slot_bytes = slot_bytes;
+			shape.code_at = code_at;
+			s->shapes[frame] = shape;
+			tell_shape(s, frame);
+		}
+	}
+	unlock_sinks(s);
+	return error;
+}
+
+void ch__sinks_slot_live(struct ch__sinks *s, uintptr_t exec, uint8_t frame)
+{
+	for (unsigned i = 0; i < SINKS; i++) {
+		void *state = table[i]->slot_live ? state_if_on(s, i) : NULL;
+		if (state)
+			table[i]->slot_live(state, exec, frame);
+	}
+}
+
+/* Under the lock: an empty page's section may go meanwhile. */
+bool ch__sinks_slot_is_live(struct ch__sinks *s, uintptr_t exec)
+{
+	bool is_live = false;
+	lock_sinks(s);
+	for (unsigned i = 0; i < SINKS && !is_live; i++) {
+		void *state = table[i]->slot_is_live ? state_if_on(s, i) : NULL;
+		is_live = state && table[i]->slot_is_live(state, exec);
+	}
+	unlock_sinks(s);
+	return is_live;
+}
+
+void ch__sinks_slot_dead(struct ch__sinks *s, uintptr_t exec)
+{
+	for (unsigned i = 0; i < SINKS; i++) {
+		void *state = table[i]->slot_dead ? state_if_on(s, i) : NULL;
+		if (state)
+			table[i]->slot_dead(state, exec);
+	}
+}
+
+/* --- tables of blocks --- */
+struct ch__own *ch__sinks_own_create(struct ch__sinks *s)
+{
+	return ch__meta_alloc(s->config.meta, sizeof(struct ch__own));
+}
+
+void ch__sinks_own_live(struct ch__sinks *s, struct ch__own *own, const void *section)
+{
+	lock_sinks(s);
+	CH_ASSERT(!own->section, "sinks: a block's table is live already");
+	own->section = section;
+	own->prev = NULL;
+	own->next = s->own;
+	if (s->own)
+		s->own->prev = own;
+	s->own = own;
+	for (unsigned i = 0; i < SINKS; i++) {
+		void *state = state_if_on(s, i);
+		if (state && table[i]->own_live)
+			table[i]->own_live(state, own);
+	}
+	unlock_sinks(s);
+}
+
+/* Its section lay in memory that the child of a fork does not have: unwinders read the end of one
+ * there, and cannot be told that it is gone. */
+static bool is_lost(const struct ch__sinks *s, const struct ch__own *own)
+	CH_REQUIRES(ch__role_sinks)
+{
+	uintptr_t at = (uintptr_t)own->section - s->config.pool_exec;
+	return s->is_codeless && at < s->config.pool_bytes &&
+	       !CH_MUTANT(CH__MUTANT_LOST_TABLE_FORGOTTEN);
+}
+
+/* False: it stays, for those who still know it. */
+static bool own_dead(struct ch__sinks *s, struct ch__own *own)
+{
+	lock_sinks(s);
+	bool is_kept = is_lost(s, own);
+	for (unsigned i = 0; own->section && !is_kept && i < SINKS; i++) {
+		void *state = state_if_on(s, i);
+		if (state && table[i]->own_dead)
+			table[i]->own_dead(state, own);
+	}
+	if (own->section) {
+		*(own->prev ? &own->prev->next : &s->own) = own->next;
+		if (own->next)
+			own->next->prev = own->prev;
+	}
+	own->section = NULL;
+	unlock_sinks(s);
+	return !is_kept;
+}
+
+void ch__sinks_own_dead(struct ch__sinks *s, struct ch__own *own)
+{
+	(void)own_dead(s, own);
+}
+
+void ch__sinks_own_destroy(struct ch__sinks *s, struct ch__own *own)
+{
+	if (!own)
+		return;
+	if (own_dead(s, own))
+		ch__meta_free(s->config.meta, own, sizeof *own);
+}
+
+/* --- ranges --- */
+void ch__sinks_add(struct ch__sinks *s, const struct ch__sink_range *ranges, size_t n)
+{
+	for (unsigned i = 0; i < SINKS; i++) {
+		void *state = table[i]->add ? state_if_on(s, i) : NULL;
+		if (state && !table[i]->add(state, ranges, n, false))
+			switch_off_failed(s, i, state);
+	}
+}
+
+void ch__sinks_remove(struct ch__sinks *s, const struct ch__sink_range *ranges, size_t n)
+{
+	for (unsigned i = 0; i < SINKS; i++) {
+		void *state = table[i]->remove ? state_if_on(s, i) : NULL;
+		if (state && !table[i]->remove(state, ranges, n))
+			switch_off_failed(s, i, state);
+	}
+}
+
+void ch__sinks_flush(struct ch__sinks *s, enum ch__flush how)
+{
+	for (unsigned i = 0; i < SINKS; i++) {
+		void *state = table[i]->flush ? state_if_on(s, i) : NULL;
+		if (state && !table[i]->flush(state, how))
+			switch_off_failed(s, i, state);
+	}
+}
+
+/* The locks of sinks are their own: the table is only read. */
+void ch__sinks_fatal(struct ch__sinks *s)
+{
+	for (unsigned i = 0; i < SINKS; i++) {
+		void *state = table[i]->fatal ? state_if_on(s, i) : NULL;
+		if (state)
+			table[i]->fatal(state);
+	}
+}
+
+/* --- fork --- */
+void ch__sinks_fork_prepare(struct ch__sinks *s)
+{
+	lock_sinks(s);
+}
+
+void ch__sinks_fork_parent(struct ch__sinks *s)
+{
+	unlock_sinks(s);
+}
+
+/* Without code there is nothing that a file may speak of. */
+static void tell_child(struct ch__sinks *s, unsigned i, bool has_code) CH_REQUIRES(ch__role_sinks)
+{
+	void *state = state_if_on(s, i);
+	struct late late = {s, i};
+	if (!state || !table[i]->knows_time)
+		return;
+	if (!has_code) {
+		switch_off(s, i);
+		table[i]->close(state);
+		s->open_error[i] = EFAULT;
+	} else if (s->config.each) {
+		s->config.each(s->config.context, tell_late, &late);
+	}
+}
+
+void ch__sinks_fork_child(struct ch__sinks *s, bool has_code)
+{
+	s->is_codeless = !has_code;
+	for (unsigned i = 0; i < SINKS; i++)
+		tell_child(s, i, has_code);
+	unlock_sinks(s);
+}
+
+void ch__sinks_fork_files_prepare(void)
+{
+	for (unsigned i = 0; i < SINKS; i++)
+		if (table[i]->fork_prepare)
+			table[i]->fork_prepare();
+}
+
+void ch__sinks_fork_files_parent(void)
+{
+	for (unsigned i = SINKS; i-- > 0;)
+		if (table[i]->fork_parent)
+			table[i]->fork_parent();
+}
+
+void ch__sinks_fork_files_child(void)
+{
+	for (unsigned i = SINKS; i-- > 0;)
+		if (table[i]->fork_child)
+			table[i]->fork_child();
+}
