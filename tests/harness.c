@@ -299,8 +299,7 @@ int main(int argc, char **argv)
 {
 	if (argc < 2) {
 		for (struct test_case *t = cases; t; t = t->next)
-			printf("%s %d %d %s\n", t->name, t->limit_s, t->signal,
-			       t->is_exclusive ? "alone" : "-");
+			printf("%s %d %d %s\n", t->name, t->limit_s, t->signal, t->mode);
 		return 0;
 	}
 	for (struct test_case *t = cases; t; t = t->next) {

@@ -91,7 +91,7 @@ static int run_emulated(const char *list_line, const char *more)
 #define PROBE(name_, limit_, signal_)                                                         \
 	static void probe_##name_(void);                                                      \
 	static struct test_case probe_case_##name_ = {"probe_" #name_, probe_##name_, limit_, \
-						      signal_,         false,         NULL};  \
+						      signal_,         "-",           NULL};  \
 	__attribute__((constructor)) static void probe_add_##name_(void)                      \
 	{                                                                                     \
 		if (getenv("CODEHEAP_TEST_PROBE"))                                            \
