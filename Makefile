@@ -173,7 +173,7 @@ core_cc := $(filter-out $(for_others),$(wildcard tests/unit_*.cc tests/api_*.cc 
 libs_api_backtrace := -rdynamic
 libs_tool_libunwind := -Wl,--no-as-needed -lgcc_s -lunwind -Wl,--as-needed
 all_test_c := $(wildcard tests/unit_*.c tests/api_*.c tests/adversary_*.c tests/tool_*.c tests/bdw_*.c)
-support_c := $(filter-out $(all_test_c) $(for_others) tests/harness.c tests/pretend.c tests/coverage.c tests/runner.c tests/hostile.c tests/stand_in.c,$(wildcard tests/*.c))
+support_c := $(filter-out $(all_test_c) $(for_others) tests/harness.c tests/pretend.c tests/coverage.c $(wildcard tests/runner*.c) tests/hostile.c tests/stand_in.c,$(wildcard tests/*.c))
 support_o := $(support_c:%.c=$(TOBJ)/%.o)
 core_tests := $(core_c:tests/%.c=$(BUILD)/tests/%) $(core_cc:tests/%.cc=$(BUILD)/tests/%)
 tool_tests := $(tool_c:tests/%.c=$(BUILD)/tests/%)
@@ -224,14 +224,14 @@ test_needs := $(tests) $(BUILD)/tests/runner $(script_tests_need) \
                 $(foreach host,$(outside_hosts),$(if $(filter tests/host_$(host)%.sh,$(scripts)),host-$(host))))
 
 # ---- targets -------------------------------------------------------------------------------------------------------
-.PHONY: all libs check run-check hostile run-hostile demo run-demo stress run-stress bench run-bench bench-compare lint run-lint \
+.PHONY: all libs check check-timed steady run-check hostile run-hostile demo run-demo stress run-stress bench run-bench bench-compare lint run-lint \
         coverage run-coverage \
         fuzz run-fuzz tidy model mutants run-mutants install uninstall dist clean help vars ci programs
 sub = $(MAKE) --no-print-directory
 
 # Each of these is a make of its own, or takes files away: beside another one in the same folder both would write the
 # same files. Those of one command come one after the other; within each of them jobs are as many as ever.
-makes_of_their_own := all check hostile demo stress bench lint coverage mutants install uninstall clean $(outside_hosts)
+makes_of_their_own := all check check-timed steady hostile demo stress bench lint coverage mutants install uninstall clean $(outside_hosts)
 ifneq ($(word 2,$(MAKECMDGOALS)),)
 ifneq ($(filter $(makes_of_their_own),$(MAKECMDGOALS)),)
 .NOTPARALLEL:
@@ -248,6 +248,9 @@ help:
 	@sed -n 's/^#help //p' Makefile
 #help make                builds what is installed, in build/                                         10 s
 #help make check          every test; T=name runs one test, TIER=core the core tier              < 700 s
+#help                     SLOWEST=10 prints the slowest; STRICT=1: no second try, and no skip that skips.list lacks
+#help make check-timed    the tests that hang on time or load, one at a time, the best of three    < 120 s
+#help make steady         `make check` RUNS=5 times beside LOAD=4 endless loops, what failed and what was unsteady
 #help make check TIER=core  unit, API and adversary cases, storms of one second                   130 s
 #help make hostile        the core tier in processes that have something taken away; WITH=mdwe     < 1000 s
 #help make demo           the report: programs, churn, invalidation, adversary, trap, heap.svg   < 120 s
@@ -260,7 +263,7 @@ help:
 #help make model          the protocol models in spin, with their mutants                        < 180 s
 #help make mutants        breaks the code on purpose, one way at a time; each must be noticed   < 2400 s
 #help make coverage       the lines and branches of the library that its tests run, by file; MISSING=1 names the others  < 600 s
-#help make ci             .ci/run: all configurations, emulators, sanitizers, hostile, lint, model, ...  < 3600 s
+#help make ci             all configurations, emulators, sanitizers, hostile, lint, model, mutants, ...; ONLY=name,name  < 5400 s
 #help make install        headers, libraries, .pc files, tools, man pages, gdb commands; PREFIX=/usr/local (DESTDIR=)     2 s
 #help make uninstall      takes away what `make install` put there, with the same settings           1 s
 #help make dist           the sources as build/libcodeheap-VERSION.tar.gz, the same bytes each time   1 s
@@ -282,20 +285,38 @@ vars:
 
 # Which tools and libraries a target needs depends on the build: without the Boehm driver no libgc is asked for.
 export GC SAN ALLOC CROSS CC SETUP DEBUG
+# 1: a case that fails is not tried again, and one that skips itself must be in tests/skips.list.
+STRICT ?=
+# 1: the cases whose verdict hangs on time or load, and no others (make check-timed).
+TIMED ?=
+SECONDS ?= 60
+SEED ?= 1
 check:
 	@tools/setup.sh $(if $(CROSS)$(filter core,$(TIER)),core,check)
 	+@$(sub) run-check
+check-timed:
+	@tools/setup.sh $(if $(CROSS)$(filter core,$(TIER)),core,check)
+	+@$(sub) run-check TIMED=1
+RUNS ?= 5
+LOAD ?= 4
+steady:
+	+@RUNS='$(RUNS)' LOAD='$(LOAD)' tools/steady.sh
 # What the cases of this build find in their environment. AddressSanitizer guesses where thread-local data of libraries loaded
 # late (libdw) lie, guesses wrong by their address, and LeakSanitizer dies of it: it finds such data as memory of the dynamic linker.
 slow := $(if $(EMULATOR),10,$(if $(SAN)$(filter 1,$(COVERAGE)),4))
-test_environment = CODEHEAP_BUILD=$(BUILD) CODEHEAP_ARCH=$(ARCH) CODEHEAP_TEST_STORM_MS=$(STORM_MS) \
+test_environment = CODEHEAP_BUILD=$(BUILD) CODEHEAP_ARCH=$(ARCH) CODEHEAP_TEST_STORM_MS=$(STORM_MS) CODEHEAP_TEST_SEED=$${CODEHEAP_TEST_SEED:-$(SEED)} \
 	 $(if $(PAGE)$(SYSTEM_PAGE),CODEHEAP_TEST_PAGE=$(or $(PAGE),$(SYSTEM_PAGE))) \
 	 $(if $(SYSTEM_PAGE),CODEHEAP_TEST_SYSTEM_PAGE=$(SYSTEM_PAGE)) $(if $(BACKEND),CODEHEAP_WX=$(BACKEND)) \
 	 $(if $(slow),CODEHEAP_TEST_SLOW=$(slow)) CODEHEAP_TEST_EMULATOR='$(EMULATOR)' CODEHEAP_TEST_SAN=$(SAN) CODEHEAP_TEST_GC=$(GC) CODEHEAP_TEST_ALLOC=$(ALLOC) \
 	 ASAN_OPTIONS=detect_stack_use_after_return=0:allow_user_segv_handler=1:intercept_tls_get_addr=0:$$ASAN_OPTIONS \
 	 TSAN_OPTIONS=halt_on_error=1:$$TSAN_OPTIONS
+# What a failed case printed, when it passed at a second try.
+unsteady := $(BUILD)/unsteady
 run-check: $(test_needs)
+	@rm -rf $(unsteady) && mkdir -p $(unsteady)
 	@$(test_environment) $(BUILD)/tests/runner -s tests/skips.list -j $(or $(JOBS),2) $(if $(V),-v) $(if $(T),-t '$(T)') \
+	 $(if $(filter 1,$(STRICT)),-S) $(if $(filter 1,$(TIMED)),-c -a $(unsteady),$(if $(filter 1,$(STRICT)),,-a $(unsteady))) \
+	 $(if $(SLOWEST),-L $(SLOWEST)) \
 	 $(if $(EMULATOR),-e '$(EMULATOR)' -n $(emulator_name) -l tests/emulated.list,\
 	   $(if $(filter flip,$(BACKEND)),-n flip -l tests/flip.list,\
 	     $(if $(filter thread,$(SAN)),-n thread -l tests/emulated.list))) $(tests) $(scripts)
@@ -315,8 +336,6 @@ run-demo: $(libs) $(bdw_libs) $(examples) $(scheme) $(demos)
 	@$(if $(demo_script),mkdir -p $(BUILD)/demo && CODEHEAP_BUILD=$(BUILD) $(demo_script),\
 	  echo 'demo: no demo.sh in hosts/demo, tools or examples' >&2; exit 2)
 
-SECONDS ?= 60
-SEED ?= 1
 stress:
 	@tools/setup.sh stress
 	+@$(sub) run-stress
@@ -355,7 +374,7 @@ coverage:
 coverage_scripts := tests/tool_hostile.sh tests/tool_llvm_unwind.sh
 run-coverage: $(core_tests) $(tool_tests) $(BUILD)/tests/runner $(BUILD)/tests/hostile $(BUILD)/fuzz/replay
 	@find $(TOBJ) -name '*.gcda' -delete
-	@$(test_environment) $(BUILD)/tests/runner -s tests/skips.list -j $(or $(JOBS),2) $(core_tests) $(tool_tests) \
+	@$(test_environment) $(BUILD)/tests/runner -s tests/skips.list -S -j $(or $(JOBS),2) $(core_tests) $(tool_tests) \
 	  $(coverage_scripts); status=$$?; \
 	 timeout -s KILL 600 $(BUILD)/fuzz/replay fuzz/corpus/* 2>$(BUILD)/fuzz/replay.log || { status=1; tail -n 2 $(BUILD)/fuzz/replay.log >&2; }; \
 	 tools/coverage.py $(if $(MISSING),-v) $(TOBJ) && exit $$status
@@ -387,8 +406,10 @@ mutants:
 	+@$(sub) run-mutants
 run-mutants: programs $(core_tests) $(tool_tests) $(BUILD)/tests/runner $(BUILD)/fuzz/replay $(if $(stress_c),$(BUILD)/stress/stress-mutant)
 	@CODEHEAP_BUILD=$(BUILD) timeout -s KILL 3000 tests/mutants.sh
+ONLY ?=
+export ONLY
 ci:
-	@.ci/run
+	@tools/ci.sh
 clean:
 	rm -rf build
 
@@ -576,9 +597,11 @@ $(native)/%.so: tests/native/object.c $(OBJ)/flags
 	  $(OBJCOPY) --strip-all --add-gnu-debuglink=$(@D)/.debug/$(@F).debug $@)
 	$(if $(filter bare,$*),$(Q)$(OBJCOPY) --strip-all $@)
 $(BUILD)/tests/unit_scheme_emitter $(BUILD)/tests/unit_scheme_sites: $(emitter_o)
-$(BUILD)/tests/runner $(BUILD)/tests/hostile: $(BUILD)/tests/%: tests/%.c
+$(BUILD)/tests/hostile: tests/hostile.c
+$(BUILD)/tests/runner: $(wildcard tests/runner*.c) tests/runner.h
+$(BUILD)/tests/runner $(BUILD)/tests/hostile:
 	@mkdir -p $(@D)
-	gcc $(CSTD) -O2 -g $(WARN) -o $@ $<
+	gcc $(CSTD) -O2 -g -I. $(WARN) -o $@ $(filter %.c,$^)
 
 # ---- install -------------------------------------------------------------------------------------------------------
 quoted = '$(subst ','\'',$(1))'

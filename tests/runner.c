@@ -2,13 +2,20 @@
  * runner.c: runs test cases, one process each, some in parallel, each under a time limit, and
  * counts the results. A program, compiled or script, lists its cases when started without
  * arguments, one line each:
- *     name limit_seconds signal alone|-
+ *     name limit_seconds signal alone|timed|-
  * and runs one when given its name: exit 0 passed, 77 skipped, else failed; with a signal above 0
  * only death by that signal passes. It prints failures, then `skipped N: names` and `N passed, N
  * failed`; exit 1 when anything failed.
  *
- *     runner [-s skips.list] [-j jobs] [-v] [-t name] [-w launcher -r restriction -u unable.list]
+ *     runner [-s skips.list [-S]] [-a folder] [-c] [-L count] [-j jobs] [-v] [-t name]
+ *            [-w launcher -r restriction -u unable.list]
  *            [-e emulator -n name -l emulated.list] program...
+ * A case that skips itself is named; with -S one that skips.list does not name is a failure.
+ * With -a a case that failed is tried again when all others have ended, alone, at most twice. One
+ * that passes then counts as passed and is named in the line `unsteady N: names`; what it printed
+ * when it failed is in FOLDER/NAME.log. More than five failed cases are not tried again.
+ * -c runs the timed cases, one at a time; without it they do not run unless -t is their name.
+ * -L prints the cases that took longest.
  * With -e each program is started behind the emulator's words. Cases that emulated.list leaves out
  * under the emulator's name do not run, unless -t asks for them; a line there that leaves out no
  * case of the programs it speaks of is a failure, so that the list stays true.
@@ -20,8 +27,9 @@
  * the difference.
  */
 #define _GNU_SOURCE
+#include "tests/runner.h"
+
 #include <fcntl.h>
-#include <fnmatch.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -35,17 +43,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { CASES_MAX = 8192, JOBS_MAX = 16, NAME_MAX_BYTES = 120 };
-enum { LIST_LIMIT_S = 20, EXIT_SKIPPED = 77, SHOWN_BYTES = 6000, REASON_BYTES = 200 };
-enum { STORM_ORDINARY_MS = 5000, WORDS_MAX = 24 };
-
-struct test_case {
-	const char *program;
-	char name[NAME_MAX_BYTES];
-	double limit_s, seconds, processor_s;
-	int signal;
-	bool is_exclusive;
-};
+enum { JOBS_MAX = 16, LIST_LIMIT_S = 60, STORM_ORDINARY_MS = 5000, WORDS_MAX = 24 };
 
 struct job {
 	struct test_case *test; /* NULL: the slot is free */
@@ -54,29 +52,14 @@ struct job {
 	double started;
 };
 
-static struct test_case cases[CASES_MAX];
-static int case_count;
 static struct job jobs[JOBS_MAX];
-static int job_count = 2, jobs_running;
-static char *skips_text;
-static char *skipped_names;
-static int passed, failed, skipped;
-static bool is_verbose;
-static const char *launcher, *restriction;
-static char *unable_text;
-static int unable;
+static int job_count = 2, jobs_running, slowest_count;
+static const char *launcher;
 static char *emulator_words[WORDS_MAX + 3];
 static int emulator_count;
 static bool lists_alone;
 static const char *emulator_name;
 static char *emulated_text;
-static int left_out;
-
-static void die(const char *what)
-{
-	perror(what);
-	exit(2);
-}
 
 static double now_s(void)
 {
@@ -103,7 +86,7 @@ static void execute(const char *program, const char *name)
 	if (!name && lists_alone)
 		return;
 	if (launcher && name)
-		execl(launcher, launcher, restriction, program, name, (char *)NULL);
+		execl(launcher, launcher, verdict.restriction, program, name, (char *)NULL);
 	if (launcher && name)
 		return;
 	/* A script puts the words before the programs that it runs (CODEHEAP_TEST_EMULATOR). */
@@ -188,22 +171,6 @@ static void wait_signal_or(double seconds)
 	sigtimedwait(&child, NULL, &t);
 }
 
-static void print_failure(const char *program, const char *name, const char *reason,
-			  const char *output)
-{
-	size_t bytes = strlen(output), from = bytes > SHOWN_BYTES ? bytes - SHOWN_BYTES : 0;
-	printf("not ok %s # %s: %s\n", name, program, reason);
-	if (from)
-		printf("    ... %zu bytes left out\n", from);
-	for (const char *line = output + from; *line;) {
-		size_t length = strcspn(line, "\n");
-		printf("    %.*s\n", (int)length, line);
-		line += length + (line[length] == '\n');
-	}
-	fflush(stdout);
-	failed++;
-}
-
 static void add_cases(const char *program, char *list, double slow, double extra_s)
 {
 	int found = 0;
@@ -217,7 +184,8 @@ static void add_cases(const char *program, char *list, double slow, double extra
 			return;
 		}
 		t->limit_s = t->limit_s * slow + extra_s;
-		t->is_exclusive = strcmp(mode, "alone") == 0;
+		t->is_timed = strcmp(mode, "timed") == 0;
+		t->is_exclusive = t->is_timed || strcmp(mode, "alone") == 0;
 		case_count++;
 		found++;
 	}
@@ -256,93 +224,12 @@ static void list_program(const char *program, double slow, double extra_s)
 	try_list(program, true, slow, extra_s);
 }
 
-/* Lines of a list are `name: reason`. */
-static bool is_listed(const char *list, const char *name)
-{
-	size_t length = strlen(name);
-	for (const char *line = list; line && *line;) {
-		if (strncmp(line, name, length) == 0 && line[length] == ':' &&
-		    strspn(line + length + 1, " ") &&
-		    line[length + 1 + strspn(line + length + 1, " ")] > ' ')
-			return true;
-		line = strchr(line, '\n');
-		if (line)
-			line++;
-	}
-	return false;
-}
-
-/* Lines are `restriction name: reason`, or `restriction program/name: reason`. */
-static bool is_unable(const struct test_case *t)
-{
-	char key[4 * NAME_MAX_BYTES];
-	const char *base = strrchr(t->program, '/');
-	if (!restriction)
-		return false;
-	snprintf(key, sizeof key, "%s %s", restriction, t->name);
-	if (is_listed(unable_text, key))
-		return true;
-	snprintf(key, sizeof key, "%s %s/%s", restriction, base ? base + 1 : t->program, t->name);
-	return is_listed(unable_text, key);
-}
-
-static void note_skip(const char *name)
-{
-	char *names;
-	if (asprintf(&names, "%s%s%s", skipped_names ? skipped_names : "", skipped_names ? " " : "",
-		     name) < 0)
-		die("asprintf");
-	free(skipped_names);
-	skipped_names = names;
-	skipped++;
-}
-
-/* Returns false with the reason when the case failed. */
-static bool judge(const struct test_case *t, int status, bool is_late, char *reason)
-{
-	if (is_late)
-		snprintf(reason, REASON_BYTES, "no end after %.0f s, killed", t->limit_s);
-	else if (WIFSIGNALED(status) && WTERMSIG(status) == t->signal)
-		return true;
-	else if (WIFSIGNALED(status))
-		snprintf(reason, REASON_BYTES, "died of %s", strsignal(WTERMSIG(status)));
-	else if (WEXITSTATUS(status) == EXIT_SKIPPED && !is_listed(skips_text, t->name))
-		snprintf(reason, REASON_BYTES, "skipped, but not in the list of skips");
-	else if (WEXITSTATUS(status) == EXIT_SKIPPED)
-		return true;
-	else if (t->signal)
-		snprintf(reason, REASON_BYTES, "exit %d, but %s should have killed it",
-			 WEXITSTATUS(status), strsignal(t->signal));
-	else if (WEXITSTATUS(status) != 0)
-		snprintf(reason, REASON_BYTES, "exit %d", WEXITSTATUS(status));
-	else
-		return true;
-	return false;
-}
-
 static void finish(struct job *job, int status, bool is_late)
 {
-	struct test_case *t = job->test;
-	char reason[REASON_BYTES];
 	end_group(job->pid);
-	t->seconds = now_s() - job->started;
+	job->test->seconds = now_s() - job->started;
 	char *text = read_output(job->output);
-	bool is_right = judge(t, status, is_late, reason);
-	if (is_unable(t)) {
-		unable++;
-		if (is_right && !(WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SKIPPED))
-			print_failure(t->program, t->name, "listed as unable, but it passes", "");
-	} else if (!is_right) {
-		print_failure(t->program, t->name, reason, text);
-	} else if (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SKIPPED) {
-		note_skip(t->name);
-	} else {
-		passed++;
-		if (is_verbose)
-			printf("ok %s # %.2f s, %.2f of a processor, %s\n", t->name, t->seconds,
-			       t->processor_s, t->program);
-	}
-	fflush(stdout);
+	count_run(job->test, status, is_late, text);
 	free(text);
 	close(job->output);
 	job->test = NULL;
@@ -354,6 +241,7 @@ static void begin(struct test_case *t)
 	struct job *job = jobs;
 	while (job->test)
 		job++;
+	t->tries++;
 	job->test = t;
 	job->output = new_output();
 	job->started = now_s();
@@ -410,86 +298,17 @@ static void run_all(bool is_exclusive)
 		reap();
 }
 
-static bool is_wanted(const struct test_case *t, const char *pattern)
+static void run_again(void)
 {
-	const char *base = strrchr(t->program, '/');
-	base = base ? base + 1 : t->program;
-	size_t stem = strcspn(base, ".");
-	return strcmp(t->name, pattern) == 0 || fnmatch(pattern, t->name, 0) == 0 ||
-	       (strlen(pattern) == stem && strncmp(base, pattern, stem) == 0);
-}
-
-static void keep_wanted(const char *pattern)
-{
-	int kept = 0;
-	for (int i = 0; i < case_count; i++)
-		if (is_wanted(&cases[i], pattern))
-			cases[kept++] = cases[i];
-	case_count = kept;
-	if (kept)
+	if (!begins_again())
 		return;
-	fprintf(stderr, "no test case or program is named %s\n", pattern);
-	exit(2);
-}
-
-static bool program_matches(const struct test_case *t, const char *pattern)
-{
-	const char *base = strrchr(t->program, '/');
-	return fnmatch(pattern, base ? base + 1 : t->program, 0) == 0;
-}
-
-/* A case that is left out has no program any more. Returns whether the line spoke of none of the
- * programs, or left out a case. */
-static bool leave_out(const char *program_pattern, const char *pattern)
-{
-	bool is_spoken_of = false, has_left = false;
 	for (int i = 0; i < case_count; i++) {
-		if (!cases[i].program || !program_matches(&cases[i], program_pattern))
-			continue;
-		is_spoken_of = true;
-		if (fnmatch(pattern, cases[i].name, 0) != 0)
-			continue;
-		has_left = true;
-		cases[i].program = NULL;
-		left_out++;
+		while (cases[i].waits) {
+			begin(&cases[i]);
+			while (jobs_running)
+				reap();
+		}
 	}
-	return has_left || !is_spoken_of;
-}
-
-/* Lines are `emulator program/case: reason`, each of the three words a pattern of the shell's; # is
- * a comment. */
-static void leave_out_listed(void)
-{
-	for (char *line = strtok(emulated_text, "\n"); line; line = strtok(NULL, "\n")) {
-		char name[NAME_MAX_BYTES], program[NAME_MAX_BYTES], pattern[NAME_MAX_BYTES];
-		char reason[2];
-		if (*line == '#')
-			continue;
-		if (sscanf(line, "%119[^ ] %119[^/ ]/%119[^: ]: %1s", name, program, pattern,
-			   reason) != 4)
-			print_failure("emulated.list", line, "not `emulator program/case: reason`",
-				      "");
-		else if (fnmatch(name, emulator_name, 0) == 0 && !leave_out(program, pattern))
-			print_failure("emulated.list", line, "leaves out no case", "");
-	}
-	int kept = 0;
-	for (int i = 0; i < case_count; i++)
-		if (cases[i].program)
-			cases[kept++] = cases[i];
-	case_count = kept;
-}
-
-static char *read_list(const char *path)
-{
-	FILE *f = fopen(path, "r");
-	char *text = NULL;
-	size_t capacity = 0;
-	if (!f)
-		die(path);
-	if (getdelim(&text, &capacity, 0, f) < 0)
-		text = NULL;
-	fclose(f);
-	return text;
 }
 
 static void read_emulator(char *text)
@@ -503,35 +322,69 @@ static void read_emulator(char *text)
 	}
 }
 
+/* Returns whether the letter is one of those that have a list or a word to be kept as it is. */
+static bool read_word(int option)
+{
+	switch (option) {
+	case 's':
+		verdict.skips_text = read_list(optarg);
+		return true;
+	case 'u':
+		verdict.unable_text = read_list(optarg);
+		return true;
+	case 'l':
+		emulated_text = read_list(optarg);
+		return true;
+	case 'a':
+		verdict.again_folder = optarg;
+		return true;
+	case 'r':
+		verdict.restriction = optarg;
+		return true;
+	case 'n':
+		emulator_name = optarg;
+		return true;
+	case 'w':
+		launcher = optarg;
+		return true;
+	case 'e':
+		read_emulator(optarg);
+		return true;
+	}
+	return false;
+}
+
 static const char *read_options(int argc, char **argv)
 {
 	const char *pattern = NULL;
 	int option;
-	while ((option = getopt(argc, argv, "s:j:vt:w:r:u:e:n:l:")) != -1) {
-		if (option == 'e')
-			read_emulator(optarg);
-		if (option == 'n')
-			emulator_name = optarg;
-		if (option == 'l')
-			emulated_text = read_list(optarg);
-		if (option == 's')
-			skips_text = read_list(optarg);
-		if (option == 'u')
-			unable_text = read_list(optarg);
-		if (option == 'w')
-			launcher = optarg;
-		if (option == 'r')
-			restriction = optarg;
-		if (option == 'j')
+	while ((option = getopt(argc, argv, "s:Sa:cL:j:vt:w:r:u:e:n:l:")) != -1) {
+		if (read_word(option))
+			continue;
+		switch (option) {
+		case 'S':
+			verdict.is_strict = true;
+			break;
+		case 'c':
+			verdict.wants_timed = true;
+			break;
+		case 'v':
+			verdict.is_verbose = true;
+			break;
+		case 'L':
+			slowest_count = atoi(optarg);
+			break;
+		case 'j':
 			job_count = atoi(optarg);
-		if (option == 'v')
-			is_verbose = true;
-		if (option == 't')
+			break;
+		case 't':
 			pattern = optarg;
-		if (option == '?')
+			break;
+		default:
 			exit(2);
+		}
 	}
-	if (!launcher != !restriction) {
+	if (!launcher != !verdict.restriction) {
 		fprintf(stderr, "runner: -w and -r go together\n");
 		exit(2);
 	}
@@ -544,33 +397,40 @@ static const char *read_options(int argc, char **argv)
 	return pattern;
 }
 
-int main(int argc, char **argv)
+static void list_all(int count, char **programs)
 {
-	const char *pattern = read_options(argc, argv);
-	sigset_t child;
-	sigemptyset(&child);
-	sigaddset(&child, SIGCHLD);
-	sigprocmask(SIG_BLOCK, &child, NULL);
 	double slow = (double)environment_number("CODEHEAP_TEST_SLOW", 1);
 	long storm_ms = environment_number("CODEHEAP_TEST_STORM_MS", STORM_ORDINARY_MS);
 	double extra_s =
 		storm_ms > STORM_ORDINARY_MS ? (double)(storm_ms - STORM_ORDINARY_MS) / 1e3 : 0;
+	for (int i = 0; i < count; i++)
+		list_program(programs[i], slow, extra_s);
+}
+
+int main(int argc, char **argv)
+{
+	const char *pattern = read_options(argc, argv);
+	int left_out = 0;
+	sigset_t child;
+	sigemptyset(&child);
+	sigaddset(&child, SIGCHLD);
+	sigprocmask(SIG_BLOCK, &child, NULL);
 	double started = now_s();
-	for (int i = optind; i < argc; i++)
-		list_program(argv[i], slow, extra_s);
+	list_all(argc - optind, argv + optind);
 	if (pattern)
 		keep_wanted(pattern);
 	else if (emulated_text)
-		leave_out_listed();
+		left_out = leave_out_listed(emulated_text, emulator_name);
+	int timed = keep_timed(verdict.wants_timed, pattern);
 	run_all(false);
 	run_all(true);
-	if (is_verbose)
+	run_again();
+	print_slowest(slowest_count);
+	if (verdict.is_verbose)
 		printf("%d cases in %.1f s\n", case_count, now_s() - started);
-	if (restriction)
-		printf("unable %d under %s\n", unable, restriction);
 	if (emulator_name)
 		printf("left out %d under %s\n", left_out, emulator_name);
-	printf("skipped %d: %s\n", skipped, skipped_names ? skipped_names : "none");
-	printf("%d passed, %d failed\n", passed, failed);
-	return failed || !(passed + skipped);
+	if (timed)
+		printf("timed %d: make check-timed\n", timed);
+	return print_sums();
 }

@@ -148,6 +148,24 @@ finish() {
   exit 0
 }
 
+# What only fetches may be cut off; dpkg must not be. Lists that cannot be renewed may still do.
+apt_get='apt-get -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3'
+fetch() {
+  timeout -s KILL 300 $apt_get update
+  timeout -s KILL 900 $apt_get install -y --no-install-recommends --download-only $1
+}
+# A mirror may be slow or away for a moment.
+install_all() {
+  for pause in ${CODEHEAP_SETUP_PAUSES:-10 30 0}; do
+    if fetch "$1" >"$log" 2>&1 </dev/null && $apt_get install -y --no-install-recommends $1 >"$log" 2>&1 </dev/null; then
+      return 0
+    fi
+    tail -n 5 "$log" >&2
+    sleep "$pause"
+  done
+  return 1
+}
+
 probe
 [ -z "$needed$wanted" ] && finish
 packages="$needed$wanted"
@@ -155,12 +173,10 @@ line="apt-get install -y --no-install-recommends$packages"
 echo "setup: $line"
 if [ "$(id -u)" = 0 ] && has_tool apt-get; then
   export DEBIAN_FRONTEND=noninteractive
-  lock='-o DPkg::Lock::Timeout=300'
   log=$(mktemp)
-  { apt-get $lock update && apt-get $lock install -y --no-install-recommends $packages; } >"$log" 2>&1 </dev/null ||
-    { tail -5 "$log" >&2
-      # One peer that the archive lacks must not keep the rest away.
-      [ -z "$needed" ] || apt-get $lock install -y --no-install-recommends $needed >"$log" 2>&1 </dev/null; }
+  install_all "$needed$wanted" ||
+    # One peer that the archive lacks must not keep the rest away.
+    { [ -n "$needed" ] && [ -n "$wanted" ] && install_all "$needed"; }
   rm -f "$log"
   probe
 fi

@@ -47,7 +47,15 @@ fetch() {
     rm -f "$apt"/debs/*.deb &&
     (cd "$apt/debs" && timeout -s KILL 300 apt-get -c "$apt/apt.conf" -q download $packages)
 }
-fetch >"$apt/log/fetch" 2>&1 </dev/null || {
+# A mirror may be slow or away for a moment.
+fetch_again() {
+  for pause in 10 30 0; do
+    fetch && return
+    sleep $pause
+  done
+  return 1
+}
+fetch_again >"$apt/log/fetch" 2>&1 </dev/null || {
   tail -n 5 "$apt/log/fetch" >&2
   echo "sysroot: cannot fetch $packages" >&2
   exit 2

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT
+ * runner.h: what the files of the test runner share: runner.c starts and reaps, runner_lists.c
+ * reads the lists of what is skipped or left out, runner_verdict.c judges, counts and prints.
+ */
+#ifndef CH_TESTS_RUNNER_H
+#define CH_TESTS_RUNNER_H
+
+#include <stdbool.h>
+
+enum { CASES_MAX = 8192, NAME_MAX_BYTES = 120, REASON_BYTES = 200 };
+enum { TRIES_MAX = 3, UNSTEADY_MAX = 5, EXIT_SKIPPED = 77 };
+
+struct test_case {
+	const char *program;
+	char name[NAME_MAX_BYTES];
+	double limit_s, seconds, processor_s;
+	int signal;
+	bool is_exclusive, is_timed;
+	int tries;          /* begun */
+	bool waits;         /* has failed, and is to be tried again */
+	char *first_output; /* of its first failure */
+	char first_reason[REASON_BYTES];
+};
+
+extern struct test_case cases[CASES_MAX];
+extern int case_count;
+
+__attribute__((noreturn)) void die(const char *what);
+const char *base_of(const char *path);
+char *read_list(const char *path);
+
+/* Lines of a list are `name: reason`. */
+bool is_listed(const char *list, const char *name);
+/* Lines are `restriction name: reason`, or `restriction program/name: reason`. */
+bool is_unable(const char *list, const char *restriction, const struct test_case *);
+/* Takes away the cases that the list names under this emulator; spoils the list's text. Returns
+ * how many. */
+int leave_out_listed(char *list, const char *emulator_name);
+/* Keeps the cases that -t asks for; exits when there is none. */
+void keep_wanted(const char *pattern);
+/* Keeps timed cases only, or all others and a timed one of that very name. Returns how many timed
+ * ones went. */
+int keep_timed(bool wants_timed, const char *pattern);
+
+struct verdict_options {
+	const char *skips_text, *unable_text, *restriction, *again_folder;
+	bool is_verbose, is_strict, wants_timed;
+};
+extern struct verdict_options verdict;
+
+/* A failure that is no case's, or that no second try could change. */
+void print_failure(const char *program, const char *name, const char *reason, const char *output);
+/* Counts one run of a case, by its status of wait, and prints what is to be seen of it. */
+void count_run(struct test_case *, int status, bool is_late, const char *output);
+/* Whether failed cases are to be tried again; otherwise prints their failures. */
+bool begins_again(void);
+/* Prints the cases that took longest. */
+void print_slowest(int count);
+/* The closing lines; returns the exit code. */
+int print_sums(void);
+
+#endif
