@@ -26,7 +26,7 @@ struct test_case {
 	int limit_s;       /* wall time after which the runner kills the case */
 	int signal;        /* 0, or the signal that must kill the case */
 	/* "alone": runs while no other case does, since it fills the machine. "timed": its verdict
-	 * hangs on time, load or luck, so `make check` leaves it to `make check-timed`. "-" else. */
+	 * hangs on time, load or luck, and `make check` leaves it to `make check-timed`. */
 	const char *mode;
 	struct test_case *next;
 };

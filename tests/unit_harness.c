@@ -253,8 +253,8 @@ TEST(emulator_list_without_reason_or_case_is_failure)
 		 0);
 }
 
-/* Runs a script of the shell's as a program of cases; it finds a folder of its own in $folder, where
- * what failed is kept, too. */
+/* Runs a script of the shell's as a program of cases; it finds a folder of its own in $folder,
+ * where what failed is kept, too. */
 static char folder[] = "/tmp/codeheap_again_XXXXXX";
 static int run_script(const char *text, const char *options)
 {
