@@ -78,6 +78,8 @@ variant += $(if $(filter 1,$(COVERAGE)),coverage)
 variant += $(if $(SAN),san-$(subst $(comma),-,$(SAN)))
 variant += $(if $(filter $(ALLOC_DEFAULT),$(ALLOC)),,alloc-$(ALLOC))
 BUILD ?= build$(if $(strip $(variant)),/$(subst $(space),-,$(strip $(variant))))
+# The folder of the checkout may have a space in its name; so only what is quoted says it.
+build_path := $(if $(filter /%,$(BUILD)),,$(CURDIR)/)$(BUILD)
 OBJ := $(BUILD)/obj
 TOBJ := $(BUILD)/obj-test
 
@@ -90,7 +92,7 @@ BASE := -O2 -g -fno-omit-frame-pointer$(if $(filter riscv64,$(ARCH)), -fasynchro
         $(if $(filter 1,$(DEBUG)),-DCH_CHECK=2) $(EXTRA_CFLAGS)
 CSTD := -std=gnu11
 # The libraries do not say in which folder they were built. clang's assembler knows another switch than its compiler.
-LIB_FLAGS := -fdebug-prefix-map=$(CURDIR)=.$(if $(findstring clang,$(cc_name)), -fdebug-compilation-dir=.) -fPIC -fvisibility=hidden -ftls-model=initial-exec
+LIB_FLAGS := -fdebug-prefix-map="$(CURDIR)"=.$(if $(findstring clang,$(cc_name)), -fdebug-compilation-dir=.) -fPIC -fvisibility=hidden -ftls-model=initial-exec
 BDW := $(if $(filter none,$(GC)),0,1)
 GC_LIBS := $(if $(filter 1,$(BDW)),-lgc)
 sysroot_lib := $(sysroot)/usr/lib/$(ARCH)-linux-gnu
@@ -101,7 +103,7 @@ LINK_PROGRAM := $(LINK) $(static)
 # What runs a program that is not for this machine, or under a checker: words put before it. -cpu max: with pointer
 # signatures and landing pads. tests/emulated.list has what it cannot run, by the first word's name.
 # VALGRIND=1: memcheck as it is by default; where the Boehm driver is, without the reports that are libgc's own.
-memcheck := valgrind -q --error-exitcode=97 $(if $(filter 1,$(BDW)),--suppressions=$(CURDIR)/tools/libgc.supp)
+memcheck := valgrind -q --error-exitcode=97 $(if $(filter 1,$(BDW)),--suppressions=tools/libgc.supp)
 EMULATOR ?= $(if $(filter 1,$(VALGRIND)),$(memcheck),)$(if $(CROSS),$(if $(filter $(ARCH),$(shell uname -m)),,qemu-$(ARCH)-static $(if $(sysroot),-cpu max -L $(sysroot))))
 emulator_name := $(patsubst %-static,%,$(notdir $(firstword $(EMULATOR))))
 # Without optimization, which would merge what is counted. No mutant is set: its arm is no branch of the library's.
@@ -471,7 +473,7 @@ $(OBJ)/%.cc.o: %.cc $(OBJ)/flags
 # take malloc and free away from the program.
 jemalloc_names := mallctl mallctlbymib mallctlnametomib mallocx rallocx xallocx sallocx dallocx sdallocx nallocx
 $(OBJ)/jemalloc.o: $(OBJ)/flags
-	@lib=$(if $(sysroot),$(abspath $(sysroot_lib))/libjemalloc_pic.a,$$($(CC) -print-file-name=libjemalloc_pic.a)); \
+	@lib="$(if $(sysroot),$(CURDIR)/$(sysroot_lib)/libjemalloc_pic.a,$$($(CC) -print-file-name=libjemalloc_pic.a))"; \
 	 [ -f "$$lib" ] || { echo "libjemalloc_pic.a is missing: install libjemalloc-dev" >&2; exit 2; }; \
 	 rm -rf $(OBJ)/jemalloc && mkdir -p $(OBJ)/jemalloc && cd $(OBJ)/jemalloc && $(AR) x "$$lib" && \
 	 rm -f jemalloc_cpp*.o
@@ -517,14 +519,14 @@ $(filter %_boehm,$(examples)): $(BUILD)/%: $(OBJ)/%.o $(BUILD)/libcodeheap-bdw.a
 	$(link_c) $(GC_LIBS) -lm
 callgrind_o := $(patsubst %.c,$(OBJ)/%.o,$(wildcard tools/callgrind/*.c))
 # What is installed names no folder of whoever built it.
-$(callgrind_o): BASE += -fdebug-prefix-map=$(CURDIR)=.
+$(callgrind_o): BASE += -fdebug-prefix-map="$(CURDIR)"=.
 # What it draws and the files that it makes are the library's work; which of its objects are linked, the linker finds.
 $(OBJ)/rooms.a: $(dl_o)
 	@rm -f $@; $(AR) rcs $@ $^
 $(callgrind_names): $(callgrind_o) $(OBJ)/rooms.a
 	$(link_c) -lm -ldl
 codeheap_top_o := $(patsubst %.c,$(OBJ)/%.o,$(wildcard tools/codeheap-top/*.c))
-$(codeheap_top_o): BASE += -fdebug-prefix-map=$(CURDIR)=.
+$(codeheap_top_o): BASE += -fdebug-prefix-map="$(CURDIR)"=.
 $(codeheap_top): $(codeheap_top_o)
 	$(link_c)
 # It exports its functions, so that its profiles name them where there is no libdw.
@@ -617,7 +619,7 @@ dist:
 # ---- hosts that others wrote: they know the installed library by pkg-config, and nothing of this tree ----------------
 $(installed): $(libs) $(bdw_libs) $(user_tools) $(public_headers) $(wildcard tools/*.pc.in tools/gdb/*.py tools/gdb/codeheap_gdb/*.py docs/man/*.[1-9]) tools/install.sh Makefile
 	@rm -rf $(@D)
-	@$(MAKE) --no-print-directory -s install PREFIX=$(abspath $(@D)) DESTDIR= >/dev/null && touch $@
+	@$(MAKE) --no-print-directory -s install PREFIX='$(build_path)/installed' DESTDIR= >/dev/null && touch $@
 .PHONY: $(outside_hosts) $(outside_hosts:%=host-%) asked-hosts
 # Those that are asked for at once are one make's work: two would link the same library at one time.
 $(outside_hosts): asked-hosts ;
@@ -625,6 +627,6 @@ asked-hosts:
 	@tools/setup.sh hosts
 	+@$(sub) $(patsubst %,host-%,$(filter $(outside_hosts),$(MAKECMDGOALS)))
 $(outside_hosts:%=host-%): host-%: $(installed)
-	+@PKG_CONFIG_PATH=$(abspath $(BUILD))/installed/lib/pkgconfig $(MAKE) --no-print-directory -C hosts/$* OUT=$(abspath $(BUILD))/$*
+	+@PKG_CONFIG_PATH='$(build_path)/installed/lib/pkgconfig' $(MAKE) --no-print-directory -C hosts/$* OUT=$(if $(filter /%,$(BUILD)),,../../)$(BUILD)/$*
 
 -include $(shell find $(OBJ) $(TOBJ) -name '*.d' 2>/dev/null)
