@@ -115,12 +115,12 @@ EVERY_DRIVER(codeless_child_interprets_and_ends_in_order)
 	method_open(&p->open, &mine);
 	pid_t pid = fork();
 	if (!pid) {
-		alarm(20);
+		alarm(STAGE_PATIENCE_S);
 		use_every_call(p);
 		/* Its own child likewise. */
 		pid = fork();
 		if (!pid) {
-			alarm(20);
+			alarm(STAGE_PATIENCE_S);
 			stage->freed = 3;
 			use_every_call(p);
 			stage_end(stage);
@@ -207,7 +207,7 @@ static uint64_t fork_in_callee(void *arg)
 	struct play *p = arg;
 	p->pid = fork();
 	if (!p->pid) {
-		alarm(20);
+		alarm(STAGE_PATIENCE_S);
 		describe_faults(p);
 	}
 	return 11;
@@ -257,7 +257,7 @@ EVERY_DRIVER(child_whose_copy_failed_has_no_code_at_all)
 		pid_t pid = fork();
 		ch__os_fail_at(0, false);
 		if (!pid) {
-			alarm(20);
+			alarm(STAGE_PATIENCE_S);
 			bool has_code = method_call(&p->a, NULL) == 2;
 			if (has_code)
 				CHECK_EQ(method_call(&p->guarded, NULL), 7);
@@ -293,7 +293,7 @@ static void clone_in_handler(int signal)
 	interrupted->pid = _Fork();
 	if (interrupted->pid)
 		return;
-	alarm(20);
+	alarm(STAGE_PATIENCE_S);
 	if (atomic_load(&interrupted->step) == 1) {
 		execl("/bin/true", "true", (char *)NULL);
 		_exit(9);
@@ -407,7 +407,7 @@ static void fork_beside_a_region(struct stage *stage, enum ch_fork fork_as)
 	stage_wait(&p->step, 1);
 	pid_t pid = fork();
 	if (!pid) {
-		alarm(5);
+		alarm(STAGE_PATIENCE_S);
 		stage_check(stage);
 		_exit(0);
 	}
@@ -422,12 +422,12 @@ static void fork_beside_a_region(struct stage *stage, enum ch_fork fork_as)
 	stage_end(p->stage);
 }
 
-TEST_LIMIT(child_waits_for_no_region_of_another_thread, 20)
+TEST_LIMIT(child_waits_for_no_region_of_another_thread, 60)
 {
 	fork_beside_a_region(stage_new(STAGE_POLLS), CH_FORK_COPY);
 }
 
-TEST_LIMIT(codeless_child_waits_for_no_region_of_another_thread, 20)
+TEST_LIMIT(codeless_child_waits_for_no_region_of_another_thread, 60)
 {
 	fork_beside_a_region(stage_new(STAGE_POLLS), CH_FORK_NONE);
 }
@@ -446,12 +446,12 @@ static void fork_without_code(struct stage *stage)
 	for (int forks = 0; forks < 10 || now_ns() < end; forks++) {
 		pid_t pid = fork();
 		if (!pid) {
-			alarm(15);
+			alarm(STAGE_PATIENCE_S);
 			CHECK_EQ(method_call(&p->a, NULL), STAGE_FALLBACK);
 			stage_check(stage);
 			pid = fork();
 			if (!pid) {
-				alarm(15);
+				alarm(STAGE_PATIENCE_S);
 				stage_check(stage);
 				_exit(0);
 			}

@@ -439,7 +439,6 @@ THREADED_DRIVER(fibers_move_between_threads_and_die_in_a_storm)
 {
 	static struct ride all;
 	struct stage_thread threads[RIDING_THREADS];
-	stage_be_patient(stage);
 	stage_start(stage);
 	stage->counts_only = true;
 	all.stage = stage;
@@ -447,10 +446,7 @@ THREADED_DRIVER(fibers_move_between_threads_and_die_in_a_storm)
 	for (int i = 0; i < RIDING_THREADS; i++)
 		stage_spawn(stage, &threads[i], ride_for_ever, &all);
 	uint64_t end = now_ns() + storm_ms_of(2000) * UINT64_C(1000000);
-	uint64_t limit = end + UINT64_C(9000000000);
-	for (int round = 0; now_ns() < limit; round++) {
-		if (now_ns() > end && atomic_load(&all.killed) > 3 && atomic_load(&all.ended) > 3)
-			break;
+	for (int round = 0; now_ns() < end || all.killed <= 3 || all.ended <= 3; round++) {
 		stage_cycle_came(stage, stage_try_collect(stage));
 		if (round % 64 == 0)
 			stage_check(stage);
@@ -459,7 +455,6 @@ THREADED_DRIVER(fibers_move_between_threads_and_die_in_a_storm)
 	atomic_store(&all.step, 1);
 	for (int i = 0; i < RIDING_THREADS; i++)
 		stage_join(&threads[i]);
-	CHECK(atomic_load(&all.killed) > 3 && atomic_load(&all.ended) > 3);
 	for (int i = 0; i < RIDERS; i++)
 		if (all.riders[i].is_alive)
 			end_rider(&all, &all.riders[i]);

@@ -73,10 +73,9 @@ static void *ask_sinks(void *arg)
 	return NULL;
 }
 
-TEST_LIMIT(fork_waits_for_one_heap_without_the_sinks_of_the_other, 30)
+TEST_LIMIT(fork_waits_for_one_heap_without_the_sinks_of_the_other, 60)
 {
 	struct play play = {.stage = stage_new(STAGE_POLLS)}, *p = &play;
-	p->stage->config.stop_wait_ms = 3000;
 	stage_start(p->stage);
 	CHECK_EQ(ch_heap_create(&p->stage->config, &p->other), CH_OK);
 	static void *(*const parts[])(void *) = {hold_up, ask_sinks, collect, fork_once};

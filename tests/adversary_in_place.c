@@ -242,19 +242,19 @@ static void walk_failures(enum ch_backend backend, bool is_persistent)
 	rig_end(&rig);
 }
 
-TEST_LIMIT(each_failing_call_of_an_image_is_a_status, 30)
+TEST_LIMIT(each_failing_call_of_an_image_is_a_status, 60)
 {
 	walk_failures(CH_BACKEND_AUTO, false);
 	walk_failures(CH_BACKEND_AUTO, true);
 }
 
-TEST_LIMIT(each_failing_call_of_an_image_in_a_memfd_is_a_status, 30)
+TEST_LIMIT(each_failing_call_of_an_image_in_a_memfd_is_a_status, 60)
 {
 	walk_failures(CH_BACKEND_MEMFD, false);
 	walk_failures(CH_BACKEND_MEMFD, true);
 }
 
-TEST_LIMIT(each_failing_call_of_an_image_in_private_memory_is_a_status, 30)
+TEST_LIMIT(each_failing_call_of_an_image_in_private_memory_is_a_status, 60)
 {
 	skip_without_procmem();
 	walk_failures(CH_BACKEND_PROCMEM, false);
@@ -389,7 +389,7 @@ static void *look_up(void *arg)
 	return NULL;
 }
 
-TEST_LIMIT(storm_of_lookups_while_images_come_and_go, 30)
+TEST_LIMIT(storm_of_lookups_while_images_come_and_go, 60)
 {
 	struct rig rig = rig_start(2 << 20);
 	struct watcher watcher = {.rig = &rig};

@@ -151,17 +151,17 @@ static void use_nameless_file(int error)
 	rig_end(&rig);
 }
 
-TEST_LIMIT(s50_memfd_that_is_forbidden_is_a_file_without_a_name, 20)
+TEST_LIMIT(s50_memfd_that_is_forbidden_is_a_file_without_a_name, 60)
 {
 	use_nameless_file(EPERM);
 }
 
-TEST_LIMIT(s50_memfd_that_is_unknown_is_a_file_without_a_name, 20)
+TEST_LIMIT(s50_memfd_that_is_unknown_is_a_file_without_a_name, 60)
 {
 	use_nameless_file(ENOSYS);
 }
 
-TEST_LIMIT(s50_default_needs_no_memfd, 20)
+TEST_LIMIT(s50_default_needs_no_memfd, 60)
 {
 	struct ch_config config = plain_config(CH_BACKEND_AUTO);
 	refuse_call(SYS_memfd_create, EPERM);
@@ -171,7 +171,7 @@ TEST_LIMIT(s50_default_needs_no_memfd, 20)
 	rig_end(&rig);
 }
 
-TEST_LIMIT(s50_default_goes_on_to_files_where_mremap_is_refused, 20)
+TEST_LIMIT(s50_default_goes_on_to_files_where_mremap_is_refused, 60)
 {
 	struct ch_config config = plain_config(CH_BACKEND_AUTO);
 	refuse_call(SYS_mremap, EPERM);

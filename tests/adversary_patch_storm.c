@@ -409,7 +409,7 @@ static void print_counts(struct play *p)
 static void patch_storm(struct stage *stage, unsigned ms)
 {
 	stage->config.pool_bytes = 256 << 10;
-	stage->config.stop_wait_ms = 20000; /* a loaded machine is no stopped thread's fault */
+	stage->config.stop_wait_ms = STAGE_PATIENCE_MS; /* under ThreadSanitizer, too */
 	stage->counts_only = true;
 	stage->hit = hit;
 	struct play *p = calloc(1, sizeof *p);
@@ -423,8 +423,7 @@ static void patch_storm(struct stage *stage, unsigned ms)
 		stage_spawn(stage, &threads[i], run_code, p);
 	uint64_t end = now_ns() + ms * UINT64_C(1000000);
 	/* On a slow machine it goes on until each thing has happened. */
-	uint64_t last = end + UINT64_C(20000000000);
-	for (uint64_t round = 1; now_ns() < end || (!has_happened(p) && now_ns() < last); round++) {
+	for (uint64_t round = 1; now_ns() < end || !has_happened(p); round++) {
 		for (int i = 0; i < 64; i++)
 			patch_something(p);
 		if (round % 4 == 0)
@@ -442,7 +441,6 @@ static void patch_storm(struct stage *stage, unsigned ms)
 	for (int i = 0; i < RUNNERS; i++)
 		stage_join(&threads[i]);
 	print_counts(p);
-	CHECK(has_happened(p));
 	stage_end(stage);
 	free(p);
 }
@@ -454,7 +452,7 @@ static unsigned full_length(void)
 }
 
 #define PATCH_STORM(name, driver, ms)               \
-	TEST_LIMIT(name, 40)                        \
+	TEST_LIMIT(name, 90)                        \
 	{                                           \
 		patch_storm(stage_new(driver), ms); \
 	}
@@ -472,23 +470,23 @@ static void refused_storm(enum stage_driver driver, enum stage_refusal how)
 	patch_storm(stage_new(driver), storm_ms_of(USUAL_MS / 2));
 }
 
-TEST_LIMIT(storm_of_patches_without_membarrier_polls, 40)
+TEST_LIMIT(storm_of_patches_without_membarrier_polls, 60)
 {
 	refused_storm(STAGE_POLLS, STAGE_REFUSE_EPERM);
 }
 
-TEST_LIMIT(storm_of_patches_without_membarrier_signals, 40)
+TEST_LIMIT(storm_of_patches_without_membarrier_signals, 60)
 {
 	refused_storm(STAGE_SIGNALS, STAGE_REFUSE_ENOSYS);
 }
 
-TEST_LIMIT(storm_of_patches_without_core_sync_polls, 40)
+TEST_LIMIT(storm_of_patches_without_core_sync_polls, 60)
 {
 	refused_storm(STAGE_POLLS, STAGE_REFUSE_CORE_SYNC);
 }
 
 #if CH_TEST_BDW
-TEST_LIMIT(storm_of_patches_without_membarrier_boehm, 40)
+TEST_LIMIT(storm_of_patches_without_membarrier_boehm, 60)
 {
 	refused_storm(STAGE_BOEHM, STAGE_REFUSE_EPERM);
 }

@@ -491,7 +491,7 @@ static void try_anything(const ucontext_t *context)
 	}
 }
 
-TEST_LIMIT(words_that_are_no_frames_end_the_stack, 30)
+TEST_LIMIT(words_that_are_no_frames_end_the_stack, 60)
 {
 	hostile_start();
 	interrupt(try_words);
@@ -499,7 +499,7 @@ TEST_LIMIT(words_that_are_no_frames_end_the_stack, 30)
 	_exit(0); /* the other thread sleeps for ever */
 }
 
-TEST_LIMIT(records_that_lead_nowhere_end_the_stack, 30)
+TEST_LIMIT(records_that_lead_nowhere_end_the_stack, 60)
 {
 	hostile_start();
 	interrupt(try_records);

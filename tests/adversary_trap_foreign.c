@@ -90,7 +90,7 @@ static int status_of(const struct foreign *f, bool installed, void (*before)(int
 	if (child == 0) {
 		struct rlimit none = {0, 0};
 		setrlimit(RLIMIT_CORE, &none);
-		alarm(8); /* a fault that is swallowed comes again and again */
+		alarm(STAGE_PATIENCE_S); /* a fault that is swallowed comes again and again */
 		dup2(ends[1], STDERR_FILENO);
 		before(signal);
 		if (installed)
@@ -132,7 +132,7 @@ static void action_ignore_with_info(int signal)
 
 /* Each fault, and each way to send the signal, ends the process as it would without the handler,
  * or does not. */
-TEST_LIMIT(process_ends_as_without_the_handler, 30)
+TEST_LIMIT(process_ends_as_without_the_handler, 60)
 {
 	static void (*const actions[])(int) = {action_default, action_ignore,
 					       action_default_with_info, action_ignore_with_info};
@@ -316,7 +316,7 @@ static void read_interrupted(void *arg)
 	int ends[2];
 	char byte;
 	CHECK_EQ(pipe(ends), 0);
-	alarm(8); /* a call that goes on and on */
+	alarm(STAGE_PATIENCE_S); /* a call that goes on and on */
 	pid_t parent = getpid(), child = fork();
 	if (child == 0) {
 		for (;;) { /* until the parent goes on */

@@ -148,6 +148,8 @@ struct stage *stage_new(enum stage_driver driver)
 	s->config.driver = driver == STAGE_HOST ? CH_DRIVER_HOST : CH_DRIVER_BUILTIN;
 	if (driver == STAGE_SIGNALS)
 		s->config.stop_signal = STAGE_STOP_SIGNAL;
+	if (!CH_TSAN || driver != STAGE_SIGNALS)
+		s->config.stop_wait_ms = STAGE_PATIENCE_MS;
 	return s;
 }
 
@@ -342,12 +344,12 @@ void stage_apart(struct stage *s, void (*fn)(struct stage *, void *), void *arg)
 
 void stage_wait(_Atomic(int) *word, int value)
 {
-	uint64_t end = now_ns() + UINT64_C(10000000000);
+	uint64_t end = now_ns() + STAGE_PATIENCE_MS * UINT64_C(1000000);
 	leave_world();
 	while (atomic_load(word) != value) {
 		usleep(100);
 		if (now_ns() > end)
-			FAIL("ten seconds without an answer");
+			FAIL("%d seconds without an answer", STAGE_PATIENCE_S);
 	}
 	enter_world();
 }
