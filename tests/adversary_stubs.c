@@ -195,11 +195,9 @@ SHARED_DRIVER(s12_storm_on_one_stub)
 	for (int i = 0; i < THREADS; i++)
 		stage_spawn(stage, &threads[i], take_stub, p);
 	uint64_t end = now_ns() + storm_ms_of(2000) * UINT64_C(1000000);
-	uint64_t last = end + UINT64_C(8000000000); /* on a loaded machine */
-	for (int round = 0; now_ns() < last; round++) {
-		if (now_ns() > end && stage->hits > 10 &&
-		    __atomic_load_n(&p->asked, __ATOMIC_RELAXED) > 10)
-			break;
+	for (int round = 0; now_ns() < end || stage->hits <= 10 ||
+			    __atomic_load_n(&p->asked, __ATOMIC_RELAXED) <= 10;
+	     round++) {
 		struct ch_block block;
 		p->stub = NULL;
 		CHECK_EQ(ch_block_sites(p->a.block, find_target, p), CH_OK);
@@ -214,7 +212,6 @@ SHARED_DRIVER(s12_storm_on_one_stub)
 	atomic_store(&p->step, 1);
 	for (int i = 0; i < THREADS; i++)
 		stage_join(&threads[i]);
-	CHECK(stage->hits > 10 && __atomic_load_n(&p->asked, __ATOMIC_RELAXED) > 10);
 	stage_end(p->stage);
 }
 

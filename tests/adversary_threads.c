@@ -252,9 +252,8 @@ SHARED_DRIVER(s39_profiler_walks_while_code_is_freed)
 	struct itimerval every = {{0, 1000}, {0, 1000}}, never = {{0, 0}, {0, 0}};
 	CHECK_EQ(setitimer(ITIMER_PROF, &every, NULL), 0);
 	uint64_t end = now_ns() + storm_ms_of(2000) * UINT64_C(1000000);
-	uint64_t last = end + UINT64_C(8000000000); /* the timer counts the process's time only */
-	while (now_ns() < last &&
-	       (now_ns() < end || atomic_load(&walks) <= 10 || atomic_load(&found_blocks) == 0)) {
+	/* The timer counts the process's time only. */
+	while (now_ns() < end || atomic_load(&walks) <= 10 || atomic_load(&found_blocks) == 0) {
 		(void)stage_cycle_came(stage, stage_try_collect(stage));
 		stage_pause();
 	}
@@ -262,8 +261,6 @@ SHARED_DRIVER(s39_profiler_walks_while_code_is_freed)
 	atomic_store(&p->step, 1);
 	for (int i = 0; i < 2; i++)
 		stage_join(&threads[i]);
-	CHECK(atomic_load(&walks) > 10);
-	CHECK(atomic_load(&found_blocks) > 0);
 	stage_collect(stage);
 	stage_end(p->stage);
 }
@@ -361,14 +358,14 @@ static uint64_t run_while_it_is_finalized(void *arg)
 {
 	struct play *p = arg;
 	stage_collect(p->stage);
-	for (int i = 0; i < 200 && atomic_load(&p->ready) < OBJECTS; i++) {
+	while (atomic_load(&p->ready) < OBJECTS) {
 		stage_collect(p->stage);
 		stage_pause();
 	}
 	return (uint64_t)atomic_load(&p->ready);
 }
 
-TEST_LIMIT(s17_finalizers_invalidate_and_release_boehm, 20)
+TEST_LIMIT(s17_finalizers_invalidate_and_release_boehm, 60)
 {
 	struct stage *stage = stage_new(STAGE_BOEHM);
 	struct play *p = new_play(stage);

@@ -431,7 +431,7 @@ TEST(table_of_a_block_that_is_too_far_is_not_told)
 	bed_close(&bed);
 }
 
-TEST_LIMIT(walks_of_libunwind_pass_while_other_pages_flip, 30)
+TEST_LIMIT(walks_of_libunwind_pass_while_other_pages_flip, 60)
 {
 	struct bed bed;
 	bed_open(&bed, CH__SINK_LIBUNWIND);
@@ -443,11 +443,10 @@ TEST_LIMIT(walks_of_libunwind_pass_while_other_pages_flip, 30)
 	pthread_t thread;
 	CHECK_EQ(pthread_create(&thread, NULL, flip_other_pages, &flipper), 0);
 	uint64_t end = now_ns() + storm_ms() * UINT64_C(1000000), passed = 0;
-	for (; now_ns() < end; passed++)
+	for (; now_ns() < end || !passed || !flipper.flips; passed++)
 		CHECK(passes(code, FRAMELESS_RETURN) >= 4);
 	atomic_store(&flipper.is_over, true);
 	pthread_join(thread, NULL);
-	CHECK(passed > 0 && flipper.flips > 0);
 	bed_close(&bed);
 }
 

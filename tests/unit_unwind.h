@@ -95,7 +95,7 @@ struct flipper {
 	struct bed *bed;
 	uint32_t pages;
 	_Atomic(bool) is_over;
-	uint64_t flips;
+	_Atomic(uint64_t) flips;
 };
 
 static inline void *flip_other_pages(void *arg)
