@@ -98,7 +98,7 @@ static void serve_request(struct play *p)
 /* Interprets until the library says that space came; never tries before. */
 static void wait_for_space(struct play *p, unsigned seen)
 {
-	uint64_t end = now_ns() + UINT64_C(20000000000);
+	uint64_t end = now_ns() + STAGE_PATIENCE_MS * UINT64_C(1000000);
 	while (atomic_load(&p->stage->space) == seen) {
 		ch_thread_poll();
 		serve_request(p);
@@ -106,7 +106,7 @@ static void wait_for_space(struct play *p, unsigned seen)
 		stage_pause();
 		enter_world(p);
 		if (now_ns() > end)
-			FAIL("a full pool: twenty seconds without word of space");
+			FAIL("a full pool: %d seconds without word of space", STAGE_PATIENCE_S);
 	}
 }
 
@@ -246,15 +246,16 @@ static enum ch_status try_open(struct ch_owner owner, uint32_t hot_bytes)
  * but some time later both are, and nobody calls anything but the poll. */
 TEST(s38_request_that_came_too_early_is_made_by_a_later_poll)
 {
+	static const uint64_t AN_HOUR_NS = UINT64_C(3600000000000);
 	static struct method all[512];
 	struct play *p = new_play(stage_new(STAGE_POLLS), 4);
 	struct stage *stage = p->stage;
 	uint32_t count = fill_with_live(stage, all, 512);
-	/* As if the cycle had been a long one: nothing of a slow machine asked again since. */
+	/* As if the cycle had been a long one, for which it is too early however long this machine
+	 * takes; unless it took so long before that a poll asked again. */
 	do {
 		stage_collect(stage);
-		__atomic_store_n(&stage->heap->cycle_ns, 50000000, __ATOMIC_RELAXED);
-		__atomic_store_n(&stage->heap->last_cycle_end_ns, now_ns(), __ATOMIC_RELAXED);
+		__atomic_store_n(&stage->heap->cycle_ns, AN_HOUR_NS, __ATOMIC_RELAXED);
 		ch_thread_poll();
 	} while (atomic_load(&stage->heap->collect_told));
 	atomic_store(&stage->wanted, 0);
@@ -262,7 +263,8 @@ TEST(s38_request_that_came_too_early_is_made_by_a_later_poll)
 	CHECK_EQ(stage->wanted, 0);
 	method_drop(stage, &all[0]);
 	CHECK_EQ(stage->wanted, 0);
-	uint64_t end = now_ns() + UINT64_C(5000000000);
+	__atomic_store_n(&stage->heap->cycle_ns, 1000000, __ATOMIC_RELAXED);
+	uint64_t end = now_ns() + STAGE_PATIENCE_MS * UINT64_C(1000000);
 	while (!stage->wanted) {
 		ch_thread_poll();
 		stage_pause();
