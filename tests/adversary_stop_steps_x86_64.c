@@ -14,6 +14,7 @@
 struct play {
 	struct stage *stage;
 	struct ch__thread *thread;
+	pid_t tid;
 	_Atomic(int) is_parked, is_held;
 	_Atomic(unsigned) steps;
 };
@@ -33,6 +34,7 @@ static void unpark_in_steps(struct stage *stage, void *arg)
 {
 	struct play *p = arg;
 	p->thread = ch__thread_self(stage->heap);
+	p->tid = (pid_t)syscall(SYS_gettid);
 	ch_thread_park();
 	atomic_store(&p->is_parked, 1);
 	while (!atomic_load(&p->is_held))
@@ -43,27 +45,37 @@ static void unpark_in_steps(struct stage *stage, void *arg)
 	ch_thread_poll();
 }
 
-/* In the stopped world, until the thread has waited for its end for a while. */
+/* Whether the thread waits in the kernel. */
+static bool is_asleep(pid_t tid)
+{
+	char path[64], text[256];
+	snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)tid);
+	FILE *f = fopen(path, "r");
+	CHECK(f && fgets(text, sizeof text, f));
+	fclose(f);
+	const char *name_end = strrchr(text, ')');
+	return name_end && name_end[1] && name_end[2] == 'S';
+}
+
+/* In the stopped world, until the thread waits for its end: asleep, and no step since. */
 static void watch(struct stage *stage, struct ch_marker *marker)
 {
-	enum { WAITS_MS = 30 };
 	struct play *p = stage->user;
 	struct ch__thread before = *p->thread;
 	(void)marker;
 	atomic_store(&p->is_held, 1);
-	unsigned steps = 0, seen;
+	unsigned steps;
 	do {
-		usleep(WAITS_MS * 1000);
-		seen = steps;
+		usleep(1000);
 		steps = atomic_load(&p->steps);
-	} while (!steps || steps != seen);
+	} while (!steps || !is_asleep(p->tid) || atomic_load(&p->steps) != steps);
 	CHECK_EQ(atomic_load(&p->thread->state), CH__PARKED);
 	CHECK_EQ(p->thread->sp, before.sp);
 	CHECK_EQ(p->thread->words_count, before.words_count);
 	CHECK(memcmp(p->thread->words, before.words, sizeof before.words) == 0);
 }
 
-TEST_LIMIT(stop_signal_at_each_instruction_of_an_unpark_finds_it_parked, 20)
+TEST_LIMIT(stop_signal_at_each_instruction_of_an_unpark_finds_it_parked, 60)
 {
 	struct stage *stage = stage_new(STAGE_SIGNALS);
 	struct play *p = stage_play(stage, sizeof *p);
