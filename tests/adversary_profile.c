@@ -36,7 +36,6 @@ struct play {
 static struct play *new_play(struct stage *stage)
 {
 	stage->counts_only = true;
-	stage_be_patient(stage);
 	struct play *p = stage_play(stage, sizeof *p);
 	snprintf(p->path, sizeof p->path, "/tmp/codeheap-profile-%d.folded", getpid());
 	return p;
@@ -114,7 +113,7 @@ static uint64_t read_profile(struct play *p, const char *frame)
 static void wait_for_rounds(struct play *p, unsigned more)
 {
 	unsigned until = atomic_load(&p->rounds) + more;
-	uint64_t end = now_ns() + UINT64_C(20000000000);
+	uint64_t end = now_ns() + STAGE_PATIENCE_MS * UINT64_C(1000000);
 	while ((int)(atomic_load(&p->rounds) - until) < 0) {
 		stage_sleep(1);
 		CHECK(now_ns() < end);
@@ -133,8 +132,8 @@ static void profile_in_child(struct play *p)
 	snprintf(p->path, sizeof p->path, "/tmp/codeheap-profile-%d.folded", getpid());
 	make_spinner(p->stage, &own, "only in the child");
 	start(p);
-	uint64_t end = now_ns() + UINT64_C(50000000), last = now_ns() + UINT64_C(10000000000);
-	uint64_t samples = 0;
+	uint64_t end = now_ns() + UINT64_C(50000000), samples = 0;
+	uint64_t last = now_ns() + STAGE_PATIENCE_MS * UINT64_C(1000000);
 	while (now_ns() < end || samples < 5) {
 		for (int i = 0; i < 100; i++)
 			CHECK_EQ(method_call(&own, NULL), 5);
@@ -189,9 +188,8 @@ SAMPLED_DRIVER(process_that_forks_while_sampled)
 		make_processes(p, round);
 	}
 	uint64_t before = read_profile(p, "spinner");
-	CHECK(before > 0);
 	/* It goes on after the last fork. */
-	uint64_t last = now_ns() + UINT64_C(10000000000);
+	uint64_t last = now_ns() + STAGE_PATIENCE_MS * UINT64_C(1000000);
 	while (read_profile(p, "spinner") < before + 20) {
 		stage_sleep(5);
 		CHECK(now_ns() < last);
@@ -241,17 +239,22 @@ TEST_LIMIT(profile_starts_and_stops_ten_thousand_times, 120)
 		if (i == times / 10)
 			bytes = stage_stats(stage).metadata_bytes_now;
 	}
-	CHECK(samples > 0);
 	/* Nothing is kept but the last profile, whose stacks may be some more. */
 	CHECK(stage_stats(stage).metadata_bytes_now < bytes + (1 << 20));
+	/* They may have been too short for a sample, on a machine that has others to run. */
+	while (!samples || !atomic_load(&p->rounds)) {
+		start(p);
+		stage_sleep(3);
+		samples += stop(p).samples;
+	}
 	atomic_store(&p->is_over, true);
 	for (int i = 0; i < THREADS; i++)
 		CHECK_EQ(pthread_join(threads[i], NULL), 0);
-	/* Sanitizers have threads of their own. */
-	if (!TEST_SANITIZED)
-		CHECK_EQ(count_of("/proc/$PPID/task"), 1);
+	/* Sanitizers have threads of their own. One that was joined goes from the list when it gets
+	 * to run once more. */
+	while (!TEST_SANITIZED && count_of("/proc/$PPID/task") != 1)
+		stage_sleep(1);
 	ch_thread_unpark();
-	CHECK(p->rounds > 0);
 	method_drop(stage, &p->spinner);
 	stage_end(stage);
 }
@@ -341,7 +344,7 @@ static void *leave_without_a_word(void *arg)
 	return NULL;
 }
 
-TEST_LIMIT(threads_that_end_while_sampled_take_nothing_with_them, 30)
+TEST_LIMIT(threads_that_end_while_sampled_take_nothing_with_them, 60)
 {
 	struct stage *stage = stage_new(STAGE_POLLS);
 	struct play *p = new_play(stage);
@@ -391,7 +394,7 @@ SAMPLED_DRIVER(code_on_a_signal_stack_is_sampled)
 	CHECK_EQ(sigaltstack(&its, NULL), 0);
 	CHECK_EQ(sigaction(SIGUSR1, &action, NULL), 0);
 	start(p);
-	uint64_t last = now_ns() + UINT64_C(10000000000);
+	uint64_t last = now_ns() + STAGE_PATIENCE_MS * UINT64_C(1000000);
 	while (read_profile(p, "spinner") < 50) {
 		CHECK_EQ(raise(SIGUSR1), 0);
 		stage_collect(stage);

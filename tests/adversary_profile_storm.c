@@ -344,7 +344,6 @@ static struct play *start(struct stage *stage)
 	stage->counts_only = true;
 	stage->hit = nobody;
 	stage->gone = notice;
-	stage_be_patient(stage);
 	struct play *p = stage_play(stage, sizeof *p);
 	struct ch_stats stats = stage_stats(stage);
 	size_t bytes = NUMBERS * sizeof *p->facts;
@@ -390,21 +389,33 @@ static void collect_once(struct play *p, uint64_t n)
 		(void)stage_cycle_came(p->stage, ch_vm_discard(p->stage->heap, NULL, NULL, NULL));
 }
 
+/* A storm that met nothing of what it is about has shown nothing. */
+static bool is_enough(const struct play *p, const struct verdict *v)
+{
+	const char *emulator = getenv("CODEHEAP_TEST_EMULATOR");
+	bool is_slow = CH_TSAN || (emulator && *emulator);
+	return p->switches > 0 && v->code > 0 &&
+	       (is_slow || (v->freed >= FREED_WANTED && v->reused >= REUSED_WANTED));
+}
+
+/* On a machine that is busy with others until there is enough to judge. */
 static void collect_for(struct play *p, unsigned ms)
 {
-	uint64_t begin = now_ns(), half = begin + ms * UINT64_C(500000), weights;
-	bool has_reported = false;
-	for (uint64_t now = begin, n = 0; now < half + (half - begin); now = now_ns(), n++) {
+	uint64_t half_ns = ms * UINT64_C(500000), next = now_ns() + half_ns, weights;
+	unsigned reports = 0;
+	for (uint64_t n = 0;; n++) {
 		collect_once(p, n);
-		if (now >= half && !has_reported) {
-			(void)report(p, &weights);
-			has_reported = true;
+		if (now_ns() >= next) {
+			struct verdict verdict = report(p, &weights);
+			if (++reports >= 2 && is_enough(p, &verdict))
+				return;
+			next = now_ns() + half_ns;
 		}
 		stage_sleep(1);
 	}
 }
 
-static void storm(struct stage *stage)
+static void storm(struct stage *stage, bool judges_shares)
 {
 	struct play *p = start(stage);
 	struct ch_profile_options options = {
@@ -438,29 +449,39 @@ static void storm(struct stage *stage)
 	       (unsigned long long)verdict.reused, (unsigned long long)verdict.unnamed);
 	CHECK_EQ(weights, counts.samples + counts.dropped);
 	CHECK_EQ(counts.threads, THREADS + 1);
-	/* A storm that met nothing of what it is about has shown nothing. */
-	CHECK(p->switches > 0 && verdict.code > 0);
-	const char *emulator = getenv("CODEHEAP_TEST_EMULATOR");
-	bool is_slow = CH_TSAN || (emulator && *emulator);
-	CHECK(is_slow || (verdict.freed >= FREED_WANTED && verdict.reused >= REUSED_WANTED));
 	/* Code dies under a frame that a sample is just taken of, or that registers of earlier say:
-	 * seldom. */
-	CHECK(CH_TSAN || verdict.unnamed <= verdict.code / 10);
-	CHECK(counts.dropped <= counts.samples / 5);
+	 * seldom, unless the machine keeps who names it waiting. */
+	CHECK(!judges_shares || CH_TSAN || verdict.unnamed <= verdict.code / 10);
+	CHECK(!judges_shares || counts.dropped <= counts.samples / 5);
 	end(p);
 }
 
 TEST_LIMIT(storm_names_no_code_wrongly_polls, 90)
 {
-	storm(stage_new(STAGE_POLLS));
+	storm(stage_new(STAGE_POLLS), false);
 }
 TEST_LIMIT(storm_names_no_code_wrongly_signals, 90)
 {
-	storm(stage_new(STAGE_SIGNALS));
+	storm(stage_new(STAGE_SIGNALS), false);
 }
 #if CH_TEST_BDW
 TEST_LIMIT(storm_names_no_code_wrongly_boehm, 90)
 {
-	storm(stage_new(STAGE_BOEHM));
+	storm(stage_new(STAGE_BOEHM), false);
+}
+#endif
+
+TEST_TIMED(storm_leaves_little_code_unnamed_polls, 90)
+{
+	storm(stage_new(STAGE_POLLS), true);
+}
+TEST_TIMED(storm_leaves_little_code_unnamed_signals, 90)
+{
+	storm(stage_new(STAGE_SIGNALS), true);
+}
+#if CH_TEST_BDW
+TEST_TIMED(storm_leaves_little_code_unnamed_boehm, 90)
+{
+	storm(stage_new(STAGE_BOEHM), true);
 }
 #endif
