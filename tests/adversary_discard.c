@@ -248,7 +248,7 @@ static void discard_counted(struct stage *stage, struct sums *sums)
 	size_t freed, kept;
 	bool came = stage_cycle_came(stage, ch_vm_discard(stage->heap, NULL, &freed, &kept));
 	CHECK_EQ(stage_stats(stage).blocks_notentrant_now, kept);
-	/* A thread is inside one, and its stack may have words of some before, but not of ever more. */
+	/* A thread is inside one, and its stack may have words of some before: not of ever more. */
 	CHECK(came ? kept <= KEPT_MOST : freed == 0);
 	sums->freed += freed;
 	sums->kept += kept;
