@@ -168,6 +168,23 @@ static inline uint64_t profile_weight(const struct profile_rig *rig, const char 
 	return weight;
 }
 
+/* While a profile runs: works until the lines that have the text weigh so much. How many ticks a
+ * thread sees of its time, and how many of them find room, is the machine's to say. */
+static inline void profile_call_until(struct profile_rig *rig, const struct method *m,
+				      const char *part, uint64_t weight)
+{
+	do {
+		method_call(m, (void *)50);
+		profile_read(rig, 0);
+	} while (profile_weight(rig, part) < weight);
+}
+
+/* More ticks the thread cannot have had since its clock said `from_ns`. */
+static inline uint64_t profile_ticks_most(uint64_t from_ns, unsigned rate)
+{
+	return (profile_cpu_ns() - from_ns) / (1000000000u / rate) + 1;
+}
+
 /* A sample of the calling thread as its handler would take it, of a stack that the test made: of
  * the pc only, or of records of frames too. */
 static inline void profile_take(const struct profile_rig *rig,
