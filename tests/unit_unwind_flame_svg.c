@@ -374,12 +374,13 @@ static bool count_bytes(void *arg, const char *text, size_t bytes)
 	return true;
 }
 
-TEST_LIMIT(two_hundred_thousand_stacks_are_written, 120)
+/* Returns the longest time of the processor that one picture took, with its folded stacks. */
+static uint64_t write_many_stacks(void)
 {
 	/* Fewer under sanitizers and emulators, which show the same in less time. */
 	unsigned stacks = TEST_SANITIZED || getenv("CODEHEAP_TEST_SLOW") ? 20000 : 200000;
 	struct ch__flame *flame = new_flame();
-	uint64_t began = cpu_ms();
+	uint64_t began = cpu_ms(), longest = 0;
 	add_walked_stacks(flame, stacks);
 	uint64_t filled = cpu_ms();
 	size_t bytes = ch__meta_bytes(meta);
@@ -400,10 +401,21 @@ TEST_LIMIT(two_hundred_thousand_stacks_are_written, 120)
 		flame_read(&svg, picture.text);
 		check_boxes(&svg, false);
 		CHECK(svg.count > 200 && flame_whole(svg.root, "data-left-out") > 200);
-		CHECK(stacks < 200000 || ended - start < 10000);
+		longest = ended - start > longest ? ended - start : longest;
 		flame_forget(&svg);
 		free(picture.text);
 	}
 	CHECK_EQ(ch__meta_bytes(meta), bytes);
 	ch__flame_destroy(flame);
+	return longest;
+}
+
+TEST_LIMIT(two_hundred_thousand_stacks_are_written, 120)
+{
+	write_many_stacks();
+}
+
+TEST_TIMED(two_hundred_thousand_stacks_are_written_in_ten_seconds, 120)
+{
+	CHECK(write_many_stacks() < 10000);
 }
