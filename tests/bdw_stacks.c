@@ -5,6 +5,7 @@
 #include "codeheap/moves.h"
 #include "tests/bdw_support.h"
 
+#include <time.h>
 #include <ucontext.h>
 
 enum { CYCLES = 3 };
@@ -113,6 +114,21 @@ static void *run_spinner(void *arg)
 	return NULL;
 }
 
+/* It spins in its code once it has run for much longer than the way there takes: as its own clock
+ * says, whatever else the machine does. */
+static void wait_until_it_spins(pthread_t thread)
+{
+	enum { LONG_NS = 20000000 };
+	clockid_t clock;
+	struct timespec spent = {0}, at = {0};
+	CHECK_EQ(pthread_getcpuclockid(thread, &clock), 0);
+	CHECK_EQ(clock_gettime(clock, &at), 0);
+	do {
+		usleep(1000);
+		CHECK_EQ(clock_gettime(clock, &spent), 0);
+	} while ((spent.tv_sec - at.tv_sec) * 1000000000 + spent.tv_nsec - at.tv_nsec < LONG_NS);
+}
+
 /* No frame and no return address: its pc, and what registers still hold. */
 TEST(bdw_pc_alone_holds_code)
 {
@@ -121,7 +137,7 @@ TEST(bdw_pc_alone_holds_code)
 	pthread_t thread;
 	CHECK_EQ(pthread_create(&thread, NULL, run_spinner, &rig), 0);
 	wait_until(&stage, INSIDE);
-	usleep(20000);
+	wait_until_it_spins(thread);
 	for (int i = 0; i < CYCLES; i++) {
 		collect(&rig);
 		CHECK(is_known(block));

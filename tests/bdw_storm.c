@@ -20,6 +20,7 @@ struct worker {
 /* Roots of the collector; any thread reads any slot. */
 static struct method *_Atomic(slots)[THREADS][SLOTS];
 static struct worker workers[THREADS];
+static _Atomic(uint64_t) made_by_all;
 static bool gives_up; /* stops of the collector are given up now and then */
 static bool forks;    /* the first thread forks meanwhile */
 
@@ -87,24 +88,24 @@ static void make_method(struct worker *w, int self)
 		return;
 	}
 	w->made++;
+	atomic_fetch_add(&made_by_all, 1);
 	atomic_store(&slots[self][test_random_below(&w->random, SLOTS)], m);
 }
 
 /* What a storm is about has happened. */
 static bool is_seen(const struct ch_stats *stats)
 {
-	return stats->cycles > 2 && stats->blocks_freed > 0 &&
+	return atomic_load(&made_by_all) > 100 && stats->cycles > 2 && stats->blocks_freed > 0 &&
 	       (!gives_up || stats->cycles_abandoned > 2);
 }
 
-/* On a busy machine it goes on until it has, for a while. */
+/* On a busy machine it goes on until it has. */
 static bool is_over(const struct worker *w)
 {
-	uint64_t now = now_ns();
-	if (now < w->deadline_ns)
+	if (now_ns() < w->deadline_ns)
 		return false;
 	struct ch_stats stats = stats_of(w->rig->heap);
-	return is_seen(&stats) || now > w->deadline_ns + UINT64_C(15000000000);
+	return is_seen(&stats);
 }
 
 static void storm(struct worker *w, int self)
@@ -181,7 +182,6 @@ static void run_storm(struct rig *rig)
 	       (unsigned long long)all.full, (unsigned long long)stats.cycles,
 	       (unsigned long long)stats.cycles_abandoned, (unsigned long long)stats.blocks_freed);
 	CHECK_EQ(all.lost, 0);
-	CHECK(all.made > 100 && is_seen(&stats));
 	check_heap(rig->heap);
 	drop_all();
 	for (int i = 0; i < 3; i++)
@@ -228,13 +228,13 @@ static void run_again(const char *name, const char *variable, const char *value)
 	run_case_again(name);
 }
 
-TEST_LIMIT(bdw_storm_loses_nothing, 30)
+TEST_LIMIT(bdw_storm_loses_nothing, 60)
 {
 	struct rig rig = start_rig(POOL_BYTES);
 	run_storm(&rig);
 }
 
-TEST_LIMIT(bdw_storm_with_four_markers_loses_nothing, 30)
+TEST_LIMIT(bdw_storm_with_four_markers_loses_nothing, 60)
 {
 	run_again("bdw_storm_with_four_markers_loses_nothing", "GC_MARKERS", "4");
 	struct rig rig = start_rig(POOL_BYTES);
@@ -242,14 +242,14 @@ TEST_LIMIT(bdw_storm_with_four_markers_loses_nothing, 30)
 	run_storm(&rig);
 }
 
-TEST_LIMIT(bdw_storm_with_forks_loses_nothing, 30)
+TEST_LIMIT(bdw_storm_with_forks_loses_nothing, 60)
 {
 	struct rig rig = start_rig(POOL_BYTES);
 	forks = true;
 	run_storm(&rig);
 }
 
-TEST_LIMIT(bdw_storm_with_stops_given_up_loses_nothing, 30)
+TEST_LIMIT(bdw_storm_with_stops_given_up_loses_nothing, 60)
 {
 	struct rig rig = start_rig(POOL_BYTES);
 	gives_up = true;
@@ -257,7 +257,7 @@ TEST_LIMIT(bdw_storm_with_stops_given_up_loses_nothing, 30)
 	run_storm(&rig);
 }
 
-TEST_LIMIT(bdw_storm_in_incremental_mode_loses_nothing, 30)
+TEST_LIMIT(bdw_storm_in_incremental_mode_loses_nothing, 60)
 {
 	GC_INIT();
 	GC_enable_incremental();
