@@ -79,6 +79,12 @@ static void check_all(void)
 	CHECK_EQ(ch_block_each(rig.heap, check_one, map), CH_OK);
 	free(map);
 	atomic_store(&is_paused, false);
+	/* One that is still on its way out of this rest would count for the next one, and commit
+	 * beside its look at the map. */
+	ch_thread_park();
+	while (atomic_load(&paused))
+		usleep(100);
+	ch_thread_unpark();
 }
 
 /* Blocks are made with the sink off. */
@@ -102,7 +108,7 @@ TEST_LIMIT(perf_map_that_is_turned_on_misses_no_block, 60)
 		CHECK_EQ(pthread_create(&makers[i], NULL, commit_blocks, NULL), 0);
 	uint64_t end = now_ns() + (uint64_t)storm_ms() * 1000000;
 	int rounds = 0;
-	for (; now_ns() < end; rounds++) {
+	for (; now_ns() < end || rounds < 2; rounds++) {
 		turn_off();
 		CHECK_EQ(ch_sink_set(rig.heap, CH_SINK_UNWIND | CH_SINK_PERF_MAP), CH_OK);
 		check_all();
@@ -113,7 +119,6 @@ TEST_LIMIT(perf_map_that_is_turned_on_misses_no_block, 60)
 	for (int i = 0; i < MAKERS; i++)
 		pthread_join(makers[i], NULL);
 	ch_thread_unpark();
-	CHECK(rounds > 1);
 	rig_end(&rig);
 	remove_own_folder();
 }
