@@ -25,11 +25,14 @@ static inline uint32_t rig_fallback(void)
 	return RIG_FALLBACK;
 }
 
-/* CODEHEAP_TEST_PAGE chooses the page size, CODEHEAP_WX the backend. */
+/* CODEHEAP_TEST_PAGE chooses the page size, CODEHEAP_WX the backend. A loaded machine is no stopped
+ * thread's fault: a cycle waits longer for one than by default. */
 static inline struct ch_config rig_config(size_t pool_bytes)
 {
+	enum { PATIENCE_MS = 20000 };
 	struct ch_config config;
 	ch_config_init(&config);
+	config.stop_wait_ms = PATIENCE_MS;
 	config.pool_bytes = pool_bytes;
 	config.page_bytes = test_page_bytes();
 	if (config.pool_bytes && config.pool_bytes < config.page_bytes)
