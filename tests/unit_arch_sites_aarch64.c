@@ -442,7 +442,7 @@ struct storm {
 	enum ch__site site;
 	unsigned at;
 	_Atomic(bool) stop;
-	uint64_t patches;
+	_Atomic(uint64_t) patches;
 };
 
 static void *patch_all_the_time(void *arg)
@@ -471,18 +471,18 @@ static bool saw_both(const struct storm *s, const uint64_t seen[2])
 	return s->v.write == s->v.exec ? seen[0] + seen[1] > 0 : seen[0] && seen[1];
 }
 
-/* Executes for the time, and longer while the patcher did not get to run; returns how often neither
- * target was reached. */
+/* Executes for the time, and longer while the patcher did not get to run or to be seen; returns how
+ * often neither target was reached. */
 static uint64_t execute_under_patches(struct storm *s, uint64_t time, uint64_t seen[2])
 {
-	enum { PATIENCE_S = 20 };
+	enum { PATCHES_LEAST = 100 };
 	pthread_t patcher;
 	uint64_t bad = 0, until = now_ns() + time;
-	uint64_t given_up = until + PATIENCE_S * UINT64_C(1000000000);
+	uint64_t enough = atomic_load(&s->patches) + PATCHES_LEAST;
 	int (*function)(void) = (int (*)(void))((uintptr_t)s->v.exec + STORM_AT);
 	atomic_store(&s->stop, false);
 	CHECK_EQ(pthread_create(&patcher, NULL, patch_all_the_time, s), 0);
-	while (now_ns() < until || (!saw_both(s, seen) && now_ns() < given_up))
+	while (now_ns() < until || !saw_both(s, seen) || atomic_load(&s->patches) < enough)
 		for (unsigned i = 0; i < 100; i++) {
 			int got = function();
 			if (got == 1 || got == 2)
@@ -525,7 +525,7 @@ static void prepare_storm(struct storm *s, enum ch__site kind)
 	ch__arch_sync(s->v.exec, CODE_BYTES);
 }
 
-TEST_LIMIT(storm_of_site_patches_never_tears, 30)
+TEST_LIMIT(storm_of_site_patches_never_tears, 60)
 {
 	struct storm s = {.v = map_views(), .kind = STORM_SITE};
 	uint64_t bad = 0, total = (uint64_t)storm_ms() * 500000;
@@ -536,13 +536,11 @@ TEST_LIMIT(storm_of_site_patches_never_tears, 30)
 		printf("kind %u: %llu patches, %llu and %llu executions\n", kind,
 		       (unsigned long long)s.patches, (unsigned long long)seen[0],
 		       (unsigned long long)seen[1]);
-		CHECK(saw_both(&s, seen));
 	}
 	CHECK_EQ(bad, 0);
-	CHECK(s.patches > 100);
 }
 
-TEST_LIMIT(storm_of_diverters_never_tears, 30)
+TEST_LIMIT(storm_of_diverters_never_tears, 60)
 {
 	struct storm s = {.v = map_views(), .kind = STORM_DIVERTER};
 	uint64_t seen[2] = {0, 0};
@@ -551,7 +549,6 @@ TEST_LIMIT(storm_of_diverters_never_tears, 30)
 	printf("%llu patches, %llu and %llu executions\n", (unsigned long long)s.patches,
 	       (unsigned long long)seen[0], (unsigned long long)seen[1]);
 	CHECK_EQ(bad, 0);
-	CHECK(saw_both(&s, seen));
 }
 
 TEST(request_to_valgrind_has_no_effect_without_it)

