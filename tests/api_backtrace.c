@@ -641,13 +641,13 @@ static void *make_blocks(void *arg)
 	return NULL;
 }
 
-TEST_LIMIT(names_are_whole_while_blocks_die, 30)
+TEST_LIMIT(names_are_whole_while_blocks_die, 60)
 {
 	start(CH_SINK_UNWIND);
 	pthread_t maker;
 	CHECK_EQ(pthread_create(&maker, NULL, make_blocks, NULL), 0);
 	uint64_t end = now_ns() + storm_ms() * UINT64_C(1000000), named = 0;
-	for (uint32_t i = 0; now_ns() < end; i++) {
+	for (uint32_t i = 0; now_ns() < end || !named; i++) {
 		uintptr_t at = atomic_load(&places[i % PLACES]);
 		if (at) {
 			const char *name = name_of((const void *)at, false);
@@ -662,6 +662,5 @@ TEST_LIMIT(names_are_whole_while_blocks_die, 30)
 	ch_thread_park();
 	pthread_join(maker, NULL);
 	ch_thread_unpark();
-	CHECK(named > 0);
 	rig_end(&rig);
 }

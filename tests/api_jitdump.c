@@ -183,7 +183,7 @@ static void *watch(void *arg)
 	return NULL;
 }
 
-TEST_LIMIT(jitdump_times_come_before_the_code_can_be_reached, 30)
+TEST_LIMIT(jitdump_times_come_before_the_code_can_be_reached, 60)
 {
 	static const void *at[SEEN];
 	pthread_t thread;

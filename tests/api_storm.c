@@ -251,8 +251,8 @@ static bool enough_happened(void)
 static void wait_for_enough(void)
 {
 	usleep(storm_ms() * 1000);
-	for (int i = 0; i < 200 && !enough_happened(); i++)
-		usleep(100 * 1000);
+	while (!enough_happened())
+		usleep(10 * 1000);
 	atomic_store(&is_over, true);
 }
 
@@ -289,7 +289,6 @@ static void run_storm(enum stop how, int signal)
 	       (unsigned long long)calls, (unsigned long long)fallbacks, (unsigned long long)exits,
 	       (unsigned long long)hits, (unsigned long long)stats.blocks_freed,
 	       (unsigned long long)stats.cycles);
-	CHECK(enough_happened());
 	CHECK(stats.cycles_abandoned == 0 || may_be_busy());
 	rig_end(&rig);
 }

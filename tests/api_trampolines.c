@@ -214,7 +214,7 @@ static void jump_to_freed(void *arg)
 	call((const void *)~d->hidden);
 }
 
-TEST_LIMIT(released_trampoline_is_withdrawn_and_poisoned, 20)
+TEST_LIMIT(released_trampoline_is_withdrawn_and_poisoned, 60)
 {
 	for (int how = 0; how < 2; how++) {
 		struct dying d;
@@ -401,7 +401,7 @@ static void use_ordinary(const struct rig *rig, void *arg)
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 }
 
-TEST_LIMIT(full_pool_says_so_and_serves_again, 30)
+TEST_LIMIT(full_pool_says_so_and_serves_again, 60)
 {
 	struct rig rig = rig_start(2 << 20);
 	struct filled f[3];

@@ -495,7 +495,7 @@ static void *work(void *arg)
 	return NULL;
 }
 
-TEST_LIMIT(threads_share_a_pool, 20)
+TEST_LIMIT(threads_share_a_pool, 60)
 {
 	struct ch__pool_config config =
 		rig_config(64 << 10); /* few pages: they change hands all the time */

@@ -223,7 +223,7 @@ static void *read_word(void *at)
 	return NULL;
 }
 
-TEST_LIMIT(word_of_8_is_seen_whole, 20)
+TEST_LIMIT(word_of_8_is_seen_whole, 60)
 {
 	skip_without_procmem();
 	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
@@ -275,7 +275,7 @@ static void *write_beside(void *arg)
 	return NULL;
 }
 
-TEST_LIMIT(word_beside_one_that_runs_is_kept, 20)
+TEST_LIMIT(word_beside_one_that_runs_is_kept, 60)
 {
 	skip_without_procmem();
 	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
