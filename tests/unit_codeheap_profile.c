@@ -438,7 +438,7 @@ TEST(kinds_of_frames_have_their_colours)
 
 /* The handler that is waited for leaves in the middle of the wait: who waits has only so much
  * patience, and another thread might not run in time. */
-static _Thread_local struct ch__sampler_slot *occupied; /* by the thread itself, as by its handler */
+static _Thread_local struct ch__sampler_slot *occupied; /* by this thread itself */
 static _Thread_local int waits;
 
 static uint64_t pretend_time(uint64_t waited_ns)

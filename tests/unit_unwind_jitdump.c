@@ -375,8 +375,7 @@ TEST_LIMIT(dump_storm_has_every_owner_at_every_time, 60)
 	m->keys = 1;
 	memset(m->owner, 0xff, sizeof m->owner);
 	uint64_t end = now_ns() + storm_ms() * UINT64_C(500000);
-	while ((m->shots < 2 || now_ns() < end) && m->keys < (1 << 14) - 200 &&
-	       m->shots < 200) {
+	while ((m->shots < 2 || now_ns() < end) && m->keys < (1 << 14) - 200 && m->shots < 200) {
 		for (uint64_t n = test_random_below(&m->random, 60); n > 0; n--)
 			model_add(m);
 		for (uint64_t n = test_random_below(&m->random, 40); n > 0; n--)
