@@ -267,7 +267,8 @@ static uint64_t waiting_weight(bool by_wall_clock, uint64_t weight)
 	method_native(rig.stage, &m, "waits", (void *)sleep_parked);
 	CHECK_EQ(ch_profile_start(rig.stage->heap, 200, &options), CH_OK);
 	CHECK_EQ(pthread_create(&waiting, NULL, wait_in_vain, &m), 0);
-	stage_wait(&step, 1);
+	while (atomic_load(&step) != 1)
+		stage_sleep(1);
 	do {
 		stage_sleep(500);
 		profile_read(&rig, 0);
