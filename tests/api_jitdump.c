@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -174,7 +175,7 @@ static void *watch(void *arg)
 		struct ch_block block;
 		const void *pc;
 		while (!(pc = atomic_load(&wanted)))
-			continue;
+			sched_yield();
 		while (!ch_block_at(watched.heap, pc, &block))
 			continue;
 		seen_at[i] = now_ns();
@@ -198,7 +199,7 @@ TEST_LIMIT(jitdump_times_come_before_the_code_can_be_reached, 60)
 		atomic_store(&wanted, at[i]);
 		CHECK_EQ(emit_commit(&e), CH_OK);
 		while (atomic_load(&wanted))
-			continue;
+			sched_yield();
 	}
 	CHECK_EQ(pthread_join(thread, NULL), 0);
 	struct dump *dump = read_of(getpid());
