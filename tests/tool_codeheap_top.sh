@@ -6,8 +6,8 @@ set -u
 build=${CODEHEAP_BUILD:-build}
 here=$PWD
 top=$PWD/$build/codeheap-top
-cases="top_shows_a_scheme_under_stress:180 top_knows_how_a_process_ended:180 top_refreshes_in_a_terminal:180
-top_draws_whole_pages:120 top_refuses_broken_files:300 top_of_a_full_disk:120 top_takes_no_wrong_words:30"
+cases="top_shows_a_scheme_under_stress:300 top_knows_how_a_process_ended:180 top_refreshes_in_a_terminal:600
+top_draws_whole_pages:120 top_refuses_broken_files:300 top_of_a_full_disk:120 top_takes_no_wrong_words:60"
 
 if [ $# = 0 ]; then
   # What breaks copies of the sources belongs to `make mutants`.
@@ -29,16 +29,21 @@ SCM
 
 # A Scheme that compiles and drops procedures without end; its number is $writer.
 start_stress() { # start_stress FILE
-  CODEHEAP_STATS=$1 timeout -s KILL 150 "$build/scheme" --jit "$work/stress.scm" >"$work/out" 2>&1 </dev/null &
+  CODEHEAP_STATS=$1 "$build/scheme" --jit "$work/stress.scm" >"$work/out" 2>&1 </dev/null &
   writer=$!
-  for _ in $(seq 600); do
-    if [ -s "$1" ] && "$top" --json "$1" >"$work/json" 2>/dev/null; then return; fi
+  until [ -s "$1" ] && "$top" --json "$1" >"$work/json" 2>/dev/null; do
+    kill -0 $writer 2>/dev/null || fail "no file came: $(head -3 "$work/out")"
     sleep 0.05
   done
-  fail "no file came: $(head -3 "$work/out")"
+}
+# look TO WORDS...: what it shows of a living process. Its writer may be off the processor in the midst of a state for longer
+# than one look waits.
+look() {
+  until "$top" "${@:2}" >"$1" 2>"$work/err"; do
+    grep -q 'not whole' "$work/err" && kill -0 $writer || fail "${*:2}: $(cat "$work/err" "$work/out")"
+  done
 }
 end_stress() {
-  # timeout passes the signal on, save the one that cannot be caught.
   kill -TERM $writer 2>/dev/null
   wait $writer 2>/dev/null
   writer=
@@ -46,21 +51,27 @@ end_stress() {
 
 top_shows_a_scheme_under_stress() {
   start_stress "$work/file"
-  # On a busy machine its thread sleeps two seconds between two states.
-  for _ in $(seq 300); do
-    "$top" --json "$work/file" >"$work/first" || fail "no JSON"
-    python3 -c 'import json, sys; s = json.load(sys.stdin); sys.exit(len(s["samples"]) < 5 or len(s["pauses"]) < 5 or not s["stats"]["cycles"])' <"$work/first" && break
+  # Other programs may keep its threads waiting, the one that writes and the one that works: each figure is waited for.
+  local end=$((SECONDS + 120))
+  until
+    look "$work/first" --json "$work/file"
+    python3 -c 'import json, sys; s = json.load(sys.stdin); sys.exit(len(s["samples"]) < 5 or len(s["pauses"]) < 5 or not s["stats"]["blocks_freed"])' <"$work/first"
+  do
+    [ $SECONDS -lt $end ] || fail "no five samples and pauses: $(head -c 1500 "$work/first")"
     sleep 0.2
   done
-  # Other programs may keep its thread waiting.
-  for _ in $(seq 100); do
-    sleep 0.1
-    "$top" --json "$work/file" >"$work/second" || fail "no JSON"
-    cmp -s "$work/first" "$work/second" || break
-  done
-  "$top" "$work/file" >"$work/view" || fail "no view"
-  "$top" --svg "$work/file" >"$work/svg" || fail "no picture"
-  CODEHEAP_STATS=$work/file "$top" --once >"$work/once" || fail "no file from the environment"
+  until
+    look "$work/second" --json "$work/file"
+    python3 - "$work/first" "$work/second" <<'PYTHON'
+import json, sys
+a, b = (json.load(open(path)) for path in sys.argv[1:])
+names = ("blocks_opened", "bytes_opened", "blocks_freed", "cycles")
+sys.exit(b["state"] == "running" and not all(b["stats"][n] > a["stats"][n] for n in names))
+PYTHON
+  do sleep 0.2; done
+  look "$work/view" "$work/file"
+  look "$work/svg" --svg "$work/file"
+  CODEHEAP_STATS=$work/file look "$work/once" --once
   end_stress
   python3 - "$work" <<'PYTHON' || fail "what it shows is wrong"
 import json, re, sys
@@ -111,12 +122,13 @@ view, stats = open(sys.argv[3]).read(), state["stats"]
 assert f"{stats['blocks_now']} blocks ({stats['blocks_notentrant_now']} not entrant), {stats['branches_now']} branches" in view, view
 assert f"{stats['pages_now']} of " in view and f"at most {stats['pages_peak']};" in view, view
 PYTHON
-  for _ in 1 2 3; do
+  while
     start_stress "$work/killed"
     kill -KILL "$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["pid"])' "$work/json")" || fail "it is not there to be killed"
     wait $writer 2>/dev/null
     writer=
-    "$top" --json "$work/killed" >"$work/gone" 2>"$work/err" && break
+    ! "$top" --json "$work/killed" >"$work/gone" 2>"$work/err"
+  do
     # Seldom it is killed while it writes.
     grep -q 'not whole' "$work/err" || fail "$(cat "$work/err")"
     rm "$work/killed"
@@ -127,18 +139,21 @@ PYTHON
 
 top_refreshes_in_a_terminal() {
   start_stress "$work/file"
-  python3 - "$top" "$work/file" <<'PYTHON' || fail "the terminal view is wrong"
+  CODEHEAP_STATS=$work/ended "$build/scheme" -e '(+ 1 2)' >/dev/null 2>&1 </dev/null || fail scheme
+  python3 - "$top" "$work/file" "$work/ended" <<'PYTHON' || fail "the terminal view is wrong"
 import fcntl, os, pty, select, signal, struct, sys, termios, time
 
 def look(args, rows, columns, acts):
-    """What the program wrote to a terminal of this size, and its status. Of acts, each is what happens after so many looks."""
+    """What the program wrote to a terminal of this size, and its status. Of acts, each happens once its condition holds of the
+    whole looks since the one before, none of which needs to be read in time."""
     pid, fd = pty.fork()
     if pid == 0:
         fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         os.execv(args[0], args)
-    start, text, acts = time.monotonic(), b"", list(acts)
-    while time.monotonic() - start < 60:
-        if acts and text.count(b"\033[J") >= acts[0][0]:
+    start, text, acts, mark = time.monotonic(), b"", list(acts), 0
+    while time.monotonic() - start < 170:
+        if acts and acts[0][0]([one.decode() for one in text[mark:].split(b"\033[H")[1:] if b"\033[J" in one]):
+            mark = len(text)
             acts.pop(0)[1](pid, fd)
         if select.select([fd], [], [], 0.05)[0]:
             try:
@@ -152,6 +167,18 @@ def look(args, rows, columns, acts):
         os.kill(pid, signal.SIGKILL)
     return text.decode(), os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
+def seen(count):
+    return lambda looks: len(looks) >= count
+
+def changed(looks):
+    return len(looks) >= 4 and len(set(looks)) > 1
+
+def lost(looks):
+    return any("No such file" in one for one in looks)
+
+def found(looks):
+    return any("No such file" not in one for one in looks)
+
 def quit(pid, fd):
     os.write(fd, b"q")
 
@@ -161,8 +188,10 @@ def resize(rows, columns):
         os.kill(pid, signal.SIGWINCH)
     return act
 
-top, file = sys.argv[1:]
-text, status = look([top, "-d", "0.2", file], 24, 80, [(4, quit)])
+top, running, file = sys.argv[1:]
+text = "not whole" # its writer may be off the processor in the midst of a state for longer than the first look waits
+while "not whole" in text.split("\033[H")[0]:
+    text, status = look([top, "-d", "0.2", running], 24, 80, [(changed, quit)])
 assert status == 0, status
 assert text.startswith("\033[?1049h") and text.rstrip().endswith("\033[?1049l"), "the screen that was there comes back"
 looks = text.split("\033[H")[1:]
@@ -177,15 +206,15 @@ for one in text.split("\033[H")[1:]:
     lines = one.split("\033[J")[0].replace("\033[K", "").rstrip("\r\n").split("\r\n")
     assert len(lines) <= 9 and max(map(len, lines)) <= 40, lines
     assert len(lines[0]) == 40 and lines[0].endswith(">"), lines[0]
-text, status = look([top, "-d", "300", file], 24, 80, [(1, resize(12, 50)), (2, quit)])
+text, status = look([top, "-d", "300", file], 24, 80, [(seen(1), resize(12, 50)), (seen(1), quit)])
 looks = text.split("\033[H")[1:]
 assert status == 0 and len(looks) >= 2, "another size of the window is a reason to look"
 assert max(map(len, looks[-1].split("\033[J")[0].replace("\033[K", "").split("\r\n"))) <= 50
-text, status = look([top, "-d", "300", file], 24, 80, [(1, lambda pid, fd: os.kill(pid, signal.SIGTERM))])
+text, status = look([top, "-d", "300", file], 24, 80, [(seen(1), lambda pid, fd: os.kill(pid, signal.SIGTERM))])
 assert status == 0 and text.rstrip().endswith("\033[?1049l"), "a signal is no reason to leave the terminal as it is"
 # The program ends, another one makes the file anew: the view stays.
 text, status = look([top, "-d", "0.2", file], 24, 80, [
-    (1, lambda pid, fd: os.rename(file, file + ".away")), (5, lambda pid, fd: os.rename(file + ".away", file)), (9, quit)])
+    (seen(1), lambda pid, fd: os.rename(file, file + ".away")), (lost, lambda pid, fd: os.rename(file + ".away", file)), (found, quit)])
 looks = text.split("\033[H")[1:]
 assert status == 0 and any("No such file" in one for one in looks) and "No such file" not in looks[-1], (status, looks[-1])
 text, status = look([top, "-d", "0.2", file + ".none"], 24, 80, [])
@@ -234,7 +263,7 @@ top_refuses_broken_files() {
   "$top" "$work/none" 2>"$work/err" && fail 'a file that is not there'
   grep -q 'No such file' "$work/err" || fail "$(cat "$work/err")"
   mkfifo "$work/pipe"
-  timeout -s KILL 10 "$top" "$work/pipe" 2>/dev/null && fail 'a pipe'
+  timeout -s KILL 60 "$top" "$work/pipe" 2>/dev/null && fail 'a pipe'
   "$top" "$work" 2>/dev/null && fail 'a folder'
   echo 'nothing of the kind, but longer than the head of a statistics file would be' >"$work/text"
   "$top" "$work/text" 2>"$work/err" && fail 'a text'
@@ -273,7 +302,7 @@ for seed in range(first, first + count):
     struct.pack_into("<Q", bad, 32, checksum(bytes(bad[64:])))
     open(out, "wb").write(bad)
     for form in ([], ["--json"], ["--svg"]):
-        done = subprocess.run([top, *form, out], capture_output=True, timeout=20)
+        done = subprocess.run([top, *form, out], capture_output=True, timeout=60)
         assert done.returncode in (0, 1), (seed, form, done.returncode, done.stderr[-2000:])
         assert (done.returncode == 0) != bool(done.stderr), (seed, form, done.stderr)
         assert not any(b < 32 and b != 10 or b > 126 for b in done.stdout), (seed, form)
@@ -301,13 +330,13 @@ for name in ('λ "关" \\ 🔥é', "\x7f\n<&", "\U0010ffff\u0800\u07ff"):
             s ^= s >> 32
         struct.pack_into("<Q", whole, 32, s)
         open(out, "wb").write(whole)
-        said = json.loads(subprocess.run([top, "--json", out], capture_output=True, check=True, timeout=20).stdout)["process"]
+        said = json.loads(subprocess.run([top, "--json", out], capture_output=True, check=True, timeout=60).stdout)["process"]
         assert said == name + "\ufffd" * len(rest), (said, name, rest)
 PYTHON
   python3 "$work/name.py" "$top" "$work/file" "$work/bad" || fail 'a name of other letters'
   for n in 0 7 8 16 63; do
     head -c $n "$work/file" >"$work/bad"
-    timeout -s KILL 10 "$top" "$work/bad" 2>/dev/null && fail "the first $n bytes"
+    timeout -s KILL 60 "$top" "$work/bad" 2>/dev/null && fail "the first $n bytes"
   done
   # A torn state is not shown: the sequence is odd, and nobody goes on.
   cp "$work/file" "$work/bad"
