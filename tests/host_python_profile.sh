@@ -11,20 +11,22 @@ python=/usr/bin/python3.11
 unset "${!PYTHON@}" "${!CODEHEAP_PYTHON_@}" CODEHEAP_SINKS CODEHEAP_DEAD_NAMES
 export PYTHONPATH=$build/python:$here PYTHONDONTWRITEBYTECODE=1
 
-cases="python_profile_shows_a_split_of_three_to_one:60:alone python_profile_shows_whole_stacks:60:alone
-python_profile_shows_who_ran_when_it_began:60:alone python_profile_shows_threads:60:alone
-python_profile_by_time_shows_who_waits:60:alone python_profile_of_an_interpreter_within:60:-
-python_profile_names_what_died:60:- python_profile_while_code_is_thrown_away:60:-
-python_profile_is_written_on_every_way_out:60:- python_profile_is_written_at_the_end_of_the_program:60:-
-python_profile_ends_with_its_process:60:- python_profile_refuses_before_the_body:60:-
-python_profile_is_one_at_a_time:60:- python_profile_that_is_not_written_masks_nothing:60:-
-python_profile_that_is_interrupted_is_not_left_running:60:- python_profile_begins_and_ends_often:60:-
-python_profiled_program_ends_as_without:120:- python_profiled_modules_folders_and_standard_input:60:-
-python_profiled_processes_of_the_program:60:- python_profile_options_of_the_command:60:-"
+cases="python_profile_shows_a_split_of_three_to_one:60:timed python_profile_shows_both_of_two:120:-
+python_profile_shows_whole_stacks:240:alone python_profile_shows_who_ran_when_it_began:120:alone
+python_profile_shows_hardly_others_when_it_began:60:timed python_profile_shows_threads:120:alone
+python_profile_by_time_shows_who_waits:120:- python_profile_by_time_shows_shares:60:timed
+python_profile_of_an_interpreter_within:120:- python_profile_names_what_died:240:-
+python_profile_while_code_is_thrown_away:120:- python_profile_is_written_on_every_way_out:120:-
+python_profile_is_written_at_the_end_of_the_program:240:-
+python_profile_ends_with_its_process:120:- python_profile_refuses_before_the_body:120:-
+python_profile_is_one_at_a_time:120:- python_profile_that_is_not_written_masks_nothing:120:-
+python_profile_that_is_interrupted_is_not_left_running:120:- python_profile_begins_and_ends_often:120:-
+python_profiled_program_ends_as_without:300:- python_profiled_modules_folders_and_standard_input:120:-
+python_profiled_processes_of_the_program:120:- python_profile_options_of_the_command:120:-"
 if [ $# = 0 ]; then
   for case in $cases; do
-    IFS=: read -r name limit alone <<<"$case"
-    echo "$name $limit 0 $alone"
+    IFS=: read -r name limit mode <<<"$case"
+    echo "$name $limit 0 $mode"
   done
   exit 0
 fi
@@ -35,13 +37,14 @@ export JITDUMPDIR=$work TMPDIR=$work
 fail() { echo "$*" >&2; exit 1; }
 program() { cat >"$work/$1"; }
 
-# same WORDS...: the program of these words ends and says the same under a profile as by itself, and the profile is there.
+# same WORDS...: the program of these words ends and says the same under a profile as by itself, and the profile is there. By
+# the wall clock: which functions of a short program a tick of processor time finds is luck on a busy machine.
 same() {
   local way
   rm -f "$work/p.folded"
   for way in plain profiled; do
     local extra=()
-    [ $way = plain ] || extra=(-m codeheap --profile="$work/p.folded" --profile-rate=1999)
+    [ $way = plain ] || extra=(-m codeheap --profile="$work/p.folded" --profile-wall --profile-rate=1999)
     (cd "$work" && "$python" "${extra[@]}" "$@" >"$work/$way.out" 2>"$work/$way.err" <"${input:-/dev/null}")
     echo "ended with $?" >>"$work/$way.out"
   done
@@ -114,6 +117,9 @@ if __name__ == "__main__":
     "$python" -m codeheap --profile="$work/p.svg" --profile-wall --profile-rate=500 "$work/p.py" || fail 'it failed'
     grep -q '<svg' "$work/p.svg" || fail "no graph: $(head -3 "$work/p.svg")"
     grep -q "p.py" "$work/p.svg" || fail 'no title'
+    # By processor time, as often as it takes until a tick finds the function.
+    until "$python" -m codeheap --profile="$work/p.folded" "$work/p.py" || fail 'it failed'; grep -q 'py::spin:' "$work/p.folded"
+    do rm "$work/p.folded"; done
     for wrong in "--profile=$work/nowhere/x" "--profile=" "--profile=$work/p.svg --profile-rate=0" \
       "--profile=$work/p.svg --mode=forward"; do
       echo 'print("it runs")' | program q.py
