@@ -5,7 +5,7 @@
 set -u
 build=${CODEHEAP_BUILD:-build}
 if [ $# = 0 ]; then
-  sed -n 's/^CASE(\(.*\))$/asmjit_\1 60 0 -/p' hosts/asmjit/cases_*.cc
+  sed -n 's/^CASE(\(.*\))$/asmjit_\1 120 0 -/p' hosts/asmjit/cases_*.cc
   exit 0
 fi
 case $1 in

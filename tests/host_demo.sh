@@ -7,8 +7,8 @@ build=${CODEHEAP_BUILD:-build}
 # Behind the words of an emulator, where the programs are another machine's.
 read -ra run <<<"${CODEHEAP_TEST_EMULATOR:-}"
 if [ $# = 0 ]; then
-  printf '%s\n' "demo_picture_holds_the_statistics 30 0 -" "demo_adversary_runs_to_its_end 30 0 -" \
-    "demo_chain_keeps_its_promises 20 0 -" "demo_short_promises_are_kept 60 0 alone"
+  printf '%s\n' "demo_picture_holds_the_statistics 60 0 -" "demo_adversary_runs_to_its_end 60 0 -" \
+    "demo_chain_keeps_its_promises 60 0 -" "demo_short_promises_are_kept 60 0 alone"
   exit 0
 fi
 out=$(mktemp -d) || exit 1

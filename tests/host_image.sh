@@ -12,12 +12,12 @@ trap 'rm -rf "$work"' EXIT
 image=$work/image
 
 cases="image_programs_go_on_in_other_processes:120 image_modes_share_images:120
-image_collections_everywhere:120 image_keep_identity:20 image_keep_state:20 image_errors_name_lines:20
-image_are_the_same_bytes_each_time:60 image_name_code_elsewhere:30
-image_name_trampolines_elsewhere:30 image_unwind_in_gdb:60 image_refuse_what_is_of_a_process:30
-image_leave_files_alone:30 image_refuse_each_wrong_byte:120 image_survive_sealed_damage:120
+image_collections_everywhere:120 image_keep_identity:60 image_keep_state:60 image_errors_name_lines:60
+image_are_the_same_bytes_each_time:60 image_name_code_elsewhere:60
+image_name_trampolines_elsewhere:60 image_unwind_in_gdb:60 image_refuse_what_is_of_a_process:60
+image_leave_files_alone:60 image_refuse_each_wrong_byte:120 image_survive_sealed_damage:120
 image_are_flat_for_deep_data:60 image_wait_for_no_thread:60 image_begin_vms_beside:60
-image_show_traces:20"
+image_show_traces:60"
 
 fail() { echo "$*" >&2; exit 1; }
 

@@ -5,8 +5,8 @@
 set -u
 build=${CODEHEAP_BUILD:-build}
 if [ $# = 0 ]; then
-  echo "libffi_gdb_unwinds_each_instruction 60 0 -"
-  grep -o '\bX([a-z_]*_[a-z_]*)' hosts/libffi/cases.c | sed 's/X(\(.*\))/libffi_\1 60 0 -/'
+  echo "libffi_gdb_unwinds_each_instruction 240 0 -"
+  grep -o '\bX([a-z_]*_[a-z_]*)' hosts/libffi/cases.c | sed 's/X(\(.*\))/libffi_\1 120 0 -/'
   exit 0
 fi
 
@@ -31,7 +31,7 @@ while $pc >= $code && $pc < $code + 24
 end
 kill
 GDB
-  out=$(CODEHEAP_SINKS=unwind,gdb timeout -s KILL 50 gdb -nx --batch -x "$commands" --args "$build/libffi/cases" \
+  out=$(CODEHEAP_SINKS=unwind,gdb timeout -s KILL 200 gdb -nx --batch -x "$commands" --args "$build/libffi/cases" \
     exception_passes_a_closure 2>&1 </dev/null)
   rm -f "$commands"
   if grep -qiE 'ptrace.*(not permitted|denied)|Could not trace the inferior' <<<"$out"; then

@@ -78,7 +78,7 @@ C
 
 finds_main() { # finds_main SINKS [PRELOADED]
   local said
-  said=$(CODEHEAP_SINKS=$1 LD_PRELOAD=${2:-} timeout -s KILL 20 "$work/program") || fail "with sinks $1 and ${2:-libgcc}: no way to main"
+  said=$(CODEHEAP_SINKS=$1 LD_PRELOAD=${2:-} timeout -s KILL 60 "$work/program") || fail "with sinks $1 and ${2:-libgcc}: no way to main"
   case "$said" in middling+0x*) ;; *) fail "code is named $said" ;; esac
 }
 
@@ -115,7 +115,7 @@ case_tables_of_nongnu() {
 }
 
 if [ $# = 0 ]; then
-  declare -F | sed -n 's/^declare -f case_\(.*\)/\1 60 0 -/p'
+  declare -F | sed -n 's/^declare -f case_\(.*\)/\1 120 0 -/p'
   exit 0
 fi
 "case_$1"

@@ -7,7 +7,7 @@
 set -u
 build=${CODEHEAP_BUILD:-build}
 cases="reader_shapes:120 reader_shapes_in_every_form:300 reader_parts_are_added_up:120 reader_thread_local_variables:60
-reader_made_up_profiles:30 reader_cachegrind:60 reader_events_of_several_profiles:60 reader_profile_that_begins_in_blocks:60
+reader_made_up_profiles:60 reader_cachegrind:60 reader_events_of_several_profiles:60 reader_profile_that_begins_in_blocks:60
 reader_survives_any_input:300 reader_without_memory:120"
 with_gc="reader_scheme_program:120"
 

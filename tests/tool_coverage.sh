@@ -94,7 +94,7 @@ case_coverage_of_nothing_is_refused() {
 
 names=$(declare -F | sed -n 's/^declare -f case_//p')
 if [ $# = 0 ]; then
-  for name in $names; do echo "$name 60 0 -"; done
+  for name in $names; do echo "$name 120 0 -"; done
   exit 0
 fi
 grep -qx "$1" <<<"$names" || fail "no case $1"

@@ -21,7 +21,7 @@ vm() {
     fail "$1 does not build against the installed $2"
   if ldd vm | grep -q "$build/installed/lib/lib$2.so"; then linked=shared; else linked=static; fi
   [ "$linked" = "$3" ] || fail "$1 is linked $linked"
-  timeout -s KILL 50 ./vm >said 2>&1
+  timeout -s KILL 60 ./vm >said 2>&1
 }
 runs() { # runs FILE PACKAGE LINK
   vm "$@" || fail "$1: $? $(cat said)"
@@ -52,7 +52,7 @@ case_boehm_keeps_no_anchor() { breaks embed_boehm codeheap-bdw 's/&made->anchor/
 case_boehm_assumes_nothing() { breaks embed_boehm codeheap-bdw 's/OK(ch_block_assume(.*));/(void)0;/'; }
 
 if [ $# = 0 ]; then
-  declare -F | sed -n 's/^declare -f case_\(.*\)/embedding_\1 60 0 -/p' |
+  declare -F | sed -n 's/^declare -f case_\(.*\)/embedding_\1 120 0 -/p' |
     if [ "${CODEHEAP_TEST_GC:-bdw}" = none ]; then grep -v boehm; else cat; fi
   exit 0
 fi

@@ -8,9 +8,9 @@
 set -u
 build=${CODEHEAP_BUILD:-build}
 cc=${CC:-gcc}
-cases="flame_browser_draws_what_the_stacks_say:300 flame_icicle_and_reversed_in_a_browser:300
-flame_needs_neither_script_nor_another_file:300 flame_click_zooms_and_reset_restores:300
-flame_search_marks_matches_and_says_their_share:300 flame_keyboard_is_enough:300 flame_names_run_nothing_in_a_browser:300"
+cases="flame_browser_draws_what_the_stacks_say:600 flame_icicle_and_reversed_in_a_browser:600
+flame_needs_neither_script_nor_another_file:600 flame_click_zooms_and_reset_restores:600
+flame_search_marks_matches_and_says_their_share:600 flame_keyboard_is_enough:600 flame_names_run_nothing_in_a_browser:600"
 
 if [ $# = 0 ]; then
   # What breaks copies of the sources belongs to `make mutants`.

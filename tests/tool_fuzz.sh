@@ -6,11 +6,11 @@ set -u
 build=${CODEHEAP_BUILD:-build}
 
 case ${1:-} in
-  '') echo 'programs_of_the_fuzzer_agree_with_the_model 60 0 -' ;;
+  '') echo 'programs_of_the_fuzzer_agree_with_the_model 240 0 -' ;;
   programs_of_the_fuzzer_agree_with_the_model)
     count=$(ls fuzz/corpus | wc -l)
     [ "$count" -ge 50 ] || { echo "only $count programs in fuzz/corpus" >&2; exit 1; }
-    timeout -s KILL 55 "$build/fuzz/replay" fuzz/corpus/* 2>"$build/fuzz/replay.log" || { tail -n 2 "$build/fuzz/replay.log" >&2; exit 1; }
+    timeout -s KILL 200 "$build/fuzz/replay" fuzz/corpus/* 2>"$build/fuzz/replay.log" || { tail -n 2 "$build/fuzz/replay.log" >&2; exit 1; }
     [ "$(grep -c '^fuzz/corpus/' "$build/fuzz/replay.log")" = "$count" ] || { echo 'not every program was run' >&2; exit 1; }
     ;;
   *) echo "no case $1" >&2; exit 2 ;;

@@ -65,7 +65,7 @@ says() { # says WANTED ARGUMENT link flags...
   shift 2
   write_program
   must "$cc" -std=gnu11 -O1 -I. -o "$work/program" "$work/program.c" -Wl,--no-as-needed "$@" -lm -pthread -ldl
-  said=$(LD_LIBRARY_PATH=$work:$build timeout -s KILL 20 "$work/program" $argument) || fail "the program failed: $said"
+  said=$(LD_LIBRARY_PATH=$work:$build timeout -s KILL 60 "$work/program" $argument) || fail "the program failed: $said"
   [ "$said" = "$wanted" ] || fail "the sink says $said, wanted $wanted"
 }
 
@@ -140,7 +140,7 @@ C
 }
 
 if [ $# = 0 ]; then
-  declare -F | sed -n 's/^declare -f case_\(.*\)/\1 60 0 -/p'
+  declare -F | sed -n 's/^declare -f case_\(.*\)/\1 120 0 -/p'
   exit 0
 fi
 "case_$1"

@@ -76,8 +76,8 @@ C
 apart() { # apart SETUP COMMAND...: in namespaces of its own, after SETUP
   local setup=$1
   shift
-  unshare -m -p -f --mount-proc true 2>/dev/null || { echo "skip: the kernel refuses namespaces"; exit 77; }
-  unshare -m -p -f --mount-proc timeout -s KILL 30 sh -c "$setup && exec \"\$@\"" sh "$@" >"$work/said" 2>&1
+  unshare -m -p -f --mount-proc mount -t tmpfs none /tmp 2>/dev/null || { echo "skip: the kernel refuses namespaces"; exit 77; }
+  unshare -m -p -f --mount-proc timeout -s KILL 60 sh -c "$setup && exec \"\$@\"" sh "$@" >"$work/said" 2>&1
 }
 says() { grep -qE "$1" "$work/said" || fail "wanted $1, it said: $(cat "$work/said")"; }
 
@@ -103,13 +103,14 @@ case_read_only_tmp_costs_names_only() {
 }
 case_perf_map_lies_in_the_container_under_its_pid() {
   mkfifo "$work/go"
-  sleep 60 >"$work/go" &
+  sleep 300 >"$work/go" &
   local holder=$! inside=
   export CODEHEAP_SINKS=unwind,perfmap
   apart 'mount -t tmpfs none /tmp' true
   unshare -m -p -f --mount-proc sh -c "cp $work/program /dev/shm/program.$$; mount -t tmpfs none /tmp; exec /dev/shm/program.$$ wait" <"$work/go" >"$work/said" 2>&1 &
   local shell=$!
-  for _ in $(seq 800); do grep -q '^perfmap' "$work/said" && break; sleep 0.05; done
+  # The last line that it says before it waits.
+  until grep -q '^jitdump' "$work/said" || ! kill -0 $shell 2>/dev/null; do sleep 0.05; done
   inside=$(pgrep -P "$shell" || echo "$shell")
   says '^perfmap on 0 /tmp/perf-1.map$'
   grep -q ' named$' "/proc/$inside/root/tmp/perf-1.map" || fail "no name in /proc/$inside/root/tmp/perf-1.map"
@@ -122,7 +123,7 @@ case_perf_map_lies_in_the_container_under_its_pid() {
 case_gdb_breaks_in_code_on_procmem() {
   [ "$(uname -m)" = x86_64 ] || { echo "skip: the backend procmem is x86-64's"; exit 77; }
   export CODEHEAP_SINKS=unwind,gdb
-  CODEHEAP_WX=procmem timeout -s KILL 40 gdb -q -batch -iex 'set auto-load no' -ex 'set debuginfod enabled off' \
+  CODEHEAP_WX=procmem timeout -s KILL 100 gdb -q -batch -iex 'set auto-load no' -ex 'set debuginfod enabled off' \
     -ex 'break say_ready' -ex run -ex 'break named' -ex continue -ex 'info breakpoints' "$work/program" >"$work/said" 2>&1 </dev/null
   grep -qE 'ptrace|not permitted' "$work/said" && { echo "skip: the kernel refuses ptrace"; exit 77; }
   says 'Breakpoint 2, .* in named '
@@ -133,7 +134,7 @@ case_jemalloc_inside_reads_malloc_conf() {
 }
 
 if [ $# = 0 ]; then
-  declare -F | sed -n 's/^declare -f case_\(.*\)/operating_\1 60 0 -/p' |
+  declare -F | sed -n 's/^declare -f case_\(.*\)/operating_\1 240 0 -/p' |
     if [ "${CODEHEAP_TEST_ALLOC:-jemalloc}" = jemalloc ]; then cat; else grep -v jemalloc; fi
   exit 0
 fi

@@ -7,7 +7,7 @@ set -u
 build=${CODEHEAP_BUILD:-build}
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
-cases="valgrind_example:60 valgrind_scheme_generators:120 valgrind_scheme_redefinition:120 valgrind_scheme_threads:120"
+cases="valgrind_example:120 valgrind_scheme_generators:120 valgrind_scheme_redefinition:120 valgrind_scheme_threads:120"
 
 fail() { echo "$*" >&2; exit 1; }
 
@@ -41,7 +41,7 @@ valgrind_scheme_redefinition() {
 valgrind_scheme_threads() { scheme_program threads; }
 
 if [ $# = 0 ]; then
-  [ "${CODEHEAP_TEST_GC:-bdw}" != none ] || cases=valgrind_example:60 # the Scheme needs libgc
+  [ "${CODEHEAP_TEST_GC:-bdw}" != none ] || cases=valgrind_example:120 # the Scheme needs libgc
   for c in $cases; do echo "${c%:*} ${c#*:} 0 -"; done
   exit 0
 fi
