@@ -63,7 +63,7 @@ def change(lines):
 
 
 end, counts = time.monotonic() + float(seconds), {"read": 0, "refused": 0}
-while time.monotonic() < end:
+while time.monotonic() < end or min(counts.values()) <= 200:
     inputs = []
     for _ in range(300):
         lines = piece()
@@ -82,5 +82,4 @@ while time.monotonic() < end:
                                                       ran.stderr.decode(errors="replace")[:3000], inputs[min(bad, 299)][-1500:]))
     for line in said:
         counts[line.split()[0]] += 1
-assert min(counts.values()) > 200, counts
 print("%(read)d read, %(refused)d refused" % counts)
