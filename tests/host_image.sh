@@ -4,6 +4,7 @@
 # elsewhere and which has compiled nothing yet. Without arguments it lists its cases, with a name it
 # runs one.
 set -u
+export LC_ALL=C.UTF-8 # what tools say is read here
 programs=hosts/scheme/programs
 # Behind the words of an emulator, where the programs are another machine's.
 read -ra scheme <<< "${CODEHEAP_TEST_EMULATOR:-} ${CODEHEAP_BUILD:-build}/scheme"
@@ -11,13 +12,13 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/host-image.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
 image=$work/image
 
-cases="image_programs_go_on_in_other_processes:120 image_modes_share_images:120
-image_collections_everywhere:120 image_keep_identity:60 image_keep_state:60 image_errors_name_lines:60
-image_are_the_same_bytes_each_time:60 image_name_code_elsewhere:60
-image_name_trampolines_elsewhere:60 image_unwind_in_gdb:60 image_refuse_what_is_of_a_process:60
-image_leave_files_alone:60 image_refuse_each_wrong_byte:120 image_survive_sealed_damage:120
-image_are_flat_for_deep_data:60 image_wait_for_no_thread:60 image_begin_vms_beside:60
-image_show_traces:60"
+cases="image_programs_go_on_in_other_processes:240 image_modes_share_images:240
+image_collections_everywhere:600 image_keep_identity:120 image_keep_state:120 image_errors_name_lines:120
+image_are_the_same_bytes_each_time:240 image_name_code_elsewhere:120
+image_name_trampolines_elsewhere:120 image_unwind_in_gdb:120 image_refuse_what_is_of_a_process:120
+image_leave_files_alone:120 image_refuse_each_wrong_byte:120 image_survive_sealed_damage:120
+image_are_flat_for_deep_data:120 image_wait_for_no_thread:120 image_begin_vms_beside:120
+image_show_traces:120"
 
 fail() { echo "$*" >&2; exit 1; }
 
