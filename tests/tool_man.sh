@@ -143,7 +143,7 @@ case_man_pages_are_found_where_they_are_installed() {
 if [ $# = 0 ]; then
   left_out='^none$'
   [ "${CODEHEAP_TEST_GC:-bdw}" != none ] || left_out='_scheme_'
-  declare -F | sed -n 's/^declare -f case_\(.*\)/\1 60 0 -/p' | grep -vE "$left_out"
+  declare -F | sed -n 's/^declare -f case_\(.*\)/\1 120 0 -/p' | grep -vE "$left_out"
   exit 0
 fi
 "case_$1"
