@@ -8,7 +8,7 @@ export LC_ALL=C.UTF-8 # what tools say is read here
 build=$PWD/${CODEHEAP_BUILD:-build}
 cases='python_functions_are_in_the_chains_of_perf:300:alone python_chains_of_perf_are_whole:120:timed
 python_functions_are_leaves_by_the_perf_map:300:alone
-python_functions_are_frames_of_gdb:240:- python_functions_are_nodes_of_callgrind:120:- python_functions_are_frames_of_the_library:60:-'
+python_functions_are_frames_of_gdb:240:- python_functions_are_nodes_of_callgrind:300:- python_functions_are_frames_of_the_library:60:-'
 
 if [ $# = 0 ]; then
   for c in $cases; do

@@ -8,9 +8,9 @@ build=${CODEHEAP_BUILD:-build}
 cc=${CC:-gcc}
 here=$PWD
 names=$PWD/$build/callgrind-names
-cases="callgrind_names_of_a_scheme_program:120 callgrind_names_with_instructions_jumps_and_parts:120
-callgrind_names_with_callers_and_threads:120 callgrind_rules_of_the_format:60 callgrind_refuses_what_is_no_profile:60
-callgrind_failure_leaves_no_file:60"
+cases="callgrind_names_of_a_scheme_program:300 callgrind_names_with_instructions_jumps_and_parts:300
+callgrind_names_with_callers_and_threads:300 callgrind_rules_of_the_format:120 callgrind_refuses_what_is_no_profile:120
+callgrind_failure_leaves_no_file:120"
 
 if [ $# = 0 ]; then
   # The live ones profile the Scheme, which needs libgc.

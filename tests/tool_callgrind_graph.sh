@@ -10,10 +10,10 @@ cc=${CC:-gcc}
 here=$PWD
 names=$PWD/$build/callgrind-names
 san=${CODEHEAP_TEST_SAN:-}
-cases="callgrind_graph_of_a_scheme_program:120 callgrind_objects_of_a_scheme_program:240
-callgrind_json_names_no_machine:60 callgrind_graph_is_the_same_in_another_folder:120 callgrind_stacks_lose_no_cost:60
-callgrind_difference_of_two_graphs:60 callgrind_json_that_is_none_is_refused:240 callgrind_switches_that_do_not_go_together:60
-callgrind_output_behind_a_link:60 callgrind_dump_that_is_damaged:240 callgrind_graph_failures_leave_no_file:240"
+cases="callgrind_graph_of_a_scheme_program:300 callgrind_objects_of_a_scheme_program:480
+callgrind_json_names_no_machine:120 callgrind_graph_is_the_same_in_another_folder:300 callgrind_stacks_lose_no_cost:120
+callgrind_difference_of_two_graphs:120 callgrind_json_that_is_none_is_refused:480 callgrind_switches_that_do_not_go_together:120
+callgrind_output_behind_a_link:120 callgrind_dump_that_is_damaged:480 callgrind_graph_failures_leave_no_file:480"
 
 if [ $# = 0 ]; then
   # The live ones run the Scheme, which needs libgc.

@@ -7,10 +7,10 @@
 set -u
 export LC_ALL=C.UTF-8 # what tools say is read here
 build=${CODEHEAP_BUILD:-build}
-cases="reader_shapes:120 reader_shapes_in_every_form:300 reader_parts_are_added_up:120 reader_thread_local_variables:60
-reader_made_up_profiles:60 reader_cachegrind:60 reader_events_of_several_profiles:60 reader_profile_that_begins_in_blocks:60
-reader_survives_any_input:300 reader_without_memory:120"
-with_gc="reader_scheme_program:120"
+cases="reader_shapes:300 reader_shapes_in_every_form:600 reader_parts_are_added_up:300 reader_thread_local_variables:120
+reader_made_up_profiles:120 reader_cachegrind:120 reader_events_of_several_profiles:120 reader_profile_that_begins_in_blocks:120
+reader_survives_any_input:600 reader_without_memory:300"
+with_gc="reader_scheme_program:300"
 
 if [ $# = 0 ]; then
   [ "${CODEHEAP_TEST_GC:-bdw}" = none ] || cases="$cases $with_gc" # the Scheme needs libgc

@@ -8,7 +8,7 @@ build=${CODEHEAP_BUILD:-build}
 here=$PWD
 top=$PWD/$build/codeheap-top
 cases="top_shows_a_scheme_under_stress:300 top_knows_how_a_process_ended:180 top_refreshes_in_a_terminal:600
-top_draws_whole_pages:120 top_refuses_broken_files:300 top_of_a_full_disk:120 top_takes_no_wrong_words:60"
+top_draws_whole_pages:120 top_refuses_broken_files:600 top_of_a_full_disk:120 top_takes_no_wrong_words:60"
 
 if [ $# = 0 ]; then
   # What breaks copies of the sources belongs to `make mutants`.
