@@ -10,7 +10,7 @@ read -ra scheme <<< "${CODEHEAP_TEST_EMULATOR:-} ${CODEHEAP_BUILD:-build}/scheme
 work=$(mktemp -d "${TMPDIR:-/tmp}/host-scheme.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
 
-cases="interp:120 jit:120 arena:120 gc_every_stub:300 pool_of_4_pages:120 discard_every:600
+cases="interp:120 jit:120 arena:120 gc_every_stub:300 pool_of_4_pages:120 discard_every:900
 pages_of_64k:120 memfd:120 nothing_interpreted:120 errors_name_lines:60 deep_recursion:60 mdwe:60
 two_vms:180 trace_fires_once:60 disassembly:60 redefinition:60 eval_stays_flat:120
 full_pool_serves:120 exits_stay_flat:60 mixed_types:60 wrong_use:60 code_checks_out:120
