@@ -394,8 +394,7 @@ static bool is_locked(const char *name)
  * things: where the time stands still it waits for as long as it takes. */
 static uint64_t stand_still(uint64_t waited_ns)
 {
-	if (waited_ns)
-		usleep(1000);
+	usleep(waited_ns ? 1000 : 0);
 	return 1;
 }
 
