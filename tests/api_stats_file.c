@@ -390,8 +390,7 @@ static bool is_locked(const char *name)
 	return lock.l_type != F_UNLCK;
 }
 
-/* A process waits for its last word for a bounded time, which a busy machine may need for other
- * things: where the time stands still it waits for as long as it takes. */
+/* Where the time stands still a process waits for its last word for as long as it takes. */
 static uint64_t stand_still(uint64_t waited_ns)
 {
 	usleep(waited_ns ? 1000 : 0);
