@@ -196,12 +196,11 @@ STORM_MS ?= $(if $(EMULATOR),300,1000)
 else
 tests := $(core_tests) $(tool_tests)
 scripts := $(script_tests)
-STORM_MS ?= $(if $(EMULATOR),300,5000)
+STORM_MS ?= $(if $(EMULATOR),300,1500)
 endif
 # T names a case or a test program; only programs that speak of it are built.
 ifneq ($(T),)
-with_t := $(shell grep -lwF -e '$(T)' -e 'case_$(T)' $(core_c) $(core_cc) $(tool_c) $(script_tests) /dev/null 2>/dev/null) \
-          $(wildcard tests/$(T).c tests/$(T).cc tests/$(T).sh)
+with_t := $(shell CODEHEAP_BUILD=$(BUILD) tests/programs_of.sh '$(T)' $(core_c) $(core_cc) $(tool_c) $(script_tests))
 tests := $(filter $(patsubst tests/%,$(BUILD)/tests/%,$(basename $(with_t))),$(core_tests) $(tool_tests))
 scripts := $(filter $(with_t),$(script_tests))
 endif
@@ -289,6 +288,8 @@ vars:
 export GC SAN ALLOC CROSS CC SETUP DEBUG
 # 1: a case that fails is not tried again, and one that skips itself must be in tests/skips.list.
 STRICT ?=
+# 1: cases that try many things try as many as they know (make ci).
+LONG ?=
 # 1: the cases whose verdict hangs on time or load, and no others (make check-timed).
 TIMED ?=
 SECONDS ?= 60
@@ -307,6 +308,7 @@ steady:
 # late (libdw) lie, guesses wrong by their address, and LeakSanitizer dies of it: it finds such data as memory of the dynamic linker.
 slow := $(if $(EMULATOR),10,$(if $(SAN)$(filter 1,$(COVERAGE)),4))
 test_environment = CODEHEAP_BUILD=$(BUILD) CODEHEAP_ARCH=$(ARCH) CODEHEAP_TEST_STORM_MS=$(STORM_MS) CODEHEAP_TEST_SEED=$${CODEHEAP_TEST_SEED:-$(SEED)} \
+	 $(if $(filter 1,$(LONG)),CODEHEAP_TEST_LONG=1) \
 	 $(if $(PAGE)$(SYSTEM_PAGE),CODEHEAP_TEST_PAGE=$(or $(PAGE),$(SYSTEM_PAGE))) \
 	 $(if $(SYSTEM_PAGE),CODEHEAP_TEST_SYSTEM_PAGE=$(SYSTEM_PAGE)) $(if $(BACKEND),CODEHEAP_WX=$(BACKEND)) \
 	 $(if $(slow),CODEHEAP_TEST_SLOW=$(slow)) CODEHEAP_TEST_EMULATOR='$(EMULATOR)' CODEHEAP_TEST_SAN=$(SAN) CODEHEAP_TEST_GC=$(GC) CODEHEAP_TEST_ALLOC=$(ALLOC) \

@@ -49,10 +49,11 @@ pool_of_4_pages() { all_programs --jit --pool=65536 --page=16384; }
 pages_of_64k() { all_programs --jit --page=65536; }
 memfd() { CODEHEAP_WX=memfd all_programs --jit; }
 
-# Every 100th call all code goes, and is made again: every 5,000th where code is slow to make. With threads a target may die eight times
-# before a thread enters it: many tries, two at a time.
+# Every 1,000th call all code goes, and is made again: every 100th with LONG=1, every 5,000th where code is slow to make. With threads a
+# target may die eight times before a thread enters it: several tries, two at a time.
 discard_every() {
-  local i every=100 tries=8
+  local i every=1000 tries=2
+  [ "${CODEHEAP_TEST_LONG:-}" != 1 ] || every=100 tries=8
   [ -z "${CODEHEAP_TEST_EMULATOR:-}" ] || every=5000 tries=2
   all_programs --discard-every=$every
   for ((i = 0; i < tries; i++)); do

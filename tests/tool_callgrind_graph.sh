@@ -5,6 +5,7 @@
 # rule, broken in a copy of the tool, is noticed. Without arguments it lists its cases, with a name it runs one.
 set -u
 export LC_ALL=C.UTF-8 # what tools say is read here
+long=${CODEHEAP_TEST_LONG:-0}
 build=${CODEHEAP_BUILD:-build}
 cc=${CC:-gcc}
 here=$PWD
@@ -369,7 +370,7 @@ callgrind_json_that_is_none_is_refused() {
   refuses 1 'character' "$f\"nodes\": [{\"object\": \"\\\\ud800\", \"file\": \"\", \"function\": \"\"}], \"edges\": []}"
   refuses 1 'backslash' "$f\"nodes\": [{\"object\": \"\\\\x\", \"file\": \"\", \"function\": \"\"}], \"edges\": []}"
   made --json --costs --output="$work/json" "$work/good"
-  for seed in $(seq 100); do
+  for seed in $(seq $((long ? 100 : 20))); do
     judge mutate "$work/json" "$seed" "$work/from"
     timeout -s KILL 60 "$names" diff "$work/from" "$work/good" >"$work/got" 2>"$work/err"
     status=$?
@@ -462,7 +463,7 @@ callgrind_dump_that_is_damaged() {
     timeout -s KILL 60 "$names" --elf="$work/none" "$work/bad" >"$work/got" 2>"$work/err"
     [ $? = 1 ] && [ ! -e "$work/none" ] && [ ! -s "$work/got" ] || fail "$leaf is taken: $(cat "$work/err")"
   done
-  for seed in $(seq 200); do
+  for seed in $(seq $((long ? 200 : 40))); do
     judge mutate "$work/dump" "$seed" "$work/bad"
     timeout -s KILL 60 "$names" --elf="$work/bad-objects" "$work/bad" >"$work/got" 2>"$work/err"
     status=$?

@@ -9,7 +9,7 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 unset MAKEFLAGS MFLAGS MAKELEVEL SAN GC ALLOC CROSS CC CXX PAGE SYSTEM_PAGE BACKEND TIER T V WITH FEW JOBS EMULATOR VALGRIND \
-  DEBUG COVERAGE BUILD EXTRA_CFLAGS STORM_MS PARTS SLOWEST TIMED
+  DEBUG COVERAGE BUILD EXTRA_CFLAGS STORM_MS PARTS SLOWEST TIMED LONG
 # A random seed for each run, which `make check SEED=` repeats.
 export STRICT=1 SEED="${CODEHEAP_CI_SEED:-$(date +%s)}"
 logs=build/ci
@@ -105,7 +105,7 @@ step 2400 check-timed tests make check-timed
 wait_for_all
 # A storm gets its full length here; the runner lengthens the limits by as much. The long steps come first, and beside this
 # one none that builds in the same folder.
-step 2400 check tests make check STORM_MS="${CODEHEAP_CI_STORM_MS:-30000}"
+step 2400 check tests make check LONG=1 STORM_MS="${CODEHEAP_CI_STORM_MS:-30000}"
 step 900 model one make model
 step 900 tidy one make tidy
 step 600 fuzz one make fuzz SECONDS=60
