@@ -47,7 +47,8 @@ mandir ?= $(datadir)/man
 version := $(shell sed -n 's/^.define CH_VERSION_TEXT "\(.*\)"/\1/p' codeheap/codeheap.h)
 $(if $(version),,$(error codeheap/codeheap.h has no CH_VERSION_TEXT))
 
-machine := $(shell $(CC) -dumpmachine 2>/dev/null || uname -m)
+# The set-up may have yet to fetch the cross compiler, which so cannot be asked.
+machine := $(if $(CROSS),$(notdir $(CROSS)),$(shell $(CC) -dumpmachine 2>/dev/null || uname -m))
 ARCH := $(firstword $(subst -, ,$(machine)))
 other_arch := $(filter-out $(ARCH),x86_64 aarch64 riscv64)
 # Libraries of a foreign architecture lie in a folder of their own (tools/sysroot.sh). Debian 12 has none for riscv64:
