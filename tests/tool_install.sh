@@ -416,7 +416,7 @@ if [ $# = 0 ]; then
   left_out='^none$'
   [ "$gc" != none ] || left_out='_bdw_|_of_one_command'
   declare -F | sed -n 's/^declare -f case_\(.*\)/\1 120 0 -/p' | grep -vE "$left_out" |
-    sed -E 's/^(\S*_and_static) 60/\1 120/; s/^(\S*_and_builds) 60/\1 400/; s/^(\S*_of_one_command) 60/\1 180/'
+    sed -E 's/^(\S*_and_builds) 120/\1 400/; s/^(\S*_of_one_command) 120/\1 240/'
   exit 0
 fi
 "case_$1"
