@@ -622,7 +622,7 @@ dist:
 # ---- hosts that others wrote: they know the installed library by pkg-config, and nothing of this tree ----------------
 $(installed): $(libs) $(bdw_libs) $(user_tools) $(public_headers) $(wildcard tools/*.pc.in tools/gdb/*.py tools/gdb/codeheap_gdb/*.py docs/man/*.[1-9]) tools/install.sh Makefile
 	@rm -rf $(@D)
-	@$(MAKE) --no-print-directory -s install PREFIX='$(build_path)/installed' DESTDIR= >/dev/null && touch $@
+	@$(MAKE) --no-print-directory -s install PREFIX=$(call quoted,$(build_path)/installed) DESTDIR= >/dev/null && touch $@
 .PHONY: $(outside_hosts) $(outside_hosts:%=host-%) asked-hosts
 # Those that are asked for at once are one make's work: two would link the same library at one time.
 $(outside_hosts): asked-hosts ;
@@ -630,6 +630,6 @@ asked-hosts:
 	@tools/setup.sh hosts
 	+@$(sub) $(patsubst %,host-%,$(filter $(outside_hosts),$(MAKECMDGOALS)))
 $(outside_hosts:%=host-%): host-%: $(installed)
-	+@PKG_CONFIG_PATH='$(build_path)/installed/lib/pkgconfig' $(MAKE) --no-print-directory -C hosts/$* OUT=$(if $(filter /%,$(BUILD)),,../../)$(BUILD)/$*
+	+@PKG_CONFIG_PATH=$(call quoted,$(build_path)/installed/lib/pkgconfig) $(MAKE) --no-print-directory -C hosts/$* OUT=$(if $(filter /%,$(BUILD)),,../../)$(BUILD)/$*
 
 -include $(shell find $(OBJ) $(TOBJ) -name '*.d' 2>/dev/null)

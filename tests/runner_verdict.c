@@ -6,12 +6,10 @@
 #include "tests/runner.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 enum { SHOWN_BYTES = 6000 };
 

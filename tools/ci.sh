@@ -17,9 +17,7 @@ rm -rf $logs
 mkdir -p $logs
 tools/setup.sh ci || exit 2
 export SETUP=no
-set -f
 IFS=', ' read -r -a chosen <<<"${ONLY:-}"
-set +f
 echo "seed: $SEED"
 places=${CODEHEAP_CI_PLACES:-2}
 
@@ -144,7 +142,7 @@ step 300 lint one make lint
 # These build where those before ran, and run two at a time themselves.
 wait_for_all
 step 3600 mutants tests make mutants
-while [ $running -gt 0 ]; do end_one; done
+wait_for_all
 
 passed=0 failed=0
 row() { printf '%-42s %8s %8s %8s\n' "$1" "$2" "$3" "$4"; }
