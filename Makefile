@@ -305,10 +305,10 @@ RUNS ?= 5
 LOAD ?= 4
 steady:
 	+@RUNS='$(RUNS)' LOAD='$(LOAD)' tools/steady.sh
-# What the cases of this build find in their environment. AddressSanitizer guesses where thread-local data of libraries loaded
+# What the cases of this build find in their environment: one language, since what tools say is read. AddressSanitizer guesses where thread-local data of libraries loaded
 # late (libdw) lie, guesses wrong by their address, and LeakSanitizer dies of it: it finds such data as memory of the dynamic linker.
 slow := $(if $(EMULATOR),10,$(if $(SAN)$(filter 1,$(COVERAGE)),4))
-test_environment = CODEHEAP_BUILD=$(BUILD) CODEHEAP_ARCH=$(ARCH) CODEHEAP_TEST_STORM_MS=$(STORM_MS) CODEHEAP_TEST_SEED=$${CODEHEAP_TEST_SEED:-$(SEED)} \
+test_environment = LC_ALL=C.UTF-8 CODEHEAP_BUILD=$(BUILD) CODEHEAP_ARCH=$(ARCH) CODEHEAP_TEST_STORM_MS=$(STORM_MS) CODEHEAP_TEST_SEED=$${CODEHEAP_TEST_SEED:-$(SEED)} \
 	 $(if $(filter 1,$(LONG)),CODEHEAP_TEST_LONG=1) \
 	 $(if $(PAGE)$(SYSTEM_PAGE),CODEHEAP_TEST_PAGE=$(or $(PAGE),$(SYSTEM_PAGE))) \
 	 $(if $(SYSTEM_PAGE),CODEHEAP_TEST_SYSTEM_PAGE=$(SYSTEM_PAGE)) $(if $(BACKEND),CODEHEAP_WX=$(BACKEND)) \

@@ -3,7 +3,6 @@
 # AsmJit's JitRuntime on the heap (hosts/asmjit), built against the installed library. Each case is one of its program's,
 # in a process of its own. Without arguments it lists its cases, with a name it runs one.
 set -u
-export LC_ALL=C.UTF-8 # what tools say is read here
 build=${CODEHEAP_BUILD:-build}
 if [ $# = 0 ]; then
   sed -n 's/^CASE(\(.*\))$/asmjit_\1 120 0 -/p' hosts/asmjit/cases_*.cc

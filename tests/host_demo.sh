@@ -3,7 +3,6 @@
 # What `make demo` shows, as tests: the heap's picture holds the heap's own numbers, the adversary runs to its end, the
 # chain and the short promises keep their word. Without arguments it lists its cases, with a name it runs one.
 set -u
-export LC_ALL=C.UTF-8 # what tools say is read here
 build=${CODEHEAP_BUILD:-build}
 # Behind the words of an emulator, where the programs are another machine's.
 read -ra run <<<"${CODEHEAP_TEST_EMULATOR:-}"

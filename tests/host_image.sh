@@ -4,7 +4,6 @@
 # elsewhere and which has compiled nothing yet. Without arguments it lists its cases, with a name it
 # runs one.
 set -u
-export LC_ALL=C.UTF-8 # what tools say is read here
 programs=hosts/scheme/programs
 # Behind the words of an emulator, where the programs are another machine's.
 read -ra scheme <<< "${CODEHEAP_TEST_EMULATOR:-} ${CODEHEAP_BUILD:-build}/scheme"

@@ -3,7 +3,6 @@
 # libffi's closures in the heap (hosts/libffi), built against the installed library. Each case is one of its program's, in a
 # process of its own. Without arguments it lists its cases, with a name it runs one.
 set -u
-export LC_ALL=C.UTF-8 # what tools say is read here
 build=${CODEHEAP_BUILD:-build}
 if [ $# = 0 ]; then
   echo "libffi_gdb_unwinds_each_instruction 240 0 -"

@@ -4,7 +4,6 @@
 # do what they do when clang compiled them to a file, and the checks of both memory managers hold, on each backend and
 # where the process has denied itself new executable rights. Without arguments it lists its cases, with a name it runs one.
 set -u
-export LC_ALL=C.UTF-8 # what tools say is read here
 build=${CODEHEAP_BUILD:-build}
 here=hosts/llvm
 sources=$here/programs

@@ -4,7 +4,6 @@
 # and programs that end and say the same with `-m codeheap` as without. Without arguments it lists its cases, with a
 # name it runs one.
 set -u
-export LC_ALL=C.UTF-8 # what tools say is read here
 build=$(realpath -m "${CODEHEAP_BUILD:-build}")
 here=$(pwd)/hosts/python/tests
 python=/usr/bin/python3.11

@@ -3,7 +3,6 @@
 # The call graph of a Python program by callgrind, with names by callgrind-names: each function is called as often as it is,
 # by what calls it. Without arguments it lists its cases, with a name it runs one.
 set -u
-export LC_ALL=C.UTF-8 # what tools say is read here
 build=${CODEHEAP_BUILD:-build}
 if [ $# = 0 ]; then
   echo 'reader_python_program 300 0 -'

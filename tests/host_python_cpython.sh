@@ -5,7 +5,6 @@
 # and every interpreter that the tests start, isolated ones (-I) too: their interpreter is that of a virtual environment
 # whose site activates it. Without arguments it lists its cases, with a name it runs one.
 set -u
-export LC_ALL=C.UTF-8 # what tools say is read here
 build=$PWD/${CODEHEAP_BUILD:-build}
 # Module, how many tests it has at least, and how many processes and interpreters with the hook it starts at least. No
 # test is left out.

@@ -4,7 +4,6 @@
 # its own, and programs that run under `-m codeheap --profile=FILE`, end and say the same as without, and leave a profile
 # however they end. Without arguments it lists its cases, with a name it runs one.
 set -u
-export LC_ALL=C.UTF-8 # what tools say is read here
 build=$(realpath -m "${CODEHEAP_BUILD:-build}")
 here=$(pwd)/hosts/python/tests
 python=/usr/bin/python3.11

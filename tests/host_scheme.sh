@@ -3,7 +3,6 @@
 # The Scheme of hosts/scheme: programs in every mode against the outputs beside them, and what its
 # JIT promises. Without arguments it lists its cases, with a name it runs one.
 set -u
-export LC_ALL=C.UTF-8 # what tools say is read here
 programs=hosts/scheme/programs
 # Behind the words of an emulator, where the programs are another machine's.
 read -ra scheme <<< "${CODEHEAP_TEST_EMULATOR:-} ${CODEHEAP_BUILD:-build}/scheme"

@@ -4,7 +4,6 @@
 # leaves a report; its names and shares are those of the program. Without arguments it lists its cases, with a name it
 # runs one.
 set -u
-export LC_ALL=C.UTF-8 # what tools say is read here
 # Behind the words of an emulator, where the programs are another machine's.
 build=${CODEHEAP_BUILD:-build}
 read -ra scheme <<< "${CODEHEAP_TEST_EMULATOR:-} ${SCHEME:-$build/scheme}"

@@ -8,6 +8,7 @@ set -u
 build=${CODEHEAP_BUILD:-build}
 header=arch/mutant.h
 limit=25
+export LC_ALL=C.UTF-8 # as make check has it
 export CODEHEAP_TEST_STORM_MS=${CODEHEAP_TEST_STORM_MS:-2000}
 
 # MUTANT PROGRAM CASE [TRIES]: a race is tried more than once. ARCH:PROGRAM is the one that is built for ARCH.

@@ -3,7 +3,6 @@
 # Backtraces by tables under each unwinder that a process may have: libgcc's, LLVM's, nongnu libunwind's; with the heap's
 # sinks on and off. Without arguments it lists its cases, with a name it runs one.
 set -u
-export LC_ALL=C.UTF-8 # what tools say is read here
 build=${CODEHEAP_BUILD:-build}
 cc=${CC:-gcc}
 work=$(mktemp -d) || exit 1

@@ -4,7 +4,6 @@
 # and in steps between which the world runs (_incremental). Without arguments it lists its cases, with a name it runs
 # one. The programs' own run has the default mode.
 set -u
-export LC_ALL=C.UTF-8 # what tools say is read here
 build=${CODEHEAP_BUILD:-build}
 # What only a sanitizer lacks is there: scripts run in builds without one.
 skips=$(sed -n '/anitizer/d;s/^\([^#:]*\):.*/\1/p' tests/skips.list)

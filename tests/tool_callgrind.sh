@@ -3,7 +3,6 @@
 # callgrind-names: live profiles keep their costs and calls and get names; made-up ones show each rule of the format, and
 # each rule, broken in a copy of the tool, is noticed. Without arguments it lists its cases, with a name it runs one.
 set -u
-export LC_ALL=C.UTF-8 # what tools say is read here
 build=${CODEHEAP_BUILD:-build}
 cc=${CC:-gcc}
 here=$PWD

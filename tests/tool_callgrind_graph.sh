@@ -4,7 +4,6 @@
 # objects of blocks. Made-up ones show each rule, live ones are judged by readers and rules of the judge's own, and each
 # rule, broken in a copy of the tool, is noticed. Without arguments it lists its cases, with a name it runs one.
 set -u
-export LC_ALL=C.UTF-8 # what tools say is read here
 long=${CODEHEAP_TEST_LONG:-0}
 build=${CODEHEAP_BUILD:-build}
 cc=${CC:-gcc}

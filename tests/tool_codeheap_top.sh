@@ -3,7 +3,6 @@
 # codeheap-top on the statistics file of a running Scheme, of one that ended and of one that was killed; in a terminal; on
 # files that are broken, and on a disk that is full. Without arguments it lists its cases, with a name it runs one.
 set -u
-export LC_ALL=C.UTF-8 # what tools say is read here
 build=${CODEHEAP_BUILD:-build}
 here=$PWD
 top=$PWD/$build/codeheap-top

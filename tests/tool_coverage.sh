@@ -3,7 +3,6 @@
 # What `make coverage` says of a library of one file: lines and ways of branches are counted, what is too little fails,
 # what the two rules leave out is left out, and no more. Without arguments it lists its cases, with a name it runs one.
 set -u
-export LC_ALL=C.UTF-8 # what tools say is read here
 tool=$PWD/tools/coverage.py
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT

@@ -4,7 +4,6 @@
 # that pkg-config names, shared and static. Each checks itself; without one of the calls that the text asks for, each
 # fails. Without arguments it lists its cases, with a name it runs one.
 set -u
-export LC_ALL=C.UTF-8 # what tools say is read here
 build=$PWD/${CODEHEAP_BUILD:-build}
 cc=${CC:-gcc}
 examples=$PWD/examples

@@ -3,7 +3,6 @@
 # Every program of examples/ runs and exits 0; the moving collector's program fails when it leaves out one of the calls
 # that it is about. Without arguments it lists its cases, with a name it runs one.
 set -u
-export LC_ALL=C.UTF-8 # what tools say is read here
 build=${CODEHEAP_BUILD:-build}
 fail() { echo "$*" >&2; exit 1; }
 

@@ -6,7 +6,6 @@
 #     tool_flame.sh         lists the cases: name limit signal alone|-
 #     tool_flame.sh NAME    runs one: 0 passed, 77 skipped, else failed
 set -u
-export LC_ALL=C.UTF-8 # what tools say is read here
 build=${CODEHEAP_BUILD:-build}
 cc=${CC:-gcc}
 cases="flame_browser_draws_what_the_stacks_say:600 flame_icicle_and_reversed_in_a_browser:600

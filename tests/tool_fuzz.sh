@@ -3,7 +3,6 @@
 # The programs that the fuzzer kept: each call of each answers as the model says. Without arguments it lists its cases,
 # with a name it runs one.
 set -u
-export LC_ALL=C.UTF-8 # what tools say is read here
 build=${CODEHEAP_BUILD:-build}
 
 case ${1:-} in

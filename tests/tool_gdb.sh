@@ -3,7 +3,6 @@
 # What gdb itself sees of code: names, lines and callers of C and Scheme frames, live, after attaching and in cores, and
 # nothing of what was freed. Without arguments it lists its cases, with a name it runs one.
 set -u
-export LC_ALL=C.UTF-8 # what tools say is read here
 build=${CODEHEAP_BUILD:-build}
 cc=${CC:-gcc}
 work=$(mktemp -d "${TMPDIR:-/tmp}/tool-gdb.XXXXXX") || exit 1

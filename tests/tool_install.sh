@@ -4,7 +4,6 @@
 # tree, in C and C++, with gcc and clang, shared and static; its versions; what `make uninstall` leaves, and the tarball of
 # `make dist`. Without arguments it lists its cases, with a name it runs one.
 set -u
-export LC_ALL=C.UTF-8 # what tools say is read here
 tree=$PWD
 build=${CODEHEAP_BUILD:-build}
 gc=${CODEHEAP_TEST_GC:-bdw}

@@ -3,7 +3,6 @@
 # nongnu libunwind is no dependency: which programs the products find it in, and what they say where it is not, or not
 # as they know it. Without arguments it lists its cases, with a name it runs one.
 set -u
-export LC_ALL=C.UTF-8 # what tools say is read here
 build=${CODEHEAP_BUILD:-build}
 cc=${CC:-gcc}
 work=$(mktemp -d) || exit 1

@@ -3,7 +3,6 @@
 # The products seen from outside: whose malloc runs, who can dlopen what, what a shared object needs and exports. Without
 # arguments it lists its cases, with a name it runs one.
 set -u
-export LC_ALL=C.UTF-8 # what tools say is read here
 build=${CODEHEAP_BUILD:-build}
 cc=${CC:-gcc}
 work=$(mktemp -d) || exit 1

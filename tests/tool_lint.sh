@@ -4,7 +4,6 @@
 # one offence in a clean small tree.
 # Without arguments it lists its cases, with a name it runs one.
 set -u
-export LC_ALL=C.UTF-8 # what tools say is read here
 root=$PWD
 spdx='/* SPDX-License-Identifier: MIT */'
 fail() { echo "$*" >&2; exit 1; }

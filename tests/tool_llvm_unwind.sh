@@ -3,7 +3,6 @@
 # Code of a heap in a process whose C++ runtime unwinds by LLVM's libunwind: the test programs of libgcc's unwinder run
 # again with LLVM's loaded first. Without arguments it lists its cases, with a name it runs one.
 set -u
-export LC_ALL=C.UTF-8 # what tools say is read here
 build=${CODEHEAP_BUILD:-build}
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT

@@ -4,7 +4,6 @@
 # program's page the switches that the program says it has, and no others. Without arguments it lists its cases, with a
 # name it runs one.
 set -u
-export LC_ALL=C.UTF-8 # what tools say is read here
 build=${CODEHEAP_BUILD:-build}
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT

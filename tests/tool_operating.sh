@@ -3,7 +3,6 @@
 # What docs/operating.md says of containers: no /proc, a read-only /tmp, another mount and pid namespace, and what the
 # linked library does to the program's environment. Without arguments it lists its cases, with a name it runs one.
 set -u
-export LC_ALL=C.UTF-8 # what tools say is read here
 # A case says itself which backend and which sinks it is about.
 unset CODEHEAP_WX CODEHEAP_SINKS CODEHEAP_PERF_MAP_DIR JITDUMPDIR
 build=$PWD/${CODEHEAP_BUILD:-build}

@@ -3,7 +3,6 @@
 # perf with the perf map, on the Scheme: what it names, how far its call graphs reach. Without arguments it lists its
 # cases, with a name it runs one.
 set -u
-export LC_ALL=C.UTF-8 # what tools say is read here
 scheme=${CODEHEAP_BUILD:-build}/scheme
 # What `most_` stands before asks for a share of the samples, of the others for some.
 cases='perf_map_names_samples:300 perf_map_names_samples_of_freed_code:300 perf_frame_pointers_reach_main:300

@@ -3,7 +3,6 @@
 # perf reads what the jitdump sink writes: `perf record -k 1`, `perf inject --jit`, then who was sampled, where the
 # stacks end, and what annotate shows. Without arguments it lists its cases, with a name it runs one.
 set -u
-export LC_ALL=C.UTF-8 # what tools say is read here
 build=${CODEHEAP_BUILD:-build}
 cc=${CC:-gcc}
 # What `shares_of_` stands before compares numbers of samples, of the others there are some.

@@ -4,7 +4,6 @@
 # with one line of JSON, keeps the program that failed and a shorter one, and both fail again when they are run again,
 # while the library is broken. Without arguments it lists its cases, with a name it runs one.
 set -u
-export LC_ALL=C.UTF-8 # what tools say is read here
 build=$(cd "${CODEHEAP_BUILD:-build}" && pwd) || exit 2
 stress=$build/stress/stress-mutant
 
