@@ -115,12 +115,12 @@ EVERY_DRIVER(codeless_child_interprets_and_ends_in_order)
 	method_open(&p->open, &mine);
 	pid_t pid = fork();
 	if (!pid) {
-		alarm(STAGE_PATIENCE_S);
+		alarm(TEST_PATIENCE_S);
 		use_every_call(p);
 		/* Its own child likewise. */
 		pid = fork();
 		if (!pid) {
-			alarm(STAGE_PATIENCE_S);
+			alarm(TEST_PATIENCE_S);
 			stage->freed = 3;
 			use_every_call(p);
 			stage_end(stage);
@@ -207,7 +207,7 @@ static uint64_t fork_in_callee(void *arg)
 	struct play *p = arg;
 	p->pid = fork();
 	if (!p->pid) {
-		alarm(STAGE_PATIENCE_S);
+		alarm(TEST_PATIENCE_S);
 		describe_faults(p);
 	}
 	return 11;
@@ -257,7 +257,7 @@ EVERY_DRIVER(child_whose_copy_failed_has_no_code_at_all)
 		pid_t pid = fork();
 		ch__os_fail_at(0, false);
 		if (!pid) {
-			alarm(STAGE_PATIENCE_S);
+			alarm(TEST_PATIENCE_S);
 			bool has_code = method_call(&p->a, NULL) == 2;
 			if (has_code)
 				CHECK_EQ(method_call(&p->guarded, NULL), 7);
@@ -293,7 +293,7 @@ static void clone_in_handler(int signal)
 	interrupted->pid = _Fork();
 	if (interrupted->pid)
 		return;
-	alarm(STAGE_PATIENCE_S);
+	alarm(TEST_PATIENCE_S);
 	if (atomic_load(&interrupted->step) == 1) {
 		execl("/bin/true", "true", (char *)NULL);
 		_exit(9);
@@ -407,7 +407,7 @@ static void fork_beside_a_region(struct stage *stage, enum ch_fork fork_as)
 	stage_wait(&p->step, 1);
 	pid_t pid = fork();
 	if (!pid) {
-		alarm(STAGE_PATIENCE_S);
+		alarm(TEST_PATIENCE_S);
 		stage_check(stage);
 		_exit(0);
 	}
@@ -446,12 +446,12 @@ static void fork_without_code(struct stage *stage)
 	for (int forks = 0; forks < 10 || now_ns() < end; forks++) {
 		pid_t pid = fork();
 		if (!pid) {
-			alarm(STAGE_PATIENCE_S);
+			alarm(TEST_PATIENCE_S);
 			CHECK_EQ(method_call(&p->a, NULL), STAGE_FALLBACK);
 			stage_check(stage);
 			pid = fork();
 			if (!pid) {
-				alarm(STAGE_PATIENCE_S);
+				alarm(TEST_PATIENCE_S);
 				stage_check(stage);
 				_exit(0);
 			}

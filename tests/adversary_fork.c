@@ -259,7 +259,7 @@ static void fork_once(struct play *p)
 {
 	pid_t pid = fork();
 	if (!pid) {
-		alarm(STAGE_PATIENCE_S);
+		alarm(TEST_PATIENCE_S);
 		live_as_child(p);
 		_exit(0);
 	}
@@ -278,7 +278,7 @@ static uint64_t fork_in_callee(void *arg)
 	p->pid = fork();
 	CHECK(p->pid >= 0);
 	if (!p->pid) {
-		alarm(STAGE_PATIENCE_S);
+		alarm(TEST_PATIENCE_S);
 		live_as_child(p);
 	}
 	return 11;

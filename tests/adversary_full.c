@@ -98,7 +98,7 @@ static void serve_request(struct play *p)
 /* Interprets until the library says that space came; never tries before. */
 static void wait_for_space(struct play *p, unsigned seen)
 {
-	uint64_t end = now_ns() + STAGE_PATIENCE_MS * UINT64_C(1000000);
+	uint64_t end = test_deadline_ns();
 	while (atomic_load(&p->stage->space) == seen) {
 		ch_thread_poll();
 		serve_request(p);
@@ -106,7 +106,7 @@ static void wait_for_space(struct play *p, unsigned seen)
 		stage_pause();
 		enter_world(p);
 		if (now_ns() > end)
-			FAIL("a full pool: %d seconds without word of space", STAGE_PATIENCE_S);
+			FAIL("a full pool: %d seconds without word of space", TEST_PATIENCE_S);
 	}
 }
 
@@ -264,7 +264,7 @@ TEST(s38_request_that_came_too_early_is_made_by_a_later_poll)
 	method_drop(stage, &all[0]);
 	CHECK_EQ(stage->wanted, 0);
 	__atomic_store_n(&stage->heap->cycle_ns, 1000000, __ATOMIC_RELAXED);
-	uint64_t end = now_ns() + STAGE_PATIENCE_MS * UINT64_C(1000000);
+	uint64_t end = test_deadline_ns();
 	while (!stage->wanted) {
 		ch_thread_poll();
 		stage_pause();

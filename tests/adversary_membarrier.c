@@ -22,7 +22,7 @@ static struct play *new_play(struct stage *stage)
 	struct play *p = aligned_alloc(64, sizeof *p);
 	CHECK(p);
 	memset(p, 0, sizeof *p);
-	stage->config.stop_wait_ms = STAGE_PATIENCE_MS; /* under ThreadSanitizer, too */
+	stage->config.stop_wait_ms = TEST_PATIENCE_MS; /* under ThreadSanitizer, too */
 	stage_start(stage);
 	p->stage = stage;
 	stage->user = p;
@@ -77,7 +77,7 @@ static void check_choice(struct play *p, enum stage_refusal how, const struct ch
 /* Every thread that was stopped serializes itself as soon as it runs on. */
 static void check_serialized(struct play *p)
 {
-	uint64_t end = now_ns() + STAGE_PATIENCE_MS * UINT64_C(1000000);
+	uint64_t end = test_deadline_ns();
 	unsigned threads = 0;
 	for (struct ch__thread *t = p->stage->heap->threads; t; t = t->next) {
 		if (!atomic_load(&t->is_attached))

@@ -409,7 +409,7 @@ static void print_counts(struct play *p)
 static void patch_storm(struct stage *stage, unsigned ms)
 {
 	stage->config.pool_bytes = 256 << 10;
-	stage->config.stop_wait_ms = STAGE_PATIENCE_MS; /* under ThreadSanitizer, too */
+	stage->config.stop_wait_ms = TEST_PATIENCE_MS; /* under ThreadSanitizer, too */
 	stage->counts_only = true;
 	stage->hit = hit;
 	struct play *p = calloc(1, sizeof *p);

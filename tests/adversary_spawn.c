@@ -352,7 +352,7 @@ EVERY_DRIVER(suspended_fiber_goes_on_in_parent_and_child)
 	stage_apart(stage, start_fiber_here, p);
 	pid_t pid = fork();
 	if (!pid) {
-		alarm(STAGE_PATIENCE_S);
+		alarm(TEST_PATIENCE_S);
 		CHECK_EQ(stage_stats(stage).fibers_now, 1);
 		finish_fiber(p);
 		stage_check(stage);
@@ -375,7 +375,7 @@ static uint64_t fork_in_fiber(void *arg)
 	struct play *p = arg;
 	p->pid = fork();
 	if (!p->pid) {
-		alarm(STAGE_PATIENCE_S);
+		alarm(TEST_PATIENCE_S);
 		fill_and_drop(p->stage, NULL);
 		collect_on_another_stack(p->stage);
 	}
@@ -437,7 +437,7 @@ static void fork_in_handler(int signal)
 	interrupted->pid = fork();
 	if (interrupted->pid)
 		return;
-	alarm(STAGE_PATIENCE_S);
+	alarm(TEST_PATIENCE_S);
 	/* On the signal's stack: the frame of code lies on the other one. */
 	collect_on_another_stack(interrupted->stage);
 }

@@ -45,18 +45,6 @@ static void unpark_in_steps(struct stage *stage, void *arg)
 	ch_thread_poll();
 }
 
-/* Whether the thread waits in the kernel. */
-static bool is_asleep(pid_t tid)
-{
-	char path[64], text[256];
-	snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)tid);
-	FILE *f = fopen(path, "r");
-	CHECK(f && fgets(text, sizeof text, f));
-	fclose(f);
-	const char *name_end = strrchr(text, ')');
-	return name_end && name_end[1] && name_end[2] == 'S';
-}
-
 /* In the stopped world, until the thread waits for its end: asleep, and no step since. */
 static void watch(struct stage *stage, struct ch_marker *marker)
 {
@@ -68,7 +56,7 @@ static void watch(struct stage *stage, struct ch_marker *marker)
 	do {
 		usleep(1000);
 		steps = atomic_load(&p->steps);
-	} while (!steps || !is_asleep(p->tid) || atomic_load(&p->steps) != steps);
+	} while (!steps || !thread_is_asleep(p->tid) || atomic_load(&p->steps) != steps);
 	CHECK_EQ(atomic_load(&p->thread->state), CH__PARKED);
 	CHECK_EQ(p->thread->sp, before.sp);
 	CHECK_EQ(p->thread->words_count, before.words_count);

@@ -90,7 +90,7 @@ static int status_of(const struct foreign *f, bool installed, void (*before)(int
 	if (child == 0) {
 		struct rlimit none = {0, 0};
 		setrlimit(RLIMIT_CORE, &none);
-		alarm(STAGE_PATIENCE_S); /* a fault that is swallowed comes again and again */
+		alarm(TEST_PATIENCE_S); /* a fault that is swallowed comes again and again */
 		dup2(ends[1], STDERR_FILENO);
 		before(signal);
 		if (installed)
@@ -316,7 +316,7 @@ static void read_interrupted(void *arg)
 	int ends[2];
 	char byte;
 	CHECK_EQ(pipe(ends), 0);
-	alarm(STAGE_PATIENCE_S); /* a call that goes on and on */
+	alarm(TEST_PATIENCE_S); /* a call that goes on and on */
 	pid_t parent = getpid(), child = fork();
 	if (child == 0) {
 		for (;;) { /* until the parent goes on */

@@ -211,7 +211,7 @@ static void wait_in_vain(struct stage *stage, unsigned configured_ms, unsigned w
 	for (int i = 0; i < STUBBORN; i++)
 		stage_join(&deaf[i]);
 	/* The worker stops when it gets to run. */
-	stage->heap->config.stop_wait_ms = STAGE_PATIENCE_MS;
+	stage->heap->config.stop_wait_ms = TEST_PATIENCE_MS;
 	stage_collect(stage);
 	CHECK(!method_is_known(&p->dropped));
 	CHECK(method_is_known(&p->m[1]));
@@ -328,10 +328,10 @@ static bool is_stopping(const struct ch_heap *heap)
 
 static void wait_for_stop(const struct ch_heap *heap)
 {
-	uint64_t end = now_ns() + STAGE_PATIENCE_MS * UINT64_C(1000000);
+	uint64_t end = test_deadline_ns();
 	while (!is_stopping(heap))
 		if (now_ns() > end)
-			FAIL("no cycle in %d seconds", STAGE_PATIENCE_S);
+			FAIL("no cycle in %d seconds", TEST_PATIENCE_S);
 }
 
 /* Holds the cycle up until the others are on their way. */

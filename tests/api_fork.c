@@ -89,7 +89,7 @@ static void fork_here(void)
 			CHECK_EQ(code_call(rig_info(jumper).entry), 1);
 			return;
 		}
-		alarm(55); /* nobody else would end it */
+		alarm(TEST_PATIENCE_S); /* nobody else would end it */
 		CHECK_EQ(rig_stats(&rig).threads_now, 1);
 		live_on(500);
 	}

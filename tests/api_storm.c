@@ -262,8 +262,8 @@ static void run_storm(enum stop how, int signal)
 	struct ch_config config = rig_config(4 << 20);
 	struct ch_ops ops = {.size = sizeof ops, .branch_hit = hit, .block_freed = freed};
 	config.stop_signal = signal;
-	/* A loaded machine is no stopped thread's fault. */
-	config.stop_wait_ms = may_be_busy() ? 1000 : 20000;
+	if (may_be_busy())
+		config.stop_wait_ms = 1000;
 	rig = rig_create(&config, &ops, NULL);
 	pthread_t threads[THREADS];
 	for (uintptr_t i = 0; i < THREADS; i++)

@@ -257,6 +257,24 @@ uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+uint64_t test_deadline_ns(void)
+{
+	return now_ns() + TEST_PATIENCE_MS * UINT64_C(1000000);
+}
+
+bool thread_is_asleep(int tid)
+{
+	char path[64], text[256] = "";
+	snprintf(path, sizeof path, "/proc/self/task/%d/stat", tid);
+	FILE *f = fopen(path, "r");
+	if (f && !fgets(text, sizeof text, f))
+		text[0] = 0;
+	if (f)
+		fclose(f);
+	const char *behind_name = strrchr(text, ')');
+	return behind_name && strncmp(behind_name, ") S", 3) == 0;
+}
+
 size_t test_page_bytes(void)
 {
 	return (size_t)number_of_environment("CODEHEAP_TEST_PAGE", 0);

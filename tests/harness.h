@@ -20,6 +20,11 @@ extern "C" {
 
 enum { TEST_SKIPPED = 77, TEST_LIMIT_DEFAULT_S = 60, TEST_STORM_DEFAULT_MS = 5000 };
 
+/* What a case waits for comes if the others only get to run, which a loaded machine may keep from
+ * them for long: it is given up shortly before a case's least limit, so that the case says what did
+ * not come. Cycles wait as long for a thread. */
+enum { TEST_PATIENCE_S = TEST_LIMIT_DEFAULT_S - 10, TEST_PATIENCE_MS = TEST_PATIENCE_S * 1000 };
+
 struct test_case {
 	const char *name;
 	void (*run)(void);
@@ -143,6 +148,10 @@ void skip_without_procmem(void);
 void fill_maps(long left);
 
 uint64_t now_ns(void);
+/* The time by which what begins to be waited for must have come. */
+uint64_t test_deadline_ns(void);
+/* Whether a thread of this process waits for something in the kernel; not when it has ended. */
+bool thread_is_asleep(int tid);
 /* Page size of this run (CODEHEAP_TEST_PAGE), 0 = the library's default. */
 size_t test_page_bytes(void);
 

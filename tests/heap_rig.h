@@ -29,10 +29,9 @@ static inline uint32_t rig_fallback(void)
  * thread's fault: a cycle waits longer for one than by default. */
 static inline struct ch_config rig_config(size_t pool_bytes)
 {
-	enum { PATIENCE_MS = 20000 };
 	struct ch_config config;
 	ch_config_init(&config);
-	config.stop_wait_ms = PATIENCE_MS;
+	config.stop_wait_ms = TEST_PATIENCE_MS;
 	config.pool_bytes = pool_bytes;
 	config.page_bytes = test_page_bytes();
 	if (config.pool_bytes && config.pool_bytes < config.page_bytes)

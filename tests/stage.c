@@ -149,7 +149,7 @@ struct stage *stage_new(enum stage_driver driver)
 	if (driver == STAGE_SIGNALS)
 		s->config.stop_signal = STAGE_STOP_SIGNAL;
 	if (!CH_TSAN || driver != STAGE_SIGNALS)
-		s->config.stop_wait_ms = STAGE_PATIENCE_MS;
+		s->config.stop_wait_ms = TEST_PATIENCE_MS;
 	return s;
 }
 
@@ -344,12 +344,12 @@ void stage_apart(struct stage *s, void (*fn)(struct stage *, void *), void *arg)
 
 void stage_wait(_Atomic(int) *word, int value)
 {
-	uint64_t end = now_ns() + STAGE_PATIENCE_MS * UINT64_C(1000000);
+	uint64_t end = test_deadline_ns();
 	leave_world();
 	while (atomic_load(word) != value) {
 		usleep(100);
 		if (now_ns() > end)
-			FAIL("%d seconds without an answer", STAGE_PATIENCE_S);
+			FAIL("%d seconds without an answer", TEST_PATIENCE_S);
 	}
 	enter_world();
 }

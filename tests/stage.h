@@ -65,11 +65,6 @@ void stage_scrub(void);
 enum stage_refusal { STAGE_REFUSE_EPERM, STAGE_REFUSE_ENOSYS, STAGE_REFUSE_CORE_SYNC };
 void stage_refuse_membarrier(enum stage_refusal);
 
-/* What a case waits for comes if the others only get to run, which a loaded machine may keep from
- * them for long: it is given up shortly before a case's least limit, so that it says what did not
- * come. Stages have their cycles wait as long. */
-enum { STAGE_PATIENCE_S = 50, STAGE_PATIENCE_MS = STAGE_PATIENCE_S * 1000 };
-
 /* ThreadSanitizer holds the stop signal back from a thread that waits for one that it stopped:
  * there a cycle may be given up, and soon. */
 static inline bool stage_cycle_came(const struct stage *s, enum ch_status status)

@@ -217,8 +217,8 @@ static bool was_made(const struct ch__moves *table, const char *by, uint32_t fro
 static void wait_until_made(const struct ch__moves *table, const char *by, uint32_t from,
 			    uint32_t to)
 {
-	for (uint64_t start = now_ns(); !was_made(table, by, from, to); usleep(200))
-		if (now_ns() - start > UINT64_C(55000000000))
+	for (uint64_t end = test_deadline_ns(); !was_made(table, by, from, to); usleep(200))
+		if (now_ns() > end)
 			FAIL("%s did not move from %s to %s in time", table->noun,
 			     table->states[from], table->states[to]);
 }
@@ -533,7 +533,6 @@ TEST_LIMIT(each_legal_move_of_threads_is_made, 60)
 	struct ch_config config = rig_config(1 << 20);
 	struct ch_ops ops = {.size = sizeof ops, .roots = let_it_unpark};
 	config.stop_signal = SIGUSR1;
-	config.stop_wait_ms = 55000;
 	w.rig = rig_create(&config, &ops, &w);
 	CHECK_EQ(pthread_create(&w.running, NULL, run_until_told, &w), 0);
 	CHECK_EQ(pthread_create(&w.parked, NULL, unpark_in_a_stop, &w), 0);
@@ -638,7 +637,7 @@ static bool leave(void *arg, const struct ch_info *info)
 static void leave_a_visit(void *arg)
 {
 	struct rig *rig = arg;
-	alarm(55);
+	alarm(TEST_PATIENCE_S);
 	if (!setjmp(out))
 		CHECK_EQ(ch_block_each(rig->heap, leave, NULL), CH_OK);
 	rig_stats(rig);

@@ -310,20 +310,6 @@ static void *write_once(void *arg)
 	return NULL;
 }
 
-/* As the kernel says: the thread waits for something. */
-static bool is_asleep(int thread_id)
-{
-	char path[64], text[200] = "";
-	snprintf(path, sizeof path, "/proc/self/task/%d/stat", thread_id);
-	FILE *f = fopen(path, "r");
-	if (f && !fgets(text, sizeof text, f))
-		text[0] = 0;
-	if (f)
-		fclose(f);
-	const char *behind_name = strrchr(text, ')');
-	return behind_name && strncmp(behind_name, ") S", 3) == 0;
-}
-
 TEST(write_waits_while_a_page_is_replaced)
 {
 	skip_without_procmem();
@@ -334,8 +320,7 @@ TEST(write_waits_while_a_page_is_replaced)
 	pthread_t writer;
 	atomic_fetch_add(replaced, 1);
 	CHECK_EQ(pthread_create(&writer, NULL, write_once, &beside), 0);
-	while (!atomic_load(&beside.rounds) &&
-	       !(atomic_load(&beside.thread_id) && is_asleep(atomic_load(&beside.thread_id))))
+	while (!atomic_load(&beside.rounds) && !thread_is_asleep(atomic_load(&beside.thread_id)))
 		usleep(1000);
 	CHECK_EQ(atomic_load(&beside.rounds), 0);
 	atomic_fetch_add(replaced, 1);
