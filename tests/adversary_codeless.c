@@ -422,12 +422,12 @@ static void fork_beside_a_region(struct stage *stage, enum ch_fork fork_as)
 	stage_end(p->stage);
 }
 
-TEST_LIMIT(child_waits_for_no_region_of_another_thread, 60)
+TEST(child_waits_for_no_region_of_another_thread)
 {
 	fork_beside_a_region(stage_new(STAGE_POLLS), CH_FORK_COPY);
 }
 
-TEST_LIMIT(codeless_child_waits_for_no_region_of_another_thread, 60)
+TEST(codeless_child_waits_for_no_region_of_another_thread)
 {
 	fork_beside_a_region(stage_new(STAGE_POLLS), CH_FORK_NONE);
 }

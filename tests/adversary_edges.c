@@ -157,12 +157,12 @@ static void fork_beside_opens(uint32_t hot_bytes)
 	stage_end(p->stage);
 }
 
-TEST_LIMIT(s31_child_has_no_place_of_an_open_that_failed, 60)
+TEST(s31_child_has_no_place_of_an_open_that_failed)
 {
 	fork_beside_opens(100);
 }
 
-TEST_LIMIT(s31_child_has_no_span_of_an_open_that_failed, 60)
+TEST(s31_child_has_no_span_of_an_open_that_failed)
 {
 	fork_beside_opens(100000);
 }

@@ -73,7 +73,7 @@ static void *ask_sinks(void *arg)
 	return NULL;
 }
 
-TEST_LIMIT(fork_waits_for_one_heap_without_the_sinks_of_the_other, 60)
+TEST(fork_waits_for_one_heap_without_the_sinks_of_the_other)
 {
 	struct play play = {.stage = stage_new(STAGE_POLLS)}, *p = &play;
 	stage_start(p->stage);

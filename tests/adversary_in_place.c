@@ -242,19 +242,19 @@ static void walk_failures(enum ch_backend backend, bool is_persistent)
 	rig_end(&rig);
 }
 
-TEST_LIMIT(each_failing_call_of_an_image_is_a_status, 60)
+TEST(each_failing_call_of_an_image_is_a_status)
 {
 	walk_failures(CH_BACKEND_AUTO, false);
 	walk_failures(CH_BACKEND_AUTO, true);
 }
 
-TEST_LIMIT(each_failing_call_of_an_image_in_a_memfd_is_a_status, 60)
+TEST(each_failing_call_of_an_image_in_a_memfd_is_a_status)
 {
 	walk_failures(CH_BACKEND_MEMFD, false);
 	walk_failures(CH_BACKEND_MEMFD, true);
 }
 
-TEST_LIMIT(each_failing_call_of_an_image_in_private_memory_is_a_status, 60)
+TEST(each_failing_call_of_an_image_in_private_memory_is_a_status)
 {
 	skip_without_procmem();
 	walk_failures(CH_BACKEND_PROCMEM, false);
@@ -279,7 +279,7 @@ static void live_at_the_limit(long left)
 	_exit(has_room ? 3 : 4);
 }
 
-TEST_LIMIT(images_at_the_limit_of_mappings_are_a_status, 60)
+TEST(images_at_the_limit_of_mappings_are_a_status)
 {
 	if (TEST_SANITIZED)
 		skip("a sanitizer maps memory of its own");
@@ -389,7 +389,7 @@ static void *look_up(void *arg)
 	return NULL;
 }
 
-TEST_LIMIT(storm_of_lookups_while_images_come_and_go, 60)
+TEST(storm_of_lookups_while_images_come_and_go)
 {
 	struct rig rig = rig_start(2 << 20);
 	struct watcher watcher = {.rig = &rig};

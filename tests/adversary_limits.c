@@ -151,17 +151,17 @@ static void use_nameless_file(int error)
 	rig_end(&rig);
 }
 
-TEST_LIMIT(s50_memfd_that_is_forbidden_is_a_file_without_a_name, 60)
+TEST(s50_memfd_that_is_forbidden_is_a_file_without_a_name)
 {
 	use_nameless_file(EPERM);
 }
 
-TEST_LIMIT(s50_memfd_that_is_unknown_is_a_file_without_a_name, 60)
+TEST(s50_memfd_that_is_unknown_is_a_file_without_a_name)
 {
 	use_nameless_file(ENOSYS);
 }
 
-TEST_LIMIT(s50_default_needs_no_memfd, 60)
+TEST(s50_default_needs_no_memfd)
 {
 	struct ch_config config = plain_config(CH_BACKEND_AUTO);
 	refuse_call(SYS_memfd_create, EPERM);
@@ -171,7 +171,7 @@ TEST_LIMIT(s50_default_needs_no_memfd, 60)
 	rig_end(&rig);
 }
 
-TEST_LIMIT(s50_default_goes_on_to_files_where_mremap_is_refused, 60)
+TEST(s50_default_goes_on_to_files_where_mremap_is_refused)
 {
 	struct ch_config config = plain_config(CH_BACKEND_AUTO);
 	refuse_call(SYS_mremap, EPERM);
@@ -319,12 +319,12 @@ static void live_in_children(bool heap_is_there)
 	}
 }
 
-TEST_LIMIT(s26_maps_run_out_before_a_heap_begins, 60)
+TEST(s26_maps_run_out_before_a_heap_begins)
 {
 	live_in_children(false);
 }
 
-TEST_LIMIT(s26_maps_run_out_while_a_heap_lives, 60)
+TEST(s26_maps_run_out_while_a_heap_lives)
 {
 	live_in_children(true);
 }

@@ -311,17 +311,17 @@ static void freeze_and_look(enum stage_refusal how, bool is_late)
 	end_play(p);
 }
 
-TEST_LIMIT(frozen_heap_stands_still_without_membarrier, 60)
+TEST(frozen_heap_stands_still_without_membarrier)
 {
 	freeze_and_look(STAGE_REFUSE_EPERM, false);
 }
 
-TEST_LIMIT(frozen_heap_stands_still_when_membarrier_is_refused_later, 60)
+TEST(frozen_heap_stands_still_when_membarrier_is_refused_later)
 {
 	freeze_and_look(STAGE_REFUSE_EPERM, true);
 }
 
-TEST_LIMIT(frozen_heap_stands_still_without_core_sync, 60)
+TEST(frozen_heap_stands_still_without_core_sync)
 {
 	freeze_and_look(STAGE_REFUSE_CORE_SYNC, false);
 }

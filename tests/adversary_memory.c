@@ -94,12 +94,12 @@ static void fail_each(bool for_ever)
 	}
 }
 
-TEST_LIMIT(s26_each_allocation_fails_once, 60)
+TEST(s26_each_allocation_fails_once)
 {
 	fail_each(false);
 }
 
-TEST_LIMIT(s26_each_allocation_fails_from_then_on, 60)
+TEST(s26_each_allocation_fails_from_then_on)
 {
 	fail_each(true);
 }
@@ -118,7 +118,7 @@ static unsigned count_mappings(void)
 
 /* A heap that is made with each failure in turn; what the first one leaves for ever, in the process
  * and its allocator, is there before. */
-TEST_LIMIT(s26_heap_whose_creation_fails_leaves_nothing, 60)
+TEST(s26_heap_whose_creation_fails_leaves_nothing)
 {
 	unsigned mappings = 0;
 	for (uint64_t nth = 1;; nth++) {
@@ -146,7 +146,7 @@ TEST_LIMIT(s26_heap_whose_creation_fails_leaves_nothing, 60)
 		     count_mappings());
 }
 
-TEST_LIMIT(s26_collections_without_memory_lose_nothing, 60)
+TEST(s26_collections_without_memory_lose_nothing)
 {
 	struct stage *stage = stage_new(STAGE_POLLS);
 	struct play *p = new_play(stage);

@@ -470,23 +470,23 @@ static void refused_storm(enum stage_driver driver, enum stage_refusal how)
 	patch_storm(stage_new(driver), storm_ms_of(USUAL_MS / 2));
 }
 
-TEST_LIMIT(storm_of_patches_without_membarrier_polls, 60)
+TEST(storm_of_patches_without_membarrier_polls)
 {
 	refused_storm(STAGE_POLLS, STAGE_REFUSE_EPERM);
 }
 
-TEST_LIMIT(storm_of_patches_without_membarrier_signals, 60)
+TEST(storm_of_patches_without_membarrier_signals)
 {
 	refused_storm(STAGE_SIGNALS, STAGE_REFUSE_ENOSYS);
 }
 
-TEST_LIMIT(storm_of_patches_without_core_sync_polls, 60)
+TEST(storm_of_patches_without_core_sync_polls)
 {
 	refused_storm(STAGE_POLLS, STAGE_REFUSE_CORE_SYNC);
 }
 
 #if CH_TEST_BDW
-TEST_LIMIT(storm_of_patches_without_membarrier_boehm, 60)
+TEST(storm_of_patches_without_membarrier_boehm)
 {
 	refused_storm(STAGE_BOEHM, STAGE_REFUSE_EPERM);
 }

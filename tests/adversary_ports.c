@@ -353,24 +353,24 @@ static void use_pretended_pages(enum ch_backend backend)
 	use_large_pages(stage);
 }
 
-TEST_LIMIT(s45_no_range_is_smaller_than_the_system_says_dual, 60)
+TEST(s45_no_range_is_smaller_than_the_system_says_dual)
 {
 	use_pretended_pages(CH_BACKEND_DUAL);
 }
 
-TEST_LIMIT(s45_no_range_is_smaller_than_the_system_says_memfd, 60)
+TEST(s45_no_range_is_smaller_than_the_system_says_memfd)
 {
 	use_pretended_pages(CH_BACKEND_MEMFD);
 }
 
-TEST_LIMIT(s45_no_range_is_smaller_than_the_system_says_procmem, 60)
+TEST(s45_no_range_is_smaller_than_the_system_says_procmem)
 {
 	skip_without_procmem();
 	use_pretended_pages(CH_BACKEND_PROCMEM);
 }
 
 /* Its one thread at a time is the one that runs: others are parked meanwhile. */
-TEST_LIMIT(s45_no_range_is_smaller_than_the_system_says_flip, 60)
+TEST(s45_no_range_is_smaller_than_the_system_says_flip)
 {
 	use_pretended_pages(CH_BACKEND_FLIP);
 }

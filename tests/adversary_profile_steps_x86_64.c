@@ -491,7 +491,7 @@ static void try_anything(const ucontext_t *context)
 	}
 }
 
-TEST_LIMIT(words_that_are_no_frames_end_the_stack, 60)
+TEST(words_that_are_no_frames_end_the_stack)
 {
 	hostile_start();
 	interrupt(try_words);
@@ -499,14 +499,14 @@ TEST_LIMIT(words_that_are_no_frames_end_the_stack, 60)
 	_exit(0); /* the other thread sleeps for ever */
 }
 
-TEST_LIMIT(records_that_lead_nowhere_end_the_stack, 60)
+TEST(records_that_lead_nowhere_end_the_stack)
 {
 	hostile_start();
 	interrupt(try_records);
 	hostile_end();
 }
 
-TEST_LIMIT(no_registers_harm_the_profiler, 60)
+TEST(no_registers_harm_the_profiler)
 {
 	hostile_start();
 	interrupt(try_anything);

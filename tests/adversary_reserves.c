@@ -80,7 +80,7 @@ static void create_in(size_t more)
 
 /* Two views, tables and the room that is left to others: less than five times the next larger pool
  * would take that. */
-TEST_LIMIT(s50_pool_is_halved_until_the_address_space_has_room, 60)
+TEST(s50_pool_is_halved_until_the_address_space_has_room)
 {
 	enum { TABLES = 24 * MIB };
 	int last = 0, sizes = 0;
@@ -142,7 +142,7 @@ static size_t least_space(size_t pool_bytes)
 	return high;
 }
 
-TEST_LIMIT(s50_heap_that_was_made_in_little_space_can_be_used, 60)
+TEST(s50_heap_that_was_made_in_little_space_can_be_used)
 {
 	const char *backend = getenv("CODEHEAP_WX");
 	if (!has_no_shadow())

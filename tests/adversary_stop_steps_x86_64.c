@@ -63,7 +63,7 @@ static void watch(struct stage *stage, struct ch_marker *marker)
 	CHECK(memcmp(p->thread->words, before.words, sizeof before.words) == 0);
 }
 
-TEST_LIMIT(stop_signal_at_each_instruction_of_an_unpark_finds_it_parked, 60)
+TEST(stop_signal_at_each_instruction_of_an_unpark_finds_it_parked)
 {
 	struct stage *stage = stage_new(STAGE_SIGNALS);
 	struct play *p = stage_play(stage, sizeof *p);

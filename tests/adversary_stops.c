@@ -416,7 +416,7 @@ static void open_one(struct stage *stage, void *arg)
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 }
 
-TEST_LIMIT(nothing_that_marking_reads_changes_while_it_reads, 60)
+TEST(nothing_that_marking_reads_changes_while_it_reads)
 {
 	struct stage *stage = stage_new(STAGE_HOST);
 	struct spin *s = new_spin(stage);
@@ -451,7 +451,7 @@ static void build_pair(struct stage *stage, void *arg)
 	method_constant(stage, &s->other, "dropped", 1);
 }
 
-TEST_LIMIT(abandoned_cycle_frees_nothing_polls, 60)
+TEST(abandoned_cycle_frees_nothing_polls)
 {
 	struct stage *stage = stage_new(STAGE_POLLS);
 	stage->config.stop_wait_ms = 50;
@@ -477,7 +477,7 @@ TEST_LIMIT(abandoned_cycle_frees_nothing_polls, 60)
 	end_spin(s);
 }
 
-TEST_LIMIT(abandoned_cycle_frees_nothing_host, 60)
+TEST(abandoned_cycle_frees_nothing_host)
 {
 	struct stage *stage = stage_new(STAGE_HOST);
 	struct spin *s = new_spin(stage);
@@ -525,7 +525,7 @@ static void build_doomed(struct stage *stage, void *arg)
 	s->result = ~(uint64_t)(uintptr_t)(info.exec + 2);
 }
 
-TEST_LIMIT(death_is_final_before_the_sweep_came, 60)
+TEST(death_is_final_before_the_sweep_came)
 {
 	struct stage *stage = stage_new(STAGE_HOST);
 	struct spin *s = new_spin(stage);

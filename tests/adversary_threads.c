@@ -365,7 +365,7 @@ static uint64_t run_while_it_is_finalized(void *arg)
 	return (uint64_t)atomic_load(&p->ready);
 }
 
-TEST_LIMIT(s17_finalizers_invalidate_and_release_boehm, 60)
+TEST(s17_finalizers_invalidate_and_release_boehm)
 {
 	struct stage *stage = stage_new(STAGE_BOEHM);
 	struct play *p = new_play(stage);

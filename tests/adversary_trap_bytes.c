@@ -184,7 +184,7 @@ static void start_all(struct freed *f, bool has_entry)
 	}
 }
 
-TEST_LIMIT(every_byte_of_code_released_at_once_names_its_block, 60)
+TEST(every_byte_of_code_released_at_once_names_its_block)
 {
 	struct freed f;
 	start_all(&f, false);
@@ -197,7 +197,7 @@ TEST_LIMIT(every_byte_of_code_released_at_once_names_its_block, 60)
 	rig_end(&f.rig);
 }
 
-TEST_LIMIT(every_byte_of_collected_code_names_its_block, 60)
+TEST(every_byte_of_collected_code_names_its_block)
 {
 	struct freed f;
 	start_all(&f, true);
@@ -328,7 +328,7 @@ static void check_told(const struct rig *rig, void *arg)
 	check_has(describe_at(rig->heap, (const void *)~way->dying->hot.from), way->death->says);
 }
 
-TEST_LIMIT(each_way_to_die_is_told, 60)
+TEST(each_way_to_die_is_told)
 {
 	static const struct shape shape = {"f", "g", 20, 0, 0, 0, CH_ENTRY_NONE, 0, 0};
 	for (size_t i = 0; i < sizeof deaths / sizeof deaths[0]; i++) {

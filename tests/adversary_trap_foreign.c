@@ -132,7 +132,7 @@ static void action_ignore_with_info(int signal)
 
 /* Each fault, and each way to send the signal, ends the process as it would without the handler,
  * or does not. */
-TEST_LIMIT(process_ends_as_without_the_handler, 60)
+TEST(process_ends_as_without_the_handler)
 {
 	static void (*const actions[])(int) = {action_default, action_ignore,
 					       action_default_with_info, action_ignore_with_info};

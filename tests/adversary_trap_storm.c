@@ -123,18 +123,18 @@ static void storm(unsigned tombstones_log2, bool wants_all)
 	rig_end(&s.rig);
 }
 
-TEST_LIMIT(lines_are_of_one_block_while_others_free, 60)
+TEST(lines_are_of_one_block_while_others_free)
 {
 	storm(CH__TOMBSTONES_LOG2, true);
 }
 
 /* Every death writes over the only tombstone. */
-TEST_LIMIT(line_of_a_tombstone_that_is_written_over_is_of_one_block, 60)
+TEST(line_of_a_tombstone_that_is_written_over_is_of_one_block)
 {
 	storm(0, false);
 }
 
-TEST_LIMIT(lines_are_of_one_block_in_a_short_ring, 60)
+TEST(lines_are_of_one_block_in_a_short_ring)
 {
 	storm(2, true);
 }
@@ -160,7 +160,7 @@ static void *trap_elsewhere(void *arg)
 	return NULL;
 }
 
-TEST_LIMIT(heaps_go_while_handlers_look_for_them, 60)
+TEST(heaps_go_while_handlers_look_for_them)
 {
 	struct sigaction action = {.sa_sigaction = note_handled, .sa_flags = SA_SIGINFO};
 	pthread_t thread;
@@ -196,7 +196,7 @@ static void *read_slowly(void *arg)
 }
 
 /* It waits for a second at most: a thread may have died while it read. */
-TEST_LIMIT(heap_waits_for_a_handler_before_it_goes, 60)
+TEST(heap_waits_for_a_handler_before_it_goes)
 {
 	struct slow_reader reader = {0};
 	struct rig rig = rig_start(1 << 20);
@@ -225,7 +225,7 @@ static void churn_in_child(void *arg)
 	CHECK(!rig->heap->extras_parked);
 }
 
-TEST_LIMIT(child_of_a_fork_has_no_readers, 60)
+TEST(child_of_a_fork_has_no_readers)
 {
 	struct slow_reader reader = {0};
 	struct rig rig = rig_start(1 << 20);

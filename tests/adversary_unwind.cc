@@ -242,7 +242,7 @@ static void change_meanwhile(chain *c)
 	ch_thread_unpark();
 }
 
-TEST_LIMIT(unwinding_passes_frames_between_changes_by_another_thread, 60)
+TEST(unwinding_passes_frames_between_changes_by_another_thread)
 {
 	alignas(8) static uint8_t tables[CHANGED][TABLE_BYTES];
 	rig r = start(8 * MIB);
@@ -622,7 +622,7 @@ static void *work_until_cancelled(void *arg)
 	return nullptr;
 }
 
-TEST_LIMIT(cancelled_thread_leaves_the_library_first, 60)
+TEST(cancelled_thread_leaves_the_library_first)
 {
 	const char *sanitizer = getenv("CODEHEAP_TEST_SAN");
 	if ((sanitizer && *sanitizer) || has_llvm())

@@ -424,7 +424,7 @@ static void hold_first_up(struct stage *stage, void *arg)
 
 /* While one thread waits to collect one heap, another one collects the second; the one that waits
  * is attached to both. */
-TEST_LIMIT(thread_that_collects_one_heap_is_parked_to_the_other, 60)
+TEST(thread_that_collects_one_heap_is_parked_to_the_other)
 {
 	struct stage *stage = stage_new(STAGE_POLLS);
 	struct play *p = new_play(stage);

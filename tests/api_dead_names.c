@@ -174,7 +174,7 @@ TEST(kept_names_of_a_parent_are_not_its_childs)
 }
 
 /* One page for thousands of short lives: none fails, and no address has two names. */
-TEST_LIMIT(kept_names_yield_to_a_full_pool, 60)
+TEST(kept_names_yield_to_a_full_pool)
 {
 	enum { LIVES = 6000 };
 	struct rig rig = start(rig_page_bytes(), CH_DEAD_NAMES_KEPT);

@@ -119,7 +119,7 @@ static const void *make_code(void)
 	return e.code.exec;
 }
 
-TEST_LIMIT(fork_from_code_isolates_parent_child_and_grandchild, 60)
+TEST(fork_from_code_isolates_parent_child_and_grandchild)
 {
 	skip_if_allocator_forgets_forks();
 	rig = rig_start(4 << 20);
@@ -263,7 +263,7 @@ static void *make_heaps(void *arg)
 }
 
 /* The handlers of a fork all see the same heaps: none is unlocked that was not locked. */
-TEST_LIMIT(heaps_come_and_go_while_another_thread_forks, 60)
+TEST(heaps_come_and_go_while_another_thread_forks)
 {
 	skip_if_allocator_forgets_forks();
 	rig = rig_start(4 << 20);

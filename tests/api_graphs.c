@@ -117,11 +117,11 @@ static void run_graphs(bool is_host)
 	}
 }
 
-TEST_LIMIT(graphs_under_the_builtin_driver_match_the_model, 60)
+TEST(graphs_under_the_builtin_driver_match_the_model)
 {
 	run_graphs(false);
 }
-TEST_LIMIT(graphs_under_the_host_driver_match_the_model, 60)
+TEST(graphs_under_the_host_driver_match_the_model)
 {
 	run_graphs(true);
 }
@@ -150,7 +150,7 @@ static void build_star(const struct rig *rig, void *arg)
 	CHECK_EQ(ch_owner_set_entry(s->owner, e.code.block), CH_OK);
 }
 
-TEST_LIMIT(a_star_wider_than_the_queue_is_marked_whole, 60)
+TEST(a_star_wider_than_the_queue_is_marked_whole)
 {
 	enum { WIDTH = 30000 };
 	struct rig rig = rig_start(8 << 20);
@@ -183,7 +183,7 @@ static void build_chain(const struct rig *rig, void *arg)
 	}
 }
 
-TEST_LIMIT(a_chain_of_100000_blocks_is_marked_and_freed, 60)
+TEST(a_chain_of_100000_blocks_is_marked_and_freed)
 {
 	enum { LENGTH = 100000 };
 	struct rig rig = rig_start(32 << 20);
@@ -210,7 +210,7 @@ static void build_roots(const struct rig *rig, void *arg)
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_OK);
 }
 
-TEST_LIMIT(a_stack_with_more_roots_than_the_queue_holds_keeps_all, 60)
+TEST(a_stack_with_more_roots_than_the_queue_holds_keeps_all)
 {
 	enum { ROOTS = 20000 };
 	struct rig rig = rig_start(8 << 20);

@@ -97,7 +97,7 @@ static uint32_t take_holes(const struct rig *rig, uintptr_t base, struct ch_owne
 
 /* Blocks of random sizes, random ones freed: the statistics are what the blocks leave, the largest
  * hole is served to the last byte, and one byte more is not. */
-TEST_LIMIT(holes_are_counted_and_the_largest_one_is_served, 60)
+TEST(holes_are_counted_and_the_largest_one_is_served)
 {
 	enum { SLOTS = 512, ROUNDS = 20 };
 	static struct ch_owner owners[SLOTS];

@@ -98,7 +98,7 @@ static void turn_off(void)
 	ch_thread_unpark();
 }
 
-TEST_LIMIT(perf_map_that_is_turned_on_misses_no_block, 60)
+TEST(perf_map_that_is_turned_on_misses_no_block)
 {
 	use_own_folder();
 	path_of(getpid(), path);

@@ -156,12 +156,12 @@ static void check_memory_stays(bool aborts)
 	rig_end(&rig);
 }
 
-TEST_LIMIT(lines_go_with_a_freed_block, 60)
+TEST(lines_go_with_a_freed_block)
 {
 	check_memory_stays(false);
 }
 
-TEST_LIMIT(lines_go_with_an_aborted_block, 60)
+TEST(lines_go_with_an_aborted_block)
 {
 	check_memory_stays(true);
 }

@@ -28,11 +28,11 @@ static const struct sink_file jitdump = {"jitdump", CH_SINK_JITDUMP, "jit-%d.dum
 
 #define EVERY_FILE(case_)                                \
 	static void case_(const struct sink_file *sink); \
-	TEST_LIMIT(perf_map_##case_, 60)                 \
+	TEST(perf_map_##case_)                           \
 	{                                                \
 		case_(&perf_map);                        \
 	}                                                \
-	TEST_LIMIT(jitdump_##case_, 60)                  \
+	TEST(jitdump_##case_)                            \
 	{                                                \
 		case_(&jitdump);                         \
 	}                                                \

@@ -167,7 +167,7 @@ static void compare(void)
 	CHECK(stats.metadata_bytes_now > 0);
 }
 
-TEST_LIMIT(stats_equal_a_model_under_random_operations, 60)
+TEST(stats_equal_a_model_under_random_operations)
 {
 	rig = rig_start(4 << 20);
 	dice = test_random_new();

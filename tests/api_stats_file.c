@@ -239,7 +239,7 @@ TEST(spans_and_data_are_listed_once)
 }
 
 /* More parts than there is room for: those of some pages are all there, those of the others not. */
-TEST_LIMIT(parts_are_those_of_whole_pages, 60)
+TEST(parts_are_those_of_whole_pages)
 {
 	enum { BLOCKS = 30000 };
 	struct rig rig = start_with(4 << 20, in_folder("file"));
@@ -318,7 +318,7 @@ static void *read_on(void *arg)
 	return NULL;
 }
 
-TEST_LIMIT(readers_see_whole_states_of_a_heap_at_work, 60)
+TEST(readers_see_whole_states_of_a_heap_at_work)
 {
 	struct rig rig = start_with(1 << 20, in_folder("file"));
 	_Atomic(uint64_t) reads = 0;
@@ -669,7 +669,7 @@ static void fail_each_call_of_creation(bool is_asked_by_vm)
 	CHECK(told > 0 || is_asked_by_vm);
 }
 
-TEST_LIMIT(creation_that_fails_leaves_no_file_and_no_thread, 60)
+TEST(creation_that_fails_leaves_no_file_and_no_thread)
 {
 	in_folder("file");
 	unsetenv("CODEHEAP_STATS");
@@ -778,7 +778,7 @@ static void *churn(void *arg)
 	return NULL;
 }
 
-TEST_LIMIT(file_is_written_while_threads_make_and_free_code, 60)
+TEST(file_is_written_while_threads_make_and_free_code)
 {
 	struct rig rig = start_with(4 << 20, in_folder("file"));
 	pthread_t threads[2];

@@ -293,19 +293,19 @@ static void run_storm(enum stop how, int signal)
 	rig_end(&rig);
 }
 
-TEST_LIMIT(storm_stopped_by_polls, 60)
+TEST(storm_stopped_by_polls)
 {
 	run_storm(BY_POLLS, 0);
 }
-TEST_LIMIT(storm_stopped_by_parks, 60)
+TEST(storm_stopped_by_parks)
 {
 	run_storm(BY_PARKS, 0);
 }
-TEST_LIMIT(storm_stopped_by_a_signal, 60)
+TEST(storm_stopped_by_a_signal)
 {
 	run_storm(BY_SIGNAL, SIGUSR2);
 }
-TEST_LIMIT(storm_stopped_by_a_real_time_signal, 60)
+TEST(storm_stopped_by_a_real_time_signal)
 {
 	run_storm(BY_SIGNAL, SIGRTMIN + 1);
 }

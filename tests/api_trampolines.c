@@ -214,7 +214,7 @@ static void jump_to_freed(void *arg)
 	call((const void *)~d->hidden);
 }
 
-TEST_LIMIT(released_trampoline_is_withdrawn_and_poisoned, 60)
+TEST(released_trampoline_is_withdrawn_and_poisoned)
 {
 	for (int how = 0; how < 2; how++) {
 		struct dying d;
@@ -348,7 +348,7 @@ static void use_many(const struct rig *rig, void *arg)
 	}
 }
 
-TEST_LIMIT(ten_thousand_trampolines_come_and_go, 60)
+TEST(ten_thousand_trampolines_come_and_go)
 {
 	struct rig rig = rig_start(8 << 20);
 	rig_apart(&rig, use_many, NULL);
@@ -401,7 +401,7 @@ static void use_ordinary(const struct rig *rig, void *arg)
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 }
 
-TEST_LIMIT(full_pool_says_so_and_serves_again, 60)
+TEST(full_pool_says_so_and_serves_again)
 {
 	struct rig rig = rig_start(2 << 20);
 	struct filled f[3];
@@ -523,7 +523,7 @@ static uint64_t walk_stack(void)
 	return seen;
 }
 
-TEST_LIMIT(unwinder_passes_one_trampoline_while_others_come_and_go, 60)
+TEST(unwinder_passes_one_trampoline_while_others_come_and_go)
 {
 	struct rig rig = rig_start(8 << 20);
 	struct storm storm = {.rig = &rig};

@@ -112,7 +112,7 @@ static void bdw_collect(struct graph *g)
 static const struct graph_driver bdw_driver = {bdw_method,    bdw_constant, bdw_built,
 					       bdw_drop_root, bdw_collect,  bdw_apart};
 
-TEST_LIMIT(graphs_under_the_boehm_driver_match_the_model, 60)
+TEST(graphs_under_the_boehm_driver_match_the_model)
 {
 	static struct graph g;
 	GC_INIT();

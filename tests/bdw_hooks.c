@@ -157,7 +157,7 @@ static void relink_while_marking(struct rig *rig, void *arg)
 		 CH_OK);
 }
 
-TEST_LIMIT(bdw_incremental_marking_sees_changed_links, 60)
+TEST(bdw_incremental_marking_sees_changed_links)
 {
 	GC_INIT();
 	GC_set_full_freq(0);

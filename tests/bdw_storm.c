@@ -228,13 +228,13 @@ static void run_again(const char *name, const char *variable, const char *value)
 	run_case_again(name);
 }
 
-TEST_LIMIT(bdw_storm_loses_nothing, 60)
+TEST(bdw_storm_loses_nothing)
 {
 	struct rig rig = start_rig(POOL_BYTES);
 	run_storm(&rig);
 }
 
-TEST_LIMIT(bdw_storm_with_four_markers_loses_nothing, 60)
+TEST(bdw_storm_with_four_markers_loses_nothing)
 {
 	run_again("bdw_storm_with_four_markers_loses_nothing", "GC_MARKERS", "4");
 	struct rig rig = start_rig(POOL_BYTES);
@@ -242,14 +242,14 @@ TEST_LIMIT(bdw_storm_with_four_markers_loses_nothing, 60)
 	run_storm(&rig);
 }
 
-TEST_LIMIT(bdw_storm_with_forks_loses_nothing, 60)
+TEST(bdw_storm_with_forks_loses_nothing)
 {
 	struct rig rig = start_rig(POOL_BYTES);
 	forks = true;
 	run_storm(&rig);
 }
 
-TEST_LIMIT(bdw_storm_with_stops_given_up_loses_nothing, 60)
+TEST(bdw_storm_with_stops_given_up_loses_nothing)
 {
 	struct rig rig = start_rig(POOL_BYTES);
 	gives_up = true;
@@ -257,7 +257,7 @@ TEST_LIMIT(bdw_storm_with_stops_given_up_loses_nothing, 60)
 	run_storm(&rig);
 }
 
-TEST_LIMIT(bdw_storm_in_incremental_mode_loses_nothing, 60)
+TEST(bdw_storm_in_incremental_mode_loses_nothing)
 {
 	GC_INIT();
 	GC_enable_incremental();

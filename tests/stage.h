@@ -170,7 +170,7 @@ uintptr_t stage_new_stack(void *end, void (*fn)(void *), void *arg);
 /* --- one case for several drivers --- */
 
 #define STAGE_CASE(name, suffix, driver_, body)            \
-	TEST_LIMIT(name##suffix, 60)                       \
+	TEST(name##suffix)                                 \
 	{                                                  \
 		struct stage *stage_ = stage_new(driver_); \
 		body(stage_);                              \
@@ -204,7 +204,7 @@ uintptr_t stage_new_stack(void *end, void (*fn)(void *), void *arg);
 	static void body_##name(struct stage *);               \
 	STAGE_CASE(name, _polls, STAGE_POLLS, body_##name)     \
 	STAGE_CASE(name, _signals, STAGE_SIGNALS, body_##name) \
-	TEST_LIMIT(name##_host, 60)                            \
+	TEST(name##_host)                                      \
 	{                                                      \
 		struct stage *stage_ = stage_new(STAGE_HOST);  \
 		stage_->has_world = true;                      \

@@ -431,7 +431,7 @@ TEST(table_of_a_block_that_is_too_far_is_not_told)
 	bed_close(&bed);
 }
 
-TEST_LIMIT(walks_of_libunwind_pass_while_other_pages_flip, 60)
+TEST(walks_of_libunwind_pass_while_other_pages_flip)
 {
 	struct bed bed;
 	bed_open(&bed, CH__SINK_LIBUNWIND);

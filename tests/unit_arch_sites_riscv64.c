@@ -529,7 +529,7 @@ static void check_storm(const struct storm *s, uint64_t executed, uint64_t bad)
 	CHECK(executed > 0);
 }
 
-TEST_LIMIT(storm_of_site_patches_never_tears, 60)
+TEST(storm_of_site_patches_never_tears)
 {
 	struct storm s = {.v = map_views(), .kind = STORM_SITES};
 	uint64_t executed = 0, bad = 0, start = now_ns(), total = (uint64_t)storm_ms() * 500000;
@@ -544,7 +544,7 @@ TEST_LIMIT(storm_of_site_patches_never_tears, 60)
 	check_storm(&s, executed, bad);
 }
 
-TEST_LIMIT(storm_of_diverters_never_tears_at_any_word, 60)
+TEST(storm_of_diverters_never_tears_at_any_word)
 {
 	struct storm s = {.v = map_views(), .kind = STORM_DIVERTER};
 	uint64_t executed = 0, bad = 0, start = now_ns(), total = (uint64_t)storm_ms() * 500000;
@@ -558,7 +558,7 @@ TEST_LIMIT(storm_of_diverters_never_tears_at_any_word, 60)
 	check_storm(&s, executed, bad);
 }
 
-TEST_LIMIT(storm_of_stubs_that_lead_on_never_tears, 60)
+TEST(storm_of_stubs_that_lead_on_never_tears)
 {
 	struct storm s = {.v = map_views(), .kind = STORM_STUB};
 	uint64_t executed = 0, bad = 0, start = now_ns(), total = (uint64_t)storm_ms() * 500000;

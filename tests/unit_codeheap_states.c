@@ -62,7 +62,7 @@ static void expect_refusal(struct attempt *a, const char *why)
 		FAIL("wanted \"%s\", got \"%s\"", wanted, text);
 }
 
-TEST_LIMIT(move_that_no_table_has_dies_and_says_which, 60)
+TEST(move_that_no_table_has_dies_and_says_which)
 {
 	int tried = 0;
 	for (int t = 0; t < TABLES; t++)
@@ -78,7 +78,7 @@ TEST_LIMIT(move_that_no_table_has_dies_and_says_which, 60)
 	CHECK(tried > 40);
 }
 
-TEST_LIMIT(move_by_another_function_dies_and_says_so, 60)
+TEST(move_by_another_function_dies_and_says_so)
 {
 	for (int t = 0; t < TABLES; t++)
 		for (const struct ch__move *row = tables[t]->rows; row->by; row++) {
@@ -88,7 +88,7 @@ TEST_LIMIT(move_by_another_function_dies_and_says_so, 60)
 		}
 }
 
-TEST_LIMIT(move_without_what_it_asks_for_dies_and_says_what, 60)
+TEST(move_without_what_it_asks_for_dies_and_says_what)
 {
 	static const struct {
 		uint32_t bit;
@@ -177,7 +177,7 @@ static void put_block(void *arg)
 	ch__block_set_state(s->heap, s->index, (enum ch_block_state)s->to, CH__CAUSE_NONE, s->by);
 }
 
-TEST_LIMIT(block_put_in_a_state_that_its_own_does_not_lead_to_dies_and_is_named, 60)
+TEST(block_put_in_a_state_that_its_own_does_not_lead_to_dies_and_is_named)
 {
 	for (int from = CH_BLOCK_FREE; from <= CH_BLOCK_DEAD; from++) {
 		struct subject s = {.rig = rig_start(1 << 20)};
@@ -356,7 +356,7 @@ static void live_as_child(struct rig *rig)
 	atomic_store(&other->state, CH__PARKED);
 }
 
-TEST_LIMIT(each_legal_move_of_pages_and_chunks_is_made, 60)
+TEST(each_legal_move_of_pages_and_chunks_is_made)
 {
 	unsetenv("CODEHEAP_WX"); /* private views keep their chunks in a child */
 	struct rig rig = rig_start(16 << 20);
@@ -468,7 +468,7 @@ static void drop_owner_by_host(void)
 	rig_end(&rig);
 }
 
-TEST_LIMIT(each_legal_move_of_blocks_and_their_records_is_made, 60)
+TEST(each_legal_move_of_blocks_and_their_records_is_made)
 {
 	struct rig rig = rig_start(1 << 20);
 	rig_apart(&rig, live_as_blocks, NULL);
@@ -527,7 +527,7 @@ static void let_it_unpark(void *user, struct ch_marker *marker)
 	wait_until_made(&ch__thread_moves, "run_signalled", CH__RUNNING, CH__SIGNALLED);
 }
 
-TEST_LIMIT(each_legal_move_of_threads_is_made, 60)
+TEST(each_legal_move_of_threads_is_made)
 {
 	struct worker w = {.must_end = 0};
 	struct ch_config config = rig_config(1 << 20);
@@ -665,12 +665,12 @@ static void expect_panic(void (*fn)(void *), const char *wanted)
 	rig_end(&rig);
 }
 
-TEST_LIMIT(call_that_was_left_by_longjmp_is_found_by_the_next_one, 60)
+TEST(call_that_was_left_by_longjmp_is_found_by_the_next_one)
 {
 	expect_panic(leave_a_visit, "a call was left by longjmp");
 }
 
-TEST_LIMIT(region_that_was_left_by_longjmp_is_found_by_the_next_one, 60)
+TEST(region_that_was_left_by_longjmp_is_found_by_the_next_one)
 {
 	expect_panic(leave_a_region, "a call was left by longjmp");
 }

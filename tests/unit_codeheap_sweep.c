@@ -112,7 +112,7 @@ static void walk_settings(const struct sweep_row *row)
 /* adversary_profile_steps_<arch>.c does something else with the rows. */
 #ifndef SWEEP_CASE
 #define SWEEP_CASE(case_)                    \
-	TEST_LIMIT(case_, 60)                \
+	TEST(case_)                \
 	{                                    \
 		walk_settings(&row_##case_); \
 	}
@@ -1058,11 +1058,11 @@ __attribute__((constructor)) static void add_trap_install(void)
 {
 	rows[row_count++] = &row_trap_install;
 }
-TEST_LIMIT(sweep_trap_install, 60)
+TEST(sweep_trap_install)
 {
 	walk_once(call_install, true);
 }
-TEST_LIMIT(sweep_first_heap_of_a_process, 60)
+TEST(sweep_first_heap_of_a_process)
 {
 	walk_once(call_first_heap, false);
 }

@@ -305,7 +305,7 @@ static void fail_in_child(void *arg)
 	}
 }
 
-TEST_LIMIT(each_failing_call_of_a_fork_is_survived, 60)
+TEST(each_failing_call_of_a_fork_is_survived)
 {
 	for (unsigned i = 0; i < BACKENDS; i++) {
 		if (!rig_may_have(backends[i]))

@@ -108,7 +108,7 @@ static void use_in_child(struct ch__meta *meta)
 	_exit(0);
 }
 
-TEST_LIMIT(threads_allocate_and_children_of_fork_go_on, 60)
+TEST(threads_allocate_and_children_of_fork_go_on)
 {
 	skip_if_allocator_forgets_forks();
 	enum { THREADS = 3 };

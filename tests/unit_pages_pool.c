@@ -307,7 +307,7 @@ static void call_address(void *address)
 	rig_call((uintptr_t)address);
 }
 
-TEST_LIMIT(unused_bytes_trap_at_every_offset, 60)
+TEST(unused_bytes_trap_at_every_offset)
 {
 	struct ch__pool_config config = rig_config(64 << 10);
 	struct pool_rig rig = rig_create(&config);
@@ -437,12 +437,12 @@ static void fail_each_call(enum ch__backend backend)
 	CHECK(live(&config, &trimmed));
 }
 
-TEST_LIMIT(each_failing_call_leaves_a_sound_pool_dual, 60)
+TEST(each_failing_call_leaves_a_sound_pool_dual)
 {
 	fail_each_call(CH__BACKEND_DUAL);
 }
 
-TEST_LIMIT(each_failing_call_leaves_a_sound_pool_memfd, 60)
+TEST(each_failing_call_leaves_a_sound_pool_memfd)
 {
 	fail_each_call(CH__BACKEND_MEMFD);
 }
@@ -495,7 +495,7 @@ static void *work(void *arg)
 	return NULL;
 }
 
-TEST_LIMIT(threads_share_a_pool, 60)
+TEST(threads_share_a_pool)
 {
 	struct ch__pool_config config =
 		rig_config(64 << 10); /* few pages: they change hands all the time */
@@ -515,13 +515,13 @@ TEST_LIMIT(threads_share_a_pool, 60)
 	rig_destroy(&rig);
 }
 
-TEST_LIMIT(each_failing_call_leaves_a_sound_pool_procmem, 60)
+TEST(each_failing_call_leaves_a_sound_pool_procmem)
 {
 	skip_without_procmem();
 	fail_each_call(CH__BACKEND_PROCMEM);
 }
 
-TEST_LIMIT(each_failing_call_leaves_a_sound_pool_flip, 60)
+TEST(each_failing_call_leaves_a_sound_pool_flip)
 {
 	fail_each_call(CH__BACKEND_FLIP);
 }

@@ -223,7 +223,7 @@ static void *read_word(void *at)
 	return NULL;
 }
 
-TEST_LIMIT(word_of_8_is_seen_whole, 60)
+TEST(word_of_8_is_seen_whole)
 {
 	skip_without_procmem();
 	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
@@ -276,7 +276,7 @@ static void *write_beside(void *arg)
 	return NULL;
 }
 
-TEST_LIMIT(word_beside_one_that_runs_is_kept, 60)
+TEST(word_beside_one_that_runs_is_kept)
 {
 	skip_without_procmem();
 	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);

@@ -135,7 +135,7 @@ static void check_conditions(int from, uint64_t x, uint64_t y)
 			     (unsigned long long)state.out[from + (int)i]);
 }
 
-TEST_LIMIT(emitter_compares_words, 60)
+TEST(emitter_compares_words)
 {
 	start();
 	begin();
@@ -167,7 +167,7 @@ TEST_LIMIT(emitter_compares_words, 60)
 		}
 }
 
-TEST_LIMIT(emitter_compares_with_immediates, 60)
+TEST(emitter_compares_with_immediates)
 {
 	start();
 	for (size_t i = 0; i < COUNT(immediates); i++) {
@@ -210,7 +210,7 @@ static void check_overflow(int slot, int op, uint64_t x, uint64_t y)
 	CHECK_EQ(state.out[slot + 1], overflows);
 }
 
-TEST_LIMIT(emitter_adds_and_subtracts, 60)
+TEST(emitter_adds_and_subtracts)
 {
 	static const enum emit_op ops[] = {DO_ADD, DO_SUB};
 
@@ -249,7 +249,7 @@ TEST_LIMIT(emitter_adds_and_subtracts, 60)
 	}
 }
 
-TEST_LIMIT(emitter_masks_bits, 60)
+TEST(emitter_masks_bits)
 {
 	static const int tested[] = {1, 3, 7, 2, 4, 5, 0x7f};
 
@@ -291,7 +291,7 @@ TEST_LIMIT(emitter_masks_bits, 60)
 	}
 }
 
-TEST_LIMIT(emitter_multiplies_and_divides, 60)
+TEST(emitter_multiplies_and_divides)
 {
 	start();
 	begin();
@@ -358,7 +358,7 @@ TEST(emitter_shifts_words)
 
 static const double numbers[] = {0.0, -0.0, 1.0, -1.0, 1.5, -2.25, 1e300, -1e-300, 3.0, 0.1};
 
-TEST_LIMIT(emitter_computes_with_doubles, 60)
+TEST(emitter_computes_with_doubles)
 {
 	const size_t count = COUNT(numbers) + 3;
 	double all[COUNT(numbers) + 3];

@@ -117,7 +117,7 @@ TEST(weights_of_the_root_and_huge_ones_are_shown)
 }
 
 /* Random trees against sums made without a tree. */
-TEST_LIMIT(random_stacks_keep_their_weights, 60)
+TEST(random_stacks_keep_their_weights)
 {
 	enum { STACKS = 3000, LONGEST = 40 };
 	struct test_random random = test_random_new();
@@ -183,7 +183,7 @@ static bool fill(struct ch__flame *flame)
 }
 
 /* Each allocation fails once: what was there stays, and the same call works afterwards. */
-TEST_LIMIT(each_failing_allocation_leaves_the_tree_as_it_was, 60)
+TEST(each_failing_allocation_leaves_the_tree_as_it_was)
 {
 	struct ch__flame *whole = new_flame();
 	CHECK(fill(whole));

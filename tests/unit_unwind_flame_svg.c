@@ -264,7 +264,7 @@ static char *random_stack(struct test_random *random, char *stack, size_t room, 
 	return stack;
 }
 
-TEST_LIMIT(random_trees_have_no_box_out_of_place, 60)
+TEST(random_trees_have_no_box_out_of_place)
 {
 	struct test_random random = test_random_new();
 	char stack[4000];
@@ -307,7 +307,7 @@ TEST(writer_that_refuses_ends_the_picture)
 	ch__flame_destroy(flame);
 }
 
-TEST_LIMIT(each_failing_allocation_refuses_the_picture, 60)
+TEST(each_failing_allocation_refuses_the_picture)
 {
 	struct ch__flame *flame = new_flame();
 	char stack[60];

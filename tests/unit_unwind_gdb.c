@@ -352,7 +352,7 @@ static void check_sections(const struct model *m)
 		gdb_entry_of((uintptr_t)m->bed.pool + page * BED_PAGE_BYTES);
 }
 
-TEST_LIMIT(storm_shows_what_lives, 60)
+TEST(storm_shows_what_lives)
 {
 	struct model *m = calloc(1, sizeof *m);
 	uint64_t next_key = 0;
@@ -402,7 +402,7 @@ static void *churn(void *arg)
 	return NULL;
 }
 
-TEST_LIMIT(threads_that_tell_two_heaps_leave_the_list_whole, 60)
+TEST(threads_that_tell_two_heaps_leave_the_list_whole)
 {
 	struct bed first, second;
 	pthread_t thread;
@@ -473,7 +473,7 @@ static int run_until_failure(struct bed *bed)
 	return ch__sinks_status(bed->sinks, CH__SINK_GDB);
 }
 
-TEST_LIMIT(each_failure_switches_off_and_says_why, 60)
+TEST(each_failure_switches_off_and_says_why)
 {
 	struct bed bed;
 	unsigned failed = 0;

@@ -365,7 +365,7 @@ static void check_snapshots(const struct model *m)
 	dump_free(dump);
 }
 
-TEST_LIMIT(dump_storm_has_every_owner_at_every_time, 60)
+TEST(dump_storm_has_every_owner_at_every_time)
 {
 	struct model *m = calloc(1, sizeof *m);
 	CHECK(m != NULL);
@@ -412,7 +412,7 @@ static void *churn(void *arg)
 	return NULL;
 }
 
-TEST_LIMIT(dump_told_by_threads_is_whole, 60)
+TEST(dump_told_by_threads_is_whole)
 {
 	static struct area areas[THREADS];
 	struct bed bed;

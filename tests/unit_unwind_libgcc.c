@@ -254,7 +254,7 @@ TEST(pages_of_a_chunk_that_is_gone_do_not_come_back_with_the_sink)
 	bed_close(&bed);
 }
 
-TEST_LIMIT(backtrace_passes_while_other_pages_flip, 60)
+TEST(backtrace_passes_while_other_pages_flip)
 {
 	struct bed bed;
 	bed_open(&bed, CH__SINK_UNWIND);

@@ -353,7 +353,7 @@ TEST(debug_file_of_another_object_is_passed_over)
 }
 
 /* A server of debug files that the environment names is not asked: this one would be heard. */
-TEST_LIMIT(no_server_is_asked, 60)
+TEST(no_server_is_asked)
 {
 	skip_without_libdw();
 	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};

@@ -164,7 +164,7 @@ static void check_against_model(struct model *m, const char *path)
 	free(map);
 }
 
-TEST_LIMIT(map_storm_never_overlaps, 60)
+TEST(map_storm_never_overlaps)
 {
 	struct model *m = calloc(1, sizeof *m);
 	char path[128];
@@ -224,7 +224,7 @@ static void *churn(void *arg)
 	return NULL;
 }
 
-TEST_LIMIT(map_told_by_threads_is_whole, 60)
+TEST(map_told_by_threads_is_whole)
 {
 	static struct area areas[THREADS];
 	struct bed bed;

@@ -153,7 +153,7 @@ static bool is_noticed(struct dropped *d)
 	return !WIFEXITED(status) || WEXITSTATUS(status) != 0;
 }
 
-TEST_LIMIT(each_instruction_of_the_frame_is_needed, 60)
+TEST(each_instruction_of_the_frame_is_needed)
 {
 	struct bed bed;
 	bed_map(&bed);
@@ -290,7 +290,7 @@ static void check_slots(const struct bed *bed, uint32_t page, const bool *live)
 	CHECK(!is_known(bed->pool + (size_t)page * BED_PAGE_BYTES + SLOTS_AT - 1));
 }
 
-TEST_LIMIT(slots_come_and_go_one_by_one, 60)
+TEST(slots_come_and_go_one_by_one)
 {
 	enum { ROUNDS = 40, CHANGES = 50 };
 	struct bed bed;
