@@ -193,12 +193,11 @@ ifeq ($(TIER),core)
 tests := $(core_tests)
 # The code of a foreign machine's JIT is run in no other tier.
 scripts := $(if $(CROSS),$(script_tests))
-STORM_MS ?= $(if $(EMULATOR),300,1000)
 else
 tests := $(core_tests) $(tool_tests)
 scripts := $(script_tests)
-STORM_MS ?= $(if $(EMULATOR),300,1500)
 endif
+STORM_MS ?= $(if $(EMULATOR),300,400)
 # T names a case or a test program; only programs that speak of it are built.
 ifneq ($(T),)
 with_t := $(shell CODEHEAP_BUILD=$(BUILD) tests/programs_of.sh '$(T)' $(core_c) $(core_cc) $(tool_c) $(script_tests))
@@ -319,7 +318,7 @@ test_environment = LC_ALL=C.UTF-8 CODEHEAP_BUILD=$(BUILD) CODEHEAP_ARCH=$(ARCH) 
 unsteady := $(BUILD)/unsteady
 run-check: $(test_needs)
 	@rm -rf $(unsteady) && mkdir -p $(unsteady)
-	@$(test_environment) $(BUILD)/tests/runner -s tests/skips.list -j $(or $(JOBS),2) $(if $(V),-v) $(if $(T),-t '$(T)') \
+	@$(test_environment) $(BUILD)/tests/runner -s tests/skips.list -j $(or $(JOBS),3) $(if $(V),-v) $(if $(T),-t '$(T)') \
 	 $(if $(filter 1,$(STRICT)),-S) $(if $(filter 1,$(TIMED)),-c -a $(unsteady),$(if $(filter 1,$(STRICT)),,-a $(unsteady))) \
 	 $(if $(SLOWEST),-L $(SLOWEST)) \
 	 $(if $(EMULATOR),-e '$(EMULATOR)' -n $(emulator_name) -l tests/emulated.list,\

@@ -294,7 +294,8 @@ CH_API CH_CHECKED enum ch_status ch_heap_create(const struct ch_config *config,
  * ret   CH_OK | CH_E_BUSY a vm, a fiber or another thread is attached
  * lock  registry, heap
  * safe  any thread; every handle of the heap is stale afterwards
- * note  files of sinks stay: their readers come later */
+ * note  files of sinks stay: their readers come later; what a trap handler has been reading for a
+ *       second stays until the next heap comes or goes */
 CH_API CH_CHECKED enum ch_status ch_heap_destroy(struct ch_heap *heap);
 
 /* Counters are plural and only grow; gauges end in _now or _peak. Bytes. free_bytes_now: that no

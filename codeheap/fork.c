@@ -198,6 +198,7 @@ static void child(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 {
 	/* Readers of the parent's other threads did not come along. */
 	atomic_store(&ch__place_readers, 0);
+	ch__heaps_left_fork_child();
 	/* Sinks free memory. */
 	for (int id = CH__HEAPS_MAX; id > 0; id--)
 		if (ch__heaps[id])

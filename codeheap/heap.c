@@ -167,6 +167,31 @@ static void free_heap(struct ch_heap *heap)
 	ch__meta_destroy(meta);
 }
 
+/* Destroyed heaps that a handler may still read, chained by left_next; each new and each destroyed
+ * heap looks whether they can go. [ch__heaps_lock] */
+static struct ch_heap *left_heaps;
+
+static void leave_heap(struct ch_heap *heap)
+{
+	heap->left_next = left_heaps;
+	left_heaps = heap;
+}
+
+static void free_left_heaps(void)
+{
+	while (left_heaps && !ch__place_is_read() && !CH_MUTANT(CH__MUTANT_LEFT_HEAP_STAYS)) {
+		struct ch_heap *heap = left_heaps;
+		left_heaps = heap->left_next;
+		free_heap(heap);
+	}
+}
+
+/* They stay as they are: to free them would change files of their sinks, which are the parent's. */
+void ch__heaps_left_fork_child(void)
+{
+	left_heaps = NULL;
+}
+
 /* A free place in the table of heaps, which others do not take meanwhile; the slot is filled last,
  * when the heap is whole. */
 static bool choose_id(struct ch_heap *heap)
@@ -204,6 +229,7 @@ static enum ch_status make_heap(struct ch_heap *heap, unsigned wanted) CH_REQUIR
 {
 	enum ch_status status = ch__fork_register() ? CH_OK : CH_E_OS;
 	ch__lock(&ch__heaps_lock);
+	free_left_heaps();
 	if (status == CH_OK)
 		status = fill_heap(heap, wanted);
 	if (status == CH_OK && (!has_room(heap) || !choose_id(heap)))
@@ -275,15 +301,16 @@ enum ch_status ch_heap_create(const struct ch_config *config, struct ch_heap **h
 }
 
 /* A signal handler in another thread may have found the heap in the table. One that never ends, as
- * its thread died in it, must not stop the others. */
-static void wait_for_readers(void)
+ * its thread died in it, must not stop the others: returns whether none reads. */
+static bool wait_for_readers(void)
 {
 	enum { PATIENCE_MS = 1000, NS_PER_MS = 1000000 };
 	static _Atomic(uint32_t) never;
-	for (int ms = 0; ms < PATIENCE_MS && ch__place_is_read() &&
-			 !CH_MUTANT(CH__MUTANT_HEAP_GOES_UNDER_HANDLER);
-	     ms++)
+	if (CH_MUTANT(CH__MUTANT_HEAP_GOES_UNDER_HANDLER))
+		return true;
+	for (int ms = 0; ms < PATIENCE_MS && ch__place_is_read(); ms++)
 		ch__os_futex_wait(&never, 0, NS_PER_MS);
+	return !ch__place_is_read() || CH_MUTANT(CH__MUTANT_HEAP_GOES_AFTER_A_SECOND);
 }
 
 enum ch_status ch_heap_destroy(struct ch_heap *heap)
@@ -314,8 +341,11 @@ enum ch_status ch_heap_destroy(struct ch_heap *heap)
 	atomic_store(&ch__heaps[heap->id], NULL);
 	if (CH_MUTANT(CH__MUTANT_HEAPS_UNLOCKED))
 		ch__unlock(&ch__heaps_lock);
-	wait_for_readers();
-	free_heap(heap);
+	if (wait_for_readers())
+		free_heap(heap);
+	else
+		leave_heap(heap);
+	free_left_heaps();
 	if (!CH_MUTANT(CH__MUTANT_HEAPS_UNLOCKED))
 		ch__unlock(&ch__heaps_lock);
 	return CH_OK;

@@ -292,6 +292,7 @@ struct ch_heap {
 	bool is_codeless; /* a child of fork without a copy: no block lives [const] */
 	int process;      /* whose memory this is [const] */
 	uint32_t id;                 /* of handles [const] */
+	struct ch_heap *left_next;   /* destroyed and read yet (heap.c) [ch__heaps_lock] */
 	_Atomic(uint32_t) epoch;     /* marks of this cycle have this value [frozen] */
 	_Atomic(uint32_t) completed; /* R2: epoch of the last full cycle [frozen] */
 	_Atomic(uint32_t) stopping;  /* built-in: the world is to stop; futex */
@@ -377,6 +378,7 @@ struct ch_heap {
 extern _Atomic(struct ch_heap *) ch__heaps[CH__HEAPS_MAX + 1];
 /* While the set of heaps changes, and over a fork; left of every heap's locks. */
 extern struct ch__lock ch__heaps_lock;
+void ch__heaps_left_fork_child(void); /* heaps_lock */
 
 static inline struct ch_heap *ch__handle_heap(uint64_t bits)
 {

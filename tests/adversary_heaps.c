@@ -155,7 +155,9 @@ TEST(fork_waits_until_a_heap_is_gone)
 	while (atomic_load(&ch__heaps[l.id]))
 		usleep(100);
 	CHECK_EQ(pthread_create(&forker, NULL, fork_meanwhile, &l), 0);
-	for (int i = 0; i < 100 && !atomic_load(&l.has_forked); i++)
+	/* Shorter than the heap has patience with a reader. */
+	uint64_t end = now_ns() + 100000000;
+	while (now_ns() < end && !atomic_load(&l.has_forked))
 		usleep(1000);
 	atomic_fetch_sub(&ch__place_readers, 1);
 	CHECK_EQ(pthread_join(forker, NULL), 0);

@@ -5,6 +5,7 @@
 #include "tests/trap_rig.h"
 
 #include <pthread.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 /* A block's own name tells its owner, its size and how it dies; each line must agree with
@@ -211,6 +212,31 @@ TEST(heap_waits_for_a_handler_before_it_goes)
 	if (reader.state != 2 && !is_late)
 		FAIL("trap: a heap went while a handler was reading it");
 	pthread_join(thread, NULL);
+}
+
+static bool is_mapped(const void *at)
+{
+	unsigned char is_resident;
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	return mincore((void *)((uintptr_t)at & ~(page - 1)), page, &is_resident) == 0;
+}
+
+/* The thread of the handler has died, or is not let run. */
+TEST(heap_that_is_read_for_longer_is_left_until_nobody_reads)
+{
+	struct rig rig = rig_start(1 << 20);
+	const uint8_t *code = rig_info(rig_block(rig_owner(&rig, "o"), 3)).entry;
+	uint8_t first = *code;
+	CHECK_EQ(ch_vm_detach(rig.vm), CH_OK);
+	ch__place_read_begin();
+	CHECK_EQ(ch_heap_destroy(rig.heap), CH_OK);
+	struct rig other = rig_start(1 << 20);
+	if (!is_mapped(code) || *code != first)
+		FAIL("trap: a heap went while a handler was reading it");
+	ch__place_read_end();
+	rig_end(&other);
+	if (is_mapped(code))
+		FAIL("trap: a heap stays though nobody reads it");
 }
 
 /* In a child of fork the readers of other threads do not exist. */
