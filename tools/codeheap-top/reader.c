@@ -17,8 +17,20 @@ enum {
 	BODY_MOST = 64 << 20,
 	COUNT_MOST = 1 << 20,
 	TRIES = 500,
+	TRIES_WHILE_ALIVE = 5000,
 	BETWEEN_TRIES_NS = 1000000,
 };
+
+/* --- who writes --- */
+
+static bool has_writer(int fd, const struct ch__stats_head *head)
+{
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+	if ((head->flags & CH__STATS_FILE_LOCKED) && fcntl(fd, F_OFD_GETLK, &lock) == 0)
+		return lock.l_type != F_UNLCK;
+	/* Without a number nobody can say. */
+	return !head->process || kill((pid_t)head->process, 0) == 0 || errno != ESRCH;
+}
 
 /* --- whole or not --- */
 
@@ -55,16 +67,21 @@ static uint8_t *try_to_read(int fd, struct ch__stats_head *head, const char **er
 	return NULL;
 }
 
+/* A writer may be kept off its processor for long while it writes. */
 static uint8_t *read_whole(int fd, struct ch__stats_head *head, const char **error)
 {
 	const struct timespec pause = {0, BETWEEN_TRIES_NS};
-	for (int i = 0; i < TRIES; i++) {
+	bool is_alive = false;
+	memset(head, 0, sizeof *head);
+	for (int i = 0; i < TRIES || (is_alive && i < TRIES_WHILE_ALIVE); i++) {
 		uint8_t *body = try_to_read(fd, head, error);
 		if (body || *error)
 			return body;
 		nanosleep(&pause, NULL);
+		is_alive = head->process && has_writer(fd, head);
 	}
-	*error = "it is not whole: its writer went while it wrote";
+	*error = is_alive ? "it is not whole: its writer stands still while it writes"
+			  : "it is not whole: its writer went while it wrote";
 	return NULL;
 }
 
@@ -143,11 +160,8 @@ static bool take_sections(struct top_stats *stats, const uint8_t *body)
 	return true;
 }
 
-/* --- who writes --- */
-
 static void judge_writer(int fd, struct top_stats *stats)
 {
-	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
 	struct stat file;
 	struct timespec now;
 	if (fstat(fd, &file) == 0 && clock_gettime(CLOCK_REALTIME, &now) == 0)
@@ -155,10 +169,7 @@ static void judge_writer(int fd, struct top_stats *stats)
 			       (double)(now.tv_nsec - file.st_mtim.tv_nsec) / 1e9;
 	if (stats->head.state != CH__STATS_RUNNING)
 		return;
-	if ((stats->head.flags & CH__STATS_FILE_LOCKED) && fcntl(fd, F_OFD_GETLK, &lock) == 0)
-		stats->has_no_writer = lock.l_type == F_UNLCK;
-	else if (stats->head.process)
-		stats->has_no_writer = kill((pid_t)stats->head.process, 0) != 0 && errno == ESRCH;
+	stats->has_no_writer = !has_writer(fd, &stats->head);
 }
 
 struct top_stats *top_read(const char *path, const char **error)
