@@ -37,6 +37,7 @@ struct world {
 		auto machine = must(JITTargetMachineBuilder::detectHost());
 		machine.setRelocationModel(Reloc::PIC_);
 		machine.setCodeModel(CodeModel::Small);
+		machine.setCodeGenOptLevel(CodeGenOpt::None); // compiling is not what is checked
 		jit = must(LLJITBuilder()
 				   .setJITTargetMachineBuilder(std::move(machine))
 				   .setObjectLinkingLayerCreator([this](ExecutionSession &session,

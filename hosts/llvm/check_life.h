@@ -142,7 +142,8 @@ template <typename World, typename Module> struct life {
 	{
 		World w;
 		std::uint64_t most = 0;
-		for (int i = 0; i < 200; i++) {
+		const int n = times(200, 60);
+		for (int i = 0; i < n; i++) {
 			load_and_drop(w, file, i);
 			CHECK(ch_heap_collect(w.heap) == CH_OK);
 			auto now = statistics(w.heap);
@@ -153,8 +154,8 @@ template <typename World, typename Module> struct life {
 		}
 		collect(w.heap);
 		auto end = statistics(w.heap);
-		CHECK(end.blocks_freed >= 600 && end.owners_now <= 2);
-		std::printf("200 modules: at most %lu pages, %lu blocks freed, %lu left\n",
+		CHECK(end.blocks_freed >= 3 * (unsigned)n && end.owners_now <= 2);
+		std::printf("%d modules: at most %lu pages, %lu blocks freed, %lu left\n", n,
 			    (unsigned long)end.pages_peak, (unsigned long)end.blocks_freed,
 			    (unsigned long)end.blocks_now);
 		sound(w.heap);
@@ -179,7 +180,7 @@ template <typename World, typename Module> struct life {
 	static void full_pool_is_an_error(const char *file)
 	{
 		World w(2 << 20);
-		for (int round = 0; round < 3; round++) {
+		for (int round = 0; round < times(3, 2); round++) {
 			std::vector<std::unique_ptr<Module>> modules;
 			bool is_full = false;
 			while (!is_full && modules.size() < 1000) {
