@@ -28,7 +28,9 @@ export HOME=$work JITDUMPDIR=$work
 fail() { echo "jitdump: $*" >&2; exit 1; }
 
 # A kernel that lets nobody sample is no fault of the library.
-perf record -q -k 1 -e cpu-clock:u -o "$work/probe" true >"$work/probe.err" 2>&1 ||
+# For its listener to BPF programs perf would wait for a second at the end.
+record=(perf record -q --no-bpf-event -k 1 -e cpu-clock:u)
+"${record[@]}" -o "$work/probe" true >"$work/probe.err" 2>&1 ||
   { echo "the kernel refuses perf: $(head -1 "$work/probe.err")"; exit 77; }
 
 # record GRAPH PROGRAM ARGS..: leaves $work/perf.data, injected.
@@ -36,7 +38,7 @@ record() {
   local graph=$1
   shift
   rm -f "$work"/raw.data "$work"/perf.data
-  perf record -q -k 1 -e cpu-clock:u -F 997 --call-graph "$graph" -o "$work/raw.data" "$@" \
+  "${record[@]}" -F 997 --call-graph "$graph" -o "$work/raw.data" "$@" \
     >"$work/out" 2>"$work/err" || fail "perf record: $(cat "$work/out" "$work/err")"
   perf inject --jit -i "$work/raw.data" -o "$work/perf.data" 2>"$work/err" ||
     fail "perf inject: $(cat "$work/err")"
@@ -60,8 +62,11 @@ in_bounds() {
     fail "$1: $2 samples to $3"
 }
 
-# program BODY: a program with `make`, which places a loop of some instructions, and `run`.
+# program BODY: a program with `make`, which places a loop of some instructions, and `run`. For shares it runs longer than for
+# some samples of each.
 program() {
+  local part=0.4
+  [ -z "$shares${CODEHEAP_TEST_LONG:-}" ] || part=1
   cat >"$work/program.c" <<'C'
 #include <codeheap/codeheap.h>
 #include <stdio.h>
@@ -107,7 +112,7 @@ static double cpu_s(void) {
 }
 __attribute__((noinline)) static void run(struct made made, double seconds) {
   int (*const *cell)(void) = (int (*const *)(void))ch_owner_cell(made.owner);
-  for (double end = cpu_s() + seconds; cpu_s() < end;) (*cell)();
+  for (double end = cpu_s() + seconds * PART; cpu_s() < end;) (*cell)();
 }
 static void release(struct made made) { ok(ch_owner_release(made.owner, CH_RELEASE_NOT_RUNNING)); }
 static void start(void) {
@@ -125,7 +130,7 @@ static void start(void) {
 }
 C
   cat >>"$work/program.c"
-  "$cc" -O1 -g -fno-omit-frame-pointer -I. -o "$work/program" "$work/program.c" "$build/libcodeheap.a" -pthread -lm ||
+  "$cc" -O1 -g -fno-omit-frame-pointer -I. -DPART=$part -o "$work/program" "$work/program.c" "$build/libcodeheap.a" -pthread -lm ||
     fail "the program does not build"
 }
 
@@ -204,7 +209,8 @@ C
 # What was told before perf came is named too: it finds the file by the page of it that stays mapped.
 perf_attaches_to_a_running_process() {
   [ -x "$build/scheme" ] || { echo 'skip: no Scheme in this build'; exit 77; }
-  local pid status
+  local pid status part=0.3
+  [ -z "$shares${CODEHEAP_TEST_LONG:-}" ] || part=1
   echo '(define (fib n) (if (< n 2) n (+ (fib (- n 1)) (fib (- n 2)))))
     (define (again) (fib 20) (again))
     (again)' >"$work/again.scm"
@@ -216,7 +222,7 @@ perf_attaches_to_a_running_process() {
   done
   # In the time of one record it may be off the processor.
   while
-    (record fp -p $pid -- sleep 1)
+    (record fp -p $pid -- sleep "$part")
     status=$?
     samples >"$work/samples"
     [ $status = 0 ] && [ "$(count scm::fib)" -lt 20 ]
