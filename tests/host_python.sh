@@ -11,7 +11,7 @@ python=/usr/bin/python3.11
 unset "${!PYTHON@}" "${!CODEHEAP_PYTHON_@}" CODEHEAP_SINKS CODEHEAP_DEAD_NAMES
 export PYTHONPATH=$build/python:$here PYTHONDONTWRITEBYTECODE=1
 
-cases="python_half_a_million_definitions_stay_flat:300 python_definitions_are_collected_without_reuse:300
+cases="python_hundreds_of_thousands_of_definitions_stay_flat:300 python_definitions_are_collected_without_reuse:300
 python_definitions_of_other_names_are_collected:300 python_definitions_in_a_full_pool_run_all_the_same:300
 python_nothing_is_freed_in_the_mode_that_keeps:120 python_each_function_has_a_frame_of_its_name:120
 python_discard_and_deactivate_inside_trampolined_frames:120 python_a_function_dies_while_it_runs:120

@@ -12,8 +12,8 @@ unset "${!PYTHON@}" "${!CODEHEAP_PYTHON_@}" CODEHEAP_SINKS CODEHEAP_DEAD_NAMES
 export PYTHONPATH=$build/python:$here PYTHONDONTWRITEBYTECODE=1
 
 cases="python_profile_shows_a_split_of_three_to_one:60:timed python_profile_shows_both_of_two:120:-
-python_profile_shows_whole_stacks:240:alone python_profile_shows_who_ran_when_it_began:120:alone
-python_profile_shows_hardly_others_when_it_began:60:timed python_profile_shows_threads:120:alone
+python_profile_shows_whole_stacks:240:- python_profile_shows_who_ran_when_it_began:120:-
+python_profile_shows_hardly_others_when_it_began:60:timed python_profile_shows_threads:120:-
 python_profile_by_time_shows_who_waits:120:- python_profile_by_time_shows_shares:60:timed
 python_profile_of_an_interpreter_within:120:- python_profile_names_what_died:240:-
 python_profile_while_code_is_thrown_away:120:- python_profile_is_written_on_every_way_out:120:-
@@ -67,7 +67,7 @@ def spin(seconds):
 case $1 in
   python_profiled_program_ends_as_without)
     while IFS='|' read -r code end; do
-      printf '%s\n' "$spin" 'spin(0.2)' 'print("said")' "$end" | program p.py
+      printf '%s\n' "$spin" 'spin(0.05)' 'print("said")' "$end" | program p.py
       same p.py one two
       ended "$code"
       # Nothing of this package is in it.
@@ -80,21 +80,21 @@ case $1 in
 1|raise ValueError("uncaught")
 130|raise KeyboardInterrupt
 130|import os, signal; os.kill(os.getpid(), signal.SIGINT); time.sleep(5)
-0|import threading; threading.Thread(target=spin, args=(100,), daemon=True).start(); spin(0.1)
-0|import threading; threading.Thread(target=spin, args=(0.2,)).start()
-0|import atexit; atexit.register(spin, 0.1)
+0|import threading; threading.Thread(target=spin, args=(100,), daemon=True).start(); spin(0.05)
+0|import threading; threading.Thread(target=spin, args=(0.05,)).start()
+0|import atexit; atexit.register(spin, 0.05)
 END
     # What the kernel ends at once has no profile, and nothing half written.
-    printf '%s\n' "$spin" 'spin(0.1)' 'import os; os._exit(3)' | program p.py
+    printf '%s\n' "$spin" 'spin(0.05)' 'import os; os._exit(3)' | program p.py
     rm -f "$work/p.folded"
     "$python" -m codeheap --profile="$work/p.folded" "$work/p.py"
     [ $? = 3 ] && [ ! -e "$work/p.folded" ] || fail "os._exit leaves a profile"
     [ -z "$(find "$work" -name '*.folded*')" ] || fail "something is left: $(ls "$work")" ;;
   python_profiled_modules_folders_and_standard_input)
     mkdir -p "$work/pack" "$work/app"
-    printf '%s\n' "$spin" 'spin(0.2)' 'print(__name__, __package__)' | program pack/tool.py
+    printf '%s\n' "$spin" 'spin(0.05)' 'print(__name__, __package__)' | program pack/tool.py
     same -m pack.tool a b && stack "py::_run_module_as_main.*py::<module>:$work/pack/tool.py;py::spin:"
-    same -c "$spin"'spin(0.2)' && stack "py::<module>:<string>;py::spin:<string>;"
+    same -c "$spin"'spin(0.05)' && stack "py::<module>:<string>;py::spin:<string>;"
     cp "$work/pack/tool.py" "$work/app/__main__.py"
     same app && stack ".*py::<module>:$work/app/__main__.py;py::spin:"
     (cd "$work/app" && "$python" -m zipfile -c ../app.pyz __main__.py)
@@ -102,18 +102,18 @@ END
     input=$work/pack/tool.py same - a && stack "py::<module>:<stdin>;py::spin:<stdin>;" ;;
   python_profiled_processes_of_the_program)
     printf '%s\n' "$spin" 'import multiprocessing, os, sys
-def in_child(n): spin(0.1); return n
+def in_child(n): spin(0.05); return n
 if __name__ == "__main__":
-    spin(0.1)
+    spin(0.05)
     with multiprocessing.get_context("fork").Pool(2) as pool: print(pool.map(in_child, range(4)))
     child = os.fork()
-    if not child: spin(0.1); sys.exit(4)
+    if not child: spin(0.05); sys.exit(4)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))' | program p.py
     same p.py
     stack "py::<module>:$work/p.py;py::spin:"
     ! grep -q in_child "$work/p.folded" || fail "a child of fork is in it" ;;
   python_profile_options_of_the_command)
-    printf '%s\n' "$spin" 'spin(0.1)' | program p.py
+    printf '%s\n' "$spin" 'spin(0.05)' | program p.py
     "$python" -m codeheap --profile="$work/p.svg" --profile-wall --profile-rate=500 "$work/p.py" || fail 'it failed'
     grep -q '<svg' "$work/p.svg" || fail "no graph: $(head -3 "$work/p.svg")"
     grep -q "p.py" "$work/p.svg" || fail 'no title'
