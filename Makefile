@@ -210,6 +210,8 @@ script_tests_need := $(if $(filter tests/tool_llvm_unwind.sh,$(scripts)),$(addpr
                      $(if $(filter tests/tool_hostile.sh,$(scripts)),$(addprefix $(BUILD)/tests/,\
                        hostile unit_pages_pool unit_codeheap_sweep adversary_memory adversary_full \
                        api_trampolines adversary_running adversary_threads)) \
+                     $(if $(filter tests/tool_gdb_commands.sh,$(scripts)),$(BUILD)/gdb/debuggee) \
+                     $(if $(filter tests/tool_flame.sh,$(scripts)),$(BUILD)/flame/draw) \
                      $(if $(filter tests/tool_stress.sh,$(scripts)),$(if $(stress_c),$(BUILD)/stress/stress-mutant)) \
                      $(if $(filter tests/tool_boehm_modes.sh,$(scripts)),\
                        $(filter $(BUILD)/tests/adversary_%,$(core_tests)))
@@ -548,6 +550,12 @@ $(BUILD)/fuzz/fuzz: $(filter-out %/replay.o,$(fuzz_o)) $(test_lib_o) $(TOBJ)/tes
 $(BUILD)/stress/stress-mutant: $(stress_c:%.c=$(TOBJ)/%.o) $(filter-out $(OBJ)/hosts/scheme/main.o,$(scheme_o)) \
                                $(test_lib_o) $(test_bdw_o) $(TOBJ)/tests/mutant.o $(jemalloc_o)
 	$(link_c) $(count_link) $(GC_LIBS) -lm $(SCHEME_LIBS)
+# By gcc, whatever the library was built with: what a compiler leaves in registers and frames is scanned, too, and holds
+# the block that is to die.
+$(BUILD)/gdb/debuggee: tests/gdb/debuggee.c $(BUILD)/libcodeheap.a
+	@mkdir -p $(@D); echo "link $@"; gcc -std=gnu11 -g -O1 -fno-omit-frame-pointer -I. -o $@ $^ -lm -pthread
+$(BUILD)/flame/draw: tests/flame/draw.c unwind/flame.c $(wildcard unwind/flame_*.[ch])
+	@mkdir -p $(@D); echo "link $@"; $(CC) -std=gnu11 -D_GNU_SOURCE -O1 -I. -o $@ $(filter %.c,$^)
 $(BUILD)/bench/bench: $(bench_o) $(BUILD)/libcodeheap-bdw.a
 	@mkdir -p $(@D); echo "link $@"; $(if $(bench_cc),$(CXX),$(CC)) $(LINK_PROGRAM) -o $@ $(filter %.o %.a,$^) \
 	  $(if $(filter 1,$(asmjit)),-lasmjit) $(GC_LIBS) -lm -ldl

@@ -26,11 +26,14 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/tool-flame.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
 fail() { echo "flame: $*" >&2; exit 1; }
 
-# make_draw [BROKEN]: $work/draw, with the sources of the tree or with the one that is broken, $work/BROKEN.c.
+# Makes graphs, with the sources of the tree.
+draw=$build/flame/draw
+# make_draw BROKEN: another one, with one source that is broken, $work/BROKEN.c.
 make_draw() {
   local file objects=()
+  draw=$work/draw
   for file in flame flame_walk flame_folded flame_svg flame_script; do
-    if [ "$file" = "${1:-}" ]; then
+    if [ "$file" = "$1" ]; then
       "$cc" -std=gnu11 -O1 -I. -c -o "$work/broken.o" "$work/$file.c" || fail "$file.c, broken, does not build"
       objects+=("$work/broken.o")
     else
@@ -65,28 +68,36 @@ draw() {
   local stacks=$1 to=$2
   shift 2
   "${stacks}_stacks" >"$work/$stacks"
-  "$work/draw" --title="A <test> & more: $words" --subtitle='997 Hz by CPU time, 894 samples, 9 dropped' "$@" <"$work/$stacks" >"$to" ||
+  "$draw" --title="A <test> & more: $words" --subtitle='997 Hz by CPU time, 894 samples, 9 dropped' "$@" <"$work/$stacks" >"$to" ||
     fail 'draw fails'
 }
 # Nothing outlives the case: the driver ends its browser, and gives up by itself before that.
 # In the foreground: all stay in the group that the runner kills.
 drive() { timeout --foreground -s KILL 500 python3 tests/flame/browser.py "$@"; }
-# must_see SCENARIO STACKS [SWITCH..]
+# to_see SCENARIO STACKS [SWITCH..]: is to be seen so; see_all starts one browser for all of them.
+scenarios=()
+to_see() {
+  local graph=$work/${#scenarios[@]}.svg
+  draw "$2" "$graph" "${@:3}"
+  scenarios+=("$1" "$work/$2" "$graph")
+}
+see_all() { drive "${scenarios[@]}" || fail 'it is not seen as it must'; }
 must_see() {
-  draw "$2" "$work/graph.svg" "${@:3}"
-  rm -rf "$work/profile"
-  drive "$1" "$work/$2" "$work/graph.svg" || fail "$* is not seen as it must"
+  to_see "$@"
+  see_all
 }
 
 flame_browser_draws_what_the_stacks_say() { must_see draws plain; }
 flame_icicle_and_reversed_in_a_browser() {
-  must_see icicle plain --icicle
-  must_see reverses plain --icicle --reversed
+  to_see icicle plain --icicle
+  to_see reverses plain --icicle --reversed
+  see_all
 }
 flame_needs_neither_script_nor_another_file() { must_see needs_no_script plain; }
 flame_click_zooms_and_reset_restores() {
-  must_see zooms plain
-  must_see zooms huge
+  to_see zooms plain
+  to_see zooms huge
+  see_all
 }
 flame_search_marks_matches_and_says_their_share() { must_see searches plain; }
 flame_keyboard_is_enough() { must_see obeys_keys plain; }
@@ -138,6 +149,6 @@ flame_broken_rules_are_noticed() {
 }
 
 for c in $cases; do
-  [ "$1" != "${c%:*}" ] || { make_draw; "$1"; exit; }
+  [ "$1" != "${c%:*}" ] || { "$1"; exit; }
 done
 fail "no case $1"

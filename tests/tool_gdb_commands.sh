@@ -10,23 +10,23 @@ trap 'rm -rf "$work"' EXIT
 export -n CODEHEAP_SINKS
 
 fail() { # fail MESSAGE: with what gdb and the program said
+  skip_without_tracing
   echo "$*" >&2
   tail -n 60 "$work/said" "$work/facts" >&2 2>/dev/null
   exit 1
 }
 
-# A kernel or sandbox that refuses ptrace, or debug registers, leaves nothing to test.
-need_ptrace() {
-  command -v gdb >/dev/null || fail "there is no gdb"
+# A kernel or sandbox that refuses ptrace, or debug registers, leaves nothing to test; a case that passes has had them.
+needs_registers=
+skip_without_tracing() {
+  command -v gdb >/dev/null || return
   timeout -s KILL 60 gdb -nx -batch -ex 'run' /bin/true >"$work/probe" 2>&1 </dev/null
   grep -q 'exited normally' "$work/probe" || { echo "skip: gdb cannot trace a process here"; exit 77; }
-}
-need_debug_registers() {
+  [ -n "$needs_registers" ] || return
   timeout -s KILL 60 gdb -nx -batch -ex 'break main' -ex 'run' -ex 'hbreak code_is_ready' -ex 'continue' \
     "$work/debuggee" >"$work/probe" 2>&1 </dev/null
   grep -qi "could not insert hardware\|no hardware breakpoint\|couldn't write debug register" "$work/probe" &&
     { echo "skip: no hardware breakpoints here"; exit 77; }
-  return 0
 }
 
 # The facts of the running program become $variables of gdb; attempt() shows a failure as a sentence.
@@ -50,13 +50,10 @@ def attempt(text):
 EOF
 }
 
-# By gcc, whatever the library was built with: what a compiler leaves in registers and frames is scanned, too, and holds
-# the block that is to die.
-compile() {
-  need_ptrace
+start() { # start [REGISTERS]: with the words that gdb's commands and the program share
+  needs_registers=${1:-}
   write_helpers
-  gcc -std=gnu11 -g -O1 -fno-omit-frame-pointer -I. -o "$work/debuggee" tests/gdb/debuggee.c \
-    "$build/libcodeheap.a" -lm -pthread || fail "the debuggee does not compile"
+  cp "$build/gdb/debuggee" "$work/debuggee" || fail "there is no debuggee"
 }
 
 # gdb_says PROGRAM-AND-ARGUMENTS <commands: leaves what gdb said in $work/said. A traceback is never right.
@@ -87,7 +84,7 @@ continue
 end'
 
 case_gdb_blocks_and_at_agree_with_the_program() {
-  compile
+  start
   gdb_says "$work/debuggee" <<EOF
 break checkpoint
 run 1 >$work/facts
@@ -124,7 +121,7 @@ EOF
 }
 
 case_gdb_frames_show_owner_state_and_line() {
-  compile
+  start
   frames_are_shown none
   frames_are_shown unwind,gdb
 }
@@ -154,7 +151,7 @@ EOF
 
 # From the call of the code through stub, trampoline, linking and both blocks, until it has returned.
 case_gdb_backtrace_reaches_main_at_every_instruction() {
-  compile
+  start
   export CODEHEAP_SINKS=none
   cat >"$work/steps.py" <<'EOF'
 import gdb
@@ -189,7 +186,7 @@ EOF
 }
 
 case_gdb_disassembly_shows_what_is_attached() {
-  compile
+  start
   gdb_says "$work/debuggee" <<EOF
 break checkpoint
 run 1 >$work/facts
@@ -219,7 +216,7 @@ EOF
 }
 
 case_gdb_core_tells_the_same() {
-  compile
+  start
   gdb_says "$work/debuggee" <<EOF
 break checkpoint
 run 1 >$work/facts
@@ -246,7 +243,7 @@ EOF
 
 # A core that leaves out the pages of code: names, states and lines come from the records alone.
 case_gdb_core_without_code_bytes_still_names_it() {
-  compile
+  start
   gdb_says "$work/debuggee" <<EOF
 break checkpoint
 run 1 >$work/facts
@@ -269,8 +266,7 @@ EOF
 
 # Two calls of sum, five calls of square each.
 case_gdb_int3_stops_at_each_call() {
-  compile
-  need_debug_registers
+  start registers
   gdb_says "$work/debuggee" <<EOF
 break code_is_ready
 run 2 >$work/facts
@@ -283,8 +279,7 @@ EOF
 }
 
 case_gdb_int3_counts_three_threads() {
-  compile
-  need_debug_registers
+  start registers
   gdb_says "$work/debuggee" <<EOF
 break code_is_ready
 run 8 3 >$work/facts
@@ -298,8 +293,7 @@ EOF
 
 # From one INT3 to the next by continue and stepi, both armed all the while.
 case_gdb_int3_is_stepped_off() {
-  compile
-  need_debug_registers
+  start registers
   gdb_says "$work/debuggee" <<EOF
 break code_is_ready
 run 1 >$work/facts
@@ -330,8 +324,7 @@ EOF
 
 # Beyond three debug registers the kind is INT3, and the last register is a thread's to get past it.
 case_gdb_kinds_mix_when_registers_run_out() {
-  compile
-  need_debug_registers
+  start registers
   gdb_says "$work/debuggee" <<EOF
 break code_is_ready
 run 1 >$work/facts
@@ -353,8 +346,7 @@ EOF
 }
 
 case_gdb_hardware_breakpoint_has_conditions() {
-  compile
-  need_debug_registers
+  start registers
   gdb_says "$work/debuggee" <<EOF
 break code_is_ready
 run 3 >$work/facts
@@ -371,8 +363,7 @@ EOF
 }
 
 case_gdb_detach_leaves_no_breakpoint() {
-  compile
-  need_debug_registers
+  start registers
   gdb_says "$work/debuggee" <<EOF
 break code_is_ready
 run 50 >$work/facts
@@ -391,7 +382,7 @@ EOF
 
 # Attached to a process that is busy in code, named at once, and left while it runs: no INT3 stays behind.
 case_gdb_leaving_a_running_process_takes_int3_out() {
-  compile
+  start
   export DEBUGGEE_TWO_HEAPS=1
   "$work/debuggee" 2000000000 >"$work/facts" &
   pid=$!
@@ -419,8 +410,7 @@ EOF
 # The block of a breakpoint dies, and another one takes its place. The stop between lets the INT3 be in the code, not
 # under a thread that has just hit it.
 break_and_reuse() { # break_and_reuse KIND
-  compile
-  need_debug_registers
+  start registers
   export DEBUGGEE_REUSE=1
   gdb_says "$work/debuggee" <<EOF
 break code_is_ready
@@ -455,8 +445,7 @@ case_gdb_hardware_break_ends_with_its_block() {
 
 # Between death and reuse the place holds traps, which are no INT3 of ours.
 case_gdb_int3_leaves_freed_code_alone() {
-  compile
-  need_debug_registers
+  start registers
   export DEBUGGEE_REUSE=1
   gdb_says "$work/debuggee" <<EOF
 break code_is_ready
@@ -485,7 +474,7 @@ EOF
 }
 
 case_gdb_two_heaps_are_told_apart() {
-  compile
+  start
   export DEBUGGEE_TWO_HEAPS=1
   gdb_says "$work/debuggee" <<EOF
 break checkpoint
@@ -502,7 +491,7 @@ EOF
 }
 
 case_gdb_bad_arguments_are_sentences() {
-  compile
+  start
   gdb_says "$work/debuggee" <<EOF
 break code_is_ready
 run 1 >$work/facts
@@ -530,7 +519,7 @@ EOF
 
 # Not the start of an instruction, a patch point, code that nothing runs, a place that has one.
 case_gdb_break_refuses_what_cannot_work() {
-  compile
+  start
   gdb_says "$work/debuggee" <<EOF
 break checkpoint
 run 1 >$work/facts
@@ -549,7 +538,7 @@ EOF
 }
 
 case_gdb_says_what_is_missing() {
-  compile
+  start
   gdb_says "$work/debuggee" <<<'codeheap blocks'
   said '^There is no process and no core'
   gdb_says /bin/true <<<$'starti\nbt\ncodeheap stats'
@@ -563,7 +552,6 @@ case_gdb_says_what_is_missing() {
 
 # A VM with many branches: every block is decoded, and bt names each Scheme procedure down to main.
 case_gdb_scheme_frames_reach_main() {
-  need_ptrace
   cat >"$work/program.scm" <<'EOF'
 (define (square x) (* x x))
 (define (sum n acc) (if (= n 0) (begin (code-collect!) acc) (sum (- n 1) (+ acc (square n)))))
@@ -606,7 +594,6 @@ EOF
 
 # (fib 6) makes 25 calls of fib, each by a branch to the block that it begins with.
 case_gdb_scheme_breakpoints_count_calls() {
-  need_ptrace
   cat >"$work/program.scm" <<'EOF'
 (define (fib n) (if (< n 2) n (+ (fib (- n 1)) (fib (- n 2)))))
 (define (run n) (fib n))

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""Flame graphs in Debian's chromium, driven over WebDriver: browser.py SCENARIO STACKS SVG [PICTURE.png], or
-browser.py each_fails LIST FOLDER/any.
+"""Flame graphs in Debian's chromium, driven over WebDriver: browser.py SCENARIO STACKS SVG [SCENARIO STACKS SVG..]
+[PICTURE.png], or browser.py each_fails LIST FOLDER/any.
 
 STACKS are the lines that draw.c read; what must be seen is computed from them, not from the SVG. Exits 1 with what is
 otherwise. Everything that the browser writes goes below the folder of SVG; it asks no network, and has a port of its own."""
@@ -485,7 +485,8 @@ def each_fails(browser, lines):
 
 
 def main():
-    scenario, stacks, svg = sys.argv[1:4]
+    words = sys.argv[1:]
+    scenario, stacks, svg = words[:3]
     folder = os.path.dirname(os.path.abspath(svg))
     browser = None
 
@@ -498,10 +499,12 @@ def main():
         if scenario == "each_fails":
             with open(stacks, encoding="utf-8") as file:
                 each_fails(browser, file)
-        else:
+            words = []
+        while len(words) >= 3:
+            scenario, stacks, svg, *words = words
             SCENARIOS[scenario](browser, stacks, svg)
-        if len(sys.argv) > 4:
-            browser.picture(sys.argv[4])
+        if words:
+            browser.picture(words[0])
     except (Failure, TimeoutError) as failure:
         print(f"{scenario}: {failure!r}", file=sys.stderr)
         sys.exit(1)
