@@ -181,9 +181,12 @@ static void use_graph(struct rig *rig)
 	rig_check(rig);
 }
 
+/* With and without a cold part; with CODEHEAP_TEST_LONG=1 each again where others were. */
 static void use_spans(struct rig *rig)
 {
-	for (int i = 0; i < 6; i++) {
+	const char *asked = getenv("CODEHEAP_TEST_LONG");
+	const int n = asked && strcmp(asked, "1") == 0 ? 6 : 2;
+	for (int i = 0; i < n; i++) {
 		struct ch_owner owner = rig_owner(rig, "span");
 		struct emitter e;
 		emit_open(&e, owner, (uint32_t)(3 * rig_page_bytes()), (uint32_t)(i % 2));
