@@ -114,10 +114,10 @@ def is_named(node, name):
 
 class Judge:
     def __init__(self, graph):
-        self.graph, self.own = graph, [""]
+        self.graph, self.nodes, self.own = graph, graph.nodes(), [""]
 
     def one(self, name):
-        found = [n for n in self.graph.nodes() if is_named(n, name)]
+        found = [n for n in self.nodes if is_named(n, name)]
         assert len(found) == 1, "%s is %s" % (name, found)
         return found[0]
 
@@ -134,7 +134,7 @@ class Judge:
         elif verb == "calls":
             got = sum(n for (a, b), n in g.calls.items() if is_named(a, rest[0]) and is_named(b, rest[1]))
             assert got == int(rest[2]), "%d calls" % got
-            assert got or all(any(is_named(n, name) for n in g.nodes()) for name in rest[:2]), "no such node"
+            assert got or all(any(is_named(n, name) for n in self.nodes) for name in rest[:2]), "no such node"
         elif verb in ("callers", "callees"):
             me = self.one(rest[0])
             got = self.names([a if verb == "callers" else b for a, b in g.calls if (b if verb == "callers" else a) == me])
@@ -143,7 +143,7 @@ class Judge:
             got = self.names([a for a, b in g.calls if a == b])
             assert got == sorted(rest), got
         elif verb == "nodes":
-            got = sum(is_named(n, rest[0]) for n in g.nodes())
+            got = sum(is_named(n, rest[0]) for n in self.nodes)
             assert got == int(rest[1]), "%d nodes" % got
         elif verb == "file":
             assert self.one(rest[0])[1].rpartition("/")[2] == rest[1], self.one(rest[0])

@@ -8,12 +8,13 @@ callgrind_annotate must find the same sums in both (not of several parts, which 
 NAME is called so often.
 """
 import collections
+import functools
 import re
 import subprocess
 import sys
 
 before, after, path, words = sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:]
-blocks = []
+blocks, used = [], set()
 for line in open(path):
     start, size, name = line.rstrip("\n").split(" ", 2)
     blocks.append((int(start, 16), int(size, 16), name))
@@ -27,9 +28,12 @@ def piece_of(text):
     block = re.fullmatch("0x[0-9a-f]+", text) and block_at(int(text, 16))
     if block and "by-name" in words:
         return block[2]
+    if block:
+        used.add(block)
     return block or text
 
 
+@functools.lru_cache(None)
 def node_of(ob, fl, fn):
     """What a node is, whatever it is called: the pieces of its name as blocks."""
     pieces = fn.split("'")
@@ -37,12 +41,31 @@ def node_of(ob, fl, fn):
     return (ob, fl, first) + tuple(piece_of(p) for p in pieces[1:])
 
 
-def read(path, node, every_line_moves=False):
-    ids, got = {}, collections.Counter()
-    where, called, last, header, state = {}, {}, [], [], None
+SPEC = re.compile(r"(c?ob|fl|fi|fe|fn|c?f[iln]|cfn|jfi|jfn)=(?:\((\d+)\) ?)?(.*)")
+HEAD = re.compile(r"(calls|jump|jcnd)=(\S+) (.*)")
+
+
+def positions_from(last, fields):
+    return [old if field == "*" else old + int(field) if field[0] in "+-" else int(field, 0) for old, field in zip(last, fields)]
+
+
+def read(path, node, every_reader=False):
+    """Of every reader: also one that lets the costs of calls and jumps move the position."""
+    ids, got, rows, most = {}, collections.Counter(), {}, 0
+
+    def add(key, costs):
+        nonlocal most
+        row = rows.setdefault(key, [])
+        if len(row) < len(costs):
+            row += [0] * (len(costs) - len(row))
+            most = max(most, len(row))
+        for i, c in enumerate(costs):
+            row[i] += c
+
+    where, called, last, moved, header, state = {}, {}, [], [], [], None
     for line in open(path):
         line = line.rstrip("\n")
-        spec = re.match(r"(c?ob|fl|fi|fe|fn|c?f[iln]|cfn|jfi|jfn)=(?:\((\d+)\) ?)?(.*)", line)
+        spec = SPEC.match(line)
         if spec:
             key, number, name = spec.groups()
             kind = "ob" if "ob" in key else "fn" if key.endswith("fn") else "fl"
@@ -57,37 +80,38 @@ def read(path, node, every_line_moves=False):
                 if key == "fl" or key == "fn":
                     where["in"] = where.get("fl", "")
             continue
-        if not line or not re.match(r"[0-9+*-]|calls=|jump=|jcnd=", line):
+        head = HEAD.match(line)
+        if not head and (not line or line[0] not in "0123456789+*-"):
             header.append(line)
             if line.startswith("positions:"):
-                last = [0] * (len(line.split()) - 1)
+                last = moved = [0] * (len(line.split()) - 1)
             continue
-        head = re.match(r"(calls|jump|jcnd)=(\S+) (.*)", line)
         fields = (head.group(3) if head else line).split()
-        at = []
-        for old, field in zip(last, fields):
-            at.append(old if field == "*" else old + int(field) if field[0] in "+-" else int(field, 0))
+        at = positions_from(last, fields)
+        if every_reader:
+            assert positions_from(moved, fields) == at, "other readers find other positions: %s" % line
         me = node(where.get("ob", ""), where["in"], where["fn"])
         if head:
             state = (head.group(1), head.group(2), tuple(at))
             continue
         costs = [int(c) for c in fields[len(last):]]
-        if every_line_moves or not state:
+        moved = at
+        if not state:
             last = at
         if state and state[0] == "calls":
             to = node(called.get("ob", where.get("ob", "")), called.get("fl", where["fl"]), called["fn"])
             got["count", me, to, state[2], tuple(at)] += int(state[1])
-            for i, c in enumerate(costs):
-                got["inclusive", me, to, tuple(at), i] += c
+            add(("inclusive", me, to, tuple(at)), costs)
             called = {}
         elif state:
             got["jump", me, state, tuple(at), called.get("jump fl"),
                 node(where.get("ob", ""), "", called.get("jump fn", ""))] += 1
             called = {}
         else:
-            for i, c in enumerate(costs):
-                got["self", me, where["fl"], tuple(at), i] += c
+            add(("self", me, where["fl"], tuple(at)), costs)
         state = None
+    # Costs that are not written are 0.
+    got = dict(got) | {key: tuple(row + [0] * (most - len(row))) for key, row in rows.items()}
     return got, header, [n for (kind, _), n in ids.items() if kind == "fn"]
 
 
@@ -97,41 +121,30 @@ labels = {}
 for start, size, name in blocks:
     labels[f"{name} @0x{start:x}"] = (start, size, name)
     labels[name] = name if "by-name" in words else None if name in labels else (start, size, name)
-used = {n for key in wanted for part in key if isinstance(part, tuple) for n in part if isinstance(n, tuple) and len(n) == 3}
 names = collections.Counter(name for _, _, name in used)
 for start, size, name in used:
     if "by-name" not in words:
         labels[name] = (start, size, name) if names[name] == 1 else "two blocks"
 
 
+@functools.lru_cache(None)
 def meant(ob, fl, fn):
     pieces = fn.split("'")
     first = labels.get(pieces[0]) or pieces[0] if ob == "???" else pieces[0]
     return (ob, fl, first) + tuple(labels.get(p) or p for p in pieces[1:])
 
 
-got, got_head, functions = read(after, meant)
+got, got_head, functions = read(after, meant, every_reader=True)
 assert head == got_head, "headers differ"
 assert wanted, "an empty profile"
 if wanted != got:
-    sys.exit("callgrind-names: differ: %s\n%s" % (list((wanted - got).items())[:3], list((got - wanted).items())[:3]))
-# Readers that let the costs of a call move the position find the same.
-assert read(after, meant, every_line_moves=True)[0] == got, "other readers find other positions"
-
+    sys.exit("callgrind-names: differ: %s\n%s" % tuple([(key, one[key]) for key in one if other.get(key) != one[key]][:3]
+                                                      for one, other in ((wanted, got), (got, wanted))))
 
 def annotated(path):
-    """Self costs of each function as callgrind_annotate has them, anonymous ones by what they are."""
-    text = subprocess.run(["callgrind_annotate", "--threshold=100", "--auto=no", "--show=Ir", path], check=True,
-                          capture_output=True, text=True).stdout
-    sums = collections.Counter()
-    for cost, fl, fn, ob in re.findall(r"^ *([\d,]+) \([ 0-9.]+%\)  ([^:\n]*):(.*?)(?: \[([^\[\n]*)\])?$", text, re.M):
-        sums[(meant if path == after else node_of)(ob, fl, fn)] += int(cost.replace(",", ""))
-    return sums
-
-
-def tree(path):
-    """Calls and their costs as callgrind_annotate has them, of callers (<) and callees (>)."""
-    text = subprocess.run(["callgrind_annotate", "--threshold=100", "--auto=no", "--show=Ir", "--tree=both", "--inclusive=yes",
+    """What callgrind_annotate has, anonymous functions by what they are: of each its own costs (*), and calls and their costs
+    of its callers (<) and callees (>)."""
+    text = subprocess.run(["callgrind_annotate", "--threshold=100", "--auto=no", "--show=Ir", "--tree=both", "--inclusive=no",
                            path], check=True, capture_output=True, text=True).stdout
     sums, callers, me = collections.Counter(), [], None
     for cost, mark, fl, fn, times, ob in re.findall(
@@ -142,6 +155,7 @@ def tree(path):
             callers.append((node, what))
         elif mark == "*":
             me = node
+            sums["*", me] += what[0]
             for caller, (c, n) in callers:
                 sums["<", caller, me, "cost"] += c
                 sums["<", caller, me, "calls"] += n
@@ -153,10 +167,10 @@ def tree(path):
 
 
 if "parts" not in words:
-    one, two = tree(before), tree(after)
-    assert len(one) > 50 and one == two, (len(one), (one - two).most_common(3), (two - one).most_common(3))
     one, two = annotated(before), annotated(after)
-    assert len(one) > 50 and one == two, (len(one), (one - two).most_common(3), (two - one).most_common(3))
+    assert one == two, ((one - two).most_common(3), (two - one).most_common(3))
+    for mark in "<*>":
+        assert sum(key[0] == mark for key in one) > 50, "callgrind_annotate has too little"
 
 
 def calls(name):

@@ -83,7 +83,7 @@ callgrind_names_with_instructions_jumps_and_parts() {
 
 callgrind_names_with_callers_and_threads() {
   work_scm
-  profile --separate-callers=3 --separate-threads=yes --simulate-cache=yes
+  profile --separate-callers=2 --separate-threads=yes --simulate-cache=yes
   "$names" --output="$work/after" "$work/before" 2>"$work/err" || fail "$(cat "$work/err")"
   judge
 }
