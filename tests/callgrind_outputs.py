@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""callgrind_outputs.py json PROFILE JSON | folded PROFILE FOLDED | elf DUMP FOLDER LIST [SOURCE] | mutate FILE SEED OUT
+"""callgrind_outputs.py json PROFILE JSON | folded PROFILE FOLDED .. | elf DUMP FOLDER LIST [SOURCE] | mutate FILE COUNT OUT
 
 Judges what callgrind-names makes of a profile that has its names already, or of a jitdump, with readers and rules of its
-own. `elf` asks objdump, nm, and for lines of SOURCE gdb. `mutate` writes the file with some bytes or lines made wrong.
+own. `elf` asks objdump, nm, and for lines of SOURCE gdb. `mutate` writes OUT.1 to OUT.COUNT, each the file with some bytes
+or lines made wrong.
 """
 import collections
 import json
@@ -135,7 +136,12 @@ def judge_json(profile, path):
 
 
 # ---- stacks
-def judge_folded(profile, path):
+def judge_folded(*paths):
+    for profile, path in zip(paths[::2], paths[1::2]):
+        judge_stacks(profile, path)
+
+
+def judge_stacks(profile, path):
     events, own, calls, _ = read(profile)
     functions = collections.Counter()
     for (n, i), cost in own.items():
@@ -222,7 +228,7 @@ def judge_elf(dump, folder, listed, source=None):
     blocks = list(blocks_of(open(dump, "rb").read()))
     if len(rows) != len(blocks) or len(rows) < 10 or sorted(os.listdir(folder)) != sorted(r[4] for r in rows):
         fail("%d blocks, %d in the list, %d files" % (len(blocks), len(rows), len(os.listdir(folder))))
-    places, with_lines = collections.Counter(), 0
+    places, with_lines = collections.Counter(), []
     paths = [os.path.join(folder, row[4]) for row in rows]
     shown, symbols = disassembled(paths), symbols_of(paths)
     for (index, time, address, length, leaf, name), block in zip(rows, blocks):
@@ -241,29 +247,43 @@ def judge_elf(dump, folder, listed, source=None):
         if (int(symbol[0], 16), int(symbol[1], 16), symbol[2], symbol[3]) != (at, len(code), "T", name):
             fail("%s: its symbol is %s" % (leaf, symbol))
         places[at] += 1
-        if source and block[5] and with_lines < 20:
-            with_lines += 1
-            judge_lines(path, block, name, source)
-    if source and with_lines < 3:
-        fail("no block has lines")
+        if source and block[5] and len(with_lines) < 20:
+            with_lines.append((path, block, name))
+    if source:
+        if len(with_lines) < 3:
+            fail("no block has lines")
+        judge_lines(with_lines, source)
     print("%d objects, %d addresses had several owners" % (len(rows), sum(n > 1 for n in places.values())))
 
 
-def judge_lines(path, block, name, source):
-    pc, line, file = next(entry for entry in block[5] if entry[1] and entry[0] < block[2] + len(block[3]))
-    said = subprocess.run(["gdb", "-nx", "-batch", "-ex", "info line *0x%x" % pc, "-ex", "info symbol 0x%x" % pc, path],
-                          capture_output=True, text=True).stdout
-    if 'Line %d of "%s"' % (line, file) not in said and "Line %d of" % line not in said:
-        fail("%s: gdb says %s" % (path, said))
-    if name not in said or not os.path.basename(file) in said:
-        fail("%s: gdb does not know %s: %s" % (path, name, said))
-    if source not in file and not file:
-        fail("%s is of no file" % name)
+def judge_lines(objects, source):
+    """One gdb looks at all of them, one after the other."""
+    asked, words = [], ["gdb", "-nx", "-batch"]
+    for path, block, name in objects:
+        pc, line, file = next(entry for entry in block[5] if entry[1] and entry[0] < block[2] + len(block[3]))
+        asked.append((path, name, line, file))
+        words += ["-ex", "file " + path, "-ex", "info line *0x%x" % pc, "-ex", "info symbol 0x%x" % pc, "-ex", r"echo \n\f\n"]
+    answers = subprocess.run(words, capture_output=True, text=True).stdout.split("\n\f\n")
+    if len(answers) != len(asked) + 1:
+        fail("gdb says %s" % answers)
+    for (path, name, line, file), said in zip(asked, answers):
+        if 'Line %d of "%s"' % (line, file) not in said and "Line %d of" % line not in said:
+            fail("%s: gdb says %s" % (path, said))
+        if name not in said or not os.path.basename(file) in said:
+            fail("%s: gdb does not know %s: %s" % (path, name, said))
+        if source not in file and not file:
+            fail("%s is of no file" % name)
 
 
 # ---- damage
-def mutate(path, seed, out):
-    data, rng = bytearray(open(path, "rb").read()), random.Random(int(seed))
+def mutate(path, count, out):
+    whole = open(path, "rb").read()
+    for seed in range(1, int(count) + 1):
+        open("%s.%d" % (out, seed), "wb").write(mutated(whole, random.Random(seed)))
+
+
+def mutated(whole, rng):
+    data = bytearray(whole)
     for _ in range(rng.choice((1, 1, 2, 5, 20))):
         at, kind = rng.randrange(len(data) or 1), rng.randrange(6)
         if kind == 0:
@@ -278,7 +298,7 @@ def mutate(path, seed, out):
             data[at:at + 8] = struct.pack("<Q", rng.choice((0, 1, 1 << 31, 1 << 63, (1 << 64) - 1)))
         else:
             del data[at:]
-    open(out, "wb").write(data)
+    return data
 
 
 {"json": judge_json, "folded": judge_folded, "elf": judge_elf, "mutate": mutate}[sys.argv[1]](*sys.argv[2:])

@@ -212,16 +212,18 @@ callgrind_json_names_no_machine() {
     '{"format": "callgrind-names 1",\n"events": ["Ir"],\n"nodes": [\n{"object": "???", "file": "", "function": "[unnamed]", "costs": [6]},\n{"object": "???", "file": "", "function": "a", "costs": [6]},\n{"object": "???", "file": "", "function": "b", "costs": [1]}\n],\n"edges": [\n{"caller": 0, "callee": 1, "calls": 5, "costs": [8]},\n{"caller": 2, "callee": 1, "calls": 1, "costs": [9]}\n]}\n'
 }
 
-# folds WHAT PROFILE TO: the stacks of a profile; they are judged besides.
+# folds WHAT PROFILE TO: the stacks of a profile; they are kept, as what is judged besides.
 folds() {
+  local pair=$work/pair${#pairs[@]}
   shows "$1" --folded "$h$2" "$3"
-  judge folded "$work/from" "$work/got"
+  mv "$work/from" "$pair.from" && mv "$work/got" "$pair.got"
+  pairs+=("$pair.from" "$pair.got")
 }
 # call NAME CALLS COST: a call of the function at hand.
 call() { printf 'cfn=%s\\ncalls=%s 1\\n1 %s\\n' "$1" "$2" "$3"; }
 
 callgrind_stacks_lose_no_cost() {
-  local k
+  local k pairs=()
   folds 'a chain' "fn=main\n1 1\n$(call a 1 9)fn=a\n1 3\n$(call b 1 6)fn=b\n1 6\n" 'main 1\nmain;a 3\nmain;a;b 6\n'
   folds 'a diamond, in proportion to cost' \
     "fn=main\n1 5\n$(call a 1 30)$(call b 9 60)fn=a\n1 20\n$(call c 9 10)fn=b\n1 40\n$(call c 1 20)fn=c\n1 30\n" \
@@ -277,7 +279,7 @@ callgrind_stacks_lose_no_cost() {
         "$k" $((k + 1)) $(((40 - k) * 600)) "$k" $((k + 1)) $(((40 - k) * 400))
     done; } >"$work/ladder"
   made --folded "$work/ladder"
-  judge folded "$work/ladder" "$work/got"
+  judge folded "${pairs[@]}" "$work/ladder" "$work/got"
   [ "$(wc -l <"$work/got")" -lt 12000 ] || fail 'a ladder has all its ways'
 }
 
@@ -347,7 +349,7 @@ refuses() {
 }
 
 callgrind_json_that_is_none_is_refused() {
-  local f='{"format": "callgrind-names 1",' n='{"object": "", "file": "", "function": "f"}' seed status
+  local f='{"format": "callgrind-names 1",' n='{"object": "", "file": "", "function": "f"}' count seed status
   printf '%b' "${h}fn=f\n1 1\n" >"$work/good"
   refuses 1 'format' '{}'
   refuses 1 'another format' '{"format": "callgrind-names 2"}'
@@ -369,9 +371,10 @@ callgrind_json_that_is_none_is_refused() {
   refuses 1 'character' "$f\"nodes\": [{\"object\": \"\\\\ud800\", \"file\": \"\", \"function\": \"\"}], \"edges\": []}"
   refuses 1 'backslash' "$f\"nodes\": [{\"object\": \"\\\\x\", \"file\": \"\", \"function\": \"\"}], \"edges\": []}"
   made --json --costs --output="$work/json" "$work/good"
-  for seed in $(seq $((long ? 100 : 20))); do
-    judge mutate "$work/json" "$seed" "$work/from"
-    timeout -s KILL 60 "$names" diff "$work/from" "$work/good" >"$work/got" 2>"$work/err"
+  count=$((long ? 100 : 20))
+  judge mutate "$work/json" $count "$work/bad"
+  for seed in $(seq $count); do
+    timeout -s KILL 60 "$names" diff "$work/bad.$seed" "$work/good" >"$work/got" 2>"$work/err"
     status=$?
     [ $status -le 2 ] || fail "seed $seed: status $status: $(cat "$work/err")"
   done
@@ -440,7 +443,7 @@ END
 }
 
 callgrind_dump_that_is_damaged() {
-  local status seed leaf
+  local status count seed leaf
   dump "$work/dump"
   timeout -s KILL 60 "$names" --elf="$work/objects" --output="$work/list" "$work/dump" 2>"$work/err"
   [ $? = 1 ] || fail 'wrong records are no failure'
@@ -462,9 +465,10 @@ callgrind_dump_that_is_damaged() {
     timeout -s KILL 60 "$names" --elf="$work/none" "$work/bad" >"$work/got" 2>"$work/err"
     [ $? = 1 ] && [ ! -e "$work/none" ] && [ ! -s "$work/got" ] || fail "$leaf is taken: $(cat "$work/err")"
   done
-  for seed in $(seq $((long ? 200 : 40))); do
-    judge mutate "$work/dump" "$seed" "$work/bad"
-    timeout -s KILL 60 "$names" --elf="$work/bad-objects" "$work/bad" >"$work/got" 2>"$work/err"
+  count=$((long ? 200 : 40))
+  judge mutate "$work/dump" $count "$work/bad"
+  for seed in $(seq $count); do
+    timeout -s KILL 60 "$names" --elf="$work/bad-objects" "$work/bad.$seed" >"$work/got" 2>"$work/err"
     status=$?
     [ $status -le 1 ] || fail "seed $seed: status $status: $(cat "$work/err")"
     [ $((seed % 20)) != 0 ] || [ ! -d "$work/bad-objects" ] || find "$work/bad-objects" -type f -print0 |
@@ -490,18 +494,20 @@ unwritten() {
 # starved SWITCHES..: each allocation in turn fails; there is an end with a word about it and no file, or, as the C library
 # does without a buffer, the whole file.
 starved() {
-  local n status failed=0
+  local n status said failed=0
   timeout -s KILL 60 "$names" "$@" --output="$work/whole" 2>/dev/null
   for n in $(seq 1 2000); do
-    rm -rf "$work/there" "$work/objects"
-    timeout -s KILL 60 env FAIL_AT="$n" LD_PRELOAD="$work/starve.so" "$names" "$@" --output="$work/there" 2>"$work/err"
+    [ ! -e "$work/there" ] || rm "$work/there"
+    [ ! -e "$work/objects" ] || rm -r "$work/objects"
+    FAIL_AT="$n" LD_PRELOAD="$work/starve.so" "$names" "$@" --output="$work/there" 2>"$work/err"
     status=$?
-    grep -q starved "$work/err" || break
+    said=$(<"$work/err")
+    [[ $said == *starved* ]] || break
     case "$1 $status" in
       diff\ 2 | -*\ 1)
         failed=$((failed + 1))
         [ ! -e "$work/there" ] || fail "$*: allocation $n failed, and something is written"
-        grep -qiE 'memory' "$work/err" || fail "$*: allocation $n failed, and it says $(cat "$work/err")"
+        [[ ${said,,} == *memory* ]] || fail "$*: allocation $n failed, and it says $said"
         ;;
       *) cmp "$work/whole" "$work/there" || fail "$*: allocation $n failed: status $status: $(cat "$work/err")" ;;
     esac
