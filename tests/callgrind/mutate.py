@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""mutate.py PROGRAM MAP SECONDS SEED PROFILE...
+"""mutate.py PROGRAM MAP INPUTS SEED PROFILE...
 
 Pieces of the profiles, changed at random, go to PROGRAM MAP (tests/callgrind/read_many.c): each must
 be read, or refused with a line and a reason. What breaks the program is kept beside the first profile.
@@ -10,9 +10,8 @@ import re
 import struct
 import subprocess
 import sys
-import time
 
-program, path_of_map, seconds, seed, *paths = sys.argv[1:]
+program, path_of_map, inputs_wanted, seed, *paths = sys.argv[1:]
 rng = random.Random(int(seed))
 profiles = [open(path, "rb").read().split(b"\n") for path in paths]
 WORDS = [b"fn=", b"cfn=", b"fl=(1)", b"fi=", b"fe=(2)", b"ob=", b"cob=", b"calls=1 +1", b"jump=2 *", b"jcnd=1/2 -3", b"(1)",
@@ -62,8 +61,8 @@ def change(lines):
         lines.append(b"")
 
 
-end, counts = time.monotonic() + float(seconds), {"read": 0, "refused": 0}
-while time.monotonic() < end or min(counts.values()) <= 200:
+counts = {"read": 0, "refused": 0}
+while sum(counts.values()) < int(inputs_wanted) or min(counts.values()) <= 200:
     inputs = []
     for _ in range(300):
         lines = piece()
