@@ -19,15 +19,29 @@ code_is_named:60 lines_on_request:120 lines_of_the_source:120"
 
 fail() { echo "$*" >&2; exit 1; }
 
+# judged WANTED PROGRAM SWITCHES: the program writes what the file WANTED holds.
+judged() {
+  local wanted=$1 p=$2
+  shift 2
+  "${scheme[@]}" "$@" "$p" > "$work/out" 2> "$work/err" < /dev/null || fail "$p $*: exit $?: $(head -c 300 "$work/err")"
+  cmp "$work/out" "$wanted" || fail "$p $*: another output"
+}
+
 # all_programs SWITCHES: each program writes what its .out file holds.
 all_programs() {
-  local p name
+  local p
   for p in "$programs"/*.scm; do
-    name=${p%.scm}
-    [ -f "$name.out" ] || continue
-    "${scheme[@]}" "$@" "$p" > "$work/out" 2> "$work/err" < /dev/null ||
-      fail "$p $*: exit $?: $(head -c 300 "$work/err")"
-    cmp "$work/out" "$name.out" || fail "$p $*: another output"
+    [ ! -f "${p%.scm}.out" ] || judged "${p%.scm}.out" "$p" "$@"
+  done
+}
+
+# several_programs SWITCHES: those whose code moves, dies and is made again, or leaves its frames otherwise than by a return;
+# all of them with LONG=1.
+several_programs() {
+  local name
+  [ "${CODEHEAP_TEST_LONG:-}" != 1 ] || { all_programs "$@"; return; }
+  for name in closures escapes generators higher redefine tailcalls threads; do
+    judged "$programs/$name.out" "$programs/$name.scm" "$@"
   done
 }
 
@@ -43,17 +57,29 @@ says() {
 interp() { all_programs --interp; }
 jit() { all_programs --jit; }
 arena() { all_programs --arena; }
-gc_every_stub() { all_programs --jit --gc-every-stub; }
-pool_of_4_pages() { all_programs --jit --pool=65536 --page=16384; }
-pages_of_64k() { all_programs --jit --page=65536; }
-memfd() { CODEHEAP_WX=memfd all_programs --jit; }
+pool_of_4_pages() { several_programs --jit --pool=65536 --page=16384; }
+pages_of_64k() { several_programs --jit --page=65536; }
+memfd() { CODEHEAP_WX=memfd several_programs --jit; }
 
-# Every 1,000th call all code goes, and is made again: every 100th with LONG=1, every 5,000th where code is slow to make. With threads a
-# target may die eight times before a thread enters it: several tries, two at a time.
+# The program that defines anew 10,000 times does so 500 times, but with LONG=1: each is a collection.
+gc_every_stub() {
+  local p
+  [ "${CODEHEAP_TEST_LONG:-}" != 1 ] || { all_programs --jit --gc-every-stub; return; }
+  for p in "$programs"/*.scm; do
+    [ ! -f "${p%.scm}.out" ] || [ "${p##*/}" = redefine.scm ] || judged "${p%.scm}.out" "$p" --jit --gc-every-stub
+  done
+  sed 's/ 1000000)/ 50000)/; s/(evaluated 8000)/(evaluated 500)/' "$programs/redefine.scm" > "$work/redefine.scm"
+  [ "$(diff "$programs/redefine.scm" "$work/redefine.scm" | grep -c '^>')" = 2 ] || fail 'redefine.scm has other loops'
+  "${scheme[@]}" --interp "$work/redefine.scm" > "$work/wanted" 2>&1 < /dev/null || fail "redefine.scm: exit $?"
+  judged "$work/wanted" "$work/redefine.scm" --jit --gc-every-stub
+}
+
+# Every 5,000th call all code goes, and is made again: every 100th with LONG=1. With threads a target may die eight times before
+# a thread enters it: several tries, two at a time.
 discard_every() {
-  local i every=1000 tries=2
+  local i every=5000 tries=2
   [ "${CODEHEAP_TEST_LONG:-}" != 1 ] || every=100 tries=8
-  [ -z "${CODEHEAP_TEST_EMULATOR:-}" ] || every=5000 tries=2
+  [ -z "${CODEHEAP_TEST_EMULATOR:-}" ] || every=5000 tries=2 # code is slow to make
   all_programs --discard-every=$every
   for ((i = 0; i < tries; i++)); do
     "${scheme[@]}" --discard-every=$every "$programs/threads.scm" > "$work/a" 2>&1 < /dev/null &
@@ -276,7 +302,15 @@ wrong_use() {
 
 # A listing's first line is the procedure's, then comes one an instruction, and its number.
 listings_of_bytecode() {
-  all_programs --dump-ir="$work/ir"
+  local name
+  if [ "${CODEHEAP_TEST_LONG:-}" = 1 ]; then
+    all_programs --dump-ir="$work/ir"
+  else
+    # One that defines anew has a listing for each time.
+    for name in closures escapes generators strings tailcalls; do
+      judged "$programs/$name.out" "$programs/$name.scm" --dump-ir="$work/ir"
+    done
+  fi
   four_procedures
   "${scheme[@]}" --dump-ir="$work/ir" "$work/a dir/named.scm" > /dev/null || fail "exit $?"
   find "$work/ir" -name '*.bytecode' -exec awk '
@@ -342,7 +376,7 @@ lines_on_request() {
   without=$("${scheme[@]}" --sinks=none "$work/a dir/named.scm") || fail "exit $?"
   with=$("${scheme[@]}" --sinks=none --lines "$work/a dir/named.scm") || fail "--lines: exit $?"
   [ "$with" -gt "$without" ] || fail "side memory: $without bytes, $with with lines"
-  all_programs --lines
+  several_programs --lines
 }
 
 # What ch_block_lines is given, seen from outside: its arguments at its first instruction.
@@ -382,9 +416,9 @@ END
 # The interpreter, each activation of it entered through a trampoline.
 trampolines() {
   all_programs --interp --trampolines
-  all_programs --jit --trampolines
-  all_programs --interp --trampolines --pool=16384 --page=4096
-  all_programs --interp --trampolines --discard-every=5000
+  several_programs --jit --trampolines
+  several_programs --interp --trampolines --pool=16384 --page=4096
+  several_programs --interp --trampolines --discard-every=5000
   "${scheme[@]}" --arena --trampolines -e 1 > "$work/out" 2>&1 && fail '--arena was not refused'
   grep -q 'blocks of the code heap' "$work/out" || fail "no message: $(cat "$work/out")"
 }

@@ -562,6 +562,7 @@ END
 signalled() { ended=$(with_signal "$1" "${scheme[@]}" "${switch[@]}" "$work/p.scm" 2> "$work/err"); }
 case_signals() {
   local number how ended
+  busy=$((busy / 3))
   scheme_of p << 'END'
 (define (for-ever n) (busy) (if (= n 10) (ready)) (for-ever (+ n 1)))
 (define (ready) (call-with-output-file "OUT/ready" (lambda (p) (write 1 p))))
