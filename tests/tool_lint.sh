@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # Every rule of tools/lint_text.py, signal_reach.py and lint_adversaries.py finds what it is there to find: each case plants
-# one offence in a clean small tree.
+# one offence in a clean small tree. That the small trees are clean is a case of its own.
 # Without arguments it lists its cases, with a name it runs one.
 set -u
 root=$PWD
@@ -20,6 +20,19 @@ offend() {
   [ -f "$1" ] || echo "$spdx" >"$1"
   printf '%b\n' "$2" >>"$1"
   found "$1" "$3"
+}
+# unoffended CHECKER: it finds nothing.
+unoffended() {
+  local said
+  said=$(python3 "$root/tools/$1") || fail "the clean tree has findings: $said"
+}
+case_clean_trees_have_no_findings() {
+  unoffended lint_text.py
+  write_guarantees
+  unoffended lint_text.py
+  mkdir scenarios && cd scenarios || exit 1
+  catalogue
+  unoffended lint_adversaries.py
 }
 many() { local i; for ((i = 0; i < $1; i++)); do echo "$2"; done; }
 
@@ -89,23 +102,39 @@ case_quote_in_a_document_is_missing() {
 }
 case_quote_without_marks() { sed -i '/example end/d' examples/min.c; found examples/min.c 'the mark'; }
 
-# reaches C-TEXT FINDING: of a handler in codeheap/a.o, which calls what codeheap/b.o defines, for $arch.
+# reaches C-TEXT FINDING: of a handler in codeheap/a.o, which calls what codeheap/b.o defines, with the list as it is. Each is a
+# folder, its build and list, for judge_reached.
 reaches() {
-  mkdir -p build/obj/codeheap
-  printf '%s\n' 'static int n; void ch__b(void); __attribute__((noinline)) static void sub(void) { ch__b(); n++; }' \
-    'void handler(int s); void handler(int s) { if (s) sub(); n++; }' |
-    ${CROSS}gcc -O1 -fPIC -x c -c -o build/obj/codeheap/a.o - || fail 'a.o'
-  printf '%s\n' "$1" | ${CROSS}gcc -O2 -fPIC -x c -c -o build/obj/codeheap/b.o - || fail 'b.o'
-  local said
-  said=$(python3 "$root/tools/signal_reach.py" build list "$arch") &&
-    { [ -n "$2" ] && fail "nothing found: $said"; return; }
-  [ -n "$2" ] && echo "$said" | grep -qF -- "$2" || fail "no finding '$2' in: $said"
+  local to=$((count += 1))
+  mkdir -p $to/obj/codeheap
+  cp list $to
+  ln a.o $to/obj/codeheap/a.o
+  printf '%s\n' "$1" | ${CROSS}gcc -O2 -fPIC -x c -c -o $to/obj/codeheap/b.o - || fail 'b.o'
+  printf '%s\n' "$2" >$to/finding
+}
+# Python starts once for all of them.
+judge_reached() { # judge_reached ARCH
+  python3 - "$root/tools" "$1" "$count" <<'END' || exit 1
+import contextlib, io, sys
+tools, arch, count = sys.argv[1:]
+sys.path.insert(0, tools)
+sys.dont_write_bytecode = True
+import signal_reach
+for number in range(1, int(count) + 1):
+    said, finding = io.StringIO(), open(f"{number}/finding").read().rstrip("\n")
+    with contextlib.redirect_stdout(said):
+        found = signal_reach.main(str(number), f"{number}/list", arch)
+    if bool(found) != bool(finding) or finding not in said.getvalue():
+        sys.exit(f"{number}: no finding '{finding}' in: {said.getvalue()}")
+END
 }
 reaches_no_more() { # reaches_no_more ARCH
-  local arch=$1
+  local arch=$1 count=0
   export CROSS=''
   [ "$(uname -m)" = "$arch" ] || CROSS=$arch-linux-gnu-
   command -v ${CROSS}gcc >/dev/null || { echo "skip: there is no ${CROSS}gcc"; exit 77; }
+  printf '%s\n' 'static int n; void ch__b(void); __attribute__((noinline)) static void sub(void) { ch__b(); n++; }' \
+    'void handler(int s); void handler(int s) { if (s) sub(); n++; }' | ${CROSS}gcc -O1 -fPIC -x c -c -o a.o - || fail 'a.o'
   printf '%s\n' 'root codeheap/a.o:handler' 'allow getpid' >list
   reaches 'int getpid(void); void ch__b(void); int n; void ch__b(void) { n = getpid(); }' ''
   reaches 'void *malloc(unsigned long); void ch__b(void); void *p; void ch__b(void) { p = malloc(9); }' \
@@ -125,6 +154,7 @@ reaches_no_more() { # reaches_no_more ARCH
   reaches 'void ch__b(void); void (*p)(void); void ch__b(void) { p(); p(); }' ''
   echo 'root codeheap/a.o:nobody' >>list
   reaches 'void ch__b(void); void ch__b(void) {}' 'there is no function codeheap/a.o:nobody'
+  judge_reached "$arch"
 }
 case_signal_handler_reaches_no_more_than_it_may() { reaches_no_more x86_64; }
 case_signal_handler_of_aarch64_reaches_no_more() { reaches_no_more aarch64; }
@@ -144,8 +174,6 @@ catalogue() {
   printf '%s\n' '| `other_is_survived` | TORN | P |' >>tests/adversaries.md
   printf 'TEST(other_is_survived)\n{\n\tstage_new(STAGE_POLLS);\n}\n' >>tests/adversary_all.c
   printf '%s\n' 'TORN adversary_all other_is_survived' "'" >>tests/mutants.sh
-  local said
-  said=$(python3 "$root/tools/lint_adversaries.py") || fail "the clean catalogue has findings: $said"
 }
 catalogued() {
   local said
@@ -232,7 +260,6 @@ write_guarantees() {
   printf '%s\n' "$spdx" 'TEST(it_is_really_so_polls)' >tests/api_it.c
   printf '%s\n' '### P1: it is so' 'By I1.' '- Tests: `it_is_really_so`. Mutants: `BREAKS_IT`.' '## 2. Rules' >docs/guarantees.md
   echo 'See docs/guarantees.md.' >>README.md
-  said=$(python3 "$root/tools/lint_text.py") || fail "clean guarantees have findings: $said"
 }
 offend_guarantees() { write_guarantees && offend docs/guarantees.md "$@"; }
 case_guarantee_names_no_test() { offend_guarantees 'Tests: `it_is_not_so_at_all`.' '`it_is_not_so_at_all` is no test'; }
@@ -269,5 +296,4 @@ core='  int x = 1;\n  return x;'
 printf '%b\n' "$spdx" ' int main(void) {' '  /* [example] */' "$core" '  /* [example end] */' '}' >examples/min.c
 printf '%b\n' 'One sentence.' '```c' "${core//  /}" '```' >README.md
 printf '%b\n' "$spdx" '/* to start with:' ' *     int x = 1;' ' *     return x;' ' */' >codeheap/codeheap.h
-said=$(python3 "$root/tools/lint_text.py") || fail "the clean tree has findings: $said"
 "case_$name"
