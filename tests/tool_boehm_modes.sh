@@ -39,8 +39,10 @@ fi
 
 mode=${1##*_}
 name=${1%_*}
-# Not the length of a storm is asked for, but the mode.
-export CODEHEAP_TEST_BOEHM=$mode CODEHEAP_TEST_STORM_MS=500
+# Not the length of a storm is asked for, but the mode; it is longer with LONG=1.
+storm=200
+[ "${CODEHEAP_TEST_LONG:-}" != 1 ] || storm=500
+export CODEHEAP_TEST_BOEHM=$mode CODEHEAP_TEST_STORM_MS=$storm
 file=$(grep -lwE "$name|${name%_boehm}" tests/adversary_*.c | head -1)
 [ -n "$file" ] || { echo "no case $name" >&2; exit 1; }
 exec "$build/tests/$(basename "$file" .c)" "$name"

@@ -259,7 +259,8 @@ PYTHON
 }
 
 top_refuses_broken_files() {
-  local n
+  local n spoilt=40
+  [ "${CODEHEAP_TEST_LONG:-}" != 1 ] || spoilt=150
   "$top" "$work/none" 2>"$work/err" && fail 'a file that is not there'
   grep -q 'No such file' "$work/err" || fail "$(cat "$work/err")"
   mkfifo "$work/pipe"
@@ -309,10 +310,10 @@ for seed in range(first, first + count):
         refused += done.returncode
 assert 0 < refused < 3 * count, refused
 PYTHON
-  python3 "$work/spoil.py" "$top" "$work/file" "$work/bad" 150 1 || fail 'a spoilt file'
+  python3 "$work/spoil.py" "$top" "$work/file" "$work/bad" $spoilt 1 || fail 'a spoilt file'
   # The same, read by a program that watches its own memory.
   if gcc -std=gnu11 -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -I. -o "$work/watched" tools/codeheap-top/*.c 2>/dev/null; then
-    python3 "$work/spoil.py" "$work/watched" "$work/file" "$work/bad" ${CODEHEAP_TEST_SPOILT:-150} 1000 || fail 'a spoilt file'
+    python3 "$work/spoil.py" "$work/watched" "$work/file" "$work/bad" $spoilt 1000 || fail 'a spoilt file'
   fi
   cat >"$work/name.py" <<'PYTHON'
 import json, struct, subprocess, sys
