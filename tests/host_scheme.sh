@@ -61,14 +61,14 @@ pool_of_4_pages() { several_programs --jit --pool=65536 --page=16384; }
 pages_of_64k() { several_programs --jit --page=65536; }
 memfd() { CODEHEAP_WX=memfd several_programs --jit; }
 
-# The program that defines anew 10,000 times does so 500 times, but with LONG=1: each is a collection.
+# The program that defines anew 10,000 times does so 200 times, but with LONG=1: each is a collection.
 gc_every_stub() {
   local p
   [ "${CODEHEAP_TEST_LONG:-}" != 1 ] || { all_programs --jit --gc-every-stub; return; }
   for p in "$programs"/*.scm; do
     [ ! -f "${p%.scm}.out" ] || [ "${p##*/}" = redefine.scm ] || judged "${p%.scm}.out" "$p" --jit --gc-every-stub
   done
-  sed 's/ 1000000)/ 50000)/; s/(evaluated 8000)/(evaluated 500)/' "$programs/redefine.scm" > "$work/redefine.scm"
+  sed 's/ 1000000)/ 20000)/; s/(evaluated 8000)/(evaluated 500)/' "$programs/redefine.scm" > "$work/redefine.scm"
   [ "$(diff "$programs/redefine.scm" "$work/redefine.scm" | grep -c '^>')" = 2 ] || fail 'redefine.scm has other loops'
   "${scheme[@]}" --interp "$work/redefine.scm" > "$work/wanted" 2>&1 < /dev/null || fail "redefine.scm: exit $?"
   judged "$work/wanted" "$work/redefine.scm" --jit --gc-every-stub
@@ -80,7 +80,7 @@ discard_every() {
   local i every=5000 tries=2
   [ "${CODEHEAP_TEST_LONG:-}" != 1 ] || every=100 tries=8
   [ -z "${CODEHEAP_TEST_EMULATOR:-}" ] || every=5000 tries=2 # code is slow to make
-  all_programs --discard-every=$every
+  several_programs --discard-every=$every
   for ((i = 0; i < tries; i++)); do
     "${scheme[@]}" --discard-every=$every "$programs/threads.scm" > "$work/a" 2>&1 < /dev/null &
     "${scheme[@]}" --discard-every=$every "$programs/threads.scm" > "$work/b" 2>&1 < /dev/null ||

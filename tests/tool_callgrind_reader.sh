@@ -429,7 +429,7 @@ reader_survives_any_input() {
 
 # Each allocation fails in turn: that is told, nothing is lost to the leak checker, and in the end nothing fails.
 reader_without_memory() {
-  must "$cc" -std=gnu11 -w -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -I. -o "$work/read_many" \
+  must "$cc" -std=gnu11 -w -O0 -g -fsanitize=address,undefined -fno-sanitize-recover=all -I. -o "$work/read_many" \
     -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc "$here/read_many.c" "$here/failing_memory.c" \
     tools/callgrind/{graph,names,perf_map,reader,table}.c
   printf '1000 100 one\n2000 100 two\n3000 100 one\n' >"$work/map"
