@@ -250,11 +250,11 @@ programs: $(examples) $(user_tools) $(scheme) $(demos) $(stress) $(bench)
 help:
 	@sed -n 's/^#help //p' Makefile
 #help make                builds what is installed, in build/                                         10 s
-#help make check          every test; T=name runs one test, TIER=core the core tier              < 700 s
+#help make check          every test; T=name runs one test, TIER=core the core tier              < 300 s
 #help                     SLOWEST=10 prints the slowest; STRICT=1: no second try, and no skip that skips.list lacks
 #help make check-timed    the tests that hang on time or load, one at a time, the best of three    < 120 s
 #help make steady         `make check` RUNS=5 times beside LOAD=4 endless loops, what failed and what was unsteady
-#help make check TIER=core  unit, API and adversary cases, storms of one second                   130 s
+#help make check TIER=core  unit, API and adversary cases,                                           60 s
 #help make hostile        the core tier in processes that have something taken away; WITH=mdwe     < 1000 s
 #help make demo           the report: programs, churn, invalidation, adversary, trap, heap.svg   < 120 s
 #help make stress         random API programs against a model, Scheme against its interpreter; SECONDS=60 SEED=1
@@ -279,7 +279,7 @@ help:
 #help           VALGRIND=1 (the test programs behind memcheck, with its default flags)
 #help           CROSS=aarch64-linux-gnu-|riscv64-linux-gnu- (the latter with GC=none)  EMULATOR=words before each test program
 #help           PAGE=4096..65536  SYSTEM_PAGE=65536 (pretended)  BACKEND=dual|memfd|procmem|flip  T=name
-#help           TIER=core  V=1  STORM_MS=ms  JOBS=2  SETUP=no  BUILD=folder  EXTRA_CFLAGS=flags  DEBUG=1 (asserts legal moves)
+#help           TIER=core  V=1  STORM_MS=ms  JOBS=3  SETUP=no  BUILD=folder  EXTRA_CFLAGS=flags  DEBUG=1 (asserts legal moves)
 
 vars:
 	@printf '%s\n' 'CC=$(CC)' 'ARCH=$(ARCH)' 'GC=$(GC)' 'SAN=$(SAN)' 'ALLOC=$(ALLOC)' 'CROSS=$(CROSS)' \

@@ -343,7 +343,12 @@ PYTHON
   cp "$work/file" "$work/bad"
   printf '\003' | dd of="$work/bad" bs=1 seek=16 conv=notrunc 2>/dev/null
   "$top" "$work/bad" 2>"$work/err" && fail 'a torn state'
-  grep -q 'not whole' "$work/err" || fail "$(cat "$work/err")"
+  grep -q 'not whole: its writer went' "$work/err" || fail "$(cat "$work/err")"
+  # The same of a process that lives and holds no lock: this one.
+  python3 -c 'import struct, sys; sys.stdout.buffer.write(struct.pack("=4I", int(sys.argv[1]), 1, 1, 0))' $$ |
+    dd of="$work/bad" bs=1 seek=48 conv=notrunc 2>/dev/null
+  "$top" "$work/bad" 2>"$work/err" && fail 'a torn state of a living writer'
+  grep -q 'not whole: its writer stands still' "$work/err" || fail "$(cat "$work/err")"
   cp "$work/file" "$work/bad"
   printf 'X' | dd of="$work/bad" bs=1 seek=300 conv=notrunc 2>/dev/null
   "$top" "$work/bad" 2>/dev/null && fail 'a wrong checksum'
