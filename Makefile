@@ -254,7 +254,7 @@ help:
 #help                     SLOWEST=10 prints the slowest; STRICT=1: no second try, and no skip that skips.list lacks
 #help make check-timed    the tests that hang on time or load, one at a time, the best of three    < 120 s
 #help make steady         `make check` RUNS=5 times beside LOAD=4 endless loops, what failed and what was unsteady
-#help make check TIER=core  unit, API and adversary cases,                                           60 s
+#help make check TIER=core  unit, API and adversary cases                                            60 s
 #help make hostile        the core tier in processes that have something taken away; WITH=mdwe     < 1000 s
 #help make demo           the report: programs, churn, invalidation, adversary, trap, heap.svg   < 120 s
 #help make stress         random API programs against a model, Scheme against its interpreter; SECONDS=60 SEED=1

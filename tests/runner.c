@@ -77,7 +77,7 @@ static long environment_number(const char *name, long otherwise)
 static void execute(const char *program, const char *name)
 {
 	/* Who runs in the background of a shell inherits that some are ignored. */
-	static const int expected[] = {SIGHUP, SIGINT, SIGQUIT, SIGPIPE};
+	static const int expected[] = {SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGTERM};
 	for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
 		signal(expected[i], SIG_DFL);
 	/* What the machine runs itself lists its cases without the emulator, which is quicker. */
@@ -149,6 +149,27 @@ static int new_output(void)
 static void end_group(pid_t pid)
 {
 	kill(-pid, SIGKILL);
+}
+
+/* Groups of their own do not hear what a terminal sends, and children of scripts would run on. */
+static void end_all(int signal_)
+{
+	for (struct job *job = jobs; job < jobs + job_count; job++)
+		if (job->test && job->pid > 0)
+			end_group(job->pid);
+	signal(signal_, SIG_DFL);
+	raise(signal_);
+}
+
+static void end_with_jobs(void)
+{
+	static const int ends[] = {SIGHUP, SIGINT, SIGTERM};
+	for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+		struct sigaction action = {.sa_handler = end_all, .sa_flags = SA_NODEFER};
+		struct sigaction before;
+		if (sigaction(ends[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+			sigaction(ends[i], &action, NULL);
+	}
 }
 
 static char *read_output(int fd)
@@ -242,6 +263,7 @@ static void begin(struct test_case *t)
 	while (job->test)
 		job++;
 	t->tries++;
+	job->pid = 0;
 	job->test = t;
 	job->output = new_output();
 	job->started = now_s();
@@ -411,6 +433,7 @@ int main(int argc, char **argv)
 {
 	const char *pattern = read_options(argc, argv);
 	int left_out = 0;
+	end_with_jobs();
 	sigset_t child;
 	sigemptyset(&child);
 	sigaddset(&child, SIGCHLD);

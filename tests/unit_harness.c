@@ -5,6 +5,7 @@
  */
 #include "tests/harness.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -379,6 +380,36 @@ TEST(slowest_cases_are_named)
 	CHECK(line && !strstr(line + 1, "\nslow "));
 	CHECK(strstr(line, " s of 60, ") || strstr(line, " s of 70, "));
 	remove_folder();
+}
+
+/* The script and what it started have the end of a pipe open, which ends with the last of them. */
+TEST(runner_that_is_ended_ends_what_it_started)
+{
+	char self[1000], program[] = "/tmp/codeheap_script_XXXXXX", byte;
+	int ends[2], status;
+	write_file(program, "[ $# = 0 ] && { echo 'waits 60 0 -'; exit; }\n"
+			    "(while :; do sleep 1; done) &\necho >&9\nwait");
+	CHECK_EQ(pipe(ends), 0);
+	find_self(self);
+	strcpy(strrchr(self, '/'), "/runner");
+	pid_t runner = fork();
+	CHECK(runner >= 0);
+	if (!runner) {
+		dup2(ends[1], 9);
+		close(ends[0]);
+		close(ends[1]);
+		execl(self, self, "-e", "/bin/sh", program, (char *)NULL);
+		_exit(127);
+	}
+	close(ends[1]);
+	CHECK_EQ(read(ends[0], &byte, 1), 1);
+	CHECK_EQ(kill(runner, SIGTERM), 0);
+	CHECK_EQ(waitpid(runner, &status, 0), runner);
+	CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
+	struct pollfd last = {.fd = ends[0], .events = POLLIN};
+	if (poll(&last, 1, TEST_PATIENCE_MS) != 1 || read(ends[0], &byte, 1) != 0)
+		FAIL("what a case started runs on");
+	unlink(program);
 }
 
 TEST_TRAPS(trap_expected_passes, SIGTRAP)
