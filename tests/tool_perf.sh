@@ -26,9 +26,13 @@ fail() { echo "perf map: $*" >&2; exit 1; }
 record() {
   perf record -q --no-bpf-event -e cpu-clock -o "$work/probe" -- true > "$work/err" 2>&1 ||
     { echo "perf record is refused: $(tail -1 "$work/err")"; exit 77; }
-  perf record -q --no-bpf-event -e cpu-clock -F 999 -o "$work/data" "$@" "$work/work.scm" > "$work/out" 2> "$work/err" ||
-    fail "the program failed: $(tail -3 "$work/err")"
-  pid=$(perf script -i "$work/data" -F pid,comm 2> "$work/err" | awk '$1 == "scheme" { print $2; exit }')
+  # Another user's file of this number is not touched.
+  while
+    perf record -q --no-bpf-event -e cpu-clock -F 999 -o "$work/data" "$@" "$work/work.scm" > "$work/out" 2> "$work/err" ||
+      fail "the program failed: $(tail -3 "$work/err")"
+    pid=$(perf script -i "$work/data" -F pid,comm 2> "$work/err" | awk '$1 == "scheme" { print $2; exit }')
+    [ -e "/tmp/perf-$pid.map" ] && [ ! -O "/tmp/perf-$pid.map" ]
+  do :; done
   [ -s "/tmp/perf-$pid.map" ] || fail "no file of process '$pid'"
   # perf reads it there.
   trap 'rm -rf "$work" "/tmp/perf-$pid.map"' EXIT
