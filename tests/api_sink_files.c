@@ -394,8 +394,7 @@ static bool mount_small_disk(const char *at)
 {
 	char options[32];
 	snprintf(options, sizeof options, "size=%d", LIMIT_BYTES);
-	return own_mounts() &&
-	       mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+	return own_mounts() && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
 	       mount("none", at, "tmpfs", 0, options) == 0;
 }
 
