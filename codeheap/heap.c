@@ -167,22 +167,18 @@ static void free_heap(struct ch_heap *heap)
 	ch__meta_destroy(meta);
 }
 
-/* Destroyed heaps that a handler may still read, chained by left_next; each new and each destroyed
- * heap looks whether they can go. [ch__heaps_lock] */
+/* Destroyed heaps, chained by left_next, that a handler may still read. [ch__heaps_lock] */
 static struct ch_heap *left_heaps;
 
-static void leave_heap(struct ch_heap *heap)
-{
-	heap->left_next = left_heaps;
-	left_heaps = heap;
-}
-
+/* Nobody read for a moment since the last of them left the table. */
 static void free_left_heaps(void)
 {
-	while (left_heaps && !ch__place_is_read() && !CH_MUTANT(CH__MUTANT_LEFT_HEAP_STAYS)) {
-		struct ch_heap *heap = left_heaps;
+	struct ch_heap *heap;
+	while ((heap = left_heaps) != NULL) {
 		left_heaps = heap->left_next;
 		free_heap(heap);
+		if (CH_MUTANT(CH__MUTANT_LEFT_HEAP_STAYS))
+			break;
 	}
 }
 
@@ -229,7 +225,8 @@ static enum ch_status make_heap(struct ch_heap *heap, unsigned wanted) CH_REQUIR
 {
 	enum ch_status status = ch__fork_register() ? CH_OK : CH_E_OS;
 	ch__lock(&ch__heaps_lock);
-	free_left_heaps();
+	if (!ch__place_is_read())
+		free_left_heaps();
 	if (status == CH_OK)
 		status = fill_heap(heap, wanted);
 	if (status == CH_OK && (!has_room(heap) || !choose_id(heap)))
@@ -341,11 +338,10 @@ enum ch_status ch_heap_destroy(struct ch_heap *heap)
 	atomic_store(&ch__heaps[heap->id], NULL);
 	if (CH_MUTANT(CH__MUTANT_HEAPS_UNLOCKED))
 		ch__unlock(&ch__heaps_lock);
+	heap->left_next = left_heaps;
+	left_heaps = heap;
 	if (wait_for_readers())
-		free_heap(heap);
-	else
-		leave_heap(heap);
-	free_left_heaps();
+		free_left_heaps();
 	if (!CH_MUTANT(CH__MUTANT_HEAPS_UNLOCKED))
 		ch__unlock(&ch__heaps_lock);
 	return CH_OK;
