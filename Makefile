@@ -306,8 +306,9 @@ RUNS ?= 5
 LOAD ?= 4
 steady:
 	+@RUNS='$(RUNS)' LOAD='$(LOAD)' tools/steady.sh
-# What the cases of this build find in their environment: one language, since what tools say is read. AddressSanitizer guesses where thread-local data of libraries loaded
-# late (libdw) lie, guesses wrong by their address, and LeakSanitizer dies of it: it finds such data as memory of the dynamic linker.
+# What the cases of this build find in their environment: one language, since what tools say is read. AddressSanitizer
+# guesses where thread-local data of libraries loaded late (libdw) lie, guesses wrong by their address, and LeakSanitizer
+# dies of it: it finds such data as memory of the dynamic linker.
 slow := $(if $(EMULATOR),10,$(if $(SAN)$(filter 1,$(COVERAGE)),4))
 test_environment = LC_ALL=C.UTF-8 CODEHEAP_BUILD=$(BUILD) CODEHEAP_ARCH=$(ARCH) CODEHEAP_TEST_STORM_MS=$(STORM_MS) CODEHEAP_TEST_SEED=$${CODEHEAP_TEST_SEED:-$(SEED)} \
 	 $(if $(filter 1,$(LONG)),CODEHEAP_TEST_LONG=1) \
@@ -609,7 +610,7 @@ $(native)/%.so: tests/native/object.c $(OBJ)/flags
 	  $(OBJCOPY) --strip-all --add-gnu-debuglink=$(@D)/.debug/$(@F).debug $@)
 	$(if $(filter bare,$*),$(Q)$(OBJCOPY) --strip-all $@)
 $(BUILD)/tests/unit_scheme_emitter $(BUILD)/tests/unit_scheme_sites: $(emitter_o)
-$(BUILD)/tests/hostile: tests/hostile.c
+$(BUILD)/tests/hostile: tests/hostile.c tests/own_mounts.h
 $(BUILD)/tests/runner: $(wildcard tests/runner*.c) tests/runner.h
 $(BUILD)/tests/runner $(BUILD)/tests/hostile:
 	@mkdir -p $(@D)

@@ -5,10 +5,10 @@
  * for each sink that has a file. */
 #define _GNU_SOURCE
 #include "tests/heap_rig.h"
+#include "tests/own_mounts.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <sys/mount.h>
@@ -365,37 +365,12 @@ EVERY_FILE(beyond_the_limit_of_files_is_off)
 	leave_folder(sink);
 }
 
-static bool write_words(const char *at, const char *words)
-{
-	int fd = open(at, O_WRONLY | O_CLOEXEC);
-	bool done = fd >= 0 && write(fd, words, strlen(words)) == (ssize_t)strlen(words);
-	if (fd >= 0)
-		close(fd);
-	return done;
-}
-
-/* Who is not root may mount as root of a namespace of users; files there need an owner whom it
- * knows. */
-static bool own_mounts(void)
-{
-	char users[40], groups[40];
-	snprintf(users, sizeof users, "%u %u 1", getuid(), getuid());
-	snprintf(groups, sizeof groups, "%u %u 1", getgid(), getgid());
-	if (unshare(CLONE_NEWNS) == 0)
-		return true;
-	return unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0 &&
-	       write_words("/proc/self/uid_map", users) &&
-	       write_words("/proc/self/setgroups", "deny") &&
-	       write_words("/proc/self/gid_map", groups);
-}
-
 /* A disk of our own, in mounts of our own, over the folder. */
 static bool mount_small_disk(const char *at)
 {
 	char options[32];
 	snprintf(options, sizeof options, "size=%d", LIMIT_BYTES);
-	return own_mounts() && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
-	       mount("none", at, "tmpfs", 0, options) == 0;
+	return own_mounts() && mount("none", at, "tmpfs", 0, options) == 0;
 }
 
 EVERY_FILE(on_a_full_disk_is_off)

@@ -9,12 +9,13 @@
  * What lives in one process image only, the count of maps, is left to tests/harness.c by a word in
  * the environment. It knows nothing of the library. */
 #define _GNU_SOURCE
+#include "tests/own_mounts.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/membarrier.h>
 #include <linux/seccomp.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -209,31 +210,6 @@ static void set_maps(void)
 	setenv("CODEHEAP_TEST_MAPS_LEFT", maps_left, 1);
 }
 
-static bool write_text(const char *path, const char *text)
-{
-	int fd = open(path, O_WRONLY | O_CLOEXEC);
-	if (fd < 0)
-		return false;
-	bool done = write(fd, text, strlen(text)) == (ssize_t)strlen(text);
-	close(fd);
-	return done;
-}
-
-static bool own_namespace(void)
-{
-	char map[60];
-	unsigned uid = getuid(), gid = getgid();
-	if (unshare(CLONE_NEWNS) == 0)
-		return true;
-	if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0)
-		return false;
-	snprintf(map, sizeof map, "%u %u 1", uid, uid);
-	if (!write_text("/proc/self/uid_map", map) || !write_text("/proc/self/setgroups", "deny"))
-		return false;
-	snprintf(map, sizeof map, "%u %u 1", gid, gid);
-	return write_text("/proc/self/gid_map", map);
-}
-
 static bool fill(const char *path)
 {
 	static const char page[PAGE];
@@ -249,8 +225,7 @@ static bool fill(const char *path)
 /* The program is found by the folder that we are in, which the mount does not cover. */
 static void set_full_tmpfs(void)
 {
-	if (!own_namespace() || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
-	    mount("none", "/tmp", "tmpfs", 0, "size=4096,mode=1777") != 0 ||
+	if (!own_mounts() || mount("none", "/tmp", "tmpfs", 0, "size=4096,mode=1777") != 0 ||
 	    mount("none", "/dev/shm", "tmpfs", 0, "size=4096,mode=1777") != 0)
 		leave(EXIT_REFUSED, "the kernel refuses a mount of our own: %s", strerror(errno));
 	must(fill("/tmp/full") && fill("/dev/shm/full"), "the small file systems are full");

@@ -3,10 +3,10 @@
  * full disks, and is off with a reason where it cannot be. What others put at its name is
  * api_sink_files.c's. */
 #define _GNU_SOURCE
+#include "tests/own_mounts.h"
 #include "tests/unit_unwind_jitdump.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -112,8 +112,7 @@ TEST(dump_is_off_where_its_folder_is_not)
 TEST(dump_is_off_where_nothing_may_be_mapped_executable)
 {
 	use_own_folder();
-	if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
-	    mount("none", folder, "tmpfs", MS_NOEXEC, NULL) != 0) {
+	if (!own_mounts() || mount("none", folder, "tmpfs", MS_NOEXEC, NULL) != 0) {
 		rmdir(folder);
 		skip("no file system can be mounted here: %s", strerror(errno));
 	}
