@@ -71,17 +71,17 @@ static uint8_t *try_to_read(int fd, struct ch__stats_head *head, const char **er
 static uint8_t *read_whole(int fd, struct ch__stats_head *head, const char **error)
 {
 	const struct timespec pause = {0, BETWEEN_TRIES_NS};
-	bool is_alive = false;
-	memset(head, 0, sizeof *head);
-	for (int i = 0; i < TRIES || (is_alive && i < TRIES_WHILE_ALIVE); i++) {
+	for (int i = 0; i < TRIES_WHILE_ALIVE; i++) {
 		uint8_t *body = try_to_read(fd, head, error);
 		if (body || *error)
 			return body;
+		if (i >= TRIES && (!head->process || !has_writer(fd, head))) {
+			*error = "it is not whole: its writer went while it wrote";
+			return NULL;
+		}
 		nanosleep(&pause, NULL);
-		is_alive = head->process && has_writer(fd, head);
 	}
-	*error = is_alive ? "it is not whole: its writer stands still while it writes"
-			  : "it is not whole: its writer went while it wrote";
+	*error = "it is not whole: its writer stands still while it writes";
 	return NULL;
 }
 
