@@ -35,15 +35,16 @@ all_programs() {
   done
 }
 
-# several_programs SWITCHES: those whose code moves, dies and is made again, or leaves its frames otherwise than by a return;
-# all of them with LONG=1.
-several_programs() {
-  local name
+# these_programs NAMES SWITCHES: the same of these; of all with LONG=1.
+these_programs() {
+  local name names=$1
+  shift
   [ "${CODEHEAP_TEST_LONG:-}" != 1 ] || { all_programs "$@"; return; }
-  for name in closures escapes generators higher redefine tailcalls threads; do
-    judged "$programs/$name.out" "$programs/$name.scm" "$@"
-  done
+  for name in $names; do judged "$programs/$name.out" "$programs/$name.scm" "$@"; done
 }
+
+# several_programs SWITCHES: those whose code moves, dies and is made again, or leaves its frames otherwise than by a return.
+several_programs() { these_programs 'closures escapes generators higher redefine tailcalls threads' "$@"; }
 
 # says WANTED SWITCHES..: the program on standard input prints WANTED.
 says() {
@@ -302,15 +303,8 @@ wrong_use() {
 
 # A listing's first line is the procedure's, then comes one an instruction, and its number.
 listings_of_bytecode() {
-  local name
-  if [ "${CODEHEAP_TEST_LONG:-}" = 1 ]; then
-    all_programs --dump-ir="$work/ir"
-  else
-    # One that defines anew has a listing for each time.
-    for name in closures escapes generators strings tailcalls; do
-      judged "$programs/$name.out" "$programs/$name.scm" --dump-ir="$work/ir"
-    done
-  fi
+  # One that defines anew has a listing for each time.
+  these_programs 'closures escapes generators strings tailcalls' --dump-ir="$work/ir"
   four_procedures
   "${scheme[@]}" --dump-ir="$work/ir" "$work/a dir/named.scm" > /dev/null || fail "exit $?"
   find "$work/ir" -name '*.bytecode' -exec awk '
@@ -470,7 +464,8 @@ stacks_of_perf() {
 (define (start) (+ 0 (fib 31)))
 (write (+ 0 (start)))
 END
-  perf record -q -F 2000 -g -o "$work/perf.data" "${scheme[@]}" --interp --trampolines \
+  # For its listener to BPF programs perf would wait for a second at the end.
+  perf record -q --no-bpf-event -F 2000 -g -o "$work/perf.data" "${scheme[@]}" --interp --trampolines \
     --sinks=unwind,perfmap "$work/fib.scm" > "$work/out" 2> "$work/err" ||
     { echo "perf record is refused: $(tail -n 1 "$work/err")"; exit 77; }
   [ "$(cat "$work/out")" = 1346269 ] || fail "another output: $(cat "$work/out")"

@@ -4,7 +4,6 @@
 # objects of blocks. Made-up ones show each rule, live ones are judged by readers and rules of the judge's own, and each
 # rule, broken in a copy of the tool, is noticed. Without arguments it lists its cases, with a name it runs one.
 set -u
-long=${CODEHEAP_TEST_LONG:-0}
 build=${CODEHEAP_BUILD:-build}
 cc=${CC:-gcc}
 here=$PWD
@@ -349,7 +348,7 @@ refuses() {
 }
 
 callgrind_json_that_is_none_is_refused() {
-  local f='{"format": "callgrind-names 1",' n='{"object": "", "file": "", "function": "f"}' count seed status
+  local f='{"format": "callgrind-names 1",' n='{"object": "", "file": "", "function": "f"}' count=20 seed status
   printf '%b' "${h}fn=f\n1 1\n" >"$work/good"
   refuses 1 'format' '{}'
   refuses 1 'another format' '{"format": "callgrind-names 2"}'
@@ -371,7 +370,7 @@ callgrind_json_that_is_none_is_refused() {
   refuses 1 'character' "$f\"nodes\": [{\"object\": \"\\\\ud800\", \"file\": \"\", \"function\": \"\"}], \"edges\": []}"
   refuses 1 'backslash' "$f\"nodes\": [{\"object\": \"\\\\x\", \"file\": \"\", \"function\": \"\"}], \"edges\": []}"
   made --json --costs --output="$work/json" "$work/good"
-  count=$((long ? 100 : 20))
+  [ "${CODEHEAP_TEST_LONG:-}" != 1 ] || count=100
   judge mutate "$work/json" $count "$work/bad"
   for seed in $(seq $count); do
     timeout -s KILL 60 "$names" diff "$work/bad.$seed" "$work/good" >"$work/got" 2>"$work/err"
@@ -443,7 +442,7 @@ END
 }
 
 callgrind_dump_that_is_damaged() {
-  local status count seed leaf
+  local status count=40 seed leaf
   dump "$work/dump"
   timeout -s KILL 60 "$names" --elf="$work/objects" --output="$work/list" "$work/dump" 2>"$work/err"
   [ $? = 1 ] || fail 'wrong records are no failure'
@@ -465,7 +464,7 @@ callgrind_dump_that_is_damaged() {
     timeout -s KILL 60 "$names" --elf="$work/none" "$work/bad" >"$work/got" 2>"$work/err"
     [ $? = 1 ] && [ ! -e "$work/none" ] && [ ! -s "$work/got" ] || fail "$leaf is taken: $(cat "$work/err")"
   done
-  count=$((long ? 200 : 40))
+  [ "${CODEHEAP_TEST_LONG:-}" != 1 ] || count=200
   judge mutate "$work/dump" $count "$work/bad"
   for seed in $(seq $count); do
     timeout -s KILL 60 "$names" --elf="$work/bad-objects" "$work/bad.$seed" >"$work/got" 2>"$work/err"

@@ -7,8 +7,6 @@
 #     tool_hostile.sh NAME    runs one: 0 passed, 77 skipped, else failed
 set -u
 build=${CODEHEAP_BUILD:-build}
-# A storm shows the restriction, however short it is.
-[ "${CODEHEAP_TEST_LONG:-}" = 1 ] || export CODEHEAP_TEST_STORM_MS=500
 
 # RESTRICTION PROGRAM CASE; each by the name hostile_CASE_RESTRICTION.
 table='
