@@ -456,32 +456,16 @@ static void storm(struct stage *stage, bool judges_shares)
 	end(p);
 }
 
-TEST_LIMIT(storm_names_no_code_wrongly_polls, 90)
-{
-	storm(stage_new(STAGE_POLLS), false);
-}
-TEST_LIMIT(storm_names_no_code_wrongly_signals, 90)
-{
-	storm(stage_new(STAGE_SIGNALS), false);
-}
+#define PROFILE_STORM(name, test, driver, judges_shares) \
+	test(name, 90)                                   \
+	{                                                \
+		storm(stage_new(driver), judges_shares); \
+	}
+PROFILE_STORM(storm_names_no_code_wrongly_polls, TEST_LIMIT, STAGE_POLLS, false)
+PROFILE_STORM(storm_names_no_code_wrongly_signals, TEST_LIMIT, STAGE_SIGNALS, false)
+PROFILE_STORM(storm_leaves_little_code_unnamed_polls, TEST_TIMED, STAGE_POLLS, true)
+PROFILE_STORM(storm_leaves_little_code_unnamed_signals, TEST_TIMED, STAGE_SIGNALS, true)
 #if CH_TEST_BDW
-TEST_LIMIT(storm_names_no_code_wrongly_boehm, 90)
-{
-	storm(stage_new(STAGE_BOEHM), false);
-}
-#endif
-
-TEST_TIMED(storm_leaves_little_code_unnamed_polls, 90)
-{
-	storm(stage_new(STAGE_POLLS), true);
-}
-TEST_TIMED(storm_leaves_little_code_unnamed_signals, 90)
-{
-	storm(stage_new(STAGE_SIGNALS), true);
-}
-#if CH_TEST_BDW
-TEST_TIMED(storm_leaves_little_code_unnamed_boehm, 90)
-{
-	storm(stage_new(STAGE_BOEHM), true);
-}
+PROFILE_STORM(storm_names_no_code_wrongly_boehm, TEST_LIMIT, STAGE_BOEHM, false)
+PROFILE_STORM(storm_leaves_little_code_unnamed_boehm, TEST_TIMED, STAGE_BOEHM, true)
 #endif

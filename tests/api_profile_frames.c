@@ -17,7 +17,7 @@ static size_t walk_of_vm(void *user, const void *pc, const void *sp, const void 
 	calls++;
 	/* The handler runs below what it interrupted; not where ThreadSanitizer held the signal
 	 * back, which then comes in a later call. */
-	bool is_above = (uintptr_t)sp > here || TEST_SANITIZED;
+	bool is_above = (uintptr_t)sp > here || CH_TSAN;
 	if (user != &rig || !pc || !is_above || (uintptr_t)end <= (uintptr_t)sp)
 		wrong++;
 	size_t n = told_count < max ? told_count : max;

@@ -112,7 +112,7 @@ static void walk_settings(const struct sweep_row *row)
 /* adversary_profile_steps_<arch>.c does something else with the rows. */
 #ifndef SWEEP_CASE
 #define SWEEP_CASE(case_)                    \
-	TEST(case_)                \
+	TEST(case_)                          \
 	{                                    \
 		walk_settings(&row_##case_); \
 	}
