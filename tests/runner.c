@@ -429,8 +429,19 @@ static void list_all(int count, char **programs)
 		list_program(programs[i], slow, extra_s);
 }
 
+/* A file of the runner's does not get the number of one that its caller has closed. */
+static void open_standard_files(void)
+{
+	int fd = 0;
+	while (fd >= 0 && fd <= STDERR_FILENO)
+		fd = open("/dev/null", O_RDWR);
+	if (fd > STDERR_FILENO)
+		close(fd);
+}
+
 int main(int argc, char **argv)
 {
+	open_standard_files();
 	const char *pattern = read_options(argc, argv);
 	int left_out = 0;
 	end_with_jobs();

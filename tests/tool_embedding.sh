@@ -17,7 +17,8 @@ vm() {
   local libs
   libs=$(pkg-config --libs "$2") || fail "pkg-config does not know $2"
   [ "$3" = shared ] || libs=$(pkg-config --static --libs "$2" | sed 's/-l\(codeheap\(-bdw\)\?\)\( \|$\)/-l:lib\1.a /')
-  $cc -std=c11 -O2 -Wall -Wextra -Werror ${4:+-w} -o vm vm.c $(pkg-config --cflags "$2") $libs ||
+  # As a shell splits them: pkg-config quotes a blank in a path.
+  eval "$cc -std=c11 -O2 -Wall -Wextra -Werror ${4:+-w} -o vm vm.c $(pkg-config --cflags "$2") $libs" ||
     fail "$1 does not build against the installed $2"
   if ldd vm | grep -q "$build/installed/lib/lib$2.so"; then linked=shared; else linked=static; fi
   [ "$linked" = "$3" ] || fail "$1 is linked $linked"

@@ -44,7 +44,7 @@ __attribute__((format(printf, 1, 2))) static int run_runner(const char *format, 
 	find_self(self);
 	snprintf(command, sizeof command,
 		 "CODEHEAP_TEST_SLOW=1 CODEHEAP_TEST_STORM_MS=1 CODEHEAP_TEST_PROBE=1 "
-		 "%.*s/runner %s 2>&1",
+		 "\"%.*s/runner\" %s 2>&1",
 		 (int)(strrchr(self, '/') - self), self, arguments);
 	FILE *f = popen(command, "r");
 	CHECK(f);
@@ -62,8 +62,8 @@ static int run_probe(const char *name, const char *skips_line)
 	const char *emulator = getenv("CODEHEAP_TEST_EMULATOR");
 	find_self(self);
 	write_file(skips, skips_line);
-	int status = run_runner("-s %s -S -e '%s' -t %s %s", skips, emulator ? emulator : "", name,
-				self);
+	int status = run_runner("-s %s -S -e '%s' -t %s \"%s\"", skips, emulator ? emulator : "",
+				name, self);
 	unlink(skips);
 	return status;
 }
@@ -368,6 +368,14 @@ TEST(skip_not_listed_is_named_with_its_reason)
 		 0);
 	CHECK_REPORT("not in the list of skips: late: no mounts here\n");
 	CHECK_REPORT("skipped 1: late\n0 passed, 0 failed\n");
+	remove_folder();
+}
+
+TEST(runner_without_standard_input_runs_its_cases)
+{
+	CHECK_EQ(run_script("[ $# = 0 ] && { echo 'reads 60 0 -'; exit; }\n! read -r line", "<&-"),
+		 0);
+	CHECK_REPORT("1 passed, 0 failed\n");
 	remove_folder();
 }
 
