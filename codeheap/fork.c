@@ -33,7 +33,6 @@ static void prepare_heap(struct ch_heap *heap) CH_REQUIRES(ALL_OF_A_HEAP)
 	bool has_copy = ch__pool_fork_prepare(heap->pool, kind_of(heap));
 	(void)has_copy;
 	ch__sinks_fork_prepare(heap->sinks);
-	ch__profile_fork_prepare(heap);
 }
 
 /* The set of heaps is the same in all three handlers: ch__heaps_lock is held throughout. The locks
@@ -41,7 +40,8 @@ static void prepare_heap(struct ch_heap *heap) CH_REQUIRES(ALL_OF_A_HEAP)
  * of the next heap, which holds that heap's locks, may wait for it. */
 static void prepare(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 {
-	ch__lock(&ch__heaps_lock);
+	ch__ranks_rest(true);
+	ch__lock(&ch__heaps_lock, CH__RANK_HEAPS);
 	for (int pass = 0; pass < 2; pass++)
 		for (int id = 1; id <= CH__HEAPS_MAX; id++) {
 			struct ch_heap *heap = atomic_load(&ch__heaps[id]);
@@ -53,6 +53,9 @@ static void prepare(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 				prepare_heap(heap);
 		}
 	ch__sinks_fork_files_prepare();
+	for (int id = 1; id <= CH__HEAPS_MAX; id++)
+		if (ch__heaps[id])
+			ch__profile_fork_prepare(ch__heaps[id]);
 }
 
 static void unlock_all(struct ch_heap *heap) CH_RELEASES(ALL_OF_A_HEAP, ch__role_frozen)
@@ -76,7 +79,8 @@ static void parent(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 		ch__pool_fork_parent(heap->pool);
 		unlock_all(heap);
 	}
-	ch__unlock(&ch__heaps_lock);
+	ch__unlock(&ch__heaps_lock, CH__RANK_HEAPS);
+	ch__ranks_rest(false);
 }
 
 /* Blocks that a thread of the parent was emitting: nobody will commit or abort them here. */
@@ -213,7 +217,8 @@ static void child(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 		if (heap->driver.fork_child && !CH_MUTANT(CH__MUTANT_DRIVER_NOT_WOKEN))
 			heap->driver.fork_child(heap);
 	}
-	ch__unlock(&ch__heaps_lock);
+	ch__unlock(&ch__heaps_lock, CH__RANK_HEAPS);
+	ch__ranks_rest(false);
 }
 
 /* A mutant only: who knows a child by its number takes that of a vfork for one, which is the parent

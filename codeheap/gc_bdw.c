@@ -545,7 +545,7 @@ static bool wrap_suspend_signal(void)
 static bool set_up_once(void *object, bool *is_first)
 {
 	bool is_ready = true;
-	ch__lock(&setup);
+	ch__lock(&setup, CH__RANK_SETUP);
 	if (!is_set_up) {
 		is_ready = wrap_suspend_signal();
 		if (is_ready) {
@@ -562,7 +562,7 @@ static bool set_up_once(void *object, bool *is_first)
 			is_set_up = *is_first = true;
 		}
 	}
-	ch__unlock(&setup);
+	ch__unlock(&setup, CH__RANK_SETUP);
 	return is_ready;
 }
 

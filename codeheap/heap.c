@@ -224,7 +224,7 @@ static bool has_room(const struct ch_heap *heap)
 static enum ch_status make_heap(struct ch_heap *heap, unsigned wanted) CH_REQUIRES(ch__role_heap)
 {
 	enum ch_status status = ch__fork_register() ? CH_OK : CH_E_OS;
-	ch__lock(&ch__heaps_lock);
+	ch__lock(&ch__heaps_lock, CH__RANK_HEAPS);
 	if (!ch__place_is_read())
 		free_left_heaps();
 	if (status == CH_OK)
@@ -241,7 +241,7 @@ static enum ch_status make_heap(struct ch_heap *heap, unsigned wanted) CH_REQUIR
 			free_heap(heap);
 		errno = error;
 	}
-	ch__unlock(&ch__heaps_lock);
+	ch__unlock(&ch__heaps_lock, CH__RANK_HEAPS);
 	return status;
 }
 
@@ -334,16 +334,16 @@ enum ch_status ch_heap_destroy(struct ch_heap *heap)
 	if (heap->driver.destroy)
 		heap->driver.destroy(heap);
 	/* As in make_heap. */
-	ch__lock(&ch__heaps_lock);
+	ch__lock(&ch__heaps_lock, CH__RANK_HEAPS);
 	atomic_store(&ch__heaps[heap->id], NULL);
 	if (CH_MUTANT(CH__MUTANT_HEAPS_UNLOCKED))
-		ch__unlock(&ch__heaps_lock);
+		ch__unlock(&ch__heaps_lock, CH__RANK_HEAPS);
 	heap->left_next = left_heaps;
 	left_heaps = heap;
 	if (wait_for_readers())
 		free_left_heaps();
 	if (!CH_MUTANT(CH__MUTANT_HEAPS_UNLOCKED))
-		ch__unlock(&ch__heaps_lock);
+		ch__unlock(&ch__heaps_lock, CH__RANK_HEAPS);
 	return CH_OK;
 }
 

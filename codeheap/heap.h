@@ -3,7 +3,7 @@
  * and invalidate/.
  *
  * Lock order, left first: heaps, registry, sweep, heap, records, pages, sinks, profile; then a
- * region.
+ * region (pages/ranks.h watches it).
  * Waiting for those that are struct ch__lock is a park (I9); pages and sinks are held for a bounded
  * time and never while stopped by a poll. A region (I1) takes no lock but a page's busy, calls no
  * OS but to publish, and does not nest.
@@ -17,6 +17,7 @@
 #include "codeheap/codeheap.h"
 #include "arch/mutant.h"
 #include "pages/pages.h"
+#include "pages/ranks.h"
 #include "unwind/profiler.h"
 #include "unwind/unwind.h"
 
@@ -431,21 +432,25 @@ static inline bool ch__lock_is_mine(struct ch__lock *lock)
 }
 
 /* Takes a lock that may be held for long; waiting is a park. */
-void ch__lock_slow(struct ch__lock *lock) CH_ACQUIRES(lock) CH_EXCLUDES(CH__STANDING);
-static inline void ch__lock(struct ch__lock *lock)
+void ch__lock_slow(struct ch__lock *lock, enum ch__rank)
+	CH_ACQUIRES(lock) CH_EXCLUDES(CH__STANDING);
+static inline void ch__lock(struct ch__lock *lock, enum ch__rank rank)
 	CH_ACQUIRES(lock) CH_EXCLUDES(CH__STANDING) CH_UNANALYSED("it makes the lock")
 {
 	uint32_t expected = 0;
 	if (CH_UNLIKELY(!atomic_compare_exchange_strong_explicit(
 		    &lock->word, &expected, 1, memory_order_acquire, memory_order_relaxed)))
-		ch__lock_slow(lock);
+		ch__lock_slow(lock, rank);
 	ch__lock_note(lock, true);
+	ch__rank_check(rank);
+	ch__rank_note(rank, true);
 }
 bool ch__lock_try(struct ch__lock *lock) CH_TRY_ACQUIRES(true, lock);
 void ch__unlock_slow(struct ch__lock *) CH_COLD;
-static inline void ch__unlock(struct ch__lock *lock)
+static inline void ch__unlock(struct ch__lock *lock, enum ch__rank rank)
 	CH_RELEASES(lock) CH_UNANALYSED("it makes the lock")
 {
+	ch__rank_note(rank, false);
 	ch__lock_note(lock, false);
 	if (CH_UNLIKELY(atomic_exchange_explicit(&lock->word, 0, memory_order_release) == 2))
 		ch__unlock_slow(lock);
@@ -455,51 +460,55 @@ static inline void ch__unlock(struct ch__lock *lock)
 static inline void ch__registry_lock(struct ch_heap *heap) CH_ACQUIRES(ch__role_registry)
 	CH_EXCLUDES(CH__RIGHT_OF_REGISTRY) CH_UNANALYSED("it makes the role")
 {
-	ch__lock(&heap->registry);
+	ch__lock(&heap->registry, CH__RANK_REGISTRY);
 }
 static inline void ch__registry_unlock(struct ch_heap *heap)
 	CH_RELEASES(ch__role_registry) CH_UNANALYSED("it makes the role")
 {
-	ch__unlock(&heap->registry);
+	ch__unlock(&heap->registry, CH__RANK_REGISTRY);
 }
 static inline void ch__sweep_lock(struct ch_heap *heap) CH_ACQUIRES(ch__role_sweep)
 	CH_EXCLUDES(CH__RIGHT_OF_SWEEP) CH_UNANALYSED("it makes the role")
 {
-	ch__lock(&heap->sweep);
+	ch__lock(&heap->sweep, CH__RANK_SWEEP);
 }
 static inline void ch__sweep_unlock(struct ch_heap *heap)
 	CH_RELEASES(ch__role_sweep) CH_UNANALYSED("it makes the role")
 {
-	ch__unlock(&heap->sweep);
+	ch__unlock(&heap->sweep, CH__RANK_SWEEP);
 }
 static inline void ch__heap_lock(struct ch_heap *heap) CH_ACQUIRES(ch__role_heap)
 	CH_EXCLUDES(CH__RIGHT_OF_HEAP) CH_UNANALYSED("it makes the role")
 {
-	ch__lock(&heap->lock);
+	ch__lock(&heap->lock, CH__RANK_HEAP);
 }
 static inline void ch__heap_unlock(struct ch_heap *heap)
 	CH_RELEASES(ch__role_heap) CH_UNANALYSED("it makes the role")
 {
-	ch__unlock(&heap->lock);
+	ch__unlock(&heap->lock, CH__RANK_HEAP);
 }
 static inline void ch__records_lock(struct ch_heap *heap) CH_ACQUIRES(ch__role_records)
 	CH_EXCLUDES(CH__RIGHT_OF_RECORDS) CH_UNANALYSED("it makes the role")
 {
-	ch__lock(&heap->records);
+	ch__lock(&heap->records, CH__RANK_RECORDS);
 }
 static inline void ch__records_unlock(struct ch_heap *heap)
 	CH_RELEASES(ch__role_records) CH_UNANALYSED("it makes the role")
 {
-	ch__unlock(&heap->records);
+	ch__unlock(&heap->records, CH__RANK_RECORDS);
 }
 static inline bool ch__heap_try_lock(struct ch_heap *heap)
 	CH_TRY_ACQUIRES(true, ch__role_heap) CH_UNANALYSED("it makes the role")
 {
-	return ch__lock_try(&heap->lock);
+	if (!ch__lock_try(&heap->lock))
+		return false;
+	ch__rank_note(CH__RANK_HEAP, true);
+	return true;
 }
 /* No lock of the library is held, and the caller is in no region: VM code may run. */
 static inline void ch__holds_nothing(void) CH_EXCLUDES(CH__ANY)
 {
+	ch__rank_check((enum ch__rank)0);
 }
 
 /* The record that stands for the caller while it holds the heap lock. */
@@ -525,6 +534,7 @@ static inline void ch__region_enter(struct ch__thread *thread) CH_ACQUIRES(ch__r
 	CH_ASSERT(CH_CHECK < 2 || ch__thread_is_here(thread),
 		  "a region of another thread: a callback left its stack to this one");
 	for (;;) {
+		ch__rank_note(CH__RANK_REGION, true);
 		/* seq_cst against ch__freeze, or a plain store: then the membarrier there is
 		 * the fence of both sides. */
 		if (CH_UNLIKELY(atomic_load_explicit(&heap->fence_in_regions,
@@ -544,6 +554,7 @@ static inline void ch__region_enter(struct ch__thread *thread) CH_ACQUIRES(ch__r
 static inline void ch__region_leave(struct ch__thread *thread)
 	CH_RELEASES(ch__role_region) CH_UNANALYSED("it makes the role")
 {
+	ch__rank_note(CH__RANK_REGION, false);
 	atomic_store_explicit(&thread->inside, 0, memory_order_release);
 }
 void ch__freeze(struct ch_heap *) CH_ACQUIRES(ch__role_frozen) CH_EXCLUDES(ch__role_region);
@@ -572,7 +583,11 @@ uint32_t ch__name_intern(struct ch_heap *,
 			 const char *text)
 	CH_REQUIRES(ch__role_heap);
 void ch__name_hold(struct ch_heap *, uint32_t name) CH_REQUIRES(ch__role_heap);
-void ch__name_drop(struct ch_heap *, uint32_t name) CH_REQUIRES(ch__role_heap);
+void ch__name_drop(struct ch_heap *, uint32_t name)
+	CH_REQUIRES(ch__role_heap) CH_EXCLUDES(CH__STANDING);
+/* The same in a region: the text stays until the next of these, or of the dropped. */
+void ch__name_park(struct ch_heap *, uint32_t name) CH_REQUIRES(ch__role_heap);
+void ch__names_free_parked(struct ch_heap *) CH_REQUIRES(ch__role_heap) CH_EXCLUDES(CH__STANDING);
 const char *ch__name_text(const struct ch_heap *, uint32_t name); /* signal-safe; "" for 0 */
 
 /* What a trap says of a name is bounded: longer ones are cut, at a character of UTF-8. */

@@ -128,9 +128,11 @@ void ch__name_hold(struct ch_heap *heap, uint32_t index)
 		name_at(heap, index)->references++;
 }
 
-static void free_parked(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
+void ch__names_free_parked(struct ch_heap *heap)
 {
 	uint32_t index;
+	if (ch__place_is_read() && !CH_MUTANT(CH__MUTANT_READ_NOT_PARKED))
+		return;
 	while ((index = heap->names_parked) != 0) {
 		struct name *name = name_at(heap, index);
 		heap->names_parked = name->next;
@@ -140,23 +142,26 @@ static void free_parked(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 	}
 }
 
+void ch__name_park(struct ch_heap *heap, uint32_t index)
+{
+	while (index) {
+		struct name *name = name_at(heap, index);
+		if (--name->references)
+			return;
+		uint32_t *link = &heap->name_hash[name->hash & heap->name_hash_mask];
+		while (*link != index)
+			link = &name_at(heap, *link)->next;
+		*link = name->next;
+		name->parked = atomic_exchange(&name->text, NULL);
+		name->next = heap->names_parked;
+		heap->names_parked = index;
+		heap->names_count--;
+		index = name->short_name;
+	}
+}
+
 void ch__name_drop(struct ch_heap *heap, uint32_t index)
 {
-	if (!index)
-		return;
-	struct name *name = name_at(heap, index);
-	if (--name->references)
-		return;
-	uint32_t *link = &heap->name_hash[name->hash & heap->name_hash_mask];
-	while (*link != index)
-		link = &name_at(heap, *link)->next;
-	*link = name->next;
-	uint32_t short_name = name->short_name;
-	name->parked = atomic_exchange(&name->text, NULL);
-	name->next = heap->names_parked;
-	heap->names_parked = index;
-	heap->names_count--;
-	if (!ch__place_is_read() || CH_MUTANT(CH__MUTANT_READ_NOT_PARKED))
-		free_parked(heap);
-	ch__name_drop(heap, short_name);
+	ch__name_park(heap, index);
+	ch__names_free_parked(heap);
 }

@@ -49,6 +49,10 @@ size_t ch__tell_name(const struct ch_heap *heap, uint64_t key, char *out, size_t
 /* Called under the sinks lock, for blocks that are being published or are published. */
 static size_t name_of(void *context, uint64_t key, char *out, size_t out_bytes)
 {
+	if (CH_MUTANT(CH__MUTANT_NAME_TAKES_RECORDS)) {
+		ch__records_lock(context);
+		ch__records_unlock(context);
+	}
 	return ch__tell_name(context, key, out, out_bytes);
 }
 

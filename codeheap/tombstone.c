@@ -13,6 +13,8 @@ void ch__tombstones_reserve(struct ch_heap *heap, uint32_t n)
 	uint64_t written = atomic_load_explicit(&heap->tombstones_written, memory_order_relaxed);
 	uint64_t size = UINT64_C(1) << heap->tombstones_log2;
 	uint64_t wanted = written + n < size ? written + n : size;
+	/* Of tombstones that were written over since the last time. */
+	ch__names_free_parked(heap);
 	/* The table grows under heap only. */
 	if (heap->tombstones.used <= wanted) {
 		ch__records_lock(heap);
@@ -61,18 +63,20 @@ static void put(_Atomic(uint32_t) *field, uint32_t value)
 }
 
 static void put_name(struct ch_heap *heap, _Atomic(uint32_t) *field, uint32_t name)
-	CH_REQUIRES(ch__role_heap)
+	CH_REQUIRES(ch__role_heap, ch__role_region)
 {
 	uint32_t old = atomic_load_explicit(field, memory_order_relaxed);
 	if (old == name)
 		return;
 	ch__name_hold(heap, name);
 	put(field, name);
-	ch__name_drop(heap, old);
+	ch__name_park(heap, old);
+	if (CH_MUTANT(CH__MUTANT_NAME_FREED_IN_REGION))
+		ch__names_free_parked(heap);
 }
 
 static void write_epitaph(struct ch_heap *heap, uint32_t slot, const struct ch__block *block)
-	CH_REQUIRES(ch__role_heap)
+	CH_REQUIRES(ch__role_heap, ch__role_region)
 {
 	const struct ch__extra *extra = block->extra;
 	struct ch__item by = {0};

@@ -10,6 +10,7 @@
 #include "pages/lock.h"
 #include "pages/moves.h"
 #include "pages/pages.h"
+#include "pages/ranks.h"
 
 enum {
 	CH__LISTED_SHARE_LOG2 = 5, /* a page is listed when 1/32 of it is free */
@@ -130,11 +131,14 @@ struct ch__pool_inner {
 static inline void ch__pages_lock(struct ch__pool *pool) CH_ACQUIRES(ch__role_pages)
 	CH_EXCLUDES(CH__RIGHT_OF_PAGES) CH_UNANALYSED("it makes the role")
 {
+	ch__rank_check(CH__RANK_PAGES);
 	ch__lock_take(&pool->inner->lock);
+	ch__rank_note(CH__RANK_PAGES, true);
 }
 static inline void ch__pages_unlock(struct ch__pool *pool) CH_RELEASES(ch__role_pages)
 	CH_UNANALYSED("it makes the role")
 {
+	ch__rank_note(CH__RANK_PAGES, false);
 	ch__lock_release(&pool->inner->lock);
 }
 

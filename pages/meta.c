@@ -10,6 +10,7 @@
 #include "arch/mutant.h"
 #include "pages/lock.h"
 #include "pages/os.h"
+#include "pages/ranks.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -20,6 +21,19 @@ enum { ALIGN = 16, SHARDS = 8 };
 static size_t rounded(size_t bytes)
 {
 	return bytes ? (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1) : ALIGN;
+}
+
+static void lock_leaf(struct ch__lock *lock) CH_ACQUIRES(lock) CH_UNANALYSED("it makes the lock")
+{
+	ch__rank_check(CH__RANK_META);
+	ch__lock_take(lock);
+	ch__rank_note(CH__RANK_META, true);
+}
+
+static void unlock_leaf(struct ch__lock *lock) CH_RELEASES(lock) CH_UNANALYSED("it makes the lock")
+{
+	ch__rank_note(CH__RANK_META, false);
+	ch__lock_release(lock);
 }
 
 #if CH_ALLOC_MALLOC
@@ -80,13 +94,13 @@ void *ch__meta_alloc(struct ch__meta *meta, size_t bytes)
 	struct link *at = ch__os_may_fail() || size < bytes ? NULL : calloc(1, sizeof *at + size);
 	if (!at)
 		return NULL;
-	ch__lock_take(&meta->lock);
+	lock_leaf(&meta->lock);
 	at->next = meta->list.next;
 	at->prev = &meta->list;
 	at->next->prev = at;
 	meta->list.next = at;
 	meta->bytes += size;
-	ch__lock_release(&meta->lock);
+	unlock_leaf(&meta->lock);
 	return at + 1;
 }
 
@@ -95,19 +109,19 @@ void ch__meta_free(struct ch__meta *meta, void *memory, size_t bytes)
 	if (!memory)
 		return;
 	struct link *at = (struct link *)memory - 1;
-	ch__lock_take(&meta->lock);
+	lock_leaf(&meta->lock);
 	at->prev->next = at->next;
 	at->next->prev = at->prev;
 	meta->bytes -= rounded(bytes);
-	ch__lock_release(&meta->lock);
+	unlock_leaf(&meta->lock);
 	free(at);
 }
 
 size_t ch__meta_bytes(struct ch__meta *meta)
 {
-	ch__lock_take(&meta->lock);
+	lock_leaf(&meta->lock);
 	size_t bytes = meta->bytes;
-	ch__lock_release(&meta->lock);
+	unlock_leaf(&meta->lock);
 	return bytes;
 }
 
@@ -257,11 +271,11 @@ void *ch__meta_alloc(struct ch__meta *meta, size_t bytes)
 		return NULL;
 	}
 	struct shard *shard = own_shard(meta);
-	ch__lock_take(&shard->lock);
+	lock_leaf(&shard->lock);
 	void *at = mallocx(size, meta->arena_flags | shard->tcache_flags | MALLOCX_ZERO);
 	if (at)
 		count(shard, (int64_t)size);
-	ch__lock_release(&shard->lock);
+	unlock_leaf(&shard->lock);
 	if (!at)
 		errno = ENOMEM;
 	return at;
@@ -273,10 +287,10 @@ void ch__meta_free(struct ch__meta *meta, void *at, size_t bytes)
 	if (!at)
 		return;
 	struct shard *shard = own_shard(meta);
-	ch__lock_take(&shard->lock);
+	lock_leaf(&shard->lock);
 	sdallocx(at, size, shard->tcache_flags);
 	count(shard, -(int64_t)size);
-	ch__lock_release(&shard->lock);
+	unlock_leaf(&shard->lock);
 }
 
 size_t ch__meta_bytes(struct ch__meta *meta)

@@ -154,6 +154,6 @@ bool ch__pool_fork_child(struct ch__pool *pool)
 	/* Threads that held them do not exist here. */
 	for (uint32_t i = 0; i < pool->page_count; i++)
 		ch__page_unlock(&pool->pages[i]);
-	atomic_store(&inner->lock.state, CH__LOCK_FREE);
+	ch__pages_unlock(pool);
 	return is_usable;
 }

@@ -317,9 +317,9 @@ EVERY_DRIVER(child_without_handlers_has_no_code_and_may_replace_itself)
 	CHECK_EQ(sigaction(SIGUSR1, &action, NULL), 0);
 	/* The signal comes while its thread has the heap locked. */
 	atomic_store(&p->step, 1);
-	ch__lock(&stage->heap->lock);
+	ch__heap_lock(stage->heap);
 	CHECK_EQ(raise(SIGUSR1), 0);
-	ch__unlock(&stage->heap->lock);
+	ch__heap_unlock(stage->heap);
 	expect_exit(p->pid, 0);
 	/* Private memory is the child's own (writes_of_a_child_without_handlers_are_its_own). */
 	if (stage->heap->pool->backend >= CH__BACKEND_PROCMEM) {
@@ -330,9 +330,9 @@ EVERY_DRIVER(child_without_handlers_has_no_code_and_may_replace_itself)
 	int saved = dup(STDERR_FILENO);
 	CHECK_EQ(dup2(ends[1], STDERR_FILENO), STDERR_FILENO);
 	atomic_store(&p->step, 2);
-	ch__lock(&stage->heap->lock);
+	ch__heap_lock(stage->heap);
 	CHECK_EQ(raise(SIGUSR1), 0);
-	ch__unlock(&stage->heap->lock);
+	ch__heap_unlock(stage->heap);
 	CHECK_EQ(dup2(saved, STDERR_FILENO), STDERR_FILENO);
 	CHECK_EQ(waitpid(p->pid, &status, 0), p->pid);
 	close(ends[1]);

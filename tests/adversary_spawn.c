@@ -138,11 +138,12 @@ static void hold_every_lock(struct stage *stage, void *arg)
 {
 	struct play *p = arg;
 	struct ch_heap *heap = stage->heap;
-	ch__lock(&ch__heaps_lock);
-	ch__lock(&heap->registry);
-	ch__lock(&heap->sweep);
-	ch__lock(&heap->lock);
-	ch__lock(&heap->records);
+	ch__ranks_rest(true); /* waiting parks, here too */
+	ch__lock(&ch__heaps_lock, CH__RANK_HEAPS);
+	ch__registry_lock(heap);
+	ch__sweep_lock(heap);
+	ch__heap_lock(heap);
+	ch__records_lock(heap);
 	ch__freeze(heap);
 	CHECK(ch__pool_fork_prepare(heap->pool, CH__FORK_NONE)); /* the pages' */
 	ch__sinks_fork_prepare(heap->sinks);
@@ -153,11 +154,12 @@ static void hold_every_lock(struct stage *stage, void *arg)
 	ch__sinks_fork_parent(heap->sinks);
 	ch__pool_fork_parent(heap->pool);
 	ch__unfreeze(heap);
-	ch__unlock(&heap->records);
-	ch__unlock(&heap->lock);
-	ch__unlock(&heap->sweep);
-	ch__unlock(&heap->registry);
-	ch__unlock(&ch__heaps_lock);
+	ch__records_unlock(heap);
+	ch__heap_unlock(heap);
+	ch__sweep_unlock(heap);
+	ch__registry_unlock(heap);
+	ch__unlock(&ch__heaps_lock, CH__RANK_HEAPS);
+	ch__ranks_rest(false);
 }
 
 WITHOUT_TSAN(s33_processes_are_made_while_a_thread_holds_every_lock)

@@ -35,9 +35,9 @@ TEST(places_that_leave_the_quarantine_are_told_to_who_looked_before)
 	ch_thread_poll();
 	told = 0;
 	ch__trigger_full(heap, owner, ch__space_now(heap));
-	ch__lock(&heap->lock);
+	ch__heap_lock(heap);
 	bool has_freed = ch__quarantine_advance(heap, true);
-	ch__unlock(&heap->lock);
+	ch__heap_unlock(heap);
 	ch_thread_poll();
 	if (told != (has_freed ? 1 : 0))
 		FAIL("space_free: places left the quarantine, and it was told %d times", told);
@@ -83,9 +83,9 @@ TEST(place_that_is_freed_while_cores_are_told_waits_for_the_next_time)
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	atomic_fetch_add(&heap->core_syncs, 1);
 	CHECK(atomic_load(&heap->quarantine_bytes) > 0);
-	ch__lock(&heap->lock);
+	ch__heap_lock(heap);
 	bool has_freed = ch__quarantine_advance(heap, false);
-	ch__unlock(&heap->lock);
+	ch__heap_unlock(heap);
 	if (has_freed)
 		FAIL("quarantine: %d bytes wait, others were free too early",
 		     (int)atomic_load(&heap->quarantine_bytes));

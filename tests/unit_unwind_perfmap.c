@@ -2,6 +2,7 @@
  * unit_unwind_perfmap.c: the perf map as its readers see it: after every flush it names each live
  * range once, and no address twice; it survives forks, other heaps and full disks. What others
  * put at its name is api_sink_files.c's. */
+#include "pages/ranks.h"
 #include "tests/perfmap_reader.h"
 #include "tests/unit_unwind.h"
 
@@ -437,6 +438,7 @@ TEST(map_of_a_child_is_its_own)
 	ch__sinks_flush(a.sinks, CH__FLUSH_BUFFERED);
 	add(&a, 64, 64, 1);
 	add(&b, 64, 64, 2);
+	ch__ranks_rest(true); /* as codeheap/fork.c does: the locks of two heaps are all held */
 	ch__sinks_fork_prepare(b.sinks);
 	ch__sinks_fork_prepare(a.sinks);
 	ch__sinks_fork_files_prepare();
@@ -446,6 +448,7 @@ TEST(map_of_a_child_is_its_own)
 	ch__sinks_fork_files_parent();
 	ch__sinks_fork_parent(a.sinks);
 	ch__sinks_fork_parent(b.sinks);
+	ch__ranks_rest(false);
 	CHECK_EQ(waitpid(pid, &status, 0), pid);
 	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 	check_named(path, a.pool + 256, NULL);

@@ -94,12 +94,12 @@ static struct {
 
 void ch__nongnu_lock(void)
 {
-	ch__file_lock(&objects.lock);
+	ch__file_lock(&objects.lock, CH__RANK_UNWINDER);
 }
 
 void ch__nongnu_unlock(void)
 {
-	ch__file_unlock(&objects.lock);
+	ch__file_unlock(&objects.lock, CH__RANK_UNWINDER);
 }
 
 bool ch__nongnu_take(struct ch__nongnu_object **out, uint32_t count)

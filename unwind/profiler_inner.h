@@ -8,6 +8,7 @@
 
 #include "arch/arch.h"
 #include "arch/mutant.h"
+#include "pages/ranks.h"
 #include "unwind/profiler.h"
 
 enum {
@@ -118,11 +119,14 @@ struct ch__profiler {
 static inline void ch__profile_lock(struct ch__profiler *p) CH_ACQUIRES(ch__role_profile)
 	CH_EXCLUDES(CH__RIGHT_OF_PROFILE) CH_UNANALYSED("it makes the role")
 {
+	ch__rank_check(CH__RANK_PROFILE);
 	pthread_mutex_lock(&p->lock);
+	ch__rank_note(CH__RANK_PROFILE, true);
 }
 static inline void ch__profile_unlock(struct ch__profiler *p) CH_RELEASES(ch__role_profile)
 	CH_UNANALYSED("it makes the role")
 {
+	ch__rank_note(CH__RANK_PROFILE, false);
 	pthread_mutex_unlock(&p->lock);
 }
 

@@ -5,6 +5,7 @@
 #define CH_UNWIND_SINK_H
 
 #include "arch/mutant.h"
+#include "pages/ranks.h"
 #include "unwind/unwind.h"
 
 #include <pthread.h>
@@ -149,19 +150,26 @@ void ch__libgcc_slots_chunk_gone(struct ch__libgcc_slots *, uint32_t chunk);
 int ch__template_cfi(const struct ch__arch_template *, struct ch__frame_shape *);
 
 /* The lock of a sink's file, or of what is the process's besides: the last that is taken. */
-static inline void ch__file_lock(pthread_mutex_t *lock) CH_ACQUIRES(ch__role_file)
-	CH_EXCLUDES(CH__RIGHT_OF_FILE) CH_UNANALYSED("it makes the role")
+static inline void ch__file_lock(pthread_mutex_t *lock, enum ch__rank rank)
+	CH_ACQUIRES(ch__role_file) CH_EXCLUDES(CH__RIGHT_OF_FILE)
+	CH_UNANALYSED("it makes the role")
 {
+	ch__rank_check(rank);
 	pthread_mutex_lock(lock);
+	ch__rank_note(rank, true);
 }
-static inline bool ch__file_try_lock(pthread_mutex_t *lock)
+static inline bool ch__file_try_lock(pthread_mutex_t *lock, enum ch__rank rank)
 	CH_TRY_ACQUIRES(true, ch__role_file) CH_UNANALYSED("it makes the role")
 {
-	return pthread_mutex_trylock(lock) == 0;
+	if (pthread_mutex_trylock(lock) != 0)
+		return false;
+	ch__rank_note(rank, true);
+	return true;
 }
-static inline void ch__file_unlock(pthread_mutex_t *lock)
+static inline void ch__file_unlock(pthread_mutex_t *lock, enum ch__rank rank)
 	CH_RELEASES(ch__role_file) CH_UNANALYSED("it makes the role")
 {
+	ch__rank_note(rank, false);
 	pthread_mutex_unlock(lock);
 }
 

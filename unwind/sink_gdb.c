@@ -515,21 +515,21 @@ static int open_gdb(const struct ch__sinks_config *config, const struct ch__fram
 		g = *state = make_state(config, shapes);
 	if (!g)
 		return ENOMEM;
-	ch__file_lock(&jit.lock);
+	ch__file_lock(&jit.lock, CH__RANK_GDB);
 	/* Of the deaths since it was on before it heard nothing; live pages are told next. */
 	forget_shape(g, 0, g->pages_per_chunk * g->chunk_count);
 	g->is_open = true;
 	g->error = 0;
-	ch__file_unlock(&jit.lock);
+	ch__file_unlock(&jit.lock, CH__RANK_GDB);
 	return 0;
 }
 
 static void close_gdb(void *state)
 {
 	struct gdb *g = state;
-	ch__file_lock(&jit.lock);
+	ch__file_lock(&jit.lock, CH__RANK_GDB);
 	shut(g);
-	ch__file_unlock(&jit.lock);
+	ch__file_unlock(&jit.lock, CH__RANK_GDB);
 }
 
 static void destroy_gdb(void *state)
@@ -545,7 +545,7 @@ static bool add_ranges(void *state, const struct ch__sink_range *ranges, size_t 
 		       bool may_be_known)
 {
 	struct gdb *g = state;
-	ch__file_lock(&jit.lock);
+	ch__file_lock(&jit.lock, CH__RANK_GDB);
 	bool ok = g->is_open;
 	for (size_t i = 0; ok && i < n; i++)
 		ok = add_range(g, &ranges[i], may_be_known);
@@ -554,25 +554,25 @@ static bool add_ranges(void *state, const struct ch__sink_range *ranges, size_t 
 		ok = show_all(g);
 	if (!ok && g->is_open)
 		fail(g, ENOMEM);
-	ch__file_unlock(&jit.lock);
+	ch__file_unlock(&jit.lock, CH__RANK_GDB);
 	return ok;
 }
 
 static bool remove_ranges(void *state, const struct ch__sink_range *ranges, size_t n)
 {
 	struct gdb *g = state;
-	ch__file_lock(&jit.lock);
+	ch__file_lock(&jit.lock, CH__RANK_GDB);
 	bool ok = g->is_open;
 	for (size_t i = 0; ok && i < n; i++)
 		remove_range(g, &ranges[i]);
-	ch__file_unlock(&jit.lock);
+	ch__file_unlock(&jit.lock, CH__RANK_GDB);
 	return ok;
 }
 
 static bool flush_gdb(void *state, enum ch__flush how)
 {
 	struct gdb *g = state;
-	ch__file_lock(&jit.lock);
+	ch__file_lock(&jit.lock, CH__RANK_GDB);
 	bool ok = g->is_open;
 	if (ok && (how == CH__FLUSH_EXACT || somebody_looks()))
 		ok = show_all(g) || fail(g, ENOMEM);
@@ -580,7 +580,7 @@ static bool flush_gdb(void *state, enum ch__flush how)
 		for (uint32_t i = 0; i < g->chunk_count; i++)
 			if (g->chunks[i])
 				hide_removed(g, g->chunks[i]);
-	ch__file_unlock(&jit.lock);
+	ch__file_unlock(&jit.lock, CH__RANK_GDB);
 	return ok;
 }
 
@@ -589,22 +589,22 @@ static void show_at_death(void *state)
 {
 	static _Atomic(uint32_t) never;
 	struct gdb *g = state;
-	for (unsigned ms = 0; !ch__file_try_lock(&jit.lock); ms++) {
+	for (unsigned ms = 0; !ch__file_try_lock(&jit.lock, CH__RANK_GDB); ms++) {
 		if (ms == PATIENCE_MS)
 			return;
 		ch__os_futex_wait(&never, 0, 1000000);
 	}
 	if (g->is_open)
 		show_all(g);
-	ch__file_unlock(&jit.lock);
+	ch__file_unlock(&jit.lock, CH__RANK_GDB);
 }
 
 static int gdb_status(void *state)
 {
 	struct gdb *g = state;
-	ch__file_lock(&jit.lock);
+	ch__file_lock(&jit.lock, CH__RANK_GDB);
 	int error = g->error;
-	ch__file_unlock(&jit.lock);
+	ch__file_unlock(&jit.lock, CH__RANK_GDB);
 	return error;
 }
 
@@ -631,43 +631,43 @@ static void note_own(void *state, struct ch__own *own)
 {
 	struct gdb *g = state;
 	uint32_t page = page_of_own(g, own);
-	ch__file_lock(&jit.lock);
+	ch__file_lock(&jit.lock, CH__RANK_GDB);
 	struct chunk *chunk = g->is_open ? chunk_of(g, page) : NULL;
 	if (chunk)
 		chunk->pages[page % g->pages_per_chunk].own = own->section;
 	else if (g->is_open)
 		fail(g, ENOMEM); /* the next add hears of it */
-	ch__file_unlock(&jit.lock);
+	ch__file_unlock(&jit.lock, CH__RANK_GDB);
 }
 
 static void forget_own(void *state, struct ch__own *own)
 {
 	struct gdb *g = state;
 	uint32_t page = page_of_own(g, own);
-	ch__file_lock(&jit.lock);
+	ch__file_lock(&jit.lock, CH__RANK_GDB);
 	struct chunk *chunk = g->chunks[page / g->pages_per_chunk];
 	if (chunk)
 		chunk->pages[page % g->pages_per_chunk].own = NULL;
-	ch__file_unlock(&jit.lock);
+	ch__file_unlock(&jit.lock, CH__RANK_GDB);
 }
 
 static void forget_chunk(void *state, uint32_t chunk)
 {
 	struct gdb *g = state;
-	ch__file_lock(&jit.lock);
+	ch__file_lock(&jit.lock, CH__RANK_GDB);
 	free_chunk(g, chunk);
-	ch__file_unlock(&jit.lock);
+	ch__file_unlock(&jit.lock, CH__RANK_GDB);
 }
 
 /* --- fork: a child has the list and its images as they were --- */
 static void prepare_fork(void) CH_ACQUIRES(ch__role_file)
 {
-	ch__file_lock(&jit.lock);
+	ch__file_lock(&jit.lock, CH__RANK_GDB);
 }
 
 static void resume_process(void) CH_RELEASES(ch__role_file)
 {
-	ch__file_unlock(&jit.lock);
+	ch__file_unlock(&jit.lock, CH__RANK_GDB);
 }
 
 const struct ch__sink_ops ch__sink_gdb = {

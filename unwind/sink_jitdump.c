@@ -279,7 +279,7 @@ static int open_jitdump(const struct ch__sinks_config *config, const struct ch__
 	if (!user)
 		return ENOMEM;
 	*state = user;
-	ch__file_lock(&file.lock);
+	ch__file_lock(&file.lock, CH__RANK_JITDUMP);
 	untell(user);
 	if (file.out.fd >= 0 && !ch__os_file_is_at(file.out.fd, file.path))
 		fail_file(errno);
@@ -287,7 +287,7 @@ static int open_jitdump(const struct ch__sinks_config *config, const struct ch__
 	if (!user->error)
 		join_file(user);
 	int error = user->error;
-	ch__file_unlock(&file.lock);
+	ch__file_unlock(&file.lock, CH__RANK_JITDUMP);
 	return error;
 }
 
@@ -314,12 +314,12 @@ static bool flush_file(void) CH_REQUIRES(ch__role_file)
 static void close_jitdump(void *state)
 {
 	struct user *user = state;
-	ch__file_lock(&file.lock);
+	ch__file_lock(&file.lock, CH__RANK_JITDUMP);
 	if (user->is_on && user->config->runtime_bytes)
 		note_gone(user->config->runtime_exec, user->config->runtime_bytes);
 	if (user->is_on && flush_file())
 		unlink_user(user);
-	ch__file_unlock(&file.lock);
+	ch__file_unlock(&file.lock, CH__RANK_JITDUMP);
 }
 
 static void destroy_jitdump(void *state)
@@ -334,7 +334,7 @@ static bool add_ranges(void *state, const struct ch__sink_range *ranges, size_t 
 {
 	(void)may_be_known; /* told twice, code keeps its name */
 	struct user *user = state;
-	ch__file_lock(&file.lock);
+	ch__file_lock(&file.lock, CH__RANK_JITDUMP);
 	if (user->is_on) {
 		tell_gone();
 		if (!user->is_runtime_told)
@@ -346,19 +346,19 @@ static bool add_ranges(void *state, const struct ch__sink_range *ranges, size_t 
 			fail_file(file.out.error);
 	}
 	bool ok = user->is_on;
-	ch__file_unlock(&file.lock);
+	ch__file_unlock(&file.lock, CH__RANK_JITDUMP);
 	return ok;
 }
 
 static bool remove_ranges(void *state, const struct ch__sink_range *ranges, size_t n)
 {
 	struct user *user = state;
-	ch__file_lock(&file.lock);
+	ch__file_lock(&file.lock, CH__RANK_JITDUMP);
 	bool ok = user->is_on;
 	for (size_t i = 0; ok && i < n; i++)
 		if (is_in_pool(user, &ranges[i]) && !CH_MUTANT(CH__MUTANT_NO_JITDUMP_TOMBSTONE))
 			note_gone(ranges[i].exec, ranges[i].bytes);
-	ch__file_unlock(&file.lock);
+	ch__file_unlock(&file.lock, CH__RANK_JITDUMP);
 	return ok;
 }
 
@@ -366,27 +366,27 @@ static bool flush_jitdump(void *state, enum ch__flush how)
 {
 	(void)how;
 	struct user *user = state;
-	ch__file_lock(&file.lock);
+	ch__file_lock(&file.lock, CH__RANK_JITDUMP);
 	bool ok = user->is_on && flush_file();
-	ch__file_unlock(&file.lock);
+	ch__file_unlock(&file.lock, CH__RANK_JITDUMP);
 	return ok;
 }
 
 static int jitdump_status(void *state)
 {
 	struct user *user = state;
-	ch__file_lock(&file.lock);
+	ch__file_lock(&file.lock, CH__RANK_JITDUMP);
 	int error = user->error;
-	ch__file_unlock(&file.lock);
+	ch__file_unlock(&file.lock, CH__RANK_JITDUMP);
 	return error;
 }
 
 static const char *jitdump_path(void *state)
 {
 	struct user *user = state;
-	ch__file_lock(&file.lock);
+	ch__file_lock(&file.lock, CH__RANK_JITDUMP);
 	const char *path = user->is_on ? file.path : "";
-	ch__file_unlock(&file.lock);
+	ch__file_unlock(&file.lock, CH__RANK_JITDUMP);
 	return path;
 }
 
@@ -394,19 +394,19 @@ static const char *jitdump_path(void *state)
 static bool note_page(void *state, uint32_t page, uint32_t pages, uint8_t frame)
 {
 	struct user *user = state;
-	ch__file_lock(&file.lock);
+	ch__file_lock(&file.lock, CH__RANK_JITDUMP);
 	for (uint32_t i = page; i < page + pages; i++)
 		user->frames[i] = frame;
-	ch__file_unlock(&file.lock);
+	ch__file_unlock(&file.lock, CH__RANK_JITDUMP);
 	return true;
 }
 
 static void note_page_dead(void *state, uint32_t page, uint32_t pages)
 {
 	struct user *user = state;
-	ch__file_lock(&file.lock);
+	ch__file_lock(&file.lock, CH__RANK_JITDUMP);
 	memset(user->frames + page, NO_SHAPE, pages);
-	ch__file_unlock(&file.lock);
+	ch__file_unlock(&file.lock, CH__RANK_JITDUMP);
 }
 
 static void note_chunk_gone(void *state, uint32_t chunk)
@@ -420,12 +420,12 @@ static void note_chunk_gone(void *state, uint32_t chunk)
 /* --- fork and exit --- */
 static void prepare_fork(void) CH_ACQUIRES(ch__role_file)
 {
-	ch__file_lock(&file.lock);
+	ch__file_lock(&file.lock, CH__RANK_JITDUMP);
 }
 
 static void resume_parent(void) CH_RELEASES(ch__role_file)
 {
-	ch__file_unlock(&file.lock);
+	ch__file_unlock(&file.lock, CH__RANK_JITDUMP);
 }
 
 /* The old file is the parent's, and so is what waits in the buffer. The heaps tell what is live,
@@ -439,14 +439,14 @@ static void resume_child(void) CH_RELEASES(ch__role_file)
 		untell(user);
 	if (error)
 		fail_file(error);
-	ch__file_unlock(&file.lock);
+	ch__file_unlock(&file.lock, CH__RANK_JITDUMP);
 }
 
 /* A lock that another thread holds at this point is left alone: the file ends without a close
  * record then, which no reader asks for. */
 __attribute__((destructor)) static void close_at_exit(void)
 {
-	if (!ch__file_try_lock(&file.lock))
+	if (!ch__file_try_lock(&file.lock, CH__RANK_JITDUMP))
 		return;
 	if (file.out.fd >= 0) {
 		tell_gone();
@@ -457,7 +457,7 @@ __attribute__((destructor)) static void close_at_exit(void)
 			user->is_on = false;
 		file.users = NULL;
 	}
-	ch__file_unlock(&file.lock);
+	ch__file_unlock(&file.lock, CH__RANK_JITDUMP);
 }
 
 const struct ch__sink_ops ch__sink_jitdump = {

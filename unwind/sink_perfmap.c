@@ -352,7 +352,7 @@ static int open_perfmap(const struct ch__sinks_config *config, const struct ch__
 	if (!user)
 		return ENOMEM;
 	*state = user;
-	ch__file_lock(&file.lock);
+	ch__file_lock(&file.lock, CH__RANK_PERF_MAP);
 	user->config = config;
 	user->error = 0;
 	user->lines = ch__perfmap_lines_create(config);
@@ -361,18 +361,18 @@ static int open_perfmap(const struct ch__sinks_config *config, const struct ch__
 		drop_lines(user);
 		user->error = error;
 	}
-	ch__file_unlock(&file.lock);
+	ch__file_unlock(&file.lock, CH__RANK_PERF_MAP);
 	return error;
 }
 
 static void close_perfmap(void *state)
 {
 	struct user *user = state;
-	ch__file_lock(&file.lock);
+	ch__file_lock(&file.lock, CH__RANK_PERF_MAP);
 	if (user->lines &&
 	    (file.must_rewrite ? rewrite_file() : (write_buffer() || fail_file(errno))))
 		orphan_lines(user);
-	ch__file_unlock(&file.lock);
+	ch__file_unlock(&file.lock, CH__RANK_PERF_MAP);
 }
 
 static void destroy_perfmap(void *state)
@@ -407,25 +407,25 @@ static bool add_ranges(void *state, const struct ch__sink_range *ranges, size_t 
 		       bool may_be_known)
 {
 	struct user *user = state;
-	ch__file_lock(&file.lock);
+	ch__file_lock(&file.lock, CH__RANK_PERF_MAP);
 	bool ok = user->lines != NULL;
 	for (size_t i = 0; ok && i < n; i++)
 		ok = add_range(user, &ranges[i], may_be_known);
-	ch__file_unlock(&file.lock);
+	ch__file_unlock(&file.lock, CH__RANK_PERF_MAP);
 	return ok;
 }
 
 static bool remove_ranges(void *state, const struct ch__sink_range *ranges, size_t n)
 {
 	struct user *user = state;
-	ch__file_lock(&file.lock);
+	ch__file_lock(&file.lock, CH__RANK_PERF_MAP);
 	bool ok = user->lines != NULL;
 	/* A line that stays must be in the file, and its name can be had only here. */
 	if (ok && user->config->keeps_dead_names && file.must_rewrite)
 		ok = rewrite_file();
 	for (size_t i = 0; ok && i < n; i++)
 		ch__perfmap_lines_remove(user->lines, &ranges[i]);
-	ch__file_unlock(&file.lock);
+	ch__file_unlock(&file.lock, CH__RANK_PERF_MAP);
 	return ok;
 }
 
@@ -442,7 +442,7 @@ static bool wants_rewrite(enum ch__flush how) CH_REQUIRES(ch__role_file)
 static bool flush_perfmap(void *state, enum ch__flush how)
 {
 	struct user *user = state;
-	ch__file_lock(&file.lock);
+	ch__file_lock(&file.lock, CH__RANK_PERF_MAP);
 	bool ok = user->lines != NULL;
 	if (ok && how == CH__FLUSH_IN_NEED && ch__perfmap_lines_has_kept(user->lines)) {
 		ch__perfmap_lines_drop_kept(user->lines);
@@ -452,37 +452,37 @@ static bool flush_perfmap(void *state, enum ch__flush how)
 		ok = rewrite_file();
 	else if (ok) /* nobody reads a file that is not at its place */
 		ok = (ch__os_file_is_at(file.fd, file.path) && write_buffer()) || fail_file(errno);
-	ch__file_unlock(&file.lock);
+	ch__file_unlock(&file.lock, CH__RANK_PERF_MAP);
 	return ok;
 }
 
 static int perfmap_status(void *state)
 {
 	struct user *user = state;
-	ch__file_lock(&file.lock);
+	ch__file_lock(&file.lock, CH__RANK_PERF_MAP);
 	int error = user->error;
-	ch__file_unlock(&file.lock);
+	ch__file_unlock(&file.lock, CH__RANK_PERF_MAP);
 	return error;
 }
 
 static const char *perfmap_path(void *state)
 {
 	struct user *user = state;
-	ch__file_lock(&file.lock);
+	ch__file_lock(&file.lock, CH__RANK_PERF_MAP);
 	const char *path = user->lines ? file.path : "";
-	ch__file_unlock(&file.lock);
+	ch__file_unlock(&file.lock, CH__RANK_PERF_MAP);
 	return path;
 }
 
 /* --- fork --- */
 static void prepare_fork(void) CH_ACQUIRES(ch__role_file)
 {
-	ch__file_lock(&file.lock);
+	ch__file_lock(&file.lock, CH__RANK_PERF_MAP);
 }
 
 static void resume_parent(void) CH_RELEASES(ch__role_file)
 {
-	ch__file_unlock(&file.lock);
+	ch__file_unlock(&file.lock, CH__RANK_PERF_MAP);
 }
 
 /* The old file is the parent's, and so are the lines that wait in the buffer. */
@@ -495,7 +495,7 @@ static void resume_child(void) CH_RELEASES(ch__role_file)
 		ch__perfmap_lines_drop_kept(user->lines); /* nobody can be sampled there */
 	if (file.users && (!create_file() || !put_live_lines() || !write_buffer()))
 		fail_file(errno);
-	ch__file_unlock(&file.lock);
+	ch__file_unlock(&file.lock, CH__RANK_PERF_MAP);
 }
 
 const struct ch__sink_ops ch__sink_perfmap = {

@@ -47,11 +47,14 @@ struct ch__sinks {
 static void lock_sinks(struct ch__sinks *s) CH_ACQUIRES(ch__role_sinks)
 	CH_EXCLUDES(CH__RIGHT_OF_SINKS) CH_UNANALYSED("it makes the role")
 {
+	ch__rank_check(CH__RANK_SINKS);
 	pthread_mutex_lock(&s->lock);
+	ch__rank_note(CH__RANK_SINKS, true);
 }
 static void unlock_sinks(struct ch__sinks *s)
 	CH_RELEASES(ch__role_sinks) CH_UNANALYSED("it makes the role")
 {
+	ch__rank_note(CH__RANK_SINKS, false);
 	pthread_mutex_unlock(&s->lock);
 }
 

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT
+ * ranks.h: the order of the library's locks, watched as they are taken. Clang checks the same order
+ * by declarations (arch/base.h), which end at pointers to functions and at bodies that cannot be
+ * followed; this sees what a thread holds. Checked builds only (CH_CHECK of at least 2): elsewhere
+ * these are nothing.
+ *
+ * What a thread holds is its own, and noted behind the taking and before the letting go: a signal
+ * handler in between finds a lock that is held and not noted, never one that is noted and free.
+ * Handlers take locks by trying only, which has no order. */
+#ifndef CH_PAGES_RANKS_H
+#define CH_PAGES_RANKS_H
+
+#include "arch/base.h"
+
+/* Left ones first: a lock is waited for only by who holds none of its own rank, or of one behind
+ * it. The region comes last: whoever is in one takes no lock. */
+#define CH__RANK_LIST(X)                                                                        \
+	X(SETUP, "setup")                                                                       \
+	X(HEAPS, "heaps")                                                                       \
+	X(REGISTRY, "registry")                                                                 \
+	X(SWEEP, "sweep")                                                                       \
+	X(HEAP, "heap")                                                                         \
+	X(RECORDS, "records")                                                                   \
+	X(PAGES, "pages")                                                                       \
+	X(SINKS, "sinks")                                                                       \
+	X(UNWINDER, "nongnu's objects")                                                         \
+	X(JITDUMP, "jitdump")                                                                   \
+	X(PERF_MAP, "perf map")                                                                 \
+	X(GDB, "gdb")                                                                           \
+	X(PROFILE, "profile")                                                                   \
+	X(META, "metadata")                                                                     \
+	X(REGION, "region")
+
+enum ch__rank {
+#define X(name, text) CH__RANK_##name,
+	CH__RANK_LIST(X)
+#undef X
+	CH__RANKS
+};
+
+#if CH_CHECK >= 2
+/* The calling thread may wait for a lock of this rank; a panic if not, which names both. */
+void ch__rank_check(enum ch__rank);
+void ch__rank_note(enum ch__rank, bool is_taken);
+/* The handlers of fork hold the locks of every heap, each heap's in order: between prepare and the
+ * other two nothing is noted or asked. */
+void ch__ranks_rest(bool);
+#else
+static inline void ch__rank_check(enum ch__rank rank)
+{
+	(void)rank;
+}
+static inline void ch__rank_note(enum ch__rank rank, bool is_taken)
+{
+	(void)rank, (void)is_taken;
+}
+static inline void ch__ranks_rest(bool rests)
+{
+	(void)rests;
+}
+#endif
+
+#endif

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT
+ * unit_codeheap_ranks.c: the order of locks as a thread takes them (pages/ranks.h): each pair of
+ * ranks, locks of no holder, threads that do not hear of each other, and a heap whose locks are
+ * taken out of order. */
+#include "codeheap/block.h"
+#include "pages/ranks.h"
+#include "tests/heap_rig.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+static jmp_buf out;
+static char said[200];
+
+static void note_reason(const char *reason)
+{
+	snprintf(said, sizeof said, "%s", reason);
+	longjmp(out, 1);
+}
+
+/* What the panic said, "" where there was none. */
+static const char *said_of_check(enum ch__rank rank)
+{
+	said[0] = 0;
+	ch__panic_set_hook(note_reason);
+	if (!setjmp(out))
+		ch__rank_check(rank);
+	ch__panic_set_hook(NULL);
+	return said;
+}
+
+TEST(lock_is_wanted_by_who_holds_none_of_its_rank_or_behind_it)
+{
+	for (int has = 0; has < CH__RANKS; has++)
+		for (int wants = 0; wants < CH__RANKS; wants++) {
+			ch__rank_note((enum ch__rank)has, true);
+			const char *text = said_of_check((enum ch__rank)wants);
+			ch__rank_note((enum ch__rank)has, false);
+			if ((*text == 0) != (wants > has))
+				FAIL("%d is wanted by who holds %d: \"%s\"", wants, has, text);
+		}
+	CHECK_STR(said_of_check((enum ch__rank)0), "");
+}
+
+TEST(locks_out_of_order_are_both_named)
+{
+	ch__rank_note(CH__RANK_PAGES, true);
+	CHECK(strstr(said_of_check(CH__RANK_HEAP), "heap is wanted by who holds pages"));
+	ch__rank_note(CH__RANK_PAGES, false);
+}
+
+TEST(second_lock_of_a_rank_counts_until_both_are_let_go)
+{
+	ch__rank_note(CH__RANK_HEAP, true);
+	ch__rank_note(CH__RANK_HEAP, true);
+	ch__rank_note(CH__RANK_HEAP, false);
+	CHECK(*said_of_check(CH__RANK_REGISTRY));
+	ch__rank_note(CH__RANK_HEAP, false);
+	CHECK_STR(said_of_check(CH__RANK_REGISTRY), "");
+}
+
+static void let_go(void *arg)
+{
+	(void)arg;
+	ch__rank_note(CH__RANK_SINKS, false);
+}
+
+TEST(lock_that_nobody_took_is_not_let_go)
+{
+	char text[400] = "";
+	expect_signal_text(let_go, NULL, SIGABRT, text, sizeof text);
+	CHECK(strstr(text, "let go by who does not hold it"));
+}
+
+static void *hold_nothing(void *arg)
+{
+	(void)arg;
+	CHECK_STR(said_of_check((enum ch__rank)0), "");
+	return NULL;
+}
+
+TEST(what_another_thread_holds_is_its_own)
+{
+	pthread_t thread;
+	ch__rank_note(CH__RANK_META, true);
+	CHECK_EQ(pthread_create(&thread, NULL, hold_nothing, NULL), 0);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	ch__rank_note(CH__RANK_META, false);
+}
+
+TEST(nothing_is_noted_between_the_handlers_of_a_fork)
+{
+	ch__ranks_rest(true);
+	ch__rank_note(CH__RANK_GDB, true);
+	ch__rank_note(CH__RANK_GDB, true);
+	CHECK_STR(said_of_check(CH__RANK_HEAPS), "");
+	ch__rank_note(CH__RANK_GDB, false);
+	ch__ranks_rest(false);
+	CHECK_STR(said_of_check(CH__RANK_HEAPS), "");
+}
+
+/* The lock is free: it is the order that is wrong. */
+static void take_registry_under_heap(void *arg)
+{
+	struct rig *rig = arg;
+	ch__heap_lock(rig->heap);
+	ch__registry_lock(rig->heap);
+}
+
+static void take_heap_in_a_region(void *arg)
+{
+	struct rig *rig = arg;
+	ch__region_enter(ch__thread_self(rig->heap));
+	ch__heap_lock(rig->heap);
+}
+
+static void expect_panic(void (*fn)(void *), const char *wanted)
+{
+	char text[400] = "";
+	struct rig rig = rig_start(1 << 20);
+	expect_signal_text(fn, &rig, SIGABRT, text, sizeof text);
+	if (!strstr(text, wanted))
+		FAIL("wanted \"%s\", got \"%s\"", wanted, text);
+	rig_end(&rig);
+}
+
+TEST(free_lock_that_is_taken_out_of_order_ends_the_process)
+{
+	expect_panic(take_registry_under_heap, "registry is wanted by who holds heap");
+}
+
+TEST(lock_that_is_taken_in_a_region_ends_the_process)
+{
+	expect_panic(take_heap_in_a_region, "heap is wanted by who holds region");
+}
+
+/* A sink asks for the names of blocks through a pointer, which clang does not follow. */
+TEST(names_are_told_to_a_sink_without_a_lock_out_of_order)
+{
+	struct rig rig = rig_start(1 << 20);
+	rig_block(rig_owner(&rig, "named"), 1);
+	CHECK_EQ(ch_sink_set(rig.heap, CH_SINK_PERF_MAP), CH_OK);
+	rig_block(rig_owner(&rig, "late"), 2);
+	CHECK_EQ(ch_sink_flush(rig.heap), CH_OK);
+	rig_end(&rig);
+}
