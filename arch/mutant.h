@@ -96,7 +96,7 @@
 	X(MOVES_UNCHECKED) X(DEATH_SKIPPED) X(OPEN_PAGE_SETTLED) X(BROKEN_OUTSIDE_REGION)  \
 	X(SPAN_UNLOCKED) X(FLAG_ENDS_ENTRY) X(NESTING_UNSEEN) X(RELOCK_UNSEEN)             \
 	X(RANKS_UNSEEN) X(NAME_TAKES_RECORDS) X(NAME_FREED_IN_REGION)                      \
-	X(HOOK_UNTOLD) X(YOUNG_FORGOTTEN) X(YOUNG_LOSS_UNSEEN)                             \
+	X(HOOK_UNTOLD) X(EVENT_LOST) X(YOUNG_FORGOTTEN) X(YOUNG_LOSS_UNSEEN)               \
 	X(BROKEN_UNSAID) X(POOL_BROKEN_UNSAID)                                             \
 	/* left out before code is reached, which the ledger sees */                       \
 	X(NO_SYNC_COMMIT) X(NO_SYNC_SITE) X(NO_SYNC_STUB) X(NO_SYNC_POISON)                \

@@ -267,7 +267,8 @@ struct ch_config {
 	 * ".2"; a child of fork has one if there is a %p. CODEHEAP_STATS overrides, may fail. */
 	const char *stats_file;
 	unsigned step_blocks;    /* freed by one step of the sweep at most; 0 = 64, at most 64 */
-	/* Called on a broken invariant, before abort(). Process-wide: the last one. */
+	/* Called on a broken invariant, before the reason and the last 64 events (cycles,
+	 * invalidations, threads, forks) go to stderr, and abort(). Process-wide: the last one. */
 	void (*panic)(const char *reason);
 };
 

@@ -3,6 +3,7 @@
  * freeze, wait for regions, one core sync, stop the world, scan, trace, `completed` moves, the
  * world goes on, then the sweep. */
 #include "codeheap/block.h"
+#include "codeheap/event.h"
 
 static void call_roots(struct ch_marker *marker)
 {
@@ -74,7 +75,7 @@ static bool run_cycle(struct ch_heap *heap) CH_REQUIRES(ch__role_heap, ch__role_
 		end_pause(heap, start, marked_from);
 		ch__world_resume(heap);
 	} else {
-		heap->cycles_abandoned++;
+		ch__event_note(heap, CH__EVENT_CYCLE_GIVEN_UP, ++heap->cycles_abandoned);
 		if (CH_MUTANT(CH__MUTANT_ABANDONED_COUNTS)) {
 			ch__cycle_begin(heap);
 			ch__cycle_complete(heap);
@@ -201,7 +202,7 @@ enum ch_status ch_mark_end(struct ch_marker *marker, bool is_complete)
 			ch__core_sync_by_stop(heap);
 		end_pause(heap, heap->cycle_start_ns, heap->cycle_start_ns);
 	} else {
-		heap->cycles_abandoned++;
+		ch__event_note(heap, CH__EVENT_CYCLE_GIVEN_UP, ++heap->cycles_abandoned);
 		ch__trigger_cycle_abandoned(heap);
 	}
 	ch__unfreeze(heap);

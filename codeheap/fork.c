@@ -4,6 +4,7 @@
  * threads with their OPEN blocks, and starts with free locks. vfork and posix_spawn run no
  * handlers, and shared views are not inherited: code of such a child faults. */
 #include "codeheap/block.h"
+#include "codeheap/event.h"
 
 static _Atomic(int) registered; /* 0 no, 1 being done, 2 yes */
 
@@ -187,6 +188,7 @@ static void wake_heap(struct ch_heap *heap)
 	ch__unfreeze(heap);
 	ch__records_unlock(heap);
 	heap->process = ch__os_process_id();
+	ch__event_note(heap, CH__EVENT_FORKED, (uint64_t)heap->process);
 	if (!has_code && !CH_MUTANT(CH__MUTANT_CODELESS_FORGETS_NOTHING))
 		lose_code(heap);
 	drop_other_threads(heap);

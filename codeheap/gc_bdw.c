@@ -31,6 +31,7 @@
 #include "codeheap/codeheap_bdw.h"
 
 #include "codeheap/block.h"
+#include "codeheap/event.h"
 
 #include <gc/gc.h>
 #include <gc/gc_mark.h>
@@ -411,7 +412,7 @@ static void after_start(void)
 		count_pause(bdw->heap, ch__os_now_ns() - bdw->stop_ns);
 		if (bdw->is_done)
 			continue;
-		bdw->heap->cycles_abandoned++;
+		ch__event_note(bdw->heap, CH__EVENT_CYCLE_GIVEN_UP, ++bdw->heap->cycles_abandoned);
 		if (bdw->is_full)
 			ch__trigger_cycle_abandoned(bdw->heap);
 		if (CH_MUTANT(CH__MUTANT_ABANDONED_COUNTS) && bdw->is_full)

@@ -2,6 +2,7 @@
  * heap.c: the life of a heap and of its vms; the runtime page with the stubs' trampoline and the
  * shared veneers. Locks: registry, heap. The table of heaps that handles index is process-wide. */
 #include "codeheap/block.h"
+#include "codeheap/event.h"
 
 #include <errno.h>
 
@@ -235,6 +236,7 @@ static enum ch_status make_heap(struct ch_heap *heap, unsigned wanted) CH_REQUIR
 		status = ch__stats_file_start(heap);
 	if (status == CH_OK) {
 		atomic_store(&ch__heaps[heap->id], heap);
+		ch__event_note(heap, CH__EVENT_CREATED, heap->pool->pool_bytes);
 	} else {
 		int error = errno;
 		if (!CH_MUTANT(CH__MUTANT_LEAK_ON_FAILURE))
@@ -329,6 +331,7 @@ enum ch_status ch_heap_destroy(struct ch_heap *heap)
 		return CH_E_BUSY;
 	if (self && ch_thread_detach(heap) != CH_OK)
 		return CH_E_BUSY;
+	ch__event_note(heap, CH__EVENT_DESTROYED, heap->counters.blocks_freed);
 	ch__profile_destroy(heap);
 	ch__stats_file_end(heap);
 	if (heap->driver.destroy)

@@ -6,6 +6,7 @@
  * I5 (R2): what is not alive is never marked: death is final. I6: the queue is bounded; a block
  * that did not fit stays unmarked, and a rescan of the marked ones finds it again. */
 #include "codeheap/block.h"
+#include "codeheap/event.h"
 
 void ch__marker_init(struct ch_heap *heap, struct ch_marker *marker)
 {
@@ -295,7 +296,7 @@ void ch__cycle_begin(struct ch_heap *heap)
 	ch__marker_init(heap, &heap->marker);
 	uint32_t epoch = atomic_load_explicit(&heap->epoch, memory_order_relaxed);
 	atomic_store_explicit(&heap->epoch, epoch + 1, memory_order_relaxed);
-	heap->cycle_number++;
+	ch__event_note(heap, CH__EVENT_CYCLE_BEGINS, ++heap->cycle_number);
 }
 
 /* The second full cycle after its commit ends: nothing but marks holds the block from here on. */
@@ -311,6 +312,7 @@ static void end_infancy(struct ch_heap *heap, struct ch__block *block)
 void ch__cycle_complete(struct ch_heap *heap)
 {
 	heap->full_cycles++;
+	ch__event_note(heap, CH__EVENT_CYCLE_ENDS, heap->marker.marked);
 	for (struct ch__thread *t = heap->threads; t; t = t->next)
 		for (uint32_t i = 0; i < t->young_count; i++)
 			end_infancy(heap, ch__block_at(heap, t->young[i]));

@@ -7,6 +7,7 @@
  * another thread, the quarantine after an extra core sync, holes that were passed over, one
  * collection if the caller allows it, CH_E_FULL (P8). */
 #include "codeheap/block.h"
+#include "codeheap/event.h"
 
 #include <errno.h>
 
@@ -562,8 +563,10 @@ static void count_open(struct request *r)
 /* A child of fork that has no code gets none: no collection would help. */
 static enum ch_status no_room(const struct request *r)
 {
-	if (!r->heap->is_codeless && !r->os_error)
+	if (!r->heap->is_codeless && !r->os_error) {
+		ch__event_note(r->heap, CH__EVENT_FULL, r->hot_bytes + r->cold_bytes);
 		return r->lacks_memory ? CH_E_MEMORY : CH_E_FULL;
+	}
 	errno = r->heap->is_codeless ? EACCES : r->os_error;
 	return CH_E_OS;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * panic.c: the end of a process whose code heap broke an invariant: the hook of the VM, a line on
- * stderr, abort(). Also the texts of statuses. */
+ * stderr with what happened before, abort(). Also the texts of statuses. */
 #include "arch/mutant.h"
-#include "codeheap/heap.h"
+#include "codeheap/event.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -21,6 +21,21 @@ static void say(const char *text)
 	(void)written;
 }
 
+/* The oldest first. */
+static void say_events(void)
+{
+	char text[CH__EVENT_TEXT_BYTES];
+	bool is_first = true;
+	for (unsigned age = CH__EVENTS_KEPT; age-- > 0;) {
+		if (!ch__event_text(age, text))
+			continue;
+		if (is_first)
+			say("libcodeheap: what happened last:\n");
+		is_first = false;
+		say(text);
+	}
+}
+
 _Noreturn void ch__panic(const char *reason)
 {
 	void (*hook)(const char *) = atomic_exchange(&panic_hook, NULL);
@@ -29,6 +44,7 @@ _Noreturn void ch__panic(const char *reason)
 	say("libcodeheap: broken invariant: ");
 	say(reason);
 	say("\n");
+	say_events();
 	abort();
 }
 

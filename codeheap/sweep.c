@@ -9,6 +9,7 @@
  * the place of a block that had one stays on the quarantine until the pool is full otherwise.
  * Lock: sweep before heap; pages and sinks inside. */
 #include "codeheap/block.h"
+#include "codeheap/event.h"
 
 enum { QUARANTINE_MANY_BYTES = 64 << 10 };
 
@@ -599,6 +600,7 @@ static bool step(struct ch_heap *heap)
 		bool is_need = !heap->has_core_sync && atomic_load(&heap->anyone_wants_space);
 		ch__quarantine_advance(heap, is_much || is_need);
 		ch__trigger_swept(heap);
+		ch__event_note(heap, CH__EVENT_SWEPT, heap->counters.blocks_freed);
 	}
 	CH__COUNT(heap->sweep_ns_total, ch__os_now_ns() - start);
 	ch__heap_unlock(heap);

@@ -3,6 +3,7 @@
  * registry for the lists. It does not stop threads (world.c) and does not scan their stacks
  * (stacks.c). */
 #include "codeheap/block.h"
+#include "codeheap/event.h"
 
 _Thread_local struct ch__thread *ch__thread_list;
 
@@ -321,6 +322,7 @@ enum ch_status ch_thread_attach(struct ch_heap *heap, const void *low, const voi
 	memset(thread->open_page, 0, sizeof thread->open_page);
 	ch__thread_set_state(thread, CH__RUNNING, memory_order_seq_cst, __func__);
 	thread->is_attached = true;
+	ch__event_note(heap, CH__EVENT_ATTACHED, (uint64_t)thread->thread_id);
 	thread->next_of_thread = ch__thread_list;
 	/* A signal handler of this thread walks the list. */
 	atomic_signal_fence(memory_order_release);
@@ -368,6 +370,7 @@ enum ch_status ch_thread_detach(struct ch_heap *heap)
 		link = &(*link)->next_of_thread;
 	*link = thread->next_of_thread;
 	thread->is_attached = false;
+	ch__event_note(heap, CH__EVENT_DETACHED, (uint64_t)thread->thread_id);
 	ch__thread_set_state(thread, CH__PARKED, memory_order_seq_cst, __func__);
 	ch__heap_unlock(heap);
 	ch__registry_unlock(heap);

@@ -3,6 +3,8 @@
  * invalidated under one hold of the heap lock, then a cycle frees what no stack holds. */
 #include "invalidate/invalidate.h"
 
+#include "codeheap/event.h"
+
 static struct ch_vm *vm_of(const struct ch_heap *heap, const struct ch__block *block)
 {
 	return ch__owner_at(heap, block->owner)->vm;
@@ -57,6 +59,7 @@ static size_t invalidate_all(struct ch_heap *heap, struct ch_vm *vm, enum ch__ca
 		ch__region_leave(self);
 	}
 	ch__trigger_dead(heap, sum);
+	ch__event_note(heap, CH__EVENT_DISCARDED, count);
 	return count;
 }
 

@@ -5,6 +5,8 @@
  * need (I1); under heap, in regions of a bounded number of blocks. */
 #include "invalidate/invalidate.h"
 
+#include "codeheap/event.h"
+
 enum { BLOCKS_OF_A_REGION = 64 };
 
 static void close_entry(struct ch_heap *heap, struct ch__block *block)
@@ -84,6 +86,8 @@ static size_t invalidate_handles(struct ch_heap *heap, const struct ch_block *bl
 		ch__region_leave(self);
 	}
 	ch__trigger_dead(heap, sum);
+	if (count)
+		ch__event_note(heap, CH__EVENT_INVALIDATED, count);
 	return count;
 }
 
@@ -137,6 +141,7 @@ enum ch_status ch_assumption_break(struct ch_assumption handle, size_t *invalida
 		}
 		/* A dependent that is OPEN sees at its commit that the assumption is gone. */
 		ch__assumption_end(heap, index);
+		ch__event_note(heap, CH__EVENT_BROKEN, count);
 		ch__trigger_dead(heap, sum);
 	}
 	ch__heap_unlock(heap);

@@ -397,24 +397,44 @@ static uint64_t stand_still(uint64_t waited_ns)
 	return 1;
 }
 
+static pid_t process_that_ends(bool is_killed)
+{
+	fflush(NULL);
+	pid_t pid = fork();
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		ch__os_pretended.clock = stand_still;
+		struct rig rig = start_with(1 << 20, path);
+		free(stats_read(path, 1));
+		CHECK(is_locked(path));
+		rig_block(rig_owner(&rig, "scm::x"), 1);
+		if (is_killed)
+			kill(getpid(), SIGKILL);
+		exit(0);
+	}
+	wait_for(pid);
+	return pid;
+}
+
+/* A process that is killed may be writing at that moment. */
+static bool is_torn(void)
+{
+	struct stats_image *image = calloc(1, sizeof *image);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	CHECK(image && fd >= 0);
+	bool is_whole = stats_try(fd, image);
+	close(fd);
+	free(image);
+	return !is_whole;
+}
+
 TEST(file_of_a_process_that_exits_has_ended_and_of_one_that_is_killed_has_no_writer)
 {
 	in_folder("file");
 	for (int is_killed = 0; is_killed < 2; is_killed++) {
-		fflush(NULL);
-		pid_t pid = fork();
-		CHECK(pid >= 0);
-		if (pid == 0) {
-			ch__os_pretended.clock = stand_still;
-			struct rig rig = start_with(1 << 20, path);
-			free(stats_read(path, 1));
-			CHECK(is_locked(path));
-			rig_block(rig_owner(&rig, "scm::x"), 1);
-			if (is_killed)
-				kill(getpid(), SIGKILL);
-			exit(0);
-		}
-		wait_for(pid);
+		pid_t pid = process_that_ends(is_killed);
+		while (is_killed && is_torn())
+			pid = process_that_ends(true);
 		struct stats_image *image = stats_read(path, 0);
 		CHECK_EQ(image->head.state, is_killed ? CH__STATS_RUNNING : CH__STATS_ENDED);
 		if (!is_killed)

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: MIT
+ * event.c: the last events of all heaps, in a ring that every thread writes without a lock, and
+ * their texts. Signal-safe: own formatting. */
+#include "codeheap/event.h"
+
+/* An event is one word, which is never seen half written: its number's low 16 bits, heap, what and
+ * value, from the low bits up. 0: none yet. Relaxed: nothing is read by what it says. */
+enum { NUMBER_BITS = 16, HEAP_BITS = 8, WHAT_BITS = 8 };
+_Static_assert(CH__HEAPS_MAX < 1 << HEAP_BITS && CH__EVENTS <= 1 << WHAT_BITS, "they fit");
+static _Atomic(uint64_t) ring[CH__EVENTS_KEPT];
+static _Atomic(uint64_t) noted;
+
+void ch__event_note(const struct ch_heap *heap, enum ch__event what, uint64_t value)
+{
+	uint64_t number = atomic_fetch_add_explicit(&noted, 1, memory_order_relaxed) + 1;
+	uint64_t word = value < UINT32_MAX ? value : UINT32_MAX;
+	if (CH_MUTANT(CH__MUTANT_EVENT_LOST))
+		return;
+	word = word << WHAT_BITS | (uint64_t)what;
+	word = word << HEAP_BITS | heap->id;
+	word = word << NUMBER_BITS | (uint16_t)number;
+	atomic_store_explicit(&ring[number % CH__EVENTS_KEPT], word, memory_order_relaxed);
+}
+
+static size_t put(char *text, size_t length, const char *word)
+{
+	while (*word && length + 1 < CH__EVENT_TEXT_BYTES)
+		text[length++] = *word++;
+	return length;
+}
+
+static size_t put_number(char *text, size_t length, uint64_t value)
+{
+	char digits[24];
+	size_t at = sizeof digits - 1;
+	digits[at] = 0;
+	do
+		digits[--at] = (char)('0' + value % 10);
+	while (value /= 10);
+	return put(text, length, &digits[at]);
+}
+
+size_t ch__event_text(unsigned age, char text[CH__EVENT_TEXT_BYTES])
+{
+	static const char *const texts[] = {
+#define X(name, words) words,
+		CH__EVENT_LIST(X)
+#undef X
+	};
+	uint64_t last = atomic_load_explicit(&noted, memory_order_relaxed);
+	if (age >= CH__EVENTS_KEPT || age >= last)
+		return 0;
+	uint64_t number = last - age;
+	uint64_t word = atomic_load_explicit(&ring[number % CH__EVENTS_KEPT], memory_order_relaxed);
+	uint64_t heap = word >> NUMBER_BITS & ((1 << HEAP_BITS) - 1);
+	uint64_t what = word >> (NUMBER_BITS + HEAP_BITS) & ((1 << WHAT_BITS) - 1);
+	uint64_t value = word >> (NUMBER_BITS + HEAP_BITS + WHAT_BITS);
+	if (!word || (uint16_t)word != (uint16_t)number)
+		return 0;
+	size_t length = put_number(text, put(text, 0, "  "), number);
+	length = put_number(text, put(text, length, " heap "), heap);
+	length = put(text, put(text, length, ": "), texts[what]);
+	length = put(text, put_number(text, put(text, length, " "), value), "\n");
+	text[length] = 0;
+	return length;
+}
