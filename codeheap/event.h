@@ -7,19 +7,19 @@
 #include "codeheap/heap.h"
 
 /* The text stands before the value. */
-#define CH__EVENT_LIST(X)                                  \
-	X(CREATED, "created, bytes reserved:")             \
-	X(DESTROYED, "destroyed, blocks freed in all:")    \
-	X(ATTACHED, "a thread is attached:")               \
-	X(DETACHED, "a thread is detached:")               \
-	X(CYCLE_BEGINS, "a cycle begins, number:")         \
-	X(CYCLE_ENDS, "a cycle ends, blocks reached:")     \
-	X(CYCLE_GIVEN_UP, "a cycle is given up, in all:")  \
-	X(SWEPT, "a sweep ends, blocks freed in all:")     \
-	X(INVALIDATED, "blocks are invalidated:")          \
-	X(BROKEN, "an assumption breaks, blocks:")         \
-	X(DISCARDED, "code is discarded, blocks:")         \
-	X(FULL, "the pool has no room for a block, bytes:") \
+#define CH__EVENT_LIST(X)                                      \
+	X(CREATED, "created, bytes reserved:")                 \
+	X(DESTROYED, "destroyed, bytes reserved:")             \
+	X(ATTACHED, "a thread is attached:")                   \
+	X(DETACHED, "a thread is detached:")                   \
+	X(CYCLE_BEGINS, "a cycle begins, number:")             \
+	X(CYCLE_ENDS, "a cycle ends, blocks reached:")         \
+	X(CYCLE_GIVEN_UP, "a cycle is given up, in all:")      \
+	X(SWEPT, "a sweep ends, blocks freed in all:")         \
+	X(INVALIDATED, "blocks are invalidated:")              \
+	X(BROKEN, "an assumption breaks, blocks:")             \
+	X(DISCARDED, "code is discarded, blocks:")             \
+	X(FULL, "the pool has no room for a block, bytes:")    \
 	X(FORKED, "a child of fork goes on, process:")
 
 enum ch__event {

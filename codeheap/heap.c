@@ -331,7 +331,7 @@ enum ch_status ch_heap_destroy(struct ch_heap *heap)
 		return CH_E_BUSY;
 	if (self && ch_thread_detach(heap) != CH_OK)
 		return CH_E_BUSY;
-	ch__event_note(heap, CH__EVENT_DESTROYED, heap->counters.blocks_freed);
+	ch__event_note(heap, CH__EVENT_DESTROYED, heap->pool->pool_bytes);
 	ch__profile_destroy(heap);
 	ch__stats_file_end(heap);
 	if (heap->driver.destroy)

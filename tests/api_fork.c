@@ -248,16 +248,18 @@ TEST(a_child_without_code_faults_where_it_would_run_it)
 
 /* --- heaps that come and go --- */
 
+static _Atomic(int) heaps_made;
+
 static void *make_heaps(void *arg)
 {
-	_Atomic(int) *count = arg;
+	(void)arg;
 	while (!atomic_load(&is_over)) {
 		struct rig other = rig_start(1 << 20);
 		struct ch_owner mine = rig_owner(&other, "for a while");
 		CHECK_EQ(ch_owner_set_entry(mine, rig_block(mine, 7)), CH_OK);
 		CHECK_EQ(code_call_owner(mine), 7);
 		rig_end(&other);
-		atomic_fetch_add(count, 1);
+		atomic_fetch_add(&heaps_made, 1);
 	}
 	return NULL;
 }
@@ -268,11 +270,10 @@ TEST(heaps_come_and_go_while_another_thread_forks)
 	skip_if_allocator_forgets_forks();
 	rig = rig_start(4 << 20);
 	pthread_t maker;
-	_Atomic(int) heaps = 0;
 	int forks = 0;
-	CHECK_EQ(pthread_create(&maker, NULL, make_heaps, &heaps), 0);
+	CHECK_EQ(pthread_create(&maker, NULL, make_heaps, NULL), 0);
 	uint64_t end = now_ns() + (uint64_t)storm_ms() * 1000000;
-	for (; now_ns() < end || !atomic_load(&heaps); forks++) {
+	for (; now_ns() < end || !atomic_load(&heaps_made); forks++) {
 		pid_t child = fork();
 		if (child == 0)
 			_exit(0);
@@ -282,6 +283,6 @@ TEST(heaps_come_and_go_while_another_thread_forks)
 	ch_thread_park();
 	pthread_join(maker, NULL);
 	ch_thread_unpark();
-	printf("%d heaps, %d forks\n", atomic_load(&heaps), forks);
+	printf("%d heaps, %d forks\n", atomic_load(&heaps_made), forks);
 	rig_end(&rig);
 }

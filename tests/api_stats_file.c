@@ -381,15 +381,6 @@ static void wait_for(pid_t pid)
 	CHECK_EQ(waitpid(pid, &status, 0), pid);
 }
 
-static bool is_locked(const char *name)
-{
-	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-	int fd = open(name, O_RDONLY | O_CLOEXEC);
-	CHECK(fd >= 0 && fcntl(fd, F_OFD_GETLK, &lock) == 0);
-	close(fd);
-	return lock.l_type != F_UNLCK;
-}
-
 /* Where the time stands still a process waits for its last word for as long as it takes. */
 static uint64_t stand_still(uint64_t waited_ns)
 {
@@ -397,50 +388,33 @@ static uint64_t stand_still(uint64_t waited_ns)
 	return 1;
 }
 
-static pid_t process_that_ends(bool is_killed)
-{
-	fflush(NULL);
-	pid_t pid = fork();
-	CHECK(pid >= 0);
-	if (pid == 0) {
-		ch__os_pretended.clock = stand_still;
-		struct rig rig = start_with(1 << 20, path);
-		free(stats_read(path, 1));
-		CHECK(is_locked(path));
-		rig_block(rig_owner(&rig, "scm::x"), 1);
-		if (is_killed)
-			kill(getpid(), SIGKILL);
-		exit(0);
-	}
-	wait_for(pid);
-	return pid;
-}
-
-/* A process that is killed may be writing at that moment. */
-static bool is_torn(void)
-{
-	struct stats_image *image = calloc(1, sizeof *image);
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	CHECK(image && fd >= 0);
-	bool is_whole = stats_try(fd, image);
-	close(fd);
-	free(image);
-	return !is_whole;
-}
-
 TEST(file_of_a_process_that_exits_has_ended_and_of_one_that_is_killed_has_no_writer)
 {
 	in_folder("file");
 	for (int is_killed = 0; is_killed < 2; is_killed++) {
-		pid_t pid = process_that_ends(is_killed);
-		while (is_killed && is_torn())
-			pid = process_that_ends(true);
+		pid_t pid;
+		do {
+			fflush(NULL);
+			pid = fork();
+			CHECK(pid >= 0);
+			if (pid == 0) {
+				ch__os_pretended.clock = stand_still;
+				struct rig rig = start_with(1 << 20, path);
+				free(stats_read(path, 1));
+				CHECK(stats_has_writer(path));
+				rig_block(rig_owner(&rig, "scm::x"), 1);
+				if (is_killed)
+					kill(getpid(), SIGKILL);
+				exit(0);
+			}
+			wait_for(pid);
+		} while (is_killed && stats_is_torn(path));
 		struct stats_image *image = stats_read(path, 0);
 		CHECK_EQ(image->head.state, is_killed ? CH__STATS_RUNNING : CH__STATS_ENDED);
 		if (!is_killed)
 			CHECK_EQ(stats_number(image, "blocks_committed"), 1);
 		CHECK_EQ(image->head.process, pid);
-		CHECK(!is_locked(path));
+		CHECK(!stats_has_writer(path));
 		free(image);
 	}
 	remove_folder();
@@ -731,7 +705,7 @@ TEST(child_of_fork_never_writes_to_its_parents_file)
 	CHECK_EQ(files_in_folder(false), 1);
 	rig_end(&rig);
 	/* The child lives, and has nothing of it once it runs at all. */
-	while (is_locked(path))
+	while (stats_has_writer(path))
 		usleep(1000);
 	close(ends[1]);
 	expect_exit(pid, 0);

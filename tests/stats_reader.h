@@ -32,6 +32,28 @@ static inline bool stats_try(int fd, struct stats_image *image)
 	       again.sequence == image->head.sequence;
 }
 
+/* Its writer, which is gone, was killed while it wrote. */
+static inline bool stats_is_torn(const char *path)
+{
+	struct stats_image *image = calloc(1, sizeof *image);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	CHECK(image && fd >= 0);
+	bool is_whole = stats_try(fd, image);
+	close(fd);
+	free(image);
+	return !is_whole;
+}
+
+/* The writer's lock is taken. */
+static inline bool stats_has_writer(const char *path)
+{
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	CHECK(fd >= 0 && fcntl(fd, F_OFD_GETLK, &lock) == 0);
+	close(fd);
+	return lock.l_type != F_UNLCK;
+}
+
 static inline bool stats_is_whole(const struct stats_image *image)
 {
 	return !memcmp(image->head.magic, CH__STATS_FILE_MAGIC, sizeof image->head.magic) &&
