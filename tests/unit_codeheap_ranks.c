@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * unit_codeheap_ranks.c: the order of locks as a thread takes them (pages/ranks.h): each pair of
- * ranks, locks of no holder, threads that do not hear of each other, and a heap whose locks are
- * taken out of order. */
+ * ranks, locks of no holder, threads that do not hear of each other, a heap whose locks are taken
+ * out of order, and calls that were left with a lock or a region. */
 #include "codeheap/block.h"
 #include "pages/ranks.h"
 #include "tests/heap_rig.h"
@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static jmp_buf out;
 static char said[200];
@@ -121,6 +122,7 @@ static void expect_panic(void (*fn)(void *), const char *wanted)
 {
 	char text[400] = "";
 	struct rig rig = rig_start(1 << 20);
+	rig_block(rig_owner(&rig, "first"), 1);
 	expect_signal_text(fn, &rig, SIGABRT, text, sizeof text);
 	if (!strstr(text, wanted))
 		FAIL("wanted \"%s\", got \"%s\"", wanted, text);
@@ -146,4 +148,43 @@ TEST(names_are_told_to_a_sink_without_a_lock_out_of_order)
 	rig_block(rig_owner(&rig, "late"), 2);
 	CHECK_EQ(ch_sink_flush(rig.heap), CH_OK);
 	rig_end(&rig);
+}
+
+/* --- calls that are left by longjmp (docs/guarantees.md, section 2) --- */
+
+static bool leave(void *arg, const struct ch_info *info)
+{
+	(void)arg, (void)info;
+	longjmp(out, 1);
+}
+
+/* A visit may not be left: the heap's lock stays held. */
+static void leave_a_visit(void *arg)
+{
+	struct rig *rig = arg;
+	alarm(TEST_PATIENCE_S);
+	if (!setjmp(out))
+		CHECK_EQ(ch_block_each(rig->heap, leave, NULL), CH_OK);
+	rig_stats(rig);
+}
+
+/* As by a handler of a signal that came in the middle of a call. */
+static void leave_a_region(void *arg)
+{
+	struct rig *rig = arg;
+	if (!setjmp(out)) {
+		ch__region_enter(ch__thread_self(rig->heap));
+		longjmp(out, 1);
+	}
+	ch__region_enter(ch__thread_self(rig->heap));
+}
+
+TEST(call_that_was_left_by_longjmp_is_found_by_the_next_one)
+{
+	expect_panic(leave_a_visit, "a lock that its holder waits for: a call was left by longjmp");
+}
+
+TEST(region_that_was_left_by_longjmp_is_found_by_the_next_one)
+{
+	expect_panic(leave_a_region, "a call was left by longjmp");
 }

@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -621,56 +620,4 @@ TEST(release_that_is_stopped_half_way_keeps_what_its_cell_leads_to)
 {
 	check_half_release(CH_DRIVER_BUILTIN);
 	check_half_release(CH_DRIVER_HOST);
-}
-
-/* --- calls that are left by longjmp (docs/guarantees.md, section 2) --- */
-
-static jmp_buf out;
-
-static bool leave(void *arg, const struct ch_info *info)
-{
-	(void)arg, (void)info;
-	longjmp(out, 1);
-}
-
-/* A visit may not be left: the heap's lock stays held. */
-static void leave_a_visit(void *arg)
-{
-	struct rig *rig = arg;
-	alarm(TEST_PATIENCE_S);
-	if (!setjmp(out))
-		CHECK_EQ(ch_block_each(rig->heap, leave, NULL), CH_OK);
-	rig_stats(rig);
-}
-
-/* As by a handler of a signal that came in the middle of a call. */
-static void leave_a_region(void *arg)
-{
-	struct rig *rig = arg;
-	if (!setjmp(out)) {
-		ch__region_enter(ch__thread_self(rig->heap));
-		longjmp(out, 1);
-	}
-	ch__region_enter(ch__thread_self(rig->heap));
-}
-
-static void expect_panic(void (*fn)(void *), const char *wanted)
-{
-	char text[400] = "";
-	struct rig rig = rig_start(1 << 20);
-	rig_block(rig_owner(&rig, "first"), 1);
-	expect_signal_text(fn, &rig, SIGABRT, text, sizeof text);
-	if (!strstr(text, wanted))
-		FAIL("wanted \"%s\", got \"%s\"", wanted, text);
-	rig_end(&rig);
-}
-
-TEST(call_that_was_left_by_longjmp_is_found_by_the_next_one)
-{
-	expect_panic(leave_a_visit, "a lock that its holder waits for: a call was left by longjmp");
-}
-
-TEST(region_that_was_left_by_longjmp_is_found_by_the_next_one)
-{
-	expect_panic(leave_a_region, "a call was left by longjmp");
 }
