@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 enum { STATS_IMAGE_BYTES = 1 << 20 };
@@ -78,6 +79,9 @@ static inline struct stats_image *stats_read(const char *path, unsigned writes)
 			    image->head.state != CH__STATS_RUNNING)
 				break;
 		}
+		struct statvfs disk;
+		if (fstatvfs(fd, &disk) == 0 && disk.f_bavail == 0)
+			FAIL("%s has no room on its disk", path);
 		if (now_ns() > end)
 			FAIL("%s is not written", path);
 	}
