@@ -94,8 +94,8 @@
 	X(DISCARD_COUNTS_OTHERS) X(DISCARDS_EVERY_VM) X(FREED_PAGE_KEPT)                   \
 	/* states */                                                                       \
 	X(MOVES_UNCHECKED) X(DEATH_SKIPPED) X(OPEN_PAGE_SETTLED) X(BROKEN_OUTSIDE_REGION)  \
-	X(SPAN_UNLOCKED) X(FLAG_ENDS_ENTRY) X(NESTING_UNSEEN) X(RELOCK_UNSEEN)             \
-	X(RANKS_UNSEEN) X(NAME_TAKES_RECORDS) X(NAME_FREED_IN_REGION)                      \
+	X(SPAN_UNLOCKED) X(FLAG_ENDS_ENTRY) X(NESTING_UNSEEN) X(RANKS_UNSEEN)              \
+	X(NAME_TAKES_RECORDS) X(NAME_FREED_IN_REGION)                                      \
 	X(HOOK_UNTOLD) X(EVENT_LOST) X(YOUNG_FORGOTTEN) X(YOUNG_LOSS_UNSEEN)               \
 	X(BROKEN_UNSAID) X(POOL_BROKEN_UNSAID)                                             \
 	/* left out before code is reached, which the ledger sees */                       \

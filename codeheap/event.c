@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * event.c: the last events of all heaps, in a ring that every thread writes without a lock, and
- * their texts. Signal-safe: own formatting. */
+ * their texts. Signal-safe. */
 #include "codeheap/event.h"
+
+#include "pages/text.h"
 
 /* An event is one word, which is never seen half written: its number's low 16 bits, heap, what and
  * value, from the low bits up. 0: none yet. Relaxed: nothing is read by what it says. */
@@ -22,24 +24,6 @@ void ch__event_note(const struct ch_heap *heap, enum ch__event what, uint64_t va
 	atomic_store_explicit(&ring[number % CH__EVENTS_KEPT], word, memory_order_relaxed);
 }
 
-static size_t put(char *text, size_t length, const char *word)
-{
-	while (*word && length + 1 < CH__EVENT_TEXT_BYTES)
-		text[length++] = *word++;
-	return length;
-}
-
-static size_t put_number(char *text, size_t length, uint64_t value)
-{
-	char digits[24];
-	size_t at = sizeof digits - 1;
-	digits[at] = 0;
-	do
-		digits[--at] = (char)('0' + value % 10);
-	while (value /= 10);
-	return put(text, length, &digits[at]);
-}
-
 size_t ch__event_text(unsigned age, char text[CH__EVENT_TEXT_BYTES])
 {
 	static const char *const texts[] = {
@@ -57,10 +41,16 @@ size_t ch__event_text(unsigned age, char text[CH__EVENT_TEXT_BYTES])
 	uint64_t value = word >> (NUMBER_BITS + HEAP_BITS + WHAT_BITS);
 	if (!word || (uint16_t)word != (uint16_t)number)
 		return 0;
-	size_t length = put_number(text, put(text, 0, "  "), number);
-	length = put_number(text, put(text, length, " heap "), heap);
-	length = put(text, put(text, length, ": "), texts[what]);
-	length = put(text, put_number(text, put(text, length, " "), value), "\n");
-	text[length] = 0;
-	return length;
+	struct ch__text line = {text, CH__EVENT_TEXT_BYTES, 0};
+	ch__text_put(&line, "  ");
+	ch__text_put_number(&line, number, 10);
+	ch__text_put(&line, " heap ");
+	ch__text_put_number(&line, heap, 10);
+	ch__text_put(&line, ": ");
+	ch__text_put(&line, texts[what]);
+	ch__text_put(&line, " ");
+	ch__text_put_number(&line, value, 10);
+	ch__text_put(&line, "\n");
+	ch__text_end(&line);
+	return line.length;
 }

@@ -41,6 +41,7 @@ static void prepare_heap(struct ch_heap *heap) CH_REQUIRES(ALL_OF_A_HEAP)
  * of the next heap, which holds that heap's locks, may wait for it. */
 static void prepare(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 {
+	ch__rank_check(CH__RANK_HEAPS);
 	ch__ranks_rest(true);
 	ch__lock(&ch__heaps_lock, CH__RANK_HEAPS);
 	for (int pass = 0; pass < 2; pass++)

@@ -2,8 +2,7 @@
  * heap.h: the heap, its vms, threads and fibers, and the table of records. Internal to codeheap/
  * and invalidate/.
  *
- * Lock order, left first: heaps, registry, sweep, heap, records, pages, sinks, profile; then a
- * region (pages/ranks.h watches it).
+ * The order of locks is pages/ranks.h's, which watches it.
  * Waiting for those that are struct ch__lock is a park (I9); pages and sinks are held for a bounded
  * time and never while stopped by a poll. A region (I1) takes no lock but a page's busy, calls no
  * OS but to publish, and does not nest.
@@ -409,8 +408,7 @@ static inline enum ch_status ch__stranger_status(void)
 	return CH_MUTANT(CH__MUTANT_STRANGER_MISLED) ? CH_E_STATE : CH_E_THREAD;
 }
 
-/* Checked builds know who holds a lock: a thread that left a call by longjmp or by an asynchronous
- * cancellation, or calls where it may not, would wait for itself. */
+/* Checked builds know who holds a lock, and of which heap it is: moves of states ask it (I20). */
 uintptr_t ch__lock_self(void);
 bool ch__thread_is_here(const struct ch__thread *);
 static inline void ch__lock_note(struct ch__lock *lock, bool is_taken)
@@ -432,17 +430,16 @@ static inline bool ch__lock_is_mine(struct ch__lock *lock)
 }
 
 /* Takes a lock that may be held for long; waiting is a park. */
-void ch__lock_slow(struct ch__lock *lock, enum ch__rank)
-	CH_ACQUIRES(lock) CH_EXCLUDES(CH__STANDING);
+void ch__lock_slow(struct ch__lock *lock) CH_ACQUIRES(lock) CH_EXCLUDES(CH__STANDING);
 static inline void ch__lock(struct ch__lock *lock, enum ch__rank rank)
 	CH_ACQUIRES(lock) CH_EXCLUDES(CH__STANDING) CH_UNANALYSED("it makes the lock")
 {
 	uint32_t expected = 0;
+	ch__rank_check(rank);
 	if (CH_UNLIKELY(!atomic_compare_exchange_strong_explicit(
 		    &lock->word, &expected, 1, memory_order_acquire, memory_order_relaxed)))
-		ch__lock_slow(lock, rank);
+		ch__lock_slow(lock);
 	ch__lock_note(lock, true);
-	ch__rank_check(rank);
 	ch__rank_note(rank, true);
 }
 bool ch__lock_try(struct ch__lock *lock) CH_TRY_ACQUIRES(true, lock);
@@ -508,7 +505,7 @@ static inline bool ch__heap_try_lock(struct ch_heap *heap)
 /* No lock of the library is held, and the caller is in no region: VM code may run. */
 static inline void ch__holds_nothing(void) CH_EXCLUDES(CH__ANY)
 {
-	ch__rank_check((enum ch__rank)0);
+	ch__rank_check_for((enum ch__rank)0, "code of the VM");
 }
 
 /* The record that stands for the caller while it holds the heap lock. */

@@ -36,12 +36,8 @@ bool ch__lock_try(struct ch__lock *lock) CH_UNANALYSED("it makes the lock")
 	return true;
 }
 
-void ch__lock_slow(struct ch__lock *lock, enum ch__rank rank) CH_UNANALYSED("it makes the lock")
+void ch__lock_slow(struct ch__lock *lock) CH_UNANALYSED("it makes the lock")
 {
-	CH_ASSERT(!ch__lock_is_mine(lock) || CH_MUTANT(CH__MUTANT_RELOCK_UNSEEN),
-		  "a lock that its holder waits for: a call was left by longjmp or cancellation, "
-		  "or made where none may be");
-	ch__rank_check(rank);
 	for (int spins = 0; spins < 64; spins++) {
 		if (ch__lock_try(lock))
 			return;
@@ -95,7 +91,7 @@ static void park_all(const struct ch__arch_saved *saved)
 __attribute__((noinline)) void ch_thread_park(void)
 {
 	/* Who waits for a lock that is held for a bounded time only is not parked (heap.h). */
-	ch__rank_check(CH__RANK_PAGES);
+	ch__rank_check_for(CH__RANK_PAGES, "a park");
 	ch__arch_with_registers(park_all);
 }
 

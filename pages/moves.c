@@ -5,6 +5,7 @@
 #include "pages/moves.h"
 
 #include "pages/inner.h"
+#include "pages/text.h"
 
 #include <string.h>
 
@@ -58,29 +59,6 @@ struct ch__moves ch__chunk_moves = {
 
 /* --- the assertion --- */
 
-struct text {
-	char bytes[200];
-	size_t length;
-};
-
-static void add(struct text *text, const char *more)
-{
-	while (*more && text->length + 1 < sizeof text->bytes)
-		text->bytes[text->length++] = *more++;
-	text->bytes[text->length] = 0;
-}
-
-static void add_number(struct text *text, uint32_t number)
-{
-	char digits[11];
-	size_t at = sizeof digits - 1;
-	digits[at] = 0;
-	do
-		digits[--at] = (char)('0' + number % 10);
-	while (number /= 10);
-	add(text, digits + at);
-}
-
 static const char *state_name(const struct ch__moves *table, uint32_t state)
 {
 	return state < table->states_count ? table->states[state] : "no state";
@@ -100,23 +78,25 @@ static _Noreturn CH_COLD void refuse(const struct ch__moves *table, uint32_t ind
 				     uint32_t generation, uint32_t from, uint32_t to,
 				     const char *by, const char *why)
 {
-	struct text text = {.length = 0};
-	add(&text, table->noun);
-	add(&text, " ");
-	add_number(&text, index);
+	char bytes[200];
+	struct ch__text text = {bytes, sizeof bytes, 0};
+	ch__text_put(&text, table->noun);
+	ch__text_put(&text, " ");
+	ch__text_put_number(&text, index, 10);
 	if (generation) {
-		add(&text, ".");
-		add_number(&text, generation);
+		ch__text_put(&text, ".");
+		ch__text_put_number(&text, generation, 10);
 	}
-	add(&text, " may not move from ");
-	add(&text, state_name(table, from));
-	add(&text, " to ");
-	add(&text, state_name(table, to));
-	add(&text, why);
-	add(&text, " (");
-	add(&text, by);
-	add(&text, ")");
-	ch__panic(text.bytes);
+	ch__text_put(&text, " may not move from ");
+	ch__text_put(&text, state_name(table, from));
+	ch__text_put(&text, " to ");
+	ch__text_put(&text, state_name(table, to));
+	ch__text_put(&text, why);
+	ch__text_put(&text, " (");
+	ch__text_put(&text, by);
+	ch__text_put(&text, ")");
+	ch__text_end(&text);
+	ch__panic(bytes);
 }
 
 void ch__move(struct ch__moves *table, uint32_t index, uint32_t generation, uint32_t from,

@@ -4,8 +4,7 @@
 #include "pages/ranks.h"
 
 #include "arch/mutant.h"
-
-#include <stdio.h>
+#include "pages/text.h"
 
 #if CH_CHECK >= 2
 
@@ -19,20 +18,26 @@ static const char *const names[] = {
 static _Thread_local uint8_t held[CH__RANKS];
 static _Thread_local bool is_resting;
 
-__attribute__((noinline)) void ch__rank_check(enum ch__rank rank)
+static _Noreturn CH_COLD void refuse(const char *what, const char *has)
+{
+	char bytes[160];
+	struct ch__text text = {bytes, sizeof bytes, 0};
+	ch__text_put(&text, "locks out of order: ");
+	ch__text_put(&text, what);
+	ch__text_put(&text, " is wanted by who holds ");
+	ch__text_put(&text, has);
+	ch__text_put(&text, ", or a call was left by longjmp or cancellation");
+	ch__text_end(&text);
+	ch__panic(bytes);
+}
+
+__attribute__((noinline)) void ch__rank_check_for(enum ch__rank rank, const char *what)
 {
 	if (is_resting || CH_MUTANT(CH__MUTANT_RANKS_UNSEEN))
 		return;
-	for (unsigned other = rank; other < CH__RANKS; other++) {
-		char text[160];
-		if (!held[other])
-			continue;
-		snprintf(text, sizeof text,
-			 "locks out of order: %s is wanted by who holds %s, or a call was left by "
-			 "longjmp or cancellation",
-			 names[rank], names[other]);
-		ch__panic(text);
-	}
+	for (unsigned other = rank; other < CH__RANKS; other++)
+		if (held[other])
+			refuse(what ? what : names[rank], names[other]);
 }
 
 __attribute__((noinline)) void ch__rank_note(enum ch__rank rank, bool is_taken)

@@ -39,16 +39,17 @@ enum ch__rank {
 };
 
 #if CH_CHECK >= 2
-/* The calling thread may wait for a lock of this rank; a panic if not, which names both. */
-void ch__rank_check(enum ch__rank);
+/* The calling thread holds no lock of this rank or behind it; a panic if it does, which names that
+ * one and what is wanted: NULL is a lock of the rank. */
+void ch__rank_check_for(enum ch__rank, const char *what);
 void ch__rank_note(enum ch__rank, bool is_taken);
 /* The handlers of fork hold the locks of every heap, each heap's in order: between prepare and the
  * other two nothing is noted or asked. */
 void ch__ranks_rest(bool);
 #else
-static inline void ch__rank_check(enum ch__rank rank)
+static inline void ch__rank_check_for(enum ch__rank rank, const char *what)
 {
-	(void)rank;
+	(void)rank, (void)what;
 }
 static inline void ch__rank_note(enum ch__rank rank, bool is_taken)
 {
@@ -59,5 +60,11 @@ static inline void ch__ranks_rest(bool rests)
 	(void)rests;
 }
 #endif
+
+/* The calling thread may wait for a lock of this rank. */
+static inline void ch__rank_check(enum ch__rank rank)
+{
+	ch__rank_check_for(rank, NULL);
+}
 
 #endif

@@ -138,7 +138,7 @@ static void hold_every_lock(struct stage *stage, void *arg)
 {
 	struct play *p = arg;
 	struct ch_heap *heap = stage->heap;
-	ch__ranks_rest(true); /* waiting parks, here too */
+	ch__ranks_rest(true); /* stage_wait parks with all of them held */
 	ch__lock(&ch__heaps_lock, CH__RANK_HEAPS);
 	ch__registry_lock(heap);
 	ch__sweep_lock(heap);

@@ -139,6 +139,43 @@ TEST(lock_that_is_taken_in_a_region_ends_the_process)
 	expect_panic(take_heap_in_a_region, "heap is wanted by who holds region");
 }
 
+static void park_under_the_pages_lock(void *arg)
+{
+	(void)arg;
+	ch__rank_note(CH__RANK_PAGES, true);
+	ch_thread_park();
+}
+
+static void call_the_vm_under_a_lock(void *arg)
+{
+	struct rig *rig = arg;
+	ch__sweep_lock(rig->heap);
+	ch__holds_nothing();
+}
+
+static void fork_under_a_lock(void *arg)
+{
+	struct rig *rig = arg;
+	ch__heap_lock(rig->heap);
+	if (fork() == 0)
+		_exit(0);
+}
+
+TEST(thread_that_parks_with_a_lock_of_bounded_hold_ends_the_process)
+{
+	expect_panic(park_under_the_pages_lock, "a park is wanted by who holds pages");
+}
+
+TEST(code_of_the_vm_that_is_called_under_a_lock_ends_the_process)
+{
+	expect_panic(call_the_vm_under_a_lock, "code of the VM is wanted by who holds sweep");
+}
+
+TEST(fork_by_who_holds_a_lock_ends_the_process)
+{
+	expect_panic(fork_under_a_lock, "heaps is wanted by who holds heap");
+}
+
 /* A sink asks for the names of blocks through a pointer, which clang does not follow. */
 TEST(names_are_told_to_a_sink_without_a_lock_out_of_order)
 {
@@ -181,7 +218,7 @@ static void leave_a_region(void *arg)
 
 TEST(call_that_was_left_by_longjmp_is_found_by_the_next_one)
 {
-	expect_panic(leave_a_visit, "a lock that its holder waits for: a call was left by longjmp");
+	expect_panic(leave_a_visit, "a call was left by longjmp");
 }
 
 TEST(region_that_was_left_by_longjmp_is_found_by_the_next_one)

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT
+ * text.h: a text that is made in a signal handler, or by who is about to panic: no lock, no
+ * allocation, no call of the C library. */
+#ifndef CH_PAGES_TEXT_H
+#define CH_PAGES_TEXT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct ch__text {
+	char *at;
+	size_t room, length; /* length: of the whole text, of which room - 1 bytes are kept */
+};
+
+static inline void ch__text_put_byte(struct ch__text *text, char byte)
+{
+	if (text->length + 1 < text->room)
+		text->at[text->length] = byte;
+	text->length++;
+}
+
+static inline void ch__text_put(struct ch__text *text, const char *words)
+{
+	for (; *words; words++)
+		ch__text_put_byte(text, *words);
+}
+
+static inline void ch__text_put_number(struct ch__text *text, uint64_t value, unsigned base)
+{
+	char digits[24];
+	int n = 0;
+	do
+		digits[n++] = "0123456789abcdef"[value % base];
+	while (value /= base);
+	if (base == 16)
+		ch__text_put(text, "0x");
+	while (n)
+		ch__text_put_byte(text, digits[--n]);
+}
+
+/* Ends what is kept with a 0. */
+static inline void ch__text_end(struct ch__text *text)
+{
+	if (text->room)
+		text->at[text->length < text->room ? text->length : text->room - 1] = 0;
+}
+
+#endif
