@@ -167,6 +167,8 @@ TEST(s50_default_needs_no_memfd)
 	refuse_call(SYS_memfd_create, EPERM);
 	refuse_call_with(SYS_openat, EPERM, 2, O_TMPFILE);
 	struct rig rig = rig_create(&config, NULL, NULL);
+	/* The third way needs neither, too. */
+	CHECK_EQ(rig.heap->pool->backend, CH__BACKEND_DUAL);
 	use_heap(&rig);
 	rig_end(&rig);
 }
