@@ -53,39 +53,40 @@ struct ch_block ch__block_handle(const struct ch_heap *heap, uint32_t index)
 	return (struct ch_block){ch__handle(heap->id, index, generation)};
 }
 
-/* --- free records: a cache of each thread before the heap's FIFO --- */
+/* --- free records: a stack of each thread before the heap's FIFO --- */
+
+enum { TAKEN_AT_ONCE = 32, MADE_AT_ONCE = 16 };
 
 static bool refill(struct ch_heap *heap, struct ch__thread *thread)
 {
 	struct ch__table *table = &heap->blocks;
 	ch__records_lock(heap);
-	while (table->free_head && thread->cache_count < CH__THREAD_CACHE / 2) {
+	while (table->free_head && thread->free_count < TAKEN_AT_ONCE) {
 		uint32_t index = table->free_head;
 		table->free_head = ch__block_at(heap, index)->owner_next;
-		table->free_now--;
-		thread->cache[thread->cache_count++] = index;
+		thread->free_records[thread->free_count++] = index;
 	}
-	if (!thread->cache_count) {
+	if (!thread->free_count) {
 		uint32_t fresh = ch__table_extend(table, heap->meta, 1);
 		uint32_t in_segment = CH__SEGMENT_RECORDS - (fresh & (CH__SEGMENT_RECORDS - 1));
 		if (fresh)
-			thread->cache[thread->cache_count++] = fresh;
-		for (uint32_t i = 1; fresh && i < 16 && i < in_segment; i++) {
+			thread->free_records[thread->free_count++] = fresh;
+		for (uint32_t i = 1; fresh && i < MADE_AT_ONCE && i < in_segment; i++) {
 			uint32_t more = ch__table_extend(table, heap->meta, 1);
 			if (!more)
 				break;
-			thread->cache[thread->cache_count++] = more;
+			thread->free_records[thread->free_count++] = more;
 		}
 	}
 	ch__records_unlock(heap);
-	return thread->cache_count != 0;
+	return thread->free_count != 0;
 }
 
-uint32_t ch__cache_take(struct ch_heap *heap, struct ch__thread *thread)
+uint32_t ch__record_take(struct ch_heap *heap, struct ch__thread *thread)
 {
-	if (CH_UNLIKELY(!thread->cache_count) && !refill(heap, thread))
+	if (CH_UNLIKELY(!thread->free_count) && !refill(heap, thread))
 		return 0;
-	return thread->cache[--thread->cache_count];
+	return thread->free_records[--thread->free_count];
 }
 
 static void push_free(struct ch_heap *heap, const uint32_t *indices, uint32_t count)
@@ -99,39 +100,40 @@ static void push_free(struct ch_heap *heap, const uint32_t *indices, uint32_t co
 		else
 			table->free_head = indices[i];
 		table->free_tail = indices[i];
-		table->free_now++;
 	}
 	ch__records_unlock(heap);
 }
 
-void ch__cache_give(struct ch_heap *heap, struct ch__thread *thread, uint32_t index)
+void ch__record_give(struct ch_heap *heap, struct ch__thread *thread, uint32_t index)
 {
-	if (thread && thread->cache_count < CH__THREAD_CACHE)
-		thread->cache[thread->cache_count++] = index;
-	else
+	enum { HALF = CH__THREAD_RECORDS / 2 };
+	if (!thread) {
 		push_free(heap, &index, 1);
+		return;
+	}
+	if (CH_UNLIKELY(thread->free_count == CH__THREAD_RECORDS)) {
+		/* The older ones, which are in nobody's cache. */
+		push_free(heap, thread->free_records, HALF);
+		memmove(thread->free_records, &thread->free_records[HALF],
+			HALF * sizeof *thread->free_records);
+		thread->free_count = HALF;
+	}
+	thread->free_records[thread->free_count++] = index;
 }
 
-void ch__cache_flush(struct ch_heap *heap, struct ch__thread *thread)
+void ch__records_flush(struct ch_heap *heap, struct ch__thread *thread)
 {
-	push_free(heap, thread->freed, thread->freed_count);
-	push_free(heap, thread->cache, thread->cache_count);
-	thread->freed_count = thread->cache_count = 0;
+	push_free(heap, thread->free_records, thread->free_count);
+	thread->free_count = 0;
 }
 
 void ch__block_recycle(struct ch_heap *heap, uint32_t index)
 {
-	struct ch__thread *thread = ch__thread_or_guest(heap);
 	struct ch__block *block = ch__block_at(heap, index);
 	ch__block_set_state(heap, index, CH_BLOCK_FREE, CH__CAUSE_NONE, __func__);
 	/* The next generation would wrap to one that a handle may hold: the record retires. */
-	if (atomic_load_explicit(&block->generation, memory_order_relaxed) >= UINT32_MAX - 1)
-		return;
-	thread->freed[thread->freed_count++] = index;
-	if (thread->freed_count == CH__THREAD_CACHE) {
-		push_free(heap, thread->freed, thread->freed_count);
-		thread->freed_count = 0;
-	}
+	if (atomic_load_explicit(&block->generation, memory_order_relaxed) < UINT32_MAX - 1)
+		ch__record_give(heap, ch__thread_or_guest(heap), index);
 }
 
 /* --- places --- */

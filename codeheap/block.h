@@ -90,9 +90,10 @@ struct ch__owner {
 	uint32_t name;
 	_Atomic(uint8_t) is_released; /* outside R1 */
 	bool has_edges;               /* some block attached an edge to it; relaxed */
+	_Atomic(uint8_t) busy;        /* 1 while its list of blocks changes; in a region */
 	uint32_t next_free;
-	_Atomic(uint8_t) busy; /* 1 while its list of blocks changes; in a region */
 };
+_Static_assert(sizeof(struct ch__owner) == 64, "no two owners share a line of the cache");
 
 struct ch__assumption {
 	_Atomic(uint32_t) generation;
@@ -501,10 +502,10 @@ void ch__block_give_back(struct ch_heap *, struct ch__block *) CH_REQUIRES(ch__r
 void ch__block_pages_freed(struct ch_heap *, uint32_t hot_offset, bool is_span);
 void ch__page_retire(struct ch_heap *, uint32_t page); /* the caller's open page */
 void ch__block_held(struct ch__block *);               /* it has an in-edge or an entry */
-uint32_t ch__cache_take(struct ch_heap *, struct ch__thread *);
-/* A record that was not used; NULL: whose thread is gone. */
-void ch__cache_give(struct ch_heap *, struct ch__thread *, uint32_t index);
-void ch__cache_flush(struct ch_heap *, struct ch__thread *);
+uint32_t ch__record_take(struct ch_heap *, struct ch__thread *);
+/* NULL: of a thread that is gone. */
+void ch__record_give(struct ch_heap *, struct ch__thread *, uint32_t index);
+void ch__records_flush(struct ch_heap *, struct ch__thread *);
 
 /* --- open.c, commit.c --- */
 

@@ -118,7 +118,7 @@ static void drop_other_threads(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 			atomic_store(&t->inside, 0);
 		ch__thread_set_state(t, CH__PARKED, memory_order_seq_cst, __func__);
 		abort_open(heap, t);
-		ch__cache_flush(heap, t);
+		ch__records_flush(heap, t);
 		retire_pages(heap, t);
 		t->is_attached = false;
 	}

@@ -95,7 +95,9 @@ static enum ch_status create_pool(struct ch_heap *heap)
 
 static bool create_tables(struct ch_heap *heap)
 {
-	size_t blocks = heap->config.pool_bytes / CH__GRANULE_BYTES + CH__SEGMENT_RECORDS;
+	/* Threads keep free ones. A segment that is never used costs 8 bytes, never touched. */
+	enum { KEPT = 1024 * CH__THREAD_RECORDS };
+	size_t blocks = heap->config.pool_bytes / CH__GRANULE_BYTES + KEPT;
 	uint32_t limit = blocks < CH__INDEX_MAX ? (uint32_t)blocks : CH__INDEX_MAX;
 	return ch__table_create(&heap->blocks, sizeof(struct ch__block), limit) &&
 	       ch__table_create(&heap->branches, sizeof(struct ch__branch), CH__INDEX_MAX) &&

@@ -27,7 +27,7 @@ enum {
 	CH__SEGMENT_RECORDS = 1 << CH__SEGMENT_LOG2,
 	CH__INDEX_MAX = (1 << 24) - 1, /* a stub holds 24 bits of a branch index */
 	CH__HEAPS_MAX = 255,
-	CH__THREAD_CACHE = 64,
+	CH__THREAD_RECORDS = 1024,
 	CH__FRAMES_MAX = CH__FRAMES,
 	CH__FRAME_OWN = CH__FRAMES, /* pages whose block has an unwind table of its own */
 	CH__QUEUE_MIN = 1 << 12,
@@ -63,7 +63,6 @@ struct ch__table {
 	_Atomic(uint32_t) used; /* records handed out at least once, record 0 included; stored under
 			 * [records], relaxed */
 	uint32_t free_head, free_tail; /* FIFO through a link field [records] */
-	uint32_t free_now;             /* [records] */
 	size_t directory_bytes;        /* [const] */
 };
 
@@ -147,10 +146,8 @@ struct ch__thread {
 	uint32_t words_count;
 	uintptr_t words[CH_ARCH_CONTEXT_WORDS]; /* registers, likewise */
 	uint32_t open_page[CH__FRAMES_MAX];     /* page + 1 that it opens blocks in [own, region] */
-	uint32_t cache[CH__THREAD_CACHE];       /* free block records [own] */
-	uint32_t cache_count;
-	uint32_t freed[CH__THREAD_CACHE]; /* records on their way back [own] */
-	uint32_t freed_count;
+	uint32_t free_records[CH__THREAD_RECORDS]; /* of blocks: a stack [own] */
+	uint32_t free_count;
 	uint32_t *young; /* blocks opened, roots while OPEN or newborn [region] */
 	_Atomic(uint32_t) young_count;  /* stored in regions or frozen, relaxed */
 	uint32_t young_capacity;        /* [region] */

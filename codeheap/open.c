@@ -156,7 +156,7 @@ static bool reserve_side(struct request *r)
 	struct ch_heap *heap = r->heap;
 	if (!reserve_young(r))
 		return false;
-	r->record = ch__cache_take(heap, r->self);
+	r->record = ch__record_take(heap, r->self);
 	if (!r->record)
 		return false;
 	if (r->open->branch_room && !(r->run = ch__branches_take(heap, r->open->branch_room)))
@@ -186,7 +186,7 @@ static void drop_side(struct request *r)
 {
 	struct ch_heap *heap = r->heap;
 	if (r->record)
-		ch__cache_give(heap, r->self, r->record);
+		ch__record_give(heap, r->self, r->record);
 	if (r->run)
 		ch__branches_free(heap, r->run);
 	if (r->name) {

@@ -351,7 +351,7 @@ enum ch_status ch_thread_detach(struct ch_heap *heap)
 	if (CH_UNLIKELY(heap->profile.hears != NULL))
 		ch__profile_thread_leaves(thread);
 	ch__heap_lock(heap);
-	ch__cache_flush(heap, thread);
+	ch__records_flush(heap, thread);
 	for (int frame = 0; frame < CH__FRAMES_MAX; frame++) {
 		uint32_t page = thread->open_page[frame];
 		ch__region_enter(thread);

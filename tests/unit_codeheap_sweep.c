@@ -474,7 +474,7 @@ static enum ch_status call_open_many(struct scene *s)
 static void prepare_last_block(struct scene *s)
 {
 	const struct ch__thread *self = ch__thread_self(s->heap);
-	while (s->heap->blocks.used % CH__SEGMENT_RECORDS || self->cache_count)
+	while (s->heap->blocks.used % CH__SEGMENT_RECORDS || self->free_count)
 		commit_one(s->spare, 16);
 }
 SWEEP(sweep_block_open, "ch_block_open", NULL, call_open, ROW_ALL_SETTINGS)
