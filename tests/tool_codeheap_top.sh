@@ -17,7 +17,8 @@ if [ $# = 0 ]; then
 fi
 work=$(mktemp -d "${TMPDIR:-/tmp}/tool-top.XXXXXX") || exit 1
 writer=
-trap '[ -z "$writer" ] || kill -KILL $writer 2>/dev/null; rm -rf "$work"' EXIT
+end_writer() { [ -z "$writer" ] || kill -KILL $writer 2>/dev/null; }
+trap 'end_writer; rm -rf "$work"' EXIT
 fail() { echo "codeheap-top: $*" >&2; exit 1; }
 
 cat >"$work/stress.scm" <<'SCM'
@@ -406,7 +407,7 @@ rule() {
   sed -i "s@$3@$4@" "$broken/tools/codeheap-top/$2"
   ! cmp -s "tools/codeheap-top/$2" "$broken/tools/codeheap-top/$2" || fail "there is no '$3' in $2 to break"
   (cd "$broken" && gcc -std=gnu11 -O1 -w -I. -I"$here" -o top tools/codeheap-top/*.c) 2>"$work/err" || fail "$3: $(cat "$work/err")"
-  (work=$broken top=$broken/top; "$1") >/dev/null 2>&1 && fail "$1 does not notice when '$3' is '$4'"
+  (trap end_writer EXIT; work=$broken top=$broken/top; "$1") >/dev/null 2>&1 && fail "$1 does not notice when '$3' is '$4'"
   return 0
 }
 
