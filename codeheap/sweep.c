@@ -511,7 +511,6 @@ static void prefetch_death(const struct ch_heap *heap, const struct ch__block *b
 	const uint8_t *code = ch__pool_read(pool, ch__exec(heap, block->hot_offset));
 	uint32_t bytes = ch__hot_bytes(block), word = block->hot_offset / CH__GRANULE_BYTES / 64;
 	__builtin_prefetch(owner, 1);
-	__builtin_prefetch(owner + LINE, 1);
 	__builtin_prefetch((const void *)(uintptr_t)&pool->starts[word], 1);
 	__builtin_prefetch((const void *)(uintptr_t)&pool->used[word], 1);
 	for (uint32_t at = 0; at < bytes && at < LINES_MOST * LINE; at += LINE)
