@@ -495,6 +495,12 @@ uint32_t ch__block_resolve(struct ch_heap *, struct ch_block);
 uint32_t ch__owner_resolve(struct ch_heap *, struct ch_owner);
 uint32_t ch__branch_resolve(struct ch_heap *, struct ch_branch);
 struct ch_block ch__block_handle(const struct ch_heap *, uint32_t index);
+/* The record of a block of a list that it may not outlive, 0: it is gone, and perhaps another's. */
+static inline uint32_t ch__block_listed(struct ch_heap *heap, struct ch_block block)
+{
+	return CH_MUTANT(CH__MUTANT_LISTED_BY_RECORD) ? ch__handle_index(block.bits)
+						      : ch__block_resolve(heap, block);
+}
 /* Give the record back; its part of the pool was given back before. Under heap. */
 void ch__block_recycle(struct ch_heap *, uint32_t index) CH_REQUIRES(ch__role_heap);
 /* Used bits of the block's parts are cleared; page lists are told by the caller. In a region. */
@@ -567,7 +573,7 @@ void ch__extra_free(struct ch_heap *, struct ch__extra *); /* of no block that a
 void ch__extra_drop(struct ch_heap *, struct ch__extra *) CH_REQUIRES(ch__role_heap);
 
 /* --- refs.c --- */
-void ch__young_refs_add(struct ch_heap *, uint32_t block); /* HOST: a minor collection visits it */
+void ch__young_refs_add(struct ch_heap *, struct ch_block); /* HOST: a minor collection visits it */
 
 /* --- assumption.c --- */
 uint32_t ch__assumption_resolve(struct ch_heap *, struct ch_assumption);

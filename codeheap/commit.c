@@ -433,7 +433,7 @@ enum ch_status ch__block_commit(struct ch_heap *heap, struct ch__thread *self,
 	}
 	CH__COUNT(self->counters.blocks_committed, count);
 	for (size_t i = 0; i < count; i++)
-		ch__young_refs_add(heap, ch__handle_index(codes[i].block.bits));
+		ch__young_refs_add(heap, codes[i].block);
 	return CH_OK;
 }
 

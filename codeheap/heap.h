@@ -148,7 +148,9 @@ struct ch__thread {
 	uint32_t open_page[CH__FRAMES_MAX];     /* page + 1 that it opens blocks in [own, region] */
 	uint32_t free_records[CH__THREAD_RECORDS]; /* of blocks: a stack [own] */
 	uint32_t free_count;
-	uint32_t *young; /* blocks opened, roots while OPEN or newborn [region] */
+	/* Blocks opened, roots while OPEN or newborn. Handles: a record that is used again may be
+	 * another thread's block [region] */
+	struct ch_block *young;
 	_Atomic(uint32_t) young_count;  /* stored in regions or frozen, relaxed */
 	uint32_t young_capacity;        /* [region] */
 	uint32_t unreported_bytes;            /* opened, not yet in heap->bytes_since_cycle [own] */
@@ -338,7 +340,7 @@ struct ch_heap {
 	uint32_t tombstones_log2;             /* how many there are [const] */
 	CH_BY_HEAP bool wants_epitaphs; /* blocks have names of their own, or assumptions [heap] */
 	CH_BY_HEAP uint32_t young_refs_count, young_refs_capacity;
-	CH_BY_HEAP uint32_t *young_refs; /* blocks with refs that a minor collection visits */
+	CH_BY_HEAP struct ch_block *young_refs; /* with refs that a minor collection visits */
 	/* triggers */
 	_Atomic(uint64_t) bytes_since_cycle, dead_bytes;
 	_Atomic(uint64_t)

@@ -256,8 +256,6 @@ static bool is_newborn(const struct ch__block *block)
 
 static bool is_young_root(const struct ch__block *block)
 {
-	if (!(atomic_load_explicit(&block->generation, memory_order_relaxed) & 1))
-		return false;
 	if (ch__block_state(block) == CH_BLOCK_OPEN)
 		return !CH_MUTANT(CH__MUTANT_OPEN_NO_ROOT);
 	if (block->flags & CH__FLAG_IMMORTAL)
@@ -274,10 +272,10 @@ static void mark_young(struct ch_marker *marker, struct ch__thread *thread)
 	struct ch_heap *heap = marker->heap;
 	uint32_t kept = 0;
 	for (uint32_t i = 0; i < thread->young_count; i++) {
-		uint32_t index = thread->young[i];
-		if (!is_young_root(ch__block_at(heap, index)))
+		uint32_t index = ch__block_listed(heap, thread->young[i]);
+		if (!index || !is_young_root(ch__block_at(heap, index)))
 			continue;
-		thread->young[kept++] = index;
+		thread->young[kept++] = thread->young[i];
 		ch__mark_block(marker, index);
 		if (marker->tail - marker->head > marker->queue_mask / 2)
 			ch__mark_drain(marker);
@@ -300,8 +298,12 @@ void ch__cycle_begin(struct ch_heap *heap)
 }
 
 /* The second full cycle after its commit ends: nothing but marks holds the block from here on. */
-static void end_infancy(struct ch_heap *heap, struct ch__block *block)
+static void end_infancy(struct ch_heap *heap, struct ch_block handle)
 {
+	uint32_t index = ch__block_listed(heap, handle);
+	if (!index)
+		return;
+	struct ch__block *block = ch__block_at(heap, index);
 	/* The stamp alone: a flag below it would borrow a cycle. */
 	uint8_t age = (uint8_t)(ch__age_stamp(heap) - (block->flags & CH__FLAG_AGE)) & CH__FLAG_AGE;
 	if (is_newborn(block) && age >= 2 * CH__FLAG_AGE_ONE &&
@@ -315,7 +317,7 @@ void ch__cycle_complete(struct ch_heap *heap)
 	ch__event_note(heap, CH__EVENT_CYCLE_ENDS, heap->marker.marked);
 	for (struct ch__thread *t = heap->threads; t; t = t->next)
 		for (uint32_t i = 0; i < t->young_count; i++)
-			end_infancy(heap, ch__block_at(heap, t->young[i]));
+			end_infancy(heap, t->young[i]);
 	heap->marked_last = heap->marker.marked;
 	heap->stack_roots_last = heap->marker.stack_roots;
 	atomic_store_explicit(&heap->completed,

@@ -103,17 +103,21 @@ static bool reserve_young(struct request *r)
 	if (self->young_count < self->young_capacity)
 		return true;
 	uint32_t capacity = self->young_capacity ? self->young_capacity * 2 : 64;
-	uint32_t *grown = ch__meta_alloc(r->heap->meta, capacity * sizeof *grown);
+	struct ch_block *grown = ch__meta_alloc(r->heap->meta, capacity * sizeof *grown);
 	if (!grown)
 		return false;
 	ch__region_enter(self);
-	uint32_t kept = 0, *old = self->young, old_capacity = self->young_capacity;
+	struct ch_block *old = self->young;
+	uint32_t kept = 0, old_capacity = self->young_capacity;
 	for (uint32_t i = 0; i < self->young_count; i++) {
-		const struct ch__block *block = ch__block_at(r->heap, old[i]);
+		uint32_t index = ch__block_listed(r->heap, old[i]);
+		if (!index)
+			continue;
+		const struct ch__block *block = ch__block_at(r->heap, index);
 		enum ch_block_state state = ch__block_state(block);
-		bool immortal = (block->flags & CH__FLAG_IMMORTAL) && state != CH_BLOCK_DEAD;
 		bool held = (block->flags & CH__FLAG_HELD) != 0;
-		if (state == CH_BLOCK_OPEN || immortal || (state == CH_BLOCK_LIVE && !held))
+		if (state == CH_BLOCK_OPEN || (block->flags & CH__FLAG_IMMORTAL) ||
+		    (state == CH_BLOCK_LIVE && !held))
 			grown[kept++] = old[i];
 	}
 	/* Most of what was opened has an entry or an in-edge since: then the old size does. */
@@ -350,7 +354,7 @@ static bool write_record(struct request *r) CH_REQUIRES(ch__role_region)
 	}
 	atomic_store_explicit(&block->generation, generation + 1, memory_order_release);
 	uint32_t young = atomic_load_explicit(&r->self->young_count, memory_order_relaxed);
-	r->self->young[young] = r->record;
+	r->self->young[young] = ch__block_handle(heap, r->record);
 	atomic_store_explicit(&r->self->young_count, young + 1, memory_order_relaxed);
 	return true;
 }
@@ -608,7 +612,7 @@ enum ch_status ch__block_open(struct ch_heap *heap, struct ch__thread *self,
 
 enum ch_status ch_block_open(const struct ch_open *open, struct ch_code *code)
 {
-	/* In two: gcc makes one of this size by an instruction that takes longer than all of these. */
+	/* In two: at this size gcc takes a string instruction, which is slower than stores. */
 	memset(code, 0, 64);
 	memset((uint8_t *)code + 64, 0, sizeof *code - 64);
 	struct ch_heap *heap = ch__handle_heap(open->owner.bits);

@@ -14,9 +14,10 @@ static bool has_refs(const struct ch__block *block)
 }
 
 /* Without room on the list every block counts as young: slower, never wrong. */
-void ch__young_refs_add(struct ch_heap *heap, uint32_t index)
+void ch__young_refs_add(struct ch_heap *heap, struct ch_block block)
 {
-	if (heap->config.driver != CH_DRIVER_HOST || !has_refs(ch__block_at(heap, index)))
+	if (heap->config.driver != CH_DRIVER_HOST ||
+	    !has_refs(ch__block_at(heap, ch__handle_index(block.bits))))
 		return;
 	ch__heap_lock(heap);
 	/* More entries than blocks: nobody visits, and the list must not grow for ever. */
@@ -28,7 +29,7 @@ void ch__young_refs_add(struct ch_heap *heap, uint32_t index)
 	}
 	if (heap->young_refs_count == heap->young_refs_capacity) {
 		uint32_t capacity = heap->young_refs_capacity ? heap->young_refs_capacity * 2 : 256;
-		uint32_t *grown = ch__meta_alloc(heap->meta, capacity * sizeof *grown);
+		struct ch_block *grown = ch__meta_alloc(heap->meta, capacity * sizeof *grown);
 		if (grown) {
 			if (heap->young_refs_count)
 				memcpy(grown, heap->young_refs,
@@ -40,7 +41,7 @@ void ch__young_refs_add(struct ch_heap *heap, uint32_t index)
 		}
 	}
 	if (heap->young_refs_count < heap->young_refs_capacity)
-		heap->young_refs[heap->young_refs_count++] = index;
+		heap->young_refs[heap->young_refs_count++] = block;
 	else
 		heap->young_refs_lost = !CH_MUTANT(CH__MUTANT_YOUNG_LOSS_UNSEEN);
 	ch__heap_unlock(heap);
@@ -91,7 +92,7 @@ static void visit_all(struct visit *v, bool relist) CH_REQUIRES(ch__role_heap)
 		    !relist || ch__block_state(ch__block_at(heap, i)) == CH_BLOCK_OPEN)
 			continue;
 		if (heap->young_refs_count < heap->young_refs_capacity)
-			heap->young_refs[heap->young_refs_count++] = i;
+			heap->young_refs[heap->young_refs_count++] = ch__block_handle(heap, i);
 		else
 			fits = false;
 	}
@@ -104,16 +105,18 @@ static void visit_young(struct visit *v) CH_REQUIRES(ch__role_heap)
 	struct ch_heap *heap = v->heap;
 	uint32_t kept = 0;
 	for (uint32_t i = 0; i < heap->young_refs_count; i++) {
-		uint32_t index = heap->young_refs[i];
-		if (visit_block(v, index) && !CH_MUTANT(CH__MUTANT_YOUNG_FORGOTTEN))
-			heap->young_refs[kept++] = index;
+		uint32_t index = ch__block_listed(heap, heap->young_refs[i]);
+		if (index && visit_block(v, index) && !CH_MUTANT(CH__MUTANT_YOUNG_FORGOTTEN))
+			heap->young_refs[kept++] = heap->young_refs[i];
 	}
 	heap->young_refs_count = kept;
 	/* OPEN blocks may hold refs, too; they join the list at commit. */
 	for (struct ch__thread *t = heap->threads; t; t = t->next)
-		for (uint32_t i = 0; i < t->young_count; i++)
-			if (ch__block_state(ch__block_at(heap, t->young[i])) == CH_BLOCK_OPEN)
-				visit_block(v, t->young[i]);
+		for (uint32_t i = 0; i < t->young_count; i++) {
+			uint32_t index = ch__block_listed(heap, t->young[i]);
+			if (index && ch__block_state(ch__block_at(heap, index)) == CH_BLOCK_OPEN)
+				visit_block(v, index);
+		}
 }
 
 enum ch_status ch_refs_visit(struct ch_heap *heap, enum ch_refs which,

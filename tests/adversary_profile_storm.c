@@ -266,8 +266,8 @@ static void work(struct stage *stage, void *arg)
 
 struct verdict {
 	struct play *p;
-	/* Samples: with code, with such as was gone by now, with such as has no name; and those in a
-	 * native function, of code that has another caller. */
+	/* Samples: with code, with such as was gone by now, with such as has no name; and in
+	 * native functions, those of code that has another caller. */
 	uint64_t code, freed, reused, unnamed, astray;
 };
 

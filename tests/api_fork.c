@@ -227,6 +227,52 @@ TEST(a_child_keeps_its_own_open_blocks_and_drops_those_of_others)
 	rig_end(&rig);
 }
 
+static struct ch_owner given;
+static struct ch_block given_block;
+
+static void *make_and_wait(void *arg)
+{
+	struct waiting *w = arg;
+	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_OK);
+	given = rig_owner(&rig, "given");
+	given_block = rig_block(given, 3);
+	pthread_barrier_wait(&w->barrier);
+	ch_thread_park();
+	pthread_barrier_wait(&w->barrier);
+	ch_thread_unpark();
+	CHECK_EQ(ch_thread_detach(rig.heap), CH_OK);
+	return NULL;
+}
+
+TEST(a_child_keeps_an_open_block_in_a_record_that_was_anothers)
+{
+	enum { INDEX = (1 << 24) - 1 };
+	rig = rig_start(1 << 20);
+	struct waiting w;
+	pthread_t thread;
+	CHECK_EQ(pthread_barrier_init(&w.barrier, NULL, 2), 0);
+	CHECK_EQ(pthread_create(&thread, NULL, make_and_wait, &w), 0);
+	pthread_barrier_wait(&w.barrier);
+	CHECK_EQ(ch_owner_release(given, CH_RELEASE_NOT_RUNNING), CH_OK);
+	struct emitter mine;
+	emit_open(&mine, rig_owner(&rig, "mine"), 32, 0);
+	/* Where a core may go on with what it fetched, the record waits for a cycle. */
+	CHECK(!CH_ARCH_FETCH_FOLLOWS ||
+	      (mine.code.block.bits & INDEX) == (given_block.bits & INDEX));
+	emit_value(&mine, 4);
+	emit_ret(&mine);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	CHECK_EQ(emit_commit(&mine), CH_OK);
+	CHECK_EQ(code_call(mine.code.exec), 4);
+	if (!child)
+		_exit(0);
+	wait_for(child);
+	pthread_barrier_wait(&w.barrier);
+	pthread_join(thread, NULL);
+	rig_end(&rig);
+}
+
 /* --- no code for the child --- */
 
 static void call_it(void *entry)

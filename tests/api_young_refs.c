@@ -76,6 +76,38 @@ TEST(young_refs_of_many_blocks_are_visited_once_each)
 	rig_end(&rig);
 }
 
+static void open_with_ref(struct emitter *e, struct ch_owner of)
+{
+	emit_open(e, of, 24, 0);
+	CHECK_EQ(ch_ref_attach(e->code.block, emit_ref_word(e, WORDS + made++)), CH_OK);
+	emit_ret(e);
+}
+
+static uint32_t record_of(const struct emitter *e)
+{
+	return e->code.block.bits & ((1 << 24) - 1);
+}
+
+TEST(young_refs_of_a_record_that_is_used_again_are_visited_once)
+{
+	struct emitter first, second, third;
+	start();
+	struct ch_owner other = rig_owner(&rig, "other");
+	open_with_ref(&first, owner);
+	CHECK_EQ(ch_block_abort(&first.code), CH_OK);
+	open_with_ref(&second, other);
+	CHECK_EQ(record_of(&second), record_of(&first));
+	CHECK_EQ(emit_commit(&second), CH_OK);
+	CHECK_EQ(ch_owner_release(other, CH_RELEASE_NOT_RUNNING), CH_OK);
+	open_with_ref(&third, owner);
+	/* Elsewhere it waits for a cycle. */
+	CHECK(!CH_ARCH_FETCH_FOLLOWS || record_of(&third) == record_of(&first));
+	visit(CH_REFS_YOUNG, 2, 0, "the third block is open");
+	CHECK_EQ(emit_commit(&third), CH_OK);
+	visit(CH_REFS_YOUNG, 2, 0, "it is committed");
+	rig_end(&rig);
+}
+
 /* Without a list every block counts as young; with one that is too short, too, until what stays
  * young fits in it. */
 TEST(young_refs_without_memory_for_their_list_are_visited_all_the_same)
