@@ -30,6 +30,8 @@
 #define CH_TSAN 0
 #endif
 
+enum { CH__LINE_BYTES = 64 }; /* of the caches of each machine that there is a port to */
+
 #define CH_LIKELY(x) __builtin_expect(!!(x), 1)
 #define CH_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define CH_COLD __attribute__((cold, noinline))

@@ -97,7 +97,6 @@
 	X(SPAN_UNLOCKED) X(FLAG_ENDS_ENTRY) X(NESTING_UNSEEN) X(RANKS_UNSEEN)              \
 	X(NAME_TAKES_RECORDS) X(NAME_FREED_IN_REGION)                                      \
 	X(HOOK_UNTOLD) X(EVENT_LOST) X(YOUNG_FORGOTTEN) X(YOUNG_LOSS_UNSEEN)               \
-	X(LISTED_BY_RECORD)                                                                \
 	X(BROKEN_UNSAID) X(POOL_BROKEN_UNSAID)                                             \
 	/* left out before code is reached, which the ledger sees */                       \
 	X(NO_SYNC_COMMIT) X(NO_SYNC_SITE) X(NO_SYNC_STUB) X(NO_SYNC_POISON)                \

@@ -93,7 +93,7 @@ struct ch__owner {
 	_Atomic(uint8_t) busy;        /* 1 while its list of blocks changes; in a region */
 	uint32_t next_free;
 };
-_Static_assert(sizeof(struct ch__owner) == 64, "no two owners share a line of the cache");
+_Static_assert(sizeof(struct ch__owner) == CH__LINE_BYTES, "no two share a line");
 
 struct ch__assumption {
 	_Atomic(uint32_t) generation;
@@ -495,12 +495,6 @@ uint32_t ch__block_resolve(struct ch_heap *, struct ch_block);
 uint32_t ch__owner_resolve(struct ch_heap *, struct ch_owner);
 uint32_t ch__branch_resolve(struct ch_heap *, struct ch_branch);
 struct ch_block ch__block_handle(const struct ch_heap *, uint32_t index);
-/* The record of a block of a list that it may not outlive, 0: it is gone, and perhaps another's. */
-static inline uint32_t ch__block_listed(struct ch_heap *heap, struct ch_block block)
-{
-	return CH_MUTANT(CH__MUTANT_LISTED_BY_RECORD) ? ch__handle_index(block.bits)
-						      : ch__block_resolve(heap, block);
-}
 /* Give the record back; its part of the pool was given back before. Under heap. */
 void ch__block_recycle(struct ch_heap *, uint32_t index) CH_REQUIRES(ch__role_heap);
 /* Used bits of the block's parts are cleared; page lists are told by the caller. In a region. */

@@ -89,7 +89,7 @@ static void parent(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 static void abort_open(struct ch_heap *heap, struct ch__thread *thread) CH_REQUIRES(ch__role_heap)
 {
 	for (uint32_t i = 0; i < thread->young_count; i++) {
-		uint32_t index = ch__block_listed(heap, thread->young[i]);
+		uint32_t index = ch__block_resolve(heap, thread->young[i]);
 		if (index && ch__block_state(ch__block_at(heap, index)) == CH_BLOCK_OPEN) {
 			ch__block_kill_now(heap, index, CH__DEATH_FORKED);
 			heap->counters.blocks_aborted++;

@@ -53,7 +53,7 @@ _Static_assert(sizeof(struct anchor) == 12, "an anchor is one granule of the col
 struct engine {
 	_Atomic(uint32_t) is_held; /* 1 = yes */
 	struct ch_marker marker;
-	char apart[64]; /* not in one cache line with the next one's is_held */
+	char apart[CH__LINE_BYTES]; /* not in one cache line with the next one's is_held */
 };
 
 enum { ENGINES = 4 };

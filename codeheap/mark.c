@@ -272,7 +272,7 @@ static void mark_young(struct ch_marker *marker, struct ch__thread *thread)
 	struct ch_heap *heap = marker->heap;
 	uint32_t kept = 0;
 	for (uint32_t i = 0; i < thread->young_count; i++) {
-		uint32_t index = ch__block_listed(heap, thread->young[i]);
+		uint32_t index = ch__block_resolve(heap, thread->young[i]);
 		if (!index || !is_young_root(ch__block_at(heap, index)))
 			continue;
 		thread->young[kept++] = thread->young[i];
@@ -300,7 +300,7 @@ void ch__cycle_begin(struct ch_heap *heap)
 /* The second full cycle after its commit ends: nothing but marks holds the block from here on. */
 static void end_infancy(struct ch_heap *heap, struct ch_block handle)
 {
-	uint32_t index = ch__block_listed(heap, handle);
+	uint32_t index = ch__block_resolve(heap, handle);
 	if (!index)
 		return;
 	struct ch__block *block = ch__block_at(heap, index);

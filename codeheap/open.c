@@ -110,7 +110,7 @@ static bool reserve_young(struct request *r)
 	struct ch_block *old = self->young;
 	uint32_t kept = 0, old_capacity = self->young_capacity;
 	for (uint32_t i = 0; i < self->young_count; i++) {
-		uint32_t index = ch__block_listed(r->heap, old[i]);
+		uint32_t index = ch__block_resolve(r->heap, old[i]);
 		if (!index)
 			continue;
 		const struct ch__block *block = ch__block_at(r->heap, index);

@@ -105,7 +105,7 @@ static void visit_young(struct visit *v) CH_REQUIRES(ch__role_heap)
 	struct ch_heap *heap = v->heap;
 	uint32_t kept = 0;
 	for (uint32_t i = 0; i < heap->young_refs_count; i++) {
-		uint32_t index = ch__block_listed(heap, heap->young_refs[i]);
+		uint32_t index = ch__block_resolve(heap, heap->young_refs[i]);
 		if (index && visit_block(v, index) && !CH_MUTANT(CH__MUTANT_YOUNG_FORGOTTEN))
 			heap->young_refs[kept++] = heap->young_refs[i];
 	}
@@ -113,7 +113,7 @@ static void visit_young(struct visit *v) CH_REQUIRES(ch__role_heap)
 	/* OPEN blocks may hold refs, too; they join the list at commit. */
 	for (struct ch__thread *t = heap->threads; t; t = t->next)
 		for (uint32_t i = 0; i < t->young_count; i++) {
-			uint32_t index = ch__block_listed(heap, t->young[i]);
+			uint32_t index = ch__block_resolve(heap, t->young[i]);
 			if (index && ch__block_state(ch__block_at(heap, index)) == CH_BLOCK_OPEN)
 				visit_block(v, index);
 		}

@@ -505,15 +505,15 @@ void ch__blocks_forget_all(struct ch_heap *heap)
 /* What the death of a block touches lies all over memory: asked for some blocks ahead. */
 static void prefetch_death(const struct ch_heap *heap, const struct ch__block *block)
 {
-	enum { LINE = 64, LINES_MOST = 6 };
+	enum { LINES_MOST = 6 };
 	const struct ch__pool *pool = heap->pool;
-	const char *owner = (const char *)ch__owner_at(heap, block->owner);
 	const uint8_t *code = ch__pool_read(pool, ch__exec(heap, block->hot_offset));
 	uint32_t bytes = ch__hot_bytes(block), word = block->hot_offset / CH__GRANULE_BYTES / 64;
-	__builtin_prefetch(owner, 1);
+	__builtin_prefetch(ch__owner_at(heap, block->owner), 1);
 	__builtin_prefetch((const void *)(uintptr_t)&pool->starts[word], 1);
 	__builtin_prefetch((const void *)(uintptr_t)&pool->used[word], 1);
-	for (uint32_t at = 0; at < bytes && at < LINES_MOST * LINE; at += LINE)
+	for (uint32_t at = 0; at < bytes && at < LINES_MOST * CH__LINE_BYTES;
+	     at += CH__LINE_BYTES)
 		__builtin_prefetch(code + at, 1);
 }
 

@@ -82,7 +82,7 @@ _Static_assert(sizeof(struct ch__page_header) == CH__PAGE_HEADER_BYTES, "page he
 struct ch__page {
 	/* 1 while cursors or used bits change; acq/rel. No two pages share a line of the cache:
 	 * their threads change them at once. */
-	_Alignas(64) _Atomic(uint32_t) busy;
+	_Alignas(CH__LINE_BYTES) _Atomic(uint32_t) busy;
 	_Atomic(uint8_t) state; /* enum ch__page_state [pages]; relaxed reads by lookup of spans */
 	uint8_t frame;          /* frame number of its blocks [pages]; constant while it has some */
 	uint8_t has_failed;     /* an allocation did not fit since it was listed [busy] */

@@ -15,7 +15,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum { MIN_PAGE_BYTES = 4096, MAX_PAGE_BYTES = 65536, TABLE_ALIGN = 64 };
+enum { MIN_PAGE_BYTES = 4096, MAX_PAGE_BYTES = 65536, TABLE_ALIGN = CH__LINE_BYTES };
 static const size_t max_pool_bytes = (size_t)1 << CH_ARCH_POOL_LOG2_MAX;
 
 /* --- lists --- */

@@ -3,9 +3,9 @@
  * grandchildren, locks held by threads that the child does not have. */
 #define _GNU_SOURCE
 #include "tests/heap_rig.h"
+#include "tests/perfmap_reader.h"
 #include "tests/stage.h"
 
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -236,15 +236,10 @@ static void live_as_child(struct play *p)
 	CHECK_EQ(stage_stats(stage).blocks_open_now, 0);
 	CHECK_EQ(method_call(&p->a, NULL), 2);
 	if (stage->config.sinks & CH_SINK_PERF_MAP) {
-		char own[64];
-		struct stat file;
-		snprintf(own, sizeof own, "/tmp/perf-%d.map", (int)getpid());
-		bool is_on = ch_sink_status(stage->heap, CH_SINK_PERF_MAP, &path, NULL);
-		/* A process of another user's may have had this number, and left its map. */
-		if (stat(own, &file) != 0 || file.st_uid == geteuid()) {
-			CHECK(is_on);
-			CHECK_STR(path, own);
-		}
+		char own[128];
+		path_of(getpid(), own);
+		CHECK(ch_sink_status(stage->heap, CH_SINK_PERF_MAP, &path, NULL));
+		CHECK_STR(path, own);
 	}
 	/* Where the pool was full of what its parent's threads made. */
 	stage_collect(stage);
@@ -342,8 +337,11 @@ static void end_work(struct play *p, struct stage_thread *threads)
 EVERY_DRIVER(s31_fork_while_threads_emit_and_hold_locks)
 {
 	skip_if_allocator_forgets_forks();
-	if (stage->driver == STAGE_POLLS)
+	bool has_map = stage->driver == STAGE_POLLS;
+	if (has_map) {
+		use_own_folder();
 		stage->config.sinks = CH_SINK_UNWIND | CH_SINK_PERF_MAP;
+	}
 	struct play *p = new_play(stage);
 	struct stage_thread threads[AT_WORK];
 	put_to_work(p, threads);
@@ -357,6 +355,8 @@ EVERY_DRIVER(s31_fork_while_threads_emit_and_hold_locks)
 	printf("%d forks, %u blocks, %u walks\n", forks, atomic_load(&p->made),
 	       atomic_load(&p->walks));
 	end_work(p, threads);
+	if (has_map)
+		remove_own_folder();
 }
 
 /* A thread that the child does not have stood in the middle of its counting, or had taken pages

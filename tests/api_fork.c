@@ -181,18 +181,40 @@ static void open_elsewhere(const struct rig *r, void *arg)
 	emit_ret(&opened_elsewhere);
 }
 
-struct waiting {
+/* Another thread that is there during a fork. */
+struct other {
+	pthread_t thread;
 	pthread_barrier_t barrier;
 };
-static void *open_and_wait(void *arg)
+
+static void start_other(struct other *other, void *(*life)(void *))
 {
-	struct waiting *w = arg;
+	rig = rig_start(1 << 20);
+	CHECK_EQ(pthread_barrier_init(&other->barrier, NULL, 2), 0);
+	CHECK_EQ(pthread_create(&other->thread, NULL, life, other), 0);
+	pthread_barrier_wait(&other->barrier);
+}
+
+static void end_other(struct other *other)
+{
+	pthread_barrier_wait(&other->barrier);
+	pthread_join(other->thread, NULL);
+	rig_end(&rig);
+}
+
+static void wait_for_the_end(struct other *self)
+{
+	pthread_barrier_wait(&self->barrier);
+	ch_thread_park();
+	pthread_barrier_wait(&self->barrier);
+	ch_thread_unpark();
+}
+
+static void *open_and_wait(void *self)
+{
 	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_OK);
 	open_elsewhere(&rig, NULL);
-	pthread_barrier_wait(&w->barrier);
-	ch_thread_park();
-	pthread_barrier_wait(&w->barrier);
-	ch_thread_unpark();
+	wait_for_the_end(self);
 	CHECK_EQ(emit_commit(&opened_elsewhere), CH_OK);
 	CHECK_EQ(code_call(opened_elsewhere.code.exec), 3);
 	CHECK_EQ(ch_thread_detach(rig.heap), CH_OK);
@@ -201,13 +223,9 @@ static void *open_and_wait(void *arg)
 
 TEST(a_child_keeps_its_own_open_blocks_and_drops_those_of_others)
 {
-	rig = rig_start(1 << 20);
-	struct waiting w;
-	pthread_t thread;
-	CHECK_EQ(pthread_barrier_init(&w.barrier, NULL, 2), 0);
-	CHECK_EQ(pthread_create(&thread, NULL, open_and_wait, &w), 0);
-	pthread_barrier_wait(&w.barrier);
+	struct other other;
 	struct emitter mine;
+	start_other(&other, open_and_wait);
 	emit_open(&mine, rig_owner(&rig, "mine"), 32, 0);
 	emit_value(&mine, 4);
 	emit_ret(&mine);
@@ -222,43 +240,31 @@ TEST(a_child_keeps_its_own_open_blocks_and_drops_those_of_others)
 		_exit(0);
 	}
 	wait_for(child);
-	pthread_barrier_wait(&w.barrier);
-	pthread_join(thread, NULL);
-	rig_end(&rig);
+	end_other(&other);
 }
 
 static struct ch_owner given;
 static struct ch_block given_block;
 
-static void *make_and_wait(void *arg)
+static void *make_and_wait(void *self)
 {
-	struct waiting *w = arg;
 	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_OK);
 	given = rig_owner(&rig, "given");
 	given_block = rig_block(given, 3);
-	pthread_barrier_wait(&w->barrier);
-	ch_thread_park();
-	pthread_barrier_wait(&w->barrier);
-	ch_thread_unpark();
+	wait_for_the_end(self);
 	CHECK_EQ(ch_thread_detach(rig.heap), CH_OK);
 	return NULL;
 }
 
 TEST(a_child_keeps_an_open_block_in_a_record_that_was_anothers)
 {
-	enum { INDEX = (1 << 24) - 1 };
-	rig = rig_start(1 << 20);
-	struct waiting w;
-	pthread_t thread;
-	CHECK_EQ(pthread_barrier_init(&w.barrier, NULL, 2), 0);
-	CHECK_EQ(pthread_create(&thread, NULL, make_and_wait, &w), 0);
-	pthread_barrier_wait(&w.barrier);
-	CHECK_EQ(ch_owner_release(given, CH_RELEASE_NOT_RUNNING), CH_OK);
+	struct other other;
 	struct emitter mine;
+	start_other(&other, make_and_wait);
+	CHECK_EQ(ch_owner_release(given, CH_RELEASE_NOT_RUNNING), CH_OK);
 	emit_open(&mine, rig_owner(&rig, "mine"), 32, 0);
 	/* Where a core may go on with what it fetched, the record waits for a cycle. */
-	CHECK(!CH_ARCH_FETCH_FOLLOWS ||
-	      (mine.code.block.bits & INDEX) == (given_block.bits & INDEX));
+	CHECK(!CH_ARCH_FETCH_FOLLOWS || rig_record(mine.code.block) == rig_record(given_block));
 	emit_value(&mine, 4);
 	emit_ret(&mine);
 	pid_t child = fork();
@@ -268,9 +274,7 @@ TEST(a_child_keeps_an_open_block_in_a_record_that_was_anothers)
 	if (!child)
 		_exit(0);
 	wait_for(child);
-	pthread_barrier_wait(&w.barrier);
-	pthread_join(thread, NULL);
-	rig_end(&rig);
+	end_other(&other);
 }
 
 /* --- no code for the child --- */

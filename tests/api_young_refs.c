@@ -19,14 +19,20 @@ static void start(void)
 	made = 0;
 }
 
-/* Each holds a word of its own; with `fails`, a commit gets nothing from the system. */
+/* Each holds a word of its own. */
+static void open_with_ref(struct emitter *e, struct ch_owner of)
+{
+	emit_open(e, of, 24, 0);
+	CHECK_EQ(ch_ref_attach(e->code.block, emit_ref_word(e, WORDS + made++)), CH_OK);
+	emit_ret(e);
+}
+
+/* With `fails`, a commit gets nothing from the system. */
 static void make(uint32_t count, bool fails)
 {
 	while (count--) {
 		struct emitter e;
-		emit_open(&e, owner, 24, 0);
-		CHECK_EQ(ch_ref_attach(e.code.block, emit_ref_word(&e, WORDS + made++)), CH_OK);
-		emit_ret(&e);
+		open_with_ref(&e, owner);
 		ch__os_fail_at(fails, true);
 		enum ch_status status = emit_commit(&e);
 		ch__os_fail_at(0, false);
@@ -76,18 +82,6 @@ TEST(young_refs_of_many_blocks_are_visited_once_each)
 	rig_end(&rig);
 }
 
-static void open_with_ref(struct emitter *e, struct ch_owner of)
-{
-	emit_open(e, of, 24, 0);
-	CHECK_EQ(ch_ref_attach(e->code.block, emit_ref_word(e, WORDS + made++)), CH_OK);
-	emit_ret(e);
-}
-
-static uint32_t record_of(const struct emitter *e)
-{
-	return e->code.block.bits & ((1 << 24) - 1);
-}
-
 TEST(young_refs_of_a_record_that_is_used_again_are_visited_once)
 {
 	struct emitter first, second, third;
@@ -96,12 +90,13 @@ TEST(young_refs_of_a_record_that_is_used_again_are_visited_once)
 	open_with_ref(&first, owner);
 	CHECK_EQ(ch_block_abort(&first.code), CH_OK);
 	open_with_ref(&second, other);
-	CHECK_EQ(record_of(&second), record_of(&first));
+	CHECK_EQ(rig_record(second.code.block), rig_record(first.code.block));
 	CHECK_EQ(emit_commit(&second), CH_OK);
 	CHECK_EQ(ch_owner_release(other, CH_RELEASE_NOT_RUNNING), CH_OK);
 	open_with_ref(&third, owner);
 	/* Elsewhere it waits for a cycle. */
-	CHECK(!CH_ARCH_FETCH_FOLLOWS || record_of(&third) == record_of(&first));
+	CHECK(!CH_ARCH_FETCH_FOLLOWS ||
+	      rig_record(third.code.block) == rig_record(first.code.block));
 	visit(CH_REFS_YOUNG, 2, 0, "the third block is open");
 	CHECK_EQ(emit_commit(&third), CH_OK);
 	visit(CH_REFS_YOUNG, 2, 0, "it is committed");

@@ -14,6 +14,12 @@
 
 enum { RIG_FALLBACK = 0xfa11 };
 
+/* Which record a block has: others have it before and after. */
+static inline uint32_t rig_record(struct ch_block block)
+{
+	return (uint32_t)block.bits & ((1 << 24) - 1);
+}
+
 struct rig {
 	struct ch_heap *heap;
 	struct ch_vm *vm;
