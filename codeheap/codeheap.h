@@ -541,7 +541,7 @@ struct ch_code {
  *       CH_E_MEMORY | CH_E_THREAD | CH_E_OS errno kept | CH_E_REACH riscv64: PATCH, 1 MiB or more
  * lock  none on the fast path; pages and heap when a page is needed; see CH_OPEN_MAY_COLLECT
  * safe  an attached thread; only it may go on with the block
- * cost  some 20 ns; a page now and then
+ * cost  some 50 ns; a page now and then
  * note  never collects by itself: CH_E_FULL, and `collect_wanted` */
 CH_API CH_CHECKED enum ch_status ch_block_open(const struct ch_open *open, struct ch_code *code);
 
@@ -567,7 +567,7 @@ CH_API CH_CHECKED enum ch_status ch_block_veneer(const struct ch_code *code, con
  *       access; all are OPEN, and not to be written any more: commit again, or abort
  * lock  none without assumptions, names and sinks beyond the unwinder; else heap; eh_frame: sinks
  * safe  the thread that opened them
- * cost  some 20 ns a block, and their handles compared in pairs; no system call
+ * cost  some 30 ns a block, and their handles compared in pairs; no system call
  * note  a committed block that gets no entry and no branch for two cycles dies: where others
  *       collect without end, be ready for CH_E_STALE and compile again */
 CH_API CH_CHECKED enum ch_status ch_block_commit(struct ch_code *codes, size_t count);
@@ -787,7 +787,7 @@ CH_API CH_CHECKED enum ch_status ch_assumption_break(struct ch_assumption assump
  * ret   CH_OK | CH_E_STATE one is OPEN: nothing was changed
  * lock  heap
  * safe  any thread, also one that runs inside a block
- * cost  some 10 ns a block and an incoming branch; needs no memory; no system call */
+ * cost  some 30 ns a block and an incoming branch; needs no memory; no system call */
 CH_API CH_CHECKED enum ch_status ch_blocks_invalidate(const struct ch_block *blocks, size_t n,
 						      size_t *count);
 
@@ -850,7 +850,7 @@ ch_refs_visit(struct ch_heap *heap, enum ch_refs which,
  * out   block  none when false
  * ret   true when pc lies in a LIVE or NOTENTRANT block
  * safe  any thread, signal handlers, while others allocate and collect
- * cost  some 6 ns */
+ * cost  some 10 ns */
 CH_API bool ch_block_at(const struct ch_heap *heap, const void *pc, struct ch_block *block);
 
 /* ch_block_each: visit every block that is not free.
