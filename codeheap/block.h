@@ -663,6 +663,8 @@ bool ch__world_stop(struct ch_heap *)
 	CH_REQUIRES(ch__role_registry, ch__role_heap, ch__role_frozen);
 void ch__world_resume(struct ch_heap *) CH_RELEASES(ch__role_stopped);
 bool ch__world_install_signal(int signal);
+/* The stop signal of the thread's heap, which its handler knows for the library's. Signal-safe. */
+bool ch__world_signal(const struct ch__thread *);
 static inline void ch__thread_publish_saved(struct ch__thread *thread,
 					    const struct ch__arch_saved *saved)
 {

@@ -9,10 +9,14 @@
 
 #include <errno.h>
 
+enum { SIGNALS = 65 }; /* 1 to 64 */
 static struct sigaction_bytes {
-	_Alignas(16) unsigned char bytes[256];
-} previous_action[65];
-static _Atomic(bool) is_installed[65];
+	_Alignas(16) unsigned char bytes[CH__OS_ACTION_BYTES];
+} previous_action[SIGNALS];
+enum { ABSENT, IN_WORK, INSTALLED };
+static _Atomic(uint32_t) handler_is[SIGNALS];
+/* Its address tags the signals of this copy of the library: a process may have several. */
+static const char tag;
 
 /* Lets the records run that the handler stopped: all, or none while the heap of one is stopped. A
  * park is open meanwhile, against another heap's signal. */
@@ -90,30 +94,48 @@ static bool is_wanted(int signal)
 	return is_wanted;
 }
 
+/* A signal of ours may come when nobody wants it any more: after the stop, the detachment of its
+ * thread, the end of its heap. So it ends here in any thread, and the handler stays for good. All
+ * others are the program's, or another copy's of the library. Of one that does not say who sent it
+ * both may be true: a handler of the program's gets it when no stop wants it, but it ends no
+ * process. */
 static void handle_stop(int signal, void *info, void *ucontext)
 {
 	int saved_errno = errno;
-	bool was_ours = is_wanted(signal);
-	if (was_ours)
+	void *previous = previous_action[signal].bytes;
+	enum ch__os_sender sender = ch__os_signal_sender(info, &tag);
+	if (CH_MUTANT(CH__MUTANT_STOP_UNTAGGED))
+		sender = ch__thread_list ? CH__OS_SENDER_TAGGED : CH__OS_SENDER_OTHER;
+	if (sender != CH__OS_SENDER_OTHER && is_wanted(signal))
 		stop_from(ch__thread_list, ucontext);
-	/* A signal that came after the world went on again is still ours when it has no sender's
-	 * business here; only one that nobody of the library sent is passed on. */
-	if (!was_ours && !ch__thread_list)
-		ch__os_signal_chain(signal, info, ucontext, previous_action[signal].bytes);
+	else if (sender == CH__OS_SENDER_OTHER ||
+		 (sender == CH__OS_SENDER_UNKNOWN && ch__os_signal_is_handled(previous)))
+		ch__os_signal_chain(signal, info, ucontext, previous);
 	errno = saved_errno;
 }
 
 bool ch__world_install_signal(int signal)
 {
-	if (signal <= 0 || signal > 64)
+	if (signal <= 0 || signal >= SIGNALS)
 		return false;
-	if (atomic_exchange(&is_installed[signal], true))
-		return true;
-	if (ch__os_signal_install(signal, handle_stop, previous_action[signal].bytes,
-				  sizeof previous_action[signal].bytes))
-		return true;
-	atomic_store(&is_installed[signal], false);
-	return false;
+	uint32_t seen = ABSENT;
+	/* Who comes second may send the signal when it returns. */
+	while (!atomic_compare_exchange_strong(&handler_is[signal], &seen, IN_WORK)) {
+		if (seen == INSTALLED)
+			return true;
+		ch__os_futex_wait(&handler_is[signal], IN_WORK, 1000000);
+		seen = ABSENT;
+	}
+	bool done = ch__os_signal_install(signal, handle_stop, previous_action[signal].bytes,
+					  sizeof previous_action[signal].bytes);
+	atomic_store(&handler_is[signal], done ? INSTALLED : ABSENT);
+	ch__os_futex_wake(&handler_is[signal]);
+	return done;
+}
+
+bool ch__world_signal(const struct ch__thread *thread)
+{
+	return ch__os_thread_signal(thread->thread_id, thread->heap->config.stop_signal, &tag);
 }
 
 /* Signals the first time each running thread; true when all are stopped. */
@@ -129,7 +151,7 @@ static bool all_stopped(struct ch_heap *heap, bool signal)
 			continue;
 		all = false;
 		if (signal)
-			ch__os_thread_signal(t->thread_id, heap->config.stop_signal);
+			ch__world_signal(t);
 	}
 	return all;
 }

@@ -96,14 +96,23 @@ int ch__os_thread_id(void);
 /* End of the caller's alternate signal stack when sp lies on it, else 0. One with SS_AUTODISARM is
  * found within 1 MiB of sp. */
 uintptr_t ch__os_signal_stack_end(uintptr_t sp);
-bool ch__os_thread_signal(int thread_id, int signal);
+/* To a thread of this process, with a tag that its handler finds. A signal below SIGRTMIN that is
+ * pending is not sent again, and one for which the queue of signals has no room comes without its
+ * tag. */
+bool ch__os_thread_signal(int thread_id, int signal, const void *tag);
+/* Who sent it: somebody else, this process with this tag, or it does not say. */
+enum ch__os_sender { CH__OS_SENDER_OTHER, CH__OS_SENDER_TAGGED, CH__OS_SENDER_UNKNOWN };
+enum ch__os_sender ch__os_signal_sender(const void *siginfo, const void *tag);
 uint64_t ch__os_now_ns(void);
 /* Calls the handler that old_action holds, as the kernel would have; default: the process dies of
- * the signal. A handler that asked to be reset is called once. */
+ * the signal, stops, or ignores it, as signal(7) says. A handler that asked to be reset is called
+ * once. */
 void ch__os_signal_chain(int signal, void *info, void *ucontext, void *old_action);
 /* The same, as the last thing that a handler does: by default the process dies when it returns, and
  * its core has the registers of the interrupted code. */
 void ch__os_signal_chain_last(int signal, void *info, void *ucontext, void *old_action);
+/* Whether old_action holds a handler. */
+bool ch__os_signal_is_handled(const void *old_action);
 /* The last words of a process, to stderr: no cancellation point, and no error. */
 void ch__os_write_last(const char *text, size_t n);
 /* Whether the aligned 8 bytes can be read. */
@@ -122,7 +131,7 @@ uintptr_t ch__os_mapped_from(uintptr_t low, uintptr_t high);
 /* Bounds of the calling thread's stack. */
 bool ch__os_stack_bounds(const void **low, const void **high) CH_EXCLUDES(CH__STANDING);
 /* old_action receives what ch__os_signal_chain takes; ERANGE when old_bytes is too small for it. */
-enum { CH__OS_ACTION_BYTES = 192 };
+enum { CH__OS_ACTION_BYTES = 320 };
 bool ch__os_signal_install(int signal, void (*handler)(int, void *, void *), void *old_action,
 			   size_t old_bytes);
 /* The same, for a handler that passes everything on: it runs on the stack, behind the mask and

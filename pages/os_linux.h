@@ -12,9 +12,15 @@
 
 /* What ch__os_signal_install leaves and ch__os_signal_chain takes. */
 struct ch__old_action {
-	struct sigaction action;
+	/* What was there when somebody looked, and what the new handler took the place of. */
+	struct sigaction actions[2];
+	_Atomic(uint32_t) is_exact; /* which of them holds; release pairs with ch__replaced */
 	_Atomic(uint32_t) is_reset; /* SA_RESETHAND: it was called; a word, as riscv64 needs it */
 };
+static inline const struct sigaction *ch__replaced(const struct ch__old_action *old)
+{
+	return &old->actions[atomic_load_explicit(&old->is_exact, memory_order_acquire)];
+}
 /* SA_SIGINFO says how a handler is called, not that there is one: the kernel looks at the
  * address. */
 static inline bool ch__is_handler(const struct sigaction *action)

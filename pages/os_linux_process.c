@@ -63,17 +63,24 @@ static bool install(int signal, void (*handler)(int, void *, void *), void *old_
 		return false;
 	}
 	/* The handler chains to it, and may run as soon as it is there. */
-	if (ch__os_may_fail() || sigaction(signal, NULL, &old.action) != 0)
+	if (ch__os_may_fail() || sigaction(signal, NULL, &old.actions[0]) != 0)
 		return false;
 	memcpy(old_action, &old, sizeof old);
 	if (manner == UNDISTURBED)
 		sigfillset(&action.sa_mask);
-	if (manner == LIKE_OLD && ch__is_handler(&old.action) &&
+	if (manner == LIKE_OLD && ch__is_handler(&old.actions[0]) &&
 	    !CH_MUTANT(CH__MUTANT_OLD_FLAGS_IGNORED)) {
-		action.sa_mask = old.action.sa_mask;
-		action.sa_flags = SA_SIGINFO | (old.action.sa_flags & (SA_ONSTACK | SA_RESTART));
+		action.sa_mask = old.actions[0].sa_mask;
+		action.sa_flags =
+			SA_SIGINFO | (old.actions[0].sa_flags & (SA_ONSTACK | SA_RESTART));
 	}
-	return sigaction(signal, &action, NULL) == 0;
+	struct ch__old_action *kept = old_action;
+	if (sigaction(signal, &action, &kept->actions[1]) != 0)
+		return false;
+	/* A handler may have come since the look. Release: pairs with ch__replaced. */
+	if (!CH_MUTANT(CH__MUTANT_HANDLER_BETWEEN_LOST))
+		atomic_store_explicit(&kept->is_exact, 1, memory_order_release);
+	return true;
 }
 
 bool ch__os_signal_install(int signal, void (*handler)(int, void *, void *), void *old_action,

@@ -13,6 +13,7 @@
 #include <linux/futex.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <ucontext.h>
@@ -101,9 +102,29 @@ uintptr_t ch__os_signal_stack_end(uintptr_t sp)
 	return sp - low < stack.ss_size ? low + stack.ss_size : 0;
 }
 
-bool ch__os_thread_signal(int thread_id, int signal)
+bool ch__os_thread_signal(int thread_id, int signal, const void *tag)
 {
-	return !ch__os_may_fail() && syscall(SYS_tgkill, getpid(), thread_id, signal) == 0;
+	siginfo_t info;
+	memset(&info, 0, sizeof info);
+	info.si_signo = signal;
+	info.si_code = SI_QUEUE;
+	info.si_pid = getpid();
+	info.si_uid = getuid();
+	info.si_value.sival_ptr = (void *)(uintptr_t)tag;
+	return !ch__os_may_fail() &&
+	       syscall(SYS_rt_tgsigqueueinfo, getpid(), thread_id, signal, &info) == 0;
+}
+
+/* The kernel says SI_USER and process 0 of what it could not queue, and of senders in a namespace
+ * outside of the process's. */
+enum ch__os_sender ch__os_signal_sender(const void *siginfo, const void *tag)
+{
+	const siginfo_t *info = siginfo;
+	if (info->si_code == SI_QUEUE && info->si_value.sival_ptr == tag &&
+	    info->si_pid == getpid())
+		return CH__OS_SENDER_TAGGED;
+	return info->si_code == SI_USER && info->si_pid == 0 ? CH__OS_SENDER_UNKNOWN
+							     : CH__OS_SENDER_OTHER;
 }
 
 uint64_t ch__os_now_ns(void)
@@ -164,18 +185,38 @@ static void call(const struct sigaction *old, int signal, siginfo_t *info, void 
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
+/* signal(7), standard signals: what the kernel does by default. Our handler stays where the process
+ * goes on. */
+static void act_by_default(int signal, siginfo_t *info, ucontext_t *return_to)
+{
+	bool is_ignored = signal == SIGCHLD || signal == SIGCONT || signal == SIGURG ||
+			  signal == SIGWINCH;
+	if (is_ignored && !CH_MUTANT(CH__MUTANT_IGNORED_BY_DEFAULT_DISARMS))
+		return;
+	if (signal == SIGTSTP || signal == SIGTTIN || signal == SIGTTOU)
+		syscall(SYS_kill, getpid(), SIGSTOP);
+	else
+		die_by_default(signal, info, return_to);
+}
+
 static void chain(int signal, void *info, void *ucontext, struct ch__old_action *old, bool is_last)
 {
+	const struct sigaction *action = ch__replaced(old);
 	if (CH_MUTANT(CH__MUTANT_FOREIGN_TRAP_SWALLOWED))
 		return;
-	if (ch__is_handler(&old->action) &&
-	    !((old->action.sa_flags & SA_RESETHAND) &&
+	if (ch__is_handler(action) &&
+	    !((action->sa_flags & SA_RESETHAND) &&
 	      atomic_exchange_explicit(&old->is_reset, true, memory_order_relaxed) &&
 	      !CH_MUTANT(CH__MUTANT_RESETHAND_IGNORED)))
-		call(&old->action, signal, info, ucontext);
-	else if (ch__is_handler(&old->action) || old->action.sa_handler == SIG_DFL ||
+		call(action, signal, info, ucontext);
+	else if (ch__is_handler(action) || action->sa_handler == SIG_DFL ||
 		 is_own_fault(signal, info))
-		die_by_default(signal, info, is_last ? ucontext : NULL);
+		act_by_default(signal, info, is_last ? ucontext : NULL);
+}
+
+bool ch__os_signal_is_handled(const void *old_action)
+{
+	return ch__is_handler(ch__replaced(old_action));
 }
 
 void ch__os_signal_chain(int signal, void *info, void *ucontext, void *old_action)

@@ -26,7 +26,7 @@ static void on_trap(int signal, siginfo_t *info, void *context)
 	int error = errno;
 	(void)signal, (void)info, (void)context;
 	atomic_fetch_add(&stepped->steps, 1);
-	CHECK_EQ(syscall(SYS_tgkill, getpid(), (int)syscall(SYS_gettid), STAGE_STOP_SIGNAL), 0);
+	CHECK(ch__world_signal(stepped->thread));
 	errno = error;
 }
 

@@ -136,6 +136,52 @@ C
   must timeout -s KILL 60 "$work/empty" "$PWD/$build/libcodeheap-dl.so"
 }
 
+# Each copy stops a thread by the same signal, which the other's handler passes on.
+case_two_copies_of_the_library_stop_threads_by_one_signal() {
+  cat >"$work/copies.c" <<'C'
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include "codeheap/codeheap.h"
+#define OK(call) do { int st_ = (int)(call); if (st_) { fprintf(stderr, "%s: %d\n", #call, st_); return (void *)1; } } while (0)
+static void *copies[2];
+static struct ch_heap *heaps[2];
+static atomic_int step;
+#define F(copy, name) ((__typeof__(&name))dlsym(copies[copy], #name))
+static void *spin(void *arg) {
+  for (int i = 0; i < 2; i++) OK(F(i, ch_thread_attach)(heaps[i], NULL, NULL));
+  for (step = 1; step == 1;) continue;
+  for (int i = 0; i < 2; i++) OK(F(i, ch_thread_detach)(heaps[i]));
+  return arg;
+}
+static void *run(char **paths) {
+  struct ch_config config;
+  pthread_t thread;
+  ch_config_init(&config);
+  config.stop_signal = SIGUSR2;
+  config.stop_wait_ms = 20000;
+  for (int i = 0; i < 2; i++) {
+    copies[i] = dlopen(paths[i], RTLD_NOW | RTLD_LOCAL);
+    OK(!copies[i]);
+    OK(F(i, ch_heap_create)(&config, &heaps[i]));
+  }
+  OK(heaps[0] == heaps[1]);
+  OK(pthread_create(&thread, NULL, spin, NULL));
+  while (step != 1) continue;
+  for (int i = 0; i < 6; i++) OK(F(i & 1, ch_heap_collect)(heaps[i & 1]));
+  step = 2;
+  OK(pthread_join(thread, NULL));
+  return NULL;
+}
+int main(int argc, char **argv) { return argc == 3 ? run(argv + 1) != NULL : 2; }
+C
+  must "$cc" -I. -o "$work/copies" "$work/copies.c" -pthread
+  must cp "$build/libcodeheap-dl.so" "$work/copy.so"
+  must timeout -s KILL 60 "$work/copies" "$PWD/$build/libcodeheap-dl.so" "$work/copy.so"
+}
+
 # A thread is in code when the library is closed: its return takes a stub, which leads into the library. The same objects
 # linked without the flag that keeps them show that the program would notice.
 case_s40_library_that_is_closed_stays_for_the_threads_inside() {

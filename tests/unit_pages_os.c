@@ -5,6 +5,7 @@
 #include "tests/pool_rig.h"
 #include "tests/stage_code.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -113,7 +114,7 @@ TEST(file_is_read_to_its_end_and_known_by_its_place)
 
 /* --- chained handlers --- */
 
-static uint8_t old_action[CH__OS_ACTION_BYTES];
+static _Alignas(16) uint8_t old_action[CH__OS_ACTION_BYTES];
 static _Atomic(unsigned) ours, theirs;
 static siginfo_t *seen_info;
 
@@ -140,14 +141,40 @@ TEST(chain_calls_the_handler_that_was_there)
 	CHECK_EQ(sigaction(SIGUSR1, &action, NULL), 0);
 	CHECK(!ch__os_signal_install(SIGUSR1, our_handler, old_action, 8));
 	CHECK(ch__os_signal_install(SIGUSR1, our_handler, old_action, sizeof old_action));
-	CHECK(ch__os_thread_signal(ch__os_thread_id(), SIGUSR1));
+	CHECK(ch__os_thread_signal(ch__os_thread_id(), SIGUSR1, NULL));
 	CHECK_EQ(ours, 1);
 	CHECK_EQ(theirs, 1);
 	CHECK(seen_info);
 	signal(SIGUSR2, SIG_IGN);
 	CHECK(ch__os_signal_install(SIGUSR2, our_handler, old_action, sizeof old_action));
-	CHECK(ch__os_thread_signal(ch__os_thread_id(), SIGUSR2));
+	CHECK(ch__os_thread_signal(ch__os_thread_id(), SIGUSR2, NULL));
 	CHECK_EQ(ours, 2);
+}
+
+/* Of the whole program: lets another handler come between a look at the action and its change. */
+static const struct sigaction *comes_between;
+int sigaction(int signal, const struct sigaction *action, struct sigaction *old)
+{
+	int (*real)(int, const struct sigaction *, struct sigaction *);
+	*(void **)&real = dlsym(RTLD_NEXT, "sigaction");
+	const struct sigaction *between = comes_between;
+	if (between && action) {
+		comes_between = NULL;
+		CHECK_EQ(real(signal, between, NULL), 0);
+	}
+	return real(signal, action, old);
+}
+
+TEST(handler_that_comes_while_ours_is_installed_is_chained_to)
+{
+	struct sigaction action = {.sa_sigaction = their_handler, .sa_flags = SA_SIGINFO};
+	sigaddset(&action.sa_mask, SIGUSR2);
+	comes_between = &action;
+	CHECK(ch__os_signal_install(SIGUSR1, our_handler, old_action, sizeof old_action));
+	CHECK(!comes_between);
+	CHECK(ch__os_thread_signal(ch__os_thread_id(), SIGUSR1, NULL));
+	CHECK_EQ(ours, 1);
+	CHECK_EQ(theirs, 1);
 }
 
 static void trap_behind_our_handler(void *ignored)
@@ -258,7 +285,7 @@ TEST(worker_blocks_all_signals_and_has_a_small_stack)
 	ch__os_futex_wake(&look.state);
 	ch__os_thread_join(&worker);
 	/* It goes: a join ends a little before the kernel has forgotten the thread. */
-	while (ch__os_thread_signal(look.thread_id, 0))
+	while (ch__os_thread_signal(look.thread_id, 0, NULL))
 		usleep(1000);
 	pthread_sigmask(SIG_UNBLOCK, &usr1, NULL);
 	CHECK_EQ(handled, 1);
