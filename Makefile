@@ -174,6 +174,7 @@ core_cc := $(filter-out $(for_others),$(wildcard tests/unit_*.cc tests/api_*.cc 
 # What one test links beside the library. libgcc's unwinder comes first: it stays the process's.
 # A program exports the functions that the dynamic linker is to name.
 libs_api_backtrace := -rdynamic
+libs_unit_pages_os := -Wl,--wrap=mmap
 libs_tool_libunwind := -Wl,--no-as-needed -lgcc_s -lunwind -Wl,--as-needed
 all_test_c := $(wildcard tests/unit_*.c tests/api_*.c tests/adversary_*.c tests/tool_*.c tests/bdw_*.c)
 support_c := $(filter-out $(all_test_c) $(for_others) tests/harness.c tests/pretend.c tests/coverage.c $(wildcard tests/runner*.c) tests/hostile.c tests/stand_in.c,$(wildcard tests/*.c))

@@ -21,11 +21,12 @@ enum {
 
 struct ch__views {
 	enum ch__backend backend; /* not AUTO */
-	int fd;                   /* MEMFD: the memory, open for the life of the views; PROCMEM: the
-				   * process's; others: -1 */
+	struct ch__os_held file;  /* MEMFD: the memory, open for the life of the views; PROCMEM: the
+				   * process's; others: none */
 	uint8_t *exec, *write;    /* offset 0 in the RX and in the RW view, which private backends
 				   * have a copy at */
-	_Atomic(uint32_t) *is_own; /* PROCMEM: fd is of this process, not of its parent */
+	_Atomic(uint32_t) *is_own; /* PROCMEM: file is of this process, not of its parent */
+	struct ch__lock *opening;  /* PROCMEM: around who opens file; free in a child */
 	/* PROCMEM: twice the pages that were replaced, odd while one is; in a child from 0 on */
 	_Atomic(uint32_t) *replaced;
 	size_t bytes;              /* of the memory */
@@ -56,7 +57,7 @@ bool ch__views_decommit(struct ch__views *, size_t offset, size_t bytes);
 
 /* Memory of the same kind as the views', to be theirs in a child of fork. */
 struct ch__views_copy {
-	int fd;
+	struct ch__os_held file;
 	uint8_t *exec, *write; /* exec: DUAL only */
 };
 bool ch__views_copy_create(const struct ch__views *, struct ch__views_copy *);

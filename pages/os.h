@@ -28,15 +28,27 @@ bool ch__os_map_shared_rx(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
 bool ch__os_duplicate_rw(void *from, size_t bytes, void *to) CH_EXCLUDES(CH__STANDING);
 /* RX again for `at` from the mapped RX address `from` below it, without gaining X by mprotect. */
 bool ch__os_revive_from(void *from, void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
-/* memfd backend. */
-/* Where memfd_create is refused, a file without a name in /dev/shm or /tmp; -1: errno. */
-int ch__os_memfd(size_t bytes) CH_EXCLUDES(CH__STANDING);
-bool ch__os_map_fd(int fd, size_t offset, void *at, size_t bytes, enum ch__os_view)
-	CH_EXCLUDES(CH__STANDING);
+/* --- files of code (memfd, procmem) ---
+ * A program that closes what it did not open may have a file of its own at our number. So the
+ * number is never believed: each call below looks first whether it leads to the file that was
+ * opened (EBADF), and does nothing to another one. What the program does between the look and the
+ * use is not seen. */
+struct ch__os_held {
+	_Atomic(int) fd;                 /* -1: none. Relaxed, as the others: a mixture of two */
+	_Atomic(uint64_t) device, inode; /* files is taken for neither */
+};
+bool ch__os_holds(const struct ch__os_held *);
+/* Closes it, if it is there. */
+void ch__os_let_go(struct ch__os_held *) CH_EXCLUDES(CH__STANDING);
+/* memfd backend. Where memfd_create is refused, a file without a name in /dev/shm or /tmp. */
+bool ch__os_memfd(size_t bytes, struct ch__os_held *) CH_EXCLUDES(CH__STANDING);
+bool ch__os_map_fd(const struct ch__os_held *, size_t offset, void *at, size_t bytes,
+		   enum ch__os_view) CH_EXCLUDES(CH__STANDING);
 /* RX again where it is RX already, excluded from forks; no injected failure. It ends writes where
  * an emulator runs, those in regions too. */
-bool ch__os_map_again(int fd, size_t offset, void *at, size_t bytes);
-bool ch__os_fd_commit(int fd, size_t offset, size_t bytes) CH_EXCLUDES(CH__STANDING);
+bool ch__os_map_again(const struct ch__os_held *, size_t offset, void *at, size_t bytes);
+bool ch__os_fd_commit(const struct ch__os_held *, size_t offset, size_t bytes)
+	CH_EXCLUDES(CH__STANDING);
 void ch__os_close(int fd) CH_EXCLUDES(CH__STANDING);
 /* --- private memory (procmem, flip) --- */
 /* Private zeroed memory over a reservation, or over what is there, which is given back. */
@@ -45,19 +57,19 @@ bool ch__os_map_private(void *at, size_t bytes, enum ch__os_view) CH_EXCLUDES(CH
 void ch__os_large_pages(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
 /* Private memory reads as zero again. */
 bool ch__os_drop(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
-/* The calling process's memory as a file, to write where no mapping may be written; -1: errno. A
- * child that inherits it would write to its parent. */
-int ch__os_self_memory(void) CH_EXCLUDES(CH__STANDING);
+/* The calling process's memory as a file, to write where no mapping may be written. A child that
+ * inherits it would write to its parent. */
+bool ch__os_self_memory(struct ch__os_held *) CH_EXCLUDES(CH__STANDING);
 /* Zeroed RX memory somewhere, and such memory put over RX memory: who runs there runs in one of the
  * two. They end writes, those in regions too; no injected failure. */
 uint8_t *ch__os_map_apart(size_t bytes);
 bool ch__os_move_onto(uint8_t *from, size_t bytes, uint8_t *to);
 void ch__os_unmap_apart(uint8_t *at, size_t bytes);
-/* Two words that hold 0, also in each child of fork whatever was stored. NULL: errno. */
+/* Some words that hold 0, also in each child of fork whatever was stored. NULL: errno. */
 _Atomic(uint32_t) *ch__os_words_wiped_by_fork(void);
 void ch__os_words_free(_Atomic(uint32_t) *) CH_EXCLUDES(CH__STANDING);
 /* No injected failure: what a store leads to has no status. */
-bool ch__os_self_write(int fd, void *to, const void *from, size_t bytes);
+bool ch__os_self_write(const struct ch__os_held *, void *to, const void *from, size_t bytes);
 bool ch__os_flip(void *at, size_t bytes, enum ch__os_view);
 /* Access without execution, which is only ever lost by it. It may have changed a part of the range
  * when it fails, at the map-count limit. */

@@ -18,6 +18,7 @@
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -30,9 +31,6 @@
 #endif
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
-#endif
-#ifndef MAP_FIXED_NOREPLACE
-#define MAP_FIXED_NOREPLACE 0x100000 /* Linux 4.17 */
 #endif
 
 enum { PLACE_TRIES = 48, POPULATE_TRIES = 100, REMAP_TRIES = 1000 };
@@ -167,16 +165,20 @@ static int protection_of(enum ch__os_view view)
 				  : PROT_NONE;
 }
 
-static void *map_none(void *at, size_t bytes, int flags)
+/* Exactly there, where at is not NULL; EEXIST when something is mapped. The address is a hint, and
+ * what comes elsewhere is given back: ThreadSanitizer drops an address that it has no shadow for,
+ * and what then insists on an address (MAP_FIXED_NOREPLACE) gets page 0 where the process may have
+ * it. */
+static void *map_none(void *at, size_t bytes)
 {
+	int insists = CH_MUTANT(CH__MUTANT_ADDRESS_INSISTED) && at ? MAP_FIXED_NOREPLACE : 0;
 	if (!has_space(bytes) || !is_of_pages(at, bytes))
 		return NULL;
-	void *got = mmap(at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags,
-			 -1, 0);
+	void *got = mmap(at, bytes, PROT_NONE,
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | insists, -1, 0);
 	if (got == MAP_FAILED)
 		return NULL;
-	/* A kernel older than MAP_FIXED_NOREPLACE takes the address as a hint. */
-	if ((flags & MAP_FIXED_NOREPLACE) && got != at) {
+	if (at && got != at) {
 		munmap(got, bytes);
 		errno = EEXIST;
 		return NULL;
@@ -186,7 +188,7 @@ static void *map_none(void *at, size_t bytes, int flags)
 
 bool ch__os_reserve_at(void *at, size_t bytes)
 {
-	return !ch__os_may_fail() && map_none(at, bytes, MAP_FIXED_NOREPLACE) != NULL;
+	return !ch__os_may_fail() && map_none(at, bytes) != NULL;
 }
 
 /* A random address in [low, high - bytes] whose sum with offset is aligned; 0 when there is
@@ -208,7 +210,7 @@ static void *reserve_between(uintptr_t low, uintptr_t high, size_t bytes, size_t
 		low = lowest_place;
 	for (unsigned i = 0; i < PLACE_TRIES && low < high; i++) {
 		uintptr_t place = random_place(low, high, bytes, align, offset);
-		void *got = place ? map_none((void *)place, bytes, MAP_FIXED_NOREPLACE) : NULL;
+		void *got = place ? map_none((void *)place, bytes) : NULL;
 		if (got)
 			return got;
 		if (!place || errno != EEXIST)
@@ -219,7 +221,7 @@ static void *reserve_between(uintptr_t low, uintptr_t high, size_t bytes, size_t
 
 static void *reserve_anywhere(size_t bytes, size_t align, size_t offset)
 {
-	uint8_t *wide = map_none(NULL, bytes + align, 0);
+	uint8_t *wide = map_none(NULL, bytes + align);
 	if (!wide)
 		return NULL;
 	uintptr_t base = (uintptr_t)wide;
@@ -386,6 +388,50 @@ bool ch__os_revive_from(void *from, void *at, size_t bytes)
 	return true;
 }
 
+/* --- files of code --- */
+
+static int fd_of(const struct ch__os_held *file)
+{
+	return atomic_load_explicit(&file->fd, memory_order_relaxed);
+}
+
+bool ch__os_holds(const struct ch__os_held *file)
+{
+	struct stat found;
+	int fd = fd_of(file);
+	if (CH_MUTANT(CH__MUTANT_FILE_TRUSTED) && fd >= 0)
+		return true;
+	if (fd >= 0 && fstat(fd, &found) == 0 &&
+	    found.st_dev == atomic_load_explicit(&file->device, memory_order_relaxed) &&
+	    found.st_ino == atomic_load_explicit(&file->inode, memory_order_relaxed))
+		return true;
+	errno = EBADF;
+	return false;
+}
+
+/* False: there is no such file; errno stays. */
+static bool hold(struct ch__os_held *file, int fd)
+{
+	struct stat found;
+	if (fd >= 0 && fstat(fd, &found) != 0) {
+		ch__os_close(fd);
+		fd = -1;
+	}
+	atomic_store_explicit(&file->device, fd < 0 ? 0 : found.st_dev, memory_order_relaxed);
+	atomic_store_explicit(&file->inode, fd < 0 ? 0 : found.st_ino, memory_order_relaxed);
+	atomic_store_explicit(&file->fd, fd, memory_order_relaxed);
+	return fd >= 0;
+}
+
+void ch__os_let_go(struct ch__os_held *file)
+{
+	int error = errno;
+	if (ch__os_holds(file))
+		ch__os_close(fd_of(file));
+	hold(file, -1);
+	errno = error;
+}
+
 /* --- views of a memfd --- */
 
 /* A file operation beyond RLIMIT_FSIZE raises SIGXFSZ, which kills. */
@@ -439,11 +485,12 @@ static int new_nameless_file(const char *folder)
 	return fd;
 }
 
-int ch__os_memfd(size_t bytes)
+bool ch__os_memfd(size_t bytes, struct ch__os_held *file)
 {
 	static const char *const folders[] = {"/dev/shm", "/tmp"};
+	hold(file, -1);
 	if (!fits_file_limit(bytes))
-		return -1;
+		return false;
 	int fd = new_memfd();
 	bool is_memfd = fd >= 0;
 	for (unsigned i = 0; fd < 0 && i < sizeof folders / sizeof *folders &&
@@ -451,7 +498,7 @@ int ch__os_memfd(size_t bytes)
 	     i++)
 		fd = new_nameless_file(folders[i]);
 	if ((fd = ch__os_fd_apart(fd)) < 0)
-		return -1;
+		return false;
 	/* Sealed against resizing: nobody who finds the descriptor can make our pages raise
 	 * SIGBUS. Other files have no seals. */
 	if (ch__os_may_fail() || ftruncate(fd, (off_t)bytes) != 0 ||
@@ -459,25 +506,26 @@ int ch__os_memfd(size_t bytes)
 		int error = errno;
 		ch__os_close(fd);
 		errno = error;
-		return -1;
+		return false;
 	}
-	return fd;
+	return hold(file, fd);
 }
 
-bool ch__os_map_fd(int fd, size_t offset, void *at, size_t bytes, enum ch__os_view view)
+bool ch__os_map_fd(const struct ch__os_held *file, size_t offset, void *at, size_t bytes,
+		   enum ch__os_view view)
 {
-	return !ch__os_may_fail() && is_of_pages(at, bytes | offset) &&
-	       mmap(at, bytes, protection_of(view), MAP_SHARED | MAP_FIXED, fd, (off_t)offset) !=
-		       MAP_FAILED;
+	return !ch__os_may_fail() && is_of_pages(at, bytes | offset) && ch__os_holds(file) &&
+	       mmap(at, bytes, protection_of(view), MAP_SHARED | MAP_FIXED, fd_of(file),
+		    (off_t)offset) != MAP_FAILED;
 }
 
 /* Not through the gate of failing calls: what a store leads to has no status. At the limit of
  * mappings a part of one cannot be replaced, while other threads may give some back. */
-bool ch__os_map_again(int fd, size_t offset, void *at, size_t bytes)
+bool ch__os_map_again(const struct ch__os_held *file, size_t offset, void *at, size_t bytes)
 {
 	require_pages(at, bytes | offset);
-	for (unsigned i = 0; i < REMAP_TRIES; i++) {
-		if (mmap(at, bytes, exec_protection(), MAP_SHARED | MAP_FIXED, fd,
+	for (unsigned i = 0; i < REMAP_TRIES && ch__os_holds(file); i++) {
+		if (mmap(at, bytes, exec_protection(), MAP_SHARED | MAP_FIXED, fd_of(file),
 			 (off_t)offset) != MAP_FAILED)
 			return madvise(at, bytes, MADV_DONTFORK) == 0;
 		sched_yield();
@@ -485,14 +533,14 @@ bool ch__os_map_again(int fd, size_t offset, void *at, size_t bytes)
 	return false;
 }
 
-bool ch__os_fd_commit(int fd, size_t offset, size_t bytes)
+bool ch__os_fd_commit(const struct ch__os_held *file, size_t offset, size_t bytes)
 {
-	if (ch__os_may_fail())
+	if (ch__os_may_fail() || !ch__os_holds(file))
 		return false;
 	/* The file has its size: the limit, which is of growing, has no say. */
 	int result, cancel = ch__cancel_hold();
 	do
-		result = fallocate(fd, 0, (off_t)offset, (off_t)bytes);
+		result = fallocate(fd_of(file), 0, (off_t)offset, (off_t)bytes);
 	while (result != 0 && errno == EINTR);
 	ch__cancel_allow(cancel);
 	return result == 0;
@@ -528,14 +576,14 @@ bool ch__os_drop(void *at, size_t bytes)
 	       madvise(at, bytes, MADV_DONTNEED) == 0;
 }
 
-int ch__os_self_memory(void)
+bool ch__os_self_memory(struct ch__os_held *file)
 {
 	if (ch__os_may_fail())
-		return -1;
+		return hold(file, -1);
 	int cancel = ch__cancel_hold();
 	int fd = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
 	ch__cancel_allow(cancel);
-	return ch__os_fd_apart(fd);
+	return hold(file, ch__os_fd_apart(fd));
 }
 
 _Atomic(uint32_t) *ch__os_words_wiped_by_fork(void)
@@ -572,11 +620,13 @@ void ch__os_unmap_apart(uint8_t *at, size_t bytes)
 }
 
 /* Not pwrite: that is a cancellation point. */
-bool ch__os_self_write(int fd, void *to, const void *from, size_t bytes)
+bool ch__os_self_write(const struct ch__os_held *file, void *to, const void *from, size_t bytes)
 {
 	for (size_t done = 0; done < bytes;) {
-		long n = syscall(SYS_pwrite64, fd, (const uint8_t *)from + done, bytes - done,
-				 (off_t)(uintptr_t)to + (off_t)done);
+		if (!ch__os_holds(file))
+			return false;
+		long n = syscall(SYS_pwrite64, fd_of(file), (const uint8_t *)from + done,
+				 bytes - done, (off_t)(uintptr_t)to + (off_t)done);
 		if (n > 0)
 			done += (size_t)n;
 		else if (n == 0 || errno != EINTR)

@@ -70,7 +70,7 @@ bool ch__pool_fork_prepare(struct ch__pool *pool, enum ch__fork mode)
 	/* Of bytes that nothing has, too. */
 	if (pool->is_translated)
 		ch__valgrind_reports(false);
-	inner->copy = (struct ch__views_copy){.fd = -1};
+	inner->copy = (struct ch__views_copy){.file.fd = -1};
 	if (ch__views_are_private(&inner->views))
 		inner->has_copy = mode == CH__FORK_COPY && inner->views.has_code;
 	else

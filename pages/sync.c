@@ -14,7 +14,7 @@ static bool remap(const struct ch__views *v, const uint8_t *exec, size_t bytes)
 	size_t mask = v->guard_bytes - 1, from = (size_t)(exec - v->exec) & ~mask;
 	size_t to = ((size_t)(exec - v->exec) + bytes + mask) & ~mask;
 	return CH_MUTANT(CH__MUTANT_NO_REMAP) ||
-	       ch__os_map_again(v->fd, from, v->exec + from, to - from);
+	       ch__os_map_again(&v->file, from, v->exec + from, to - from);
 }
 
 static bool sync_views(struct ch__views *v, const uint8_t *exec, size_t bytes, bool is_live)

@@ -55,10 +55,10 @@ static bool map_dual(struct ch__views *v)
 
 static bool map_memfd(struct ch__views *v)
 {
-	v->fd = ch__os_memfd(v->bytes);
-	return v->fd >= 0 && ch__os_fd_commit(v->fd, 0, v->runtime_bytes) &&
-	       ch__os_map_fd(v->fd, 0, v->write, v->bytes, CH__OS_RW) &&
-	       ch__os_map_fd(v->fd, 0, v->exec, v->runtime_bytes, CH__OS_RX);
+	return ch__os_memfd(v->bytes, &v->file) &&
+	       ch__os_fd_commit(&v->file, 0, v->runtime_bytes) &&
+	       ch__os_map_fd(&v->file, 0, v->write, v->bytes, CH__OS_RW) &&
+	       ch__os_map_fd(&v->file, 0, v->exec, v->runtime_bytes, CH__OS_RX);
 }
 
 static bool map_views(struct ch__views *v)
@@ -137,7 +137,7 @@ static int create_as(struct ch__views *v, const struct ch__pool_config *config,
 		return ENOTSUP;
 	size_t os_page = CH_MUTANT(CH__MUTANT_OS_PAGE_ASSUMED) ? 4096 : ch__os_page_bytes();
 	*v = (struct ch__views){.backend = backend,
-				.fd = -1,
+				.file.fd = -1,
 				.guard_bytes = os_page,
 				.runtime_bytes = config->page_bytes,
 				.bytes = config->page_bytes + config->pool_bytes};
@@ -200,11 +200,9 @@ void ch__views_destroy(struct ch__views *v)
 		ch__os_unreserve(v->exec - v->guard_bytes, whole);
 	if (v->has_write)
 		ch__os_unreserve(v->write - v->guard_bytes, whole);
-	if (v->fd >= 0)
-		ch__os_close(v->fd);
+	ch__os_let_go(&v->file);
 	ch__private_destroy(v);
 	v->has_exec = v->has_write = v->has_code = false;
-	v->fd = -1;
 }
 
 /* --- commit --- */
@@ -214,7 +212,7 @@ static bool open_range(struct ch__views *v, size_t offset, size_t bytes)
 	/* A mapping made over the reservation has lost the reservation's DONTFORK; a duplicated one
 	 * inherits it. */
 	if (v->backend == CH__BACKEND_MEMFD) {
-		if (!ch__os_map_fd(v->fd, offset, v->exec + offset, bytes, CH__OS_RX))
+		if (!ch__os_map_fd(&v->file, offset, v->exec + offset, bytes, CH__OS_RX))
 			return false;
 		if ((v->sync_steps & CH__SYNC_VALGRIND) ||
 		    ch__os_dont_fork(v->exec + offset, bytes))
@@ -230,7 +228,7 @@ bool ch__views_commit(struct ch__views *v, size_t offset, size_t bytes)
 	uint8_t *write = v->write + offset;
 	if (ch__views_are_private(v))
 		return ch__private_commit(v, offset, bytes);
-	if (v->backend == CH__BACKEND_MEMFD && !ch__os_fd_commit(v->fd, offset, bytes))
+	if (v->backend == CH__BACKEND_MEMFD && !ch__os_fd_commit(&v->file, offset, bytes))
 		return false;
 	if (v->backend == CH__BACKEND_DUAL && !ch__os_populate(write, bytes))
 		return false;
@@ -288,13 +286,13 @@ bool ch__views_take_back(struct ch__views *v, size_t offset, size_t bytes)
 
 bool ch__views_copy_create(const struct ch__views *v, struct ch__views_copy *copy)
 {
-	*copy = (struct ch__views_copy){.fd = -1};
+	*copy = (struct ch__views_copy){.file.fd = -1};
 	copy->write = ch__os_reserve(v->bytes, v->guard_bytes, 0, ch__os_anywhere);
 	if (!copy->write)
 		return false;
 	if (v->backend == CH__BACKEND_MEMFD) {
-		copy->fd = ch__os_memfd(v->bytes);
-		if (copy->fd >= 0 && ch__os_map_fd(copy->fd, 0, copy->write, v->bytes, CH__OS_RW))
+		if (ch__os_memfd(v->bytes, &copy->file) &&
+		    ch__os_map_fd(&copy->file, 0, copy->write, v->bytes, CH__OS_RW))
 			return true;
 	} else {
 		copy->exec = ch__os_reserve(v->bytes, v->guard_bytes, 0, ch__os_anywhere);
@@ -312,7 +310,7 @@ bool ch__views_copy_commit(const struct ch__views *v, struct ch__views_copy *cop
 			   size_t bytes)
 {
 	if (v->backend == CH__BACKEND_MEMFD)
-		return ch__os_fd_commit(copy->fd, offset, bytes);
+		return ch__os_fd_commit(&copy->file, offset, bytes);
 	return ch__os_populate(copy->write + offset, bytes);
 }
 
@@ -322,9 +320,8 @@ void ch__views_copy_destroy(const struct ch__views *v, struct ch__views_copy *co
 		ch__os_unreserve(copy->write, v->bytes);
 	if (copy->exec)
 		ch__os_unreserve(copy->exec, v->bytes);
-	if (copy->fd >= 0)
-		ch__os_close(copy->fd);
-	*copy = (struct ch__views_copy){.fd = -1};
+	ch__os_let_go(&copy->file);
+	*copy = (struct ch__views_copy){.file.fd = -1};
 }
 
 bool ch__views_reserve_again(struct ch__views *v)
@@ -343,11 +340,11 @@ bool ch__views_adopt(struct ch__views *v, struct ch__views_copy *copy)
 {
 	uint8_t *from = copy->write;
 	if (v->backend == CH__BACKEND_MEMFD) {
-		if (!ch__os_map_fd(copy->fd, 0, v->exec, v->bytes, CH__OS_RX))
+		if (!ch__os_map_fd(&copy->file, 0, v->exec, v->bytes, CH__OS_RX))
 			return false;
-		ch__os_close(v->fd); /* the parent's memory */
-		v->fd = copy->fd;
-		copy->fd = -1;
+		ch__os_let_go(&v->file); /* the parent's memory */
+		v->file = copy->file;
+		copy->file.fd = -1;
 	} else {
 		if (!ch__os_move_over(copy->exec, v->bytes, v->exec))
 			return false;
@@ -370,7 +367,5 @@ void ch__views_forget(struct ch__views *v)
 		ch__os_unreserve(v->write - v->guard_bytes, whole);
 	v->has_exec = v->has_write = v->has_code = false;
 	ch__views_reserve_again(v);
-	if (v->fd >= 0)
-		ch__os_close(v->fd);
-	v->fd = -1;
+	ch__os_let_go(&v->file);
 }

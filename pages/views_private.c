@@ -19,17 +19,20 @@ enum { UNIT = 8, LARGE_PAGE_BYTES = 2 << 20 };
 
 /* --- writing --- */
 
-/* `has_other`: the number may be of a file that is not ours. */
-static bool open_memory(struct ch__views *v, bool has_other)
+/* Several threads may miss it at once. One that is there and ours stays: another thread may be
+ * writing by its number. */
+static bool open_memory(struct ch__views *v)
 {
-	int fd = ch__os_self_memory();
-	if (fd < 0)
-		return false;
-	if (v->fd >= 0 && !has_other)
-		ch__os_close(v->fd);
-	v->fd = fd;
-	atomic_store_explicit(v->is_own, 1, memory_order_relaxed);
-	return true;
+	ch__lock_take(v->opening);
+	bool is_open = atomic_load_explicit(v->is_own, memory_order_relaxed) &&
+		       ch__os_holds(&v->file);
+	if (!is_open) {
+		ch__os_let_go(&v->file);
+		is_open = ch__os_self_memory(&v->file);
+		atomic_store_explicit(v->is_own, is_open, memory_order_relaxed);
+	}
+	ch__lock_release(v->opening);
+	return is_open;
 }
 
 /* An inherited file leads to the parent's memory, and the child of a fork without handlers has no
@@ -37,12 +40,10 @@ static bool open_memory(struct ch__views *v, bool has_other)
 static bool carry_over(struct ch__views *v, uint8_t *to, const uint8_t *from, size_t bytes)
 {
 	if (CH_UNLIKELY(!atomic_load_explicit(v->is_own, memory_order_relaxed)) &&
-	    !CH_MUTANT(CH__MUTANT_MEMORY_OF_PARENT) && !open_memory(v, false))
+	    !CH_MUTANT(CH__MUTANT_MEMORY_OF_PARENT) && !open_memory(v))
 		return false;
-	if (ch__os_self_write(v->fd, to, from, bytes) &&
-	    (CH_MUTANT(CH__MUTANT_FILE_TRUSTED) || memcmp(to, from, bytes) == 0))
-		return true;
-	return v->has_code && open_memory(v, true) && ch__os_self_write(v->fd, to, from, bytes);
+	return ch__os_self_write(&v->file, to, from, bytes) ||
+	       (v->has_code && open_memory(v) && ch__os_self_write(&v->file, to, from, bytes));
 }
 
 /* The rest of a page that is replaced is copied: who writes another word of it writes again when
@@ -70,9 +71,9 @@ static bool replace_page(struct ch__views *v, size_t word)
 	size_t page = word & ~(v->guard_bytes - 1);
 	atomic_fetch_add(v->replaced, 1); /* odd: pairs with write_procmem */
 	uint8_t *copy = ch__os_map_apart(v->guard_bytes);
-	/* The word first: it says whether the file is ours. */
+	/* The word first: its file is opened again where it is lost. */
 	bool is_replaced = copy && carry_over(v, copy + (word - page), v->write + word, UNIT) &&
-			   ch__os_self_write(v->fd, copy, v->write + page, v->guard_bytes) &&
+			   ch__os_self_write(&v->file, copy, v->write + page, v->guard_bytes) &&
 			   ch__os_move_onto(copy, v->guard_bytes, v->exec + page);
 	atomic_fetch_add(v->replaced, 1);
 	ch__os_futex_wake(v->replaced);
@@ -136,7 +137,7 @@ bool ch__private_write_live(struct ch__views *v, size_t from, size_t to)
 		return true;
 	if (CH_MUTANT(CH__MUTANT_FILE_BYTEWISE)) {
 		for (size_t at = from; at < to; at++)
-			ch__os_self_write(v->fd, v->exec + at, v->write + at, 1);
+			ch__os_self_write(&v->file, v->exec + at, v->write + at, 1);
 		return true;
 	}
 	/* A patch is one word: where more is not there yet, nobody can run. Under Valgrind one
@@ -230,7 +231,8 @@ bool ch__private_map(struct ch__views *v)
 		if (!v->is_own)
 			return false;
 		v->replaced = v->is_own + 1;
-		if (!open_memory(v, false))
+		v->opening = (struct ch__lock *)(void *)(v->is_own + 2);
+		if (!open_memory(v))
 			return false;
 	}
 	if (!ch__os_map_private(v->write, v->bytes, CH__OS_RW))
@@ -250,5 +252,5 @@ void ch__private_destroy(struct ch__views *v)
 bool ch__private_fork_child(struct ch__views *v)
 {
 	return v->backend != CH__BACKEND_PROCMEM || CH_MUTANT(CH__MUTANT_MEMORY_OF_PARENT) ||
-	       open_memory(v, false);
+	       open_memory(v);
 }

@@ -34,8 +34,8 @@ TEST(gate_refuses_ranges_that_are_not_of_whole_pages)
 {
 	pretend();
 	uint8_t *at = reserve(4 * LARGE), *to = reserve(4 * LARGE);
-	int fd = ch__os_memfd(4 * LARGE);
-	CHECK(fd >= 0);
+	struct ch__os_held file;
+	CHECK(ch__os_memfd(4 * LARGE, &file));
 	REFUSED(ch__os_reserve_at(at + SMALL, LARGE));
 	REFUSED(ch__os_reserve_at(at, SMALL));
 	REFUSED(ch__os_map_shared_rx(at + SMALL, LARGE));
@@ -59,10 +59,10 @@ TEST(gate_refuses_ranges_that_are_not_of_whole_pages)
 	REFUSED(ch__os_dont_fork(to, SMALL));
 	REFUSED(ch__os_dont_dump(to, SMALL));
 	REFUSED(ch__os_move_over(at, LARGE, to + SMALL));
-	REFUSED(ch__os_map_fd(fd, SMALL, at, LARGE, CH__OS_RX));
-	REFUSED(ch__os_map_fd(fd, 0, at, SMALL, CH__OS_RX));
-	REFUSED(ch__os_map_fd(fd, 0, at + SMALL, LARGE, CH__OS_RX));
-	CHECK(ch__os_map_fd(fd, LARGE, at, LARGE, CH__OS_RX));
+	REFUSED(ch__os_map_fd(&file, SMALL, at, LARGE, CH__OS_RX));
+	REFUSED(ch__os_map_fd(&file, 0, at, SMALL, CH__OS_RX));
+	REFUSED(ch__os_map_fd(&file, 0, at + SMALL, LARGE, CH__OS_RX));
+	CHECK(ch__os_map_fd(&file, LARGE, at, LARGE, CH__OS_RX));
 	REFUSED(ch__os_map_private(at, SMALL, CH__OS_RW));
 	REFUSED(ch__os_map_private(at + SMALL, LARGE, CH__OS_RW));
 	CHECK(ch__os_map_private(at, LARGE, CH__OS_RW));
@@ -71,7 +71,7 @@ TEST(gate_refuses_ranges_that_are_not_of_whole_pages)
 	REFUSED(ch__os_drop(at, SMALL));
 	REFUSED(ch__os_drop(at + SMALL, LARGE));
 	REFUSED(ch__os_private_near(SMALL, (uintptr_t)at));
-	ch__os_close(fd);
+	ch__os_let_go(&file);
 	ch__os_unreserve(to, 4 * LARGE);
 	ch__os_unreserve(at, 4 * LARGE);
 }
@@ -99,7 +99,8 @@ static void large_pages_part(void *at)
 }
 static void map_again_part(void *at)
 {
-	ch__os_map_again(-1, 0, at, SMALL);
+	struct ch__os_held none = {.fd = -1};
+	ch__os_map_again(&none, 0, at, SMALL);
 }
 
 TEST(gate_ends_who_names_a_part_of_a_page_where_nothing_is_reported)

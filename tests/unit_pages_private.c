@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * unit_pages_private.c: what the backends of private memory promise beside what all do: procmem has
  * no second address of its code, flip no mapping that is writable and executable; a write that
- * changes nothing costs nothing; a lost file is opened again. */
+ * changes nothing costs nothing; a lost file is opened again, and one that a program has at its
+ * number is left alone, on memfd too. */
 #define _GNU_SOURCE
 #include "pages/inner.h"
 #include "tests/pool_rig.h"
@@ -9,6 +10,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -140,7 +142,27 @@ TEST(write_of_what_is_there_keeps_pages_shared_flip)
 
 /* --- the file --- */
 
-/* A host that closes all descriptors, and then opens something: nothing is written there. */
+static int file_of(const struct pool_rig *rig)
+{
+	return atomic_load(&rig->pool->inner->views.file.fd);
+}
+
+/* Closes the library's file as a host does that closes all descriptors, and has another file at its
+ * number, be it by a path. */
+static int lose_file(const struct pool_rig *rig, const char *other)
+{
+	int fd = file_of(rig);
+	CHECK_EQ(close(fd), 0);
+	if (other) {
+		int opened = open(other, O_RDWR);
+		CHECK(opened >= 0);
+		CHECK_EQ(dup2(opened, fd), fd);
+		if (opened != fd)
+			close(opened);
+	}
+	return fd;
+}
+
 TEST(lost_file_is_opened_again)
 {
 	static const char *const others[] = {NULL, "/dev/null", "/dev/zero"};
@@ -148,13 +170,7 @@ TEST(lost_file_is_opened_again)
 	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
 	uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
 	for (uint32_t i = 0; i < sizeof others / sizeof *others; i++) {
-		int fd = rig.pool->inner->views.fd;
-		CHECK_EQ(close(fd), 0);
-		if (others[i]) {
-			int other = open(others[i], O_RDWR);
-			CHECK(other >= 0);
-			CHECK_EQ(dup2(other, fd), fd);
-		}
+		int fd = lose_file(&rig, others[i]);
 		rig_write(&rig, code, 10 + i);
 		if (rig_call(code) != 10 + i)
 			FAIL("a write went to a file that is not the process's memory");
@@ -171,19 +187,112 @@ TEST(memory_is_born_with_traps_when_the_file_was_lost)
 	skip_without_procmem();
 	for (uint32_t i = 0; i < sizeof others / sizeof *others; i++) {
 		struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
-		int fd = rig.pool->inner->views.fd;
-		CHECK_EQ(close(fd), 0);
-		if (others[i]) {
-			int other = open(others[i], O_RDWR);
-			CHECK(other >= 0);
-			CHECK_EQ(dup2(other, fd), fd);
-		}
+		lose_file(&rig, others[i]);
 		uintptr_t code = ch__pool_page_exec(rig.pool, rig_take(&rig));
 		if (!ch__arch_are_traps((const uint8_t *)code + CH__PAGE_HEADER_BYTES, 1024))
 			FAIL("a new page can be executed and holds no traps: its file was lost");
 		rig_check(&rig);
 		rig_destroy(&rig);
 	}
+}
+
+/* A file of the program's, in a file system whose files have bytes at our addresses, too, if there
+ * is one: it would take all that is written to code. */
+struct own_file {
+	char path[40];
+	struct stat before;
+};
+
+static struct own_file make_own_file(void)
+{
+	struct own_file own = {.path = "/dev/shm/codeheap-own-XXXXXX"};
+	int fd = mkstemp(own.path);
+	if (fd < 0) {
+		memcpy(own.path, "/tmp/codeheap-own-XXXXXX", sizeof "/tmp/codeheap-own-XXXXXX");
+		fd = mkstemp(own.path);
+	}
+	CHECK(fd >= 0);
+	CHECK_EQ(write(fd, "theirs", 6), 6);
+	CHECK_EQ(fstat(fd, &own.before), 0);
+	close(fd);
+	return own;
+}
+
+/* Neither written, nor made longer, nor closed. */
+static void check_own_file(const struct own_file *own, int fd)
+{
+	struct stat after;
+	char text[8];
+	CHECK_EQ(fstat(fd, &after), 0);
+	CHECK_EQ(after.st_ino, own->before.st_ino);
+	if (after.st_size != own->before.st_size || after.st_blocks != own->before.st_blocks)
+		FAIL("the library wrote to a file of the program's: %llu bytes in %llu blocks",
+		     (unsigned long long)after.st_size, (unsigned long long)after.st_blocks);
+	CHECK_EQ(pread(fd, text, sizeof text, 0), 6);
+	CHECK(memcmp(text, "theirs", 6) == 0);
+	close(fd);
+	CHECK_EQ(unlink(own->path), 0);
+}
+
+static void write_word(struct pool_rig *rig, uintptr_t code)
+{
+	ch__arch_constant_function_write(ch__pool_write(rig->pool, code), 2);
+	ch__pool_sync_live(rig->pool, code & ~(uintptr_t)7, 8);
+}
+static void write_function(struct pool_rig *rig, uintptr_t code)
+{
+	rig_write(rig, code, 3);
+}
+static void take_chunk(struct pool_rig *rig, uintptr_t code)
+{
+	(void)code;
+	uint32_t span = ch__pool_take_span(
+		rig->pool, 2 * rig->pool->page_count / rig->pool->chunk_count, 0);
+	CHECK(span != CH__PAGE_NONE);
+	CHECK(ch__arch_are_traps(
+		(const uint8_t *)ch__pool_page_exec(rig->pool, span) + CH__PAGE_HEADER_BYTES,
+		1024));
+}
+
+TEST(file_of_the_program_at_the_number_of_ours_is_left_alone)
+{
+	static void (*const ways[])(struct pool_rig *, uintptr_t) = {write_word, write_function,
+								     take_chunk};
+	skip_without_procmem();
+	for (unsigned i = 0; i < sizeof ways / sizeof *ways; i++) {
+		struct own_file own = make_own_file();
+		struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+		uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
+		rig_write(&rig, code, 1);
+		int fd = lose_file(&rig, own.path);
+		ways[i](&rig, code);
+		CHECK(file_of(&rig) != fd);
+		rig_check(&rig);
+		rig_destroy(&rig);
+		check_own_file(&own, fd);
+	}
+}
+
+/* A memfd is gone for good with its number: what needs it is refused, and what is mapped stays. */
+TEST(file_of_the_program_at_the_number_of_a_memfd_is_left_alone)
+{
+	struct own_file own = make_own_file();
+	struct pool_rig rig = create_as(CH__BACKEND_MEMFD);
+	uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
+	rig_write(&rig, code, 1);
+	/* An emulator that needs each page mapped again has no way to write without the file. */
+	bool is_remapped = (rig.pool->sync_steps & CH__SYNC_REMAP) != 0;
+	int fd = lose_file(&rig, own.path);
+	errno = 0;
+	CHECK_EQ(ch__pool_take_span(rig.pool, 2 * rig.pool->page_count / rig.pool->chunk_count, 0),
+		 CH__PAGE_NONE);
+	CHECK_EQ(errno, EBADF);
+	CHECK_EQ(rig_call(code), 1);
+	if (!is_remapped)
+		rig_write(&rig, code, 2);
+	rig_check(&rig);
+	rig_destroy(&rig);
+	check_own_file(&own, fd);
 }
 
 /* The check looks at what would run, not only at what it is written from. */
@@ -196,7 +305,7 @@ TEST(check_finds_free_code_that_is_no_trap)
 	uint32_t page = rig_take(&rig);
 	uint8_t *free_code = (uint8_t *)rig_reserve(&rig, page, 16) + 16;
 	CHECK(ch__pool_check(rig.pool, reason, sizeof reason));
-	CHECK(ch__os_self_write(rig.pool->inner->views.fd, free_code, zeros, sizeof zeros));
+	CHECK(ch__os_self_write(&rig.pool->inner->views.file, free_code, zeros, sizeof zeros));
 	if (ch__pool_check(rig.pool, reason, sizeof reason))
 		FAIL("free code that is no trap is not found");
 	/* As the copy says. */
