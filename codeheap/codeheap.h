@@ -284,7 +284,8 @@ static inline void ch_config_init(struct ch_config *config)
 /* ch_heap_create: reserve a pool and start a heap.
  * in    config  NULL = all defaults
  * out   heap    the heap; NULL on failure
- * ret   CH_OK | CH_E_ARG a field is out of range | CH_E_OS errno kept | CH_E_MEMORY
+ * ret   CH_OK | CH_E_ARG a field is out of range | CH_E_MEMORY
+ *       | CH_E_OS errno kept; EMFILE: the process has 255 heaps, and can have no more
  * safe  any thread; attach threads and vms afterwards
  * cost  some system calls; memory is committed by 1 MiB as it is used */
 CH_API CH_CHECKED enum ch_status ch_heap_create(const struct ch_config *config,
@@ -295,8 +296,7 @@ CH_API CH_CHECKED enum ch_status ch_heap_create(const struct ch_config *config,
  * ret   CH_OK | CH_E_BUSY a vm, a fiber or another thread is attached
  * lock  registry, heap
  * safe  any thread; every handle of the heap is stale afterwards
- * note  files of sinks stay: their readers come later; what a trap handler has been reading for a
- *       second stays until the next heap comes or goes */
+ * note  files of sinks stay; what a handler read for a second stays until a heap comes or goes */
 CH_API CH_CHECKED enum ch_status ch_heap_destroy(struct ch_heap *heap);
 
 /* Counters are plural and only grow; gauges end in _now or _peak. Bytes. free_bytes_now: that no
@@ -437,7 +437,7 @@ CH_API void ch_fiber_suspend(struct ch_fiber *fiber, const void *lowest_sp);
 CH_API void ch_fiber_resume(struct ch_fiber *fiber);
 
 /* ch_fiber_detach: the stack is gone; no frame on it will be returned to.
- * ret   CH_OK; the caller may unmap the stack at once: a cycle that scans it is waited for
+ * ret   CH_OK | CH_E_STATE not attached; the stack may be unmapped at once: no cycle scans it
  * lock  registry, heap
  * safe  any thread */
 CH_API CH_CHECKED enum ch_status ch_fiber_detach(struct ch_fiber *fiber);

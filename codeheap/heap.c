@@ -135,6 +135,8 @@ static enum ch_status fill_heap(struct ch_heap *heap, unsigned wanted) CH_REQUIR
 	atomic_store(&heap->has_core_sync, core_sync);
 	heap->guest.heap = heap;
 	heap->tombstones_log2 = CH__TOMBSTONES_LOG2;
+	if (!CH_MUTANT(CH__MUTANT_NAMES_HASHED_OPENLY))
+		ch__os_random(heap->name_key, sizeof heap->name_key);
 	heap->process = ch__os_process_id();
 	/* Epochs start above 0, so that a mark of 0 is dead. */
 	atomic_store(&heap->epoch, 1);
@@ -230,9 +232,14 @@ static enum ch_status make_heap(struct ch_heap *heap, unsigned wanted) CH_REQUIR
 	ch__lock(&ch__heaps_lock, CH__RANK_HEAPS);
 	if (!ch__place_is_read())
 		free_left_heaps();
+	/* A smaller pool would not help: it is no want of memory. */
+	if (status == CH_OK && !choose_id(heap)) {
+		errno = EMFILE;
+		status = CH_MUTANT(CH__MUTANT_TOO_MANY_HEAPS_UNSAID) ? CH_E_MEMORY : CH_E_OS;
+	}
 	if (status == CH_OK)
 		status = fill_heap(heap, wanted);
-	if (status == CH_OK && (!has_room(heap) || !choose_id(heap)))
+	if (status == CH_OK && !has_room(heap))
 		status = CH_E_MEMORY;
 	if (status == CH_OK)
 		status = ch__stats_file_start(heap);
@@ -377,6 +384,55 @@ __attribute__((destructor)) static void flush_at_exit(void)
 
 /* --- vms --- */
 
+/* So many records rest before the one that rests longest is used again: who detaches a vm twice, or
+ * uses it afterwards, is more likely told so than believed. */
+enum { VMS_RESTING = 64 };
+
+/* Cycles walk the records, so there are as many as vms were attached at once, those that rest, and
+ * those of which an owner is left. */
+static struct ch_vm *take_vm(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
+{
+	struct ch_vm *vm = heap->free_vms;
+	if (heap->free_vms_now > VMS_RESTING) {
+		heap->free_vms = vm->next_free;
+		heap->free_vms_now--;
+		return vm;
+	}
+	vm = ch__meta_alloc(heap->meta, sizeof *vm);
+	if (!vm)
+		return NULL;
+	vm->heap = heap;
+	vm->next = heap->vms;
+	/* Release: hooks walk the list without the lock. */
+	atomic_store_explicit(&heap->vms, vm, memory_order_release);
+	return vm;
+}
+
+static void free_vm(struct ch_vm *vm) CH_REQUIRES(ch__role_heap)
+{
+	struct ch_heap *heap = vm->heap;
+	vm->next_free = NULL;
+	if (heap->free_vms_now++)
+		heap->free_vms_last->next_free = vm;
+	else
+		heap->free_vms = vm;
+	heap->free_vms_last = vm;
+}
+
+/* Blocks of the vm may be dying, and their owners ask it for its callbacks until they are gone. */
+void ch__vm_owner_gone(struct ch_vm *vm)
+{
+	if (!--vm->owners_now && !vm->is_attached && !CH_MUTANT(CH__MUTANT_VM_NOT_USED_AGAIN))
+		free_vm(vm);
+}
+
+void ch__vm_leave(struct ch_vm *vm)
+{
+	vm->is_attached = false;
+	if (!vm->owners_now || CH_MUTANT(CH__MUTANT_VM_USED_TOO_EARLY))
+		free_vm(vm);
+}
+
 enum ch_status ch_vm_attach(struct ch_heap *heap, const struct ch_ops *ops, void *user,
 			    struct ch_vm **out)
 {
@@ -384,15 +440,13 @@ enum ch_status ch_vm_attach(struct ch_heap *heap, const struct ch_ops *ops, void
 	if (!ops || ops->size != sizeof *ops)
 		return CH_E_ARG;
 	ch__heap_lock(heap);
-	struct ch_vm *vm = ch__meta_alloc(heap->meta, sizeof *vm);
+	struct ch_vm *vm = take_vm(heap);
 	if (vm) {
-		vm->heap = heap;
 		vm->ops = *ops;
 		vm->user = user;
-		vm->is_attached = true;
-		vm->next = heap->vms;
-		/* Release: hooks walk the list without the lock. */
-		atomic_store_explicit(&heap->vms, vm, memory_order_release);
+		vm->wants_space = false;
+		/* Release: a hook that sees it attached sees its callbacks. */
+		atomic_store_explicit(&vm->is_attached, true, memory_order_release);
 		*out = vm;
 	}
 	ch__heap_unlock(heap);

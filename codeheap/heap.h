@@ -171,17 +171,21 @@ struct ch_fiber {
 	_Atomic(bool) is_attached;       /* [registry]; statistics read it without */
 	uintptr_t stack;                 /* Valgrind's number of it [registry] */
 	struct ch_fiber *next;           /* all fibers of the heap, records are reused [registry] */
+	struct ch_fiber *next_free;      /* of those that are not attached [registry] */
 };
 
 struct ch_vm {
 	struct ch_heap *heap;
 	struct ch_ops ops;
 	void *user;
-	_Atomic(bool) is_attached; /* stored under heap; Boehm's hooks read it without */
+	/* Stored under heap, release after the callbacks; Boehm's hooks read it without. */
+	_Atomic(bool) is_attached;
 	bool wants_space;   /* an open failed; relaxed */
 	/* ch__space_now before the first of them looked for room [heap] */
 	CH_BY_HEAP uint64_t space_seen;
-	struct ch_vm *next; /* [heap] */
+	struct ch_vm *next; /* all records of the heap, never unlinked [heap], read anywhere */
+	CH_BY_HEAP uint32_t owners_now; /* of the vm; with one it is not used again */
+	CH_BY_HEAP struct ch_vm *next_free; /* of those that may be used again */
 };
 
 /* --- freed blocks, for traps: tombstone.c writes, place.c reads --- */
@@ -307,6 +311,7 @@ struct ch_heap {
 	CH_BY_HEAP uint32_t veneers_from, veneers_to; /* offsets in the runtime page [heap] */
 	struct ch__table blocks, branches, owners, assumptions, names, tombstones, epitaphs;
 	CH_BY_RECORDS uint32_t branch_free[9]; /* runs of exactly n branches; [0] = longer ones */
+	uint64_t name_key[2];               /* of their hash, secret [const] */
 	CH_BY_HEAP uint32_t *name_hash;     /* [heap] */
 	CH_BY_HEAP uint32_t name_hash_mask, names_count;
 	CH_BY_HEAP uint32_t names_parked;           /* whose texts are read without a lock [heap] */
@@ -316,7 +321,10 @@ struct ch_heap {
 	struct ch__thread
 		guest; /* stands in for a foreign thread that holds the heap lock [heap] */
 	_Atomic(struct ch_fiber *) fibers;         /* push-only */
-	_Atomic(struct ch_vm *) vms;               /* [heap] */
+	struct ch_fiber *free_fibers;              /* [registry] */
+	_Atomic(struct ch_vm *) vms;               /* push-only */
+	CH_BY_HEAP struct ch_vm *free_vms, *free_vms_last; /* FIFO [heap] */
+	CH_BY_HEAP uint32_t free_vms_now;                  /* [heap] */
 	struct ch_marker marker;         /* of the open cycle [heap] */
 	struct ch__driver driver;        /* [const] */
 	void *driver_data;               /* [const] */
@@ -574,6 +582,7 @@ static inline void ch__thread_serialize(struct ch__thread *thread)
 
 /* --- names.c (heap lock) --- */
 
+uint64_t ch__name_hash(const uint64_t key[2], const char *text, size_t bytes);
 uint32_t ch__name_intern(struct ch_heap *,
 			/* 0: no memory; holds one reference */
 			 const char *text)
@@ -600,6 +609,14 @@ static inline bool ch__place_is_read(void)
 {
 	return atomic_load_explicit(&ch__place_readers, memory_order_seq_cst) != 0;
 }
+
+/* --- heap.c: vms --- */
+
+/* An owner that had the vm is gone. When it was the last one of a vm that is detached, the record
+ * may be used again. */
+void ch__vm_owner_gone(struct ch_vm *) CH_REQUIRES(ch__role_heap);
+/* The vm is detached from here on. */
+void ch__vm_leave(struct ch_vm *) CH_REQUIRES(ch__role_heap);
 
 /* --- fork.c --- */
 bool ch__fork_register(void);

@@ -22,13 +22,52 @@ static struct name *name_at(const struct ch_heap *heap, uint32_t index)
 	return ch__table_at(&heap->names, index);
 }
 
-static uint32_t hash_text(const char *text)
+/* --- hash: SipHash-1-3 (Aumasson and Bernstein, 2012), with a key of the heap's own --- */
+
+/* Names come from scripts. Without the key nobody can choose names that share a bucket. */
+static uint64_t rotate(uint64_t word, int bits)
 {
-	uint32_t hash = 2166136261u; /* FNV-1a */
-	for (; *text; text++)
-		hash = (hash ^ (uint8_t)*text) * 16777619u;
-	return hash;
+	return word << bits | word >> (64 - bits);
 }
+
+static void sip_round(uint64_t v[4])
+{
+	v[0] += v[1], v[2] += v[3];
+	v[1] = rotate(v[1], 13) ^ v[0], v[3] = rotate(v[3], 16) ^ v[2];
+	v[0] = rotate(v[0], 32);
+	v[2] += v[1], v[0] += v[3];
+	v[1] = rotate(v[1], 17) ^ v[2], v[3] = rotate(v[3], 21) ^ v[0];
+	v[2] = rotate(v[2], 32);
+}
+
+/* The last word has what is left of the text, and the low 8 bits of its length on top. */
+static uint64_t word_at(const char *text, size_t at, size_t bytes)
+{
+	uint64_t word = bytes - at < 8 ? (uint64_t)bytes << 56 : 0;
+	for (size_t i = 0; i < 8 && at + i < bytes; i++)
+		word |= (uint64_t)(uint8_t)text[at + i] << 8 * i;
+	return word;
+}
+
+uint64_t ch__name_hash(const uint64_t key[2], const char *text, size_t bytes)
+{
+	uint64_t v[4] = {key[0] ^ UINT64_C(0x736f6d6570736575),
+			 key[1] ^ UINT64_C(0x646f72616e646f6d),
+			 key[0] ^ UINT64_C(0x6c7967656e657261),
+			 key[1] ^ UINT64_C(0x7465646279746573)};
+	for (size_t at = 0; at <= bytes; at += 8) {
+		uint64_t word = word_at(text, at, bytes);
+		v[3] ^= word;
+		sip_round(v);
+		v[0] ^= word;
+	}
+	v[2] ^= 0xff;
+	for (int i = 0; i < 3; i++)
+		sip_round(v);
+	return v[0] ^ v[1] ^ v[2] ^ v[3];
+}
+
+/* --- records --- */
 
 static bool grow_hash(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 {
@@ -93,7 +132,8 @@ static uint32_t make_short(struct ch_heap *heap, const char *text) CH_REQUIRES(c
 
 uint32_t ch__name_intern(struct ch_heap *heap, const char *text)
 {
-	uint32_t hash = hash_text(text);
+	size_t bytes = strlen(text) + 1;
+	uint32_t hash = (uint32_t)ch__name_hash(heap->name_key, text, bytes - 1);
 	if (heap->names_count >= heap->name_hash_mask && !grow_hash(heap))
 		return 0;
 	uint32_t *bucket = &heap->name_hash[hash & heap->name_hash_mask];
@@ -104,7 +144,6 @@ uint32_t ch__name_intern(struct ch_heap *heap, const char *text)
 			return at;
 		}
 	}
-	size_t bytes = strlen(text) + 1;
 	bool is_long = bytes > CH__NAME_SHORT_BYTES;
 	uint32_t short_name = is_long ? make_short(heap, text) : 0;
 	uint32_t index = is_long && !short_name ? 0 : make(heap, text, bytes, short_name);

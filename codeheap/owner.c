@@ -192,6 +192,7 @@ enum ch_status ch__owner_make(struct ch_vm *vm, const char *name, const void *fa
 	owner->fallback = fallback;
 	owner->user = user;
 	owner->vm = vm;
+	vm->owners_now++;
 	__atomic_store_n(&owner->name, text, __ATOMIC_RELAXED); /* place.c reads it */
 	owner->entry = 0;
 	owner->first_block = 0;
@@ -248,6 +249,7 @@ void ch__owner_try_free(struct ch_heap *heap, uint32_t index)
 	ch__name_drop(heap, owner->name);
 	__atomic_store_n(&owner->name, 0, __ATOMIC_RELAXED);
 	heap->owners_now--;
+	ch__vm_owner_gone(owner->vm);
 	push_free(heap, index);
 }
 

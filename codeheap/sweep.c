@@ -381,6 +381,7 @@ void ch__notices_deliver(struct ch_heap *heap)
 		heap->notice_head = block->owner_prev;
 		atomic_fetch_sub_explicit(&heap->notices_now, 1, memory_order_relaxed);
 		void (*freed)(void *, void *) = vm->is_attached ? vm->ops.block_freed : NULL;
+		void *vm_user = vm->user;
 		if (!CH_MUTANT(CH__MUTANT_NOTICE_TWICE))
 			block->flags &= (uint8_t)~CH__FLAG_NOTICE;
 		/* Its place has gone back before: the record waited for this notice only. Of a span
@@ -390,9 +391,9 @@ void ch__notices_deliver(struct ch_heap *heap)
 		ch__heap_unlock(heap);
 		ch__holds_nothing();
 		if (freed)
-			freed(vm->user, user);
+			freed(vm_user, user);
 		if (freed && CH_MUTANT(CH__MUTANT_NOTICE_TWICE))
-			freed(vm->user, user);
+			freed(vm_user, user);
 	}
 }
 

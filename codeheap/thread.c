@@ -382,10 +382,10 @@ enum ch_status ch_fiber_attach(struct ch_heap *heap, const void *low, const void
 	if (low >= high)
 		return CH_E_ARG;
 	ch__registry_lock(heap);
-	struct ch_fiber *fiber = heap->fibers;
-	while (fiber && fiber->is_attached)
-		fiber = fiber->next;
-	if (!fiber) {
+	struct ch_fiber *fiber = heap->free_fibers;
+	if (fiber) {
+		heap->free_fibers = fiber->next_free;
+	} else {
 		fiber = ch__meta_alloc(heap->meta, sizeof *fiber);
 		if (!fiber) {
 			ch__registry_unlock(heap);
@@ -429,6 +429,10 @@ enum ch_status ch_fiber_detach(struct ch_fiber *fiber)
 	 * heap lock then; Boehm's holds none, but nobody is in a region meanwhile (I1). */
 	struct ch__thread *self = NULL;
 	ch__registry_lock(heap);
+	if (!fiber->is_attached) {
+		ch__registry_unlock(heap);
+		return CH_E_STATE;
+	}
 	if (!CH_MUTANT(CH__MUTANT_FIBER_LEAVES_A_SCAN)) {
 		ch__heap_lock(heap);
 		self = ch__thread_or_guest(heap);
@@ -447,6 +451,8 @@ enum ch_status ch_fiber_detach(struct ch_fiber *fiber)
 	}
 	if (CH_UNLIKELY(heap->pool->is_translated))
 		ch__valgrind_stack_dead(fiber->stack);
+	fiber->next_free = heap->free_fibers;
+	heap->free_fibers = fiber;
 	ch__registry_unlock(heap);
 	return CH_OK;
 }

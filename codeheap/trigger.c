@@ -182,29 +182,53 @@ void ch__trigger_swept(struct ch_heap *heap)
 		atomic_store_explicit(&heap->mean_dead_bytes, bytes / freed, memory_order_relaxed);
 }
 
-/* Whether space came since the vm's last open failed; then it is told once. */
-static bool take_space(struct ch_heap *heap, struct ch_vm *vm)
+/* A callback of the vm and its word, as of one moment: the record may be another vm's when the
+ * callback comes. */
+struct call {
+	void (*of)(void *user); /* NULL: the vm is not attached, or has none */
+	void *user;
+};
+
+static void make(struct call call)
 {
-	bool is_due = false;
+	if (!call.of)
+		return;
+	ch__holds_nothing();
+	call.of(call.user);
+}
+
+/* Where space came since the vm's last open failed: it is told once. */
+static struct call take_space(struct ch_heap *heap, struct ch_vm *vm)
+{
+	struct call call = {0};
 	ch__heap_lock(heap);
 	if (vm->is_attached && vm->wants_space &&
 	    vm->space_seen != ch__space_now(heap)) {
 		vm->wants_space = false;
-		is_due = true;
+		call = (struct call){vm->ops.space_free, vm->user};
 	}
 	ch__heap_unlock(heap);
-	return is_due;
+	return call;
+}
+
+static struct call want_of(struct ch_heap *heap, struct ch_vm *vm)
+{
+	struct call call = {0};
+	ch__heap_lock(heap);
+	if (vm->is_attached)
+		call = (struct call){vm->ops.collect_wanted, vm->user};
+	ch__heap_unlock(heap);
+	return call;
 }
 
 static void tell_space(struct ch_heap *heap)
 {
 	bool anyone = false, is_ours = ch__thread_self(heap) != NULL;
 	for (struct ch_vm *vm = heap->vms; vm; vm = vm->next)
-		if ((!is_ours || ch__thread_now(heap) || CH_MUTANT(CH__MUTANT_STRANGER_TOLD)) &&
-		    take_space(heap, vm) && vm->ops.space_free &&
-		    !CH_MUTANT(CH__MUTANT_SPACE_NOT_TOLD)) {
-			ch__holds_nothing();
-			vm->ops.space_free(vm->user);
+		if (!is_ours || ch__thread_now(heap) || CH_MUTANT(CH__MUTANT_STRANGER_TOLD)) {
+			struct call call = take_space(heap, vm);
+			if (!CH_MUTANT(CH__MUTANT_SPACE_NOT_TOLD))
+				make(call);
 		}
 	ch__heap_lock(heap);
 	for (struct ch_vm *vm = heap->vms; vm; vm = vm->next)
@@ -219,10 +243,7 @@ void ch__trigger_tell(struct ch_heap *heap)
 		return;
 	bool was_told = atomic_exchange(&heap->collect_told, true);
 	for (struct ch_vm *vm = heap->vms; !was_told && vm; vm = vm->next)
-		if (vm->is_attached && vm->ops.collect_wanted) {
-			ch__holds_nothing();
-			vm->ops.collect_wanted(vm->user);
-		}
+		make(want_of(heap, vm));
 }
 
 void ch__trigger_poll(struct ch_heap *heap)

@@ -132,13 +132,16 @@ enum ch_status ch_vm_detach(struct ch_vm *vm)
 		struct ch__owner *owner = ch__owner_at(heap, i);
 		if (!(atomic_load(&owner->generation) & 1) || owner->vm != vm)
 			continue;
-		if (!atomic_exchange(&owner->is_released, 1))
+		if (!atomic_exchange(&owner->is_released, 1)) {
 			CH_MOVE(ch__owner_moves, i, owner->generation, CH__OWNER_LIVE,
 				CH__OWNER_RELEASED, ch__held(heap), __func__);
+			/* Its record waits for a collection, and that of the vm for it. */
+			ch__trigger_released(heap, 0);
+		}
 		atomic_store(&owner->cell, owner->fallback);
 	}
 	forget_tables(heap, vm);
-	vm->is_attached = false;
+	ch__vm_leave(vm);
 	ch__heap_unlock(heap);
 	return CH_OK;
 }

@@ -127,7 +127,8 @@ const char *ch__os_environment(const char *name)
 	return secure_getenv(name);
 }
 
-/* Places mappings, guards no secret: where the kernel gives nothing, time and addresses will do. */
+/* It chooses places of mappings and the keys of hashes: where the kernel gives nothing, time and
+ * addresses will do. */
 void ch__os_random(void *bytes, size_t n)
 {
 	uint8_t *at = bytes;
