@@ -154,14 +154,18 @@ ch__arch_save_registers:
 	stp	x25, x26, [x0, #48]
 	stp	x27, x28, [x0, #64]
 	stp	x29, x30, [x0, #80]
+	stp	d8, d9, [x0, #96]
+	stp	d10, d11, [x0, #112]
+	stp	d12, d13, [x0, #128]
+	stp	d14, d15, [x0, #144]
 	mov	x9, sp		/* a call moves it by nothing */
-	str	x9, [x0, #96]
+	str	x9, [x0, #160]
 	ret
 	.cfi_endproc
 	.size	ch__arch_save_registers, . - ch__arch_save_registers
 
 /* void ch__arch_with_registers(void (*fn)(const struct ch__arch_saved *)) */
-	.set SAVED_FRAME_BYTES, 128	/* the record of x29 and x30, then struct ch__arch_saved */
+	.set SAVED_FRAME_BYTES, 192	/* the record of x29 and x30, then struct ch__arch_saved */
 	.globl	ch__arch_with_registers
 	.hidden	ch__arch_with_registers
 	.type	ch__arch_with_registers, %function
@@ -179,8 +183,12 @@ ch__arch_with_registers:
 	stp	x25, x26, [sp, #64]
 	stp	x27, x28, [sp, #80]
 	stp	x29, x30, [sp, #96]
+	stp	d8, d9, [sp, #112]
+	stp	d10, d11, [sp, #128]
+	stp	d12, d13, [sp, #144]
+	stp	d14, d15, [sp, #160]
 	add	x9, sp, #SAVED_FRAME_BYTES
-	str	x9, [sp, #112]
+	str	x9, [sp, #176]
 	mov	x29, sp
 	mov	x16, x0
 	add	x0, sp, #16

@@ -25,7 +25,7 @@ _Static_assert(offsetof(struct ch__arch_regs, sp) == 264, "aarch64.S stores here
 _Static_assert(offsetof(struct ch__arch_regs, extended) == 272, "aarch64.S stores here");
 _Static_assert(sizeof(struct ch__arch_regs) == 280, "aarch64.S reserves it");
 _Static_assert(offsetof(struct ch__arch_stub_context, hit) == 0, "aarch64.S loads it");
-_Static_assert(offsetof(struct ch__arch_saved, sp) == 96, "aarch64.S stores here");
+_Static_assert(offsetof(struct ch__arch_saved, sp) == 160, "aarch64.S stores here");
 _Static_assert(sizeof(struct ch__arch_template) == 16, "aarch64.S writes the table");
 _Static_assert(offsetof(struct ch__arch_template, target_at) == 10, "aarch64.S writes it");
 _Static_assert(offsetof(struct ch__arch_template, payload_at) == 12, "aarch64.S writes it");
@@ -387,6 +387,35 @@ void ch__arch_context_words(const void *ucontext, uintptr_t words[CH_ARCH_CONTEX
 		words[i] = context->uc_mcontext.regs[i];
 	words[31] = context->uc_mcontext.sp;
 	words[32] = context->uc_mcontext.pc;
+}
+
+/* Records follow each other, one of them with the address and the size of further ones, which lie
+ * behind in the same frame (Linux, asm/sigcontext.h). */
+uintptr_t ch__arch_context_vectors(const void *ucontext, uintptr_t *end)
+{
+	enum { HEAD_BYTES = 8, EXTRA_BYTES = 24, MOST_BYTES = 1 << 20 };
+	const uint32_t extra = 0x45585401; /* EXTRA_MAGIC */
+	const mcontext_t *context = &((const ucontext_t *)ucontext)->uc_mcontext;
+	const uint8_t *records = context->__reserved;
+	uintptr_t behind = (uintptr_t)(records + sizeof context->__reserved);
+	uint32_t magic, bytes;
+	*end = behind;
+	for (uintptr_t at = (uintptr_t)records; at + EXTRA_BYTES <= behind; at += bytes) {
+		uint64_t data;
+		uint32_t data_bytes;
+		memcpy(&magic, (const void *)at, sizeof magic);
+		memcpy(&bytes, (const uint8_t *)at + 4, sizeof bytes);
+		if (!magic || bytes < HEAD_BYTES || bytes > behind - at)
+			break;
+		if (magic != extra)
+			continue;
+		memcpy(&data, (const uint8_t *)at + HEAD_BYTES, sizeof data);
+		memcpy(&data_bytes, (const uint8_t *)at + 2 * HEAD_BYTES, sizeof data_bytes);
+		if (data - (uintptr_t)records < MOST_BYTES && data_bytes < MOST_BYTES &&
+		    data + data_bytes > *end)
+			*end = data + data_bytes;
+	}
+	return (uintptr_t)records;
 }
 
 uintptr_t ch__arch_context_pc(const void *ucontext)

@@ -60,7 +60,7 @@ enum {
 	CH_ARCH_HAS_LINK_REGISTER = 1, /* a call leaves its return address in x30 */
 	CH_ARCH_RECORD_AT = 0,
 	CH_ARCH_CONTEXT_WORDS = 33,    /* x0 to x30, sp, pc */
-	CH_ARCH_SAVED_WORDS = 12,      /* x19 to x30 */
+	CH_ARCH_SAVED_WORDS = 20,      /* x19 to x30, d8 to d15 */
 	CH_ARCH_TEMPLATE_BYTES = 52,   /* the longest template of a trampoline */
 	CH_ARCH_ELF_MACHINE = 183,     /* EM_AARCH64 */
 	CH_ARCH_DWARF_FP = 29,
@@ -88,7 +88,7 @@ enum {
 	CH_ARCH_HAS_LINK_REGISTER = 1, /* ra */
 	CH_ARCH_RECORD_AT = -16,       /* the record ends where s0 points */
 	CH_ARCH_CONTEXT_WORDS = 32,    /* x1 to x31 and the pc */
-	CH_ARCH_SAVED_WORDS = 13,      /* s0 to s11, and ra */
+	CH_ARCH_SAVED_WORDS = 25,      /* s0 to s11, ra, fs0 to fs11 */
 	CH_ARCH_TEMPLATE_BYTES = 68,   /* the longest template of a trampoline */
 	CH_ARCH_ELF_MACHINE = 243,     /* EM_RISCV */
 	CH_ARCH_DWARF_FP = 8,
@@ -277,6 +277,9 @@ void ch__arch_save_registers(struct ch__arch_saved *);
 void ch__arch_with_registers(void (*fn)(const struct ch__arch_saved *));
 /* Copies every general register and the pc of a signal's ucontext. */
 void ch__arch_context_words(const void *ucontext, uintptr_t words[CH_ARCH_CONTEXT_WORDS]);
+/* Where a signal's frame has all registers beside those: floating point, vectors, extensions; the
+ * first address, and *end. Equal: nowhere. */
+uintptr_t ch__arch_context_vectors(const void *ucontext, uintptr_t *end);
 uintptr_t ch__arch_context_pc(const void *ucontext);
 uintptr_t ch__arch_context_sp(const void *ucontext);
 uintptr_t ch__arch_context_fp(const void *ucontext);

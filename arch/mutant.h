@@ -10,7 +10,8 @@
 	/* roots */                                                                        \
 	X(SKIP_STACKS) X(SCAN_BELOW_SP) X(SKIP_REGISTERS) X(SKIP_FIBERS)                   \
 	X(NO_FIBER_SLACK) X(NO_RED_ZONE) X(ALTERNATE_STACK_ONLY)                           \
-	X(SIGNAL_STACK_SKIPPED) X(STUB_RETURN_NO_ROOT) X(RETURN_WITHOUT_MINUS_ONE)         \
+	X(SIGNAL_STACK_SKIPPED) X(BOUNDS_ASKED_FIRST) X(VECTORS_SKIPPED)                  \
+	X(STUB_RETURN_NO_ROOT) X(RETURN_WITHOUT_MINUS_ONE)                                 \
 	X(START_NO_ROOT) X(OPEN_NO_ROOT) X(NEWBORN_NO_ROOT) X(NEWBORN_FOREVER)             \
 	X(IMMORTAL_NO_ROOT) X(ROOTS_NOT_ASKED) X(RELEASED_IS_ROOT)                         \
 	/* edges */                                                                        \

@@ -145,6 +145,18 @@ ch__arch_stub_entry:
 	sd	s10, 80(\base)
 	sd	s11, 88(\base)
 	sd	ra, 96(\base)
+	fsd	fs0, 104(\base)
+	fsd	fs1, 112(\base)
+	fsd	fs2, 120(\base)
+	fsd	fs3, 128(\base)
+	fsd	fs4, 136(\base)
+	fsd	fs5, 144(\base)
+	fsd	fs6, 152(\base)
+	fsd	fs7, 160(\base)
+	fsd	fs8, 168(\base)
+	fsd	fs9, 176(\base)
+	fsd	fs10, 184(\base)
+	fsd	fs11, 192(\base)
 	.endm
 
 /* void ch__arch_save_registers(struct ch__arch_saved *) */
@@ -155,7 +167,7 @@ ch__arch_stub_entry:
 ch__arch_save_registers:
 	.cfi_startproc
 	save_to	a0
-	sd	sp, 104(a0)
+	sd	sp, 200(a0)
 	ret
 	.cfi_endproc
 	.size	ch__arch_save_registers, . - ch__arch_save_registers
@@ -167,19 +179,19 @@ ch__arch_save_registers:
 	.p2align 4
 ch__arch_with_registers:
 	.cfi_startproc
-	addi	sp, sp, -128
-	.cfi_def_cfa_offset 128
-	sd	ra, 120(sp)
+	addi	sp, sp, -224
+	.cfi_def_cfa_offset 224
+	sd	ra, 216(sp)
 	.cfi_offset ra, -8
 	save_to	sp
-	addi	t0, sp, 128
-	sd	t0, 104(sp)
+	addi	t0, sp, 224
+	sd	t0, 200(sp)
 	mv	t0, a0
 	mv	a0, sp
 	jalr	t0
-	ld	ra, 120(sp)
+	ld	ra, 216(sp)
 	.cfi_restore ra
-	addi	sp, sp, 128
+	addi	sp, sp, 224
 	.cfi_def_cfa_offset 0
 	ret
 	.cfi_endproc

@@ -23,8 +23,8 @@ _Static_assert(offsetof(struct ch__arch_regs, sp) == 264, "riscv64.S stores here
 _Static_assert(offsetof(struct ch__arch_regs, extended) == 272, "riscv64.S stores here");
 _Static_assert(sizeof(struct ch__arch_regs) == 280, "riscv64.S reserves it");
 _Static_assert(offsetof(struct ch__arch_stub_context, hit) == 0, "riscv64.S loads it");
-_Static_assert(offsetof(struct ch__arch_saved, sp) == 104, "riscv64.S stores here");
-_Static_assert(sizeof(struct ch__arch_saved) == 112, "riscv64.S reserves it");
+_Static_assert(offsetof(struct ch__arch_saved, sp) == 200, "riscv64.S stores here");
+_Static_assert(sizeof(struct ch__arch_saved) == 208, "riscv64.S reserves it");
 _Static_assert(sizeof(struct ch__arch_template) == 16, "riscv64.S writes the table");
 _Static_assert(offsetof(struct ch__arch_template, target_at) == 10, "riscv64.S writes it");
 _Static_assert(offsetof(struct ch__arch_template, payload_at) == 12, "riscv64.S writes it");
@@ -437,6 +437,39 @@ void ch__arch_context_words(const void *ucontext, uintptr_t words[CH_ARCH_CONTEX
 static uintptr_t greg(const void *ucontext, unsigned i)
 {
 	return (uintptr_t)((const ucontext_t *)ucontext)->uc_mcontext.__gregs[i];
+}
+
+enum { FLOATS_BYTES = 32 * 8, VECTORS_BYTES_MAX = 1 << 20 };
+
+/* An emulator's frame may be shorter than the kernel's: where it ends at the latest. */
+static uintptr_t frame_end(const ucontext_t *context, uintptr_t low)
+{
+	uintptr_t sp = (uintptr_t)context->uc_mcontext.__gregs[REG_SP];
+	uintptr_t stack = (uintptr_t)context->uc_stack.ss_sp;
+	if (sp - low < VECTORS_BYTES_MAX)
+		return sp;
+	return low - stack < context->uc_stack.ss_size ? stack + context->uc_stack.ss_size
+						       : low + FLOATS_BYTES;
+}
+
+/* In the last 8 bytes of what f0 to f31 and fcsr have room in a record begins, and others follow it
+ * (Linux, asm/sigcontext.h, struct __riscv_extra_ext_header). */
+uintptr_t ch__arch_context_vectors(const void *ucontext, uintptr_t *end)
+{
+	enum { AT_RECORD = 520, HEAD_BYTES = 8 };
+	const uint32_t vectors = 0x53465457, shadow_stack = 0x9487; /* RISCV_V_MAGIC, ZICFISS_ */
+	const ucontext_t *context = ucontext;
+	uintptr_t low = (uintptr_t)&context->uc_mcontext.__fpregs;
+	uintptr_t limit = frame_end(context, low), at = low + AT_RECORD;
+	uint32_t magic, bytes;
+	for (*end = low + FLOATS_BYTES; at + HEAD_BYTES <= limit; *end = at += bytes) {
+		memcpy(&magic, (const void *)at, sizeof magic);
+		memcpy(&bytes, (const uint8_t *)at + 4, sizeof bytes);
+		if ((magic != vectors && magic != shadow_stack) || bytes < HEAD_BYTES ||
+		    bytes > limit - at)
+			break;
+	}
+	return low;
 }
 
 uintptr_t ch__arch_context_pc(const void *ucontext)

@@ -351,6 +351,25 @@ void ch__arch_context_words(const void *ucontext, uintptr_t words[CH_ARCH_CONTEX
 		words[i] = (uintptr_t)context->uc_mcontext.gregs[order[i]];
 }
 
+/* Of the form of fxsave; behind that, as two numbers say that are reserved there, whatever else
+ * xsave wrote: upper halves of vectors, masks, further general registers (Linux, asm/sigcontext.h,
+ * struct _fpx_sw_bytes). */
+uintptr_t ch__arch_context_vectors(const void *ucontext, uintptr_t *end)
+{
+	enum { AT_MAGIC = 464, AT_BYTES = 468, MOST_BYTES = 1 << 20 };
+	const uint32_t magic = 0x46505853; /* FP_XSTATE_MAGIC1 */
+	const uint8_t *state =
+		(const void *)((const ucontext_t *)ucontext)->uc_mcontext.fpregs;
+	uint32_t has, bytes;
+	*end = (uintptr_t)state;
+	if (!state)
+		return 0;
+	memcpy(&has, state + AT_MAGIC, sizeof has);
+	memcpy(&bytes, state + AT_BYTES, sizeof bytes);
+	*end += has == magic && bytes > FXSAVE_BYTES && bytes < MOST_BYTES ? bytes : FXSAVE_BYTES;
+	return (uintptr_t)state;
+}
+
 uintptr_t ch__arch_context_pc(const void *ucontext)
 {
 	return (uintptr_t)((const ucontext_t *)ucontext)->uc_mcontext.gregs[REG_RIP];

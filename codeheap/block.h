@@ -641,8 +641,8 @@ void ch__scan_whole_stack(struct ch_marker *, const struct ch__thread *)
 /* threads (published sp) and fibers */
 void ch__scan_stacks(struct ch_marker *)
 	CH_REQUIRES(ch__role_frozen, ch__role_stopped);
-/* Of the calling thread; signal-safe. */
-void ch__thread_publish_sp(struct ch__thread *, uintptr_t sp);
+/* Of the calling thread, whose registers a signal's frame has; signal-safe. */
+void ch__thread_publish_context(struct ch__thread *, const void *ucontext);
 /* Of the calling thread. While a park is open no stop signal publishes it: what a park is to write
  * next, or a cycle may be reading, stays as it is. */
 static inline bool ch__park_open(struct ch__thread *thread)
@@ -665,13 +665,7 @@ void ch__world_resume(struct ch_heap *) CH_RELEASES(ch__role_stopped);
 bool ch__world_install_signal(int signal);
 /* The stop signal of the thread's heap, which its handler knows for the library's. Signal-safe. */
 bool ch__world_signal(const struct ch__thread *);
-static inline void ch__thread_publish_saved(struct ch__thread *thread,
-					    const struct ch__arch_saved *saved)
-{
-	memcpy(thread->words, saved->words, sizeof saved->words);
-	thread->words_count = CH_ARCH_SAVED_WORDS;
-	ch__thread_publish_sp(thread, saved->sp);
-}
+void ch__thread_publish_saved(struct ch__thread *, const struct ch__arch_saved *);
 /* Inline: the published sp is that of the function that publishes. */
 static inline __attribute__((always_inline)) void ch__thread_publish_self(struct ch__thread *thread)
 {

@@ -286,7 +286,7 @@ static void publish_collector(bool is_stopped)
 		if (is_stopped) {
 			ch__thread_publish_self(t);
 			/* A frame that calls has no red zone; below it the last scan left words. */
-			t->sp += CH_ARCH_RED_ZONE_BYTES;
+			t->shown.sp += CH_ARCH_RED_ZONE_BYTES;
 		}
 		ch__thread_set_state(t, is_stopped ? CH__SIGNALLED : CH__RUNNING,
 				     memory_order_release, __func__);
@@ -331,22 +331,14 @@ static void stop_with(struct ch__thread *thread, int signal, siginfo_t *info, vo
 		previous_suspend.sa_sigaction(signal, info, ucontext);
 		return;
 	}
-	uintptr_t words[CH_ARCH_CONTEXT_WORDS], sp = thread->sp;
-	uintptr_t signal_stack_end = thread->signal_stack_end;
-	uint32_t words_count = thread->words_count;
-	memcpy(words, thread->words, sizeof words);
-	ch__arch_context_words(ucontext, thread->words);
-	thread->words_count = CH_ARCH_CONTEXT_WORDS;
-	ch__thread_publish_sp(thread, ch__arch_context_sp(ucontext));
+	struct ch__shown before = thread->shown;
+	ch__thread_publish_context(thread, ucontext);
 	/* Release: pairs with the scan's look at state. */
 	ch__thread_set_state(thread, CH__SIGNALLED, memory_order_release, __func__);
 	stop_with(thread->next_of_thread, signal, info, ucontext);
 	ch__thread_set_state(thread, CH__RUNNING, memory_order_release, __func__);
 	atomic_signal_fence(memory_order_seq_cst);
-	memcpy(thread->words, words, sizeof words);
-	thread->words_count = words_count;
-	thread->sp = sp;
-	thread->signal_stack_end = signal_stack_end;
+	thread->shown = before;
 	ch__thread_serialize(thread);
 }
 

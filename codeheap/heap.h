@@ -131,6 +131,17 @@ struct ch__site_map {
 	uint64_t *covered, *targets;
 };
 
+/* What a thread shows of itself before it stands still: written by the thread, then its state;
+ * read in the stopped world. */
+struct ch__shown {
+	uintptr_t sp;
+	uintptr_t signal_stack_end; /* of the alternate stack that sp lies on, or 0 */
+	uintptr_t vectors_low, vectors_high; /* where a signal's frame has the other registers */
+	uint32_t words_count;
+	uintptr_t words[CH_ARCH_CONTEXT_WORDS]; /* registers */
+};
+_Static_assert((int)CH_ARCH_SAVED_WORDS <= (int)CH_ARCH_CONTEXT_WORDS, "room for a park's");
+
 struct ch__thread {
 	_Atomic(uint32_t)
 		inside;          /* 1 in a region; release store pairs with freeze's acquire load */
@@ -141,10 +152,7 @@ struct ch__thread {
 	uint32_t park_depth;     /* [own]; handlers of the thread look */
 	uintptr_t stack_low, stack_high;  /* [registry] */
 	_Atomic(struct ch_fiber *) fiber; /* whose stack it runs on; NULL = its own */
-	uintptr_t sp;                     /* published before state; read in the stopped world */
-	uintptr_t signal_stack_end; /* of the alternate stack that sp lies on, or 0; with sp */
-	uint32_t words_count;
-	uintptr_t words[CH_ARCH_CONTEXT_WORDS]; /* registers, likewise */
+	struct ch__shown shown;
 	uint32_t open_page[CH__FRAMES_MAX];     /* page + 1 that it opens blocks in [own, region] */
 	uint32_t free_records[CH__THREAD_RECORDS]; /* of blocks: a stack [own] */
 	uint32_t free_count;

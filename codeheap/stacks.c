@@ -123,27 +123,30 @@ static void scan_thread(struct ch_marker *marker, struct ch__thread *thread)
 	 * threads by itself looks at no state before. */
 	(void)atomic_load_explicit(&thread->state, memory_order_acquire);
 	uintptr_t sp =
-		thread->sp - (CH_MUTANT(CH__MUTANT_NO_RED_ZONE) ? 0 : CH_ARCH_RED_ZONE_BYTES);
+		thread->shown.sp - (CH_MUTANT(CH__MUTANT_NO_RED_ZONE) ? 0 : CH_ARCH_RED_ZONE_BYTES);
 	if (!CH_MUTANT(CH__MUTANT_SKIP_REGISTERS))
-		ch__scan_words(marker, (uintptr_t)thread->words,
-			       (uintptr_t)(thread->words + thread->words_count));
+		ch__scan_words(marker, (uintptr_t)thread->shown.words,
+			       (uintptr_t)(thread->shown.words + thread->shown.words_count));
+	if (!CH_MUTANT(CH__MUTANT_VECTORS_SKIPPED))
+		ch__scan_words(marker, thread->shown.vectors_low, thread->shown.vectors_high);
 	struct ch_fiber *fiber = atomic_load_explicit(&thread->fiber, memory_order_acquire);
 	if (CH_MUTANT(CH__MUTANT_SCAN_BELOW_SP))
 		sp = 0;
-	if (thread->sp >= thread->stack_low && thread->sp < thread->stack_high) {
+	if (!thread->shown.signal_stack_end && thread->shown.sp >= thread->stack_low &&
+	    thread->shown.sp < thread->stack_high) {
 		ch__scan_words(marker, sp < thread->stack_low ? thread->stack_low : sp,
 			       thread->stack_high);
 		return;
 	}
-	if (!fiber || thread->sp < fiber->low || thread->sp >= fiber->high)
-		fiber = fiber_of_sp(marker->heap, thread->sp);
-	if (fiber) {
+	if (!fiber || thread->shown.sp < fiber->low || thread->shown.sp >= fiber->high)
+		fiber = fiber_of_sp(marker->heap, thread->shown.sp);
+	if (fiber && !thread->shown.signal_stack_end) {
 		ch__scan_words(marker, sp < fiber->low ? fiber->low : sp, fiber->high);
 		return;
 	}
 	/* On an alternate stack: the interrupted frames are somewhere on the stack it runs on. */
 	if (!CH_MUTANT(CH__MUTANT_SIGNAL_STACK_SKIPPED))
-		ch__scan_words(marker, sp, thread->signal_stack_end);
+		ch__scan_words(marker, sp, thread->shown.signal_stack_end);
 	if (CH_MUTANT(CH__MUTANT_ALTERNATE_STACK_ONLY))
 		return;
 	ch__scan_whole_stack(marker, thread);

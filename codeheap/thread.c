@@ -60,16 +60,36 @@ void ch__unlock_slow(struct ch__lock *lock)
 
 /* --- parks --- */
 
-void ch__thread_publish_sp(struct ch__thread *thread, uintptr_t sp)
+/* A handler on the alternate stack: the registers that its signal interrupted lie there, and the
+ * frames that it interrupted anywhere. The system is asked first, since such a stack may be an
+ * array of a frame: the thread's bounds would take it for their own. */
+static void publish_sp(struct ch__thread *thread, uintptr_t sp)
 {
 	const struct ch_fiber *fiber = atomic_load_explicit(&thread->fiber, memory_order_relaxed);
-	thread->sp = sp;
-	thread->signal_stack_end = 0;
-	if ((sp >= thread->stack_low && sp < thread->stack_high) ||
-	    (fiber && sp >= fiber->low && sp < fiber->high))
-		return;
-	/* A handler on the alternate stack: the registers that its signal interrupted lie there. */
-	thread->signal_stack_end = ch__os_signal_stack_end(sp);
+	bool is_known = (sp >= thread->stack_low && sp < thread->stack_high) ||
+			(fiber && sp >= fiber->low && sp < fiber->high);
+	thread->shown.sp = sp;
+	thread->shown.signal_stack_end = is_known && CH_MUTANT(CH__MUTANT_BOUNDS_ASKED_FIRST)
+						 ? 0
+						 : ch__os_signal_stack_end(sp, !is_known);
+}
+
+void ch__thread_publish_saved(struct ch__thread *thread, const struct ch__arch_saved *saved)
+{
+	struct ch__shown *shown = &thread->shown;
+	memcpy(shown->words, saved->words, sizeof saved->words);
+	shown->words_count = CH_ARCH_SAVED_WORDS;
+	shown->vectors_low = shown->vectors_high = 0;
+	publish_sp(thread, saved->sp);
+}
+
+void ch__thread_publish_context(struct ch__thread *thread, const void *ucontext)
+{
+	struct ch__shown *shown = &thread->shown;
+	ch__arch_context_words(ucontext, shown->words);
+	shown->words_count = CH_ARCH_CONTEXT_WORDS;
+	shown->vectors_low = ch__arch_context_vectors(ucontext, &shown->vectors_high);
+	publish_sp(thread, ch__arch_context_sp(ucontext));
 }
 
 static void park_with(struct ch__thread *thread, const struct ch__arch_saved *saved)
@@ -312,8 +332,7 @@ enum ch_status ch_thread_attach(struct ch_heap *heap, const void *low, const voi
 	thread->thread_id = ch__os_thread_id();
 	thread->park_depth = 0;
 	/* What the thread before published is no stack any more. */
-	thread->sp = thread->signal_stack_end = 0;
-	thread->words_count = 0;
+	memset(&thread->shown, 0, sizeof thread->shown);
 	atomic_store(&thread->fiber, NULL);
 	memset(thread->open_page, 0, sizeof thread->open_page);
 	ch__thread_set_state(thread, CH__RUNNING, memory_order_seq_cst, __func__);

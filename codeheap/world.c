@@ -59,20 +59,12 @@ static void stop_from(struct ch__thread *thread, const void *ucontext)
 			ch__os_futex_wait(&stopped->heap->stopping, 1, 0);
 		return;
 	}
-	uintptr_t words[CH_ARCH_CONTEXT_WORDS], sp = thread->sp;
-	uintptr_t signal_stack_end = thread->signal_stack_end;
-	uint32_t words_count = thread->words_count;
-	memcpy(words, thread->words, sizeof words);
-	ch__arch_context_words(ucontext, thread->words);
-	thread->words_count = CH_ARCH_CONTEXT_WORDS;
-	ch__thread_publish_sp(thread, ch__arch_context_sp(ucontext));
+	struct ch__shown before = thread->shown;
+	ch__thread_publish_context(thread, ucontext);
 	/* Release: pairs with the acquire in all_stopped. */
 	ch__thread_set_state(thread, CH__SIGNALLED, memory_order_release, __func__);
 	stop_from(thread->next_of_thread, ucontext);
-	memcpy(thread->words, words, sizeof words);
-	thread->words_count = words_count;
-	thread->sp = sp;
-	thread->signal_stack_end = signal_stack_end;
+	thread->shown = before;
 	ch__thread_serialize(thread);
 }
 

@@ -106,8 +106,8 @@ void ch__os_futex_wait(_Atomic(uint32_t) *word, uint32_t while_value, uint64_t t
 void ch__os_futex_wake(_Atomic(uint32_t) *word); /* all */
 int ch__os_thread_id(void);
 /* End of the caller's alternate signal stack when sp lies on it, else 0. One with SS_AUTODISARM is
- * found within 1 MiB of sp. */
-uintptr_t ch__os_signal_stack_end(uintptr_t sp);
+ * looked for where it may be, and found within 1 MiB of sp. */
+uintptr_t ch__os_signal_stack_end(uintptr_t sp, bool may_be_disarmed);
 /* To a thread of this process, with a tag that its handler finds. A signal below SIGRTMIN that is
  * pending is not sent again, and one for which the queue of signals has no room comes without its
  * tag. */

@@ -88,14 +88,15 @@ static uintptr_t disarmed_stack_end(uintptr_t sp)
 	return found;
 }
 
-uintptr_t ch__os_signal_stack_end(uintptr_t sp)
+uintptr_t ch__os_signal_stack_end(uintptr_t sp, bool may_be_disarmed)
 {
 	stack_t stack;
 	if (sigaltstack(NULL, &stack) != 0)
 		return 0;
 	/* Nor does Valgrind know such a stack. */
 	if (!(stack.ss_flags & SS_ONSTACK))
-		return CH_MUTANT(CH__MUTANT_DISARMED_SKIPPED) || ch__valgrind_runs()
+		return !may_be_disarmed || CH_MUTANT(CH__MUTANT_DISARMED_SKIPPED) ||
+				       ch__valgrind_runs()
 			       ? 0
 			       : disarmed_stack_end(sp);
 	uintptr_t low = (uintptr_t)stack.ss_sp;

@@ -66,9 +66,9 @@ look_for_return(struct stage *stage, struct ch_marker *marker)
 		if (!t->is_attached || t == ch__thread_self(heap))
 			continue;
 		p->stops++;
-		for (uint32_t i = 0; i < t->words_count; i++)
-			p->in_registers += ch__arch_strip(t->words[i]) - low < bytes;
-		for (uintptr_t at = t->sp; at < t->stack_high; at += 8)
+		for (uint32_t i = 0; i < t->shown.words_count; i++)
+			p->in_registers += ch__arch_strip(t->shown.words[i]) - low < bytes;
+		for (uintptr_t at = t->shown.sp; at < t->stack_high; at += 8)
 			p->on_stack += ch__arch_strip(*(volatile uintptr_t *)at) - low < bytes;
 	}
 }

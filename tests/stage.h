@@ -166,6 +166,9 @@ void fiber_end(struct fiber *);
 void stage_switch(uintptr_t *from, uintptr_t to);
 void stage_switch_holding(uintptr_t *from, uintptr_t to, const uintptr_t *word);
 uintptr_t stage_new_stack(void *end, void (*fn)(void *), void *arg);
+/* Loads the code that the cell leads to, calls fn(arg) and jumps there: meanwhile the address is in
+ * a register only that calls keep, of floating point where calls keep one. */
+uint64_t stage_call_holding(const void *const *cell, void (*fn)(void *), void *arg);
 
 /* --- one case for several drivers --- */
 

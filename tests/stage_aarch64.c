@@ -88,6 +88,26 @@ __asm__(".text\n"
 	".size stage_begin, . - stage_begin\n");
 void stage_begin(void);
 
+__asm__(".text\n"
+	".p2align 2\n"
+	".globl stage_call_holding\n"
+	".type stage_call_holding, %function\n"
+	"stage_call_holding:\n"
+	"	hint #34\n"
+	"	stp x29, x30, [sp, #-32]!\n"
+	"	str d8, [sp, #16]\n"
+	"	mov x29, sp\n"
+	"	ldr x9, [x0]\n"
+	"	fmov d8, x9\n"
+	"	mov x9, xzr\n"
+	"	mov x0, x2\n"
+	"	blr x1\n"
+	"	fmov x16, d8\n"
+	"	ldr d8, [sp, #16]\n"
+	"	ldp x29, x30, [sp], #32\n"
+	"	br x16\n"
+	".size stage_call_holding, . - stage_call_holding\n");
+
 uintptr_t stage_new_stack(void *end, void (*fn)(void *), void *arg)
 {
 	enum { FRAME_WORDS = 20, X19 = 0, X20 = 1, X29 = 10, X30 = 11 };

@@ -105,6 +105,18 @@ static inline void emit_load_code(struct emitter *e)
 {
 	EMIT(e, 0xf9400411, 0xf9400231);
 }
+/* Moves what emit_load_code loaded to a vector register and clears the other: fmov d31, x17; mov
+ * x17, xzr. In the upper half of it: mov v31.d[1], x17. True: there is one ... */
+static inline bool emit_hide_code(struct emitter *e, bool in_upper_half)
+{
+	EMIT(e, in_upper_half ? 0x4e181e3f : 0x9e67023f, 0xaa1f03f1);
+	return true;
+}
+/* ... and back: fmov x17, d31, or mov x17, v31.d[1] */
+static inline void emit_unhide_code(struct emitter *e, bool in_upper_half)
+{
+	EMIT(e, in_upper_half ? 0x4e183ff1 : 0x9e6603f1);
+}
 /* ... br x17 */
 static inline void emit_jump_code(struct emitter *e)
 {

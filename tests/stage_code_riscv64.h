@@ -109,6 +109,19 @@ static inline void emit_load_code(struct emitter *e)
 {
 	EMIT(e, rv_ld(RV_T4, RV_A0, 8), rv_ld(RV_T4, RV_T4, 0));
 }
+/* Moves what emit_load_code loaded to ft11 and clears t4: fmv.d.x ft11, t4; li t4, 0. False: its
+ * processors need not have wider registers ... */
+static inline bool emit_hide_code(struct emitter *e, bool in_upper_half)
+{
+	EMIT(e, 0xf2000053 | 31 << 7 | RV_T4 << 15, rv_addi(RV_T4, 0, 0));
+	return !in_upper_half;
+}
+/* ... and back: fmv.x.d t4, ft11 */
+static inline void emit_unhide_code(struct emitter *e, bool in_upper_half)
+{
+	(void)in_upper_half;
+	EMIT(e, 0xe2000053 | RV_T4 << 7 | 31u << 15);
+}
 /* ... mv t1, t4; jr t1 */
 static inline void emit_jump_code(struct emitter *e)
 {

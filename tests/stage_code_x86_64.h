@@ -108,6 +108,27 @@ static inline void emit_jump_code(struct emitter *e)
 {
 	EMIT(e, 0x41, 0xff, 0xe3);
 }
+/* Moves what emit_load_code loaded to a vector register and clears the other: movq xmm15, r11. In
+ * the upper half of a vector: vmovq xmm15, r11; vperm2f128 ymm15, ymm15, ymm15, 1. False: the
+ * processor has none ... */
+static inline bool emit_hide_code(struct emitter *e, bool in_upper_half)
+{
+	if (in_upper_half && !__builtin_cpu_supports("avx"))
+		return false;
+	if (in_upper_half)
+		EMIT(e, 0xc4, 0x41, 0xf9, 0x6e, 0xfb, 0xc4, 0x43, 0x05, 0x06, 0xff, 0x01);
+	else
+		EMIT(e, 0x66, 0x4d, 0x0f, 0x6e, 0xfb);
+	EMIT(e, 0x45, 0x31, 0xdb);
+	return true;
+}
+/* ... and back */
+static inline void emit_unhide_code(struct emitter *e, bool in_upper_half)
+{
+	if (in_upper_half)
+		EMIT(e, 0xc4, 0x43, 0x05, 0x06, 0xff, 0x01);
+	EMIT(e, 0x66, 0x4d, 0x0f, 0x7e, 0xfb);
+}
 /* mov rax, [rdi + 8]; mov rax, [rax]; mov [rsp - 16], rax; xor eax, eax: in the red zone only, or
  * where there is none at sp itself ... */
 static inline void emit_stash_code(struct emitter *e)

@@ -77,6 +77,25 @@ __asm__(".text\n"
 	".size stage_begin, . - stage_begin\n");
 void stage_begin(void);
 
+__asm__(".text\n"
+	".globl stage_call_holding\n"
+	".type stage_call_holding, @function\n"
+	"stage_call_holding:\n"
+	"	addi sp, sp, -16\n"
+	"	sd ra, 0(sp)\n"
+	"	fsd fs11, 8(sp)\n"
+	"	ld t0, 0(a0)\n"
+	"	fmv.d.x fs11, t0\n"
+	"	li t0, 0\n"
+	"	mv a0, a2\n"
+	"	jalr a1\n"
+	"	fmv.x.d t0, fs11\n"
+	"	fld fs11, 8(sp)\n"
+	"	ld ra, 0(sp)\n"
+	"	addi sp, sp, 16\n"
+	"	jr t0\n"
+	".size stage_call_holding, . - stage_call_holding\n");
+
 uintptr_t stage_new_stack(void *end, void (*fn)(void *), void *arg)
 {
 	enum { FRAME_WORDS = 26, RA = 0, S0 = 1, S1 = 2, S2 = 3 };

@@ -70,6 +70,19 @@ __asm__(".text\n"
 	".size stage_begin, . - stage_begin\n");
 void stage_begin(void);
 
+__asm__(".text\n"
+	".globl stage_call_holding\n"
+	".type stage_call_holding, @function\n"
+	"stage_call_holding:\n"
+	"	pushq %rbx\n"
+	"	movq (%rdi), %rbx\n"
+	"	movq %rdx, %rdi\n"
+	"	call *%rsi\n"
+	"	movq %rbx, %rax\n"
+	"	popq %rbx\n"
+	"	jmp *%rax\n"
+	".size stage_call_holding, . - stage_call_holding\n");
+
 uintptr_t stage_new_stack(void *end, void (*fn)(void *), void *arg)
 {
 	uintptr_t *top = (uintptr_t *)end - 8;

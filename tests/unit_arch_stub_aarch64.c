@@ -480,11 +480,12 @@ TEST(saved_registers_hold_what_the_caller_has)
 	uintptr_t sp, next;
 	register struct ch__arch_saved *x0 __asm__("x0") = &saved;
 	__asm__ volatile("mov x19, #0x1919; mov x20, #0x2020; mov x27, #0x2727; mov x28, #0x2828\n"
+			 "fmov d8, x19; fmov d15, x28\n"
 			 "bl ch__arch_save_registers\n"
 			 "1: mov %0, sp; adr %1, 1b"
 			 : "=&r"(sp), "=&r"(next), "+r"(x0)
 			 :
-			 : "x19", "x20", "x27", "x28", "x30", "x9", "memory");
+			 : "x19", "x20", "x27", "x28", "x30", "x9", "v8", "v15", "memory");
 	CHECK_EQ(saved.sp, sp);
 	CHECK_EQ(saved.words[0], 0x1919);
 	CHECK_EQ(saved.words[1], 0x2020);
@@ -492,6 +493,8 @@ TEST(saved_registers_hold_what_the_caller_has)
 	CHECK_EQ(saved.words[9], 0x2828);
 	CHECK_EQ(saved.words[10], (uintptr_t)__builtin_frame_address(0));
 	CHECK_EQ(saved.words[11], next);
+	CHECK_EQ(saved.words[12], 0x1919);
+	CHECK_EQ(saved.words[19], 0x2828);
 }
 
 static struct ch__arch_saved passed;
@@ -510,14 +513,15 @@ TEST(registers_that_are_passed_hold_the_callers_address)
 {
 	uintptr_t sp, next;
 	register uintptr_t x0 __asm__("x0") = (uintptr_t)keep_passed;
-	__asm__ volatile("mov x19, #0x1919; mov x28, #0x2828\n"
+	__asm__ volatile("mov x19, #0x1919; mov x28, #0x2828; fmov d8, x19; fmov d15, x28\n"
 			 "bl pass_on\n"
 			 "1: mov %0, sp; adr %1, 1b"
 			 : "=&r"(sp), "=&r"(next), "+r"(x0)
 			 :
 			 : "x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8", "x9", "x10", "x11",
 			   "x12", "x13", "x14", "x15", "x16", "x17", "x18", "x19", "x28", "x30",
-			   "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v16", "v17", "v18",
+			   "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v15",
+			   "v16", "v17", "v18",
 			   "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28",
 			   "v29", "v30", "v31", "cc", "memory");
 	CHECK_EQ(passed.sp, sp);
@@ -525,6 +529,8 @@ TEST(registers_that_are_passed_hold_the_callers_address)
 	CHECK_EQ(passed.words[9], 0x2828);
 	CHECK_EQ(passed.words[10], (uintptr_t)__builtin_frame_address(0));
 	CHECK_EQ(passed.words[11], next);
+	CHECK_EQ(passed.words[12], 0x1919);
+	CHECK_EQ(passed.words[19], 0x2828);
 }
 
 static uintptr_t trapped_at, trapped_words[CH_ARCH_CONTEXT_WORDS], trapped_sp, trapped_fp,

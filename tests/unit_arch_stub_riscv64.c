@@ -475,11 +475,12 @@ TEST(saved_registers_hold_what_the_caller_has)
 	uintptr_t sp, next;
 	register struct ch__arch_saved *a0 __asm__("a0") = &saved;
 	__asm__ volatile("li s1, 0x101; li s2, 0x202; li s10, 0x1010; li s11, 0x1111\n"
+			 "fmv.d.x fs0, s1; fmv.d.x fs11, s11\n"
 			 "call ch__arch_save_registers\n"
 			 "1: mv %0, sp; la %1, 1b"
 			 : "=&r"(sp), "=&r"(next), "+r"(a0)
 			 :
-			 : "s1", "s2", "s10", "s11", "ra", "t0", "memory");
+			 : "s1", "s2", "s10", "s11", "ra", "t0", "fs0", "fs11", "memory");
 	CHECK_EQ(saved.sp, sp);
 	CHECK_EQ(saved.words[0], (uintptr_t)__builtin_frame_address(0));
 	CHECK_EQ(saved.words[1], 0x101);
@@ -487,6 +488,8 @@ TEST(saved_registers_hold_what_the_caller_has)
 	CHECK_EQ(saved.words[10], 0x1010);
 	CHECK_EQ(saved.words[11], 0x1111);
 	CHECK_EQ(saved.words[12], next);
+	CHECK_EQ(saved.words[13], 0x101);
+	CHECK_EQ(saved.words[24], 0x1111);
 }
 
 static struct ch__arch_saved passed;
@@ -507,16 +510,18 @@ __attribute__((used)) void (*const keep_passed_address)(const struct ch__arch_sa
 TEST(registers_passed_on_name_the_caller)
 {
 	uintptr_t sp, next;
-	__asm__ volatile("li s3, 0x303\n"
+	__asm__ volatile("li s3, 0x303; fmv.d.x fs0, s3; fmv.d.x fs11, s3\n"
 			 "jalr %2\n"
 			 "1: mv %0, sp; la %1, 1b"
 			 : "=&r"(sp), "=&r"(next)
 			 : "r"(pass_on)
-			 : "s3", "ra", "t0", "t1", "t2", "t3", "t4", "t5", "t6", "a0", "a1", "a2",
-			   "a3", "a4", "a5", "a6", "a7", "memory");
+			 : "s3", "fs0", "fs11", "ra", "t0", "t1", "t2", "t3", "t4", "t5", "t6",
+			   "a0", "a1", "a2", "a3", "a4", "a5", "a6", "a7", "memory");
 	CHECK_EQ(passed.sp, sp);
 	CHECK_EQ(passed.words[3], 0x303);
 	CHECK_EQ(passed.words[12], next);
+	CHECK_EQ(passed.words[13], 0x303);
+	CHECK_EQ(passed.words[24], 0x303);
 	CHECK_EQ(passed.words[0], (uintptr_t)__builtin_frame_address(0));
 }
 
