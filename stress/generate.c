@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * generate.c: random programs from a handful of shapes: deep recursion that is redefined at its
  * bottom, loops over procedures that change, fibers that are suspended across changes and
- * collections, escapes out of changed frames, threads that change what others run. Every shape
- * prints what it computed. */
+ * collections, escapes out of changed frames, threads that change what others run, arguments in
+ * every number and way. Every shape prints what it computed. */
 #include "generate.h"
 
 #include <stdarg.h>
@@ -196,6 +196,51 @@ static void escape(struct program *p)
 	    3 + below(p, 10), 3 + below(p, 40));
 }
 
+/* A call of `gather` with fresh objects, as itself or by apply, more of them than a frame has slots
+ * for now and then. */
+static void gather_call(struct program *p)
+{
+	int spelled = 3 + below(p, below(p, 4) ? 8 : 40);
+	int listed = below(p, 3) ? 0 : 1 + below(p, 40);
+	put(p, listed ? "(apply gather" : "(gather");
+	for (int i = 0; i < spelled; i++) {
+		put(p, " (list %d ", i);
+		expression(p, 1, HELPERS);
+		put(p, ")");
+	}
+	if (listed)
+		put(p, " (map (lambda (k) (cons k a)) (iota %d))", listed);
+	put(p, ")");
+}
+
+/* Callees with and without a rest list; tail calls and others, known code and new one. */
+static void passing(struct program *p)
+{
+	static const char *const callees[] = {
+		"(define (gather . x) x)", "(define (gather a . x) (cons a x))",
+		"(define (gather a b c . x) (let* ((y (cons b c)) (z (list a y))) (cons z x)))",
+		"(define gather list)",
+		"(define (gather a . x) (if (null? x) a (apply gather x)))"};
+	static const char *const around[][2] = {
+		{"", ""}, {"(let ((v ", ")) v)"}, {"((lambda () ", "))"}, {"(cons a ", ")"}};
+	put(p, "%s\n(define (step a b) (+ a b 1))\n(define (pass n a b) (if (= n 0) (begin ",
+	    callees[below(p, 5)]);
+	event(p, "pass", "n a b");
+	put(p, " 0) ");
+	int way = below(p, 4);
+	put(p, "%s", around[way][0]);
+	gather_call(p);
+	put(p, "%s))\n", around[way][1]);
+	put(p, "(show (pass 1 2 3))(show (pass 0 2 3))(show (map (lambda (n) (pass n n 1)) (iota %d)))\n",
+	    2 + below(p, 6));
+	for (int i = 1 + below(p, 4); i > 0; i--) {
+		way = below(p, 4);
+		put(p, "(show (eval '((lambda (a b) %s", around[way][0]);
+		gather_call(p);
+		put(p, "%s) %d 2)))\n", around[way][1], i);
+	}
+}
+
 static void threads(struct program *p)
 {
 	int count = 2 + below(p, 2);
@@ -213,8 +258,9 @@ static void threads(struct program *p)
 
 void program_generate(struct program *p)
 {
-	static void (*const shapes[])(struct program *) = {deep, deep,   redefined,
-							   loop, fibers, escape};
+	static void (*const shapes[])(struct program *) = {deep,   deep,   redefined, loop,
+							   fibers, escape, passing};
+	const int shape_count = sizeof shapes / sizeof *shapes;
 	p->length = 0;
 	put(p, "(define (show x) (write x) (newline))\n");
 	put(p, "(define (round-off x) (if (exact? x) x (if (and (< x 1e15) (> x -1e15)) "
@@ -223,7 +269,7 @@ void program_generate(struct program *p)
 		helper(p, i);
 	int parts = 2 + below(p, 3);
 	for (int i = 0; i < parts; i++)
-		shapes[below(p, 6)](p);
+		shapes[below(p, shape_count)](p);
 	if (below(p, 6) == 0)
 		threads(p);
 	put(p, "(show (h%d 3 4))\n", HELPERS - 1);

@@ -22,6 +22,9 @@
  * CALLG b=base c=argc, then EXT a=dst bc=cell. TAILCALL b=base c=argc, TAILCALLG likewise + EXT.
  * TRETURN and the like: of a traced procedure, which tells of its end first.
  * APPLY a=dst b=base: closure in base+2, list of arguments in base+3.
+ * A tail call passes at most MOST_TAIL_ARGS arguments, else it is a TAILAPPLY; a procedure with a
+ * rest list has slots for as many. So arguments of calls always lie in the frame that the collector
+ * knows, the caller's or the callee's; those of APPLY are told by arg_top.
  * The word in front of every return pc has the destination in its field a. */
 #define BYTECODES(X) \
 	X(MOVE, AB) X(CONST, AK) X(FIX, AF) X(GREF, AK) X(GSET, AK) X(GDEF, AK) X(FREE, AB) \
@@ -40,6 +43,8 @@
 	X(CALL, ABC) X(CALLG, ABC) X(TAILCALL, ABC) X(TAILCALLG, ABC) X(APPLY, ABC) \
 	X(TAILAPPLY, ABC) X(EXT, X) X(RETURN, A) \
 	X(TRETURN, A) X(TTAILCALL, ABC) X(TTAILCALLG, ABC) X(TTAILAPPLY, ABC)
+
+enum { MOST_TAIL_ARGS = 16 };
 
 enum op {
 #define X(name, format) OP_##name,

@@ -191,6 +191,8 @@ static value finish(struct fn *fn)
 	code->required_args = lambda->var_count - lambda->has_rest;
 	code->exact_args = lambda->has_rest ? -1 : lambda->var_count;
 	code->frame_slots = fn->max_slot;
+	if (lambda->has_rest && code->frame_slots < MOST_TAIL_ARGS)
+		code->frame_slots = MOST_TAIL_ARGS;
 	code->insn_count = fn->count;
 	code->const_count = fn->const_count;
 	code->free_count = fn->free_count;
@@ -423,13 +425,26 @@ static void jump_loop(struct fn *fn, struct node *call)
 
 /* ---- calls ---- */
 
+/* A tail call with more arguments than any callee is sure to have slots for: they go in a list. */
+static void gen_long_tail_call(struct fn *fn, int base, int argc)
+{
+	int first = base + 3, list = first + argc;
+
+	emit_datum(fn, list, V_NIL);
+	for (int i = argc - 1; i >= 0; i--)
+		emit(fn, OP_CONS, i ? list : first, first + i, list);
+	emit(fn, OP_TAILAPPLY, base, base, 0);
+}
+
 static void gen_call(struct fn *fn, struct node *node, int dst)
 {
 	int base = fn->next_slot, argc = node->kid_count - 1;
 	struct node *callee = node->kids[0];
 	int is_global = callee->kind == N_GLOBAL;
 
-	reserve(fn, 3 + argc);
+	int is_long = dst == DST_TAIL && argc > MOST_TAIL_ARGS;
+
+	reserve(fn, 3 + argc + is_long);
 	fn->next_slot = base + 2;
 	int callee_slot = new_slot(fn);
 	if (!is_global)
@@ -442,7 +457,11 @@ static void gen_call(struct fn *fn, struct node *node, int dst)
 	fn->line = node->line;
 	int is_tail = dst == DST_TAIL;
 	int result = dst >= 0 ? dst : base;
-	if (is_global) {
+	if (is_long) {
+		if (is_global)
+			emit_const(fn, OP_GREF, callee_slot, (value)callee->cell);
+		gen_long_tail_call(fn, base, argc);
+	} else if (is_global) {
 		emit(fn, is_tail ? OP_TAILCALLG : OP_CALLG, 0, base, argc);
 		emit_const(fn, OP_EXT, result, (value)callee->cell);
 	} else {

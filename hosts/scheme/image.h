@@ -64,7 +64,7 @@ enum image_kind {
 };
 
 enum {
-	IMAGE_FORMAT = 1,
+	IMAGE_FORMAT = 2,
 	IMAGE_NAME_BYTES = 80, /* of a primitive, at most */
 	IMAGE_WHY_BYTES = 400, /* for a text that says why not */
 	IMAGE_CODE_WORDS = 5,  /* of a code object, in front of its instructions */

@@ -234,13 +234,15 @@ static int is_sound_special(const struct checked_code *code, uint64_t at, struct
 	case OP_CAPTURE:
 		return insn.a < code->slots && insn.c < code->slots;
 	case OP_CALL:
+		return insn.a < code->slots && holds_arguments;
 	case OP_TAILCALL:
 	case OP_TTAILCALL:
-		return insn.a < code->slots && holds_arguments;
+		return insn.a < code->slots && holds_arguments && insn.c <= MOST_TAIL_ARGS;
 	case OP_CALLG:
+		return holds_arguments && has_extension(code, at, 1);
 	case OP_TAILCALLG:
 	case OP_TTAILCALLG:
-		return holds_arguments && has_extension(code, at, 1);
+		return holds_arguments && insn.c <= MOST_TAIL_ARGS && has_extension(code, at, 1);
 	case OP_APPLY:
 	case OP_TAILAPPLY:
 	case OP_TTAILAPPLY:
@@ -321,7 +323,8 @@ static int is_sound_code(const struct image *image, uint64_t number)
 
 	if (!code.insn_count || code.insn_count > INT32_MAX || code.const_count > INT32_MAX ||
 	    code.slots > MOST_SLOTS || code.frees > MOST_SLOTS || has_rest > 1 ||
-	    required + has_rest > code.slots || !are_sound_values(image, body + 3, 2))
+	    required + has_rest > code.slots || (has_rest && code.slots < MOST_TAIL_ARGS) ||
+	    !are_sound_values(image, body + 3, 2))
 		return 0;
 	for (uint64_t at = 0; at < code.insn_count; at++) {
 		struct insn insn = decode_insn(code.insns[at]);

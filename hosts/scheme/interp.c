@@ -45,13 +45,16 @@ void frame_prepare(struct context *ctx, value *fp, int64_t argc)
 		raise_arity(ctx, code, argc);
 	if (fp + slots > ctx->now.stack_limit)
 		raise_stack(ctx);
-	FP(ctx) = fp;
+	/* A stop between the two finds the arguments of an `apply` below one end or the other. */
 	ctx->now.arg_top = fp + argc;
+	atomic_signal_fence(memory_order_seq_cst);
+	FP(ctx) = fp;
 	if (code->has_rest) {
 		value rest = V_NIL;
 		for (int64_t i = argc; i > code->required_args; i--)
 			rest = cons(ctx, fp[i - 1], rest);
 		fp[code->required_args] = rest;
+		atomic_signal_fence(memory_order_seq_cst);
 	}
 	ctx->now.arg_top = NULL;
 	if (UNLIKELY(atomic_load_explicit(&ctx->interrupt, memory_order_relaxed)))
@@ -163,6 +166,17 @@ static struct record *check_record(struct context *ctx, const struct insn *pc, v
 		raise_type(ctx, "record accessor", "record of its type", v);
 	}
 	return AS(record, v);
+}
+
+/* A tail call: closure and arguments come down to fp. Arguments first, as a stop clears what the
+ * closure in fp[-1] has no slot for. */
+static struct code *replace_frame(value *fp, const value *nfp, value closure, int64_t argc)
+{
+	for (int64_t i = 0; i < argc; i++)
+		fp[i] = nfp[i];
+	atomic_signal_fence(memory_order_seq_cst);
+	fp[-1] = closure;
+	return AS(closure, closure)->code;
 }
 
 value interp_run(struct context *ctx, value *fp, const struct insn *pc)
@@ -401,10 +415,7 @@ do_tail_call:
 		v = call_other(ctx, v, nfp, argc);
 		goto do_return;
 	}
-	for (int64_t i = 0; i < argc; i++)
-		fp[i] = nfp[i];
-	fp[-1] = v;
-	code = AS(closure, v)->code;
+	code = replace_frame(fp, nfp, v, argc);
 do_jump:
 	if (UNLIKELY(code->entry != interp_entry)) {
 		if (fp == base) {
@@ -445,10 +456,7 @@ enter:
 		ctx->now.arg_top = NULL;
 		goto do_return;
 	}
-	for (int64_t i = 0; i < argc; i++)
-		fp[i] = nfp[i];
-	fp[-1] = v;
-	code = AS(closure, v)->code;
+	code = replace_frame(fp, nfp, v, argc);
 	goto do_jump;
 
 	OP(TTAILCALL) : TELL_RETURN(V_UNSPEC);

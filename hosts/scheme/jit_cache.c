@@ -349,8 +349,12 @@ struct ch_block jit_branch_hit(void *vm_user, struct ch_branch branch, void *use
 
 static value call_redefined(struct context *ctx, value *fp, int64_t argc)
 {
+	value v;
+
 	ctx->pc = (const struct insn *)fp[-2];
-	return call_other(ctx, fp[-1], fp, argc);
+	v = call_other(ctx, fp[-1], fp, argc);
+	ctx->now.arg_top = NULL;
+	return v;
 }
 
 struct jit_target jit_arena_hit(struct jit_record *record, struct context *ctx, value *fp,
@@ -360,12 +364,17 @@ struct jit_target jit_arena_hit(struct jit_record *record, struct context *ctx, 
 	struct jit_target next = {NULL, argc};
 
 	if (record->assumed && record->hits) {
-		/* The global was redefined: the callee's frame holds the closure of before. */
+		/* The global was redefined: the callee's frame holds the closure of before. What is
+		 * there instead may be none, which has no slots. */
+		ctx->now.arg_top = fp + record->argc;
+		atomic_signal_fence(memory_order_seq_cst);
 		fp[-1] = record->assumed->content;
 		next.arg2 = (uint64_t)record->argc;
 		next.at = (const void *)call_redefined;
-		if (is_type(fp[-1], T_CLOSURE))
+		if (is_type(fp[-1], T_CLOSURE)) {
+			ctx->now.arg_top = NULL;
 			next.at = *(const void *const *)AS(closure, fp[-1])->code->entry_cell;
+		}
 		return next;
 	}
 	if (wanted(record, ctx, fp, &version) == PLACED) {
