@@ -196,8 +196,8 @@ static void escape(struct program *p)
 	    3 + below(p, 10), 3 + below(p, 40));
 }
 
-/* A call of `gather` with fresh objects, as itself or by apply, more of them than a frame has slots
- * for now and then. */
+/* A call of `gather` with fresh objects, as itself or by apply, sometimes more of them than a
+ * frame has slots. */
 static void gather_call(struct program *p)
 {
 	int spelled = 3 + below(p, below(p, 4) ? 8 : 40);
@@ -213,7 +213,7 @@ static void gather_call(struct program *p)
 	put(p, ")");
 }
 
-/* Callees with and without a rest list; tail calls and others, known code and new one. */
+/* Callees with and without a rest list; tail calls and others, code that is known and new. */
 static void passing(struct program *p)
 {
 	static const char *const callees[] = {
@@ -231,8 +231,8 @@ static void passing(struct program *p)
 	put(p, "%s", around[way][0]);
 	gather_call(p);
 	put(p, "%s))\n", around[way][1]);
-	put(p, "(show (pass 1 2 3))(show (pass 0 2 3))(show (map (lambda (n) (pass n n 1)) (iota %d)))\n",
-	    2 + below(p, 6));
+	put(p, "(show (pass 1 2 3))(show (pass 0 2 3))\n");
+	put(p, "(show (map (lambda (n) (pass n n 1)) (iota %d)))\n", 2 + below(p, 6));
 	for (int i = 1 + below(p, 4); i > 0; i--) {
 		way = below(p, 4);
 		put(p, "(show (eval '((lambda (a b) %s", around[way][0]);

@@ -16,9 +16,9 @@
  * argc, checks fp' + frame_slots against ctx->now.stack_limit, sets FP(ctx) = fp' before it writes
  * a slot beyond the arguments, and returns the value. The caller then sets FP(ctx) back to its own.
  *
- * Tail calls put arguments, then the closure, at the same fp and keep fp[-3] and fp[-2]: before, the
- * slots of the caller hold the arguments, and behind, those of the callee do, for a callee with a
- * rest list has slots for what any tail call passes (MOST_TAIL_ARGS). Machine code
+ * Tail calls put arguments, then the closure, at the same fp and keep fp[-3] and fp[-2]: first the
+ * slots of the caller hold the arguments, then those of the callee do, for a callee with a rest
+ * list has slots for what any tail call passes (MOST_TAIL_ARGS). Machine code
  * jumps to the other entry. The interpreter goes on in its loop, or, when the target is machine
  * code and the activation is the base of its loop, returns V_TAIL with ctx->tail_entry, tail_fp and
  * tail_argc set; interp_entry, having given up its C frame, jumps there. A loop head of the base
