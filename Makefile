@@ -185,7 +185,7 @@ tool_tests := $(tool_c:tests/%.c=$(BUILD)/tests/%)
 # Tools of this machine look at programs of this machine; the hosts' programs run behind an emulator, too.
 # Without the Boehm driver there is no Scheme either, and no stress.
 # Hosts that others wrote are this machine's.
-script_tests := $(if $(SAN),,$(if $(CROSS),tests/host_scheme.sh tests/host_scheme_profile.sh tests/host_image.sh tests/host_demo.sh,$(wildcard tests/tool_*.sh tests/host_*.sh)))
+script_tests := $(if $(SAN),,$(if $(CROSS),tests/host_scheme.sh tests/host_scheme_answers.sh tests/host_scheme_profile.sh tests/host_image.sh tests/host_demo.sh,$(wildcard tests/tool_*.sh tests/host_*.sh)))
 ifneq ($(BDW),1)
 script_tests := $(filter-out tests/host_%.sh tests/tool_boehm_modes.sh tests/tool_stress.sh,$(script_tests))
 endif

@@ -466,7 +466,7 @@ def each_rule():
     reference = lambda kind: first[kind][0] << 2
     beyond = words[3] + 1 << 2
     _, length, code = first[CODE]
-    must_refuse("format", 1, 2, b"of format 2")
+    must_refuse("format", 1, 3, b"of format 3")
     must_refuse("instruction set", 4, 5, b"other instructions")
     must_refuse("events", 6, beyond, b"trace events")
     must_refuse("car", first[PAIR][2], beyond)
@@ -482,6 +482,9 @@ def each_rule():
     must_refuse("built-in", first[PRIM][2], words[first[PRIM][2]] ^ 0xff, b"needs the built-in")
     must_refuse("slots", code + 1, words[code + 1] & MASK << 32)
     must_refuse("free variables", code + 2, words[code + 2] + 1)
+    # A procedure with a rest list has slots for what any tail call passes.
+    rest = next(at for _, kind, _, at in objects() if kind == CODE and words[at] >> 32)
+    must_refuse("slots of a procedure with a rest list", rest + 1, words[rest + 1] & MASK << 32 | 15)
     for i in range(length):
         must_refuse("operation", code + 5 + i, words[code + 5 + i] | 0xffff)
     must_refuse("end of code", code + 5 + length - 1, 0)

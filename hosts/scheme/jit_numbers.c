@@ -63,6 +63,30 @@ static void load_fixnum(struct compilation *c, enum emit_reg to, const struct op
 	types_set(&c->types, o->slot, TY_FIXNUM);
 }
 
+/* The fixnum in R0 beside a flonum, where its double would not tell all: the product with exact 0 is
+ * exact, the quotient by it an error; a comparison looks at every bit, of which a double has 53. */
+static void guard_mixed(struct compilation *c, int is_right, const struct operand *o, int *guard,
+			const struct insn *pc)
+{
+	struct emitter *e = c->e;
+	int is_compare = pc->op >= OP_JLT && pc->op <= OP_JNNUMEQI;
+
+	if (!(is_compare && o->slot >= 0) && pc->op != OP_MUL && !(pc->op == OP_DIV && is_right))
+		return;
+	if (*guard < 0)
+		*guard = guard_label(c, pc);
+	if (!is_compare) {
+		emit_op_imm(e, DO_CMP, R0, (int32_t)make_fixnum(0));
+		emit_goto_if(e, IF_EQ, *guard);
+		return;
+	}
+	emit_move(e, R1, R0);
+	emit_shift_right(e, R1, 54); /* with the tag: 0 or -1 for what 53 bits and a sign hold */
+	emit_op_imm(e, DO_ADD, R1, 1);
+	emit_op_imm(e, DO_CMP, R1, 1);
+	emit_goto_if(e, IF_ABOVE, *guard);
+}
+
 static void load_float(struct compilation *c, int to, const struct operand *o, int *guard,
 		       const struct insn *pc)
 {
@@ -70,13 +94,7 @@ static void load_float(struct compilation *c, int to, const struct operand *o, i
 
 	if (o->type == TY_FIXNUM) {
 		load_fixnum(c, R0, o, guard, pc);
-		if (pc->op == OP_MUL) {
-			/* The product with exact 0 is exact. */
-			if (*guard < 0)
-				*guard = guard_label(c, pc);
-			emit_op_imm(e, DO_CMP, R0, (int32_t)make_fixnum(0));
-			emit_goto_if(e, IF_EQ, *guard);
-		}
+		guard_mixed(c, to == 1, o, guard, pc);
 		emit_shift_right(e, R0, 1);
 		emit_ffrom(e, to, R0);
 		return;

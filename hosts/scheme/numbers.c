@@ -104,7 +104,8 @@ DIVIDE(number_remainder, "remainder", (__int128)(x % y), fmod(x, y))
 DIVIDE(number_modulo, "modulo", (__int128)floor_modulo(x, y), x - y * floor(x / y))
 DIVIDE(floor_quotient, "floor-quotient", ((__int128)x - floor_modulo(x, y)) / y, floor(x / y))
 
-/* A fixnum is compared with a flonum as an integer where a double cannot hold it. */
+/* A fixnum and a flonum that are one double are compared as integers: a double may be both of two
+ * fixnums. It is an integer then, of 62 bits and a sign. */
 static int compare(struct context *ctx, const char *who, value a, value b)
 {
 	if (is_fixnum(a) && is_fixnum(b))
@@ -112,7 +113,7 @@ static int compare(struct context *ctx, const char *who, value a, value b)
 	double x = number_arg(ctx, who, a), y = number_arg(ctx, who, b);
 	if (isnan(x) || isnan(y))
 		return 2;
-	if (x == y && fabs(x) > 9e15 && fabs(x) < 4e18) {
+	if (x == y && (is_fixnum(a) || is_fixnum(b))) {
 		int64_t n = is_fixnum(a) ? fixnum_of(a) : (int64_t)x;
 		int64_t m = is_fixnum(b) ? fixnum_of(b) : (int64_t)y;
 		return n < m ? -1 : n > m;

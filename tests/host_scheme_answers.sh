@@ -1,0 +1,103 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# What the Scheme of hosts/scheme answers is one thing in every mode, and what R7RS asks for. Without arguments it lists its
+# cases, with a name it runs one.
+set -u
+read -ra scheme <<< "${CODEHEAP_TEST_EMULATOR:-} ${CODEHEAP_BUILD:-build}/scheme"
+work=$(mktemp -d "${TMPDIR:-/tmp}/host-scheme.XXXXXX") || exit 1
+trap 'rm -rf "$work"' EXIT
+
+cases="pairs_of_operands_have_one_answer:180 comparisons_are_exact:60"
+
+fail() { echo "$*" >&2; exit 1; }
+
+# says WANTED: the program on standard input prints WANTED, in each mode.
+says() {
+  local mode got
+  cat > "$work/p.scm"
+  for mode in --interp --jit --arena '--jit --gc-every-stub'; do
+    # shellcheck disable=SC2086
+    got=$("${scheme[@]}" $mode "$work/p.scm" 2>&1)
+    [ "$got" = "$1" ] || fail "$mode: wanted: $1"$'\n'"got: $got"
+  done
+}
+
+# Each operator on each pair of operands: the code is that of the types which came first, then of any. An error is an
+# answer, too.
+pairs_of_operands_have_one_answer() {
+  local mode few='(lambda (l) l)'
+  # An emulator is slow: every third operand.
+  [ -z "${CODEHEAP_TEST_EMULATOR:-}" ] ||
+    few='(lambda (l) (let loop ((l l)) (if (< (length l) 3) l (cons (car l) (loop (cdddr l))))))'
+  printf "(define (few l) (%s l))\n" "$few" > "$work/pairs.scm"
+  cat >> "$work/pairs.scm" << 'END'
+(define operands
+  (few (list 0 1 -1 2 3 -7 10 1000003 4294967296 -4294967297 9007199254740991 9007199254740992 9007199254740993
+             -9007199254740992 -9007199254740993 18014398509481985 4503599627370497 4611686018427387903
+             -4611686018427387904 4611686018427387902 4000000000000000001 0.0 -0.0 1.0 -1.0 1.5 -2.5 0.1
+             9007199254740992.0 9007199254740994.0 -9007199254740992.0 4611686018427387904.0 -4611686018427387904.0
+             4e18 1e19 1e300 -1e300 5e-324 +inf.0 -inf.0 +nan.0 #f #t '() 'a "text" #\a '(1) (vector 1))))
+(define operators
+  '((+ a b) (- a b) (* a b) (/ a b) (quotient a b) (remainder a b) (modulo a b)
+    (< a b) (<= a b) (> a b) (>= a b) (= a b)
+    (if (< a b) 1 2) (if (<= a b) 1 2) (if (> a b) 1 2) (if (>= a b) 1 2) (if (= a b) 1 2)
+    (if (not (< a b)) 1 2) (if (not (>= a b)) 1 2) (if (not (= a b)) 1 2)
+    (+ a 1) (- a 1) (< a 3) (= b 0) (>= b -7) (eq? a b) (eqv? a b) (equal? a b) (cons a b) (min a b) (max a b)
+    (car a) (vector-ref a b) (string-ref a b) (list a b)
+    (let loop ((i 0) (s a)) (if (< i 3) (loop (+ i 1) (+ s b)) s))))
+(define (show thunk)
+  (write (guard (e ((error-object? e) (cons (error-object-message e) (error-object-irritants e)))) (thunk))))
+; One procedure sees all pairs, in two orders; one each those with one left operand, and each of them again.
+(define (run form)
+  (let ((all (eval `(lambda (a b) ,form))))
+    (write form)
+    (for-each (lambda (a)
+                (let ((own (eval `(lambda (a b) ,form))))
+                  (newline)
+                  (write a)
+                  (for-each (lambda (b)
+                              (show (lambda () (all a b)))
+                              (show (lambda () (own a b)))
+                              (show (lambda () (own a b))))
+                            operands)))
+              operands)
+    (for-each (lambda (b)
+                (newline)
+                (for-each (lambda (a) (show (lambda () (all a b)))) operands))
+              operands)))
+(for-each run operators)
+END
+  "${scheme[@]}" --interp "$work/pairs.scm" > "$work/wanted" 2>&1 || fail "--interp: exit $?: $(tail -c 300 "$work/wanted")"
+  for mode in --jit --arena; do
+    "${scheme[@]}" $mode "$work/pairs.scm" > "$work/out" 2>&1 || fail "$mode: exit $?: $(tail -c 300 "$work/out")"
+    diff "$work/wanted" "$work/out" > "$work/differences" || fail "$mode: $(head -c 600 "$work/differences")"
+  done
+}
+
+# A double may be both of two fixnums beyond 2^53; exact 0 is no divisor.
+comparisons_are_exact() {
+  says '(#f #t #t #f)(#t #t #f)(#f #f #t)(range range)(+inf.0 -inf.0 0.75)' << 'END'
+(define (compare a b) (list (= a b) (< a b) (<= a b) (> a b)))
+(compare 1.5 2) (compare 2 1.5) (compare 9007199254740992.0 5)
+(write (compare 9007199254740992.0 9007199254740993))
+(define (less a b) (< a b))
+(write (list (less 4611686018427387903 4611686018427387904.0) (less -9007199254740993 -9007199254740992.0)
+             (less 9007199254740993 9007199254740992.0)))
+(define (same a b) (= a b))
+(write (list (same 4000000000000000001 4e18) (same 4611686018427387903 4611686018427387904.0) (same 4e18 4000000000000000000)))
+(define (over a b) (/ a b))
+(over 1.5 2)
+(define (kind thunk) (guard (e (#t (error-kind e))) (thunk)))
+(write (list (kind (lambda () (over 1.5 0))) (kind (lambda () (over 3 0)))))
+(write (list (over 1.5 0.0) (over -1 0.0) (over 1.5 2)))
+END
+}
+
+if [ $# = 0 ]; then
+  for c in $cases; do
+    IFS=: read -r name limit mode <<< "$c"
+    echo "scheme_$name $limit 0 ${mode:--}"
+  done
+  exit 0
+fi
+"${1#scheme_}"
