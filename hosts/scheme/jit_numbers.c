@@ -63,8 +63,8 @@ static void load_fixnum(struct compilation *c, enum emit_reg to, const struct op
 	types_set(&c->types, o->slot, TY_FIXNUM);
 }
 
-/* The fixnum in R0 beside a flonum, where its double would not tell all: the product with exact 0 is
- * exact, the quotient by it an error; a comparison looks at every bit, of which a double has 53. */
+/* The fixnum in R0 beside a flonum, where its double would not tell all: the product with exact 0
+ * is exact, the quotient by it an error; a comparison looks at every bit, and a double has 53. */
 static void guard_mixed(struct compilation *c, int is_right, const struct operand *o, int *guard,
 			const struct insn *pc)
 {
