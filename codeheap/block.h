@@ -658,7 +658,12 @@ static inline bool ch__park_close(struct ch__thread *thread)
 }
 
 /* --- world.c --- */
-bool ch__world_stop(struct ch_heap *)
+/* Runs a cycle while each vm that has a way of its own to stop its threads has stopped them. */
+enum ch_status ch__world_apart(struct ch_heap *, struct ch_vm *from, const struct ch__arch_saved *,
+			       enum ch_status (*run)(struct ch_heap *,
+						     const struct ch__arch_saved *))
+	CH_EXCLUDES(CH__ANY);
+bool ch__world_stop(struct ch_heap *, uint64_t until_ns)
 	CH_TRY_ACQUIRES(true, ch__role_stopped)
 	CH_REQUIRES(ch__role_registry, ch__role_heap, ch__role_frozen);
 void ch__world_resume(struct ch_heap *) CH_RELEASES(ch__role_stopped);

@@ -256,7 +256,11 @@ enum ch_status ch_heap_check(struct ch_heap *heap, char *report, size_t bytes)
 	char pages[160];
 	if (!ch__pool_check(heap->pool, pages, sizeof pages))
 		say(&c, "%s", pages);
-	ch__freeze(heap);
+	if (!ch__freeze_until(heap, ch__stop_limit(heap, ch__os_now_ns()))) {
+		ch__heap_unlock(heap);
+		ch__registry_unlock(heap);
+		return CH_E_BUSY;
+	}
 	for (uint32_t i = 1; i < heap->blocks.used; i++)
 		if (heap->blocks.segments[i >> CH__SEGMENT_LOG2])
 			check_block(&c, i);

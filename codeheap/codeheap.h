@@ -234,9 +234,11 @@ struct ch_ops {
 	 * failed; another open that fails asks anew. From ch_thread_poll or ch_heap_collect of a
 	 * thread of this heap, which may be another one, before that open returned. */
 	void (*space_free)(void *vm_user);
-	/* Built-in: the VM's own way to stop its threads, beside polls, parks and the signal. */
+	/* BUILTIN: the VM's own way to have its threads stand still, beside polls, parks and the
+	 * signal: before all of them, in the thread that collects, be it attached or not. Each
+	 * thread that it stops has parked, outside of the library. False: CH_E_BUSY. */
 	bool (*stop_world)(void *vm_user);
-	void (*resume_world)(void *vm_user);
+	void (*resume_world)(void *vm_user); /* once for each stop_world that returned true */
 };
 
 /* --- configuration --- */
@@ -258,7 +260,7 @@ struct ch_config {
 	 * both writes; x86-64 only; not with DUAL and MEMFD: CH_E_ARG. */
 	enum ch_fork fork;
 	int stop_signal;       /* BUILTIN: stop running threads by it, too; 0 = polls and parks */
-	unsigned stop_wait_ms; /* BUILTIN: how long a cycle waits for a thread; 0 = 1000 */
+	unsigned stop_wait_ms; /* how long a cycle waits for threads, in all; 0 = 1000 */
 	unsigned sinks;        /* set of enum ch_sink; CODEHEAP_SINKS overrides */
 	enum ch_dead_names dead_names; /* CODEHEAP_DEAD_NAMES overrides: replaced, kept */
 	/* Copied; NULL = environment's JITDUMPDIR, else /tmp. One file: the first heap's. */
@@ -337,8 +339,8 @@ CH_API CH_CHECKED enum ch_status ch_heap_stats(struct ch_heap *heap, struct ch_s
 /* ch_heap_check: walk every invariant; decode the bytes at every attached site.
  * in    bytes   room at report
  * out   report  what is broken, "" when nothing is; may be NULL with bytes 0
- * ret   CH_OK | CH_E_BROKEN
- * lock  heap, pages; freezes
+ * ret   CH_OK | CH_E_BROKEN | CH_E_BUSY a thread was held inside a call
+ * lock  registry, heap, pages; freezes
  * safe  any attached or foreign thread
  * cost  O(heap) */
 CH_API CH_CHECKED enum ch_status ch_heap_check(struct ch_heap *heap, char *report, size_t bytes);
@@ -800,10 +802,10 @@ CH_API CH_CHECKED enum ch_status ch_blocks_invalidate(const struct ch_block *blo
  * safe  an attached thread that holds no lock; or a foreign one */
 CH_API CH_CHECKED enum ch_status ch_heap_collect(struct ch_heap *heap);
 
-/* ch_mark_begin: HOST: start marking. With a stop by signals, before it; with a stop by polls,
- * after it.
+/* ch_mark_begin: HOST: start marking: before a stop by signals, after a stop by polls.
  * out   marker  for the other calls, until ch_mark_end
- * ret   CH_OK | CH_E_STATE not a HOST heap | CH_E_MEMORY
+ * ret   CH_OK | CH_E_STATE not a HOST heap | CH_E_MEMORY | CH_E_BUSY the heap was in use, or a
+ *       thread held inside a call, for stop_wait_ms
  * lock  takes heap and keeps it to ch_mark_end; freezes regions
  * safe  the thread that ends it, too */
 CH_API CH_CHECKED enum ch_status ch_mark_begin(struct ch_heap *heap, struct ch_marker **marker);
@@ -924,8 +926,8 @@ CH_API CH_CHECKED enum ch_status ch_trap_install(struct ch_heap *heap);
 
 /* ch_sink_set: choose the tables that are told; one that is switched on is told of all live code.
  * in    sinks  set of enum ch_sink
- * ret   CH_OK | CH_E_ARG | CH_E_OS errno kept: a file could not be made, or the process has no
- *       libunwind; that sink is off
+ * ret   CH_OK | CH_E_ARG | CH_E_BUSY a thread was held inside a call | CH_E_OS errno kept: a file
+ *       could not be made, or the process has no libunwind; that sink is off
  * lock  heap, sinks
  * safe  any thread; the unwinder's off: while none unwinds through a block with OWN_FRAMES */
 CH_API CH_CHECKED enum ch_status ch_sink_set(struct ch_heap *heap, unsigned sinks);

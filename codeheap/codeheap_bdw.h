@@ -44,7 +44,7 @@ extern "C" {
 /* A thread that the collector does not know gets CH_E_THREAD. */
 
 /* ch_bdw_heap_create: ch_heap_create with the Boehm collector as the driver.
- * in    config  NULL = all defaults; driver stays 0; stop_signal, stop_wait_ms: not used
+ * in    config  NULL = all defaults; driver stays 0; stop_signal: not used
  * out   heap    the heap; NULL on failure
  * ret   CH_OK | CH_E_ARG a field is out of range | CH_E_OS errno kept | CH_E_MEMORY | CH_E_THREAD
  * lock  the collector's

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * cycle.c: full cycles of the built-in and the host driver. Order: registry and heap locks,
- * freeze, wait for regions, one core sync, stop the world, scan, trace, `completed` moves, the
- * world goes on, then the sweep. */
+ * cycle.c: full cycles of the built-in and the host driver. Order: the VM's own stop, registry and
+ * heap locks, freeze, wait for regions, one core sync, stop the world, scan, trace, `completed`
+ * moves, the world goes on, then the sweep. */
 #include "codeheap/block.h"
 #include "codeheap/event.h"
 
@@ -52,30 +52,45 @@ static void end_pause(struct ch_heap *heap, uint64_t start, uint64_t marked_from
 
 /* --- built-in --- */
 
+static void mark_all(struct ch_heap *heap, bool is_synced)
+	CH_REQUIRES(ch__role_heap, ch__role_frozen, ch__role_stopped)
+{
+	struct ch_marker *marker = &heap->marker;
+	if (!is_synced)
+		ch__core_sync_by_stop(heap);
+	ch__trigger_cycle_begins(heap);
+	ch__cycle_begin(heap);
+	ch__mark_roots(marker);
+	mark_owners(marker);
+	ch__scan_stacks(marker);
+	call_roots(marker);
+	ch__mark_drain(marker);
+	ch__cycle_complete(heap);
+}
+
+static void give_up(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
+{
+	ch__event_note(heap, CH__EVENT_CYCLE_GIVEN_UP, ++heap->cycles_abandoned);
+}
+
+/* One limit for all its waits for threads: those in regions, and those that run. */
 static bool run_cycle(struct ch_heap *heap) CH_REQUIRES(ch__role_heap, ch__role_registry)
 {
-	uint64_t start = ch__os_now_ns();
-	ch__freeze(heap);
+	uint64_t start = ch__os_now_ns(), until = ch__stop_limit(heap, start);
+	if (!ch__freeze_until(heap, until)) {
+		give_up(heap);
+		return false;
+	}
 	heap->freezes++;
 	bool is_synced = ch__core_sync(heap), is_done = false;
-	if (ch__world_stop(heap)) {
-		struct ch_marker *marker = &heap->marker;
-		is_done = true;
-		if (!is_synced)
-			ch__core_sync_by_stop(heap);
+	if (ch__world_stop(heap, until)) {
 		uint64_t marked_from = ch__os_now_ns();
-		ch__trigger_cycle_begins(heap);
-		ch__cycle_begin(heap);
-		ch__mark_roots(marker);
-		mark_owners(marker);
-		ch__scan_stacks(marker);
-		call_roots(marker);
-		ch__mark_drain(marker);
-		ch__cycle_complete(heap);
+		is_done = true;
+		mark_all(heap, is_synced);
 		end_pause(heap, start, marked_from);
 		ch__world_resume(heap);
 	} else {
-		ch__event_note(heap, CH__EVENT_CYCLE_GIVEN_UP, ++heap->cycles_abandoned);
+		give_up(heap);
 		if (CH_MUTANT(CH__MUTANT_ABANDONED_COUNTS)) {
 			ch__cycle_begin(heap);
 			ch__cycle_complete(heap);
@@ -117,7 +132,8 @@ enum ch_status ch_heap_collect(struct ch_heap *heap)
 	if (self)
 		ch__thread_publish_saved(self, &saved);
 	enum ch_status status =
-		heap->driver.collect ? heap->driver.collect(heap) : collect_builtin(heap, &saved);
+		heap->driver.collect ? heap->driver.collect(heap)
+				     : ch__world_apart(heap, heap->vms, &saved, collect_builtin);
 	if (status != CH_OK) {
 		/* What was asked for is still wanted: it is told again. */
 		atomic_store(&heap->collect_told, false);
@@ -150,13 +166,17 @@ enum ch_status ch_mark_begin(struct ch_heap *heap, struct ch_marker **out)
 	*out = NULL;
 	if (heap->config.driver != CH_DRIVER_HOST)
 		return CH_E_STATE;
-	ch__heap_lock(heap);
-	if (!ch__mark_reserve(heap)) {
+	uint64_t start = ch__os_now_ns(), until = ch__stop_limit(heap, start);
+	if (!ch__heap_lock_until(heap, until))
+		return CH_E_BUSY;
+	bool has_memory = ch__mark_reserve(heap);
+	if (!has_memory || !ch__freeze_until(heap, until)) {
+		if (has_memory)
+			give_up(heap);
 		ch__heap_unlock(heap);
-		return CH_E_MEMORY;
+		return has_memory ? CH_E_BUSY : CH_E_MEMORY;
 	}
-	heap->cycle_start_ns = ch__os_now_ns();
-	ch__freeze(heap);
+	heap->cycle_start_ns = start;
 	heap->freezes++;
 	heap->cycle_is_synced = ch__core_sync(heap);
 	ch__trigger_cycle_begins(heap);

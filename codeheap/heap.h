@@ -444,18 +444,27 @@ static inline bool ch__lock_is_mine(struct ch__lock *lock)
 #endif
 }
 
-/* Takes a lock that may be held for long; waiting is a park. */
-void ch__lock_slow(struct ch__lock *lock) CH_ACQUIRES(lock) CH_EXCLUDES(CH__STANDING);
-static inline void ch__lock(struct ch__lock *lock, enum ch__rank rank)
-	CH_ACQUIRES(lock) CH_EXCLUDES(CH__STANDING) CH_UNANALYSED("it makes the lock")
+/* Takes a lock that may be held for long; waiting is a park. False: it was not free before
+ * until_ns, where that is not 0. */
+bool ch__lock_slow(struct ch__lock *lock, uint64_t until_ns)
+	CH_TRY_ACQUIRES(true, lock) CH_EXCLUDES(CH__STANDING);
+static inline bool ch__lock_until(struct ch__lock *lock, enum ch__rank rank, uint64_t until_ns)
+	CH_TRY_ACQUIRES(true, lock) CH_EXCLUDES(CH__STANDING) CH_UNANALYSED("it makes the lock")
 {
 	uint32_t expected = 0;
 	ch__rank_check(rank);
 	if (CH_UNLIKELY(!atomic_compare_exchange_strong_explicit(
-		    &lock->word, &expected, 1, memory_order_acquire, memory_order_relaxed)))
-		ch__lock_slow(lock);
+		    &lock->word, &expected, 1, memory_order_acquire, memory_order_relaxed)) &&
+	    !ch__lock_slow(lock, until_ns))
+		return false;
 	ch__lock_note(lock, true);
 	ch__rank_note(rank, true);
+	return true;
+}
+static inline void ch__lock(struct ch__lock *lock, enum ch__rank rank)
+	CH_ACQUIRES(lock) CH_EXCLUDES(CH__STANDING) CH_UNANALYSED("it makes the lock")
+{
+	(void)ch__lock_until(lock, rank, 0);
 }
 bool ch__lock_try(struct ch__lock *lock) CH_TRY_ACQUIRES(true, lock);
 void ch__unlock_slow(struct ch__lock *) CH_COLD;
@@ -493,6 +502,12 @@ static inline void ch__heap_lock(struct ch_heap *heap) CH_ACQUIRES(ch__role_heap
 	CH_EXCLUDES(CH__RIGHT_OF_HEAP) CH_UNANALYSED("it makes the role")
 {
 	ch__lock(&heap->lock, CH__RANK_HEAP);
+}
+static inline bool ch__heap_lock_until(struct ch_heap *heap, uint64_t until_ns)
+	CH_TRY_ACQUIRES(true, ch__role_heap)
+	CH_EXCLUDES(CH__RIGHT_OF_HEAP) CH_UNANALYSED("it makes the role")
+{
+	return ch__lock_until(&heap->lock, CH__RANK_HEAP, until_ns);
 }
 static inline void ch__heap_unlock(struct ch_heap *heap)
 	CH_RELEASES(ch__role_heap) CH_UNANALYSED("it makes the role")
@@ -569,8 +584,18 @@ static inline void ch__region_leave(struct ch__thread *thread)
 	ch__rank_note(CH__RANK_REGION, false);
 	atomic_store_explicit(&thread->inside, 0, memory_order_release);
 }
+/* Waits for the regions that threads are in, asleep after some spins. A region is short, but the
+ * system, a debugger or the VM may hold a thread in one: who can fail gives a limit, and nothing is
+ * frozen when it is over. */
+bool ch__freeze_until(struct ch_heap *, uint64_t until_ns)
+	CH_TRY_ACQUIRES(true, ch__role_frozen) CH_EXCLUDES(ch__role_region);
 void ch__freeze(struct ch_heap *) CH_ACQUIRES(ch__role_frozen) CH_EXCLUDES(ch__role_region);
 void ch__unfreeze(struct ch_heap *) CH_RELEASES(ch__role_frozen);
+/* When a wait for threads that begins at now_ns is given up (I10). */
+static inline uint64_t ch__stop_limit(const struct ch_heap *heap, uint64_t now_ns)
+{
+	return now_ns + (uint64_t)heap->config.stop_wait_ms * 1000000;
+}
 /* A core synchronization by membarrier. False: it is refused, and nothing was counted. */
 bool ch__core_sync(struct ch_heap *) CH_EXCLUDES(CH__STANDING);
 /* Every thread is stopped, was, or will be before it enters a region, since the caller froze them:

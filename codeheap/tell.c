@@ -154,15 +154,16 @@ enum ch_status ch_sink_set(struct ch_heap *heap, unsigned sinks)
 	/* I19: commits that begin their region from here on tell, under the lock; those before
 	 * are through when the freeze is reached, and the new sink's walk finds their blocks. */
 	atomic_store(&heap->sinks_on, atomic_load(&heap->sinks_on) | wanted);
-	if (!CH_MUTANT(CH__MUTANT_LATE_SINK_MISSES)) {
-		ch__freeze(heap);
+	bool are_through = CH_MUTANT(CH__MUTANT_LATE_SINK_MISSES);
+	if (!are_through && ch__freeze_until(heap, ch__stop_limit(heap, ch__os_now_ns()))) {
 		ch__unfreeze(heap);
+		are_through = true;
 	}
-	int error = ch__sinks_set(heap->sinks, wanted);
+	int error = are_through ? ch__sinks_set(heap->sinks, wanted) : 0;
 	atomic_store(&heap->sinks_on, ch__sinks_on(heap->sinks));
 	ch__heap_unlock(heap);
 	errno = error;
-	return error ? CH_E_OS : CH_OK;
+	return error ? CH_E_OS : are_through ? CH_OK : CH_E_BUSY;
 }
 
 enum ch_status ch_sink_flush(struct ch_heap *heap)

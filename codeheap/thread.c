@@ -36,21 +36,33 @@ bool ch__lock_try(struct ch__lock *lock) CH_UNANALYSED("it makes the lock")
 	return true;
 }
 
-void ch__lock_slow(struct ch__lock *lock) CH_UNANALYSED("it makes the lock")
+/* Who gives up leaves the word at 2: the holder wakes nobody, once. */
+static bool await_lock(struct ch__lock *lock, uint64_t until_ns)
+{
+	while (atomic_exchange_explicit(&lock->word, 2, memory_order_acquire)) {
+		uint64_t now = until_ns ? ch__os_now_ns() : 0;
+		if (until_ns && now >= until_ns)
+			return false;
+		ch__os_futex_wait(&lock->word, 2, until_ns ? until_ns - now : 0);
+	}
+	return true;
+}
+
+bool ch__lock_slow(struct ch__lock *lock, uint64_t until_ns) CH_UNANALYSED("it makes the lock")
 {
 	for (int spins = 0; spins < 64; spins++) {
 		if (ch__lock_try(lock))
-			return;
+			return true;
 		ch__arch_pause();
 	}
 	bool parks = !CH_MUTANT(CH__MUTANT_WAITS_UNPARKED);
 	/* The holder may be a cycle that waits for this thread to stop (I9). */
 	if (parks)
 		ch_thread_park();
-	while (atomic_exchange_explicit(&lock->word, 2, memory_order_acquire))
-		ch__os_futex_wait(&lock->word, 2, 0);
+	bool is_taken = await_lock(lock, until_ns);
 	if (parks)
 		ch_thread_unpark();
+	return is_taken;
 }
 
 void ch__unlock_slow(struct ch__lock *lock)
@@ -246,18 +258,47 @@ static void fence_late(struct ch_heap *heap)
 		ch__os_futex_wait(&never, 0, DRAINED_NS);
 }
 
-void ch__freeze(struct ch_heap *heap) CH_UNANALYSED("it makes the role")
+/* Asleep: a thread of a lower priority, which is in its region, must get to run. */
+static bool await_region(struct ch__thread *thread, uint64_t until_ns)
+{
+	enum { SPINS = 1000, NAP_NS = 50000 };
+	for (int spins = 0; atomic_load_explicit(&thread->inside, memory_order_seq_cst); spins++) {
+		if (spins < SPINS || CH_MUTANT(CH__MUTANT_REGION_AWAITED_AWAKE)) {
+			ch__arch_pause();
+			continue;
+		}
+		if (until_ns && ch__os_now_ns() >= until_ns)
+			return false;
+		ch__os_futex_wait(&thread->inside, 1, NAP_NS);
+	}
+	return true;
+}
+
+static bool regions_end(struct ch_heap *heap, uint64_t until_ns)
+{
+	for (struct ch__thread *t = heap->threads; t; t = t->next)
+		if (!await_region(t, until_ns))
+			return false;
+	return await_region(&heap->guest, until_ns);
+}
+
+bool ch__freeze_until(struct ch_heap *heap, uint64_t until_ns) CH_UNANALYSED("it makes the role")
 {
 	atomic_fetch_add_explicit(&heap->freeze, 1, memory_order_seq_cst);
 	if (atomic_load_explicit(&heap->fence_came_late, memory_order_relaxed) ||
 	    (!atomic_load_explicit(&heap->fence_in_regions, memory_order_relaxed) &&
 	     !ch__os_membarrier_fence()))
 		fence_late(heap);
-	for (struct ch__thread *t = heap->threads; t; t = t->next)
-		while (atomic_load_explicit(&t->inside, memory_order_seq_cst))
-			ch__arch_pause();
-	while (atomic_load_explicit(&heap->guest.inside, memory_order_seq_cst))
-		ch__arch_pause();
+	if (regions_end(heap, until_ns))
+		return true;
+	if (!CH_MUTANT(CH__MUTANT_GIVEN_UP_STAYS_FROZEN))
+		ch__unfreeze(heap);
+	return false;
+}
+
+void ch__freeze(struct ch_heap *heap) CH_UNANALYSED("it makes the role")
+{
+	(void)ch__freeze_until(heap, 0);
 }
 
 void ch__unfreeze(struct ch_heap *heap) CH_UNANALYSED("it makes the role")

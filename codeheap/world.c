@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * world.c: stopping the world of a built-in heap: polls and parks, the VM's own way, and a
- * signal. Under registry and heap, after the freeze, so that no thread is stopped inside a region
- * (I1). The wait is bounded (I10).
+ * world.c: stopping the world of a built-in heap. The VM's own way comes first, under no lock; then
+ * polls and parks, and a signal, under registry and heap, after the freeze, so that no thread is
+ * stopped inside a region (I1). The wait is bounded (I10).
  *
  * The handler is signal-safe: it publishes the interrupted registers in the thread's record and
  * waits on a futex. */
 #include "codeheap/block.h"
+#include "codeheap/event.h"
 
 #include <errno.h>
 
@@ -148,31 +149,11 @@ static bool all_stopped(struct ch_heap *heap, bool signal)
 	return all;
 }
 
-static bool vms_stopped(struct ch_heap *heap)
-{
-	for (struct ch_vm *vm = heap->vms; vm; vm = vm->next) {
-		if (!vm->is_attached || !vm->ops.stop_world || vm->ops.stop_world(vm->user))
-			continue;
-		for (struct ch_vm *undo = heap->vms; undo != vm; undo = undo->next)
-			if (undo->is_attached && undo->ops.resume_world &&
-			    !CH_MUTANT(CH__MUTANT_REFUSED_NOT_UNDONE))
-				undo->ops.resume_world(undo->user);
-		return false;
-	}
-	return true;
-}
-
-bool ch__world_stop(struct ch_heap *heap) CH_UNANALYSED("it makes the role")
+bool ch__world_stop(struct ch_heap *heap, uint64_t until_ns) CH_UNANALYSED("it makes the role")
 {
 	/* seq_cst: pairs with ch_thread_unpark. */
 	atomic_store_explicit(&heap->stopping, 1, memory_order_seq_cst);
-	if (!vms_stopped(heap)) {
-		atomic_store(&heap->stopping, CH_MUTANT(CH__MUTANT_REFUSED_STAYS_STOPPED));
-		ch__os_futex_wake(&heap->stopping);
-		return false;
-	}
 	uint64_t start = ch__os_now_ns();
-	uint64_t limit = (uint64_t)heap->config.stop_wait_ms * 1000000;
 	_Atomic(uint32_t) never = 0;
 	uint64_t next_signal = start;
 	for (;;) {
@@ -184,7 +165,7 @@ bool ch__world_stop(struct ch_heap *heap) CH_UNANALYSED("it makes the role")
 			return true;
 		if (signal)
 			next_signal = now + 1000000;
-		if (now - start > limit && !CH_MUTANT(CH__MUTANT_WAITS_FOR_EVER))
+		if (now > until_ns && !CH_MUTANT(CH__MUTANT_WAITS_FOR_EVER))
 			break;
 		if (CH_MUTANT(CH__MUTANT_WAITS_NOT_AT_ALL))
 			break;
@@ -201,7 +182,50 @@ void ch__world_resume(struct ch_heap *heap) CH_UNANALYSED("it makes the role")
 {
 	atomic_store_explicit(&heap->stopping, 0, memory_order_seq_cst);
 	ch__os_futex_wake(&heap->stopping);
-	for (struct ch_vm *vm = heap->vms; vm; vm = vm->next)
-		if (vm->is_attached && vm->ops.resume_world)
-			vm->ops.resume_world(vm->user);
+}
+
+/* --- the VM's own way --- */
+
+/* The first vm from this one on that has such a way. A vm may be detached meanwhile: what is called
+ * is a copy. */
+static struct ch_vm *next_that_stops(struct ch_heap *heap, struct ch_vm *vm, struct ch_vm *copy)
+{
+	ch__heap_lock(heap);
+	while (vm && !(vm->is_attached && vm->ops.stop_world))
+		vm = vm->next;
+	if (vm) {
+		copy->ops = vm->ops;
+		copy->user = vm->user;
+	}
+	ch__heap_unlock(heap);
+	return vm;
+}
+
+/* A level for each such vm: a stop that was made has its end, whatever the others say. */
+enum ch_status ch__world_apart(struct ch_heap *heap, struct ch_vm *from,
+			       const struct ch__arch_saved *saved,
+			       enum ch_status (*run)(struct ch_heap *,
+						     const struct ch__arch_saved *))
+{
+	struct ch_vm copy, *vm = next_that_stops(heap, from, &copy);
+	if (!vm)
+		return run(heap, saved);
+	ch__holds_nothing();
+	if (CH_MUTANT(CH__MUTANT_VM_STOPS_UNDER_LOCKS))
+		atomic_store(&heap->registry.word, 2);
+	bool has_stopped = copy.ops.stop_world(copy.user);
+	if (CH_MUTANT(CH__MUTANT_VM_STOPS_UNDER_LOCKS) && atomic_exchange(&heap->registry.word, 0))
+		ch__unlock_slow(&heap->registry);
+	if (!has_stopped) {
+		ch__heap_lock(heap);
+		ch__event_note(heap, CH__EVENT_CYCLE_GIVEN_UP, ++heap->cycles_abandoned);
+		ch__heap_unlock(heap);
+		return CH_E_BUSY;
+	}
+	enum ch_status status = ch__world_apart(heap, vm->next, saved, run);
+	ch__holds_nothing();
+	if (copy.ops.resume_world &&
+	    (status == CH_OK || !CH_MUTANT(CH__MUTANT_REFUSED_NOT_UNDONE)))
+		copy.ops.resume_world(copy.user);
+	return status;
 }

@@ -144,7 +144,7 @@ bool allocates_in_the_stopped_world(struct ch_heap *heap)
 	ch__registry_lock(heap);
 	ch__heap_lock(heap);
 	ch__freeze(heap);
-	if (ch__world_stop(heap)) {
+	if (ch__world_stop(heap, 0)) {
 		has_memory = ch__mark_reserve(heap); /* expected-warning 2 {{is held}} */
 		ch__world_resume(heap);
 	}
@@ -158,7 +158,7 @@ void leaves_the_world_stopped(struct ch_heap *heap) CH_REQUIRES(ch__role_registr
 void leaves_the_world_stopped(struct ch_heap *heap)
 {
 	ch__freeze(heap);
-	if (ch__world_stop(heap)) /* expected-note {{acquired here}} */
+	if (ch__world_stop(heap, 0)) /* expected-note {{acquired here}} */
 		heap->freezes++;
 	ch__unfreeze(heap); /* expected-warning {{'ch__role_stopped' is not held on every path}} */
 }

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: MIT
+ * adversary_held.c: a cycle beside threads that something else holds: the VM's own stop with the
+ * lock of its list of threads, a debugger or the scheduler within a call. What a cycle does about
+ * threads that do not stop is tested in adversary_world.c. */
+#define _GNU_SOURCE
+#include "tests/stage.h"
+
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+struct play {
+	struct stage *stage;
+	_Atomic(int) step, done;
+	_Atomic(int) collector; /* its number */
+	struct method m;
+};
+
+/* --- the VM's own way to stop --- */
+
+/* A VM as there are many: its stop takes the lock of its list of threads, which whoever comes holds
+ * while it attaches. The callback calls the library, too. */
+struct listed_world {
+	struct stage *stage;
+	struct ch_vm *vm;
+	pthread_mutex_t list;
+	_Atomic(int) comes, stops, depth;
+};
+
+static void lock_list(struct listed_world *w)
+{
+	struct timespec end;
+	clock_gettime(CLOCK_REALTIME, &end);
+	end.tv_sec += TEST_PATIENCE_S;
+	ch_thread_park();
+	CHECK_EQ(pthread_mutex_timedlock(&w->list, &end), 0);
+	ch_thread_unpark();
+}
+
+static bool stop_listed(void *user)
+{
+	struct listed_world *w = user;
+	struct ch_owner owner;
+	CHECK_EQ(atomic_load(&w->stage->heap->stopping), 0);
+	atomic_fetch_add(&w->stops, 1);
+	lock_list(w);
+	CHECK_EQ(atomic_fetch_add(&w->depth, 1), 0);
+	CHECK_EQ(ch_owner_create(w->vm, "made in a stop", stage_fallback, NULL, &owner), CH_OK);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	return true;
+}
+
+static void resume_listed(void *user)
+{
+	struct listed_world *w = user;
+	(void)stage_stats(w->stage);
+	CHECK_EQ(atomic_fetch_sub(&w->depth, 1), 1);
+	CHECK_EQ(pthread_mutex_unlock(&w->list), 0);
+}
+
+static void *come_under_the_list(void *arg)
+{
+	struct listed_world *w = arg;
+	CHECK_EQ(pthread_mutex_lock(&w->list), 0);
+	atomic_store(&w->comes, 1);
+	while (!atomic_load(&w->stops))
+		usleep(100);
+	usleep(20000); /* so that the collector waits for the list */
+	CHECK_EQ(ch_thread_attach(w->stage->heap, NULL, NULL), CH_OK);
+	CHECK_EQ(pthread_mutex_unlock(&w->list), 0);
+	ch_thread_park();
+	while (atomic_load(&w->stops) < 4)
+		usleep(100);
+	ch_thread_unpark();
+	CHECK_EQ(ch_thread_detach(w->stage->heap), CH_OK);
+	return NULL;
+}
+
+static void stop_under_no_lock(struct stage *stage)
+{
+	enum { VMS = 2 };
+	stage_play(stage, sizeof(struct play));
+	struct ch_ops ops = {
+		.size = sizeof ops, .stop_world = stop_listed, .resume_world = resume_listed};
+	static struct listed_world worlds[VMS];
+	for (int i = 0; i < VMS; i++) {
+		worlds[i].stage = stage;
+		CHECK_EQ(pthread_mutex_init(&worlds[i].list, NULL), 0);
+		CHECK_EQ(ch_vm_attach(stage->heap, &ops, &worlds[i], &worlds[i].vm), CH_OK);
+	}
+	pthread_t newcomer;
+	CHECK_EQ(pthread_create(&newcomer, NULL, come_under_the_list, &worlds[0]), 0);
+	while (!atomic_load(&worlds[0].comes))
+		usleep(100);
+	for (int i = 1; i <= 4; i++) {
+		stage_collect(stage);
+		for (int k = 0; k < VMS; k++) {
+			CHECK_EQ(atomic_load(&worlds[k].stops), i);
+			CHECK_EQ(atomic_load(&worlds[k].depth), 0);
+		}
+	}
+	ch_thread_park();
+	CHECK_EQ(pthread_join(newcomer, NULL), 0);
+	ch_thread_unpark();
+	for (int i = 0; i < VMS; i++)
+		CHECK_EQ(ch_vm_detach(worlds[i].vm), CH_OK);
+	stage_end(stage);
+}
+STAGE_CASE(vms_stop_their_world_under_no_lock, _polls, STAGE_POLLS, stop_under_no_lock)
+STAGE_CASE(vms_stop_their_world_under_no_lock, _signals, STAGE_SIGNALS, stop_under_no_lock)
+
+/* --- a thread that something holds in a region --- */
+
+static void stay_in_a_region(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	struct ch__thread *self = ch__thread_self(stage->heap);
+	ch__region_enter(self);
+	atomic_store(&p->step, 1);
+	while (atomic_load(&p->step) == 1)
+		usleep(100);
+	ch__region_leave(self);
+	ch_thread_park();
+	while (atomic_load(&p->step) == 2)
+		usleep(100);
+	ch_thread_unpark();
+}
+
+static enum ch_status begin_and_end(struct stage *stage)
+{
+	struct ch_marker *marker;
+	if (stage->driver != STAGE_HOST)
+		return ch_heap_collect(stage->heap);
+	enum ch_status status = ch_mark_begin(stage->heap, &marker);
+	return status == CH_OK ? ch_mark_end(marker, false) : status;
+}
+
+static void collect_in_vain(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	atomic_store(&p->collector, (int)syscall(SYS_gettid));
+	CHECK_EQ(begin_and_end(stage), CH_E_BUSY);
+	atomic_store(&p->done, 1);
+}
+
+static void wait_for_a_region(struct stage *stage)
+{
+	struct play *p = stage_play(stage, sizeof *p);
+	struct stage_thread held, collector;
+	stage->heap->config.stop_wait_ms = 100;
+	stage_spawn(stage, &held, stay_in_a_region, p);
+	stage_wait(&p->step, 1);
+	stage_spawn(stage, &collector, collect_in_vain, p);
+	uint64_t naps = 0, end = test_deadline_ns();
+	while (!atomic_load(&p->done)) {
+		int id = atomic_load(&p->collector);
+		naps += id && atomic_load(&stage->heap->freeze) && thread_is_asleep(id);
+		CHECK(now_ns() < end);
+	}
+	CHECK(naps > 0);
+	stage_join(&collector);
+	char report[100];
+	CHECK_EQ(ch_heap_check(stage->heap, report, sizeof report), CH_E_BUSY);
+	CHECK_EQ(ch_sink_set(stage->heap, CH_SINK_NONE), CH_E_BUSY);
+	CHECK_EQ(atomic_load(&stage->heap->freeze), 0);
+	CHECK_EQ(stage_stats(stage).cycles_abandoned, 1);
+	stage->heap->config.stop_wait_ms = TEST_PATIENCE_MS;
+	method_constant(stage, &p->m, "made meanwhile", 3);
+	CHECK_EQ(method_call(&p->m, NULL), 3);
+	atomic_store(&p->step, 2);
+	CHECK_EQ(begin_and_end(stage), CH_OK);
+	CHECK_EQ(ch_sink_set(stage->heap, CH_SINK_DEFAULT), CH_OK);
+	atomic_store(&p->step, 3);
+	stage_join(&held);
+	stage_end(stage);
+}
+STAGE_CASE(cycle_waits_asleep_for_a_thread_that_is_held_in_a_region, _polls, STAGE_POLLS,
+	   wait_for_a_region)
+STAGE_CASE(cycle_waits_asleep_for_a_thread_that_is_held_in_a_region, _host, STAGE_HOST,
+	   wait_for_a_region)
+
+static void fork_meanwhile(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	int status;
+	(void)stage;
+	atomic_store(&p->collector, (int)syscall(SYS_gettid));
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (child == 0)
+		_exit(0);
+	CHECK_EQ(waitpid(child, &status, 0), child);
+	CHECK_EQ(status, 0);
+	atomic_store(&p->done, 1);
+}
+
+/* It cannot fail, so it waits as long as the region lasts, and lets others run. */
+TEST(fork_waits_for_a_thread_that_is_held_in_a_region)
+{
+	struct stage *stage = stage_new(STAGE_POLLS);
+	struct play *p = stage_play(stage, sizeof *p);
+	struct stage_thread held, forks;
+	stage_spawn(stage, &held, stay_in_a_region, p);
+	stage_wait(&p->step, 1);
+	stage_spawn(stage, &forks, fork_meanwhile, p);
+	uint64_t end = test_deadline_ns();
+	while (!atomic_load(&stage->heap->freeze) || !thread_is_asleep(atomic_load(&p->collector)))
+		CHECK(now_ns() < end);
+	CHECK_EQ(atomic_load(&p->done), 0);
+	atomic_store(&p->step, 3);
+	stage_join(&forks);
+	CHECK_EQ(atomic_load(&p->done), 1);
+	stage_join(&held);
+	stage_end(stage);
+}
