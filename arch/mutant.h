@@ -24,7 +24,7 @@
 	/* withdrawal */                                                                   \
 	X(NO_POISON) X(NO_NAME_WITHDRAWAL) X(NO_UNWIND_WITHDRAWAL) X(NO_START_CLEAR)       \
 	X(LATE_SINK_MISSES)                                                                \
-	X(NO_JITDUMP_TOMBSTONE) X(GDB_KEEPS_FREED)                                         \
+	X(NO_JITDUMP_TOMBSTONE) X(GDB_KEEPS_FREED) X(IMAGE_REPLACED)                       \
 	X(NO_TOMBSTONE) X(NO_QUARANTINE) X(DEAD_IN_EDGES_KEPT) X(ASSUMPTION_NOT_LEFT)      \
 	X(STALE_HANDLE) X(NOTICE_TWICE) X(NOTICE_LOST)                                     \
 	X(VM_NOT_USED_AGAIN) X(VM_USED_TOO_EARLY) X(NAMES_HASHED_OPENLY)                   \

@@ -50,6 +50,7 @@ static struct ch_heap *heap;
 static struct ch_vm *vm;
 static void ok(enum ch_status s) { if (s) { fprintf(stderr, "%s\n", ch_status_text(s)); exit(1); } }
 __attribute__((noinline)) int leaf(int x) { __asm__ volatile("" ::: "memory"); return x + 1; }
+static int grow(int x);
 __attribute__((noinline)) void freed(void *at) { __asm__ volatile("" :: "r"(at) : "memory"); }
 __attribute__((noinline)) void made(void *at) { __asm__ volatile("" :: "r"(at) : "memory"); }
 static int interpret(int x) { return x; }
@@ -77,6 +78,12 @@ static code make(const char *name, const void *target, struct ch_owner *owner) {
   ok(ch_owner_set_entry(*owner, c.block));
   return (code)(size_t)c.exec;
 }
+static int grow(int x) { /* a callee that makes code */
+  struct ch_owner other;
+  int y = leaf(x);
+  for (int i = 0; i < 300; i++) make("scm::inner", (const void *)(size_t)leaf, &other);
+  return y;
+}
 int main(int argc, char **argv) {
   const char *how = argc > 1 ? argv[1] : "";
   struct ch_owner inner, outer, other;
@@ -87,7 +94,8 @@ int main(int argc, char **argv) {
   ok(ch_heap_create(&config, &heap));
   ok(ch_vm_attach(heap, &ops, NULL, &vm));
   ok(ch_thread_attach(heap, NULL, NULL));
-  code in = make("scm::inner", !strcmp(how, "die") ? NULL : (const void *)(size_t)leaf, &inner);
+  int (*target)(int) = !strcmp(how, "die") ? NULL : !strcmp(how, "grow") ? grow : leaf;
+  code in = make("scm::inner", (const void *)(size_t)target, &inner);
   code out = make("scm::outer", (const void *)(size_t)in, &outer);
   if (!strcmp(how, "die")) ok(ch_trap_install(heap));
   if (!strcmp(how, "free") || !strcmp(how, "wild")) {
@@ -110,6 +118,7 @@ int main(int argc, char **argv) {
     usleep(1000);
   }
   for (int i = 0; !strcmp(how, "many") && i < atoi(argv[2]); i++) make("scm::one_of_many", (const void *)(size_t)leaf, &other);
+  if (!strcmp(how, "grow")) return in(1) == 3 ? 0 : 1; /* a breakpoint works where C goes on */
   return out(1) == 4 ? 0 : 1;
 }
 C
@@ -212,8 +221,8 @@ END
   said '^scm::gone in section|^scm::gone - |^scm::gone \+'
   said '^No symbol matches at\.'
   [ "$(grep -c '^scm::gone' "$work/said")" = 1 ] || fail "scm::gone is known after it was freed: $(cat "$work/said")"
-  [ "$(sed '/^now it is freed/,$d' "$work/said" | images)" = 3 ] || fail "not 3 images: $(cat "$work/said")"
-  [ "$(sed '1,/^now it is freed/d' "$work/said" | images)" = 2 ] || fail "the image of scm::gone is listed: $(cat "$work/said")"
+  [ "$(sed '/^now it is freed/,$d' "$work/said" | images)" = 4 ] || fail "not 4 images: $(cat "$work/said")"
+  [ "$(sed '1,/^now it is freed/d' "$work/said" | images)" = 3 ] || fail "the image of scm::gone is listed: $(cat "$work/said")"
 }
 
 # gdb sees the trap first, and keeps it; the handler has it when gdb hands it on.
@@ -292,9 +301,9 @@ END
   said '^scm::wide \[cold\]( \+ [0-9]+)? in section \.text'
 }
 
-# Hundreds of commits, with LONG=1 two thousand, leave few images, and the list goes with the heap.
-case_many_blocks_have_few_images() {
-  local blocks=500
+# An image for each commit, until they become one: with LONG=1 two thousand.
+case_many_blocks_have_a_bounded_number_of_images() {
+  local blocks=600
   [ "${CODEHEAP_TEST_LONG:-}" != 1 ] || blocks=2000
   program "$build/libcodeheap.a"
   session --args "$work/victim" many $blocks <<'END'
@@ -306,7 +315,22 @@ END
   whole_stack
   local n
   n=$(images <"$work/said")
-  [ "$n" -ge 2 ] && [ "$n" -le 20 ] || fail "$n images for $blocks blocks"
+  [ "$n" -ge 2 ] && [ "$n" -le 520 ] || fail "$n images for $blocks blocks"
+}
+
+# gdb keeps what it read of the function that it finishes, and dies when the function's image goes meanwhile.
+case_finish_of_a_block_whose_callee_commits_hundreds() {
+  program "$build/libcodeheap.a"
+  session --args "$work/victim" grow <<'END'
+break leaf
+run
+delete
+frame 2
+finish
+bt
+END
+  said '^#2 .*in scm::inner \(\) at .*victim\.scm:4'
+  said '^#0 .*main \('
 }
 
 case_attached_debugger_learns_what_is_there() {

@@ -6,14 +6,13 @@
  *   [ELF header] [.eh_frame] [.symtab] [.debug_line] [.debug_info] [.debug_abbrev] [.strtab]
  *   [.shstrtab] [section headers]
  *
- * There is a .text, without contents, for each run of pages that follow each other: a debugger
- * looks for a symbol only in the file whose section holds the pc, so sections must never overlap.
- * Two files share no page but the one of a span where its hot part ends and its cold part begins:
- * there a section ends, or begins, with the part. A symbol begins behind the range's head: a
- * breakpoint is set there, and would destroy what is not code. Frames are those of the page's
- * shape, or those that the block brought, written anew with absolute pcs. Each range with lines is
- * a compilation unit of its own, which has one file and one function; and so has, without a file,
- * each whose name GDB would show as another language's. The debug sections are measured by what
+ * There is a .text, without contents, for each run of ranges that follow each other without a gap.
+ * A debugger looks for a symbol only in the file whose section holds the pc, and several files may
+ * show code of one page: so a section covers what its file shows and no byte more. A symbol begins
+ * behind the range's head: a breakpoint is set there, and would destroy what is not code. A range
+ * has a frame, of its page or as the block brought it. Pcs are absolute. A range with lines
+ * is a compilation unit of its own, which has one file and one function. So is, without a file, a
+ * range whose name GDB would show as another language's. The debug sections are measured by what
  * their contents may need at most and then cut to what they did; names are asked for twice.
  * Sources: System V ABI (ELF); LSB Core 5.0, 10.6 (.eh_frame); DWARF 4, 6.2 and 7.5. */
 #include "unwind/elf_image.h"
@@ -33,6 +32,7 @@ enum {
 	INFO_BYTES = 64, /* of a unit and its function, without names */
 	LINE_BYTES = 96, /* of a unit's line header and program, without file and rows */
 	ROW_BYTES = 13,  /* advance_pc, advance_line, copy */
+	TEXTS_MOST = SHN_LORESERVE - 16, /* the others are fewer; a section's number has 16 bits */
 };
 
 /* How much of everything there is. */
@@ -67,43 +67,29 @@ enum {
 	NAME_ABBREV = 67
 };
 
-/* --- pages and ranges of the input --- */
-static const struct ch__elf_page *next_page(const struct ch__elf_input *in, uint32_t *at)
+/* --- ranges of the input --- */
+struct cursor {
+	const struct ch__elf_page *page; /* of the range that came last */
+	uint32_t page_at, range_at;
+};
+
+static const struct ch__elf_range *next_range(const struct ch__elf_input *in, struct cursor *c)
 {
-	for (; *at < in->page_count; ++*at)
-		if (in->pages[*at].image == in->image && in->pages[*at].count)
-			return &in->pages[(*at)++];
+	for (; c->page_at < in->page_count; c->page_at++, c->range_at = 0) {
+		c->page = &in->pages[c->page_at];
+		while (c->range_at < c->page->count) {
+			const struct ch__elf_range *range = &c->page->ranges[c->range_at++];
+			if (range->image == in->image)
+				return range;
+		}
+	}
 	return NULL;
 }
 
-static uintptr_t page_exec(const struct ch__elf_input *in, const struct ch__elf_page *page)
+/* The section that a block brought is told of the page that the block begins in. */
+static const uint8_t *own_of(const struct ch__elf_page *page, const struct ch__elf_range *range)
 {
-	return in->exec + (size_t)(page - in->pages) * in->page_bytes;
-}
-
-static uintptr_t last_exec(const struct ch__elf_input *in, const struct ch__elf_page *page)
-{
-	const struct ch__elf_range *last = &page->ranges[page->count - 1];
-	return in->base + last->offset + last->bytes;
-}
-
-/* One page, or those that a span's part lies in. */
-static size_t extent_of(const struct ch__elf_input *in, const struct ch__elf_page *page)
-{
-	size_t used = last_exec(in, page) - page_exec(in, page);
-	return (used + in->page_bytes - 1) / in->page_bytes * in->page_bytes;
-}
-
-/* What a .text claims for the page. Without a hot part before it, the cold one is a span's, and the
- * page's beginning belongs to the entry of the span's first page. */
-static void text_of(const struct ch__elf_input *in, const struct ch__elf_page *page, uintptr_t *low,
-		    uintptr_t *high)
-{
-	size_t extent = extent_of(in, page);
-	*low = page_exec(in, page);
-	*high = extent > in->page_bytes ? last_exec(in, page) : *low + extent;
-	if (page->ranges[0].is_cold)
-		*low = in->base + page->ranges[0].offset;
+	return range == page->ranges ? page->own : NULL;
 }
 
 static bool has_slots(const struct ch__elf_input *in, const struct ch__elf_page *page)
@@ -205,23 +191,21 @@ static size_t measure_own(const uint8_t *section)
 static struct sizes measure(const struct ch__elf_input *in)
 {
 	struct sizes s = {.names = 1};
-	const struct ch__elf_page *page;
-	uintptr_t run_end = 0;
-	for (uint32_t at = 0; (page = next_page(in, &at));) {
-		uintptr_t low, high;
-		text_of(in, page, &low, &high);
-		s.texts += low != run_end;
-		run_end = high;
-		if (page->frame)
-			s.frames |= UINT32_C(1) << (page->frame - 1);
-		if (has_slots(in, page))
-			s.slot_fdes += page->count;
+	struct cursor c = {0};
+	const struct ch__elf_range *range;
+	uint64_t run_end = UINT64_MAX;
+	while ((range = next_range(in, &c))) {
+		s.texts += range->offset != run_end;
+		run_end = (uint64_t)range->offset + range->bytes;
+		if (c.page->frame)
+			s.frames |= UINT32_C(1) << (c.page->frame - 1);
+		if (has_slots(in, c.page))
+			s.slot_fdes++;
 		else
-			s.fdes += page->frame != 0;
-		if (page->own)
-			s.own += measure_own(page->own);
-		for (uint32_t i = 0; i < page->count; i++)
-			measure_range(in, &page->ranges[i], &s);
+			s.fdes += c.page->frame != 0;
+		if (own_of(c.page, range))
+			s.own += measure_own(c.page->own);
+		measure_range(in, range, &s);
 	}
 	return s;
 }
@@ -337,23 +321,20 @@ static void put_own(struct image *m, const uint8_t *section)
 static void put_frames(struct image *m)
 {
 	const uint8_t *cies[CH__FRAMES];
-	const struct ch__elf_page *page;
+	struct cursor c = {0};
+	const struct ch__elf_range *range;
 	put_cies(m, cies);
-	for (uint32_t at = 0; (page = next_page(m->in, &at));) {
-		if (page->own)
-			put_own(m, page->own);
-		if (!page->frame)
+	while ((range = next_range(m->in, &c))) {
+		if (own_of(c.page, range))
+			put_own(m, c.page->own);
+		if (!c.page->frame)
 			continue;
-		const uint8_t *cie = cies[page->frame - 1];
-		if (!has_slots(m->in, page)) {
-			put_fde(m, cie, page_exec(m->in, page), extent_of(m->in, page), NULL);
-			continue;
-		}
-		for (uint32_t i = 0; i < page->count; i++) {
-			uintptr_t low, high;
-			code_of(m->in, page, &page->ranges[i], &low, &high);
-			put_fde(m, cie, low, high - low, &m->in->shapes[page->frame - 1]);
-		}
+		const struct ch__frame_shape *slots =
+			has_slots(m->in, c.page) ? &m->in->shapes[c.page->frame - 1] : NULL;
+		uintptr_t low = m->in->base + range->offset, high = low + range->bytes;
+		if (slots)
+			code_of(m->in, c.page, range, &low, &high);
+		put_fde(m, cies[c.page->frame - 1], low, high - low, slots);
 	}
 	put32(&m->frame, 0);
 }
@@ -557,23 +538,22 @@ static Elf64_Shdr *add_section(struct image *m, uint32_t name, uint32_t type, co
 	return section;
 }
 
-static void put_pages(struct image *m, const uint8_t *names, const uint8_t *line_section)
+static void put_ranges(struct image *m, const uint8_t *names, const uint8_t *line_section)
 {
-	const struct ch__elf_page *page;
+	struct cursor c = {0};
+	const struct ch__elf_range *range;
 	Elf64_Shdr *text = NULL;
 	put8(&m->name, 0);
 	m->symbol += sizeof(Elf64_Sym); /* the first is none */
-	for (uint32_t at = 0; (page = next_page(m->in, &at));) {
-		uintptr_t low, high;
-		text_of(m->in, page, &low, &high);
+	while ((range = next_range(m->in, &c))) {
+		uintptr_t low = m->in->base + range->offset;
 		if (!text || text->sh_addr + text->sh_size != low) {
 			text = add_section(m, NAME_TEXT, SHT_NOBITS, m->base, m->base);
 			text->sh_flags = SHF_ALLOC | SHF_EXECINSTR;
 			text->sh_addr = low;
 		}
-		text->sh_size += high - low;
-		for (uint32_t i = 0; i < page->count; i++)
-			put_range(m, page, &page->ranges[i], names, line_section);
+		text->sh_size += range->bytes;
+		put_range(m, c.page, range, names, line_section);
 	}
 }
 
@@ -651,6 +631,8 @@ struct ch__elf_memory ch__elf_image_make(const struct ch__elf_input *in, size_t 
 	struct image m = {.in = in, .sizes = measure(in), .section_count = 1};
 	struct layout l = lay_out(&m.sizes);
 	size_t head = round_up(head_bytes);
+	if (m.sizes.texts > TEXTS_MOST)
+		return (struct ch__elf_memory){0};
 	struct ch__elf_memory memory = {
 		.bytes = head + l.end + m.sizes.lines_at_once * sizeof *m.lines,
 		.image_bytes = l.end,
@@ -669,7 +651,7 @@ struct ch__elf_memory ch__elf_image_make(const struct ch__elf_input *in, size_t 
 	m.name = m.base + l.name;
 	m.name_end = m.base + l.section_name;
 	put_frames(&m);
-	put_pages(&m, m.name, m.line);
+	put_ranges(&m, m.name, m.line);
 	put_sections(&m, &l);
 	put_header(&m, &l);
 	return memory;

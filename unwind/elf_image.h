@@ -8,36 +8,33 @@
 /* Code of one key, from the input's base. */
 struct ch__elf_range {
 	uint64_t key;
+	const void *image; /* that shows the range, or why none does */
 	uint32_t offset;
 	uint32_t bytes : 31;
 	uint32_t is_cold : 1;
 };
 
-/* A page of code, and behind it the other pages of its span. */
+/* The ranges that begin in one page. */
 struct ch__elf_page {
 	struct ch__elf_range *ranges; /* rising by offset, disjoint */
 	uint32_t count, capacity;
-	uint8_t image; /* whose the ranges are shown in; 0: none */
 	uint8_t frame; /* shape of the page's frames, + 1; 0: it has none */
-	uint8_t change;
 	const uint8_t *own; /* a sound section for code that begins here, or NULL */
 };
 
-/* Shows the pages of [pages, pages + page_count) that belong to `image`. */
+/* An image shows the ranges of [pages, pages + page_count) whose `image` is this one. */
 struct ch__elf_input {
 	const struct ch__sinks_config *config;
 	const struct ch__frame_shape *shapes;
 	const struct ch__elf_page *pages;
 	uint32_t page_count;
-	uint8_t image;
+	const void *image;
 	uintptr_t base; /* of ranges */
-	uintptr_t exec; /* of pages[0] */
-	size_t page_bytes;
 	const char *name; /* of every range; NULL: the names and lines of the configuration */
 };
 
 struct ch__elf_memory {
-	void *at;       /* private pages; NULL when there is no memory */
+	void *at;       /* private pages; NULL: no memory, or more gaps than a file has sections */
 	size_t bytes;   /* of them */
 	uint8_t *image; /* 16-aligned, head_bytes and more from `at` */
 	size_t image_bytes;

@@ -5,15 +5,15 @@
  *
  * Nothing is made until somebody looks: a breakpoint stands on the function, or a flush EXACT or a
  * fatal signal asks. Until then an add is an entry in the table of its page. With a debugger each
- * add makes its pages known before it returns, which costs the debugger two stops and some us for
- * each range of the images that are made anew. So that a commit costs a page and not a chunk, the
- * pages that grow have images of their own, a few a chunk; when one more wants to grow, those that
- * stand still join their neighbours, eight groups a chunk. Only what is shown for the first time,
- * or by many pages at once, is one image, until a page of it grows. A removed range makes its page
- * changed; a flush COLLECTION, at the latest, makes the images of changed pages anew or, when
- * nobody looks, takes them from the list. A page is in one image at most: sections of two files
- * must not overlap. An image is unregistered before its successor is registered, because GDB sets
- * breakpoints anew only when code appears.
+ * add makes its ranges known before it returns, in a further image: a debugger may hold what it
+ * read of an image across a run of the process (GDB 13 does in `finish`), so an image stays in the
+ * list while all that it shows lives. When something of it is removed, the next show or a flush
+ * COLLECTION takes it from the list. What is left of such images is shown by one image a chunk. An
+ * image costs the debugger time at every later one, so all images of a chunk become one
+ * when nobody listens, or when the heap has MOST beside one a chunk.
+ *
+ * An image is unregistered before its successor is registered, because GDB sets breakpoints anew
+ * only when code appears. A range is in one image at most: sections of two files must not overlap.
  *
  * The list and its lock are the process's. The names that GDB looks for are weak and protected: in
  * a shared object they are the library's own, whatever else the process has; in a static link with
@@ -54,28 +54,28 @@ void __jit_debug_register_code(void)
 	__asm__ volatile("" ::: "memory");
 }
 
-/* --- images and their pages --- */
+/* --- images and their ranges --- */
 enum {
-	WHOLE, /* slot of the image of all pages that were shown at once */
-	GROUP, /* first slot of an image of neighbours that stand still */
-	GROUPS = 8,
-	GROWING = GROUP + GROUPS, /* first slot of an image of one page */
-	SLOTS = GROWING + 8,
+	MOST = 512,        /* images of a heap beside one a chunk */
 	TABLE_LEAST = 16,  /* ranges of a page's first table */
 	PATIENCE_MS = 100, /* of a fatal signal, for the lock */
 };
-/* What of a page its image does not show. */
-enum { ADDED = 1, REMOVED = 2 };
+
+/* The `image` of ranges that no image shows. */
+#define NEVER_SHOWN NULL
+static const char was_shown; /* its address only */
 
 struct image {
 	struct jit_entry entry;
-	size_t bytes; /* of its memory, which begins here */
+	size_t bytes;       /* of its memory, which begins here */
+	bool shows_removed; /* a range of it was removed */
+	struct image *next; /* of its chunk */
 };
 
 struct chunk {
-	struct image *slots[SLOTS]; /* ch__elf_page.image is a slot + 1 */
+	struct image *images;
 	uint32_t index;
-	bool has_changed;
+	bool has_changed; /* a range is in no image, or an image shows what was removed */
 	struct ch__elf_page pages[];
 };
 
@@ -86,6 +86,7 @@ struct gdb { /* one heap; [gdb lock] where not const */
 	bool is_open;
 	int error; /* the errno that switched it off */
 	struct image *runtime;
+	uint32_t further; /* images, less one for each chunk that has some */
 	struct chunk **chunks; /* NULL: nothing was told of the chunk */
 	/* Of every page its shape + 1, 0: none; relaxed, ordered by the page's first range. */
 	_Atomic(uint8_t) frames[];
@@ -131,11 +132,8 @@ static void enlist(struct jit_entry *entry)
 }
 
 /* The debugger reads the entry's address only, so its memory may go afterwards. */
-static void drop_image(struct image **slot)
+static void drop_image(struct image *image)
 {
-	struct image *image = *slot;
-	if (!image)
-		return;
 	struct jit_entry *entry = &image->entry;
 	if (entry->previous)
 		entry->previous->next = entry->next;
@@ -144,43 +142,76 @@ static void drop_image(struct image **slot)
 	if (entry->next)
 		entry->next->previous = entry->previous;
 	tell_debugger(entry, JIT_UNREGISTER);
-	*slot = NULL;
 	ch__os_unmap(image, image->bytes);
 }
 
-static bool make_image(const struct ch__elf_input *in, struct image **slot)
+/* NULL: no memory. */
+static struct image *make_image(const struct ch__elf_input *in)
 {
 	struct ch__elf_memory memory = ch__elf_image_make(in, sizeof(struct image));
-	if (!memory.at)
-		return false;
 	struct image *image = memory.at;
+	if (!image)
+		return NULL;
 	*image = (struct image){
 		.entry = {.file = memory.image, .file_bytes = memory.image_bytes},
 		.bytes = memory.bytes,
 	};
-	*slot = image;
 	enlist(&image->entry);
-	return true;
+	return image;
 }
 
 /* --- what an image shows --- */
-static bool make_chunk_image(struct gdb *g, struct chunk *chunk, unsigned slot)
+
+/* Of the ranges of a chunk those of one image become those of another; the count of them. */
+static size_t hand_over(struct gdb *g, struct chunk *chunk, const void *from, const void *to)
+{
+	size_t count = 0;
+	for (uint32_t i = 0; i < g->pages_per_chunk; i++)
+		for (uint32_t k = 0; k < chunk->pages[i].count; k++)
+			if (chunk->pages[i].ranges[k].image == from) {
+				chunk->pages[i].ranges[k].image = to;
+				count++;
+			}
+	return count;
+}
+
+/* The ranges that wait for the same reason get an image. False: there is no memory. */
+static bool show_waiting(struct gdb *g, struct chunk *chunk, const void *why)
 {
 	struct ch__elf_input in = {
 		.config = g->config,
 		.shapes = g->shapes,
 		.pages = chunk->pages,
 		.page_count = g->pages_per_chunk,
-		.image = (uint8_t)(slot + 1),
+		.image = why,
 		.base = g->config->pool_exec,
-		.exec = g->config->pool_exec +
-			(size_t)chunk->index * g->pages_per_chunk * g->config->page_bytes,
-		.page_bytes = g->config->page_bytes,
 	};
-	for (uint32_t i = 0; i < g->pages_per_chunk; i++)
-		if (chunk->pages[i].image == in.image && chunk->pages[i].count)
-			return make_image(&in, &chunk->slots[slot]);
+	if (!hand_over(g, chunk, why, why))
+		return true;
+	struct image *image = make_image(&in);
+	if (!image)
+		return false;
+	hand_over(g, chunk, why, image);
+	g->further += chunk->images != NULL;
+	image->next = chunk->images;
+	chunk->images = image;
 	return true;
+}
+
+/* Takes images from the list: those that show what is no more, or all. Their ranges wait. */
+static void drop_images(struct gdb *g, struct chunk *chunk, bool all)
+{
+	for (struct image **at = &chunk->images; *at;) {
+		struct image *image = *at;
+		if (!all && !image->shows_removed) {
+			at = &image->next;
+			continue;
+		}
+		*at = image->next;
+		g->further -= chunk->images != NULL;
+		hand_over(g, chunk, image, &was_shown);
+		drop_image(image);
+	}
 }
 
 /* The runtime page is one range that never changes. */
@@ -189,155 +220,44 @@ static bool show_runtime(struct gdb *g)
 	if (g->runtime || !g->config->runtime_bytes)
 		return true;
 	struct ch__elf_range range = {.bytes = (uint32_t)g->config->runtime_bytes};
-	struct ch__elf_page page = {.ranges = &range, .count = 1, .image = 1, .frame = 1};
+	struct ch__elf_page page = {.ranges = &range, .count = 1, .frame = 1};
 	struct ch__elf_input in = {
 		.config = g->config,
 		.shapes = g->shapes,
 		.pages = &page,
 		.page_count = 1,
-		.image = 1,
+		.image = range.image,
 		.base = g->config->runtime_exec,
-		.exec = g->config->runtime_exec,
-		.page_bytes = g->config->runtime_bytes,
 		.name = "codeheap_runtime",
 	};
-	return make_image(&in, &g->runtime);
-}
-
-static unsigned slot_bit(uint8_t image)
-{
-	return image ? 1u << (image - 1) : 0;
-}
-
-/* It grows, and has no image of its own. */
-static bool wants_slot(const struct ch__elf_page *page)
-{
-	return page->count && (page->change & ADDED) && page->image <= GROWING;
-}
-
-/* Slots of one page that are free. */
-static unsigned free_slots(const struct gdb *g, const struct chunk *chunk)
-{
-	unsigned free = ((1u << SLOTS) - 1) & ~((1u << GROWING) - 1);
-	for (uint32_t i = 0; i < g->pages_per_chunk; i++)
-		free &= ~slot_bit(chunk->pages[i].image);
-	return free;
-}
-
-/* These move pages and return the slots that change. All to one image: */
-static unsigned gather_pages(struct gdb *g, struct chunk *chunk)
-{
-	unsigned changed = 1u << WHOLE;
-	for (uint32_t i = 0; i < g->pages_per_chunk; i++) {
-		changed |= slot_bit(chunk->pages[i].image);
-		chunk->pages[i].image = chunk->pages[i].count ? WHOLE + 1 : 0;
-	}
-	return changed;
-}
-
-static unsigned move_to_group(struct gdb *g, struct chunk *chunk, uint32_t i)
-{
-	struct ch__elf_page *page = &chunk->pages[i];
-	unsigned changed = slot_bit(page->image);
-	page->image = (uint8_t)(GROUP + i * GROUPS / g->pages_per_chunk + 1);
-	return changed | slot_bit(page->image);
-}
-
-/* A page leaves the image of all: from here on few neighbours are shown anew when one does. */
-static unsigned split_whole(struct gdb *g, struct chunk *chunk)
-{
-	unsigned changed = 0;
-	for (uint32_t i = 0; i < g->pages_per_chunk; i++)
-		if (chunk->pages[i].image == WHOLE + 1)
-			changed |= move_to_group(g, chunk, i);
-	return changed;
-}
-
-/* Pages that grew join their neighbours. */
-static unsigned settle_pages(struct gdb *g, struct chunk *chunk)
-{
-	unsigned changed = 0;
-	for (uint32_t i = 0; i < g->pages_per_chunk; i++)
-		if (chunk->pages[i].image > GROWING && !(chunk->pages[i].change & ADDED))
-			changed |= move_to_group(g, chunk, i);
-	return changed;
-}
-
-/* Gives every changed page an image that is to show it; returns the slots that change. */
-static unsigned place_pages(struct gdb *g, struct chunk *chunk)
-{
-	unsigned changed = 0, wanting = 0, growing = 0, shown = 0;
-	bool leaves_whole = false;
-	for (uint32_t i = 0; i < g->pages_per_chunk; i++) {
-		struct ch__elf_page *page = &chunk->pages[i];
-		shown |= page->image;
-		if (page->change)
-			changed |= slot_bit(page->image);
-		if (!page->count)
-			page->image = 0;
-		wanting += wants_slot(page);
-		leaves_whole |= wants_slot(page) && page->image == WHOLE + 1;
-		growing += page->count && (page->change & ADDED);
-	}
-	if (!shown || growing > SLOTS - GROWING)
-		return changed | gather_pages(g, chunk);
-	if (leaves_whole)
-		changed |= split_whole(g, chunk);
-	if (wanting > (unsigned)__builtin_popcount(free_slots(g, chunk)))
-		changed |= settle_pages(g, chunk);
-	for (uint32_t i = 0; i < g->pages_per_chunk; i++) {
-		struct ch__elf_page *page = &chunk->pages[i];
-		if (!wants_slot(page))
-			continue;
-		page->image = (uint8_t)(__builtin_ctz(free_slots(g, chunk)) + 1);
-		changed |= slot_bit(page->image);
-	}
-	return changed;
+	g->runtime = make_image(&in);
+	return g->runtime != NULL;
 }
 
 /* False: no memory. What is left undone is still said to have changed. */
-static bool show_chunk(struct gdb *g, struct chunk *chunk)
+static bool show_chunk(struct gdb *g, struct chunk *chunk, bool as_one)
 {
-	if (!chunk->has_changed)
+	if (as_one && chunk->images && chunk->images->next)
+		chunk->has_changed = true;
+	else if (!chunk->has_changed)
 		return true;
-	unsigned changed = place_pages(g, chunk);
-	for (unsigned slot = 0; slot < SLOTS; slot++)
-		if (changed >> slot & 1)
-			drop_image(&chunk->slots[slot]);
-	for (unsigned slot = 0; slot < SLOTS; slot++)
-		if ((changed >> slot & 1) && !make_chunk_image(g, chunk, slot))
-			return false;
-	for (uint32_t i = 0; i < g->pages_per_chunk; i++)
-		chunk->pages[i].change = 0;
+	drop_images(g, chunk, as_one);
+	if (as_one)
+		hand_over(g, chunk, NEVER_SHOWN, &was_shown);
+	if (!show_waiting(g, chunk, &was_shown) || !show_waiting(g, chunk, NEVER_SHOWN))
+		return false;
 	chunk->has_changed = false;
 	return true;
 }
 
-static bool show_all(struct gdb *g)
+static bool show_all(struct gdb *g, bool somebody_listens)
 {
-	bool ok = show_runtime(g);
+	bool ok = show_runtime(g), as_one = !somebody_listens || g->further >= MOST;
+	if (CH_MUTANT(CH__MUTANT_IMAGE_REPLACED))
+		as_one = true;
 	for (uint32_t i = 0; ok && i < g->chunk_count; i++)
-		ok = !g->chunks[i] || show_chunk(g, g->chunks[i]);
+		ok = !g->chunks[i] || show_chunk(g, g->chunks[i], as_one);
 	return ok;
-}
-
-/* Nobody looks: takes images from the list that show what is no more. Their pages wait. */
-static void hide_removed(struct gdb *g, struct chunk *chunk)
-{
-	unsigned stale = 0;
-	for (uint32_t i = 0; chunk->has_changed && i < g->pages_per_chunk; i++)
-		if (chunk->pages[i].change & REMOVED)
-			stale |= slot_bit(chunk->pages[i].image);
-	for (uint32_t i = 0; stale && i < g->pages_per_chunk; i++) {
-		struct ch__elf_page *page = &chunk->pages[i];
-		if (!(slot_bit(page->image) & stale))
-			continue;
-		page->image = 0;
-		page->change |= ADDED;
-	}
-	for (unsigned slot = 0; slot < SLOTS; slot++)
-		if (stale >> slot & 1)
-			drop_image(&chunk->slots[slot]);
 }
 
 /* --- ranges --- */
@@ -381,12 +301,21 @@ static bool grow_table(struct gdb *g, struct ch__elf_page *page)
 	return true;
 }
 
+/* The image that shows the range, or showed it, is out of date. */
+static void outdate(const struct ch__elf_range *range)
+{
+	if (range->image != NEVER_SHOWN && range->image != &was_shown)
+		((struct image *)(uintptr_t)range->image)->shows_removed = true;
+}
+
 static bool put_range(struct gdb *g, struct ch__elf_page *page, const struct ch__sink_range *range)
 {
 	uint32_t offset = (uint32_t)(range->exec - g->config->pool_exec);
 	uint32_t at = find_range(page, offset);
 	bool is_known = at < page->count && page->ranges[at].offset == offset;
-	if (!is_known) {
+	if (is_known) {
+		outdate(&page->ranges[at]);
+	} else {
 		if (page->count == page->capacity && !grow_table(g, page))
 			return false;
 		memmove(page->ranges + at + 1, page->ranges + at,
@@ -400,6 +329,14 @@ static bool put_range(struct gdb *g, struct ch__elf_page *page, const struct ch_
 		.is_cold = range->is_cold,
 	};
 	return true;
+}
+
+static bool knows(const struct gdb *g, const struct ch__elf_page *page,
+		  const struct ch__sink_range *range)
+{
+	uint32_t offset = (uint32_t)(range->exec - g->config->pool_exec);
+	uint32_t at = find_range(page, offset);
+	return at < page->count && page->ranges[at].offset == offset;
 }
 
 static bool is_in_pool(const struct gdb *g, const struct ch__sink_range *range)
@@ -423,13 +360,11 @@ static bool add_range(struct gdb *g, const struct ch__sink_range *range, bool ma
 	if (!chunk)
 		return false;
 	struct ch__elf_page *page = &chunk->pages[index % g->pages_per_chunk];
-	uint32_t before = page->count;
+	if (may_be_known && knows(g, page, range))
+		return true;
 	if (!put_range(g, page, range))
 		return false;
-	if (may_be_known && page->count == before)
-		return true;
 	page->frame = atomic_load_explicit(&g->frames[index], memory_order_relaxed);
-	page->change |= ADDED;
 	chunk->has_changed = true;
 	return true;
 }
@@ -445,10 +380,10 @@ static void remove_range(struct gdb *g, const struct ch__sink_range *range)
 	uint32_t at = page ? find_range(page, offset) : 0;
 	if (!page || at == page->count || page->ranges[at].offset != offset)
 		return;
+	outdate(&page->ranges[at]);
 	page->count--;
 	memmove(page->ranges + at, page->ranges + at + 1,
 		(page->count - at) * sizeof *page->ranges);
-	page->change |= REMOVED;
 	chunk->has_changed = true;
 }
 
@@ -458,8 +393,7 @@ static void free_chunk(struct gdb *g, uint32_t index)
 	struct chunk *chunk = g->chunks[index];
 	if (!chunk)
 		return;
-	for (unsigned slot = 0; slot < SLOTS; slot++)
-		drop_image(&chunk->slots[slot]);
+	drop_images(g, chunk, true);
 	for (uint32_t i = 0; i < g->pages_per_chunk; i++)
 		ch__meta_free(g->config->meta, chunk->pages[i].ranges,
 			      chunk->pages[i].capacity * sizeof *chunk->pages[i].ranges);
@@ -469,7 +403,9 @@ static void free_chunk(struct gdb *g, uint32_t index)
 
 static void shut(struct gdb *g)
 {
-	drop_image(&g->runtime);
+	if (g->runtime)
+		drop_image(g->runtime);
+	g->runtime = NULL;
 	for (uint32_t i = 0; i < g->chunk_count; i++)
 		free_chunk(g, i);
 	g->is_open = false;
@@ -551,7 +487,7 @@ static bool add_ranges(void *state, const struct ch__sink_range *ranges, size_t 
 		ok = add_range(g, &ranges[i], may_be_known);
 	/* Ranges that are told late come one by one, and a flush behind them. */
 	if (ok && !may_be_known && somebody_looks())
-		ok = show_all(g);
+		ok = show_all(g, true);
 	if (!ok && g->is_open)
 		fail(g, ENOMEM);
 	ch__file_unlock(&jit.lock, CH__RANK_GDB);
@@ -573,13 +509,13 @@ static bool flush_gdb(void *state, enum ch__flush how)
 {
 	struct gdb *g = state;
 	ch__file_lock(&jit.lock, CH__RANK_GDB);
-	bool ok = g->is_open;
-	if (ok && (how == CH__FLUSH_EXACT || somebody_looks()))
-		ok = show_all(g) || fail(g, ENOMEM);
+	bool ok = g->is_open, somebody_listens = somebody_looks();
+	if (ok && (how == CH__FLUSH_EXACT || somebody_listens))
+		ok = show_all(g, somebody_listens) || fail(g, ENOMEM);
 	else if (ok && how != CH__FLUSH_BUFFERED)
 		for (uint32_t i = 0; i < g->chunk_count; i++)
-			if (g->chunks[i])
-				hide_removed(g, g->chunks[i]);
+			if (g->chunks[i] && g->chunks[i]->has_changed)
+				drop_images(g, g->chunks[i], false);
 	ch__file_unlock(&jit.lock, CH__RANK_GDB);
 	return ok;
 }
@@ -595,7 +531,7 @@ static void show_at_death(void *state)
 		ch__os_futex_wait(&never, 0, 1000000);
 	}
 	if (g->is_open)
-		show_all(g);
+		show_all(g, true);
 	ch__file_unlock(&jit.lock, CH__RANK_GDB);
 }
 

@@ -77,16 +77,14 @@ static void put_code(struct cg_output *file, const struct ch__elf_memory *memory
 static bool make_file(struct cg_output *file, struct cg_block *block, uint16_t machine)
 {
 	struct ch__elf_range range = {.bytes = (uint32_t)block->code.length & INT32_MAX};
-	struct ch__elf_page page = {.ranges = &range, .count = 1, .capacity = 1, .image = 1};
+	struct ch__elf_page page = {.ranges = &range, .count = 1, .capacity = 1};
 	struct ch__sinks_config config = {.context = block, .name = name_of, .lines = lines_of};
 	struct ch__elf_input input = {
 		.config = &config,
 		.pages = &page,
 		.page_count = 1,
-		.image = 1,
+		.image = range.image,
 		.base = (uintptr_t)block->address,
-		.exec = (uintptr_t)block->address,
-		.page_bytes = block->code.length,
 	};
 	struct ch__elf_memory memory = ch__elf_image_make(&input, 0);
 	if (!memory.at)
