@@ -286,7 +286,7 @@ static inline void ch_config_init(struct ch_config *config)
 /* ch_heap_create: reserve a pool and start a heap.
  * in    config  NULL = all defaults
  * out   heap    the heap; NULL on failure
- * ret   CH_OK | CH_E_ARG a field is out of range | CH_E_MEMORY
+ * ret   CH_OK | CH_E_ARG a field, or a variable (told on stderr) | CH_E_MEMORY
  *       | CH_E_OS errno kept; EMFILE: the process has 255 heaps, and can have no more
  * safe  any thread; attach threads and vms afterwards
  * cost  some system calls; memory is committed by 1 MiB as it is used */
@@ -544,7 +544,7 @@ struct ch_code {
  * lock  none on the fast path; pages and heap when a page is needed; see CH_OPEN_MAY_COLLECT
  * safe  an attached thread; only it may go on with the block
  * cost  some 50 ns; a page now and then
- * note  never collects by itself: CH_E_FULL, and `collect_wanted` */
+ * note  never collects by itself: where that may help CH_E_FULL, and `collect_wanted` */
 CH_API CH_CHECKED enum ch_status ch_block_open(const struct ch_open *open, struct ch_code *code);
 
 /* ch_block_veneer: an address in the block's reach (riscv64: auipc's) that jumps to a far function.

@@ -212,15 +212,23 @@ static void nobody_else_knows(const struct ch_heap *heap) CH_VOUCHES(ch__role_he
 	(void)heap;
 }
 
-/* Whether some address space is left for what the code will need: side memory, and other things of
- * the process. A heap that took the last of it could not be used. */
+/* Whether some address space is left for what the code will need: side memory, other things of the
+ * process, and on dual what a chunk takes while it becomes executable, as much as lies below it. A
+ * heap that took the last of it could not be used. */
 static bool has_room(const struct ch_heap *heap)
 {
-	size_t bytes = heap->config.pool_bytes / ROOM_SHARE;
-	void *room = CH_MUTANT(CH__MUTANT_ROOM_NOT_LEFT) ? NULL : ch__os_private(bytes);
+	size_t pool = heap->config.pool_bytes, bytes = pool / ROOM_SHARE;
+	bool is_dual = heap->pool->backend == CH__BACKEND_DUAL;
+	if (CH_MUTANT(CH__MUTANT_ROOM_NOT_LEFT))
+		return true;
+	void *room = ch__os_private(bytes), *below = NULL;
+	if (room && is_dual)
+		below = ch__os_reserve(pool, ch__os_page_bytes(), 0, ch__os_anywhere);
+	if (below)
+		ch__os_unreserve(below, pool);
 	if (room)
 		ch__os_unmap(room, bytes);
-	return room || CH_MUTANT(CH__MUTANT_ROOM_NOT_LEFT);
+	return room && (below || !is_dual);
 }
 
 /* A fork waits until the heap is whole, or gone: a child has each heap in its table, and nothing of
@@ -284,6 +292,19 @@ static enum ch_status create_heap(const struct ch_config *config, unsigned wante
 	return CH_OK;
 }
 
+/* Where address space is short, half as much of it may be there. */
+static enum ch_status create_halving(struct ch_config config, unsigned wanted,
+				     const struct ch__driver *driver, void *driver_data,
+				     struct ch_heap **out)
+{
+	enum ch_status status;
+	size_t least = CH_MUTANT(CH__MUTANT_HALVED_AWAY) ? config.page_bytes : POOL_LEAST_BYTES;
+	while ((status = create_heap(&config, wanted, driver, driver_data, out)) == CH_E_MEMORY &&
+	       config.pool_bytes / 2 >= least && !CH_MUTANT(CH__MUTANT_NOT_HALVED))
+		config.pool_bytes /= 2;
+	return status;
+}
+
 enum ch_status ch__heap_create(const struct ch_config *in, const struct ch__driver *driver,
 			       void *driver_data, struct ch_heap **out)
 {
@@ -292,15 +313,20 @@ enum ch_status ch__heap_create(const struct ch_config *in, const struct ch__driv
 	unsigned wanted = 0;
 	enum ch_status status = read_config(in, &config);
 	if (status == CH_OK)
-		status = ch__tell_wanted(&config, &wanted);
+		status = ch__wishes_read(&config, &wanted);
 	if (status != CH_OK)
 		return status;
-	size_t least = CH_MUTANT(CH__MUTANT_HALVED_AWAY) ? config.page_bytes : POOL_LEAST_BYTES;
-	/* Where address space is short, half as much of it may be there. */
-	while ((status = create_heap(&config, wanted, driver, driver_data, out)) == CH_E_MEMORY &&
-	       config.pool_bytes / 2 >= least && !CH_MUTANT(CH__MUTANT_NOT_HALVED))
-		config.pool_bytes /= 2;
-	return status;
+	/* Each size of the first backend before any of the next ones, which need less space in some
+	 * steps and more in others: which one a limit leads to would be chance, and what tools see
+	 * of the code with it. */
+	if (config.backend == CH_BACKEND_AUTO && config.fork != CH_FORK_COW &&
+	    !CH_MUTANT(CH__MUTANT_LARGER_POOL_FIRST)) {
+		struct ch_config first = config;
+		first.backend = CH_BACKEND_DUAL;
+		if (create_halving(first, wanted, driver, driver_data, out) == CH_OK)
+			return CH_OK;
+	}
+	return create_halving(config, wanted, driver, driver_data, out);
 }
 
 enum ch_status ch_heap_create(const struct ch_config *config, struct ch_heap **heap)

@@ -719,13 +719,16 @@ static inline void ch__stats_file_wake(struct ch_heap *heap)
 }
 bool ch__stats_file_status(struct ch_heap *, const char **path, int *failed);
 
+/* --- wishes.c --- */
+
+/* What the environment says overrides the configuration; the set of sinks is resolved. CH_E_ARG: a
+ * value is unknown, and if it is the environment's, stderr has a line of it. */
+enum ch_status ch__wishes_read(struct ch_config *, unsigned *wanted);
+
 /* --- tell.c --- */
 
 /* What sinks are told that a block is called; its record has its names. */
 size_t ch__tell_name(const struct ch_heap *, uint64_t handle, char *out, size_t out_bytes);
-
-/* What the environment says overrides the configuration. */
-enum ch_status ch__tell_wanted(struct ch_config *, unsigned *wanted);
 enum ch_status ch__tell_create(struct ch_heap *, unsigned wanted);
 
 #endif

@@ -25,6 +25,7 @@ struct request {
 	uint8_t frame;         /* frame number of its pages */
 	enum ch__span_use use; /* of its span */
 	int os_error;          /* errno of the last try, which had room */
+	int refused;           /* errno: it had none, got no memory, and no collection would help */
 	bool lacks_memory;     /* the last try had room, and no side memory */
 	uint64_t space_seen;   /* heap->space_events before the last try */
 };
@@ -235,6 +236,8 @@ static bool next_page(struct request *r, bool in_need)
 	uint32_t taken = in_need ? ch__pool_take_page_in_need(heap->pool, r->frame, r->hot_bytes,
 							      r->cold_bytes)
 				 : ch__pool_take_page(heap->pool, r->frame);
+	if (!in_need)
+		r->refused = taken == CH__PAGE_NONE ? errno : 0;
 	bool is_told = taken != CH__PAGE_NONE &&
 		       ch__sinks_page_live(heap->sinks, taken, 1, r->frame);
 	ch__records_unlock(heap);
@@ -280,6 +283,7 @@ static bool take_span(struct request *r)
 	/* The lock keeps a page that was freed before from being told dead after this. */
 	ch__records_lock(heap);
 	uint32_t first = ch__pool_take_span(heap->pool, r->span_pages, r->frame);
+	r->refused = first == CH__PAGE_NONE ? errno : 0;
 	bool is_told = first != CH__PAGE_NONE &&
 		       (r->frame == CH__FRAME_OWN ||
 			ch__sinks_page_live(heap->sinks, first, r->span_pages, r->frame));
@@ -481,7 +485,7 @@ static enum placed place_slowly(struct request *r)
 		}
 		if ((placed = place_in_holes(r)) != NO_ROOM)
 			return placed;
-		if (!may_collect || ch_heap_collect(heap) != CH_OK)
+		if (!may_collect || r->refused || ch_heap_collect(heap) != CH_OK)
 			return NO_ROOM;
 		if (!CH_MUTANT(CH__MUTANT_OLD_THREAD_OPENS))
 			r->self = ch__thread_now(heap);
@@ -503,7 +507,10 @@ static enum placed place_in_need(struct request *r)
 		return NO_ROOM;
 	atomic_fetch_add(&heap->opens_in_need, 1);
 	enum placed placed = place_slowly(r);
-	if (placed == NO_ROOM) {
+	if (CH_MUTANT(CH__MUTANT_NO_MEMORY_IS_FULL))
+		r->refused = 0;
+	/* Who is refused memory waits for nothing that the heap could tell. */
+	if (placed == NO_ROOM && !r->refused) {
 		CH__COUNT(r->self->counters.opens_full, 1);
 		ch__trigger_full(heap, r->open->owner, r->space_seen);
 	}
@@ -567,6 +574,10 @@ static void count_open(struct request *r)
 /* A child of fork that has no code gets none: no collection would help. */
 static enum ch_status no_room(const struct request *r)
 {
+	if (r->refused) {
+		errno = r->refused;
+		return r->refused == ENOMEM ? CH_E_MEMORY : CH_E_OS;
+	}
 	if (!r->heap->is_codeless && !r->os_error) {
 		ch__event_note(r->heap, CH__EVENT_FULL, r->hot_bytes + r->cold_bytes);
 		return r->lacks_memory ? CH_E_MEMORY : CH_E_FULL;

@@ -9,25 +9,6 @@
 
 #include <errno.h>
 
-enum ch_status ch__tell_wanted(struct ch_config *config, unsigned *wanted)
-{
-	*wanted = config->sinks;
-	const char *dead_names = ch__os_environment("CODEHEAP_DEAD_NAMES");
-	if (dead_names && !strcmp(dead_names, "kept"))
-		config->dead_names = CH_DEAD_NAMES_KEPT;
-	else if (dead_names && !strcmp(dead_names, "replaced"))
-		config->dead_names = CH_DEAD_NAMES_REPLACED;
-	else if (dead_names)
-		return CH_E_ARG;
-	const char *list = ch__os_environment("CODEHEAP_SINKS");
-	if (list)
-		return ch__sinks_parse(list, wanted) ? CH_OK : CH_E_ARG;
-	if (*wanted == CH_SINK_DEFAULT)
-		*wanted = CH_SINK_UNWIND;
-	*wanted &= ~(unsigned)CH_SINK_NONE;
-	return *wanted & ~ch__sinks_known() ? CH_E_ARG : CH_OK;
-}
-
 /* --- names for sinks --- */
 
 size_t ch__tell_name(const struct ch_heap *heap, uint64_t key, char *out, size_t out_bytes)

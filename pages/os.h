@@ -284,6 +284,8 @@ struct ch__os_pretence {
 	size_t page_bytes;
 	/* Of an address space that has no room for a larger reservation; 0 = it has. */
 	size_t reserve_bytes;
+	/* errno of a system that gives code no more memory; 0 = it does. */
+	int commit_error;
 	/* What an emulator does between the two runs of a backend's self-test: 1 dual, 2 memfd. */
 	void (*between_runs)(int backend, uint8_t *exec, uint8_t *write, size_t bytes);
 	/* The time, when somebody has waited so long: nobody sleeps who gives a limit. */

@@ -106,6 +106,14 @@ static bool has_space(size_t bytes)
 	return false;
 }
 
+static bool has_memory(void)
+{
+	if (CH_LIKELY(!ch__os_pretended.commit_error))
+		return true;
+	errno = ch__os_pretended.commit_error;
+	return false;
+}
+
 static size_t whole_pages(size_t bytes)
 {
 	size_t pretended = ch__os_pretended.page_bytes;
@@ -126,6 +134,11 @@ static bool is_of_pages(const void *at, size_t bytes)
 static bool has_space(size_t bytes)
 {
 	(void)bytes;
+	return true;
+}
+
+static bool has_memory(void)
+{
 	return true;
 }
 
@@ -535,7 +548,7 @@ bool ch__os_map_again(const struct ch__os_held *file, size_t offset, void *at, s
 
 bool ch__os_fd_commit(const struct ch__os_held *file, size_t offset, size_t bytes)
 {
-	if (ch__os_may_fail() || !ch__os_holds(file))
+	if (ch__os_may_fail() || !has_memory() || !ch__os_holds(file))
 		return false;
 	/* The file has its size: the limit, which is of growing, has no say. */
 	int result, cancel = ch__cancel_hold();
@@ -657,7 +670,7 @@ bool ch__os_protect_none(void *at, size_t bytes)
 
 bool ch__os_populate(void *rw, size_t bytes)
 {
-	if (ch__os_may_fail() || !is_of_pages(rw, bytes))
+	if (ch__os_may_fail() || !has_memory() || !is_of_pages(rw, bytes))
 		return false;
 	for (unsigned i = 0; i < POPULATE_TRIES; i++) {
 		if (madvise(rw, bytes, MADV_POPULATE_WRITE) == 0)

@@ -134,6 +134,8 @@ struct ch__pool {
 int ch__pool_create(const struct ch__pool_config *, struct ch__meta *, struct ch__pool **);
 void ch__pool_destroy(struct ch__pool *);
 const char *ch__pool_backend_name(const struct ch__pool *);
+/* False: none has that name. */
+bool ch__backend_of_name(const char *name, enum ch__backend *);
 
 /* --- addresses --- */
 static inline bool ch__pool_has(const struct ch__pool *pool, uintptr_t exec)
@@ -236,7 +238,8 @@ void ch__pool_on_gone(struct ch__pool *, void (*gone)(void *, uint32_t chunk), v
 	CH_EXCLUDES(ch__role_pages) CH_EXCLUDES(CH__STANDING);
 /* An OPEN page of the frame number, its header written and its free bytes trap-filled: a PARTLY
  * one, or a FREE one. CH__PAGE_NONE when no page fits (errno 0: the pool is full, or the rest of it
- * is of other zones) or the OS has no memory (errno). Takes the pages lock. */
+ * is of other zones) or the OS has no memory, and what the pool has would not do if all of it were
+ * free (errno): no collection would help. Takes the pages lock. */
 uint32_t ch__pool_take_page(struct ch__pool *, uint8_t frame)
 	CH_EXCLUDES(ch__role_pages) CH_EXCLUDES(CH__STANDING);
 /* When that found none: a FULL page that has the room all the same, in holes that were passed over
@@ -252,8 +255,8 @@ void ch__pool_retire_page(struct ch__pool *, uint32_t page)
  * Returns true when the page became FREE. Takes the pages lock only when it must. */
 bool ch__pool_note_freed(struct ch__pool *, uint32_t page)
 	CH_EXCLUDES(ch__role_pages) CH_EXCLUDES(CH__STANDING);
-/* A run of whole FREE pages, headers: first page only. First page's index, or CH__PAGE_NONE. It
- * may cross chunks, which all are of its zone then. */
+/* A run of whole FREE pages, headers: first page only. First page's index, or CH__PAGE_NONE with
+ * errno as above. It may cross chunks, which all are of its zone then. */
 uint32_t ch__pool_take_span(struct ch__pool *, uint32_t pages, uint8_t frame)
 	CH_EXCLUDES(ch__role_pages) CH_EXCLUDES(CH__STANDING);
 void ch__pool_release_span(struct ch__pool *, uint32_t first) CH_EXCLUDES(ch__role_pages)

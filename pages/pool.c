@@ -262,6 +262,20 @@ static bool commit_chunk(struct ch__pool *pool, uint32_t chunk, enum ch__zone zo
 	return true;
 }
 
+/* The system refused memory (errno) for a run of pages. 0 where the chunks that the pool has could
+ * hold one if their code were gone. */
+static void judge_refusal(const struct ch__pool *pool, uint32_t pages)
+	CH_REQUIRES(ch__role_pages)
+{
+	uint32_t run = 0;
+	for (uint32_t chunk = 0; chunk < pool->chunk_count; chunk++) {
+		bool is_ours = pool->inner->chunk_states[chunk] == CH__CHUNK_COMMITTED;
+		run = is_ours ? run + pages_of_chunk(pool) : 0;
+		if (run >= pages)
+			errno = 0;
+	}
+}
+
 /* Of a committed chunk without a used page. */
 static void change_zone(struct ch__pool *pool, uint32_t chunk, enum ch__zone zone)
 	CH_REQUIRES(ch__role_pages)
@@ -308,7 +322,12 @@ static bool widen_zone(struct ch__pool *pool, enum ch__zone zone) CH_REQUIRES(ch
 			found = chunk;
 	}
 	errno = 0;
-	return found != pool->chunk_count && give_zone(pool, found, zone);
+	if (found == pool->chunk_count)
+		return false;
+	bool is_given = give_zone(pool, found, zone);
+	if (!is_given)
+		judge_refusal(pool, 1);
+	return is_given;
 }
 
 /* The next FREE page of a committed chunk of the zone. */
@@ -373,7 +392,9 @@ uint32_t ch__pool_take_page(struct ch__pool *pool, uint8_t frame)
 		open_page(pool, index, __func__);
 		ch__page_unlock(page);
 	}
+	int error = errno;
 	ch__pages_unlock(pool);
+	errno = error;
 	return index;
 }
 
@@ -530,12 +551,16 @@ uint32_t ch__pool_take_span(struct ch__pool *pool, uint32_t pages, uint8_t frame
 	if (first == CH__PAGE_NONE && has_code(pool))
 		first = find_run(pool, pages, zone, false);
 	if (first != CH__PAGE_NONE) {
-		if (commit_run(pool, first, pages, zone))
+		if (commit_run(pool, first, pages, zone)) {
 			make_span(pool, first, pages, frame, __func__);
-		else
+		} else {
 			first = CH__PAGE_NONE;
+			judge_refusal(pool, pages);
+		}
 	}
+	int error = errno;
 	ch__pages_unlock(pool);
+	errno = error;
 	return first;
 }
 

@@ -133,7 +133,8 @@ bool ch__views_exclude(struct ch__views *v)
 static int create_as(struct ch__views *v, const struct ch__pool_config *config,
 		     enum ch__backend backend)
 {
-	if (backend == CH__BACKEND_PROCMEM && !CH_ARCH_FILE_STORES_WHOLE)
+	if ((backend == CH__BACKEND_PROCMEM && !CH_ARCH_FILE_STORES_WHOLE) ||
+	    (backend == CH__BACKEND_DUAL && CH_MUTANT(CH__MUTANT_NO_FIRST_BACKEND)))
 		return ENOTSUP;
 	size_t os_page = CH_MUTANT(CH__MUTANT_OS_PAGE_ASSUMED) ? 4096 : ch__os_page_bytes();
 	*v = (struct ch__views){.backend = backend,
@@ -160,29 +161,21 @@ const char *const ch__views_names[] = {[CH__BACKEND_DUAL] = "dual",
 				       [CH__BACKEND_PROCMEM] = "procmem",
 				       [CH__BACKEND_FLIP] = "flip"};
 
-static int choose_backend(enum ch__backend *backend)
+bool ch__backend_of_name(const char *name, enum ch__backend *backend)
 {
-	const char *name = ch__os_environment("CODEHEAP_WX");
-	if (!name || !*name)
-		return 0;
 	for (unsigned i = CH__BACKEND_DUAL; i <= CH__BACKEND_FLIP; i++)
 		if (strcmp(name, ch__views_names[i]) == 0) {
 			*backend = (enum ch__backend)i;
-			return 0;
+			return true;
 		}
-	return EINVAL;
+	return false;
 }
 
 int ch__views_create(struct ch__views *v, const struct ch__pool_config *config)
 {
-	enum ch__backend backend = config->backend;
-	int error = choose_backend(&backend);
-	if (error)
-		return error;
-	if (backend != CH__BACKEND_AUTO)
-		return create_as(v, config, backend);
-	error = CH_MUTANT(CH__MUTANT_NO_FIRST_BACKEND) ? ENOTSUP
-						       : create_as(v, config, CH__BACKEND_DUAL);
+	if (config->backend != CH__BACKEND_AUTO)
+		return create_as(v, config, config->backend);
+	int error = create_as(v, config, CH__BACKEND_DUAL);
 	if (!error || CH_MUTANT(CH__MUTANT_NO_SECOND_BACKEND))
 		return error;
 	error = create_as(v, config, CH__BACKEND_MEMFD);

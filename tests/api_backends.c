@@ -14,6 +14,65 @@
 
 static const size_t pool_bytes = 16 << 20;
 
+/* --- what the environment says --- */
+
+static enum ch_status create_by_default(void)
+{
+	struct ch_heap *heap;
+	enum ch_status status = ch_heap_create(NULL, &heap);
+	if (status == CH_OK)
+		CHECK_EQ(ch_heap_destroy(heap), CH_OK);
+	else
+		CHECK_EQ((uintptr_t)heap, 0);
+	return status;
+}
+
+static void create_misspelt(void *arg)
+{
+	(void)arg;
+	CHECK_EQ(create_by_default(), CH_E_ARG);
+}
+
+TEST(misspelt_wish_of_the_environment_is_told)
+{
+	static const char *const wishes[][3] = {
+		{"CODEHEAP_WX", "dula",
+		 "codeheap: CODEHEAP_WX must be dual, memfd, procmem or flip\n"},
+		{"CODEHEAP_DEAD_NAMES", "keep",
+		 "codeheap: CODEHEAP_DEAD_NAMES must be replaced or kept\n"},
+		{"CODEHEAP_SINKS", "unwind,perfmpa",
+		 "codeheap: CODEHEAP_SINKS must be none, or some of "},
+	};
+	for (unsigned i = 0; i < 3; i++) {
+		char text[400];
+		CHECK_EQ(setenv(wishes[i][0], wishes[i][1], 1), 0);
+		expect_signal_text(create_misspelt, NULL, 0, text, sizeof text);
+		const char *line = strstr(text, wishes[i][2]);
+		if (!line)
+			FAIL("%s=%s: stderr has %s", wishes[i][0], wishes[i][1], text);
+		CHECK(i < 2 || (strstr(line, "perfmap") && strchr(line, '\n')));
+		/* An empty one asks for nothing. */
+		CHECK_EQ(setenv(wishes[i][0], "", 1), 0);
+		CHECK_EQ(create_by_default(), CH_OK);
+		unsetenv(wishes[i][0]);
+	}
+}
+
+TEST(environment_chooses_the_backend)
+{
+	static const char *const names[] = {"memfd", "flip", "procmem"};
+	for (unsigned i = 0; i < (CH_ARCH_FILE_STORES_WHOLE ? 3 : 2); i++) {
+		struct ch_config config = rig_config(pool_bytes);
+		config.backend = CH_BACKEND_DUAL;
+		CHECK_EQ(setenv("CODEHEAP_WX", names[i], 1), 0);
+		if (strcmp(names[i], "flip") == 0 && !mprotect_may_execute())
+			continue;
+		struct rig rig = rig_create(&config, NULL, NULL);
+		CHECK_STR(ch__pool_backend_name(rig.heap->pool), names[i]);
+		rig_end(&rig);
+	}
+}
+
 /* --- flip --- */
 
 static void *attach(void *arg)

@@ -42,11 +42,21 @@ static inline bool rig_may_have(enum ch__backend backend)
 	return backend != CH__BACKEND_PROCMEM || CH_ARCH_FILE_STORES_WHOLE;
 }
 
+/* CODEHEAP_WX, which is the heap's to read, stands for AUTO. */
+static inline struct ch__pool_config rig_wished(struct ch__pool_config config)
+{
+	const char *backend = getenv("CODEHEAP_WX");
+	if (backend && *backend && config.backend == CH__BACKEND_AUTO)
+		CHECK(ch__backend_of_name(backend, &config.backend));
+	return config;
+}
+
 static inline struct pool_rig rig_create(const struct ch__pool_config *config)
 {
 	struct pool_rig rig = {.meta = ch__meta_create()};
 	CHECK(rig.meta);
-	int error = ch__pool_create(config, rig.meta, &rig.pool);
+	struct ch__pool_config wished = rig_wished(*config);
+	int error = ch__pool_create(&wished, rig.meta, &rig.pool);
 	if (error)
 		FAIL("pool: %s", strerror(error));
 	return rig;

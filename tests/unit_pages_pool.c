@@ -22,6 +22,7 @@ static int create_error(struct ch__pool_config config)
 	struct ch__meta *meta = ch__meta_create();
 	struct ch__pool *pool = NULL;
 	CHECK(meta);
+	config = rig_wished(config);
 	int error = ch__pool_create(&config, meta, &pool);
 	CHECK((error == 0) == (pool != NULL));
 	if (pool)
@@ -53,20 +54,22 @@ TEST(create_refuses_bad_configurations)
 	CHECK_EQ(create_error(bad), EINVAL);
 }
 
-TEST(environment_chooses_the_backend_and_unknown_names_are_refused)
+TEST(each_backend_has_its_name)
 {
 	struct ch__pool_config config = rig_config(MIB);
 	static const char *const names[] = {"dual", "memfd", "procmem", "flip"};
+	enum ch__backend none = CH__BACKEND_AUTO;
 	for (unsigned i = 0; i < 4; i++) {
-		if (!rig_may_have((enum ch__backend)(CH__BACKEND_DUAL + i)))
+		CHECK(ch__backend_of_name(names[i], &config.backend));
+		CHECK_EQ(config.backend, (int)CH__BACKEND_DUAL + (int)i);
+		if (!rig_may_have(config.backend))
 			continue;
-		setenv("CODEHEAP_WX", names[i], 1);
 		struct pool_rig rig = rig_create(&config);
 		CHECK_STR(ch__pool_backend_name(rig.pool), names[i]);
 		rig_destroy(&rig);
 	}
-	setenv("CODEHEAP_WX", "rwx", 1);
-	CHECK_EQ(create_error(config), EINVAL);
+	CHECK(!ch__backend_of_name("rwx", &none) && !ch__backend_of_name("", &none));
+	CHECK_EQ(none, CH__BACKEND_AUTO);
 }
 
 TEST(memfd_beyond_the_file_size_limit_is_an_error_not_a_signal)
