@@ -124,6 +124,9 @@
 	/* threads of the library's own, the statistics file */                            \
 	X(WORKER_TAKES_SIGNALS) X(STATS_NEVER_ODD) X(STATS_FILE_TAKEN_AWAY)                \
 	X(CHILD_KEEPS_STATS_FILE) X(STATS_PAGE_HALF_MAPPED)                                \
+	/* files of sinks and profiles */                                                  \
+	X(FILES_FOR_ALL) X(FILE_TAKEN_AWAY) X(PERF_MAP_SHARED) X(NAMES_WAIT)               \
+	X(PROFILE_FORGETS_MODE)                                                            \
 	/* the profile */                                                                  \
 	X(SAMPLE_ANY_ADDRESS) X(SAMPLE_BEHIND_CALL) X(SAMPLE_WITHOUT_GENERATION)           \
 	X(SAMPLE_OF_VM_TRUSTED) X(SAMPLE_RECORDED_ONLY) X(SAMPLE_UNRECORDED_ONLY)          \

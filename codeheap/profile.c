@@ -274,6 +274,8 @@ static int write_file(struct ch_heap *heap, const char *path, struct ch__profile
 		snprintf(beside, bytes, "%s.%08x", path, number);
 		file.fd = is_plain ? ch__os_file_create(beside) : ch__os_file_straight(path);
 		error = file.fd < 0 ? errno : 0;
+		if (!error && is_plain && !CH_MUTANT(CH__MUTANT_PROFILE_FORGETS_MODE))
+			ch__os_file_take_mode(file.fd, path);
 	}
 	if (!error)
 		error = ch__profiler_report(copy, view, put, &file);

@@ -198,9 +198,23 @@ bool ch__os_each_mapping(bool (*visit)(void *arg, const struct ch__os_mapping *)
 	CH_EXCLUDES(CH__STANDING);
 
 /* --- files of sinks --- */
-/* A new regular file of our own, open for both;
- * follows no link, replaces no file but our own; -1: errno. */
+/* A new regular file, open for both, which only its owner may read and write; follows no link,
+ * replaces no file but our own; -1: errno. */
 int ch__os_file_create(const char *path) CH_EXCLUDES(CH__STANDING);
+/* Which file one is, while it exists; all 0: none. */
+struct ch__os_file_id {
+	uint64_t device, inode;
+};
+struct ch__os_file_id ch__os_file_identify(int fd);
+/* As ch__os_file_create, for a name that others in the process may write, too: a file there stays
+ * when it is open in this process or was written since the process began, EBUSY. `own` is replaced
+ * all the same. */
+int ch__os_file_create_known(const char *path, struct ch__os_file_id own) CH_EXCLUDES(CH__STANDING);
+/* From here on writes go to its end, whoever else writes to it. False: errno. */
+bool ch__os_file_append(int fd) CH_EXCLUDES(CH__STANDING);
+int64_t ch__os_file_bytes(int fd); /* -1: errno */
+/* The permissions of the regular file at the path, if there is one, for the open file. */
+void ch__os_file_take_mode(int fd, const char *path);
 /* How many bytes were read at an offset: fewer than n at the file's end; -1: errno. */
 int64_t ch__os_file_read(int fd, uint64_t offset, void *bytes, size_t n) CH_EXCLUDES(CH__STANDING);
 /* All or false; SIGXFSZ and SIGPIPE do not kill. */

@@ -149,12 +149,17 @@ void ch__os_random(void *bytes, size_t n)
 /* Names of perf's files are known beforehand and lie in a folder that everyone may write: what
  * stands there may be a trap of somebody else, or the file of an earlier process with our number.
  * Only the latter is replaced. */
+static bool is_own(const struct stat *found)
+{
+	return S_ISREG(found->st_mode) && found->st_uid == geteuid();
+}
+
 static bool remove_own_leftover(const char *path)
 {
 	struct stat found;
 	if (lstat(path, &found) != 0)
 		return errno == ENOENT;
-	if (!S_ISREG(found.st_mode) || found.st_uid != geteuid()) {
+	if (!is_own(&found)) {
 		errno = EEXIST;
 		return false;
 	}
@@ -163,17 +168,131 @@ static bool remove_own_leftover(const char *path)
 
 int ch__os_file_create(const char *path)
 {
-	enum { FLAGS = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, MODE = 0644 };
+	enum { FLAGS = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, MODE = 0600 };
 	if (ch__os_may_fail())
 		return -1;
 	int cancel = ch__cancel_hold();
 	int flags = FLAGS & ~(CH_MUTANT(CH__MUTANT_FILES_INHERITED) ? O_CLOEXEC : 0);
-	int fd = open(path, flags, MODE);
+	int mode = CH_MUTANT(CH__MUTANT_FILES_FOR_ALL) ? 0644 : MODE;
+	int fd = open(path, flags, mode);
 	if (fd < 0 && errno == EEXIST && remove_own_leftover(path))
-		fd = open(path, flags, MODE);
+		fd = open(path, flags, mode);
 	fd = ch__os_fd_apart(fd);
 	ch__cancel_allow(cancel);
 	return fd;
+}
+
+/* --- files that another part of the process may be writing --- */
+
+struct ch__os_file_id ch__os_file_identify(int fd)
+{
+	struct stat found;
+	if (fd < 0 || fstat(fd, &found) != 0)
+		return (struct ch__os_file_id){0};
+	return (struct ch__os_file_id){found.st_dev, found.st_ino};
+}
+
+static bool is_file(const struct stat *found, struct ch__os_file_id id)
+{
+	return found->st_dev == id.device && found->st_ino == id.inode;
+}
+
+/* A name in /proc/self/fd is a descriptor's number; the names of the two folders are 0. */
+static bool is_open_as(const char *name, const struct stat *file)
+{
+	struct stat found;
+	return *name != '.' && fstat((int)strtol(name, NULL, 10), &found) == 0 &&
+	       found.st_dev == file->st_dev && found.st_ino == file->st_ino;
+}
+
+/* A folder that cannot be read may list anything. */
+static bool is_open_here(const struct stat *file)
+{
+	enum { NAME_AT = 19, LENGTH_AT = 16 }; /* of the kernel's struct linux_dirent64 */
+	char entries[2048] __attribute__((aligned(8)));
+	int folder = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	bool is_open = folder < 0;
+	long n = 1;
+	while (!is_open && n > 0) {
+		n = syscall(SYS_getdents64, folder, entries, sizeof entries);
+		for (long at = 0; !is_open && at < n;) {
+			uint16_t length;
+			memcpy(&length, entries + at + LENGTH_AT, sizeof length);
+			is_open = is_open_as(entries + at + NAME_AT, file);
+			at += length;
+		}
+	}
+	if (folder >= 0)
+		close(folder);
+	return is_open || n < 0;
+}
+
+static int64_t ns_of(clockid_t clock)
+{
+	struct timespec now;
+	clock_gettime(clock, &now);
+	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* When this process began, by the clock of files, some ms too early; INT64_MIN: nobody knows. */
+static int64_t birth_ns(void)
+{
+	enum { STARTED = 20 }; /* spaces between the end of the name and the field */
+	char text[1024];
+	int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+	if (fd >= 0)
+		close(fd);
+	text[n < 0 ? 0 : n] = 0;
+	const char *at = strrchr(text, ')');
+	for (int i = 0; at && i < STARTED; i++)
+		at = strchr(at + 1, ' ');
+	long ticks = sysconf(_SC_CLK_TCK);
+	if (!at || ticks <= 0)
+		return INT64_MIN;
+	/* Files have the time of the last tick, and the start is cut to a whole one. */
+	const int64_t slack_ns = 20000000;
+	int64_t after_boot = strtoll(at, NULL, 10) * (1000000000 / ticks);
+	return ns_of(CLOCK_REALTIME) - ns_of(CLOCK_BOOTTIME) + after_boot - slack_ns;
+}
+
+static bool is_of_this_process(const struct stat *found)
+{
+	int64_t changed = (int64_t)found->st_mtim.tv_sec * 1000000000 + found->st_mtim.tv_nsec;
+	return changed >= birth_ns() || is_open_here(found);
+}
+
+int ch__os_file_create_known(const char *path, struct ch__os_file_id own)
+{
+	struct stat found;
+	int cancel = ch__cancel_hold();
+	bool is_anothers = lstat(path, &found) == 0 && is_own(&found) && !is_file(&found, own) &&
+			   is_of_this_process(&found) && !CH_MUTANT(CH__MUTANT_FILE_TAKEN_AWAY);
+	ch__cancel_allow(cancel);
+	if (is_anothers) {
+		errno = EBUSY;
+		return -1;
+	}
+	return ch__os_file_create(path);
+}
+
+bool ch__os_file_append(int fd)
+{
+	return !ch__os_may_fail() && fcntl(fd, F_SETFL, O_APPEND) == 0;
+}
+
+int64_t ch__os_file_bytes(int fd)
+{
+	struct stat found;
+	return fstat(fd, &found) == 0 ? (int64_t)found.st_size : -1;
+}
+
+void ch__os_file_take_mode(int fd, const char *path)
+{
+	enum { PERMISSIONS = 0777 };
+	struct stat found;
+	if (lstat(path, &found) == 0 && S_ISREG(found.st_mode))
+		(void)!fchmod(fd, found.st_mode & PERMISSIONS);
 }
 
 static int64_t read_all(int fd, uint64_t offset, void *bytes, size_t n)

@@ -194,7 +194,7 @@ int ch__os_file_straight(const char *path)
 {
 	if (ch__os_may_fail())
 		return -1;
-	enum { MODE = 0644 };
+	enum { MODE = 0600 };
 	int flags = O_WRONLY | O_CREAT | O_CLOEXEC | (is_standard(path) ? O_APPEND : O_TRUNC);
 	int cancel = ch__cancel_hold();
 	int fd = ch__os_fd_apart(open(path, flags, MODE));

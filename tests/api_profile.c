@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <glob.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 static struct profile_rig rig;
 
@@ -138,6 +139,27 @@ TEST(file_stays_as_it_was_when_writing_fails)
 	CHECK(strstr(text, "<svg"));
 	free(text);
 	CHECK_EQ(files_like(rig.path), 1);
+	profile_end(&rig);
+}
+
+static unsigned mode_of(const char *path)
+{
+	struct stat found;
+	CHECK_EQ(stat(path, &found), 0);
+	return found.st_mode & 07777;
+}
+
+TEST(file_is_its_owner_s_alone_unless_it_was_there)
+{
+	umask(0);
+	profile_begin(&rig, STAGE_POLLS);
+	CHECK_EQ(ch_profile_start(rig.stage->heap, 100, NULL), CH_OK);
+	profile_stop(&rig);
+	CHECK_EQ(ch_profile_write(rig.stage->heap, rig.path, NULL), CH_OK);
+	CHECK_EQ(mode_of(rig.path), 0600);
+	CHECK_EQ(chmod(rig.path, 0644), 0);
+	CHECK_EQ(ch_profile_write(rig.stage->heap, rig.path, NULL), CH_OK);
+	CHECK_EQ(mode_of(rig.path), 0644);
 	profile_end(&rig);
 }
 

@@ -15,6 +15,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 struct sink_file {
@@ -218,12 +219,58 @@ EVERY_FILE(of_another_user_is_not_touched)
 	leave_folder(sink);
 }
 
+/* As a file that was written for the last time an hour before the process began. */
+static void make_old(const char *file)
+{
+	struct timespec hour_ago[2];
+	CHECK_EQ(clock_gettime(CLOCK_REALTIME, &hour_ago[0]), 0);
+	hour_ago[0].tv_sec -= 3600;
+	hour_ago[1] = hour_ago[0];
+	CHECK_EQ(utimensat(AT_FDCWD, file, hour_ago, 0), 0);
+}
+
+/* Another compiler of the process writes a file of the same name. */
+EVERY_FILE(that_is_open_in_this_process_is_left_alone)
+{
+	use_folder(sink);
+	write_other();
+	CHECK_EQ(rename(other, path), 0);
+	make_old(path);
+	int fd = open(path, O_WRONLY | O_APPEND);
+	CHECK(fd >= 0);
+	check_refused(sink, EBUSY);
+	CHECK_EQ(close(fd), 0);
+	leave_folder(sink);
+}
+
+EVERY_FILE(that_is_younger_than_the_process_is_left_alone)
+{
+	use_folder(sink);
+	write_other();
+	CHECK_EQ(rename(other, path), 0);
+	check_refused(sink, EBUSY);
+	leave_folder(sink);
+}
+
+EVERY_FILE(of_a_heap_that_has_gone_is_replaced)
+{
+	use_folder(sink);
+	for (int i = 0; i < 3; i++) {
+		struct rig rig = start(sink);
+		check_on(&rig, sink);
+		live_and_die(&rig, 10);
+		rig_end(&rig);
+	}
+	leave_folder(sink);
+}
+
 /* The name of an earlier process's file is free to take; the file itself may have another one. */
-EVERY_FILE(is_new_and_nobody_else_can_write_it)
+EVERY_FILE(is_new_and_its_owner_s_alone)
 {
 	struct stat st;
 	use_folder(sink);
 	write_other();
+	make_old(other);
 	CHECK_EQ(link(other, path), 0);
 	umask(0);
 	struct rig rig = start(sink);
@@ -231,8 +278,8 @@ EVERY_FILE(is_new_and_nobody_else_can_write_it)
 	CHECK_EQ(lstat(path, &st), 0);
 	if (st.st_nlink != 1 || st.st_uid != geteuid())
 		FAIL_SINK("its file is not a new one of ours");
-	if (st.st_mode & (S_IWGRP | S_IWOTH))
-		FAIL_SINK("others may write its file");
+	if (st.st_mode & (S_IRWXG | S_IRWXO))
+		FAIL_SINK("others may read or write its file");
 	live_and_die(&rig, 10);
 	CHECK_EQ(ch_sink_flush(rig.heap), CH_OK);
 	check_other(sink);
@@ -422,6 +469,71 @@ static void run_and_exit(const struct sink_file *sink)
 	struct rig rig = start(sink);
 	rig_block(rig_owner(&rig, "name_for_whoever_comes_later"), 1);
 	exit(0); /* no flush, no destroy */
+}
+
+static bool file_names(const char *name)
+{
+	static char text[1 << 18];
+	int fd = open(path, O_RDONLY);
+	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text);
+	if (fd >= 0)
+		close(fd);
+	return n > 0 && memmem(text, (size_t)n, name, strlen(name));
+}
+
+/* A program in its steady state compiles nothing more; then it is killed. */
+static void run_until_killed(const struct sink_file *sink, int told)
+{
+	struct rig rig = start(sink);
+	for (int i = 0; i < 3; i++)
+		rig_block(rig_owner(&rig, i == 2 ? "name_of_the_hot_code" : "name_before"), 1);
+	CHECK_EQ(write(told, "x", 1), 1);
+	for (;;)
+		pause();
+}
+
+static pid_t start_and_wait(const struct sink_file *sink)
+{
+	char name[64], byte;
+	int ends[2];
+	CHECK_EQ(pipe(ends), 0);
+	pid_t pid = fork();
+	if (pid == 0)
+		run_until_killed(sink, ends[1]);
+	close(ends[1]);
+	CHECK_EQ(read(ends[0], &byte, 1), 1);
+	close(ends[0]);
+	snprintf(name, sizeof name, sink->name, (int)pid);
+	snprintf(path, sizeof path, "%s/%s", folder, name);
+	return pid;
+}
+
+static void kill_and_check(const struct sink_file *sink, pid_t pid)
+{
+	int status;
+	CHECK_EQ(kill(pid, SIGKILL), 0);
+	CHECK_EQ(waitpid(pid, &status, 0), pid);
+	if (!file_names("name_of_the_hot_code"))
+		FAIL_SINK("the file of a process that was killed does not name its code");
+	leave_folder(sink);
+}
+
+EVERY_FILE(names_the_code_of_a_process_that_is_killed)
+{
+	enum { PATIENCE_MS = 10000 };
+	use_folder(sink);
+	pid_t pid = start_and_wait(sink);
+	for (int ms = 0; ms < PATIENCE_MS && !file_names("name_of_the_hot_code"); ms++)
+		usleep(1000);
+	kill_and_check(sink, pid);
+}
+
+TEST_TIMED(perf_map_names_code_some_ms_after_its_commit, 60)
+{
+	use_folder(&perf_map);
+	pid_t pid = start_and_wait(&perf_map);
+	usleep(15000);
+	kill_and_check(&perf_map, pid);
 }
 
 EVERY_FILE(stays_after_exit)

@@ -6,7 +6,8 @@ set -u
 scheme=${CODEHEAP_BUILD:-build}/scheme
 # What `most_` stands before asks for a share of the samples, of the others for some.
 cases='perf_map_names_samples:300 perf_map_names_samples_of_freed_code:300 perf_frame_pointers_reach_main:300
-perf_report_shows_procedures:300 most_perf_map_names_samples:300:timed most_perf_map_names_samples_of_freed_code:300:timed
+perf_report_shows_procedures:300 perf_report_names_the_loop_of_a_killed_program:300
+perf_report_names_the_loop_of_an_interrupted_record:300 most_perf_map_names_samples:300:timed most_perf_map_names_samples_of_freed_code:300:timed
 most_perf_frame_pointers_reach_main:300:timed'
 
 if [ $# = 0 ]; then
@@ -23,9 +24,12 @@ fail() { echo "perf map: $*" >&2; exit 1; }
 
 # record [PERF-SWITCHES] SCHEME..: runs $work/work.scm under perf; the process's number is in $pid. For its listener to BPF
 # programs perf would wait for a second at the end.
-record() {
+probe() {
   perf record -q --no-bpf-event -e cpu-clock -o "$work/probe" -- true > "$work/err" 2>&1 ||
     { echo "perf record is refused: $(tail -1 "$work/err")"; exit 77; }
+}
+record() {
+  probe
   # Another user's file of this number is not touched.
   while
     perf record -q --no-bpf-event -e cpu-clock -F 999 -o "$work/data" "$@" "$work/work.scm" > "$work/out" 2> "$work/err" ||
@@ -135,6 +139,66 @@ perf_report_shows_procedures() {
   for name in 'scm::fib work.scm:1' 'scm::tak work.scm:2'; do
     grep -qE "^ +[0-9.]+% .* $name( |\$)" "$work/report" || fail "perf report does not show $name"
   done
+}
+
+# A program in its steady state: it compiles nothing more, and never ends.
+work_for_ever() {
+  cat > "$work/work.scm" << 'END'
+(define (fib n) (if (< n 2) n (+ (fib (- n 1)) (fib (- n 2)))))
+(define (again) (fib 20) (again))
+(again)
+END
+}
+
+# await COMMAND..: until it succeeds, for a minute.
+await() {
+  local tries=0
+  until "$@"; do
+    [ $((tries += 1)) -lt 600 ] || fail "in vain: $*"
+    sleep 0.1
+  done
+}
+
+loop_is_named() { grep -qs 'scm::again' "/tmp/perf-$pid.map"; }
+
+report_names_the_loop() {
+  perf report -i "$work/data" --stdio --sort symbol > "$work/report" 2> "$work/err" ||
+    fail "perf report: $(tail -3 "$work/err")"
+  grep -qE '^ +[0-9.]+% .* scm::fib work.scm:1( |$)' "$work/report"
+}
+
+perf_report_names_the_loop_of_a_killed_program() {
+  probe
+  work_for_ever
+  "$scheme" --sinks=unwind,perfmap "$work/work.scm" &
+  pid=$!
+  trap 'kill -9 $pid 2> /dev/null; rm -rf "$work" "/tmp/perf-$pid.map"' EXIT
+  await loop_is_named
+  # In the time of one record it may be off the processor.
+  record_some() {
+    perf record -q --no-bpf-event -e cpu-clock -F 999 -o "$work/data" -p "$pid" -- sleep 0.3 > "$work/out" 2>&1 ||
+      fail "perf record: $(cat "$work/out")"
+    report_names_the_loop
+  }
+  await record_some
+  kill -9 "$pid"
+  wait "$pid" 2> /dev/null
+  report_names_the_loop || fail "perf report names nothing of a program that was killed: $(grep % "$work/report" | head -3)"
+}
+
+perf_report_names_the_loop_of_an_interrupted_record() {
+  probe
+  work_for_ever
+  perf record -q --no-bpf-event -e cpu-clock -F 999 -o "$work/data" "$scheme" --sinks=unwind,perfmap "$work/work.scm" > "$work/out" 2>&1 &
+  local recorder=$!
+  has_started() { pid=$(pgrep -P "$recorder" scheme); }
+  await has_started
+  trap 'kill -9 $pid 2> /dev/null; rm -rf "$work" "/tmp/perf-$pid.map"' EXIT
+  await loop_is_named
+  sleep 0.3
+  kill -INT "$recorder"
+  wait "$recorder"
+  report_names_the_loop || fail "perf report names nothing after Ctrl-C: $(grep % "$work/report" | head -3)"
 }
 
 [ -x "$scheme" ] || { echo 'skip: no Scheme in this build'; exit 77; }

@@ -59,6 +59,23 @@ TEST(file_create_takes_no_bait)
 	remove_folder();
 }
 
+TEST(new_file_is_its_owner_s_alone)
+{
+	struct stat s;
+	umask(0);
+	int fd = ch__os_file_create(path_of("file"));
+	CHECK(fd >= 0 && fstat(fd, &s) == 0);
+	CHECK_EQ(s.st_mode & 07777, 0600);
+	close(fd);
+	ch__os_file_remove(path_of("file"));
+	fd = ch__os_file_straight(path_of("file"));
+	CHECK(fd >= 0 && fstat(fd, &s) == 0);
+	CHECK_EQ(s.st_mode & 07777, 0600);
+	close(fd);
+	ch__os_file_remove(path_of("file"));
+	remove_folder();
+}
+
 /* --- a checker between us and the system --- */
 
 /* As ThreadSanitizer does where an address has no shadow: the address goes, the flags stay. */

@@ -7,8 +7,10 @@
 #include "tests/unit_unwind.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -52,6 +54,124 @@ TEST(map_names_ranges_after_flush)
 	check_named(path, bed.runtime, "codeheap_runtime");
 	bed_close(&bed);
 	check_named(path, bed.pool + 64, "fn_7"); /* readers come later */
+	remove_own_folder();
+}
+
+/* What nobody flushes: a program that compiles nothing more calls nothing more. */
+static void wait_for_name_or_status(struct bed *bed, const char *path, const void *pc,
+				    const char *name)
+{
+	enum { PATIENCE_MS = 10000 };
+	for (int ms = 0; ms < PATIENCE_MS; ms++) {
+		if (ch__sinks_status(bed->sinks, CH__SINK_PERF_MAP) != 0)
+			return;
+		struct map_file *map = read_map(path);
+		const struct map_line *line = line_of(map, (uintptr_t)pc);
+		bool is_named = line && !strcmp(line->name, name);
+		free(map);
+		if (is_named)
+			return;
+		usleep(1000);
+	}
+	FAIL("perf map: %p is not named \"%s\", which waits for a flush", pc, name);
+}
+
+static void wait_for_name(struct bed *bed, const char *path, const void *pc, const char *name)
+{
+	wait_for_name_or_status(bed, path, pc, name);
+	CHECK_EQ(ch__sinks_status(bed->sinks, CH__SINK_PERF_MAP), 0);
+}
+
+TEST(map_names_ranges_without_a_flush)
+{
+	struct bed bed;
+	char path[128];
+	use_own_folder();
+	bed_open(&bed, CH__SINK_PERF_MAP);
+	path_of(getpid(), path);
+	add(&bed, 64, 64, 1);
+	wait_for_name(&bed, path, bed.pool + 64, "fn_1");
+	add(&bed, 512, 64, 2);
+	wait_for_name(&bed, path, bed.pool + 512, "fn_2");
+	discard(&bed, 64, 64, 1);
+	add(&bed, 96, 64, 3); /* the file is written anew */
+	add(&bed, 1024, 64, 4);
+	wait_for_name(&bed, path, bed.pool + 96, "fn_3");
+	wait_for_name(&bed, path, bed.pool + 1024, "fn_4");
+	check_named(path, bed.pool + 64, NULL);
+	bed_close(&bed);
+	bed_open(&bed, CH__SINK_PERF_MAP); /* the writer went with the last heap */
+	add(&bed, 64, 64, 5);
+	wait_for_name(&bed, path, bed.pool + 64, "fn_5");
+	bed_close(&bed);
+	remove_own_folder();
+}
+
+/* Where the process gets no thread, too; the file may fail as well, with a reason. */
+TEST(map_names_ranges_without_a_flush_when_any_call_fails)
+{
+	char path[128];
+	bool has_failed = true;
+	use_own_folder();
+	path_of(getpid(), path);
+	for (uint64_t nth = 1; has_failed; nth++) {
+		struct bed bed;
+		bed_open(&bed, CH__SINK_PERF_MAP);
+		ch__os_fail_at(nth, false);
+		for (size_t i = 1; i <= 3; i++) {
+			add(&bed, i * 64, 64, 1);
+			wait_for_name_or_status(&bed, path, bed.pool + i * 64, "fn_1");
+		}
+		has_failed = ch__os_failable_calls() >= nth;
+		ch__os_fail_at(0, false);
+		bed_close(&bed);
+	}
+	remove_own_folder();
+}
+
+TEST(map_that_another_compiler_has_open_is_left_alone)
+{
+	struct bed bed;
+	char path[128];
+	const struct timespec long_ago[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
+	use_own_folder();
+	path_of(getpid(), path);
+	int other = open(path, O_WRONLY | O_CREAT | O_APPEND, 0600);
+	CHECK_EQ(dprintf(other, "1000 10 theirs\n"), 15);
+	CHECK_EQ(futimens(other, long_ago), 0);
+	bed_open(&bed, CH__SINK_PERF_MAP);
+	CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_PERF_MAP), EBUSY);
+	check_named(path, (void *)0x1000, "theirs");
+	CHECK_EQ(close(other), 0);
+	bed_close(&bed);
+	remove_own_folder();
+}
+
+/* It appends, so the lines of both stay; a file written anew would be without the other's. */
+TEST(map_that_another_compiler_writes_to_keeps_its_lines)
+{
+	struct bed bed;
+	char path[128];
+	use_own_folder();
+	bed_open(&bed, CH__SINK_PERF_MAP);
+	path_of(getpid(), path);
+	int other = open(path, O_WRONLY | O_APPEND);
+	for (size_t i = 1; i <= 3; i++) {
+		add(&bed, i * 64, 64, i);
+		ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+		CHECK_EQ(dprintf(other, "%zx 10 theirs\n", i << 12), 15);
+	}
+	check_named(path, (void *)0x1000, "theirs");
+	check_named(path, bed.pool + 64, "fn_1");
+	check_named(path, bed.pool + 192, "fn_3");
+	discard(&bed, 64, 64, 1);
+	add(&bed, 96, 32, 4);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+	CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_PERF_MAP), EBUSY);
+	check_named(path, (void *)0x3000, "theirs");
+	check_named(path, bed.pool + 192, "fn_3");
+	CHECK_EQ(close(other), 0);
+	bed_close(&bed);
 	remove_own_folder();
 }
 
@@ -332,6 +452,8 @@ TEST(map_of_an_earlier_process_of_the_same_number_is_replaced)
 	CHECK(old != NULL);
 	fputs("1000 10 stale\n", old);
 	fclose(old);
+	const struct timespec long_ago[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
+	CHECK_EQ(utimensat(AT_FDCWD, path, long_ago, 0), 0);
 	bed_open(&bed, CH__SINK_PERF_MAP);
 	CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_PERF_MAP), 0);
 	add(&bed, 64, 64, 1);

@@ -58,6 +58,7 @@ static struct {
 	CH_BY_FILE void *marker;
 	CH_BY_FILE struct user *users;
 	CH_BY_FILE uint64_t index; /* of the last load record */
+	CH_BY_FILE struct ch__os_file_id id; /* of the last file, also when it is closed */
 	CH_BY_FILE struct gone gone[GONE_MOST];
 	CH_BY_FILE size_t gone_count;
 	CH_BY_FILE char path[PATH_BYTES];
@@ -109,9 +110,10 @@ static int create_file(void) CH_REQUIRES(ch__role_file)
 {
 	snprintf(file.path, sizeof file.path, "%s/jit-%d.dump", file.folder, ch__os_process_id());
 	file.out.error = 0;
-	file.out.fd = ch__os_file_create(file.path);
+	file.out.fd = ch__os_file_create_known(file.path, file.id);
 	if (file.out.fd < 0)
 		return errno ? errno : EIO;
+	file.id = ch__os_file_identify(file.out.fd);
 	ch__jitdump_begin(&file.out);
 	ch__jitdump_header(&file.out);
 	int error = ch__jitdump_flush(&file.out) ? 0 : file.out.error;
