@@ -16,14 +16,9 @@ uint32_t ch__assumption_resolve(struct ch_heap *heap, struct ch_assumption handl
 enum ch_status ch_assumption_create(struct ch_vm *vm, struct ch_assumption *out)
 {
 	struct ch_heap *heap = vm->heap;
-	struct ch__table *table = &heap->assumptions;
 	out->bits = 0;
 	ch__heap_lock(heap);
-	uint32_t index = table->free_head;
-	if (index)
-		table->free_head = ch__assumption_at(heap, index)->next_free;
-	else
-		index = ch__table_extend(table, heap->meta, 1);
+	uint32_t index = ch__table_take(&heap->assumptions, heap->meta);
 	if (index) {
 		struct ch__assumption *fact = ch__assumption_at(heap, index);
 		CH_MOVE(ch__assumption_moves, index, fact->generation + 1, fact->generation & 1,
@@ -143,13 +138,5 @@ void ch__assumption_end(struct ch_heap *heap, uint32_t index)
 	fact->dependents = NULL;
 	fact->capacity = 0;
 	heap->assumptions_now--;
-	if (fact->generation >= UINT32_MAX - 1)
-		return;
-	struct ch__table *table = &heap->assumptions;
-	fact->next_free = 0;
-	if (table->free_head)
-		ch__assumption_at(heap, table->free_tail)->next_free = index;
-	else
-		table->free_head = index;
-	table->free_tail = index;
+	ch__table_give(&heap->assumptions, index, ch__is_worn(fact->generation));
 }

@@ -61,17 +61,17 @@ static bool refill(struct ch_heap *heap, struct ch__thread *thread)
 {
 	struct ch__table *table = &heap->blocks;
 	ch__records_lock(heap);
-	while (table->free_head && thread->free_count < TAKEN_AT_ONCE) {
-		uint32_t index = table->free_head;
-		table->free_head = ch__block_at(heap, index)->owner_next;
-		thread->free_records[thread->free_count++] = index;
-	}
+	while (table->free_head && thread->free_count < TAKEN_AT_ONCE)
+		thread->free_records[thread->free_count++] = ch__table_take(table, heap->meta);
 	if (!thread->free_count) {
-		uint32_t fresh = ch__table_extend(table, heap->meta, 1);
+		/* Not more of those that rest than are needed. */
+		uint32_t before = atomic_load_explicit(&table->used, memory_order_relaxed);
+		uint32_t fresh = ch__table_take(table, heap->meta);
 		uint32_t in_segment = CH__SEGMENT_RECORDS - (fresh & (CH__SEGMENT_RECORDS - 1));
 		if (fresh)
 			thread->free_records[thread->free_count++] = fresh;
-		for (uint32_t i = 1; fresh && i < MADE_AT_ONCE && i < in_segment; i++) {
+		bool is_fresh = fresh && fresh >= before;
+		for (uint32_t i = 1; is_fresh && i < MADE_AT_ONCE && i < in_segment; i++) {
 			uint32_t more = ch__table_extend(table, heap->meta, 1);
 			if (!more)
 				break;
@@ -89,18 +89,17 @@ uint32_t ch__record_take(struct ch_heap *heap, struct ch__thread *thread)
 	return thread->free_records[--thread->free_count];
 }
 
+static bool is_worn(const struct ch_heap *heap, uint32_t index)
+{
+	return ch__is_worn(atomic_load_explicit(&ch__block_at(heap, index)->generation,
+						memory_order_relaxed));
+}
+
 static void push_free(struct ch_heap *heap, const uint32_t *indices, uint32_t count)
 {
-	struct ch__table *table = &heap->blocks;
 	ch__records_lock(heap);
-	for (uint32_t i = 0; i < count; i++) {
-		ch__block_at(heap, indices[i])->owner_next = 0;
-		if (table->free_head)
-			ch__block_at(heap, table->free_tail)->owner_next = indices[i];
-		else
-			table->free_head = indices[i];
-		table->free_tail = indices[i];
-	}
+	for (uint32_t i = 0; i < count; i++)
+		ch__table_give(&heap->blocks, indices[i], is_worn(heap, indices[i]));
 	ch__records_unlock(heap);
 }
 
@@ -129,11 +128,9 @@ void ch__records_flush(struct ch_heap *heap, struct ch__thread *thread)
 
 void ch__block_recycle(struct ch_heap *heap, uint32_t index)
 {
-	struct ch__block *block = ch__block_at(heap, index);
 	ch__block_set_state(heap, index, CH_BLOCK_FREE, CH__CAUSE_NONE, __func__);
-	/* The next generation would wrap to one that a handle may hold: the record retires. */
-	if (atomic_load_explicit(&block->generation, memory_order_relaxed) < UINT32_MAX - 1)
-		ch__record_give(heap, ch__thread_or_guest(heap), index);
+	/* A worn one rests in the table: a thread would take it at once. */
+	ch__record_give(heap, is_worn(heap, index) ? NULL : ch__thread_or_guest(heap), index);
 }
 
 /* --- places --- */

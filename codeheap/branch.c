@@ -40,9 +40,12 @@ static void set_generation(struct ch__branch *branch, uint32_t generation)
 	store(&branch->prev_gen, prev_of(branch) | (generation >> 8) << 24);
 }
 
-/* --- runs: free lists of exactly n for small n, one list of longer ones --- */
+/* --- runs: free lists of each length --- */
 
-enum { EXACT_MAX = 8 };
+/* A run's generation has 16 bits, and its list is LIFO. After 65,536 uses a run rests until so many
+ * records of its length rest, so that the same generation comes again after 2^34 / length uses of
+ * that length at the earliest, or when the table has no other run. */
+_Static_assert(CH__BRANCHES_RESTING == 1 << 18, "2^18 * 2^16 records");
 
 static uint32_t run_length(const struct ch_heap *heap, uint32_t first)
 {
@@ -52,39 +55,71 @@ static uint32_t run_length(const struct ch_heap *heap, uint32_t first)
 	return length;
 }
 
-static uint32_t take_long(struct ch_heap *heap, uint32_t count) CH_REQUIRES(ch__role_records)
+/* Free runs are chained by the user's word: without a site nobody resolves them. */
+static uint32_t chained(const struct ch_heap *heap, uint32_t first)
 {
-	for (uint32_t before = 0, at = heap->branch_free[0], next; at; before = at, at = next) {
-		next = ch__branch_at(heap, at)->site;
-		if (run_length(heap, at) == count) {
-			if (before)
-				store(&ch__branch_at(heap, before)->site, next);
-			else
-				heap->branch_free[0] = next;
-			return at;
-		}
+	return (uint32_t)(uintptr_t)ch__branch_at(heap, first)->user;
+}
+static void chain(const struct ch_heap *heap, uint32_t first, uint32_t next)
+{
+	ch__branch_at(heap, first)->user = (void *)(uintptr_t)next;
+}
+
+static uint32_t take_rested(struct ch_heap *heap, struct ch__runs *runs)
+	CH_REQUIRES(ch__role_records)
+{
+	uint32_t first = runs->worn;
+	if (first) {
+		runs->worn = chained(heap, first);
+		runs->worn_now--;
 	}
-	return 0;
+	return first;
+}
+
+static uint32_t take_run(struct ch_heap *heap, uint32_t count, bool *is_fresh)
+	CH_REQUIRES(ch__role_records)
+{
+	struct ch__runs *runs = &heap->branch_runs[count];
+	uint32_t first = runs->free;
+	*is_fresh = false;
+	if (first) {
+		runs->free = chained(heap, first);
+		return first;
+	}
+	if ((uint64_t)runs->worn_now * count > heap->branches_resting)
+		return take_rested(heap, runs);
+	first = ch__table_extend(&heap->branches, heap->meta, count);
+	*is_fresh = first != 0;
+	return first ? first : take_rested(heap, runs);
+}
+
+static void give_run(struct ch_heap *heap, uint32_t first, uint32_t count, bool is_worn)
+	CH_REQUIRES(ch__role_records)
+{
+	struct ch__runs *runs = &heap->branch_runs[count];
+	if (!is_worn || CH_MUTANT(CH__MUTANT_WORN_AT_ONCE)) {
+		chain(heap, first, runs->free);
+		runs->free = first;
+		return;
+	}
+	if (CH_MUTANT(CH__MUTANT_WORN_LOST))
+		return;
+	chain(heap, first, 0);
+	if (runs->worn_now++)
+		chain(heap, runs->worn_last, first);
+	else
+		runs->worn = first;
+	runs->worn_last = first;
 }
 
 uint32_t ch__branches_take(struct ch_heap *heap, uint32_t count)
 {
+	bool is_fresh;
 	ch__records_lock(heap);
-	uint32_t first;
-	if (count > EXACT_MAX) {
-		first = take_long(heap, count);
-	} else {
-		first = heap->branch_free[count];
-		if (first)
-			heap->branch_free[count] = ch__branch_at(heap, first)->site;
-	}
-	bool is_fresh = !first;
-	if (is_fresh)
-		first = ch__table_extend(&heap->branches, heap->meta, count);
+	uint32_t first = take_run(heap, count, &is_fresh);
 	ch__records_unlock(heap);
 	for (uint32_t i = 0; first && i < count; i++) {
 		struct ch__branch *branch = ch__branch_at(heap, first + i);
-		store(&branch->site, 0);
 		branch->user = NULL;
 		atomic_store_explicit(&branch->target_kind, i + 1 == count ? CH__BRANCH_LAST : 0,
 				      memory_order_relaxed);
@@ -96,26 +131,20 @@ uint32_t ch__branches_take(struct ch_heap *heap, uint32_t count)
 
 uint32_t ch__branches_free(struct ch_heap *heap, uint32_t first)
 {
-	uint32_t length = run_length(heap, first);
-	bool is_worn = false;
+	uint32_t length = run_length(heap, first), generation = 0;
 	for (uint32_t i = 0; i < length; i++) {
 		struct ch__branch *branch = ch__branch_at(heap, first + i);
-		uint32_t generation = ch__branch_generation(branch) + 1;
-		is_worn |= generation >= 0xffff;
+		/* All of a run have the same. */
+		generation = (ch__branch_generation(branch) + 1) & 0xffff;
 		if (branch->site)
-			CH_MOVE(ch__branch_moves, first + i, generation - 1,
+			CH_MOVE(ch__branch_moves, first + i, ch__branch_generation(branch),
 				ch__branch_state(branch), CH__BRANCH_NONE, ch__held(heap),
 				__func__);
 		store(&branch->site, 0);
 		set_generation(branch, generation);
 	}
-	/* Its next generation may be in somebody's handle: the run retires. */
-	if (is_worn)
-		return length;
-	uint32_t list = length > EXACT_MAX ? 0 : length;
 	ch__records_lock(heap);
-	store(&ch__branch_at(heap, first)->site, heap->branch_free[list]);
-	heap->branch_free[list] = first;
+	give_run(heap, first, length, generation == 0);
 	ch__records_unlock(heap);
 	return length;
 }

@@ -99,14 +99,17 @@ static bool create_tables(struct ch_heap *heap)
 	enum { KEPT = 1024 * CH__THREAD_RECORDS };
 	size_t blocks = heap->config.pool_bytes / CH__GRANULE_BYTES + KEPT;
 	uint32_t limit = blocks < CH__INDEX_MAX ? (uint32_t)blocks : CH__INDEX_MAX;
-	return ch__table_create(&heap->blocks, sizeof(struct ch__block), limit) &&
-	       ch__table_create(&heap->branches, sizeof(struct ch__branch), CH__INDEX_MAX) &&
-	       ch__table_create(&heap->owners, sizeof(struct ch__owner), CH__INDEX_MAX) &&
-	       ch__table_create(&heap->assumptions, sizeof(struct ch__assumption), CH__INDEX_MAX) &&
-	       ch__table_create(&heap->names, CH__NAME_RECORD_BYTES, CH__INDEX_MAX) &&
-	       ch__table_create(&heap->tombstones, sizeof(struct ch__tombstone),
+	return ch__table_create(&heap->blocks, sizeof(struct ch__block),
+				offsetof(struct ch__block, owner_next), limit) &&
+	       ch__table_create(&heap->branches, sizeof(struct ch__branch), 0, CH__INDEX_MAX) &&
+	       ch__table_create(&heap->owners, sizeof(struct ch__owner),
+				offsetof(struct ch__owner, next_free), CH__INDEX_MAX) &&
+	       ch__table_create(&heap->assumptions, sizeof(struct ch__assumption),
+				offsetof(struct ch__assumption, next_free), CH__INDEX_MAX) &&
+	       ch__table_create(&heap->names, CH__NAME_RECORD_BYTES, 0, CH__INDEX_MAX) &&
+	       ch__table_create(&heap->tombstones, sizeof(struct ch__tombstone), 0,
 				(1u << CH__TOMBSTONES_LOG2) + 2) &&
-	       ch__table_create(&heap->epitaphs, sizeof(struct ch__epitaph),
+	       ch__table_create(&heap->epitaphs, sizeof(struct ch__epitaph), 0,
 				(1u << CH__TOMBSTONES_LOG2) + 2);
 }
 
@@ -135,6 +138,7 @@ static enum ch_status fill_heap(struct ch_heap *heap, unsigned wanted) CH_REQUIR
 	atomic_store(&heap->has_core_sync, core_sync);
 	heap->guest.heap = heap;
 	heap->tombstones_log2 = CH__TOMBSTONES_LOG2;
+	heap->branches_resting = CH__BRANCHES_RESTING;
 	if (!CH_MUTANT(CH__MUTANT_NAMES_HASHED_OPENLY))
 		ch__os_random(heap->name_key, sizeof heap->name_key);
 	heap->process = ch__os_process_id();

@@ -26,6 +26,8 @@ enum {
 	CH__SEGMENT_LOG2 = 10, /* records of one segment of a table */
 	CH__SEGMENT_RECORDS = 1 << CH__SEGMENT_LOG2,
 	CH__INDEX_MAX = (1 << 24) - 1, /* a stub holds 24 bits of a branch index */
+	CH__RUN_MAX = CH__SEGMENT_RECORDS / 2, /* branches of a block */
+	CH__BRANCHES_RESTING = 1 << 18,
 	CH__HEAPS_MAX = 255,
 	CH__THREAD_RECORDS = 1024,
 	CH__FRAMES_MAX = CH__FRAMES,
@@ -53,16 +55,26 @@ static inline uint32_t ch__handle_generation(uint64_t bits)
 	return (uint32_t)(bits >> 32);
 }
 
+/* Of a record that nobody has: its next generation is the last one before they begin again. */
+static inline bool ch__is_worn(uint32_t generation)
+{
+	return generation == UINT32_MAX - 1;
+}
+
 /* --- table: type-stable records, index 0 is none --- */
 
 struct ch__table {
 	_Atomic(void *)
 		*segments; /* directory; release store of a new segment pairs with ch__table_at */
 	uint32_t record_bytes; /* [const] */
+	uint32_t link_offset;  /* of the field that chains free records [const] */
 	uint32_t limit;        /* records at most [const] */
 	_Atomic(uint32_t) used; /* records handed out at least once, record 0 included; stored under
 			 * [records], relaxed */
-	uint32_t free_head, free_tail; /* FIFO through a link field [records] */
+	/* FIFO [records]; of names LIFO, of names, owners and assumptions [heap] */
+	uint32_t free_head, free_tail;
+	/* Worn ones rest until the table has no other record; likewise FIFO. */
+	uint32_t worn_head, worn_tail;
 	size_t directory_bytes;        /* [const] */
 };
 
@@ -78,13 +90,25 @@ static inline void *ch__table_at(const struct ch__table *table, uint32_t index)
 	return ch__table_at_bytes(table, index, table->record_bytes);
 }
 
-bool ch__table_create(struct ch__table *, uint32_t record_bytes, uint32_t limit);
+bool ch__table_create(struct ch__table *, uint32_t record_bytes, uint32_t link_offset,
+		      uint32_t limit);
 void ch__table_destroy(struct ch__table *);
 /* `count` fresh records in a row (one segment); the first index, 0 when there is no memory. Under
  * records. */
 uint32_t ch__table_extend(struct ch__table *, struct ch__meta *, uint32_t count);
+/* A record: a free one, a fresh one, or a worn one; 0: there is none, or no memory. Under records,
+ * and what the table's lists are under. */
+uint32_t ch__table_take(struct ch__table *, struct ch__meta *);
+/* Gives one back that nobody has. Likewise. */
+void ch__table_give(struct ch__table *, uint32_t index, bool is_worn);
 /* Memory for one record, of a table whose records have their indices from elsewhere; likewise. */
 bool ch__table_back(struct ch__table *, struct ch__meta *, uint32_t index);
+
+/* Runs of branch records of one length that no block has (branch.c). */
+struct ch__runs {
+	uint32_t free; /* LIFO */
+	uint32_t worn, worn_last, worn_now; /* FIFO: those that rest */
+};
 
 /* --- locks --- */
 
@@ -164,7 +188,7 @@ struct ch__thread {
 	uint32_t unreported_bytes;            /* opened, not yet in heap->bytes_since_cycle [own] */
 	struct ch__counters counters;         /* [own], read relaxed */
 	struct ch__site_map sites;            /* [own] */
-	uint32_t stops_served; /* core_syncs_by_stop when it serialized itself last [own] */
+	uint64_t stops_served; /* core_syncs_by_stop when it serialized itself last [own] */
 	_Atomic(uint32_t) serialized; /* how often it did; relaxed */
 	struct ch__sampler_slot sampling; /* by the profiler of the heap */
 	struct ch__thread
@@ -224,7 +248,7 @@ enum ch__death {
 /* Read without a lock: number, the rest, number again. Stored under heap, each with release, so
  * that who reads a field of the next record finds the number changed. */
 struct ch__tombstone {
-	_Atomic(uint32_t) number; /* of the death, from 1, modulo 2^32; 0 while it is written */
+	_Atomic(uint32_t) number; /* ch__tombstone_number; 0 while it is written */
 	_Atomic(uint32_t) hot_offset, hot_granules;
 	_Atomic(uint32_t) cold;      /* enum ch__tomb_cold */
 	_Atomic(uint32_t) block_how; /* index | enum ch__death << 24 | enum ch__cause << 28 */
@@ -233,6 +257,13 @@ struct ch__tombstone {
 	_Atomic(uint32_t) collection;
 };
 _Static_assert(sizeof(struct ch__tombstone) == 32, "65,536 tombstones take 2 MiB");
+
+/* Of the n-th death, from 1: never 0, and another one for each death that has the same place. */
+static inline uint32_t ch__tombstone_number(uint64_t n)
+{
+	return CH_MUTANT(CH__MUTANT_TOMB_NUMBER_WRAPS) ? (uint32_t)n
+						       : (uint32_t)(n % UINT32_MAX) + 1;
+}
 
 /* A span's cold part follows its hot one, any other's begins at a granule of the page. */
 enum ch__tomb_cold {
@@ -306,6 +337,7 @@ struct ch_heap {
 	struct ch_heap *left_next;   /* destroyed and read yet (heap.c) [ch__heaps_lock] */
 	_Atomic(uint32_t) epoch;     /* marks of this cycle have this value [frozen] */
 	_Atomic(uint32_t) completed; /* R2: epoch of the last full cycle [frozen] */
+	uint32_t marks_renewed;      /* epoch when marks were made young last [frozen] */
 	_Atomic(uint32_t) stopping;  /* built-in: the world is to stop; futex */
 	struct ch__pool *pool;       /* [const] */
 	struct ch__meta *meta;       /* [const] */
@@ -318,7 +350,8 @@ struct ch_heap {
 	_Atomic(uint32_t) templates_ready; /* bits of enum ch__template that have unwind data */
 	CH_BY_HEAP uint32_t veneers_from, veneers_to; /* offsets in the runtime page [heap] */
 	struct ch__table blocks, branches, owners, assumptions, names, tombstones, epitaphs;
-	CH_BY_RECORDS uint32_t branch_free[9]; /* runs of exactly n branches; [0] = longer ones */
+	CH_BY_RECORDS struct ch__runs branch_runs[CH__RUN_MAX + 1]; /* by their length */
+	uint32_t branches_resting; /* worn records of a length that rest [const] */
 	uint64_t name_key[2];               /* of their hash, secret [const] */
 	CH_BY_HEAP uint32_t *name_hash;     /* [heap] */
 	CH_BY_HEAP uint32_t name_hash_mask, names_count;
@@ -346,8 +379,10 @@ struct ch_heap {
 	/* Counted before each: one that began earlier may have passed a core before what happened
 	 * since. */
 	_Atomic(uint64_t) core_syncs_begun;
-	_Atomic(uint32_t) core_syncs_by_stop; /* of them; each thread serializes itself after it */
+	_Atomic(uint64_t) core_syncs_by_stop; /* of them; each thread serializes itself after it */
 	CH_BY_HEAP uint32_t quarantine_head, quarantine_tail; /* DEAD blocks, FIFO */
+	CH_BY_HEAP uint32_t quarantine_waits; /* the first whose core sync may not have passed */
+	CH_BY_HEAP uint64_t quarantine_syncs; /* that had begun by its death */
 	_Atomic(uint64_t) quarantine_bytes;
 	CH_BY_HEAP uint32_t notice_head, notice_tail; /* DEAD blocks whose block_freed is due */
 	_Atomic(uint32_t) notices_now;
@@ -604,7 +639,7 @@ void ch__core_sync_by_stop(struct ch_heap *) CH_REQUIRES(ch__role_frozen);
 /* The calling thread, which was stopped or parked, runs on. Signal-safe. */
 static inline void ch__thread_serialize(struct ch__thread *thread)
 {
-	uint32_t stops = atomic_load_explicit(&thread->heap->core_syncs_by_stop,
+	uint64_t stops = atomic_load_explicit(&thread->heap->core_syncs_by_stop,
 					      memory_order_acquire);
 	if (CH_LIKELY(thread->stops_served == stops) || CH_MUTANT(CH__MUTANT_NO_SERIALIZE))
 		return;

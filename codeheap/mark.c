@@ -289,10 +289,40 @@ void ch__mark_roots(struct ch_marker *marker)
 		mark_young(marker, t);
 }
 
+static uint32_t renewed(const struct ch_heap *heap, uint32_t mark, uint32_t epoch)
+{
+	return ch__is_alive(heap, mark) ? epoch : epoch - 1;
+}
+
+/* Epochs begin again, and marks are compared by their distance, so none may grow old: what is alive
+ * has this epoch from here on, what is not the one before. It takes as long as a look at each
+ * record, once in 2^30 cycles. */
+static void renew_marks(struct ch_heap *heap, uint32_t epoch) CH_REQUIRES(ch__role_frozen)
+{
+	for (uint32_t i = 1; i < heap->blocks.used; i++) {
+		if (!heap->blocks.segments[i >> CH__SEGMENT_LOG2])
+			continue;
+		struct ch__block *block = ch__block_at(heap, i);
+		atomic_store(&block->mark, renewed(heap, atomic_load(&block->mark), epoch));
+	}
+	for (uint32_t i = 1; i < heap->owners.used; i++) {
+		if (!heap->owners.segments[i >> CH__SEGMENT_LOG2])
+			continue;
+		struct ch__owner *owner = ch__owner_at(heap, i);
+		atomic_store(&owner->mark, renewed(heap, atomic_load(&owner->mark), epoch));
+	}
+	atomic_store(&heap->completed, epoch);
+	heap->marks_renewed = epoch;
+}
+
 void ch__cycle_begin(struct ch_heap *heap)
 {
+	enum { MARKS_LAST = 1 << 30 };
 	ch__marker_init(heap, &heap->marker);
 	uint32_t epoch = atomic_load_explicit(&heap->epoch, memory_order_relaxed);
+	if (CH_UNLIKELY(epoch - heap->marks_renewed >= MARKS_LAST) &&
+	    !CH_MUTANT(CH__MUTANT_MARKS_GROW_OLD))
+		renew_marks(heap, epoch);
 	atomic_store_explicit(&heap->epoch, epoch + 1, memory_order_relaxed);
 	ch__event_note(heap, CH__EVENT_CYCLE_BEGINS, ++heap->cycle_number);
 }

@@ -93,7 +93,7 @@ static bool is_valid(const struct ch_heap *heap, const struct ch_open *open)
 	       !(open->flags & ~(unsigned)(CH_OPEN_MAY_COLLECT | CH_OPEN_IMMORTAL |
 					   CH_OPEN_OWN_FRAMES | CH_OPEN_IN_PLACE)) &&
 	       kind_is_valid(open) && (!(open->flags & CH_OPEN_OWN_FRAMES) || open->frame == 0) &&
-	       open->branch_room <= CH__SEGMENT_RECORDS / 2;
+	       open->branch_room <= CH__RUN_MAX;
 }
 
 /* --- side memory --- */

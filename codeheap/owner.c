@@ -151,37 +151,13 @@ const void *const *ch_owner_cell(struct ch_owner handle)
 
 /* --- life --- */
 
-static uint32_t take_record(struct ch_heap *heap)
-{
-	struct ch__table *table = &heap->owners;
-	uint32_t index = table->free_head;
-	if (!index)
-		return ch__table_extend(table, heap->meta, 1);
-	table->free_head = ch__owner_at(heap, index)->next_free;
-	return index;
-}
-
-static void push_free(struct ch_heap *heap, uint32_t index)
-{
-	struct ch__table *table = &heap->owners;
-	struct ch__owner *owner = ch__owner_at(heap, index);
-	if (atomic_load_explicit(&owner->generation, memory_order_relaxed) >= UINT32_MAX - 1)
-		return;
-	owner->next_free = 0;
-	if (table->free_head)
-		ch__owner_at(heap, table->free_tail)->next_free = index;
-	else
-		table->free_head = index;
-	table->free_tail = index;
-}
-
 /* The heap lock is held, the name interned: what is written here cannot fail. */
 enum ch_status ch__owner_make(struct ch_vm *vm, const char *name, const void *fallback, void *user,
 			      uint32_t *index)
 {
 	struct ch_heap *heap = vm->heap;
 	uint32_t text = ch__name_intern(heap, name ? name : "");
-	uint32_t fresh = text ? take_record(heap) : 0;
+	uint32_t fresh = text ? ch__table_take(&heap->owners, heap->meta) : 0;
 	if (!fresh) {
 		ch__name_drop(heap, text);
 		return CH_E_MEMORY;
@@ -250,7 +226,7 @@ void ch__owner_try_free(struct ch_heap *heap, uint32_t index)
 	__atomic_store_n(&owner->name, 0, __ATOMIC_RELAXED);
 	heap->owners_now--;
 	ch__vm_owner_gone(owner->vm);
-	push_free(heap, index);
+	ch__table_give(&heap->owners, index, ch__is_worn(generation + 1));
 }
 
 static uint64_t owner_code_bytes(const struct ch_heap *heap, const struct ch__owner *owner)

@@ -200,7 +200,7 @@ bool ch__place_find_freed(const struct ch_heap *heap, uint32_t offset, struct ch
 		uint64_t at =
 			CH_MUTANT(CH__MUTANT_OLDEST_TOMBSTONE_FIRST) ? oldest + 1 + written - n : n;
 		uint32_t slot = 1 + (uint32_t)((at - 1) & (size - 1));
-		if (slot < used && read_stone(heap, slot, (uint32_t)at, offset, place))
+		if (slot < used && read_stone(heap, slot, ch__tombstone_number(at), offset, place))
 			return true;
 	}
 	return false;

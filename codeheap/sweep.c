@@ -306,19 +306,43 @@ static void free_places(struct ch_heap *heap, const struct dead *dead, uint32_t 
 		ch__owner_drop(heap, owner, finished);
 }
 
+/* Blocks of the quarantine whose core sync has passed, from its head on, are told from those that
+ * wait, whether they leave it or not: the 32 bits that a block has would begin again. in_head holds
+ * the syncs that had begun when it was poisoned: when more are complete, one began since. */
+static void pass_syncs(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
+{
+	uint64_t syncs = atomic_load(&heap->core_syncs);
+	while (heap->quarantine_waits && heap->quarantine_syncs < syncs) {
+		if (CH_MUTANT(CH__MUTANT_SYNCS_OF_32_BITS) &&
+		    (int32_t)(uint32_t)(syncs - heap->quarantine_syncs) < 1)
+			return;
+		const struct ch__block *block = ch__block_at(heap, heap->quarantine_waits);
+		heap->quarantine_waits = block->owner_next;
+		if (block->owner_next)
+			heap->quarantine_syncs +=
+				ch__block_at(heap, block->owner_next)->in_head - block->in_head;
+	}
+}
+
 static void quarantine(struct ch_heap *heap, const struct dead *dead) CH_REQUIRES(ch__role_heap)
 {
 	struct ch__block *block = ch__block_at(heap, dead->index);
 	block->owner_next = 0;
 	/* Those under way count as passed: Boehm's hook has them without the heap lock. */
 	bool is_early = CH_MUTANT(CH__MUTANT_SYNC_UNDER_WAY_COUNTS);
-	block->in_head =
-		(uint32_t)atomic_load(is_early ? &heap->core_syncs : &heap->core_syncs_begun);
+	uint64_t begun = atomic_load(is_early ? &heap->core_syncs : &heap->core_syncs_begun);
+	block->in_head = (uint32_t)begun;
 	if (heap->quarantine_head)
 		ch__block_at(heap, heap->quarantine_tail)->owner_next = dead->index;
 	else
 		heap->quarantine_head = dead->index;
 	heap->quarantine_tail = dead->index;
+	/* Who waits now is not older than a sync under way: the numbers of neighbours are close. */
+	pass_syncs(heap);
+	if (!heap->quarantine_waits) {
+		heap->quarantine_waits = dead->index;
+		heap->quarantine_syncs = begun;
+	}
 	atomic_fetch_add_explicit(&heap->quarantine_bytes, dead->hot_bytes + dead->cold_bytes,
 				  memory_order_relaxed);
 }
@@ -326,6 +350,7 @@ static void quarantine(struct ch_heap *heap, const struct dead *dead) CH_REQUIRE
 bool ch__quarantine_advance(struct ch_heap *heap, bool in_need)
 {
 	bool has_freed = false;
+	pass_syncs(heap);
 	if (!heap->quarantine_head)
 		return false;
 	if (keeps_dead_names(heap)) {
@@ -337,14 +362,10 @@ bool ch__quarantine_advance(struct ch_heap *heap, bool in_need)
 	}
 	if (in_need)
 		(void)ch__core_sync(heap);
-	uint32_t syncs = (uint32_t)atomic_load(&heap->core_syncs);
-	while (heap->quarantine_head) {
+	pass_syncs(heap);
+	while (heap->quarantine_head != heap->quarantine_waits) {
 		uint32_t index = heap->quarantine_head;
 		struct ch__block *block = ch__block_at(heap, index);
-		/* in_head holds the syncs that had begun when it was poisoned: when more are
-		 * complete, one of them began since. */
-		if ((int32_t)(syncs - block->in_head) < 1)
-			break;
 		/* Data that died with its code may hold the code's unwind table, which goes as the
 		 * sweep comes to it. */
 		if (ch__block_is_data(heap, block) && atomic_load(&heap->sweep_pending) &&

@@ -4,13 +4,15 @@
  * directory is lazily touched memory. */
 #include "codeheap/heap.h"
 
-bool ch__table_create(struct ch__table *table, uint32_t record_bytes, uint32_t limit)
+bool ch__table_create(struct ch__table *table, uint32_t record_bytes, uint32_t link_offset,
+		      uint32_t limit)
 {
 	memset(table, 0, sizeof *table);
 	size_t segments = ((size_t)limit >> CH__SEGMENT_LOG2) + 2;
 	table->directory_bytes = segments * sizeof(void *);
 	table->segments = ch__os_private(table->directory_bytes);
 	table->record_bytes = record_bytes;
+	table->link_offset = link_offset;
 	table->limit = limit;
 	return table->segments != NULL;
 }
@@ -49,4 +51,43 @@ uint32_t ch__table_extend(struct ch__table *table, struct ch__meta *meta, uint32
 		return 0;
 	atomic_store_explicit(&table->used, index + count, memory_order_relaxed);
 	return index;
+}
+
+static uint32_t *link_of(const struct ch__table *table, uint32_t index)
+{
+	return (uint32_t *)(void *)((char *)ch__table_at(table, index) + table->link_offset);
+}
+
+static uint32_t pop(const struct ch__table *table, uint32_t *head)
+{
+	uint32_t index = *head;
+	if (index)
+		*head = *link_of(table, index);
+	return index;
+}
+
+static void push(const struct ch__table *table, uint32_t *head, uint32_t *tail, uint32_t index)
+{
+	*link_of(table, index) = 0;
+	if (*head)
+		*link_of(table, *tail) = index;
+	else
+		*head = index;
+	*tail = index;
+}
+
+uint32_t ch__table_take(struct ch__table *table, struct ch__meta *meta)
+{
+	uint32_t index = pop(table, &table->free_head);
+	if (!index)
+		index = ch__table_extend(table, meta, 1);
+	return index ? index : pop(table, &table->worn_head);
+}
+
+void ch__table_give(struct ch__table *table, uint32_t index, bool is_worn)
+{
+	if (!is_worn || CH_MUTANT(CH__MUTANT_WORN_AT_ONCE))
+		push(table, &table->free_head, &table->free_tail, index);
+	else if (!CH_MUTANT(CH__MUTANT_WORN_LOST))
+		push(table, &table->worn_head, &table->worn_tail, index);
 }

@@ -129,7 +129,7 @@ void ch__tombstone_write(struct ch_heap *heap, uint32_t index, enum ch__death de
 				       (uint32_t)ch__block_cause(block) << 28);
 	put(&stone->generation, atomic_load_explicit(&block->generation, memory_order_relaxed));
 	put(&stone->collection, heap->cycle_number);
-	put(&stone->number, (uint32_t)(written + 1));
+	put(&stone->number, ch__tombstone_number(written + 1));
 	/* Release: the entry before its count; pairs with the acquire in place.c. */
 	atomic_store_explicit(&heap->tombstones_written, written + 1, memory_order_release);
 }

@@ -199,7 +199,9 @@ void ch__page_give_back(struct ch__pool *pool, uint32_t index, uint32_t offset, 
 	flip(words, at, n);
 	ch__pool_close(pool, pool->exec_base + offset, (size_t)n * CH__GRANULE_BYTES);
 	add(&page->used_granules, -(int)n);
-	add(&page->freed_granules, (int)n);
+	/* As a thread keeps its page it may give back more than the count holds; half is enough. */
+	if (atomic_load_explicit(&page->freed_granules, memory_order_relaxed) < UINT16_MAX / 2)
+		add(&page->freed_granules, (int)n);
 	bool is_empty = atomic_load_explicit(&page->used_granules, memory_order_relaxed) == 0;
 	if (!is_empty || !CH_MUTANT(CH__MUTANT_REFUSAL_KEPT))
 		page->refused_hot = UINT16_MAX;
