@@ -87,7 +87,8 @@
 	/* the world */                                                                    \
 	X(COLLECTS_UNPARKED) X(SCAN_UNMAPPED) X(FIBER_LEAVES_A_SCAN)                       \
 	X(UNPARKED_ONE_BY_ONE) X(STOPPED_IN_AN_UNPARK) X(FORK_HEAP_BY_HEAP)                \
-	X(REGION_AWAITED_AWAKE) X(GIVEN_UP_STAYS_FROZEN) X(VM_STOPS_UNDER_LOCKS)           \
+	X(VISIT_FREEZES) X(REGION_AWAITED_AWAKE) X(GIVEN_UP_STAYS_FROZEN)                  \
+	X(VM_STOPS_UNDER_LOCKS)                                                            \
 	X(STOP_UNTAGGED) X(IGNORED_BY_DEFAULT_DISARMS) X(HANDLER_BETWEEN_LOST)             \
 	X(DEAD_FIBER_SCANNED) X(WAITS_UNPARKED) X(WAITS_FOR_EVER) X(WAITS_NOT_AT_ALL)      \
 	X(REFUSED_NOT_UNDONE) X(ABANDONED_STAYS_FROZEN)           \

@@ -625,6 +625,8 @@ static inline void ch__host_has_cycle(const struct ch_marker *marker)
 {
 	(void)marker;
 }
+/* The first call that marks begins the cycle. */
+void ch__host_marks(struct ch_marker *) CH_REQUIRES(ch__role_heap, ch__role_frozen);
 static inline void ch__host_has_stopped(const struct ch_marker *marker)
 	CH_VOUCHES(ch__role_stopped) CH_UNANALYSED("the VM stopped them")
 {

@@ -802,7 +802,8 @@ CH_API CH_CHECKED enum ch_status ch_blocks_invalidate(const struct ch_block *blo
  * safe  an attached thread that holds no lock; or a foreign one */
 CH_API CH_CHECKED enum ch_status ch_heap_collect(struct ch_heap *heap);
 
-/* ch_mark_begin: HOST: start marking: before a stop by signals, after a stop by polls.
+/* ch_mark_begin: HOST: a full or minor collection begins: before a stop by signals, after one by
+ * polls.
  * out   marker  for the other calls, until ch_mark_end
  * ret   CH_OK | CH_E_STATE not a HOST heap | CH_E_MEMORY | CH_E_BUSY the heap was in use, or a
  *       thread held inside a call, for stop_wait_ms
@@ -826,24 +827,23 @@ CH_API void ch_mark_stack(struct ch_marker *marker, const void *low, const void 
  * safe  the marking thread, mutators stopped; before the VM last drains its own mark stack */
 CH_API void ch_mark_stacks(struct ch_marker *marker);
 
+/* ch_refs_visit: HOST: rewrite or mark the refs in code, of a minor collection, or within a cycle.
+ * in    which  YOUNG: only of blocks that may hold refs to young objects
+ *       visit  returns the word, moved or not; *is_young true keeps the block on the young list
+ * ret   CH_OK
+ * safe  the marking thread, mutators stopped
+ * cost  O(blocks visited) */
+CH_API CH_CHECKED enum ch_status
+ch_refs_visit(struct ch_marker *marker, enum ch_refs which,
+	      uintptr_t (*visit)(void *arg, uintptr_t word, bool *is_young), void *arg);
+
 /* ch_mark_end: HOST: marking is complete: what is unmarked is dead from here on.
- * in    is_complete  false abandons the cycle: nothing dies
+ * in    is_complete  false: nothing dies, of a cycle that is abandoned, or where none was marked
  * ret   CH_OK
  * lock  gives heap back; the sweep comes later
  * safe  the thread of ch_mark_begin, before its mutators run
  * note  ch_mark_stacks came before, and the VM drained its own mark stack after it */
 CH_API CH_CHECKED enum ch_status ch_mark_end(struct ch_marker *marker, bool is_complete);
-
-/* ch_refs_visit: rewrite or mark the refs in code outside a full cycle (a minor collection).
- * in    which  YOUNG: only of blocks that may hold refs to young objects
- *       visit  returns the word, moved or not; *is_young true keeps the block on the young list
- * ret   CH_OK
- * lock  none; freezes
- * safe  mutators stopped
- * cost  O(blocks visited) */
-CH_API CH_CHECKED enum ch_status
-ch_refs_visit(struct ch_heap *heap, enum ch_refs which,
-	      uintptr_t (*visit)(void *arg, uintptr_t word, bool *is_young), void *arg);
 
 /* --- look --- */
 

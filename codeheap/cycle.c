@@ -179,16 +179,29 @@ enum ch_status ch_mark_begin(struct ch_heap *heap, struct ch_marker **out)
 	heap->cycle_start_ns = start;
 	heap->freezes++;
 	heap->cycle_is_synced = ch__core_sync(heap);
-	ch__trigger_cycle_begins(heap);
-	ch__cycle_begin(heap);
+	ch__marker_init(heap, &heap->marker);
+	if (CH_MUTANT(CH__MUTANT_VISIT_FREEZES))
+		atomic_fetch_sub(&heap->freeze, 1);
 	*out = &heap->marker;
 	leave_cycle(*out);
 	return CH_OK;
 }
 
+/* Who only visits refs has no cycle: what is marked stays as it is, and nothing dies. */
+void ch__host_marks(struct ch_marker *marker)
+{
+	struct ch_heap *heap = marker->heap;
+	if (CH_LIKELY(heap->cycle_has_begun) || heap->config.driver != CH_DRIVER_HOST)
+		return;
+	heap->cycle_has_begun = true;
+	ch__trigger_cycle_begins(heap);
+	ch__cycle_begin(heap);
+}
+
 void ch_mark_owner(struct ch_marker *marker, struct ch_owner handle)
 {
 	ch__host_has_cycle(marker);
+	ch__host_marks(marker);
 	uint32_t index = ch__owner_resolve(marker->heap, handle);
 	if (!index)
 		return;
@@ -202,6 +215,7 @@ void ch_mark_stacks(struct ch_marker *marker)
 	struct ch__thread *self = ch__thread_self(heap);
 	ch__host_has_cycle(marker);
 	ch__host_has_stopped(marker);
+	ch__host_marks(marker);
 	if (self)
 		ch__thread_publish_self(self);
 	ch__mark_roots(marker);
@@ -214,17 +228,19 @@ enum ch_status ch_mark_end(struct ch_marker *marker, bool is_complete)
 {
 	struct ch_heap *heap = marker->heap;
 	take_cycle(marker);
-	ch__mark_drain(marker);
 	if (is_complete || CH_MUTANT(CH__MUTANT_ABANDONED_COUNTS)) {
+		ch__host_marks(marker);
+		ch__mark_drain(marker);
 		ch__cycle_complete(heap);
 		/* The VM's threads are stopped, or the cycle would not be complete. */
 		if (!heap->cycle_is_synced)
 			ch__core_sync_by_stop(heap);
 		end_pause(heap, heap->cycle_start_ns, heap->cycle_start_ns);
-	} else {
-		ch__event_note(heap, CH__EVENT_CYCLE_GIVEN_UP, ++heap->cycles_abandoned);
+	} else if (heap->cycle_has_begun) {
+		give_up(heap);
 		ch__trigger_cycle_abandoned(heap);
 	}
+	heap->cycle_has_begun = false;
 	ch__unfreeze(heap);
 	if (is_complete)
 		ch__trigger_cycle_ended(heap, ch__os_now_ns() - heap->cycle_start_ns);

@@ -330,7 +330,8 @@ struct ch_heap {
 	_Atomic(bool) fence_in_regions;
 	_Atomic(bool) has_core_sync;
 	_Atomic(bool) fence_came_late; /* some thread may still enter without it */
-	CH_BY_HEAP bool cycle_is_synced; /* HOST: the open cycle had a core sync [heap] */
+	/* HOST, since ch_mark_begin: there was a core sync; and something was marked [heap] */
+	CH_BY_HEAP bool cycle_is_synced, cycle_has_begun;
 	bool is_codeless; /* a child of fork without a copy: no block lives [const] */
 	int process;      /* whose memory this is [const] */
 	uint32_t id;                 /* of handles [const] */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * refs.c: visiting the refs in code outside a full cycle, for minor and moving collections of
  * HOST heaps. A block is young from its commit until a visit says that none of its refs is. Under
- * the heap lock; visits freeze regions. */
+ * the heap lock; a visit has lock and freeze from ch_mark_begin and takes neither, since a stopped
+ * thread could hold either. */
 #include "codeheap/block.h"
 
 static bool has_refs(const struct ch__block *block)
@@ -119,20 +120,23 @@ static void visit_young(struct visit *v) CH_REQUIRES(ch__role_heap)
 		}
 }
 
-enum ch_status ch_refs_visit(struct ch_heap *heap, enum ch_refs which,
+enum ch_status ch_refs_visit(struct ch_marker *marker, enum ch_refs which,
 			     uintptr_t (*visit)(void *arg, uintptr_t word, bool *is_young),
 			     void *arg)
 {
-	struct visit v = {heap, visit, arg};
-	ch__heap_lock(heap);
-	ch__freeze(heap);
+	struct visit v = {marker->heap, visit, arg};
+	ch__host_has_cycle(marker);
+	if (CH_MUTANT(CH__MUTANT_VISIT_FREEZES)) {
+		atomic_fetch_add(&v.heap->freeze, 1);
+		for (struct ch__thread *t = v.heap->threads; t; t = t->next)
+			while (atomic_load(&t->inside))
+				ch__arch_pause();
+	}
 	if (which == CH_REFS_ALL)
 		visit_all(&v, false);
-	else if (heap->young_refs_lost)
+	else if (v.heap->young_refs_lost)
 		visit_all(&v, true);
 	else
 		visit_young(&v);
-	ch__unfreeze(heap);
-	ch__heap_unlock(heap);
 	return CH_OK;
 }

@@ -181,6 +181,7 @@ void ch_mark_stack(struct ch_marker *marker, const void *low, const void *high)
 {
 	ch__host_has_cycle(marker);
 	ch__host_has_stopped(marker);
+	ch__host_marks(marker);
 	ch__scan_words(marker, (uintptr_t)low, (uintptr_t)high);
 	/* The refs found are the VM's to trace: reported here, not at the end of the cycle. */
 	ch__mark_drain(marker);

@@ -180,6 +180,8 @@ static uintptr_t visit_ref(void *user, uintptr_t w, bool *is_young)
 
 static void collect_minor(void)
 {
+	struct ch_marker *marker;
+	ok(ch_mark_begin(heap, &marker));
 	is_major = false;
 	young_copy.scanned = 0;
 	old.scanned = old.used; /* what is promoted comes behind it */
@@ -188,8 +190,9 @@ static void collect_minor(void)
 	evacuate_roots();
 	for (size_t i = 0; i < count; i++) /* may remember it again, in a place already read */
 		scan(remembered[i], NULL);
-	ok(ch_refs_visit(heap, CH_REFS_YOUNG, visit_ref, NULL));
+	ok(ch_refs_visit(marker, CH_REFS_YOUNG, visit_ref, NULL));
 	scan_copies(NULL);
+	ok(ch_mark_end(marker, false)); /* no code dies */
 	space_flip(&young, &young_copy);
 	counts.minors++;
 }

@@ -214,3 +214,79 @@ TEST(fork_waits_for_a_thread_that_is_held_in_a_region)
 	stage_join(&held);
 	stage_end(stage);
 }
+
+/* --- a HOST that stops its mutators by a signal of its own --- */
+
+#if !CH_TSAN /* it holds signals back */
+static _Atomic(int) is_stop_wanted, is_standing;
+
+static void stand(int signal)
+{
+	(void)signal;
+	atomic_store(&is_standing, 1);
+	while (atomic_load(&is_stop_wanted))
+		usleep(20);
+	atomic_store(&is_standing, 0);
+}
+
+/* Is in the library's locks and regions most of the time. */
+static void make_blocks(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	atomic_store(&p->step, 1);
+	while (atomic_load(&p->step) == 1) {
+		struct emitter e;
+		method_open(&e, &p->m);
+		CHECK_EQ(ch_ref_attach(e.code.block, emit_ref_word(&e, 100)), CH_OK);
+		emit_ret(&e);
+		method_commit(&e, &p->m);
+		CHECK_EQ(ch_heap_check(stage->heap, NULL, 0), CH_OK);
+	}
+}
+
+static uintptr_t count_ref(void *arg, uintptr_t word, bool *is_young)
+{
+	CHECK_EQ(word % 100, 0);
+	*is_young = false;
+	++*(int *)arg;
+	return word + 100;
+}
+
+/* Wherever it stands: the marker has all that a visit needs since before the stop. */
+static void visit_standing(struct stage *stage, pthread_t mutator, int *count)
+{
+	struct ch_marker *marker;
+	CHECK_EQ(ch_mark_begin(stage->heap, &marker), CH_OK);
+	atomic_store(&is_stop_wanted, 1);
+	CHECK_EQ(pthread_kill(mutator, SIGUSR1), 0);
+	while (!atomic_load(&is_standing))
+		usleep(20);
+	CHECK_EQ(ch_refs_visit(marker, CH_REFS_YOUNG, count_ref, count), CH_OK);
+	CHECK_EQ(ch_mark_end(marker, false), CH_OK);
+	atomic_store(&is_stop_wanted, 0);
+	while (atomic_load(&is_standing))
+		usleep(20);
+}
+
+TEST(minor_collections_visit_refs_while_a_signal_of_the_vm_stops_mutators_anywhere)
+{
+	enum { MINORS = 300 };
+	struct stage *stage = stage_new(STAGE_HOST);
+	struct play *p = stage_play(stage, sizeof *p);
+	struct sigaction action = {.sa_handler = stand, .sa_flags = SA_RESTART};
+	struct stage_thread mutator;
+	int count = 0;
+	CHECK_EQ(sigaction(SIGUSR1, &action, NULL), 0);
+	method_new(stage, &p->m, "made again and again");
+	stage_spawn(stage, &mutator, make_blocks, p);
+	stage_wait(&p->step, 1);
+	for (int i = 0; i < MINORS || !count; i++)
+		visit_standing(stage, mutator.thread, &count);
+	atomic_store(&p->step, 2);
+	stage_join(&mutator);
+	CHECK_EQ(stage_stats(stage).cycles, 0);
+	CHECK_EQ(stage_stats(stage).cycles_abandoned, 0);
+	stage_collect(stage);
+	stage_end(stage);
+}
+#endif

@@ -270,7 +270,7 @@ static uintptr_t visit_word(void *arg, uintptr_t word, bool *is_young)
 }
 static enum ch_status call_refs_visit(void)
 {
-	return ch_refs_visit(on->heap, CH_REFS_ALL, visit_word, NULL);
+	return marker ? ch_refs_visit(marker, CH_REFS_ALL, visit_word, NULL) : CH_OK;
 }
 static enum ch_status call_block_at(void)
 {
@@ -397,8 +397,8 @@ static enum ch_status call_bdw_do_blocking(void)
 								OK) X(heap_collect,                \
 								      COLLECT) X(mark_begin, HOST) \
 						X(mark_owner, OK) X(mark_stack, OK) X(             \
-							mark_stacks, OK) X(mark_end,               \
-									   OK) X(refs_visit, OK)   \
+							mark_stacks, OK) X(refs_visit,             \
+									   OK) X(mark_end, OK)     \
 							X(block_at, OK) X(block_each, OK) X(       \
 								backtrace, OK) X(address_name, OK) \
 								X(trap_describe,                   \

@@ -250,7 +250,7 @@ static uintptr_t visit_ref(void *arg, uintptr_t word, bool *is_young)
 static int count_refs(const struct rig *rig, enum ch_refs which, bool is_young)
 {
 	struct visits v = {0, is_young};
-	CHECK_EQ(ch_refs_visit(rig->heap, which, visit_ref, &v), CH_OK);
+	rig_visit_refs(rig, which, visit_ref, &v);
 	return v.count;
 }
 

@@ -595,7 +595,10 @@ TEST(collect_calls_belong_to_their_driver)
 	config.driver = CH_DRIVER_HOST;
 	rig = rig_create(&config, NULL, NULL);
 	FAILS(ch_heap_collect(rig.heap), CH_E_STATE);
-	CHECK_EQ(ch_refs_visit(rig.heap, CH_REFS_ALL, same_word, NULL), CH_OK);
+	CHECK_EQ(ch_mark_begin(rig.heap, &marker), CH_OK);
+	CHECK_EQ(ch_refs_visit(marker, CH_REFS_ALL, same_word, NULL), CH_OK);
+	CHECK_EQ(ch_mark_end(marker, false), CH_OK);
+	CHECK_EQ(rig_stats(&rig).cycles_abandoned, 0);
 	CHECK_EQ(ch_mark_begin(rig.heap, &marker), CH_OK);
 	ch_mark_owner(marker, (struct ch_owner){0});
 	ch_mark_stacks(marker);

@@ -61,7 +61,7 @@ static void visit(enum ch_refs which, uint32_t low, uint32_t stays, const char *
 	static struct visits v;
 	memset(&v, 0, sizeof v);
 	v.stays_from = stays;
-	CHECK_EQ(ch_refs_visit(rig.heap, which, visit_ref, &v), CH_OK);
+	rig_visit_refs(&rig, which, visit_ref, &v);
 	for (uint32_t i = 0; i < made; i++)
 		if (v.times[i] != (i >= low))
 			FAIL("%s: the ref of block %u of %u is visited %u times", what, i, made,

@@ -82,6 +82,16 @@ static inline struct ch_stats rig_stats(const struct rig *rig)
 	return stats;
 }
 
+/* As a minor collection of a HOST heap. */
+static inline void rig_visit_refs(const struct rig *rig, enum ch_refs which,
+				  uintptr_t (*visit)(void *, uintptr_t, bool *), void *arg)
+{
+	struct ch_marker *marker;
+	CHECK_EQ(ch_mark_begin(rig->heap, &marker), CH_OK);
+	CHECK_EQ(ch_refs_visit(marker, which, visit, arg), CH_OK);
+	CHECK_EQ(ch_mark_end(marker, false), CH_OK);
+}
+
 static inline void rig_end(struct rig *rig)
 {
 	rig_check(rig);

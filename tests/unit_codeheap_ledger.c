@@ -164,13 +164,15 @@ static uintptr_t move_word(void *arg, uintptr_t word, bool *is_young)
 
 TEST(ref_that_moved_is_published)
 {
-	struct rig rig = rig_start(POOL_BYTES);
+	struct ch_config config = rig_config(POOL_BYTES);
+	config.driver = CH_DRIVER_HOST;
+	struct rig rig = rig_create(&config, NULL, NULL);
 	struct emitter e;
 	uintptr_t by = 16;
 	emit_open(&e, rig_owner(&rig, "owner"), 64, 0);
 	CHECK_EQ(ch_ref_attach(e.code.block, emit_ref_word(&e, 0x1000)), CH_OK);
 	emit_ret(&e);
 	CHECK_EQ(emit_commit(&e), CH_OK);
-	CHECK_EQ(ch_refs_visit(rig.heap, CH_REFS_ALL, move_word, &by), CH_OK);
+	rig_visit_refs(&rig, CH_REFS_ALL, move_word, &by);
 	rig_end(&rig);
 }

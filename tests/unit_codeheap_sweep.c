@@ -801,9 +801,15 @@ static uintptr_t visit_ref(void *arg, uintptr_t word, bool *is_young)
 }
 static enum ch_status call_refs(struct scene *s)
 {
-	return ch_refs_visit(s->heap, CH_REFS_ALL, visit_ref, NULL);
+	return ch_refs_visit(s->marker, CH_REFS_ALL, visit_ref, NULL);
 }
-SWEEP(sweep_refs_visit, "ch_refs_visit", prepare_full_block, call_refs, ROW_ALL_SETTINGS)
+static void prepare_visit(struct scene *s)
+{
+	prepare_full_block(s);
+	prepare_mark(s);
+}
+SWEEP(sweep_refs_visit, "ch_refs_visit", prepare_visit, call_refs,
+      ROW_ON_HOST | ROW_MAKES_NO_CALL)
 
 /* --- looking --- */
 
