@@ -136,7 +136,7 @@ struct ch__arch_stub_context {
 	/* Read by the entry of x86-64 only. */
 	uint64_t extended_bytes; /* size of the xsave image, multiple of 64; 0 = fxsave, 512 */
 	uint64_t extended_mask;  /* state components that xsave keeps */
-	uint64_t shadow_stack;   /* 1 = leave by dropping an entry and jumping */
+	uint64_t shadow_stack;   /* 1 = who has one leaves by dropping an entry and jumping */
 };
 
 /* Callee-saved registers, the link register, and sp of a thread that parks. */

@@ -128,7 +128,13 @@ ch__arch_stub_entry:
 	movq	96(%r12), %rax
 	movq	%rax, SLOT_R12(%rbx)
 
+	/* A thread has a shadow stack of its own or none, whatever the heap's maker had: rdsspq
+	 * leaves the register alone where it is off. */
+	xorl	%eax, %eax
 	cmpq	$0, CONTEXT_SHADOW_STACK(%rdi)
+	je	6f
+	rdsspq	%rax
+6:	testq	%rax, %rax
 	.cfi_remember_state
 	jne	5f
 

@@ -13,6 +13,10 @@
 /* --- views --- */
 enum ch__os_view { CH__OS_NONE, CH__OS_R, CH__OS_RX, CH__OS_RW };
 size_t ch__os_page_bytes(void);
+/* Where READ_IMPLIES_EXEC is in the personality of the calling thread, what may be read may run:
+ * from then on views other than RX are made without it, or not at all. Asked before views are made,
+ * and not for each: a filter that came later may kill who asks. */
+void ch__os_look_at_personality(void);
 /* Reserve `bytes` of address space without access, so that (address + offset) is aligned: within 1
  * GiB of a hint where there is room, at a random place when hint is 0, where the system likes when
  * hint is ch__os_anywhere. */

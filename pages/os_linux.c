@@ -17,6 +17,7 @@
 #include <stdatomic.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
+#include <sys/personality.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -182,6 +183,63 @@ static int protection_of(enum ch__os_view view)
  * what comes elsewhere is given back: ThreadSanitizer drops an address that it has no shadow for,
  * and what then insists on an address (MAP_FIXED_NOREPLACE) gets page 0 where the process may have
  * it. */
+static _Atomic(bool) read_implies_exec; /* relaxed: each thread asks for itself then */
+enum { ASK_PERSONALITY = -1 };
+
+void ch__os_look_at_personality(void)
+{
+	int found = personality((unsigned long)ASK_PERSONALITY);
+	if (found != -1 && (found & READ_IMPLIES_EXEC) &&
+	    !CH_MUTANT(CH__MUTANT_READ_LEFT_TO_EXECUTE))
+		atomic_store_explicit(&read_implies_exec, true, memory_order_relaxed);
+}
+
+/* Around a call that makes a view: what is restored by restore_implied. -1: nothing; false: the
+ * view would run, and the system does not let that be changed (errno). */
+static bool withhold_implied(enum ch__os_view view, int *before)
+{
+	*before = -1;
+	if (CH_LIKELY(!atomic_load_explicit(&read_implies_exec, memory_order_relaxed)) ||
+	    view == CH__OS_RX)
+		return true;
+	int found = personality((unsigned long)ASK_PERSONALITY);
+	if (found == -1 || !(found & READ_IMPLIES_EXEC))
+		return true;
+	if (personality((unsigned long)(found & ~READ_IMPLIES_EXEC)) == -1)
+		return false;
+	*before = found;
+	return true;
+}
+
+static void restore_implied(int before)
+{
+	int error = errno;
+	if (before != -1)
+		personality((unsigned long)before);
+	errno = error;
+}
+
+static bool map_view(void *at, size_t bytes, enum ch__os_view view, int flags, int fd, off_t offset)
+{
+	int before;
+	if (!withhold_implied(view, &before))
+		return false;
+	bool is_mapped = mmap(at, bytes, protection_of(view), flags | MAP_FIXED, fd, offset) !=
+			 MAP_FAILED;
+	restore_implied(before);
+	return is_mapped;
+}
+
+static bool protect_view(void *at, size_t bytes, enum ch__os_view view, int more)
+{
+	int before;
+	if (!withhold_implied(view, &before))
+		return false;
+	bool is_changed = mprotect(at, bytes, protection_of(view) | more) == 0;
+	restore_implied(before);
+	return is_changed;
+}
+
 static void *map_none(void *at, size_t bytes)
 {
 	int insists = CH_MUTANT(CH__MUTANT_ADDRESS_INSISTED) && at ? MAP_FIXED_NOREPLACE : 0;
@@ -371,7 +429,7 @@ bool ch__os_duplicate_rw(void *from, size_t bytes, void *to)
 	    mremap(from, 0, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to) == MAP_FAILED)
 		return false;
 	int more = CH_MUTANT(CH__MUTANT_WRITE_VIEW_RUNS) ? PROT_EXEC : 0;
-	return !ch__os_may_fail() && mprotect(to, bytes, PROT_READ | PROT_WRITE | more) == 0;
+	return !ch__os_may_fail() && protect_view(to, bytes, CH__OS_RW, more);
 }
 
 bool ch__os_move_over(void *from, size_t bytes, void *to)
@@ -528,8 +586,7 @@ bool ch__os_map_fd(const struct ch__os_held *file, size_t offset, void *at, size
 		   enum ch__os_view view)
 {
 	return !ch__os_may_fail() && is_of_pages(at, bytes | offset) && ch__os_holds(file) &&
-	       mmap(at, bytes, protection_of(view), MAP_SHARED | MAP_FIXED, fd_of(file),
-		    (off_t)offset) != MAP_FAILED;
+	       map_view(at, bytes, view, MAP_SHARED, fd_of(file), (off_t)offset);
 }
 
 /* Not through the gate of failing calls: what a store leads to has no status. At the limit of
@@ -571,8 +628,7 @@ void ch__os_close(int fd)
 bool ch__os_map_private(void *at, size_t bytes, enum ch__os_view view)
 {
 	return !ch__os_may_fail() && is_of_pages(at, bytes) &&
-	       mmap(at, bytes, protection_of(view),
-		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) != MAP_FAILED;
+	       map_view(at, bytes, view, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 }
 
 void ch__os_large_pages(void *at, size_t bytes)
@@ -650,7 +706,7 @@ bool ch__os_self_write(const struct ch__os_held *file, void *to, const void *fro
 
 bool ch__os_flip(void *at, size_t bytes, enum ch__os_view view)
 {
-	return is_of_pages(at, bytes) && mprotect(at, bytes, protection_of(view)) == 0;
+	return is_of_pages(at, bytes) && protect_view(at, bytes, view, 0);
 }
 
 /* --- contents --- */
@@ -660,7 +716,7 @@ bool ch__os_protect(void *at, size_t bytes, enum ch__os_view view)
 	int more = CH_MUTANT(CH__MUTANT_LENT_PAGES_RUN) ? PROT_EXEC : 0;
 	CH_ASSERT(view != CH__OS_RX, "execute access is not gained by mprotect");
 	return !ch__os_may_fail() && is_of_pages(at, bytes) &&
-	       mprotect(at, bytes, protection_of(view) | more) == 0;
+	       protect_view(at, bytes, view, more);
 }
 
 bool ch__os_protect_none(void *at, size_t bytes)

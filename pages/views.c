@@ -173,6 +173,7 @@ bool ch__backend_of_name(const char *name, enum ch__backend *backend)
 
 int ch__views_create(struct ch__views *v, const struct ch__pool_config *config)
 {
+	ch__os_look_at_personality();
 	if (config->backend != CH__BACKEND_AUTO)
 		return create_as(v, config, config->backend);
 	int error = create_as(v, config, CH__BACKEND_DUAL);

@@ -14,6 +14,7 @@
 #include <linux/seccomp.h>
 #include <stddef.h>
 #include <sys/mman.h>
+#include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -329,6 +330,60 @@ TEST(s26_maps_run_out_before_a_heap_begins)
 TEST(s26_maps_run_out_while_a_heap_lives)
 {
 	live_in_children(true);
+}
+
+/* --- a personality in which what may be read may run --- */
+
+/* Of the pool and of what it is written from, nothing is writable and executable. */
+static void check_views(const struct ch__pool *pool)
+{
+	char line[300], access[5];
+	unsigned seen = 0;
+	uintptr_t from, to, exec = pool->runtime_exec, write = exec + (uintptr_t)pool->delta;
+	uint64_t bytes = pool->runtime_bytes + pool->pool_bytes;
+	FILE *f = fopen("/proc/self/maps", "r");
+	CHECK(f);
+	while (fgets(line, sizeof line, f)) {
+		CHECK_EQ(sscanf(line, "%lx-%lx %4s", &from, &to, access), 3);
+		bool is_exec = from < exec + bytes && to > exec;
+		bool is_write = from < write + bytes && to > write;
+		seen += is_exec || is_write;
+		if (access[2] == 'x' && (is_write || (is_exec && access[1] == 'w')))
+			FAIL("code can be written and run: %s", line);
+	}
+	fclose(f);
+	CHECK(seen >= 2);
+}
+
+static void live_where_reading_implies_execution(void *backend)
+{
+	struct ch_config config = plain_config(*(const enum ch_backend *)backend);
+	struct rig rig = rig_create(&config, NULL, NULL);
+	check_views(rig.heap->pool);
+	use_heap(&rig);
+	struct ch_owner owner = rig_owner(&rig, "data");
+	struct ch_open open = {.size = sizeof open, .owner = owner, .hot_bytes = 100};
+	struct ch_code code;
+	for (int kind = CH_KIND_RODATA; kind <= CH_KIND_DATA; kind++) {
+		open.kind = (enum ch_kind)kind;
+		CHECK_EQ(ch_block_open(&open, &code), CH_OK);
+		check_views(rig.heap->pool);
+		CHECK_EQ(ch_block_abort(&code), CH_OK);
+	}
+	check_views(rig.heap->pool);
+	CHECK(personality(0xffffffff) & READ_IMPLIES_EXEC);
+	rig_end(&rig);
+}
+
+TEST(s50_readable_memory_that_runs_by_itself_does_not_run)
+{
+	enum ch_backend backends[] = {CH_BACKEND_DUAL, CH_BACKEND_MEMFD, CH_BACKEND_FLIP,
+				      CH_BACKEND_PROCMEM};
+	if (personality(READ_IMPLIES_EXEC) == -1)
+		skip("the system keeps the personality");
+	for (unsigned i = 0; i < (CH_ARCH_FILE_STORES_WHOLE ? 4 : 3); i++)
+		if (backends[i] != CH_BACKEND_FLIP || mprotect_may_execute())
+			expect_signal(live_where_reading_implies_execution, &backends[i], 0);
 }
 
 /* --- standard streams --- */

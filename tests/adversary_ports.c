@@ -175,7 +175,7 @@ static __attribute__((noinline)) uint64_t call_through(struct play *p, int frame
 EVERY_DRIVER(s44_stubs_leave_a_shadow_stack_in_step)
 {
 	struct play *p = new_play(stage);
-	if (!stage->heap->stub.shadow_stack)
+	if (!stage_thread_has_shadow_stack())
 		skip("the thread has no shadow stack");
 	stage->hit = link_or_leave;
 	stage_apart(stage, build_call_and_jump, p);

@@ -176,11 +176,8 @@ static void create_default_in(size_t more)
 TEST(s50_limit_of_the_address_space_takes_size_from_the_pool_before_the_backend)
 {
 	int last = 0;
-	const char *emulator = getenv("CODEHEAP_TEST_EMULATOR");
 	if (!has_no_shadow())
 		return;
-	if (emulator && *emulator)
-		skip("dual is not for emulators");
 	for (size_t more = 0; more <= MOST; more += more < 80 * MIB ? MIB : 8 * MIB) {
 		int said = in_child(create_default_in, more), got = said == NO_HEAP ? 0 : said;
 		if (got < last)

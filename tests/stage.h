@@ -55,6 +55,8 @@ enum ch_status stage_try_collect_now(struct stage *);
 /* Overwrites what earlier calls left below the caller's frame. Called by the case itself: a frame
  * between the two would lie over such words. */
 void stage_scrub(void);
+/* Whether the calling thread's returns are checked by its processor. */
+bool stage_thread_has_shadow_stack(void);
 #define stage_collect(s) (stage_scrub(), stage_collect_now(s))
 #define stage_try_collect(s) (stage_scrub(), stage_try_collect_now(s))
 /* Where a core may go on with what it fetched, what was released is free after a cycle only. */

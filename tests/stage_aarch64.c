@@ -7,6 +7,12 @@
 
 #include <ucontext.h>
 
+/* No kernel that the library was seen on gives one here. */
+bool stage_thread_has_shadow_stack(void)
+{
+	return false;
+}
+
 /* 48 KiB downwards from the caller's sp: what the library and libgc need; and the registers that
  * code is entered by. It has no frame, so that no word is left out. */
 __asm__(".text\n"

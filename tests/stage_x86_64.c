@@ -7,6 +7,13 @@
 
 #include <ucontext.h>
 
+bool stage_thread_has_shadow_stack(void)
+{
+	uint64_t pointer = 0; /* rdsspq leaves it alone where there is none */
+	__asm__ volatile("rdsspq %0" : "+r"(pointer));
+	return pointer != 0;
+}
+
 /* 48 KiB downwards from the caller's sp: what the library and libgc need. It has no frame, so that
  * no word is left out. */
 __asm__(".text\n"
