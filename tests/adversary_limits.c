@@ -358,6 +358,7 @@ static void check_views(const struct ch__pool *pool)
 static void live_where_reading_implies_execution(void *backend)
 {
 	struct ch_config config = plain_config(*(const enum ch_backend *)backend);
+	config.pool_bytes = 4 << 20;
 	struct rig rig = rig_create(&config, NULL, NULL);
 	check_views(rig.heap->pool);
 	use_heap(&rig);

@@ -251,7 +251,7 @@ TEST(s50_pool_that_gets_no_memory_is_full_only_where_a_collection_would_help)
 		CHECK(rig_stats(&rig).opens_full > 0);
 		CHECK_EQ(ch_owner_release(filling, CH_RELEASE_COLLECT), CH_OK);
 		rig_collect(&rig, 3);
-		CHECK_EQ(open_bytes(&e, owner, SMALL, 0), CH_OK);
+		CHECK_EQ(open_bytes(&e, owner, SMALL, CH_OPEN_MAY_COLLECT), CH_OK);
 		CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 		ch__os_pretended.commit_error = 0;
 		collections_wanted = 0;

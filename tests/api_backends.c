@@ -62,7 +62,7 @@ TEST(environment_chooses_the_backend)
 {
 	static const char *const names[] = {"memfd", "flip", "procmem"};
 	for (unsigned i = 0; i < (CH_ARCH_FILE_STORES_WHOLE ? 3 : 2); i++) {
-		struct ch_config config = rig_config(pool_bytes);
+		struct ch_config config = rig_config(1 << 20);
 		config.backend = CH_BACKEND_DUAL;
 		CHECK_EQ(setenv("CODEHEAP_WX", names[i], 1), 0);
 		if (strcmp(names[i], "flip") == 0 && !mprotect_may_execute())

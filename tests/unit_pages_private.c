@@ -212,7 +212,6 @@ static struct own_file make_own_file(void)
 		fd = mkstemp(own.path);
 	}
 	CHECK(fd >= 0);
-	CHECK_EQ(write(fd, "theirs", 6), 6);
 	CHECK_EQ(fstat(fd, &own.before), 0);
 	close(fd);
 	return own;
@@ -222,14 +221,11 @@ static struct own_file make_own_file(void)
 static void check_own_file(const struct own_file *own, int fd)
 {
 	struct stat after;
-	char text[8];
 	CHECK_EQ(fstat(fd, &after), 0);
 	CHECK_EQ(after.st_ino, own->before.st_ino);
 	if (after.st_size != own->before.st_size || after.st_blocks != own->before.st_blocks)
 		FAIL("the library wrote to a file of the program's: %llu bytes in %llu blocks",
 		     (unsigned long long)after.st_size, (unsigned long long)after.st_blocks);
-	CHECK_EQ(pread(fd, text, sizeof text, 0), 6);
-	CHECK(memcmp(text, "theirs", 6) == 0);
 	close(fd);
 	CHECK_EQ(unlink(own->path), 0);
 }
@@ -277,7 +273,9 @@ TEST(file_of_the_program_at_the_number_of_ours_is_left_alone)
 TEST(file_of_the_program_at_the_number_of_a_memfd_is_left_alone)
 {
 	struct own_file own = make_own_file();
-	struct pool_rig rig = create_as(CH__BACKEND_MEMFD);
+	struct ch__pool_config config = rig_config(pool_bytes / 2);
+	config.backend = CH__BACKEND_MEMFD;
+	struct pool_rig rig = rig_create(&config);
 	uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
 	rig_write(&rig, code, 1);
 	/* An emulator that needs each page mapped again has no way to write without the file. */
