@@ -609,6 +609,8 @@ void ch__mark_drain(struct ch_marker *) CH_REQUIRES(ch__role_frozen);
 /* OPEN, newborn and immortal blocks */
 void ch__mark_roots(struct ch_marker *)
 	CH_REQUIRES(ch__role_frozen);
+/* Every block that is alive. */
+void ch__mark_all(struct ch_marker *) CH_REQUIRES(ch__role_frozen);
 bool ch__mark_reserve(struct ch_heap *)
 	CH_REQUIRES(ch__role_heap) CH_EXCLUDES(ch__role_frozen, ch__role_stopped, ch__role_region);
 /* frozen: the epoch moves */
@@ -637,10 +639,8 @@ static inline void ch__host_has_stopped(const struct ch_marker *marker)
 
 void ch__scan_words(struct ch_marker *, uintptr_t low, uintptr_t high)
 	CH_REQUIRES(ch__role_frozen, ch__role_stopped);
-/* Of a thread whose sp is not known to lie on its stack: all that may be one of its frames. */
-void ch__scan_whole_stack(struct ch_marker *, const struct ch__thread *)
-	CH_REQUIRES(ch__role_frozen, ch__role_stopped);
-/* threads (published sp) and fibers */
+/* Threads, from their published sp, and fibers. Where one stands on no known stack, the marker is
+ * blind: every block is marked, and the cycle is not to complete. */
 void ch__scan_stacks(struct ch_marker *)
 	CH_REQUIRES(ch__role_frozen, ch__role_stopped);
 /* Of the calling thread, whose registers a signal's frame has; signal-safe. */

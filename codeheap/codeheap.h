@@ -87,7 +87,7 @@ extern "C" {
 	X(CH_E_REACH, "the target is too far for the instruction")                               \
 	X(CH_E_MEMORY, "no memory for the heap's own records")                                   \
 	X(CH_E_OS, "the operating system refused; errno says why")                               \
-	X(CH_E_BUSY, "a thread did not stop in time, or the heap is in use")                     \
+	X(CH_E_BUSY, "a thread did not stop or is on no attached stack, or the heap is used")   \
 	X(CH_E_THREAD, "the calling thread is not attached, or attached already")                \
 	X(CH_E_BROKEN, "an invariant of the heap does not hold")
 
@@ -796,7 +796,7 @@ CH_API CH_CHECKED enum ch_status ch_blocks_invalidate(const struct ch_block *blo
 /* --- collect --- */
 
 /* ch_heap_collect: one full cycle and its sweep (built-in: here; Boehm: by its collector).
- * ret   CH_OK | CH_E_BUSY a thread did not stop: the cycle was abandoned, nothing was freed |
+ * ret   CH_OK | CH_E_BUSY nothing was freed: a thread did not stop, or is on no attached stack |
  *       CH_E_STATE a HOST heap | CH_E_MEMORY | CH_E_THREAD Boehm: the collector does not know it
  * lock  registry, heap; delivers block_freed
  * safe  an attached thread that holds no lock; or a foreign one */
@@ -839,7 +839,7 @@ ch_refs_visit(struct ch_marker *marker, enum ch_refs which,
 
 /* ch_mark_end: HOST: marking is complete: what is unmarked is dead from here on.
  * in    is_complete  false: nothing dies, of a cycle that is abandoned, or where none was marked
- * ret   CH_OK
+ * ret   CH_OK | CH_E_BUSY a thread is on no attached stack: all code was marked, nothing dies
  * lock  gives heap back; the sweep comes later
  * safe  the thread of ch_mark_begin, before its mutators run
  * note  ch_mark_stacks came before, and the VM drained its own mark stack after it */

@@ -52,7 +52,8 @@ static void end_pause(struct ch_heap *heap, uint64_t start, uint64_t marked_from
 
 /* --- built-in --- */
 
-static void mark_all(struct ch_heap *heap, bool is_synced)
+/* False: a thread stands on no known stack, and nothing may die. */
+static bool mark_all(struct ch_heap *heap, bool is_synced)
 	CH_REQUIRES(ch__role_heap, ch__role_frozen, ch__role_stopped)
 {
 	struct ch_marker *marker = &heap->marker;
@@ -65,7 +66,9 @@ static void mark_all(struct ch_heap *heap, bool is_synced)
 	ch__scan_stacks(marker);
 	call_roots(marker);
 	ch__mark_drain(marker);
-	ch__cycle_complete(heap);
+	if (!marker->is_blind)
+		ch__cycle_complete(heap);
+	return !marker->is_blind;
 }
 
 static void give_up(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
@@ -85,11 +88,14 @@ static bool run_cycle(struct ch_heap *heap) CH_REQUIRES(ch__role_heap, ch__role_
 	bool is_synced = ch__core_sync(heap), is_done = false;
 	if (ch__world_stop(heap, until)) {
 		uint64_t marked_from = ch__os_now_ns();
-		is_done = true;
-		mark_all(heap, is_synced);
-		end_pause(heap, start, marked_from);
+		is_done = mark_all(heap, is_synced);
+		if (is_done)
+			end_pause(heap, start, marked_from);
+		else
+			ch__trigger_cycle_abandoned(heap);
 		ch__world_resume(heap);
-	} else {
+	}
+	if (!is_done) {
 		give_up(heap);
 		if (CH_MUTANT(CH__MUTANT_ABANDONED_COUNTS)) {
 			ch__cycle_begin(heap);
@@ -227,7 +233,9 @@ void ch_mark_stacks(struct ch_marker *marker)
 enum ch_status ch_mark_end(struct ch_marker *marker, bool is_complete)
 {
 	struct ch_heap *heap = marker->heap;
+	enum ch_status status = marker->is_blind ? CH_E_BUSY : CH_OK;
 	take_cycle(marker);
+	is_complete = is_complete && !marker->is_blind;
 	if (is_complete || CH_MUTANT(CH__MUTANT_ABANDONED_COUNTS)) {
 		ch__host_marks(marker);
 		ch__mark_drain(marker);
@@ -245,5 +253,5 @@ enum ch_status ch_mark_end(struct ch_marker *marker, bool is_complete)
 	if (is_complete)
 		ch__trigger_cycle_ended(heap, ch__os_now_ns() - heap->cycle_start_ns);
 	ch__heap_unlock(heap);
-	return CH_OK;
+	return status;
 }

@@ -220,19 +220,6 @@ static void mark_noted_owners(struct bdw *bdw, struct ch_marker *marker)
 	}
 }
 
-static void scan_stacks(struct ch_marker *marker) CH_REQUIRES(ch__role_frozen, ch__role_stopped)
-{
-	ch__scan_stacks(marker);
-	if (CH_MUTANT(CH__MUTANT_SKIP_STACKS))
-		return;
-	/* Of a running one nothing is known: it is in a GC_do_blocking that did not go through
-	 * ch_bdw_do_blocking, or somebody took the suspend signal away. */
-	for (struct ch__thread *t = marker->heap->threads; t; t = t->next)
-		if (t->is_attached &&
-		    atomic_load_explicit(&t->state, memory_order_acquire) == CH__RUNNING)
-			ch__scan_whole_stack(marker, t);
-}
-
 static void push_roots_of(struct bdw *bdw) CH_REQUIRES(ch__role_frozen, ch__role_stopped)
 {
 	struct ch_heap *heap = bdw->heap;
@@ -243,7 +230,7 @@ static void push_roots_of(struct bdw *bdw) CH_REQUIRES(ch__role_frozen, ch__role
 	if (bdw->must_retrace)
 		mark_noted_owners(bdw, marker);
 	ch__mark_roots(marker);
-	scan_stacks(marker);
+	ch__scan_stacks(marker);
 	for (struct ch_vm *vm = heap->vms; vm; vm = vm->next)
 		if (vm->is_attached && vm->ops.roots)
 			vm->ops.roots(vm->user, marker);
@@ -395,6 +382,22 @@ static void thaw(struct bdw *bdw) CH_UNANALYSED("a freeze that lasts from event 
 	ch__unfreeze(bdw->heap);
 }
 
+static void give_up(struct bdw *bdw)
+{
+	ch__event_note(bdw->heap, CH__EVENT_CYCLE_GIVEN_UP, ++bdw->heap->cycles_abandoned);
+	if (bdw->is_full)
+		ch__trigger_cycle_abandoned(bdw->heap);
+}
+
+/* Each stop of a collection scans anew: its last one decides. */
+static bool is_blind(const struct bdw *bdw)
+{
+	bool is_blind = false;
+	for (int i = 0; i < ENGINES; i++)
+		is_blind |= bdw->engines[i].marker.is_blind;
+	return is_blind;
+}
+
 static void after_start(void)
 {
 	for (struct bdw *bdw = heaps; bdw; bdw = bdw->next) {
@@ -404,9 +407,7 @@ static void after_start(void)
 		count_pause(bdw->heap, ch__os_now_ns() - bdw->stop_ns);
 		if (bdw->is_done)
 			continue;
-		ch__event_note(bdw->heap, CH__EVENT_CYCLE_GIVEN_UP, ++bdw->heap->cycles_abandoned);
-		if (bdw->is_full)
-			ch__trigger_cycle_abandoned(bdw->heap);
+		give_up(bdw);
 		if (CH_MUTANT(CH__MUTANT_ABANDONED_COUNTS) && bdw->is_full)
 			ch__cycle_complete(bdw->heap);
 		thaw(bdw);
@@ -429,7 +430,10 @@ static void after_reclaim(void)
 		if (!bdw->is_frozen)
 			continue;
 		has_frozen(bdw);
-		if (bdw->is_full) {
+		if (bdw->is_full && is_blind(bdw)) {
+			give_up(bdw);
+			bdw->is_full = false;
+		} else if (bdw->is_full) {
 			bdw->is_full = false;
 			sum_marked(bdw);
 			ch__cycle_complete(bdw->heap);

@@ -34,6 +34,7 @@ enum {
 	CH__FRAME_OWN = CH__FRAMES, /* pages whose block has an unwind table of its own */
 	CH__QUEUE_MIN = 1 << 12,
 	CH__TOMBSTONES_LOG2 = 16,
+	CH__COPY_WORDS = 4096,
 	CH__PAUSES = 32, /* the last ones, for the statistics file */
 };
 _Static_assert((int)CH__FRAME_OWN < (int)CH__FRAME_NUMBERS, "pages/ knows the frame number");
@@ -159,6 +160,7 @@ struct ch__site_map {
  * read in the stopped world. */
 struct ch__shown {
 	uintptr_t sp;
+	bool may_end; /* the VM parked it: it may end so, and its stack go while it is scanned */
 	uintptr_t signal_stack_end; /* of the alternate stack that sp lies on, or 0 */
 	uintptr_t vectors_low, vectors_high; /* where a signal's frame has the other registers */
 	uint32_t words_count;
@@ -174,7 +176,9 @@ struct ch__thread {
 	_Atomic(bool) is_attached; /* [registry]; statistics read it without */
 	int thread_id;           /* [registry] */
 	uint32_t park_depth;     /* [own]; handlers of the thread look */
-	uintptr_t stack_low, stack_high;  /* [registry] */
+	/* [registry]; the thread itself lowers stack_low as its stack grows, before it shows sp */
+	uintptr_t stack_low, stack_high;
+	bool stack_grows; /* it is the process's first one [registry] */
 	_Atomic(struct ch_fiber *) fiber; /* whose stack it runs on; NULL = its own */
 	struct ch__shown shown;
 	uint32_t open_page[CH__FRAMES_MAX];     /* page + 1 that it opens blocks in [own, region] */
@@ -301,6 +305,7 @@ struct ch_marker {
 	uint32_t queue_mask; /* capacity - 1 */
 	uint32_t head, tail;
 	bool overflowed; /* a block did not fit: rescan marked blocks */
+	bool is_blind; /* a thread stands on a stack that nobody named */
 	uint64_t marked, stack_roots;
 };
 
@@ -368,6 +373,7 @@ struct ch_heap {
 	CH_BY_HEAP struct ch_vm *free_vms, *free_vms_last; /* FIFO [heap] */
 	CH_BY_HEAP uint32_t free_vms_now;                  /* [heap] */
 	struct ch_marker marker;         /* of the open cycle [heap] */
+	uintptr_t stack_copy[CH__COPY_WORDS]; /* of what cannot be scanned in its place [frozen] */
 	struct ch__driver driver;        /* [const] */
 	void *driver_data;               /* [const] */
 	CH_BY_HEAP uint64_t cycle_start_ns;         /* HOST [heap] */
@@ -437,6 +443,9 @@ static inline struct ch_heap *ch__handle_heap(uint64_t bits)
 }
 
 /* --- thread.c: attachments, parks --- */
+
+/* ch_thread_park for waits of the library, out of which the thread comes before it may end. */
+void ch__thread_park_here(void);
 
 extern _Thread_local struct ch__thread *ch__thread_list; /* attachments of this thread */
 

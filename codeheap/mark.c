@@ -12,7 +12,7 @@ void ch__marker_init(struct ch_heap *heap, struct ch_marker *marker)
 {
 	marker->heap = heap;
 	marker->head = marker->tail = 0;
-	marker->overflowed = false;
+	marker->overflowed = marker->is_blind = false;
 	marker->marked = marker->stack_roots = 0;
 	marker->ref = NULL;
 	marker->context = NULL;
@@ -313,6 +313,21 @@ static void renew_marks(struct ch_heap *heap, uint32_t epoch) CH_REQUIRES(ch__ro
 	}
 	atomic_store(&heap->completed, epoch);
 	heap->marks_renewed = epoch;
+}
+
+void ch__mark_all(struct ch_marker *marker)
+{
+	struct ch_heap *heap = marker->heap;
+	for (uint32_t i = 1; i < heap->blocks.used; i++) {
+		if (!heap->blocks.segments[i >> CH__SEGMENT_LOG2] ||
+		    !(atomic_load_explicit(&ch__block_at(heap, i)->generation,
+					   memory_order_acquire) &
+		      1))
+			continue;
+		ch__mark_block(marker, i);
+		if (marker->tail - marker->head > marker->queue_mask / 2)
+			ch__mark_drain(marker);
+	}
 }
 
 void ch__cycle_begin(struct ch_heap *heap)

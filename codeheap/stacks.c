@@ -97,59 +97,153 @@ NO_SANITIZE void ch__scan_words(struct ch_marker *marker, uintptr_t low, uintptr
 	}
 }
 
-void ch__scan_whole_stack(struct ch_marker *marker, const struct ch__thread *thread)
+/* Memory that may be guarded, or gone: the kernel copies it, and passes over what cannot be read.
+ * At the end of a copy that is cut short pages are tried one by one, until one can be read. */
+static void scan_copied(struct ch_marker *marker, uintptr_t low, uintptr_t high)
+	CH_REQUIRES(ch__role_frozen, ch__role_stopped)
+{
+	uintptr_t *copy = marker->heap->stack_copy;
+	const size_t all = sizeof marker->heap->stack_copy, page = CH_ARCH_SMALLEST_PAGE;
+	low = (low + 7) & ~(uintptr_t)7;
+	for (size_t most = all; low + 8 <= high;) {
+		size_t in_page = page - low % page, bytes = (high - low) & ~(size_t)7;
+		bytes = bytes < most ? bytes : most;
+		size_t copied = ch__os_copy(copy, low, bytes) & ~(size_t)7;
+		ch__scan_words(marker, (uintptr_t)copy, (uintptr_t)copy + copied);
+		low += copied;
+		if (copied)
+			most = all;
+		else if (bytes > in_page)
+			most = in_page;
+		else
+			low += in_page, most = page;
+	}
+}
+
+static void scan_live(struct ch_marker *marker, const struct ch__thread *thread, uintptr_t low,
+		      uintptr_t high) CH_REQUIRES(ch__role_frozen, ch__role_stopped)
+{
+	if (thread->shown.may_end)
+		scan_copied(marker, low, high);
+	else
+		ch__scan_words(marker, low, high);
+}
+
+static void scan_whole(struct ch_marker *marker, uintptr_t low, uintptr_t high)
+	CH_REQUIRES(ch__role_frozen, ch__role_stopped)
+{
+	if (CH_MUTANT(CH__MUTANT_GUARD_READ))
+		ch__scan_words(marker, low, high);
+	else
+		scan_copied(marker, low, high);
+}
+
+/* Of a thread whose frames may be anywhere there: guards that the VM has within are passed over. */
+static void scan_whole_stack(struct ch_marker *marker, const struct ch__thread *thread)
+	CH_REQUIRES(ch__role_frozen, ch__role_stopped)
 {
 	uintptr_t low = thread->stack_low;
 	struct ch_fiber *fiber = atomic_load_explicit(&thread->fiber, memory_order_acquire);
 	if (fiber)
-		ch__scan_words(marker, fiber->low, fiber->high);
-	if (!CH_MUTANT(CH__MUTANT_SCAN_UNMAPPED))
-		low = ch__os_mapped_from(low, thread->stack_high);
-	ch__scan_words(marker, low, thread->stack_high);
+		scan_whole(marker, fiber->low, fiber->high);
+	if (thread->stack_grows && CH_MUTANT(CH__MUTANT_SCAN_UNMAPPED))
+		ch__scan_words(marker, low, thread->stack_high);
+	else if (thread->stack_grows && !CH_MUTANT(CH__MUTANT_BOUNDS_KEPT))
+		low = ch__os_first_stack_low(low, thread->stack_high);
+	scan_whole(marker, low, thread->stack_high);
 }
 
-static struct ch_fiber *fiber_of_sp(struct ch_heap *heap, uintptr_t sp)
+/* So many bytes below sp are scanned, too; the page below may be a guard. */
+static uintptr_t below(uintptr_t sp, size_t bytes, uintptr_t low)
 {
-	for (struct ch_fiber *f = heap->fibers; f; f = f->next)
-		if (f->is_attached && sp >= f->low && sp < f->high)
-			return f;
+	const uintptr_t page = CH_ARCH_SMALLEST_PAGE;
+	uintptr_t at = sp - low > bytes ? sp - bytes : low;
+	if (CH_LIKELY(at / page == sp / page) || CH_MUTANT(CH__MUTANT_GUARD_BELOW_READ) ||
+	    ch__os_is_readable((const void *)(at & ~(uintptr_t)7)))
+		return at;
+	return sp & ~(page - 1);
+}
+
+static bool lies_in(uintptr_t address, uintptr_t low, uintptr_t high)
+{
+	return address >= low && address < high;
+}
+
+static struct ch_fiber *fiber_of_sp(struct ch_heap *heap, const struct ch__thread *thread)
+{
+	uintptr_t sp = thread->shown.sp;
+	struct ch_fiber *fiber = atomic_load_explicit(&thread->fiber, memory_order_acquire);
+	if (fiber && lies_in(sp, fiber->low, fiber->high))
+		return fiber;
+	for (fiber = heap->fibers; fiber; fiber = fiber->next)
+		if (fiber->is_attached && lies_in(sp, fiber->low, fiber->high))
+			return fiber;
 	return NULL;
+}
+
+/* On an alternate stack: the interrupted frames are somewhere on the stack that it runs on, or on
+ * which it lies. */
+static void scan_signal_stack(struct ch_marker *marker, const struct ch__thread *thread)
+	CH_REQUIRES(ch__role_frozen, ch__role_stopped)
+{
+	const struct ch__shown *shown = &thread->shown;
+	if (!CH_MUTANT(CH__MUTANT_SIGNAL_STACK_SKIPPED))
+		scan_live(marker, thread, below(shown->sp, CH_ARCH_RED_ZONE_BYTES, 0),
+			  shown->signal_stack_end);
+	if (CH_MUTANT(CH__MUTANT_ALTERNATE_STACK_ONLY))
+		return;
+	const struct ch_fiber *fiber = fiber_of_sp(marker->heap, thread);
+	if (fiber)
+		scan_whole(marker, fiber->low, fiber->high);
+	scan_whole_stack(marker, thread);
+}
+
+/* False: sp lies on no stack that the heap knows. The order is that of what is most certain: the
+ * system's word, the thread's own bounds, fibers. */
+static bool scan_frames(struct ch_marker *marker, const struct ch__thread *thread)
+	CH_REQUIRES(ch__role_frozen, ch__role_stopped)
+{
+	const struct ch__shown *shown = &thread->shown;
+	uintptr_t low = thread->stack_low, high = thread->stack_high;
+	size_t red_zone = CH_MUTANT(CH__MUTANT_NO_RED_ZONE) ? 0 : CH_ARCH_RED_ZONE_BYTES;
+	if (shown->signal_stack_end) {
+		scan_signal_stack(marker, thread);
+		return true;
+	}
+	if (!lies_in(shown->sp, low, high)) {
+		const struct ch_fiber *fiber = fiber_of_sp(marker->heap, thread);
+		if (!fiber)
+			return false;
+		low = fiber->low;
+		high = fiber->high;
+	}
+	scan_live(marker, thread,
+		  CH_MUTANT(CH__MUTANT_SCAN_BELOW_SP) ? low : below(shown->sp, red_zone, low),
+		  high);
+	return true;
 }
 
 static void scan_thread(struct ch_marker *marker, struct ch__thread *thread)
 	CH_REQUIRES(ch__role_frozen, ch__role_stopped)
 {
-	/* Acquire: pairs with the release of PARKED, behind sp and registers; a host that stops its
-	 * threads by itself looks at no state before. */
-	(void)atomic_load_explicit(&thread->state, memory_order_acquire);
-	uintptr_t sp =
-		thread->shown.sp - (CH_MUTANT(CH__MUTANT_NO_RED_ZONE) ? 0 : CH_ARCH_RED_ZONE_BYTES);
+	const struct ch__shown *shown = &thread->shown;
+	/* Acquire: pairs with the release of PARKED, behind sp and registers. One that runs has
+	 * shown nothing: a host stopped it in a way of its own, or under Boehm it is in a
+	 * GC_do_blocking that did not go through ch_bdw_do_blocking. */
+	if (atomic_load_explicit(&thread->state, memory_order_acquire) == CH__RUNNING &&
+	    thread != ch__thread_self(marker->heap)) {
+		scan_whole_stack(marker, thread);
+		return;
+	}
 	if (!CH_MUTANT(CH__MUTANT_SKIP_REGISTERS))
-		ch__scan_words(marker, (uintptr_t)thread->shown.words,
-			       (uintptr_t)(thread->shown.words + thread->shown.words_count));
+		ch__scan_words(marker, (uintptr_t)shown->words,
+			       (uintptr_t)(shown->words + shown->words_count));
 	if (!CH_MUTANT(CH__MUTANT_VECTORS_SKIPPED))
-		ch__scan_words(marker, thread->shown.vectors_low, thread->shown.vectors_high);
-	struct ch_fiber *fiber = atomic_load_explicit(&thread->fiber, memory_order_acquire);
-	if (CH_MUTANT(CH__MUTANT_SCAN_BELOW_SP))
-		sp = 0;
-	if (!thread->shown.signal_stack_end && thread->shown.sp >= thread->stack_low &&
-	    thread->shown.sp < thread->stack_high) {
-		ch__scan_words(marker, sp < thread->stack_low ? thread->stack_low : sp,
-			       thread->stack_high);
+		ch__scan_words(marker, shown->vectors_low, shown->vectors_high);
+	if (scan_frames(marker, thread))
 		return;
-	}
-	if (!fiber || thread->shown.sp < fiber->low || thread->shown.sp >= fiber->high)
-		fiber = fiber_of_sp(marker->heap, thread->shown.sp);
-	if (fiber && !thread->shown.signal_stack_end) {
-		ch__scan_words(marker, sp < fiber->low ? fiber->low : sp, fiber->high);
-		return;
-	}
-	/* On an alternate stack: the interrupted frames are somewhere on the stack it runs on. */
-	if (!CH_MUTANT(CH__MUTANT_SIGNAL_STACK_SKIPPED))
-		ch__scan_words(marker, sp, thread->shown.signal_stack_end);
-	if (CH_MUTANT(CH__MUTANT_ALTERNATE_STACK_ONLY))
-		return;
-	ch__scan_whole_stack(marker, thread);
+	scan_whole_stack(marker, thread);
+	marker->is_blind = !CH_MUTANT(CH__MUTANT_UNKNOWN_STACK_COUNTS);
 }
 
 static void scan_fibers(struct ch_marker *marker) CH_REQUIRES(ch__role_frozen, ch__role_stopped)
@@ -160,8 +254,7 @@ static void scan_fibers(struct ch_marker *marker) CH_REQUIRES(ch__role_frozen, c
 		if (!f->is_attached || !sp)
 			continue;
 		uintptr_t slack = CH_MUTANT(CH__MUTANT_NO_FIBER_SLACK) ? 0 : FIBER_SLACK_BYTES;
-		uintptr_t low = sp - f->low > slack ? sp - slack : f->low;
-		ch__scan_words(marker, low, f->high);
+		ch__scan_words(marker, below(sp, slack, f->low), f->high);
 	}
 }
 
@@ -175,6 +268,8 @@ void ch__scan_stacks(struct ch_marker *marker)
 			scan_thread(marker, t);
 	if (!CH_MUTANT(CH__MUTANT_SKIP_FIBERS))
 		scan_fibers(marker);
+	if (CH_UNLIKELY(marker->is_blind))
+		ch__mark_all(marker);
 }
 
 void ch_mark_stack(struct ch_marker *marker, const void *low, const void *high)

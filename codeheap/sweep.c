@@ -649,7 +649,7 @@ void ch__sweep_all(struct ch_heap *heap)
 	while (atomic_load(&heap->sweep_pending) && ch__sweep_step(heap)) {
 		struct ch__thread *self = ch__thread_self(heap);
 		if (self && atomic_load_explicit(&heap->stopping, memory_order_relaxed)) {
-			ch_thread_park();
+			ch__thread_park_here();
 			ch_thread_unpark();
 		}
 	}

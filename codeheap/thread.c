@@ -58,7 +58,7 @@ bool ch__lock_slow(struct ch__lock *lock, uint64_t until_ns) CH_UNANALYSED("it m
 	bool parks = !CH_MUTANT(CH__MUTANT_WAITS_UNPARKED);
 	/* The holder may be a cycle that waits for this thread to stop (I9). */
 	if (parks)
-		ch_thread_park();
+		ch__thread_park_here();
 	bool is_taken = await_lock(lock, until_ns);
 	if (parks)
 		ch_thread_unpark();
@@ -78,6 +78,12 @@ void ch__unlock_slow(struct ch__lock *lock)
 static void publish_sp(struct ch__thread *thread, uintptr_t sp)
 {
 	const struct ch_fiber *fiber = atomic_load_explicit(&thread->fiber, memory_order_relaxed);
+	if (CH_UNLIKELY(sp < thread->stack_low) && thread->stack_grows &&
+	    !CH_MUTANT(CH__MUTANT_BOUNDS_KEPT)) {
+		uintptr_t low = ch__os_first_stack_low(thread->stack_low, thread->stack_high);
+		if (low < thread->stack_low)
+			thread->stack_low = low;
+	}
 	bool is_known = (sp >= thread->stack_low && sp < thread->stack_high) ||
 			(fiber && sp >= fiber->low && sp < fiber->high);
 	thread->shown.sp = sp;
@@ -92,6 +98,7 @@ void ch__thread_publish_saved(struct ch__thread *thread, const struct ch__arch_s
 	memcpy(shown->words, saved->words, sizeof saved->words);
 	shown->words_count = CH_ARCH_SAVED_WORDS;
 	shown->vectors_low = shown->vectors_high = 0;
+	shown->may_end = thread->park_depth > 0;
 	publish_sp(thread, saved->sp);
 }
 
@@ -100,31 +107,46 @@ void ch__thread_publish_context(struct ch__thread *thread, const void *ucontext)
 	struct ch__shown *shown = &thread->shown;
 	ch__arch_context_words(ucontext, shown->words);
 	shown->words_count = CH_ARCH_CONTEXT_WORDS;
+	shown->may_end = false;
 	shown->vectors_low = ch__arch_context_vectors(ucontext, &shown->vectors_high);
 	publish_sp(thread, ch__arch_context_sp(ucontext));
 }
 
-static void park_with(struct ch__thread *thread, const struct ch__arch_saved *saved)
+static void park_with(struct ch__thread *thread, const struct ch__arch_saved *saved, bool may_end)
 {
 	if (!ch__park_open(thread))
 		return;
 	ch__thread_publish_saved(thread, saved);
+	thread->shown.may_end = may_end && !CH_MUTANT(CH__MUTANT_ENDED_THREAD_READ);
 	/* Release: sp and registers are seen by the cycle that sees PARKED (world.c). */
 	ch__thread_set_state(thread, CH__PARKED, memory_order_release, __func__);
 }
 
-static void park_all(const struct ch__arch_saved *saved)
+static void park_here(const struct ch__arch_saved *saved)
 {
 	for (struct ch__thread *t = ch__thread_list; t; t = t->next_of_thread)
-		park_with(t, saved);
+		park_with(t, saved, false);
 }
 
-/* It returns while the thread stays parked, so what it published must be its caller's registers. */
+static void park_away(const struct ch__arch_saved *saved)
+{
+	for (struct ch__thread *t = ch__thread_list; t; t = t->next_of_thread)
+		park_with(t, saved, true);
+}
+
+/* Both return while the thread stays parked, so what they published must be their caller's
+ * registers. */
 __attribute__((noinline)) void ch_thread_park(void)
 {
 	/* Who waits for a lock that is held for a bounded time only is not parked (heap.h). */
 	ch__rank_check_for(CH__RANK_PAGES, "a park");
-	ch__arch_with_registers(park_all);
+	ch__arch_with_registers(park_away);
+}
+
+__attribute__((noinline)) void ch__thread_park_here(void)
+{
+	ch__rank_check_for(CH__RANK_PAGES, "a park");
+	ch__arch_with_registers(park_here);
 }
 
 /* Lets the records run that are parked once. Where a heap is stopped, its record is returned, and
@@ -185,7 +207,7 @@ void ch_thread_unpark(void)
 void ch__threads_park(const struct ch__arch_saved *saved)
 {
 	if (!CH_MUTANT(CH__MUTANT_COLLECTS_UNPARKED))
-		park_all(saved);
+		park_here(saved);
 }
 
 void ch__threads_unpark(void)
@@ -221,7 +243,7 @@ void ch_thread_poll(void)
 		ch__fork_guess();
 	for (struct ch__thread *t = ch__thread_list; t; t = t->next_of_thread) {
 		if (CH_UNLIKELY(atomic_load_explicit(&t->heap->stopping, memory_order_relaxed))) {
-			ch_thread_park();
+			ch__thread_park_here();
 			ch_thread_unpark();
 		}
 		if (CH_UNLIKELY(!serve(t, t->heap)))
@@ -235,7 +257,7 @@ void ch__region_wait(struct ch__thread *thread) CH_UNANALYSED("it makes the role
 {
 	struct ch_heap *heap = thread->heap;
 	ch__region_leave(thread);
-	ch_thread_park();
+	ch__thread_park_here();
 	uint32_t value;
 	while ((value = atomic_load_explicit(&heap->freeze, memory_order_acquire)) != 0)
 		ch__os_futex_wait(&heap->freeze, value, 1000000);
@@ -370,6 +392,7 @@ enum ch_status ch_thread_attach(struct ch_heap *heap, const void *low, const voi
 	}
 	thread->stack_low = (uintptr_t)low;
 	thread->stack_high = (uintptr_t)high;
+	thread->stack_grows = ch__os_is_first_stack(low, high);
 	thread->thread_id = ch__os_thread_id();
 	thread->park_depth = 0;
 	/* What the thread before published is no stack any more. */

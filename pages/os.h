@@ -141,9 +141,15 @@ struct ch__os_object {
 	uintptr_t symbol_at;
 };
 bool ch__os_object_of(uintptr_t address, struct ch__os_object *);
-/* The lowest address from which on everything up to high is mapped, low at least. Of a process's
- * first stack the system maps what was used; a touch below that makes it grow, or kills. */
-uintptr_t ch__os_mapped_from(uintptr_t low, uintptr_t high);
+/* Copies memory that may be unreadable, or go meanwhile, from an aligned address on: so many bytes
+ * as could be read, perhaps fewer than there were; 0 where the first one cannot. */
+size_t ch__os_copy(void *to, uintptr_t from, size_t bytes);
+/* Whether these are bounds of the stack that the process began on, whose lower one moves: the
+ * system maps what was used, a touch below that makes it grow, or kills, and the limit may be
+ * raised at any time. */
+bool ch__os_is_first_stack(const void *low, const void *high);
+/* Where it begins: the lowest address from which on everything up to high is mapped. */
+uintptr_t ch__os_first_stack_low(uintptr_t low, uintptr_t high);
 /* Bounds of the calling thread's stack. */
 bool ch__os_stack_bounds(const void **low, const void **high) CH_EXCLUDES(CH__STANDING);
 /* old_action receives what ch__os_signal_chain takes; ERANGE when old_bytes is too small for it. */

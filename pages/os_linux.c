@@ -382,29 +382,6 @@ void ch__os_unmap(void *at, size_t bytes)
 	munmap(at, whole_pages(bytes));
 }
 
-/* Not through the gate of failing calls: it reports none, and what it says decides what is
- * scanned. ENOMEM is the answer that a page is not mapped; where the call is refused, all is. */
-uintptr_t ch__os_mapped_from(uintptr_t low, uintptr_t high)
-{
-	enum { PAGES_AT_ONCE = 512 };
-	unsigned char resident[PAGES_AT_ONCE];
-	/* What is mapped is not what a test pretends. */
-	uintptr_t mask = (uintptr_t)sysconf(_SC_PAGESIZE) - 1;
-	uintptr_t end = low & ~mask, at = (high + mask) & ~mask;
-	int error = errno;
-	for (size_t step = PAGES_AT_ONCE * (mask + 1); at > end && step > mask;) {
-		size_t bytes = at - end < step ? at - end : step;
-		if (mincore((void *)(at - bytes), bytes, resident) == 0)
-			at -= bytes;
-		else if (errno != ENOMEM)
-			at = end;
-		else
-			step = bytes / 2 & ~mask;
-	}
-	errno = error;
-	return at > low ? at : low;
-}
-
 void *ch__os_file_marker(int fd)
 {
 	return ch__os_may_fail() ? NULL

@@ -14,7 +14,10 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/auxv.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -101,6 +104,80 @@ uintptr_t ch__os_signal_stack_end(uintptr_t sp, bool may_be_disarmed)
 			       : disarmed_stack_end(sp);
 	uintptr_t low = (uintptr_t)stack.ss_sp;
 	return sp - low < stack.ss_size ? low + stack.ss_size : 0;
+}
+
+/* Not through the gate of failing calls: it reports none, and what it says decides what is
+ * scanned. ENOMEM is the answer that a page is not mapped; where the call is refused, all is. */
+static uintptr_t mapped_from(uintptr_t low, uintptr_t high)
+{
+	enum { PAGES_AT_ONCE = 512 };
+	unsigned char resident[PAGES_AT_ONCE];
+	/* What is mapped is not what a test pretends. */
+	uintptr_t mask = (uintptr_t)sysconf(_SC_PAGESIZE) - 1;
+	uintptr_t end = low & ~mask, at = (high + mask) & ~mask;
+	int error = errno;
+	for (size_t step = PAGES_AT_ONCE * (mask + 1); at > end && step > mask;) {
+		size_t bytes = at - end < step ? at - end : step;
+		if (syscall(SYS_mincore, at - bytes, bytes, resident) == 0)
+			at -= bytes;
+		else if (errno != ENOMEM)
+			at = end;
+		else
+			step = bytes / 2 & ~mask;
+	}
+	errno = error;
+	return at > low ? at : low;
+}
+
+/* The kernel's random bytes lie above its first frame, behind them the names of programs and the
+ * environment. */
+bool ch__os_is_first_stack(const void *low, const void *high)
+{
+	enum { ARGUMENTS_BYTES_MAX = 16 << 20 };
+	uintptr_t bytes_at = getauxval(AT_RANDOM), from = (uintptr_t)low;
+	return bytes_at >= from && bytes_at - from < (uintptr_t)high - from + ARGUMENTS_BYTES_MAX;
+}
+
+uintptr_t ch__os_first_stack_low(uintptr_t low, uintptr_t high)
+{
+	struct rlimit limit;
+	int error = errno;
+	if (syscall(SYS_prlimit64, 0, RLIMIT_STACK, NULL, &limit) == 0 &&
+	    high - low < limit.rlim_cur)
+		low = limit.rlim_cur < high ? high - limit.rlim_cur : 0;
+	errno = error;
+	return mapped_from(low, high);
+}
+
+/* Where the call is refused, or the system has none, what could be read a moment ago is read. */
+__attribute__((no_sanitize("address", "thread", "undefined"))) static size_t
+copy_of_page(volatile uintptr_t *to, uintptr_t from, size_t bytes)
+{
+	size_t in_page = CH_ARCH_SMALLEST_PAGE - from % CH_ARCH_SMALLEST_PAGE;
+	size_t words = (bytes < in_page ? bytes : in_page) / sizeof *to;
+	if (!CH_MUTANT(CH__MUTANT_COPY_STOPS_AT_A_GUARD) &&
+	    !ch__os_is_readable((const void *)from))
+		return 0;
+	for (size_t i = 0; i < words; i++)
+		to[i] = ((const volatile uintptr_t *)from)[i];
+	return words * sizeof *to;
+}
+
+/* No C library's function, which a sanitizer's stands in for. */
+size_t ch__os_copy(void *to, uintptr_t from, size_t bytes)
+{
+	struct iovec copy = {to, bytes}, source = {(void *)from, bytes};
+	int error = errno;
+	long copied = -1;
+	bool is_refused = ch__os_may_fail();
+	if (!is_refused) {
+		copied = syscall(SYS_process_vm_readv, getpid(), &copy, 1, &source, 1, 0);
+		is_refused = copied < 0 && errno != EFAULT;
+	}
+	errno = error;
+	if (is_refused)
+		return copy_of_page(to, from, bytes);
+	return copied < 0 ? 0 : (size_t)copied;
 }
 
 bool ch__os_thread_signal(int thread_id, int signal, const void *tag)

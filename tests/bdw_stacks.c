@@ -3,8 +3,10 @@
  * wherever its address is: on the stack, in the pc alone, in a parked thread, in a suspended
  * fiber (P1). */
 #include "codeheap/moves.h"
+#include "pages/os.h"
 #include "tests/bdw_support.h"
 
+#include <sys/mman.h>
 #include <time.h>
 #include <ucontext.h>
 
@@ -181,6 +183,27 @@ TEST(bdw_blocking_without_park_holds_code)
 {
 	struct rig rig = start_rig(0);
 	run_apart(&rig, build, (void *)(uintptr_t)do_blocking_unparked);
+	check_survives(&rig, run_thread, &rig);
+	end_rig(&rig);
+}
+
+/* All of its stack is scanned, also where the VM has a guard within. */
+static uint64_t *do_blocking_over_guard(uint64_t *sum)
+{
+	enum { GUARD_BYTES = 64 << 10 };
+	const void *low, *high;
+	CHECK(ch__os_stack_bounds(&low, &high));
+	char *guard = (char *)(uintptr_t)low + 4 * GUARD_BYTES;
+	CHECK_EQ(mprotect(guard, GUARD_BYTES, PROT_NONE), 0);
+	GC_do_blocking(block_quietly, NULL);
+	CHECK_EQ(mprotect(guard, GUARD_BYTES, PROT_READ | PROT_WRITE), 0);
+	return sum;
+}
+
+TEST(bdw_guard_below_a_blocked_thread_is_passed_over)
+{
+	struct rig rig = start_rig(0);
+	run_apart(&rig, build, (void *)(uintptr_t)do_blocking_over_guard);
 	check_survives(&rig, run_thread, &rig);
 	end_rig(&rig);
 }

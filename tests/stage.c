@@ -242,7 +242,7 @@ static enum ch_status collect_host(struct stage *s)
 			if (s->owners[i].bits)
 				ch_mark_owner(marker, s->owners[i]);
 		ch_mark_stacks(marker);
-		CHECK_EQ(ch_mark_end(marker, true), CH_OK);
+		status = ch_mark_end(marker, true);
 	}
 	resume_world();
 	if (status != CH_OK)
@@ -290,13 +290,20 @@ void stage_signal_stack(struct stage *s, void *at, size_t bytes)
 #endif
 }
 
-void stage_detach(struct stage *s)
+void stage_leave_collector(const struct stage *s)
 {
-	CHECK_EQ(ch_thread_detach(s->heap), CH_OK);
 #if CH_TEST_BDW
 	if (s->driver == STAGE_BOEHM)
 		CHECK_EQ(GC_unregister_my_thread(), GC_SUCCESS);
+#else
+	(void)s;
 #endif
+}
+
+void stage_detach(struct stage *s)
+{
+	CHECK_EQ(ch_thread_detach(s->heap), CH_OK);
+	stage_leave_collector(s);
 }
 
 static void *run_attached(void *p)

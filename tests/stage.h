@@ -80,6 +80,7 @@ static inline bool stage_cycle_came(const struct stage *s, enum ch_status status
 /* What a thread of the test's own making begins and ends with: the collector knows it, too. */
 void stage_attach(struct stage *);
 void stage_detach(struct stage *);
+void stage_leave_collector(const struct stage *); /* of stage_detach, only that */
 /* The thread's alternate stack of signals: libgc, which scans from sp up, has to know of it. */
 void stage_signal_stack(struct stage *, void *at, size_t bytes);
 /* CODEHEAP_WX=procmem: forks copy on write. */

@@ -399,6 +399,55 @@ static void check_bounds(void *arg)
 	CHECK(here > low && here < high);
 }
 
+static uint64_t copied_to[3 * 4096 / sizeof(uint64_t)];
+
+/* By the kernel, and where that is refused: so much as can be read without a break. */
+static void copy_around_guard(uint8_t *at, bool is_refused)
+{
+	const size_t page = CH_ARCH_SMALLEST_PAGE, system = (size_t)sysconf(_SC_PAGESIZE);
+	uintptr_t last = (uintptr_t)at + system - page;
+	memset(copied_to, 0, sizeof copied_to);
+	ch__os_fail_at(is_refused, is_refused);
+	size_t before = ch__os_copy(copied_to, last + 8, 2 * page);
+	size_t within = ch__os_copy(copied_to, (uintptr_t)at + system, page);
+	size_t behind = ch__os_copy(copied_to, (uintptr_t)at + 2 * system, 64);
+	ch__os_fail_at(0, false);
+	CHECK_EQ(before, page - 8);
+	CHECK_EQ(within, 0);
+	CHECK_EQ(behind, 64);
+	CHECK_EQ(copied_to[0], UINT64_C(0x2222222222222222));
+	CHECK_EQ(copied_to[page / 8 - 2], UINT64_C(0x1111111111111111));
+}
+
+TEST(memory_that_cannot_be_read_is_not_copied)
+{
+	size_t system = (size_t)sysconf(_SC_PAGESIZE);
+	uint8_t *at = mmap(NULL, 3 * system, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+			   -1, 0);
+	CHECK(at != MAP_FAILED);
+	memset(at, 0x11, system);
+	memset(at + 2 * system, 0x22, system);
+	CHECK_EQ(mprotect(at + system, system, PROT_NONE), 0);
+	copy_around_guard(at, false);
+	copy_around_guard(at, true);
+	CHECK_EQ(munmap(at + system, system), 0);
+	copy_around_guard(at, false);
+	copy_around_guard(at, true);
+}
+
+TEST(stack_that_the_process_began_on_is_known)
+{
+	const void *low, *high;
+	CHECK(ch__os_stack_bounds(&low, &high));
+	uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+	CHECK(ch__os_is_first_stack(low, high));
+	uintptr_t from = ch__os_first_stack_low((uintptr_t)low, (uintptr_t)high);
+	CHECK(from <= here && ch__os_is_readable((const void *)from));
+	void *other = malloc(1 << 16);
+	CHECK(other && !ch__os_is_first_stack(other, (char *)other + (1 << 16)));
+	free(other);
+}
+
 TEST(stack_bounds_enclose_the_frame_of_every_thread)
 {
 	check_bounds(NULL);
