@@ -99,6 +99,8 @@
 	X(EDGE_UNLOCKED) X(EDGED_GOES) X(PLACE_LEFT_LATE) X(HEAPS_UNLOCKED)                \
 	X(DISARMED_SKIPPED) X(SYNC_UNDER_WAY_COUNTS) X(SERVED_BY_ANOTHER)                   \
 	X(SYNC_BEFORE_ACCESS)                                                              \
+	X(HOLDS_ANYBODY) X(RELEASES_ANYBODY) X(RELEASE_HOLDS_NOTHING) X(OPEN_OF_ANYBODY)   \
+	X(CHILD_LEAVES_RELEASES)                                                           \
 	X(FRAME_FORGOTTEN)                                                                 \
 	X(DISCARD_COUNTS_OTHERS) X(DISCARDS_EVERY_VM) X(FREED_PAGE_KEPT)                   \
 	/* states */                                                                       \

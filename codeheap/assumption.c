@@ -18,6 +18,10 @@ enum ch_status ch_assumption_create(struct ch_vm *vm, struct ch_assumption *out)
 	struct ch_heap *heap = vm->heap;
 	out->bits = 0;
 	ch__heap_lock(heap);
+	if (!vm->is_attached) {
+		ch__heap_unlock(heap);
+		return CH_E_STATE;
+	}
 	uint32_t index = ch__table_take(&heap->assumptions, heap->meta);
 	if (index) {
 		struct ch__assumption *fact = ch__assumption_at(heap, index);

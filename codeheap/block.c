@@ -5,45 +5,49 @@
 
 /* --- handles --- */
 
+bool ch__handle_is_known(const struct ch_heap *heap, const struct ch__table *table, uint64_t bits)
+{
+	uint32_t index = ch__handle_index(bits);
+	return index && index < table->limit && (bits >> 24 & 0xff) == heap->id &&
+	       atomic_load_explicit(&table->segments[index >> CH__SEGMENT_LOG2],
+				    memory_order_acquire);
+}
+
+static bool is_of(const struct ch_heap *heap, uint32_t index, struct ch_block handle)
+{
+	uint32_t generation =
+		atomic_load_explicit(&ch__block_at(heap, index)->generation, memory_order_acquire);
+	return (generation & 1) && generation == ch__handle_generation(handle.bits);
+}
+
 uint32_t ch__block_resolve(struct ch_heap *heap, struct ch_block handle)
 {
 	uint32_t index = ch__handle_index(handle.bits);
-	if (!index || index >= heap->blocks.limit || (handle.bits >> 24 & 0xff) != heap->id)
+	if (!ch__handle_is_known(heap, &heap->blocks, handle.bits))
 		return 0;
-	if (!atomic_load_explicit(&heap->blocks.segments[index >> CH__SEGMENT_LOG2],
-				  memory_order_acquire))
-		return 0;
-	uint32_t generation =
-		atomic_load_explicit(&ch__block_at(heap, index)->generation, memory_order_acquire);
-	if (CH_MUTANT(CH__MUTANT_STALE_HANDLE))
-		return index;
-	return (generation & 1) && generation == ch__handle_generation(handle.bits) ? index : 0;
+	return is_of(heap, index, handle) || CH_MUTANT(CH__MUTANT_STALE_HANDLE) ? index : 0;
 }
 
-uint32_t ch__owner_resolve(struct ch_heap *heap, struct ch_owner handle)
+enum ch_status ch__block_resolve_open(struct ch_heap *heap, struct ch_block handle, uint32_t *index)
 {
-	uint32_t index = ch__handle_index(handle.bits);
-	if (!index || index >= heap->owners.limit || (handle.bits >> 24 & 0xff) != heap->id)
-		return 0;
-	if (!atomic_load_explicit(&heap->owners.segments[index >> CH__SEGMENT_LOG2],
-				  memory_order_acquire))
-		return 0;
-	uint32_t generation =
-		atomic_load_explicit(&ch__owner_at(heap, index)->generation, memory_order_acquire);
-	return (generation & 1) && generation == ch__handle_generation(handle.bits) ? index : 0;
+	*index = ch__block_resolve(heap, handle);
+	if (!*index)
+		return CH_E_STALE;
+	enum ch_block_state state = ch__block_state(ch__block_at(heap, *index));
+	/* Else the block died between the two, and what is OPEN is another thread's. */
+	if (!is_of(heap, *index, handle) && !CH_MUTANT(CH__MUTANT_OPEN_OF_ANYBODY))
+		return CH_E_STALE;
+	return state == CH_BLOCK_OPEN ? CH_OK : CH_E_STATE;
 }
 
 uint32_t ch__branch_resolve(struct ch_heap *heap, struct ch_branch handle)
 {
 	uint32_t index = ch__handle_index(handle.bits);
-	if (!index || index >= heap->branches.limit || (handle.bits >> 24 & 0xff) != heap->id)
-		return 0;
-	if (!atomic_load_explicit(&heap->branches.segments[index >> CH__SEGMENT_LOG2],
-				  memory_order_acquire))
-		return 0;
-	const struct ch__branch *branch = ch__branch_at(heap, index);
-	uint32_t generation = ch__branch_generation(branch);
-	return branch->site && generation == ch__handle_generation(handle.bits) ? index : 0;
+	return ch__handle_is_known(heap, &heap->branches, handle.bits) &&
+			       ch__branch_at(heap, index)->site &&
+			       ch__branch_handle(heap, index).bits == handle.bits
+		       ? index
+		       : 0;
 }
 
 struct ch_block ch__block_handle(const struct ch_heap *heap, uint32_t index)
@@ -51,6 +55,12 @@ struct ch_block ch__block_handle(const struct ch_heap *heap, uint32_t index)
 	const struct ch__block *block = ch__block_at(heap, index);
 	uint32_t generation = atomic_load_explicit(&block->generation, memory_order_relaxed);
 	return (struct ch_block){ch__handle(heap->id, index, generation)};
+}
+
+struct ch_branch ch__branch_handle(const struct ch_heap *heap, uint32_t index)
+{
+	uint32_t generation = ch__branch_generation(ch__branch_at(heap, index));
+	return (struct ch_branch){ch__handle(heap->id, index, generation)};
 }
 
 /* --- free records: a stack of each thread before the heap's FIFO --- */
@@ -198,8 +208,7 @@ void ch__block_held(struct ch__block *block)
 static void fill_owner(struct ch_heap *heap, uint32_t owner_index, struct ch_info *info)
 {
 	const struct ch__owner *owner = ch__owner_at(heap, owner_index);
-	uint32_t generation = atomic_load_explicit(&owner->generation, memory_order_relaxed);
-	info->owner.bits = ch__handle(heap->id, owner_index, generation);
+	info->owner = ch__owner_handle(heap, owner_index);
 	info->vm = owner->vm;
 	info->name = ch__name_text(heap, owner->name);
 }

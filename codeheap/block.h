@@ -76,21 +76,29 @@ enum ch__branch_flag {
 	CH__BRANCH_OWN_EXIT = 1 << 28, /* its stub slot is a jump to the VM's exit */
 };
 
+/* Life of an owner's record: one word says whose it is and how far its release has come, so that
+ * who has a handle of before changes nothing of who has the record since. */
+enum ch__life {
+	CH__LIFE_IN_USE = 1,    /* of the generation that handles have; neither bit below is */
+	CH__LIFE_RELEASING = 2, /* a thread, in no region, leads the cell back: it has the record */
+	CH__LIFE_RELEASED = 4,
+	CH__LIFE = 7, /* all of them; 0 = none */
+};
+
 struct ch__owner {
 	_Atomic(const void *) cell; /* first: the VM calls through its address */
 	const void *fallback;
 	void *user;
 	struct ch_vm *vm;
-	_Atomic(uint32_t) generation; /* odd = in use */
+	_Atomic(uint32_t) generation; /* | enum ch__life; seq_cst against the cell */
 	_Atomic(uint32_t) mark;
 	uint32_t entry;                /* block index [heap, region] */
 	_Atomic(uint32_t) first_block; /* stored under [busy], relaxed */
 	/* Records not FREE yet, DEAD ones included; stored under busy, read as it is. */
 	_Atomic(uint32_t) blocks_now;
 	uint32_t name;
-	_Atomic(uint8_t) is_released; /* outside R1 */
-	bool has_edges;               /* some block attached an edge to it; relaxed */
-	_Atomic(uint8_t) busy;        /* 1 while its list of blocks changes; in a region */
+	bool has_edges;        /* some block attached an edge to it [busy] */
+	_Atomic(uint8_t) busy; /* 1 while its list of blocks changes, or it ends; in a region */
 	uint32_t next_free;
 };
 _Static_assert(sizeof(struct ch__owner) == CH__LINE_BYTES, "no two share a line");
@@ -110,7 +118,7 @@ struct ch__dependent {
  * is replaced as a whole when it grows, the old one freed outside the region. */
 enum ch__item_kind {
 	CH__ITEM_EDGE,       /* value = block index, at = its generation */
-	CH__ITEM_OWNER_EDGE, /* value = owner index */
+	CH__ITEM_OWNER_EDGE, /* value = owner index, at = its generation */
 	CH__ITEM_REF,        /* at = pool offset of the word */
 	CH__ITEM_POINT,      /* at = pool offset; value = exit's pool offset */
 	CH__ITEM_POINT_USER, /* follows POINT: at | value << 32 = user */
@@ -207,14 +215,28 @@ static inline uint32_t ch__branch_generation(const struct ch__branch *branch)
 	return (branch->next_gen >> 24) | (branch->prev_gen >> 24) << 8;
 }
 
-/* Whether calls through the cell may still enter a block. A release stores its flag, then the cell,
- * outside of regions: a thread that is stopped between the two has not shut the way in yet. */
+/* Whether calls through the cell may still enter a block. A release begins, stores the cell and
+ * ends, outside of regions: a thread that is stopped before its end has not shut the way in yet. */
 static inline bool ch__owner_enters(const struct ch__owner *owner)
 {
-	if (!atomic_load_explicit(&owner->is_released, memory_order_relaxed))
-		return true;
-	return atomic_load_explicit(&owner->cell, memory_order_relaxed) != owner->fallback &&
-	       !CH_MUTANT(CH__MUTANT_FLAG_ENDS_ENTRY);
+	uint32_t ends = CH__LIFE_RELEASED;
+	if (CH_MUTANT(CH__MUTANT_FLAG_ENDS_ENTRY))
+		ends |= CH__LIFE_RELEASING;
+	return !(atomic_load_explicit(&owner->generation, memory_order_relaxed) & ends);
+}
+/* For moves. */
+static inline enum ch__owner_state ch__owner_state(uint32_t generation)
+{
+	return !(generation & CH__LIFE_IN_USE)    ? CH__OWNER_NONE
+	       : generation & CH__LIFE_RELEASING ? CH__OWNER_RELEASING
+	       : generation & CH__LIFE_RELEASED  ? CH__OWNER_RELEASED
+						  : CH__OWNER_LIVE;
+}
+/* The VM has no more use for it. seq_cst: who stored a cell sees the release, or that sees it. */
+static inline bool ch__owner_is_released(const struct ch__owner *owner)
+{
+	return (atomic_load_explicit(&owner->generation, memory_order_seq_cst) &
+		(CH__LIFE_RELEASING | CH__LIFE_RELEASED)) != 0;
 }
 
 /* Of a record that a block has; for moves. */
@@ -490,11 +512,26 @@ void ch__tombstone_write(struct ch_heap *, uint32_t block, enum ch__death)
 
 /* --- block.c --- */
 
-/* Index of a live handle's block, 0 when stale. In a region, or with the heap lock. */
+/* A record that a handle led to is acted on only as long as it cannot be another one's: with the
+ * heap lock, under which every record goes back; in the stopped world; an owner's also while its
+ * busy is held (ch__owner_hold); a block also while it is OPEN and the caller's. What is looked up
+ * otherwise may be a stranger's at the next instruction. */
+
+/* Whether there is a record where the handle says. */
+bool ch__handle_is_known(const struct ch_heap *, const struct ch__table *, uint64_t bits);
+/* Index of the handle's block, 0 when stale. With the heap lock or frozen; in a region, to look
+ * again under what excludes its reuse, or to look only. */
 uint32_t ch__block_resolve(struct ch_heap *, struct ch_block);
-uint32_t ch__owner_resolve(struct ch_heap *, struct ch_owner);
-uint32_t ch__branch_resolve(struct ch_heap *, struct ch_branch);
+/* CH_OK: the block is OPEN, and of the calling thread, which alone ends that; else CH_E_STALE, or
+ * CH_E_STATE. Anywhere. */
+enum ch_status ch__block_resolve_open(struct ch_heap *, struct ch_block, uint32_t *index);
+uint32_t ch__owner_resolve(struct ch_heap *, struct ch_owner) CH_REQUIRES(ch__role_heap);
+/* The same where all regions are frozen. */
+uint32_t ch__owner_resolve_frozen(struct ch_heap *, struct ch_owner) CH_REQUIRES(ch__role_frozen);
+uint32_t ch__branch_resolve(struct ch_heap *, struct ch_branch) CH_REQUIRES(ch__role_heap);
 struct ch_block ch__block_handle(const struct ch_heap *, uint32_t index);
+struct ch_owner ch__owner_handle(const struct ch_heap *, uint32_t index);
+struct ch_branch ch__branch_handle(const struct ch_heap *, uint32_t index);
 /* Give the record back; its part of the pool was given back before. Under heap. */
 void ch__block_recycle(struct ch_heap *, uint32_t index) CH_REQUIRES(ch__role_heap);
 /* Used bits of the block's parts are cleared; page lists are told by the caller. In a region. */
@@ -570,7 +607,8 @@ void ch__extra_drop(struct ch_heap *, struct ch__extra *) CH_REQUIRES(ch__role_h
 void ch__young_refs_add(struct ch_heap *, struct ch_block); /* HOST: a minor collection visits it */
 
 /* --- assumption.c --- */
-uint32_t ch__assumption_resolve(struct ch_heap *, struct ch_assumption);
+uint32_t ch__assumption_resolve(struct ch_heap *, struct ch_assumption)
+	CH_REQUIRES(ch__role_heap);
 /* broken: its handle is stale */
 void ch__assumption_end(struct ch_heap *, uint32_t index)
 	CH_REQUIRES(ch__role_heap);
@@ -583,9 +621,24 @@ void ch__assumption_leave(struct ch_heap *,
 	CH_REQUIRES(ch__role_heap);
 
 /* --- owner.c --- */
-/* False: the owner died. In a region. */
-bool ch__owner_insert(struct ch_heap *, uint32_t owner, uint32_t block)
+/* Whether the handle is that of an owner that was not released; of one that is stale at the next
+ * instruction, maybe. Anywhere. */
+bool ch__owner_is_live(struct ch_heap *, struct ch_owner);
+/* With its list locked, which keeps the record the handle's; false, and nothing is locked: it is
+ * stale, or found dead. In a region. */
+bool ch__owner_hold(struct ch_heap *, struct ch_owner, struct ch__owner **)
+	CH_TRY_ACQUIRES(true, ch__role_owner) CH_REQUIRES(ch__role_region);
+/* Marks it for the cycle under way while the world runs. Anywhere: what it marks instead of an
+ * owner that goes meanwhile lives a cycle longer. */
+void ch__owner_note(struct ch_heap *, struct ch_owner);
+/* False: the owner died or was released. In a region. */
+bool ch__owner_insert(struct ch_heap *, struct ch_owner, uint32_t block)
 	CH_REQUIRES(ch__role_region);
+/* It is released, and its cell leads to the fallback; *blocks: that it had, about. False: it is
+ * stale, or was released before. Anywhere, without a lock. */
+bool ch__owner_let_go(struct ch_heap *, struct ch_owner, uint32_t *blocks);
+/* Releases that other threads of the parent had begun; in a child of fork. */
+void ch__owners_end_releases(struct ch_heap *) CH_REQUIRES(ch__role_heap);
 /* Records of its blocks became FREE; under heap. */
 void ch__owner_drop(struct ch_heap *, uint32_t owner, uint32_t records) CH_REQUIRES(ch__role_heap);
 /* Off its owner's list, whose lock is held. */

@@ -331,6 +331,9 @@ static enum ch_status attach(struct ch_heap *heap, struct ch__thread *self, stru
 		return CH_E_FULL;
 	if ((status = check_place(heap, self, block, site, index)) != CH_OK)
 		return status;
+	/* Its stub would have nobody to ask. */
+	if (!site->exit && !ch__owner_at(heap, block->owner)->vm->ops.branch_hit)
+		return CH_E_ARG;
 	struct ch__branch *branch = ch__branch_at(heap, index);
 	write_stub(heap, block, index, site->exit);
 	ch__region_enter(self);
@@ -348,7 +351,7 @@ static enum ch_status attach(struct ch_heap *heap, struct ch__thread *self, stru
 	ch__sites_note(heap, self, block, (uintptr_t)site->at,
 		       ch__arch_site_bytes((enum ch__site)site->kind, site->at),
 		       (uintptr_t)site->exit);
-	out->bits = ch__handle(heap->id, index, ch__branch_generation(branch));
+	*out = ch__branch_handle(heap, index);
 	return CH_OK;
 }
 
@@ -362,15 +365,16 @@ enum ch_status ch_branch_attach(struct ch_block handle, const struct ch_branch_s
 	struct ch__thread *self = ch__thread_self(heap);
 	if (!self)
 		return CH_E_THREAD;
-	uint32_t index = ch__block_resolve(heap, handle);
-	if (!index)
-		return CH_E_STALE;
+	uint32_t index;
+	enum ch_status status = ch__block_resolve_open(heap, handle, &index);
+	if (status == CH_E_STALE)
+		return status;
 	struct ch__block *block = ch__block_at(heap, index);
-	if (ch__block_state(block) == CH_BLOCK_OPEN)
+	if (status == CH_OK)
 		return attach(heap, self, block, site, out);
 	/* The lock keeps a LIVE block from being invalidated or freed meanwhile. */
 	ch__heap_lock(heap);
-	enum ch_status status = CH_E_STALE;
+	status = CH_E_STALE;
 	if (ch__block_resolve(heap, handle) == index && ch__block_is_alive(heap, block))
 		status = ch__block_state(block) == CH_BLOCK_LIVE
 				 ? attach(heap, self, block, site, out)

@@ -150,6 +150,10 @@ static void check_points(struct check *c, uint32_t index)
 		    ch__block_state(block) != CH_BLOCK_OPEN &&
 		    atomic_load(&ch__block_at(heap, item.value)->generation) != item.at)
 			say(c, "block %u: an edge leads to the free block %u", index, item.value);
+		if (extra->kinds[i] == CH__ITEM_OWNER_EDGE && ch__block_is_alive(heap, block) &&
+		    ch__handle_generation(ch__owner_handle(heap, item.value).bits) != item.at)
+			say(c, "block %u: an edge leads to the owner %u, which is another one",
+			    index, item.value);
 	}
 }
 

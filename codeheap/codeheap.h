@@ -360,7 +360,7 @@ CH_API CH_CHECKED enum ch_status ch_vm_attach(struct ch_heap *heap, const struct
 /* ch_vm_detach: remove a VM instance; releases its owners and discards its blocks; no callback
  * comes afterwards, save one that another thread, inside the library meanwhile, was about to make.
  * in    vm  no thread runs its code, or will
- * ret   CH_OK
+ * ret   CH_OK | CH_E_STATE it was detached before
  * lock  heap
  * safe  any thread
  * note  blocks that are still on a stack are freed by later cycles; user stays valid until the
@@ -451,7 +451,7 @@ CH_API CH_CHECKED enum ch_status ch_fiber_detach(struct ch_fiber *fiber);
  *       name      copied; what tables and traps say
  *       fallback  the VM's entry without code, same calling convention
  * out   owner     none on failure
- * ret   CH_OK | CH_E_ARG | CH_E_MEMORY
+ * ret   CH_OK | CH_E_ARG | CH_E_MEMORY | CH_E_STATE the vm was detached
  * lock  heap
  * safe  any thread
  * note  BUILTIN: a root until released. HOST: alive while the VM's collector marks it */
@@ -619,7 +619,7 @@ struct ch_branch_site {
  *       instruction, or its displacement is not in one aligned 8; it shares a byte with another
  *       site, a ref, a patchable entry or a stub; an exit or an entry leads between its bytes, or
  *       its own exit between those of another | CH_E_REACH the exit is too far from the site or
- *       from its stub | CH_E_ARG outside the block
+ *       from its stub | CH_E_ARG outside the block, or neither an exit nor a branch_hit
  * lock  OPEN: none, or heap where the exit is another block's; LIVE: heap
  * safe  an attached thread */
 CH_API CH_CHECKED enum ch_status ch_branch_attach(struct ch_block block,
@@ -755,7 +755,7 @@ CH_API CH_CHECKED enum ch_status ch_trampoline_make(struct ch_owner owner, enum 
 
 /* ch_assumption_create: a fact that code may rely on.
  * out   assumption  none on failure
- * ret   CH_OK | CH_E_MEMORY
+ * ret   CH_OK | CH_E_MEMORY | CH_E_STATE the vm was detached
  * lock  heap
  * safe  any thread */
 CH_API CH_CHECKED enum ch_status ch_assumption_create(struct ch_vm *vm,

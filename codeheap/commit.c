@@ -163,7 +163,7 @@ static bool owner_lives(struct ch_heap *heap, const struct ch__block *block)
 	if (CH_MUTANT(CH__MUTANT_COMMIT_DEAD_OWNER))
 		return true;
 	return ch__is_alive(heap, atomic_load_explicit(&owner->mark, memory_order_relaxed)) &&
-	       !atomic_load_explicit(&owner->is_released, memory_order_relaxed);
+	       !ch__owner_is_released(owner);
 }
 
 /* --- publication --- */
@@ -352,12 +352,10 @@ static enum ch_status check_codes(struct ch_heap *heap, struct ch__thread *self,
 				  const struct ch_code *codes, size_t count, bool *assumes)
 {
 	for (size_t i = 0; i < count; i++) {
-		uint32_t index = ch__block_resolve(heap, codes[i].block);
-		if (!index)
+		uint32_t index;
+		if (ch__block_resolve_open(heap, codes[i].block, &index) != CH_OK)
 			return CH_E_STATE;
 		struct ch__block *block = ch__block_at(heap, index);
-		if (ch__block_state(block) != CH_BLOCK_OPEN)
-			return CH_E_STATE;
 		if (is_among(index, codes, i))
 			return CH_E_ARG;
 		if (!used_is_valid(heap, block, &codes[i]) ||
@@ -454,10 +452,12 @@ static enum ch_status abort_open(const struct ch_code *code, enum ch__death deat
 {
 	struct ch_heap *heap = ch__handle_heap(code->block.bits);
 	struct ch__thread *self = heap ? ch__thread_self(heap) : NULL;
-	uint32_t index = heap ? ch__block_resolve(heap, code->block) : 0;
+	uint32_t index = 0;
+	enum ch_status status =
+		heap ? ch__block_resolve_open(heap, code->block, &index) : CH_E_STALE;
 	if (index && !self)
 		return ch__stranger_status();
-	if (!index || ch__block_state(ch__block_at(heap, index)) != CH_BLOCK_OPEN)
+	if (status != CH_OK)
 		return CH_E_STATE;
 	ch__heap_lock(heap);
 	ch__block_kill_now(heap, index, death);

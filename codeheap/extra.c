@@ -151,7 +151,6 @@ struct subject {
 	struct ch_heap *heap;
 	struct ch__thread *self;
 	struct ch__block *block;
-	uint32_t index;
 };
 
 static enum ch_status open_subject(struct ch_block handle, struct subject *s)
@@ -162,11 +161,11 @@ static enum ch_status open_subject(struct ch_block handle, struct subject *s)
 	s->self = ch__thread_self(s->heap);
 	if (!s->self)
 		return CH_E_THREAD;
-	s->index = ch__block_resolve(s->heap, handle);
-	if (!s->index)
-		return CH_E_STALE;
-	s->block = ch__block_at(s->heap, s->index);
-	return ch__block_state(s->block) == CH_BLOCK_OPEN ? CH_OK : CH_E_STATE;
+	uint32_t index;
+	enum ch_status status = ch__block_resolve_open(s->heap, handle, &index);
+	if (index)
+		s->block = ch__block_at(s->heap, index);
+	return status;
 }
 
 /* The same, to attach what only code has; `writes`: what the library writes among the VM's bytes,
@@ -224,35 +223,30 @@ enum ch_status ch_edge_attach(struct ch_block block, struct ch_block to)
 }
 
 /* In a region. A release that frees at once asks for edges, and marks the owner dead, under the
- * same lock. */
-static enum ch_status add_owner_edge(struct subject *s, uint32_t index)
+ * lock of the held. */
+static enum ch_status add_owner_edge(struct subject *s, struct ch_owner to)
 	CH_REQUIRES(ch__role_region)
 {
-	struct ch__owner *owner = ch__owner_at(s->heap, index);
-	enum ch_status status = CH_E_STALE;
-	ch__owner_lock(owner);
-	if (ch__is_alive(s->heap, atomic_load_explicit(&owner->mark, memory_order_relaxed))) {
-		append(s->block->extra, CH__ITEM_OWNER_EDGE, (struct ch__item){.value = index});
-		owner->has_edges = true;
-		status = CH_OK;
-	}
+	struct ch__owner *owner;
+	if (!ch__owner_hold(s->heap, to, &owner))
+		return CH_E_STALE;
+	struct ch__item item = {ch__handle_generation(to.bits), ch__handle_index(to.bits)};
+	append(s->block->extra, CH__ITEM_OWNER_EDGE, item);
+	owner->has_edges = true;
 	ch__owner_unlock(owner);
-	return status;
+	return CH_OK;
 }
 
 enum ch_status ch_edge_attach_owner(struct ch_block block, struct ch_owner to)
 {
 	struct subject s;
 	enum ch_status status = open_subject(block, &s);
-	if (status == CH_OK && !ch__owner_resolve(s.heap, to))
-		status = CH_E_STALE;
 	if (status == CH_OK)
 		status = ch__extra_need(s.heap, s.self, s.block, 1);
 	if (status != CH_OK)
 		return status;
 	ch__region_enter(s.self);
-	uint32_t index = ch__owner_resolve(s.heap, to);
-	status = index ? add_owner_edge(&s, index) : CH_E_STALE;
+	status = add_owner_edge(&s, to);
 	ch__region_leave(s.self);
 	return status;
 }
@@ -349,7 +343,7 @@ static bool visit_branches(struct walk *w, const struct ch__block *block)
 			.leads_to = (const void *)ch__branch_leads_to(heap, block, at),
 			.branch_kind = (enum ch_branch_kind)kind,
 			.is_linked = ch__branch_target(branch) != 0,
-			.branch = {ch__handle(heap->id, at, ch__branch_generation(branch))},
+			.branch = ch__branch_handle(heap, at),
 			.user = branch->user,
 		};
 		if (!w->visit(w->arg, &site))

@@ -191,6 +191,8 @@ static void wake_heap(struct ch_heap *heap)
 	if (!has_code && !CH_MUTANT(CH__MUTANT_CODELESS_FORGETS_NOTHING))
 		lose_code(heap);
 	drop_other_threads(heap);
+	if (!CH_MUTANT(CH__MUTANT_CHILD_LEAVES_RELEASES))
+		ch__owners_end_releases(heap);
 	if (has_code && !CH_MUTANT(CH__MUTANT_CHILD_LEAKS_PAGES))
 		reclaim_pages(heap);
 	ch__stats_recount(heap);

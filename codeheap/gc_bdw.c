@@ -161,20 +161,15 @@ static struct GC_ms_entry *mark_anchor(GC_word *object, struct GC_ms_entry *top,
 		return top;
 	struct ch_heap *heap = bdw->heap;
 	struct ch_owner handle = {(uint64_t)anchor->generation << 32 | anchor->place};
-	uint32_t index = ch__owner_resolve(heap, handle);
-	if (!index)
-		return top;
 	if (!bdw->is_frozen) {
-		struct ch__owner *owner = ch__owner_at(heap, index);
-		if (ch__is_alive(heap, atomic_load_explicit(&owner->mark, memory_order_relaxed)))
-			atomic_store_explicit(
-				&owner->mark,
-				atomic_load_explicit(&heap->epoch, memory_order_relaxed),
-				memory_order_relaxed);
+		ch__owner_note(heap, handle);
 		return top;
 	}
 	struct mark_stack stack = {top, limit, (void **)object};
 	has_frozen(bdw);
+	uint32_t index = ch__owner_resolve_frozen(heap, handle);
+	if (!index)
+		return top;
 	struct engine *engine = take_engine(bdw);
 	engine->marker.ref = push_from_anchor;
 	engine->marker.context = &stack;
@@ -669,9 +664,7 @@ static bool write_anchor(struct bdw *bdw, uint32_t index, struct anchor *anchor,
 	bool is_alive =
 		ch__is_alive(heap, atomic_load_explicit(&owner->mark, memory_order_relaxed));
 	if (is_alive) {
-		handle->bits =
-			ch__handle(heap->id, index,
-				   atomic_load_explicit(&owner->generation, memory_order_relaxed));
+		*handle = ch__owner_handle(heap, index);
 		anchor->place = (uint32_t)handle->bits;
 		anchor->generation = (uint32_t)(handle->bits >> 32);
 		atomic_store_explicit(&owner->mark,

@@ -489,8 +489,8 @@ enum ch_status ch_block_veneer(const struct ch_code *code, const void *target, c
 {
 	*at = NULL;
 	struct ch_heap *heap = ch__handle_heap(code->block.bits);
-	uint32_t index = heap ? ch__block_resolve(heap, code->block) : 0;
-	if (!index || ch__block_state(ch__block_at(heap, index)) != CH_BLOCK_OPEN)
+	uint32_t index;
+	if (!heap || ch__block_resolve_open(heap, code->block, &index) != CH_OK)
 		return CH_E_STATE;
 	if (!ch__thread_self(heap))
 		return ch__stranger_status();

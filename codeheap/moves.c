@@ -42,16 +42,18 @@ struct ch__moves ch__block_moves = {
 		},
 };
 
-static const char *const owner_states[] = {"NONE", "LIVE", "RELEASED"};
+static const char *const owner_states[] = {"NONE", "LIVE", "RELEASING", "RELEASED"};
 struct ch__moves ch__owner_moves = {
 	.noun = "owner",
 	.states = owner_states,
-	.states_count = 3,
+	.states_count = 4,
 	.rows =
 		{
 			{"ch__owner_make", CH__OWNER_NONE, CH__OWNER_LIVE, HEAP_AND_REGION},
-			{"ch_owner_release", CH__OWNER_LIVE, CH__OWNER_RELEASED, 0},
-			{"ch_vm_detach", CH__OWNER_LIVE, CH__OWNER_RELEASED, HEAP},
+			/* From anywhere, in one step; the record is then the releasing thread's. */
+			{"ch__owner_let_go", CH__OWNER_LIVE, CH__OWNER_RELEASING, 0},
+			/* Its cell leads to the fallback. */
+			{"end_release", CH__OWNER_RELEASING, CH__OWNER_RELEASED, 0},
 			/* A collector found it dead: host and Boehm. */
 			{"ch__owner_try_free", CH__OWNER_LIVE, CH__OWNER_NONE, HEAP_AND_REGION},
 			{"ch__owner_try_free", CH__OWNER_RELEASED, CH__OWNER_NONE, HEAP_AND_REGION},

@@ -6,7 +6,12 @@
 
 #include "pages/moves.h"
 
-enum ch__owner_state { CH__OWNER_NONE, CH__OWNER_LIVE, CH__OWNER_RELEASED };
+enum ch__owner_state {
+	CH__OWNER_NONE,
+	CH__OWNER_LIVE,
+	CH__OWNER_RELEASING,
+	CH__OWNER_RELEASED
+};
 enum ch__branch_state { CH__BRANCH_NONE, CH__BRANCH_UNLINKED, CH__BRANCH_LINKED };
 enum ch__gate_state { CH__GATE_OPEN, CH__GATE_SHUT };
 enum ch__assumption_state { CH__ASSUMPTION_NONE, CH__ASSUMPTION_HOLDS };

@@ -323,16 +323,12 @@ static bool write_record(struct request *r) CH_REQUIRES(ch__role_region)
 {
 	struct ch_heap *heap = r->heap;
 	const struct ch_open *open = r->open;
-	uint32_t owner = ch__owner_resolve(heap, open->owner);
-	if (!owner || !ch__is_alive(heap, ch__owner_at(heap, owner)->mark) ||
-	    atomic_load_explicit(&ch__owner_at(heap, owner)->is_released, memory_order_relaxed))
-		return false;
 	struct ch__block *block = ch__block_at(heap, r->record);
 	uint32_t page_mask = ((uint32_t)1 << heap->pool->page_log2) - 1;
 	uint32_t hot = r->hot_bytes / CH__GRANULE_BYTES;
 	ch__set_hot_offset(block, r->hot_offset);
 	/* place.c may look at a record that is used again. */
-	__atomic_store_n(&block->owner, owner, __ATOMIC_RELAXED);
+	__atomic_store_n(&block->owner, ch__handle_index(open->owner.bits), __ATOMIC_RELAXED);
 	ch__set16(&block->hot_granules, hot);
 	ch__set16(&block->cold_granule,
 		  r->span_pages ? hot >> 16 : (r->cold_offset & page_mask) / CH__GRANULE_BYTES);
@@ -352,7 +348,7 @@ static bool write_record(struct request *r) CH_REQUIRES(ch__role_region)
 	ch__block_set_state(heap, r->record, CH_BLOCK_OPEN, CH__CAUSE_NONE, __func__);
 	/* Release: fields before the generation (I3); pairs with ch__find and handles. */
 	uint32_t generation = atomic_load_explicit(&block->generation, memory_order_relaxed);
-	if (!ch__owner_insert(heap, owner, r->record)) {
+	if (!ch__owner_insert(heap, open->owner, r->record)) {
 		ch__block_set_state(heap, r->record, CH_BLOCK_FREE, CH__CAUSE_NONE, __func__);
 		return false;
 	}
@@ -627,9 +623,7 @@ enum ch_status ch_block_open(const struct ch_open *open, struct ch_code *code)
 	memset(code, 0, 64);
 	memset((uint8_t *)code + 64, 0, sizeof *code - 64);
 	struct ch_heap *heap = ch__handle_heap(open->owner.bits);
-	uint32_t owner = heap ? ch__owner_resolve(heap, open->owner) : 0;
-	if (!owner || atomic_load_explicit(&ch__owner_at(heap, owner)->is_released,
-					   memory_order_relaxed))
+	if (!heap || !ch__owner_is_live(heap, open->owner))
 		return CH_E_STALE;
 	struct ch__thread *self = ch__thread_self(heap);
 	if (!self)

@@ -17,6 +17,60 @@ void ch__owner_unlock(struct ch__owner *owner) CH_UNANALYSED("it makes the role"
 	atomic_store_explicit(&owner->busy, 0, memory_order_release);
 }
 
+/* Released or not. */
+static bool is_of(const struct ch__owner *owner, struct ch_owner handle)
+{
+	uint32_t generation = atomic_load_explicit(&owner->generation, memory_order_acquire);
+	uint32_t released = CH__LIFE_RELEASING | CH__LIFE_RELEASED;
+	return (generation & ~released) == ch__handle_generation(handle.bits);
+}
+
+/* Whose record cannot go back meanwhile. */
+static uint32_t resolve(struct ch_heap *heap, struct ch_owner handle)
+{
+	uint32_t index = ch__handle_index(handle.bits);
+	return ch__handle_is_known(heap, &heap->owners, handle.bits) &&
+			       is_of(ch__owner_at(heap, index), handle)
+		       ? index
+		       : 0;
+}
+uint32_t ch__owner_resolve(struct ch_heap *heap, struct ch_owner handle)
+{
+	return resolve(heap, handle);
+}
+uint32_t ch__owner_resolve_frozen(struct ch_heap *heap, struct ch_owner handle)
+{
+	return resolve(heap, handle);
+}
+
+void ch__owner_note(struct ch_heap *heap, struct ch_owner handle)
+{
+	uint32_t index = resolve(heap, handle);
+	if (!index)
+		return;
+	_Atomic(uint32_t) *mark = &ch__owner_at(heap, index)->mark;
+	uint32_t seen = atomic_load_explicit(mark, memory_order_relaxed);
+	/* In one step: a release that frees at once may mark it dead, which is final. */
+	if (ch__is_alive(heap, seen))
+		atomic_compare_exchange_strong_explicit(
+			mark, &seen, atomic_load_explicit(&heap->epoch, memory_order_relaxed),
+			memory_order_relaxed, memory_order_relaxed);
+}
+
+bool ch__owner_is_live(struct ch_heap *heap, struct ch_owner handle)
+{
+	uint32_t index = resolve(heap, handle);
+	return index && !ch__owner_is_released(ch__owner_at(heap, index));
+}
+
+struct ch_owner ch__owner_handle(const struct ch_heap *heap, uint32_t index)
+{
+	const struct ch__owner *owner = ch__owner_at(heap, index);
+	uint32_t generation = atomic_load_explicit(&owner->generation, memory_order_relaxed);
+	generation &= ~(uint32_t)(CH__LIFE_RELEASING | CH__LIFE_RELEASED);
+	return (struct ch_owner){ch__handle(heap->id, index, generation)};
+}
+
 static uint32_t count_blocks(struct ch__owner *owner, int32_t more)
 {
 	uint32_t now = atomic_load_explicit(&owner->blocks_now, memory_order_relaxed) +
@@ -25,13 +79,30 @@ static uint32_t count_blocks(struct ch__owner *owner, int32_t more)
 	return now;
 }
 
-bool ch__owner_insert(struct ch_heap *heap, uint32_t owner_index, uint32_t index)
+bool ch__owner_hold(struct ch_heap *heap, struct ch_owner handle, struct ch__owner **held)
 {
-	struct ch__owner *owner = ch__owner_at(heap, owner_index);
-	struct ch__block *block = ch__block_at(heap, index);
+	if (!ch__handle_is_known(heap, &heap->owners, handle.bits))
+		return false;
+	struct ch__owner *owner = ch__owner_at(heap, ch__handle_index(handle.bits));
 	ch__owner_lock(owner);
-	/* A release that frees at once marks it dead under the same lock (free_blocks). */
-	if (!ch__is_alive(heap, atomic_load_explicit(&owner->mark, memory_order_relaxed))) {
+	/* A release that frees at once marks it dead under the same lock (free_blocks), and its
+	 * record goes back under it. */
+	if ((is_of(owner, handle) || CH_MUTANT(CH__MUTANT_HOLDS_ANYBODY)) &&
+	    ch__is_alive(heap, atomic_load_explicit(&owner->mark, memory_order_relaxed))) {
+		*held = owner;
+		return true;
+	}
+	ch__owner_unlock(owner);
+	return false;
+}
+
+bool ch__owner_insert(struct ch_heap *heap, struct ch_owner handle, uint32_t index)
+{
+	struct ch__owner *owner;
+	struct ch__block *block = ch__block_at(heap, index);
+	if (!ch__owner_hold(heap, handle, &owner))
+		return false;
+	if (ch__owner_is_released(owner)) {
 		ch__owner_unlock(owner);
 		return false;
 	}
@@ -93,7 +164,7 @@ static enum ch_status set_entry(struct ch_heap *heap, uint32_t owner_index, uint
 	struct ch__owner *owner = ch__owner_at(heap, owner_index);
 	struct ch__block *block = index ? ch__block_at(heap, index) : NULL;
 	if (!ch__is_alive(heap, atomic_load_explicit(&owner->mark, memory_order_relaxed)) ||
-	    atomic_load(&owner->is_released))
+	    ch__owner_is_released(owner))
 		return CH_E_STALE;
 	if (!block) {
 		note_replaced(heap, owner->entry);
@@ -115,11 +186,11 @@ static enum ch_status set_entry(struct ch_heap *heap, uint32_t owner_index, uint
 	CH_PUBLISHED(heap->pool, ch__exec(heap, block->hot_offset), CH__GRANULE_BYTES, "entry");
 	owner->entry = index;
 	ch__block_held(block);
-	/* seq_cst against ch_owner_release: either it sees the entry and resets it, or the flag
-	 * is seen here. */
+	/* seq_cst against ch__owner_let_go: either it comes later and leads the cell back, or it is
+	 * seen here. */
 	atomic_store_explicit(&owner->cell, (const void *)ch__block_entry(heap, block),
 			      memory_order_seq_cst);
-	if (atomic_load_explicit(&owner->is_released, memory_order_seq_cst))
+	if (ch__owner_is_released(owner))
 		atomic_store_explicit(&owner->cell, owner->fallback, memory_order_seq_cst);
 	return CH_OK;
 }
@@ -145,7 +216,7 @@ enum ch_status ch_owner_set_entry(struct ch_owner handle, struct ch_block block)
 const void *const *ch_owner_cell(struct ch_owner handle)
 {
 	struct ch_heap *heap = ch__handle_heap(handle.bits);
-	uint32_t index = heap ? ch__owner_resolve(heap, handle) : 0;
+	uint32_t index = heap ? resolve(heap, handle) : 0;
 	return index ? (const void *const *)(uintptr_t)&ch__owner_at(heap, index)->cell : NULL;
 }
 
@@ -156,6 +227,8 @@ enum ch_status ch__owner_make(struct ch_vm *vm, const char *name, const void *fa
 			      uint32_t *index)
 {
 	struct ch_heap *heap = vm->heap;
+	if (!vm->is_attached)
+		return CH_E_STATE;
 	uint32_t text = ch__name_intern(heap, name ? name : "");
 	uint32_t fresh = text ? ch__table_take(&heap->owners, heap->meta) : 0;
 	if (!fresh) {
@@ -174,16 +247,16 @@ enum ch_status ch__owner_make(struct ch_vm *vm, const char *name, const void *fa
 	owner->first_block = 0;
 	atomic_store_explicit(&owner->blocks_now, 0, memory_order_relaxed);
 	owner->has_edges = false;
-	atomic_store_explicit(&owner->is_released, 0, memory_order_relaxed);
 	atomic_store_explicit(&owner->cell, fallback, memory_order_relaxed);
 	atomic_store_explicit(&owner->mark,
 			      atomic_load_explicit(&heap->epoch, memory_order_relaxed),
 			      memory_order_relaxed);
 	uint32_t generation = atomic_load_explicit(&owner->generation, memory_order_relaxed);
-	CH_MOVE(ch__owner_moves, fresh, generation + 1, generation & 1, CH__OWNER_LIVE,
+	CH_MOVE(ch__owner_moves, fresh, generation, ch__owner_state(generation), CH__OWNER_LIVE,
 		ch__held(heap), __func__);
 	/* Release: fields before the generation (I3). */
-	atomic_store_explicit(&owner->generation, generation + 1, memory_order_release);
+	atomic_store_explicit(&owner->generation, generation | CH__LIFE_IN_USE,
+			      memory_order_release);
 	ch__region_leave(self);
 	heap->owners_now++;
 	*index = fresh;
@@ -201,32 +274,62 @@ enum ch_status ch_owner_create(struct ch_vm *vm, const char *name, const void *f
 	uint32_t index;
 	enum ch_status status = ch__owner_make(vm, name, fallback, user, &index);
 	if (status == CH_OK)
-		out->bits = ch__handle(heap->id, index, ch__owner_at(heap, index)->generation);
+		*out = ch__owner_handle(heap, index);
 	ch__heap_unlock(heap);
 	return status;
 }
 
-/* Under heap. The record goes when no block, no edge of a live block and no collector holds it. */
+/* No block, no edge of a live block, no collector and no release that has begun. */
+static bool nothing_holds(struct ch_heap *heap, const struct ch__owner *owner, uint32_t generation)
+{
+	if ((generation & CH__LIFE_RELEASING) && !CH_MUTANT(CH__MUTANT_RELEASE_HOLDS_NOTHING))
+		return false;
+	return (generation & CH__LIFE_IN_USE) && !owner->blocks_now &&
+	       !ch__is_alive(heap, atomic_load_explicit(&owner->mark, memory_order_relaxed));
+}
+
+/* In one step against a release, which takes no lock, and under busy, so that whoever holds the
+ * record has that of its handle. */
+static bool take_back(struct ch__owner *owner, uint32_t *generation)
+	CH_REQUIRES(ch__role_region)
+{
+	ch__owner_lock(owner);
+	bool is_taken = atomic_compare_exchange_strong(&owner->generation, generation,
+						       (*generation | CH__LIFE) + 1);
+	if (is_taken)
+		ch__owner_reset_cell(owner);
+	ch__owner_unlock(owner);
+	return is_taken;
+}
+
+/* Of a record that nobody has: the bits of its life are those of the last generation. */
+static bool is_worn(uint32_t generation)
+{
+	return ch__is_worn(generation | (CH__LIFE & ~CH__LIFE_IN_USE));
+}
+
+/* Under heap. */
 void ch__owner_try_free(struct ch_heap *heap, uint32_t index)
 {
 	struct ch__owner *owner = ch__owner_at(heap, index);
 	uint32_t generation = atomic_load_explicit(&owner->generation, memory_order_relaxed);
-	if (!(generation & 1) || owner->blocks_now ||
-	    ch__is_alive(heap, atomic_load_explicit(&owner->mark, memory_order_relaxed)))
+	if (!nothing_holds(heap, owner, generation))
 		return;
 	struct ch__thread *self = ch__thread_or_guest(heap);
 	ch__region_enter(self);
-	ch__owner_reset_cell(owner);
-	CH_MOVE(ch__owner_moves, index, generation,
-		owner->is_released ? CH__OWNER_RELEASED : CH__OWNER_LIVE, CH__OWNER_NONE,
-		ch__held(heap), __func__);
-	atomic_store_explicit(&owner->generation, generation + 1, memory_order_release);
+	bool is_taken = take_back(owner, &generation);
+	if (is_taken)
+		CH_MOVE(ch__owner_moves, index, generation, ch__owner_state(generation),
+			CH__OWNER_NONE, ch__held(heap), __func__);
 	ch__region_leave(self);
+	/* It was released just now: the next sweep finds it. */
+	if (!is_taken)
+		return;
 	ch__name_drop(heap, owner->name);
 	__atomic_store_n(&owner->name, 0, __ATOMIC_RELAXED);
 	heap->owners_now--;
 	ch__vm_owner_gone(owner->vm);
-	ch__table_give(&heap->owners, index, ch__is_worn(generation + 1));
+	ch__table_give(&heap->owners, index, is_worn((generation | CH__LIFE) + 1));
 }
 
 static uint64_t owner_code_bytes(const struct ch_heap *heap, const struct ch__owner *owner)
@@ -268,41 +371,66 @@ static void free_blocks(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__ro
 	ch__owner_try_free(heap, index);
 }
 
-/* A thread may be stopped here: without an entry nothing holds the record, which may be another
- * owner's afterwards. While the cell leads into code the owner is a root (ch__owner_enters); who
- * changes it meanwhile resets it, as it sees the flag. */
-static void reset_released_cell(struct ch__owner *owner, const void *fallback, uint32_t generation)
+static void end_release(struct ch__owner *owner, uint32_t index)
 {
-	const void *cell = atomic_load(&owner->cell);
-	if (cell != fallback && atomic_load(&owner->generation) == generation)
-		atomic_compare_exchange_strong(&owner->cell, &cell, fallback);
+	uint32_t generation = atomic_load_explicit(&owner->generation, memory_order_relaxed);
+	CH_MOVE(ch__owner_moves, index, generation, CH__OWNER_RELEASING, CH__OWNER_RELEASED, 0,
+		__func__);
+	atomic_store(&owner->generation, generation ^ CH__LIFE_RELEASING ^ CH__LIFE_RELEASED);
+}
+
+/* In no region and under no lock. A record whose release has begun does not go back before its end,
+ * however long the thread is stopped here. Who changes the cell meanwhile leads it back, as it sees
+ * that. */
+bool ch__owner_let_go(struct ch_heap *heap, struct ch_owner handle, uint32_t *blocks)
+{
+	uint32_t index = ch__handle_index(handle.bits);
+	uint32_t live = ch__handle_generation(handle.bits);
+	if (!ch__handle_is_known(heap, &heap->owners, handle.bits) || !(live & CH__LIFE_IN_USE))
+		return false;
+	struct ch__owner *owner = ch__owner_at(heap, index);
+	if (CH_MUTANT(CH__MUTANT_RELEASES_ANYBODY))
+		live = atomic_load(&owner->generation);
+	/* Of what has the record, and is not released: in one step. */
+	if (!atomic_compare_exchange_strong(&owner->generation, &live, live | CH__LIFE_RELEASING))
+		return false;
+	CH_MOVE(ch__owner_moves, index, live, CH__OWNER_LIVE, CH__OWNER_RELEASING, 0, __func__);
+	atomic_store_explicit(&owner->cell, owner->fallback, memory_order_seq_cst);
+	*blocks = atomic_load_explicit(&owner->blocks_now, memory_order_relaxed);
+	end_release(owner, index);
+	return true;
+}
+
+void ch__owners_end_releases(struct ch_heap *heap)
+{
+	for (uint32_t i = 1; i < heap->owners.used; i++) {
+		if (!heap->owners.segments[i >> CH__SEGMENT_LOG2])
+			continue;
+		struct ch__owner *owner = ch__owner_at(heap, i);
+		if (!(atomic_load(&owner->generation) & CH__LIFE_RELEASING))
+			continue;
+		atomic_store(&owner->cell, owner->fallback);
+		end_release(owner, i);
+	}
 }
 
 enum ch_status ch_owner_release(struct ch_owner handle, enum ch_release how)
 {
 	struct ch_heap *heap = ch__handle_heap(handle.bits);
-	uint32_t index = heap ? ch__owner_resolve(heap, handle) : 0;
-	if (!index)
+	uint32_t blocks;
+	if (!heap)
 		return CH_E_STALE;
-	struct ch__owner *owner = ch__owner_at(heap, index);
 	if (how == CH_RELEASE_COLLECT) {
-		const void *fallback = owner->fallback;
-		if (atomic_exchange(&owner->is_released, 1))
+		if (!ch__owner_let_go(heap, handle, &blocks))
 			return CH_E_STALE;
-		CH_MOVE(ch__owner_moves, index, ch__handle_generation(handle.bits), CH__OWNER_LIVE,
-			CH__OWNER_RELEASED, 0, __func__);
-		reset_released_cell(owner, fallback, ch__handle_generation(handle.bits));
-		/* The count is an estimate: blocks may come and go meanwhile. */
-		ch__trigger_released(heap, atomic_load_explicit(&owner->blocks_now,
-								memory_order_relaxed));
+		/* An estimate: blocks may have come and gone meanwhile. */
+		ch__trigger_released(heap, blocks);
 		return CH_OK;
 	}
 	ch__heap_lock(heap);
 	enum ch_status status = CH_E_STALE;
-	if (ch__owner_resolve(heap, handle) == index && !atomic_exchange(&owner->is_released, 1)) {
-		CH_MOVE(ch__owner_moves, index, ch__handle_generation(handle.bits), CH__OWNER_LIVE,
-			CH__OWNER_RELEASED, ch__held(heap), __func__);
-		free_blocks(heap, index);
+	if (ch__owner_let_go(heap, handle, &blocks)) {
+		free_blocks(heap, ch__handle_index(handle.bits));
 		status = CH_OK;
 	}
 	ch__heap_unlock(heap);
@@ -347,7 +475,7 @@ enum ch_status ch_owner_info(struct ch_owner handle, struct ch_owner_facts *info
 			.blocks_now = owner->blocks_now,
 			.code_bytes_now = owner_code_bytes(heap, owner),
 			.metadata_bytes_now = side_bytes(heap, owner),
-			.is_released = atomic_load(&owner->is_released) != 0,
+			.is_released = ch__owner_is_released(owner),
 		};
 		if (owner->entry)
 			info->entry = ch__block_handle(heap, owner->entry);

@@ -35,7 +35,7 @@ static bool read_hit(struct hit *hit, struct ch__thread *self, uintptr_t return_
 		const struct ch__owner *owner =
 			ch__owner_at(heap, ch__block_at(heap, source)->owner);
 		uint32_t target = ch__branch_target(branch);
-		hit->branch.bits = ch__handle(heap->id, hit->index, ch__branch_generation(branch));
+		hit->branch = ch__branch_handle(heap, hit->index);
 		hit->branch_user = branch->user;
 		hit->vm = owner->vm;
 		hit->fallback = owner->fallback;

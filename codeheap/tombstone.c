@@ -42,7 +42,7 @@ static enum ch__death death_of(const struct ch_heap *heap, const struct ch__owne
 		return CH_MUTANT(CH__MUTANT_TOMB_REASON_WRONG) ? CH__DEATH_UNREACHED : death;
 	if (!owner->vm->is_attached)
 		return CH__DEATH_VM_GONE;
-	if (atomic_load_explicit(&owner->is_released, memory_order_relaxed))
+	if (ch__owner_is_released(owner))
 		return CH__DEATH_OWNER_RELEASED;
 	if (!ch__is_alive(heap, atomic_load_explicit(&owner->mark, memory_order_relaxed)))
 		return CH__DEATH_OWNER_UNREACHED;

@@ -47,9 +47,7 @@ enum ch_status ch_trampoline_make(struct ch_owner owner, enum ch_trampoline kind
 {
 	*block = (struct ch_block){0};
 	struct ch_heap *heap = ch__handle_heap(owner.bits);
-	uint32_t index = heap ? ch__owner_resolve(heap, owner) : 0;
-	if (!index ||
-	    atomic_load_explicit(&ch__owner_at(heap, index)->is_released, memory_order_relaxed))
+	if (!heap || !ch__owner_is_live(heap, owner))
 		return CH_E_STALE;
 	struct ch__thread *self = ch__thread_self(heap);
 	if (!self)

@@ -123,7 +123,12 @@ static void forget_tables(struct ch_heap *heap, const struct ch_vm *vm)
 enum ch_status ch_vm_detach(struct ch_vm *vm)
 {
 	struct ch_heap *heap = vm->heap;
+	uint32_t blocks;
 	ch__heap_lock(heap);
+	if (!vm->is_attached) {
+		ch__heap_unlock(heap);
+		return CH_E_STATE;
+	}
 	struct found all = {NULL, heap->blocks.used};
 	invalidate_all(heap, vm, CH__CAUSE_DETACHED, &all);
 	for (uint32_t i = 1; i < heap->owners.used; i++) {
@@ -132,13 +137,10 @@ enum ch_status ch_vm_detach(struct ch_vm *vm)
 		struct ch__owner *owner = ch__owner_at(heap, i);
 		if (!(atomic_load(&owner->generation) & 1) || owner->vm != vm)
 			continue;
-		if (!atomic_exchange(&owner->is_released, 1)) {
-			CH_MOVE(ch__owner_moves, i, owner->generation, CH__OWNER_LIVE,
-				CH__OWNER_RELEASED, ch__held(heap), __func__);
-			/* Its record waits for a collection, and that of the vm for it. */
+		/* One that was released may have a thread between, which leads the cell back. The
+		 * record waits for a collection, and that of the vm for it. */
+		if (ch__owner_let_go(heap, ch__owner_handle(heap, i), &blocks))
 			ch__trigger_released(heap, 0);
-		}
-		atomic_store(&owner->cell, owner->fallback);
 	}
 	forget_tables(heap, vm);
 	ch__vm_leave(vm);

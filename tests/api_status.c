@@ -166,6 +166,51 @@ TEST(vm_thread_fiber_calls_give_each_status)
 	rig_end(&rig);
 }
 
+static void detach_twice(const struct rig *own, void *arg)
+{
+	struct ch_vm *vm;
+	struct ch_ops ops = {.size = sizeof ops};
+	struct ch_owner owner = {7};
+	struct ch_assumption fact = {7};
+	(void)arg;
+	CHECK_EQ(ch_vm_attach(own->heap, &ops, NULL, &vm), CH_OK);
+	CHECK_EQ(ch_vm_detach(vm), CH_OK);
+	FAILS(ch_vm_detach(vm), CH_E_STATE);
+	FAILS(ch_owner_create(vm, "x", (void *)rig_fallback, NULL, &owner), CH_E_STATE);
+	CHECK_EQ(owner.bits, 0);
+	FAILS(ch_assumption_create(vm, &fact), CH_E_STATE);
+	CHECK_EQ(fact.bits, 0);
+}
+
+TEST(vm_that_was_detached_makes_nothing_and_is_not_detached_again)
+{
+	start();
+	rig_apart(&rig, detach_twice, NULL);
+	rig_end(&rig);
+}
+
+TEST(branch_without_an_exit_needs_a_callback)
+{
+	start();
+	struct ch_vm *vm;
+	struct ch_ops ops = {.size = sizeof ops};
+	struct ch_owner owner;
+	struct ch_branch branch = {7};
+	struct emitter e;
+	CHECK_EQ(ch_vm_attach(rig.heap, &ops, NULL, &vm), CH_OK);
+	CHECK_EQ(ch_owner_create(vm, "x", (void *)rig_fallback, NULL, &owner), CH_OK);
+	emit_open(&e, owner, 64, 1);
+	struct ch_branch_site site = {.at = emit_site_jmp(&e), .kind = CH_JMP};
+	FAILS(ch_branch_attach(e.code.block, &site, &branch), CH_E_ARG);
+	CHECK_EQ(branch.bits, 0);
+	site.exit = emit_here(&e);
+	emit_ret(&e);
+	CHECK_EQ(ch_branch_attach(e.code.block, &site, &branch), CH_OK);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	CHECK_EQ(ch_vm_detach(vm), CH_OK);
+	rig_end(&rig);
+}
+
 /* --- owner --- */
 
 TEST(owner_calls_give_each_status)

@@ -50,13 +50,26 @@ static inline size_t rig_page_bytes(void)
 	return test_page_bytes() ? test_page_bytes() : 16384;
 }
 
+/* Branches of these tests that are not linked lead to the fallback. */
+static inline struct ch_block rig_no_target(void *user, struct ch_branch branch, void *branch_user,
+					    struct ch_regs *regs)
+{
+	struct ch_block none = {0};
+	(void)user, (void)branch, (void)branch_user, (void)regs;
+	return none;
+}
+
 static inline struct rig rig_create(const struct ch_config *config, const struct ch_ops *ops,
 				    void *user)
 {
 	struct rig rig = {0};
-	struct ch_ops none = {.size = sizeof none};
+	struct ch_ops own = {.size = sizeof own};
+	if (ops)
+		own = *ops;
+	if (!own.branch_hit)
+		own.branch_hit = rig_no_target;
 	CHECK_EQ(ch_heap_create(config, &rig.heap), CH_OK);
-	CHECK_EQ(ch_vm_attach(rig.heap, ops ? ops : &none, user, &rig.vm), CH_OK);
+	CHECK_EQ(ch_vm_attach(rig.heap, &own, user, &rig.vm), CH_OK);
 	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_OK);
 	return rig;
 }

@@ -60,6 +60,7 @@ static struct ch_block make_as(struct ch_owner of, enum ch_entry entry, unsigned
 	struct emitter e;
 	struct ch_open open = {.owner = of, .hot_bytes = 60, .entry = entry, .flags = flags};
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	CHECK_EQ(ch_edge_attach_owner(e.code.block, of), CH_OK);
 	emit_value(&e, 4);
 	emit_ret(&e);
 	CHECK_EQ(emit_commit(&e), CH_OK);
@@ -189,6 +190,10 @@ static void edge(void)
 	struct ch__item *e = item(source, CH__ITEM_EDGE);
 	POKE(e->at, e->at + 2);
 }
+static void owner_edge(void)
+{
+	POKE(item(patched, CH__ITEM_OWNER_EDGE)->at, 8 + 1);
+}
 static void gate(void)
 {
 	change_byte(ch__block_gate_exec(heap, block(patched)));
@@ -243,6 +248,7 @@ static const struct way {
 	{armed_point_elsewhere, &closed, "a patch point leads elsewhere than its exit"},
 	{armed_point_of_live, &closed, "a patch point is not as its state"},
 	{edge, &source, "an edge leads to the free block"},
+	{owner_edge, &patched, "which is another one"},
 	{gate, &patched, "the bytes of the entry changed"},
 	{open_gate, &patched, "the entry is not as its state"},
 	{generation, &late_source, "generation and state"},

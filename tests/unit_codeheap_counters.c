@@ -91,7 +91,8 @@ TEST(records_of_owners_that_wore_out_serve_when_there_are_no_others)
 		CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 		uint32_t index = ch__handle_index(owner.bits);
 		if (!i)
-			atomic_store(&ch__owner_at(rig.heap, index)->generation, UINT32_MAX - 3);
+			atomic_store(&ch__owner_at(rig.heap, index)->generation,
+				     UINT32_MAX - 3 * CH__LIFE - 2);
 		owners->limit = owners->used;
 		before = owner;
 	}

@@ -572,7 +572,8 @@ static void release_half(const struct rig *rig, void *arg)
 	CHECK_EQ(ch_owner_set_entry(h->owner, h->block), CH_OK);
 	struct ch__owner *owner = ch__owner_at(rig->heap, ch__handle_index(h->owner.bits));
 	/* ch_owner_release stops here: it is in no region. */
-	CHECK_EQ(atomic_exchange(&owner->is_released, 1), 0);
+	CHECK_EQ(atomic_fetch_or(&owner->generation, CH__LIFE_RELEASING) & CH__LIFE,
+		 CH__LIFE_IN_USE);
 }
 
 static void call_and_end_release(const struct rig *rig, void *arg)
@@ -581,6 +582,7 @@ static void call_and_end_release(const struct rig *rig, void *arg)
 	struct ch__owner *owner = ch__owner_at(rig->heap, ch__handle_index(h->owner.bits));
 	CHECK_EQ(code_call_owner(h->owner), 42);
 	atomic_store(&owner->cell, owner->fallback);
+	atomic_fetch_xor(&owner->generation, CH__LIFE_RELEASING | CH__LIFE_RELEASED);
 }
 
 static void collect_by_host(const struct rig *rig, void *arg)
@@ -620,4 +622,25 @@ TEST(release_that_is_stopped_half_way_keeps_what_its_cell_leads_to)
 {
 	check_half_release(CH_DRIVER_BUILTIN);
 	check_half_release(CH_DRIVER_HOST);
+}
+
+/* A thread that was in the middle of a release does not exist in the child. */
+TEST(child_of_fork_ends_a_release_that_its_parent_began)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct half_done h;
+	int status;
+	rig_apart(&rig, release_half, &h);
+	pid_t pid = fork();
+	if (pid == 0) {
+		struct ch_owner_facts facts;
+		bool is_led_back = code_call_owner(h.owner) == RIG_FALLBACK;
+		rig_collect(&rig, 6);
+		_exit(!is_led_back || ch_owner_info(h.owner, &facts) != CH_E_STALE);
+	}
+	while (waitpid(pid, &status, 0) < 0)
+		CHECK_EQ(errno, EINTR);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	rig_apart(&rig, call_and_end_release, &h);
+	rig_end(&rig);
 }

@@ -1,0 +1,442 @@
+/* SPDX-License-Identifier: MIT
+ * adversary_handle_steps_x86_64.c: an owner goes, and another one takes its record, at every
+ * instruction, or at every few of a long call, of the calls that are given its handle. A thread
+ * makes the call with the trap flag set; at one of its steps it stands still until the main thread
+ * has done the rest. In each scene that is a later step, until the call has no more of them. */
+#define _GNU_SOURCE
+#include "tests/heap_rig.h"
+#include "tests/trap_flag_x86_64.h"
+
+#include "codeheap/block.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <time.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+enum { STRANGERS_MOST = 64, PATIENCE_NS = 20000000, NS_PER_S = 1000000000 };
+
+struct play;
+
+/* The call: what comes before its steps, the steps, and what came of it. */
+struct act {
+	bool is_attached; /* the thread that makes it */
+	unsigned stride;  /* steps from one scene to the next */
+	void (*prepare)(struct play *);
+	void (*call)(struct play *);
+	void (*meanwhile)(struct play *);
+	void (*judge)(struct play *);
+};
+
+struct play {
+	struct rig rig;
+	const struct act *act;
+	struct ch_owner owner;  /* whose handle the call has */
+	struct ch_owner stranger; /* in the same record; none while it is not */
+	struct ch_owner strangers[STRANGERS_MOST];
+	unsigned strangers_count;
+	struct ch_code code;
+	struct ch_block block;
+	enum ch_status status;
+	unsigned wanted, step; /* the step at which it stands still */
+	_Atomic(int) is_there;
+	sem_t there, over; /* the call stands still or has ended; the rest is done */
+};
+
+static struct play *stepped;
+
+/* What the main thread is about to do would wait for what the thread has. */
+static bool holds_anything(const struct play *p)
+{
+	struct ch_heap *heap = p->rig.heap;
+	if (atomic_load(&ch__owner_at(heap, ch__handle_index(p->owner.bits))->busy) ||
+	    atomic_load(&heap->lock.word) || atomic_load(&heap->records.word))
+		return true;
+	for (uint32_t i = 0; i < heap->pool->page_count; i++)
+		if (atomic_load(&heap->pool->pages[i].busy))
+			return true;
+	return false;
+}
+
+static void on_trap(int signal, siginfo_t *info, void *context)
+{
+	int error = errno;
+	struct play *p = stepped;
+	ucontext_t *at = context;
+	(void)signal, (void)info;
+	if (++p->step >= p->wanted && !atomic_load(&p->is_there) && !holds_anything(p)) {
+		p->wanted = p->step;
+		atomic_store(&p->is_there, 1);
+		sem_post(&p->there);
+		/* Should it hold what is not known here, the rest is done later. */
+		struct timespec until;
+		clock_gettime(CLOCK_REALTIME, &until);
+		until.tv_nsec += PATIENCE_NS;
+		until.tv_sec += until.tv_nsec / NS_PER_S;
+		until.tv_nsec %= NS_PER_S;
+		if (sem_timedwait(&p->over, &until) == 0)
+			sem_post(&p->over);
+		at->uc_mcontext.gregs[REG_EFL] &= ~(greg_t)TRAP_FLAG;
+	}
+	errno = error;
+}
+
+static void *play_call(void *arg)
+{
+	struct play *p = arg;
+	if (p->act->is_attached)
+		CHECK_EQ(ch_thread_attach(p->rig.heap, NULL, NULL), CH_OK);
+	if (p->act->prepare)
+		p->act->prepare(p);
+	p->step = 0;
+	trap_flag_set();
+	p->act->call(p);
+	trap_flag_clear();
+	if (!atomic_load(&p->is_there))
+		sem_post(&p->there);
+	if (p->act->is_attached) {
+		while (sem_wait(&p->over) != 0)
+			CHECK_EQ(errno, EINTR);
+		p->act->judge(p);
+		CHECK_EQ(ch_thread_detach(p->rig.heap), CH_OK);
+	}
+	return NULL;
+}
+
+/* One scene; false: the call ended before the step came. */
+static bool play_scene(struct play *p)
+{
+	pthread_t thread;
+	atomic_store(&p->is_there, 0);
+	CHECK_EQ(sem_init(&p->there, 0, 0), 0);
+	CHECK_EQ(sem_init(&p->over, 0, 0), 0);
+	p->stranger.bits = 0;
+	p->strangers_count = 0;
+	CHECK_EQ(pthread_create(&thread, NULL, play_call, p), 0);
+	while (sem_wait(&p->there) != 0)
+		CHECK_EQ(errno, EINTR);
+	bool was_there = atomic_load(&p->is_there);
+	p->act->meanwhile(p);
+	sem_post(&p->over);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	if (!p->act->is_attached)
+		p->act->judge(p);
+	for (unsigned i = 0; i < p->strangers_count; i++)
+		(void)!ch_owner_release(p->strangers[i], CH_RELEASE_NOT_RUNNING);
+	return was_there;
+}
+
+static void play_all(const struct act *act, void (*set)(struct play *), unsigned least)
+{
+	struct sigaction action = {.sa_sigaction = on_trap, .sa_flags = SA_SIGINFO};
+	static struct play play;
+	struct play *p = &play;
+	unsigned scenes = 0;
+	stepped = p;
+	p->act = act;
+	p->rig = rig_start(1 << 20);
+	p->wanted = 1;
+	CHECK_EQ(sigaction(SIGTRAP, &action, NULL), 0);
+	for (bool more = true; more; p->wanted += act->stride, scenes++) {
+		p->owner = rig_owner(&p->rig, "owner");
+		if (set)
+			set(p);
+		more = play_scene(p);
+	}
+	if (scenes < least)
+		FAIL("%u scenes: the call has more instructions", scenes);
+	rig_check(&p->rig);
+	rig_end(&p->rig);
+}
+
+/* --- the other thread --- */
+
+/* Owners, until one has the record, or none that is free is left. */
+static void create_strangers(struct play *p)
+{
+	const struct ch__table *owners = &p->rig.heap->owners;
+	while (!p->stranger.bits && owners->free_head) {
+		CHECK(p->strangers_count < STRANGERS_MOST);
+		struct ch_owner *stranger = &p->strangers[p->strangers_count++];
+		*stranger = rig_owner(&p->rig, "stranger");
+		if (ch__handle_index(stranger->bits) == ch__handle_index(p->owner.bits))
+			p->stranger = *stranger;
+	}
+}
+
+static void release_at_once(struct play *p)
+{
+	/* Stale where the call itself is the release. */
+	(void)!ch_owner_release(p->owner, CH_RELEASE_NOT_RUNNING);
+	create_strangers(p);
+}
+
+static struct ch_owner_facts facts_of(struct ch_owner owner)
+{
+	struct ch_owner_facts facts;
+	CHECK_EQ(ch_owner_info(owner, &facts), CH_OK);
+	return facts;
+}
+
+/* --- an edge --- */
+
+static void open_holder(struct play *p)
+{
+	struct ch_owner holder = rig_owner(&p->rig, "holder");
+	struct ch_open open = {.size = sizeof open, .owner = holder, .hot_bytes = 16};
+	CHECK_EQ(ch_block_open(&open, &p->code), CH_OK);
+	/* Its list has room before the call. */
+	CHECK_EQ(ch_edge_attach_owner(p->code.block, holder), CH_OK);
+	CHECK_EQ(ch_owner_release(holder, CH_RELEASE_COLLECT), CH_OK);
+}
+
+static void attach_edge(struct play *p)
+{
+	p->status = ch_edge_attach_owner(p->code.block, p->owner);
+}
+
+static void judge_edge(struct play *p)
+{
+	const struct ch__owner *record =
+		ch__owner_at(p->rig.heap, ch__handle_index(p->owner.bits));
+	if (p->stranger.bits && p->status == CH_OK)
+		FAIL("step %u: an edge to an owner that was gone is the stranger's", p->wanted);
+	if (p->stranger.bits && record->has_edges)
+		FAIL("step %u: a stranger has the edge of another", p->wanted);
+	if (p->status != CH_OK)
+		CHECK_EQ(p->status, CH_E_STALE);
+	CHECK_EQ(ch_block_abort(&p->code), CH_OK);
+}
+
+TEST(edge_of_an_owner_that_goes_is_never_a_strangers)
+{
+	static const struct act act = {true, 1, open_holder, attach_edge,
+				       release_at_once, judge_edge};
+	play_all(&act, NULL, 50);
+}
+
+/* --- a block --- */
+
+/* The thread has a page, and a record, before the call. */
+static void warm_up(struct play *p)
+{
+	struct ch_owner warm = rig_owner(&p->rig, "warm");
+	struct ch_open open = {.size = sizeof open, .owner = warm, .hot_bytes = 16};
+	CHECK_EQ(ch_block_open(&open, &p->code), CH_OK);
+	CHECK_EQ(ch_block_abort(&p->code), CH_OK);
+	CHECK_EQ(ch_owner_release(warm, CH_RELEASE_NOT_RUNNING), CH_OK);
+}
+
+static void open_block(struct play *p)
+{
+	struct ch_open open = {.size = sizeof open, .owner = p->owner, .hot_bytes = 16};
+	p->status = ch_block_open(&open, &p->code);
+}
+
+static void judge_owner_of(struct play *p, struct ch_block block)
+{
+	struct ch_info info;
+	if (p->status == CH_OK && ch_block_info(block, &info) == CH_OK &&
+	    info.owner.bits != p->owner.bits)
+		FAIL("step %u: a block of an owner that was gone is a stranger's", p->wanted);
+	if (p->stranger.bits && facts_of(p->stranger).blocks_now)
+		FAIL("step %u: a stranger has a block that it did not open", p->wanted);
+	if (p->status != CH_OK)
+		CHECK_EQ(p->status, CH_E_STALE);
+}
+
+static void judge_block(struct play *p)
+{
+	judge_owner_of(p, p->code.block);
+	if (p->status == CH_OK)
+		CHECK_EQ(ch_block_abort(&p->code), CH_OK);
+}
+
+TEST(block_of_an_owner_that_goes_is_never_a_strangers)
+{
+	static const struct act act = {true, 5, warm_up, open_block,
+				       release_at_once, judge_block};
+	play_all(&act, NULL, 100);
+}
+
+/* --- a trampoline --- */
+
+static void warm_up_slots(struct play *p)
+{
+	struct ch_owner warm = rig_owner(&p->rig, "warm");
+	CHECK_EQ(ch_trampoline_make(warm, CH_TRAMPOLINE_TAIL,
+				    (const void *)(uintptr_t)rig_fallback, 0, NULL, NULL,
+				    &p->block),
+		 CH_OK);
+	CHECK_EQ(ch_owner_release(warm, CH_RELEASE_NOT_RUNNING), CH_OK);
+}
+
+static void make_trampoline(struct play *p)
+{
+	p->status = ch_trampoline_make(p->owner, CH_TRAMPOLINE_TAIL,
+				       (const void *)(uintptr_t)rig_fallback, 7, NULL, NULL,
+				       &p->block);
+}
+
+static void judge_trampoline(struct play *p)
+{
+	judge_owner_of(p, p->block);
+}
+
+TEST(trampoline_of_an_owner_that_goes_is_never_a_strangers)
+{
+	static const struct act act = {true, 31, warm_up_slots, make_trampoline,
+				       release_at_once, judge_trampoline};
+	play_all(&act, NULL, 40);
+}
+
+/* --- a site --- */
+
+enum { SITE_AT = 3 }; /* of its displacement all lies in one aligned 8 */
+
+/* The bytes of a jump, in a run of pages that has room for its branch. */
+static void write_jump(struct play *p, struct ch_owner owner, struct ch_code *code)
+{
+	static const uint8_t jump[] = {0x90, 0x90, 0x90, 0xe9, 0, 0, 0, 0};
+	struct ch_open open = {.size = sizeof open,
+			       .owner = owner,
+			       .hot_bytes = 2 * (uint32_t)rig_page_bytes(),
+			       .branch_room = 1};
+	(void)p;
+	CHECK_EQ(ch_block_open(&open, code), CH_OK);
+	memcpy(code->write, jump, sizeof jump);
+	code->used_to = sizeof jump;
+}
+
+static void make_late_site(struct play *p)
+{
+	write_jump(p, p->owner, &p->code);
+	CHECK_EQ(ch_block_commit(&p->code, 1), CH_OK);
+}
+
+static void attach_late(struct play *p)
+{
+	struct ch_branch_site site = {.at = p->code.exec + SITE_AT, .kind = CH_JMP};
+	struct ch_branch branch;
+	p->status = ch_branch_attach(p->code.block, &site, &branch);
+}
+
+/* The main thread has a block OPEN in the place, and in the record. */
+static void open_in_its_place(struct play *p)
+{
+	struct ch_code code;
+	CHECK_EQ(ch_owner_release(p->owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	create_strangers(p);
+	if (!p->stranger.bits)
+		return;
+	write_jump(p, p->stranger, &code);
+	p->block = code.block;
+}
+
+static void judge_site(struct play *p)
+{
+	if (!p->stranger.bits)
+		return;
+	if (rig_info(p->block).branches_now)
+		FAIL("step %u: a site was attached to a block that another thread has open",
+		     p->wanted);
+	struct ch_code code = {.block = p->block};
+	CHECK_EQ(ch_block_abort(&code), CH_OK);
+}
+
+TEST(site_of_a_block_that_goes_is_never_a_strangers)
+{
+	static const struct act act = {true, 3, NULL, attach_late, open_in_its_place, judge_site};
+	play_all(&act, make_late_site, 50);
+}
+
+/* --- a release --- */
+
+static void release_once_more(struct play *p)
+{
+	p->status = ch_owner_release(p->owner, CH_RELEASE_COLLECT);
+}
+
+static void judge_release(struct play *p)
+{
+	if (p->stranger.bits && facts_of(p->stranger).is_released)
+		FAIL("step %u: the second release of an owner was a stranger's", p->wanted);
+	if (p->status != CH_OK)
+		CHECK_EQ(p->status, CH_E_STALE);
+}
+
+TEST(second_release_of_an_owner_is_never_a_strangers)
+{
+	static const struct act act = {false, 1, NULL, release_once_more, release_at_once,
+				       judge_release};
+	play_all(&act, NULL, 20);
+}
+
+/* --- its cell --- */
+
+/* A run of pages: the next one of its size lies where it lay. */
+static struct ch_block make_span(struct ch_owner owner)
+{
+	struct emitter e;
+	emit_open(&e, owner, 2 * (uint32_t)rig_page_bytes(), 0);
+	emit_value(&e, 1);
+	emit_ret(&e);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	return e.code.block;
+}
+
+static void enter_block(const struct rig *rig, void *arg)
+{
+	struct play *p = arg;
+	(void)rig;
+	p->block = make_span(p->owner);
+	CHECK_EQ(ch_owner_set_entry(p->owner, p->block), CH_OK);
+}
+
+static void set_entry(struct play *p)
+{
+	rig_apart(&p->rig, enter_block, p);
+}
+
+static void enter_stranger(const struct rig *rig, void *arg)
+{
+	struct play *p = arg;
+	(void)rig;
+	struct ch_block block = make_span(p->stranger);
+	CHECK_EQ(ch_owner_set_entry(p->stranger, block), CH_OK);
+}
+
+/* The owner dies of a release that is not through, and a stranger has its record, its place and so
+ * the same word in the same cell. */
+static void collect_and_replace(struct play *p)
+{
+	CHECK_EQ(ch_blocks_invalidate(&p->block, 1, NULL), CH_OK);
+	rig_collect(&p->rig, 3);
+	create_strangers(p);
+	if (p->stranger.bits)
+		rig_apart(&p->rig, enter_stranger, p);
+}
+
+static void judge_cell(struct play *p)
+{
+	CHECK_EQ(p->status, CH_OK);
+	if (p->stranger.bits) {
+		struct ch_info info = rig_info(facts_of(p->stranger).entry);
+		if (*ch_owner_cell(p->stranger) != info.entry)
+			FAIL("step %u: a release has reset the cell of a stranger", p->wanted);
+	}
+	/* A release that is not through holds the record; one that is does not. */
+	rig_collect(&p->rig, 2);
+	struct ch_owner_facts facts;
+	CHECK_EQ(ch_owner_info(p->owner, &facts), CH_E_STALE);
+}
+
+TEST(cell_that_a_release_resets_is_never_a_strangers)
+{
+	static const struct act act = {false, 1, NULL, release_once_more, collect_and_replace,
+				       judge_cell};
+	play_all(&act, set_entry, 20);
+}
