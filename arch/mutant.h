@@ -31,7 +31,8 @@
 	X(STALE_HANDLE) X(NOTICE_TWICE) X(NOTICE_LOST)                                     \
 	X(VM_NOT_USED_AGAIN) X(VM_USED_TOO_EARLY) X(NAMES_HASHED_OPENLY)                   \
 	X(TOO_MANY_HEAPS_UNSAID) X(WORN_AT_ONCE) X(WORN_LOST) X(MARKS_GROW_OLD)            \
-	X(TOMB_NUMBER_WRAPS) X(SYNCS_OF_32_BITS)                                           \
+	X(TOMB_NUMBER_WRAPS) X(SYNCS_OF_32_BITS) X(SPARES_KEPT) X(PATCH_NOT_READY)         \
+	X(LIVE_WORD_WRITTEN)                                                               \
 	X(TWO_NAMES) X(KEPT_NAMES_DROPPED) X(KEPT_PLACE_REUSED) X(KEPT_NAMES_PAST_NEED)    \
 	X(OWN_TABLE_KEPT) X(OWN_TABLE_KEPT_AT_DETACH) X(ZONE_IGNORED)                      \
 	X(SLOT_KEPT_LIVE)                                                                  \

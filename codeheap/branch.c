@@ -218,7 +218,7 @@ static void lead_stub(struct ch_heap *heap, uintptr_t stub, uintptr_t target)
 /* Two words may change, one by one: whoever runs the branch meanwhile goes where it led before,
  * where it leads now, or to its stub's home, which it may do at any time. */
 static void write_site(struct ch_heap *heap, const struct ch__block *source, uint32_t index,
-		       uintptr_t target)
+		       uintptr_t target, bool is_live)
 {
 	const struct ch__branch *branch = ch__branch_at(heap, index);
 	uintptr_t exec = ch__exec(heap, branch->site), stub = ch__stub_exec(heap, source, index);
@@ -233,7 +233,11 @@ static void write_site(struct ch_heap *heap, const struct ch__block *source, uin
 	if (CH_MUTANT(CH__MUTANT_SITE_WRITES_MORE))
 		write[ch__arch_site_bytes(kind, write)] = 0x90;
 	size_t bytes = ch__arch_site_bytes(kind, write);
-	ch__pool_sync_live(heap->pool, exec, CH_MUTANT(CH__MUTANT_NO_SYNC_SITE) ? 0 : bytes);
+	size_t synced = CH_MUTANT(CH__MUTANT_NO_SYNC_SITE) ? 0 : bytes;
+	if (is_live)
+		ch__pool_sync_live(heap->pool, exec, synced);
+	else
+		ch__pool_sync(heap->pool, exec, synced);
 	uintptr_t home = stub_home(heap, source, index);
 	if (CH_ARCH_STUB_LEADS_FAR && !is_far && !CH_MUTANT(CH__MUTANT_STUB_LEADS_ON) &&
 	    ch__arch_stub_leads_to(ch__pool_read(heap->pool, stub)) != home)
@@ -347,7 +351,8 @@ static enum ch_status attach(struct ch_heap *heap, struct ch__thread *self, stru
 	branch->user = site->user;
 	store(&branch->site, ch__offset(heap, (uintptr_t)site->at));
 	ch__region_leave(self);
-	write_site(heap, block, index, ch__branch_exit(heap, block, index));
+	/* Not reachable yet, be the block LIVE. */
+	write_site(heap, block, index, ch__branch_exit(heap, block, index), false);
 	ch__sites_note(heap, self, block, (uintptr_t)site->at,
 		       ch__arch_site_bytes((enum ch__site)site->kind, site->at),
 		       (uintptr_t)site->exit);
@@ -423,7 +428,7 @@ void ch__branch_unlink(struct ch_heap *heap, uint32_t index, bool patch)
 	uint32_t source = patch ? find_source(heap, branch) : 0;
 	const struct ch__block *from = ch__block_at(heap, source);
 	if (source)
-		write_site(heap, from, index, ch__branch_exit(heap, from, index));
+		write_site(heap, from, index, ch__branch_exit(heap, from, index), true);
 }
 
 /* Alive test and act in one region (I5); under heap, so that neither end is invalidated
@@ -453,7 +458,7 @@ static enum ch_status link_locked(struct ch_heap *heap, struct ch__thread *self,
 		bool was_linked = ch__branch_target(branch) != 0;
 		ch__branch_unlink(heap, index, false);
 		if (!to && was_linked)
-			write_site(heap, from, index, ch__branch_exit(heap, from, index));
+			write_site(heap, from, index, ch__branch_exit(heap, from, index), true);
 		if (to) {
 			CH_MOVE(ch__branch_moves, index, ch__branch_generation(branch),
 				ch__branch_state(branch), CH__BRANCH_LINKED, ch__held(heap),
@@ -464,7 +469,7 @@ static enum ch_status link_locked(struct ch_heap *heap, struct ch__thread *self,
 			heap->branches_linked++;
 			CH_PUBLISHED(heap->pool, ch__exec(heap, to->hot_offset), CH__GRANULE_BYTES,
 				     "target of a link");
-			write_site(heap, from, index, ch__block_entry(heap, to));
+			write_site(heap, from, index, ch__block_entry(heap, to), true);
 		}
 	}
 	ch__region_leave(self);
@@ -480,7 +485,11 @@ enum ch_status ch_branch_link(struct ch_branch handle, struct ch_block target_ha
 	enum ch_status status = CH_E_STALE;
 	uint32_t index = ch__branch_resolve(heap, handle);
 	uint32_t target = target_handle.bits ? ch__block_resolve(heap, target_handle) : 0;
-	if (index && (target || !target_handle.bits))
+	/* What undoes the link later has no status. */
+	if (index && target &&
+	    !ch__pool_patch_ready(heap->pool, ch__exec(heap, ch__branch_at(heap, index)->site)))
+		status = CH_E_OS;
+	else if (index && (target || !target_handle.bits))
 		status = link_locked(heap, ch__thread_or_guest(heap), index, target);
 	ch__heap_unlock(heap);
 	return status;

@@ -629,7 +629,7 @@ CH_API CH_CHECKED enum ch_status ch_branch_attach(struct ch_block block,
 /* ch_branch_link: let the branch lead to a block.
  * in    target  LIVE, same heap; none = back to the stub
  * ret   CH_OK | CH_E_STALE either end is dead | CH_E_STATE either end is NOTENTRANT or OPEN, the
- *       target is data, or a CH_LEA to ENTRY_NONE | CH_E_REACH
+ *       target is data, or a CH_LEA to ENTRY_NONE | CH_E_REACH | CH_E_OS procmem lacks mappings
  * lock  heap
  * safe  any thread, while others run both
  * cost  one store into the code */

@@ -15,6 +15,9 @@
 enum {
 	CH__LISTED_SHARE_LOG2 = 5, /* a page is listed when 1/32 of it is free */
 	CH__LEDGER_CHUNKS = 1024,  /* of the largest pool */
+	/* Mappings that are given up for a patch of live code: mremap asks for 6 that are free,
+	 * the page to be moved for one, and other threads may take some. */
+	CH__SPARES = 16,
 };
 
 /* --- views.c --- */
@@ -29,6 +32,11 @@ struct ch__views {
 	struct ch__lock *opening;  /* PROCMEM: around who opens file; free in a child */
 	/* PROCMEM: twice the pages that were replaced, odd while one is; in a child from 0 on */
 	_Atomic(uint32_t) *replaced;
+	/* PROCMEM, what keeps a patch of live code possible at the limit of mappings [heap] */
+	_Atomic(uint8_t) *apart; /* by page of the system: a mapping of its own; relaxed */
+	uint8_t *staged;         /* RX memory of a page, to be moved onto the next; NULL: none */
+	void *spares[CH__SPARES];
+	unsigned spares_now;
 	size_t bytes;              /* of the memory */
 	size_t runtime_bytes;     /* committed first, never given back: what revives other ranges */
 	size_t guard_bytes;       /* without access, on both sides of both views */
@@ -83,6 +91,8 @@ void ch__private_destroy(struct ch__views *);
 bool ch__private_commit(struct ch__views *, size_t offset, size_t bytes);
 bool ch__private_decommit(struct ch__views *, size_t offset, size_t bytes);
 bool ch__private_take_back(struct ch__views *, size_t offset, size_t bytes);
+/* ch__pool_patch_ready. */
+bool ch__private_patch_ready(struct ch__views *, size_t at);
 /* Carries the copy over to where it runs. */
 bool ch__private_write(struct ch__views *, size_t from, size_t to);
 /* The same of one word at most, in which a thread may run: it sees the old one or the new one.

@@ -69,6 +69,9 @@ bool ch__os_self_memory(struct ch__os_held *) CH_EXCLUDES(CH__STANDING);
 uint8_t *ch__os_map_apart(size_t bytes);
 bool ch__os_move_onto(uint8_t *from, size_t bytes, uint8_t *to);
 void ch__os_unmap_apart(uint8_t *at, size_t bytes);
+/* A mapping that the system counts as one, wherever it lies, without access; likewise. */
+void *ch__os_map_spare(void);
+void ch__os_unmap_spare(void *);
 /* Some words that hold 0, also in each child of fork whatever was stored. NULL: errno. */
 _Atomic(uint32_t) *ch__os_words_wiped_by_fork(void);
 void ch__os_words_free(_Atomic(uint32_t) *) CH_EXCLUDES(CH__STANDING);
@@ -312,6 +315,8 @@ struct ch__os_pretence {
 	int commit_error;
 	/* What an emulator does between the two runs of a backend's self-test: 1 dual, 2 memfd. */
 	void (*between_runs)(int backend, uint8_t *exec, uint8_t *write, size_t bytes);
+	/* Self-writes store byte by byte, as some machines do; between two of them. */
+	void (*between_bytes)(const void *to);
 	/* The time, when somebody has waited so long: nobody sleeps who gives a limit. */
 	uint64_t (*clock)(uint64_t waited_ns);
 };

@@ -665,14 +665,32 @@ void ch__os_unmap_apart(uint8_t *at, size_t bytes)
 	munmap(at, bytes);
 }
 
+/* Shared memory has a file of its own: it never becomes one mapping with its neighbour. */
+void *ch__os_map_spare(void)
+{
+	return map_anywhere(ch__os_page_bytes(), PROT_NONE, MAP_SHARED | MAP_ANONYMOUS, -1);
+}
+
+void ch__os_unmap_spare(void *at)
+{
+	munmap(at, ch__os_page_bytes());
+}
+
 /* Not pwrite: that is a cancellation point. */
 bool ch__os_self_write(const struct ch__os_held *file, void *to, const void *from, size_t bytes)
 {
 	for (size_t done = 0; done < bytes;) {
 		if (!ch__os_holds(file))
 			return false;
-		long n = syscall(SYS_pwrite64, fd_of(file), (const uint8_t *)from + done,
-				 bytes - done, (off_t)(uintptr_t)to + (off_t)done);
+		size_t more = bytes - done;
+#if CH_TESTING
+		if (ch__os_pretended.between_bytes)
+			more = 1;
+		if (ch__os_pretended.between_bytes && done)
+			ch__os_pretended.between_bytes(to);
+#endif
+		long n = syscall(SYS_pwrite64, fd_of(file), (const uint8_t *)from + done, more,
+				 (off_t)(uintptr_t)to + (off_t)done);
 		if (n > 0)
 			done += (size_t)n;
 		else if (n == 0 || errno != EINTR)

@@ -206,11 +206,22 @@ static inline void ch__pool_sync(const struct ch__pool *pool, uintptr_t exec, si
 {
 	ch__pool_publish(pool, exec, bytes);
 }
-/* The same of an aligned word, in which threads may be running. Under heap. */
+/* The same of an aligned word, in which threads may be running. Under heap; its page was made ready
+ * once, or there is no other way but to write it whole now, or to panic. */
 static inline void ch__pool_sync_live(const struct ch__pool *pool, uintptr_t exec, size_t bytes)
 	CH_RELEASES(ch__role_window) CH_UNANALYSED("it makes the role")
 {
 	ch__pool_follow(pool, exec, bytes, true);
+}
+/* From now on each patch of live code in the page of exec can be made in one step, whatever others
+ * take of the system's mappings (views_private.c). False: it cannot, errno; nothing has changed.
+ * Under heap, before the first patch that code may be run in. */
+bool ch__pool_patch_ready_slow(const struct ch__pool *, uintptr_t exec) CH_EXCLUDES(CH__STANDING);
+static inline bool ch__pool_patch_ready(const struct ch__pool *pool, uintptr_t exec)
+	CH_EXCLUDES(CH__STANDING)
+{
+	return CH_LIKELY(pool->backend != CH__BACKEND_PROCMEM) ||
+	       ch__pool_patch_ready_slow(pool, exec);
 }
 /* Fill with traps, then sync. */
 void ch__pool_poison(const struct ch__pool *, uintptr_t exec, size_t bytes);

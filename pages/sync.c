@@ -53,6 +53,12 @@ void ch__pool_sync_steps(const struct ch__pool *pool, uintptr_t exec, size_t byt
 	errno = error;
 }
 
+bool ch__pool_patch_ready_slow(const struct ch__pool *pool, uintptr_t exec)
+{
+	struct ch__views *v = &pool->inner->views;
+	return ch__private_patch_ready(v, (size_t)((const uint8_t *)exec - v->exec));
+}
+
 void ch__pool_poison(const struct ch__pool *pool, uintptr_t exec, size_t bytes)
 {
 	ch__arch_fill_traps(ch__pool_write(pool, exec), bytes);

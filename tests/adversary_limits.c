@@ -387,6 +387,71 @@ TEST(s50_readable_memory_that_runs_by_itself_does_not_run)
 			expect_signal(live_where_reading_implies_execution, &backends[i], 0);
 }
 
+/* --- patches at the limit of mappings --- */
+
+static struct ch_block on_hit(void *user, struct ch_branch branch, void *branch_user,
+			      struct ch_regs *regs)
+{
+	(void)user, (void)branch, (void)branch_user, (void)regs;
+	return (struct ch_block){0};
+}
+
+static void link_at_the_limit(void)
+{
+	struct ch_config config = rig_config(1 << 20);
+	struct ch_ops ops = {.size = sizeof ops, .branch_hit = on_hit};
+	config.backend = CH_BACKEND_PROCMEM;
+	struct rig rig = rig_create(&config, &ops, NULL);
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	struct ch_branch first, far;
+	struct ch_block four = rig_block(owner, 4), five = rig_block(owner, 5);
+	uintptr_t jumper = (uintptr_t)rig_info(rig_jumper(owner, NULL, &first)).exec;
+	for (int i = 0; i < 40; i++) /* pages of the system's further on */
+		(void)rig_block(rig_owner(&rig, "between"), 1);
+	struct emitter e;
+	emit_open(&e, owner, (uint32_t)rig_page_bytes() / 2, 0);
+	emit_filler(&e, (uint32_t)rig_page_bytes() / 2 - CODE_RETURN_BYTES);
+	emit_ret(&e);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	uintptr_t other = (uintptr_t)rig_info(rig_jumper(owner, NULL, &far)).exec;
+	CHECK(other - jumper >= rig_page_bytes() / 2);
+	CHECK_EQ(ch_branch_link(first, four), CH_OK);
+	fill_maps(40);
+	while (ch__os_map_spare())
+		continue;
+	CHECK_EQ(ch_branch_link(far, four), CH_E_OS);
+	CHECK_EQ(errno, ENOMEM);
+	CHECK_EQ(code_call((const void *)other), RIG_FALLBACK);
+	for (int i = 0; i < 20; i++) {
+		CHECK_EQ(ch_branch_link(first, i % 2 ? four : five), CH_OK);
+		CHECK_EQ(code_call((const void *)jumper), i % 2 ? 4 : 5);
+		if (i % 3)
+			continue;
+		CHECK_EQ(ch_branch_link(first, (struct ch_block){0}), CH_OK);
+		CHECK_EQ(code_call((const void *)jumper), RIG_FALLBACK);
+	}
+	struct ch_block both[] = {four, five};
+	CHECK_EQ(ch_branch_link(first, four), CH_OK);
+	CHECK_EQ(ch_blocks_invalidate(both, 2, NULL), CH_OK);
+	CHECK_EQ(code_call((const void *)jumper), RIG_FALLBACK);
+	rig_check(&rig);
+	_exit(0);
+}
+
+TEST(link_that_could_not_be_undone_is_refused_at_the_limit_of_mappings)
+{
+	skip_without_procmem();
+	if (TEST_SANITIZED)
+		skip("a sanitizer maps memory of its own");
+	int status;
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (!child)
+		link_at_the_limit();
+	CHECK_EQ(waitpid(child, &status, 0), child);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
 /* --- standard streams --- */
 
 /* Their numbers are free, and the next file would have one: code, or the names of code. */

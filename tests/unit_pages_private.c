@@ -7,6 +7,7 @@
 #include "pages/inner.h"
 #include "tests/pool_rig.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/resource.h>
@@ -437,8 +438,8 @@ TEST(write_waits_while_a_page_is_replaced)
 	rig_destroy(&rig);
 }
 
-/* A page that cannot be replaced is written; nothing stays mapped of the try. */
-TEST(word_that_runs_is_written_where_the_system_gives_no_page)
+/* A page that cannot be replaced is not patched; nothing stays mapped of the try. */
+TEST(page_is_not_made_ready_where_the_system_gives_none)
 {
 	skip_without_procmem();
 	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
@@ -449,12 +450,128 @@ TEST(word_that_runs_is_written_where_the_system_gives_no_page)
 	none = (struct rlimit){.rlim_cur = 1, .rlim_max = room.rlim_max};
 	for (uint64_t i = 1; i < 4; i++) {
 		unsigned maps = check_mapping(code, "r-xp");
-		*write = i * UINT64_C(0x0101010101010101);
+		uint64_t before = *(const volatile uint64_t *)code;
 		CHECK_EQ(setrlimit(RLIMIT_AS, &none), 0);
-		ch__pool_sync_live(rig.pool, code, 8);
+		errno = 0;
+		bool is_ready = ch__pool_patch_ready(rig.pool, code);
+		int error = errno;
 		CHECK_EQ(setrlimit(RLIMIT_AS, &room), 0);
-		CHECK_EQ(*(const volatile uint64_t *)code, *write);
+		CHECK(!is_ready);
+		CHECK_EQ(error, ENOMEM);
+		CHECK_EQ(*(const volatile uint64_t *)code, before);
 		CHECK_EQ(check_mapping(code, "r-xp"), maps);
 	}
+	CHECK(ch__pool_patch_ready(rig.pool, code));
+	*write = UINT64_C(0x0101010101010101);
+	ch__pool_sync_live(rig.pool, code, 8);
+	CHECK_EQ(*(const volatile uint64_t *)code, *write);
 	rig_destroy(&rig);
+}
+
+/* What is done to the word of these cases is seen between any two bytes that are stored. */
+static const volatile uint64_t *watched;
+static uint64_t old_word, new_word, stores;
+
+static void watch(const void *to)
+{
+	if ((uintptr_t)to - (uintptr_t)watched < 8)
+		stores++;
+	if (*watched != old_word && *watched != new_word)
+		FAIL("half of a word that may run is seen");
+}
+
+static void take_every_mapping(void)
+{
+	fill_maps(40);
+	while (ch__os_map_spare())
+		continue;
+}
+
+static void patch_at_the_limit(void)
+{
+	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	uintptr_t code = (rig_reserve(&rig, rig_take(&rig), 64) + 8) & ~(uintptr_t)7;
+	uintptr_t other = (rig_reserve(&rig, rig_take(&rig), 64) + 8) & ~(uintptr_t)7;
+	uint64_t *write = (uint64_t *)(void *)ch__pool_write(rig.pool, code);
+	CHECK(ch__pool_patch_ready(rig.pool, code));
+	take_every_mapping();
+	CHECK(!ch__pool_patch_ready(rig.pool, other));
+	watched = (const volatile uint64_t *)code;
+	ch__os_pretended.between_bytes = watch;
+	for (uint64_t i = 1; i < 200; i++) {
+		old_word = *watched;
+		new_word = *write = i * UINT64_C(0x0101010101010101);
+		ch__pool_sync_live(rig.pool, code, 8);
+		CHECK_EQ(*watched, new_word);
+	}
+	CHECK_EQ(stores, 0);
+	ch__os_pretended.between_bytes = NULL;
+	CHECK(ch__pool_patch_ready(rig.pool, code));
+	_exit(0);
+}
+
+/* In a child, which has the limit for itself. */
+TEST(word_of_a_ready_page_is_patched_whole_at_the_limit_of_mappings)
+{
+	skip_without_procmem();
+	if (TEST_SANITIZED)
+		skip("a sanitizer maps memory of its own");
+	int status;
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (!child)
+		patch_at_the_limit();
+	CHECK_EQ(waitpid(child, &status, 0), child);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+/* As above, and other threads take what comes free, and give it back. */
+static _Atomic(bool) is_enough;
+
+static void *take_and_give(void *arg)
+{
+	while (!atomic_load(&is_enough)) {
+		void *spares[40];
+		unsigned n = 0;
+		while (n < 40 && (spares[n] = ch__os_map_spare()))
+			n++;
+		while (n)
+			ch__os_unmap_spare(spares[--n]);
+	}
+	return arg;
+}
+
+static void patch_beside_the_hungry(void)
+{
+	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	uintptr_t code = (rig_reserve(&rig, rig_take(&rig), 64) + 8) & ~(uintptr_t)7;
+	uint64_t *write = (uint64_t *)(void *)ch__pool_write(rig.pool, code);
+	pthread_t hungry;
+	CHECK(ch__pool_patch_ready(rig.pool, code));
+	fill_maps(60);
+	CHECK_EQ(pthread_create(&hungry, NULL, take_and_give, NULL), 0);
+	while (ch__os_map_spare())
+		continue;
+	for (uint64_t i = 1; i < 200; i++) {
+		*write = i * UINT64_C(0x0101010101010101);
+		ch__pool_sync_live(rig.pool, code, 8);
+		CHECK_EQ(*(const volatile uint64_t *)code, *write);
+	}
+	atomic_store(&is_enough, true);
+	CHECK_EQ(pthread_join(hungry, NULL), 0);
+	_exit(0);
+}
+
+TEST(word_of_a_ready_page_is_patched_beside_threads_that_take_every_mapping)
+{
+	skip_without_procmem();
+	if (TEST_SANITIZED)
+		skip("a sanitizer maps memory of its own");
+	int status;
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (!child)
+		patch_beside_the_hungry();
+	CHECK_EQ(waitpid(child, &status, 0), child);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
