@@ -101,7 +101,8 @@
 	X(DISARMED_SKIPPED) X(SYNC_UNDER_WAY_COUNTS) X(SERVED_BY_ANOTHER)                   \
 	X(SYNC_BEFORE_ACCESS)                                                              \
 	X(HOLDS_ANYBODY) X(RELEASES_ANYBODY) X(RELEASE_HOLDS_NOTHING) X(OPEN_OF_ANYBODY)   \
-	X(CHILD_LEAVES_RELEASES)                                                           \
+	X(CHILD_LEAVES_RELEASES) X(GENERATIONS_BEGIN_AGAIN) X(SECOND_HEAP_PASSED_OVER)     \
+	X(UNLINKED_IS_FORGOTTEN)                                                           \
 	X(FRAME_FORGOTTEN)                                                                 \
 	X(DISCARD_COUNTS_OTHERS) X(DISCARDS_EVERY_VM) X(FREED_PAGE_KEPT)                   \
 	/* states */                                                                       \

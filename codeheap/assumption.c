@@ -7,7 +7,7 @@
 uint32_t ch__assumption_resolve(struct ch_heap *heap, struct ch_assumption handle)
 {
 	uint32_t index = ch__handle_index(handle.bits);
-	if (!index || index >= heap->assumptions.used || (handle.bits >> 24 & 0xff) != heap->id)
+	if (!ch__handle_is_known(heap, &heap->assumptions, handle.bits))
 		return 0;
 	uint32_t generation = ch__assumption_at(heap, index)->generation;
 	return (generation & 1) && generation == ch__handle_generation(handle.bits) ? index : 0;

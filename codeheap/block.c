@@ -59,7 +59,9 @@ struct ch_block ch__block_handle(const struct ch_heap *heap, uint32_t index)
 
 struct ch_branch ch__branch_handle(const struct ch_heap *heap, uint32_t index)
 {
-	uint32_t generation = ch__branch_generation(ch__branch_at(heap, index));
+	/* 16 bits, whose place among those of handles is the heap's. */
+	uint32_t generation =
+		heap->first_generation + ch__branch_generation(ch__branch_at(heap, index));
 	return (struct ch_branch){ch__handle(heap->id, index, generation)};
 }
 
@@ -199,8 +201,11 @@ void ch__page_retire(struct ch_heap *heap, uint32_t page)
 void ch__block_held(struct ch__block *block)
 {
 	/* Mostly it is already: then without a locked instruction. */
-	if (!(atomic_load_explicit(&block->flags, memory_order_relaxed) & CH__FLAG_HELD))
-		block->flags |= CH__FLAG_HELD;
+	uint8_t flags = atomic_load_explicit(&block->flags, memory_order_relaxed);
+	while (!(flags & CH__FLAG_HELD) &&
+	       !atomic_compare_exchange_weak(&block->flags, &flags,
+					     (uint8_t)((flags & ~CH__FLAG_AGE) | CH__FLAG_HELD)))
+		continue;
 }
 
 /* --- information --- */

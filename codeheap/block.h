@@ -52,8 +52,9 @@ enum ch__block_flag {
 	CH__FLAG_ENTRY = 3, /* enum ch_entry */
 	CH__FLAG_SPAN = 4,
 	CH__FLAG_IMMORTAL = 8,
-	CH__FLAG_AGE = 0x30, /* heap->full_cycles at the commit, modulo 4, while newborn */
+	CH__FLAG_AGE = 0x30, /* heap->full_cycles at the commit, modulo 4, while it is not held */
 	CH__FLAG_AGE_ONE = 0x10,
+	CH__FLAG_UNLINKED = 0x20, /* held: a branch led to it, and was unlinked where it may run */
 	CH__FLAG_HELD = 0x40,   /* has had an in-edge or an entry: newborn no more */
 	CH__FLAG_NOTICE = 0x80, /* DEAD: its block_freed is due */
 	CH__FLAG_EDGED = 0x80,  /* not DEAD: a block attached an edge to it */
@@ -82,7 +83,7 @@ enum ch__life {
 	CH__LIFE_IN_USE = 1,    /* of the generation that handles have; neither bit below is */
 	CH__LIFE_RELEASING = 2, /* a thread, in no region, leads the cell back: it has the record */
 	CH__LIFE_RELEASED = 4,
-	CH__LIFE = 7, /* all of them; 0 = none */
+	CH__LIFE = CH__LIVES - 1, /* all of them; 0 = none */
 };
 
 struct ch__owner {

@@ -129,6 +129,15 @@ uint32_t ch__branches_take(struct ch_heap *heap, uint32_t count)
 	return first;
 }
 
+/* The next heap with this one's id begins behind them; 0: they began again. */
+static void note_generations(struct ch_heap *heap, uint32_t generation)
+	CH_REQUIRES(ch__role_records)
+{
+	uint32_t had = generation ? generation : 1u << 16;
+	if (had > heap->branch_generations)
+		heap->branch_generations = had;
+}
+
 uint32_t ch__branches_free(struct ch_heap *heap, uint32_t first)
 {
 	uint32_t length = run_length(heap, first), generation = 0;
@@ -144,6 +153,7 @@ uint32_t ch__branches_free(struct ch_heap *heap, uint32_t first)
 		set_generation(branch, generation);
 	}
 	ch__records_lock(heap);
+	note_generations(heap, generation);
 	give_run(heap, first, length, generation == 0);
 	ch__records_unlock(heap);
 	return length;
@@ -414,6 +424,15 @@ static void list_remove(struct ch_heap *heap, struct ch__block *target, uint32_t
 	set_prev(branch, 0);
 }
 
+/* Its source may run on: cores may have fetched where it led, and the target's place waits until
+ * they have been told (I8). */
+static void note_unlinked(struct ch_heap *heap, const struct ch__branch *branch)
+{
+	struct ch__block *target = ch__block_at(heap, ch__branch_target(branch));
+	if (!(target->flags & CH__FLAG_UNLINKED))
+		target->flags |= CH__FLAG_UNLINKED;
+}
+
 void ch__branch_unlink(struct ch_heap *heap, uint32_t index, bool patch)
 {
 	struct ch__branch *branch = ch__branch_at(heap, index);
@@ -422,6 +441,8 @@ void ch__branch_unlink(struct ch_heap *heap, uint32_t index, bool patch)
 		return;
 	CH_MOVE(ch__branch_moves, index, ch__branch_generation(branch), ch__branch_state(branch),
 		CH__BRANCH_UNLINKED, ch__held(heap), __func__);
+	if (patch)
+		note_unlinked(heap, branch);
 	list_remove(heap, ch__block_at(heap, target), index);
 	set_target(branch, 0);
 	heap->branches_unlinked++;
@@ -456,6 +477,8 @@ static enum ch_status link_locked(struct ch_heap *heap, struct ch__thread *self,
 		status = CH_E_STATE;
 	if (status == CH_OK) {
 		bool was_linked = ch__branch_target(branch) != 0;
+		if (was_linked)
+			note_unlinked(heap, branch);
 		ch__branch_unlink(heap, index, false);
 		if (!to && was_linked)
 			write_site(heap, from, index, ch__branch_exit(heap, from, index), true);

@@ -786,7 +786,7 @@ CH_API CH_CHECKED enum ch_status ch_assumption_break(struct ch_assumption assump
  * branch or patch point.
  * in    blocks  any; those that are dead or NOTENTRANT already are passed over
  * out   count   blocks that became NOTENTRANT, may be NULL
- * ret   CH_OK | CH_E_STATE one is OPEN: nothing was changed
+ * ret   CH_OK | CH_E_ARG of two heaps, CH_E_STATE one is OPEN: nothing was changed
  * lock  heap
  * safe  any thread, also one that runs inside a block
  * cost  some 30 ns a block and an incoming branch; needs no memory; no system call */

@@ -240,7 +240,7 @@ static void go_live(struct ch_heap *heap, uint32_t index)
 			     ch__cold_bytes(block), "commit, cold bytes");
 	/* Stamped when it was opened; mostly no cycle was completed since. */
 	uint8_t stamp = ch__age_stamp(heap), old = block->flags & CH__FLAG_AGE;
-	if (CH_UNLIKELY(stamp != old))
+	if (CH_UNLIKELY(stamp != old) && !(block->flags & CH__FLAG_HELD))
 		block->flags ^= stamp ^ old;
 	atomic_store_explicit(&block->mark,
 			      atomic_load_explicit(&heap->epoch, memory_order_relaxed),

@@ -194,7 +194,8 @@ static enum ch_status add_edge_to(struct subject *s, struct ch_block to, uint32_
 	if (ch__block_resolve(s->heap, to) == target && ch__block_is_alive(s->heap, block)) {
 		struct ch__item item = {ch__handle_generation(to.bits), target};
 		append(s->block->extra, CH__ITEM_EDGE, item);
-		block->flags |= CH__FLAG_HELD | CH__FLAG_EDGED;
+		ch__block_held(block);
+		block->flags |= CH__FLAG_EDGED;
 		status = CH_OK;
 	}
 	ch__owner_unlock(owner);

@@ -113,6 +113,15 @@ static bool create_tables(struct ch_heap *heap)
 				(1u << CH__TOMBSTONES_LOG2) + 2);
 }
 
+/* Before the first record is made. */
+static void begin_generations(struct ch_heap *heap)
+{
+	uint32_t first = heap->first_generation;
+	ch__table_begin_at(&heap->blocks, first, offsetof(struct ch__block, generation));
+	ch__table_begin_at(&heap->owners, first, offsetof(struct ch__owner, generation));
+	ch__table_begin_at(&heap->assumptions, first, offsetof(struct ch__assumption, generation));
+}
+
 static void write_runtime(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 {
 	struct ch__pool *pool = heap->pool;
@@ -132,6 +141,7 @@ static enum ch_status fill_heap(struct ch_heap *heap, unsigned wanted) CH_REQUIR
 		return status;
 	if (!create_tables(heap) || !ch__mark_reserve(heap))
 		return CH_E_MEMORY;
+	begin_generations(heap);
 	bool fast_fence = false, core_sync = false;
 	ch__os_membarrier_register(&fast_fence, &core_sync);
 	atomic_store(&heap->fence_in_regions, !fast_fence);
@@ -199,6 +209,10 @@ void ch__heaps_left_fork_child(void)
 
 /* A free place in the table of heaps, which others do not take meanwhile; the slot is filled last,
  * when the heap is whole. */
+/* First generations of the next heaps that have these places: no handle of a heap that is gone
+ * leads to a record of one that comes. [ch__heaps_lock] */
+static uint32_t first_generations[CH__HEAPS_MAX + 1];
+
 static bool choose_id(struct ch_heap *heap)
 {
 	uint32_t id = 1;
@@ -207,7 +221,22 @@ static bool choose_id(struct ch_heap *heap)
 	if (id > CH__HEAPS_MAX)
 		return false;
 	heap->id = id;
+	if (!CH_MUTANT(CH__MUTANT_GENERATIONS_BEGIN_AGAIN))
+		heap->first_generation = first_generations[id];
 	return true;
+}
+
+/* Nobody makes handles of the heap any more. */
+static void leave_id(const struct ch_heap *heap) CH_UNANALYSED("nobody has a lock of the heap")
+{
+	const struct ch__table *tables[] = {&heap->blocks, &heap->owners, &heap->assumptions};
+	uint32_t most = heap->branch_generations;
+	for (unsigned i = 0; i < sizeof tables / sizeof *tables; i++) {
+		uint32_t had = ch__table_generations(tables[i]);
+		most = had > most ? had : most;
+	}
+	first_generations[heap->id] =
+		heap->first_generation + most / CH__LIVES * CH__LIVES + CH__LIVES;
 }
 
 static void nobody_else_knows(const struct ch_heap *heap) CH_VOUCHES(ch__role_heap)
@@ -377,6 +406,7 @@ enum ch_status ch_heap_destroy(struct ch_heap *heap)
 		heap->driver.destroy(heap);
 	/* As in make_heap. */
 	ch__lock(&ch__heaps_lock, CH__RANK_HEAPS);
+	leave_id(heap);
 	atomic_store(&ch__heaps[heap->id], NULL);
 	if (CH_MUTANT(CH__MUTANT_HEAPS_UNLOCKED))
 		ch__unlock(&ch__heaps_lock, CH__RANK_HEAPS);

@@ -29,6 +29,7 @@ enum {
 	CH__RUN_MAX = CH__SEGMENT_RECORDS / 2, /* branches of a block */
 	CH__BRANCHES_RESTING = 1 << 18,
 	CH__HEAPS_MAX = 255,
+	CH__LIVES = 8, /* generations from one life of an owner's record to the next */
 	CH__THREAD_RECORDS = 1024,
 	CH__FRAMES_MAX = CH__FRAMES,
 	CH__FRAME_OWN = CH__FRAMES, /* pages whose block has an unwind table of its own */
@@ -77,6 +78,8 @@ struct ch__table {
 	/* Worn ones rest until the table has no other record; likewise FIFO. */
 	uint32_t worn_head, worn_tail;
 	size_t directory_bytes;        /* [const] */
+	/* Of records that nobody has had yet, and where they have it [const] */
+	uint32_t first_generation, generation_offset;
 };
 
 /* With the size of a record as a constant, where it is known. */
@@ -93,6 +96,10 @@ static inline void *ch__table_at(const struct ch__table *table, uint32_t index)
 
 bool ch__table_create(struct ch__table *, uint32_t record_bytes, uint32_t link_offset,
 		      uint32_t limit);
+/* Before the first record. */
+void ch__table_begin_at(struct ch__table *, uint32_t generation, size_t generation_offset);
+/* How many generations the most used of its records is away from the first. */
+uint32_t ch__table_generations(const struct ch__table *);
 void ch__table_destroy(struct ch__table *);
 /* `count` fresh records in a row (one segment); the first index, 0 when there is no memory. Under
  * records. */
@@ -340,6 +347,9 @@ struct ch_heap {
 	bool is_codeless; /* a child of fork without a copy: no block lives [const] */
 	int process;      /* whose memory this is [const] */
 	uint32_t id;                 /* of handles [const] */
+	/* Of its records, behind all of the heaps that had the id before; a multiple of CH__LIVES
+	 * [const] */
+	uint32_t first_generation;
 	struct ch_heap *left_next;   /* destroyed and read yet (heap.c) [ch__heaps_lock] */
 	_Atomic(uint32_t) epoch;     /* marks of this cycle have this value [frozen] */
 	_Atomic(uint32_t) completed; /* R2: epoch of the last full cycle [frozen] */
@@ -356,6 +366,7 @@ struct ch_heap {
 	_Atomic(uint32_t) templates_ready; /* bits of enum ch__template that have unwind data */
 	CH_BY_HEAP uint32_t veneers_from, veneers_to; /* offsets in the runtime page [heap] */
 	struct ch__table blocks, branches, owners, assumptions, names, tombstones, epitaphs;
+	CH_BY_RECORDS uint32_t branch_generations; /* the most that a run has had */
 	CH_BY_RECORDS struct ch__runs branch_runs[CH__RUN_MAX + 1]; /* by their length */
 	uint32_t branches_resting; /* worn records of a length that rest [const] */
 	uint64_t name_key[2];               /* of their hash, secret [const] */

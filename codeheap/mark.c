@@ -353,7 +353,7 @@ static void end_infancy(struct ch_heap *heap, struct ch_block handle)
 	uint8_t age = (uint8_t)(ch__age_stamp(heap) - (block->flags & CH__FLAG_AGE)) & CH__FLAG_AGE;
 	if (is_newborn(block) && age >= 2 * CH__FLAG_AGE_ONE &&
 	    !CH_MUTANT(CH__MUTANT_NEWBORN_FOREVER))
-		block->flags |= CH__FLAG_HELD;
+		ch__block_held(block);
 }
 
 void ch__cycle_complete(struct ch_heap *heap)

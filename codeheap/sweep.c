@@ -108,6 +108,18 @@ static void clear_start(struct ch_heap *heap, struct starts *starts, uint32_t of
 	starts->mask |= UINT64_C(1) << (granule & 63);
 }
 
+/* Stale jumps of other cores may lead there, of branches that are or were linked to it; or stale
+ * bytes be what they would run there. */
+static bool is_known(const struct ch_heap *heap, const struct ch__block *block)
+{
+	uint8_t flags = atomic_load_explicit(&block->flags, memory_order_relaxed);
+	bool was_linked = (flags & CH__FLAG_HELD) && (flags & CH__FLAG_UNLINKED) &&
+			  !CH_MUTANT(CH__MUTANT_UNLINKED_IS_FORGOTTEN);
+	return block->in_head != 0 || was_linked ||
+	       ((!CH_ARCH_FETCH_FOLLOWS || ch__block_is_data(heap, block)) &&
+		ch__block_state(block) != CH_BLOCK_OPEN);
+}
+
 /* LIVE | NOTENTRANT | OPEN -> DEAD. In a region, under heap, with the list of its owner locked; the
  * caller clears what is left in starts. */
 static void kill(struct ch_heap *heap, uint32_t index, bool patch_sources, enum ch__death death,
@@ -123,11 +135,7 @@ static void kill(struct ch_heap *heap, uint32_t index, bool patch_sources, enum 
 			      .hot_bytes = ch__hot_bytes(block),
 			      .cold_bytes = ch__cold_bytes(block),
 			      .lead_bytes = ch__lead_bytes(ch__block_use(heap, block)),
-			      /* Stale jumps of other cores may lead there, or stale bytes be what
-			       * they would run there. */
-			      .must_wait =
-				      block->in_head != 0 || keeps_dead_names(heap) ||
-				      ((!CH_ARCH_FETCH_FOLLOWS || is_data) && was != CH_BLOCK_OPEN),
+			      .must_wait = keeps_dead_names(heap) || is_known(heap, block),
 			      .was_open = was == CH_BLOCK_OPEN,
 			      .is_data = is_data,
 			      .is_lent = ch__block_is_lent(heap, block),

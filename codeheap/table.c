@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * table.c: type-stable tables of records: a directory of segments that are never freed before the
  * heap, so that a reader without a lock may follow any index that was ever handed out. The
- * directory is lazily touched memory. */
+ * directory is lazily touched memory. Of tables that handles lead to, records begin with the
+ * heap's first generation. */
 #include "codeheap/heap.h"
 
 bool ch__table_create(struct ch__table *table, uint32_t record_bytes, uint32_t link_offset,
@@ -29,14 +30,38 @@ bool ch__table_back(struct ch__table *table, struct ch__meta *meta, uint32_t ind
 	_Atomic(void *) *slot = &table->segments[index >> CH__SEGMENT_LOG2];
 	if (atomic_load_explicit(slot, memory_order_relaxed))
 		return true;
-	void *segment = ch__meta_alloc(meta, (size_t)CH__SEGMENT_RECORDS * table->record_bytes);
+	char *segment = ch__meta_alloc(meta, (size_t)CH__SEGMENT_RECORDS * table->record_bytes);
 	if (!segment)
 		return false;
+	for (uint32_t i = 0; table->first_generation && i < CH__SEGMENT_RECORDS; i++)
+		memcpy(segment + (size_t)i * table->record_bytes + table->generation_offset,
+		       &table->first_generation, sizeof table->first_generation);
 	/* Pairs with the acquire load in ch__table_at. */
 	atomic_store_explicit(slot, segment, memory_order_release);
 	if (atomic_load_explicit(&table->used, memory_order_relaxed) <= index)
 		atomic_store_explicit(&table->used, index + 1, memory_order_relaxed);
 	return true;
+}
+
+void ch__table_begin_at(struct ch__table *table, uint32_t generation, size_t generation_offset)
+{
+	table->first_generation = generation;
+	table->generation_offset = (uint32_t)generation_offset;
+}
+
+uint32_t ch__table_generations(const struct ch__table *table)
+{
+	uint32_t most = 0;
+	for (uint32_t i = 1; i < table->used; i++) {
+		if (!table->segments[i >> CH__SEGMENT_LOG2])
+			continue;
+		const char *record = ch__table_at(table, i);
+		uint32_t generation;
+		memcpy(&generation, record + table->generation_offset, sizeof generation);
+		if (generation - table->first_generation > most)
+			most = generation - table->first_generation;
+	}
+	return most;
 }
 
 uint32_t ch__table_extend(struct ch__table *table, struct ch__meta *meta, uint32_t count)

@@ -91,13 +91,29 @@ static size_t invalidate_handles(struct ch_heap *heap, const struct ch_block *bl
 	return count;
 }
 
+/* The heap of all that are not stale, which may be none. False: they are of two. */
+static bool find_heap(const struct ch_block *blocks, size_t n, struct ch_heap **heap)
+{
+	*heap = NULL;
+	for (size_t i = 0; i < n; i++) {
+		struct ch_heap *of = ch__handle_heap(blocks[i].bits);
+		if (!of || of == *heap || !ch__block_resolve(of, blocks[i]))
+			continue;
+		if (*heap && !CH_MUTANT(CH__MUTANT_SECOND_HEAP_PASSED_OVER))
+			return false;
+		if (!*heap)
+			*heap = of;
+	}
+	return true;
+}
+
 enum ch_status ch_blocks_invalidate(const struct ch_block *blocks, size_t n, size_t *count)
 {
-	struct ch_heap *heap = NULL;
+	struct ch_heap *heap;
 	if (count)
 		*count = 0;
-	for (size_t i = 0; i < n && !heap; i++)
-		heap = ch__handle_heap(blocks[i].bits);
+	if (!find_heap(blocks, n, &heap))
+		return CH_E_ARG;
 	if (!heap)
 		return CH_OK;
 	ch__heap_lock(heap);

@@ -112,3 +112,52 @@ TEST(thread_that_gets_a_used_record_serializes_itself)
 	CHECK_EQ(second, 2);
 	rig_end(&rig);
 }
+
+/* --- what was linked to --- */
+
+/* How the last branch to a block goes away before the block is released. */
+enum last_branch { NEVER_WAS, UNLINKED, LINKED_ELSEWHERE, CLOSED_ITS_SOURCE, CLOSED, DIED };
+
+/* A core may have fetched a branch that led to a block, also when it leads there no more: as long
+ * as the branch's own block is there. */
+static bool waits_after(const struct rig *rig, enum last_branch how)
+{
+	struct ch_heap *heap = rig->heap;
+	struct ch_owner from = rig_owner(rig, "source"), to = rig_owner(rig, "target");
+	struct ch_branch branch;
+	struct ch_block source = rig_jumper(from, NULL, &branch), target = rig_block(to, 1);
+	if (how != NEVER_WAS)
+		CHECK_EQ(ch_branch_link(branch, target), CH_OK);
+	if (how == UNLINKED)
+		CHECK_EQ(ch_branch_link(branch, (struct ch_block){0}), CH_OK);
+	if (how == LINKED_ELSEWHERE)
+		CHECK_EQ(ch_branch_link(branch, source), CH_OK);
+	if (how == CLOSED_ITS_SOURCE)
+		CHECK_EQ(ch_blocks_invalidate(&source, 1, NULL), CH_OK);
+	if (how == CLOSED)
+		CHECK_EQ(ch_blocks_invalidate(&target, 1, NULL), CH_OK);
+	if (how == DIED)
+		CHECK_EQ(ch_owner_release(from, CH_RELEASE_NOT_RUNNING), CH_OK);
+	uint64_t before = atomic_load(&heap->quarantine_bytes);
+	CHECK_EQ(ch_owner_release(to, CH_RELEASE_NOT_RUNNING), CH_OK);
+	bool waits = atomic_load(&heap->quarantine_bytes) > before;
+	(void)!ch_owner_release(from, CH_RELEASE_NOT_RUNNING);
+	return waits;
+}
+
+TEST(place_of_code_that_a_branch_led_to_waits)
+{
+	struct rig rig = start();
+	/* Stamps of age of all kinds. */
+	for (int cycle = 0; cycle < 4; cycle++) {
+		for (int how = UNLINKED; how <= CLOSED; how++)
+			if (!waits_after(&rig, (enum last_branch)how))
+				FAIL("way %d: a place is free before cores know that no branch "
+				     "leads there",
+				     how);
+		CHECK_EQ(waits_after(&rig, NEVER_WAS), !CH_ARCH_FETCH_FOLLOWS);
+		CHECK_EQ(waits_after(&rig, DIED), !CH_ARCH_FETCH_FOLLOWS);
+		rig_collect(&rig, 1);
+	}
+	rig_end(&rig);
+}
