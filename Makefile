@@ -476,7 +476,8 @@ $(OBJ)/%.cc.o: %.cc $(OBJ)/flags
 	$(Q)$(CXX) -std=c++17 $(BASE) $(PROGRAM_FLAGS) -c -o $@ $<
 
 # jemalloc without its C++ operators, and with only the calls of its extended interface visible: linked whole it would
-# take malloc and free away from the program.
+# take malloc and free away from the program. Its tables of 2 MiB lie in a section of their own, which the linker gives
+# names for beginning and end: they are no roots of a collector (gc_bdw.c).
 jemalloc_names := mallctl mallctlbymib mallctlnametomib mallocx rallocx xallocx sallocx dallocx sdallocx nallocx
 $(OBJ)/jemalloc.o: $(OBJ)/flags
 	@lib="$(if $(sysroot),$(CURDIR)/$(sysroot_lib)/libjemalloc_pic.a,$$($(CC) -print-file-name=libjemalloc_pic.a))"; \
@@ -484,7 +485,7 @@ $(OBJ)/jemalloc.o: $(OBJ)/flags
 	 rm -rf $(OBJ)/jemalloc && mkdir -p $(OBJ)/jemalloc && cd $(OBJ)/jemalloc && $(AR) x "$$lib" && \
 	 rm -f jemalloc_cpp*.o
 	@$(LD_R) -o $@ $(OBJ)/jemalloc/*.o
-	@$(OBJCOPY) $(addprefix --keep-global-symbol=,$(jemalloc_names)) $@ && rm -rf $(OBJ)/jemalloc
+	@$(OBJCOPY) --rename-section .bss=ch_alloc_tables $(addprefix --keep-global-symbol=,$(jemalloc_names)) $@ && rm -rf $(OBJ)/jemalloc
 
 # ---- libraries -----------------------------------------------------------------------------------------------------
 # Each library is one object whose only global symbols are the public names, and those that a debugger looks for;

@@ -121,7 +121,7 @@
 	X(NO_REMAP) X(NO_THIRD_BACKEND) X(MEMORY_OF_PARENT) X(FLIP_STAYS_OPEN)             \
 	X(FLIP_FOR_THREADS) X(FILE_TRUSTED) X(WRITES_ALL) X(FILE_BYTEWISE)                 \
 	X(WISH_REFUSED_SILENTLY) X(LARGER_POOL_FIRST) X(NO_MEMORY_IS_FULL)                 \
-	X(READ_LEFT_TO_EXECUTE)                                                            \
+	X(READ_LEFT_TO_EXECUTE) X(TABLES_ARE_ROOTS)                                        \
 	X(ADDRESS_INSISTED) X(FILES_INHERITED) X(STANDARD_FILES_TAKEN) X(PAGE_LOST)        \
 	X(CHILD_BY_NUMBER) X(CREATION_LEAKS) X(SITE_BYTEWISE)                              \
 	X(VIEWS_INHERITED) X(NO_FIRST_BACKEND) X(NO_SECOND_BACKEND)                        \

@@ -522,6 +522,19 @@ static void fork_child(struct ch_heap *heap)
 
 static const struct ch__driver driver = {collect, destroy, fork_child};
 
+/* The static tables of the allocator inside the library, 2 MiB of words that lead to side memory
+ * only: scanned at each collection they cost more than all other roots, and hold objects by chance.
+ * The linker makes the names; weak, where the library was built to use malloc. */
+extern char __start_ch_alloc_tables[] __attribute__((weak, visibility("hidden")));
+extern char __stop_ch_alloc_tables[] __attribute__((weak, visibility("hidden")));
+
+static void exclude_tables(void)
+{
+	uintptr_t from = (uintptr_t)__start_ch_alloc_tables;
+	if (from < (uintptr_t)__stop_ch_alloc_tables && !CH_MUTANT(CH__MUTANT_TABLES_ARE_ROOTS))
+		GC_exclude_static_roots(__start_ch_alloc_tables, __stop_ch_alloc_tables);
+}
+
 static bool wrap_suspend_signal(void)
 {
 	int signal = GC_get_suspend_signal();
@@ -542,6 +555,7 @@ static bool set_up_once(void *object, bool *is_first)
 		is_ready = wrap_suspend_signal();
 		if (is_ready) {
 			sentinel = object;
+			exclude_tables();
 			unsigned procedure = GC_new_proc(mark_anchor);
 			anchor_kind =
 				GC_new_kind(GC_new_free_list(), GC_MAKE_PROC(procedure, 0), 0, 1);

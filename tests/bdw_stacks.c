@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * bdw_stacks.c: code that a thread runs or can return to outlives collections by another thread,
  * wherever its address is: on the stack, in the pc alone, in a parked thread, in a suspended
- * fiber (P1). */
+ * fiber (P1). And what is no root: the tables of the library's allocator. */
 #include "codeheap/moves.h"
 #include "pages/os.h"
 #include "tests/bdw_support.h"
@@ -330,5 +330,62 @@ TEST(bdw_each_legal_move_of_a_thread_that_the_collector_stops_is_made)
 			     row->by);
 	}
 	CHECK_EQ(rows, 4);
+	end_rig(&rig);
+}
+
+/* --- what is no root --- */
+
+extern char __start_ch_alloc_tables[] __attribute__((weak, visibility("hidden")));
+extern char __stop_ch_alloc_tables[] __attribute__((weak, visibility("hidden")));
+enum { WORD_BYTES = sizeof(void *), ENOUGH_ZEROS = 64, OBJECT_BYTES = 64 };
+
+/* A word that nobody uses: around it there are zeros. */
+static void **unused_word(char *from, char *to)
+{
+	unsigned zeros = 0;
+	void **at = (void **)(void *)(from + (to - from) / 2 / WORD_BYTES * WORD_BYTES);
+	for (; (char *)(at + 1) <= to && zeros < ENOUGH_ZEROS; at++)
+		zeros = *at ? 0 : zeros + 1;
+	CHECK_EQ(zeros, ENOUGH_ZEROS);
+	return at - ENOUGH_ZEROS / 2;
+}
+
+/* Clears *link when nothing but `word` holds an object. */
+static __attribute__((noinline)) void hold_by(void **word, void **link)
+{
+	void *object = GC_MALLOC_ATOMIC(OBJECT_BYTES);
+	CHECK(object);
+	*word = object;
+	*link = (void *)~(uintptr_t)object;
+	CHECK_EQ(GC_general_register_disappearing_link(link, object), GC_SUCCESS);
+}
+
+static bool is_held_by(void **word)
+{
+	void **link = GC_MALLOC_ATOMIC(sizeof *link);
+	hold_by(word, link);
+	for (int i = 0; i < CYCLES && *link; i++) {
+		wipe_stack();
+		GC_gcollect();
+	}
+	bool is_held = *link != NULL;
+	GC_unregister_disappearing_link(link);
+	*word = NULL;
+	return is_held;
+}
+
+static void *static_word;
+
+TEST(bdw_word_in_the_allocators_tables_holds_nothing)
+{
+	char *from = __start_ch_alloc_tables, *to = __stop_ch_alloc_tables;
+	if (from == to)
+		skip("malloc is not the library's");
+	struct rig rig = start_rig(0);
+	/* The least size of what is left out. */
+	CHECK(to - from >= 2 << 20);
+	CHECK(is_held_by(&static_word));
+	if (is_held_by(unused_word(from, to)))
+		FAIL("a word in a table of the allocator is a root");
 	end_rig(&rig);
 }

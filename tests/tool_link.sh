@@ -81,6 +81,67 @@ case_bdw_archive_keeps_libc_malloc() {
   link_and_run libc.so 0 -Wl,--whole-archive "$build/libcodeheap-bdw.a" -Wl,--no-whole-archive -lgc
 }
 
+# What the library adds to the roots that a Boehm collection reads: all that is written, and no thread's, but the tables
+# of the allocator, which it leaves out wherever it was linked to.
+section_of() { readelf -SW "$1" | sed 's/^ *\[ *[0-9]*\]//' | awk '$1 == "ch_alloc_tables" { print $3, $5; exit }'; }
+case_bdw_static_roots_of_the_library_are_few() {
+  local roots place said
+  roots=$(readelf -SW "$build/libcodeheap-bdw.a" | sed 's/^ *\[ *[0-9]*\]//' |
+    awk '$7 ~ /W/ && $7 !~ /T/ && $1 != "ch_alloc_tables" { print $5 }' | while read -r bytes; do echo $((0x$bytes)); done |
+    awk '{ sum += $1 } END { print sum }')
+  [ "$roots" -gt 1000 ] && [ "$roots" -lt 65536 ] || fail "$roots bytes of the library are roots"
+  [ "${CODEHEAP_TEST_ALLOC:-jemalloc}" != malloc ] || return 0
+  cat >"$work/program.c" <<'C'
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <gc/gc.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include "codeheap/codeheap_bdw.h"
+static void *of_the_program;
+static __attribute__((noinline)) void hold(void **word, void **link) {
+  void *object = GC_MALLOC_ATOMIC(64);
+  *word = object;
+  *link = (void *)~(uintptr_t)object;
+  if (GC_general_register_disappearing_link(link, object) != GC_SUCCESS) abort();
+}
+static __attribute__((noinline)) void wipe(void) {
+  volatile char frames[65536];
+  for (size_t i = 0; i < sizeof frames; i++) frames[i] = 0;
+}
+static int is_held(void **word) {
+  void **link = GC_MALLOC_ATOMIC(sizeof *link);
+  void *before = *word;
+  hold(word, link);
+  for (int i = 0; i < 3; i++) wipe(), GC_gcollect();
+  *word = before;
+  return *link != NULL;
+}
+int main(int argc, char **argv) {
+  struct ch_heap *heap;
+  Dl_info info;
+  if (argc < 3) return 1;
+  GC_INIT();
+  if (ch_bdw_heap_create(NULL, &heap) != CH_OK || !dladdr((void *)(uintptr_t)ch_bdw_heap_create, &info)) return 1;
+  uintptr_t at = (uintptr_t)info.dli_fbase + strtoul(argv[1], NULL, 16), bytes = strtoul(argv[2], NULL, 16);
+  /* The middle of a table by address: of no memory that a process has. */
+  void **word = (void **)(at + bytes / 2 / 8 * 8);
+  printf("%d %d %d\n", *word == NULL, is_held(&of_the_program), is_held(word));
+  return 0;
+}
+C
+  must "$cc" -std=gnu11 -O1 -I. -o "$work/archive" "$work/program.c" "$build/libcodeheap-bdw.a" -lgc -lm -pthread -ldl
+  must "$cc" -std=gnu11 -O1 -I. -o "$work/shared" "$work/program.c" -L"$build" -lcodeheap-bdw -lgc -lm -pthread -ldl
+  for place in archive shared; do
+    said=$work/archive
+    [ $place = archive ] || said=$build/libcodeheap-bdw.so
+    # shellcheck disable=SC2046
+    said=$(LD_LIBRARY_PATH=$build timeout -s KILL 60 "$work/$place" $(section_of "$said")) || fail "$place: it failed"
+    [ "$said" = "1 1 0" ] || fail "$place: free, held by the program's word, held by the table's: $said"
+  done
+}
+
 # The first two have jemalloc inside, and nobody sees it; the third has none.
 case_jemalloc_is_inside_and_hidden() {
   for n in libcodeheap.a libcodeheap.so; do
