@@ -135,7 +135,7 @@
 	X(CHILD_KEEPS_STATS_FILE) X(STATS_PAGE_HALF_MAPPED)                                \
 	/* files of sinks and profiles */                                                  \
 	X(FILES_FOR_ALL) X(FILE_TAKEN_AWAY) X(PERF_MAP_SHARED) X(NAMES_WAIT)               \
-	X(PROFILE_FORGETS_MODE)                                                            \
+	X(PROFILE_FORGETS_MODE) X(NAME_OBEYED)                                             \
 	/* the profile */                                                                  \
 	X(SAMPLE_ANY_ADDRESS) X(SAMPLE_BEHIND_CALL) X(SAMPLE_WITHOUT_GENERATION)           \
 	X(SAMPLE_OF_VM_TRUSTED) X(SAMPLE_RECORDED_ONLY) X(SAMPLE_UNRECORDED_ONLY)          \

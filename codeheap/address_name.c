@@ -10,11 +10,24 @@ struct text {
 	size_t room, length; /* length: of all of it, whatever fits */
 };
 
+/* Control characters, those of UTF-8 beyond ASCII among them: a terminal would obey them. */
+static size_t control_bytes(const char *at)
+{
+	unsigned char first = (unsigned char)at[0], second = first ? (unsigned char)at[1] : 0;
+	if (first < ' ' || first == 0x7f)
+		return 1;
+	return first == 0xc2 && second >= 0x80 && second < 0xa0 ? 2 : 0;
+}
+
 static void put(struct text *t, const char *more)
 {
-	for (; *more; more++, t->length++)
+	for (size_t controls = 0; *more; more++, t->length++) {
+		if (!controls && !CH_MUTANT(CH__MUTANT_NAME_OBEYED))
+			controls = control_bytes(more);
 		if (t->length + 1 < t->room)
-			t->at[t->length] = *more;
+			t->at[t->length] = controls ? '?' : *more;
+		controls -= controls > 0;
+	}
 }
 
 static void put_offset(struct text *t, uintptr_t offset)

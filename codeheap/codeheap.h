@@ -890,7 +890,7 @@ CH_API size_t ch_backtrace(const struct ch_heap *heap, enum ch_backtrace how, co
  * exported.
  * in    is_return  it is a return address: the call before it is meant
  *       bytes      room at text
- * out   text       0-terminated unless bytes is 0
+ * out   text       0-terminated unless bytes is 0; control characters are '?'
  * ret   the length without the 0; >= bytes when it was cut
  * lock  heap, shortly; the dynamic linker's
  * safe  any thread; not in signal handlers: there, ch_block_at, and names afterwards */

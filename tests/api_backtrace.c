@@ -615,6 +615,17 @@ TEST(name_that_is_too_long_is_cut)
 	rig_end(&rig);
 }
 
+/* What a terminal would obey: escape sequences, also behind one character of UTF-8. */
+TEST(name_has_no_control_characters)
+{
+	start(CH_SINK_UNWIND);
+	static const char name[] = "red\033[31m\nbell\007\x7f \xc2\x9b"
+				   "2J \xc3\xa9\xc2";
+	struct ch_block block = rig_block(rig_owner(&rig, name), 1);
+	CHECK_STR(name_of(rig_info(block).exec, false), "red?[31m?bell?? ??2J \xc3\xa9\xc2+0x4");
+	rig_end(&rig);
+}
+
 /* --- while blocks die --- */
 enum { PLACES = 64 };
 static _Atomic(uintptr_t) places[PLACES];

@@ -9,7 +9,7 @@ here=$PWD
 names=$PWD/$build/callgrind-names
 cases="callgrind_names_of_a_scheme_program:300 callgrind_names_with_instructions_jumps_and_parts:300
 callgrind_names_with_callers_and_threads:300 callgrind_rules_of_the_format:120 callgrind_refuses_what_is_no_profile:120
-callgrind_failure_leaves_no_file:120"
+callgrind_failure_leaves_no_file:120 callgrind_believes_no_map_of_others:120"
 
 if [ $# = 0 ]; then
   # The live ones profile the Scheme, which needs libgc.
@@ -259,6 +259,28 @@ callgrind_failure_leaves_no_file() {
     grep '^fn' | diff - <(printf 'fn=(1) first\nfn=(2) second\n') || fail 'two processes'
 }
 
+# Everybody may put something at the name of a map in /tmp.
+callgrind_believes_no_map_of_others() {
+  local one=$((5000000 + 2 * $$))
+  map=/tmp/perf-$one.map
+  printf "pid: $one\nevents: Ir\nfn=0x1000\n1 5\n" >"$work/from"
+  refused() { # refused WHAT WORDS
+    timeout -s KILL 60 "$names" "$work/from" >"$work/got" 2>"$work/err" && fail "it believes $1"
+    grep -q "perf-$one.map: $2" "$work/err" || fail "of $1 it says: $(cat "$work/err")"
+    rm -f "$map"
+  }
+  mkfifo "$map"
+  refused 'a pipe' 'Operation not permitted'
+  printf '1000 10 other\n' >"$work/other"
+  ln -s "$work/other" "$map"
+  refused 'a link' 'Too many levels of symbolic links'
+  printf '1000 10 own\n' >"$map"
+  "$names" "$work/from" 2>"$work/err" | grep -q '^fn=(1) own$' || fail "its own map: $(cat "$work/err")"
+  # Only root can make a file of another user.
+  chown 65534 "$map" 2>/dev/null && refused "another user's file" 'Operation not permitted'
+  rm -f "$map"
+}
+
 # rule FILE PATTERN TEXT: in a copy of the tool the line with the pattern gets another text; the rules must notice.
 rule() {
   rm -rf "$work/broken"
@@ -270,7 +292,7 @@ rule() {
   (cd "$work/broken" && "$cc" -O0 -w ${CODEHEAP_TEST_SAN:+"-fsanitize=$CODEHEAP_TEST_SAN"} -I. -I"$here" -o names \
     tools/callgrind/*.c "$here/$build/obj/rooms.a" -lm -ldl -pthread) 2>"$work/err" || fail "$2: $(cat "$work/err")"
   [ $count != 0 ] || (callgrind_rules_of_the_format && callgrind_refuses_what_is_no_profile) || fail 'the rules themselves'
-  (names=$work/broken/names; callgrind_rules_of_the_format && callgrind_refuses_what_is_no_profile) >/dev/null 2>&1 &&
+  (names=$work/broken/names; callgrind_rules_of_the_format && callgrind_refuses_what_is_no_profile && callgrind_believes_no_map_of_others) >/dev/null 2>&1 &&
     fail "nobody notices when '$2' is '$3'"
   count=$((count + 1))
 }
@@ -313,6 +335,9 @@ callgrind_broken_rules_are_noticed() {
   rule names.c 'line->defines || definition->flag' '1'
   rule perf_map.c 'range->order > found->order' '0'
   rule perf_map.c 'ranges\[low - 1\].reach > address' 'ranges[low - 1].start == address'
+  rule perf_map.c '!S_ISREG(found.st_mode) ||' ''
+  rule perf_map.c 'O_NOFOLLOW |' ''
+  [ "$(id -u)" != 0 ] || rule perf_map.c 'found.st_uid != geteuid()' '0'
   echo "$count broken rules"
 }
 

@@ -7,7 +7,7 @@ build=${CODEHEAP_BUILD:-build}
 here=$PWD
 top=$PWD/$build/codeheap-top
 cases="top_shows_a_scheme_under_stress:300 top_knows_how_a_process_ended:180 top_refreshes_in_a_terminal:600
-top_draws_whole_pages:120 top_refuses_broken_files:600 top_of_a_full_disk:120 top_takes_no_wrong_words:60"
+top_draws_whole_pages:120 top_draws_no_names_of_a_hostile_file:120 top_refuses_broken_files:600 top_of_a_full_disk:120 top_takes_no_wrong_words:60"
 
 if [ $# = 0 ]; then
   # What breaks copies of the sources belongs to `make mutants`.
@@ -357,6 +357,39 @@ PYTHON
   "$top" "$work/file" >/dev/null || fail 'the file as it was'
 }
 
+# A file may say anything; the picture is opened in a browser.
+top_draws_no_names_of_a_hostile_file() {
+  CODEHEAP_STATS=$work/file "$build/scheme" -e '(+ 1 2)' >/dev/null 2>&1 </dev/null || fail scheme
+  cat >"$work/hostile.py" <<'PYTHON'
+import re, struct, subprocess, sys
+import xml.etree.ElementTree as tree
+top, source, out = sys.argv[1:]
+whole = bytearray(open(source, "rb").read())
+size = struct.unpack_from("<Q", whole, 24)[0]
+def say(before, after):
+    at = whole.index(before + b"\0", 64)
+    whole[at:at + len(after) + 1] = after + b"\0"
+say(b"blocks_invalidated", b'x onload=alert(1) y')
+say(b"cycles", b'x/><q')
+say(b"process", b'process')
+say(b"scheme", b'<script>alert(2)</script>')
+s = 0x9e3779b97f4a7c15 ^ size
+for (word,) in struct.iter_unpack("<Q", bytes(whole[64:64 + size])):
+    s = ((s ^ word) * 0xff51afd7ed558ccd) & ((1 << 64) - 1)
+    s ^= s >> 32
+struct.pack_into("<Q", whole, 32, s)
+open(out, "wb").write(whole)
+svg = subprocess.run([top, "--svg", out], capture_output=True, check=True, timeout=60).stdout
+root = tree.fromstring(svg)
+for node in root.iter():
+    assert node.tag.split("}")[1] in ("svg", "style", "rect", "text", "g"), node.tag
+    for name in node.attrib:
+        assert re.fullmatch("data-[a-z0-9_]+|class|x|y|width|height|fill|viewBox|font-(family|size)", name), name
+assert "data-blocks_freed" in svg.decode()
+PYTHON
+  python3 "$work/hostile.py" "$top" "$work/file" "$work/bad" || fail 'a name of the file is more than text'
+}
+
 # There is room for the beginning of a state only: the program runs as without the file, which is not taken for whole.
 top_of_a_full_disk() {
   local said wanted program=hosts/scheme/programs/fib.scm
@@ -421,6 +454,7 @@ top_broken_rules_are_noticed() {
   rule top_shows_a_scheme_under_stress reader.c 'return TAKE(samples)' 'return true'
   rule top_knows_how_a_process_ended reader.c 'stats->numbers.at\[i\].value' '0'
   rule top_draws_whole_pages draw_heap.c 'more pages' 'more of them'
+  rule top_draws_no_names_of_a_hostile_file draw_heap.c 'if (is_attribute(heap->numbers\[i\].name))' 'if (1)'
 }
 
 case " $(echo $cases top_broken_rules_are_noticed | sed 's/:[^ ]*//g') " in

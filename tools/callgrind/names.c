@@ -58,7 +58,7 @@ static bool open_map(struct cg_naming *naming, struct cg_text pid, size_t *found
 	struct cg_process *process = &larger[*found];
 	memcpy(process->pid, number, sizeof number);
 	const char *name = naming->map_path ? naming->map_path : path;
-	process->why = cg_perf_map_read(&process->map, name) ? 0 : errno;
+	process->why = cg_perf_map_read(&process->map, name, naming->map_path) ? 0 : errno;
 	if (process->why && (naming->map_path || process->why == ENOMEM))
 		return failed(naming, "%s: %s", name, strerrordesc_np(process->why));
 	naming->process_count++;

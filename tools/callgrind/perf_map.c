@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: MIT
 /* Reading and searching a perf map. Lines that are none are skipped as perf skips them: comments,
  * and the last line of a process that was killed. */
+#define _GNU_SOURCE /* O_CLOEXEC, O_NOFOLLOW */
 #include "tools/callgrind/perf_map.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-char *cg_read_file(const char *path, size_t *length)
+/* Closes it, save standard input. */
+static char *read_stream(FILE *file, size_t *length)
 {
-	FILE *file = strcmp(path, "-") ? fopen(path, "rb") : stdin;
 	size_t size = 1 << 16, used = 0;
-	char *text = file ? malloc(size) : NULL;
-	if (!file)
-		return NULL;
+	char *text = malloc(size);
 	while (text) {
 		used += fread(text + used, 1, size - used, file);
 		if (used < size)
@@ -34,6 +36,33 @@ char *cg_read_file(const char *path, size_t *length)
 	}
 	*length = used;
 	return text;
+}
+
+char *cg_read_file(const char *path, size_t *length)
+{
+	FILE *file = strcmp(path, "-") ? fopen(path, "rb") : stdin;
+	return file ? read_stream(file, length) : NULL;
+}
+
+/* Everybody may put something at a name in /tmp: a pipe would keep us waiting, and another user's
+ * file may say anything. */
+static char *read_found(const char *path, size_t *length)
+{
+	struct stat found;
+	int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC);
+	bool is_good = fd >= 0 && fstat(fd, &found) == 0;
+	if (is_good && (!S_ISREG(found.st_mode) || (found.st_uid && found.st_uid != geteuid()))) {
+		is_good = false;
+		errno = EPERM;
+	}
+	FILE *file = is_good ? fdopen(fd, "rb") : NULL;
+	if (file)
+		return read_stream(file, length);
+	int failed = errno;
+	if (fd >= 0)
+		close(fd);
+	errno = failed;
+	return NULL;
 }
 
 static bool take_hex(const char **at, const char *end, uint64_t *number)
@@ -80,10 +109,11 @@ static bool add(struct cg_perf_map *map, size_t *room, struct cg_range range)
 	return true;
 }
 
-bool cg_perf_map_read(struct cg_perf_map *map, const char *path)
+bool cg_perf_map_read(struct cg_perf_map *map, const char *path, bool is_asked_for)
 {
 	size_t length = 0, room = 0, order = 0;
-	*map = (struct cg_perf_map){.text = cg_read_file(path, &length)};
+	*map = (struct cg_perf_map){0};
+	map->text = is_asked_for ? cg_read_file(path, &length) : read_found(path, &length);
 	if (!map->text)
 		return false;
 	for (const char *at = map->text, *end = at + length; at < end; order++) {

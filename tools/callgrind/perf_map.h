@@ -23,8 +23,9 @@ struct cg_perf_map {
 /* The whole file, which the caller frees; NULL with errno. "-" is standard input. */
 char *cg_read_file(const char *path, size_t *length);
 
-/* False with errno when it cannot be read. */
-bool cg_perf_map_read(struct cg_perf_map *map, const char *path);
+/* False with errno when it cannot be read. One that nobody asked for by its name must be a regular
+ * file of the user or of root: EPERM. */
+bool cg_perf_map_read(struct cg_perf_map *map, const char *path, bool is_asked_for);
 /* The range with this address, or NULL. Where several have it, the line that was written last. */
 struct cg_range *cg_perf_map_find(const struct cg_perf_map *map, uint64_t address);
 void cg_perf_map_end(struct cg_perf_map *map);

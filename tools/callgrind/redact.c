@@ -15,20 +15,6 @@
 
 /* ---- paths ----------------------------------------------------------------------------------- */
 
-/* The last `parts` parts of the path; all when there are fewer. */
-static struct cg_text end_of(struct cg_text path, unsigned parts)
-{
-	size_t start = path.length;
-	while (start) {
-		if (path.at[start - 1] == '/' && !--parts)
-			break;
-		start--;
-	}
-	while (start < path.length && path.at[start] == '/')
-		start++;
-	return cg_text(path.at + start, path.length - start);
-}
-
 static bool is_number(const char *at, const char *end, bool may_have_dots)
 {
 	for (const char *c = at; c < end; c++) {
@@ -66,70 +52,130 @@ bool cg_paths_add(struct cg_paths *paths, struct cg_text path)
 	return cg_table_make(&paths->labels, path.at, path.length) != NULL;
 }
 
-/* The label of this many parts, or NULL. */
-static struct cg_entry *make_end(struct cg_table *ends, struct cg_text path, unsigned parts,
-				 bool has_version)
+/* A path as its ends are compared: one slash between parts, and none in front. */
+struct seen {
+	struct cg_entry *path;
+	struct cg_output text;
+};
+
+static bool put_seen(struct seen *seen, struct cg_text path, bool has_version)
 {
-	struct cg_output text = {0};
-	struct cg_entry *entry = NULL;
-	path = end_of(path, parts);
-	if (has_version ? cg_output_text(&text, path) : put_unversioned(&text, path))
-		entry = cg_table_make(ends, text.at, text.length);
-	cg_output_end(&text);
-	return entry;
+	struct cg_output *text = &seen->text;
+	size_t last = path.length;
+	while (last && path.at[last - 1] != '/')
+		last--;
+	for (size_t i = 0; i < last; i++) {
+		bool is_more = path.at[i] == '/' && (!text->length || path.at[i - 1] == '/');
+		if (!is_more)
+			cg_output_put(text, path.at + i, 1);
+	}
+	struct cg_text name = cg_text(path.at + last, path.length - last);
+	/* So that there are bytes to point to. */
+	return (has_version ? cg_output_text(text, name) : put_unversioned(text, name)) &&
+	       cg_output_put(text, "", 1);
 }
 
-/* Labels that one path only has are given to it; false: no memory. */
-static bool label_by(struct cg_paths *paths, unsigned parts, bool has_version, size_t *left)
+static size_t length_of(const struct seen *seen)
 {
-	struct cg_table counts = {0};
-	bool is_done = true;
-	for (int round = 0; round < 2; round++) {
-		for (size_t i = 0; i < paths->labels.slot_count && is_done; i++) {
-			struct cg_entry *path = paths->labels.slots[i];
-			struct cg_entry *end =
-				path ? make_end(&counts, path->key, parts, has_version) : NULL;
-			is_done = !path || end;
-			if (!end)
-				continue;
-			end->number += round == 0;
-			if (round == 0 || end->number > 1 || path->text.at)
-				continue;
-			struct cg_entry *kept =
-				cg_table_make(&paths->ends, end->key.at, end->key.length);
-			is_done = kept != NULL;
-			if (kept)
-				path->text = kept->key;
-			*left -= kept != NULL;
-		}
+	return seen->text.length - 1;
+}
+
+/* The n-th byte from the end, 1 the last one. The start and slashes come before all others, so that
+ * in the order of ends those with a part in common stand together. */
+static int byte_from_end(const struct seen *seen, size_t n)
+{
+	if (n > length_of(seen))
+		return -1;
+	char c = seen->text.at[length_of(seen) - n];
+	return c == '/' ? 0 : (unsigned char)c + 1;
+}
+
+static int by_end(const void *left, const void *right)
+{
+	for (size_t n = 1;; n++) {
+		int a = byte_from_end(left, n), b = byte_from_end(right, n);
+		if (a != b)
+			return a < b ? -1 : 1;
+		if (a < 0)
+			return 0;
 	}
-	cg_table_end(&counts);
+}
+
+/* How many of their last parts are the same; SIZE_MAX: all of both. */
+static size_t parts_in_common(const struct seen *left, const struct seen *right)
+{
+	size_t parts = 0;
+	for (size_t n = 1;; n++) {
+		int a = byte_from_end(left, n), b = byte_from_end(right, n);
+		parts += a <= 0 && b <= 0;
+		if (a != b)
+			return parts;
+		if (a < 0)
+			return SIZE_MAX;
+	}
+}
+
+/* The last `parts` parts; all when there are fewer. */
+static struct cg_text end_of(const struct seen *seen, size_t parts)
+{
+	size_t n = 0;
+	while (n < length_of(seen) && (parts -= byte_from_end(seen, n + 1) == 0))
+		n++;
+	return cg_text(seen->text.at + length_of(seen) - n, n);
+}
+
+/* Gives a path that has no label the least of its ends that no other path has. */
+static bool give_label(struct cg_paths *paths, const struct seen *all, size_t i, size_t count)
+{
+	size_t before = i ? parts_in_common(&all[i], &all[i - 1]) : 0;
+	size_t behind = i + 1 < count ? parts_in_common(&all[i], &all[i + 1]) : 0;
+	size_t most = before > behind ? before : behind;
+	if (all[i].path->text.at || most == SIZE_MAX)
+		return true;
+	struct cg_text end = end_of(&all[i], most + 1);
+	struct cg_entry *kept = cg_table_make(&paths->ends, end.at, end.length);
+	if (kept)
+		all[i].path->text = kept->key;
+	return kept != NULL;
+}
+
+/* False: no memory. */
+static bool label_by(struct cg_paths *paths, bool has_version)
+{
+	size_t count = 0;
+	struct seen *all = calloc(paths->labels.count + 1, sizeof *all);
+	bool is_done = all != NULL;
+	for (size_t i = 0; is_done && i < paths->labels.slot_count; i++) {
+		struct cg_entry *path = paths->labels.slots[i];
+		if (!path)
+			continue;
+		all[count].path = path;
+		is_done = put_seen(&all[count++], path->key, has_version);
+	}
+	if (is_done)
+		qsort(all, count, sizeof *all, by_end);
+	for (size_t i = 0; is_done && i < count; i++)
+		is_done = give_label(paths, all, i, count);
+	for (size_t i = 0; i < count; i++)
+		cg_output_end(&all[i].text);
+	free(all);
 	return is_done;
 }
 
 bool cg_paths_label(struct cg_paths *paths)
 {
-	size_t left = paths->labels.count;
-	unsigned most = 0;
-	for (size_t i = 0; i < paths->labels.slot_count; i++) {
-		const struct cg_entry *path = paths->labels.slots[i];
-		unsigned parts = 1;
-		for (size_t c = 0; path && c < path->key.length; c++)
-			parts += path->key.at[c] == '/';
-		most = parts > most ? parts : most;
-	}
 	/* With versions those that differ in nothing else. */
-	for (int has_version = 0; has_version < 2; has_version++) {
-		for (unsigned parts = 1; parts <= most && left; parts++) {
-			if (!label_by(paths, parts, has_version, &left))
-				return false;
-		}
-	}
-	/* Two that differ in nothing but slashes. */
-	for (size_t i = 0; i < paths->labels.slot_count && left; i++) {
+	if (!label_by(paths, false) || !label_by(paths, true))
+		return false;
+	/* Those that differ in nothing but slashes. */
+	for (size_t i = 0; i < paths->labels.slot_count; i++) {
 		struct cg_entry *path = paths->labels.slots[i];
-		if (path && !path->text.at)
-			path->text = end_of(path->key, 1);
+		if (!path || path->text.at)
+			continue;
+		size_t start = path->key.length;
+		while (start && path->key.at[start - 1] != '/')
+			start--;
+		path->text = cg_text(path->key.at + start, path->key.length - start);
 	}
 	return true;
 }

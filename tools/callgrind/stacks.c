@@ -219,7 +219,8 @@ static void choose_ways(struct fold *fold, uint32_t node)
 	for (uint32_t e = ways->first_out[node]; e < ways->first_out[node + 1]; e++)
 		width += ways->is_cut[e] ? 0 : weight(ways, e, BY_COST);
 	width = width > UINT64_MAX ? UINT64_MAX : width;
-	qsort(fold->found, fold->found_count, sizeof *fold->found, widest_first);
+	if (fold->found_count)
+		qsort(fold->found, fold->found_count, sizeof *fold->found, widest_first);
 	if (fold->found_count > WAYS_MOST)
 		fold->found_count = WAYS_MOST;
 	while (fold->found_count > 1 &&
@@ -251,7 +252,8 @@ static void weigh_ways(struct fold *fold, uint64_t cost)
 		left -= part;
 		ch__flame_weigh(fold->flame, way->stack, part);
 	}
-	qsort(fold->found, fold->found_count, sizeof *fold->found, poorest_first);
+	if (fold->found_count)
+		qsort(fold->found, fold->found_count, sizeof *fold->found, poorest_first);
 	for (size_t i = 0; left; i++, left--)
 		ch__flame_weigh(fold->flame, fold->found[i].stack, 1);
 }

@@ -46,6 +46,12 @@ static void put_text(FILE *file, const char *text)
 	}
 }
 
+/* Names of numbers become names of attributes, which no escaping makes harmless. */
+static bool is_attribute(const char *name)
+{
+	return *name && strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_") == strlen(name);
+}
+
 /* --- pages --- */
 
 static int compare_pages(const void *a, const void *b)
@@ -118,11 +124,10 @@ static void draw_panel(FILE *file, const struct panel *panel)
 {
 	const struct drawn_heap *heap = panel->heap;
 	fprintf(file, "<g class=\"panel\"");
-	for (size_t i = 0; i < heap->number_count; i++) {
-		fputs(" data-", file);
-		put_text(file, heap->numbers[i].name);
-		fprintf(file, "=\"%" PRIu64 "\"", heap->numbers[i].value);
-	}
+	for (size_t i = 0; i < heap->number_count; i++)
+		if (is_attribute(heap->numbers[i].name))
+			fprintf(file, " data-%s=\"%" PRIu64 "\"", heap->numbers[i].name,
+				heap->numbers[i].value);
 	fprintf(file, " data-drawn=\"%zu\">\n", heap->block_count);
 	draw_numbers(file, panel);
 	for (size_t row = 0; row < panel->rows && row < PAGES_DRAWN; row++)

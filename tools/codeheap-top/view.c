@@ -202,7 +202,8 @@ static void put_kinds(struct page *page, const char *title, struct ch__stats_kin
 {
 	put_line(page, "%-*s%10s %12s %12s %12s", NAME_WIDTH + 8, title, "blocks", "live",
 		 "not entrant", "dead");
-	qsort(at, count, sizeof *at, by_bytes);
+	if (count)
+		qsort(at, count, sizeof *at, by_bytes);
 	for (size_t i = 0; i < count; i++)
 		if (at[i].live_blocks + at[i].notentrant_blocks + at[i].dead_blocks)
 			put_line(page, "%-*s%10" PRIu64 " %12s %12s %12s", NAME_WIDTH + 8,

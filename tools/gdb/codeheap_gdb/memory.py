@@ -31,7 +31,10 @@ def read_int(address, size=WORD):
 
 
 def read_text(address):
-    """A 0-terminated string of the program; "" for a null pointer or unreadable memory."""
+    """A 0-terminated string of the program; "" for a null pointer or unreadable memory.
+
+    What a terminal would obey, such as an escape sequence in a name, is a question mark.
+    """
     text = b""
     while address and b"\0" not in text:
         try:
@@ -39,7 +42,8 @@ def read_text(address):
         except gdb.MemoryError:
             break
         address += 64 - address % 64
-    return text.split(b"\0")[0].decode("utf-8", "replace")
+    text = text.split(b"\0")[0].decode("utf-8", "replace")
+    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def is_signed(field_type):
