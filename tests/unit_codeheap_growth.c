@@ -226,7 +226,7 @@ TEST(each_heap_hashes_names_by_a_key_of_its_own)
 TEST(process_has_255_heaps_and_the_next_is_a_status)
 {
 	struct ch_heap *heaps[CH__HEAPS_MAX], *more;
-	struct ch_config config = rig_config(1 << 20);
+	struct ch_config config = rig_config(rig_page_bytes());
 	for (int i = 0; i < CH__HEAPS_MAX; i++)
 		CHECK_EQ(ch_heap_create(&config, &heaps[i]), CH_OK);
 	config.pool_bytes = 64 << 20;
