@@ -417,7 +417,7 @@ CH_API void ch_thread_poll(void);
 
 /* --- fiber --- */
 
-/* ch_fiber_attach: a stack that threads switch to; suspended, its return addresses hold code.
+/* ch_fiber_attach: a stack that threads of the heap switch to; suspended, what returns holds code.
  * in    low, high  bounds of the stack
  * out   fiber      NULL on failure; not suspended yet
  * ret   CH_OK | CH_E_ARG low >= high | CH_E_MEMORY

@@ -16,6 +16,7 @@ struct play {
 	enum ch_status status;
 	struct ch_block opened;
 	bool has_left; /* the callback yields once */
+	struct ch_fiber *in_first; /* the fiber, as the first heap knows it */
 	_Atomic(unsigned) told, strangers, other_told;
 };
 
@@ -43,12 +44,18 @@ static void resume_here(struct stage *stage, void *arg)
 static void run_in_two_threads(struct play *p, void (*body)(struct fiber *, void *))
 {
 	fiber_start(p->stage, &p->fiber, body, p);
+	if (p->first.heap)
+		CHECK_EQ(ch_fiber_attach(p->first.heap, (const void *)p->fiber.handle->low,
+					 (const void *)p->fiber.handle->high, &p->in_first),
+			 CH_OK);
 	fiber_resume(&p->fiber);
 	if (!p->has_left)
 		FAIL("moves: the callback did not come");
 	CHECK(!p->fiber.is_done);
 	stage_apart(p->stage, resume_here, p);
 	CHECK(p->fiber.is_done);
+	if (p->in_first)
+		CHECK_EQ(ch_fiber_detach(p->in_first), CH_OK);
 	fiber_end(&p->fiber);
 }
 
