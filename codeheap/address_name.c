@@ -68,6 +68,11 @@ static void put_code(struct ch_heap *heap, uintptr_t at, uintptr_t address, stru
 		put_offset(t, address - pool->runtime_exec);
 		return;
 	}
+	if (ch__is_marking()) {
+		put(t, "code");
+		put_offset(t, address - pool->exec_base);
+		return;
+	}
 	ch__heap_lock(heap);
 	bool is_block = put_block(heap, at, address, t);
 	ch__heap_unlock(heap);

@@ -17,6 +17,8 @@ enum ch_status ch_assumption_create(struct ch_vm *vm, struct ch_assumption *out)
 {
 	struct ch_heap *heap = vm->heap;
 	out->bits = 0;
+	if (ch__is_marking())
+		return CH_E_STATE;
 	ch__heap_lock(heap);
 	if (!vm->is_attached) {
 		ch__heap_unlock(heap);
@@ -76,6 +78,8 @@ static enum ch_status assume(struct ch_heap *heap, struct ch__thread *self, uint
 
 enum ch_status ch_block_assume(struct ch_block handle, struct ch_assumption assumption)
 {
+	if (ch__is_marking())
+		return CH_E_STATE;
 	struct ch_heap *heap = ch__handle_heap(handle.bits);
 	if (!heap)
 		return CH_E_STALE;

@@ -252,6 +252,8 @@ static void fill_info(struct ch_heap *heap, uint32_t index, struct ch_info *info
 
 enum ch_status ch_block_info(struct ch_block handle, struct ch_info *info)
 {
+	if (ch__is_marking())
+		return CH_E_STATE;
 	struct ch_heap *heap = ch__handle_heap(handle.bits);
 	uint32_t index = heap ? ch__block_resolve(heap, handle) : 0;
 	if (!index)
@@ -275,6 +277,8 @@ enum ch_status ch_block_info(struct ch_block handle, struct ch_info *info)
 enum ch_status ch_block_each(struct ch_heap *heap,
 			     bool (*visit)(void *arg, const struct ch_info *info), void *arg)
 {
+	if (ch__is_marking())
+		return CH_E_STATE;
 	ch__heap_lock(heap);
 	uint32_t used = heap->blocks.used;
 	for (uint32_t i = 1; i < used; i++) {

@@ -374,6 +374,8 @@ enum ch_status ch_branch_attach(struct ch_block handle, const struct ch_branch_s
 				struct ch_branch *out)
 {
 	out->bits = 0;
+	if (ch__is_marking())
+		return CH_E_STATE;
 	struct ch_heap *heap = ch__handle_heap(handle.bits);
 	if (!heap)
 		return CH_E_STALE;
@@ -501,6 +503,8 @@ static enum ch_status link_locked(struct ch_heap *heap, struct ch__thread *self,
 
 enum ch_status ch_branch_link(struct ch_branch handle, struct ch_block target_handle)
 {
+	if (ch__is_marking())
+		return CH_E_STATE;
 	struct ch_heap *heap = ch__handle_heap(handle.bits);
 	if (!heap)
 		return CH_E_STALE;

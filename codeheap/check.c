@@ -252,6 +252,8 @@ static void check_slots(struct check *c)
 
 enum ch_status ch_heap_check(struct ch_heap *heap, char *report, size_t bytes)
 {
+	if (ch__is_marking())
+		return CH_E_STATE;
 	struct check c = {.heap = heap, .report = report, .room = bytes};
 	if (bytes)
 		report[0] = 0;

@@ -54,7 +54,8 @@
  * handler; one whose signal interrupted or was raised by code of the heap (ch_block_at of its pc),
  * and so no lock, allocator or call of the library, is a caller like any other. A thread that is
  * not attached gets CH_E_THREAD from each call that is for "an attached thread" or "the thread that
- * opened" a block; a stub that it takes is a panic. A stale handle gives CH_E_STALE. */
+ * opened" a block; a stub that it takes is a panic. A stale handle gives CH_E_STALE. From
+ * ch_mark_begin to ch_mark_end a thread gets CH_E_STATE where a lock is; in `ref`, `roots` too. */
 #ifndef CODEHEAP_CODEHEAP_H
 #define CODEHEAP_CODEHEAP_H
 
@@ -221,7 +222,7 @@ struct ch_ops {
 	 * unless the fallback may be entered with the registers of the site. */
 	struct ch_block (*branch_hit)(void *vm_user, struct ch_branch branch, void *branch_user,
 				      struct ch_regs *regs);
-	/* A marked block's ref, in the stopped world: mark it; return its (new) word. No call. */
+	/* A marked block's ref, in the stopped world: mark it; return its (new) word. */
 	uintptr_t (*ref)(void *vm_user, uintptr_t word);
 	/* The stopped world: ch_mark_stack for VM stacks outside the C stacks. No other call. */
 	void (*roots)(void *vm_user, struct ch_marker *marker);
@@ -393,7 +394,7 @@ CH_API CH_CHECKED enum ch_status ch_thread_attach(struct ch_heap *heap, const vo
 
 /* ch_thread_detach: the calling thread has left the heap's code for good.
  * ret   CH_OK | CH_E_THREAD not attached
- * lock  registry
+ * lock  registry, heap
  * safe  an attached thread, parked or not, without a suspended fiber of its own */
 CH_API CH_CHECKED enum ch_status ch_thread_detach(struct ch_heap *heap);
 
@@ -802,13 +803,12 @@ CH_API CH_CHECKED enum ch_status ch_blocks_invalidate(const struct ch_block *blo
  * safe  an attached thread that holds no lock; or a foreign one */
 CH_API CH_CHECKED enum ch_status ch_heap_collect(struct ch_heap *heap);
 
-/* ch_mark_begin: HOST: a full or minor collection begins: before a stop by signals, after one by
- * polls.
+/* ch_mark_begin: HOST: a collection, full or minor; before a stop by signals, after one by polls.
  * out   marker  for the other calls, until ch_mark_end
- * ret   CH_OK | CH_E_STATE not a HOST heap | CH_E_MEMORY | CH_E_BUSY the heap was in use, or a
- *       thread held inside a call, for stop_wait_ms
- * lock  takes heap and keeps it to ch_mark_end; freezes regions
- * safe  the thread that ends it, too */
+ * ret   CH_OK | CH_E_STATE not a HOST heap, or begun | CH_E_MEMORY | CH_E_BUSY the heap was in use,
+ *       or a thread held inside a call, for stop_wait_ms; end other heaps' then, and begin again
+ * lock  takes heap and keeps it to ch_mark_end; freezes regions; of several heaps in any order
+ * safe  the thread that ends it, too; it does not fork meanwhile */
 CH_API CH_CHECKED enum ch_status ch_mark_begin(struct ch_heap *heap, struct ch_marker **marker);
 
 /* ch_mark_owner: HOST: the VM's collector reached the owner. Calls `ref` for each ref of each

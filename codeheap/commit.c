@@ -437,6 +437,8 @@ enum ch_status ch__block_commit(struct ch_heap *heap, struct ch__thread *self,
 
 enum ch_status ch_block_commit(struct ch_code *codes, size_t count)
 {
+	if (ch__is_marking())
+		return CH_E_STATE;
 	if (!count)
 		return CH_E_ARG;
 	struct ch_heap *heap = ch__handle_heap(codes[0].block.bits);
@@ -469,5 +471,7 @@ static enum ch_status abort_open(const struct ch_code *code, enum ch__death deat
 
 enum ch_status ch_block_abort(struct ch_code *code)
 {
+	if (ch__is_marking())
+		return CH_E_STATE;
 	return abort_open(code, CH__DEATH_ABORTED);
 }

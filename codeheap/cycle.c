@@ -61,11 +61,13 @@ static bool mark_all(struct ch_heap *heap, bool is_synced)
 		ch__core_sync_by_stop(heap);
 	ch__trigger_cycle_begins(heap);
 	ch__cycle_begin(heap);
+	ch__marking++;
 	ch__mark_roots(marker);
 	mark_owners(marker);
 	ch__scan_stacks(marker);
 	call_roots(marker);
 	ch__mark_drain(marker);
+	ch__marking--;
 	if (!marker->is_blind)
 		ch__cycle_complete(heap);
 	return !marker->is_blind;
@@ -129,6 +131,8 @@ __attribute__((noinline)) static enum ch_status collect_builtin(struct ch_heap *
 
 enum ch_status ch_heap_collect(struct ch_heap *heap)
 {
+	if (ch__is_marking())
+		return CH_E_STATE;
 	if (heap->config.driver == CH_DRIVER_HOST)
 		return CH_E_STATE;
 	/* Published here and not below: the library's own frames hold stale words only. */
@@ -155,25 +159,32 @@ enum ch_status ch_heap_collect(struct ch_heap *heap)
 
 /* --- host --- */
 
-/* From ch_mark_begin to ch_mark_end the marker holds the heap lock and the freeze. */
+/* From ch_mark_begin to ch_mark_end the marker holds the heap lock and the freeze. Of all calls
+ * that lock a thread with a cycle makes one only, which begins another heap's and gives up in time:
+ * so the lock has no rank meanwhile. */
 static void leave_cycle(const struct ch_marker *marker)
 	CH_RELEASES(ch__role_heap, ch__role_frozen) CH_UNANALYSED("the marker has them")
 {
-	(void)marker;
+	atomic_store_explicit(&marker->heap->marker_is, ch__lock_self(), memory_order_relaxed);
+	ch__marking++;
+	ch__rank_note(CH__RANK_HEAP, false);
 }
 static void take_cycle(const struct ch_marker *marker)
 	CH_ACQUIRES(ch__role_heap, ch__role_frozen) CH_UNANALYSED("the marker has them")
 {
-	(void)marker;
+	ch__rank_note(CH__RANK_HEAP, true);
+	ch__marking--;
+	atomic_store_explicit(&marker->heap->marker_is, 0, memory_order_relaxed);
 }
 
 enum ch_status ch_mark_begin(struct ch_heap *heap, struct ch_marker **out)
 {
 	*out = NULL;
-	if (heap->config.driver != CH_DRIVER_HOST)
+	if (heap->config.driver != CH_DRIVER_HOST ||
+	    atomic_load_explicit(&heap->marker_is, memory_order_relaxed) == ch__lock_self())
 		return CH_E_STATE;
 	uint64_t start = ch__os_now_ns(), until = ch__stop_limit(heap, start);
-	if (!ch__heap_lock_until(heap, until))
+	if (!ch__heap_lock_until(heap, CH_MUTANT(CH__MUTANT_CYCLE_AWAITED_FOR_EVER) ? 0 : until))
 		return CH_E_BUSY;
 	bool has_memory = ch__mark_reserve(heap);
 	if (!has_memory || !ch__freeze_until(heap, until)) {

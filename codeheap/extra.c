@@ -214,6 +214,8 @@ static enum ch_status add_edge(struct subject *s, struct ch_block to)
 
 enum ch_status ch_edge_attach(struct ch_block block, struct ch_block to)
 {
+	if (ch__is_marking())
+		return CH_E_STATE;
 	struct subject s;
 	enum ch_status status = open_subject(block, &s);
 	if (status == CH_OK && !ch__block_resolve(s.heap, to))
@@ -240,6 +242,8 @@ static enum ch_status add_owner_edge(struct subject *s, struct ch_owner to)
 
 enum ch_status ch_edge_attach_owner(struct ch_block block, struct ch_owner to)
 {
+	if (ch__is_marking())
+		return CH_E_STATE;
 	struct subject s;
 	enum ch_status status = open_subject(block, &s);
 	if (status == CH_OK)
@@ -254,6 +258,8 @@ enum ch_status ch_edge_attach_owner(struct ch_block block, struct ch_owner to)
 
 enum ch_status ch_ref_attach(struct ch_block block, const void *at)
 {
+	if (ch__is_marking())
+		return CH_E_STATE;
 	struct subject s;
 	enum ch_status status = open_code(block, true, &s);
 	if (status != CH_OK)
@@ -285,6 +291,8 @@ static bool point_is_sound(struct subject *s, uintptr_t point, uintptr_t exit)
 enum ch_status ch_patch_point_attach(struct ch_block block, const void *at, const void *exit,
 				     void *user)
 {
+	if (ch__is_marking())
+		return CH_E_STATE;
 	struct subject s;
 	enum ch_status status = open_code(block, true, &s);
 	if (status != CH_OK)
@@ -385,6 +393,8 @@ static void visit_items(struct walk *w, const struct ch__extra *extra)
 enum ch_status ch_block_sites(struct ch_block handle,
 			      bool (*visit)(void *arg, const struct ch_site *site), void *arg)
 {
+	if (ch__is_marking())
+		return CH_E_STATE;
 	struct ch_heap *heap = ch__handle_heap(handle.bits);
 	if (!heap)
 		return CH_E_STALE;
@@ -445,6 +455,8 @@ static enum ch_status add_lines(struct subject *s, struct ch__lines *lines, cons
 enum ch_status ch_block_lines(struct ch_block block, const char *file, const struct ch_line *lines,
 			      size_t n)
 {
+	if (ch__is_marking())
+		return CH_E_STATE;
 	struct subject s;
 	enum ch_status status = open_code(block, false, &s);
 	if (status == CH_OK && ch__extra_lines(s.block->extra))

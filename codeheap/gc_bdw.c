@@ -639,6 +639,8 @@ static struct bdw *new_bdw(struct ch_heap *heap)
 enum ch_status ch_bdw_heap_create(const struct ch_config *config, struct ch_heap **out)
 {
 	*out = NULL;
+	if (ch__is_marking())
+		return CH_E_STATE;
 	if (config && (config->size != sizeof *config || config->driver != CH_DRIVER_BUILTIN))
 		return CH_E_ARG;
 	enum ch_status status = prepare_collector();
@@ -696,6 +698,8 @@ enum ch_status ch_bdw_owner_create(struct ch_vm *vm, const char *name, const voi
 {
 	owner->bits = 0;
 	*out = NULL;
+	if (ch__is_marking())
+		return CH_E_STATE;
 	struct ch_heap *heap = vm->heap;
 	if (!fallback || !is_bdw(heap))
 		return CH_E_ARG;

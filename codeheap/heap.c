@@ -342,6 +342,8 @@ enum ch_status ch__heap_create(const struct ch_config *in, const struct ch__driv
 			       void *driver_data, struct ch_heap **out)
 {
 	*out = NULL;
+	if (ch__is_marking())
+		return CH_E_STATE;
 	struct ch_config config;
 	unsigned wanted = 0;
 	enum ch_status status = read_config(in, &config);
@@ -382,6 +384,8 @@ static bool wait_for_readers(void)
 
 enum ch_status ch_heap_destroy(struct ch_heap *heap)
 {
+	if (ch__is_marking())
+		return CH_E_STATE;
 	ch__registry_lock(heap);
 	ch__heap_lock(heap);
 	struct ch__thread *self = ch__thread_self(heap);
@@ -497,6 +501,8 @@ enum ch_status ch_vm_attach(struct ch_heap *heap, const struct ch_ops *ops, void
 			    struct ch_vm **out)
 {
 	*out = NULL;
+	if (ch__is_marking())
+		return CH_E_STATE;
 	if (!ops || ops->size != sizeof *ops)
 		return CH_E_ARG;
 	ch__heap_lock(heap);
@@ -518,6 +524,8 @@ enum ch_status ch_vm_attach(struct ch_heap *heap, const struct ch_ops *ops, void
 enum ch_status ch_block_veneer(const struct ch_code *code, const void *target, const void **at)
 {
 	*at = NULL;
+	if (ch__is_marking())
+		return CH_E_STATE;
 	struct ch_heap *heap = ch__handle_heap(code->block.bits);
 	uint32_t index;
 	if (!heap || ch__block_resolve_open(heap, code->block, &index) != CH_OK)
@@ -552,6 +560,8 @@ enum ch_status ch_frame_register(struct ch_heap *heap, const void *cfi, size_t b
 				 uint8_t *frame)
 {
 	*frame = 0;
+	if (ch__is_marking())
+		return CH_E_STATE;
 	if (!cfi || !bytes || bytes > 64)
 		return CH_E_ARG;
 	*frame = ch__sinks_frame_register(heap->sinks, cfi, bytes,

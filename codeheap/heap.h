@@ -344,6 +344,7 @@ struct ch_heap {
 	_Atomic(bool) fence_came_late; /* some thread may still enter without it */
 	/* HOST, since ch_mark_begin: there was a core sync; and something was marked [heap] */
 	CH_BY_HEAP bool cycle_is_synced, cycle_has_begun;
+	_Atomic(uintptr_t) marker_is; /* HOST: ch__lock_self of who has the cycle, or 0; relaxed */
 	bool is_codeless; /* a child of fork without a copy: no block lives [const] */
 	int process;      /* whose memory this is [const] */
 	uint32_t id;                 /* of handles [const] */
@@ -466,6 +467,14 @@ static inline struct ch__thread *ch__thread_self(const struct ch_heap *heap)
 	while (thread && CH_UNLIKELY(thread->heap != heap))
 		thread = thread->next_of_thread;
 	return thread;
+}
+
+/* How many cycles the thread has open. Public functions that would wait for a lock or a region then
+ * give CH_E_STATE: the thread has them itself, or one that stands still. */
+extern _Thread_local uint32_t ch__marking;
+static inline bool ch__is_marking(void)
+{
+	return CH_UNLIKELY(ch__marking != 0) && !CH_MUTANT(CH__MUTANT_CALLS_WITHIN_A_CYCLE);
 }
 
 /* Callbacks may leave their stack to another thread, which goes on there: what comes after one asks
@@ -640,9 +649,8 @@ static inline void ch__region_leave(struct ch__thread *thread)
 	ch__rank_note(CH__RANK_REGION, false);
 	atomic_store_explicit(&thread->inside, 0, memory_order_release);
 }
-/* Waits for the regions that threads are in, asleep after some spins. A region is short, but the
- * system, a debugger or the VM may hold a thread in one: who can fail gives a limit, and nothing is
- * frozen when it is over. */
+/* Waits for the regions that threads are in, asleep after some spins. A debugger, the VM or the
+ * scheduler may hold a thread there: who can fail gives a limit, behind which nothing is frozen. */
 bool ch__freeze_until(struct ch_heap *, uint64_t until_ns)
 	CH_TRY_ACQUIRES(true, ch__role_frozen) CH_EXCLUDES(ch__role_region);
 void ch__freeze(struct ch_heap *) CH_ACQUIRES(ch__role_frozen) CH_EXCLUDES(ch__role_region);

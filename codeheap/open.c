@@ -622,6 +622,8 @@ enum ch_status ch_block_open(const struct ch_open *open, struct ch_code *code)
 	/* In two: at this size gcc takes a string instruction, which is slower than stores. */
 	memset(code, 0, 64);
 	memset((uint8_t *)code + 64, 0, sizeof *code - 64);
+	if (ch__is_marking())
+		return CH_E_STATE;
 	struct ch_heap *heap = ch__handle_heap(open->owner.bits);
 	if (!heap || !ch__owner_is_live(heap, open->owner))
 		return CH_E_STALE;

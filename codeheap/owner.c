@@ -197,6 +197,8 @@ static enum ch_status set_entry(struct ch_heap *heap, uint32_t owner_index, uint
 
 enum ch_status ch_owner_set_entry(struct ch_owner handle, struct ch_block block)
 {
+	if (ch__is_marking())
+		return CH_E_STATE;
 	struct ch_heap *heap = ch__handle_heap(handle.bits);
 	if (!heap)
 		return CH_E_STALE;
@@ -267,6 +269,8 @@ enum ch_status ch_owner_create(struct ch_vm *vm, const char *name, const void *f
 			       struct ch_owner *out)
 {
 	out->bits = 0;
+	if (ch__is_marking())
+		return CH_E_STATE;
 	struct ch_heap *heap = vm->heap;
 	if (!fallback || heap->driver.collect)
 		return CH_E_ARG;
@@ -416,6 +420,8 @@ void ch__owners_end_releases(struct ch_heap *heap)
 
 enum ch_status ch_owner_release(struct ch_owner handle, enum ch_release how)
 {
+	if (how == CH_RELEASE_NOT_RUNNING && ch__is_marking())
+		return CH_E_STATE;
 	struct ch_heap *heap = ch__handle_heap(handle.bits);
 	uint32_t blocks;
 	if (!heap)
@@ -458,6 +464,8 @@ static uint64_t side_bytes(const struct ch_heap *heap, const struct ch__owner *o
 
 enum ch_status ch_owner_info(struct ch_owner handle, struct ch_owner_facts *info)
 {
+	if (ch__is_marking())
+		return CH_E_STATE;
 	struct ch_heap *heap = ch__handle_heap(handle.bits);
 	if (!heap)
 		return CH_E_STALE;

@@ -152,6 +152,8 @@ static int begin(struct ch_heap *heap, unsigned rate, const struct ch_profile_op
 enum ch_status ch_profile_start(struct ch_heap *heap, unsigned rate,
 				const struct ch_profile_options *options)
 {
+	if (ch__is_marking())
+		return CH_E_STATE;
 	if (!rate || rate > CH__PROFILE_RATE_MAX || (options && options->size != sizeof *options))
 		return CH_E_ARG;
 	ch__registry_lock(heap);
@@ -177,6 +179,8 @@ static void end(struct ch_heap *heap) CH_REQUIRES(ch__role_registry)
 
 enum ch_status ch_profile_stop(struct ch_heap *heap, struct ch_profile_counts *counts)
 {
+	if (ch__is_marking())
+		return CH_E_STATE;
 	if (counts && counts->size != sizeof *counts)
 		return CH_E_ARG;
 	ch__registry_lock(heap);
@@ -317,6 +321,8 @@ static struct ch__profiler_copy *copy_profile(struct ch_heap *heap, uintptr_t *f
 enum ch_status ch_profile_write(struct ch_heap *heap, const char *path,
 				const struct ch_profile_view *view)
 {
+	if (ch__is_marking())
+		return CH_E_STATE;
 	struct ch_profile_view none = {.size = sizeof none};
 	uintptr_t fallbacks[FALLBACKS_MAX];
 	if (!path || !*path || !is_view(view))

@@ -151,6 +151,8 @@ static void fill_cycles(struct ch_heap *heap, struct ch_stats *s) CH_REQUIRES(ch
 
 enum ch_status ch_heap_stats(struct ch_heap *heap, struct ch_stats *stats)
 {
+	if (ch__is_marking())
+		return CH_E_STATE;
 	if (stats->size != sizeof *stats)
 		return CH_E_ARG;
 	memset(stats, 0, sizeof *stats);

@@ -126,6 +126,8 @@ enum ch_status ch__tell_create(struct ch_heap *heap, unsigned wanted)
 
 enum ch_status ch_sink_set(struct ch_heap *heap, unsigned sinks)
 {
+	if (ch__is_marking())
+		return CH_E_STATE;
 	unsigned wanted = sinks & ~(unsigned)CH_SINK_NONE;
 	if (wanted & ~ch__sinks_known())
 		return CH_E_ARG;
@@ -149,6 +151,8 @@ enum ch_status ch_sink_set(struct ch_heap *heap, unsigned sinks)
 
 enum ch_status ch_sink_flush(struct ch_heap *heap)
 {
+	if (ch__is_marking())
+		return CH_E_STATE;
 	ch__heap_lock(heap);
 	ch__sinks_flush(heap->sinks, CH__FLUSH_EXACT);
 	int error = 0;

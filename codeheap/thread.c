@@ -6,18 +6,19 @@
 #include "codeheap/event.h"
 
 _Thread_local struct ch__thread *ch__thread_list;
+_Thread_local uint32_t ch__marking;
 
 __attribute__((noinline)) struct ch__thread *ch__thread_now(const struct ch_heap *heap)
 {
 	return ch__thread_self(heap);
 }
 
-#if CH_CHECK >= 2
 __attribute__((noinline)) uintptr_t ch__lock_self(void)
 {
 	return (uintptr_t)&ch__thread_list;
 }
 
+#if CH_CHECK >= 2
 __attribute__((noinline)) bool ch__thread_is_here(const struct ch__thread *thread)
 {
 	return thread == &thread->heap->guest || thread == ch__thread_self(thread->heap);
@@ -241,6 +242,8 @@ void ch_thread_poll(void)
 {
 	if (CH_MUTANT(CH__MUTANT_CHILD_BY_NUMBER))
 		ch__fork_guess();
+	if (ch__is_marking())
+		return;
 	for (struct ch__thread *t = ch__thread_list; t; t = t->next_of_thread) {
 		if (CH_UNLIKELY(atomic_load_explicit(&t->heap->stopping, memory_order_relaxed))) {
 			ch__thread_park_here();
@@ -377,6 +380,8 @@ static struct ch__thread *take_record(struct ch_heap *heap)
 
 enum ch_status ch_thread_attach(struct ch_heap *heap, const void *low, const void *high)
 {
+	if (ch__is_marking())
+		return CH_E_STATE;
 	if (ch__thread_self(heap) && !CH_MUTANT(CH__MUTANT_ATTACH_TWICE))
 		return CH_E_THREAD;
 	if ((!low || !high) && !ch__os_stack_bounds(&low, &high))
@@ -427,6 +432,8 @@ static void add_counters(struct ch__counters *to, struct ch__counters *from)
 
 enum ch_status ch_thread_detach(struct ch_heap *heap)
 {
+	if (ch__is_marking())
+		return CH_E_STATE;
 	struct ch__thread *thread = ch__thread_self(heap);
 	if (!thread)
 		return CH_E_THREAD;
@@ -462,6 +469,8 @@ enum ch_status ch_fiber_attach(struct ch_heap *heap, const void *low, const void
 			       struct ch_fiber **out)
 {
 	*out = NULL;
+	if (ch__is_marking())
+		return CH_E_STATE;
 	if (low >= high)
 		return CH_E_ARG;
 	ch__registry_lock(heap);
@@ -507,6 +516,8 @@ void ch_fiber_resume(struct ch_fiber *fiber)
 
 enum ch_status ch_fiber_detach(struct ch_fiber *fiber)
 {
+	if (ch__is_marking())
+		return CH_E_STATE;
 	struct ch_heap *heap = fiber->heap;
 	/* A scan may be reading the stack, which the caller unmaps next. A host's cycle holds the
 	 * heap lock then; Boehm's holds none, but nobody is in a region meanwhile (I1). */

@@ -46,6 +46,8 @@ enum ch_status ch_trampoline_make(struct ch_owner owner, enum ch_trampoline kind
 				  void *user, struct ch_block *block)
 {
 	*block = (struct ch_block){0};
+	if (ch__is_marking())
+		return CH_E_STATE;
 	struct ch_heap *heap = ch__handle_heap(owner.bits);
 	if (!heap || !ch__owner_is_live(heap, owner))
 		return CH_E_STALE;

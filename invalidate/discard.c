@@ -79,6 +79,12 @@ static size_t count_left(struct ch_heap *heap, struct ch_vm *vm, const struct fo
 
 enum ch_status ch_vm_discard(struct ch_heap *heap, struct ch_vm *vm, size_t *freed, size_t *kept)
 {
+	if (freed)
+		*freed = 0;
+	if (kept)
+		*kept = 0;
+	if (ch__is_marking())
+		return CH_E_STATE;
 	/* With a collector of the VM's the next cycle is the VM's to run. */
 	bool collects = heap->config.driver == CH_DRIVER_BUILTIN && !heap->driver.collect;
 	ch__heap_lock(heap);
@@ -122,6 +128,8 @@ static void forget_tables(struct ch_heap *heap, const struct ch_vm *vm)
 
 enum ch_status ch_vm_detach(struct ch_vm *vm)
 {
+	if (ch__is_marking())
+		return CH_E_STATE;
 	struct ch_heap *heap = vm->heap;
 	uint32_t blocks;
 	ch__heap_lock(heap);

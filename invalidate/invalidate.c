@@ -112,6 +112,8 @@ enum ch_status ch_blocks_invalidate(const struct ch_block *blocks, size_t n, siz
 	struct ch_heap *heap;
 	if (count)
 		*count = 0;
+	if (ch__is_marking())
+		return CH_E_STATE;
 	if (!find_heap(blocks, n, &heap))
 		return CH_E_ARG;
 	if (!heap)
@@ -134,6 +136,8 @@ enum ch_status ch_assumption_break(struct ch_assumption handle, size_t *invalida
 	struct ch_heap *heap = ch__handle_heap(handle.bits);
 	if (invalidated)
 		*invalidated = 0;
+	if (ch__is_marking())
+		return CH_E_STATE;
 	if (!heap)
 		return CH_E_STALE;
 	ch__heap_lock(heap);

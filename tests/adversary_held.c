@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "tests/stage.h"
 
+#include <string.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -290,3 +291,119 @@ TEST(minor_collections_visit_refs_while_a_signal_of_the_vm_stops_mutators_anywhe
 	stage_end(stage);
 }
 #endif
+
+/* --- two heaps whose marks begin in the other order --- */
+
+struct both {
+	struct stage *stage;
+	struct ch_heap *heaps[2];
+	_Atomic(int) first, busy; /* threads that got so far */
+};
+
+static enum ch_status begin(struct ch_heap *heap, struct ch_marker **marker)
+{
+	enum ch_status status = ch_mark_begin(heap, marker);
+	if (status != CH_OK)
+		CHECK(status == CH_E_BUSY && !*marker);
+	return status;
+}
+
+static void begin_both(struct both *b, int from)
+{
+	struct ch_marker *one, *other;
+	CHECK_EQ(ch_mark_begin(b->heaps[from], &one), CH_OK);
+	CHECK_EQ(ch_mark_begin(b->heaps[from], &other), CH_E_STATE); /* it is begun */
+	atomic_fetch_add(&b->first, 1);
+	while (atomic_load(&b->first) < 2)
+		usleep(100);
+	bool is_busy = begin(b->heaps[!from], &other) == CH_E_BUSY;
+	atomic_fetch_add(&b->busy, is_busy);
+	if (!is_busy)
+		CHECK_EQ(ch_mark_end(other, false), CH_OK);
+	CHECK_EQ(ch_mark_end(one, false), CH_OK);
+}
+
+static void begin_from_the_second(struct stage *stage, void *arg)
+{
+	(void)stage;
+	begin_both(arg, 1);
+}
+
+static void fork_beside(struct stage *stage, void *arg)
+{
+	int status;
+	(void)stage, (void)arg;
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (child == 0)
+		_exit(0);
+	CHECK_EQ(waitpid(child, &status, 0), child);
+	CHECK_EQ(status, 0);
+}
+
+static struct both *new_both(struct stage *stage)
+{
+	struct both *b = stage_play(stage, sizeof *b);
+	struct ch_config config = stage->config;
+	b->heaps[0] = stage->heap;
+	CHECK_EQ(ch_heap_create(&config, &b->heaps[1]), CH_OK);
+	return b;
+}
+
+TEST(marks_of_two_heaps_that_begin_in_the_other_order_end)
+{
+	struct stage *stage = stage_new(STAGE_HOST);
+	stage->config.stop_wait_ms = 100;
+	struct both *b = new_both(stage);
+	struct stage_thread second;
+	stage_spawn(stage, &second, begin_from_the_second, b);
+	begin_both(b, 0);
+	stage_join(&second);
+	CHECK(atomic_load(&b->busy) > 0);
+	for (int from = 0; from < 2; from++) { /* nobody beside: both begin, in either order */
+		struct ch_marker *markers[2];
+		stage->heap->config.stop_wait_ms = b->heaps[1]->config.stop_wait_ms =
+			TEST_PATIENCE_MS;
+		CHECK_EQ(ch_mark_begin(b->heaps[from], &markers[0]), CH_OK);
+		CHECK_EQ(ch_mark_begin(b->heaps[!from], &markers[1]), CH_OK);
+		CHECK_EQ(ch_mark_end(markers[0], false), CH_OK);
+		CHECK_EQ(ch_mark_end(markers[1], false), CH_OK);
+	}
+	CHECK_EQ(ch_heap_destroy(b->heaps[1]), CH_OK);
+	stage_end(stage);
+}
+
+/* The fork has the first heap's lock and waits for the second's, whose cycle is open. */
+TEST(mark_that_begins_beside_a_fork_is_given_up)
+{
+	struct stage *stage = stage_new(STAGE_HOST);
+	stage->config.stop_wait_ms = 100;
+	struct both *b = new_both(stage);
+	struct stage_thread forks;
+	struct ch_marker *marker, *other;
+	CHECK_EQ(ch_mark_begin(b->heaps[1], &marker), CH_OK);
+	stage_spawn(stage, &forks, fork_beside, b);
+	while (!atomic_load(&stage->heap->lock.word))
+		usleep(100);
+	CHECK_EQ(begin(b->heaps[0], &other), CH_E_BUSY);
+	CHECK_EQ(ch_mark_end(marker, false), CH_OK);
+	stage_join(&forks);
+	CHECK_EQ(ch_heap_destroy(b->heaps[1]), CH_OK);
+	stage_end(stage);
+}
+
+static void fork_within(void *arg)
+{
+	struct ch_marker *marker;
+	struct stage *stage = arg;
+	stage_start(stage);
+	CHECK_EQ(ch_mark_begin(stage->heap, &marker), CH_OK);
+	fork();
+}
+
+TEST(fork_within_a_cycle_of_the_caller_is_a_panic)
+{
+	char text[2000];
+	expect_signal_text(fork_within, stage_new(STAGE_HOST), SIGABRT, text, sizeof text);
+	CHECK(strstr(text, "fork between ch_mark_begin and ch_mark_end"));
+}
