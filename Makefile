@@ -78,26 +78,33 @@ variant += $(if $(filter 1,$(DEBUG)),debug)
 variant += $(if $(filter 1,$(COVERAGE)),coverage)
 variant += $(if $(SAN),san-$(subst $(comma),-,$(SAN)))
 variant += $(if $(filter $(ALLOC_DEFAULT),$(ALLOC)),,alloc-$(ALLOC))
-BUILD ?= build$(if $(strip $(variant)),/$(subst $(space),-,$(strip $(variant))))
+# Where all builds of `make ci` lie.
+BUILD_ROOT ?= build
+BUILD ?= $(BUILD_ROOT)$(if $(strip $(variant)),/$(subst $(space),-,$(strip $(variant))))
 # The folder of the checkout may have a space in its name; so only what is quoted says it.
 build_path := $(if $(filter /%,$(BUILD)),,$(CURDIR)/)$(BUILD)
 OBJ := $(BUILD)/obj
 TOBJ := $(BUILD)/obj-test
 
-WARN := -Wall -Wextra -Wundef -Wshadow -Werror
+WARN := -Wall -Wextra -Wundef -Wshadow
+# 1: warnings are errors, in CI and in the tests of a checkout. A packager's compiler knows others than ours.
+WERROR ?=
+werror_of_tests := WERROR=$(or $(WERROR),$(if $(wildcard .git),1))
 san_flags := $(if $(SAN),-fsanitize=$(SAN) $(if $(findstring undefined,$(SAN)),-fno-sanitize-recover=all))
 # libunwind's own unwind.h comes behind the compiler's.
 # gcc writes no unwind tables for C on riscv64 unless asked; exceptions and samplers pass through the library.
-BASE := -O2 -g -fno-omit-frame-pointer$(if $(filter riscv64,$(ARCH)), -fasynchronous-unwind-tables) -I. -MMD -MP -pthread $(WARN) $(san_flags) \
+BASE := -O2 -g -fno-omit-frame-pointer$(if $(filter riscv64,$(ARCH)), -fasynchronous-unwind-tables) -I. -MMD -MP -pthread $(WARN) $(if $(filter 1,$(WERROR)),-Werror) $(san_flags) \
         $(if $(sysroot),-isystem $(sysroot)/usr/include -idirafter $(sysroot)/usr/include/$(ARCH)-linux-gnu) \
         $(if $(filter 1,$(DEBUG)),-DCH_CHECK=2) $(EXTRA_CFLAGS)
 CSTD := -std=gnu11
+# Each library is one object of machine code, for programs of any compiler, and lint judges it function by function: with
+# -flto in EXTRA_CFLAGS the programs are optimized when they are linked, and the libraries are not.
 # The libraries do not say in which folder they were built. clang's assembler knows another switch than its compiler.
-LIB_FLAGS := -fdebug-prefix-map="$(CURDIR)"=.$(if $(findstring clang,$(cc_name)), -fdebug-compilation-dir=.) -fPIC -fvisibility=hidden -ftls-model=initial-exec
+LIB_FLAGS := -fdebug-prefix-map="$(CURDIR)"=.$(if $(findstring clang,$(cc_name)), -fdebug-compilation-dir=.) -fPIC -fvisibility=hidden -ftls-model=initial-exec -fno-lto
 BDW := $(if $(filter none,$(GC)),0,1)
 GC_LIBS := $(if $(filter 1,$(BDW)),-lgc)
 sysroot_lib := $(sysroot)/usr/lib/$(ARCH)-linux-gnu
-LINK := -pthread $(san_flags) -Wl,-z,noexecstack \
+LINK := -pthread $(filter -flto%,$(EXTRA_CFLAGS)) $(san_flags) -Wl,-z,noexecstack \
         $(if $(sysroot),-L$(sysroot_lib) -Wl$(comma)-rpath-link$(comma)$(sysroot_lib):$(sysroot)/lib/$(ARCH)-linux-gnu)
 LINK_PROGRAM := $(LINK) $(static)
 
@@ -118,6 +125,11 @@ for_others := $(foreach a,$(other_arch),%_$(a).c %_$(a).cc)
 lib_dirs := arch pages unwind codeheap invalidate
 
 Q := $(if $(filter 1,$(V)),,@)
+# A build may be killed at any point, and the next one goes on with what is there: a file is written under this name, and
+# gets its own when it is whole.
+new = $@.new
+whole = && mv -f $(new) $@
+compiled = -MT $@ -MF $(@:.o=.d) -c -o $(new) $< $(whole)
 
 # ---- sources -------------------------------------------------------------------------------------------------------
 lib_c := $(wildcard arch/$(ARCH).c pages/*.c unwind/*.c invalidate/*.c) \
@@ -281,6 +293,7 @@ help:
 #help           CROSS=aarch64-linux-gnu-|riscv64-linux-gnu- (the latter with GC=none)  EMULATOR=words before each test program
 #help           PAGE=4096..65536  SYSTEM_PAGE=65536 (pretended)  BACKEND=dual|memfd|procmem|flip  T=name
 #help           TIER=core  V=1  STORM_MS=ms  JOBS=3  SETUP=no  BUILD=folder  EXTRA_CFLAGS=flags  DEBUG=1 (asserts legal moves)
+#help           WERROR=1 (warnings are errors: in CI and in the tests of a checkout)
 
 vars:
 	@printf '%s\n' 'CC=$(CC)' 'ARCH=$(ARCH)' 'GC=$(GC)' 'SAN=$(SAN)' 'ALLOC=$(ALLOC)' 'CROSS=$(CROSS)' \
@@ -299,10 +312,10 @@ SECONDS ?= 60
 SEED ?= 1
 check:
 	@tools/setup.sh $(if $(CROSS)$(filter core,$(TIER)),core,check)
-	+@$(sub) run-check
+	+@$(sub) run-check $(werror_of_tests)
 check-timed:
 	@tools/setup.sh $(if $(CROSS)$(filter core,$(TIER)),core,check)
-	+@$(sub) run-check TIMED=1
+	+@$(sub) run-check TIMED=1 $(werror_of_tests)
 RUNS ?= 5
 LOAD ?= 4
 steady:
@@ -353,7 +366,7 @@ run-stress: $(stress) $(scheme)
 
 # The fuzzer's objects count what they run and are watched by AddressSanitizer: a build of their own. What it finds
 # worth keeping goes to build/, so that the corpus in the tree stays small.
-fuzz_build := build/fuzzer
+fuzz_build := $(BUILD_ROOT)/fuzzer
 fuzz:
 	@tools/setup.sh fuzz
 	+@$(sub) run-fuzz CC=clang-14 CXX=clang++-14 GC=none ALLOC=malloc SAN=address EXTRA_CFLAGS=-fsanitize=fuzzer-no-link BUILD=$(fuzz_build)
@@ -401,7 +414,7 @@ outside_flags = -D_GNU_SOURCE $(shell pkg-config --cflags libffi) -isystem $(she
                 -isystem $(shell /usr/bin/python3.11 -c 'import sysconfig; print(sysconfig.get_path("include"))')
 tidy:
 	@tools/setup.sh tidy
-	@TIDY_FLAGS='$(CSTD) -I. -pthread $(filter-out -Werror,$(WARN)) $(PROGRAM_FLAGS)' TIDY_LIB='$(lib_c) $(if $(bdw_o),codeheap/gc_bdw.c)' \
+	@TIDY_FLAGS='$(CSTD) -I. -pthread $(WARN) $(PROGRAM_FLAGS)' TIDY_LIB='$(lib_c) $(if $(bdw_o),codeheap/gc_bdw.c)' \
 	 TIDY_HOSTS='$(wildcard tools/callgrind/*.c tools/codeheap-top/*.c) $(scheme_c) $(demo_c) $(examples:$(BUILD)/%=%.c)' TIDY_TESTS='$(filter-out $(for_others),$(wildcard tests/*.c))' \
 	 TIDY_OUTSIDE='$(outside_c)' TIDY_OUTSIDE_FLAGS='$(outside_flags)' JOBS='$(or $(JOBS),2)' \
 	 tools/tidy.sh $(PARTS)
@@ -417,13 +430,13 @@ run-mutants: programs $(core_tests) $(tool_tests) $(BUILD)/tests/runner $(BUILD)
 ONLY ?=
 export ONLY
 ci:
-	@tools/ci.sh
+	@BUILD_ROOT=$(call quoted,$(BUILD)) tools/ci.sh
 clean:
 	rm -rf build
 
 # ---- objects -------------------------------------------------------------------------------------------------------
 # A change of flags rebuilds: the stamp is rewritten only when its text differs.
-flags := $(CC) $(CXX) $(CSTD) $(BASE) $(LIB_FLAGS) $(count_flags) BDW=$(BDW) ALLOC=$(ALLOC) ASMJIT=$(asmjit)
+flags := $(CC) $(CXX) $(CSTD) $(filter-out -Werror,$(BASE)) $(LIB_FLAGS) $(count_flags) BDW=$(BDW) ALLOC=$(ALLOC) ASMJIT=$(asmjit)
 $(OBJ)/flags: FORCE
 	@mkdir -p $(@D); echo '$(flags)' | cmp -s - $@ || echo '$(flags)' > $@
 .PHONY: FORCE
@@ -435,24 +448,25 @@ define lib_rules
 $(2)/$(1)/%.o: $(1)/%.c $(OBJ)/flags
 	@mkdir -p $$(@D)
 	@echo "cc $$@"
-	$(Q)$(CC) $(CSTD) $(BASE) $(LIB_FLAGS) $(alloc_flag) $(3) -c -o $$@ $$<
+	$(Q)$(CC) $(CSTD) $(BASE) $(LIB_FLAGS) $(alloc_flag) $(3) $$(compiled)
 $(2)/$(1)/%.S.o: $(1)/%.S $(OBJ)/flags
 	@mkdir -p $$(@D)
 	@echo "cc $$@"
-	$(Q)$(CC) $(BASE) $(LIB_FLAGS) $(3) -c -o $$@ $$<
+	$(Q)$(CC) $(BASE) $(LIB_FLAGS) $(3) $$(compiled)
 endef
 $(foreach d,$(lib_dirs),$(eval $(call lib_rules,$(d),$(OBJ))))
 $(foreach d,$(lib_dirs),$(eval $(call lib_rules,$(d),$(TOBJ),-DCH_TESTING=1 $(count_flags))))
 $(OBJ)/pages/meta_malloc.o: pages/meta.c $(OBJ)/flags
 	@mkdir -p $(@D)
 	@echo "cc $@"
-	$(Q)$(CC) $(CSTD) $(BASE) $(LIB_FLAGS) -DCH_ALLOC_MALLOC=1 -c -o $@ $<
+	$(Q)$(CC) $(CSTD) $(BASE) $(LIB_FLAGS) -DCH_ALLOC_MALLOC=1 $(compiled)
 
+# Tests have instructions between their functions, which an optimizer at link time does not see.
 # Everything outside the library: one rule, and the facts of the build as macros that are always 0 or 1.
 $(TOBJ)/%.o: %.c $(OBJ)/flags
 	@mkdir -p $(@D)
 	@echo "cc $@"
-	$(Q)$(CC) $(CSTD) $(BASE) $(PROGRAM_FLAGS) -DCH_TESTING=1 -c -o $@ $<
+	$(Q)$(CC) $(CSTD) $(BASE) $(PROGRAM_FLAGS) -DCH_TESTING=1 -fno-lto $(compiled)
 PROGRAM_FLAGS := -DCH_TEST_BDW=$(BDW) -DCH_BENCH_ASMJIT=$(asmjit) -DCH_TEST_CODE='"tests/code_$(ARCH).h"' \
                  -DCH_TEST_PROBE='"tests/template_probe_$(ARCH).h"' \
                  -DCH_TEST_FRAMES='"tests/frames_code_$(ARCH).h"' \
@@ -461,19 +475,19 @@ PROGRAM_FLAGS := -DCH_TEST_BDW=$(BDW) -DCH_BENCH_ASMJIT=$(asmjit) -DCH_TEST_CODE
 $(TOBJ)/%.cc.o: %.cc $(OBJ)/flags
 	@mkdir -p $(@D)
 	@echo "c++ $@"
-	$(Q)$(CXX) -std=c++17 $(BASE) $(PROGRAM_FLAGS) -DCH_TESTING=1 -c -o $@ $<
+	$(Q)$(CXX) -std=c++17 $(BASE) $(PROGRAM_FLAGS) -DCH_TESTING=1 -fno-lto $(compiled)
 $(OBJ)/%.o: %.c $(OBJ)/flags
 	@mkdir -p $(@D)
 	@echo "cc $@"
-	$(Q)$(CC) $(CSTD) $(BASE) $(PROGRAM_FLAGS) -c -o $@ $<
+	$(Q)$(CC) $(CSTD) $(BASE) $(PROGRAM_FLAGS) $(compiled)
 $(OBJ)/%.S.o: %.S $(OBJ)/flags
 	@mkdir -p $(@D)
 	@echo "cc $@"
-	$(Q)$(CC) $(BASE) -c -o $@ $<
+	$(Q)$(CC) $(BASE) $(compiled)
 $(OBJ)/%.cc.o: %.cc $(OBJ)/flags
 	@mkdir -p $(@D)
 	@echo "c++ $@"
-	$(Q)$(CXX) -std=c++17 $(BASE) $(PROGRAM_FLAGS) -c -o $@ $<
+	$(Q)$(CXX) -std=c++17 $(BASE) $(PROGRAM_FLAGS) $(compiled)
 
 # jemalloc without its C++ operators, and with only the calls of its extended interface visible: linked whole it would
 # take malloc and free away from the program. Its tables of 2 MiB lie in a section of their own, which the linker gives
@@ -484,8 +498,9 @@ $(OBJ)/jemalloc.o: $(OBJ)/flags
 	 [ -f "$$lib" ] || { echo "libjemalloc_pic.a is missing: install libjemalloc-dev" >&2; exit 2; }; \
 	 rm -rf $(OBJ)/jemalloc && mkdir -p $(OBJ)/jemalloc && cd $(OBJ)/jemalloc && $(AR) x "$$lib" && \
 	 rm -f jemalloc_cpp*.o
-	@$(LD_R) -o $@ $(OBJ)/jemalloc/*.o
-	@$(OBJCOPY) --rename-section .bss=ch_alloc_tables $(addprefix --keep-global-symbol=,$(jemalloc_names)) $@ && rm -rf $(OBJ)/jemalloc
+	@$(LD_R) -o $(new) $(OBJ)/jemalloc/*.o
+	@$(OBJCOPY) --rename-section .bss=ch_alloc_tables $(addprefix --keep-global-symbol=,$(jemalloc_names)) $(new) && \
+	 rm -rf $(OBJ)/jemalloc $(whole)
 
 # ---- libraries -----------------------------------------------------------------------------------------------------
 # Each library is one object whose only global symbols are the public names, and those that a debugger looks for;
@@ -493,10 +508,10 @@ $(OBJ)/jemalloc.o: $(OBJ)/flags
 debugger_names := __jit_debug_descriptor __jit_debug_register_code
 $(OBJ)/public.names: tools/public_names.sh $(public_headers)
 	@mkdir -p $(@D)
-	@{ tools/public_names.sh $(public_headers); printf '%s\n' $(debugger_names); } > $@
+	@{ tools/public_names.sh $(public_headers); printf '%s\n' $(debugger_names); } > $(new) $(whole)
 define one_object
-@$(LD_R) -o $@ $(filter %.o,$^)
-@$(OBJCOPY) --keep-global-symbols=$(OBJ)/public.names $@
+@$(LD_R) -o $(new) $(filter %.o,$^)
+@$(OBJCOPY) --keep-global-symbols=$(OBJ)/public.names $(new) $(whole)
 endef
 $(OBJ)/libcodeheap.o: $(lib_o) $(jemalloc_o) $(OBJ)/public.names
 	$(one_object)
@@ -505,8 +520,7 @@ $(OBJ)/libcodeheap-dl.o: $(dl_o) $(OBJ)/public.names
 $(OBJ)/libcodeheap-bdw.o: $(lib_o) $(bdw_o) $(jemalloc_o) $(OBJ)/public.names
 	$(one_object)
 $(BUILD)/%.a: $(OBJ)/%.o
-	@rm -f $@
-	@$(AR) rcs $@ $<
+	@rm -f $(new); $(AR) rcs $(new) $< $(whole)
 so_checks := $(if $(SAN),,-Wl,-z,defs)
 # A program is linked with libX.so, asks the loader for libX.so.MAJOR, and gets libX.so.VERSION.
 so_version := $(firstword $(subst ., ,$(version)))
@@ -515,66 +529,66 @@ so_stays := -Wl,-z,nodelete
 $(BUILD)/%.so: $(OBJ)/%.o tools/codeheap.map
 	@echo "link $@"
 	$(Q)$(CC) -shared $(LINK) $(so_checks) $(so_stays) -Wl,-soname,$(@F).$(so_version) -Wl,--version-script=tools/codeheap.map \
-	  -o $@.$(version) $< $(if $(findstring -bdw,$@),$(GC_LIBS)) -lm
+	  -o $(new) $< $(if $(findstring -bdw,$@),$(GC_LIBS)) -lm && mv -f $(new) $@.$(version)
 	@ln -sfn $(@F).$(version) $@.$(so_version) && ln -sfn $(@F).$(so_version) $@
 
 # ---- programs ------------------------------------------------------------------------------------------------------
-link_c = @mkdir -p $(@D); echo "link $@"; $(CC) $(LINK_PROGRAM) -o $@ $(filter %.o %.a,$^)
+link_c = @mkdir -p $(@D); echo "link $@"; $(CC) $(LINK_PROGRAM) -o $(new) $(filter %.o %.a,$^) $(1) $(whole)
 $(filter-out %_boehm,$(examples)): $(BUILD)/%: $(OBJ)/%.o $(BUILD)/libcodeheap.a
-	$(link_c) -lm
+	$(call link_c,-lm)
 $(filter %_boehm,$(examples)): $(BUILD)/%: $(OBJ)/%.o $(BUILD)/libcodeheap-bdw.a
-	$(link_c) $(GC_LIBS) -lm
+	$(call link_c,$(GC_LIBS) -lm)
 callgrind_o := $(patsubst %.c,$(OBJ)/%.o,$(wildcard tools/callgrind/*.c))
 # What is installed names no folder of whoever built it.
 $(callgrind_o): BASE += -fdebug-prefix-map="$(CURDIR)"=.
 # What it draws and the files that it makes are the library's work; which of its objects are linked, the linker finds.
 $(OBJ)/rooms.a: $(dl_o)
-	@rm -f $@; $(AR) rcs $@ $^
+	@rm -f $(new); $(AR) rcs $(new) $^ $(whole)
 $(callgrind_names): $(callgrind_o) $(OBJ)/rooms.a
-	$(link_c) -lm -ldl
+	$(call link_c,-lm -ldl)
 codeheap_top_o := $(patsubst %.c,$(OBJ)/%.o,$(wildcard tools/codeheap-top/*.c))
 $(codeheap_top_o): BASE += -fdebug-prefix-map="$(CURDIR)"=.
 $(codeheap_top): $(codeheap_top_o)
-	$(link_c)
+	$(call link_c)
 # It exports its functions, so that its profiles name them where there is no libdw.
 $(BUILD)/scheme: $(scheme_o) $(BUILD)/libcodeheap-bdw.a
-	$(link_c) $(if $(static),,-rdynamic) $(GC_LIBS) -lm $(SCHEME_LIBS)
+	$(call link_c,$(if $(static),,-rdynamic) $(GC_LIBS) -lm $(SCHEME_LIBS))
 $(demos): $(BUILD)/demo/%: $(OBJ)/hosts/demo/%.o $(OBJ)/hosts/demo/bytes_$(ARCH).o $(BUILD)/libcodeheap-bdw.a
-	$(link_c) $(GC_LIBS) -lm
+	$(call link_c,$(GC_LIBS) -lm)
 $(BUILD)/stress/stress: $(stress_o) $(filter-out $(OBJ)/hosts/scheme/main.o,$(scheme_o)) $(BUILD)/libcodeheap-bdw.a
-	$(link_c) $(GC_LIBS) -lm $(SCHEME_LIBS)
+	$(call link_c,$(GC_LIBS) -lm $(SCHEME_LIBS))
 # Bytes as programs over the public interface: `make fuzz` makes them up, replay runs files of them.
 fuzz_o := $(patsubst %.c,$(TOBJ)/%.o,$(filter-out $(for_others),$(wildcard fuzz/*.c)))
 $(BUILD)/fuzz/replay: $(fuzz_o) $(test_lib_o) $(TOBJ)/tests/mutant.o $(jemalloc_o)
-	$(link_c) $(count_link) -lm
+	$(call link_c,$(count_link) -lm)
 $(BUILD)/fuzz/fuzz: $(filter-out %/replay.o,$(fuzz_o)) $(test_lib_o) $(TOBJ)/tests/mutant.o
-	@mkdir -p $(@D); echo "link $@"; $(CC) $(LINK) -fsanitize=fuzzer -o $@ $^ -lm
+	@mkdir -p $(@D); echo "link $@"; $(CC) $(LINK) -fsanitize=fuzzer -o $(new) $^ -lm $(whole)
 # The same program on objects that can be broken on purpose (ch__mutants): `make mutants` runs it.
 $(BUILD)/stress/stress-mutant: $(stress_c:%.c=$(TOBJ)/%.o) $(filter-out $(OBJ)/hosts/scheme/main.o,$(scheme_o)) \
                                $(test_lib_o) $(test_bdw_o) $(TOBJ)/tests/mutant.o $(jemalloc_o)
-	$(link_c) $(count_link) $(GC_LIBS) -lm $(SCHEME_LIBS)
+	$(call link_c,$(count_link) $(GC_LIBS) -lm $(SCHEME_LIBS))
 # By gcc, whatever the library was built with: what a compiler leaves in registers and frames is scanned, too, and holds
 # the block that is to die.
 $(BUILD)/gdb/debuggee: tests/gdb/debuggee.c $(BUILD)/libcodeheap.a
-	@mkdir -p $(@D); echo "link $@"; gcc -std=gnu11 -g -O1 -fno-omit-frame-pointer -I. -o $@ $^ -lm -pthread
+	@mkdir -p $(@D); echo "link $@"; gcc -std=gnu11 -g -O1 -fno-omit-frame-pointer -I. -o $(new) $^ -lm -pthread $(whole)
 $(BUILD)/flame/draw: tests/flame/draw.c unwind/flame.c $(wildcard unwind/flame_*.[ch])
-	@mkdir -p $(@D); echo "link $@"; $(CC) -std=gnu11 -D_GNU_SOURCE -O1 -I. -o $@ $(filter %.c,$^)
+	@mkdir -p $(@D); echo "link $@"; $(CC) -std=gnu11 -D_GNU_SOURCE -O1 -I. -o $(new) $(filter %.c,$^) $(whole)
 $(BUILD)/bench/bench: $(bench_o) $(BUILD)/libcodeheap-bdw.a
-	@mkdir -p $(@D); echo "link $@"; $(if $(bench_cc),$(CXX),$(CC)) $(LINK_PROGRAM) -o $@ $(filter %.o %.a,$^) \
-	  $(if $(filter 1,$(asmjit)),-lasmjit) $(GC_LIBS) -lm -ldl
+	@mkdir -p $(@D); echo "link $@"; $(if $(bench_cc),$(CXX),$(CC)) $(LINK_PROGRAM) -o $(new) $(filter %.o %.a,$^) \
+	  $(if $(filter 1,$(asmjit)),-lasmjit) $(GC_LIBS) -lm -ldl $(whole)
 
 # Tests see the hidden symbols: they link plain objects, a folder per archive. A unit test of a lower room is linked
 # without the rooms above it, which proves that nothing in it calls upwards; tests/stand_in.c has what they leave to
 # codeheap/.
 define room_archive
 $(TOBJ)/$(1).a: $(filter $(TOBJ)/$(1)/%,$(test_lib_o))
-	@mkdir -p $$(@D); rm -f $$@; $(AR) rcs $$@ $$^
+	@mkdir -p $$(@D); rm -f $$(new); $(AR) rcs $$(new) $$^ $$(whole)
 endef
 $(foreach d,$(lib_dirs),$(eval $(call room_archive,$(d))))
 $(TOBJ)/tests/support.a: $(support_o)
-	@mkdir -p $(@D); rm -f $@; $(AR) rcs $@ $^
+	@mkdir -p $(@D); rm -f $(new); $(AR) rcs $(new) $^ $(whole)
 $(TOBJ)/tests/stand_in.a: $(TOBJ)/tests/stand_in.o $(TOBJ)/tests/mutant.o
-	@rm -f $@; $(AR) rcs $@ $^
+	@rm -f $(new); $(AR) rcs $(new) $^ $(whole)
 coverage_o := $(if $(filter 1,$(COVERAGE)),$(TOBJ)/tests/coverage.o)
 rooms_arch := arch
 rooms_pages := arch pages
@@ -588,8 +602,8 @@ $(BUILD)/tests/$(1): $(TOBJ)/tests/$(1)$(4) $(TOBJ)/tests/harness.o $(TOBJ)/test
   $(if $(filter codeheap,$(2)),$(test_bdw_o) $(TOBJ)/tests/support.a,$(TOBJ)/tests/stand_in.a) \
   $(if $(filter pages,$(2)),$(jemalloc_o))
 	@mkdir -p $$(@D); echo "link $$@"
-	$(Q)$(3) $(LINK_PROGRAM) $(count_link) $(count_ends) -o $$@ -Wl,--start-group $$(filter %.o %.a,$$^) -Wl,--end-group \
-	  $(if $(filter codeheap,$(2)),$(GC_LIBS)) $(libs_$(1)) -lm -ldl
+	$(Q)$(3) $(LINK_PROGRAM) $(count_link) $(count_ends) -o $$(new) -Wl,--start-group $$(filter %.o %.a,$$^) -Wl,--end-group \
+	  $(if $(filter codeheap,$(2)),$(GC_LIBS)) $(libs_$(1)) -lm -ldl $$(whole)
 endef
 test_rooms = $(call rooms_of,$(if $(filter unit_%,$(1)),$(call unit_room,$(1)),all))
 test_names := $(patsubst tests/%.c,%,$(core_c) $(tool_c))
@@ -607,16 +621,17 @@ $(BUILD)/tests/unit_unwind_native: $(TOBJ)/tests/native/overloaded.cc.o | $(nati
 $(native)/%.so: tests/native/object.c $(OBJ)/flags
 	@mkdir -p $(@D)/.debug; echo "link $@"
 	$(Q)$(CC) $(CSTD) -O2 -g $(WARN) -I. -fPIC -shared -nostdlib -Wl,--build-id=sha1 \
-	  $(if $(filter other,$*),-DNATIVE_HIDDEN=other_step) -o $@ $<
-	$(if $(filter linked,$*),$(Q)$(OBJCOPY) --only-keep-debug $@ $(@D)/.debug/$(@F).debug && \
-	  $(OBJCOPY) --strip-all --add-gnu-debuglink=$(@D)/.debug/$(@F).debug $@)
-	$(if $(filter bare,$*),$(Q)$(OBJCOPY) --strip-all $@)
+	  $(if $(filter other,$*),-DNATIVE_HIDDEN=other_step) -o $(new) $<
+	$(if $(filter linked,$*),$(Q)$(OBJCOPY) --only-keep-debug $(new) $(@D)/.debug/$(@F).debug && \
+	  $(OBJCOPY) --strip-all --add-gnu-debuglink=$(@D)/.debug/$(@F).debug $(new))
+	$(if $(filter bare,$*),$(Q)$(OBJCOPY) --strip-all $(new))
+	$(Q)mv -f $(new) $@
 $(BUILD)/tests/unit_scheme_emitter $(BUILD)/tests/unit_scheme_sites: $(emitter_o)
 $(BUILD)/tests/hostile: tests/hostile.c tests/own_mounts.h
 $(BUILD)/tests/runner: $(wildcard tests/runner*.c) tests/runner.h
 $(BUILD)/tests/runner $(BUILD)/tests/hostile:
 	@mkdir -p $(@D)
-	gcc $(CSTD) -O2 -g -I. $(WARN) -o $@ $(filter %.c,$^)
+	gcc $(CSTD) -O2 -g -I. $(WARN) -o $(new) $(filter %.c,$^) $(whole)
 
 # ---- install -------------------------------------------------------------------------------------------------------
 quoted = '$(subst ','\'',$(1))'
@@ -627,7 +642,7 @@ install: $(libs) $(bdw_libs) $(user_tools)
 uninstall:
 	@$(install_environment) tools/install.sh uninstall
 dist:
-	@tools/dist.sh $(version) build/libcodeheap-$(version).tar.gz
+	@tools/dist.sh $(version) $(call quoted,$(BUILD)/libcodeheap-$(version).tar.gz)
 
 # ---- hosts that others wrote: they know the installed library by pkg-config, and nothing of this tree ----------------
 $(installed): $(libs) $(bdw_libs) $(user_tools) $(public_headers) $(wildcard tools/*.pc.in tools/gdb/*.py tools/gdb/codeheap_gdb/*.py docs/man/*.[1-9]) tools/install.sh Makefile

@@ -11,10 +11,12 @@ cd "$(dirname "$0")/.." || exit 1
 unset MAKEFLAGS MFLAGS MAKELEVEL SAN GC ALLOC CROSS CC CXX PAGE SYSTEM_PAGE BACKEND TIER T V WITH FEW JOBS EMULATOR VALGRIND \
   DEBUG COVERAGE BUILD EXTRA_CFLAGS STORM_MS PARTS SLOWEST TIMED LONG
 # A random seed for each run, which `make check SEED=` repeats.
-export STRICT=1 SEED="${CODEHEAP_CI_SEED:-$(date +%s)}"
-logs=build/ci
-rm -rf $logs
-mkdir -p $logs
+export STRICT=1 WERROR=1 SEED="${CODEHEAP_CI_SEED:-$(date +%s)}"
+# `make ci BUILD=folder`: each step's build is in it.
+export BUILD_ROOT="${BUILD_ROOT:-build}"
+logs=$BUILD_ROOT/ci
+rm -rf "$logs"
+mkdir -p "$logs"
 tools/setup.sh ci || exit 2
 export SETUP=no
 IFS=', ' read -r -a chosen <<<"${ONLY:-}"
@@ -113,7 +115,7 @@ core 1800 aarch64 CROSS=aarch64-linux-gnu-
 core 1800 riscv64 CROSS=riscv64-linux-gnu- GC=none
 # Return addresses are signed and landing pads guarded where all is compiled so: a build of its own, one test at a time.
 signed() { # signed NAME TEST
-  core 600 "$1" CROSS=aarch64-linux-gnu- EXTRA_CFLAGS=-mbranch-protection=standard BUILD=build/cross-aarch64-signed T="$2"
+  core 600 "$1" CROSS=aarch64-linux-gnu- EXTRA_CFLAGS=-mbranch-protection=standard BUILD="$BUILD_ROOT/cross-aarch64-signed" T="$2"
 }
 signed aarch64-signed-running adversary_running
 # What the core tier can differ in goes in pairs, so that each of them is there, and one build or run serves two.
@@ -133,8 +135,8 @@ core 900 flip-page-65536 PAGE=65536 BACKEND=flip
 core 900 system-page-65536 SYSTEM_PAGE=65536
 # The other restrictions; `make hostile` has all programs under each.
 if is_chosen hostile; then
-  make -s build/tests/hostile >/dev/null
-  restrictions=$(build/tests/hostile | cut -d' ' -f1 | grep -vx mdwe)
+  make -s "$BUILD_ROOT/tests/hostile" >/dev/null
+  restrictions=$("$BUILD_ROOT/tests/hostile" | cut -d' ' -f1 | grep -vx mdwe)
   step 1200 hostile tests make hostile FEW=1 WITH="$(echo $restrictions)"
 fi
 step 400 stress one make stress SECONDS=60

@@ -1,0 +1,54 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# The build as packagers have it: with link-time optimization, with a compiler whose warnings nobody has seen, in a folder of
+# their own, and killed in the middle. Without arguments it lists its cases, with a name it runs one.
+set -u
+gc=${CODEHEAP_TEST_GC:-bdw}
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+unset MAKEFLAGS MFLAGS MAKELEVEL MAKEOVERRIDES BUILD BUILD_ROOT WERROR EXTRA_CFLAGS
+
+fail() { echo "$*" >&2; exit 1; }
+build_here() { timeout -s KILL 200 make --no-print-directory -j3 SETUP=no GC="$gc" BUILD="$work/build" "$@" >"$work/log" 2>&1; }
+
+# What has a name of its own is whole, whatever the build died in: here in the tool that makes symbols local, which has emptied
+# its file; and with it everything that runs beside it.
+case_build_that_was_killed_goes_on() {
+  local lto=(EXTRA_CFLAGS='-flto=auto -O0 -g0') so=$work/build/libcodeheap-dl.so
+  printf '#!/bin/sh\nfor last; do :; done\n: >"$last"\nkill -KILL 0\n' >"$work/killer"
+  chmod 755 "$work/killer"
+  setsid --wait timeout -s KILL 200 make --no-print-directory -j3 SETUP=no GC="$gc" BUILD="$work/build" "${lto[@]}" \
+    OBJCOPY="$work/killer" "$so" >"$work/log" 2>&1 && fail "nothing was killed"
+  [ -f "$work/build/obj/libcodeheap-dl.o.new" ] || { tail -n 5 "$work/log" >&2; fail "it died elsewhere"; }
+  find "$work/build" -type f ! -name '*.new' ! -name '*.d' -empty | grep . && fail "these are not whole"
+  build_here "${lto[@]}" "$so" "$work/build/examples/min" || { tail -n 20 "$work/log" >&2; fail "the next build failed"; }
+  nm -D --defined-only "$so" | grep -q ' ch_heap_create@' || fail "a shared object without symbols"
+  # And the libraries of a build that optimizes when it links are machine code.
+  readelf -SW "$work/build/libcodeheap.a" | grep 'gnu\.lto' && fail "libcodeheap.a is not for every linker"
+  [ "$(uname -m)" != x86_64 ] || timeout -s KILL 60 "$work/build/examples/min" >/dev/null || fail "the program failed"
+}
+
+flags_of() { make --no-print-directory "$@" vars | sed -n 's/^CFLAGS=//p'; }
+case_build_has_warnings_as_errors_in_tests_only() {
+  flags_of | grep -q -- -Wall || fail "no flags"
+  flags_of | grep -- -Werror && fail "a warning ends the build of a packager"
+  flags_of WERROR=1 | grep -q -- -Werror || fail "WERROR=1 does nothing"
+  grep -q '^export WERROR=1' .ci/run || fail "the gate lets warnings pass"
+}
+
+case_build_lies_in_the_folder_that_was_named() {
+  if [ -e .git ] || [ -f MANIFEST ]; then
+    build_here dist || { cat "$work/log" >&2; fail "make dist"; }
+    [ -n "$(find "$work/build" -name 'libcodeheap-*.tar.gz')" ] || fail "the tarball is elsewhere"
+  fi
+  make --no-print-directory -n ci BUILD="$work/ci" | grep -qF "BUILD_ROOT='$work/ci'" || fail "make ci builds elsewhere"
+  make --no-print-directory vars BUILD_ROOT="$work/ci" GC=none | grep -qFx "BUILD=$work/ci/gc-none" || fail "a variant is elsewhere"
+  grep -nE '(^|[^-_/A-Za-z])build/' tools/ci.sh | grep -v '^[0-9]*:#' && fail "these are not where the others are"
+  return 0
+}
+
+if [ $# = 0 ]; then
+  declare -F | sed -n 's/^declare -f case_\(.*\)/\1 300 0 -/p'
+  exit 0
+fi
+"case_$1"
