@@ -102,7 +102,7 @@
 	X(SYNC_BEFORE_ACCESS)                                                              \
 	X(HOLDS_ANYBODY) X(RELEASES_ANYBODY) X(RELEASE_HOLDS_NOTHING) X(OPEN_OF_ANYBODY)   \
 	X(CHILD_LEAVES_RELEASES) X(GENERATIONS_BEGIN_AGAIN) X(SECOND_HEAP_PASSED_OVER)     \
-	X(UNLINKED_IS_FORGOTTEN)                                                           \
+	X(UNLINKED_IS_FORGOTTEN) X(COMMIT_NOT_AWAITED)                                     \
 	X(FRAME_FORGOTTEN)                                                                 \
 	X(DISCARD_COUNTS_OTHERS) X(DISCARDS_EVERY_VM) X(FREED_PAGE_KEPT)                   \
 	/* states */                                                                       \

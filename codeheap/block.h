@@ -605,7 +605,8 @@ void ch__extra_free(struct ch_heap *, struct ch__extra *); /* of no block that a
 void ch__extra_drop(struct ch_heap *, struct ch__extra *) CH_REQUIRES(ch__role_heap);
 
 /* --- refs.c --- */
-void ch__young_refs_add(struct ch_heap *, struct ch_block); /* HOST: a minor collection visits it */
+/* HOST: a minor collection visits it */
+void ch__young_refs_add(struct ch_heap *, struct ch__thread *, struct ch_block);
 
 /* --- assumption.c --- */
 uint32_t ch__assumption_resolve(struct ch_heap *, struct ch_assumption)

@@ -431,7 +431,7 @@ enum ch_status ch__block_commit(struct ch_heap *heap, struct ch__thread *self,
 	}
 	CH__COUNT(self->counters.blocks_committed, count);
 	for (size_t i = 0; i < count; i++)
-		ch__young_refs_add(heap, codes[i].block);
+		ch__young_refs_add(heap, self, codes[i].block);
 	return CH_OK;
 }
 

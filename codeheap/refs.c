@@ -14,11 +14,25 @@ static bool has_refs(const struct ch__block *block)
 	return false;
 }
 
-/* Without room on the list every block counts as young: slower, never wrong. */
-void ch__young_refs_add(struct ch_heap *heap, struct ch_block block)
+/* Of a block that others know: a release that frees at once takes it off the list of its owner,
+ * whose lock is held, before its side list goes. */
+static bool still_has_refs(struct ch_heap *heap, struct ch__thread *self, struct ch_block handle)
 {
-	if (heap->config.driver != CH_DRIVER_HOST ||
-	    !has_refs(ch__block_at(heap, ch__handle_index(block.bits))))
+	const struct ch__block *block = ch__block_at(heap, ch__handle_index(handle.bits));
+	ch__region_enter(self);
+	struct ch__owner *owner =
+		ch__owner_at(heap, __atomic_load_n(&block->owner, __ATOMIC_RELAXED));
+	ch__owner_lock(owner);
+	bool has = ch__block_resolve(heap, handle) && has_refs(block);
+	ch__owner_unlock(owner);
+	ch__region_leave(self);
+	return has;
+}
+
+/* Without room on the list every block counts as young: slower, never wrong. */
+void ch__young_refs_add(struct ch_heap *heap, struct ch__thread *self, struct ch_block block)
+{
+	if (heap->config.driver != CH_DRIVER_HOST || !still_has_refs(heap, self, block))
 		return;
 	ch__heap_lock(heap);
 	/* More entries than blocks: nobody visits, and the list must not grow for ever. */

@@ -129,15 +129,18 @@ static bool play_scene(struct play *p)
 	return was_there;
 }
 
-static void play_all(const struct act *act, void (*set)(struct play *), unsigned least)
+static void play_all_by(enum ch_driver driver, const struct act *act, void (*set)(struct play *),
+			unsigned least)
 {
+	struct ch_config config = rig_config(1 << 20);
 	struct sigaction action = {.sa_sigaction = on_trap, .sa_flags = SA_SIGINFO};
 	static struct play play;
 	struct play *p = &play;
 	unsigned scenes = 0;
 	stepped = p;
 	p->act = act;
-	p->rig = rig_start(1 << 20);
+	config.driver = driver;
+	p->rig = rig_create(&config, NULL, NULL);
 	p->wanted = 1;
 	CHECK_EQ(sigaction(SIGTRAP, &action, NULL), 0);
 	for (bool more = true; more; p->wanted += act->stride, scenes++) {
@@ -150,6 +153,11 @@ static void play_all(const struct act *act, void (*set)(struct play *), unsigned
 		FAIL("%u scenes: the call has more instructions", scenes);
 	rig_check(&p->rig);
 	rig_end(&p->rig);
+}
+
+static void play_all(const struct act *act, void (*set)(struct play *), unsigned least)
+{
+	play_all_by(CH_DRIVER_BUILTIN, act, set, least);
 }
 
 /* --- the other thread --- */
@@ -351,6 +359,56 @@ TEST(site_of_a_block_that_goes_is_never_a_strangers)
 {
 	static const struct act act = {true, 3, NULL, attach_late, open_in_its_place, judge_site};
 	play_all(&act, make_late_site, 50);
+}
+
+/* --- refs --- */
+
+enum { REFS = 10 };
+
+static void open_with_refs(struct play *p)
+{
+	struct ch_open open = {
+		.size = sizeof open, .owner = p->owner, .hot_bytes = 8 * REFS, .name = "refs"};
+	CHECK_EQ(ch_block_open(&open, &p->code), CH_OK);
+	memset(p->code.write, 0, 8 * REFS);
+	for (unsigned i = 0; i < REFS; i++)
+		CHECK_EQ(ch_ref_attach(p->code.block, p->code.exec + 8 * i), CH_OK);
+	p->code.used_to = 8 * REFS;
+}
+
+static void commit_refs(struct play *p)
+{
+	p->status = ch_block_commit(&p->code, 1);
+}
+
+static uintptr_t same_word(void *arg, uintptr_t word, bool *is_young)
+{
+	++*(unsigned *)arg;
+	*is_young = true;
+	return word;
+}
+
+static void judge_refs(struct play *p)
+{
+	unsigned visits = 0;
+	struct ch_info info;
+	if (p->status != CH_OK)
+		CHECK_EQ(p->status, CH_E_STALE);
+	bool is_there = ch_block_info(p->code.block, &info) == CH_OK;
+	rig_visit_refs(&p->rig, CH_REFS_YOUNG, same_word, &visits);
+	if (is_there || visits)
+		FAIL("step %u: a block of an owner that was released at once is there, %u refs",
+		     p->wanted, visits);
+	(void)!ch_owner_release(p->owner, CH_RELEASE_NOT_RUNNING);
+}
+
+/* A block that is committed while its owner is released at once is freed by the release, or aborted
+ * by the commit, which reads its refs when others know it already. */
+TEST(commit_beside_a_release_is_stale_or_freed)
+{
+	static const struct act act = {true, 61, open_with_refs, commit_refs,
+				       release_at_once, judge_refs};
+	play_all_by(CH_DRIVER_HOST, &act, NULL, 20);
 }
 
 /* --- a release --- */
