@@ -176,6 +176,8 @@ struct ch__os_thread {
 /* The record stays where it is until the thread is joined. False: errno. */
 bool ch__os_thread_start(struct ch__os_thread *, void (*run)(void *arg), void *arg)
 	CH_EXCLUDES(CH__STANDING);
+/* ThreadSanitizer ends a child of fork that starts one. */
+bool ch__os_child_may_start_threads(void);
 /* Waits until it returned; asking it to is its owner's affair. */
 void ch__os_thread_join(struct ch__os_thread *) CH_EXCLUDES(CH__STANDING);
 

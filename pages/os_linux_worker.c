@@ -54,6 +54,13 @@ bool ch__os_thread_start(struct ch__os_thread *thread, void (*fn)(void *arg), vo
 	return error == 0;
 }
 
+extern void __tsan_init(void) __attribute__((weak)); /* the process has ThreadSanitizer */
+
+bool ch__os_child_may_start_threads(void)
+{
+	return __tsan_init == NULL;
+}
+
 void ch__os_thread_join(struct ch__os_thread *thread)
 {
 	int cancel = ch__cancel_hold();

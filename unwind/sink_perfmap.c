@@ -73,6 +73,7 @@ static struct {
 	CH_BY_FILE bool must_rewrite;
 	CH_BY_FILE struct writer *writer; /* NULL: it was not asked for, or refused */
 	CH_BY_FILE bool is_starting, has_no_thread;
+	CH_BY_FILE bool is_refused_threads; /* of all files of this process */
 	CH_BY_FILE uint64_t next_ns; /* no commit writes the file anew before this time */
 	/* Lines of heaps that have gone lie in [orphans_low, orphans_high). */
 	CH_BY_FILE uintptr_t orphans_low, orphans_high;
@@ -174,7 +175,8 @@ static void forget_file(void) CH_REQUIRES(ch__role_file)
 		ch__os_unmap(file.buffer, BUFFER_BYTES);
 	file.buffer = NULL;
 	file.used = 0;
-	file.must_rewrite = file.has_no_thread = false;
+	file.must_rewrite = false;
+	file.has_no_thread = file.is_refused_threads;
 	file.orphans_low = file.orphans_high = 0;
 }
 
@@ -670,7 +672,8 @@ static void resume_child(void) CH_RELEASES(ch__role_file)
 {
 	close_fd();
 	free_writer(take_writer());
-	file.is_starting = file.has_no_thread = false;
+	file.is_starting = false;
+	file.has_no_thread = file.is_refused_threads = !ch__os_child_may_start_threads();
 	file.must_rewrite = false;
 	file.orphans_low = file.orphans_high = 0;
 	for (struct user *user = file.users; user; user = user->next)
