@@ -7,7 +7,8 @@ read -ra scheme <<< "${CODEHEAP_TEST_EMULATOR:-} ${CODEHEAP_BUILD:-build}/scheme
 work=$(mktemp -d "${TMPDIR:-/tmp}/host-scheme.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
 
-cases="pairs_of_operands_have_one_answer:180 comparisons_are_exact:60"
+cases="pairs_of_operands_have_one_answer:180 comparisons_are_exact:60 symbols_are_read_as_written:60
+surrogates_are_no_characters:60 what_cannot_be_read_is_an_error:60 wrong_counts_are_told:60"
 
 fail() { echo "$*" >&2; exit 1; }
 
@@ -91,6 +92,37 @@ comparisons_are_exact() {
 (write (list (kind (lambda () (over 1.5 0))) (kind (lambda () (over 3 0)))))
 (write (list (over 1.5 0.0) (over -1 0.0) (over 1.5 2)))
 END
+}
+
+symbols_are_read_as_written() {
+  says '(|a\|b| |a b| |x\\y| abc || |1|)#t' << 'END'
+(define all (list '|a\|b| '|a b| '|x\\y| 'abc (string->symbol "") (string->symbol "1")))
+(write all)
+(define port (open-output-string))
+(write all port)
+(write (equal? all (read (open-input-string (get-output-string port)))))
+END
+}
+
+surrogates_are_no_characters() {
+  says '(range range 57344 read)' << 'END'
+(define (kind thunk) (guard (e (#t (error-kind e))) (thunk)))
+(define last (string #\" #\\ #\x #\d #\f #\f #\f #\; #\"))
+(write (list (kind (lambda () (integer->char 55296))) (kind (lambda () (integer->char 57343))) (char->integer (integer->char 57344))
+             (kind (lambda () (read (open-input-string last))))))
+END
+}
+
+what_cannot_be_read_is_an_error() {
+  "${scheme[@]}" "$work" > "$work/out" 2>&1
+  [ $? = 1 ] || fail "a directory as program: $(cat "$work/out")"
+  grep -q 'cannot read: Is a directory' "$work/out" || fail "$(cat "$work/out")"
+}
+
+wrong_counts_are_told() {
+  "${scheme[@]}" --pool=1M -e 1 > "$work/out" 2>&1
+  [ $? = 2 ] || fail "--pool=1M: $(cat "$work/out")"
+  head -n 1 "$work/out" | grep -qx 'scheme: --pool=1M: a whole number is wanted, as in --pool=1048576' || fail "$(cat "$work/out")"
 }
 
 if [ $# = 0 ]; then

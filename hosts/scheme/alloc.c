@@ -1,11 +1,112 @@
 /* SPDX-License-Identifier: MIT
  * alloc.c: objects from the Boehm heap. Small scanned objects come from per-thread lists, which
- * machine code can pop inline; what has no pointers is allocated unscanned.
+ * machine code can pop inline; what has no pointers is allocated unscanned. Without memory each
+ * function here raises an error of kind `memory`; for what its handlers and its report need, a
+ * reserve is given back to the collector then. Memory is also asked for where no context is at
+ * hand: errors.c knows whose catcher is the innermost of the thread.
  */
 #define GC_THREADS
 #include <gc/gc.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #include "vm.h"
+
+enum { RESERVE_BYTES = 1 << 20 };
+
+static void *_Atomic reserve;
+static _Atomic GC_word looked_at; /* the collection after which there was too little for it */
+
+/* Not while it would be the last that there is: whoever goes on needs memory, too. */
+static void take_reserve(void)
+{
+	GC_word number = GC_get_gc_no();
+	void *block, *none = NULL;
+
+	if (atomic_exchange(&looked_at, number) == number ||
+	    GC_get_free_bytes() < (size_t)4 * RESERVE_BYTES)
+		return;
+	block = GC_MALLOC_ATOMIC_UNCOLLECTABLE(RESERVE_BYTES);
+	if (block && !atomic_compare_exchange_strong(&reserve, &none, block))
+		GC_FREE(block);
+}
+
+void memory_start(void)
+{
+	atomic_store(&reserve, GC_MALLOC_ATOMIC_UNCOLLECTABLE(RESERVE_BYTES));
+}
+
+int memory_give_reserve(void)
+{
+	void *block = atomic_exchange(&reserve, NULL);
+
+	GC_FREE(block);
+	return block != NULL;
+}
+
+/* Where nobody can be told by an error. */
+_Noreturn static void die(void)
+{
+	static const char text[] = "scheme: out of memory\n";
+
+	if (write(2, text, sizeof text - 1) < 0)
+		_exit(1);
+	_exit(1);
+}
+
+static _Noreturn void memory_is_short(void)
+{
+	struct context *ctx = thread_context;
+
+	if (!ctx || !ctx->now.catcher)
+		die();
+	raise_memory(ctx);
+}
+
+/* What the collector returned, or an error. */
+static void *sure(void *object)
+{
+	if (__builtin_expect(object == NULL, 0))
+		memory_is_short();
+	if (__builtin_expect(atomic_load_explicit(&reserve, memory_order_relaxed) == NULL, 0))
+		take_reserve();
+	return object;
+}
+
+/* Where its heap cannot grow the collector gives up without a collection if the last one was not
+ * long ago, also when a catcher has let go of everything since. So there is one before an error. */
+void *new_scanned(size_t bytes)
+{
+	void *object = GC_MALLOC(bytes);
+
+	if (__builtin_expect(object == NULL, 0)) {
+		GC_gcollect();
+		object = GC_MALLOC(bytes);
+	}
+	return sure(object);
+}
+
+void *new_plain(size_t bytes)
+{
+	void *object = GC_MALLOC_ATOMIC(bytes);
+
+	if (__builtin_expect(object == NULL, 0)) {
+		GC_gcollect();
+		object = GC_MALLOC_ATOMIC(bytes);
+	}
+	return sure(object);
+}
+
+void *grow_scanned(void *block, size_t bytes)
+{
+	void *object = GC_REALLOC(block, bytes);
+
+	if (__builtin_expect(object == NULL, 0)) {
+		GC_gcollect();
+		object = GC_REALLOC(block, bytes);
+	}
+	return sure(object);
+}
 
 /* A request above this is refused before the collector is asked: it would abort or thrash. */
 static const size_t LARGEST_OBJECT_BYTES = (size_t)1 << 31;
@@ -14,8 +115,11 @@ void *alloc_slow(struct context *ctx, size_t granules)
 {
 	void *list = GC_malloc_many(granules * GRANULE_BYTES);
 
-	if (list == NULL)
-		raise_error(ctx, "memory", "out of memory", 0);
+	if (__builtin_expect(list == NULL, 0)) {
+		GC_gcollect();
+		list = GC_malloc_many(granules * GRANULE_BYTES);
+	}
+	sure(list);
 	ctx->free_lists[granules] = *(void **)list;
 	return list;
 }
@@ -30,9 +134,7 @@ void *alloc_bytes(struct context *ctx, uint64_t type, size_t bytes)
 	} else {
 		if (bytes > LARGEST_OBJECT_BYTES)
 			raise_error(ctx, "memory", "object too large", 0);
-		object = GC_MALLOC(bytes);
-		if (object == NULL)
-			raise_error(ctx, "memory", "out of memory", 0);
+		object = new_scanned(bytes);
 	}
 	*object = type;
 	return object;
@@ -44,16 +146,14 @@ void *alloc_atomic(struct context *ctx, uint64_t type, size_t bytes)
 
 	if (bytes > LARGEST_OBJECT_BYTES)
 		raise_error(ctx, "memory", "object too large", 0);
-	object = GC_MALLOC_ATOMIC(bytes);
-	if (object == NULL)
-		raise_error(ctx, "memory", "out of memory", 0);
+	object = new_plain(bytes);
 	*object = type;
 	return object;
 }
 
 value make_flonum(double number)
 {
-	struct flonum *flonum = GC_MALLOC_ATOMIC(sizeof *flonum);
+	struct flonum *flonum = new_plain(sizeof *flonum);
 
 	flonum->header = T_FLONUM;
 	flonum->number = number;
@@ -126,10 +226,11 @@ value string_from(struct context *ctx, const char *utf8)
 	return string_from_bytes(ctx, utf8, strlen(utf8));
 }
 
-char *string_to_utf8(value string, size_t *bytes)
+size_t string_utf8_room(const struct string *s) { return (size_t)s->length * 4 + 1; }
+
+size_t string_write_utf8(const struct string *s, char *out)
 {
-	struct string *s = AS(string, string);
-	char *out = GC_MALLOC_ATOMIC((size_t)s->length * 4 + 1), *at = out;
+	char *at = out;
 
 	for (int64_t i = 0; i < s->length; i++) {
 		uint32_t c = s->chars[i];
@@ -150,8 +251,16 @@ char *string_to_utf8(value string, size_t *bytes)
 		}
 	}
 	*at = 0;
+	return (size_t)(at - out);
+}
+
+char *string_to_utf8(value string, size_t *bytes)
+{
+	char *out = new_plain(string_utf8_room(AS(string, string)));
+	size_t count = string_write_utf8(AS(string, string), out);
+
 	if (bytes)
-		*bytes = (size_t)(at - out);
+		*bytes = count;
 	return out;
 }
 

@@ -2,9 +2,6 @@
  * codegen.c: from the tree to bytecode. Slots are handed out like a stack, so every temporary has a
  * home that is known at its pc; open.c does the open-coded built-ins.
  */
-#define GC_THREADS
-#include <gc/gc.h>
-
 #include "codegen.h"
 #include "frame.h"
 
@@ -12,7 +9,7 @@
 	do { \
 		if ((count) == (capacity)) { \
 			(capacity) = (capacity) * 2 + 16; \
-			(array) = GC_REALLOC((array), (size_t)(capacity) * sizeof *(array)); \
+			(array) = grow_scanned((array), (size_t)(capacity) * sizeof *(array)); \
 		} \
 	} while (0)
 
@@ -20,8 +17,8 @@ int emit_wide(struct fn *fn, enum op op, int a, int bc)
 {
 	if (fn->count == fn->capacity) {
 		fn->capacity = fn->capacity * 2 + 32;
-		fn->insns = GC_REALLOC(fn->insns, (size_t)fn->capacity * sizeof *fn->insns);
-		fn->lines = GC_REALLOC(fn->lines, (size_t)fn->capacity * sizeof *fn->lines);
+		fn->insns = grow_scanned(fn->insns, (size_t)fn->capacity * sizeof *fn->insns);
+		fn->lines = grow_scanned(fn->lines, (size_t)fn->capacity * sizeof *fn->lines);
 	}
 	fn->lines[fn->count] = (uint32_t)fn->line;
 	fn->insns[fn->count].op = (uint16_t)op;
@@ -185,7 +182,7 @@ static value finish(struct fn *fn)
 	memcpy(code->insns, fn->insns, (size_t)fn->count * 8);
 	if (fn->const_count)
 		memcpy(code->insns + fn->count, fn->consts, (size_t)fn->const_count * 8);
-	code->lines = GC_MALLOC_ATOMIC((size_t)fn->count * sizeof *code->lines);
+	code->lines = new_plain((size_t)fn->count * sizeof *code->lines);
 	memcpy(code->lines, fn->lines, (size_t)fn->count * sizeof *code->lines);
 	code->has_rest = lambda->has_rest;
 	code->required_args = lambda->var_count - lambda->has_rest;
@@ -219,7 +216,7 @@ static value gen_lambda(struct fn *fn, struct node *lambda)
 
 value generate_code(struct expander *e, struct node *lambda)
 {
-	struct fn *fn = GC_MALLOC(sizeof *fn);
+	struct fn *fn = new_scanned(sizeof *fn);
 
 	fn->e = e;
 	fn->lambda = lambda;
@@ -229,7 +226,7 @@ value generate_code(struct expander *e, struct node *lambda)
 /* Emits the closure into dst; the inner procedure is returned for its list of free variables. */
 static struct fn *gen_closure(struct fn *fn, struct node *lambda, int dst)
 {
-	struct fn *inner = GC_MALLOC(sizeof *inner);
+	struct fn *inner = new_scanned(sizeof *inner);
 	int saved = fn->next_slot;
 
 	check_c_stack(fn->e->ctx);
@@ -302,7 +299,7 @@ static void gen_letrec_lambda(struct fn *fn, struct node *node, int index, struc
 static void gen_letrec(struct fn *fn, struct node *node, int dst)
 {
 	int saved = fn->next_slot;
-	struct fn **inners = GC_MALLOC((size_t)(node->var_count + 1) * sizeof *inners);
+	struct fn **inners = new_scanned((size_t)(node->var_count + 1) * sizeof *inners);
 
 	prepare_letrec(fn, node);
 	for (int i = 0; i < node->var_count; i++) {
@@ -387,7 +384,7 @@ static void jump_loop(struct fn *fn, struct node *call)
 	struct var *loop = call->kids[0]->var;
 	struct node *lambda = loop->lambda;
 	int count = lambda->var_count, saved = fn->next_slot, left = count;
-	int *temps = GC_MALLOC_ATOMIC((size_t)(count + 1) * sizeof *temps);
+	int *temps = new_plain((size_t)(count + 1) * sizeof *temps);
 	enum { PENDING = -1, DONE = -2 };
 
 	for (int i = 0; i < count; i++) {

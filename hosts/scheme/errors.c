@@ -7,16 +7,21 @@
 
 enum { RESERVE_SLOTS = 4096, RESERVE_C_BYTES = 48 << 10 };
 
+_Thread_local struct context *thread_context;
+
 void catcher_enter(struct context *ctx, struct catcher *catcher)
 {
 	catcher->state = ctx->now;
 	catcher->error = V_NONE;
+	catcher->outer = thread_context;
 	ctx->now.catcher = catcher;
+	thread_context = ctx;
 }
 
 void catcher_leave(struct context *ctx, struct catcher *catcher)
 {
 	ctx->now.catcher = catcher->state.catcher;
+	thread_context = catcher->outer;
 }
 
 void unwind_to(struct context *ctx, value winders)
@@ -33,6 +38,7 @@ _Noreturn void throw_to(struct context *ctx, struct catcher *catcher, value erro
 {
 	unwind_to(ctx, catcher->state.winders);
 	ctx->now = catcher->state;
+	thread_context = ctx;
 	catcher->error = error;
 	longjmp(catcher->target, 1);
 }
@@ -135,4 +141,22 @@ _Noreturn void raise_stack(struct context *ctx)
 	ctx->now.c_limit -= RESERVE_C_BYTES;
 	c = make_condition(ctx, "stack", "recursion too deep");
 	raise_value(ctx, (value)c);
+}
+
+/* With the reserve the condition is one like any other, and handlers have memory to run in. Without
+ * it, when memory ends in a handler or soon afterwards, there is one that was made before; each
+ * handler that fails has another outside of it, so it ends. */
+_Noreturn void raise_memory(struct context *ctx)
+{
+	value error = ctx->vm->memory_error;
+
+	if (error == V_NONE)
+		throw_to(ctx, ctx->now.catcher, error);
+	if (memory_give_reserve())
+		raise_error(ctx, "memory", "out of memory", 0);
+	struct condition *c = AS(condition, error);
+	c->file = V_FALSE;
+	c->line = 0;
+	find_line(ctx, &c->file, &c->line);
+	raise_value(ctx, error);
 }

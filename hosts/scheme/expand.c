@@ -2,9 +2,6 @@
  * expand.c: from data to the tree of ast.h: scopes, bodies with internal definitions, core forms.
  * Derived forms are rewritten by forms.c first. Emits nothing.
  */
-#define GC_THREADS
-#include <gc/gc.h>
-
 #include "ast.h"
 
 /* Programs may be malformed anywhere: each step into a form is checked. */
@@ -15,18 +12,18 @@
 
 struct node *node_new(struct expander *e, enum node_kind kind, int kid_count)
 {
-	struct node *node = GC_MALLOC(sizeof *node);
+	struct node *node = new_scanned(sizeof *node);
 
 	node->kind = kind;
 	node->line = e->line;
 	node->kid_count = kid_count;
-	node->kids = GC_MALLOC((size_t)(kid_count ? kid_count : 1) * sizeof *node->kids);
+	node->kids = new_scanned((size_t)(kid_count ? kid_count : 1) * sizeof *node->kids);
 	return node;
 }
 
 struct var *var_new(value name)
 {
-	struct var *var = GC_MALLOC(sizeof *var);
+	struct var *var = new_scanned(sizeof *var);
 
 	var->name = name;
 	return var;
@@ -34,7 +31,7 @@ struct var *var_new(value name)
 
 struct scope *scope_bind(struct scope *scope, value name, struct var *var)
 {
-	struct scope *inner = GC_MALLOC(sizeof *inner);
+	struct scope *inner = new_scanned(sizeof *inner);
 
 	inner->up = scope;
 	inner->name = name;
@@ -167,7 +164,7 @@ struct node *expand_lambda(struct expander *e, struct scope *scope, value params
 	for (at = params; is_pair(at); at = CDR(at))
 		count++;
 	node->has_rest = at != V_NIL;
-	node->vars = GC_MALLOC((size_t)(count + 1) * sizeof *node->vars);
+	node->vars = new_scanned((size_t)(count + 1) * sizeof *node->vars);
 	for (at = params; at != V_NIL; at = is_pair(at) ? CDR(at) : V_NIL) {
 		value param = is_pair(at) ? CAR(at) : at;
 		if (!is_symbol(param))
@@ -199,7 +196,7 @@ static void add_definition(struct definitions *list, struct definition item)
 {
 	if (list->count == list->capacity) {
 		list->capacity = list->capacity * 2 + 8;
-		list->items = GC_REALLOC(list->items, (size_t)list->capacity * sizeof item);
+		list->items = grow_scanned(list->items, (size_t)list->capacity * sizeof item);
 	}
 	list->items[list->count++] = item;
 	if (item.name != V_FALSE)
@@ -284,7 +281,7 @@ static struct node *expand_letrec(struct expander *e, struct scope *scope,
 
 	int in_procedure = 0;
 	node->var_count = count;
-	node->vars = GC_MALLOC((size_t)(count + 1) * sizeof *node->vars);
+	node->vars = new_scanned((size_t)(count + 1) * sizeof *node->vars);
 	for (int i = 0; i < count; i++) {
 		if (list->items[i].name == V_FALSE)
 			continue;
@@ -336,7 +333,7 @@ static struct node *expand_let(struct expander *e, struct scope *scope, value bi
 	struct node *node = node_new(e, N_LET, count + 1);
 	struct scope *inner = scope;
 
-	node->vars = GC_MALLOC((size_t)(count + 1) * sizeof *node->vars);
+	node->vars = new_scanned((size_t)(count + 1) * sizeof *node->vars);
 	node->var_count = count;
 	for (int i = 0; i < count; i++, bindings = CDR(bindings)) {
 		value binding = CAR(bindings);
@@ -395,7 +392,7 @@ static struct node *expand_named_let(struct expander *e, struct scope *scope, va
 	add_definition(&list, (struct definition){name, V_UNSPEC, params, CDR(CDR(CDR(form)))});
 	struct node *node = node_new(e, N_LETREC, 2);
 	struct var *var = var_new(name);
-	node->vars = GC_MALLOC(sizeof *node->vars);
+	node->vars = new_scanned(sizeof *node->vars);
 	node->vars[0] = var;
 	node->var_count = 1;
 	struct scope *inner = scope_bind(scope, name, var);

@@ -22,12 +22,15 @@ static const char *const form_names[FORM_COUNT] = {
 
 void init_forms(void)
 {
+	/* Symbols live as long as something leads to them. */
+	static struct symbol *kept[2 * FORM_COUNT];
 	char text[64];
 
 	for (int i = 1; i < FORM_COUNT; i++) {
-		AS(symbol, intern(form_names[i]))->form = (uint64_t)i;
 		snprintf(text, sizeof text, " %s", form_names[i]);
-		AS(symbol, intern(text))->form = (uint64_t)i;
+		kept[2 * i] = AS(symbol, intern(form_names[i]));
+		kept[2 * i + 1] = AS(symbol, intern(text));
+		kept[2 * i]->form = kept[2 * i + 1]->form = (uint64_t)i;
 	}
 }
 

@@ -171,9 +171,7 @@ static void fill_code(const struct loader *l, struct code *code, const uint64_t 
 	code->file = value_of(l, body[4]);
 	memcpy(code->insns, insns, insn_count * 8);
 	fill_values(l, code_consts(code), consts, (uint64_t)code->const_count);
-	code->lines = GC_MALLOC_ATOMIC(insn_count * sizeof *code->lines);
-	if (!code->lines)
-		raise_error(l->ctx, "memory", "out of memory", 0);
+	code->lines = new_plain(insn_count * sizeof *code->lines);
 	memcpy(code->lines, consts + code->const_count, insn_count * sizeof *code->lines);
 	if (l->ctx->vm->hooks.code_created)
 		l->ctx->vm->hooks.code_created(l->ctx, code);

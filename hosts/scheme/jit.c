@@ -211,54 +211,90 @@ static void *stack_low(void)
 	return low;
 }
 
-static void attach_thread(struct context *ctx)
+/* 0: no memory. */
+static int list_context(struct jit_vm *jit, struct context *ctx)
 {
-	struct jit_vm *jit = jit_of(ctx);
-	struct GC_stack_base bottom;
+	int capacity = jit->context_capacity * 2 + 8, is_listed = 1;
 
 	pthread_mutex_lock(&jit->list_lock);
 	if (jit->context_count == jit->context_capacity) {
-		jit->context_capacity = jit->context_capacity * 2 + 8;
-		jit->contexts = realloc(jit->contexts,
-					(size_t)jit->context_capacity * sizeof *jit->contexts);
+		struct context **grown =
+			realloc(jit->contexts, (size_t)capacity * sizeof *jit->contexts);
+		is_listed = grown != NULL;
+		if (grown) {
+			jit->contexts = grown;
+			jit->context_capacity = capacity;
+		}
 	}
-	jit->contexts[jit->context_count++] = ctx;
+	if (is_listed)
+		jit->contexts[jit->context_count++] = ctx;
 	pthread_mutex_unlock(&jit->list_lock);
+	return is_listed;
+}
+
+static void unlist_context(struct jit_vm *jit, struct context *ctx)
+{
+	pthread_mutex_lock(&jit->list_lock);
+	for (int i = 0; i < jit->context_count; i++)
+		if (jit->contexts[i] == ctx)
+			jit->contexts[i] = jit->contexts[--jit->context_count];
+	pthread_mutex_unlock(&jit->list_lock);
+}
+
+static enum ch_status attach_stack(void)
+{
+	struct GC_stack_base bottom;
+	enum ch_status status = ch_thread_attach(shared.heap, NULL, NULL);
+
+	if (status != CH_OK)
+		return status;
+	GC_get_stack_base(&bottom);
+	status = ch_fiber_attach(shared.heap, stack_low(), bottom.mem_base, &own_stack);
+	if (status != CH_OK && ch_thread_detach(shared.heap) != CH_OK)
+		abort();
+	return status;
+}
+
+static const char *attach_thread(struct context *ctx)
+{
+	struct jit_vm *jit = jit_of(ctx);
+	enum ch_status status = CH_OK;
+
+	if (!list_context(jit, ctx))
+		return "no memory";
+	if (!jit->is_arena && attached_count == 0)
+		status = attach_stack();
+	if (status != CH_OK) {
+		unlist_context(jit, ctx);
+		return ch_status_text(status);
+	}
+	attached_count += !jit->is_arena;
 	if (jit->keeps_interrupt)
 		atomic_store(&ctx->interrupt, 1);
 	refresh_entry_limit(ctx);
-	if (jit->is_arena || attached_count++)
-		return;
-	if (ch_thread_attach(shared.heap, NULL, NULL) != CH_OK)
-		abort();
-	GC_get_stack_base(&bottom);
-	if (ch_fiber_attach(shared.heap, stack_low(), bottom.mem_base, &own_stack) != CH_OK)
-		abort();
+	return NULL;
 }
 
 static void detach_thread(struct context *ctx)
 {
 	struct jit_vm *jit = jit_of(ctx);
 
-	pthread_mutex_lock(&jit->list_lock);
-	for (int i = 0; i < jit->context_count; i++)
-		if (jit->contexts[i] == ctx)
-			jit->contexts[i] = jit->contexts[--jit->context_count];
-	pthread_mutex_unlock(&jit->list_lock);
+	unlist_context(jit, ctx);
 	if (jit->is_arena || --attached_count)
 		return;
 	if (ch_fiber_detach(own_stack) != CH_OK || ch_thread_detach(shared.heap) != CH_OK)
 		abort();
 }
 
-static void fiber_created(struct context *ctx, struct fiber *fiber)
+static int fiber_created(struct context *ctx, struct fiber *fiber)
 {
 	struct ch_fiber *handle = NULL;
 
 	if (!jit_of(ctx)->is_arena &&
 	    ch_fiber_attach(shared.heap, fiber->c_low, fiber->c_high, &handle) != CH_OK)
-		raise_error(ctx, "memory", "no memory for a fiber's record", 0);
+		return 0;
 	fiber->jit_words[0] = (uint64_t)handle;
+	return 1;
 }
 
 static struct ch_fiber *handle_of(struct context *ctx, struct fiber *fiber)
@@ -380,7 +416,8 @@ static void choose_hooks(struct vm *vm)
 	vm_enable_hooks(vm, &chosen);
 }
 
-const char *jit_start(struct vm *vm)
+/* Why not, or NULL. */
+static const char *open_code(struct jit_vm *jit)
 {
 	static const struct ch_ops ops = {
 		.size = sizeof ops,
@@ -389,8 +426,41 @@ const char *jit_start(struct vm *vm)
 		.collect_wanted = collect_wanted,
 		.space_free = space_free,
 	};
+	const char *folder = jit->vm->options.dump_ir;
+
+	if (jit->is_arena)
+		return arena_start() ? NULL
+				     : "--arena: the system refuses memory that is writable and "
+				       "executable";
+	if (folder && !(jit->listings = jit_listing_folder(folder)))
+		return "--dump-ir: no folder to write in";
+	enum ch_status status = share_heap(&jit->vm->options);
+	if (status == CH_OK)
+		status = ch_vm_attach(shared.heap, &ops, jit, &jit->ch);
+	return status == CH_OK ? NULL : ch_status_text(status);
+}
+
+static const char *open_and_attach(struct vm *vm, struct jit_vm *jit)
+{
+	const char *refusal = open_code(jit);
+
+	if (refusal)
+		return refusal;
+	vm->jit = jit;
+	refusal = attach_thread(vm->main);
+	if (!refusal) {
+		choose_hooks(vm);
+		return NULL;
+	}
+	vm->jit = NULL;
+	if (!jit->is_arena && ch_vm_detach(jit->ch) != CH_OK)
+		abort();
+	return refusal;
+}
+
+const char *jit_start(struct vm *vm)
+{
 	struct jit_vm *jit;
-	enum ch_status status;
 
 	if (vm->options.trampolines && vm->options.mode == MODE_ARENA)
 		return "--arena: trampolines are blocks of the code heap";
@@ -402,23 +472,13 @@ const char *jit_start(struct vm *vm)
 	jit->keeps_interrupt = vm->options.discard_every != 0;
 	pthread_mutex_init(&jit->lock, NULL);
 	pthread_mutex_init(&jit->list_lock, NULL);
-	if (jit->is_arena) {
-		if (!arena_start())
-			return "--arena: the system refuses memory that is writable and executable";
-	} else {
-		const char *folder = vm->options.dump_ir;
-		if (folder && !(jit->listings = jit_listing_folder(folder)))
-			return "--dump-ir: no folder to write in";
-		status = share_heap(&vm->options);
-		if (status == CH_OK)
-			status = ch_vm_attach(shared.heap, &ops, jit, &jit->ch);
-		if (status != CH_OK)
-			return ch_status_text(status);
+	const char *refusal = open_and_attach(vm, jit);
+	if (refusal) {
+		free((char *)jit->listings);
+		free(jit->contexts);
+		free(jit);
 	}
-	vm->jit = jit;
-	choose_hooks(vm);
-	attach_thread(vm->main);
-	return NULL;
+	return refusal;
 }
 
 /* No thread of the VM runs. Its records go with its blocks; no callback comes afterwards. */

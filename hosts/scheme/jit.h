@@ -190,7 +190,8 @@ const char *jit_start(struct vm *vm);
 void jit_stop(struct vm *vm);
 struct ch_heap *jit_heap(void);
 const char *jit_listing_folder(const char *name);
-const char *jit_listing_write(const char *folder, const struct code *code, const char *title);
+const char *jit_listing_write(struct context *ctx, const char *folder, const struct code *code,
+			      const char *title);
 /* The line of an instruction, or of the procedure for a NULL, in its listing or its source. */
 static inline uint32_t jit_line(const struct code *code, const struct insn *pc)
 {

@@ -289,14 +289,20 @@ static enum place place_in_arena(struct compilation *c, struct version *version)
 	uint32_t stubs = (e->used[COLD] + 7) & ~7u;
 	struct jit_block *block = new_records(c);
 
-	if (!block || !arena_keep(c->jit, e))
+	if (!block)
 		return PLACE_FAILED;
+	if (!arena_keep(c->jit, e)) {
+		jit_block_freed(c->jit, block);
+		return PLACE_FAILED;
+	}
 	pthread_mutex_lock(&arena.lock);
 	int is_taken = arena_take(&image, e->used[HOT],
 				  stubs + (uint32_t)e->site_count * ARENA_STUB_BYTES);
 	pthread_mutex_unlock(&arena.lock);
-	if (!is_taken || !settle(e, &image, block))
+	if (!is_taken || !settle(e, &image, block)) {
+		jit_block_freed(c->jit, block);
 		return is_taken ? PLACE_FAILED : PLACE_FULL;
+	}
 	for (int i = 0; i < e->site_count; i++) {
 		const struct emit_branch *b = &e->sites[i];
 		struct jit_record *record = &block->records[b->record];

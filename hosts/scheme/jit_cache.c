@@ -53,10 +53,15 @@ void jit_name_of(const struct code *code, char *text, size_t bytes)
 /* NULL: not from a file. */
 static const char *source_of(const struct code *code)
 {
-	char *path = NULL, *copy = NULL;
+	char *path = NULL, *copy = NULL, *text = NULL;
 
+	/* No error may be raised: the heap may have called, for a branch that was hit. */
 	if (is_type(code->file, T_STRING) && code->line)
-		path = realpath(string_to_utf8(code->file, NULL), NULL);
+		text = GC_MALLOC_ATOMIC(string_utf8_room(AS(string, code->file)));
+	if (text) {
+		string_write_utf8(AS(string, code->file), text);
+		path = realpath(text, NULL);
+	}
 	if (path && (copy = GC_MALLOC_ATOMIC(strlen(path) + 1)))
 		strcpy(copy, path);
 	free(path);
@@ -87,7 +92,7 @@ struct method *method_of(struct context *ctx, struct code *code)
 	} else {
 		jit_name_of(code, name, sizeof name);
 		if (jit->listings)
-			method->source = jit_listing_write(jit->listings, code, name);
+			method->source = jit_listing_write(ctx, jit->listings, code, name);
 		method->has_listing = method->source != NULL;
 		if (jit_shows_lines() && !method->source)
 			method->source = source_of(code);
@@ -209,7 +214,8 @@ static enum place obtain(struct context *ctx, struct code *code, uint32_t pc,
 	return place;
 }
 
-/* Under a full pool: one collection, then the interpreter, and another try now and then. */
+/* Under a full pool: one collection, then the interpreter, and another try now and then. Only the
+ * arena raises an error, as no callback of the heap comes from there. */
 static enum place obtain_or_collect(struct context *ctx, struct code *code, uint32_t pc,
 				    enum version_kind kind, const struct slot_types *types,
 				    value *fp, struct version *out)
@@ -223,6 +229,8 @@ static enum place obtain_or_collect(struct context *ctx, struct code *code, uint
 	if (jit->is_full && ++jit->full_tries % SPACE_TRIES)
 		return PLACE_FULL;
 	place = obtain(ctx, code, pc, kind, *types, fp, out);
+	if (place == PLACE_FULL && jit->is_arena)
+		raise_error(ctx, "memory", "the arena is full, and frees no code", 0);
 	if (place == PLACE_FULL && !jit->is_full) {
 		jit_collect(ctx);
 		place = obtain(ctx, code, pc, kind, *types, fp, out);

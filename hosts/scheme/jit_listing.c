@@ -154,8 +154,7 @@ static int write_listing(const char *path, const struct code *code, const char *
 	return !failed;
 }
 
-/* The file's path; NULL: it could not be written. */
-const char *jit_listing_write(const char *folder, const struct code *code, const char *title)
+static const char *write_named(const char *folder, const struct code *code, const char *title)
 {
 	static _Atomic unsigned last;
 	char path[PATH_ROOM], name[64] = "lambda", *copy;
@@ -170,4 +169,21 @@ const char *jit_listing_write(const char *folder, const struct code *code, const
 	if (!write_listing(path, code, title) || !(copy = GC_MALLOC_ATOMIC(strlen(path) + 1)))
 		return NULL;
 	return strcpy(copy, path);
+}
+
+/* The file's path; NULL: it could not be written. Errors stay here: the heap may have called. */
+const char *jit_listing_write(struct context *ctx, const char *folder, const struct code *code,
+			      const char *title)
+{
+	struct catcher catcher;
+	value handlers = ctx->now.handlers;
+	const char *volatile path = NULL;
+
+	catcher_enter(ctx, &catcher);
+	ctx->now.handlers = V_NIL;
+	if (_setjmp(catcher.target) == 0)
+		path = write_named(folder, code, title);
+	catcher_leave(ctx, &catcher);
+	ctx->now.handlers = handlers;
+	return path;
 }

@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: MIT
  * main.c: the command line and the REPL of build/scheme.
  */
+#include <errno.h>
 #include <locale.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "beside.h"
 #include "image.h"
 #include "profile.h"
+
+enum { STACK_BYTES = 112 << 20 };
 
 static const char usage[] =
 	"usage: scheme [switches] [-e EXPR] [FILE | -] ...\n"
@@ -46,6 +51,16 @@ static int parse_count(const char *text, int64_t *out)
 	return 1;
 }
 
+/* As parse_switch. */
+static int take_count(const char *text, const char *rest, int64_t *out)
+{
+	if (parse_count(rest, out))
+		return 1;
+	fprintf(stderr, "scheme: %s: a whole number is wanted, as in %.*s1048576\n", text,
+		(int)(rest - text), text);
+	return -1;
+}
+
 struct command {
 	struct vm_options options;
 	const char *beside; /* a file, or NULL */
@@ -74,9 +89,8 @@ static int parse_switch(struct command *command, const char *text)
 	for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
 		const char *rest = after(text, counts[i].prefix);
 		if (rest)
-			return parse_count(rest, (int64_t *)((char *)options + counts[i].offset))
-				       ? 1
-				       : -1;
+			return take_count(text, rest,
+					  (int64_t *)((char *)options + counts[i].offset));
 	}
 	if (!strcmp(text, "--interp"))
 		options->mode = MODE_INTERP;
@@ -95,7 +109,7 @@ static int parse_switch(struct command *command, const char *text)
 	else if (after(text, "--save="))
 		command->save = after(text, "--save=");
 	else if (after(text, "--profile-rate="))
-		return parse_count(after(text, "--profile-rate="), &command->profile.rate) ? 1 : -1;
+		return take_count(text, after(text, "--profile-rate="), &command->profile.rate);
 	else if (after(text, "--profile=") && *after(text, "--profile="))
 		command->profile.path = after(text, "--profile=");
 	else if (after(text, "--load="))
@@ -107,14 +121,6 @@ static int parse_switch(struct command *command, const char *text)
 	else
 		return -1;
 	return 1;
-}
-
-static void print_result(struct context *ctx, value v)
-{
-	if (v == V_UNSPEC || v == V_NONE)
-		return;
-	write_value(ctx, ctx->vm->output, v, 0);
-	port_write_char(ctx->vm->output, '\n');
 }
 
 /* One form; 0 at the end of the input. */
@@ -131,8 +137,8 @@ static int repl_step(struct context *ctx, value name)
 		if (form == V_EOF)
 			is_open = 0;
 		else
-			print_result(ctx,
-				     apply(ctx, compile_toplevel(ctx, form, positions), 0, NULL));
+			vm_print(ctx,
+				 apply(ctx, compile_toplevel(ctx, form, positions), 0, NULL));
 	} else if (ctx->exit_code >= 0) {
 		is_open = 0;
 	} else {
@@ -167,9 +173,7 @@ static int run_expression(struct context *ctx, const char *text)
 		vm_report_error(ctx, ctx->last_error);
 		return 1;
 	}
-	print_result(ctx, v);
-	vm_flush(ctx->vm);
-	return 0;
+	return vm_print(ctx, v) ? 0 : 1;
 }
 
 /* What has ended without error is worth an image. */
@@ -220,6 +224,36 @@ static int end_profile(struct context *ctx, const struct command *command, int r
 	return result;
 }
 
+/* Machine code calls on this stack, the interpreter does not: it is to take what fits in the stack
+ * of values, so that both recurse as deep. The system leaves at least 128 MiB below it.
+ * Where the address space has a limit, the stack could not grow any more once the heap has filled
+ * it, and that is no error but a signal: it gets its room first. 0: there is none. */
+static int grow_stack(void)
+{
+	struct rlimit space, stack;
+	size_t margin = 64 << 10;
+
+	if (getrlimit(RLIMIT_AS, &space) || getrlimit(RLIMIT_STACK, &stack) ||
+	    stack.rlim_cur == RLIM_INFINITY || stack.rlim_cur < 4 * margin)
+		return 1;
+	if (space.rlim_cur == RLIM_INFINITY) {
+		if (stack.rlim_cur < STACK_BYTES) {
+			stack.rlim_cur = stack.rlim_max < STACK_BYTES ? stack.rlim_max
+								      : STACK_BYTES;
+			return setrlimit(RLIMIT_STACK, &stack) == 0 || errno == EPERM;
+		}
+		return 1;
+	}
+	size_t bytes = stack.rlim_cur - 2 * margin;
+	void *room = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+			  0);
+	if (room == MAP_FAILED)
+		return 0;
+	munmap(room, bytes);
+	*(volatile char *)((char *)__builtin_frame_address(0) - bytes) = 0;
+	return 1;
+}
+
 int main(int argc, char **argv)
 {
 	struct command command = {.options.mode = MODE_JIT, .profile.rate = PROFILE_RATE};
@@ -234,6 +268,10 @@ int main(int argc, char **argv)
 		}
 	}
 	setlocale(LC_CTYPE, "C.UTF-8");
+	if (!grow_stack()) {
+		fputs("scheme: no memory for the stack\n", stderr);
+		return 1;
+	}
 	if (command.profile.path)
 		prepare_profile(&command, argc, argv);
 	struct vm *vm = vm_create(&command.options);
@@ -242,8 +280,10 @@ int main(int argc, char **argv)
 	struct context *ctx = vm->main;
 	if (command.profile.path && !begin_profile(ctx, &command))
 		return 1;
-	if (command.beside && !(beside = beside_start(&command.options, command.beside)))
+	if (command.beside && !(beside = beside_start(&command.options, command.beside))) {
+		fputs("scheme: --beside: no memory for a thread\n", stderr);
 		return 1;
+	}
 	for (int i = 1; i < argc && result == 0; i++) {
 		if (!strncmp(argv[i], "--", 2))
 			continue;

@@ -4,8 +4,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#define GC_THREADS
-#include <gc/gc.h>
 #include <unistd.h>
 
 #include "vm.h"
@@ -14,7 +12,7 @@ enum { BUFFER_BYTES = 16384 };
 
 struct port *port_open_fd(int fd, int is_output, const char *name)
 {
-	struct port *port = GC_MALLOC(sizeof *port);
+	struct port *port = new_scanned(sizeof *port);
 
 	port->header = T_PORT;
 	port->fd = fd;
@@ -22,7 +20,7 @@ struct port *port_open_fd(int fd, int is_output, const char *name)
 	port->is_open = 1;
 	port->line = 1;
 	port->capacity = BUFFER_BYTES;
-	port->bytes = GC_MALLOC_ATOMIC(BUFFER_BYTES);
+	port->bytes = new_plain(BUFFER_BYTES);
 	port->name = V_FALSE;
 	(void)name;
 	return port;
@@ -32,7 +30,7 @@ struct port *port_open_string(const char *bytes, int64_t length, const char *nam
 {
 	struct port *port = port_open_fd(-1, 0, name);
 
-	port->bytes = GC_MALLOC_ATOMIC((size_t)length + 1);
+	port->bytes = new_plain((size_t)length + 1);
 	memcpy(port->bytes, bytes, (size_t)length);
 	port->length = port->capacity = length;
 	return port;
@@ -57,16 +55,36 @@ void port_flush(struct port *port)
 	port->length = 0;
 }
 
+/* Room for count bytes more of a string port. */
+static void port_grow(struct port *port, size_t count)
+{
+	int64_t capacity = (port->length + (int64_t)count) * 2;
+	char *grown = new_plain((size_t)capacity);
+
+	memcpy(grown, port->bytes, (size_t)port->length);
+	port->bytes = grown;
+	port->capacity = capacity;
+}
+
+static int has_room(const struct port *port, size_t count)
+{
+	return port->length + (int64_t)count <= port->capacity;
+}
+
+/* A port on a descriptor needs no memory. */
 void port_write_bytes(struct port *port, const char *bytes, size_t count)
 {
-	if (port->length + (int64_t)count > port->capacity) {
-		port_flush(port);
-		if (port->length + (int64_t)count > port->capacity) {
-			port->capacity = (port->length + (int64_t)count) * 2;
-			char *grown = GC_MALLOC_ATOMIC((size_t)port->capacity);
-			memcpy(grown, port->bytes, (size_t)port->length);
-			port->bytes = grown;
+	while (!has_room(port, count)) {
+		size_t part = (size_t)(port->capacity - port->length);
+		if (port->fd < 0) {
+			port_grow(port, count);
+			continue;
 		}
+		memcpy(port->bytes + port->length, bytes, part);
+		port->length += (int64_t)part;
+		bytes += part;
+		count -= part;
+		port_flush(port);
 	}
 	memcpy(port->bytes + port->length, bytes, count);
 	port->length += (int64_t)count;
@@ -74,21 +92,33 @@ void port_write_bytes(struct port *port, const char *bytes, size_t count)
 
 void port_puts(struct port *port, const char *text) { port_write_bytes(port, text, strlen(text)); }
 
+static size_t encode(uint32_t c, char text[4])
+{
+	static const uint8_t first[] = {0, 0xc0, 0xe0, 0xf0};
+	int more = c < 0x80 ? 0 : c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
+	size_t count = 0;
+
+	text[count++] = (char)(first[more] | c >> (6 * more));
+	while (more-- > 0)
+		text[count++] = (char)(0x80 | (c >> (6 * more) & 0x3f));
+	return count;
+}
+
 void port_write_char(struct port *port, uint32_t c)
 {
 	char text[4];
-	size_t count = 0;
 
-	if (c < 0x80) {
-		text[count++] = (char)c;
-	} else {
-		int more = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
-		static const uint8_t first[] = {0, 0xc0, 0xe0, 0xf0};
-		text[count++] = (char)(first[more] | c >> (6 * more));
-		while (more-- > 0)
-			text[count++] = (char)(0x80 | (c >> (6 * more) & 0x3f));
-	}
-	port_write_bytes(port, text, count);
+	port_write_bytes(port, text, encode(c, text));
+}
+
+/* Whoever goes on reading finds the end. */
+static _Noreturn void fail_to_read(struct context *ctx, struct port *port)
+{
+	char text[160];
+
+	snprintf(text, sizeof text, "cannot read: %s:", strerror(errno));
+	port->is_open = 0;
+	raise_error(ctx, "file", text, 1, port->name);
 }
 
 int port_peek_byte(struct context *ctx, struct port *port)
@@ -102,7 +132,9 @@ int port_peek_byte(struct context *ctx, struct port *port)
 		do
 			n = read(port->fd, port->bytes, (size_t)port->capacity);
 		while (n < 0 && errno == EINTR);
-		if (n <= 0)
+		if (n < 0)
+			fail_to_read(ctx, port);
+		if (n == 0)
 			return -1;
 		port->position = 0;
 		port->length = n;
@@ -166,11 +198,31 @@ static int64_t index_arg(struct context *ctx, const char *who, value v, int64_t 
 	return fixnum_of(v);
 }
 
-static void append_locked(struct context *ctx, struct port *port, struct port *text)
+/* A string port grows without the lock, for there may be no memory: into a buffer that takes the
+ * place of the old one if that is still too small. */
+void port_append(struct context *ctx, struct port *port, const char *bytes, size_t count)
 {
 	pthread_mutex_lock(&ctx->vm->out_lock);
-	port_write_bytes(port, text->bytes, (size_t)text->length);
+	while (port->fd < 0 && !has_room(port, count)) {
+		size_t wanted = ((size_t)port->length + count) * 2;
+		pthread_mutex_unlock(&ctx->vm->out_lock);
+		char *grown = new_plain(wanted);
+		pthread_mutex_lock(&ctx->vm->out_lock);
+		if (has_room(port, count) || (size_t)port->length + count > wanted)
+			continue;
+		memcpy(grown, port->bytes, (size_t)port->length);
+		port->bytes = grown;
+		port->capacity = (int64_t)wanted;
+	}
+	port_write_bytes(port, bytes, count);
 	pthread_mutex_unlock(&ctx->vm->out_lock);
+}
+
+static void append_char(struct context *ctx, struct port *port, uint32_t c)
+{
+	char text[4];
+
+	port_append(ctx, port, text, encode(c, text));
 }
 
 static value print(struct context *ctx, value *args, int64_t argc, int is_display)
@@ -179,7 +231,7 @@ static value print(struct context *ctx, value *args, int64_t argc, int is_displa
 	struct port *text = port_open_buffer();
 
 	write_value(ctx, text, args[0], is_display);
-	append_locked(ctx, port, text);
+	port_append(ctx, port, text->bytes, (size_t)text->length);
 	return V_UNSPEC;
 }
 
@@ -198,9 +250,7 @@ static value write_char(struct context *ctx, value *args, int64_t argc)
 
 	if (!is_char(args[0]))
 		raise_type(ctx, "write-char", "character", args[0]);
-	pthread_mutex_lock(&ctx->vm->out_lock);
-	port_write_char(port, char_of(args[0]));
-	pthread_mutex_unlock(&ctx->vm->out_lock);
+	append_char(ctx, port, char_of(args[0]));
 	return V_UNSPEC;
 }
 
@@ -215,7 +265,7 @@ static value write_string(struct context *ctx, value *args, int64_t argc)
 	int64_t start = argc > 2 ? index_arg(ctx, "write-string", args[2], end) : 0;
 	for (; start < end; start++)
 		port_write_char(text, s->chars[start]);
-	append_locked(ctx, port, text);
+	port_append(ctx, port, text->bytes, (size_t)text->length);
 	return V_UNSPEC;
 }
 
@@ -223,9 +273,7 @@ static value newline(struct context *ctx, value *args, int64_t argc)
 {
 	struct port *port = port_arg(ctx, args, argc, 0, 1);
 
-	pthread_mutex_lock(&ctx->vm->out_lock);
-	port_write_char(port, '\n');
-	pthread_mutex_unlock(&ctx->vm->out_lock);
+	append_char(ctx, port, '\n');
 	return V_UNSPEC;
 }
 
@@ -496,9 +544,7 @@ static value write_u8(struct context *ctx, value *args, int64_t argc)
 	struct port *port = port_arg(ctx, args, argc, 1, 1);
 	char byte = (char)index_arg(ctx, "write-u8", args[0], 255);
 
-	pthread_mutex_lock(&ctx->vm->out_lock);
-	port_write_bytes(port, &byte, 1);
-	pthread_mutex_unlock(&ctx->vm->out_lock);
+	port_append(ctx, port, &byte, 1);
 	return V_UNSPEC;
 }
 
@@ -510,9 +556,7 @@ static value write_bytes(struct context *ctx, value *args, int64_t argc)
 			       : from->length;
 	int64_t start = argc > 2 ? index_arg(ctx, "write-bytevector", args[2], end) : 0;
 
-	pthread_mutex_lock(&ctx->vm->out_lock);
-	port_write_bytes(port, (const char *)from->data + start, (size_t)(end - start));
-	pthread_mutex_unlock(&ctx->vm->out_lock);
+	port_append(ctx, port, (const char *)from->data + start, (size_t)(end - start));
 	return V_UNSPEC;
 }
 

@@ -23,19 +23,15 @@ static void write_char_name(struct port *port, uint32_t c)
 	}
 }
 
-static void write_string(struct port *port, struct string *string, int is_display)
+/* Between two of the quote, for the reader. */
+static void write_quoted(struct port *port, const struct string *string, uint32_t quote)
 {
 	char text[24];
 
-	if (is_display) {
-		for (int64_t i = 0; i < string->length; i++)
-			port_write_char(port, string->chars[i]);
-		return;
-	}
-	port_puts(port, "\"");
+	port_write_char(port, quote);
 	for (int64_t i = 0; i < string->length; i++) {
 		uint32_t c = string->chars[i];
-		if (c == '"' || c == '\\') {
+		if (c == quote || c == '\\') {
 			port_write_char(port, '\\');
 			port_write_char(port, c);
 		} else if (c == '\n' || c == '\t' || c == '\r' || c == 7) {
@@ -50,7 +46,17 @@ static void write_string(struct port *port, struct string *string, int is_displa
 			port_write_char(port, c);
 		}
 	}
-	port_puts(port, "\"");
+	port_write_char(port, quote);
+}
+
+static void write_string(struct port *port, const struct string *string, int is_display)
+{
+	if (!is_display) {
+		write_quoted(port, string, '"');
+		return;
+	}
+	for (int64_t i = 0; i < string->length; i++)
+		port_write_char(port, string->chars[i]);
 }
 
 static int needs_bars(struct context *ctx, struct string *name)
@@ -62,7 +68,7 @@ static int needs_bars(struct context *ctx, struct string *name)
 		return 1;
 	for (int64_t i = 0; i < name->length; i++) {
 		uint32_t c = name->chars[i];
-		if (c <= ' ' || (c < 128 && strchr("()[]\";'`,|", (int)c)))
+		if (c <= ' ' || (c < 128 && strchr("()[]\";'`,|\\", (int)c)))
 			return 1;
 		if (i < 63)
 			text[i] = (char)(c < 128 ? c : 'x');
@@ -77,13 +83,10 @@ static int needs_bars(struct context *ctx, struct string *name)
 static void write_symbol(struct context *ctx, struct port *port, value symbol, int is_display)
 {
 	struct string *name = AS(symbol, symbol)->name;
-	int bars = !is_display && needs_bars(ctx, name);
-
-	if (bars)
-		port_puts(port, "|");
-	write_string(port, name, 1);
-	if (bars)
-		port_puts(port, "|");
+	if (!is_display && needs_bars(ctx, name))
+		write_quoted(port, name, '|');
+	else
+		write_string(port, name, 1);
 }
 
 static void write_list(struct context *ctx, struct port *port, value list, int is_display)

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * reader.c: data from text, and the line of each pair for the compiler.
  */
-#define GC_THREADS
-#include <gc/gc.h>
 #include <stdlib.h>
 
 #include "vm.h"
@@ -23,7 +21,7 @@ value make_positions(struct context *ctx)
 	struct position_table *table = alloc_bytes(ctx, T_TABLE, sizeof *table);
 
 	table->capacity = 64;
-	table->slots = GC_MALLOC((size_t)table->capacity * sizeof *table->slots);
+	table->slots = new_scanned((size_t)table->capacity * sizeof *table->slots);
 	return (value)table;
 }
 
@@ -46,8 +44,8 @@ void note_position(struct context *ctx, value positions, value datum, int64_t li
 	struct position_table *table = (struct position_table *)positions;
 	if (table->count * 2 >= table->capacity) {
 		struct position_table old = *table;
+		table->slots = new_scanned((size_t)old.capacity * 2 * sizeof *table->slots);
 		table->capacity *= 2;
-		table->slots = GC_MALLOC((size_t)table->capacity * sizeof *table->slots);
 		for (int64_t i = 0; i < old.capacity; i++)
 			if (old.slots[i].datum)
 				table->slots[find_position(table, old.slots[i].datum)] =
@@ -186,6 +184,8 @@ static uint32_t read_hex(struct reader *r)
 			fail(r, "bad escape");
 		c = c << 4 | (uint32_t)n;
 	}
+	if (c > 0x10ffff || is_surrogate(c))
+		fail(r, "bad escape");
 	return c;
 }
 
@@ -254,7 +254,8 @@ static value read_char_name(struct reader *r)
 			return make_char(names[i].c);
 	char *end;
 	unsigned long code = strtoul(text + 1, &end, 16);
-	if ((text[0] == 'x' || text[0] == 'U' || text[0] == 'u') && !*end && code <= 0x10ffff)
+	if ((text[0] == 'x' || text[0] == 'U' || text[0] == 'u') && !*end && code <= 0x10ffff &&
+	    !is_surrogate((uint32_t)code))
 		return make_char((uint32_t)code);
 	fail(r, "unknown character name");
 }
@@ -267,7 +268,7 @@ static value read_atom(struct reader *r, int first)
 
 	for (;;) {
 		if (count + 2 > capacity) {
-			char *grown = GC_MALLOC_ATOMIC(capacity * 2);
+			char *grown = new_plain(capacity * 2);
 			memcpy(grown, text, count);
 			text = grown;
 			capacity *= 2;

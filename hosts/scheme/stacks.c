@@ -126,9 +126,10 @@ static size_t thread_stack_bytes(void)
 struct context *context_create(struct vm *vm)
 {
 	struct context *ctx = GC_MALLOC_UNCOLLECTABLE(sizeof *ctx);
+	struct fiber *fiber = GC_MALLOC(sizeof *fiber);
 	size_t bytes = (size_t)vm->options.stack_bytes;
 	struct GC_stack_base bottom;
-	void *stack = map_bytes(bytes);
+	void *stack = ctx && fiber ? map_bytes(bytes) : NULL;
 
 	if (!stack) {
 		GC_FREE(ctx);
@@ -142,7 +143,7 @@ struct context *context_create(struct vm *vm)
 	ctx->is_alive = 1;
 	ctx->gc_countdown = vm->options.gc_every_calls;
 	atomic_store(&ctx->interrupt, vm->options.gc_every_calls != 0);
-	ctx->main_fiber = GC_MALLOC(sizeof *ctx->main_fiber);
+	ctx->main_fiber = fiber;
 	ctx->main_fiber->header = T_FIBER;
 	ctx->main_fiber->state = FIBER_RUNNING;
 	ctx->main_fiber->owner = ctx;
@@ -299,8 +300,10 @@ value fiber_resume(struct context *ctx, struct fiber *fiber, value v)
 	if (fiber->state == FIBER_NEW) {
 		if (!give_stacks(fiber))
 			raise_error(ctx, "memory", "no memory for a fiber's stacks", 0);
-		if (ctx->vm->hooks.fiber_created)
-			ctx->vm->hooks.fiber_created(ctx, fiber);
+		if (ctx->vm->hooks.fiber_created && !ctx->vm->hooks.fiber_created(ctx, fiber)) {
+			take_stacks(fiber);
+			raise_error(ctx, "memory", "no memory for a fiber's record", 0);
+		}
 	}
 	fiber->resumer = self;
 	fiber->transfer = v;

@@ -254,7 +254,11 @@ PRIM(char_to_integer)
 PRIM(integer_to_char)
 {
 	UNUSED;
-	return make_char((uint32_t)index_arg(ctx, "integer->char", args[0], 0, 0x10ffff));
+	uint32_t c = (uint32_t)index_arg(ctx, "integer->char", args[0], 0, 0x10ffff);
+
+	if (is_surrogate(c))
+		raise_range(ctx, "integer->char", args[0]);
+	return make_char(c);
 }
 PRIM(digit_value)
 {

@@ -32,12 +32,14 @@ struct mutex {
 	pthread_cond_t changed;
 };
 
-static void run_thunk(struct context *ctx, struct thread *thread)
+static void run_thunk(struct context *ctx, struct thread *thread, const char *refusal)
 {
 	struct catcher catcher;
 
 	catcher_enter(ctx, &catcher);
 	if (_setjmp(catcher.target) == 0) {
+		if (refusal)
+			raise_error(ctx, "thread", refusal, 0);
 		thread->result = apply(ctx, thread->thunk, 0, NULL);
 	} else {
 		thread->result = catcher.error;
@@ -53,17 +55,18 @@ static void *thread_main(void *argument)
 	struct context *ctx = context_create(vm);
 
 	if (ctx) {
+		const char *refusal = NULL;
 		ctx->thread = (value)thread;
 		if (vm->hooks.thread_started)
-			vm->hooks.thread_started(ctx);
-		run_thunk(ctx, thread);
-		if (vm->hooks.thread_ended)
+			refusal = vm->hooks.thread_started(ctx);
+		run_thunk(ctx, thread, refusal);
+		if (vm->hooks.thread_ended && !refusal)
 			vm->hooks.thread_ended(ctx);
 		vm->interpreted_calls_ended += ctx->interpreted_calls;
 		context_destroy(ctx);
 	} else {
 		thread->failed = 1;
-		thread->result = V_FALSE;
+		thread->result = V_NONE;
 	}
 	/* Before the thread can be joined: who has joined all of them finds none running. */
 	vm->threads_running--;
@@ -116,7 +119,7 @@ PRIM(thread_start)
 	if (failed) {
 		ctx->vm->threads_running--;
 		thread->state = THREAD_NEW;
-		raise_error(ctx, "memory", "cannot start a thread", 0);
+		raise_error(ctx, "thread", "cannot start a thread", 0);
 	}
 	return (value)thread;
 }
@@ -140,6 +143,8 @@ PRIM(thread_join)
 	while (thread->state != THREAD_DONE)
 		pthread_cond_wait(&thread->changed, &thread->lock);
 	pthread_mutex_unlock(&thread->lock);
+	if (thread->failed && thread->result == V_NONE)
+		raise_error(ctx, "thread", "no memory for the stacks of a thread", 0);
 	if (thread->failed)
 		raise_value(ctx, thread->result);
 	return thread->result;

@@ -86,7 +86,6 @@ struct bytes {
 struct symbol {
 	uint64_t header;
 	struct string *name;
-	struct symbol *next; /* chain of the process-wide intern table */
 	uint64_t hash;
 	uint64_t form; /* number of the special form that it names, or 0 (expand.c) */
 };
@@ -155,6 +154,8 @@ static inline int is_type(value v, uint64_t type)
 static inline int is_char(value v) { return (v & 0xff) == V_CHAR_TAG; }
 static inline uint32_t char_of(value v) { return (uint32_t)(v >> 8); }
 static inline value make_char(uint32_t c) { return (value)c << 8 | V_CHAR_TAG; }
+/* No character, for text has none of them on its own. */
+static inline int is_surrogate(uint32_t c) { return c >= 0xd800 && c < 0xe000; }
 static inline value make_bool(int b) { return b ? V_TRUE : V_FALSE; }
 static inline int is_true(value v) { return v != V_FALSE; }
 static inline int is_pair(value v) { return is_type(v, T_PAIR); }

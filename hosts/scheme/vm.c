@@ -15,6 +15,14 @@
 
 enum { DEFAULT_STACK_BYTES = 64 << 20 };
 
+/* The collector itself cannot go on. */
+static void end_with_message(const char *message)
+{
+	if (message)
+		fprintf(stderr, "scheme: the collector: %s\n", message);
+	_exit(1);
+}
+
 static void ignore_warning(char *message, GC_word argument)
 {
 	(void)message;
@@ -25,11 +33,14 @@ static void start_collector(void)
 {
 	/* Heap objects are only pointed to by their start; stacks are scanned for inner pointers
 	 * all the same. It saves the extra byte that would double a flonum. */
+	GC_set_abort_func(end_with_message);
 	GC_set_all_interior_pointers(0);
 	GC_set_handle_fork(1); /* fork-process */
 	GC_INIT();
 	GC_set_warn_proc(ignore_warning);
 	GC_allow_register_threads();
+	memory_start();
+	symbols_start();
 	init_forms();
 	stacks_init();
 }
@@ -39,7 +50,7 @@ static void hide_prelude(struct context *ctx)
 {
 	char hidden[96];
 	struct vm *vm = ctx->vm;
-	struct cell **found = GC_MALLOC((size_t)vm->cell_count * sizeof *found);
+	struct cell **found = new_scanned((size_t)vm->cell_count * sizeof *found);
 	int64_t count = 0;
 
 	for (int64_t i = 0; i < vm->cell_capacity; i++)
@@ -53,21 +64,10 @@ static void hide_prelude(struct context *ctx)
 	}
 }
 
-static int load_prelude(struct context *ctx)
+static void load_prelude(struct context *ctx)
 {
-	struct catcher catcher;
-	struct port *port = port_open_string(prelude_source, (int64_t)strlen(prelude_source), NULL);
-
-	catcher_enter(ctx, &catcher);
-	if (_setjmp(catcher.target) == 0)
-		load_port(ctx, port, 0);
-	catcher_leave(ctx, &catcher);
-	if (catcher.error != V_NONE) {
-		vm_report_error(ctx, catcher.error);
-		return 0;
-	}
+	load_port(ctx, port_open_string(prelude_source, (int64_t)strlen(prelude_source), NULL), 0);
 	hide_prelude(ctx);
-	return 1;
 }
 
 static int load_image(struct context *ctx)
@@ -81,40 +81,34 @@ static int load_image(struct context *ctx)
 	return 0;
 }
 
-struct vm *vm_create(const struct vm_options *options)
+/* What raises when there is no memory, in place of a condition that would be made then. */
+static value make_memory_error(struct context *ctx)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	struct condition *c = alloc_bytes(ctx, T_CONDITION, sizeof *c);
 
-	pthread_once(&once, start_collector);
-	struct vm *vm = GC_MALLOC_UNCOLLECTABLE(sizeof *vm);
-	memset(vm, 0, sizeof *vm);
-	if (options)
-		vm->options = *options;
-	if (!vm->options.stack_bytes)
-		vm->options.stack_bytes = DEFAULT_STACK_BYTES;
-	pthread_mutex_init(&vm->lock, NULL);
-	pthread_mutex_init(&vm->out_lock, NULL);
-	vm->load_file = V_FALSE;
-	struct context *ctx = context_create(vm);
-	if (!ctx) {
-		GC_FREE(vm);
-		return NULL;
-	}
-	vm->main = ctx;
+	c->kind = intern("memory");
+	c->message = string_from(ctx, "out of memory");
+	c->irritants = V_NIL;
+	c->file = V_FALSE;
+	return (value)c;
+}
+
+/* Why not, or NULL. */
+static const char *fill(struct context *ctx)
+{
+	struct vm *vm = ctx->vm;
 	int has_code = vm->options.mode != MODE_INTERP || vm->options.trampolines;
-	const char *refusal = has_code ? jit_start(vm) : NULL;
-	if (refusal) {
-		fprintf(stderr, "scheme: %s\n", refusal);
-		context_destroy(ctx);
-		GC_FREE(vm);
-		return NULL;
-	}
+	const char *refusal = NULL;
+
+	vm->memory_error = make_memory_error(ctx);
 	vm->input = port_open_fd(0, 0, "stdin");
 	vm->output = port_open_fd(1, 1, "stdout");
 	vm->error_output = port_open_fd(2, 1, "stderr");
 	vm->standard[0] = vm->input;
 	vm->standard[1] = vm->output;
 	vm->standard[2] = vm->error_output;
+	if (has_code && (refusal = jit_start(vm)) != NULL)
+		return refusal;
 	init_numbers(ctx);
 	init_lists(ctx);
 	init_strings(ctx);
@@ -129,20 +123,69 @@ struct vm *vm_create(const struct vm_options *options)
 	init_jit_primitives(ctx);
 	init_profiles(ctx);
 	init_images(ctx);
-	if (!(vm->options.load ? load_image(ctx) : load_prelude(ctx))) {
-		vm_destroy(vm);
+	if (!vm->options.load)
+		load_prelude(ctx);
+	return NULL;
+}
+
+static void destroy(struct vm *vm)
+{
+	jit_stop(vm);
+	context_destroy(vm->main);
+	GC_FREE(vm);
+}
+
+struct vm *vm_create(const struct vm_options *options)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	struct catcher catcher;
+	const char *volatile refusal = NULL;
+
+	pthread_once(&once, start_collector);
+	struct vm *vm = GC_MALLOC_UNCOLLECTABLE(sizeof *vm);
+	struct context *ctx = NULL;
+	if (vm) {
+		memset(vm, 0, sizeof *vm);
+		if (options)
+			vm->options = *options;
+		if (!vm->options.stack_bytes)
+			vm->options.stack_bytes = DEFAULT_STACK_BYTES;
+		pthread_mutex_init(&vm->lock, NULL);
+		pthread_mutex_init(&vm->out_lock, NULL);
+		vm->load_file = V_FALSE;
+		vm->memory_error = V_NONE;
+		ctx = context_create(vm);
+	}
+	if (!ctx) {
+		GC_FREE(vm);
+		fputs("scheme: no memory for the stack of values\n", stderr);
 		return NULL;
 	}
-	return vm;
+	vm->main = ctx;
+	catcher_enter(ctx, &catcher);
+	if (_setjmp(catcher.target) == 0) {
+		refusal = fill(ctx);
+	} else {
+		refusal = "the prelude failed";
+		if (catcher.error == V_NONE || catcher.error == vm->memory_error)
+			refusal = "out of memory";
+		else
+			vm_report_error(ctx, catcher.error);
+	}
+	catcher_leave(ctx, &catcher);
+	if (!refusal && (!vm->options.load || load_image(ctx)))
+		return vm;
+	if (refusal)
+		fprintf(stderr, "scheme: %s\n", refusal);
+	destroy(vm);
+	return NULL;
 }
 
 /* The threads of the VM must have ended. */
 void vm_destroy(struct vm *vm)
 {
 	vm_flush(vm);
-	jit_stop(vm);
-	context_destroy(vm->main);
-	GC_FREE(vm);
+	destroy(vm);
 }
 
 void vm_flush(struct vm *vm)
@@ -240,34 +283,89 @@ value load_port(struct context *ctx, struct port *port, int may_prescan)
 	}
 }
 
-void vm_report_error(struct context *ctx, value error)
+static void report_place(struct port *port, const struct condition *c)
 {
-	struct port *text = port_open_buffer();
-	struct catcher catcher;
 	char line[32];
 
+	if (!is_type(c->file, T_STRING))
+		return;
+	for (int64_t i = 0; i < AS(string, c->file)->length; i++)
+		port_write_char(port, AS(string, c->file)->chars[i]);
+	snprintf(line, sizeof line, ":%lld: ", (long long)c->line);
+	port_puts(port, line);
+}
+
+static void report_whole(struct context *ctx, struct port *text, value error)
+{
+	if (is_type(error, T_CONDITION)) {
+		report_place(text, AS(condition, error));
+		write_condition(ctx, text, error);
+	} else {
+		port_puts(text, "uncaught object: ");
+		write_value(ctx, text, error, 0);
+	}
+}
+
+/* What was written of it, or place and message. A port on a descriptor needs no memory for it. */
+static void report_part(struct context *ctx, const struct port *text, value error)
+{
+	struct port *port = ctx->vm->error_output;
+	value message = is_type(error, T_CONDITION) ? AS(condition, error)->message : V_FALSE;
+
+	if (text && text->length) {
+		port_write_bytes(port, text->bytes, (size_t)text->length);
+	} else if (is_type(message, T_STRING)) {
+		report_place(port, AS(condition, error));
+		for (int64_t i = 0; i < AS(string, message)->length; i++)
+			port_write_char(port, AS(string, message)->chars[i]);
+	}
+	port_puts(port, " ... (the rest of the error cannot be printed)\n");
+}
+
+void vm_report_error(struct context *ctx, value error)
+{
+	struct catcher catcher;
+	struct port *volatile text = NULL;
+	int volatile is_told = 0;
+
+	vm_flush(ctx->vm);
+	for (int volatile part = 0; part < 2 && !is_told; part++) {
+		catcher_enter(ctx, &catcher);
+		if (_setjmp(catcher.target) == 0) {
+			if (part) {
+				report_part(ctx, text, error);
+			} else {
+				text = port_open_buffer();
+				report_whole(ctx, text, error);
+				port_puts(text, "\n");
+				port_append(ctx, ctx->vm->error_output, text->bytes,
+					    (size_t)text->length);
+			}
+			is_told = 1;
+		}
+		catcher_leave(ctx, &catcher);
+	}
+	vm_flush(ctx->vm);
+}
+
+int vm_print(struct context *ctx, value v)
+{
+	struct catcher catcher;
+	int volatile is_printed = 0;
+
+	if (v == V_UNSPEC || v == V_NONE)
+		return 1;
 	catcher_enter(ctx, &catcher);
 	if (_setjmp(catcher.target) == 0) {
-		if (is_type(error, T_CONDITION)) {
-			struct condition *c = AS(condition, error);
-			if (is_type(c->file, T_STRING)) {
-				write_value(ctx, text, c->file, 1);
-				snprintf(line, sizeof line, ":%lld: ", (long long)c->line);
-				port_puts(text, line);
-			}
-			write_condition(ctx, text, error);
-		} else {
-			port_puts(text, "uncaught object: ");
-			write_value(ctx, text, error, 0);
-		}
-	} else {
-		port_puts(text, "... (the rest of the error cannot be printed)");
+		write_value(ctx, ctx->vm->output, v, 0);
+		port_write_char(ctx->vm->output, '\n');
+		is_printed = 1;
 	}
 	catcher_leave(ctx, &catcher);
-	port_puts(text, "\n");
 	vm_flush(ctx->vm);
-	port_write_bytes(ctx->vm->error_output, text->bytes, (size_t)text->length);
-	vm_flush(ctx->vm);
+	if (!is_printed)
+		vm_report_error(ctx, catcher.error);
+	return is_printed;
 }
 
 static value run_port(struct context *ctx, struct port *port, int may_prescan)

@@ -44,9 +44,10 @@ struct vm_hooks {
 	value (*run)(struct context *ctx, value *fp, const struct insn *pc);
 	/* A bound cell has got another value (called after the store). */
 	void (*cell_changed)(struct context *ctx, struct cell *cell);
-	void (*thread_started)(struct context *ctx);
+	/* NULL, or why the thread cannot run; then thread_ended does not come. */
+	const char *(*thread_started)(struct context *ctx);
 	void (*thread_ended)(struct context *ctx);
-	void (*fiber_created)(struct context *ctx, struct fiber *fiber);
+	int (*fiber_created)(struct context *ctx, struct fiber *fiber); /* 0: no memory */
 	void (*fiber_suspending)(struct context *ctx, struct fiber *fiber, void *lowest_sp);
 	void (*fiber_resumed)(struct context *ctx, struct fiber *fiber);
 	void (*fiber_ended)(struct context *ctx, struct fiber *fiber);
@@ -119,6 +120,7 @@ struct context {
 struct catcher {
 	jmp_buf target;
 	struct stack_state state;
+	struct context *outer; /* thread_context of before */
 	value error;
 };
 
@@ -148,6 +150,7 @@ struct vm {
 	_Atomic int64_t gensyms;
 	void *jit;
 	value traced_returns; /* newest first [lock] */
+	value memory_error;   /* condition for when none can be made */
 };
 
 struct prim_def {
@@ -165,6 +168,8 @@ int vm_run_text(struct context *ctx, const char *text, size_t bytes, const char 
 /* The value of the last form, or V_NONE and ctx->last_error. Prints nothing. */
 value vm_eval_string(struct context *ctx, const char *text, const char *name);
 void vm_report_error(struct context *ctx, value error);
+/* A value and a newline, nothing for what is unspecified; 0: it failed, and that was reported. */
+int vm_print(struct context *ctx, value v);
 void vm_capture_output(struct vm *vm);
 const char *vm_captured(struct vm *vm, size_t *bytes);
 void vm_flush(struct vm *vm);
@@ -181,6 +186,7 @@ value fiber_resume(struct context *ctx, struct fiber *fiber, value v);
 value fiber_yield(struct context *ctx, value v);
 
 /* ---- symbols.c ---- */
+void symbols_start(void);
 value intern(const char *name);
 value intern_string(struct string *name);
 struct cell *cell_of(struct context *ctx, value symbol);
@@ -192,7 +198,12 @@ void define_prims(struct context *ctx, const struct prim_def *defs, size_t count
 value make_mutex(struct context *ctx);
 int mutex_is_free(value mutex);
 
-/* ---- alloc.c ---- */
+/* ---- alloc.c: what is not there is an error, so no lock of ours may be held ---- */
+void *new_scanned(size_t bytes); /* cleared */
+void *new_plain(size_t bytes);   /* not scanned, not cleared */
+void *grow_scanned(void *block, size_t bytes);
+int memory_give_reserve(void); /* 0: it was given before */
+void memory_start(void);
 void *alloc_slow(struct context *ctx, size_t granules);
 void *alloc_bytes(struct context *ctx, uint64_t type, size_t bytes);  /* scanned */
 void *alloc_atomic(struct context *ctx, uint64_t type, size_t bytes); /* not scanned */
@@ -202,6 +213,8 @@ value make_string(struct context *ctx, int64_t length, uint32_t fill);
 value string_from(struct context *ctx, const char *utf8);
 value string_from_bytes(struct context *ctx, const char *utf8, size_t bytes);
 char *string_to_utf8(value string, size_t *bytes);
+size_t string_utf8_room(const struct string *s);
+size_t string_write_utf8(const struct string *s, char *out); /* its length, without the 0 */
 value make_values(struct context *ctx, int64_t count, const value *items);
 value make_list(struct context *ctx, int64_t count, const value *items);
 
@@ -225,6 +238,8 @@ static inline value cons(struct context *ctx, value car, value cdr)
 }
 
 /* ---- errors.c ---- */
+/* Whose catcher is the innermost of this thread; NULL: there is none. */
+extern _Thread_local struct context *thread_context;
 _Noreturn void raise_error(struct context *ctx, const char *kind, const char *message,
 			   int64_t irritant_count, ...);
 _Noreturn void raise_type(struct context *ctx, const char *who, const char *wanted, value got);
@@ -232,6 +247,7 @@ _Noreturn void raise_range(struct context *ctx, const char *who, value index);
 _Noreturn void raise_unbound(struct context *ctx, struct cell *cell);
 _Noreturn void raise_value(struct context *ctx, value object);
 _Noreturn void raise_stack(struct context *ctx);
+_Noreturn void raise_memory(struct context *ctx);
 _Noreturn void throw_to(struct context *ctx, struct catcher *catcher, value error);
 void catcher_enter(struct context *ctx, struct catcher *catcher);
 void catcher_leave(struct context *ctx, struct catcher *catcher);
@@ -276,6 +292,7 @@ int port_read_byte(struct context *ctx, struct port *port);
 int port_peek_byte(struct context *ctx, struct port *port);
 int64_t port_read_char(struct context *ctx, struct port *port, int peek); /* -1 at the end */
 void port_write_bytes(struct port *port, const char *bytes, size_t count);
+void port_append(struct context *ctx, struct port *port, const char *bytes, size_t count);
 void port_write_char(struct port *port, uint32_t c);
 void port_flush(struct port *port);
 void port_puts(struct port *port, const char *text);
