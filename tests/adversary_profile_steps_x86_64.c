@@ -301,10 +301,17 @@ TEST_LIMIT(signal_at_each_instruction_of_each_function_boehm, 120)
 static struct ch_heap *hostile_heap;
 static struct ch_vm *hostile_vm;
 
+static struct ch_block links_nothing(void *user, struct ch_branch branch, void *branch_user,
+				     struct ch_regs *regs)
+{
+	(void)user, (void)branch, (void)branch_user, (void)regs;
+	return (struct ch_block){0};
+}
+
 static void hostile_start(void)
 {
 	struct ch_config config;
-	struct ch_ops ops = {.size = sizeof ops};
+	struct ch_ops ops = {.size = sizeof ops, .branch_hit = links_nothing};
 	ch_config_init(&config);
 	config.pool_bytes = 1 << 20;
 	config.page_bytes = test_page_bytes();

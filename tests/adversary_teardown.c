@@ -62,6 +62,7 @@ EVERY_DRIVER(s40_heap_with_a_thread_inside_is_not_destroyed)
 	stage_wait(&p->inside, 1);
 	check_destroy_is_refused(stage, "its vm was attached");
 	CHECK_EQ(ch_vm_detach(stage->vm), CH_OK);
+	stage->vm = NULL;
 	CHECK_EQ(block_state(p->m.block), CH_BLOCK_NOTENTRANT);
 	CHECK(method_has_fallback(&p->m));
 	check_destroy_is_refused(stage, "a thread was in its code");
@@ -101,6 +102,7 @@ EVERY_DRIVER(s40_heap_with_a_suspended_fiber_is_not_destroyed)
 	fiber_resume(&f);
 	CHECK(!f.is_done);
 	CHECK_EQ(ch_vm_detach(stage->vm), CH_OK);
+	stage->vm = NULL;
 	check_destroy_is_refused(stage, "a fiber was suspended in its code");
 	stage_check(stage);
 	fiber_resume(&f);

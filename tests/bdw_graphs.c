@@ -121,7 +121,7 @@ TEST(graphs_under_the_boehm_driver_match_the_model)
 	uint64_t end = now_ns() + (uint64_t)storm_ms_of(3000) * 1000000 / 2;
 	for (int round = 0; round < 4 || now_ns() < end; round++) {
 		struct ch_config config = rig_config(1 << 20);
-		struct ch_ops ops = {.size = sizeof ops};
+		struct ch_ops ops = {.size = sizeof ops, .branch_hit = rig_no_target};
 		memset(&g, 0, sizeof g);
 		CHECK_EQ(ch_bdw_heap_create(&config, &g.rig.heap), CH_OK);
 		CHECK_EQ(ch_vm_attach(g.rig.heap, &ops, NULL, &g.rig.vm), CH_OK);

@@ -223,7 +223,8 @@ struct ch_stats stage_stats(struct stage *s)
 void stage_end(struct stage *s)
 {
 	stage_check(s);
-	CHECK_EQ(ch_vm_detach(s->vm), CH_OK);
+	if (s->vm)
+		CHECK_EQ(ch_vm_detach(s->vm), CH_OK);
 	CHECK_EQ(ch_heap_destroy(s->heap), CH_OK);
 	pthread_mutex_destroy(&s->lock);
 	free(s->play);

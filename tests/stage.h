@@ -22,7 +22,7 @@ enum { STAGE_STOP_SIGNAL = SIGUSR2, STAGE_FALLBACK = 0xfa11, STAGE_OWNERS = 1 <<
 struct method;
 struct stage {
 	struct ch_heap *heap;
-	struct ch_vm *vm;
+	struct ch_vm *vm; /* NULL: the case detached it */
 	enum stage_driver driver;
 	struct ch_config config;
 	/* What the VM's callbacks do; NULL: branch_hit fails the test, the others do nothing. */

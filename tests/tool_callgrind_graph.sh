@@ -80,7 +80,7 @@ callgrind_objects_of_a_scheme_program() {
   # Code that is discarded again and again, so that addresses have several owners.
   cat >"$work/work.scm" <<'END'
 (define (fib n) (if (< n 2) n (+ (fib (- n 1)) (fib (- n 2)))))
-(define (again n) (if (= n 0) 'done (begin (fib 6) (again (- n 1)))))
+(define (again n) (if (= n 0) 'done (begin (fib 6) (gc) (again (- n 1)))))
 (display (fib 12))
 (again 3)
 (display (fib 12))

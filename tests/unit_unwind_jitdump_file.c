@@ -146,6 +146,8 @@ TEST(dump_of_an_earlier_process_of_the_same_number_is_replaced)
 	CHECK(old != NULL);
 	fputs("stale", old);
 	fclose(old);
+	const struct timespec long_ago[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
+	CHECK_EQ(utimensat(AT_FDCWD, path, long_ago, 0), 0);
 	start(&bed);
 	add(&bed, 64, 64, 1);
 	check_now(bed.pool + 64, "fn_1");

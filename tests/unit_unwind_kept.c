@@ -136,21 +136,27 @@ TEST(kept_name_yields_to_a_new_owner_of_its_address)
 	remove_own_folder();
 }
 
-TEST(kept_names_in_a_file_that_somebody_cut_are_lost_and_nothing_else)
+TEST(kept_names_in_a_file_that_somebody_wrote_over_are_lost_and_nothing_else)
 {
+	enum { RANGES = 8 };
 	struct bed bed, other;
 	start(&bed);
 	bed_open(&other, CH__SINK_PERF_MAP);
-	add(&bed, 64, 1);
-	add(&bed, 128, 2);
+	for (size_t i = 1; i <= RANGES; i++)
+		add(&bed, i * 64, i);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
 	discard(&bed, 64, 1);
 	FILE *file = fopen(path, "r+");
 	CHECK(file != NULL);
+	CHECK_EQ(fseek(file, 0, SEEK_END), 0);
+	long bytes = ftell(file);
+	rewind(file);
 	/* Kept at this place, and of a length that leaves the pool; no newline ends the last. */
-	fprintf(file, "%lx fffffff long\n%lx 7fffffffffffffff longer\nx",
+	fprintf(file, "%lx fffffff long\n%lx 7fffffffffffffff longer\n",
 		(unsigned long)bed.pool + 64, (unsigned long)bed.pool + 64);
-	CHECK_EQ(ftruncate(fileno(file), ftell(file)), 0);
+	CHECK(ftell(file) < bytes);
+	while (ftell(file) < bytes)
+		fputc('x', file);
 	fclose(file);
 	want_rewrite(&other);
 	ch__sinks_flush(other.sinks, CH__FLUSH_BUFFERED);
