@@ -498,3 +498,38 @@ TEST(cell_that_a_release_resets_is_never_a_strangers)
 				       judge_cell};
 	play_all(&act, set_entry, 20);
 }
+
+/* A VM's own collector reaches nothing: no root holds an owner whose release is not through. */
+static void reach_nothing(const struct rig *rig, void *arg)
+{
+	struct ch_marker *marker;
+	(void)arg;
+	CHECK_EQ(ch_mark_begin(rig->heap, &marker), CH_OK);
+	ch_mark_stacks(marker);
+	CHECK_EQ(ch_mark_end(marker, true), CH_OK);
+	ch_thread_poll();
+}
+
+static void die_and_be_replaced(struct play *p)
+{
+	for (int cycle = 0; cycle < 3; cycle++)
+		rig_apart(&p->rig, reach_nothing, NULL);
+	create_strangers(p);
+}
+
+static void judge_stranger(struct play *p)
+{
+	/* Stale: the owner died before its release began. */
+	if (p->status != CH_OK)
+		CHECK_EQ(p->status, CH_E_STALE);
+	for (unsigned i = 0; i < p->strangers_count; i++)
+		if (facts_of(p->strangers[i]).is_released)
+			FAIL("step %u: a release has ended on a stranger", p->wanted);
+}
+
+TEST(release_that_is_not_through_holds_the_record_of_what_died)
+{
+	static const struct act act = {false, 1, NULL, release_once_more, die_and_be_replaced,
+				       judge_stranger};
+	play_all_by(CH_DRIVER_HOST, &act, NULL, 20);
+}
