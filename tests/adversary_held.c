@@ -7,7 +7,6 @@
 
 #include <string.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -184,15 +183,12 @@ STAGE_CASE(cycle_waits_asleep_for_a_thread_that_is_held_in_a_region, _host, STAG
 static void fork_meanwhile(struct stage *stage, void *arg)
 {
 	struct play *p = arg;
-	int status;
 	(void)stage;
 	atomic_store(&p->collector, (int)syscall(SYS_gettid));
 	pid_t child = fork();
-	CHECK(child >= 0);
 	if (child == 0)
 		_exit(0);
-	CHECK_EQ(waitpid(child, &status, 0), child);
-	CHECK_EQ(status, 0);
+	expect_exit(child, 0);
 	atomic_store(&p->done, 1);
 }
 
@@ -331,14 +327,11 @@ static void begin_from_the_second(struct stage *stage, void *arg)
 
 static void fork_beside(struct stage *stage, void *arg)
 {
-	int status;
 	(void)stage, (void)arg;
 	pid_t child = fork();
-	CHECK(child >= 0);
 	if (child == 0)
 		_exit(0);
-	CHECK_EQ(waitpid(child, &status, 0), child);
-	CHECK_EQ(status, 0);
+	expect_exit(child, 0);
 }
 
 static struct both *new_both(struct stage *stage)

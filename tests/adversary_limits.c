@@ -396,8 +396,9 @@ static struct ch_block on_hit(void *user, struct ch_branch branch, void *branch_
 	return (struct ch_block){0};
 }
 
-static void link_at_the_limit(void)
+static void link_at_the_limit(void *arg)
 {
+	(void)arg;
 	struct ch_config config = rig_config(1 << 20);
 	struct ch_ops ops = {.size = sizeof ops, .branch_hit = on_hit};
 	config.backend = CH_BACKEND_PROCMEM;
@@ -435,7 +436,6 @@ static void link_at_the_limit(void)
 	CHECK_EQ(ch_blocks_invalidate(both, 2, NULL), CH_OK);
 	CHECK_EQ(code_call((const void *)jumper), RIG_FALLBACK);
 	rig_check(&rig);
-	_exit(0);
 }
 
 TEST(link_that_could_not_be_undone_is_refused_at_the_limit_of_mappings)
@@ -443,13 +443,7 @@ TEST(link_that_could_not_be_undone_is_refused_at_the_limit_of_mappings)
 	skip_without_procmem();
 	if (TEST_SANITIZED)
 		skip("a sanitizer maps memory of its own");
-	int status;
-	pid_t child = fork();
-	CHECK(child >= 0);
-	if (!child)
-		link_at_the_limit();
-	CHECK_EQ(waitpid(child, &status, 0), child);
-	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	expect_signal(link_at_the_limit, NULL, 0);
 }
 
 /* --- standard streams --- */

@@ -179,6 +179,19 @@ static void expect_m_held(struct play *p)
 	}
 }
 
+/* What the waiting thread holds, until it has gone on and ended. */
+static void drop_under(struct play *p, struct stage_thread *t)
+{
+	method_invalidate(&p->m);
+	method_drop(p->stage, &p->m);
+	expect_m_held(p);
+	atomic_store(&p->step, 2);
+	stage_join(t);
+	CHECK_EQ(p->result, 19);
+	stage_collect(p->stage);
+	CHECK_EQ(p->m.freed, 1);
+}
+
 static void handle_by(void (*handler)(int), void *stack, size_t bytes)
 {
 	stack_t ours = {.ss_sp = stack, .ss_size = bytes};
@@ -224,14 +237,7 @@ EVERY_DRIVER(s19_frame_below_a_handler_on_an_array_of_its_own_stack)
 	stage_spawn(stage, &t, enter_and_park, p);
 	stage_wait(&p->step, 1);
 	ch_thread_unpark();
-	method_invalidate(&p->m);
-	method_drop(stage, &p->m);
-	expect_m_held(p);
-	atomic_store(&p->step, 2);
-	stage_join(&t);
-	CHECK_EQ(p->result, 19);
-	stage_collect(stage);
-	CHECK_EQ(p->m.freed, 1);
+	drop_under(p, &t);
 	stage_end(stage);
 }
 
@@ -249,7 +255,7 @@ static void enter_and_collect(struct stage *stage, void *arg)
 	enter_over_array(stage, arg, collect_in_handler);
 }
 
-static void collect_on_array(struct stage *stage)
+OWN_DRIVER(s19_collections_in_a_handler_on_an_array_of_its_own_stack)
 {
 	struct play *p = new_play(stage);
 	stage_apart(stage, build_raiser, p);
@@ -259,13 +265,6 @@ static void collect_on_array(struct stage *stage)
 	CHECK_EQ(p->m.freed, 1);
 	stage_end(stage);
 }
-/* libgc does not collect in a thread whose sp is on a stack that it does not know. */
-STAGE_CASE(s19_collections_in_a_handler_on_an_array_of_its_own_stack, _polls, STAGE_POLLS,
-	   collect_on_array)
-STAGE_CASE(s19_collections_in_a_handler_on_an_array_of_its_own_stack, _signals, STAGE_SIGNALS,
-	   collect_on_array)
-STAGE_CASE(s19_collections_in_a_handler_on_an_array_of_its_own_stack, _host, STAGE_HOST,
-	   collect_on_array)
 
 #if !CH_TSAN
 static void spin_in_handler(int signal)
@@ -290,14 +289,7 @@ STOPPING_DRIVER(s19_handler_on_an_array_of_its_own_stack_is_stopped)
 	struct stage_thread t;
 	stage_spawn(stage, &t, enter_and_spin, p);
 	stage_wait(&p->step, 1);
-	method_invalidate(&p->m);
-	method_drop(stage, &p->m);
-	expect_m_held(p);
-	atomic_store(&p->step, 2);
-	stage_join(&t);
-	CHECK_EQ(p->result, 19);
-	stage_collect(stage);
-	CHECK_EQ(p->m.freed, 1);
+	drop_under(p, &t);
 	stage_end(stage);
 }
 #endif
@@ -361,16 +353,10 @@ EVERY_DRIVER(frame_beyond_the_limit_that_its_stack_once_had)
 	go_deep(stage, build_collector);
 }
 
-static void go_deep_and_raise(struct stage *stage)
+OWN_DRIVER(frame_beyond_the_limit_below_a_handler_on_its_own_stack)
 {
 	go_deep(stage, build_raiser);
 }
-STAGE_CASE(frame_beyond_the_limit_below_a_handler_on_its_own_stack, _polls, STAGE_POLLS,
-	   go_deep_and_raise)
-STAGE_CASE(frame_beyond_the_limit_below_a_handler_on_its_own_stack, _signals, STAGE_SIGNALS,
-	   go_deep_and_raise)
-STAGE_CASE(frame_beyond_the_limit_below_a_handler_on_its_own_stack, _host, STAGE_HOST,
-	   go_deep_and_raise)
 
 /* --- a stack that nobody named --- */
 
@@ -481,14 +467,7 @@ EVERY_DRIVER(guard_within_a_stack_that_is_scanned_whole_is_passed_over)
 	stage_spawn(stage, &t, enter_over_zone, p);
 	stage_wait(&p->step, 1);
 	ch_thread_unpark();
-	method_invalidate(&p->m);
-	method_drop(stage, &p->m);
-	expect_m_held(p);
-	atomic_store(&p->step, 2);
-	stage_join(&t);
-	CHECK_EQ(p->result, 19);
-	stage_collect(stage);
-	CHECK_EQ(p->m.freed, 1);
+	drop_under(p, &t);
 	CHECK_EQ(munmap(p->stack, SIGNAL_STACK_BYTES), 0);
 	stage_end(stage);
 }
@@ -514,7 +493,7 @@ static void raise_on_fiber(struct stage *stage, void *arg)
 	no_signal_stack();
 }
 
-static void collect_over_fiber(struct stage *stage)
+OWN_DRIVER(guard_within_a_fiber_that_is_scanned_whole_is_passed_over)
 {
 	struct play *p = new_play(stage);
 	stage_apart(stage, build_raiser, p);
@@ -525,12 +504,6 @@ static void collect_over_fiber(struct stage *stage)
 	CHECK_EQ(p->m.freed, 1);
 	stage_end(stage);
 }
-STAGE_CASE(guard_within_a_fiber_that_is_scanned_whole_is_passed_over, _polls, STAGE_POLLS,
-	   collect_over_fiber)
-STAGE_CASE(guard_within_a_fiber_that_is_scanned_whole_is_passed_over, _signals, STAGE_SIGNALS,
-	   collect_over_fiber)
-STAGE_CASE(guard_within_a_fiber_that_is_scanned_whole_is_passed_over, _host, STAGE_HOST,
-	   collect_over_fiber)
 
 static void build_hidden(struct stage *stage, void *arg)
 {

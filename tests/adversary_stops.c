@@ -300,17 +300,10 @@ EVERY_DRIVER(s18_collections_in_the_handler_that_interrupted_code)
 	interrupt_with_collections(stage, enter_spin);
 }
 
-static void interrupt_on_other_stack(struct stage *stage)
+OWN_DRIVER(s18_collections_in_a_handler_on_its_own_stack)
 {
 	interrupt_with_collections(stage, enter_with_own_signal_stack);
 }
-/* libgc does not collect in a thread whose sp is on a stack that it does not know. */
-STAGE_CASE(s18_collections_in_a_handler_on_its_own_stack, _polls, STAGE_POLLS,
-	   interrupt_on_other_stack)
-STAGE_CASE(s18_collections_in_a_handler_on_its_own_stack, _signals, STAGE_SIGNALS,
-	   interrupt_on_other_stack)
-STAGE_CASE(s18_collections_in_a_handler_on_its_own_stack, _host, STAGE_HOST,
-	   interrupt_on_other_stack)
 #endif
 
 /* --- 54 --- */

@@ -576,7 +576,7 @@ static void collect_meanwhile(struct stage *stage, void *arg)
 }
 
 /* Its sp is on the signal's stack, so all of its own is scanned: what is mapped of it. */
-static void scan_first_stack(struct stage *stage)
+OWN_DRIVER(first_stack_is_scanned_as_far_as_it_is_mapped)
 {
 	enum { SIGNAL_STACK_BYTES = 64 << 10 };
 	struct rlimit limit;
@@ -604,6 +604,3 @@ static void scan_first_stack(struct stage *stage)
 	free(stack.ss_sp);
 	end_play(p);
 }
-STAGE_CASE(first_stack_is_scanned_as_far_as_it_is_mapped, _polls, STAGE_POLLS, scan_first_stack)
-STAGE_CASE(first_stack_is_scanned_as_far_as_it_is_mapped, _signals, STAGE_SIGNALS, scan_first_stack)
-STAGE_CASE(first_stack_is_scanned_as_far_as_it_is_mapped, _host, STAGE_HOST, scan_first_stack)

@@ -186,14 +186,19 @@ uint64_t stage_call_holding(const void *const *cell, void (*fn)(void *), void *a
 #else
 #define STAGE_BOEHM_CASE(name, body)
 #endif
-/* Every driver. */
-#define EVERY_DRIVER(name)                                     \
+/* The library's own drivers: libgc does not collect in a thread whose sp is on a stack that it does
+ * not know. */
+#define OWN_DRIVER(name)                                       \
 	static void body_##name(struct stage *);               \
 	STAGE_CASE(name, _polls, STAGE_POLLS, body_##name)     \
 	STAGE_CASE(name, _signals, STAGE_SIGNALS, body_##name) \
 	STAGE_CASE(name, _host, STAGE_HOST, body_##name)       \
-	STAGE_BOEHM_CASE(name, body_##name)                    \
 	static void body_##name(struct stage *stage)
+/* Every driver. */
+#define EVERY_DRIVER(name)                                     \
+	static void body_##name(struct stage *);               \
+	STAGE_BOEHM_CASE(name, body_##name)                    \
+	OWN_DRIVER(name)
 /* Those that stop running threads without their help. ThreadSanitizer holds signals back until the
  * thread calls something: it cannot run these. */
 #if CH_TSAN

@@ -487,8 +487,9 @@ static void take_every_mapping(void)
 		continue;
 }
 
-static void patch_at_the_limit(void)
+static void patch_at_the_limit(void *arg)
 {
+	(void)arg;
 	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
 	uintptr_t code = (rig_reserve(&rig, rig_take(&rig), 64) + 8) & ~(uintptr_t)7;
 	uintptr_t other = (rig_reserve(&rig, rig_take(&rig), 64) + 8) & ~(uintptr_t)7;
@@ -507,7 +508,6 @@ static void patch_at_the_limit(void)
 	CHECK_EQ(stores, 0);
 	ch__os_pretended.between_bytes = NULL;
 	CHECK(ch__pool_patch_ready(rig.pool, code));
-	_exit(0);
 }
 
 /* In a child, which has the limit for itself. */
@@ -516,13 +516,7 @@ TEST(word_of_a_ready_page_is_patched_whole_at_the_limit_of_mappings)
 	skip_without_procmem();
 	if (TEST_SANITIZED)
 		skip("a sanitizer maps memory of its own");
-	int status;
-	pid_t child = fork();
-	CHECK(child >= 0);
-	if (!child)
-		patch_at_the_limit();
-	CHECK_EQ(waitpid(child, &status, 0), child);
-	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	expect_signal(patch_at_the_limit, NULL, 0);
 }
 
 /* As above, and other threads take what comes free, and give it back. */
@@ -541,8 +535,9 @@ static void *take_and_give(void *arg)
 	return arg;
 }
 
-static void patch_beside_the_hungry(void)
+static void patch_beside_the_hungry(void *arg)
 {
+	(void)arg;
 	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
 	uintptr_t code = (rig_reserve(&rig, rig_take(&rig), 64) + 8) & ~(uintptr_t)7;
 	uint64_t *write = (uint64_t *)(void *)ch__pool_write(rig.pool, code);
@@ -559,7 +554,6 @@ static void patch_beside_the_hungry(void)
 	}
 	atomic_store(&is_enough, true);
 	CHECK_EQ(pthread_join(hungry, NULL), 0);
-	_exit(0);
 }
 
 TEST(word_of_a_ready_page_is_patched_beside_threads_that_take_every_mapping)
@@ -567,11 +561,5 @@ TEST(word_of_a_ready_page_is_patched_beside_threads_that_take_every_mapping)
 	skip_without_procmem();
 	if (TEST_SANITIZED)
 		skip("a sanitizer maps memory of its own");
-	int status;
-	pid_t child = fork();
-	CHECK(child >= 0);
-	if (!child)
-		patch_beside_the_hungry();
-	CHECK_EQ(waitpid(child, &status, 0), child);
-	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	expect_signal(patch_beside_the_hungry, NULL, 0);
 }

@@ -14,7 +14,7 @@ import sys
 TABLE, SCRIPT, HEADER = "tests/adversaries.md", "tests/mutants.sh", "arch/mutant.h"
 SCENARIOS = 55
 SUFFIXES = {"_polls": "P", "_signals": "S", "_host": "H", "_boehm": "B"}
-DRIVERS = {"EVERY_DRIVER": "PSHB", "STOPPING_DRIVER": "SB", "THREADED_DRIVER": "PSB",
+DRIVERS = {"EVERY_DRIVER": "PSHB", "OWN_DRIVER": "PSH", "STOPPING_DRIVER": "SB", "THREADED_DRIVER": "PSB",
            "SHARED_DRIVER": "PSHB", "UNDER_VALGRIND": "PSHB"}
 STAGES = {"POLLS": "P", "SIGNALS": "S", "HOST": "H", "BOEHM": "B"}
 findings = 0
