@@ -345,27 +345,12 @@ static uint64_t owner_code_bytes(const struct ch_heap *heap, const struct ch__ow
 	return bytes;
 }
 
-/* A commit looks at the owner and goes LIVE in one region: those that saw it before it was released
- * are through afterwards, and the others see that it is. Where a thread stays inside, cycles free
- * what it commits. */
-static void await_commits(struct ch_heap *heap, const struct ch__owner *owner)
+/* All blocks of the owner that were committed. True: one is OPEN. */
+static bool kill_committed(struct ch_heap *heap, const struct ch__owner *owner)
 	CH_REQUIRES(ch__role_heap)
 {
-	bool has_open = false;
-	for (uint32_t at = owner->first_block; at; at = ch__block_at(heap, at)->owner_next)
-		has_open |= ch__block_state(ch__block_at(heap, at)) == CH_BLOCK_OPEN;
-	if (!has_open || CH_MUTANT(CH__MUTANT_COMMIT_NOT_AWAITED))
-		return;
-	if (ch__freeze_until(heap, ch__stop_limit(heap, ch__os_now_ns())))
-		ch__unfreeze(heap);
-}
-
-/* All blocks of an owner that nobody runs are freed at once. Under heap. */
-static void free_blocks(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__role_heap)
-{
-	struct ch__owner *owner = ch__owner_at(heap, index);
 	uint32_t batch[CH__KILLED_AT_ONCE], count = 0;
-	await_commits(heap, owner);
+	bool has_open = false;
 	for (uint32_t at = owner->first_block; at; at = ch__block_at(heap, at)->owner_next) {
 		if (count == CH__KILLED_AT_ONCE) {
 			ch__blocks_kill_now(heap, batch, count, CH__DEATH_NOT_RUNNING);
@@ -374,8 +359,25 @@ static void free_blocks(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__ro
 		/* An OPEN block is its thread's; its commit will say CH_E_STALE. */
 		if (ch__block_state(ch__block_at(heap, at)) != CH_BLOCK_OPEN)
 			batch[count++] = at;
+		else
+			has_open = true;
 	}
 	ch__blocks_kill_now(heap, batch, count, CH__DEATH_NOT_RUNNING);
+	return has_open;
+}
+
+/* All blocks of an owner that nobody runs are freed at once. Under heap. */
+static void free_blocks(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__role_heap)
+{
+	struct ch__owner *owner = ch__owner_at(heap, index);
+	/* A commit looks at the owner and goes LIVE in one region: those that saw it before it was
+	 * released are through after a freeze, and the others see that it is. Where a thread stays
+	 * inside, cycles free what it commits. */
+	if (kill_committed(heap, owner) && !CH_MUTANT(CH__MUTANT_COMMIT_NOT_AWAITED) &&
+	    ch__freeze_until(heap, ch__stop_limit(heap, ch__os_now_ns()))) {
+		ch__unfreeze(heap);
+		(void)kill_committed(heap, owner);
+	}
 	struct ch__thread *self = ch__thread_or_guest(heap);
 	ch__region_enter(self);
 	ch__owner_reset_cell(owner);

@@ -77,7 +77,10 @@ static void scan_copies(struct ch_marker *marker, uintptr_t low, uintptr_t high)
 	__asm__ volatile("" ::"r"(words) : "memory");
 }
 
-NO_SANITIZE void ch__scan_words(struct ch_marker *marker, uintptr_t low, uintptr_t high)
+/* Aligned, so that the loop lies in one line of the cache wherever the linker puts its neighbours:
+ * across two it takes twice as long. */
+__attribute__((aligned(CH__LINE_BYTES))) NO_SANITIZE void
+ch__scan_words(struct ch_marker *marker, uintptr_t low, uintptr_t high)
 {
 	uintptr_t base = marker->heap->pool->exec_base;
 	uintptr_t size = marker->heap->pool->pool_bytes;
