@@ -671,6 +671,8 @@ bool ch__mark_reserve(struct ch_heap *)
 /* frozen: the epoch moves */
 void ch__cycle_begin(struct ch_heap *)
 	CH_REQUIRES(ch__role_frozen);
+/* Nothing dies of the cycle. Under heap, or in a hook of Boehm's. */
+void ch__cycle_give_up(struct ch_heap *);
 /* frozen: completed = epoch, newborns age */
 void ch__cycle_complete(struct ch_heap *)
 	CH_REQUIRES(ch__role_frozen);

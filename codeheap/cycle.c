@@ -73,7 +73,7 @@ static bool mark_all(struct ch_heap *heap, bool is_synced)
 	return !marker->is_blind;
 }
 
-static void give_up(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
+void ch__cycle_give_up(struct ch_heap *heap)
 {
 	ch__event_note(heap, CH__EVENT_CYCLE_GIVEN_UP, ++heap->cycles_abandoned);
 }
@@ -83,7 +83,7 @@ static bool run_cycle(struct ch_heap *heap) CH_REQUIRES(ch__role_heap, ch__role_
 {
 	uint64_t start = ch__os_now_ns(), until = ch__stop_limit(heap, start);
 	if (!ch__freeze_until(heap, until)) {
-		give_up(heap);
+		ch__cycle_give_up(heap);
 		return false;
 	}
 	heap->freezes++;
@@ -98,7 +98,7 @@ static bool run_cycle(struct ch_heap *heap) CH_REQUIRES(ch__role_heap, ch__role_
 		ch__world_resume(heap);
 	}
 	if (!is_done) {
-		give_up(heap);
+		ch__cycle_give_up(heap);
 		if (CH_MUTANT(CH__MUTANT_ABANDONED_COUNTS)) {
 			ch__cycle_begin(heap);
 			ch__cycle_complete(heap);
@@ -189,7 +189,7 @@ enum ch_status ch_mark_begin(struct ch_heap *heap, struct ch_marker **out)
 	bool has_memory = ch__mark_reserve(heap);
 	if (!has_memory || !ch__freeze_until(heap, until)) {
 		if (has_memory)
-			give_up(heap);
+			ch__cycle_give_up(heap);
 		ch__heap_unlock(heap);
 		return has_memory ? CH_E_BUSY : CH_E_MEMORY;
 	}
@@ -256,7 +256,7 @@ enum ch_status ch_mark_end(struct ch_marker *marker, bool is_complete)
 			ch__core_sync_by_stop(heap);
 		end_pause(heap, heap->cycle_start_ns, heap->cycle_start_ns);
 	} else if (heap->cycle_has_begun) {
-		give_up(heap);
+		ch__cycle_give_up(heap);
 		ch__trigger_cycle_abandoned(heap);
 	}
 	heap->cycle_has_begun = false;

@@ -31,7 +31,6 @@
 #include "codeheap/codeheap_bdw.h"
 
 #include "codeheap/block.h"
-#include "codeheap/event.h"
 
 #include <gc/gc.h>
 #include <gc/gc_mark.h>
@@ -379,7 +378,7 @@ static void thaw(struct bdw *bdw) CH_UNANALYSED("a freeze that lasts from event 
 
 static void give_up(struct bdw *bdw)
 {
-	ch__event_note(bdw->heap, CH__EVENT_CYCLE_GIVEN_UP, ++bdw->heap->cycles_abandoned);
+	ch__cycle_give_up(bdw->heap);
 	if (bdw->is_full)
 		ch__trigger_cycle_abandoned(bdw->heap);
 }

@@ -207,12 +207,12 @@ void ch__heaps_left_fork_child(void)
 	left_heaps = NULL;
 }
 
-/* A free place in the table of heaps, which others do not take meanwhile; the slot is filled last,
- * when the heap is whole. */
 /* First generations of the next heaps that have these places: no handle of a heap that is gone
  * leads to a record of one that comes. [ch__heaps_lock] */
 static uint32_t first_generations[CH__HEAPS_MAX + 1];
 
+/* A free place in the table of heaps, which others do not take meanwhile; the slot is filled last,
+ * when the heap is whole. */
 static bool choose_id(struct ch_heap *heap)
 {
 	uint32_t id = 1;

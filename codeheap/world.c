@@ -6,7 +6,6 @@
  * The handler is signal-safe: it publishes the interrupted registers in the thread's record and
  * waits on a futex. */
 #include "codeheap/block.h"
-#include "codeheap/event.h"
 
 #include <errno.h>
 
@@ -218,7 +217,7 @@ enum ch_status ch__world_apart(struct ch_heap *heap, struct ch_vm *from,
 		ch__unlock_slow(&heap->registry);
 	if (!has_stopped) {
 		ch__heap_lock(heap);
-		ch__event_note(heap, CH__EVENT_CYCLE_GIVEN_UP, ++heap->cycles_abandoned);
+		ch__cycle_give_up(heap);
 		ch__heap_unlock(heap);
 		return CH_E_BUSY;
 	}

@@ -179,11 +179,8 @@ static int protection_of(enum ch__os_view view)
 				  : PROT_NONE;
 }
 
-/* Exactly there, where at is not NULL; EEXIST when something is mapped. The address is a hint, and
- * what comes elsewhere is given back: ThreadSanitizer drops an address that it has no shadow for,
- * and what then insists on an address (MAP_FIXED_NOREPLACE) gets page 0 where the process may have
- * it. */
-static _Atomic(bool) read_implies_exec; /* relaxed: each thread asks for itself then */
+/* A thread that made views had READ_IMPLIES_EXEC; relaxed: each asks for itself then. */
+static _Atomic(bool) read_implies_exec;
 enum { ASK_PERSONALITY = -1 };
 
 void ch__os_look_at_personality(void)
@@ -240,6 +237,10 @@ static bool protect_view(void *at, size_t bytes, enum ch__os_view view, int more
 	return is_changed;
 }
 
+/* Exactly there, where at is not NULL; EEXIST when something is mapped. The address is a hint, and
+ * what comes elsewhere is given back: ThreadSanitizer drops an address that it has no shadow for,
+ * and what then insists on an address (MAP_FIXED_NOREPLACE) gets page 0 where the process may have
+ * it. */
 static void *map_none(void *at, size_t bytes)
 {
 	int insists = CH_MUTANT(CH__MUTANT_ADDRESS_INSISTED) && at ? MAP_FIXED_NOREPLACE : 0;

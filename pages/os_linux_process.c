@@ -184,29 +184,32 @@ int ch__os_file_create(const char *path)
 
 /* --- files that another part of the process may be writing --- */
 
+static struct ch__os_file_id id_of(const struct stat *found)
+{
+	return (struct ch__os_file_id){found->st_dev, found->st_ino};
+}
+
 struct ch__os_file_id ch__os_file_identify(int fd)
 {
 	struct stat found;
 	if (fd < 0 || fstat(fd, &found) != 0)
 		return (struct ch__os_file_id){0};
-	return (struct ch__os_file_id){found.st_dev, found.st_ino};
+	return id_of(&found);
 }
 
-static bool is_file(const struct stat *found, struct ch__os_file_id id)
+static bool is_same(struct ch__os_file_id one, struct ch__os_file_id other)
 {
-	return found->st_dev == id.device && found->st_ino == id.inode;
+	return one.device == other.device && one.inode == other.inode;
 }
 
 /* A name in /proc/self/fd is a descriptor's number; the names of the two folders are 0. */
-static bool is_open_as(const char *name, const struct stat *file)
+static bool is_open_as(const char *name, struct ch__os_file_id file)
 {
-	struct stat found;
-	return *name != '.' && fstat((int)strtol(name, NULL, 10), &found) == 0 &&
-	       found.st_dev == file->st_dev && found.st_ino == file->st_ino;
+	return *name != '.' && is_same(ch__os_file_identify((int)strtol(name, NULL, 10)), file);
 }
 
 /* A folder that cannot be read may list anything. */
-static bool is_open_here(const struct stat *file)
+static bool is_open_here(struct ch__os_file_id file)
 {
 	enum { NAME_AT = 19, LENGTH_AT = 16 }; /* of the kernel's struct linux_dirent64 */
 	char entries[2048] __attribute__((aligned(8)));
@@ -259,15 +262,16 @@ static int64_t birth_ns(void)
 static bool is_of_this_process(const struct stat *found)
 {
 	int64_t changed = (int64_t)found->st_mtim.tv_sec * 1000000000 + found->st_mtim.tv_nsec;
-	return changed >= birth_ns() || is_open_here(found);
+	return changed >= birth_ns() || is_open_here(id_of(found));
 }
 
 int ch__os_file_create_known(const char *path, struct ch__os_file_id own)
 {
 	struct stat found;
 	int cancel = ch__cancel_hold();
-	bool is_anothers = lstat(path, &found) == 0 && is_own(&found) && !is_file(&found, own) &&
-			   is_of_this_process(&found) && !CH_MUTANT(CH__MUTANT_FILE_TAKEN_AWAY);
+	bool is_anothers = lstat(path, &found) == 0 && is_own(&found) &&
+			   !is_same(id_of(&found), own) && is_of_this_process(&found) &&
+			   !CH_MUTANT(CH__MUTANT_FILE_TAKEN_AWAY);
 	ch__cancel_allow(cancel);
 	if (is_anothers) {
 		errno = EBUSY;
@@ -438,7 +442,7 @@ bool ch__os_file_is_at(int fd, const char *path)
 	struct stat ours, found;
 	if (ch__os_may_fail() || fstat(fd, &ours) != 0 || lstat(path, &found) != 0)
 		return false;
-	if (ours.st_dev == found.st_dev && ours.st_ino == found.st_ino)
+	if (is_same(id_of(&ours), id_of(&found)))
 		return true;
 	errno = EEXIST;
 	return false;

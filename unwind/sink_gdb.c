@@ -161,18 +161,22 @@ static struct image *make_image(const struct ch__elf_input *in)
 }
 
 /* --- what an image shows --- */
-
-/* Of the ranges of a chunk those of one image become those of another; the count of them. */
-static size_t hand_over(struct gdb *g, struct chunk *chunk, const void *from, const void *to)
+static bool waits(const struct gdb *g, const struct chunk *chunk, const void *why)
 {
-	size_t count = 0;
 	for (uint32_t i = 0; i < g->pages_per_chunk; i++)
 		for (uint32_t k = 0; k < chunk->pages[i].count; k++)
-			if (chunk->pages[i].ranges[k].image == from) {
+			if (chunk->pages[i].ranges[k].image == why)
+				return true;
+	return false;
+}
+
+/* The ranges of a chunk that one image shows, or that wait for one reason, are another's. */
+static void hand_over(struct gdb *g, struct chunk *chunk, const void *from, const void *to)
+{
+	for (uint32_t i = 0; i < g->pages_per_chunk; i++)
+		for (uint32_t k = 0; k < chunk->pages[i].count; k++)
+			if (chunk->pages[i].ranges[k].image == from)
 				chunk->pages[i].ranges[k].image = to;
-				count++;
-			}
-	return count;
 }
 
 /* The ranges that wait for the same reason get an image. False: there is no memory. */
@@ -186,7 +190,7 @@ static bool show_waiting(struct gdb *g, struct chunk *chunk, const void *why)
 		.image = why,
 		.base = g->config->pool_exec,
 	};
-	if (!hand_over(g, chunk, why, why))
+	if (!waits(g, chunk, why))
 		return true;
 	struct image *image = make_image(&in);
 	if (!image)
@@ -272,9 +276,12 @@ static struct chunk *chunk_of(struct gdb *g, uint32_t page)
 	return chunk;
 }
 
-/* Index of the first range that starts at the offset or behind it. */
-static uint32_t find_range(const struct ch__elf_page *page, uint32_t offset)
+/* Whether the page has a range that starts where this one does; at: its index, or where such a
+ * range goes. */
+static bool has_range(const struct gdb *g, const struct ch__elf_page *page,
+		      const struct ch__sink_range *range, uint32_t *at)
 {
+	uint32_t offset = (uint32_t)(range->exec - g->config->pool_exec);
 	uint32_t low = 0, high = page->count;
 	while (low < high) {
 		uint32_t middle = (low + high) / 2;
@@ -283,7 +290,8 @@ static uint32_t find_range(const struct ch__elf_page *page, uint32_t offset)
 		else
 			high = middle;
 	}
-	return low;
+	*at = low;
+	return low < page->count && page->ranges[low].offset == offset;
 }
 
 static bool grow_table(struct gdb *g, struct ch__elf_page *page)
@@ -301,7 +309,7 @@ static bool grow_table(struct gdb *g, struct ch__elf_page *page)
 	return true;
 }
 
-/* The image that shows the range, or showed it, is out of date. */
+/* The range is no more what its image shows, if one does. */
 static void outdate(const struct ch__elf_range *range)
 {
 	if (range->image != NEVER_SHOWN && range->image != &was_shown)
@@ -310,10 +318,8 @@ static void outdate(const struct ch__elf_range *range)
 
 static bool put_range(struct gdb *g, struct ch__elf_page *page, const struct ch__sink_range *range)
 {
-	uint32_t offset = (uint32_t)(range->exec - g->config->pool_exec);
-	uint32_t at = find_range(page, offset);
-	bool is_known = at < page->count && page->ranges[at].offset == offset;
-	if (is_known) {
+	uint32_t at;
+	if (has_range(g, page, range, &at)) {
 		outdate(&page->ranges[at]);
 	} else {
 		if (page->count == page->capacity && !grow_table(g, page))
@@ -324,19 +330,11 @@ static bool put_range(struct gdb *g, struct ch__elf_page *page, const struct ch_
 	}
 	page->ranges[at] = (struct ch__elf_range){
 		.key = range->key,
-		.offset = offset,
+		.offset = (uint32_t)(range->exec - g->config->pool_exec),
 		.bytes = (uint32_t)range->bytes & INT32_MAX,
 		.is_cold = range->is_cold,
 	};
 	return true;
-}
-
-static bool knows(const struct gdb *g, const struct ch__elf_page *page,
-		  const struct ch__sink_range *range)
-{
-	uint32_t offset = (uint32_t)(range->exec - g->config->pool_exec);
-	uint32_t at = find_range(page, offset);
-	return at < page->count && page->ranges[at].offset == offset;
 }
 
 static bool is_in_pool(const struct gdb *g, const struct ch__sink_range *range)
@@ -360,7 +358,8 @@ static bool add_range(struct gdb *g, const struct ch__sink_range *range, bool ma
 	if (!chunk)
 		return false;
 	struct ch__elf_page *page = &chunk->pages[index % g->pages_per_chunk];
-	if (may_be_known && knows(g, page, range))
+	uint32_t at;
+	if (may_be_known && has_range(g, page, range, &at))
 		return true;
 	if (!put_range(g, page, range))
 		return false;
@@ -376,9 +375,8 @@ static void remove_range(struct gdb *g, const struct ch__sink_range *range)
 	uint32_t index = page_of(g, range);
 	struct chunk *chunk = g->chunks[index / g->pages_per_chunk];
 	struct ch__elf_page *page = chunk ? &chunk->pages[index % g->pages_per_chunk] : NULL;
-	uint32_t offset = (uint32_t)(range->exec - g->config->pool_exec);
-	uint32_t at = page ? find_range(page, offset) : 0;
-	if (!page || at == page->count || page->ranges[at].offset != offset)
+	uint32_t at;
+	if (!page || !has_range(g, page, range, &at))
 		return;
 	outdate(&page->ranges[at]);
 	page->count--;
