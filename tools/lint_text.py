@@ -256,6 +256,53 @@ def check_models():
                 find(path, line_of(text, m.start()), f"the library has no {m.group(0)}")
 
 
+def arguments(text, at):
+    """Of the call whose bracket opens at `at`."""
+    depth, start, found = 0, at + 1, []
+    for i in range(at, len(text)):
+        depth += (text[i] in "([") - (text[i] in ")]")
+        if depth == 0 or (depth == 1 and text[i] == ","):
+            found.append(text[start:i])
+            start = i + 1
+        if depth == 0:
+            break
+    return found
+
+
+def atomic_operations(text):
+    """Those with an explicit order: offset, last name of the atomic, operation and order."""
+    for m in re.finditer(r"\b(?:__)?atomic_(\w+?)(?:_strong|_weak)?(?:_explicit|_n)?\s*\(", text):
+        found = arguments(text, m.end() - 1)
+        is_fence = m.group(1).endswith("fence")
+        orders = re.findall(r"(?:memory_order_|__ATOMIC_)(\w+)", " ".join(found if is_fence else found[1:]))
+        name = m.group(1) if is_fence else re.sub(r"\[(?:[^\[\]]|\[[^\[\]]*\])*\]", "", found[0])
+        if orders:
+            yield m.start(), re.findall(r"\w+", name)[-1], f"{m.group(1)} {'/'.join(dict.fromkeys(orders)).lower()}"
+
+
+def check_orders():
+    """Each atomic operation with an order has a row in the table of orders, and each that a row names is there."""
+    path = "docs/memory_orders.md"
+    text = open(path).read()
+    rows, last_word = [], re.compile(r"`(?:[\w.]*\.)?(\w+)`")
+    for m in re.finditer(r"^\| (`.*?) \| (.*?) \|", text, re.M):
+        said = {(f, o.strip()) for f, ops in re.findall(r"`([\w.]+)` ([^;]+)", m.group(2)) for o in ops.split(",")}
+        rows.append((m.start(), set(last_word.findall(m.group(1))), said, set()))
+    known = set(last_word.findall(text[text.index("## Relaxed only"):])).union(*(row[1] for row in rows))
+    for file in sorted(os.path.join(room, f) for room in ROOMS for f in os.listdir(room) if f.endswith((".c", ".h"))):
+        code = open(file).read()
+        for at, name, operation in atomic_operations(strip_comments(code)):
+            use = (os.path.basename(file), operation)
+            fits = [row for row in rows if name in row[1] and use in row[2]]
+            for row in fits:
+                row[3].add(use)
+            if name not in known or not (fits or operation.endswith(" relaxed")):
+                find(file, line_of(code, at), f"{path} has no row of `{name}` with {operation} in {use[0]}")
+    for at, names, said, seen in rows:
+        for file, operation in sorted(said - seen):
+            find(path, line_of(text, at), f"{file} has no {operation} of {' or '.join(sorted(names))}")
+
+
 def main():
     users = {}
     for path in files():
@@ -296,6 +343,7 @@ def main():
     check_quotes()
     check_guarantees()
     check_models()
+    check_orders()
     return 1 if findings else 0
 
 
