@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * generate.c: random programs from a handful of shapes: deep recursion that is redefined at its
  * bottom, loops over procedures that change, fibers that are suspended across changes and
- * collections, escapes out of changed frames, threads that change what others run, arguments in
- * every number and way. Every shape prints what it computed. */
+ * collections, escapes out of changed frames, call/cc in tail position, threads that change what
+ * others run, arguments in every number and way. Every shape prints what it computed. */
 #include "generate.h"
 
 #include <stdarg.h>
@@ -196,6 +196,30 @@ static void escape(struct program *p)
 	    3 + below(p, 10), 3 + below(p, 40));
 }
 
+/* Receivers of call/cc that call it again: in tail position, by apply, inside of something that
+ * waits; the last may leave by an escape of any of those before it. */
+static void hops(struct program *p)
+{
+	static const char *const ways[][2] = {
+		{"(call/cc ", ")"},
+		{"(apply call/cc (list ", "))"},
+		{"((if (odd? n) call/cc call/ec) ", ")"},
+		{"(+ 1 (call/cc ", "))"},
+		{"(dynamic-wind list (lambda () (call/cc ", ")) list)"},
+	};
+	int way = below(p, 5), other = below(p, 5), turn = 1 + below(p, 4);
+	put(p, "(define (hop n k a b) (if (= n 0) (begin ");
+	event(p, "hop", "n k a b");
+	put(p, below(p, 2) ? " (k a)) " : " a) ");
+	put(p, "(let ((receiver (lambda (j) (hop (- n 1) (if (= (modulo n %d) 0) j k) b ", turn);
+	expression(p, 1, HELPERS);
+	put(p, ")))) (if (= (modulo n %d) 0) %sreceiver%s %sreceiver%s))))\n", 1 + below(p, 4),
+	    ways[way][0], ways[way][1], ways[other][0], ways[other][1]);
+	put(p, "(show (let loop ((i 0) (s 0)) (if (= i %d) s (loop (+ i 1) (+ s (round-off "
+	       "(call/cc (lambda (k) (hop %d k i 2)))))))))\n",
+	    3 + below(p, 10), 3 + below(p, 40));
+}
+
 /* A call of `gather` with fresh objects, as itself or by apply, sometimes more of them than a
  * frame has slots. */
 static void gather_call(struct program *p)
@@ -259,7 +283,7 @@ static void threads(struct program *p)
 void program_generate(struct program *p)
 {
 	static void (*const shapes[])(struct program *) = {deep,   deep,   redefined, loop,
-							   fibers, escape, passing};
+							   fibers, escape, hops,      passing};
 	const int shape_count = sizeof shapes / sizeof *shapes;
 	p->length = 0;
 	put(p, "(define (show x) (write x) (newline))\n");

@@ -44,7 +44,7 @@ these_programs() {
 }
 
 # several_programs SWITCHES: those whose code moves, dies and is made again, or leaves its frames otherwise than by a return.
-several_programs() { these_programs 'closures escapes generators higher redefine tailcalls threads' "$@"; }
+several_programs() { these_programs 'closures continuations escapes generators higher redefine tailcalls threads' "$@"; }
 
 # says WANTED SWITCHES..: the program on standard input prints WANTED.
 says() {

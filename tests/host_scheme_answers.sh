@@ -8,7 +8,8 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/host-scheme.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
 
 cases="pairs_of_operands_have_one_answer:180 comparisons_are_exact:60 symbols_are_read_as_written:60
-surrogates_are_no_characters:60 what_cannot_be_read_is_an_error:60 wrong_counts_are_told:60"
+surrogates_are_no_characters:60 what_cannot_be_read_is_an_error:60 call_cc_calls_its_receiver_in_tail_position:120
+escapes_that_were_left_are_errors:60 wrong_counts_are_told:60"
 
 fail() { echo "$*" >&2; exit 1; }
 
@@ -110,6 +111,33 @@ surrogates_are_no_characters() {
 (define last (string #\" #\\ #\x #\d #\f #\f #\f #\; #\"))
 (write (list (kind (lambda () (integer->char 55296))) (kind (lambda () (integer->char 57343))) (char->integer (integer->char 57344))
              (kind (lambda () (read (open-input-string last))))))
+END
+}
+
+call_cc_calls_its_receiver_in_tail_position() {
+  says 'done(first)newest' << 'END'
+(define (loop n) (if (= n 0) 'done (call/cc (lambda (k) (loop (- n 1))))))
+(write (loop 1000000))
+(define (first n k) (if (= n 0) (k 'first) (apply call/cc (list (lambda (j) (first (- n 1) (or k j)))))))
+(write (list (first 1000000 #f)))
+(define escape call/ec)
+(define (newest n k) (if (= n 0) (k 'newest) (escape (lambda (j) (newest (- n 1) j)))))
+(write (newest 1000000 #f))
+END
+}
+
+# Its call/cc is gone from the C stack, whoever it was that went past it.
+escapes_that_were_left_are_errors() {
+  says 'error(error)error' << 'END'
+(define kept #f)
+(define (deep n) (if (= n 0) (kept 1) (+ 1 (deep (- n 1)))))
+(define (kind) (guard (e (#t (error-kind e))) (deep 20)))
+(guard (e (#t #f)) (+ 1 (call/cc (lambda (k) (set! kept k) (+ 1 (error "past it"))))))
+(write (kind))
+(call/cc (lambda (out) (+ 1 (call/cc (lambda (k) (set! kept k) (+ 1 (out 1)))))))
+(write (list (kind)))
+(call/cc (lambda (k) (set! kept k) (call/cc (lambda (j) 1))))
+(write (kind))
 END
 }
 

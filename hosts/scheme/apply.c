@@ -40,7 +40,7 @@ value apply(struct context *ctx, value procedure, int64_t argc, const value *arg
 {
 	value *saved_fp = FP(ctx), *saved_top = ctx->now.arg_top;
 	const struct insn *saved_pc = ctx->pc;
-	value *fp = stack_top(ctx) + FRAME_HEADER;
+	value *fp = apply_frame(ctx);
 	value v;
 
 	check_c_stack(ctx);

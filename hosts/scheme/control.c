@@ -16,29 +16,57 @@ _Noreturn void escape_throw(struct context *ctx, struct escape *escape, value *a
 	throw_to(ctx, escape->catcher, V_NONE);
 }
 
-static value call_ec(struct context *ctx, value *args, int64_t argc)
+void escapes_end(struct context *ctx, const struct escape *last)
+{
+	struct escape *escape = ctx->now.escape;
+
+	for (; escape && escape != last; escape = escape->outer)
+		escape->catcher = NULL;
+	ctx->now.escape = escape;
+}
+
+/* Errors go past its catcher: only the escape itself knows it. */
+static value call_cc(struct context *ctx, value *args, int64_t argc)
 {
 	struct escape *volatile escape = alloc_bytes(ctx, T_ESCAPE, sizeof *escape);
 	const struct insn *volatile pc = ctx->pc;
 	struct catcher catcher;
-	struct catcher *outer = ctx->now.catcher;
 	value v;
 
 	(void)argc;
-	/* Errors go past it: only the escape itself knows this catcher. */
 	catcher.state = ctx->now;
 	escape->catcher = &catcher;
+	escape->outer = ctx->now.escape;
+	escape->frame = apply_frame(ctx);
 	escape->fiber = ctx->fiber;
 	if (_setjmp(catcher.target) == 0) {
 		value object = (value)escape;
-		ctx->now.catcher = outer;
+		ctx->now.escape = escape;
 		v = apply(ctx, args[0], 1, &object);
 	} else {
 		v = escape->result;
 	}
 	ctx->pc = pc;
 	escape->catcher = NULL;
+	ctx->now.escape = escape->outer;
 	return v;
+}
+
+int is_call_cc(value v) { return is_type(v, T_PRIM) && AS(prim, v)->run == call_cc; }
+
+int64_t escape_in_place(struct context *ctx, const value *fp, value *args, int64_t argc)
+{
+	struct escape *escape = ctx->now.escape;
+
+	if (!is_call_cc(args[-1]) || argc != 1)
+		return 0;
+	if (!escape || escape->frame != fp ||
+	    escape->catcher->state.handlers != ctx->now.handlers ||
+	    escape->catcher->state.winders != ctx->now.winders)
+		return 0;
+	args[-1] = args[0];
+	args[0] = (value)escape;
+	return 1;
 }
 
 static value values(struct context *ctx, value *args, int64_t argc)
@@ -147,9 +175,9 @@ static value error_kind(struct context *ctx, value *args, int64_t argc)
 void init_control(struct context *ctx)
 {
 	static const struct prim_def defs[] = {
-		{"call/ec", call_ec, 1, 1}, {"call/cc", call_ec, 1, 1},
-		{"call-with-escape-continuation", call_ec, 1, 1},
-		{"call-with-current-continuation", call_ec, 1, 1}, {"values", values, 0, -1},
+		{"call/ec", call_cc, 1, 1}, {"call/cc", call_cc, 1, 1},
+		{"call-with-escape-continuation", call_cc, 1, 1},
+		{"call-with-current-continuation", call_cc, 1, 1}, {"values", values, 0, -1},
 		{"%values->list", values_to_list, 1, 1}, {"procedure?", procedure_p, 1, 1},
 		{"%push-winder", push_winder, 2, 2}, {"%pop-winder", pop_winder, 0, 0},
 		{"%handlers", get_handlers, 0, 0}, {"%set-handlers", set_handlers, 1, 1},

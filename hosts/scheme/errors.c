@@ -3,6 +3,7 @@
  */
 #include <stdarg.h>
 
+#include "control.h"
 #include "frame.h"
 
 enum { RESERVE_SLOTS = 4096, RESERVE_C_BYTES = 48 << 10 };
@@ -37,6 +38,7 @@ void unwind_to(struct context *ctx, value winders)
 _Noreturn void throw_to(struct context *ctx, struct catcher *catcher, value error)
 {
 	unwind_to(ctx, catcher->state.winders);
+	escapes_end(ctx, catcher->state.escape);
 	ctx->now = catcher->state;
 	thread_context = ctx;
 	catcher->error = error;

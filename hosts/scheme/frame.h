@@ -77,4 +77,7 @@ static inline value *stack_top(struct context *ctx)
 	return ctx->now.arg_top > top ? ctx->now.arg_top : top;
 }
 
+/* apply_frame: where `apply`, called now, builds its frame. */
+static inline value *apply_frame(struct context *ctx) { return stack_top(ctx) + FRAME_HEADER; }
+
 #endif

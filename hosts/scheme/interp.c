@@ -6,6 +6,7 @@
 #define GC_THREADS
 #include <gc/gc.h>
 
+#include "control.h"
 #include "frame.h"
 
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
@@ -412,11 +413,16 @@ called:
 do_tail_call:
 	ctx->pc = pc;
 	if (UNLIKELY(!is_type(v, T_CLOSURE))) {
+		nfp[-1] = v;
+		if (escape_in_place(ctx, fp, nfp, argc)) {
+			v = nfp[-1];
+			goto do_tail_call;
+		}
 		v = call_other(ctx, v, nfp, argc);
+		ctx->now.arg_top = NULL;
 		goto do_return;
 	}
 	code = replace_frame(fp, nfp, v, argc);
-do_jump:
 	if (UNLIKELY(code->entry != interp_entry)) {
 		if (fp == base) {
 			ctx->tail_entry = code->entry;
@@ -451,13 +457,8 @@ enter:
 	ctx->pc = pc + 1;
 	v = nfp[-1];
 	argc = spread_list(ctx, nfp, nfp[0]);
-	if (!is_type(v, T_CLOSURE)) {
-		v = call_other(ctx, v, nfp, argc);
-		ctx->now.arg_top = NULL;
-		goto do_return;
-	}
-	code = replace_frame(fp, nfp, v, argc);
-	goto do_jump;
+	pc++;
+	goto do_tail_call;
 
 	OP(TTAILCALL) : TELL_RETURN(V_UNSPEC);
 	goto op_TAILCALL;

@@ -5,6 +5,7 @@
  * it goes through its entry cell. Behind each call lies a patch point: whoever returns into
  * invalidated code goes on in the interpreter.
  */
+#include "control.h"
 #include "jit.h"
 
 #define SLOT(n) ((int32_t)(n)*8)
@@ -199,9 +200,10 @@ static void call_prim(struct compilation *c, const struct call *call, struct pri
 static void call_any(struct compilation *c, const struct call *call)
 {
 	struct emitter *e = c->e;
-	int slow = emit_label(e), join = emit_label(e);
+	int again = emit_label(e), slow = emit_label(e), join = emit_label(e);
 	int32_t distance = SLOT(call->base + FRAME_HEADER);
 
+	emit_bind(e, again);
 	emit_load(e, R0, FPTR, distance - 8);
 	emit_test_bits(e, R0, 3);
 	emit_goto_if(e, IF_NE, slow);
@@ -229,6 +231,15 @@ static void call_any(struct compilation *c, const struct call *call)
 	emit_in(e, COLD);
 	emit_bind(e, slow);
 	store_pc(c, call->next);
+	if (call->is_tail) {
+		emit_move(e, ARG0, CTX);
+		emit_move(e, ARG1, FPTR);
+		emit_address(e, ARG2, FPTR, distance);
+		emit_imm(e, ARG3, (uint64_t)call->argc);
+		emit_call(e, (const void *)escape_in_place);
+		emit_op_imm(e, DO_CMP, R0, 0);
+		emit_goto_if(e, IF_NE, again);
+	}
 	emit_move(e, ARG0, CTX);
 	emit_load(e, ARG1, FPTR, distance - 8);
 	emit_address(e, ARG2, FPTR, distance);
@@ -306,6 +317,8 @@ static void call_global(struct compilation *c, struct call *call)
 		if (prim && (call->argc < prim->min_args ||
 			     (prim->max_args >= 0 && call->argc > prim->max_args)))
 			prim = NULL;
+		if (call->is_tail && is_call_cc(live))
+			prim = NULL; /* call_any makes it its receiver's call */
 		if (is_closure && is_arena) {
 			call->constant = live;
 			call_body(c, call, AS(closure, live)->code);

@@ -8,8 +8,8 @@
 
 #define TEXT(x) #x
 #define OFFSET_TEXT(x) TEXT(x)
-#define CONTEXT_PC 72
-#define CONTEXT_TAIL_ARGC 96
+#define CONTEXT_PC 80
+#define CONTEXT_TAIL_ARGC 104
 #define CODE_ENTRY_CELL 24
 #define TAIL_MARK 0x62
 _Static_assert(offsetof(struct context, pc) == CONTEXT_PC, "the guard's thunk loads it");

@@ -108,6 +108,7 @@ static void set_value_stack(struct stack_state *state, void *low, size_t bytes)
 	state->handlers = V_NIL;
 	state->winders = V_NIL;
 	state->catcher = NULL;
+	state->escape = NULL;
 }
 
 static size_t thread_stack_bytes(void)

@@ -57,6 +57,7 @@ struct vm_hooks {
 
 /* struct stack_state: all that a switch between fibers exchanges. */
 struct catcher;
+struct escape;
 struct stack_state {
 	value *fp;          /* the innermost frame */
 	value *arg_top;     /* arguments that reach beyond it, or NULL */
@@ -64,8 +65,9 @@ struct stack_state {
 	value *stack_base, *stack_end;
 	char *c_limit; /* lowest address that C frames of the VM may reach */
 	struct catcher *catcher;
-	value handlers; /* list of procedures, innermost first */
-	value winders;  /* list of (before . after), innermost first */
+	struct escape *escape; /* the innermost one that is alive (control.h) */
+	value handlers;        /* list of procedures, innermost first */
+	value winders;         /* list of (before . after), innermost first */
 };
 
 enum fiber_state { FIBER_NEW, FIBER_RUNNING, FIBER_WAITING, FIBER_SUSPENDED, FIBER_DONE };
