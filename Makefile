@@ -277,7 +277,7 @@ help:
 #help make lint           include direction, exports, docs, words, lengths, symbol allowlists       10 s
 #help make tidy           contracts of locks and world by clang, clang-tidy, cppcheck, -fanalyzer; PARTS=some  < 180 s
 #help make model          the protocol models in spin, with their mutants                        < 180 s
-#help make mutants        breaks the code on purpose, one way at a time; each must be noticed   < 2400 s
+#help make mutants        breaks the code on purpose, one way at a time; each must be noticed; T=name  < 2400 s
 #help make coverage       the lines and branches of the library that its tests run, by file; MISSING=1 names the others  < 600 s
 #help make ci             all configurations, emulators, sanitizers, hostile, lint, model, mutants, ...; ONLY=name,name  < 5400 s
 #help make install        headers, libraries, .pc files, tools, man pages, gdb commands; PREFIX=/usr/local (DESTDIR=)     2 s
@@ -298,7 +298,7 @@ help:
 vars:
 	@printf '%s\n' 'CC=$(CC)' 'ARCH=$(ARCH)' 'GC=$(GC)' 'SAN=$(SAN)' 'ALLOC=$(ALLOC)' 'CROSS=$(CROSS)' \
 	  'BUILD=$(BUILD)' 'CFLAGS=$(CSTD) $(BASE) $(LIB_FLAGS)' 'CODEHEAP_LIBS=$(GC_LIBS) -lm -pthread' \
-	  'VERSION=$(version)' 'PREFIX=$(PREFIX)' $(foreach folder,bindir libdir includedir datadir mandir,'$(folder)=$($(folder))')
+	  'AR=$(AR)' 'EMULATOR=$(EMULATOR)' 'VERSION=$(version)' 'PREFIX=$(PREFIX)' $(foreach folder,bindir libdir includedir datadir mandir,'$(folder)=$($(folder))')
 
 # Which tools and libraries a target needs depends on the build: without the Boehm driver no libgc is asked for.
 export GC SAN ALLOC CROSS CC SETUP DEBUG
@@ -425,8 +425,15 @@ model:
 mutants:
 	@tools/setup.sh check
 	+@$(sub) run-mutants
-run-mutants: programs $(core_tests) $(tool_tests) $(BUILD)/tests/runner $(BUILD)/fuzz/replay $(if $(stress_c),$(BUILD)/stress/stress-mutant)
-	@CODEHEAP_BUILD=$(BUILD) timeout -s KILL 3000 tests/mutants.sh
+# T names a mutant, a program or a case, and only programs that its rows need are built.
+mutants_need := $(core_tests) $(tool_tests) $(BUILD)/fuzz/replay $(if $(stress_c),$(BUILD)/stress/stress-mutant)
+ifneq ($(filter run-mutants,$(MAKECMDGOALS)),)
+mutants_need := $(if $(T),$(filter $(shell CODEHEAP_BUILD=$(BUILD) tests/breaks/planted.py --programs '$(T)'),\
+                  $(core_tests) $(tool_tests) $(BUILD)/fuzz/replay $(BUILD)/stress/stress-mutant),programs $(BUILD)/tests/runner $(mutants_need))
+endif
+run-mutants: $(mutants_need)
+	+@CODEHEAP_BUILD=$(BUILD) timeout -s KILL 3000 tests/breaks/planted.py $(if $(T),'$(T)')
+	@$(if $(T),,CODEHEAP_BUILD=$(BUILD) timeout -s KILL 3000 tests/mutants.sh)
 ONLY ?=
 export ONLY
 ci:

@@ -14,7 +14,6 @@
  * change them): stubs and veneers use no others. */
 #define _GNU_SOURCE /* fields of ucontext */
 #include "arch/arch.h"
-#include "arch/mutant.h"
 
 #include <signal.h>
 #include <string.h>
@@ -69,10 +68,6 @@ static uint32_t load_published(const uint8_t *at)
 
 static void store_published(uint8_t *at, uint32_t word)
 {
-	for (int i = 0; CH_MUTANT(CH__MUTANT_SITE_BYTEWISE) && i < 4; i++) {
-		((volatile uint8_t *)at)[i] = (uint8_t)(word >> 8 * i);
-		ch__arch_pause();
-	}
 	__atomic_store_n((uint32_t *)(void *)at, word, __ATOMIC_RELEASE);
 }
 
@@ -182,10 +177,8 @@ static bool is_site_of(enum ch__site kind, const uint8_t *read)
 
 bool ch__arch_site_is_valid(enum ch__site kind, const uint8_t *read, uintptr_t exec)
 {
-	if (!is_site_of(kind, read) && !CH_MUTANT(CH__MUTANT_SITE_ANY_BYTES))
+	if (!is_site_of(kind, read))
 		return false;
-	if (CH_MUTANT(CH__MUTANT_SITE_UNALIGNED))
-		return true;
 	bool has_literal = kind == CH__SITE_LEA || kind == CH__SITE_LITERAL;
 	return (exec & (has_literal ? 7 : 3)) == 0;
 }

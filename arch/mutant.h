@@ -10,9 +10,9 @@
 	/* roots */                                                                        \
 	X(SKIP_STACKS) X(SCAN_BELOW_SP) X(SKIP_REGISTERS) X(SKIP_FIBERS)                   \
 	X(NO_FIBER_SLACK) X(NO_RED_ZONE) X(ALTERNATE_STACK_ONLY)                           \
-	X(SIGNAL_STACK_SKIPPED) X(BOUNDS_ASKED_FIRST) X(VECTORS_SKIPPED)                  \
+	X(SIGNAL_STACK_SKIPPED) X(BOUNDS_ASKED_FIRST) X(VECTORS_SKIPPED)                   \
 	X(BOUNDS_KEPT) X(UNKNOWN_STACK_COUNTS) X(GUARD_READ) X(GUARD_BELOW_READ)           \
-	X(ENDED_THREAD_READ) X(COPY_STOPS_AT_A_GUARD)                                      \
+	X(ENDED_THREAD_READ)                                                               \
 	X(STUB_RETURN_NO_ROOT) X(RETURN_WITHOUT_MINUS_ONE)                                 \
 	X(START_NO_ROOT) X(OPEN_NO_ROOT) X(NEWBORN_NO_ROOT) X(NEWBORN_FOREVER)             \
 	X(IMMORTAL_NO_ROOT) X(ROOTS_NOT_ASKED) X(RELEASED_IS_ROOT)                         \
@@ -31,18 +31,17 @@
 	X(STALE_HANDLE) X(NOTICE_TWICE) X(NOTICE_LOST)                                     \
 	X(VM_NOT_USED_AGAIN) X(VM_USED_TOO_EARLY) X(NAMES_HASHED_OPENLY)                   \
 	X(TOO_MANY_HEAPS_UNSAID) X(WORN_AT_ONCE) X(WORN_LOST) X(MARKS_GROW_OLD)            \
-	X(TOMB_NUMBER_WRAPS) X(SYNCS_OF_32_BITS) X(SPARES_KEPT) X(PATCH_NOT_READY)         \
-	X(LIVE_WORD_WRITTEN)                                                               \
+	X(TOMB_NUMBER_WRAPS) X(SYNCS_OF_32_BITS)                                           \
 	X(TWO_NAMES) X(KEPT_NAMES_DROPPED) X(KEPT_PLACE_REUSED) X(KEPT_NAMES_PAST_NEED)    \
 	X(OWN_TABLE_KEPT) X(OWN_TABLE_KEPT_AT_DETACH) X(ZONE_IGNORED)                      \
 	X(SLOT_KEPT_LIVE)                                                                  \
-	X(TOMB_REASON_WRONG) X(TOMB_TORN) X(TRAP_OFF_BY_ONE) X(FOREIGN_TRAP_SWALLOWED)     \
-	X(RESETHAND_IGNORED) X(NAME_CUT_ANYWHERE) X(READ_NOT_PARKED) X(SENT_IS_DESCRIBED)  \
-	X(STACK_NOT_PROBED) X(OLD_FLAGS_IGNORED) X(CAUSE_LOST) X(OLDEST_TOMBSTONE_FIRST)   \
+	X(TOMB_REASON_WRONG) X(TOMB_TORN) X(TRAP_OFF_BY_ONE)                               \
+	X(NAME_CUT_ANYWHERE) X(READ_NOT_PARKED) X(SENT_IS_DESCRIBED)                       \
+	X(STACK_NOT_PROBED) X(CAUSE_LOST) X(OLDEST_TOMBSTONE_FIRST)                        \
 	X(HEAP_GOES_UNDER_HANDLER) X(WRONG_ASSUMPTION_BLAMED) X(OPEN_NOT_TOLD)             \
 	X(HEAP_GOES_AFTER_A_SECOND) X(LEFT_HEAP_STAYS)                                     \
 	X(HEADER_NOT_TOLD) X(TOMB_KEEPS_LONG_NAMES) X(TEXT_CUT_ANYWHERE)                   \
-	X(LOST_TOMBSTONE_NOT_TOLD) X(FLAG_IS_A_HANDLER) X(LAST_EPITAPH_LOST)               \
+	X(LOST_TOMBSTONE_NOT_TOLD) X(LAST_EPITAPH_LOST)                                    \
 	X(FOREIGN_TRAP_CLAIMED)                                                            \
 	/* trampolines */                                                                  \
 	X(LITERAL_NOT_FILLED) X(TEMPLATE_CFI_DROPPED)                                      \
@@ -51,7 +50,7 @@
 	X(NO_GUARD) X(NO_ENTRY_PATCH) X(ASSUMPTION_KEPT) X(COMMIT_BROKEN_ASSUMPTION)       \
 	X(COMMIT_DEAD_OWNER) X(COMMIT_BEFORE_ITS_EDGE) X(ANY_SITE) X(SITE_WRITES_MORE)     \
 	/* sites */                                                                        \
-	X(SITE_UNALIGNED) X(SITE_ANY_BYTES) X(POINT_ANY_BYTES) X(EXIT_TOO_FAR)             \
+	X(POINT_ANY_BYTES) X(EXIT_TOO_FAR)                                                 \
 	X(SITE_OVERLAPS) X(SITE_OVER_TARGET) X(EXIT_INTO_SITE) X(ENTRY_INTO_SITE)          \
 	X(SITE_UNUSED) X(SITE_OVERWRITTEN) X(STUB_LEADS_ON)                                \
 	/* membarrier refused */                                                           \
@@ -59,21 +58,20 @@
 	/* stubs, requests, fork */                                                        \
 	X(STUB_LOSER_ASKS) X(STUB_ASKS_ONCE) X(LOSE_REQUEST) X(SPACE_NOT_TOLD)             \
 	X(SPACE_SEEN_LATEST) X(NEED_NOT_POLLED) X(FULL_ALWAYS_ASKS)                        \
-	X(REQUEST_CLEARED_LATE) X(RETURN_NOT_COUNTED) X(REFUSAL_KEPT)                      \
+	X(REQUEST_CLEARED_LATE) X(RETURN_NOT_COUNTED)                                      \
 	X(SPACE_COUNTED_EARLY)                                                             \
 	X(HOLES_PASSED_OVER) X(CODELESS_FORGETS_NOTHING)                                   \
 	X(CHILD_KEEPS_INSIDE)                                                              \
 	X(CHILD_MISCOUNTS) X(CHILD_LEAKS_PAGES) X(DEAD_SPAN_LOST) X(SPAWN_FORKS)           \
 	X(NO_FORK_COPY) X(SPAN_ROUNDED_DOWN) X(ATTACH_TWICE)                               \
 	/* refusals */                                                                     \
-	X(MEMORY_NOT_CHECKED) X(OS_CALL_NOT_CHECKED) X(LEAK_ON_FAILURE) X(ARENA_LOST)      \
+	X(MEMORY_NOT_CHECKED) X(LEAK_ON_FAILURE)                                           \
 	X(NOT_HALVED) X(HALVED_AWAY) X(ROOM_NOT_LEFT)                                      \
-	X(NO_NAMELESS_FILE) X(COLLECTS_ONCE) X(EXEC_BY_MPROTECT) X(WRITE_VIEW_RUNS)        \
-	/* in place, data */                                                                \
-	X(LENT_PAGES_RUN) X(BACK_BY_MPROTECT) X(RODATA_STAYS_OPEN) X(LENT_PAGES_REUSED)    \
-	X(RETIRED_REUSED) X(CHILD_RUNS_DATA) X(NOT_TAKEN_OVER) X(DATA_TOLD)                \
+	X(COLLECTS_ONCE)                                                                   \
+	/* in place, data */                                                               \
+	X(NOT_TAKEN_OVER) X(DATA_TOLD)                                                     \
 	X(DATA_GOES_EARLY) X(DATA_INVALIDATED) X(ANY_KIND)                                 \
-	X(TABLE_TAKEN_AWAY) X(LOST_TABLE_FORGOTTEN) X(EACH_TRY_RETIRES)                    \
+	X(LOST_TABLE_FORGOTTEN) X(EACH_TRY_RETIRES)                                        \
 	/* libunwind's tables, backtraces */                                               \
 	X(LIBUNWIND_PAGE_KEPT) X(LIBUNWIND_NOT_FLUSHED) X(LIBUNWIND_NOT_CANCELLED)         \
 	X(LIBUNWIND_OWN_KEPT)                                                              \
@@ -82,59 +80,55 @@
 	X(OBJECT_FILE_BELIEVED) X(DEBUG_FILE_BELIEVED) X(SERVER_ASKED)                     \
 	X(NAMES_MANGLED)                                                                   \
 	/* Valgrind */                                                                     \
-	X(VALGRIND_FAULT_QUEUED) X(VALGRIND_UNKNOWN) X(VALGRIND_NO_FREE)                   \
+	X(VALGRIND_UNKNOWN) X(VALGRIND_NO_FREE)                                            \
 	X(VALGRIND_SCAN_JUDGED)                                                            \
 	/* teardown */                                                                     \
 	X(DESTROY_WHILE_INSIDE) X(EXIT_FREES_CODE) X(POOL_FREED_FIRST)                     \
-	X(TABLE_FREED_FIRST) X(CHUNK_TOLD_LATE)                                            \
+	X(TABLE_FREED_FIRST)                                                               \
 	/* the world */                                                                    \
 	X(COLLECTS_UNPARKED) X(SCAN_UNMAPPED) X(FIBER_LEAVES_A_SCAN)                       \
 	X(UNPARKED_ONE_BY_ONE) X(STOPPED_IN_AN_UNPARK) X(FORK_HEAP_BY_HEAP)                \
 	X(VISIT_FREEZES) X(REGION_AWAITED_AWAKE) X(GIVEN_UP_STAYS_FROZEN)                  \
 	X(VM_STOPS_UNDER_LOCKS) X(CALLS_WITHIN_A_CYCLE) X(CYCLE_AWAITED_FOR_EVER)          \
-	X(STOP_UNTAGGED) X(IGNORED_BY_DEFAULT_DISARMS) X(HANDLER_BETWEEN_LOST)             \
+	X(STOP_UNTAGGED)                                                                   \
 	X(DEAD_FIBER_SCANNED) X(WAITS_UNPARKED) X(WAITS_FOR_EVER) X(WAITS_NOT_AT_ALL)      \
-	X(REFUSED_NOT_UNDONE) X(ABANDONED_STAYS_FROZEN)           \
+	X(REFUSED_NOT_UNDONE) X(ABANDONED_STAYS_FROZEN)                                    \
 	X(STRANGER_MISLED) X(STRANGER_TAKES_A_STUB) X(STUB_KEEPS_A_LOCK)                   \
 	X(OLD_THREAD_POLLS) X(OLD_THREAD_LINKS) X(OLD_THREAD_OPENS) X(STRANGER_TOLD)       \
 	X(EDGE_UNLOCKED) X(EDGED_GOES) X(PLACE_LEFT_LATE) X(HEAPS_UNLOCKED)                \
-	X(DISARMED_SKIPPED) X(SYNC_UNDER_WAY_COUNTS) X(SERVED_BY_ANOTHER)                   \
-	X(SYNC_BEFORE_ACCESS)                                                              \
+	X(SYNC_UNDER_WAY_COUNTS) X(SERVED_BY_ANOTHER)                                      \
 	X(HOLDS_ANYBODY) X(RELEASES_ANYBODY) X(RELEASE_HOLDS_NOTHING) X(OPEN_OF_ANYBODY)   \
 	X(CHILD_LEAVES_RELEASES) X(GENERATIONS_BEGIN_AGAIN) X(SECOND_HEAP_PASSED_OVER)     \
 	X(UNLINKED_IS_FORGOTTEN) X(COMMIT_NOT_AWAITED)                                     \
 	X(FRAME_FORGOTTEN)                                                                 \
 	X(DISCARD_COUNTS_OTHERS) X(DISCARDS_EVERY_VM) X(FREED_PAGE_KEPT)                   \
 	/* states */                                                                       \
-	X(MOVES_UNCHECKED) X(DEATH_SKIPPED) X(OPEN_PAGE_SETTLED) X(BROKEN_OUTSIDE_REGION)  \
-	X(SPAN_UNLOCKED) X(FLAG_ENDS_ENTRY) X(NESTING_UNSEEN) X(RANKS_UNSEEN)              \
+	X(DEATH_SKIPPED) X(BROKEN_OUTSIDE_REGION)                                          \
+	X(FLAG_ENDS_ENTRY) X(NESTING_UNSEEN)                                               \
 	X(NAME_TAKES_RECORDS) X(NAME_FREED_IN_REGION)                                      \
 	X(HOOK_UNTOLD) X(EVENT_LOST) X(YOUNG_FORGOTTEN) X(YOUNG_LOSS_UNSEEN)               \
-	X(BROKEN_UNSAID) X(POOL_BROKEN_UNSAID)                                             \
+	X(BROKEN_UNSAID)                                                                   \
 	/* left out before code is reached, which the ledger sees */                       \
-	X(NO_SYNC_COMMIT) X(NO_SYNC_SITE) X(NO_SYNC_STUB) X(NO_SYNC_POISON)                \
+	X(NO_SYNC_COMMIT) X(NO_SYNC_SITE) X(NO_SYNC_STUB)                                  \
 	X(NO_SYNC_TRAMPOLINE) X(NO_SYNC_DIVERTER) X(NO_SYNC_ENTRY) X(NO_SYNC_VENEER)       \
-	X(NO_SYNC_HEADER) X(NO_SYNC_REF)                                                   \
+	X(NO_SYNC_REF)                                                                     \
 	/* other machines */                                                               \
 	X(NO_STRIP) X(RETURN_REWRITTEN) X(SHADOW_ENTRY_KEPT)                               \
-	X(OS_PAGE_ASSUMED) X(SMALL_PAGE_KEPT) X(SELF_TEST_ONCE) X(NEVER_REMAPS)            \
-	X(NO_REMAP) X(NO_THIRD_BACKEND) X(MEMORY_OF_PARENT) X(FLIP_STAYS_OPEN)             \
-	X(FLIP_FOR_THREADS) X(FILE_TRUSTED) X(WRITES_ALL) X(FILE_BYTEWISE)                 \
+	X(SMALL_PAGE_KEPT)                                                                 \
+	X(FLIP_FOR_THREADS)                                                                \
 	X(WISH_REFUSED_SILENTLY) X(LARGER_POOL_FIRST) X(NO_MEMORY_IS_FULL)                 \
-	X(READ_LEFT_TO_EXECUTE) X(TABLES_ARE_ROOTS)                                        \
-	X(ADDRESS_INSISTED) X(FILES_INHERITED) X(STANDARD_FILES_TAKEN) X(PAGE_LOST)        \
-	X(CHILD_BY_NUMBER) X(CREATION_LEAKS) X(SITE_BYTEWISE)                              \
-	X(VIEWS_INHERITED) X(NO_FIRST_BACKEND) X(NO_SECOND_BACKEND)                        \
-	X(CLOCK_READ_ELSEWHERE) X(TIME_OF_CYCLES_UNSEEN) X(DRIVER_NOT_WOKEN)               \
+	X(TABLES_ARE_ROOTS)                                                                \
+	X(CHILD_BY_NUMBER)                                                                 \
+	X(TIME_OF_CYCLES_UNSEEN) X(DRIVER_NOT_WOKEN)                                       \
 	/* flame graphs */                                                                 \
 	X(FLAME_NAME_RAW) X(FLAME_BOX_WIDER) X(FLAME_NARROW_KEPT) X(FLAME_STACK_UNMERGED)  \
 	X(FLAME_BYTES_TRUSTED) X(FLAME_SUMS_OVERFLOW) X(FLAME_WRITE_GOES_ON)               \
 	X(FLAME_LABEL_UNCUT) X(FLAME_CALLERS_LOST)                                         \
 	/* threads of the library's own, the statistics file */                            \
-	X(WORKER_TAKES_SIGNALS) X(STATS_NEVER_ODD) X(STATS_FILE_TAKEN_AWAY)                \
+	X(STATS_NEVER_ODD)                                                                 \
 	X(CHILD_KEEPS_STATS_FILE) X(STATS_PAGE_HALF_MAPPED)                                \
 	/* files of sinks and profiles */                                                  \
-	X(FILES_FOR_ALL) X(FILE_TAKEN_AWAY) X(PERF_MAP_SHARED) X(NAMES_WAIT)               \
+	X(PERF_MAP_SHARED) X(NAMES_WAIT)                                                   \
 	X(PROFILE_FORGETS_MODE) X(NAME_OBEYED)                                             \
 	/* the profile */                                                                  \
 	X(SAMPLE_ANY_ADDRESS) X(SAMPLE_BEHIND_CALL) X(SAMPLE_WITHOUT_GENERATION)           \

@@ -11,7 +11,6 @@
  * leads on by its literal. t1 and t3 are those that linkers' stubs clobber, too (psABI, PLT). */
 #define _GNU_SOURCE /* register names of ucontext */
 #include "arch/arch.h"
-#include "arch/mutant.h"
 
 #include <signal.h>
 #include <string.h>
@@ -60,10 +59,6 @@ static uint32_t load_word(const uint8_t *at)
 /* Another hart may be running the word. */
 static void store_word(uint8_t *at, uint32_t word)
 {
-	for (int i = 0; CH_MUTANT(CH__MUTANT_SITE_BYTEWISE) && i < 4; i++) {
-		((volatile uint8_t *)at)[i] = (uint8_t)(word >> 8 * i);
-		ch__arch_pause();
-	}
 	__atomic_store_n((uint32_t *)(void *)at, word, __ATOMIC_RELEASE);
 }
 
@@ -224,9 +219,9 @@ bool ch__arch_site_is_valid(enum ch__site kind, const uint8_t *read, uintptr_t e
 	if ((unsigned)kind > CH__SITE_LITERAL)
 		return false;
 	unsigned unit = has_literal(kind) ? 8 : 4;
-	if ((exec + field_offset[kind]) % unit && !CH_MUTANT(CH__MUTANT_SITE_UNALIGNED))
+	if ((exec + field_offset[kind]) % unit)
 		return false;
-	return CH_MUTANT(CH__MUTANT_SITE_ANY_BYTES) || is_instruction_of(kind, read);
+	return is_instruction_of(kind, read);
 }
 
 bool ch__arch_site_reaches(enum ch__site kind, uintptr_t exec, uintptr_t target)
@@ -271,8 +266,7 @@ bool ch__arch_diverter_reaches(uintptr_t exec, uintptr_t target)
 
 bool ch__arch_diverter_is_there(const uint8_t *read)
 {
-	return ((uintptr_t)read % 4 == 0 || CH_MUTANT(CH__MUTANT_SITE_UNALIGNED)) &&
-	       (load_word(read) & LOW_12) == LUI_X0;
+	return (uintptr_t)read % 4 == 0 && (load_word(read) & LOW_12) == LUI_X0;
 }
 
 bool ch__arch_diverter_is_valid(const uint8_t *read, uintptr_t exec, uintptr_t target)

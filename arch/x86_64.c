@@ -7,7 +7,6 @@
  * 7.6.1). A core that executes the instruction meanwhile sees the old or the new one, whole. */
 #define _GNU_SOURCE /* register names of ucontext */
 #include "arch/arch.h"
-#include "arch/mutant.h"
 
 #include <cpuid.h>
 #include <signal.h>
@@ -44,10 +43,6 @@ enum {
  * pins it to one instruction. */
 static void store_displacement(uint8_t *at, int32_t value)
 {
-	for (int i = 0; CH_MUTANT(CH__MUTANT_SITE_BYTEWISE) && i < 4; i++) {
-		((volatile uint8_t *)at)[i] = (uint8_t)((uint32_t)value >> 8 * i);
-		ch__arch_pause();
-	}
 	__asm__ volatile("movl %1, %0" : "=m"(*(uint8_t(*)[4])at) : "r"(value) : "memory");
 }
 
@@ -129,10 +124,8 @@ static bool is_instruction_of(enum ch__site kind, const uint8_t *read)
 
 bool ch__arch_site_is_valid(enum ch__site kind, const uint8_t *read, uintptr_t exec)
 {
-	if (!is_instruction_of(kind, read) && !CH_MUTANT(CH__MUTANT_SITE_ANY_BYTES))
+	if (!is_instruction_of(kind, read))
 		return false;
-	if (CH_MUTANT(CH__MUTANT_SITE_UNALIGNED))
-		return true;
 	return kind == CH__SITE_LITERAL ? (exec & 7) == 0
 					: ((exec + displacement_offset[kind]) & 7) <= 4;
 }

@@ -2,7 +2,6 @@
  * granules.c: the bitmaps of used granules and of block starts. Used words change under their
  * page's busy only, by plain loads and stores; start words are shared with lookups without lock
  * (ch__page_find_start). It does not know which page belongs to whom. */
-#include "arch/mutant.h"
 #include "pages/inner.h"
 
 enum { NOT_FOUND = 0xffffffff, HEADER_MASK = (1 << CH__HEADER_GRANULES) - 1 };
@@ -203,8 +202,7 @@ void ch__page_give_back(struct ch__pool *pool, uint32_t index, uint32_t offset, 
 	if (atomic_load_explicit(&page->freed_granules, memory_order_relaxed) < UINT16_MAX / 2)
 		add(&page->freed_granules, (int)n);
 	bool is_empty = atomic_load_explicit(&page->used_granules, memory_order_relaxed) == 0;
-	if (!is_empty || !CH_MUTANT(CH__MUTANT_REFUSAL_KEPT))
-		page->refused_hot = UINT16_MAX;
+	page->refused_hot = UINT16_MAX;
 	if (is_empty) {
 		ch__granules_reset_cursors(pool, index);
 		return;

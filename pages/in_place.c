@@ -11,7 +11,6 @@
  *
  * Private backends: what is written at exec is no copy of the write view, nor the other way round,
  * until it is taken over. Lock: pages. */
-#include "arch/mutant.h"
 #include "pages/inner.h"
 
 #include <errno.h>
@@ -73,8 +72,7 @@ static bool land(struct ch__pool *pool, uint32_t first, unsigned use) CH_REQUIRE
 	size_t offset = offset_of(pool, first), bytes = bytes_of(pool, first);
 	if (use == CH__SPAN_IN_PLACE)
 		return ch__views_take_back(v, offset, bytes);
-	return use != CH__SPAN_RODATA || CH_MUTANT(CH__MUTANT_RODATA_STAYS_OPEN) ||
-	       ch__views_lend(v, offset, bytes, false);
+	return use != CH__SPAN_RODATA || ch__views_lend(v, offset, bytes, false);
 }
 
 bool ch__pool_land_span(struct ch__pool *pool, uint32_t first)
@@ -103,7 +101,7 @@ bool ch__span_take_back(struct ch__pool *pool, uint32_t first)
 	struct ch__pool_inner *inner = pool->inner;
 	unsigned word = word_of(pool, first);
 	size_t offset = offset_of(pool, first), bytes = bytes_of(pool, first);
-	if (runs(word) || CH_MUTANT(CH__MUTANT_LENT_PAGES_REUSED))
+	if (runs(word))
 		return true;
 	/* Nothing that was written there in place runs, not even for a moment. The header stays: a
 	 * retired span has one. */
@@ -115,7 +113,7 @@ bool ch__span_take_back(struct ch__pool *pool, uint32_t first)
 	if (is_back && (word & CH__SPAN_RETIRED))
 		inner->spans_retired--;
 	set_word(pool, first, is_back ? CH__SPAN_CODE : word | CH__SPAN_RETIRED);
-	return is_back || CH_MUTANT(CH__MUTANT_RETIRED_REUSED);
+	return is_back;
 }
 
 bool ch__spans_lend_again(struct ch__pool *pool)
@@ -126,9 +124,8 @@ bool ch__spans_lend_again(struct ch__pool *pool)
 			continue;
 		unsigned word = word_of(pool, i);
 		bool is_writable = word != (CH__SPAN_RODATA | CH__SPAN_LANDED);
-		if (!runs(word) && !CH_MUTANT(CH__MUTANT_CHILD_RUNS_DATA) &&
-		    !ch__views_lend(&pool->inner->views, offset_of(pool, i), bytes_of(pool, i),
-				    is_writable))
+		if (!runs(word) && !ch__views_lend(&pool->inner->views, offset_of(pool, i),
+						   bytes_of(pool, i), is_writable))
 			return false;
 	}
 	return true;
@@ -143,8 +140,7 @@ void ch__spans_leave_zeros(struct ch__pool *pool)
 	for (uint32_t i = 0; i < pages; i++) {
 		const struct ch__page *page = &pool->pages[i];
 		if (ch__page_state(page) != CH__PAGE_SPAN || !page->span_pages ||
-		    ch__pool_span_use(pool, i) != CH__SPAN_RODATA ||
-		    CH_MUTANT(CH__MUTANT_TABLE_TAKEN_AWAY))
+		    ch__pool_span_use(pool, i) != CH__SPAN_RODATA)
 			continue;
 		bool is_left = ch__os_map_private(pool->inner->views.exec + offset_of(pool, i),
 						  bytes_of(pool, i), CH__OS_R);

@@ -7,7 +7,6 @@
  * threads; so there are some of them, each with a lock, and a thread uses the one that the address
  * of its thread-local storage selects. */
 #include "pages/meta.h"
-#include "arch/mutant.h"
 #include "pages/lock.h"
 #include "pages/os.h"
 #include "pages/ranks.h"
@@ -209,7 +208,7 @@ static int take_arena(unsigned *arena)
 
 static void drop_arena(unsigned arena, size_t had_bytes)
 {
-	if (had_bytes > IDLE_BYTES_MOST || CH_MUTANT(CH__MUTANT_ARENA_LOST)) {
+	if (had_bytes > IDLE_BYTES_MOST) {
 		tell_arena(arena, "destroy");
 		return;
 	}

@@ -102,8 +102,6 @@ static _Noreturn CH_COLD void refuse(const struct ch__moves *table, uint32_t ind
 void ch__move(struct ch__moves *table, uint32_t index, uint32_t generation, uint32_t from,
 	      uint32_t to, uint32_t held, const char *by)
 {
-	if (CH_MUTANT(CH__MUTANT_MOVES_UNCHECKED))
-		return;
 	bool is_legal = false;
 	for (uint32_t row = 0; row < CH__MOVE_ROWS && table->rows[row].by; row++) {
 		const struct ch__move *move = &table->rows[row];

@@ -14,7 +14,6 @@
 #define CH_PAGES_MOVES_H
 
 #include "arch/base.h"
-#include "arch/mutant.h"
 
 #include <stdatomic.h>
 

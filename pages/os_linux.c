@@ -6,7 +6,6 @@
  * executable memory is mapped executable at birth and reaches its place by mremap or by mmap of a
  * file, never by mprotect. */
 #define _GNU_SOURCE
-#include "arch/mutant.h"
 #include "pages/os.h"
 #include "pages/os_linux.h"
 
@@ -186,8 +185,7 @@ enum { ASK_PERSONALITY = -1 };
 void ch__os_look_at_personality(void)
 {
 	int found = personality((unsigned long)ASK_PERSONALITY);
-	if (found != -1 && (found & READ_IMPLIES_EXEC) &&
-	    !CH_MUTANT(CH__MUTANT_READ_LEFT_TO_EXECUTE))
+	if (found != -1 && (found & READ_IMPLIES_EXEC))
 		atomic_store_explicit(&read_implies_exec, true, memory_order_relaxed);
 }
 
@@ -227,12 +225,12 @@ static bool map_view(void *at, size_t bytes, enum ch__os_view view, int flags, i
 	return is_mapped;
 }
 
-static bool protect_view(void *at, size_t bytes, enum ch__os_view view, int more)
+static bool protect_view(void *at, size_t bytes, enum ch__os_view view)
 {
 	int before;
 	if (!withhold_implied(view, &before))
 		return false;
-	bool is_changed = mprotect(at, bytes, protection_of(view) | more) == 0;
+	bool is_changed = mprotect(at, bytes, protection_of(view)) == 0;
 	restore_implied(before);
 	return is_changed;
 }
@@ -243,11 +241,9 @@ static bool protect_view(void *at, size_t bytes, enum ch__os_view view, int more
  * it. */
 static void *map_none(void *at, size_t bytes)
 {
-	int insists = CH_MUTANT(CH__MUTANT_ADDRESS_INSISTED) && at ? MAP_FIXED_NOREPLACE : 0;
 	if (!has_space(bytes) || !is_of_pages(at, bytes))
 		return NULL;
-	void *got = mmap(at, bytes, PROT_NONE,
-			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | insists, -1, 0);
+	void *got = mmap(at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (got == MAP_FAILED)
 		return NULL;
 	if (at && got != at) {
@@ -406,8 +402,7 @@ bool ch__os_duplicate_rw(void *from, size_t bytes, void *to)
 	if (ch__os_may_fail() || !is_of_pages(from, bytes) || !is_of_pages(to, bytes) ||
 	    mremap(from, 0, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to) == MAP_FAILED)
 		return false;
-	int more = CH_MUTANT(CH__MUTANT_WRITE_VIEW_RUNS) ? PROT_EXEC : 0;
-	return !ch__os_may_fail() && protect_view(to, bytes, CH__OS_RW, more);
+	return !ch__os_may_fail() && protect_view(to, bytes, CH__OS_RW);
 }
 
 bool ch__os_move_over(void *from, size_t bytes, void *to)
@@ -422,8 +417,6 @@ bool ch__os_revive_from(void *from, void *at, size_t bytes)
 	size_t skip = (size_t)((uint8_t *)at - (uint8_t *)from);
 	if (ch__os_may_fail() || !is_of_pages(from, skip) || !is_of_pages(at, bytes))
 		return false;
-	if (CH_MUTANT(CH__MUTANT_EXEC_BY_MPROTECT))
-		return mprotect(at, bytes, PROT_READ | PROT_EXEC) == 0;
 	uint8_t *copy = mremap(from, 0, skip + bytes, MREMAP_MAYMOVE);
 	if (copy == MAP_FAILED)
 		return false;
@@ -448,8 +441,6 @@ bool ch__os_holds(const struct ch__os_held *file)
 {
 	struct stat found;
 	int fd = fd_of(file);
-	if (CH_MUTANT(CH__MUTANT_FILE_TRUSTED) && fd >= 0)
-		return true;
 	if (fd >= 0 && fstat(fd, &found) == 0 &&
 	    found.st_dev == atomic_load_explicit(&file->device, memory_order_relaxed) &&
 	    found.st_ino == atomic_load_explicit(&file->inode, memory_order_relaxed))
@@ -496,7 +487,7 @@ static bool fits_file_limit(size_t bytes)
 
 int ch__os_fd_apart(int fd)
 {
-	if (fd < 0 || fd > STDERR_FILENO || CH_MUTANT(CH__MUTANT_STANDARD_FILES_TAKEN))
+	if (fd < 0 || fd > STDERR_FILENO)
 		return fd;
 	int apart = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), error = errno;
 	ch__os_close(fd);
@@ -542,9 +533,7 @@ bool ch__os_memfd(size_t bytes, struct ch__os_held *file)
 		return false;
 	int fd = new_memfd();
 	bool is_memfd = fd >= 0;
-	for (unsigned i = 0; fd < 0 && i < sizeof folders / sizeof *folders &&
-			     !CH_MUTANT(CH__MUTANT_NO_NAMELESS_FILE);
-	     i++)
+	for (unsigned i = 0; fd < 0 && i < sizeof folders / sizeof *folders; i++)
 		fd = new_nameless_file(folders[i]);
 	if ((fd = ch__os_fd_apart(fd)) < 0)
 		return false;
@@ -702,17 +691,15 @@ bool ch__os_self_write(const struct ch__os_held *file, void *to, const void *fro
 
 bool ch__os_flip(void *at, size_t bytes, enum ch__os_view view)
 {
-	return is_of_pages(at, bytes) && protect_view(at, bytes, view, 0);
+	return is_of_pages(at, bytes) && protect_view(at, bytes, view);
 }
 
 /* --- contents --- */
 
 bool ch__os_protect(void *at, size_t bytes, enum ch__os_view view)
 {
-	int more = CH_MUTANT(CH__MUTANT_LENT_PAGES_RUN) ? PROT_EXEC : 0;
 	CH_ASSERT(view != CH__OS_RX, "execute access is not gained by mprotect");
-	return !ch__os_may_fail() && is_of_pages(at, bytes) &&
-	       protect_view(at, bytes, view, more);
+	return !ch__os_may_fail() && is_of_pages(at, bytes) && protect_view(at, bytes, view);
 }
 
 bool ch__os_protect_none(void *at, size_t bytes)
@@ -750,7 +737,7 @@ bool ch__os_discard(void *rw, size_t bytes)
 bool ch__os_dont_fork(void *at, size_t bytes)
 {
 	return !ch__os_may_fail() && is_of_pages(at, bytes) &&
-	       (CH_MUTANT(CH__MUTANT_VIEWS_INHERITED) || madvise(at, bytes, MADV_DONTFORK) == 0);
+	       madvise(at, bytes, MADV_DONTFORK) == 0;
 }
 
 bool ch__os_dont_dump(void *at, size_t bytes)

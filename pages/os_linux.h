@@ -3,7 +3,6 @@
 #ifndef CH_PAGES_OS_LINUX_H
 #define CH_PAGES_OS_LINUX_H
 
-#include "arch/mutant.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -25,8 +24,6 @@ static inline const struct sigaction *ch__replaced(const struct ch__old_action *
  * address. */
 static inline bool ch__is_handler(const struct sigaction *action)
 {
-	if (CH_MUTANT(CH__MUTANT_FLAG_IS_A_HANDLER) && (action->sa_flags & SA_SIGINFO))
-		return true;
 	return action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN;
 }
 

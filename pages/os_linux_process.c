@@ -2,7 +2,6 @@
  * os_linux_process.c: what is asked of the process rather than of memory: files of sinks, signal
  * actions, stack bounds, fork handlers, environment, randomness. Not async-signal-safe. No lock. */
 #define _GNU_SOURCE
-#include "arch/mutant.h"
 #include "pages/os.h"
 #include "pages/os_linux.h"
 
@@ -68,8 +67,7 @@ static bool install(int signal, void (*handler)(int, void *, void *), void *old_
 	memcpy(old_action, &old, sizeof old);
 	if (manner == UNDISTURBED)
 		sigfillset(&action.sa_mask);
-	if (manner == LIKE_OLD && ch__is_handler(&old.actions[0]) &&
-	    !CH_MUTANT(CH__MUTANT_OLD_FLAGS_IGNORED)) {
+	if (manner == LIKE_OLD && ch__is_handler(&old.actions[0])) {
 		action.sa_mask = old.actions[0].sa_mask;
 		action.sa_flags =
 			SA_SIGINFO | (old.actions[0].sa_flags & (SA_ONSTACK | SA_RESTART));
@@ -78,8 +76,7 @@ static bool install(int signal, void (*handler)(int, void *, void *), void *old_
 	if (sigaction(signal, &action, &kept->actions[1]) != 0)
 		return false;
 	/* A handler may have come since the look. Release: pairs with ch__replaced. */
-	if (!CH_MUTANT(CH__MUTANT_HANDLER_BETWEEN_LOST))
-		atomic_store_explicit(&kept->is_exact, 1, memory_order_release);
+	atomic_store_explicit(&kept->is_exact, 1, memory_order_release);
 	return true;
 }
 
@@ -172,11 +169,9 @@ int ch__os_file_create(const char *path)
 	if (ch__os_may_fail())
 		return -1;
 	int cancel = ch__cancel_hold();
-	int flags = FLAGS & ~(CH_MUTANT(CH__MUTANT_FILES_INHERITED) ? O_CLOEXEC : 0);
-	int mode = CH_MUTANT(CH__MUTANT_FILES_FOR_ALL) ? 0644 : MODE;
-	int fd = open(path, flags, mode);
+	int fd = open(path, FLAGS, MODE);
 	if (fd < 0 && errno == EEXIST && remove_own_leftover(path))
-		fd = open(path, flags, mode);
+		fd = open(path, FLAGS, MODE);
 	fd = ch__os_fd_apart(fd);
 	ch__cancel_allow(cancel);
 	return fd;
@@ -270,8 +265,7 @@ int ch__os_file_create_known(const char *path, struct ch__os_file_id own)
 	struct stat found;
 	int cancel = ch__cancel_hold();
 	bool is_anothers = lstat(path, &found) == 0 && is_own(&found) &&
-			   !is_same(id_of(&found), own) && is_of_this_process(&found) &&
-			   !CH_MUTANT(CH__MUTANT_FILE_TAKEN_AWAY);
+			   !is_same(id_of(&found), own) && is_of_this_process(&found);
 	ch__cancel_allow(cancel);
 	if (is_anothers) {
 		errno = EBUSY;
@@ -411,7 +405,7 @@ static bool is_locked_by_another(const char *path)
 	bool is_locked = fd >= 0 && fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 	if (fd >= 0)
 		close(fd);
-	return is_locked && !CH_MUTANT(CH__MUTANT_STATS_FILE_TAKEN_AWAY);
+	return is_locked;
 }
 
 int ch__os_file_create_locked(const char *path, bool *is_locked)

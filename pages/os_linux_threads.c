@@ -4,7 +4,6 @@
 #define _GNU_SOURCE
 #include "pages/os.h"
 #include "arch/arch.h"
-#include "arch/mutant.h"
 #include "pages/os_linux.h"
 #include "pages/pages.h"
 
@@ -98,10 +97,7 @@ uintptr_t ch__os_signal_stack_end(uintptr_t sp, bool may_be_disarmed)
 		return 0;
 	/* Nor does Valgrind know such a stack. */
 	if (!(stack.ss_flags & SS_ONSTACK))
-		return !may_be_disarmed || CH_MUTANT(CH__MUTANT_DISARMED_SKIPPED) ||
-				       ch__valgrind_runs()
-			       ? 0
-			       : disarmed_stack_end(sp);
+		return !may_be_disarmed || ch__valgrind_runs() ? 0 : disarmed_stack_end(sp);
 	uintptr_t low = (uintptr_t)stack.ss_sp;
 	return sp - low < stack.ss_size ? low + stack.ss_size : 0;
 }
@@ -155,8 +151,7 @@ copy_of_page(volatile uintptr_t *to, uintptr_t from, size_t bytes)
 {
 	size_t in_page = CH_ARCH_SMALLEST_PAGE - from % CH_ARCH_SMALLEST_PAGE;
 	size_t words = (bytes < in_page ? bytes : in_page) / sizeof *to;
-	if (!CH_MUTANT(CH__MUTANT_COPY_STOPS_AT_A_GUARD) &&
-	    !ch__os_is_readable((const void *)from))
+	if (!ch__os_is_readable((const void *)from))
 		return 0;
 	for (size_t i = 0; i < words; i++)
 		to[i] = ((const volatile uintptr_t *)from)[i];
@@ -209,7 +204,7 @@ uint64_t ch__os_now_ns(void)
 {
 	struct timespec now;
 #if CH_TESTING
-	if (ch__os_pretended.clock && !CH_MUTANT(CH__MUTANT_CLOCK_READ_ELSEWHERE))
+	if (ch__os_pretended.clock)
 		return ch__os_pretended.clock(0);
 #endif
 	clock_gettime(CLOCK_MONOTONIC, &now);
@@ -235,7 +230,7 @@ static void die_by_default(int signal, siginfo_t *info, ucontext_t *return_to)
 	sigaction(signal, &action, NULL);
 	pthread_sigmask(SIG_BLOCK, &blocked, NULL);
 	/* Valgrind would take what the kernel is said to have sent for a fault of its own. */
-	if ((ch__valgrind_runs() && !CH_MUTANT(CH__MUTANT_VALGRIND_FAULT_QUEUED)) ||
+	if (ch__valgrind_runs() ||
 	    syscall(SYS_rt_tgsigqueueinfo, getpid(), ch__os_thread_id(), signal, info) != 0)
 		syscall(SYS_tgkill, getpid(), ch__os_thread_id(), signal);
 	if (return_to)
@@ -269,7 +264,7 @@ static void act_by_default(int signal, siginfo_t *info, ucontext_t *return_to)
 {
 	bool is_ignored = signal == SIGCHLD || signal == SIGCONT || signal == SIGURG ||
 			  signal == SIGWINCH;
-	if (is_ignored && !CH_MUTANT(CH__MUTANT_IGNORED_BY_DEFAULT_DISARMS))
+	if (is_ignored)
 		return;
 	if (signal == SIGTSTP || signal == SIGTTIN || signal == SIGTTOU)
 		syscall(SYS_kill, getpid(), SIGSTOP);
@@ -280,12 +275,9 @@ static void act_by_default(int signal, siginfo_t *info, ucontext_t *return_to)
 static void chain(int signal, void *info, void *ucontext, struct ch__old_action *old, bool is_last)
 {
 	const struct sigaction *action = ch__replaced(old);
-	if (CH_MUTANT(CH__MUTANT_FOREIGN_TRAP_SWALLOWED))
-		return;
 	if (ch__is_handler(action) &&
 	    !((action->sa_flags & SA_RESETHAND) &&
-	      atomic_exchange_explicit(&old->is_reset, true, memory_order_relaxed) &&
-	      !CH_MUTANT(CH__MUTANT_RESETHAND_IGNORED)))
+	      atomic_exchange_explicit(&old->is_reset, true, memory_order_relaxed)))
 		call(action, signal, info, ucontext);
 	else if (ch__is_handler(action) || action->sa_handler == SIG_DFL ||
 		 is_own_fault(signal, info))

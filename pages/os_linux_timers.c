@@ -3,7 +3,6 @@
  * and which files are mapped where. No lock of the library. Async-signal-safe is only what os.h
  * says to be. */
 #define _GNU_SOURCE
-#include "arch/mutant.h"
 #include "pages/os.h"
 #include "pages/os_linux.h"
 

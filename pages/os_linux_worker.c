@@ -2,7 +2,6 @@
  * os_linux_worker.c: threads that the library starts for itself, on request only. The C library
  * makes them, so that they may call it. Not async-signal-safe. No lock of the library. */
 #define _GNU_SOURCE
-#include "arch/mutant.h"
 #include "pages/os.h"
 #include "pages/os_linux.h"
 
@@ -44,8 +43,6 @@ bool ch__os_thread_start(struct ch__os_thread *thread, void (*fn)(void *arg), vo
 	thread->run = fn;
 	thread->arg = arg;
 	sigfillset(&all);
-	if (CH_MUTANT(CH__MUTANT_WORKER_TAKES_SIGNALS))
-		sigemptyset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	int error = create(thread);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);

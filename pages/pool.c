@@ -9,7 +9,6 @@
  *
  * I18: a wholly free chunk stays on the list of the zone it last had, which so finds its pages as
  * if there were no other zone; it changes zone only when another one has no free page. */
-#include "arch/mutant.h"
 #include "pages/inner.h"
 
 #include <errno.h>
@@ -350,8 +349,7 @@ static void write_header(struct ch__pool *pool, uint32_t page)
 		.magic = CH__PAGE_MAGIC, .record = &pool->pages[page], .pool = pool, .spare = 0};
 	ch__pool_open(pool, ch__pool_page_exec(pool, page), sizeof header);
 	memcpy(ch__pool_write(pool, ch__pool_page_exec(pool, page)), &header, sizeof header);
-	ch__pool_sync(pool, ch__pool_page_exec(pool, page),
-		      CH_MUTANT(CH__MUTANT_NO_SYNC_HEADER) ? 0 : sizeof header);
+	ch__pool_sync(pool, ch__pool_page_exec(pool, page), sizeof header);
 	CH_PUBLISHED(pool, ch__pool_page_exec(pool, page), sizeof header, "page header");
 }
 
@@ -465,8 +463,7 @@ bool ch__pool_note_freed(struct ch__pool *pool, uint32_t index)
 	struct ch__page *page = &pool->pages[index];
 	enum ch__page_state state = ch__page_state(page);
 	uint32_t enough = ch__pool_granules(pool) >> CH__LISTED_SHARE_LOG2;
-	if (state != CH__PAGE_FULL && state != CH__PAGE_PARTLY &&
-	    !(CH_MUTANT(CH__MUTANT_OPEN_PAGE_SETTLED) && state == CH__PAGE_OPEN))
+	if (state != CH__PAGE_FULL && state != CH__PAGE_PARTLY)
 		return false;
 	if (atomic_load_explicit(&page->used_granules, memory_order_relaxed) != 0 &&
 	    (state == CH__PAGE_PARTLY ||
@@ -476,8 +473,7 @@ bool ch__pool_note_freed(struct ch__pool *pool, uint32_t index)
 	ch__page_lock(page);
 	bool is_freed = false;
 	state = ch__page_state(page);
-	if (state == CH__PAGE_FULL || state == CH__PAGE_PARTLY ||
-	    (CH_MUTANT(CH__MUTANT_OPEN_PAGE_SETTLED) && state == CH__PAGE_OPEN)) {
+	if (state == CH__PAGE_FULL || state == CH__PAGE_PARTLY) {
 		settle(pool, index, state, __func__);
 		is_freed = ch__page_state(page) == CH__PAGE_FREE;
 	}
@@ -594,8 +590,7 @@ static bool release_span(struct ch__pool *pool, uint32_t first, const char *by)
 
 void ch__pool_release_span(struct ch__pool *pool, uint32_t first)
 {
-	if (!CH_MUTANT(CH__MUTANT_SPAN_UNLOCKED))
-		ch__pages_lock(pool);
+	ch__pages_lock(pool);
 	(void)release_span(pool, first, __func__);
 	ch__pages_unlock(pool);
 }
@@ -655,11 +650,9 @@ void ch__pool_count_free(const struct ch__pool *pool, uint64_t *bytes, uint64_t 
 static void give_up_chunk(struct ch__pool *pool, uint32_t chunk) CH_REQUIRES(ch__role_pages)
 {
 	struct ch__pool_inner *inner = pool->inner;
-	bool is_told_late = CH_MUTANT(CH__MUTANT_CHUNK_TOLD_LATE);
 	bool is_told = inner->chunk_states[chunk] == CH__CHUNK_COMMITTED;
 	if (is_told) {
-		if (!is_told_late)
-			tell_gone(pool, chunk);
+		tell_gone(pool, chunk);
 		for (uint32_t i = 0; i < pages_of_chunk(pool); i++) {
 			uint32_t page = chunk * pages_of_chunk(pool) + i;
 			unlist(pool, free_list_of(pool, page), page);
@@ -671,8 +664,6 @@ static void give_up_chunk(struct ch__pool *pool, uint32_t chunk) CH_REQUIRES(ch_
 	bool is_released = ch__views_decommit(&inner->views, offset, ch__pool_chunk_bytes(pool));
 	ch__chunk_set_state(pool, chunk, is_released ? CH__CHUNK_EMPTY : CH__CHUNK_LINGERING,
 			    __func__);
-	if (is_told && is_told_late)
-		tell_gone(pool, chunk);
 }
 
 void ch__pool_trim(struct ch__pool *pool)

@@ -3,7 +3,6 @@
  * Empty in a build without these checks. */
 #include "pages/ranks.h"
 
-#include "arch/mutant.h"
 #include "pages/text.h"
 
 #if CH_CHECK >= 2
@@ -33,7 +32,7 @@ static _Noreturn CH_COLD void refuse(const char *what, const char *has)
 
 __attribute__((noinline)) void ch__rank_check_for(enum ch__rank rank, const char *what)
 {
-	if (is_resting || CH_MUTANT(CH__MUTANT_RANKS_UNSEEN))
+	if (is_resting)
 		return;
 	for (unsigned other = rank; other < CH__RANKS; other++)
 		if (held[other])

@@ -2,7 +2,6 @@
  * sync.c: the end of the one write path: makes bytes that were stored through the RW view visible
  * to execution at the RX address (ch__pool_sync). No lock; where the views need no further step, no
  * system call on x86-64. */
-#include "arch/mutant.h"
 #include "pages/inner.h"
 
 #include <errno.h>
@@ -13,8 +12,7 @@ static bool remap(const struct ch__views *v, const uint8_t *exec, size_t bytes)
 {
 	size_t mask = v->guard_bytes - 1, from = (size_t)(exec - v->exec) & ~mask;
 	size_t to = ((size_t)(exec - v->exec) + bytes + mask) & ~mask;
-	return CH_MUTANT(CH__MUTANT_NO_REMAP) ||
-	       ch__os_map_again(&v->file, from, v->exec + from, to - from);
+	return ch__os_map_again(&v->file, from, v->exec + from, to - from);
 }
 
 static bool sync_views(struct ch__views *v, const uint8_t *exec, size_t bytes, bool is_live)
@@ -62,5 +60,5 @@ bool ch__pool_patch_ready_slow(const struct ch__pool *pool, uintptr_t exec)
 void ch__pool_poison(const struct ch__pool *pool, uintptr_t exec, size_t bytes)
 {
 	ch__arch_fill_traps(ch__pool_write(pool, exec), bytes);
-	ch__pool_sync(pool, exec, CH_MUTANT(CH__MUTANT_NO_SYNC_POISON) ? 0 : bytes);
+	ch__pool_sync(pool, exec, bytes);
 }

@@ -12,7 +12,6 @@
  *        stores, as under an emulator that translated the code, each sync maps its pages again.
  *
  * Two more, PROCMEM and FLIP, are of private memory (views_private.c). */
-#include "arch/mutant.h"
 #include "pages/inner.h"
 
 #include <errno.h>
@@ -91,7 +90,7 @@ static bool follows(struct ch__views *v)
 	if (ch__os_pretended.between_runs)
 		ch__os_pretended.between_runs((int)v->backend, v->exec, v->write, v->runtime_bytes);
 #endif
-	return CH_MUTANT(CH__MUTANT_SELF_TEST_ONCE) || returns(v, SELF_TEST_SECOND);
+	return returns(v, SELF_TEST_SECOND);
 }
 
 /* Only a file can be mapped again at the same offset. */
@@ -99,7 +98,7 @@ static bool self_test(struct ch__views *v)
 {
 	if (follows(v))
 		return true;
-	if (v->backend == CH__BACKEND_MEMFD && !CH_MUTANT(CH__MUTANT_NEVER_REMAPS)) {
+	if (v->backend == CH__BACKEND_MEMFD) {
 		v->sync_steps |= CH__SYNC_REMAP;
 		if (follows(v))
 			return true;
@@ -133,10 +132,9 @@ bool ch__views_exclude(struct ch__views *v)
 static int create_as(struct ch__views *v, const struct ch__pool_config *config,
 		     enum ch__backend backend)
 {
-	if ((backend == CH__BACKEND_PROCMEM && !CH_ARCH_FILE_STORES_WHOLE) ||
-	    (backend == CH__BACKEND_DUAL && CH_MUTANT(CH__MUTANT_NO_FIRST_BACKEND)))
+	if (backend == CH__BACKEND_PROCMEM && !CH_ARCH_FILE_STORES_WHOLE)
 		return ENOTSUP;
-	size_t os_page = CH_MUTANT(CH__MUTANT_OS_PAGE_ASSUMED) ? 4096 : ch__os_page_bytes();
+	size_t os_page = ch__os_page_bytes();
 	*v = (struct ch__views){.backend = backend,
 				.file.fd = -1,
 				.guard_bytes = os_page,
@@ -151,8 +149,7 @@ static int create_as(struct ch__views *v, const struct ch__pool_config *config,
 		return 0;
 	}
 	int error = errno ? errno : ENOMEM;
-	if (!CH_MUTANT(CH__MUTANT_CREATION_LEAKS))
-		ch__views_destroy(v);
+	ch__views_destroy(v);
 	return error;
 }
 
@@ -177,12 +174,11 @@ int ch__views_create(struct ch__views *v, const struct ch__pool_config *config)
 	if (config->backend != CH__BACKEND_AUTO)
 		return create_as(v, config, config->backend);
 	int error = create_as(v, config, CH__BACKEND_DUAL);
-	if (!error || CH_MUTANT(CH__MUTANT_NO_SECOND_BACKEND))
+	if (!error)
 		return error;
 	error = create_as(v, config, CH__BACKEND_MEMFD);
 	/* Never FLIP, which is not for threads. */
-	if (!error || CH_MUTANT(CH__MUTANT_NO_THIRD_BACKEND) ||
-	    create_as(v, config, CH__BACKEND_PROCMEM) != 0)
+	if (!error || create_as(v, config, CH__BACKEND_PROCMEM) != 0)
 		return error;
 	return 0;
 }
@@ -229,9 +225,7 @@ bool ch__views_commit(struct ch__views *v, size_t offset, size_t bytes)
 	/* Traps before access: fresh memory reads as zero, and zeros execute. Then the caches:
 	 * to arm64 their maintenance by address is a load, and dies where there is no access. */
 	ch__arch_fill_traps(write, bytes);
-	if (CH_MUTANT(CH__MUTANT_SYNC_BEFORE_ACCESS))
-		(void)ch__views_sync(v, v->exec + offset, bytes);
-	if (open_range(v, offset, bytes) || CH_MUTANT(CH__MUTANT_OS_CALL_NOT_CHECKED)) {
+	if (open_range(v, offset, bytes)) {
 		ch__os_map_ahead(v->exec + offset, bytes);
 		if (ch__views_sync(v, v->exec + offset, bytes))
 			return true;
@@ -268,8 +262,6 @@ bool ch__views_take_back(struct ch__views *v, size_t offset, size_t bytes)
 	uint8_t *exec = v->exec + offset;
 	if (ch__views_are_private(v))
 		return ch__private_take_back(v, offset, bytes);
-	if (CH_MUTANT(CH__MUTANT_BACK_BY_MPROTECT))
-		return ch__os_flip(exec, bytes, CH__OS_RX);
 	if (!open_range(v, offset, bytes))
 		return false;
 	ch__os_map_ahead(exec, bytes);

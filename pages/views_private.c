@@ -9,7 +9,6 @@
  *          seen): where a thread may be running them, their page is replaced (P7).
  * FLIP     RX, but RW while a sync copies: for heaps of one thread. It alone asks mprotect for
  *          execute access, never for both. */
-#include "arch/mutant.h"
 #include "pages/inner.h"
 
 #include <errno.h>
@@ -39,8 +38,7 @@ static bool open_memory(struct ch__views *v)
  * other. A host that closes what it did not open may have another file at our number. */
 static bool carry_over(struct ch__views *v, uint8_t *to, const uint8_t *from, size_t bytes)
 {
-	if (CH_UNLIKELY(!atomic_load_explicit(v->is_own, memory_order_relaxed)) &&
-	    !CH_MUTANT(CH__MUTANT_MEMORY_OF_PARENT) && !open_memory(v))
+	if (CH_UNLIKELY(!atomic_load_explicit(v->is_own, memory_order_relaxed)) && !open_memory(v))
 		return false;
 	return ch__os_self_write(&v->file, to, from, bytes) ||
 	       (v->has_code && open_memory(v) && ch__os_self_write(&v->file, to, from, bytes));
@@ -52,8 +50,6 @@ static bool carry_over(struct ch__views *v, uint8_t *to, const uint8_t *from, si
 static bool write_procmem(struct ch__views *v, size_t from, size_t bytes)
 {
 	uint32_t seen;
-	if (CH_MUTANT(CH__MUTANT_PAGE_LOST))
-		return carry_over(v, v->exec + from, v->write + from, bytes);
 	do {
 		while ((seen = atomic_load(v->replaced)) % 2)
 			ch__os_futex_wait(v->replaced, seen, 0);
@@ -131,8 +127,7 @@ static bool replace_in_need(struct ch__views *v, size_t word)
 	enum { TRIES = 1000, BETWEEN_NS = 1000000 };
 	_Atomic(uint32_t) never = 0;
 	for (int i = 0; i < TRIES; i++) {
-		if (!CH_MUTANT(CH__MUTANT_SPARES_KEPT))
-			drop_spares(v);
+		drop_spares(v);
 		bool is_replaced = replace_page(v, word);
 		(void)fill_spares(v);
 		if (is_replaced)
@@ -144,7 +139,7 @@ static bool replace_in_need(struct ch__views *v, size_t word)
 
 bool ch__private_patch_ready(struct ch__views *v, size_t at)
 {
-	if ((v->sync_steps & CH__SYNC_VALGRIND) || CH_MUTANT(CH__MUTANT_PATCH_NOT_READY))
+	if (v->sync_steps & CH__SYNC_VALGRIND)
 		return true;
 	return (atomic_load_explicit(apart_of(v, at), memory_order_relaxed) ||
 		replace_page(v, at & ~(size_t)(UNIT - 1))) &&
@@ -166,15 +161,13 @@ static bool write_flipped(struct ch__views *v, size_t from, size_t bytes)
 	if (!ch__os_flip(v->exec + low, high - low, CH__OS_RW))
 		return false;
 	memcpy(v->exec + from, v->write + from, bytes);
-	return CH_MUTANT(CH__MUTANT_FLIP_STAYS_OPEN) ||
-	       ch__os_flip(v->exec + low, high - low, CH__OS_RX);
+	return ch__os_flip(v->exec + low, high - low, CH__OS_RX);
 }
 
 static bool is_same(const struct ch__views *v, size_t at)
 {
-	return !CH_MUTANT(CH__MUTANT_WRITES_ALL) &&
-	       *(const volatile uint64_t *)(const volatile void *)(v->exec + at) ==
-		       *(const volatile uint64_t *)(const volatile void *)(v->write + at);
+	return *(const volatile uint64_t *)(const volatile void *)(v->exec + at) ==
+	       *(const volatile uint64_t *)(const volatile void *)(v->write + at);
 }
 
 /* Less of the range, in words; false: all of it is there already, which costs no call, and in a
@@ -204,11 +197,6 @@ bool ch__private_write_live(struct ch__views *v, size_t from, size_t to)
 		return ch__private_write(v, from, to);
 	if (!trim(v, &from, &to))
 		return true;
-	if (CH_MUTANT(CH__MUTANT_FILE_BYTEWISE)) {
-		for (size_t at = from; at < to; at++)
-			ch__os_self_write(&v->file, v->exec + at, v->write + at, 1);
-		return true;
-	}
 	/* A patch is one word: where more is not there yet, nobody can run. Under Valgrind one
 	 * thread runs at a time, and nobody may read the free bytes of a page. */
 	if (to - from != UNIT || bytes_that_differ(v, from) == 1 ||
@@ -216,8 +204,7 @@ bool ch__private_write_live(struct ch__views *v, size_t from, size_t to)
 		return write_procmem(v, from, to - from);
 	if (replace_page(v, from))
 		return true;
-	return CH_MUTANT(CH__MUTANT_LIVE_WORD_WRITTEN) ? write_procmem(v, from, to - from)
-						       : replace_in_need(v, from);
+	return replace_in_need(v, from);
 }
 
 /* --- memory --- */
@@ -335,6 +322,5 @@ void ch__private_destroy(struct ch__views *v)
 
 bool ch__private_fork_child(struct ch__views *v)
 {
-	return v->backend != CH__BACKEND_PROCMEM || CH_MUTANT(CH__MUTANT_MEMORY_OF_PARENT) ||
-	       open_memory(v);
+	return v->backend != CH__BACKEND_PROCMEM || open_memory(v);
 }

@@ -13,7 +13,7 @@ line_in() { # line_in FILE NAME: file:line of the name's first occurrence
   echo "$1:${n:-1}"
 }
 
-for checker in tools/lint_text.py tools/lint_adversaries.py; do
+for checker in tools/lint_text.py tools/lint_adversaries.py tests/breaks/rows.py; do
   text=$(python3 $checker)
   status=$?
   echo "$text" | grep '^note:'

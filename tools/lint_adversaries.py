@@ -11,6 +11,9 @@ import os
 import re
 import sys
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../tests/breaks"))
+from rows import all_rows
+
 TABLE, SCRIPT, HEADER = "tests/adversaries.md", "tests/mutants.sh", "arch/mutant.h"
 SCENARIOS = 55
 SUFFIXES = {"_polls": "P", "_signals": "S", "_host": "H", "_boehm": "B"}
@@ -105,8 +108,13 @@ def lines_of_script():
             break
         elif inside and len(line.split()) >= 3:
             mutant, program, case = line.split()[:3]
-            lines.append((n, mutant, program.split(":")[-1], case))  # ARCH:PROGRAM
+            lines.append((SCRIPT, n, mutant, program.split(":")[-1], case))  # ARCH:PROGRAM
     return lines
+
+
+def lines_of_rows():
+    return [(row.path, case.line, row.name, case.program.split(":")[-1], case.case)
+            for row in all_rows() for case in row.cases if case.program not in ("stress", "corpus")]
 
 
 class Row:
@@ -152,7 +160,7 @@ def check_row(row, cases, header, script):
     for mutant in row.mutants:
         if mutant not in header:
             find(TABLE, row.line, f"no mutant is named {mutant}")
-        elif not any(m == mutant and t.runs_as(c) for _, m, _, c in script for t in tests):
+        elif not any(m == mutant and t.runs_as(c) for _, _, m, _, c in script for t in tests):
             find(TABLE, row.line, f"no line of {SCRIPT} shows {mutant} with a test of this row")
 
 
@@ -178,7 +186,7 @@ def check_scenarios(rows, cases):
 
 
 def check_script(script, cases, header, rows):
-    shown = {mutant for _, mutant, _, _ in script}
+    shown = {mutant for _, _, mutant, _, _ in script}
     named = {mutant for row in rows for mutant in row.mutants}
     for mutant in header:
         if mutant not in shown:
@@ -188,17 +196,18 @@ def check_script(script, cases, header, rows):
     for case in cases.values():
         # A shell test breaks its product by itself.
         if re.match(r"s\d\d_", case.name) and not case.path.endswith(".sh") and \
-                not any(case.runs_as(name) for _, _, _, name in script):
+                not any(case.runs_as(name) for *_, name in script):
             find(case.path, case.line, f"{case.name} fails under no mutant of {SCRIPT}")
-    for line, mutant, program, name in script:
+    for path, line, mutant, program, name in script:
         if mutant not in header:
-            find(SCRIPT, line, f"no mutant is named {mutant}")
+            find(path, line, f"no mutant is named {mutant}")
         if not any(c.runs_as(name) and program in c.programs for c in cases.values()):
-            find(SCRIPT, line, f"{program} has no case {name}")
+            find(path, line, f"{program} has no case {name}")
 
 
 def main():
-    cases, header, script, rows = all_cases(), mutants_of_header(), lines_of_script(), rows_of_table()
+    cases, header, script, rows = all_cases(), mutants_of_header(), lines_of_script() + lines_of_rows(), rows_of_table()
+    header += [row.name for row in all_rows()]
     for what, path in ((header, HEADER), (script, SCRIPT), (rows, TABLE)):
         if not what:
             find(path, 1, "nothing is listed here")

@@ -4,6 +4,7 @@
 
 Prints every finding as file:line: text and exits 1 if there is one. Symbols and compilers are lint.sh's part.
 """
+import glob
 import os
 import re
 import sys
@@ -213,6 +214,7 @@ def check_guarantees():
                     if f.endswith((".c", ".cc", ".h", ".sh")) and f != "mutants.sh")
     cases = set(re.findall(r"\b[A-Z_]+\(\s*(\w+)", tests)) | set(re.findall(r"^case_(\w+)", tests, re.M))
     mutants = set(re.findall(r"\bX\((\w+)\)", open("arch/mutant.h").read()))
+    mutants |= set(re.findall(r"^mutant (\w+)$", "".join(open(f).read() for f in glob.glob("tests/breaks/*.rows")), re.M))
     switches = set()
     for f in os.listdir("docs/model"):
         if f.endswith(".pml"):

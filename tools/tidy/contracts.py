@@ -9,6 +9,10 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests/breaks"))
+from rows import all_rows, read_file
 
 SAID = re.compile(r"^(\S+?):(\d+):\d+: (?:warning|error): (.*)$", re.M)
 USED = re.compile(r"CH_MUTANT\(CH__MUTANT_(\w+)\)")
@@ -30,6 +34,18 @@ def mutants_around(path, line):
     return set(USED.findall("\n".join(lines[first:last])))
 
 
+def is_seen(row, path, commands):
+    """Whether clang has a finding in the file when it is broken so."""
+    command = next(command for command in commands if command.split()[-1] == path)
+    with tempfile.TemporaryDirectory() as folder:
+        for file, text in row.broken_files(read_file).items():
+            copy = os.path.join(folder, file)
+            os.makedirs(os.path.dirname(copy), exist_ok=True)
+            with open(copy, "w", encoding="utf-8") as out:
+                out.write(text)
+        return bool(ask(f"{command.removesuffix(path)} -I{folder} {folder}/{path}"))
+
+
 def main(list_path):
     wanted = {}
     with open(list_path, encoding="utf-8") as file:
@@ -47,6 +63,9 @@ def main(list_path):
             if not mutants:
                 found.append(f"{path}:{line}: {text} (as tests have it)")
             seen |= mutants
+        rows = [row for row in all_rows() if row.name in wanted]
+        asked = pool.map(lambda row: is_seen(row, wanted[row.name], commands), rows)
+        seen |= {row.name for row, is_found in zip(rows, asked) if is_found}
     found += [f"{path}:1: nobody sees the mutant {name}" for name, path in wanted.items() if name not in seen]
     for finding in sorted(set(found)):
         print(finding)

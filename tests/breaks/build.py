@@ -1,0 +1,218 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Test programs of which one file is broken: a copy of the file is compiled by the very command by which make compiles
+it for tests, and linked by the very command of the program, with the broken object in the place of the other.
+
+    build = Build("build")                              # folder of a finished build of the test programs
+    with Broken(build, {"codeheap/mark.c": text}) as broken:
+        program = broken.link("adversary_graph")        # its path; BuildFailed has the compiler's words
+        verdict = run(build, program, "s04_cycles_and_self_loops_die_polls", limit=25)
+
+The folder of a Broken is below the build's, and goes with it. A broken header is compiled with each file that includes
+it, as far as the program has it; objects are compiled once, when a program asks for them."""
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+
+SPECIAL = {"stress": "stress/stress-mutant", "corpus": "fuzz/replay"}
+SKIPPED, NO_SUCH_CASE = 77, 2
+
+
+class BuildFailed(Exception):
+    """The compiler's or the linker's words."""
+
+
+def settings_of_make():
+    """What the make that started this was told: CC=clang-14, SAN=thread."""
+    return [word for word in shlex.split(os.environ.get("MAKEFLAGS", "")) if re.match(r"[A-Z_]+=", word)]
+
+
+def commands_of(recipe):
+    """The commands of a recipe line, as lists of words."""
+    words = shlex.shlex(recipe, posix=True, punctuation_chars=";&|<>")
+    words.whitespace_split = True
+    words.commenters = ""
+    command = []
+    for word in words:
+        if set(word) <= set(";&|<>"):
+            yield command
+            command = []
+        else:
+            command.append(word)
+    yield command
+
+
+class Build:
+    """What make would do for the test programs of one build, asked once."""
+
+    def __init__(self, folder, settings=()):
+        self.folder = folder
+        self.settings = list(settings)
+        self.compiles = {}  # object: command
+        self.archives = {}  # archive: objects
+        self.links = {}     # program's path: command
+        self.vars = {}
+        programs = [path for path in self.candidates() if os.access(path, os.X_OK)]
+        self.ask(programs + ["vars"])
+        self.emulator = shlex.split(self.vars.get("EMULATOR", ""))
+        self.includers = {}  # file: objects that are made of it
+        for made in self.compiles:
+            for file in self.files_of(made):
+                self.includers.setdefault(file, []).append(made)
+
+    def candidates(self):
+        tests = os.path.join(self.folder, "tests")
+        names = sorted(os.listdir(tests)) if os.path.isdir(tests) else []
+        for name in names:
+            # Those that make links from sources of their name; the runner and its like are none.
+            if os.path.isfile(f"tests/{name}.c") or os.path.isfile(f"tests/{name}.cc"):
+                if name not in ("runner", "hostile"):
+                    yield os.path.join(tests, name)
+        for path in SPECIAL.values():
+            yield os.path.join(self.folder, path)
+
+    def ask(self, goals):
+        environment = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
+        said = subprocess.run(["make", "-n", "-B", "--no-print-directory", *self.settings, *goals], capture_output=True,
+                              text=True, env=environment, check=False)
+        if said.returncode != 0:
+            raise BuildFailed(said.stderr)
+        for line in said.stdout.replace("\\\n", " ").split("\n"):
+            if not re.search(r" -o |\bar rcs |^printf ", line):
+                continue
+            for command in commands_of(line):
+                self.take(command)
+
+    def take(self, command):
+        if command[:1] == ["printf"]:
+            self.vars.update(word.split("=", 1) for word in command if re.match(r"[A-Z_]+=", word))
+        elif "rcs" in command:
+            at = command.index("rcs")
+            self.archives[command[at + 1].removesuffix(".new")] = command[at + 2:]
+        elif "-o" in command and command[0] != "ld":
+            made = command[command.index("-o") + 1].removesuffix(".new")
+            (self.compiles if "-c" in command else self.links)[made] = command
+
+    def files_of(self, made):
+        """The source and the headers of an object, as its .d file has them."""
+        try:
+            with open(made.removesuffix(".o") + ".d", encoding="utf-8") as file:
+                first = file.read().replace("\\\n", " ").split("\n")[0]
+        except OSError:
+            return [self.compiles[made][-1]]
+        return first.split(":", 1)[1].split()
+
+    def path_of(self, program):
+        return os.path.join(self.folder, SPECIAL.get(program, "tests/" + program))
+
+    def has_program(self, program):
+        return self.path_of(program) in self.links
+
+    def objects_of(self, program):
+        """Those that its link may take."""
+        for word in self.links[self.path_of(program)]:
+            if word in self.archives:
+                yield from self.archives[word]
+            elif word in self.compiles:
+                yield word
+
+
+class Broken:
+    """Files of the tree with other texts, and the programs that are made of them."""
+
+    def __init__(self, build, texts):
+        self.build, self.texts = build, texts
+        self.objects = {}  # object: the broken one
+
+    def __enter__(self):
+        under = os.path.join(self.build.folder, "breaks")
+        os.makedirs(under, exist_ok=True)
+        self.folder = tempfile.mkdtemp(dir=under)
+        for file, text in self.texts.items():
+            path = self.source(file)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w", encoding="utf-8") as copy:
+                copy.write(text)
+        os.mkdir(os.path.join(self.folder, "tests"))
+        native = os.path.join(self.build.folder, "tests/native")
+        if os.path.isdir(native):
+            os.symlink(os.path.abspath(native), os.path.join(self.folder, "tests/native"))
+        return self
+
+    def __exit__(self, *_):
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def source(self, file):
+        return os.path.join(self.folder, "source", file)
+
+    def compile(self, made):
+        """The object, of the broken text."""
+        if made in self.objects:
+            return self.objects[made]
+        command, out = [], os.path.join(self.folder, "objects", made)
+        words = iter(self.build.compiles[made])
+        for word in words:
+            if word in ("-MT", "-MF", "-o"):
+                next(words)
+            elif word == "-I." and "-I." not in command:
+                command += ["-I" + os.path.join(self.folder, "source"), "-I."]
+            elif word not in ("-MMD", "-MP", "-Werror"):
+                command.append(word)
+        file = command.pop()
+        os.makedirs(os.path.dirname(out), exist_ok=True)
+        # What is beside the file is beside its copy, too.
+        command += ["-w", "-iquote", os.path.dirname(file), "-o", out, self.source(file) if file in self.texts else file]
+        said = subprocess.run(command, capture_output=True, text=True, check=False)
+        if said.returncode != 0:
+            raise BuildFailed(said.stderr)
+        self.objects[made] = out
+        return out
+
+    def link(self, program):
+        """The program's path."""
+        affected = {made for file in self.texts for made in self.build.includers.get(file, [])}
+        objects = {made: self.compile(made) for made in self.build.objects_of(program) if made in affected}
+        if not objects:
+            raise BuildFailed(f"{program} is not made of {' and '.join(self.texts)}")
+        out = os.path.join(self.folder, "tests", os.path.basename(self.build.path_of(program)))
+        command = []
+        for word in self.build.links[self.build.path_of(program)]:
+            if word.removesuffix(".new") == self.build.path_of(program):
+                word = out
+            elif any(made in objects for made in self.build.archives.get(word, [])):
+                word = self.archive(word, objects)
+            command.append(objects.get(word, word))
+        said = subprocess.run(command, capture_output=True, text=True, check=False)
+        if said.returncode != 0:
+            raise BuildFailed(said.stderr)
+        return out
+
+    def archive(self, archive, objects):
+        """A copy with broken objects in it; it is the same for each program that has all of them."""
+        copy = os.path.join(self.folder, "archives", archive)
+        os.makedirs(os.path.dirname(copy), exist_ok=True)
+        shutil.copyfile(archive, copy)
+        changed = [objects[made] for made in self.build.archives[archive] if made in objects]
+        subprocess.run([self.build.vars.get("AR") or "ar", "r", copy, *changed], capture_output=True, check=True)
+        return copy
+
+
+def run(build, program, words, limit):
+    """Runs it with these words; 0, another exit status, or -signal; None: it did not end."""
+    child = subprocess.Popen([*build.emulator, program, *words], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                             stderr=subprocess.DEVNULL, start_new_session=True)
+    try:
+        status = child.wait(limit)
+    except subprocess.TimeoutExpired:
+        status = None
+    # Its children go with it.
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    child.wait()
+    return status

@@ -1,0 +1,188 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""make mutants: breaks the code in one way at a time, as the rows say (rows.py), and runs who must notice. A mutant is
+caught when the test fails, dies or does not end; without the break the test must pass. Prints a line for each and
+`N passed, N failed`; exits 1 when one was not caught. A test that is skipped on this machine, as tests/skips.list says,
+or is for another machine proves nothing: its line begins with `--`.
+
+    planted.py                         all rows, then scripts that break copies of what they test
+    planted.py NAME                    rows of this name, program or case, of a pattern of names, or of NAME.rows
+    planted.py --programs NAME         the programs that those rows need, for make
+    planted.py --link NAME PROGRAM TO  PROGRAM broken so, kept at TO; PROGRAM may be stress or corpus
+
+CODEHEAP_BUILD is the folder of the build, JOBS how many run at a time."""
+import concurrent.futures
+import fnmatch
+import glob
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+
+from build import NO_SUCH_CASE, SKIPPED, SPECIAL, Broken, Build, BuildFailed, run, settings_of_make
+from rows import all_rows, read_file
+
+LIMIT = 25           # seconds for a case
+STRESS_SECONDS = 60  # the stress must find a mutant within these
+CROSS = {"aarch64": ("cross-aarch64-linux-gnu", ["CROSS=aarch64-linux-gnu-"]),
+         "riscv64": ("cross-riscv64-linux-gnu-gc-none", ["CROSS=riscv64-linux-gnu-", "GC=none"])}
+
+
+def machine_of(program):
+    """The architecture that a program is for; "" for that of the build."""
+    found = re.match(r"(aarch64|riscv64|x86_64):|.*_(aarch64|riscv64|x86_64)$", program)
+    return found.group(1) or found.group(2) if found else ""
+
+
+class Runner:
+    def __init__(self, folder):
+        self.build = Build(folder, settings_of_make())
+        self.has_bdw = self.build.vars.get("GC", "bdw") != "none"
+        self.cross = {}
+        self.skips = set(re.findall(r"^(\w+): ", read_file("tests/skips.list"), re.M))
+        self.lock = threading.Lock()
+        self.without = {}  # (build, program, case): [lock, status]
+        self.passed = self.failed = 0
+
+    def say(self, verdict, name, text):
+        with self.lock:
+            self.passed += verdict == "ok"
+            self.failed += verdict == "not ok"
+            print(f"{verdict} {name}: {text}", flush=True)
+
+    def build_for(self, program):
+        """The build that has the program, and its name there; None: it is for another machine."""
+        machine, name = machine_of(program), program.split(":")[-1]
+        if not machine or machine == self.build.vars.get("ARCH"):
+            return self.build, name
+        folder, settings = CROSS.get(machine, ("", []))
+        path = os.path.join(self.build.folder, folder)
+        with self.lock:
+            if machine not in self.cross:
+                self.cross[machine] = Build(path, settings) if folder and os.path.isdir(path) else None
+        build = self.cross[machine]
+        return (build, name) if build and build.has_program(name) else (None, name)
+
+    def words_of(self, case, seconds):
+        if case.program == "corpus":
+            return sorted(glob.glob("fuzz/corpus/*")), LIMIT
+        if case.program == "stress":
+            return ([f"--levels={case.case}", f"--seconds={seconds}", "--seed=1", "--minimise-ms=0"], seconds + 60)
+        return [case.case], LIMIT
+
+    def status_without(self, build, program, case):
+        key = (build.folder, program, case.case)
+        with self.lock:
+            entry = self.without.setdefault(key, [threading.Lock(), False])
+        with entry[0]:
+            if entry[1] is False:
+                entry[1] = run(build, build.path_of(program), *self.words_of(case, STRESS_SECONDS // 3))
+        return entry[1]
+
+    def check(self, row, case, broken):
+        """broken(build): the Broken of this row for a build."""
+        if not self.has_bdw and (case.program in ("stress",) or case.program.startswith("bdw_") or case.case.endswith("_boehm")):
+            return
+        build, program = self.build_for(case.program)
+        if not build:
+            return self.say("--", row.name, f"{case.program} is for another machine")
+        if not build.has_program(program):
+            return self.say("not ok", row.name, f"{case.program} is not built")
+        status = self.status_without(build, program, case)
+        if status == SKIPPED and case.case in self.skips:
+            return self.say("--", row.name, f"{case.label()} is for another machine")
+        if status != 0:
+            return self.say("not ok", row.name, f"{case.label()} fails without it")
+        path = broken(build).link(program)
+        for _ in range(case.tries):
+            status = run(build, path, *self.words_of(case, STRESS_SECONDS))
+            if status not in (0, SKIPPED, NO_SUCH_CASE):
+                break
+        if status in (0, SKIPPED, NO_SUCH_CASE):
+            return self.say("not ok", row.name, f"{case.label()} does not notice")
+        how = "did not end" if status is None else "failed" if status > 0 else f"died of signal {-status}"
+        return self.say("ok", row.name, f"{case.label()} {how}")
+
+    def run_row(self, row, cases):
+        made = {}
+
+        def broken(build):
+            if build.folder not in made:
+                texts = row.broken_files(lambda file: read_file(file) if file in build.includers else None)
+                made[build.folder] = Broken(build, texts).__enter__()
+            return made[build.folder]
+
+        try:
+            for case in cases:
+                try:
+                    self.check(row, case, broken)
+                except BuildFailed as words:
+                    said = [line for line in str(words).split("\n") if line]
+                    wrong = [line for line in said if "error" in line or "undefined" in line]
+                    self.say("not ok", row.name, f"{case.label()}: {(wrong or said or ['does not build'])[0]}")
+        finally:
+            for one in made.values():
+                one.__exit__()
+
+    def run_script(self, script):
+        """What breaks copies of its product by itself."""
+        environment = dict(os.environ, CODEHEAP_TEST_BROKEN="1")
+        case, seconds = subprocess.run([script], capture_output=True, text=True, env=environment, check=False).stdout.split()[:2]
+        try:
+            done = subprocess.run([script, case], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                                  timeout=int(seconds), check=False)
+            said = (done.stdout + done.stderr).strip().split("\n")[-1] if done.returncode else ""
+        except subprocess.TimeoutExpired:
+            said = "it did not end"
+        self.say("not ok" if said else "ok", case, said or f"{script} noticed each")
+
+
+
+
+def chosen(pattern):
+    """(row, its cases) that the pattern means: of a row all, else those of a program or case."""
+    for row in all_rows():
+        if not pattern or fnmatch.fnmatchcase(row.name, pattern) or os.path.basename(row.path) == pattern:
+            yield row, row.cases
+        else:
+            cases = [case for case in row.cases if pattern in (case.program, case.case)]
+            if cases:
+                yield row, cases
+
+
+def link_one(name, program, to):
+    build = Build(os.environ.get("CODEHEAP_BUILD", "build"), settings_of_make())
+    row = next(row for row in all_rows() if row.name == name)
+    with Broken(build, row.broken_files(lambda file: read_file(file) if file in build.includers else None)) as broken:
+        shutil.copy(broken.link(program), to)
+
+
+def main(arguments):
+    folder = os.environ.get("CODEHEAP_BUILD", "build")
+    if arguments[:1] == ["--link"]:
+        return link_one(*arguments[1:])
+    if arguments[:1] == ["--programs"]:
+        programs = {case.program for _, cases in chosen(arguments[1]) for case in cases if not machine_of(case.program)
+                    or machine_of(case.program) == os.uname().machine}
+        print(*(os.path.join(folder, SPECIAL.get(name, "tests/" + name.split(":")[-1])) for name in sorted(programs)))
+        return 0
+    pattern = arguments[0] if arguments else ""
+    os.environ["LC_ALL"] = "C.UTF-8"  # as make check has it
+    os.environ.setdefault("CODEHEAP_TEST_STORM_MS", "2000")
+    shutil.rmtree(os.path.join(folder, "breaks"), ignore_errors=True)
+    runner = Runner(folder)
+    with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("JOBS") or 2)) as pool:
+        for done in [pool.submit(runner.run_row, row, cases) for row, cases in chosen(pattern)]:
+            done.result()
+    if not pattern:
+        for script in sorted(glob.glob("tests/tool_*.sh")) + ["tests/host_scheme_profile.sh"]:
+            if "CODEHEAP_TEST_BROKEN" in read_file(script):
+                runner.run_script(script)
+    print(f"{runner.passed} passed, {runner.failed} failed")
+    return 0 if runner.passed and not runner.failed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
