@@ -115,10 +115,12 @@ memcheck := valgrind -q --error-exitcode=97 $(if $(filter 1,$(BDW)),--suppressio
 EMULATOR ?= $(if $(filter 1,$(VALGRIND)),$(memcheck),)$(if $(CROSS),$(if $(filter $(ARCH),$(shell uname -m)),,qemu-$(ARCH)-static $(if $(sysroot),-cpu max -L $(sysroot))))
 emulator_name := $(patsubst %-static,%,$(notdir $(firstword $(EMULATOR))))
 # Without optimization, which would merge what is counted. No mutant is set: its arm is no branch of the library's.
-count_flags := $(if $(filter 1,$(COVERAGE)),-O0 --coverage -fprofile-update=atomic -DCH_MUTABLE=0)
+count_flags := $(if $(filter 1,$(COVERAGE)),-O0 --coverage -fprofile-update=atomic -fsanitize-coverage=trace-pc -DCH_MUTABLE=0)
 count_link := $(if $(filter 1,$(COVERAGE)),--coverage)
+# Which blocks of code each case reaches is marked in a file (tests/reached.c); the linker says where each object lies.
+reached_o = $(if $(filter 1,$(COVERAGE)),$(TOBJ)/tests/reached.o)
 # A process that does not return from main writes its counts where it ends (tests/coverage.c).
-count_ends := $(if $(filter 1,$(COVERAGE)),$(addprefix -Wl$(comma)--wrap=,_exit abort sigaction syscall))
+count_ends = $(if $(filter 1,$(COVERAGE)),-Wl$(comma)-Map=$@.map $(addprefix -Wl$(comma)--wrap=,_exit abort sigaction syscall))
 
 # A source whose name ends in an architecture's is built for that one only.
 for_others := $(foreach a,$(other_arch),%_$(a).c %_$(a).cc)
@@ -189,7 +191,7 @@ libs_api_backtrace := -rdynamic
 libs_unit_pages_os := -Wl,--wrap=mmap
 libs_tool_libunwind := -Wl,--no-as-needed -lgcc_s -lunwind -Wl,--as-needed
 all_test_c := $(wildcard tests/unit_*.c tests/api_*.c tests/adversary_*.c tests/tool_*.c tests/bdw_*.c)
-support_c := $(filter-out $(all_test_c) $(for_others) tests/harness.c tests/pretend.c tests/coverage.c $(wildcard tests/runner*.c) tests/hostile.c tests/stand_in.c,$(wildcard tests/*.c))
+support_c := $(filter-out $(all_test_c) $(for_others) tests/harness.c tests/pretend.c tests/coverage.c tests/reached.c $(wildcard tests/runner*.c) tests/hostile.c tests/stand_in.c,$(wildcard tests/*.c))
 support_o := $(support_c:%.c=$(TOBJ)/%.o)
 core_tests := $(core_c:tests/%.c=$(BUILD)/tests/%) $(core_cc:tests/%.cc=$(BUILD)/tests/%)
 tool_tests := $(tool_c:tests/%.c=$(BUILD)/tests/%)
@@ -241,13 +243,13 @@ test_needs := $(tests) $(BUILD)/tests/runner $(script_tests_need) \
 
 # ---- targets -------------------------------------------------------------------------------------------------------
 .PHONY: all libs check check-timed steady run-check hostile run-hostile demo run-demo stress run-stress bench run-bench bench-compare lint run-lint \
-        coverage run-coverage \
+        coverage run-coverage test-index run-test-index tests-of breaks run-breaks \
         fuzz run-fuzz tidy model mutants run-mutants install uninstall dist clean help vars ci programs
 sub = $(MAKE) --no-print-directory
 
 # Each of these is a make of its own, or takes files away: beside another one in the same folder both would write the
 # same files. Those of one command come one after the other; within each of them jobs are as many as ever.
-makes_of_their_own := all check check-timed steady hostile demo stress bench lint coverage mutants install uninstall clean $(outside_hosts)
+makes_of_their_own := all check check-timed steady hostile demo stress bench lint coverage test-index tests-of breaks mutants install uninstall clean $(outside_hosts)
 ifneq ($(word 2,$(MAKECMDGOALS)),)
 ifneq ($(filter $(makes_of_their_own),$(MAKECMDGOALS)),)
 .NOTPARALLEL:
@@ -279,6 +281,9 @@ help:
 #help make model          the protocol models in spin, with their mutants                        < 180 s
 #help make mutants        breaks the code on purpose, one way at a time; each must be noticed; T=name  < 2400 s
 #help make coverage       the lines and branches of the library that its tests run, by file; MISSING=1 names the others  < 600 s
+#help make tests-of FILE=f  the test programs and cases that run lines of the file, and its planted mutants         1 s
+#help make test-index     the index that it reads, from a run of each case on objects that count             < 600 s
+#help make breaks         breaks that nobody planned, and whether a test notices; SECONDS=1200 SEED=1 ROOM=pages REST=1
 #help make ci             all configurations, emulators, sanitizers, hostile, lint, model, mutants, ...; ONLY=name,name  < 5400 s
 #help make install        headers, libraries, .pc files, tools, man pages, gdb commands; PREFIX=/usr/local (DESTDIR=)     2 s
 #help make uninstall      takes away what `make install` put there, with the same settings           1 s
@@ -399,6 +404,29 @@ run-coverage: $(core_tests) $(tool_tests) $(BUILD)/tests/runner $(BUILD)/tests/h
 	  $(coverage_scripts); status=$$?; \
 	 timeout -s KILL 600 $(BUILD)/fuzz/replay fuzz/corpus/* 2>$(BUILD)/fuzz/replay.log || { status=1; tail -n 2 $(BUILD)/fuzz/replay.log >&2; }; \
 	 tools/coverage.py $(if $(MISSING),-v) $(TOBJ) && exit $$status
+
+# Which case reaches which line: each runs by itself, on the objects that count.
+index := $(BUILD)/coverage/reached.json
+make_index = [ -f $(index) ] || { echo 'there is no index of the tests yet: it is made, which takes minutes'; $(sub) test-index; }
+test-index:
+	@tools/setup.sh coverage
+	+@$(sub) run-test-index COVERAGE=1 BUILD=$(BUILD)/coverage
+run-test-index: $(core_tests) $(tool_tests)
+	+@$(test_environment) tests/breaks/reached.py make $(BUILD) $(core_tests) $(tool_tests)
+tests-of:
+	@$(if $(FILE),,echo 'tests-of: give FILE=codeheap/open.c' >&2; exit 2)
+	+@$(make_index)
+	@tests/breaks/reached.py of $(index) '$(FILE)'
+# SEED chooses the breaks; the tests run as in `make check`. REST=1: a break that survives the cases that reach it is
+# shown to the rest of the core tier.
+breaks_seconds := $(if $(filter file,$(origin SECONDS)),1200,$(SECONDS))
+breaks:
+	@tools/setup.sh check
+	+@$(make_index)
+	+@$(sub) run-breaks
+run-breaks: $(core_tests) $(tool_tests)
+	+@export CODEHEAP_TEST_SEED=1; $(test_environment) tests/breaks/unplanned.py run --build=$(BUILD) --index=$(index) \
+	  --seconds=$(breaks_seconds) --seed=$(SEED) $(if $(ROOM),--room='$(ROOM)') $(if $(filter 1,$(REST)),--rest) $^
 
 lint:
 	@tools/setup.sh lint
@@ -566,13 +594,13 @@ $(BUILD)/stress/stress: $(stress_o) $(filter-out $(OBJ)/hosts/scheme/main.o,$(sc
 	$(call link_c,$(GC_LIBS) -lm $(SCHEME_LIBS))
 # Bytes as programs over the public interface: `make fuzz` makes them up, replay runs files of them.
 fuzz_o := $(patsubst %.c,$(TOBJ)/%.o,$(filter-out $(for_others),$(wildcard fuzz/*.c)))
-$(BUILD)/fuzz/replay: $(fuzz_o) $(test_lib_o) $(TOBJ)/tests/mutant.o $(jemalloc_o)
+$(BUILD)/fuzz/replay: $(fuzz_o) $(test_lib_o) $(TOBJ)/tests/mutant.o $(reached_o) $(jemalloc_o)
 	$(call link_c,$(count_link) -lm)
 $(BUILD)/fuzz/fuzz: $(filter-out %/replay.o,$(fuzz_o)) $(test_lib_o) $(TOBJ)/tests/mutant.o
 	@mkdir -p $(@D); echo "link $@"; $(CC) $(LINK) -fsanitize=fuzzer -o $(new) $^ -lm $(whole)
 # The same program on objects that can be broken on purpose (ch__mutants): `make mutants` runs it.
 $(BUILD)/stress/stress-mutant: $(stress_c:%.c=$(TOBJ)/%.o) $(filter-out $(OBJ)/hosts/scheme/main.o,$(scheme_o)) \
-                               $(test_lib_o) $(test_bdw_o) $(TOBJ)/tests/mutant.o $(jemalloc_o)
+                               $(test_lib_o) $(test_bdw_o) $(TOBJ)/tests/mutant.o $(reached_o) $(jemalloc_o)
 	$(call link_c,$(count_link) $(GC_LIBS) -lm $(SCHEME_LIBS))
 # By gcc, whatever the library was built with: what a compiler leaves in registers and frames is scanned, too, and holds
 # the block that is to die.
@@ -596,7 +624,7 @@ $(TOBJ)/tests/support.a: $(support_o)
 	@mkdir -p $(@D); rm -f $(new); $(AR) rcs $(new) $^ $(whole)
 $(TOBJ)/tests/stand_in.a: $(TOBJ)/tests/stand_in.o $(TOBJ)/tests/mutant.o
 	@rm -f $(new); $(AR) rcs $(new) $^ $(whole)
-coverage_o := $(if $(filter 1,$(COVERAGE)),$(TOBJ)/tests/coverage.o)
+coverage_o := $(if $(filter 1,$(COVERAGE)),$(TOBJ)/tests/coverage.o $(reached_o))
 rooms_arch := arch
 rooms_pages := arch pages
 rooms_unwind := arch pages unwind
@@ -609,7 +637,7 @@ $(BUILD)/tests/$(1): $(TOBJ)/tests/$(1)$(4) $(TOBJ)/tests/harness.o $(TOBJ)/test
   $(if $(filter codeheap,$(2)),$(test_bdw_o) $(TOBJ)/tests/support.a,$(TOBJ)/tests/stand_in.a) \
   $(if $(filter pages,$(2)),$(jemalloc_o))
 	@mkdir -p $$(@D); echo "link $$@"
-	$(Q)$(3) $(LINK_PROGRAM) $(count_link) $(count_ends) -o $$(new) -Wl,--start-group $$(filter %.o %.a,$$^) -Wl,--end-group \
+	$(Q)$(3) $(LINK_PROGRAM) $(count_link) $$(count_ends) -o $$(new) -Wl,--start-group $$(filter %.o %.a,$$^) -Wl,--end-group \
 	  $(if $(filter codeheap,$(2)),$(GC_LIBS)) $(libs_$(1)) -lm -ldl $$(whole)
 endef
 test_rooms = $(call rooms_of,$(if $(filter unit_%,$(1)),$(call unit_room,$(1)),all))

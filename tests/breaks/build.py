@@ -164,7 +164,8 @@ class Broken:
                 command.append(word)
         file = command.pop()
         os.makedirs(os.path.dirname(out), exist_ok=True)
-        # What is beside the file is beside its copy, too.
+        # What is beside the file is beside its copy, too, and the copy calls itself by the file's name.
+        command.append("-fmacro-prefix-map=" + os.path.join(self.folder, "source") + "/=")
         command += ["-w", "-iquote", os.path.dirname(file), "-o", out, self.source(file) if file in self.texts else file]
         said = subprocess.run(command, capture_output=True, text=True, check=False)
         if said.returncode != 0:
@@ -201,10 +202,11 @@ class Broken:
         return copy
 
 
-def run(build, program, words, limit):
+def run(build, program, words, limit, environment=None):
     """Runs it with these words; 0, another exit status, or -signal; None: it did not end."""
     child = subprocess.Popen([*build.emulator, program, *words], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                             stderr=subprocess.DEVNULL, start_new_session=True)
+                             stderr=subprocess.DEVNULL, start_new_session=True,
+                             env=dict(os.environ, **(environment or {})))
     try:
         status = child.wait(limit)
     except subprocess.TimeoutExpired:

@@ -1,0 +1,328 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""unplanned.py: breaks that nobody planned, and whether the tests notice (make breaks).
+
+    unplanned.py run --build=FOLDER --index=FILE [--seconds=N] [--seed=N] [--room=NAME] [--count=N] [--rest] PROGRAM...
+    unplanned.py lint            judges the list of equivalent breaks: tests/breaks/equivalent.list
+
+A break is one of tests/breaks/operators.py on a line that the index (tests/breaks/reached.py) says is run: rooms in turn, then a
+line, an operator on it, and one of its breaks, by the seed. One file is compiled, and each program linked that has cases
+that reach the line; they run until one fails, the quickest programs first. With --rest the other cases follow. A
+failure counts when the same case passes on the unbroken program, and, unless it died or hung, fails again.
+
+Verdicts: caught; timed out (caught by a limit); survived; equivalent: the same machine code; judged equivalent: a person
+said why in the list; no break: it does not compile. The last line counts caught and timed out as caught.
+"""
+import argparse
+import collections
+import difflib
+import json
+import os
+import random
+import re
+import sys
+import threading
+import time
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import cases  # noqa: E402
+import operators  # noqa: E402
+import reached  # noqa: E402
+from build import Broken, Build, BuildFailed, settings_of_make  # noqa: E402
+
+EQUIVALENT = "tests/breaks/equivalent.list"
+# Code that a case runs in this time, with counts and beside other work, is broken when it takes ten times as long.
+LEAST_LIMIT_S = 15
+LEFT_ALONE = re.compile(r"CH_MUTANT|CH_ASSERT|CH_MOVE|CH_CHECK|_Static_assert")
+
+
+def read_equivalent(path=EQUIVALENT):
+    """Entries of four lines, `file function: why`, then the text as it is behind `-` and broken behind `+`, then none."""
+    rows = []
+    if not os.path.exists(path):
+        return rows
+    with open(path, encoding="utf-8") as f:
+        entries = [entry for entry in re.split(r"\n\s*\n", f.read()) if not entry.lstrip().startswith("#")]
+    for entry in entries:
+        lines = [line for line in entry.strip("\n").split("\n") if line]
+        head = re.match(r"(\S+) (\w+): (\S.*)", lines[0]) if lines else None
+        old = [" ".join(line[1:].split()) for line in lines[1:] if line[0] == "-"]
+        new = [" ".join(line[1:].split()) for line in lines[1:] if line[0] == "+"]
+        rows.append((head[1], head[2], old, new) if head and old else (entry.strip().split("\n")[0], None, [], []))
+    return rows
+
+
+def squeezed(text):
+    return [" ".join(line.split()) for line in text.split("\n")]
+
+
+def lint():
+    known = 0
+    for file, function, old, _ in read_equivalent():
+        if function is None:
+            print(f"{EQUIVALENT}:1: not an entry: {file}")
+        elif not os.path.exists(file):
+            print(f"{EQUIVALENT}:1: there is no {file}")
+        else:
+            with open(file, encoding="utf-8") as f:
+                text = f.read()
+            source = operators.Source(text)
+            body = next(("\n".join(text.split("\n")[source.line(source.tokens[brace].at) - 1:
+                                                    source.line(source.tokens[source.tokens[brace].partner].at)])
+                         for name, brace in source.functions() if name == function), None)
+            if body is None:
+                print(f"{EQUIVALENT}:1: {file} has no function {function}")
+            for line in old:
+                if body is not None and line not in squeezed(body):
+                    print(f"{EQUIVALENT}:1: {file}, {function}: no line is: {line}")
+        known += 1
+    return known
+
+
+class Candidate:
+    def __init__(self, file, source, one, bits, line):
+        self.file, self.source, self.one, self.bits, self.line = file, source, one, bits, line
+
+    def changed(self):
+        """The lines that go and the lines that come."""
+        old, new = self.source.text.split("\n"), self.one.apply(self.source.text).split("\n")
+        diff = list(difflib.unified_diff(old, new, n=0, lineterm=""))[2:]
+        return [line for line in diff if line[0] in "+-" and line[1:].strip()]
+
+    def key(self):
+        changed = self.changed()
+        return (self.file, self.one.function, [" ".join(line[1:].split()) for line in changed if line[0] == "-"],
+                [" ".join(line[1:].split()) for line in changed if line[0] == "+"])
+
+
+def candidates_of(index, file):
+    """line -> operator -> breaks that a case reaches"""
+    with open(file, encoding="utf-8") as f:
+        text = f.read()
+    lines_run = index.lines(file)
+    source, found = operators.breaks_of(text)
+    text_lines = text.split("\n")
+    of = {}
+    for one in found:
+        bits, code = 0, False
+        for begin, end in one.about:
+            first, last = source.line(begin), source.line(max(begin, end - 1))
+            if any(LEFT_ALONE.search(text_lines[n - 1]) for n in range(first, last + 1)):
+                code = None
+                break
+            mine = [lines_run[n] for n in range(first, last + 1) if n in lines_run]
+            before = first
+            while not mine and before > 1 and first - before < 4:
+                before -= 1
+                mine = [lines_run[before]] if before in lines_run else []
+            for set_ in mine:
+                bits |= set_
+        if code is not None and bits:
+            line = source.line(one.about[0][0])
+            of.setdefault(line, {}).setdefault(one.operator, []).append(Candidate(file, source, one, bits, line))
+    return of
+
+
+class Picker:
+    def __init__(self, index, rooms, seed):
+        self.random = random.Random(seed)
+        self.rooms = rooms
+        self.lines = {room: [] for room in rooms}
+        for file in sorted(index.files):
+            room = file.split("/")[0]
+            if room in self.lines and file.endswith(".c") and os.path.exists(file):
+                of = candidates_of(index, file)
+                self.lines[room] += [of[line] for line in sorted(of)]
+        self.turn, self.seen = 0, set()
+
+    def next(self):
+        for _ in range(1000):
+            room = self.rooms[self.turn % len(self.rooms)]
+            self.turn += 1
+            if not self.lines[room]:
+                continue
+            of = self.random.choice(self.lines[room])
+            one = self.random.choice(of[self.random.choice(sorted(of))])
+            key = one.file, tuple(one.one.parts)
+            if key not in self.seen:
+                self.seen.add(key)
+                return one
+        return None
+
+
+class Runner:
+    def __init__(self, options, index):
+        self.options, self.index = options, index
+        self.build = Build(options.build, settings_of_make())
+        self.programs = {os.path.basename(program): program for program in options.programs}
+        self.known = [(file, function, old, new) for file, function, old, new in read_equivalent()]
+        self.whole, self.lock = {}, threading.Lock()
+        self.jobs = {base: {job.case: job for job in cases.listed(self.build, program)}
+                     for base, program in self.programs.items()}
+
+    def plan(self, bits):
+        """(program, cases) that reach the break, the quickest first; a case that has gone since is none."""
+        of = collections.defaultdict(list)
+        for n in self.index.cases_of(bits):
+            base, case = self.index.cases[n].split()
+            if case in self.jobs.get(base, {}):
+                of[base].append((self.index.seconds[n], case))
+        return [(base, sorted(of[base])) for base in sorted(of, key=lambda base: sum(s for s, _ in of[base]))]
+
+    def rest(self, bits):
+        """The other cases of the core tier."""
+        ran = {tuple(self.index.cases[n].split()) for n in self.index.cases_of(bits)}
+        known = {tuple(name.split()): seconds for name, seconds in zip(self.index.cases, self.index.seconds)}
+        return [(base, sorted((known.get((base, case), 1.0), case) for case in self.jobs[base] if (base, case) not in ran))
+                for base in sorted(self.jobs) if not base.startswith("tool_")]
+
+    def run_case(self, base, program, case, usual):
+        job = self.jobs[base][case].of(program)
+        return cases.run(self.build, job, min(job.limit, max(LEAST_LIMIT_S, 10 * usual)))
+
+    def failure(self, base, broken, case, usual):
+        """The verdict of the case where the break made it fail, else None."""
+        verdict = self.run_case(base, broken, case, usual)
+        if verdict in ("passed", "skipped") or self.run_case(base, self.programs[base], case, usual) != "passed":
+            return None
+        if verdict == "failed" and self.run_case(base, broken, case, usual) in ("passed", "skipped"):
+            return None
+        return verdict
+
+    def object_of(self, file):
+        return f"{self.build.folder}/obj-test/{file[:-2]}.o"
+
+    def code_without(self, file, text):
+        with self.lock:
+            if file not in self.whole:
+                with Broken(self.build, {file: text}) as same:
+                    self.whole[file] = code_of(same.compile(self.object_of(file)))
+            return self.whole[file]
+
+    def judge(self, candidate):
+        """The verdict, by whom, and the cases that passed over it."""
+        if candidate.key() in self.known:
+            return "judged equivalent", None, []
+        file, text = candidate.file, candidate.source.text
+        with Broken(self.build, {file: candidate.one.apply(text)}) as broken:
+            try:
+                code = code_of(broken.compile(self.object_of(file)))
+            except BuildFailed:
+                return "no break", None, []
+            if code == self.code_without(file, text):
+                return "equivalent", None, []
+            return self.judge_by_cases(candidate, broken)
+
+    def judge_by_cases(self, candidate, broken):
+        passed = []
+        for base, of in self.plan(candidate.bits) + (self.rest(candidate.bits) if self.options.rest else []):
+            try:
+                program = broken.link(base)
+            except BuildFailed:  # it is not made of the file
+                continue
+            for usual, case in of:
+                how = self.failure(base, program, case, usual)
+                if how:
+                    return "timed out" if how == "timed out" else "caught", f"{base} {case}: {how}", passed
+                passed.append(f"{base} {case}")
+            os.remove(program)
+        return "survived", None, passed
+
+
+def code_of(path):
+    """Sections and symbols without what is for debuggers."""
+    bare = path + ".bare"
+    reached.output_of("objcopy", "--strip-debug", path, bare)
+    with open(bare, "rb") as f:
+        content = f.read()
+    os.remove(bare)
+    return content
+
+
+def tell(candidate, verdict, by, passed, seconds):
+    record = {"file": candidate.file, "line": candidate.line, "function": candidate.one.function,
+              "operator": candidate.one.operator, "diff": candidate.changed(), "verdict": verdict, "by": by,
+              "passed": len(passed), "seconds": round(seconds, 1)}
+    print(json.dumps(record), flush=True)
+    if verdict == "survived":
+        print(f"survivor: {candidate.file}:{candidate.line}: {candidate.one.function}: {candidate.one.operator}")
+        print("\n".join(f"  {line}" for line in candidate.changed()))
+        programs = collections.Counter(name.split()[0] for name in passed)
+        print("  passed over by " + ", ".join(f"{base} ({n})" for base, n in programs.most_common()), flush=True)
+        print("  such as " + ", ".join(name.split()[1] for name in passed[:6]), flush=True)
+    return record
+
+
+def summary(records, seed):
+    rooms = {}
+    for record in records:
+        of = rooms.setdefault(record["file"].split("/")[0], collections.Counter())
+        of[record["verdict"]] += 1
+    names = ("caught", "timed out", "survived", "equivalent", "judged equivalent", "no break")
+    print(f"{'seed ' + str(seed):12}" + "".join(f"{name:>19}" for name in names))
+    for room in reached.ROOMS:
+        if room in rooms:
+            print(f"{room:12}" + "".join(f"{rooms[room][name]:19}" for name in names))
+
+    def counts(of):
+        equivalent, caught = of["equivalent"] + of["judged equivalent"], of["caught"] + of["timed out"]
+        return {"breaks": equivalent + caught + of["survived"], "caught": caught, "equivalent": equivalent}
+
+    every = counts(sum(rooms.values(), collections.Counter()))
+    every["rooms"] = {room: counts(rooms[room]) for room in reached.ROOMS if room in rooms}
+    print(json.dumps(every, separators=(",", ":")))
+
+
+def run(options):
+    index = reached.Index(options.index)
+    older = index.is_older()
+    if older:
+        print(f"note: {older} sources are younger than the index; `make test-index` makes it again, in minutes")
+    began = time.monotonic()
+    runner = Runner(options, index)
+    picker = Picker(index, [options.room] if options.room else list(reached.ROOMS), options.seed)
+    records, lock = [], threading.Lock()
+    left = [options.count]
+
+    def work():
+        while True:
+            with lock:
+                candidate = picker.next() if left[0] and time.monotonic() - began < options.seconds else None
+                left[0] -= 1 if left[0] > 0 else 0
+            if candidate is None:
+                return
+            at = time.monotonic()
+            verdict, by, passed = runner.judge(candidate)
+            with lock:
+                records.append(tell(candidate, verdict, by, passed, time.monotonic() - at))
+
+    cases.in_threads(work, options.parallel)
+    summary(records, options.seed)
+
+
+def main():
+    if sys.argv[1:] == ["lint"]:
+        lint()
+        return
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("what", choices=["run"])
+    parser.add_argument("--build", required=True)
+    parser.add_argument("--index", required=True)
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--room", default="")
+    parser.add_argument("--count", type=int, default=-1)
+    parser.add_argument("--parallel", type=int, default=2)
+    parser.add_argument("--rest", action="store_true")
+    parser.add_argument("programs", nargs="+")
+    options = parser.parse_args()
+    if options.room and options.room not in reached.ROOMS:
+        sys.exit(f"breaks: no room {options.room}")
+    cases.alone()
+    cases.protect()
+    run(options)
+
+
+if __name__ == "__main__":
+    main()
