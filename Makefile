@@ -290,7 +290,7 @@ help:
 #help make dist           the sources as build/libcodeheap-VERSION.tar.gz, the same bytes each time   1 s
 #help make python         a host that others wrote, on the installed library in build/installed; so asmjit and each
 #help                     other folder of hosts/ that has a Makefile                                 10 s
-#help make clean          removes build/                                                             1 s
+#help make clean          removes build/, or what BUILD names                                        1 s
 #help
 #help Settings: CC=gcc|clang  GC=bdw|none  SAN=address,undefined|thread  ALLOC=jemalloc|malloc
 #help           WITH=restriction  FEW=1 (make hostile: one of them, some programs)
@@ -324,7 +324,7 @@ check-timed:
 RUNS ?= 5
 LOAD ?= 4
 steady:
-	+@RUNS='$(RUNS)' LOAD='$(LOAD)' tools/steady.sh
+	+@RUNS='$(RUNS)' LOAD='$(LOAD)' CODEHEAP_BUILD=$(call quoted,$(BUILD)) tools/steady.sh
 # What the cases of this build find in their environment: one language, since what tools say is read. AddressSanitizer
 # guesses where thread-local data of libraries loaded late (libdw) lie, guesses wrong by their address, and LeakSanitizer
 # dies of it: it finds such data as memory of the dynamic linker.
@@ -467,7 +467,7 @@ export ONLY
 ci:
 	@BUILD_ROOT=$(call quoted,$(BUILD)) tools/ci.sh
 clean:
-	rm -rf build
+	rm -rf $(call quoted,$(BUILD))
 
 # ---- objects -------------------------------------------------------------------------------------------------------
 # A change of flags rebuilds: the stamp is rewritten only when its text differs.

@@ -280,6 +280,7 @@ enum ch_status ch_block_each(struct ch_heap *heap,
 	if (ch__is_marking())
 		return CH_E_STATE;
 	ch__heap_lock(heap);
+	ch__heap_lend(heap);
 	uint32_t used = heap->blocks.used;
 	for (uint32_t i = 1; i < used; i++) {
 		if (!atomic_load(&heap->blocks.segments[i >> CH__SEGMENT_LOG2]))
@@ -294,6 +295,7 @@ enum ch_status ch_block_each(struct ch_heap *heap,
 		if (is_used && !visit(arg, &info))
 			break;
 	}
+	ch__heap_take_back(heap);
 	ch__heap_unlock(heap);
 	return CH_OK;
 }

@@ -716,12 +716,28 @@ static inline bool ch__park_close(struct ch__thread *thread)
 	return --thread->park_depth == 0;
 }
 
+/* --- cycle.c --- */
+/* Between the two code of the VM runs in the thread that has the heap lock: each call that would
+ * wait for it gives CH_E_STATE. */
+void ch__heap_lend(struct ch_heap *);
+void ch__heap_take_back(struct ch_heap *);
+/* Refs of its code are reported. A detached vm's may lead to nothing, and its code runs no more. */
+static inline bool ch__vm_is_told(const struct ch_vm *vm)
+{
+	return atomic_load_explicit(&vm->is_attached, memory_order_relaxed);
+}
+
 /* --- world.c --- */
-/* Runs a cycle while each vm that has a way of its own to stop its threads has stopped them. */
+/* Registry and heap, or none: who has one of them may be held there, as within a region (I10). */
+bool ch__world_lock(struct ch_heap *, uint64_t until_ns)
+	CH_TRY_ACQUIRES(true, ch__role_registry, ch__role_heap) CH_EXCLUDES(CH__RIGHT_OF_REGISTRY);
+void ch__world_unlock(struct ch_heap *) CH_RELEASES(ch__role_registry, ch__role_heap);
+/* Runs a cycle while each vm that has a way of its own to stop its threads has stopped them. The
+ * time that the vms take is theirs: the limit is moved by it. */
+typedef enum ch_status ch__cycle_run(struct ch_heap *, const struct ch__arch_saved *,
+				     uint64_t until_ns);
 enum ch_status ch__world_apart(struct ch_heap *, struct ch_vm *from, const struct ch__arch_saved *,
-			       enum ch_status (*run)(struct ch_heap *,
-						     const struct ch__arch_saved *))
-	CH_EXCLUDES(CH__ANY);
+			       uint64_t until_ns, ch__cycle_run *run) CH_EXCLUDES(CH__ANY);
 bool ch__world_stop(struct ch_heap *, uint64_t until_ns)
 	CH_TRY_ACQUIRES(true, ch__role_stopped)
 	CH_REQUIRES(ch__role_registry, ch__role_heap, ch__role_frozen);

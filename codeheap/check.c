@@ -257,14 +257,14 @@ enum ch_status ch_heap_check(struct ch_heap *heap, char *report, size_t bytes)
 	struct check c = {.heap = heap, .report = report, .room = bytes};
 	if (bytes)
 		report[0] = 0;
-	ch__registry_lock(heap);
-	ch__heap_lock(heap);
+	uint64_t until = ch__stop_limit(heap, ch__os_now_ns());
+	if (!ch__world_lock(heap, until))
+		return CH_E_BUSY;
 	char pages[160];
 	if (!ch__pool_check(heap->pool, pages, sizeof pages))
 		say(&c, "%s", pages);
-	if (!ch__freeze_until(heap, ch__stop_limit(heap, ch__os_now_ns()))) {
-		ch__heap_unlock(heap);
-		ch__registry_unlock(heap);
+	if (!ch__freeze_until(heap, until)) {
+		ch__world_unlock(heap);
 		return CH_E_BUSY;
 	}
 	for (uint32_t i = 1; i < heap->blocks.used; i++)
@@ -275,7 +275,6 @@ enum ch_status ch_heap_check(struct ch_heap *heap, char *report, size_t bytes)
 			check_owner(&c, i);
 	check_slots(&c);
 	ch__unfreeze(heap);
-	ch__heap_unlock(heap);
-	ch__registry_unlock(heap);
+	ch__world_unlock(heap);
 	return c.broken ? CH_E_BROKEN : CH_OK;
 }

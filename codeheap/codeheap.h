@@ -47,15 +47,15 @@
  *     printf("invalidated: %d\n", (*cell)());
  *     ok(ch_heap_collect(heap)); // nothing runs it: withdrawn and filled with traps
  *
- * Every function says: in, out, ret, lock, safe, cost, note. "lock: heap" means it takes the
- * heap's lock inside, no such line that it takes none; no callback of the VM runs under a lock of
- * the library, save `ref` and `roots`. A heap, vm or block that a call is about has no line of its
- * own. Where nothing is said about signals, a function may not be called from a signal
- * handler; one whose signal interrupted or was raised by code of the heap (ch_block_at of its pc),
- * and so no lock, allocator or call of the library, is a caller like any other. A thread that is
- * not attached gets CH_E_THREAD from each call that is for "an attached thread" or "the thread that
- * opened" a block; a stub that it takes is a panic. A stale handle gives CH_E_STALE. From
- * ch_mark_begin to ch_mark_end a thread gets CH_E_STATE where a lock is; in `ref`, `roots` too. */
+ * Every function says: in, out, ret, lock, safe, cost, note. "lock: heap" means it takes the heap's
+ * lock inside, no such line that it takes none; no callback of the VM runs under a lock of the
+ * library, save `ref`, `roots` and `visit`. A heap, vm or block that a call is about has no line of
+ * its own. Where nothing is said about signals, a function may not be called from a signal handler;
+ * one whose signal interrupted or was raised by code of the heap (ch_block_at of its pc), and so no
+ * lock, allocator or call of the library, is a caller like any other. A thread that is not attached
+ * gets CH_E_THREAD from each call that is for "an attached thread" or "the thread that opened" a
+ * block; a stub that it takes is a panic. A stale handle gives CH_E_STALE. From ch_mark_begin to
+ * ch_mark_end a thread gets CH_E_STATE where a lock is; in `ref`, `roots` and `visit`, too. */
 #ifndef CODEHEAP_CODEHEAP_H
 #define CODEHEAP_CODEHEAP_H
 
@@ -261,7 +261,7 @@ struct ch_config {
 	 * both writes; x86-64 only; not with DUAL and MEMFD: CH_E_ARG. */
 	enum ch_fork fork;
 	int stop_signal;       /* BUILTIN: stop running threads by it, too; 0 = polls and parks */
-	unsigned stop_wait_ms; /* how long a cycle waits for threads, in all; 0 = 1000 */
+	unsigned stop_wait_ms; /* what a cycle waits in all for threads and their locks; 0 = 1000 */
 	unsigned sinks;        /* set of enum ch_sink; CODEHEAP_SINKS overrides */
 	enum ch_dead_names dead_names; /* CODEHEAP_DEAD_NAMES overrides: replaced, kept */
 	/* Copied; NULL = environment's JITDUMPDIR, else /tmp. One file: the first heap's. */
@@ -706,7 +706,7 @@ struct ch_site {
 };
 
 /* ch_block_sites: visit what is attached to a block, for disassemblers.
- * in    visit  returns false to end; may not call back into the heap
+ * in    visit  returns false to end
  * ret   CH_OK | CH_E_STALE
  * lock  heap
  * safe  any thread */
@@ -856,7 +856,7 @@ CH_API CH_CHECKED enum ch_status ch_mark_end(struct ch_marker *marker, bool is_c
 CH_API bool ch_block_at(const struct ch_heap *heap, const void *pc, struct ch_block *block);
 
 /* ch_block_each: visit every block that is not free.
- * in    visit  returns false to end; may not call back into the heap
+ * in    visit  returns false to end
  * ret   CH_OK
  * lock  heap
  * safe  any thread

@@ -78,10 +78,11 @@ void ch__cycle_give_up(struct ch_heap *heap)
 	ch__event_note(heap, CH__EVENT_CYCLE_GIVEN_UP, ++heap->cycles_abandoned);
 }
 
-/* One limit for all its waits for threads: those in regions, and those that run. */
-static bool run_cycle(struct ch_heap *heap) CH_REQUIRES(ch__role_heap, ch__role_registry)
+/* One limit for all its waits for threads: those with locks or in regions, and those that run. */
+static bool run_cycle(struct ch_heap *heap, uint64_t until)
+	CH_REQUIRES(ch__role_heap, ch__role_registry)
 {
-	uint64_t start = ch__os_now_ns(), until = ch__stop_limit(heap, start);
+	uint64_t start = ch__os_now_ns();
 	if (!ch__freeze_until(heap, until)) {
 		ch__cycle_give_up(heap);
 		return false;
@@ -115,16 +116,18 @@ static bool run_cycle(struct ch_heap *heap) CH_REQUIRES(ch__role_heap, ch__role_
 /* Two threads that are attached to two heaps and collect one each would wait for each other: to
  * the other heaps the caller is parked meanwhile (I9, I10). */
 __attribute__((noinline)) static enum ch_status collect_builtin(struct ch_heap *heap,
-							       const struct ch__arch_saved *saved)
+							       const struct ch__arch_saved *saved,
+							       uint64_t until_ns)
 {
+	enum ch_status status = CH_E_BUSY;
 	ch__threads_park(saved);
-	ch__registry_lock(heap);
-	ch__heap_lock(heap);
-	enum ch_status status = CH_E_MEMORY;
-	if (ch__mark_reserve(heap))
-		status = run_cycle(heap) ? CH_OK : CH_E_BUSY;
-	ch__heap_unlock(heap);
-	ch__registry_unlock(heap);
+	if (ch__world_lock(heap, until_ns)) {
+		if (!ch__mark_reserve(heap))
+			status = CH_E_MEMORY;
+		else if (run_cycle(heap, until_ns))
+			status = CH_OK;
+		ch__world_unlock(heap);
+	}
 	ch__threads_unpark();
 	return status;
 }
@@ -143,7 +146,9 @@ enum ch_status ch_heap_collect(struct ch_heap *heap)
 		ch__thread_publish_saved(self, &saved);
 	enum ch_status status =
 		heap->driver.collect ? heap->driver.collect(heap)
-				     : ch__world_apart(heap, heap->vms, &saved, collect_builtin);
+				     : ch__world_apart(heap, heap->vms, &saved,
+						       ch__stop_limit(heap, ch__os_now_ns()),
+						       collect_builtin);
 	if (status != CH_OK) {
 		/* What was asked for is still wanted: it is told again. */
 		atomic_store(&heap->collect_told, false);
@@ -159,22 +164,31 @@ enum ch_status ch_heap_collect(struct ch_heap *heap)
 
 /* --- host --- */
 
-/* From ch_mark_begin to ch_mark_end the marker holds the heap lock and the freeze. Of all calls
- * that lock a thread with a cycle makes one only, which begins another heap's and gives up in time:
- * so the lock has no rank meanwhile. */
+/* Of all calls that lock the thread makes one only, which begins another heap's cycle and gives up
+ * in time: so the lock has no rank meanwhile. */
+void ch__heap_lend(struct ch_heap *heap)
+{
+	atomic_store_explicit(&heap->marker_is, ch__lock_self(), memory_order_relaxed);
+	ch__marking++;
+	ch__rank_note(CH__RANK_HEAP, false);
+}
+void ch__heap_take_back(struct ch_heap *heap)
+{
+	ch__rank_note(CH__RANK_HEAP, true);
+	ch__marking--;
+	atomic_store_explicit(&heap->marker_is, 0, memory_order_relaxed);
+}
+
+/* From ch_mark_begin to ch_mark_end the marker holds the heap lock and the freeze. */
 static void leave_cycle(const struct ch_marker *marker)
 	CH_RELEASES(ch__role_heap, ch__role_frozen) CH_UNANALYSED("the marker has them")
 {
-	atomic_store_explicit(&marker->heap->marker_is, ch__lock_self(), memory_order_relaxed);
-	ch__marking++;
-	ch__rank_note(CH__RANK_HEAP, false);
+	ch__heap_lend(marker->heap);
 }
 static void take_cycle(const struct ch_marker *marker)
 	CH_ACQUIRES(ch__role_heap, ch__role_frozen) CH_UNANALYSED("the marker has them")
 {
-	ch__rank_note(CH__RANK_HEAP, true);
-	ch__marking--;
-	atomic_store_explicit(&marker->heap->marker_is, 0, memory_order_relaxed);
+	ch__heap_take_back(marker->heap);
 }
 
 enum ch_status ch_mark_begin(struct ch_heap *heap, struct ch_marker **out)

@@ -404,8 +404,10 @@ enum ch_status ch_block_sites(struct ch_block handle,
 	if (index) {
 		const struct ch__block *block = ch__block_at(heap, index);
 		struct walk w = {heap, visit, arg};
+		ch__heap_lend(heap);
 		if (visit_branches(&w, block) && block->extra)
 			visit_items(&w, block->extra);
+		ch__heap_take_back(heap);
 	}
 	ch__heap_unlock(heap);
 	return index ? CH_OK : CH_E_STALE;

@@ -43,7 +43,7 @@ static void prepare(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 {
 	ch__rank_check(CH__RANK_HEAPS);
 	if (ch__is_marking())
-		ch__panic("a fork between ch_mark_begin and ch_mark_end, by the same thread");
+		ch__panic("a fork between ch_mark_begin and ch_mark_end, or in a visit");
 	ch__ranks_rest(true);
 	ch__lock(&ch__heaps_lock, CH__RANK_HEAPS);
 	for (int pass = 0; pass < 2; pass++)

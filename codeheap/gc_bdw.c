@@ -34,7 +34,6 @@
 
 #include <gc/gc.h>
 #include <gc/gc_mark.h>
-#include <signal.h>
 
 /* An object on one of the collector's free lists has a link in its first word and zeros behind
  * it; a dead one may keep all its words for ever and be marked by a stale word. So the tag is not
@@ -87,7 +86,7 @@ static unsigned anchor_kind; /* [const] */
 static void *sentinel;       /* [const] */
 static bool full_asked;      /* since the last PRE_STOP [GC] */
 static bool world_stopped;   /* [GC] */
-static struct sigaction previous_suspend;
+static _Alignas(16) unsigned char previous_suspend[CH__OS_ACTION_BYTES]; /* [setup] */
 static GC_start_callback_proc previous_start;
 static GC_on_collection_event_proc previous_event;
 static GC_push_other_roots_proc previous_roots;
@@ -302,14 +301,14 @@ static void push_other_roots(void)
 /* Chains one record a level, then libgc's handler, which sleeps until the world goes on. The
  * images are put back: the signal may have come in the middle of a park, between two stores of
  * the same fields. */
-static void stop_with(struct ch__thread *thread, int signal, siginfo_t *info, void *ucontext)
+static void stop_with(struct ch__thread *thread, int signal, void *info, void *ucontext)
 {
 	while (thread &&
 	       (!is_bdw(thread->heap) ||
 		atomic_load_explicit(&thread->state, memory_order_relaxed) != CH__RUNNING))
 		thread = thread->next_of_thread;
 	if (!thread) {
-		previous_suspend.sa_sigaction(signal, info, ucontext);
+		ch__os_signal_chain(signal, info, ucontext, previous_suspend);
 		return;
 	}
 	struct ch__shown before = thread->shown;
@@ -323,7 +322,7 @@ static void stop_with(struct ch__thread *thread, int signal, siginfo_t *info, vo
 	ch__thread_serialize(thread);
 }
 
-static void handle_suspend(int signal, siginfo_t *info, void *ucontext)
+static void handle_suspend(int signal, void *info, void *ucontext)
 {
 	stop_with(ch__thread_list, signal, info, ucontext);
 }
@@ -534,24 +533,14 @@ static void exclude_tables(void)
 		GC_exclude_static_roots(__start_ch_alloc_tables, __stop_ch_alloc_tables);
 }
 
-static bool wrap_suspend_signal(void)
-{
-	int signal = GC_get_suspend_signal();
-	struct sigaction action;
-	if (sigaction(signal, NULL, &previous_suspend) != 0)
-		return false;
-	/* Same flags and mask: libgc's handler must not be interrupted by what it blocks. */
-	action = previous_suspend;
-	action.sa_sigaction = handle_suspend;
-	return (action.sa_flags & SA_SIGINFO) && sigaction(signal, &action, NULL) == 0;
-}
-
 static bool set_up_once(void *object, bool *is_first)
 {
 	bool is_ready = true;
 	ch__lock(&setup, CH__RANK_SETUP);
 	if (!is_set_up) {
-		is_ready = wrap_suspend_signal();
+		/* As libgc's handler: it must not be interrupted by what that blocks. */
+		is_ready = ch__os_signal_install_like(GC_get_suspend_signal(), handle_suspend,
+						      previous_suspend, sizeof previous_suspend);
 		if (is_ready) {
 			sentinel = object;
 			exclude_tables();

@@ -344,7 +344,7 @@ struct ch_heap {
 	_Atomic(bool) fence_came_late; /* some thread may still enter without it */
 	/* HOST, since ch_mark_begin: there was a core sync; and something was marked [heap] */
 	CH_BY_HEAP bool cycle_is_synced, cycle_has_begun;
-	_Atomic(uintptr_t) marker_is; /* HOST: ch__lock_self of who has the cycle, or 0; relaxed */
+	_Atomic(uintptr_t) marker_is; /* ch__lock_self of who has a cycle or visit, or 0; relaxed */
 	bool is_codeless; /* a child of fork without a copy: no block lives [const] */
 	int process;      /* whose memory this is [const] */
 	uint32_t id;                 /* of handles [const] */
@@ -469,8 +469,8 @@ static inline struct ch__thread *ch__thread_self(const struct ch_heap *heap)
 	return thread;
 }
 
-/* How many cycles the thread has open. Public functions that would wait for a lock or a region then
- * give CH_E_STATE: the thread has them itself, or one that stands still. */
+/* How many cycles and visits the thread has open. Public functions that would wait for a lock or a
+ * region then give CH_E_STATE: the thread has it itself, or one that stands still. */
 extern _Thread_local uint32_t ch__marking;
 static inline bool ch__is_marking(void)
 {

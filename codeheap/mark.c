@@ -89,7 +89,7 @@ static void report_ref(struct ch_marker *marker, const struct ch__block *block, 
 	memcpy(&word, ch__pool_read(heap->pool, exec), sizeof word);
 	if (marker->ref) {
 		marker->ref(marker, vm, word);
-	} else if (vm->ops.ref) {
+	} else if (ch__vm_is_told(vm) && vm->ops.ref) {
 		uintptr_t moved = vm->ops.ref(vm->user, word);
 		if (moved != word) {
 			/* The world stands between instructions: no thread decodes half a word. */

@@ -74,7 +74,8 @@ static bool visit_block(struct visit *v, uint32_t index)
 	const struct ch__block *block = ch__block_at(heap, index);
 	/* What a cycle did not reach holds refs to objects that are gone too. */
 	if (!(atomic_load(&block->generation) & 1) || !block->extra ||
-	    !ch__block_is_alive(heap, block))
+	    !ch__block_is_alive(heap, block) ||
+	    !ch__vm_is_told(ch__owner_at(heap, block->owner)->vm))
 		return false;
 	bool any_young = false;
 	for (uint32_t i = 0; i < block->extra->count; i++) {

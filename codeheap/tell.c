@@ -133,12 +133,14 @@ enum ch_status ch_sink_set(struct ch_heap *heap, unsigned sinks)
 		return CH_E_ARG;
 	if (sinks == CH_SINK_DEFAULT)
 		wanted = CH_SINK_UNWIND;
-	ch__heap_lock(heap);
+	uint64_t until = ch__stop_limit(heap, ch__os_now_ns());
+	if (!ch__heap_lock_until(heap, until))
+		return CH_E_BUSY;
 	/* I19: commits that begin their region from here on tell, under the lock; those before
 	 * are through when the freeze is reached, and the new sink's walk finds their blocks. */
 	atomic_store(&heap->sinks_on, atomic_load(&heap->sinks_on) | wanted);
 	bool are_through = CH_MUTANT(CH__MUTANT_LATE_SINK_MISSES);
-	if (!are_through && ch__freeze_until(heap, ch__stop_limit(heap, ch__os_now_ns()))) {
+	if (!are_through && ch__freeze_until(heap, until)) {
 		ch__unfreeze(heap);
 		are_through = true;
 	}

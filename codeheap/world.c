@@ -183,13 +183,33 @@ void ch__world_resume(struct ch_heap *heap) CH_UNANALYSED("it makes the role")
 	ch__os_futex_wake(&heap->stopping);
 }
 
+bool ch__world_lock(struct ch_heap *heap, uint64_t until_ns)
+	CH_UNANALYSED("it makes the roles")
+{
+	if (!ch__lock_until(&heap->registry, CH__RANK_REGISTRY, until_ns))
+		return false;
+	if (ch__heap_lock_until(heap, until_ns))
+		return true;
+	ch__registry_unlock(heap);
+	return false;
+}
+
+void ch__world_unlock(struct ch_heap *heap)
+{
+	ch__heap_unlock(heap);
+	ch__registry_unlock(heap);
+}
+
 /* --- the VM's own way --- */
 
 /* The first vm from this one on that has such a way. A vm may be detached meanwhile: what is called
- * is a copy. */
-static struct ch_vm *next_that_stops(struct ch_heap *heap, struct ch_vm *vm, struct ch_vm *copy)
+ * is a copy. False: the heap's lock was not to be had. */
+static bool next_that_stops(struct ch_heap *heap, struct ch_vm **from, struct ch_vm *copy,
+			    uint64_t until_ns)
 {
-	ch__heap_lock(heap);
+	struct ch_vm *vm = *from;
+	if (!ch__heap_lock_until(heap, until_ns))
+		return false;
 	while (vm && !(vm->is_attached && vm->ops.stop_world))
 		vm = vm->next;
 	if (vm) {
@@ -197,31 +217,36 @@ static struct ch_vm *next_that_stops(struct ch_heap *heap, struct ch_vm *vm, str
 		copy->user = vm->user;
 	}
 	ch__heap_unlock(heap);
-	return vm;
+	*from = vm;
+	return true;
 }
 
 /* A level for each such vm: a stop that was made has its end, whatever the others say. */
-enum ch_status ch__world_apart(struct ch_heap *heap, struct ch_vm *from,
-			       const struct ch__arch_saved *saved,
-			       enum ch_status (*run)(struct ch_heap *,
-						     const struct ch__arch_saved *))
+enum ch_status ch__world_apart(struct ch_heap *heap, struct ch_vm *vm,
+			       const struct ch__arch_saved *saved, uint64_t until_ns,
+			       ch__cycle_run *run)
 {
-	struct ch_vm copy, *vm = next_that_stops(heap, from, &copy);
+	struct ch_vm copy;
+	if (!next_that_stops(heap, &vm, &copy, until_ns))
+		return CH_E_BUSY;
 	if (!vm)
-		return run(heap, saved);
+		return run(heap, saved, until_ns);
 	ch__holds_nothing();
+	uint64_t asked_ns = ch__os_now_ns();
 	if (CH_MUTANT(CH__MUTANT_VM_STOPS_UNDER_LOCKS))
 		atomic_store(&heap->registry.word, 2);
 	bool has_stopped = copy.ops.stop_world(copy.user);
 	if (CH_MUTANT(CH__MUTANT_VM_STOPS_UNDER_LOCKS) && atomic_exchange(&heap->registry.word, 0))
 		ch__unlock_slow(&heap->registry);
+	until_ns += ch__os_now_ns() - asked_ns;
 	if (!has_stopped) {
-		ch__heap_lock(heap);
-		ch__cycle_give_up(heap);
-		ch__heap_unlock(heap);
+		if (ch__heap_lock_until(heap, until_ns)) {
+			ch__cycle_give_up(heap);
+			ch__heap_unlock(heap);
+		}
 		return CH_E_BUSY;
 	}
-	enum ch_status status = ch__world_apart(heap, vm->next, saved, run);
+	enum ch_status status = ch__world_apart(heap, vm->next, saved, until_ns, run);
 	ch__holds_nothing();
 	if (copy.ops.resume_world &&
 	    (status == CH_OK || !CH_MUTANT(CH__MUTANT_REFUSED_NOT_UNDONE)))

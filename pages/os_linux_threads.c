@@ -243,7 +243,7 @@ static void die_by_default(int signal, siginfo_t *info, ucontext_t *return_to)
  * interrupted by that. */
 static void call(const struct sigaction *old, int signal, siginfo_t *info, void *ucontext)
 {
-	sigset_t before, blocked = old->sa_mask, own;
+	sigset_t before = {0}, blocked = old->sa_mask, own;
 	sigaddset(&blocked, signal);
 	sigemptyset(&own);
 	sigaddset(&own, signal);

@@ -180,6 +180,139 @@ STAGE_CASE(cycle_waits_asleep_for_a_thread_that_is_held_in_a_region, _polls, STA
 STAGE_CASE(cycle_waits_asleep_for_a_thread_that_is_held_in_a_region, _host, STAGE_HOST,
 	   wait_for_a_region)
 
+/* --- a thread that something holds with a lock --- */
+
+/* step: 1 it has the heap's lock, 2 none, 3 the registry's; go: the step up to which it may get */
+struct locked {
+	struct stage *stage;
+	_Atomic(int) step, go;
+};
+
+static void await_go(struct locked *l, int step)
+{
+	while (atomic_load(&l->go) < step)
+		usleep(100);
+}
+
+static void stay_with_locks(struct stage *stage, void *arg)
+{
+	struct locked *l = arg;
+	ch__heap_lock(stage->heap);
+	atomic_store(&l->step, 1);
+	await_go(l, 2);
+	ch__heap_unlock(stage->heap);
+	ch_thread_park();
+	atomic_store(&l->step, 2);
+	await_go(l, 3);
+	ch_thread_unpark();
+	ch__registry_lock(stage->heap);
+	atomic_store(&l->step, 3);
+	await_go(l, 4);
+	ch__registry_unlock(stage->heap);
+	ch_thread_park();
+	await_go(l, 5);
+	ch_thread_unpark();
+}
+
+static bool stop_and_count(void *user)
+{
+	atomic_fetch_add((_Atomic(int) *)user, 1);
+	return true;
+}
+static void resume_and_count(void *user)
+{
+	atomic_fetch_sub((_Atomic(int) *)user, 1);
+}
+
+static void expect_busy(struct stage *stage, enum ch_status of_sinks)
+{
+	CHECK_EQ(begin_and_end(stage), CH_E_BUSY);
+	CHECK_EQ(ch_heap_check(stage->heap, NULL, 0), CH_E_BUSY);
+	CHECK_EQ(ch_sink_set(stage->heap, CH_SINK_NONE), of_sinks);
+}
+
+static void wait_for_a_lock(struct stage *stage)
+{
+	struct locked *l = stage_play(stage, sizeof *l);
+	struct stage_thread held;
+	static _Atomic(int) stops;
+	struct ch_ops ops = {.size = sizeof ops,
+			     .stop_world = stop_and_count,
+			     .resume_world = resume_and_count};
+	struct ch_vm *vm;
+	CHECK_EQ(ch_vm_attach(stage->heap, &ops, &stops, &vm), CH_OK);
+	stage->heap->config.stop_wait_ms = 50;
+	stage_spawn(stage, &held, stay_with_locks, l);
+	stage_wait(&l->step, 1);
+	expect_busy(stage, CH_E_BUSY);
+	CHECK_EQ(atomic_load(&stops), 0);
+	atomic_store(&l->go, 2);
+	stage_wait(&l->step, 2);
+	stage->heap->config.stop_wait_ms = TEST_PATIENCE_MS;
+	CHECK_EQ(ch_sink_set(stage->heap, CH_SINK_DEFAULT), CH_OK);
+	atomic_store(&l->go, 3);
+	stage_wait(&l->step, 3);
+	stage->heap->config.stop_wait_ms = 50;
+	expect_busy(stage, CH_OK); /* it needs no registry */
+	CHECK_EQ(atomic_load(&stops), 0);
+	stage->heap->config.stop_wait_ms = TEST_PATIENCE_MS;
+	atomic_store(&l->go, 4);
+	CHECK_EQ(begin_and_end(stage), CH_OK);
+	CHECK_EQ(ch_heap_check(stage->heap, NULL, 0), CH_OK);
+	CHECK_EQ(ch_sink_set(stage->heap, CH_SINK_DEFAULT), CH_OK);
+	CHECK_EQ(atomic_load(&stops), 0);
+	atomic_store(&l->go, 5);
+	stage_join(&held);
+	CHECK_EQ(ch_vm_detach(vm), CH_OK);
+	stage_end(stage);
+}
+STAGE_CASE(cycle_gives_up_before_a_lock_that_a_thread_is_held_with, _polls, STAGE_POLLS,
+	   wait_for_a_lock)
+STAGE_CASE(cycle_gives_up_before_a_lock_that_a_thread_is_held_with, _signals, STAGE_SIGNALS,
+	   wait_for_a_lock)
+
+/* The stop itself finds a thread with the lock: it is undone. */
+static bool stop_beside_a_lock(void *user)
+{
+	struct locked *l = user;
+	atomic_store(&l->go, 1);
+	stage_wait(&l->step, 1);
+	return true;
+}
+static void resume_beside_a_lock(void *user)
+{
+	struct locked *l = user;
+	atomic_store(&l->go, 5);
+}
+
+static void take_locks_in_a_stop(struct stage *stage, void *arg)
+{
+	ch_thread_park();
+	await_go(arg, 1);
+	ch_thread_unpark();
+	stay_with_locks(stage, arg);
+}
+
+TEST(stop_of_a_vm_that_finds_a_thread_with_a_lock_is_undone)
+{
+	struct stage *stage = stage_new(STAGE_POLLS);
+	struct locked *l = stage_play(stage, sizeof *l);
+	struct stage_thread held;
+	struct ch_ops ops = {.size = sizeof ops,
+			     .stop_world = stop_beside_a_lock,
+			     .resume_world = resume_beside_a_lock};
+	struct ch_vm *vm;
+	CHECK_EQ(ch_vm_attach(stage->heap, &ops, l, &vm), CH_OK);
+	stage->heap->config.stop_wait_ms = 50;
+	stage_spawn(stage, &held, take_locks_in_a_stop, l);
+	CHECK_EQ(ch_heap_collect(stage->heap), CH_E_BUSY);
+	stage_join(&held);
+	CHECK_EQ(ch_vm_detach(vm), CH_OK);
+	stage_end(stage);
+}
+
+/* --- a fork beside it --- */
+
 static void fork_meanwhile(struct stage *stage, void *arg)
 {
 	struct play *p = arg;

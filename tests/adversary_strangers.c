@@ -590,7 +590,8 @@ static void call_all_within(struct ch_marker *mine)
 			continue;
 		enum ch_status status = calls[i].call();
 		if (works_within_a_cycle(name) ? status == CH_E_STATE : status != CH_E_STATE)
-			FAIL("%s says \"%s\" within a cycle", name, ch_status_text(status));
+			FAIL("%s says \"%s\" within a cycle or visit", name,
+			     ch_status_text(status));
 	}
 }
 
@@ -607,3 +608,37 @@ TEST(caller_with_a_cycle_gets_a_status_from_every_function_that_locks)
 	CHECK_EQ(ch_block_abort(&open_block.code), CH_OK);
 	stage_end(stage);
 }
+
+/* --- within a visit --- */
+
+static bool call_all_of_a_block(void *count, const struct ch_info *info)
+{
+	call_all_within(NULL);
+	++*(int *)count;
+	return info->block.bits != live.block.bits;
+}
+
+static bool call_all_of_a_site(void *count, const struct ch_site *site)
+{
+	(void)site;
+	call_all_within(NULL);
+	++*(int *)count;
+	return false;
+}
+
+static void visit_and_call(struct stage *stage)
+{
+	int visits = 0;
+	prepare(stage);
+	CHECK_EQ(ch_block_each(stage->heap, call_all_of_a_block, &visits), CH_OK);
+	CHECK(visits > 0);
+	visits = 0;
+	CHECK_EQ(ch_block_sites(live.block, call_all_of_a_site, &visits), CH_OK);
+	CHECK_EQ(visits, 1);
+	CHECK_EQ(stage_stats(stage).blocks_open_now, 1);
+	CHECK_EQ(ch_block_abort(&open_block.code), CH_OK);
+	stage_collect(stage);
+	stage_end(stage);
+}
+STAGE_CASE(visit_gets_a_status_from_every_function_that_locks, _polls, STAGE_POLLS, visit_and_call)
+STAGE_CASE(visit_gets_a_status_from_every_function_that_locks, _host, STAGE_HOST, visit_and_call)

@@ -277,6 +277,60 @@ TEST(refs_visit_moves_words_and_keeps_the_young)
 	rig_end(&rig);
 }
 
+static uintptr_t count_told(void *user, uintptr_t word)
+{
+	++*(int *)user;
+	return word;
+}
+
+static void collect_with_this_stack(struct ch_heap *heap, enum ch_driver driver)
+{
+	struct ch_marker *marker;
+	if (driver == CH_DRIVER_BUILTIN) {
+		CHECK_EQ(ch_heap_collect(heap), CH_OK);
+		return;
+	}
+	CHECK_EQ(ch_mark_begin(heap, &marker), CH_OK);
+	ch_mark_stacks(marker);
+	CHECK_EQ(ch_mark_end(marker, true), CH_OK);
+}
+
+/* The word on this stack keeps the block, whose objects are gone with the vm. */
+TEST(refs_of_a_detached_vm_are_reported_to_nobody)
+{
+	for (enum ch_driver driver = CH_DRIVER_BUILTIN; driver <= CH_DRIVER_HOST; driver++) {
+		struct ch_config config = rig_config(1 << 20);
+		struct ch_ops ops = {.size = sizeof ops, .ref = count_told};
+		struct ch_vm *vm;
+		struct ch_owner owner;
+		struct emitter e;
+		int told = 0;
+		config.driver = driver;
+		struct rig rig = rig_create(&config, NULL, NULL);
+		CHECK_EQ(ch_vm_attach(rig.heap, &ops, &told, &vm), CH_OK);
+		CHECK_EQ(ch_owner_create(vm, "owner", (const void *)(uintptr_t)rig_fallback, NULL,
+					 &owner),
+			 CH_OK);
+		emit_open(&e, owner, 32, 0);
+		CHECK_EQ(ch_ref_attach(e.code.block, emit_ref_word(&e, 100)), CH_OK);
+		emit_ret(&e);
+		CHECK_EQ(emit_commit(&e), CH_OK);
+		const void *volatile held = e.code.exec;
+		collect_with_this_stack(rig.heap, driver);
+		CHECK_EQ(told, 1);
+		if (driver == CH_DRIVER_HOST)
+			CHECK_EQ(count_refs(&rig, CH_REFS_ALL, false), 1);
+		CHECK_EQ(ch_vm_detach(vm), CH_OK);
+		collect_with_this_stack(rig.heap, driver);
+		CHECK_EQ(told, 1);
+		if (driver == CH_DRIVER_HOST)
+			CHECK_EQ(count_refs(&rig, CH_REFS_ALL, false), 0);
+		CHECK_EQ(rig_stats(&rig).blocks_now, 1);
+		CHECK(held);
+		rig_end(&rig);
+	}
+}
+
 TEST(refs_of_blocks_that_nobody_visits_take_no_memory)
 {
 	struct ch_config config = rig_config(1 << 20);

@@ -4,7 +4,9 @@
  * an overflow of the collector's mark stack. */
 #include "tests/bdw_support.h"
 
+#include <dlfcn.h>
 #include <gc/gc_mark.h>
+#include <signal.h>
 #include <sys/wait.h>
 
 enum { METHODS = 100, ROUNDS = 4000 };
@@ -396,4 +398,63 @@ TEST(bdw_mark_stack_overflow_loses_no_ref)
 	run_apart(&rig, check_lists, code);
 	free(code);
 	check_all_freed(&rig);
+}
+
+/* --- another who wraps the signal of the stops --- */
+
+static struct sigaction wrapped;
+static _Atomic(int) wrapper_calls;
+
+static void wrap(int signal, siginfo_t *info, void *ucontext)
+{
+	atomic_fetch_add(&wrapper_calls, 1);
+	wrapped.sa_sigaction(signal, info, ucontext);
+}
+
+/* Of the whole program: lets the other one come between a look at the action and its change. */
+static int comes_between;
+int sigaction(int signal, const struct sigaction *action, struct sigaction *old)
+{
+	int (*real)(int, const struct sigaction *, struct sigaction *);
+	*(void **)&real = dlsym(RTLD_NEXT, "sigaction");
+	if (comes_between && comes_between == signal && action) {
+		comes_between = 0;
+		CHECK_EQ(real(signal, NULL, &wrapped), 0);
+		struct sigaction its_own = wrapped;
+		its_own.sa_sigaction = wrap;
+		CHECK_EQ(real(signal, &its_own, NULL), 0);
+	}
+	return real(signal, action, old);
+}
+
+static void sleep_here(struct rig *rig, void *step)
+{
+	(void)rig;
+	atomic_store((_Atomic(int) *)step, 1);
+	wait_until(step, 2);
+}
+
+static void *enter_for(void *rig)
+{
+	enter_and_run(rig);
+	return NULL;
+}
+
+TEST(bdw_handler_that_comes_while_the_stop_signal_is_taken_is_chained_to)
+{
+	start_collector();
+	comes_between = GC_get_suspend_signal();
+	struct rig rig = start_rig(0);
+	CHECK_EQ(comes_between, 0);
+	static _Atomic(int) step;
+	rig.body = sleep_here;
+	rig.arg = (void *)(uintptr_t)&step;
+	pthread_t thread;
+	CHECK_EQ(pthread_create(&thread, NULL, enter_for, &rig), 0);
+	wait_until(&step, 1);
+	collect(&rig);
+	CHECK(atomic_load(&wrapper_calls) > 0);
+	atomic_store(&step, 2);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	end_rig(&rig);
 }

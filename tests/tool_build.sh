@@ -43,7 +43,11 @@ case_build_lies_in_the_folder_that_was_named() {
   fi
   make --no-print-directory -n ci BUILD="$work/ci" | grep -qF "BUILD_ROOT='$work/ci'" || fail "make ci builds elsewhere"
   make --no-print-directory vars BUILD_ROOT="$work/ci" GC=none | grep -qFx "BUILD=$work/ci/gc-none" || fail "a variant is elsewhere"
-  grep -nE '(^|[^-_/A-Za-z])build/' tools/ci.sh | grep -v '^[0-9]*:#' && fail "these are not where the others are"
+  timeout -s KILL 60 make --no-print-directory steady RUNS=0 LOAD=0 BUILD="$work/run" >/dev/null 2>&1 || fail "make steady"
+  [ -d "$work/run/steady" ] || fail "make steady writes elsewhere"
+  make --no-print-directory clean BUILD="$work/run" >/dev/null || fail "make clean"
+  [ ! -e "$work/run" ] && [ -d "$CODEHEAP_BUILD" ] || fail "make clean takes away another build"
+  grep -nE '(^|[^-_/A-Za-z"$])build/' tools/ci.sh tools/steady.sh | grep -v ':[0-9]*:#' && fail "these are not where the others are"
   return 0
 }
 

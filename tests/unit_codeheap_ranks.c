@@ -195,17 +195,29 @@ static bool leave(void *arg, const struct ch_info *info)
 	longjmp(out, 1);
 }
 
-/* A visit may not be left: the heap's lock stays held. */
+/* The heap's lock stays held. */
 static void leave_a_visit(void *arg)
 {
 	struct rig *rig = arg;
+	struct ch_stats stats = {.size = sizeof stats};
 	alarm(TEST_PATIENCE_S);
 	if (!setjmp(out))
 		CHECK_EQ(ch_block_each(rig->heap, leave, NULL), CH_OK);
-	rig_stats(rig);
+	CHECK_EQ(ch_heap_stats(rig->heap, &stats), CH_E_STATE);
 }
 
 /* As by a handler of a signal that came in the middle of a call. */
+static void leave_a_lock(void *arg)
+{
+	struct rig *rig = arg;
+	alarm(TEST_PATIENCE_S);
+	if (!setjmp(out)) {
+		ch__heap_lock(rig->heap);
+		longjmp(out, 1);
+	}
+	rig_stats(rig);
+}
+
 static void leave_a_region(void *arg)
 {
 	struct rig *rig = arg;
@@ -218,7 +230,15 @@ static void leave_a_region(void *arg)
 
 TEST(call_that_was_left_by_longjmp_is_found_by_the_next_one)
 {
-	expect_panic(leave_a_visit, "a call was left by longjmp");
+	expect_panic(leave_a_lock, "a call was left by longjmp");
+}
+
+TEST(visit_that_was_left_by_longjmp_has_its_thread_refused)
+{
+	struct rig rig = rig_start(1 << 20);
+	rig_block(rig_owner(&rig, "first"), 1);
+	expect_signal(leave_a_visit, &rig, 0);
+	rig_end(&rig);
 }
 
 TEST(region_that_was_left_by_longjmp_is_found_by_the_next_one)

@@ -211,10 +211,13 @@ TEST(chain_calls_the_handler_that_was_there)
 
 /* Of the whole program: lets another handler come between a look at the action and its change. */
 static const struct sigaction *comes_between;
+int __sigaction(int signal, const struct sigaction *action, struct sigaction *old);
 int sigaction(int signal, const struct sigaction *action, struct sigaction *old)
 {
 	int (*real)(int, const struct sigaction *, struct sigaction *);
 	*(void **)&real = dlsym(RTLD_NEXT, "sigaction");
+	if (!real) /* a static program */
+		real = __sigaction;
 	const struct sigaction *between = comes_between;
 	if (between && action) {
 		comes_between = NULL;

@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: MIT
 # make steady: `make check` RUNS times (5) beside LOAD endless loops (4). Prints a line for each run, then each case that
 # failed or passed at a second try only, with how often, and `RUNS runs: N failed, N unsteady`. Exits 1 when a case failed or
-# more than two names were unsteady in all. What a run printed is in build/steady/.
+# more than two names were unsteady in all. What a run printed is in steady/ of its build.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 runs=${RUNS:-5} load=${LOAD:-4} names_allowed=2
-logs=build/steady
-rm -rf $logs
-mkdir -p $logs
+build=${CODEHEAP_BUILD:-build}
+logs=$build/steady
+rm -rf "$logs"
+mkdir -p "$logs"
 unset MAKEFLAGS MFLAGS MAKELEVEL
 loops=()
 trap 'kill -KILL "${loops[@]}" 2>/dev/null' EXIT
@@ -21,15 +22,15 @@ done
 failed_runs=0
 for ((n = 1; n <= runs; n++)); do
   started=$SECONDS
-  timeout -s KILL 7200 make check >$logs/$n.log 2>&1 </dev/null
+  timeout -s KILL 7200 make check BUILD="$build" >"$logs/$n.log" 2>&1 </dev/null
   status=$?
-  sums=$(grep -E '^[0-9]+ passed, [0-9]+ failed$' $logs/$n.log | tail -n 1)
+  sums=$(grep -E '^[0-9]+ passed, [0-9]+ failed$' "$logs/$n.log" | tail -n 1)
   [ $status = 0 ] || failed_runs=$((failed_runs + 1))
   echo "run $n: ${sums:-no line of sums, exit $status}, $((SECONDS - started)) s"
-  [ ! -d build/unsteady ] || cp -r build/unsteady $logs/$n.unsteady
+  [ ! -d "$build/unsteady" ] || cp -r "$build/unsteady" "$logs/$n.unsteady"
 done
 counts() { # counts WORDS: how often each case stands behind these words
-  cat $logs/[0-9]*.log | sed -nE "s/^$1 ([^ ]+) # .*/\1/p" | sort | uniq -c | sort -rn
+  cat "$logs"/[0-9]*.log | sed -nE "s/^$1 ([^ ]+) # .*/\1/p" | sort | uniq -c | sort -rn
 }
 failed=$(counts 'not ok')
 unsteady=$(counts 'passed again')
