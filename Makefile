@@ -189,6 +189,9 @@ core_cc := $(filter-out $(for_others),$(wildcard tests/unit_*.cc tests/api_*.cc 
 # A program exports the functions that the dynamic linker is to name.
 libs_api_backtrace := -rdynamic
 libs_unit_pages_os := -Wl,--wrap=mmap
+libs_unit_pages_private := -Wl,--wrap=ch__os_self_write
+libs_unit_codeheap_order := $(addprefix -Wl$(comma)--wrap=,ch__sinks_add ch__sinks_remove ch__sinks_own_destroy ch__page_set_start \
+                              ch__block_kill_now)
 libs_tool_libunwind := -Wl,--no-as-needed -lgcc_s -lunwind -Wl,--as-needed
 all_test_c := $(wildcard tests/unit_*.c tests/api_*.c tests/adversary_*.c tests/tool_*.c tests/bdw_*.c)
 support_c := $(filter-out $(all_test_c) $(for_others) tests/harness.c tests/pretend.c tests/coverage.c tests/reached.c $(wildcard tests/runner*.c) tests/hostile.c tests/stand_in.c,$(wildcard tests/*.c))
