@@ -368,7 +368,8 @@ enum ch__fork { CH__FORK_COPY, CH__FORK_NONE };
 bool ch__pool_fork_prepare(struct ch__pool *, enum ch__fork) CH_ACQUIRES(ch__role_pages);
 void ch__pool_fork_parent(struct ch__pool *) CH_RELEASES(ch__role_pages);
 /* Maps the copy at the same addresses; false on failure and for NONE: the views stay without
- * access, and no code byte may be read or written. Releases the lock, and every page's busy. */
+ * access, and no code byte may be read or written. Releases the lock. No page's busy is held: who
+ * has one is in a region, which a fork awaits, or holds the lock. */
 bool ch__pool_fork_child(struct ch__pool *) CH_RELEASES(ch__role_pages);
 
 /* Broken page invariants: writes a reason, returns false. Takes the pages lock. */

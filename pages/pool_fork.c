@@ -140,7 +140,6 @@ static bool take_code(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 }
 
 bool ch__pool_fork_child(struct ch__pool *pool)
-	CH_UNANALYSED("what threads of the parent held, it ends")
 {
 	struct ch__pool_inner *inner = pool->inner;
 	bool is_usable = take_code(pool);
@@ -151,9 +150,6 @@ bool ch__pool_fork_child(struct ch__pool *pool)
 	drop_copy(inner);
 	if (is_usable && pool->is_translated)
 		close_unused(pool);
-	/* Threads that held them do not exist here. */
-	for (uint32_t i = 0; i < pool->page_count; i++)
-		ch__page_unlock(&pool->pages[i]);
 	ch__pages_unlock(pool);
 	return is_usable;
 }

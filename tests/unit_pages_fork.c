@@ -2,6 +2,7 @@
  * unit_pages_fork.c: neither process of a fork sees what the other writes to code, the child runs
  * its copy under PR_SET_MDWE too, and a child without copy has no code at all. */
 #define _GNU_SOURCE
+#include "pages/inner.h"
 #include "tests/pool_rig.h"
 
 #include <signal.h>
@@ -244,6 +245,81 @@ TEST(grandchildren_have_their_own_copy_too)
 	}
 }
 
+/* --- what the child has --- */
+
+static void expect_same_runtime_page(const struct ch__pool *pool, const uint8_t *before)
+{
+	const uint8_t *runtime = (const uint8_t *)pool->runtime_exec;
+	for (size_t i = 0; i < pool->runtime_bytes; i++)
+		if (runtime[i] != before[i])
+			FAIL("byte %zu of the runtime page is not the parent's", i);
+}
+
+/* What has no memory would read as zeros there, which execute. */
+static void expect_committed_only(const struct ch__pool *pool)
+{
+	for (uint32_t chunk = 0; chunk < pool->chunk_count; chunk++) {
+		uintptr_t exec = pool->exec_base + ((uintptr_t)chunk << pool->chunk_log2);
+		bool is_committed = pool->inner->chunk_states[chunk] == CH__CHUNK_COMMITTED;
+		CHECK_EQ(ch__os_is_readable((const void *)exec), is_committed);
+	}
+}
+
+TEST(child_has_the_whole_runtime_page_and_no_memory_beside_committed_chunks)
+{
+	for (unsigned i = 0; i < BACKENDS; i++) {
+		if (!rig_may_have(backends[i]))
+			continue;
+		struct pool_rig rig = create_as(backends[i]);
+		struct ch__pool *pool = rig.pool;
+		rig_write(&rig, rig_reserve(&rig, rig_take(&rig), 16), 4);
+		uint8_t *before = malloc(pool->runtime_bytes);
+		CHECK(before && pool->chunk_count > 1);
+		uint8_t *runtime = ch__pool_write(pool, pool->runtime_exec);
+		for (size_t at = 0; at < pool->runtime_bytes; at += 512)
+			ch__arch_constant_function_write(runtime + at, (uint32_t)at);
+		ch__pool_sync(pool, pool->runtime_exec, pool->runtime_bytes);
+		memcpy(before, runtime, pool->runtime_bytes);
+		expect_same_runtime_page(pool, before);
+		expect_committed_only(pool);
+		CHECK(ch__pool_fork_prepare(pool, CH__FORK_COPY));
+		pid_t pid = fork();
+		CHECK(pid >= 0);
+		if (pid == 0) {
+			CHECK(ch__pool_fork_child(pool));
+			expect_same_runtime_page(pool, before);
+			expect_committed_only(pool);
+			_exit(0);
+		}
+		ch__pool_fork_parent(pool);
+		expect_success(pid);
+		free(before);
+		rig_destroy(&rig);
+	}
+}
+
+/* Neither to run code that the parent changes, nor to change what the parent runs. */
+TEST(child_without_handlers_has_neither_view_of_shared_memory)
+{
+	for (unsigned i = 0; i < BACKENDS; i++) {
+		if (is_private(backends[i]) || !rig_may_have(backends[i]))
+			continue;
+		struct pool_rig rig = create_as(backends[i]);
+		uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
+		const void *write = ch__pool_write(rig.pool, code);
+		rig_write(&rig, code, 1);
+		CHECK(ch__os_is_readable((const void *)code) && ch__os_is_readable(write));
+		pid_t pid = _Fork();
+		CHECK(pid >= 0);
+		if (pid == 0)
+			_exit(ch__os_is_readable((const void *)code) ? 1
+			      : ch__os_is_readable(write)	     ? 2
+								     : 0);
+		expect_success(pid);
+		rig_destroy(&rig);
+	}
+}
+
 struct call {
 	struct pool_rig *rig;
 	uintptr_t at;
@@ -257,6 +333,7 @@ static void call_without_code(void *arg)
 		CHECK(!ch__pool_fork_child(call->rig->pool));
 		CHECK_EQ(ch__pool_take_page(call->rig->pool, 0), CH__PAGE_NONE);
 		CHECK_EQ(errno, EACCES);
+		CHECK_EQ(ch__pool_take_page_in_need(call->rig->pool, 0, 16, 0), CH__PAGE_NONE);
 		CHECK_EQ(ch__pool_take_span(call->rig->pool, 1, 0), CH__PAGE_NONE);
 	}
 	rig_call(call->at);
@@ -278,8 +355,17 @@ TEST(child_without_copy_has_no_code)
 		     runs_handler < 2 && rig_may_have(backends[i]); runs_handler++) {
 			struct pool_rig rig = create_as(backends[i]);
 			uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
+			uint32_t partly = rig_take(&rig), full = rig_take(&rig);
 			struct call call = {&rig, code, runs_handler};
 			rig_write(&rig, code, 6);
+			/* Room in it needs no memory of the system's, and no child may have it. */
+			rig_write(&rig, rig_reserve(&rig, partly, 16), 7);
+			rig_reserve(&rig, full,
+				    ((size_t)1 << rig.pool->page_log2) - CH__PAGE_HEADER_BYTES - 64);
+			ch__pool_retire_page(rig.pool, partly);
+			ch__pool_retire_page(rig.pool, full);
+			CHECK_EQ(ch__page_state(&rig.pool->pages[full]), CH__PAGE_FULL);
+			CHECK_EQ(ch__page_state(&rig.pool->pages[partly]), CH__PAGE_PARTLY);
 			CHECK(ch__pool_fork_prepare(rig.pool, CH__FORK_NONE));
 			expect_signal(call_without_code, &call, SIGSEGV);
 			expect_signal(write_without_code, &call, SIGSEGV);
