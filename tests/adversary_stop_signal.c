@@ -158,6 +158,47 @@ static void expect_stops(struct play *p)
 	method_drop(p->stage, &p->m);
 }
 
+/* A thread that collects publishes its registers, and may be stopped before its cycle reads. */
+static struct play *collecting;
+
+static void publish_half_way(const struct ch__arch_saved *saved)
+{
+	struct ch__thread *self = ch__thread_self(collecting->stage->heap);
+	ch__thread_publish_saved(self, saved);
+	struct ch__shown before = self->shown;
+	CHECK_EQ(before.words_count, CH_ARCH_SAVED_WORDS);
+	CHECK_EQ(memcmp(before.words, saved->words, sizeof saved->words), 0);
+	atomic_store(&collecting->go, 1);
+	while (atomic_load(&collecting->go) == 1)
+		usleep(100);
+	CHECK_EQ(self->shown.sp, before.sp);
+	CHECK_EQ(self->shown.signal_stack_end, before.signal_stack_end);
+	CHECK_EQ(self->shown.vectors_low, before.vectors_low);
+	CHECK_EQ(self->shown.vectors_high, before.vectors_high);
+	CHECK_EQ(self->shown.words_count, before.words_count);
+	CHECK_EQ(memcmp(self->shown.words, before.words, sizeof before.words), 0);
+}
+
+static void begin_to_collect(struct stage *stage, void *arg)
+{
+	(void)stage, (void)arg;
+	ch__arch_with_registers(publish_half_way);
+}
+
+TEST(stop_signals_leave_what_a_thread_published_before)
+{
+	struct play *p = collecting = new_play();
+	struct stage_thread t;
+	stage_spawn(p->stage, &t, begin_to_collect, p);
+	stage_wait(&p->go, 1);
+	for (int i = 0; i < 2; i++)
+		stage_collect(p->stage);
+	CHECK_EQ(stage_stats(p->stage).cycles_abandoned, 0);
+	atomic_store(&p->go, 2);
+	stage_join(&t);
+	stage_end(p->stage);
+}
+
 TEST(signal_that_is_ignored_by_default_leaves_the_handler_there)
 {
 	static int ignored[] = {SIGURG, SIGWINCH, SIGCONT};

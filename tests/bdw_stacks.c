@@ -2,6 +2,7 @@
  * bdw_stacks.c: code that a thread runs or can return to outlives collections by another thread,
  * wherever its address is: on the stack, in the pc alone, in a parked thread, in a suspended
  * fiber (P1). And what is no root: the tables of the library's allocator. */
+#include "codeheap/block.h"
 #include "codeheap/moves.h"
 #include "pages/os.h"
 #include "tests/bdw_support.h"
@@ -294,6 +295,49 @@ TEST(bdw_suspended_fiber_holds_code)
 	CHECK_EQ(ch_fiber_detach(fiber), CH_OK);
 	collect(&rig);
 	CHECK(!is_known(block));
+	end_rig(&rig);
+}
+
+/* --- a signal in the middle of a park --- */
+
+static struct rig *parking_rig;
+
+/* What is published is what the caller had when it parked, whatever came between. */
+static void park_half_way(const struct ch__arch_saved *saved)
+{
+	struct ch__thread *self = ch__thread_self(parking_rig->heap);
+	ch__thread_publish_saved(self, saved);
+	struct ch__shown before = self->shown;
+	CHECK_EQ(before.words_count, CH_ARCH_SAVED_WORDS);
+	stage = INSIDE;
+	wait_until(&stage, GO_ON);
+	CHECK_EQ(self->shown.sp, before.sp);
+	CHECK_EQ(self->shown.signal_stack_end, before.signal_stack_end);
+	CHECK_EQ(self->shown.vectors_low, before.vectors_low);
+	CHECK_EQ(self->shown.vectors_high, before.vectors_high);
+	CHECK_EQ(self->shown.words_count, before.words_count);
+	CHECK_EQ(memcmp(self->shown.words, before.words, sizeof before.words), 0);
+}
+
+static void *park_between_signals(void *arg)
+{
+	enter_thread(arg);
+	ch__arch_with_registers(park_half_way);
+	leave_thread(arg);
+	return NULL;
+}
+
+TEST(bdw_stop_in_the_middle_of_a_park_leaves_what_was_published)
+{
+	struct rig rig = start_rig(0);
+	pthread_t thread;
+	parking_rig = &rig;
+	CHECK_EQ(pthread_create(&thread, NULL, park_between_signals, &rig), 0);
+	wait_until(&stage, INSIDE);
+	for (int i = 0; i < CYCLES; i++)
+		collect(&rig);
+	stage = GO_ON;
+	CHECK_EQ(pthread_join(thread, NULL), 0);
 	end_rig(&rig);
 }
 

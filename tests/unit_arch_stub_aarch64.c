@@ -474,6 +474,56 @@ TEST(unwinder_passes_a_leaf_at_every_instruction_of_the_stub_entry)
 
 /* --- images --- */
 
+/* call_with_known(call, arg): call(arg) with the registers that a function keeps set from known,
+ * save x30, which is known_next. */
+void call_with_known(void (*call)(void *), void *arg);
+extern char known_next[];
+uintptr_t known_sp;
+enum { KNOWN_X30 = 11 };
+uint64_t known[CH_ARCH_SAVED_WORDS];
+__asm__("	.text\n"
+	"	.globl call_with_known, known_next\n"
+	"	.hidden call_with_known, known_next\n"
+	"	.type call_with_known, %function\n"
+	"call_with_known:\n"
+	"	stp x29, x30, [sp, #-160]!\n"
+	"	stp x19, x20, [sp, #16]; stp x21, x22, [sp, #32]; stp x23, x24, [sp, #48]\n"
+	"	stp x25, x26, [sp, #64]; stp x27, x28, [sp, #80]; stp d8, d9, [sp, #96]\n"
+	"	stp d10, d11, [sp, #112]; stp d12, d13, [sp, #128]; stp d14, d15, [sp, #144]\n"
+	"	adrp x10, known_sp; add x10, x10, :lo12:known_sp; mov x9, sp; str x9, [x10]\n"
+	"	mov x9, x0; mov x0, x1\n"
+	"	adrp x10, known; add x10, x10, :lo12:known\n"
+	"	ldp x19, x20, [x10]; ldp x21, x22, [x10, #16]; ldp x23, x24, [x10, #32]\n"
+	"	ldp x25, x26, [x10, #48]; ldp x27, x28, [x10, #64]; ldr x29, [x10, #80]\n"
+	"	ldp d8, d9, [x10, #96]; ldp d10, d11, [x10, #112]; ldp d12, d13, [x10, #128]\n"
+	"	ldp d14, d15, [x10, #144]\n"
+	"	blr x9\n"
+	"known_next:\n"
+	"	ldp x19, x20, [sp, #16]; ldp x21, x22, [sp, #32]; ldp x23, x24, [sp, #48]\n"
+	"	ldp x25, x26, [sp, #64]; ldp x27, x28, [sp, #80]; ldp d8, d9, [sp, #96]\n"
+	"	ldp d10, d11, [sp, #112]; ldp d12, d13, [sp, #128]; ldp d14, d15, [sp, #144]\n"
+	"	ldp x29, x30, [sp], #160\n"
+	"	ret\n"
+	"	.size call_with_known, . - call_with_known\n");
+
+static void expect_known(const struct ch__arch_saved *saved)
+{
+	for (unsigned i = 0; i < CH_ARCH_SAVED_WORDS; i++)
+		CHECK_EQ(saved->words[i], i == KNOWN_X30 ? (uintptr_t)known_next : known[i]);
+	CHECK_EQ(saved->sp, known_sp);
+}
+
+TEST(each_register_that_a_function_keeps_is_saved_and_passed_on)
+{
+	struct ch__arch_saved saved = {0};
+	for (unsigned i = 0; i < CH_ARCH_SAVED_WORDS; i++)
+		known[i] = 0x1100 + i;
+	call_with_known((void (*)(void *))(uintptr_t)ch__arch_save_registers, &saved);
+	expect_known(&saved);
+	call_with_known((void (*)(void *))(uintptr_t)ch__arch_with_registers,
+			(void *)(uintptr_t)expect_known);
+}
+
 TEST(saved_registers_hold_what_the_caller_has)
 {
 	struct ch__arch_saved saved;
@@ -569,6 +619,20 @@ TEST(signal_context_gives_every_register_and_the_trapping_address)
 	ch__arch_frame_step((uintptr_t)__builtin_frame_address(0), &caller_fp, &return_address);
 	CHECK_EQ(ch__arch_strip(return_address),
 		 ch__arch_strip((uintptr_t)__builtin_return_address(0)));
+}
+
+TEST(each_register_of_a_signal_context_has_its_place)
+{
+	uintptr_t words[CH_ARCH_CONTEXT_WORDS] = {0};
+	ucontext_t context;
+	memset(&context, 0, sizeof context);
+	for (unsigned i = 0; i < 31; i++)
+		context.uc_mcontext.regs[i] = 0x1000 + i;
+	context.uc_mcontext.sp = 0x1000 + 31;
+	context.uc_mcontext.pc = 0x1000 + 32;
+	ch__arch_context_words(&context, words);
+	for (unsigned i = 0; i < CH_ARCH_CONTEXT_WORDS; i++)
+		CHECK_EQ(words[i], 0x1000 + i);
 }
 
 /* --- signatures --- */

@@ -469,6 +469,64 @@ TEST(unwinder_passes_at_every_instruction_of_the_stub_entry)
 
 /* --- images --- */
 
+/* call_with_known(call, arg): call(arg) with the registers that a function keeps set from known,
+ * save ra, which is known_next. */
+void call_with_known(void (*call)(void *), void *arg);
+extern char known_next[];
+uintptr_t known_sp;
+enum { KNOWN_RA = 12 };
+uint64_t known[CH_ARCH_SAVED_WORDS];
+__asm__("	.text\n"
+	"	.globl call_with_known, known_next\n"
+	"	.hidden call_with_known, known_next\n"
+	"	.type call_with_known, @function\n"
+	"call_with_known:\n"
+	"	addi sp, sp, -208; sd ra, 96(sp)\n"
+	"	sd s0, 0(sp); sd s1, 8(sp); sd s2, 16(sp); sd s3, 24(sp)\n"
+	"	sd s4, 32(sp); sd s5, 40(sp); sd s6, 48(sp); sd s7, 56(sp)\n"
+	"	sd s8, 64(sp); sd s9, 72(sp); sd s10, 80(sp); sd s11, 88(sp)\n"
+	"	fsd fs0, 104(sp); fsd fs1, 112(sp); fsd fs2, 120(sp); fsd fs3, 128(sp)\n"
+	"	fsd fs4, 136(sp); fsd fs5, 144(sp); fsd fs6, 152(sp); fsd fs7, 160(sp)\n"
+	"	fsd fs8, 168(sp); fsd fs9, 176(sp); fsd fs10, 184(sp); fsd fs11, 192(sp)\n"
+	"	la t1, known_sp; sd sp, 0(t1)\n"
+	"	mv t0, a0; mv a0, a1\n"
+	"	la t1, known\n"
+	"	ld s0, 0(t1); ld s1, 8(t1); ld s2, 16(t1); ld s3, 24(t1)\n"
+	"	ld s4, 32(t1); ld s5, 40(t1); ld s6, 48(t1); ld s7, 56(t1)\n"
+	"	ld s8, 64(t1); ld s9, 72(t1); ld s10, 80(t1); ld s11, 88(t1)\n"
+	"	fld fs0, 104(t1); fld fs1, 112(t1); fld fs2, 120(t1); fld fs3, 128(t1)\n"
+	"	fld fs4, 136(t1); fld fs5, 144(t1); fld fs6, 152(t1); fld fs7, 160(t1)\n"
+	"	fld fs8, 168(t1); fld fs9, 176(t1); fld fs10, 184(t1); fld fs11, 192(t1)\n"
+	"	jalr t0\n"
+	"known_next:\n"
+	"	ld s0, 0(sp); ld s1, 8(sp); ld s2, 16(sp); ld s3, 24(sp)\n"
+	"	ld s4, 32(sp); ld s5, 40(sp); ld s6, 48(sp); ld s7, 56(sp)\n"
+	"	ld s8, 64(sp); ld s9, 72(sp); ld s10, 80(sp); ld s11, 88(sp)\n"
+	"	fld fs0, 104(sp); fld fs1, 112(sp); fld fs2, 120(sp); fld fs3, 128(sp)\n"
+	"	fld fs4, 136(sp); fld fs5, 144(sp); fld fs6, 152(sp); fld fs7, 160(sp)\n"
+	"	fld fs8, 168(sp); fld fs9, 176(sp); fld fs10, 184(sp); fld fs11, 192(sp)\n"
+	"	ld ra, 96(sp); addi sp, sp, 208\n"
+	"	ret\n"
+	"	.size call_with_known, . - call_with_known\n");
+
+static void expect_known(const struct ch__arch_saved *saved)
+{
+	for (unsigned i = 0; i < CH_ARCH_SAVED_WORDS; i++)
+		CHECK_EQ(saved->words[i], i == KNOWN_RA ? (uintptr_t)known_next : known[i]);
+	CHECK_EQ(saved->sp, known_sp);
+}
+
+TEST(each_register_that_a_function_keeps_is_saved_and_passed_on)
+{
+	struct ch__arch_saved saved = {0};
+	for (unsigned i = 0; i < CH_ARCH_SAVED_WORDS; i++)
+		known[i] = 0x1100 + i;
+	call_with_known((void (*)(void *))(uintptr_t)ch__arch_save_registers, &saved);
+	expect_known(&saved);
+	call_with_known((void (*)(void *))(uintptr_t)ch__arch_with_registers,
+			(void *)(uintptr_t)expect_known);
+}
+
 TEST(saved_registers_hold_what_the_caller_has)
 {
 	struct ch__arch_saved saved;
@@ -537,6 +595,18 @@ static void note_trap(int signal, siginfo_t *info, void *ucontext)
 	trapped_return = ch__arch_context_return(ucontext);
 	ch__arch_context_words(ucontext, trapped_words);
 	((ucontext_t *)ucontext)->uc_mcontext.__gregs[REG_PC] += 2;
+}
+
+TEST(each_register_of_a_signal_context_has_its_place)
+{
+	uintptr_t words[CH_ARCH_CONTEXT_WORDS] = {0};
+	ucontext_t context;
+	memset(&context, 0, sizeof context);
+	for (unsigned i = 0; i < CH_ARCH_CONTEXT_WORDS; i++)
+		context.uc_mcontext.__gregs[i] = 0x1000 + i;
+	ch__arch_context_words(&context, words);
+	for (unsigned i = 0; i < CH_ARCH_CONTEXT_WORDS; i++)
+		CHECK_EQ(words[i], 0x1000 + i);
 }
 
 TEST(signal_context_gives_every_register_and_the_trapping_address)

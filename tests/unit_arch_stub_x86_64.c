@@ -298,19 +298,45 @@ TEST(unwinder_passes_from_the_callback_into_the_jit_frame)
 
 /* --- images --- */
 
+/* call_with_known(call, arg): call(arg) with the registers that a function keeps set from known. */
+void call_with_known(void (*call)(void *), void *arg);
+uintptr_t known_sp;
+const uint64_t known[CH_ARCH_SAVED_WORDS] = {0x1b1b, 0x1c1c, 0x1d1d, 0x1e1e, 0x1f1f, 0x2020};
+__asm__("	.text\n"
+	"	.globl call_with_known\n"
+	"	.hidden call_with_known\n"
+	"	.type call_with_known, @function\n"
+	"call_with_known:\n"
+	"	pushq %rbx; pushq %rbp; pushq %r12; pushq %r13; pushq %r14; pushq %r15\n"
+	"	subq $8, %rsp\n"
+	"	movq %rsp, known_sp(%rip)\n"
+	"	movq %rdi, %rax; movq %rsi, %rdi\n"
+	"	movq known(%rip), %rbx; movq 8+known(%rip), %rbp; movq 16+known(%rip), %r12\n"
+	"	movq 24+known(%rip), %r13; movq 32+known(%rip), %r14; movq 40+known(%rip), %r15\n"
+	"	call *%rax\n"
+	"	addq $8, %rsp\n"
+	"	popq %r15; popq %r14; popq %r13; popq %r12; popq %rbp; popq %rbx\n"
+	"	ret\n"
+	"	.size call_with_known, . - call_with_known\n");
+
+static void expect_known(const struct ch__arch_saved *saved)
+{
+	for (unsigned i = 0; i < CH_ARCH_SAVED_WORDS; i++)
+		CHECK_EQ(saved->words[i], known[i]);
+	CHECK_EQ(saved->sp, known_sp);
+}
+
 TEST(saved_registers_hold_what_the_caller_has)
 {
-	struct ch__arch_saved saved;
-	register uintptr_t r12 __asm__("r12") = 0x1212;
-	register uintptr_t r15 __asm__("r15") = 0x1515;
-	uintptr_t sp;
-	__asm__ volatile("" : "+r"(r12), "+r"(r15));
-	ch__arch_save_registers(&saved);
-	__asm__ volatile("mov %%rsp, %0" : "=r"(sp), "+r"(r12), "+r"(r15));
-	CHECK_EQ(saved.sp, sp);
-	CHECK_EQ(saved.words[1], (uintptr_t)__builtin_frame_address(0));
-	CHECK_EQ(saved.words[2], 0x1212);
-	CHECK_EQ(saved.words[5], 0x1515);
+	struct ch__arch_saved saved = {0};
+	call_with_known((void (*)(void *))(uintptr_t)ch__arch_save_registers, &saved);
+	expect_known(&saved);
+}
+
+TEST(registers_that_are_passed_on_are_those_of_the_caller)
+{
+	call_with_known((void (*)(void *))(uintptr_t)ch__arch_with_registers,
+			(void *)(uintptr_t)expect_known);
 }
 
 static uintptr_t trapped_at, trapped_words[CH_ARCH_CONTEXT_WORDS], trapped_sp, trapped_fp,
@@ -345,4 +371,51 @@ TEST(signal_context_gives_every_register_and_the_trapping_address)
 	uintptr_t caller_fp, return_address;
 	ch__arch_frame_step((uintptr_t)__builtin_frame_address(0), &caller_fp, &return_address);
 	CHECK_EQ(return_address, (uintptr_t)__builtin_return_address(0));
+}
+
+/* Each at its number, then the pc. */
+TEST(each_register_of_a_signal_context_has_its_place)
+{
+	static const int order[] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP,
+				    REG_RSI, REG_RDI, REG_R8,  REG_R9,	REG_R10, REG_R11,
+				    REG_R12, REG_R13, REG_R14, REG_R15, REG_RIP};
+	uintptr_t words[CH_ARCH_CONTEXT_WORDS] = {0};
+	ucontext_t context;
+	memset(&context, 0, sizeof context);
+	for (unsigned i = 0; i < NGREG; i++)
+		context.uc_mcontext.gregs[i] = 0x1000 + i;
+	ch__arch_context_words(&context, words);
+	for (unsigned i = 0; i < CH_ARCH_CONTEXT_WORDS; i++)
+		CHECK_EQ(words[i], 0x1000 + order[i]);
+}
+
+/* --- code without a frame record --- */
+
+static uintptr_t unrecorded_at(const uint8_t *code, const uintptr_t *stack)
+{
+	ucontext_t context;
+	memset(&context, 0, sizeof context);
+	context.uc_mcontext.gregs[REG_RIP] = (greg_t)(uintptr_t)code;
+	context.uc_mcontext.gregs[REG_RSP] = (greg_t)(uintptr_t)stack;
+	return ch__arch_unrecorded_return(&context);
+}
+
+TEST(return_of_either_kind_has_its_caller_on_top_of_the_stack)
+{
+	static const uint8_t ret[8] = {0xc3}, ret_pop[8] = {0xc2, 16, 0}, leave[8] = {0xc9, 0xc3};
+	const uintptr_t stack[2] = {0x1111, 0x2222};
+	CHECK_EQ(unrecorded_at(ret, stack), 0x1111);
+	CHECK_EQ(unrecorded_at(ret_pop, stack), 0x1111);
+	CHECK_EQ(unrecorded_at(leave, stack), 0);
+}
+
+/* --- state of the thread --- */
+
+/* Protection keys are the thread's: a callback may change them for good. */
+TEST(stub_keeps_no_protection_keys)
+{
+	enum { PKRU = 9 };
+	struct ch__arch_stub_context context = {0};
+	ch__arch_stub_context_init(&context);
+	CHECK(!(context.extended_mask >> PKRU & 1));
 }

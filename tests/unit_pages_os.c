@@ -469,6 +469,30 @@ TEST(membarrier_works_once_registered_or_says_no)
 	ch__os_fail_at(0, false);
 }
 
+/* They come in handlers and lock loops of code whose errno is its own. */
+TEST(waits_wakes_and_looks_at_memory_leave_errno_alone)
+{
+	_Atomic(uint32_t) one = 1;
+	size_t page = ch__os_page_bytes();
+	uint8_t *nothing = ch__os_reserve(page, page, 0, ch__os_anywhere);
+	uint64_t copy;
+	CHECK(nothing);
+	errno = ERANGE;
+	ch__os_futex_wait(&one, 2, 0);
+	CHECK_EQ(errno, ERANGE);
+	ch__os_futex_wait(&one, 1, 1000);
+	CHECK_EQ(errno, ERANGE);
+	ch__os_futex_wake(&one);
+	CHECK_EQ(errno, ERANGE);
+	CHECK(!ch__os_is_readable(nothing));
+	CHECK_EQ(errno, ERANGE);
+	CHECK(ch__os_is_readable(&copy));
+	CHECK_EQ(errno, ERANGE);
+	CHECK_EQ(ch__os_copy(&copy, (uintptr_t)nothing, sizeof copy), 0);
+	CHECK_EQ(errno, ERANGE);
+	ch__os_unreserve(nothing, page);
+}
+
 TEST(random_bytes_differ_and_the_environment_is_read)
 {
 	uint64_t a, b;

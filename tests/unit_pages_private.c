@@ -408,6 +408,64 @@ TEST(word_beside_one_that_runs_is_kept)
 	rig_destroy(&rig);
 }
 
+/* What the linker leads through here (--wrap): the page is replaced while a word is written. */
+static _Atomic(uint32_t) *replaced_by_write;
+static unsigned writes_seen;
+
+bool __real_ch__os_self_write(const struct ch__os_held *, void *, const void *, size_t);
+bool __wrap_ch__os_self_write(const struct ch__os_held *, void *, const void *, size_t);
+bool __wrap_ch__os_self_write(const struct ch__os_held *file, void *to, const void *from,
+			      size_t bytes)
+{
+	bool is_written = __real_ch__os_self_write(file, to, from, bytes);
+	_Atomic(uint32_t) *replaced = replaced_by_write;
+	writes_seen++;
+	replaced_by_write = NULL;
+	if (replaced)
+		atomic_fetch_add(replaced, 2);
+	return is_written;
+}
+
+TEST(word_is_written_again_where_its_page_was_replaced_meanwhile)
+{
+	skip_without_procmem();
+	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	uintptr_t code = (rig_reserve(&rig, rig_take(&rig), 64) + 8) & ~(uintptr_t)7;
+	uint64_t *write = (uint64_t *)(void *)ch__pool_write(rig.pool, code);
+	*write = 1;
+	writes_seen = 0;
+	ch__pool_sync(rig.pool, code, 8);
+	CHECK_EQ(writes_seen, 1);
+	*write = 2;
+	writes_seen = 0;
+	replaced_by_write = rig.pool->inner->views.replaced;
+	ch__pool_sync(rig.pool, code, 8);
+	CHECK_EQ(writes_seen, 2);
+	CHECK_EQ(*(const volatile uint64_t *)code, 2);
+	rig_destroy(&rig);
+}
+
+/* The system may store a word byte by byte: more than one that changes is never left to it. */
+TEST(patch_of_two_bytes_replaces_its_page_and_of_one_does_not)
+{
+	skip_without_procmem();
+	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	uintptr_t code = rig_reserve(&rig, rig_take(&rig), 64) & ~(uintptr_t)7;
+	_Atomic(uint32_t) *replaced = rig.pool->inner->views.replaced;
+	uint8_t *write = ch__pool_write(rig.pool, code);
+	memset(write, 0x11, 8);
+	ch__pool_sync(rig.pool, code, 8);
+	uint32_t before = atomic_load(replaced);
+	write[3] = 0x22;
+	ch__pool_sync_live(rig.pool, code, 8);
+	CHECK_EQ(atomic_load(replaced), before);
+	write[3] = write[4] = 0x33;
+	ch__pool_sync_live(rig.pool, code, 8);
+	CHECK_EQ(atomic_load(replaced), before + 2);
+	CHECK_EQ(memcmp((const void *)code, write, 8), 0);
+	rig_destroy(&rig);
+}
+
 static void *write_once(void *arg)
 {
 	struct neighbour *n = arg;
