@@ -26,14 +26,13 @@
 	/* withdrawal */                                                                   \
 	X(NO_POISON) X(NO_NAME_WITHDRAWAL) X(NO_UNWIND_WITHDRAWAL) X(NO_START_CLEAR)       \
 	X(LATE_SINK_MISSES)                                                                \
-	X(NO_JITDUMP_TOMBSTONE) X(GDB_KEEPS_FREED) X(IMAGE_REPLACED)                       \
 	X(NO_TOMBSTONE) X(NO_QUARANTINE) X(DEAD_IN_EDGES_KEPT) X(ASSUMPTION_NOT_LEFT)      \
 	X(STALE_HANDLE) X(NOTICE_TWICE) X(NOTICE_LOST)                                     \
 	X(VM_NOT_USED_AGAIN) X(VM_USED_TOO_EARLY) X(NAMES_HASHED_OPENLY)                   \
 	X(TOO_MANY_HEAPS_UNSAID) X(WORN_AT_ONCE) X(WORN_LOST) X(MARKS_GROW_OLD)            \
 	X(TOMB_NUMBER_WRAPS) X(SYNCS_OF_32_BITS)                                           \
-	X(TWO_NAMES) X(KEPT_NAMES_DROPPED) X(KEPT_PLACE_REUSED) X(KEPT_NAMES_PAST_NEED)    \
-	X(OWN_TABLE_KEPT) X(OWN_TABLE_KEPT_AT_DETACH) X(ZONE_IGNORED)                      \
+	X(KEPT_NAMES_DROPPED) X(KEPT_PLACE_REUSED) X(KEPT_NAMES_PAST_NEED)                 \
+	X(OWN_TABLE_KEPT) X(ZONE_IGNORED)                                                  \
 	X(SLOT_KEPT_LIVE)                                                                  \
 	X(TOMB_REASON_WRONG) X(TOMB_TORN) X(TRAP_OFF_BY_ONE)                               \
 	X(NAME_CUT_ANYWHERE) X(READ_NOT_PARKED) X(SENT_IS_DESCRIBED)                       \
@@ -44,10 +43,10 @@
 	X(LOST_TOMBSTONE_NOT_TOLD) X(LAST_EPITAPH_LOST)                                    \
 	X(FOREIGN_TRAP_CLAIMED)                                                            \
 	/* trampolines */                                                                  \
-	X(LITERAL_NOT_FILLED) X(TEMPLATE_CFI_DROPPED)                                      \
+	X(LITERAL_NOT_FILLED)                                                              \
 	/* invalidation */                                                                 \
-	X(KEEP_IN_EDGES) X(KEEP_OUT_EDGES) X(NO_PATCH_POINTS) X(NO_CELL_RESET)             \
-	X(NO_GUARD) X(NO_ENTRY_PATCH) X(ASSUMPTION_KEPT) X(COMMIT_BROKEN_ASSUMPTION)       \
+	X(NO_CELL_RESET)                                                                   \
+	X(COMMIT_BROKEN_ASSUMPTION)                                                        \
 	X(COMMIT_DEAD_OWNER) X(COMMIT_BEFORE_ITS_EDGE) X(ANY_SITE) X(SITE_WRITES_MORE)     \
 	/* sites */                                                                        \
 	X(POINT_ANY_BYTES) X(EXIT_TOO_FAR)                                                 \
@@ -70,21 +69,13 @@
 	X(COLLECTS_ONCE)                                                                   \
 	/* in place, data */                                                               \
 	X(NOT_TAKEN_OVER) X(DATA_TOLD)                                                     \
-	X(DATA_GOES_EARLY) X(DATA_INVALIDATED) X(ANY_KIND)                                 \
-	X(LOST_TABLE_FORGOTTEN) X(EACH_TRY_RETIRES)                                        \
-	/* libunwind's tables, backtraces */                                               \
-	X(LIBUNWIND_PAGE_KEPT) X(LIBUNWIND_NOT_FLUSHED) X(LIBUNWIND_NOT_CANCELLED)         \
-	X(LIBUNWIND_OWN_KEPT)                                                              \
-	X(WALK_UNALIGNED) X(WALK_FALLING) X(WALK_OUT_OF_STACK) X(WALK_PAST_THE_END)        \
-	/* names of native code */                                                         \
-	X(OBJECT_FILE_BELIEVED) X(DEBUG_FILE_BELIEVED) X(SERVER_ASKED)                     \
-	X(NAMES_MANGLED)                                                                   \
+	X(DATA_GOES_EARLY) X(ANY_KIND)                                                     \
+	X(EACH_TRY_RETIRES)                                                                \
 	/* Valgrind */                                                                     \
 	X(VALGRIND_UNKNOWN) X(VALGRIND_NO_FREE)                                            \
 	X(VALGRIND_SCAN_JUDGED)                                                            \
 	/* teardown */                                                                     \
 	X(DESTROY_WHILE_INSIDE) X(EXIT_FREES_CODE) X(POOL_FREED_FIRST)                     \
-	X(TABLE_FREED_FIRST)                                                               \
 	/* the world */                                                                    \
 	X(COLLECTS_UNPARKED) X(SCAN_UNMAPPED) X(FIBER_LEAVES_A_SCAN)                       \
 	X(UNPARKED_ONE_BY_ONE) X(STOPPED_IN_AN_UNPARK) X(FORK_HEAP_BY_HEAP)                \
@@ -98,19 +89,18 @@
 	X(EDGE_UNLOCKED) X(EDGED_GOES) X(PLACE_LEFT_LATE) X(HEAPS_UNLOCKED)                \
 	X(SYNC_UNDER_WAY_COUNTS) X(SERVED_BY_ANOTHER)                                      \
 	X(HOLDS_ANYBODY) X(RELEASES_ANYBODY) X(RELEASE_HOLDS_NOTHING) X(OPEN_OF_ANYBODY)   \
-	X(CHILD_LEAVES_RELEASES) X(GENERATIONS_BEGIN_AGAIN) X(SECOND_HEAP_PASSED_OVER)     \
+	X(CHILD_LEAVES_RELEASES) X(GENERATIONS_BEGIN_AGAIN)                                \
 	X(UNLINKED_IS_FORGOTTEN) X(COMMIT_NOT_AWAITED)                                     \
-	X(FRAME_FORGOTTEN)                                                                 \
-	X(DISCARD_COUNTS_OTHERS) X(DISCARDS_EVERY_VM) X(FREED_PAGE_KEPT)                   \
+	X(FREED_PAGE_KEPT)                                                                 \
 	/* states */                                                                       \
-	X(DEATH_SKIPPED) X(BROKEN_OUTSIDE_REGION)                                          \
+	X(DEATH_SKIPPED)                                                                   \
 	X(FLAG_ENDS_ENTRY) X(NESTING_UNSEEN)                                               \
 	X(NAME_TAKES_RECORDS) X(NAME_FREED_IN_REGION)                                      \
 	X(HOOK_UNTOLD) X(EVENT_LOST) X(YOUNG_FORGOTTEN) X(YOUNG_LOSS_UNSEEN)               \
 	X(BROKEN_UNSAID)                                                                   \
 	/* left out before code is reached, which the ledger sees */                       \
 	X(NO_SYNC_COMMIT) X(NO_SYNC_SITE) X(NO_SYNC_STUB)                                  \
-	X(NO_SYNC_TRAMPOLINE) X(NO_SYNC_DIVERTER) X(NO_SYNC_ENTRY) X(NO_SYNC_VENEER)       \
+	X(NO_SYNC_TRAMPOLINE) X(NO_SYNC_VENEER)                                            \
 	X(NO_SYNC_REF)                                                                     \
 	/* other machines */                                                               \
 	X(NO_STRIP) X(RETURN_REWRITTEN) X(SHADOW_ENTRY_KEPT)                               \
@@ -120,25 +110,17 @@
 	X(TABLES_ARE_ROOTS)                                                                \
 	X(CHILD_BY_NUMBER)                                                                 \
 	X(TIME_OF_CYCLES_UNSEEN) X(DRIVER_NOT_WOKEN)                                       \
-	/* flame graphs */                                                                 \
-	X(FLAME_NAME_RAW) X(FLAME_BOX_WIDER) X(FLAME_NARROW_KEPT) X(FLAME_STACK_UNMERGED)  \
-	X(FLAME_BYTES_TRUSTED) X(FLAME_SUMS_OVERFLOW) X(FLAME_WRITE_GOES_ON)               \
-	X(FLAME_LABEL_UNCUT) X(FLAME_CALLERS_LOST)                                         \
 	/* threads of the library's own, the statistics file */                            \
 	X(STATS_NEVER_ODD)                                                                 \
 	X(CHILD_KEEPS_STATS_FILE) X(STATS_PAGE_HALF_MAPPED)                                \
 	/* files of sinks and profiles */                                                  \
-	X(PERF_MAP_SHARED) X(NAMES_WAIT)                                                   \
 	X(PROFILE_FORGETS_MODE) X(NAME_OBEYED)                                             \
 	/* the profile */                                                                  \
-	X(SAMPLE_ANY_ADDRESS) X(SAMPLE_BEHIND_CALL) X(SAMPLE_WITHOUT_GENERATION)           \
-	X(SAMPLE_OF_VM_TRUSTED) X(SAMPLE_RECORDED_ONLY) X(SAMPLE_UNRECORDED_ONLY)          \
-	X(RING_OVERRUN) X(UNLOADED_MISNAMED) X(RANGES_FREED_UNDER_HANDLER)                 \
-	X(PROFILE_UNBOUNDED) X(DROPS_UNCOUNTED) X(MAPS_READ_ONCE) X(FALLBACKS_UNKNOWN)     \
+	X(SAMPLE_WITHOUT_GENERATION)                                                       \
 	X(OVERRUNS_IGNORED) X(FOREIGN_PROF_SWALLOWED) X(DEAD_UNNAMED)                      \
 	X(CHILD_KEEPS_PROFILE) X(PROFILE_IN_PLACE) X(LATE_THREAD_UNSEEN)                   \
 	X(HANDLER_LOCKS)                                                                   \
-	X(KNOWN_CODE_TRUSTED) X(NAMES_WITHOUT_ROOM) X(REFUSED_UNCOUNTED)                   \
+	X(KNOWN_CODE_TRUSTED)                                                              \
 	/* code of tests */                                                                \
 	X(RAW_TWO_NOPS) X(RAW_BYTEWISE) X(RAW_STRADDLE)
 

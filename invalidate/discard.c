@@ -12,7 +12,7 @@ static struct ch_vm *vm_of(const struct ch_heap *heap, const struct ch__block *b
 
 static bool is_of(const struct ch_heap *heap, const struct ch__block *block, const struct ch_vm *vm)
 {
-	return !vm || vm_of(heap, block) == vm || CH_MUTANT(CH__MUTANT_DISCARDS_EVERY_VM);
+	return !vm || vm_of(heap, block) == vm;
 }
 
 /* Which blocks a discard found: others come and go before it counts what is left of them. */
@@ -31,7 +31,7 @@ static uint8_t stamp_of(const struct ch_heap *heap, uint32_t index)
 
 static bool is_found(const struct ch_heap *heap, const struct found *found, uint32_t index)
 {
-	if (!found->stamps || CH_MUTANT(CH__MUTANT_DISCARD_COUNTS_OTHERS))
+	if (!found->stamps)
 		return true;
 	return index < found->records && found->stamps[index] == stamp_of(heap, index);
 }
@@ -121,7 +121,7 @@ static void forget_tables(struct ch_heap *heap, const struct ch_vm *vm)
 		if (!ch__block_is_published(block) || vm_of(heap, block) != vm)
 			continue;
 		struct ch__own *own = ch__extra_own(block->extra);
-		if (own && !CH_MUTANT(CH__MUTANT_OWN_TABLE_KEPT_AT_DETACH))
+		if (own)
 			ch__sinks_own_dead(heap->sinks, own);
 	}
 }

@@ -6,8 +6,6 @@
 void ch__exits_divert(struct ch_heap *heap, uint32_t index)
 {
 	const struct ch__extra *extra = ch__block_at(heap, index)->extra;
-	if (CH_MUTANT(CH__MUTANT_NO_PATCH_POINTS))
-		return;
 	for (uint32_t i = 0; extra && i < extra->count; i++) {
 		if (extra->kinds[i] != CH__ITEM_POINT)
 			continue;
@@ -17,8 +15,7 @@ void ch__exits_divert(struct ch_heap *heap, uint32_t index)
 			ch__held(heap), __func__);
 		ch__arch_diverter_arm(ch__pool_write(heap->pool, exec), exec,
 				      ch__exec(heap, ch__extra_items(extra)[i].value));
-		ch__pool_sync(heap->pool, exec,
-			      CH_MUTANT(CH__MUTANT_NO_SYNC_DIVERTER) ? 0 : CH_ARCH_DIVERTER_BYTES);
+		ch__pool_sync(heap->pool, exec, CH_ARCH_DIVERTER_BYTES);
 		CH_PUBLISHED(heap->pool, exec, CH_ARCH_DIVERTER_BYTES, "patch point");
 		heap->patch_points_armed++;
 	}

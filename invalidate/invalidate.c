@@ -22,13 +22,11 @@ static void close_entry(struct ch_heap *heap, struct ch__block *block)
 			: ch__arch_diverter_is_armed(ch__pool_read(heap->pool, exec)),
 		CH__GATE_SHUT, ch__held(heap), __func__);
 	if (kind == CH_ENTRY_GUARD) {
-		if (!CH_MUTANT(CH__MUTANT_NO_GUARD))
-			__atomic_store_n(block->extra->guard, 1, __ATOMIC_RELEASE);
-	} else if (!CH_MUTANT(CH__MUTANT_NO_ENTRY_PATCH)) {
+		__atomic_store_n(block->extra->guard, 1, __ATOMIC_RELEASE);
+	} else {
 		ch__arch_diverter_arm(ch__pool_write(heap->pool, exec), exec,
 				      ch__block_veneer_exec(heap, block));
-		ch__pool_sync(heap->pool, exec,
-			      CH_MUTANT(CH__MUTANT_NO_SYNC_ENTRY) ? 0 : CH_ARCH_DIVERTER_BYTES);
+		ch__pool_sync(heap->pool, exec, CH_ARCH_DIVERTER_BYTES);
 		CH_PUBLISHED(heap->pool, exec, CH_ARCH_DIVERTER_BYTES, "entry that was shut");
 	}
 }
@@ -36,8 +34,7 @@ static void close_entry(struct ch_heap *heap, struct ch__block *block)
 uint32_t ch__invalidate_block(struct ch_heap *heap, uint32_t index, enum ch__cause cause)
 {
 	struct ch__block *block = ch__block_at(heap, index);
-	if (ch__block_state(block) != CH_BLOCK_LIVE ||
-	    (ch__block_is_data(heap, block) && !CH_MUTANT(CH__MUTANT_DATA_INVALIDATED)))
+	if (ch__block_state(block) != CH_BLOCK_LIVE || ch__block_is_data(heap, block))
 		return 0;
 	struct ch__owner *owner = ch__owner_at(heap, block->owner);
 	close_entry(heap, block);
@@ -46,8 +43,6 @@ uint32_t ch__invalidate_block(struct ch_heap *heap, uint32_t index, enum ch__cau
 	ch__relink_incoming(heap, index);
 	ch__relink_outgoing(heap, index);
 	ch__exits_divert(heap, index);
-	if (CH_MUTANT(CH__MUTANT_FRAME_FORGOTTEN))
-		ch__sinks_page_dead(heap->sinks, block->hot_offset >> heap->pool->page_log2, 1);
 	ch__block_set_state(heap, index, CH_BLOCK_NOTENTRANT, cause, __func__);
 	uint32_t bytes = ch__hot_bytes(block) + ch__cold_bytes(block);
 	heap->blocks_invalidated++;
@@ -99,7 +94,7 @@ static bool find_heap(const struct ch_block *blocks, size_t n, struct ch_heap **
 		struct ch_heap *of = ch__handle_heap(blocks[i].bits);
 		if (!of || of == *heap || !ch__block_resolve(of, blocks[i]))
 			continue;
-		if (*heap && !CH_MUTANT(CH__MUTANT_SECOND_HEAP_PASSED_OVER))
+		if (*heap)
 			return false;
 		if (!*heap)
 			*heap = of;
@@ -147,10 +142,8 @@ enum ch_status ch_assumption_break(struct ch_assumption handle, size_t *invalida
 	if (index) {
 		struct ch__assumption *fact = ch__assumption_at(heap, index);
 		struct ch__thread *self = ch__thread_or_guest(heap);
-		for (uint32_t i = 0; i < fact->count && !CH_MUTANT(CH__MUTANT_ASSUMPTION_KEPT);
-		     i++) {
-			if (!CH_MUTANT(CH__MUTANT_BROKEN_OUTSIDE_REGION))
-				ch__region_enter(self);
+		for (uint32_t i = 0; i < fact->count; i++) {
+			ch__region_enter(self);
 			uint32_t bytes = ch__invalidate_block(heap, fact->dependents[i].block,
 							      CH__CAUSE_ASSUMPTION);
 			if (bytes)

@@ -7,8 +7,6 @@
 void ch__relink_incoming(struct ch_heap *heap, uint32_t index)
 {
 	struct ch__block *block = ch__block_at(heap, index);
-	if (CH_MUTANT(CH__MUTANT_KEEP_IN_EDGES))
-		return;
 	while (block->in_head)
 		ch__branch_unlink(heap, block->in_head, true);
 }
@@ -16,8 +14,6 @@ void ch__relink_incoming(struct ch_heap *heap, uint32_t index)
 void ch__relink_outgoing(struct ch_heap *heap, uint32_t index)
 {
 	struct ch__block *block = ch__block_at(heap, index);
-	if (CH_MUTANT(CH__MUTANT_KEEP_OUT_EDGES))
-		return;
 	uint32_t at = atomic_load_explicit(&block->first_branch, memory_order_relaxed);
 	for (bool last = !at; !last; at++) {
 		last = ch__branch_has(ch__branch_at(heap, at), CH__BRANCH_LAST);

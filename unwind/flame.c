@@ -2,7 +2,6 @@
  * flame.c: the tree of weighted stacks. Names are kept once for each kind; a child is found by its
  * parent and name in one table, so that a stack of n frames costs n look-ups however wide the tree
  * is. Indices are of 32 bits: a node is 32 bytes and some 16 of table. */
-#include "arch/mutant.h"
 #include "unwind/flame_tree.h"
 
 enum { FIRST_ROOM = 64 };
@@ -203,7 +202,7 @@ void ch__flame_weigh(struct ch__flame *flame, uint32_t node, uint64_t weight)
 	if (node >= flame->nodes_used)
 		node = 0;
 	/* The sum of all stays in range, and with it each part. */
-	if (weight > UINT64_MAX - flame->weight && !CH_MUTANT(CH__MUTANT_FLAME_SUMS_OVERFLOW))
+	if (weight > UINT64_MAX - flame->weight)
 		weight = UINT64_MAX - flame->weight;
 	flame->weight += weight;
 	flame->nodes[node].self += weight;

@@ -2,7 +2,6 @@
  * flame_folded.c: folded stacks, the form that flamegraph.pl, inferno and speedscope read; and text
  * as both writers of a flame graph put it out. Kinds are not written: a name stays what it is to
  * every reader. */
-#include "arch/mutant.h"
 #include "unwind/flame_tree.h"
 
 /* --- text --- */
@@ -24,7 +23,7 @@ void ch__flame_put(struct ch__flame_text *out, const char *text, size_t bytes)
 bool ch__flame_text_end(struct ch__flame_text *out)
 {
 	if (!out->has_failed && out->used && !out->write(out->arg, out->bytes, out->used))
-		out->has_failed = !CH_MUTANT(CH__MUTANT_FLAME_WRITE_GOES_ON);
+		out->has_failed = true;
 	out->used = 0;
 	return !out->has_failed;
 }
@@ -81,8 +80,8 @@ uint32_t ch__flame_character(const char *name, const char **end)
 			return REPLACEMENT;
 		code_point = code_point << 6 | (at[i] & 0x3f);
 	}
-	if ((code_point < least[more] && !CH_MUTANT(CH__MUTANT_FLAME_BYTES_TRUSTED)) ||
-	    code_point > 0x10ffff || (code_point >= 0xd800 && code_point < 0xe000))
+	if (code_point < least[more] || code_point > 0x10ffff ||
+	    (code_point >= 0xd800 && code_point < 0xe000))
 		return REPLACEMENT;
 	*end = name + 1 + more;
 	return visible(code_point);

@@ -3,7 +3,6 @@
  * whole: every name is cut to its box here, and says all in a title. Each box is an svg element of
  * its own, which clips what a viewer's font makes too wide. Where a box begins and ends is rounded
  * from exact sums, by one rule for all: boxes never leave their parents or overlap. */
-#include "arch/mutant.h"
 #include "unwind/flame_tree.h"
 
 __extension__ typedef unsigned __int128 product;
@@ -113,7 +112,7 @@ static void put_share(struct picture *picture, uint64_t weight)
 
 static void put_escaped_character(struct picture *picture, uint32_t character)
 {
-	switch (CH_MUTANT(CH__MUTANT_FLAME_NAME_RAW) ? 0 : character) {
+	switch (character) {
 	case '<':
 		put(picture, "&lt;");
 		break;
@@ -150,7 +149,7 @@ static void put_cut(struct picture *picture, const char *text, uint64_t columns)
 	uint64_t needed = 0;
 	while (*end && needed <= columns)
 		needed += columns_of(ch__flame_character(end, &end));
-	if (needed <= columns || CH_MUTANT(CH__MUTANT_FLAME_LABEL_UNCUT)) {
+	if (needed <= columns) {
 		put_escaped(picture, text);
 		return;
 	}
@@ -174,8 +173,7 @@ static uint64_t place_of(const struct picture *picture, uint64_t weight)
 
 static bool is_narrow(const struct picture *picture, const struct ch__flame_box *box)
 {
-	return (product)box->weight * FULL * NARROW < picture->total &&
-	       !CH_MUTANT(CH__MUTANT_FLAME_NARROW_KEPT);
+	return (product)box->weight * FULL * NARROW < picture->total;
 }
 
 /* The shades of a kind tell neighbours apart; a name has the same one in every picture. */
@@ -212,8 +210,6 @@ static void put_box(struct picture *picture, const struct ch__flame_box *box)
 {
 	uint64_t left = place_of(picture, box->start);
 	uint64_t width = place_of(picture, box->start + box->weight) - left;
-	if (CH_MUTANT(CH__MUTANT_FLAME_BOX_WIDER) && box->depth)
-		width += 2;
 	uint64_t row = picture->view->is_icicle ? box->depth : picture->depth - box->depth;
 	static const char *const shades[SHADES] = {"s0", "s1", "s2"};
 	put(picture, "<svg class=\"frame ");

@@ -3,7 +3,6 @@
  * the leaves. No second tree is made: in a walk from the leaves, the stacks that share their last
  * frames are neighbours in one array, sorted anew by the next frame at each level, so memory is
  * bounded by the number of stacks however deep they are. */
-#include "arch/mutant.h"
 #include "unwind/flame_tree.h"
 
 #include <stdlib.h>
@@ -88,7 +87,7 @@ static bool push_level(struct ch__flame_walk *walk, size_t begin, size_t end, ui
 	bool is_sorted = true;
 	for (size_t i = begin + 1; i < end && is_sorted; i++)
 		is_sorted = walk->entries[i - 1].rank <= walk->entries[i].rank;
-	if (!is_sorted && !CH_MUTANT(CH__MUTANT_FLAME_STACK_UNMERGED))
+	if (!is_sorted)
 		qsort(walk->entries + begin, end - begin, sizeof *walk->entries, by_rank);
 	walk->levels[walk->levels_used++] = (struct ch__flame_level){begin, begin, end, start};
 	return true;
@@ -164,7 +163,7 @@ static bool look_into_stacks(struct ch__flame_walk *walk)
 	for (size_t i = walk->group; i < walk->group_end; i++) {
 		struct ch__flame_entry entry = walk->entries[i];
 		entry.node = nodes[entry.node].parent;
-		if (!entry.node || CH_MUTANT(CH__MUTANT_FLAME_CALLERS_LOST))
+		if (!entry.node)
 			continue;
 		entry.rank = walk->ranks[nodes[entry.node].frame];
 		walk->entries[end++] = entry;

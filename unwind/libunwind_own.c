@@ -114,7 +114,7 @@ void ch__libunwind_own_live(struct ch__libunwind_owns *owns, struct ch__own *tol
 void ch__libunwind_own_dead(struct ch__libunwind_owns *owns, struct ch__own *told)
 {
 	struct ch__libunwind_own *own = told->libunwind;
-	if (!own || CH_MUTANT(CH__MUTANT_LIBUNWIND_OWN_KEPT))
+	if (!own)
 		return;
 	ch__nongnu_empty(own->object);
 	put_free(owns, own);

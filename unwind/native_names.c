@@ -6,7 +6,6 @@
  * lock: whoever opened the names uses them. Source: gdb manual, "Debugging Information in Separate
  * Files", for places and checksums. */
 #include "unwind/native_names.h"
-#include "arch/mutant.h"
 #include "pages/os.h"
 #include "unwind/elfutils.h"
 
@@ -62,7 +61,7 @@ static bool has_crc(int fd, uint32_t wanted)
 	for (uint64_t at = 0; (n = ch__os_file_read(fd, at, bytes, sizeof bytes)) > 0;
 	     at += (uint64_t)n)
 		crc = crc_of(crc, bytes, (size_t)n);
-	return n == 0 && (~crc == wanted || CH_MUTANT(CH__MUTANT_DEBUG_FILE_BELIEVED));
+	return n == 0 && ~crc == wanted;
 }
 
 static int find_linked(const char *file, const char *link, uint32_t crc)
@@ -122,8 +121,7 @@ static bool find_elfutils(struct ch__elfutils *e)
 	FIND(report, "dwfl_report_elf");
 	FIND(report_end, "dwfl_report_end");
 	FIND(symbol, "dwfl_module_addrinfo");
-	FIND(find_by_build_id, CH_MUTANT(CH__MUTANT_SERVER_ASKED) ? "dwfl_standard_find_debuginfo"
-								  : "dwfl_build_id_find_debuginfo");
+	FIND(find_by_build_id, "dwfl_build_id_find_debuginfo");
 	return true;
 }
 
@@ -132,8 +130,7 @@ static bool is_what_was_loaded(int fd, const struct ch__os_image *image)
 	uint8_t head[CH__OS_HEAD_BYTES];
 	return image->head_bytes != 0 &&
 	       ch__os_file_read(fd, 0, head, image->head_bytes) == (int64_t)image->head_bytes &&
-	       (memcmp(head, image->head, image->head_bytes) == 0 ||
-		CH_MUTANT(CH__MUTANT_OBJECT_FILE_BELIEVED));
+	       memcmp(head, image->head, image->head_bytes) == 0;
 }
 
 static struct ch__elfutils_module *open_module(struct ch__native_names *names,
@@ -200,7 +197,7 @@ static bool put_name(const char *symbol, char *text, size_t bytes)
 	if (length < sizeof plain) {
 		memcpy(plain, symbol, length);
 		plain[length] = 0;
-		if (!CH_MUTANT(CH__MUTANT_NAMES_MANGLED) && ch__os_demangle(plain, text, bytes))
+		if (ch__os_demangle(plain, text, bytes))
 			return true;
 	}
 	length = length < bytes ? length : bytes - 1;

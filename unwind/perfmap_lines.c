@@ -15,7 +15,6 @@
  * cache. */
 #include "unwind/perfmap_lines.h"
 
-#include "arch/mutant.h"
 
 #include <string.h>
 
@@ -236,8 +235,7 @@ enum ch__perfmap_added ch__perfmap_lines_add(struct ch__perfmap_lines *p,
 	else
 		p->live++;
 	bool overlaps = test_covered(p, offset, range->bytes, true);
-	return overlaps && !CH_MUTANT(CH__MUTANT_TWO_NAMES) ? CH__PERFMAP_OVERLAPS
-							    : CH__PERFMAP_FITS;
+	return overlaps ? CH__PERFMAP_OVERLAPS : CH__PERFMAP_FITS;
 }
 
 void ch__perfmap_lines_remove(struct ch__perfmap_lines *p, const struct ch__sink_range *range)

@@ -24,8 +24,7 @@ enum {
 
 void *ch__profile_alloc(struct ch__profiler *p, size_t bytes)
 {
-	if (bytes > p->config.memory_bytes - p->used_bytes &&
-	    !CH_MUTANT(CH__MUTANT_PROFILE_UNBOUNDED))
+	if (bytes > p->config.memory_bytes - p->used_bytes)
 		return NULL;
 	void *at = ch__meta_alloc(p->config.meta, bytes);
 	if (at)
@@ -77,7 +76,7 @@ static void merge(struct ch__profiler *p, struct ch__sampler *s) CH_REQUIRES(ch_
 		if (ch__tree_add(p, at + 1, count, is_cut, weight)) {
 			p->counts.samples += weight;
 			p->counts.cut += is_cut ? weight : 0;
-		} else if (!CH_MUTANT(CH__MUTANT_DROPS_UNCOUNTED)) {
+		} else {
 			p->counts.dropped += weight;
 		}
 		tail += 1 + count;
@@ -144,8 +143,7 @@ static void work_once(struct ch__profiler *p)
 	merge_all(p);
 	uint64_t passed = ch__os_now_ns() - p->maps_read_ns;
 	bool is_wanted = atomic_load_explicit(&p->maps_wanted, memory_order_relaxed) != 0;
-	if ((is_wanted && passed > MAPS_WANTED_NS && !CH_MUTANT(CH__MUTANT_MAPS_READ_ONCE)) ||
-	    (passed > MAPS_NS && !CH_MUTANT(CH__MUTANT_MAPS_READ_ONCE))) {
+	if ((is_wanted && passed > MAPS_WANTED_NS) || passed > MAPS_NS) {
 		atomic_store_explicit(&p->maps_wanted, 0, memory_order_relaxed);
 		/* Refused for once: what handlers have stays. */
 		(void)ch__maps_read(p);
@@ -240,7 +238,7 @@ static void take_back(struct ch__profiler *p, struct ch__sampler *s)
 static void refuse(struct ch__profiler *p)
 {
 	ch__profile_lock(p);
-	p->counts.refused += !CH_MUTANT(CH__MUTANT_REFUSED_UNCOUNTED);
+	p->counts.refused++;
 	ch__profile_unlock(p);
 }
 

@@ -7,7 +7,6 @@
 #define CH_UNWIND_PROFILER_INNER_H
 
 #include "arch/arch.h"
-#include "arch/mutant.h"
 #include "pages/ranks.h"
 #include "unwind/profiler.h"
 

@@ -74,8 +74,7 @@ const struct ch__seen *ch__seen_find(const struct ch__seen_list *list, uintptr_t
 		const struct ch__seen *seen = &list->at[i];
 		if (address < seen->low || address >= seen->high)
 			continue;
-		if (found && !ch__seen_is_same(found, seen) &&
-		    !CH_MUTANT(CH__MUTANT_UNLOADED_MISNAMED)) {
+		if (found && !ch__seen_is_same(found, seen)) {
 			*is_several = true;
 			return NULL;
 		}
@@ -204,7 +203,7 @@ int ch__maps_read(struct ch__profiler *p)
 	p->maps_read_ns = ch__os_now_ns();
 	struct ch__ranges *old = atomic_exchange(&p->ranges, fresh);
 	/* A handler that does not end keeps what it has for good. */
-	if (old && (CH_MUTANT(CH__MUTANT_RANGES_FREED_UNDER_HANDLER) || ch__handlers_left(p)))
+	if (old && ch__handlers_left(p))
 		ch__meta_free(p->config.meta, old, old->bytes);
 	return 0;
 }

@@ -166,8 +166,7 @@ static void write_name(const struct then_and_now *maps, struct native *native, c
 		snprintf(text, bytes, is_several ? "[code that was replaced]" : "[unknown]");
 		return;
 	}
-	bool is_there =
-		now && (ch__seen_is_same(then, now) || CH_MUTANT(CH__MUTANT_UNLOADED_MISNAMED));
+	bool is_there = now && ch__seen_is_same(then, now);
 	if (is_there && ch__native_name(maps->symbols, native->pc, text, bytes, &native->start))
 		return;
 	if (!then->inode) {
@@ -232,7 +231,7 @@ static bool interprets(const struct report *r, const struct native *native)
 static int find_fallbacks(struct report *r)
 {
 	size_t count = r->view->fallback_count;
-	if (!count || CH_MUTANT(CH__MUTANT_FALLBACKS_UNKNOWN)) {
+	if (!count) {
 		r->starts = NULL;
 		return 0;
 	}

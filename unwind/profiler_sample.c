@@ -48,8 +48,7 @@ static uint64_t word_of(struct ch__sampler *s, const struct ch__ranges *ranges, 
 	}
 	if (address - config->runtime_exec < config->runtime_bytes)
 		return CH__FRAME_KEY | CH__FRAME_WORD_RUNTIME;
-	if (is_executable(ranges, &s->last_range, address) ||
-	    CH_MUTANT(CH__MUTANT_SAMPLE_ANY_ADDRESS))
+	if (is_executable(ranges, &s->last_range, address))
 		return address;
 	atomic_store_explicit(&s->profiler->maps_wanted, 1, memory_order_relaxed);
 	return CH__FRAME_KEY | CH__FRAME_WORD_UNKNOWN;
@@ -62,7 +61,7 @@ static uint32_t name_frames(struct ch__sampler *s, uint64_t *frames, uint32_t co
 	const struct ch__ranges *ranges =
 		atomic_load_explicit(&s->profiler->ranges, memory_order_seq_cst);
 	for (uint32_t i = 0; i < count; i++) {
-		bool is_return = i && !CH_MUTANT(CH__MUTANT_SAMPLE_BEHIND_CALL);
+		bool is_return = i != 0;
 		uint64_t word = word_of(s, ranges, (uintptr_t)frames[i] - is_return);
 		if (word == (CH__FRAME_KEY | CH__FRAME_WORD_UNKNOWN) && i)
 			return i;
@@ -99,8 +98,6 @@ static uint32_t take_from_vm(struct ch__sampler *s, const struct ch__sampler_sta
 			key = key_at(s, address);
 		if (key)
 			frames[kept++] = CH__FRAME_KEY | key;
-		else if (CH_MUTANT(CH__MUTANT_SAMPLE_OF_VM_TRUSTED))
-			frames[kept++] = word_of(s, ranges, address);
 	}
 	*is_cut = found == CH__PROFILE_FRAMES_MAX;
 	return kept;
@@ -114,11 +111,8 @@ static uintptr_t find_unrecorded(struct ch__sampler *s, const struct ch__sampler
 	const struct ch__profiler_config *config = &s->profiler->config;
 	if (!stack->ucontext || stack->pc - config->pool_exec >= config->pool_bytes)
 		return 0;
-	if (stack->high - stack->sp < WORDS_READ || !key_at(s, stack->pc) ||
-	    CH_MUTANT(CH__MUTANT_SAMPLE_RECORDED_ONLY))
+	if (stack->high - stack->sp < WORDS_READ || !key_at(s, stack->pc))
 		return 0;
-	if (CH_MUTANT(CH__MUTANT_SAMPLE_UNRECORDED_ONLY))
-		return ch__arch_context_return(stack->ucontext);
 	return ch__arch_unrecorded_return(stack->ucontext);
 }
 
@@ -158,7 +152,7 @@ void ch__sampler_take(struct ch__sampler *s, const struct ch__sampler_stack *sta
 	uint64_t tail = atomic_load_explicit(&s->tail, memory_order_acquire);
 	uint64_t room = s->words - (head - tail);
 	uint64_t *at = s->ring + (head & (s->words - 1)), *frames = at + 1;
-	if (room <= CH__PROFILE_FRAMES_MAX + 2 && !CH_MUTANT(CH__MUTANT_RING_OVERRUN)) {
+	if (room <= CH__PROFILE_FRAMES_MAX + 2) {
 		drop(s, weight);
 		return;
 	}

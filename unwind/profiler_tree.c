@@ -21,8 +21,6 @@ bool ch__tree_create(struct ch__profiler *p)
 	struct ch__tree *tree = &p->tree;
 	size_t pieces = p->config.memory_bytes / PIECE_BYTES + 1;
 	size_t most = UINT32_MAX >> CH__NODES_LOG2;
-	if (CH_MUTANT(CH__MUTANT_PROFILE_UNBOUNDED))
-		pieces *= 1000;
 	tree->pieces_max = (uint32_t)(pieces < most ? pieces : most);
 	/* A bound of its own: it grows with the profile's. */
 	tree->pieces = ch__meta_alloc(p->config.meta, tree->pieces_max * sizeof *tree->pieces);
@@ -147,11 +145,6 @@ static bool widen_names(struct ch__profiler *p) CH_REQUIRES(ch__role_profile)
 	return true;
 }
 
-static size_t name_room(void)
-{
-	return CH_MUTANT(CH__MUTANT_NAMES_WITHOUT_ROOM) ? 0 : CH__PROFILE_NAME_BYTES;
-}
-
 /* A word of key_of gets a place for its name. */
 static bool note_code(struct ch__profiler *p, uint64_t word)
 {
@@ -164,7 +157,7 @@ static bool note_code(struct ch__profiler *p, uint64_t word)
 	/* A profile that is full can still say what it has: the name's room is kept until then. */
 	if (CH__PROFILE_NAME_BYTES > p->config.memory_bytes - p->used_bytes)
 		return false;
-	p->used_bytes += name_room();
+	p->used_bytes += CH__PROFILE_NAME_BYTES;
 	place_of(tree, key)->key = key;
 	tree->names_count++;
 	return true;
@@ -176,7 +169,7 @@ void ch__tree_take_name(struct ch__profiler *p, struct ch__code_name *name, bool
 	if (name->is_taken)
 		return;
 	name->is_taken = true;
-	p->used_bytes -= name_room();
+	p->used_bytes -= CH__PROFILE_NAME_BYTES;
 	size_t n = p->config.name(p->config.context, name->key, is_dying, text, sizeof text);
 	if (!n)
 		return;

@@ -4,7 +4,6 @@
 #ifndef CH_UNWIND_SINK_H
 #define CH_UNWIND_SINK_H
 
-#include "arch/mutant.h"
 #include "pages/ranks.h"
 #include "unwind/unwind.h"
 

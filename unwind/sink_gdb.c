@@ -23,7 +23,6 @@
 #include "unwind/elf_image.h"
 
 #include "arch/arch.h"
-#include "arch/mutant.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -257,8 +256,6 @@ static bool show_chunk(struct gdb *g, struct chunk *chunk, bool as_one)
 static bool show_all(struct gdb *g, bool somebody_listens)
 {
 	bool ok = show_runtime(g), as_one = !somebody_listens || g->further >= MOST;
-	if (CH_MUTANT(CH__MUTANT_IMAGE_REPLACED))
-		as_one = true;
 	for (uint32_t i = 0; ok && i < g->chunk_count; i++)
 		ok = !g->chunks[i] || show_chunk(g, g->chunks[i], as_one);
 	return ok;
@@ -370,7 +367,7 @@ static bool add_range(struct gdb *g, const struct ch__sink_range *range, bool ma
 
 static void remove_range(struct gdb *g, const struct ch__sink_range *range)
 {
-	if (!is_in_pool(g, range) || CH_MUTANT(CH__MUTANT_GDB_KEEPS_FREED))
+	if (!is_in_pool(g, range))
 		return;
 	uint32_t index = page_of(g, range);
 	struct chunk *chunk = g->chunks[index / g->pages_per_chunk];

@@ -18,7 +18,6 @@
  * for under it. */
 #include "unwind/jitdump_records.h"
 
-#include "arch/mutant.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -358,7 +357,7 @@ static bool remove_ranges(void *state, const struct ch__sink_range *ranges, size
 	ch__file_lock(&file.lock, CH__RANK_JITDUMP);
 	bool ok = user->is_on;
 	for (size_t i = 0; ok && i < n; i++)
-		if (is_in_pool(user, &ranges[i]) && !CH_MUTANT(CH__MUTANT_NO_JITDUMP_TOMBSTONE))
+		if (is_in_pool(user, &ranges[i]))
 			note_gone(ranges[i].exec, ranges[i].bytes);
 	ch__file_unlock(&file.lock, CH__RANK_JITDUMP);
 	return ok;

@@ -90,8 +90,6 @@ static void deregister_part(struct libgcc *g, struct part *part)
 {
 	if (!part)
 		return;
-	if (CH_MUTANT(CH__MUTANT_TABLE_FREED_FIRST)) /* as its memory's next owner may write */
-		memset(part->section, 0xdd, part->bytes - sizeof *part);
 	__deregister_frame_info(part->section);
 	ch__meta_free(g->config->meta, part, part->bytes);
 }

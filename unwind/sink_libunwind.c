@@ -75,7 +75,7 @@ static void register_part(struct libunwind *u, uint32_t part, uintptr_t exec, ui
 
 static void kill_pages(struct libunwind *u, uint32_t part, uint32_t first, uint32_t pages)
 {
-	if (!is_registered(u, part) || CH_MUTANT(CH__MUTANT_LIBUNWIND_PAGE_KEPT))
+	if (!is_registered(u, part))
 		return;
 	for (uint32_t i = first; i < first + pages; i++)
 		ch__eh_frame_dead(section_of(u, part), i);
@@ -83,8 +83,7 @@ static void kill_pages(struct libunwind *u, uint32_t part, uint32_t first, uint3
 
 static void flush(const struct libunwind *u)
 {
-	if (!CH_MUTANT(CH__MUTANT_LIBUNWIND_NOT_FLUSHED))
-		ch__nongnu_flush(&u->its);
+	ch__nongnu_flush(&u->its);
 }
 
 /* --- the sink --- */
@@ -202,10 +201,6 @@ static void destroy_libunwind(void *state)
 	for (uint32_t part = 0; part <= u->chunk_count; part++) {
 		if (!u->is_added[part])
 			continue;
-		if (CH_MUTANT(CH__MUTANT_LIBUNWIND_NOT_CANCELLED)) {
-			u->objects[part] = NULL;
-			continue;
-		}
 		u->its.cancel(u->objects[part]);
 		ch__nongnu_empty(u->objects[part]);
 	}
@@ -243,7 +238,7 @@ static void drop_chunk(void *state, uint32_t chunk)
 	struct libunwind *u = state;
 	kill_pages(u, chunk, 0, u->pages_per_chunk);
 	/* It would hide a block's own table there, whose object may come later in the list. */
-	if (is_registered(u, chunk) && !CH_MUTANT(CH__MUTANT_LIBUNWIND_PAGE_KEPT))
+	if (is_registered(u, chunk))
 		ch__nongnu_empty(u->objects[chunk]);
 	flush(u);
 }

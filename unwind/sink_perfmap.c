@@ -287,8 +287,7 @@ static bool may_replace_file(void) CH_REQUIRES(ch__role_file)
 	if (!ch__os_file_is_at(file.fd, file.path))
 		return false;
 	errno = EBUSY;
-	return ch__os_file_bytes(file.fd) == (int64_t)file.written ||
-	       CH_MUTANT(CH__MUTANT_PERF_MAP_SHARED);
+	return ch__os_file_bytes(file.fd) == (int64_t)file.written;
 }
 
 static bool rewrite_file(void) CH_REQUIRES(ch__role_file)
@@ -433,7 +432,7 @@ static void write_at_once(void) CH_REQUIRES(ch__role_file)
 /* Sees to it that what waits is written; true: by a writer that the caller has to start. */
 static bool ask_for_write(void) CH_REQUIRES(ch__role_file)
 {
-	if (!has_waiting_lines() || file.is_starting || CH_MUTANT(CH__MUTANT_NAMES_WAIT))
+	if (!has_waiting_lines() || file.is_starting)
 		return false;
 	if (file.writer) {
 		if (atomic_load_explicit(&file.writer->wish, memory_order_relaxed) == WISH_NONE)

@@ -548,8 +548,7 @@ static bool is_lost(const struct ch__sinks *s, const struct ch__own *own)
 	CH_REQUIRES(ch__role_sinks)
 {
 	uintptr_t at = (uintptr_t)own->section - s->config.pool_exec;
-	return s->is_codeless && at < s->config.pool_bytes &&
-	       !CH_MUTANT(CH__MUTANT_LOST_TABLE_FORGOTTEN);
+	return s->is_codeless && at < s->config.pool_bytes;
 }
 
 /* False: it stays, for those who still know it. */

@@ -11,7 +11,6 @@
 #include "unwind/unwind.h"
 
 #include "arch/arch.h"
-#include "arch/mutant.h"
 
 /* A record holds two words, caller's frame pointer and return address. */
 enum { RECORD_BYTES = 16, LAST_MARK = 1 };
@@ -19,10 +18,8 @@ enum { RECORD_BYTES = 16, LAST_MARK = 1 };
 static bool is_record(uintptr_t fp, uintptr_t low, uintptr_t high)
 {
 	uintptr_t at = fp + (uintptr_t)(intptr_t)CH_ARCH_RECORD_AT;
-	if (fp % sizeof(uintptr_t) != 0 && !CH_MUTANT(CH__MUTANT_WALK_UNALIGNED))
+	if (fp % sizeof(uintptr_t) != 0)
 		return false;
-	if (CH_MUTANT(CH__MUTANT_WALK_OUT_OF_STACK))
-		return fp != 0;
 	return at >= low && at < high && high - at >= RECORD_BYTES;
 }
 
@@ -37,10 +34,10 @@ size_t ch__walk(uintptr_t pc, uintptr_t fp, uintptr_t low, uintptr_t high, uintp
 		uintptr_t caller_fp, return_address;
 		ch__arch_frame_step(fp, &caller_fp, &return_address);
 		return_address = ch__arch_strip(return_address);
-		if (return_address <= LAST_MARK && !CH_MUTANT(CH__MUTANT_WALK_PAST_THE_END))
+		if (return_address <= LAST_MARK)
 			break;
 		out[n++] = return_address;
-		if (caller_fp <= fp && !CH_MUTANT(CH__MUTANT_WALK_FALLING))
+		if (caller_fp <= fp)
 			break;
 		fp = caller_fp;
 	}
