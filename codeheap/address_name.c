@@ -22,7 +22,7 @@ static size_t control_bytes(const char *at)
 static void put(struct text *t, const char *more)
 {
 	for (size_t controls = 0; *more; more++, t->length++) {
-		if (!controls && !CH_MUTANT(CH__MUTANT_NAME_OBEYED))
+		if (!controls)
 			controls = control_bytes(more);
 		if (t->length + 1 < t->room)
 			t->at[t->length] = controls ? '?' : *more;

@@ -101,8 +101,6 @@ enum ch_status ch_block_assume(struct ch_block handle, struct ch_assumption assu
 void ch__assumption_leave(struct ch_heap *heap, uint32_t index)
 {
 	struct ch__extra *extra = ch__block_at(heap, index)->extra;
-	if (CH_MUTANT(CH__MUTANT_ASSUMPTION_NOT_LEFT))
-		return;
 	for (uint32_t i = 0; extra && i < extra->count; i++) {
 		struct ch__item *item = &ch__extra_items(extra)[i];
 		if (extra->kinds[i] != CH__ITEM_ASSUME || !item->at)
@@ -135,8 +133,6 @@ void ch__assumption_end(struct ch_heap *heap, uint32_t index)
 		struct ch__extra *extra = ch__block_at(heap, by.block)->extra;
 		if (extra->kinds[by.item] == CH__ITEM_ASSUME)
 			ch__extra_items(extra)[by.item].at = 0;
-		if (CH_MUTANT(CH__MUTANT_WRONG_ASSUMPTION_BLAMED))
-			ch__assumption_blame(heap, index, i);
 	}
 	fact->count = 0;
 	CH_MOVE(ch__assumption_moves, index, fact->generation, fact->generation & 1,

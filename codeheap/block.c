@@ -25,7 +25,7 @@ uint32_t ch__block_resolve(struct ch_heap *heap, struct ch_block handle)
 	uint32_t index = ch__handle_index(handle.bits);
 	if (!ch__handle_is_known(heap, &heap->blocks, handle.bits))
 		return 0;
-	return is_of(heap, index, handle) || CH_MUTANT(CH__MUTANT_STALE_HANDLE) ? index : 0;
+	return is_of(heap, index, handle) ? index : 0;
 }
 
 enum ch_status ch__block_resolve_open(struct ch_heap *heap, struct ch_block handle, uint32_t *index)
@@ -35,7 +35,7 @@ enum ch_status ch__block_resolve_open(struct ch_heap *heap, struct ch_block hand
 		return CH_E_STALE;
 	enum ch_block_state state = ch__block_state(ch__block_at(heap, *index));
 	/* Else the block died between the two, and what is OPEN is another thread's. */
-	if (!is_of(heap, *index, handle) && !CH_MUTANT(CH__MUTANT_OPEN_OF_ANYBODY))
+	if (!is_of(heap, *index, handle))
 		return CH_E_STALE;
 	return state == CH_BLOCK_OPEN ? CH_OK : CH_E_STATE;
 }
@@ -177,14 +177,11 @@ static void forget_page(struct ch_heap *heap, uint32_t page)
 void ch__block_pages_freed(struct ch_heap *heap, uint32_t hot_offset, bool is_span)
 {
 	uint32_t page = hot_offset >> heap->pool->page_log2;
-	bool no_unwind = CH_MUTANT(CH__MUTANT_NO_UNWIND_WITHDRAWAL);
 	if (is_span) {
 		uint32_t pages = heap->pool->pages[page].span_pages;
-		if (!no_unwind)
-			ch__sinks_page_dead(heap->sinks, page, pages);
+		ch__sinks_page_dead(heap->sinks, page, pages);
 		ch__pool_release_span(heap->pool, page);
-	} else if (!CH_MUTANT(CH__MUTANT_FREED_PAGE_KEPT) &&
-		   ch__pool_note_freed(heap->pool, page) && !no_unwind) {
+	} else if (ch__pool_note_freed(heap->pool, page)) {
 		forget_page(heap, page);
 	}
 }

@@ -220,10 +220,8 @@ static inline uint32_t ch__branch_generation(const struct ch__branch *branch)
  * ends, outside of regions: a thread that is stopped before its end has not shut the way in yet. */
 static inline bool ch__owner_enters(const struct ch__owner *owner)
 {
-	uint32_t ends = CH__LIFE_RELEASED;
-	if (CH_MUTANT(CH__MUTANT_FLAG_ENDS_ENTRY))
-		ends |= CH__LIFE_RELEASING;
-	return !(atomic_load_explicit(&owner->generation, memory_order_relaxed) & ends);
+	return !(atomic_load_explicit(&owner->generation, memory_order_relaxed) &
+		 CH__LIFE_RELEASED);
 }
 /* For moves. */
 static inline enum ch__owner_state ch__owner_state(uint32_t generation)
@@ -271,8 +269,7 @@ static inline enum ch__cause ch__block_cause(const struct ch__block *block)
 static inline void ch__block_store(struct ch__block *block, enum ch_block_state state,
 				   enum ch__cause cause)
 {
-	unsigned kept = CH_MUTANT(CH__MUTANT_CAUSE_LOST) ? 0 : cause;
-	atomic_store_explicit(&block->state, (uint8_t)(state | kept << CH__CAUSE_SHIFT),
+	atomic_store_explicit(&block->state, (uint8_t)(state | (unsigned)cause << CH__CAUSE_SHIFT),
 			      memory_order_release);
 }
 /* Of a LIVE block, which stays so; under heap and in a region. */

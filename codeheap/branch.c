@@ -97,13 +97,11 @@ static void give_run(struct ch_heap *heap, uint32_t first, uint32_t count, bool 
 	CH_REQUIRES(ch__role_records)
 {
 	struct ch__runs *runs = &heap->branch_runs[count];
-	if (!is_worn || CH_MUTANT(CH__MUTANT_WORN_AT_ONCE)) {
+	if (!is_worn) {
 		chain(heap, first, runs->free);
 		runs->free = first;
 		return;
 	}
-	if (CH_MUTANT(CH__MUTANT_WORN_LOST))
-		return;
 	chain(heap, first, 0);
 	if (runs->worn_now++)
 		chain(heap, runs->worn_last, first);
@@ -240,16 +238,13 @@ static void write_site(struct ch_heap *heap, const struct ch__block *source, uin
 		target = stub;
 	}
 	ch__arch_site_write(kind, write, exec, target);
-	if (CH_MUTANT(CH__MUTANT_SITE_WRITES_MORE))
-		write[ch__arch_site_bytes(kind, write)] = 0x90;
 	size_t bytes = ch__arch_site_bytes(kind, write);
-	size_t synced = CH_MUTANT(CH__MUTANT_NO_SYNC_SITE) ? 0 : bytes;
 	if (is_live)
-		ch__pool_sync_live(heap->pool, exec, synced);
+		ch__pool_sync_live(heap->pool, exec, bytes);
 	else
-		ch__pool_sync(heap->pool, exec, synced);
+		ch__pool_sync(heap->pool, exec, bytes);
 	uintptr_t home = stub_home(heap, source, index);
-	if (CH_ARCH_STUB_LEADS_FAR && !is_far && !CH_MUTANT(CH__MUTANT_STUB_LEADS_ON) &&
+	if (CH_ARCH_STUB_LEADS_FAR && !is_far &&
 	    ch__arch_stub_leads_to(ch__pool_read(heap->pool, stub)) != home)
 		lead_stub(heap, stub, home);
 	CH_PUBLISHED(heap->pool, stub, CH_ARCH_STUB_BYTES, "stub");
@@ -266,8 +261,6 @@ static bool exit_is_near(struct ch_heap *heap, const struct ch__block *block,
 	uintptr_t exit = (uintptr_t)site->exit, stub = ch__stub_exec(heap, block, index);
 	uintptr_t at = (uintptr_t)site->at;
 	enum ch__site kind = (enum ch__site)site->kind;
-	if (CH_MUTANT(CH__MUTANT_EXIT_TOO_FAR))
-		return true;
 	if (!ch__arch_site_reaches(kind, at, stub))
 		return false;
 	return !exit || (ch__arch_jump_reaches(stub, exit) &&
@@ -285,7 +278,7 @@ static enum ch_status check_site(struct ch_heap *heap, const struct ch__block *b
 	enum ch__site kind = (enum ch__site)site->kind;
 	if (!ch__block_has(heap, block, at, ch__arch_site_bytes(kind, read)))
 		return CH_E_ARG;
-	if (!ch__arch_site_is_valid(kind, read, at) && !CH_MUTANT(CH__MUTANT_ANY_SITE))
+	if (!ch__arch_site_is_valid(kind, read, at))
 		return CH_E_SITE;
 	return CH_OK;
 }
@@ -304,7 +297,7 @@ static enum ch_status check_place(struct ch_heap *heap, struct ch__thread *self,
 		return CH_E_REACH;
 	if (!exit)
 		return CH_OK;
-	bool is_inside = exit > at && exit < at + bytes && !CH_MUTANT(CH__MUTANT_EXIT_INTO_SITE);
+	bool is_inside = exit > at && exit < at + bytes;
 	return !is_inside && ch__sites_may_lead_to(heap, self, block, exit) ? CH_OK : CH_E_SITE;
 }
 
@@ -330,8 +323,7 @@ static void write_stub(struct ch_heap *heap, const struct ch__block *block, uint
 	} else {
 		ch__arch_stub_write(write, stub, heap->trampoline, index);
 	}
-	ch__pool_sync(heap->pool, stub,
-		      CH_MUTANT(CH__MUTANT_NO_SYNC_STUB) ? 0 : CH_ARCH_STUB_BYTES);
+	ch__pool_sync(heap->pool, stub, CH_ARCH_STUB_BYTES);
 }
 
 static enum ch_status attach(struct ch_heap *heap, struct ch__thread *self, struct ch__block *block,
@@ -466,11 +458,9 @@ static enum ch_status link_locked(struct ch_heap *heap, struct ch__thread *self,
 	uint32_t source = find_source(heap, branch);
 	struct ch__block *to = target ? ch__block_at(heap, target) : NULL;
 	const struct ch__block *from = source ? ch__block_at(heap, source) : NULL;
-	bool blind = CH_MUTANT(CH__MUTANT_NO_ALIVE_TEST);
 	if (!from)
 		status = CH_E_STATE;
-	else if ((!ch__block_is_alive(heap, from) || (to && !ch__block_is_alive(heap, to))) &&
-		 !blind)
+	else if (!ch__block_is_alive(heap, from) || (to && !ch__block_is_alive(heap, to)))
 		status = CH_E_STALE;
 	else if (ch__block_state(from) != CH_BLOCK_LIVE ||
 		 (to && (ch__block_state(to) != CH_BLOCK_LIVE || ch__block_is_data(heap, to))))

@@ -114,7 +114,7 @@ static bool relies_on_living(struct ch_heap *heap, const struct ch__block *block
 	for (uint32_t i = 0; extra && i < extra->count; i++) {
 		struct ch__item item = ch__extra_items(extra)[i];
 		if (extra->kinds[i] == CH__ITEM_ASSUME && item.at == 0)
-			return CH_MUTANT(CH__MUTANT_COMMIT_BROKEN_ASSUMPTION);
+			return false;
 		if (extra->kinds[i] == CH__ITEM_EDGE &&
 		    atomic_load(&ch__block_at(heap, item.value)->generation) != item.at)
 			return false;
@@ -143,7 +143,7 @@ static bool waits_for_others(struct ch_heap *heap, const struct ch__block *block
 		const struct ch__block *target = ch__block_at(heap, item.value);
 		if (ch__block_state(target) == CH_BLOCK_OPEN &&
 		    atomic_load(&target->generation) == item.at)
-			return !CH_MUTANT(CH__MUTANT_COMMIT_BEFORE_ITS_EDGE);
+			return true;
 	}
 	return false;
 }
@@ -160,8 +160,6 @@ static bool has_assumptions(const struct ch__block *block)
 static bool owner_lives(struct ch_heap *heap, const struct ch__block *block)
 {
 	const struct ch__owner *owner = ch__owner_at(heap, block->owner);
-	if (CH_MUTANT(CH__MUTANT_COMMIT_DEAD_OWNER))
-		return true;
 	return ch__is_alive(heap, atomic_load_explicit(&owner->mark, memory_order_relaxed)) &&
 	       !ch__owner_is_released(owner);
 }
@@ -170,11 +168,8 @@ static bool owner_lives(struct ch_heap *heap, const struct ch__block *block)
 
 static void publish_bytes(struct ch_heap *heap, const struct ch__block *block)
 {
-	bool is_left_out = CH_MUTANT(CH__MUTANT_NO_SYNC_COMMIT);
-	if (!is_left_out)
-		ch__pool_publish(heap->pool, ch__exec(heap, block->hot_offset),
-				 ch__hot_bytes(block));
-	if (block->cold_granules && !is_left_out)
+	ch__pool_publish(heap->pool, ch__exec(heap, block->hot_offset), ch__hot_bytes(block));
+	if (block->cold_granules)
 		ch__pool_publish(heap->pool, ch__exec(heap, ch__cold_offset(heap, block)),
 				 ch__cold_bytes(block));
 }
@@ -212,7 +207,7 @@ static void tell_sinks(struct ch_heap *heap, const struct ch_code *codes, size_t
 		uint32_t index = ch__handle_index(codes[i].block.bits);
 		const struct ch__block *block = ch__block_at(heap, index);
 		uint64_t key = codes[i].block.bits;
-		if (!ch__block_is_data(heap, block) || CH_MUTANT(CH__MUTANT_DATA_TOLD))
+		if (!ch__block_is_data(heap, block))
 			ranges[n++] = ch__hot_range(heap, block, key);
 		if (block->cold_granules)
 			ranges[n++] = (struct ch__sink_range){
@@ -280,7 +275,7 @@ static enum ch_status publish(struct ch_heap *heap, struct ch__thread *self, str
 {
 	enum ch_status status = CH_OK;
 	ch__region_enter(self);
-	if (!is_told && sinks_want_ranges(heap) && !CH_MUTANT(CH__MUTANT_LATE_SINK_MISSES))
+	if (!is_told && sinks_want_ranges(heap))
 		status = CH_E_BUSY;
 	for (size_t i = 0; i < count && status == CH_OK; i++) {
 		const struct ch__block *block =
@@ -311,7 +306,7 @@ static bool land(struct ch_heap *heap, struct ch__thread *self, const struct ch_
 	uint32_t page = block->hot_offset >> heap->pool->page_log2;
 	if (use == CH__SPAN_CODE)
 		return true;
-	if (use == CH__SPAN_IN_PLACE && !CH_MUTANT(CH__MUTANT_NOT_TAKEN_OVER))
+	if (use == CH__SPAN_IN_PLACE)
 		ch__pool_take_over(heap->pool,
 				   ch__exec(heap, block->hot_offset + ch__head_bytes(use)),
 				   code->used_to);

@@ -8,7 +8,7 @@
 static void call_roots(struct ch_marker *marker)
 {
 	for (struct ch_vm *vm = marker->heap->vms; vm; vm = vm->next)
-		if (vm->is_attached && vm->ops.roots && !CH_MUTANT(CH__MUTANT_ROOTS_NOT_ASKED))
+		if (vm->is_attached && vm->ops.roots)
 			vm->ops.roots(vm->user, marker);
 }
 
@@ -30,7 +30,7 @@ static void mark_owners(struct ch_marker *marker) CH_REQUIRES(ch__role_frozen)
 		const struct ch__owner *owner = ch__owner_at(heap, i);
 		prefetch_entry(heap, i + ENTRIES_AHEAD);
 		if (!(atomic_load_explicit(&owner->generation, memory_order_relaxed) & 1) ||
-		    (!ch__owner_enters(owner) && !CH_MUTANT(CH__MUTANT_RELEASED_IS_ROOT)))
+		    !ch__owner_enters(owner))
 			continue;
 		ch__mark_owner_index(marker, i);
 		if (marker->tail - marker->head > marker->queue_mask / 2)
@@ -100,13 +100,7 @@ static bool run_cycle(struct ch_heap *heap, uint64_t until)
 	}
 	if (!is_done) {
 		ch__cycle_give_up(heap);
-		if (CH_MUTANT(CH__MUTANT_ABANDONED_COUNTS)) {
-			ch__cycle_begin(heap);
-			ch__cycle_complete(heap);
-		}
 	}
-	if (!is_done && CH_MUTANT(CH__MUTANT_ABANDONED_STAYS_FROZEN))
-		atomic_fetch_add(&heap->freeze, 1);
 	ch__unfreeze(heap);
 	if (is_done)
 		ch__trigger_cycle_ended(heap, ch__os_now_ns() - start);
@@ -157,7 +151,7 @@ enum ch_status ch_heap_collect(struct ch_heap *heap)
 	ch__sweep_all(heap);
 	ch__notices_deliver(heap);
 	/* A notice may have left this stack to a thread that is not of this heap. */
-	if (!self || ch__thread_now(heap) || CH_MUTANT(CH__MUTANT_STRANGER_TOLD))
+	if (!self || ch__thread_now(heap))
 		ch__trigger_poll(heap);
 	return CH_OK;
 }
@@ -198,7 +192,7 @@ enum ch_status ch_mark_begin(struct ch_heap *heap, struct ch_marker **out)
 	    atomic_load_explicit(&heap->marker_is, memory_order_relaxed) == ch__lock_self())
 		return CH_E_STATE;
 	uint64_t start = ch__os_now_ns(), until = ch__stop_limit(heap, start);
-	if (!ch__heap_lock_until(heap, CH_MUTANT(CH__MUTANT_CYCLE_AWAITED_FOR_EVER) ? 0 : until))
+	if (!ch__heap_lock_until(heap, until))
 		return CH_E_BUSY;
 	bool has_memory = ch__mark_reserve(heap);
 	if (!has_memory || !ch__freeze_until(heap, until)) {
@@ -211,8 +205,6 @@ enum ch_status ch_mark_begin(struct ch_heap *heap, struct ch_marker **out)
 	heap->freezes++;
 	heap->cycle_is_synced = ch__core_sync(heap);
 	ch__marker_init(heap, &heap->marker);
-	if (CH_MUTANT(CH__MUTANT_VISIT_FREEZES))
-		atomic_fetch_sub(&heap->freeze, 1);
 	*out = &heap->marker;
 	leave_cycle(*out);
 	return CH_OK;
@@ -261,7 +253,7 @@ enum ch_status ch_mark_end(struct ch_marker *marker, bool is_complete)
 	enum ch_status status = marker->is_blind ? CH_E_BUSY : CH_OK;
 	take_cycle(marker);
 	is_complete = is_complete && !marker->is_blind;
-	if (is_complete || CH_MUTANT(CH__MUTANT_ABANDONED_COUNTS)) {
+	if (is_complete) {
 		ch__host_marks(marker);
 		ch__mark_drain(marker);
 		ch__cycle_complete(heap);

@@ -15,7 +15,7 @@ static void free_or_park(struct ch_heap *heap, struct ch__extra *extra) CH_REQUI
 {
 	*link_of(extra) = heap->extras_parked;
 	heap->extras_parked = extra;
-	if (ch__place_is_read() && !CH_MUTANT(CH__MUTANT_READ_NOT_PARKED))
+	if (ch__place_is_read())
 		return;
 	while ((extra = heap->extras_parked) != NULL) {
 		heap->extras_parked = *link_of(extra);
@@ -92,8 +92,7 @@ struct ch__extra *ch__extra_take(struct ch__block *block)
 static void free_held(struct ch_heap *heap, struct ch__extra *extra)
 {
 	ch__meta_free(heap->meta, extra->guard, sizeof *extra->guard);
-	if (!CH_MUTANT(CH__MUTANT_OWN_TABLE_KEPT))
-		ch__sinks_own_destroy(heap->sinks, ch__extra_own(extra));
+	ch__sinks_own_destroy(heap->sinks, ch__extra_own(extra));
 }
 
 void ch__extra_free(struct ch_heap *heap, struct ch__extra *extra)
@@ -173,7 +172,7 @@ static enum ch_status open_subject(struct ch_block handle, struct subject *s)
 static enum ch_status open_code(struct ch_block handle, bool writes, struct subject *s)
 {
 	enum ch_status status = open_subject(handle, s);
-	if (status != CH_OK || CH_MUTANT(CH__MUTANT_ANY_KIND))
+	if (status != CH_OK)
 		return status;
 	enum ch__span_use use = ch__block_use(s->heap, s->block);
 	return use == CH__SPAN_CODE || (use == CH__SPAN_IN_PLACE && !writes) ? CH_OK : CH_E_STATE;
@@ -187,8 +186,6 @@ static enum ch_status add_edge_to(struct subject *s, struct ch_block to, uint32_
 	enum ch_status status = CH_E_STALE;
 	/* place.c reads it so, too: a record that is used again has another generation. */
 	uint32_t index = __atomic_load_n(&block->owner, __ATOMIC_RELAXED);
-	if (CH_MUTANT(CH__MUTANT_EDGE_UNLOCKED))
-		index = 0;
 	struct ch__owner *owner = ch__owner_at(s->heap, index);
 	ch__owner_lock(owner);
 	if (ch__block_resolve(s->heap, to) == target && ch__block_is_alive(s->heap, block)) {
@@ -277,11 +274,9 @@ enum ch_status ch_ref_attach(struct ch_block block, const void *at)
 
 static bool point_is_sound(struct subject *s, uintptr_t point, uintptr_t exit)
 {
-	if (!ch__arch_diverter_is_there(ch__pool_read(s->heap->pool, point)) &&
-	    !CH_MUTANT(CH__MUTANT_POINT_ANY_BYTES))
+	if (!ch__arch_diverter_is_there(ch__pool_read(s->heap->pool, point)))
 		return false;
-	if (exit > point && exit < point + CH_ARCH_DIVERTER_BYTES &&
-	    !CH_MUTANT(CH__MUTANT_EXIT_INTO_SITE))
+	if (exit > point && exit < point + CH_ARCH_DIVERTER_BYTES)
 		return false;
 	return ch__sites_have_room(s->heap, s->self, s->block, point, CH_ARCH_DIVERTER_BYTES,
 				   false) &&
@@ -314,8 +309,7 @@ enum ch_status ch_patch_point_attach(struct ch_block block, const void *at, cons
 	/* An edge and a point with its user: room for all before the first is written. */
 	if ((status = ch__extra_need(s.heap, s.self, s.block, 3)) != CH_OK)
 		return status;
-	if (holder.bits && !CH_MUTANT(CH__MUTANT_EXIT_EDGE_NOT_TRACED) &&
-	    (status = add_edge(&s, holder)) != CH_OK)
+	if (holder.bits && (status = add_edge(&s, holder)) != CH_OK)
 		return status;
 	struct ch__item item = {ch__offset(s.heap, point), ch__offset(s.heap, leads_to)};
 	struct ch__item second = {(uint32_t)(uintptr_t)user, (uint32_t)((uintptr_t)user >> 32)};

@@ -10,7 +10,7 @@ static _Atomic(int) registered; /* 0 no, 1 being done, 2 yes */
 
 static enum ch__fork kind_of(const struct ch_heap *heap)
 {
-	if (heap->config.fork == CH_FORK_NONE || CH_MUTANT(CH__MUTANT_NO_FORK_COPY))
+	if (heap->config.fork == CH_FORK_NONE)
 		return CH__FORK_NONE;
 	return CH__FORK_COPY;
 }
@@ -53,7 +53,7 @@ static void prepare(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 				continue;
 			if (pass == 0)
 				lock_all(heap);
-			if (pass == (CH_MUTANT(CH__MUTANT_FORK_HEAP_BY_HEAP) ? 0 : 1))
+			if (pass == 1)
 				prepare_heap(heap);
 		}
 	ch__sinks_fork_files_prepare();
@@ -114,8 +114,7 @@ static void drop_other_threads(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 	for (struct ch__thread *t = heap->threads; t; t = t->next) {
 		if (t == self || !t->is_attached)
 			continue;
-		if (!CH_MUTANT(CH__MUTANT_CHILD_KEEPS_INSIDE))
-			atomic_store(&t->inside, 0);
+		atomic_store(&t->inside, 0);
 		ch__thread_set_state(t, CH__PARKED, memory_order_seq_cst, __func__);
 		abort_open(heap, t);
 		ch__records_flush(heap, t);
@@ -138,8 +137,6 @@ static void note_lost_spans(struct ch_heap *heap)
 		if (!heap->blocks.segments[i >> CH__SEGMENT_LOG2])
 			continue;
 		const struct ch__block *block = ch__block_at(heap, i);
-		if (CH_MUTANT(CH__MUTANT_DEAD_SPAN_LOST) && ch__block_state(block) == CH_BLOCK_DEAD)
-			continue;
 		if (ch__block_state(block) != CH_BLOCK_FREE && (block->flags & CH__FLAG_SPAN))
 			pool->pages[block->hot_offset >> pool->page_log2].has_failed = 0;
 	}
@@ -190,12 +187,11 @@ static void wake_heap(struct ch_heap *heap)
 	ch__records_unlock(heap);
 	heap->process = ch__os_process_id();
 	ch__event_note(heap, CH__EVENT_FORKED, (uint64_t)heap->process);
-	if (!has_code && !CH_MUTANT(CH__MUTANT_CODELESS_FORGETS_NOTHING))
+	if (!has_code)
 		lose_code(heap);
 	drop_other_threads(heap);
-	if (!CH_MUTANT(CH__MUTANT_CHILD_LEAVES_RELEASES))
-		ch__owners_end_releases(heap);
-	if (has_code && !CH_MUTANT(CH__MUTANT_CHILD_LEAKS_PAGES))
+	ch__owners_end_releases(heap);
+	if (has_code)
 		reclaim_pages(heap);
 	ch__stats_recount(heap);
 	ch__heap_unlock(heap);
@@ -219,23 +215,11 @@ static void child(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 			continue;
 		wake_heap(heap);
 		ch__stats_file_fork_child(heap);
-		if (heap->driver.fork_child && !CH_MUTANT(CH__MUTANT_DRIVER_NOT_WOKEN))
+		if (heap->driver.fork_child)
 			heap->driver.fork_child(heap);
 	}
 	ch__unlock(&ch__heaps_lock, CH__RANK_HEAPS);
 	ch__ranks_rest(false);
-}
-
-/* A mutant only: who knows a child by its number takes that of a vfork for one, which is the parent
- * under another number. */
-void ch__fork_guess(void)
-{
-	static int number;
-	int now = ch__os_process_id();
-	bool is_other = number && number != now;
-	number = now;
-	if (is_other)
-		child();
 }
 
 bool ch__fork_register(void)

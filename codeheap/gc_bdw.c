@@ -331,8 +331,7 @@ static void handle_suspend(int signal, void *info, void *ucontext)
 
 static void before_stop(void) CH_UNANALYSED("a freeze of each heap, in a loop")
 {
-	bool is_cleared =
-		full_asked && (!GC_is_marked(sentinel) || CH_MUTANT(CH__MUTANT_NO_SENTINEL));
+	bool is_cleared = full_asked && !GC_is_marked(sentinel);
 	full_asked = false;
 	for (struct bdw *bdw = heaps; bdw; bdw = bdw->next) {
 		struct ch_heap *heap = bdw->heap;
@@ -349,8 +348,7 @@ static void before_stop(void) CH_UNANALYSED("a freeze of each heap, in a loop")
 		bdw->must_retrace = !is_cleared;
 		bdw->is_full = true;
 		ch__trigger_cycle_begins(heap);
-		if (!is_cleared || !CH_MUTANT(CH__MUTANT_EPOCH_EARLY))
-			ch__cycle_begin(heap);
+		ch__cycle_begin(heap);
 		for (int i = 0; i < ENGINES; i++)
 			ch__marker_init(heap, &bdw->engines[i].marker);
 		if (is_cleared)
@@ -401,8 +399,6 @@ static void after_start(void)
 		if (bdw->is_done)
 			continue;
 		give_up(bdw);
-		if (CH_MUTANT(CH__MUTANT_ABANDONED_COUNTS) && bdw->is_full)
-			ch__cycle_complete(bdw->heap);
 		thaw(bdw);
 	}
 }
@@ -440,8 +436,6 @@ static void after_reclaim(void)
 static void on_start(void)
 {
 	full_asked = true;
-	for (struct bdw *bdw = heaps; bdw && CH_MUTANT(CH__MUTANT_EPOCH_EARLY); bdw = bdw->next)
-		ch__cycle_begin(bdw->heap);
 	if (previous_start)
 		previous_start();
 }
@@ -529,7 +523,7 @@ extern char __stop_ch_alloc_tables[] __attribute__((weak, visibility("hidden")))
 static void exclude_tables(void)
 {
 	uintptr_t from = (uintptr_t)__start_ch_alloc_tables;
-	if (from < (uintptr_t)__stop_ch_alloc_tables && !CH_MUTANT(CH__MUTANT_TABLES_ARE_ROOTS))
+	if (from < (uintptr_t)__stop_ch_alloc_tables)
 		GC_exclude_static_roots(__start_ch_alloc_tables, __stop_ch_alloc_tables);
 }
 

@@ -32,7 +32,7 @@ static enum ch_status fit_to_system(struct ch_config *config)
 	size_t least = ch__os_page_bytes();
 	if (least > PAGE_MAX_BYTES)
 		return CH_E_ARG;
-	if (config->page_bytes < least && !CH_MUTANT(CH__MUTANT_SMALL_PAGE_KEPT))
+	if (config->page_bytes < least)
 		config->page_bytes = least;
 	if (config->pool_bytes < config->page_bytes)
 		config->pool_bytes = config->page_bytes;
@@ -85,8 +85,6 @@ static enum ch_status create_pool(struct ch_heap *heap)
 	if (pool.is_for_forks && pool.backend == CH__BACKEND_AUTO)
 		pool.backend = CH__BACKEND_PROCMEM;
 	int error = ch__pool_create(&pool, heap->meta, &heap->pool);
-	if (!error && CH_MUTANT(CH__MUTANT_VALGRIND_UNKNOWN))
-		heap->pool->is_translated = false, heap->pool->sync_steps = 0;
 	if (!error)
 		return CH_OK;
 	errno = error;
@@ -129,7 +127,7 @@ static void write_runtime(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 	heap->trampoline = pool->runtime_exec;
 	size_t bytes = ch__arch_trampoline_write(ch__pool_write(pool, heap->trampoline),
 						 heap->trampoline, &heap->stub);
-	ch__pool_sync(pool, heap->trampoline, CH_MUTANT(CH__MUTANT_NO_SYNC_TRAMPOLINE) ? 0 : bytes);
+	ch__pool_sync(pool, heap->trampoline, bytes);
 	CH_PUBLISHED(pool, heap->trampoline, bytes, "trampoline of stubs");
 	heap->veneers_from = heap->veneers_to = (uint32_t)((bytes + 15) & ~(size_t)15);
 }
@@ -149,8 +147,7 @@ static enum ch_status fill_heap(struct ch_heap *heap, unsigned wanted) CH_REQUIR
 	heap->guest.heap = heap;
 	heap->tombstones_log2 = CH__TOMBSTONES_LOG2;
 	heap->branches_resting = CH__BRANCHES_RESTING;
-	if (!CH_MUTANT(CH__MUTANT_NAMES_HASHED_OPENLY))
-		ch__os_random(heap->name_key, sizeof heap->name_key);
+	ch__os_random(heap->name_key, sizeof heap->name_key);
 	heap->process = ch__os_process_id();
 	/* Epochs start above 0, so that a mark of 0 is dead. */
 	atomic_store(&heap->epoch, 1);
@@ -159,18 +156,13 @@ static enum ch_status fill_heap(struct ch_heap *heap, unsigned wanted) CH_REQUIR
 	if (heap->config.stop_signal && heap->config.driver == CH_DRIVER_BUILTIN &&
 	    !ch__world_install_signal(heap->config.stop_signal))
 		return CH_E_OS;
-	if (!CH_MUTANT(CH__MUTANT_ZONE_IGNORED))
-		ch__pool_set_zone(heap->pool, CH__FRAME_OWN, CH__ZONE_OWN);
+	ch__pool_set_zone(heap->pool, CH__FRAME_OWN, CH__ZONE_OWN);
 	return ch__tell_create(heap, wanted);
 }
 
 static void free_heap(struct ch_heap *heap)
 {
 	struct ch__meta *meta = heap->meta;
-	if (CH_MUTANT(CH__MUTANT_POOL_FREED_FIRST)) {
-		ch__pool_destroy(heap->pool);
-		heap->pool = NULL;
-	}
 	/* Sinks first: unwinders and debuggers know code and tables until they are told. */
 	if (heap->sinks)
 		ch__sinks_destroy(heap->sinks);
@@ -196,8 +188,6 @@ static void free_left_heaps(void)
 	while ((heap = left_heaps) != NULL) {
 		left_heaps = heap->left_next;
 		free_heap(heap);
-		if (CH_MUTANT(CH__MUTANT_LEFT_HEAP_STAYS))
-			break;
 	}
 }
 
@@ -221,8 +211,7 @@ static bool choose_id(struct ch_heap *heap)
 	if (id > CH__HEAPS_MAX)
 		return false;
 	heap->id = id;
-	if (!CH_MUTANT(CH__MUTANT_GENERATIONS_BEGIN_AGAIN))
-		heap->first_generation = first_generations[id];
+	heap->first_generation = first_generations[id];
 	return true;
 }
 
@@ -252,8 +241,6 @@ static bool has_room(const struct ch_heap *heap)
 {
 	size_t pool = heap->config.pool_bytes, bytes = pool / ROOM_SHARE;
 	bool is_dual = heap->pool->backend == CH__BACKEND_DUAL;
-	if (CH_MUTANT(CH__MUTANT_ROOM_NOT_LEFT))
-		return true;
 	void *room = ch__os_private(bytes), *below = NULL;
 	if (room && is_dual)
 		below = ch__os_reserve(pool, ch__os_page_bytes(), 0, ch__os_anywhere);
@@ -276,7 +263,7 @@ static enum ch_status make_heap(struct ch_heap *heap, unsigned wanted) CH_REQUIR
 	/* A smaller pool would not help: it is no want of memory. */
 	if (status == CH_OK && !choose_id(heap)) {
 		errno = EMFILE;
-		status = CH_MUTANT(CH__MUTANT_TOO_MANY_HEAPS_UNSAID) ? CH_E_MEMORY : CH_E_OS;
+		status = CH_E_OS;
 	}
 	if (status == CH_OK)
 		status = fill_heap(heap, wanted);
@@ -289,8 +276,7 @@ static enum ch_status make_heap(struct ch_heap *heap, unsigned wanted) CH_REQUIR
 		ch__event_note(heap, CH__EVENT_CREATED, heap->pool->pool_bytes);
 	} else {
 		int error = errno;
-		if (!CH_MUTANT(CH__MUTANT_LEAK_ON_FAILURE))
-			free_heap(heap);
+		free_heap(heap);
 		errno = error;
 	}
 	ch__unlock(&ch__heaps_lock, CH__RANK_HEAPS);
@@ -331,9 +317,8 @@ static enum ch_status create_halving(struct ch_config config, unsigned wanted,
 				     struct ch_heap **out)
 {
 	enum ch_status status;
-	size_t least = CH_MUTANT(CH__MUTANT_HALVED_AWAY) ? config.page_bytes : POOL_LEAST_BYTES;
 	while ((status = create_heap(&config, wanted, driver, driver_data, out)) == CH_E_MEMORY &&
-	       config.pool_bytes / 2 >= least && !CH_MUTANT(CH__MUTANT_NOT_HALVED))
+	       config.pool_bytes / 2 >= POOL_LEAST_BYTES)
 		config.pool_bytes /= 2;
 	return status;
 }
@@ -354,8 +339,7 @@ enum ch_status ch__heap_create(const struct ch_config *in, const struct ch__driv
 	/* Each size of the first backend before any of the next ones, which need less space in some
 	 * steps and more in others: which one a limit leads to would be chance, and what tools see
 	 * of the code with it. */
-	if (config.backend == CH_BACKEND_AUTO && config.fork != CH_FORK_COW &&
-	    !CH_MUTANT(CH__MUTANT_LARGER_POOL_FIRST)) {
+	if (config.backend == CH_BACKEND_AUTO && config.fork != CH_FORK_COW) {
 		struct ch_config first = config;
 		first.backend = CH_BACKEND_DUAL;
 		if (create_halving(first, wanted, driver, driver_data, out) == CH_OK)
@@ -375,11 +359,9 @@ static bool wait_for_readers(void)
 {
 	enum { PATIENCE_MS = 1000, NS_PER_MS = 1000000 };
 	static _Atomic(uint32_t) never;
-	if (CH_MUTANT(CH__MUTANT_HEAP_GOES_UNDER_HANDLER))
-		return true;
 	for (int ms = 0; ms < PATIENCE_MS && ch__place_is_read(); ms++)
 		ch__os_futex_wait(&never, 0, NS_PER_MS);
-	return !ch__place_is_read() || CH_MUTANT(CH__MUTANT_HEAP_GOES_AFTER_A_SECOND);
+	return !ch__place_is_read();
 }
 
 enum ch_status ch_heap_destroy(struct ch_heap *heap)
@@ -399,7 +381,7 @@ enum ch_status ch_heap_destroy(struct ch_heap *heap)
 		busy |= fiber->is_attached;
 	ch__heap_unlock(heap);
 	ch__registry_unlock(heap);
-	if (busy && !CH_MUTANT(CH__MUTANT_DESTROY_WHILE_INSIDE))
+	if (busy)
 		return CH_E_BUSY;
 	if (self && ch_thread_detach(heap) != CH_OK)
 		return CH_E_BUSY;
@@ -412,14 +394,11 @@ enum ch_status ch_heap_destroy(struct ch_heap *heap)
 	ch__lock(&ch__heaps_lock, CH__RANK_HEAPS);
 	leave_id(heap);
 	atomic_store(&ch__heaps[heap->id], NULL);
-	if (CH_MUTANT(CH__MUTANT_HEAPS_UNLOCKED))
-		ch__unlock(&ch__heaps_lock, CH__RANK_HEAPS);
 	heap->left_next = left_heaps;
 	left_heaps = heap;
 	if (wait_for_readers())
 		free_left_heaps();
-	if (!CH_MUTANT(CH__MUTANT_HEAPS_UNLOCKED))
-		ch__unlock(&ch__heaps_lock, CH__RANK_HEAPS);
+	ch__unlock(&ch__heaps_lock, CH__RANK_HEAPS);
 	return CH_OK;
 }
 
@@ -432,10 +411,6 @@ __attribute__((destructor)) static void flush_at_exit(void)
 	uint64_t until_ns = ch__os_now_ns() + exit_wait_ns;
 	for (int id = 1; id <= CH__HEAPS_MAX; id++) {
 		struct ch_heap *heap = atomic_load(&ch__heaps[id]);
-		if (heap && CH_MUTANT(CH__MUTANT_EXIT_FREES_CODE)) {
-			free_heap(heap);
-			continue;
-		}
 		if (heap)
 			ch__stats_file_exit(heap, until_ns);
 		if (!heap || !ch__heap_try_lock(heap))
@@ -486,14 +461,14 @@ static void free_vm(struct ch_vm *vm) CH_REQUIRES(ch__role_heap)
 /* Blocks of the vm may be dying, and their owners ask it for its callbacks until they are gone. */
 void ch__vm_owner_gone(struct ch_vm *vm)
 {
-	if (!--vm->owners_now && !vm->is_attached && !CH_MUTANT(CH__MUTANT_VM_NOT_USED_AGAIN))
+	if (!--vm->owners_now && !vm->is_attached)
 		free_vm(vm);
 }
 
 void ch__vm_leave(struct ch_vm *vm)
 {
 	vm->is_attached = false;
-	if (!vm->owners_now || CH_MUTANT(CH__MUTANT_VM_USED_TOO_EARLY))
+	if (!vm->owners_now)
 		free_vm(vm);
 }
 
@@ -543,8 +518,7 @@ enum ch_status ch_block_veneer(const struct ch_code *code, const void *target, c
 	if (offset == heap->veneers_to && offset + CH_ARCH_VENEER_BYTES <= pool->runtime_bytes) {
 		uintptr_t exec = pool->runtime_exec + offset;
 		ch__arch_veneer_write(ch__pool_write(pool, exec), exec, (uintptr_t)target);
-		ch__pool_sync(pool, exec,
-			      CH_MUTANT(CH__MUTANT_NO_SYNC_VENEER) ? 0 : CH_ARCH_VENEER_BYTES);
+		ch__pool_sync(pool, exec, CH_ARCH_VENEER_BYTES);
 		CH_PUBLISHED(pool, exec, CH_ARCH_VENEER_BYTES, "veneer");
 		heap->veneers_to += CH_ARCH_VENEER_BYTES;
 	}

@@ -14,7 +14,6 @@
 #define CH_CODEHEAP_HEAP_H
 
 #include "codeheap/codeheap.h"
-#include "arch/mutant.h"
 #include "pages/pages.h"
 #include "pages/ranks.h"
 #include "unwind/profiler.h"
@@ -272,8 +271,7 @@ _Static_assert(sizeof(struct ch__tombstone) == 32, "65,536 tombstones take 2 MiB
 /* Of the n-th death, from 1: never 0, and another one for each death that has the same place. */
 static inline uint32_t ch__tombstone_number(uint64_t n)
 {
-	return CH_MUTANT(CH__MUTANT_TOMB_NUMBER_WRAPS) ? (uint32_t)n
-						       : (uint32_t)(n % UINT32_MAX) + 1;
+	return (uint32_t)(n % UINT32_MAX) + 1;
 }
 
 /* A span's cold part follows its hot one, any other's begins at a granule of the page. */
@@ -474,7 +472,7 @@ static inline struct ch__thread *ch__thread_self(const struct ch_heap *heap)
 extern _Thread_local uint32_t ch__marking;
 static inline bool ch__is_marking(void)
 {
-	return CH_UNLIKELY(ch__marking != 0) && !CH_MUTANT(CH__MUTANT_CALLS_WITHIN_A_CYCLE);
+	return CH_UNLIKELY(ch__marking != 0);
 }
 
 /* Callbacks may leave their stack to another thread, which goes on there: what comes after one asks
@@ -485,7 +483,7 @@ struct ch__thread *ch__thread_now(const struct ch_heap *);
 /* What a thread that is not attached is told by calls on a block that it cannot have opened. */
 static inline enum ch_status ch__stranger_status(void)
 {
-	return CH_MUTANT(CH__MUTANT_STRANGER_MISLED) ? CH_E_STATE : CH_E_THREAD;
+	return CH_E_THREAD;
 }
 
 /* Checked builds know who holds a lock, and of which heap it is: moves of states ask it (I20). */
@@ -619,8 +617,7 @@ static inline void ch__region_enter(struct ch__thread *thread) CH_ACQUIRES(ch__r
 {
 	struct ch_heap *heap = thread->heap;
 	/* The same of regions: they do not nest. */
-	CH_ASSERT(CH_CHECK < 2 || CH_MUTANT(CH__MUTANT_NESTING_UNSEEN) ||
-			  !atomic_load_explicit(&thread->inside, memory_order_relaxed),
+	CH_ASSERT(CH_CHECK < 2 || !atomic_load_explicit(&thread->inside, memory_order_relaxed),
 		  "a region within a region: a call was left by longjmp or cancellation, or "
 		  "made in a signal handler");
 	CH_ASSERT(CH_CHECK < 2 || ch__thread_is_here(thread),
@@ -630,15 +627,13 @@ static inline void ch__region_enter(struct ch__thread *thread) CH_ACQUIRES(ch__r
 		/* seq_cst against ch__freeze, or a plain store: then the membarrier there is
 		 * the fence of both sides. */
 		if (CH_UNLIKELY(atomic_load_explicit(&heap->fence_in_regions,
-						     memory_order_relaxed)) &&
-		    !CH_MUTANT(CH__MUTANT_NO_REGION_FENCE)) {
+						     memory_order_relaxed))) {
 			atomic_store_explicit(&thread->inside, 1, memory_order_seq_cst);
 		} else {
 			atomic_store_explicit(&thread->inside, 1, memory_order_relaxed);
 			atomic_signal_fence(memory_order_seq_cst);
 		}
-		if (CH_LIKELY(!atomic_load_explicit(&heap->freeze, memory_order_seq_cst) ||
-			      CH_MUTANT(CH__MUTANT_NO_REGION)))
+		if (CH_LIKELY(!atomic_load_explicit(&heap->freeze, memory_order_seq_cst)))
 			return;
 		ch__region_wait(thread);
 	}
@@ -670,7 +665,7 @@ static inline void ch__thread_serialize(struct ch__thread *thread)
 {
 	uint64_t stops = atomic_load_explicit(&thread->heap->core_syncs_by_stop,
 					      memory_order_acquire);
-	if (CH_LIKELY(thread->stops_served == stops) || CH_MUTANT(CH__MUTANT_NO_SERIALIZE))
+	if (CH_LIKELY(thread->stops_served == stops))
 		return;
 	thread->stops_served = stops;
 	ch__arch_serialize();
@@ -717,7 +712,6 @@ void ch__vm_leave(struct ch_vm *) CH_REQUIRES(ch__role_heap);
 
 /* --- fork.c --- */
 bool ch__fork_register(void);
-void ch__fork_guess(void) CH_COLD; /* handlers, once a process */
 
 /* --- panic.c --- */
 void ch__panic_set_hook(void (*hook)(const char *));

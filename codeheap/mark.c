@@ -41,20 +41,15 @@ static inline void mark_record(struct ch_marker *marker, struct ch__block *block
 	uint32_t mark = atomic_load_explicit(&block->mark, memory_order_relaxed);
 	if (mark == epoch)
 		return;
-	if ((int32_t)(mark - completed) < 0 && !CH_MUTANT(CH__MUTANT_RESURRECT))
+	if ((int32_t)(mark - completed) < 0)
 		return;
 	if (CH_UNLIKELY(marker->tail - marker->head > marker->queue_mask)) {
-		marker->overflowed = !CH_MUTANT(CH__MUTANT_OVERFLOW_LOST);
+		marker->overflowed = true;
 		return;
 	}
 	atomic_store_explicit(&block->mark, epoch, memory_order_relaxed);
 	marker->queue[marker->tail++ & marker->queue_mask] = index;
 	marker->marked++;
-	if (CH_MUTANT(CH__MUTANT_MARK_DIRTIES_CODE)) {
-		const struct ch_heap *heap = marker->heap;
-		uint8_t *write = ch__pool_lend(heap->pool, ch__exec(heap, block->hot_offset));
-		__atomic_fetch_or(write, 0, __ATOMIC_RELAXED);
-	}
 }
 
 void ch__mark_block(struct ch_marker *marker, uint32_t index)
@@ -75,15 +70,13 @@ void ch__mark_owner_index(struct ch_marker *marker, uint32_t index)
 	atomic_store_explicit(&owner->mark,
 			      atomic_load_explicit(&heap->epoch, memory_order_relaxed),
 			      memory_order_relaxed);
-	if (owner->entry && (ch__owner_enters(owner) || CH_MUTANT(CH__MUTANT_RELEASED_IS_ROOT)))
+	if (owner->entry && ch__owner_enters(owner))
 		ch__mark_block(marker, owner->entry);
 }
 
 static void report_ref(struct ch_marker *marker, const struct ch__block *block, uint32_t offset)
 {
 	struct ch_heap *heap = marker->heap;
-	if (CH_MUTANT(CH__MUTANT_REF_NOT_REPORTED))
-		return;
 	struct ch_vm *vm = ch__owner_at(heap, block->owner)->vm;
 	uintptr_t exec = ch__exec(heap, offset), word;
 	memcpy(&word, ch__pool_read(heap->pool, exec), sizeof word);
@@ -94,8 +87,7 @@ static void report_ref(struct ch_marker *marker, const struct ch__block *block, 
 		if (moved != word) {
 			/* The world stands between instructions: no thread decodes half a word. */
 			memcpy(ch__pool_write(heap->pool, exec), &moved, sizeof moved);
-			ch__pool_sync(heap->pool, exec,
-				      CH_MUTANT(CH__MUTANT_NO_SYNC_REF) ? 0 : sizeof moved);
+			ch__pool_sync(heap->pool, exec, sizeof moved);
 			CH_PUBLISHED(heap->pool, exec, sizeof moved, "ref");
 		}
 	}
@@ -109,12 +101,10 @@ static void trace_extra(struct ch_marker *marker, const struct ch__block *block,
 	for (uint32_t i = 0; i < extra->count; i++) {
 		switch (extra->kinds[i]) {
 		case CH__ITEM_EDGE:
-			if (!CH_MUTANT(CH__MUTANT_EDGE_NOT_TRACED))
-				ch__mark_block(marker, items[i].value);
+			ch__mark_block(marker, items[i].value);
 			break;
 		case CH__ITEM_OWNER_EDGE:
-			if (!CH_MUTANT(CH__MUTANT_OWNER_EDGE_NOT_TRACED))
-				ch__mark_owner_index(marker, items[i].value);
+			ch__mark_owner_index(marker, items[i].value);
 			break;
 		case CH__ITEM_REF:
 			if (refs)
@@ -168,18 +158,13 @@ static inline void trace(struct ch_marker *marker, struct lookahead *look, uint3
 {
 	struct ch_heap *heap = marker->heap;
 	const struct ch__block *block = ch__block_at(heap, index);
-	if (CH_MUTANT(CH__MUTANT_OPEN_NOT_TRACED) && ch__block_state(block) == CH_BLOCK_OPEN)
-		return;
-	if (CH_MUTANT(CH__MUTANT_NOTENTRANT_NOT_TRACED) &&
-	    ch__block_state(block) == CH_BLOCK_NOTENTRANT)
-		return;
 	uint32_t first = atomic_load_explicit(&block->first_branch, memory_order_relaxed);
 	/* A run lies in one segment: its records follow each other. */
 	const struct ch__branch *branch = first ? ch__branch_at(heap, first) : NULL;
 	for (uint32_t word = first ? 0 : CH__BRANCH_LAST; !(word & CH__BRANCH_LAST); branch++) {
 		word = atomic_load_explicit(&branch->target_kind, memory_order_relaxed);
 		uint32_t target = word & CH__INDEX_MAX;
-		if (!target || CH_MUTANT(CH__MUTANT_BRANCH_NOT_TRACED))
+		if (!target)
 			continue;
 		push_edge(marker, look, ch__block_at(heap, target), target);
 	}
@@ -257,10 +242,10 @@ static bool is_newborn(const struct ch__block *block)
 static bool is_young_root(const struct ch__block *block)
 {
 	if (ch__block_state(block) == CH_BLOCK_OPEN)
-		return !CH_MUTANT(CH__MUTANT_OPEN_NO_ROOT);
+		return true;
 	if (block->flags & CH__FLAG_IMMORTAL)
-		return !CH_MUTANT(CH__MUTANT_IMMORTAL_NO_ROOT);
-	return is_newborn(block) && !CH_MUTANT(CH__MUTANT_NEWBORN_NO_ROOT);
+		return true;
+	return is_newborn(block);
 }
 
 /* A block of the list may have been marked by an edge before it was traced as a root: marking
@@ -335,8 +320,7 @@ void ch__cycle_begin(struct ch_heap *heap)
 	enum { MARKS_LAST = 1 << 30 };
 	ch__marker_init(heap, &heap->marker);
 	uint32_t epoch = atomic_load_explicit(&heap->epoch, memory_order_relaxed);
-	if (CH_UNLIKELY(epoch - heap->marks_renewed >= MARKS_LAST) &&
-	    !CH_MUTANT(CH__MUTANT_MARKS_GROW_OLD))
+	if (CH_UNLIKELY(epoch - heap->marks_renewed >= MARKS_LAST))
 		renew_marks(heap, epoch);
 	atomic_store_explicit(&heap->epoch, epoch + 1, memory_order_relaxed);
 	ch__event_note(heap, CH__EVENT_CYCLE_BEGINS, ++heap->cycle_number);
@@ -351,8 +335,7 @@ static void end_infancy(struct ch_heap *heap, struct ch_block handle)
 	struct ch__block *block = ch__block_at(heap, index);
 	/* The stamp alone: a flag below it would borrow a cycle. */
 	uint8_t age = (uint8_t)(ch__age_stamp(heap) - (block->flags & CH__FLAG_AGE)) & CH__FLAG_AGE;
-	if (is_newborn(block) && age >= 2 * CH__FLAG_AGE_ONE &&
-	    !CH_MUTANT(CH__MUTANT_NEWBORN_FOREVER))
+	if (is_newborn(block) && age >= 2 * CH__FLAG_AGE_ONE)
 		ch__block_held(block);
 }
 

@@ -103,7 +103,7 @@ static uint32_t take_record(struct ch_heap *heap)
 uint32_t ch__name_short(const struct ch_heap *heap, uint32_t index)
 {
 	uint32_t short_name = index ? name_at(heap, index)->short_name : 0;
-	return short_name && !CH_MUTANT(CH__MUTANT_TOMB_KEEPS_LONG_NAMES) ? short_name : index;
+	return short_name ? short_name : index;
 }
 
 static uint32_t make(struct ch_heap *heap, const char *text, size_t bytes, uint32_t short_name)
@@ -170,7 +170,7 @@ void ch__name_hold(struct ch_heap *heap, uint32_t index)
 void ch__names_free_parked(struct ch_heap *heap)
 {
 	uint32_t index;
-	if (ch__place_is_read() && !CH_MUTANT(CH__MUTANT_READ_NOT_PARKED))
+	if (ch__place_is_read())
 		return;
 	while ((index = heap->names_parked) != 0) {
 		struct name *name = name_at(heap, index);

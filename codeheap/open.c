@@ -56,9 +56,7 @@ static enum ch_status size_request(struct request *r)
 	r->cold_bytes = round_up(cold);
 	size_t page_bytes = (size_t)1 << pool->page_log2;
 	uint64_t whole = (uint64_t)r->hot_bytes + r->cold_bytes + CH__PAGE_HEADER_BYTES;
-	if (CH_MUTANT(CH__MUTANT_SPAN_ROUNDED_DOWN))
-		r->span_pages = (uint32_t)(whole >> pool->page_log2);
-	else if (whole > page_bytes || r->has_own || r->use != CH__SPAN_CODE)
+	if (whole > page_bytes || r->has_own || r->use != CH__SPAN_CODE)
 		r->span_pages = (uint32_t)((whole + page_bytes - 1) >> pool->page_log2);
 	/* The entry that closes leads to its veneer, behind all hot bytes. */
 	if (open->entry == CH_ENTRY_PATCH && r->span_pages &&
@@ -169,7 +167,7 @@ static bool reserve_side(struct request *r)
 	if (!needs_extra(r->open))
 		return true;
 	r->extra = ch__meta_alloc(heap->meta, ch__extra_bytes(4));
-	if (!r->extra && !CH_MUTANT(CH__MUTANT_MEMORY_NOT_CHECKED))
+	if (!r->extra)
 		return false;
 	r->extra->capacity = 4;
 	if (r->open->entry == CH_ENTRY_GUARD &&
@@ -275,8 +273,7 @@ static bool take_span(struct request *r)
 	struct ch_heap *heap = r->heap;
 	r->os_error = 0;
 	/* At the limit of mappings, try after try would have the pages of all of them. */
-	if (r->use != CH__SPAN_CODE && !CH_MUTANT(CH__MUTANT_EACH_TRY_RETIRES) &&
-	    !ch__pool_retry_retired(heap->pool)) {
+	if (r->use != CH__SPAN_CODE && !ch__pool_retry_retired(heap->pool)) {
 		r->os_error = errno;
 		return false;
 	}
@@ -407,10 +404,6 @@ static enum placed try_place(struct request *r, enum look look)
 	if (!fits && look != LOOK_AT_OWN)
 		fits = share_page(r, look == LOOK_IN_NEED);
 	bool alive = fits && write_record(r);
-	if (CH_MUTANT(CH__MUTANT_PLACE_LEFT_LATE)) {
-		ch__region_leave(r->self);
-		ch__region_enter(r->self);
-	}
 	if (fits && !alive)
 		give_up_place(r);
 	ch__region_leave(r->self);
@@ -436,7 +429,7 @@ static void retire_own_pages(struct request *r)
 /* Room that is too little for a page to be listed again for it, or lies before a cursor. */
 static enum placed place_in_holes(struct request *r)
 {
-	if (r->span_pages || CH_MUTANT(CH__MUTANT_HOLES_PASSED_OVER))
+	if (r->span_pages)
 		return NO_ROOM;
 	enum placed placed = try_place(r, LOOK_IN_NEED);
 	if (placed == NO_ROOM && next_page(r, true))
@@ -483,14 +476,12 @@ static enum placed place_slowly(struct request *r)
 			return placed;
 		if (!may_collect || r->refused || ch_heap_collect(heap) != CH_OK)
 			return NO_ROOM;
-		if (!CH_MUTANT(CH__MUTANT_OLD_THREAD_OPENS))
-			r->self = ch__thread_now(heap);
+		r->self = ch__thread_now(heap);
 		if (!r->self)
 			return STRANGER;
 		/* Without core syncs, what a cycle frees waits for the stop of another. */
 		may_collect = !has_collected && !heap->has_core_sync &&
-			      atomic_load(&heap->quarantine_bytes) &&
-			      !CH_MUTANT(CH__MUTANT_COLLECTS_ONCE);
+			      atomic_load(&heap->quarantine_bytes);
 		has_collected = true;
 	}
 }
@@ -503,8 +494,6 @@ static enum placed place_in_need(struct request *r)
 		return NO_ROOM;
 	atomic_fetch_add(&heap->opens_in_need, 1);
 	enum placed placed = place_slowly(r);
-	if (CH_MUTANT(CH__MUTANT_NO_MEMORY_IS_FULL))
-		r->refused = 0;
 	/* Who is refused memory waits for nothing that the heap could tell. */
 	if (placed == NO_ROOM && !r->refused) {
 		CH__COUNT(r->self->counters.opens_full, 1);

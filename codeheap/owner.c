@@ -87,7 +87,7 @@ bool ch__owner_hold(struct ch_heap *heap, struct ch_owner handle, struct ch__own
 	ch__owner_lock(owner);
 	/* A release that frees at once marks it dead under the same lock (free_blocks), and its
 	 * record goes back under it. */
-	if ((is_of(owner, handle) || CH_MUTANT(CH__MUTANT_HOLDS_ANYBODY)) &&
+	if (is_of(owner, handle) &&
 	    ch__is_alive(heap, atomic_load_explicit(&owner->mark, memory_order_relaxed))) {
 		*held = owner;
 		return true;
@@ -147,8 +147,7 @@ void ch__owner_remove(struct ch_heap *heap, uint32_t index)
 void ch__owner_reset_cell(struct ch__owner *owner)
 {
 	owner->entry = 0;
-	if (!CH_MUTANT(CH__MUTANT_NO_CELL_RESET))
-		atomic_store_explicit(&owner->cell, owner->fallback, memory_order_seq_cst);
+	atomic_store_explicit(&owner->cell, owner->fallback, memory_order_seq_cst);
 }
 
 /* The block was the entry until now. */
@@ -174,10 +173,9 @@ static enum ch_status set_entry(struct ch_heap *heap, uint32_t owner_index, uint
 	/* Invalidation and death of a block look for it in its own owner's cell only. */
 	if (block->owner != owner_index)
 		return CH_E_ARG;
-	if (!ch__block_is_alive(heap, block) && !CH_MUTANT(CH__MUTANT_NO_ALIVE_TEST))
+	if (!ch__block_is_alive(heap, block))
 		return CH_E_STALE;
-	if (ch__block_state(block) != CH_BLOCK_LIVE ||
-	    (ch__block_is_data(heap, block) && !CH_MUTANT(CH__MUTANT_ANY_KIND)))
+	if (ch__block_state(block) != CH_BLOCK_LIVE || ch__block_is_data(heap, block))
 		return CH_E_STATE;
 	if (owner->entry != index)
 		note_replaced(heap, owner->entry);
@@ -286,7 +284,7 @@ enum ch_status ch_owner_create(struct ch_vm *vm, const char *name, const void *f
 /* No block, no edge of a live block, no collector and no release that has begun. */
 static bool nothing_holds(struct ch_heap *heap, const struct ch__owner *owner, uint32_t generation)
 {
-	if ((generation & CH__LIFE_RELEASING) && !CH_MUTANT(CH__MUTANT_RELEASE_HOLDS_NOTHING))
+	if (generation & CH__LIFE_RELEASING)
 		return false;
 	return (generation & CH__LIFE_IN_USE) && !owner->blocks_now &&
 	       !ch__is_alive(heap, atomic_load_explicit(&owner->mark, memory_order_relaxed));
@@ -373,7 +371,7 @@ static void free_blocks(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__ro
 	/* A commit looks at the owner and goes LIVE in one region: those that saw it before it was
 	 * released are through after a freeze, and the others see that it is. Where a thread stays
 	 * inside, cycles free what it commits. */
-	if (kill_committed(heap, owner) && !CH_MUTANT(CH__MUTANT_COMMIT_NOT_AWAITED) &&
+	if (kill_committed(heap, owner) &&
 	    ch__freeze_until(heap, ch__stop_limit(heap, ch__os_now_ns()))) {
 		ch__unfreeze(heap);
 		(void)kill_committed(heap, owner);
@@ -411,8 +409,6 @@ bool ch__owner_let_go(struct ch_heap *heap, struct ch_owner handle, uint32_t *bl
 	if (!ch__handle_is_known(heap, &heap->owners, handle.bits) || !(live & CH__LIFE_IN_USE))
 		return false;
 	struct ch__owner *owner = ch__owner_at(heap, index);
-	if (CH_MUTANT(CH__MUTANT_RELEASES_ANYBODY))
-		live = atomic_load(&owner->generation);
 	/* Of what has the record, and is not released: in one step. */
 	if (!atomic_compare_exchange_strong(&owner->generation, &live, live | CH__LIFE_RELEASING))
 		return false;

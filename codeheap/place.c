@@ -35,8 +35,7 @@ void ch__name_cut(char short_text[CH__NAME_SHORT_BYTES], const char *text)
 	bool is_whole = !text[n];
 	if (!is_whole) {
 		n = CH__NAME_SHORT_BYTES - sizeof dots;
-		while (n && is_inside_character(text[n]) &&
-		       !CH_MUTANT(CH__MUTANT_NAME_CUT_ANYWHERE))
+		while (n && is_inside_character(text[n]))
 			n--;
 	}
 	memcpy(short_text, text, n);
@@ -73,7 +72,7 @@ static bool covers(uint32_t offset, uint32_t part, uint32_t bytes, bool is_cold,
 {
 	if (offset - part >= bytes)
 		return false;
-	place->at = offset - part + (CH_MUTANT(CH__MUTANT_TRAP_OFF_BY_ONE) ? 1 : 0);
+	place->at = offset - part;
 	place->is_cold = is_cold;
 	return true;
 }
@@ -158,7 +157,7 @@ static bool read_stone(const struct ch_heap *heap, uint32_t slot, uint32_t numbe
 {
 	const struct ch__tombstone *stone =
 		ch__table_at_bytes(&heap->tombstones, slot, sizeof *stone);
-	if (load(&stone->number) != number && !CH_MUTANT(CH__MUTANT_TOMB_TORN))
+	if (load(&stone->number) != number)
 		return false;
 	uint32_t hot = load(&stone->hot_offset), cold = load(&stone->cold);
 	uint32_t hot_bytes = load(&stone->hot_granules) * CH__GRANULE_BYTES;
@@ -185,8 +184,7 @@ static bool read_stone(const struct ch_heap *heap, uint32_t slot, uint32_t numbe
 		.collection = load(&stone->collection),
 	};
 	read_texts(heap, slot, load(&stone->owner_name), place);
-	return atomic_load_explicit(&stone->number, memory_order_relaxed) == number ||
-	       CH_MUTANT(CH__MUTANT_TOMB_TORN);
+	return atomic_load_explicit(&stone->number, memory_order_relaxed) == number;
 }
 
 bool ch__place_find_freed(const struct ch_heap *heap, uint32_t offset, struct ch__place *place)
@@ -197,10 +195,8 @@ bool ch__place_find_freed(const struct ch_heap *heap, uint32_t offset, struct ch
 	uint64_t oldest = written > size ? written - size : 0;
 	uint32_t used = atomic_load_explicit(&heap->tombstones.used, memory_order_relaxed);
 	for (uint64_t n = written; n > oldest; n--) {
-		uint64_t at =
-			CH_MUTANT(CH__MUTANT_OLDEST_TOMBSTONE_FIRST) ? oldest + 1 + written - n : n;
-		uint32_t slot = 1 + (uint32_t)((at - 1) & (size - 1));
-		if (slot < used && read_stone(heap, slot, ch__tombstone_number(at), offset, place))
+		uint32_t slot = 1 + (uint32_t)((n - 1) & (size - 1));
+		if (slot < used && read_stone(heap, slot, ch__tombstone_number(n), offset, place))
 			return true;
 	}
 	return false;
@@ -226,9 +222,8 @@ void ch__place_find(const struct ch_heap *heap, uint32_t offset, struct ch__plac
 	for (int i = 0; i < TRIES; i++)
 		if (find_published(heap, offset, place))
 			return;
-	if (is_header(heap, offset) && !CH_MUTANT(CH__MUTANT_HEADER_NOT_TOLD))
+	if (is_header(heap, offset))
 		place->kind = CH__PLACE_HEADER;
-	else if ((CH_MUTANT(CH__MUTANT_OPEN_NOT_TOLD) || !find_open(heap, offset, place)) &&
-		 !ch__place_find_freed(heap, offset, place))
+	else if (!find_open(heap, offset, place) && !ch__place_find_freed(heap, offset, place))
 		place->kind = CH__PLACE_UNUSED;
 }

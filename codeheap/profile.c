@@ -36,8 +36,7 @@ void ch__profile_blocks_die(struct ch_heap *heap, const uint64_t *handles, size_
 	for (size_t i = 0; i < n; i++)
 		keys[i] = (uint64_t)ch__handle_generation(handles[i]) << 24 |
 			  ch__handle_index(handles[i]);
-	if (!CH_MUTANT(CH__MUTANT_DEAD_UNNAMED))
-		ch__profiler_dying(heap->profile.hears, keys, n);
+	ch__profiler_dying(heap->profile.hears, keys, n);
 }
 
 /* Where owners are entered without code: functions that interpret. Owners may be many, such
@@ -227,8 +226,7 @@ void ch__profile_fork_child(struct ch_heap *heap)
 	if (!heap->profile.profiler)
 		return;
 	ch__profiler_fork_child(heap->profile.profiler);
-	if (!CH_MUTANT(CH__MUTANT_CHILD_KEEPS_PROFILE))
-		forget(heap);
+	forget(heap);
 }
 
 /* --- writing --- */
@@ -267,7 +265,7 @@ static bool put(void *arg, const char *text, size_t n)
 static int write_file(struct ch_heap *heap, const char *path, struct ch__profiler_copy *copy,
 		      const struct ch__profiler_view *view)
 {
-	bool is_plain = ch__os_file_is_plain(path) && !CH_MUTANT(CH__MUTANT_PROFILE_IN_PLACE);
+	bool is_plain = ch__os_file_is_plain(path);
 	size_t bytes = strlen(path) + TEMPORARY_BYTES;
 	char *beside = ch__meta_alloc(heap->meta, bytes);
 	struct file file = {.fd = -1, .buffer = ch__meta_alloc(heap->meta, BUFFER_BYTES)};
@@ -278,7 +276,7 @@ static int write_file(struct ch_heap *heap, const char *path, struct ch__profile
 		snprintf(beside, bytes, "%s.%08x", path, number);
 		file.fd = is_plain ? ch__os_file_create(beside) : ch__os_file_straight(path);
 		error = file.fd < 0 ? errno : 0;
-		if (!error && is_plain && !CH_MUTANT(CH__MUTANT_PROFILE_FORGETS_MODE))
+		if (!error && is_plain)
 			ch__os_file_take_mode(file.fd, path);
 	}
 	if (!error)

@@ -34,9 +34,7 @@ uint64_t ch__profile_key(void *context, uintptr_t pc, uint64_t known)
 {
 	const struct ch_heap *heap = context;
 	/* A block of this generation was published, and stays where it is (I3). */
-	if (known &&
-	    (is_generation(heap, (uint32_t)known & CH__INDEX_MAX, (uint32_t)(known >> 24)) ||
-	     CH_MUTANT(CH__MUTANT_KNOWN_CODE_TRUSTED)))
+	if (known && is_generation(heap, (uint32_t)known & CH__INDEX_MAX, (uint32_t)(known >> 24)))
 		return known;
 	uint32_t generation = 0, index = ch__find(heap, pc, &generation);
 	if (!index)
@@ -50,23 +48,13 @@ uint64_t ch__profile_key(void *context, uintptr_t pc, uint64_t known)
 		part = CH__PART_COLD;
 	if (atomic_load_explicit(&block->generation, memory_order_relaxed) != generation)
 		return 0;
-	if (CH_MUTANT(CH__MUTANT_SAMPLE_WITHOUT_GENERATION))
-		generation = 1;
 	return (uint64_t)part << CH__FRAME_PART_SHIFT | (uint64_t)generation << 24 | index;
 }
 
 /* What no handler may do. */
-static void take_a_lock(struct ch_heap *heap) CH_UNANALYSED("a mutant")
-{
-	ch__heap_lock(heap);
-	ch__heap_unlock(heap);
-}
-
 static void take(struct ch__thread *thread, const void *ucontext, uint32_t weight)
 {
 	struct ch__sampler_slot *slot = &thread->sampling;
-	if (CH_MUTANT(CH__MUTANT_HANDLER_LOCKS))
-		take_a_lock(thread->heap);
 	/* Only a test's call comes within another. seq_cst: against ch__profiler_remove. */
 	if (atomic_exchange_explicit(&slot->inside, 1, memory_order_seq_cst))
 		return;
@@ -108,9 +96,7 @@ static void handle(int signal, void *info, void *ucontext)
 	(void)signal;
 	bool is_ours = ch__os_timer_expired(info, &value, &times) &&
 		       (uintptr_t)value - (uintptr_t)tags < sizeof tags;
-	if (CH_MUTANT(CH__MUTANT_OVERRUNS_IGNORED))
-		times = 1;
-	if (!is_ours && !CH_MUTANT(CH__MUTANT_FOREIGN_PROF_SWALLOWED))
+	if (!is_ours)
 		ch__os_profile_chain(info, ucontext, before.bytes);
 	for (struct ch__thread *t = ch__thread_list; t && is_ours; t = t->next_of_thread)
 		if (&tags[t->heap->id] == value)

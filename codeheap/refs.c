@@ -58,7 +58,7 @@ void ch__young_refs_add(struct ch_heap *heap, struct ch__thread *self, struct ch
 	if (heap->young_refs_count < heap->young_refs_capacity)
 		heap->young_refs[heap->young_refs_count++] = block;
 	else
-		heap->young_refs_lost = !CH_MUTANT(CH__MUTANT_YOUNG_LOSS_UNSEEN);
+		heap->young_refs_lost = true;
 	ch__heap_unlock(heap);
 }
 
@@ -88,8 +88,7 @@ static bool visit_block(struct visit *v, uint32_t index)
 		any_young |= is_young;
 		if (moved != word) {
 			memcpy(ch__pool_write(heap->pool, exec), &moved, sizeof moved);
-			ch__pool_sync(heap->pool, exec,
-				      CH_MUTANT(CH__MUTANT_NO_SYNC_REF) ? 0 : sizeof moved);
+			ch__pool_sync(heap->pool, exec, sizeof moved);
 			CH_PUBLISHED(heap->pool, exec, sizeof moved, "ref");
 		}
 	}
@@ -122,7 +121,7 @@ static void visit_young(struct visit *v) CH_REQUIRES(ch__role_heap)
 	uint32_t kept = 0;
 	for (uint32_t i = 0; i < heap->young_refs_count; i++) {
 		uint32_t index = ch__block_resolve(heap, heap->young_refs[i]);
-		if (index && visit_block(v, index) && !CH_MUTANT(CH__MUTANT_YOUNG_FORGOTTEN))
+		if (index && visit_block(v, index))
 			heap->young_refs[kept++] = heap->young_refs[i];
 	}
 	heap->young_refs_count = kept;
@@ -141,12 +140,6 @@ enum ch_status ch_refs_visit(struct ch_marker *marker, enum ch_refs which,
 {
 	struct visit v = {marker->heap, visit, arg};
 	ch__host_has_cycle(marker);
-	if (CH_MUTANT(CH__MUTANT_VISIT_FREEZES)) {
-		atomic_fetch_add(&v.heap->freeze, 1);
-		for (struct ch__thread *t = v.heap->threads; t; t = t->next)
-			while (atomic_load(&t->inside))
-				ch__arch_pause();
-	}
 	if (which == CH_REFS_ALL)
 		visit_all(&v, false);
 	else if (v.heap->young_refs_lost)

@@ -253,7 +253,7 @@ bool ch__sites_have_room(struct ch_heap *heap, struct ch__thread *self,
 	uint32_t at = ch__offset(heap, exec), end = at + (uint32_t)bytes;
 	/* Of an OPEN block it is not known yet, and the first byte is inside of nothing. */
 	uint32_t entry = ch__offset(heap, ch__block_entry(heap, block));
-	if (entry > at && entry < end && !CH_MUTANT(CH__MUTANT_ENTRY_INTO_SITE))
+	if (entry > at && entry < end)
 		return false;
 	const struct ch__site_map *map = map_of(self, block);
 	uint32_t base = map ? map->base : 0;
@@ -263,11 +263,9 @@ bool ch__sites_have_room(struct ch_heap *heap, struct ch__thread *self,
 	struct walk w = walk_of(heap, block);
 	w.has_stubs &= block->cold_granules && end > ch__cold_offset(heap, block);
 	for (struct place p; next_place(&w, &p);) {
-		if (p.at < end && at < p.end && !(is_ref && p.is_ref) &&
-		    !CH_MUTANT(CH__MUTANT_SITE_OVERLAPS))
+		if (p.at < end && at < p.end && !(is_ref && p.is_ref))
 			return false;
-		if (p.leads_to > at && p.leads_to < end && !is_ref &&
-		    !CH_MUTANT(CH__MUTANT_SITE_OVER_TARGET))
+		if (p.leads_to > at && p.leads_to < end && !is_ref)
 			return false;
 	}
 	return true;
@@ -295,7 +293,7 @@ static bool has_way_to(const struct ch_heap *heap, uintptr_t exec, uint32_t offs
 bool ch__sites_may_lead_to(struct ch_heap *heap, struct ch__thread *self,
 			   const struct ch__block *block, uintptr_t exec)
 {
-	if (!ch__pool_has(heap->pool, exec) || CH_MUTANT(CH__MUTANT_EXIT_INTO_SITE))
+	if (!ch__pool_has(heap->pool, exec))
 		return true;
 	uint32_t offset = ch__offset(heap, exec);
 	if (ch__block_has(heap, block, exec, 1)) {
@@ -368,16 +366,14 @@ bool ch__sites_are_sound(struct ch_heap *heap, const struct ch__block *block,
 	struct walk w = walk_of(heap, block);
 	w.has_stubs = false; /* they lie before what the VM may use, which always stays */
 	for (struct place p; next_place(&w, &p);) {
-		if (!is_used(&used, p.at, p.end) && !CH_MUTANT(CH__MUTANT_SITE_UNUSED))
+		if (!is_used(&used, p.at, p.end))
 			return false;
 		if (p.leads_to && ch__block_has(heap, block, ch__exec(heap, p.leads_to), 1) &&
-		    !is_used(&used, p.leads_to, p.leads_to + 1) &&
-		    !CH_MUTANT(CH__MUTANT_SITE_UNUSED))
+		    !is_used(&used, p.leads_to, p.leads_to + 1))
 			return false;
-		if (used.entry > p.at && used.entry < p.end &&
-		    !CH_MUTANT(CH__MUTANT_ENTRY_INTO_SITE))
+		if (used.entry > p.at && used.entry < p.end)
 			return false;
-		if (!bytes_are_kept(heap, block, &p) && !CH_MUTANT(CH__MUTANT_SITE_OVERWRITTEN))
+		if (!bytes_are_kept(heap, block, &p))
 			return false;
 	}
 	return true;

@@ -18,41 +18,19 @@ static void root(struct ch_marker *marker, uintptr_t word) CH_REQUIRES(ch__role_
 	/* A root that found no room would be lost: no marked block leads to it (I6). */
 	if (CH_UNLIKELY(marker->tail - marker->head > marker->queue_mask / 2))
 		ch__mark_drain(marker);
-	uintptr_t before = CH_MUTANT(CH__MUTANT_RETURN_WITHOUT_MINUS_ONE) ? word : word - 1;
-	uint32_t index = ch__find_frozen(heap, before);
-	if (index && CH_MUTANT(CH__MUTANT_STUB_RETURN_NO_ROOT)) {
-		const struct ch__block *block = ch__block_at(heap, index);
-		if (block->cold_granules &&
-		    before - ch__exec(heap, ch__cold_offset(heap, block)) < ch__cold_bytes(block))
-			index = 0;
-	}
+	uint32_t index = ch__find_frozen(heap, word - 1);
 	if (index) {
 		marker->stack_roots++;
 		ch__mark_block(marker, index);
 	}
 	/* Only a granule's first address can start another block than the one before. */
-	if (word % CH__GRANULE_BYTES == 0 && !CH_MUTANT(CH__MUTANT_START_NO_ROOT)) {
+	if (word % CH__GRANULE_BYTES == 0) {
 		uint32_t starts = ch__find_frozen(heap, word);
 		if (starts && starts != index) {
 			marker->stack_roots++;
 			ch__mark_block(marker, starts);
 		}
 	}
-}
-
-/* As it stands on a stack, without what an architecture signs it with. */
-static uintptr_t address_of(uintptr_t word)
-{
-	return CH_MUTANT(CH__MUTANT_NO_STRIP) ? word : ch__arch_strip(word);
-}
-
-/* A mutant only: what is not entrant is left by way of the frame instead of a patch point. */
-static void redirect_return(const struct ch_marker *marker, uintptr_t at)
-{
-	uintptr_t *word = (uintptr_t *)at;
-	uint32_t index = ch__find_frozen(marker->heap, *word - 1);
-	if (index && ch__block_state(ch__block_at(marker->heap, index)) == CH_BLOCK_NOTENTRANT)
-		*word = marker->heap->trampoline;
 }
 
 /* Memcheck would report words below sp, and those that a frame has not written: a copy is looked at
@@ -67,7 +45,7 @@ static void scan_copies(struct ch_marker *marker, uintptr_t low, uintptr_t high)
 		size_t count = (high - at) / 8 < WORDS ? (high - at) / 8 : WORDS;
 		ch__valgrind_copy(words, at, count);
 		for (size_t i = 0; i < count; i++) {
-			uintptr_t word = address_of(words[i]);
+			uintptr_t word = ch__arch_strip(words[i]);
 			if (word - pool->exec_base - 1 < pool->pool_bytes)
 				root(marker, word);
 		}
@@ -85,18 +63,15 @@ ch__scan_words(struct ch_marker *marker, uintptr_t low, uintptr_t high)
 	uintptr_t base = marker->heap->pool->exec_base;
 	uintptr_t size = marker->heap->pool->pool_bytes;
 	low = (low + 7) & ~(uintptr_t)7;
-	if (CH_UNLIKELY(marker->heap->pool->is_translated) &&
-	    !CH_MUTANT(CH__MUTANT_VALGRIND_SCAN_JUDGED)) {
+	if (CH_UNLIKELY(marker->heap->pool->is_translated)) {
 		scan_copies(marker, low, high);
 		return;
 	}
 	for (uintptr_t at = low; at + 8 <= high; at += 8) {
-		uintptr_t word = address_of(*(volatile uintptr_t *)at);
+		uintptr_t word = ch__arch_strip(*(volatile uintptr_t *)at);
 		if (CH_LIKELY(word - base - 1 >= size))
 			continue;
 		root(marker, word);
-		if (CH_MUTANT(CH__MUTANT_RETURN_REWRITTEN))
-			redirect_return(marker, at);
 	}
 }
 
@@ -132,15 +107,6 @@ static void scan_live(struct ch_marker *marker, const struct ch__thread *thread,
 		ch__scan_words(marker, low, high);
 }
 
-static void scan_whole(struct ch_marker *marker, uintptr_t low, uintptr_t high)
-	CH_REQUIRES(ch__role_frozen, ch__role_stopped)
-{
-	if (CH_MUTANT(CH__MUTANT_GUARD_READ))
-		ch__scan_words(marker, low, high);
-	else
-		scan_copied(marker, low, high);
-}
-
 /* Of a thread whose frames may be anywhere there: guards that the VM has within are passed over. */
 static void scan_whole_stack(struct ch_marker *marker, const struct ch__thread *thread)
 	CH_REQUIRES(ch__role_frozen, ch__role_stopped)
@@ -148,12 +114,10 @@ static void scan_whole_stack(struct ch_marker *marker, const struct ch__thread *
 	uintptr_t low = thread->stack_low;
 	struct ch_fiber *fiber = atomic_load_explicit(&thread->fiber, memory_order_acquire);
 	if (fiber)
-		scan_whole(marker, fiber->low, fiber->high);
-	if (thread->stack_grows && CH_MUTANT(CH__MUTANT_SCAN_UNMAPPED))
-		ch__scan_words(marker, low, thread->stack_high);
-	else if (thread->stack_grows && !CH_MUTANT(CH__MUTANT_BOUNDS_KEPT))
+		scan_copied(marker, fiber->low, fiber->high);
+	if (thread->stack_grows)
 		low = ch__os_first_stack_low(low, thread->stack_high);
-	scan_whole(marker, low, thread->stack_high);
+	scan_copied(marker, low, thread->stack_high);
 }
 
 /* So many bytes below sp are scanned, too; the page below may be a guard. */
@@ -161,7 +125,7 @@ static uintptr_t below(uintptr_t sp, size_t bytes, uintptr_t low)
 {
 	const uintptr_t page = CH_ARCH_SMALLEST_PAGE;
 	uintptr_t at = sp - low > bytes ? sp - bytes : low;
-	if (CH_LIKELY(at / page == sp / page) || CH_MUTANT(CH__MUTANT_GUARD_BELOW_READ) ||
+	if (CH_LIKELY(at / page == sp / page) ||
 	    ch__os_is_readable((const void *)(at & ~(uintptr_t)7)))
 		return at;
 	return sp & ~(page - 1);
@@ -190,14 +154,11 @@ static void scan_signal_stack(struct ch_marker *marker, const struct ch__thread 
 	CH_REQUIRES(ch__role_frozen, ch__role_stopped)
 {
 	const struct ch__shown *shown = &thread->shown;
-	if (!CH_MUTANT(CH__MUTANT_SIGNAL_STACK_SKIPPED))
-		scan_live(marker, thread, below(shown->sp, CH_ARCH_RED_ZONE_BYTES, 0),
-			  shown->signal_stack_end);
-	if (CH_MUTANT(CH__MUTANT_ALTERNATE_STACK_ONLY))
-		return;
+	scan_live(marker, thread, below(shown->sp, CH_ARCH_RED_ZONE_BYTES, 0),
+		  shown->signal_stack_end);
 	const struct ch_fiber *fiber = fiber_of_sp(marker->heap, thread);
 	if (fiber)
-		scan_whole(marker, fiber->low, fiber->high);
+		scan_copied(marker, fiber->low, fiber->high);
 	scan_whole_stack(marker, thread);
 }
 
@@ -208,7 +169,6 @@ static bool scan_frames(struct ch_marker *marker, const struct ch__thread *threa
 {
 	const struct ch__shown *shown = &thread->shown;
 	uintptr_t low = thread->stack_low, high = thread->stack_high;
-	size_t red_zone = CH_MUTANT(CH__MUTANT_NO_RED_ZONE) ? 0 : CH_ARCH_RED_ZONE_BYTES;
 	if (shown->signal_stack_end) {
 		scan_signal_stack(marker, thread);
 		return true;
@@ -220,9 +180,7 @@ static bool scan_frames(struct ch_marker *marker, const struct ch__thread *threa
 		low = fiber->low;
 		high = fiber->high;
 	}
-	scan_live(marker, thread,
-		  CH_MUTANT(CH__MUTANT_SCAN_BELOW_SP) ? low : below(shown->sp, red_zone, low),
-		  high);
+	scan_live(marker, thread, below(shown->sp, CH_ARCH_RED_ZONE_BYTES, low), high);
 	return true;
 }
 
@@ -238,15 +196,13 @@ static void scan_thread(struct ch_marker *marker, struct ch__thread *thread)
 		scan_whole_stack(marker, thread);
 		return;
 	}
-	if (!CH_MUTANT(CH__MUTANT_SKIP_REGISTERS))
-		ch__scan_words(marker, (uintptr_t)shown->words,
-			       (uintptr_t)(shown->words + shown->words_count));
-	if (!CH_MUTANT(CH__MUTANT_VECTORS_SKIPPED))
-		ch__scan_words(marker, shown->vectors_low, shown->vectors_high);
+	ch__scan_words(marker, (uintptr_t)shown->words,
+		       (uintptr_t)(shown->words + shown->words_count));
+	ch__scan_words(marker, shown->vectors_low, shown->vectors_high);
 	if (scan_frames(marker, thread))
 		return;
 	scan_whole_stack(marker, thread);
-	marker->is_blind = !CH_MUTANT(CH__MUTANT_UNKNOWN_STACK_COUNTS);
+	marker->is_blind = true;
 }
 
 static void scan_fibers(struct ch_marker *marker) CH_REQUIRES(ch__role_frozen, ch__role_stopped)
@@ -256,21 +212,17 @@ static void scan_fibers(struct ch_marker *marker) CH_REQUIRES(ch__role_frozen, c
 		uintptr_t sp = atomic_load_explicit(&f->suspended_sp, memory_order_acquire);
 		if (!f->is_attached || !sp)
 			continue;
-		uintptr_t slack = CH_MUTANT(CH__MUTANT_NO_FIBER_SLACK) ? 0 : FIBER_SLACK_BYTES;
-		ch__scan_words(marker, below(sp, slack, f->low), f->high);
+		ch__scan_words(marker, below(sp, FIBER_SLACK_BYTES, f->low), f->high);
 	}
 }
 
 void ch__scan_stacks(struct ch_marker *marker)
 {
 	struct ch_heap *heap = marker->heap;
-	if (CH_MUTANT(CH__MUTANT_SKIP_STACKS))
-		return;
 	for (struct ch__thread *t = heap->threads; t; t = t->next)
 		if (t->is_attached)
 			scan_thread(marker, t);
-	if (!CH_MUTANT(CH__MUTANT_SKIP_FIBERS))
-		scan_fibers(marker);
+	scan_fibers(marker);
 	if (CH_UNLIKELY(marker->is_blind))
 		ch__mark_all(marker);
 }

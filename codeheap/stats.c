@@ -61,8 +61,6 @@ static void add_block(const struct ch_heap *heap, const struct ch__block *block,
 void ch__stats_recount(struct ch_heap *heap)
 {
 	struct ch__counters is = {0}, was = sum_counters(heap), *mend = &heap->counters;
-	if (CH_MUTANT(CH__MUTANT_CHILD_MISCOUNTS))
-		return;
 	for (uint32_t i = 1; i < heap->blocks.used; i++)
 		if (ch__block_in_use(heap, i))
 			add_block(heap, ch__block_at(heap, i), &is);

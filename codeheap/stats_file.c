@@ -195,8 +195,6 @@ static bool write_file(struct ch__stats_file *file, enum ch__stats_state state)
 		.state = state,
 		.flags = file->is_locked ? CH__STATS_FILE_LOCKED : 0,
 	};
-	if (CH_MUTANT(CH__MUTANT_STATS_NEVER_ODD))
-		head.sequence = file->sequence;
 	if (!ch__os_file_write_at(file->fd, 0, &head, sizeof head) ||
 	    !ch__os_file_write_at(file->fd, sizeof head, file->body, file->body_bytes))
 		return false;
@@ -379,7 +377,7 @@ void ch__stats_file_exit(struct ch_heap *heap, uint64_t until_ns)
 void ch__stats_file_fork_child(struct ch_heap *heap)
 {
 	struct ch__stats_file *file = heap->stats_file;
-	if (!file || CH_MUTANT(CH__MUTANT_CHILD_KEEPS_STATS_FILE))
+	if (!file)
 		return;
 	if (file->fd >= 0)
 		ch__os_close(file->fd);

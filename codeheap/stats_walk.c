@@ -143,8 +143,7 @@ static void add_part(struct ch__stats_walk *walk, unsigned page_log2, uint32_t o
 		     uint32_t bytes, enum ch__stats_part_kind kind)
 {
 	const uint32_t most = (1u << CH__STATS_PART_SHIFT) - 1;
-	while (walk->parts_count == walk->parts_room && walk->map_rows &&
-	       !CH_MUTANT(CH__MUTANT_STATS_PAGE_HALF_MAPPED))
+	while (walk->parts_count == walk->parts_room && walk->map_rows)
 		map_fewer(walk, page_log2);
 	if (!is_mapped(walk, offset >> page_log2) || walk->parts_count == walk->parts_room) {
 		walk->parts_left_out++;

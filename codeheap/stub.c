@@ -40,8 +40,7 @@ static bool read_hit(struct hit *hit, struct ch__thread *self, uintptr_t return_
 		hit->vm = owner->vm;
 		hit->fallback = owner->fallback;
 		/* The loser of a race on this stub finds it linked. */
-		if (target && !CH_MUTANT(CH__MUTANT_STUB_LOSER_ASKS) &&
-		    ch__block_is_alive(heap, ch__block_at(heap, target)) &&
+		if (target && ch__block_is_alive(heap, ch__block_at(heap, target)) &&
 		    ch__block_state(ch__block_at(heap, target)) == CH_BLOCK_LIVE)
 			hit->linked = ch__block_entry(heap, ch__block_at(heap, target));
 	}
@@ -65,7 +64,7 @@ static uintptr_t entry_of(struct ch_heap *heap, struct ch__thread *self, struct 
 static struct ch__thread *thread_of_now(const struct ch_heap *heap)
 {
 	struct ch__thread *self = ch__thread_now(heap);
-	if (CH_UNLIKELY(!self) && !CH_MUTANT(CH__MUTANT_STRANGER_TAKES_A_STUB))
+	if (CH_UNLIKELY(!self))
 		ch__panic("a thread that is not attached took a stub");
 	return self;
 }
@@ -89,17 +88,12 @@ static void stub_hit(struct ch__arch_stub_context *context, struct ch__arch_regs
 		regs->pc = (uintptr_t)hit.fallback;
 		/* Under no lock, and nothing is noted that must be undone: the callback may leave
 		 * by an exception, a longjmp or a cancellation (I14). */
-		if (CH_MUTANT(CH__MUTANT_STUB_KEEPS_A_LOCK))
-			ch__registry_lock(heap);
 		ch__holds_nothing();
 		struct ch_block block = hit.vm->ops.branch_hit(
 			hit.vm->user, hit.branch, hit.branch_user, (struct ch_regs *)(void *)regs);
-		if (CH_MUTANT(CH__MUTANT_STUB_KEEPS_A_LOCK))
-			ch__registry_unlock(heap);
 		if (!block.bits)
 			return;
-		if (!CH_MUTANT(CH__MUTANT_OLD_THREAD_LINKS))
-			self = thread_of_now(heap);
+		self = thread_of_now(heap);
 		enum ch_status status = ch_branch_link(hit.branch, block);
 		/* CH_E_STATE: the source is not entrant any more: go on unlinked. */
 		uintptr_t entry = entry_of(heap, self, block);
@@ -110,8 +104,6 @@ static void stub_hit(struct ch__arch_stub_context *context, struct ch__arch_regs
 			return;
 		}
 		CH__COUNT(self->counters.branch_hits_stale, 1);
-		if (CH_MUTANT(CH__MUTANT_STUB_ASKS_ONCE))
-			break;
 	}
 	/* Given up: every answer died before it could be entered. The callback has set pc. */
 }
@@ -120,6 +112,4 @@ void ch__stub_init(struct ch_heap *heap)
 {
 	ch__arch_stub_context_init(&heap->stub);
 	heap->stub.hit = stub_hit;
-	if (CH_MUTANT(CH__MUTANT_SHADOW_ENTRY_KEPT))
-		heap->stub.shadow_stack = 0;
 }

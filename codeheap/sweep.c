@@ -30,8 +30,7 @@ struct dead {
 static bool keeps_dead_names(const struct ch_heap *heap)
 {
 	return heap->config.dead_names == CH_DEAD_NAMES_KEPT &&
-	       (ch__sinks_on(heap->sinks) & CH__SINK_PERF_MAP) != 0 &&
-	       !CH_MUTANT(CH__MUTANT_KEPT_PLACE_REUSED);
+	       (ch__sinks_on(heap->sinks) & CH__SINK_PERF_MAP) != 0;
 }
 
 /* --- death --- */
@@ -41,8 +40,7 @@ static uint32_t cut_edges(struct ch_heap *heap, uint32_t index, bool patch_sourc
 {
 	struct ch__block *block = ch__block_at(heap, index);
 	while (block->in_head)
-		ch__branch_unlink(heap, block->in_head,
-				  patch_sources && !CH_MUTANT(CH__MUTANT_DEAD_IN_EDGES_KEPT));
+		ch__branch_unlink(heap, block->in_head, patch_sources);
 	uint32_t first = atomic_load_explicit(&block->first_branch, memory_order_relaxed);
 	uint32_t at = first;
 	for (bool last = !at; !last; at++) {
@@ -113,8 +111,7 @@ static void clear_start(struct ch_heap *heap, struct starts *starts, uint32_t of
 static bool is_known(const struct ch_heap *heap, const struct ch__block *block)
 {
 	uint8_t flags = atomic_load_explicit(&block->flags, memory_order_relaxed);
-	bool was_linked = (flags & CH__FLAG_HELD) && (flags & CH__FLAG_UNLINKED) &&
-			  !CH_MUTANT(CH__MUTANT_UNLINKED_IS_FORGOTTEN);
+	bool was_linked = (flags & CH__FLAG_HELD) && (flags & CH__FLAG_UNLINKED);
 	return block->in_head != 0 || was_linked ||
 	       ((!CH_ARCH_FETCH_FOLLOWS || ch__block_is_data(heap, block)) &&
 		ch__block_state(block) != CH_BLOCK_OPEN);
@@ -152,17 +149,14 @@ static void kill(struct ch_heap *heap, uint32_t index, bool patch_sources, enum 
 	/* Release: out of every list before none finds it. */
 	uint32_t generation = atomic_load_explicit(&block->generation, memory_order_relaxed);
 	atomic_store_explicit(&block->generation, generation + 1, memory_order_release);
-	if (was != CH_BLOCK_OPEN && !CH_MUTANT(CH__MUTANT_NO_START_CLEAR)) {
+	if (was != CH_BLOCK_OPEN) {
 		clear_start(heap, starts, dead->hot_offset);
 		if (dead->cold_bytes)
 			clear_start(heap, starts, dead->cold_offset);
 	}
-	ch__block_set_state(heap, index,
-			    CH_MUTANT(CH__MUTANT_DEATH_SKIPPED) ? CH_BLOCK_FREE : CH_BLOCK_DEAD,
-			    CH__CAUSE_NONE, __func__);
+	ch__block_set_state(heap, index, CH_BLOCK_DEAD, CH__CAUSE_NONE, __func__);
 	count_death(heap, dead, was);
-	bool has_notice = was != CH_BLOCK_OPEN && owner->vm->ops.block_freed &&
-			  !CH_MUTANT(CH__MUTANT_NOTICE_LOST);
+	bool has_notice = was != CH_BLOCK_OPEN && owner->vm->ops.block_freed;
 	change_flags(block, CH__FLAG_NOTICE, has_notice ? CH__FLAG_NOTICE : 0);
 }
 
@@ -187,8 +181,7 @@ static void withdraw_names(struct ch_heap *heap, const struct dead *dead, uint32
 	tell_profile(heap, dead, count);
 	struct ch__sink_range ranges[2 * CH__KILLED_AT_ONCE];
 	size_t n = 0;
-	if (!ch__sinks_want_ranges(atomic_load_explicit(&heap->sinks_on, memory_order_relaxed)) ||
-	    CH_MUTANT(CH__MUTANT_NO_NAME_WITHDRAWAL))
+	if (!ch__sinks_want_ranges(atomic_load_explicit(&heap->sinks_on, memory_order_relaxed)))
 		return;
 	for (uint32_t i = 0; i < count; i++) {
 		const struct dead *d = &dead[i];
@@ -206,14 +199,11 @@ static void withdraw_names(struct ch_heap *heap, const struct dead *dead, uint32
 
 static void fill_with_traps(struct ch_heap *heap, const struct dead *dead)
 {
-	if (CH_MUTANT(CH__MUTANT_NO_POISON))
-		return;
 	if (!dead->is_lent)
 		ch__pool_poison(heap->pool, ch__exec(heap, dead->hot_offset), dead->hot_bytes);
 	if (dead->cold_bytes)
 		ch__pool_poison(heap->pool, ch__exec(heap, dead->cold_offset), dead->cold_bytes);
-	if (CH_LIKELY(!heap->pool->is_translated) || dead->was_open || dead->is_data ||
-	    CH_MUTANT(CH__MUTANT_VALGRIND_NO_FREE))
+	if (CH_LIKELY(!heap->pool->is_translated) || dead->was_open || dead->is_data)
 		return;
 	ch__valgrind_part_dead(heap->pool, ch__exec(heap, dead->hot_offset));
 	if (dead->cold_bytes)
@@ -266,7 +256,7 @@ static bool forget_place(struct ch__block *block)
 /* The unwind data of a slot goes last (I8), while nobody else can have the place. */
 static void forget_slot(struct ch_heap *heap, uint32_t hot_offset)
 {
-	if (ch__place_is_slot(heap, hot_offset) && !CH_MUTANT(CH__MUTANT_SLOT_KEPT_LIVE))
+	if (ch__place_is_slot(heap, hot_offset))
 		ch__sinks_slot_dead(heap->sinks, ch__exec(heap, hot_offset));
 }
 
@@ -321,9 +311,6 @@ static void pass_syncs(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 {
 	uint64_t syncs = atomic_load(&heap->core_syncs);
 	while (heap->quarantine_waits && heap->quarantine_syncs < syncs) {
-		if (CH_MUTANT(CH__MUTANT_SYNCS_OF_32_BITS) &&
-		    (int32_t)(uint32_t)(syncs - heap->quarantine_syncs) < 1)
-			return;
 		const struct ch__block *block = ch__block_at(heap, heap->quarantine_waits);
 		heap->quarantine_waits = block->owner_next;
 		if (block->owner_next)
@@ -337,8 +324,7 @@ static void quarantine(struct ch_heap *heap, const struct dead *dead) CH_REQUIRE
 	struct ch__block *block = ch__block_at(heap, dead->index);
 	block->owner_next = 0;
 	/* Those under way count as passed: Boehm's hook has them without the heap lock. */
-	bool is_early = CH_MUTANT(CH__MUTANT_SYNC_UNDER_WAY_COUNTS);
-	uint64_t begun = atomic_load(is_early ? &heap->core_syncs : &heap->core_syncs_begun);
+	uint64_t begun = atomic_load(&heap->core_syncs_begun);
 	block->in_head = (uint32_t)begun;
 	if (heap->quarantine_head)
 		ch__block_at(heap, heap->quarantine_tail)->owner_next = dead->index;
@@ -365,8 +351,7 @@ bool ch__quarantine_advance(struct ch_heap *heap, bool in_need)
 		if (!in_need)
 			return false;
 		/* Names go before their addresses have others. */
-		if (!CH_MUTANT(CH__MUTANT_KEPT_NAMES_PAST_NEED))
-			ch__sinks_flush(heap->sinks, CH__FLUSH_IN_NEED);
+		ch__sinks_flush(heap->sinks, CH__FLUSH_IN_NEED);
 	}
 	if (in_need)
 		(void)ch__core_sync(heap);
@@ -376,8 +361,7 @@ bool ch__quarantine_advance(struct ch_heap *heap, bool in_need)
 		struct ch__block *block = ch__block_at(heap, index);
 		/* Data that died with its code may hold the code's unwind table, which goes as the
 		 * sweep comes to it. */
-		if (ch__block_is_data(heap, block) && atomic_load(&heap->sweep_pending) &&
-		    !CH_MUTANT(CH__MUTANT_DATA_GOES_EARLY))
+		if (ch__block_is_data(heap, block) && atomic_load(&heap->sweep_pending))
 			break;
 		heap->quarantine_head = block->owner_next;
 		atomic_fetch_sub_explicit(&heap->quarantine_bytes,
@@ -388,7 +372,7 @@ bool ch__quarantine_advance(struct ch_heap *heap, bool in_need)
 	}
 	/* Their deaths were told as space that is there in need. Without core syncs it was not; and
 	 * who looks for room while they are on their way finds them neither here nor there. */
-	if (has_freed && (!heap->has_core_sync || !CH_MUTANT(CH__MUTANT_SPACE_COUNTED_EARLY)))
+	if (has_freed)
 		count_space(heap, 1);
 	return has_freed;
 }
@@ -397,7 +381,7 @@ bool ch__quarantine_advance(struct ch_heap *heap, bool in_need)
 void ch__notices_deliver(struct ch_heap *heap)
 {
 	bool is_ours = ch__thread_self(heap) != NULL;
-	while (!is_ours || ch__thread_now(heap) || CH_MUTANT(CH__MUTANT_STRANGER_TOLD)) {
+	while (!is_ours || ch__thread_now(heap)) {
 		ch__heap_lock(heap);
 		uint32_t index = heap->notice_head;
 		if (!index) {
@@ -411,8 +395,7 @@ void ch__notices_deliver(struct ch_heap *heap)
 		atomic_fetch_sub_explicit(&heap->notices_now, 1, memory_order_relaxed);
 		void (*freed)(void *, void *) = vm->is_attached ? vm->ops.block_freed : NULL;
 		void *vm_user = vm->user;
-		if (!CH_MUTANT(CH__MUTANT_NOTICE_TWICE))
-			block->flags &= (uint8_t)~CH__FLAG_NOTICE;
+		block->flags &= (uint8_t)~CH__FLAG_NOTICE;
 		/* Its place has gone back before: the record waited for this notice only. Of a span
 		 * hot_granules is half of the size. */
 		if (!ch__hot_bytes(block))
@@ -420,8 +403,6 @@ void ch__notices_deliver(struct ch_heap *heap)
 		ch__heap_unlock(heap);
 		ch__holds_nothing();
 		if (freed)
-			freed(vm_user, user);
-		if (freed && CH_MUTANT(CH__MUTANT_NOTICE_TWICE))
 			freed(vm_user, user);
 	}
 }
@@ -467,8 +448,7 @@ static uint32_t without_edged(struct ch_heap *heap, uint32_t *blocks, uint32_t c
 {
 	uint32_t n = 0;
 	for (uint32_t i = 0; i < count; i++)
-		if (!(ch__block_at(heap, blocks[i])->flags & CH__FLAG_EDGED) ||
-		    CH_MUTANT(CH__MUTANT_EDGED_GOES))
+		if (!(ch__block_at(heap, blocks[i])->flags & CH__FLAG_EDGED))
 			blocks[n++] = blocks[i];
 	return n;
 }
@@ -611,10 +591,7 @@ static bool step(struct ch_heap *heap)
 		drop_side(heap, &dead[i]);
 		if (ch__block_at(heap, dead[i].index)->flags & CH__FLAG_NOTICE)
 			queue_notice(heap, dead[i].index);
-		if (CH_MUTANT(CH__MUTANT_NO_QUARANTINE))
-			free_place(heap, dead[i].index);
-		else
-			quarantine(heap, &dead[i]);
+		quarantine(heap, &dead[i]);
 	}
 	if (count)
 		count_space(heap, count);

@@ -111,8 +111,8 @@ uint32_t ch__table_take(struct ch__table *table, struct ch__meta *meta)
 
 void ch__table_give(struct ch__table *table, uint32_t index, bool is_worn)
 {
-	if (!is_worn || CH_MUTANT(CH__MUTANT_WORN_AT_ONCE))
+	if (!is_worn)
 		push(table, &table->free_head, &table->free_tail, index);
-	else if (!CH_MUTANT(CH__MUTANT_WORN_LOST))
+	else
 		push(table, &table->worn_head, &table->worn_tail, index);
 }

@@ -30,10 +30,6 @@ size_t ch__tell_name(const struct ch_heap *heap, uint64_t key, char *out, size_t
 /* Called under the sinks lock, for blocks that are being published or are published. */
 static size_t name_of(void *context, uint64_t key, char *out, size_t out_bytes)
 {
-	if (CH_MUTANT(CH__MUTANT_NAME_TAKES_RECORDS)) {
-		ch__records_lock(context);
-		ch__records_unlock(context);
-	}
 	return ch__tell_name(context, key, out, out_bytes);
 }
 
@@ -105,8 +101,7 @@ enum ch_status ch__tell_create(struct ch_heap *heap, unsigned wanted)
 		.context = heap,
 		.name = name_of,
 		.lines = lines_of,
-		.keeps_dead_names = heap->config.dead_names == CH_DEAD_NAMES_KEPT &&
-				    !CH_MUTANT(CH__MUTANT_KEPT_NAMES_DROPPED),
+		.keeps_dead_names = heap->config.dead_names == CH_DEAD_NAMES_KEPT,
 		.jitdump_dir = heap->config.jitdump_dir,
 		.each = each_range,
 	};
@@ -139,8 +134,8 @@ enum ch_status ch_sink_set(struct ch_heap *heap, unsigned sinks)
 	/* I19: commits that begin their region from here on tell, under the lock; those before
 	 * are through when the freeze is reached, and the new sink's walk finds their blocks. */
 	atomic_store(&heap->sinks_on, atomic_load(&heap->sinks_on) | wanted);
-	bool are_through = CH_MUTANT(CH__MUTANT_LATE_SINK_MISSES);
-	if (!are_through && ch__freeze_until(heap, until)) {
+	bool are_through = false;
+	if (ch__freeze_until(heap, until)) {
 		ch__unfreeze(heap);
 		are_through = true;
 	}

@@ -56,13 +56,10 @@ bool ch__lock_slow(struct ch__lock *lock, uint64_t until_ns) CH_UNANALYSED("it m
 			return true;
 		ch__arch_pause();
 	}
-	bool parks = !CH_MUTANT(CH__MUTANT_WAITS_UNPARKED);
 	/* The holder may be a cycle that waits for this thread to stop (I9). */
-	if (parks)
-		ch__thread_park_here();
+	ch__thread_park_here();
 	bool is_taken = await_lock(lock, until_ns);
-	if (parks)
-		ch_thread_unpark();
+	ch_thread_unpark();
 	return is_taken;
 }
 
@@ -79,8 +76,7 @@ void ch__unlock_slow(struct ch__lock *lock)
 static void publish_sp(struct ch__thread *thread, uintptr_t sp)
 {
 	const struct ch_fiber *fiber = atomic_load_explicit(&thread->fiber, memory_order_relaxed);
-	if (CH_UNLIKELY(sp < thread->stack_low) && thread->stack_grows &&
-	    !CH_MUTANT(CH__MUTANT_BOUNDS_KEPT)) {
+	if (CH_UNLIKELY(sp < thread->stack_low) && thread->stack_grows) {
 		uintptr_t low = ch__os_first_stack_low(thread->stack_low, thread->stack_high);
 		if (low < thread->stack_low)
 			thread->stack_low = low;
@@ -88,9 +84,7 @@ static void publish_sp(struct ch__thread *thread, uintptr_t sp)
 	bool is_known = (sp >= thread->stack_low && sp < thread->stack_high) ||
 			(fiber && sp >= fiber->low && sp < fiber->high);
 	thread->shown.sp = sp;
-	thread->shown.signal_stack_end = is_known && CH_MUTANT(CH__MUTANT_BOUNDS_ASKED_FIRST)
-						 ? 0
-						 : ch__os_signal_stack_end(sp, !is_known);
+	thread->shown.signal_stack_end = ch__os_signal_stack_end(sp, !is_known);
 }
 
 void ch__thread_publish_saved(struct ch__thread *thread, const struct ch__arch_saved *saved)
@@ -118,7 +112,7 @@ static void park_with(struct ch__thread *thread, const struct ch__arch_saved *sa
 	if (!ch__park_open(thread))
 		return;
 	ch__thread_publish_saved(thread, saved);
-	thread->shown.may_end = may_end && !CH_MUTANT(CH__MUTANT_ENDED_THREAD_READ);
+	thread->shown.may_end = may_end;
 	/* Release: sp and registers are seen by the cycle that sees PARKED (world.c). */
 	ch__thread_set_state(thread, CH__PARKED, memory_order_release, __func__);
 }
@@ -162,10 +156,6 @@ static struct ch__thread *run_parked(void)
 		ch__thread_set_state(t, CH__RUNNING, memory_order_seq_cst, __func__);
 		if (CH_LIKELY(!atomic_load_explicit(&t->heap->stopping, memory_order_seq_cst)))
 			continue;
-		if (CH_MUTANT(CH__MUTANT_UNPARKED_ONE_BY_ONE)) {
-			ch__thread_set_state(t, CH__PARKED, memory_order_release, __func__);
-			return t;
-		}
 		for (struct ch__thread *back = ch__thread_list;; back = back->next_of_thread) {
 			if (back->park_depth == 1)
 				ch__thread_set_state(back, CH__PARKED, memory_order_release,
@@ -180,8 +170,7 @@ static struct ch__thread *run_parked(void)
 /* On flip a page that is written does not run: one thread at a time is not parked. */
 static bool runs_elsewhere(const struct ch_heap *heap, const struct ch__thread *self)
 {
-	if (CH_LIKELY(heap->pool->backend != CH__BACKEND_FLIP) ||
-	    CH_MUTANT(CH__MUTANT_FLIP_FOR_THREADS))
+	if (CH_LIKELY(heap->pool->backend != CH__BACKEND_FLIP))
 		return false;
 	for (const struct ch__thread *t = heap->threads; t; t = t->next)
 		if (t != self && t->is_attached &&
@@ -207,14 +196,12 @@ void ch_thread_unpark(void)
 
 void ch__threads_park(const struct ch__arch_saved *saved)
 {
-	if (!CH_MUTANT(CH__MUTANT_COLLECTS_UNPARKED))
-		park_here(saved);
+	park_here(saved);
 }
 
 void ch__threads_unpark(void)
 {
-	if (!CH_MUTANT(CH__MUTANT_COLLECTS_UNPARKED))
-		ch_thread_unpark();
+	ch_thread_unpark();
 }
 
 /* False when another thread is here now, or the heap is not its any more: a callback left its stack
@@ -228,20 +215,18 @@ static bool serve(const struct ch__thread *thread, struct ch_heap *heap)
 		ch__notices_deliver(heap);
 		was_left = ch__thread_now(heap) != thread;
 	}
-	if (CH_UNLIKELY(was_left) && !CH_MUTANT(CH__MUTANT_OLD_THREAD_POLLS))
+	if (CH_UNLIKELY(was_left))
 		return false;
 	if (CH_UNLIKELY(atomic_load_explicit(&heap->collect_wanted, memory_order_relaxed) ||
 			atomic_load_explicit(&heap->anyone_wants_space, memory_order_relaxed))) {
 		ch__trigger_poll(heap);
 		was_left = ch__thread_now(heap) != thread;
 	}
-	return CH_LIKELY(!was_left) || CH_MUTANT(CH__MUTANT_OLD_THREAD_POLLS);
+	return CH_LIKELY(!was_left);
 }
 
 void ch_thread_poll(void)
 {
-	if (CH_MUTANT(CH__MUTANT_CHILD_BY_NUMBER))
-		ch__fork_guess();
 	if (ch__is_marking())
 		return;
 	for (struct ch__thread *t = ch__thread_list; t; t = t->next_of_thread) {
@@ -275,8 +260,6 @@ static void fence_late(struct ch_heap *heap)
 {
 	enum { DRAINED_NS = 1000000 };
 	_Atomic(uint32_t) never = 0;
-	if (CH_MUTANT(CH__MUTANT_LATE_REFUSAL_IGNORED))
-		return;
 	atomic_store(&heap->fence_came_late, true);
 	atomic_store_explicit(&heap->fence_in_regions, true, memory_order_seq_cst);
 	for (uint64_t end = ch__os_now_ns() + DRAINED_NS; ch__os_now_ns() < end;)
@@ -288,7 +271,7 @@ static bool await_region(struct ch__thread *thread, uint64_t until_ns)
 {
 	enum { SPINS = 1000, NAP_NS = 50000 };
 	for (int spins = 0; atomic_load_explicit(&thread->inside, memory_order_seq_cst); spins++) {
-		if (spins < SPINS || CH_MUTANT(CH__MUTANT_REGION_AWAITED_AWAKE)) {
+		if (spins < SPINS) {
 			ch__arch_pause();
 			continue;
 		}
@@ -316,8 +299,7 @@ bool ch__freeze_until(struct ch_heap *heap, uint64_t until_ns) CH_UNANALYSED("it
 		fence_late(heap);
 	if (regions_end(heap, until_ns))
 		return true;
-	if (!CH_MUTANT(CH__MUTANT_GIVEN_UP_STAYS_FROZEN))
-		ch__unfreeze(heap);
+	ch__unfreeze(heap);
 	return false;
 }
 
@@ -334,13 +316,12 @@ void ch__unfreeze(struct ch_heap *heap) CH_UNANALYSED("it makes the role")
 
 bool ch__core_sync(struct ch_heap *heap)
 {
-	if (!atomic_load_explicit(&heap->has_core_sync, memory_order_relaxed) &&
-	    !CH_MUTANT(CH__MUTANT_SYNC_ASSUMED))
+	if (!atomic_load_explicit(&heap->has_core_sync, memory_order_relaxed))
 		return false;
 	/* seq_cst: who sees the old count made its stores before the barrier. */
 	atomic_fetch_add_explicit(&heap->core_syncs_begun, 1, memory_order_seq_cst);
 	/* What was granted may be refused later: by a filter, or for want of memory. */
-	if (!ch__os_membarrier_core_sync() && !CH_MUTANT(CH__MUTANT_SYNC_ASSUMED)) {
+	if (!ch__os_membarrier_core_sync()) {
 		atomic_store_explicit(&heap->has_core_sync, false, memory_order_relaxed);
 		atomic_fetch_sub_explicit(&heap->core_syncs_begun, 1, memory_order_seq_cst);
 		return false;
@@ -382,7 +363,7 @@ enum ch_status ch_thread_attach(struct ch_heap *heap, const void *low, const voi
 {
 	if (ch__is_marking())
 		return CH_E_STATE;
-	if (ch__thread_self(heap) && !CH_MUTANT(CH__MUTANT_ATTACH_TWICE))
+	if (ch__thread_self(heap))
 		return CH_E_THREAD;
 	if ((!low || !high) && !ch__os_stack_bounds(&low, &high))
 		return CH_E_OS;
@@ -413,10 +394,9 @@ enum ch_status ch_thread_attach(struct ch_heap *heap, const void *low, const voi
 	ch__thread_list = thread;
 	/* It may have run code of the heap before, and no stop has waited for it since; whoever had
 	 * the record before it serialized another core. */
-	if (!CH_MUTANT(CH__MUTANT_SERVED_BY_ANOTHER))
-		thread->stops_served = 0;
+	thread->stops_served = 0;
 	ch__thread_serialize(thread);
-	if (CH_UNLIKELY(heap->profile.hears != NULL) && !CH_MUTANT(CH__MUTANT_LATE_THREAD_UNSEEN))
+	if (CH_UNLIKELY(heap->profile.hears != NULL))
 		ch__profile_thread_comes(thread);
 	ch__registry_unlock(heap);
 	return CH_OK;
@@ -527,22 +507,17 @@ enum ch_status ch_fiber_detach(struct ch_fiber *fiber)
 		ch__registry_unlock(heap);
 		return CH_E_STATE;
 	}
-	if (!CH_MUTANT(CH__MUTANT_FIBER_LEAVES_A_SCAN)) {
-		ch__heap_lock(heap);
-		self = ch__thread_or_guest(heap);
-		ch__region_enter(self);
-	}
+	ch__heap_lock(heap);
+	self = ch__thread_or_guest(heap);
+	ch__region_enter(self);
 	for (struct ch__thread *t = heap->threads; t; t = t->next) {
 		struct ch_fiber *expected = fiber;
 		atomic_compare_exchange_strong(&t->fiber, &expected, NULL);
 	}
-	if (!CH_MUTANT(CH__MUTANT_DEAD_FIBER_SCANNED))
-		atomic_store(&fiber->suspended_sp, 0);
-	fiber->is_attached = CH_MUTANT(CH__MUTANT_DEAD_FIBER_SCANNED);
-	if (!CH_MUTANT(CH__MUTANT_FIBER_LEAVES_A_SCAN)) {
-		ch__region_leave(self);
-		ch__heap_unlock(heap);
-	}
+	atomic_store(&fiber->suspended_sp, 0);
+	fiber->is_attached = false;
+	ch__region_leave(self);
+	ch__heap_unlock(heap);
 	if (CH_UNLIKELY(heap->pool->is_translated))
 		ch__valgrind_stack_dead(fiber->stack);
 	fiber->next_free = heap->free_fibers;

@@ -30,7 +30,7 @@ void ch__tombstones_reserve(struct ch_heap *heap, uint32_t n)
 	uint32_t first = slot_of(heap, written), last = slot_of(heap, written + n);
 	ch__table_back(&heap->epitaphs, heap->meta, first);
 	ch__table_back(&heap->epitaphs, heap->meta, last);
-	if (last < first && !CH_MUTANT(CH__MUTANT_LAST_EPITAPH_LOST))
+	if (last < first)
 		ch__table_back(&heap->epitaphs, heap->meta, (uint32_t)size);
 }
 
@@ -38,8 +38,8 @@ void ch__tombstones_reserve(struct ch_heap *heap, uint32_t n)
 static enum ch__death death_of(const struct ch_heap *heap, const struct ch__owner *owner,
 			       enum ch__death death)
 {
-	if (death != CH__DEATH_UNREACHED || CH_MUTANT(CH__MUTANT_TOMB_REASON_WRONG))
-		return CH_MUTANT(CH__MUTANT_TOMB_REASON_WRONG) ? CH__DEATH_UNREACHED : death;
+	if (death != CH__DEATH_UNREACHED)
+		return death;
 	if (!owner->vm->is_attached)
 		return CH__DEATH_VM_GONE;
 	if (ch__owner_is_released(owner))
@@ -71,8 +71,6 @@ static void put_name(struct ch_heap *heap, _Atomic(uint32_t) *field, uint32_t na
 	ch__name_hold(heap, name);
 	put(field, name);
 	ch__name_park(heap, old);
-	if (CH_MUTANT(CH__MUTANT_NAME_FREED_IN_REGION))
-		ch__names_free_parked(heap);
 }
 
 static void write_epitaph(struct ch_heap *heap, uint32_t slot, const struct ch__block *block)
@@ -107,8 +105,6 @@ void ch__tombstone_write(struct ch_heap *heap, uint32_t index, enum ch__death de
 	const struct ch__owner *owner = ch__owner_at(heap, block->owner);
 	uint64_t written = atomic_load_explicit(&heap->tombstones_written, memory_order_relaxed);
 	uint32_t slot = slot_of(heap, written);
-	if (CH_MUTANT(CH__MUTANT_NO_TOMBSTONE))
-		return;
 	if (slot >= heap->tombstones.used) {
 		uint64_t lost = atomic_load_explicit(&heap->tombstones_lost, memory_order_relaxed);
 		atomic_store_explicit(&heap->tombstones_lost, lost + 1, memory_order_release);

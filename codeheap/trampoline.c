@@ -34,8 +34,7 @@ static void stamp(enum ch__template kind, uint8_t *write, const void *target, ui
 	uint64_t to = (uintptr_t)target;
 	memcpy(write, template.begin, template.bytes);
 	memcpy(write + template.target_at, &to, sizeof to);
-	if (!CH_MUTANT(CH__MUTANT_LITERAL_NOT_FILLED))
-		memcpy(write + template.payload_at, &payload, sizeof payload);
+	memcpy(write + template.payload_at, &payload, sizeof payload);
 	/* The slot is the block, so that a slot goes back as it was taken. */
 	ch__arch_fill_traps(write + template.bytes,
 			    CH__SLOT_BYTES - CH__INDEX_WORD_BYTES - template.bytes);

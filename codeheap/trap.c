@@ -34,8 +34,7 @@ static size_t end(struct ch__text *line)
 		/* The byte that found no room last is the one behind what is kept. */
 		n = line->room - 1;
 		size_t start = n;
-		while (start && is_inside_character(line->at[start - 1]) &&
-		       !CH_MUTANT(CH__MUTANT_TEXT_CUT_ANYWHERE))
+		while (start && is_inside_character(line->at[start - 1]))
 			start--;
 		size_t bytes = start && (uint8_t)line->at[start - 1] >= 0xc0 ? n - start + 1 : 0;
 		uint8_t first = bytes ? (uint8_t)line->at[start - 1] : 0;
@@ -144,7 +143,7 @@ static void put_unused(struct ch__text *line, const struct ch_heap *heap, uint32
 static void put_lost(struct ch__text *line, const struct ch_heap *heap)
 {
 	uint64_t lost = atomic_load_explicit(&heap->tombstones_lost, memory_order_acquire);
-	if (!lost || CH_MUTANT(CH__MUTANT_LOST_TOMBSTONE_NOT_TOLD))
+	if (!lost)
 		return;
 	ch__text_put(line, " (as far as is known: memory was short, records lost: ");
 	ch__text_put_number(line, lost, 10);
@@ -229,8 +228,7 @@ static void put_return(struct ch__text *line, const struct ch_heap *heap, const 
 {
 	const void *sp = (const void *)ch__arch_context_sp(ucontext);
 	if (!CH_ARCH_HAS_LINK_REGISTER &&
-	    ((uintptr_t)sp % sizeof(uintptr_t) || !ch__os_is_readable(sp)) &&
-	    !CH_MUTANT(CH__MUTANT_STACK_NOT_PROBED)) {
+	    ((uintptr_t)sp % sizeof(uintptr_t) || !ch__os_is_readable(sp))) {
 		ch__text_put(line, "; no return address: its stack cannot be read");
 		return;
 	}
@@ -243,7 +241,7 @@ static void put_return(struct ch__text *line, const struct ch_heap *heap, const 
 static bool is_foreign(const struct ch_heap *heap, uintptr_t address)
 {
 	enum { WORD_BYTES = 4 };
-	if (CH_MUTANT(CH__MUTANT_FOREIGN_TRAP_CLAIMED) || address % CH_ARCH_TRAP_UNIT_BYTES ||
+	if (address % CH_ARCH_TRAP_UNIT_BYTES ||
 	    !ch__pool_has(heap->pool, address + WORD_BYTES - 1))
 		return false;
 	return ch__arch_trap_is_foreign(ch__pool_read(heap->pool, address));
@@ -258,8 +256,7 @@ size_t ch_trap_describe(const struct ch_heap *heap, const void *siginfo, const v
 	if (bytes)
 		text[0] = 0;
 	/* Somebody sent it: wherever the thread stood, it did nothing. */
-	if ((info->si_code <= 0 && !CH_MUTANT(CH__MUTANT_SENT_IS_DESCRIBED)) ||
-	    !ch__pool_has(heap->pool, address))
+	if (info->si_code <= 0 || !ch__pool_has(heap->pool, address))
 		return 0;
 	if (heap->process != ch__os_process_id()) {
 		/* No handler of a fork ran: not even the library may look at code. */

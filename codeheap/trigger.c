@@ -40,10 +40,8 @@ static bool is_worth(struct ch_heap *heap)
 		atomic_load_explicit(&heap->dead_bytes, memory_order_relaxed);
 	uint64_t factor = atomic_load_explicit(&heap->opened_factor, memory_order_relaxed);
 	/* Where only stops synchronize, what is dead has its place freed by the next one. */
-	bool awaits_stop = !heap->has_core_sync && atomic_load(&heap->quarantine_bytes) &&
-			   !CH_MUTANT(CH__MUTANT_COLLECTS_ONCE);
+	bool awaits_stop = !heap->has_core_sync && atomic_load(&heap->quarantine_bytes);
 	return awaits_stop || changed >= heap->pool->pool_bytes / WORTH_PART ||
-	       CH_MUTANT(CH__MUTANT_FULL_ALWAYS_ASKS) ||
 	       ch__os_now_ns() - __atomic_load_n(&heap->last_cycle_end_ns, __ATOMIC_RELAXED) >=
 		       WORTH_PAUSES * (factor ? factor : 1) *
 			       __atomic_load_n(&heap->cycle_ns, __ATOMIC_RELAXED);
@@ -93,7 +91,7 @@ void ch__trigger_full(struct ch_heap *heap, struct ch_owner owner, uint64_t spac
 	if (index) {
 		struct ch_vm *vm = ch__owner_at(heap, index)->vm;
 		/* Who failed first is told of what came since, though another one looked later. */
-		if (!vm->wants_space || CH_MUTANT(CH__MUTANT_SPACE_SEEN_LATEST))
+		if (!vm->wants_space)
 			vm->space_seen = space_seen;
 		vm->wants_space = true;
 		atomic_store(&heap->anyone_wants_space, true);
@@ -109,8 +107,7 @@ void ch__trigger_returned(struct ch_heap *heap)
 	/* Seq_cst against the opener's count of itself before it looks for room: one of the two
 	 * sees the other. */
 	if (CH_UNLIKELY(atomic_load(&heap->anyone_wants_space) ||
-			atomic_load(&heap->opens_in_need)) &&
-	    !CH_MUTANT(CH__MUTANT_RETURN_NOT_COUNTED))
+			atomic_load(&heap->opens_in_need)))
 		atomic_fetch_add(&heap->space_returns, 1);
 }
 
@@ -119,8 +116,6 @@ void ch__trigger_cycle_begins(struct ch_heap *heap)
 {
 	heap->dead_at_cycle = atomic_exchange(&heap->dead_bytes, 0);
 	heap->opened_at_cycle = atomic_exchange(&heap->bytes_since_cycle, 0);
-	if (CH_MUTANT(CH__MUTANT_LOSE_REQUEST))
-		return;
 	atomic_store(&heap->collect_wanted, false);
 	atomic_store(&heap->collect_told, false);
 }
@@ -147,13 +142,10 @@ void ch__trigger_cycle_ended(struct ch_heap *heap, uint64_t cycle_ns)
 	heap->blocks_at_cycle =
 		__atomic_load_n(&heap->counters.blocks_freed, __ATOMIC_RELAXED);
 	heap->bytes_at_cycle = __atomic_load_n(&heap->counters.bytes_freed, __ATOMIC_RELAXED);
-	if (CH_MUTANT(CH__MUTANT_REQUEST_CLEARED_LATE))
-		ch__trigger_cycle_begins(heap);
 	/* More than a tenth of the time in collections: ask half as often. Only the least values
 	 * back off: a tenth of what is committed keeps the cost of a block that dies the same,
 	 * however many live. */
-	if (between && collecting * 10 > between && factor < FLOOR_FACTOR_MAX &&
-	    !CH_MUTANT(CH__MUTANT_TIME_OF_CYCLES_UNSEEN))
+	if (between && collecting * 10 > between && factor < FLOOR_FACTOR_MAX)
 		atomic_store(&heap->floor_factor, (factor ? factor : 1) * 2);
 	else if (factor > 1 && collecting * 40 < between)
 		atomic_store(&heap->floor_factor, factor / 2);
@@ -225,10 +217,9 @@ static void tell_space(struct ch_heap *heap)
 {
 	bool anyone = false, is_ours = ch__thread_self(heap) != NULL;
 	for (struct ch_vm *vm = heap->vms; vm; vm = vm->next)
-		if (!is_ours || ch__thread_now(heap) || CH_MUTANT(CH__MUTANT_STRANGER_TOLD)) {
+		if (!is_ours || ch__thread_now(heap)) {
 			struct call call = take_space(heap, vm);
-			if (!CH_MUTANT(CH__MUTANT_SPACE_NOT_TOLD))
-				make(call);
+			make(call);
 		}
 	ch__heap_lock(heap);
 	for (struct ch_vm *vm = heap->vms; vm; vm = vm->next)
@@ -255,7 +246,7 @@ void ch__trigger_poll(struct ch_heap *heap)
 		/* What was no reason for a collection when an open failed may have become one. */
 		if (atomic_load(&heap->anyone_wants_space) &&
 		    !atomic_load_explicit(&heap->collect_wanted, memory_order_relaxed) &&
-		    is_worth(heap) && !CH_MUTANT(CH__MUTANT_NEED_NOT_POLLED))
+		    is_worth(heap))
 			want(heap);
 	}
 	if (!is_ours || ch__thread_now(heap))

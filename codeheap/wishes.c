@@ -24,8 +24,7 @@ static void refuse(const char *variable, const char *values)
 {
 	char line[LINE_BYTES];
 	int n = snprintf(line, sizeof line, "codeheap: %s must be %s\n", variable, values);
-	if (!CH_MUTANT(CH__MUTANT_WISH_REFUSED_SILENTLY))
-		ch__os_write_last(line, n < LINE_BYTES ? (size_t)n : sizeof line - 1);
+	ch__os_write_last(line, n < LINE_BYTES ? (size_t)n : sizeof line - 1);
 }
 
 static bool read_backend(struct ch_config *config)

@@ -36,7 +36,7 @@ static struct ch__thread *run_signalled(void)
 		if (!t->park_depth ||
 		    atomic_load_explicit(&t->state, memory_order_relaxed) != CH__RUNNING)
 			continue;
-		if (stopped && (t == stopped || !CH_MUTANT(CH__MUTANT_UNPARKED_ONE_BY_ONE)))
+		if (stopped)
 			ch__thread_set_state(t, CH__SIGNALLED, memory_order_release, __func__);
 		(void)ch__park_close(t);
 	}
@@ -48,10 +48,7 @@ static struct ch__thread *run_signalled(void)
  * signal may have come upon, of a thread that collects. */
 static void stop_from(struct ch__thread *thread, const void *ucontext)
 {
-	while (thread &&
-	       (atomic_load_explicit(&thread->state, memory_order_relaxed) != CH__RUNNING ||
-		(CH_MUTANT(CH__MUTANT_UNPARKED_ONE_BY_ONE) &&
-		 !atomic_load(&thread->heap->stopping))))
+	while (thread && atomic_load_explicit(&thread->state, memory_order_relaxed) != CH__RUNNING)
 		thread = thread->next_of_thread;
 	if (!thread) {
 		struct ch__thread *stopped;
@@ -77,7 +74,7 @@ static bool is_wanted(int signal)
 	for (struct ch__thread *t = ch__thread_list; t; t = t->next_of_thread) {
 		if (atomic_load_explicit(&t->state, memory_order_relaxed) != CH__RUNNING)
 			continue;
-		if (t->park_depth && !CH_MUTANT(CH__MUTANT_STOPPED_IN_AN_UNPARK))
+		if (t->park_depth)
 			return false;
 		if (t->heap->config.stop_signal == signal &&
 		    atomic_load_explicit(&t->heap->stopping, memory_order_acquire))
@@ -96,8 +93,6 @@ static void handle_stop(int signal, void *info, void *ucontext)
 	int saved_errno = errno;
 	void *previous = previous_action[signal].bytes;
 	enum ch__os_sender sender = ch__os_signal_sender(info, &tag);
-	if (CH_MUTANT(CH__MUTANT_STOP_UNTAGGED))
-		sender = ch__thread_list ? CH__OS_SENDER_TAGGED : CH__OS_SENDER_OTHER;
 	if (sender != CH__OS_SENDER_OTHER && is_wanted(signal))
 		stop_from(ch__thread_list, ucontext);
 	else if (sender == CH__OS_SENDER_OTHER ||
@@ -164,9 +159,7 @@ bool ch__world_stop(struct ch_heap *heap, uint64_t until_ns) CH_UNANALYSED("it m
 			return true;
 		if (signal)
 			next_signal = now + 1000000;
-		if (now > until_ns && !CH_MUTANT(CH__MUTANT_WAITS_FOR_EVER))
-			break;
-		if (CH_MUTANT(CH__MUTANT_WAITS_NOT_AT_ALL))
+		if (now > until_ns)
 			break;
 		if (now - start > 20000)
 			ch__os_futex_wait(&never, 0, 20000);
@@ -233,11 +226,7 @@ enum ch_status ch__world_apart(struct ch_heap *heap, struct ch_vm *vm,
 		return run(heap, saved, until_ns);
 	ch__holds_nothing();
 	uint64_t asked_ns = ch__os_now_ns();
-	if (CH_MUTANT(CH__MUTANT_VM_STOPS_UNDER_LOCKS))
-		atomic_store(&heap->registry.word, 2);
 	bool has_stopped = copy.ops.stop_world(copy.user);
-	if (CH_MUTANT(CH__MUTANT_VM_STOPS_UNDER_LOCKS) && atomic_exchange(&heap->registry.word, 0))
-		ch__unlock_slow(&heap->registry);
 	until_ns += ch__os_now_ns() - asked_ns;
 	if (!has_stopped) {
 		if (ch__heap_lock_until(heap, until_ns)) {
@@ -248,8 +237,7 @@ enum ch_status ch__world_apart(struct ch_heap *heap, struct ch_vm *vm,
 	}
 	enum ch_status status = ch__world_apart(heap, vm->next, saved, until_ns, run);
 	ch__holds_nothing();
-	if (copy.ops.resume_world &&
-	    (status == CH_OK || !CH_MUTANT(CH__MUTANT_REFUSED_NOT_UNDONE)))
+	if (copy.ops.resume_world)
 		copy.ops.resume_world(copy.user);
 	return status;
 }
