@@ -319,6 +319,81 @@ TEST(s38_request_that_comes_during_a_cycle_outlives_it)
 	end_play(p);
 }
 
+/* --- requests that no cycle served --- */
+
+/* Invalidates code until the vm is told that a cycle is worth its while. */
+static void ask_for_a_cycle(struct stage *stage)
+{
+	static struct method m;
+	enum { BYTES = 2000 };
+	uint64_t most = stage->config.pool_bytes / 2 / BYTES;
+	method_new(stage, &m, "much");
+	for (uint64_t i = 0; !stage->wanted; i++) {
+		struct emitter e;
+		struct ch_open open = {.owner = m.owner, .hot_bytes = BYTES};
+		if (i == most)
+			FAIL("half of the pool is garbage, and nobody asks");
+		CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+		emit_filler(&e, BYTES - CODE_RETURN_BYTES);
+		emit_ret(&e);
+		method_commit(&e, &m);
+		method_invalidate(&m);
+	}
+	CHECK_EQ(stage->wanted, 1);
+	ch_thread_poll();
+	CHECK_EQ(stage->wanted, 1);
+}
+
+TEST(request_that_a_cycle_given_up_did_not_serve_is_told_again)
+{
+	struct play *p = new_play(stage_new(STAGE_HOST), 64);
+	struct stage *stage = p->stage;
+	struct ch_marker *marker;
+	ask_for_a_cycle(stage);
+	uint64_t dead = stage->heap->dead_bytes, opened = stage->heap->bytes_since_cycle;
+	CHECK(dead && opened);
+	CHECK_EQ(ch_mark_begin(stage->heap, &marker), CH_OK);
+	ch_mark_stacks(marker);
+	CHECK_EQ(ch_mark_end(marker, false), CH_OK);
+	ch_thread_poll();
+	CHECK_EQ(stage->wanted, 2);
+	/* What made it worth its while is there as before. */
+	CHECK_EQ(stage->heap->dead_bytes, dead);
+	CHECK_EQ(stage->heap->bytes_since_cycle, opened);
+	stage_collect(stage);
+	ch_thread_poll();
+	CHECK_EQ(stage->wanted, 2);
+	CHECK(stage->heap->dead_bytes < dead);
+	end_play(p);
+}
+
+static void run_on(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	(void)stage;
+	atomic_store(&p->step, 1);
+	while (atomic_load(&p->step) != 2)
+		usleep(100);
+}
+
+TEST(request_of_a_cycle_that_found_a_thread_running_is_told_again)
+{
+	struct stage *stage = stage_new(STAGE_POLLS);
+	stage->config.stop_wait_ms = 10;
+	struct play *p = new_play(stage, 64);
+	struct stage_thread t;
+	ask_for_a_cycle(stage);
+	stage_spawn(stage, &t, run_on, p);
+	stage_wait(&p->step, 1);
+	CHECK_EQ(stage_try_collect(stage), CH_E_BUSY);
+	CHECK_EQ(stage->wanted, 1);
+	ch_thread_poll();
+	CHECK_EQ(stage->wanted, 2);
+	atomic_store(&p->step, 2);
+	stage_join(&t);
+	end_play(p);
+}
+
 /* --- a pool that is full of live code --- */
 
 static void ask_in_vain(struct stage *stage, void *arg)

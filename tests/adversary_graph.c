@@ -271,6 +271,38 @@ EVERY_DRIVER(newborn_block_with_an_entry_of_its_own_lives_no_longer)
 	end_graph(g);
 }
 
+static void open_early(struct stage *stage, void *arg)
+{
+	struct graph *g = arg;
+	struct emitter e;
+	method_new(stage, &g->b, "B");
+	method_open(&e, &g->b);
+	emit_value(&e, 15);
+	emit_ret(&e);
+	atomic_store(&g->step, 1);
+	stage_wait(&g->step, 2);
+	method_commit_only(&e, &g->b);
+}
+
+EVERY_DRIVER(newborn_block_is_as_old_as_its_commit)
+{
+	struct graph *g = new_graph(stage);
+	struct stage_thread t;
+	stage_spawn(stage, &t, open_early, g);
+	stage_wait(&g->step, 1);
+	for (int i = 0; i < 3; i++)
+		stage_collect(stage);
+	atomic_store(&g->step, 2);
+	stage_join(&t);
+	stage_collect(stage);
+	CHECK(method_is_known(&g->b));
+	stage_collect(stage);
+	CHECK(method_is_known(&g->b));
+	stage_collect(stage);
+	CHECK(!method_is_known(&g->b));
+	end_graph(g);
+}
+
 /* --- 24 --- */
 
 static void build_aba(struct stage *stage, void *arg)

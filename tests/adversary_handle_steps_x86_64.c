@@ -39,7 +39,7 @@ struct play {
 	struct ch_owner strangers[STRANGERS_MOST];
 	unsigned strangers_count;
 	struct ch_code code;
-	struct ch_block block;
+	struct ch_block block, found;
 	enum ch_status status;
 	unsigned wanted, step; /* the step at which it stands still */
 	_Atomic(int) is_there;
@@ -47,11 +47,15 @@ struct play {
 };
 
 static struct play *stepped;
+static void release_by_the_way(struct play *);
 
 /* What the main thread is about to do would wait for what the thread has. */
 static bool holds_anything(const struct play *p)
 {
 	struct ch_heap *heap = p->rig.heap;
+	/* A release to be collected takes no lock. */
+	if (p->act->meanwhile == release_by_the_way)
+		return false;
 	if (atomic_load(&ch__owner_at(heap, ch__handle_index(p->owner.bits))->busy) ||
 	    atomic_load(&heap->lock.word) || atomic_load(&heap->records.word))
 		return true;
@@ -361,6 +365,27 @@ TEST(site_of_a_block_that_goes_is_never_a_strangers)
 	play_all(&act, make_late_site, 50);
 }
 
+/* --- a look-up --- */
+
+static void look_up(struct play *p)
+{
+	(void)!ch_block_at(p->rig.heap, p->code.exec + SITE_AT, &p->found);
+}
+
+static void judge_look_up(struct play *p)
+{
+	if (p->found.bits && p->found.bits != p->code.block.bits)
+		FAIL("step %u: a look-up has found a block that is OPEN", p->wanted);
+	struct ch_code code = {.block = p->block};
+	CHECK_EQ(ch_block_abort(&code), CH_OK);
+}
+
+TEST(look_up_passes_over_a_record_that_is_open_again)
+{
+	static const struct act act = {false, 1, NULL, look_up, open_in_its_place, judge_look_up};
+	play_all(&act, make_late_site, 20);
+}
+
 /* --- refs --- */
 
 enum { REFS = 10 };
@@ -532,4 +557,39 @@ TEST(release_that_is_not_through_holds_the_record_of_what_died)
 	static const struct act act = {false, 1, NULL, release_once_more, die_and_be_replaced,
 				       judge_stranger};
 	play_all_by(CH_DRIVER_HOST, &act, NULL, 20);
+}
+
+/* --- an entry --- */
+
+static void make_entry(struct play *p)
+{
+	p->block = rig_block(p->owner, 3);
+}
+
+static void set_entry_beside(struct play *p)
+{
+	p->status = ch_owner_set_entry(p->owner, p->block);
+}
+
+static void release_by_the_way(struct play *p)
+{
+	CHECK_EQ(ch_owner_release(p->owner, CH_RELEASE_COLLECT), CH_OK);
+}
+
+/* The release came before the call, or found its entry in the cell. */
+static void judge_entry(struct play *p)
+{
+	const void *const *cell = ch_owner_cell(p->owner);
+	if (p->status != CH_OK)
+		CHECK_EQ(p->status, CH_E_STALE);
+	CHECK(cell);
+	if (*cell != (const void *)(uintptr_t)rig_fallback)
+		FAIL("step %u: the cell of a released owner leads to its code", p->wanted);
+}
+
+TEST(cell_of_an_owner_that_is_released_meanwhile_leads_to_its_fallback)
+{
+	static const struct act act = {false, 5, NULL, set_entry_beside, release_by_the_way,
+				       judge_entry};
+	play_all(&act, make_entry, 20);
 }

@@ -249,6 +249,59 @@ TEST(block_has_no_more_than_65535_attachments)
 	rig_end(&rig);
 }
 
+/* --- the cold part of a block, and the runtime page --- */
+
+/* Its granules are counted by 16 bits: what does not fit is refused. */
+TEST(cold_part_has_no_more_than_65535_granules)
+{
+	enum { MOST = 65535 * CH__GRANULE_BYTES - CH__INDEX_WORD_BYTES };
+	struct rig rig = rig_start(1 << 20);
+	struct ch_open open = {.hot_bytes = 64};
+	struct ch_block found;
+	struct emitter e;
+	for (uint32_t stubs = 0; stubs <= 3 * CH_ARCH_STUB_BYTES; stubs += CH_ARCH_STUB_BYTES) {
+		open.owner = rig_owner(&rig, "owner");
+		open.branch_room = stubs / CH_ARCH_STUB_BYTES;
+		for (uint32_t over = 1; over <= CH__GRANULE_BYTES; over++) {
+			open.cold_bytes = MOST - stubs + over;
+			CHECK_EQ(emit_open_as(&e, &open), CH_E_ARG);
+		}
+		open.cold_bytes = MOST - stubs;
+		CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+		CHECK_EQ(e.code.cold_bytes, MOST - stubs);
+		emit_value(&e, 64);
+		emit_ret(&e);
+		e.code.cold_used = MOST - stubs;
+		CHECK_EQ(emit_commit(&e), CH_OK);
+		CHECK_EQ(rig_info(e.code.block).cold_bytes, MOST);
+		CHECK_EQ(code_call(rig_info(e.code.block).exec), 64);
+		for (uint32_t at = 0; at < MOST - stubs; at += MOST - stubs - 1) {
+			CHECK(ch_block_at(rig.heap, e.code.cold_exec + at, &found));
+			CHECK_EQ(found.bits, e.code.block.bits);
+		}
+		rig_check(&rig);
+		CHECK_EQ(ch_owner_release(open.owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	}
+	rig_end(&rig);
+}
+
+TEST(veneers_fill_the_runtime_page_to_its_end)
+{
+	struct rig rig = rig_start(1 << 20);
+	const struct ch__pool *pool = rig.heap->pool;
+	uint32_t rest = (uint32_t)(pool->runtime_bytes - rig.heap->veneers_from);
+	uint32_t room = rest / CH_ARCH_VENEER_BYTES;
+	struct emitter e;
+	const void *at;
+	emit_open(&e, rig_owner(&rig, "owner"), 64, 0);
+	for (uintptr_t i = 1; i <= room; i++)
+		CHECK_EQ(ch_block_veneer(&e.code, (const void *)i, &at), CH_OK);
+	CHECK((uintptr_t)at + CH_ARCH_VENEER_BYTES <= pool->runtime_exec + pool->runtime_bytes);
+	CHECK_EQ(ch_block_veneer(&e.code, (const void *)(uintptr_t)(room + 1), &at), CH_E_FULL);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	rig_end(&rig);
+}
+
 /* --- maps --- */
 
 enum { MAPS_STEP = 5, MAPS_MOST = 30 };

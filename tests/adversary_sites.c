@@ -114,3 +114,29 @@ TEST(site_of_each_kind_is_there_at_the_commit)
 		end(&e);
 	}
 }
+
+/* A thread keeps a map of the sites of the block that it works on. A later block has the record and
+ * the place of that one, and other sites. */
+TEST(block_in_the_record_of_another_has_sites_of_its_own)
+{
+	enum { REFS = 20, REFS_FROM = 128 };
+	struct ch_open open = {.hot_bytes = 512, .branch_room = 1};
+	struct emitter first, second;
+	rig = rig_start(1 << 20);
+	open.owner = owner = rig_owner(&rig, "owner");
+	CHECK_EQ(emit_open_as(&first, &open), CH_OK);
+	for (unsigned i = 0; i < REFS; i++)
+		CHECK_EQ(ch_ref_attach(first.code.block, first.code.exec + REFS_FROM + 8 * i),
+			 CH_OK);
+	CHECK_EQ(ch_block_abort(&first.code), CH_OK);
+	open.entry = CH_ENTRY_PATCH;
+	CHECK_EQ(emit_open_as(&second, &open), CH_OK);
+	CHECK_EQ(rig_record(second.code.block), rig_record(first.code.block));
+	for (uint32_t i = 0; i < second.code.entry_bytes; i++)
+		CHECK_EQ(ch_ref_attach(second.code.block, second.code.exec + i), CH_E_SITE);
+	for (uint32_t i = 8; i <= CH_ARCH_STUB_BYTES + CH_ARCH_VENEER_BYTES; i++)
+		CHECK_EQ(ch_ref_attach(second.code.block, second.code.cold_exec - i), CH_E_SITE);
+	emit_value(&second, 1);
+	emit_ret(&second);
+	end(&second);
+}

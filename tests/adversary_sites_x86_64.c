@@ -365,12 +365,20 @@ static void lead_into(struct emitter *e, const struct victim *victims, unsigned 
 		}
 }
 
-TEST(exit_inside_a_site_is_refused)
+/* With many sites a thread has a map of them, with a few it reads their records. */
+static void put_many(struct emitter *e, bool are_many)
+{
+	for (uint32_t at = 256; are_many && at < 384; at += 8)
+		CHECK_EQ(ref(e, e->code.exec + at), CH_OK);
+}
+
+static void lead_into_all(bool are_many)
 {
 	start();
 	struct emitter e;
 	struct victim victims[FORMS + 3];
-	open_nops(&e, 256, 16, FORMS + 3, CH_ENTRY_PATCH);
+	open_nops(&e, 384, 16, FORMS + 3, CH_ENTRY_PATCH);
+	put_many(&e, are_many);
 	unsigned n = put_victims(&e, victims);
 	lead_into(&e, victims, n);
 	/* Into a stub, and into itself. */
@@ -387,6 +395,12 @@ TEST(exit_inside_a_site_is_refused)
 	CHECK_EQ(point(&e, e.code.exec + 216, victims[5].at + 5), CH_OK);
 	e.code.cold_used = 16;
 	finish(&e);
+}
+
+TEST(exit_inside_a_site_is_refused)
+{
+	lead_into_all(false);
+	lead_into_all(true);
 }
 
 TEST(exit_inside_a_site_of_another_block_is_refused)
@@ -408,9 +422,11 @@ TEST(exit_inside_a_site_of_another_block_is_refused)
 TEST(site_around_a_known_target_is_refused)
 {
 	start();
-	for (int by_branch = 0; by_branch < 2; by_branch++) {
+	for (int round = 0; round < 6; round++) {
+		bool by_branch = round & 1;
 		struct emitter e;
-		open_nops(&e, 256, 0, 4, CH_ENTRY_NONE);
+		open_nops(&e, 384, 0, 4, CH_ENTRY_NONE);
+		put_many(&e, round / 2 == 1);
 		const uint8_t *target = e.code.exec + aligned(&e, 65, &forms[0]) + 2;
 		if (by_branch) {
 			const uint8_t *site = put_form(&e, aligned(&e, 16, &forms[0]), &forms[0]);
@@ -418,6 +434,7 @@ TEST(site_around_a_known_target_is_refused)
 		} else {
 			CHECK_EQ(point(&e, put_point(&e, 16), target), CH_OK);
 		}
+		put_many(&e, round / 2 == 2);
 		for (uint32_t back = 1; back < 8; back++) {
 			uint32_t at = (uint32_t)(target - e.code.exec) - back;
 			for (unsigned f = 0; f < FORMS; f++) {

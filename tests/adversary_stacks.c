@@ -408,11 +408,14 @@ EVERY_DRIVER(cycle_with_a_thread_on_no_known_stack_is_abandoned)
 	ch_thread_unpark();
 	drop_both(p);
 	for (unsigned i = 1; i <= 3; i++) {
+		unsigned wanted = stage->wanted;
 		CHECK_EQ(stage_try_collect(stage), CH_E_BUSY);
 		ch_thread_poll();
 		CHECK_EQ(block_state(p->m.block), CH_BLOCK_NOTENTRANT);
 		CHECK(method_is_known(&p->other));
 		CHECK(stage_stats(stage).cycles_abandoned >= i);
+		/* What the cycle was to serve is asked for again. */
+		CHECK(stage->wanted > wanted);
 		/* An object that a host moves is named anew by all code: nothing of it dies. */
 		CHECK_EQ(p->refs, stage->driver == STAGE_HOST ? i : 0);
 	}

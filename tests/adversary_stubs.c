@@ -149,6 +149,41 @@ EVERY_DRIVER(s12_thread_whose_answers_are_all_dead_goes_on_where_the_callback_sa
 	stage_end(p->stage);
 }
 
+EVERY_DRIVER(answer_that_is_not_entrant_is_asked_for_again)
+{
+	struct play *p = new_play(stage);
+	stage->hit = answer_dead;
+	stage_apart(stage, build_source, p);
+	p->answer = p->b.block;
+	method_invalidate(&p->b);
+	CHECK_EQ(block_state(p->answer), CH_BLOCK_NOTENTRANT);
+	CHECK_EQ(method_call(&p->a, NULL), STAGE_FALLBACK);
+	CHECK_EQ(stage->hits, 8);
+	stage_end(p->stage);
+}
+
+/* Where it said first is not where the thread goes when it says nothing the second time. */
+static struct ch_block answer_dead_then_none(struct stage *stage, struct ch_branch branch,
+					     void *user, struct ch_regs *regs)
+{
+	struct play *p = stage->user;
+	CHECK_EQ(regs->pc, (uintptr_t)stage_fallback);
+	return p->asked++ ? (struct ch_block){0}
+			  : answer_dead_and_elsewhere(stage, branch, user, regs);
+}
+
+EVERY_DRIVER(callback_that_is_asked_again_finds_the_fallback_preset)
+{
+	struct play *p = new_play(stage);
+	stage->hit = answer_dead_then_none;
+	kill_b(stage, p);
+	CHECK_EQ(method_call(&p->a, NULL), STAGE_FALLBACK);
+	CHECK_EQ(stage->hits, 2);
+	if (stage->driver == STAGE_HOST || stage->driver == STAGE_BOEHM)
+		method_drop(stage, &p->b);
+	stage_end(p->stage);
+}
+
 /* Random: threads take one stub, others invalidate its target and collect. */
 static struct ch_block compile_anew(struct stage *stage, struct ch_branch branch, void *user,
 				    struct ch_regs *regs)

@@ -244,6 +244,52 @@ TEST(commit_after_a_broken_assumption_aborts)
 	rig_end(&rig);
 }
 
+static struct ch_owner rely(const struct rig *rig, struct ch_assumption fact,
+			    struct ch_block *block)
+{
+	struct ch_owner owner = rig_owner(rig, "relies");
+	struct emitter e;
+	emit_open(&e, owner, 16, 0);
+	CHECK_EQ(ch_block_assume(e.code.block, fact), CH_OK);
+	emit_value(&e, 1);
+	emit_ret(&e);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	*block = e.code.block;
+	return owner;
+}
+
+/* Of four, all but one die in each order; others have their records then. */
+TEST(assumption_knows_who_relies_on_it_whoever_died)
+{
+	enum { BLOCKS = 4, ORDERS = 4 * 3 * 2 };
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner stranger = rig_owner(&rig, "stranger");
+	for (unsigned order = 0; order < ORDERS; order++) {
+		struct ch_owner owners[BLOCKS];
+		struct ch_block blocks[BLOCKS], strangers[BLOCKS];
+		struct ch_assumption fact;
+		CHECK_EQ(ch_assumption_create(rig.vm, &fact), CH_OK);
+		for (unsigned i = 0; i < BLOCKS; i++)
+			owners[i] = rely(&rig, fact, &blocks[i]);
+		for (unsigned left = BLOCKS, rest = order; left > 1; rest /= left--) {
+			unsigned next = rest % left;
+			CHECK_EQ(ch_owner_release(owners[next], CH_RELEASE_NOT_RUNNING), CH_OK);
+			owners[next] = owners[left - 1];
+			blocks[next] = blocks[left - 1];
+		}
+		for (unsigned i = 0; i < BLOCKS; i++)
+			strangers[i] = rig_block(stranger, i);
+		size_t count;
+		CHECK_EQ(ch_assumption_break(fact, &count), CH_OK);
+		CHECK_EQ(count, 1);
+		CHECK_EQ(rig_info(blocks[0]).state, CH_BLOCK_NOTENTRANT);
+		for (unsigned i = 0; i < BLOCKS; i++)
+			CHECK_EQ(rig_info(strangers[i]).state, CH_BLOCK_LIVE);
+		CHECK_EQ(ch_owner_release(owners[0], CH_RELEASE_NOT_RUNNING), CH_OK);
+	}
+	rig_end(&rig);
+}
+
 TEST(commit_with_an_edge_to_an_aborted_block_aborts)
 {
 	struct rig rig = rig_start(1 << 20);
@@ -651,5 +697,52 @@ TEST(a_block_that_comes_twice_in_a_commit_is_refused)
 	CHECK_EQ(rig_info(e.code.block).state, CH_BLOCK_OPEN);
 	CHECK_EQ(ch_block_commit(twice, 1), CH_OK);
 	CHECK_EQ(code_call(rig_info(e.code.block).entry), 3);
+	rig_end(&rig);
+}
+
+/* --- what is not used --- */
+
+static void check_part(const uint8_t *exec, uint32_t from, uint32_t to, uint32_t bytes)
+{
+	for (uint32_t i = from; i < to; i++)
+		CHECK_EQ(exec[i], 0x5a);
+	CHECK(ch__arch_are_traps(exec, from));
+	CHECK(ch__arch_are_traps(exec + to, bytes - to));
+}
+
+/* Fills all that there is, and keeps some of it. */
+static void use_part(struct ch_owner owner, uint32_t hot, uint32_t from, uint32_t to)
+{
+	struct ch_open open = {.size = sizeof open, .owner = owner, .hot_bytes = hot,
+			       .cold_bytes = hot < 4096 ? 64 : 0};
+	struct ch_code code;
+	CHECK_EQ(ch_block_open(&open, &code), CH_OK);
+	memset(code.write, 0x5a, code.hot_bytes);
+	if (code.cold_bytes) {
+		memset(code.cold_write, 0x5a, code.cold_bytes);
+		code.cold_used = to - from;
+	}
+	code.used_from = code.entry_offset = from;
+	code.used_to = to;
+	CHECK_EQ(ch_block_commit(&code, 1), CH_OK);
+	struct ch_info info = rig_info(code.block);
+	uint32_t cut = (uint32_t)(info.exec - code.exec);
+	check_part(info.exec, from - cut, to - cut, info.hot_bytes);
+	if (info.cold_bytes)
+		check_part(info.cold_exec, 0, to - from, info.cold_bytes);
+}
+
+TEST(bytes_of_a_block_that_are_not_used_are_traps)
+{
+	struct rig rig = rig_start(1 << 20);
+	uint32_t span = 2 * (uint32_t)rig_page_bytes();
+	for (uint32_t used = CH_ARCH_TRAP_UNIT_BYTES; used <= 24; used += CH_ARCH_TRAP_UNIT_BYTES) {
+		struct ch_owner owner = rig_owner(&rig, "owner");
+		for (uint32_t from = 0; from <= 16; from += 8)
+			use_part(owner, 64, from, from + used);
+		use_part(owner, span, 0, used);
+		use_part(owner, span, 4096, 4096 + used);
+		CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	}
 	rig_end(&rig);
 }

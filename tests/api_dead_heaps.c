@@ -120,3 +120,56 @@ TEST(blocks_of_two_heaps_are_not_invalidated_in_one_call)
 	rig_end(&two);
 	rig_end(&one);
 }
+
+/* A call that is given several handles takes the heap from the first. */
+TEST(handles_of_another_heap_are_stale_beside_one_of_this_heap)
+{
+	struct rig one = rig_start(1 << 20), two = rig_start(1 << 20);
+	struct kept a = make_one_of_each(&one, 0), b = make_one_of_each(&two, 0);
+	struct ch_open open = {.size = sizeof open, .owner = a.owner, .hot_bytes = 16};
+	struct ch_code codes[2];
+	/* The same but for the heap. */
+	CHECK_EQ(a.block.bits ^ b.block.bits, a.owner.bits ^ b.owner.bits);
+	CHECK_EQ(a.block.bits ^ b.block.bits, a.fact.bits ^ b.fact.bits);
+	CHECK_EQ(ch_branch_link(a.branch, b.block), CH_E_STALE);
+	CHECK_EQ(ch_owner_set_entry(a.owner, b.block), CH_E_STALE);
+	CHECK_EQ(ch_block_open(&open, &codes[0]), CH_OK);
+	open.owner = b.owner;
+	CHECK_EQ(ch_block_open(&open, &codes[1]), CH_OK);
+	CHECK_EQ(ch_edge_attach(codes[0].block, b.block), CH_E_STALE);
+	CHECK_EQ(ch_edge_attach_owner(codes[0].block, b.owner), CH_E_STALE);
+	CHECK_EQ(ch_block_assume(codes[0].block, b.fact), CH_E_STALE);
+	codes[0].used_to = codes[1].used_to = 16;
+	CHECK_EQ(ch_block_commit(codes, 2), CH_E_STATE);
+	for (int i = 0; i < 2; i++) {
+		CHECK_EQ(rig_info(codes[i].block).state, CH_BLOCK_OPEN);
+		CHECK_EQ(ch_block_abort(&codes[i]), CH_OK);
+	}
+	expect_whole(&one, &a);
+	expect_whole(&two, &b);
+	rig_end(&two);
+	rig_end(&one);
+}
+
+static void mark_strangers_only(const struct rig *rig, void *owner)
+{
+	struct ch_marker *marker;
+	CHECK_EQ(ch_mark_begin(rig->heap, &marker), CH_OK);
+	ch_mark_owner(marker, *(struct ch_owner *)owner);
+	ch_mark_stacks(marker);
+	CHECK_EQ(ch_mark_end(marker, true), CH_OK);
+}
+
+TEST(owner_of_another_heap_is_not_marked)
+{
+	struct ch_config config = rig_config(1 << 20);
+	config.driver = CH_DRIVER_HOST;
+	struct rig one = rig_create(&config, NULL, NULL), two = rig_create(&config, NULL, NULL);
+	struct kept a = make_one_of_each(&one, 0), b = make_one_of_each(&two, 0);
+	CHECK_EQ(a.block.bits ^ b.block.bits, a.owner.bits ^ b.owner.bits);
+	rig_alone(&one, mark_strangers_only, &b.owner);
+	CHECK(!rig_is_there(a.block));
+	CHECK(rig_is_there(b.block));
+	rig_end(&two);
+	rig_end(&one);
+}

@@ -288,8 +288,35 @@ TEST(site_reaches_exactly_128_mib)
 	CHECK(ch__arch_diverter_reaches(exec, exec + (uintptr_t)reach - 4));
 	CHECK(ch__arch_diverter_reaches(exec, exec - (uintptr_t)reach));
 	CHECK(!ch__arch_diverter_reaches(exec, exec + (uintptr_t)reach));
+	CHECK(!ch__arch_diverter_reaches(exec, exec - (uintptr_t)reach - 4));
 	/* Any place of the largest pool reaches any other, and the runtime before it. */
 	CHECK(reach - (INT64_C(1) << CH_ARCH_POOL_LOG2_MAX) >= 65536);
+}
+
+TEST(jumps_of_stubs_and_diverters_reach_exactly_128_mib)
+{
+	const struct {
+		int64_t distance;
+		bool is_near;
+	} ends[] = {{reach - 4, true}, {reach, false}, {-reach, true}, {-reach - 4, false}};
+	uintptr_t exec = 0x7f0000000000;
+	for (unsigned i = 0; i < 4; i++) {
+		_Alignas(8) uint8_t bytes[CH_ARCH_STUB_BYTES] = {0};
+		uintptr_t target = exec + (uintptr_t)ends[i].distance, trampoline = target + 8;
+		CHECK_EQ(ch__arch_jump_reaches(exec, target), ends[i].is_near);
+		put_word(bytes, nop);
+		CHECK_EQ(ch__arch_diverter_is_valid(bytes, exec, target), ends[i].is_near);
+		if (!ends[i].is_near) {
+			CHECK(!ch__arch_stub_is_valid(bytes, exec, trampoline, 7));
+			continue;
+		}
+		ch__arch_diverter_arm(bytes, exec, target);
+		CHECK_EQ(ch__arch_diverter_target(bytes, exec), target);
+		ch__arch_jump_write(bytes, exec, target);
+		CHECK_EQ(ch__arch_jump_target(bytes, exec), target);
+		ch__arch_stub_write(bytes, exec, trampoline, 7);
+		CHECK(ch__arch_stub_is_valid(bytes, exec, trampoline, 7));
+	}
 }
 
 static void write_out_of_reach(void *arg)

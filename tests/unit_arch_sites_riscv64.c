@@ -230,8 +230,30 @@ TEST(site_reaches_exactly_one_mib)
 	CHECK(ch__arch_site_reaches(CH__SITE_LITERAL, exec, 1));
 	CHECK(ch__arch_diverter_reaches(exec, exec + 0xffffe));
 	CHECK(!ch__arch_diverter_reaches(exec, exec + 0x100000));
+	CHECK(ch__arch_diverter_reaches(exec, exec - 0x100000));
+	CHECK(!ch__arch_diverter_reaches(exec, exec - 0x100002));
 	CHECK(ch__arch_jump_reaches(exec, exec + 0x7fffffff));
 	CHECK(!ch__arch_jump_reaches(exec, exec + 0x80000000));
+	CHECK(ch__arch_jump_reaches(exec, exec - 0x80000000));
+	CHECK(!ch__arch_jump_reaches(exec, exec - 0x80000001));
+}
+
+TEST(jumps_of_stubs_and_diverters_lead_to_the_ends_of_their_reach)
+{
+	static const int64_t near[] = {0xffffe, -0x100000}, far[] = {0x7fffffff, -0x80000000ll};
+	uintptr_t exec = 0x3f00000000;
+	for (unsigned i = 0; i < 2; i++) {
+		_Alignas(8) uint8_t bytes[CH_ARCH_STUB_BYTES];
+		uintptr_t target = exec + (uintptr_t)near[i];
+		ch__arch_diverter_write(bytes, exec, target);
+		CHECK_EQ(ch__arch_diverter_target(bytes, exec), target);
+		CHECK(ch__arch_diverter_is_valid(bytes, exec, target));
+		ch__arch_diverter_arm(bytes, exec, target);
+		CHECK_EQ(ch__arch_diverter_target(bytes, exec), target);
+		target = exec + (uintptr_t)far[i];
+		ch__arch_jump_write(bytes, exec, target);
+		CHECK_EQ(ch__arch_jump_target(bytes, exec), target);
+	}
 }
 
 static void write_out_of_reach(void *arg)

@@ -160,6 +160,37 @@ TEST(site_reaches_exactly_two_gib)
 	CHECK(ch__arch_site_reaches(CH__SITE_LITERAL, exec, 1));
 }
 
+TEST(jumps_of_stubs_and_diverters_reach_exactly_two_gib)
+{
+	static const struct {
+		int64_t distance;
+		bool is_near;
+	} ends[] = {{0x7fffffff, true},
+		    {0x80000000ll, false},
+		    {-0x80000000ll, true},
+		    {-0x80000001ll, false}};
+	uintptr_t exec = 0x7f0000000000;
+	for (unsigned i = 0; i < 4; i++) {
+		uint8_t bytes[8];
+		uintptr_t distance = (uintptr_t)ends[i].distance;
+		uintptr_t divert = exec + CH_ARCH_DIVERTER_BYTES + distance;
+		uintptr_t jump = exec + 5 + distance;
+		uintptr_t call = exec + CH_ARCH_STUB_CALL_BYTES + distance;
+		CHECK_EQ(ch__arch_diverter_reaches(exec, divert), ends[i].is_near);
+		CHECK_EQ(ch__arch_jump_reaches(exec, jump), ends[i].is_near);
+		if (!ends[i].is_near) {
+			CHECK(!ch__arch_stub_is_valid(bytes, exec, call, 7));
+			continue;
+		}
+		ch__arch_diverter_write(bytes, exec, divert);
+		CHECK_EQ(ch__arch_diverter_target(bytes, exec), divert);
+		ch__arch_jump_write(bytes, exec, jump);
+		CHECK_EQ(ch__arch_jump_target(bytes, exec), jump);
+		ch__arch_stub_write(bytes, exec, call, 7);
+		CHECK(ch__arch_stub_is_valid(bytes, exec, call, 7));
+	}
+}
+
 static void write_out_of_reach(void *arg)
 {
 	uint8_t site[8] = {0xe9};

@@ -117,6 +117,44 @@ TEST(records_of_assumptions_that_wore_out_serve_when_there_are_no_others)
 	rig_end(&rig);
 }
 
+/* Once in the last life of its record, and then never while the table has others. */
+TEST(record_of_an_owner_that_wore_out_rests_while_there_are_others)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner worn = rig_owner(&rig, "worn");
+	uint32_t index = ch__handle_index(worn.bits);
+	CHECK_EQ(ch_owner_release(worn, CH_RELEASE_NOT_RUNNING), CH_OK);
+	atomic_store(&ch__owner_at(rig.heap, index)->generation, UINT32_MAX - 2 * CH__LIVES + 1);
+	worn = rig_owner(&rig, "worn");
+	CHECK_EQ(ch__handle_index(worn.bits), index);
+	CHECK_EQ(ch_owner_release(worn, CH_RELEASE_NOT_RUNNING), CH_OK);
+	for (int i = 0; i < 3000; i++) {
+		struct ch_owner owner = rig_owner(&rig, "owner");
+		CHECK(ch__handle_index(owner.bits) != index);
+		if (i % 2)
+			CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	}
+	rig_end(&rig);
+}
+
+TEST(record_of_an_assumption_that_wore_out_rests_while_there_are_others)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_assumption fact;
+	CHECK_EQ(ch_assumption_create(rig.vm, &fact), CH_OK);
+	uint32_t index = ch__handle_index(fact.bits);
+	ch__assumption_at(rig.heap, index)->generation = UINT32_MAX - 2;
+	fact.bits = ch__handle(rig.heap->id, index, UINT32_MAX - 2);
+	CHECK_EQ(ch_assumption_break(fact, NULL), CH_OK);
+	for (int i = 0; i < 3000; i++) {
+		CHECK_EQ(ch_assumption_create(rig.vm, &fact), CH_OK);
+		CHECK(ch__handle_index(fact.bits) != index);
+		if (i % 2)
+			CHECK_EQ(ch_assumption_break(fact, NULL), CH_OK);
+	}
+	rig_end(&rig);
+}
+
 /* --- runs of branches --- */
 
 static uint32_t run_of(const struct rig *rig, const struct emitter *e)
@@ -187,6 +225,25 @@ TEST(runs_of_branches_that_wore_out_serve_when_there_are_no_others)
 		wear(&rig, run_of(&rig, &e), 12);
 		CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	}
+	rig_end(&rig);
+}
+
+TEST(next_heap_gives_no_handle_of_a_branch_whose_run_began_again)
+{
+	struct rig rig = rig_start(1 << 20);
+	uint32_t id = rig.heap->id;
+	struct emitter e;
+	CHECK_EQ(open_block(rig_owner(&rig, "owner"), 1, &e), CH_OK);
+	wear(&rig, run_of(&rig, &e), 1);
+	struct ch_branch last = emit_jmp(&e, NULL);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	CHECK_EQ(ch__branch_generation(ch__branch_at(rig.heap, ch__handle_index(last.bits))), 0);
+	rig_end(&rig);
+	rig = rig_start(1 << 20);
+	CHECK_EQ(rig.heap->id, id);
+	/* A run has 2^16 generations from the heap's first one on. */
+	uint32_t first = rig.heap->first_generation;
+	CHECK(ch__handle_generation(last.bits) - first > UINT16_MAX);
 	rig_end(&rig);
 }
 

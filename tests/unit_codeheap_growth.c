@@ -100,6 +100,51 @@ TEST(vm_whose_code_is_not_gone_yet_is_no_other_vm)
 /* --- fibers --- */
 
 /* Where each attach looks at those before, this takes minutes. */
+static void open_and_abort(const struct rig *rig, void *owner)
+{
+	struct emitter e;
+	(void)rig;
+	emit_open(&e, *(struct ch_owner *)owner, 16, 0);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+}
+
+TEST(records_of_blocks_that_a_thread_had_serve_those_that_come)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	rig_apart(&rig, open_and_abort, &owner);
+	uint32_t used = rig.heap->blocks.used;
+	for (int i = 0; i < 100; i++)
+		rig_apart(&rig, open_and_abort, &owner);
+	CHECK_EQ(rig.heap->blocks.used, used);
+	rig_end(&rig);
+}
+
+static void leave_within_a_fiber(const struct rig *rig, void *fiber)
+{
+	(void)rig;
+	ch_fiber_resume(*(struct ch_fiber **)fiber);
+}
+
+static void expect_no_fiber(const struct rig *rig, void *record)
+{
+	const struct ch__thread *thread = ch__thread_self(rig->heap);
+	CHECK_EQ(thread, record);
+	CHECK_EQ(atomic_load(&thread->fiber), NULL);
+}
+
+TEST(thread_has_nothing_of_a_fiber_of_who_had_its_record)
+{
+	static uint64_t stack[64];
+	struct rig rig = rig_start(1 << 20);
+	struct ch_fiber *fiber;
+	CHECK_EQ(ch_fiber_attach(rig.heap, stack, stack + 64, &fiber), CH_OK);
+	rig_apart(&rig, leave_within_a_fiber, &fiber);
+	rig_apart(&rig, expect_no_fiber, atomic_load(&rig.heap->threads));
+	CHECK_EQ(ch_fiber_detach(fiber), CH_OK);
+	rig_end(&rig);
+}
+
 TEST(fibers_by_the_hundred_thousand_are_attached)
 {
 	enum { FIBERS = 250000 };

@@ -94,6 +94,71 @@ TEST(give_back_twice_panics)
 	rig_destroy(&rig);
 }
 
+/* --- holes of just the size --- */
+
+/* As a page that is listed and taken again. */
+static void reset_cursors(const struct pool_rig *rig, uint32_t page)
+{
+	rig->pool->pages[page].hot_cursor = CH__PAGE_HEADER_BYTES / CH__GRANULE_BYTES;
+	rig->pool->pages[page].cold_cursor = (uint16_t)granules_of(rig);
+}
+
+/* A part of hot_n and one of cold_n granules fill the only hole of the page, at `at`. */
+static void fill_hole(const struct pool_rig *rig, uint32_t page, uint32_t at, uint32_t hot_n,
+		      uint32_t cold_n)
+{
+	uint32_t hot, cold, place = (page << rig->pool->page_log2) + at * CH__GRANULE_BYTES;
+	size_t hot_bytes = (size_t)hot_n * CH__GRANULE_BYTES;
+	size_t cold_bytes = (size_t)cold_n * CH__GRANULE_BYTES;
+	struct ch__pool *pool = rig->pool;
+	CHECK(!ch__page_has_room(pool, page, hot_n ? hot_bytes + 8 : 0, cold_bytes + !hot_n * 8u));
+	CHECK(ch__page_has_room(pool, page, hot_bytes, cold_bytes));
+	CHECK(ch__page_reserve(pool, page, hot_bytes, cold_bytes, &hot, &cold));
+	CHECK(!hot_n || hot == place);
+	CHECK(!cold_n || cold == place + hot_bytes);
+	if (hot_n)
+		ch__page_give_back(pool, page, hot, hot_bytes);
+	if (cold_n)
+		ch__page_give_back(pool, page, cold, cold_bytes);
+}
+
+TEST(hole_of_just_the_size_is_found_at_either_end_of_a_page)
+{
+	enum { LOWEST = CH__PAGE_HEADER_BYTES / CH__GRANULE_BYTES, LONGEST = 130 };
+	struct ch__pool_config config = rig_config(POOL_BYTES);
+	struct pool_rig rig = rig_create(&config);
+	uint32_t page = rig_take(&rig), granules = granules_of(&rig);
+	uint32_t base = page << rig.pool->page_log2, hot, cold;
+	for (uint32_t n = 1; n <= LONGEST; n++)
+		for (int is_high = 0; is_high < 2; is_high++) {
+			uint32_t at = is_high ? granules - n : LOWEST, end = at + n;
+			size_t whole = (size_t)(granules - LOWEST) * CH__GRANULE_BYTES;
+			CHECK(ch__page_reserve(rig.pool, page, whole, 0, &hot, &cold));
+			ch__page_give_back(rig.pool, page, base + at * CH__GRANULE_BYTES,
+					   (size_t)n * CH__GRANULE_BYTES);
+			for (uint32_t hot_n = 0; hot_n <= n; hot_n += n < 8 ? 1 : n / 2) {
+				reset_cursors(&rig, page);
+				fill_hole(&rig, page, at, hot_n, n - hot_n);
+				/* The cursors are at the ends of the hole. */
+				rig.pool->pages[page].hot_cursor = (uint16_t)at;
+				rig.pool->pages[page].cold_cursor = (uint16_t)end;
+				CHECK(ch__page_reserve(rig.pool, page, (size_t)hot_n * 8,
+						       (size_t)(n - hot_n) * 8, &hot, &cold));
+				ch__page_give_back(rig.pool, page, base + at * CH__GRANULE_BYTES,
+						   (size_t)n * CH__GRANULE_BYTES);
+			}
+			if (at > LOWEST)
+				ch__page_give_back(rig.pool, page, base + CH__PAGE_HEADER_BYTES,
+						   (size_t)(at - LOWEST) * CH__GRANULE_BYTES);
+			if (end < granules)
+				ch__page_give_back(rig.pool, page, base + end * CH__GRANULE_BYTES,
+						   (size_t)(granules - end) * CH__GRANULE_BYTES);
+			CHECK_EQ(rig.pool->pages[page].used_granules, 0);
+		}
+	rig_check(&rig);
+	rig_destroy(&rig);
+}
+
 /* --- random pairs against a byte map --- */
 
 enum { MAX_PARTS = 4096 };
