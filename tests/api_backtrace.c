@@ -3,6 +3,7 @@
  * pointers, through code of both kinds of shape, from signals and over broken frames; and the names
  * of what is found. */
 #define _GNU_SOURCE
+#include "codeheap/block.h"
 #include "tests/frames_code.h"
 #include "tests/heap_rig.h"
 #include "tests/stage_code.h"
@@ -225,6 +226,48 @@ TEST(frame_pointers_go_on_where_tables_end_in_code)
 	CHECK(IS_IN(3, into_inner));
 	CHECK_EQ(find(outer.call_end), 4);
 	CHECK(IS_IN(2, call_code));
+	CHECK(count > 6);
+	rig_end(&rig);
+}
+
+/* LLVM's unwinder does not show the frame that it has no table for. What the linker leads through
+ * here (--wrap) ends before code of the heap. */
+static bool hides_code;
+struct shown {
+	_Unwind_Trace_Fn fn;
+	void *arg;
+};
+
+static _Unwind_Reason_Code show_native(struct _Unwind_Context *context, void *arg)
+{
+	const struct shown *shown = arg;
+	const struct ch__pool *pool = rig.heap->pool;
+	uintptr_t pc = (uintptr_t)_Unwind_GetIP(context);
+	return hides_code && pc - pool->exec_base < pool->pool_bytes
+		       ? _URC_END_OF_STACK
+		       : shown->fn(context, shown->arg);
+}
+
+_Unwind_Reason_Code __real__Unwind_Backtrace(_Unwind_Trace_Fn, void *);
+_Unwind_Reason_Code __wrap__Unwind_Backtrace(_Unwind_Trace_Fn, void *);
+_Unwind_Reason_Code __wrap__Unwind_Backtrace(_Unwind_Trace_Fn fn, void *arg)
+{
+	struct shown shown = {fn, arg};
+	return __real__Unwind_Backtrace(show_native, &shown);
+}
+
+TEST(frame_pointers_go_on_where_tables_end_before_code)
+{
+	start(CH_SINK_NONE);
+	outer = make_framed("outer");
+	inner = make_framed("inner");
+	how = CH_BACKTRACE_TABLES;
+	hides_code = true;
+	call_code(outer.entry, into_inner);
+	CHECK_EQ(find(inner.call_end), 1);
+	CHECK(IS_IN(2, call_code));
+	CHECK(IS_IN(3, into_inner));
+	CHECK_EQ(find(outer.call_end), 4);
 	CHECK(count > 6);
 	rig_end(&rig);
 }

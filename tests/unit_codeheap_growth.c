@@ -247,6 +247,35 @@ TEST(names_that_were_chosen_to_share_a_bucket_do_not)
 	rig_end(&rig);
 }
 
+/* There was no memory for more buckets as the name came, and there is as its short form comes. */
+TEST(long_name_is_found_again_where_its_short_form_made_the_buckets_more)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_heap *heap = rig.heap;
+	char text[200];
+	ch__heap_lock(heap);
+	for (int i = 0; !heap->name_hash_mask || heap->names_count < heap->name_hash_mask; i++) {
+		snprintf(text, sizeof text, "name %d", i);
+		CHECK(ch__name_intern(heap, text));
+	}
+	uint32_t mask = heap->name_hash_mask;
+	memset(text, 'x', sizeof text - 1);
+	text[sizeof text - 1] = 0;
+	ch__os_fail_at(1, false);
+	uint32_t name = ch__name_intern(heap, text);
+	ch__os_fail_at(0, false);
+	CHECK(name);
+	CHECK(heap->name_hash_mask > mask);
+	uint32_t count = heap->names_count;
+	CHECK_EQ(ch__name_intern(heap, text), name);
+	CHECK_EQ(heap->names_count, count);
+	ch__name_drop(heap, name);
+	ch__name_drop(heap, name);
+	CHECK_EQ(heap->names_count, count - 2);
+	ch__heap_unlock(heap);
+	rig_end(&rig);
+}
+
 TEST(hash_of_names_is_siphash_1_3)
 {
 	const uint64_t zero[2] = {0, 0};

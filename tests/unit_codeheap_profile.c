@@ -106,6 +106,56 @@ TEST(memory_that_is_mapped_meanwhile_is_known_soon)
 	profile_end(&rig);
 }
 
+/* How many frames the sample of a stack has. */
+static uint32_t frames_of(const void *pc, const uintptr_t *returns, size_t count)
+{
+	const struct ch__sampler *s =
+		atomic_load(&ch__thread_self(rig.stage->heap)->sampling.sampler);
+	uint64_t head = atomic_load(&s->head);
+	struct ch__sampler_stack stack = make_stack(&made, pc, returns, count);
+	profile_take(&rig, &stack, 1);
+	return (uint32_t)(s->ring[head & (s->words - 1)] & (CH__SAMPLE_CUT - 1));
+}
+
+/* A return address is of the byte before it. */
+TEST(memory_is_known_from_its_first_byte_to_its_last)
+{
+	profile_begin(&rig, STAGE_POLLS);
+	uint8_t *around = mmap(NULL, 3 * MAP_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(around != MAP_FAILED);
+	uintptr_t low = (uintptr_t)around + MAP_BYTES, high = low + MAP_BYTES;
+	profile_map_file(&rig, "edges", around + MAP_BYTES, MAP_BYTES);
+	profile_start_still(&rig, 0);
+	const void *native = (const void *)((uintptr_t)profile_burn_all + 8);
+	uintptr_t behind[] = {high + 1, high}, last[] = {high, high}, first[] = {low + 1, high};
+	uintptr_t before[] = {low, high};
+	CHECK_EQ(frames_of(native, last, 2), 3);
+	CHECK_EQ(frames_of(native, behind, 2), 1);
+	CHECK_EQ(frames_of(native, first, 2), 3);
+	CHECK_EQ(frames_of(native, before, 2), 1);
+	/* With its range the last one that was hit. */
+	uintptr_t then_behind[] = {high, high + 1, high}, then_before[] = {low + 1, low, high};
+	CHECK_EQ(frames_of(native, then_behind, 3), 2);
+	CHECK_EQ(frames_of(native, then_before, 3), 2);
+	profile_stop(&rig);
+	munmap(around, 3 * MAP_BYTES);
+	profile_end(&rig);
+}
+
+TEST(object_is_named_from_its_first_byte_to_its_last)
+{
+	struct ch__seen objects[] = {{.low = 0x1000, .high = 0x3000, .inode = 1},
+				     {.low = 0x3000, .high = 0x4000, .inode = 2}};
+	const struct ch__seen_list list = {.at = objects, .count = 2};
+	bool is_several;
+	CHECK(!ch__seen_find(&list, 0xfff, &is_several));
+	CHECK(ch__seen_find(&list, 0x1000, &is_several) == &objects[0]);
+	CHECK(ch__seen_find(&list, 0x2fff, &is_several) == &objects[0]);
+	CHECK(ch__seen_find(&list, 0x3000, &is_several) == &objects[1] && !is_several);
+	CHECK(ch__seen_find(&list, 0x3fff, &is_several) == &objects[1]);
+	CHECK(!ch__seen_find(&list, 0x4000, &is_several) && !is_several);
+}
+
 /* What was mapped at one place first and last is not told apart by its addresses: nobody says. */
 TEST(object_that_was_replaced_lends_its_name_to_nobody)
 {
@@ -280,6 +330,59 @@ TEST(sampled_code_has_room_for_its_name)
 		snprintf(name, sizeof name, ";%0280d;", i);
 		CHECK_EQ(profile_weight(&rig, name), 1);
 	}
+	profile_end(&rig);
+}
+
+/* What the profile has, by what can be counted. */
+static size_t bytes_of(const struct ch__profiler *p)
+{
+	const struct ch__tree *tree = &p->tree;
+	size_t pieces = (tree->count + (1u << CH__NODES_LOG2) - 1) >> CH__NODES_LOG2;
+	size_t bytes = pieces * (sizeof(struct ch__node) << CH__NODES_LOG2) +
+		       (tree->buckets_mask + 1) * sizeof *tree->buckets +
+		       (tree->names_mask + 1) * sizeof *tree->names;
+	for (const struct ch__sampler *s = p->samplers; s; s = s->next)
+		bytes += sizeof *s + s->ring_bytes;
+	for (uint32_t i = 0; i <= tree->names_mask; i++)
+		if (tree->names[i].key && !tree->names[i].is_taken)
+			bytes += CH__PROFILE_NAME_BYTES;
+		else if (tree->names[i].text)
+			bytes += tree->names[i].bytes;
+	return bytes;
+}
+
+static void expect_bounded(size_t memory_bytes)
+{
+	struct ch__profiler *p = rig.stage->heap->profile.hears;
+	profile_wait_for_worker(&rig);
+	ch__profile_lock(p);
+	size_t bytes = bytes_of(p), used = p->used_bytes;
+	ch__profile_unlock(p);
+	CHECK_EQ(used, bytes);
+	CHECK(used <= memory_bytes);
+}
+
+/* Of stacks first, until there is no room for one more, then of codes, each with a name. */
+TEST(memory_of_a_profile_is_counted_and_bounded)
+{
+	enum { BYTES = 300000, TAKES = 8000, CODES = 100 };
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, BYTES);
+	expect_bounded(BYTES);
+	for (uintptr_t i = 0; i < TAKES; i++) {
+		profile_take_pc(&rig, (const void *)((uintptr_t)profile_burn_all + i), 1);
+		if (i % 500 == 0)
+			expect_bounded(BYTES);
+	}
+	for (int i = 0; i < CODES; i++) {
+		struct method m;
+		struct ch_info info;
+		method_constant(rig.stage, &m, "code", 1);
+		CHECK_EQ(ch_block_info(m.block, &info), CH_OK);
+		profile_take_pc(&rig, info.exec, 1);
+		expect_bounded(BYTES);
+	}
+	CHECK(profile_stop(&rig).dropped > 0);
 	profile_end(&rig);
 }
 

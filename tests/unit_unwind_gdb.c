@@ -307,6 +307,47 @@ TEST(images_become_one_a_chunk_when_nobody_listens)
 	bed_close(&bed);
 }
 
+/* Of what was shown before and what is new. */
+TEST(chunk_has_one_image_when_nobody_listened_to_a_part_of_it)
+{
+	struct bed bed;
+	open_gdb(&bed);
+	attach_debugger();
+	add(&bed, 64, 64, 1);
+	add(&bed, 128, 64, 2);
+	detach_debugger();
+	add(&bed, 192, 64, 3);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	CHECK_EQ(gdb_list_length(), 2); /* the runtime's, too */
+	const struct gdb_entry *entry = gdb_entry_of((uintptr_t)bed.pool + 64);
+	CHECK(entry && entry == gdb_entry_of((uintptr_t)bed.pool + 128));
+	CHECK(entry == gdb_entry_of((uintptr_t)bed.pool + 192));
+	bed_close(&bed);
+}
+
+/* Whose end the sink did not hear of: the old name goes, and what else its image showed is shown
+ * again. */
+TEST(range_that_is_told_twice_is_shown_by_its_last_name)
+{
+	struct bed bed;
+	open_gdb(&bed);
+	struct ch__sink_range two[] = {range_at(&bed, 64, 64, 1), range_at(&bed, 128, 64, 2)};
+	attach_debugger();
+	ch__sinks_add(bed.sinks, two, 2);
+	CHECK_EQ(gdb_list_length(), 2);
+	add(&bed, 64, 64, 3);
+	check_shown(&bed, 64 + HEAD, "fn_3");
+	check_shown(&bed, 128 + HEAD, "fn_2");
+	CHECK_EQ(gdb_list_length(), 3);
+	for (const struct gdb_entry *e = __jit_debug_descriptor.first; e; e = e->next) {
+		const char *name;
+		if (gdb_symbol_at(e, (uintptr_t)bed.pool + 64 + HEAD, &name))
+			CHECK_STR(name, "fn_3");
+	}
+	detach_debugger();
+	bed_close(&bed);
+}
+
 /* A debugger reads what is new, and now and then all that there is. */
 TEST(what_a_debugger_reads_does_not_grow_with_the_square)
 {

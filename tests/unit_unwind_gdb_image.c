@@ -42,6 +42,39 @@ TEST(image_has_symbols_with_sizes_and_a_frame_for_each_range)
 	bed_close(&bed);
 }
 
+/* Readers go through the table by what its section says of it. */
+TEST(table_of_symbols_says_how_long_and_of_which_binding_they_are)
+{
+	struct bed bed;
+	open_gdb(&bed);
+	add(&bed, 64, 40, 1);
+	add(&bed, 128, 40, 2);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	const struct gdb_entry *entry = gdb_entry_of((uintptr_t)bed.pool + 64 + HEAD);
+	CHECK(entry);
+	const Elf64_Ehdr *header = gdb_header(entry);
+	CHECK_EQ(header->e_shentsize, sizeof(Elf64_Shdr));
+	CHECK_EQ(header->e_ehsize, sizeof(Elf64_Ehdr));
+	CHECK_EQ(header->e_type, ET_EXEC);
+	unsigned sections;
+	const Elf64_Shdr *all = gdb_sections(entry, &sections);
+	const Elf64_Shdr *table = gdb_section(entry, ".symtab");
+	CHECK(table);
+	CHECK_EQ(table->sh_type, SHT_SYMTAB);
+	CHECK_EQ(table->sh_entsize, sizeof(Elf64_Sym));
+	CHECK_EQ(table->sh_addralign, _Alignof(Elf64_Sym));
+	CHECK_EQ(table->sh_offset % table->sh_addralign, 0);
+	CHECK_EQ(table->sh_size, (2 + 1) * sizeof(Elf64_Sym));
+	CHECK_EQ(all[table->sh_link].sh_type, SHT_STRTAB);
+	CHECK_EQ(table->sh_link, (size_t)(gdb_section(entry, ".strtab") - all));
+	/* The first that is not local. */
+	const Elf64_Sym *symbols =
+		(const Elf64_Sym *)(const void *)(entry->file + table->sh_offset);
+	for (unsigned i = 0; i < 2 + 1; i++)
+		CHECK_EQ(ELF64_ST_BIND(symbols[i].st_info) == STB_LOCAL, i < table->sh_info);
+	bed_close(&bed);
+}
+
 /* The frame pointer's program, behind the fixed bytes of the CIE that the FDE points to. */
 static const uint8_t *program_of(const uint8_t *fde)
 {

@@ -199,6 +199,37 @@ TEST(map_names_the_last_owner_of_an_address)
 	remove_own_folder();
 }
 
+/* A dead line stays until another one has a byte of it, be it its last, and no longer. */
+TEST(map_drops_a_dead_line_whose_last_bytes_have_another_name)
+{
+	enum { BEGIN = 64, LIVE_FROM = 1 << 16 };
+	static const struct {
+		size_t bytes, next;
+		bool is_dropped;
+	} rows[] = {{64, 120, true}, {64, 128, false}, {60, 120, true},
+		    {57, 120, true}, {56, 120, false}, {456, 512, true},
+		    {448, 512, false}};
+	struct bed bed;
+	char path[128], name[32];
+	use_own_folder();
+	bed_open(&bed, CH__SINK_PERF_MAP);
+	path_of(getpid(), path);
+	for (size_t key = 100; key < 120; key++)
+		add(&bed, LIVE_FROM + 64 * key, 64, key);
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+		size_t page = 1024 * i;
+		snprintf(name, sizeof name, "fn_%zu", i);
+		add(&bed, page + BEGIN, rows[i].bytes, i);
+		ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+		discard(&bed, page + BEGIN, rows[i].bytes, i);
+		add(&bed, page + rows[i].next, 64, 20 + i);
+		ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+		check_named(path, bed.pool + page + BEGIN, rows[i].is_dropped ? NULL : name);
+	}
+	bed_close(&bed);
+	remove_own_folder();
+}
+
 TEST(map_forgets_many_dead_lines_when_a_collection_ends)
 {
 	enum { LINES = 1000 };
