@@ -440,6 +440,42 @@ TEST(s50_readable_memory_that_runs_by_itself_does_not_run)
 			expect_signal(live_where_reading_implies_execution, &backends[i], 0);
 }
 
+/* Each heap that is made looks again, for those that are there, too. */
+static void come_where_reading_implies_execution(void *backend)
+{
+	struct ch_config config = plain_config(*(const enum ch_backend *)backend);
+	config.pool_bytes = 4 << 20;
+	struct rig early = rig_create(&config, NULL, NULL);
+	use_heap(&early);
+	uint64_t before = rig_stats(&early).committed_bytes_now;
+	CHECK(personality(READ_IMPLIES_EXEC) != -1);
+	struct rig late = rig_create(&config, NULL, NULL);
+	use_heap(&late);
+	struct ch_owner owner = rig_owner(&early, "more");
+	for (int i = 0; rig_stats(&early).committed_bytes_now == before; i++) {
+		struct emitter e;
+		emit_open(&e, owner, 60000, 0);
+		emit_ret(&e);
+		CHECK_EQ(emit_commit(&e), CH_OK);
+		CHECK(i < 1000);
+	}
+	check_views(early.heap->pool);
+	check_views(late.heap->pool);
+	rig_end(&late);
+	rig_end(&early);
+}
+
+TEST(s50_personality_of_a_heap_that_comes_later_is_looked_at)
+{
+	enum ch_backend backends[] = {CH_BACKEND_DUAL, CH_BACKEND_MEMFD};
+	int before = personality(0xffffffff);
+	if (before == -1 || personality((unsigned long)before | READ_IMPLIES_EXEC) == -1)
+		skip("the system keeps the personality");
+	CHECK(personality((unsigned long)before) != -1);
+	for (unsigned i = 0; i < sizeof backends / sizeof *backends; i++)
+		expect_signal(come_where_reading_implies_execution, &backends[i], 0);
+}
+
 /* --- patches at the limit of mappings --- */
 
 static struct ch_block on_hit(void *user, struct ch_branch branch, void *branch_user,
