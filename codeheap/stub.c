@@ -39,7 +39,8 @@ static bool read_hit(struct hit *hit, struct ch__thread *self, uintptr_t return_
 		hit->branch_user = branch->user;
 		hit->vm = owner->vm;
 		hit->fallback = owner->fallback;
-		/* The loser of a race on this stub finds it linked. */
+		/* The loser of a race on this stub finds it linked, and so to what is LIVE: the
+		 * look at its state acquires what its commit wrote. */
 		if (target && ch__block_is_alive(heap, ch__block_at(heap, target)) &&
 		    ch__block_state(ch__block_at(heap, target)) == CH_BLOCK_LIVE)
 			hit->linked = ch__block_entry(heap, ch__block_at(heap, target));

@@ -381,10 +381,7 @@ enum ch_status ch_thread_attach(struct ch_heap *heap, const void *low, const voi
 	thread->stack_grows = ch__os_is_first_stack(low, high);
 	thread->thread_id = ch__os_thread_id();
 	thread->park_depth = 0;
-	/* What the thread before published is no stack any more. */
-	memset(&thread->shown, 0, sizeof thread->shown);
 	atomic_store(&thread->fiber, NULL);
-	memset(thread->open_page, 0, sizeof thread->open_page);
 	ch__thread_set_state(thread, CH__RUNNING, memory_order_seq_cst, __func__);
 	thread->is_attached = true;
 	ch__event_note(heap, CH__EVENT_ATTACHED, (uint64_t)thread->thread_id);
