@@ -114,8 +114,8 @@ LINK_PROGRAM := $(LINK) $(static)
 memcheck := valgrind -q --error-exitcode=97 $(if $(filter 1,$(BDW)),--suppressions=tools/libgc.supp)
 EMULATOR ?= $(if $(filter 1,$(VALGRIND)),$(memcheck),)$(if $(CROSS),$(if $(filter $(ARCH),$(shell uname -m)),,qemu-$(ARCH)-static $(if $(sysroot),-cpu max -L $(sysroot))))
 emulator_name := $(patsubst %-static,%,$(notdir $(firstword $(EMULATOR))))
-# Without optimization, which would merge what is counted. No mutant is set: its arm is no branch of the library's.
-count_flags := $(if $(filter 1,$(COVERAGE)),-O0 --coverage -fprofile-update=atomic -fsanitize-coverage=trace-pc -DCH_MUTABLE=0)
+# Without optimization, which would merge what is counted.
+count_flags := $(if $(filter 1,$(COVERAGE)),-O0 --coverage -fprofile-update=atomic -fsanitize-coverage=trace-pc)
 count_link := $(if $(filter 1,$(COVERAGE)),--coverage)
 # Which blocks of code each case reaches is marked in a file (tests/reached.c); the linker says where each object lies.
 reached_o = $(if $(filter 1,$(COVERAGE)),$(TOBJ)/tests/reached.o)
@@ -230,7 +230,7 @@ script_tests_need := $(if $(filter tests/tool_llvm_unwind.sh,$(scripts)),$(addpr
                        api_trampolines adversary_running adversary_threads)) \
                      $(if $(filter tests/tool_gdb_commands.sh,$(scripts)),$(BUILD)/gdb/debuggee) \
                      $(if $(filter tests/tool_flame.sh,$(scripts)),$(BUILD)/flame/draw) \
-                     $(if $(filter tests/tool_stress.sh,$(scripts)),$(if $(stress_c),$(BUILD)/stress/stress-mutant)) \
+                     $(if $(filter tests/tool_stress.sh,$(scripts)),$(if $(stress_c),$(BUILD)/stress/stress-tested)) \
                      $(if $(filter tests/tool_boehm_modes.sh,$(scripts)),\
                        $(filter $(BUILD)/tests/adversary_%,$(core_tests)))
 # What is built against the installed library: hosts that others wrote, each with a Makefile of its own, and what scripts
@@ -457,14 +457,13 @@ mutants:
 	@tools/setup.sh check
 	+@$(sub) run-mutants
 # T names a mutant, a program or a case, and only programs that its rows need are built.
-mutants_need := $(core_tests) $(tool_tests) $(BUILD)/fuzz/replay $(if $(stress_c),$(BUILD)/stress/stress-mutant)
+mutants_need := $(core_tests) $(tool_tests) $(BUILD)/fuzz/replay $(if $(stress_c),$(BUILD)/stress/stress-tested)
 ifneq ($(filter run-mutants,$(MAKECMDGOALS)),)
 mutants_need := $(if $(T),$(filter $(shell CODEHEAP_BUILD=$(BUILD) tests/breaks/planted.py --programs '$(T)'),\
-                  $(core_tests) $(tool_tests) $(BUILD)/fuzz/replay $(BUILD)/stress/stress-mutant),programs $(BUILD)/tests/runner $(mutants_need))
+                  $(core_tests) $(tool_tests) $(BUILD)/fuzz/replay $(BUILD)/stress/stress-tested),programs $(BUILD)/tests/runner $(mutants_need))
 endif
 run-mutants: $(mutants_need)
 	+@CODEHEAP_BUILD=$(BUILD) timeout -s KILL 3000 tests/breaks/planted.py $(if $(T),'$(T)')
-	@$(if $(T),,CODEHEAP_BUILD=$(BUILD) timeout -s KILL 3000 tests/mutants.sh)
 ONLY ?=
 export ONLY
 ci:
@@ -597,13 +596,13 @@ $(BUILD)/stress/stress: $(stress_o) $(filter-out $(OBJ)/hosts/scheme/main.o,$(sc
 	$(call link_c,$(GC_LIBS) -lm $(SCHEME_LIBS))
 # Bytes as programs over the public interface: `make fuzz` makes them up, replay runs files of them.
 fuzz_o := $(patsubst %.c,$(TOBJ)/%.o,$(filter-out $(for_others),$(wildcard fuzz/*.c)))
-$(BUILD)/fuzz/replay: $(fuzz_o) $(test_lib_o) $(TOBJ)/tests/mutant.o $(reached_o) $(jemalloc_o)
+$(BUILD)/fuzz/replay: $(fuzz_o) $(test_lib_o) $(reached_o) $(jemalloc_o)
 	$(call link_c,$(count_link) -lm)
-$(BUILD)/fuzz/fuzz: $(filter-out %/replay.o,$(fuzz_o)) $(test_lib_o) $(TOBJ)/tests/mutant.o
+$(BUILD)/fuzz/fuzz: $(filter-out %/replay.o,$(fuzz_o)) $(test_lib_o)
 	@mkdir -p $(@D); echo "link $@"; $(CC) $(LINK) -fsanitize=fuzzer -o $(new) $^ -lm $(whole)
-# The same program on objects that can be broken on purpose (ch__mutants): `make mutants` runs it.
-$(BUILD)/stress/stress-mutant: $(stress_c:%.c=$(TOBJ)/%.o) $(filter-out $(OBJ)/hosts/scheme/main.o,$(scheme_o)) \
-                               $(test_lib_o) $(test_bdw_o) $(TOBJ)/tests/mutant.o $(reached_o) $(jemalloc_o)
+# The same program on the objects that tests link: `make mutants` breaks one of them, and so does tests/tool_stress.sh.
+$(BUILD)/stress/stress-tested: $(stress_c:%.c=$(TOBJ)/%.o) $(filter-out $(OBJ)/hosts/scheme/main.o,$(scheme_o)) \
+                               $(test_lib_o) $(test_bdw_o) $(reached_o) $(jemalloc_o)
 	$(call link_c,$(count_link) $(GC_LIBS) -lm $(SCHEME_LIBS))
 # By gcc, whatever the library was built with: what a compiler leaves in registers and frames is scanned, too, and holds
 # the block that is to die.
@@ -625,7 +624,7 @@ endef
 $(foreach d,$(lib_dirs),$(eval $(call room_archive,$(d))))
 $(TOBJ)/tests/support.a: $(support_o)
 	@mkdir -p $(@D); rm -f $(new); $(AR) rcs $(new) $^ $(whole)
-$(TOBJ)/tests/stand_in.a: $(TOBJ)/tests/stand_in.o $(TOBJ)/tests/mutant.o
+$(TOBJ)/tests/stand_in.a: $(TOBJ)/tests/stand_in.o
 	@rm -f $(new); $(AR) rcs $(new) $^ $(whole)
 coverage_o := $(if $(filter 1,$(COVERAGE)),$(TOBJ)/tests/coverage.o $(reached_o))
 rooms_arch := arch

@@ -8,7 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* 1 compiles the switches by which tests break the library on purpose (mutants). */
+/* 1 compiles what only tests use: calls of the system that fail, and what it is said to be
+ * (pages/os.h). A library has none of it. */
 #ifndef CH_TESTING
 #define CH_TESTING 0
 #endif
@@ -107,19 +108,6 @@ _Noreturn void ch__panic(const char *reason) CH_COLD;
 #define CH_ASSERT(cond, reason) (CH_LIKELY(cond) ? (void)0 : ch__panic(reason))
 #else
 #define CH_ASSERT(cond, reason) ((void)sizeof(cond))
-#endif
-
-/* 0 in a test build leaves the switches out, as `make coverage` does. */
-#ifndef CH_MUTABLE
-#define CH_MUTABLE CH_TESTING
-#endif
-
-#if CH_MUTABLE
-/* Bit n set: mutant n breaks the code at the place that asks for it. Only tests set it. */
-extern uint64_t ch__mutants[8];
-#define CH_MUTANT(n) (((ch__mutants[(n) / 64] >> (n) % 64) & 1) != 0)
-#else
-#define CH_MUTANT(n) false
 #endif
 
 #endif

@@ -754,8 +754,6 @@ void ch__profile_fork_child(struct ch_heap *) CH_REQUIRES(ch__role_heap);
 bool ch__profile_install(void);
 void *ch__profile_tag(const struct ch_heap *);
 uint64_t ch__profile_key(void *context, uintptr_t pc, uint64_t known); /* signal-safe */
-/* A sample of the calling thread, as the handler takes it: for tests. Signal-safe. */
-void ch__profile_take(struct ch_heap *, const void *ucontext, uint32_t weight);
 
 /* --- stats_file.c: the statistics file --- */
 

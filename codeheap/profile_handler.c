@@ -81,13 +81,6 @@ static void take(struct ch__thread *thread, const void *ucontext, uint32_t weigh
 	atomic_store_explicit(&slot->inside, 0, memory_order_release);
 }
 
-void ch__profile_take(struct ch_heap *heap, const void *ucontext, uint32_t weight)
-{
-	struct ch__thread *self = ch__thread_self(heap);
-	if (self)
-		take(self, ucontext, weight);
-}
-
 static void handle(int signal, void *info, void *ucontext)
 {
 	int error = errno;

@@ -298,6 +298,7 @@ bool ch__os_image_of(uintptr_t address, struct ch__os_image *) CH_EXCLUDES(CH__S
 int ch__os_image_open(const struct ch__os_image *) CH_EXCLUDES(CH__STANDING);
 
 /* --- fault injection --- */
+#if CH_TESTING
 /* Make the nth failable call (OS or metadata) from this one on fail with ENOMEM; 0 = none. Counted
  * per process, and only while nth is not 0: give UINT64_MAX to count without a failure. Release
  * calls cannot fail and do not count. */
@@ -306,7 +307,6 @@ void ch__os_fail_as(uint64_t nth, bool every_later_one, int error); /* the same,
 uint64_t ch__os_failable_calls(void); /* since the last ch__os_fail_at */
 bool ch__os_may_fail(void);           /* true: the gate says this call fails; used by meta.c too */
 
-#if CH_TESTING
 /* What a test pretends of the machine. */
 struct ch__os_pretence {
 	/* Of a system with larger pages: ranges that are not of whole ones are refused. */
@@ -323,6 +323,11 @@ struct ch__os_pretence {
 	uint64_t (*clock)(uint64_t waited_ns);
 };
 extern struct ch__os_pretence ch__os_pretended;
+#else
+static inline bool ch__os_may_fail(void)
+{
+	return false;
+}
 #endif
 
 #endif

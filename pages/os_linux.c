@@ -41,6 +41,7 @@ static const uintptr_t lowest_place = UINT64_C(1) << 20; /* above every vm.mmap_
 
 /* --- fault injection --- */
 
+#if CH_TESTING
 static _Atomic(uint64_t) fail_nth, calls;
 static _Atomic(bool) fail_later;
 static _Atomic(int) fail_error;
@@ -75,6 +76,7 @@ bool ch__os_may_fail(void)
 	errno = atomic_load(&fail_error);
 	return true;
 }
+#endif
 
 /* --- pages of the system --- */
 

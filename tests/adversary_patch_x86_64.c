@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * adversary_patch_x86_64.c: bytes that are patched while other cores execute them. The RAW mutants
- * break the architecture's rule in code of this file only: what then crashes is the reason for the
- * rule. */
+ * (tests/breaks/tests.rows) break the architecture's rule in code of this file only: what then
+ * crashes is the reason for the rule. */
 #define _GNU_SOURCE
 #include "arch/base.h"
-#include "arch/mutant.h"
 #include "tests/two_views.h"
 
 #include <pthread.h>
@@ -63,22 +62,10 @@ static void raw_storm(struct raw *r, void (*toggle)(struct raw *, int))
 
 /* --- 34: re-pointing a jump --- */
 
-/* The site's displacement lies in one aligned 8, or across a cache line. */
-static uint32_t jump_at(void)
-{
-	return CH_MUTANT(CH__MUTANT_RAW_STRADDLE) ? SITE_AT + 62 : SITE_AT;
-}
-
 static void repoint(struct raw *r, int second)
 {
-	uint32_t at = jump_at();
-	int32_t distance = (second ? SECOND_AT : FIRST_AT) - (int32_t)(at + 5);
-	uint8_t *to = r->write + at + 1;
-	if (CH_MUTANT(CH__MUTANT_RAW_BYTEWISE)) {
-		for (int i = 0; i < 4; i++)
-			((volatile uint8_t *)to)[i] = (uint8_t)((uint32_t)distance >> 8 * i);
-		return;
-	}
+	int32_t distance = (second ? SECOND_AT : FIRST_AT) - (SITE_AT + 5);
+	uint8_t *to = r->write + SITE_AT + 1;
 	__asm__ volatile("movl %1, %0" : "=m"(*(uint8_t(*)[4])to) : "r"(distance) : "memory");
 }
 
@@ -88,8 +75,8 @@ TEST(s34_jump_is_repointed_by_one_store_while_it_runs)
 	raw_open(&r);
 	raw_function(&r, FIRST_AT, 1);
 	raw_function(&r, SECOND_AT, 2);
-	memset(r.write, 0x90, jump_at());
-	r.write[jump_at()] = 0xe9;
+	memset(r.write, 0x90, SITE_AT);
+	r.write[SITE_AT] = 0xe9;
 	repoint(&r, 0);
 	raw_storm(&r, repoint);
 }
@@ -99,10 +86,9 @@ TEST(s34_jump_is_repointed_by_one_store_while_it_runs)
 static void toggle_entry(struct raw *r, int is_jump)
 {
 	static const uint8_t one_nop[8] = {0x0f, 0x1f, 0x44, 0x00, 0x00, 0x90, 0x90, 0x90};
-	static const uint8_t two_nops[8] = {0x90, 0x0f, 0x1f, 0x40, 0x00, 0x90, 0x90, 0x90};
 	int32_t distance = SECOND_AT - 5;
 	uint64_t word;
-	memcpy(&word, CH_MUTANT(CH__MUTANT_RAW_TWO_NOPS) ? two_nops : one_nop, 8);
+	memcpy(&word, one_nop, 8);
 	if (is_jump)
 		word = 0xe9 | (uint64_t)(uint32_t)distance << 8 | UINT64_C(0x909090) << 40;
 	__atomic_store_n((uint64_t *)(void *)r->write, word, __ATOMIC_RELEASE);

@@ -56,12 +56,6 @@ static void spawn_each_way(void)
 {
 	char *argv[] = {(char *)"true", NULL};
 	pid_t pid;
-	if (CH_MUTANT(CH__MUTANT_SPAWN_FORKS)) {
-		pid = fork();
-		if (!pid)
-			_exit(0);
-		expect_exit(pid, 0);
-	}
 	CHECK_EQ(posix_spawn(&pid, "/bin/true", NULL, NULL, argv, environ), 0);
 	expect_exit(pid, 0);
 	pid = vfork();

@@ -162,18 +162,19 @@ case_signal_handler_of_riscv64_reaches_no_more() { reaches_no_more riscv64; }
 # A tree of 55 scenarios and one row beside them; `catalogued FILE FINDING`: the table's checker fails and reports it.
 catalogue() {
   local n
-  mkdir -p arch tests
-  printf '%s\n' "$spdx" '#define CH__MUTANT_LIST(X) \' '	X(BROKEN) \' '	X(TORN)' '' >arch/mutant.h
+  mkdir -p tests/breaks
   printf '%s\n' '| | scenario | test | mutant | where |' '|---|---|---|---|---|' >tests/adversaries.md
-  echo "table='" >tests/mutants.sh
+  printf '%s\n' 'int broken = 0;' 'int torn = 0;' >codeheap/a.c
+  printf '%s\n' 'mutant BROKEN' 'in codeheap/a.c' '-int broken = 0;' '+int broken = 1;' >tests/breaks/a.rows
   for ((n = 1; n <= 55; n++)); do
     printf '| %d | of it | `s%02d_is_survived` | BROKEN | PSHB |\n' $n $n >>tests/adversaries.md
     printf 'EVERY_DRIVER(s%02d_is_survived)\n{\n}\n' $n >>tests/adversary_all.c
-    printf 'BROKEN adversary_all s%02d_is_survived_polls\n' $n >>tests/mutants.sh
+    printf 'fails adversary_all s%02d_is_survived_polls\n' $n >>tests/breaks/a.rows
   done
   printf '%s\n' '| `other_is_survived` | TORN | P |' >>tests/adversaries.md
   printf 'TEST(other_is_survived)\n{\n\tstage_new(STAGE_POLLS);\n}\n' >>tests/adversary_all.c
-  printf '%s\n' 'TORN adversary_all other_is_survived' "'" >>tests/mutants.sh
+  printf '%s\n' 'mutant TORN' 'in codeheap/a.c' ' int broken = 0;' '-int torn = 0;' '+int torn = 1;' \
+    'fails adversary_all other_is_survived' >tests/breaks/b.rows
 }
 catalogued() {
   local said
@@ -224,39 +225,90 @@ case_test_of_a_scenario_that_no_mutant_fails() {
   catalogue
   printf 'TEST(s07_is_survived_twice)\n{\n}\n' >>tests/adversary_all.c
   sed -i 's/`s07_is_survived`/&, `s07_is_survived_twice`/' tests/adversaries.md
-  catalogued tests/adversary_all.c 's07_is_survived_twice fails under no mutant of tests/mutants.sh'
+  catalogued tests/adversary_all.c 's07_is_survived_twice fails under no mutant of tests/breaks'
 }
 case_mutant_of_the_table_is_gone() {
   catalogue
-  sed -i '/X(TORN)/d; s/X(BROKEN) ./X(BROKEN)/' arch/mutant.h
+  rm tests/breaks/b.rows
   catalogued tests/adversaries.md 'no mutant is named TORN'
 }
-case_mutant_without_a_line() {
+# planted FILE FINDING: the checker of the rows fails and reports it.
+planted() {
+  local said
+  said=$(python3 "$root/tests/breaks/rows.py") && fail "nothing found: $said"
+  echo "$said" | grep -F -- "$2" | grep -q "^$1:[0-9]*: " || fail "no finding '$2' for $1 in: $said"
+}
+case_mutant_that_nobody_must_notice() {
   catalogue
-  sed -i '/^TORN/d' tests/mutants.sh
-  catalogued arch/mutant.h 'no line of tests/mutants.sh shows TORN'
+  sed -i '/^fails/d' tests/breaks/b.rows
+  planted tests/breaks/b.rows 'nobody must notice TORN'
+}
+case_mutant_whose_text_is_gone() {
+  catalogue
+  sed -i 's/torn/worn/' codeheap/a.c
+  planted tests/breaks/b.rows 'the text of TORN stands 0 times in codeheap/a.c'
+}
+case_mutant_whose_text_stands_twice() {
+  catalogue
+  cat codeheap/a.c codeheap/a.c >codeheap/b.c
+  mv codeheap/b.c codeheap/a.c
+  planted tests/breaks/a.rows 'the text of BROKEN stands 2 times in codeheap/a.c'
+}
+case_mutant_of_two_rows() {
+  catalogue
+  sed -i 's/TORN/BROKEN/' tests/breaks/b.rows
+  planted tests/breaks/b.rows 'BROKEN is a row of tests/breaks/a.rows, too'
+}
+case_mutant_that_changes_nothing() {
+  catalogue
+  sed -i 's/^+int torn = 1/+int torn = 0/' tests/breaks/b.rows
+  planted tests/breaks/b.rows 'TORN changes no text'
+}
+case_line_that_belongs_to_no_row() {
+  catalogue
+  echo 'mutant' >>tests/breaks/b.rows
+  planted tests/breaks/b.rows 'is no line of a row'
 }
 case_mutant_that_the_table_does_not_name() {
   catalogue
-  sed -i 's/X(TORN)/X(TORN) X(BENT)/' arch/mutant.h
-  catalogued arch/mutant.h 'tests/adversaries.md does not name BENT'
+  sed -i 's/TORN/BENT/' tests/breaks/b.rows
+  catalogued tests/breaks/b.rows 'tests/adversaries.md does not name BENT'
 }
 case_mutant_shown_with_a_test_of_another_row() {
   catalogue
-  sed -i 's/^BROKEN adversary_all s07_/BROKEN adversary_all s08_/' tests/mutants.sh
-  catalogued tests/adversaries.md 'no line of tests/mutants.sh shows BROKEN with a test of this row'
+  sed -i 's/^fails adversary_all s07_/fails adversary_all s08_/' tests/breaks/a.rows
+  catalogued tests/adversaries.md 'no test of this row fails under BROKEN'
 }
 case_line_of_a_case_that_is_gone() {
   catalogue
-  sed -i 's/s07_is_survived_polls/s07_is_survived_elsewhere/' tests/mutants.sh
-  catalogued tests/mutants.sh 'adversary_all has no case s07_is_survived_elsewhere'
+  sed -i 's/s07_is_survived_polls/s07_is_survived_elsewhere/' tests/breaks/a.rows
+  catalogued tests/breaks/a.rows 'adversary_all has no case s07_is_survived_elsewhere'
+}
+
+# What only tests use is in no release object.
+released() { # released SOURCE HEADER FINDING
+  mkdir -p pages
+  printf '%s\n' "$2" >pages/a.h
+  printf '%s\n' '#include "pages/a.h"' "$1" >pages/a.c
+  gcc -I. -c -o a.o pages/a.c || exit 1
+  local said
+  said=$("$root/tools/lint_release.py" a.o) && fail "nothing found: $said"
+  echo "$said" | grep -qF -- "$3" || fail "no finding '$3' in: $said"
+}
+case_global_that_only_tests_use() {
+  released 'int ch__only(void) { return 1; }' 'int ch__only(void); /* ch__only */' 'only tests use ch__only'
+}
+case_global_for_tests_in_a_release_object() {
+  printf -v header '%s\n' '#define CH_TESTING 1' '#if CH_TESTING' 'int ch__pretended(void);' '#endif'
+  released 'int ch__pretended(void) { return 1; } int ch__a(void) { return ch__pretended(); }' "$header" \
+    'ch__pretended is for tests, and a.o has it'
 }
 
 # A promise, an invariant, a mutant, a test, and a text that names them and nothing else.
 write_guarantees() {
-  mkdir -p arch tests docs/model
+  mkdir -p tests/breaks docs/model
   printf '%s\n' '| P1 | it is so. |' '- **I1, why.** Because.' >docs/design.md
-  printf '%s\n' "$spdx" '#define LIST(X) X(BREAKS_IT)' >arch/mutant.h
+  echo 'mutant BREAKS_IT' >tests/breaks/a.rows
   printf '%s\n' "$spdx" 'TEST(it_is_really_so_polls)' >tests/api_it.c
   printf '%s\n' '### P1: it is so' 'By I1.' '- Tests: `it_is_really_so`. Mutants: `BREAKS_IT`.' '## 2. Rules' >docs/guarantees.md
   echo 'See docs/guarantees.md.' >>README.md

@@ -5,15 +5,22 @@
 # while the library is broken. Without arguments it lists its cases, with a name it runs one.
 set -u
 build=$(cd "${CODEHEAP_BUILD:-build}" && pwd) || exit 2
-stress=$build/stress/stress-mutant
+stress=$build/stress/stress-tested
 
 fail() {
   echo "$*" >&2
   exit 1
 }
 
+broken() { # broken MUTANT: the program
+  local program=$work/stress-$1
+  [ -n "$1" ] || program=$stress
+  [ -x "$program" ] || CODEHEAP_BUILD=$build tests/breaks/planted.py --link "$1" stress "$program" >&2 || exit 1
+  echo "$program"
+}
+
 break_and_find() { # break_and_find FOLDER MUTANT LEVEL SEED MINIMISE-MS: what it says goes to FOLDER/said
-  CODEHEAP_BUILD=$1 CODEHEAP_MUTANT=$2 timeout -s KILL 200 "$stress" --levels="$3" --seconds=100 --seed="$4" \
+  CODEHEAP_BUILD=$1 timeout -s KILL 200 "$(broken "$2")" --levels="$3" --seconds=100 --seed="$4" \
     --minimise-ms="$5" >"$1/said" 2>"$1/errors" </dev/null
   local status=$?
   [ $status = 1 ] || fail "it ended with $status: $(tail -n 3 "$1/said" "$1/errors")"
@@ -21,8 +28,8 @@ break_and_find() { # break_and_find FOLDER MUTANT LEVEL SEED MINIMISE-MS: what i
   tail -n 1 "$1/said" | python3 -c 'import json, sys; json.loads(sys.stdin.read())' || fail 'its last line is no JSON'
 }
 
-replay() { # replay MUTANT FILE: the status of a run of the program
-  CODEHEAP_BUILD=$work CODEHEAP_MUTANT=$1 timeout -s KILL 60 "$stress" --replay="$2" >/dev/null 2>&1 </dev/null
+replay() { # replay MUTANT FILE: the status of a run of the program; '': on what is not broken
+  CODEHEAP_BUILD=$work timeout -s KILL 60 "$(broken "$1")" --replay="$2" >/dev/null 2>&1 </dev/null
 }
 
 # The seed decides about the program: two runs of one seed keep the same. Two notices of one block come in any schedule.

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The part of `make lint` that holds tests/adversaries.md, tests/mutants.sh, arch/mutant.h and the tests together.
+"""The part of `make lint` that holds tests/adversaries.md, tests/breaks/*.rows and the tests together.
 
-Every scenario has a row, every row tests that exist and mutants that a line of mutants.sh shows to make one of these
-tests fail; the drivers a row names are those of its tests. Prints every finding as file:line: text; exits 1 if there is
+Every scenario has a row, every row tests that exist and mutants that are planted, and that make one of these tests fail; the drivers a row names are those of its tests. Prints every finding as file:line: text; exits 1 if there is
 one.
 """
 import glob
@@ -14,7 +13,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../tests/breaks"))
 from rows import all_rows
 
-TABLE, SCRIPT, HEADER = "tests/adversaries.md", "tests/mutants.sh", "arch/mutant.h"
+TABLE = "tests/adversaries.md"
 SCENARIOS = 55
 SUFFIXES = {"_polls": "P", "_signals": "S", "_host": "H", "_boehm": "B"}
 DRIVERS = {"EVERY_DRIVER": "PSHB", "OWN_DRIVER": "PSH", "STOPPING_DRIVER": "SB", "THREADED_DRIVER": "PSB",
@@ -92,29 +91,10 @@ def all_cases():
     return cases
 
 
-def mutants_of_header():
-    text = read(HEADER)
-    found = re.search(r"define CH__MUTANT_LIST(.*?)\n\n", text, re.S)
-    return re.findall(r"\bX\(([A-Z_0-9]+)\)", found.group(1)) if found else []
-
-
-def lines_of_script():
-    """(line, mutant, program, case) of the table in mutants.sh."""
-    lines, inside = [], False
-    for n, line in enumerate(read(SCRIPT).split("\n"), 1):
-        if line.startswith("table='"):
-            inside = True
-        elif inside and line.startswith("'"):
-            break
-        elif inside and len(line.split()) >= 3:
-            mutant, program, case = line.split()[:3]
-            lines.append((SCRIPT, n, mutant, program.split(":")[-1], case))  # ARCH:PROGRAM
-    return lines
-
-
-def lines_of_rows():
+def lines_of_planted(planted):
+    """(file, line, mutant, program, case)"""
     return [(row.path, case.line, row.name, case.program.split(":")[-1], case.case)
-            for row in all_rows() for case in row.cases if case.program not in ("stress", "corpus")]
+            for row in planted for case in row.cases if case.program not in ("stress", "corpus")]
 
 
 class Row:
@@ -150,7 +130,7 @@ def check_where(row, cases):
             find(TABLE, row.line, f"scenario {row.number}: no test of the row runs on {letter}")
 
 
-def check_row(row, cases, header, script):
+def check_row(row, cases, planted, lines):
     for name in row.tests:
         if name not in cases:
             find(TABLE, row.line, f"no test is named {name}")
@@ -158,10 +138,10 @@ def check_row(row, cases, header, script):
     if not row.mutants and not row.number:
         find(TABLE, row.line, "a row without a mutant")
     for mutant in row.mutants:
-        if mutant not in header:
+        if mutant not in planted:
             find(TABLE, row.line, f"no mutant is named {mutant}")
-        elif not any(m == mutant and t.runs_as(c) for _, _, m, _, c in script for t in tests):
-            find(TABLE, row.line, f"no line of {SCRIPT} shows {mutant} with a test of this row")
+        elif not any(m == mutant and t.runs_as(c) for _, _, m, _, c in lines for t in tests):
+            find(TABLE, row.line, f"no test of this row fails under {mutant}")
 
 
 def check_scenarios(rows, cases):
@@ -185,36 +165,31 @@ def check_scenarios(rows, cases):
                 find(case.path, case.line, f"{case.name} is not in the row of scenario {number} of {TABLE}")
 
 
-def check_script(script, cases, header, rows):
-    shown = {mutant for _, _, mutant, _, _ in script}
+def check_planted(planted, lines, cases, rows):
     named = {mutant for row in rows for mutant in row.mutants}
-    for mutant in header:
-        if mutant not in shown:
-            find(HEADER, 1, f"no line of {SCRIPT} shows {mutant}")
-        if mutant not in named:
-            find(HEADER, 1, f"{TABLE} does not name {mutant}")
+    for row in planted:
+        if row.name not in named:
+            find(row.path, row.line, f"{TABLE} does not name {row.name}")
     for case in cases.values():
         # A shell test breaks its product by itself.
         if re.match(r"s\d\d_", case.name) and not case.path.endswith(".sh") and \
-                not any(case.runs_as(name) for *_, name in script):
-            find(case.path, case.line, f"{case.name} fails under no mutant of {SCRIPT}")
-    for path, line, mutant, program, name in script:
-        if mutant not in header:
-            find(path, line, f"no mutant is named {mutant}")
+                not any(case.runs_as(name) for *_, name in lines):
+            find(case.path, case.line, f"{case.name} fails under no mutant of tests/breaks")
+    for path, line, mutant, program, name in lines:
         if not any(c.runs_as(name) and program in c.programs for c in cases.values()):
             find(path, line, f"{program} has no case {name}")
 
 
 def main():
-    cases, header, script, rows = all_cases(), mutants_of_header(), lines_of_script() + lines_of_rows(), rows_of_table()
-    header += [row.name for row in all_rows()]
-    for what, path in ((header, HEADER), (script, SCRIPT), (rows, TABLE)):
+    cases, planted, rows = all_cases(), all_rows(find), rows_of_table()
+    lines, names = lines_of_planted(planted), {row.name for row in planted}
+    for what, path in ((planted, "tests/breaks"), (rows, TABLE)):
         if not what:
             find(path, 1, "nothing is listed here")
     check_scenarios(rows, cases)
     for row in rows:
-        check_row(row, cases, header, script)
-    check_script(script, cases, header, rows)
+        check_row(row, cases, names, lines)
+    check_planted(planted, lines, cases, rows)
     return 1 if findings else 0
 
 

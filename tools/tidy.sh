@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # make tidy: what compilers and checkers can see without a run. Prints findings as file:line: text and how many; exits 1 if
 # there is one. From the Makefile: TIDY_FLAGS of every source, TIDY_LIB, TIDY_HOSTS, TIDY_OUTSIDE and TIDY_TESTS the sources.
-#   contracts     clang -Wthread-safety over the library (arch/base.h), mutants that it must see, contracts broken on purpose
+#   contracts     clang -Wthread-safety over the library (arch/base.h), mutants of tests/breaks that it must see, contracts broken on purpose
 #   clang-tidy    library and hosts, by .clang-tidy; hosts that others wrote with TIDY_OUTSIDE_FLAGS, too
 #   cppcheck      library, hosts, tests; each exception has its reason in tools/tidy/cppcheck.suppress
 #   -fanalyzer    library: gcc's walk along all paths, which knows malloc, files and NULL

@@ -18,7 +18,7 @@ import signal
 import subprocess
 import tempfile
 
-SPECIAL = {"stress": "stress/stress-mutant", "corpus": "fuzz/replay"}
+SPECIAL = {"stress": "stress/stress-tested", "corpus": "fuzz/replay"}
 SKIPPED, NO_SUCH_CASE = 77, 2
 
 
@@ -50,14 +50,16 @@ class Build:
     """What make would do for the test programs of one build, asked once."""
 
     def __init__(self, folder, settings=()):
-        self.folder = folder
+        self.folder = folder  # as make says it, in which objects have their names
         self.settings = list(settings)
         self.compiles = {}  # object: command
         self.archives = {}  # archive: objects
         self.links = {}     # program's path: command
         self.vars = {}
-        programs = [path for path in self.candidates() if os.access(path, os.X_OK)]
-        self.ask(programs + ["vars"])
+        self.ask(["vars"])
+        if os.path.samefile(folder, self.vars["BUILD"]):
+            self.folder = self.vars["BUILD"]
+        self.ask(path for path in self.candidates() if os.access(path, os.X_OK))
         self.emulator = shlex.split(self.vars.get("EMULATOR", ""))
         self.includers = {}  # file: objects that are made of it
         for made in self.compiles:

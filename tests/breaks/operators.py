@@ -17,7 +17,7 @@ TOKEN = re.compile(r"""
 """, re.S | re.X)
 # What states a rule and does nothing.
 STATED = re.compile(r"CH_ASSERT|CH_MOVE|CH_CHECK|CH_REQUIRES|CH_PUBLISHED|CH_UNANALYSED|CH_VOUCHES|CH_RELEASES|CH_ACQUIRES|"
-                    r"CH_EXCLUDES|CH_MUTANT|_Static_assert|static_assert|sizeof|offsetof|_Alignof|__attribute__|__asm__|asm")
+                    r"CH_EXCLUDES|_Static_assert|static_assert|sizeof|offsetof|_Alignof|__attribute__|__asm__|asm")
 HEADS = ("if", "while", "for", "switch")
 DECLARES = {"const", "static", "struct", "enum", "union", "unsigned", "signed", "int", "char", "long", "short", "bool", "void",
             "float", "double", "volatile", "_Atomic", "typedef", "extern", "register", "_Thread_local", "_Alignas"}

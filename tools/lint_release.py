@@ -1,0 +1,40 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The part of `make lint` that keeps what only tests use out of the library: no release object has a global that a header
+shows to tests only (#if CH_TESTING), nor one that the library itself never names but to declare and define it. Arguments:
+the objects. Prints every finding as file:line: text; exits 1 if there is one."""
+import collections
+import glob
+import os
+import re
+import subprocess
+import sys
+
+ROOMS = ("arch", "pages", "unwind", "codeheap", "invalidate")
+NAME = re.compile(r"\bch__\w+")
+
+
+def main(objects):
+    named, shown_to_tests, findings = collections.Counter(), {}, []
+    for path in sorted(path for room in ROOMS for path in glob.glob(room + "/*.[chS]")):
+        with open(path, encoding="utf-8") as file:
+            text = re.sub(r"/\*.*?\*/", lambda m: "\n" * m.group().count("\n"), file.read(), flags=re.S)
+        named.update(NAME.findall(text))
+        for block in re.finditer(r"^#if CH_TESTING\n(.*?)^#(?:else|endif)", text, re.M | re.S):
+            for name in NAME.finditer(block.group(1)) if path.endswith(".h") else ():
+                line = text.count("\n", 0, block.start(1) + name.start()) + 1
+                shown_to_tests.setdefault(name.group(), f"{path}:{line}")
+    for path in objects:
+        said = subprocess.run([os.environ.get("CROSS", "") + "nm", "-g", "--defined-only", path], capture_output=True, text=True,
+                              check=True)
+        for name in NAME.findall(said.stdout):
+            if name in shown_to_tests:
+                findings.append(f"{shown_to_tests[name]}: {name} is for tests, and {path} has it")
+            elif named[name] <= 2:
+                findings.append(f"{path}:1: only tests use {name}")
+    print("\n".join(findings), end="\n" if findings else "")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
