@@ -247,7 +247,7 @@ test_needs := $(tests) $(BUILD)/tests/runner $(script_tests_need) \
 # ---- targets -------------------------------------------------------------------------------------------------------
 .PHONY: all libs check check-timed steady run-check hostile run-hostile demo run-demo stress run-stress bench run-bench bench-compare lint run-lint \
         coverage run-coverage test-index run-test-index tests-of breaks run-breaks \
-        fuzz run-fuzz tidy model mutants run-mutants install uninstall dist clean help vars ci programs
+        fuzz run-fuzz tidy model orders run-orders mutants run-mutants install uninstall dist clean help vars ci programs
 sub = $(MAKE) --no-print-directory
 
 # Each of these is a make of its own, or takes files away: beside another one in the same folder both would write the
@@ -282,6 +282,7 @@ help:
 #help make lint           include direction, exports, docs, words, lengths, symbol allowlists       10 s
 #help make tidy           contracts of locks and world by clang, clang-tidy, cppcheck, -fanalyzer; PARTS=some  < 180 s
 #help make model          the protocol models in spin, with their mutants                        < 180 s
+#help make orders         what is read and written without a lock, in a weak memory, with weaker orders; T=row  < 300 s
 #help make mutants        breaks the code on purpose, one way at a time; each must be noticed; T=name  < 2400 s
 #help make coverage       the lines and branches of the library that its tests run, by file; MISSING=1 names the others  < 600 s
 #help make tests-of FILE=f  the test programs and cases that run lines of the file, and its planted mutants         1 s
@@ -453,6 +454,12 @@ tidy:
 model:
 	@tools/setup.sh model
 	@timeout -s KILL 900 docs/model/run.sh
+# The library as it is compiled for ThreadSanitizer, in a memory of its own (tests/orders/); T names rows.
+orders:
+	@tools/setup.sh lib
+	+@$(sub) CC=gcc SAN=thread GC=none ALLOC=malloc run-orders
+run-orders: $(test_lib_o) $(if $(wildcard tests/mutant.c),$(TOBJ)/tests/mutant.o)
+	@CODEHEAP_BUILD=$(BUILD) timeout -s KILL 900 tests/orders/run.py $(T)
 mutants:
 	@tools/setup.sh check
 	+@$(sub) run-mutants

@@ -326,14 +326,15 @@ static inline bool ch__block_is_published(const struct ch__block *block)
 	enum ch_block_state state = ch__block_state(block);
 	return state == CH_BLOCK_LIVE || state == CH_BLOCK_NOTENTRANT;
 }
-/* Stores of a block's place: lookup reads it at any time and judges by the generation. */
+/* Stores of a block's place: lookup reads it at any time and judges by the generation. Release: who
+ * reads the place of the record's next block sees that its first one has no generation any more. */
 static inline void ch__set16(_Atomic(uint16_t) *field, uint32_t value)
 {
-	atomic_store_explicit(field, (uint16_t)value, memory_order_relaxed);
+	atomic_store_explicit(field, (uint16_t)value, memory_order_release);
 }
 static inline void ch__set_hot_offset(struct ch__block *block, uint32_t offset)
 {
-	atomic_store_explicit(&block->hot_offset, offset, memory_order_relaxed);
+	atomic_store_explicit(&block->hot_offset, offset, memory_order_release);
 }
 /* The index word that a part begins with; aligned, written and looked up as a whole. */
 static inline void ch__index_word_write(const struct ch_heap *heap, uint32_t offset, uint32_t index)

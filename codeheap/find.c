@@ -94,6 +94,7 @@ const char *ch__name_text(const struct ch_heap *heap, uint32_t index)
 		return "";
 	/* The text is the first field of a name's record (names.c). */
 	_Atomic(char *) *text = ch__table_at(&heap->names, index);
-	const char *found = atomic_load_explicit(text, memory_order_acquire);
+	/* seq_cst against who takes the text away and then looks for readers. */
+	const char *found = atomic_load_explicit(text, memory_order_seq_cst);
 	return found ? found : "";
 }

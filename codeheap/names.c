@@ -118,7 +118,7 @@ static uint32_t make(struct ch_heap *heap, const char *text, size_t bytes, uint3
 	struct name *name = name_at(heap, index);
 	name->references = 1;
 	name->short_name = short_name;
-	/* Pairs with the acquire in ch__name_text. */
+	/* Pairs with the load in ch__name_text. */
 	atomic_store_explicit(&name->text, copy, memory_order_release);
 	return index;
 }

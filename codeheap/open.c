@@ -324,8 +324,8 @@ static bool write_record(struct request *r) CH_REQUIRES(ch__role_region)
 	uint32_t page_mask = ((uint32_t)1 << heap->pool->page_log2) - 1;
 	uint32_t hot = r->hot_bytes / CH__GRANULE_BYTES;
 	ch__set_hot_offset(block, r->hot_offset);
-	/* place.c may look at a record that is used again. */
-	__atomic_store_n(&block->owner, ch__handle_index(open->owner.bits), __ATOMIC_RELAXED);
+	/* place.c may look at a record that is used again: release, as all of its place. */
+	__atomic_store_n(&block->owner, ch__handle_index(open->owner.bits), __ATOMIC_RELEASE);
 	ch__set16(&block->hot_granules, hot);
 	ch__set16(&block->cold_granule,
 		  r->span_pages ? hot >> 16 : (r->cold_offset & page_mask) / CH__GRANULE_BYTES);

@@ -242,7 +242,8 @@ enum ch_status ch__owner_make(struct ch_vm *vm, const char *name, const void *fa
 	owner->user = user;
 	owner->vm = vm;
 	vm->owners_now++;
-	__atomic_store_n(&owner->name, text, __ATOMIC_RELAXED); /* place.c reads it */
+	/* Release, here and where it goes: who reads it sees that its block is no more. */
+	__atomic_store_n(&owner->name, text, __ATOMIC_RELEASE);
 	owner->entry = 0;
 	owner->first_block = 0;
 	atomic_store_explicit(&owner->blocks_now, 0, memory_order_relaxed);
@@ -328,7 +329,7 @@ void ch__owner_try_free(struct ch_heap *heap, uint32_t index)
 	if (!is_taken)
 		return;
 	ch__name_drop(heap, owner->name);
-	__atomic_store_n(&owner->name, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&owner->name, 0, __ATOMIC_RELEASE);
 	heap->owners_now--;
 	ch__vm_owner_gone(owner->vm);
 	ch__table_give(&heap->owners, index, is_worn((generation | CH__LIFE) + 1));

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT
+ * cases.h: what the cases of `make orders` share: a heap whose threads 1 and 2 are attached. */
+#ifndef CH_TESTS_ORDERS_CASES_H
+#define CH_TESTS_ORDERS_CASES_H
+
+#include "codeheap/block.h"
+#include "tests/orders/memory.h"
+
+struct scene {
+	struct ch_heap *heap;
+	struct ch_vm *vm;
+};
+extern struct scene scene;
+void scene_make(void);
+
+extern const struct order_case cases_stop[];
+extern const struct order_case cases_find[];
+
+#endif

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: MIT
+ * cases_find.c: blocks that are made and freed in one place, while another thread looks at the
+ * place without a lock (I3, I4): it gets the block that is there, or one that was, and never a
+ * mixture. */
+#include "tests/orders/cases.h"
+
+#include <stdio.h>
+
+enum { BLOCKS = 3, SMALL_BYTES = 64, LARGE_BYTES = 128, LOOKED_AT = 96, NAMES = 100 };
+
+/* What is true of the blocks of a run, whoever sees it. */
+static struct truth {
+	uint32_t index, generation;
+	bool is_committed, is_large;
+	char name[16], owner[16];
+} truth[BLOCKS];
+static uint32_t truths, serial;
+static const uint8_t *place;
+
+UNSEEN static void note_open(struct ch_block block, uint32_t number, bool is_large)
+{
+	struct truth *t = &truth[truths++];
+	t->index = ch__handle_index(block.bits);
+	t->generation = (uint32_t)ch__handle_generation(block.bits);
+	t->is_committed = false;
+	t->is_large = is_large;
+	snprintf(t->name, sizeof t->name, "block%u", number);
+	snprintf(t->owner, sizeof t->owner, "owner%u", number);
+}
+UNSEEN static void note_commit(void)
+{
+	truth[truths - 1].is_committed = true;
+}
+UNSEEN static const struct truth *truth_of(uint32_t index, uint32_t generation)
+{
+	for (uint32_t i = 0; i < truths; i++)
+		if (truth[i].index == index && truth[i].generation == generation)
+			return &truth[i];
+	return NULL;
+}
+
+static void make_block(struct ch_code *code, struct ch_owner *owner, bool is_large)
+{
+	char name[16], owner_name[16];
+	uint32_t number = ++serial % NAMES;
+	snprintf(name, sizeof name, "block%u", number);
+	snprintf(owner_name, sizeof owner_name, "owner%u", number);
+	HOLDS(ch_owner_create(scene.vm, owner_name, (const void *)&serial, NULL, owner) == CH_OK);
+	struct ch_open open = {
+		.size = sizeof open, .owner = *owner, .hot_bytes = LARGE_BYTES, .name = name};
+	HOLDS(ch_block_open(&open, code) == CH_OK);
+	note_open(code->block, number, is_large);
+	/* Its place becomes smaller with the commit. */
+	code->used_to = is_large ? LARGE_BYTES : SMALL_BYTES;
+	note_commit();
+	HOLDS(ch_block_commit(code, 1) == CH_OK);
+}
+static void make_and_free(void)
+{
+	for (int i = 0; i < BLOCKS; i++) {
+		struct ch_owner owner;
+		struct ch_code code;
+		make_block(&code, &owner, i % 2 == 0);
+		HOLDS(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING) == CH_OK);
+	}
+}
+
+static void one_block(void)
+{
+	struct ch_owner owner;
+	struct ch_code code;
+	make_block(&code, &owner, true);
+	place = code.exec + LOOKED_AT;
+	HOLDS(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING) == CH_OK);
+}
+static void make(void)
+{
+	scene_make();
+	/* Few tombstones: they are written over, and the names that they hold go. */
+	scene.heap->tombstones_log2 = 2;
+	for (int i = 0; i < 3; i++) {
+		truths = 0;
+		order_as(1, one_block);
+	}
+}
+static void begin(void)
+{
+	truths = 0;
+}
+
+UNSEEN static void found(uint32_t index, uint32_t generation)
+{
+	const struct truth *t = truth_of(index, generation);
+	/* The address lies in none of the small ones. */
+	HOLDS(t && t->is_committed && t->is_large);
+}
+/* At any moment of the other thread's. */
+static void come_late(void)
+{
+	for (uint32_t n = order_chance(60); n; n--)
+		order_yield();
+}
+static void look_up(void)
+{
+	struct ch_block block;
+	if (ch_block_at(scene.heap, place, &block))
+		found(ch__handle_index(block.bits), ch__handle_generation(block.bits));
+}
+static void looks_up(void)
+{
+	for (int i = 0; i < 3; i++) {
+		come_late();
+		look_up();
+	}
+}
+
+UNSEEN static void seen(const struct ch__place *p)
+{
+	const struct truth *t;
+	switch (p->kind) {
+	case CH__PLACE_OPEN:
+	case CH__PLACE_LIVE:
+	case CH__PLACE_NOTENTRANT:
+	case CH__PLACE_FREED:
+		/* Freed before this run. */
+		t = truth_of(p->block, p->generation);
+		if (!t && p->kind == CH__PLACE_FREED)
+			return;
+		/* One that was OPEN as its place was read may be LIVE by now, and smaller. */
+		HOLDS(p->kind == CH__PLACE_OPEN || t);
+		HOLDS(p->kind != CH__PLACE_FREED || t->is_large);
+		if (t && (strcmp(p->name, t->name) || strcmp(p->owner, t->owner)))
+			order_failed("%s of %s is told as %s of %s, kind %d", t->name, t->owner,
+				     p->name, p->owner, (int)p->kind);
+		break;
+	default:
+		break;
+	}
+}
+static void ask(bool late)
+{
+	for (int i = 0; i < 3; i++) {
+		struct ch__place p;
+		if (late)
+			come_late();
+		ch__place_read_begin();
+		ch__place_find(scene.heap, ch__offset(scene.heap, (uintptr_t)place), &p);
+		ch__place_read_end();
+		seen(&p);
+	}
+}
+
+static void asks(void)
+{
+	ask(true);
+}
+
+/* --- one death --- */
+
+static struct ch_owner dying;
+static bool is_large_first = true;
+
+static void make_dying(void)
+{
+	struct ch_code code;
+	make_block(&code, &dying, is_large_first);
+}
+static void begin_death(void)
+{
+	truths = 0;
+	order_as(1, make_dying);
+}
+static void asks_at_once(void)
+{
+	ask(false);
+}
+static void dies(void)
+{
+	HOLDS(ch_owner_release(dying, CH_RELEASE_NOT_RUNNING) == CH_OK);
+}
+
+/* Another block comes to its record and its place. */
+static void begin_reuse(void)
+{
+	is_large_first = order_chance(2);
+	begin_death();
+}
+static void is_replaced(void)
+{
+	struct ch_code code;
+	dies();
+	make_block(&code, &dying, !is_large_first);
+}
+static void end_reuse(void)
+{
+	order_as(1, dies);
+}
+static void looks_at_once(void)
+{
+	for (int i = 0; i < 3; i++)
+		look_up();
+}
+
+/* --- names --- */
+
+static uint32_t named;
+
+static void names_come_and_go(void)
+{
+	for (int i = 0; i < 3; i++) {
+		ch__heap_lock(scene.heap);
+		named = ch__name_intern(scene.heap, i % 2 ? "one name" : "another name");
+		ch__name_drop(scene.heap, named);
+		ch__heap_unlock(scene.heap);
+	}
+}
+/* The index is of a name that may be gone, or another one. */
+static void name_is_read(void)
+{
+	char text[CH__NAME_SHORT_BYTES];
+	for (int i = 0; i < 3; i++) {
+		come_late();
+		ch__place_read_begin();
+		ch__name_cut(text, ch__name_text(scene.heap, 1 + order_chance(4)));
+		ch__place_read_end();
+		HOLDS(!*text || !strcmp(text, "one name") || !strcmp(text, "another name"));
+	}
+}
+
+/* --- tombstones --- */
+
+static void one_tombstone(void)
+{
+	make();
+	scene.heap->tombstones_log2 = 0;
+}
+static void asks_who_died(void)
+{
+	for (int i = 0; i < 4; i++) {
+		struct ch__place p;
+		memset(&p, 0, sizeof p);
+		come_late();
+		ch__place_read_begin();
+		bool is_found = ch__place_find_freed(
+			scene.heap, ch__offset(scene.heap, (uintptr_t)place), &p);
+		ch__place_read_end();
+		if (is_found)
+			seen(&p);
+	}
+}
+
+const struct order_case cases_find[] = {
+	{"lookup", 1500, make, begin, NULL, {make_and_free, looks_up}},
+	{"place", 2000, make, begin, NULL, {make_and_free, asks}},
+	{"tombstone", 2000, one_tombstone, begin, NULL, {make_and_free, asks_who_died}},
+	{"death", 3000, make, begin_death, NULL, {dies, asks_at_once}},
+	{"reuse", 6000, make, begin_reuse, end_reuse, {is_replaced, looks_at_once}},
+	{"names", 3000, scene_make, NULL, NULL, {names_come_and_go, name_is_read}},
+	{NULL},
+};

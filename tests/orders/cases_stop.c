@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT
+ * cases_stop.c: regions against the freeze, and parks against the stop of the world (I1, I9). */
+#include "tests/orders/cases.h"
+
+static uint32_t shared, seen;
+
+/* --- regions --- */
+
+static void changes_in_regions(void)
+{
+	struct ch__thread *self = ch__thread_self(scene.heap);
+	for (int i = 0; i < 2; i++) {
+		ch__region_enter(self);
+		/* Threads in regions do not exclude each other. */
+		if (order_self() == 1)
+			shared++;
+		else
+			seen++;
+		ch__region_leave(self);
+	}
+}
+static void reads_frozen(void)
+{
+	for (int i = 0; i < 2; i++) {
+		ch__freeze(scene.heap);
+		shared++;
+		seen++;
+		ch__unfreeze(scene.heap);
+	}
+}
+static void fenced(void)
+{
+	scene_make();
+	atomic_store(&scene.heap->fence_in_regions, true);
+}
+
+/* --- the stop --- */
+
+static void parks(void)
+{
+	for (int i = 0; i < 3; i++) {
+		shared++;
+		ch_thread_park();
+		ch_thread_unpark();
+	}
+	shared++;
+	ch_thread_park();
+}
+static void parks_no_more(void)
+{
+	for (uint32_t t = 1; t <= 2; t++)
+		order_as(t, ch_thread_unpark);
+}
+static void polls(void)
+{
+	for (int i = 0; i < 3; i++) {
+		seen++;
+		ch_thread_poll();
+	}
+	seen++;
+	ch_thread_park();
+}
+static void stops(void)
+{
+	struct ch_heap *heap = scene.heap;
+	for (int i = 0; i < 2; i++) {
+		HOLDS(ch__world_stop(heap, UINT64_MAX));
+		shared++;
+		seen++;
+		for (struct ch__thread *t = heap->threads; t; t = t->next)
+			HOLDS(t->shown.sp != 1 && t->shown.words_count <= CH_ARCH_CONTEXT_WORDS);
+		ch__world_resume(heap);
+	}
+}
+
+const struct order_case cases_stop[] = {
+	{"regions", 3000, scene_make, NULL, NULL,
+	 {changes_in_regions, changes_in_regions, reads_frozen}},
+	{"regions_fenced", 3000, fenced, NULL, NULL,
+	 {changes_in_regions, changes_in_regions, reads_frozen}},
+	{"stop", 3000, scene_make, NULL, parks_no_more, {parks, polls, stops}},
+	{NULL},
+};

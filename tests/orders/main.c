@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT
+ * main.c: runs the cases of `make orders` whose names it is given, or all. */
+#include "tests/orders/cases.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/personality.h>
+#include <unistd.h>
+
+struct scene scene;
+
+static void attach(void)
+{
+	const void *low, *high;
+	order_stack(order_self(), &low, &high);
+	HOLDS(ch_thread_attach(scene.heap, low, high) == CH_OK);
+}
+
+void scene_make(void)
+{
+	struct ch_config config;
+	struct ch_ops ops = {.size = sizeof ops};
+	ch_config_init(&config);
+	config.pool_bytes = 1 << 20;
+	config.sinks = CH_SINK_NONE;
+	HOLDS(ch_heap_create(&config, &scene.heap) == CH_OK);
+	HOLDS(ch_vm_attach(scene.heap, &ops, NULL, &scene.vm) == CH_OK);
+	order_as(1, attach);
+	order_as(2, attach);
+}
+
+static const struct order_case *const rooms[] = {cases_stop, cases_find};
+
+static bool is_wanted(const char *name, char **names)
+{
+	for (char **n = names; *n; n++)
+		if (!strcmp(*n, name))
+			return true;
+	return !*names;
+}
+
+int main(int argc, char **argv)
+{
+	(void)argc;
+	/* Addresses choose where threads change: the same ones each time. */
+	if (!(personality(UINT32_MAX) & ADDR_NO_RANDOMIZE)) {
+		if (personality(ADDR_NO_RANDOMIZE) != -1)
+			execv("/proc/self/exe", argv);
+	}
+	int n = 0;
+	for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++)
+		for (const struct order_case *c = rooms[i]; c->name; c++)
+			if (is_wanted(c->name, argv + 1)) {
+				n++;
+				if (!order_run(c))
+					return 1;
+				printf("%s: %u runs\n", c->name, c->runs);
+			}
+	return n ? 0 : 2;
+}
