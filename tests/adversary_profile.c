@@ -113,11 +113,8 @@ static uint64_t read_profile(struct play *p, const char *frame)
 static void wait_for_rounds(struct play *p, unsigned more)
 {
 	unsigned until = atomic_load(&p->rounds) + more;
-	uint64_t end = test_deadline_ns();
-	while ((int)(atomic_load(&p->rounds) - until) < 0) {
+	TEST_UNTIL((int)(atomic_load(&p->rounds) - until) >= 0)
 		stage_sleep(1);
-		CHECK(now_ns() < end);
-	}
 }
 
 /* --- processes --- */
@@ -133,12 +130,10 @@ static void profile_in_child(struct play *p)
 	make_spinner(p->stage, &own, "only in the child");
 	start(p);
 	uint64_t end = now_ns() + UINT64_C(50000000), samples = 0;
-	uint64_t last = test_deadline_ns();
-	while (now_ns() < end || samples < 5) {
+	TEST_UNTIL(now_ns() >= end && samples >= 5) {
 		for (int i = 0; i < 100; i++)
 			CHECK_EQ(method_call(&own, NULL), 5);
 		samples = read_profile(p, "only in the child");
-		CHECK(now_ns() < last);
 	}
 	struct ch_profile_counts counts = stop(p);
 	CHECK_EQ(counts.threads, 1);
@@ -189,11 +184,8 @@ SAMPLED_DRIVER(process_that_forks_while_sampled)
 	}
 	uint64_t before = read_profile(p, "spinner");
 	/* It goes on after the last fork. */
-	uint64_t last = test_deadline_ns();
-	while (read_profile(p, "spinner") < before + 20) {
+	TEST_UNTIL(read_profile(p, "spinner") >= before + 20)
 		stage_sleep(5);
-		CHECK(now_ns() < last);
-	}
 	atomic_store(&p->is_over, true);
 	for (int i = 0; i < THREADS; i++)
 		stage_join(&threads[i]);
@@ -394,11 +386,9 @@ SAMPLED_DRIVER(code_on_a_signal_stack_is_sampled)
 	CHECK_EQ(sigaltstack(&its, NULL), 0);
 	CHECK_EQ(sigaction(SIGUSR1, &action, NULL), 0);
 	start(p);
-	uint64_t last = test_deadline_ns();
-	while (read_profile(p, "spinner") < 50) {
+	TEST_UNTIL(read_profile(p, "spinner") >= 50) {
 		CHECK_EQ(raise(SIGUSR1), 0);
 		stage_collect(stage);
-		CHECK(now_ns() < last);
 	}
 	struct ch_profile_counts counts = stop(p);
 	CHECK_EQ(read_profile(p, NULL), counts.samples + counts.dropped);

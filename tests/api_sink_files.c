@@ -520,10 +520,9 @@ static void kill_and_check(const struct sink_file *sink, pid_t pid)
 
 EVERY_FILE(names_the_code_of_a_process_that_is_killed)
 {
-	enum { PATIENCE_MS = 10000 };
 	use_folder(sink);
 	pid_t pid = start_and_wait(sink);
-	for (int ms = 0; ms < PATIENCE_MS && !file_names("name_of_the_hot_code"); ms++)
+	TEST_UNTIL(file_names("name_of_the_hot_code"))
 		usleep(1000);
 	kill_and_check(sink, pid);
 }

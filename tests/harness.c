@@ -257,9 +257,13 @@ uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-uint64_t test_deadline_ns(void)
+uint64_t test_waits(uint64_t since_ns, const char *file, int line, const char *condition)
 {
-	return now_ns() + TEST_PATIENCE_MS * UINT64_C(1000000);
+	enum { LONG_S = 10 };
+	if (since_ns == UINT64_MAX || now_ns() < since_ns + LONG_S * UINT64_C(1000000000))
+		return since_ns;
+	dprintf(STDERR_FILENO, "%s:%d: waits for %s\n", file, line, condition);
+	return UINT64_MAX;
 }
 
 bool thread_is_asleep(int tid)

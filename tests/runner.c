@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: MIT
  * runner.c: runs test cases, one process each, some in parallel, each under a time limit, and
- * counts the results. A program, compiled or script, lists its cases when started without
- * arguments, one line each:
+ * counts the results. Time in which a case waits for a processor does not count (runner_clock.c);
+ * nine times its limit of such time, and fifteen minutes, are too much.
+ *
+ * A program, compiled or script, lists its cases when started without arguments, one line each:
  *     name limit_seconds signal alone|timed|-
  * and runs one when given its name: exit 0 passed, 77 skipped, else failed; with a signal above 0
  * only death by that signal passes. It prints failures, then `skipped N: names` and `N passed, N
  * failed`; exit 1 when anything failed.
  *
  *     runner [-s skips.list [-S]] [-a folder] [-c] [-L count] [-j jobs] [-v] [-t name]
- *            [-w launcher -r restriction -u unable.list]
+ *            [-W seconds] [-w launcher -r restriction -u unable.list]
  *            [-e emulator -n name -l emulated.list] program...
  * A case that skips itself is named; with -S one that skips.list does not name is a failure.
  * With -a a case that failed is tried again when all others have ended, alone, at most twice. One
  * that passes then counts as passed and is named in the line `unsteady N: names`; what it printed
  * when it failed is in FOLDER/NAME.log. More than five failed cases are not tried again.
  * -c runs the timed cases, one at a time; without it they do not run unless -t is their name.
- * -L prints the cases that took longest.
+ * -L prints the cases that took longest. -W: the most seconds that a case may wait for a processor.
  * With -e each program is started behind the emulator's words. Cases that emulated.list leaves out
  * under the emulator's name do not run, unless -t asks for them; a line there that leaves out no
  * case of the programs it speaks of is a failure, so that the list stays true.
@@ -44,12 +46,14 @@
 #include <unistd.h>
 
 enum { JOBS_MAX = 16, LIST_LIMIT_S = 60, STORM_ORDINARY_MS = 5000, WORDS_MAX = 24 };
+enum { WAITS_MOST_LIMITS = 9, WAITS_MOST_S = 900 };
 
 struct job {
 	struct test_case *test; /* NULL: the slot is free */
 	pid_t pid;
 	int output;
 	double started;
+	struct case_clock clock;
 };
 
 static struct job jobs[JOBS_MAX];
@@ -58,15 +62,9 @@ static const char *launcher;
 static char *emulator_words[WORDS_MAX + 3];
 static int emulator_count;
 static bool lists_alone;
+static double waits_most_s = WAITS_MOST_S;
 static const char *emulator_name;
 static char *emulated_text;
-
-static double now_s(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
 
 static long environment_number(const char *name, long otherwise)
 {
@@ -218,10 +216,11 @@ static bool try_list(const char *program, bool is_last, double slow, double extr
 {
 	int output = new_output(), status;
 	pid_t pid = start(program, NULL, output);
-	double end = now_s() + LIST_LIMIT_S * slow;
+	struct case_clock clock;
+	clock_start(&clock, pid);
 	while (waitpid(pid, &status, WNOHANG) == 0) {
-		if (now_s() > end)
-			kill(pid, SIGKILL);
+		if (clock_left(&clock, LIST_LIMIT_S * slow) <= 0)
+			end_all_of(pid);
 		wait_signal_or(0.05);
 	}
 	end_group(pid);
@@ -245,12 +244,12 @@ static void list_program(const char *program, double slow, double extra_s)
 	try_list(program, true, slow, extra_s);
 }
 
-static void finish(struct job *job, int status, bool is_late)
+static void finish(struct job *job, int status, const char *late)
 {
 	end_group(job->pid);
 	job->test->seconds = now_s() - job->started;
 	char *text = read_output(job->output);
-	count_run(job->test, status, is_late, text);
+	count_run(job->test, status, late, text);
 	free(text);
 	close(job->output);
 	job->test = NULL;
@@ -268,12 +267,30 @@ static void begin(struct test_case *t)
 	job->output = new_output();
 	job->started = now_s();
 	job->pid = start(t->program, t->name, job->output);
+	clock_start(&job->clock, job->pid);
 	jobs_running++;
 }
 
 static double seconds_of(struct timeval time)
 {
 	return (double)time.tv_sec + (double)time.tv_usec / 1e6;
+}
+
+/* Returns NULL while the case may go on, or what is to be said of its end. */
+static const char *late_by(struct job *job, double *next)
+{
+	double limit = job->test->limit_s, waits_most = WAITS_MOST_LIMITS * limit;
+	if (waits_most > waits_most_s)
+		waits_most = waits_most_s;
+	double left = clock_left(&job->clock, limit);
+	double left_in_all = job->started + limit + waits_most - now_s();
+	if (left <= 0)
+		return "";
+	if (left_in_all <= 0)
+		return " and all that it may wait for a processor";
+	*next = left < *next ? left : *next;
+	*next = left_in_all < *next ? left_in_all : *next;
+	return NULL;
 }
 
 static void reap(void)
@@ -284,26 +301,21 @@ static void reap(void)
 		int status;
 		if (!job->test)
 			continue;
-		double left = job->started + job->test->limit_s - now_s();
-		bool is_late = false;
+		const char *late = NULL;
 		struct rusage usage;
 		pid_t pid = wait4(job->pid, &status, WNOHANG, &usage);
-		if (pid == 0 && left <= 0) {
-			is_late = true;
-			end_group(job->pid);
+		if (pid == 0 && (late = late_by(job, &next))) {
+			end_all_of(job->pid);
 			pid = wait4(job->pid, &status, 0, &usage);
 		}
-		if (pid == job->pid) {
-			job->test->processor_s =
-				seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime);
-			finish(job, status, is_late);
-			has_ended = true;
-		} else if (left < next) {
-			next = left;
-		}
+		if (pid != job->pid)
+			continue;
+		job->test->processor_s = seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime);
+		finish(job, status, late);
+		has_ended = true;
 	}
 	if (!has_ended)
-		wait_signal_or(next < 0.001 ? 0.001 : next);
+		wait_signal_or(next < 0.05 ? 0.05 : next);
 }
 
 static void run_all(bool is_exclusive)
@@ -380,7 +392,7 @@ static const char *read_options(int argc, char **argv)
 {
 	const char *pattern = NULL;
 	int option;
-	while ((option = getopt(argc, argv, "s:Sa:cL:j:vt:w:r:u:e:n:l:")) != -1) {
+	while ((option = getopt(argc, argv, "s:Sa:cL:j:vt:W:w:r:u:e:n:l:")) != -1) {
 		if (read_word(option))
 			continue;
 		switch (option) {
@@ -401,6 +413,9 @@ static const char *read_options(int argc, char **argv)
 			break;
 		case 't':
 			pattern = optarg;
+			break;
+		case 'W':
+			waits_most_s = atof(optarg);
 			break;
 		default:
 			exit(2);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * runner.h: what the files of the test runner share: runner.c starts and reaps, runner_lists.c
- * reads the lists of what is skipped or left out, runner_verdict.c judges, counts and prints.
+ * runner.h: what the files of the test runner share: runner.c starts and reaps, runner_clock.c
+ * says how long a case has run, runner_lists.c reads the lists of what is skipped or left out,
+ * runner_verdict.c judges, counts and prints.
  */
 #ifndef CH_TESTS_RUNNER_H
 #define CH_TESTS_RUNNER_H
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 enum { CASES_MAX = 8192, NAME_MAX_BYTES = 120, REASON_BYTES = 200 };
 enum { TRIES_MAX = 3, UNSTEADY_MAX = 5, EXIT_SKIPPED = 77 };
@@ -21,6 +23,19 @@ struct test_case {
 	char *first_output; /* of its first failure */
 	char first_reason[REASON_BYTES];
 };
+
+/* The time that a case has run: not that in which it waited for a processor. */
+struct case_clock {
+	pid_t pid;
+	double at_s, processor_s; /* when it was last looked at, and what it had taken */
+	double run_s;
+};
+double now_s(void);
+void clock_start(struct case_clock *, pid_t);
+/* The seconds until the case may have run that long; 0 and less: it has. */
+double clock_left(struct case_clock *, double limit_s);
+/* Kills a process, its group, and all their descendants. */
+void end_all_of(pid_t);
 
 extern struct test_case cases[CASES_MAX];
 extern int case_count;
@@ -50,8 +65,9 @@ extern struct verdict_options verdict;
 
 /* A failure that is no case's, or that no second try could change. */
 void print_failure(const char *program, const char *name, const char *reason, const char *output);
-/* Counts one run of a case, by its status of wait, and prints what is to be seen of it. */
-void count_run(struct test_case *, int status, bool is_late, const char *output);
+/* Counts one run of a case, by its status of wait, and prints what is to be seen of it. `late`: why
+ * it was killed, or NULL. */
+void count_run(struct test_case *, int status, const char *late, const char *output);
 /* Whether failed cases are to be tried again; otherwise prints their failures. */
 bool begins_again(void);
 /* Prints the cases that took longest. */

@@ -55,10 +55,10 @@ static bool has_skipped(int status)
 }
 
 /* Returns false with the reason when the case failed. */
-static bool judge(const struct test_case *t, int status, bool is_late, char *reason)
+static bool judge(const struct test_case *t, int status, const char *late, char *reason)
 {
-	if (is_late)
-		snprintf(reason, REASON_BYTES, "no end after %.0f s, killed", t->limit_s);
+	if (late)
+		snprintf(reason, REASON_BYTES, "no end after %.0f s%s, killed", t->limit_s, late);
 	else if (WIFSIGNALED(status) && WTERMSIG(status) == t->signal)
 		return true;
 	else if (WIFSIGNALED(status))
@@ -141,10 +141,10 @@ static void count_pass(const struct test_case *t)
 	}
 }
 
-void count_run(struct test_case *t, int status, bool is_late, const char *output)
+void count_run(struct test_case *t, int status, const char *late, const char *output)
 {
 	char reason[REASON_BYTES];
-	bool is_right = judge(t, status, is_late, reason);
+	bool is_right = judge(t, status, late, reason);
 	t->waits = false;
 	if (is_unable(verdict.unable_text, verdict.restriction, t)) {
 		unable++;

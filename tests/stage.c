@@ -352,13 +352,9 @@ void stage_apart(struct stage *s, void (*fn)(struct stage *, void *), void *arg)
 
 void stage_wait(_Atomic(int) *word, int value)
 {
-	uint64_t end = test_deadline_ns();
 	leave_world();
-	while (atomic_load(word) != value) {
+	TEST_UNTIL(atomic_load(word) == value)
 		usleep(100);
-		if (now_ns() > end)
-			FAIL("%d seconds without an answer", TEST_PATIENCE_S);
-	}
 	enter_world();
 }
 

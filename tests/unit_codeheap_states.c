@@ -216,10 +216,8 @@ static bool was_made(const struct ch__moves *table, const char *by, uint32_t fro
 static void wait_until_made(const struct ch__moves *table, const char *by, uint32_t from,
 			    uint32_t to)
 {
-	for (uint64_t end = test_deadline_ns(); !was_made(table, by, from, to); usleep(200))
-		if (now_ns() > end)
-			FAIL("%s did not move from %s to %s in time", table->noun,
-			     table->states[from], table->states[to]);
+	TEST_UNTIL(was_made(table, by, from, to))
+		usleep(200);
 }
 
 static void check_all_made(const struct ch__moves *table)

@@ -3,14 +3,16 @@
  * its name, what must pass passes. The probe_ cases do what they should not; they are listed only
  * when CODEHEAP_TEST_PROBE is set.
  */
+#define _GNU_SOURCE
 #include "tests/harness.h"
 
-#include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -56,16 +58,21 @@ __attribute__((format(printf, 1, 2))) static int run_runner(const char *format, 
 }
 
 /* Runs one of this very program's probe cases under a strict runner of its own. */
-static int run_probe(const char *name, const char *skips_line)
+static int run_probe_with(const char *options, const char *name, const char *skips_line)
 {
 	char self[1000], skips[] = "/tmp/codeheap_skips_XXXXXX";
 	const char *emulator = getenv("CODEHEAP_TEST_EMULATOR");
 	find_self(self);
 	write_file(skips, skips_line);
-	int status = run_runner("-s %s -S -e '%s' -t %s \"%s\"", skips, emulator ? emulator : "",
-				name, self);
+	int status = run_runner("-s %s -S -e '%s' %s -t '%s' \"%s\"", skips,
+				emulator ? emulator : "", options, name, self);
 	unlink(skips);
 	return status;
+}
+
+static int run_probe(const char *name, const char *skips_line)
+{
+	return run_probe_with("", name, skips_line);
 }
 
 /* Runs a program that cannot run by itself, a text of two cases of which `bad` fails, behind an
@@ -113,6 +120,64 @@ PROBE(hangs_with_signals_blocked_and_a_child, 1, 0)
 	fork();
 	for (;;)
 		pause();
+}
+static void sleep_for_ever(void)
+{
+	for (;;)
+		pause();
+}
+static void stay_stopped(void)
+{
+	raise(SIGSTOP);
+}
+static void spin_for_ever(void)
+{
+	for (volatile int i = 0;; i = !i)
+		continue;
+}
+/* For three times the limit of its probe. */
+static void spin_for_a_while(void)
+{
+	for (uint64_t end = now_ns() + UINT64_C(3000000000); now_ns() < end;)
+		continue;
+}
+/* In a grandchild of a session of its own, which a signal to the case's group does not reach. */
+static void do_far_away(void (*act)(void))
+{
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (!child) {
+		CHECK(setsid() > 0);
+		child = fork();
+		CHECK(child >= 0);
+		if (!child) {
+			act();
+			_exit(0);
+		}
+		expect_exit(child, 0);
+		_exit(0);
+	}
+	expect_exit(child, 0);
+}
+PROBE(spins, 1, 0)
+{
+	spin_for_ever();
+}
+PROBE(sleeps_far_away, 1, 0)
+{
+	do_far_away(sleep_for_ever);
+}
+PROBE(stays_stopped_far_away, 1, 0)
+{
+	do_far_away(stay_stopped);
+}
+PROBE(spins_far_away, 1, 0)
+{
+	do_far_away(spin_for_ever);
+}
+PROBE(spins_far_away_for_a_while, 1, 0)
+{
+	do_far_away(spin_for_a_while);
 }
 PROBE(skips, 5, 0)
 {
@@ -163,6 +228,59 @@ TEST(hang_with_blocked_signals_ends_with_its_children)
 	/* The child has the report open: it would not end while the child lived. */
 	CHECK_EQ(run_probe("probe_hangs_with_signals_blocked_and_a_child", ""), 1);
 	CHECK_REPORT("0 passed, 1 failed\n");
+}
+
+TEST(endless_loop_is_failure_with_name)
+{
+	CHECK_EQ(run_probe("probe_spins", ""), 1);
+	CHECK_REPORT("not ok probe_spins #");
+	CHECK_REPORT("no end after 1 s, killed");
+}
+
+/* A descendant that outlived the case would have the report open, which would not end. */
+TEST(hang_of_a_grandchild_is_failure_and_ends_with_the_case)
+{
+	CHECK_EQ(run_probe("probe_*_far_away", ""), 1);
+	CHECK_REPORT("not ok probe_sleeps_far_away #");
+	CHECK_REPORT("not ok probe_stays_stopped_far_away #");
+	CHECK_REPORT("not ok probe_spins_far_away #");
+	CHECK_REPORT("0 passed, 3 failed\n");
+}
+
+/* What is started now has one processor only, beside endless loops. They end with the case. */
+static void crowd_the_processor(void)
+{
+	enum { LOOPS = 8 };
+	cpu_set_t all, one;
+	int at = 0;
+	CHECK_EQ(sched_getaffinity(0, sizeof all, &all), 0);
+	while (!CPU_ISSET(at, &all))
+		at++;
+	CPU_ZERO(&one);
+	CPU_SET(at, &one);
+	CHECK_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+	for (int i = 0; i < LOOPS; i++) {
+		pid_t loop = fork();
+		CHECK(loop >= 0);
+		if (!loop) {
+			prctl(PR_SET_PDEATHSIG, SIGKILL);
+			spin_for_ever();
+		}
+	}
+}
+
+TEST(case_that_waits_for_a_processor_is_not_killed)
+{
+	crowd_the_processor();
+	CHECK_EQ(run_probe("probe_spins_far_away_for_a_while", ""), 0);
+	CHECK_REPORT("1 passed, 0 failed\n");
+}
+
+TEST(case_that_waits_too_long_for_a_processor_is_killed)
+{
+	crowd_the_processor();
+	CHECK_EQ(run_probe_with("-W 1", "probe_spins", ""), 1);
+	CHECK_REPORT("no end after 1 s and all that it may wait for a processor, killed");
 }
 
 TEST(skip_not_listed_is_failure)
@@ -414,9 +532,7 @@ TEST(runner_that_is_ended_ends_what_it_started)
 	CHECK_EQ(kill(runner, SIGTERM), 0);
 	CHECK_EQ(waitpid(runner, &status, 0), runner);
 	CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
-	struct pollfd last = {.fd = ends[0], .events = POLLIN};
-	if (poll(&last, 1, TEST_PATIENCE_MS) != 1 || read(ends[0], &byte, 1) != 0)
-		FAIL("what a case started runs on");
+	CHECK_EQ(read(ends[0], &byte, 1), 0); /* once nobody has the other end open */
 	unlink(program);
 }
 

@@ -61,19 +61,14 @@ TEST(map_names_ranges_after_flush)
 static void wait_for_name_or_status(struct bed *bed, const char *path, const void *pc,
 				    const char *name)
 {
-	enum { PATIENCE_MS = 10000 };
-	for (int ms = 0; ms < PATIENCE_MS; ms++) {
-		if (ch__sinks_status(bed->sinks, CH__SINK_PERF_MAP) != 0)
-			return;
+	bool is_named = false;
+	TEST_UNTIL(is_named || ch__sinks_status(bed->sinks, CH__SINK_PERF_MAP) != 0) {
+		usleep(1000);
 		struct map_file *map = read_map(path);
 		const struct map_line *line = line_of(map, (uintptr_t)pc);
-		bool is_named = line && !strcmp(line->name, name);
+		is_named = line && !strcmp(line->name, name);
 		free(map);
-		if (is_named)
-			return;
-		usleep(1000);
 	}
-	FAIL("perf map: %p is not named \"%s\", which waits for a flush", pc, name);
 }
 
 static void wait_for_name(struct bed *bed, const char *path, const void *pc, const char *name)
