@@ -245,7 +245,7 @@ test_needs := $(tests) $(BUILD)/tests/runner $(script_tests_need) \
                 $(foreach host,$(outside_hosts),$(if $(filter tests/host_$(host)%.sh,$(scripts)),host-$(host))))
 
 # ---- targets -------------------------------------------------------------------------------------------------------
-.PHONY: all libs check check-timed steady run-check hostile run-hostile demo run-demo stress run-stress bench run-bench bench-compare lint run-lint \
+.PHONY: all libs check check-timed steady test-needs run-check hostile run-hostile demo run-demo stress run-stress bench run-bench bench-compare lint run-lint \
         coverage run-coverage test-index run-test-index tests-of breaks run-breaks \
         fuzz run-fuzz tidy model orders run-orders mutants run-mutants install uninstall dist clean help vars ci programs
 sub = $(MAKE) --no-print-directory
@@ -328,6 +328,8 @@ check-timed:
 RUNS ?= 5
 LOAD ?= 4
 steady:
+	@tools/setup.sh $(if $(filter core,$(TIER)),core,check)
+	+@$(sub) test-needs $(werror_of_tests)
 	+@RUNS='$(RUNS)' LOAD='$(LOAD)' CODEHEAP_BUILD=$(call quoted,$(BUILD)) tools/steady.sh
 # What the cases of this build find in their environment: one language, since what tools say is read. AddressSanitizer
 # guesses where thread-local data of libraries loaded late (libdw) lie, guesses wrong by their address, and LeakSanitizer
@@ -342,6 +344,7 @@ test_environment = LC_ALL=C.UTF-8 CODEHEAP_BUILD=$(BUILD) CODEHEAP_ARCH=$(ARCH) 
 	 TSAN_OPTIONS=halt_on_error=1:$$TSAN_OPTIONS
 # What a failed case printed, when it passed at a second try.
 unsteady := $(BUILD)/unsteady
+test-needs: $(test_needs)
 run-check: $(test_needs)
 	@rm -rf $(unsteady) && mkdir -p $(unsteady)
 	@$(test_environment) $(BUILD)/tests/runner -s tests/skips.list -j $(or $(JOBS),3) $(if $(V),-v) $(if $(T),-t '$(T)') \

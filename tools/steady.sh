@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# make steady: `make check` RUNS times (5) beside LOAD endless loops (4). Prints a line for each run, then each case that
-# failed or passed at a second try only, with how often, and `RUNS runs: N failed, N unsteady`. Exits 1 when a case failed or
-# more than two names were unsteady in all. What a run printed is in steady/ of its build.
+# make steady: `make check` RUNS times (5) beside LOAD endless loops (4); TIER=core: of that tier. Prints a line for each run,
+# then each case that failed or passed at a second try only, with how often, and `RUNS runs: N failed, N unsteady`. Exits 1
+# when a case failed or more than two names were unsteady in all. What a run printed is in steady/ of its build.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 runs=${RUNS:-5} load=${LOAD:-4} names_allowed=2
@@ -22,7 +22,7 @@ done
 failed_runs=0
 for ((n = 1; n <= runs; n++)); do
   started=$SECONDS
-  timeout -s KILL 7200 make check BUILD="$build" >"$logs/$n.log" 2>&1 </dev/null
+  timeout -s KILL 21600 make check BUILD="$build" >"$logs/$n.log" 2>&1 </dev/null
   status=$?
   sums=$(grep -E '^[0-9]+ passed, [0-9]+ failed$' "$logs/$n.log" | tail -n 1)
   [ $status = 0 ] || failed_runs=$((failed_runs + 1))
