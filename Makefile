@@ -109,7 +109,7 @@ LINK := -pthread $(filter -flto%,$(EXTRA_CFLAGS)) $(san_flags) -Wl,-z,noexecstac
 LINK_PROGRAM := $(LINK) $(static)
 
 # What runs a program that is not for this machine, or under a checker: words put before it. -cpu max: with pointer
-# signatures and landing pads. tests/emulated.list has what it cannot run, by the first word's name.
+# signatures and landing pads. tests/cannot_run.list has what it cannot run, by the first word's name.
 # VALGRIND=1: memcheck as it is by default; where the Boehm driver is, without the reports that are libgc's own.
 memcheck := valgrind -q --error-exitcode=97 $(if $(filter 1,$(BDW)),--suppressions=tools/libgc.supp)
 EMULATOR ?= $(if $(filter 1,$(VALGRIND)),$(memcheck),)$(if $(CROSS),$(if $(filter $(ARCH),$(shell uname -m)),,qemu-$(ARCH)-static $(if $(sysroot),-cpu max -L $(sysroot))))
@@ -269,7 +269,7 @@ help:
 	@sed -n 's/^#help //p' Makefile
 #help make                builds what is installed, in build/                                         10 s
 #help make check          every test; T=name runs one test, TIER=core the core tier              < 300 s
-#help                     SLOWEST=10 prints the slowest; STRICT=1: no second try, and no skip that skips.list lacks
+#help                     SLOWEST=10 prints the slowest; STRICT=1: no second try, and no skip that no list has
 #help make check-timed    the tests that hang on time or load, one at a time, the best of three    < 120 s
 #help make steady         `make check` RUNS=5 times beside LOAD=4 endless loops, what failed and what was unsteady
 #help make check TIER=core  unit, API and adversary cases                                            60 s
@@ -311,7 +311,7 @@ vars:
 
 # Which tools and libraries a target needs depends on the build: without the Boehm driver no libgc is asked for.
 export GC SAN ALLOC CROSS CC SETUP DEBUG
-# 1: a case that fails is not tried again, and one that skips itself must be in tests/skips.list.
+# 1: a case that fails is not tried again, and one that skips itself must be in tests/cannot_run.list.
 STRICT ?=
 # 1: cases that try many things try as many as they know (make ci).
 LONG ?=
@@ -347,12 +347,12 @@ unsteady := $(BUILD)/unsteady
 test-needs: $(test_needs)
 run-check: $(test_needs)
 	@rm -rf $(unsteady) && mkdir -p $(unsteady)
-	@$(test_environment) $(BUILD)/tests/runner -s tests/skips.list -j $(or $(JOBS),3) $(if $(V),-v) $(if $(T),-t '$(T)') \
+	@$(test_environment) $(BUILD)/tests/runner -l tests/cannot_run.list -j $(or $(JOBS),3) $(if $(V),-v) $(if $(T),-t '$(T)') \
 	 $(if $(filter 1,$(STRICT)),-S) $(if $(filter 1,$(TIMED)),-c -a $(unsteady),$(if $(filter 1,$(STRICT)),,-a $(unsteady))) \
 	 $(if $(SLOWEST),-L $(SLOWEST)) \
-	 $(if $(EMULATOR),-e '$(EMULATOR)' -n $(emulator_name) -l tests/emulated.list,\
-	   $(if $(filter flip,$(BACKEND)),-n flip -l tests/flip.list,\
-	     $(if $(filter thread,$(SAN)),-n thread -l tests/emulated.list))) $(tests) $(scripts)
+	 $(if $(EMULATOR),-e '$(EMULATOR)' -n $(emulator_name),\
+	   $(if $(filter flip,$(BACKEND)),-n flip,$(if $(filter thread,$(SAN)),-n thread))) \
+	 $(if $(strip $(variant)),,-x) $(tests) $(scripts)
 
 # The core tier once more under each restriction of tests/hostile.c; WITH=name runs under one, T=name runs one test.
 hostile:
@@ -407,7 +407,7 @@ coverage:
 coverage_scripts := tests/tool_hostile.sh tests/tool_llvm_unwind.sh
 run-coverage: $(core_tests) $(tool_tests) $(BUILD)/tests/runner $(BUILD)/tests/hostile $(BUILD)/fuzz/replay
 	@find $(TOBJ) -name '*.gcda' -delete
-	@$(test_environment) $(BUILD)/tests/runner -s tests/skips.list -S -j $(or $(JOBS),2) $(core_tests) $(tool_tests) \
+	@$(test_environment) $(BUILD)/tests/runner -l tests/cannot_run.list -S -j $(or $(JOBS),2) $(core_tests) $(tool_tests) \
 	  $(coverage_scripts); status=$$?; \
 	 timeout -s KILL 600 $(BUILD)/fuzz/replay fuzz/corpus/* 2>$(BUILD)/fuzz/replay.log || { status=1; tail -n 2 $(BUILD)/fuzz/replay.log >&2; }; \
 	 tools/coverage.py $(if $(MISSING),-v) $(TOBJ) && exit $$status

@@ -81,7 +81,7 @@ __attribute__((noreturn, format(printf, 3, 4))) void test_fail(const char *file,
 	} while (0)
 bool test_str_equal(const char *, const char *);
 
-/* Ends the case as skipped. The runner accepts it only if tests/skips.list names the case. */
+/* Ends the case as skipped. A strict runner accepts it of cases in tests/cannot_run.list only. */
 __attribute__((noreturn, format(printf, 1, 2))) void skip(const char *format, ...);
 
 /* Runs fn on a fresh thread and joins it: when it returns, no word that fn left on its stack is

@@ -31,7 +31,7 @@ while $pc >= $code && $pc < $code + 24
 end
 kill
 GDB
-  out=$(CODEHEAP_SINKS=unwind,gdb timeout -s KILL 200 gdb -nx --batch -x "$commands" --args "$build/libffi/cases" \
+  out=$(CODEHEAP_SINKS=unwind,gdb gdb -nx --batch -x "$commands" --args "$build/libffi/cases" \
     exception_passes_a_closure 2>&1 </dev/null)
   rm -f "$commands"
   if grep -qiE 'ptrace.*(not permitted|denied)|Could not trace the inferior' <<<"$out"; then

@@ -139,7 +139,7 @@ def outer(): return [step for step in my__steps()]
 outer()
 """, "/small/__letters__.py", "exec"))
 END
-  timeout -s KILL 200 gdb -nx -q -batch -ex 'set pagination off' -ex 'set disable-randomization off' \
+  gdb -nx -q -batch -ex 'set pagination off' -ex 'set disable-randomization off' \
     -ex 'set breakpoint pending on' -ex 'break getppid' -ex run -ex bt \
     --args $python -m codeheap --sinks=gdb,unwind "$work/work.py" >"$work/said" 2>&1 </dev/null
   if grep -qiE 'ptrace.*(not permitted|denied)|Could not trace the inferior' "$work/said"; then

@@ -46,7 +46,7 @@ for restriction in ${WITH:-$($launcher | cut -d' ' -f1)}; do
   # Who reads the list of maps reads all of them.
   slow=${CODEHEAP_TEST_SLOW:-1}
   [ "$restriction" != maps ] || slow=$((slow * 4))
-  CODEHEAP_TEST_SLOW=$slow timeout -s KILL "$run_limit" "$build/tests/runner" -s tests/skips.list -S -u tests/hostile.list -w "$launcher" \
+  CODEHEAP_TEST_SLOW=$slow timeout -s KILL "$run_limit" "$build/tests/runner" -l tests/cannot_run.list -S -w "$launcher" \
     -r "$restriction" -j "${JOBS:-2}" ${T:+-t "$T"} "${programs[@]}" >"$log" 2>&1 </dev/null
   status=$?
   line=$(grep -E '^[0-9]+ passed, [0-9]+ failed$' "$log" | tail -n 1)

@@ -9,21 +9,23 @@
  * only death by that signal passes. It prints failures, then `skipped N: names` and `N passed, N
  * failed`; exit 1 when anything failed.
  *
- *     runner [-s skips.list [-S]] [-a folder] [-c] [-L count] [-j jobs] [-v] [-t name]
- *            [-W seconds] [-w launcher -r restriction -u unable.list]
- *            [-e emulator -n name -l emulated.list] program...
- * A case that skips itself is named; with -S one that skips.list does not name is a failure.
+ *     runner [-l table] [-S] [-x] [-a folder] [-c] [-L count] [-j jobs] [-v] [-t name]
+ *            [-W seconds] [-w launcher -r restriction] [-e emulator] [-n name] program...
+ *     runner -l table -q where program case...
+ * The table (tests/cannot_run.list) says which cases cannot run where. -q prints `case: why` of
+ * those that it has there; exit 1 when there are none.
+ * A case that skips itself is named; with -S one that the table has not under `skip` is a failure.
  * With -a a case that failed is tried again when all others have ended, alone, at most twice. One
  * that passes then counts as passed and is named in the line `unsteady N: names`; what it printed
  * when it failed is in FOLDER/NAME.log. More than five failed cases are not tried again.
  * -c runs the timed cases, one at a time; without it they do not run unless -t is their name.
  * -L prints the cases that took longest. -W: the most seconds that a case may wait for a processor.
- * With -e each program is started behind the emulator's words. Cases that emulated.list leaves out
- * under the emulator's name do not run, unless -t asks for them; a line there that leaves out no
- * case of the programs it speaks of is a failure, so that the list stays true.
+ * With -e each program is started behind the emulator's words. Cases that the table has under the
+ * name of -n do not run, unless -t asks for them; a pattern there that names no case of the
+ * programs it speaks of is a failure, with -x also under every other name: the table stays true.
  * With -w each case is started as `launcher restriction program name` (tests/hostile.c). A case
- * that unable.list names with the restriction must then fail or skip itself, and does not count:
- * one that passes is a failure, so that the list stays true.
+ * that the table has under the restriction must then fail or skip itself, and does not count: one
+ * that passes is a failure.
  *
  * CODEHEAP_TEST_SLOW multiplies every limit; CODEHEAP_TEST_STORM_MS above 5000 lengthens them by
  * the difference.
@@ -63,8 +65,8 @@ static char *emulator_words[WORDS_MAX + 3];
 static int emulator_count;
 static bool lists_alone;
 static double waits_most_s = WAITS_MOST_S;
-static const char *emulator_name;
-static char *emulated_text;
+static const char *where, *asked_where;
+static bool checks_table;
 
 static long environment_number(const char *name, long otherwise)
 {
@@ -360,14 +362,11 @@ static void read_emulator(char *text)
 static bool read_word(int option)
 {
 	switch (option) {
-	case 's':
-		verdict.skips_text = read_list(optarg);
-		return true;
-	case 'u':
-		verdict.unable_text = read_list(optarg);
-		return true;
 	case 'l':
-		emulated_text = read_list(optarg);
+		read_table(optarg);
+		return true;
+	case 'q':
+		asked_where = optarg;
 		return true;
 	case 'a':
 		verdict.again_folder = optarg;
@@ -376,7 +375,7 @@ static bool read_word(int option)
 		verdict.restriction = optarg;
 		return true;
 	case 'n':
-		emulator_name = optarg;
+		where = optarg;
 		return true;
 	case 'w':
 		launcher = optarg;
@@ -392,12 +391,15 @@ static const char *read_options(int argc, char **argv)
 {
 	const char *pattern = NULL;
 	int option;
-	while ((option = getopt(argc, argv, "s:Sa:cL:j:vt:W:w:r:u:e:n:l:")) != -1) {
+	while ((option = getopt(argc, argv, "Sxa:cL:j:vt:W:w:r:e:n:l:q:")) != -1) {
 		if (read_word(option))
 			continue;
 		switch (option) {
 		case 'S':
 			verdict.is_strict = true;
+			break;
+		case 'x':
+			checks_table = true;
 			break;
 		case 'c':
 			verdict.wants_timed = true;
@@ -425,8 +427,8 @@ static const char *read_options(int argc, char **argv)
 		fprintf(stderr, "runner: -w and -r go together\n");
 		exit(2);
 	}
-	if (!emulator_name != !emulated_text || (launcher && emulator_count)) {
-		fprintf(stderr, "runner: -n and -l go together, and -w does not go with -e\n");
+	if (launcher && emulator_count) {
+		fprintf(stderr, "runner: -w does not go with -e\n");
 		exit(2);
 	}
 	if (job_count < 1 || job_count > JOBS_MAX)
@@ -444,6 +446,16 @@ static void list_all(int count, char **programs)
 		list_program(programs[i], slow, extra_s);
 }
 
+static int answer(int count, char **words)
+{
+	int found = 0;
+	for (int i = 1; i < count; i++) {
+		const char *why = why_listed(asked_where, words[0], words[i]);
+		found += why && printf("%s: %s\n", words[i], why) > 0;
+	}
+	return !found;
+}
+
 /* A file of the runner's does not get the number of one that its caller has closed. */
 static void open_standard_files(void)
 {
@@ -459,6 +471,8 @@ int main(int argc, char **argv)
 	open_standard_files();
 	const char *pattern = read_options(argc, argv);
 	int left_out = 0;
+	if (asked_where)
+		return answer(argc - optind, argv + optind);
 	end_with_jobs();
 	sigset_t child;
 	sigemptyset(&child);
@@ -466,10 +480,12 @@ int main(int argc, char **argv)
 	sigprocmask(SIG_BLOCK, &child, NULL);
 	double started = now_s();
 	list_all(argc - optind, argv + optind);
+	if (!pattern && (where || checks_table))
+		check_table(checks_table ? NULL : where);
 	if (pattern)
 		keep_wanted(pattern);
-	else if (emulated_text)
-		left_out = leave_out_listed(emulated_text, emulator_name);
+	else
+		left_out = leave_out_listed(where);
 	int timed = keep_timed(verdict.wants_timed, pattern);
 	run_all(false);
 	run_all(true);
@@ -477,8 +493,8 @@ int main(int argc, char **argv)
 	print_slowest(slowest_count);
 	if (verdict.is_verbose)
 		printf("%d cases in %.1f s\n", case_count, now_s() - started);
-	if (emulator_name)
-		printf("left out %d under %s\n", left_out, emulator_name);
+	if (where)
+		printf("left out %d under %s\n", left_out, where);
 	if (timed)
 		printf("timed %d: make check-timed\n", timed);
 	return print_sums();

@@ -42,15 +42,16 @@ extern int case_count;
 
 __attribute__((noreturn)) void die(const char *what);
 const char *base_of(const char *path);
-char *read_list(const char *path);
 
-/* Lines of a list are `name: reason`. */
-bool is_listed(const char *list, const char *name);
-/* Lines are `restriction name: reason`, or `restriction program/name: reason`. */
-bool is_unable(const char *list, const char *restriction, const struct test_case *);
-/* Takes away the cases that the list names under this emulator; spoils the list's text. Returns
- * how many. */
-int leave_out_listed(char *list, const char *emulator_name);
+/* Reads the table (tests/cannot_run.list); a line that is none of it is a failure. */
+void read_table(const char *path);
+/* Why the table has the case under a name of where; NULL: it has not, or there is no such name. */
+const char *why_listed(const char *where, const char *program, const char *name);
+/* Each pattern under this name, or under all (NULL), is a failure when it names no case of the
+ * programs that it speaks of. */
+void check_table(const char *where);
+/* Takes away the cases that the table names there. Returns how many. */
+int leave_out_listed(const char *where);
 /* Keeps the cases that -t asks for; exits when there is none. */
 void keep_wanted(const char *pattern);
 /* Keeps timed cases only, or all others and a timed one of that very name. Returns how many timed
@@ -58,7 +59,7 @@ void keep_wanted(const char *pattern);
 int keep_timed(bool wants_timed, const char *pattern);
 
 struct verdict_options {
-	const char *skips_text, *unable_text, *restriction, *again_folder;
+	const char *restriction, *again_folder;
 	bool is_verbose, is_strict, wants_timed;
 };
 extern struct verdict_options verdict;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * runner_lists.c: which cases run, and which may skip themselves: the runner's lists and patterns.
+ * runner_lists.c: which cases run: the table of those that cannot, and patterns.
  */
 #define _GNU_SOURCE
 #include "tests/runner.h"
@@ -24,7 +24,7 @@ const char *base_of(const char *path)
 	return base ? base + 1 : path;
 }
 
-char *read_list(const char *path)
+static char *read_text(const char *path)
 {
 	FILE *f = fopen(path, "r");
 	char *text = NULL;
@@ -37,31 +37,92 @@ char *read_list(const char *path)
 	return text;
 }
 
-bool is_listed(const char *list, const char *name)
+/* One pattern of the table under one of the words that say where. */
+struct row {
+	const char *where, *program, *name, *why;
+	struct row *next;
+};
+static struct row *table;
+static const char *table_path = "";
+
+static char *trimmed(char *text)
 {
-	size_t length = strlen(name);
-	for (const char *line = list; line && *line;) {
-		if (strncmp(line, name, length) == 0 && line[length] == ':' &&
-		    strspn(line + length + 1, " ") &&
-		    line[length + 1 + strspn(line + length + 1, " ")] > ' ')
-			return true;
-		line = strchr(line, '\n');
-		if (line)
-			line++;
-	}
-	return false;
+	text += strspn(text, " \t");
+	size_t length = strlen(text);
+	while (length && strchr(" \t", text[length - 1]))
+		text[--length] = 0;
+	return text;
 }
 
-bool is_unable(const char *list, const char *restriction, const struct test_case *t)
+/* A row for each word and each of the names, which are taken apart at their commas. False: they are
+ * not `program/case,case`. */
+static bool add_rows(const char *where, char *names, const char *why)
 {
-	char key[4 * NAME_MAX_BYTES];
-	if (!restriction)
+	char *slash = strchr(names, '/'), *place;
+	if (!slash || slash == names || !slash[1])
 		return false;
-	snprintf(key, sizeof key, "%s %s", restriction, t->name);
-	if (is_listed(list, key))
-		return true;
-	snprintf(key, sizeof key, "%s %s/%s", restriction, base_of(t->program), t->name);
-	return is_listed(list, key);
+	*slash = 0;
+	for (char *name = strtok_r(slash + 1, ",", &place); name;
+	     name = strtok_r(NULL, ",", &place)) {
+		char *words = strdup(where), *word_place;
+		if (!words)
+			die("strdup");
+		for (char *word = strtok_r(words, " ", &word_place); word;
+		     word = strtok_r(NULL, " ", &word_place)) {
+			struct row *row = malloc(sizeof *row);
+			if (!row)
+				die("malloc");
+			*row = (struct row){word, names, name, why, table};
+			table = row;
+		}
+	}
+	return true;
+}
+
+static bool read_line(char *line)
+{
+	char *where = strchr(line, '|'), *why = where ? strchr(where + 1, '|') : NULL, *place;
+	if (!why)
+		return false;
+	*where++ = *why++ = 0;
+	where = trimmed(where);
+	why = trimmed(why);
+	line = trimmed(line);
+	bool is_right = *line && *where && *why;
+	for (char *names = strtok_r(line, " ", &place); names && is_right;
+	     names = strtok_r(NULL, " ", &place))
+		is_right = add_rows(where, names, why);
+	return is_right;
+}
+
+void read_table(const char *path)
+{
+	char *place, *text = read_text(path);
+	table_path = path;
+	for (char *line = text ? strtok_r(text, "\n", &place) : NULL; line;
+	     line = strtok_r(NULL, "\n", &place)) {
+		char *copy = strdup(line);
+		if (!copy)
+			die("strdup");
+		if (*line != '#' && !read_line(line))
+			print_failure(base_of(path), copy, "not `program/case,case | where | why`",
+				      "");
+		free(copy);
+	}
+}
+
+static bool is_of(const struct row *row, const char *where)
+{
+	return !where || fnmatch(row->where, where, 0) == 0;
+}
+
+const char *why_listed(const char *where, const char *program, const char *name)
+{
+	for (const struct row *row = where ? table : NULL; row; row = row->next)
+		if (is_of(row, where) && fnmatch(row->program, base_of(program), 0) == 0 &&
+		    fnmatch(row->name, name, 0) == 0)
+			return row->why;
+	return NULL;
 }
 
 /* A case that is left out has no program any more. */
@@ -108,42 +169,39 @@ int keep_timed(bool wants_timed, const char *pattern)
 	return gone;
 }
 
-/* Returns whether the line spoke of none of the programs, or left out a case. */
-static bool leave_out(const char *program_pattern, const char *pattern, int *left_out)
+/* Returns false when there are programs that the row speaks of, and none has such a case. */
+static bool names_a_case(const struct row *row)
 {
-	bool is_spoken_of = false, has_left = false;
+	bool is_spoken_of = false;
 	for (int i = 0; i < case_count; i++) {
-		const char *program = cases[i].program;
-		if (!program || fnmatch(program_pattern, base_of(program), 0) != 0)
+		if (fnmatch(row->program, base_of(cases[i].program), 0) != 0)
 			continue;
 		is_spoken_of = true;
-		if (fnmatch(pattern, cases[i].name, 0) != 0)
-			continue;
-		has_left = true;
-		cases[i].program = NULL;
-		++*left_out;
+		if (fnmatch(row->name, cases[i].name, 0) == 0)
+			return true;
 	}
-	return has_left || !is_spoken_of;
+	return !is_spoken_of;
 }
 
-/* Lines are `emulator program/case: reason`, each of the three words a pattern of the shell's; # is
- * a comment. */
-int leave_out_listed(char *list, const char *emulator_name)
+void check_table(const char *where)
 {
-	int left_out = 0;
-	for (char *line = strtok(list, "\n"); line; line = strtok(NULL, "\n")) {
-		char name[NAME_MAX_BYTES], program[NAME_MAX_BYTES], pattern[NAME_MAX_BYTES];
-		char reason[2];
-		if (*line == '#')
+	for (const struct row *row = table; row; row = row->next) {
+		char *names;
+		if (!is_of(row, where) || names_a_case(row))
 			continue;
-		if (sscanf(line, "%119[^ ] %119[^/ ]/%119[^: ]: %1s", name, program, pattern,
-			   reason) != 4)
-			print_failure("emulated.list", line, "not `emulator program/case: reason`",
-				      "");
-		else if (fnmatch(name, emulator_name, 0) == 0 &&
-			 !leave_out(program, pattern, &left_out))
-			print_failure("emulated.list", line, "leaves out no case", "");
+		if (asprintf(&names, "%s/%s", row->program, row->name) < 0)
+			die("asprintf");
+		print_failure(base_of(table_path), names, "names no case", row->why);
+		free(names);
 	}
+}
+
+int leave_out_listed(const char *where)
+{
+	int before = case_count;
+	for (int i = 0; i < case_count; i++)
+		if (why_listed(where, cases[i].program, cases[i].name))
+			cases[i].program = NULL;
 	drop_left_out();
-	return left_out;
+	return before - case_count;
 }

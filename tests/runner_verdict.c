@@ -54,6 +54,11 @@ static bool has_skipped(int status)
 	return WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SKIPPED;
 }
 
+static bool may_skip(const struct test_case *t)
+{
+	return why_listed("skip", t->program, t->name) != NULL;
+}
+
 /* Returns false with the reason when the case failed. */
 static bool judge(const struct test_case *t, int status, const char *late, char *reason)
 {
@@ -63,9 +68,8 @@ static bool judge(const struct test_case *t, int status, const char *late, char 
 		return true;
 	else if (WIFSIGNALED(status))
 		snprintf(reason, REASON_BYTES, "died of %s", strsignal(WTERMSIG(status)));
-	else if (has_skipped(status) && verdict.is_strict &&
-		 !is_listed(verdict.skips_text, t->name))
-		snprintf(reason, REASON_BYTES, "skipped, but not in the list of skips");
+	else if (has_skipped(status) && verdict.is_strict && !may_skip(t))
+		snprintf(reason, REASON_BYTES, "skipped, but not in the table of skips");
 	else if (has_skipped(status))
 		return true;
 	else if (t->signal)
@@ -120,8 +124,8 @@ static void count_failure(struct test_case *t, const char *reason, const char *o
 
 static void count_skip(const struct test_case *t, const char *output)
 {
-	if (!is_listed(verdict.skips_text, t->name))
-		printf("not in the list of skips: %s: %.*s\n", t->name, (int)strcspn(output, "\n"),
+	if (!may_skip(t))
+		printf("not in the table of skips: %s: %.*s\n", t->name, (int)strcspn(output, "\n"),
 		       output);
 	add_name(&skips, t->name);
 }
@@ -146,7 +150,7 @@ void count_run(struct test_case *t, int status, const char *late, const char *ou
 	char reason[REASON_BYTES];
 	bool is_right = judge(t, status, late, reason);
 	t->waits = false;
-	if (is_unable(verdict.unable_text, verdict.restriction, t)) {
+	if (why_listed(verdict.restriction, t->program, t->name)) {
 		unable++;
 		if (is_right && !has_skipped(status))
 			print_failure(t->program, t->name, "listed as unable, but it passes", "");

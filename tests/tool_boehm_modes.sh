@@ -5,8 +5,6 @@
 # one. The programs' own run has the default mode.
 set -u
 build=${CODEHEAP_BUILD:-build}
-# What only a sanitizer lacks is there: scripts run in builds without one.
-skips=$(sed -n '/anitizer/d;s/^\([^#:]*\):.*/\1/p' tests/skips.list)
 
 # Each program that has cases of the driver, from its text: they are listed by the program itself.
 programs() {
@@ -15,14 +13,15 @@ programs() {
 
 # Not those that may be skipped: what they lack they lack in each mode.
 boehm_cases() { # boehm_cases PROGRAM: name limit signal alone
-  local name rest pattern
-  "$build/tests/$1" | grep -E '^[a-z0-9_]+_boehm ' | while read -r name rest; do
-    for pattern in $skips; do
-      # shellcheck disable=SC2053
-      [[ $name == $pattern ]] && continue 2
-    done
-    echo "$name $rest"
-  done
+  local cases skips name rest
+  cases=$("$build/tests/$1" | grep -E '^[a-z0-9_]+_boehm ') || return
+  # What only a sanitizer lacks is there: scripts run in builds without one.
+  # shellcheck disable=SC2046 # names, a word each
+  skips=$("$build/tests/runner" -l tests/cannot_run.list -q skip "$1" $(cut -d' ' -f1 <<<"$cases") |
+    sed '/anitizer/d;s/:.*//' | tr '\n' ' ')
+  while read -r name rest; do
+    [[ " $skips" == *" $name "* ]] || echo "$name $rest"
+  done <<<"$cases"
 }
 
 if [ $# = 0 ]; then

@@ -29,7 +29,7 @@ trap 'rm -rf "$work" $map' EXIT
 fail() { echo "callgrind-names: $*" >&2; exit 1; }
 judge() { python3 tests/callgrind_outputs.py "$@" >"$work/judged" || exit 1; }
 # made ARGUMENTS..: runs the tool, which must succeed; its output is $work/got.
-made() { timeout -s KILL 60 "$names" "$@" >"$work/got" 2>"$work/err" || fail "$*: $(cat "$work/err")"; }
+made() { "$names" "$@" >"$work/got" 2>"$work/err" || fail "$*: $(cat "$work/err")"; }
 
 # ---- live ------------------------------------------------------------------------------------------------------------
 
@@ -73,7 +73,7 @@ import sys, xml.etree.ElementTree as tree
 text = "".join(tree.parse(sys.argv[1]).getroot().itertext())
 assert "scm::fib work.scm:1" in text and "scheme --jit work.scm" in text and "/tmp/" not in text
 END
-  timeout -s KILL 60 "$names" diff "$work/json" "$work/before" >"$work/got" 2>"$work/err" || fail "a graph differs from itself: $(cat "$work/got" "$work/err")"
+  "$names" diff "$work/json" "$work/before" >"$work/got" 2>"$work/err" || fail "a graph differs from itself: $(cat "$work/got" "$work/err")"
 }
 
 callgrind_objects_of_a_scheme_program() {
@@ -144,7 +144,7 @@ callgrind_graph_is_the_same_in_another_folder() {
   grep -q ';two;step (b/part.c) ' "$work/one" || fail "two functions of one name: $(cat "$work/one")"
   made --folded "$work/x/out"
   judge folded "$work/x/out" "$work/got"
-  timeout -s KILL 60 "$names" diff "$work/x/out" "$work/a folder/of another/name/out" >"$work/got" 2>&1 || fail "they differ: $(cat "$work/got")"
+  "$names" diff "$work/x/out" "$work/a folder/of another/name/out" >"$work/got" 2>&1 || fail "they differ: $(cat "$work/got")"
 }
 
 # ---- made up ---------------------------------------------------------------------------------------------------------
@@ -282,7 +282,7 @@ callgrind_stacks_lose_no_cost() {
   # Of several profiles the error is told of the one that has the line.
   printf '%b' "${h}fn=f\n1 18446744073709551615" >"$work/from"
   printf '%b' "\n${h}fn=f\n1 1\n" >"$work/with"
-  timeout -s KILL 60 "$names" --folded "$work/from" "$work/with" >"$work/got" 2>"$work/err"
+  "$names" --folded "$work/from" "$work/with" >"$work/got" 2>"$work/err"
   [ $? = 1 ] && [ ! -s "$work/got" ] && grep -q "$work/with:5: .*64 bits" "$work/err" || fail "a sum of 65 bits: says $(cat "$work/err")"
   # A ladder of 40 rungs has 2^40 ways; the widest stay, and nothing is lost.
   { printf "$h"
@@ -302,7 +302,7 @@ differs() { # differs STATUS WHAT SWITCHES BEFORE AFTER TO
   printf '%b' "$4" >"$work/from"
   printf '%b' "$5" >"$work/with"
   printf '%b' "$6" >"$work/to"
-  timeout -s KILL 60 "$names" diff $3 --perf-map=/dev/null "$work/from" "$work/with" >"$work/got" 2>"$work/err"
+  "$names" diff $3 --perf-map=/dev/null "$work/from" "$work/with" >"$work/got" 2>"$work/err"
   status=$?
   [ $status = "$1" ] || fail "$2: status $status: $(cat "$work/err")"
   diff "$work/to" "$work/got" >&2 || fail "$2: the difference is another"
@@ -344,11 +344,11 @@ END
   printf '%b' "${h}ob=/b/p\nfl=x.c\nfn=f\"\\\\\\\\ \001 \303\244\342\202\254\n1 7\n$(call g 2 3)fn=g\n1 3\n" >"$work/from"
   made --json --costs --output="$work/json" "$work/from"
   python3 -m json.tool "$work/json" >"$work/with" || fail 'it is no JSON'
-  timeout -s KILL 60 "$names" diff --costs "$work/json" "$work/from" >"$work/got" 2>&1 || fail "read back: $(cat "$work/got")"
+  "$names" diff --costs "$work/json" "$work/from" >"$work/got" 2>&1 || fail "read back: $(cat "$work/got")"
   # Other spaces, and characters as codes, are the same text.
-  timeout -s KILL 60 "$names" diff --costs "$work/with" "$work/json" >"$work/got" 2>&1 || fail "with other spaces: $(cat "$work/got")"
+  "$names" diff --costs "$work/with" "$work/json" >"$work/got" 2>&1 || fail "with other spaces: $(cat "$work/got")"
   made --json --output="$work/json" "$work/from"
-  timeout -s KILL 60 "$names" diff --costs "$work/json" "$work/from" >"$work/got" 2>"$work/err"
+  "$names" diff --costs "$work/json" "$work/from" >"$work/got" 2>"$work/err"
   [ $? = 2 ] && grep -q 'no costs' "$work/err" || fail "costs that are not there: $(cat "$work/err")"
 }
 
@@ -356,7 +356,7 @@ END
 refuses() {
   local status
   printf '%b' "$3" >"$work/from"
-  timeout -s KILL 60 "$names" diff "$work/from" "$work/good" >"$work/got" 2>"$work/err"
+  "$names" diff "$work/from" "$work/good" >"$work/got" 2>"$work/err"
   status=$?
   [ $status = 2 ] && grep -q "from:$1: .*$2" "$work/err" || fail "$3: status $status, says $(cat "$work/err")"
   [ ! -s "$work/got" ] || fail "$3: something is written"
@@ -388,7 +388,7 @@ callgrind_json_that_is_none_is_refused() {
   [ "${CODEHEAP_TEST_LONG:-}" != 1 ] || count=100
   judge mutate "$work/json" $count "$work/bad"
   for seed in $(seq $count); do
-    timeout -s KILL 60 "$names" diff "$work/bad.$seed" "$work/good" >"$work/got" 2>"$work/err"
+    "$names" diff "$work/bad.$seed" "$work/good" >"$work/got" 2>"$work/err"
     status=$?
     [ $status -le 2 ] || fail "seed $seed: status $status: $(cat "$work/err")"
   done
@@ -400,14 +400,14 @@ callgrind_switches_that_do_not_go_together() {
   for switches in '--json --folded' '--svg --folded' '--costs' '--costs --svg' '--event=Ir' '--event=Ir --json' '--elf=x --json' \
     '--elf=x --by-name' '--redact --json' '--icicle --folded' '--elf=' '--output=' '--title=x --json' '--nonsense' '-'; do
     [ "$switches" != - ] || switches=
-    timeout -s KILL 60 "$names" $switches ${switches:+"$work/good"} >"$work/got" 2>"$work/err" </dev/null
+    "$names" $switches ${switches:+"$work/good"} >"$work/got" 2>"$work/err" </dev/null
     [ $? = 2 ] && [ -s "$work/err" ] && [ ! -s "$work/got" ] || fail "'$switches': $(cat "$work/got" "$work/err")"
   done
   for switches in 'diff x' 'diff x y z' 'diff --svg x y' '--elf=x y z'; do
-    timeout -s KILL 60 "$names" $switches >"$work/got" 2>"$work/err"
+    "$names" $switches >"$work/got" 2>"$work/err"
     [ $? = 2 ] || fail "'$switches': $(cat "$work/got" "$work/err")"
   done
-  timeout -s KILL 60 "$names" --folded --event=Dr "$work/good" >"$work/got" 2>"$work/err"
+  "$names" --folded --event=Dr "$work/good" >"$work/got" 2>"$work/err"
   [ $? = 1 ] && grep -q 'no such event' "$work/err" || fail "says $(cat "$work/err")"
   made --icicle --reversed --title='<&>' --svg "$work/good"
   grep -q '&lt;&amp;&gt;' "$work/got" || fail 'the title is another'
@@ -425,11 +425,11 @@ callgrind_output_behind_a_link() {
   made --folded --output="$work/link" "$work/good"
   [ -L "$work/link" ] || fail 'the link is gone'
   cmp "$work/to" "$work/there/target" || fail 'what the link leads to is another'
-  (echo head; timeout -s KILL 60 "$names" --folded --output="$work/stdout" "$work/good"; echo tail) >"$work/got" || fail "status $?"
+  (echo head; "$names" --folded --output="$work/stdout" "$work/good"; echo tail) >"$work/got" || fail "status $?"
   [ -L "$work/stdout" ] && [ "$(cat "$work/got")" = $'head\nf 1\ntail' ] || fail "standard output is $(cat "$work/got")"
-  (echo head; timeout -s KILL 60 "$names" --folded --output="$work/stderr" "$work/good"; echo tail) 2>"$work/err" >&2 || fail "status $?"
+  (echo head; "$names" --folded --output="$work/stderr" "$work/good"; echo tail) 2>"$work/err" >&2 || fail "status $?"
   [ -L "$work/stderr" ] && [ "$(cat "$work/err")" = $'head\nf 1\ntail' ] || fail "standard error is $(cat "$work/err")"
-  timeout -s KILL 60 "$names" --folded --output="$work/stdout" "$work/good" | cmp "$work/to" - || fail 'a pipe gets something else'
+  "$names" --folded --output="$work/stdout" "$work/good" | cmp "$work/to" - || fail 'a pipe gets something else'
   [ "$(find "$work" -mindepth 1 -name '*.??????' | wc -l)" = 0 ] || fail 'something is left beside it'
 }
 
@@ -459,7 +459,7 @@ END
 callgrind_dump_that_is_damaged() {
   local status count=40 seed leaf
   dump "$work/dump"
-  timeout -s KILL 60 "$names" --elf="$work/objects" --output="$work/list" "$work/dump" 2>"$work/err"
+  "$names" --elf="$work/objects" --output="$work/list" "$work/dump" 2>"$work/err"
   [ $? = 1 ] || fail 'wrong records are no failure'
   grep -q '4 records are wrong' "$work/err" && grep -q '1 records are of kinds' "$work/err" &&
     grep -q '10 blocks written, 1 times' "$work/err" && grep -q '1 source lines are of a second file' "$work/err" || fail "says $(cat "$work/err")"
@@ -476,13 +476,13 @@ callgrind_dump_that_is_damaged() {
   for leaf in "printf ''" "head -c 39 '$work/dump'" "printf '%040d' 0" "sed 's/^DTiJ/JiTD/' '$work/dump'" \
     "sed 's/>/Q/' '$work/dump'" "python3 -c 'import sys; sys.stdout.buffer.write(open(\"$work/dump\", \"rb\").read().replace(bytes([62]), bytes([3]), 1))'"; do
     eval "$leaf" >"$work/bad"
-    timeout -s KILL 60 "$names" --elf="$work/none" "$work/bad" >"$work/got" 2>"$work/err"
+    "$names" --elf="$work/none" "$work/bad" >"$work/got" 2>"$work/err"
     [ $? = 1 ] && [ ! -e "$work/none" ] && [ ! -s "$work/got" ] || fail "$leaf is taken: $(cat "$work/err")"
   done
   [ "${CODEHEAP_TEST_LONG:-}" != 1 ] || count=200
   judge mutate "$work/dump" $count "$work/bad"
   for seed in $(seq $count); do
-    timeout -s KILL 60 "$names" --elf="$work/bad-objects" "$work/bad.$seed" >"$work/got" 2>"$work/err"
+    "$names" --elf="$work/bad-objects" "$work/bad.$seed" >"$work/got" 2>"$work/err"
     status=$?
     [ $status -le 1 ] || fail "seed $seed: status $status: $(cat "$work/err")"
     [ $((seed % 20)) != 0 ] || [ ! -d "$work/bad-objects" ] || find "$work/bad-objects" -type f -print0 |
@@ -493,14 +493,14 @@ callgrind_dump_that_is_damaged() {
 
 # unwritten SWITCHES..: each way to write fails, and leaves what was there.
 unwritten() {
-  timeout -s KILL 60 "$names" "$@" >/dev/full 2>"$work/err"
+  "$names" "$@" >/dev/full 2>"$work/err"
   case $? in 1 | 2) ;; *) fail "$*: a full disk is no failure" ;; esac
   grep -q 'No space left' "$work/err" || fail "$*: says $(cat "$work/err")"
-  timeout -s KILL 60 "$names" "$@" --output=/dev/full 2>"$work/err" && fail "$*: a full device is no failure"
-  timeout -s KILL 60 "$names" "$@" --output="$work/no/such" 2>"$work/err" && fail "$*: a folder that is not there"
-  timeout -s KILL 60 "$names" "$@" --output="$work" 2>"$work/err" && fail "$*: a folder is no file"
+  "$names" "$@" --output=/dev/full 2>"$work/err" && fail "$*: a full device is no failure"
+  "$names" "$@" --output="$work/no/such" 2>"$work/err" && fail "$*: a folder that is not there"
+  "$names" "$@" --output="$work" 2>"$work/err" && fail "$*: a folder is no file"
   echo before >"$work/there"
-  (ulimit -f 0; trap '' XFSZ; timeout -s KILL 60 "$names" "$@" --output="$work/there" 2>/dev/null) && fail "$*: no room for files"
+  (ulimit -f 0; trap '' XFSZ; "$names" "$@" --output="$work/there" 2>/dev/null) && fail "$*: no room for files"
   [ "$(cat "$work/there")" = before ] || fail "$*: what was there is gone"
   [ "$(find "$work" -maxdepth 1 -name 'there*' | wc -l)" = 1 ] || fail "$*: something is left beside it"
 }
@@ -509,7 +509,7 @@ unwritten() {
 # does without a buffer, the whole file.
 starved() {
   local n status said failed=0
-  timeout -s KILL 60 "$names" "$@" --output="$work/whole" 2>/dev/null
+  "$names" "$@" --output="$work/whole" 2>/dev/null
   for n in $(seq 1 2000); do
     [ ! -e "$work/there" ] || rm "$work/there"
     [ ! -e "$work/objects" ] || rm -r "$work/objects"
@@ -539,10 +539,10 @@ callgrind_graph_failures_leave_no_file() {
   for switches in --json --folded --svg; do unwritten $switches "$work/good"; done
   unwritten diff "$work/good" "$work/other"
   unwritten --elf="$work/objects" "$work/short"
-  (ulimit -f 0; trap '' XFSZ; timeout -s KILL 60 "$names" --elf="$work/objects-2" "$work/dump" >"$work/none" 2>"$work/err")
+  (ulimit -f 0; trap '' XFSZ; "$names" --elf="$work/objects-2" "$work/dump" >"$work/none" 2>"$work/err")
   [ ! -s "$work/none" ] && [ -z "$(ls -A "$work/objects-2")" ] || fail 'an object of which nothing could be written'
-  timeout -s KILL 60 "$names" --elf="$work/no/such" "$work/dump" 2>"$work/err" && fail 'a folder below one that is not there'
-  timeout -s KILL 60 "$names" --elf="$work/good" "$work/dump" 2>"$work/err" && fail 'a file is no folder'
+  "$names" --elf="$work/no/such" "$work/dump" 2>"$work/err" && fail 'a folder below one that is not there'
+  "$names" --elf="$work/good" "$work/dump" 2>"$work/err" && fail 'a file is no folder'
   [ -z "$san" ] || return 0 # a checker has an allocator of its own
   cat >"$work/starve.c" <<'END'
 #define _GNU_SOURCE

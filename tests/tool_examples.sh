@@ -11,7 +11,7 @@ breaks() {
   sed "$1" examples/moving.c >"$work/moving.c"
   cmp -s examples/moving.c "$work/moving.c" && fail "nothing was changed by $1"
   "${CC:-gcc}" -std=c11 -O2 -w -I. -o "$work/moving" "$work/moving.c" "$build/libcodeheap.a" -lm -pthread || fail "it does not build"
-  timeout -s KILL 100 "$work/moving" >"$work/said" 2>&1
+  "$work/moving" >"$work/said" 2>&1
   local status=$?
   [ $status = 1 ] || [ $status = 133 ] || [ $status = 139 ] || fail "changed by $1 it ends with $status: $(cat "$work/said")"
 }

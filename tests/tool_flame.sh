@@ -73,7 +73,7 @@ draw() {
 }
 # Nothing outlives the case: the driver ends its browser, and gives up by itself before that.
 # In the foreground: all stay in the group that the runner kills.
-drive() { timeout --foreground -s KILL 500 python3 tests/flame/browser.py "$@"; }
+drive() { python3 tests/flame/browser.py "$@"; }
 # to_see SCENARIO STACKS [SWITCH..]: is to be seen so; see_all starts one browser for all of them.
 scenarios=()
 to_see() {

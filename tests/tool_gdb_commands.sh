@@ -20,10 +20,10 @@ fail() { # fail MESSAGE: with what gdb and the program said
 needs_registers=
 skip_without_tracing() {
   command -v gdb >/dev/null || return
-  timeout -s KILL 60 gdb -nx -batch -ex 'run' /bin/true >"$work/probe" 2>&1 </dev/null
+  gdb -nx -batch -ex 'run' /bin/true >"$work/probe" 2>&1 </dev/null
   grep -q 'exited normally' "$work/probe" || { echo "skip: gdb cannot trace a process here"; exit 77; }
   [ -n "$needs_registers" ] || return
-  timeout -s KILL 60 gdb -nx -batch -ex 'break main' -ex 'run' -ex 'hbreak code_is_ready' -ex 'continue' \
+  gdb -nx -batch -ex 'break main' -ex 'run' -ex 'hbreak code_is_ready' -ex 'continue' \
     "$work/debuggee" >"$work/probe" 2>&1 </dev/null
   grep -qi "could not insert hardware\|no hardware breakpoint\|couldn't write debug register" "$work/probe" &&
     { echo "skip: no hardware breakpoints here"; exit 77; }
@@ -63,7 +63,7 @@ gdb_says() {
     [ ! -f "$work/helpers.py" ] || echo "source $work/helpers.py"
     cat
   } >"$work/commands"
-  timeout -s KILL 200 gdb -nx -batch -iex 'set debuginfod enabled off' -x "$work/commands" --args "$@" \
+  gdb -nx -batch -iex 'set debuginfod enabled off' -x "$work/commands" --args "$@" \
     >"$work/said" 2>&1 </dev/null
   if grep -E 'Traceback|Python Exception|Error while executing Python|Error occurred in Python' "$work/said"; then
     fail "a Python error instead of a sentence"

@@ -18,7 +18,7 @@ llvm() {
 }
 
 under_llvm() { # under_llvm PROGRAM CASE
-  LD_PRELOAD=$(llvm) timeout -s KILL 60 "$build/tests/$1" "$2"
+  LD_PRELOAD=$(llvm) "$build/tests/$1" "$2"
 }
 
 each_case() { # each_case PROGRAM

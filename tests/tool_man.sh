@@ -31,9 +31,9 @@ source_of() {
 # What a program says of itself.
 help_of() {
   case "$1" in
-    scheme.1) timeout -s KILL 60 "$build/scheme" --help </dev/null 2>&1 ;;
-    callgrind-names.1) timeout -s KILL 60 "$build/callgrind-names" --help </dev/null 2>&1 ;;
-    codeheap-top.1) timeout -s KILL 60 "$build/codeheap-top" --help </dev/null 2>&1 ;;
+    scheme.1) "$build/scheme" --help </dev/null 2>&1 ;;
+    callgrind-names.1) "$build/callgrind-names" --help </dev/null 2>&1 ;;
+    codeheap-top.1) "$build/codeheap-top" --help </dev/null 2>&1 ;;
     # What needs LLVM, or Python's headers, to be built says it in its source.
     codeheap-lli.1) sed -n '/^static void usage/,/^}/p' "$(source_of "$1")" ;;
     codeheap-python.1)

@@ -123,7 +123,7 @@ case_perf_map_lies_in_the_container_under_its_pid() {
 case_gdb_breaks_in_code_on_procmem() {
   [ "$(uname -m)" = x86_64 ] || { echo "skip: the backend procmem is x86-64's"; exit 77; }
   export CODEHEAP_SINKS=unwind,gdb
-  CODEHEAP_WX=procmem timeout -s KILL 100 gdb -q -batch -iex 'set auto-load no' -ex 'set debuginfod enabled off' \
+  CODEHEAP_WX=procmem gdb -q -batch -iex 'set auto-load no' -ex 'set debuginfod enabled off' \
     -ex 'break say_ready' -ex run -ex 'break named' -ex continue -ex 'info breakpoints' "$work/program" >"$work/said" 2>&1 </dev/null
   grep -qE 'ptrace|not permitted' "$work/said" && { echo "skip: the kernel refuses ptrace"; exit 77; }
   says 'Breakpoint 2, .* in named '

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -58,21 +59,21 @@ __attribute__((format(printf, 1, 2))) static int run_runner(const char *format, 
 }
 
 /* Runs one of this very program's probe cases under a strict runner of its own. */
-static int run_probe_with(const char *options, const char *name, const char *skips_line)
+static int run_probe_with(const char *options, const char *name, const char *row)
 {
-	char self[1000], skips[] = "/tmp/codeheap_skips_XXXXXX";
+	char self[1000], list[] = "/tmp/codeheap_list_XXXXXX";
 	const char *emulator = getenv("CODEHEAP_TEST_EMULATOR");
 	find_self(self);
-	write_file(skips, skips_line);
-	int status = run_runner("-s %s -S -e '%s' %s -t '%s' \"%s\"", skips,
+	write_file(list, row);
+	int status = run_runner("-l %s -S -e '%s' %s -t '%s' \"%s\"", list,
 				emulator ? emulator : "", options, name, self);
-	unlink(skips);
+	unlink(list);
 	return status;
 }
 
-static int run_probe(const char *name, const char *skips_line)
+static int run_probe(const char *name, const char *row)
 {
-	return run_probe_with("", name, skips_line);
+	return run_probe_with("", name, row);
 }
 
 /* Runs a program that cannot run by itself, a text of two cases of which `bad` fails, behind an
@@ -234,7 +235,7 @@ TEST(endless_loop_is_failure_with_name)
 {
 	CHECK_EQ(run_probe("probe_spins", ""), 1);
 	CHECK_REPORT("not ok probe_spins #");
-	CHECK_REPORT("no end after 1 s, killed");
+	CHECK_REPORT("no end after 1 s");
 }
 
 /* A descendant that outlived the case would have the report open, which would not end. */
@@ -285,19 +286,21 @@ TEST(case_that_waits_too_long_for_a_processor_is_killed)
 
 TEST(skip_not_listed_is_failure)
 {
-	CHECK_EQ(run_probe("probe_skips", "probe_skip: another one"), 1);
+	CHECK_EQ(run_probe("probe_skips", "unit_harness/probe_skip | skip | another one"), 1);
 	CHECK_REPORT("skipped 0: none\n0 passed, 1 failed\n");
 }
 
 TEST(skip_listed_without_reason_is_failure)
 {
-	CHECK_EQ(run_probe("probe_skips", "probe_skips: "), 1);
-	CHECK_REPORT("0 passed, 1 failed\n");
+	CHECK_EQ(run_probe("probe_skips", "unit_harness/probe_skips | skip |"), 1);
+	CHECK_REPORT("not `program/case,case | where | why`");
+	CHECK_REPORT("skipped, but not in the table of skips");
+	CHECK_REPORT("0 passed, 2 failed\n");
 }
 
 TEST(skip_listed_is_counted_by_name)
 {
-	CHECK_EQ(run_probe("probe_skips", "probe_skips: a reason"), 0);
+	CHECK_EQ(run_probe("probe_skips", "unit_harness/probe_skips | skip | a reason"), 0);
 	CHECK_REPORT("skipped 1: probe_skips\n0 passed, 0 failed\n");
 }
 
@@ -348,28 +351,79 @@ TEST(emulator_runs_every_case_that_its_list_keeps)
 	CHECK_EQ(run_emulated("# nothing", ""), 1);
 	CHECK_REPORT("not ok bad #");
 	CHECK_REPORT("left out 0 under shell\nskipped 0: none\n1 passed, 1 failed\n");
-	CHECK_EQ(run_emulated("other codeheap_cases_*/bad: a reason", ""), 1);
+	CHECK_EQ(run_emulated("codeheap_cases_*/bad | other | a reason", ""), 1);
 	CHECK_REPORT("left out 0 under shell\nskipped 0: none\n1 passed, 1 failed\n");
 }
 
 TEST(emulator_leaves_out_what_its_list_names)
 {
-	CHECK_EQ(run_emulated("sh* codeheap_cases_*/b*: a reason", ""), 0);
+	CHECK_EQ(run_emulated("codeheap_cases_*/b* | sh* | a reason", ""), 0);
 	CHECK_REPORT("left out 1 under shell\nskipped 0: none\n1 passed, 0 failed\n");
-	CHECK_EQ(run_emulated("shell codeheap_cases_*/bad: a reason", "-t bad"), 1);
+	CHECK_EQ(run_emulated("codeheap_cases_*/bad | shell | a reason", "-t bad"), 1);
 	CHECK_REPORT("0 passed, 1 failed\n");
 }
 
 TEST(emulator_list_without_reason_or_case_is_failure)
 {
-	CHECK_EQ(run_emulated("shell codeheap_cases_*/bad:", ""), 1);
-	CHECK_REPORT("not `emulator program/case: reason`");
-	CHECK_EQ(run_emulated("shell codeheap_cases_*/none: a reason", ""), 1);
-	CHECK_REPORT("leaves out no case");
-	CHECK_EQ(run_emulated("shell other_program/none: a reason\n"
-			      "shell codeheap_cases_*/bad: a reason",
+	CHECK_EQ(run_emulated("codeheap_cases_*/bad | shell |", ""), 1);
+	CHECK_REPORT("not `program/case,case | where | why`");
+	CHECK_EQ(run_emulated("codeheap_cases_*/none | shell | a reason", ""), 1);
+	CHECK_REPORT("names no case");
+	CHECK_EQ(run_emulated("other_program/none | shell | a reason\n"
+			      "codeheap_cases_*/bad | shell | a reason",
 			      ""),
 		 0);
+}
+
+TEST(row_of_the_table_has_several_programs_cases_and_places)
+{
+	const char *row = "other/* codeheap_cases_*/good,b* | here shell | a reason";
+	CHECK_EQ(run_emulated(row, ""), 1); /* nothing is left */
+	CHECK_REPORT("left out 2 under shell\nskipped 0: none\n0 passed, 0 failed\n");
+	CHECK_EQ(run_emulated("codeheap_cases_*/bad,none | shell | a reason", ""), 1);
+	CHECK_REPORT("/none # ");
+	CHECK_REPORT("1 passed, 1 failed\n");
+}
+
+TEST(rows_of_every_place_name_cases_where_that_is_asked_for)
+{
+	const char *rows = "codeheap_cases_*/bad | shell | a reason\n"
+			   "codeheap_cases_*/none | other | a reason";
+	CHECK_EQ(run_emulated(rows, ""), 0);
+	CHECK_EQ(run_emulated(rows, "-x"), 1);
+	CHECK_REPORT("/none # ");
+}
+
+TEST(table_answers_which_cases_it_has)
+{
+	char list[] = "/tmp/codeheap_list_XXXXXX";
+	write_file(list, "one/a*,b | skip mdwe | it is so\ntwo.sh/a | skip | never");
+	CHECK_EQ(run_runner("-l %s -q skip folder/one a ab b c", list), 0);
+	CHECK_STR(report, "a: it is so\nab: it is so\nb: it is so\n");
+	CHECK_EQ(run_runner("-l %s -q mdwe two.sh a", list), 1);
+	CHECK_STR(report, "");
+	unlink(list);
+}
+
+/* The launcher is env, and the restriction a word of its. */
+TEST(restricted_case_of_the_table_has_to_fail)
+{
+	char program[] = "/tmp/codeheap_cases_XXXXXX", list[] = "/tmp/codeheap_list_XXXXXX";
+	write_file(program,
+		   "#!/bin/sh\n[ $# = 0 ] && { echo 'any 5 0 -'; echo 'needs 5 0 -'; exit; }\n"
+		   "[ $1 = any ] || [ -z $few ]");
+	CHECK_EQ(chmod(program, 0700), 0);
+	write_file(list, "codeheap_cases_*/needs | few=* | a reason");
+	CHECK_EQ(run_runner("-l %s -w /usr/bin/env -r few=1 %s", list, program), 0);
+	CHECK_REPORT("unable 1 under few=1\nskipped 0: none\n1 passed, 0 failed\n");
+	unlink(list);
+	strcpy(strrchr(list, '_'), "_XXXXXX");
+	write_file(list, "codeheap_cases_*/any | few=* | a reason");
+	CHECK_EQ(run_runner("-l %s -w /usr/bin/env -r few=1 %s", list, program), 1);
+	CHECK_REPORT("not ok any #");
+	CHECK_REPORT("not ok needs #");
+	unlink(list);
+	unlink(program);
 }
 
 /* Runs a script of the shell's as a program of cases; it finds a folder of its own in $folder,
@@ -484,7 +538,7 @@ TEST(skip_not_listed_is_named_with_its_reason)
 			    "echo no mounts here; exit 77",
 			    ""),
 		 0);
-	CHECK_REPORT("not in the list of skips: late: no mounts here\n");
+	CHECK_REPORT("not in the table of skips: late: no mounts here\n");
 	CHECK_REPORT("skipped 1: late\n0 passed, 0 failed\n");
 	remove_folder();
 }

@@ -4,6 +4,7 @@
 
 Prints every finding as file:line: text and exits 1 if there is one. Symbols and compilers are lint.sh's part.
 """
+import fnmatch
 import glob
 import os
 import re
@@ -241,6 +242,37 @@ def check_guarantees():
             find(path, line_of(text, m.start()), f"`{name}` is no test, mutant, call or file of this tree")
 
 
+def check_table():
+    """Each row of the cases that cannot run somewhere names programs and cases of the tree. A program's text has at least half
+    of a name's words in a row: macros and scripts put some before or behind them."""
+    path = "tests/cannot_run.list"
+    if not os.path.exists(path):
+        return
+    sources = {f if f.endswith(".sh") else os.path.splitext(f)[0]: open(os.path.join("tests", f)).read()
+               for f in os.listdir("tests") if f.endswith((".c", ".cc", ".sh"))}
+    for script in sources:  # it may take the names from its host
+        host = re.match(r"host_([a-z]+).*\.sh$", script)
+        for path_of_host in glob.glob(f"hosts/{host.group(1)}/*.c*") if host else []:
+            sources[script] += open(path_of_host).read()
+    for n, line in enumerate(open(path), 1):
+        columns = [column.strip() for column in line.split("|")]
+        if line.startswith("#") or not line.strip():
+            continue
+        if len(columns) != 3 or not all(columns):
+            find(path, n, "not `program/case,case | where | why`")
+            continue
+        for names in columns[0].split():
+            program, _, patterns = names.partition("/")
+            text = "\n".join(t for p, t in sources.items() if fnmatch.fnmatch(p, program))
+            if not text:
+                find(path, n, f"no program is named {program}")
+            for pattern in patterns.split(","):
+                words = max(re.split(r"[*?[\]]+", pattern), key=len).strip("_").split("_")
+                least = (len(words) + 1) // 2
+                if not any("_".join(words[k:k + least]) in text for k in range(len(words) - least + 1)):
+                    find(path, n, f"{program} has no case {pattern}")
+
+
 def check_models():
     """A function that a model names is one of the library."""
     folder = "docs/model"
@@ -343,6 +375,7 @@ def main():
                 find(path, n, f"<{name}> is already {places[0][0]}'s: one dependency, one file")
     check_quotes()
     check_guarantees()
+    check_table()
     check_models()
     check_orders()
     return 1 if findings else 0

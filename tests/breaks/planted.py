@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """make mutants: breaks the code in one way at a time, as the rows say (rows.py), and runs who must notice. A mutant is
 caught when the test fails, dies or does not end; without the break the test must pass. Prints a line for each and
-`N passed, N failed`; exits 1 when one was not caught. A test that is skipped on this machine, as tests/skips.list says,
+`N passed, N failed`; exits 1 when one was not caught. A test that is skipped on this machine, as tests/cannot_run.list says,
 or is for another machine proves nothing: its line begins with `--`.
 
     planted.py                         all rows, then scripts that break copies of what they test
@@ -41,7 +41,6 @@ class Runner:
         self.build = Build(folder, settings_of_make())
         self.has_bdw = self.build.vars.get("GC", "bdw") != "none"
         self.cross = {}
-        self.skips = set(re.findall(r"^(\w+): ", read_file("tests/skips.list"), re.M))
         self.lock = threading.Lock()
         self.without = {}  # (build, program, case): [lock, status]
         self.passed = self.failed = 0
@@ -72,6 +71,10 @@ class Runner:
             return ([f"--levels={case.case}", f"--seconds={seconds}", "--seed=1", "--minimise-ms=0"], seconds + 60)
         return [case.case], LIMIT
 
+    def may_skip(self, program, case):
+        words = [os.path.join(self.build.folder, "tests/runner"), "-l", "tests/cannot_run.list", "-q", "skip", program, case]
+        return subprocess.run(words, stdout=subprocess.DEVNULL, check=False).returncode == 0
+
     def status_without(self, build, program, case):
         key = (build.folder, program, case.case)
         with self.lock:
@@ -91,7 +94,7 @@ class Runner:
         if not build.has_program(program):
             return self.say("not ok", row.name, f"{case.program} is not built")
         status = self.status_without(build, program, case)
-        if status == SKIPPED and case.case in self.skips:
+        if status == SKIPPED and self.may_skip(program, case.case):
             return self.say("--", row.name, f"{case.label()} is for another machine")
         if status != 0:
             return self.say("not ok", row.name, f"{case.label()} fails without it")
