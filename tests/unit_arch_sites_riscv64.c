@@ -241,18 +241,19 @@ TEST(site_reaches_exactly_one_mib)
 TEST(jumps_of_stubs_and_diverters_lead_to_the_ends_of_their_reach)
 {
 	static const int64_t near[] = {0xffffe, -0x100000}, far[] = {0x7fffffff, -0x80000000ll};
-	uintptr_t exec = 0x3f00000000;
+	uintptr_t exec = 0x3f00000004;
 	for (unsigned i = 0; i < 2; i++) {
-		_Alignas(8) uint8_t bytes[CH_ARCH_STUB_BYTES];
+		_Alignas(8) uint8_t bytes[CH_ARCH_STUB_BYTES + 4];
+		uint8_t *write = bytes + 4; /* behind an index word */
 		uintptr_t target = exec + (uintptr_t)near[i];
-		ch__arch_diverter_write(bytes, exec, target);
-		CHECK_EQ(ch__arch_diverter_target(bytes, exec), target);
-		CHECK(ch__arch_diverter_is_valid(bytes, exec, target));
-		ch__arch_diverter_arm(bytes, exec, target);
-		CHECK_EQ(ch__arch_diverter_target(bytes, exec), target);
+		ch__arch_diverter_write(write, exec, target);
+		CHECK_EQ(ch__arch_diverter_target(write, exec), target);
+		CHECK(ch__arch_diverter_is_valid(write, exec, target));
+		ch__arch_diverter_arm(write, exec, target);
+		CHECK_EQ(ch__arch_diverter_target(write, exec), target);
 		target = exec + (uintptr_t)far[i];
-		ch__arch_jump_write(bytes, exec, target);
-		CHECK_EQ(ch__arch_jump_target(bytes, exec), target);
+		ch__arch_jump_write(write, exec, target);
+		CHECK_EQ(ch__arch_jump_target(write, exec), target);
 	}
 }
 
