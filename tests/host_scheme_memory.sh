@@ -8,7 +8,8 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/host-scheme.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
 ulimit -c 0
 
-cases="memory_that_ends_is_an_error:600 memory_that_ended_is_there_again:600 little_address_space_is_told:300
+cases="memory_that_ends_is_an_error:600 memory_that_ended_is_there_again:600
+address_space_that_ended_is_there_again:600 memory_ends_as_often_as_it_is_used_up:120 little_address_space_is_told:300
 a_full_arena_is_an_error:120 thread_without_stack_is_an_error:120 symbols_die:120 both_recurse_as_deep:120"
 
 fail() { echo "$*" >&2; exit 1; }
@@ -29,6 +30,10 @@ recursion (define (grow) (let down ((n 0)) (+ 1 (let ((v (make-vector 100 n))) (
 continuations (define (grow) (let loop ((l '())) (loop (cons (call/cc (lambda (k) k)) l))))
 records (define-record-type thing (make-thing a b) thing? (a thing-a)) (define (grow) (let loop ((l '())) (loop (make-thing l 1.5))))
 bytevectors (define (grow) (let loop ((l '())) (loop (cons (make-bytevector 100000 1) l))))
+compiler (define (grow) (let loop ((l '()) (n 0)) (loop (cons (eval `(lambda (x) (+ x ,n))) l) (+ n 1))))
+reader (define (grow) (let loop ((l '())) (loop (cons (read (open-input-string "(a 1.5 \"text\" #(1 2))")) l))))
+eval (define (grow) (let loop ((l '(1 2 3 4))) (eval (list 'length (list 'quote l))) (loop (append l l))))
+append (define (grow) (let loop ((l '(1 2 3 4))) (loop (append l l))))
 END
 }
 
@@ -50,24 +55,57 @@ memory_that_ends_is_an_error() {
 }
 
 # Caught it is an error like others, and what it held can be used again.
-memory_that_ended_is_there_again() {
-  local name program mode
-  while read -r name program; do
-    cat - > "$work/p.scm" << END
-$program
+catches() {
+  cat > "$work/p.scm" << END
+$1
 (write (guard (e ((error-object? e) (error-kind e))) (grow)))
 (define keep '())
 (define p '())
 (define (check n) (if (= n 0) '() (cons (list n (* n 1.5)) (check (- n 1)))))
 (write (length (check 10000)))
 END
-    for mode in $(modes); do
-      [ "$name" != symbols ] || continue # a word that is left on a stack may hold the list of them
-      GC_MAXIMUM_HEAP_SIZE=40M "${scheme[@]}" "$mode" "$work/p.scm" > "$work/out" 2> "$work/err" < /dev/null ||
-        fail "$name $mode: exit $?: $(head -c 300 "$work/err")"
-      [ "$(cat "$work/out")" = memory10000 ] || fail "$name $mode: $(head -c 300 "$work/out")"
-    done
+}
+# goes_on NAME MODE: the program that `catches` wrote does that, and ends well.
+goes_on() {
+  "${scheme[@]}" "$2" "$work/p.scm" > "$work/out" 2> "$work/err" < /dev/null || fail "$1 $2: exit $?: $(head -c 300 "$work/err")"
+  [ "$(cat "$work/out")" = memory10000 ] || fail "$1 $2: $(head -c 300 "$work/out")"
+}
+memory_that_ended_is_there_again() {
+  local name program mode
+  while read -r name program; do
+    catches "$program"
+    for mode in $(modes); do GC_MAXIMUM_HEAP_SIZE=40M goes_on "$name" "$mode"; done
   done < <(kinds)
+}
+
+# The collector's records take of the same address space as its heap.
+address_space_that_ended_is_there_again() {
+  local name program mode
+  [ -z "${CODEHEAP_TEST_EMULATOR:-}" ] || { echo 'an emulator needs room of its own'; exit 77; }
+  while read -r name program; do
+    catches "$program"
+    for mode in $(modes); do (ulimit -v 200000 && goes_on "$name" "$mode") || exit 1; done
+  done < <(kinds)
+}
+
+# Handlers have memory to run in, each time anew once what was used up is free again.
+memory_ends_as_often_as_it_is_used_up() {
+  local mode
+  cat > "$work/p.scm" << 'END'
+(define (grow l) (grow (cons 1 l)))
+(define (again n) (if (> n 0) (begin (write (guard (e (#t (error-kind e))) (grow '()))) (again (- n 1)))))
+(again 5)
+(define kept '())
+(define (keep) (set! kept (cons 1 kept)) (keep))
+(write (guard (e (#t (list (error-kind e) (length (vector->list (make-vector 5000 0)))))) (keep)))
+(set! kept '())
+(write (length (vector->list (make-vector 10000 0))))
+END
+  for mode in $(modes); do
+    GC_MAXIMUM_HEAP_SIZE=40M "${scheme[@]}" "$mode" "$work/p.scm" > "$work/out" 2> "$work/err" < /dev/null ||
+      fail "$mode: exit $?: $(head -c 300 "$work/err")"
+    [ "$(cat "$work/out")" = 'memorymemorymemorymemorymemory(memory 5000)10000' ] || fail "$mode: $(head -c 300 "$work/out")"
+  done
 }
 
 # From too little to begin with to enough: either all is right, or it is told.

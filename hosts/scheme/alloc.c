@@ -1,21 +1,71 @@
 /* SPDX-License-Identifier: MIT
  * alloc.c: objects from the Boehm heap. Small scanned objects come from per-thread lists, which
  * machine code can pop inline; what has no pointers is allocated unscanned. Without memory each
- * function here raises an error of kind `memory`; for what its handlers and its report need, a
- * reserve is given back to the collector then. Memory is also asked for where no context is at
+ * function here raises an error of kind `memory`. Memory is also asked for where no context is at
  * hand: errors.c knows whose catcher is the innermost of the thread.
+ *
+ * The heap has a limit, and memory is out before the heap is full: when a collection finds more
+ * than FULL_PARTS of PARTS of the limit in use. Where less is left a program would collect for each
+ * of the last few pages, which takes minutes. For the handlers of the error, and its report, a
+ * reserve is given back to the collector. They may go on for GRACE collections that find as much in
+ * use; then there is the next error. Once less is in use there is a reserve again.
  */
 #define GC_THREADS
 #include <gc/gc.h>
+#include <gc/gc_mark.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "vm.h"
 
-enum { RESERVE_BYTES = 1 << 20 };
+enum { FULL_PARTS = 7, PARTS = 8, GRACE = 8, RESERVE_BYTES = 1 << 20 };
 
+static _Atomic size_t limit; /* of the heap, in bytes; 0: not known yet */
 static void *_Atomic reserve;
 static _Atomic GC_word looked_at; /* the collection after which there was too little for it */
+static atomic_int is_full;
+static atomic_int grace; /* collections that may find the heap full before the next error */
+static GC_on_collection_event_proc previous_event;
+
+static void add_bytes(void *object, size_t bytes, void *sum)
+{
+	(void)object;
+	*(size_t *)sum += bytes;
+}
+
+/* At the end of each marking, with the world stopped and the collector's lock held. */
+static void look_at_use(GC_EventType event)
+{
+	size_t in_use = 0, full = limit / PARTS * FULL_PARTS;
+
+	if (previous_event)
+		previous_event(event);
+	if (event != GC_EVENT_MARK_END)
+		return;
+	if (full && GC_get_heap_size() >= full)
+		GC_enumerate_reachable_objects_inner(add_bytes, &in_use);
+	atomic_store(&is_full, full && in_use >= full);
+	if (!is_full)
+		atomic_store(&grace, 0);
+	else if (grace > 0)
+		atomic_fetch_sub(&grace, 1);
+}
+
+int memory_begin_grace(void)
+{
+	void *block = atomic_exchange(&reserve, NULL);
+
+	atomic_store(&grace, GRACE);
+	GC_FREE(block);
+	return block != NULL;
+}
+
+static size_t reserve_bytes(void)
+{
+	return limit / 16 < RESERVE_BYTES ? limit / 16 : RESERVE_BYTES;
+}
 
 /* Not while it would be the last that there is: whoever goes on needs memory, too. */
 static void take_reserve(void)
@@ -23,25 +73,68 @@ static void take_reserve(void)
 	GC_word number = GC_get_gc_no();
 	void *block, *none = NULL;
 
-	if (atomic_exchange(&looked_at, number) == number ||
-	    GC_get_free_bytes() < (size_t)4 * RESERVE_BYTES)
+	if (!limit || atomic_exchange(&looked_at, number) == number ||
+	    GC_get_free_bytes() < 4 * reserve_bytes())
 		return;
-	block = GC_MALLOC_ATOMIC_UNCOLLECTABLE(RESERVE_BYTES);
+	block = GC_MALLOC_ATOMIC_UNCOLLECTABLE(reserve_bytes());
 	if (block && !atomic_compare_exchange_strong(&reserve, &none, block))
 		GC_FREE(block);
 }
 
-void memory_start(void)
+/* What the environment says, in the collector's words; 0: nothing. */
+static size_t limit_of_environment(void)
 {
-	atomic_store(&reserve, GC_MALLOC_ATOMIC_UNCOLLECTABLE(RESERVE_BYTES));
+	const char *text = getenv("GC_MAXIMUM_HEAP_SIZE"), *unit;
+	static const char units[] = "kmg";
+	char *end;
+
+	if (!text)
+		return 0;
+	size_t bytes = strtoul(text, &end, 10);
+	if (*end && (unit = strchr(units, *end | 0x20)) != NULL)
+		bytes <<= 10 * (unit - units + 1);
+	return bytes;
 }
 
-int memory_give_reserve(void)
+/* What the address space has room for, 0: it has no limit. The collector's records take up to a
+ * quarter of the heap's size beside it. */
+static size_t limit_of_space(void)
 {
-	void *block = atomic_exchange(&reserve, NULL);
+	struct rlimit space;
+	unsigned long pages = 0;
+	size_t used;
+	FILE *file;
 
-	GC_FREE(block);
-	return block != NULL;
+	if (getrlimit(RLIMIT_AS, &space) || space.rlim_cur == RLIM_INFINITY)
+		return 0;
+	file = fopen("/proc/self/statm", "re");
+	if (!file || fscanf(file, "%lu", &pages) != 1)
+		pages = 0;
+	if (file)
+		fclose(file);
+	used = pages * (size_t)sysconf(_SC_PAGESIZE);
+	return GC_get_heap_size() + (space.rlim_cur > used ? (space.rlim_cur - used) / 3 * 2 : 0);
+}
+
+/* Called when a VM has all that it begins with. */
+void memory_limit(void)
+{
+	size_t bounds[] = {limit_of_environment(), limit_of_space()};
+	size_t least = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+
+	for (int i = 0; i < 2; i++)
+		if (bounds[i] && bounds[i] < least)
+			least = bounds[i];
+	GC_set_max_heap_size(least);
+	limit = least;
+	if (!reserve)
+		reserve = GC_MALLOC_ATOMIC_UNCOLLECTABLE(reserve_bytes());
+}
+
+void memory_start(void)
+{
+	previous_event = GC_get_on_collection_event();
+	GC_set_on_collection_event(look_at_use);
 }
 
 /* Where nobody can be told by an error. */
@@ -66,9 +159,12 @@ static _Noreturn void memory_is_short(void)
 /* What the collector returned, or an error. */
 static void *sure(void *object)
 {
-	if (__builtin_expect(object == NULL, 0))
+	if (__builtin_expect(object == NULL, 0) ||
+	    __builtin_expect(atomic_load_explicit(&is_full, memory_order_relaxed) &&
+				     atomic_load_explicit(&grace, memory_order_relaxed) == 0, 0))
 		memory_is_short();
-	if (__builtin_expect(atomic_load_explicit(&reserve, memory_order_relaxed) == NULL, 0))
+	if (__builtin_expect(atomic_load_explicit(&reserve, memory_order_relaxed) == NULL, 0) &&
+	    !is_full)
 		take_reserve();
 	return object;
 }

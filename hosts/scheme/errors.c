@@ -39,7 +39,12 @@ _Noreturn void throw_to(struct context *ctx, struct catcher *catcher, value erro
 {
 	unwind_to(ctx, catcher->state.winders);
 	escapes_end(ctx, catcher->state.escape);
+	value *end = stack_top(ctx);
 	ctx->now = catcher->state;
+	/* What the frames held must not live on in frames that will cover them. */
+	value *top = stack_top(ctx);
+	if (end > top)
+		memset(top, 0, (size_t)(end - top) * sizeof *top);
 	thread_context = ctx;
 	catcher->error = error;
 	longjmp(catcher->target, 1);
@@ -145,16 +150,16 @@ _Noreturn void raise_stack(struct context *ctx)
 	raise_value(ctx, (value)c);
 }
 
-/* With the reserve the condition is one like any other, and handlers have memory to run in. Without
- * it, when memory ends in a handler or soon afterwards, there is one that was made before; each
- * handler that fails has another outside of it, so it ends. */
+/* The condition is one like any other where memory is left for it, and for handlers to run in. When
+ * memory ends in a handler or soon afterwards, there is one that was made before; each handler that
+ * fails has another outside of it, so it ends. */
 _Noreturn void raise_memory(struct context *ctx)
 {
 	value error = ctx->vm->memory_error;
 
 	if (error == V_NONE)
 		throw_to(ctx, ctx->now.catcher, error);
-	if (memory_give_reserve())
+	if (memory_begin_grace())
 		raise_error(ctx, "memory", "out of memory", 0);
 	struct condition *c = AS(condition, error);
 	c->file = V_FALSE;

@@ -8,9 +8,9 @@
 
 #include "vm.h"
 
-enum { BUFFER_BYTES = 16384 };
+enum { BUFFER_BYTES = 16384, TEXT_BYTES = 64 };
 
-struct port *port_open_fd(int fd, int is_output, const char *name)
+static struct port *port_open(int fd, int is_output, char *bytes, int64_t capacity)
 {
 	struct port *port = new_scanned(sizeof *port);
 
@@ -19,24 +19,30 @@ struct port *port_open_fd(int fd, int is_output, const char *name)
 	port->is_output = is_output;
 	port->is_open = 1;
 	port->line = 1;
-	port->capacity = BUFFER_BYTES;
-	port->bytes = new_plain(BUFFER_BYTES);
+	port->capacity = capacity;
+	port->bytes = bytes;
 	port->name = V_FALSE;
-	(void)name;
 	return port;
 }
 
-struct port *port_open_string(const char *bytes, int64_t length, const char *name)
+struct port *port_open_fd(int fd, int is_output)
 {
-	struct port *port = port_open_fd(-1, 0, name);
+	return port_open(fd, is_output, new_plain(BUFFER_BYTES), BUFFER_BYTES);
+}
 
-	port->bytes = new_plain((size_t)length + 1);
+struct port *port_open_string(const char *bytes, int64_t length)
+{
+	struct port *port = port_open(-1, 0, new_plain((size_t)length + 1), length);
+
 	memcpy(port->bytes, bytes, (size_t)length);
-	port->length = port->capacity = length;
+	port->length = length;
 	return port;
 }
 
-struct port *port_open_buffer(void) { return port_open_fd(-1, 1, NULL); }
+struct port *port_open_buffer(void)
+{
+	return port_open(-1, 1, new_plain(TEXT_BYTES), TEXT_BYTES);
+}
 
 void port_flush(struct port *port)
 {
@@ -347,7 +353,7 @@ static value open_input_string(struct context *ctx, value *args, int64_t argc)
 	if (!is_type(args[0], T_STRING))
 		raise_type(ctx, "open-input-string", "string", args[0]);
 	char *text = string_to_utf8(args[0], &bytes);
-	return (value)port_open_string(text, (int64_t)bytes, "string");
+	return (value)port_open_string(text, (int64_t)bytes);
 }
 
 static value open_output_string(struct context *ctx, value *args, int64_t argc)
@@ -372,7 +378,7 @@ static value open_file(struct context *ctx, value name, int is_output)
 	int fd = open(path, is_output ? O_WRONLY | O_CREAT | O_TRUNC : O_RDONLY, 0666);
 	if (fd < 0)
 		raise_error(ctx, "file", "cannot open", 1, name);
-	return (value)port_open_fd(fd, is_output, path);
+	return (value)port_open_fd(fd, is_output);
 }
 
 static value open_input_file(struct context *ctx, value *args, int64_t argc)
@@ -565,7 +571,7 @@ static value open_input_bytes(struct context *ctx, value *args, int64_t argc)
 	struct bytes *from = bytes_arg(ctx, "open-input-bytevector", args[0]);
 
 	(void)argc;
-	return (value)port_open_string((const char *)from->data, from->length, "bytevector");
+	return (value)port_open_string((const char *)from->data, from->length);
 }
 
 static value get_output_bytes(struct context *ctx, value *args, int64_t argc)

@@ -69,7 +69,7 @@ PRIM(load)
 	int fd = open(string_to_utf8(args[0], NULL), O_RDONLY);
 	if (fd < 0)
 		raise_error(ctx, "file", "cannot open", 1, args[0]);
-	struct port *port = port_open_fd(fd, 0, NULL);
+	struct port *port = port_open_fd(fd, 0);
 	port->name = args[0];
 	catcher_enter(ctx, &catcher);
 	if (_setjmp(catcher.target) == 0)

@@ -29,12 +29,22 @@ static void ignore_warning(char *message, GC_word argument)
 	(void)argument;
 }
 
+/* The collector's variables hold addresses of its heap's parts. An object that begins with such a
+ * part would never die, nor what it leads to. */
+static int has_roots(const char *library, void *low, size_t bytes)
+{
+	(void)low;
+	(void)bytes;
+	return strstr(library, "/libgc.so") == NULL;
+}
+
 static void start_collector(void)
 {
 	/* Heap objects are only pointed to by their start; stacks are scanned for inner pointers
 	 * all the same. It saves the extra byte that would double a flonum. */
 	GC_set_abort_func(end_with_message);
 	GC_set_all_interior_pointers(0);
+	GC_register_has_static_roots_callback(has_roots);
 	GC_set_handle_fork(1); /* fork-process */
 	GC_INIT();
 	GC_set_warn_proc(ignore_warning);
@@ -66,7 +76,7 @@ static void hide_prelude(struct context *ctx)
 
 static void load_prelude(struct context *ctx)
 {
-	load_port(ctx, port_open_string(prelude_source, (int64_t)strlen(prelude_source), NULL), 0);
+	load_port(ctx, port_open_string(prelude_source, (int64_t)strlen(prelude_source)), 0);
 	hide_prelude(ctx);
 }
 
@@ -101,9 +111,9 @@ static const char *fill(struct context *ctx)
 	const char *refusal = NULL;
 
 	vm->memory_error = make_memory_error(ctx);
-	vm->input = port_open_fd(0, 0, "stdin");
-	vm->output = port_open_fd(1, 1, "stdout");
-	vm->error_output = port_open_fd(2, 1, "stderr");
+	vm->input = port_open_fd(0, 0);
+	vm->output = port_open_fd(1, 1);
+	vm->error_output = port_open_fd(2, 1);
 	vm->standard[0] = vm->input;
 	vm->standard[1] = vm->output;
 	vm->standard[2] = vm->error_output;
@@ -123,6 +133,7 @@ static const char *fill(struct context *ctx)
 	init_jit_primitives(ctx);
 	init_profiles(ctx);
 	init_images(ctx);
+	memory_limit();
 	if (!vm->options.load)
 		load_prelude(ctx);
 	return NULL;
@@ -403,7 +414,7 @@ int vm_run_file(struct context *ctx, const char *path)
 		fprintf(stderr, "%s: cannot open\n", path);
 		return 1;
 	}
-	struct port *port = is_stdin ? ctx->vm->input : port_open_fd(fd, 0, path);
+	struct port *port = is_stdin ? ctx->vm->input : port_open_fd(fd, 0);
 	port->name = string_from(ctx, is_stdin ? "stdin" : path);
 	run_port(ctx, port, !is_stdin);
 	if (!is_stdin)
@@ -413,7 +424,7 @@ int vm_run_file(struct context *ctx, const char *path)
 
 int vm_run_text(struct context *ctx, const char *text, size_t bytes, const char *name)
 {
-	struct port *port = port_open_string(text, (int64_t)bytes, name);
+	struct port *port = port_open_string(text, (int64_t)bytes);
 
 	port->name = string_from(ctx, name);
 	run_port(ctx, port, 1);
@@ -422,7 +433,7 @@ int vm_run_text(struct context *ctx, const char *text, size_t bytes, const char 
 
 value vm_eval_string(struct context *ctx, const char *text, const char *name)
 {
-	struct port *port = port_open_string(text, (int64_t)strlen(text), name);
+	struct port *port = port_open_string(text, (int64_t)strlen(text));
 
 	port->name = string_from(ctx, name);
 	return run_port(ctx, port, 0);

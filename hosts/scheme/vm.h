@@ -204,8 +204,9 @@ int mutex_is_free(value mutex);
 void *new_scanned(size_t bytes); /* cleared */
 void *new_plain(size_t bytes);   /* not scanned, not cleared */
 void *grow_scanned(void *block, size_t bytes);
-int memory_give_reserve(void); /* 0: it was given before */
+int memory_begin_grace(void); /* 0: it had begun */
 void memory_start(void);
+void memory_limit(void);
 void *alloc_slow(struct context *ctx, size_t granules);
 void *alloc_bytes(struct context *ctx, uint64_t type, size_t bytes);  /* scanned */
 void *alloc_atomic(struct context *ctx, uint64_t type, size_t bytes); /* not scanned */
@@ -287,8 +288,8 @@ int is_equal(struct context *ctx, value a, value b);
 int64_t list_length(value list); /* -1 when improper or circular */
 
 /* ---- ports.c, reader.c, printer.c ---- */
-struct port *port_open_fd(int fd, int is_output, const char *name);
-struct port *port_open_string(const char *bytes, int64_t length, const char *name);
+struct port *port_open_fd(int fd, int is_output);
+struct port *port_open_string(const char *bytes, int64_t length);
 struct port *port_open_buffer(void);
 int port_read_byte(struct context *ctx, struct port *port);
 int port_peek_byte(struct context *ctx, struct port *port);
