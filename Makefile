@@ -473,7 +473,7 @@ mutants_need := $(if $(T),$(filter $(shell CODEHEAP_BUILD=$(BUILD) tests/breaks/
                   $(core_tests) $(tool_tests) $(BUILD)/fuzz/replay $(BUILD)/stress/stress-tested),programs $(BUILD)/tests/runner $(mutants_need))
 endif
 run-mutants: $(mutants_need)
-	+@CODEHEAP_BUILD=$(BUILD) timeout -s KILL 3000 tests/breaks/planted.py $(if $(T),'$(T)')
+	@CODEHEAP_BUILD=$(BUILD) timeout -s KILL 3000 tests/breaks/planted.py $(if $(T),'$(T)')
 ONLY ?=
 export ONLY
 ci:

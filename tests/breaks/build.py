@@ -133,7 +133,11 @@ class Broken:
     def __enter__(self):
         under = os.path.join(self.build.folder, "breaks")
         os.makedirs(under, exist_ok=True)
-        self.folder = tempfile.mkdtemp(dir=under)
+        # Those of who was killed go.
+        for left in os.listdir(under):
+            if not os.path.exists("/proc/" + left.split("-")[0]):
+                shutil.rmtree(os.path.join(under, left), ignore_errors=True)
+        self.folder = tempfile.mkdtemp(dir=under, prefix=f"{os.getpid()}-")
         for file, text in self.texts.items():
             path = self.source(file)
             os.makedirs(os.path.dirname(path), exist_ok=True)

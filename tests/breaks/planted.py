@@ -20,11 +20,13 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 
 from build import NO_SUCH_CASE, SKIPPED, SPECIAL, Broken, Build, BuildFailed, run, settings_of_make
 from rows import all_rows, read_file
 
-LIMIT = 25           # seconds for a case
+LIMIT = 25           # seconds for a broken case, or ten times as long as it takes unbroken
+LIMIT_UNBROKEN = 150
 STRESS_SECONDS = 60  # the stress must find a mutant within these
 CROSS = {"aarch64": ("cross-aarch64-linux-gnu", ["CROSS=aarch64-linux-gnu-"]),
          "riscv64": ("cross-riscv64-linux-gnu-gc-none", ["CROSS=riscv64-linux-gnu-", "GC=none"])}
@@ -42,7 +44,7 @@ class Runner:
         self.has_bdw = self.build.vars.get("GC", "bdw") != "none"
         self.cross = {}
         self.lock = threading.Lock()
-        self.without = {}  # (build, program, case): [lock, status]
+        self.without = {}  # (build, program, case): [lock, status, seconds]
         self.passed = self.failed = 0
 
     def say(self, verdict, name, text):
@@ -66,10 +68,10 @@ class Runner:
 
     def words_of(self, case, seconds):
         if case.program == "corpus":
-            return sorted(glob.glob("fuzz/corpus/*")), LIMIT
+            return sorted(glob.glob("fuzz/corpus/*"))
         if case.program == "stress":
-            return ([f"--levels={case.case}", f"--seconds={seconds}", "--seed=1", "--minimise-ms=0"], seconds + 60)
-        return [case.case], LIMIT
+            return [f"--levels={case.case}", f"--seconds={seconds}", "--seed=1", "--minimise-ms=0"]
+        return [case.case]
 
     def may_skip(self, program, case):
         words = [os.path.join(self.build.folder, "tests/runner"), "-l", "tests/cannot_run.list", "-q", "skip", program, case]
@@ -78,11 +80,13 @@ class Runner:
     def status_without(self, build, program, case):
         key = (build.folder, program, case.case)
         with self.lock:
-            entry = self.without.setdefault(key, [threading.Lock(), False])
+            entry = self.without.setdefault(key, [threading.Lock(), False, 0])
         with entry[0]:
             if entry[1] is False:
-                entry[1] = run(build, build.path_of(program), *self.words_of(case, STRESS_SECONDS // 3))
-        return entry[1]
+                started = time.monotonic()
+                entry[1] = run(build, build.path_of(program), self.words_of(case, STRESS_SECONDS // 3), LIMIT_UNBROKEN)
+                entry[2] = time.monotonic() - started
+        return entry[1:]
 
     def check(self, row, case, broken):
         """broken(build): the Broken of this row for a build."""
@@ -93,14 +97,14 @@ class Runner:
             return self.say("--", row.name, f"{case.program} is for another machine")
         if not build.has_program(program):
             return self.say("not ok", row.name, f"{case.program} is not built")
-        status = self.status_without(build, program, case)
+        status, seconds = self.status_without(build, program, case)
         if status == SKIPPED and self.may_skip(program, case.case):
             return self.say("--", row.name, f"{case.label()} is for another machine")
         if status != 0:
             return self.say("not ok", row.name, f"{case.label()} fails without it")
         path = broken(build).link(program)
         for _ in range(case.tries):
-            status = run(build, path, *self.words_of(case, STRESS_SECONDS))
+            status = run(build, path, self.words_of(case, STRESS_SECONDS), max(LIMIT, 10 * seconds))
             if status not in (0, SKIPPED, NO_SUCH_CASE):
                 break
         if status in (0, SKIPPED, NO_SUCH_CASE):
@@ -174,7 +178,6 @@ def main(arguments):
     pattern = arguments[0] if arguments else ""
     os.environ["LC_ALL"] = "C.UTF-8"  # as make check has it
     os.environ.setdefault("CODEHEAP_TEST_STORM_MS", "2000")
-    shutil.rmtree(os.path.join(folder, "breaks"), ignore_errors=True)
     runner = Runner(folder)
     with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("JOBS") or 2)) as pool:
         for done in [pool.submit(runner.run_row, row, cases) for row, cases in chosen(pattern)]:
