@@ -178,11 +178,11 @@ static void free_heap(struct ch_heap *heap)
 	ch__meta_destroy(meta);
 }
 
-/* Destroyed heaps, chained by left_next, that a handler may still read. [ch__heaps_lock] */
-static struct ch_heap *left_heaps;
+/* Destroyed heaps, chained by left_next, that a handler may still read. */
+static struct ch_heap *left_heaps CH_GUARDED_BY(ch__heaps_lock);
 
 /* Nobody read for a moment since the last of them left the table. */
-static void free_left_heaps(void)
+static void free_left_heaps(void) CH_REQUIRES(ch__heaps_lock)
 {
 	struct ch_heap *heap;
 	while ((heap = left_heaps) != NULL) {
@@ -198,12 +198,12 @@ void ch__heaps_left_fork_child(void)
 }
 
 /* First generations of the next heaps that have these places: no handle of a heap that is gone
- * leads to a record of one that comes. [ch__heaps_lock] */
-static uint32_t first_generations[CH__HEAPS_MAX + 1];
+ * leads to a record of one that comes. */
+static uint32_t first_generations[CH__HEAPS_MAX + 1] CH_GUARDED_BY(ch__heaps_lock);
 
 /* A free place in the table of heaps, which others do not take meanwhile; the slot is filled last,
  * when the heap is whole. */
-static bool choose_id(struct ch_heap *heap)
+static bool choose_id(struct ch_heap *heap) CH_REQUIRES(ch__heaps_lock)
 {
 	uint32_t id = 1;
 	while (id <= CH__HEAPS_MAX && atomic_load(&ch__heaps[id]))

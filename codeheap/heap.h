@@ -445,7 +445,7 @@ struct ch_heap {
 extern _Atomic(struct ch_heap *) ch__heaps[CH__HEAPS_MAX + 1];
 /* While the set of heaps changes, and over a fork; left of every heap's locks. */
 extern struct ch__lock ch__heaps_lock;
-void ch__heaps_left_fork_child(void); /* heaps_lock */
+void ch__heaps_left_fork_child(void) CH_REQUIRES(ch__heaps_lock);
 
 static inline struct ch_heap *ch__handle_heap(uint64_t bits)
 {
