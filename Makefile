@@ -469,8 +469,8 @@ mutants:
 # T names a mutant, a program or a case, and only programs that its rows need are built.
 mutants_need := $(core_tests) $(tool_tests) $(BUILD)/fuzz/replay $(if $(stress_c),$(BUILD)/stress/stress-tested)
 ifneq ($(filter run-mutants,$(MAKECMDGOALS)),)
-mutants_need := $(if $(T),$(filter $(shell CODEHEAP_BUILD=$(BUILD) tests/breaks/planted.py --programs '$(T)'),\
-                  $(core_tests) $(tool_tests) $(BUILD)/fuzz/replay $(BUILD)/stress/stress-tested),programs $(BUILD)/tests/runner $(mutants_need))
+mutants_need := $(BUILD)/tests/runner $(if $(T),$(filter $(shell CODEHEAP_BUILD=$(BUILD) tests/breaks/planted.py --programs '$(T)'),\
+                  $(core_tests) $(tool_tests) $(BUILD)/fuzz/replay $(BUILD)/stress/stress-tested),programs $(mutants_need))
 endif
 run-mutants: $(mutants_need)
 	@CODEHEAP_BUILD=$(BUILD) timeout -s KILL 3000 tests/breaks/planted.py $(if $(T),'$(T)')
