@@ -15,9 +15,9 @@
 enum {
 	CH__LISTED_SHARE_LOG2 = 5, /* a page is listed when 1/32 of it is free */
 	CH__LEDGER_CHUNKS = 1024,  /* of the largest pool */
-	/* Mappings that are given up for a patch of live code: mremap asks for 6 that are free,
-	 * the page to be moved for one, and other threads may take some. */
-	CH__SPARES = 16,
+	/* Given up one by one for a patch of live code: mremap asks for 6 mappings that are free,
+	 * the page to be moved for one, and other threads may take 50. */
+	CH__SPARES = 64 / CH__OS_SPARE,
 };
 
 /* --- views.c --- */

@@ -69,7 +69,9 @@ bool ch__os_self_memory(struct ch__os_held *) CH_EXCLUDES(CH__STANDING);
 uint8_t *ch__os_map_apart(size_t bytes);
 bool ch__os_move_onto(uint8_t *from, size_t bytes, uint8_t *to);
 void ch__os_unmap_apart(uint8_t *at, size_t bytes);
-/* A mapping that the system counts as one, wherever it lies, without access; likewise. */
+/* CH__OS_SPARE mappings, or one less, wherever they lie, without access; likewise. They come free
+ * in one step: nobody takes one while others are held yet. NULL: there are not so many. */
+enum { CH__OS_SPARE = 8 };
 void *ch__os_map_spare(void);
 void ch__os_unmap_spare(void *);
 /* Some words that hold 0, also in each child of fork whatever was stored. NULL: errno. */

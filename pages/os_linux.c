@@ -657,15 +657,24 @@ void ch__os_unmap_apart(uint8_t *at, size_t bytes)
 	munmap(at, bytes);
 }
 
-/* Shared memory has a file of its own: it never becomes one mapping with its neighbour. */
+/* Shared memory has a file of its own: it never becomes one mapping with its neighbour. Every
+ * second page differs by what a core dump has of it, and so each is a mapping; the last one is not
+ * where that would be the last that the system allows, which only mmap gets. */
 void *ch__os_map_spare(void)
 {
-	return map_anywhere(ch__os_page_bytes(), PROT_NONE, MAP_SHARED | MAP_ANONYMOUS, -1);
+	size_t page = ch__os_page_bytes(), last = CH__OS_SPARE - 1;
+	uint8_t *at = map_anywhere(CH__OS_SPARE * page, PROT_NONE, MAP_SHARED | MAP_ANONYMOUS, -1);
+	for (size_t i = 1; at && i <= last; i += 2)
+		if (madvise(at + i * page, page, MADV_DONTDUMP) != 0 && i < last) {
+			ch__os_unmap_spare(at);
+			return NULL;
+		}
+	return at;
 }
 
 void ch__os_unmap_spare(void *at)
 {
-	munmap(at, ch__os_page_bytes());
+	munmap(at, CH__OS_SPARE * ch__os_page_bytes());
 }
 
 /* Not pwrite: that is a cancellation point. */

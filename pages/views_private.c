@@ -85,9 +85,9 @@ static bool fill_spares(struct ch__views *v)
 	return true;
 }
 
-static void drop_spares(struct ch__views *v)
+static void drop_spare(struct ch__views *v)
 {
-	while (v->spares_now)
+	if (v->spares_now)
 		ch__os_unmap_spare(v->spares[--v->spares_now]);
 }
 
@@ -121,18 +121,21 @@ static bool replace_page(struct ch__views *v, size_t word)
 }
 
 /* Other threads may take the mappings that were given up, in the microseconds until the page is
- * moved; then the next try has what they leave. */
+ * moved; then more are. When all are taken the next try has what others leave. */
 static bool replace_in_need(struct ch__views *v, size_t word)
 {
-	enum { TRIES = 1000, BETWEEN_NS = 1000000 };
+	enum { NAPS = 1000, NAP_NS = 1000000 };
 	_Atomic(uint32_t) never = 0;
-	for (int i = 0; i < TRIES; i++) {
-		drop_spares(v);
+	for (int naps = 0; naps < NAPS;) {
+		drop_spare(v);
 		bool is_replaced = replace_page(v, word);
+		if (!is_replaced && v->spares_now)
+			continue;
 		(void)fill_spares(v);
 		if (is_replaced)
 			return true;
-		ch__os_futex_wait(&never, 0, BETWEEN_NS);
+		ch__os_futex_wait(&never, 0, NAP_NS);
+		naps++;
 	}
 	return false;
 }
@@ -308,7 +311,8 @@ bool ch__private_map(struct ch__views *v)
 
 void ch__private_destroy(struct ch__views *v)
 {
-	drop_spares(v);
+	while (v->spares_now)
+		drop_spare(v);
 	if (v->staged)
 		ch__os_unmap_apart(v->staged, v->guard_bytes);
 	if (v->apart)

@@ -507,7 +507,7 @@ static void link_at_the_limit(void *arg)
 	CHECK(other - jumper >= rig_page_bytes() / 2);
 	CHECK_EQ(ch_branch_link(first, four), CH_OK);
 	fill_maps(40);
-	while (ch__os_map_spare())
+	while (map_one())
 		continue;
 	CHECK_EQ(ch_branch_link(far, four), CH_E_OS);
 	CHECK_EQ(errno, ENOMEM);

@@ -317,6 +317,13 @@ void fill_maps(long left)
 	CHECK_EQ(madvise(at, (size_t)wanted * page, MADV_DONTFORK), 0);
 }
 
+void *map_one(void)
+{
+	void *at = mmap(NULL, (size_t)sysconf(_SC_PAGESIZE), PROT_NONE,
+			MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	return at == MAP_FAILED ? NULL : at;
+}
+
 int main(int argc, char **argv)
 {
 	if (argc < 2) {

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -541,7 +542,7 @@ static void watch(const void *to)
 static void take_every_mapping(void)
 {
 	fill_maps(40);
-	while (ch__os_map_spare())
+	while (map_one())
 		continue;
 }
 
@@ -577,6 +578,43 @@ TEST(word_of_a_ready_page_is_patched_whole_at_the_limit_of_mappings)
 	expect_signal(patch_at_the_limit, NULL, 0);
 }
 
+/* Takes what comes free within a patch, and keeps it. */
+static unsigned taken, taken_at_most;
+
+static void take_what_comes_free(const void *to)
+{
+	(void)to;
+	while (taken < taken_at_most && map_one())
+		taken++;
+}
+
+static void patch_beside_who_keeps(void *arg)
+{
+	(void)arg;
+	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	uintptr_t code = (rig_reserve(&rig, rig_take(&rig), 64) + 8) & ~(uintptr_t)7;
+	uint64_t *write = (uint64_t *)(void *)ch__pool_write(rig.pool, code);
+	CHECK(ch__pool_patch_ready(rig.pool, code));
+	take_every_mapping();
+	ch__os_pretended.between_bytes = take_what_comes_free;
+	for (uint64_t i = 1; i < 10; i++) {
+		taken_at_most = i < 5 ? 10 * (unsigned)i : 40;
+		*write = i * UINT64_C(0x0101010101010101);
+		ch__pool_sync_live(rig.pool, code, 8);
+		CHECK_EQ(*(const volatile uint64_t *)code, *write);
+	}
+	CHECK_EQ(taken, 40);
+	ch__os_pretended.between_bytes = NULL;
+}
+
+TEST(word_of_a_ready_page_is_patched_where_others_take_forty_mappings_for_good)
+{
+	skip_without_procmem();
+	if (TEST_SANITIZED)
+		skip("a sanitizer maps memory of its own");
+	expect_signal(patch_beside_who_keeps, NULL, 0);
+}
+
 /* As above, and other threads take what comes free, and give it back. */
 static _Atomic(bool) is_enough;
 
@@ -585,10 +623,10 @@ static void *take_and_give(void *arg)
 	while (!atomic_load(&is_enough)) {
 		void *spares[40];
 		unsigned n = 0;
-		while (n < 40 && (spares[n] = ch__os_map_spare()))
+		while (n < 40 && (spares[n] = map_one()))
 			n++;
 		while (n)
-			ch__os_unmap_spare(spares[--n]);
+			munmap(spares[--n], ch__os_page_bytes());
 	}
 	return arg;
 }
@@ -603,7 +641,7 @@ static void patch_beside_the_hungry(void *arg)
 	CHECK(ch__pool_patch_ready(rig.pool, code));
 	fill_maps(60);
 	CHECK_EQ(pthread_create(&hungry, NULL, take_and_give, NULL), 0);
-	while (ch__os_map_spare())
+	while (map_one())
 		continue;
 	for (uint64_t i = 1; i < 200; i++) {
 		*write = i * UINT64_C(0x0101010101010101);
