@@ -586,3 +586,14 @@ TEST(request_to_valgrind_has_no_effect_without_it)
 	for (uintptr_t i = 1; i < 6; i++)
 		CHECK_EQ(words[i], i);
 }
+
+TEST(serializing_function_has_the_instruction_that_serializes)
+{
+	enum { LOOKED_AT = 32 };
+	static const uint32_t isb = 0xd5033fdf;
+	const uint8_t *code = (const uint8_t *)(uintptr_t)ch__arch_serialize;
+	bool is_there = false;
+	for (int i = 0; i < LOOKED_AT; i++)
+		is_there |= !memcmp(code + 4 * i, &isb, sizeof isb);
+	CHECK(is_there);
+}

@@ -382,3 +382,11 @@ TEST(request_to_valgrind_has_no_effect_without_it)
 	for (uintptr_t i = 1; i < 6; i++)
 		CHECK_EQ(words[i], i);
 }
+
+TEST(serializing_function_has_the_instruction_that_serializes)
+{
+	enum { LOOKED_AT = 128 };
+	static const uint8_t cpuid[] = {0x0f, 0xa2};
+	const uint8_t *code = (const uint8_t *)(uintptr_t)ch__arch_serialize;
+	CHECK(memmem(code, LOOKED_AT, cpuid, sizeof cpuid) != NULL);
+}

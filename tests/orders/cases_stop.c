@@ -73,7 +73,56 @@ static void stops(void)
 	}
 }
 
+/* --- a stop in place of a core sync --- */
+
+static uint32_t stops_made, served[THREADS_MAX + 1];
+
+UNSEEN static void note_stop(void)
+{
+	stops_made++;
+}
+/* Whoever was stopped, and runs again, has serialized its core since. */
+UNSEEN static void note_run(uint32_t serialized)
+{
+	if (serialized)
+		served[order_self()] = stops_made;
+	HOLDS(served[order_self()] == stops_made);
+}
+static void runs_on(void)
+{
+	for (int i = 0; i < 3; i++) {
+		ch_thread_park();
+		uint32_t before = order_serialized;
+		ch_thread_unpark();
+		note_run(order_serialized - before);
+	}
+	ch_thread_park();
+}
+static void syncs_by_stops(void)
+{
+	struct ch_heap *heap = scene.heap;
+	for (int i = 0; i < 2; i++) {
+		ch__freeze(heap);
+		HOLDS(ch__world_stop(heap, UINT64_MAX));
+		ch__core_sync_by_stop(heap);
+		note_stop();
+		ch__world_resume(heap);
+		ch__unfreeze(heap);
+	}
+}
+static void both_parked(void)
+{
+	scene_make();
+	order_as(2, ch_thread_park);
+}
+static void runs_no_more(void)
+{
+	order_as(1, ch_thread_unpark);
+	served[1] = stops_made;
+}
+
 const struct order_case cases_stop[] = {
+	{"serialize", 1000, both_parked, NULL, runs_no_more, {runs_on, syncs_by_stops}},
 	{"regions", 3000, scene_make, NULL, NULL,
 	 {changes_in_regions, changes_in_regions, reads_frozen}},
 	{"regions_fenced", 3000, fenced, NULL, NULL,

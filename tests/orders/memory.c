@@ -6,9 +6,10 @@
  * store that it may still read, and a vector clock; both together are its view. A release store
  * carries its thread's view, which an acquire load of it takes over; the stores of a read-modify-
  * write carry on what they read. A seq_cst load reads no older store than the last seq_cst one. A
- * relaxed store may be kept back by the compiler behind loads that follow it, until another store,
- * a read-modify-write or a fence of the compiler's: no membarrier reaches it there. New stores are
- * the newest of their atomic, which is the one thing in which C11 allows more. */
+ * store that is not seq_cst may stay in the core's buffer behind loads that follow it, until
+ * another store, a read-modify-write or a membarrier; and a relaxed one may be kept back by the
+ * compiler, until a fence of the compiler's: no membarrier reaches it there. A store that reaches
+ * memory is the newest of its atomic: that is the one thing in which C11 allows more. */
 #define _GNU_SOURCE 1
 #include "tests/orders/memory.h"
 
@@ -68,13 +69,16 @@ struct thread {
 	char *tls;
 	void (*body)(void);
 	bool is_done;
-	bool has_kept; /* a store that the compiler has not made yet */
+	bool has_kept; /* a store that is not in memory yet: */
+	bool is_in_core; /* in the core's buffer; else the compiler has not made it */
+	enum order kept_order;
 	uint32_t sleeps_until; /* step */
 	bool is_behind;        /* it reads the oldest stores that it may */
 	uint32_t kept_place;
 	uint64_t kept_value;
 };
 
+uint32_t order_serialized;
 static struct thread threads[THREADS];
 static struct place places[PLACES];
 static uint32_t place_count, place_at[TABLE];
@@ -273,7 +277,7 @@ static void put_store(struct thread *t, uint32_t p, uint64_t value, enum order o
 {
 	struct place *place = &places[p];
 	struct view *carries = NULL;
-	t->view.clock[self]++;
+	t->view.clock[t - threads]++;
 	memcpy((void *)place->address, &value, place->bytes);
 	t->view.oldest[p] = (uint16_t)place->count;
 	if (order >= RELEASE)
@@ -294,7 +298,7 @@ static void make_kept(struct thread *t)
 	if (!t->has_kept)
 		return;
 	t->has_kept = false;
-	put_store(t, t->kept_place, t->kept_value, RELAXED, NULL);
+	put_store(t, t->kept_place, t->kept_value, t->kept_order, NULL);
 }
 
 /* --- plain accesses --- */
@@ -419,8 +423,10 @@ static void store_atomic(volatile void *at, uint32_t bytes, uint64_t value, enum
 	uint32_t p = place_of(at, bytes);
 	look((uintptr_t)at, bytes, true, true, caller);
 	make_kept(t);
-	if (order == RELAXED && order_chance(4) == 0) {
+	if (order != SEQ_CST && order_chance(order == RELAXED ? 4 : 8) == 0) {
 		t->has_kept = true;
+		t->is_in_core = order != RELAXED || order_chance(2);
+		t->kept_order = order;
 		t->kept_place = p;
 		t->kept_value = value;
 		return;
@@ -500,6 +506,9 @@ static void fence_all(void)
 	order_yield();
 	memset(&all, 0, sizeof all);
 	for (uint32_t t = 1; t <= thread_count; t++)
+		if (threads[t].is_in_core)
+			make_kept(&threads[t]);
+	for (uint32_t t = 1; t <= thread_count; t++)
 		join(&all, &threads[t].view, false);
 	for (uint32_t t = 1; t <= thread_count; t++)
 		join(&threads[t].view, &all, false);
@@ -527,7 +536,7 @@ void __tsan_write_range(void *at, size_t bytes) { PLAIN(at, bytes, true); }
 void __tsan_atomic_signal_fence(int order)
 {
 	(void)order;
-	if (is_simulating)
+	if (is_simulating && !threads[self].is_in_core)
 		make_kept(&threads[self]);
 }
 void __tsan_atomic_thread_fence(int order)
@@ -623,6 +632,51 @@ void __wrap_ch__os_futex_wake(_Atomic(uint32_t) *word)
 		make_kept(&threads[self]);
 	else
 		__real_ch__os_futex_wake(word);
+}
+/* Neither threads nor timers of the system. */
+bool __wrap_ch__os_thread_start(void *thread, void (*body)(void *), void *arg)
+{
+	(void)thread;
+	(void)body;
+	(void)arg;
+	return true;
+}
+bool __wrap_ch__os_timer_start(void)
+{
+	return true;
+}
+void __wrap_ch__os_timer_stop(void)
+{
+}
+/* What is unmapped is written, as what is freed. */
+void __real_ch__os_unmap(void *, size_t);
+void __wrap_ch__os_unmap(void *at, size_t bytes)
+{
+	if (is_simulating)
+		PLAIN(at, bytes < LARGE_BYTES ? bytes : LARGE_BYTES - 1, true);
+	else
+		__real_ch__os_unmap(at, bytes);
+}
+/* The handler of SIGPROF is called by a case. */
+void (*order_profile_handler)(int, void *, void *);
+void *order_profile_tag;
+bool __wrap_ch__os_profile_install(void (*handler)(int, void *, void *), void *old, size_t bytes)
+{
+	(void)old;
+	(void)bytes;
+	order_profile_handler = handler;
+	return true;
+}
+bool __wrap_ch__os_timer_expired(const void *info, void **value, uint32_t *times)
+{
+	(void)info;
+	*value = order_profile_tag;
+	*times = 1;
+	return true;
+}
+void __wrap_ch__arch_serialize(void)
+{
+	order_serialized++;
 }
 bool __wrap_ch__os_membarrier_fence(void)
 {

@@ -46,6 +46,11 @@ void order_as(uint32_t thread, void (*)(void));
 uint32_t order_self(void);
 void order_stack(uint32_t thread, const void **low, const void **high);
 uint32_t order_chance(uint32_t n); /* 0 to n - 1 */
+/* How often the thread that runs had its core execute a serializing instruction, of all threads. */
+extern uint32_t order_serialized;
+/* What the library has installed for SIGPROF, and the tag that its signals are given. */
+extern void (*order_profile_handler)(int, void *, void *);
+extern void *order_profile_tag;
 /* What a case knows besides is no access of the simulated memory. */
 #define UNSEEN __attribute__((no_sanitize("thread"), noinline))
 

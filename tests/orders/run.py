@@ -25,13 +25,22 @@ CC = "gcc"
 FLAGS = ("-std=gnu11 -O1 -g -fno-omit-frame-pointer -fno-pie -ftls-model=initial-exec -pthread -Wall -Wextra -Wshadow -Werror "
          "-DCH_TESTING=1 -DCH_TEST_BDW=0 -DCH_ALLOC_MALLOC=1").split()
 WRAPPED = ("memcpy memset ch__meta_alloc ch__meta_free ch__os_futex_wait ch__os_futex_wake ch__os_membarrier_fence "
-           "ch__os_membarrier_core_sync").split()
+           "ch__os_membarrier_core_sync ch__os_thread_start ch__os_timer_start ch__os_timer_stop ch__os_unmap "
+           "ch__arch_serialize ch__os_profile_install ch__os_timer_expired").split()
 ROOMS = ["arch", "pages", "unwind", "codeheap", "invalidate"]
 # What a case runs of a header's functions, besides its own file.
 USES = {
     "regions": ["codeheap/thread.c"],
     "regions_fenced": ["codeheap/thread.c"],
     "stop": ["codeheap/thread.c", "codeheap/world.c"],
+    "segment": ["codeheap/block.c", "codeheap/table.c"],
+    "lists": [],
+    "frames": [],
+    "cell": ["codeheap/owner.c"],
+    "sampler": [],
+    "locks": ["codeheap/thread.c", "codeheap/owner.c"],
+    "lock_of_pages": [],
+    "serialize": ["codeheap/thread.c"],
     "reuse": ["codeheap/open.c", "codeheap/commit.c", "codeheap/sweep.c", "codeheap/find.c", "codeheap/block.c"],
     "names": ["codeheap/place.c", "codeheap/find.c", "codeheap/names.c"],
     "tombstone": [],

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: MIT
+ * cases_data.c: what is published once and read without a lock (segments of tables, lists of a
+ * heap, unwind data, samplers), an owner's cell against its release, and locks. */
+#include "tests/orders/cases.h"
+#include "unwind/profiler_inner.h"
+#include "unwind/sink.h"
+
+#include <ucontext.h>
+
+static uint32_t shared;
+
+/* --- segments --- */
+
+static struct ch__table table;
+
+static void begin_table(void)
+{
+	HOLDS(ch__table_create(&table, 64, 0, 4 * CH__SEGMENT_RECORDS));
+	ch__table_begin_at(&table, 3, 8);
+}
+static void end_table(void)
+{
+	ch__table_destroy(&table);
+}
+static void extends(void)
+{
+	for (int i = 0; i < 2; i++)
+		HOLDS(ch__table_extend(&table, scene.heap->meta, CH__SEGMENT_RECORDS - 1) != 0);
+}
+/* An index that the caller got by a way of its own. */
+static void reads_segments(void)
+{
+	for (uint32_t n = 0; n < 4; n++) {
+		uint32_t index = 1 + n % 2 * CH__SEGMENT_RECORDS;
+		uint64_t bits = ch__handle(scene.heap->id, index, 3);
+		if (ch__handle_is_known(scene.heap, &table, bits))
+			HOLDS(((uint32_t *)ch__table_at(&table, index))[2] == 3);
+		order_yield();
+	}
+}
+
+/* --- lists --- */
+
+static struct ch__thread *threads_before;
+
+static void attaches(void)
+{
+	const void *low, *high;
+	struct ch_fiber *fiber;
+	order_stack(order_self(), &low, &high);
+	HOLDS(ch_thread_attach(scene.heap, low, high) == CH_OK);
+	HOLDS(ch_fiber_attach(scene.heap, low, high, &fiber) == CH_OK);
+}
+static void detach(void)
+{
+	HOLDS(ch_thread_detach(scene.heap) == CH_OK);
+}
+static void begin_lists(void)
+{
+	threads_before = scene.heap->threads;
+}
+/* Each run pushes a record that is new. */
+static void end_lists(void)
+{
+	order_as(3, detach);
+	scene.heap->threads = threads_before;
+	scene.heap->fibers = NULL;
+}
+static void walks(void)
+{
+	for (int i = 0; i < 2; i++) {
+		ch__freeze(scene.heap);
+		for (struct ch__thread *t = scene.heap->threads; t; t = t->next)
+			HOLDS(t->heap == scene.heap);
+		for (struct ch_fiber *f = scene.heap->fibers; f; f = f->next)
+			HOLDS(f->heap == scene.heap);
+		ch__unfreeze(scene.heap);
+		order_yield();
+	}
+}
+static void idles(void)
+{
+	order_yield();
+}
+
+/* --- unwind data --- */
+
+static uint8_t *section;
+static struct ch__frame_shape shapes[CH__FRAME_SHAPES];
+
+static void make_section(void)
+{
+	scene_make();
+	section = ch__meta_alloc(scene.heap->meta, ch__eh_frame_bytes(1));
+}
+static void begin_section(void)
+{
+	ch__eh_frame_write(section, 0x10000, 1, 0x4000, shapes);
+}
+/* As an unwinder does, whose caller knows that there is code; save that it looks by itself. */
+static void unwinds(void)
+{
+	uint32_t *fde = (uint32_t *)(void *)ch__eh_frame_fde(section, 0);
+	_Atomic(uint64_t) *range = (_Atomic(uint64_t) *)(void *)(fde + 4);
+	for (int i = 0; i < 2; i++) {
+		if (atomic_load_explicit(range, memory_order_acquire)) {
+			HOLDS(fde[1] != 4 + (uint32_t)((uint8_t *)fde - section));
+			return;
+		}
+		order_yield();
+	}
+}
+static void frame_lives_once(void)
+{
+	ch__eh_frame_live(section, 0, 0x4000, 2);
+}
+
+/* --- an owner's cell --- */
+
+static struct ch_owner owner;
+static struct ch_code code;
+static const void *const *cell;
+
+static void make_block(void)
+{
+	HOLDS(ch_owner_create(scene.vm, "owner", &shared, NULL, &owner) == CH_OK);
+	struct ch_open open = {.size = sizeof open, .owner = owner, .hot_bytes = 64};
+	HOLDS(ch_block_open(&open, &code) == CH_OK);
+	code.used_to = 64;
+	HOLDS(ch_block_commit(&code, 1) == CH_OK);
+	cell = ch_owner_cell(owner);
+}
+static void begin_cell(void)
+{
+	order_as(1, make_block);
+}
+static void sets_entry(void)
+{
+	enum ch_status status = ch_owner_set_entry(owner, code.block);
+	HOLDS(status == CH_OK || status == CH_E_STALE);
+}
+static void releases(void)
+{
+	HOLDS(ch_owner_release(owner, CH_RELEASE_COLLECT) == CH_OK);
+}
+/* No cycle frees them: all blocks of all runs have room in the pool. */
+static void end_cell(void)
+{
+	HOLDS(*cell == &shared);
+}
+
+/* --- samplers --- */
+
+static struct ch__profiler *profiler;
+static struct ch__sampler_slot *slot;
+static ucontext_t context;
+
+static uint64_t no_key(void *user, uintptr_t pc, uint64_t known)
+{
+	(void)user;
+	(void)pc;
+	(void)known;
+	return 0;
+}
+static void make_profiler(void)
+{
+	scene_make();
+	struct ch__profiler_config config = {.meta = scene.heap->meta, .rate = 1, .key_of = no_key};
+	HOLDS(ch__profiler_create(&config, &profiler) == 0);
+	HOLDS(ch__profile_install());
+	order_profile_tag = ch__profile_tag(scene.heap);
+	getcontext(&context);
+}
+static void find_slot(void)
+{
+	slot = &ch__thread_self(scene.heap)->sampling;
+}
+static void begin_sampler(void)
+{
+	order_as(1, find_slot);
+	HOLDS(ch__profiler_add(profiler, slot, 1) == 0);
+}
+static void takes_samples(void)
+{
+	for (int i = 0; i < 3; i++)
+		order_profile_handler(0, NULL, &context);
+}
+static void removes_sampler(void)
+{
+	ch__profiler_name_all(profiler);
+	ch__profiler_remove(profiler, slot);
+	ch__profiler_name_all(profiler);
+}
+
+/* --- locks --- */
+
+static void adds_under_locks(void)
+{
+	struct ch__page *page = &scene.heap->pool->pages[0];
+	struct ch__owner *busy = ch__owner_at(scene.heap, ch__handle_index(owner.bits));
+	for (int i = 0; i < 3; i++) {
+		ch__heap_lock(scene.heap);
+		shared++;
+		ch__heap_unlock(scene.heap);
+	}
+	for (int i = 0; i < 3; i++) {
+		ch__page_lock(page);
+		page->frame++;
+		ch__page_unlock(page);
+		ch__owner_lock(busy);
+		busy->has_edges = !busy->has_edges;
+		ch__owner_unlock(busy);
+	}
+}
+static void make_locked(void)
+{
+	scene_make();
+	order_as(1, make_block);
+}
+
+const struct order_case cases_data[] = {
+	{"segment", 1000, scene_make, begin_table, end_table, {extends, reads_segments}},
+	{"lists", 1000, scene_make, begin_lists, end_lists, {walks, idles, attaches}},
+	{"frames", 1000, make_section, begin_section, NULL, {frame_lives_once, unwinds}},
+	{"cell", 6000, scene_make, begin_cell, end_cell, {sets_entry, releases}},
+	{"sampler", 1000, make_profiler, begin_sampler, NULL, {takes_samples, removes_sampler}},
+	{"locks", 1000, make_locked, NULL, NULL, {adds_under_locks, adds_under_locks}},
+	{NULL},
+};
