@@ -255,6 +255,7 @@ const struct order_case cases_find[] = {
 	{"tombstone", 2000, one_tombstone, begin, NULL, {make_and_free, asks_who_died}},
 	{"death", 3000, make, begin_death, NULL, {dies, asks_at_once}},
 	{"reuse", 6000, make, begin_reuse, end_reuse, {is_replaced, looks_at_once}},
+	{"reuse_asked", 3000, make, begin_reuse, end_reuse, {is_replaced, asks_at_once}},
 	{"names", 3000, scene_make, NULL, NULL, {names_come_and_go, name_is_read}},
 	{NULL},
 };

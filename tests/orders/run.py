@@ -41,6 +41,7 @@ USES = {
     "locks": ["codeheap/thread.c", "codeheap/owner.c"],
     "lock_of_pages": [],
     "serialize": ["codeheap/thread.c"],
+    "reuse_asked": [],
     "reuse": ["codeheap/open.c", "codeheap/commit.c", "codeheap/sweep.c", "codeheap/find.c", "codeheap/block.c"],
     "names": ["codeheap/place.c", "codeheap/find.c", "codeheap/names.c"],
     "tombstone": [],
