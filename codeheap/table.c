@@ -38,8 +38,6 @@ bool ch__table_back(struct ch__table *table, struct ch__meta *meta, uint32_t ind
 		       &table->first_generation, sizeof table->first_generation);
 	/* Pairs with the acquire load in ch__table_at. */
 	atomic_store_explicit(slot, segment, memory_order_release);
-	if (atomic_load_explicit(&table->used, memory_order_relaxed) <= index)
-		atomic_store_explicit(&table->used, index + 1, memory_order_relaxed);
 	return true;
 }
 

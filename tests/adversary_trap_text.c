@@ -387,15 +387,15 @@ TEST(what_a_reader_may_look_at_is_not_freed)
 	rig_end(&rig);
 }
 
-/* The ring's last slot is alone in its segment; those of one release go over its end. */
-TEST(names_of_blocks_that_die_over_the_end_of_the_ring)
+/* The tombstones of one release begin behind so many others, in a ring of so many. */
+static void names_of_one_release(unsigned ring_log2, int before)
 {
-	enum { LOG2 = 10, BEFORE = (1 << LOG2) - 24, BLOCKS = 48 };
+	enum { BLOCKS = 48 };
 	const uint8_t *at[BLOCKS];
 	char name[16], wanted[40];
 	struct rig rig = rig_start(1 << 20);
 	struct ch_owner others = rig_owner(&rig, "others"), owner = rig_owner(&rig, "owner");
-	rig.heap->tombstones_log2 = LOG2;
+	rig.heap->tombstones_log2 = ring_log2;
 	for (int i = 0; i < BLOCKS; i++) {
 		struct emitter e;
 		struct ch_open open = {.owner = owner, .hot_bytes = 16, .name = name};
@@ -405,7 +405,7 @@ TEST(names_of_blocks_that_die_over_the_end_of_the_ring)
 		CHECK_EQ(emit_commit(&e), CH_OK);
 		at[i] = e.code.exec;
 	}
-	for (int i = 0; i < BEFORE; i++)
+	for (int i = 0; i < before; i++)
 		die(others, NULL);
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	for (int i = 0; i < BLOCKS; i++) {
@@ -413,4 +413,15 @@ TEST(names_of_blocks_that_die_over_the_end_of_the_ring)
 		check_begins(describe_at(rig.heap, at[i]), wanted);
 	}
 	rig_end(&rig);
+}
+
+/* The ring's last slot is alone in its segment; those of one release go over its end. */
+TEST(names_of_blocks_that_die_over_the_end_of_the_ring)
+{
+	names_of_one_release(10, (1 << 10) - 24);
+}
+
+TEST(names_of_blocks_that_die_over_the_end_of_a_segment)
+{
+	names_of_one_release(CH__SEGMENT_LOG2 + 2, CH__SEGMENT_RECORDS - 24);
 }

@@ -258,6 +258,28 @@ static struct ch_owner rely(const struct rig *rig, struct ch_assumption fact,
 	return owner;
 }
 
+TEST(assumption_that_breaks_ends_all_who_rely_on_it)
+{
+	enum { MANY = 9 };
+	struct rig rig = rig_start(1 << 20);
+	struct ch_assumption fact;
+	struct ch_owner owners[MANY];
+	struct ch_block blocks[MANY];
+	size_t count;
+	CHECK_EQ(ch_assumption_create(rig.vm, &fact), CH_OK);
+	for (int i = 0; i < MANY; i++) {
+		owners[i] = rely(&rig, fact, &blocks[i]);
+		CHECK_EQ(ch_owner_set_entry(owners[i], blocks[i]), CH_OK);
+	}
+	CHECK_EQ(ch_assumption_break(fact, &count), CH_OK);
+	CHECK_EQ(count, MANY);
+	for (int i = 0; i < MANY; i++) {
+		CHECK_EQ(rig_info(blocks[i]).state, CH_BLOCK_NOTENTRANT);
+		CHECK_EQ(code_call_owner(owners[i]), RIG_FALLBACK);
+	}
+	rig_end(&rig);
+}
+
 /* Of four, all but one die in each order; others have their records then. */
 TEST(assumption_knows_who_relies_on_it_whoever_died)
 {

@@ -185,6 +185,7 @@ TEST(jumps_of_stubs_and_diverters_reach_exactly_two_gib)
 		ch__arch_diverter_write(bytes, exec, divert);
 		CHECK_EQ(ch__arch_diverter_target(bytes, exec), divert);
 		ch__arch_jump_write(bytes, exec, jump);
+		CHECK_EQ(bytes[0], 0xe9);
 		CHECK_EQ(ch__arch_jump_target(bytes, exec), jump);
 		ch__arch_stub_write(bytes, exec, call, 7);
 		CHECK(ch__arch_stub_is_valid(bytes, exec, call, 7));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * unit_arch_stub_x86_64.c: what a stub hit keeps and what its callback may change: every register,
  * flags, vector state, any alignment of sp; unwinding and longjmp out of the callback; the image of
- * callee-saved registers. */
+ * callee-saved registers; what a signal's context says of its code. */
 #define _GNU_SOURCE
 #include "arch/arch.h"
 #include "tests/harness.h"
@@ -176,6 +176,36 @@ TEST(stub_hit_keeps_state_without_xsave)
 	map_rig(&rig, hit_and_land);
 	rig.context.extended_bytes = 0;
 	probe_all(&rig);
+}
+
+/* As string functions of the C library do. */
+static void hit_and_clear_halves(struct ch__arch_stub_context *context, struct ch__arch_regs *regs,
+				 uintptr_t return_address)
+{
+	hit_and_land(context, regs, return_address);
+	__asm__ volatile("vzeroupper");
+}
+
+TEST(stub_hit_keeps_the_upper_halves_of_vectors)
+{
+	static struct rig rig;
+	static uint8_t in[2][16], out[2][16];
+	if (!__builtin_cpu_supports("avx"))
+		skip("this processor has no AVX");
+	map_rig(&rig, hit_and_clear_halves);
+	fill_probe(0x202);
+	memset(in, 0x5a, sizeof in);
+	__asm__ volatile("vinsertf128 $1, %0, %%ymm0, %%ymm0\n"
+			 "vinsertf128 $1, %1, %%ymm15, %%ymm15" ::"m"(in[0]),
+			 "m"(in[1])
+			 : "xmm0", "xmm15");
+	probe(rig.stub, 0);
+	__asm__ volatile("vextractf128 $1, %%ymm0, %0\n"
+			 "vextractf128 $1, %%ymm15, %1\n"
+			 "vzeroupper"
+			 : "=m"(out[0]), "=m"(out[1]));
+	check_probe(&rig);
+	CHECK(memcmp(in, out, sizeof in) == 0);
 }
 
 static void hit_and_jump_out(struct ch__arch_stub_context *context, struct ch__arch_regs *regs,
@@ -418,4 +448,24 @@ TEST(stub_keeps_no_protection_keys)
 	struct ch__arch_stub_context context = {0};
 	ch__arch_stub_context_init(&context);
 	CHECK(!(context.extended_mask >> PKRU & 1));
+}
+
+/* The page behind the code cannot be read. */
+TEST(caller_is_read_off_code_to_the_last_byte_of_its_page)
+{
+	static const uint8_t begin[] = {0x55, 0x48, 0x89, 0xe5}; /* push rbp; mov rbp, rsp */
+	uintptr_t words[] = {0x1111, 0x2222};
+	size_t page = CH_ARCH_SMALLEST_PAGE;
+	uint8_t *code = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(code != MAP_FAILED);
+	CHECK_EQ(mprotect(code + page, page, PROT_NONE), 0);
+	ucontext_t context = {0};
+	context.uc_mcontext.gregs[REG_RSP] = (greg_t)(uintptr_t)words;
+	memcpy(code + page - sizeof begin, begin, sizeof begin);
+	context.uc_mcontext.gregs[REG_RIP] = (greg_t)(uintptr_t)(code + page - 4);
+	CHECK_EQ(ch__arch_unrecorded_return(&context), words[0]);
+	context.uc_mcontext.gregs[REG_RIP] = (greg_t)(uintptr_t)(code + page - 3);
+	CHECK_EQ(ch__arch_unrecorded_return(&context), words[1]);
+	memcpy(code + page - 3, begin, 3);
+	CHECK_EQ(ch__arch_unrecorded_return(&context), 0);
 }

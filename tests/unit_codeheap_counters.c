@@ -389,3 +389,19 @@ TEST(tombstone_of_the_death_2_to_the_32_is_not_read_while_it_is_written)
 	CHECK(!ch__place_find_freed(rig.heap, offsets[1], &place));
 	rig_end(&rig);
 }
+
+/* Its tables grow by segments, which no allocator counts. */
+TEST(metadata_of_a_heap_has_the_segments_of_its_tables)
+{
+	enum { SEGMENTS = 5 };
+	struct rig rig = rig_start(1 << 20);
+	struct ch__table *tables[] = {&rig.heap->blocks, &rig.heap->branches, &rig.heap->owners};
+	uint64_t before = rig_stats(&rig).metadata_bytes_now;
+	for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
+		uint32_t used = tables[i]->used;
+		tables[i]->used = used + (SEGMENTS << CH__SEGMENT_LOG2);
+		CHECK_EQ(rig_stats(&rig).metadata_bytes_now, before + SEGMENTS * sizeof(void *));
+		tables[i]->used = used;
+	}
+	rig_end(&rig);
+}

@@ -134,6 +134,10 @@ TEST(span_crosses_chunks_of_its_own_zone_only)
 	/* The rest of chunk 2 serves its zone; a run of the other zone may not reach into it. */
 	CHECK_EQ(ch__pool_take_span(rig.pool, all + 1, PAGES_FRAME), CH__PAGE_NONE);
 	CHECK_EQ(errno, 0);
+	errno = EIO; /* nobody refused memory */
+	CHECK_EQ(ch__pool_take_span(rig.pool, rig.pool->page_count + 1, PAGES_FRAME),
+		 CH__PAGE_NONE);
+	CHECK_EQ(errno, 0);
 	CHECK_EQ(chunk_of_page(&rig, take(&rig, OWN_FRAME)), 2);
 	CHECK_EQ(ch__pool_take_span(rig.pool, all, PAGES_FRAME), 3 * all);
 	rig_check(&rig);

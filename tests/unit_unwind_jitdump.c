@@ -42,6 +42,23 @@ TEST(dump_has_names_bytes_and_times)
 	remove_own_folder();
 }
 
+TEST(runtime_of_a_later_heap_is_told_at_its_time)
+{
+	struct bed first, later;
+	use_own_folder();
+	start(&first);
+	uint64_t between = now_ns();
+	start(&later);
+	struct dump *dump = read_own();
+	dump_check_owner(dump, later.runtime, now_ns(), "codeheap_runtime");
+	CHECK(dump_owner(dump, (uintptr_t)later.runtime, now_ns())->time >= between);
+	CHECK(dump_owner(dump, (uintptr_t)first.runtime, now_ns())->time < between);
+	dump_free(dump);
+	bed_close(&later);
+	bed_close(&first);
+	remove_own_folder();
+}
+
 /* As they lie at the code's address, wherever the file has them. */
 static bool is_code_of_traps(const struct dump_record *record)
 {

@@ -240,8 +240,26 @@ def weaker_atomic(source, n):
         yield [(word.at, word.end, word.text + "_explicit"), (close.at, close.end, f", {order})")]
 
 
-def breaks_of_tokens(source, name, first, last):
-    tokens, stated = source.tokens, stated_ranges(source, first, last)
+def sizes_of_arrays(source, body):
+    """Indexes of tokens in `[...]` of declarations, before what initializes the variable."""
+    out = set()
+    for of in all_lists(body.nested[0]):
+        for statement in of:
+            n = statement.first
+            while statement.kind == "declaration" and n < statement.last:
+                token = source.tokens[n]
+                if token.text == "[":
+                    out.update(range(n, token.partner))
+                elif token.text == "=":
+                    while n < statement.last and source.tokens[n].text != ",":
+                        n = source.tokens[n].partner if source.tokens[n].text in ("(", "[", "{") else n
+                        n += 1
+                n += 1
+    return out
+
+
+def breaks_of_tokens(source, name, first, last, left_alone):
+    tokens, stated = source.tokens, stated_ranges(source, first, last) | left_alone
     for n in range(first, last):
         token = tokens[n]
         if n in stated:
@@ -305,8 +323,21 @@ def breaks_of_statements(source, name, body):
                 yield Break("early-return", name, [(first.at, first.at, "{ " + early + "} ")] if len(of) > 1 else
                             [(first.at, first.at, "if (1) " + early + "else ")], [(first.at, first.end)])
             following = of[n + 1] if n + 1 < len(of) else None
-            if following and statement.kind == following.kind == "expression":
+            if following and statement.kind == following.kind == "expression" and not are_apart(source, statement, following):
                 yield swapped(source, name, statement, following)
+
+
+def are_apart(source, one, other):
+    """Two assignments without calls, of which neither names the variable or member that the other sets."""
+    named = []
+    for statement in (one, other):
+        tokens = source.tokens[statement.first:statement.last]
+        sets = next((n for n, token in enumerate(tokens) if token.text == "="), 0)
+        calls = any(token.kind == "word" and following.text == "(" for token, following in zip(tokens, tokens[1:]))
+        if not sets or calls or tokens[sets - 1].kind != "word":
+            return False
+        named.append((tokens[sets - 1].text, {token.text for token in tokens}))
+    return named[0][0] not in named[1][1] and named[1][0] not in named[0][1]
 
 
 def swapped(source, name, one, other):
@@ -349,11 +380,13 @@ def breaks_of(text):
     source = Source(text)
     found = []
     for name, brace in source.functions():
-        found += breaks_of_tokens(source, name, brace + 1, source.tokens[brace].partner)
+        end = source.tokens[brace].partner
         try:
-            body = Statement("block", brace, source.tokens[brace].partner, [source.block(brace)])
+            body = Statement("block", brace, end, [source.block(brace)])
         except (Misread, IndexError):
+            found += breaks_of_tokens(source, name, brace + 1, end, set())
             continue
+        found += breaks_of_tokens(source, name, brace + 1, end, sizes_of_arrays(source, body))
         found += breaks_of_statements(source, name, body)
         found += breaks_of_pairs(source, name, body)
     found = [one for one in found if one.apply(text) != text]

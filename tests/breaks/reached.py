@@ -12,6 +12,7 @@ elsewhere since is found again, and one that came since has no case.
 import bisect
 import collections
 import difflib
+import functools
 import glob
 import json
 import os
@@ -193,6 +194,14 @@ class Index:
     def cases_of(self, bits):
         return [n for n in range(len(self.cases)) if bits >> n & 1]
 
+    @functools.lru_cache(None)
+    def lines_by_case(self, file):
+        """How many of the file's lines each case runs, by its number."""
+        count = collections.Counter()
+        for bits in self.lines(file).values():
+            count.update(self.cases_of(bits))
+        return count
+
     def is_older(self):
         sources = [path for room in ROOMS + ("tests",) for path in glob.glob(f"{room}/*.[ch]*")]
         return sum(os.path.getmtime(path) > self.made for path in sources)
@@ -206,16 +215,14 @@ def show(path, file):
     lines = index.lines(file)
     if not lines:
         sys.exit(f"tests-of: the index has no code of {file}")
-    of_program, of_case = collections.Counter(), collections.Counter()
+    of_program = collections.Counter()
     for bits in lines.values():
-        numbers = index.cases_of(bits)
-        of_case.update(numbers)
-        of_program.update({index.cases[n].split()[0] for n in numbers})
+        of_program.update({index.cases[n].split()[0] for n in index.cases_of(bits)})
     print(f"{file}: {sum(map(bool, lines.values()))} of its {len(lines)} lines with code are run, by")
     for program, count in sorted(of_program.items(), key=lambda item: (-item[1], item[0])):
         print(f"  {count:5} {program}")
     print("most of them by the cases")
-    for n, count in sorted(of_case.items(), key=lambda item: (-item[1], item[0]))[:SHOWN_CASES]:
+    for n, count in sorted(index.lines_by_case(file).items(), key=lambda item: (-item[1], item[0]))[:SHOWN_CASES]:
         print(f"  {count:5} {index.cases[n]}  {index.seconds[n]:.1f} s")
     planted = [row for row in rows.all_rows() if any(place.file == file for place in row.places)]
     if planted:

@@ -7,7 +7,8 @@
 
 A break is one of tests/breaks/operators.py on a line that the index (tests/breaks/reached.py) says is run: rooms in turn, then a
 line, an operator on it, and one of its breaks, by the seed. One file is compiled, and each program linked that has cases
-that reach the line; they run until one fails, the quickest programs first. With --rest the other cases follow. A
+that reach the line; they run until one fails, or, where they are very many, for as long as MOST_S says. With --rest all of
+them run, and then the rest of the core tier. A
 failure counts when the same case passes on the unbroken program, and, unless it died or hung, fails again.
 
 Verdicts: caught; timed out (caught by a limit); survived; equivalent: the same machine code; judged equivalent: a person
@@ -15,7 +16,6 @@ said why in the list; no break: it does not compile. The last line counts caught
 """
 import argparse
 import collections
-import difflib
 import json
 import os
 import random
@@ -34,7 +34,12 @@ from build import Broken, Build, BuildFailed, settings_of_make  # noqa: E402
 EQUIVALENT = "tests/breaks/equivalent.list"
 # Code that a case runs in this time, with counts and beside other work, is broken when it takes ten times as long.
 LEAST_LIMIT_S = 15
-LEFT_ALONE = re.compile(r"CH_ASSERT|CH_MOVE|CH_CHECK|_Static_assert")
+LINK_S = 0.1
+# All cases that reach a line of every path take as long as `make check`: without --rest the first ones of this time run.
+MOST_S = 100
+# Rules that are stated, and words to valgrind, which are none to a program that runs without it.
+LEFT_ALONE = re.compile(r"CH_ASSERT|CH_MOVE|CH_CHECK|_Static_assert|\w*_valgrind\w*\(|ch__pool_(open|close)\(|"
+                        r"ch__granules_close_unused\(")
 
 
 def read_equivalent(path=EQUIVALENT):
@@ -83,12 +88,19 @@ def lint():
 class Candidate:
     def __init__(self, file, source, one, bits, line):
         self.file, self.source, self.one, self.bits, self.line = file, source, one, bits, line
+        self.left = 0  # cases that reach it and were not run
 
     def changed(self):
-        """The lines that go and the lines that come."""
+        """The lines as they are behind `-`, and broken behind `+`; both texts have as many lines."""
         old, new = self.source.text.split("\n"), self.one.apply(self.source.text).split("\n")
-        diff = list(difflib.unified_diff(old, new, n=0, lineterm=""))[2:]
-        return [line for line in diff if line[0] in "+-" and line[1:].strip()]
+        touched = set()
+        for begin, end, _ in self.one.parts:
+            touched.update(range(self.source.line(begin) - 1, self.source.line(max(begin, end - 1))))
+        out, runs = [], [n for n in sorted(touched) if n - 1 not in touched]
+        for n in runs:
+            behind = next(at for at in range(n, len(old) + 1) if at not in touched)
+            out += [sign + line for sign, of in (("-", old), ("+", new)) for line in of[n:behind] if line.strip()]
+        return out
 
     def key(self):
         changed = self.changed()
@@ -105,6 +117,8 @@ def candidates_of(index, file):
     text_lines = text.split("\n")
     of = {}
     for one in found:
+        if one.function.startswith("prefetch"):  # a hint to the processor
+            continue
         bits, code = 0, False
         for begin, end in one.about:
             first, last = source.line(begin), source.line(max(begin, end - 1))
@@ -161,14 +175,22 @@ class Runner:
         self.jobs = {base: {job.case: job for job in cases.listed(self.build, program)}
                      for base, program in self.programs.items()}
 
-    def plan(self, bits):
-        """(program, cases) that reach the break, the quickest first; a case that has gone since is none."""
-        of = collections.defaultdict(list)
-        for n in self.index.cases_of(bits):
+    def plan(self, candidate):
+        """[(program, [(seconds, case)])] that reach the break, and how many more there are. First come quick cases that run
+        much of the file; a case that has gone since the index was made is none."""
+        lines, seconds = self.index.lines_by_case(candidate.file), self.index.seconds
+        order = sorted(self.index.cases_of(candidate.bits), key=lambda n: (seconds[n] + LINK_S) / (lines[n] + 1) ** 2)
+        of, left, spent = {}, 0, 0.0
+        for n in order:
             base, case = self.index.cases[n].split()
-            if case in self.jobs.get(base, {}):
-                of[base].append((self.index.seconds[n], case))
-        return [(base, sorted(of[base])) for base in sorted(of, key=lambda base: sum(s for s, _ in of[base]))]
+            if case not in self.jobs.get(base, {}):
+                continue
+            spent += seconds[n]
+            if spent > MOST_S and not self.options.rest:
+                left += 1
+            else:
+                of.setdefault(base, []).append((seconds[n], case))
+        return [(base, sorted(of[base])) for base in of], left
 
     def rest(self, bits):
         """The other cases of the core tier."""
@@ -216,7 +238,8 @@ class Runner:
 
     def judge_by_cases(self, candidate, broken):
         passed = []
-        for base, of in self.plan(candidate.bits) + (self.rest(candidate.bits) if self.options.rest else []):
+        plan, candidate.left = self.plan(candidate)
+        for base, of in plan + (self.rest(candidate.bits) if self.options.rest else []):
             try:
                 program = broken.link(base)
             except BuildFailed:  # it is not made of the file
@@ -243,13 +266,15 @@ def code_of(path):
 def tell(candidate, verdict, by, passed, seconds):
     record = {"file": candidate.file, "line": candidate.line, "function": candidate.one.function,
               "operator": candidate.one.operator, "diff": candidate.changed(), "verdict": verdict, "by": by,
-              "passed": len(passed), "seconds": round(seconds, 1)}
+              "passed": len(passed), "left": candidate.left if verdict == "survived" else 0, "seconds": round(seconds, 1)}
     print(json.dumps(record), flush=True)
     if verdict == "survived":
         print(f"survivor: {candidate.file}:{candidate.line}: {candidate.one.function}: {candidate.one.operator}")
         print("\n".join(f"  {line}" for line in candidate.changed()))
         programs = collections.Counter(name.split()[0] for name in passed)
         print("  passed over by " + ", ".join(f"{base} ({n})" for base, n in programs.most_common()), flush=True)
+        if candidate.left:
+            print(f"  {candidate.left} more cases reach it, which REST=1 runs")
         print("  such as " + ", ".join(name.split()[1] for name in passed[:6]), flush=True)
     return record
 
@@ -280,6 +305,7 @@ def run(options):
     if older:
         print(f"note: {older} sources are younger than the index; `make test-index` makes it again, in minutes")
     began = time.monotonic()
+    cases.remove(f"{options.build}/breaks")
     runner = Runner(options, index)
     picker = Picker(index, [options.room] if options.room else list(reached.ROOMS), options.seed)
     records, lock = [], threading.Lock()
