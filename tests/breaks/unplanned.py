@@ -43,7 +43,8 @@ LEFT_ALONE = re.compile(r"CH_ASSERT|CH_MOVE|CH_CHECK|_Static_assert|\w*_valgrind
 
 
 def read_equivalent(path=EQUIVALENT):
-    """Entries of four lines, `file function: why`, then the text as it is behind `-` and broken behind `+`, then none."""
+    """Entries of four lines, `file function: why`, then the text as it is behind `-` and broken behind `+`, which an
+    empty statement need not have; then none."""
     rows = []
     if not os.path.exists(path):
         return rows
@@ -53,7 +54,7 @@ def read_equivalent(path=EQUIVALENT):
         lines = [line for line in entry.strip("\n").split("\n") if line]
         head = re.match(r"(\S+) (\w+): (\S.*)", lines[0]) if lines else None
         old = [" ".join(line[1:].split()) for line in lines[1:] if line[0] == "-"]
-        new = [" ".join(line[1:].split()) for line in lines[1:] if line[0] == "+"]
+        new = [" ".join(line[1:].split()) for line in lines[1:] if line[0] == "+" and line[1:].strip() != ";"]
         rows.append((head[1], head[2], old, new) if head and old else (entry.strip().split("\n")[0], None, [], []))
     return rows
 
@@ -105,7 +106,7 @@ class Candidate:
     def key(self):
         changed = self.changed()
         return (self.file, self.one.function, [" ".join(line[1:].split()) for line in changed if line[0] == "-"],
-                [" ".join(line[1:].split()) for line in changed if line[0] == "+"])
+                [" ".join(line[1:].split()) for line in changed if line[0] == "+" and line[1:].strip() != ";"])
 
 
 def candidates_of(index, file):
