@@ -238,3 +238,17 @@ TEST(stats_say_what_the_heap_got)
 	CHECK_EQ(rig_stats(&rig).sinks_on, CH_SINK_GDB);
 	rig_end(&rig);
 }
+
+TEST(stats_say_how_long_cycles_marked)
+{
+	rig = rig_start(1 << 20);
+	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+	struct ch_stats first = rig_stats(&rig);
+	CHECK(first.mark_ns_last > 0 && first.mark_ns_last <= first.pause_ns_last);
+	CHECK_EQ(first.mark_ns_total, first.mark_ns_last);
+	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+	struct ch_stats second = rig_stats(&rig);
+	CHECK(second.mark_ns_last > 0);
+	CHECK_EQ(second.mark_ns_total, first.mark_ns_total + second.mark_ns_last);
+	rig_end(&rig);
+}
