@@ -632,6 +632,7 @@ TEST(a_block_that_invalidates_itself_leaves_at_its_patch_point)
 		CHECK_EQ(ch_owner_set_entry(owner, inside), CH_OK);
 		CHECK_EQ(code_call_owner(owner), 0xe817);
 		CHECK_EQ(code_call_owner(owner), RIG_FALLBACK);
+		CHECK_EQ(rig_stats(&rig).patch_points_armed, other + 1);
 		rig_check(&rig);
 		CHECK(rig_is_there(exit.code.block));
 	}
