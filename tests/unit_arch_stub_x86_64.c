@@ -456,7 +456,8 @@ TEST(caller_is_read_off_code_to_the_last_byte_of_its_page)
 	static const uint8_t begin[] = {0x55, 0x48, 0x89, 0xe5}; /* push rbp; mov rbp, rsp */
 	uintptr_t words[] = {0x1111, 0x2222};
 	size_t page = CH_ARCH_SMALLEST_PAGE;
-	uint8_t *code = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint8_t *code =
+		mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	CHECK(code != MAP_FAILED);
 	CHECK_EQ(mprotect(code + page, page, PROT_NONE), 0);
 	ucontext_t context = {0};
