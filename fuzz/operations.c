@@ -478,6 +478,10 @@ static void change_vm(void)
 			return;
 	invalidate_all(vm);
 	CHECK_EQ(ch_vm_detach(vm), CH_OK);
+	/* The refs of what stays, because somebody is inside, are reported to nobody. */
+	for (int i = 0; i < FUZZ_BLOCKS; i++)
+		if (fuzz_is_there(i) && fuzz.owners[fuzz.blocks[i].owner].vm == vm)
+			fuzz.blocks[i].has_ref = false;
 	for (int i = 0; i < FUZZ_OWNERS; i++)
 		if (fuzz.owners[i].state == OWNER_ALIVE && fuzz.owners[i].vm == vm) {
 			fuzz.owners[i].state = OWNER_RELEASED;
