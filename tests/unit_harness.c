@@ -257,7 +257,9 @@ TEST(hang_of_a_grandchild_is_failure_and_ends_with_the_case)
 	CHECK_REPORT("not ok probe_spins_far_away #");
 }
 
-/* What is started now has one processor only, beside endless loops. They end with the case. */
+/* What is started from here on has one processor only, beside endless loops, which end with the
+ * case. Each is a session of its own: a kernel that groups by sessions gives the loops of one
+ * session no more than the probe's. */
 static void crowd_the_processor(void)
 {
 	enum { LOOPS = 8 };
@@ -274,6 +276,7 @@ static void crowd_the_processor(void)
 		CHECK(loop >= 0);
 		if (!loop) {
 			prctl(PR_SET_PDEATHSIG, SIGKILL);
+			setsid();
 			spin_for_ever();
 		}
 	}
