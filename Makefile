@@ -329,7 +329,7 @@ RUNS ?= 5
 LOAD ?= 4
 steady:
 	@tools/setup.sh $(if $(filter core,$(TIER)),core,check)
-	+@$(sub) test-needs $(werror_of_tests)
+	$(if $(filter 0,$(RUNS)),,+@$(sub) test-needs $(werror_of_tests))
 	+@RUNS='$(RUNS)' LOAD='$(LOAD)' CODEHEAP_BUILD=$(call quoted,$(BUILD)) tools/steady.sh
 # What the cases of this build find in their environment: one language, since what tools say is read. AddressSanitizer
 # guesses where thread-local data of libraries loaded late (libdw) lie, guesses wrong by their address, and LeakSanitizer

@@ -314,6 +314,25 @@ write_guarantees() {
   echo 'See docs/guarantees.md.' >>README.md
 }
 offend_guarantees() { write_guarantees && offend docs/guarantees.md "$@"; }
+# write_orders LINE: a file of one atomic operation, and the table with its row.
+write_orders() {
+  printf '%s\n' "$spdx" "$1" >codeheap/mark.c
+  printf '%s\n' '| atomic | where | why |' '| `at` | `mark.c` store release | it is read. |' '## Relaxed only' '`n`.' >docs/memory_orders.md
+  echo 'See docs/memory_orders.md.' >>README.md
+}
+case_order_of_each_atomic_has_a_row() {
+  write_orders 'atomic_store_explicit(&x->at, 1, memory_order_release);'
+  unoffended lint_text.py
+  offend codeheap/mark.c 'atomic_store_explicit(&x->to, 1, memory_order_release);' 'has no row of `to` with store release'
+}
+case_order_that_was_weakened_has_no_row() {
+  write_orders 'atomic_store_explicit(&x->at, 1, memory_order_seq_cst);'
+  found codeheap/mark.c 'has no row of `at` with store seq_cst'
+}
+case_order_of_a_row_that_is_gone() {
+  write_orders 'atomic_store_explicit(&x->n, 1, memory_order_relaxed);'
+  found docs/memory_orders.md 'mark.c has no store release of at'
+}
 case_guarantee_names_no_test() { offend_guarantees 'Tests: `it_is_not_so_at_all`.' '`it_is_not_so_at_all` is no test'; }
 case_model_names_no_function() {
   mkdir -p docs/model
