@@ -344,25 +344,34 @@ static uint64_t owner_code_bytes(const struct ch_heap *heap, const struct ch__ow
 	return bytes;
 }
 
-/* All blocks of the owner that were committed. True: one is OPEN. */
+/* Its last start is the last thing that a commit writes. A block that is LIVE without one is in its
+ * commit's hands: once it were dead, the commit would set a start where there is no block (I3). */
+static bool is_committed(const struct ch_heap *heap, const struct ch__block *block)
+{
+	return ch__block_state(block) != CH_BLOCK_OPEN &&
+	       ch__page_has_start(heap->pool, block->cold_granules ? ch__cold_offset(heap, block)
+								    : block->hot_offset);
+}
+
+/* All blocks of the owner that were committed. True: one is not, or is being so. */
 static bool kill_committed(struct ch_heap *heap, const struct ch__owner *owner)
 	CH_REQUIRES(ch__role_heap)
 {
 	uint32_t batch[CH__KILLED_AT_ONCE], count = 0;
-	bool has_open = false;
+	bool has_others = false;
 	for (uint32_t at = owner->first_block; at; at = ch__block_at(heap, at)->owner_next) {
 		if (count == CH__KILLED_AT_ONCE) {
 			ch__blocks_kill_now(heap, batch, count, CH__DEATH_NOT_RUNNING);
 			count = 0;
 		}
 		/* An OPEN block is its thread's; its commit will say CH_E_STALE. */
-		if (ch__block_state(ch__block_at(heap, at)) != CH_BLOCK_OPEN)
+		if (is_committed(heap, ch__block_at(heap, at)))
 			batch[count++] = at;
 		else
-			has_open = true;
+			has_others = true;
 	}
 	ch__blocks_kill_now(heap, batch, count, CH__DEATH_NOT_RUNNING);
-	return has_open;
+	return has_others;
 }
 
 /* All blocks of an owner that nobody runs are freed at once. Under heap. */

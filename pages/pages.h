@@ -322,6 +322,13 @@ bool ch__page_has_room(struct ch__pool *, uint32_t page, size_t hot_bytes, size_
 void ch__page_give_back(struct ch__pool *, uint32_t page, uint32_t offset, size_t bytes)
 	CH_REQUIRES(ch__role_busy);
 void ch__page_set_start(struct ch__pool *, uint32_t offset);   /* atomic; release */
+static inline bool ch__page_has_start(const struct ch__pool *pool, uint32_t offset)
+{
+	uint32_t granule = offset / CH__GRANULE_BYTES;
+	return atomic_load_explicit(&pool->starts[granule >> 6], memory_order_acquire) >>
+		       (granule & 63) &
+	       1;
+}
 /* The starts `mask` of one word of the bitmap, which holds 64 granules. */
 void ch__page_clear_starts(struct ch__pool *, uint32_t word, uint64_t mask);
 /* Offset of the last start at or below `offset` in its page; UINT32_MAX when none. No lock;

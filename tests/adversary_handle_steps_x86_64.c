@@ -25,6 +25,7 @@ struct play;
 struct act {
 	bool is_attached; /* the thread that makes it */
 	unsigned stride;  /* steps from one scene to the next */
+	bool (*is_here)(const struct play *); /* where it may stand still; NULL: at each step */
 	void (*prepare)(struct play *);
 	void (*call)(struct play *);
 	void (*meanwhile)(struct play *);
@@ -71,7 +72,8 @@ static void on_trap(int signal, siginfo_t *info, void *context)
 	struct play *p = stepped;
 	ucontext_t *at = context;
 	(void)signal, (void)info;
-	if (++p->step >= p->wanted && !atomic_load(&p->is_there) && !holds_anything(p)) {
+	if (++p->step >= p->wanted && !atomic_load(&p->is_there) && !holds_anything(p) &&
+	    (!p->act->is_here || p->act->is_here(p))) {
 		p->wanted = p->step;
 		atomic_store(&p->is_there, 1);
 		sem_post(&p->there);
@@ -225,7 +227,7 @@ static void judge_edge(struct play *p)
 
 TEST(edge_of_an_owner_that_goes_is_never_a_strangers)
 {
-	static const struct act act = {true, 1, open_holder, attach_edge,
+	static const struct act act = {true, 1, NULL, open_holder, attach_edge,
 				       release_at_once, judge_edge};
 	play_all(&act, NULL, 50);
 }
@@ -269,7 +271,7 @@ static void judge_block(struct play *p)
 
 TEST(block_of_an_owner_that_goes_is_never_a_strangers)
 {
-	static const struct act act = {true, 5, warm_up, open_block,
+	static const struct act act = {true, 5, NULL, warm_up, open_block,
 				       release_at_once, judge_block};
 	play_all(&act, NULL, 100);
 }
@@ -300,7 +302,7 @@ static void judge_trampoline(struct play *p)
 
 TEST(trampoline_of_an_owner_that_goes_is_never_a_strangers)
 {
-	static const struct act act = {true, 31, warm_up_slots, make_trampoline,
+	static const struct act act = {true, 31, NULL, warm_up_slots, make_trampoline,
 				       release_at_once, judge_trampoline};
 	play_all(&act, NULL, 40);
 }
@@ -361,7 +363,8 @@ static void judge_site(struct play *p)
 
 TEST(site_of_a_block_that_goes_is_never_a_strangers)
 {
-	static const struct act act = {true, 3, NULL, attach_late, open_in_its_place, judge_site};
+	static const struct act act = {true, 3, NULL, NULL, attach_late,
+				       open_in_its_place, judge_site};
 	play_all(&act, make_late_site, 50);
 }
 
@@ -382,7 +385,8 @@ static void judge_look_up(struct play *p)
 
 TEST(look_up_passes_over_a_record_that_is_open_again)
 {
-	static const struct act act = {false, 1, NULL, look_up, open_in_its_place, judge_look_up};
+	static const struct act act = {false, 1, NULL, NULL, look_up,
+				       open_in_its_place, judge_look_up};
 	play_all(&act, make_late_site, 20);
 }
 
@@ -431,9 +435,25 @@ static void judge_refs(struct play *p)
  * by the commit, which reads its refs when others know it already. */
 TEST(commit_beside_a_release_is_stale_or_freed)
 {
-	static const struct act act = {true, 61, open_with_refs, commit_refs,
+	static const struct act act = {true, 61, NULL, open_with_refs, commit_refs,
 				       release_at_once, judge_refs};
 	play_all_by(CH_DRIVER_HOST, &act, NULL, 20);
+}
+
+static bool is_live_without_start(const struct play *p)
+{
+	struct ch_heap *heap = p->rig.heap;
+	const struct ch__block *block = ch__block_at(heap, ch__handle_index(p->code.block.bits));
+	return ch__block_state(block) == CH_BLOCK_LIVE &&
+	       !ch__page_has_start(heap->pool, block->hot_offset);
+}
+
+/* The commit sets no start where the release has left no block. */
+TEST(commit_has_its_start_before_a_release_ends_it)
+{
+	static const struct act act = {true, 1, is_live_without_start, open_with_refs, commit_refs,
+				       release_at_once, judge_refs};
+	play_all_by(CH_DRIVER_HOST, &act, NULL, 2);
 }
 
 /* --- a release --- */
@@ -453,7 +473,7 @@ static void judge_release(struct play *p)
 
 TEST(second_release_of_an_owner_is_never_a_strangers)
 {
-	static const struct act act = {false, 1, NULL, release_once_more, release_at_once,
+	static const struct act act = {false, 1, NULL, NULL, release_once_more, release_at_once,
 				       judge_release};
 	play_all(&act, NULL, 20);
 }
@@ -519,7 +539,7 @@ static void judge_cell(struct play *p)
 
 TEST(cell_that_a_release_resets_is_never_a_strangers)
 {
-	static const struct act act = {false, 1, NULL, release_once_more, collect_and_replace,
+	static const struct act act = {false, 1, NULL, NULL, release_once_more, collect_and_replace,
 				       judge_cell};
 	play_all(&act, set_entry, 20);
 }
@@ -554,7 +574,7 @@ static void judge_stranger(struct play *p)
 
 TEST(release_that_is_not_through_holds_the_record_of_what_died)
 {
-	static const struct act act = {false, 1, NULL, release_once_more, die_and_be_replaced,
+	static const struct act act = {false, 1, NULL, NULL, release_once_more, die_and_be_replaced,
 				       judge_stranger};
 	play_all_by(CH_DRIVER_HOST, &act, NULL, 20);
 }
@@ -589,7 +609,7 @@ static void judge_entry(struct play *p)
 
 TEST(cell_of_an_owner_that_is_released_meanwhile_leads_to_its_fallback)
 {
-	static const struct act act = {false, 5, NULL, set_entry_beside, release_by_the_way,
+	static const struct act act = {false, 5, NULL, NULL, set_entry_beside, release_by_the_way,
 				       judge_entry};
 	play_all(&act, make_entry, 20);
 }

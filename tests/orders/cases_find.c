@@ -256,6 +256,6 @@ const struct order_case cases_find[] = {
 	{"death", 3000, make, begin_death, NULL, {dies, asks_at_once}},
 	{"reuse", 6000, make, begin_reuse, end_reuse, {is_replaced, looks_at_once}},
 	{"reuse_asked", 3000, make, begin_reuse, end_reuse, {is_replaced, asks_at_once}},
-	{"names", 3000, scene_make, NULL, NULL, {names_come_and_go, name_is_read}},
+	{"names", 30000, scene_make, NULL, NULL, {names_come_and_go, name_is_read}},
 	{NULL},
 };
