@@ -222,7 +222,7 @@ const struct order_case cases_data[] = {
 	{"segment", 1000, scene_make, begin_table, end_table, {extends, reads_segments}},
 	{"lists", 1000, scene_make, begin_lists, end_lists, {walks, idles, attaches}},
 	{"frames", 1000, make_section, begin_section, NULL, {frame_lives_once, unwinds}},
-	{"cell", 60000, scene_make, begin_cell, end_cell, {sets_entry, releases}},
+	{"cell", 12000, scene_make, begin_cell, end_cell, {sets_entry, releases}},
 	{"sampler", 1000, make_profiler, begin_sampler, NULL, {takes_samples, removes_sampler}},
 	{"locks", 1000, make_locked, NULL, NULL, {adds_under_locks, adds_under_locks}},
 	{NULL},
