@@ -3,6 +3,7 @@
  * else sent, handlers before and behind the library's. What a stopped thread holds is tested in
  * adversary_stops.c. */
 #define _GNU_SOURCE
+#include "tests/published.h"
 #include "tests/stage.h"
 
 #include <string.h>
@@ -161,22 +162,16 @@ static void expect_stops(struct play *p)
 /* A thread that collects publishes its registers, and may be stopped before its cycle reads. */
 static struct play *collecting;
 
-static void publish_half_way(const struct ch__arch_saved *saved)
+static void wait_for_collections(void)
 {
-	struct ch__thread *self = ch__thread_self(collecting->stage->heap);
-	ch__thread_publish_saved(self, saved);
-	struct ch__shown before = self->shown;
-	CHECK_EQ(before.words_count, CH_ARCH_SAVED_WORDS);
-	CHECK_EQ(memcmp(before.words, saved->words, sizeof saved->words), 0);
 	atomic_store(&collecting->go, 1);
 	while (atomic_load(&collecting->go) == 1)
 		usleep(100);
-	CHECK_EQ(self->shown.sp, before.sp);
-	CHECK_EQ(self->shown.signal_stack_end, before.signal_stack_end);
-	CHECK_EQ(self->shown.vectors_low, before.vectors_low);
-	CHECK_EQ(self->shown.vectors_high, before.vectors_high);
-	CHECK_EQ(self->shown.words_count, before.words_count);
-	CHECK_EQ(memcmp(self->shown.words, before.words, sizeof before.words), 0);
+}
+
+static void publish_half_way(const struct ch__arch_saved *saved)
+{
+	publish_and_keep(collecting->stage->heap, saved, wait_for_collections);
 }
 
 static void begin_to_collect(struct stage *stage, void *arg)

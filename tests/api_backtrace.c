@@ -142,6 +142,15 @@ ONE_BODY void into_inner(void)
 	NO_TAIL_CALL();
 }
 
+/* The code that was called last, the C between, and the code that called it. */
+static void expect_both_codes(void)
+{
+	CHECK_EQ(find(inner.call_end), 1);
+	CHECK(IS_IN(2, call_code));
+	CHECK(IS_IN(3, into_inner));
+	CHECK_EQ(find(outer.call_end), 4);
+}
+
 ONE_BODY void check_both_ways_pass_code_and_c(void)
 {
 	outer = make_framed("outer");
@@ -149,10 +158,7 @@ ONE_BODY void check_both_ways_pass_code_and_c(void)
 	for (how = CH_BACKTRACE_FRAMES; how <= CH_BACKTRACE_TABLES; how++) {
 		call_code(outer.entry, into_inner);
 		CHECK(IS_IN(0, trace));
-		CHECK_EQ(find(inner.call_end), 1);
-		CHECK(IS_IN(2, call_code));
-		CHECK(IS_IN(3, into_inner));
-		CHECK_EQ(find(outer.call_end), 4);
+		expect_both_codes();
 		CHECK(IS_IN(6, check_both_ways_pass_code_and_c));
 		CHECK_BEGINS(name_of(pcs[1], true), "inner+0x");
 		if (has_names())
@@ -201,10 +207,7 @@ TEST(backtrace_by_tables_passes_code_of_another_shape)
 	outer = make_framed("outer");
 	how = CH_BACKTRACE_TABLES;
 	call_code(outer.entry, into_inner);
-	CHECK_EQ(find(inner.call_end), 1);
-	CHECK(IS_IN(2, call_code));
-	CHECK(IS_IN(3, into_inner));
-	CHECK_EQ(find(outer.call_end), 4);
+	expect_both_codes();
 	CHECK_BEGINS(name_of(pcs[1], true), "frameless+0x");
 	how = CH_BACKTRACE_FRAMES;
 	call_code(outer.entry, into_inner);
@@ -221,11 +224,7 @@ TEST(frame_pointers_go_on_where_tables_end_in_code)
 	inner = make_framed("inner");
 	how = CH_BACKTRACE_TABLES;
 	call_code(outer.entry, into_inner);
-	CHECK_EQ(find(inner.call_end), 1);
-	CHECK(IS_IN(2, call_code));
-	CHECK(IS_IN(3, into_inner));
-	CHECK_EQ(find(outer.call_end), 4);
-	CHECK(IS_IN(2, call_code));
+	expect_both_codes();
 	CHECK(count > 6);
 	rig_end(&rig);
 }
@@ -264,10 +263,7 @@ TEST(frame_pointers_go_on_where_tables_end_before_code)
 	how = CH_BACKTRACE_TABLES;
 	hides_code = true;
 	call_code(outer.entry, into_inner);
-	CHECK_EQ(find(inner.call_end), 1);
-	CHECK(IS_IN(2, call_code));
-	CHECK(IS_IN(3, into_inner));
-	CHECK_EQ(find(outer.call_end), 4);
+	expect_both_codes();
 	CHECK(count > 6);
 	rig_end(&rig);
 }

@@ -4,6 +4,7 @@
  * longjmp out of the callback; the image of callee-saved registers. */
 #define _GNU_SOURCE
 #include "arch/arch.h"
+#include "tests/known_registers.h"
 #include "tests/two_views.h"
 
 #include <setjmp.h>
@@ -469,13 +470,7 @@ TEST(unwinder_passes_at_every_instruction_of_the_stub_entry)
 
 /* --- images --- */
 
-/* call_with_known(call, arg): call(arg) with the registers that a function keeps set from known,
- * save ra, which is known_next. */
-void call_with_known(void (*call)(void *), void *arg);
-extern char known_next[];
-uintptr_t known_sp;
-enum { KNOWN_RA = 12 };
-uint64_t known[CH_ARCH_SAVED_WORDS];
+enum { KNOWN_RA = 12 }; /* the word that is the caller's address */
 __asm__("	.text\n"
 	"	.globl call_with_known, known_next\n"
 	"	.hidden call_with_known, known_next\n"
@@ -509,22 +504,10 @@ __asm__("	.text\n"
 	"	ret\n"
 	"	.size call_with_known, . - call_with_known\n");
 
-static void expect_known(const struct ch__arch_saved *saved)
-{
-	for (unsigned i = 0; i < CH_ARCH_SAVED_WORDS; i++)
-		CHECK_EQ(saved->words[i], i == KNOWN_RA ? (uintptr_t)known_next : known[i]);
-	CHECK_EQ(saved->sp, known_sp);
-}
-
 TEST(each_register_that_a_function_keeps_is_saved_and_passed_on)
 {
-	struct ch__arch_saved saved = {0};
-	for (unsigned i = 0; i < CH_ARCH_SAVED_WORDS; i++)
-		known[i] = 0x1100 + i;
-	call_with_known((void (*)(void *))(uintptr_t)ch__arch_save_registers, &saved);
-	expect_known(&saved);
-	call_with_known((void (*)(void *))(uintptr_t)ch__arch_with_registers,
-			(void *)(uintptr_t)expect_known);
+	expect_known_are_saved(KNOWN_RA);
+	expect_known_are_passed_on(KNOWN_RA);
 }
 
 TEST(saved_registers_hold_what_the_caller_has)

@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "arch/arch.h"
 #include "tests/harness.h"
+#include "tests/known_registers.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -328,13 +329,9 @@ TEST(unwinder_passes_from_the_callback_into_the_jit_frame)
 
 /* --- images --- */
 
-/* call_with_known(call, arg): call(arg) with the registers that a function keeps set from known. */
-void call_with_known(void (*call)(void *), void *arg);
-uintptr_t known_sp;
-const uint64_t known[CH_ARCH_SAVED_WORDS] = {0x1b1b, 0x1c1c, 0x1d1d, 0x1e1e, 0x1f1f, 0x2020};
 __asm__("	.text\n"
-	"	.globl call_with_known\n"
-	"	.hidden call_with_known\n"
+	"	.globl call_with_known, known_next\n"
+	"	.hidden call_with_known, known_next\n"
 	"	.type call_with_known, @function\n"
 	"call_with_known:\n"
 	"	pushq %rbx; pushq %rbp; pushq %r12; pushq %r13; pushq %r14; pushq %r15\n"
@@ -344,29 +341,20 @@ __asm__("	.text\n"
 	"	movq known(%rip), %rbx; movq 8+known(%rip), %rbp; movq 16+known(%rip), %r12\n"
 	"	movq 24+known(%rip), %r13; movq 32+known(%rip), %r14; movq 40+known(%rip), %r15\n"
 	"	call *%rax\n"
+	"known_next:\n"
 	"	addq $8, %rsp\n"
 	"	popq %r15; popq %r14; popq %r13; popq %r12; popq %rbp; popq %rbx\n"
 	"	ret\n"
 	"	.size call_with_known, . - call_with_known\n");
 
-static void expect_known(const struct ch__arch_saved *saved)
-{
-	for (unsigned i = 0; i < CH_ARCH_SAVED_WORDS; i++)
-		CHECK_EQ(saved->words[i], known[i]);
-	CHECK_EQ(saved->sp, known_sp);
-}
-
 TEST(saved_registers_hold_what_the_caller_has)
 {
-	struct ch__arch_saved saved = {0};
-	call_with_known((void (*)(void *))(uintptr_t)ch__arch_save_registers, &saved);
-	expect_known(&saved);
+	expect_known_are_saved(NO_CALLER);
 }
 
 TEST(registers_that_are_passed_on_are_those_of_the_caller)
 {
-	call_with_known((void (*)(void *))(uintptr_t)ch__arch_with_registers,
-			(void *)(uintptr_t)expect_known);
+	expect_known_are_passed_on(NO_CALLER);
 }
 
 static uintptr_t trapped_at, trapped_words[CH_ARCH_CONTEXT_WORDS], trapped_sp, trapped_fp,

@@ -21,9 +21,9 @@ struct scene {
 	uintptr_t words[MANY];
 };
 
-static void start_host(struct rig *rig, const struct ch_ops *ops)
+static void start_host(struct rig *rig, size_t pool_bytes, const struct ch_ops *ops)
 {
-	struct ch_config config = rig_config(1 << 20);
+	struct ch_config config = rig_config(pool_bytes);
 	config.driver = CH_DRIVER_HOST;
 	*rig = rig_create(&config, ops, NULL);
 }
@@ -68,6 +68,18 @@ static void make_young(const struct rig *rig, void *arg)
 		s->blocks[i] = rig_block(s->owners[0], i);
 }
 
+/* They are more than the queue holds; `mark` is a cycle. */
+static void expect_young_are_marked(void (*mark)(const struct rig *, void *))
+{
+	static struct scene s;
+	struct rig rig;
+	start_host(&rig, 1 << 20, NULL);
+	rig_apart(&rig, make_young, &s);
+	rig_alone(&rig, mark, &s);
+	expect_blocks(s.blocks, MANY);
+	rig_end(&rig);
+}
+
 static void mark_young_only(const struct rig *rig, void *arg)
 {
 	struct scene *s = arg;
@@ -79,13 +91,7 @@ static void mark_young_only(const struct rig *rig, void *arg)
 
 TEST(young_blocks_that_are_more_than_the_queue_holds_are_marked)
 {
-	static struct scene s;
-	struct rig rig;
-	start_host(&rig, NULL);
-	rig_apart(&rig, make_young, &s);
-	rig_alone(&rig, mark_young_only, &s);
-	expect_blocks(s.blocks, MANY);
-	rig_end(&rig);
+	expect_young_are_marked(mark_young_only);
 }
 
 static void mark_words_only(const struct rig *rig, void *arg)
@@ -101,7 +107,7 @@ TEST(words_of_a_stack_that_are_more_than_the_queue_holds_are_roots)
 {
 	static struct scene s;
 	struct rig rig;
-	start_host(&rig, NULL);
+	start_host(&rig, 1 << 20, NULL);
 	rig_apart(&rig, make_young, &s);
 	for (unsigned i = 0; i < MANY; i++)
 		s.words[i] = (uintptr_t)rig_info(s.blocks[i]).entry;
@@ -125,13 +131,7 @@ static void mark_every_block(const struct rig *rig, void *arg)
 
 TEST(all_blocks_that_are_more_than_the_queue_holds_are_marked)
 {
-	static struct scene s;
-	struct rig rig;
-	start_host(&rig, NULL);
-	rig_apart(&rig, make_young, &s);
-	rig_alone(&rig, mark_every_block, &s);
-	expect_blocks(s.blocks, MANY);
-	rig_end(&rig);
+	expect_young_are_marked(mark_every_block);
 }
 
 /* A built-in cycle has a queue of CH__QUEUE_MIN places for four times as many blocks. */
@@ -215,9 +215,7 @@ TEST(queue_that_is_full_to_its_last_place_loses_nothing)
 	for (unsigned i = 0; i < sizeof widths / sizeof widths[0]; i++) {
 		static struct scene s;
 		struct rig rig;
-		struct ch_config config = rig_config(4 << 20);
-		config.driver = CH_DRIVER_HOST;
-		rig = rig_create(&config, NULL, NULL);
+		start_host(&rig, 4 << 20, NULL);
 		width = widths[i];
 		rig_apart(&rig, make_fans, NULL);
 		rig_alone(&rig, mark_fans, &s);
@@ -275,7 +273,7 @@ TEST(ref_of_a_graph_that_is_scanned_again_is_reported_once)
 	static struct scene s;
 	struct ch_ops ops = {.size = sizeof ops, .ref = count_ref};
 	struct rig rig;
-	start_host(&rig, &ops);
+	start_host(&rig, 1 << 20, &ops);
 	width = 1;
 	rig_apart(&rig, make_fan_of_refs, &fans[0]);
 	rig_alone(&rig, mark_fans, &s);
@@ -324,7 +322,7 @@ TEST(return_address_at_the_very_end_of_the_pool_holds_its_block)
 {
 	static struct scene s;
 	struct rig rig;
-	start_host(&rig, NULL);
+	start_host(&rig, 1 << 20, NULL);
 	rig_apart(&rig, fill_pool, NULL);
 	CHECK(last.bits && before_last.bits);
 	for (int cycle = 0; cycle < 4; cycle++)

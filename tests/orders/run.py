@@ -15,7 +15,7 @@ import sys
 import time
 
 sys.path.insert(0, "tests/breaks")
-from rows import parse  # noqa: E402
+from rows import parse, read_file  # noqa: E402
 
 HERE = "tests/orders"
 BUILD = os.environ.get("CODEHEAP_BUILD", "build/gc-none-san-thread")
@@ -61,8 +61,7 @@ def compile_to(source, object, first=None):
 
 def library_objects():
     return sorted(os.path.join(folder, f) for room in ROOMS for folder, _, files in os.walk(os.path.join(OBJECTS, room))
-                  for f in files if f.endswith(".o")) + \
-        [o for o in [os.path.join(OBJECTS, "tests/mutant.o")] if os.path.exists("tests/mutant.c")]
+                  for f in files if f.endswith(".o"))
 
 
 def link(program, own, instead):
@@ -88,11 +87,6 @@ def run(program, *cases):
     except subprocess.TimeoutExpired:
         status, output = "killed", ""
     return status, output.strip(), time.time() - begun
-
-
-def read_file(path):
-    with open(path, encoding="utf-8") as file:
-        return file.read()
 
 
 def try_row(row):
