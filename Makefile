@@ -300,7 +300,7 @@ help:
 #help           WITH=restriction  FEW=1 (make hostile: one of them, some programs)
 #help           VALGRIND=1 (the test programs behind memcheck, with its default flags)
 #help           CROSS=aarch64-linux-gnu-|riscv64-linux-gnu- (the latter with GC=none)  EMULATOR=words before each test program
-#help           PAGE=4096..65536  SYSTEM_PAGE=65536 (pretended)  BACKEND=dual|memfd|procmem|flip  T=name
+#help           PAGE=4096..65536  SYSTEM_PAGE=65536 (pretended)  BACKEND=dual|memfd|procmem  T=name
 #help           TIER=core  V=1  STORM_MS=ms  JOBS=3  SETUP=no  BUILD=folder  EXTRA_CFLAGS=flags  DEBUG=1 (asserts legal moves)
 #help           WERROR=1 (warnings are errors: in CI and in the tests of a checkout)
 
@@ -350,8 +350,7 @@ run-check: $(test_needs)
 	@$(test_environment) $(BUILD)/tests/runner -l tests/cannot_run.list -j $(or $(JOBS),3) $(if $(V),-v) $(if $(T),-t '$(T)') \
 	 $(if $(filter 1,$(STRICT)),-S) $(if $(filter 1,$(TIMED)),-c -a $(unsteady),$(if $(filter 1,$(STRICT)),,-a $(unsteady))) \
 	 $(if $(SLOWEST),-L $(SLOWEST)) \
-	 $(if $(EMULATOR),-e '$(EMULATOR)' -n $(emulator_name),\
-	   $(if $(filter flip,$(BACKEND)),-n flip,$(if $(filter thread,$(SAN)),-n thread))) \
+	 $(if $(EMULATOR),-e '$(EMULATOR)' -n $(emulator_name),$(if $(filter thread,$(SAN)),-n thread)) \
 	 $(if $(strip $(variant))$(filter-out x86_64,$(ARCH)),,-x) $(tests) $(scripts)
 
 # The core tier once more under each restriction of tests/hostile.c; WITH=name runs under one, T=name runs one test.

@@ -152,15 +152,7 @@ enum ch_entry { CH_ENTRY_NONE, CH_ENTRY_PATCH, CH_ENTRY_GUARD };
  * LITERAL: an aligned 8-byte word that holds the absolute address. */
 enum ch_branch_kind { CH_JMP, CH_JCC, CH_CALL, CH_LEA, CH_LITERAL };
 
-/* FLIP: one attached thread at a time is not parked, and nobody else calls what may write code (a
- * link, an invalidation, a collection) meanwhile; not where mprotect may not add execution. */
-enum ch_backend {
-	CH_BACKEND_AUTO,
-	CH_BACKEND_DUAL,
-	CH_BACKEND_MEMFD,
-	CH_BACKEND_PROCMEM,
-	CH_BACKEND_FLIP
-};
+enum ch_backend { CH_BACKEND_AUTO, CH_BACKEND_DUAL, CH_BACKEND_MEMFD, CH_BACKEND_PROCMEM };
 enum ch_fork { CH_FORK_COPY, CH_FORK_NONE, CH_FORK_COW };
 enum ch_driver { CH_DRIVER_BUILTIN, CH_DRIVER_HOST };
 enum ch_release { CH_RELEASE_COLLECT, CH_RELEASE_NOT_RUNNING };
@@ -322,7 +314,7 @@ CH_API CH_CHECKED enum ch_status ch_heap_destroy(struct ch_heap *heap);
 struct ch_stats {
 	size_t size;         /* in: sizeof(struct ch_stats) */
 	const char *version; /* of the library that is loaded; constant, as the next */
-	const char *backend; /* "dual", "memfd", "procmem", "flip" */
+	const char *backend; /* "dual", "memfd", "procmem" */
 	unsigned sinks_on;   /* set of enum ch_sink */
 #define X(name) uint64_t name;
 	CH_STATS_LIST(X)
@@ -386,7 +378,6 @@ CH_API CH_CHECKED enum ch_status ch_vm_discard(struct ch_heap *heap, struct ch_v
 /* ch_thread_attach: the calling thread may run and make code of the heap from here on.
  * in    low, high  bounds of its stack, NULL = ask the system
  * ret   CH_OK | CH_E_THREAD attached to it already | CH_E_MEMORY | CH_E_OS no stack bounds
- *       | CH_E_STATE backend FLIP, and another thread is not parked
  * lock  registry
  * safe  any thread, once a heap */
 CH_API CH_CHECKED enum ch_status ch_thread_attach(struct ch_heap *heap, const void *low,

@@ -60,7 +60,8 @@ static enum ch_status read_config(const struct ch_config *in, struct ch_config *
 	    config->step_blocks > 64 || config->pool_bytes < config->page_bytes ||
 	    config->pool_bytes > (size_t)1 << CH_ARCH_POOL_LOG2_MAX ||
 	    (unsigned)config->driver > CH_DRIVER_HOST ||
-	    (unsigned)config->backend > CH_BACKEND_FLIP || (unsigned)config->fork > CH_FORK_COW ||
+	    (unsigned)config->backend > CH_BACKEND_PROCMEM ||
+	    (unsigned)config->fork > CH_FORK_COW ||
 	    (unsigned)config->dead_names > CH_DEAD_NAMES_KEPT ||
 	    (config->fork == CH_FORK_COW &&
 	     (config->backend == CH_BACKEND_DUAL || config->backend == CH_BACKEND_MEMFD)) ||

@@ -167,18 +167,6 @@ static struct ch__thread *run_parked(void)
 	return NULL;
 }
 
-/* On flip a page that is written does not run: one thread at a time is not parked. */
-static bool runs_elsewhere(const struct ch_heap *heap, const struct ch__thread *self)
-{
-	if (CH_LIKELY(heap->pool->backend != CH__BACKEND_FLIP))
-		return false;
-	for (const struct ch__thread *t = heap->threads; t; t = t->next)
-		if (t != self && t->is_attached &&
-		    atomic_load_explicit(&t->state, memory_order_seq_cst) != CH__PARKED)
-			return true;
-	return false;
-}
-
 /* All at once or none: who waits for one heap stays parked to the others, whose cycles may be what
  * the thread waits for (I9). */
 void ch_thread_unpark(void)
@@ -187,11 +175,8 @@ void ch_thread_unpark(void)
 	while ((stopped = run_parked()))
 		ch__os_futex_wait(&stopped->heap->stopping, 1, 0);
 	for (struct ch__thread *t = ch__thread_list; t; t = t->next_of_thread)
-		if (t->park_depth && ch__park_close(t)) {
+		if (t->park_depth && ch__park_close(t))
 			ch__thread_serialize(t);
-			if (CH_UNLIKELY(runs_elsewhere(t->heap, t)))
-				ch__panic("two threads run on backend flip");
-		}
 }
 
 void ch__threads_park(const struct ch__arch_saved *saved)
@@ -370,11 +355,10 @@ enum ch_status ch_thread_attach(struct ch_heap *heap, const void *low, const voi
 	if (low >= high)
 		return CH_E_ARG;
 	ch__registry_lock(heap);
-	bool is_full = runs_elsewhere(heap, NULL);
-	struct ch__thread *thread = is_full ? NULL : take_record(heap);
+	struct ch__thread *thread = take_record(heap);
 	if (!thread) {
 		ch__registry_unlock(heap);
-		return is_full ? CH_E_STATE : CH_E_MEMORY;
+		return CH_E_MEMORY;
 	}
 	thread->stack_low = (uintptr_t)low;
 	thread->stack_high = (uintptr_t)high;

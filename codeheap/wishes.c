@@ -34,7 +34,7 @@ static bool read_backend(struct ch_config *config)
 	if (!name)
 		return true;
 	if (!ch__backend_of_name(name, &backend)) {
-		refuse("CODEHEAP_WX", "dual, memfd, procmem or flip");
+		refuse("CODEHEAP_WX", "dual, memfd or procmem");
 		return false;
 	}
 	config->backend = (enum ch_backend)backend;

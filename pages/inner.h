@@ -26,8 +26,8 @@ struct ch__views {
 	enum ch__backend backend; /* not AUTO */
 	struct ch__os_held file;  /* MEMFD: the memory, open for the life of the views; PROCMEM: the
 				   * process's; others: none */
-	uint8_t *exec, *write;    /* offset 0 in the RX and in the RW view, which private backends
-				   * have a copy at */
+	uint8_t *exec, *write;    /* offset 0 in the RX and in the RW view, a copy where the memory
+				   * is private */
 	_Atomic(uint32_t) *is_own; /* PROCMEM: file is of this process, not of its parent */
 	struct ch__lock *opening;  /* PROCMEM: around who opens file; free in a child */
 	/* PROCMEM: twice the pages that were replaced, odd while one is; in a child from 0 on */
@@ -50,7 +50,7 @@ struct ch__views {
 /* The code is private memory, and write leads to a copy of it. */
 static inline bool ch__views_are_private(const struct ch__views *v)
 {
-	return v->backend == CH__BACKEND_PROCMEM || v->backend == CH__BACKEND_FLIP;
+	return v->backend == CH__BACKEND_PROCMEM;
 }
 /* The end of the one write path; false: execution does not follow, errno. */
 bool ch__views_sync(struct ch__views *, const uint8_t *exec, size_t bytes);
@@ -78,7 +78,8 @@ bool ch__views_reserve_again(struct ch__views *);
 bool ch__views_adopt(struct ch__views *, struct ch__views_copy *);
 bool ch__views_close(struct ch__views *, size_t offset, size_t bytes); /* execute access away */
 /* Whole pages of what was committed lose execute access at exec, and are readable, or writable too;
- * of private backends what is written there is another copy. False: a part of them may be so. */
+ * where the memory is private what is written there is another copy. Returns false when the system
+ * refused; a part of the pages may have changed. */
 bool ch__views_lend(struct ch__views *, size_t offset, size_t bytes, bool is_writable);
 /* They are RX again, with what the write view holds. False: as it was, or a part of them is. */
 bool ch__views_take_back(struct ch__views *, size_t offset, size_t bytes);
@@ -98,8 +99,8 @@ bool ch__private_write(struct ch__views *, size_t from, size_t to);
 /* The same of one word at most, in which a thread may run: it sees the old one or the new one.
  * Where the system gives no memory for that it may see parts of both. Under heap. */
 bool ch__private_write_live(struct ch__views *, size_t from, size_t to);
-/* The child's memory is its own; where it is written becomes so. */
-bool ch__private_fork_child(struct ch__views *);
+/* The file leads to this process's memory, as it does not yet in a child of fork. */
+bool ch__private_open(struct ch__views *);
 
 /* --- pool.c --- */
 

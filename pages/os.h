@@ -54,7 +54,7 @@ bool ch__os_map_again(const struct ch__os_held *, size_t offset, void *at, size_
 bool ch__os_fd_commit(const struct ch__os_held *, size_t offset, size_t bytes)
 	CH_EXCLUDES(CH__STANDING);
 void ch__os_close(int fd) CH_EXCLUDES(CH__STANDING);
-/* --- private memory (procmem, flip) --- */
+/* --- private memory (procmem) --- */
 /* Private zeroed memory over a reservation, or over what is there, which is given back. */
 bool ch__os_map_private(void *at, size_t bytes, enum ch__os_view) CH_EXCLUDES(CH__STANDING);
 /* Larger pages where the system has some: a fork copies fewer entries. It may do nothing. */
@@ -79,10 +79,9 @@ _Atomic(uint32_t) *ch__os_words_wiped_by_fork(void);
 void ch__os_words_free(_Atomic(uint32_t) *) CH_EXCLUDES(CH__STANDING);
 /* No injected failure: what a store leads to has no status. */
 bool ch__os_self_write(const struct ch__os_held *, void *to, const void *from, size_t bytes);
-bool ch__os_flip(void *at, size_t bytes, enum ch__os_view);
-/* Access without execution, which is only ever lost by it. It may have changed a part of the range
- * when it fails, at the map-count limit. */
-bool ch__os_protect(void *at, size_t bytes, enum ch__os_view) CH_EXCLUDES(CH__STANDING);
+/* The range is readable, or writable too, and executable no more. It may have changed a part of the
+ * range when it fails, at the map-count limit. */
+bool ch__os_protect(void *at, size_t bytes, bool is_writable) CH_EXCLUDES(CH__STANDING);
 /* Drops to no access; may split a mapping and so fail at the map-count limit. */
 bool ch__os_protect_none(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
 /* Commit memory of a shared mapping through its RW view: an error, never SIGBUS. */

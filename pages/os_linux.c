@@ -227,8 +227,10 @@ static bool map_view(void *at, size_t bytes, enum ch__os_view view, int flags, i
 	return is_mapped;
 }
 
-static bool protect_view(void *at, size_t bytes, enum ch__os_view view)
+/* mprotect gives no execute access here: nobody can ask for it. */
+static bool protect_view(void *at, size_t bytes, bool is_writable)
 {
+	enum ch__os_view view = is_writable ? CH__OS_RW : CH__OS_R;
 	int before;
 	if (!withhold_implied(view, &before))
 		return false;
@@ -404,7 +406,7 @@ bool ch__os_duplicate_rw(void *from, size_t bytes, void *to)
 	if (ch__os_may_fail() || !is_of_pages(from, bytes) || !is_of_pages(to, bytes) ||
 	    mremap(from, 0, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to) == MAP_FAILED)
 		return false;
-	return !ch__os_may_fail() && protect_view(to, bytes, CH__OS_RW);
+	return !ch__os_may_fail() && protect_view(to, bytes, true);
 }
 
 bool ch__os_move_over(void *from, size_t bytes, void *to)
@@ -700,17 +702,11 @@ bool ch__os_self_write(const struct ch__os_held *file, void *to, const void *fro
 	return true;
 }
 
-bool ch__os_flip(void *at, size_t bytes, enum ch__os_view view)
-{
-	return is_of_pages(at, bytes) && protect_view(at, bytes, view);
-}
-
 /* --- contents --- */
 
-bool ch__os_protect(void *at, size_t bytes, enum ch__os_view view)
+bool ch__os_protect(void *at, size_t bytes, bool is_writable)
 {
-	CH_ASSERT(view != CH__OS_RX, "execute access is not gained by mprotect");
-	return !ch__os_may_fail() && is_of_pages(at, bytes) && protect_view(at, bytes, view);
+	return !ch__os_may_fail() && is_of_pages(at, bytes) && protect_view(at, bytes, is_writable);
 }
 
 bool ch__os_protect_none(void *at, size_t bytes)

@@ -53,7 +53,6 @@ enum ch__backend {
 	CH__BACKEND_DUAL,
 	CH__BACKEND_MEMFD,
 	CH__BACKEND_PROCMEM,
-	CH__BACKEND_FLIP,
 };
 
 /* What a span is for, and so how its pages are mapped at exec. No page is ever writable and

@@ -77,7 +77,7 @@ static bool config_is_valid(const struct ch__pool_config *config)
 	       config->page_bytes >= MIN_PAGE_BYTES && config->page_bytes <= MAX_PAGE_BYTES &&
 	       config->page_bytes >= ch__os_page_bytes() &&
 	       config->pool_bytes >= config->page_bytes && config->pool_bytes <= max_pool_bytes &&
-	       config->backend <= CH__BACKEND_FLIP;
+	       config->backend <= CH__BACKEND_PROCMEM;
 }
 
 static size_t take_table(size_t *used, size_t bytes)

@@ -133,7 +133,7 @@ static bool take_code(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 {
 	struct ch__pool_inner *inner = pool->inner;
 	if (ch__views_are_private(&inner->views))
-		return inner->has_copy && ch__private_fork_child(&inner->views);
+		return inner->has_copy && ch__private_open(&inner->views);
 	return ch__views_reserve_again(&inner->views) && inner->has_copy &&
 	       ch__views_adopt(&inner->views, &inner->copy) && close_empty_chunks(pool) &&
 	       ch__spans_lend_again(pool) && ch__views_exclude(&inner->views);

@@ -11,7 +11,7 @@
  *        For systems that refuse the duplication (Valgrind, emulators). Where execution misses
  *        stores, as under an emulator that translated the code, each sync maps its pages again.
  *
- * Two more, PROCMEM and FLIP, are of private memory (views_private.c). */
+ * A third, PROCMEM, is of private memory (views_private.c). */
 #include "pages/inner.h"
 
 #include <errno.h>
@@ -155,12 +155,11 @@ static int create_as(struct ch__views *v, const struct ch__pool_config *config,
 
 const char *const ch__views_names[] = {[CH__BACKEND_DUAL] = "dual",
 				       [CH__BACKEND_MEMFD] = "memfd",
-				       [CH__BACKEND_PROCMEM] = "procmem",
-				       [CH__BACKEND_FLIP] = "flip"};
+				       [CH__BACKEND_PROCMEM] = "procmem"};
 
 bool ch__backend_of_name(const char *name, enum ch__backend *backend)
 {
-	for (unsigned i = CH__BACKEND_DUAL; i <= CH__BACKEND_FLIP; i++)
+	for (unsigned i = CH__BACKEND_DUAL; i <= CH__BACKEND_PROCMEM; i++)
 		if (strcmp(name, ch__views_names[i]) == 0) {
 			*backend = (enum ch__backend)i;
 			return true;
@@ -177,7 +176,6 @@ int ch__views_create(struct ch__views *v, const struct ch__pool_config *config)
 	if (!error)
 		return error;
 	error = create_as(v, config, CH__BACKEND_MEMFD);
-	/* Never FLIP, which is not for threads. */
 	if (!error || create_as(v, config, CH__BACKEND_PROCMEM) != 0)
 		return error;
 	return 0;
@@ -254,7 +252,7 @@ bool ch__views_decommit(struct ch__views *v, size_t offset, size_t bytes)
 
 bool ch__views_lend(struct ch__views *v, size_t offset, size_t bytes, bool is_writable)
 {
-	return ch__os_protect(v->exec + offset, bytes, is_writable ? CH__OS_RW : CH__OS_R);
+	return ch__os_protect(v->exec + offset, bytes, is_writable);
 }
 
 bool ch__views_take_back(struct ch__views *v, size_t offset, size_t bytes)

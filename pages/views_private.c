@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * views_private.c: the backends whose code is private memory, which no other mapping leads to. What
- * is written at exec + delta is a copy; each sync carries it over. A child of fork shares the
- * memory until one of both writes. It takes no lock.
+ * views_private.c: the backend PROCMEM, whose code is private memory, which no other mapping leads
+ * to. What is written at exec + delta is a copy; each sync carries it over. A child of fork shares
+ * the memory until one of both writes. It takes no lock.
  *
- * PROCMEM  mapped RX for its whole life, written as the file /proc/self/mem: no address at which
- *          code can be written is in the process. A write is one call of the aligned 8 bytes that
- *          change, from the first to the last. The kernel may store them byte by byte (`rep movsb`;
- *          seen): where a thread may be running them, their page is replaced (P7).
- * FLIP     RX, but RW while a sync copies: for heaps of one thread. It alone asks mprotect for
- *          execute access, never for both. */
+ * The code is mapped RX for its whole life, and written as the file /proc/self/mem: no address at
+ * which code can be written is in the process. A write is one call of the aligned 8 bytes that
+ * change, from the first to the last. The kernel may store them byte by byte (`rep movsb`; seen):
+ * where a thread may be running them, their page is replaced (P7). */
 #include "pages/inner.h"
 
 #include <errno.h>
@@ -20,7 +18,7 @@ enum { UNIT = 8, LARGE_PAGE_BYTES = 2 << 20 };
 
 /* Several threads may miss it at once. One that is there and ours stays: another thread may be
  * writing by its number. */
-static bool open_memory(struct ch__views *v)
+bool ch__private_open(struct ch__views *v)
 {
 	ch__lock_take(v->opening);
 	bool is_open = atomic_load_explicit(v->is_own, memory_order_relaxed) &&
@@ -38,16 +36,17 @@ static bool open_memory(struct ch__views *v)
  * other. A host that closes what it did not open may have another file at our number. */
 static bool carry_over(struct ch__views *v, uint8_t *to, const uint8_t *from, size_t bytes)
 {
-	if (CH_UNLIKELY(!atomic_load_explicit(v->is_own, memory_order_relaxed)) && !open_memory(v))
+	if (CH_UNLIKELY(!atomic_load_explicit(v->is_own, memory_order_relaxed)) &&
+	    !ch__private_open(v))
 		return false;
 	return ch__os_self_write(&v->file, to, from, bytes) ||
-	       (v->has_code && open_memory(v) && ch__os_self_write(&v->file, to, from, bytes));
+	       (v->has_code && ch__private_open(v) && ch__os_self_write(&v->file, to, from, bytes));
 }
 
 /* The rest of a page that is replaced is copied: who writes another word of it writes again when
  * one was replaced meanwhile, or is on its way. The exchange is a fence too: either it is counted
  * before a replacement, whose copy then has the word, or it sees that. */
-static bool write_procmem(struct ch__views *v, size_t from, size_t bytes)
+static bool write_file(struct ch__views *v, size_t from, size_t bytes)
 {
 	uint32_t seen;
 	do {
@@ -104,7 +103,7 @@ static bool replace_page(struct ch__views *v, size_t word)
 	size_t page = word & ~(v->guard_bytes - 1);
 	if (!stage(v))
 		return false;
-	atomic_fetch_add(v->replaced, 1); /* odd: pairs with write_procmem */
+	atomic_fetch_add(v->replaced, 1); /* odd: pairs with write_file */
 	/* The word first: its file is opened again where it is lost. */
 	bool is_replaced = carry_over(v, v->staged + (word - page), v->write + word, UNIT) &&
 			   ch__os_self_write(&v->file, v->staged, v->write + page,
@@ -157,16 +156,6 @@ static unsigned bytes_that_differ(const struct ch__views *v, size_t word)
 	return count;
 }
 
-static bool write_flipped(struct ch__views *v, size_t from, size_t bytes)
-{
-	size_t mask = v->guard_bytes - 1, low = from & ~mask;
-	size_t high = (from + bytes + mask) & ~mask;
-	if (!ch__os_flip(v->exec + low, high - low, CH__OS_RW))
-		return false;
-	memcpy(v->exec + from, v->write + from, bytes);
-	return ch__os_flip(v->exec + low, high - low, CH__OS_RX);
-}
-
 static bool is_same(const struct ch__views *v, size_t at)
 {
 	return *(const volatile uint64_t *)(const volatile void *)(v->exec + at) ==
@@ -190,21 +179,18 @@ bool ch__private_write(struct ch__views *v, size_t from, size_t to)
 {
 	if (!trim(v, &from, &to))
 		return true;
-	return v->backend == CH__BACKEND_FLIP ? write_flipped(v, from, to - from)
-					      : write_procmem(v, from, to - from);
+	return write_file(v, from, to - from);
 }
 
 bool ch__private_write_live(struct ch__views *v, size_t from, size_t to)
 {
-	if (v->backend == CH__BACKEND_FLIP)
-		return ch__private_write(v, from, to);
 	if (!trim(v, &from, &to))
 		return true;
 	/* A patch is one word: where more is not there yet, nobody can run. Under Valgrind one
 	 * thread runs at a time, and nobody may read the free bytes of a page. */
 	if (to - from != UNIT || bytes_that_differ(v, from) == 1 ||
 	    (v->sync_steps & CH__SYNC_VALGRIND))
-		return write_procmem(v, from, to - from);
+		return write_file(v, from, to - from);
 	if (replace_page(v, from))
 		return true;
 	return replace_in_need(v, from);
@@ -214,7 +200,7 @@ bool ch__private_write_live(struct ch__views *v, size_t from, size_t to)
 
 /* Born executable somewhere else, where nothing jumps to; at its place it holds traps from the
  * first. */
-static bool commit_procmem(struct ch__views *v, size_t offset, size_t bytes)
+bool ch__private_take_back(struct ch__views *v, size_t offset, size_t bytes)
 {
 	size_t align = v->has_large_pages && bytes % LARGE_PAGE_BYTES == 0 ? LARGE_PAGE_BYTES
 									   : v->guard_bytes;
@@ -236,30 +222,12 @@ static bool commit_procmem(struct ch__views *v, size_t offset, size_t bytes)
 	return false;
 }
 
-static bool commit_flip(struct ch__views *v, size_t offset, size_t bytes)
-{
-	uint8_t *exec = v->exec + offset;
-	if (!ch__os_map_private(exec, bytes, CH__OS_RW))
-		return false;
-	if (ch__os_populate(exec, bytes)) {
-		memcpy(exec, v->write + offset, bytes);
-		if (ch__os_flip(exec, bytes, CH__OS_RX))
-			return true;
-	}
-	int error = errno;
-	bool is_closed = ch__os_map_private(exec, bytes, CH__OS_NONE);
-	(void)is_closed; /* or writable, and never executable */
-	errno = error;
-	return false;
-}
-
 bool ch__private_commit(struct ch__views *v, size_t offset, size_t bytes)
 {
 	if (!ch__os_populate(v->write + offset, bytes))
 		return false;
 	ch__arch_fill_traps(v->write + offset, bytes);
-	if (v->backend == CH__BACKEND_FLIP ? commit_flip(v, offset, bytes)
-					   : commit_procmem(v, offset, bytes))
+	if (ch__private_take_back(v, offset, bytes))
 		return true;
 	int error = errno;
 	bool is_dropped = ch__os_drop(v->write + offset, bytes);
@@ -274,34 +242,20 @@ bool ch__private_decommit(struct ch__views *v, size_t offset, size_t bytes)
 	       ch__os_drop(v->write + offset, bytes);
 }
 
-/* What runs is a copy of what is written, on the way back from a lending too. */
-bool ch__private_take_back(struct ch__views *v, size_t offset, size_t bytes)
-{
-	uint8_t *exec = v->exec + offset;
-	if (v->backend == CH__BACKEND_PROCMEM)
-		return commit_procmem(v, offset, bytes);
-	if (!ch__os_protect(exec, bytes, CH__OS_RW))
-		return false;
-	memcpy(exec, v->write + offset, bytes);
-	return ch__os_flip(exec, bytes, CH__OS_RX);
-}
-
 /* --- life --- */
 
 bool ch__private_map(struct ch__views *v)
 {
-	if (v->backend == CH__BACKEND_PROCMEM) {
-		v->is_own = ch__os_words_wiped_by_fork();
-		if (!v->is_own)
-			return false;
-		v->replaced = v->is_own + 1;
-		v->apart = ch__os_private(v->bytes / v->guard_bytes);
-		if (!v->apart)
-			return false;
-		v->opening = (struct ch__lock *)(void *)(v->is_own + 2);
-		if (!open_memory(v))
-			return false;
-	}
+	v->is_own = ch__os_words_wiped_by_fork();
+	if (!v->is_own)
+		return false;
+	v->replaced = v->is_own + 1;
+	v->apart = ch__os_private(v->bytes / v->guard_bytes);
+	if (!v->apart)
+		return false;
+	v->opening = (struct ch__lock *)(void *)(v->is_own + 2);
+	if (!ch__private_open(v))
+		return false;
 	if (!ch__os_map_private(v->write, v->bytes, CH__OS_RW))
 		return false;
 	if (v->has_large_pages)
@@ -322,9 +276,4 @@ void ch__private_destroy(struct ch__views *v)
 	if (v->is_own)
 		ch__os_words_free(v->is_own);
 	v->is_own = NULL;
-}
-
-bool ch__private_fork_child(struct ch__views *v)
-{
-	return v->backend != CH__BACKEND_PROCMEM || open_memory(v);
 }

@@ -90,14 +90,11 @@ static void join_cancelled(struct play *p, pthread_t thread)
 	CHECK_EQ(atomic_load(&p->has_left), 1);
 }
 
-/* Parked before it is there: on flip one thread runs. */
 static void run_cancelled(struct play *p)
 {
 	pthread_t thread;
-	ch_thread_park();
 	CHECK_EQ(pthread_create(&thread, NULL, be_cancelled, p), 0);
 	join_cancelled(p, thread);
-	ch_thread_unpark();
 }
 
 /* --- over invalidated frames --- */

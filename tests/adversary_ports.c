@@ -369,12 +369,6 @@ TEST(s45_no_range_is_smaller_than_the_system_says_procmem)
 	use_pretended_pages(CH_BACKEND_PROCMEM);
 }
 
-/* Its one thread at a time is the one that runs: others are parked meanwhile. */
-TEST(s45_no_range_is_smaller_than_the_system_says_flip)
-{
-	use_pretended_pages(CH_BACKEND_FLIP);
-}
-
 /* --- 51: views whose stores execution does not follow --- */
 
 static void check_rewritten_code_runs(struct stage *stage)

@@ -137,10 +137,8 @@ EVERY_DRIVER(s18_address_in_a_register_that_calls_keep)
 	struct play *p = new_play(stage);
 	stage_apart(stage, build_other, p);
 	struct stage_thread t;
-	ch_thread_park(); /* on flip one thread runs */
 	stage_spawn(stage, &t, park_and_enter_other, p);
 	stage_wait(&p->step, 1);
-	ch_thread_unpark();
 	method_drop(stage, &p->other);
 	for (int i = 0; i < 3; i++) {
 		stage_collect(stage);

@@ -184,10 +184,8 @@ EVERY_DRIVER(s19_frame_below_a_handler_on_its_own_stack)
 	struct spin *s = new_spin(stage);
 	stage_apart(stage, build_raiser, s);
 	struct stage_thread t;
-	ch_thread_park(); /* on flip one thread runs */
 	stage_spawn(stage, &t, enter_on_signal_stack, s);
 	stage_wait(&s->step, 1);
-	ch_thread_unpark();
 	method_invalidate(&s->m);
 	method_drop(stage, &s->m);
 	for (int i = 0; i < 3; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * api_backends.c: what a user of the public interface sees of backends: flip serves one thread, a
+ * api_backends.c: what a user of the public interface sees of backends: the environment chooses, a
  * heap for servers that fork is on procmem and copies nothing. What all backends do alike is tested
  * by running every other test on them (make check BACKEND=name). */
 #define _GNU_SOURCE
@@ -37,7 +37,7 @@ TEST(misspelt_wish_of_the_environment_is_told)
 {
 	static const char *const wishes[][3] = {
 		{"CODEHEAP_WX", "dula",
-		 "codeheap: CODEHEAP_WX must be dual, memfd, procmem or flip\n"},
+		 "codeheap: CODEHEAP_WX must be dual, memfd or procmem\n"},
 		{"CODEHEAP_DEAD_NAMES", "keep",
 		 "codeheap: CODEHEAP_DEAD_NAMES must be replaced or kept\n"},
 		{"CODEHEAP_SINKS", "unwind,perfmpa",
@@ -60,80 +60,15 @@ TEST(misspelt_wish_of_the_environment_is_told)
 
 TEST(environment_chooses_the_backend)
 {
-	static const char *const names[] = {"memfd", "flip", "procmem"};
-	for (unsigned i = 0; i < (CH_ARCH_FILE_STORES_WHOLE ? 3 : 2); i++) {
+	static const char *const names[] = {"memfd", "procmem"};
+	for (unsigned i = 0; i < (CH_ARCH_FILE_STORES_WHOLE ? 2 : 1); i++) {
 		struct ch_config config = rig_config(1 << 20);
 		config.backend = CH_BACKEND_DUAL;
 		CHECK_EQ(setenv("CODEHEAP_WX", names[i], 1), 0);
-		if (strcmp(names[i], "flip") == 0 && !mprotect_may_execute())
-			continue;
 		struct rig rig = rig_create(&config, NULL, NULL);
 		CHECK_STR(ch__pool_backend_name(rig.heap->pool), names[i]);
 		rig_end(&rig);
 	}
-}
-
-/* --- flip --- */
-
-static void *attach(void *arg)
-{
-	const struct rig *rig = arg;
-	enum ch_status status = ch_thread_attach(rig->heap, NULL, NULL);
-	if (status == CH_OK)
-		CHECK_EQ(ch_thread_detach(rig->heap), CH_OK);
-	return (void *)(uintptr_t)status;
-}
-
-static enum ch_status attach_another(struct rig *rig)
-{
-	pthread_t thread;
-	void *status;
-	CHECK_EQ(pthread_create(&thread, NULL, attach, rig), 0);
-	CHECK_EQ(pthread_join(thread, &status), 0);
-	return (enum ch_status)(uintptr_t)status;
-}
-
-static _Atomic(bool) is_attached;
-
-static void *stay_attached(void *arg)
-{
-	const struct rig *rig = arg;
-	CHECK_EQ(ch_thread_attach(rig->heap, NULL, NULL), CH_OK);
-	atomic_store(&is_attached, true);
-	for (;;)
-		pause();
-}
-
-static void unpark_beside(void *arg)
-{
-	pthread_t thread;
-	CHECK_EQ(pthread_create(&thread, NULL, stay_attached, arg), 0);
-	while (!atomic_load(&is_attached))
-		usleep(100);
-	ch_thread_unpark();
-}
-
-TEST(flip_serves_one_thread_at_a_time)
-{
-	struct ch_config config = rig_config(pool_bytes);
-	unsetenv("CODEHEAP_WX");
-	config.backend = CH_BACKEND_FLIP;
-	struct rig rig = rig_create(&config, NULL, NULL);
-	struct ch_owner owner = rig_owner(&rig, "one");
-	CHECK_EQ(code_call(rig_info(rig_block(owner, 5)).entry), 5);
-	enum ch_status status = attach_another(&rig);
-	if (status != CH_E_STATE)
-		FAIL("a second thread may run what the first one writes: %s",
-		     ch_status_text(status));
-	ch_thread_park();
-	CHECK_EQ(attach_another(&rig), CH_OK);
-	expect_signal(unpark_beside, &rig, SIGABRT);
-	ch_thread_unpark();
-	CHECK_EQ(ch_thread_detach(rig.heap), CH_OK);
-	CHECK_EQ(attach_another(&rig), CH_OK);
-	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_OK);
-	CHECK_EQ(code_call(rig_info(rig_block(owner, 6)).entry), 6);
-	rig_end(&rig);
 }
 
 /* --- forks that copy nothing --- */
@@ -150,15 +85,11 @@ TEST(configuration_for_forks_asks_for_private_memory)
 		config.backend = shared[i];
 		CHECK_EQ(ch_heap_create(&config, &heap), CH_E_ARG);
 	}
-	static const enum ch_backend private[] = {CH_BACKEND_AUTO, CH_BACKEND_PROCMEM,
-						  CH_BACKEND_FLIP};
-	static const char *const names[] = {"procmem", "procmem", "flip"};
-	for (int i = 0; i < 3; i++) {
-		if (private[i] == CH_BACKEND_FLIP && !mprotect_may_execute())
-			continue;
+	static const enum ch_backend private[] = {CH_BACKEND_AUTO, CH_BACKEND_PROCMEM};
+	for (int i = 0; i < 2; i++) {
 		config.backend = private[i];
 		CHECK_EQ(ch_heap_create(&config, &heap), CH_OK);
-		CHECK_STR(ch__pool_backend_name(heap->pool), names[i]);
+		CHECK_STR(ch__pool_backend_name(heap->pool), "procmem");
 		CHECK_EQ(ch_heap_destroy(heap), CH_OK);
 	}
 }

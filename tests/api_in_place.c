@@ -175,9 +175,6 @@ TEST(open_code_does_not_run_data_never_does_and_constants_stay)
 TEST(image_works_where_mprotect_may_not_add_execution)
 {
 	enum { SET_MDWE = 65, REFUSE_EXEC_GAIN = 1 };
-	const char *backend = getenv("CODEHEAP_WX");
-	if (backend && !strcmp(backend, "flip"))
-		skip("backend flip lives by it");
 	if (prctl(SET_MDWE, REFUSE_EXEC_GAIN, 0, 0, 0) != 0)
 		skip("the kernel has no PR_SET_MDWE");
 	struct rig rig = rig_start(2 << 20);

@@ -185,7 +185,7 @@ static uint64_t ticks_of_late_thread(void *work)
 	pthread_t late;
 	method_native(rig.stage, &m, "late", work);
 	CHECK_EQ(ch_profile_start(rig.stage->heap, 500, NULL), CH_OK);
-	ch_thread_park(); /* on flip one thread runs */
+	ch_thread_park();
 	CHECK_EQ(pthread_create(&late, NULL, come_late, &m), 0);
 	CHECK_EQ(pthread_join(late, NULL), 0);
 	ch_thread_unpark();

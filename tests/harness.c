@@ -181,16 +181,6 @@ void run_case_again(const char *name)
 	FAIL("%s: %s", argv[0], strerror(errno));
 }
 
-bool mprotect_may_execute(void)
-{
-	enum { BYTES = 65536 };
-	void *at = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	CHECK(at != MAP_FAILED);
-	bool may = mprotect(at, BYTES, PROT_READ | PROT_EXEC) == 0;
-	munmap(at, BYTES);
-	return may;
-}
-
 void expect_exit(int pid, int code)
 {
 	int status;

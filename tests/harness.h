@@ -102,10 +102,6 @@ void expect_signal_text(void (*fn)(void *), void *arg, int signal, char *text, s
  * environment is there before any library starts. */
 __attribute__((noreturn)) void run_case_again(const char *name);
 
-/* Whether mprotect may make memory executable, which backend flip lives by: hardened systems do not
- * let it. */
-bool mprotect_may_execute(void);
-
 /* Waits for a child of fork, and fails unless it exited with the code. */
 void expect_exit(int pid, int code);
 

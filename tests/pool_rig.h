@@ -30,15 +30,12 @@ static inline struct ch__pool_config rig_config(size_t pool_bytes)
 					.random_alias = may_be_anywhere};
 }
 
-/* One is refused where nobody has seen how the kernel stores, one by emulators and checkers, one by
- * hardened systems. */
+/* One is refused where nobody has seen how the kernel stores, one by emulators and checkers. */
 static inline bool rig_may_have(enum ch__backend backend)
 {
 	const char *emulator = getenv("CODEHEAP_TEST_EMULATOR");
 	if (backend == CH__BACKEND_DUAL)
 		return !emulator || !*emulator;
-	if (backend == CH__BACKEND_FLIP)
-		return mprotect_may_execute();
 	return backend != CH__BACKEND_PROCMEM || CH_ARCH_FILE_STORES_WHOLE;
 }
 

@@ -39,14 +39,9 @@ static void expect_success(pid_t pid)
 		FAIL("child status 0x%x", status);
 }
 
-enum { BACKENDS = 4 };
+enum { BACKENDS = 3 };
 static const enum ch__backend backends[BACKENDS] = {CH__BACKEND_DUAL, CH__BACKEND_MEMFD,
-						    CH__BACKEND_PROCMEM, CH__BACKEND_FLIP};
-
-static bool is_private(enum ch__backend backend)
-{
-	return backend == CH__BACKEND_PROCMEM || backend == CH__BACKEND_FLIP;
-}
+						    CH__BACKEND_PROCMEM};
 
 static struct pool_rig create_as(enum ch__backend backend)
 {
@@ -130,13 +125,6 @@ TEST(fork_isolates_procmem)
 	rig_destroy(&rig);
 }
 
-TEST(fork_isolates_flip)
-{
-	struct pool_rig rig = create_as(CH__BACKEND_FLIP);
-	fork_and_write(&rig, false);
-	rig_destroy(&rig);
-}
-
 /* What has the place in the parent at which its child's next chunk is born, is the parent's. */
 static void commit_beside(struct pool_rig *rig)
 {
@@ -164,39 +152,33 @@ static void commit_beside(struct pool_rig *rig)
 
 TEST(memory_of_a_child_without_handlers_is_its_own)
 {
-	for (unsigned i = 0; i < BACKENDS; i++) {
-		if (!is_private(backends[i]) || !rig_may_have(backends[i]))
-			continue;
-		struct pool_rig rig = create_as(backends[i]);
-		commit_beside(&rig);
-		rig_destroy(&rig);
-	}
+	skip_without_procmem();
+	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	commit_beside(&rig);
+	rig_destroy(&rig);
 }
 
 /* The file that it inherited is its parent's memory. */
 TEST(writes_of_a_child_without_handlers_are_its_own)
 {
-	for (unsigned i = 0; i < BACKENDS; i++) {
-		if (!is_private(backends[i]) || !rig_may_have(backends[i]))
-			continue;
-		struct pool_rig rig = create_as(backends[i]);
-		uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
-		rig_write(&rig, code, 1);
-		pid_t pid = _Fork();
-		CHECK(pid >= 0);
-		if (pid == 0) {
-			rig_write(&rig, code, 2);
-			_exit(rig_call(code) != 2);
-		}
-		int status;
-		CHECK_EQ(waitpid(pid, &status, 0), pid);
-		if (rig_call(code) != 1)
-			FAIL("a child without handlers wrote to its parent's code");
-		CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-		rig_write(&rig, code, 3);
-		CHECK_EQ(rig_call(code), 3);
-		rig_destroy(&rig);
+	skip_without_procmem();
+	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
+	rig_write(&rig, code, 1);
+	pid_t pid = _Fork();
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		rig_write(&rig, code, 2);
+		_exit(rig_call(code) != 2);
 	}
+	int status;
+	CHECK_EQ(waitpid(pid, &status, 0), pid);
+	if (rig_call(code) != 1)
+		FAIL("a child without handlers wrote to its parent's code");
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	rig_write(&rig, code, 3);
+	CHECK_EQ(rig_call(code), 3);
+	rig_destroy(&rig);
 }
 
 TEST(fork_isolates_under_mdwe)
@@ -204,8 +186,8 @@ TEST(fork_isolates_under_mdwe)
 	if (prctl(66 /* PR_GET_MDWE */, 0, 0, 0, 0) < 0)
 		skip("this kernel has no PR_SET_MDWE");
 	for (unsigned i = 0; i < BACKENDS; i++) {
-		if (backends[i] == CH__BACKEND_FLIP || !rig_may_have(backends[i]))
-			continue; /* it lives by what is denied there */
+		if (!rig_may_have(backends[i]))
+			continue;
 		struct pool_rig rig = create_as(backends[i]);
 		fork_and_write(&rig, true);
 		rig_destroy(&rig);
@@ -302,7 +284,7 @@ TEST(child_has_the_whole_runtime_page_and_no_memory_beside_committed_chunks)
 TEST(child_without_handlers_has_neither_view_of_shared_memory)
 {
 	for (unsigned i = 0; i < BACKENDS; i++) {
-		if (is_private(backends[i]) || !rig_may_have(backends[i]))
+		if (backends[i] == CH__BACKEND_PROCMEM || !rig_may_have(backends[i]))
 			continue;
 		struct pool_rig rig = create_as(backends[i]);
 		uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
@@ -351,7 +333,7 @@ TEST(child_without_copy_has_no_code)
 {
 	for (unsigned i = 0; i < BACKENDS; i++)
 		/* Private memory is the child's own where no handler takes it away. */
-		for (unsigned runs_handler = is_private(backends[i]) ? 1 : 0;
+		for (unsigned runs_handler = backends[i] == CH__BACKEND_PROCMEM;
 		     runs_handler < 2 && rig_may_have(backends[i]); runs_handler++) {
 			struct pool_rig rig = create_as(backends[i]);
 			uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);

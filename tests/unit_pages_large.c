@@ -66,8 +66,6 @@ TEST(gate_refuses_ranges_that_are_not_of_whole_pages)
 	REFUSED(ch__os_map_private(at, SMALL, CH__OS_RW));
 	REFUSED(ch__os_map_private(at + SMALL, LARGE, CH__OS_RW));
 	CHECK(ch__os_map_private(at, LARGE, CH__OS_RW));
-	REFUSED(ch__os_flip(at, SMALL, CH__OS_RX));
-	REFUSED(ch__os_flip(at + SMALL, LARGE, CH__OS_RX));
 	REFUSED(ch__os_drop(at, SMALL));
 	REFUSED(ch__os_drop(at + SMALL, LARGE));
 	REFUSED(ch__os_private_near(SMALL, (uintptr_t)at));
@@ -224,9 +222,4 @@ TEST(pool_lives_by_large_pages_procmem)
 {
 	skip_without_procmem();
 	live_by_large_pages(CH__BACKEND_PROCMEM);
-}
-
-TEST(pool_lives_by_large_pages_flip)
-{
-	live_by_large_pages(CH__BACKEND_FLIP);
 }

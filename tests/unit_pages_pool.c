@@ -57,9 +57,9 @@ TEST(create_refuses_bad_configurations)
 TEST(each_backend_has_its_name)
 {
 	struct ch__pool_config config = rig_config(MIB);
-	static const char *const names[] = {"dual", "memfd", "procmem", "flip"};
+	static const char *const names[] = {"dual", "memfd", "procmem"};
 	enum ch__backend none = CH__BACKEND_AUTO;
-	for (unsigned i = 0; i < 4; i++) {
+	for (unsigned i = 0; i < 3; i++) {
 		CHECK(ch__backend_of_name(names[i], &config.backend));
 		CHECK_EQ(config.backend, (int)CH__BACKEND_DUAL + (int)i);
 		if (!rig_may_have(config.backend))
@@ -68,7 +68,7 @@ TEST(each_backend_has_its_name)
 		CHECK_STR(ch__pool_backend_name(rig.pool), names[i]);
 		rig_destroy(&rig);
 	}
-	CHECK(!ch__backend_of_name("rwx", &none) && !ch__backend_of_name("", &none));
+	CHECK(!ch__backend_of_name("flip", &none) && !ch__backend_of_name("", &none));
 	CHECK_EQ(none, CH__BACKEND_AUTO);
 }
 
@@ -522,9 +522,4 @@ TEST(each_failing_call_leaves_a_sound_pool_procmem)
 {
 	skip_without_procmem();
 	fail_each_call(CH__BACKEND_PROCMEM);
-}
-
-TEST(each_failing_call_leaves_a_sound_pool_flip)
-{
-	fail_each_call(CH__BACKEND_FLIP);
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * unit_pages_private.c: what the backends of private memory promise beside what all do: procmem has
- * no second address of its code, flip no mapping that is writable and executable; a write that
- * changes nothing costs nothing; a lost file is opened again, and one that a program has at its
- * number is left alone, on memfd too. */
+ * unit_pages_private.c: what procmem, the backend of private memory, promises beside what all do:
+ * no second address of its code; a write that changes nothing costs nothing; a lost file is opened
+ * again, and one that a program has at its number is left alone, on memfd too. */
 #define _GNU_SOURCE
 #include "pages/inner.h"
 #include "tests/pool_rig.h"
@@ -54,9 +53,10 @@ static unsigned check_mapping(uintptr_t at, const char *expected)
 	return count;
 }
 
-static void use_copy(enum ch__backend backend)
+TEST(procmem_has_no_other_address_of_its_code)
 {
-	struct pool_rig rig = create_as(backend);
+	skip_without_procmem();
+	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
 	uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
 	rig_write(&rig, code, 1);
 	check_mapping(code, "r-xp");
@@ -69,17 +69,6 @@ static void use_copy(enum ch__backend backend)
 	check_mapping(code, "r-xp");
 	rig_check(&rig);
 	rig_destroy(&rig);
-}
-
-TEST(procmem_has_no_other_address_of_its_code)
-{
-	skip_without_procmem();
-	use_copy(CH__BACKEND_PROCMEM);
-}
-
-TEST(flip_has_no_page_that_is_written_and_runs)
-{
-	use_copy(CH__BACKEND_FLIP);
 }
 
 /* --- what is there already --- */
@@ -103,10 +92,11 @@ static uint64_t private_dirty(uintptr_t from, size_t bytes)
 	return sum;
 }
 
-static void write_the_same(enum ch__backend backend)
+TEST(write_of_what_is_there_keeps_pages_shared_procmem)
 {
 	enum { CHUNK_PAGES = 128 };
-	struct pool_rig rig = create_as(backend);
+	skip_without_procmem();
+	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
 	struct ch__pool *pool = rig.pool;
 	uint32_t pages = (uint32_t)(CHUNK_PAGES * 4096) >> pool->page_log2;
 	uint32_t span = ch__pool_take_span(pool, pages, 0);
@@ -129,17 +119,6 @@ static void write_the_same(enum ch__backend backend)
 	CHECK_EQ(waitpid(pid, &status, 0), pid);
 	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 	rig_destroy(&rig);
-}
-
-TEST(write_of_what_is_there_keeps_pages_shared_procmem)
-{
-	skip_without_procmem();
-	write_the_same(CH__BACKEND_PROCMEM);
-}
-
-TEST(write_of_what_is_there_keeps_pages_shared_flip)
-{
-	write_the_same(CH__BACKEND_FLIP);
 }
 
 /* --- the file --- */

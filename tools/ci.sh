@@ -119,7 +119,7 @@ signed() { # signed NAME TEST
 }
 signed aarch64-signed-running adversary_running
 # What the core tier can differ in goes in pairs, so that each of them is there, and one build or run serves two.
-core 900 clang-memfd CC=clang-14 BACKEND=memfd
+core 900 clang-memfd-page-65536 CC=clang-14 BACKEND=memfd PAGE=65536
 core 900 gc-none-malloc-page-8192 GC=none ALLOC=malloc PAGE=8192
 step 300 debug one make DEBUG=1 libs programs
 after aarch64-signed-running
@@ -131,7 +131,6 @@ step 900 mdwe tests make hostile WITH=mdwe
 after aarch64-signed-landing
 signed aarch64-signed-unwind adversary_unwind
 core 900 procmem-page-4096 PAGE=4096 BACKEND=procmem
-core 900 flip-page-65536 PAGE=65536 BACKEND=flip
 core 900 system-page-65536 SYSTEM_PAGE=65536
 # The other restrictions; `make hostile` has all programs under each.
 if is_chosen hostile; then

@@ -7,7 +7,7 @@
 #include <limits.h>
 
 static const char *const mode_names[] = {"off", "forward", "trampolines", "kept", NULL};
-static const char *const backend_names[] = {"auto", "dual", "memfd", "procmem", "flip", NULL};
+static const char *const backend_names[] = {"auto", "dual", "memfd", "procmem", NULL};
 static const char *const fork_names[] = {"copy", "none", "cow", NULL};
 static const char *const dead_names_names[] = {"replaced", "kept", NULL};
 

@@ -64,7 +64,7 @@ def case_the_environment_has_the_defaults():
 
 
 def case_every_backend_runs_threads():
-    for backend in ("dual", "memfd", "procmem", "flip"):
+    for backend in ("dual", "memfd", "procmem"):
         done = subprocess.run([sys.executable, "-c", """
 import codeheap, threading, sys
 codeheap.activate(backend=%r)
