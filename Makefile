@@ -124,7 +124,7 @@ count_ends = $(if $(filter 1,$(COVERAGE)),-Wl$(comma)-Map=$@.map $(addprefix -Wl
 
 # A source whose name ends in an architecture's is built for that one only.
 for_others := $(foreach a,$(other_arch),%_$(a).c %_$(a).cc)
-lib_dirs := arch pages unwind codeheap invalidate
+lib_dirs := arch os pages unwind codeheap invalidate
 
 Q := $(if $(filter 1,$(V)),,@)
 # A build may be killed at any point, and the next one goes on with what is there: a file is written under this name, and
@@ -134,11 +134,11 @@ whole = && mv -f $(new) $@
 compiled = -MT $@ -MF $(@:.o=.d) -c -o $(new) $< $(whole)
 
 # ---- sources -------------------------------------------------------------------------------------------------------
-lib_c := $(wildcard arch/$(ARCH).c pages/*.c unwind/*.c invalidate/*.c) \
+lib_c := $(wildcard arch/$(ARCH).c os/*.c pages/*.c unwind/*.c invalidate/*.c) \
          $(filter-out codeheap/gc_bdw.c,$(wildcard codeheap/*.c))
 lib_s := $(wildcard arch/$(ARCH).S)
 lib_o := $(lib_c:%.c=$(OBJ)/%.o) $(lib_s:%.S=$(OBJ)/%.S.o)
-dl_o := $(patsubst $(OBJ)/pages/meta.o,$(OBJ)/pages/meta_malloc.o,$(lib_o))
+dl_o := $(patsubst $(OBJ)/os/meta.o,$(OBJ)/os/meta_malloc.o,$(lib_o))
 bdw_o := $(if $(filter 1,$(BDW)),$(patsubst %.c,$(OBJ)/%.o,$(wildcard codeheap/gc_bdw.c)))
 # Tests link objects of their own, with the switches by which a test breaks the code or fails its OS calls.
 test_lib_o := $(lib_o:$(OBJ)/%=$(TOBJ)/%)
@@ -188,7 +188,7 @@ core_cc := $(filter-out $(for_others),$(wildcard tests/unit_*.cc tests/api_*.cc 
 # What one test links beside the library. libgcc's unwinder comes first: it stays the process's.
 # A program exports the functions that the dynamic linker is to name.
 libs_api_backtrace := -rdynamic -Wl,--wrap=_Unwind_Backtrace
-libs_unit_pages_os := -Wl,--wrap=mmap
+libs_unit_pages_pool := -Wl,--wrap=mmap
 libs_unit_pages_private := -Wl,--wrap=ch__os_self_write
 libs_unit_codeheap_order := $(addprefix -Wl$(comma)--wrap=,ch__sinks_add ch__sinks_remove ch__sinks_own_destroy ch__page_set_start \
                               ch__block_kill_now)
@@ -502,7 +502,7 @@ $(2)/$(1)/%.S.o: $(1)/%.S $(OBJ)/flags
 endef
 $(foreach d,$(lib_dirs),$(eval $(call lib_rules,$(d),$(OBJ))))
 $(foreach d,$(lib_dirs),$(eval $(call lib_rules,$(d),$(TOBJ),-DCH_TESTING=1 $(count_flags))))
-$(OBJ)/pages/meta_malloc.o: pages/meta.c $(OBJ)/flags
+$(OBJ)/os/meta_malloc.o: os/meta.c $(OBJ)/flags
 	@mkdir -p $(@D)
 	@echo "cc $@"
 	$(Q)$(CC) $(CSTD) $(BASE) $(LIB_FLAGS) -DCH_ALLOC_MALLOC=1 $(compiled)
@@ -637,8 +637,9 @@ $(TOBJ)/tests/stand_in.a: $(TOBJ)/tests/stand_in.o
 	@rm -f $(new); $(AR) rcs $(new) $^ $(whole)
 coverage_o := $(if $(filter 1,$(COVERAGE)),$(TOBJ)/tests/coverage.o $(reached_o))
 rooms_arch := arch
-rooms_pages := arch pages
-rooms_unwind := arch pages unwind
+rooms_os := arch os
+rooms_pages := arch os pages
+rooms_unwind := arch os unwind
 rooms_harness :=
 rooms_of = $(if $(filter undefined,$(origin rooms_$(1))),$(lib_dirs),$(rooms_$(1)))
 unit_room = $(word 2,$(subst _, ,$(1)))
@@ -646,7 +647,7 @@ unit_room = $(word 2,$(subst _, ,$(1)))
 define test_rule
 $(BUILD)/tests/$(1): $(TOBJ)/tests/$(1)$(4) $(TOBJ)/tests/harness.o $(TOBJ)/tests/pretend.o $(coverage_o) $(addprefix $(TOBJ)/,$(addsuffix .a,$(2))) \
   $(if $(filter codeheap,$(2)),$(test_bdw_o) $(TOBJ)/tests/support.a,$(TOBJ)/tests/stand_in.a) \
-  $(if $(filter pages,$(2)),$(jemalloc_o))
+  $(if $(filter os,$(2)),$(jemalloc_o))
 	@mkdir -p $$(@D); echo "link $$@"
 	$(Q)$(3) $(LINK_PROGRAM) $(count_link) $$(count_ends) -o $$(new) -Wl,--start-group $$(filter %.o %.a,$$^) -Wl,--end-group \
 	  $(if $(filter codeheap,$(2)),$(GC_LIBS)) $(libs_$(1)) -lm -ldl $$(whole)

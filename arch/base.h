@@ -9,11 +9,11 @@
 #include <stdint.h>
 
 /* 1 compiles what only tests use: calls of the system that fail, and what it is said to be
- * (pages/os.h). A library has none of it. */
+ * (os/os.h). A library has none of it. */
 #ifndef CH_TESTING
 #define CH_TESTING 0
 #endif
-/* 0 off, 1 cheap assertions, 2 also the legal moves of states (pages/moves.h). What tests link is a
+/* 0 off, 1 cheap assertions, 2 also the legal moves of states (os/moves.h). What tests link is a
  * checked build, and so is make DEBUG=1. */
 #ifndef CH_CHECK
 #define CH_CHECK (CH_TESTING ? 2 : 1)

@@ -3,7 +3,7 @@
  * their texts. Signal-safe. */
 #include "codeheap/event.h"
 
-#include "pages/text.h"
+#include "os/text.h"
 
 /* An event is one word, which is never seen half written: its number's low 16 bits, heap, what and
  * value, from the low bits up. 0: none yet. Relaxed: nothing is read by what it says. */

@@ -2,7 +2,7 @@
  * heap.h: the heap, its vms, threads and fibers, and the table of records. Internal to codeheap/
  * and invalidate/.
  *
- * The order of locks is pages/ranks.h's, which watches it.
+ * The order of locks is os/ranks.h's, which watches it.
  * Waiting for those that are struct ch__lock is a park (I9); pages and sinks are held for a bounded
  * time and never while stopped by a poll. A region (I1) takes no lock but a page's busy, calls no
  * OS but to publish, and does not nest.
@@ -14,8 +14,8 @@
 #define CH_CODEHEAP_HEAP_H
 
 #include "codeheap/codeheap.h"
+#include "os/ranks.h"
 #include "pages/pages.h"
-#include "pages/ranks.h"
 #include "unwind/profiler.h"
 #include "unwind/unwind.h"
 

@@ -4,7 +4,7 @@
 #ifndef CH_CODEHEAP_MOVES_H
 #define CH_CODEHEAP_MOVES_H
 
-#include "pages/moves.h"
+#include "os/moves.h"
 
 enum ch__owner_state {
 	CH__OWNER_NONE,

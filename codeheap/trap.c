@@ -3,7 +3,7 @@
  * by which collection, why, and what took it out of use before. Signal-safe: no lock, no
  * allocation; what lies where is place.c's. */
 #include "codeheap/block.h"
-#include "pages/text.h"
+#include "os/text.h"
 
 #include <signal.h>
 

@@ -7,10 +7,10 @@
 #ifndef CH_PAGES_INNER_H
 #define CH_PAGES_INNER_H
 
-#include "pages/lock.h"
+#include "os/lock.h"
+#include "os/ranks.h"
 #include "pages/moves.h"
 #include "pages/pages.h"
-#include "pages/ranks.h"
 
 enum {
 	CH__LISTED_SHARE_LOG2 = 5, /* a page is listed when 1/32 of it is free */

@@ -1,63 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * moves.h: the legal moves of everything that has states, as tables, and the assertion that no
- * other move is made. pages/moves.c has the tables of pages and chunks, codeheap/moves.c those of
- * blocks, owners, branches, gates, assumptions and threads: each row says who makes the move and
- * what must be held.
- *
- * Checked builds only (CH_CHECK of at least 2: every object that tests link, and make DEBUG=1):
- * elsewhere CH_MOVE is nothing, and there are no tables. An illegal move is a broken invariant: it
- * ends the process with a line that names what moved, from where and to where.
- *
- * The region, the heap lock and the registry lock are the caller's own; of the pages lock and of
- * the two kinds of busy only that somebody has them can be seen. */
+ * moves.h: the tables of legal moves of pages/ (moves.c). */
 #ifndef CH_PAGES_MOVES_H
 #define CH_PAGES_MOVES_H
 
-#include "arch/base.h"
-
-#include <stdatomic.h>
-
-enum ch__held { /* what a row asks for, and what a caller says is held */
-		CH__IN_REGION = 1,
-		CH__UNDER_HEAP = 2,
-		CH__UNDER_REGISTRY = 4,
-		CH__UNDER_PAGES = 8,
-		CH__UNDER_BUSY = 16,  /* the page's */
-		CH__UNDER_OWNER = 32, /* the busy of the owner's list */
-};
-
-enum { CH__MOVE_ROWS = 24 };
-
-struct ch__move {
-	const char *by; /* the function that makes it; NULL ends the rows */
-	uint8_t from, to;
-	uint8_t held; /* enum ch__held */
-};
-
-struct ch__moves {
-	const char *noun;
-	const char *const *states;
-	uint32_t states_count;
-	_Atomic(uint32_t) made; /* bit n: row n was seen; tests read it. relaxed */
-	struct ch__move rows[CH__MOVE_ROWS];
-};
+#include "os/moves.h"
 
 #if CH_CHECK >= 2
-
 extern struct ch__moves ch__page_moves, ch__chunk_moves;
-
-/* Panics unless a row of the table allows it; to stay is a move like any other. index and
- * generation name what moves; generation 0 is left out of the text. Signal-safe. */
-void ch__move(struct ch__moves *, uint32_t index, uint32_t generation, uint32_t from, uint32_t to,
-	      uint32_t held, const char *by);
-
-#define CH_MOVE(table, index, generation, from, to, held, by)                       \
-	ch__move(&(table), (index), (generation), (uint32_t)(from), (uint32_t)(to), \
-		 (uint32_t)(held), (by))
-#else
-#define CH_MOVE(table, index, generation, from, to, held, by)                                 \
-	((void)sizeof(index), (void)sizeof(generation), (void)sizeof(from), (void)sizeof(to), \
-	 (void)sizeof(held), (void)sizeof(by))
 #endif
 
 #endif

@@ -28,8 +28,9 @@
 #define CH_PAGES_PAGES_H
 
 #include "arch/arch.h"
-#include "pages/meta.h"
-#include "pages/os.h"
+#include "os/meta.h"
+#include "os/os.h"
+#include "os/valgrind.h"
 
 #include <stdatomic.h>
 
@@ -166,8 +167,6 @@ enum ch__sync_step {
 	CH__SYNC_REMAP = 2,    /* the page is mapped again: emulators forget its translations */
 	CH__SYNC_COPY = 4,     /* what was written is a copy, and is carried over */
 };
-bool ch__valgrind_runs(void);
-void ch__valgrind_discard(uintptr_t exec, size_t bytes) CH_COLD;
 void ch__pool_sync_steps(const struct ch__pool *, uintptr_t exec, size_t bytes,
 			 bool is_live) CH_COLD;
 /* The ledger of checked builds (ledger.c): what is written in a range must be what was published
@@ -229,13 +228,6 @@ void ch__pool_poison(const struct ch__pool *, uintptr_t exec, size_t bytes);
 /* A block's part has its final place; is withdrawn and holds traps. */
 void ch__valgrind_part_born(const struct ch__pool *, uintptr_t exec, size_t bytes) CH_COLD;
 void ch__valgrind_part_dead(const struct ch__pool *, uintptr_t exec) CH_COLD;
-/* Words that may have no value, or no access, and are looked at all the same: the copy has both. */
-void ch__valgrind_copy(uintptr_t *to, uintptr_t from, size_t words) CH_COLD;
-/* A stack that threads switch to, and memcheck would take for frames of another; its number. */
-uintptr_t ch__valgrind_stack_born(uintptr_t low, uintptr_t high) CH_COLD;
-void ch__valgrind_stack_dead(uintptr_t number) CH_COLD;
-/* Of the calling thread; the calls nest. */
-void ch__valgrind_reports(bool are_wanted) CH_COLD;
 
 /* --- pages --- */
 /* Pages of this frame number lie in chunks of the zone; before the first of them is taken. All

@@ -4,7 +4,7 @@
  * ends in time whatever the thread that died held. Each fatal signal hits a child. */
 #define _GNU_SOURCE
 #include "arch/arch.h"
-#include "pages/os.h"
+#include "os/os.h"
 #include "tests/gdb_list.h"
 #include "tests/heap_rig.h"
 #include "tests/stage_code.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * api_status.c: each documented status of each public function, and that a call which fails
  * changes nothing: statistics before and after are equal, and the heap check is clean. */
-#include "pages/os.h"
+#include "os/os.h"
 #include "tests/heap_rig.h"
 
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * api_young_refs.c: a host's visits of refs that may be young, of many blocks: each one is visited
  * however long the list of them gets, also when there was no memory for it. */
-#include "pages/os.h"
+#include "os/os.h"
 #include "tests/heap_rig.h"
 
 enum { BLOCKS = 1500, WORDS = 1000000 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * bdw_cycles.c: what the Boehm driver frees: exactly what no method reaches, cycles through code,
  * constants and methods included; with one marker thread and with four; with several heaps. */
-#include "pages/os.h"
+#include "os/os.h"
 #include "tests/bdw_support.h"
 
 enum { RINGS = 40, RING_METHODS = 10, DIRECT = 3 };

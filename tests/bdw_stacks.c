@@ -4,7 +4,7 @@
  * fiber (P1). And what is no root: the tables of the library's allocator. */
 #include "codeheap/block.h"
 #include "codeheap/moves.h"
-#include "pages/os.h"
+#include "os/os.h"
 #include "tests/bdw_support.h"
 #include "tests/published.h"
 

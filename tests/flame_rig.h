@@ -4,7 +4,7 @@
 #ifndef CH_TESTS_FLAME_RIG_H
 #define CH_TESTS_FLAME_RIG_H
 
-#include "pages/os.h"
+#include "os/os.h"
 #include "tests/harness.h"
 #include "unwind/flame.h"
 

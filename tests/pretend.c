@@ -2,7 +2,7 @@
  * pretend.c: has a test program believe that the system's pages have the size that
  * CODEHEAP_TEST_SYSTEM_PAGE says: the gate to the OS refuses what a kernel with such pages would
  * refuse. Linked into every test, also into those of rooms that know no pages. */
-#include "pages/os.h"
+#include "os/os.h"
 
 #include <stdlib.h>
 

@@ -8,7 +8,7 @@
  *   - the same call succeeds when nothing fails any more, and code is made, run and freed. */
 #include "tests/sweep.h"
 
-#include "pages/os.h"
+#include "os/os.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -37,23 +37,23 @@ case_clean_trees_have_no_findings() {
 many() { local i; for ((i = 0; i < $1; i++)); do echo "$2"; done; }
 
 case_upward_include() { offend pages/pool.c '#include "codeheap/codeheap.h"' 'must not know codeheap/'; }
-case_unwind_sees_three_headers_of_pages() {
-  mkdir -p pages && echo "$spdx" >pages/pages.h && echo "$spdx" >pages/os.h && echo "$spdx" >pages/ranks.h
-  printf '%s\n' "$spdx" '#include "pages/os.h"' '#include "pages/ranks.h"' >unwind/walk.c
-  offend unwind/walk.c '#include "pages/pages.h"' 'os.h, meta.h and ranks.h only'
+case_unwind_knows_no_pages() {
+  mkdir -p os pages && echo "$spdx" >pages/pages.h && echo "$spdx" >os/os.h
+  printf '%s\n' "$spdx" '#include "os/os.h"' >unwind/walk.c
+  offend unwind/walk.c '#include "pages/pages.h"' 'unwind/ must not know pages/'
 }
 case_host_sees_public_headers_only() {
   echo "$spdx" >codeheap/block.h
   offend hosts/toy/toy.c '#include "codeheap/block.h"' 'public headers only'
 }
-case_mman_has_one_file() { offend pages/pool.c '#include <sys/mman.h>' 'pages/os_linux.c only'; }
-case_jemalloc_has_one_file() { offend codeheap/heap.c '#include <jemalloc/jemalloc.h>' 'pages/meta.c only'; }
+case_mman_has_one_file() { offend pages/pool.c '#include <sys/mman.h>' 'os/linux.c only'; }
+case_jemalloc_has_one_file() { offend codeheap/heap.c '#include <jemalloc/jemalloc.h>' 'os/meta.c only'; }
 case_libgc_has_one_file() { offend codeheap/mark.c '#include <gc/gc_mark.h>' 'codeheap/gc_bdw.c only'; }
 case_elf_has_one_file() {
   printf '%s\n' "$spdx" '#include <elf.h>' >unwind/gdb.c
   offend unwind/walk.c '#include <elf.h>' 'one dependency, one file'
 }
-case_link_has_one_file() { offend unwind/walk.c '#include <link.h>' 'pages/os_linux_objects.c and pages/os_linux_images.c only'; }
+case_link_has_one_file() { offend unwind/walk.c '#include <link.h>' 'os/linux_objects.c and os/linux_images.c only'; }
 case_platform_conditional() { offend codeheap/mark.c '#if defined(__aarch64__)\n#endif' '#if on __aarch64__'; }
 case_word_over_two_lines() { offend codeheap/mark.c '/* it is so for\n''\x20* now */' 'word `for'; }
 case_word_of_time() { offend docs/x.md 'It is Current''ly so.' '`Current''ly`'; }
@@ -362,7 +362,7 @@ name=${1#lint_}
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
-mkdir -p pages unwind codeheap examples docs tools
+mkdir -p os pages unwind codeheap examples docs tools
 core='  int x = 1;\n  return x;'
 printf '%b\n' "$spdx" ' int main(void) {' '  /* [example] */' "$core" '  /* [example end] */' '}' >examples/min.c
 printf '%b\n' 'One sentence.' '```c' "${core//  /}" '```' >README.md

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * unit_codeheap_ranks.c: the order of locks as a thread takes them (pages/ranks.h): each pair of
+ * unit_codeheap_ranks.c: the order of locks as a thread takes them (os/ranks.h): each pair of
  * ranks, locks of no holder, threads that do not hear of each other, a heap whose locks are taken
  * out of order, and calls that were left with a lock or a region. */
 #include "codeheap/block.h"
-#include "pages/ranks.h"
+#include "os/ranks.h"
 #include "tests/heap_rig.h"
 
 #include <pthread.h>

@@ -4,7 +4,7 @@
  * sweep_has_a_row_for_each_function. What a row prepares is not made to fail.
  * length: the test that no function is left out needs all rows in one program. */
 #include "codeheap/heap.h"
-#include "pages/os.h"
+#include "os/os.h"
 #include "tests/stage_code.h"
 #include "tests/sweep.h"
 

@@ -6,6 +6,7 @@
 #include "tests/pool_rig.h"
 
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -522,4 +523,44 @@ TEST(each_failing_call_leaves_a_sound_pool_procmem)
 {
 	skip_without_procmem();
 	fail_each_call(CH__BACKEND_PROCMEM);
+}
+
+/* --- a checker between us and the system --- */
+
+/* As ThreadSanitizer does where an address has no shadow: the address goes, the flags stay. */
+static bool drops_addresses;
+static unsigned addresses_dropped, insisted;
+
+void *__real_mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset);
+void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset);
+void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset)
+{
+	if (drops_addresses && at && !(flags & MAP_FIXED)) {
+		addresses_dropped++;
+		insisted += (flags & MAP_FIXED_NOREPLACE) != 0;
+		flags &= ~MAP_FIXED_NOREPLACE;
+		at = NULL;
+	}
+	return __real_mmap(at, bytes, protection, flags, fd, offset);
+}
+
+/* Who insists gets page 0, where the process may have it, and dies of it. */
+TEST(address_that_is_dropped_on_the_way_is_not_insisted_on)
+{
+	size_t bytes = 16 * ch__os_page_bytes();
+	drops_addresses = true;
+	uint8_t *at = ch__os_reserve(bytes, ch__os_page_bytes(), 0, 0);
+	CHECK(at);
+	ch__os_unreserve(at, bytes);
+	/* Somewhere else is nowhere. */
+	errno = 0;
+	CHECK(!ch__os_reserve_at(at, bytes));
+	CHECK_EQ(errno, EEXIST);
+	struct ch__pool_config config = rig_config(1 << 20);
+	struct pool_rig rig = rig_create(&config);
+	rig_check(&rig);
+	rig_destroy(&rig);
+	CHECK(addresses_dropped);
+	if (insisted)
+		FAIL("page 0 was asked for %u times", insisted);
 }

@@ -3,7 +3,7 @@
  * with and without symbols, of files that are not what was loaded, and without libdw. The objects
  * come from tests/native/. */
 #define _GNU_SOURCE
-#include "pages/os.h"
+#include "os/os.h"
 #include "tests/harness.h"
 #include "unwind/native_names.h"
 

@@ -2,7 +2,7 @@
  * unit_unwind_perfmap.c: the perf map as its readers see it: after every flush it names each live
  * range once, and no address twice; it survives forks, other heaps and full disks. What others
  * put at its name is api_sink_files.c's. */
-#include "pages/ranks.h"
+#include "os/ranks.h"
 #include "tests/perfmap_reader.h"
 #include "tests/unit_unwind.h"
 

@@ -18,7 +18,7 @@ run_contracts() {
   # Both allocators of side memory.
   for f in $TIDY_LIB; do
     echo "clang-14 $TIDY_FLAGS -fPIC -DCH_ALLOC_MALLOC=0 $f"
-    [ "$f" != pages/meta.c ] || echo "clang-14 $TIDY_FLAGS -fPIC -DCH_ALLOC_MALLOC=1 $f"
+    [ "$f" != os/meta.c ] || echo "clang-14 $TIDY_FLAGS -fPIC -DCH_ALLOC_MALLOC=1 $f"
   done | python3 tools/tidy/contracts.py tools/tidy/mutants.list || return 1
   clang-14 $TIDY_FLAGS -Wthread-safety -fsyntax-only -Xclang -verify tools/tidy/broken_contracts.c
 }

@@ -8,7 +8,7 @@
 #ifndef CH_UNWIND_FLAME_H
 #define CH_UNWIND_FLAME_H
 
-#include "pages/meta.h"
+#include "os/meta.h"
 
 struct ch__flame;
 

@@ -6,7 +6,7 @@
  * lock: whoever opened the names uses them. Source: gdb manual, "Debugging Information in Separate
  * Files", for places and checksums. */
 #include "unwind/native_names.h"
-#include "pages/os.h"
+#include "os/os.h"
 #include "unwind/elfutils.h"
 
 #include <errno.h>

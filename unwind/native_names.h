@@ -6,7 +6,7 @@
 #ifndef CH_UNWIND_NATIVE_NAMES_H
 #define CH_UNWIND_NATIVE_NAMES_H
 
-#include "pages/meta.h"
+#include "os/meta.h"
 
 struct ch__native_names;
 

@@ -13,8 +13,8 @@
 #ifndef CH_UNWIND_PROFILER_H
 #define CH_UNWIND_PROFILER_H
 
-#include "pages/meta.h"
-#include "pages/os.h"
+#include "os/meta.h"
+#include "os/os.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -7,7 +7,7 @@
 #define CH_UNWIND_PROFILER_INNER_H
 
 #include "arch/arch.h"
-#include "pages/ranks.h"
+#include "os/ranks.h"
 #include "unwind/profiler.h"
 
 enum {

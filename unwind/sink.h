@@ -4,7 +4,7 @@
 #ifndef CH_UNWIND_SINK_H
 #define CH_UNWIND_SINK_H
 
-#include "pages/ranks.h"
+#include "os/ranks.h"
 #include "unwind/unwind.h"
 
 #include <pthread.h>

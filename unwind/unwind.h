@@ -6,8 +6,8 @@
 #define CH_UNWIND_UNWIND_H
 
 #include "arch/arch.h"
-#include "pages/meta.h"
-#include "pages/os.h"
+#include "os/meta.h"
+#include "os/os.h"
 
 struct ch__sinks;
 

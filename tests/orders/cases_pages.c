@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * cases_pages.c: the locks of pages/, whose names are those of other locks elsewhere. */
-#include "pages/lock.h"
+#include "os/lock.h"
 #include "tests/orders/memory.h"
 
 static struct ch__lock lock;

@@ -13,7 +13,7 @@
 #define _GNU_SOURCE 1
 #include "tests/orders/memory.h"
 
-#include "pages/meta.h"
+#include "os/meta.h"
 
 #include <link.h>
 #include <stdarg.h>

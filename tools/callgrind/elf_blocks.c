@@ -7,7 +7,7 @@
 #define _GNU_SOURCE /* strerrordesc_np */
 #include "tools/callgrind/elf_blocks.h"
 
-#include "pages/os.h"
+#include "os/os.h"
 #include "tools/callgrind/command.h"
 #include "unwind/elf_image.h"
 

@@ -2,8 +2,8 @@
  * meta.h: side memory of a heap: records, names, edges, bitmaps. One arena a heap; destroying it
  * frees all. It holds no pointer a tracing collector must see. Any thread may call; never in a
  * stopped world or a signal handler. */
-#ifndef CH_PAGES_META_H
-#define CH_PAGES_META_H
+#ifndef CH_OS_META_H
+#define CH_OS_META_H
 
 #include "arch/base.h"
 

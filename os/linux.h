@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * os_linux.h: what the files of the gate to Linux share and nobody else sees. */
-#ifndef CH_PAGES_OS_LINUX_H
-#define CH_PAGES_OS_LINUX_H
-
+ * linux.h: what the files of the gate to Linux share and nobody else sees. */
+#ifndef CH_OS_LINUX_H
+#define CH_OS_LINUX_H
 
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 /* What ch__os_signal_install leaves and ch__os_signal_chain takes. */
 struct ch__old_action {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * os_linux_process.c: what is asked of the process rather than of memory: files of sinks, signal
+ * linux_process.c: what is asked of the process rather than of memory: files of sinks, signal
  * actions, stack bounds, fork handlers, environment, randomness. Not async-signal-safe. No lock. */
 #define _GNU_SOURCE
-#include "pages/os.h"
-#include "pages/os_linux.h"
+#include "os/linux.h"
+#include "os/os.h"
 
 #include <errno.h>
 #include <fcntl.h>

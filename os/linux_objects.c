@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * os_linux_objects.c: which loaded object and exported function an address lies in, for a signal
+ * linux_objects.c: which loaded object and exported function an address lies in, for a signal
  * handler: the C library's lookup without a lock, then the object's own table of symbols. No lock,
- * no allocation. Who may wait asks os_linux_symbols.c, which knows more. */
+ * no allocation. Who may wait asks linux_symbols.c, which knows more. */
 #define _GNU_SOURCE
-#include "pages/os.h"
+#include "os/os.h"
 
 #include <dlfcn.h>
 #include <errno.h>

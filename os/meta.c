@@ -6,10 +6,10 @@
  * An explicit tcache makes an allocation of the arena ten times cheaper and is not safe for
  * threads; so there are some of them, each with a lock, and a thread uses the one that the address
  * of its thread-local storage selects. */
-#include "pages/meta.h"
-#include "pages/lock.h"
-#include "pages/os.h"
-#include "pages/ranks.h"
+#include "os/meta.h"
+#include "os/lock.h"
+#include "os/os.h"
+#include "os/ranks.h"
 
 #include <errno.h>
 #include <stdio.h>

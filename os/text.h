@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * text.h: a text that is made in a signal handler, or by who is about to panic: no lock, no
  * allocation, no call of the C library. */
-#ifndef CH_PAGES_TEXT_H
-#define CH_PAGES_TEXT_H
+#ifndef CH_OS_TEXT_H
+#define CH_OS_TEXT_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * lock.h: a lock of one word that sleeps in the kernel when it must wait. Unlike a pthread mutex it
  * can be set free in the child of a fork, whatever state another thread left it in. Its rank is
- * its taker's to say (pages/ranks.h). */
-#ifndef CH_PAGES_LOCK_H
-#define CH_PAGES_LOCK_H
+ * its taker's to say (os/ranks.h). */
+#ifndef CH_OS_LOCK_H
+#define CH_OS_LOCK_H
 
-#include "pages/os.h"
+#include "os/os.h"
 
 #include <stdatomic.h>
 

@@ -1,8 +1,15 @@
 /* SPDX-License-Identifier: MIT
- * unit_pages_meta.c: side memory: zeroed, aligned, counted, gone with its heap, from many threads
+ * unit_os_meta.c: side memory: zeroed, aligned, counted, gone with its heap, from many threads
  * and across a fork that happens while they allocate. */
-#include "tests/pool_rig.h"
+#include "os/meta.h"
+#include "os/os.h"
+#include "tests/harness.h"
 
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * os_linux_symbols.c: the one user of the dynamic linker: which symbols the process has, which
+ * linux_symbols.c: the one user of the dynamic linker: which symbols the process has, which
  * object and symbol an address lies in, and what C++ calls it. Nothing here is async-signal-safe:
  * the dynamic linker takes its lock, the demangler allocates. No lock of the library. */
 #define _GNU_SOURCE
-#include "pages/os.h"
+#include "os/os.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * os.h: the one gate to the operating system. Every call that may fail passes through a counter so
  * that a test can make the Nth one fail; errno is the OS's. Nothing here takes a library lock. A
- * port of the library to another system is another os_*.c. All functions returning bool or a
- * pointer report failure by false/NULL with errno set. */
-#ifndef CH_PAGES_OS_H
-#define CH_PAGES_OS_H
+ * port of the library to another system is another set of files beside linux*.c. All functions
+ * returning bool or a pointer report failure by false/NULL with errno set. */
+#ifndef CH_OS_OS_H
+#define CH_OS_OS_H
 
 #include "arch/base.h"
 
@@ -166,7 +166,7 @@ bool ch__os_signal_install_like(int signal, void (*handler)(int, void *, void *)
 				size_t old_bytes);
 bool ch__os_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void));
 
-/* --- a thread of the library's own (os_linux_worker.c); not in a signal handler --- */
+/* --- a thread of the library's own (linux_worker.c); not in a signal handler --- */
 /* All its signals are blocked, its stack is small, and it calls no VM: no collector knows it. A
  * child of fork does not have it: there the owner forgets the record and joins nothing. */
 struct ch__os_thread {
@@ -182,7 +182,7 @@ bool ch__os_child_may_start_threads(void);
 /* Waits until it returned; asking it to is its owner's affair. */
 void ch__os_thread_join(struct ch__os_thread *) CH_EXCLUDES(CH__STANDING);
 
-/* --- timers (os_linux_timers.c) --- */
+/* --- timers (linux_timers.c) --- */
 struct ch__os_timer {
 	void *system;
 };
@@ -265,7 +265,7 @@ const char *ch__os_process_name(void); /* of the program's file, without its fol
 const char *ch__os_environment(const char *name); /* NULL when unset, or in a set-uid program */
 void ch__os_random(void *bytes, size_t n);
 
-/* --- symbols of the process (os_linux_symbols.c); none of it in a signal handler --- */
+/* --- symbols of the process (linux_symbols.c); none of it in a signal handler --- */
 /* The address of a symbol that the process has loaded, be it local to what loaded `library`; the
  * object that has it is never unloaded from then on. NULL: nobody has it. */
 void *ch__os_symbol(const char *library, const char *name) CH_EXCLUDES(CH__STANDING);

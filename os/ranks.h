@@ -7,8 +7,8 @@
  * What a thread holds is its own, and noted behind the taking and before the letting go: a signal
  * handler in between finds a lock that is held and not noted, never one that is noted and free.
  * Handlers take locks by trying only, which has no order. */
-#ifndef CH_PAGES_RANKS_H
-#define CH_PAGES_RANKS_H
+#ifndef CH_OS_RANKS_H
+#define CH_OS_RANKS_H
 
 #include "arch/base.h"
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * os_linux_timers.c: timers that send SIGPROF to one thread, what their handler asks of a signal,
+ * linux_timers.c: timers that send SIGPROF to one thread, what their handler asks of a signal,
  * and which files are mapped where. No lock of the library. Async-signal-safe is only what os.h
  * says to be. */
 #define _GNU_SOURCE
-#include "pages/os.h"
-#include "pages/os_linux.h"
+#include "os/linux.h"
+#include "os/os.h"
 
 #include <errno.h>
 #include <fcntl.h>

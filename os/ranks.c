@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * ranks.c: what the calling thread holds, by ranks, and the panic of who takes locks out of order.
  * Empty in a build without these checks. */
-#include "pages/ranks.h"
+#include "os/ranks.h"
 
-#include "pages/text.h"
+#include "os/text.h"
 
 #if CH_CHECK >= 2
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * os_linux_worker.c: threads that the library starts for itself, on request only. The C library
+ * linux_worker.c: threads that the library starts for itself, on request only. The C library
  * makes them, so that they may call it. Not async-signal-safe. No lock of the library. */
 #define _GNU_SOURCE
-#include "pages/os.h"
-#include "pages/os_linux.h"
+#include "os/linux.h"
+#include "os/os.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * os_linux.c: memory and membarrier of Linux, and the gate that makes a chosen call fail. The one
+ * linux.c: memory and membarrier of Linux, and the gate that makes a chosen call fail. The one
  * user of sys/mman.h. It decides nothing: what is mapped where is views.c's business. No lock.
  *
  * PR_SET_MDWE and systemd's MemoryDenyWriteExecute refuse every mprotect that adds PROT_EXEC. So
  * executable memory is mapped executable at birth and reaches its place by mremap or by mmap of a
  * file, never by mprotect. */
 #define _GNU_SOURCE
-#include "pages/os.h"
-#include "pages/os_linux.h"
+#include "os/linux.h"
+#include "os/os.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * os_linux_images.c: the files that a process was loaded from, for who reads them to report: which
+ * linux_images.c: the files that a process was loaded from, for who reads them to report: which
  * object lies around an address and how its file began, and libraries that reports ask for. The
- * dynamic linker's lock is taken, so nothing here is for a signal handler (os_linux_objects.c). */
+ * dynamic linker's lock is taken, so nothing here is for a signal handler (linux_objects.c). */
 #define _GNU_SOURCE
-#include "pages/os.h"
+#include "os/os.h"
 
 #include <dlfcn.h>
 #include <link.h>

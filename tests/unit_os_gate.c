@@ -1,13 +1,20 @@
 /* SPDX-License-Identifier: MIT
- * unit_pages_os.c: the gate's promises that no pool test shows: files that nobody can lure us into,
- * writes that do not kill, chained signal handlers, futexes, bounds, membarrier. */
+ * unit_os_gate.c: the promises of the gate to the OS that no test of a pool shows: files that
+ * nobody can lure us into, writes that do not kill, chained signal handlers, futexes, bounds,
+ * membarrier. */
 #define _GNU_SOURCE
-#include "tests/pool_rig.h"
+#include "os/os.h"
+#include "tests/harness.h"
 #include "tests/stage_code.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -74,46 +81,6 @@ TEST(new_file_is_its_owner_s_alone)
 	close(fd);
 	ch__os_file_remove(path_of("file"));
 	remove_folder();
-}
-
-/* --- a checker between us and the system --- */
-
-/* As ThreadSanitizer does where an address has no shadow: the address goes, the flags stay. */
-static bool drops_addresses;
-static unsigned addresses_dropped, insisted;
-
-void *__real_mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset);
-void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset);
-void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset)
-{
-	if (drops_addresses && at && !(flags & MAP_FIXED)) {
-		addresses_dropped++;
-		insisted += (flags & MAP_FIXED_NOREPLACE) != 0;
-		flags &= ~MAP_FIXED_NOREPLACE;
-		at = NULL;
-	}
-	return __real_mmap(at, bytes, protection, flags, fd, offset);
-}
-
-/* Who insists gets page 0, where the process may have it, and dies of it. */
-TEST(address_that_is_dropped_on_the_way_is_not_insisted_on)
-{
-	size_t bytes = 16 * ch__os_page_bytes();
-	drops_addresses = true;
-	uint8_t *at = ch__os_reserve(bytes, ch__os_page_bytes(), 0, 0);
-	CHECK(at);
-	ch__os_unreserve(at, bytes);
-	/* Somewhere else is nowhere. */
-	errno = 0;
-	CHECK(!ch__os_reserve_at(at, bytes));
-	CHECK_EQ(errno, EEXIST);
-	struct ch__pool_config config = rig_config(1 << 20);
-	struct pool_rig rig = rig_create(&config);
-	rig_check(&rig);
-	rig_destroy(&rig);
-	CHECK(addresses_dropped);
-	if (insisted)
-		FAIL("page 0 was asked for %u times", insisted);
 }
 
 static _Atomic(unsigned) fatal_signals;

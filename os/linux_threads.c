@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * os_linux_threads.c: futex, thread signals, time and the chaining of signal handlers. Everything
+ * linux_threads.c: futex, thread signals, time and the chaining of signal handlers. Everything
  * here is async-signal-safe; it allocates nothing and takes no lock. */
 #define _GNU_SOURCE
-#include "pages/os.h"
 #include "arch/arch.h"
-#include "pages/os_linux.h"
-#include "pages/pages.h"
+#include "os/linux.h"
+#include "os/os.h"
+#include "os/valgrind.h"
 
 #include <errno.h>
 #include <limits.h>

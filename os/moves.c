@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT
+ * moves.c: the assertion behind CH_MOVE. Empty in a build without these checks. It takes no lock
+ * and allocates nothing: threads move in signal handlers, too. */
+#include "os/moves.h"
+
+#include "os/text.h"
+
+#include <string.h>
+
+#if CH_CHECK >= 2
+
+static const char *state_name(const struct ch__moves *table, uint32_t state)
+{
+	return state < table->states_count ? table->states[state] : "no state";
+}
+
+static const char *missing_name(uint32_t missing)
+{
+	return missing & CH__IN_REGION        ? " outside a region"
+	       : missing & CH__UNDER_HEAP     ? " without the heap lock"
+	       : missing & CH__UNDER_REGISTRY ? " without the registry lock"
+	       : missing & CH__UNDER_PAGES    ? " without the pages lock"
+	       : missing & CH__UNDER_BUSY     ? " without the page's busy"
+					      : " without the owner's busy";
+}
+
+static _Noreturn CH_COLD void refuse(const struct ch__moves *table, uint32_t index,
+				     uint32_t generation, uint32_t from, uint32_t to,
+				     const char *by, const char *why)
+{
+	char bytes[200];
+	struct ch__text text = {bytes, sizeof bytes, 0};
+	ch__text_put(&text, table->noun);
+	ch__text_put(&text, " ");
+	ch__text_put_number(&text, index, 10);
+	if (generation) {
+		ch__text_put(&text, ".");
+		ch__text_put_number(&text, generation, 10);
+	}
+	ch__text_put(&text, " may not move from ");
+	ch__text_put(&text, state_name(table, from));
+	ch__text_put(&text, " to ");
+	ch__text_put(&text, state_name(table, to));
+	ch__text_put(&text, why);
+	ch__text_put(&text, " (");
+	ch__text_put(&text, by);
+	ch__text_put(&text, ")");
+	ch__text_end(&text);
+	ch__panic(bytes);
+}
+
+void ch__move(struct ch__moves *table, uint32_t index, uint32_t generation, uint32_t from,
+	      uint32_t to, uint32_t held, const char *by)
+{
+	bool is_legal = false;
+	for (uint32_t row = 0; row < CH__MOVE_ROWS && table->rows[row].by; row++) {
+		const struct ch__move *move = &table->rows[row];
+		if (move->from != from || move->to != to)
+			continue;
+		is_legal = true;
+		if (strcmp(move->by, by) != 0)
+			continue;
+		uint32_t missing = move->held & ~held;
+		if (missing)
+			refuse(table, index, generation, from, to, by, missing_name(missing));
+		uint32_t bit = UINT32_C(1) << row;
+		if (!(atomic_load_explicit(&table->made, memory_order_relaxed) & bit))
+			atomic_fetch_or_explicit(&table->made, bit, memory_order_relaxed);
+		return;
+	}
+	refuse(table, index, generation, from, to, by, is_legal ? ": not by this function" : "");
+}
+
+#endif

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT
+ * valgrind.c: the requests of Valgrind's binary interface, which does not change: its headers are
+ * not needed to build. */
+#include "os/valgrind.h"
+
+#include "arch/arch.h"
+
+uintptr_t ch__valgrind_ask(enum ch__valgrind_request request, uintptr_t a, uintptr_t b, uintptr_t c,
+			   uintptr_t d)
+{
+	const uintptr_t words[6] = {request, a, b, c, d, 0};
+	return ch__arch_valgrind_ask(words);
+}
+
+bool ch__valgrind_runs(void)
+{
+	return ch__valgrind_ask(CH__ASK_RUNS, 0, 0, 0, 0) != 0;
+}
+
+void ch__valgrind_discard(uintptr_t exec, size_t bytes)
+{
+	ch__valgrind_ask(CH__ASK_DISCARD, exec, bytes, 0, 0);
+}
+
+void ch__valgrind_copy(uintptr_t *to, uintptr_t from, size_t words)
+{
+	ch__valgrind_reports(false);
+	for (size_t i = 0; i < words; i++)
+		to[i] = ((const volatile uintptr_t *)from)[i];
+	ch__valgrind_reports(true);
+	ch__valgrind_ask(CH__ASK_MAKE_DEFINED, (uintptr_t)to, words * sizeof *to, 0, 0);
+}
+
+uintptr_t ch__valgrind_stack_born(uintptr_t low, uintptr_t high)
+{
+	return ch__valgrind_ask(CH__ASK_STACK_REGISTER, low, high - 1, 0, 0);
+}
+
+void ch__valgrind_stack_dead(uintptr_t number)
+{
+	ch__valgrind_ask(CH__ASK_STACK_DEREGISTER, number, 0, 0, 0);
+}
+
+void ch__valgrind_reports(bool are_wanted)
+{
+	ch__valgrind_ask(CH__ASK_CHANGE_REPORTS, are_wanted ? (uintptr_t)-1 : 1, 0, 0, 0);
+}
