@@ -296,31 +296,18 @@ uintptr_t ch__arch_veneer_target(const uint8_t *read)
 	return literal;
 }
 
-/* Bytes of the standard-format image that holds the components of mask (Intel SDM 1, 13.4.3). */
-static uint64_t xsave_bytes(uint64_t mask)
-{
-	uint64_t bytes = FXSAVE_BYTES + XSAVE_ALIGN;
-	for (unsigned i = 2; i < 63; i++) {
-		unsigned size, offset, c, d;
-		if (!(mask >> i & 1))
-			continue;
-		__cpuid_count(0xd, i, size, offset, c, d);
-		if (bytes < (uint64_t)offset + size)
-			bytes = (uint64_t)offset + size;
-	}
-	return (bytes + XSAVE_ALIGN - 1) & ~(uint64_t)(XSAVE_ALIGN - 1);
-}
-
+/* A processor whose system uses xsave has leaf 13 of cpuid, which says how long the image in standard
+ * form is that holds all that the system enables (Intel SDM 1, 13.4.3). */
 void ch__arch_stub_context_init(struct ch__arch_stub_context *context)
 {
 	unsigned a, b, c, d;
 	context->extended_bytes = 0;
 	context->extended_mask = 0;
-	if (__get_cpuid(1, &a, &b, &c, &d) && (c & bit_OSXSAVE) &&
-	    __get_cpuid_max(0, NULL) >= 0xd) {
+	if (__get_cpuid(1, &a, &b, &c, &d) && (c & bit_OSXSAVE)) {
 		__asm__ volatile("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
 		context->extended_mask = ((uint64_t)d << 32 | a) & ~(UINT64_C(1) << XSAVE_PKRU);
-		context->extended_bytes = xsave_bytes(context->extended_mask);
+		__cpuid_count(0xd, 0, a, b, c, d);
+		context->extended_bytes = (b + XSAVE_ALIGN - 1) & ~(unsigned)(XSAVE_ALIGN - 1);
 	}
 	context->shadow_stack = 1;
 }

@@ -7,6 +7,7 @@
 #include "tests/harness.h"
 #include "tests/known_registers.h"
 
+#include <cpuid.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -436,6 +437,32 @@ TEST(stub_keeps_no_protection_keys)
 	struct ch__arch_stub_context context = {0};
 	ch__arch_stub_context_init(&context);
 	CHECK(!(context.extended_mask >> PKRU & 1));
+}
+
+/* All that the system enables but keys, in an image that has room for it: the processor writes every
+ * component that it is asked for, and a page that cannot be written lies behind. */
+TEST(stub_keeps_each_state_that_the_system_enables)
+{
+	enum { PKRU = 9, MOST_BYTES = 1 << 16 };
+	struct ch__arch_stub_context context = {0};
+	unsigned a, b, c, d;
+	ch__arch_stub_context_init(&context);
+	if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE)) {
+		CHECK_EQ(context.extended_bytes, 0);
+		return;
+	}
+	__asm__ volatile("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
+	CHECK_EQ(context.extended_mask, ((uint64_t)d << 32 | a) & ~(UINT64_C(1) << PKRU));
+	CHECK(context.extended_bytes <= MOST_BYTES);
+	CHECK_EQ(context.extended_bytes % 64, 0);
+	uint8_t *image = mmap(NULL, 2 * MOST_BYTES, PROT_READ | PROT_WRITE,
+			      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(image != MAP_FAILED);
+	CHECK_EQ(mprotect(image + MOST_BYTES, MOST_BYTES, PROT_NONE), 0);
+	image += MOST_BYTES - context.extended_bytes;
+	__asm__ volatile("xsave64 (%0)" ::"r"(image), "a"((uint32_t)context.extended_mask),
+			 "d"((uint32_t)(context.extended_mask >> 32))
+			 : "memory");
 }
 
 /* The page behind the code cannot be read. */

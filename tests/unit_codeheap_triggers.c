@@ -263,6 +263,52 @@ TEST(bytes_made_invalid_in_any_way_ask_for_a_collection)
 	}
 }
 
+/* More blocks than one region takes. */
+TEST(each_block_made_invalid_counts_its_bytes_once_and_few_bytes_ask_for_nothing)
+{
+	enum { BLOCKS = 3 * 64 + 6, OF_AN_OWNER = 64 };
+	static struct ch_block blocks[BLOCKS];
+	for (int way = 0; way < WAYS; way++) {
+		struct ch_config config = rig_config(pool_bytes);
+		config.driver = CH_DRIVER_HOST;
+		struct rig rig = rig_create(&config, NULL, NULL);
+		struct ch_owner owner = rig_owner(&rig, "small");
+		struct ch_assumption assumption;
+		uint64_t bytes = 0, dead;
+		size_t count = BLOCKS;
+		CHECK_EQ(ch_assumption_create(rig.vm, &assumption), CH_OK);
+		for (unsigned i = 0; i < BLOCKS; i++) {
+			struct emitter e;
+			emit_open(&e, owner, 16 + 64 * (i % 2), 0);
+			emit_value(&e, i);
+			emit_ret(&e);
+			CHECK_EQ(ch_block_assume(e.code.block, assumption), CH_OK);
+			CHECK_EQ(emit_commit(&e), CH_OK);
+			blocks[i] = e.code.block;
+			const struct ch__block *block =
+				ch__block_at(rig.heap, rig_record(blocks[i]));
+			bytes += ch__hot_bytes(block) + ch__cold_bytes(block);
+		}
+		forget(&rig);
+		if (way == INVALIDATE)
+			CHECK_EQ(ch_blocks_invalidate(blocks, BLOCKS, &count), CH_OK);
+		else if (way == BREAK)
+			CHECK_EQ(ch_assumption_break(assumption, &count), CH_OK);
+		else
+			make_invalid(&rig, way, blocks[0], assumption);
+		CHECK_EQ(count, BLOCKS);
+		CHECK(!is_wanted(&rig));
+		CHECK_EQ(rig.heap->notentrant_bytes, bytes);
+		CHECK_EQ(rig.heap->blocks_notentrant, BLOCKS);
+		dead = atomic_load(&rig.heap->dead_bytes);
+		CHECK(dead >= bytes && dead <= bytes + (way == DETACH ? OF_AN_OWNER : 0));
+		if (way == DETACH)
+			CHECK_EQ(ch_heap_destroy(rig.heap), CH_OK);
+		else
+			rig_end(&rig);
+	}
+}
+
 /* --- what the statistics say --- */
 
 TEST(statistics_keep_the_most_pages_and_the_bytes_of_what_died)

@@ -177,10 +177,12 @@ class Runner:
                      for base, program in self.programs.items()}
 
     def plan(self, candidate):
-        """[(program, [(seconds, case)])] that reach the break, and how many more there are. First come quick cases that run
-        much of the file; a case that has gone since the index was made is none."""
+        """[(program, [(seconds, case)])] that reach the break, and how many more there are. First come the room's unit cases,
+        then quick cases that run much of the file; a case that has gone since the index was made is none."""
         lines, seconds = self.index.lines_by_case(candidate.file), self.index.seconds
-        order = sorted(self.index.cases_of(candidate.bits), key=lambda n: (seconds[n] + LINK_S) / (lines[n] + 1) ** 2)
+        unit = f"unit_{candidate.file.split('/')[0]}_"
+        order = sorted(self.index.cases_of(candidate.bits),
+                       key=lambda n: (not self.index.cases[n].startswith(unit), (seconds[n] + LINK_S) / (lines[n] + 1) ** 2))
         of, left, spent = {}, 0, 0.0
         for n in order:
             base, case = self.index.cases[n].split()
