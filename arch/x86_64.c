@@ -296,8 +296,8 @@ uintptr_t ch__arch_veneer_target(const uint8_t *read)
 	return literal;
 }
 
-/* A processor whose system uses xsave has leaf 13 of cpuid, which says how long the image in standard
- * form is that holds all that the system enables (Intel SDM 1, 13.4.3). */
+/* A processor whose system uses xsave has leaf 13 of cpuid, which says how long the image in
+ * standard form is that holds all that the system enables (Intel SDM 1, 13.4.3). */
 void ch__arch_stub_context_init(struct ch__arch_stub_context *context)
 {
 	unsigned a, b, c, d;

@@ -439,8 +439,8 @@ TEST(stub_keeps_no_protection_keys)
 	CHECK(!(context.extended_mask >> PKRU & 1));
 }
 
-/* All that the system enables but keys, in an image that has room for it: the processor writes every
- * component that it is asked for, and a page that cannot be written lies behind. */
+/* All that the system enables but keys, in an image that has room for it: the processor writes
+ * every component that it is asked for, and a page that cannot be written lies behind. */
 TEST(stub_keeps_each_state_that_the_system_enables)
 {
 	enum { PKRU = 9, MOST_BYTES = 1 << 16 };

@@ -56,8 +56,8 @@ static void end_published(struct rig *rig)
 	size_t page_bytes = (size_t)1 << heap->pool->page_log2;
 	for (uint32_t i = 1; i < heap->blocks.used; i++)
 		if (ch__block_in_use(heap, i)) {
-			size_t page = ch__block_at(heap, i)->hot_offset & ~(page_bytes - 1);
-			CH_PUBLISHED(heap->pool, ch__exec(heap, (uint32_t)page), page_bytes, "page");
+			uintptr_t exec = ch__exec(heap, ch__block_at(heap, i)->hot_offset);
+			CH_PUBLISHED(heap->pool, exec & ~(page_bytes - 1), page_bytes, "page");
 		}
 	rig_end(rig);
 }

@@ -35,6 +35,7 @@ EQUIVALENT = "tests/breaks/equivalent.list"
 # Code that a case runs in this time, with counts and beside other work, is broken when it takes ten times as long.
 LEAST_LIMIT_S = 15
 LINK_S = 0.1
+UNKNOWN_S = 0.3  # what a case may take that the index does not know
 # All cases that reach a line of every path take as long as `make check`: without --rest the first ones of this time run.
 MOST_S = 100
 # Rules that are stated, and words to valgrind, which are none to a program that runs without it.
@@ -178,21 +179,25 @@ class Runner:
 
     def plan(self, candidate):
         """[(program, [(seconds, case)])] that reach the break, and how many more there are. First come the room's unit cases,
-        then quick cases that run much of the file; a case that has gone since the index was made is none."""
+        then quick cases that run much of the file. A case that has gone since the index was made is none; one that came
+        since runs where others of its program reach the break."""
         lines, seconds = self.index.lines_by_case(candidate.file), self.index.seconds
         unit = f"unit_{candidate.file.split('/')[0]}_"
         order = sorted(self.index.cases_of(candidate.bits),
                        key=lambda n: (not self.index.cases[n].startswith(unit), (seconds[n] + LINK_S) / (lines[n] + 1) ** 2))
+        every = [(*self.index.cases[n].split(), seconds[n]) for n in order]
+        known = set(self.index.cases)
+        every[:0] = [(base, case, UNKNOWN_S) for base in dict.fromkeys(base for base, *_ in every)
+                     for case in self.jobs.get(base, {}) if f"{base} {case}" not in known]
         of, left, spent = {}, 0, 0.0
-        for n in order:
-            base, case = self.index.cases[n].split()
+        for base, case, usual in every:
             if case not in self.jobs.get(base, {}):
                 continue
-            spent += seconds[n]
+            spent += usual
             if spent > MOST_S and not self.options.rest:
                 left += 1
             else:
-                of.setdefault(base, []).append((seconds[n], case))
+                of.setdefault(base, []).append((usual, case))
         return [(base, sorted(of[base])) for base in of], left
 
     def rest(self, bits):
