@@ -2,16 +2,8 @@
  * assumption.c: facts that blocks rely on. Each has a vector of dependents (block, item); the
  * item knows its slot, so a dying block leaves in O(1). Under the heap lock. Breaking one
  * (invalidate/invalidate.c) ends its handle. */
-#include "codeheap/block.h"
-
-uint32_t ch__assumption_resolve(struct ch_heap *heap, struct ch_assumption handle)
-{
-	uint32_t index = ch__handle_index(handle.bits);
-	if (!ch__handle_is_known(heap, &heap->assumptions, handle.bits))
-		return 0;
-	uint32_t generation = ch__assumption_at(heap, index)->generation;
-	return (generation & 1) && generation == ch__handle_generation(handle.bits) ? index : 0;
-}
+#include "codeheap/handles.h"
+#include "codeheap/heaps.h"
 
 enum ch_status ch_assumption_create(struct ch_vm *vm, struct ch_assumption *out)
 {

@@ -447,10 +447,6 @@ static inline bool ch__place_is_slot(const struct ch_heap *heap, uint32_t hot_of
 	return ch__frame_has_slots(heap->pool->pages[hot_offset >> heap->pool->page_log2].frame);
 }
 
-/* Exec address of the veneer that the closed entry of a block with CH_ENTRY_PATCH leads to: it lies
- * behind the stubs. */
-uintptr_t ch__block_veneer_exec(const struct ch_heap *, const struct ch__block *);
-
 /* --- find.c: signal-safe --- */
 
 /* The block whose code pc lies in, index word included; 0 = none. *generation is valid with it. */
@@ -511,26 +507,6 @@ void ch__tombstone_write(struct ch_heap *, uint32_t block, enum ch__death)
 
 /* --- block.c --- */
 
-/* A record that a handle led to is acted on only as long as it cannot be another one's: with the
- * heap lock, under which every record goes back; in the stopped world; an owner's also while its
- * busy is held (ch__owner_hold); a block also while it is OPEN and the caller's. What is looked up
- * otherwise may be a stranger's at the next instruction. */
-
-/* Whether there is a record where the handle says. */
-bool ch__handle_is_known(const struct ch_heap *, const struct ch__table *, uint64_t bits);
-/* Index of the handle's block, 0 when stale. With the heap lock or frozen; in a region, to look
- * again under what excludes its reuse, or to look only. */
-uint32_t ch__block_resolve(struct ch_heap *, struct ch_block);
-/* CH_OK: the block is OPEN, and of the calling thread, which alone ends that; else CH_E_STALE, or
- * CH_E_STATE. Anywhere. */
-enum ch_status ch__block_resolve_open(struct ch_heap *, struct ch_block, uint32_t *index);
-uint32_t ch__owner_resolve(struct ch_heap *, struct ch_owner) CH_REQUIRES(ch__role_heap);
-/* The same where all regions are frozen. */
-uint32_t ch__owner_resolve_frozen(struct ch_heap *, struct ch_owner) CH_REQUIRES(ch__role_frozen);
-uint32_t ch__branch_resolve(struct ch_heap *, struct ch_branch) CH_REQUIRES(ch__role_heap);
-struct ch_block ch__block_handle(const struct ch_heap *, uint32_t index);
-struct ch_owner ch__owner_handle(const struct ch_heap *, uint32_t index);
-struct ch_branch ch__branch_handle(const struct ch_heap *, uint32_t index);
 /* Give the record back; its part of the pool was given back before. Under heap. */
 void ch__block_recycle(struct ch_heap *, uint32_t index) CH_REQUIRES(ch__role_heap);
 /* Used bits of the block's parts are cleared; page lists are told by the caller. In a region. */
@@ -554,19 +530,12 @@ enum ch_status ch__block_commit(struct ch_heap *, struct ch__thread *, struct ch
 
 /* --- branch.c --- */
 
-/* Where the block's branch leads while it is unlinked: its stub, or the VM's exit. */
-uintptr_t ch__branch_exit(const struct ch_heap *, const struct ch__block *, uint32_t branch);
-/* Where its bytes lead, those of the stub included where it leads a site on. */
-uintptr_t ch__branch_leads_to(const struct ch_heap *, const struct ch__block *, uint32_t branch);
-/* Whether its stub is as it must be beside its site. */
-bool ch__branch_stub_is_valid(const struct ch_heap *, const struct ch__block *, uint32_t branch);
 uint32_t ch__branches_take(struct ch_heap *, uint32_t count); /* a run, 0: no memory */
 uint32_t ch__branches_free(struct ch_heap *, uint32_t first); /* all unlinked; the run's length */
 /* Take the branch off its target's list and re-point its bytes to the stub or exit, unless its
  * own code is dying. Under heap, in a region. */
 void ch__branch_unlink(struct ch_heap *, uint32_t branch, bool patch)
 	CH_REQUIRES(ch__role_heap, ch__role_region);
-uintptr_t ch__branch_unlinked_target(const struct ch_heap *, uint32_t branch);
 
 /* --- sites.c: bytes that are patched or rewritten, and what may not lie among them (I12) --- */
 
@@ -607,8 +576,6 @@ void ch__extra_drop(struct ch_heap *, struct ch__extra *) CH_REQUIRES(ch__role_h
 void ch__young_refs_add(struct ch_heap *, struct ch__thread *, struct ch_block);
 
 /* --- assumption.c --- */
-uint32_t ch__assumption_resolve(struct ch_heap *, struct ch_assumption)
-	CH_REQUIRES(ch__role_heap);
 /* broken: its handle is stale */
 void ch__assumption_end(struct ch_heap *, uint32_t index)
 	CH_REQUIRES(ch__role_heap);
@@ -682,7 +649,8 @@ static inline void ch__host_has_cycle(const struct ch_marker *marker)
 {
 	(void)marker;
 }
-/* The first call that marks begins the cycle. */
+/* The first call that marks begins the cycle. Who only visits refs has no cycle: what is marked
+ * stays as it is, and nothing dies. */
 void ch__host_marks(struct ch_marker *) CH_REQUIRES(ch__role_heap, ch__role_frozen);
 static inline void ch__host_has_stopped(const struct ch_marker *marker)
 	CH_VOUCHES(ch__role_stopped) CH_UNANALYSED("the VM stopped them")
@@ -715,10 +683,6 @@ static inline bool ch__park_close(struct ch__thread *thread)
 }
 
 /* --- cycle.c --- */
-/* Between the two code of the VM runs in the thread that has the heap lock: each call that would
- * wait for it gives CH_E_STATE. */
-void ch__heap_lend(struct ch_heap *);
-void ch__heap_take_back(struct ch_heap *);
 /* Refs of its code are reported. A detached vm's may lead to nothing, and its code runs no more. */
 static inline bool ch__vm_is_told(const struct ch_vm *vm)
 {

@@ -3,7 +3,9 @@
  * few bytes in its block's cold part, reserved when the block is opened, so that unlinking
  * needs no memory (P8). Lists of incoming branches change under the heap lock; what marking reads
  * changes in a region, too. */
-#include "codeheap/block.h"
+#include "codeheap/branch_way.h"
+#include "codeheap/handles.h"
+#include "codeheap/heaps.h"
 
 /* --- fields --- */
 
@@ -18,22 +20,27 @@ static void set_target(struct ch__branch *branch, uint32_t target)
 	atomic_store_explicit(&branch->target_kind, (word & ~(uint32_t)CH__INDEX_MAX) | target,
 			      memory_order_relaxed);
 }
+
 static uint32_t next_of(const struct ch__branch *branch)
 {
 	return branch->next_gen & CH__INDEX_MAX;
 }
+
 static uint32_t prev_of(const struct ch__branch *branch)
 {
 	return branch->prev_gen & CH__INDEX_MAX;
 }
+
 static void set_next(struct ch__branch *branch, uint32_t next)
 {
 	store(&branch->next_gen, (branch->next_gen & ~(uint32_t)CH__INDEX_MAX) | next);
 }
+
 static void set_prev(struct ch__branch *branch, uint32_t prev)
 {
 	store(&branch->prev_gen, (branch->prev_gen & ~(uint32_t)CH__INDEX_MAX) | prev);
 }
+
 static void set_generation(struct ch__branch *branch, uint32_t generation)
 {
 	store(&branch->next_gen, next_of(branch) | (generation & 0xff) << 24);
@@ -60,6 +67,7 @@ static uint32_t chained(const struct ch_heap *heap, uint32_t first)
 {
 	return (uint32_t)(uintptr_t)ch__branch_at(heap, first)->user;
 }
+
 static void chain(const struct ch_heap *heap, uint32_t first, uint32_t next)
 {
 	ch__branch_at(heap, first)->user = (void *)(uintptr_t)next;
@@ -157,66 +165,6 @@ uint32_t ch__branches_free(struct ch_heap *heap, uint32_t first)
 	return length;
 }
 
-/* --- where an unlinked branch leads --- */
-
-/* The block that holds the branch's site. */
-static uint32_t find_source(const struct ch_heap *heap, const struct ch__branch *branch)
-{
-	return ch__find_frozen(heap, ch__exec(heap, branch->site));
-}
-
-uintptr_t ch__branch_exit(const struct ch_heap *heap, const struct ch__block *source,
-			  uint32_t index)
-{
-	uintptr_t stub = ch__stub_exec(heap, source, index);
-	if (ch__branch_has(ch__branch_at(heap, index), CH__BRANCH_OWN_EXIT))
-		return ch__arch_jump_target(ch__pool_read(heap->pool, stub), stub);
-	return stub;
-}
-
-uintptr_t ch__branch_unlinked_target(const struct ch_heap *heap, uint32_t index)
-{
-	uint32_t source = find_source(heap, ch__branch_at(heap, index));
-	return source ? ch__branch_exit(heap, ch__block_at(heap, source), index) : 0;
-}
-
-/* Where the stub leads while the site does not need it to lead further. */
-static uintptr_t stub_home(const struct ch_heap *heap, const struct ch__block *source,
-			   uint32_t index)
-{
-	bool has_exit = ch__branch_has(ch__branch_at(heap, index), CH__BRANCH_OWN_EXIT);
-	return has_exit ? ch__branch_exit(heap, source, index) : heap->trampoline;
-}
-
-uintptr_t ch__branch_leads_to(const struct ch_heap *heap, const struct ch__block *source,
-			      uint32_t index)
-{
-	const struct ch__branch *branch = ch__branch_at(heap, index);
-	uintptr_t exec = ch__exec(heap, branch->site), stub = ch__stub_exec(heap, source, index);
-	uintptr_t leads_to = ch__arch_site_target(ch__branch_kind(branch),
-						  ch__pool_read(heap->pool, exec), exec);
-	if (!CH_ARCH_STUB_LEADS_FAR || leads_to != stub)
-		return leads_to;
-	uintptr_t further = ch__arch_stub_leads_to(ch__pool_read(heap->pool, stub));
-	return further == heap->trampoline ? stub : further;
-}
-
-bool ch__branch_stub_is_valid(const struct ch_heap *heap, const struct ch__block *source,
-			      uint32_t index)
-{
-	const struct ch__branch *branch = ch__branch_at(heap, index);
-	uintptr_t exec = ch__exec(heap, branch->site), stub = ch__stub_exec(heap, source, index);
-	const uint8_t *read = ch__pool_read(heap->pool, stub);
-	uintptr_t home = stub_home(heap, source, index);
-	if (CH_ARCH_STUB_LEADS_FAR && ch__branch_target(branch) &&
-	    ch__arch_site_target(ch__branch_kind(branch), ch__pool_read(heap->pool, exec), exec) ==
-		    stub)
-		home = ch__arch_stub_leads_to(read); /* what it is, is the branch's matter */
-	if (ch__branch_has(branch, CH__BRANCH_OWN_EXIT))
-		return !CH_ARCH_STUB_LEADS_FAR || ch__arch_stub_leads_to(read) == home;
-	return ch__arch_stub_is_valid(read, stub, home, index);
-}
-
 static void lead_stub(struct ch_heap *heap, uintptr_t stub, uintptr_t target)
 {
 	ch__arch_stub_lead(ch__pool_write(heap->pool, stub), target);
@@ -243,7 +191,7 @@ static void write_site(struct ch_heap *heap, const struct ch__block *source, uin
 		ch__pool_sync_live(heap->pool, exec, bytes);
 	else
 		ch__pool_sync(heap->pool, exec, bytes);
-	uintptr_t home = stub_home(heap, source, index);
+	uintptr_t home = ch__branch_stub_home(heap, source, index);
 	if (CH_ARCH_STUB_LEADS_FAR && !is_far &&
 	    ch__arch_stub_leads_to(ch__pool_read(heap->pool, stub)) != home)
 		lead_stub(heap, stub, home);
@@ -440,7 +388,7 @@ void ch__branch_unlink(struct ch_heap *heap, uint32_t index, bool patch)
 	list_remove(heap, ch__block_at(heap, target), index);
 	set_target(branch, 0);
 	heap->branches_unlinked++;
-	uint32_t source = patch ? find_source(heap, branch) : 0;
+	uint32_t source = patch ? ch__branch_source(heap, branch) : 0;
 	const struct ch__block *from = ch__block_at(heap, source);
 	if (source)
 		write_site(heap, from, index, ch__branch_exit(heap, from, index), true);
@@ -455,7 +403,7 @@ static enum ch_status link_locked(struct ch_heap *heap, struct ch__thread *self,
 	enum ch__site kind = ch__branch_kind(branch);
 	enum ch_status status = CH_OK;
 	ch__region_enter(self);
-	uint32_t source = find_source(heap, branch);
+	uint32_t source = ch__branch_source(heap, branch);
 	struct ch__block *to = target ? ch__block_at(heap, target) : NULL;
 	const struct ch__block *from = source ? ch__block_at(heap, source) : NULL;
 	if (!from)

@@ -2,7 +2,8 @@
  * check.c: the walk of every invariant: records against pages and bitmaps, lists against each
  * other, and the bytes at every attached site decoded (P5). Under heap, frozen; says what is
  * broken and changes nothing. */
-#include "codeheap/block.h"
+#include "codeheap/branch_way.h"
+#include "codeheap/handles.h"
 
 #include <stdarg.h>
 #include <stdio.h>

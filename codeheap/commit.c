@@ -4,7 +4,8 @@
  * back to the page first.
  * Lock: the owner's busy inside a region; heap when an assumption has to be judged or sinks hear
  * of ranges. */
-#include "codeheap/block.h"
+#include "codeheap/handles.h"
+#include "codeheap/heaps.h"
 
 static uint32_t round_up(uint32_t bytes)
 {

@@ -2,8 +2,7 @@
  * cycle.c: full cycles of the built-in and the host driver. Order: the VM's own stop, registry and
  * heap locks, freeze, wait for regions, one core sync, stop the world, scan, trace, `completed`
  * moves, the world goes on, then the sweep. */
-#include "codeheap/block.h"
-#include "codeheap/event.h"
+#include "codeheap/handles.h"
 
 static void call_roots(struct ch_marker *marker)
 {
@@ -71,11 +70,6 @@ static bool mark_all(struct ch_heap *heap, bool is_synced)
 	if (!marker->is_blind)
 		ch__cycle_complete(heap);
 	return !marker->is_blind;
-}
-
-void ch__cycle_give_up(struct ch_heap *heap)
-{
-	ch__event_note(heap, CH__EVENT_CYCLE_GIVEN_UP, ++heap->cycles_abandoned);
 }
 
 /* One limit for all its waits for threads: those with locks or in regions, and those that run. */
@@ -158,27 +152,13 @@ enum ch_status ch_heap_collect(struct ch_heap *heap)
 
 /* --- host --- */
 
-/* Of all calls that lock the thread makes one only, which begins another heap's cycle and gives up
- * in time: so the lock has no rank meanwhile. */
-void ch__heap_lend(struct ch_heap *heap)
-{
-	atomic_store_explicit(&heap->marker_is, ch__lock_self(), memory_order_relaxed);
-	ch__marking++;
-	ch__rank_note(CH__RANK_HEAP, false);
-}
-void ch__heap_take_back(struct ch_heap *heap)
-{
-	ch__rank_note(CH__RANK_HEAP, true);
-	ch__marking--;
-	atomic_store_explicit(&heap->marker_is, 0, memory_order_relaxed);
-}
-
 /* From ch_mark_begin to ch_mark_end the marker holds the heap lock and the freeze. */
 static void leave_cycle(const struct ch_marker *marker)
 	CH_RELEASES(ch__role_heap, ch__role_frozen) CH_UNANALYSED("the marker has them")
 {
 	ch__heap_lend(marker->heap);
 }
+
 static void take_cycle(const struct ch_marker *marker)
 	CH_ACQUIRES(ch__role_heap, ch__role_frozen) CH_UNANALYSED("the marker has them")
 {
@@ -208,17 +188,6 @@ enum ch_status ch_mark_begin(struct ch_heap *heap, struct ch_marker **out)
 	*out = &heap->marker;
 	leave_cycle(*out);
 	return CH_OK;
-}
-
-/* Who only visits refs has no cycle: what is marked stays as it is, and nothing dies. */
-void ch__host_marks(struct ch_marker *marker)
-{
-	struct ch_heap *heap = marker->heap;
-	if (CH_LIKELY(heap->cycle_has_begun) || heap->config.driver != CH_DRIVER_HOST)
-		return;
-	heap->cycle_has_begun = true;
-	ch__trigger_cycle_begins(heap);
-	ch__cycle_begin(heap);
 }
 
 void ch_mark_owner(struct ch_marker *marker, struct ch_owner handle)

@@ -29,8 +29,8 @@
 #define GC_THREADS 1
 #define GC_NO_THREAD_REDIRECTS 1
 #include "codeheap/codeheap_bdw.h"
+#include "codeheap/handles.h"
 
-#include "codeheap/block.h"
 
 #include <gc/gc.h>
 #include <gc/gc_mark.h>

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * heap.c: the life of a heap and of its vms; the runtime page with the stubs' trampoline and the
- * shared veneers. Locks: registry, heap. The table of heaps that handles index is process-wide. */
-#include "codeheap/block.h"
+ * heap.c: the life of a heap; the runtime page with the stubs' trampoline and the shared veneers.
+ * Locks: heaps, registry, heap. */
 #include "codeheap/event.h"
+#include "codeheap/handles.h"
+#include "codeheap/heaps.h"
 
 #include <errno.h>
 
-_Atomic(struct ch_heap *) ch__heaps[CH__HEAPS_MAX + 1];
-struct ch__lock ch__heaps_lock;
 static _Atomic(uint32_t) heaps_created;
 
 enum {
@@ -179,54 +178,14 @@ static void free_heap(struct ch_heap *heap)
 	ch__meta_destroy(meta);
 }
 
-/* Destroyed heaps, chained by left_next, that a handler may still read. */
-static struct ch_heap *left_heaps CH_GUARDED_BY(ch__heaps_lock);
-
 /* Nobody read for a moment since the last of them left the table. */
 static void free_left_heaps(void) CH_REQUIRES(ch__heaps_lock)
 {
 	struct ch_heap *heap;
-	while ((heap = left_heaps) != NULL) {
-		left_heaps = heap->left_next;
+	while ((heap = ch__heaps_left) != NULL) {
+		ch__heaps_left = heap->left_next;
 		free_heap(heap);
 	}
-}
-
-/* They stay as they are: to free them would change files of their sinks, which are the parent's. */
-void ch__heaps_left_fork_child(void)
-{
-	left_heaps = NULL;
-}
-
-/* First generations of the next heaps that have these places: no handle of a heap that is gone
- * leads to a record of one that comes. */
-static uint32_t first_generations[CH__HEAPS_MAX + 1] CH_GUARDED_BY(ch__heaps_lock);
-
-/* A free place in the table of heaps, which others do not take meanwhile; the slot is filled last,
- * when the heap is whole. */
-static bool choose_id(struct ch_heap *heap) CH_REQUIRES(ch__heaps_lock)
-{
-	uint32_t id = 1;
-	while (id <= CH__HEAPS_MAX && atomic_load(&ch__heaps[id]))
-		id++;
-	if (id > CH__HEAPS_MAX)
-		return false;
-	heap->id = id;
-	heap->first_generation = first_generations[id];
-	return true;
-}
-
-/* Nobody makes handles of the heap any more. */
-static void leave_id(const struct ch_heap *heap) CH_UNANALYSED("nobody has a lock of the heap")
-{
-	const struct ch__table *tables[] = {&heap->blocks, &heap->owners, &heap->assumptions};
-	uint32_t most = heap->branch_generations;
-	for (unsigned i = 0; i < sizeof tables / sizeof *tables; i++) {
-		uint32_t had = ch__table_generations(tables[i]);
-		most = had > most ? had : most;
-	}
-	first_generations[heap->id] =
-		heap->first_generation + most / CH__LIVES * CH__LIVES + CH__LIVES;
 }
 
 static void nobody_else_knows(const struct ch_heap *heap) CH_VOUCHES(ch__role_heap)
@@ -262,7 +221,7 @@ static enum ch_status make_heap(struct ch_heap *heap, unsigned wanted) CH_REQUIR
 	if (!ch__place_is_read())
 		free_left_heaps();
 	/* A smaller pool would not help: it is no want of memory. */
-	if (status == CH_OK && !choose_id(heap)) {
+	if (status == CH_OK && !ch__heaps_choose_id(heap)) {
 		errno = EMFILE;
 		status = CH_E_OS;
 	}
@@ -393,10 +352,10 @@ enum ch_status ch_heap_destroy(struct ch_heap *heap)
 		heap->driver.destroy(heap);
 	/* As in make_heap. */
 	ch__lock(&ch__heaps_lock, CH__RANK_HEAPS);
-	leave_id(heap);
+	ch__heaps_leave_id(heap);
 	atomic_store(&ch__heaps[heap->id], NULL);
-	heap->left_next = left_heaps;
-	left_heaps = heap;
+	heap->left_next = ch__heaps_left;
+	ch__heaps_left = heap;
 	if (wait_for_readers())
 		free_left_heaps();
 	ch__unlock(&ch__heaps_lock, CH__RANK_HEAPS);
@@ -420,79 +379,6 @@ __attribute__((destructor)) static void flush_at_exit(void)
 			ch__sinks_flush(heap->sinks, CH__FLUSH_BUFFERED);
 		ch__heap_unlock(heap);
 	}
-}
-
-/* --- vms --- */
-
-/* So many records rest before the one that rests longest is used again: who detaches a vm twice, or
- * uses it afterwards, is more likely told so than believed. */
-enum { VMS_RESTING = 64 };
-
-/* Cycles walk the records, so there are as many as vms were attached at once, those that rest, and
- * those of which an owner is left. */
-static struct ch_vm *take_vm(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
-{
-	struct ch_vm *vm = heap->free_vms;
-	if (heap->free_vms_now > VMS_RESTING) {
-		heap->free_vms = vm->next_free;
-		heap->free_vms_now--;
-		return vm;
-	}
-	vm = ch__meta_alloc(heap->meta, sizeof *vm);
-	if (!vm)
-		return NULL;
-	vm->heap = heap;
-	vm->next = heap->vms;
-	/* Release: hooks walk the list without the lock. */
-	atomic_store_explicit(&heap->vms, vm, memory_order_release);
-	return vm;
-}
-
-static void free_vm(struct ch_vm *vm) CH_REQUIRES(ch__role_heap)
-{
-	struct ch_heap *heap = vm->heap;
-	vm->next_free = NULL;
-	if (heap->free_vms_now++)
-		heap->free_vms_last->next_free = vm;
-	else
-		heap->free_vms = vm;
-	heap->free_vms_last = vm;
-}
-
-/* Blocks of the vm may be dying, and their owners ask it for its callbacks until they are gone. */
-void ch__vm_owner_gone(struct ch_vm *vm)
-{
-	if (!--vm->owners_now && !vm->is_attached)
-		free_vm(vm);
-}
-
-void ch__vm_leave(struct ch_vm *vm)
-{
-	vm->is_attached = false;
-	if (!vm->owners_now)
-		free_vm(vm);
-}
-
-enum ch_status ch_vm_attach(struct ch_heap *heap, const struct ch_ops *ops, void *user,
-			    struct ch_vm **out)
-{
-	*out = NULL;
-	if (ch__is_marking())
-		return CH_E_STATE;
-	if (!ops || ops->size != sizeof *ops)
-		return CH_E_ARG;
-	ch__heap_lock(heap);
-	struct ch_vm *vm = take_vm(heap);
-	if (vm) {
-		vm->ops = *ops;
-		vm->user = user;
-		vm->wants_space = false;
-		/* Release: a hook that sees it attached sees its callbacks. */
-		atomic_store_explicit(&vm->is_attached, true, memory_order_release);
-		*out = vm;
-	}
-	ch__heap_unlock(heap);
-	return vm ? CH_OK : CH_E_MEMORY;
 }
 
 /* --- veneers and frame shapes --- */

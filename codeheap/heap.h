@@ -349,7 +349,7 @@ struct ch_heap {
 	/* Of its records, behind all of the heaps that had the id before; a multiple of CH__LIVES
 	 * [const] */
 	uint32_t first_generation;
-	struct ch_heap *left_next;   /* destroyed and read yet (heap.c) [ch__heaps_lock] */
+	struct ch_heap *left_next;   /* destroyed and read yet (heaps.c) [ch__heaps_lock] */
 	_Atomic(uint32_t) epoch;     /* marks of this cycle have this value [frozen] */
 	_Atomic(uint32_t) completed; /* R2: epoch of the last full cycle [frozen] */
 	uint32_t marks_renewed;      /* epoch when marks were made young last [frozen] */
@@ -442,16 +442,6 @@ struct ch_heap {
 	_Atomic(uint64_t) stats_period_ns;  /* between two writes; 0: none, for tests */
 };
 
-extern _Atomic(struct ch_heap *) ch__heaps[CH__HEAPS_MAX + 1];
-/* While the set of heaps changes, and over a fork; left of every heap's locks. */
-extern struct ch__lock ch__heaps_lock;
-void ch__heaps_left_fork_child(void) CH_REQUIRES(ch__heaps_lock);
-
-static inline struct ch_heap *ch__handle_heap(uint64_t bits)
-{
-	return atomic_load_explicit(&ch__heaps[(bits >> 24) & 0xff], memory_order_acquire);
-}
-
 /* --- thread.c: attachments, parks --- */
 
 /* ch_thread_park for waits of the library, out of which the thread comes before it may end. */
@@ -474,6 +464,11 @@ static inline bool ch__is_marking(void)
 {
 	return CH_UNLIKELY(ch__marking != 0);
 }
+
+/* Between the two code of the VM runs in the thread that has the heap lock: each call that would
+ * wait for it gives CH_E_STATE. */
+void ch__heap_lend(struct ch_heap *);
+void ch__heap_take_back(struct ch_heap *);
 
 /* Callbacks may leave their stack to another thread, which goes on there: what comes after one asks
  * anew which thread it is. A function of its own, not inlined: a compiler takes the thread for the
@@ -701,14 +696,6 @@ static inline bool ch__place_is_read(void)
 {
 	return atomic_load_explicit(&ch__place_readers, memory_order_seq_cst) != 0;
 }
-
-/* --- heap.c: vms --- */
-
-/* An owner that had the vm is gone. When it was the last one of a vm that is detached, the record
- * may be used again. */
-void ch__vm_owner_gone(struct ch_vm *) CH_REQUIRES(ch__role_heap);
-/* The vm is detached from here on. */
-void ch__vm_leave(struct ch_vm *) CH_REQUIRES(ch__role_heap);
 
 /* --- fork.c --- */
 bool ch__fork_register(void);

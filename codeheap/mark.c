@@ -5,8 +5,8 @@
  *
  * I5 (R2): what is not alive is never marked: death is final. I6: the queue is bounded; a block
  * that did not fit stays unmarked, and a rescan of the marked ones finds it again. */
-#include "codeheap/block.h"
 #include "codeheap/event.h"
+#include "codeheap/handles.h"
 
 void ch__marker_init(struct ch_heap *heap, struct ch_marker *marker)
 {
@@ -353,4 +353,19 @@ void ch__cycle_complete(struct ch_heap *heap)
 			      memory_order_relaxed);
 	heap->sweep_cursor = 1;
 	atomic_store_explicit(&heap->sweep_pending, 1, memory_order_release);
+}
+
+void ch__cycle_give_up(struct ch_heap *heap)
+{
+	ch__event_note(heap, CH__EVENT_CYCLE_GIVEN_UP, ++heap->cycles_abandoned);
+}
+
+void ch__host_marks(struct ch_marker *marker)
+{
+	struct ch_heap *heap = marker->heap;
+	if (CH_LIKELY(heap->cycle_has_begun) || heap->config.driver != CH_DRIVER_HOST)
+		return;
+	heap->cycle_has_begun = true;
+	ch__trigger_cycle_begins(heap);
+	ch__cycle_begin(heap);
 }

@@ -6,8 +6,9 @@
  * Order when the thread's page does not fit: sweep what is pending, another page, a page of
  * another thread, the quarantine after an extra core sync, holes that were passed over, one
  * collection if the caller allows it, CH_E_FULL (P8). */
-#include "codeheap/block.h"
 #include "codeheap/event.h"
+#include "codeheap/handles.h"
+#include "codeheap/heaps.h"
 
 #include <errno.h>
 

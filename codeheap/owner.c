@@ -2,7 +2,9 @@
  * owner.c: what the VM compiles: its record, its entry cell (I11), its list of blocks, its
  * release. A record lives until its last block is free. Lock: heap, save the list of blocks (the
  * owner's busy, inside a region) and ch_owner_release(COLLECT), which takes none. */
-#include "codeheap/block.h"
+#include "codeheap/handles.h"
+#include "codeheap/heaps.h"
+#include "codeheap/vm.h"
 
 /* --- list of blocks --- */
 
@@ -12,40 +14,15 @@ void ch__owner_lock(struct ch__owner *owner) CH_UNANALYSED("it makes the role")
 		while (atomic_load_explicit(&owner->busy, memory_order_relaxed))
 			ch__arch_pause();
 }
+
 void ch__owner_unlock(struct ch__owner *owner) CH_UNANALYSED("it makes the role")
 {
 	atomic_store_explicit(&owner->busy, 0, memory_order_release);
 }
 
-/* Released or not. */
-static bool is_of(const struct ch__owner *owner, struct ch_owner handle)
-{
-	uint32_t generation = atomic_load_explicit(&owner->generation, memory_order_acquire);
-	uint32_t released = CH__LIFE_RELEASING | CH__LIFE_RELEASED;
-	return (generation & ~released) == ch__handle_generation(handle.bits);
-}
-
-/* Whose record cannot go back meanwhile. */
-static uint32_t resolve(struct ch_heap *heap, struct ch_owner handle)
-{
-	uint32_t index = ch__handle_index(handle.bits);
-	return ch__handle_is_known(heap, &heap->owners, handle.bits) &&
-			       is_of(ch__owner_at(heap, index), handle)
-		       ? index
-		       : 0;
-}
-uint32_t ch__owner_resolve(struct ch_heap *heap, struct ch_owner handle)
-{
-	return resolve(heap, handle);
-}
-uint32_t ch__owner_resolve_frozen(struct ch_heap *heap, struct ch_owner handle)
-{
-	return resolve(heap, handle);
-}
-
 void ch__owner_note(struct ch_heap *heap, struct ch_owner handle)
 {
-	uint32_t index = resolve(heap, handle);
+	uint32_t index = ch__owner_look_up(heap, handle);
 	if (!index)
 		return;
 	_Atomic(uint32_t) *mark = &ch__owner_at(heap, index)->mark;
@@ -59,16 +36,8 @@ void ch__owner_note(struct ch_heap *heap, struct ch_owner handle)
 
 bool ch__owner_is_live(struct ch_heap *heap, struct ch_owner handle)
 {
-	uint32_t index = resolve(heap, handle);
+	uint32_t index = ch__owner_look_up(heap, handle);
 	return index && !ch__owner_is_released(ch__owner_at(heap, index));
-}
-
-struct ch_owner ch__owner_handle(const struct ch_heap *heap, uint32_t index)
-{
-	const struct ch__owner *owner = ch__owner_at(heap, index);
-	uint32_t generation = atomic_load_explicit(&owner->generation, memory_order_relaxed);
-	generation &= ~(uint32_t)(CH__LIFE_RELEASING | CH__LIFE_RELEASED);
-	return (struct ch_owner){ch__handle(heap->id, index, generation)};
 }
 
 static uint32_t count_blocks(struct ch__owner *owner, int32_t more)
@@ -87,7 +56,7 @@ bool ch__owner_hold(struct ch_heap *heap, struct ch_owner handle, struct ch__own
 	ch__owner_lock(owner);
 	/* A release that frees at once marks it dead under the same lock (free_blocks), and its
 	 * record goes back under it. */
-	if (is_of(owner, handle) &&
+	if (ch__owner_is(owner, handle) &&
 	    ch__is_alive(heap, atomic_load_explicit(&owner->mark, memory_order_relaxed))) {
 		*held = owner;
 		return true;
@@ -216,7 +185,7 @@ enum ch_status ch_owner_set_entry(struct ch_owner handle, struct ch_block block)
 const void *const *ch_owner_cell(struct ch_owner handle)
 {
 	struct ch_heap *heap = ch__handle_heap(handle.bits);
-	uint32_t index = heap ? resolve(heap, handle) : 0;
+	uint32_t index = heap ? ch__owner_look_up(heap, handle) : 0;
 	return index ? (const void *const *)(uintptr_t)&ch__owner_at(heap, index)->cell : NULL;
 }
 

@@ -5,7 +5,7 @@
  * the architecture's duty, and the VM's own jumps within a block are nobody's but the VM's.
  *
  * Records of a block that is OPEN belong to its thread; of others they are read under heap. */
-#include "codeheap/block.h"
+#include "codeheap/branch_way.h"
 
 /* A range that changes as a whole, in pool offsets, and where it may lead by itself. */
 struct place {
@@ -26,20 +26,6 @@ struct walk {
 static uint32_t first_byte(const struct ch__block *block)
 {
 	return block->hot_offset + CH__INDEX_WORD_BYTES;
-}
-
-static uint32_t branch_room(const struct ch_heap *heap, const struct ch__block *block)
-{
-	uint32_t first = atomic_load_explicit(&block->first_branch, memory_order_relaxed), n = 0;
-	for (bool last = !first; !last; n++)
-		last = ch__branch_has(ch__branch_at(heap, first + n), CH__BRANCH_LAST);
-	return n;
-}
-
-uintptr_t ch__block_veneer_exec(const struct ch_heap *heap, const struct ch__block *block)
-{
-	return ch__exec(heap, ch__cold_offset(heap, block) + CH__INDEX_WORD_BYTES +
-				      branch_room(heap, block) * CH_ARCH_STUB_BYTES);
 }
 
 __attribute__((always_inline)) static inline struct walk walk_of(const struct ch_heap *heap,

@@ -3,7 +3,7 @@
  * stack is the root that holds the source block while the VM's branch_hit runs, under no lock;
  * then the branch is linked if both ends live. Entered from the trampoline with the registers of
  * the site; it leaves through regs->pc. */
-#include "codeheap/block.h"
+#include "codeheap/handles.h"
 
 enum { ASKED_AT_MOST = 8 };
 

@@ -8,8 +8,8 @@
  * later the granules, the page's unwind range and the record go back. Where dead names are kept,
  * the place of a block that had one stays on the quarantine until the pool is full otherwise.
  * Lock: sweep before heap; pages and sinks inside. */
-#include "codeheap/block.h"
 #include "codeheap/event.h"
+#include "codeheap/handles.h"
 
 enum { QUARANTINE_MANY_BYTES = 64 << 10 };
 

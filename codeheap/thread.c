@@ -68,6 +68,22 @@ void ch__unlock_slow(struct ch__lock *lock)
 	ch__os_futex_wake(&lock->word);
 }
 
+/* Of all calls that lock the thread makes one only, which begins another heap's cycle and gives up
+ * in time: so the lock has no rank meanwhile. */
+void ch__heap_lend(struct ch_heap *heap)
+{
+	atomic_store_explicit(&heap->marker_is, ch__lock_self(), memory_order_relaxed);
+	ch__marking++;
+	ch__rank_note(CH__RANK_HEAP, false);
+}
+
+void ch__heap_take_back(struct ch_heap *heap)
+{
+	ch__rank_note(CH__RANK_HEAP, true);
+	ch__marking--;
+	atomic_store_explicit(&heap->marker_is, 0, memory_order_relaxed);
+}
+
 /* --- parks --- */
 
 /* A handler on the alternate stack: the registers that its signal interrupted lie there, and the

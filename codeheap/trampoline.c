@@ -4,6 +4,7 @@
  * from then on nothing else tells it from a block. It writes no instruction: it copies the template
  * and fills its literals. Lock: heap, in the commit. */
 #include "codeheap/block.h"
+#include "codeheap/heaps.h"
 
 #include <errno.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * trigger.c: when a collection is worth its while, and telling the vms (P8: never an endless loop
  * of collections, no request lost). Counters are atomic; callbacks run under no lock. */
-#include "codeheap/block.h"
+#include "codeheap/handles.h"
 
 enum {
 	OPENED_MIN_BYTES = 256 << 10,

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * discard.c: all code of one vm, or of all, at once; and the end of a vm. Everything is
  * invalidated under one hold of the heap lock, then a cycle frees what no stack holds. */
+#include "codeheap/event.h"
+#include "codeheap/handles.h"
+#include "codeheap/vm.h"
 #include "invalidate/invalidate.h"
 
-#include "codeheap/event.h"
 
 static struct ch_vm *vm_of(const struct ch_heap *heap, const struct ch__block *block)
 {

@@ -3,9 +3,12 @@
  * incoming branches, outgoing branches, patch points, NOTENTRANT; what is left is the
  * collector's. Needs no memory, and no system call but what publishing may
  * need (I1); under heap, in regions of a bounded number of blocks. */
+#include "codeheap/branch_way.h"
+#include "codeheap/event.h"
+#include "codeheap/handles.h"
+#include "codeheap/heaps.h"
 #include "invalidate/invalidate.h"
 
-#include "codeheap/event.h"
 
 enum { BLOCKS_OF_A_REGION = 64 };
 

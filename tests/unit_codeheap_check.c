@@ -2,6 +2,7 @@
  * unit_codeheap_check.c: ch_heap_check sees each invariant of blocks, branches, owners and slots
  * broken, says which block or owner and what is wrong, and sees nothing once it is whole again. */
 #include "codeheap/block.h"
+#include "codeheap/handles.h"
 #include "tests/heap_rig.h"
 #include "tests/poke.h"
 

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT
+ * branch_way.c: where a branch leads: its exit, its stub, what its bytes and the stub say, and the
+ * veneer of the block's entry behind the stubs. It reads only; branch.c attaches and changes. */
+#include "codeheap/branch_way.h"
+
+uint32_t ch__branch_source(const struct ch_heap *heap, const struct ch__branch *branch)
+{
+	return ch__find_frozen(heap, ch__exec(heap, branch->site));
+}
+
+uintptr_t ch__branch_exit(const struct ch_heap *heap, const struct ch__block *source,
+			  uint32_t index)
+{
+	uintptr_t stub = ch__stub_exec(heap, source, index);
+	if (ch__branch_has(ch__branch_at(heap, index), CH__BRANCH_OWN_EXIT))
+		return ch__arch_jump_target(ch__pool_read(heap->pool, stub), stub);
+	return stub;
+}
+
+uintptr_t ch__branch_unlinked_target(const struct ch_heap *heap, uint32_t index)
+{
+	uint32_t source = ch__branch_source(heap, ch__branch_at(heap, index));
+	return source ? ch__branch_exit(heap, ch__block_at(heap, source), index) : 0;
+}
+
+uintptr_t ch__branch_stub_home(const struct ch_heap *heap, const struct ch__block *source,
+			       uint32_t index)
+{
+	bool has_exit = ch__branch_has(ch__branch_at(heap, index), CH__BRANCH_OWN_EXIT);
+	return has_exit ? ch__branch_exit(heap, source, index) : heap->trampoline;
+}
+
+uintptr_t ch__branch_leads_to(const struct ch_heap *heap, const struct ch__block *source,
+			      uint32_t index)
+{
+	const struct ch__branch *branch = ch__branch_at(heap, index);
+	uintptr_t exec = ch__exec(heap, branch->site), stub = ch__stub_exec(heap, source, index);
+	uintptr_t leads_to = ch__arch_site_target(ch__branch_kind(branch),
+						  ch__pool_read(heap->pool, exec), exec);
+	if (!CH_ARCH_STUB_LEADS_FAR || leads_to != stub)
+		return leads_to;
+	uintptr_t further = ch__arch_stub_leads_to(ch__pool_read(heap->pool, stub));
+	return further == heap->trampoline ? stub : further;
+}
+
+bool ch__branch_stub_is_valid(const struct ch_heap *heap, const struct ch__block *source,
+			      uint32_t index)
+{
+	const struct ch__branch *branch = ch__branch_at(heap, index);
+	uintptr_t exec = ch__exec(heap, branch->site), stub = ch__stub_exec(heap, source, index);
+	const uint8_t *read = ch__pool_read(heap->pool, stub);
+	uintptr_t home = ch__branch_stub_home(heap, source, index);
+	if (CH_ARCH_STUB_LEADS_FAR && ch__branch_target(branch) &&
+	    ch__arch_site_target(ch__branch_kind(branch), ch__pool_read(heap->pool, exec), exec) ==
+		    stub)
+		home = ch__arch_stub_leads_to(read); /* what it is, is the branch's matter */
+	if (ch__branch_has(branch, CH__BRANCH_OWN_EXIT))
+		return !CH_ARCH_STUB_LEADS_FAR || ch__arch_stub_leads_to(read) == home;
+	return ch__arch_stub_is_valid(read, stub, home, index);
+}
+
+static uint32_t branch_room(const struct ch_heap *heap, const struct ch__block *block)
+{
+	uint32_t first = atomic_load_explicit(&block->first_branch, memory_order_relaxed), n = 0;
+	for (bool last = !first; !last; n++)
+		last = ch__branch_has(ch__branch_at(heap, first + n), CH__BRANCH_LAST);
+	return n;
+}
+
+uintptr_t ch__block_veneer_exec(const struct ch_heap *heap, const struct ch__block *block)
+{
+	return ch__exec(heap, ch__cold_offset(heap, block) + CH__INDEX_WORD_BYTES +
+				      branch_room(heap, block) * CH_ARCH_STUB_BYTES);
+}

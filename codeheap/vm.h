@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: MIT
+ * vm.h: the records of vms (vm.c). */
+#ifndef CH_CODEHEAP_VM_H
+#define CH_CODEHEAP_VM_H
+
+#include "codeheap/heap.h"
+
+/* An owner that had the vm is gone. When it was the last one of a vm that is detached, the record
+ * may be used again. */
+void ch__vm_owner_gone(struct ch_vm *) CH_REQUIRES(ch__role_heap);
+/* The vm is detached from here on. */
+void ch__vm_leave(struct ch_vm *) CH_REQUIRES(ch__role_heap);
+
+#endif
