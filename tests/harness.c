@@ -314,6 +314,11 @@ void *map_one(void)
 	return at == MAP_FAILED ? NULL : at;
 }
 
+void unmap_one(void *at)
+{
+	CHECK_EQ(munmap(at, (size_t)sysconf(_SC_PAGESIZE)), 0);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc < 2) {

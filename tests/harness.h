@@ -143,6 +143,7 @@ void skip_without_procmem(void);
 void fill_maps(long left);
 /* One more mapping, which is nobody's neighbour; NULL: there are too many. */
 void *map_one(void);
+void unmap_one(void *at);
 
 uint64_t now_ns(void);
 /* A loop until the condition holds. One that lasts for long says what it waits for; the runner,

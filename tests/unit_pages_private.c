@@ -537,7 +537,8 @@ static void patch_at_the_limit(void *arg)
 	CHECK(!ch__pool_patch_ready(rig.pool, other));
 	watched = (const volatile uint64_t *)code;
 	ch__os_pretended.between_bytes = watch;
-	for (uint64_t i = 1; i < 200; i++) {
+	/* A patch is a call for each byte of a page. */
+	for (uint64_t i = 1; i < 800000 / ch__os_page_bytes(); i++) {
 		old_word = *watched;
 		new_word = *write = i * UINT64_C(0x0101010101010101);
 		ch__pool_sync_live(rig.pool, code, 8);
@@ -605,7 +606,7 @@ static void *take_and_give(void *arg)
 		while (n < 40 && (spares[n] = map_one()))
 			n++;
 		while (n)
-			munmap(spares[--n], ch__os_page_bytes());
+			unmap_one(spares[--n]);
 	}
 	return arg;
 }
