@@ -7,12 +7,14 @@
 #include "invalidate/invalidate.h"
 
 
-static struct ch_vm *vm_of(const struct ch_heap *heap, const struct ch__block *block)
+/* Under heap: owners come and go. */
+static struct ch_vm *vm_of(struct ch_heap *heap, const struct ch__block *block)
 {
+	CH_ASSERT(CH_CHECK < 2 || ch__lock_is_mine(&heap->lock), "asks for a vm without the lock");
 	return ch__owner_at(heap, block->owner)->vm;
 }
 
-static bool is_of(const struct ch_heap *heap, const struct ch__block *block, const struct ch_vm *vm)
+static bool is_of(struct ch_heap *heap, const struct ch__block *block, const struct ch_vm *vm)
 {
 	return !vm || vm_of(heap, block) == vm;
 }

@@ -237,12 +237,20 @@ static void make_invalid(struct rig *rig, int way, struct ch_block block,
 	}
 }
 
+static void count_told(void *vm_user)
+{
+	++*(unsigned *)vm_user;
+}
+
+/* And the vm is told, once, unless it is leaving. */
 TEST(bytes_made_invalid_in_any_way_ask_for_a_collection)
 {
 	for (int way = 0; way < WAYS; way++) {
 		struct ch_config config = rig_config(pool_bytes);
+		struct ch_ops ops = {.size = sizeof ops, .collect_wanted = count_told};
+		unsigned times_told = 0;
 		config.driver = CH_DRIVER_HOST;
-		struct rig rig = rig_create(&config, NULL, NULL);
+		struct rig rig = rig_create(&config, &ops, &times_told);
 		struct ch_assumption assumption;
 		struct emitter e;
 		CHECK_EQ(ch_assumption_create(rig.vm, &assumption), CH_OK);
@@ -256,6 +264,7 @@ TEST(bytes_made_invalid_in_any_way_ask_for_a_collection)
 		make_invalid(&rig, way, e.code.block, assumption);
 		if (!is_wanted(&rig))
 			FAIL("way %d asked for none", way);
+		CHECK_EQ(times_told, way != DETACH);
 		if (way == DETACH)
 			CHECK_EQ(ch_heap_destroy(rig.heap), CH_OK);
 		else

@@ -65,8 +65,7 @@ static uint64_t take_pointer(struct reader *r, uint8_t encoding)
 		word = take(r, 8);
 		break;
 	default:
-		r->is_bad = true;
-		return 0;
+		return 0; /* where no template begins */
 	}
 	return encoding & ENCODING_PCREL ? here + word : word;
 }
