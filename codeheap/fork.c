@@ -60,7 +60,7 @@ static void prepare(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 	ch__sinks_fork_files_prepare();
 	for (int id = 1; id <= CH__HEAPS_MAX; id++)
 		if (ch__heaps[id])
-			ch__profile_fork_prepare(ch__heaps[id]);
+			ch__listeners_fork_prepare(ch__heaps[id]);
 }
 
 static void unlock_all(struct ch_heap *heap) CH_RELEASES(ALL_OF_A_HEAP, ch__role_frozen)
@@ -79,7 +79,7 @@ static void parent(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 		struct ch_heap *heap = atomic_load(&ch__heaps[id]);
 		if (!heap)
 			continue;
-		ch__profile_fork_parent(heap);
+		ch__listeners_fork_parent(heap);
 		ch__sinks_fork_parent(heap->sinks);
 		ch__pool_fork_parent(heap->pool);
 		unlock_all(heap);
@@ -182,7 +182,7 @@ static void wake_heap(struct ch_heap *heap)
 	bool has_code = ch__pool_fork_child(heap->pool);
 	bool fast_fence = false, core_sync = false;
 	ch__os_membarrier_register(&fast_fence, &core_sync);
-	ch__profile_fork_child(heap);
+	ch__listeners_fork_child(heap);
 	ch__sinks_fork_child(heap->sinks, has_code);
 	ch__unfreeze(heap);
 	ch__records_unlock(heap);
@@ -215,7 +215,6 @@ static void child(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 		if (!heap)
 			continue;
 		wake_heap(heap);
-		ch__stats_file_fork_child(heap);
 		if (heap->driver.fork_child)
 			heap->driver.fork_child(heap);
 	}

@@ -14,7 +14,8 @@ enum {
 	PAGE_MIN_BYTES = 4096,
 	PAGE_MAX_BYTES = 65536,
 	ROOM_SHARE = 8, /* of the pool's size that is left to others */
-	STOP_WAIT_DEFAULT_MS = 1000
+	STOP_WAIT_DEFAULT_MS = 1000,
+	FLUSH_PRIORITY = 60000, /* at exit: behind destructors that have none */
 };
 
 /* --- configuration --- */
@@ -230,7 +231,7 @@ static enum ch_status make_heap(struct ch_heap *heap, unsigned wanted) CH_REQUIR
 	if (status == CH_OK && !has_room(heap))
 		status = CH_E_MEMORY;
 	if (status == CH_OK)
-		status = ch__stats_file_start(heap);
+		status = ch__listeners_begin(heap);
 	if (status == CH_OK) {
 		atomic_store(&ch__heaps[heap->id], heap);
 		ch__event_note(heap, CH__EVENT_CREATED, heap->pool->pool_bytes);
@@ -346,8 +347,7 @@ enum ch_status ch_heap_destroy(struct ch_heap *heap)
 	if (self && ch_thread_detach(heap) != CH_OK)
 		return CH_E_BUSY;
 	ch__event_note(heap, CH__EVENT_DESTROYED, heap->pool->pool_bytes);
-	ch__profile_destroy(heap);
-	ch__stats_file_end(heap);
+	ch__listeners_end(heap);
 	if (heap->driver.destroy)
 		heap->driver.destroy(heap);
 	/* As in make_heap. */
@@ -365,14 +365,10 @@ enum ch_status ch_heap_destroy(struct ch_heap *heap)
 /* Names that are buffered would be lost to the reader of the file, which comes later. A lock that
  * another thread holds at this point is left alone. Nothing is freed: other threads run on around
  * the end of the process, and return through code. */
-__attribute__((destructor)) static void flush_at_exit(void)
+__attribute__((destructor(FLUSH_PRIORITY))) static void flush_at_exit(void)
 {
-	const uint64_t exit_wait_ns = 2000000000;
-	uint64_t until_ns = ch__os_now_ns() + exit_wait_ns;
 	for (int id = 1; id <= CH__HEAPS_MAX; id++) {
 		struct ch_heap *heap = atomic_load(&ch__heaps[id]);
-		if (heap)
-			ch__stats_file_exit(heap, until_ns);
 		if (!heap || !ch__heap_try_lock(heap))
 			continue;
 		if (ch__sinks_want_ranges(atomic_load(&heap->sinks_on)))

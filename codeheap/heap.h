@@ -16,7 +16,6 @@
 #include "codeheap/codeheap.h"
 #include "os/ranks.h"
 #include "pages/pages.h"
-#include "unwind/profiler.h"
 #include "unwind/unwind.h"
 
 #include <stdatomic.h>
@@ -35,7 +34,7 @@ enum {
 	CH__QUEUE_MIN = 1 << 12,
 	CH__TOMBSTONES_LOG2 = 16,
 	CH__COPY_WORDS = 4096,
-	CH__PAUSES = 32, /* the last ones, for the statistics file */
+	CH__PAUSES = 32, /* the last ones, for observers */
 };
 _Static_assert((int)CH__FRAME_OWN < (int)CH__FRAME_NUMBERS, "pages/ knows the frame number");
 
@@ -200,7 +199,7 @@ struct ch__thread {
 	struct ch__site_map sites;            /* [own] */
 	uint64_t stops_served; /* core_syncs_by_stop when it serialized itself last [own] */
 	_Atomic(uint32_t) serialized; /* how often it did; relaxed */
-	struct ch__sampler_slot sampling; /* by the profiler of the heap */
+	_Atomic(void *) listener_word;    /* ch__look_thread_word */
 	struct ch__thread
 		*next; /* all records of the heap, never unlinked [registry], read anywhere */
 	struct ch__thread *next_of_thread; /* the same thread's attachments to other heaps [own] */
@@ -314,19 +313,9 @@ struct ch_marker {
 	uint64_t marked, stack_roots;
 };
 
-/* --- the profile (profile.c) --- */
-
-/* Stored under registry and heap, read under either. */
-struct ch__profile {
-	struct ch__profiler *profiler; /* of which a file is written; NULL: there is none */
-	struct ch__profiler *hears;    /* that runs: of threads and deaths; NULL: none does */
-	uintptr_t *fallbacks;          /* of owners when it was stopped [heap] */
-	uint32_t fallback_count;
-};
-
 /* --- heap --- */
 
-struct ch__stats_file;
+struct ch__listener;
 
 struct ch__pause {
 	_Atomic(uint64_t) at_ns, ns; /* relaxed */
@@ -435,11 +424,10 @@ struct ch_heap {
 	uint64_t cycles, cycles_abandoned, freezes, mark_ns_last, mark_ns_total, pause_ns_last;
 	uint64_t pause_ns_max, marked_last, stack_roots_last;
 	uint64_t sweep_ns_total; /* stored under heap, relaxed */
-	struct ch__profile profile;
 	struct ch__pause pauses[CH__PAUSES];
-	_Atomic(uint32_t) pauses_noted;     /* release after a pause; pairs with stats_file.c */
-	struct ch__stats_file *stats_file;  /* NULL: none is wanted [const] */
-	_Atomic(uint64_t) stats_period_ns;  /* between two writes; 0: none, for tests */
+	_Atomic(uint32_t) pauses_noted; /* release after a pause; pairs with look.c */
+	_Atomic(struct ch__listener *) listeners; /* push-only: release; pairs with listener.c */
+	_Atomic(uint32_t) use_is_awaited; /* ch__listener_await_use; exchanged by who tells */
 };
 
 /* --- thread.c: attachments, parks --- */
@@ -726,41 +714,33 @@ static inline uint64_t ch__space_now(struct ch_heap *heap)
 	return atomic_load(&heap->space_events) + atomic_load(&heap->space_returns);
 }
 
-/* --- profile.c, profile_handler.c --- */
+/* --- listener.c: what observers are told (listener.h); nobody listens to most heaps --- */
 
-/* The thread is attached, or about to leave: registry is held, and a profile runs. */
-void ch__profile_thread_comes(struct ch__thread *) CH_REQUIRES(ch__role_registry);
-void ch__profile_thread_leaves(struct ch__thread *) CH_REQUIRES(ch__role_registry);
-/* Handles of blocks that were withdrawn and still have their names; a profile runs. */
-void ch__profile_blocks_die(struct ch_heap *, const uint64_t *handles, size_t n)
+/* The heap has its id, and nobody else knows it. CH_E_OS, ENOSYS: the configuration asks for a
+ * statistics file, and the process has no code that writes one. */
+enum ch_status ch__listeners_begin(struct ch_heap *);
+/* The thread is attached, or about to leave. */
+void ch__listeners_thread_comes(struct ch__thread *) CH_REQUIRES(ch__role_registry);
+void ch__listeners_thread_leaves(struct ch__thread *) CH_REQUIRES(ch__role_registry);
+/* Handles of blocks that were withdrawn and still have their names. */
+void ch__listeners_blocks_die(struct ch_heap *, const uint64_t *handles, size_t n)
 	CH_REQUIRES(ch__role_heap);
-void ch__profile_destroy(struct ch_heap *) CH_EXCLUDES(CH__ANY);
-void ch__profile_fork_prepare(struct ch_heap *);
-void ch__profile_fork_parent(struct ch_heap *);
-void ch__profile_fork_child(struct ch_heap *) CH_REQUIRES(ch__role_heap);
-bool ch__profile_install(void);
-void *ch__profile_tag(const struct ch_heap *);
-uint64_t ch__profile_key(void *context, uintptr_t pc, uint64_t known); /* signal-safe */
-
-/* --- stats_file.c: the statistics file --- */
-
-/* Of a heap that has its id and that nobody else knows. CH_OK also when a file that only the
- * environment asks for cannot be made. */
-enum ch_status ch__stats_file_start(struct ch_heap *);
-/* Waits for its thread. */
-void ch__stats_file_end(struct ch_heap *) CH_EXCLUDES(CH__ANY);
-/* At the process's end; it does not wait long. */
-void ch__stats_file_exit(struct ch_heap *, uint64_t until_ns);
-void ch__stats_file_fork_child(struct ch_heap *);
-bool ch__stats_file_is_due(const struct ch_heap *);
-void ch__stats_file_restart(struct ch_heap *) CH_COLD;
-/* A child of fork makes its own when it compiles or collects; not in a region. */
-static inline void ch__stats_file_wake(struct ch_heap *heap)
+static inline bool ch__has_listeners(const struct ch_heap *heap)
 {
-	if (CH_UNLIKELY(heap->stats_file != NULL) && CH_UNLIKELY(ch__stats_file_is_due(heap)))
-		ch__stats_file_restart(heap);
+	return CH_UNLIKELY(atomic_load_explicit(&heap->listeners, memory_order_relaxed) != NULL);
 }
-bool ch__stats_file_status(struct ch_heap *, const char **path, int *failed);
+void ch__listeners_used(struct ch_heap *) CH_COLD;
+/* A child of fork compiles or collects; not in a region. */
+static inline void ch__listeners_use(struct ch_heap *heap)
+{
+	if (CH_UNLIKELY(atomic_load_explicit(&heap->use_is_awaited, memory_order_relaxed)))
+		ch__listeners_used(heap);
+}
+void ch__listeners_fork_prepare(struct ch_heap *);
+void ch__listeners_fork_parent(struct ch_heap *);
+void ch__listeners_fork_child(struct ch_heap *) CH_REQUIRES(ch__role_heap);
+void ch__listeners_end(struct ch_heap *) CH_EXCLUDES(CH__ANY);
+bool ch__listeners_file(const struct ch_heap *, const char **path, int *failed);
 
 /* --- wishes.c --- */
 

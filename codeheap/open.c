@@ -230,7 +230,7 @@ static void note_moved(struct ch_heap *heap)
 static bool next_page(struct request *r, bool in_need)
 {
 	struct ch_heap *heap = r->heap;
-	ch__stats_file_wake(heap);
+	ch__listeners_use(heap);
 	ch__records_lock(heap);
 	uint32_t taken = in_need ? ch__pool_take_page_in_need(heap->pool, r->frame, r->hot_bytes,
 							      r->cold_bytes)

@@ -5,75 +5,78 @@
  *
  * Lock: registry for start and stop; heap, too, for what the sweep and the writer read. Files are
  * written under no lock. */
-#include "codeheap/handles.h"
+#include "codeheap/profile_inner.h"
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { FALLBACKS_MAX = 256, TEMPORARY_BYTES = 16, BUFFER_BYTES = 1 << 16 };
+
+enum { DEATHS_AT_ONCE = 64 };
+_Static_assert((int)CH__LOOK_HOT == (int)CH__PART_HOT && (int)CH__LOOK_COLD == (int)CH__PART_COLD &&
+		       (int)CH__LOOK_SLOT == (int)CH__PART_SLOT &&
+		       (int)CH__LOOK_PART_SHIFT == (int)CH__FRAME_PART_SHIFT,
+	       "the profiler's keys are those of the heap");
 
 /* --- names --- */
 
 static size_t name_of(void *context, uint64_t key, bool is_dying, char *text, size_t bytes)
 {
-	struct ch_heap *heap = context;
-	uint32_t index = (uint32_t)key & CH__INDEX_MAX, generation = (uint32_t)(key >> 24);
-	if (index >= heap->blocks.used || !heap->blocks.segments[index >> CH__SEGMENT_LOG2])
-		return 0;
-	/* Even: it was withdrawn (I3), and has its record until it was heard of here. */
-	uint32_t is =
-		atomic_load_explicit(&ch__block_at(heap, index)->generation, memory_order_acquire);
-	if (is != generation + is_dying)
-		return 0;
-	size_t n = ch__tell_name(heap, ch__block_handle(heap, index).bits, text, bytes);
-	return n ? n : (size_t)snprintf(text, bytes, "[code without a name]");
+	return ch__look_name(context, key, is_dying, text, bytes);
 }
 
-void ch__profile_blocks_die(struct ch_heap *heap, const uint64_t *handles, size_t n)
+static void blocks_die(struct ch__listener *listener, const uint64_t *handles, size_t n)
 {
-	uint64_t keys[CH__KILLED_AT_ONCE];
-	CH_ASSERT(n <= CH__KILLED_AT_ONCE, "profile: more deaths than a step has");
-	for (size_t i = 0; i < n; i++)
-		keys[i] = (uint64_t)ch__handle_generation(handles[i]) << 24 |
-			  ch__handle_index(handles[i]);
-	ch__profiler_dying(heap->profile.hears, keys, n);
-}
-
-/* Where owners are entered without code: functions that interpret. Owners may be many, such
- * functions are few. */
-static uint32_t gather_fallbacks(struct ch_heap *heap, uintptr_t *fallbacks)
-	CH_REQUIRES(ch__role_heap)
-{
-	uint32_t count = 0;
-	for (uint32_t i = 1; i < heap->owners.used && count < FALLBACKS_MAX; i++) {
-		if (!heap->owners.segments[i >> CH__SEGMENT_LOG2])
-			continue;
-		const struct ch__owner *owner = ch__owner_at(heap, i);
-		uintptr_t fallback = (uintptr_t)owner->fallback;
-		if (!(atomic_load(&owner->generation) & 1) || !fallback)
-			continue;
-		uint32_t at = 0;
-		while (at < count && fallbacks[at] != fallback)
-			at++;
-		if (at == count)
-			fallbacks[count++] = fallback;
+	struct ch__profile *profile = (struct ch__profile *)listener;
+	uint64_t keys[DEATHS_AT_ONCE];
+	for (size_t from = 0; profile->hears && from < n; from += DEATHS_AT_ONCE) {
+		size_t count = n - from < DEATHS_AT_ONCE ? n - from : DEATHS_AT_ONCE;
+		for (size_t i = 0; i < count; i++)
+			keys[i] = ch__look_key(handles[from + i]);
+		ch__profiler_dying(profile->hears, keys, count);
 	}
-	return count;
 }
 
 /* --- threads --- */
 
-void ch__profile_thread_comes(struct ch__thread *thread)
+struct ch__sampler_slot *ch__profile_slot(struct ch__profile *profile, struct ch__thread *thread)
 {
+	_Atomic(void *) *word = ch__look_thread_word(thread);
+	struct ch__sampler_slot *slot = atomic_load_explicit(word, memory_order_relaxed);
+	if (!slot) {
+		slot = ch__meta_alloc(profile->meta, sizeof *slot);
+		/* Release: pairs with the acquire of the handler. */
+		atomic_store_explicit(word, slot, memory_order_release);
+	}
+	return slot;
+}
+
+static int sample(struct ch__profile *profile, struct ch__profiler *p, struct ch__thread *thread)
+	CH_REQUIRES(ch__role_registry)
+{
+	return ch__profiler_add(p, ch__profile_slot(profile, thread), ch__look_thread_id(thread));
+}
+
+static void thread_comes(struct ch__listener *listener, struct ch__thread *thread)
+	CH_REQUIRES(ch__role_registry)
+{
+	struct ch__profile *profile = (struct ch__profile *)listener;
 	int error = errno;
 	/* It is attached all the same, and not sampled where that is refused: that is counted. */
-	(void)ch__profiler_add(thread->heap->profile.hears, &thread->sampling, thread->thread_id);
+	if (profile->hears)
+		(void)sample(profile, profile->hears, thread);
 	errno = error;
 }
 
-void ch__profile_thread_leaves(struct ch__thread *thread)
+static void thread_leaves(struct ch__listener *listener, struct ch__thread *thread)
+	CH_REQUIRES(ch__role_registry)
 {
-	ch__profiler_remove(thread->heap->profile.hears, &thread->sampling);
+	struct ch__profile *profile = (struct ch__profile *)listener;
+	_Atomic(void *) *word = ch__look_thread_word(thread);
+	struct ch__sampler_slot *slot = atomic_load_explicit(word, memory_order_relaxed);
+	if (profile->hears && slot)
+		ch__profiler_remove(profile->hears, slot);
 }
 
 /* --- start and stop --- */
@@ -84,150 +87,212 @@ static enum ch_status status_of(int error)
 	return !error ? CH_OK : error == ENOMEM ? CH_E_MEMORY : CH_E_OS;
 }
 
-static void set_hears(struct ch_heap *heap, struct ch__profiler *p) CH_REQUIRES(ch__role_registry)
+static void forget(struct ch__profile *profile) CH_REQUIRES(ch__role_heap)
 {
-	ch__heap_lock(heap);
-	heap->profile.hears = p;
-	ch__heap_unlock(heap);
+	ch__profiler_destroy(profile->profiler);
+	ch__meta_free(profile->meta, profile->fallbacks, FALLBACKS_MAX * sizeof(uintptr_t));
+	profile->profiler = profile->hears = NULL;
+	profile->fallbacks = NULL;
+	profile->fallback_count = 0;
 }
 
-static void forget(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
+static void set_hears(struct ch__profile *profile, struct ch__profiler *p)
+	CH_REQUIRES(ch__role_registry)
 {
-	struct ch__profile *profile = &heap->profile;
-	ch__profiler_destroy(profile->profiler);
-	ch__meta_free(heap->meta, profile->fallbacks, FALLBACKS_MAX * sizeof(uintptr_t));
-	*profile = (struct ch__profile){0};
+	ch__look_lock_blocks(profile->listener.heap);
+	profile->hears = p;
+	ch__look_unlock_blocks(profile->listener.heap);
+}
+
+struct addition {
+	struct ch__profile *profile;
+	struct ch__profiler *profiler;
+	int error;
+};
+
+static bool add_thread(void *arg, struct ch__thread *thread) CH_UNANALYSED("of begin only")
+{
+	struct addition *addition = arg;
+	addition->error = sample(addition->profile, addition->profiler, thread);
+	/* Who ended without leaving the heap. */
+	if (addition->error == ESRCH)
+		addition->error = 0;
+	return !addition->error;
 }
 
 /* It hears of deaths before a thread is sampled; the profile before it stays until it cannot fail
  * any more. */
-static int begin(struct ch_heap *heap, unsigned rate, const struct ch_profile_options *options)
-	CH_REQUIRES(ch__role_registry)
+static int begin(struct ch__profile *profile, unsigned rate,
+		 const struct ch_profile_options *options) CH_REQUIRES(ch__role_registry)
 {
+	const struct ch__look_heap *heap = &profile->heap;
 	struct ch__profiler_config config = {
-		.meta = heap->meta,
+		.meta = profile->meta,
 		.rate = rate,
 		.by_wall_clock = options && options->by_wall_clock,
 		.memory_bytes = options ? options->memory_bytes : 0,
-		.pool_exec = heap->pool->exec_base,
-		.pool_bytes = heap->pool->pool_bytes,
-		.runtime_exec = heap->pool->runtime_exec,
-		.runtime_bytes = heap->pool->runtime_bytes,
+		.pool_exec = heap->pool_exec,
+		.pool_bytes = heap->pool_bytes,
+		.runtime_exec = heap->runtime_exec,
+		.runtime_bytes = heap->runtime_bytes,
 		.frames = options ? options->frames : NULL,
 		.frames_user = options ? options->user : NULL,
-		.context = heap,
-		.timer_value = ch__profile_tag(heap),
+		.context = profile->listener.heap,
+		.timer_value = ch__profile_tag(heap->id),
 		.key_of = ch__profile_key,
 		.name = name_of,
 	};
-	struct ch__profiler *p = NULL;
-	uintptr_t *fallbacks = ch__meta_alloc(heap->meta, FALLBACKS_MAX * sizeof *fallbacks);
-	int error = fallbacks ? ch__profiler_create(&config, &p) : ENOMEM;
-	if (!error)
-		set_hears(heap, p);
-	for (struct ch__thread *t = heap->threads; t && !error; t = t->next) {
-		if (!t->is_attached)
-			continue;
-		error = ch__profiler_add(p, &t->sampling, t->thread_id);
-		/* Who ended without leaving the heap. */
-		if (error == ESRCH)
-			error = 0;
+	struct addition addition = {.profile = profile};
+	uintptr_t *fallbacks = ch__meta_alloc(profile->meta, FALLBACKS_MAX * sizeof *fallbacks);
+	addition.error = fallbacks ? ch__profiler_create(&config, &addition.profiler) : ENOMEM;
+	struct ch__profiler *p = addition.profiler;
+	if (!addition.error) {
+		set_hears(profile, p);
+		ch__look_threads(profile->listener.heap, add_thread, &addition);
 	}
-	if (error) {
-		set_hears(heap, NULL);
+	if (addition.error) {
+		set_hears(profile, NULL);
 		if (p)
 			ch__profiler_stop(p);
 		ch__profiler_destroy(p);
-		ch__meta_free(heap->meta, fallbacks, FALLBACKS_MAX * sizeof *fallbacks);
-		return error;
+		ch__meta_free(profile->meta, fallbacks, FALLBACKS_MAX * sizeof *fallbacks);
+		return addition.error;
 	}
-	ch__heap_lock(heap);
-	forget(heap);
-	heap->profile = (struct ch__profile){.profiler = p, .hears = p, .fallbacks = fallbacks};
-	ch__heap_unlock(heap);
+	ch__look_lock_blocks(profile->listener.heap);
+	forget(profile);
+	profile->profiler = profile->hears = p;
+	profile->fallbacks = fallbacks;
+	ch__look_unlock_blocks(profile->listener.heap);
 	return 0;
+}
+
+/* --- life --- */
+
+static const struct ch__listener_calls calls;
+
+struct ch__profile *ch__profile_of(const struct ch_heap *heap)
+{
+	return (struct ch__profile *)ch__listener_find(heap, &calls);
+}
+
+/* NULL: no memory. */
+static struct ch__profile *find_or_make(struct ch_heap *heap) CH_REQUIRES(ch__role_registry)
+{
+	struct ch__profile *profile = ch__profile_of(heap);
+	struct ch__meta *meta = profile ? NULL : ch__meta_create();
+	if (!meta)
+		return profile;
+	profile = ch__meta_alloc(meta, sizeof *profile);
+	if (!profile) {
+		ch__meta_destroy(meta);
+		return NULL;
+	}
+	profile->listener.calls = &calls;
+	profile->meta = meta;
+	ch__look_heap(heap, &profile->heap);
+	ch__listener_add(heap, &profile->listener);
+	return profile;
 }
 
 enum ch_status ch_profile_start(struct ch_heap *heap, unsigned rate,
 				const struct ch_profile_options *options)
 {
-	if (ch__is_marking())
+	if (ch__look_is_marking())
 		return CH_E_STATE;
 	if (!rate || rate > CH__PROFILE_RATE_MAX || (options && options->size != sizeof *options))
 		return CH_E_ARG;
-	ch__registry_lock(heap);
-	bool is_running = heap->profile.hears != NULL;
-	int error = 0;
-	if (!is_running)
-		error = ch__profile_install() ? begin(heap, rate, options) : errno;
-	ch__registry_unlock(heap);
+	ch__look_lock_threads(heap);
+	struct ch__profile *profile = find_or_make(heap);
+	bool is_running = profile && profile->hears;
+	int error = profile ? 0 : ENOMEM;
+	if (!is_running && !error)
+		error = ch__profile_install() ? begin(profile, rate, options) : errno;
+	ch__look_unlock_threads(heap);
 	return is_running ? CH_E_STATE : status_of(error);
 }
 
 /* Names are taken while blocks have some: from then on it needs nothing of the heap. */
-static void end(struct ch_heap *heap) CH_REQUIRES(ch__role_registry)
+static void end(struct ch__profile *profile) CH_REQUIRES(ch__role_registry)
 {
-	struct ch__profile *profile = &heap->profile;
+	struct ch_heap *heap = profile->listener.heap;
 	ch__profiler_stop(profile->hears);
-	ch__heap_lock(heap);
+	ch__look_lock_blocks(heap);
 	ch__profiler_name_all(profile->hears);
-	profile->fallback_count = gather_fallbacks(heap, profile->fallbacks);
+	profile->fallback_count = ch__look_fallbacks(heap, profile->fallbacks, FALLBACKS_MAX);
 	profile->hears = NULL;
-	ch__heap_unlock(heap);
+	ch__look_unlock_blocks(heap);
 }
 
 enum ch_status ch_profile_stop(struct ch_heap *heap, struct ch_profile_counts *counts)
 {
-	if (ch__is_marking())
+	if (ch__look_is_marking())
 		return CH_E_STATE;
 	if (counts && counts->size != sizeof *counts)
 		return CH_E_ARG;
-	ch__registry_lock(heap);
-	bool is_running = heap->profile.hears != NULL;
+	ch__look_lock_threads(heap);
+	struct ch__profile *profile = ch__profile_of(heap);
+	bool is_running = profile && profile->hears;
 	if (is_running) {
 		struct ch__profiler_counts c;
-		end(heap);
-		ch__profiler_count(heap->profile.profiler, &c);
+		end(profile);
+		ch__profiler_count(profile->profiler, &c);
 		if (counts)
 			*counts = (struct ch_profile_counts){sizeof *counts, c.samples, c.dropped,
 							     c.cut,          c.threads, c.refused};
 	}
-	ch__registry_unlock(heap);
+	ch__look_unlock_threads(heap);
 	return is_running ? CH_OK : CH_E_STATE;
 }
 
-void ch__profile_destroy(struct ch_heap *heap)
+static void heap_ends(struct ch__listener *listener)
 {
-	ch__registry_lock(heap);
-	if (heap->profile.hears)
-		end(heap);
-	ch__heap_lock(heap);
-	forget(heap);
-	ch__heap_unlock(heap);
-	ch__registry_unlock(heap);
+	struct ch__profile *profile = (struct ch__profile *)listener;
+	struct ch_heap *heap = listener->heap;
+	ch__look_lock_threads(heap);
+	if (profile->hears)
+		end(profile);
+	ch__look_lock_blocks(heap);
+	forget(profile);
+	ch__look_unlock_blocks(heap);
+	ch__look_unlock_threads(heap);
+	ch__meta_destroy(profile->meta);
 }
 
 /* --- fork: the locks of the heap are held --- */
 
-void ch__profile_fork_prepare(struct ch_heap *heap)
+static void fork_prepare(struct ch__listener *listener)
 {
-	if (heap->profile.profiler)
-		ch__profiler_fork_prepare(heap->profile.profiler);
+	struct ch__profile *profile = (struct ch__profile *)listener;
+	if (profile->profiler)
+		ch__profiler_fork_prepare(profile->profiler);
 }
 
-void ch__profile_fork_parent(struct ch_heap *heap)
+static void fork_parent(struct ch__listener *listener)
 {
-	if (heap->profile.profiler)
-		ch__profiler_fork_parent(heap->profile.profiler);
+	struct ch__profile *profile = (struct ch__profile *)listener;
+	if (profile->profiler)
+		ch__profiler_fork_parent(profile->profiler);
 }
 
-void ch__profile_fork_child(struct ch_heap *heap)
+static void fork_child(struct ch__listener *listener) CH_REQUIRES(ch__role_heap)
 {
-	if (!heap->profile.profiler)
+	struct ch__profile *profile = (struct ch__profile *)listener;
+	ch__meta_fork_child(profile->meta);
+	if (!profile->profiler)
 		return;
-	ch__profiler_fork_child(heap->profile.profiler);
-	forget(heap);
+	ch__profiler_fork_child(profile->profiler);
+	forget(profile);
 }
+
+static const struct ch__listener_calls calls = {
+	.thread_comes = thread_comes,
+	.thread_leaves = thread_leaves,
+	.blocks_die = blocks_die,
+	.fork_prepare = fork_prepare,
+	.fork_parent = fork_parent,
+	.fork_child = fork_child,
+	.ends = heap_ends,
+};
 
 /* --- writing --- */
 
@@ -262,13 +327,13 @@ static bool put(void *arg, const char *text, size_t n)
 }
 
 /* What is at the path stays until all is written: then the new file takes its name. */
-static int write_file(struct ch_heap *heap, const char *path, struct ch__profiler_copy *copy,
+static int write_file(struct ch__meta *meta, const char *path, struct ch__profiler_copy *copy,
 		      const struct ch__profiler_view *view)
 {
 	bool is_plain = ch__os_file_is_plain(path);
 	size_t bytes = strlen(path) + TEMPORARY_BYTES;
-	char *beside = ch__meta_alloc(heap->meta, bytes);
-	struct file file = {.fd = -1, .buffer = ch__meta_alloc(heap->meta, BUFFER_BYTES)};
+	char *beside = ch__meta_alloc(meta, bytes);
+	struct file file = {.fd = -1, .buffer = ch__meta_alloc(meta, BUFFER_BYTES)};
 	int error = beside && file.buffer ? 0 : ENOMEM;
 	if (!error) {
 		uint32_t number;
@@ -291,8 +356,8 @@ static int write_file(struct ch_heap *heap, const char *path, struct ch__profile
 		error = errno;
 	if (error && file.fd >= 0 && is_plain)
 		ch__os_file_remove(beside);
-	ch__meta_free(heap->meta, file.buffer, BUFFER_BYTES);
-	ch__meta_free(heap->meta, beside, bytes);
+	ch__meta_free(meta, file.buffer, BUFFER_BYTES);
+	ch__meta_free(meta, beside, bytes);
 	return error;
 }
 
@@ -303,12 +368,12 @@ static bool is_view(const struct ch_profile_view *view)
 }
 
 /* A copy of all that is written; NULL: no memory. */
-static struct ch__profiler_copy *copy_profile(struct ch_heap *heap, uintptr_t *fallbacks,
-					      size_t *count) CH_REQUIRES(ch__role_heap)
+static struct ch__profiler_copy *copy_profile(const struct ch__profile *profile,
+					      uintptr_t *fallbacks, size_t *count)
+	CH_REQUIRES(ch__role_heap)
 {
-	struct ch__profile *profile = &heap->profile;
 	if (profile->hears) {
-		*count = gather_fallbacks(heap, fallbacks);
+		*count = ch__look_fallbacks(profile->listener.heap, fallbacks, FALLBACKS_MAX);
 	} else {
 		*count = profile->fallback_count;
 		memcpy(fallbacks, profile->fallbacks, *count * sizeof *fallbacks);
@@ -319,7 +384,7 @@ static struct ch__profiler_copy *copy_profile(struct ch_heap *heap, uintptr_t *f
 enum ch_status ch_profile_write(struct ch_heap *heap, const char *path,
 				const struct ch_profile_view *view)
 {
-	if (ch__is_marking())
+	if (ch__look_is_marking())
 		return CH_E_STATE;
 	struct ch_profile_view none = {.size = sizeof none};
 	uintptr_t fallbacks[FALLBACKS_MAX];
@@ -335,14 +400,15 @@ enum ch_status ch_profile_write(struct ch_heap *heap, const char *path,
 		.interpreter = view->interpreter,
 		.fallbacks = fallbacks,
 	};
-	ch__heap_lock(heap);
-	bool is_there = heap->profile.profiler != NULL;
+	struct ch__profile *profile = ch__profile_of(heap);
+	ch__look_lock_blocks(heap);
+	bool is_there = profile && profile->profiler;
 	struct ch__profiler_copy *copy =
-		is_there ? copy_profile(heap, fallbacks, &seen.fallback_count) : NULL;
-	ch__heap_unlock(heap);
+		is_there ? copy_profile(profile, fallbacks, &seen.fallback_count) : NULL;
+	ch__look_unlock_blocks(heap);
 	if (!is_there)
 		return CH_E_STATE;
-	int error = copy ? write_file(heap, path, copy, &seen) : ENOMEM;
+	int error = copy ? write_file(profile->meta, path, copy, &seen) : ENOMEM;
 	ch__profiler_copy_free(copy);
 	return status_of(error);
 }

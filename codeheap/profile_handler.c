@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * profile_handler.c: the handler of SIGPROF, and what an address of the pool is to a profiler.
+ * profile_handler.c: the handler of SIGPROF.
  * Signal-safe: no lock, no allocation. It is the process's, serves every heap, and stays: a signal
  * of a timer that is gone may come late, and would kill.
  *
  * A signal of ours carries the tag of its heap, an address that no timer of others can name, and is
  * for the thread that gets it. What is not ours goes to the action that was there before. */
-#include "codeheap/block.h"
+#include "arch/arch.h"
+#include "codeheap/profile_inner.h"
 
 #include <errno.h>
 
@@ -15,48 +16,26 @@ static struct {
 /* 0 no, 1 being done, 2 yes; a futex while it is 1. Changed under the registry lock of some heap,
  * so that no child of fork finds a 1. */
 static _Atomic(uint32_t) installed;
-static uint8_t tags[CH__HEAPS_MAX + 1];
+static uint8_t tags[CH__LOOK_HEAPS_MAX + 1];
 
-void *ch__profile_tag(const struct ch_heap *heap)
+void *ch__profile_tag(uint32_t heap_id)
 {
-	return &tags[heap->id];
+	return &tags[heap_id];
 }
 
-static bool is_generation(const struct ch_heap *heap, uint32_t index, uint32_t generation)
-{
-	return atomic_load_explicit(&ch__block_at(heap, index)->generation, memory_order_relaxed) ==
-	       generation;
-}
-
-/* Index and generation of the block, and its part; 0 where there is none, or it goes meanwhile
- * (I4). */
 uint64_t ch__profile_key(void *context, uintptr_t pc, uint64_t known)
 {
-	const struct ch_heap *heap = context;
-	/* A block of this generation was published, and stays where it is (I3). */
-	if (known && is_generation(heap, (uint32_t)known & CH__INDEX_MAX, (uint32_t)(known >> 24)))
-		return known;
-	uint32_t generation = 0, index = ch__find(heap, pc, &generation);
-	if (!index)
-		return 0;
-	const struct ch__block *block = ch__block_at(heap, index);
-	uint32_t hot = atomic_load_explicit(&block->hot_offset, memory_order_acquire);
-	enum ch__frame_part part = CH__PART_HOT;
-	if (ch__place_is_slot(heap, hot))
-		part = CH__PART_SLOT;
-	else if (ch__offset(heap, pc) - hot >= ch__hot_bytes(block))
-		part = CH__PART_COLD;
-	if (atomic_load_explicit(&block->generation, memory_order_relaxed) != generation)
-		return 0;
-	return (uint64_t)part << CH__FRAME_PART_SHIFT | (uint64_t)generation << 24 | index;
+	return ch__look_code(context, pc, known);
 }
 
 /* What no handler may do. */
 static void take(struct ch__thread *thread, const void *ucontext, uint32_t weight)
 {
-	struct ch__sampler_slot *slot = &thread->sampling;
+	_Atomic(void *) *word = ch__look_thread_word(thread);
+	/* Acquire: pairs with the release of ch__profile_slot. */
+	struct ch__sampler_slot *slot = atomic_load_explicit(word, memory_order_acquire);
 	/* Only a test's call comes within another. seq_cst: against ch__profiler_remove. */
-	if (atomic_exchange_explicit(&slot->inside, 1, memory_order_seq_cst))
+	if (!slot || atomic_exchange_explicit(&slot->inside, 1, memory_order_seq_cst))
 		return;
 	struct ch__sampler *sampler = atomic_load_explicit(&slot->sampler, memory_order_seq_cst);
 	if (sampler) {
@@ -65,17 +44,12 @@ static void take(struct ch__thread *thread, const void *ucontext, uint32_t weigh
 			.pc = ch__arch_context_pc(ucontext),
 			.fp = ch__arch_context_fp(ucontext),
 			.sp = sp,
-			.high = ch__thread_stack_high(thread, sp),
+			.high = ch__look_stack_high(thread, sp),
 			.ucontext = ucontext,
 		};
-		/* To memcheck, what native code has in the frame pointer's register may have no
-		 * value. */
-		bool is_judged = CH_UNLIKELY(thread->heap->pool->is_translated);
-		if (is_judged)
-			ch__valgrind_reports(false);
+		ch__look_anywhere(thread, true);
 		ch__sampler_take(sampler, &stack, weight);
-		if (is_judged)
-			ch__valgrind_reports(true);
+		ch__look_anywhere(thread, false);
 	}
 	/* Release: done with the sampler and the ranges. */
 	atomic_store_explicit(&slot->inside, 0, memory_order_release);
@@ -91,9 +65,10 @@ static void handle(int signal, void *info, void *ucontext)
 		       (uintptr_t)value - (uintptr_t)tags < sizeof tags;
 	if (!is_ours)
 		ch__os_profile_chain(info, ucontext, before.bytes);
-	for (struct ch__thread *t = ch__thread_list; t && is_ours; t = t->next_of_thread)
-		if (&tags[t->heap->id] == value)
-			take(t, ucontext, times);
+	uint32_t heap_id = is_ours ? (uint32_t)((uintptr_t)value - (uintptr_t)tags) : 0;
+	struct ch__thread *thread = heap_id ? ch__look_self(heap_id) : NULL;
+	if (thread)
+		take(thread, ucontext, times);
 	errno = error;
 }
 

@@ -12,13 +12,15 @@
  *
  * Fields below without a tag are the writing thread's while it runs, and before and after of who
  * starts and joins it. Lock: heap for each look at the heap, none while it writes. */
+#define _GNU_SOURCE /* stpcpy */
 #include "codeheap/stats_file.h"
 
-#include "codeheap/block.h"
 #include "codeheap/stats_walk.h"
+#include "os/os.h"
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 enum {
 	PATH_BYTES = 4096,
@@ -35,8 +37,10 @@ enum {
 enum wish { WISH_NONE, WISH_END };
 
 struct ch__stats_file {
-	struct ch_heap *heap;  /* [const] */
-	const char *pattern;   /* [const]; %p is the process's number */
+	struct ch__listener listener; /* first */
+	struct ch__meta *meta;        /* [const] */
+	struct ch__look_heap heap;    /* [const] */
+	const char *pattern;          /* [const]; %p is the process's number */
 	char path[PATH_BYTES]; /* [const] from start to fork */
 	int fd;                /* -1: none */
 	bool is_locked;
@@ -44,6 +48,7 @@ struct ch__stats_file {
 	_Atomic(int) failed;
 	_Atomic(uint32_t) is_on;   /* release when the path is there; pairs with status */
 	_Atomic(uint32_t) is_due;  /* a child of fork makes its own; exchanged by who does */
+	_Atomic(uint64_t) period_ns; /* between two writes; 0: none, for tests */
 	_Atomic(uint32_t) wish;    /* enum wish, futex; release pairs with the thread's acquire */
 	_Atomic(uint32_t) is_done; /* the thread wrote for the last time; futex, likewise */
 	_Atomic(uint32_t) has_thread; /* release by who started it, acquire by who joins it */
@@ -76,7 +81,7 @@ static size_t body_room(const struct ch__stats_walk *walk)
 	return SECTIONS * sizeof(struct ch__stats_section) + TEXTS * sizeof(struct ch__stats_text) +
 	       NUMBERS_MOST * sizeof(struct ch__stats_number) + sizeof walk->owners +
 	       sizeof walk->blocks + SAMPLES * sizeof(struct ch__stats_sample) +
-	       CH__PAUSES * sizeof(struct ch__stats_pause) +
+	       CH__LOOK_PAUSES * sizeof(struct ch__stats_pause) +
 	       walk->pages_room * sizeof *walk->pages + walk->parts_room * sizeof *walk->parts;
 }
 
@@ -84,7 +89,7 @@ static void add_texts(struct ch__stats_file *file, const struct ch_stats *stats)
 {
 	struct ch__stats_text texts[TEXTS];
 	char sinks[CH__STATS_TEXT_BYTES];
-	ch__sinks_print(stats->sinks_on, sinks, sizeof sinks);
+	ch__look_sinks(stats->sinks_on, sinks, sizeof sinks);
 	const char *const pairs[TEXTS][2] = {{"process", ch__os_process_name()},
 					     {"version", stats->version},
 					     {"backend", stats->backend},
@@ -142,15 +147,11 @@ static void add_samples(struct ch__stats_file *file, const struct ch_stats *stat
 
 static void add_pauses(struct ch__stats_file *file)
 {
-	struct ch__stats_pause pauses[CH__PAUSES];
-	const struct ch_heap *heap = file->heap;
-	uint32_t noted = atomic_load_explicit(&heap->pauses_noted, memory_order_acquire);
-	uint32_t count = noted < CH__PAUSES ? noted : CH__PAUSES;
-	for (uint32_t i = 0; i < count; i++) {
-		const struct ch__pause *pause = &heap->pauses[(noted - count + i) % CH__PAUSES];
-		pauses[i].at_ns = atomic_load_explicit(&pause->at_ns, memory_order_relaxed);
-		pauses[i].ns = atomic_load_explicit(&pause->ns, memory_order_relaxed);
-	}
+	struct ch__look_pause seen[CH__LOOK_PAUSES];
+	struct ch__stats_pause pauses[CH__LOOK_PAUSES];
+	uint32_t count = ch__look_pauses(file->listener.heap, seen);
+	for (uint32_t i = 0; i < count; i++)
+		pauses[i] = (struct ch__stats_pause){.at_ns = seen[i].at_ns, .ns = seen[i].ns};
 	add_section(file, CH__STATS_PAUSES, pauses, sizeof *pauses, count, 0);
 }
 
@@ -159,8 +160,8 @@ static uint64_t gather(struct ch__stats_file *file)
 {
 	struct ch__stats_walk *walk = &file->walk;
 	struct ch_stats stats = {.size = sizeof stats};
-	uint64_t worked = ch__stats_walk_run(walk, file->heap, &file->wish), from = ch__os_now_ns();
-	if (ch_heap_stats(file->heap, &stats) != CH_OK)
+	uint64_t worked = ch__stats_walk_run(walk, &file->wish), from = ch__os_now_ns();
+	if (ch_heap_stats(file->listener.heap, &stats) != CH_OK)
 		return worked;
 	file->body_bytes = 0;
 	add_texts(file, &stats);
@@ -191,7 +192,7 @@ static bool write_file(struct ch__stats_file *file, enum ch__stats_state state)
 		.checksum = ch__stats_checksum(file->body, file->body_bytes),
 		.written_ns = ch__os_now_ns(),
 		.process = (uint32_t)ch__os_process_id(),
-		.heap = file->heap->id,
+		.heap = file->heap.id,
 		.state = state,
 		.flags = file->is_locked ? CH__STATS_FILE_LOCKED : 0,
 	};
@@ -221,7 +222,7 @@ static void write_on(struct ch__stats_file *file)
 			return;
 		}
 		worked += ch__os_now_ns() - from;
-		uint64_t pause = atomic_load(&file->heap->stats_period_ns);
+		uint64_t pause = atomic_load(&file->period_ns);
 		if (pause && pause < worked * WORK_SHARE)
 			pause = worked * WORK_SHARE;
 		if (pause > (uint64_t)SLEEP_MOST_MS * NS_PER_MS)
@@ -254,8 +255,8 @@ static bool print_path(struct ch__stats_file *file)
 {
 	char number[16], rank[16] = "";
 	snprintf(number, sizeof number, "%d", ch__os_process_id());
-	if (file->heap->id > 1)
-		snprintf(rank, sizeof rank, ".%u", file->heap->id);
+	if (file->heap.id > 1)
+		snprintf(rank, sizeof rank, ".%u", file->heap.id);
 	size_t length = 0;
 	for (const char *from = file->pattern; *from; from++) {
 		bool is_number = from[0] == '%' && from[1] == 'p';
@@ -274,6 +275,8 @@ static bool print_path(struct ch__stats_file *file)
 }
 
 /* --- its life --- */
+
+static const struct ch__listener_calls calls;
 
 static bool open_and_start(struct ch__stats_file *file)
 {
@@ -297,45 +300,69 @@ static bool open_and_start(struct ch__stats_file *file)
 	return true;
 }
 
-static bool create(struct ch_heap *heap, const char *pattern)
+/* NULL: no memory. */
+static struct ch__stats_file *create(struct ch_heap *heap, const char *pattern)
 {
 	size_t bytes = strlen(pattern) + 1;
-	struct ch__stats_file *file = ch__meta_alloc(heap->meta, sizeof *file + bytes);
-	if (!file)
-		return false;
+	struct ch__meta *meta = ch__meta_create();
+	struct ch__stats_file *file = meta ? ch__meta_alloc(meta, sizeof *file + bytes) : NULL;
+	if (!file) {
+		if (meta)
+			ch__meta_destroy(meta);
+		return NULL;
+	}
 	memcpy(file + 1, pattern, bytes);
 	file->pattern = (const char *)(file + 1);
-	file->heap = heap;
+	file->listener.calls = &calls;
+	file->meta = meta;
 	file->fd = -1;
-	heap->stats_file = file;
-	if (!ch__stats_walk_create(&file->walk, heap))
+	atomic_store(&file->period_ns, (uint64_t)PERIOD_MS * NS_PER_MS);
+	ch__look_heap(heap, &file->heap);
+	return file;
+}
+
+static bool make_room(struct ch__stats_file *file, struct ch_heap *heap)
+{
+	if (!ch__stats_walk_create(&file->walk, heap, file->meta))
 		return false;
 	file->body_room = body_room(&file->walk);
-	file->body = ch__meta_alloc(heap->meta, file->body_room);
+	file->body = ch__meta_alloc(file->meta, file->body_room);
 	return file->body != NULL;
 }
 
-/* What is allocated goes with the heap's side memory. */
-enum ch_status ch__stats_file_start(struct ch_heap *heap)
+/* The files of this process, by the numbers of their heaps. */
+static _Atomic(struct ch__stats_file *) files[CH__LOOK_HEAPS_MAX + 1];
+
+/* Whether the file is written, or listens to tell why not. */
+static bool begin(struct ch__stats_file *file, struct ch_heap *heap, bool is_asked_by_vm)
+{
+	ch__listener_add(heap, &file->listener);
+	atomic_store(&files[file->heap.id], file);
+	int error = make_room(file, heap) ? 0 : ENOMEM;
+	if (!error && open_and_start(file))
+		return true;
+	error = error ? error : errno;
+	turn_off(file, error);
+	errno = error;
+	return !is_asked_by_vm;
+}
+
+/* CH_OK also when a file that only the environment asks for cannot be made: the file listens then
+ * and tells why it is off. Without a record nobody could tell of it. */
+static enum ch_status heap_begins(struct ch_heap *heap, const char **asked)
 {
 	const char *wish = ch__os_environment("CODEHEAP_STATS");
-	bool is_asked_by_vm = !wish && heap->config.stats_file;
-	const char *pattern = wish ? wish : heap->config.stats_file;
-	heap->config.stats_file = NULL; /* the caller's text may go */
-	atomic_store(&heap->stats_period_ns, (uint64_t)PERIOD_MS * NS_PER_MS);
+	bool is_asked_by_vm = !wish && *asked;
+	const char *pattern = wish ? wish : *asked;
+	*asked = NULL;
 	if (!pattern || !*pattern)
 		return CH_OK;
-	if (!create(heap, pattern)) {
-		/* Without a record nobody could tell of it. */
-		if (!heap->stats_file || is_asked_by_vm)
-			return CH_E_MEMORY;
-		turn_off(heap->stats_file, ENOMEM);
+	struct ch__stats_file *file = create(heap, pattern);
+	if (!file)
+		return CH_E_MEMORY;
+	if (begin(file, heap, is_asked_by_vm))
 		return CH_OK;
-	}
-	if (open_and_start(heap->stats_file))
-		return CH_OK;
-	turn_off(heap->stats_file, errno);
-	return is_asked_by_vm ? CH_E_OS : CH_OK;
+	return errno == ENOMEM ? CH_E_MEMORY : CH_E_OS;
 }
 
 static void ask_to_end(struct ch__stats_file *file)
@@ -344,11 +371,10 @@ static void ask_to_end(struct ch__stats_file *file)
 	ch__os_futex_wake(&file->wish);
 }
 
-void ch__stats_file_end(struct ch_heap *heap)
+/* Waits for the thread. */
+static void heap_ends(struct ch__listener *listener)
 {
-	struct ch__stats_file *file = heap->stats_file;
-	if (!file)
-		return;
+	struct ch__stats_file *file = (struct ch__stats_file *)listener;
 	atomic_store(&file->is_due, 0);
 	if (atomic_exchange_explicit(&file->has_thread, 0, memory_order_acquire)) {
 		ask_to_end(file);
@@ -356,16 +382,16 @@ void ch__stats_file_end(struct ch_heap *heap)
 	}
 	if (file->fd >= 0)
 		ch__os_close(file->fd);
-	file->fd = -1;
+	atomic_store(&files[file->heap.id], NULL);
+	ch__meta_destroy(file->meta);
 }
 
 /* Another thread may hold the heap lock for good at this point: nobody waits for ever. A busy
  * machine is no reason for a file that says its process was killed. A child that ran no handler of
  * fork has no such thread. */
-void ch__stats_file_exit(struct ch_heap *heap, uint64_t until_ns)
+static void end_at_exit(struct ch__stats_file *file, uint64_t until_ns)
 {
-	struct ch__stats_file *file = heap->stats_file;
-	if (!file || heap->process != ch__os_process_id() ||
+	if (ch__look_process(file->listener.heap) != ch__os_process_id() ||
 	    !atomic_load_explicit(&file->has_thread, memory_order_acquire))
 		return;
 	ask_to_end(file);
@@ -374,40 +400,66 @@ void ch__stats_file_exit(struct ch_heap *heap, uint64_t until_ns)
 		ch__os_futex_wait(&file->is_done, 0, NS_PER_MS);
 }
 
-void ch__stats_file_fork_child(struct ch_heap *heap)
+__attribute__((destructor)) static void end_all_at_exit(void)
 {
-	struct ch__stats_file *file = heap->stats_file;
-	if (!file)
-		return;
+	const uint64_t exit_wait_ns = 2000000000;
+	uint64_t until_ns = ch__os_now_ns() + exit_wait_ns;
+	for (int id = 1; id <= CH__LOOK_HEAPS_MAX; id++) {
+		struct ch__stats_file *file = atomic_load(&files[id]);
+		if (file)
+			end_at_exit(file, until_ns);
+	}
+}
+
+static void fork_child(struct ch__listener *listener)
+{
+	struct ch__stats_file *file = (struct ch__stats_file *)listener;
+	ch__meta_fork_child(file->meta);
 	if (file->fd >= 0)
 		ch__os_close(file->fd);
 	file->fd = -1;
 	bool was_on = atomic_exchange(&file->is_on, 0);
 	atomic_store(&file->has_thread, 0);
-	if (was_on && has_number(file->pattern))
+	if (was_on && has_number(file->pattern)) {
 		atomic_store(&file->is_due, 1);
+		ch__listener_await_use(listener->heap);
+	}
 }
 
-void ch__stats_file_restart(struct ch_heap *heap)
+static void used(struct ch__listener *listener)
 {
-	struct ch__stats_file *file = heap->stats_file;
-	int error = errno;
+	struct ch__stats_file *file = (struct ch__stats_file *)listener;
 	if (atomic_exchange(&file->is_due, 0) && !open_and_start(file))
 		turn_off(file, errno);
-	errno = error;
 }
 
-bool ch__stats_file_is_due(const struct ch_heap *heap)
+static bool status(struct ch__listener *listener, const char **path, int *failed)
 {
-	const struct ch__stats_file *file = heap->stats_file;
-	return atomic_load_explicit(&file->is_due, memory_order_relaxed) != 0;
-}
-
-bool ch__stats_file_status(struct ch_heap *heap, const char **path, int *failed)
-{
-	const struct ch__stats_file *file = heap->stats_file;
-	bool is_on = file && atomic_load_explicit(&file->is_on, memory_order_acquire);
+	const struct ch__stats_file *file = (const struct ch__stats_file *)listener;
+	bool is_on = atomic_load_explicit(&file->is_on, memory_order_acquire);
 	*path = is_on ? file->path : "";
-	*failed = file ? atomic_load_explicit(&file->failed, memory_order_relaxed) : 0;
+	*failed = atomic_load_explicit(&file->failed, memory_order_relaxed);
 	return is_on;
+}
+
+static const struct ch__listener_calls calls = {
+	.used = used,
+	.fork_child = fork_child,
+	.ends = heap_ends,
+	.file = status,
+};
+
+#if CH_TESTING
+_Atomic(uint64_t) *ch__stats_file_period(const struct ch_heap *heap)
+{
+	struct ch__stats_file *file =
+		(struct ch__stats_file *)ch__listener_find(heap, &calls);
+	return file ? &file->period_ns : NULL;
+}
+#endif
+
+__attribute__((constructor)) static void come(void)
+{
+	static struct ch__greeter greeter = {.begins = heap_begins};
+	ch__listener_greet(&greeter);
 }

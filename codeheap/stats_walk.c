@@ -7,24 +7,29 @@
  * blocks keep their names; blocks that are open are passed over. */
 #include "codeheap/stats_walk.h"
 
-#include "codeheap/block.h"
+#include "os/os.h"
+
+#include <string.h>
 
 enum {
 	STEP_RECORDS = 512,
 	BETWEEN_STEPS_NS = 50000,
+	BLOCK_BYTES_MIN = 32, /* most blocks are larger: there is room for all parts of a pool */
 };
 
-bool ch__stats_walk_create(struct ch__stats_walk *walk, struct ch_heap *heap)
+bool ch__stats_walk_create(struct ch__stats_walk *walk, struct ch_heap *heap,
+			   struct ch__meta *meta)
 {
-	const struct ch__pool *pool = heap->pool;
-	size_t parts = pool->pool_bytes / ((size_t)4 * CH__GRANULE_BYTES);
+	ch__look_heap(heap, &walk->look);
+	walk->heap = heap;
+	size_t parts = walk->look.pool_bytes / BLOCK_BYTES_MIN;
 	walk->pages_room =
-		pool->page_count < CH__STATS_PAGES_MOST ? pool->page_count : CH__STATS_PAGES_MOST;
+		walk->look.pages < CH__STATS_PAGES_MOST ? walk->look.pages : CH__STATS_PAGES_MOST;
 	walk->parts_room = parts < CH__STATS_PARTS_MOST ? (uint32_t)parts : CH__STATS_PARTS_MOST;
 	size_t pages_bytes = walk->pages_room * sizeof *walk->pages;
 	size_t parts_bytes = walk->parts_room * sizeof *walk->parts;
-	walk->memory_bytes = pages_bytes + parts_bytes + pool->page_count * sizeof *walk->row_of;
-	uint8_t *memory = ch__meta_alloc(heap->meta, walk->memory_bytes);
+	size_t rows_bytes = walk->look.pages * sizeof *walk->row_of;
+	uint8_t *memory = ch__meta_alloc(meta, pages_bytes + parts_bytes + rows_bytes);
 	if (!memory)
 		return false;
 	walk->pages = (struct ch__stats_page *)(void *)memory;
@@ -41,18 +46,16 @@ static struct ch__stats_page *row_at(struct ch__stats_walk *walk, uint32_t page)
 }
 
 /* A span has one row, of its first page. */
-static void list_page(struct ch__stats_walk *walk, const struct ch__pool *pool, uint32_t page)
+static void list_page(struct ch__stats_walk *walk, uint32_t page)
 {
-	const struct ch__page *record = &pool->pages[page];
-	uint32_t page_bytes = 1u << pool->page_log2, first = page;
-	uint8_t state = atomic_load_explicit(&record->state, memory_order_relaxed);
+	struct ch__look_page seen;
+	uint32_t page_bytes = (uint32_t)walk->look.page_bytes;
+	ch__look_page(walk->heap, page, &seen);
 	walk->row_of[page] = 0;
-	if (state == CH__PAGE_FREE)
+	if (!seen.is_used)
 		return;
-	if (state == CH__PAGE_SPAN)
-		first = atomic_load_explicit(&record->span_first, memory_order_relaxed);
-	if (first < page) {
-		walk->row_of[page] = walk->row_of[first];
+	if (seen.span_first < page) {
+		walk->row_of[page] = walk->row_of[seen.span_first];
 		if (row_at(walk, page))
 			row_at(walk, page)->pages++;
 		return;
@@ -61,18 +64,17 @@ static void list_page(struct ch__stats_walk *walk, const struct ch__pool *pool, 
 		walk->pages_left_out++;
 		return;
 	}
-	uint32_t used = atomic_load_explicit(&record->used_granules, memory_order_relaxed);
-	uint32_t taken = CH__PAGE_HEADER_BYTES + used * CH__GRANULE_BYTES;
+	bool is_whole = seen.is_span || seen.taken_bytes > page_bytes;
 	walk->pages[walk->pages_count++] = (struct ch__stats_page){
 		.page = page,
 		.pages = 1,
 		/* What a block leaves of a span is known when that is found. */
-		.free_bytes = state == CH__PAGE_SPAN || taken > page_bytes ? 0 : page_bytes - taken,
+		.free_bytes = is_whole ? 0 : page_bytes - seen.taken_bytes,
 	};
 	walk->row_of[page] = walk->pages_count;
 }
 
-static void begin(struct ch__stats_walk *walk, const struct ch__pool *pool)
+static void begin(struct ch__stats_walk *walk)
 {
 	static const char *const block_kinds[CH__STATS_BLOCK_KINDS_COUNT] = {"code", "trampoline",
 									     "rodata", "data"};
@@ -85,8 +87,8 @@ static void begin(struct ch__stats_walk *walk, const struct ch__pool *pool)
 	walk->pages_count = walk->pages_left_out = 0;
 	walk->parts_count = walk->parts_left_out = 0;
 	walk->map_rows = CH__STATS_MAP_PAGES;
-	for (uint32_t page = 0; page < pool->page_count; page++)
-		list_page(walk, pool, page);
+	for (uint32_t page = 0; page < walk->look.pages; page++)
+		list_page(walk, page);
 }
 
 /* --- blocks --- */
@@ -121,6 +123,11 @@ static void count(struct ch__stats_kind *kind, enum ch_block_state state, uint64
 		kind->dead_blocks++, kind->dead_bytes += bytes;
 }
 
+static uint32_t page_of(const struct ch__stats_walk *walk, uint32_t offset)
+{
+	return (uint32_t)(offset / walk->look.page_bytes);
+}
+
 static bool is_mapped(const struct ch__stats_walk *walk, uint32_t page)
 {
 	return walk->row_of[page] && walk->row_of[page] <= walk->map_rows;
@@ -128,24 +135,24 @@ static bool is_mapped(const struct ch__stats_walk *walk, uint32_t page)
 
 /* Of the first pages all parts are listed, of the others none: a page with some of its parts would
  * look as if the rest of it were free. */
-static void map_fewer(struct ch__stats_walk *walk, unsigned page_log2)
+static void map_fewer(struct ch__stats_walk *walk)
 {
 	uint32_t kept = 0;
 	walk->map_rows /= 2;
 	for (uint32_t i = 0; i < walk->parts_count; i++)
-		if (is_mapped(walk, walk->parts[i].offset >> page_log2))
+		if (is_mapped(walk, page_of(walk, walk->parts[i].offset)))
 			walk->parts[kept++] = walk->parts[i];
 	walk->parts_left_out += walk->parts_count - kept;
 	walk->parts_count = kept;
 }
 
-static void add_part(struct ch__stats_walk *walk, unsigned page_log2, uint32_t offset,
-		     uint32_t bytes, enum ch__stats_part_kind kind)
+static void add_part(struct ch__stats_walk *walk, uint32_t offset, uint32_t bytes,
+		     enum ch__stats_part_kind kind)
 {
 	const uint32_t most = (1u << CH__STATS_PART_SHIFT) - 1;
 	while (walk->parts_count == walk->parts_room && walk->map_rows)
-		map_fewer(walk, page_log2);
-	if (!is_mapped(walk, offset >> page_log2) || walk->parts_count == walk->parts_room) {
+		map_fewer(walk);
+	if (!is_mapped(walk, page_of(walk, offset)) || walk->parts_count == walk->parts_room) {
 		walk->parts_left_out++;
 		return;
 	}
@@ -156,87 +163,70 @@ static void add_part(struct ch__stats_walk *walk, unsigned page_log2, uint32_t o
 	};
 }
 
-static enum ch__stats_page_kind page_kind(const struct ch_heap *heap, const struct ch__block *block)
-{
-	if (ch__block_is_data(heap, block))
-		return CH__STATS_PAGE_DATA;
-	uint8_t frame = heap->pool->pages[block->hot_offset >> heap->pool->page_log2].frame;
-	if (ch__frame_has_slots(frame))
-		return CH__STATS_PAGE_TRAMPOLINES;
-	return frame == CH__FRAME_OWN ? CH__STATS_PAGE_OWN_FRAMES : CH__STATS_PAGE_CODE;
-}
-
-static void add_to_page(struct ch__stats_walk *walk, const struct ch_heap *heap,
-			const struct ch__block *block, enum ch_block_state state,
+static void add_to_page(struct ch__stats_walk *walk, const struct ch__look_block *block,
 			enum ch__stats_page_kind kind)
 {
-	uint32_t hot = ch__hot_bytes(block), cold = ch__cold_bytes(block);
-	struct ch__stats_page *row = row_at(walk, block->hot_offset >> heap->pool->page_log2);
+	uint32_t hot = block->hot_bytes, cold = block->cold_bytes;
+	struct ch__stats_page *row = row_at(walk, page_of(walk, block->hot_offset));
+	bool is_live = block->state == CH_BLOCK_LIVE;
 	if (!row) /* taken since the list was made, or left out of it */
 		return;
 	row->kind = kind;
 	row->blocks++;
-	if (state == CH_BLOCK_LIVE)
+	if (is_live)
 		row->hot_bytes += hot, row->cold_bytes += cold;
-	else if (state == CH_BLOCK_NOTENTRANT)
+	else if (block->state == CH_BLOCK_NOTENTRANT)
 		row->notentrant_bytes += hot + cold;
 	else
 		row->dead_bytes += hot + cold;
-	if (block->flags & CH__FLAG_SPAN) {
-		uint64_t all = (uint64_t)row->pages << heap->pool->page_log2;
-		uint64_t taken = (uint64_t)CH__PAGE_HEADER_BYTES + hot + cold;
+	if (block->is_span) {
+		uint64_t all = (uint64_t)row->pages * walk->look.page_bytes;
+		uint64_t taken = (uint64_t)walk->look.head_bytes + hot + cold;
 		row->free_bytes = taken < all ? (uint32_t)(all - taken) : 0;
 	}
-	enum ch__stats_part_kind part = state == CH_BLOCK_LIVE         ? CH__STATS_PART_HOT
-					: state == CH_BLOCK_NOTENTRANT ? CH__STATS_PART_NOTENTRANT
-								       : CH__STATS_PART_DEAD;
-	unsigned page_log2 = heap->pool->page_log2;
-	add_part(walk, page_log2, block->hot_offset, hot, part);
+	enum ch__stats_part_kind part = CH__STATS_PART_HOT;
+	if (!is_live)
+		part = block->state == CH_BLOCK_NOTENTRANT ? CH__STATS_PART_NOTENTRANT
+							   : CH__STATS_PART_DEAD;
+	add_part(walk, block->hot_offset, hot, part);
 	if (cold)
-		add_part(walk, page_log2, ch__cold_offset(heap, block), cold,
-			 state == CH_BLOCK_LIVE ? CH__STATS_PART_COLD : part);
+		add_part(walk, block->cold_offset, cold, is_live ? CH__STATS_PART_COLD : part);
 }
 
-static void add_block(struct ch__stats_walk *walk, const struct ch_heap *heap,
-		      const struct ch__block *block)
+static void add_block(void *arg, const struct ch__look_block *block)
 {
-	/* Its fields are those that it became this by: they were stored before the state, and
-	 * change under the heap lock only. */
-	enum ch_block_state state = ch__block_state(block);
-	if (state != CH_BLOCK_LIVE && state != CH_BLOCK_NOTENTRANT && state != CH_BLOCK_DEAD)
-		return;
-	uint64_t bytes = (uint64_t)ch__hot_bytes(block) + ch__cold_bytes(block);
-	enum ch__stats_page_kind kind = page_kind(heap, block);
-	unsigned block_kind = kind == CH__STATS_PAGE_DATA
-				      ? ch__block_use(heap, block) - CH__SPAN_RODATA + 2u
-				      : kind == CH__STATS_PAGE_TRAMPOLINES;
-	const char *name = ch__name_text(heap, ch__owner_at(heap, block->owner)->name);
-	count(owner_kind(walk, name), state, bytes);
-	count(&walk->blocks[block_kind], state, bytes);
-	add_to_page(walk, heap, block, state, kind);
+	static const struct {
+		enum ch__stats_page_kind page;
+		unsigned block; /* of block_kinds in begin */
+	} kinds[] = {
+		[CH__LOOK_CODE] = {CH__STATS_PAGE_CODE, 0},
+		[CH__LOOK_TRAMPOLINE] = {CH__STATS_PAGE_TRAMPOLINES, 1},
+		[CH__LOOK_OWN_FRAMES] = {CH__STATS_PAGE_OWN_FRAMES, 0},
+		[CH__LOOK_RODATA] = {CH__STATS_PAGE_DATA, 2},
+		[CH__LOOK_DATA] = {CH__STATS_PAGE_DATA, 3},
+	};
+	struct ch__stats_walk *walk = arg;
+	uint64_t bytes = (uint64_t)block->hot_bytes + block->cold_bytes;
+	count(owner_kind(walk, block->owner_name), block->state, bytes);
+	count(&walk->blocks[kinds[block->kind].block], block->state, bytes);
+	add_to_page(walk, block, kinds[block->kind].page);
 }
 
 /* The next records; false behind the last one. */
-static bool step(struct ch__stats_walk *walk, struct ch_heap *heap, uint32_t *next)
+static bool step(struct ch__stats_walk *walk, uint32_t *next)
 {
-	ch__heap_lock(heap);
-	uint32_t used = heap->blocks.used, end = *next + STEP_RECORDS;
-	end = end < used ? end : used;
-	for (uint32_t i = *next; i < end; i++)
-		if (atomic_load(&heap->blocks.segments[i >> CH__SEGMENT_LOG2]))
-			add_block(walk, heap, ch__block_at(heap, i));
-	ch__heap_unlock(heap);
-	*next = end;
-	return end < used;
+	ch__look_lock_blocks(walk->heap);
+	bool is_more = ch__look_blocks(walk->heap, next, STEP_RECORDS, add_block, walk);
+	ch__look_unlock_blocks(walk->heap);
+	return is_more;
 }
 
-uint64_t ch__stats_walk_run(struct ch__stats_walk *walk, struct ch_heap *heap,
-			    _Atomic(uint32_t) *is_hurried)
+uint64_t ch__stats_walk_run(struct ch__stats_walk *walk, _Atomic(uint32_t) *is_hurried)
 {
 	uint64_t start = ch__os_now_ns(), slept = 0;
 	uint32_t next = 1;
-	begin(walk, heap->pool);
-	while (step(walk, heap, &next)) {
+	begin(walk);
+	while (step(walk, &next)) {
 		uint64_t from = ch__os_now_ns();
 		ch__os_futex_wait(is_hurried, 0, BETWEEN_STEPS_NS);
 		slept += ch__os_now_ns() - from;

@@ -3,8 +3,9 @@
 #ifndef CH_CODEHEAP_STATS_WALK_H
 #define CH_CODEHEAP_STATS_WALK_H
 
-#include "codeheap/heap.h"
+#include "codeheap/listener.h"
 #include "codeheap/stats_file.h"
+#include "os/meta.h"
 
 enum {
 	CH__STATS_OWNER_KINDS_MOST = 32, /* with "other", which is the first */
@@ -24,15 +25,20 @@ struct ch__stats_walk {
 	struct ch__stats_part *parts;
 	uint32_t parts_room, parts_count, parts_left_out;
 	uint32_t map_rows; /* the first of pages, all of whose parts are listed */
-	size_t memory_bytes; /* of the three lists together, which begin with pages */
+	struct ch_heap *heap;      /* [const] */
+	struct ch__look_heap look; /* [const] */
 };
 
-/* Room for the lists; false: no memory. It goes with the heap's side memory. */
-bool ch__stats_walk_create(struct ch__stats_walk *, struct ch_heap *);
+/* Room for the lists; false: no memory. It goes with the side memory. */
+bool ch__stats_walk_create(struct ch__stats_walk *, struct ch_heap *, struct ch__meta *);
 /* Over all blocks, in steps: nobody waits for the heap lock longer than one of them takes, and who
  * waits comes before the next one. *is_hurried: the steps follow each other. The ns that it
  * worked. */
-uint64_t ch__stats_walk_run(struct ch__stats_walk *, struct ch_heap *,
-			    _Atomic(uint32_t) *is_hurried);
+uint64_t ch__stats_walk_run(struct ch__stats_walk *, _Atomic(uint32_t) *is_hurried);
+
+#if CH_TESTING
+/* The ns between two writes of the heap's file; 0: none. NULL: it has no file. */
+_Atomic(uint64_t) *ch__stats_file_period(const struct ch_heap *);
+#endif
 
 #endif

@@ -162,23 +162,23 @@ static void kill(struct ch_heap *heap, uint32_t index, bool patch_sources, enum 
 
 /* --- withdrawal: outside of regions; names of all first, then traps --- */
 
-/* A profile that runs takes the names of what it has. */
-static void tell_profile(struct ch_heap *heap, const struct dead *dead, uint32_t count)
+/* Who observes the heap may take names. */
+static void tell_listeners(struct ch_heap *heap, const struct dead *dead, uint32_t count)
 	CH_REQUIRES(ch__role_heap)
 {
 	uint64_t handles[CH__KILLED_AT_ONCE];
-	if (CH_LIKELY(!heap->profile.hears) || !count)
+	if (!ch__has_listeners(heap) || !count)
 		return;
 	for (uint32_t i = 0; i < count; i++)
 		handles[i] = dead[i].key;
-	ch__profile_blocks_die(heap, handles, count);
+	ch__listeners_blocks_die(heap, handles, count);
 }
 
 /* In one call: a sink takes its lock once. An OPEN block was never told of. */
 static void withdraw_names(struct ch_heap *heap, const struct dead *dead, uint32_t count)
 	CH_REQUIRES(ch__role_heap)
 {
-	tell_profile(heap, dead, count);
+	tell_listeners(heap, dead, count);
 	struct ch__sink_range ranges[2 * CH__KILLED_AT_ONCE];
 	size_t n = 0;
 	if (!ch__sinks_want_ranges(atomic_load_explicit(&heap->sinks_on, memory_order_relaxed)))

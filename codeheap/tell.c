@@ -167,8 +167,8 @@ bool ch_sink_status(struct ch_heap *heap, enum ch_sink sink, const char **path, 
 	if (sink == CH_SINK_STATS_FILE) {
 		const char *no_path;
 		int no_error;
-		return ch__stats_file_status(heap, path ? path : &no_path,
-					     failed ? failed : &no_error);
+		return ch__listeners_file(heap, path ? path : &no_path,
+					  failed ? failed : &no_error);
 	}
 	if (path)
 		*path = ch__sinks_path(heap->sinks, (enum ch__sink)sink);

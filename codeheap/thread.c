@@ -393,8 +393,8 @@ enum ch_status ch_thread_attach(struct ch_heap *heap, const void *low, const voi
 	 * the record before it serialized another core. */
 	thread->stops_served = 0;
 	ch__thread_serialize(thread);
-	if (CH_UNLIKELY(heap->profile.hears != NULL))
-		ch__profile_thread_comes(thread);
+	if (ch__has_listeners(heap))
+		ch__listeners_thread_comes(thread);
 	ch__registry_unlock(heap);
 	return CH_OK;
 }
@@ -415,8 +415,8 @@ enum ch_status ch_thread_detach(struct ch_heap *heap)
 	if (!thread)
 		return CH_E_THREAD;
 	ch__registry_lock(heap);
-	if (CH_UNLIKELY(heap->profile.hears != NULL))
-		ch__profile_thread_leaves(thread);
+	if (ch__has_listeners(heap))
+		ch__listeners_thread_leaves(thread);
 	ch__heap_lock(heap);
 	ch__records_flush(heap, thread);
 	for (int frame = 0; frame < CH__FRAMES_MAX; frame++) {

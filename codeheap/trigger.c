@@ -240,7 +240,7 @@ void ch__trigger_tell(struct ch_heap *heap)
 void ch__trigger_poll(struct ch_heap *heap)
 {
 	bool is_ours = ch__thread_self(heap) != NULL;
-	ch__stats_file_wake(heap);
+	ch__listeners_use(heap);
 	if (atomic_load(&heap->anyone_wants_space)) {
 		tell_space(heap);
 		/* What was no reason for a collection when an open failed may have become one. */

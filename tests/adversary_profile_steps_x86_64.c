@@ -12,6 +12,7 @@
 #define SWEEP_CASE(case_)
 #include "tests/unit_codeheap_sweep.c"
 
+#include "codeheap/profile_inner.h"
 #include "tests/folded_reader.h"
 #include "tests/trap_flag_x86_64.h"
 
@@ -33,7 +34,7 @@ static struct {
 static void sample(ucontext_t *context)
 {
 	siginfo_t info = {.si_signo = SIGPROF, .si_code = SI_TIMER};
-	info.si_value.sival_ptr = ch__profile_tag(stepper.heap);
+	info.si_value.sival_ptr = ch__profile_tag(stepper.heap->id);
 	stepper.samples++;
 	stepper.handler(SIGPROF, &info, context);
 }

@@ -3,6 +3,7 @@
  * where it was asked for and nowhere else; no disk, file or fork harms the VM that writes it. */
 #define _GNU_SOURCE
 #include "codeheap/heap.h"
+#include "codeheap/stats_walk.h"
 #include "tests/heap_rig.h"
 #include "tests/stats_reader.h"
 
@@ -86,7 +87,7 @@ static void expect_no_writing_threads(void)
  * long as a busy machine lets it wait. */
 static void hurry(struct ch_heap *heap)
 {
-	atomic_store(&heap->stats_period_ns, 0);
+	atomic_store(ch__stats_file_period(heap), 0);
 }
 
 /* --- what it says --- */
@@ -482,7 +483,7 @@ TEST(heaps_come_and_go_with_their_files)
 		if (i % 2)
 			rig_block(rig_owner(&rig, "scm::x"), 1);
 		if (i % 3)
-			atomic_store(&rig.heap->stats_period_ns, 0);
+			atomic_store(ch__stats_file_period(rig.heap), 0);
 		rig_end(&rig);
 		struct stats_image *image = stats_read(path, 0);
 		CHECK_EQ(image->head.state, CH__STATS_ENDED);

@@ -4,6 +4,7 @@
 #ifndef CH_TESTS_PROFILE_RIG_H
 #define CH_TESTS_PROFILE_RIG_H
 
+#include "codeheap/profile_inner.h"
 #include "tests/stage.h"
 #include "unwind/native_names.h"
 #include "unwind/profiler_inner.h"
@@ -185,12 +186,24 @@ static inline uint64_t profile_ticks_most(uint64_t from_ns, unsigned rate)
 	return (profile_cpu_ns() - from_ns) / (1000000000u / rate) + 1;
 }
 
+static inline struct ch__sampler_slot *profile_slot(const struct profile_rig *rig)
+{
+	struct ch__thread *self = ch__thread_self(rig->stage->heap);
+	struct ch__sampler_slot *slot = atomic_load(ch__look_thread_word(self));
+	CHECK(slot);
+	return slot;
+}
+static inline struct ch__profiler *profile_running(const struct profile_rig *rig)
+{
+	return ch__profile_of(rig->stage->heap)->hears;
+}
+
 /* A sample of the calling thread as its handler would take it, of a stack that the test made: of
  * the pc only, or of records of frames too. */
 static inline void profile_take(const struct profile_rig *rig,
 				const struct ch__sampler_stack *stack, uint32_t weight)
 {
-	struct ch__sampler_slot *slot = &ch__thread_self(rig->stage->heap)->sampling;
+	struct ch__sampler_slot *slot = profile_slot(rig);
 	atomic_store(&slot->inside, 1);
 	struct ch__sampler *sampler = atomic_load(&slot->sampler);
 	CHECK(sampler);
@@ -206,8 +219,7 @@ static inline void profile_take_pc(const struct profile_rig *rig, const void *pc
 /* Until the worker has all that the thread took. */
 static inline void profile_wait_for_worker(const struct profile_rig *rig)
 {
-	struct ch__sampler *sampler =
-		atomic_load(&ch__thread_self(rig->stage->heap)->sampling.sampler);
+	struct ch__sampler *sampler = atomic_load(&profile_slot(rig)->sampler);
 	while (atomic_load(&sampler->head) != atomic_load(&sampler->tail))
 		stage_sleep(1);
 }
@@ -218,8 +230,7 @@ static inline void profile_start_still(const struct profile_rig *rig, size_t mem
 	struct ch_profile_options options = {.size = sizeof options, .memory_bytes = memory_bytes};
 	CHECK_EQ(ch_profile_start(rig->stage->heap, 1, &options), CH_OK);
 	/* Not even once a second, which tests on slow machines last. */
-	struct ch__sampler *sampler =
-		atomic_load(&ch__thread_self(rig->stage->heap)->sampling.sampler);
+	struct ch__sampler *sampler = atomic_load(&profile_slot(rig)->sampler);
 	struct itimerspec never = {.it_value.tv_sec = 0};
 	CHECK_EQ(timer_settime((timer_t)sampler->timer.system, 0, &never, NULL), 0);
 }

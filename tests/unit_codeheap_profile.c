@@ -54,7 +54,7 @@ TEST(stack_ends_at_an_address_that_is_no_code)
  * ends before its lock is had. */
 static void wait_for_maps(void)
 {
-	struct ch__profiler *p = rig.stage->heap->profile.hears;
+	struct ch__profiler *p = profile_running(&rig);
 	ch__profile_lock(p);
 	uint64_t from_ns = ch__os_now_ns(), read_ns;
 	do {
@@ -91,7 +91,7 @@ TEST(memory_that_is_mapped_meanwhile_is_known_soon)
 	profile_begin(&rig, STAGE_POLLS);
 	profile_start_still(&rig, 0);
 	/* The worker does not get to see it before the first sample. */
-	struct ch__profiler *p = rig.stage->heap->profile.hears;
+	struct ch__profiler *p = profile_running(&rig);
 	ch__profile_lock(p);
 	uint8_t *at = profile_map_file(&rig, "new", NULL, MAP_BYTES);
 	profile_take_pc(&rig, at, 1);
@@ -109,8 +109,7 @@ TEST(memory_that_is_mapped_meanwhile_is_known_soon)
 /* How many frames the sample of a stack has. */
 static uint32_t frames_of(const void *pc, const uintptr_t *returns, size_t count)
 {
-	const struct ch__sampler *s =
-		atomic_load(&ch__thread_self(rig.stage->heap)->sampling.sampler);
+	const struct ch__sampler *s = atomic_load(&profile_slot(&rig)->sampler);
 	uint64_t head = atomic_load(&s->head);
 	struct ch__sampler_stack stack = make_stack(&made, pc, returns, count);
 	profile_take(&rig, &stack, 1);
@@ -214,8 +213,7 @@ static void take_many(size_t memory_bytes, bool waits, uint64_t takes)
 	uintptr_t returns[40];
 	profile_begin(&rig, STAGE_POLLS);
 	profile_start_still(&rig, memory_bytes);
-	const struct ch__sampler *sampler =
-		atomic_load(&ch__thread_self(rig.stage->heap)->sampling.sampler);
+	const struct ch__sampler *sampler = atomic_load(&profile_slot(&rig)->sampler);
 	uintptr_t code = (uintptr_t)profile_burn_all;
 	uint64_t n = 0;
 	for (; n < takes || (!waits && !atomic_load(&sampler->dropped)); n++) {
@@ -353,7 +351,7 @@ static size_t bytes_of(const struct ch__profiler *p)
 
 static void expect_bounded(size_t memory_bytes)
 {
-	struct ch__profiler *p = rig.stage->heap->profile.hears;
+	struct ch__profiler *p = profile_running(&rig);
 	profile_wait_for_worker(&rig);
 	ch__profile_lock(p);
 	size_t bytes = bytes_of(p), used = p->used_bytes;
@@ -560,8 +558,8 @@ TEST(what_a_handler_reads_waits_for_it)
 	ch__os_pretended.clock = pretend_time;
 	profile_begin(&rig, STAGE_POLLS);
 	profile_start_still(&rig, 0);
-	struct ch__sampler_slot *slot = &ch__thread_self(rig.stage->heap)->sampling;
-	struct ch__profiler *p = rig.stage->heap->profile.hears;
+	struct ch__sampler_slot *slot = profile_slot(&rig);
+	struct ch__profiler *p = profile_running(&rig);
 	for (int which = 0; which < 2; which++) {
 		atomic_store(&slot->inside, 1);
 		waits = 0;

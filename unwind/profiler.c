@@ -244,7 +244,7 @@ static void refuse(struct ch__profiler *p)
 
 int ch__profiler_add(struct ch__profiler *p, struct ch__sampler_slot *slot, int thread_id)
 {
-	struct ch__sampler *s = make_sampler(p, slot);
+	struct ch__sampler *s = slot ? make_sampler(p, slot) : NULL;
 	if (!s) {
 		refuse(p);
 		return ENOMEM;

@@ -76,8 +76,8 @@ struct ch__profiler_config {
 /* 0 or errno. Its worker runs, no thread is sampled. */
 int ch__profiler_create(const struct ch__profiler_config *, struct ch__profiler **)
 	CH_EXCLUDES(CH__STANDING);
-/* The thread is sampled from here on. 0 or errno; ESRCH: it is gone. Calls of the four that are
- * about threads and life do not overlap. */
+/* The thread is sampled from here on. 0 or errno; ESRCH: it is gone. A slot of NULL is one that
+ * found no memory. Calls of the four that are about threads and life do not overlap. */
 int ch__profiler_add(struct ch__profiler *, struct ch__sampler_slot *, int thread_id)
 	CH_EXCLUDES(CH__STANDING);
 /* No more; its samples stay. It is the calling thread, or the handler that it may be in is waited

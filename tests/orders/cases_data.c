@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * cases_data.c: what is published once and read without a lock (segments of tables, lists of a
  * heap, unwind data, samplers), an owner's cell against its release, and locks. */
+#include "codeheap/profile_inner.h"
 #include "tests/orders/cases.h"
 #include "unwind/profiler_inner.h"
 #include "unwind/sink.h"
@@ -168,12 +169,14 @@ static void make_profiler(void)
 	struct ch__profiler_config config = {.meta = scene.heap->meta, .rate = 1, .key_of = no_key};
 	HOLDS(ch__profiler_create(&config, &profiler) == 0);
 	HOLDS(ch__profile_install());
-	order_profile_tag = ch__profile_tag(scene.heap);
+	order_profile_tag = ch__profile_tag(scene.heap->id);
 	getcontext(&context);
 }
 static void find_slot(void)
 {
-	slot = &ch__thread_self(scene.heap)->sampling;
+	slot = ch__meta_alloc(scene.heap->meta, sizeof *slot);
+	HOLDS(slot);
+	atomic_store(ch__look_thread_word(ch__thread_self(scene.heap)), slot);
 }
 static void begin_sampler(void)
 {

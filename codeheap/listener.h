@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: MIT
+ * listener.h: how an observer hears of a heap, and what it may see. An observer (a profiler, a
+ * statistics file) is a guest: the heap knows nothing of it but the table of its calls, and works
+ * the same without it. The two sides of this header are all that an observer and the heap know of
+ * each other, beside the public header.
+ *
+ *   a heap is made          begins      process-wide listeners, ch__listener_greet
+ *   a thread comes, goes    thread_comes, thread_leaves
+ *   blocks die              blocks_die, while ch__look_name still knows their names
+ *   fork                    fork_prepare, fork_parent, fork_child
+ *   the heap ends           ends
+ *
+ * The words in parentheses at each call say which locks of the heap are held: registry (no thread
+ * comes or goes) or heap (no block dies). A call may take locks right of those only, and may not
+ * call the public interface. */
+#ifndef CH_CODEHEAP_LISTENER_H
+#define CH_CODEHEAP_LISTENER_H
+
+#include "arch/base.h"
+#include "codeheap/codeheap.h"
+
+#include <stdatomic.h>
+
+struct ch__thread;
+struct ch__listener;
+
+/* --- what a listener hears; a call that is NULL is left out --- */
+
+struct ch__listener_calls {
+	/* The thread is attached, or about to leave. Called by the thread itself. (registry) */
+	void (*thread_comes)(struct ch__listener *, struct ch__thread *);
+	void (*thread_leaves)(struct ch__listener *, struct ch__thread *);
+	/* Handles of blocks that nobody finds any more. (heap) */
+	void (*blocks_die)(struct ch__listener *, const uint64_t *handles, size_t n);
+	/* The heap is used (an open takes a page, a thread polls) for the first time since
+	 * ch__listener_await_use. No lock is held. */
+	void (*used)(struct ch__listener *);
+	/* Around a fork of the process: the locks of every heap are held. The child's call comes
+	 * when the memory of the heap is whole. */
+	void (*fork_prepare)(struct ch__listener *);
+	void (*fork_parent)(struct ch__listener *);
+	void (*fork_child)(struct ch__listener *);
+	/* The last call. No thread is attached, no lock is held. */
+	void (*ends)(struct ch__listener *);
+	/* Answers ch_sink_status(CH_SINK_STATS_FILE): whether the listener's file is on. */
+	bool (*file)(struct ch__listener *, const char **path, int *failed);
+};
+
+struct ch__listener {
+	const struct ch__listener_calls *calls; /* [const] */
+	struct ch_heap *heap;                   /* set by ch__listener_add [const] */
+	struct ch__listener *next;              /* likewise */
+};
+
+/* The heap's listener from here on, until `ends`: its memory stays as long. The last one that came
+ * hears first. */
+void ch__listener_add(struct ch_heap *, struct ch__listener *);
+/* The heap's listener with this table; NULL: there is none. */
+struct ch__listener *ch__listener_find(const struct ch_heap *, const struct ch__listener_calls *);
+/* The next use of the heap calls `used` of its listeners, once. */
+void ch__listener_await_use(struct ch_heap *);
+
+/* Who hears of each heap that is made. Static memory, and stays. */
+struct ch__greeter {
+	/* Nobody else knows the heap yet. `stats_file` is what the configuration asks for, or NULL;
+	 * a greeter that serves the wish stores NULL there. Another status than CH_OK is that of
+	 * ch_heap_create. */
+	enum ch_status (*begins)(struct ch_heap *, const char **stats_file);
+	struct ch__greeter *next;
+};
+void ch__listener_greet(struct ch__greeter *);
+
+/* --- what a listener may see (look.c) --- */
+
+/* The locks of a heap, for an observer's own calls: under the first no thread comes or goes, under
+ * the second no block dies. */
+void ch__look_lock_threads(struct ch_heap *) CH_ACQUIRES(ch__role_registry);
+void ch__look_unlock_threads(struct ch_heap *) CH_RELEASES(ch__role_registry);
+void ch__look_lock_blocks(struct ch_heap *) CH_ACQUIRES(ch__role_heap);
+void ch__look_unlock_blocks(struct ch_heap *) CH_RELEASES(ch__role_heap);
+/* The calling thread has a cycle or a visit open: it may not wait for a lock of a heap. */
+bool ch__look_is_marking(void);
+
+/* What does not change while the heap lives. */
+struct ch__look_heap {
+	uint32_t id; /* 1 to CH__LOOK_HEAPS_MAX; of no other heap at the time */
+	uintptr_t pool_exec, runtime_exec;
+	size_t pool_bytes, runtime_bytes, page_bytes;
+	uint32_t head_bytes; /* of a page that no block has */
+	uint32_t pages;
+};
+enum { CH__LOOK_HEAPS_MAX = 255 };
+void ch__look_heap(const struct ch_heap *, struct ch__look_heap *);
+/* The process that the heap is of: a child that ran no handler of fork has another number. */
+int ch__look_process(const struct ch_heap *);
+
+/* Attached threads; `visit` returns false to end. */
+void ch__look_threads(struct ch_heap *, bool (*visit)(void *arg, struct ch__thread *), void *arg)
+	CH_REQUIRES(ch__role_registry);
+int ch__look_thread_id(const struct ch__thread *);
+/* A word of the profiler's with the thread's record. The record stays as long as the heap, and
+ * another thread gets it later. Signal-safe. */
+_Atomic(void *) *ch__look_thread_word(struct ch__thread *);
+/* The calling thread, if it is attached to the heap of this number. Signal-safe. */
+struct ch__thread *ch__look_self(uint32_t heap_id);
+/* The upper end of the stack of the thread that sp lies in; 0: it is not known. Signal-safe. */
+uintptr_t ch__look_stack_high(const struct ch__thread *, uintptr_t sp);
+
+/* From true to false memcheck does not judge what the calling thread reads: native code leaves
+ * values in the frame pointer's register that it takes for none. Signal-safe. */
+void ch__look_anywhere(const struct ch__thread *, bool begins);
+/* The code at an address: bits 0 to 55 name it, `part` above them says which part of it. 0: there
+ * is none. `known` is 0, or what the address had once: that is the answer if the code lives.
+ * Signal-safe. */
+enum ch__look_part { CH__LOOK_HOT, CH__LOOK_COLD, CH__LOOK_SLOT };
+enum { CH__LOOK_PART_SHIFT = 56, CH__LOOK_PART_MASK = 3 };
+uint64_t ch__look_code(const struct ch_heap *, uintptr_t pc, uint64_t known);
+/* The name of a block that a handle of blocks_die has, in the words of ch__look_code. */
+uint64_t ch__look_key(uint64_t handle);
+/* What sinks are told that the code is called; the length, 0: the name is gone. The code lives, or
+ * is_dying: it is among those of blocks_die. The caller has the heap lock. */
+size_t ch__look_name(struct ch_heap *, uint64_t key, bool is_dying, char *text, size_t bytes);
+/* Where owners are entered without code, each address once; how many. */
+size_t ch__look_fallbacks(struct ch_heap *, uintptr_t *fallbacks, size_t max)
+	CH_REQUIRES(ch__role_heap);
+
+/* A block that is LIVE, NOTENTRANT or DEAD. Cold bytes may be 0. */
+enum ch__look_kind {
+	CH__LOOK_CODE,
+	CH__LOOK_TRAMPOLINE,
+	CH__LOOK_OWN_FRAMES,
+	CH__LOOK_RODATA,
+	CH__LOOK_DATA
+};
+struct ch__look_block {
+	enum ch_block_state state;
+	enum ch__look_kind kind;
+	bool is_span; /* whole pages are its own */
+	uint32_t hot_offset, hot_bytes, cold_offset, cold_bytes;
+	const char *owner_name;
+};
+/* Visits blocks from record *next on, at most `records` of them, and moves *next; false: those were
+ * the last. The first record is 1. */
+bool ch__look_blocks(struct ch_heap *, uint32_t *next, uint32_t records,
+		     void (*visit)(void *arg, const struct ch__look_block *), void *arg)
+	CH_REQUIRES(ch__role_heap);
+/* A page of the pool, by its number; as it is at some moment. */
+struct ch__look_page {
+	bool is_used, is_span;
+	uint32_t span_first;  /* the first page of its span */
+	uint32_t taken_bytes; /* header included */
+};
+void ch__look_page(const struct ch_heap *, uint32_t page, struct ch__look_page *);
+/* The last pauses, the oldest first; how many. */
+enum { CH__LOOK_PAUSES = 32 };
+struct ch__look_pause {
+	uint64_t at_ns, ns;
+};
+uint32_t ch__look_pauses(const struct ch_heap *, struct ch__look_pause[CH__LOOK_PAUSES]);
+/* The names of a set of sinks, as CODEHEAP_SINKS has them. */
+void ch__look_sinks(unsigned sinks, char *text, size_t bytes);
+
+#endif
