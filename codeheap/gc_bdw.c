@@ -79,7 +79,7 @@ struct mark_stack {
 enum { TAG_FIRST = 0x43480000 }; /* no plausible half of a link or a small number */
 
 static struct bdw *heaps;     /* [GC] */
-static struct ch__lock setup; /* outermost: no library lock is held by its taker */
+static struct ch__lock setup; /* outermost, and not held over a fork */
 static bool is_set_up;        /* [setup] */
 static _Atomic(uint32_t) last_tag = TAG_FIRST;
 static unsigned anchor_kind; /* [const] */
@@ -504,6 +504,8 @@ static void fork_child(struct ch_heap *heap)
 {
 	struct bdw *bdw = heap->driver_data;
 	world_stopped = false;
+	/* Somebody set the collector up for this heap: who had the lock changed nothing. */
+	(void)ch__lock_set_free(&setup);
 	if (!bdw)
 		return;
 	for (int i = 0; i < ENGINES; i++)
@@ -530,7 +532,7 @@ static void exclude_tables(void)
 static bool set_up_once(void *object, bool *is_first)
 {
 	bool is_ready = true;
-	ch__lock(&setup, CH__RANK_SETUP);
+	ch__lock_parking(&setup, CH__RANK_SETUP);
 	if (!is_set_up) {
 		/* As libgc's handler: it must not be interrupted by what that blocks. */
 		is_ready = ch__os_signal_install_like(GC_get_suspend_signal(), handle_suspend,
@@ -550,7 +552,7 @@ static bool set_up_once(void *object, bool *is_first)
 			is_set_up = *is_first = true;
 		}
 	}
-	ch__unlock(&setup, CH__RANK_SETUP);
+	ch__lock_release(&setup, CH__RANK_SETUP);
 	return is_ready;
 }
 

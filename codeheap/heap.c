@@ -218,7 +218,7 @@ static bool has_room(const struct ch_heap *heap)
 static enum ch_status make_heap(struct ch_heap *heap, unsigned wanted) CH_REQUIRES(ch__role_heap)
 {
 	enum ch_status status = ch__fork_register() ? CH_OK : CH_E_OS;
-	ch__lock(&ch__heaps_lock, CH__RANK_HEAPS);
+	ch__lock_parking(&ch__heaps_lock, CH__RANK_HEAPS);
 	if (!ch__place_is_read())
 		free_left_heaps();
 	/* A smaller pool would not help: it is no want of memory. */
@@ -240,7 +240,7 @@ static enum ch_status make_heap(struct ch_heap *heap, unsigned wanted) CH_REQUIR
 		free_heap(heap);
 		errno = error;
 	}
-	ch__unlock(&ch__heaps_lock, CH__RANK_HEAPS);
+	ch__lock_release(&ch__heaps_lock, CH__RANK_HEAPS);
 	return status;
 }
 
@@ -351,14 +351,14 @@ enum ch_status ch_heap_destroy(struct ch_heap *heap)
 	if (heap->driver.destroy)
 		heap->driver.destroy(heap);
 	/* As in make_heap. */
-	ch__lock(&ch__heaps_lock, CH__RANK_HEAPS);
+	ch__lock_parking(&ch__heaps_lock, CH__RANK_HEAPS);
 	ch__heaps_leave_id(heap);
 	atomic_store(&ch__heaps[heap->id], NULL);
 	heap->left_next = ch__heaps_left;
 	ch__heaps_left = heap;
 	if (wait_for_readers())
 		free_left_heaps();
-	ch__unlock(&ch__heaps_lock, CH__RANK_HEAPS);
+	ch__lock_release(&ch__heaps_lock, CH__RANK_HEAPS);
 	return CH_OK;
 }
 

@@ -3,9 +3,9 @@
  * and invalidate/.
  *
  * The order of locks is os/ranks.h's, which watches it.
- * Waiting for those that are struct ch__lock is a park (I9); pages and sinks are held for a bounded
- * time and never while stopped by a poll. A region (I1) takes no lock but a page's busy, calls no
- * OS but to publish, and does not nest.
+ * Waiting for the heap's locks and for those left of them is a park (I9); the others are held for a
+ * bounded time and never while stopped by a poll. A region (I1) takes no lock but a page's busy,
+ * calls no OS but to publish, and does not nest.
  *
  * Field tags: [const] set at create, [heap] [registry] [records] under that lock, [own] its
  * thread only, [region] changed in a region only and read by marking, [atomic: ...] with the
@@ -14,7 +14,7 @@
 #define CH_CODEHEAP_HEAP_H
 
 #include "codeheap/codeheap.h"
-#include "os/ranks.h"
+#include "os/lock.h"
 #include "pages/pages.h"
 #include "unwind/unwind.h"
 
@@ -114,16 +114,6 @@ bool ch__table_back(struct ch__table *, struct ch__meta *, uint32_t index);
 struct ch__runs {
 	uint32_t free; /* LIFO */
 	uint32_t worn, worn_last, worn_now; /* FIFO: those that rest */
-};
-
-/* --- locks --- */
-
-struct CH_CAPABILITY("lock") ch__lock {
-	/* 0 free, 1 held, 2 held and waited for; exchange acquire / release */
-	_Atomic(uint32_t) word;
-#if CH_CHECK >= 2
-	_Atomic(uintptr_t) holder; /* ch__lock_self of who has it; relaxed */
-#endif
 };
 
 /* --- threads --- */
@@ -469,114 +459,79 @@ static inline enum ch_status ch__stranger_status(void)
 	return CH_E_THREAD;
 }
 
-/* Checked builds know who holds a lock, and of which heap it is: moves of states ask it (I20). */
-uintptr_t ch__lock_self(void);
+/* In checked builds only: the calling thread has this record. */
 bool ch__thread_is_here(const struct ch__thread *);
-static inline void ch__lock_note(struct ch__lock *lock, bool is_taken)
-{
-#if CH_CHECK >= 2
-	atomic_store_explicit(&lock->holder, is_taken ? ch__lock_self() : 0, memory_order_relaxed);
-#else
-	(void)lock, (void)is_taken;
-#endif
-}
-static inline bool ch__lock_is_mine(struct ch__lock *lock)
-{
-#if CH_CHECK >= 2
-	return atomic_load_explicit(&lock->word, memory_order_relaxed) &&
-	       atomic_load_explicit(&lock->holder, memory_order_relaxed) == ch__lock_self();
-#else
-	return (void)lock, false;
-#endif
-}
 
-/* Takes a lock that may be held for long; waiting is a park. False: it was not free before
+/* Takes a lock that may be held for long: waiting is a park. False: it was not free before
  * until_ns, where that is not 0. */
-bool ch__lock_slow(struct ch__lock *lock, uint64_t until_ns)
-	CH_TRY_ACQUIRES(true, lock) CH_EXCLUDES(CH__STANDING);
-static inline bool ch__lock_until(struct ch__lock *lock, enum ch__rank rank, uint64_t until_ns)
+bool ch__lock_wait_parked(struct ch__lock *, uint64_t until_ns) CH_EXCLUDES(CH__STANDING);
+static inline bool ch__lock_parking_until(struct ch__lock *lock, enum ch__rank rank,
+					  uint64_t until_ns)
 	CH_TRY_ACQUIRES(true, lock) CH_EXCLUDES(CH__STANDING) CH_UNANALYSED("it makes the lock")
 {
-	uint32_t expected = 0;
 	ch__rank_check(rank);
-	if (CH_UNLIKELY(!atomic_compare_exchange_strong_explicit(
-		    &lock->word, &expected, 1, memory_order_acquire, memory_order_relaxed)) &&
-	    !ch__lock_slow(lock, until_ns))
+	if (CH_UNLIKELY(!ch__lock_seize(lock)) && !ch__lock_wait_parked(lock, until_ns))
 		return false;
-	ch__lock_note(lock, true);
-	ch__rank_note(rank, true);
+	ch__lock_note(lock, rank, true);
 	return true;
 }
-static inline void ch__lock(struct ch__lock *lock, enum ch__rank rank)
+static inline void ch__lock_parking(struct ch__lock *lock, enum ch__rank rank)
 	CH_ACQUIRES(lock) CH_EXCLUDES(CH__STANDING) CH_UNANALYSED("it makes the lock")
 {
-	(void)ch__lock_until(lock, rank, 0);
-}
-bool ch__lock_try(struct ch__lock *lock) CH_TRY_ACQUIRES(true, lock);
-void ch__unlock_slow(struct ch__lock *) CH_COLD;
-static inline void ch__unlock(struct ch__lock *lock, enum ch__rank rank)
-	CH_RELEASES(lock) CH_UNANALYSED("it makes the lock")
-{
-	ch__rank_note(rank, false);
-	ch__lock_note(lock, false);
-	if (CH_UNLIKELY(atomic_exchange_explicit(&lock->word, 0, memory_order_release) == 2))
-		ch__unlock_slow(lock);
+	(void)ch__lock_parking_until(lock, rank, 0);
 }
 
 /* The locks of a heap by their roles, left ones first. */
 static inline void ch__registry_lock(struct ch_heap *heap) CH_ACQUIRES(ch__role_registry)
 	CH_EXCLUDES(CH__RIGHT_OF_REGISTRY) CH_UNANALYSED("it makes the role")
 {
-	ch__lock(&heap->registry, CH__RANK_REGISTRY);
+	ch__lock_parking(&heap->registry, CH__RANK_REGISTRY);
 }
 static inline void ch__registry_unlock(struct ch_heap *heap)
 	CH_RELEASES(ch__role_registry) CH_UNANALYSED("it makes the role")
 {
-	ch__unlock(&heap->registry, CH__RANK_REGISTRY);
+	ch__lock_release(&heap->registry, CH__RANK_REGISTRY);
 }
 static inline void ch__sweep_lock(struct ch_heap *heap) CH_ACQUIRES(ch__role_sweep)
 	CH_EXCLUDES(CH__RIGHT_OF_SWEEP) CH_UNANALYSED("it makes the role")
 {
-	ch__lock(&heap->sweep, CH__RANK_SWEEP);
+	ch__lock_parking(&heap->sweep, CH__RANK_SWEEP);
 }
 static inline void ch__sweep_unlock(struct ch_heap *heap)
 	CH_RELEASES(ch__role_sweep) CH_UNANALYSED("it makes the role")
 {
-	ch__unlock(&heap->sweep, CH__RANK_SWEEP);
+	ch__lock_release(&heap->sweep, CH__RANK_SWEEP);
 }
 static inline void ch__heap_lock(struct ch_heap *heap) CH_ACQUIRES(ch__role_heap)
 	CH_EXCLUDES(CH__RIGHT_OF_HEAP) CH_UNANALYSED("it makes the role")
 {
-	ch__lock(&heap->lock, CH__RANK_HEAP);
+	ch__lock_parking(&heap->lock, CH__RANK_HEAP);
 }
 static inline bool ch__heap_lock_until(struct ch_heap *heap, uint64_t until_ns)
 	CH_TRY_ACQUIRES(true, ch__role_heap)
 	CH_EXCLUDES(CH__RIGHT_OF_HEAP) CH_UNANALYSED("it makes the role")
 {
-	return ch__lock_until(&heap->lock, CH__RANK_HEAP, until_ns);
+	return ch__lock_parking_until(&heap->lock, CH__RANK_HEAP, until_ns);
 }
 static inline void ch__heap_unlock(struct ch_heap *heap)
 	CH_RELEASES(ch__role_heap) CH_UNANALYSED("it makes the role")
 {
-	ch__unlock(&heap->lock, CH__RANK_HEAP);
+	ch__lock_release(&heap->lock, CH__RANK_HEAP);
 }
 static inline void ch__records_lock(struct ch_heap *heap) CH_ACQUIRES(ch__role_records)
 	CH_EXCLUDES(CH__RIGHT_OF_RECORDS) CH_UNANALYSED("it makes the role")
 {
-	ch__lock(&heap->records, CH__RANK_RECORDS);
+	ch__lock_parking(&heap->records, CH__RANK_RECORDS);
 }
 static inline void ch__records_unlock(struct ch_heap *heap)
 	CH_RELEASES(ch__role_records) CH_UNANALYSED("it makes the role")
 {
-	ch__unlock(&heap->records, CH__RANK_RECORDS);
+	ch__lock_release(&heap->records, CH__RANK_RECORDS);
 }
 static inline bool ch__heap_try_lock(struct ch_heap *heap)
 	CH_TRY_ACQUIRES(true, ch__role_heap) CH_UNANALYSED("it makes the role")
 {
-	if (!ch__lock_try(&heap->lock))
-		return false;
-	ch__rank_note(CH__RANK_HEAP, true);
-	return true;
+	return ch__lock_try(&heap->lock, CH__RANK_HEAP);
 }
 /* No lock of the library is held, and the caller is in no region: VM code may run. */
 static inline void ch__holds_nothing(void) CH_EXCLUDES(CH__ANY)

@@ -13,11 +13,6 @@ __attribute__((noinline)) struct ch__thread *ch__thread_now(const struct ch_heap
 	return ch__thread_self(heap);
 }
 
-__attribute__((noinline)) uintptr_t ch__lock_self(void)
-{
-	return (uintptr_t)&ch__thread_list;
-}
-
 #if CH_CHECK >= 2
 __attribute__((noinline)) bool ch__thread_is_here(const struct ch__thread *thread)
 {
@@ -27,45 +22,15 @@ __attribute__((noinline)) bool ch__thread_is_here(const struct ch__thread *threa
 
 /* --- locks --- */
 
-bool ch__lock_try(struct ch__lock *lock) CH_UNANALYSED("it makes the lock")
+/* The holder may be a cycle that waits for this thread to stop (I9). */
+bool ch__lock_wait_parked(struct ch__lock *lock, uint64_t until_ns)
 {
-	uint32_t expected = 0;
-	if (!atomic_compare_exchange_strong_explicit(&lock->word, &expected, 1,
-						     memory_order_acquire, memory_order_relaxed))
-		return false;
-	ch__lock_note(lock, true);
-	return true;
-}
-
-/* Who gives up leaves the word at 2: the holder wakes nobody, once. */
-static bool await_lock(struct ch__lock *lock, uint64_t until_ns)
-{
-	while (atomic_exchange_explicit(&lock->word, 2, memory_order_acquire)) {
-		uint64_t now = until_ns ? ch__os_now_ns() : 0;
-		if (until_ns && now >= until_ns)
-			return false;
-		ch__os_futex_wait(&lock->word, 2, until_ns ? until_ns - now : 0);
-	}
-	return true;
-}
-
-bool ch__lock_slow(struct ch__lock *lock, uint64_t until_ns) CH_UNANALYSED("it makes the lock")
-{
-	for (int spins = 0; spins < 64; spins++) {
-		if (ch__lock_try(lock))
-			return true;
-		ch__arch_pause();
-	}
-	/* The holder may be a cycle that waits for this thread to stop (I9). */
+	if (ch__lock_spin(lock))
+		return true;
 	ch__thread_park_here();
-	bool is_taken = await_lock(lock, until_ns);
+	bool is_taken = ch__lock_sleep(lock, until_ns);
 	ch_thread_unpark();
 	return is_taken;
-}
-
-void ch__unlock_slow(struct ch__lock *lock)
-{
-	ch__os_futex_wake(&lock->word);
 }
 
 /* Of all calls that lock the thread makes one only, which begins another heap's cycle and gives up

@@ -179,7 +179,7 @@ void ch__world_resume(struct ch_heap *heap) CH_UNANALYSED("it makes the role")
 bool ch__world_lock(struct ch_heap *heap, uint64_t until_ns)
 	CH_UNANALYSED("it makes the roles")
 {
-	if (!ch__lock_until(&heap->registry, CH__RANK_REGISTRY, until_ns))
+	if (!ch__lock_parking_until(&heap->registry, CH__RANK_REGISTRY, until_ns))
 		return false;
 	if (ch__heap_lock_until(heap, until_ns))
 		return true;

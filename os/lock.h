@@ -1,44 +1,93 @@
 /* SPDX-License-Identifier: MIT
- * lock.h: a lock of one word that sleeps in the kernel when it must wait. Unlike a pthread mutex it
- * can be set free in the child of a fork, whatever state another thread left it in. Its rank is
- * its taker's to say (os/ranks.h). */
+ * lock.h: the lock of the library: a word that is waited for asleep in the kernel. Unlike a pthread
+ * mutex it can be set free in the child of a fork, whatever state another thread left it in.
+ *
+ * Whoever takes it says its rank, which checked builds watch (os/ranks.h). ch__lock_take is for
+ * locks that are held for a bounded time. Where the holder may wait for the thread that wants the
+ * lock, that thread parks first: ch__lock_parking (codeheap/) does, by the two halves of a wait. */
 #ifndef CH_OS_LOCK_H
 #define CH_OS_LOCK_H
 
-#include "os/os.h"
+#include "os/ranks.h"
 
 #include <stdatomic.h>
 
 enum { CH__LOCK_FREE, CH__LOCK_TAKEN, CH__LOCK_AWAITED };
 
 struct CH_CAPABILITY("lock") ch__lock {
-	_Atomic(uint32_t) state;
+	_Atomic(uint32_t) word; /* release of who lets it go pairs with acquire of who takes it */
+#if CH_CHECK >= 2
+	_Atomic(uintptr_t) holder; /* ch__lock_self of who has it; relaxed */
+#endif
 };
 
-static inline bool ch__lock_try(struct ch__lock *lock)
-	CH_TRY_ACQUIRES(true, lock) CH_UNANALYSED("it makes the lock")
+/* Another value in each thread that lives. */
+uintptr_t ch__lock_self(void);
+
+/* Checked builds know who holds a lock: moves of states ask it (I20). */
+static inline bool ch__lock_is_mine(const struct ch__lock *lock)
+{
+#if CH_CHECK >= 2
+	return atomic_load_explicit(&lock->word, memory_order_relaxed) != CH__LOCK_FREE &&
+	       atomic_load_explicit(&lock->holder, memory_order_relaxed) == ch__lock_self();
+#else
+	return (void)lock, false;
+#endif
+}
+static inline void ch__lock_note(struct ch__lock *lock, enum ch__rank rank, bool is_taken)
+{
+#if CH_CHECK >= 2
+	atomic_store_explicit(&lock->holder, is_taken ? ch__lock_self() : 0, memory_order_relaxed);
+#else
+	(void)lock;
+#endif
+	ch__rank_note(rank, is_taken);
+}
+
+/* --- the halves of a wait: they take the word, and note nothing --- */
+static inline bool ch__lock_seize(struct ch__lock *lock)
 {
 	uint32_t seen = CH__LOCK_FREE;
-	return atomic_compare_exchange_strong_explicit(&lock->state, &seen, CH__LOCK_TAKEN,
+	return atomic_compare_exchange_strong_explicit(&lock->word, &seen, CH__LOCK_TAKEN,
 						       memory_order_acquire, memory_order_relaxed);
 }
+/* Tries for some instructions. */
+bool ch__lock_spin(struct ch__lock *);
+/* Sleeps. False: the lock was not free before until_ns, where that is not 0. */
+bool ch__lock_sleep(struct ch__lock *, uint64_t until_ns) CH_EXCLUDES(CH__STANDING);
 
-static inline void ch__lock_take(struct ch__lock *lock)
+/* --- take and release --- */
+void ch__lock_wait(struct ch__lock *) CH_COLD;
+void ch__lock_wake(struct ch__lock *) CH_COLD;
+
+static inline void ch__lock_take(struct ch__lock *lock, enum ch__rank rank)
 	CH_ACQUIRES(lock) CH_UNANALYSED("it makes the lock")
 {
-	if (CH_LIKELY(ch__lock_try(lock)))
-		return;
-	while (atomic_exchange_explicit(&lock->state, CH__LOCK_AWAITED, memory_order_acquire) !=
-	       CH__LOCK_FREE)
-		ch__os_futex_wait(&lock->state, CH__LOCK_AWAITED, 0);
+	ch__rank_check(rank);
+	if (CH_UNLIKELY(!ch__lock_seize(lock)))
+		ch__lock_wait(lock);
+	ch__lock_note(lock, rank, true);
 }
-
-static inline void ch__lock_release(struct ch__lock *lock)
+/* Trying has no order. Signal-safe. */
+static inline bool ch__lock_try(struct ch__lock *lock, enum ch__rank rank)
+	CH_TRY_ACQUIRES(true, lock) CH_UNANALYSED("it makes the lock")
+{
+	if (!ch__lock_seize(lock))
+		return false;
+	ch__lock_note(lock, rank, true);
+	return true;
+}
+static inline void ch__lock_release(struct ch__lock *lock, enum ch__rank rank)
 	CH_RELEASES(lock) CH_UNANALYSED("it makes the lock")
 {
-	if (atomic_exchange_explicit(&lock->state, CH__LOCK_FREE, memory_order_release) ==
-	    CH__LOCK_AWAITED)
-		ch__os_futex_wake(&lock->state);
+	ch__lock_note(lock, rank, false);
+	if (CH_UNLIKELY(atomic_exchange_explicit(&lock->word, CH__LOCK_FREE,
+						 memory_order_release) == CH__LOCK_AWAITED))
+		ch__lock_wake(lock);
 }
+
+/* In the child of a fork: true when a thread that is gone had the lock, which is free from then on.
+ * The caller repairs what that thread may have left half done. */
+bool ch__lock_set_free(struct ch__lock *);
 
 #endif

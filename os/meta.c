@@ -9,7 +9,6 @@
 #include "os/meta.h"
 #include "os/lock.h"
 #include "os/os.h"
-#include "os/ranks.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -20,19 +19,6 @@ enum { ALIGN = 16, SHARDS = 8 };
 static size_t rounded(size_t bytes)
 {
 	return bytes ? (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1) : ALIGN;
-}
-
-static void lock_leaf(struct ch__lock *lock) CH_ACQUIRES(lock) CH_UNANALYSED("it makes the lock")
-{
-	ch__rank_check(CH__RANK_META);
-	ch__lock_take(lock);
-	ch__rank_note(CH__RANK_META, true);
-}
-
-static void unlock_leaf(struct ch__lock *lock) CH_RELEASES(lock) CH_UNANALYSED("it makes the lock")
-{
-	ch__rank_note(CH__RANK_META, false);
-	ch__lock_release(lock);
 }
 
 #if CH_ALLOC_MALLOC
@@ -93,13 +79,13 @@ void *ch__meta_alloc(struct ch__meta *meta, size_t bytes)
 	struct link *at = ch__os_may_fail() || size < bytes ? NULL : calloc(1, sizeof *at + size);
 	if (!at)
 		return NULL;
-	lock_leaf(&meta->lock);
+	ch__lock_take(&meta->lock, CH__RANK_META);
 	at->next = meta->list.next;
 	at->prev = &meta->list;
 	at->next->prev = at;
 	meta->list.next = at;
 	meta->bytes += size;
-	unlock_leaf(&meta->lock);
+	ch__lock_release(&meta->lock, CH__RANK_META);
 	return at + 1;
 }
 
@@ -108,25 +94,25 @@ void ch__meta_free(struct ch__meta *meta, void *memory, size_t bytes)
 	if (!memory)
 		return;
 	struct link *at = (struct link *)memory - 1;
-	lock_leaf(&meta->lock);
+	ch__lock_take(&meta->lock, CH__RANK_META);
 	at->prev->next = at->next;
 	at->next->prev = at->prev;
 	meta->bytes -= rounded(bytes);
-	unlock_leaf(&meta->lock);
+	ch__lock_release(&meta->lock, CH__RANK_META);
 	free(at);
 }
 
 size_t ch__meta_bytes(struct ch__meta *meta)
 {
-	lock_leaf(&meta->lock);
+	ch__lock_take(&meta->lock, CH__RANK_META);
 	size_t bytes = meta->bytes;
-	unlock_leaf(&meta->lock);
+	ch__lock_release(&meta->lock, CH__RANK_META);
 	return bytes;
 }
 
 void ch__meta_fork_child(struct ch__meta *meta)
 {
-	if (atomic_load(&meta->lock.state) == CH__LOCK_FREE)
+	if (!ch__lock_set_free(&meta->lock))
 		return;
 	/* A thread that is gone was changing the list: the forward chain is whole, the backward one
 	 * is made anew. */
@@ -135,7 +121,6 @@ void ch__meta_fork_child(struct ch__meta *meta)
 		prev->next->prev = prev;
 		prev = prev->next;
 	} while (prev != &meta->list);
-	atomic_store(&meta->lock.state, CH__LOCK_FREE);
 }
 
 #else
@@ -270,11 +255,11 @@ void *ch__meta_alloc(struct ch__meta *meta, size_t bytes)
 		return NULL;
 	}
 	struct shard *shard = own_shard(meta);
-	lock_leaf(&shard->lock);
+	ch__lock_take(&shard->lock, CH__RANK_META);
 	void *at = mallocx(size, meta->arena_flags | shard->tcache_flags | MALLOCX_ZERO);
 	if (at)
 		count(shard, (int64_t)size);
-	unlock_leaf(&shard->lock);
+	ch__lock_release(&shard->lock, CH__RANK_META);
 	if (!at)
 		errno = ENOMEM;
 	return at;
@@ -286,10 +271,10 @@ void ch__meta_free(struct ch__meta *meta, void *at, size_t bytes)
 	if (!at)
 		return;
 	struct shard *shard = own_shard(meta);
-	lock_leaf(&shard->lock);
+	ch__lock_take(&shard->lock, CH__RANK_META);
 	sdallocx(at, size, shard->tcache_flags);
 	count(shard, -(int64_t)size);
-	unlock_leaf(&shard->lock);
+	ch__lock_release(&shard->lock, CH__RANK_META);
 }
 
 size_t ch__meta_bytes(struct ch__meta *meta)
@@ -305,11 +290,8 @@ size_t ch__meta_bytes(struct ch__meta *meta)
 void ch__meta_fork_child(struct ch__meta *meta)
 {
 	for (unsigned i = 0; i < SHARDS; i++) {
-		struct shard *shard = &meta->shards[i];
-		if (atomic_load(&shard->lock.state) == CH__LOCK_FREE)
-			continue;
-		shard->tcache_flags = new_tcache();
-		atomic_store(&shard->lock.state, CH__LOCK_FREE);
+		if (ch__lock_set_free(&meta->shards[i].lock))
+			meta->shards[i].tcache_flags = new_tcache();
 	}
 }
 

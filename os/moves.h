@@ -8,8 +8,8 @@
  * elsewhere CH_MOVE is nothing, and there are no tables. An illegal move is a broken invariant: it
  * ends the process with a line that names what moved, from where and to where.
  *
- * The region, the heap lock and the registry lock are the caller's own; of the pages lock and of
- * the two kinds of busy only that somebody has them can be seen. */
+ * The region and the locks are the caller's own; of the two kinds of busy only that somebody has
+ * them can be seen. */
 #ifndef CH_OS_MOVES_H
 #define CH_OS_MOVES_H
 

@@ -13,7 +13,8 @@
 #include "arch/base.h"
 
 /* Left ones first: a lock is waited for only by who holds none of its own rank, or of one behind
- * it. The region comes last: whoever is in one takes no lock. */
+ * it. Whoever is in a region takes no lock, but for the last, around opening the file that code is
+ * written to (procmem). */
 #define CH__RANK_LIST(X)                                                                        \
 	X(SETUP, "setup")                                                                       \
 	X(HEAPS, "heaps")                                                                       \
@@ -29,7 +30,8 @@
 	X(GDB, "gdb")                                                                           \
 	X(PROFILE, "profile")                                                                   \
 	X(META, "metadata")                                                                     \
-	X(REGION, "region")
+	X(REGION, "region")                                                                     \
+	X(OPENING, "the file of the process's memory")
 
 enum ch__rank {
 #define X(name, text) CH__RANK_##name,

@@ -8,7 +8,6 @@
 #define CH_PAGES_INNER_H
 
 #include "os/lock.h"
-#include "os/ranks.h"
 #include "pages/moves.h"
 #include "pages/pages.h"
 
@@ -29,7 +28,7 @@ struct ch__views {
 	uint8_t *exec, *write;    /* offset 0 in the RX and in the RW view, a copy where the memory
 				   * is private */
 	_Atomic(uint32_t) *is_own; /* PROCMEM: file is of this process, not of its parent */
-	struct ch__lock *opening;  /* PROCMEM: around who opens file; free in a child */
+	struct ch__lock *opening;  /* PROCMEM: around who opens file; wiped in a child, so free */
 	/* PROCMEM: twice the pages that were replaced, odd while one is; in a child from 0 on */
 	_Atomic(uint32_t) *replaced;
 	/* PROCMEM, what keeps a patch of live code possible at the limit of mappings [heap] */
@@ -143,15 +142,12 @@ struct ch__pool_inner {
 static inline void ch__pages_lock(struct ch__pool *pool) CH_ACQUIRES(ch__role_pages)
 	CH_EXCLUDES(CH__RIGHT_OF_PAGES) CH_UNANALYSED("it makes the role")
 {
-	ch__rank_check(CH__RANK_PAGES);
-	ch__lock_take(&pool->inner->lock);
-	ch__rank_note(CH__RANK_PAGES, true);
+	ch__lock_take(&pool->inner->lock, CH__RANK_PAGES);
 }
 static inline void ch__pages_unlock(struct ch__pool *pool) CH_RELEASES(ch__role_pages)
 	CH_UNANALYSED("it makes the role")
 {
-	ch__rank_note(CH__RANK_PAGES, false);
-	ch__lock_release(&pool->inner->lock);
+	ch__lock_release(&pool->inner->lock, CH__RANK_PAGES);
 }
 
 static inline uint32_t ch__pool_granules(const struct ch__pool *pool) /* of a page */
@@ -180,9 +176,7 @@ static inline enum ch__page_state ch__page_state(const struct ch__page *page)
 /* For CH_MOVE. */
 static inline uint32_t ch__pages_held(const struct ch__pool *pool)
 {
-	return atomic_load_explicit(&pool->inner->lock.state, memory_order_relaxed)
-		       ? CH__UNDER_PAGES
-		       : 0;
+	return ch__lock_is_mine(&pool->inner->lock) ? CH__UNDER_PAGES : 0;
 }
 /* The only store of a chunk's state. Who stays where it is makes no move. */
 static inline void ch__chunk_set_state(struct ch__pool *pool, uint32_t chunk,

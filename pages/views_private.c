@@ -20,7 +20,7 @@ enum { UNIT = 8, LARGE_PAGE_BYTES = 2 << 20 };
  * writing by its number. */
 bool ch__private_open(struct ch__views *v)
 {
-	ch__lock_take(v->opening);
+	ch__lock_take(v->opening, CH__RANK_OPENING);
 	bool is_open = atomic_load_explicit(v->is_own, memory_order_relaxed) &&
 		       ch__os_holds(&v->file);
 	if (!is_open) {
@@ -28,7 +28,7 @@ bool ch__private_open(struct ch__views *v)
 		is_open = ch__os_self_memory(&v->file);
 		atomic_store_explicit(v->is_own, is_open, memory_order_relaxed);
 	}
-	ch__lock_release(v->opening);
+	ch__lock_release(v->opening, CH__RANK_OPENING);
 	return is_open;
 }
 

@@ -133,7 +133,7 @@ static void hold_every_lock(struct stage *stage, void *arg)
 	struct play *p = arg;
 	struct ch_heap *heap = stage->heap;
 	ch__ranks_rest(true); /* stage_wait parks with all of them held */
-	ch__lock(&ch__heaps_lock, CH__RANK_HEAPS);
+	ch__lock_parking(&ch__heaps_lock, CH__RANK_HEAPS);
 	ch__registry_lock(heap);
 	ch__sweep_lock(heap);
 	ch__heap_lock(heap);
@@ -152,7 +152,7 @@ static void hold_every_lock(struct stage *stage, void *arg)
 	ch__heap_unlock(heap);
 	ch__sweep_unlock(heap);
 	ch__registry_unlock(heap);
-	ch__unlock(&ch__heaps_lock, CH__RANK_HEAPS);
+	ch__lock_release(&ch__heaps_lock, CH__RANK_HEAPS);
 	ch__ranks_rest(false);
 }
 

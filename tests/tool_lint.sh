@@ -150,6 +150,10 @@ reaches_no_more() { # reaches_no_more ARCH
     'calls through a pointer that no edge names'
   reaches 'int getpid(void); int ch__b(int); int ch__b(int n) { switch (n) { case 0: return getpid() + 1; case 1: return 7;
     case 2: return n * getpid(); case 3: return n / 3; case 4: return n ^ 5; case 5: return n << 9; } return 1; }' ''
+  # Side by side in the object: what lies behind the jump of the one is no call of the other.
+  reaches '#define COLD __attribute__((cold, noinline))
+    int getpid(void); void *malloc(unsigned long); int ch__b(void); void *ch__c(void); int ch__d(void); COLD int ch__d(void) { return getpid(); }
+    COLD int ch__b(void) { return getpid(); } COLD void *ch__c(void) { return malloc(9); }' ''
   echo 'edge codeheap/b.o:ch__b' >>list
   reaches 'void ch__b(void); void (*p)(void); void ch__b(void) { p(); p(); }' ''
   echo 'root codeheap/a.o:nobody' >>list

@@ -45,8 +45,8 @@ def calls_of(path, code):
     """Function -> names that its code refers to, and the functions in order."""
     text = subprocess.run([f"{TOOLS}objdump", "-dr", "--no-show-raw-insn", path], capture_output=True, text=True,
                           check=True).stdout
-    calls, now, before = {}, None, ""
-    for line in text.splitlines():
+    calls, now, before, lines = {}, None, "", text.splitlines()
+    for line, behind in zip(lines, lines[1:] + [""]):
         head = HEAD.match(line)
         if head and head.group(1).startswith(".L"):
             continue
@@ -58,7 +58,9 @@ def calls_of(path, code):
             now.update(PART.sub("", name) for name in code.relocation.findall(line) if not NO_CODE.match(name))
             continue
         elif now is not None:
-            now.update(PART.sub("", name) for name in code.target.findall(line) if not name.startswith(".L"))
+            # A target that a relocation fills in is shown as what lies behind: the next function, at the end of one.
+            if not RELOCATION.match(behind):
+                now.update(PART.sub("", name) for name in code.target.findall(line) if not name.startswith(".L"))
             is_switch = code.switch.search(line) and code.adds.search(before)
             if code.pointer.search(line) and not is_switch and not code.direct.search(before):
                 now.add("*")

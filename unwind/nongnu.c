@@ -12,7 +12,6 @@
 #include "unwind/sink.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <string.h>
 #include <ucontext.h>
 
@@ -88,9 +87,9 @@ bool ch__nongnu_find(struct ch__nongnu *n)
 
 /* --- objects --- */
 static struct {
-	pthread_mutex_t lock;
+	struct ch__lock lock;
 	CH_BY_FILE struct ch__nongnu_object *free; /* by next */
-} objects = {PTHREAD_MUTEX_INITIALIZER, NULL};
+} objects;
 
 void ch__nongnu_lock(void)
 {

@@ -179,7 +179,6 @@ static void free_profiler(struct ch__profiler *p) CH_REQUIRES(ch__role_profile)
 	ch__maps_destroy(p);
 	ch__tree_destroy(p);
 	ch__seen_free(p->config.meta, &p->seen);
-	pthread_mutex_destroy(&p->lock);
 	ch__meta_free(p->config.meta, p, sizeof *p);
 }
 
@@ -192,7 +191,6 @@ int ch__profiler_create(const struct ch__profiler_config *config, struct ch__pro
 	p->config = *config;
 	if (!p->config.memory_bytes)
 		p->config.memory_bytes = MEMORY_DEFAULT_BYTES;
-	pthread_mutex_init(&p->lock, NULL);
 	nobody_else_knows(p);
 	p->seen.is_whole = true;
 	int error = ch__tree_create(p) ? ch__maps_read(p) : ENOMEM;

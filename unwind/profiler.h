@@ -16,7 +16,6 @@
 #include "os/meta.h"
 #include "os/os.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 
 enum {

@@ -7,7 +7,7 @@
 #define CH_UNWIND_PROFILER_INNER_H
 
 #include "arch/arch.h"
-#include "os/ranks.h"
+#include "os/lock.h"
 #include "unwind/profiler.h"
 
 enum {
@@ -101,7 +101,7 @@ struct ch__seen_list {
 
 struct ch__profiler {
 	struct ch__profiler_config config; /* [const] */
-	pthread_mutex_t lock;
+	struct ch__lock lock;
 	struct ch__os_thread worker;
 	bool has_worker;               /* of who makes and stops it */
 	_Atomic(uint32_t) ending;      /* futex of the worker */
@@ -118,15 +118,12 @@ struct ch__profiler {
 static inline void ch__profile_lock(struct ch__profiler *p) CH_ACQUIRES(ch__role_profile)
 	CH_EXCLUDES(CH__RIGHT_OF_PROFILE) CH_UNANALYSED("it makes the role")
 {
-	ch__rank_check(CH__RANK_PROFILE);
-	pthread_mutex_lock(&p->lock);
-	ch__rank_note(CH__RANK_PROFILE, true);
+	ch__lock_take(&p->lock, CH__RANK_PROFILE);
 }
 static inline void ch__profile_unlock(struct ch__profiler *p) CH_RELEASES(ch__role_profile)
 	CH_UNANALYSED("it makes the role")
 {
-	ch__rank_note(CH__RANK_PROFILE, false);
-	pthread_mutex_unlock(&p->lock);
+	ch__lock_release(&p->lock, CH__RANK_PROFILE);
 }
 
 /* Zeroed memory that counts as the profile's; NULL: the bound is reached, or there is none. */

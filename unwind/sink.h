@@ -4,10 +4,9 @@
 #ifndef CH_UNWIND_SINK_H
 #define CH_UNWIND_SINK_H
 
-#include "os/ranks.h"
+#include "os/lock.h"
 #include "unwind/unwind.h"
 
-#include <pthread.h>
 
 enum { CH__FRAME_CFI_BYTES = 96, CH__FRAME_FDE_BYTES = 24 };
 
@@ -149,27 +148,21 @@ void ch__libgcc_slots_chunk_gone(struct ch__libgcc_slots *, uint32_t chunk);
 int ch__template_cfi(const struct ch__arch_template *, struct ch__frame_shape *);
 
 /* The lock of a sink's file, or of what is the process's besides: the last that is taken. */
-static inline void ch__file_lock(pthread_mutex_t *lock, enum ch__rank rank)
+static inline void ch__file_lock(struct ch__lock *lock, enum ch__rank rank)
 	CH_ACQUIRES(ch__role_file) CH_EXCLUDES(CH__RIGHT_OF_FILE)
 	CH_UNANALYSED("it makes the role")
 {
-	ch__rank_check(rank);
-	pthread_mutex_lock(lock);
-	ch__rank_note(rank, true);
+	ch__lock_take(lock, rank);
 }
-static inline bool ch__file_try_lock(pthread_mutex_t *lock, enum ch__rank rank)
+static inline bool ch__file_try_lock(struct ch__lock *lock, enum ch__rank rank)
 	CH_TRY_ACQUIRES(true, ch__role_file) CH_UNANALYSED("it makes the role")
 {
-	if (pthread_mutex_trylock(lock) != 0)
-		return false;
-	ch__rank_note(rank, true);
-	return true;
+	return ch__lock_try(lock, rank);
 }
-static inline void ch__file_unlock(pthread_mutex_t *lock, enum ch__rank rank)
+static inline void ch__file_unlock(struct ch__lock *lock, enum ch__rank rank)
 	CH_RELEASES(ch__role_file) CH_UNANALYSED("it makes the role")
 {
-	ch__rank_note(rank, false);
-	pthread_mutex_unlock(lock);
+	ch__lock_release(lock, rank);
 }
 
 #endif

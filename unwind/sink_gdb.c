@@ -25,7 +25,6 @@
 #include "arch/arch.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -91,9 +90,7 @@ struct gdb { /* one heap; [gdb lock] where not const */
 	_Atomic(uint8_t) frames[];
 };
 
-static struct {
-	pthread_mutex_t lock;
-} jit = {.lock = PTHREAD_MUTEX_INITIALIZER};
+static struct ch__lock jit_lock;
 
 static size_t gdb_bytes(const struct gdb *g)
 {
@@ -446,21 +443,21 @@ static int open_gdb(const struct ch__sinks_config *config, const struct ch__fram
 		g = *state = make_state(config, shapes);
 	if (!g)
 		return ENOMEM;
-	ch__file_lock(&jit.lock, CH__RANK_GDB);
+	ch__file_lock(&jit_lock, CH__RANK_GDB);
 	/* Of the deaths since it was on before it heard nothing; live pages are told next. */
 	forget_shape(g, 0, g->pages_per_chunk * g->chunk_count);
 	g->is_open = true;
 	g->error = 0;
-	ch__file_unlock(&jit.lock, CH__RANK_GDB);
+	ch__file_unlock(&jit_lock, CH__RANK_GDB);
 	return 0;
 }
 
 static void close_gdb(void *state)
 {
 	struct gdb *g = state;
-	ch__file_lock(&jit.lock, CH__RANK_GDB);
+	ch__file_lock(&jit_lock, CH__RANK_GDB);
 	shut(g);
-	ch__file_unlock(&jit.lock, CH__RANK_GDB);
+	ch__file_unlock(&jit_lock, CH__RANK_GDB);
 }
 
 static void destroy_gdb(void *state)
@@ -476,7 +473,7 @@ static bool add_ranges(void *state, const struct ch__sink_range *ranges, size_t 
 		       bool may_be_known)
 {
 	struct gdb *g = state;
-	ch__file_lock(&jit.lock, CH__RANK_GDB);
+	ch__file_lock(&jit_lock, CH__RANK_GDB);
 	bool ok = g->is_open;
 	for (size_t i = 0; ok && i < n; i++)
 		ok = add_range(g, &ranges[i], may_be_known);
@@ -485,25 +482,25 @@ static bool add_ranges(void *state, const struct ch__sink_range *ranges, size_t 
 		ok = show_all(g, true);
 	if (!ok && g->is_open)
 		fail(g, ENOMEM);
-	ch__file_unlock(&jit.lock, CH__RANK_GDB);
+	ch__file_unlock(&jit_lock, CH__RANK_GDB);
 	return ok;
 }
 
 static bool remove_ranges(void *state, const struct ch__sink_range *ranges, size_t n)
 {
 	struct gdb *g = state;
-	ch__file_lock(&jit.lock, CH__RANK_GDB);
+	ch__file_lock(&jit_lock, CH__RANK_GDB);
 	bool ok = g->is_open;
 	for (size_t i = 0; ok && i < n; i++)
 		remove_range(g, &ranges[i]);
-	ch__file_unlock(&jit.lock, CH__RANK_GDB);
+	ch__file_unlock(&jit_lock, CH__RANK_GDB);
 	return ok;
 }
 
 static bool flush_gdb(void *state, enum ch__flush how)
 {
 	struct gdb *g = state;
-	ch__file_lock(&jit.lock, CH__RANK_GDB);
+	ch__file_lock(&jit_lock, CH__RANK_GDB);
 	bool ok = g->is_open, somebody_listens = somebody_looks();
 	if (ok && (how == CH__FLUSH_EXACT || somebody_listens))
 		ok = show_all(g, somebody_listens) || fail(g, ENOMEM);
@@ -511,7 +508,7 @@ static bool flush_gdb(void *state, enum ch__flush how)
 		for (uint32_t i = 0; i < g->chunk_count; i++)
 			if (g->chunks[i] && g->chunks[i]->has_changed)
 				drop_images(g, g->chunks[i], false);
-	ch__file_unlock(&jit.lock, CH__RANK_GDB);
+	ch__file_unlock(&jit_lock, CH__RANK_GDB);
 	return ok;
 }
 
@@ -520,22 +517,22 @@ static void show_at_death(void *state)
 {
 	static _Atomic(uint32_t) never;
 	struct gdb *g = state;
-	for (unsigned ms = 0; !ch__file_try_lock(&jit.lock, CH__RANK_GDB); ms++) {
+	for (unsigned ms = 0; !ch__file_try_lock(&jit_lock, CH__RANK_GDB); ms++) {
 		if (ms == PATIENCE_MS)
 			return;
 		ch__os_futex_wait(&never, 0, 1000000);
 	}
 	if (g->is_open)
 		show_all(g, true);
-	ch__file_unlock(&jit.lock, CH__RANK_GDB);
+	ch__file_unlock(&jit_lock, CH__RANK_GDB);
 }
 
 static int gdb_status(void *state)
 {
 	struct gdb *g = state;
-	ch__file_lock(&jit.lock, CH__RANK_GDB);
+	ch__file_lock(&jit_lock, CH__RANK_GDB);
 	int error = g->error;
-	ch__file_unlock(&jit.lock, CH__RANK_GDB);
+	ch__file_unlock(&jit_lock, CH__RANK_GDB);
 	return error;
 }
 
@@ -562,43 +559,43 @@ static void note_own(void *state, struct ch__own *own)
 {
 	struct gdb *g = state;
 	uint32_t page = page_of_own(g, own);
-	ch__file_lock(&jit.lock, CH__RANK_GDB);
+	ch__file_lock(&jit_lock, CH__RANK_GDB);
 	struct chunk *chunk = g->is_open ? chunk_of(g, page) : NULL;
 	if (chunk)
 		chunk->pages[page % g->pages_per_chunk].own = own->section;
 	else if (g->is_open)
 		fail(g, ENOMEM); /* the next add hears of it */
-	ch__file_unlock(&jit.lock, CH__RANK_GDB);
+	ch__file_unlock(&jit_lock, CH__RANK_GDB);
 }
 
 static void forget_own(void *state, struct ch__own *own)
 {
 	struct gdb *g = state;
 	uint32_t page = page_of_own(g, own);
-	ch__file_lock(&jit.lock, CH__RANK_GDB);
+	ch__file_lock(&jit_lock, CH__RANK_GDB);
 	struct chunk *chunk = g->chunks[page / g->pages_per_chunk];
 	if (chunk)
 		chunk->pages[page % g->pages_per_chunk].own = NULL;
-	ch__file_unlock(&jit.lock, CH__RANK_GDB);
+	ch__file_unlock(&jit_lock, CH__RANK_GDB);
 }
 
 static void forget_chunk(void *state, uint32_t chunk)
 {
 	struct gdb *g = state;
-	ch__file_lock(&jit.lock, CH__RANK_GDB);
+	ch__file_lock(&jit_lock, CH__RANK_GDB);
 	free_chunk(g, chunk);
-	ch__file_unlock(&jit.lock, CH__RANK_GDB);
+	ch__file_unlock(&jit_lock, CH__RANK_GDB);
 }
 
 /* --- fork: a child has the list and its images as they were --- */
 static void prepare_fork(void) CH_ACQUIRES(ch__role_file)
 {
-	ch__file_lock(&jit.lock, CH__RANK_GDB);
+	ch__file_lock(&jit_lock, CH__RANK_GDB);
 }
 
 static void resume_process(void) CH_RELEASES(ch__role_file)
 {
-	ch__file_unlock(&jit.lock, CH__RANK_GDB);
+	ch__file_unlock(&jit_lock, CH__RANK_GDB);
 }
 
 const struct ch__sink_ops ch__sink_gdb = {

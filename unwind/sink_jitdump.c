@@ -20,7 +20,6 @@
 
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -51,7 +50,7 @@ struct gone {
 };
 
 static struct {
-	pthread_mutex_t lock;
+	struct ch__lock lock;
 	CH_BY_FILE struct ch__jitdump_out out;
 	CH_BY_FILE struct ch__sink_line *lines;
 	CH_BY_FILE void *marker;
@@ -62,7 +61,7 @@ static struct {
 	CH_BY_FILE size_t gone_count;
 	CH_BY_FILE char path[PATH_BYTES];
 	CH_BY_FILE char folder[PATH_BYTES - 64];
-} file = {.lock = PTHREAD_MUTEX_INITIALIZER, .out.fd = -1};
+} file = {.out.fd = -1};
 
 /* --- the file --- */
 static size_t lines_bytes(void)

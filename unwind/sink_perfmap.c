@@ -26,7 +26,6 @@
 #include "unwind/perfmap_lines.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -62,7 +61,7 @@ struct user { /* one heap; [file lock] where not const */
 };
 
 static struct {
-	pthread_mutex_t lock;
+	struct ch__lock lock;
 	CH_BY_FILE int fd;
 	CH_BY_FILE struct user *users;
 	CH_BY_FILE char *buffer;
@@ -79,7 +78,7 @@ static struct {
 	CH_BY_FILE uintptr_t orphans_low, orphans_high;
 	CH_BY_FILE char path[PATH_BYTES];
 	CH_BY_FILE char folder[PATH_BYTES - 64];
-} file = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1};
+} file = {.fd = -1};
 
 /* --- text --- */
 static char *put_hex(char *at, uint64_t value)

@@ -14,7 +14,6 @@
 #include "arch/arch.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -31,7 +30,7 @@ enum { SINKS = sizeof table / sizeof table[0] };
 /* A page's state: 0 dead, else its frame shape + 1. */
 struct ch__sinks {
 	struct ch__sinks_config config;
-	pthread_mutex_t lock;
+	struct ch__lock lock;
 	/* Bits; relaxed: who must hear of a change is ordered by the caller of set. */
 	_Atomic(unsigned) on;
 	_Atomic(void *) state[SINKS]; /* release when open made it, pairs with acquire in tell */
@@ -47,15 +46,12 @@ struct ch__sinks {
 static void lock_sinks(struct ch__sinks *s) CH_ACQUIRES(ch__role_sinks)
 	CH_EXCLUDES(CH__RIGHT_OF_SINKS) CH_UNANALYSED("it makes the role")
 {
-	ch__rank_check(CH__RANK_SINKS);
-	pthread_mutex_lock(&s->lock);
-	ch__rank_note(CH__RANK_SINKS, true);
+	ch__lock_take(&s->lock, CH__RANK_SINKS);
 }
 static void unlock_sinks(struct ch__sinks *s)
 	CH_RELEASES(ch__role_sinks) CH_UNANALYSED("it makes the role")
 {
-	ch__rank_note(CH__RANK_SINKS, false);
-	pthread_mutex_unlock(&s->lock);
+	ch__lock_release(&s->lock, CH__RANK_SINKS);
 }
 
 static size_t sinks_bytes(uint32_t page_count)
@@ -147,7 +143,6 @@ int ch__sinks_create(const struct ch__sinks_config *config, unsigned wanted, str
 	s->config = *config;
 	s->config.each = NULL; /* nothing is published yet */
 	s->page_count = page_count;
-	pthread_mutex_init(&s->lock, NULL);
 	const struct ch__arch_cfi *cfi = ch__arch_cfi_frame_pointer();
 	write_shape(&s->shapes[0], cfi->program, cfi->bytes, cfi->return_register);
 	nobody_else_knows(s);
@@ -177,7 +172,6 @@ void ch__sinks_destroy(struct ch__sinks *s)
 		if (state)
 			table[i]->destroy(state);
 	}
-	pthread_mutex_destroy(&s->lock);
 	ch__meta_free(s->config.meta, s, sinks_bytes(s->page_count));
 }
 

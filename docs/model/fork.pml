@@ -37,7 +37,7 @@ bool has_copy, forked;
 
 #define AT(side, slot) (2 * (side) + (slot))
 
-/* ch__lock, ch__unlock: waiting is a park (ch__lock_slow) */
+/* ch__lock_parking, ch__lock_release: waiting is a park (ch__lock_wait_parked) */
 #define LOCK(side, t) atomic { parked[AT(side, t)] = 1; !heap_lock[side] -> heap_lock[side] = 1; parked[AT(side, t)] = 0 }
 #define UNLOCK(side) heap_lock[side] = 0
 
