@@ -1,19 +1,29 @@
 /* SPDX-License-Identifier: MIT
  * check.c: the walk of every invariant: records against pages and bitmaps, lists against each
- * other, and the bytes at every attached site decoded (P5). Under heap, frozen; says what is
- * broken and changes nothing. */
+ * other, gauges against what they count, and the bytes at every attached site decoded (P5). Under
+ * heap, frozen; says what is broken and changes nothing. */
 #include "codeheap/branch_way.h"
 #include "codeheap/handles.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 
+/* What the records have together, and the lists and gauges of the heap must have, too. */
+struct sums {
+	uint64_t blocks;   /* of a heap: records that are not FREE */
+	uint64_t in_use;   /* of them OPEN, LIVE, NOTENTRANT: on the list of an owner */
+	uint64_t granules; /* of all of them, the spans left out */
+	uint64_t linked;   /* branches of those in use */
+	uint64_t notentrant, notentrant_bytes;
+	uint64_t owners, blocks_of_owners, listed, incoming;
+};
+
 struct check {
 	struct ch_heap *heap;
 	char *report;
 	size_t room;
 	bool broken;
-	uint64_t live_bytes;
+	struct sums is;
 };
 
 __attribute__((format(printf, 2, 3))) static void say(struct check *c, const char *format, ...)
@@ -42,7 +52,6 @@ static void check_part(struct check *c, uint32_t index, uint32_t offset, uint32_
 	if (ch__find(heap, ch__exec(heap, offset), &generation) != index ||
 	    ch__find(heap, ch__exec(heap, offset) + bytes - 1, &generation) != index)
 		say(c, "block %u: its %s part is not found by address", index, part);
-	c->live_bytes += bytes;
 }
 
 /* The page's header is the pool's business. */
@@ -104,6 +113,7 @@ static void check_in_edges(struct check *c, uint32_t index)
 			return;
 		}
 	}
+	c->is.incoming += seen;
 }
 
 static void check_diverter(struct check *c, uint32_t index, uintptr_t exec, uintptr_t target,
@@ -158,10 +168,39 @@ static void check_points(struct check *c, uint32_t index)
 	}
 }
 
+static uint32_t linked_branches(const struct ch_heap *heap, const struct ch__block *block)
+{
+	uint32_t count = 0, at = atomic_load(&block->first_branch);
+	for (bool last = !at; !last; at++) {
+		last = ch__branch_has(ch__branch_at(heap, at), CH__BRANCH_LAST);
+		count += ch__branch_target(ch__branch_at(heap, at)) != 0;
+	}
+	return count;
+}
+
+static void add_block(struct check *c, const struct ch__block *block)
+{
+	enum ch_block_state state = ch__block_state(block);
+	uint32_t bytes = ch__hot_bytes(block) + ch__cold_bytes(block);
+	c->is.blocks += state != CH_BLOCK_FREE;
+	/* Of a record whose place went back it has none. */
+	if (state != CH_BLOCK_FREE && !(block->flags & CH__FLAG_SPAN))
+		c->is.granules += bytes / CH__GRANULE_BYTES;
+	if (state == CH_BLOCK_FREE || state == CH_BLOCK_DEAD)
+		return;
+	c->is.in_use++;
+	c->is.linked += linked_branches(c->heap, block);
+	if (state == CH_BLOCK_NOTENTRANT) {
+		c->is.notentrant++;
+		c->is.notentrant_bytes += bytes;
+	}
+}
+
 static void check_block(struct check *c, uint32_t index)
 {
 	struct ch_heap *heap = c->heap;
 	const struct ch__block *block = ch__block_at(heap, index);
+	add_block(c, block);
 	bool in_use = (atomic_load(&block->generation) & 1) != 0;
 	enum ch_block_state state = ch__block_state(block);
 	if (in_use != (state == CH_BLOCK_OPEN || ch__block_is_published(block))) {
@@ -207,11 +246,22 @@ static void check_owner(struct check *c, uint32_t index)
 	} else if (cell != owner->fallback) {
 		say(c, "owner %u: its cell is not its fallback", index);
 	}
-	for (uint32_t at = owner->first_block; at; at = ch__block_at(heap, at)->owner_next)
-		if (ch__block_at(heap, at)->owner != index) {
+	uint32_t prev = 0;
+	for (uint32_t at = owner->first_block; at; at = ch__block_at(heap, at)->owner_next) {
+		const struct ch__block *block = ch__block_at(heap, at);
+		if (block->owner != index) {
 			say(c, "owner %u: block %u on its list is another's", index, at);
 			return;
 		}
+		if (block->owner_prev != prev) {
+			say(c, "owner %u: the links of its block %u disagree", index, at);
+			return;
+		}
+		prev = at;
+		c->is.listed++;
+	}
+	c->is.owners++;
+	c->is.blocks_of_owners += atomic_load(&owner->blocks_now);
 }
 
 /* --- slots: the unwinder knows those that hold published code, and no free one --- */
@@ -251,6 +301,110 @@ static void check_slots(struct check *c)
 	}
 }
 
+/* --- assumptions: each dependent knows its item, and the item its dependent --- */
+
+static uint32_t check_assumption(struct check *c, uint32_t index)
+{
+	struct ch_heap *heap = c->heap;
+	const struct ch__assumption *fact = ch__assumption_at(heap, index);
+	if (!(atomic_load(&fact->generation) & 1))
+		return 0;
+	for (uint32_t i = 0; i < fact->count; i++) {
+		struct ch__dependent by = fact->dependents[i];
+		const struct ch__extra *extra = ch__block_at(heap, by.block)->extra;
+		struct ch__item item = {0};
+		if (extra && by.item < extra->count &&
+		    extra->kinds[by.item] == CH__ITEM_ASSUME)
+			item = ch__extra_items(extra)[by.item];
+		if (item.at != index || item.value != i)
+			say(c, "assumption %u: block %u does not know that it relies on it", index,
+			    by.block);
+	}
+	return 1;
+}
+
+/* --- sums: what records, lists and gauges say of the same thing --- */
+
+static void compare(struct check *c, const char *what, uint64_t said, uint64_t is)
+{
+	if (said != is)
+		say(c, "%s: %llu are said, %llu are there", what, (unsigned long long)said,
+		    (unsigned long long)is);
+}
+
+static void check_quarantine(struct check *c) CH_REQUIRES(ch__role_heap)
+{
+	struct ch_heap *heap = c->heap;
+	uint32_t last = 0;
+	uint64_t bytes = 0, seen = 0;
+	bool has_waiting = !heap->quarantine_waits;
+	for (uint32_t at = heap->quarantine_head; at && seen <= c->is.blocks;
+	     at = ch__block_at(heap, at)->owner_next, seen++) {
+		const struct ch__block *block = ch__block_at(heap, at);
+		if (ch__block_state(block) != CH_BLOCK_DEAD)
+			say(c, "block %u: on the quarantine, but not dead", at);
+		bytes += ch__hot_bytes(block) + ch__cold_bytes(block);
+		has_waiting |= at == heap->quarantine_waits;
+		last = at;
+	}
+	if (last && last != heap->quarantine_tail)
+		say(c, "block %u: the quarantine ends elsewhere", last);
+	if (!has_waiting)
+		say(c, "block %u: waits for a core sync, but not on the quarantine",
+		    heap->quarantine_waits);
+	compare(c, "bytes on the quarantine", atomic_load(&heap->quarantine_bytes), bytes);
+}
+
+static void check_notices(struct check *c) CH_REQUIRES(ch__role_heap)
+{
+	struct ch_heap *heap = c->heap;
+	uint32_t last = 0;
+	uint64_t seen = 0;
+	for (uint32_t at = heap->notice_head; at && seen <= c->is.blocks;
+	     at = ch__block_at(heap, at)->owner_prev, seen++) {
+		const struct ch__block *block = ch__block_at(heap, at);
+		if (ch__block_state(block) != CH_BLOCK_DEAD || !(block->flags & CH__FLAG_NOTICE))
+			say(c, "block %u: its notice is due, but it is not dead", at);
+		last = at;
+	}
+	if (last && last != heap->notice_tail)
+		say(c, "block %u: the notices end elsewhere", last);
+	compare(c, "notices", atomic_load(&heap->notices_now), seen);
+}
+
+/* A place is reserved, and given back, in the region in which its record says so, or under heap. */
+static void check_granules(struct check *c)
+{
+	const struct ch__pool *pool = c->heap->pool;
+	uint64_t used = 0;
+	for (uint32_t i = 0; i < pool->page_count; i++)
+		if (atomic_load(&pool->pages[i].state) != CH__PAGE_SPAN)
+			used += atomic_load(&pool->pages[i].used_granules);
+	compare(c, "granules of blocks", used, c->is.granules);
+}
+
+static void check_sums(struct check *c) CH_REQUIRES(ch__role_heap)
+{
+	struct ch_heap *heap = c->heap;
+	uint64_t owners_of_vms = 0, assumptions = 0;
+	for (const struct ch_vm *vm = heap->vms; vm; vm = vm->next)
+		owners_of_vms += vm->owners_now;
+	for (uint32_t i = 1; i < heap->assumptions.used; i++)
+		if (heap->assumptions.segments[i >> CH__SEGMENT_LOG2])
+			assumptions += check_assumption(c, i);
+	check_quarantine(c);
+	check_notices(c);
+	check_granules(c);
+	compare(c, "owners", heap->owners_now, c->is.owners);
+	compare(c, "owners of vms", owners_of_vms, c->is.owners);
+	compare(c, "blocks of owners", c->is.blocks_of_owners, c->is.blocks);
+	compare(c, "blocks on the lists of owners", c->is.listed, c->is.in_use);
+	compare(c, "branches that lead to blocks", c->is.incoming, c->is.linked);
+	compare(c, "blocks not entrant", heap->blocks_notentrant, c->is.notentrant);
+	compare(c, "bytes not entrant", heap->notentrant_bytes, c->is.notentrant_bytes);
+	compare(c, "assumptions", heap->assumptions_now, assumptions);
+}
+
 enum ch_status ch_heap_check(struct ch_heap *heap, char *report, size_t bytes)
 {
 	if (ch__is_marking())
@@ -275,6 +429,7 @@ enum ch_status ch_heap_check(struct ch_heap *heap, char *report, size_t bytes)
 		if (heap->owners.segments[i >> CH__SEGMENT_LOG2])
 			check_owner(&c, i);
 	check_slots(&c);
+	check_sums(&c);
 	ch__unfreeze(heap);
 	ch__world_unlock(heap);
 	return c.broken ? CH_E_BROKEN : CH_OK;

@@ -108,6 +108,24 @@ static bool check_page(struct walk *walk, uint32_t index) CH_REQUIRES(ch__role_p
 	return is_sound;
 }
 
+static bool check_chunks(struct walk *walk) CH_REQUIRES(ch__role_pages)
+{
+	struct ch__pool *pool = walk->pool;
+	uint32_t pages = UINT32_C(1) << (pool->chunk_log2 - pool->page_log2), committed = 0;
+	for (uint32_t chunk = 0; chunk < pool->chunk_count; chunk++) {
+		uint32_t first = chunk * pages, used = 0;
+		for (uint32_t i = first; i < first + pages; i++)
+			used += ch__page_state(&pool->pages[i]) != CH__PAGE_FREE;
+		if (used != pool->inner->chunk_used[chunk])
+			return broken(walk, first, "its chunk counts other pages in use");
+		committed += pool->inner->chunk_states[chunk] == CH__CHUNK_COMMITTED;
+	}
+	if (committed != atomic_load_explicit(&pool->chunks_committed, memory_order_relaxed))
+		return broken(walk, committed * pages, "chunks below it are not what is committed");
+	return walk->used <= atomic_load_explicit(&pool->pages_peak, memory_order_relaxed) ||
+	       broken(walk, walk->used, "in use, more than the most");
+}
+
 static bool check_all(struct walk *walk) CH_REQUIRES(ch__role_pages)
 {
 	struct ch__pool_inner *inner = walk->pool->inner;
@@ -122,6 +140,8 @@ static bool check_all(struct walk *walk) CH_REQUIRES(ch__role_pages)
 			return false;
 	if (walk->listed != 0)
 		return broken(walk, walk->listed, "pages listed too many or too few");
+	if (!check_chunks(walk))
+		return false;
 	if (walk->retired != inner->spans_retired)
 		return broken(walk, walk->retired, "spans are retired, but the count differs");
 	return walk->used == atomic_load_explicit(&walk->pool->pages_used, memory_order_relaxed) ||

@@ -319,6 +319,15 @@ void unmap_one(void *at)
 	CHECK_EQ(munmap(at, (size_t)sysconf(_SC_PAGESIZE)), 0);
 }
 
+/* The library puts off the cancellation of the thread while it calls the system, and no longer. */
+static void check_cancelability(void)
+{
+	int state;
+	CHECK_EQ(pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &state), 0);
+	if (state != PTHREAD_CANCEL_ENABLE)
+		FAIL("the thread cannot be cancelled any more");
+}
+
 int main(int argc, char **argv)
 {
 	if (argc < 2) {
@@ -336,6 +345,7 @@ int main(int argc, char **argv)
 		if (t->signal)
 			signal(t->signal, SIG_DFL);
 		t->run();
+		check_cancelability();
 		return 0;
 	}
 	fprintf(stderr, "%s: no case %s\n", argv[0], argv[1]);

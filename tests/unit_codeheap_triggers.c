@@ -92,6 +92,36 @@ TEST(pool_is_crowded_above_three_quarters)
 	end_with_pages(&rig);
 }
 
+/* What asked is served by the cycle that begins, and asks again where that is given up. */
+TEST(cycle_takes_all_that_was_counted_and_gives_it_back_when_it_is_abandoned)
+{
+	struct rig rig = start_with_pages(0);
+	struct ch_heap *heap = rig.heap;
+	atomic_store(&heap->dead_bytes, 1000);
+	atomic_store(&heap->bytes_since_cycle, 2000);
+	atomic_store(&heap->collect_wanted, true);
+	atomic_store(&heap->collect_told, true);
+	ch__trigger_cycle_begins(heap);
+	CHECK_EQ(heap->dead_at_cycle, 1000);
+	CHECK_EQ(heap->opened_at_cycle, 2000);
+	CHECK_EQ(heap->dead_bytes, 0);
+	CHECK_EQ(heap->bytes_since_cycle, 0);
+	CHECK(!is_wanted(&rig) && !atomic_load(&heap->collect_told));
+	ch__trigger_dead(heap, 30);
+	ch__trigger_opened(heap, 40);
+	ch__trigger_cycle_abandoned(heap);
+	CHECK_EQ(heap->dead_bytes, 1030);
+	CHECK_EQ(heap->bytes_since_cycle, 2040);
+	CHECK(is_wanted(&rig));
+	CHECK_EQ(ch_heap_collect(heap), CH_OK);
+	CHECK_EQ(heap->dead_at_cycle, 1030);
+	CHECK_EQ(heap->opened_at_cycle, 2040);
+	CHECK_EQ(heap->dead_bytes, 0);
+	CHECK_EQ(heap->bytes_since_cycle, 0);
+	CHECK(!is_wanted(&rig));
+	end_with_pages(&rig);
+}
+
 /* --- thresholds --- */
 
 /* As the end of a sweep: the cycle reached `marked` blocks, and `freed` died. */

@@ -484,3 +484,135 @@ TEST(reserve_at_refuses_what_is_mapped)
 	CHECK(ch__os_reserve_at(at, 4 * page));
 	ch__os_unreserve(at, 4 * page);
 }
+
+/* Near an address, anywhere and at random, whatever the alignment; refused, it has taken none. */
+TEST(reserve_where_there_is_no_space_says_so)
+{
+	size_t page = ch__os_page_bytes();
+	const uintptr_t hints[] = {0, (uintptr_t)ch__os_reserve, ch__os_anywhere};
+	for (unsigned i = 0; i < sizeof hints / sizeof *hints; i++) {
+		uint8_t *at = ch__os_reserve(8 * page, 4 * page, page, hints[i]);
+		CHECK(at && ((uintptr_t)at + page) % (4 * page) == 0);
+		/* All of it is ours, and what lies beside it is what was there. */
+		CHECK(!ch__os_reserve_at(at, page) && !ch__os_reserve_at(at + 7 * page, page));
+		ch__os_unreserve(at, 8 * page);
+		ch__os_pretended.reserve_bytes = 7 * page;
+		errno = 0;
+		CHECK(!ch__os_reserve(8 * page, 4 * page, page, hints[i]));
+		CHECK_EQ(errno, ENOMEM);
+		ch__os_pretended.reserve_bytes = 0;
+		CHECK(ch__os_reserve_at(at, 8 * page));
+		ch__os_unreserve(at, 8 * page);
+	}
+}
+
+/* --- a system that is interrupted --- */
+
+static unsigned refusals, calls_seen;
+static int refusal;
+
+static bool is_refused(void)
+{
+	calls_seen++;
+	if (!refusals)
+		return false;
+	refusals--;
+	errno = refusal;
+	return true;
+}
+
+int __real_fallocate(int fd, int mode, off_t offset, off_t bytes);
+int __wrap_fallocate(int fd, int mode, off_t offset, off_t bytes);
+int __wrap_fallocate(int fd, int mode, off_t offset, off_t bytes)
+{
+	return is_refused() ? -1 : __real_fallocate(fd, mode, offset, bytes);
+}
+
+int __real_madvise(void *at, size_t bytes, int advice);
+int __wrap_madvise(void *at, size_t bytes, int advice);
+int __wrap_madvise(void *at, size_t bytes, int advice)
+{
+	return is_refused() ? -1 : __real_madvise(at, bytes, advice);
+}
+
+static void refuse(unsigned times, int error)
+{
+	refusals = times;
+	refusal = error;
+	calls_seen = 0;
+	errno = EINTR; /* of an earlier call */
+}
+
+TEST(memory_is_asked_for_again_where_a_signal_came_and_only_there)
+{
+	struct ch__os_held file;
+	size_t page = ch__os_page_bytes();
+	CHECK(ch__os_memfd(4 * page, &file));
+	uint8_t *at = ch__os_private(4 * page);
+	CHECK(at);
+	refuse(0, 0);
+	CHECK(ch__os_fd_commit(&file, page, 2 * page));
+	CHECK_EQ(calls_seen, 1);
+	refuse(3, EINTR);
+	CHECK(ch__os_fd_commit(&file, page, 2 * page));
+	CHECK_EQ(calls_seen, 4);
+	refuse(1, ENOSPC);
+	CHECK(!ch__os_fd_commit(&file, page, 2 * page));
+	CHECK_EQ(errno, ENOSPC);
+	CHECK_EQ(calls_seen, 1);
+	refuse(0, 0);
+	CHECK(ch__os_populate(at, 4 * page));
+	CHECK_EQ(calls_seen, 1);
+	refuse(3, EINTR);
+	CHECK(ch__os_populate(at, 4 * page));
+	CHECK_EQ(calls_seen, 4);
+	refuse(3, EAGAIN);
+	CHECK(ch__os_populate(at, 4 * page));
+	CHECK_EQ(calls_seen, 4);
+	refuse(1, ENOMEM);
+	CHECK(!ch__os_populate(at, 4 * page));
+	CHECK_EQ(errno, ENOMEM);
+	CHECK_EQ(calls_seen, 1);
+	/* Not for ever. */
+	refuse(100000, EAGAIN);
+	CHECK(!ch__os_populate(at, 4 * page));
+	refuse(0, 0);
+	ch__os_unmap(at, 4 * page);
+	ch__os_let_go(&file);
+}
+
+static size_t bytes_of(const char *path)
+{
+	struct stat found;
+	CHECK_EQ(stat(path, &found), 0);
+	return (size_t)found.st_size;
+}
+
+/* What a standard stream has written stays; of any other file nothing does. */
+TEST(file_of_a_standard_stream_is_written_on)
+{
+	char path[128];
+	strcpy(path, path_of("file"));
+	for (int stream = 0; stream <= STDERR_FILENO + 1; stream++) {
+		int kept = fcntl(stream, F_DUPFD_CLOEXEC, 10), fd = ch__os_file_create(path);
+		CHECK(fd >= 0 && ch__os_file_write(fd, "before", 6));
+		CHECK_EQ(dup2(fd, stream), stream);
+		if (fd != stream)
+			close(fd);
+		int straight = ch__os_file_straight(path);
+		bool is_kept = bytes_of(path) == 6;
+		bool is_written = straight >= 0 && ch__os_file_write(straight, "+", 1);
+		if (straight >= 0)
+			close(straight);
+		if (kept >= 0) {
+			dup2(kept, stream);
+			close(kept);
+		}
+		CHECK(is_written && straight > STDERR_FILENO);
+		if (is_kept != (stream <= STDERR_FILENO))
+			FAIL("the file of descriptor %d: %zu bytes", stream, bytes_of(path));
+		CHECK_EQ(bytes_of(path), is_kept ? 7 : 1);
+	}
+	ch__os_file_remove(path);
+	remove_folder();
+}

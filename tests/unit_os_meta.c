@@ -157,5 +157,13 @@ TEST(failing_allocation_says_so)
 	CHECK_EQ(errno, ENOMEM);
 	ch__os_fail_at(0, false);
 	CHECK(first && !second && third);
+	/* Nor does one that succeeds say that it failed. */
+	errno = ERANGE;
+	CHECK(ch__meta_alloc(meta, 8));
+	CHECK_EQ(errno, ERANGE);
+	CHECK(!ch__meta_alloc(meta, SIZE_MAX / 4));
+	CHECK_EQ(errno, ENOMEM);
+	CHECK(!ch__meta_alloc(meta, SIZE_MAX - 4));
+	CHECK_EQ(ch__meta_bytes(meta), 3 * 16);
 	ch__meta_destroy(meta);
 }

@@ -121,6 +121,59 @@ TEST(write_of_what_is_there_keeps_pages_shared_procmem)
 	rig_destroy(&rig);
 }
 
+/* --- how far a write goes --- */
+
+enum { WORDS = 8 };
+struct words {
+	struct ch__pool *pool;
+	uintptr_t at;
+	uint64_t before[WORDS], after[WORDS];
+};
+
+static void fill_words(struct words *w, const uint64_t *values)
+{
+	memcpy(ch__pool_write(w->pool, w->at), values, sizeof w->before);
+}
+
+/* Where it runs, words from `from` to `to` are the new ones, and no others. */
+static void expect_written(const struct words *w, size_t from, size_t to)
+{
+	for (size_t i = 0; i < WORDS; i++) {
+		bool is_new = i * 8 < to && (i + 1) * 8 > from;
+		if (((const volatile uint64_t *)w->at)[i] != (is_new ? w->after : w->before)[i])
+			FAIL("word %zu, of a sync from %zu to %zu", i, from, to);
+	}
+}
+
+/* Neighbours of what is synced may be half written, and are their writer's to sync. */
+TEST(sync_carries_over_the_words_that_it_touches_and_no_others)
+{
+	skip_without_procmem();
+	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	struct words w = {.pool = rig.pool};
+	w.at = (rig_reserve(&rig, rig_take(&rig), sizeof w.before + 8) + 7) & ~(uintptr_t)7;
+	for (size_t i = 0; i < WORDS; i++)
+		w.before[i] = (w.after[i] = UINT64_C(0x1111111111111111) * (i + 1)) ^ 1;
+	for (size_t from = 0; from < sizeof w.before; from += 3)
+		for (size_t to = from + 1; to <= sizeof w.before; to += 5) {
+			fill_words(&w, w.before);
+			ch__pool_sync(w.pool, w.at, sizeof w.before);
+			expect_written(&w, 0, 0);
+			fill_words(&w, w.after);
+			ch__pool_sync(w.pool, w.at + from, to - from);
+			expect_written(&w, from, to);
+		}
+	/* A live one of which one byte changes, too. */
+	for (size_t from = 0; from < sizeof w.before; from += 8) {
+		fill_words(&w, w.before);
+		ch__pool_sync(w.pool, w.at, sizeof w.before);
+		fill_words(&w, w.after);
+		ch__pool_sync_live(w.pool, w.at + from, 8);
+		expect_written(&w, from, from + 8);
+	}
+	rig_destroy(&rig);
+}
+
 /* --- the file --- */
 
 static int file_of(const struct pool_rig *rig)

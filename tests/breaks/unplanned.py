@@ -29,6 +29,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import cases  # noqa: E402
 import operators  # noqa: E402
 import reached  # noqa: E402
+import rows  # noqa: E402
 from build import Broken, Build, BuildFailed, settings_of_make  # noqa: E402
 
 EQUIVALENT = "tests/breaks/equivalent.list"
@@ -173,20 +174,24 @@ class Runner:
         self.build = Build(options.build, settings_of_make())
         self.programs = {os.path.basename(program): program for program in options.programs}
         self.known = [(file, function, old, new) for file, function, old, new in read_equivalent()]
+        self.rows = rows.all_rows()
         self.whole, self.lock = {}, threading.Lock()
         self.jobs = {base: {job.case: job for job in cases.listed(self.build, program)}
                      for base, program in self.programs.items()}
 
     def plan(self, candidate):
-        """[(program, [(seconds, case)])] that reach the break, and how many more there are. First come the room's unit cases,
-        then quick cases that run much of the file. A case that has gone since the index was made is none; one that came
-        since runs where others of its program reach the break."""
-        lines, seconds = self.index.lines_by_case(candidate.file), self.index.seconds
+        """[(program, [(seconds, case)])] that reach the break, and how many more there are. First come those that notice a
+        planted mutant of the file and the room's unit cases, then quick cases that run much of the file. A case that has
+        gone since the index was made is none; one that came since runs where others of its program reach the break."""
+        lines, seconds, names = self.index.lines_by_case(candidate.file), self.index.seconds, self.index.cases
         unit = f"unit_{candidate.file.split('/')[0]}_"
+        named = {f"{case.program} {case.case}" for row in self.rows if any(p.file == candidate.file for p in row.places)
+                 for case in row.cases}
         order = sorted(self.index.cases_of(candidate.bits),
-                       key=lambda n: (not self.index.cases[n].startswith(unit), (seconds[n] + LINK_S) / (lines[n] + 1) ** 2))
-        every = [(*self.index.cases[n].split(), seconds[n]) for n in order]
-        known = set(self.index.cases)
+                       key=lambda n: (names[n] not in named and not names[n].startswith(unit),
+                                      (seconds[n] + LINK_S) / (lines[n] + 1) ** 2))
+        every = [(*names[n].split(), seconds[n]) for n in order]
+        known = set(names)
         every[:0] = [(base, case, UNKNOWN_S) for base in dict.fromkeys(base for base, *_ in every)
                      for case in self.jobs.get(base, {}) if f"{base} {case}" not in known]
         of, left, spent = {}, 0, 0.0
