@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include "tests/stage.h"
 
+#include "codeheap/heaps.h"
 #include "pages/pages.h"
 
 #include <errno.h>
