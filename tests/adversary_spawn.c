@@ -2,6 +2,7 @@
  * adversary_spawn.c: processes made without the library's handlers of fork, forks that fail, and
  * what a child does with fibers, parks and handlers that were there when it was made. */
 #define _GNU_SOURCE
+#include "codeheap/heaps.h"
 #include "tests/stage.h"
 
 #include "codeheap/heaps.h"
