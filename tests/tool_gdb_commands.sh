@@ -507,6 +507,27 @@ EOF
   said '^sentence: There are 2 heaps: write HEAP\.1'
 }
 
+# As gdb sees code of a machine that has no module: no command reads a stub there, none writes an INT3, and frames are gdb's.
+case_gdb_other_machine_is_refused() {
+  start
+  gdb_says "$work/debuggee" <<EOF
+break code_is_ready
+run 1 >$work/facts
+facts
+python
+from codeheap_gdb import machine
+machine.name = lambda: "aarch64"
+for text in ('blocks', 'at \$pc', 'stats', 'disassemble \$sum_entry', 'break -int3 sum', 'break sum', 'break'):
+    attempt(text)
+end
+bt
+continue
+EOF
+  said_times 7 '^sentence: The codeheap commands know code for x86-64, and this is aarch64\.$'
+  said 'exited normally'
+  result_right
+}
+
 case_gdb_bad_arguments_are_sentences() {
   start
   gdb_says "$work/debuggee" <<EOF

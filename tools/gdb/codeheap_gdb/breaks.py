@@ -12,11 +12,8 @@ import re
 
 import gdb
 
-from codeheap_gdb import commands, disassemble, heaps, memory
+from codeheap_gdb import commands, disassemble, heaps, machine, memory
 
-INT3 = b"\xcc"
-SIGTRAP, SI_KERNEL = 5, 0x80  # what the kernel says of an INT3, and of no other trap
-DEBUG_REGISTERS = 4
 MOST_ENTRIES = 16  # breakpoints that one command sets
 HARDWARE_TYPES = ("BP_HARDWARE_BREAKPOINT", "BP_HARDWARE_WATCHPOINT", "BP_READ_WATCHPOINT",
                   "BP_ACCESS_WATCHPOINT")
@@ -27,6 +24,7 @@ class Place:
 
     def __init__(self, block, address):
         self.heap_address = block.heap.record.address
+        self.machine = block.heap.machine
         self.index = block.index
         self.generation = block.generation
         self.address = address
@@ -90,8 +88,9 @@ class Trap:
 
     def put(self):
         byte = memory.read(self.place.address, 1)
-        if byte != INT3:
-            gdb.selected_inferior().write_memory(self.place.write_address, INT3)
+        trap = self.place.machine.TRAP
+        if byte != trap:
+            gdb.selected_inferior().write_memory(self.place.write_address, trap)
             self.original = byte
 
     def take_out(self):
@@ -99,7 +98,7 @@ class Trap:
         byte, self.original = self.original, None
         if byte is None or not self.place.is_there():
             return False
-        if memory.read(self.place.address, 1) != INT3:
+        if memory.read(self.place.address, 1) != self.place.machine.TRAP:
             return False
         gdb.selected_inferior().write_memory(self.place.write_address, byte)
         return True
@@ -176,11 +175,11 @@ class Traps:
 
     def hit_by(self, event):
         """The trap whose INT3 the selected thread has just run, or None."""
-        if isinstance(event, gdb.BreakpointEvent) or not is_int3_signal():
+        if isinstance(event, gdb.BreakpointEvent) or not is_trap_signal():
             return None
         pc = gdb.selected_frame().pc()
         for trap in self.list:
-            if trap.original is not None and trap.place.address == pc - 1:
+            if trap.original is not None and trap.place.address == pc - trap.place.machine.TRAP_PC:
                 return trap
         return None
 
@@ -196,11 +195,12 @@ class Traps:
         self.list.clear()
 
 
-def is_int3_signal():
+def is_trap_signal():
     """Whether the selected thread stopped by an INT3, and not at the end of a step."""
     try:
-        info = gdb.parse_and_eval("$_siginfo")
-        return int(info["si_signo"]) == SIGTRAP and int(info["si_code"]) == SI_KERNEL
+        info, known = gdb.parse_and_eval("$_siginfo"), machine.find()
+        signal = (int(info["si_signo"]), int(info["si_code"]))
+        return known is not None and signal == known.TRAP_SIGNAL
     except gdb.error:
         return False
 
@@ -270,7 +270,8 @@ def is_hardware(kind, block, address, wanted):
                     "use -hw there.")
     if kind or wanted:
         return kind != "-int3"
-    return registers_in_use() < DEBUG_REGISTERS - 1 or is_rewritten(block, address)
+    most = block.heap.machine.DEBUG_REGISTERS
+    return registers_in_use() < most - 1 or is_rewritten(block, address)
 
 
 def demand_int3():
@@ -284,6 +285,7 @@ def demand_int3():
 
 def demand_process():
     memory.demand_libraries()
+    machine.demand()
     if memory.is_core():
         memory.fail("A core does not run: there is nothing to break in.")
 

@@ -119,7 +119,8 @@ def instructions(block, notes, start, end):
             length = LITERAL_BYTES
             text = f".quad {int.from_bytes(block.heap.code(address, length), 'little'):#x}"
         elif target is not None:
-            length, text = heaps.VENEER_BYTES, f"jmp {heaps.gdb_symbol(target)}   ; veneer"
+            length = block.heap.machine.VENEER_BYTES
+            text = f"jmp {heaps.gdb_symbol(target)}   ; veneer"
         else:
             found = architecture.disassemble(address, count=1)[0]
             length, text = found["length"], found["asm"]
@@ -149,7 +150,7 @@ def is_instruction(block, address):
 def code_end(block, start, size):
     """The end of a part without the traps that fill it up to a granule."""
     data = block.heap.code(start, size)
-    fill = size - len(data.rstrip(b"\xcc"))
+    fill = size - len(data.rstrip(block.heap.machine.TRAP))
     return start + size - min(fill, heaps.GRANULE_BYTES - 1)
 
 

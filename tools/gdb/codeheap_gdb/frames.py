@@ -9,14 +9,7 @@ import gdb
 from gdb.FrameDecorator import FrameDecorator
 from gdb.unwinder import Unwinder, register_unwinder
 
-from codeheap_gdb import heaps, memory
-
-PUSH_RBP = b"\x55"
-SETS_FRAME = (b"\x48\x89\xe5", b"\x48\x8b\xec")  # mov rbp, rsp
-RETURNS = (0xc3, 0xc2)
-ENDBR64 = b"\xf3\x0f\x1e\xfa"
-PATCH_ENTRY = (0xa9, 0xe9)  # five bytes that the library writes at a patchable entry
-TRAMPOLINE_PUSHED = 6       # from here on the trampoline's context lies above the return address
+from codeheap_gdb import heaps, machine, memory
 
 
 class FrameId:
@@ -29,22 +22,6 @@ class FrameId:
 
 def word(value):
     return gdb.Value(value).cast(gdb.lookup_type("unsigned long"))
-
-
-def before_frame(heap, pc):
-    """Bytes on the stack above the return address when rbp is still the caller's, else None."""
-    try:
-        code = heap.code_up_to(pc - 1, 16)
-    except gdb.MemoryError:
-        return None
-    before, code = code[:1], code[1:]
-    if code[0] in RETURNS:
-        return 0
-    if before == PUSH_RBP and code[:3] in SETS_FRAME:
-        return 8
-    while code.startswith(ENDBR64) or code[0] == 0x90 or code[0] in PATCH_ENTRY:
-        code = code[4:] if code.startswith(ENDBR64) else code[1 if code[0] == 0x90 else 5:]
-    return 0 if code[:1] == PUSH_RBP and code[1:4] in SETS_FRAME else None
 
 
 class CodeUnwinder(Unwinder):
@@ -60,11 +37,14 @@ class CodeUnwinder(Unwinder):
             return None
 
     def step(self, pending):
-        pc = int(pending.read_register("rip"))
+        known = machine.find()
+        if not known:
+            return None
+        pc = int(pending.read_register(known.PC))
         for heap in heaps.all_heaps(False):
             if heap.has_runtime(pc):
                 offset = pc - heap.pool["runtime_exec"]
-                pushed = 8 if TRAMPOLINE_PUSHED <= offset < heap.record["veneers_from"] else 0
+                pushed = 8 if known.TRAMPOLINE_PUSHED <= offset < heap.record["veneers_from"] else 0
                 return self.out(pending, heap, heap.pool["runtime_exec"], pushed)
             if heap.has(pc):
                 shape = heap.frame_shape(pc)
@@ -72,7 +52,7 @@ class CodeUnwinder(Unwinder):
                     return None
                 block = heap.find(pc)
                 start = block.hot[0] if block else pc
-                pushed = 0 if shape == "TAIL" else before_frame(heap, pc)
+                pushed = 0 if shape == "TAIL" else known.before_frame(heap, pc)
                 return self.out(pending, heap, start, pushed)
         return None
 
@@ -80,11 +60,12 @@ class CodeUnwinder(Unwinder):
         """The caller's registers; pushed as before_frame says, None with a frame of its own.
 
         Nothing is said of other registers: code of a heap may have saved them anywhere."""
-        rsp, rbp = (int(pending.read_register(name)) for name in ("rsp", "rbp"))
-        cfa = rbp + 16 if pushed is None else rsp + pushed + 8
-        saved = {"rip": memory.read_int(cfa - 8), "rsp": cfa, "rbp": rbp}
+        known = heap.machine
+        sp, fp = (int(pending.read_register(name)) for name in (known.SP, known.FP))
+        cfa = fp + 16 if pushed is None else sp + pushed + 8
+        saved = {known.PC: memory.read_int(cfa - 8), known.SP: cfa, known.FP: fp}
         if pushed is None or heap.has(start) and pushed:
-            saved["rbp"] = memory.read_int(cfa - 16)
+            saved[known.FP] = memory.read_int(cfa - 16)
         info = pending.create_unwind_info(FrameId(cfa, start))
         for name, value in saved.items():
             info.add_saved_register(name, word(value).cast(pending.read_register(name).type))

@@ -6,13 +6,11 @@ program. The process may have stopped anywhere, so whatever is followed is check
 """
 import gdb
 
-from codeheap_gdb import memory
+from codeheap_gdb import machine, memory
 
-STUB_BYTES = 8
 INDEX_WORD_BYTES = 4
 GRANULE_BYTES = 8
 INDEX_MASK = 0xffffff  # block.h: indices beside other bits have 24
-VENEER, VENEER_BYTES = b"\xff\x25\x02\0\0\0\xcc\xcc", 16  # then the literal it jumps to
 ALL_BITS = (1 << 64) - 1
 STATE_MASK = 7  # of a block's state; its cause is above
 
@@ -121,7 +119,7 @@ class Block:
                 found.append((index, record, stub))
             if record["target_kind"] & self.heap.library.constant("CH__BRANCH_LAST"):
                 break
-            index, stub = index + 1, stub + STUB_BYTES
+            index, stub = index + 1, stub + self.heap.machine.STUB_BYTES
         return found
 
     def incoming(self):
@@ -141,7 +139,7 @@ class Block:
             record = self.heap.branches.at(index + count - 1)
             if record is None or record["target_kind"] & last:
                 break
-        return self.cold[0] + INDEX_WORD_BYTES + count * STUB_BYTES
+        return self.cold[0] + INDEX_WORD_BYTES + count * self.heap.machine.STUB_BYTES
 
     def items(self):
         """(kind, at, value) of its side list, kinds without their prefix: EDGE, REF, POINT, ..."""
@@ -178,7 +176,7 @@ class Block:
         A line ends with the part it begins in; a stub has the line of its branch."""
         file, lines = self.lines()
         for _, branch, stub in self.branches() if lines else ():
-            if stub <= address < stub + STUB_BYTES:
+            if stub <= address < stub + self.heap.machine.STUB_BYTES:
                 address = self.heap.exec_base + branch["site"]
         start, size = self.hot
         is_hot = start <= address < start + size
@@ -194,6 +192,7 @@ class Heap:
 
     def __init__(self, library, address, has_peers):
         self.library = library
+        self.machine = machine.find()
         self.record = library.record("ch_heap", address)
         self.has_peers = has_peers
         self.id = self.record["id"]
@@ -242,8 +241,10 @@ class Heap:
 
     def veneer_target(self, address):
         """Where the veneer at an address leads, or None when there is none."""
-        code = self.code_up_to(address, VENEER_BYTES)
-        return int.from_bytes(code[8:], "little") if code.startswith(VENEER) else None
+        known = self.machine
+        code = self.code_up_to(address, known.VENEER_BYTES)
+        is_one = code.startswith(known.VENEER)
+        return int.from_bytes(code[known.VENEER_LITERAL:], "little") if is_one else None
 
     def page(self, number):
         size = self.library.layout("ch__page").size
@@ -407,7 +408,7 @@ class Heap:
             return f"runtime page of heap {self.id}: the stubs' trampoline {offset:+#x}"
         if offset < self.record["veneers_to"]:
             return (f"runtime page of heap {self.id}: a veneer, jumps to "
-                    + gdb_symbol(self.veneer_target(address - offset % VENEER_BYTES)))
+                    + gdb_symbol(self.veneer_target(address - offset % self.machine.VENEER_BYTES)))
         return f"runtime page of heap {self.id}: unused"
 
 
@@ -426,6 +427,10 @@ def gdb_symbol(address):
 def all_heaps(demand=True):
     """The heaps of the program; with demand, a sentence instead of an empty list."""
     libraries = memory.demand_libraries() if demand else memory.libraries()
+    if demand:
+        machine.demand()
+    elif not machine.find():
+        return []
     pointers = [(library, at) for library in libraries for at in library.heap_pointers()]
     heaps = []
     for library, at in pointers:
