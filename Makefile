@@ -50,11 +50,11 @@ $(if $(version),,$(error codeheap/codeheap.h has no CH_VERSION_TEXT))
 # The set-up may have yet to fetch the cross compiler, which so cannot be asked.
 machine := $(if $(CROSS),$(notdir $(CROSS)),$(shell $(CC) -dumpmachine 2>/dev/null || uname -m))
 ARCH := $(firstword $(subst -, ,$(machine)))
-other_arch := $(filter-out $(ARCH),x86_64 aarch64 riscv64)
-# Libraries of a foreign architecture lie in a folder of their own (tools/sysroot.sh). Debian 12 has none for riscv64:
-# there the programs are static, and GC=none is the caller's to say.
-debian_aarch64 := arm64
-sysroot := $(if $(CROSS),$(if $(debian_$(ARCH)),build/sysroot-$(debian_$(ARCH))))
+# The machines that there is a port to, by their files.
+other_arch := $(filter-out $(ARCH),$(patsubst arch/%.S,%,$(wildcard arch/*.S)))
+# Libraries of a foreign architecture lie in a folder of their own (tools/sysroot.sh), where Debian has them: tools/machines
+# says so. Elsewhere the programs are static, and GC=none is the caller's to say.
+sysroot := $(if $(CROSS),$(addprefix build/sysroot-,$(shell sed -n 's/^debian //p' tools/machines/$(ARCH).list)))
 static := $(if $(CROSS),$(if $(sysroot),,-static))
 
 # Debian's jemalloc is not instrumented, and not everywhere: builds without it use malloc.
@@ -92,8 +92,8 @@ WERROR ?=
 werror_of_tests := WERROR=$(or $(WERROR),$(if $(wildcard .git),1))
 san_flags := $(if $(SAN),-fsanitize=$(SAN) $(if $(findstring undefined,$(SAN)),-fno-sanitize-recover=all))
 # libunwind's own unwind.h comes behind the compiler's.
-# gcc writes no unwind tables for C on riscv64 unless asked; exceptions and samplers pass through the library.
-BASE := -O2 -g -fno-omit-frame-pointer$(if $(filter riscv64,$(ARCH)), -fasynchronous-unwind-tables) -I. -MMD -MP -pthread $(WARN) $(if $(filter 1,$(WERROR)),-Werror) $(san_flags) \
+# gcc writes unwind tables for C on some machines only, unless asked; exceptions and samplers pass through the library.
+BASE := -O2 -g -fno-omit-frame-pointer -fasynchronous-unwind-tables -I. -MMD -MP -pthread $(WARN) $(if $(filter 1,$(WERROR)),-Werror) $(san_flags) \
         $(if $(sysroot),-isystem $(sysroot)/usr/include -idirafter $(sysroot)/usr/include/$(ARCH)-linux-gnu) \
         $(if $(filter 1,$(DEBUG)),-DCH_CHECK=2) $(EXTRA_CFLAGS)
 CSTD := -std=gnu11

@@ -42,7 +42,7 @@ enum {
 	T1 = 6,
 	T3 = 28,
 	/* Of a stub, from its first byte, which lies 4 above a multiple of 8. */
-	STUB_LITERAL = 12,
+	STUB_LITERAL = CH_ARCH_STUB_LITERAL,
 	STUB_INDEX = 20,
 	/* Of an address-load site, likewise: auipc, ld, a jump over the literal. */
 	LEA_LITERAL = 12,
@@ -332,16 +332,6 @@ bool ch__arch_stub_is_valid(const uint8_t *read, uintptr_t exec, uintptr_t tramp
 	put_far_jump(code, STUB_LITERAL);
 	return memcmp(read, code, sizeof code) == 0 &&
 	       load_literal(read + STUB_LITERAL) == trampoline && last_word(read) == index;
-}
-
-void ch__arch_stub_lead(uint8_t *write, uintptr_t target)
-{
-	store_literal(write + STUB_LITERAL, target);
-}
-
-uintptr_t ch__arch_stub_leads_to(const uint8_t *read)
-{
-	return load_literal(read + STUB_LITERAL);
 }
 
 void ch__arch_stub_entry(void);

@@ -54,7 +54,19 @@ case_elf_has_one_file() {
   offend unwind/walk.c '#include <elf.h>' 'one dependency, one file'
 }
 case_link_has_one_file() { offend unwind/walk.c '#include <link.h>' 'os/linux_objects.c and os/linux_images.c only'; }
-case_platform_conditional() { offend codeheap/mark.c '#if defined(__aarch64__)\n#endif' '#if on __aarch64__'; }
+case_platform_conditional() { offend codeheap/mark.c '#if defined(__loongarch__)\n#endif' '#if on __loongarch__'; }
+case_place_of_a_port_that_no_table_names() {
+  mkdir -p arch; touch arch/x86_64.S arch/aarch64.S
+  offend codeheap/mark.c 'static const char *const machines[] = {"x86_64", "aarch64"};' 'names machines'
+}
+case_place_of_a_port_that_is_gone() {
+  mkdir -p arch; touch arch/x86_64.S arch/aarch64.S
+  offend docs/porting.md 'These 1 places:\n\n| place | what |\n|---|---|\n| `codeheap/gone.c` | nothing |' 'names no two machines'
+}
+case_places_of_a_port_that_are_miscounted() {
+  mkdir -p arch; touch arch/x86_64.S arch/aarch64.S
+  offend docs/porting.md 'These 3 places:\n\n| place | what |\n|---|---|' 'there are 0 places'
+}
 case_word_over_two_lines() { offend codeheap/mark.c '/* it is so for\n''\x20* now */' 'word `for'; }
 case_word_of_time() { offend docs/x.md 'It is Current''ly so.' '`Current''ly`'; }
 case_word_numbered_stage() { offend docs/x.md 'in ph''ase 2 of it' '`ph''ase 2`'; }
@@ -160,9 +172,19 @@ reaches_no_more() { # reaches_no_more ARCH
   reaches 'void ch__b(void); void ch__b(void) {}' 'there is no function codeheap/a.o:nobody'
   judge_reached "$arch"
 }
-case_signal_handler_reaches_no_more_than_it_may() { reaches_no_more x86_64; }
-case_signal_handler_of_aarch64_reaches_no_more() { reaches_no_more aarch64; }
-case_signal_handler_of_riscv64_reaches_no_more() { reaches_no_more riscv64; }
+case_signal_handler_reaches_no_more_than_it_may() { reaches_no_more "$(uname -m)"; }
+case_signal_handler_of_another_machine_reaches_no_more() {
+  local machine is_one=false
+  for machine in "$root"/arch/*.S; do
+    machine=$(basename "$machine" .S)
+    [ "$machine" = "$(uname -m)" ] || ! command -v "$machine-linux-gnu-gcc" >/dev/null || {
+      is_one=true
+      mkdir "of-$machine"
+      (cd "of-$machine" && reaches_no_more "$machine") || exit
+    }
+  done
+  [ $is_one = true ] || { echo 'skip: there is no cross compiler'; exit 77; }
+}
 # A tree of 55 scenarios and one row beside them; `catalogued FILE FINDING`: the table's checker fails and reports it.
 catalogue() {
   local n

@@ -23,9 +23,9 @@ DEPENDENCIES = [
     (r"libunwind.*\.h", None), (r"(elf|libelf|gelf)\.h", None), (r"valgrind/.*", None),
     (r"link\.h", ("os/linux_objects.c", "os/linux_images.c")),
 ]
-PLATFORM = re.compile(r"^\s*#\s*(?:if|ifdef|ifndef|elif)\b.*\b(__x86_64(?:__)?|__amd64(?:__)?|__i386(?:__)?|__aarch64__|"
-                      r"__arm__|__riscv\w*|__linux(?:__)?|__gnu_linux__|__unix(?:__)?|__APPLE__|__MACH__|_WIN32|_WIN64|"
-                      r"__FreeBSD__|__OpenBSD__|__NetBSD__|__ANDROID__)\b")
+# Macros of compilers, C++ and sanitizers; each other one that a compiler makes says which machine or system it is for.
+PLATFORM = re.compile(r"^\s*#\s*(?:if|ifdef|ifndef|elif)\b.*\b"
+                      r"(__(?!cplusplus\b|clang__|has_feature\b|GNUC__|SANITIZE_)\w+|_WIN\d\d|linux|unix)\b")
 GAP = r"[\s*/#;]+"
 WORDS = re.compile(r"\b(for" + GAP + r"now|currently|phase" + GAP + r"\d+|TODO|FIXME|hack(?:s|ed|y|ish)?|"
                    r"work-?arounds?|place-?holders?)\b", re.I)
@@ -59,6 +59,11 @@ def strip_comments(text):
             return s[0] + " " * (len(s) - 2) + s[-1]
         return re.sub(r"[^\n]", " ", s)
     return token.sub(blank, text)
+
+
+def strip_comments_only(text):
+    token = re.compile(r"(\"(?:\\.|[^\"\\\n])*\")|/\*.*?\*/|//[^\n]*", re.S)
+    return token.sub(lambda m: m.group(1) or re.sub(r"[^\n]", " ", m.group(0)), text)
 
 
 def line_of(text, at):
@@ -339,11 +344,44 @@ def check_orders():
             find(path, line_of(text, at), f"{file} has no {operation} of {' or '.join(sorted(names))}")
 
 
+def machines():
+    """What there is a port to, by the names of its files and of macros: riscv64 and __riscv."""
+    names = [os.path.basename(name)[:-2] for name in glob.glob("arch/*.S")]
+    return [re.compile(rf"(?<![A-Za-z])(?:{re.escape(name)}|__{re.sub('[_0-9]+$', '', name)}\w*)") for name in names]
+
+
+def is_of_a_machine(path):
+    return any(os.path.basename(name)[:-2] in path for name in glob.glob("arch/*.S"))
+
+
+def check_ports(texts):
+    """Each file that names two machines is a place where a port adds something: docs/porting.md lists and counts them."""
+    with_two = {}
+    for path, text in texts.items():
+        if is_of_a_machine(path) or path.startswith(("docs/", "tests/tool_lint")) or path.endswith(".md") or \
+                path == "tests/cannot_run.list":
+            continue
+        bare = strip_comments_only(text) if path.endswith(CODE) else re.sub(r"^\s*#(?!if|elif|include).*", "", text, flags=re.M)
+        found = [m for m in (pattern.search(bare) for pattern in machines()) if m]
+        if len(found) > 1:
+            with_two[path] = line_of(bare, min(m.start() for m in found))
+    table = texts.get("docs/porting.md", "")
+    said = re.search(r"^These (\d+) places:\n\n\|.*\n\|.*\n((?:\|.*\n)*)", table, re.M)
+    rows = re.findall(r"^\| `([^`]+)`", said.group(2), re.M) if said else []
+    for path in sorted(set(with_two) - set(rows)):
+        find(path, with_two[path], "names machines, and no row of docs/porting.md says what a port adds here")
+    at = line_of(table, said.start()) if said else 1
+    for path in sorted(set(rows) - set(with_two)):
+        find("docs/porting.md", at, f"{path} names no two machines")
+    if said and int(said.group(1)) != len(rows):
+        find("docs/porting.md", at, f"there are {len(rows)} places, not {said.group(1)}")
+
+
 def main():
-    users = {}
+    users, texts = {}, {}
     for path in files():
         try:
-            text = open(path, encoding="utf-8").read()
+            text = texts[path] = open(path, encoding="utf-8").read()
         except UnicodeDecodeError:
             find(path, 1, "is not UTF-8")
             continue
@@ -362,11 +400,11 @@ def main():
             bare = strip_comments(text).split("\n")
             # Strings are blanked above, but an include's name is one: it is read from the raw line.
             check_includes(path, [raw if "include" in b else "" for raw, b in zip(lines, bare)], users)
-            if not path.startswith("arch/") and not re.match(r"os/linux\w*\.c$", path):
+            if path != "arch/arch.h" and not re.match(r"os/linux\w*\.c$", path) and not is_of_a_machine(path):
                 for n, line in enumerate(bare, 1):
                     m = PLATFORM.match(line)
                     if m:
-                        find(path, n, f"#if on {m.group(1)}: such a choice belongs to arch/ or os/linux*.c")
+                        find(path, n, f"#if on {m.group(1)}: such a choice belongs to arch/arch.h or os/linux*.c")
             check_lengths(path, lines)
         if path in PUBLIC:
             check_public(path, text)
@@ -376,6 +414,7 @@ def main():
         for path, n, name in places:
             if path != places[0][0] and not isinstance(DEPENDENCIES[i][1], tuple):
                 find(path, n, f"<{name}> is already {places[0][0]}'s: one dependency, one file")
+    check_ports(texts)
     check_quotes()
     check_guarantees()
     check_table()

@@ -16,6 +16,13 @@ has_tool() { command -v "$1" >/dev/null 2>&1; }
 need() { case " $needed " in *" $1 "*) ;; *) needed="$needed $1" ;; esac; }
 want() { case " $wanted " in *" $1 "*) ;; *) wanted="$wanted $1" ;; esac; }
 
+# The other machines that there is a port to.
+machines() {
+  for machine in arch/*.S; do
+    machine=${machine#arch/} machine=${machine%.S}
+    [ "$machine" = "$(uname -m)" ] || echo "$machine"
+  done
+}
 # What builds and runs programs of another architecture; its libraries come by tools/sysroot.sh, not from apt.
 probe_cross() {
   prefix=${CROSS##*/}
@@ -135,7 +142,7 @@ probe() {
     model) probe_model ;;
     hosts) probe_lib; has_tool pkg-config || need pkg-config; has_tool g++ || need g++; probe_hosts ;;
     ci) probe_check; probe_lint; probe_tidy; probe_model; probe_fuzz
-        for CROSS in aarch64-linux-gnu- riscv64-linux-gnu-; do probe_cross; done
+        for machine in $(machines); do CROSS=$machine-linux-gnu-; probe_cross; done
         CROSS= ;;
     *) echo "setup: no target $target" >&2; exit 2 ;;
   esac
@@ -143,8 +150,12 @@ probe() {
 
 # Ends the set-up when all that is installed is there: the libraries of a foreign architecture are in the tree.
 finish() {
-  [ "$target" != ci ] || exec tools/sysroot.sh arm64 build/sysroot-arm64
-  case "$CROSS" in *aarch64-*) exec tools/sysroot.sh arm64 build/sysroot-arm64 ;; esac
+  wanted=${CROSS##*/}
+  [ "$target" != ci ] || wanted=$(machines)
+  for machine in $wanted; do
+    debian=$(sed -n 's/^debian //p' "tools/machines/${machine%%-*}.list" 2>/dev/null)
+    [ -z "$debian" ] || tools/sysroot.sh "$debian" "build/sysroot-$debian" || exit
+  done
   exit 0
 }
 

@@ -16,29 +16,27 @@ RELOCATION = re.compile(r"^\s+[0-9a-f]+: R_")
 TOOLS = os.environ.get("CROSS", "")
 
 
-class Code:
-    """What the disassembly of one architecture says of calls. A jump through a register is a call like any other unless
-    it is a switch, which adds to its table's address before; what is called by a relocation of its own is no pointer."""
-    def __init__(self, target, relocation, pointer, switch, adds, direct):
-        self.target, self.relocation, self.pointer = map(re.compile, (target, relocation, pointer))
-        self.switch, self.adds, self.direct = map(re.compile, (switch, adds, direct))
-
-
 PLACE = r"[0-9a-f]+ <([^>+]+)(?:\+0x[0-9a-f]+)?>"
-CODES = {
-    "x86_64": Code(r"\s(?:call|jmp|j[a-z]+)q?\s+" + PLACE,
-                   r"R_X86_64_(?:PLT32|PC32|GOTPCREL\w*|REX_GOTPCRELX|GOTPCRELX|32S?|64)\s+([^\s+-]+)",
-                   r"\s(?:call|jmp)q?\s+\*(?!.*\(%rip\))", r"\sjmpq?\s+\*%", r"\sadd[lq]?\s", r"(?!)"),
-    "aarch64": Code(r"\s(?:bl|b|b\.\w+|cbn?z|tbn?z)\s+(?:\w+, )?(?:#\d+, )?" + PLACE,
-                    r"R_AARCH64_(?:CALL26|JUMP26|CONDBR19|ADR_GOT_PAGE|ADR_PREL_PG_HI21|ABS64)\s+([^\s+-]+)",
-                    r"\s(?:blr|br)\s+x", r"\sbr\s+x", r"\sadd\s", r"(?!)"),
-    "riscv64": Code(r"\s(?:jal|j|b[a-z]+)\s+(?:\w+,)*" + PLACE,
-                    r"R_RISCV_(?:CALL_PLT|CALL|JAL|RVC_JUMP|GOT_HI20|PCREL_HI20|HI20|64)\s+([^\s+-]+)",
-                    r"\s(?:jalr|jr)\s+", r"\sjr\s+", r"\sadd\s", r"\sauipc\s"),
-}
-# x86-64: a call through memory near the code reads the linker's table of functions, or a variable.
-NEAR = re.compile(r"\s(?:call|jmp)q?\s+\*.*\(%rip\)")
-VARIABLE = re.compile(r"R_X86_64_(?:PC32|32S?)\s")
+MACHINES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "machines")
+
+
+class Code:
+    """What the disassembly of one architecture says of calls (tools/machines/NAME.list). A jump through a register is a
+    call like any other unless it is a switch; what is called by a relocation of its own is no pointer."""
+    def __init__(self, arch):
+        self.allowed, words = set(), {}
+        with open(f"{MACHINES}/{arch}.list", encoding="utf-8") as file:
+            for line in file:
+                key, _, value = line.rstrip("\n").partition(" ")
+                if key == "allow":
+                    self.allowed.update(value.split())
+                words[key] = value.replace("PLACE", PLACE)
+
+        def word(key):
+            return re.compile(words.get(key, r"(?!)"))
+        self.target, self.relocation, self.pointer = map(word, ("target", "relocation", "pointer"))
+        self.switch, self.adds, self.direct = map(word, ("switch", "adds", "direct"))
+        self.near, self.variable = map(word, ("near", "variable"))
 
 
 def calls_of(path, code):
@@ -53,7 +51,7 @@ def calls_of(path, code):
         if head:
             now = calls.setdefault(PART.sub("", head.group(1)), set())
         elif now is not None and RELOCATION.match(line):
-            if NEAR.search(before) and VARIABLE.search(line):
+            if code.near.search(before) and code.variable.search(line):
                 now.add("*")
             now.update(PART.sub("", name) for name in code.relocation.findall(line) if not NO_CODE.match(name))
             continue
@@ -92,6 +90,7 @@ def read_list(path):
 
 def main(build, list_path, arch):
     objects, defined, found = {}, {}, []
+    code = Code(arch)
     for folder, _, names in sorted(os.walk(f"{build}/obj")):
         room = os.path.relpath(folder, f"{build}/obj")
         for name in sorted(names):
@@ -99,12 +98,13 @@ def main(build, list_path, arch):
                     name == "meta_malloc.o":
                 continue
             unit = f"{room}/{name}"
-            objects[unit] = (calls_of(f"{folder}/{name}", CODES[arch]), data_of(f"{folder}/{name}"))
+            objects[unit] = (calls_of(f"{folder}/{name}", code), data_of(f"{folder}/{name}"))
             for symbol in objects[unit][0]:
                 if symbol.startswith("ch_"):
                     defined[symbol] = unit
     data = {symbol for _, symbols in objects.values() for symbol in symbols}
     roots, edges, allowed = read_list(list_path)
+    allowed |= code.allowed
     seen, waiting = set(), []
 
     def is_allowed(name):

@@ -28,14 +28,23 @@ from rows import all_rows, read_file
 LIMIT = 25           # seconds for a broken case, or ten times as long as it takes unbroken
 LIMIT_UNBROKEN = 150
 STRESS_SECONDS = 60  # the stress must find a mutant within these
-CROSS = {"aarch64": ("cross-aarch64-linux-gnu", ["CROSS=aarch64-linux-gnu-"]),
-         "riscv64": ("cross-riscv64-linux-gnu-gc-none", ["CROSS=riscv64-linux-gnu-", "GC=none"])}
+MACHINES = [os.path.basename(name)[:-2] for name in glob.glob("arch/*.S")]
 
 
 def machine_of(program):
     """The architecture that a program is for; "" for that of the build."""
-    found = re.match(r"(aarch64|riscv64|x86_64):|.*_(aarch64|riscv64|x86_64)$", program)
-    return found.group(1) or found.group(2) if found else ""
+    for machine in MACHINES:
+        if program.startswith(machine + ":") or program.endswith("_" + machine):
+            return machine
+    return ""
+
+
+def cross_build_of(machine):
+    """The folder of a foreign build, and what make is told. Where Debian has no libraries there is no libgc."""
+    with open(f"tools/machines/{machine}.list", encoding="utf-8") as file:
+        has_libraries = any(line.startswith("debian ") for line in file)
+    folder, settings = f"cross-{machine}-linux-gnu", [f"CROSS={machine}-linux-gnu-"]
+    return (folder, settings) if has_libraries else (folder + "-gc-none", settings + ["GC=none"])
 
 
 class Runner:
@@ -58,11 +67,11 @@ class Runner:
         machine, name = machine_of(program), program.split(":")[-1]
         if not machine or machine == self.build.vars.get("ARCH"):
             return self.build, name
-        folder, settings = CROSS.get(machine, ("", []))
+        folder, settings = cross_build_of(machine)
         path = os.path.join(self.build.folder, folder)
         with self.lock:
             if machine not in self.cross:
-                self.cross[machine] = Build(path, settings) if folder and os.path.isdir(path) else None
+                self.cross[machine] = Build(path, settings) if os.path.isdir(path) else None
         build = self.cross[machine]
         return (build, name) if build and build.has_program(name) else (None, name)
 

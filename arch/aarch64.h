@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: MIT
+ * aarch64.h: constants and inline functions of arch/arch.h for aarch64.
+ *
+ * One aligned word of a site changes, and both the old and the new one are B, BL, NOP or BRK (Arm
+ * ARM B2.6.5); or an aligned literal of 8 bytes does, which is data. Kinds of sites: JMP B; JCC
+ * B.cond, CBZ or TBZ over the B behind it, which changes; CALL BL; LEA LDR of the literal behind
+ * the B behind it. ch__arch_regs.gpr: x0 to x30, sp; extended is q0 to q31, fpsr, fpcr. Payload of
+ * a trampoline: x15. */
+#ifndef CH_ARCH_AARCH64_H
+#define CH_ARCH_AARCH64_H
+
+#include "arch/base.h"
+
+enum {
+	CH_ARCH_TRAP_UNIT_BYTES = 4,  /* BRK; elsewhere an alignment fault */
+	CH_ARCH_STUB_BYTES = 16,      /* bti jc; adr x17, index; b trampoline; index */
+	CH_ARCH_STUB_CALL_BYTES = 12, /* a return address into a stub, x17, is stub + 12 */
+	CH_ARCH_STUB_LEADS_FAR = 0,
+	CH_ARCH_DIVERTER_BYTES = 4, /* nop <-> b */
+	CH_ARCH_VENEER_BYTES = 24,  /* bti c; ldr x16, literal; br x16; the aligned literal */
+	CH_ARCH_RED_ZONE_BYTES = 0,
+	CH_ARCH_HAS_LINK_REGISTER = 1, /* a call leaves its return address in x30 */
+	CH_ARCH_RECORD_AT = 0,
+	CH_ARCH_CONTEXT_WORDS = 33, /* x0 to x30, sp, pc */
+	CH_ARCH_SAVED_WORDS = 20,   /* x19 to x30, d8 to d15 */
+	CH_ARCH_TEMPLATE_BYTES = 52,
+	CH_ARCH_ELF_MACHINE = 183, /* EM_AARCH64 */
+	CH_ARCH_DWARF_FP = 29,
+	CH_ARCH_LANDING_BYTES = 4, /* bti c, which may not change */
+	CH_ARCH_SITE_LEAST_BYTES = 4,
+	CH_ARCH_POOL_LOG2_MAX = 26, /* B reaches 128 MiB, and the runtime lies before the pool */
+	CH_ARCH_FETCH_FOLLOWS = 0,  /* not before each core has synchronized its context */
+	CH_ARCH_FILE_STORES_WHOLE = 0,
+};
+#define CH_ARCH_NONGNU_NAME "aarch64"
+enum {
+	CH_ARCH_NONGNU_PC = 32,
+	CH_ARCH_NONGNU_SP = 31,
+	CH_ARCH_NONGNU_FP = 29,
+	CH_ARCH_NONGNU_CURSOR_WORDS = 250
+};
+
+/* By the address that runs: data caches work by physical address, instruction caches need not. */
+static inline void ch__arch_sync(const uint8_t *exec, size_t bytes)
+{
+	__builtin___clear_cache((char *)(uintptr_t)exec, (char *)(uintptr_t)exec + bytes);
+}
+
+static inline void ch__arch_stub_lead(uint8_t *write, uintptr_t target)
+{
+	(void)write;
+	(void)target;
+}
+
+static inline uintptr_t ch__arch_stub_leads_to(const uint8_t *read)
+{
+	(void)read;
+	return 0;
+}
+
+/* XPACLRI, which is a no-op where the processor signs nothing. */
+__attribute__((always_inline)) static inline uintptr_t ch__arch_strip(uintptr_t word)
+{
+	register uintptr_t x30 __asm__("x30") = word;
+	__asm__("hint #7" : "+r"(x30));
+	return x30;
+}
+
+/* PACIA1716. */
+static inline uintptr_t ch__arch_sign(uintptr_t return_address, uintptr_t sp)
+{
+	register uintptr_t x17 __asm__("x17") = return_address;
+	register uintptr_t x16 __asm__("x16") = sp;
+	__asm__("hint #8" : "+r"(x17) : "r"(x16));
+	return x17;
+}
+
+static inline bool ch__arch_has_breakpoint(const void *function)
+{
+	return *(const volatile uint32_t *)function == 0xd4200000; /* BRK #0, which gdb writes */
+}
+
+__attribute__((no_sanitize("address", "thread"))) static inline void
+ch__arch_frame_step(uintptr_t fp, uintptr_t *caller_fp, uintptr_t *return_address)
+{
+	const uintptr_t *frame = (const uintptr_t *)fp;
+	*caller_fp = frame[0];
+	*return_address = frame[1];
+}
+
+static inline void ch__arch_pause(void)
+{
+	__asm__ volatile("yield" ::: "memory");
+}
+
+#endif

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT
+ * riscv64.h: constants and inline functions of arch/arch.h for riscv64.
+ *
+ * One aligned word of a site changes, a jal, or the lui of x0 that a jal takes the place of; or an
+ * aligned literal of 8 bytes. Kinds of sites: JMP jal x0; JCC a branch over the jal x0 behind it,
+ * which changes; CALL jal ra; LEA auipc, ld of the literal behind the jal x0 behind them.
+ * ch__arch_regs.gpr: x0 to x31; extended is f0 to f31, fcsr. Payload of a trampoline: t2. */
+#ifndef CH_ARCH_RISCV64_H
+#define CH_ARCH_RISCV64_H
+
+#include "arch/base.h"
+
+#include <sys/cachectl.h>
+
+enum {
+	CH_ARCH_TRAP_UNIT_BYTES = 2,  /* c.ebreak traps at every halfword */
+	CH_ARCH_STUB_BYTES = 24,      /* auipc, ld, jr, literal, branch index */
+	CH_ARCH_STUB_CALL_BYTES = 12, /* what stands for a return address into a stub */
+	CH_ARCH_STUB_LEADS_FAR = 1,   /* jal reaches 1 MiB; the stub's literal leads on */
+	CH_ARCH_DIVERTER_BYTES = 4,   /* lui x0, imm20 <-> jal x0, imm20 */
+	CH_ARCH_VENEER_BYTES = 24,    /* auipc, ld, jr, pad, literal */
+	CH_ARCH_RED_ZONE_BYTES = 0,
+	CH_ARCH_HAS_LINK_REGISTER = 1, /* ra */
+	CH_ARCH_RECORD_AT = -16,       /* the record ends where s0 points */
+	CH_ARCH_CONTEXT_WORDS = 32,    /* x1 to x31 and the pc */
+	CH_ARCH_SAVED_WORDS = 25,      /* s0 to s11, ra, fs0 to fs11 */
+	CH_ARCH_TEMPLATE_BYTES = 68,
+	CH_ARCH_ELF_MACHINE = 243, /* EM_RISCV */
+	CH_ARCH_DWARF_FP = 8,
+	CH_ARCH_LANDING_BYTES = 0,
+	CH_ARCH_SITE_LEAST_BYTES = 4,
+	CH_ARCH_POOL_LOG2_MAX = 30, /* stubs lead anywhere */
+	CH_ARCH_FETCH_FOLLOWS = 1,  /* publishing has each hart execute fence.i, and waits for it */
+	CH_ARCH_FILE_STORES_WHOLE = 0,
+};
+#define CH_ARCH_NONGNU_NAME "riscv"
+enum {
+	CH_ARCH_NONGNU_PC = 64,
+	CH_ARCH_NONGNU_SP = 2,
+	CH_ARCH_NONGNU_FP = 8,
+	CH_ARCH_NONGNU_CURSOR_WORDS = 4096
+};
+
+/* fence.i is one core's, and a thread may move: the kernel reaches all cores (riscv_flush_icache).
+ * By its name: clang makes __builtin___clear_cache a call of libgcc's function, which is empty. */
+static inline void ch__arch_sync(const uint8_t *exec, size_t bytes)
+{
+	void *begin = (void *)(uintptr_t)exec;
+	/* Old code would run. */
+	if (CH_UNLIKELY(__riscv_flush_icache(begin, (char *)begin + bytes, 0) != 0))
+		ch__panic("the system does not let code be published any more");
+}
+
+/* Where a stub has the aligned literal that its jump goes through. */
+enum { CH_ARCH_STUB_LITERAL = 12 };
+
+static inline void ch__arch_stub_lead(uint8_t *write, uintptr_t target)
+{
+	uint64_t *at = (uint64_t *)(void *)(write + CH_ARCH_STUB_LITERAL);
+	__atomic_store_n(at, target, __ATOMIC_RELEASE);
+}
+
+static inline uintptr_t ch__arch_stub_leads_to(const uint8_t *read)
+{
+	const uint64_t *at = (const uint64_t *)(const void *)(read + CH_ARCH_STUB_LITERAL);
+	return __atomic_load_n(at, __ATOMIC_ACQUIRE);
+}
+
+__attribute__((always_inline)) static inline uintptr_t ch__arch_strip(uintptr_t word)
+{
+	return word;
+}
+
+static inline uintptr_t ch__arch_sign(uintptr_t return_address, uintptr_t sp)
+{
+	(void)sp;
+	return return_address;
+}
+
+static inline bool ch__arch_has_breakpoint(const void *function)
+{
+	const volatile uint16_t *halves = (const volatile uint16_t *)function;
+	/* c.ebreak, or the first half of ebreak, which system calls and CSR instructions share */
+	return halves[0] == 0x9002 || (halves[0] == 0x0073 && halves[1] == 0x0010);
+}
+
+__attribute__((no_sanitize("address", "thread"))) static inline void
+ch__arch_frame_step(uintptr_t fp, uintptr_t *caller_fp, uintptr_t *return_address)
+{
+	const uintptr_t *end = (const uintptr_t *)fp;
+	*caller_fp = end[-2];
+	*return_address = end[-1];
+}
+
+static inline void ch__arch_pause(void)
+{
+	__asm__ volatile(".word 0x0100000f"); /* pause, which older processors take for a fence */
+}
+
+#endif

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MIT
+ * x86_64.h: constants and inline functions of arch/arch.h for x86-64.
+ *
+ * The bytes of a site that change lie in one naturally aligned 8, within one instruction (AMD APM
+ * 2, 7.6.1). Kinds of sites: JMP E9 rel32; JCC 0F 8x rel32; CALL E8 rel32; LEA lea reg, [rip +
+ * disp32]. ch__arch_regs.gpr: rax rcx rdx rbx rsp rbp rsi rdi r8 to r15, in encoding order;
+ * extended is an xsave or fxsave image. Payload of a trampoline: r10. */
+#ifndef CH_ARCH_X86_64_H
+#define CH_ARCH_X86_64_H
+
+#include "arch/base.h"
+
+enum {
+	CH_ARCH_TRAP_UNIT_BYTES = 1, /* INT3 traps at every offset */
+	CH_ARCH_STUB_BYTES = 8,      /* call rel32 + 24-bit branch index */
+	CH_ARCH_STUB_CALL_BYTES = 5, /* a return address into a stub is stub + 5 */
+	CH_ARCH_STUB_LEADS_FAR = 0,  /* a site reaches the whole pool by itself */
+	CH_ARCH_DIVERTER_BYTES = 5,  /* test eax, imm32 <-> jmp rel32 */
+	CH_ARCH_VENEER_BYTES = 16,   /* jmp [rip + 2], pad, literal */
+	CH_ARCH_RED_ZONE_BYTES = 128,
+	CH_ARCH_HAS_LINK_REGISTER = 0, /* a call leaves its return address on the stack */
+	CH_ARCH_RECORD_AT = 0,
+	CH_ARCH_CONTEXT_WORDS = 17, /* 16 general registers and the pc */
+	CH_ARCH_SAVED_WORDS = 6,
+	CH_ARCH_TEMPLATE_BYTES = 44,
+	CH_ARCH_ELF_MACHINE = 62, /* EM_X86_64 */
+	CH_ARCH_DWARF_FP = 6,
+	CH_ARCH_LANDING_BYTES = 0,
+	CH_ARCH_SITE_LEAST_BYTES = 5,
+	CH_ARCH_POOL_LOG2_MAX = 30, /* all of it and its runtime is within reach of a jump */
+	CH_ARCH_FETCH_FOLLOWS = 1,
+	CH_ARCH_FILE_STORES_WHOLE = 1,
+};
+#define CH_ARCH_NONGNU_NAME "x86_64"
+enum {
+	CH_ARCH_NONGNU_PC = 16,
+	CH_ARCH_NONGNU_SP = 7,
+	CH_ARCH_NONGNU_FP = 6,
+	CH_ARCH_NONGNU_CURSOR_WORDS = 127
+};
+
+/* Caches snoop stores by physical address: only the compiler must not move them. */
+static inline void ch__arch_sync(const uint8_t *exec, size_t bytes)
+{
+	(void)exec;
+	(void)bytes;
+	__asm__ volatile("" ::: "memory");
+}
+
+static inline void ch__arch_stub_lead(uint8_t *write, uintptr_t target)
+{
+	(void)write;
+	(void)target;
+}
+
+static inline uintptr_t ch__arch_stub_leads_to(const uint8_t *read)
+{
+	(void)read;
+	return 0;
+}
+
+__attribute__((always_inline)) static inline uintptr_t ch__arch_strip(uintptr_t word)
+{
+	return word;
+}
+
+static inline uintptr_t ch__arch_sign(uintptr_t return_address, uintptr_t sp)
+{
+	(void)sp;
+	return return_address;
+}
+
+static inline bool ch__arch_has_breakpoint(const void *function)
+{
+	return *(const volatile uint8_t *)function == 0xcc; /* INT3 */
+}
+
+__attribute__((no_sanitize("address", "thread"))) static inline void
+ch__arch_frame_step(uintptr_t fp, uintptr_t *caller_fp, uintptr_t *return_address)
+{
+	const uintptr_t *frame = (const uintptr_t *)fp;
+	*caller_fp = frame[0];
+	*return_address = frame[1];
+}
+
+static inline void ch__arch_pause(void)
+{
+	__builtin_ia32_pause();
+}
+
+#endif
