@@ -3,6 +3,7 @@
  * open.c, publication is commit.c. Lock: records for the free list. */
 #include "codeheap/handles.h"
 #include "codeheap/heaps.h"
+#include "codeheap/space.h"
 
 /* --- handles --- */
 
@@ -133,7 +134,7 @@ void ch__page_retire(struct ch_heap *heap, uint32_t page)
 	if (atomic_load(&heap->pool->pages[page].state) != CH__PAGE_FREE)
 		return;
 	forget_page(heap, page);
-	ch__trigger_returned(heap);
+	ch__space_returned(heap);
 }
 
 void ch__block_held(struct ch__block *block)

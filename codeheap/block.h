@@ -720,27 +720,6 @@ static inline __attribute__((always_inline)) void ch__thread_publish_self(struct
 void ch__threads_park(const struct ch__arch_saved *saved);
 void ch__threads_unpark(void);
 
-/* --- sweep.c --- */
-
-/* One step; true while there is more. No lock held; takes sweep, heap, pages, sinks. */
-bool ch__sweep_step(struct ch_heap *) CH_EXCLUDES(CH__ANY);
-void ch__sweep_all(struct ch_heap *) CH_EXCLUDES(CH__ANY);
-/* DEAD blocks whose core sync has passed become FREE; in need: after an extra sync, and those too
- * whose names are kept. True when there was one. Under heap. */
-bool ch__quarantine_advance(struct ch_heap *, bool in_need)
-	CH_REQUIRES(ch__role_heap) CH_EXCLUDES(CH__STANDING);
-void ch__notices_deliver(struct ch_heap *) CH_EXCLUDES(CH__ANY);
-/* LIVE|NOTENTRANT -> DEAD, its record on the quarantine or free. Under heap; patches live
- * in-edges. */
-void ch__block_kill_now(struct ch_heap *, uint32_t block, enum ch__death)
-	CH_REQUIRES(ch__role_heap) CH_EXCLUDES(CH__STANDING);
-void ch__blocks_forget_all(struct ch_heap *) CH_REQUIRES(ch__role_heap);
-enum { CH__KILLED_AT_ONCE = 64 };
-/* The same for blocks of one owner, CH__KILLED_AT_ONCE at most; of a release, those that no block
- * has an edge to. */
-void ch__blocks_kill_now(struct ch_heap *, uint32_t *blocks, uint32_t count, enum ch__death)
-	CH_REQUIRES(ch__role_heap) CH_EXCLUDES(CH__STANDING);
-
 /* --- stats.c --- */
 /* After threads are gone in the middle of their counting, and none runs. Under heap. */
 void ch__stats_recount(struct ch_heap *) CH_REQUIRES(ch__role_heap);

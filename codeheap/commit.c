@@ -4,8 +4,10 @@
  * back to the page first.
  * Lock: the owner's busy inside a region; heap when an assumption has to be judged or sinks hear
  * of ranges. */
+#include "codeheap/death.h"
 #include "codeheap/handles.h"
 #include "codeheap/heaps.h"
+#include "codeheap/space.h"
 
 static uint32_t round_up(uint32_t bytes)
 {
@@ -334,7 +336,7 @@ static void finish_bytes(struct ch_heap *heap, struct ch__thread *self, const st
 			entry_offset(block, code) + ch__head_bytes(use) - CH__INDEX_WORD_BYTES;
 	ch__region_leave(self);
 	if (given)
-		ch__trigger_returned(heap);
+		ch__space_returned(heap);
 	publish_bytes(heap, block);
 	if (code->eh_frame)
 		ch__sinks_own_live(heap->sinks, ch__extra_own(block->extra), code->eh_frame);

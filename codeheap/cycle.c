@@ -2,7 +2,9 @@
  * cycle.c: full cycles of the built-in and the host driver. Order: the VM's own stop, registry and
  * heap locks, freeze, wait for regions, one core sync, stop the world, scan, trace, `completed`
  * moves, the world goes on, then the sweep. */
+#include "codeheap/death.h"
 #include "codeheap/handles.h"
+#include "codeheap/sweep.h"
 
 static void call_roots(struct ch_marker *marker)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * gc_bdw.c: the driver that lets the Boehm collector mark code: anchors, hooks, roots. The only
- * file that knows libgc. It does not trace (mark.c) and does not free (sweep.c).
+ * file that knows libgc. It does not trace (mark.c) and does not free (death.c).
  *
  * Lock: every hook runs under the collector's allocation lock, takes none of the library's and
  * allocates nothing; owners are made under heap, their anchors are allocated before it. The list

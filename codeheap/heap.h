@@ -420,7 +420,7 @@ struct ch_heap {
 	_Atomic(uint32_t) use_is_awaited; /* ch__listener_await_use; exchanged by who tells */
 };
 
-/* --- thread.c: attachments, parks --- */
+/* --- park.c: the calling thread, parks, locks --- */
 
 /* ch_thread_park for waits of the library, out of which the thread comes before it may end. */
 void ch__thread_park_here(void);
@@ -546,7 +546,7 @@ static inline struct ch__thread *ch__thread_or_guest(struct ch_heap *heap)
 	return thread ? thread : &heap->guest;
 }
 
-/* --- regions (I1) --- */
+/* --- region.c: regions (I1) --- */
 
 void ch__region_wait(struct ch__thread *) CH_COLD;
 
@@ -661,13 +661,6 @@ void ch__trigger_swept(struct ch_heap *) CH_REQUIRES(ch__role_heap);
 void ch__trigger_tell(struct ch_heap *) CH_EXCLUDES(CH__ANY);
 /* The same, and of space that came; from calls that deliver notices, no lock held. */
 void ch__trigger_poll(struct ch_heap *) CH_EXCLUDES(CH__ANY);
-/* Bytes went back without a death. */
-void ch__trigger_returned(struct ch_heap *);
-/* Grows with whatever could make room. */
-static inline uint64_t ch__space_now(struct ch_heap *heap)
-{
-	return atomic_load(&heap->space_events) + atomic_load(&heap->space_returns);
-}
 
 /* --- listener.c: what observers are told (listener.h); nobody listens to most heaps --- */
 

@@ -9,6 +9,9 @@
 #include "codeheap/event.h"
 #include "codeheap/handles.h"
 #include "codeheap/heaps.h"
+#include "codeheap/death.h"
+#include "codeheap/space.h"
+#include "codeheap/sweep.h"
 
 #include <errno.h>
 
@@ -223,7 +226,7 @@ static bool reserve_in(struct request *r, uint32_t page_index, bool in_need)
 static void note_moved(struct ch_heap *heap)
 {
 	if (atomic_load(&heap->opens_in_need) > 1)
-		ch__trigger_returned(heap);
+		ch__space_returned(heap);
 }
 
 /* Takes another page for the thread; true when there is one. Not in a region. */
@@ -381,7 +384,7 @@ static void unreserve(struct request *r)
 {
 	ch__block_pages_freed(r->heap, r->hot_offset, r->span_pages != 0);
 	/* Somebody may have looked meanwhile, and found no room. */
-	ch__trigger_returned(r->heap);
+	ch__space_returned(r->heap);
 }
 
 /* STRANGER: a callback left its stack to a thread that is not attached. */

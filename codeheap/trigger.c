@@ -2,6 +2,7 @@
  * trigger.c: when a collection is worth its while, and telling the vms (P8: never an endless loop
  * of collections, no request lost). Counters are atomic; callbacks run under no lock. */
 #include "codeheap/handles.h"
+#include "codeheap/space.h"
 
 enum {
 	OPENED_MIN_BYTES = 256 << 10,
@@ -100,15 +101,6 @@ void ch__trigger_full(struct ch_heap *heap, struct ch_owner owner, uint64_t spac
 	if (is_worth(heap))
 		want(heap);
 	ch__trigger_tell(heap);
-}
-
-void ch__trigger_returned(struct ch_heap *heap)
-{
-	/* Seq_cst against the opener's count of itself before it looks for room: one of the two
-	 * sees the other. */
-	if (CH_UNLIKELY(atomic_load(&heap->anyone_wants_space) ||
-			atomic_load(&heap->opens_in_need)))
-		atomic_fetch_add(&heap->space_returns, 1);
 }
 
 /* Frozen: a request that comes while the cycle runs is not served by it, and stays. */

@@ -76,6 +76,7 @@ bool ch__os_may_fail(void)
 	errno = atomic_load(&fail_error);
 	return true;
 }
+
 #endif
 
 /* --- pages of the system --- */
@@ -121,6 +122,7 @@ static size_t whole_pages(size_t bytes)
 	size_t pretended = ch__os_pretended.page_bytes;
 	return pretended ? (bytes + pretended - 1) / pretended * pretended : bytes;
 }
+
 #else
 size_t ch__os_page_bytes(void)
 {
@@ -148,6 +150,7 @@ static size_t whole_pages(size_t bytes)
 {
 	return bytes;
 }
+
 #endif
 
 /* For calls that report nothing. The kernel rounds a length up; who gives back a part of what was

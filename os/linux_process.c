@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * linux_process.c: what is asked of the process rather than of memory: files of sinks, signal
- * actions, stack bounds, fork handlers, environment, randomness. Not async-signal-safe. No lock. */
+ * actions, stack bounds, fork handlers, environment. Not async-signal-safe. No lock. */
 #define _GNU_SOURCE
 #include "os/linux.h"
 #include "os/os.h"
@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -122,23 +121,6 @@ const char *ch__os_process_name(void)
 const char *ch__os_environment(const char *name)
 {
 	return secure_getenv(name);
-}
-
-/* It chooses places of mappings and the keys of hashes: where the kernel gives nothing, time and
- * addresses will do. */
-void ch__os_random(void *bytes, size_t n)
-{
-	uint8_t *at = bytes;
-	int cancel = ch__cancel_hold();
-	ssize_t got = getrandom(bytes, n, GRND_NONBLOCK);
-	ch__cancel_allow(cancel);
-	if (got == (ssize_t)n)
-		return;
-	uint64_t state = ch__os_now_ns() ^ (uintptr_t)&state ^ (uint64_t)getpid() << 32;
-	for (size_t i = 0; i < n; i++) {
-		state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-		at[i] = (uint8_t)(state >> 56);
-	}
 }
 
 /* --- files of sinks --- */

@@ -2,6 +2,7 @@
  * unit_codeheap_counters.c: counters and generations that begin again, each started near its end:
  * nothing stale is believed then, and the heap serves on (docs/design.md, section 5). */
 #include "codeheap/block.h"
+#include "codeheap/sweep.h"
 #include "tests/heap_rig.h"
 #include "tests/perfmap_reader.h"
 

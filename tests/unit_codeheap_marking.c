@@ -5,6 +5,7 @@
  * attached. A host's cycles have a queue of QUEUE places, by the mask; a built-in cycle reserves
  * its own. */
 #include "codeheap/block.h"
+#include "codeheap/sweep.h"
 #include "tests/heap_rig.h"
 
 enum {

@@ -3,6 +3,8 @@
  * for who looked too early, and the core synchronizations that a place waits for. It plays the
  * other thread by its last steps. */
 #include "codeheap/block.h"
+#include "codeheap/death.h"
+#include "codeheap/space.h"
 #include "tests/full_rig.h"
 
 static _Atomic(int) told;

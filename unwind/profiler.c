@@ -20,24 +20,6 @@ enum {
 	RINGS_SHARE = 4, /* of the memory, that one ring may take of what is left */
 };
 
-/* --- memory --- */
-
-void *ch__profile_alloc(struct ch__profiler *p, size_t bytes)
-{
-	if (bytes > p->config.memory_bytes - p->used_bytes)
-		return NULL;
-	void *at = ch__meta_alloc(p->config.meta, bytes);
-	if (at)
-		p->used_bytes += bytes;
-	return at;
-}
-
-void ch__profile_free(struct ch__profiler *p, void *at, size_t bytes)
-{
-	ch__meta_free(p->config.meta, at, bytes);
-	p->used_bytes -= bytes;
-}
-
 /* --- rings --- */
 
 /* The longest sample may begin at the last word. */
@@ -107,32 +89,6 @@ static void merge_all(struct ch__profiler *p) CH_REQUIRES(ch__role_profile)
 		*link = s->next;
 		free_sampler(p, s);
 	}
-}
-
-/* --- handlers --- */
-
-static bool handler_left(struct ch__sampler_slot *slot)
-{
-	enum { SPINS = 1000, PATIENCE_MS = 1000 };
-	static _Atomic(uint32_t) never;
-	for (int i = 0; i < SPINS + PATIENCE_MS; i++) {
-		if (!atomic_load_explicit(&slot->inside, memory_order_seq_cst))
-			return true;
-		if (i < SPINS)
-			ch__arch_pause();
-		else
-			ch__os_futex_wait(&never, 0, NS_PER_MS);
-	}
-	return false;
-}
-
-bool ch__handlers_left(struct ch__profiler *p)
-{
-	bool have_left = true;
-	for (struct ch__sampler *s = p->samplers; s; s = s->next)
-		if (s->slot && !handler_left(s->slot))
-			have_left = false;
-	return have_left;
 }
 
 /* --- the worker --- */
@@ -254,7 +210,7 @@ int ch__profiler_add(struct ch__profiler *p, struct ch__sampler_slot *slot, int 
 		return 0;
 	int error = errno;
 	atomic_store_explicit(&slot->sampler, NULL, memory_order_seq_cst);
-	if (handler_left(slot))
+	if (ch__handler_left(slot))
 		take_back(p, s);
 	if (!ch__os_thread_exists(thread_id))
 		return ESRCH;
@@ -270,7 +226,7 @@ void ch__profiler_remove(struct ch__profiler *p, struct ch__sampler_slot *slot)
 	ch__os_timer_stop(&s->timer);
 	atomic_store_explicit(&slot->sampler, NULL, memory_order_seq_cst);
 	/* One that does not end keeps its sampler for good. */
-	bool has_left = handler_left(slot);
+	bool has_left = ch__handler_left(slot);
 	ch__profile_lock(p);
 	if (has_left)
 		s->slot = NULL;

@@ -159,9 +159,10 @@ const struct ch__seen *ch__seen_find(const struct ch__seen_list *, uintptr_t add
 				     bool *is_several);
 bool ch__seen_is_same(const struct ch__seen *, const struct ch__seen *);
 
-/* --- profiler.c --- */
-/* Every handler that had ranges, or a sampler, before the call, is out of it. False: one is not,
- * after a second. */
+/* --- profiler_memory.c --- */
+/* Every handler that had ranges, or a sampler, before the call, is out of it: that of one slot, or
+ * all of them. False: one is not, after a second. */
+bool ch__handler_left(struct ch__sampler_slot *);
 bool ch__handlers_left(struct ch__profiler *) CH_REQUIRES(ch__role_profile);
 
 #endif

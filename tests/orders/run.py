@@ -30,22 +30,22 @@ WRAPPED = ("memcpy memset ch__meta_alloc ch__meta_free ch__os_futex_wait ch__os_
 ROOMS = ["arch", "os", "pages", "unwind", "codeheap", "invalidate"]
 # What a case runs of a header's functions, besides its own file.
 USES = {
-    "regions": ["codeheap/thread.c"],
-    "regions_fenced": ["codeheap/thread.c"],
-    "stop": ["codeheap/thread.c", "codeheap/world.c"],
+    "regions": ["codeheap/region.c"],
+    "regions_fenced": ["codeheap/region.c"],
+    "stop": ["codeheap/park.c", "codeheap/region.c", "codeheap/world.c"],
     "segment": ["codeheap/handles.c", "codeheap/table.c"],
     "lists": [],
     "frames": [],
     "cell": ["codeheap/owner.c", "codeheap/handles.c"],
     "sampler": [],
-    "locks": ["os/lock.c", "codeheap/thread.c", "codeheap/owner.c"],
-    "serialize": ["codeheap/thread.c"],
+    "locks": ["os/lock.c", "codeheap/park.c", "codeheap/owner.c"],
+    "serialize": ["codeheap/park.c", "codeheap/region.c"],
     "reuse_asked": [],
-    "reuse": ["codeheap/open.c", "codeheap/commit.c", "codeheap/sweep.c", "codeheap/find.c", "codeheap/block.c"],
+    "reuse": ["codeheap/open.c", "codeheap/commit.c", "codeheap/death.c", "codeheap/find.c", "codeheap/handles.c"],
     "names": ["codeheap/place.c", "codeheap/find.c", "codeheap/names.c"],
     "tombstone": [],
     "death": [],
-    "place": ["codeheap/open.c", "codeheap/commit.c", "codeheap/sweep.c", "codeheap/place.c", "codeheap/extra.c",
+    "place": ["codeheap/open.c", "codeheap/commit.c", "codeheap/death.c", "codeheap/place.c", "codeheap/extra.c",
               "codeheap/names.c", "codeheap/tombstone.c"],
 }
 LIMIT_S = 120

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: MIT
+ * flame_text.c: text as both writers of a flame graph put it out, and the characters of names as
+ * they show them. */
+#include "unwind/flame_tree.h"
+
+void ch__flame_put(struct ch__flame_text *out, const char *text, size_t bytes)
+{
+	while (bytes && !out->has_failed) {
+		size_t part = sizeof out->bytes - out->used;
+		part = part < bytes ? part : bytes;
+		memcpy(out->bytes + out->used, text, part);
+		out->used += part;
+		text += part;
+		bytes -= part;
+		if (out->used == sizeof out->bytes)
+			ch__flame_text_end(out);
+	}
+}
+
+bool ch__flame_text_end(struct ch__flame_text *out)
+{
+	if (!out->has_failed && out->used && !out->write(out->arg, out->bytes, out->used))
+		out->has_failed = true;
+	out->used = 0;
+	return !out->has_failed;
+}
+
+void ch__flame_put_text(struct ch__flame_text *out, const char *text)
+{
+	ch__flame_put(out, text, strlen(text));
+}
+
+void ch__flame_put_number(struct ch__flame_text *out, uint64_t number)
+{
+	char digits[20];
+	size_t at = sizeof digits;
+	do
+		digits[--at] = (char)('0' + number % 10);
+	while (number /= 10);
+	ch__flame_put(out, digits + at, sizeof digits - at);
+}
+
+enum { REPLACEMENT = 0xfffd, PICTURE_OF_NUL = 0x2400, PICTURE_OF_DELETE = 0x2421 };
+
+/* What XML can carry and an eye can see, of what UTF-8 can say. */
+static uint32_t visible(uint32_t code_point)
+{
+	if (code_point < 0x20)
+		return PICTURE_OF_NUL + code_point;
+	if (code_point == 0x7f)
+		return PICTURE_OF_DELETE;
+	if ((code_point >= 0x80 && code_point < 0xa0) || code_point == 0xfffe ||
+	    code_point == 0xffff)
+		return REPLACEMENT;
+	/* Line ends of Unicode, and what changes the direction of the text behind it. */
+	if ((code_point >= 0x2028 && code_point <= 0x202e) ||
+	    (code_point >= 0x2066 && code_point <= 0x2069))
+		return REPLACEMENT;
+	return code_point;
+}
+
+uint32_t ch__flame_character(const char *name, const char **end)
+{
+	const uint8_t *at = (const uint8_t *)name;
+	*end = name + 1;
+	if (at[0] < 0x80)
+		return visible(at[0]);
+	unsigned more = at[0] >= 0xf0 ? 3 : at[0] >= 0xe0 ? 2 : 1;
+	static const uint32_t least[] = {0, 0x80, 0x800, 0x10000};
+	if (at[0] < 0xc2 || at[0] > 0xf4)
+		return REPLACEMENT;
+	uint32_t code_point = at[0] & (0x3fu >> more);
+	for (unsigned i = 1; i <= more; i++) {
+		if ((at[i] & 0xc0) != 0x80) /* also the end of the name */
+			return REPLACEMENT;
+		code_point = code_point << 6 | (at[i] & 0x3f);
+	}
+	if (code_point < least[more] || code_point > 0x10ffff ||
+	    (code_point >= 0xd800 && code_point < 0xe000))
+		return REPLACEMENT;
+	*end = name + 1 + more;
+	return visible(code_point);
+}
+
+void ch__flame_put_character(struct ch__flame_text *out, uint32_t code_point)
+{
+	char bytes[4];
+	size_t count = code_point < 0x80      ? 1
+		       : code_point < 0x800   ? 2
+		       : code_point < 0x10000 ? 3
+					      : 4;
+	static const uint8_t first[] = {0, 0, 0xc0, 0xe0, 0xf0};
+	for (size_t i = count; --i > 0; code_point >>= 6)
+		bytes[i] = (char)(0x80 | (code_point & 0x3f));
+	bytes[0] = (char)(first[count] | code_point);
+	ch__flame_put(out, bytes, count);
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT
+ * profiler_memory.c: the memory of a profiler, which is bounded, and the wait until signal handlers
+ * read none of what is to be given back. */
+#include "unwind/profiler_inner.h"
+
+enum { NS_PER_MS = 1000000 };
+
+void *ch__profile_alloc(struct ch__profiler *p, size_t bytes)
+{
+	if (bytes > p->config.memory_bytes - p->used_bytes)
+		return NULL;
+	void *at = ch__meta_alloc(p->config.meta, bytes);
+	if (at)
+		p->used_bytes += bytes;
+	return at;
+}
+
+void ch__profile_free(struct ch__profiler *p, void *at, size_t bytes)
+{
+	ch__meta_free(p->config.meta, at, bytes);
+	p->used_bytes -= bytes;
+}
+
+bool ch__handler_left(struct ch__sampler_slot *slot)
+{
+	enum { SPINS = 1000, PATIENCE_MS = 1000 };
+	static _Atomic(uint32_t) never;
+	for (int i = 0; i < SPINS + PATIENCE_MS; i++) {
+		if (!atomic_load_explicit(&slot->inside, memory_order_seq_cst))
+			return true;
+		if (i < SPINS)
+			ch__arch_pause();
+		else
+			ch__os_futex_wait(&never, 0, NS_PER_MS);
+	}
+	return false;
+}
+
+bool ch__handlers_left(struct ch__profiler *p)
+{
+	bool have_left = true;
+	for (struct ch__sampler *s = p->samplers; s; s = s->next)
+		if (s->slot && !ch__handler_left(s->slot))
+			have_left = false;
+	return have_left;
+}
