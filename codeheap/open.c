@@ -9,9 +9,8 @@
 #include "codeheap/event.h"
 #include "codeheap/handles.h"
 #include "codeheap/heaps.h"
-#include "codeheap/death.h"
+#include "codeheap/make_room.h"
 #include "codeheap/space.h"
-#include "codeheap/sweep.h"
 
 #include <errno.h>
 
@@ -447,9 +446,8 @@ static enum placed place_slowly(struct request *r)
 	bool may_collect = (r->open->flags & CH_OPEN_MAY_COLLECT) != 0, has_collected = false;
 	for (int attempt = 0;; attempt++) {
 		enum placed placed;
-		while (atomic_load(&heap->sweep_pending) && attempt)
-			if (!ch__sweep_step(heap))
-				break;
+		if (attempt)
+			(void)ch__make_room(heap, CH__ROOM_BY_SWEEP);
 		/* Callbacks of the sweep and of a collection may have opened blocks. */
 		r->lacks_memory = !reserve_young(r);
 		if (r->lacks_memory)
@@ -469,16 +467,12 @@ static enum placed place_slowly(struct request *r)
 		}
 		if (attempt == 0)
 			continue;
-		if (atomic_load(&heap->quarantine_bytes)) {
-			ch__heap_lock(heap);
-			bool has_freed = ch__quarantine_advance(heap, true);
-			ch__heap_unlock(heap);
-			if (has_freed)
-				continue;
-		}
+		if (ch__make_room(heap, CH__ROOM_BY_CORE_SYNC))
+			continue;
 		if ((placed = place_in_holes(r)) != NO_ROOM)
 			return placed;
-		if (!may_collect || r->refused || ch_heap_collect(heap) != CH_OK)
+		if (!may_collect || r->refused ||
+		    !ch__make_room(heap, CH__ROOM_BY_COLLECTION))
 			return NO_ROOM;
 		r->self = ch__thread_now(heap);
 		if (!r->self)
