@@ -440,7 +440,7 @@ lint:
 	@tools/setup.sh lint
 	+@$(sub) run-lint
 run-lint: $(libs) $(bdw_libs) $(lib_o)
-	@CODEHEAP_BUILD=$(BUILD) CODEHEAP_ARCH=$(ARCH) CODEHEAP_OBJECTS='$(lib_o)' \
+	@CODEHEAP_BUILD=$(BUILD) CODEHEAP_ARCH=$(ARCH) CODEHEAP_OBJECTS='$(lib_o) $(bdw_o)' \
 	 tools/lint.sh
 
 # PARTS names some of them: contracts clang-tidy cppcheck analyzer. Headers of others that the outside hosts include are

@@ -330,6 +330,36 @@ case_global_for_tests_in_a_release_object() {
     'ch__pretended is for tests, and a.o has it'
 }
 
+# No file of the library uses one that uses it, over whatever others.
+object() { # object FILE TEXT: obj/FILE.o
+  mkdir -p "$(dirname "$1")" "obj/$(dirname "$1")"
+  printf '%s\n' "$2" >"$1"
+  gcc -I. -c -o "obj/${1%.c}.o" "$1" || exit 1
+}
+three_files() { # three_files TEXT: of the lowest
+  object pages/pool.c "$1"
+  object codeheap/find.c 'int ch__pool_has(void); int ch__find(void); int ch__find(void) { return ch__pool_has(); }'
+  object codeheap/mark.c 'int ch__find(void); int ch__mark(void); int ch__mark(void) { return ch__find(); }'
+}
+case_files_that_use_each_other() {
+  local said
+  three_files 'int ch__pool_has(void); int ch__pool_has(void) { return 0; }'
+  said=$("$root/tools/lint_graph.py" obj/*/*.o) || fail "files without a cycle have findings: $said"
+  said=$("$root/tools/lint_graph.py" --levels obj/*/*.o)
+  echo "$said" | grep -q '^ 2 codeheap/mark.c: codeheap/find.c$' || fail "no level of mark.c in: $said"
+  three_files 'int ch__mark(void); int ch__pool_has(void); int ch__pool_has(void) { return ch__mark(); }'
+  said=$("$root/tools/lint_graph.py" obj/*/*.o) && fail "nothing found: $said"
+  [ "$said" = "codeheap/find.c:1: 3 files use each other: codeheap/find.c -ch__pool_has-> pages/pool.c -ch__mark-> codeheap/mark.c -ch__find-> codeheap/find.c" ] ||
+    fail "another cycle: $said"
+}
+case_pair_among_files_that_use_each_other() {
+  local said
+  three_files 'int ch__mark(void); int ch__find(void); int ch__pool_has(void); int ch__pool_has(void) { return ch__mark() + ch__find(); }'
+  said=$("$root/tools/lint_graph.py" obj/*/*.o) && fail "nothing found: $said"
+  [ "$said" = "codeheap/find.c:1: 3 files use each other: codeheap/find.c -ch__pool_has-> pages/pool.c -ch__find-> codeheap/find.c (all: codeheap/find.c codeheap/mark.c pages/pool.c)" ] ||
+    fail "another cycle: $said"
+}
+
 # A promise, an invariant, a mutant, a test, and a text that names them and nothing else.
 write_guarantees() {
   mkdir -p tests/breaks docs/model

@@ -74,6 +74,9 @@ done
 # ---- nothing that only tests use
 tools/lint_release.py $CODEHEAP_OBJECTS >>"$findings" || grep -q 'tests' "$findings" || found "tools/lint_release.py:1: failed without a finding"
 
+# ---- no file uses one that uses it, over whatever others
+tools/lint_graph.py $CODEHEAP_OBJECTS >>"$findings" || grep -q 'use each other' "$findings" || found "tools/lint_graph.py:1: failed without a finding"
+
 # ---- signal-safe units refer to nothing that may lock or allocate
 sed "s|^arch/ARCH|arch/${CODEHEAP_ARCH:-$(uname -m)}|" tools/signal_safe.list >"$findings.safe"
 safe=$(sed -n 's/^\([a-z_0-9/]*\.o\).*/\1/p' "$findings.safe")
