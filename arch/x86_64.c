@@ -302,7 +302,6 @@ void ch__arch_stub_context_init(struct ch__arch_stub_context *context)
 {
 	unsigned a, b, c, d;
 	context->extended_bytes = 0;
-	context->extended_mask = 0;
 	if (__get_cpuid(1, &a, &b, &c, &d) && (c & bit_OSXSAVE)) {
 		__asm__ volatile("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
 		context->extended_mask = ((uint64_t)d << 32 | a) & ~(UINT64_C(1) << XSAVE_PKRU);

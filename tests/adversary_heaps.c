@@ -7,8 +7,6 @@
 #include "tests/heap_rig.h"
 #include "tests/stage.h"
 
-#include "codeheap/heaps.h"
-
 #include <sys/wait.h>
 #include <unistd.h>
 

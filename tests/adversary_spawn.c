@@ -4,8 +4,6 @@
 #define _GNU_SOURCE
 #include "codeheap/heaps.h"
 #include "tests/stage.h"
-
-#include "codeheap/heaps.h"
 #include "pages/pages.h"
 
 #include <errno.h>

@@ -328,6 +328,18 @@ TEST(unwinder_passes_from_the_callback_into_the_jit_frame)
 	CHECK_EQ(frames[i + 2], caller);
 }
 
+/* As the ABI numbers registers: cfa = rbp + 16, return address at cfa - 8, rbp at cfa - 16. */
+TEST(frame_with_rbp_is_told_in_the_numbers_of_the_abi)
+{
+	static const uint8_t program[] = {0x0c, 6, 16, 0x90, 1, 0x86, 2};
+	const struct ch__arch_cfi *cfi = ch__arch_cfi_frame_pointer();
+	CHECK_EQ(cfi->code_align, 1);
+	CHECK_EQ(cfi->data_align, -8);
+	CHECK_EQ(cfi->return_register, 16);
+	CHECK_EQ(cfi->bytes, sizeof program);
+	CHECK(!memcmp(cfi->program, program, sizeof program));
+}
+
 /* --- images --- */
 
 __asm__("	.text\n"

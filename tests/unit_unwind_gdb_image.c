@@ -243,6 +243,15 @@ TEST(block_with_frames_of_its_own_has_those)
 	CHECK(!memcmp(program_of(fde), "\x0c\x07\x08\x90\x01", 5));
 	CHECK(!memcmp(fde + 24, "\x41\x0e\x10", 3));
 	CHECK(program_of(fde)[-4] == 0 && program_of(fde)[-1] == 16); /* no augmentation; rip */
+	/* Behind either program DW_CFA_nop to the record's end, where the next record begins. */
+	static const uint8_t nops[8];
+	const uint8_t *cie = program_of(fde) - 13;
+	uint32_t cie_bytes, fde_bytes;
+	memcpy(&cie_bytes, cie, 4);
+	memcpy(&fde_bytes, fde, 4);
+	CHECK_EQ(cie + 4 + cie_bytes, fde);
+	CHECK(cie_bytes + 4 == 24 && fde_bytes + 4 == 32);
+	CHECK(!memcmp(cie + 18, nops, 24 - 18) && !memcmp(fde + 27, nops, 32 - 27));
 	discard(&bed, 64, 40, 7);
 	ch__sinks_own_destroy(bed.sinks, own);
 	add(&bed, 64, 40, 9); /* without */
@@ -290,6 +299,132 @@ TEST(image_has_the_lines_of_a_range)
 	CHECK_EQ(gdb_line_of(pool + 140, &file), 0);
 	CHECK(gdb_section(gdb_entry_of(pool + 70), ".debug_info"));
 	CHECK(gdb_section(gdb_entry_of(pool + 70), ".debug_abbrev"));
+	bed_close(&bed);
+}
+
+/* What DWARF 4 says of two units, each with a file, a function and rows, written by hand. */
+struct written {
+	uint8_t bytes[400];
+	size_t n;
+};
+
+static void w(struct written *to, uint64_t value, size_t bytes)
+{
+	memcpy(to->bytes + to->n, &value, bytes);
+	to->n += bytes;
+}
+
+static void w_text(struct written *to, const char *text)
+{
+	memcpy(to->bytes + to->n, text, strlen(text) + 1);
+	to->n += strlen(text) + 1;
+}
+
+static void w_close(struct written *to, size_t at)
+{
+	uint32_t length = (uint32_t)(to->n - at - 4);
+	memcpy(to->bytes + at, &length, 4);
+}
+
+static void write_unit(struct written *info, const char *name, uint32_t line_at, uint64_t low,
+		       uint64_t high)
+{
+	size_t at = info->n;
+	w(info, 0, 4);
+	w(info, 4, 2); /* version */
+	w(info, 0, 4); /* abbreviations */
+	w(info, 8, 1); /* bytes of an address */
+	w(info, 1, 1); /* a unit with lines */
+	w(info, 12, 1); /* C99 */
+	w_text(info, "/src/prog.scm");
+	w(info, line_at, 4);
+	w(info, low, 8);
+	w(info, high - low, 8);
+	w(info, 2, 1); /* its function */
+	w_text(info, name);
+	w(info, low, 8);
+	w(info, high - low, 8);
+	w(info, 0, 1); /* no more children */
+	w_close(info, at);
+}
+
+/* Rows of lines 300, 20 bytes further 12, to the end. */
+static void write_lines(struct written *line, uint64_t first, uint64_t high)
+{
+	static const uint8_t header[] = {1, 1, 1, 0xfb, 14, 13, 0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1};
+	static const uint8_t row_300[] = {3, 0xab, 2, 1}, row_12[] = {2, 20, 3, 0xe0, 0x7d, 1};
+	size_t at = line->n;
+	w(line, 0, 4);
+	w(line, 4, 2);
+	size_t header_at = line->n;
+	w(line, 0, 4);
+	memcpy(line->bytes + line->n, header, sizeof header);
+	line->n += sizeof header;
+	w(line, 0, 1); /* no folders */
+	w_text(line, "/src/prog.scm");
+	w(line, 0, 4); /* of the file nothing else, and no more files */
+	w_close(line, header_at);
+	w(line, 0x020900, 3); /* extended, 9 bytes: the address */
+	w(line, first, 8);
+	memcpy(line->bytes + line->n, row_300, sizeof row_300);
+	line->n += sizeof row_300;
+	memcpy(line->bytes + line->n, row_12, sizeof row_12);
+	line->n += sizeof row_12;
+	w(line, 2, 1);
+	w(line, high - (first + 20), 1);
+	w(line, 0x010100, 3); /* extended, 1 byte: the end */
+	w_close(line, at);
+}
+
+static void check_section(const struct gdb_entry *entry, const char *name, const void *bytes,
+			  size_t n)
+{
+	const Elf64_Shdr *section = gdb_section(entry, name);
+	if (!section || section->sh_size != n)
+		FAIL("%s has %zu bytes, not %zu", name, section ? (size_t)section->sh_size : 0, n);
+	for (size_t i = 0; i < n; i++)
+		if (entry->file[section->sh_offset + i] != ((const uint8_t *)bytes)[i])
+			FAIL("%s is another at byte %zu", name, i);
+}
+
+static size_t lines_of_both(void *context, uint64_t key, const char **file,
+			    struct ch__sink_line *out, size_t max)
+{
+	(void)context;
+	*file = "/src/prog.scm";
+	for (size_t i = 0; i < 2 && i < max; i++) {
+		out[i] = two_lines[i];
+		out[i].exec += key * 64;
+	}
+	return 2;
+}
+
+TEST(debug_sections_are_those_of_the_standard_byte_for_byte)
+{
+	static const uint8_t abbreviations[] = {
+		1,    0x11, 1, 0x13, 0x0b, 0x03, 0x08, 0x10, 0x17, 0x11, 0x01, 0x12, 0x07, 0, 0,
+		2,    0x2e, 0, 0x03, 0x08, 0x3f, 0x19, 0x11, 0x01, 0x12, 0x07, 0,    0,
+		3,    0x11, 1, 0x13, 0x0b, 0x11, 0x01, 0x12, 0x07, 0,    0,    0};
+	static struct written info, line;
+	struct bed bed;
+	use_heads(&bed);
+	bed.config.lines = lines_of_both;
+	CHECK_EQ(ch__sinks_create(&bed.config, CH__SINK_GDB, &bed.sinks), 0);
+	uintptr_t pool = (uintptr_t)bed.pool;
+	two_lines[0] = (struct ch__sink_line){pool + 6, 300};
+	two_lines[1] = (struct ch__sink_line){pool + 26, 12};
+	for (uint64_t key = 1; key < 3; key++) {
+		uintptr_t low = pool + key * 64 + HEAD, high = pool + key * 64 + 40;
+		add(&bed, key * 64, 40, key);
+		write_unit(&info, key == 1 ? "fn_1" : "fn_2", (uint32_t)line.n, low, high);
+		write_lines(&line, pool + key * 64 + 6, high);
+	}
+	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	const struct gdb_entry *entry = gdb_entry_of(pool + 64 + HEAD);
+	CHECK(entry && entry == gdb_entry_of(pool + 128 + HEAD));
+	check_section(entry, ".debug_abbrev", abbreviations, sizeof abbreviations);
+	check_section(entry, ".debug_line", line.bytes, line.n);
+	check_section(entry, ".debug_info", info.bytes, info.n);
 	bed_close(&bed);
 }
 
