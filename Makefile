@@ -191,7 +191,6 @@ libs_api_backtrace := -rdynamic -Wl,--wrap=_Unwind_Backtrace
 libs_unit_os_gate := -Wl,--wrap=fallocate,--wrap=madvise
 libs_unit_os_images := -Wl,--wrap=dl_iterate_phdr
 libs_unit_pages_pool := -Wl,--wrap=mmap
-libs_unit_pages_private := -Wl,--wrap=ch__os_self_write
 libs_unit_codeheap_order := $(addprefix -Wl$(comma)--wrap=,ch__sinks_add ch__sinks_remove ch__sinks_own_destroy ch__page_set_start \
                               ch__block_kill_now)
 libs_tool_libunwind := -Wl,--no-as-needed -lgcc_s -lunwind -Wl,--as-needed

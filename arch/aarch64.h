@@ -16,6 +16,7 @@ enum {
 	CH_ARCH_STUB_BYTES = 16,      /* bti jc; adr x17, index; b trampoline; index */
 	CH_ARCH_STUB_CALL_BYTES = 12, /* a return address into a stub, x17, is stub + 12 */
 	CH_ARCH_STUB_LEADS_FAR = 0,
+	CH_ARCH_LEAD_BYTES = 0,
 	CH_ARCH_DIVERTER_BYTES = 4, /* nop <-> b */
 	CH_ARCH_VENEER_BYTES = 24,  /* bti c; ldr x16, literal; br x16; the aligned literal */
 	CH_ARCH_RED_ZONE_BYTES = 0,
@@ -30,7 +31,6 @@ enum {
 	CH_ARCH_SITE_LEAST_BYTES = 4,
 	CH_ARCH_POOL_LOG2_MAX = 26, /* B reaches 128 MiB, and the runtime lies before the pool */
 	CH_ARCH_FETCH_FOLLOWS = 0,  /* not before each core has synchronized its context */
-	CH_ARCH_FILE_STORES_WHOLE = 0,
 };
 #define CH_ARCH_NONGNU_NAME "aarch64"
 enum {
@@ -56,6 +56,23 @@ static inline uintptr_t ch__arch_stub_leads_to(const uint8_t *read)
 {
 	(void)read;
 	return 0;
+}
+
+static inline bool ch__arch_lead_reaches(ptrdiff_t delta)
+{
+	(void)delta;
+	return false;
+}
+
+static inline void ch__arch_lead_write(uint8_t *write, ptrdiff_t delta, uintptr_t target)
+{
+	(void)write, (void)delta, (void)target;
+}
+
+static inline bool ch__arch_lead_is_valid(const uint8_t *read, ptrdiff_t delta)
+{
+	(void)read, (void)delta;
+	return false;
 }
 
 /* XPACLRI, which is a no-op where the processor signs nothing. */

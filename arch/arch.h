@@ -28,6 +28,7 @@
  *   CH_ARCH_STUB_BYTES         the length of a stub, its branch index at its end
  *   CH_ARCH_STUB_CALL_BYTES    a stub's return address, or what stands for it, from its start
  *   CH_ARCH_STUB_LEADS_FAR     1: a site may not reach all of the pool, and its stub leads on
+ *   CH_ARCH_LEAD_BYTES         the length of a lead before a stub; 0: code is not written as a file
  *   CH_ARCH_DIVERTER_BYTES     the length of a diverter
  *   CH_ARCH_VENEER_BYTES       the length of a veneer with its literal
  *   CH_ARCH_RED_ZONE_BYTES     what a function may use below its sp
@@ -42,8 +43,6 @@
  *   CH_ARCH_SITE_LEAST_BYTES   the length of the shortest site
  *   CH_ARCH_POOL_LOG2_MAX      of the largest pool
  *   CH_ARCH_FETCH_FOLLOWS      1: other cores run what was published, not what was there before
- *   CH_ARCH_FILE_STORES_WHOLE  1: the kernel was seen to store an aligned 8 bytes at once that are
- *                              written to a process's memory as to a file
  *   CH_ARCH_NONGNU_...         nongnu libunwind: the machine in the names of its functions, its
  *                              numbers of pc, sp and frame pointer, and the words of a cursor */
 
@@ -131,10 +130,17 @@ uint32_t ch__arch_stub_index(const uint8_t *read_return_address);
 bool ch__arch_stub_is_valid(const uint8_t *read, uintptr_t exec, uintptr_t trampoline,
 			    uint32_t index);
 /* Where CH_ARCH_STUB_LEADS_FAR: the address that the stub's jump goes to, the trampoline at first;
- * any other makes the stub a veneer of its branch. One aligned store, which may be done while
- * others run the stub. */
+ * any other makes the stub a veneer of its branch. Where a stub has a lead before it: the address
+ * that the lead's jump goes to, in data. One aligned store, which may be done while others run the
+ * stub. */
 static inline void ch__arch_stub_lead(uint8_t *write, uintptr_t target);
 static inline uintptr_t ch__arch_stub_leads_to(const uint8_t *read);
+/* A lead stands before a stub where code is not patched while it runs (procmem): a jump by the
+ * literal that the write view has there, delta further on, at an address 4 above a multiple of 8.
+ * Where CH_ARCH_LEAD_BYTES is 0 no delta is reached. */
+static inline bool ch__arch_lead_reaches(ptrdiff_t delta);
+static inline void ch__arch_lead_write(uint8_t *write, ptrdiff_t delta, uintptr_t target);
+static inline bool ch__arch_lead_is_valid(const uint8_t *read, ptrdiff_t delta);
 /* Write the trampoline that stubs call: it enters the stub entry with the context. Returns its
  * bytes. */
 size_t ch__arch_trampoline_write(uint8_t *write, uintptr_t exec, struct ch__arch_stub_context *);

@@ -17,6 +17,7 @@ enum {
 	CH_ARCH_STUB_BYTES = 24,      /* auipc, ld, jr, literal, branch index */
 	CH_ARCH_STUB_CALL_BYTES = 12, /* what stands for a return address into a stub */
 	CH_ARCH_STUB_LEADS_FAR = 1,   /* jal reaches 1 MiB; the stub's literal leads on */
+	CH_ARCH_LEAD_BYTES = 0,
 	CH_ARCH_DIVERTER_BYTES = 4,   /* lui x0, imm20 <-> jal x0, imm20 */
 	CH_ARCH_VENEER_BYTES = 24,    /* auipc, ld, jr, pad, literal */
 	CH_ARCH_RED_ZONE_BYTES = 0,
@@ -31,7 +32,6 @@ enum {
 	CH_ARCH_SITE_LEAST_BYTES = 4,
 	CH_ARCH_POOL_LOG2_MAX = 30, /* stubs lead anywhere */
 	CH_ARCH_FETCH_FOLLOWS = 1,  /* publishing has each hart execute fence.i, and waits for it */
-	CH_ARCH_FILE_STORES_WHOLE = 0,
 };
 #define CH_ARCH_NONGNU_NAME "riscv"
 enum {
@@ -64,6 +64,23 @@ static inline uintptr_t ch__arch_stub_leads_to(const uint8_t *read)
 {
 	const uint64_t *at = (const uint64_t *)(const void *)(read + CH_ARCH_STUB_LITERAL);
 	return __atomic_load_n(at, __ATOMIC_ACQUIRE);
+}
+
+static inline bool ch__arch_lead_reaches(ptrdiff_t delta)
+{
+	(void)delta;
+	return false;
+}
+
+static inline void ch__arch_lead_write(uint8_t *write, ptrdiff_t delta, uintptr_t target)
+{
+	(void)write, (void)delta, (void)target;
+}
+
+static inline bool ch__arch_lead_is_valid(const uint8_t *read, ptrdiff_t delta)
+{
+	(void)read, (void)delta;
+	return false;
 }
 
 __attribute__((always_inline)) static inline uintptr_t ch__arch_strip(uintptr_t word)

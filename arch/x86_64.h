@@ -10,11 +10,14 @@
 
 #include "arch/base.h"
 
+#include <string.h>
+
 enum {
 	CH_ARCH_TRAP_UNIT_BYTES = 1, /* INT3 traps at every offset */
 	CH_ARCH_STUB_BYTES = 8,      /* call rel32 + 24-bit branch index */
 	CH_ARCH_STUB_CALL_BYTES = 5, /* a return address into a stub is stub + 5 */
 	CH_ARCH_STUB_LEADS_FAR = 0,  /* a site reaches the whole pool by itself */
+	CH_ARCH_LEAD_BYTES = 24,     /* jmp [literal of the write view], pad, literal, pad */
 	CH_ARCH_DIVERTER_BYTES = 5,  /* test eax, imm32 <-> jmp rel32 */
 	CH_ARCH_VENEER_BYTES = 16,   /* jmp [rip + 2], pad, literal */
 	CH_ARCH_RED_ZONE_BYTES = 128,
@@ -29,7 +32,6 @@ enum {
 	CH_ARCH_SITE_LEAST_BYTES = 5,
 	CH_ARCH_POOL_LOG2_MAX = 30, /* all of it and its runtime is within reach of a jump */
 	CH_ARCH_FETCH_FOLLOWS = 1,
-	CH_ARCH_FILE_STORES_WHOLE = 1,
 };
 #define CH_ARCH_NONGNU_NAME "x86_64"
 enum {
@@ -47,16 +49,51 @@ static inline void ch__arch_sync(const uint8_t *exec, size_t bytes)
 	__asm__ volatile("" ::: "memory");
 }
 
+/* Of a lead: the length of its jump, and where its literal is. */
+enum { CH_ARCH_LEAD_JUMP_BYTES = 6, CH_ARCH_LEAD_LITERAL = 12 };
+
 static inline void ch__arch_stub_lead(uint8_t *write, uintptr_t target)
 {
-	(void)write;
-	(void)target;
+	uint64_t *at = (uint64_t *)(void *)(write + CH_ARCH_LEAD_LITERAL);
+	__atomic_store_n(at, target, __ATOMIC_RELEASE);
 }
 
 static inline uintptr_t ch__arch_stub_leads_to(const uint8_t *read)
 {
-	(void)read;
-	return 0;
+	const uint64_t *at = (const uint64_t *)(const void *)(read + CH_ARCH_LEAD_LITERAL);
+	return __atomic_load_n(at, __ATOMIC_ACQUIRE);
+}
+
+static inline ptrdiff_t ch__arch_lead_displacement(ptrdiff_t delta)
+{
+	return delta + CH_ARCH_LEAD_LITERAL - CH_ARCH_LEAD_JUMP_BYTES;
+}
+
+static inline bool ch__arch_lead_reaches(ptrdiff_t delta)
+{
+	return ch__arch_lead_displacement(delta) == (int32_t)ch__arch_lead_displacement(delta);
+}
+
+/* jmp qword [rip + displacement], two traps */
+static inline uint64_t ch__arch_lead_code(ptrdiff_t delta)
+{
+	uint64_t displacement = (uint32_t)ch__arch_lead_displacement(delta);
+	return UINT64_C(0xcccc0000000025ff) | displacement << 16;
+}
+
+static inline void ch__arch_lead_write(uint8_t *write, ptrdiff_t delta, uintptr_t target)
+{
+	uint64_t code = ch__arch_lead_code(delta);
+	CH_ASSERT((uintptr_t)write % 8 == 4, "a lead's literal is not aligned");
+	memset(write, 0xcc, CH_ARCH_LEAD_BYTES);
+	memcpy(write, &code, sizeof code);
+	ch__arch_stub_lead(write, target);
+}
+
+static inline bool ch__arch_lead_is_valid(const uint8_t *read, ptrdiff_t delta)
+{
+	uint64_t code = ch__arch_lead_code(delta);
+	return memcmp(read, &code, sizeof code) == 0;
 }
 
 __attribute__((always_inline)) static inline uintptr_t ch__arch_strip(uintptr_t word)

@@ -432,13 +432,13 @@ static inline uint8_t ch__age_stamp(const struct ch_heap *heap)
 }
 /* Whether exec lies in the block's code: behind the index words. */
 bool ch__block_has(const struct ch_heap *, const struct ch__block *, uintptr_t exec, size_t bytes);
-/* Exec address of the stub slot of a branch of the block. */
+/* Exec address of the stub slot of a branch of the block: the lead's where it has one. */
 static inline uintptr_t ch__stub_exec(const struct ch_heap *heap, const struct ch__block *block,
 				      uint32_t branch)
 {
 	uint32_t first = atomic_load_explicit(&block->first_branch, memory_order_relaxed);
 	return ch__exec(heap, ch__cold_offset(heap, block) + CH__INDEX_WORD_BYTES +
-				      (branch - first) * CH_ARCH_STUB_BYTES);
+				      (branch - first) * ch__stub_bytes(heap));
 }
 
 /* A block in a slot has unwind data of its own, told before it is LIVE and after its poison. */

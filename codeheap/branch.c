@@ -167,35 +167,36 @@ uint32_t ch__branches_free(struct ch_heap *heap, uint32_t first)
 
 static void lead_stub(struct ch_heap *heap, uintptr_t stub, uintptr_t target)
 {
-	ch__arch_stub_lead(ch__pool_write(heap->pool, stub), target);
-	ch__pool_sync(heap->pool, stub, CH_ARCH_STUB_BYTES);
+	ch__arch_stub_lead(ch__pool_lend(heap->pool, stub), target);
+	/* A lead reads its literal where it was stored. */
+	if (!heap->pool->lead_bytes)
+		ch__pool_publish(heap->pool, stub, CH_ARCH_STUB_BYTES);
 }
 
 /* Two words may change, one by one: whoever runs the branch meanwhile goes where it led before,
- * where it leads now, or to its stub's home, which it may do at any time. */
+ * where it leads now, or to its stub's home, which it may do at any time. Where stubs have a lead
+ * the site leads to it for good: one word changes, which is data, and nothing can fail (P7). */
 static void write_site(struct ch_heap *heap, const struct ch__block *source, uint32_t index,
-		       uintptr_t target, bool is_live)
+		       uintptr_t target)
 {
 	const struct ch__branch *branch = ch__branch_at(heap, index);
 	uintptr_t exec = ch__exec(heap, branch->site), stub = ch__stub_exec(heap, source, index);
 	uint8_t *write = ch__pool_write(heap->pool, exec);
 	enum ch__site kind = ch__branch_kind(branch);
-	bool is_far = CH_ARCH_STUB_LEADS_FAR && !ch__arch_site_reaches(kind, exec, target);
-	if (is_far) {
+	bool leads_on = ch__stubs_lead_on(heap) && target != stub &&
+			(heap->pool->lead_bytes || !ch__arch_site_reaches(kind, exec, target));
+	if (leads_on) {
 		lead_stub(heap, stub, target);
 		target = stub;
 	}
 	ch__arch_site_write(kind, write, exec, target);
 	size_t bytes = ch__arch_site_bytes(kind, write);
-	if (is_live)
-		ch__pool_sync_live(heap->pool, exec, bytes);
-	else
-		ch__pool_sync(heap->pool, exec, bytes);
+	ch__pool_sync(heap->pool, exec, bytes);
 	uintptr_t home = ch__branch_stub_home(heap, source, index);
-	if (CH_ARCH_STUB_LEADS_FAR && !is_far &&
+	if (ch__stubs_lead_on(heap) && !leads_on &&
 	    ch__arch_stub_leads_to(ch__pool_read(heap->pool, stub)) != home)
 		lead_stub(heap, stub, home);
-	CH_PUBLISHED(heap->pool, stub, CH_ARCH_STUB_BYTES, "stub");
+	CH_PUBLISHED(heap->pool, ch__stub_hit_exec(heap, stub), CH_ARCH_STUB_BYTES, "stub");
 	CH_PUBLISHED(heap->pool, exec, bytes, "branch");
 }
 
@@ -211,8 +212,8 @@ static bool exit_is_near(struct ch_heap *heap, const struct ch__block *block,
 	enum ch__site kind = (enum ch__site)site->kind;
 	if (!ch__arch_site_reaches(kind, at, stub))
 		return false;
-	return !exit || (ch__arch_jump_reaches(stub, exit) &&
-			 (CH_ARCH_STUB_LEADS_FAR || ch__arch_site_reaches(kind, at, exit)));
+	return !exit || (ch__arch_jump_reaches(ch__stub_hit_exec(heap, stub), exit) &&
+			 (ch__stubs_lead_on(heap) || ch__arch_site_reaches(kind, at, exit)));
 }
 
 static enum ch_status check_site(struct ch_heap *heap, const struct ch__block *block,
@@ -264,14 +265,16 @@ static uint32_t free_slot(const struct ch_heap *heap, const struct ch__block *bl
 static void write_stub(struct ch_heap *heap, const struct ch__block *block, uint32_t index,
 		       const void *exit)
 {
-	uintptr_t stub = ch__stub_exec(heap, block, index);
-	uint8_t *write = ch__pool_write(heap->pool, stub);
+	uintptr_t stub = ch__stub_exec(heap, block, index), hit = ch__stub_hit_exec(heap, stub);
+	uint8_t *write = ch__pool_write(heap->pool, hit);
 	if (exit) {
-		ch__arch_jump_write(write, stub, (uintptr_t)exit);
+		ch__arch_jump_write(write, hit, (uintptr_t)exit);
 	} else {
-		ch__arch_stub_write(write, stub, heap->trampoline, index);
+		ch__arch_stub_write(write, hit, heap->trampoline, index);
 	}
-	ch__pool_sync(heap->pool, stub, CH_ARCH_STUB_BYTES);
+	if (heap->pool->lead_bytes)
+		ch__arch_lead_write(ch__pool_lend(heap->pool, stub), heap->pool->delta, hit);
+	ch__pool_sync(heap->pool, stub, ch__stub_bytes(heap));
 }
 
 static enum ch_status attach(struct ch_heap *heap, struct ch__thread *self, struct ch__block *block,
@@ -302,7 +305,7 @@ static enum ch_status attach(struct ch_heap *heap, struct ch__thread *self, stru
 	store(&branch->site, ch__offset(heap, (uintptr_t)site->at));
 	ch__region_leave(self);
 	/* Not reachable yet, be the block LIVE. */
-	write_site(heap, block, index, ch__branch_exit(heap, block, index), false);
+	write_site(heap, block, index, ch__branch_exit(heap, block, index));
 	ch__sites_note(heap, self, block, (uintptr_t)site->at,
 		       ch__arch_site_bytes((enum ch__site)site->kind, site->at),
 		       (uintptr_t)site->exit);
@@ -391,7 +394,7 @@ void ch__branch_unlink(struct ch_heap *heap, uint32_t index, bool patch)
 	uint32_t source = patch ? ch__branch_source(heap, branch) : 0;
 	const struct ch__block *from = ch__block_at(heap, source);
 	if (source)
-		write_site(heap, from, index, ch__branch_exit(heap, from, index), true);
+		write_site(heap, from, index, ch__branch_exit(heap, from, index));
 }
 
 /* Alive test and act in one region (I5); under heap, so that neither end is invalidated
@@ -421,7 +424,7 @@ static enum ch_status link_locked(struct ch_heap *heap, struct ch__thread *self,
 			note_unlinked(heap, branch);
 		ch__branch_unlink(heap, index, false);
 		if (!to && was_linked)
-			write_site(heap, from, index, ch__branch_exit(heap, from, index), true);
+			write_site(heap, from, index, ch__branch_exit(heap, from, index));
 		if (to) {
 			CH_MOVE(ch__branch_moves, index, ch__branch_generation(branch),
 				ch__branch_state(branch), CH__BRANCH_LINKED, ch__held(heap),
@@ -432,7 +435,7 @@ static enum ch_status link_locked(struct ch_heap *heap, struct ch__thread *self,
 			heap->branches_linked++;
 			CH_PUBLISHED(heap->pool, ch__exec(heap, to->hot_offset), CH__GRANULE_BYTES,
 				     "target of a link");
-			write_site(heap, from, index, ch__block_entry(heap, to), true);
+			write_site(heap, from, index, ch__block_entry(heap, to));
 		}
 	}
 	ch__region_leave(self);
@@ -450,11 +453,7 @@ enum ch_status ch_branch_link(struct ch_branch handle, struct ch_block target_ha
 	enum ch_status status = CH_E_STALE;
 	uint32_t index = ch__branch_resolve(heap, handle);
 	uint32_t target = target_handle.bits ? ch__block_resolve(heap, target_handle) : 0;
-	/* What undoes the link later has no status. */
-	if (index && target &&
-	    !ch__pool_patch_ready(heap->pool, ch__exec(heap, ch__branch_at(heap, index)->site)))
-		status = CH_E_OS;
-	else if (index && (target || !target_handle.bits))
+	if (index && (target || !target_handle.bits))
 		status = link_locked(heap, ch__thread_or_guest(heap), index, target);
 	ch__heap_unlock(heap);
 	return status;

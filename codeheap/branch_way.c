@@ -11,9 +11,9 @@ uint32_t ch__branch_source(const struct ch_heap *heap, const struct ch__branch *
 uintptr_t ch__branch_exit(const struct ch_heap *heap, const struct ch__block *source,
 			  uint32_t index)
 {
-	uintptr_t stub = ch__stub_exec(heap, source, index);
+	uintptr_t stub = ch__stub_exec(heap, source, index), hit = ch__stub_hit_exec(heap, stub);
 	if (ch__branch_has(ch__branch_at(heap, index), CH__BRANCH_OWN_EXIT))
-		return ch__arch_jump_target(ch__pool_read(heap->pool, stub), stub);
+		return ch__arch_jump_target(ch__pool_read(heap->pool, hit), hit);
 	return stub;
 }
 
@@ -23,11 +23,18 @@ uintptr_t ch__branch_unlinked_target(const struct ch_heap *heap, uint32_t index)
 	return source ? ch__branch_exit(heap, ch__block_at(heap, source), index) : 0;
 }
 
+/* Where a stub leads that does not lead on. */
+static uintptr_t hit_of(const struct ch_heap *heap, uintptr_t stub)
+{
+	return heap->pool->lead_bytes ? ch__stub_hit_exec(heap, stub) : heap->trampoline;
+}
+
 uintptr_t ch__branch_stub_home(const struct ch_heap *heap, const struct ch__block *source,
 			       uint32_t index)
 {
 	bool has_exit = ch__branch_has(ch__branch_at(heap, index), CH__BRANCH_OWN_EXIT);
-	return has_exit ? ch__branch_exit(heap, source, index) : heap->trampoline;
+	return has_exit ? ch__branch_exit(heap, source, index)
+			: hit_of(heap, ch__stub_exec(heap, source, index));
 }
 
 uintptr_t ch__branch_leads_to(const struct ch_heap *heap, const struct ch__block *source,
@@ -37,10 +44,10 @@ uintptr_t ch__branch_leads_to(const struct ch_heap *heap, const struct ch__block
 	uintptr_t exec = ch__exec(heap, branch->site), stub = ch__stub_exec(heap, source, index);
 	uintptr_t leads_to = ch__arch_site_target(ch__branch_kind(branch),
 						  ch__pool_read(heap->pool, exec), exec);
-	if (!CH_ARCH_STUB_LEADS_FAR || leads_to != stub)
+	if (!ch__stubs_lead_on(heap) || leads_to != stub)
 		return leads_to;
 	uintptr_t further = ch__arch_stub_leads_to(ch__pool_read(heap->pool, stub));
-	return further == heap->trampoline ? stub : further;
+	return further == hit_of(heap, stub) ? stub : further;
 }
 
 bool ch__branch_stub_is_valid(const struct ch_heap *heap, const struct ch__block *source,
@@ -48,15 +55,22 @@ bool ch__branch_stub_is_valid(const struct ch_heap *heap, const struct ch__block
 {
 	const struct ch__branch *branch = ch__branch_at(heap, index);
 	uintptr_t exec = ch__exec(heap, branch->site), stub = ch__stub_exec(heap, source, index);
+	uintptr_t hit = ch__stub_hit_exec(heap, stub);
+	uintptr_t site = ch__arch_site_target(ch__branch_kind(branch),
+					      ch__pool_read(heap->pool, exec), exec);
 	const uint8_t *read = ch__pool_read(heap->pool, stub);
-	uintptr_t home = ch__branch_stub_home(heap, source, index);
-	if (CH_ARCH_STUB_LEADS_FAR && ch__branch_target(branch) &&
-	    ch__arch_site_target(ch__branch_kind(branch), ch__pool_read(heap->pool, exec), exec) ==
-		    stub)
-		home = ch__arch_stub_leads_to(read); /* what it is, is the branch's matter */
+	/* Where the lead, or the stub of a linked one, leads is the branch's matter. */
+	if (heap->pool->lead_bytes &&
+	    (site != stub || !ch__arch_lead_is_valid(read, heap->pool->delta)))
+		return false;
+	if (CH_ARCH_STUB_LEADS_FAR && !(ch__branch_target(branch) && site == stub) &&
+	    ch__arch_stub_leads_to(read) != ch__branch_stub_home(heap, source, index))
+		return false;
 	if (ch__branch_has(branch, CH__BRANCH_OWN_EXIT))
-		return !CH_ARCH_STUB_LEADS_FAR || ch__arch_stub_leads_to(read) == home;
-	return ch__arch_stub_is_valid(read, stub, home, index);
+		return true;
+	uintptr_t leads_to = CH_ARCH_STUB_LEADS_FAR ? ch__arch_stub_leads_to(read)
+						    : heap->trampoline;
+	return ch__arch_stub_is_valid(ch__pool_read(heap->pool, hit), hit, leads_to, index);
 }
 
 static uint32_t branch_room(const struct ch_heap *heap, const struct ch__block *block)
@@ -70,5 +84,5 @@ static uint32_t branch_room(const struct ch_heap *heap, const struct ch__block *
 uintptr_t ch__block_veneer_exec(const struct ch_heap *heap, const struct ch__block *block)
 {
 	return ch__exec(heap, ch__cold_offset(heap, block) + CH__INDEX_WORD_BYTES +
-				      branch_room(heap, block) * CH_ARCH_STUB_BYTES);
+				      branch_room(heap, block) * ch__stub_bytes(heap));
 }

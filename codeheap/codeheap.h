@@ -367,7 +367,8 @@ CH_API CH_CHECKED enum ch_status ch_vm_detach(struct ch_vm *vm);
  *              Boehm driver: the VM's next cycle will, so 0); may be NULL
  *       kept   the others; may be NULL
  * ret   CH_OK | CH_E_BUSY a thread did not stop: everything is invalidated, nothing was freed
- * lock  registry, heap; the caller holds no lock that a thread could wait for without parking
+ * lock  registry, heap: it waits for the latter without a bound before it invalidates, and then
+ *       stop_wait_ms; the caller holds no lock that a thread could wait for without parking
  * safe  any thread, also while others run JIT code
  * cost  O(blocks) */
 CH_API CH_CHECKED enum ch_status ch_vm_discard(struct ch_heap *heap, struct ch_vm *vm,
@@ -498,7 +499,7 @@ struct ch_open {
 	struct ch_owner owner; /* whose life governs it */
 	uint32_t hot_bytes;    /* most that will be emitted; what is unused is given back */
 	uint32_t cold_bytes;   /* the same for side exits; stubs are not counted */
-	uint32_t branch_room;  /* branches to come; 8 cold bytes each (aarch64: 16, riscv64: 24) */
+	uint32_t branch_room;  /* to come; 8 cold bytes each (procmem 32, aarch64 16, riscv64 24) */
 	enum ch_entry entry;
 	uint8_t frame;           /* shape: 0 = keeps the frame pointer; else ch_frame_register's */
 	unsigned flags;          /* set of enum ch_open_flags */
@@ -621,10 +622,10 @@ CH_API CH_CHECKED enum ch_status ch_branch_attach(struct ch_block block,
 /* ch_branch_link: let the branch lead to a block.
  * in    target  LIVE, same heap; none = back to the stub
  * ret   CH_OK | CH_E_STALE either end is dead | CH_E_STATE either end is NOTENTRANT or OPEN, the
- *       target is data, or a CH_LEA to ENTRY_NONE | CH_E_REACH | CH_E_OS procmem lacks mappings
+ *       target is data, or a CH_LEA to ENTRY_NONE | CH_E_REACH
  * lock  heap
  * safe  any thread, while others run both
- * cost  one store into the code */
+ * cost  one store into the code, on procmem into data */
 CH_API CH_CHECKED enum ch_status ch_branch_link(struct ch_branch branch, struct ch_block target);
 
 /* ch_edge_attach: the block needs another one (an address in a table, an exit in another block).

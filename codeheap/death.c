@@ -198,7 +198,7 @@ static void drop_side(struct ch_heap *heap, const struct ch__dead *dead) CH_REQU
 {
 	if (dead->run) {
 		uint32_t length = ch__branches_free(heap, dead->run);
-		heap->counters.stub_bytes -= (int64_t)length * CH_ARCH_STUB_BYTES;
+		heap->counters.stub_bytes -= (int64_t)length * ch__stub_bytes(heap);
 	}
 	/* Until its names were withdrawn, sinks could ask for them. */
 	if (!dead->extra)

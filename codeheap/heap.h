@@ -702,4 +702,10 @@ enum ch_status ch__wishes_read(struct ch_config *, unsigned *wanted);
 size_t ch__tell_name(const struct ch_heap *, uint64_t handle, char *out, size_t out_bytes);
 enum ch_status ch__tell_create(struct ch_heap *, unsigned wanted);
 
+/* Of a branch: its stub, and the lead before it, if stubs have one. */
+static inline uint32_t ch__stub_bytes(const struct ch_heap *heap)
+{
+	return heap->pool->lead_bytes + CH_ARCH_STUB_BYTES;
+}
+
 #endif

@@ -45,8 +45,8 @@ static enum ch_status size_request(struct request *r)
 	const struct ch_open *open = r->open;
 	struct ch__pool *pool = r->heap->pool;
 	uint64_t hot = (uint64_t)open->hot_bytes + ch__head_bytes(r->use);
-	uint64_t cold =
-		(uint64_t)open->cold_bytes + (uint64_t)open->branch_room * CH_ARCH_STUB_BYTES;
+	uint64_t cold = (uint64_t)open->cold_bytes +
+			(uint64_t)open->branch_room * ch__stub_bytes(r->heap);
 	if (open->entry == CH_ENTRY_PATCH) {
 		hot += CH_ARCH_LANDING_BYTES + CH_ARCH_DIVERTER_BYTES;
 		cold += CH_ARCH_VENEER_BYTES;
@@ -506,7 +506,7 @@ static void fill_code(struct request *r, struct ch_code *code)
 	struct ch_heap *heap = r->heap;
 	uint32_t head = ch__head_bytes(r->use);
 	uintptr_t hot = ch__exec(heap, r->hot_offset) + head;
-	uint32_t stubs = r->open->branch_room * CH_ARCH_STUB_BYTES;
+	uint32_t stubs = r->open->branch_room * ch__stub_bytes(heap);
 	code->block = ch__block_handle(heap, r->record);
 	code->exec = (uint8_t *)hot;
 	code->write = r->use == CH__SPAN_CODE ? ch__pool_lend(heap->pool, hot) : code->exec;
@@ -545,7 +545,7 @@ static void count_open(struct request *r)
 	CH__COUNT(c->code_bytes, r->hot_bytes + r->cold_bytes);
 	CH__COUNT(c->hot_bytes, r->hot_bytes);
 	CH__COUNT(c->cold_bytes, r->cold_bytes);
-	CH__COUNT(c->stub_bytes, (long)r->open->branch_room * CH_ARCH_STUB_BYTES);
+	CH__COUNT(c->stub_bytes, (long)r->open->branch_room * ch__stub_bytes(r->heap));
 	r->self->unreported_bytes += r->hot_bytes + r->cold_bytes;
 	if (CH_UNLIKELY(r->self->unreported_bytes >= 8192)) {
 		ch__trigger_opened(r->heap, r->self->unreported_bytes);

@@ -107,7 +107,7 @@ static bool is_stub(const struct ch_heap *heap, const struct ch__block *block, u
 	uint32_t base = ch__cold_offset(heap, block) + CH__INDEX_WORD_BYTES;
 	return block->cold_granules && offset >= base &&
 	       ch__exec(heap, offset) <= ch__block_veneer_exec(heap, block) &&
-	       (offset - base) % CH_ARCH_STUB_BYTES == 0;
+	       (offset - base) % ch__stub_bytes(heap) == 0;
 }
 
 /* --- the thread's map of the block that it works on: without it each attach would read all the

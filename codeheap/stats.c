@@ -54,7 +54,7 @@ static void add_block(const struct ch_heap *heap, const struct ch__block *block,
 	sum->cold_bytes += cold;
 	for (bool last = !at; !last; at++) {
 		last = ch__branch_has(ch__branch_at(heap, at), CH__BRANCH_LAST);
-		sum->stub_bytes += CH_ARCH_STUB_BYTES;
+		sum->stub_bytes += ch__stub_bytes(heap);
 	}
 }
 
@@ -125,7 +125,7 @@ static void fill_lists(struct ch_heap *heap, struct ch_stats *s) CH_REQUIRES(ch_
 	s->owners_now = heap->owners_now;
 	s->assumptions_now = heap->assumptions_now;
 	s->blocks_notentrant_now = heap->blocks_notentrant;
-	s->branches_now = s->stub_bytes_now / CH_ARCH_STUB_BYTES;
+	s->branches_now = s->stub_bytes_now / ch__stub_bytes(heap);
 }
 
 static void fill_cycles(struct ch_heap *heap, struct ch_stats *s) CH_REQUIRES(ch__role_heap)

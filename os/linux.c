@@ -414,7 +414,8 @@ bool ch__os_duplicate_rw(void *from, size_t bytes, void *to)
 
 bool ch__os_move_over(void *from, size_t bytes, void *to)
 {
-	return !ch__os_may_fail() && is_of_pages(to, bytes) && ch__os_move_onto(from, bytes, to);
+	return !ch__os_may_fail() && is_of_pages(to, bytes) &&
+	       mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to) != MAP_FAILED;
 }
 
 /* Duplicates from..at + bytes somewhere (the memory's offset cannot be given to mremap), and moves
@@ -645,41 +646,6 @@ _Atomic(uint32_t) *ch__os_words_wiped_by_fork(void)
 void ch__os_words_free(_Atomic(uint32_t) *words)
 {
 	munmap((void *)words, ch__os_page_bytes());
-}
-
-uint8_t *ch__os_map_apart(size_t bytes)
-{
-	return map_anywhere(bytes, exec_protection(), MAP_PRIVATE | MAP_ANONYMOUS, -1);
-}
-
-bool ch__os_move_onto(uint8_t *from, size_t bytes, uint8_t *to)
-{
-	return mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to) != MAP_FAILED;
-}
-
-void ch__os_unmap_apart(uint8_t *at, size_t bytes)
-{
-	munmap(at, bytes);
-}
-
-/* Shared memory has a file of its own: it never becomes one mapping with its neighbour. Every
- * second page differs by what a core dump has of it, and so each is a mapping; the last one is not
- * where that would be the last that the system allows, which only mmap gets. */
-void *ch__os_map_spare(void)
-{
-	size_t page = ch__os_page_bytes(), last = CH__OS_SPARE - 1;
-	uint8_t *at = map_anywhere(CH__OS_SPARE * page, PROT_NONE, MAP_SHARED | MAP_ANONYMOUS, -1);
-	for (size_t i = 1; at && i <= last; i += 2)
-		if (madvise(at + i * page, page, MADV_DONTDUMP) != 0 && i < last) {
-			ch__os_unmap_spare(at);
-			return NULL;
-		}
-	return at;
-}
-
-void ch__os_unmap_spare(void *at)
-{
-	munmap(at, CH__OS_SPARE * ch__os_page_bytes());
 }
 
 /* Not pwrite: that is a cancellation point. */

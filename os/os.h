@@ -64,16 +64,6 @@ bool ch__os_drop(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
 /* The calling process's memory as a file, to write where no mapping may be written. A child that
  * inherits it would write to its parent. */
 bool ch__os_self_memory(struct ch__os_held *) CH_EXCLUDES(CH__STANDING);
-/* Zeroed RX memory somewhere, and such memory put over RX memory: who runs there runs in one of the
- * two. They end writes, those in regions too; no injected failure. */
-uint8_t *ch__os_map_apart(size_t bytes);
-bool ch__os_move_onto(uint8_t *from, size_t bytes, uint8_t *to);
-void ch__os_unmap_apart(uint8_t *at, size_t bytes);
-/* CH__OS_SPARE mappings, or one less, wherever they lie, without access; likewise. They come free
- * in one step: nobody takes one while others are held yet. NULL: there are not so many. */
-enum { CH__OS_SPARE = 8 };
-void *ch__os_map_spare(void);
-void ch__os_unmap_spare(void *);
 /* Some words that hold 0, also in each child of fork whatever was stored. NULL: errno. */
 _Atomic(uint32_t) *ch__os_words_wiped_by_fork(void);
 void ch__os_words_free(_Atomic(uint32_t) *) CH_EXCLUDES(CH__STANDING);

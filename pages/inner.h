@@ -14,9 +14,6 @@
 enum {
 	CH__LISTED_SHARE_LOG2 = 5, /* a page is listed when 1/32 of it is free */
 	CH__LEDGER_CHUNKS = 1024,  /* of the largest pool */
-	/* Given up one by one for a patch of live code: mremap asks for 6 mappings that are free,
-	 * the page to be moved for one, and other threads may take 50. */
-	CH__SPARES = 64 / CH__OS_SPARE,
 };
 
 /* --- views.c --- */
@@ -29,14 +26,7 @@ struct ch__views {
 				   * is private */
 	_Atomic(uint32_t) *is_own; /* PROCMEM: file is of this process, not of its parent */
 	struct ch__lock *opening;  /* PROCMEM: around who opens file; wiped in a child, so free */
-	/* PROCMEM: twice the pages that were replaced, odd while one is; in a child from 0 on */
-	_Atomic(uint32_t) *replaced;
-	/* PROCMEM, what keeps a patch of live code possible at the limit of mappings [heap] */
-	_Atomic(uint8_t) *apart; /* by page of the system: a mapping of its own; relaxed */
-	uint8_t *staged;         /* RX memory of a page, to be moved onto the next; NULL: none */
-	void *spares[CH__SPARES];
-	unsigned spares_now;
-	size_t bytes;              /* of the memory */
+	size_t bytes;             /* of the memory */
 	size_t runtime_bytes;     /* committed first, never given back: what revives other ranges */
 	size_t guard_bytes;       /* without access, on both sides of both views */
 	bool has_exec, has_write; /* the address ranges are ours */
@@ -91,13 +81,8 @@ void ch__private_destroy(struct ch__views *);
 bool ch__private_commit(struct ch__views *, size_t offset, size_t bytes);
 bool ch__private_decommit(struct ch__views *, size_t offset, size_t bytes);
 bool ch__private_take_back(struct ch__views *, size_t offset, size_t bytes);
-/* ch__pool_patch_ready. */
-bool ch__private_patch_ready(struct ch__views *, size_t at);
-/* Carries the copy over to where it runs. */
+/* Carries the copy over to where it runs. Where threads run one byte of each 8 may differ. */
 bool ch__private_write(struct ch__views *, size_t from, size_t to);
-/* The same of one word at most, in which a thread may run: it sees the old one or the new one.
- * Where the system gives no memory for that it may see parts of both. Under heap. */
-bool ch__private_write_live(struct ch__views *, size_t from, size_t to);
 /* The file leads to this process's memory, as it does not yet in a child of fork. */
 bool ch__private_open(struct ch__views *);
 

@@ -115,6 +115,9 @@ struct ch__pool {
 	uint32_t page_count;    /* [const] */
 	uint32_t chunk_log2;    /* [const] */
 	uint32_t chunk_count;   /* [const] */
+	/* Before each stub: code is not patched while it runs, and the write view is so near that
+	 * what a branch leads by is data there; or 0 [const] */
+	uint32_t lead_bytes;
 	uintptr_t runtime_exec; /* the runtime page, below exec_base [const] */
 	size_t runtime_bytes;   /* [const] */
 	enum ch__backend backend; /* the one in use [const] */
@@ -167,8 +170,7 @@ enum ch__sync_step {
 	CH__SYNC_REMAP = 2,    /* the page is mapped again: emulators forget its translations */
 	CH__SYNC_COPY = 4,     /* what was written is a copy, and is carried over */
 };
-void ch__pool_sync_steps(const struct ch__pool *, uintptr_t exec, size_t bytes,
-			 bool is_live) CH_COLD;
+void ch__pool_sync_steps(const struct ch__pool *, uintptr_t exec, size_t bytes) CH_COLD;
 /* The ledger of checked builds (ledger.c): what is written in a range must be what was published
  * there, or the process dies and says of what. The caller holds what keeps others from writing. */
 #if CH_CHECK >= 2
@@ -184,42 +186,20 @@ static inline void ch__ledger_note(const struct ch__pool *pool, size_t offset, s
 }
 #define CH_PUBLISHED(pool, exec, bytes, what) ((void)0)
 #endif
-static inline void ch__pool_follow(const struct ch__pool *pool, uintptr_t exec, size_t bytes,
-				   bool is_live)
-{
-	if (CH_UNLIKELY(pool->sync_steps))
-		ch__pool_sync_steps(pool, exec, bytes, is_live);
-	else
-		ch__arch_sync((const uint8_t *)exec, bytes);
-	ch__ledger_note(pool, exec - pool->runtime_exec, bytes);
-}
 /* Publish bytes that were lent: execution at the RX address follows. */
 static inline void ch__pool_publish(const struct ch__pool *pool, uintptr_t exec, size_t bytes)
 {
-	ch__pool_follow(pool, exec, bytes, false);
+	if (CH_UNLIKELY(pool->sync_steps))
+		ch__pool_sync_steps(pool, exec, bytes);
+	else
+		ch__arch_sync((const uint8_t *)exec, bytes);
+	ch__ledger_note(pool, exec - pool->runtime_exec, bytes);
 }
 /* The same of what was written in a window, which it ends. */
 static inline void ch__pool_sync(const struct ch__pool *pool, uintptr_t exec, size_t bytes)
 	CH_RELEASES(ch__role_window) CH_UNANALYSED("it makes the role")
 {
 	ch__pool_publish(pool, exec, bytes);
-}
-/* The same of an aligned word, in which threads may be running. Under heap; its page was made ready
- * once, or there is no other way but to write it whole now, or to panic. */
-static inline void ch__pool_sync_live(const struct ch__pool *pool, uintptr_t exec, size_t bytes)
-	CH_RELEASES(ch__role_window) CH_UNANALYSED("it makes the role")
-{
-	ch__pool_follow(pool, exec, bytes, true);
-}
-/* From now on each patch of live code in the page of exec can be made in one step, whatever others
- * take of the system's mappings (views_private.c). False: it cannot, errno; nothing has changed.
- * Under heap, before the first patch that code may be run in. */
-bool ch__pool_patch_ready_slow(const struct ch__pool *, uintptr_t exec) CH_EXCLUDES(CH__STANDING);
-static inline bool ch__pool_patch_ready(const struct ch__pool *pool, uintptr_t exec)
-	CH_EXCLUDES(CH__STANDING)
-{
-	return CH_LIKELY(pool->backend != CH__BACKEND_PROCMEM) ||
-	       ch__pool_patch_ready_slow(pool, exec);
 }
 /* Fill with traps, then sync. */
 void ch__pool_poison(const struct ch__pool *, uintptr_t exec, size_t bytes);

@@ -15,7 +15,7 @@ static bool remap(const struct ch__views *v, const uint8_t *exec, size_t bytes)
 	return ch__os_map_again(&v->file, from, v->exec + from, to - from);
 }
 
-static bool sync_views(struct ch__views *v, const uint8_t *exec, size_t bytes, bool is_live)
+bool ch__views_sync(struct ch__views *v, const uint8_t *exec, size_t bytes)
 {
 	size_t from = (size_t)(exec - v->exec);
 	if (!bytes)
@@ -25,9 +25,7 @@ static bool sync_views(struct ch__views *v, const uint8_t *exec, size_t bytes, b
 		(void)*(const volatile uint8_t *)exec;
 		(void)*(const volatile uint8_t *)(exec + bytes - 1);
 	}
-	if ((v->sync_steps & CH__SYNC_COPY) &&
-	    !(is_live ? ch__private_write_live(v, from, from + bytes)
-		      : ch__private_write(v, from, from + bytes)))
+	if ((v->sync_steps & CH__SYNC_COPY) && !ch__private_write(v, from, from + bytes))
 		return false;
 	if ((v->sync_steps & CH__SYNC_REMAP) && !remap(v, exec, bytes))
 		return false;
@@ -37,24 +35,13 @@ static bool sync_views(struct ch__views *v, const uint8_t *exec, size_t bytes, b
 	return true;
 }
 
-bool ch__views_sync(struct ch__views *v, const uint8_t *exec, size_t bytes)
-{
-	return sync_views(v, exec, bytes, false);
-}
-
-void ch__pool_sync_steps(const struct ch__pool *pool, uintptr_t exec, size_t bytes, bool is_live)
+void ch__pool_sync_steps(const struct ch__pool *pool, uintptr_t exec, size_t bytes)
 {
 	int error = errno;
 	/* Old code would run. */
-	if (!sync_views(&pool->inner->views, (const uint8_t *)exec, bytes, is_live))
+	if (!ch__views_sync(&pool->inner->views, (const uint8_t *)exec, bytes))
 		ch__panic("the system does not let code be written any more");
 	errno = error;
-}
-
-bool ch__pool_patch_ready_slow(const struct ch__pool *pool, uintptr_t exec)
-{
-	struct ch__views *v = &pool->inner->views;
-	return ch__private_patch_ready(v, (size_t)((const uint8_t *)exec - v->exec));
 }
 
 void ch__pool_poison(const struct ch__pool *pool, uintptr_t exec, size_t bytes)

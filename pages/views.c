@@ -21,10 +21,35 @@ enum { SELF_TEST_FIRST = 0x5eed1, SELF_TEST_SECOND = 0x5eed2 };
 
 /* --- backends --- */
 
+/* In one piece, whose middle is given back: the views are within reach of a lead. Large pages need
+ * the same place in one on both sides. */
+static bool reserve_both(struct ch__views *v, const struct ch__pool_config *config, uintptr_t hint)
+{
+	size_t most = 256 << 20, whole = v->bytes + 2 * v->guard_bytes, apart = 0;
+	size_t align = v->has_large_pages ? CH__LARGE_CHUNK_BYTES : v->guard_bytes;
+	if (config->random_alias)
+		ch__os_random(&apart, sizeof apart);
+	apart &= (config->pool_bytes < most ? config->pool_bytes : most) - 1;
+	size_t delta = (whole + apart + align - 1) & ~(align - 1);
+	uint8_t *at = ch__os_reserve(delta + whole, config->pool_bytes,
+				     v->guard_bytes + v->runtime_bytes, hint);
+	if (!at)
+		return false;
+	if (delta > whole)
+		ch__os_unreserve(at + whole, delta - whole);
+	v->exec = at + v->guard_bytes;
+	v->write = v->exec + delta;
+	v->has_exec = v->has_write = true;
+	errno = ENOMEM;
+	return ch__arch_lead_reaches((ptrdiff_t)delta);
+}
+
 static bool reserve(struct ch__views *v, const struct ch__pool_config *config)
 {
 	size_t whole = v->bytes + 2 * v->guard_bytes;
 	uintptr_t hint = config->near_address ? config->near_address : (uintptr_t)ch__views_create;
+	if (v->backend == CH__BACKEND_PROCMEM)
+		return reserve_both(v, config, hint);
 	/* Not where the system likes: in the child of a fork it would put something else there
 	 * before we return. */
 	uintptr_t alias = config->random_alias ? 0 : hint;
@@ -132,7 +157,7 @@ bool ch__views_exclude(struct ch__views *v)
 static int create_as(struct ch__views *v, const struct ch__pool_config *config,
 		     enum ch__backend backend)
 {
-	if (backend == CH__BACKEND_PROCMEM && !CH_ARCH_FILE_STORES_WHOLE)
+	if (backend == CH__BACKEND_PROCMEM && !CH_ARCH_LEAD_BYTES)
 		return ENOTSUP;
 	size_t os_page = ch__os_page_bytes();
 	*v = (struct ch__views){.backend = backend,

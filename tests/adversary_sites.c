@@ -2,6 +2,7 @@
  * adversary_sites.c: what no architecture may do to a site (I12): a second one on its bytes, an
  * exit into its inside, other bytes at the commit. Sites are as tests/code.h emits them; what an
  * architecture asks of alignment and instructions is judged in files of its own. */
+#include "codeheap/block.h"
 #include "tests/heap_rig.h"
 
 enum { KINDS = 5 };
@@ -134,7 +135,7 @@ TEST(block_in_the_record_of_another_has_sites_of_its_own)
 	CHECK_EQ(rig_record(second.code.block), rig_record(first.code.block));
 	for (uint32_t i = 0; i < second.code.entry_bytes; i++)
 		CHECK_EQ(ch_ref_attach(second.code.block, second.code.exec + i), CH_E_SITE);
-	for (uint32_t i = 8; i <= CH_ARCH_STUB_BYTES + CH_ARCH_VENEER_BYTES; i++)
+	for (uint32_t i = 8; i <= ch__stub_bytes(rig.heap) + CH_ARCH_VENEER_BYTES; i++)
 		CHECK_EQ(ch_ref_attach(second.code.block, second.code.cold_exec - i), CH_E_SITE);
 	emit_value(&second, 1);
 	emit_ret(&second);

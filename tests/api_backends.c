@@ -61,7 +61,7 @@ TEST(misspelt_wish_of_the_environment_is_told)
 TEST(environment_chooses_the_backend)
 {
 	static const char *const names[] = {"memfd", "procmem"};
-	for (unsigned i = 0; i < (CH_ARCH_FILE_STORES_WHOLE ? 2 : 1); i++) {
+	for (unsigned i = 0; i < (CH_ARCH_LEAD_BYTES ? 2 : 1); i++) {
 		struct ch_config config = rig_config(1 << 20);
 		config.backend = CH_BACKEND_DUAL;
 		CHECK_EQ(setenv("CODEHEAP_WX", names[i], 1), 0);

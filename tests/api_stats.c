@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * api_stats.c: counts and bytes by kind equal a model under random operations, per heap and per
  * owner; the JSON is well-formed and says what the struct says. */
+#include "codeheap/block.h"
 #include "tests/heap_rig.h"
 #include "tests/stage_code.h"
 
@@ -41,7 +42,8 @@ static void open_slot(struct slot *s)
 	CHECK_EQ(emit_open_as(&s->e, &open), CH_OK);
 	s->state = CH_BLOCK_OPEN;
 	s->hot = round8(open.hot_bytes + CODE_LANDING_BYTES + 4);
-	s->cold = cold + s->branches ? round8(4 + CH_ARCH_STUB_BYTES * s->branches + cold) : 0;
+	uint32_t stubs = ch__stub_bytes(rig.heap) * s->branches;
+	s->cold = cold + s->branches ? round8(4 + stubs + cold) : 0;
 	s->linked_to = 0;
 	model.opened++;
 	model.owners++;
@@ -58,7 +60,7 @@ static void commit_slot(struct slot *s)
 	s->e.code.cold_used = s->e.code.cold_bytes / 2;
 	s->hot = round8(4 + s->e.at);
 	if (s->cold)
-		s->cold = round8(4 + CH_ARCH_STUB_BYTES * s->branches + s->e.code.cold_used);
+		s->cold = round8(4 + ch__stub_bytes(rig.heap) * s->branches + s->e.code.cold_used);
 	CHECK_EQ(emit_commit(&s->e), CH_OK);
 	s->state = CH_BLOCK_LIVE;
 	model.committed++;
@@ -151,7 +153,7 @@ static void compare(void)
 	CHECK_EQ(stats.hot_bytes_now, hot);
 	CHECK_EQ(stats.cold_bytes_now, cold);
 	CHECK_EQ(stats.code_bytes_now, hot + cold);
-	CHECK_EQ(stats.stub_bytes_now, branches * CH_ARCH_STUB_BYTES);
+	CHECK_EQ(stats.stub_bytes_now, branches * ch__stub_bytes(rig.heap));
 	CHECK_EQ(stats.branches_now, branches);
 	CHECK_EQ(stats.branches_linked - stats.branches_unlinked, linked);
 	/* A block that had incoming branches keeps its owner until a core sync has passed. */

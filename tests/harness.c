@@ -354,7 +354,7 @@ int main(int argc, char **argv)
 
 void skip_without_procmem(void)
 {
-	if (!CH_ARCH_FILE_STORES_WHOLE)
+	if (!CH_ARCH_LEAD_BYTES)
 		skip("this architecture has no backend procmem");
 }
 

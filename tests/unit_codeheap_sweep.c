@@ -86,7 +86,7 @@ static void walk_settings(const struct sweep_row *row)
 		bool is_host = s->driver == CH_DRIVER_HOST;
 		if (!has_dual() && s->backend == CH_BACKEND_DUAL)
 			s->backend = CH_BACKEND_MEMFD;
-		if (s->backend == CH_BACKEND_PROCMEM && !CH_ARCH_FILE_STORES_WHOLE)
+		if (s->backend == CH_BACKEND_PROCMEM && !CH_ARCH_LEAD_BYTES)
 			continue; /* refused there */
 		if ((row->flags & ROW_ON_HOST) ? !is_host
 					       : is_host && !(row->flags & ROW_ALL_SETTINGS))
