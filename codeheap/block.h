@@ -32,19 +32,42 @@ struct ch__block {
 	_Atomic(uint32_t) mark;          /* epoch of the last cycle that reached it (R2) */
 	_Atomic(uint32_t) hot_offset;    /* pool offset of the hot part; relaxed, lookup acquires */
 	uint32_t owner;                  /* index */
-	_Atomic(uint16_t) hot_granules;  /* SPAN: low half of 32 bits, high half in cold_granule */
-	_Atomic(uint16_t) cold_granule;  /* granule in the page; 0 = no cold part */
-	_Atomic(uint16_t) cold_granules; /* SPAN: the cold part ends the run of pages */
+	union {
+		_Atomic(uint16_t) hot_granules;
+		_Atomic(uint16_t) span_granules_low; /* SPAN: of its hot part */
+	};
+	union {
+		_Atomic(uint16_t) cold_granule; /* granule in the page; 0 = no cold part */
+		_Atomic(uint16_t) span_granules_high; /* SPAN: a cold part ends the run of pages */
+	};
+	_Atomic(uint16_t) cold_granules;
 	_Atomic(uint8_t) state;          /* enum ch_block_state | enum ch__cause << 3 [region] */
 	_Atomic(uint8_t) flags;          /* [region]; several threads may set bits at once */
 	_Atomic(uint32_t) first_branch;  /* of its run; 0 = none */
-	uint32_t in_head;    /* first incoming branch [heap, region]; DEAD: syncs begun by then */
-	uint32_t owner_next; /* blocks of the owner [busy]; DEAD: quarantine; FREE: free list */
-	uint32_t owner_prev; /* [owner's busy]; DEAD: notice link */
+	/* A DEAD block is on the list of the quarantine, on that of notices, or on both. */
+	union {
+		uint32_t in_head;     /* not DEAD: first incoming branch [heap, region] */
+		uint32_t syncs_begun; /* DEAD: core syncs begun by its death [heap] */
+	};
+	union {
+		uint32_t owner_next;      /* not DEAD: blocks of the owner [its busy] */
+		uint32_t quarantine_next; /* DEAD [heap] */
+		uint32_t free_next;       /* FREE [records] */
+	};
+	union {
+		uint32_t owner_prev;  /* not DEAD [the owner's busy] */
+		uint32_t notice_next; /* DEAD [heap] */
+	};
 	void *user;
 	struct ch__extra *extra; /* NULL while nothing is attached [region] */
 };
-_Static_assert(sizeof(struct ch__block) == 56, "a block record is 56 bytes");
+_Static_assert(sizeof(struct ch__block) == 56 &&
+		       offsetof(struct ch__block, first_branch) == 24 &&
+		       offsetof(struct ch__block, in_head) == 28 &&
+		       offsetof(struct ch__block, owner_next) == 32 &&
+		       offsetof(struct ch__block, owner_prev) == 36 &&
+		       offsetof(struct ch__block, user) == 40,
+	       "a block record is 56 bytes without a gap");
 
 enum { CH__STATE_MASK = 7, CH__CAUSE_SHIFT = 3 }; /* of ch__block.state */
 
@@ -346,7 +369,7 @@ static inline uint32_t ch__hot_bytes(const struct ch__block *block)
 {
 	uint32_t granules = block->hot_granules;
 	if (block->flags & CH__FLAG_SPAN)
-		granules |= (uint32_t)block->cold_granule << 16;
+		granules = block->span_granules_low | (uint32_t)block->span_granules_high << 16;
 	return granules * CH__GRANULE_BYTES;
 }
 static inline uint32_t ch__cold_bytes(const struct ch__block *block)

@@ -270,26 +270,29 @@ static bool sinks_want_ranges(struct ch_heap *heap)
 	return ch__sinks_want_ranges(atomic_load_explicit(&heap->sinks_on, memory_order_relaxed));
 }
 
-/* All blocks in one region: reachable together. CH_E_STALE when one may not be; CH_E_BUSY, and
- * nothing is done, when sinks want ranges that were not told: a sink that comes on waits for the
- * regions between its wish and its walk over what is live (I19). */
-static enum ch_status publish(struct ch_heap *heap, struct ch__thread *self, struct ch_code *codes,
+/* What came of a commit. STALE: a block may not be reachable. UNTOLD: sinks want ranges that were
+ * not told, and nothing is done. */
+enum published { PUBLISHED, STALE, UNTOLD };
+
+/* All blocks in one region: reachable together. A sink that comes on waits for the regions between
+ * its wish and its walk over what is live (I19). */
+static enum published publish(struct ch_heap *heap, struct ch__thread *self, struct ch_code *codes,
 			      size_t count, bool is_told)
 {
-	enum ch_status status = CH_OK;
+	enum published result = PUBLISHED;
 	ch__region_enter(self);
 	if (!is_told && sinks_want_ranges(heap))
-		status = CH_E_BUSY;
-	for (size_t i = 0; i < count && status == CH_OK; i++) {
+		result = UNTOLD;
+	for (size_t i = 0; i < count && result == PUBLISHED; i++) {
 		const struct ch__block *block =
 			ch__block_at(heap, ch__handle_index(codes[i].block.bits));
 		if (!owner_lives(heap, block) || !relies_on_living(heap, block))
-			status = CH_E_STALE;
+			result = STALE;
 	}
-	for (size_t i = 0; i < count && status == CH_OK; i++)
+	for (size_t i = 0; i < count && result == PUBLISHED; i++)
 		go_live(heap, ch__handle_index(codes[i].block.bits));
 	ch__region_leave(self);
-	return status;
+	return result;
 }
 
 /* Where the entry lies in the block as it will be, from its first byte. */
@@ -387,7 +390,7 @@ static void tell_slots(struct ch_heap *heap, const struct ch_code *codes, size_t
 
 /* With the lock an assumption cannot break, a rewrite of names sees all or none of a commit, and an
  * unwinder that is turned on meanwhile misses no slot. */
-static enum ch_status publish_told(struct ch_heap *heap, struct ch__thread *self,
+static enum published publish_told(struct ch_heap *heap, struct ch__thread *self,
 				   struct ch_code *codes, size_t count, bool tell, bool in_slots,
 				   bool assumes)
 {
@@ -398,11 +401,11 @@ static enum ch_status publish_told(struct ch_heap *heap, struct ch__thread *self
 		tell_slots(heap, codes, count);
 	if (tell)
 		tell_sinks(heap, codes, count, true);
-	enum ch_status status = publish(heap, self, codes, count, tell);
-	if (tell && status != CH_OK)
+	enum published result = publish(heap, self, codes, count, tell);
+	if (tell && result != PUBLISHED)
 		tell_sinks(heap, codes, count, false);
 	ch__heap_unlock(heap);
-	return status;
+	return result;
 }
 
 enum ch_status ch__block_commit(struct ch_heap *heap, struct ch__thread *self,
@@ -418,14 +421,15 @@ enum ch_status ch__block_commit(struct ch_heap *heap, struct ch__thread *self,
 	for (size_t i = 0; i < count; i++)
 		finish_bytes(heap, self, &codes[i]);
 	tell_valgrind(heap, codes, count, true);
+	enum published result;
 	do {
 		bool tell = sinks_want_ranges(heap);
-		status = publish_told(heap, self, codes, count, tell, in_slots, assumes);
-	} while (status == CH_E_BUSY);
-	if (status != CH_OK) {
+		result = publish_told(heap, self, codes, count, tell, in_slots, assumes);
+	} while (result == UNTOLD);
+	if (result == STALE) {
 		tell_valgrind(heap, codes, count, false);
 		abort_all(heap, codes, count);
-		return status;
+		return CH_E_STALE;
 	}
 	CH__COUNT(self->counters.blocks_committed, count);
 	for (size_t i = 0; i < count; i++)

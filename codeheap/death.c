@@ -211,9 +211,9 @@ static void drop_side(struct ch_heap *heap, const struct ch__dead *dead) CH_REQU
 
 static void queue_notice(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__role_heap)
 {
-	ch__block_at(heap, index)->owner_prev = 0;
+	ch__block_at(heap, index)->notice_next = 0;
 	if (heap->notice_head)
-		ch__block_at(heap, heap->notice_tail)->owner_prev = index;
+		ch__block_at(heap, heap->notice_tail)->notice_next = index;
 	else
 		heap->notice_head = index;
 	heap->notice_tail = index;
@@ -289,29 +289,30 @@ static void free_places(struct ch_heap *heap, const struct ch__dead *dead, uint3
 }
 
 /* Blocks of the quarantine whose core sync has passed, from its head on, are told from those that
- * wait, whether they leave it or not: the 32 bits that a block has would begin again. in_head holds
- * the syncs that had begun when it was poisoned: when more are complete, one began since. */
+ * wait, whether they leave it or not: the 32 bits that a block has would begin again. When
+ * more syncs are complete than had begun when it was poisoned, one began since. */
 static void pass_syncs(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 {
 	uint64_t syncs = atomic_load(&heap->core_syncs);
 	while (heap->quarantine_waits && heap->quarantine_syncs < syncs) {
 		const struct ch__block *block = ch__block_at(heap, heap->quarantine_waits);
-		heap->quarantine_waits = block->owner_next;
-		if (block->owner_next)
+		heap->quarantine_waits = block->quarantine_next;
+		if (block->quarantine_next)
 			heap->quarantine_syncs +=
-				ch__block_at(heap, block->owner_next)->in_head - block->in_head;
+				ch__block_at(heap, block->quarantine_next)->syncs_begun -
+				block->syncs_begun;
 	}
 }
 
 static void quarantine(struct ch_heap *heap, const struct ch__dead *dead) CH_REQUIRES(ch__role_heap)
 {
 	struct ch__block *block = ch__block_at(heap, dead->index);
-	block->owner_next = 0;
+	block->quarantine_next = 0;
 	/* Those under way count as passed: Boehm's hook has them without the heap lock. */
 	uint64_t begun = atomic_load(&heap->core_syncs_begun);
-	block->in_head = (uint32_t)begun;
+	block->syncs_begun = (uint32_t)begun;
 	if (heap->quarantine_head)
-		ch__block_at(heap, heap->quarantine_tail)->owner_next = dead->index;
+		ch__block_at(heap, heap->quarantine_tail)->quarantine_next = dead->index;
 	else
 		heap->quarantine_head = dead->index;
 	heap->quarantine_tail = dead->index;
@@ -347,7 +348,7 @@ bool ch__quarantine_advance(struct ch_heap *heap, bool in_need)
 		 * sweep comes to it. */
 		if (ch__block_is_data(heap, block) && atomic_load(&heap->sweep_pending))
 			break;
-		heap->quarantine_head = block->owner_next;
+		heap->quarantine_head = block->quarantine_next;
 		atomic_fetch_sub_explicit(&heap->quarantine_bytes,
 					  ch__hot_bytes(block) + ch__cold_bytes(block),
 					  memory_order_relaxed);
@@ -375,13 +376,12 @@ void ch__notices_deliver(struct ch_heap *heap)
 		struct ch__block *block = ch__block_at(heap, index);
 		struct ch_vm *vm = ch__owner_at(heap, block->owner)->vm;
 		void *user = block->user;
-		heap->notice_head = block->owner_prev;
+		heap->notice_head = block->notice_next;
 		atomic_fetch_sub_explicit(&heap->notices_now, 1, memory_order_relaxed);
 		void (*freed)(void *, void *) = vm->is_attached ? vm->ops.block_freed : NULL;
 		void *vm_user = vm->user;
 		block->flags &= (uint8_t)~CH__FLAG_NOTICE;
-		/* Its place has gone back before: the record waited for this notice only. Of a span
-		 * hot_granules is half of the size. */
+		/* Its place has gone back before: the record waited for this notice only. */
 		if (!ch__hot_bytes(block))
 			finish_record(heap, index);
 		ch__heap_unlock(heap);

@@ -127,20 +127,19 @@ static void drop_other_threads(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 		self->thread_id = ch__os_thread_id();
 }
 
-/* Which spans nobody has, in a word that pages of spans do not use. Records say it, not bytes:
- * those of a dead block are traps, and its place is its own until a core sync has passed. */
+/* Which spans nobody has. Records say it, not bytes: those of a dead block are traps, and its place
+ * is its own until a core sync has passed. */
 static void note_lost_spans(struct ch_heap *heap)
 {
 	struct ch__pool *pool = heap->pool;
 	for (uint32_t i = 0; i < pool->page_count; i++)
-		if (atomic_load(&pool->pages[i].state) == CH__PAGE_SPAN)
-			pool->pages[i].has_failed = 1;
+		pool->pages[i].is_lost = atomic_load(&pool->pages[i].state) == CH__PAGE_SPAN;
 	for (uint32_t i = 1; i < heap->blocks.used; i++) {
 		if (!heap->blocks.segments[i >> CH__SEGMENT_LOG2])
 			continue;
 		const struct ch__block *block = ch__block_at(heap, i);
 		if (ch__block_state(block) != CH_BLOCK_FREE && (block->flags & CH__FLAG_SPAN))
-			pool->pages[block->hot_offset >> pool->page_log2].has_failed = 0;
+			pool->pages[block->hot_offset >> pool->page_log2].is_lost = false;
 	}
 }
 
@@ -156,7 +155,7 @@ static void reclaim_pages(struct ch_heap *heap)
 		if (state == CH__PAGE_OPEN && !(self && self->open_page[frame] == i + 1))
 			ch__page_retire(heap, i);
 		else if (state == CH__PAGE_SPAN && pool->pages[i].span_pages &&
-			 pool->pages[i].has_failed)
+			 pool->pages[i].is_lost)
 			ch__block_pages_freed(heap, i << pool->page_log2, true);
 	}
 }

@@ -99,7 +99,7 @@ static bool create_tables(struct ch_heap *heap)
 	size_t blocks = heap->config.pool_bytes / CH__GRANULE_BYTES + KEPT;
 	uint32_t limit = blocks < CH__INDEX_MAX ? (uint32_t)blocks : CH__INDEX_MAX;
 	return ch__table_create(&heap->blocks, sizeof(struct ch__block),
-				offsetof(struct ch__block, owner_next), limit) &&
+				offsetof(struct ch__block, free_next), limit) &&
 	       ch__table_create(&heap->branches, sizeof(struct ch__branch), 0, CH__INDEX_MAX) &&
 	       ch__table_create(&heap->owners, sizeof(struct ch__owner),
 				offsetof(struct ch__owner, next_free), CH__INDEX_MAX) &&

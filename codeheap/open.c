@@ -329,9 +329,13 @@ static bool write_record(struct request *r) CH_REQUIRES(ch__role_region)
 	ch__set_hot_offset(block, r->hot_offset);
 	/* place.c may look at a record that is used again: release, as all of its place. */
 	__atomic_store_n(&block->owner, ch__handle_index(open->owner.bits), __ATOMIC_RELEASE);
-	ch__set16(&block->hot_granules, hot);
-	ch__set16(&block->cold_granule,
-		  r->span_pages ? hot >> 16 : (r->cold_offset & page_mask) / CH__GRANULE_BYTES);
+	if (r->span_pages) {
+		ch__set16(&block->span_granules_low, hot);
+		ch__set16(&block->span_granules_high, hot >> 16);
+	} else {
+		ch__set16(&block->hot_granules, hot);
+		ch__set16(&block->cold_granule, (r->cold_offset & page_mask) / CH__GRANULE_BYTES);
+	}
 	ch__set16(&block->cold_granules, r->cold_bytes / CH__GRANULE_BYTES);
 	unsigned flags = open->entry | (r->span_pages ? CH__FLAG_SPAN : 0) |
 			 (open->flags & CH_OPEN_IMMORTAL ? CH__FLAG_IMMORTAL : 0) |

@@ -7,11 +7,6 @@
 
 enum { ASKED_AT_MOST = 8 };
 
-_Static_assert(sizeof(struct ch_regs) == sizeof(struct ch__arch_regs), "one layout");
-_Static_assert(offsetof(struct ch_regs, pc) == offsetof(struct ch__arch_regs, pc), "one layout");
-_Static_assert(offsetof(struct ch_regs, sp) == offsetof(struct ch__arch_regs, sp), "one layout");
-_Static_assert(offsetof(struct ch_regs, extended) == offsetof(struct ch__arch_regs, extended),
-	       "one layout");
 
 struct hit {
 	struct ch_heap *heap;

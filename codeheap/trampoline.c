@@ -8,8 +8,6 @@
 
 #include <errno.h>
 
-_Static_assert((int)CH_TRAMPOLINE_FRAMED == (int)CH__TEMPLATE_FRAMED, "the same kinds");
-_Static_assert((int)CH_TRAMPOLINE_TAIL == (int)CH__TEMPLATE_TAIL, "the same kinds");
 
 _Static_assert(CH__PAGE_HEADER_BYTES % CH__GRANULE_BYTES == 0, "the first slot follows the header");
 

@@ -161,8 +161,10 @@ bool ch__page_reserve(struct ch__pool *pool, uint32_t index, size_t hot_bytes, s
 	}
 	add(&page->used_granules, (int)(hot_n + cold_n));
 	if (CH_UNLIKELY(pool->is_translated)) {
-		ch__pool_open(pool, pool->exec_base + *hot, (size_t)hot_n * CH__GRANULE_BYTES);
-		ch__pool_open(pool, pool->exec_base + *cold, (size_t)cold_n * CH__GRANULE_BYTES);
+		ch__valgrind_grant(pool, pool->exec_base + *hot,
+				   (size_t)hot_n * CH__GRANULE_BYTES);
+		ch__valgrind_grant(pool, pool->exec_base + *cold,
+				   (size_t)cold_n * CH__GRANULE_BYTES);
 	}
 	return true;
 full:
@@ -196,7 +198,7 @@ void ch__page_give_back(struct ch__pool *pool, uint32_t index, uint32_t offset, 
 	CH_ASSERT(load(words, at >> 6) >> (at & 63) & 1, "granules given back twice");
 	CH_PUBLISHED(pool, pool->exec_base + offset, bytes, "poison");
 	flip(words, at, n);
-	ch__pool_close(pool, pool->exec_base + offset, (size_t)n * CH__GRANULE_BYTES);
+	ch__valgrind_revoke(pool, pool->exec_base + offset, (size_t)n * CH__GRANULE_BYTES);
 	add(&page->used_granules, -(int)n);
 	/* As a thread keeps its page it may give back more than the count holds; half is enough. */
 	if (atomic_load_explicit(&page->freed_granules, memory_order_relaxed) < UINT16_MAX / 2)
@@ -295,13 +297,13 @@ uint32_t ch__granules_find_untrapped(const struct ch__pool *pool, uint32_t page)
 	return NOT_FOUND;
 }
 
-void ch__granules_close_unused(const struct ch__pool *pool, uint32_t page)
+void ch__granules_revoke_unused(const struct ch__pool *pool, uint32_t page)
 {
 	const _Atomic(uint64_t) *words = words_of(pool->used, pool, page);
 	uint32_t end = ch__pool_granules(pool);
 	for (uint32_t at = CH__HEADER_GRANULES, next; at < end; at = next) {
 		next = next_set(words, at, end);
-		ch__pool_close(pool,
+		ch__valgrind_revoke(pool,
 			       ch__pool_page_exec(pool, page) + (size_t)at * CH__GRANULE_BYTES,
 			       (size_t)(next - at) * CH__GRANULE_BYTES);
 		while (next < end && load(words, next >> 6) >> (next & 63) & 1)

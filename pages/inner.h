@@ -209,12 +209,12 @@ void ch__valgrind_pool_dead(const struct ch__pool *) CH_COLD;
 void ch__valgrind_access(const struct ch__pool *, uintptr_t exec, size_t bytes,
 			 bool has_access) CH_COLD;
 /* Bytes that nothing has are reported when they are read or written, in both views. */
-static inline void ch__pool_open(const struct ch__pool *pool, uintptr_t exec, size_t bytes)
+static inline void ch__valgrind_grant(const struct ch__pool *pool, uintptr_t exec, size_t bytes)
 {
 	if (CH_UNLIKELY(pool->is_translated))
 		ch__valgrind_access(pool, exec, bytes, true);
 }
-static inline void ch__pool_close(const struct ch__pool *pool, uintptr_t exec, size_t bytes)
+static inline void ch__valgrind_revoke(const struct ch__pool *pool, uintptr_t exec, size_t bytes)
 {
 	if (CH_UNLIKELY(pool->is_translated))
 		ch__valgrind_access(pool, exec, bytes, false);
@@ -229,8 +229,8 @@ uint32_t ch__granules_count_used(const struct ch__pool *, uint32_t page);
 uint32_t ch__granules_largest_hole(const struct ch__pool *, uint32_t page);
 /* The first unused granule of the page, not in its header, that holds no trap; UINT32_MAX: none. */
 uint32_t ch__granules_find_untrapped(const struct ch__pool *, uint32_t page);
-/* Closes the unused granules of a page (ch__pool_close). */
-void ch__granules_close_unused(const struct ch__pool *, uint32_t page);
+/* Valgrind's access to the unused granules of a page goes. */
+void ch__granules_revoke_unused(const struct ch__pool *, uint32_t page);
 /* A start on an unused granule? */
 bool ch__granules_has_stray_start(const struct ch__pool *, uint32_t page);
 

@@ -93,6 +93,7 @@ struct ch__page {
 	_Atomic(uint16_t) freed_granules; /* given back since taken, or since it failed; likewise */
 	/* Granules that found no room in the whole page, and nothing came free since [busy] */
 	uint16_t refused_hot, refused_cold;
+	bool is_lost;           /* SPAN, while a child of fork looks for those that no block has */
 	uint32_t span_pages;    /* SPAN: pages in the run; 0 but in its first page [pages] */
 	_Atomic(uint32_t) span_first; /* SPAN: the run's first page [pages]; relaxed in lookup */
 	uint32_t next, prev;    /* list links [pages] */

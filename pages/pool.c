@@ -248,11 +248,11 @@ static bool commit_chunk(struct ch__pool *pool, uint32_t chunk, enum ch__zone zo
 	struct ch__pool_inner *inner = pool->inner;
 	size_t offset = pool->runtime_bytes + ((size_t)chunk << pool->chunk_log2);
 	uintptr_t exec = pool->runtime_exec + offset;
-	ch__pool_open(pool, exec, ch__pool_chunk_bytes(pool));
+	ch__valgrind_grant(pool, exec, ch__pool_chunk_bytes(pool));
 	if (!ch__views_commit(&inner->views, offset, ch__pool_chunk_bytes(pool)))
 		return false;
 	ch__ledger_open(pool, offset, ch__pool_chunk_bytes(pool));
-	ch__pool_close(pool, exec, ch__pool_chunk_bytes(pool));
+	ch__valgrind_revoke(pool, exec, ch__pool_chunk_bytes(pool));
 	ch__chunk_set_state(pool, chunk, CH__CHUNK_COMMITTED, __func__);
 	inner->chunk_zones[chunk] = (uint8_t)zone;
 	uint32_t first = chunk * pages_of_chunk(pool);
@@ -348,7 +348,7 @@ static void write_header(struct ch__pool *pool, uint32_t page)
 {
 	struct ch__page_header header = {
 		.magic = CH__PAGE_MAGIC, .record = &pool->pages[page], .pool = pool, .spare = 0};
-	ch__pool_open(pool, ch__pool_page_exec(pool, page), sizeof header);
+	ch__valgrind_grant(pool, ch__pool_page_exec(pool, page), sizeof header);
 	memcpy(ch__pool_write(pool, ch__pool_page_exec(pool, page)), &header, sizeof header);
 	ch__pool_sync(pool, ch__pool_page_exec(pool, page), sizeof header);
 	CH_PUBLISHED(pool, ch__pool_page_exec(pool, page), sizeof header, "page header");
@@ -524,7 +524,7 @@ static void make_span(struct ch__pool *pool, uint32_t first, uint32_t pages, uin
 		count_used(pool, i, 1);
 		/* The header of an earlier use is no trap. */
 		uintptr_t exec = ch__pool_page_exec(pool, i);
-		ch__pool_open(pool, exec, (size_t)1 << pool->page_log2);
+		ch__valgrind_grant(pool, exec, (size_t)1 << pool->page_log2);
 		if (i != first)
 			ch__pool_poison(pool, exec, CH__PAGE_HEADER_BYTES);
 		page->frame = frame;
@@ -570,7 +570,7 @@ static bool release_span(struct ch__pool *pool, uint32_t first, const char *by)
 		  "not a span's first page");
 	if (pool->inner->views.has_code) {
 		/* Parts that died are without access. */
-		ch__pool_open(pool, ch__pool_page_exec(pool, first),
+		ch__valgrind_grant(pool, ch__pool_page_exec(pool, first),
 			      (size_t)pages << pool->page_log2);
 		if (!ch__span_take_back(pool, first))
 			return false;
@@ -579,7 +579,8 @@ static bool release_span(struct ch__pool *pool, uint32_t first, const char *by)
 	}
 	CH_PUBLISHED(pool, ch__pool_page_exec(pool, first), (size_t)pages << pool->page_log2,
 		     "poison of a span");
-	ch__pool_close(pool, ch__pool_page_exec(pool, first), (size_t)pages << pool->page_log2);
+	ch__valgrind_revoke(pool, ch__pool_page_exec(pool, first),
+			    (size_t)pages << pool->page_log2);
 	for (uint32_t i = first; i < first + pages; i++) {
 		pool->pages[i].span_pages = 0;
 		set_state(pool, i, CH__PAGE_FREE, by);

@@ -115,17 +115,17 @@ static bool close_empty_chunks(struct ch__pool *pool) CH_REQUIRES(ch__role_pages
 }
 
 /* To memcheck the adopted memory is as if it all were in use. */
-static void close_unused(const struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
+static void revoke_unused(const struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 {
 	uint32_t per_chunk = UINT32_C(1) << (pool->chunk_log2 - pool->page_log2);
 	for (uint32_t i = 0; i < pool->page_count; i++) {
 		if (pool->inner->chunk_states[i / per_chunk] != CH__CHUNK_COMMITTED)
 			continue;
 		if (ch__page_state(&pool->pages[i]) == CH__PAGE_FREE)
-			ch__pool_close(pool, ch__pool_page_exec(pool, i),
+			ch__valgrind_revoke(pool, ch__pool_page_exec(pool, i),
 				       (size_t)1 << pool->page_log2);
 		else if (ch__page_state(&pool->pages[i]) != CH__PAGE_SPAN)
-			ch__granules_close_unused(pool, i);
+			ch__granules_revoke_unused(pool, i);
 	}
 }
 
@@ -149,7 +149,7 @@ bool ch__pool_fork_child(struct ch__pool *pool)
 	}
 	drop_copy(inner);
 	if (is_usable && pool->is_translated)
-		close_unused(pool);
+		revoke_unused(pool);
 	ch__pages_unlock(pool);
 	return is_usable;
 }

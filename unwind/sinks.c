@@ -296,7 +296,7 @@ static int turn_on(struct ch__sinks *s, unsigned i)
 	s->config.each(s->config.context, tell_late, &late);
 	if (!ops->add)
 		return 0;
-	if (!ops->flush(state, false))
+	if (!ops->flush(state, CH__FLUSH_BUFFERED))
 		switch_off(s, i);
 	return ops->status(state);
 }

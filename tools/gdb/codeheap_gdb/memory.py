@@ -59,6 +59,10 @@ class Layout:
         self.fields = {}
         for field in struct.fields():
             plain = field.type.strip_typedefs()
+            if not field.name:  # a union of names by state
+                for name, (offset, *rest) in Layout(plain).fields.items():
+                    self.fields[name] = (field.bitpos // 8 + offset, *rest)
+                continue
             inner = Layout(plain) if plain.code == gdb.TYPE_CODE_STRUCT and plain.fields() else None
             self.fields[field.name] = (field.bitpos // 8, plain.sizeof, is_signed(plain), inner)
 
