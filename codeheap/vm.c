@@ -47,6 +47,7 @@ void ch__vm_owner_gone(struct ch_vm *vm)
 
 void ch__vm_leave(struct ch_vm *vm)
 {
+	CH_ASSERT(CH_CHECK < 2 || ch__lock_is_mine(&vm->heap->lock), "leaves without the lock");
 	vm->is_attached = false;
 	if (!vm->owners_now)
 		free_vm(vm);

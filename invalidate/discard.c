@@ -144,8 +144,6 @@ enum ch_status ch_vm_detach(struct ch_vm *vm)
 	struct found all = {NULL, heap->blocks.used};
 	invalidate_all(heap, vm, CH__CAUSE_DETACHED, &all);
 	for (uint32_t i = 1; i < heap->owners.used; i++) {
-		if (!heap->owners.segments[i >> CH__SEGMENT_LOG2])
-			continue;
 		struct ch__owner *owner = ch__owner_at(heap, i);
 		if (!(atomic_load(&owner->generation) & 1) || owner->vm != vm)
 			continue;
