@@ -124,7 +124,7 @@ count_ends = $(if $(filter 1,$(COVERAGE)),-Wl$(comma)-Map=$@.map $(addprefix -Wl
 
 # A source whose name ends in an architecture's is built for that one only.
 for_others := $(foreach a,$(other_arch),%_$(a).c %_$(a).cc)
-lib_dirs := arch os pages unwind codeheap invalidate
+lib_dirs := arch os pages unwind codeheap invalidate flame observe
 
 Q := $(if $(filter 1,$(V)),,@)
 # A build may be killed at any point, and the next one goes on with what is there: a file is written under this name, and
@@ -134,7 +134,7 @@ whole = && mv -f $(new) $@
 compiled = -MT $@ -MF $(@:.o=.d) -c -o $(new) $< $(whole)
 
 # ---- sources -------------------------------------------------------------------------------------------------------
-lib_c := $(wildcard arch/$(ARCH).c os/*.c pages/*.c unwind/*.c invalidate/*.c) \
+lib_c := $(wildcard arch/$(ARCH).c os/*.c pages/*.c unwind/*.c invalidate/*.c flame/*.c observe/*.c) \
          $(filter-out codeheap/gc_bdw.c,$(wildcard codeheap/*.c))
 lib_s := $(wildcard arch/$(ARCH).S)
 lib_o := $(lib_c:%.c=$(OBJ)/%.o) $(lib_s:%.S=$(OBJ)/%.S.o)
@@ -618,7 +618,7 @@ $(BUILD)/stress/stress-tested: $(stress_c:%.c=$(TOBJ)/%.o) $(filter-out $(OBJ)/h
 # the block that is to die.
 $(BUILD)/gdb/debuggee: tests/gdb/debuggee.c $(BUILD)/libcodeheap.a
 	@mkdir -p $(@D); echo "link $@"; gcc -std=gnu11 -g -O1 -fno-omit-frame-pointer -I. -o $(new) $^ -lm -pthread $(whole)
-$(BUILD)/flame/draw: tests/flame/draw.c unwind/flame.c $(wildcard unwind/flame_*.[ch])
+$(BUILD)/flame/draw: tests/flame/draw.c $(wildcard flame/*.[ch])
 	@mkdir -p $(@D); echo "link $@"; $(CC) -std=gnu11 -D_GNU_SOURCE -O1 -I. -o $(new) $(filter %.c,$^) $(whole)
 $(BUILD)/bench/bench: $(bench_o) $(BUILD)/libcodeheap-bdw.a
 	@mkdir -p $(@D); echo "link $@"; $(if $(bench_cc),$(CXX),$(CC)) $(LINK_PROGRAM) -o $(new) $(filter %.o %.a,$^) \
@@ -641,6 +641,7 @@ rooms_arch := arch
 rooms_os := arch os
 rooms_pages := arch os pages
 rooms_unwind := arch os unwind
+rooms_flame := arch os flame
 rooms_harness :=
 rooms_of = $(if $(filter undefined,$(origin rooms_$(1))),$(lib_dirs),$(rooms_$(1)))
 unit_room = $(word 2,$(subst _, ,$(1)))
@@ -657,7 +658,7 @@ test_rooms = $(call rooms_of,$(if $(filter unit_%,$(1)),$(call unit_room,$(1)),a
 test_names := $(patsubst tests/%.c,%,$(core_c) $(tool_c))
 test_names_cc := $(patsubst tests/%.cc,%,$(core_cc))
 # What throws is linked as C++: sanitizers of C++ have functions of their own.
-linked_as_cxx := adversary_leaving unit_unwind_native
+linked_as_cxx := adversary_leaving unit_observe_native
 $(foreach t,$(test_names),$(eval $(call test_rule,$(t),$(call test_rooms,$(t)),$(if $(filter $(t),$(linked_as_cxx)),$(CXX),$(CC)),.o)))
 $(foreach t,$(test_names_cc),$(eval $(call test_rule,$(t),$(call test_rooms,$(t)),$(CXX),.cc.o)))
 $(BUILD)/tests/adversary_leaving: $(TOBJ)/tests/throwing.cc.o
@@ -665,7 +666,7 @@ $(BUILD)/tests/adversary_leaving: $(TOBJ)/tests/throwing.cc.o
 # its own, and with none. They need no library.
 native := $(BUILD)/tests/native
 native_so := $(if $(static),,$(native)/whole.so $(native)/other.so $(native)/linked.so $(native)/bare.so)
-$(BUILD)/tests/unit_unwind_native: $(TOBJ)/tests/native/overloaded.cc.o | $(native_so)
+$(BUILD)/tests/unit_observe_native: $(TOBJ)/tests/native/overloaded.cc.o | $(native_so)
 $(native)/%.so: tests/native/object.c $(OBJ)/flags
 	@mkdir -p $(@D)/.debug; echo "link $@"
 	$(Q)$(CC) $(CSTD) -O2 -g $(WARN) -I. -fPIC -shared -nostdlib -Wl,--build-id=sha1 \

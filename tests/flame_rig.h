@@ -6,7 +6,7 @@
 
 #include "os/os.h"
 #include "tests/harness.h"
-#include "unwind/flame.h"
+#include "flame/flame.h"
 
 #include <stdlib.h>
 #include <string.h>

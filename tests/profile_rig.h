@@ -4,10 +4,10 @@
 #ifndef CH_TESTS_PROFILE_RIG_H
 #define CH_TESTS_PROFILE_RIG_H
 
-#include "codeheap/profile_inner.h"
+#include "observe/profile.h"
 #include "tests/stage.h"
-#include "unwind/native_names.h"
-#include "unwind/profiler_inner.h"
+#include "observe/native_names.h"
+#include "observe/profiler_inner.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * stats_reader.h: reads a statistics file for tests, as codeheap/stats_file.h says; its own reader,
+ * stats_reader.h: reads a statistics file for tests, as observe/stats_file.h says; its own reader,
  * not that of tools/codeheap-top. */
 #ifndef CH_TESTS_STATS_READER_H
 #define CH_TESTS_STATS_READER_H
 
-#include "codeheap/stats_file.h"
+#include "observe/stats_file.h"
 #include "tests/harness.h"
 
 #include <fcntl.h>

@@ -37,7 +37,7 @@ make_draw() {
       "$cc" -std=gnu11 -O1 -I. -c -o "$work/broken.o" "$work/$file.c" || fail "$file.c, broken, does not build"
       objects+=("$work/broken.o")
     else
-      [ -f "$work/$file.o" ] || "$cc" -std=gnu11 -O1 -I. -c -o "$work/$file.o" "unwind/$file.c" || fail "$file.c does not build"
+      [ -f "$work/$file.o" ] || "$cc" -std=gnu11 -O1 -I. -c -o "$work/$file.o" "flame/$file.c" || fail "$file.c does not build"
       objects+=("$work/$file.o")
     fi
   done
@@ -106,7 +106,7 @@ flame_names_run_nothing_in_a_browser() { must_see shows_any_name hostile; }
 # breaks SCENARIO STACKS FILE FROM TO [SWITCH..]: a graph by a writer with the text FROM of the file replaced, on the list.
 breaks() {
   local scenario=$1 stacks=$2 file=$3
-  FROM=$4 TO=$5 python3 - "unwind/$file.c" "$work/$file.c" <<'END' || fail "$file.c has no such place: $4"
+  FROM=$4 TO=$5 python3 - "flame/$file.c" "$work/$file.c" <<'END' || fail "$file.c has no such place: $4"
 import os, sys
 text = open(sys.argv[1]).read()
 assert text.count(os.environ["FROM"]) == 1

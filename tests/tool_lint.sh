@@ -42,6 +42,14 @@ case_unwind_knows_no_pages() {
   printf '%s\n' "$spdx" '#include "os/os.h"' >unwind/walk.c
   offend unwind/walk.c '#include "pages/pages.h"' 'unwind/ must not know pages/'
 }
+case_observer_sees_no_block() {
+  mkdir -p observe && echo "$spdx" >codeheap/block.h
+  offend observe/profile.c '#include "codeheap/block.h"' 'sees the public header, the listener and the system only'
+}
+case_core_knows_no_observer() {
+  mkdir -p observe && echo "$spdx" >observe/profile.h
+  offend codeheap/heap.c '#include "observe/profile.h"' 'must not know observe/'
+}
 case_host_sees_public_headers_only() {
   echo "$spdx" >codeheap/block.h
   offend hosts/toy/toy.c '#include "codeheap/block.h"' 'public headers only'

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 
-ROOMS = ("arch", "os", "pages", "unwind", "codeheap", "invalidate")
+ROOMS = ("arch", "os", "pages", "unwind", "codeheap", "invalidate", "flame", "observe")
 LEAST_LINES, LEAST_BRANCHES = 95.0, 85.0
 ASSERTED = re.compile(r"\bCH_(ASSERT|MOVE)\(")
 MARK = re.compile(r"(/\*|//) cannot run: [^\s*]")

@@ -10,7 +10,11 @@ import os
 import re
 import sys
 
-ROOMS = ["arch", "os", "pages", "unwind", "codeheap", "invalidate"]
+ROOMS = ["arch", "os", "pages", "unwind", "codeheap", "invalidate", "flame", "observe"]
+# What an observer knows of the library beside its own room: the public headers, the listener, and what needs no heap.
+OBSERVERS = {"flame": ("os/meta.h", "os/os.h"),
+             "observe": ("arch/arch.h", "arch/base.h", "os/meta.h", "os/os.h", "os/lock.h", "os/ranks.h", "unwind/unwind.h", "flame/flame.h",
+                         "codeheap/codeheap.h", "codeheap/listener.h")}
 CLIENTS = ["hosts", "examples", "bench", "stress"]
 PUBLIC = ["codeheap/codeheap.h", "codeheap/codeheap_bdw.h"]
 CODE = (".c", ".h", ".S", ".cc")
@@ -95,6 +99,8 @@ def check_includes(path, lines, users):
             if quoted and target in ROOMS:
                 if ROOMS.index(target) > ROOMS.index(room):
                     find(path, n, f"{room}/ must not know {target}/ ({name})")
+                if room in OBSERVERS and target != room and name not in OBSERVERS[room]:
+                    find(path, n, f"{room}/ sees the public header, the listener and the system only ({name})")
                 if room == "unwind" and target == "pages":
                     find(path, n, f"unwind/ must not know pages/ ({name})")
             elif quoted:

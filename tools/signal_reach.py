@@ -94,7 +94,7 @@ def main(build, list_path, arch):
     for folder, _, names in sorted(os.walk(f"{build}/obj")):
         room = os.path.relpath(folder, f"{build}/obj")
         for name in sorted(names):
-            if room not in ("arch", "os", "pages", "unwind", "codeheap", "invalidate") or not name.endswith(".o") or \
+            if room not in ("arch", "os", "pages", "unwind", "codeheap", "invalidate", "flame", "observe") or not name.endswith(".o") or \
                     name == "meta_malloc.o":
                 continue
             unit = f"{room}/{name}"

@@ -5,7 +5,7 @@
  * more than os/meta.h says.
  *
  *     draw [--folded] [--icicle] [--reversed] [--title=T] [--subtitle=T] [--unit=U] */
-#include "unwind/flame.h"
+#include "flame/flame.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * object.c: a shared object with functions of each kind that reports name: unit_unwind_native loads
- * it whole, stripped with a debug link, stripped bare, and under other names. */
+ * object.c: a shared object with functions of each kind that reports name: unit_observe_native
+ * loads it whole, stripped with a debug link, stripped bare, and under other names. */
 #include "arch/base.h"
 
 #ifndef NATIVE_HIDDEN

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // overloaded.cc: functions of one name, one of them in a namespace without a name, whose addresses
-// unit_unwind_native asks for.
+// unit_observe_native asks for.
 #include <cstdint>
 #include <string>
 

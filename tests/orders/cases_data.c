@@ -2,9 +2,9 @@
  * cases_data.c: what is published once and read without a lock (segments of tables, lists of a
  * heap, unwind data, samplers), an owner's cell against its release, and locks. */
 #include "codeheap/handles.h"
-#include "codeheap/profile_inner.h"
+#include "observe/profile.h"
 #include "tests/orders/cases.h"
-#include "unwind/profiler_inner.h"
+#include "observe/profiler_inner.h"
 #include "unwind/sink.h"
 
 #include <ucontext.h>

@@ -3,7 +3,7 @@
 #ifndef CALLGRIND_STACKS_H
 #define CALLGRIND_STACKS_H
 #include "tools/callgrind/graph.h"
-#include "unwind/flame.h"
+#include "flame/flame.h"
 
 /* The graph with its edges by caller and by callee, and what of it is followed. */
 struct cg_ways {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * reader.c: reads a statistics file (codeheap/stats_file.h) while it is written, and believes
+ * reader.c: reads a statistics file (observe/stats_file.h) while it is written, and believes
  * nothing of it: lengths are judged, texts are ended. */
 #define _GNU_SOURCE /* F_OFD_GETLK, strerrordesc_np */
 #include "tools/codeheap-top/reader.h"

@@ -3,7 +3,7 @@
 #ifndef CODEHEAP_TOP_READER_H
 #define CODEHEAP_TOP_READER_H
 
-#include "codeheap/stats_file.h"
+#include "observe/stats_file.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -13,9 +13,9 @@
  * Fields below without a tag are the writing thread's while it runs, and before and after of who
  * starts and joins it. Lock: heap for each look at the heap, none while it writes. */
 #define _GNU_SOURCE /* stpcpy */
-#include "codeheap/stats_file.h"
+#include "observe/stats_file.h"
 
-#include "codeheap/stats_walk.h"
+#include "observe/stats_walk.h"
 #include "os/os.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * unit_unwind_flame_svg.c: the picture of a flame graph as a strict reader sees it: well formed
+ * unit_flame_svg.c: the picture of a flame graph as a strict reader sees it: well formed
  * whatever names are made of, boxes where the sums say, nothing wider than what it lies in; and
  * whole or refused where memory or a writer fails. tool_flame.sh has it drawn by a browser. */
 #include "tests/flame_reader.h"

@@ -5,7 +5,7 @@
  *
  * Lock: heap, step by step. Under it no committed block changes its state, and owners with such
  * blocks keep their names; blocks that are open are passed over. */
-#include "codeheap/stats_walk.h"
+#include "observe/stats_walk.h"
 
 #include "os/os.h"
 

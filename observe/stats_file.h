@@ -13,8 +13,8 @@
  * when the sequence was odd or is another one, or the checksum is not that of the sections, again.
  * The writer has a lock (F_OFD_SETLK) on the whole file while it lives, where file systems have
  * such locks: CH__STATS_FILE_LOCKED in head.flags. */
-#ifndef CH_CODEHEAP_STATS_FILE_H
-#define CH_CODEHEAP_STATS_FILE_H
+#ifndef CH_OBSERVE_STATS_FILE_H
+#define CH_OBSERVE_STATS_FILE_H
 
 #include <stddef.h>
 #include <stdint.h>

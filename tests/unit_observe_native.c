@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * unit_unwind_native.c: names of native functions for reports: of each kind of function, of objects
- * with and without symbols, of files that are not what was loaded, and without libdw. The objects
- * come from tests/native/. */
+ * unit_observe_native.c: names of native functions for reports: of each kind of function, of
+ * objects with and without symbols, of files that are not what was loaded, and without libdw. The
+ * objects come from tests/native/. */
 #define _GNU_SOURCE
 #include "os/os.h"
 #include "tests/harness.h"
-#include "unwind/native_names.h"
+#include "observe/native_names.h"
 
 #include <arpa/inet.h>
 #include <dirent.h>

@@ -6,7 +6,7 @@
  * looks like a frame is told as one. Where the interrupted function has not made its frame yet, or
  * has none, the walk begins with its caller's. Of code of the pool the instruction may say who the
  * caller is; else the caller is left out, and the rest is right. */
-#include "unwind/profiler_inner.h"
+#include "observe/profiler_inner.h"
 #include "unwind/unwind.h"
 
 /* The range that was hit last comes first: neighbours on a stack are often of one object. */

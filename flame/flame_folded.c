@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * flame_folded.c: folded stacks, the form that flamegraph.pl, inferno and speedscope read. Kinds
  * are not written: a name stays what it is to every reader. */
-#include "unwind/flame_tree.h"
+#include "flame/flame_tree.h"
 
 static void put_frame(struct ch__flame_text *out, const char *name)
 {

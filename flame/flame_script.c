@@ -3,7 +3,7 @@
  * in a browser (click, search, keyboard). The picture is whole without the script, which reads all
  * from the elements and their data attributes; no name is ever part of it. Colours are told apart
  * by eyes that do not tell red from green, too: they differ in lightness. */
-#include "unwind/flame_tree.h"
+#include "flame/flame_tree.h"
 
 // clang-format off
 const char ch__flame_style[] =

@@ -2,8 +2,8 @@
  * elfutils.h: what the library needs of elfutils' libdw, written down here because neither building
  * nor linking it asks for libdw. One that is there is loaded when names are wanted; tests run on a
  * real one. Source: libdwfl.h and gelf.h of elfutils 0.158 and later, which keep one interface. */
-#ifndef CH_UNWIND_ELFUTILS_H
-#define CH_UNWIND_ELFUTILS_H
+#ifndef CH_OBSERVE_ELFUTILS_H
+#define CH_OBSERVE_ELFUTILS_H
 
 #include "arch/base.h"
 

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
- * profiler.h: the sampling profiler, one of a heap. Like all of this room it knows address ranges
- * and opaque keys, never blocks: what an address of the pool is, and what a key is called, comes
- * from functions that codeheap/ sets.
+ * profiler.h: the sampling profiler, one of a heap. It knows address ranges and opaque keys,
+ * never blocks: what an address of the pool is, and what a key is called, comes from functions that
+ * profile.c sets.
  *
  *   thread of the VM   timer -> SIGPROF -> ch__sampler_take: walk, words into its own ring
  *   worker             every few ms: rings -> tree of stacks; reads the maps again when asked
  *   a block dies       rings -> tree, and its name is taken before it is gone
- *   report             a copy of the tree, its names, the maps of then -> unwind/flame.h
+ *   report             a copy of the tree, its names, the maps of then -> flame/flame.h
  *
  * Lock: the profile lock (profile, below), right of all that heap.h lists; under it are side memory
  * and calls of the OS only. A handler takes none: its sampler is the thread's, and waited for. */
-#ifndef CH_UNWIND_PROFILER_H
-#define CH_UNWIND_PROFILER_H
+#ifndef CH_OBSERVE_PROFILER_H
+#define CH_OBSERVE_PROFILER_H
 
 #include "os/meta.h"
 #include "os/os.h"

@@ -3,8 +3,8 @@
  * those of separate debug files included where elfutils' libdw is there, else those that the
  * dynamic linker knows. What was loaded when an address is first asked for is what counts. Not in
  * signal handlers; one thread at a time. Neither the network is asked, nor is anything written. */
-#ifndef CH_UNWIND_NATIVE_NAMES_H
-#define CH_UNWIND_NATIVE_NAMES_H
+#ifndef CH_OBSERVE_NATIVE_NAMES_H
+#define CH_OBSERVE_NATIVE_NAMES_H
 
 #include "os/meta.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * unit_unwind_flame.c: the tree of a flame graph and its folded form: merged, sorted, weights
+ * unit_flame_tree.c: the tree of a flame graph and its folded form: merged, sorted, weights
  * exact, whatever names are made of; and a tree as it was where memory or a writer fails. */
 #include "tests/flame_rig.h"
 

@@ -2,7 +2,7 @@
  * flame.c: the tree of weighted stacks. Names are kept once for each kind; a child is found by its
  * parent and name in one table, so that a stack of n frames costs n look-ups however wide the tree
  * is. Indices are of 32 bits: a node is 32 bytes and some 16 of table. */
-#include "unwind/flame_tree.h"
+#include "flame/flame_tree.h"
 
 enum { FIRST_ROOM = 64 };
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * stats_walk.h: what a walk over the blocks finds for the statistics file. */
-#ifndef CH_CODEHEAP_STATS_WALK_H
-#define CH_CODEHEAP_STATS_WALK_H
+#ifndef CH_OBSERVE_STATS_WALK_H
+#define CH_OBSERVE_STATS_WALK_H
 
 #include "codeheap/listener.h"
-#include "codeheap/stats_file.h"
+#include "observe/stats_file.h"
 #include "os/meta.h"
 
 enum {

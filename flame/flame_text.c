@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * flame_text.c: text as both writers of a flame graph put it out, and the characters of names as
  * they show them. */
-#include "unwind/flame_tree.h"
+#include "flame/flame_tree.h"
 
 void ch__flame_put(struct ch__flame_text *out, const char *text, size_t bytes)
 {

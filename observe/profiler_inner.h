@@ -3,12 +3,12 @@
  *
  * Field tags: [const] set at create, [profile] under the profile lock, [own] the handler of the
  * thread only, [atomic: ...] with the pair. */
-#ifndef CH_UNWIND_PROFILER_INNER_H
-#define CH_UNWIND_PROFILER_INNER_H
+#ifndef CH_OBSERVE_PROFILER_INNER_H
+#define CH_OBSERVE_PROFILER_INNER_H
 
 #include "arch/arch.h"
+#include "observe/profiler.h"
 #include "os/lock.h"
-#include "unwind/profiler.h"
 
 enum {
 	CH__RING_WORDS_LOG2 = 14, /* of a thread; fewer where memory is bounded so */

@@ -5,7 +5,7 @@
  *
  * Lock: registry for start and stop; heap, too, for what the sweep and the writer read. Files are
  * written under no lock. */
-#include "codeheap/profile_inner.h"
+#include "observe/profile.h"
 
 #include <errno.h>
 #include <stdio.h>

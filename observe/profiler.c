@@ -5,7 +5,7 @@
  * A handler is inside between the two stores to its slot, reads the sampler and the ranges after
  * the first, and ends within microseconds: every signal is blocked in it. Who takes a sampler or
  * ranges away stores that first, and looks at the slot then; one of both sees the other. */
-#include "unwind/profiler_inner.h"
+#include "observe/profiler_inner.h"
 
 #include <errno.h>
 #include <string.h>

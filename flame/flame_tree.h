@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * flame_tree.h: what the writers of a flame graph share, private to flame*.c: the tree, a walk over
  * it in the order in which it is drawn, and a buffer for text on its way out. */
-#ifndef CH_UNWIND_FLAME_TREE_H
-#define CH_UNWIND_FLAME_TREE_H
+#ifndef CH_FLAME_TREE_H
+#define CH_FLAME_TREE_H
 
-#include "unwind/flame.h"
+#include "flame/flame.h"
 
 #include <string.h>
 

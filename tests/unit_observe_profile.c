@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * unit_codeheap_profile.c: samples of stacks that the test made, one by one: where they end, what
+ * unit_observe_profile.c: samples of stacks that the test made, one by one: where they end, what
  * they are called, what happens when there is no room, and who waits for a handler. */
 #include "tests/profile_rig.h"
 

@@ -3,7 +3,7 @@
  * whole: every name is cut to its box here, and says all in a title. Each box is an svg element of
  * its own, which clips what a viewer's font makes too wide. Where a box begins and ends is rounded
  * from exact sums, by one rule for all: boxes never leave their parents or overlap. */
-#include "unwind/flame_tree.h"
+#include "flame/flame_tree.h"
 
 __extension__ typedef unsigned __int128 product;
 

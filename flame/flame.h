@@ -5,8 +5,8 @@
  *
  * One thread at a time uses a tree; no call of it is for signal handlers. What memory does not
  * suffice for returns 0 or false, and the tree is as it was. */
-#ifndef CH_UNWIND_FLAME_H
-#define CH_UNWIND_FLAME_H
+#ifndef CH_FLAME_FLAME_H
+#define CH_FLAME_FLAME_H
 
 #include "os/meta.h"
 

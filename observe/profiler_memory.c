@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * profiler_memory.c: the memory of a profiler, which is bounded, and the wait until signal handlers
  * read none of what is to be given back. */
-#include "unwind/profiler_inner.h"
+#include "observe/profiler_inner.h"
 
 enum { NS_PER_MS = 1000000 };
 

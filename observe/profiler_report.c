@@ -4,9 +4,9 @@
  *
  * Never a wrong name: code of the heap has the name that was taken before it was gone, native code
  * that of the file that was mapped there all the time; where several were, nobody says which. */
-#include "unwind/flame.h"
-#include "unwind/native_names.h"
-#include "unwind/profiler_inner.h"
+#include "flame/flame.h"
+#include "observe/native_names.h"
+#include "observe/profiler_inner.h"
 
 #include <errno.h>
 #include <inttypes.h>

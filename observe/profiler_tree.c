@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * profiler_tree.c: samples merged to a tree of stacks, and the names of the codes in it. Bounded:
  * what finds no room is not there, and counted. Lock: profile, held by every caller. */
-#include "unwind/profiler_inner.h"
+#include "observe/profiler_inner.h"
 
 #include <string.h>
 

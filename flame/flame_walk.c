@@ -3,7 +3,7 @@
  * the leaves. No second tree is made: in a walk from the leaves, the stacks that share their last
  * frames are neighbours in one array, sorted anew by the next frame at each level, so memory is
  * bounded by the number of stacks however deep they are. */
-#include "unwind/flame_tree.h"
+#include "flame/flame_tree.h"
 
 #include <stdlib.h>
 

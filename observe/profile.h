@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * profile_inner.h: the profile of a heap, as profile.c and profile_handler.c share it. */
-#ifndef CH_CODEHEAP_PROFILE_INNER_H
-#define CH_CODEHEAP_PROFILE_INNER_H
+ * profile.h: the profile of a heap, as profile.c and profile_handler.c share it. */
+#ifndef CH_OBSERVE_PROFILE_H
+#define CH_OBSERVE_PROFILE_H
 
 #include "codeheap/listener.h"
-#include "unwind/profiler.h"
+#include "observe/profiler.h"
 
 /* Made at the first start, stays until the heap ends. The pointers are stored under registry and
  * heap, read under either. */

@@ -2,7 +2,7 @@
  * profiler_maps.c: which memory is executable, for handlers, and which files it was of, for the
  * report: an address is named after what is mapped there only where nothing else ever was. Lock:
  * profile, for what belongs to a profiler. */
-#include "unwind/profiler_inner.h"
+#include "observe/profiler_inner.h"
 
 #include <errno.h>
 #include <string.h>
