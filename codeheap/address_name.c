@@ -2,74 +2,47 @@
  * address_name.c: what code an address is in, as text: blocks by owner and name, native code by the
  * dynamic linker. Not signal-safe. Lock: heap, for names of blocks. */
 #include "codeheap/block.h"
+#include "os/text.h"
 
-#include <stdio.h>
-
-struct text {
-	char *at;
-	size_t room, length; /* length: of all of it, whatever fits */
-};
-
-/* Control characters, those of UTF-8 beyond ASCII among them: a terminal would obey them. */
-static size_t control_bytes(const char *at)
+static void put_offset(struct ch__text *t, uintptr_t offset)
 {
-	unsigned char first = (unsigned char)at[0], second = first ? (unsigned char)at[1] : 0;
-	if (first < ' ' || first == 0x7f)
-		return 1;
-	return first == 0xc2 && second >= 0x80 && second < 0xa0 ? 2 : 0;
-}
-
-static void put(struct text *t, const char *more)
-{
-	for (size_t controls = 0; *more; more++, t->length++) {
-		if (!controls)
-			controls = control_bytes(more);
-		if (t->length + 1 < t->room)
-			t->at[t->length] = controls ? '?' : *more;
-		controls -= controls > 0;
-	}
-}
-
-static void put_offset(struct text *t, uintptr_t offset)
-{
-	char digits[24];
-	snprintf(digits, sizeof digits, "+0x%zx", (size_t)offset);
-	put(t, digits);
+	ch__text_put(t, "+");
+	ch__text_put_number(t, offset, 16);
 }
 
 /* Under the heap lock names and records stay. */
-static bool put_block(struct ch_heap *heap, uintptr_t at, uintptr_t address, struct text *t)
+static bool put_block(struct ch_heap *heap, uintptr_t at, uintptr_t address, struct ch__text *t)
 {
 	uint32_t generation, index = ch__find(heap, at, &generation);
 	if (!index)
 		return false;
 	const struct ch__block *block = ch__block_at(heap, index);
 	const char *own = block->extra ? ch__name_text(heap, block->extra->name) : "";
-	put(t, ch__name_text(heap, ch__owner_at(heap, block->owner)->name));
+	ch__text_put_name(t, ch__name_text(heap, ch__owner_at(heap, block->owner)->name));
 	if (*own) {
-		put(t, " ");
-		put(t, own);
+		ch__text_put(t, " ");
+		ch__text_put_name(t, own);
 	}
 	uintptr_t start = ch__hot_range(heap, block, 0).exec;
 	if (at - ch__exec(heap, block->hot_offset) >= ch__hot_bytes(block)) {
 		start = ch__exec(heap, ch__cold_offset(heap, block));
-		put(t, " (cold)");
+		ch__text_put(t, " (cold)");
 	}
 	/* Before the VM's bytes of a block in place there are others. */
 	put_offset(t, address > start ? address - start : 0);
 	return true;
 }
 
-static void put_code(struct ch_heap *heap, uintptr_t at, uintptr_t address, struct text *t)
+static void put_code(struct ch_heap *heap, uintptr_t at, uintptr_t address, struct ch__text *t)
 {
 	const struct ch__pool *pool = heap->pool;
 	if (!ch__pool_has(pool, at)) {
-		put(t, "runtime page of the code heap");
+		ch__text_put(t, "runtime page of the code heap");
 		put_offset(t, address - pool->runtime_exec);
 		return;
 	}
 	if (ch__is_marking()) {
-		put(t, "code");
+		ch__text_put(t, "code");
 		put_offset(t, address - pool->exec_base);
 		return;
 	}
@@ -78,11 +51,11 @@ static void put_code(struct ch_heap *heap, uintptr_t at, uintptr_t address, stru
 	ch__heap_unlock(heap);
 	if (is_block)
 		return;
-	put(t, "free code memory");
+	ch__text_put(t, "free code memory");
 	put_offset(t, address - pool->exec_base);
 }
 
-static void put_native(uintptr_t at, uintptr_t address, struct text *t)
+static void put_native(uintptr_t at, uintptr_t address, struct ch__text *t)
 {
 	enum { NAME_BYTES = 512 };
 	struct ch__os_place place;
@@ -93,19 +66,19 @@ static void put_native(uintptr_t at, uintptr_t address, struct text *t)
 	}
 	if (place.symbol) {
 		bool is_cxx = ch__os_demangle(place.symbol, name, sizeof name);
-		put(t, is_cxx ? name : place.symbol);
+		ch__text_put_name(t, is_cxx ? name : place.symbol);
 		put_offset(t, address - place.symbol_at);
 		return;
 	}
 	const char *slash = strrchr(place.object, '/');
-	put(t, slash ? slash + 1 : place.object);
+	ch__text_put_name(t, slash ? slash + 1 : place.object);
 	put_offset(t, address - place.object_at);
 }
 
 size_t ch_address_name(struct ch_heap *heap, const void *address, bool is_return, char *text,
 		       size_t bytes)
 {
-	struct text t = {text, bytes, 0};
+	struct ch__text t = {text, bytes, 0};
 	const struct ch__pool *pool = heap->pool;
 	uintptr_t given = (uintptr_t)address;
 	/* A call may be the last thing of its code: then the return address is of what follows. */
@@ -114,7 +87,5 @@ size_t ch_address_name(struct ch_heap *heap, const void *address, bool is_return
 		put_code(heap, at, given, &t);
 	else
 		put_native(at, given, &t);
-	if (bytes)
-		text[t.length < bytes ? t.length : bytes - 1] = 0;
-	return t.length;
+	return ch__text_end(&t);
 }

@@ -6,6 +6,7 @@
  * is one block's. What is reached through a pointer may have been taken away meanwhile, but not
  * freed: who frees looks for readers first. */
 #include "codeheap/block.h"
+#include "os/text.h"
 
 _Atomic(uint32_t) ch__place_readers;
 
@@ -21,11 +22,6 @@ void ch__place_read_end(void)
 
 /* --- names --- */
 
-static bool is_inside_character(char byte)
-{
-	return ((uint8_t)byte & 0xc0) == 0x80;
-}
-
 void ch__name_cut(char short_text[CH__NAME_SHORT_BYTES], const char *text)
 {
 	static const char dots[] = "...";
@@ -33,11 +29,8 @@ void ch__name_cut(char short_text[CH__NAME_SHORT_BYTES], const char *text)
 	while (n < CH__NAME_SHORT_BYTES - 1 && text[n])
 		n++;
 	bool is_whole = !text[n];
-	if (!is_whole) {
-		n = CH__NAME_SHORT_BYTES - sizeof dots;
-		while (n && is_inside_character(text[n]))
-			n--;
-	}
+	if (!is_whole)
+		n = ch__text_whole(text, CH__NAME_SHORT_BYTES - sizeof dots);
 	memcpy(short_text, text, n);
 	memcpy(short_text + n, is_whole ? "" : dots, is_whole ? 1 : sizeof dots);
 }

@@ -7,45 +7,6 @@
 
 #include <signal.h>
 
-/* --- a line of text --- */
-
-/* What a VM calls its code may hold anything; the text is one line. */
-static void put_name(struct ch__text *line, const char *name)
-{
-	ch__text_put(line, "`");
-	for (; *name; name++)
-		ch__text_put_byte(line,
-				  (char)((uint8_t)*name < ' ' || *name == 0x7f ? '?' : *name));
-	ch__text_put(line, "`");
-}
-
-static bool is_inside_character(char byte)
-{
-	return ((uint8_t)byte & 0xc0) == 0x80;
-}
-
-/* Ends the text; one that was cut ends with a whole character. */
-static size_t end(struct ch__text *line)
-{
-	if (!line->room)
-		return line->length;
-	size_t n = line->length;
-	if (n >= line->room) {
-		/* The byte that found no room last is the one behind what is kept. */
-		n = line->room - 1;
-		size_t start = n;
-		while (start && is_inside_character(line->at[start - 1]))
-			start--;
-		size_t bytes = start && (uint8_t)line->at[start - 1] >= 0xc0 ? n - start + 1 : 0;
-		uint8_t first = bytes ? (uint8_t)line->at[start - 1] : 0;
-		size_t whole = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-		if (bytes && bytes < whole)
-			n = start - 1;
-	}
-	line->at[n] = 0;
-	return line->length;
-}
-
 /* --- words --- */
 
 static const char *why(enum ch__death death)
@@ -103,16 +64,23 @@ static void put_cause(struct ch__text *line, const struct ch__place *place)
 	}
 }
 
+static void put_quoted(struct ch__text *line, const char *name)
+{
+	ch__text_put(line, "`");
+	ch__text_put_name(line, name);
+	ch__text_put(line, "`");
+}
+
 static void put_block(struct ch__text *line, const struct ch__place *place)
 {
 	ch__text_put(line, place->is_slot ? "trampoline " : "block ");
-	put_name(line, place->name);
+	put_quoted(line, place->name);
 	ch__text_put(line, " (#");
 	ch__text_put_number(line, place->block, 10);
 	ch__text_put(line, ".");
 	ch__text_put_number(line, place->generation, 10);
 	ch__text_put(line, ", owner ");
-	put_name(line, place->owner);
+	put_quoted(line, place->owner);
 	ch__text_put(line, ")");
 }
 
@@ -213,10 +181,9 @@ static void put_origin(struct ch__text *line, const struct ch_heap *heap, uintpt
 		ch__text_put_number(line, address - heap->pool->runtime_exec, 16);
 	} else if (ch__os_object_of(address, &object)) {
 		ch__text_put(line, " in ");
-		ch__text_put(line, object.symbol ? object.symbol : object.path);
+		ch__text_put_name(line, object.path);
 		ch__text_put(line, " +");
-		ch__text_put_number(line, address - (object.symbol ? object.symbol_at : object.at),
-				    16);
+		ch__text_put_number(line, address - object.at, 16);
 	} else {
 		ch__text_put(line, " in no code that is known");
 	}
@@ -263,7 +230,7 @@ size_t ch_trap_describe(const struct ch_heap *heap, const void *siginfo, const v
 		ch__text_put(&line, "code that a child of a raw clone has no copy of (");
 		ch__text_put_number(&line, address, 16);
 		ch__text_put(&line, ")");
-		return end(&line);
+		return ch__text_end(&line);
 	}
 	if (info->si_signo == SIGTRAP && is_foreign(heap, address))
 		return 0;
@@ -275,5 +242,5 @@ size_t ch_trap_describe(const struct ch_heap *heap, const void *siginfo, const v
 	ch__text_put(&line, ")");
 	put_return(&line, heap, ucontext);
 	ch__place_read_end();
-	return end(&line);
+	return ch__text_end(&line);
 }

@@ -131,8 +131,6 @@ bool ch__os_is_readable(const void *at);
 struct ch__os_object {
 	const char *path;
 	uintptr_t at;
-	const char *symbol; /* the exported function it lies in, or NULL */
-	uintptr_t symbol_at;
 };
 bool ch__os_object_of(uintptr_t address, struct ch__os_object *);
 /* Copies memory that may be unreadable, or go meanwhile, from an aligned address on: so many bytes

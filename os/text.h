@@ -38,11 +38,12 @@ static inline void ch__text_put_number(struct ch__text *text, uint64_t value, un
 		ch__text_put_byte(text, digits[--n]);
 }
 
-/* Ends what is kept with a 0. */
-static inline void ch__text_end(struct ch__text *text)
-{
-	if (text->room)
-		text->at[text->length < text->room ? text->length : text->room - 1] = 0;
-}
+/* A name that a VM or a file has given, and which may hold anything. Control characters become
+ * question marks, those of UTF-8 beyond ASCII too: a terminal would obey them. */
+void ch__text_put_name(struct ch__text *, const char *name);
+/* How many of the first bytes of a text are whole characters of UTF-8: all, or without the last. */
+size_t ch__text_whole(const char *text, size_t bytes);
+/* Ends what is kept with a 0, behind a whole character. Returns the length of the whole text. */
+size_t ch__text_end(struct ch__text *);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * eh_frame_check.c: whether an .eh_frame section of the VM's may be given to unwinders: its records
- * lead to its end, its FDEs name CIEs of the section and code of the block. It judges no CFI
+ * eh_frame_check.c: reads .eh_frame: whether a section of the VM's may be given to unwinders, and
+ * FDEs of such sections and of the linked image. A section may be given when its records lead to
+ * its end and its FDEs name CIEs of the section and code of the block. It judges no CFI
  * program, no LSDA and no personality: those are the VM's own affair, while a wrong range would
  * hide the code of others. No lock; reads the section only.
  *
@@ -113,6 +114,7 @@ static bool read_cie(const uint8_t *record, uint32_t bytes, uint8_t *encoding,
 	if (c.is_over || (version != 1 && version != 3))
 		return false;
 	fde->version = version;
+	fde->letters = letter;
 	fde->facts = c.at;
 	take_leb128(&c);
 	take_leb128(&c);
@@ -177,9 +179,18 @@ static bool read_fde(const uint8_t *section, const uint8_t *record, uint32_t byt
 	if (data > (size_t)(c.end - c.at))
 		return false;
 	fde->record = record;
+	fde->data_bytes = (uint32_t)data;
 	fde->program = c.at + data;
 	fde->program_bytes = (uint32_t)(c.end - fde->program);
 	return !c.is_over;
+}
+
+/* What the linker wrote of another record is not looked at: its CIE lies where the FDE says. */
+bool ch__eh_frame_of_image(const uint8_t *record, struct ch__eh_frame_fde *fde)
+{
+	uint32_t length = read32(record), distance = read32(record + 4);
+	return length >= 8 && length <= SECTION_MOST_BYTES && distance &&
+	       read_fde(record + 4 - distance, record, length + 4, fde);
 }
 
 bool ch__eh_frame_next(const uint8_t *section, size_t *at, struct ch__eh_frame_fde *fde)

@@ -124,16 +124,19 @@ struct ch__own {
 /* Whether unwinders may be given the section, which is 0-terminated: every record is well-formed,
  * every FDE lies in [low, high), at least one covers something. */
 bool ch__eh_frame_is_sound(const void *section, uintptr_t low, uintptr_t high);
-/* An FDE and what it takes from its CIE: version, alignments and return register as they stand
- * there, and the programs. */
+/* An FDE and what it takes from its CIE: version, letters, alignments and return register as they
+ * stand there, and the programs. data_bytes: of the FDE's own augmentation. */
 struct ch__eh_frame_fde {
 	const uint8_t *record;
 	uint64_t low, bytes;
+	const char *letters;
 	const uint8_t *facts, *initial, *program;
-	uint32_t facts_bytes, initial_bytes, program_bytes;
+	uint32_t facts_bytes, initial_bytes, data_bytes, program_bytes;
 	uint8_t version;
 	bool has_data;
 };
+/* The FDE that an unwinder found in the linked image; false: in a form that is not judged. */
+bool ch__eh_frame_of_image(const uint8_t *record, struct ch__eh_frame_fde *);
 /* The next FDE of a sound section from *at on, 0 the first time; false: there is none. */
 bool ch__eh_frame_next(const uint8_t *section, size_t *at, struct ch__eh_frame_fde *);
 /* dead; NULL: no memory */

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT
+ * text.c: what a text of os/text.h has of names, and its end. Signal-safe: no lock, no allocation,
+ * no call of the C library. Source: Unicode 15, 3.9 (UTF-8). */
+#include "os/text.h"
+
+static size_t control_bytes(const char *at)
+{
+	uint8_t first = (uint8_t)at[0], second = first ? (uint8_t)at[1] : 0;
+	if (first < ' ' || first == 0x7f)
+		return 1;
+	return first == 0xc2 && second >= 0x80 && second < 0xa0 ? 2 : 0;
+}
+
+void ch__text_put_name(struct ch__text *text, const char *name)
+{
+	for (size_t controls = 0; *name; name++) {
+		if (!controls)
+			controls = control_bytes(name);
+		ch__text_put_byte(text, controls ? '?' : *name);
+		controls -= controls > 0;
+	}
+}
+
+size_t ch__text_whole(const char *text, size_t bytes)
+{
+	size_t start = bytes;
+	while (start && ((uint8_t)text[start - 1] & 0xc0) == 0x80)
+		start--;
+	uint8_t first = start ? (uint8_t)text[start - 1] : 0;
+	size_t whole = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : first >= 0xc0 ? 2 : 0;
+	return bytes - start + 1 < whole ? start - 1 : bytes;
+}
+
+size_t ch__text_end(struct ch__text *text)
+{
+	if (text->room)
+		text->at[text->length < text->room ? text->length
+						   : ch__text_whole(text->at, text->room - 1)] = 0;
+	return text->length;
+}
