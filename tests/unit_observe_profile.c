@@ -384,6 +384,36 @@ TEST(memory_of_a_profile_is_counted_and_bounded)
 	profile_end(&rig);
 }
 
+static void come_and_go(struct stage *stage, void *arg)
+{
+	(void)stage, (void)arg;
+}
+
+/* A profile that is asked to merge what threads left gives their memory back. */
+TEST(thread_that_left_leaves_nothing_in_a_profile)
+{
+	enum { BYTES = 1 << 20, THREADS = 5 };
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, BYTES);
+	struct ch__profiler *p = profile_running(&rig);
+	size_t before = 0;
+	for (int i = 0; i <= THREADS; i++) {
+		unsigned samplers = 0;
+		stage_apart(rig.stage, come_and_go, NULL);
+		profile_wait_for_worker(&rig);
+		ch__profiler_name_all(p);
+		ch__profile_lock(p);
+		for (const struct ch__sampler *s = p->samplers; s; s = s->next)
+			samplers++;
+		size_t used = p->used_bytes;
+		ch__profile_unlock(p);
+		CHECK_EQ(samplers, 1); /* of the thread that started it */
+		CHECK(i == 0 || used == before);
+		before = used;
+	}
+	profile_end(&rig);
+}
+
 TEST(sampled_code_keeps_its_name_when_its_place_is_used_again)
 {
 	profile_begin(&rig, STAGE_POLLS);
