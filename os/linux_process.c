@@ -435,6 +435,12 @@ bool ch__os_file_close(int fd)
 	return is_closed && !may_fail;
 }
 
+bool ch__os_file_exchange(const char *one, const char *other)
+{
+	return !ch__os_may_fail() &&
+	       syscall(SYS_renameat2, AT_FDCWD, one, AT_FDCWD, other, RENAME_EXCHANGE) == 0;
+}
+
 bool ch__os_file_rename(const char *from, const char *to)
 {
 	return !ch__os_may_fail() && rename(from, to) == 0;

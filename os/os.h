@@ -239,6 +239,8 @@ bool ch__os_file_has_name(int fd) CH_EXCLUDES(CH__STANDING);
 bool ch__os_file_is_at(int fd, const char *path) CH_EXCLUDES(CH__STANDING);
 /* Some file systems say only here that what was written found no room. */
 bool ch__os_file_close(int fd) CH_EXCLUDES(CH__STANDING);
+/* Two files change places in one step; ENOSYS, EINVAL where there is no such call. */
+bool ch__os_file_exchange(const char *one, const char *other) CH_EXCLUDES(CH__STANDING);
 bool ch__os_file_rename(const char *from, const char *to) CH_EXCLUDES(CH__STANDING);
 void ch__os_file_remove(const char *path) CH_EXCLUDES(CH__STANDING);
 /* The file's first page, mapped so that profilers note the file's name: readable and executable,

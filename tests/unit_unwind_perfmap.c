@@ -170,6 +170,63 @@ TEST(map_that_another_compiler_writes_to_keeps_its_lines)
 	remove_own_folder();
 }
 
+/* Another compiler comes while a name is asked for, when the old file has been looked at. */
+static char comes_to[128], comes_as[128];
+static int comes_by = -1;
+
+static size_t name_when_another_comes(void *context, uint64_t key, char *out, size_t out_bytes)
+{
+	(void)context, (void)key;
+	if (comes_by >= 0)
+		CHECK_EQ(dprintf(comes_by, "1000 10 theirs\n"), 15);
+	if (*comes_as)
+		CHECK_EQ(rename(comes_as, comes_to), 0);
+	comes_by = -1;
+	*comes_as = 0;
+	return (size_t)snprintf(out, out_bytes, "ours");
+}
+
+static void write_anew_when_another_comes(bool is_in_place, int wanted)
+{
+	struct bed bed;
+	use_own_folder();
+	path_of(getpid(), comes_to);
+	bed_map(&bed);
+	bed.config.name = name_when_another_comes;
+	CHECK_EQ(ch__sinks_create(&bed.config, CH__SINK_PERF_MAP, &bed.sinks), 0);
+	add(&bed, 64, 64, 1);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+	char name[sizeof comes_to + 8];
+	snprintf(name, sizeof name, "%s.other", comes_to);
+	int other = open(is_in_place ? name : comes_to, O_WRONLY | O_CREAT | O_APPEND, 0600);
+	if (is_in_place) {
+		CHECK_EQ(dprintf(other, "1000 10 theirs\n"), 15);
+		strcpy(comes_as, name);
+	} else {
+		comes_by = other;
+	}
+	discard(&bed, 64, 64, 1);
+	add(&bed, 96, 32, 2); /* overlaps: the file is written anew, by whoever comes first */
+	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	CHECK(!*comes_as && comes_by < 0);
+	CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_PERF_MAP), wanted);
+	check_named(comes_to, (void *)0x1000, "theirs");
+	check_named(comes_to, bed.pool + 96, is_in_place ? NULL : "ours");
+	CHECK_EQ(close(other), 0);
+	bed_close(&bed);
+	remove_own_folder(); /* nothing else is in it */
+}
+
+TEST(map_written_anew_replaces_no_file_that_came_meanwhile)
+{
+	write_anew_when_another_comes(true, EEXIST);
+}
+
+TEST(map_written_anew_drops_no_line_that_another_compiler_wrote_meanwhile)
+{
+	write_anew_when_another_comes(false, EBUSY);
+}
+
 TEST(map_names_the_last_owner_of_an_address)
 {
 	struct bed bed;

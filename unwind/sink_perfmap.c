@@ -265,38 +265,58 @@ static bool copy_kept_lines(int from) CH_REQUIRES(ch__role_file)
 }
 
 /* --- the whole file anew: a reader sees the old one or the new one, never a half --- */
-static bool fill_new_file(int fd) CH_REQUIRES(ch__role_file)
+/* What somebody else put in its place, or wrote to, is not replaced. */
+static bool is_untouched(int fd, const char *path, uint64_t written)
+{
+	if (!ch__os_file_is_at(fd, path))
+		return false;
+	errno = EBUSY;
+	return ch__os_file_bytes(fd) == (int64_t)written;
+}
+
+/* Others may have come while the new one was written. So both change places, and what was there is
+ * looked at where nobody looks for it; what is not as it was left goes back. */
+static bool put_in_place(const char *path, int old, uint64_t written) CH_REQUIRES(ch__role_file)
+{
+	if (!ch__os_file_exchange(path, file.path))
+		return (errno == EINVAL || errno == ENOSYS) && /* no such call, or not there */
+		       is_untouched(old, file.path, written) &&
+		       ch__os_file_rename(path, file.path);
+	bool is_replaced = is_untouched(old, path, written);
+	int error = errno;
+	if (is_replaced)
+		ch__os_file_remove(path);
+	else
+		(void)ch__os_file_rename(path, file.path);
+	errno = error;
+	return is_replaced;
+}
+
+static bool fill_new_file(int fd, const char *path) CH_REQUIRES(ch__role_file)
 {
 	bool has_kept = has_kept_lines();
 	if (has_kept && !write_buffer())
 		return false;
 	int old = file.fd;
+	uint64_t written = file.written;
 	file.fd = fd;
 	file.written = 0;
-	bool ok = put_live_lines() && (!has_kept || copy_kept_lines(old)) && write_buffer();
+	bool ok = put_live_lines() && (!has_kept || copy_kept_lines(old)) && write_buffer() &&
+		  put_in_place(path, old, written);
 	int error = errno;
 	ch__os_close(old);
 	errno = error;
 	return ok;
 }
 
-/* What somebody else put in its place, or wrote to, is not replaced. */
-static bool may_replace_file(void) CH_REQUIRES(ch__role_file)
-{
-	if (!ch__os_file_is_at(file.fd, file.path))
-		return false;
-	errno = EBUSY;
-	return ch__os_file_bytes(file.fd) == (int64_t)file.written;
-}
-
 static bool rewrite_file(void) CH_REQUIRES(ch__role_file)
 {
 	char path[PATH_BYTES + 8];
 	snprintf(path, sizeof path, "%s.new", file.path);
-	int fd = may_replace_file() ? ch__os_file_create(path) : -1;
+	int fd = is_untouched(file.fd, file.path, file.written) ? ch__os_file_create(path) : -1;
 	if (fd < 0)
 		return fail_file(errno);
-	if (!ch__os_file_append(fd) || !fill_new_file(fd) || !ch__os_file_rename(path, file.path)) {
+	if (!ch__os_file_append(fd) || !fill_new_file(fd, path)) {
 		int error = errno;
 		if (file.fd != fd)
 			ch__os_close(fd);
