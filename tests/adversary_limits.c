@@ -544,6 +544,7 @@ static void link_at_the_limit(void *arg)
 	struct ch_ops ops = {.size = sizeof ops, .branch_hit = on_hit};
 	pthread_t runner;
 	config.backend = CH_BACKEND_PROCMEM;
+	unsetenv("CODEHEAP_WX");
 	j.rig = rig_create(&config, &ops, NULL);
 	struct ch_owner owner = rig_owner(&j.rig, "owner");
 	j.four = rig_block(owner, 4);
