@@ -7,6 +7,9 @@
 #include "tests/in_place_rig.h"
 #include "tests/stage_code.h"
 
+#include "codeheap/death.h"
+#include "codeheap/sweep.h"
+
 #include <signal.h>
 #include <sys/prctl.h>
 
