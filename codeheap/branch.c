@@ -169,7 +169,7 @@ static void lead_stub(struct ch_heap *heap, uintptr_t stub, uintptr_t target)
 {
 	ch__arch_stub_lead(ch__pool_lend(heap->pool, stub), target);
 	/* A lead reads its literal where it was stored. */
-	if (!heap->pool->lead_bytes)
+	if (!heap->pool->stub_lead_bytes)
 		ch__pool_publish(heap->pool, stub, CH_ARCH_STUB_BYTES);
 }
 
@@ -184,7 +184,7 @@ static void write_site(struct ch_heap *heap, const struct ch__block *source, uin
 	uint8_t *write = ch__pool_write(heap->pool, exec);
 	enum ch__site kind = ch__branch_kind(branch);
 	bool leads_on = ch__stubs_lead_on(heap) && target != stub &&
-			(heap->pool->lead_bytes || !ch__arch_site_reaches(kind, exec, target));
+			(heap->pool->stub_lead_bytes || !ch__arch_site_reaches(kind, exec, target));
 	if (leads_on) {
 		lead_stub(heap, stub, target);
 		target = stub;
@@ -272,7 +272,7 @@ static void write_stub(struct ch_heap *heap, const struct ch__block *block, uint
 	} else {
 		ch__arch_stub_write(write, hit, heap->trampoline, index);
 	}
-	if (heap->pool->lead_bytes)
+	if (heap->pool->stub_lead_bytes)
 		ch__arch_lead_write(ch__pool_lend(heap->pool, stub), heap->pool->delta, hit);
 	ch__pool_sync(heap->pool, stub, ch__stub_bytes(heap));
 }

@@ -26,7 +26,7 @@ uintptr_t ch__branch_unlinked_target(const struct ch_heap *heap, uint32_t index)
 /* Where a stub leads that does not lead on. */
 static uintptr_t hit_of(const struct ch_heap *heap, uintptr_t stub)
 {
-	return heap->pool->lead_bytes ? ch__stub_hit_exec(heap, stub) : heap->trampoline;
+	return heap->pool->stub_lead_bytes ? ch__stub_hit_exec(heap, stub) : heap->trampoline;
 }
 
 uintptr_t ch__branch_stub_home(const struct ch_heap *heap, const struct ch__block *source,
@@ -60,7 +60,7 @@ bool ch__branch_stub_is_valid(const struct ch_heap *heap, const struct ch__block
 					      ch__pool_read(heap->pool, exec), exec);
 	const uint8_t *read = ch__pool_read(heap->pool, stub);
 	/* Where the lead, or the stub of a linked one, leads is the branch's matter. */
-	if (heap->pool->lead_bytes &&
+	if (heap->pool->stub_lead_bytes &&
 	    (site != stub || !ch__arch_lead_is_valid(read, heap->pool->delta)))
 		return false;
 	if (CH_ARCH_STUB_LEADS_FAR && !(ch__branch_target(branch) && site == stub) &&

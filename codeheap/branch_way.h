@@ -8,12 +8,12 @@
 /* Whether sites are led on by what stubs hold. */
 static inline bool ch__stubs_lead_on(const struct ch_heap *heap)
 {
-	return CH_ARCH_STUB_LEADS_FAR || heap->pool->lead_bytes;
+	return CH_ARCH_STUB_LEADS_FAR || heap->pool->stub_lead_bytes;
 }
 /* What of a stub is hit, or jumps to the branch's own exit: behind the lead, if it has one. */
 static inline uintptr_t ch__stub_hit_exec(const struct ch_heap *heap, uintptr_t stub)
 {
-	return stub + heap->pool->lead_bytes;
+	return stub + heap->pool->stub_lead_bytes;
 }
 /* Index of the block that holds the branch's site, 0 when there is none. */
 uint32_t ch__branch_source(const struct ch_heap *, const struct ch__branch *);

@@ -705,7 +705,7 @@ enum ch_status ch__tell_create(struct ch_heap *, unsigned wanted);
 /* Of a branch: its stub, and the lead before it, if stubs have one. */
 static inline uint32_t ch__stub_bytes(const struct ch_heap *heap)
 {
-	return heap->pool->lead_bytes + CH_ARCH_STUB_BYTES;
+	return heap->pool->stub_lead_bytes + CH_ARCH_STUB_BYTES;
 }
 
 #endif

@@ -118,7 +118,7 @@ struct ch__pool {
 	uint32_t chunk_count;   /* [const] */
 	/* Before each stub: code is not patched while it runs, and the write view is so near that
 	 * what a branch leads by is data there; or 0 [const] */
-	uint32_t lead_bytes;
+	uint32_t stub_lead_bytes;
 	uintptr_t runtime_exec; /* the runtime page, below exec_base [const] */
 	size_t runtime_bytes;   /* [const] */
 	enum ch__backend backend; /* the one in use [const] */

@@ -147,7 +147,7 @@ int ch__pool_create(const struct ch__pool_config *config, struct ch__meta *meta,
 	if (error)
 		goto fail_tables;
 	pool->backend = inner->views.backend;
-	pool->lead_bytes = pool->backend == CH__BACKEND_PROCMEM ? CH_ARCH_LEAD_BYTES : 0;
+	pool->stub_lead_bytes = pool->backend == CH__BACKEND_PROCMEM ? CH_ARCH_LEAD_BYTES : 0;
 	pool->is_translated = ch__valgrind_runs();
 	pool->sync_steps = inner->views.sync_steps;
 	pool->runtime_exec = (uintptr_t)inner->views.exec;

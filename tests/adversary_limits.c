@@ -216,7 +216,7 @@ TEST(random_places_are_found_where_the_kernel_gives_no_random_numbers)
 	}
 	struct rig one = rig_start(1 << 20), two = rig_start(1 << 20);
 	ptrdiff_t delta = one.heap->pool->delta;
-	if (!CH_TSAN && !one.heap->pool->lead_bytes && delta == two.heap->pool->delta)
+	if (!CH_TSAN && !one.heap->pool->stub_lead_bytes && delta == two.heap->pool->delta)
 		FAIL("two heaps have their views at one distance");
 	struct ch_block block = rig_block(rig_owner(&one, "block"), 62);
 	CHECK_EQ(code_call(rig_info(block).exec), 62);

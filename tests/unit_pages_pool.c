@@ -95,7 +95,8 @@ TEST(pool_is_aligned_near_its_hint_and_the_alias_is_far)
 	CHECK(distance < (INT64_C(1) << 30) && distance > -(INT64_C(1) << 30));
 	CHECK(pool->delta > 64 * MIB || pool->delta < -64 * MIB);
 	intptr_t far = INT64_C(1) << 32;
-	CHECK(!config.random_alias || pool->lead_bytes || pool->delta > far || pool->delta < -far);
+	CHECK(!config.random_alias || pool->stub_lead_bytes || pool->delta > far ||
+	      pool->delta < -far);
 	CHECK(ch__pool_has(pool, pool->exec_base) &&
 	      ch__pool_has(pool, pool->exec_base + pool->pool_bytes - 1));
 	CHECK(!ch__pool_has(pool, pool->exec_base + pool->pool_bytes) &&
