@@ -3,6 +3,7 @@
  * say of them. make tidy compiles it with -verify, which fails as soon as one of them is accepted
  * or says something else: the annotations of the headers are proved to be read. Never linked. */
 #include "codeheap/block.h"
+#include "codeheap/death.h"
 #include "invalidate/invalidate.h"
 
 int needs_the_heap_lock(struct ch_heap *heap);
