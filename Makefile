@@ -188,7 +188,7 @@ core_cc := $(filter-out $(for_others),$(wildcard tests/unit_*.cc tests/api_*.cc 
 # What one test links beside the library. libgcc's unwinder comes first: it stays the process's.
 # A program exports the functions that the dynamic linker is to name.
 libs_api_backtrace := -rdynamic -Wl,--wrap=_Unwind_Backtrace
-libs_unit_os_gate := -Wl,--wrap=fallocate,--wrap=madvise
+libs_unit_os_gate := $(addprefix -Wl$(comma)--wrap=,fallocate madvise munmap close)
 libs_unit_os_images := -Wl,--wrap=dl_iterate_phdr
 libs_unit_pages_pool := -Wl,--wrap=mmap
 libs_unit_codeheap_order := $(addprefix -Wl$(comma)--wrap=,ch__sinks_add ch__sinks_remove ch__sinks_own_destroy ch__page_set_start \

@@ -215,7 +215,6 @@ void ch__views_destroy(struct ch__views *v)
 		ch__os_unreserve(v->write - v->guard_bytes, whole);
 	ch__os_let_go(&v->file);
 	ch__private_destroy(v);
-	v->has_exec = v->has_write = v->has_code = false;
 }
 
 /* --- commit --- */

@@ -135,5 +135,4 @@ void ch__private_destroy(struct ch__views *v)
 {
 	if (v->is_own)
 		ch__os_words_free(v->is_own);
-	v->is_own = NULL;
 }

@@ -122,6 +122,13 @@ static void use_in(size_t more)
 		CHECK_EQ(((uint32_t(*)(void))(uintptr_t)*ch_owner_cell(owner))(), i);
 		bytes += 64;
 	}
+	/* The higher a chunk lies, the more it takes while it becomes executable. In a small pool
+	 * side memory takes as much as that. */
+	if (pool == WHOLE) {
+		struct emitter large;
+		emit_open(&large, owner, (uint32_t)(pool / 2), 0);
+		CHECK_EQ(ch_block_abort(&large.code), CH_OK);
+	}
 	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
 	rig_end(&rig);
 }

@@ -446,6 +446,9 @@ TEST(a_guard_keeps_its_address_whatever_is_attached)
 
 /* --- branches --- */
 
+static struct ch_block target_now;
+static int hits;
+
 /* A block for one kind of site that returns what the linked block returns, plus 100 where it can.
  */
 static void emit_user_of(struct emitter *e, enum ch_branch_kind kind, struct ch_branch *branch)
@@ -473,11 +476,9 @@ static void emit_user_of(struct emitter *e, enum ch_branch_kind kind, struct ch_
 		at = emit_jump_literal(e);
 		break;
 	}
-	*branch = emit_attach(e, at, kind, NULL);
+	*branch = emit_attach(e, at, kind, &hits);
 }
 
-static struct ch_block target_now;
-static int hits;
 
 static struct ch_block hit_target(void *user, struct ch_branch branch, void *branch_user,
 				  struct ch_regs *regs)
@@ -485,6 +486,41 @@ static struct ch_block hit_target(void *user, struct ch_branch branch, void *bra
 	(void)user, (void)branch, (void)branch_user, (void)regs;
 	hits++;
 	return target_now;
+}
+
+struct told_sites {
+	struct ch_site sites[2];
+	int count;
+};
+
+static bool note_site(void *arg, const struct ch_site *site)
+{
+	struct told_sites *told = arg;
+	CHECK(told->count < 2);
+	told->sites[told->count++] = *site;
+	return true;
+}
+
+/* What a disassembler is told of a block with one branch, and where it leads; NULL: unlinked. */
+static void expect_sites(struct ch_block block, enum ch_branch_kind kind, struct ch_branch branch,
+			 const void *target)
+{
+	struct told_sites told = {.count = 0};
+	CHECK_EQ(ch_block_sites(block, note_site, &told), CH_OK);
+	CHECK_EQ(told.count, 2);
+	const struct ch_site *site = &told.sites[0], *stub = &told.sites[1];
+	struct ch_info info = rig_info(block);
+	CHECK_EQ(site->kind, CH_SITE_BRANCH);
+	CHECK_EQ(site->branch_kind, kind);
+	CHECK(site->at >= info.exec && site->at < info.exec + info.hot_bytes);
+	CHECK_EQ(site->is_linked, target != NULL);
+	CHECK_EQ(site->leads_to == target, target != NULL);
+	CHECK_EQ(site->branch.bits, branch.bits);
+	CHECK_EQ((uintptr_t)site->user, (uintptr_t)&hits);
+	CHECK_EQ(stub->kind, CH_SITE_STUB);
+	CHECK(stub->at >= info.cold_exec && stub->at < info.cold_exec + info.cold_bytes);
+	CHECK_EQ(stub->branch.bits, branch.bits);
+	CHECK(!stub->leads_to);
 }
 
 TEST(each_kind_of_branch_links_unlinks_and_hits_its_stub)
@@ -511,15 +547,19 @@ TEST(each_kind_of_branch_links_unlinks_and_hits_its_stub)
 		emit_user_of(&e, kind, &branch);
 		CHECK_EQ(emit_commit(&e), CH_OK);
 		hits = 0;
+		expect_sites(e.code.block, kind, branch, NULL);
 		target_now = targets[0];
 		CHECK_EQ(code_call(e.code.exec), 10); /* compiled on the first hit */
 		CHECK_EQ(hits, 1);
 		CHECK_EQ(code_call(e.code.exec), 10);
 		CHECK_EQ(hits, 1);
 		rig_check(&rig);
+		expect_sites(e.code.block, kind, branch, rig_info(targets[0]).entry);
 		CHECK_EQ(ch_branch_link(branch, targets[1]), CH_OK);
 		CHECK_EQ(code_call(e.code.exec), 11);
+		expect_sites(e.code.block, kind, branch, rig_info(targets[1]).entry);
 		CHECK_EQ(ch_branch_link(branch, (struct ch_block){0}), CH_OK);
+		expect_sites(e.code.block, kind, branch, NULL);
 		target_now = (struct ch_block){0};
 		CHECK_EQ(code_call(e.code.exec), RIG_FALLBACK);
 		CHECK_EQ(hits, 2);

@@ -618,3 +618,88 @@ TEST(file_of_a_standard_stream_is_written_on)
 	ch__os_file_remove(path);
 	remove_folder();
 }
+
+/* --- errno --- */
+
+static bool scribbles; /* on errno, as a call may that succeeds */
+
+int __real_munmap(void *at, size_t bytes);
+int __wrap_munmap(void *at, size_t bytes);
+int __wrap_munmap(void *at, size_t bytes)
+{
+	int result = __real_munmap(at, bytes);
+	if (scribbles)
+		errno = ENOTTY;
+	return result;
+}
+
+int __real_close(int fd);
+int __wrap_close(int fd);
+int __wrap_close(int fd)
+{
+	int result = __real_close(fd);
+	if (scribbles)
+		errno = ENOTTY;
+	return result;
+}
+
+enum { NEAR, FILE_OF_CODE, REVIVED, MAKERS };
+
+static bool make_one(int maker, uint8_t *shared, size_t page)
+{
+	struct ch__os_held file;
+	void *at;
+	switch (maker) {
+	case NEAR:
+		at = ch__os_private_near(page, ch__os_anywhere);
+		if (at)
+			munmap(at, page);
+		return at;
+	case FILE_OF_CODE:
+		if (!ch__os_memfd(page, &file))
+			return false;
+		ch__os_let_go(&file);
+		return true;
+	default:
+		return ch__os_revive_from(shared, shared + 2 * page, page);
+	}
+}
+
+/* What undoes the rest succeeds, and its errno is nobody's. */
+TEST(call_that_fails_half_way_says_why)
+{
+	size_t page = ch__os_page_bytes();
+	uint8_t *shared = ch__os_reserve(4 * page, page, 0, ch__os_anywhere);
+	CHECK(shared && ch__os_map_shared_rx(shared, 4 * page));
+	for (int maker = 0; maker < MAKERS; maker++)
+		for (uint64_t nth = 1, is_through = 0; !is_through; nth++) {
+			scribbles = true;
+			errno = 0;
+			ch__os_fail_as(nth, true, ENFILE);
+			bool is_made = make_one(maker, shared, page);
+			int error = errno;
+			is_through = ch__os_failable_calls() < nth;
+			ch__os_fail_at(0, false);
+			scribbles = false;
+			CHECK_EQ(is_made, is_through);
+			if (!is_made)
+				CHECK_EQ(error, ENFILE);
+		}
+	ch__os_unreserve(shared, 4 * page);
+	refuse(1, ENOSYS);
+	scribbles = true;
+	CHECK(!ch__os_words_wiped_by_fork());
+	scribbles = false;
+	CHECK_EQ(errno, ENOSYS);
+	/* And who lets go of what is not there is told nothing. */
+	struct ch__os_held none = {.fd = -1}, lost;
+	CHECK(ch__os_memfd(page, &lost));
+	CHECK_EQ(close(atomic_load(&lost.fd)), 0);
+	errno = ERANGE;
+	ch__os_let_go(&none);
+	CHECK_EQ(errno, ERANGE);
+	ch__os_let_go(&lost);
+	CHECK_EQ(errno, ERANGE);
+	CHECK(!ch__os_holds(&lost));
+	CHECK_EQ(errno, EBADF);
+}
