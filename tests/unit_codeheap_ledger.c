@@ -24,9 +24,11 @@ static void check_range(void *arg)
 	CH_PUBLISHED(r->pool, r->at, 64, "tested");
 }
 
-TEST(byte_that_was_written_and_not_published_is_seen)
+static void see_each_byte(enum ch_backend backend)
 {
-	struct rig rig = rig_start(POOL_BYTES);
+	struct ch_config config = rig_config(POOL_BYTES);
+	config.backend = backend;
+	struct rig rig = rig_create(&config, NULL, NULL);
 	struct ch__pool *pool = rig.heap->pool;
 	struct ch_info info = rig_info(rig_block(rig_owner(&rig, "one"), 5));
 	struct range r = {pool, (uintptr_t)info.entry & ~(uintptr_t)63};
@@ -45,6 +47,19 @@ TEST(byte_that_was_written_and_not_published_is_seen)
 		check_range(&r);
 	}
 	rig_end(&rig);
+}
+
+TEST(byte_that_was_written_and_not_published_is_seen)
+{
+	see_each_byte(CH_BACKEND_AUTO);
+}
+
+/* There what runs is the note. */
+TEST(byte_that_was_written_and_not_carried_over_is_seen)
+{
+	skip_without_procmem();
+	unsetenv("CODEHEAP_WX");
+	see_each_byte(CH_BACKEND_PROCMEM);
 }
 
 /* --- places that publish --- */

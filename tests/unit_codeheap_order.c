@@ -161,7 +161,7 @@ TEST(block_is_live_before_an_address_leads_to_it)
 
 enum { BATCH = 64, BLOCKS = 3 * BATCH };
 static struct ch_code codes[BLOCKS];
-static unsigned told;
+static unsigned told, batches;
 static uintptr_t last_told;
 
 /* A block with a cold part has two ranges, which come in one batch. */
@@ -170,6 +170,7 @@ static void expect_batch(const struct ch__sink_range *ranges, size_t n)
 	CHECK(n > 0 && n <= BATCH);
 	CHECK(!ranges[0].is_cold);
 	told += (unsigned)n;
+	batches++;
 	last_told = ranges[n - 1].exec;
 }
 
@@ -197,11 +198,12 @@ TEST(commit_of_many_blocks_tells_each_name_once)
 			open_one(owner, i, i >= first_cold);
 			ranges += i >= first_cold ? 2 : 1;
 		}
-		told = 0;
+		told = batches = 0;
 		on_add = expect_batch;
 		CHECK_EQ(ch_block_commit(codes, BLOCKS), CH_OK);
 		on_add = NULL;
 		CHECK_EQ(told, ranges);
+		CHECK(batches <= ranges / (BATCH - 1) + 1);
 		CHECK_EQ(last_told,
 			 (uintptr_t)codes[BLOCKS - 1].cold_exec - CH__INDEX_WORD_BYTES);
 		rig_end(&rig);
