@@ -425,7 +425,7 @@ tests-of:
 	+@$(make_index)
 	@tests/breaks/reached.py of $(index) '$(FILE)'
 # SEED chooses the breaks; the tests run as in `make check`. REST=1: a break that survives the cases that reach it is
-# shown to the rest of the core tier.
+# shown to the rest of the core tier. AGAIN=file: what survived a run, whose output it is, is shown to all that reach it.
 breaks_seconds := $(if $(filter file,$(origin SECONDS)),1200,$(SECONDS))
 breaks:
 	@tools/setup.sh check
@@ -433,7 +433,7 @@ breaks:
 	+@$(sub) run-breaks
 run-breaks: $(core_tests) $(tool_tests)
 	+@export CODEHEAP_TEST_SEED=1; $(test_environment) tests/breaks/unplanned.py run --build=$(BUILD) --index=$(index) \
-	  --seconds=$(breaks_seconds) --seed=$(SEED) $(if $(ROOM),--room='$(ROOM)') $(if $(filter 1,$(REST)),--rest) $^
+	  --seconds=$(breaks_seconds) --seed=$(SEED) $(if $(ROOM),--room='$(ROOM)') $(if $(filter 1,$(REST)),--rest) $(if $(AGAIN),--again='$(AGAIN)') $^
 
 lint:
 	@tools/setup.sh lint

@@ -32,7 +32,7 @@ static void append(struct ch__pool *pool, struct ch__page_list *list, uint32_t p
 
 static void unlist(struct ch__pool *pool, struct ch__page_list *list, uint32_t page)
 {
-	struct ch__page *p = &pool->pages[page];
+	const struct ch__page *p = &pool->pages[page];
 	if (p->prev == CH__PAGE_NONE)
 		list->first = p->next;
 	else
@@ -41,7 +41,6 @@ static void unlist(struct ch__pool *pool, struct ch__page_list *list, uint32_t p
 		list->last = p->prev;
 	else
 		pool->pages[p->next].prev = p->prev;
-	p->next = p->prev = CH__PAGE_NONE;
 }
 
 static void empty_lists(struct ch__pool_inner *inner)

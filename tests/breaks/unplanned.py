@@ -2,13 +2,15 @@
 # SPDX-License-Identifier: MIT
 """unplanned.py: breaks that nobody planned, and whether the tests notice (make breaks).
 
-    unplanned.py run --build=FOLDER --index=FILE [--seconds=N] [--seed=N] [--room=NAME] [--count=N] [--rest] PROGRAM...
+    unplanned.py run --build=FOLDER --index=FILE [--seconds=N] [--seed=N] [--room=NAME] [--count=N] [--rest]
+                     [--again=FILE] PROGRAM...
     unplanned.py lint            judges the list of equivalent breaks: tests/breaks/equivalent.list
 
 A break is one of tests/breaks/operators.py on a line that the index (tests/breaks/reached.py) says is run: rooms in turn, then a
 line, an operator on it, and one of its breaks, by the seed. One file is compiled, and each program linked that has cases
 that reach the line; they run until one fails, or, where they are very many, for as long as MOST_S says. With --rest all of
-them run, and then the rest of the core tier. A
+them run, and then the rest of the core tier. With --again the survivors of a run, whose output is in the file, are shown to
+all cases that reach them. A
 failure counts when the same case passes on the unbroken program, and, unless it died or hung, fails again.
 
 Verdicts: caught; timed out (caught by a limit); survived; equivalent: the same machine code; judged equivalent: a person
@@ -170,6 +172,28 @@ class Picker:
         return None
 
 
+class Again:
+    """The breaks that survived an earlier run, whose output it reads."""
+
+    def __init__(self, index, path):
+        with open(path, encoding="utf-8") as f:
+            records = [json.loads(line) for line in f if line.startswith('{"file"')]
+        self.left = []
+        for record in records:
+            if record["verdict"] != "survived":
+                continue
+            of = candidates_of(index, record["file"])
+            found = [one for line in of.values() for one in line.get(record["operator"], ())
+                     if one.one.function == record["function"] and one.changed() == record["diff"]]
+            if not found:
+                print(f"note: {record['file']}: {record['function']} has no such break any more: {record['diff']}")
+            self.left += sorted(found, key=lambda one: abs(one.line - record["line"]))[:1]
+        self.left.reverse()
+
+    def next(self):
+        return self.left.pop() if self.left else None
+
+
 class Runner:
     def __init__(self, options, index):
         self.options, self.index = options, index
@@ -201,7 +225,7 @@ class Runner:
             if case not in self.jobs.get(base, {}):
                 continue
             spent += usual
-            if spent > MOST_S and not self.options.rest:
+            if spent > MOST_S and not self.options.rest and not self.options.again:
                 left += 1
             else:
                 of.setdefault(base, []).append((usual, case))
@@ -322,7 +346,8 @@ def run(options):
     began = time.monotonic()
     cases.remove(f"{options.build}/breaks")
     runner = Runner(options, index)
-    picker = Picker(index, [options.room] if options.room else list(reached.ROOMS), options.seed)
+    picker = Again(index, options.again) if options.again else \
+        Picker(index, [options.room] if options.room else list(reached.ROOMS), options.seed)
     records, lock = [], threading.Lock()
     left = [options.count]
 
@@ -356,6 +381,7 @@ def main():
     parser.add_argument("--count", type=int, default=-1)
     parser.add_argument("--parallel", type=int, default=2)
     parser.add_argument("--rest", action="store_true")
+    parser.add_argument("--again", default="")
     parser.add_argument("programs", nargs="+")
     options = parser.parse_args()
     if options.room and options.room not in reached.ROOMS:
