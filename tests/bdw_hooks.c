@@ -77,6 +77,17 @@ TEST(bdw_collection_given_up_frees_nothing)
 	check_all_freed(&rig);
 }
 
+/* --- a program that did not begin with it --- */
+
+TEST(first_heap_starts_the_collector)
+{
+	struct ch_heap *heap;
+	CHECK(!GC_is_init_called());
+	CHECK_EQ(ch_bdw_heap_create(NULL, &heap), CH_OK);
+	CHECK(GC_is_init_called());
+	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
+}
+
 /* --- partial collections --- */
 
 static struct rig start_incremental(void)
