@@ -204,9 +204,12 @@ TEST(names_of_every_length_and_kind)
 	repeat(name, "a", 4000, "");
 	CHECK_STR(name_said(&rig, name), wanted);
 	/* Cut at a character, of 2, 3 and 4 bytes, wherever they begin. */
-	static const char *const characters[] = {"\xc3\xb6", "\xe2\x82\xac", "\xf0\x9f\x8d\x8e"};
-	for (int c = 0; c < 3; c++) {
-		int bytes = c + 2;
+	static const char *const characters[] = {"\xc3\xb6",	"\xdf\xbf",
+						 "\xe0\xa4\x85",	"\xe2\x82\xac",
+						 "\xef\xbf\xbd",	"\xf0\x9f\x8d\x8e",
+						 "\xf4\x8f\xbf\xbd"};
+	for (size_t c = 0; c < sizeof characters / sizeof *characters; c++) {
+		int bytes = (int)strlen(characters[c]);
 		for (int skew = 0; skew < bytes; skew++) {
 			memset(name, 'x', sizeof name);
 			repeat(name + skew, characters[c], 40, "");
@@ -245,7 +248,10 @@ TEST(room_of_every_size_holds_a_whole_text)
 	struct made_up m;
 	struct ch_block block;
 	char whole[1000], text[1000];
-	make_up(&m, freed_block(&rig, "\xc3\xb6\xe2\x82\xac\xf0\x9f\x8d\x8e", &block), 1);
+	make_up(&m,
+		freed_block(&rig, "\xc3\xb6\xdf\xbf\xe0\xa4\x85\xe2\x82\xac\xef\xbf\xbd\xf0\x9f\x8d\x8e",
+			    &block),
+		1);
 	size_t length = ch_trap_describe(rig.heap, &m.info, &m.context, whole, sizeof whole);
 	CHECK_EQ(length, strlen(whole));
 	CHECK_EQ(ch_trap_describe(rig.heap, &m.info, &m.context, NULL, 0), length);
@@ -254,8 +260,15 @@ TEST(room_of_every_size_holds_a_whole_text)
 		CHECK_EQ(ch_trap_describe(rig.heap, &m.info, &m.context, text, room), length);
 		size_t kept = strlen(text);
 		CHECK(kept < room && !strncmp(text, whole, kept));
-		CHECK(kept + 4 >= room || kept == length); /* no more is lost than a character */
 		CHECK(is_whole_utf8(text));
+		/* Of the character behind it some byte has no room. */
+		memcpy(text, whole, room);
+		text[room - 1] = 0;
+		for (size_t i = kept + 1; i < room && kept < length; i++) {
+			text[i] = 0;
+			CHECK(!is_whole_utf8(text));
+			text[i] = i < length ? whole[i] : 0;
+		}
 		for (size_t i = room; i < sizeof text; i++)
 			CHECK_EQ(text[i], '!');
 	}

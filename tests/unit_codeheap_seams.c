@@ -95,6 +95,35 @@ TEST(clock_ends_a_bounded_wait_for_a_thread_that_never_stops)
 	end_runner(&rig, thread);
 }
 
+/* Of a heap whose host stops the world. */
+TEST(cycle_that_cannot_begin_has_no_marker)
+{
+	struct ch_config config = rig_config(1 << 20);
+	config.driver = CH_DRIVER_HOST;
+	config.stop_wait_ms = 1000;
+	struct rig rig = rig_create(&config, NULL, NULL);
+	struct ch_marker *marker = (struct ch_marker *)(void *)&config;
+	pthread_t thread;
+	atomic_store(&is_over, -1);
+	CHECK_EQ(pthread_create(&thread, NULL, run_without_polls, rig.heap), 0);
+	while (atomic_load(&is_over))
+		sched_yield();
+	struct ch__thread *inside = rig.heap->threads;
+	while (inside == ch__thread_self(rig.heap))
+		inside = inside->next;
+	atomic_store(&inside->inside, 1);
+	begin_time();
+	marker = (struct ch_marker *)(void *)&config;
+	CHECK_EQ(ch_mark_begin(rig.heap, &marker), CH_E_BUSY);
+	CHECK(!marker);
+	CHECK_EQ(rig_stats(&rig).freezes, 0);
+	atomic_store(&inside->inside, 0);
+	CHECK_EQ(ch_mark_begin(rig.heap, &marker), CH_OK);
+	CHECK_EQ(rig.heap->freezes, 1);
+	CHECK_EQ(ch_mark_end(marker, false), CH_OK);
+	end_runner(&rig, thread);
+}
+
 TEST(clock_lets_a_thread_come_to_its_poll_half_an_hour_later)
 {
 	pthread_t thread;

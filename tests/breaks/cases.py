@@ -70,7 +70,8 @@ def protect():
 def make_room():
     """What killed programs left does not fill a /tmp of our own: compilers and the next cases need it."""
     usage = shutil.disk_usage("/tmp")
-    if os.environ.get("CODEHEAP_BREAKS_ALONE") and usage.free < usage.total // 2:
+    # Whoever sets the word by hand has no /tmp of its own.
+    if os.environ.get("CODEHEAP_BREAKS_ALONE") and os.path.ismount("/tmp") and usage.free < usage.total // 2:
         for path in glob.glob("/tmp/*") + glob.glob("/tmp/.[!.]*"):
             if os.path.isdir(path) and not os.path.islink(path):
                 remove(path)
