@@ -248,10 +248,9 @@ TEST(room_of_every_size_holds_a_whole_text)
 	struct made_up m;
 	struct ch_block block;
 	char whole[1000], text[1000];
-	make_up(&m,
-		freed_block(&rig, "\xc3\xb6\xdf\xbf\xe0\xa4\x85\xe2\x82\xac\xef\xbf\xbd\xf0\x9f\x8d\x8e",
-			    &block),
-		1);
+	static const char name[] =
+		"\xc3\xb6\xdf\xbf\xe0\xa4\x85\xe2\x82\xac\xef\xbf\xbd\xf0\x9f\x8d\x8e";
+	make_up(&m, freed_block(&rig, name, &block), 1);
 	size_t length = ch_trap_describe(rig.heap, &m.info, &m.context, whole, sizeof whole);
 	CHECK_EQ(length, strlen(whole));
 	CHECK_EQ(ch_trap_describe(rig.heap, &m.info, &m.context, NULL, 0), length);

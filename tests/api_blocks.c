@@ -488,39 +488,27 @@ static struct ch_block hit_target(void *user, struct ch_branch branch, void *bra
 	return target_now;
 }
 
-struct told_sites {
-	struct ch_site sites[2];
-	int count;
-};
+static struct ch_site told[2];
 
-static bool note_site(void *arg, const struct ch_site *site)
+static bool note_site(void *count, const struct ch_site *site)
 {
-	struct told_sites *told = arg;
-	CHECK(told->count < 2);
-	told->sites[told->count++] = *site;
-	return true;
+	told[(*(int *)count)++] = *site;
+	return *(int *)count < 2;
 }
 
 /* What a disassembler is told of a block with one branch, and where it leads; NULL: unlinked. */
 static void expect_sites(struct ch_block block, enum ch_branch_kind kind, struct ch_branch branch,
 			 const void *target)
 {
-	struct told_sites told = {.count = 0};
-	CHECK_EQ(ch_block_sites(block, note_site, &told), CH_OK);
-	CHECK_EQ(told.count, 2);
-	const struct ch_site *site = &told.sites[0], *stub = &told.sites[1];
 	struct ch_info info = rig_info(block);
-	CHECK_EQ(site->kind, CH_SITE_BRANCH);
-	CHECK_EQ(site->branch_kind, kind);
-	CHECK(site->at >= info.exec && site->at < info.exec + info.hot_bytes);
-	CHECK_EQ(site->is_linked, target != NULL);
-	CHECK_EQ(site->leads_to == target, target != NULL);
-	CHECK_EQ(site->branch.bits, branch.bits);
-	CHECK_EQ((uintptr_t)site->user, (uintptr_t)&hits);
-	CHECK_EQ(stub->kind, CH_SITE_STUB);
-	CHECK(stub->at >= info.cold_exec && stub->at < info.cold_exec + info.cold_bytes);
-	CHECK_EQ(stub->branch.bits, branch.bits);
-	CHECK(!stub->leads_to);
+	int count = 0;
+	CHECK_EQ(ch_block_sites(block, note_site, &count), CH_OK);
+	CHECK(count == 2 && told[0].kind == CH_SITE_BRANCH && told[1].kind == CH_SITE_STUB);
+	CHECK(told[0].branch_kind == kind && told[0].user == &hits);
+	CHECK(told[0].branch.bits == branch.bits && told[1].branch.bits == branch.bits);
+	CHECK(told[0].is_linked == (target != NULL) && (!target || told[0].leads_to == target));
+	CHECK((size_t)(told[0].at - info.exec) < info.hot_bytes);
+	CHECK((size_t)(told[1].at - info.cold_exec) < info.cold_bytes && !told[1].leads_to);
 }
 
 TEST(each_kind_of_branch_links_unlinks_and_hits_its_stub)

@@ -382,9 +382,9 @@ static void ignore_chunk(void *arg, uint32_t chunk)
 	++*(unsigned *)arg;
 }
 
-/* The whole life of a pool, of which the nth call fails; every step may fail, none may leave a broken
- * pool. A pool that was made lacks nothing; a memfd has other files in its stead. Returns whether
- * nothing failed. */
+/* The whole life of a pool, of which the nth call fails; every step may fail, none may leave a
+ * broken pool. A pool that was made lacks nothing; a memfd has other files in its stead. Returns
+ * whether nothing failed. */
 static bool live(const struct ch__pool_config *config, uint64_t nth, unsigned *trimmed)
 {
 	struct ch__meta *meta = ch__meta_create();
