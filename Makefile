@@ -124,7 +124,7 @@ count_ends = $(if $(filter 1,$(COVERAGE)),-Wl$(comma)-Map=$@.map $(addprefix -Wl
 
 # A source whose name ends in an architecture's is built for that one only.
 for_others := $(foreach a,$(other_arch),%_$(a).c %_$(a).cc)
-lib_dirs := arch os pages unwind codeheap invalidate flame observe
+lib_dirs := arch os pages unwind sinks codeheap invalidate flame observe
 
 Q := $(if $(filter 1,$(V)),,@)
 # A build may be killed at any point, and the next one goes on with what is there: a file is written under this name, and
@@ -134,7 +134,7 @@ whole = && mv -f $(new) $@
 compiled = -MT $@ -MF $(@:.o=.d) -c -o $(new) $< $(whole)
 
 # ---- sources -------------------------------------------------------------------------------------------------------
-lib_c := $(wildcard arch/$(ARCH).c os/*.c pages/*.c unwind/*.c invalidate/*.c flame/*.c observe/*.c) \
+lib_c := $(wildcard arch/$(ARCH).c os/*.c pages/*.c unwind/*.c sinks/*.c invalidate/*.c flame/*.c observe/*.c) \
          $(filter-out codeheap/gc_bdw.c,$(wildcard codeheap/*.c))
 lib_s := $(wildcard arch/$(ARCH).S)
 lib_o := $(lib_c:%.c=$(OBJ)/%.o) $(lib_s:%.S=$(OBJ)/%.S.o)
@@ -640,7 +640,9 @@ coverage_o := $(if $(filter 1,$(COVERAGE)),$(TOBJ)/tests/coverage.o $(reached_o)
 rooms_arch := arch
 rooms_os := arch os
 rooms_pages := arch os pages
-rooms_unwind := arch os unwind
+# Tests of unwinders tell them by the table of sinks.
+rooms_unwind := arch os unwind sinks
+rooms_sinks := arch os unwind sinks
 rooms_flame := arch os flame
 rooms_harness :=
 rooms_of = $(if $(filter undefined,$(origin rooms_$(1))),$(lib_dirs),$(rooms_$(1)))

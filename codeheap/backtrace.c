@@ -3,6 +3,8 @@
  * signal-safe: it finds the stack's bounds in the thread's own record, and calls walk.c. It names
  * nothing. No lock. */
 #include "codeheap/block.h"
+#include "codeheap/walk_tables.h"
+#include "unwind/unwind.h"
 
 struct stack {
 	uintptr_t low, high;

@@ -8,6 +8,7 @@
 #include "codeheap/handles.h"
 #include "codeheap/heaps.h"
 #include "codeheap/space.h"
+#include "unwind/unwind.h"
 
 static uint32_t round_up(uint32_t bytes)
 {

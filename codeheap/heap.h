@@ -16,7 +16,7 @@
 #include "codeheap/codeheap.h"
 #include "os/lock.h"
 #include "pages/pages.h"
-#include "unwind/unwind.h"
+#include "sinks/sinks.h"
 
 #include <stdatomic.h>
 

@@ -42,6 +42,14 @@ case_unwind_knows_no_pages() {
   printf '%s\n' "$spdx" '#include "os/os.h"' >unwind/walk.c
   offend unwind/walk.c '#include "pages/pages.h"' 'unwind/ must not know pages/'
 }
+case_sinks_know_no_pages() {
+  echo "$spdx" >pages/pages.h
+  offend sinks/sinks.c '#include "pages/pages.h"' 'sinks/ must not know pages/'
+}
+case_unwinder_knows_no_table_of_sinks() {
+  echo "$spdx" >sinks/sinks.h
+  offend unwind/sink_libgcc.c '#include "sinks/sinks.h"' 'unwind/ must not know sinks/'
+}
 case_observer_sees_no_block() {
   mkdir -p observe && echo "$spdx" >codeheap/block.h
   offend observe/profile.c '#include "codeheap/block.h"' 'sees the public header, the listener and the system only'
@@ -426,7 +434,7 @@ name=${1#lint_}
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
-mkdir -p os pages unwind codeheap examples docs tools
+mkdir -p os pages unwind sinks codeheap examples docs tools
 core='  int x = 1;\n  return x;'
 printf '%b\n' "$spdx" ' int main(void) {' '  /* [example] */' "$core" '  /* [example end] */' '}' >examples/min.c
 printf '%b\n' 'One sentence.' '```c' "${core//  /}" '```' >README.md

@@ -7,6 +7,7 @@
 
 #include "tests/harness.h"
 #include "tests/two_views.h"
+#include "sinks/sinks.h"
 #include "unwind/unwind.h"
 
 #include <stdatomic.h>

@@ -4,7 +4,7 @@
  * may not be (template_cfi.c). The table of a template is one that this program says is the
  * image's: its _Unwind_Find_FDE is the one that the library finds. */
 #include "tests/harness.h"
-#include "unwind/sink.h"
+#include "unwind/unwinders.h"
 #include "unwind/unwind.h"
 
 #include <errno.h>

@@ -5,7 +5,7 @@
 #define _GNU_SOURCE
 #include "tests/template_probe.h"
 #include "tests/unit_unwind.h"
-#include "unwind/sink.h"
+#include "unwind/unwinders.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 
-ROOMS = ("arch", "os", "pages", "unwind", "codeheap", "invalidate", "flame", "observe")
+ROOMS = ("arch", "os", "pages", "unwind", "sinks", "codeheap", "invalidate", "flame", "observe")
 NAME = re.compile(r"\bch__\w+")
 
 

@@ -10,7 +10,7 @@ import os
 import re
 import sys
 
-ROOMS = ["arch", "os", "pages", "unwind", "codeheap", "invalidate", "flame", "observe"]
+ROOMS = ["arch", "os", "pages", "unwind", "sinks", "codeheap", "invalidate", "flame", "observe"]
 # What an observer knows of the library beside its own room: the public headers, the listener, and what needs no heap.
 OBSERVERS = {"flame": ("os/meta.h", "os/os.h"),
              "observe": ("arch/arch.h", "arch/base.h", "os/meta.h", "os/os.h", "os/lock.h", "os/ranks.h", "unwind/unwind.h", "flame/flame.h",
@@ -101,8 +101,8 @@ def check_includes(path, lines, users):
                     find(path, n, f"{room}/ must not know {target}/ ({name})")
                 if room in OBSERVERS and target != room and name not in OBSERVERS[room]:
                     find(path, n, f"{room}/ sees the public header, the listener and the system only ({name})")
-                if room == "unwind" and target == "pages":
-                    find(path, n, f"unwind/ must not know pages/ ({name})")
+                if room in ("unwind", "sinks") and target == "pages":
+                    find(path, n, f"{room}/ must not know pages/ ({name})")
             elif quoted:
                 find(path, n, f"the library must not include {name}")
         elif room in CLIENTS and target in ROOMS and name not in PUBLIC:

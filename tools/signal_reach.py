@@ -14,6 +14,7 @@ PART = re.compile(r"\.(?:isra|constprop|part|cold)\b.*")  # of one function, for
 NO_CODE = re.compile(r"^\.(?!text)")
 RELOCATION = re.compile(r"^\s+[0-9a-f]+: R_")
 TOOLS = os.environ.get("CROSS", "")
+ROOMS = ("arch", "os", "pages", "unwind", "sinks", "codeheap", "invalidate", "flame", "observe")
 
 
 PLACE = r"[0-9a-f]+ <([^>+]+)(?:\+0x[0-9a-f]+)?>"
@@ -90,14 +91,17 @@ def read_list(path):
 
 def main(build, list_path, arch):
     objects, defined, found = {}, {}, []
+    built = os.environ.get("CODEHEAP_OBJECTS", "").split()
     code = Code(arch)
     for folder, _, names in sorted(os.walk(f"{build}/obj")):
         room = os.path.relpath(folder, f"{build}/obj")
         for name in sorted(names):
-            if room not in ("arch", "os", "pages", "unwind", "codeheap", "invalidate", "flame", "observe") or not name.endswith(".o") or \
-                    name == "meta_malloc.o":
-                continue
             unit = f"{room}/{name}"
+            if room.split("/")[0] not in ROOMS or not name.endswith(".o") or name == "meta_malloc.o":
+                continue
+            # A file that has moved leaves its object behind.
+            if built and f"{build}/obj/{unit}" not in built:
+                continue
             objects[unit] = (calls_of(f"{folder}/{name}", code), data_of(f"{folder}/{name}"))
             for symbol in objects[unit][0]:
                 if symbol.startswith("ch_"):

@@ -13,7 +13,7 @@
  * no augmentation, so pcs are absolute pointers and the range is one aligned 8-byte word. The
  * encoding of every CIE is the same: libgcc takes it from the first it sees and never looks again.
  * Sources: LSB Core 5.0, 10.6 (.eh_frame); libgcc/unwind-dw2-fde.c. */
-#include "unwind/sink.h"
+#include "unwind/unwinders.h"
 
 #include <stdatomic.h>
 #include <string.h>

@@ -10,7 +10,7 @@
  * As in eh_frame.c every FDE is there from the start with its first pc, and goes live and dead by
  * one aligned store of its range. The instructions and the CIE are those of the page's shape,
  * written while all its slots are dead: an unwinder reads them of a live FDE only. */
-#include "unwind/sink.h"
+#include "unwind/unwinders.h"
 
 #include <stdatomic.h>
 #include <string.h>

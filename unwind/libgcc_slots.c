@@ -7,7 +7,7 @@
  * small user pays for 256 KiB of slots, and a pool full of slots is still a few hundred sections.
  * Lock: the sinks lock is held where pages and sections come and go. A slot is switched without it,
  * by whoever owns its place; its section stays, since its page is in use. */
-#include "unwind/sink.h"
+#include "unwind/unwinders.h"
 
 #include <stdatomic.h>
 

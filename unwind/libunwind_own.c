@@ -8,7 +8,7 @@
  * another thread that stands on one when it is cancelled would not see the rest of the list.
  * Lock: the sinks lock. */
 #include "unwind/nongnu.h"
-#include "unwind/sink.h"
+#include "unwind/unwinders.h"
 
 #include <stdlib.h>
 #include <string.h>

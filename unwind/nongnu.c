@@ -9,7 +9,7 @@
 #define _GNU_SOURCE
 #include "unwind/nongnu.h"
 
-#include "unwind/sink.h"
+#include "unwind/unwinders.h"
 
 #include <errno.h>
 #include <string.h>

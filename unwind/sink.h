@@ -1,12 +1,88 @@
 /* SPDX-License-Identifier: MIT
- * sink.h: the shape of one sink, private to unwind/. A new observer is one file that defines a
- * struct ch__sink_ops and one line in the table of sinks.c. It holds no state of its own. */
+ * sink.h: the shape of one sink, who hears of code: an unwinder (unwind/) or a tool (sinks/). Sinks
+ * know address ranges and opaque 64-bit keys, never blocks; names come through a function that
+ * codeheap/ sets. A new sink is one file that defines a struct ch__sink_ops and one line in the
+ * table of sinks/sinks.c. It holds no state of its own. */
 #ifndef CH_UNWIND_SINK_H
 #define CH_UNWIND_SINK_H
 
+#include "arch/arch.h"
 #include "os/lock.h"
-#include "unwind/unwind.h"
+#include "os/meta.h"
+#include "os/os.h"
 
+/* Frame numbers: ordinary shapes, the frame pointer's first, then the slot shapes. */
+enum {
+	CH__FRAME_SHAPES = 16,
+	CH__FRAME_SLOTS = CH__FRAME_SHAPES, /* plus enum ch__template */
+	CH__FRAMES = CH__FRAME_SLOTS + CH__TEMPLATES
+};
+static inline bool ch__frame_has_slots(uint8_t frame)
+{
+	return frame >= CH__FRAME_SLOTS && frame < CH__FRAMES;
+}
+
+enum ch__sink { /* bits, as in the public header */
+		CH__SINK_UNWIND = 1,
+		CH__SINK_PERF_MAP = 2,
+		CH__SINK_JITDUMP = 4,
+		CH__SINK_GDB = 8,
+		CH__SINK_LIBUNWIND = 16,
+		CH__SINKS_ALL = 31
+};
+
+struct ch__sink_range {
+	uintptr_t exec;
+	size_t bytes;
+	uint64_t key;
+	bool is_cold; /* the second range of its key */
+};
+
+/* From exec to the next line's exec, code comes from this line of the file; 0: from none. */
+struct ch__sink_line {
+	uintptr_t exec;
+	uint32_t line;
+};
+
+struct ch__sinks_config {
+	uintptr_t pool_exec;
+	size_t pool_bytes, page_bytes, chunk_bytes;
+	uintptr_t runtime_exec; /* the runtime page: trampoline and veneers */
+	size_t runtime_bytes;
+	size_t head_bytes; /* at the start of a range, that are no code */
+	struct ch__meta *meta;
+	void *context;
+	/* Writes the name of a key, without newline; returns its length, 0 for none. Asked under
+	 * the file lock, from the add of a range until its remove returns; takes no lock. */
+	size_t (*name)(void *context, uint64_t key, char *out, size_t out_bytes);
+	/* Source lines of a key, rising by address: writes at most max, returns how many there
+	 * are; 0: none, and *file is not written. Asked when name may be. */
+	size_t (*lines)(void *context, uint64_t key, const char **file, struct ch__sink_line *out,
+			size_t max);
+	/* Perf map: the lines of removed ranges stay; the caller does not use their addresses again
+	 * before a flush IN_NEED. */
+	bool keeps_dead_names;
+	const char *jitdump_dir; /* NULL = JITDUMPDIR or the default */
+	/* Calls visit for every range that is published: for a sink that is turned on late, by
+	 * ch__sinks_set, and for one that knows time when it is turned off or destroyed, and in a
+	 * child of fork. No lock of this room is held, save the sinks lock in the child. It may
+	 * take those of its caller's order. */
+	void (*each)(void *context, void (*visit)(void *arg, const struct ch__sink_range *),
+		     void *arg);
+};
+
+/* The unwind table of one block: a whole .eh_frame section of the VM's, told beside the pages'.
+ * Its code lies in chunks of which no page is ever live. */
+struct ch__own {
+	struct ch__own *next, *prev; /* [sinks] live ones */
+	const uint8_t *section;      /* [sinks] NULL while dead */
+	uintptr_t object[16];        /* what an unwinder keeps of it: telling cannot fail */
+	struct ch__libunwind_own *libunwind; /* what libunwind keeps; NULL: it was not told */
+};
+
+/* BUFFERED: what is buffered is written. COLLECTION: many dead names are worth a rewrite. EXACT: no
+ * dead name is left but those that are kept. IN_NEED: nor those. */
+enum ch__flush { CH__FLUSH_BUFFERED, CH__FLUSH_COLLECTION, CH__FLUSH_EXACT, CH__FLUSH_IN_NEED };
 
 enum { CH__FRAME_CFI_BYTES = 96, CH__FRAME_FDE_BYTES = 24 };
 
@@ -68,84 +144,6 @@ struct ch__sink_ops {
 	void (*fork_parent)(void);
 	void (*fork_child)(void);
 };
-
-extern const struct ch__sink_ops ch__sink_libgcc, ch__sink_perfmap, ch__sink_gdb;
-extern const struct ch__sink_ops ch__sink_jitdump;
-extern const struct ch__sink_ops ch__sink_libunwind;
-
-/* --- sinks.c --- */
-/* NULL while the sink is off; it stays until the sinks are destroyed. */
-const void *ch__sinks_state(const struct ch__sinks *, enum ch__sink);
-bool ch__sinks_have(const struct ch__sinks *, uintptr_t pc); /* in the pool or the runtime page */
-
-/* --- sink_libunwind.c --- */
-struct ch__nongnu;
-const struct ch__nongnu *ch__sink_libunwind_its(const void *state);
-
-/* --- libunwind_own.c: the part of the libunwind sink that serves tables of blocks --- */
-struct ch__libunwind_owns {
-	const struct ch__nongnu *its;
-	struct ch__meta *meta;
-	struct ch__libunwind_own *all, *free;
-};
-void ch__libunwind_own_live(struct ch__libunwind_owns *, struct ch__own *);
-void ch__libunwind_own_dead(struct ch__libunwind_owns *, struct ch__own *);
-void ch__libunwind_own_destroy(struct ch__libunwind_owns *); /* all are dead */
-
-/* --- eh_frame.c: a section of one CIE a shape, one FDE a page, and a last sentinel --- */
-enum { CH__CIE_BYTES = 128 };
-void ch__eh_frame_cie(uint8_t *cie, const struct ch__frame_shape *); /* into zeroed bytes */
-size_t ch__eh_frame_bytes(uint32_t pages);
-/* All FDEs dead, all with the CIE of shape 0. */
-void ch__eh_frame_write(uint8_t *section, uintptr_t exec, uint32_t pages, size_t page_bytes,
-			const struct ch__frame_shape *shapes);
-void ch__eh_frame_shape(uint8_t *section, uint8_t frame, const struct ch__frame_shape *);
-/* The page is dead before; page_bytes is the one given to write. */
-void ch__eh_frame_live(uint8_t *section, uint32_t page, size_t page_bytes, uint8_t frame);
-bool ch__eh_frame_is_live(uint8_t *section, uint32_t page);
-void ch__eh_frame_dead(uint8_t *section, uint32_t page);
-uint8_t *ch__eh_frame_fde(uint8_t *section, uint32_t page);
-
-/* --- eh_slots.c: a section of one CIE a slot shape, one FDE a slot, and a last sentinel --- */
-struct ch__eh_slots { /* where it covers what */
-	uintptr_t exec;
-	size_t page_bytes;
-	uint32_t pages;
-	uint16_t slots_at, slot_bytes, code_at;
-};
-uint32_t ch__eh_slots_in_page(const struct ch__eh_slots *);
-size_t ch__eh_slots_bytes(const struct ch__eh_slots *);
-/* All FDEs dead; shapes: the first slot shape's. */
-void ch__eh_slots_write(uint8_t *section, const struct ch__eh_slots *,
-			const struct ch__frame_shape *shapes);
-void ch__eh_slots_shape(uint8_t *section, unsigned which, const struct ch__frame_shape *shape);
-/* The slots of a page are of this slot shape from here on; all are dead, or of it already. */
-void ch__eh_slots_page(uint8_t *section, const struct ch__eh_slots *s, uint32_t page,
-		       unsigned which, const struct ch__frame_shape *shape);
-uint8_t *ch__eh_slots_fde(uint8_t *section, uint32_t index);
-/* The slot that begins at exec; its page's are counted before it. */
-uint32_t ch__eh_slots_index(const struct ch__eh_slots *, uintptr_t exec);
-bool ch__eh_slots_is_live(uint8_t *section, uint32_t index);
-void ch__eh_slots_live(uint8_t *section, uint32_t index, const struct ch__frame_shape *);
-void ch__eh_slots_dead(uint8_t *section, uint32_t index);
-
-/* --- libgcc_slots.c: the part of the libgcc sink that serves slot shapes --- */
-struct ch__libgcc_slots;
-struct ch__libgcc_slots *ch__libgcc_slots_create(const struct ch__sinks_config *,
-						 const struct ch__frame_shape *shapes);
-void ch__libgcc_slots_destroy(struct ch__libgcc_slots *);
-bool ch__libgcc_slots_page(struct ch__libgcc_slots *, uint32_t page, uint8_t frame);
-void ch__libgcc_slots_live(struct ch__libgcc_slots *, uintptr_t exec, uint8_t frame);
-void ch__libgcc_slots_dead(struct ch__libgcc_slots *, uintptr_t exec);
-bool ch__libgcc_slots_is_live(struct ch__libgcc_slots *, uintptr_t exec);
-void ch__libgcc_slots_shape(struct ch__libgcc_slots *, uint8_t frame);
-void ch__libgcc_slots_close(struct ch__libgcc_slots *); /* all dead */
-void ch__libgcc_slots_chunk_gone(struct ch__libgcc_slots *, uint32_t chunk);
-
-/* --- template_cfi.c: what the linked image says of a template's frame --- */
-/* Fills what the CIE and the FDE of the template say, and code_bytes. 0 or errno: ENOENT the
- * process has no table for it; ENOTSUP it has one, but in a form that cannot be copied. */
-int ch__template_cfi(const struct ch__arch_template *, struct ch__frame_shape *);
 
 /* The lock of a sink's file, or of what is the process's besides: the last that is taken. */
 static inline void ch__file_lock(struct ch__lock *lock, enum ch__rank rank)

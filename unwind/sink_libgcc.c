@@ -18,7 +18,7 @@
  * A block may bring a section of its own (struct ch__own): one more object, registered before the
  * block is reachable and deregistered when it is freed.
  * Lock: the sinks lock is held in every entry; inside come the unwinder's own. */
-#include "unwind/sink.h"
+#include "unwind/unwinders.h"
 
 #include <errno.h>
 #include <string.h>

@@ -20,7 +20,7 @@
  * offsets have 32 bits; no walk reads them unless a pc of their chunk is on its stack.
  * Lock: the sinks lock is held in every entry; inside come those of nongnu.c and libunwind. */
 #include "unwind/nongnu.h"
-#include "unwind/sink.h"
+#include "unwind/unwinders.h"
 
 #include <errno.h>
 

@@ -6,7 +6,7 @@
  * The linker has resolved everything in the image's tables; an object file's are not usable, since
  * the lengths themselves are relocations there on some architectures (riscv64). A table in a form
  * that this file does not copy is refused, never guessed at. */
-#include "unwind/sink.h"
+#include "unwind/unwinders.h"
 
 #include <errno.h>
 #include <string.h>

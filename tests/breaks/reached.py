@@ -28,7 +28,7 @@ import cases  # noqa: E402
 import rows  # noqa: E402
 from build import Build, settings_of_make  # noqa: E402
 
-ROOMS = ("arch", "os", "pages", "unwind", "codeheap", "invalidate", "flame", "observe")
+ROOMS = ("arch", "os", "pages", "unwind", "sinks", "codeheap", "invalidate", "flame", "observe")
 MARKER = "__sanitizer_cov_trace_pc"
 ROW = re.compile(r"^(\S+\.[chS])\s+(\d+)\s+(0x[0-9a-f]+|0)\b")
 PLACED = re.compile(r"^ \.text +0x([0-9a-f]+) +0x([0-9a-f]+) (?:.*/)?(\w+)\.a\((\w+)\.o\)$", re.M)

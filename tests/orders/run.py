@@ -27,7 +27,7 @@ FLAGS = ("-std=gnu11 -O1 -g -fno-omit-frame-pointer -fno-pie -ftls-model=initial
 WRAPPED = ("memcpy memset ch__meta_alloc ch__meta_free ch__os_futex_wait ch__os_futex_wake ch__os_membarrier_fence "
            "ch__os_membarrier_core_sync ch__os_thread_start ch__os_timer_start ch__os_timer_stop ch__os_unmap "
            "ch__arch_serialize ch__os_profile_install ch__os_timer_expired").split()
-ROOMS = ["arch", "os", "pages", "unwind", "codeheap", "invalidate", "flame", "observe"]
+ROOMS = ["arch", "os", "pages", "unwind", "sinks", "codeheap", "invalidate", "flame", "observe"]
 # What a case runs of a header's functions, besides its own file.
 USES = {
     "regions": ["codeheap/region.c"],

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* The image is the one that debuggers get in memory (unwind/elf_image.h), of one page that is as
+/* The image is the one that debuggers get in memory (sinks/elf_image.h), of one page that is as
  * long as the code; its .text, which is empty there, gets the code behind all else.
  *
  * Names come from a program's user. A file is called by the block's index and of its name what no
@@ -9,7 +9,7 @@
 
 #include "os/os.h"
 #include "tools/callgrind/command.h"
-#include "unwind/elf_image.h"
+#include "sinks/elf_image.h"
 
 #include <elf.h>
 #include <errno.h>

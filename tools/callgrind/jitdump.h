@@ -5,7 +5,7 @@
 #ifndef CALLGRIND_JITDUMP_H
 #define CALLGRIND_JITDUMP_H
 #include "tools/callgrind/table.h"
-#include "unwind/unwind.h"
+#include "unwind/sink.h"
 
 /* One load record, and what the records in front of it say of its code. */
 struct cg_block {

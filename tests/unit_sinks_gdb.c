@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * unit_unwind_gdb.c: GDB's JIT interface as a debugger reads it: nothing is made until somebody
+ * unit_sinks_gdb.c: GDB's JIT interface as a debugger reads it: nothing is made until somebody
  * looks; then each live range is shown by exactly one image, and what was removed by none. The
  * debugger is played by a SIGTRAP handler behind a breakpoint on the function that GDB watches.
- * What an image says is tested in unit_unwind_gdb_image.c. */
+ * What an image says is tested in unit_sinks_gdb_image.c. */
 #define _GNU_SOURCE
 #include "tests/frames_code.h"
-#include "tests/unit_unwind_gdb.h"
+#include "tests/unit_sinks_gdb.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * unit_unwind_jitdump.h: what the tests of the jitdump file share: a folder for it, a bed whose
+ * unit_sinks_jitdump.h: what the tests of the jitdump file share: a folder for it, a bed whose
  * pages are live, and the question whose an address is. */
-#ifndef CH_TESTS_UNIT_UNWIND_JITDUMP_H
-#define CH_TESTS_UNIT_UNWIND_JITDUMP_H
+#ifndef CH_TESTS_UNIT_SINKS_JITDUMP_H
+#define CH_TESTS_UNIT_SINKS_JITDUMP_H
 
 #include "tests/jitdump_reader.h"
 #include "tests/unit_unwind.h"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * jitdump_records.h: the bytes of a jitdump file, private to sink_jitdump.c. It writes to the file
  * that it is given and knows of no other; the caller has the file lock. */
-#ifndef CH_UNWIND_JITDUMP_RECORDS_H
-#define CH_UNWIND_JITDUMP_RECORDS_H
+#ifndef CH_SINKS_JITDUMP_RECORDS_H
+#define CH_SINKS_JITDUMP_RECORDS_H
 
-#include "unwind/sink.h"
+#include "sinks/tools.h"
 
 /* Bytes on their way to the file. Once a write failed nothing more is written. */
 struct ch__jitdump_out {

@@ -20,7 +20,7 @@
  * another JIT that defines them too the list is that JIT's, each entry under its maker's lock.
  * Lock: the gdb lock, one for the process, right of every heap's locks, as the file lock; names are
  * asked for under it, and a debugger stops the process under it. */
-#include "unwind/elf_image.h"
+#include "sinks/elf_image.h"
 
 #include "arch/arch.h"
 

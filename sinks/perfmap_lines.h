@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * perfmap_lines.h: which ranges of one heap the perf map names, private to sink_perfmap.c. All
  * calls are under the file lock. It writes nothing. */
-#ifndef CH_UNWIND_PERFMAP_LINES_H
-#define CH_UNWIND_PERFMAP_LINES_H
+#ifndef CH_SINKS_PERFMAP_LINES_H
+#define CH_SINKS_PERFMAP_LINES_H
 
-#include "unwind/sink.h"
+#include "sinks/tools.h"
 
 struct ch__perfmap_lines;
 

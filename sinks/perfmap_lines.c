@@ -13,7 +13,7 @@
  * made a chunk at a time, on first use; adding to them touches words next to those of the
  * neighbouring block, which keeps an add within tens of ns where a hash table would miss the
  * cache. */
-#include "unwind/perfmap_lines.h"
+#include "sinks/perfmap_lines.h"
 
 
 #include <string.h>

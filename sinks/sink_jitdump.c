@@ -16,7 +16,7 @@
  * asks starts it anew.
  * Lock: the file lock, one for the process, right of every heap's locks; names and lines are asked
  * for under it. */
-#include "unwind/jitdump_records.h"
+#include "sinks/jitdump_records.h"
 
 
 #include <errno.h>

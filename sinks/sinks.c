@@ -9,7 +9,9 @@
  * registrations. Ranges are told under each sink's own lock only: writing a file must not stop
  * threads that take pages. `on` and the states of sinks are read without a lock; a state stays
  * allocated until destroy. */
-#include "unwind/sink.h"
+#include "sinks/sinks.h"
+#include "sinks/tools.h"
+#include "unwind/unwinders.h"
 
 #include "arch/arch.h"
 

@@ -8,8 +8,9 @@
  * sink is off), frame pointers go on from there, and to the end: an unwinder cannot be put into
  * the middle of a stack. */
 #define _GNU_SOURCE
+#include "codeheap/walk_tables.h"
 #include "unwind/nongnu.h"
-#include "unwind/sink.h"
+#include "unwind/unwinders.h"
 
 #include <ucontext.h>
 #include <unwind.h>

@@ -18,7 +18,7 @@
  *     blocks that keep it; perf with libdw reads .eh_frame from the file and has the exact rules.
  * The last entry of DEBUG is at the code's end: a line holds up to the next entry only.
  * Sources: Linux, tools/perf/Documentation/jitdump-specification.txt; LSB Core 5.0, 10.6. */
-#include "unwind/jitdump_records.h"
+#include "sinks/jitdump_records.h"
 
 #include "arch/arch.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * unit_unwind_kept.c: the perf map of a heap that keeps the names of dead code: no rewrite, whoever
+ * unit_sinks_kept.c: the perf map of a heap that keeps the names of dead code: no rewrite, whoever
  * causes it, loses one, until the heap needs the addresses. */
 #include "tests/perfmap_reader.h"
 #include "tests/unit_unwind.h"

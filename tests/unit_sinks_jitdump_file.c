@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * unit_unwind_jitdump_file.c: the jitdump file in a process: it survives forks, other heaps and
+ * unit_sinks_jitdump_file.c: the jitdump file in a process: it survives forks, other heaps and
  * full disks, and is off with a reason where it cannot be. What others put at its name is
  * api_sink_files.c's. */
 #define _GNU_SOURCE
 #include "tests/own_mounts.h"
-#include "tests/unit_unwind_jitdump.h"
+#include "tests/unit_sinks_jitdump.h"
 
 #include <errno.h>
 #include <sys/mount.h>

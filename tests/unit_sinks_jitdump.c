@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * unit_unwind_jitdump.c: the records of a jitdump file as perf inject reads them: who owned an
+ * unit_sinks_jitdump.c: the records of a jitdump file as perf inject reads them: who owned an
  * address at a time, with which bytes, lines and unwind rules. Where the file lies, and what
- * happens to it, is tested in unit_unwind_jitdump_file.c. */
-#include "tests/unit_unwind_jitdump.h"
+ * happens to it, is tested in unit_sinks_jitdump_file.c. */
+#include "tests/unit_sinks_jitdump.h"
 
 #include <pthread.h>
 

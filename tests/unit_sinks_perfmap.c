@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * unit_unwind_perfmap.c: the perf map as its readers see it: after every flush it names each live
+ * unit_sinks_perfmap.c: the perf map as its readers see it: after every flush it names each live
  * range once, and no address twice; it survives forks, other heaps and full disks. What others
  * put at its name is api_sink_files.c's. */
 #include "os/ranks.h"

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * elf_image.h: what an ELF image in memory is made of, private to unwind/. */
-#ifndef CH_UNWIND_ELF_IMAGE_H
-#define CH_UNWIND_ELF_IMAGE_H
+ * elf_image.h: what an ELF image in memory is made of, private to sinks/. */
+#ifndef CH_SINKS_ELF_IMAGE_H
+#define CH_SINKS_ELF_IMAGE_H
 
-#include "unwind/sink.h"
+#include "sinks/tools.h"
+#include "unwind/unwinders.h"
 
 /* Code of one key, from the input's base. */
 struct ch__elf_range {

@@ -15,7 +15,7 @@
  * range whose name GDB would show as another language's. The debug sections are measured by what
  * their contents may need at most and then cut to what they did; names are asked for twice.
  * Sources: System V ABI (ELF); LSB Core 5.0, 10.6 (.eh_frame); DWARF 4, 6.2 and 7.5. */
-#include "unwind/elf_image.h"
+#include "sinks/elf_image.h"
 
 #include "arch/arch.h"
 

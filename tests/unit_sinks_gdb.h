@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * unit_unwind_gdb.h: a bed with the sink of the debugger: blocks come and go in it, and what is
+ * unit_sinks_gdb.h: a bed with the sink of the debugger: blocks come and go in it, and what is
  * shown of them is checked.
  */
-#ifndef CH_TESTS_UNIT_UNWIND_GDB_H
-#define CH_TESTS_UNIT_UNWIND_GDB_H
+#ifndef CH_TESTS_UNIT_SINKS_GDB_H
+#define CH_TESTS_UNIT_SINKS_GDB_H
 
 #include "tests/gdb_list.h"
 #include "tests/unit_unwind.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * unit_unwind_gdb_image.c: what the images of GDB's JIT interface say of code: symbols with sizes,
- * sections, call frames and source lines. When one is made, and which, is unit_unwind_gdb.c's. */
+ * unit_sinks_gdb_image.c: what the images of GDB's JIT interface say of code: symbols with sizes,
+ * sections, call frames and source lines. When one is made, and which, is unit_sinks_gdb.c's. */
 #include "arch/arch.h"
-#include "tests/unit_unwind_gdb.h"
-#include "unwind/elf_image.h"
+#include "tests/unit_sinks_gdb.h"
+#include "sinks/elf_image.h"
 
 TEST(image_has_symbols_with_sizes_and_a_frame_for_each_range)
 {

@@ -23,7 +23,7 @@
  * somebody cuts is a SIGBUS in the VM.
  * Lock: the file lock, one for the process, right of every heap's locks; names are asked for under
  * it. */
-#include "unwind/perfmap_lines.h"
+#include "sinks/perfmap_lines.h"
 
 #include <errno.h>
 #include <stdatomic.h>

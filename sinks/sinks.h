@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MIT
+ * sinks.h: the table of a heap's sinks: what the outside world is told about code. Lock: the sinks
+ * lock, inside; never taken in a stopped world. */
+#ifndef CH_SINKS_SINKS_H
+#define CH_SINKS_SINKS_H
+
+#include "unwind/sink.h"
+
+struct ch__sinks;
+
+/* 0 or errno. `wanted` is a set of ch__sink bits. */
+int ch__sinks_create(const struct ch__sinks_config *, unsigned wanted, struct ch__sinks **)
+	CH_EXCLUDES(CH__STANDING);
+void ch__sinks_destroy(struct ch__sinks *) CH_EXCLUDES(CH__STANDING);
+/* Parses a list such as "unwind,perfmap" ("none" = 0); false on an unknown name. */
+bool ch__sinks_parse(const char *list, unsigned *wanted);
+/* The inverse; bytes is at least 96. */
+void ch__sinks_print(unsigned on, char *list, size_t bytes);
+unsigned ch__sinks_on(const struct ch__sinks *);
+/* 0 or errno; pages and ranges that are live are told to a new sink. Calls do not overlap, and no
+ * range is removed meanwhile; ranges may be added. A sink that is turned off leaves its file; its
+ * pages are dead to unwinders. */
+int ch__sinks_set(struct ch__sinks *, unsigned wanted) CH_EXCLUDES(CH__STANDING);
+/* 0, or the errno that switched it off */
+int ch__sinks_status(struct ch__sinks *, enum ch__sink)
+	CH_EXCLUDES(CH__STANDING);
+const char *ch__sinks_path(const struct ch__sinks *, enum ch__sink); /* of its file, or "" */
+unsigned ch__sinks_known(void); /* bits of the sinks that this build has */
+
+/* A page holds code of the frame shape (0 = frame pointer) from now on / no more. Registers the
+ * chunk's object on first use. One aligned store each after that; page_live comes before
+ * reachability, page_dead after poison. page_live: false = no memory for its unwind data, and the
+ * page stays dead. A page may be taken for another shape before it was told dead: it is, first. */
+bool ch__sinks_page_live(struct ch__sinks *, uint32_t page, uint32_t pages, uint8_t frame)
+	CH_EXCLUDES(CH__STANDING);
+void ch__sinks_page_dead(struct ch__sinks *, uint32_t page, uint32_t pages)
+	CH_EXCLUDES(CH__STANDING);
+/* The frame number CH__FRAME_SLOTS + kind becomes a slot shape whose slots are copies of the
+ * template, code_at bytes into a slot; the first lies at slots_at of a page. All slot shapes have
+ * the same places. 0, also when it is one already; ENOENT or ENOTSUP: the process has no table for
+ * the template, or one that cannot be copied. */
+int ch__sinks_slots_register(struct ch__sinks *, enum ch__template kind, uint16_t slots_at,
+			     uint16_t slot_bytes, uint8_t code_at);
+/* A slot of a live page holds code from now on / no more: before it is reachable, after it is
+ * poisoned. No lock of this room is taken; calls do not overlap with ch__sinks_set. */
+void ch__sinks_slot_live(struct ch__sinks *, uintptr_t exec, uint8_t frame)
+	CH_EXCLUDES(CH__STANDING);
+void ch__sinks_slot_dead(struct ch__sinks *, uintptr_t exec) CH_EXCLUDES(CH__STANDING);
+bool ch__sinks_slot_is_live(struct ch__sinks *, uintptr_t exec); /* to the unwinder, which is on */
+/* Before its memory goes back to the OS, or another zone takes it: its pages are dead. */
+void ch__sinks_chunk_gone(struct ch__sinks *, uint32_t chunk) CH_EXCLUDES(CH__STANDING);
+/* dead; NULL: no memory */
+struct ch__own *ch__sinks_own_create(struct ch__sinks *)
+	CH_EXCLUDES(CH__STANDING);
+/* Before its code is reachable; the section stays as it is until own_dead. */
+void ch__sinks_own_live(struct ch__sinks *, struct ch__own *, const void *section)
+	CH_EXCLUDES(CH__STANDING);
+/* Nothing of its code is on a stack. One that is dead stays so. */
+void ch__sinks_own_dead(struct ch__sinks *, struct ch__own *) CH_EXCLUDES(CH__STANDING);
+/* dead first; NULL is nothing */
+void ch__sinks_own_destroy(struct ch__sinks *, struct ch__own *)
+	CH_EXCLUDES(CH__STANDING);
+
+/* Ranges of the pool. One that overlaps a removed one is told after the remove; flush makes files
+ * agree. */
+void ch__sinks_add(struct ch__sinks *, const struct ch__sink_range *, size_t n)
+	CH_EXCLUDES(CH__STANDING);
+void ch__sinks_remove(struct ch__sinks *, const struct ch__sink_range *, size_t n)
+	CH_EXCLUDES(CH__STANDING);
+void ch__sinks_flush(struct ch__sinks *, enum ch__flush) CH_EXCLUDES(CH__STANDING);
+/* In the handler of a signal that ends the process: whoever reads the core finds what is live. */
+void ch__sinks_fatal(struct ch__sinks *);
+static inline bool ch__sinks_want_ranges(unsigned on)
+{
+	return (on & ~(unsigned)(CH__SINK_UNWIND | CH__SINK_LIBUNWIND)) != 0;
+}
+
+/* takes the sinks lock */
+void ch__sinks_fork_prepare(struct ch__sinks *)
+	CH_ACQUIRES(ch__role_sinks);
+void ch__sinks_fork_parent(struct ch__sinks *) CH_RELEASES(ch__role_sinks);
+/* the pool is the child's */
+void ch__sinks_fork_child(struct ch__sinks *, bool has_code)
+	CH_RELEASES(ch__role_sinks);
+/* The file lock and the files are the process's: prepare comes once, after every heap's, because
+ * threads that hold a heap's locks may wait for it; parent and child once, before any heap's. The
+ * child's files are opened under its pid and name every live range, so names are asked for
+ * there. */
+void ch__sinks_fork_files_prepare(void);
+void ch__sinks_fork_files_parent(void);
+void ch__sinks_fork_files_child(void);
+
+/* A custom frame shape: CFI instructions of a CIE (initial) used for every block of the shape.
+ * Shape 0 is the frame pointer's. Returns the shape's number (1..15), or 0 when there is no
+ * room. */
+uint8_t ch__sinks_frame_register(struct ch__sinks *, const uint8_t *cfi, size_t bytes,
+				 uint8_t return_register);
+
+/* NULL while the sink is off; it stays until the sinks are destroyed. */
+const void *ch__sinks_state(const struct ch__sinks *, enum ch__sink);
+bool ch__sinks_have(const struct ch__sinks *, uintptr_t pc); /* in the pool or the runtime page */
+
+#endif
