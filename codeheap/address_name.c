@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * address_name.c: what code an address is in, as text: blocks by owner and name, native code by the
  * dynamic linker. Not signal-safe. Lock: heap, for names of blocks. */
-#include "codeheap/block.h"
+#include "codeheap/block_parts.h"
+#include "codeheap/find.h"
+#include "codeheap/names.h"
 #include "os/text.h"
 
 static void put_offset(struct ch__text *t, uintptr_t offset)

@@ -2,6 +2,8 @@
  * assumption.c: facts that blocks rely on. Each has a vector of dependents (block, item); the
  * item knows its slot, so a dying block leaves in O(1). Under the heap lock. Breaking one
  * (invalidate/invalidate.c) ends its handle. */
+#include "codeheap/assumption.h"
+#include "codeheap/block_parts.h"
 #include "codeheap/handles.h"
 #include "codeheap/heaps.h"
 

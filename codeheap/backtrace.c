@@ -2,7 +2,8 @@
  * backtrace.c: backtraces of the calling thread through code of all kinds. By frame pointers it is
  * signal-safe: it finds the stack's bounds in the thread's own record, and calls walk.c. It names
  * nothing. No lock. */
-#include "codeheap/block.h"
+#include "codeheap/backtrace.h"
+#include "codeheap/park.h"
 #include "codeheap/walk_tables.h"
 #include "unwind/unwind.h"
 

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: MIT
  * block.c: the records of blocks: handles, information, the way back to the free list. Opening is
  * open.c, publication is commit.c. Lock: records for the free list. */
+#include "codeheap/block_parts.h"
+#include "codeheap/branch.h"
 #include "codeheap/handles.h"
 #include "codeheap/heaps.h"
+#include "codeheap/names.h"
+#include "codeheap/region.h"
 #include "codeheap/space.h"
 
 /* --- handles --- */

@@ -3,9 +3,12 @@
  * few bytes in its block's cold part, reserved when the block is opened, so that unlinking
  * needs no memory (P8). Lists of incoming branches change under the heap lock; what marking reads
  * changes in a region, too. */
+#include "codeheap/block_parts.h"
 #include "codeheap/branch_way.h"
 #include "codeheap/handles.h"
 #include "codeheap/heaps.h"
+#include "codeheap/region.h"
+#include "codeheap/sites.h"
 
 /* --- fields --- */
 

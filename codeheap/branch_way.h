@@ -4,6 +4,7 @@
 #define CH_CODEHEAP_BRANCH_WAY_H
 
 #include "codeheap/block.h"
+#include "codeheap/branch.h"
 
 /* Whether sites are led on by what stubs hold. */
 static inline bool ch__stubs_lead_on(const struct ch_heap *heap)

@@ -2,8 +2,13 @@
  * check.c: the walk of every invariant: records against pages and bitmaps, lists against each
  * other, gauges against what they count, and the bytes at every attached site decoded (P5). Under
  * heap, frozen; says what is broken and changes nothing. */
+#include "codeheap/assumption.h"
+#include "codeheap/block_parts.h"
 #include "codeheap/branch_way.h"
+#include "codeheap/find.h"
 #include "codeheap/handles.h"
+#include "codeheap/region.h"
+#include "codeheap/world.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -4,10 +4,16 @@
  * back to the page first.
  * Lock: the owner's busy inside a region; heap when an assumption has to be judged or sinks hear
  * of ranges. */
+#include "codeheap/block_parts.h"
 #include "codeheap/death.h"
 #include "codeheap/handles.h"
 #include "codeheap/heaps.h"
+#include "codeheap/open.h"
+#include "codeheap/refs.h"
+#include "codeheap/region.h"
+#include "codeheap/sites.h"
 #include "codeheap/space.h"
+#include "codeheap/trigger.h"
 #include "unwind/unwind.h"
 
 static uint32_t round_up(uint32_t bytes)

@@ -4,7 +4,13 @@
  * moves, the world goes on, then the sweep. */
 #include "codeheap/death.h"
 #include "codeheap/handles.h"
+#include "codeheap/mark.h"
+#include "codeheap/region.h"
+#include "codeheap/stacks.h"
+#include "codeheap/stats.h"
 #include "codeheap/sweep.h"
+#include "codeheap/trigger.h"
+#include "codeheap/world.h"
 
 static void call_roots(struct ch_marker *marker)
 {

@@ -8,8 +8,14 @@
  * granules, the page's unwind range and the record go back. Where dead names are kept, the place of
  * a block that had one stays on the quarantine until the pool is full otherwise.
  * Lock: heap; pages and sinks inside. */
+#include "codeheap/assumption.h"
+#include "codeheap/block_parts.h"
+#include "codeheap/branch.h"
 #include "codeheap/death.h"
 #include "codeheap/handles.h"
+#include "codeheap/listeners.h"
+#include "codeheap/region.h"
+#include "codeheap/stats.h"
 
 bool ch__dead_names_kept(const struct ch_heap *heap)
 {

@@ -4,6 +4,7 @@
 #define CH_CODEHEAP_DEATH_H
 
 #include "codeheap/heap.h"
+#include "codeheap/tombstone.h"
 
 /* DEAD blocks whose core sync has passed become FREE; in need: after an extra sync, and those too
  * whose names are kept. True when there was one. Under heap. */

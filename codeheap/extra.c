@@ -2,9 +2,14 @@
  * extra.c: the side list of a block: edges, refs, patch points, assumptions. Attached while the
  * block is OPEN, by the thread that opened it, in a region, since marking reads the list of OPEN
  * blocks too. */
+#include "codeheap/block_parts.h"
 #include "codeheap/branch_way.h"
+#include "codeheap/find.h"
 #include "codeheap/handles.h"
 #include "codeheap/heaps.h"
+#include "codeheap/names.h"
+#include "codeheap/region.h"
+#include "codeheap/sites.h"
 
 /* A list that no block has any more, under heap. Its items give way to the link: readers without a
  * lock look at the name only. */

@@ -6,7 +6,9 @@
  * read before and after the fields, says whether they belong together. On a mismatch the answer
  * is none, without a retry: a block on the caller's own stack cannot change under it. Code is
  * read through the RW view, which is never without access. */
-#include "codeheap/block.h"
+#include "codeheap/block_parts.h"
+#include "codeheap/find.h"
+#include "codeheap/names.h"
 
 bool ch__block_has(const struct ch_heap *heap, const struct ch__block *block, uintptr_t exec,
 		   size_t bytes)

@@ -5,8 +5,13 @@
  * handlers, and shared views are not inherited: code of such a child faults. */
 #include "codeheap/death.h"
 #include "codeheap/event.h"
+#include "codeheap/fork.h"
 #include "codeheap/handles.h"
 #include "codeheap/heaps.h"
+#include "codeheap/listeners.h"
+#include "codeheap/names.h"
+#include "codeheap/region.h"
+#include "codeheap/stats.h"
 
 static _Atomic(int) registered; /* 0 no, 1 being done, 2 yes */
 

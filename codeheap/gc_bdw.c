@@ -28,8 +28,14 @@
  * old anchors are not visited again, pushes the refs of all blocks instead, and nothing dies. */
 #define GC_THREADS 1
 #define GC_NO_THREAD_REDIRECTS 1
+#include "codeheap/block_parts.h"
 #include "codeheap/codeheap_bdw.h"
 #include "codeheap/handles.h"
+#include "codeheap/mark.h"
+#include "codeheap/region.h"
+#include "codeheap/stacks.h"
+#include "codeheap/stats.h"
+#include "codeheap/trigger.h"
 
 
 #include <gc/gc.h>

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * handles.c: from handles to records and back: blocks, branches, owners, assumptions. It takes no
  * lock; what keeps a record the handle's is said where each function is declared. */
+#include "codeheap/assumption.h"
+#include "codeheap/branch.h"
 #include "codeheap/handles.h"
 
 bool ch__handle_is_known(const struct ch_heap *heap, const struct ch__table *table, uint64_t bits)

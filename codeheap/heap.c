@@ -1,9 +1,20 @@
 /* SPDX-License-Identifier: MIT
  * heap.c: the life of a heap; the runtime page with the stubs' trampoline and the shared veneers.
  * Locks: heaps, registry, heap. */
+#include "codeheap/assumption.h"
+#include "codeheap/branch.h"
 #include "codeheap/event.h"
+#include "codeheap/fork.h"
 #include "codeheap/handles.h"
 #include "codeheap/heaps.h"
+#include "codeheap/listeners.h"
+#include "codeheap/mark.h"
+#include "codeheap/names.h"
+#include "codeheap/panic.h"
+#include "codeheap/stub.h"
+#include "codeheap/tell.h"
+#include "codeheap/wishes.h"
+#include "codeheap/world.h"
 
 #include <errno.h>
 

@@ -2,8 +2,9 @@
  * listener.c: whom a heap tells what happens to it. A list a heap, which only grows while the heap
  * lives, so that those who tell walk it without a lock. Lock: registry and heap for an addition. */
 #include "codeheap/listener.h"
+#include "codeheap/listeners.h"
+#include "codeheap/park.h"
 
-#include "codeheap/heap.h"
 
 #include <errno.h>
 

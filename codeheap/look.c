@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * look.c: what an observer may see of a heap, and when: each answer is of what the heap has by
  * then, and nothing of the heap changes by it. */
+#include "codeheap/block_parts.h"
 #include "codeheap/handles.h"
 #include "codeheap/listener.h"
+#include "codeheap/names.h"
+#include "codeheap/tell.h"
 
 #include <stdio.h>
 

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * look_code.c: what an observer's signal handler may see: the code at an address, and the thread
  * that it runs in. Signal-safe: no lock, no allocation. */
-#include "codeheap/block.h"
+#include "codeheap/backtrace.h"
+#include "codeheap/block_parts.h"
+#include "codeheap/find.h"
 #include "codeheap/listener.h"
 
 static bool is_generation(const struct ch_heap *heap, uint32_t index, uint32_t generation)

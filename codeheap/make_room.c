@@ -2,10 +2,11 @@
  * make_room.c: how an open that found no room has some made. Opening belongs to the graph of
  * blocks, sweeping and collecting to its collection: this is the only way from the first to the
  * second. */
-#include "codeheap/make_room.h"
-
 #include "codeheap/death.h"
+#include "codeheap/make_room.h"
+#include "codeheap/park.h"
 #include "codeheap/sweep.h"
+
 
 static bool sweep(struct ch_heap *heap)
 {

@@ -5,8 +5,13 @@
  *
  * I5 (R2): what is not alive is never marked: death is final. I6: the queue is bounded; a block
  * that did not fit stays unmarked, and a rescan of the marked ones finds it again. */
+#include "codeheap/block_parts.h"
+#include "codeheap/branch.h"
 #include "codeheap/event.h"
 #include "codeheap/handles.h"
+#include "codeheap/mark.h"
+#include "codeheap/trigger.h"
+#include "codeheap/vm.h"
 
 void ch__marker_init(struct ch_heap *heap, struct ch_marker *marker)
 {

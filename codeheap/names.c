@@ -3,7 +3,7 @@
  * `test` and their tombstones share one text. Changes under the heap lock; ch__name_text reads
  * without one, from a signal handler too: records are type-stable, and a text lives as long as one
  * reference and the readers of traps that began before that went. */
-#include "codeheap/heap.h"
+#include "codeheap/names.h"
 
 struct name {
 	_Atomic(char *) text;

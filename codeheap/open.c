@@ -6,11 +6,18 @@
  * Order when the thread's page does not fit: sweep what is pending, another page, a page of
  * another thread, the quarantine after an extra core sync, holes that were passed over, one
  * collection if the caller allows it, CH_E_FULL (P8). */
+#include "codeheap/block_parts.h"
+#include "codeheap/branch.h"
 #include "codeheap/event.h"
 #include "codeheap/handles.h"
 #include "codeheap/heaps.h"
+#include "codeheap/listeners.h"
 #include "codeheap/make_room.h"
+#include "codeheap/names.h"
+#include "codeheap/open.h"
+#include "codeheap/region.h"
 #include "codeheap/space.h"
+#include "codeheap/trigger.h"
 
 #include <errno.h>
 

@@ -2,8 +2,12 @@
  * owner.c: what the VM compiles: its record, its entry cell (I11), its list of blocks, its
  * end (release.c frees what it had). A record lives until its last block is free. Lock: heap, save
  * the list of blocks (the owner's busy, inside a region) and ch__owner_let_go, which takes none. */
+#include "codeheap/block_parts.h"
+#include "codeheap/branch.h"
 #include "codeheap/handles.h"
 #include "codeheap/heaps.h"
+#include "codeheap/names.h"
+#include "codeheap/region.h"
 #include "codeheap/vm.h"
 
 /* --- list of blocks --- */

@@ -2,6 +2,7 @@
  * panic.c: the end of a process whose code heap broke an invariant: the hook of the VM, a line on
  * stderr with what happened before, abort(). Also the texts of statuses. */
 #include "codeheap/event.h"
+#include "codeheap/panic.h"
 
 #include <stdlib.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * park.c: who the calling thread is, its parks, and the locks whose wait is a park. It does not
  * stop threads (world.c) and does not scan their stacks (stacks.c). */
-#include "codeheap/block.h"
+#include "codeheap/region.h"
 
 _Thread_local struct ch__thread *ch__thread_list;
 _Thread_local uint32_t ch__marking;

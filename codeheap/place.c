@@ -5,7 +5,9 @@
  * A record is read, its names are copied, and then it must still be the same one: so what is said
  * is one block's. What is reached through a pointer may have been taken away meanwhile, but not
  * freed: who frees looks for readers first. */
-#include "codeheap/block.h"
+#include "codeheap/block_parts.h"
+#include "codeheap/find.h"
+#include "codeheap/place.h"
 #include "os/text.h"
 
 _Atomic(uint32_t) ch__place_readers;

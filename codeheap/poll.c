@@ -2,7 +2,9 @@
  * poll.c: ch_thread_poll: a thread stands still where a heap of its own is stopped, and does what
  * is due: a step of the sweep, notices, requests for a collection. */
 #include "codeheap/death.h"
+#include "codeheap/park.h"
 #include "codeheap/sweep.h"
+#include "codeheap/trigger.h"
 
 /* False when another thread is here now, or the heap is not its any more: a callback left its stack
  * to it, and the list that the caller goes through is not its own. */

@@ -3,7 +3,12 @@
  * HOST heaps. A block is young from its commit until a visit says that none of its refs is. Under
  * the heap lock; a visit has lock and freeze from ch_mark_begin and takes neither, since a stopped
  * thread could hold either. */
+#include "codeheap/block_parts.h"
 #include "codeheap/handles.h"
+#include "codeheap/mark.h"
+#include "codeheap/refs.h"
+#include "codeheap/region.h"
+#include "codeheap/vm.h"
 
 static bool has_refs(const struct ch__block *block)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * region.c: waits of and for regions (I1), and synchronizations of the processors' cores. */
-#include "codeheap/heap.h"
+#include "codeheap/region.h"
 
 void ch__region_wait(struct ch__thread *thread) CH_UNANALYSED("it makes the role")
 {

@@ -5,7 +5,10 @@
  * the architecture's duty, and the VM's own jumps within a block are nobody's but the VM's.
  *
  * Records of a block that is OPEN belong to its thread; of others they are read under heap. */
+#include "codeheap/block_parts.h"
 #include "codeheap/branch_way.h"
+#include "codeheap/find.h"
+#include "codeheap/sites.h"
 
 /* A range that changes as a whole, in pool offsets, and where it may lead by itself. */
 struct place {

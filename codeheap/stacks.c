@@ -6,7 +6,10 @@
  * A word w may be a return address right behind a block's last byte, so w - 1 decides; a word
  * that is a block's start or entry holds that block too. The words belong to other threads'
  * frames, so sanitizers must not judge the reads. */
-#include "codeheap/block.h"
+#include "codeheap/find.h"
+#include "codeheap/mark.h"
+#include "codeheap/park.h"
+#include "codeheap/stacks.h"
 
 #define NO_SANITIZE __attribute__((no_sanitize("address", "thread", "undefined")))
 

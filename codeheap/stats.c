@@ -2,7 +2,9 @@
  * stats.c: counters and gauges, summed over threads, as a struct. Under the heap lock; the
  * counters of running threads are read while they change, so a snapshot is exact only
  * where nothing runs. */
-#include "codeheap/block.h"
+#include "codeheap/block_parts.h"
+#include "codeheap/branch.h"
+#include "codeheap/stats.h"
 
 static void add(struct ch__counters *sum, const struct ch__counters *more)
 {

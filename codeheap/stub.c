@@ -3,7 +3,12 @@
  * stack is the root that holds the source block while the VM's branch_hit runs, under no lock;
  * then the branch is linked if both ends live. Entered from the trampoline with the registers of
  * the site; it leaves through regs->pc. */
+#include "codeheap/block_parts.h"
+#include "codeheap/branch.h"
+#include "codeheap/find.h"
 #include "codeheap/handles.h"
+#include "codeheap/region.h"
+#include "codeheap/stub.h"
 
 enum { ASKED_AT_MOST = 8 };
 

@@ -2,10 +2,13 @@
  * sweep.c: what a cycle did not reach is found and ends (death.c). Runs with the world running, one
  * sweeper at a time, in steps of at most 64 dead blocks. Lock: sweep before heap; pages and sinks
  * inside. */
-#include "codeheap/block.h"
+#include "codeheap/block_parts.h"
 #include "codeheap/death.h"
 #include "codeheap/event.h"
+#include "codeheap/region.h"
+#include "codeheap/stats.h"
 #include "codeheap/sweep.h"
+#include "codeheap/trigger.h"
 
 enum { QUARANTINE_MANY_BYTES = 64 << 10 };
 

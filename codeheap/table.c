@@ -3,7 +3,9 @@
  * heap, so that a reader without a lock may follow any index that was ever handed out. The
  * directory is lazily touched memory. Of tables that handles lead to, records begin with the
  * heap's first generation. */
-#include "codeheap/heap.h"
+#include "codeheap/table.h"
+
+#include "os/os.h"
 
 bool ch__table_create(struct ch__table *table, uint32_t record_bytes, uint32_t link_offset,
 		      uint32_t limit)

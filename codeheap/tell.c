@@ -5,7 +5,12 @@
  * A key is a block's handle. What is asked by key is asked of a block that is published, or is
  * being published, so its record stays. Lock: heap for the calls; the questions of sinks take
  * none. */
+#include "codeheap/block_parts.h"
 #include "codeheap/handles.h"
+#include "codeheap/listeners.h"
+#include "codeheap/names.h"
+#include "codeheap/region.h"
+#include "codeheap/tell.h"
 
 #include <errno.h>
 

@@ -3,6 +3,8 @@
  * region.c. Lock: registry for the lists. */
 #include "codeheap/block.h"
 #include "codeheap/event.h"
+#include "codeheap/listeners.h"
+#include "codeheap/region.h"
 
 static struct ch__thread *take_record(struct ch_heap *heap)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * tombstone.c: the record that a dying block leaves for traps (P4): the last 65,536, in a ring of
  * bounded memory, short names included. Written under the heap lock; place.c reads it without. */
-#include "codeheap/block.h"
+#include "codeheap/block_parts.h"
+#include "codeheap/names.h"
 
 static uint32_t slot_of(const struct ch_heap *heap, uint64_t written)
 {

@@ -3,8 +3,9 @@
  * committed as any block, in a page of slots of its template, where it has unwind data of its own;
  * from then on nothing else tells it from a block. It writes no instruction: it copies the template
  * and fills its literals. Lock: heap, in the commit. */
-#include "codeheap/block.h"
+#include "codeheap/block_parts.h"
 #include "codeheap/heaps.h"
+#include "codeheap/open.h"
 
 #include <errno.h>
 

@@ -2,7 +2,8 @@
  * trap.c: what a fatal signal in the pool means (P4), in one line: the block that was freed there,
  * by which collection, why, and what took it out of use before. Signal-safe: no lock, no
  * allocation; what lies where is place.c's. */
-#include "codeheap/block.h"
+#include "codeheap/block_parts.h"
+#include "codeheap/place.h"
 #include "os/text.h"
 
 #include <signal.h>

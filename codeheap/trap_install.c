@@ -5,8 +5,8 @@
  *
  * Signal-safe: no allocation but mappings; locks are tried, for a bounded time. It is the process's
  * and serves every heap that asked. */
-#include "codeheap/block.h"
 #include "codeheap/heaps.h"
+#include "codeheap/place.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -2,7 +2,9 @@
  * trigger.c: when a collection is worth its while, and telling the vms (P8: never an endless loop
  * of collections, no request lost). Counters are atomic; callbacks run under no lock. */
 #include "codeheap/handles.h"
+#include "codeheap/listeners.h"
 #include "codeheap/space.h"
+#include "codeheap/trigger.h"
 
 enum {
 	OPENED_MIN_BYTES = 256 << 10,

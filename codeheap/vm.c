@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * vm.c: the records of vms: attached, detached, used again. What ends with a vm besides its
  * record is in invalidate/. Lock: heap. */
+#include "codeheap/park.h"
 #include "codeheap/vm.h"
 
 /* So many records rest before the one that rests longest is used again: who detaches a vm twice, or

@@ -6,7 +6,8 @@
  *
  * A value that nobody knows is refused, whichever variable has it, and told on stderr: the program
  * knows the status only, and its user would look for what was asked for in vain. */
-#include "codeheap/block.h"
+#include "codeheap/heap.h"
+#include "codeheap/wishes.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -5,7 +5,9 @@
  *
  * The handler is signal-safe: it publishes the interrupted registers in the thread's record and
  * waits on a futex. */
-#include "codeheap/block.h"
+#include "codeheap/mark.h"
+#include "codeheap/region.h"
+#include "codeheap/world.h"
 
 #include <errno.h>
 

@@ -2,7 +2,10 @@
  * discard.c: all code of one vm, or of all, at once; and the end of a vm. Everything is
  * invalidated under one hold of the heap lock, then a cycle frees what no stack holds. */
 #include "codeheap/event.h"
+#include "codeheap/extra.h"
 #include "codeheap/handles.h"
+#include "codeheap/region.h"
+#include "codeheap/trigger.h"
 #include "codeheap/vm.h"
 #include "invalidate/invalidate.h"
 

@@ -4,6 +4,7 @@
  * end of a heap. */
 #define _GNU_SOURCE
 #include "codeheap/heaps.h"
+#include "codeheap/names.h"
 #include "tests/heap_rig.h"
 #include "tests/stage.h"
 

@@ -5,6 +5,7 @@
  * (tests/hostile.c). */
 #define _GNU_SOURCE
 #include "codeheap/block.h"
+#include "codeheap/block_parts.h"
 #include "tests/heap_rig.h"
 #include "tests/stage_code.h"
 

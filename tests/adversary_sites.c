@@ -3,6 +3,7 @@
  * exit into its inside, other bytes at the commit. Sites are as tests/code.h emits them; what an
  * architecture asks of alignment and instructions is judged in files of its own. */
 #include "codeheap/block.h"
+#include "codeheap/block_parts.h"
 #include "tests/heap_rig.h"
 
 enum { KINDS = 5 };

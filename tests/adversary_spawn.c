@@ -3,6 +3,7 @@
  * what a child does with fibers, parks and handlers that were there when it was made. */
 #define _GNU_SOURCE
 #include "codeheap/heaps.h"
+#include "codeheap/region.h"
 #include "tests/stage.h"
 #include "pages/pages.h"
 

@@ -3,6 +3,7 @@
  * where it was asked for and nowhere else; no disk, file or fork harms the VM that writes it. */
 #define _GNU_SOURCE
 #include "codeheap/heap.h"
+#include "codeheap/park.h"
 #include "observe/stats_walk.h"
 #include "tests/heap_rig.h"
 #include "tests/stats_reader.h"

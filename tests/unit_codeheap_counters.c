@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * unit_codeheap_counters.c: counters and generations that begin again, each started near its end:
  * nothing stale is believed then, and the heap serves on (docs/design.md, section 5). */
+#include "codeheap/assumption.h"
 #include "codeheap/block.h"
+#include "codeheap/block_parts.h"
+#include "codeheap/branch.h"
+#include "codeheap/place.h"
 #include "codeheap/sweep.h"
 #include "tests/heap_rig.h"
 #include "tests/perfmap_reader.h"

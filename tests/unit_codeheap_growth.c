@@ -3,6 +3,7 @@
  * what a script can make slow by choosing names. The records themselves are counted. Counters that
  * run out are unit_codeheap_counters.c. */
 #include "codeheap/block.h"
+#include "codeheap/names.h"
 #include "tests/heap_rig.h"
 
 #include <errno.h>

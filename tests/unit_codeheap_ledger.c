@@ -3,6 +3,7 @@
  * x86-64 nor an emulator misses one that is left out; the ledger of checked builds does. One case
  * for each place that publishes: with its sync left out (NO_SYNC_...) the process dies there. */
 #include "codeheap/block.h"
+#include "codeheap/block_parts.h"
 #include "tests/heap_rig.h"
 
 #include <signal.h>

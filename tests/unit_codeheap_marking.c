@@ -5,6 +5,8 @@
  * attached. A host's cycles have a queue of QUEUE places, by the mask; a built-in cycle reserves
  * its own. */
 #include "codeheap/block.h"
+#include "codeheap/block_parts.h"
+#include "codeheap/mark.h"
 #include "codeheap/sweep.h"
 #include "tests/heap_rig.h"
 

@@ -3,6 +3,8 @@
  * what a call that fails takes back. The linker leads the library's calls between rooms through
  * this file (--wrap), so that a case sees the moment itself. */
 #include "codeheap/block.h"
+#include "codeheap/block_parts.h"
+#include "codeheap/region.h"
 #include "tests/heap_rig.h"
 
 #include <pthread.h>

@@ -3,6 +3,8 @@
  * ranks, locks of no holder, threads that do not hear of each other, a heap whose locks are taken
  * out of order, and calls that were left with a lock or a region. */
 #include "codeheap/block.h"
+#include "codeheap/panic.h"
+#include "codeheap/region.h"
 #include "os/ranks.h"
 #include "tests/heap_rig.h"
 

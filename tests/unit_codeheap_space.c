@@ -5,6 +5,7 @@
 #include "codeheap/block.h"
 #include "codeheap/death.h"
 #include "codeheap/space.h"
+#include "codeheap/trigger.h"
 #include "tests/full_rig.h"
 
 static _Atomic(int) told;

@@ -3,6 +3,7 @@
  * a child, which must die with a line that names what moved, from where and to where; every move
  * that a table has is tried without what it asks for, and is made by a scripted life. */
 #include "codeheap/block.h"
+#include "codeheap/region.h"
 #include "codeheap/sweep.h"
 #include "pages/moves.h"
 #include "tests/heap_rig.h"

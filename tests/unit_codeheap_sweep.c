@@ -3,7 +3,9 @@
  * OS and of side memory that it makes fails in turn (sweep.h). A function without a row fails
  * sweep_has_a_row_for_each_function. What a row prepares is not made to fail.
  * length: the test that no function is left out needs all rows in one program. */
+#include "codeheap/codeheap_bdw.h"
 #include "codeheap/heap.h"
+#include "codeheap/park.h"
 #include "os/os.h"
 #include "tests/stage_code.h"
 #include "tests/sweep.h"
@@ -21,7 +23,6 @@
 #if CH_TEST_BDW
 #define GC_THREADS 1
 #define GC_NO_THREAD_REDIRECTS 1
-#include "codeheap/codeheap_bdw.h"
 #include <gc/gc.h>
 #endif
 

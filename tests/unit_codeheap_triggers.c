@@ -3,7 +3,9 @@
  * thresholds grow and come down, and what it says of itself. Nobody sleeps: where time counts, it
  * is the pretended clock's. */
 #include "codeheap/block.h"
+#include "codeheap/block_parts.h"
 #include "codeheap/death.h"
+#include "codeheap/trigger.h"
 #include "tests/heap_rig.h"
 
 #define KIB UINT64_C(1024)

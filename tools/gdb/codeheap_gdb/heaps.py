@@ -10,7 +10,7 @@ from codeheap_gdb import machine, memory
 
 INDEX_WORD_BYTES = 4
 GRANULE_BYTES = 8
-INDEX_MASK = 0xffffff  # block.h: indices beside other bits have 24
+INDEX_MASK = 0xffffff  # table.h: indices beside other bits have 24
 ALL_BITS = (1 << 64) - 1
 STATE_MASK = 7  # of a block's state; its cause is above
 

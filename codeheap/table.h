@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT
+ * table.h: type-stable records in tables, by an index, and handles that name them with a generation
+ * (table.c). Index 0 is none. */
+#ifndef CH_CODEHEAP_TABLE_H
+#define CH_CODEHEAP_TABLE_H
+
+#include "codeheap/codeheap.h"
+#include "os/meta.h"
+
+#include <stdatomic.h>
+
+enum {
+	CH__SEGMENT_LOG2 = 10, /* records of one segment of a table */
+	CH__SEGMENT_RECORDS = 1 << CH__SEGMENT_LOG2,
+	CH__INDEX_MAX = (1 << 24) - 1, /* a stub holds 24 bits of a branch index */
+};
+
+static inline uint64_t ch__handle(uint32_t heap_id, uint32_t index, uint32_t generation)
+{
+	return (uint64_t)generation << 32 | heap_id << 24 | index;
+}
+static inline uint32_t ch__handle_index(uint64_t bits)
+{
+	return (uint32_t)bits & CH__INDEX_MAX;
+}
+static inline uint32_t ch__handle_generation(uint64_t bits)
+{
+	return (uint32_t)(bits >> 32);
+}
+
+/* Of a record that nobody has: its next generation is the last one before they begin again. */
+static inline bool ch__is_worn(uint32_t generation)
+{
+	return generation == UINT32_MAX - 1;
+}
+
+struct ch__table {
+	_Atomic(void *)
+		*segments; /* directory; release store of a new segment pairs with ch__table_at */
+	uint32_t record_bytes; /* [const] */
+	uint32_t link_offset;  /* of the field that chains free records [const] */
+	uint32_t limit;        /* records at most [const] */
+	_Atomic(uint32_t) used; /* records handed out at least once, record 0 included; stored under
+			 * [records], relaxed */
+	/* FIFO [records]; of names LIFO, of names, owners and assumptions [heap] */
+	uint32_t free_head, free_tail;
+	/* Worn ones rest until the table has no other record; likewise FIFO. */
+	uint32_t worn_head, worn_tail;
+	size_t directory_bytes;        /* [const] */
+	/* Of records that nobody has had yet, and where they have it [const] */
+	uint32_t first_generation, generation_offset;
+};
+
+/* With the size of a record as a constant, where it is known. */
+static inline void *ch__table_at_bytes(const struct ch__table *table, uint32_t index, size_t bytes)
+{
+	char *segment = atomic_load_explicit(&table->segments[index >> CH__SEGMENT_LOG2],
+					     memory_order_acquire);
+	return segment + (index & (CH__SEGMENT_RECORDS - 1)) * bytes;
+}
+static inline void *ch__table_at(const struct ch__table *table, uint32_t index)
+{
+	return ch__table_at_bytes(table, index, table->record_bytes);
+}
+
+bool ch__table_create(struct ch__table *, uint32_t record_bytes, uint32_t link_offset,
+		      uint32_t limit);
+/* Before the first record. */
+void ch__table_begin_at(struct ch__table *, uint32_t generation, size_t generation_offset);
+/* How many generations the most used of its records is away from the first. */
+uint32_t ch__table_generations(const struct ch__table *);
+void ch__table_destroy(struct ch__table *);
+/* `count` fresh records in a row (one segment); the first index, 0 when there is no memory. Under
+ * records. */
+uint32_t ch__table_extend(struct ch__table *, struct ch__meta *, uint32_t count);
+/* A record: a free one, a fresh one, or a worn one; 0: there is none, or no memory. Under records,
+ * and what the table's lists are under. */
+uint32_t ch__table_take(struct ch__table *, struct ch__meta *);
+/* Gives one back that nobody has. Likewise. */
+void ch__table_give(struct ch__table *, uint32_t index, bool is_worn);
+/* Memory for one record, of a table whose records have their indices from elsewhere; likewise. */
+bool ch__table_back(struct ch__table *, struct ch__meta *, uint32_t index);
+
+/* Runs of branch records of one length that no block has (branch.c). */
+struct ch__runs {
+	uint32_t free; /* LIFO */
+	uint32_t worn, worn_last, worn_now; /* FIFO: those that rest */
+};
+
+#endif

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT
+ * thread.h: what a heap knows of its threads, fibers and vms (thread.c, vm.c).
+ *
+ * Field tags: those of heap.h. */
+#ifndef CH_CODEHEAP_THREAD_H
+#define CH_CODEHEAP_THREAD_H
+
+#include "codeheap/codeheap.h"
+#include "os/lock.h"
+#include "pages/pages.h"
+#include "sinks/sinks.h"
+
+#include <stdatomic.h>
+
+enum {
+	CH__THREAD_RECORDS = 1024,
+	CH__FRAMES_MAX = CH__FRAMES,
+	CH__FRAME_OWN = CH__FRAMES, /* pages whose block has an unwind table of its own */
+};
+_Static_assert((int)CH__FRAME_OWN < (int)CH__FRAME_NUMBERS, "pages/ knows the frame number");
+_Static_assert((int)CH__FRAMES_MAX <= (int)CH__FRAME_NUMBERS, "pages know every frame number");
+
+/* moves of a thread's state (I9; moves.c has those of attachments and of the Boehm driver, too)
+ *                                  RUNNING -> PARKED      itself, sp and registers published
+ *                                  first (release)
+ *                                  PARKED -> RUNNING      itself, then it looks at `stopping` and
+ *                                                         goes back if set
+ *                                  RUNNING -> SIGNALLED   its own handler of the stop signal
+ *                                  SIGNALLED -> RUNNING   the same handler, once `stopping` is 0 */
+enum ch__thread_state { CH__RUNNING, CH__PARKED, CH__SIGNALLED };
+
+/* Counted by the owning thread without locked instructions, summed by stats.c. */
+struct ch__counters {
+	uint64_t blocks_opened, blocks_committed, blocks_aborted, blocks_freed;
+	uint64_t bytes_opened, bytes_freed, branch_hits, branch_hits_stale, opens_full;
+	int64_t code_bytes, hot_bytes, cold_bytes, stub_bytes;
+};
+
+/* Adds to a counter of the calling thread's own; stats.c reads it meanwhile. */
+#define CH__COUNT(counter, n)                                                                \
+	__atomic_store_n(&(counter), __atomic_load_n(&(counter), __ATOMIC_RELAXED) + (n),     \
+			 __ATOMIC_RELAXED)
+
+/* Which bytes of the block that the thread works on are attached, and where exits lead to: a bit
+ * each. A mere index of records, rebuilt from them for another block (sites.c). */
+struct ch__site_map {
+	const struct ch__block *block; /* NULL: of none */
+	uint32_t generation;           /* of the block */
+	uint32_t noted;                /* calls that attached; a few need no map */
+	bool is_made;
+	uint32_t base;                 /* pool offset of the first bit */
+	uint32_t capacity;             /* bits in each */
+	uint64_t *covered, *targets;
+};
+
+/* What a thread shows of itself before it stands still: written by the thread, then its state;
+ * read in the stopped world. */
+struct ch__shown {
+	uintptr_t sp;
+	bool may_end; /* the VM parked it: it may end so, and its stack go while it is scanned */
+	uintptr_t signal_stack_end; /* of the alternate stack that sp lies on, or 0 */
+	uintptr_t vectors_low, vectors_high; /* where a signal's frame has the other registers */
+	uint32_t words_count;
+	uintptr_t words[CH_ARCH_CONTEXT_WORDS]; /* registers */
+};
+_Static_assert((int)CH_ARCH_SAVED_WORDS <= (int)CH_ARCH_CONTEXT_WORDS, "room for a park's");
+
+struct ch__thread {
+	_Atomic(uint32_t)
+		inside;          /* 1 in a region; release store pairs with freeze's acquire load */
+	_Atomic(uint32_t) state; /* enum ch__thread_state; seq_cst against heap->stopping */
+	struct ch_heap *heap;    /* [const] */
+	_Atomic(bool) is_attached; /* [registry]; statistics read it without */
+	int thread_id;           /* [registry] */
+	uint32_t park_depth;     /* [own]; handlers of the thread look */
+	/* [registry]; the thread itself lowers stack_low as its stack grows, before it shows sp */
+	uintptr_t stack_low, stack_high;
+	bool stack_grows; /* it is the process's first one [registry] */
+	_Atomic(struct ch_fiber *) fiber; /* whose stack it runs on; NULL = its own */
+	struct ch__shown shown;
+	uint32_t open_page[CH__FRAMES_MAX];     /* page + 1 that it opens blocks in [own, region] */
+	uint32_t free_records[CH__THREAD_RECORDS]; /* of blocks: a stack [own] */
+	uint32_t free_count;
+	/* Blocks opened, roots while OPEN or newborn. Handles: a record that is used again may be
+	 * another thread's block [region] */
+	struct ch_block *young;
+	_Atomic(uint32_t) young_count;  /* stored in regions or frozen, relaxed */
+	uint32_t young_capacity;        /* [region] */
+	uint32_t unreported_bytes;            /* opened, not yet in heap->bytes_since_cycle [own] */
+	struct ch__counters counters;         /* [own], read relaxed */
+	struct ch__site_map sites;            /* [own] */
+	uint64_t stops_served; /* core_syncs_by_stop when it serialized itself last [own] */
+	_Atomic(uint32_t) serialized; /* how often it did; relaxed */
+	_Atomic(void *) listener_word;    /* ch__look_thread_word */
+	struct ch__thread
+		*next; /* all records of the heap, never unlinked [registry], read anywhere */
+	struct ch__thread *next_of_thread; /* the same thread's attachments to other heaps [own] */
+};
+
+struct ch_fiber {
+	struct ch_heap *heap;
+	uintptr_t low, high;
+	_Atomic(uintptr_t) suspended_sp; /* 0 = running; release store pairs with the scan */
+	_Atomic(bool) is_attached;       /* [registry]; statistics read it without */
+	uintptr_t stack;                 /* Valgrind's number of it [registry] */
+	struct ch_fiber *next;           /* all fibers of the heap, records are reused [registry] */
+	struct ch_fiber *next_free;      /* of those that are not attached [registry] */
+};
+
+struct ch_vm {
+	struct ch_heap *heap;
+	struct ch_ops ops;
+	void *user;
+	/* Stored under heap, release after the callbacks; Boehm's hooks read it without. */
+	_Atomic(bool) is_attached;
+	bool wants_space;   /* an open failed; relaxed */
+	/* ch__space_now before the first of them looked for room [heap] */
+	CH_BY_HEAP uint64_t space_seen;
+	struct ch_vm *next; /* all records of the heap, never unlinked [heap], read anywhere */
+	CH_BY_HEAP uint32_t owners_now; /* of the vm; with one it is not used again */
+	CH_BY_HEAP struct ch_vm *next_free; /* of those that may be used again */
+};
+
+#endif
