@@ -135,7 +135,7 @@ compiled = -MT $@ -MF $(@:.o=.d) -c -o $(new) $< $(whole)
 
 # ---- sources -------------------------------------------------------------------------------------------------------
 lib_c := $(wildcard arch/$(ARCH).c os/*.c pages/*.c unwind/*.c sinks/*.c invalidate/*.c flame/*.c observe/*.c) \
-         $(filter-out codeheap/gc_bdw.c,$(wildcard codeheap/*.c))
+         $(filter-out codeheap/gc_bdw.c,$(wildcard codeheap/*.c codeheap/*/*.c))
 lib_s := $(wildcard arch/$(ARCH).S)
 lib_o := $(lib_c:%.c=$(OBJ)/%.o) $(lib_s:%.S=$(OBJ)/%.S.o)
 dl_o := $(patsubst $(OBJ)/os/meta.o,$(OBJ)/os/meta_malloc.o,$(lib_o))
@@ -421,7 +421,7 @@ test-index:
 run-test-index: $(core_tests) $(tool_tests)
 	+@$(test_environment) tests/breaks/reached.py make $(BUILD) $(core_tests) $(tool_tests)
 tests-of:
-	@$(if $(FILE),,echo 'tests-of: give FILE=codeheap/open.c' >&2; exit 2)
+	@$(if $(FILE),,echo 'tests-of: give FILE=codeheap/life/open.c' >&2; exit 2)
 	+@$(make_index)
 	@tests/breaks/reached.py of $(index) '$(FILE)'
 # SEED chooses the breaks; the tests run as in `make check`. REST=1: a break that survives the cases that reach it is

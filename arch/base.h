@@ -100,7 +100,7 @@ extern struct ch__role ch__role_window;  /* code bytes were written and not yet 
 /* Where code of the VM may run. */
 #define CH__ANY ch__role_registry, ch__role_frozen, CH__RIGHT_OF_REGISTRY
 
-/* The broken-invariant exit of every room; codeheap/panic.c sets the hook of the heap's
+/* The broken-invariant exit of every room; codeheap/base/panic.c sets the hook of the heap's
  * configuration. */
 _Noreturn void ch__panic(const char *reason) CH_COLD;
 

@@ -28,14 +28,14 @@
  * old anchors are not visited again, pushes the refs of all blocks instead, and nothing dies. */
 #define GC_THREADS 1
 #define GC_NO_THREAD_REDIRECTS 1
-#include "codeheap/block_parts.h"
+#include "codeheap/graph/block_parts.h"
 #include "codeheap/codeheap_bdw.h"
-#include "codeheap/handles.h"
-#include "codeheap/mark.h"
-#include "codeheap/region.h"
-#include "codeheap/stacks.h"
-#include "codeheap/stats.h"
-#include "codeheap/trigger.h"
+#include "codeheap/base/handles.h"
+#include "codeheap/collect/mark.h"
+#include "codeheap/base/region.h"
+#include "codeheap/collect/stacks.h"
+#include "codeheap/base/stats.h"
+#include "codeheap/base/trigger.h"
 
 
 #include <gc/gc.h>

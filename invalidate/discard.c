@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  * discard.c: all code of one vm, or of all, at once; and the end of a vm. Everything is
  * invalidated under one hold of the heap lock, then a cycle frees what no stack holds. */
-#include "codeheap/event.h"
-#include "codeheap/extra.h"
-#include "codeheap/handles.h"
-#include "codeheap/region.h"
-#include "codeheap/trigger.h"
-#include "codeheap/vm.h"
+#include "codeheap/base/event.h"
+#include "codeheap/graph/extra.h"
+#include "codeheap/base/handles.h"
+#include "codeheap/base/region.h"
+#include "codeheap/base/trigger.h"
+#include "codeheap/base/vm.h"
 #include "invalidate/invalidate.h"
 
 

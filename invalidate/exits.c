@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * exits.c: diverting patch points, so that a thread that returns into an invalidated block leaves
  * it at once. One store of the architecture decides between falling through and jumping. */
-#include "codeheap/block_parts.h"
+#include "codeheap/graph/block_parts.h"
 #include "invalidate/invalidate.h"
 
 void ch__exits_divert(struct ch_heap *heap, uint32_t index)

@@ -3,14 +3,14 @@
  * incoming branches, outgoing branches, patch points, NOTENTRANT; what is left is the
  * collector's. Needs no memory, and no system call but what publishing may
  * need (I1); under heap, in regions of a bounded number of blocks. */
-#include "codeheap/assumption.h"
-#include "codeheap/block_parts.h"
-#include "codeheap/branch_way.h"
-#include "codeheap/event.h"
-#include "codeheap/handles.h"
-#include "codeheap/heaps.h"
-#include "codeheap/region.h"
-#include "codeheap/trigger.h"
+#include "codeheap/graph/assumption.h"
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/branch_way.h"
+#include "codeheap/base/event.h"
+#include "codeheap/base/handles.h"
+#include "codeheap/base/heaps.h"
+#include "codeheap/base/region.h"
+#include "codeheap/base/trigger.h"
 #include "invalidate/invalidate.h"
 
 

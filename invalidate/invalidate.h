@@ -4,7 +4,7 @@
 #ifndef CH_INVALIDATE_INVALIDATE_H
 #define CH_INVALIDATE_INVALIDATE_H
 
-#include "codeheap/block.h"
+#include "codeheap/graph/block.h"
 
 /* LIVE -> NOTENTRANT; the block's bytes, 0 when it was not LIVE: the caller tells the trigger of
  * their sum. Under heap, in a region. */

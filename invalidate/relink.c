@@ -2,7 +2,7 @@
  * relink.c: re-pointing branches at their stubs when a block stops being entrant. It needs no
  * memory: each branch has its stub from the start. Under heap, in a region; each site changes by
  * one store that the architecture allows while other threads execute it (I12). */
-#include "codeheap/branch.h"
+#include "codeheap/graph/branch.h"
 #include "invalidate/invalidate.h"
 
 void ch__relink_incoming(struct ch_heap *heap, uint32_t index)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * moves.h: the legal moves of everything that has states, as tables, and the assertion that no
- * other move is made. pages/moves.c has the tables of pages and chunks, codeheap/moves.c those of
- * blocks, owners, branches, gates, assumptions and threads: each row says who makes the move and
+ * other move is made. pages/moves.c has the tables of pages and chunks, codeheap/base/moves.c those
+ * of blocks, owners, branches, gates, assumptions and threads: each row says who makes the move and
  * what must be held.
  *
  * Checked builds only (CH_CHECK of at least 2: every object that tests link, and make DEBUG=1):

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * adversary_graph.c: what the graph of blocks must hold and let go: chains, cycles, stubs whose
  * source is dropped, blocks half built, addresses and records used again, each kind of edge. */
-#include "codeheap/assumption.h"
-#include "codeheap/block_parts.h"
+#include "codeheap/graph/assumption.h"
+#include "codeheap/graph/block_parts.h"
 #include "tests/stage.h"
 
 struct graph {

@@ -7,7 +7,7 @@
 #include "tests/heap_rig.h"
 #include "tests/trap_flag_x86_64.h"
 
-#include "codeheap/block.h"
+#include "codeheap/graph/block.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -3,8 +3,8 @@
  * the fork holds of the other heap holds nobody up for whom the cycle waits. And a fork beside the
  * end of a heap. */
 #define _GNU_SOURCE
-#include "codeheap/heaps.h"
-#include "codeheap/names.h"
+#include "codeheap/base/heaps.h"
+#include "codeheap/graph/names.h"
 #include "tests/heap_rig.h"
 #include "tests/stage.h"
 

@@ -3,7 +3,7 @@
  * lock of its list of threads, a debugger or the scheduler within a call. What a cycle does about
  * threads that do not stop is tested in adversary_world.c. */
 #define _GNU_SOURCE
-#include "codeheap/region.h"
+#include "codeheap/base/region.h"
 #include "tests/stage.h"
 
 #include <string.h>

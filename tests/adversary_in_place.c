@@ -2,8 +2,8 @@
  * adversary_in_place.c: blocks in place and blocks of data while the process forks, the system
  * refuses what they ask for, other threads look their addresses up, and sinks are on. */
 #define _GNU_SOURCE
-#include "codeheap/block_parts.h"
-#include "codeheap/place.h"
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/place.h"
 #include "tests/in_place_rig.h"
 #include "tests/perfmap_reader.h"
 

@@ -4,8 +4,8 @@
  * `make hostile` runs every case of the core tier under restrictions that a process is born with
  * (tests/hostile.c). */
 #define _GNU_SOURCE
-#include "codeheap/block.h"
-#include "codeheap/block_parts.h"
+#include "codeheap/graph/block.h"
+#include "codeheap/graph/block_parts.h"
 #include "tests/heap_rig.h"
 #include "tests/stage_code.h"
 

@@ -2,7 +2,7 @@
  * adversary_memory.c: pools that are tiny, full, or without memory behind them; churn without
  * end; what stays behind in traps, tables and files when code is freed. */
 #define _GNU_SOURCE
-#include "codeheap/block_parts.h"
+#include "codeheap/graph/block_parts.h"
 #include "tests/stage.h"
 
 #include <fcntl.h>

@@ -12,7 +12,7 @@
 #define SWEEP_CASE(case_)
 #include "tests/unit_codeheap_sweep.c"
 
-#include "codeheap/heap.h"
+#include "codeheap/base/heap.h"
 #include "observe/profile.h"
 #include "tests/folded_reader.h"
 #include "tests/trap_flag_x86_64.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * adversary_running.c: code that is invalidated, dropped and collected while it is on a stack: by
  * its own callees, by recursion, past a longjmp, with return addresses at its very end. */
-#include "codeheap/block_parts.h"
+#include "codeheap/graph/block_parts.h"
 #include "tests/stage.h"
 
 #include <setjmp.h>

@@ -2,8 +2,8 @@
  * adversary_sites.c: what no architecture may do to a site (I12): a second one on its bytes, an
  * exit into its inside, other bytes at the commit. Sites are as tests/code.h emits them; what an
  * architecture asks of alignment and instructions is judged in files of its own. */
-#include "codeheap/block.h"
-#include "codeheap/block_parts.h"
+#include "codeheap/graph/block.h"
+#include "codeheap/graph/block_parts.h"
 #include "tests/heap_rig.h"
 
 enum { KINDS = 5 };

@@ -2,8 +2,8 @@
  * adversary_spawn.c: processes made without the library's handlers of fork, forks that fail, and
  * what a child does with fibers, parks and handlers that were there when it was made. */
 #define _GNU_SOURCE
-#include "codeheap/heaps.h"
-#include "codeheap/region.h"
+#include "codeheap/base/heaps.h"
+#include "codeheap/base/region.h"
 #include "tests/stage.h"
 #include "pages/pages.h"
 

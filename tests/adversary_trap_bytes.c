@@ -2,7 +2,7 @@
  * adversary_trap_bytes.c: what a trap says, at every byte of blocks of all kinds that were freed in
  * every way, and at every other kind of byte of the pool. Freed bytes are really run. */
 #define _GNU_SOURCE
-#include "codeheap/block_parts.h"
+#include "codeheap/graph/block_parts.h"
 #include "tests/trap_rig.h"
 
 #include <sys/mman.h>

@@ -2,8 +2,8 @@
  * adversary_trap_storm.c: signals are described while other threads allocate, free and use places
  * again: each line is one block's, whichever; and heaps go while a handler is looking for them. */
 #define _GNU_SOURCE
-#include "codeheap/block_parts.h"
-#include "codeheap/place.h"
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/place.h"
 #include "tests/trap_rig.h"
 
 #include <pthread.h>

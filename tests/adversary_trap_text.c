@@ -2,8 +2,8 @@
  * adversary_trap_text.c: the line that a trap gives: where it came from, names of every length and
  * kind, room of every size, and how much memory the records of the dead take. */
 #define _GNU_SOURCE
-#include "codeheap/block_parts.h"
-#include "codeheap/place.h"
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/place.h"
 #include "tests/trap_rig.h"
 
 #include <sys/mman.h>

@@ -3,7 +3,7 @@
  * heap for servers that fork is on procmem and copies nothing. What all backends do alike is tested
  * by running every other test on them (make check BACKEND=name). */
 #define _GNU_SOURCE
-#include "codeheap/block.h"
+#include "codeheap/graph/block.h"
 #include "tests/heap_rig.h"
 
 #include <errno.h>

@@ -3,7 +3,7 @@
  * pointers, through code of both kinds of shape, from signals and over broken frames; and the names
  * of what is found. */
 #define _GNU_SOURCE
-#include "codeheap/block.h"
+#include "codeheap/graph/block.h"
 #include "tests/frames_code.h"
 #include "tests/heap_rig.h"
 #include "tests/stage_code.h"

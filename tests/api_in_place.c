@@ -4,13 +4,13 @@
  * by distance; what holds them; what they are refused; and that their pages are ordinary code
  * memory again afterwards. What fork does to them is api_in_place_fork.c's. */
 #define _GNU_SOURCE
-#include "codeheap/death.h"
-#include "codeheap/sweep.h"
+#include "codeheap/collect/death.h"
+#include "codeheap/collect/sweep.h"
 #include "tests/in_place_rig.h"
 #include "tests/stage_code.h"
 
-#include "codeheap/death.h"
-#include "codeheap/sweep.h"
+#include "codeheap/collect/death.h"
+#include "codeheap/collect/sweep.h"
 
 #include <signal.h>
 #include <sys/prctl.h>

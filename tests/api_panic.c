@@ -3,7 +3,7 @@
  * before a line on stderr and abort(), the last hook that was given, and once. The last events
  * follow the line. */
 #include "arch/base.h"
-#include "codeheap/event.h"
+#include "codeheap/base/event.h"
 #include "tests/heap_rig.h"
 
 #include <pthread.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * api_stats.c: counts and bytes by kind equal a model under random operations, per heap and per
  * owner; the JSON is well-formed and says what the struct says. */
-#include "codeheap/block.h"
-#include "codeheap/block_parts.h"
+#include "codeheap/graph/block.h"
+#include "codeheap/graph/block_parts.h"
 #include "tests/heap_rig.h"
 #include "tests/stage_code.h"
 

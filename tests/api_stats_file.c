@@ -2,8 +2,8 @@
  * api_stats_file.c: the statistics file says what ch_heap_stats says, is never seen torn, lies
  * where it was asked for and nowhere else; no disk, file or fork harms the VM that writes it. */
 #define _GNU_SOURCE
-#include "codeheap/heap.h"
-#include "codeheap/park.h"
+#include "codeheap/base/heap.h"
+#include "codeheap/base/park.h"
 #include "observe/stats_walk.h"
 #include "tests/heap_rig.h"
 #include "tests/stats_reader.h"

@@ -2,8 +2,8 @@
  * bdw_stacks.c: code that a thread runs or can return to outlives collections by another thread,
  * wherever its address is: on the stack, in the pc alone, in a parked thread, in a suspended
  * fiber (P1). And what is no root: the tables of the library's allocator. */
-#include "codeheap/block.h"
-#include "codeheap/moves.h"
+#include "codeheap/graph/block.h"
+#include "codeheap/base/moves.h"
 #include "os/os.h"
 #include "tests/bdw_support.h"
 #include "tests/published.h"

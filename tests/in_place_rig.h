@@ -5,7 +5,7 @@
 #ifndef CH_TESTS_IN_PLACE_RIG_H
 #define CH_TESTS_IN_PLACE_RIG_H
 
-#include "codeheap/block.h"
+#include "codeheap/graph/block.h"
 #include "tests/heap_rig.h"
 
 #include <stdio.h>

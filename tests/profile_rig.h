@@ -4,7 +4,7 @@
 #ifndef CH_TESTS_PROFILE_RIG_H
 #define CH_TESTS_PROFILE_RIG_H
 
-#include "codeheap/park.h"
+#include "codeheap/base/park.h"
 #include "observe/profile.h"
 #include "tests/stage.h"
 #include "observe/native_names.h"

@@ -4,7 +4,7 @@
 #ifndef CH_TESTS_PUBLISHED_H
 #define CH_TESTS_PUBLISHED_H
 
-#include "codeheap/block.h"
+#include "codeheap/graph/block.h"
 #include "tests/harness.h"
 
 #include <string.h>

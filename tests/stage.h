@@ -8,7 +8,7 @@
 #ifndef CH_TESTS_STAGE_H
 #define CH_TESTS_STAGE_H
 
-#include "codeheap/block.h"
+#include "codeheap/graph/block.h"
 #include "tests/harness.h"
 #include "tests/stage_code.h"
 

@@ -400,7 +400,7 @@ case_install_tarball_is_reproducible_and_builds() {
   must cmp "$work/one.tar.gz" "build/libcodeheap-$version.tar.gz"
   # The library of the tree is the same one, byte by byte, when it was made with the same settings. But with LONG=1 three of its
   # objects are looked at, and all is built without optimization, which takes half as long.
-  local same=build/obj/codeheap/heap.o\ build/obj/unwind/walk.o\ build/obj/pages/pool.o quickly=-O0\ -g0
+  local same=build/obj/codeheap/life/heap.o\ build/obj/unwind/walk.o\ build/obj/pages/pool.o quickly=-O0\ -g0
   [ "${CODEHEAP_TEST_LONG:-}" != 1 ] || same=build/libcodeheap.so quickly=
   must make --no-print-directory SETUP=no GC="$gc" $same >"$work/log" 2>&1
   if cmp -s "$inside/$build/obj/flags" <(sed "s,$tree,$inside,g" "$tree/$build/obj/flags"); then

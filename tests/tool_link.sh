@@ -502,7 +502,7 @@ C
 
 # The tables of legal moves are the tests' and those of DEBUG=1: a release library has neither them nor their texts.
 case_release_library_has_no_move_checks() {
-  local lib test_object=$build/obj-test/codeheap/moves.o
+  local lib test_object=$build/obj-test/codeheap/base/moves.o
   nm "$test_object" | grep -q ' [BbDd] ch__block_moves$' || fail "$test_object has no table: nothing is checked anywhere"
   for lib in "$build"/libcodeheap.a "$build"/libcodeheap.so "$build"/libcodeheap-dl.so; do
     must test -s "$lib"

@@ -357,6 +357,16 @@ three_files() { # three_files TEXT: of the lowest
   object codeheap/find.c 'int ch__pool_has(void); int ch__find(void); int ch__find(void) { return ch__pool_has(); }'
   object codeheap/mark.c 'int ch__find(void); int ch__mark(void); int ch__mark(void) { return ch__find(); }'
 }
+case_parts_of_the_heap_have_an_order() {
+  local said
+  object codeheap/graph/find.c 'int ch__find(void); int ch__find(void) { return 1; }'
+  object codeheap/look/trap.c 'int ch__find(void); int ch__trap(void); int ch__trap(void) { return ch__find(); }'
+  said=$(python3 "$root/tools/lint_graph.py" obj/codeheap/*/*.o) || fail "refused: $said"
+  object codeheap/base/event.c 'int ch__find(void); int ch__event(void); int ch__event(void) { return ch__find(); }'
+  said=$(python3 "$root/tools/lint_graph.py" obj/codeheap/*/*.o) && fail 'an upward use is not found'
+  [ "$said" = "codeheap/base/event.c:1: the parts of codeheap/ have an order, and files use each other against it: -ch__find-> codeheap/graph/find.c" ] ||
+    fail "$said"
+}
 case_files_that_use_each_other() {
   local said
   three_files 'int ch__pool_has(void); int ch__pool_has(void) { return 0; }'

@@ -4,7 +4,7 @@
 #ifndef CH_TESTS_TRAP_RIG_H
 #define CH_TESTS_TRAP_RIG_H
 
-#include "codeheap/block.h"
+#include "codeheap/graph/block.h"
 #include "tests/heap_rig.h"
 #include "tests/stage_code.h"
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * unit_codeheap_check.c: ch_heap_check sees each invariant of blocks, branches, owners and slots
  * broken, says which block or owner and what is wrong, and sees nothing once it is whole again. */
-#include "codeheap/block.h"
-#include "codeheap/block_parts.h"
-#include "codeheap/branch.h"
-#include "codeheap/handles.h"
+#include "codeheap/graph/block.h"
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/branch.h"
+#include "codeheap/base/handles.h"
 #include "tests/heap_rig.h"
 #include "tests/poke.h"
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  * unit_codeheap_counters.c: counters and generations that begin again, each started near its end:
  * nothing stale is believed then, and the heap serves on (docs/design.md, section 5). */
-#include "codeheap/assumption.h"
-#include "codeheap/block.h"
-#include "codeheap/block_parts.h"
-#include "codeheap/branch.h"
-#include "codeheap/place.h"
-#include "codeheap/sweep.h"
+#include "codeheap/graph/assumption.h"
+#include "codeheap/graph/block.h"
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/branch.h"
+#include "codeheap/graph/place.h"
+#include "codeheap/collect/sweep.h"
 #include "tests/heap_rig.h"
 #include "tests/perfmap_reader.h"
 

@@ -2,8 +2,8 @@
  * unit_codeheap_growth.c: what a heap keeps of those that came and went (vms, fibers, names), and
  * what a script can make slow by choosing names. The records themselves are counted. Counters that
  * run out are unit_codeheap_counters.c. */
-#include "codeheap/block.h"
-#include "codeheap/names.h"
+#include "codeheap/graph/block.h"
+#include "codeheap/graph/names.h"
 #include "tests/heap_rig.h"
 
 #include <errno.h>

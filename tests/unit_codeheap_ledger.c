@@ -2,8 +2,8 @@
  * unit_codeheap_ledger.c: every byte of code was covered by a sync before it is reached. Neither
  * x86-64 nor an emulator misses one that is left out; the ledger of checked builds does. One case
  * for each place that publishes: with its sync left out (NO_SYNC_...) the process dies there. */
-#include "codeheap/block.h"
-#include "codeheap/block_parts.h"
+#include "codeheap/graph/block.h"
+#include "codeheap/graph/block_parts.h"
 #include "tests/heap_rig.h"
 
 #include <signal.h>

@@ -4,10 +4,10 @@
  * graph that is scanned again. No stack is a root here: cycles run on threads that are not
  * attached. A host's cycles have a queue of QUEUE places, by the mask; a built-in cycle reserves
  * its own. */
-#include "codeheap/block.h"
-#include "codeheap/block_parts.h"
-#include "codeheap/mark.h"
-#include "codeheap/sweep.h"
+#include "codeheap/graph/block.h"
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/collect/mark.h"
+#include "codeheap/collect/sweep.h"
 #include "tests/heap_rig.h"
 
 enum {

@@ -2,9 +2,9 @@
  * unit_codeheap_order.c: what comes before what as a block is published, aborted and withdrawn, and
  * what a call that fails takes back. The linker leads the library's calls between rooms through
  * this file (--wrap), so that a case sees the moment itself. */
-#include "codeheap/block.h"
-#include "codeheap/block_parts.h"
-#include "codeheap/region.h"
+#include "codeheap/graph/block.h"
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/base/region.h"
 #include "tests/heap_rig.h"
 
 #include <pthread.h>

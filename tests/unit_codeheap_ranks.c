@@ -2,9 +2,9 @@
  * unit_codeheap_ranks.c: the order of locks as a thread takes them (os/ranks.h): each pair of
  * ranks, locks of no holder, threads that do not hear of each other, a heap whose locks are taken
  * out of order, and calls that were left with a lock or a region. */
-#include "codeheap/block.h"
-#include "codeheap/panic.h"
-#include "codeheap/region.h"
+#include "codeheap/graph/block.h"
+#include "codeheap/base/panic.h"
+#include "codeheap/base/region.h"
 #include "os/ranks.h"
 #include "tests/heap_rig.h"
 

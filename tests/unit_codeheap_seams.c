@@ -3,7 +3,7 @@
  * (ch__os_pretended.clock) and the collector (struct ch__driver). Nobody sleeps here: hours pass by
  * the pretended clock, and the limit of a case is what a wait by the true one would break. Calls of
  * the system and side memory are made to fail one by one by unit_codeheap_sweep.c. */
-#include "codeheap/block.h"
+#include "codeheap/graph/block.h"
 #include "tests/heap_rig.h"
 
 #include <pthread.h>

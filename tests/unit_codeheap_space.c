@@ -2,10 +2,10 @@
  * unit_codeheap_space.c: what frees places while another thread looks for some: the word of space
  * for who looked too early, and the core synchronizations that a place waits for. It plays the
  * other thread by its last steps. */
-#include "codeheap/block.h"
-#include "codeheap/death.h"
-#include "codeheap/space.h"
-#include "codeheap/trigger.h"
+#include "codeheap/graph/block.h"
+#include "codeheap/collect/death.h"
+#include "codeheap/base/space.h"
+#include "codeheap/base/trigger.h"
 #include "tests/full_rig.h"
 
 static _Atomic(int) told;

@@ -2,9 +2,9 @@
  * unit_codeheap_states.c: the legal moves of states (I20). Every move that no table has is tried in
  * a child, which must die with a line that names what moved, from where and to where; every move
  * that a table has is tried without what it asks for, and is made by a scripted life. */
-#include "codeheap/block.h"
-#include "codeheap/region.h"
-#include "codeheap/sweep.h"
+#include "codeheap/graph/block.h"
+#include "codeheap/base/region.h"
+#include "codeheap/collect/sweep.h"
 #include "pages/moves.h"
 #include "tests/heap_rig.h"
 

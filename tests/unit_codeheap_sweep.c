@@ -4,8 +4,8 @@
  * sweep_has_a_row_for_each_function. What a row prepares is not made to fail.
  * length: the test that no function is left out needs all rows in one program. */
 #include "codeheap/codeheap_bdw.h"
-#include "codeheap/heap.h"
-#include "codeheap/park.h"
+#include "codeheap/base/heap.h"
+#include "codeheap/base/park.h"
 #include "os/os.h"
 #include "tests/stage_code.h"
 #include "tests/sweep.h"

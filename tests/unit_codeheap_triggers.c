@@ -2,10 +2,10 @@
  * unit_codeheap_triggers.c: when a heap asks for a collection, to the byte: what it counts, how the
  * thresholds grow and come down, and what it says of itself. Nobody sleeps: where time counts, it
  * is the pretended clock's. */
-#include "codeheap/block.h"
-#include "codeheap/block_parts.h"
-#include "codeheap/death.h"
-#include "codeheap/trigger.h"
+#include "codeheap/graph/block.h"
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/collect/death.h"
+#include "codeheap/base/trigger.h"
 #include "tests/heap_rig.h"
 
 #define KIB UINT64_C(1024)

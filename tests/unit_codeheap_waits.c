@@ -3,7 +3,7 @@
  * of the lock itself, as another thread would have it, and a signal to this thread lets it go: a
  * call that comes back before has not waited. No machine is too slow for that: a signal that comes
  * too early hides a break, and fails nothing. */
-#include "codeheap/block.h"
+#include "codeheap/graph/block.h"
 #include "pages/inner.h"
 #include "tests/heap_rig.h"
 

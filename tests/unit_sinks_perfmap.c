@@ -643,7 +643,7 @@ TEST(map_of_a_child_is_its_own)
 	ch__sinks_flush(a.sinks, CH__FLUSH_BUFFERED);
 	add(&a, 64, 64, 1);
 	add(&b, 64, 64, 2);
-	ch__ranks_rest(true); /* as codeheap/fork.c does: the locks of two heaps are all held */
+	ch__ranks_rest(true); /* as fork.c does: the locks of two heaps are all held */
 	ch__sinks_fork_prepare(b.sinks);
 	ch__sinks_fork_prepare(a.sinks);
 	ch__sinks_fork_files_prepare();

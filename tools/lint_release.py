@@ -16,7 +16,7 @@ NAME = re.compile(r"\bch__\w+")
 
 def main(objects):
     named, shown_to_tests, findings = collections.Counter(), {}, []
-    for path in sorted(path for room in ROOMS for path in glob.glob(room + "/*.[chS]")):
+    for path in sorted(path for room in ROOMS for path in glob.glob(room + "/**/*.[chS]", recursive=True)):
         with open(path, encoding="utf-8") as file:
             text = re.sub(r"/\*.*?\*/", lambda m: "\n" * m.group().count("\n"), file.read(), flags=re.S)
         named.update(NAME.findall(text))

@@ -53,6 +53,10 @@ def files():
                 yield path
 
 
+def files_of_rooms():
+    return sorted(f for room in ROOMS for f in glob.glob(room + "/**/*.*", recursive=True))
+
+
 def strip_comments(text):
     """Comments and string contents become blanks; line numbers stay."""
     token = re.compile(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.S)
@@ -289,8 +293,7 @@ def check_models():
     folder = "docs/model"
     if not os.path.isdir(folder):
         return
-    code = "".join(open(os.path.join(room, f)).read() for room in ROOMS if os.path.isdir(room)
-                   for f in sorted(os.listdir(room)) if f.endswith((".c", ".h", ".S")))
+    code = "".join(open(f).read() for f in files_of_rooms() if f.endswith((".c", ".h", ".S")))
     words = set(re.findall(r"\bch_\w+", code))
     for leaf in sorted(f for f in os.listdir(folder) if f.endswith(".pml")):
         path = os.path.join(folder, leaf)
@@ -336,7 +339,7 @@ def check_orders():
         said = {(f, o.strip()) for f, ops in re.findall(r"`([\w.]+)` ([^;]+)", m.group(2)) for o in ops.split(",")}
         rows.append((m.start(), set(last_word.findall(m.group(1))), said, set()))
     known = set(last_word.findall(text[text.index("## Relaxed only"):])).union(*(row[1] for row in rows))
-    for file in sorted(os.path.join(room, f) for room in ROOMS if os.path.isdir(room) for f in os.listdir(room) if f.endswith((".c", ".h"))):
+    for file in (f for f in files_of_rooms() if f.endswith((".c", ".h"))):
         code = open(file).read()
         for at, name, operation in atomic_operations(strip_comments(code)):
             use = (os.path.basename(file), operation)

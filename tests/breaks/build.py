@@ -4,7 +4,7 @@
 it for tests, and linked by the very command of the program, with the broken object in the place of the other.
 
     build = Build("build")                              # folder of a finished build of the test programs
-    with Broken(build, {"codeheap/mark.c": text}) as broken:
+    with Broken(build, {"codeheap/collect/mark.c": text}) as broken:
         program = broken.link("adversary_graph")        # its path; BuildFailed has the compiler's words
         verdict = run(build, program, "s04_cycles_and_self_loops_die_polls", limit=25)
 

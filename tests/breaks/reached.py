@@ -65,7 +65,7 @@ class Blocks:
 
     @staticmethod
     def rows(path, source):
-        headers = {os.path.basename(h): h for room in ROOMS for h in glob.glob(f"{room}/*.h")}
+        headers = {os.path.basename(h): h for room in ROOMS for h in glob.glob(f"{room}/**/*.h", recursive=True)}
         file = source
         for text in output_of("objdump", "--dwarf=decodedline", path).splitlines():
             row = ROW.match(text)
@@ -75,14 +75,14 @@ class Blocks:
                     else headers.get(base)
                 if of and int(row[2]):
                     yield int(row[3], 16), of, int(row[2])
-            elif text.endswith(":") and text.split("/")[-2 if "/" in text else 0].strip(".:") in ROOMS:
+            elif text.endswith(":") and not {part.strip(".:") for part in text.split("/")[-3:-1] or [text]}.isdisjoint(ROOMS):
                 file = os.path.normpath(text[:-1])
 
 
 def blocks_of_library(build):
     found = {}
     for room in ROOMS:
-        for source in glob.glob(f"{room}/*.c"):
+        for source in glob.glob(f"{room}/**/*.c", recursive=True):
             path = f"{build}/obj-test/{source[:-2]}.o"
             if os.path.exists(path):
                 found[room, os.path.basename(source)[:-2]] = Blocks(path, source)
@@ -203,7 +203,7 @@ class Index:
         return count
 
     def is_older(self):
-        sources = [path for room in ROOMS + ("tests",) for path in glob.glob(f"{room}/*.[ch]*")]
+        sources = [path for room in ROOMS + ("tests",) for path in glob.glob(f"{room}/**/*.[ch]*", recursive=True)]
         return sum(os.path.getmtime(path) > self.made for path in sources)
 
 

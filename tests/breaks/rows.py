@@ -3,7 +3,7 @@
 """The planted mutants: tests/breaks/*.rows. Each row is a text of the tree, the same text broken, and who notices:
 
     mutant NO_REGION_FENCE
-    in codeheap/heap.h
+    in codeheap/base/heap.h
      		/* a line that stays, to say which one of several texts is meant */
     -		text as it is
     +		text broken

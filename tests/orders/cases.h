@@ -3,7 +3,7 @@
 #ifndef CH_TESTS_ORDERS_CASES_H
 #define CH_TESTS_ORDERS_CASES_H
 
-#include "codeheap/block.h"
+#include "codeheap/graph/block.h"
 #include "tests/orders/memory.h"
 
 struct scene {

@@ -2,8 +2,8 @@
  * cases_find.c: blocks that are made and freed in one place, while another thread looks at the
  * place without a lock (I3, I4): it gets the block that is there, or one that was, and never a
  * mixture. */
-#include "codeheap/block_parts.h"
-#include "codeheap/place.h"
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/place.h"
 #include "tests/orders/cases.h"
 
 #include <stdio.h>

@@ -30,23 +30,23 @@ WRAPPED = ("memcpy memset ch__meta_alloc ch__meta_free ch__os_futex_wait ch__os_
 ROOMS = ["arch", "os", "pages", "unwind", "sinks", "codeheap", "invalidate", "flame", "observe"]
 # What a case runs of a header's functions, besides its own file.
 USES = {
-    "regions": ["codeheap/region.c"],
-    "regions_fenced": ["codeheap/region.c"],
-    "stop": ["codeheap/park.c", "codeheap/region.c", "codeheap/world.c"],
-    "segment": ["codeheap/handles.c", "codeheap/table.c"],
+    "regions": ["codeheap/base/region.c"],
+    "regions_fenced": ["codeheap/base/region.c"],
+    "stop": ["codeheap/base/park.c", "codeheap/base/region.c", "codeheap/collect/world.c"],
+    "segment": ["codeheap/base/handles.c", "codeheap/base/table.c"],
     "lists": [],
     "frames": [],
-    "cell": ["codeheap/owner.c", "codeheap/handles.c"],
+    "cell": ["codeheap/graph/owner.c", "codeheap/base/handles.c"],
     "sampler": [],
-    "locks": ["os/lock.c", "codeheap/park.c", "codeheap/owner.c"],
-    "serialize": ["codeheap/park.c", "codeheap/region.c"],
+    "locks": ["os/lock.c", "codeheap/base/park.c", "codeheap/graph/owner.c"],
+    "serialize": ["codeheap/base/park.c", "codeheap/base/region.c"],
     "reuse_asked": [],
-    "reuse": ["codeheap/open.c", "codeheap/commit.c", "codeheap/death.c", "codeheap/find.c", "codeheap/handles.c"],
-    "names": ["codeheap/place.c", "codeheap/find.c", "codeheap/names.c"],
+    "reuse": ["codeheap/life/open.c", "codeheap/life/commit.c", "codeheap/collect/death.c", "codeheap/graph/find.c", "codeheap/base/handles.c"],
+    "names": ["codeheap/graph/place.c", "codeheap/graph/find.c", "codeheap/graph/names.c"],
     "tombstone": [],
     "death": [],
-    "place": ["codeheap/open.c", "codeheap/commit.c", "codeheap/death.c", "codeheap/place.c", "codeheap/extra.c",
-              "codeheap/names.c", "codeheap/tombstone.c"],
+    "place": ["codeheap/life/open.c", "codeheap/life/commit.c", "codeheap/collect/death.c", "codeheap/graph/place.c", "codeheap/graph/extra.c",
+              "codeheap/graph/names.c", "codeheap/graph/tombstone.c"],
 }
 LIMIT_S = 120
 

@@ -2,13 +2,13 @@
  * broken_contracts.c: functions that break one contract of arch/base.h each, and what clang is to
  * say of them. make tidy compiles it with -verify, which fails as soon as one of them is accepted
  * or says something else: the annotations of the headers are proved to be read. Never linked. */
-#include "codeheap/branch.h"
-#include "codeheap/death.h"
-#include "codeheap/mark.h"
-#include "codeheap/names.h"
-#include "codeheap/region.h"
-#include "codeheap/stacks.h"
-#include "codeheap/world.h"
+#include "codeheap/graph/branch.h"
+#include "codeheap/collect/death.h"
+#include "codeheap/collect/mark.h"
+#include "codeheap/graph/names.h"
+#include "codeheap/base/region.h"
+#include "codeheap/collect/stacks.h"
+#include "codeheap/collect/world.h"
 
 int needs_the_heap_lock(struct ch_heap *heap);
 int keeps_the_heap_lock(struct ch_heap *heap);

@@ -90,7 +90,7 @@ class Record:
 
 
 class Table:
-    """A table of records (codeheap/heap.h: struct ch__table): a directory of segments."""
+    """A table of records (codeheap/base/heap.h: struct ch__table): a directory of segments."""
 
     def __init__(self, record, layout, segment_log2):
         if record["record_bytes"] != layout.size:

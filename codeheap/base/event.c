@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT
+ * event.c: the last events of all heaps, in a ring that every thread writes without a lock, and
+ * their texts. Signal-safe. */
+#include "codeheap/base/event.h"
+
+#include "os/text.h"
+
+/* An event is one word, which is never seen half written: its number's low 16 bits, heap, what and
+ * value, from the low bits up. 0: none yet. Relaxed: nothing is read by what it says. */
+enum { NUMBER_BITS = 16, HEAP_BITS = 8, WHAT_BITS = 8 };
+_Static_assert(CH__HEAPS_MAX < 1 << HEAP_BITS && CH__EVENTS <= 1 << WHAT_BITS, "they fit");
+static _Atomic(uint64_t) ring[CH__EVENTS_KEPT];
+static _Atomic(uint64_t) noted;
+
+void ch__event_note(const struct ch_heap *heap, enum ch__event what, uint64_t value)
+{
+	uint64_t number = atomic_fetch_add_explicit(&noted, 1, memory_order_relaxed) + 1;
+	uint64_t word = value < UINT32_MAX ? value : UINT32_MAX;
+	word = word << WHAT_BITS | (uint64_t)what;
+	word = word << HEAP_BITS | heap->id;
+	word = word << NUMBER_BITS | (uint16_t)number;
+	atomic_store_explicit(&ring[number % CH__EVENTS_KEPT], word, memory_order_relaxed);
+}
+
+size_t ch__event_text(unsigned age, char text[CH__EVENT_TEXT_BYTES])
+{
+	static const char *const texts[] = {
+#define X(name, words) words,
+		CH__EVENT_LIST(X)
+#undef X
+	};
+	uint64_t last = atomic_load_explicit(&noted, memory_order_relaxed);
+	if (age >= CH__EVENTS_KEPT || age >= last)
+		return 0;
+	uint64_t number = last - age;
+	uint64_t word = atomic_load_explicit(&ring[number % CH__EVENTS_KEPT], memory_order_relaxed);
+	uint64_t heap = word >> NUMBER_BITS & ((1 << HEAP_BITS) - 1);
+	uint64_t what = word >> (NUMBER_BITS + HEAP_BITS) & ((1 << WHAT_BITS) - 1);
+	uint64_t value = word >> (NUMBER_BITS + HEAP_BITS + WHAT_BITS);
+	if (!word || (uint16_t)word != (uint16_t)number)
+		return 0;
+	struct ch__text line = {text, CH__EVENT_TEXT_BYTES, 0};
+	ch__text_put(&line, "  ");
+	ch__text_put_number(&line, number, 10);
+	ch__text_put(&line, " heap ");
+	ch__text_put_number(&line, heap, 10);
+	ch__text_put(&line, ": ");
+	ch__text_put(&line, texts[what]);
+	ch__text_put(&line, " ");
+	ch__text_put_number(&line, value, 10);
+	ch__text_put(&line, "\n");
+	ch__text_end(&line);
+	return line.length;
+}

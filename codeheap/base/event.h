@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT
+ * event.h: what lately happened to the heaps of this process, for the text of a panic. Events are
+ * things that happen seldom: nothing is noted of a block that is opened, linked or freed. */
+#ifndef CH_CODEHEAP_EVENT_H
+#define CH_CODEHEAP_EVENT_H
+
+#include "codeheap/base/heap.h"
+
+/* The text stands before the value. */
+#define CH__EVENT_LIST(X)                                      \
+	X(CREATED, "created, bytes reserved:")                 \
+	X(DESTROYED, "destroyed, bytes reserved:")             \
+	X(ATTACHED, "a thread is attached:")                   \
+	X(DETACHED, "a thread is detached:")                   \
+	X(CYCLE_BEGINS, "a cycle begins, number:")             \
+	X(CYCLE_ENDS, "a cycle ends, blocks reached:")         \
+	X(CYCLE_GIVEN_UP, "a cycle is given up, in all:")      \
+	X(SWEPT, "a sweep ends, blocks freed in all:")         \
+	X(INVALIDATED, "blocks are invalidated:")              \
+	X(BROKEN, "an assumption breaks, blocks:")             \
+	X(DISCARDED, "code is discarded, blocks:")             \
+	X(FULL, "the pool has no room for a block, bytes:")    \
+	X(FORKED, "a child of fork goes on, process:")
+
+enum ch__event {
+#define X(name, text) CH__EVENT_##name,
+	CH__EVENT_LIST(X)
+#undef X
+	CH__EVENTS
+};
+
+enum { CH__EVENTS_KEPT = 64 };
+
+/* Any thread, under any lock, in a signal handler too. */
+void ch__event_note(const struct ch_heap *, enum ch__event, uint64_t value); /* to 2^32 - 1 */
+/* One line, ended: the event that came `age` events before the last. Its bytes; 0: there is none,
+ * or it is written over meanwhile. Signal-safe. */
+enum { CH__EVENT_TEXT_BYTES = 128 };
+size_t ch__event_text(unsigned age, char text[CH__EVENT_TEXT_BYTES]);
+
+#endif

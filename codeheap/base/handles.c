@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: MIT
+ * handles.c: from handles to records and back: blocks, branches, owners, assumptions. It takes no
+ * lock; what keeps a record the handle's is said where each function is declared. */
+#include "codeheap/graph/assumption.h"
+#include "codeheap/graph/branch.h"
+#include "codeheap/base/handles.h"
+
+bool ch__handle_is_known(const struct ch_heap *heap, const struct ch__table *table, uint64_t bits)
+{
+	uint32_t index = ch__handle_index(bits);
+	return index && index < table->limit && (bits >> 24 & 0xff) == heap->id &&
+	       atomic_load_explicit(&table->segments[index >> CH__SEGMENT_LOG2],
+				    memory_order_acquire);
+}
+
+static bool is_of(const struct ch_heap *heap, uint32_t index, struct ch_block handle)
+{
+	uint32_t generation =
+		atomic_load_explicit(&ch__block_at(heap, index)->generation, memory_order_acquire);
+	return (generation & 1) && generation == ch__handle_generation(handle.bits);
+}
+
+uint32_t ch__block_resolve(struct ch_heap *heap, struct ch_block handle)
+{
+	uint32_t index = ch__handle_index(handle.bits);
+	if (!ch__handle_is_known(heap, &heap->blocks, handle.bits))
+		return 0;
+	return is_of(heap, index, handle) ? index : 0;
+}
+
+enum ch_status ch__block_resolve_open(struct ch_heap *heap, struct ch_block handle, uint32_t *index)
+{
+	*index = ch__block_resolve(heap, handle);
+	if (!*index)
+		return CH_E_STALE;
+	enum ch_block_state state = ch__block_state(ch__block_at(heap, *index));
+	/* Else the block died between the two, and what is OPEN is another thread's. */
+	if (!is_of(heap, *index, handle))
+		return CH_E_STALE;
+	return state == CH_BLOCK_OPEN ? CH_OK : CH_E_STATE;
+}
+
+uint32_t ch__branch_resolve(struct ch_heap *heap, struct ch_branch handle)
+{
+	uint32_t index = ch__handle_index(handle.bits);
+	return ch__handle_is_known(heap, &heap->branches, handle.bits) &&
+			       ch__branch_at(heap, index)->site &&
+			       ch__branch_handle(heap, index).bits == handle.bits
+		       ? index
+		       : 0;
+}
+
+struct ch_block ch__block_handle(const struct ch_heap *heap, uint32_t index)
+{
+	const struct ch__block *block = ch__block_at(heap, index);
+	uint32_t generation = atomic_load_explicit(&block->generation, memory_order_relaxed);
+	return (struct ch_block){ch__handle(heap->id, index, generation)};
+}
+
+struct ch_branch ch__branch_handle(const struct ch_heap *heap, uint32_t index)
+{
+	/* 16 bits, whose place among those of handles is the heap's. */
+	uint32_t generation =
+		heap->first_generation + ch__branch_generation(ch__branch_at(heap, index));
+	return (struct ch_branch){ch__handle(heap->id, index, generation)};
+}
+
+bool ch__owner_is(const struct ch__owner *owner, struct ch_owner handle)
+{
+	uint32_t generation = atomic_load_explicit(&owner->generation, memory_order_acquire);
+	uint32_t released = CH__LIFE_RELEASING | CH__LIFE_RELEASED;
+	return (generation & ~released) == ch__handle_generation(handle.bits);
+}
+
+uint32_t ch__owner_look_up(struct ch_heap *heap, struct ch_owner handle)
+{
+	uint32_t index = ch__handle_index(handle.bits);
+	return ch__handle_is_known(heap, &heap->owners, handle.bits) &&
+			       ch__owner_is(ch__owner_at(heap, index), handle)
+		       ? index
+		       : 0;
+}
+
+uint32_t ch__owner_resolve(struct ch_heap *heap, struct ch_owner handle)
+{
+	return ch__owner_look_up(heap, handle);
+}
+
+uint32_t ch__owner_resolve_frozen(struct ch_heap *heap, struct ch_owner handle)
+{
+	return ch__owner_look_up(heap, handle);
+}
+
+struct ch_owner ch__owner_handle(const struct ch_heap *heap, uint32_t index)
+{
+	const struct ch__owner *owner = ch__owner_at(heap, index);
+	uint32_t generation = atomic_load_explicit(&owner->generation, memory_order_relaxed);
+	generation &= ~(uint32_t)(CH__LIFE_RELEASING | CH__LIFE_RELEASED);
+	return (struct ch_owner){ch__handle(heap->id, index, generation)};
+}
+
+uint32_t ch__assumption_resolve(struct ch_heap *heap, struct ch_assumption handle)
+{
+	uint32_t index = ch__handle_index(handle.bits);
+	if (!ch__handle_is_known(heap, &heap->assumptions, handle.bits))
+		return 0;
+	uint32_t generation = ch__assumption_at(heap, index)->generation;
+	return (generation & 1) && generation == ch__handle_generation(handle.bits) ? index : 0;
+}

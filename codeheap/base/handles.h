@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT
+ * handles.h: from handles to records and back (handles.c). */
+#ifndef CH_CODEHEAP_HANDLES_H
+#define CH_CODEHEAP_HANDLES_H
+
+#include "codeheap/graph/block.h"
+
+/* A record that a handle led to is acted on only as long as it cannot be another one's: with the
+ * heap lock, under which every record goes back; in the stopped world; an owner's also while its
+ * busy is held (ch__owner_hold); a block also while it is OPEN and the caller's. What is looked up
+ * otherwise may be a stranger's at the next instruction. */
+
+/* Whether there is a record where the handle says. */
+bool ch__handle_is_known(const struct ch_heap *, const struct ch__table *, uint64_t bits);
+/* Index of the handle's block, 0 when stale. With the heap lock or frozen; in a region, to look
+ * again under what excludes its reuse, or to look only. */
+uint32_t ch__block_resolve(struct ch_heap *, struct ch_block);
+/* CH_OK: the block is OPEN, and of the calling thread, which alone ends that; else CH_E_STALE, or
+ * CH_E_STATE. Anywhere. */
+enum ch_status ch__block_resolve_open(struct ch_heap *, struct ch_block, uint32_t *index);
+/* Whether the owner, released or not, is the handle's. */
+bool ch__owner_is(const struct ch__owner *, struct ch_owner);
+/* Index of the handle's owner, 0 when stale: to look only. */
+uint32_t ch__owner_look_up(struct ch_heap *, struct ch_owner);
+uint32_t ch__owner_resolve(struct ch_heap *, struct ch_owner) CH_REQUIRES(ch__role_heap);
+/* The same where all regions are frozen. */
+uint32_t ch__owner_resolve_frozen(struct ch_heap *, struct ch_owner) CH_REQUIRES(ch__role_frozen);
+uint32_t ch__branch_resolve(struct ch_heap *, struct ch_branch) CH_REQUIRES(ch__role_heap);
+uint32_t ch__assumption_resolve(struct ch_heap *, struct ch_assumption)
+	CH_REQUIRES(ch__role_heap);
+struct ch_block ch__block_handle(const struct ch_heap *, uint32_t index);
+struct ch_owner ch__owner_handle(const struct ch_heap *, uint32_t index);
+struct ch_branch ch__branch_handle(const struct ch_heap *, uint32_t index);
+
+#endif

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: MIT
+ * heap.h: the heap: all its fields, of which each file minds some. Internal to codeheap/ and
+ * invalidate/.
+ *
+ * The order of locks is os/ranks.h's, which watches it.
+ * Waiting for the heap's locks and for those left of them is a park (I9); the others are held for a
+ * bounded time and never while stopped by a poll. A region (I1) takes no lock but a page's busy,
+ * calls no OS but to publish, and does not nest.
+ *
+ * Field tags: [const] set at create, [heap] [registry] [records] under that lock, [own] its
+ * thread only, [region] changed in a region only and read by marking, [atomic: ...] with the
+ * pair. */
+#ifndef CH_CODEHEAP_HEAP_H
+#define CH_CODEHEAP_HEAP_H
+
+#include "codeheap/base/table.h"
+#include "codeheap/base/thread.h"
+
+enum {
+	CH__LIVES = 8, /* generations from one life of an owner's record to the next */
+	CH__RUN_MAX = CH__SEGMENT_RECORDS / 2, /* branches of a block */
+	CH__BRANCHES_RESTING = 1 << 18,
+	CH__HEAPS_MAX = 255,
+	CH__QUEUE_MIN = 1 << 12,
+	CH__TOMBSTONES_LOG2 = 16,
+	CH__COPY_WORDS = 4096,
+	CH__PAUSES = 32, /* the last ones, for observers */
+};
+
+struct ch__driver {
+	enum ch_status (*collect)(
+		struct ch_heap *); /* one full cycle, its marks final; no lock held */
+	void (*destroy)(struct ch_heap *);
+	void (*fork_child)(struct ch_heap *);
+};
+
+struct ch_marker {
+	struct ch_heap *heap;
+	/* A ref of a block newly reached; NULL passes refs to the vm's callback. */
+	void (*ref)(struct ch_marker *, struct ch_vm *, uintptr_t word);
+	void *context;       /* the driver's */
+	uint32_t *queue;     /* ring of block indices waiting to be traced */
+	uint32_t queue_mask; /* capacity - 1 */
+	uint32_t head, tail;
+	bool overflowed; /* a block did not fit: rescan marked blocks */
+	bool is_blind; /* a thread stands on a stack that nobody named */
+	uint64_t marked, stack_roots;
+};
+
+struct ch__listener;
+
+struct ch__pause {
+	_Atomic(uint64_t) at_ns, ns; /* relaxed */
+};
+
+struct ch_heap {
+	struct ch__arch_stub_context stub; /* first: the trampoline passes its address */
+	_Atomic(uint32_t) freeze;    /* > 0: no region may be entered; pairs with region enter */
+	/* Membarrier is refused, from the start or since a filter came: enter pays a fence, and a
+	 * stop of the world is the only core sync. They never go back. */
+	_Atomic(bool) fence_in_regions;
+	_Atomic(bool) has_core_sync;
+	_Atomic(bool) fence_came_late; /* some thread may still enter without it */
+	/* HOST, since ch_mark_begin: there was a core sync; and something was marked [heap] */
+	CH_BY_HEAP bool cycle_is_synced, cycle_has_begun;
+	_Atomic(uintptr_t) marker_is; /* ch__lock_self of who has a cycle or visit, or 0; relaxed */
+	bool is_codeless; /* a child of fork without a copy: no block lives [const] */
+	int process;      /* whose memory this is [const] */
+	uint32_t id;                 /* of handles [const] */
+	/* Of its records, behind all of the heaps that had the id before; a multiple of CH__LIVES
+	 * [const] */
+	uint32_t first_generation;
+	struct ch_heap *left_next;   /* destroyed and read yet (heaps.c) [ch__heaps_lock] */
+	_Atomic(uint32_t) epoch;     /* marks of this cycle have this value [frozen] */
+	_Atomic(uint32_t) completed; /* R2: epoch of the last full cycle [frozen] */
+	uint32_t marks_renewed;      /* epoch when marks were made young last [frozen] */
+	_Atomic(uint32_t) stopping;  /* built-in: the world is to stop; futex */
+	struct ch__pool *pool;       /* [const] */
+	struct ch__meta *meta;       /* [const] */
+	struct ch__sinks *sinks;     /* [const] */
+	_Atomic(unsigned) sinks_on;  /* copy for fast paths */
+	_Atomic(bool) reports_traps; /* trap_install.c serves it */
+	struct ch_config config;     /* [const] */
+	uintptr_t trampoline;        /* exec [const] */
+	_Atomic(uint32_t) last_frame; /* highest frame shape registered */
+	_Atomic(uint32_t) templates_ready; /* bits of enum ch__template that have unwind data */
+	CH_BY_HEAP uint32_t veneers_from, veneers_to; /* offsets in the runtime page [heap] */
+	struct ch__table blocks, branches, owners, assumptions, names, tombstones, epitaphs;
+	CH_BY_RECORDS uint32_t branch_generations; /* the most that a run has had */
+	CH_BY_RECORDS struct ch__runs branch_runs[CH__RUN_MAX + 1]; /* by their length */
+	uint32_t branches_resting; /* worn records of a length that rest [const] */
+	uint64_t name_key[2];               /* of their hash, secret [const] */
+	CH_BY_HEAP uint32_t *name_hash;     /* [heap] */
+	CH_BY_HEAP uint32_t name_hash_mask, names_count;
+	CH_BY_HEAP uint32_t names_parked;           /* whose texts are read without a lock [heap] */
+	CH_BY_HEAP struct ch__extra *extras_parked; /* likewise [heap] */
+	struct ch__lock registry, lock, records, sweep;
+	_Atomic(struct ch__thread *) threads; /* push-only */
+	struct ch__thread
+		guest; /* stands in for a foreign thread that holds the heap lock [heap] */
+	_Atomic(struct ch_fiber *) fibers;         /* push-only */
+	struct ch_fiber *free_fibers;              /* [registry] */
+	_Atomic(struct ch_vm *) vms;               /* push-only */
+	CH_BY_HEAP struct ch_vm *free_vms, *free_vms_last; /* FIFO [heap] */
+	CH_BY_HEAP uint32_t free_vms_now;                  /* [heap] */
+	struct ch_marker marker;         /* of the open cycle [heap] */
+	uintptr_t stack_copy[CH__COPY_WORDS]; /* of what cannot be scanned in its place [frozen] */
+	struct ch__driver driver;        /* [const] */
+	void *driver_data;               /* [const] */
+	CH_BY_HEAP uint64_t cycle_start_ns;         /* HOST [heap] */
+	CH_BY_HEAP bool young_refs_lost;            /* a block found no room on young_refs [heap] */
+	_Atomic(uint32_t) sweep_pending; /* a cycle ended and was not swept */
+	uint32_t sweep_cursor;           /* next block to look at [sweep] */
+	uint32_t cycle_number;           /* [frozen] */
+	uint32_t full_cycles;            /* that were completed [frozen] */
+	_Atomic(uint64_t) core_syncs; /* that were completed */
+	/* Counted before each: one that began earlier may have passed a core before what happened
+	 * since. */
+	_Atomic(uint64_t) core_syncs_begun;
+	_Atomic(uint64_t) core_syncs_by_stop; /* of them; each thread serializes itself after it */
+	CH_BY_HEAP uint32_t quarantine_head, quarantine_tail; /* DEAD blocks, FIFO */
+	CH_BY_HEAP uint32_t quarantine_waits; /* the first whose core sync may not have passed */
+	CH_BY_HEAP uint64_t quarantine_syncs; /* that had begun by its death */
+	_Atomic(uint64_t) quarantine_bytes;
+	CH_BY_HEAP uint32_t notice_head, notice_tail; /* DEAD blocks whose block_freed is due */
+	_Atomic(uint32_t) notices_now;
+	_Atomic(uint64_t) tombstones_written; /* release after the entry; place.c acquires */
+	_Atomic(uint64_t) tombstones_lost;    /* for want of memory; likewise */
+	uint32_t tombstones_log2;             /* how many there are [const] */
+	CH_BY_HEAP bool wants_epitaphs; /* blocks have names of their own, or assumptions [heap] */
+	CH_BY_HEAP uint32_t young_refs_count, young_refs_capacity;
+	CH_BY_HEAP struct ch_block *young_refs; /* with refs that a minor collection visits */
+	/* triggers */
+	_Atomic(uint64_t) bytes_since_cycle, dead_bytes;
+	_Atomic(uint64_t)
+		opened_factor; /* by which the threshold of opened bytes backs off, 0 = 1 */
+	_Atomic(uint64_t) dead_factor;    /* and that of dead bytes */
+	_Atomic(uint64_t) floor_factor;   /* by which their least values do besides, 0 = 1 */
+	_Atomic(bool) collect_wanted;
+	_Atomic(bool) collect_told; /* the vms know of it; cleared with collect_wanted */
+	_Atomic(bool) anyone_wants_space;
+	_Atomic(uint64_t) space_events; /* blocks whose place became reusable, or will in need */
+	_Atomic(uint64_t) space_returns; /* places given back besides, while somebody asks */
+	_Atomic(uint32_t) opens_in_need; /* have looked for room, and not yet asked to be told */
+	uint64_t last_cycle_end_ns, cycle_ns; /* end and length of the last one; relaxed */
+	uint64_t sweep_ns_at_cycle, blocks_at_cycle, bytes_at_cycle; /* [frozen] */
+	uint64_t dead_at_cycle, opened_at_cycle; /* of the cycle that runs, or ran [frozen] */
+	_Atomic(uint64_t)
+		mean_dead_bytes; /* of the blocks that the last sweep freed; 0 = unknown */
+	/* statistics under heap, unless atomic */
+	CH_BY_HEAP struct ch__counters counters; /* of threads that are gone, and of the sweep */
+	CH_BY_HEAP uint64_t blocks_invalidated, branches_linked, branches_unlinked;
+	CH_BY_HEAP uint64_t patch_points_armed, code_bytes_peak, notentrant_bytes;
+	CH_BY_HEAP uint64_t blocks_notentrant, branches_now, owners_now, assumptions_now;
+	/* of cycles; Boehm's hooks store them while the world stands, without the lock */
+	uint64_t cycles, cycles_abandoned, freezes, mark_ns_last, mark_ns_total, pause_ns_last;
+	uint64_t pause_ns_max, marked_last, stack_roots_last;
+	uint64_t sweep_ns_total; /* stored under heap, relaxed */
+	struct ch__pause pauses[CH__PAUSES];
+	_Atomic(uint32_t) pauses_noted; /* release after a pause; pairs with look.c */
+	_Atomic(struct ch__listener *) listeners; /* push-only: release; pairs with listener.c */
+	_Atomic(uint32_t) use_is_awaited; /* ch__listener_await_use; exchanged by who tells */
+};
+
+enum ch_status ch__heap_create(const struct ch_config *, const struct ch__driver *,
+			       void *driver_data, struct ch_heap **);
+
+#endif

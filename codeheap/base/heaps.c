@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT
+ * heaps.c: the heaps of the process: the table that handles index, the ids that heaps take and
+ * leave, and the heaps that were destroyed while a signal handler may read them. Lock: heaps. */
+#include "codeheap/base/heaps.h"
+
+_Atomic(struct ch_heap *) ch__heaps[CH__HEAPS_MAX + 1];
+struct ch__lock ch__heaps_lock;
+struct ch_heap *ch__heaps_left;
+
+/* First generations of the next heaps that have these places: no handle of a heap that is gone
+ * leads to a record of one that comes. */
+static uint32_t first_generations[CH__HEAPS_MAX + 1] CH_GUARDED_BY(ch__heaps_lock);
+
+/* They stay as they are: to free them would change files of their sinks, which are the parent's. */
+void ch__heaps_left_fork_child(void)
+{
+	ch__heaps_left = NULL;
+}
+
+bool ch__heaps_choose_id(struct ch_heap *heap)
+{
+	uint32_t id = 1;
+	while (id <= CH__HEAPS_MAX && atomic_load(&ch__heaps[id]))
+		id++;
+	if (id > CH__HEAPS_MAX)
+		return false;
+	heap->id = id;
+	heap->first_generation = first_generations[id];
+	return true;
+}
+
+void ch__heaps_leave_id(const struct ch_heap *heap) CH_UNANALYSED("nobody has a lock of the heap")
+{
+	const struct ch__table *tables[] = {&heap->blocks, &heap->owners, &heap->assumptions};
+	uint32_t most = heap->branch_generations;
+	for (unsigned i = 0; i < sizeof tables / sizeof *tables; i++) {
+		uint32_t had = ch__table_generations(tables[i]);
+		most = had > most ? had : most;
+	}
+	first_generations[heap->id] =
+		heap->first_generation + most / CH__LIVES * CH__LIVES + CH__LIVES;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT
+ * heaps.h: the heaps of the process, by the id that handles have (heaps.c). */
+#ifndef CH_CODEHEAP_HEAPS_H
+#define CH_CODEHEAP_HEAPS_H
+
+#include "codeheap/base/heap.h"
+
+extern _Atomic(struct ch_heap *) ch__heaps[CH__HEAPS_MAX + 1];
+/* While the set of heaps changes, and over a fork; left of every heap's locks. */
+extern struct ch__lock ch__heaps_lock;
+/* Destroyed heaps, chained by left_next, that a handler may still read. */
+extern struct ch_heap *ch__heaps_left CH_GUARDED_BY(ch__heaps_lock);
+void ch__heaps_left_fork_child(void) CH_REQUIRES(ch__heaps_lock);
+/* A free place in the table of heaps, which others do not take meanwhile; the slot is filled last,
+ * when the heap is whole. Returns false when all places are taken. */
+bool ch__heaps_choose_id(struct ch_heap *) CH_REQUIRES(ch__heaps_lock);
+/* Nobody makes handles of the heap any more. */
+void ch__heaps_leave_id(const struct ch_heap *) CH_REQUIRES(ch__heaps_lock);
+
+static inline struct ch_heap *ch__handle_heap(uint64_t bits)
+{
+	return atomic_load_explicit(&ch__heaps[(bits >> 24) & 0xff], memory_order_acquire);
+}
+
+#endif

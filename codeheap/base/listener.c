@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT
+ * listener.c: whom a heap tells what happens to it. A list a heap, which only grows while the heap
+ * lives, so that those who tell walk it without a lock. Lock: registry and heap for an addition. */
+#include "codeheap/listener.h"
+#include "codeheap/base/listeners.h"
+#include "codeheap/base/park.h"
+
+
+#include <errno.h>
+
+static struct ch__listener *first_of(const struct ch_heap *heap)
+{
+	/* Acquire: pairs with the release of ch__listener_add. */
+	return atomic_load_explicit(&heap->listeners, memory_order_acquire);
+}
+
+/* Calls one function of each listener that has it. */
+#define TELL(heap, call, ...)                                                                \
+	for (struct ch__listener *l_ = first_of(heap); l_; l_ = l_->next)                     \
+		if (l_->calls->call)                                                          \
+	l_->calls->call(__VA_ARGS__)
+
+/* --- who comes --- */
+
+void ch__listener_add(struct ch_heap *heap, struct ch__listener *listener)
+{
+	struct ch__listener *first = atomic_load(&heap->listeners);
+	listener->heap = heap;
+	do
+		listener->next = first;
+	while (!atomic_compare_exchange_weak_explicit(&heap->listeners, &first, listener,
+						      memory_order_release, memory_order_relaxed));
+}
+
+struct ch__listener *ch__listener_find(const struct ch_heap *heap,
+				       const struct ch__listener_calls *calls)
+{
+	struct ch__listener *listener = first_of(heap);
+	while (listener && listener->calls != calls)
+		listener = listener->next;
+	return listener;
+}
+
+void ch__listener_await_use(struct ch_heap *heap)
+{
+	atomic_store(&heap->use_is_awaited, 1);
+}
+
+static _Atomic(struct ch__greeter *) greeters;
+
+void ch__listener_greet(struct ch__greeter *greeter)
+{
+	struct ch__greeter *first = atomic_load(&greeters);
+	do
+		greeter->next = first;
+	while (!atomic_compare_exchange_weak_explicit(&greeters, &first, greeter,
+						      memory_order_release, memory_order_relaxed));
+}
+
+/* --- what they are told --- */
+
+enum ch_status ch__listeners_begin(struct ch_heap *heap)
+{
+	const char *stats_file = heap->config.stats_file;
+	enum ch_status status = CH_OK;
+	heap->config.stats_file = NULL; /* the caller's text may go */
+	/* Acquire: pairs with the release of ch__listener_greet. */
+	for (struct ch__greeter *g = atomic_load_explicit(&greeters, memory_order_acquire);
+	     g && status == CH_OK; g = g->next)
+		status = g->begins(heap, &stats_file);
+	if (status == CH_OK && stats_file && *stats_file) {
+		errno = ENOSYS;
+		status = CH_E_OS;
+	}
+	if (status != CH_OK) {
+		int error = errno;
+		ch__listeners_end(heap);
+		errno = error;
+	}
+	return status;
+}
+
+void ch__listeners_thread_comes(struct ch__thread *thread)
+{
+	TELL(thread->heap, thread_comes, l_, thread);
+}
+
+void ch__listeners_thread_leaves(struct ch__thread *thread)
+{
+	TELL(thread->heap, thread_leaves, l_, thread);
+}
+
+void ch__listeners_blocks_die(struct ch_heap *heap, const uint64_t *handles, size_t n)
+{
+	TELL(heap, blocks_die, l_, handles, n);
+}
+
+void ch__listeners_used(struct ch_heap *heap)
+{
+	int error = errno;
+	if (atomic_exchange(&heap->use_is_awaited, 0))
+		TELL(heap, used, l_);
+	errno = error;
+}
+
+void ch__listeners_fork_prepare(struct ch_heap *heap)
+{
+	TELL(heap, fork_prepare, l_);
+}
+
+void ch__listeners_fork_parent(struct ch_heap *heap)
+{
+	TELL(heap, fork_parent, l_);
+}
+
+void ch__listeners_fork_child(struct ch_heap *heap)
+{
+	atomic_store(&heap->use_is_awaited, 0);
+	TELL(heap, fork_child, l_);
+}
+
+/* No handler of a fork finds one of them half gone: the three of them see the same list, under the
+ * registry lock. A listener may free itself. */
+void ch__listeners_end(struct ch_heap *heap)
+{
+	ch__registry_lock(heap);
+	struct ch__listener *listener = atomic_exchange(&heap->listeners, NULL), *next;
+	ch__registry_unlock(heap);
+	for (; listener; listener = next) {
+		next = listener->next;
+		if (listener->calls->ends)
+			listener->calls->ends(listener);
+	}
+}
+
+bool ch__listeners_file(const struct ch_heap *heap, const char **path, int *failed)
+{
+	*path = "";
+	*failed = 0;
+	for (struct ch__listener *l = first_of(heap); l; l = l->next)
+		if (l->calls->file)
+			return l->calls->file(l, path, failed);
+	return false;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT
+ * listeners.h: what the core tells its observers (listener.c); what these see is listener.h's.
+ * Nobody listens to most heaps. */
+#ifndef CH_CODEHEAP_LISTENERS_H
+#define CH_CODEHEAP_LISTENERS_H
+
+#include "codeheap/base/heap.h"
+
+/* The heap has its id, and nobody else knows it. CH_E_OS, ENOSYS: the configuration asks for a
+ * statistics file, and the process has no code that writes one. */
+enum ch_status ch__listeners_begin(struct ch_heap *);
+/* The thread is attached, or about to leave. */
+void ch__listeners_thread_comes(struct ch__thread *) CH_REQUIRES(ch__role_registry);
+void ch__listeners_thread_leaves(struct ch__thread *) CH_REQUIRES(ch__role_registry);
+/* Handles of blocks that were withdrawn and still have their names. */
+void ch__listeners_blocks_die(struct ch_heap *, const uint64_t *handles, size_t n)
+	CH_REQUIRES(ch__role_heap);
+static inline bool ch__has_listeners(const struct ch_heap *heap)
+{
+	return CH_UNLIKELY(atomic_load_explicit(&heap->listeners, memory_order_relaxed) != NULL);
+}
+void ch__listeners_used(struct ch_heap *) CH_COLD;
+/* A child of fork compiles or collects; not in a region. */
+static inline void ch__listeners_use(struct ch_heap *heap)
+{
+	if (CH_UNLIKELY(atomic_load_explicit(&heap->use_is_awaited, memory_order_relaxed)))
+		ch__listeners_used(heap);
+}
+void ch__listeners_fork_prepare(struct ch_heap *);
+void ch__listeners_fork_parent(struct ch_heap *);
+void ch__listeners_fork_child(struct ch_heap *) CH_REQUIRES(ch__role_heap);
+void ch__listeners_end(struct ch_heap *) CH_EXCLUDES(CH__ANY);
+bool ch__listeners_file(const struct ch_heap *, const char **path, int *failed);
+
+#endif

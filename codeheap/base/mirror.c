@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT
+ * mirror.c: what the public header and a lower room both declare, since no room below may include
+ * the header: each value and layout is the same in both, so that a cast passes it on. */
+#include "codeheap/base/heap.h"
+
+#define SAME(ours, theirs) \
+	_Static_assert((unsigned)(ours) == (unsigned)(theirs), "one value under two names")
+
+SAME(CH_JMP, CH__SITE_JMP);
+SAME(CH_JCC, CH__SITE_JCC);
+SAME(CH_CALL, CH__SITE_CALL);
+SAME(CH_LEA, CH__SITE_LEA);
+SAME(CH_LITERAL, CH__SITE_LITERAL);
+
+SAME(CH_BACKEND_AUTO, CH__BACKEND_AUTO);
+SAME(CH_BACKEND_DUAL, CH__BACKEND_DUAL);
+SAME(CH_BACKEND_MEMFD, CH__BACKEND_MEMFD);
+SAME(CH_BACKEND_PROCMEM, CH__BACKEND_PROCMEM);
+
+SAME(CH_SINK_UNWIND, CH__SINK_UNWIND);
+SAME(CH_SINK_PERF_MAP, CH__SINK_PERF_MAP);
+SAME(CH_SINK_JITDUMP, CH__SINK_JITDUMP);
+SAME(CH_SINK_GDB, CH__SINK_GDB);
+SAME(CH_SINK_LIBUNWIND, CH__SINK_LIBUNWIND);
+
+/* CH_FORK_COW is a wish for a backend, and a copy. */
+SAME(CH_FORK_COPY, CH__FORK_COPY);
+SAME(CH_FORK_NONE, CH__FORK_NONE);
+
+SAME(CH_TRAMPOLINE_FRAMED, CH__TEMPLATE_FRAMED);
+SAME(CH_TRAMPOLINE_TAIL, CH__TEMPLATE_TAIL);
+
+/* By their distance (block.c). */
+SAME(CH_KIND_DATA - CH_KIND_RODATA, CH__SPAN_DATA - CH__SPAN_RODATA);
+
+SAME(sizeof(struct ch_regs), sizeof(struct ch__arch_regs));
+SAME(offsetof(struct ch_regs, gpr), offsetof(struct ch__arch_regs, gpr));
+SAME(offsetof(struct ch_regs, pc), offsetof(struct ch__arch_regs, pc));
+SAME(offsetof(struct ch_regs, sp), offsetof(struct ch__arch_regs, sp));
+SAME(offsetof(struct ch_regs, extended), offsetof(struct ch__arch_regs, extended));

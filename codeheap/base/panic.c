@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT
+ * panic.c: the end of a process whose code heap broke an invariant: the hook of the VM, a line on
+ * stderr with what happened before, abort(). Also the texts of statuses. */
+#include "codeheap/base/event.h"
+#include "codeheap/base/panic.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+static void (*_Atomic panic_hook)(const char *);
+
+void ch__panic_set_hook(void (*hook)(const char *))
+{
+	atomic_store(&panic_hook, hook);
+}
+
+static void say(const char *text)
+{
+	size_t length = strlen(text);
+	ssize_t written = write(STDERR_FILENO, text, length);
+	(void)written;
+}
+
+/* The oldest first. */
+static void say_events(void)
+{
+	char text[CH__EVENT_TEXT_BYTES];
+	bool is_first = true;
+	for (unsigned age = CH__EVENTS_KEPT; age-- > 0;) {
+		if (!ch__event_text(age, text))
+			continue;
+		if (is_first)
+			say("libcodeheap: what happened last:\n");
+		is_first = false;
+		say(text);
+	}
+}
+
+_Noreturn void ch__panic(const char *reason)
+{
+	void (*hook)(const char *) = atomic_exchange(&panic_hook, NULL);
+	if (hook)
+		hook(reason);
+	say("libcodeheap: broken invariant: ");
+	say(reason);
+	say("\n");
+	say_events();
+	abort();
+}
+
+const char *ch_status_text(enum ch_status status)
+{
+	static const char *const texts[] = {
+#define X(name, text) text,
+		CH_STATUS_LIST(X)
+#undef X
+	};
+	if ((unsigned)status >= sizeof texts / sizeof texts[0])
+		return "unknown status";
+	return texts[status];
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT
+ * park.c: who the calling thread is, its parks, and the locks whose wait is a park. It does not
+ * stop threads (world.c) and does not scan their stacks (stacks.c). */
+#include "codeheap/base/region.h"
+
+_Thread_local struct ch__thread *ch__thread_list;
+_Thread_local uint32_t ch__marking;
+
+__attribute__((noinline)) struct ch__thread *ch__thread_now(const struct ch_heap *heap)
+{
+	return ch__thread_self(heap);
+}
+
+#if CH_CHECK >= 2
+__attribute__((noinline)) bool ch__thread_is_here(const struct ch__thread *thread)
+{
+	return thread == &thread->heap->guest || thread == ch__thread_self(thread->heap);
+}
+#endif
+
+/* --- locks --- */
+
+/* The holder may be a cycle that waits for this thread to stop (I9). */
+bool ch__lock_wait_parked(struct ch__lock *lock, uint64_t until_ns)
+{
+	if (ch__lock_spin(lock))
+		return true;
+	ch__thread_park_here();
+	bool is_taken = ch__lock_sleep(lock, until_ns);
+	ch_thread_unpark();
+	return is_taken;
+}
+
+/* Of all calls that lock the thread makes one only, which begins another heap's cycle and gives up
+ * in time: so the lock has no rank meanwhile. */
+void ch__heap_lend(struct ch_heap *heap)
+{
+	atomic_store_explicit(&heap->marker_is, ch__lock_self(), memory_order_relaxed);
+	ch__marking++;
+	ch__rank_note(CH__RANK_HEAP, false);
+}
+
+void ch__heap_take_back(struct ch_heap *heap)
+{
+	ch__rank_note(CH__RANK_HEAP, true);
+	ch__marking--;
+	atomic_store_explicit(&heap->marker_is, 0, memory_order_relaxed);
+}
+
+/* --- parks --- */
+
+/* A handler on the alternate stack: the registers that its signal interrupted lie there, and the
+ * frames that it interrupted anywhere. The system is asked first, since such a stack may be an
+ * array of a frame: the thread's bounds would take it for their own. */
+static void publish_sp(struct ch__thread *thread, uintptr_t sp)
+{
+	const struct ch_fiber *fiber = atomic_load_explicit(&thread->fiber, memory_order_relaxed);
+	if (CH_UNLIKELY(sp < thread->stack_low) && thread->stack_grows) {
+		uintptr_t low = ch__os_first_stack_low(thread->stack_low, thread->stack_high);
+		if (low < thread->stack_low)
+			thread->stack_low = low;
+	}
+	bool is_known = (sp >= thread->stack_low && sp < thread->stack_high) ||
+			(fiber && sp >= fiber->low && sp < fiber->high);
+	thread->shown.sp = sp;
+	thread->shown.signal_stack_end = ch__os_signal_stack_end(sp, !is_known);
+}
+
+void ch__thread_publish_saved(struct ch__thread *thread, const struct ch__arch_saved *saved)
+{
+	struct ch__shown *shown = &thread->shown;
+	memcpy(shown->words, saved->words, sizeof saved->words);
+	shown->words_count = CH_ARCH_SAVED_WORDS;
+	shown->vectors_low = shown->vectors_high = 0;
+	shown->may_end = thread->park_depth > 0;
+	publish_sp(thread, saved->sp);
+}
+
+void ch__thread_publish_context(struct ch__thread *thread, const void *ucontext)
+{
+	struct ch__shown *shown = &thread->shown;
+	ch__arch_context_words(ucontext, shown->words);
+	shown->words_count = CH_ARCH_CONTEXT_WORDS;
+	shown->may_end = false;
+	shown->vectors_low = ch__arch_context_vectors(ucontext, &shown->vectors_high);
+	publish_sp(thread, ch__arch_context_sp(ucontext));
+}
+
+static void park_with(struct ch__thread *thread, const struct ch__arch_saved *saved, bool may_end)
+{
+	if (!ch__park_open(thread))
+		return;
+	ch__thread_publish_saved(thread, saved);
+	thread->shown.may_end = may_end;
+	/* Release: sp and registers are seen by the cycle that sees PARKED (world.c). */
+	ch__thread_set_state(thread, CH__PARKED, memory_order_release, __func__);
+}
+
+static void park_here(const struct ch__arch_saved *saved)
+{
+	for (struct ch__thread *t = ch__thread_list; t; t = t->next_of_thread)
+		park_with(t, saved, false);
+}
+
+static void park_away(const struct ch__arch_saved *saved)
+{
+	for (struct ch__thread *t = ch__thread_list; t; t = t->next_of_thread)
+		park_with(t, saved, true);
+}
+
+/* Both return while the thread stays parked, so what they published must be their caller's
+ * registers. */
+__attribute__((noinline)) void ch_thread_park(void)
+{
+	/* Who waits for a lock that is held for a bounded time only is not parked (heap.h). */
+	ch__rank_check_for(CH__RANK_PAGES, "a park");
+	ch__arch_with_registers(park_away);
+}
+
+__attribute__((noinline)) void ch__thread_park_here(void)
+{
+	ch__rank_check_for(CH__RANK_PAGES, "a park");
+	ch__arch_with_registers(park_here);
+}
+
+/* Lets the records run that are parked once. Where a heap is stopped, its record is returned, and
+ * it and those before it are as they were. */
+static struct ch__thread *run_parked(void)
+{
+	for (struct ch__thread *t = ch__thread_list; t; t = t->next_of_thread) {
+		if (t->park_depth != 1)
+			continue;
+		/* seq_cst against the cycle's store to stopping and its look at state: one of
+		 * the two sees the other. */
+		ch__thread_set_state(t, CH__RUNNING, memory_order_seq_cst, __func__);
+		if (CH_LIKELY(!atomic_load_explicit(&t->heap->stopping, memory_order_seq_cst)))
+			continue;
+		for (struct ch__thread *back = ch__thread_list;; back = back->next_of_thread) {
+			if (back->park_depth == 1)
+				ch__thread_set_state(back, CH__PARKED, memory_order_release,
+						     __func__);
+			if (back == t)
+				return t;
+		}
+	}
+	return NULL;
+}
+
+/* All at once or none: who waits for one heap stays parked to the others, whose cycles may be what
+ * the thread waits for (I9). */
+void ch_thread_unpark(void)
+{
+	struct ch__thread *stopped;
+	while ((stopped = run_parked()))
+		ch__os_futex_wait(&stopped->heap->stopping, 1, 0);
+	for (struct ch__thread *t = ch__thread_list; t; t = t->next_of_thread)
+		if (t->park_depth && ch__park_close(t))
+			ch__thread_serialize(t);
+}
+
+void ch__threads_park(const struct ch__arch_saved *saved)
+{
+	park_here(saved);
+}
+
+void ch__threads_unpark(void)
+{
+	ch_thread_unpark();
+}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: MIT
+ * park.h: who the calling thread is, the locks of a heap, whose wait is a park, parks, and what a
+ * thread shows of itself meanwhile (park.c). */
+#ifndef CH_CODEHEAP_PARK_H
+#define CH_CODEHEAP_PARK_H
+
+#include "codeheap/base/heap.h"
+#include "codeheap/base/moves.h"
+
+/* ch_thread_park for waits of the library, out of which the thread comes before it may end. */
+void ch__thread_park_here(void);
+
+extern _Thread_local struct ch__thread *ch__thread_list; /* attachments of this thread */
+
+static inline struct ch__thread *ch__thread_self(const struct ch_heap *heap)
+{
+	struct ch__thread *thread = ch__thread_list;
+	while (thread && CH_UNLIKELY(thread->heap != heap))
+		thread = thread->next_of_thread;
+	return thread;
+}
+
+/* How many cycles and visits the thread has open. Public functions that would wait for a lock or a
+ * region then give CH_E_STATE: the thread has it itself, or one that stands still. */
+extern _Thread_local uint32_t ch__marking;
+static inline bool ch__is_marking(void)
+{
+	return CH_UNLIKELY(ch__marking != 0);
+}
+
+/* Between the two code of the VM runs in the thread that has the heap lock: each call that would
+ * wait for it gives CH_E_STATE. */
+void ch__heap_lend(struct ch_heap *);
+void ch__heap_take_back(struct ch_heap *);
+
+/* Callbacks may leave their stack to another thread, which goes on there: what comes after one asks
+ * anew which thread it is. A function of its own, not inlined: a compiler takes the thread for the
+ * same throughout a function. */
+struct ch__thread *ch__thread_now(const struct ch_heap *);
+
+/* What a thread that is not attached is told by calls on a block that it cannot have opened. */
+static inline enum ch_status ch__stranger_status(void)
+{
+	return CH_E_THREAD;
+}
+
+/* In checked builds only: the calling thread has this record. */
+bool ch__thread_is_here(const struct ch__thread *);
+
+/* Takes a lock that may be held for long: waiting is a park. False: it was not free before
+ * until_ns, where that is not 0. */
+bool ch__lock_wait_parked(struct ch__lock *, uint64_t until_ns) CH_EXCLUDES(CH__STANDING);
+static inline bool ch__lock_parking_until(struct ch__lock *lock, enum ch__rank rank,
+					  uint64_t until_ns)
+	CH_TRY_ACQUIRES(true, lock) CH_EXCLUDES(CH__STANDING) CH_UNANALYSED("it makes the lock")
+{
+	ch__rank_check(rank);
+	if (CH_UNLIKELY(!ch__lock_seize(lock)) && !ch__lock_wait_parked(lock, until_ns))
+		return false;
+	ch__lock_note(lock, rank, true);
+	return true;
+}
+static inline void ch__lock_parking(struct ch__lock *lock, enum ch__rank rank)
+	CH_ACQUIRES(lock) CH_EXCLUDES(CH__STANDING) CH_UNANALYSED("it makes the lock")
+{
+	(void)ch__lock_parking_until(lock, rank, 0);
+}
+
+/* The locks of a heap by their roles, left ones first. */
+static inline void ch__registry_lock(struct ch_heap *heap) CH_ACQUIRES(ch__role_registry)
+	CH_EXCLUDES(CH__RIGHT_OF_REGISTRY) CH_UNANALYSED("it makes the role")
+{
+	ch__lock_parking(&heap->registry, CH__RANK_REGISTRY);
+}
+static inline void ch__registry_unlock(struct ch_heap *heap)
+	CH_RELEASES(ch__role_registry) CH_UNANALYSED("it makes the role")
+{
+	ch__lock_release(&heap->registry, CH__RANK_REGISTRY);
+}
+static inline void ch__sweep_lock(struct ch_heap *heap) CH_ACQUIRES(ch__role_sweep)
+	CH_EXCLUDES(CH__RIGHT_OF_SWEEP) CH_UNANALYSED("it makes the role")
+{
+	ch__lock_parking(&heap->sweep, CH__RANK_SWEEP);
+}
+static inline void ch__sweep_unlock(struct ch_heap *heap)
+	CH_RELEASES(ch__role_sweep) CH_UNANALYSED("it makes the role")
+{
+	ch__lock_release(&heap->sweep, CH__RANK_SWEEP);
+}
+static inline void ch__heap_lock(struct ch_heap *heap) CH_ACQUIRES(ch__role_heap)
+	CH_EXCLUDES(CH__RIGHT_OF_HEAP) CH_UNANALYSED("it makes the role")
+{
+	ch__lock_parking(&heap->lock, CH__RANK_HEAP);
+}
+static inline bool ch__heap_lock_until(struct ch_heap *heap, uint64_t until_ns)
+	CH_TRY_ACQUIRES(true, ch__role_heap)
+	CH_EXCLUDES(CH__RIGHT_OF_HEAP) CH_UNANALYSED("it makes the role")
+{
+	return ch__lock_parking_until(&heap->lock, CH__RANK_HEAP, until_ns);
+}
+static inline void ch__heap_unlock(struct ch_heap *heap)
+	CH_RELEASES(ch__role_heap) CH_UNANALYSED("it makes the role")
+{
+	ch__lock_release(&heap->lock, CH__RANK_HEAP);
+}
+static inline void ch__records_lock(struct ch_heap *heap) CH_ACQUIRES(ch__role_records)
+	CH_EXCLUDES(CH__RIGHT_OF_RECORDS) CH_UNANALYSED("it makes the role")
+{
+	ch__lock_parking(&heap->records, CH__RANK_RECORDS);
+}
+static inline void ch__records_unlock(struct ch_heap *heap)
+	CH_RELEASES(ch__role_records) CH_UNANALYSED("it makes the role")
+{
+	ch__lock_release(&heap->records, CH__RANK_RECORDS);
+}
+static inline bool ch__heap_try_lock(struct ch_heap *heap)
+	CH_TRY_ACQUIRES(true, ch__role_heap) CH_UNANALYSED("it makes the role")
+{
+	return ch__lock_try(&heap->lock, CH__RANK_HEAP);
+}
+/* No lock of the library is held, and the caller is in no region: VM code may run. */
+static inline void ch__holds_nothing(void) CH_EXCLUDES(CH__ANY)
+{
+	ch__rank_check_for((enum ch__rank)0, "code of the VM");
+}
+
+/* The record that stands for the caller while it holds the heap lock. */
+static inline struct ch__thread *ch__thread_or_guest(struct ch_heap *heap)
+{
+	struct ch__thread *thread = ch__thread_self(heap);
+	return thread ? thread : &heap->guest;
+}
+
+/* Of the calling thread, whose registers a signal's frame has; signal-safe. */
+void ch__thread_publish_context(struct ch__thread *, const void *ucontext);
+/* Of the calling thread. While a park is open no stop signal publishes it: what a park is to write
+ * next, or a cycle may be reading, stays as it is. */
+static inline bool ch__park_open(struct ch__thread *thread)
+{
+	bool is_first = thread->park_depth++ == 0;
+	atomic_signal_fence(memory_order_seq_cst);
+	return is_first;
+}
+static inline bool ch__park_close(struct ch__thread *thread)
+{
+	atomic_signal_fence(memory_order_seq_cst);
+	return --thread->park_depth == 0;
+}
+void ch__thread_publish_saved(struct ch__thread *, const struct ch__arch_saved *);
+/* Inline: the published sp is that of the function that publishes. */
+static inline __attribute__((always_inline)) void ch__thread_publish_self(struct ch__thread *thread)
+{
+	struct ch__arch_saved saved;
+	ch__arch_save_registers(&saved);
+	ch__thread_publish_saved(thread, &saved);
+}
+/* Around a cycle, every attachment of the calling thread; saved are the registers of the function
+ * that calls both. */
+void ch__threads_park(const struct ch__arch_saved *saved);
+void ch__threads_unpark(void);
+
+/* What the caller holds, for CH_MOVE. */
+static inline uint32_t ch__held(struct ch_heap *heap)
+{
+	uint32_t held = 0;
+	if (atomic_load_explicit(&ch__thread_or_guest(heap)->inside, memory_order_relaxed))
+		held |= CH__IN_REGION;
+	if (ch__lock_is_mine(&heap->lock))
+		held |= CH__UNDER_HEAP;
+	if (ch__lock_is_mine(&heap->registry))
+		held |= CH__UNDER_REGISTRY;
+	return held;
+}
+static inline void ch__thread_set_state(struct ch__thread *thread, enum ch__thread_state to,
+					memory_order order, const char *by)
+{
+	uint32_t from = atomic_load_explicit(&thread->state, memory_order_relaxed);
+	if (from != (uint32_t)to)
+		CH_MOVE(ch__thread_moves, thread->thread_id, 0, from, to, ch__held(thread->heap),
+			by);
+	if (order == memory_order_seq_cst)
+		atomic_store_explicit(&thread->state, (uint32_t)to, memory_order_seq_cst);
+	else
+		atomic_store_explicit(&thread->state, (uint32_t)to, memory_order_release);
+}
+
+#endif

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MIT
+ * region.c: waits of and for regions (I1), and synchronizations of the processors' cores. */
+#include "codeheap/base/region.h"
+
+void ch__region_wait(struct ch__thread *thread) CH_UNANALYSED("it makes the role")
+{
+	struct ch_heap *heap = thread->heap;
+	ch__region_leave(thread);
+	ch__thread_park_here();
+	uint32_t value;
+	while ((value = atomic_load_explicit(&heap->freeze, memory_order_acquire)) != 0)
+		ch__os_futex_wait(&heap->freeze, value, 1000000);
+	ch_thread_unpark();
+}
+
+/* The fence is refused though it was granted when the heap was made: a filter came since, or the
+ * kernel has no memory. Regions pay for their own from here on, but a thread may be between its
+ * look at fence_in_regions and its look at freeze, its store to inside in no cache yet. Stores
+ * leave a core within microseconds, a preempted one at once: after a wait all can be seen. */
+static void fence_late(struct ch_heap *heap)
+{
+	enum { DRAINED_NS = 1000000 };
+	_Atomic(uint32_t) never = 0;
+	atomic_store(&heap->fence_came_late, true);
+	atomic_store_explicit(&heap->fence_in_regions, true, memory_order_seq_cst);
+	for (uint64_t end = ch__os_now_ns() + DRAINED_NS; ch__os_now_ns() < end;)
+		ch__os_futex_wait(&never, 0, DRAINED_NS);
+}
+
+/* Asleep: a thread of a lower priority, which is in its region, must get to run. */
+static bool await_region(struct ch__thread *thread, uint64_t until_ns)
+{
+	enum { SPINS = 1000, NAP_NS = 50000 };
+	for (int spins = 0; atomic_load_explicit(&thread->inside, memory_order_seq_cst); spins++) {
+		if (spins < SPINS) {
+			ch__arch_pause();
+			continue;
+		}
+		if (until_ns && ch__os_now_ns() >= until_ns)
+			return false;
+		ch__os_futex_wait(&thread->inside, 1, NAP_NS);
+	}
+	return true;
+}
+
+static bool regions_end(struct ch_heap *heap, uint64_t until_ns)
+{
+	for (struct ch__thread *t = heap->threads; t; t = t->next)
+		if (!await_region(t, until_ns))
+			return false;
+	return await_region(&heap->guest, until_ns);
+}
+
+bool ch__freeze_until(struct ch_heap *heap, uint64_t until_ns) CH_UNANALYSED("it makes the role")
+{
+	atomic_fetch_add_explicit(&heap->freeze, 1, memory_order_seq_cst);
+	if (atomic_load_explicit(&heap->fence_came_late, memory_order_relaxed) ||
+	    (!atomic_load_explicit(&heap->fence_in_regions, memory_order_relaxed) &&
+	     !ch__os_membarrier_fence()))
+		fence_late(heap);
+	if (regions_end(heap, until_ns))
+		return true;
+	ch__unfreeze(heap);
+	return false;
+}
+
+void ch__freeze(struct ch_heap *heap) CH_UNANALYSED("it makes the role")
+{
+	(void)ch__freeze_until(heap, 0);
+}
+
+void ch__unfreeze(struct ch_heap *heap) CH_UNANALYSED("it makes the role")
+{
+	if (atomic_fetch_sub_explicit(&heap->freeze, 1, memory_order_release) == 1)
+		ch__os_futex_wake(&heap->freeze);
+}
+
+bool ch__core_sync(struct ch_heap *heap)
+{
+	if (!atomic_load_explicit(&heap->has_core_sync, memory_order_relaxed))
+		return false;
+	/* seq_cst: who sees the old count made its stores before the barrier. */
+	atomic_fetch_add_explicit(&heap->core_syncs_begun, 1, memory_order_seq_cst);
+	/* What was granted may be refused later: by a filter, or for want of memory. */
+	if (!ch__os_membarrier_core_sync()) {
+		atomic_store_explicit(&heap->has_core_sync, false, memory_order_relaxed);
+		atomic_fetch_sub_explicit(&heap->core_syncs_begun, 1, memory_order_seq_cst);
+		return false;
+	}
+	atomic_fetch_add_explicit(&heap->core_syncs, 1, memory_order_relaxed);
+	return true;
+}
+
+void ch__core_sync_by_stop(struct ch_heap *heap)
+{
+	atomic_fetch_add_explicit(&heap->core_syncs_begun, 1, memory_order_seq_cst);
+	/* Release: pairs with ch__thread_serialize. */
+	atomic_fetch_add_explicit(&heap->core_syncs_by_stop, 1, memory_order_release);
+	atomic_fetch_add_explicit(&heap->core_syncs, 1, memory_order_relaxed);
+	struct ch__thread *self = ch__thread_self(heap);
+	if (self)
+		ch__thread_serialize(self);
+}

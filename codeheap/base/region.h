@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT
+ * region.h: regions, the freeze that ends them, and synchronizations of cores (region.c, I1). */
+#ifndef CH_CODEHEAP_REGION_H
+#define CH_CODEHEAP_REGION_H
+
+#include "codeheap/base/park.h"
+
+void ch__region_wait(struct ch__thread *) CH_COLD;
+
+static inline void ch__region_enter(struct ch__thread *thread) CH_ACQUIRES(ch__role_region)
+	CH_EXCLUDES(ch__role_frozen, ch__role_stopped) CH_UNANALYSED("it makes the role")
+{
+	struct ch_heap *heap = thread->heap;
+	/* The same of regions: they do not nest. */
+	CH_ASSERT(CH_CHECK < 2 || !atomic_load_explicit(&thread->inside, memory_order_relaxed),
+		  "a region within a region: a call was left by longjmp or cancellation, or "
+		  "made in a signal handler");
+	CH_ASSERT(CH_CHECK < 2 || ch__thread_is_here(thread),
+		  "a region of another thread: a callback left its stack to this one");
+	for (;;) {
+		ch__rank_note(CH__RANK_REGION, true);
+		/* seq_cst against ch__freeze, or a plain store: then the membarrier there is
+		 * the fence of both sides. */
+		if (CH_UNLIKELY(atomic_load_explicit(&heap->fence_in_regions,
+						     memory_order_relaxed))) {
+			atomic_store_explicit(&thread->inside, 1, memory_order_seq_cst);
+		} else {
+			atomic_store_explicit(&thread->inside, 1, memory_order_relaxed);
+			atomic_signal_fence(memory_order_seq_cst);
+		}
+		if (CH_LIKELY(!atomic_load_explicit(&heap->freeze, memory_order_seq_cst)))
+			return;
+		ch__region_wait(thread);
+	}
+}
+static inline void ch__region_leave(struct ch__thread *thread)
+	CH_RELEASES(ch__role_region) CH_UNANALYSED("it makes the role")
+{
+	ch__rank_note(CH__RANK_REGION, false);
+	atomic_store_explicit(&thread->inside, 0, memory_order_release);
+}
+/* Waits for the regions that threads are in, asleep after some spins. A debugger, the VM or the
+ * scheduler may hold a thread there: who can fail gives a limit, behind which nothing is frozen. */
+bool ch__freeze_until(struct ch_heap *, uint64_t until_ns)
+	CH_TRY_ACQUIRES(true, ch__role_frozen) CH_EXCLUDES(ch__role_region);
+void ch__freeze(struct ch_heap *) CH_ACQUIRES(ch__role_frozen) CH_EXCLUDES(ch__role_region);
+void ch__unfreeze(struct ch_heap *) CH_RELEASES(ch__role_frozen);
+/* When a wait for threads that begins at now_ns is given up (I10). */
+static inline uint64_t ch__stop_limit(const struct ch_heap *heap, uint64_t now_ns)
+{
+	return now_ns + (uint64_t)heap->config.stop_wait_ms * 1000000;
+}
+/* A core synchronization by membarrier. False: it is refused, and nothing was counted. */
+bool ch__core_sync(struct ch_heap *) CH_EXCLUDES(CH__STANDING);
+/* Every thread is stopped, was, or will be before it enters a region, since the caller froze them:
+ * that counts as one, and each serializes itself before it runs code again. */
+void ch__core_sync_by_stop(struct ch_heap *) CH_REQUIRES(ch__role_frozen);
+/* The calling thread, which was stopped or parked, runs on. Signal-safe. */
+static inline void ch__thread_serialize(struct ch__thread *thread)
+{
+	uint64_t stops = atomic_load_explicit(&thread->heap->core_syncs_by_stop,
+					      memory_order_acquire);
+	if (CH_LIKELY(thread->stops_served == stops))
+		return;
+	thread->stops_served = stops;
+	ch__arch_serialize();
+	atomic_fetch_add_explicit(&thread->serialized, 1, memory_order_relaxed);
+}
+
+#endif

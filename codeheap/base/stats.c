@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: MIT
+ * stats.c: counters and gauges, summed over threads, as a struct. Under the heap lock; the
+ * counters of running threads are read while they change, so a snapshot is exact only
+ * where nothing runs. */
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/branch.h"
+#include "codeheap/base/stats.h"
+
+static void add(struct ch__counters *sum, const struct ch__counters *more)
+{
+	uint64_t *to = (uint64_t *)(void *)sum;
+	const uint64_t *from = (const uint64_t *)(const void *)more;
+	for (size_t i = 0; i < sizeof *sum / sizeof *to; i++)
+		to[i] += __atomic_load_n(&from[i], __ATOMIC_RELAXED);
+}
+
+static struct ch__counters sum_counters(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
+{
+	struct ch__counters sum = heap->counters;
+	add(&sum, &heap->guest.counters);
+	for (struct ch__thread *t = heap->threads; t; t = t->next)
+		add(&sum, &t->counters);
+	return sum;
+}
+
+void ch__stats_note_peak(struct ch_heap *heap)
+{
+	int64_t bytes = heap->counters.code_bytes + heap->guest.counters.code_bytes;
+	for (const struct ch__thread *t = heap->threads; t; t = t->next)
+		bytes += __atomic_load_n(&t->counters.code_bytes, __ATOMIC_RELAXED);
+	if (bytes > (int64_t)heap->code_bytes_peak)
+		heap->code_bytes_peak = (uint64_t)bytes;
+}
+
+/* One at a time: in the stopped world. */
+void ch__stats_note_pause(struct ch_heap *heap, uint64_t at_ns, uint64_t ns)
+{
+	uint32_t noted = atomic_load_explicit(&heap->pauses_noted, memory_order_relaxed);
+	struct ch__pause *pause = &heap->pauses[noted % CH__PAUSES];
+	atomic_store_explicit(&pause->at_ns, at_ns, memory_order_relaxed);
+	atomic_store_explicit(&pause->ns, ns, memory_order_relaxed);
+	atomic_store_explicit(&heap->pauses_noted, noted + 1, memory_order_release);
+}
+
+/* What a block has of each gauge. */
+static void add_block(const struct ch_heap *heap, const struct ch__block *block,
+		      struct ch__counters *sum)
+{
+	uint32_t hot = ch__hot_bytes(block), cold = ch__cold_bytes(block);
+	uint32_t at = atomic_load_explicit(&block->first_branch, memory_order_relaxed);
+	bool is_open = ch__block_state(block) == CH_BLOCK_OPEN;
+	sum->blocks_opened += is_open;
+	sum->blocks_committed += !is_open;
+	sum->code_bytes += hot + cold;
+	sum->hot_bytes += hot;
+	sum->cold_bytes += cold;
+	for (bool last = !at; !last; at++) {
+		last = ch__branch_has(ch__branch_at(heap, at), CH__BRANCH_LAST);
+		sum->stub_bytes += ch__stub_bytes(heap);
+	}
+}
+
+void ch__stats_recount(struct ch_heap *heap)
+{
+	struct ch__counters is = {0}, was = sum_counters(heap), *mend = &heap->counters;
+	for (uint32_t i = 1; i < heap->blocks.used; i++)
+		if (ch__block_in_use(heap, i))
+			add_block(heap, ch__block_at(heap, i), &is);
+	uint64_t committed = is.blocks_committed + was.blocks_freed;
+	uint64_t opened = is.blocks_opened + committed + was.blocks_aborted;
+	mend->blocks_committed += committed - was.blocks_committed;
+	mend->blocks_opened += opened - was.blocks_opened;
+	mend->code_bytes += is.code_bytes - was.code_bytes;
+	mend->hot_bytes += is.hot_bytes - was.hot_bytes;
+	mend->cold_bytes += is.cold_bytes - was.cold_bytes;
+	mend->stub_bytes += is.stub_bytes - was.stub_bytes;
+}
+
+static uint64_t table_bytes(const struct ch__table *table)
+{
+	return ((uint64_t)table->used >> CH__SEGMENT_LOG2) * sizeof(void *);
+}
+
+static void fill_memory(struct ch_heap *heap, struct ch_stats *s) CH_REQUIRES(ch__role_heap)
+{
+	struct ch__pool *pool = heap->pool;
+	s->pool_bytes = pool->pool_bytes;
+	s->page_bytes = (uint64_t)1 << pool->page_log2;
+	s->pages_now = atomic_load(&pool->pages_used);
+	s->pages_peak = atomic_load(&pool->pages_peak);
+	s->committed_bytes_now = (uint64_t)atomic_load(&pool->chunks_committed) << pool->chunk_log2;
+	ch__pool_count_free(pool, &s->free_bytes_now, &s->largest_free_bytes_now);
+	uint64_t bitmaps = s->pages_now * s->page_bytes / CH__GRANULE_BYTES / 8 * 2;
+	s->metadata_bytes_now = ch__meta_bytes(heap->meta) + bitmaps + table_bytes(&heap->blocks) +
+				table_bytes(&heap->branches) + table_bytes(&heap->owners);
+	s->quarantine_bytes_now = atomic_load(&heap->quarantine_bytes);
+	s->notentrant_bytes_now = heap->notentrant_bytes;
+}
+
+static void fill_counters(const struct ch__counters *c, struct ch_stats *s)
+{
+	s->code_bytes_now = (uint64_t)c->code_bytes;
+	s->hot_bytes_now = (uint64_t)c->hot_bytes;
+	s->cold_bytes_now = (uint64_t)c->cold_bytes;
+	s->stub_bytes_now = (uint64_t)c->stub_bytes;
+	s->blocks_opened = c->blocks_opened;
+	s->blocks_committed = c->blocks_committed;
+	s->blocks_aborted = c->blocks_aborted;
+	s->blocks_freed = c->blocks_freed;
+	s->blocks_open_now = c->blocks_opened - c->blocks_committed - c->blocks_aborted;
+	s->blocks_now = c->blocks_opened - c->blocks_aborted - c->blocks_freed;
+	s->bytes_opened = c->bytes_opened;
+	s->bytes_freed = c->bytes_freed;
+	s->branch_hits = c->branch_hits;
+	s->branch_hits_stale = c->branch_hits_stale;
+	s->opens_full = c->opens_full;
+}
+
+static void fill_lists(struct ch_heap *heap, struct ch_stats *s) CH_REQUIRES(ch__role_heap)
+{
+	for (struct ch__thread *t = heap->threads; t; t = t->next)
+		s->threads_now += t->is_attached;
+	for (struct ch_fiber *f = heap->fibers; f; f = f->next)
+		s->fibers_now += f->is_attached;
+	for (struct ch_vm *vm = heap->vms; vm; vm = vm->next)
+		s->vms_now += vm->is_attached;
+	s->owners_now = heap->owners_now;
+	s->assumptions_now = heap->assumptions_now;
+	s->blocks_notentrant_now = heap->blocks_notentrant;
+	s->branches_now = s->stub_bytes_now / ch__stub_bytes(heap);
+}
+
+static void fill_cycles(struct ch_heap *heap, struct ch_stats *s) CH_REQUIRES(ch__role_heap)
+{
+	s->blocks_invalidated = heap->blocks_invalidated;
+	s->branches_linked = heap->branches_linked;
+	s->branches_unlinked = heap->branches_unlinked;
+	s->patch_points_armed = heap->patch_points_armed;
+	s->cycles = heap->cycles;
+	s->cycles_abandoned = heap->cycles_abandoned;
+	s->core_syncs = atomic_load(&heap->core_syncs);
+	s->marked_blocks_last = heap->marked_last;
+	s->stack_roots_last = heap->stack_roots_last;
+	s->mark_ns_last = heap->mark_ns_last;
+	s->mark_ns_total = heap->mark_ns_total;
+	s->pause_ns_last = heap->pause_ns_last;
+	s->pause_ns_max = heap->pause_ns_max;
+	s->sweep_ns_total = heap->sweep_ns_total;
+	s->freezes = heap->freezes;
+}
+
+enum ch_status ch_heap_stats(struct ch_heap *heap, struct ch_stats *stats)
+{
+	if (ch__is_marking())
+		return CH_E_STATE;
+	if (stats->size != sizeof *stats)
+		return CH_E_ARG;
+	memset(stats, 0, sizeof *stats);
+	stats->size = sizeof *stats;
+	/* The program's headers may be of another version. */
+	stats->version = CH_VERSION_TEXT;
+	stats->backend = ch__pool_backend_name(heap->pool);
+	stats->sinks_on = ch__sinks_on(heap->sinks);
+	ch__heap_lock(heap);
+	struct ch__counters sum = sum_counters(heap);
+	fill_counters(&sum, stats);
+	fill_memory(heap, stats);
+	fill_lists(heap, stats);
+	fill_cycles(heap, stats);
+	ch__stats_note_peak(heap);
+	stats->code_bytes_peak = heap->code_bytes_peak;
+	ch__heap_unlock(heap);
+	return CH_OK;
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: MIT
+ * table.c: type-stable tables of records: a directory of segments that are never freed before the
+ * heap, so that a reader without a lock may follow any index that was ever handed out. The
+ * directory is lazily touched memory. Of tables that handles lead to, records begin with the
+ * heap's first generation. */
+#include "codeheap/base/table.h"
+
+#include "os/os.h"
+
+bool ch__table_create(struct ch__table *table, uint32_t record_bytes, uint32_t link_offset,
+		      uint32_t limit)
+{
+	memset(table, 0, sizeof *table);
+	size_t segments = ((size_t)limit >> CH__SEGMENT_LOG2) + 2;
+	table->directory_bytes = segments * sizeof(void *);
+	table->segments = ch__os_private(table->directory_bytes);
+	table->record_bytes = record_bytes;
+	table->link_offset = link_offset;
+	table->limit = limit;
+	return table->segments != NULL;
+}
+
+void ch__table_destroy(struct ch__table *table)
+{
+	if (table->segments)
+		ch__os_unmap(table->segments, table->directory_bytes);
+	table->segments = NULL;
+}
+
+bool ch__table_back(struct ch__table *table, struct ch__meta *meta, uint32_t index)
+{
+	_Atomic(void *) *slot = &table->segments[index >> CH__SEGMENT_LOG2];
+	if (atomic_load_explicit(slot, memory_order_relaxed))
+		return true;
+	char *segment = ch__meta_alloc(meta, (size_t)CH__SEGMENT_RECORDS * table->record_bytes);
+	if (!segment)
+		return false;
+	for (uint32_t i = 0; table->first_generation && i < CH__SEGMENT_RECORDS; i++)
+		memcpy(segment + (size_t)i * table->record_bytes + table->generation_offset,
+		       &table->first_generation, sizeof table->first_generation);
+	/* Pairs with the acquire load in ch__table_at. */
+	atomic_store_explicit(slot, segment, memory_order_release);
+	return true;
+}
+
+void ch__table_begin_at(struct ch__table *table, uint32_t generation, size_t generation_offset)
+{
+	table->first_generation = generation;
+	table->generation_offset = (uint32_t)generation_offset;
+}
+
+uint32_t ch__table_generations(const struct ch__table *table)
+{
+	uint32_t most = 0;
+	for (uint32_t i = 1; i < table->used; i++) {
+		if (!table->segments[i >> CH__SEGMENT_LOG2])
+			continue;
+		const char *record = ch__table_at(table, i);
+		uint32_t generation;
+		memcpy(&generation, record + table->generation_offset, sizeof generation);
+		if (generation - table->first_generation > most)
+			most = generation - table->first_generation;
+	}
+	return most;
+}
+
+uint32_t ch__table_extend(struct ch__table *table, struct ch__meta *meta, uint32_t count)
+{
+	uint32_t index = table->used ? table->used : 1;
+	uint32_t room = CH__SEGMENT_RECORDS - (index & (CH__SEGMENT_RECORDS - 1));
+	if (count > room)
+		index += room;
+	if (index + count > table->limit)
+		return 0;
+	if (!ch__table_back(table, meta, index))
+		return 0;
+	atomic_store_explicit(&table->used, index + count, memory_order_relaxed);
+	return index;
+}
+
+static uint32_t *link_of(const struct ch__table *table, uint32_t index)
+{
+	return (uint32_t *)(void *)((char *)ch__table_at(table, index) + table->link_offset);
+}
+
+static uint32_t pop(const struct ch__table *table, uint32_t *head)
+{
+	uint32_t index = *head;
+	if (index)
+		*head = *link_of(table, index);
+	return index;
+}
+
+static void push(const struct ch__table *table, uint32_t *head, uint32_t *tail, uint32_t index)
+{
+	*link_of(table, index) = 0;
+	if (*head)
+		*link_of(table, *tail) = index;
+	else
+		*head = index;
+	*tail = index;
+}
+
+uint32_t ch__table_take(struct ch__table *table, struct ch__meta *meta)
+{
+	uint32_t index = pop(table, &table->free_head);
+	if (!index)
+		index = ch__table_extend(table, meta, 1);
+	return index ? index : pop(table, &table->worn_head);
+}
+
+void ch__table_give(struct ch__table *table, uint32_t index, bool is_worn)
+{
+	if (!is_worn)
+		push(table, &table->free_head, &table->free_tail, index);
+	else
+		push(table, &table->worn_head, &table->worn_tail, index);
+}

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: MIT
+ * trigger.c: when a collection is worth its while, and telling the vms (P8: never an endless loop
+ * of collections, no request lost). Counters are atomic; callbacks run under no lock. */
+#include "codeheap/base/handles.h"
+#include "codeheap/base/listeners.h"
+#include "codeheap/base/space.h"
+#include "codeheap/base/trigger.h"
+
+enum {
+	OPENED_MIN_BYTES = 256 << 10,
+	DEAD_MIN_BYTES = 64 << 10,
+	COMMITTED_PART = 10, /* and a tenth of what is committed */
+	POOL_WANTED_QUARTERS = 3,
+	FLOOR_FACTOR_MAX = 16,
+	/* When a full pool asks again: this part of it changed, or so many times the length of the
+	 * last cycle has passed since its end. */
+	WORTH_PART = 10,
+	WORTH_PAUSES = 8,
+};
+
+static uint64_t committed_bytes(const struct ch_heap *heap)
+{
+	return (uint64_t)atomic_load_explicit(&heap->pool->pages_used, memory_order_relaxed)
+	       << heap->pool->page_log2;
+}
+
+static uint64_t scaled(struct ch_heap *heap, uint64_t least, const _Atomic(uint64_t) *back_off)
+{
+	uint64_t part = committed_bytes(heap) / COMMITTED_PART;
+	uint64_t factor = atomic_load_explicit(back_off, memory_order_relaxed);
+	uint64_t floor_factor = atomic_load_explicit(&heap->floor_factor, memory_order_relaxed);
+	least *= floor_factor ? floor_factor : 1;
+	return (part > least ? part : least) * (factor ? factor : 1);
+}
+
+/* A pool that is full asks for one collection after another, unless it waits until one can find
+ * something. What frames hold, and what a collector of the VM knows of, dies without a word: so
+ * time alone is a reason, too, and the less the last ones found the later. */
+static bool is_worth(struct ch_heap *heap)
+{
+	uint64_t changed =
+		atomic_load_explicit(&heap->bytes_since_cycle, memory_order_relaxed) +
+		atomic_load_explicit(&heap->dead_bytes, memory_order_relaxed);
+	uint64_t factor = atomic_load_explicit(&heap->opened_factor, memory_order_relaxed);
+	/* Where only stops synchronize, what is dead has its place freed by the next one. */
+	bool awaits_stop = !heap->has_core_sync && atomic_load(&heap->quarantine_bytes);
+	return awaits_stop || changed >= heap->pool->pool_bytes / WORTH_PART ||
+	       ch__os_now_ns() - __atomic_load_n(&heap->last_cycle_end_ns, __ATOMIC_RELAXED) >=
+		       WORTH_PAUSES * (factor ? factor : 1) *
+			       __atomic_load_n(&heap->cycle_ns, __ATOMIC_RELAXED);
+}
+
+static void want(struct ch_heap *heap)
+{
+	atomic_store_explicit(&heap->collect_wanted, true, memory_order_relaxed);
+}
+
+void ch__trigger_opened(struct ch_heap *heap, uint32_t bytes)
+{
+	uint64_t sum = bytes + atomic_fetch_add_explicit(&heap->bytes_since_cycle, bytes,
+							 memory_order_relaxed);
+	bool is_crowded =
+		committed_bytes(heap) * 4 > (uint64_t)heap->pool->pool_bytes * POOL_WANTED_QUARTERS;
+	/* A crowded pool asks as soon as a sixteenth of it was opened since; what a cycle cannot
+	 * free is not asked for again. */
+	if (sum > scaled(heap, OPENED_MIN_BYTES, &heap->opened_factor) ||
+	    (is_crowded && sum > heap->pool->pool_bytes / 16))
+		want(heap);
+}
+
+void ch__trigger_dead(struct ch_heap *heap, uint64_t bytes)
+{
+	uint64_t sum =
+		bytes + atomic_fetch_add_explicit(&heap->dead_bytes, bytes, memory_order_relaxed);
+	if (sum > scaled(heap, DEAD_MIN_BYTES, &heap->dead_factor) ||
+	    (CH_UNLIKELY(atomic_load_explicit(&heap->anyone_wants_space, memory_order_relaxed)) &&
+	     is_worth(heap)))
+		want(heap);
+}
+
+void ch__trigger_released(struct ch_heap *heap, uint32_t blocks)
+{
+	uint64_t mean = atomic_load_explicit(&heap->mean_dead_bytes, memory_order_relaxed);
+	const struct ch__thread *self = mean ? NULL : ch__thread_self(heap);
+	if (self && self->counters.blocks_opened)
+		mean = self->counters.bytes_opened / self->counters.blocks_opened;
+	ch__trigger_dead(heap, 64 + mean * blocks);
+}
+
+void ch__trigger_full(struct ch_heap *heap, struct ch_owner owner, uint64_t space_seen)
+{
+	ch__heap_lock(heap);
+	uint32_t index = ch__owner_resolve(heap, owner);
+	if (index) {
+		struct ch_vm *vm = ch__owner_at(heap, index)->vm;
+		/* Who failed first is told of what came since, though another one looked later. */
+		if (!vm->wants_space)
+			vm->space_seen = space_seen;
+		vm->wants_space = true;
+		atomic_store(&heap->anyone_wants_space, true);
+	}
+	ch__heap_unlock(heap);
+	if (is_worth(heap))
+		want(heap);
+	ch__trigger_tell(heap);
+}
+
+/* Frozen: a request that comes while the cycle runs is not served by it, and stays. */
+void ch__trigger_cycle_begins(struct ch_heap *heap)
+{
+	heap->dead_at_cycle = atomic_exchange(&heap->dead_bytes, 0);
+	heap->opened_at_cycle = atomic_exchange(&heap->bytes_since_cycle, 0);
+	atomic_store(&heap->collect_wanted, false);
+	atomic_store(&heap->collect_told, false);
+}
+
+void ch__trigger_cycle_abandoned(struct ch_heap *heap)
+{
+	atomic_fetch_add(&heap->dead_bytes, heap->dead_at_cycle);
+	atomic_fetch_add(&heap->bytes_since_cycle, heap->opened_at_cycle);
+	want(heap);
+}
+
+/* Under heap, the world still stopped or just resumed. */
+void ch__trigger_cycle_ended(struct ch_heap *heap, uint64_t cycle_ns)
+{
+	uint64_t now = ch__os_now_ns();
+	uint64_t between = now - heap->last_cycle_end_ns;
+	uint64_t factor = atomic_load(&heap->floor_factor);
+	/* Boehm's hooks come here without the lock, while another thread may end a sweep. */
+	uint64_t swept = __atomic_load_n(&heap->sweep_ns_total, __ATOMIC_RELAXED);
+	uint64_t collecting = cycle_ns + swept - heap->sweep_ns_at_cycle;
+	__atomic_store_n(&heap->last_cycle_end_ns, now, __ATOMIC_RELAXED);
+	__atomic_store_n(&heap->cycle_ns, collecting, __ATOMIC_RELAXED);
+	heap->sweep_ns_at_cycle = swept;
+	heap->blocks_at_cycle =
+		__atomic_load_n(&heap->counters.blocks_freed, __ATOMIC_RELAXED);
+	heap->bytes_at_cycle = __atomic_load_n(&heap->counters.bytes_freed, __ATOMIC_RELAXED);
+	/* More than a tenth of the time in collections: ask half as often. Only the least values
+	 * back off: a tenth of what is committed keeps the cost of a block that dies the same,
+	 * however many live. */
+	if (between && collecting * 10 > between && factor < FLOOR_FACTOR_MAX)
+		atomic_store(&heap->floor_factor, (factor ? factor : 1) * 2);
+	else if (factor > 1 && collecting * 40 < between)
+		atomic_store(&heap->floor_factor, factor / 2);
+}
+
+/* A cycle that found little doubles the threshold that asked for it. */
+static void back_off(_Atomic(uint64_t) *factor, bool is_poor)
+{
+	uint64_t now = atomic_load(factor);
+	if (is_poor && now < 64)
+		atomic_store(factor, (now ? now : 1) * 2);
+	else if (!is_poor && now > 1)
+		atomic_store(factor, 1);
+}
+
+/* Under heap, at the end of a sweep. */
+void ch__trigger_swept(struct ch_heap *heap)
+{
+	uint64_t freed = heap->counters.blocks_freed - heap->blocks_at_cycle;
+	uint64_t bytes = heap->counters.bytes_freed - heap->bytes_at_cycle;
+	bool is_poor = freed * 20 < heap->marked_last;
+	back_off(&heap->opened_factor, is_poor);
+	/* Code that only grows says nothing of what was released or invalidated. */
+	back_off(&heap->dead_factor, is_poor && heap->dead_at_cycle > DEAD_MIN_BYTES);
+	if (freed)
+		atomic_store_explicit(&heap->mean_dead_bytes, bytes / freed, memory_order_relaxed);
+}
+
+/* A callback of the vm and its word, as of one moment: the record may be another vm's when the
+ * callback comes. */
+struct call {
+	void (*of)(void *user); /* NULL: the vm is not attached, or has none */
+	void *user;
+};
+
+static void make(struct call call)
+{
+	if (!call.of)
+		return;
+	ch__holds_nothing();
+	call.of(call.user);
+}
+
+/* Where space came since the vm's last open failed: it is told once. */
+static struct call take_space(struct ch_heap *heap, struct ch_vm *vm)
+{
+	struct call call = {0};
+	ch__heap_lock(heap);
+	if (vm->is_attached && vm->wants_space &&
+	    vm->space_seen != ch__space_now(heap)) {
+		vm->wants_space = false;
+		call = (struct call){vm->ops.space_free, vm->user};
+	}
+	ch__heap_unlock(heap);
+	return call;
+}
+
+static struct call want_of(struct ch_heap *heap, struct ch_vm *vm)
+{
+	struct call call = {0};
+	ch__heap_lock(heap);
+	if (vm->is_attached)
+		call = (struct call){vm->ops.collect_wanted, vm->user};
+	ch__heap_unlock(heap);
+	return call;
+}
+
+static void tell_space(struct ch_heap *heap)
+{
+	bool anyone = false, is_ours = ch__thread_self(heap) != NULL;
+	for (struct ch_vm *vm = heap->vms; vm; vm = vm->next)
+		if (!is_ours || ch__thread_now(heap)) {
+			struct call call = take_space(heap, vm);
+			make(call);
+		}
+	ch__heap_lock(heap);
+	for (struct ch_vm *vm = heap->vms; vm; vm = vm->next)
+		anyone |= vm->is_attached && vm->wants_space;
+	atomic_store(&heap->anyone_wants_space, anyone);
+	ch__heap_unlock(heap);
+}
+
+void ch__trigger_tell(struct ch_heap *heap)
+{
+	if (!atomic_load_explicit(&heap->collect_wanted, memory_order_relaxed))
+		return;
+	bool was_told = atomic_exchange(&heap->collect_told, true);
+	for (struct ch_vm *vm = heap->vms; !was_told && vm; vm = vm->next)
+		make(want_of(heap, vm));
+}
+
+void ch__trigger_poll(struct ch_heap *heap)
+{
+	bool is_ours = ch__thread_self(heap) != NULL;
+	ch__listeners_use(heap);
+	if (atomic_load(&heap->anyone_wants_space)) {
+		tell_space(heap);
+		/* What was no reason for a collection when an open failed may have become one. */
+		if (atomic_load(&heap->anyone_wants_space) &&
+		    !atomic_load_explicit(&heap->collect_wanted, memory_order_relaxed) &&
+		    is_worth(heap))
+			want(heap);
+	}
+	if (!is_ours || ch__thread_now(heap))
+		ch__trigger_tell(heap);
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT
+ * trigger.h: when a collection is wanted, and who is told (trigger.c). */
+#ifndef CH_CODEHEAP_TRIGGER_H
+#define CH_CODEHEAP_TRIGGER_H
+
+#include "codeheap/base/heap.h"
+
+void ch__trigger_opened(struct ch_heap *, uint32_t bytes);
+/* An open found no room: a cycle is wanted, and space_free is due when room came. */
+void ch__trigger_full(struct ch_heap *, struct ch_owner, uint64_t space_seen);
+void ch__trigger_dead(struct ch_heap *, uint64_t bytes);
+void ch__trigger_released(struct ch_heap *, uint32_t blocks); /* some so many, of unknown size */
+/* The world stands still: what comes from here on is not of this cycle. */
+void ch__trigger_cycle_begins(struct ch_heap *) CH_REQUIRES(ch__role_frozen);
+void ch__trigger_cycle_abandoned(struct ch_heap *);
+void ch__trigger_cycle_ended(struct ch_heap *, uint64_t cycle_ns);
+void ch__trigger_swept(struct ch_heap *) CH_REQUIRES(ch__role_heap);
+/* Tells the vms that a collection is wanted; no lock held. */
+void ch__trigger_tell(struct ch_heap *) CH_EXCLUDES(CH__ANY);
+/* The same, and of space that came; from calls that deliver notices, no lock held. */
+void ch__trigger_poll(struct ch_heap *) CH_EXCLUDES(CH__ANY);
+
+#endif

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT
+ * vm.c: the records of vms: attached, detached, used again. What ends with a vm besides its
+ * record is in invalidate/. Lock: heap. */
+#include "codeheap/base/park.h"
+#include "codeheap/base/vm.h"
+
+/* So many records rest before the one that rests longest is used again: who detaches a vm twice, or
+ * uses it afterwards, is more likely told so than believed. */
+enum { VMS_RESTING = 64 };
+
+/* Cycles walk the records, so there are as many as vms were attached at once, those that rest, and
+ * those of which an owner is left. */
+static struct ch_vm *take_vm(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
+{
+	struct ch_vm *vm = heap->free_vms;
+	if (heap->free_vms_now > VMS_RESTING) {
+		heap->free_vms = vm->next_free;
+		heap->free_vms_now--;
+		return vm;
+	}
+	vm = ch__meta_alloc(heap->meta, sizeof *vm);
+	if (!vm)
+		return NULL;
+	vm->heap = heap;
+	vm->next = heap->vms;
+	/* Release: hooks walk the list without the lock. */
+	atomic_store_explicit(&heap->vms, vm, memory_order_release);
+	return vm;
+}
+
+static void free_vm(struct ch_vm *vm) CH_REQUIRES(ch__role_heap)
+{
+	struct ch_heap *heap = vm->heap;
+	vm->next_free = NULL;
+	if (heap->free_vms_now++)
+		heap->free_vms_last->next_free = vm;
+	else
+		heap->free_vms = vm;
+	heap->free_vms_last = vm;
+}
+
+/* Blocks of the vm may be dying, and their owners ask it for its callbacks until they are gone. */
+void ch__vm_owner_gone(struct ch_vm *vm)
+{
+	if (!--vm->owners_now && !vm->is_attached)
+		free_vm(vm);
+}
+
+void ch__vm_leave(struct ch_vm *vm)
+{
+	CH_ASSERT(CH_CHECK < 2 || ch__lock_is_mine(&vm->heap->lock), "leaves without the lock");
+	vm->is_attached = false;
+	if (!vm->owners_now)
+		free_vm(vm);
+}
+
+enum ch_status ch_vm_attach(struct ch_heap *heap, const struct ch_ops *ops, void *user,
+			    struct ch_vm **out)
+{
+	*out = NULL;
+	if (ch__is_marking())
+		return CH_E_STATE;
+	if (!ops || ops->size != sizeof *ops)
+		return CH_E_ARG;
+	ch__heap_lock(heap);
+	struct ch_vm *vm = take_vm(heap);
+	if (vm) {
+		vm->ops = *ops;
+		vm->user = user;
+		vm->wants_space = false;
+		/* Release: a hook that sees it attached sees its callbacks. */
+		atomic_store_explicit(&vm->is_attached, true, memory_order_release);
+		*out = vm;
+	}
+	ch__heap_unlock(heap);
+	return vm ? CH_OK : CH_E_MEMORY;
+}

@@ -1,0 +1,529 @@
+/* SPDX-License-Identifier: MIT
+ * death.c: the end of a block for any reason: no cycle reached it (sweep.c finds it), its owner was
+ * released, its open or commit was given up, a child of fork has no thread or no copy for it. It is
+ * withdrawn, filled with traps and, after a core sync, its place is reused (P2, P4, P5).
+ *
+ * Order (I8): in a region and under heap: unlink, tombstone, generation even, start bits, DEAD;
+ * then names withdrawn, traps written; then onto the quarantine, until a core sync later the
+ * granules, the page's unwind range and the record go back. Where dead names are kept, the place of
+ * a block that had one stays on the quarantine until the pool is full otherwise.
+ * Lock: heap; pages and sinks inside. */
+#include "codeheap/graph/assumption.h"
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/branch.h"
+#include "codeheap/collect/death.h"
+#include "codeheap/base/handles.h"
+#include "codeheap/base/listeners.h"
+#include "codeheap/base/region.h"
+#include "codeheap/base/stats.h"
+
+bool ch__dead_names_kept(const struct ch_heap *heap)
+{
+	return heap->config.dead_names == CH_DEAD_NAMES_KEPT &&
+	       (ch__sinks_on(heap->sinks) & CH__SINK_PERF_MAP) != 0;
+}
+
+/* --- death --- */
+
+static uint32_t cut_edges(struct ch_heap *heap, uint32_t index, bool patch_sources)
+	CH_REQUIRES(ch__role_heap, ch__role_region)
+{
+	struct ch__block *block = ch__block_at(heap, index);
+	while (block->in_head)
+		ch__branch_unlink(heap, block->in_head, patch_sources);
+	uint32_t first = atomic_load_explicit(&block->first_branch, memory_order_relaxed);
+	uint32_t at = first;
+	for (bool last = !at; !last; at++) {
+		last = ch__branch_has(ch__branch_at(heap, at), CH__BRANCH_LAST);
+		ch__branch_unlink(heap, at, false);
+	}
+	atomic_store_explicit(&block->first_branch, 0, memory_order_relaxed);
+	return first;
+}
+
+static void count_death(struct ch_heap *heap, const struct ch__dead *dead, enum ch_block_state was)
+	CH_REQUIRES(ch__role_heap)
+{
+	struct ch__counters *c = &heap->counters;
+	c->blocks_freed += was != CH_BLOCK_OPEN;
+	c->bytes_freed += dead->hot_bytes + dead->cold_bytes;
+	c->code_bytes -= dead->hot_bytes + dead->cold_bytes;
+	c->hot_bytes -= dead->hot_bytes;
+	c->cold_bytes -= dead->cold_bytes;
+	if (was == CH_BLOCK_NOTENTRANT) {
+		heap->blocks_notentrant--;
+		heap->notentrant_bytes -= dead->hot_bytes + dead->cold_bytes;
+	}
+}
+
+/* Places are free, or on the quarantine, where an open in need finds them. Never before they are:
+ * who looked for room meanwhile, and saw the count, would wait for a word that was given. */
+static void count_space(struct ch_heap *heap, uint32_t places)
+{
+	/* Stored under heap only. */
+	uint64_t events = atomic_load_explicit(&heap->space_events, memory_order_relaxed);
+	atomic_store_explicit(&heap->space_events, events + places, memory_order_release);
+}
+
+/* Of a DEAD block: under heap. What another thread says of it at the same time (that it is held)
+ * may be lost: nobody asks any more. */
+static void change_flags(struct ch__block *block, uint8_t without, uint8_t with)
+{
+	uint8_t flags = atomic_load_explicit(&block->flags, memory_order_relaxed);
+	atomic_store_explicit(&block->flags, (uint8_t)((flags & ~without) | with),
+			      memory_order_relaxed);
+}
+
+/* Start bits to clear: those of neighbours go by one store. */
+struct starts {
+	uint32_t word;
+	uint64_t mask;
+};
+
+static void clear_starts(struct ch_heap *heap, struct starts *starts)
+{
+	if (starts->mask)
+		ch__page_clear_starts(heap->pool, starts->word, starts->mask);
+	starts->mask = 0;
+}
+
+static void clear_start(struct ch_heap *heap, struct starts *starts, uint32_t offset)
+{
+	uint32_t granule = offset / CH__GRANULE_BYTES;
+	if (starts->word != granule >> 6)
+		clear_starts(heap, starts);
+	starts->word = granule >> 6;
+	starts->mask |= UINT64_C(1) << (granule & 63);
+}
+
+/* Stale jumps of other cores may lead there, of branches that are or were linked to it; or stale
+ * bytes be what they would run there. */
+static bool is_known(const struct ch_heap *heap, const struct ch__block *block)
+{
+	uint8_t flags = atomic_load_explicit(&block->flags, memory_order_relaxed);
+	bool was_linked = (flags & CH__FLAG_HELD) && (flags & CH__FLAG_UNLINKED);
+	return block->in_head != 0 || was_linked ||
+	       ((!CH_ARCH_FETCH_FOLLOWS || ch__block_is_data(heap, block)) &&
+		ch__block_state(block) != CH_BLOCK_OPEN);
+}
+
+/* LIVE | NOTENTRANT | OPEN -> DEAD. In a region, under heap, with the list of its owner locked; the
+ * caller clears what is left in starts. */
+static void kill(struct ch_heap *heap, uint32_t index, bool patch_sources, enum ch__death death,
+		 struct ch__dead *dead, struct starts *starts)
+	CH_REQUIRES(ch__role_heap, ch__role_owner, ch__role_region)
+{
+	struct ch__block *block = ch__block_at(heap, index);
+	enum ch_block_state was = ch__block_state(block);
+	struct ch__owner *owner = ch__owner_at(heap, block->owner);
+	bool is_data = ch__block_is_data(heap, block);
+	*dead = (struct ch__dead){.index = index,
+			      .hot_offset = block->hot_offset,
+			      .hot_bytes = ch__hot_bytes(block),
+			      .cold_bytes = ch__cold_bytes(block),
+			      .lead_bytes = ch__lead_bytes(ch__block_use(heap, block)),
+			      .must_wait = ch__dead_names_kept(heap) || is_known(heap, block),
+			      .was_open = was == CH_BLOCK_OPEN,
+			      .is_data = is_data,
+			      .is_lent = ch__block_is_lent(heap, block),
+			      .key = ch__block_handle(heap, index).bits,
+			      .extra = block->extra};
+	if (block->cold_granules)
+		dead->cold_offset = ch__cold_offset(heap, block);
+	dead->run = cut_edges(heap, index, patch_sources);
+	if (owner->entry == index)
+		ch__owner_reset_cell(owner);
+	ch__owner_remove(heap, index);
+	ch__assumption_leave(heap, index);
+	ch__tombstone_write(heap, index, death);
+	/* Release: out of every list before none finds it. */
+	uint32_t generation = atomic_load_explicit(&block->generation, memory_order_relaxed);
+	atomic_store_explicit(&block->generation, generation + 1, memory_order_release);
+	if (was != CH_BLOCK_OPEN) {
+		clear_start(heap, starts, dead->hot_offset);
+		if (dead->cold_bytes)
+			clear_start(heap, starts, dead->cold_offset);
+	}
+	ch__block_set_state(heap, index, CH_BLOCK_DEAD, CH__CAUSE_NONE, __func__);
+	count_death(heap, dead, was);
+	bool has_notice = was != CH_BLOCK_OPEN && owner->vm->ops.block_freed;
+	change_flags(block, CH__FLAG_NOTICE, has_notice ? CH__FLAG_NOTICE : 0);
+}
+
+/* --- withdrawal: outside of regions; names of all first, then traps --- */
+
+/* Who observes the heap may take names. */
+static void tell_listeners(struct ch_heap *heap, const struct ch__dead *dead, uint32_t count)
+	CH_REQUIRES(ch__role_heap)
+{
+	uint64_t handles[CH__KILLED_AT_ONCE];
+	if (!ch__has_listeners(heap) || !count)
+		return;
+	for (uint32_t i = 0; i < count; i++)
+		handles[i] = dead[i].key;
+	ch__listeners_blocks_die(heap, handles, count);
+}
+
+/* In one call: a sink takes its lock once. An OPEN block was never told of. */
+static void withdraw_names(struct ch_heap *heap, const struct ch__dead *dead, uint32_t count)
+	CH_REQUIRES(ch__role_heap)
+{
+	tell_listeners(heap, dead, count);
+	struct ch__sink_range ranges[2 * CH__KILLED_AT_ONCE];
+	size_t n = 0;
+	if (!ch__sinks_want_ranges(atomic_load_explicit(&heap->sinks_on, memory_order_relaxed)))
+		return;
+	for (uint32_t i = 0; i < count; i++) {
+		const struct ch__dead *d = &dead[i];
+		if (d->was_open || d->is_data)
+			continue;
+		ranges[n++] = (struct ch__sink_range){ch__exec(heap, d->hot_offset + d->lead_bytes),
+						      d->hot_bytes - d->lead_bytes, d->key, false};
+		if (d->cold_bytes)
+			ranges[n++] = (struct ch__sink_range){ch__exec(heap, d->cold_offset),
+							      d->cold_bytes, d->key, true};
+	}
+	if (n)
+		ch__sinks_remove(heap->sinks, ranges, n);
+}
+
+static void fill_with_traps(struct ch_heap *heap, const struct ch__dead *dead)
+{
+	if (!dead->is_lent)
+		ch__pool_poison(heap->pool, ch__exec(heap, dead->hot_offset), dead->hot_bytes);
+	if (dead->cold_bytes)
+		ch__pool_poison(heap->pool, ch__exec(heap, dead->cold_offset), dead->cold_bytes);
+	if (CH_LIKELY(!heap->pool->is_translated) || dead->was_open || dead->is_data)
+		return;
+	ch__valgrind_part_dead(heap->pool, ch__exec(heap, dead->hot_offset));
+	if (dead->cold_bytes)
+		ch__valgrind_part_dead(heap->pool, ch__exec(heap, dead->cold_offset));
+}
+
+static void drop_side(struct ch_heap *heap, const struct ch__dead *dead) CH_REQUIRES(ch__role_heap)
+{
+	if (dead->run) {
+		uint32_t length = ch__branches_free(heap, dead->run);
+		heap->counters.stub_bytes -= (int64_t)length * ch__stub_bytes(heap);
+	}
+	/* Until its names were withdrawn, sinks could ask for them. */
+	if (!dead->extra)
+		return;
+	ch__extra_take(ch__block_at(heap, dead->index));
+	ch__extra_drop(heap, dead->extra);
+}
+
+/* --- notices and quarantine: a DEAD record is on one list or both --- */
+
+static void queue_notice(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__role_heap)
+{
+	ch__block_at(heap, index)->notice_next = 0;
+	if (heap->notice_head)
+		ch__block_at(heap, heap->notice_tail)->notice_next = index;
+	else
+		heap->notice_head = index;
+	heap->notice_tail = index;
+	atomic_fetch_add_explicit(&heap->notices_now, 1, memory_order_relaxed);
+}
+
+static void finish_record(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__role_heap)
+{
+	struct ch__block *block = ch__block_at(heap, index);
+	uint32_t owner = block->owner;
+	ch__block_recycle(heap, index);
+	ch__owner_drop(heap, owner, 1);
+}
+
+/* The record keeps no place. True when it may go, too: no notice is due. */
+static bool forget_place(struct ch__block *block)
+{
+	ch__set16(&block->hot_granules, 0);
+	ch__set16(&block->cold_granules, 0);
+	change_flags(block, CH__FLAG_SPAN, 0);
+	return !(block->flags & CH__FLAG_NOTICE);
+}
+
+/* The unwind data of a slot goes last (I8), while nobody else can have the place. */
+static void forget_slot(struct ch_heap *heap, uint32_t hot_offset)
+{
+	if (ch__place_is_slot(heap, hot_offset))
+		ch__sinks_slot_dead(heap->sinks, ch__exec(heap, hot_offset));
+}
+
+/* The place goes back: DEAD -> FREE, the record too unless its notice is due. Under heap. */
+static void free_place(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__role_heap)
+{
+	struct ch__block *block = ch__block_at(heap, index);
+	struct ch__thread *self = ch__thread_or_guest(heap);
+	bool is_span = (block->flags & CH__FLAG_SPAN) != 0;
+	uint32_t hot_offset = block->hot_offset;
+	forget_slot(heap, hot_offset);
+	ch__region_enter(self);
+	ch__block_give_back(heap, block);
+	ch__region_leave(self);
+	ch__block_pages_freed(heap, hot_offset, is_span);
+	if (forget_place(block))
+		finish_record(heap, index);
+}
+
+/* The same for blocks of one owner in one page, none of them a span. */
+static void free_places(struct ch_heap *heap, const struct ch__dead *dead, uint32_t count)
+	CH_REQUIRES(ch__role_heap)
+{
+	struct ch__thread *self = ch__thread_or_guest(heap);
+	uint32_t page = dead->hot_offset >> heap->pool->page_log2, finished = 0;
+	uint32_t owner = ch__block_at(heap, dead->index)->owner;
+	for (uint32_t i = 0; i < count; i++)
+		forget_slot(heap, dead[i].hot_offset);
+	ch__region_enter(self);
+	ch__page_lock(&heap->pool->pages[page]);
+	for (uint32_t i = 0; i < count; i++) {
+		ch__page_give_back(heap->pool, page, dead[i].hot_offset, dead[i].hot_bytes);
+		ch__page_give_back(heap->pool, page, dead[i].cold_offset, dead[i].cold_bytes);
+	}
+	ch__page_unlock(&heap->pool->pages[page]);
+	ch__region_leave(self);
+	ch__block_pages_freed(heap, dead->hot_offset, false);
+	for (uint32_t i = 0; i < count; i++) {
+		if (!forget_place(ch__block_at(heap, dead[i].index)))
+			continue;
+		ch__block_recycle(heap, dead[i].index);
+		finished++;
+	}
+	if (finished)
+		ch__owner_drop(heap, owner, finished);
+}
+
+/* Blocks of the quarantine whose core sync has passed, from its head on, are told from those that
+ * wait, whether they leave it or not: the 32 bits that a block has would begin again. When
+ * more syncs are complete than had begun when it was poisoned, one began since. */
+static void pass_syncs(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
+{
+	uint64_t syncs = atomic_load(&heap->core_syncs);
+	while (heap->quarantine_waits && heap->quarantine_syncs < syncs) {
+		const struct ch__block *block = ch__block_at(heap, heap->quarantine_waits);
+		heap->quarantine_waits = block->quarantine_next;
+		if (block->quarantine_next)
+			heap->quarantine_syncs +=
+				ch__block_at(heap, block->quarantine_next)->syncs_begun -
+				block->syncs_begun;
+	}
+}
+
+static void quarantine(struct ch_heap *heap, const struct ch__dead *dead) CH_REQUIRES(ch__role_heap)
+{
+	struct ch__block *block = ch__block_at(heap, dead->index);
+	block->quarantine_next = 0;
+	/* Those under way count as passed: Boehm's hook has them without the heap lock. */
+	uint64_t begun = atomic_load(&heap->core_syncs_begun);
+	block->syncs_begun = (uint32_t)begun;
+	if (heap->quarantine_head)
+		ch__block_at(heap, heap->quarantine_tail)->quarantine_next = dead->index;
+	else
+		heap->quarantine_head = dead->index;
+	heap->quarantine_tail = dead->index;
+	/* Who waits now is not older than a sync under way: the numbers of neighbours are close. */
+	pass_syncs(heap);
+	if (!heap->quarantine_waits) {
+		heap->quarantine_waits = dead->index;
+		heap->quarantine_syncs = begun;
+	}
+	atomic_fetch_add_explicit(&heap->quarantine_bytes, dead->hot_bytes + dead->cold_bytes,
+				  memory_order_relaxed);
+}
+
+bool ch__quarantine_advance(struct ch_heap *heap, bool in_need)
+{
+	bool has_freed = false;
+	pass_syncs(heap);
+	if (!heap->quarantine_head)
+		return false;
+	if (ch__dead_names_kept(heap)) {
+		if (!in_need)
+			return false;
+		/* Names go before their addresses have others. */
+		ch__sinks_flush(heap->sinks, CH__FLUSH_IN_NEED);
+	}
+	if (in_need)
+		(void)ch__core_sync(heap);
+	pass_syncs(heap);
+	while (heap->quarantine_head != heap->quarantine_waits) {
+		uint32_t index = heap->quarantine_head;
+		struct ch__block *block = ch__block_at(heap, index);
+		/* Data that died with its code may hold the code's unwind table, which goes as the
+		 * sweep comes to it. */
+		if (ch__block_is_data(heap, block) && atomic_load(&heap->sweep_pending))
+			break;
+		heap->quarantine_head = block->quarantine_next;
+		atomic_fetch_sub_explicit(&heap->quarantine_bytes,
+					  ch__hot_bytes(block) + ch__cold_bytes(block),
+					  memory_order_relaxed);
+		free_place(heap, index);
+		has_freed = true;
+	}
+	/* Their deaths were told as space that is there in need. Without core syncs it was not; and
+	 * who looks for room while they are on their way finds them neither here nor there. */
+	if (has_freed)
+		count_space(heap, 1);
+	return has_freed;
+}
+
+/* A notice may leave its stack to a thread that is not of this heap: the others wait for one. */
+void ch__notices_deliver(struct ch_heap *heap)
+{
+	bool is_ours = ch__thread_self(heap) != NULL;
+	while (!is_ours || ch__thread_now(heap)) {
+		ch__heap_lock(heap);
+		uint32_t index = heap->notice_head;
+		if (!index) {
+			ch__heap_unlock(heap);
+			return;
+		}
+		struct ch__block *block = ch__block_at(heap, index);
+		struct ch_vm *vm = ch__owner_at(heap, block->owner)->vm;
+		void *user = block->user;
+		heap->notice_head = block->notice_next;
+		atomic_fetch_sub_explicit(&heap->notices_now, 1, memory_order_relaxed);
+		void (*freed)(void *, void *) = vm->is_attached ? vm->ops.block_freed : NULL;
+		void *vm_user = vm->user;
+		block->flags &= (uint8_t)~CH__FLAG_NOTICE;
+		/* Its place has gone back before: the record waited for this notice only. */
+		if (!ch__hot_bytes(block))
+			finish_record(heap, index);
+		ch__heap_unlock(heap);
+		ch__holds_nothing();
+		if (freed)
+			freed(vm_user, user);
+	}
+}
+
+/* --- release and abort --- */
+
+void ch__block_kill_now(struct ch_heap *heap, uint32_t index, enum ch__death death)
+{
+	ch__blocks_kill_now(heap, &index, 1, death);
+}
+
+static bool is_in_one_page(const struct ch_heap *heap, const struct ch__dead *dead)
+{
+	return !(ch__block_at(heap, dead->index)->flags & CH__FLAG_SPAN);
+}
+
+/* The places that need not wait for a core sync go back, page by page. */
+static void free_or_quarantine(struct ch_heap *heap, const struct ch__dead *dead, uint32_t count)
+	CH_REQUIRES(ch__role_heap)
+{
+	for (uint32_t i = 0, end; i < count; i = end) {
+		end = i + 1;
+		if (dead[i].must_wait) {
+			quarantine(heap, &dead[i]);
+			continue;
+		}
+		uint32_t page = dead[i].hot_offset >> heap->pool->page_log2;
+		if (!is_in_one_page(heap, &dead[i])) {
+			free_place(heap, dead[i].index);
+			continue;
+		}
+		while (end < count && !dead[end].must_wait &&
+		       dead[end].hot_offset >> heap->pool->page_log2 == page &&
+		       is_in_one_page(heap, &dead[end]))
+			end++;
+		free_places(heap, &dead[i], end - i);
+	}
+}
+
+/* With the list of the owner locked, as whoever attaches an edge has it. */
+static uint32_t without_edged(struct ch_heap *heap, uint32_t *blocks, uint32_t count)
+	CH_REQUIRES(ch__role_owner)
+{
+	uint32_t n = 0;
+	for (uint32_t i = 0; i < count; i++)
+		if (!(ch__block_at(heap, blocks[i])->flags & CH__FLAG_EDGED))
+			blocks[n++] = blocks[i];
+	return n;
+}
+
+void ch__blocks_kill_now(struct ch_heap *heap, uint32_t *blocks, uint32_t count,
+			 enum ch__death death)
+{
+	if (!count)
+		return;
+	struct ch__thread *self = ch__thread_or_guest(heap);
+	struct ch__owner *owner = ch__owner_at(heap, ch__block_at(heap, blocks[0])->owner);
+	struct ch__dead dead[CH__KILLED_AT_ONCE];
+	struct starts starts = {0};
+	ch__stats_note_peak(heap);
+	ch__tombstones_reserve(heap, count);
+	ch__region_enter(self);
+	ch__owner_lock(owner);
+	/* A released block that another one has an edge to goes with that one. */
+	if (death == CH__DEATH_NOT_RUNNING)
+		count = without_edged(heap, blocks, count);
+	for (uint32_t i = 0; i < count; i++)
+		kill(heap, blocks[i], true, death, &dead[i], &starts);
+	clear_starts(heap, &starts);
+	ch__owner_unlock(owner);
+	ch__region_leave(self);
+	withdraw_names(heap, dead, count);
+	for (uint32_t i = 0; i < count; i++) {
+		fill_with_traps(heap, &dead[i]);
+		drop_side(heap, &dead[i]);
+		if (ch__block_at(heap, dead[i].index)->flags & CH__FLAG_NOTICE)
+			queue_notice(heap, dead[i].index);
+	}
+	free_or_quarantine(heap, dead, count);
+	count_space(heap, count);
+}
+
+/* A child of fork has no copy: its blocks die, and no byte of them is touched. Their places stay in
+ * use, so that unwinders know the frames that are on its stack. Under heap. */
+void ch__blocks_forget_all(struct ch_heap *heap)
+{
+	struct ch__thread *self = ch__thread_or_guest(heap);
+	for (uint32_t i = 1; i < heap->blocks.used; i++) {
+		struct ch__dead dead;
+		struct starts starts = {0};
+		if (!ch__block_in_use(heap, i))
+			continue;
+		struct ch__owner *owner = ch__owner_at(heap, ch__block_at(heap, i)->owner);
+		ch__tombstones_reserve(heap, 1);
+		ch__region_enter(self);
+		ch__owner_lock(owner);
+		kill(heap, i, false, CH__DEATH_NO_COPY, &dead, &starts);
+		clear_starts(heap, &starts);
+		ch__owner_unlock(owner);
+		ch__region_leave(self);
+		heap->counters.blocks_aborted += dead.was_open;
+		drop_side(heap, &dead);
+		if (ch__block_at(heap, i)->flags & CH__FLAG_NOTICE)
+			queue_notice(heap, i);
+	}
+}
+
+void ch__blocks_kill_unreached(struct ch_heap *heap, const uint32_t *blocks, uint32_t count,
+			       struct ch__dead *dead)
+{
+	struct starts starts = {0};
+	for (uint32_t i = 0; i < count; i++) {
+		struct ch__owner *owner = ch__owner_at(heap, ch__block_at(heap, blocks[i])->owner);
+		ch__owner_lock(owner);
+		kill(heap, blocks[i], false, CH__DEATH_UNREACHED, &dead[i], &starts);
+		ch__owner_unlock(owner);
+	}
+	clear_starts(heap, &starts);
+}
+
+void ch__deaths_finish(struct ch_heap *heap, const struct ch__dead *dead, uint32_t count)
+{
+	withdraw_names(heap, dead, count);
+	for (uint32_t i = 0; i < count; i++)
+		fill_with_traps(heap, &dead[i]);
+	for (uint32_t i = 0; i < count; i++) {
+		drop_side(heap, &dead[i]);
+		if (ch__block_at(heap, dead[i].index)->flags & CH__FLAG_NOTICE)
+			queue_notice(heap, dead[i].index);
+		quarantine(heap, &dead[i]);
+	}
+	if (count)
+		count_space(heap, count);
+}

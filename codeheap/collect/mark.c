@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: MIT
+ * mark.c: the one engine of the three drivers: a breadth-first walk of blocks, branches, edges
+ * and refs over the side records (P2). Runs while regions are frozen; takes no lock, allocates
+ * nothing, dirties no code page.
+ *
+ * I5 (R2): what is not alive is never marked: death is final. I6: the queue is bounded; a block
+ * that did not fit stays unmarked, and a rescan of the marked ones finds it again. */
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/branch.h"
+#include "codeheap/base/event.h"
+#include "codeheap/base/handles.h"
+#include "codeheap/collect/mark.h"
+#include "codeheap/base/trigger.h"
+#include "codeheap/base/vm.h"
+
+void ch__marker_init(struct ch_heap *heap, struct ch_marker *marker)
+{
+	marker->heap = heap;
+	marker->head = marker->tail = 0;
+	marker->overflowed = marker->is_blind = false;
+	marker->marked = marker->stack_roots = 0;
+	marker->ref = NULL;
+	marker->context = NULL;
+}
+
+bool ch__mark_reserve(struct ch_heap *heap)
+{
+	struct ch_marker *marker = &heap->marker;
+	uint32_t wanted = CH__QUEUE_MIN;
+	while (wanted < heap->blocks.used / 4 && wanted < (1u << 20))
+		wanted *= 2;
+	if (marker->queue && marker->queue_mask + 1 >= wanted)
+		return true;
+	uint32_t *queue = ch__meta_alloc(heap->meta, wanted * sizeof *queue);
+	if (!queue)
+		return marker->queue != NULL;
+	ch__meta_free(heap->meta, marker->queue, (marker->queue_mask + 1) * sizeof *queue);
+	marker->queue = queue;
+	marker->queue_mask = wanted - 1;
+	return true;
+}
+
+static inline void mark_record(struct ch_marker *marker, struct ch__block *block, uint32_t index,
+			       uint32_t epoch, uint32_t completed)
+{
+	uint32_t mark = atomic_load_explicit(&block->mark, memory_order_relaxed);
+	if (mark == epoch)
+		return;
+	if ((int32_t)(mark - completed) < 0)
+		return;
+	if (CH_UNLIKELY(marker->tail - marker->head > marker->queue_mask)) {
+		marker->overflowed = true;
+		return;
+	}
+	atomic_store_explicit(&block->mark, epoch, memory_order_relaxed);
+	marker->queue[marker->tail++ & marker->queue_mask] = index;
+	marker->marked++;
+}
+
+void ch__mark_block(struct ch_marker *marker, uint32_t index)
+{
+	struct ch_heap *heap = marker->heap;
+	mark_record(marker, ch__block_at(heap, index), index,
+		    atomic_load_explicit(&heap->epoch, memory_order_relaxed),
+		    atomic_load_explicit(&heap->completed, memory_order_relaxed));
+}
+
+void ch__mark_owner_index(struct ch_marker *marker, uint32_t index)
+{
+	struct ch_heap *heap = marker->heap;
+	struct ch__owner *owner = ch__owner_at(heap, index);
+	uint32_t mark = atomic_load_explicit(&owner->mark, memory_order_relaxed);
+	if (!ch__is_alive(heap, mark))
+		return;
+	atomic_store_explicit(&owner->mark,
+			      atomic_load_explicit(&heap->epoch, memory_order_relaxed),
+			      memory_order_relaxed);
+	if (owner->entry && ch__owner_enters(owner))
+		ch__mark_block(marker, owner->entry);
+}
+
+static void report_ref(struct ch_marker *marker, const struct ch__block *block, uint32_t offset)
+{
+	struct ch_heap *heap = marker->heap;
+	struct ch_vm *vm = ch__owner_at(heap, block->owner)->vm;
+	uintptr_t exec = ch__exec(heap, offset), word;
+	memcpy(&word, ch__pool_read(heap->pool, exec), sizeof word);
+	if (marker->ref) {
+		marker->ref(marker, vm, word);
+	} else if (ch__vm_is_told(vm) && vm->ops.ref) {
+		uintptr_t moved = vm->ops.ref(vm->user, word);
+		if (moved != word) {
+			/* The world stands between instructions: no thread decodes half a word. */
+			memcpy(ch__pool_write(heap->pool, exec), &moved, sizeof moved);
+			ch__pool_sync(heap->pool, exec, sizeof moved);
+			CH_PUBLISHED(heap->pool, exec, sizeof moved, "ref");
+		}
+	}
+}
+
+static void trace_extra(struct ch_marker *marker, const struct ch__block *block, bool refs)
+	CH_REQUIRES(ch__role_frozen)
+{
+	const struct ch__extra *extra = block->extra;
+	const struct ch__item *items = ch__extra_items(extra);
+	for (uint32_t i = 0; i < extra->count; i++) {
+		switch (extra->kinds[i]) {
+		case CH__ITEM_EDGE:
+			ch__mark_block(marker, items[i].value);
+			break;
+		case CH__ITEM_OWNER_EDGE:
+			ch__mark_owner_index(marker, items[i].value);
+			break;
+		case CH__ITEM_REF:
+			if (refs)
+				report_ref(marker, block, items[i].at);
+			break;
+		default:
+			break;
+		}
+	}
+}
+
+/* Targets whose records are on their way into the cache, oldest first: one is looked at when
+ * EDGES_AHEAD more have been asked for, or when nothing else is left, so that the walk seldom waits
+ * for a record. */
+enum { EDGES_AHEAD = 16, BLOCKS_AHEAD = 8 };
+struct lookahead {
+	uint32_t epoch, completed, pushed, taken;
+	struct {
+		struct ch__block *block;
+		uint32_t index;
+	} ring[EDGES_AHEAD];
+};
+
+static void start_lookahead(struct lookahead *look, const struct ch_heap *heap)
+{
+	look->epoch = atomic_load_explicit(&heap->epoch, memory_order_relaxed);
+	look->completed = atomic_load_explicit(&heap->completed, memory_order_relaxed);
+	look->pushed = look->taken = 0;
+}
+
+static inline void mark_oldest(struct ch_marker *marker, struct lookahead *look)
+{
+	uint32_t slot = look->taken++ % EDGES_AHEAD;
+	mark_record(marker, look->ring[slot].block, look->ring[slot].index, look->epoch,
+		    look->completed);
+}
+
+static inline void push_edge(struct ch_marker *marker, struct lookahead *look,
+			     struct ch__block *block, uint32_t index)
+{
+	__builtin_prefetch(block, 1);
+	if (look->pushed - look->taken == EDGES_AHEAD)
+		mark_oldest(marker, look);
+	uint32_t slot = look->pushed++ % EDGES_AHEAD;
+	look->ring[slot].block = block;
+	look->ring[slot].index = index;
+}
+
+static inline void trace(struct ch_marker *marker, struct lookahead *look, uint32_t index,
+			 bool refs) CH_REQUIRES(ch__role_frozen)
+{
+	struct ch_heap *heap = marker->heap;
+	const struct ch__block *block = ch__block_at(heap, index);
+	uint32_t first = atomic_load_explicit(&block->first_branch, memory_order_relaxed);
+	/* A run lies in one segment: its records follow each other. */
+	const struct ch__branch *branch = first ? ch__branch_at(heap, first) : NULL;
+	for (uint32_t word = first ? 0 : CH__BRANCH_LAST; !(word & CH__BRANCH_LAST); branch++) {
+		word = atomic_load_explicit(&branch->target_kind, memory_order_relaxed);
+		uint32_t target = word & CH__INDEX_MAX;
+		if (!target)
+			continue;
+		push_edge(marker, look, ch__block_at(heap, target), target);
+	}
+	if (block->extra)
+		trace_extra(marker, block, refs);
+}
+
+/* After an overflow: the edges of every marked block again, without its refs. */
+static void rescan(struct ch_marker *marker) CH_REQUIRES(ch__role_frozen)
+{
+	struct ch_heap *heap = marker->heap;
+	uint32_t epoch = atomic_load_explicit(&heap->epoch, memory_order_relaxed);
+	struct lookahead look;
+	start_lookahead(&look, heap);
+	marker->overflowed = false;
+	for (uint32_t i = 1; i < heap->blocks.used; i++) {
+		if (!heap->blocks.segments[i >> CH__SEGMENT_LOG2])
+			continue;
+		const struct ch__block *block = ch__block_at(heap, i);
+		if ((atomic_load_explicit(&block->generation, memory_order_relaxed) & 1) &&
+		    atomic_load_explicit(&block->mark, memory_order_relaxed) == epoch)
+			trace(marker, &look, i, false);
+	}
+	while (look.taken != look.pushed)
+		mark_oldest(marker, &look);
+}
+
+static void prefetch_branches(const struct ch_marker *marker, uint32_t place)
+{
+	const struct ch__block *block =
+		ch__block_at(marker->heap, marker->queue[place & marker->queue_mask]);
+	uint32_t first = atomic_load_explicit(&block->first_branch, memory_order_relaxed);
+	if (!first)
+		return;
+	const char *branch = (const char *)ch__branch_at(marker->heap, first);
+	__builtin_prefetch(branch);
+	__builtin_prefetch(branch + 64);
+}
+
+static void drain_queue(struct ch_marker *marker) CH_REQUIRES(ch__role_frozen)
+{
+	struct lookahead look;
+	start_lookahead(&look, marker->heap);
+	for (;;) {
+		uint32_t mask = marker->queue_mask, waiting = marker->tail - marker->head;
+		if (CH_UNLIKELY(waiting > mask - mask / 4)) {
+			/* Depth first, so that a wide graph does not fill the queue. */
+			trace(marker, &look, marker->queue[--marker->tail & mask], true);
+		} else if (waiting) {
+			if (waiting > BLOCKS_AHEAD)
+				prefetch_branches(marker, marker->head + BLOCKS_AHEAD);
+			trace(marker, &look, marker->queue[marker->head++ & mask], true);
+		} else if (look.taken != look.pushed) {
+			mark_oldest(marker, &look);
+		} else {
+			return;
+		}
+	}
+}
+
+void ch__mark_drain(struct ch_marker *marker)
+{
+	drain_queue(marker);
+	while (CH_UNLIKELY(marker->overflowed)) {
+		rescan(marker);
+		drain_queue(marker);
+	}
+}
+
+static bool is_newborn(const struct ch__block *block)
+{
+	return ch__block_state(block) == CH_BLOCK_LIVE && !(block->flags & CH__FLAG_HELD);
+}
+
+static bool is_young_root(const struct ch__block *block)
+{
+	if (ch__block_state(block) == CH_BLOCK_OPEN)
+		return true;
+	if (block->flags & CH__FLAG_IMMORTAL)
+		return true;
+	return is_newborn(block);
+}
+
+/* A block of the list may have been marked by an edge before it was traced as a root: marking
+ * decides. An OPEN block is born with the epoch of its birth, so its links are traced here
+ * whatever its mark. */
+static void mark_young(struct ch_marker *marker, struct ch__thread *thread)
+	CH_REQUIRES(ch__role_frozen)
+{
+	struct ch_heap *heap = marker->heap;
+	uint32_t kept = 0;
+	for (uint32_t i = 0; i < thread->young_count; i++) {
+		uint32_t index = ch__block_resolve(heap, thread->young[i]);
+		if (!index || !is_young_root(ch__block_at(heap, index)))
+			continue;
+		thread->young[kept++] = thread->young[i];
+		ch__mark_block(marker, index);
+		if (marker->tail - marker->head > marker->queue_mask / 2)
+			ch__mark_drain(marker);
+	}
+	atomic_store_explicit(&thread->young_count, kept, memory_order_relaxed);
+}
+
+void ch__mark_roots(struct ch_marker *marker)
+{
+	for (struct ch__thread *t = marker->heap->threads; t; t = t->next)
+		mark_young(marker, t);
+}
+
+static uint32_t renewed(const struct ch_heap *heap, uint32_t mark, uint32_t epoch)
+{
+	return ch__is_alive(heap, mark) ? epoch : epoch - 1;
+}
+
+/* Epochs begin again, and marks are compared by their distance, so none may grow old: what is alive
+ * has this epoch from here on, what is not the one before. It takes as long as a look at each
+ * record, once in 2^30 cycles. */
+static void renew_marks(struct ch_heap *heap, uint32_t epoch) CH_REQUIRES(ch__role_frozen)
+{
+	for (uint32_t i = 1; i < heap->blocks.used; i++) {
+		if (!heap->blocks.segments[i >> CH__SEGMENT_LOG2])
+			continue;
+		struct ch__block *block = ch__block_at(heap, i);
+		atomic_store(&block->mark, renewed(heap, atomic_load(&block->mark), epoch));
+	}
+	for (uint32_t i = 1; i < heap->owners.used; i++) {
+		if (!heap->owners.segments[i >> CH__SEGMENT_LOG2])
+			continue;
+		struct ch__owner *owner = ch__owner_at(heap, i);
+		atomic_store(&owner->mark, renewed(heap, atomic_load(&owner->mark), epoch));
+	}
+	atomic_store(&heap->completed, epoch);
+	heap->marks_renewed = epoch;
+}
+
+void ch__mark_all(struct ch_marker *marker)
+{
+	struct ch_heap *heap = marker->heap;
+	for (uint32_t i = 1; i < heap->blocks.used; i++) {
+		if (!heap->blocks.segments[i >> CH__SEGMENT_LOG2] ||
+		    !(atomic_load_explicit(&ch__block_at(heap, i)->generation,
+					   memory_order_acquire) &
+		      1))
+			continue;
+		ch__mark_block(marker, i);
+		if (marker->tail - marker->head > marker->queue_mask / 2)
+			ch__mark_drain(marker);
+	}
+}
+
+void ch__cycle_begin(struct ch_heap *heap)
+{
+	enum { MARKS_LAST = 1 << 30 };
+	ch__marker_init(heap, &heap->marker);
+	uint32_t epoch = atomic_load_explicit(&heap->epoch, memory_order_relaxed);
+	if (CH_UNLIKELY(epoch - heap->marks_renewed >= MARKS_LAST))
+		renew_marks(heap, epoch);
+	atomic_store_explicit(&heap->epoch, epoch + 1, memory_order_relaxed);
+	ch__event_note(heap, CH__EVENT_CYCLE_BEGINS, ++heap->cycle_number);
+}
+
+/* The second full cycle after its commit ends: nothing but marks holds the block from here on. */
+static void end_infancy(struct ch_heap *heap, struct ch_block handle)
+{
+	uint32_t index = ch__block_resolve(heap, handle);
+	if (!index)
+		return;
+	struct ch__block *block = ch__block_at(heap, index);
+	/* The stamp alone: a flag below it would borrow a cycle. */
+	uint8_t age = (uint8_t)(ch__age_stamp(heap) - (block->flags & CH__FLAG_AGE)) & CH__FLAG_AGE;
+	if (is_newborn(block) && age >= 2 * CH__FLAG_AGE_ONE)
+		ch__block_held(block);
+}
+
+void ch__cycle_complete(struct ch_heap *heap)
+{
+	heap->full_cycles++;
+	ch__event_note(heap, CH__EVENT_CYCLE_ENDS, heap->marker.marked);
+	for (struct ch__thread *t = heap->threads; t; t = t->next)
+		for (uint32_t i = 0; i < t->young_count; i++)
+			end_infancy(heap, t->young[i]);
+	heap->marked_last = heap->marker.marked;
+	heap->stack_roots_last = heap->marker.stack_roots;
+	atomic_store_explicit(&heap->completed,
+			      atomic_load_explicit(&heap->epoch, memory_order_relaxed),
+			      memory_order_relaxed);
+	heap->sweep_cursor = 1;
+	atomic_store_explicit(&heap->sweep_pending, 1, memory_order_release);
+}
+
+void ch__cycle_give_up(struct ch_heap *heap)
+{
+	ch__event_note(heap, CH__EVENT_CYCLE_GIVEN_UP, ++heap->cycles_abandoned);
+}
+
+void ch__host_marks(struct ch_marker *marker)
+{
+	struct ch_heap *heap = marker->heap;
+	if (CH_LIKELY(heap->cycle_has_begun) || heap->config.driver != CH_DRIVER_HOST)
+		return;
+	heap->cycle_has_begun = true;
+	ch__trigger_cycle_begins(heap);
+	ch__cycle_begin(heap);
+}

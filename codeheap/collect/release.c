@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MIT
+ * release.c: ch_owner_release: the owner is let go (owner.c), and where nobody runs its blocks they
+ * end at once (death.c). Lock: heap, but for CH_RELEASE_COLLECT, which takes none. */
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/collect/death.h"
+#include "codeheap/base/heaps.h"
+#include "codeheap/base/region.h"
+#include "codeheap/base/trigger.h"
+
+/* Its last start is the last thing that a commit writes. A block that is LIVE without one is in its
+ * commit's hands: once it were dead, the commit would set a start where there is no block (I3). */
+static bool is_committed(const struct ch_heap *heap, const struct ch__block *block)
+{
+	return ch__block_state(block) != CH_BLOCK_OPEN &&
+	       ch__page_has_start(heap->pool, block->cold_granules ? ch__cold_offset(heap, block)
+								    : block->hot_offset);
+}
+
+/* All blocks of the owner that were committed. True: one is not, or is being so. */
+static bool kill_committed(struct ch_heap *heap, const struct ch__owner *owner)
+	CH_REQUIRES(ch__role_heap)
+{
+	uint32_t batch[CH__KILLED_AT_ONCE], count = 0;
+	bool has_others = false;
+	for (uint32_t at = owner->first_block; at; at = ch__block_at(heap, at)->owner_next) {
+		if (count == CH__KILLED_AT_ONCE) {
+			ch__blocks_kill_now(heap, batch, count, CH__DEATH_NOT_RUNNING);
+			count = 0;
+		}
+		/* An OPEN block is its thread's; its commit will say CH_E_STALE. */
+		if (is_committed(heap, ch__block_at(heap, at)))
+			batch[count++] = at;
+		else
+			has_others = true;
+	}
+	ch__blocks_kill_now(heap, batch, count, CH__DEATH_NOT_RUNNING);
+	return has_others;
+}
+
+/* All blocks of an owner that nobody runs are freed at once. Under heap. */
+static void free_blocks(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__role_heap)
+{
+	struct ch__owner *owner = ch__owner_at(heap, index);
+	/* A commit looks at the owner and goes LIVE in one region: those that saw it before it was
+	 * released are through after a freeze, and the others see that it is. Where a thread stays
+	 * inside, cycles free what it commits. */
+	if (kill_committed(heap, owner) &&
+	    ch__freeze_until(heap, ch__stop_limit(heap, ch__os_now_ns()))) {
+		ch__unfreeze(heap);
+		(void)kill_committed(heap, owner);
+	}
+	struct ch__thread *self = ch__thread_or_guest(heap);
+	ch__region_enter(self);
+	ch__owner_reset_cell(owner);
+	/* Dead from here on for every driver, unless a block may call through its cell. */
+	ch__owner_lock(owner);
+	if (!owner->has_edges)
+		atomic_store_explicit(&owner->mark,
+				      atomic_load_explicit(&heap->completed, memory_order_relaxed) -
+					      1,
+				      memory_order_relaxed);
+	ch__owner_unlock(owner);
+	ch__region_leave(self);
+	ch__owner_try_free(heap, index);
+}
+
+enum ch_status ch_owner_release(struct ch_owner handle, enum ch_release how)
+{
+	if (how == CH_RELEASE_NOT_RUNNING && ch__is_marking())
+		return CH_E_STATE;
+	struct ch_heap *heap = ch__handle_heap(handle.bits);
+	uint32_t blocks;
+	if (!heap)
+		return CH_E_STALE;
+	if (how == CH_RELEASE_COLLECT) {
+		if (!ch__owner_let_go(heap, handle, &blocks))
+			return CH_E_STALE;
+		/* An estimate: blocks may have come and gone meanwhile. */
+		ch__trigger_released(heap, blocks);
+		return CH_OK;
+	}
+	ch__heap_lock(heap);
+	enum ch_status status = CH_E_STALE;
+	if (ch__owner_let_go(heap, handle, &blocks)) {
+		free_blocks(heap, ch__handle_index(handle.bits));
+		status = CH_OK;
+	}
+	ch__heap_unlock(heap);
+	ch__trigger_tell(heap);
+	return status;
+}

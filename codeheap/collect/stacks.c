@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: MIT
+ * stacks.c: the roots that stacks are: a conservative scan of registers, of each thread's stack
+ * from its published sp, and of suspended fibers (P1, I7). Runs in the stopped world; takes no
+ * lock, allocates nothing.
+ *
+ * A word w may be a return address right behind a block's last byte, so w - 1 decides; a word
+ * that is a block's start or entry holds that block too. The words belong to other threads'
+ * frames, so sanitizers must not judge the reads. */
+#include "codeheap/graph/find.h"
+#include "codeheap/collect/mark.h"
+#include "codeheap/base/park.h"
+#include "codeheap/collect/stacks.h"
+
+#define NO_SANITIZE __attribute__((no_sanitize("address", "thread", "undefined")))
+
+enum { FIBER_SLACK_BYTES = 256 };
+
+static void root(struct ch_marker *marker, uintptr_t word) CH_REQUIRES(ch__role_frozen)
+{
+	struct ch_heap *heap = marker->heap;
+	/* A root that found no room would be lost: no marked block leads to it (I6). */
+	if (CH_UNLIKELY(marker->tail - marker->head > marker->queue_mask / 2))
+		ch__mark_drain(marker);
+	uint32_t index = ch__find_frozen(heap, word - 1);
+	if (index) {
+		marker->stack_roots++;
+		ch__mark_block(marker, index);
+	}
+	/* Only a granule's first address can start another block than the one before. */
+	if (word % CH__GRANULE_BYTES == 0) {
+		uint32_t starts = ch__find_frozen(heap, word);
+		if (starts && starts != index) {
+			marker->stack_roots++;
+			ch__mark_block(marker, starts);
+		}
+	}
+}
+
+/* Memcheck would report words below sp, and those that a frame has not written: a copy is looked at
+ * instead, so that the stack stays what it is to memcheck. */
+static void scan_copies(struct ch_marker *marker, uintptr_t low, uintptr_t high)
+	CH_REQUIRES(ch__role_frozen)
+{
+	enum { WORDS = 64 };
+	const struct ch__pool *pool = marker->heap->pool;
+	uintptr_t words[WORDS];
+	for (uintptr_t at = low; at + 8 <= high; at += sizeof words) {
+		size_t count = (high - at) / 8 < WORDS ? (high - at) / 8 : WORDS;
+		ch__valgrind_copy(words, at, count);
+		for (size_t i = 0; i < count; i++) {
+			uintptr_t word = ch__arch_strip(words[i]);
+			if (word - pool->exec_base - 1 < pool->pool_bytes)
+				root(marker, word);
+		}
+	}
+	/* No later frame of this stack shall find them. */
+	memset(words, 0, sizeof words);
+	__asm__ volatile("" ::"r"(words) : "memory");
+}
+
+/* Aligned, so that the loop lies in one line of the cache wherever the linker puts its neighbours:
+ * across two it takes twice as long. */
+__attribute__((aligned(CH__LINE_BYTES))) NO_SANITIZE void
+ch__scan_words(struct ch_marker *marker, uintptr_t low, uintptr_t high)
+{
+	uintptr_t base = marker->heap->pool->exec_base;
+	uintptr_t size = marker->heap->pool->pool_bytes;
+	low = (low + 7) & ~(uintptr_t)7;
+	if (CH_UNLIKELY(marker->heap->pool->is_translated)) {
+		scan_copies(marker, low, high);
+		return;
+	}
+	for (uintptr_t at = low; at + 8 <= high; at += 8) {
+		uintptr_t word = ch__arch_strip(*(volatile uintptr_t *)at);
+		if (CH_LIKELY(word - base - 1 >= size))
+			continue;
+		root(marker, word);
+	}
+}
+
+/* Memory that may be guarded, or gone: the kernel copies it, and passes over what cannot be read.
+ * At the end of a copy that is cut short pages are tried one by one, until one can be read. */
+static void scan_copied(struct ch_marker *marker, uintptr_t low, uintptr_t high)
+	CH_REQUIRES(ch__role_frozen, ch__role_stopped)
+{
+	uintptr_t *copy = marker->heap->stack_copy;
+	const size_t all = sizeof marker->heap->stack_copy, page = CH_ARCH_SMALLEST_PAGE;
+	low = (low + 7) & ~(uintptr_t)7;
+	for (size_t most = all; low + 8 <= high;) {
+		size_t in_page = page - low % page, bytes = (high - low) & ~(size_t)7;
+		bytes = bytes < most ? bytes : most;
+		size_t copied = ch__os_copy(copy, low, bytes) & ~(size_t)7;
+		ch__scan_words(marker, (uintptr_t)copy, (uintptr_t)copy + copied);
+		low += copied;
+		if (copied)
+			most = all;
+		else if (bytes > in_page)
+			most = in_page;
+		else
+			low += in_page, most = page;
+	}
+}
+
+static void scan_live(struct ch_marker *marker, const struct ch__thread *thread, uintptr_t low,
+		      uintptr_t high) CH_REQUIRES(ch__role_frozen, ch__role_stopped)
+{
+	if (thread->shown.may_end)
+		scan_copied(marker, low, high);
+	else
+		ch__scan_words(marker, low, high);
+}
+
+/* Of a thread whose frames may be anywhere there: guards that the VM has within are passed over. */
+static void scan_whole_stack(struct ch_marker *marker, const struct ch__thread *thread)
+	CH_REQUIRES(ch__role_frozen, ch__role_stopped)
+{
+	uintptr_t low = thread->stack_low;
+	struct ch_fiber *fiber = atomic_load_explicit(&thread->fiber, memory_order_acquire);
+	if (fiber)
+		scan_copied(marker, fiber->low, fiber->high);
+	if (thread->stack_grows)
+		low = ch__os_first_stack_low(low, thread->stack_high);
+	scan_copied(marker, low, thread->stack_high);
+}
+
+/* So many bytes below sp are scanned, too; the page below may be a guard. */
+static uintptr_t below(uintptr_t sp, size_t bytes, uintptr_t low)
+{
+	const uintptr_t page = CH_ARCH_SMALLEST_PAGE;
+	uintptr_t at = sp - low > bytes ? sp - bytes : low;
+	if (CH_LIKELY(at / page == sp / page) ||
+	    ch__os_is_readable((const void *)(at & ~(uintptr_t)7)))
+		return at;
+	return sp & ~(page - 1);
+}
+
+static bool lies_in(uintptr_t address, uintptr_t low, uintptr_t high)
+{
+	return address >= low && address < high;
+}
+
+static struct ch_fiber *fiber_of_sp(struct ch_heap *heap, const struct ch__thread *thread)
+{
+	uintptr_t sp = thread->shown.sp;
+	struct ch_fiber *fiber = atomic_load_explicit(&thread->fiber, memory_order_acquire);
+	if (fiber && lies_in(sp, fiber->low, fiber->high))
+		return fiber;
+	for (fiber = heap->fibers; fiber; fiber = fiber->next)
+		if (fiber->is_attached && lies_in(sp, fiber->low, fiber->high))
+			return fiber;
+	return NULL;
+}
+
+/* On an alternate stack: the interrupted frames are somewhere on the stack that it runs on, or on
+ * which it lies. */
+static void scan_signal_stack(struct ch_marker *marker, const struct ch__thread *thread)
+	CH_REQUIRES(ch__role_frozen, ch__role_stopped)
+{
+	const struct ch__shown *shown = &thread->shown;
+	scan_live(marker, thread, below(shown->sp, CH_ARCH_RED_ZONE_BYTES, 0),
+		  shown->signal_stack_end);
+	const struct ch_fiber *fiber = fiber_of_sp(marker->heap, thread);
+	if (fiber)
+		scan_copied(marker, fiber->low, fiber->high);
+	scan_whole_stack(marker, thread);
+}
+
+/* False: sp lies on no stack that the heap knows. The order is that of what is most certain: the
+ * system's word, the thread's own bounds, fibers. */
+static bool scan_frames(struct ch_marker *marker, const struct ch__thread *thread)
+	CH_REQUIRES(ch__role_frozen, ch__role_stopped)
+{
+	const struct ch__shown *shown = &thread->shown;
+	uintptr_t low = thread->stack_low, high = thread->stack_high;
+	if (shown->signal_stack_end) {
+		scan_signal_stack(marker, thread);
+		return true;
+	}
+	if (!lies_in(shown->sp, low, high)) {
+		const struct ch_fiber *fiber = fiber_of_sp(marker->heap, thread);
+		if (!fiber)
+			return false;
+		low = fiber->low;
+		high = fiber->high;
+	}
+	scan_live(marker, thread, below(shown->sp, CH_ARCH_RED_ZONE_BYTES, low), high);
+	return true;
+}
+
+static void scan_thread(struct ch_marker *marker, struct ch__thread *thread)
+	CH_REQUIRES(ch__role_frozen, ch__role_stopped)
+{
+	const struct ch__shown *shown = &thread->shown;
+	/* Acquire: pairs with the release of PARKED, behind sp and registers. One that runs has
+	 * shown nothing: a host stopped it in a way of its own, or under Boehm it is in a
+	 * GC_do_blocking that did not go through ch_bdw_do_blocking. */
+	if (atomic_load_explicit(&thread->state, memory_order_acquire) == CH__RUNNING &&
+	    thread != ch__thread_self(marker->heap)) {
+		scan_whole_stack(marker, thread);
+		return;
+	}
+	ch__scan_words(marker, (uintptr_t)shown->words,
+		       (uintptr_t)(shown->words + shown->words_count));
+	ch__scan_words(marker, shown->vectors_low, shown->vectors_high);
+	if (scan_frames(marker, thread))
+		return;
+	scan_whole_stack(marker, thread);
+	marker->is_blind = true;
+}
+
+static void scan_fibers(struct ch_marker *marker) CH_REQUIRES(ch__role_frozen, ch__role_stopped)
+{
+	for (struct ch_fiber *f = marker->heap->fibers; f; f = f->next) {
+		/* Acquire: pairs with ch_fiber_suspend. */
+		uintptr_t sp = atomic_load_explicit(&f->suspended_sp, memory_order_acquire);
+		if (!f->is_attached || !sp)
+			continue;
+		ch__scan_words(marker, below(sp, FIBER_SLACK_BYTES, f->low), f->high);
+	}
+}
+
+void ch__scan_stacks(struct ch_marker *marker)
+{
+	struct ch_heap *heap = marker->heap;
+	for (struct ch__thread *t = heap->threads; t; t = t->next)
+		if (t->is_attached)
+			scan_thread(marker, t);
+	scan_fibers(marker);
+	if (CH_UNLIKELY(marker->is_blind))
+		ch__mark_all(marker);
+}
+
+void ch_mark_stack(struct ch_marker *marker, const void *low, const void *high)
+{
+	ch__host_has_cycle(marker);
+	ch__host_has_stopped(marker);
+	ch__host_marks(marker);
+	ch__scan_words(marker, (uintptr_t)low, (uintptr_t)high);
+	/* The refs found are the VM's to trace: reported here, not at the end of the cycle. */
+	ch__mark_drain(marker);
+}

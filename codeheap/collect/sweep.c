@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT
+ * sweep.c: what a cycle did not reach is found and ends (death.c). Runs with the world running, one
+ * sweeper at a time, in steps of at most 64 dead blocks. Lock: sweep before heap; pages and sinks
+ * inside. */
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/collect/death.h"
+#include "codeheap/base/event.h"
+#include "codeheap/base/region.h"
+#include "codeheap/base/stats.h"
+#include "codeheap/collect/sweep.h"
+#include "codeheap/base/trigger.h"
+
+enum { QUARANTINE_MANY_BYTES = 64 << 10 };
+
+/* What the death of a block touches lies all over memory: asked for some blocks ahead. */
+static void prefetch_death(const struct ch_heap *heap, const struct ch__block *block)
+{
+	enum { LINES_MOST = 6 };
+	const struct ch__pool *pool = heap->pool;
+	const uint8_t *code = ch__pool_read(pool, ch__exec(heap, block->hot_offset));
+	uint32_t bytes = ch__hot_bytes(block), word = block->hot_offset / CH__GRANULE_BYTES / 64;
+	__builtin_prefetch(ch__owner_at(heap, block->owner), 1);
+	__builtin_prefetch((const void *)(uintptr_t)&pool->starts[word], 1);
+	__builtin_prefetch((const void *)(uintptr_t)&pool->used[word], 1);
+	for (uint32_t at = 0; at < bytes && at < LINES_MOST * CH__LINE_BYTES;
+	     at += CH__LINE_BYTES)
+		__builtin_prefetch(code + at, 1);
+}
+
+/* In a region. Fills dead[] with blocks that no cycle reached; true while there are more to look
+ * at. */
+static bool take_dead(struct ch_heap *heap, struct ch__dead *dead, uint32_t room, uint32_t *count)
+	CH_REQUIRES(ch__role_heap, ch__role_region)
+{
+	enum { LOOKED_AT_MOST = 8192 };
+	uint32_t used = heap->blocks.used, at = heap->sweep_cursor;
+	uint32_t end = used - at > LOOKED_AT_MOST ? at + LOOKED_AT_MOST : used;
+	uint32_t found[CH__KILLED_AT_ONCE], n = 0;
+	for (; at < end && n < room; at++) {
+		if (!atomic_load_explicit(&heap->blocks.segments[at >> CH__SEGMENT_LOG2],
+					  memory_order_relaxed))
+			continue;
+		struct ch__block *block = ch__block_at(heap, at);
+		/* Generation, then mark: the mark was stored before the generation (R1). */
+		if (!(atomic_load_explicit(&block->generation, memory_order_acquire) & 1) ||
+		    ch__block_state(block) == CH_BLOCK_OPEN || (block->flags & CH__FLAG_IMMORTAL) ||
+		    ch__block_is_alive(heap, block))
+			continue;
+		found[n++] = at;
+		prefetch_death(heap, block);
+	}
+	ch__blocks_kill_unreached(heap, found, n, dead);
+	*count = n;
+	heap->sweep_cursor = at;
+	if (at < used)
+		return true;
+	atomic_store_explicit(&heap->sweep_pending, 0, memory_order_relaxed);
+	return false;
+}
+
+static void free_owners(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
+{
+	for (uint32_t i = 1; i < heap->owners.used; i++)
+		if (heap->owners.segments[i >> CH__SEGMENT_LOG2])
+			ch__owner_try_free(heap, i);
+}
+
+static bool step(struct ch_heap *heap)
+{
+	struct ch__dead dead[CH__KILLED_AT_ONCE];
+	uint32_t count = 0, room = heap->config.step_blocks;
+	uint64_t start = ch__os_now_ns();
+	ch__heap_lock(heap);
+	struct ch__thread *self = ch__thread_or_guest(heap);
+	ch__stats_note_peak(heap);
+	ch__tombstones_reserve(heap, room);
+	ch__region_enter(self);
+	bool more = take_dead(heap, dead, room, &count);
+	ch__region_leave(self);
+	ch__deaths_finish(heap, dead, count);
+	if (!more) {
+		free_owners(heap);
+		/* What died in the cycle before has seen this cycle's core sync; much of this one's
+		 * is worth one more. */
+		bool is_much = atomic_load_explicit(&heap->quarantine_bytes, memory_order_relaxed) >
+				       QUARANTINE_MANY_BYTES &&
+			       !ch__dead_names_kept(heap);
+		/* Somebody waits for word of space, and cannot synchronize without this cycle. */
+		bool is_need = !heap->has_core_sync && atomic_load(&heap->anyone_wants_space);
+		ch__quarantine_advance(heap, is_much || is_need);
+		ch__trigger_swept(heap);
+		ch__event_note(heap, CH__EVENT_SWEPT, heap->counters.blocks_freed);
+	}
+	CH__COUNT(heap->sweep_ns_total, ch__os_now_ns() - start);
+	ch__heap_unlock(heap);
+	return more;
+}
+
+bool ch__sweep_step(struct ch_heap *heap)
+{
+	ch__sweep_lock(heap);
+	bool more = atomic_load(&heap->sweep_pending) && step(heap);
+	bool is_done = !more;
+	ch__sweep_unlock(heap);
+	if (!is_done)
+		return true;
+	if (ch__sinks_want_ranges(atomic_load(&heap->sinks_on)))
+		ch__sinks_flush(heap->sinks, CH__FLUSH_COLLECTION);
+	(void)ch__pool_retry_retired(heap->pool);
+	ch__pool_trim(heap->pool);
+	ch__trigger_tell(heap);
+	return false;
+}
+
+void ch__sweep_all(struct ch_heap *heap)
+{
+	while (atomic_load(&heap->sweep_pending) && ch__sweep_step(heap)) {
+		struct ch__thread *self = ch__thread_self(heap);
+		if (self && atomic_load_explicit(&heap->stopping, memory_order_relaxed)) {
+			ch__thread_park_here();
+			ch_thread_unpark();
+		}
+	}
+}

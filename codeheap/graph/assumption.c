@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: MIT
+ * assumption.c: facts that blocks rely on. Each has a vector of dependents (block, item); the
+ * item knows its slot, so a dying block leaves in O(1). Under the heap lock. Breaking one
+ * (invalidate/invalidate.c) ends its handle. */
+#include "codeheap/graph/assumption.h"
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/base/handles.h"
+#include "codeheap/base/heaps.h"
+
+enum ch_status ch_assumption_create(struct ch_vm *vm, struct ch_assumption *out)
+{
+	struct ch_heap *heap = vm->heap;
+	out->bits = 0;
+	if (ch__is_marking())
+		return CH_E_STATE;
+	ch__heap_lock(heap);
+	if (!vm->is_attached) {
+		ch__heap_unlock(heap);
+		return CH_E_STATE;
+	}
+	uint32_t index = ch__table_take(&heap->assumptions, heap->meta);
+	if (index) {
+		struct ch__assumption *fact = ch__assumption_at(heap, index);
+		CH_MOVE(ch__assumption_moves, index, fact->generation + 1, fact->generation & 1,
+			CH__ASSUMPTION_HOLDS, ch__held(heap), __func__);
+		fact->generation++;
+		fact->vm = vm;
+		fact->count = 0;
+		heap->assumptions_now++;
+		heap->wants_epitaphs = true;
+		out->bits = ch__handle(heap->id, index, fact->generation);
+	}
+	ch__heap_unlock(heap);
+	return index ? CH_OK : CH_E_MEMORY;
+}
+
+static bool grow(struct ch_heap *heap, struct ch__assumption *fact)
+{
+	if (fact->count < fact->capacity)
+		return true;
+	uint32_t capacity = fact->capacity ? fact->capacity * 2 : 4;
+	struct ch__dependent *grown = ch__meta_alloc(heap->meta, capacity * sizeof *grown);
+	if (!grown)
+		return false;
+	if (fact->count)
+		memcpy(grown, fact->dependents, fact->count * sizeof *grown);
+	ch__meta_free(heap->meta, fact->dependents, fact->capacity * sizeof *grown);
+	fact->dependents = grown;
+	fact->capacity = capacity;
+	return true;
+}
+
+static enum ch_status assume(struct ch_heap *heap, struct ch__thread *self, uint32_t index,
+			     struct ch_assumption handle) CH_REQUIRES(ch__role_heap)
+{
+	struct ch__block *block = ch__block_at(heap, index);
+	uint32_t fact_index = ch__assumption_resolve(heap, handle);
+	if (!fact_index)
+		return CH_E_STALE;
+	struct ch__assumption *fact = ch__assumption_at(heap, fact_index);
+	if (!grow(heap, fact))
+		return CH_E_MEMORY;
+	struct ch__item item = {.at = fact_index, .value = fact->count};
+	uint32_t at = block->extra ? block->extra->count : 0;
+	enum ch_status status = ch__extra_need_locked(heap, self, block, 1);
+	if (status == CH_OK)
+		status = ch__extra_add(heap, self, block, CH__ITEM_ASSUME, item, NULL);
+	if (status == CH_OK)
+		fact->dependents[fact->count++] = (struct ch__dependent){index, at};
+	return status;
+}
+
+enum ch_status ch_block_assume(struct ch_block handle, struct ch_assumption assumption)
+{
+	if (ch__is_marking())
+		return CH_E_STATE;
+	struct ch_heap *heap = ch__handle_heap(handle.bits);
+	if (!heap)
+		return CH_E_STALE;
+	struct ch__thread *self = ch__thread_self(heap);
+	if (!self)
+		return CH_E_THREAD;
+	ch__heap_lock(heap);
+	uint32_t index = ch__block_resolve(heap, handle);
+	enum ch_status status = CH_E_STALE;
+	if (index)
+		status = ch__block_state(ch__block_at(heap, index)) == CH_BLOCK_OPEN &&
+					 !ch__block_is_data(heap, ch__block_at(heap, index))
+				 ? assume(heap, self, index, assumption)
+				 : CH_E_STATE;
+	ch__heap_unlock(heap);
+	return status;
+}
+
+void ch__assumption_leave(struct ch_heap *heap, uint32_t index)
+{
+	struct ch__extra *extra = ch__block_at(heap, index)->extra;
+	for (uint32_t i = 0; extra && i < extra->count; i++) {
+		struct ch__item *item = &ch__extra_items(extra)[i];
+		if (extra->kinds[i] != CH__ITEM_ASSUME || !item->at)
+			continue;
+		struct ch__assumption *fact = ch__assumption_at(heap, item->at);
+		struct ch__dependent last = fact->dependents[--fact->count];
+		fact->dependents[item->value] = last;
+		ch__extra_items(ch__block_at(heap, last.block)->extra)[last.item].value =
+			item->value;
+		item->at = 0;
+	}
+}
+
+void ch__assumption_blame(struct ch_heap *heap, uint32_t index, uint32_t n)
+{
+	const struct ch__assumption *fact = ch__assumption_at(heap, index);
+	struct ch__dependent by = fact->dependents[n];
+	struct ch__extra *extra = ch__block_at(heap, by.block)->extra;
+	extra->kinds[by.item] = CH__ITEM_BROKEN;
+	ch__extra_items(extra)[by.item] = (struct ch__item){
+		index, atomic_load_explicit(&fact->generation, memory_order_relaxed)};
+}
+
+void ch__assumption_end(struct ch_heap *heap, uint32_t index)
+{
+	struct ch__assumption *fact = ch__assumption_at(heap, index);
+	/* An item without an assumption is what commit and the sweep recognise a broken one by. */
+	for (uint32_t i = 0; i < fact->count; i++) {
+		struct ch__dependent by = fact->dependents[i];
+		struct ch__extra *extra = ch__block_at(heap, by.block)->extra;
+		if (extra->kinds[by.item] == CH__ITEM_ASSUME)
+			ch__extra_items(extra)[by.item].at = 0;
+	}
+	fact->count = 0;
+	CH_MOVE(ch__assumption_moves, index, fact->generation, fact->generation & 1,
+		CH__ASSUMPTION_NONE, ch__held(heap), __func__);
+	fact->generation++;
+	ch__meta_free(heap->meta, fact->dependents, fact->capacity * sizeof *fact->dependents);
+	fact->dependents = NULL;
+	fact->capacity = 0;
+	heap->assumptions_now--;
+	ch__table_give(&heap->assumptions, index, ch__is_worn(fact->generation));
+}

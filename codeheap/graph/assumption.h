@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT
+ * assumption.h: facts that blocks rely on, and the blocks that do (assumption.c). */
+#ifndef CH_CODEHEAP_ASSUMPTION_H
+#define CH_CODEHEAP_ASSUMPTION_H
+
+#include "codeheap/base/heap.h"
+
+struct ch__assumption {
+	_Atomic(uint32_t) generation;
+	uint32_t next_free;
+	struct ch_vm *vm;
+	struct ch__dependent *dependents; /* [heap] */
+	uint32_t count, capacity;
+};
+struct ch__dependent {
+	uint32_t block, item;
+};
+
+static inline struct ch__assumption *ch__assumption_at(const struct ch_heap *heap, uint32_t index)
+{
+	return ch__table_at_bytes(&heap->assumptions, index, sizeof(struct ch__assumption));
+}
+
+/* broken: its handle is stale */
+void ch__assumption_end(struct ch_heap *, uint32_t index)
+	CH_REQUIRES(ch__role_heap);
+/* The block was invalidated by it, before it ends: its n-th dependent. In a region. */
+void ch__assumption_blame(struct ch_heap *, uint32_t index, uint32_t n)
+	CH_REQUIRES(ch__role_heap, ch__role_region);
+void ch__assumption_leave(struct ch_heap *,
+			/* a dead block leaves all lists; under heap */
+			  uint32_t block)
+	CH_REQUIRES(ch__role_heap);
+
+#endif

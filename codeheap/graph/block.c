@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: MIT
+ * block.c: the records of blocks: handles, information, the way back to the free list. Opening is
+ * open.c, publication is commit.c. Lock: records for the free list. */
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/branch.h"
+#include "codeheap/base/handles.h"
+#include "codeheap/base/heaps.h"
+#include "codeheap/graph/names.h"
+#include "codeheap/base/region.h"
+#include "codeheap/base/space.h"
+
+/* --- handles --- */
+
+/* --- free records: a stack of each thread before the heap's FIFO --- */
+
+enum { TAKEN_AT_ONCE = 32, MADE_AT_ONCE = 16 };
+
+static bool refill(struct ch_heap *heap, struct ch__thread *thread)
+{
+	struct ch__table *table = &heap->blocks;
+	ch__records_lock(heap);
+	while (table->free_head && thread->free_count < TAKEN_AT_ONCE)
+		thread->free_records[thread->free_count++] = ch__table_take(table, heap->meta);
+	if (!thread->free_count) {
+		/* Not more of those that rest than are needed. */
+		uint32_t before = atomic_load_explicit(&table->used, memory_order_relaxed);
+		uint32_t fresh = ch__table_take(table, heap->meta);
+		uint32_t in_segment = CH__SEGMENT_RECORDS - (fresh & (CH__SEGMENT_RECORDS - 1));
+		if (fresh)
+			thread->free_records[thread->free_count++] = fresh;
+		bool is_fresh = fresh && fresh >= before;
+		for (uint32_t i = 1; is_fresh && i < MADE_AT_ONCE && i < in_segment; i++) {
+			uint32_t more = ch__table_extend(table, heap->meta, 1);
+			if (!more)
+				break;
+			thread->free_records[thread->free_count++] = more;
+		}
+	}
+	ch__records_unlock(heap);
+	return thread->free_count != 0;
+}
+
+uint32_t ch__record_take(struct ch_heap *heap, struct ch__thread *thread)
+{
+	if (CH_UNLIKELY(!thread->free_count) && !refill(heap, thread))
+		return 0;
+	return thread->free_records[--thread->free_count];
+}
+
+static bool is_worn(const struct ch_heap *heap, uint32_t index)
+{
+	return ch__is_worn(atomic_load_explicit(&ch__block_at(heap, index)->generation,
+						memory_order_relaxed));
+}
+
+static void push_free(struct ch_heap *heap, const uint32_t *indices, uint32_t count)
+{
+	ch__records_lock(heap);
+	for (uint32_t i = 0; i < count; i++)
+		ch__table_give(&heap->blocks, indices[i], is_worn(heap, indices[i]));
+	ch__records_unlock(heap);
+}
+
+void ch__record_give(struct ch_heap *heap, struct ch__thread *thread, uint32_t index)
+{
+	enum { HALF = CH__THREAD_RECORDS / 2 };
+	if (!thread) {
+		push_free(heap, &index, 1);
+		return;
+	}
+	if (CH_UNLIKELY(thread->free_count == CH__THREAD_RECORDS)) {
+		/* The older ones, which are in nobody's cache. */
+		push_free(heap, thread->free_records, HALF);
+		memmove(thread->free_records, &thread->free_records[HALF],
+			HALF * sizeof *thread->free_records);
+		thread->free_count = HALF;
+	}
+	thread->free_records[thread->free_count++] = index;
+}
+
+void ch__records_flush(struct ch_heap *heap, struct ch__thread *thread)
+{
+	push_free(heap, thread->free_records, thread->free_count);
+	thread->free_count = 0;
+}
+
+void ch__block_recycle(struct ch_heap *heap, uint32_t index)
+{
+	ch__block_set_state(heap, index, CH_BLOCK_FREE, CH__CAUSE_NONE, __func__);
+	/* A worn one rests in the table: a thread would take it at once. */
+	ch__record_give(heap, is_worn(heap, index) ? NULL : ch__thread_or_guest(heap), index);
+}
+
+/* --- places --- */
+
+static void give_back_part(struct ch_heap *heap, uint32_t offset, uint32_t bytes)
+{
+	struct ch__page *page = &heap->pool->pages[offset >> heap->pool->page_log2];
+	ch__page_lock(page);
+	ch__page_give_back(heap->pool, offset >> heap->pool->page_log2, offset, bytes);
+	ch__page_unlock(page);
+}
+
+void ch__block_give_back(struct ch_heap *heap, struct ch__block *block)
+{
+	if (block->flags & CH__FLAG_SPAN)
+		return;
+	give_back_part(heap, block->hot_offset, ch__hot_bytes(block));
+	if (block->cold_granules)
+		give_back_part(heap, ch__cold_offset(heap, block), ch__cold_bytes(block));
+}
+
+/* A page that became FREE may be another thread's already: open.c takes pages and tells the
+ * unwinder under the same lock. */
+static void forget_page(struct ch_heap *heap, uint32_t page)
+{
+	ch__records_lock(heap);
+	if (atomic_load(&heap->pool->pages[page].state) == CH__PAGE_FREE)
+		ch__sinks_page_dead(heap->sinks, page, 1);
+	ch__records_unlock(heap);
+}
+
+void ch__block_pages_freed(struct ch_heap *heap, uint32_t hot_offset, bool is_span)
+{
+	uint32_t page = hot_offset >> heap->pool->page_log2;
+	if (is_span) {
+		uint32_t pages = heap->pool->pages[page].span_pages;
+		ch__sinks_page_dead(heap->sinks, page, pages);
+		ch__pool_release_span(heap->pool, page);
+	} else if (ch__pool_note_freed(heap->pool, page)) {
+		forget_page(heap, page);
+	}
+}
+
+void ch__page_retire(struct ch_heap *heap, uint32_t page)
+{
+	ch__pool_retire_page(heap->pool, page);
+	if (atomic_load(&heap->pool->pages[page].state) != CH__PAGE_FREE)
+		return;
+	forget_page(heap, page);
+	ch__space_returned(heap);
+}
+
+void ch__block_held(struct ch__block *block)
+{
+	/* Mostly it is already: then without a locked instruction. */
+	uint8_t flags = atomic_load_explicit(&block->flags, memory_order_relaxed);
+	while (!(flags & CH__FLAG_HELD) &&
+	       !atomic_compare_exchange_weak(&block->flags, &flags,
+					     (uint8_t)((flags & ~CH__FLAG_AGE) | CH__FLAG_HELD)))
+		continue;
+}
+
+/* --- information --- */
+
+static void fill_owner(struct ch_heap *heap, uint32_t owner_index, struct ch_info *info)
+{
+	const struct ch__owner *owner = ch__owner_at(heap, owner_index);
+	info->owner = ch__owner_handle(heap, owner_index);
+	info->vm = owner->vm;
+	info->name = ch__name_text(heap, owner->name);
+}
+
+static void fill_info(struct ch_heap *heap, uint32_t index, struct ch_info *info)
+{
+	const struct ch__block *block = ch__block_at(heap, index);
+	memset(info, 0, sizeof *info);
+	info->block = ch__block_handle(heap, index);
+	info->user = block->user;
+	info->state = ch__block_state(block);
+	fill_owner(heap, block->owner, info);
+	/* The thread that has it OPEN may be replacing its list. */
+	const struct ch__extra *extra = info->state == CH_BLOCK_OPEN ? NULL : block->extra;
+	if (extra && extra->name)
+		info->name = ch__name_text(heap, extra->name);
+	enum ch__span_use use = ch__block_use(heap, block);
+	info->kind = use < CH__SPAN_RODATA ? CH_KIND_CODE
+					   : (enum ch_kind)(use - CH__SPAN_RODATA + CH_KIND_RODATA);
+	info->exec = (const uint8_t *)ch__exec(heap, block->hot_offset) + ch__head_bytes(use);
+	info->hot_bytes = ch__hot_bytes(block) - ch__head_bytes(use);
+	if (block->cold_granules) {
+		info->cold_exec = (const uint8_t *)ch__exec(heap, ch__cold_offset(heap, block)) +
+				  CH__INDEX_WORD_BYTES;
+		info->cold_bytes = ch__cold_bytes(block) - CH__INDEX_WORD_BYTES;
+	}
+	if (info->state == CH_BLOCK_LIVE && use < CH__SPAN_RODATA)
+		info->entry = (const uint8_t *)ch__block_entry(heap, block);
+	uint32_t at = atomic_load_explicit(&block->first_branch, memory_order_relaxed);
+	for (bool last = !at; !last; at++) {
+		const struct ch__branch *branch = ch__branch_at(heap, at);
+		last = ch__branch_has(branch, CH__BRANCH_LAST);
+		info->branches_now += branch->site != 0;
+	}
+}
+
+enum ch_status ch_block_info(struct ch_block handle, struct ch_info *info)
+{
+	if (ch__is_marking())
+		return CH_E_STATE;
+	struct ch_heap *heap = ch__handle_heap(handle.bits);
+	uint32_t index = heap ? ch__block_resolve(heap, handle) : 0;
+	if (!index)
+		return CH_E_STALE;
+	/* The lock keeps the block and its side list from being freed while they are read. */
+	ch__heap_lock(heap);
+	struct ch__thread *self = ch__thread_or_guest(heap);
+	ch__region_enter(self);
+	index = ch__block_resolve(heap, handle);
+	/* What a cycle found dead gives no address, swept or not (I5). The region ends when the
+	 * addresses stand in info, where a scan of the caller's stack sees them. */
+	if (index && !ch__block_is_alive(heap, ch__block_at(heap, index)))
+		index = 0;
+	if (index)
+		fill_info(heap, index, info);
+	ch__region_leave(self);
+	ch__heap_unlock(heap);
+	return index ? CH_OK : CH_E_STALE;
+}
+
+enum ch_status ch_block_each(struct ch_heap *heap,
+			     bool (*visit)(void *arg, const struct ch_info *info), void *arg)
+{
+	if (ch__is_marking())
+		return CH_E_STATE;
+	ch__heap_lock(heap);
+	ch__heap_lend(heap);
+	uint32_t used = heap->blocks.used;
+	for (uint32_t i = 1; i < used; i++) {
+		if (!atomic_load(&heap->blocks.segments[i >> CH__SEGMENT_LOG2]))
+			continue;
+		struct ch__thread *self = ch__thread_or_guest(heap);
+		struct ch_info info;
+		ch__region_enter(self);
+		bool is_used = atomic_load(&ch__block_at(heap, i)->generation) & 1;
+		if (is_used)
+			fill_info(heap, i, &info);
+		ch__region_leave(self);
+		if (is_used && !visit(arg, &info))
+			break;
+	}
+	ch__heap_take_back(heap);
+	ch__heap_unlock(heap);
+	return CH_OK;
+}

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: MIT
+ * block.h: the record of a block, its states and the way back to the free list (block.c). Where its
+ * parts lie is block_parts.h's. What has states makes the moves of moves.c only (I20). */
+#ifndef CH_CODEHEAP_BLOCK_H
+#define CH_CODEHEAP_BLOCK_H
+
+#include "codeheap/graph/owner.h"
+#include "codeheap/base/park.h"
+#include "codeheap/graph/tombstone.h"
+
+/* Publication (I3): fields, extra -> mark -> generation (release) -> start bit -> in-edge, entry.
+ * Withdrawal: in-edges -> tombstone -> generation even -> start bit -> reuse. Readers without a
+ * region take generation, fields, generation. */
+struct ch__block {
+	_Atomic(uint32_t) generation;    /* odd = in use, even = none */
+	_Atomic(uint32_t) mark;          /* epoch of the last cycle that reached it (R2) */
+	_Atomic(uint32_t) hot_offset;    /* pool offset of the hot part; relaxed, lookup acquires */
+	uint32_t owner;                  /* index */
+	union {
+		_Atomic(uint16_t) hot_granules;
+		_Atomic(uint16_t) span_granules_low; /* SPAN: of its hot part */
+	};
+	union {
+		_Atomic(uint16_t) cold_granule; /* granule in the page; 0 = no cold part */
+		_Atomic(uint16_t) span_granules_high; /* SPAN: a cold part ends the run of pages */
+	};
+	_Atomic(uint16_t) cold_granules;
+	_Atomic(uint8_t) state;          /* enum ch_block_state | enum ch__cause << 3 [region] */
+	_Atomic(uint8_t) flags;          /* [region]; several threads may set bits at once */
+	_Atomic(uint32_t) first_branch;  /* of its run; 0 = none */
+	/* A DEAD block is on the list of the quarantine, on that of notices, or on both. */
+	union {
+		uint32_t in_head;     /* not DEAD: first incoming branch [heap, region] */
+		uint32_t syncs_begun; /* DEAD: core syncs begun by its death [heap] */
+	};
+	union {
+		uint32_t owner_next;      /* not DEAD: blocks of the owner [its busy] */
+		uint32_t quarantine_next; /* DEAD [heap] */
+		uint32_t free_next;       /* FREE [records] */
+	};
+	union {
+		uint32_t owner_prev;  /* not DEAD [the owner's busy] */
+		uint32_t notice_next; /* DEAD [heap] */
+	};
+	void *user;
+	struct ch__extra *extra; /* NULL while nothing is attached [region] */
+};
+_Static_assert(sizeof(struct ch__block) == 56 &&
+		       offsetof(struct ch__block, first_branch) == 24 &&
+		       offsetof(struct ch__block, in_head) == 28 &&
+		       offsetof(struct ch__block, owner_next) == 32 &&
+		       offsetof(struct ch__block, owner_prev) == 36 &&
+		       offsetof(struct ch__block, user) == 40,
+	       "a block record is 56 bytes without a gap");
+
+enum { CH__STATE_MASK = 7, CH__CAUSE_SHIFT = 3 }; /* of ch__block.state */
+
+enum ch__block_flag {
+	CH__FLAG_ENTRY = 3, /* enum ch_entry */
+	CH__FLAG_SPAN = 4,
+	CH__FLAG_IMMORTAL = 8,
+	CH__FLAG_AGE = 0x30, /* heap->full_cycles at the commit, modulo 4, while it is not held */
+	CH__FLAG_AGE_ONE = 0x10,
+	CH__FLAG_UNLINKED = 0x20, /* held: a branch led to it, and was unlinked where it may run */
+	CH__FLAG_HELD = 0x40,   /* has had an in-edge or an entry: newborn no more */
+	CH__FLAG_NOTICE = 0x80, /* DEAD: its block_freed is due */
+	CH__FLAG_EDGED = 0x80,  /* not DEAD: a block attached an edge to it */
+};
+
+static inline struct ch__block *ch__block_at(const struct ch_heap *heap, uint32_t index)
+{
+	return ch__table_at_bytes(&heap->blocks, index, sizeof(struct ch__block));
+}
+
+static inline bool ch__is_alive(const struct ch_heap *heap, uint32_t mark)
+{
+	return (int32_t)(mark - atomic_load_explicit(&heap->completed, memory_order_relaxed)) >= 0;
+}
+static inline bool ch__block_is_alive(const struct ch_heap *heap, const struct ch__block *block)
+{
+	return ch__is_alive(heap, atomic_load_explicit(&block->mark, memory_order_relaxed));
+}
+static inline enum ch_block_state ch__block_state(const struct ch__block *block)
+{
+	/* Pairs with the release in ch__block_store: who sees LIVE sees bytes and record. */
+	return (enum ch_block_state)(atomic_load_explicit(&block->state, memory_order_acquire) &
+				     CH__STATE_MASK);
+}
+static inline enum ch__cause ch__block_cause(const struct ch__block *block)
+{
+	return (enum ch__cause)(atomic_load_explicit(&block->state, memory_order_relaxed) >>
+				CH__CAUSE_SHIFT);
+}
+/* Release: who sees LIVE may invalidate it at once; later states keep what go_live released. */
+static inline void ch__block_store(struct ch__block *block, enum ch_block_state state,
+				   enum ch__cause cause)
+{
+	atomic_store_explicit(&block->state, (uint8_t)(state | (unsigned)cause << CH__CAUSE_SHIFT),
+			      memory_order_release);
+}
+/* Of a LIVE block, which stays so; under heap and in a region. */
+static inline void ch__block_set_cause(struct ch__block *block, enum ch__cause cause)
+{
+	ch__block_store(block, CH_BLOCK_LIVE, cause);
+}
+/* Every move of a block; by is the function that makes it (moves.c). */
+static inline void ch__block_set_state(struct ch_heap *heap, uint32_t index,
+				       enum ch_block_state to, enum ch__cause cause,
+				       const char *by)
+{
+	struct ch__block *block = ch__block_at(heap, index);
+	const struct ch__owner *owner = ch__owner_at(heap, block->owner);
+	CH_MOVE(ch__block_moves, index, atomic_load(&block->generation), ch__block_state(block),
+		to, ch__held(heap) | (atomic_load(&owner->busy) ? CH__UNDER_OWNER : 0), by);
+	(void)owner;
+	ch__block_store(block, to, cause);
+}
+/* The record is a block's, in whatever state. */
+static inline bool ch__block_in_use(const struct ch_heap *heap, uint32_t index)
+{
+	return heap->blocks.segments[index >> CH__SEGMENT_LOG2] &&
+	       (atomic_load_explicit(&ch__block_at(heap, index)->generation, memory_order_acquire) &
+		1);
+}
+/* Of a record in use: it was committed. */
+static inline bool ch__block_is_published(const struct ch__block *block)
+{
+	enum ch_block_state state = ch__block_state(block);
+	return state == CH_BLOCK_LIVE || state == CH_BLOCK_NOTENTRANT;
+}
+
+static inline enum ch_entry ch__block_entry_kind(const struct ch__block *block)
+{
+	return (enum ch_entry)(block->flags & CH__FLAG_ENTRY);
+}
+/* The age of a newborn block is counted from a stamp, so that a block that several lists hold ages
+ * once a cycle. */
+static inline uint8_t ch__age_stamp(const struct ch_heap *heap)
+{
+	return (uint8_t)(heap->full_cycles * CH__FLAG_AGE_ONE & CH__FLAG_AGE);
+}
+
+/* Give the record back; its part of the pool was given back before. Under heap. */
+void ch__block_recycle(struct ch_heap *, uint32_t index) CH_REQUIRES(ch__role_heap);
+/* Used bits of the block's parts are cleared; page lists are told by the caller. In a region. */
+void ch__block_give_back(struct ch_heap *, struct ch__block *) CH_REQUIRES(ch__role_region);
+void ch__block_pages_freed(struct ch_heap *, uint32_t hot_offset, bool is_span);
+void ch__page_retire(struct ch_heap *, uint32_t page); /* the caller's open page */
+void ch__block_held(struct ch__block *);               /* it has an in-edge or an entry */
+uint32_t ch__record_take(struct ch_heap *, struct ch__thread *);
+/* NULL: of a thread that is gone. */
+void ch__record_give(struct ch_heap *, struct ch__thread *, uint32_t index);
+void ch__records_flush(struct ch_heap *, struct ch__thread *);
+
+#endif

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: MIT
+ * block_parts.h: where the parts of a block lie, and what is in front of the VM's bytes.
+ *
+ *   hot part of a block    +0 record index (4 bytes) | +4 code ............... | trap fill to the
+ *                          granule
+ *   in place, data         +0 record index | traps to +32 | the VM's bytes, 64-aligned ...
+ *   cold part              +0 record index (4 bytes) | +4 stubs, 8 bytes each | VM's cold bytes |
+ *                          trap fill */
+#ifndef CH_CODEHEAP_BLOCK_PARTS_H
+#define CH_CODEHEAP_BLOCK_PARTS_H
+
+#include "codeheap/graph/block.h"
+#include "codeheap/graph/extra.h"
+
+enum { CH__INDEX_WORD_BYTES = 4 };
+/* What is written in place begins at a multiple of 64: behind the page's header and this. */
+enum { CH__IN_PLACE_HEAD_BYTES = 64 - CH__PAGE_HEADER_BYTES };
+/* Slots of trampolines follow each other from the page header on without a gap, so that a page is
+ * bump-allocated and its holes are slots: every slot of every kind has this size. */
+enum {
+	CH__SLOT_BYTES = (CH__INDEX_WORD_BYTES + CH_ARCH_TEMPLATE_BYTES + CH__GRANULE_BYTES - 1) &
+			 ~(CH__GRANULE_BYTES - 1),
+};
+
+/* Stores of a block's place: lookup reads it at any time and judges by the generation. Release: who
+ * reads the place of the record's next block sees that its first one has no generation any more. */
+static inline void ch__set16(_Atomic(uint16_t) *field, uint32_t value)
+{
+	atomic_store_explicit(field, (uint16_t)value, memory_order_release);
+}
+static inline void ch__set_hot_offset(struct ch__block *block, uint32_t offset)
+{
+	atomic_store_explicit(&block->hot_offset, offset, memory_order_release);
+}
+/* The index word that a part begins with; aligned, written and looked up as a whole. */
+static inline void ch__index_word_write(const struct ch_heap *heap, uint32_t offset, uint32_t index)
+{
+	uint8_t *write = ch__pool_lend(heap->pool, heap->pool->exec_base + offset);
+	__atomic_store_n((uint32_t *)(void *)write, index, __ATOMIC_RELAXED);
+}
+static inline uint32_t ch__hot_bytes(const struct ch__block *block)
+{
+	uint32_t granules = block->hot_granules;
+	if (block->flags & CH__FLAG_SPAN)
+		granules = block->span_granules_low | (uint32_t)block->span_granules_high << 16;
+	return granules * CH__GRANULE_BYTES;
+}
+static inline uint32_t ch__cold_bytes(const struct ch__block *block)
+{
+	return (uint32_t)block->cold_granules * CH__GRANULE_BYTES;
+}
+uint32_t ch__span_end(const struct ch_heap *, const struct ch__block *);
+/* Pool offset of the cold part; meaningless without one. */
+static inline uint32_t ch__cold_offset(const struct ch_heap *heap, const struct ch__block *block)
+{
+	if (CH_UNLIKELY(block->flags & CH__FLAG_SPAN))
+		return ch__span_end(heap, block) - ch__cold_bytes(block);
+	uint32_t page = block->hot_offset >> heap->pool->page_log2;
+	return (page << heap->pool->page_log2) + block->cold_granule * (uint32_t)CH__GRANULE_BYTES;
+}
+static inline uintptr_t ch__exec(const struct ch_heap *heap, uint32_t offset)
+{
+	return heap->pool->exec_base + offset;
+}
+static inline uint32_t ch__offset(const struct ch_heap *heap, uintptr_t exec)
+{
+	return (uint32_t)(exec - heap->pool->exec_base);
+}
+/* The diverter of a patchable entry, behind what an indirect call lands on. */
+static inline uintptr_t ch__block_gate_exec(const struct ch_heap *heap,
+					    const struct ch__block *block)
+{
+	return ch__exec(heap, block->hot_offset) + CH__INDEX_WORD_BYTES + CH_ARCH_LANDING_BYTES;
+}
+/* What its pages are for; constant while it has them. */
+static inline enum ch__span_use ch__block_use(const struct ch_heap *heap,
+					      const struct ch__block *block)
+{
+	if (CH_LIKELY(!(block->flags & CH__FLAG_SPAN)))
+		return CH__SPAN_CODE;
+	return ch__pool_span_use(heap->pool, block->hot_offset >> heap->pool->page_log2);
+}
+static inline bool ch__block_is_data(const struct ch_heap *heap, const struct ch__block *block)
+{
+	return ch__block_use(heap, block) >= CH__SPAN_RODATA;
+}
+/* Bytes of the hot part before those of the VM. */
+static inline uint32_t ch__head_bytes(enum ch__span_use use)
+{
+	return use == CH__SPAN_CODE ? CH__INDEX_WORD_BYTES : CH__IN_PLACE_HEAD_BYTES;
+}
+/* Those of them that offsets into the block do not count: it has its index word at 0 for all who
+ * are told of it. */
+static inline uint32_t ch__lead_bytes(enum ch__span_use use)
+{
+	return ch__head_bytes(use) - CH__INDEX_WORD_BYTES;
+}
+/* What sinks are told of its hot part: an index word, then the VM's bytes. */
+static inline struct ch__sink_range ch__hot_range(const struct ch_heap *heap,
+						  const struct ch__block *block, uint64_t key)
+{
+	uint32_t lead = ch__lead_bytes(ch__block_use(heap, block));
+	return (struct ch__sink_range){ch__exec(heap, block->hot_offset + lead),
+				       ch__hot_bytes(block) - lead, key, false};
+}
+/* Its pages are not RX: they are data, or code that is being written in place. */
+static inline bool ch__block_is_lent(const struct ch_heap *heap, const struct ch__block *block)
+{
+	return (block->flags & CH__FLAG_SPAN) &&
+	       !ch__pool_span_runs(heap->pool, block->hot_offset >> heap->pool->page_log2);
+}
+static inline uintptr_t ch__block_entry(const struct ch_heap *heap, const struct ch__block *block)
+{
+	uint32_t skip = block->extra ? block->extra->entry_offset : 0;
+	return ch__exec(heap, block->hot_offset + CH__INDEX_WORD_BYTES + skip);
+}
+/* Whether exec lies in the block's code: behind the index words. */
+bool ch__block_has(const struct ch_heap *, const struct ch__block *, uintptr_t exec, size_t bytes);
+/* Of a branch: its stub, and the lead before it, if stubs have one. */
+static inline uint32_t ch__stub_bytes(const struct ch_heap *heap)
+{
+	return heap->pool->stub_lead_bytes + CH_ARCH_STUB_BYTES;
+}
+/* Exec address of the stub slot of a branch of the block: the lead's where it has one. */
+static inline uintptr_t ch__stub_exec(const struct ch_heap *heap, const struct ch__block *block,
+				      uint32_t branch)
+{
+	uint32_t first = atomic_load_explicit(&block->first_branch, memory_order_relaxed);
+	return ch__exec(heap, ch__cold_offset(heap, block) + CH__INDEX_WORD_BYTES +
+				      (branch - first) * ch__stub_bytes(heap));
+}
+/* A block in a slot has unwind data of its own, told before it is LIVE and after its poison. */
+static inline bool ch__place_is_slot(const struct ch_heap *heap, uint32_t hot_offset)
+{
+	return ch__frame_has_slots(heap->pool->pages[hot_offset >> heap->pool->page_log2].frame);
+}
+
+#endif

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT
+ * branch.h: branches between blocks: records, runs of them, unlinking (branch.c). */
+#ifndef CH_CODEHEAP_BRANCH_H
+#define CH_CODEHEAP_BRANCH_H
+
+#include "codeheap/base/heap.h"
+#include "codeheap/base/moves.h"
+
+/* user | site | target:24 kind:3 flags:5 | next:24 generation low:8 | prev:24 generation high:8 */
+struct ch__branch {
+	void *user;
+	/* Stored relaxed: stale handles are judged while records change owner. */
+	_Atomic(uint32_t) site;               /* pool offset of the instruction; 0 = not attached */
+	_Atomic(uint32_t) target_kind;        /* [region] */
+	_Atomic(uint32_t) next_gen, prev_gen; /* [heap] */
+};
+_Static_assert(sizeof(struct ch__branch) == 24, "a branch record is 24 bytes");
+
+enum ch__branch_flag {
+	CH__BRANCH_KIND_SHIFT = 24,
+	CH__BRANCH_KIND = 7 << 24,
+	CH__BRANCH_LAST = 1 << 27,     /* of its run */
+	CH__BRANCH_OWN_EXIT = 1 << 28, /* its stub slot is a jump to the VM's exit */
+};
+
+static inline struct ch__branch *ch__branch_at(const struct ch_heap *heap, uint32_t index)
+{
+	return ch__table_at_bytes(&heap->branches, index, sizeof(struct ch__branch));
+}
+static inline uint32_t ch__branch_target(const struct ch__branch *branch)
+{
+	return atomic_load_explicit(&branch->target_kind, memory_order_relaxed) & CH__INDEX_MAX;
+}
+static inline enum ch__site ch__branch_kind(const struct ch__branch *branch)
+{
+	return (enum ch__site)((atomic_load_explicit(&branch->target_kind, memory_order_relaxed) &
+				CH__BRANCH_KIND) >>
+			       CH__BRANCH_KIND_SHIFT);
+}
+static inline bool ch__branch_has(const struct ch__branch *branch, uint32_t flag)
+{
+	return (atomic_load_explicit(&branch->target_kind, memory_order_relaxed) & flag) != 0;
+}
+static inline uint32_t ch__branch_generation(const struct ch__branch *branch)
+{
+	return (branch->next_gen >> 24) | (branch->prev_gen >> 24) << 8;
+}
+/* Of a record that a block has; for moves. */
+static inline enum ch__branch_state ch__branch_state(const struct ch__branch *branch)
+{
+	if (!atomic_load_explicit(&branch->site, memory_order_relaxed))
+		return CH__BRANCH_NONE;
+	return ch__branch_target(branch) ? CH__BRANCH_LINKED : CH__BRANCH_UNLINKED;
+}
+
+uint32_t ch__branches_take(struct ch_heap *, uint32_t count); /* a run, 0: no memory */
+uint32_t ch__branches_free(struct ch_heap *, uint32_t first); /* all unlinked; the run's length */
+/* Take the branch off its target's list and re-point its bytes to the stub or exit, unless its
+ * own code is dying. Under heap, in a region. */
+void ch__branch_unlink(struct ch_heap *, uint32_t branch, bool patch)
+	CH_REQUIRES(ch__role_heap, ch__role_region);
+
+#endif

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT
+ * branch_way.c: where a branch leads: its exit, its stub, what its bytes and the stub say, and the
+ * veneer of the block's entry behind the stubs. It reads only; branch.c attaches and changes. */
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/branch_way.h"
+#include "codeheap/graph/find.h"
+
+uint32_t ch__branch_source(const struct ch_heap *heap, const struct ch__branch *branch)
+{
+	return ch__find_frozen(heap, ch__exec(heap, branch->site));
+}
+
+uintptr_t ch__branch_exit(const struct ch_heap *heap, const struct ch__block *source,
+			  uint32_t index)
+{
+	uintptr_t stub = ch__stub_exec(heap, source, index), hit = ch__stub_hit_exec(heap, stub);
+	if (ch__branch_has(ch__branch_at(heap, index), CH__BRANCH_OWN_EXIT))
+		return ch__arch_jump_target(ch__pool_read(heap->pool, hit), hit);
+	return stub;
+}
+
+uintptr_t ch__branch_unlinked_target(const struct ch_heap *heap, uint32_t index)
+{
+	uint32_t source = ch__branch_source(heap, ch__branch_at(heap, index));
+	return source ? ch__branch_exit(heap, ch__block_at(heap, source), index) : 0;
+}
+
+/* Where a stub leads that does not lead on. */
+static uintptr_t hit_of(const struct ch_heap *heap, uintptr_t stub)
+{
+	return heap->pool->stub_lead_bytes ? ch__stub_hit_exec(heap, stub) : heap->trampoline;
+}
+
+uintptr_t ch__branch_stub_home(const struct ch_heap *heap, const struct ch__block *source,
+			       uint32_t index)
+{
+	bool has_exit = ch__branch_has(ch__branch_at(heap, index), CH__BRANCH_OWN_EXIT);
+	return has_exit ? ch__branch_exit(heap, source, index)
+			: hit_of(heap, ch__stub_exec(heap, source, index));
+}
+
+uintptr_t ch__branch_leads_to(const struct ch_heap *heap, const struct ch__block *source,
+			      uint32_t index)
+{
+	const struct ch__branch *branch = ch__branch_at(heap, index);
+	uintptr_t exec = ch__exec(heap, branch->site), stub = ch__stub_exec(heap, source, index);
+	uintptr_t leads_to = ch__arch_site_target(ch__branch_kind(branch),
+						  ch__pool_read(heap->pool, exec), exec);
+	if (!ch__stubs_lead_on(heap) || leads_to != stub)
+		return leads_to;
+	uintptr_t further = ch__arch_stub_leads_to(ch__pool_read(heap->pool, stub));
+	return further == hit_of(heap, stub) ? stub : further;
+}
+
+bool ch__branch_stub_is_valid(const struct ch_heap *heap, const struct ch__block *source,
+			      uint32_t index)
+{
+	const struct ch__branch *branch = ch__branch_at(heap, index);
+	uintptr_t exec = ch__exec(heap, branch->site), stub = ch__stub_exec(heap, source, index);
+	uintptr_t hit = ch__stub_hit_exec(heap, stub);
+	uintptr_t site = ch__arch_site_target(ch__branch_kind(branch),
+					      ch__pool_read(heap->pool, exec), exec);
+	const uint8_t *read = ch__pool_read(heap->pool, stub);
+	/* Where the lead, or the stub of a linked one, leads is the branch's matter. */
+	if (heap->pool->stub_lead_bytes &&
+	    (site != stub || !ch__arch_lead_is_valid(read, heap->pool->delta)))
+		return false;
+	if (CH_ARCH_STUB_LEADS_FAR && !(ch__branch_target(branch) && site == stub) &&
+	    ch__arch_stub_leads_to(read) != ch__branch_stub_home(heap, source, index))
+		return false;
+	if (ch__branch_has(branch, CH__BRANCH_OWN_EXIT))
+		return true;
+	uintptr_t leads_to = CH_ARCH_STUB_LEADS_FAR ? ch__arch_stub_leads_to(read)
+						    : heap->trampoline;
+	return ch__arch_stub_is_valid(ch__pool_read(heap->pool, hit), hit, leads_to, index);
+}
+
+static uint32_t branch_room(const struct ch_heap *heap, const struct ch__block *block)
+{
+	uint32_t first = atomic_load_explicit(&block->first_branch, memory_order_relaxed), n = 0;
+	for (bool last = !first; !last; n++)
+		last = ch__branch_has(ch__branch_at(heap, first + n), CH__BRANCH_LAST);
+	return n;
+}
+
+uintptr_t ch__block_veneer_exec(const struct ch_heap *heap, const struct ch__block *block)
+{
+	return ch__exec(heap, ch__cold_offset(heap, block) + CH__INDEX_WORD_BYTES +
+				      branch_room(heap, block) * ch__stub_bytes(heap));
+}

@@ -1,0 +1,480 @@
+/* SPDX-License-Identifier: MIT
+ * extra.c: the side list of a block: edges, refs, patch points, assumptions. Attached while the
+ * block is OPEN, by the thread that opened it, in a region, since marking reads the list of OPEN
+ * blocks too. */
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/branch_way.h"
+#include "codeheap/graph/find.h"
+#include "codeheap/base/handles.h"
+#include "codeheap/base/heaps.h"
+#include "codeheap/graph/names.h"
+#include "codeheap/base/region.h"
+#include "codeheap/graph/sites.h"
+
+/* A list that no block has any more, under heap. Its items give way to the link: readers without a
+ * lock look at the name only. */
+static struct ch__extra **link_of(struct ch__extra *extra)
+{
+	return (struct ch__extra **)(void *)ch__extra_items(extra);
+}
+
+static void free_or_park(struct ch_heap *heap, struct ch__extra *extra) CH_REQUIRES(ch__role_heap)
+{
+	*link_of(extra) = heap->extras_parked;
+	heap->extras_parked = extra;
+	if (ch__place_is_read())
+		return;
+	while ((extra = heap->extras_parked) != NULL) {
+		heap->extras_parked = *link_of(extra);
+		ch__meta_free(heap->meta, extra, ch__extra_bytes(extra->capacity));
+	}
+}
+
+enum { EXTRA_FIRST = 4 }; /* items of the shortest list; the most that is added at once */
+
+/* A longer list in the place of the block's; the one that was there is the caller's to free. */
+static enum ch_status replace(struct ch_heap *heap, struct ch__thread *self,
+			      struct ch__block *block, uint32_t more)
+{
+	struct ch__extra *old = block->extra;
+	uint32_t count = old ? old->count : 0;
+	uint32_t capacity = old ? old->capacity * 2u : EXTRA_FIRST;
+	CH_ASSERT(more <= EXTRA_FIRST, "side list: more at once than its first length");
+	if (count + more > UINT16_MAX)
+		return CH_E_MEMORY;
+	if (capacity > UINT16_MAX)
+		capacity = UINT16_MAX;
+	struct ch__extra *grown = ch__meta_alloc(heap->meta, ch__extra_bytes(capacity));
+	if (!grown)
+		return CH_E_MEMORY;
+	if (old) {
+		memcpy(grown, old, sizeof *grown);
+		memcpy(grown->kinds, old->kinds, count);
+	}
+	grown->capacity = (uint16_t)capacity;
+	if (old)
+		memcpy(ch__extra_items(grown), ch__extra_items(old),
+		       count * sizeof(struct ch__item));
+	ch__region_enter(self);
+	/* place.c reads its name. */
+	__atomic_store_n(&block->extra, grown, __ATOMIC_SEQ_CST);
+	ch__region_leave(self);
+	return CH_OK;
+}
+
+enum ch_status ch__extra_need_locked(struct ch_heap *heap, struct ch__thread *self,
+				     struct ch__block *block, uint32_t more)
+{
+	struct ch__extra *old = block->extra;
+	if (old && old->count + more <= old->capacity)
+		return CH_OK;
+	enum ch_status status = replace(heap, self, block, more);
+	/* The guard went over to the new list. */
+	if (status == CH_OK && old)
+		free_or_park(heap, old);
+	return status;
+}
+
+enum ch_status ch__extra_need(struct ch_heap *heap, struct ch__thread *self,
+			      struct ch__block *block, uint32_t more)
+{
+	const struct ch__extra *old = block->extra;
+	if (old && old->count + more <= old->capacity)
+		return CH_OK;
+	if (!old)
+		return replace(heap, self, block, more);
+	/* Others change the items of assumptions under the heap lock; a copy in the making
+	 * would lose what they write. */
+	ch__heap_lock(heap);
+	enum ch_status status = ch__extra_need_locked(heap, self, block, more);
+	ch__heap_unlock(heap);
+	return status;
+}
+
+struct ch__extra *ch__extra_take(struct ch__block *block)
+{
+	return __atomic_exchange_n(&block->extra, NULL, __ATOMIC_SEQ_CST);
+}
+
+static void free_held(struct ch_heap *heap, struct ch__extra *extra)
+{
+	ch__meta_free(heap->meta, extra->guard, sizeof *extra->guard);
+	ch__sinks_own_destroy(heap->sinks, ch__extra_own(extra));
+}
+
+void ch__extra_free(struct ch_heap *heap, struct ch__extra *extra)
+{
+	if (!extra)
+		return;
+	free_held(heap, extra);
+	ch__meta_free(heap->meta, extra, ch__extra_bytes(extra->capacity));
+}
+
+static size_t lines_bytes(uint32_t count)
+{
+	return sizeof(struct ch__lines) + count * sizeof((struct ch__lines *)0)->at[0];
+}
+
+void ch__extra_drop(struct ch_heap *heap, struct ch__extra *extra)
+{
+	if (!extra)
+		return;
+	ch__name_drop(heap, extra->name);
+	const struct ch__lines *lines = ch__extra_lines(extra);
+	if (lines) {
+		ch__name_drop(heap, lines->file);
+		ch__meta_free(heap->meta, (void *)(uintptr_t)lines, lines_bytes(lines->count));
+	}
+	free_held(heap, extra);
+	free_or_park(heap, extra);
+}
+
+static void append(struct ch__extra *extra, enum ch__item_kind kind, struct ch__item item)
+{
+	ch__extra_items(extra)[extra->count] = item;
+	extra->kinds[extra->count] = (uint8_t)kind;
+	extra->count++;
+}
+
+enum ch_status ch__extra_add(struct ch_heap *heap, struct ch__thread *self, struct ch__block *block,
+			     enum ch__item_kind kind, struct ch__item item,
+			     const struct ch__item *second)
+{
+	enum ch_status status = ch__extra_need(heap, self, block, second ? 2 : 1);
+	if (status != CH_OK)
+		return status;
+	ch__region_enter(self);
+	append(block->extra, kind, item);
+	if (second)
+		append(block->extra, CH__ITEM_POINT_USER, *second);
+	ch__region_leave(self);
+	return CH_OK;
+}
+
+/* --- the calls of the public header --- */
+
+struct subject {
+	struct ch_heap *heap;
+	struct ch__thread *self;
+	struct ch__block *block;
+};
+
+static enum ch_status open_subject(struct ch_block handle, struct subject *s)
+{
+	s->heap = ch__handle_heap(handle.bits);
+	if (!s->heap)
+		return CH_E_STALE;
+	s->self = ch__thread_self(s->heap);
+	if (!s->self)
+		return CH_E_THREAD;
+	uint32_t index;
+	enum ch_status status = ch__block_resolve_open(s->heap, handle, &index);
+	if (index)
+		s->block = ch__block_at(s->heap, index);
+	return status;
+}
+
+/* The same, to attach what only code has; `writes`: what the library writes among the VM's bytes,
+ * or reads there while the block is OPEN. */
+static enum ch_status open_code(struct ch_block handle, bool writes, struct subject *s)
+{
+	enum ch_status status = open_subject(handle, s);
+	if (status != CH_OK)
+		return status;
+	enum ch__span_use use = ch__block_use(s->heap, s->block);
+	return use == CH__SPAN_CODE || (use == CH__SPAN_IN_PLACE && !writes) ? CH_OK : CH_E_STATE;
+}
+
+/* In a region. A release looks for edges, and kills what has none, with the owner's list locked. */
+static enum ch_status add_edge_to(struct subject *s, struct ch_block to, uint32_t target)
+	CH_REQUIRES(ch__role_region)
+{
+	struct ch__block *block = ch__block_at(s->heap, target);
+	enum ch_status status = CH_E_STALE;
+	/* place.c reads it so, too: a record that is used again has another generation. */
+	uint32_t index = __atomic_load_n(&block->owner, __ATOMIC_RELAXED);
+	struct ch__owner *owner = ch__owner_at(s->heap, index);
+	ch__owner_lock(owner);
+	if (ch__block_resolve(s->heap, to) == target && ch__block_is_alive(s->heap, block)) {
+		struct ch__item item = {ch__handle_generation(to.bits), target};
+		append(s->block->extra, CH__ITEM_EDGE, item);
+		ch__block_held(block);
+		block->flags |= CH__FLAG_EDGED;
+		status = CH_OK;
+	}
+	ch__owner_unlock(owner);
+	return status;
+}
+
+/* Resolves, tests alive and acts in one region (I5). */
+static enum ch_status add_edge(struct subject *s, struct ch_block to)
+{
+	ch__region_enter(s->self);
+	uint32_t target = ch__block_resolve(s->heap, to);
+	enum ch_status status = target ? add_edge_to(s, to, target) : CH_E_STALE;
+	ch__region_leave(s->self);
+	return status;
+}
+
+enum ch_status ch_edge_attach(struct ch_block block, struct ch_block to)
+{
+	if (ch__is_marking())
+		return CH_E_STATE;
+	struct subject s;
+	enum ch_status status = open_subject(block, &s);
+	if (status == CH_OK && !ch__block_resolve(s.heap, to))
+		status = CH_E_STALE;
+	if (status == CH_OK)
+		status = ch__extra_need(s.heap, s.self, s.block, 1);
+	return status == CH_OK ? add_edge(&s, to) : status;
+}
+
+/* In a region. A release that frees at once asks for edges, and marks the owner dead, under the
+ * lock of the held. */
+static enum ch_status add_owner_edge(struct subject *s, struct ch_owner to)
+	CH_REQUIRES(ch__role_region)
+{
+	struct ch__owner *owner;
+	if (!ch__owner_hold(s->heap, to, &owner))
+		return CH_E_STALE;
+	struct ch__item item = {ch__handle_generation(to.bits), ch__handle_index(to.bits)};
+	append(s->block->extra, CH__ITEM_OWNER_EDGE, item);
+	owner->has_edges = true;
+	ch__owner_unlock(owner);
+	return CH_OK;
+}
+
+enum ch_status ch_edge_attach_owner(struct ch_block block, struct ch_owner to)
+{
+	if (ch__is_marking())
+		return CH_E_STATE;
+	struct subject s;
+	enum ch_status status = open_subject(block, &s);
+	if (status == CH_OK)
+		status = ch__extra_need(s.heap, s.self, s.block, 1);
+	if (status != CH_OK)
+		return status;
+	ch__region_enter(s.self);
+	status = add_owner_edge(&s, to);
+	ch__region_leave(s.self);
+	return status;
+}
+
+enum ch_status ch_ref_attach(struct ch_block block, const void *at)
+{
+	if (ch__is_marking())
+		return CH_E_STATE;
+	struct subject s;
+	enum ch_status status = open_code(block, true, &s);
+	if (status != CH_OK)
+		return status;
+	if (!ch__block_has(s.heap, s.block, (uintptr_t)at, sizeof(uintptr_t)))
+		return CH_E_ARG;
+	if (!ch__sites_have_room(s.heap, s.self, s.block, (uintptr_t)at, sizeof(uintptr_t), true))
+		return CH_E_SITE;
+	struct ch__item item = {.at = ch__offset(s.heap, (uintptr_t)at)};
+	status = ch__extra_add(s.heap, s.self, s.block, CH__ITEM_REF, item, NULL);
+	if (status == CH_OK)
+		ch__sites_note(s.heap, s.self, s.block, (uintptr_t)at, sizeof(uintptr_t), 0);
+	return status;
+}
+
+static bool point_is_sound(struct subject *s, uintptr_t point, uintptr_t exit)
+{
+	if (!ch__arch_diverter_is_there(ch__pool_read(s->heap->pool, point)))
+		return false;
+	if (exit > point && exit < point + CH_ARCH_DIVERTER_BYTES)
+		return false;
+	return ch__sites_have_room(s->heap, s->self, s->block, point, CH_ARCH_DIVERTER_BYTES,
+				   false) &&
+	       ch__sites_may_lead_to(s->heap, s->self, s->block, exit);
+}
+
+enum ch_status ch_patch_point_attach(struct ch_block block, const void *at, const void *exit,
+				     void *user)
+{
+	if (ch__is_marking())
+		return CH_E_STATE;
+	struct subject s;
+	enum ch_status status = open_code(block, true, &s);
+	if (status != CH_OK)
+		return status;
+	uintptr_t point = (uintptr_t)at, leads_to = (uintptr_t)exit;
+	if (!ch__block_has(s.heap, s.block, point, CH_ARCH_DIVERTER_BYTES))
+		return CH_E_ARG;
+	if (!ch__pool_has(s.heap->pool, leads_to) || !ch__arch_diverter_reaches(point, leads_to))
+		return CH_E_REACH;
+	struct ch_block holder = {0};
+	if (!ch__block_has(s.heap, s.block, leads_to, 1)) {
+		uint32_t generation, other = ch__find(s.heap, leads_to, &generation);
+		if (!other || ch__block_is_data(s.heap, ch__block_at(s.heap, other)))
+			return CH_E_ARG;
+		holder.bits = ch__handle(s.heap->id, other, generation);
+	}
+	if (!point_is_sound(&s, point, leads_to))
+		return CH_E_SITE;
+	/* An edge and a point with its user: room for all before the first is written. */
+	if ((status = ch__extra_need(s.heap, s.self, s.block, 3)) != CH_OK)
+		return status;
+	if (holder.bits && (status = add_edge(&s, holder)) != CH_OK)
+		return status;
+	struct ch__item item = {ch__offset(s.heap, point), ch__offset(s.heap, leads_to)};
+	struct ch__item second = {(uint32_t)(uintptr_t)user, (uint32_t)((uintptr_t)user >> 32)};
+	status = ch__extra_add(s.heap, s.self, s.block, CH__ITEM_POINT, item, &second);
+	if (status != CH_OK)
+		return status;
+	ch__arch_diverter_write(ch__pool_lend(s.heap->pool, point), point, leads_to);
+	ch__sites_note(s.heap, s.self, s.block, point, CH_ARCH_DIVERTER_BYTES, leads_to);
+	return CH_OK;
+}
+
+/* --- sites, for disassemblers --- */
+
+struct walk {
+	struct ch_heap *heap;
+	bool (*visit)(void *, const struct ch_site *);
+	void *arg;
+};
+
+static bool visit_branches(struct walk *w, const struct ch__block *block)
+{
+	struct ch_heap *heap = w->heap;
+	uint32_t at = atomic_load_explicit(&block->first_branch, memory_order_relaxed);
+	for (bool last = !at; !last; at++) {
+		const struct ch__branch *branch = ch__branch_at(heap, at);
+		last = ch__branch_has(branch, CH__BRANCH_LAST);
+		if (!branch->site)
+			continue;
+		uintptr_t exec = ch__exec(heap, branch->site);
+		enum ch__site kind = ch__branch_kind(branch);
+		struct ch_site site = {
+			.kind = CH_SITE_BRANCH,
+			.at = (const uint8_t *)exec,
+			.leads_to = (const void *)ch__branch_leads_to(heap, block, at),
+			.branch_kind = (enum ch_branch_kind)kind,
+			.is_linked = ch__branch_target(branch) != 0,
+			.branch = ch__branch_handle(heap, at),
+			.user = branch->user,
+		};
+		if (!w->visit(w->arg, &site))
+			return false;
+		site.kind = CH_SITE_STUB;
+		site.at = (const uint8_t *)ch__stub_exec(heap, block, at);
+		site.leads_to = NULL;
+		if (!w->visit(w->arg, &site))
+			return false;
+	}
+	return true;
+}
+
+static void visit_items(struct walk *w, const struct ch__extra *extra)
+{
+	struct ch_heap *heap = w->heap;
+	const struct ch__item *items = ch__extra_items(extra);
+	for (uint32_t i = 0; i < extra->count; i++) {
+		if (extra->kinds[i] != CH__ITEM_REF && extra->kinds[i] != CH__ITEM_POINT)
+			continue;
+		uintptr_t exec = ch__exec(heap, items[i].at);
+		const uint8_t *read = ch__pool_read(heap->pool, exec);
+		struct ch_site site = {.at = (const uint8_t *)exec};
+		if (extra->kinds[i] == CH__ITEM_REF) {
+			site.kind = CH_SITE_REF;
+			memcpy(&site.word, read, sizeof site.word);
+		} else {
+			site.kind = CH_SITE_PATCH_POINT;
+			site.leads_to = (const void *)ch__exec(heap, items[i].value);
+			site.is_linked = ch__arch_diverter_is_armed(read);
+			site.user = (void *)((uintptr_t)items[i + 1].value << 32 | items[i + 1].at);
+		}
+		if (!w->visit(w->arg, &site))
+			return;
+	}
+}
+
+enum ch_status ch_block_sites(struct ch_block handle,
+			      bool (*visit)(void *arg, const struct ch_site *site), void *arg)
+{
+	if (ch__is_marking())
+		return CH_E_STATE;
+	struct ch_heap *heap = ch__handle_heap(handle.bits);
+	if (!heap)
+		return CH_E_STALE;
+	/* The heap lock keeps branches linked as they are and the block from being swept. */
+	ch__heap_lock(heap);
+	uint32_t index = ch__block_resolve(heap, handle);
+	if (index) {
+		const struct ch__block *block = ch__block_at(heap, index);
+		struct walk w = {heap, visit, arg};
+		ch__heap_lend(heap);
+		if (visit_branches(&w, block) && block->extra)
+			visit_items(&w, block->extra);
+		ch__heap_take_back(heap);
+	}
+	ch__heap_unlock(heap);
+	return index ? CH_OK : CH_E_STALE;
+}
+
+/* --- lines --- */
+
+static bool lines_are_valid(const struct subject *s, const struct ch_line *lines, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (!ch__block_has(s->heap, s->block, (uintptr_t)lines[i].at, 1) ||
+		    (i && (uintptr_t)lines[i].at <= (uintptr_t)lines[i - 1].at))
+			return false;
+	return n > 0 && n <= UINT32_MAX / sizeof *lines;
+}
+
+static struct ch__lines *make_lines(struct ch_heap *heap, const struct ch_line *from, size_t n)
+{
+	struct ch__lines *lines = ch__meta_alloc(heap->meta, lines_bytes((uint32_t)n));
+	if (!lines)
+		return NULL;
+	lines->count = (uint32_t)n;
+	for (size_t i = 0; i < n; i++) {
+		lines->at[i].offset = ch__offset(heap, (uintptr_t)from[i].at);
+		lines->at[i].line = from[i].line;
+	}
+	return lines;
+}
+
+/* Under heap. */
+static enum ch_status add_lines(struct subject *s, struct ch__lines *lines, const char *file)
+	CH_REQUIRES(ch__role_heap)
+{
+	enum ch_status status = ch__extra_need_locked(s->heap, s->self, s->block, 1);
+	lines->file = status == CH_OK ? ch__name_intern(s->heap, file) : 0;
+	if (!lines->file)
+		return CH_E_MEMORY;
+	uint64_t bits = (uintptr_t)lines;
+	struct ch__item item = {(uint32_t)bits, (uint32_t)(bits >> 32)};
+	ch__region_enter(s->self);
+	append(s->block->extra, CH__ITEM_LINES, item);
+	s->block->extra->lines = s->block->extra->count;
+	ch__region_leave(s->self);
+	return CH_OK;
+}
+
+enum ch_status ch_block_lines(struct ch_block block, const char *file, const struct ch_line *lines,
+			      size_t n)
+{
+	if (ch__is_marking())
+		return CH_E_STATE;
+	struct subject s;
+	enum ch_status status = open_code(block, false, &s);
+	if (status == CH_OK && ch__extra_lines(s.block->extra))
+		status = CH_E_STATE;
+	if (status == CH_OK && (!file || !lines || !lines_are_valid(&s, lines, n)))
+		status = CH_E_ARG;
+	if (status != CH_OK)
+		return status;
+	struct ch__lines *made = make_lines(s.heap, lines, n);
+	if (!made)
+		return CH_E_MEMORY;
+	ch__heap_lock(s.heap);
+	status = add_lines(&s, made, file);
+	ch__heap_unlock(s.heap);
+	if (status != CH_OK)
+		ch__meta_free(s.heap->meta, made, lines_bytes((uint32_t)n));
+	return status;
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT
+ * extra.h: the side list of a block (extra.c). */
+#ifndef CH_CODEHEAP_EXTRA_H
+#define CH_CODEHEAP_EXTRA_H
+
+#include "codeheap/base/heap.h"
+
+/* The side list of a block: edges, refs, patch points, assumptions. Items lie behind the head; it
+ * is replaced as a whole when it grows, the old one freed outside the region. */
+enum ch__item_kind {
+	CH__ITEM_EDGE,       /* value = block index, at = its generation */
+	CH__ITEM_OWNER_EDGE, /* value = owner index, at = its generation */
+	CH__ITEM_REF,        /* at = pool offset of the word */
+	CH__ITEM_POINT,      /* at = pool offset; value = exit's pool offset */
+	CH__ITEM_POINT_USER, /* follows POINT: at | value << 32 = user */
+	CH__ITEM_ASSUME,     /* at = assumption index; value = slot in its dependents */
+	CH__ITEM_LINES,      /* at | value << 32 = struct ch__lines * */
+	CH__ITEM_OWN,        /* the first item, at | value << 32 = struct ch__own * */
+	CH__ITEM_BROKEN,     /* was ASSUME; it invalidated the block: index, generation */
+};
+struct ch__item {
+	uint32_t at, value;
+};
+struct ch__extra {
+	uint16_t count, capacity;
+	uint32_t name;         /* interned */
+	uint32_t entry_offset; /* from the first byte after the index word */
+	uint32_t lines;        /* number of its LINES item, from 1; 0 = it has none */
+	uint32_t *guard;       /* 0 while entrant; apart, since code holds its address */
+	uint8_t kinds[];       /* capacity kinds, padded to 8; then the items */
+};
+
+/* Source lines of a block, rising by offset; constant once attached. */
+struct ch__lines {
+	uint32_t count;
+	uint32_t file; /* interned */
+	struct {
+		uint32_t offset; /* in the pool */
+		uint32_t line;
+	} at[];
+};
+
+static inline size_t ch__extra_bytes(uint32_t capacity)
+{
+	return sizeof(struct ch__extra) + ((capacity + 7u) & ~7u) +
+	       capacity * sizeof(struct ch__item);
+}
+static inline struct ch__item *ch__extra_items(const struct ch__extra *extra)
+{
+	return (struct ch__item *)(uintptr_t)(extra->kinds + ((extra->capacity + 7u) & ~7u));
+}
+
+/* NULL when it has none; extra may be NULL. */
+static inline const struct ch__lines *ch__extra_lines(const struct ch__extra *extra)
+{
+	if (!extra || !extra->lines)
+		return NULL;
+	struct ch__item item = ch__extra_items(extra)[extra->lines - 1];
+	return (const struct ch__lines *)(uintptr_t)(item.at | (uint64_t)item.value << 32);
+}
+
+/* Its table for unwinders; NULL when it was opened without CH_OPEN_OWN_FRAMES. */
+static inline struct ch__own *ch__extra_own(const struct ch__extra *extra)
+{
+	if (!extra || !extra->count || extra->kinds[0] != CH__ITEM_OWN)
+		return NULL;
+	struct ch__item item = ch__extra_items(extra)[0];
+	return (struct ch__own *)(uintptr_t)(item.at | (uint64_t)item.value << 32);
+}
+
+/* Append an item to an OPEN block's list. */
+enum ch_status ch__extra_add(struct ch_heap *, struct ch__thread *, struct ch__block *,
+			     enum ch__item_kind, struct ch__item, const struct ch__item *second);
+enum ch_status ch__extra_need_locked(struct ch_heap *, struct ch__thread *, struct ch__block *,
+				     uint32_t more)
+	CH_REQUIRES(ch__role_heap) CH_EXCLUDES(CH__STANDING);
+enum ch_status ch__extra_need(struct ch_heap *, struct ch__thread *, struct ch__block *,
+			      uint32_t more);
+struct ch__extra *ch__extra_take(struct ch__block *); /* from a dead block */
+void ch__extra_free(struct ch_heap *, struct ch__extra *); /* of no block that anybody sees */
+/* Its interned names are let go, too, and unwinders forget its table: nothing of the block is on a
+ * stack, and its bytes are traps. Under heap. */
+void ch__extra_drop(struct ch_heap *, struct ch__extra *) CH_REQUIRES(ch__role_heap);
+
+#endif

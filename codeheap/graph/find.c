@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT
+ * find.c: from an address to its block, without a lock, from a signal handler, while others
+ * allocate and collect (P6). Signal-safe: calls nothing outside this library's signal-safe files.
+ *
+ * I4: a start bit leads to an index word in the code, that to a record; the record's generation,
+ * read before and after the fields, says whether they belong together. On a mismatch the answer
+ * is none, without a retry: a block on the caller's own stack cannot change under it. Code is
+ * read through the RW view, which is never without access. */
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/find.h"
+#include "codeheap/graph/names.h"
+
+bool ch__block_has(const struct ch_heap *heap, const struct ch__block *block, uintptr_t exec,
+		   size_t bytes)
+{
+	uintptr_t hot =
+		ch__exec(heap, block->hot_offset) + ch__head_bytes(ch__block_use(heap, block));
+	uintptr_t hot_end = ch__exec(heap, block->hot_offset) + ch__hot_bytes(block);
+	if (exec >= hot && exec + bytes <= hot_end)
+		return true;
+	if (!block->cold_granules)
+		return false;
+	uintptr_t cold = ch__exec(heap, ch__cold_offset(heap, block));
+	return exec >= cold + CH__INDEX_WORD_BYTES && exec + bytes <= cold + ch__cold_bytes(block);
+}
+
+uint32_t ch__span_end(const struct ch_heap *heap, const struct ch__block *block)
+{
+	const struct ch__pool *pool = heap->pool;
+	uint32_t page = block->hot_offset >> pool->page_log2;
+	return (page + pool->pages[page].span_pages) << pool->page_log2;
+}
+
+static bool covers(const struct ch_heap *heap, const struct ch__block *block, uint32_t offset)
+{
+	if (offset - block->hot_offset < ch__hot_bytes(block))
+		return true;
+	return block->cold_granules &&
+	       offset - ch__cold_offset(heap, block) < ch__cold_bytes(block);
+}
+
+/* When the block dies and its place is used again while it is looked up, the word is code that the
+ * VM is writing by whatever stores it likes: what was read is judged by the record, and the thread
+ * sanitizer must not judge it. */
+#if CH_TSAN
+__attribute__((no_sanitize("thread")))
+#endif
+static uint32_t read_index_word(const uint8_t *read)
+{
+	return *(const volatile uint32_t *)(const volatile void *)read;
+}
+
+uint32_t ch__find(const struct ch_heap *heap, uintptr_t pc, uint32_t *generation)
+{
+	const struct ch__pool *pool = heap->pool;
+	if (!ch__pool_has(pool, pc))
+		return 0;
+	uint32_t offset = ch__offset(heap, pc);
+	uint32_t start = ch__page_find_start(pool, offset);
+	if (start == UINT32_MAX)
+		return 0;
+	uint32_t index = read_index_word(ch__pool_read(pool, ch__exec(heap, start)));
+	/* A start bit that was cleared meanwhile may leave any bytes here. */
+	if (index == 0 || index > CH__INDEX_MAX || index >= heap->blocks.limit ||
+	    !atomic_load_explicit(&heap->blocks.segments[index >> CH__SEGMENT_LOG2],
+				  memory_order_acquire))
+		return 0;
+	const struct ch__block *block = ch__block_at(heap, index);
+	/* Pairs with the release store of the generation in publish and withdrawal. */
+	uint32_t before = atomic_load_explicit(&block->generation, memory_order_acquire);
+	if (!(before & 1))
+		return 0;
+	/* Its record may be OPEN again since the start bit was read, and an open block's place
+	 * still moves. Acquire: pairs with the release of LIVE in commit.c. */
+	if (atomic_load_explicit(&block->state, memory_order_acquire) == CH_BLOCK_OPEN ||
+	    !covers(heap, block, offset))
+		return 0;
+	/* The loads of the place acquire, so that this one comes last. */
+	if (atomic_load_explicit(&block->generation, memory_order_relaxed) != before)
+		return 0;
+	*generation = before;
+	return index;
+}
+
+bool ch_block_at(const struct ch_heap *heap, const void *pc, struct ch_block *block)
+{
+	uint32_t generation = 0;
+	uint32_t index = ch__find(heap, (uintptr_t)pc, &generation);
+	block->bits = index ? ch__handle(heap->id, index, generation) : 0;
+	return index != 0;
+}
+
+const char *ch__name_text(const struct ch_heap *heap, uint32_t index)
+{
+	if (!index)
+		return "";
+	/* The text is the first field of a name's record (names.c). */
+	_Atomic(char *) *text = ch__table_at(&heap->names, index);
+	/* seq_cst against who takes the text away and then looks for readers. */
+	const char *found = atomic_load_explicit(text, memory_order_seq_cst);
+	return found ? found : "";
+}

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: MIT
+ * names.c: interned names of owners and blocks, counted, so that half a million methods called
+ * `test` and their tombstones share one text. Changes under the heap lock; ch__name_text reads
+ * without one, from a signal handler too: records are type-stable, and a text lives as long as one
+ * reference and the readers of traps that began before that went. */
+#include "codeheap/graph/names.h"
+
+struct name {
+	_Atomic(char *) text;
+	uint32_t references;
+	uint32_t next; /* hash chain, list of parked ones, or free list */
+	union {
+		uint32_t hash;
+		char *parked; /* the text that somebody may be reading */
+	};
+	uint32_t short_name; /* of a long one: a name too, held; else 0 */
+};
+_Static_assert(sizeof(struct name) == CH__NAME_RECORD_BYTES, "heap.c makes the table");
+
+static struct name *name_at(const struct ch_heap *heap, uint32_t index)
+{
+	return ch__table_at(&heap->names, index);
+}
+
+/* --- hash: SipHash-1-3 (Aumasson and Bernstein, 2012), with a key of the heap's own --- */
+
+/* Names come from scripts. Without the key nobody can choose names that share a bucket. */
+static uint64_t rotate(uint64_t word, int bits)
+{
+	return word << bits | word >> (64 - bits);
+}
+
+static void sip_round(uint64_t v[4])
+{
+	v[0] += v[1], v[2] += v[3];
+	v[1] = rotate(v[1], 13) ^ v[0], v[3] = rotate(v[3], 16) ^ v[2];
+	v[0] = rotate(v[0], 32);
+	v[2] += v[1], v[0] += v[3];
+	v[1] = rotate(v[1], 17) ^ v[2], v[3] = rotate(v[3], 21) ^ v[0];
+	v[2] = rotate(v[2], 32);
+}
+
+/* The last word has what is left of the text, and the low 8 bits of its length on top. */
+static uint64_t word_at(const char *text, size_t at, size_t bytes)
+{
+	uint64_t word = bytes - at < 8 ? (uint64_t)bytes << 56 : 0;
+	for (size_t i = 0; i < 8 && at + i < bytes; i++)
+		word |= (uint64_t)(uint8_t)text[at + i] << 8 * i;
+	return word;
+}
+
+uint64_t ch__name_hash(const uint64_t key[2], const char *text, size_t bytes)
+{
+	uint64_t v[4] = {key[0] ^ UINT64_C(0x736f6d6570736575),
+			 key[1] ^ UINT64_C(0x646f72616e646f6d),
+			 key[0] ^ UINT64_C(0x6c7967656e657261),
+			 key[1] ^ UINT64_C(0x7465646279746573)};
+	for (size_t at = 0; at <= bytes; at += 8) {
+		uint64_t word = word_at(text, at, bytes);
+		v[3] ^= word;
+		sip_round(v);
+		v[0] ^= word;
+	}
+	v[2] ^= 0xff;
+	for (int i = 0; i < 3; i++)
+		sip_round(v);
+	return v[0] ^ v[1] ^ v[2] ^ v[3];
+}
+
+/* --- records --- */
+
+static bool grow_hash(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
+{
+	uint32_t mask = heap->name_hash ? heap->name_hash_mask * 2 + 1 : 63;
+	uint32_t *buckets = ch__meta_alloc(heap->meta, (mask + 1) * sizeof *buckets);
+	if (!buckets)
+		return heap->name_hash != NULL;
+	for (uint32_t i = 0; heap->name_hash && i <= heap->name_hash_mask; i++) {
+		for (uint32_t at = heap->name_hash[i], next; at; at = next) {
+			struct name *name = name_at(heap, at);
+			next = name->next;
+			name->next = buckets[name->hash & mask];
+			buckets[name->hash & mask] = at;
+		}
+	}
+	ch__meta_free(heap->meta, heap->name_hash, (heap->name_hash_mask + 1) * sizeof *buckets);
+	heap->name_hash = buckets;
+	heap->name_hash_mask = mask;
+	return true;
+}
+
+static uint32_t take_record(struct ch_heap *heap)
+{
+	struct ch__table *table = &heap->names;
+	uint32_t index = table->free_head;
+	if (index) {
+		table->free_head = name_at(heap, index)->next;
+		return index;
+	}
+	return ch__table_extend(table, heap->meta, 1);
+}
+
+uint32_t ch__name_short(const struct ch_heap *heap, uint32_t index)
+{
+	uint32_t short_name = index ? name_at(heap, index)->short_name : 0;
+	return short_name ? short_name : index;
+}
+
+static uint32_t make(struct ch_heap *heap, const char *text, size_t bytes, uint32_t short_name)
+{
+	char *copy = ch__meta_alloc(heap->meta, bytes);
+	uint32_t index = copy ? take_record(heap) : 0;
+	if (!index) {
+		ch__meta_free(heap->meta, copy, bytes);
+		return 0;
+	}
+	memcpy(copy, text, bytes);
+	struct name *name = name_at(heap, index);
+	name->references = 1;
+	name->short_name = short_name;
+	/* Pairs with the load in ch__name_text. */
+	atomic_store_explicit(&name->text, copy, memory_order_release);
+	return index;
+}
+
+static uint32_t make_short(struct ch_heap *heap, const char *text) CH_REQUIRES(ch__role_heap)
+{
+	char cut[CH__NAME_SHORT_BYTES];
+	ch__name_cut(cut, text);
+	return ch__name_intern(heap, cut);
+}
+
+uint32_t ch__name_intern(struct ch_heap *heap, const char *text)
+{
+	size_t bytes = strlen(text) + 1;
+	uint32_t hash = (uint32_t)ch__name_hash(heap->name_key, text, bytes - 1);
+	if (heap->names_count >= heap->name_hash_mask && !grow_hash(heap))
+		return 0;
+	uint32_t *bucket = &heap->name_hash[hash & heap->name_hash_mask];
+	for (uint32_t at = *bucket; at; at = name_at(heap, at)->next) {
+		struct name *name = name_at(heap, at);
+		if (name->hash == hash && !strcmp(name->text, text)) {
+			name->references++;
+			return at;
+		}
+	}
+	bool is_long = bytes > CH__NAME_SHORT_BYTES;
+	uint32_t short_name = is_long ? make_short(heap, text) : 0;
+	uint32_t index = is_long && !short_name ? 0 : make(heap, text, bytes, short_name);
+	if (!index) {
+		ch__name_drop(heap, short_name);
+		return 0;
+	}
+	/* Its short form may have made the buckets more. */
+	bucket = &heap->name_hash[hash & heap->name_hash_mask];
+	struct name *name = name_at(heap, index);
+	name->hash = hash;
+	name->next = *bucket;
+	*bucket = index;
+	heap->names_count++;
+	return index;
+}
+
+void ch__name_hold(struct ch_heap *heap, uint32_t index)
+{
+	if (index)
+		name_at(heap, index)->references++;
+}
+
+void ch__names_free_parked(struct ch_heap *heap)
+{
+	uint32_t index;
+	if (ch__place_is_read())
+		return;
+	while ((index = heap->names_parked) != 0) {
+		struct name *name = name_at(heap, index);
+		heap->names_parked = name->next;
+		ch__meta_free(heap->meta, name->parked, strlen(name->parked) + 1);
+		name->next = heap->names.free_head;
+		heap->names.free_head = index;
+	}
+}
+
+void ch__name_park(struct ch_heap *heap, uint32_t index)
+{
+	while (index) {
+		struct name *name = name_at(heap, index);
+		if (--name->references)
+			return;
+		uint32_t *link = &heap->name_hash[name->hash & heap->name_hash_mask];
+		while (*link != index)
+			link = &name_at(heap, *link)->next;
+		*link = name->next;
+		name->parked = atomic_exchange(&name->text, NULL);
+		name->next = heap->names_parked;
+		heap->names_parked = index;
+		heap->names_count--;
+		index = name->short_name;
+	}
+}
+
+void ch__name_drop(struct ch_heap *heap, uint32_t index)
+{
+	ch__name_park(heap, index);
+	ch__names_free_parked(heap);
+}

@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: MIT
+ * owner.c: what the VM compiles: its record, its entry cell (I11), its list of blocks, its
+ * end (release.c frees what it had). A record lives until its last block is free. Lock: heap, save
+ * the list of blocks (the owner's busy, inside a region) and ch__owner_let_go, which takes none. */
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/branch.h"
+#include "codeheap/base/handles.h"
+#include "codeheap/base/heaps.h"
+#include "codeheap/graph/names.h"
+#include "codeheap/base/region.h"
+#include "codeheap/base/vm.h"
+
+/* --- list of blocks --- */
+
+void ch__owner_lock(struct ch__owner *owner) CH_UNANALYSED("it makes the role")
+{
+	while (CH_UNLIKELY(atomic_exchange_explicit(&owner->busy, 1, memory_order_acquire)))
+		while (atomic_load_explicit(&owner->busy, memory_order_relaxed))
+			ch__arch_pause();
+}
+
+void ch__owner_unlock(struct ch__owner *owner) CH_UNANALYSED("it makes the role")
+{
+	atomic_store_explicit(&owner->busy, 0, memory_order_release);
+}
+
+void ch__owner_note(struct ch_heap *heap, struct ch_owner handle)
+{
+	uint32_t index = ch__owner_look_up(heap, handle);
+	if (!index)
+		return;
+	_Atomic(uint32_t) *mark = &ch__owner_at(heap, index)->mark;
+	uint32_t seen = atomic_load_explicit(mark, memory_order_relaxed);
+	/* In one step: a release that frees at once may mark it dead, which is final. */
+	if (ch__is_alive(heap, seen))
+		atomic_compare_exchange_strong_explicit(
+			mark, &seen, atomic_load_explicit(&heap->epoch, memory_order_relaxed),
+			memory_order_relaxed, memory_order_relaxed);
+}
+
+bool ch__owner_is_live(struct ch_heap *heap, struct ch_owner handle)
+{
+	uint32_t index = ch__owner_look_up(heap, handle);
+	return index && !ch__owner_is_released(ch__owner_at(heap, index));
+}
+
+static uint32_t count_blocks(struct ch__owner *owner, int32_t more)
+{
+	uint32_t now = atomic_load_explicit(&owner->blocks_now, memory_order_relaxed) +
+		       (uint32_t)more;
+	atomic_store_explicit(&owner->blocks_now, now, memory_order_relaxed);
+	return now;
+}
+
+bool ch__owner_hold(struct ch_heap *heap, struct ch_owner handle, struct ch__owner **held)
+{
+	if (!ch__handle_is_known(heap, &heap->owners, handle.bits))
+		return false;
+	struct ch__owner *owner = ch__owner_at(heap, ch__handle_index(handle.bits));
+	ch__owner_lock(owner);
+	/* A release that frees at once marks it dead under the same lock (free_blocks), and its
+	 * record goes back under it. */
+	if (ch__owner_is(owner, handle) &&
+	    ch__is_alive(heap, atomic_load_explicit(&owner->mark, memory_order_relaxed))) {
+		*held = owner;
+		return true;
+	}
+	ch__owner_unlock(owner);
+	return false;
+}
+
+bool ch__owner_insert(struct ch_heap *heap, struct ch_owner handle, uint32_t index)
+{
+	struct ch__owner *owner;
+	struct ch__block *block = ch__block_at(heap, index);
+	if (!ch__owner_hold(heap, handle, &owner))
+		return false;
+	if (ch__owner_is_released(owner)) {
+		ch__owner_unlock(owner);
+		return false;
+	}
+	block->owner_prev = 0;
+	block->owner_next = owner->first_block;
+	if (owner->first_block)
+		ch__block_at(heap, owner->first_block)->owner_prev = index;
+	atomic_store_explicit(&owner->first_block, index, memory_order_relaxed);
+	count_blocks(owner, 1);
+	ch__owner_unlock(owner);
+	return true;
+}
+
+void ch__owner_drop(struct ch_heap *heap, uint32_t owner_index, uint32_t records)
+{
+	struct ch__owner *owner = ch__owner_at(heap, owner_index);
+	struct ch__thread *self = ch__thread_or_guest(heap);
+	ch__region_enter(self);
+	ch__owner_lock(owner);
+	bool was_last = count_blocks(owner, -(int32_t)records) == 0;
+	ch__owner_unlock(owner);
+	ch__region_leave(self);
+	if (was_last)
+		ch__owner_try_free(heap, owner_index);
+}
+
+void ch__owner_remove(struct ch_heap *heap, uint32_t index)
+{
+	struct ch__block *block = ch__block_at(heap, index);
+	struct ch__owner *owner = ch__owner_at(heap, block->owner);
+	if (block->owner_prev)
+		ch__block_at(heap, block->owner_prev)->owner_next = block->owner_next;
+	else
+		atomic_store_explicit(&owner->first_block, block->owner_next, memory_order_relaxed);
+	if (block->owner_next)
+		ch__block_at(heap, block->owner_next)->owner_prev = block->owner_prev;
+	block->owner_prev = block->owner_next = 0;
+}
+
+/* --- cell --- */
+
+void ch__owner_reset_cell(struct ch__owner *owner)
+{
+	owner->entry = 0;
+	atomic_store_explicit(&owner->cell, owner->fallback, memory_order_seq_cst);
+}
+
+/* The block was the entry until now. */
+static void note_replaced(struct ch_heap *heap, uint32_t index)
+{
+	struct ch__block *block = index ? ch__block_at(heap, index) : NULL;
+	if (block && ch__block_state(block) == CH_BLOCK_LIVE)
+		ch__block_set_cause(block, CH__CAUSE_REPLACED);
+}
+
+static enum ch_status set_entry(struct ch_heap *heap, uint32_t owner_index, uint32_t index)
+{
+	struct ch__owner *owner = ch__owner_at(heap, owner_index);
+	struct ch__block *block = index ? ch__block_at(heap, index) : NULL;
+	if (!ch__is_alive(heap, atomic_load_explicit(&owner->mark, memory_order_relaxed)) ||
+	    ch__owner_is_released(owner))
+		return CH_E_STALE;
+	if (!block) {
+		note_replaced(heap, owner->entry);
+		ch__owner_reset_cell(owner);
+		return CH_OK;
+	}
+	/* Invalidation and death of a block look for it in its own owner's cell only. */
+	if (block->owner != owner_index)
+		return CH_E_ARG;
+	if (!ch__block_is_alive(heap, block))
+		return CH_E_STALE;
+	if (ch__block_state(block) != CH_BLOCK_LIVE || ch__block_is_data(heap, block))
+		return CH_E_STATE;
+	if (owner->entry != index)
+		note_replaced(heap, owner->entry);
+	if (ch__block_cause(block) != CH__CAUSE_NONE)
+		ch__block_set_cause(block, CH__CAUSE_NONE);
+	CH_PUBLISHED(heap->pool, ch__exec(heap, block->hot_offset), CH__GRANULE_BYTES, "entry");
+	owner->entry = index;
+	ch__block_held(block);
+	/* seq_cst against ch__owner_let_go: either it comes later and leads the cell back, or it is
+	 * seen here. */
+	atomic_store_explicit(&owner->cell, (const void *)ch__block_entry(heap, block),
+			      memory_order_seq_cst);
+	if (ch__owner_is_released(owner))
+		atomic_store_explicit(&owner->cell, owner->fallback, memory_order_seq_cst);
+	return CH_OK;
+}
+
+enum ch_status ch_owner_set_entry(struct ch_owner handle, struct ch_block block)
+{
+	if (ch__is_marking())
+		return CH_E_STATE;
+	struct ch_heap *heap = ch__handle_heap(handle.bits);
+	if (!heap)
+		return CH_E_STALE;
+	ch__heap_lock(heap);
+	struct ch__thread *self = ch__thread_or_guest(heap);
+	enum ch_status status = CH_E_STALE;
+	ch__region_enter(self);
+	uint32_t owner = ch__owner_resolve(heap, handle);
+	uint32_t index = block.bits ? ch__block_resolve(heap, block) : 0;
+	if (owner && (index || !block.bits))
+		status = set_entry(heap, owner, index);
+	ch__region_leave(self);
+	ch__heap_unlock(heap);
+	return status;
+}
+
+const void *const *ch_owner_cell(struct ch_owner handle)
+{
+	struct ch_heap *heap = ch__handle_heap(handle.bits);
+	uint32_t index = heap ? ch__owner_look_up(heap, handle) : 0;
+	return index ? (const void *const *)(uintptr_t)&ch__owner_at(heap, index)->cell : NULL;
+}
+
+/* --- life --- */
+
+/* The heap lock is held, the name interned: what is written here cannot fail. */
+enum ch_status ch__owner_make(struct ch_vm *vm, const char *name, const void *fallback, void *user,
+			      uint32_t *index)
+{
+	struct ch_heap *heap = vm->heap;
+	if (!vm->is_attached)
+		return CH_E_STATE;
+	uint32_t text = ch__name_intern(heap, name ? name : "");
+	uint32_t fresh = text ? ch__table_take(&heap->owners, heap->meta) : 0;
+	if (!fresh) {
+		ch__name_drop(heap, text);
+		return CH_E_MEMORY;
+	}
+	struct ch__owner *owner = ch__owner_at(heap, fresh);
+	struct ch__thread *self = ch__thread_or_guest(heap);
+	ch__region_enter(self);
+	owner->fallback = fallback;
+	owner->user = user;
+	owner->vm = vm;
+	vm->owners_now++;
+	/* Release, here and where it goes: who reads it sees that its block is no more. */
+	__atomic_store_n(&owner->name, text, __ATOMIC_RELEASE);
+	owner->entry = 0;
+	owner->first_block = 0;
+	atomic_store_explicit(&owner->blocks_now, 0, memory_order_relaxed);
+	owner->has_edges = false;
+	atomic_store_explicit(&owner->cell, fallback, memory_order_relaxed);
+	atomic_store_explicit(&owner->mark,
+			      atomic_load_explicit(&heap->epoch, memory_order_relaxed),
+			      memory_order_relaxed);
+	uint32_t generation = atomic_load_explicit(&owner->generation, memory_order_relaxed);
+	CH_MOVE(ch__owner_moves, fresh, generation, ch__owner_state(generation), CH__OWNER_LIVE,
+		ch__held(heap), __func__);
+	/* Release: fields before the generation (I3). */
+	atomic_store_explicit(&owner->generation, generation | CH__LIFE_IN_USE,
+			      memory_order_release);
+	ch__region_leave(self);
+	heap->owners_now++;
+	*index = fresh;
+	return CH_OK;
+}
+
+enum ch_status ch_owner_create(struct ch_vm *vm, const char *name, const void *fallback, void *user,
+			       struct ch_owner *out)
+{
+	out->bits = 0;
+	if (ch__is_marking())
+		return CH_E_STATE;
+	struct ch_heap *heap = vm->heap;
+	if (!fallback || heap->driver.collect)
+		return CH_E_ARG;
+	ch__heap_lock(heap);
+	uint32_t index;
+	enum ch_status status = ch__owner_make(vm, name, fallback, user, &index);
+	if (status == CH_OK)
+		*out = ch__owner_handle(heap, index);
+	ch__heap_unlock(heap);
+	return status;
+}
+
+/* No block, no edge of a live block, no collector and no release that has begun. */
+static bool nothing_holds(struct ch_heap *heap, const struct ch__owner *owner, uint32_t generation)
+{
+	if (generation & CH__LIFE_RELEASING)
+		return false;
+	return (generation & CH__LIFE_IN_USE) && !owner->blocks_now &&
+	       !ch__is_alive(heap, atomic_load_explicit(&owner->mark, memory_order_relaxed));
+}
+
+/* In one step against a release, which takes no lock, and under busy, so that whoever holds the
+ * record has that of its handle. */
+static bool take_back(struct ch__owner *owner, uint32_t *generation)
+	CH_REQUIRES(ch__role_region)
+{
+	ch__owner_lock(owner);
+	bool is_taken = atomic_compare_exchange_strong(&owner->generation, generation,
+						       (*generation | CH__LIFE) + 1);
+	if (is_taken)
+		ch__owner_reset_cell(owner);
+	ch__owner_unlock(owner);
+	return is_taken;
+}
+
+/* Of a record that nobody has: the bits of its life are those of the last generation. */
+static bool is_worn(uint32_t generation)
+{
+	return ch__is_worn(generation | (CH__LIFE & ~CH__LIFE_IN_USE));
+}
+
+/* Under heap. */
+void ch__owner_try_free(struct ch_heap *heap, uint32_t index)
+{
+	struct ch__owner *owner = ch__owner_at(heap, index);
+	uint32_t generation = atomic_load_explicit(&owner->generation, memory_order_relaxed);
+	if (!nothing_holds(heap, owner, generation))
+		return;
+	struct ch__thread *self = ch__thread_or_guest(heap);
+	ch__region_enter(self);
+	bool is_taken = take_back(owner, &generation);
+	if (is_taken)
+		CH_MOVE(ch__owner_moves, index, generation, ch__owner_state(generation),
+			CH__OWNER_NONE, ch__held(heap), __func__);
+	ch__region_leave(self);
+	/* It was released just now: the next sweep finds it. */
+	if (!is_taken)
+		return;
+	ch__name_drop(heap, owner->name);
+	__atomic_store_n(&owner->name, 0, __ATOMIC_RELEASE);
+	heap->owners_now--;
+	ch__vm_owner_gone(owner->vm);
+	ch__table_give(&heap->owners, index, is_worn((generation | CH__LIFE) + 1));
+}
+
+static uint64_t owner_code_bytes(const struct ch_heap *heap, const struct ch__owner *owner)
+{
+	uint64_t bytes = 0;
+	for (uint32_t i = owner->first_block; i; i = ch__block_at(heap, i)->owner_next)
+		bytes += ch__hot_bytes(ch__block_at(heap, i)) +
+			 ch__cold_bytes(ch__block_at(heap, i));
+	return bytes;
+}
+
+static void end_release(struct ch__owner *owner, uint32_t index)
+{
+	uint32_t generation = atomic_load_explicit(&owner->generation, memory_order_relaxed);
+	CH_MOVE(ch__owner_moves, index, generation, CH__OWNER_RELEASING, CH__OWNER_RELEASED, 0,
+		__func__);
+	atomic_store(&owner->generation, generation ^ CH__LIFE_RELEASING ^ CH__LIFE_RELEASED);
+}
+
+/* In no region and under no lock. A record whose release has begun does not go back before its end,
+ * however long the thread is stopped here. Who changes the cell meanwhile leads it back, as it sees
+ * that. */
+bool ch__owner_let_go(struct ch_heap *heap, struct ch_owner handle, uint32_t *blocks)
+{
+	uint32_t index = ch__handle_index(handle.bits);
+	uint32_t live = ch__handle_generation(handle.bits);
+	if (!ch__handle_is_known(heap, &heap->owners, handle.bits) || !(live & CH__LIFE_IN_USE))
+		return false;
+	struct ch__owner *owner = ch__owner_at(heap, index);
+	/* Of what has the record, and is not released: in one step. */
+	if (!atomic_compare_exchange_strong(&owner->generation, &live, live | CH__LIFE_RELEASING))
+		return false;
+	CH_MOVE(ch__owner_moves, index, live, CH__OWNER_LIVE, CH__OWNER_RELEASING, 0, __func__);
+	atomic_store_explicit(&owner->cell, owner->fallback, memory_order_seq_cst);
+	*blocks = atomic_load_explicit(&owner->blocks_now, memory_order_relaxed);
+	end_release(owner, index);
+	return true;
+}
+
+void ch__owners_end_releases(struct ch_heap *heap)
+{
+	for (uint32_t i = 1; i < heap->owners.used; i++) {
+		if (!heap->owners.segments[i >> CH__SEGMENT_LOG2])
+			continue;
+		struct ch__owner *owner = ch__owner_at(heap, i);
+		if (!(atomic_load(&owner->generation) & CH__LIFE_RELEASING))
+			continue;
+		atomic_store(&owner->cell, owner->fallback);
+		end_release(owner, i);
+	}
+}
+
+static uint64_t side_bytes(const struct ch_heap *heap, const struct ch__owner *owner)
+{
+	uint64_t bytes = sizeof *owner;
+	for (uint32_t i = owner->first_block; i; i = ch__block_at(heap, i)->owner_next) {
+		const struct ch__block *block = ch__block_at(heap, i);
+		bytes += sizeof *block;
+		/* The thread that has it OPEN may be replacing its list. */
+		if (ch__block_state(block) != CH_BLOCK_OPEN && block->extra)
+			bytes += ch__extra_bytes(block->extra->capacity);
+		uint32_t at = atomic_load_explicit(&block->first_branch, memory_order_relaxed);
+		for (bool last = !at; !last; at++) {
+			last = ch__branch_has(ch__branch_at(heap, at), CH__BRANCH_LAST);
+			bytes += sizeof(struct ch__branch);
+		}
+	}
+	return bytes;
+}
+
+enum ch_status ch_owner_info(struct ch_owner handle, struct ch_owner_facts *info)
+{
+	if (ch__is_marking())
+		return CH_E_STATE;
+	struct ch_heap *heap = ch__handle_heap(handle.bits);
+	if (!heap)
+		return CH_E_STALE;
+	ch__heap_lock(heap);
+	struct ch__thread *self = ch__thread_or_guest(heap);
+	ch__region_enter(self);
+	uint32_t index = ch__owner_resolve(heap, handle);
+	if (index) {
+		struct ch__owner *owner = ch__owner_at(heap, index);
+		ch__owner_lock(owner);
+		*info = (struct ch_owner_facts){
+			.vm = owner->vm,
+			.user = owner->user,
+			.name = ch__name_text(heap, owner->name),
+			.blocks_now = owner->blocks_now,
+			.code_bytes_now = owner_code_bytes(heap, owner),
+			.metadata_bytes_now = side_bytes(heap, owner),
+			.is_released = ch__owner_is_released(owner),
+		};
+		if (owner->entry)
+			info->entry = ch__block_handle(heap, owner->entry);
+		ch__owner_unlock(owner);
+	}
+	ch__region_leave(self);
+	ch__heap_unlock(heap);
+	return index ? CH_OK : CH_E_STALE;
+}

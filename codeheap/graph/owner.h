@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT
+ * owner.h: what the VM compiles: its record, its cell, its list of blocks (owner.c). */
+#ifndef CH_CODEHEAP_OWNER_H
+#define CH_CODEHEAP_OWNER_H
+
+#include "codeheap/base/heap.h"
+#include "codeheap/base/moves.h"
+
+/* Life of an owner's record: one word says whose it is and how far its release has come, so that
+ * who has a handle of before changes nothing of who has the record since. */
+enum ch__life {
+	CH__LIFE_IN_USE = 1,    /* of the generation that handles have; neither bit below is */
+	CH__LIFE_RELEASING = 2, /* a thread, in no region, leads the cell back: it has the record */
+	CH__LIFE_RELEASED = 4,
+	CH__LIFE = CH__LIVES - 1, /* all of them; 0 = none */
+};
+
+struct ch__owner {
+	_Atomic(const void *) cell; /* first: the VM calls through its address */
+	const void *fallback;
+	void *user;
+	struct ch_vm *vm;
+	_Atomic(uint32_t) generation; /* | enum ch__life; seq_cst against the cell */
+	_Atomic(uint32_t) mark;
+	uint32_t entry;                /* block index [heap, region] */
+	_Atomic(uint32_t) first_block; /* stored under [busy], relaxed */
+	/* Records not FREE yet, DEAD ones included; stored under busy, read as it is. */
+	_Atomic(uint32_t) blocks_now;
+	uint32_t name;
+	bool has_edges;        /* some block attached an edge to it [busy] */
+	_Atomic(uint8_t) busy; /* 1 while its list of blocks changes, or it ends; in a region */
+	uint32_t next_free;
+};
+_Static_assert(sizeof(struct ch__owner) == CH__LINE_BYTES, "no two share a line");
+
+static inline struct ch__owner *ch__owner_at(const struct ch_heap *heap, uint32_t index)
+{
+	return ch__table_at_bytes(&heap->owners, index, sizeof(struct ch__owner));
+}
+
+/* Whether calls through the cell may still enter a block. A release begins, stores the cell and
+ * ends, outside of regions: a thread that is stopped before its end has not shut the way in yet. */
+static inline bool ch__owner_enters(const struct ch__owner *owner)
+{
+	return !(atomic_load_explicit(&owner->generation, memory_order_relaxed) &
+		 CH__LIFE_RELEASED);
+}
+/* For moves. */
+static inline enum ch__owner_state ch__owner_state(uint32_t generation)
+{
+	return !(generation & CH__LIFE_IN_USE)    ? CH__OWNER_NONE
+	       : generation & CH__LIFE_RELEASING ? CH__OWNER_RELEASING
+	       : generation & CH__LIFE_RELEASED  ? CH__OWNER_RELEASED
+						  : CH__OWNER_LIVE;
+}
+/* The VM has no more use for it. seq_cst: who stored a cell sees the release, or that sees it. */
+static inline bool ch__owner_is_released(const struct ch__owner *owner)
+{
+	return (atomic_load_explicit(&owner->generation, memory_order_seq_cst) &
+		(CH__LIFE_RELEASING | CH__LIFE_RELEASED)) != 0;
+}
+
+/* Whether the handle is that of an owner that was not released; of one that is stale at the next
+ * instruction, maybe. Anywhere. */
+bool ch__owner_is_live(struct ch_heap *, struct ch_owner);
+/* With its list locked, which keeps the record the handle's; false, and nothing is locked: it is
+ * stale, or found dead. In a region. */
+bool ch__owner_hold(struct ch_heap *, struct ch_owner, struct ch__owner **)
+	CH_TRY_ACQUIRES(true, ch__role_owner) CH_REQUIRES(ch__role_region);
+/* Marks it for the cycle under way while the world runs. Anywhere: what it marks instead of an
+ * owner that goes meanwhile lives a cycle longer. */
+void ch__owner_note(struct ch_heap *, struct ch_owner);
+/* False: the owner died or was released. In a region. */
+bool ch__owner_insert(struct ch_heap *, struct ch_owner, uint32_t block)
+	CH_REQUIRES(ch__role_region);
+/* It is released, and its cell leads to the fallback; *blocks: that it had, about. False: it is
+ * stale, or was released before. Anywhere, without a lock. */
+bool ch__owner_let_go(struct ch_heap *, struct ch_owner, uint32_t *blocks);
+/* Releases that other threads of the parent had begun; in a child of fork. */
+void ch__owners_end_releases(struct ch_heap *) CH_REQUIRES(ch__role_heap);
+/* Records of its blocks became FREE; under heap. */
+void ch__owner_drop(struct ch_heap *, uint32_t owner, uint32_t records) CH_REQUIRES(ch__role_heap);
+/* Off its owner's list, whose lock is held. */
+void ch__owner_remove(struct ch_heap *, uint32_t block) CH_REQUIRES(ch__role_owner);
+/* its list; in a region */
+void ch__owner_lock(struct ch__owner *)
+	CH_ACQUIRES(ch__role_owner) CH_REQUIRES(ch__role_region);
+void ch__owner_unlock(struct ch__owner *) CH_RELEASES(ch__role_owner);
+void ch__owner_try_free(struct ch_heap *, uint32_t owner) CH_REQUIRES(ch__role_heap);
+/* Makes an owner under heap and in a region; the Boehm driver creates its anchor between. */
+enum ch_status ch__owner_make(struct ch_vm *, const char *name, const void *fallback, void *user,
+			      uint32_t *index) CH_REQUIRES(ch__role_heap);
+void ch__owner_reset_cell(struct ch__owner *);
+
+#endif

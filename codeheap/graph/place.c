@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: MIT
+ * place.c: what lies at an address of the pool, a block that was freed there included, from a
+ * signal handler, while others allocate, collect and free. Signal-safe: no lock, no allocation.
+ *
+ * A record is read, its names are copied, and then it must still be the same one: so what is said
+ * is one block's. What is reached through a pointer may have been taken away meanwhile, but not
+ * freed: who frees looks for readers first. */
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/find.h"
+#include "codeheap/graph/place.h"
+#include "os/text.h"
+
+_Atomic(uint32_t) ch__place_readers;
+
+void ch__place_read_begin(void)
+{
+	atomic_fetch_add_explicit(&ch__place_readers, 1, memory_order_seq_cst);
+}
+
+void ch__place_read_end(void)
+{
+	atomic_fetch_sub_explicit(&ch__place_readers, 1, memory_order_seq_cst);
+}
+
+/* --- names --- */
+
+void ch__name_cut(char short_text[CH__NAME_SHORT_BYTES], const char *text)
+{
+	static const char dots[] = "...";
+	size_t n = 0;
+	while (n < CH__NAME_SHORT_BYTES - 1 && text[n])
+		n++;
+	bool is_whole = !text[n];
+	if (!is_whole)
+		n = ch__text_whole(text, CH__NAME_SHORT_BYTES - sizeof dots);
+	memcpy(short_text, text, n);
+	memcpy(short_text + n, is_whole ? "" : dots, is_whole ? 1 : sizeof dots);
+}
+
+static void copy_name(const struct ch_heap *heap, uint32_t name,
+		      char short_text[CH__NAME_SHORT_BYTES])
+{
+	/* The index may come out of a record that is no more. */
+	bool is_name = name && name < heap->names.limit &&
+		       atomic_load_explicit(&heap->names.segments[name >> CH__SEGMENT_LOG2],
+					    memory_order_acquire);
+	ch__name_cut(short_text, is_name ? ch__name_text(heap, name) : "");
+}
+
+static void copy_names(const struct ch_heap *heap, uint32_t name, uint32_t owner,
+		       struct ch__place *place)
+{
+	copy_name(heap, owner, place->owner);
+	copy_name(heap, name ? name : owner, place->name);
+}
+
+/* --- blocks that are there --- */
+
+static uint32_t load(const _Atomic(uint32_t) *field)
+{
+	return atomic_load_explicit(field, memory_order_acquire);
+}
+
+/* Whether the part of a block covers the offset, which place->at is then relative to. */
+static bool covers(uint32_t offset, uint32_t part, uint32_t bytes, bool is_cold,
+		   struct ch__place *place)
+{
+	if (offset - part >= bytes)
+		return false;
+	place->at = offset - part;
+	place->is_cold = is_cold;
+	return true;
+}
+
+/* The same of a hot part: the offset is the one that names of the address have. */
+static bool covers_hot(uint32_t offset, uint32_t hot, uint32_t bytes, enum ch__span_use use,
+		       struct ch__place *place)
+{
+	uint32_t lead = ch__lead_bytes(use);
+	if (!covers(offset, hot, bytes, false, place))
+		return false;
+	place->at = place->at > lead ? place->at - lead : 0;
+	return true;
+}
+
+/* A record in use, whose generation was read before; false: it is not there, or no more. */
+static bool read_block(const struct ch_heap *heap, uint32_t index, uint32_t generation,
+		       uint32_t offset, struct ch__place *place)
+{
+	const struct ch__block *block = ch__block_at(heap, index);
+	uint32_t hot = load(&block->hot_offset);
+	if (!covers_hot(offset, hot, ch__hot_bytes(block), ch__block_use(heap, block), place) &&
+	    !(ch__cold_bytes(block) &&
+	      covers(offset, ch__cold_offset(heap, block), ch__cold_bytes(block), true, place)))
+		return false;
+	enum ch_block_state state = ch__block_state(block);
+	place->kind = state == CH_BLOCK_OPEN         ? CH__PLACE_OPEN
+		      : state == CH_BLOCK_NOTENTRANT ? CH__PLACE_NOTENTRANT
+						     : CH__PLACE_LIVE;
+	place->cause = ch__block_cause(block);
+	place->is_slot = ch__place_is_slot(heap, hot);
+	place->block = index;
+	place->generation = generation;
+	const struct ch__extra *extra = __atomic_load_n(&block->extra, __ATOMIC_SEQ_CST);
+	uint32_t owner = __atomic_load_n(&block->owner, __ATOMIC_ACQUIRE);
+	uint32_t owner_name = __atomic_load_n(&ch__owner_at(heap, owner)->name, __ATOMIC_ACQUIRE);
+	copy_names(heap, extra ? extra->name : 0, owner_name, place);
+	return load(&block->generation) == generation;
+}
+
+static bool find_published(const struct ch_heap *heap, uint32_t offset, struct ch__place *place)
+{
+	uint32_t generation, index = ch__find(heap, ch__exec(heap, offset), &generation);
+	return index && read_block(heap, index, generation, offset, place);
+}
+
+/* No start bit leads to a block that is not committed. */
+static bool find_open(const struct ch_heap *heap, uint32_t offset, struct ch__place *place)
+{
+	uint32_t used = atomic_load_explicit(&heap->blocks.used, memory_order_relaxed);
+	for (uint32_t i = 1; i < used; i++) {
+		if (!ch__block_in_use(heap, i) ||
+		    ch__block_state(ch__block_at(heap, i)) != CH_BLOCK_OPEN)
+			continue;
+		uint32_t generation = load(&ch__block_at(heap, i)->generation);
+		if ((generation & 1) && read_block(heap, i, generation, offset, place))
+			return true;
+	}
+	return false;
+}
+
+/* --- blocks that were --- */
+
+/* Names, and what broke. */
+static void read_texts(const struct ch_heap *heap, uint32_t slot, uint32_t owner_name,
+		       struct ch__place *place)
+{
+	uint32_t name = 0;
+	if (atomic_load_explicit(&heap->epitaphs.segments[slot >> CH__SEGMENT_LOG2],
+				 memory_order_acquire)) {
+		const struct ch__epitaph *epitaph =
+			ch__table_at_bytes(&heap->epitaphs, slot, sizeof *epitaph);
+		name = load(&epitaph->name);
+		place->by = load(&epitaph->by);
+		place->by_generation = load(&epitaph->by_generation);
+	}
+	copy_names(heap, name, owner_name, place);
+}
+
+static bool read_stone(const struct ch_heap *heap, uint32_t slot, uint32_t number, uint32_t offset,
+		       struct ch__place *place)
+{
+	const struct ch__tombstone *stone =
+		ch__table_at_bytes(&heap->tombstones, slot, sizeof *stone);
+	if (load(&stone->number) != number)
+		return false;
+	uint32_t hot = load(&stone->hot_offset), cold = load(&stone->cold);
+	uint32_t hot_bytes = load(&stone->hot_granules) * CH__GRANULE_BYTES;
+	uint32_t page = hot >> heap->pool->page_log2 << heap->pool->page_log2;
+	uint32_t granule = cold >> CH__TOMB_COLD_SHIFT & CH__TOMB_COLD_GRANULE;
+	uint32_t cold_at =
+		cold & CH__TOMB_SPAN ? hot + hot_bytes : page + granule * CH__GRANULE_BYTES;
+	bool is_in_place = (cold & CH__TOMB_SPAN) && (cold & CH__TOMB_IN_PLACE);
+	if (!covers_hot(offset, hot, hot_bytes, is_in_place ? CH__SPAN_IN_PLACE : CH__SPAN_CODE,
+			place) &&
+	    !covers(offset, cold_at, (cold & CH__TOMB_COLD_GRANULES) * CH__GRANULE_BYTES, true,
+		    place))
+		return false;
+	uint32_t how = load(&stone->block_how);
+	*place = (struct ch__place){
+		.kind = CH__PLACE_FREED,
+		.at = place->at,
+		.is_cold = place->is_cold,
+		.is_slot = (cold & CH__TOMB_SLOT) != 0,
+		.block = how & CH__INDEX_MAX,
+		.death = (enum ch__death)(how >> 24 & 15),
+		.cause = (enum ch__cause)(how >> 28),
+		.generation = load(&stone->generation),
+		.collection = load(&stone->collection),
+	};
+	read_texts(heap, slot, load(&stone->owner_name), place);
+	return atomic_load_explicit(&stone->number, memory_order_relaxed) == number;
+}
+
+bool ch__place_find_freed(const struct ch_heap *heap, uint32_t offset, struct ch__place *place)
+{
+	uint64_t size = UINT64_C(1) << heap->tombstones_log2;
+	/* Acquire: pairs with the release in tombstone.c. */
+	uint64_t written = atomic_load_explicit(&heap->tombstones_written, memory_order_acquire);
+	uint64_t oldest = written > size ? written - size : 0;
+	uint32_t used = atomic_load_explicit(&heap->tombstones.used, memory_order_relaxed);
+	for (uint64_t n = written; n > oldest; n--) {
+		uint32_t slot = 1 + (uint32_t)((n - 1) & (size - 1));
+		if (slot < used && read_stone(heap, slot, ch__tombstone_number(n), offset, place))
+			return true;
+	}
+	return false;
+}
+
+/* --- all --- */
+
+static bool is_header(const struct ch_heap *heap, uint32_t offset)
+{
+	const struct ch__pool *pool = heap->pool;
+	uint32_t index = offset >> pool->page_log2;
+	const struct ch__page *page = &pool->pages[index];
+	uint8_t state = atomic_load_explicit(&page->state, memory_order_relaxed);
+	uint32_t first = atomic_load_explicit(&page->span_first, memory_order_relaxed);
+	return offset - (index << pool->page_log2) < CH__PAGE_HEADER_BYTES &&
+	       state != CH__PAGE_FREE && (state != CH__PAGE_SPAN || first == index);
+}
+
+void ch__place_find(const struct ch_heap *heap, uint32_t offset, struct ch__place *place)
+{
+	enum { TRIES = 3 }; /* a block may be freed and another one be born while it is read */
+	memset(place, 0, sizeof *place);
+	for (int i = 0; i < TRIES; i++)
+		if (find_published(heap, offset, place))
+			return;
+	if (is_header(heap, offset))
+		place->kind = CH__PLACE_HEADER;
+	else if (!find_open(heap, offset, place) && !ch__place_find_freed(heap, offset, place))
+		place->kind = CH__PLACE_UNUSED;
+}

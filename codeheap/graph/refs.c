@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: MIT
+ * refs.c: visiting the refs in code outside a full cycle, for minor and moving collections of
+ * HOST heaps. A block is young from its commit until a visit says that none of its refs is. Under
+ * the heap lock; a visit has lock and freeze from ch_mark_begin and takes neither, since a stopped
+ * thread could hold either. */
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/base/handles.h"
+#include "codeheap/collect/mark.h"
+#include "codeheap/graph/refs.h"
+#include "codeheap/base/region.h"
+#include "codeheap/base/vm.h"
+
+static bool has_refs(const struct ch__block *block)
+{
+	const struct ch__extra *extra = block->extra;
+	for (uint32_t i = 0; extra && i < extra->count; i++)
+		if (extra->kinds[i] == CH__ITEM_REF)
+			return true;
+	return false;
+}
+
+/* Of a block that others know: a release that frees at once takes it off the list of its owner,
+ * whose lock is held, before its side list goes. */
+static bool still_has_refs(struct ch_heap *heap, struct ch__thread *self, struct ch_block handle)
+{
+	const struct ch__block *block = ch__block_at(heap, ch__handle_index(handle.bits));
+	ch__region_enter(self);
+	struct ch__owner *owner =
+		ch__owner_at(heap, __atomic_load_n(&block->owner, __ATOMIC_RELAXED));
+	ch__owner_lock(owner);
+	bool has = ch__block_resolve(heap, handle) && has_refs(block);
+	ch__owner_unlock(owner);
+	ch__region_leave(self);
+	return has;
+}
+
+/* Without room on the list every block counts as young: slower, never wrong. */
+void ch__young_refs_add(struct ch_heap *heap, struct ch__thread *self, struct ch_block block)
+{
+	if (heap->config.driver != CH_DRIVER_HOST || !still_has_refs(heap, self, block))
+		return;
+	ch__heap_lock(heap);
+	/* More entries than blocks: nobody visits, and the list must not grow for ever. */
+	if (heap->young_refs_count > heap->blocks.used)
+		heap->young_refs_lost = true;
+	if (heap->young_refs_lost) {
+		ch__heap_unlock(heap);
+		return;
+	}
+	if (heap->young_refs_count == heap->young_refs_capacity) {
+		uint32_t capacity = heap->young_refs_capacity ? heap->young_refs_capacity * 2 : 256;
+		struct ch_block *grown = ch__meta_alloc(heap->meta, capacity * sizeof *grown);
+		if (grown) {
+			if (heap->young_refs_count)
+				memcpy(grown, heap->young_refs,
+				       heap->young_refs_count * sizeof *grown);
+			ch__meta_free(heap->meta, heap->young_refs,
+				      heap->young_refs_capacity * sizeof *grown);
+			heap->young_refs = grown;
+			heap->young_refs_capacity = capacity;
+		}
+	}
+	if (heap->young_refs_count < heap->young_refs_capacity)
+		heap->young_refs[heap->young_refs_count++] = block;
+	else
+		heap->young_refs_lost = true;
+	ch__heap_unlock(heap);
+}
+
+struct visit {
+	struct ch_heap *heap;
+	uintptr_t (*call)(void *, uintptr_t, bool *);
+	void *arg;
+};
+
+static bool visit_block(struct visit *v, uint32_t index)
+{
+	struct ch_heap *heap = v->heap;
+	const struct ch__block *block = ch__block_at(heap, index);
+	/* What a cycle did not reach holds refs to objects that are gone too. */
+	if (!(atomic_load(&block->generation) & 1) || !block->extra ||
+	    !ch__block_is_alive(heap, block) ||
+	    !ch__vm_is_told(ch__owner_at(heap, block->owner)->vm))
+		return false;
+	bool any_young = false;
+	for (uint32_t i = 0; i < block->extra->count; i++) {
+		if (block->extra->kinds[i] != CH__ITEM_REF)
+			continue;
+		uintptr_t exec = ch__exec(heap, ch__extra_items(block->extra)[i].at), word;
+		memcpy(&word, ch__pool_read(heap->pool, exec), sizeof word);
+		bool is_young = false;
+		uintptr_t moved = v->call(v->arg, word, &is_young);
+		any_young |= is_young;
+		if (moved != word) {
+			memcpy(ch__pool_write(heap->pool, exec), &moved, sizeof moved);
+			ch__pool_sync(heap->pool, exec, sizeof moved);
+			CH_PUBLISHED(heap->pool, exec, sizeof moved, "ref");
+		}
+	}
+	return any_young;
+}
+
+/* Every block; `relist` makes the list anew as far as it has room. */
+static void visit_all(struct visit *v, bool relist) CH_REQUIRES(ch__role_heap)
+{
+	struct ch_heap *heap = v->heap;
+	bool fits = true;
+	if (relist)
+		heap->young_refs_count = 0;
+	for (uint32_t i = 1; i < heap->blocks.used; i++) {
+		if (!heap->blocks.segments[i >> CH__SEGMENT_LOG2] || !visit_block(v, i) ||
+		    !relist || ch__block_state(ch__block_at(heap, i)) == CH_BLOCK_OPEN)
+			continue;
+		if (heap->young_refs_count < heap->young_refs_capacity)
+			heap->young_refs[heap->young_refs_count++] = ch__block_handle(heap, i);
+		else
+			fits = false;
+	}
+	if (relist)
+		heap->young_refs_lost = !fits;
+}
+
+static void visit_young(struct visit *v) CH_REQUIRES(ch__role_heap)
+{
+	struct ch_heap *heap = v->heap;
+	uint32_t kept = 0;
+	for (uint32_t i = 0; i < heap->young_refs_count; i++) {
+		uint32_t index = ch__block_resolve(heap, heap->young_refs[i]);
+		if (index && visit_block(v, index))
+			heap->young_refs[kept++] = heap->young_refs[i];
+	}
+	heap->young_refs_count = kept;
+	/* OPEN blocks may hold refs, too; they join the list at commit. */
+	for (struct ch__thread *t = heap->threads; t; t = t->next)
+		for (uint32_t i = 0; i < t->young_count; i++) {
+			uint32_t index = ch__block_resolve(heap, t->young[i]);
+			if (index && ch__block_state(ch__block_at(heap, index)) == CH_BLOCK_OPEN)
+				visit_block(v, index);
+		}
+}
+
+enum ch_status ch_refs_visit(struct ch_marker *marker, enum ch_refs which,
+			     uintptr_t (*visit)(void *arg, uintptr_t word, bool *is_young),
+			     void *arg)
+{
+	struct visit v = {marker->heap, visit, arg};
+	ch__host_has_cycle(marker);
+	if (which == CH_REFS_ALL)
+		visit_all(&v, false);
+	else if (v.heap->young_refs_lost)
+		visit_all(&v, true);
+	else
+		visit_young(&v);
+	return CH_OK;
+}

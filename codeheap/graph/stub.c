@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: MIT
+ * stub.c: what happens when a thread takes an unlinked branch. The stub's return address on the
+ * stack is the root that holds the source block while the VM's branch_hit runs, under no lock;
+ * then the branch is linked if both ends live. Entered from the trampoline with the registers of
+ * the site; it leaves through regs->pc. */
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/branch.h"
+#include "codeheap/graph/find.h"
+#include "codeheap/base/handles.h"
+#include "codeheap/base/region.h"
+#include "codeheap/graph/stub.h"
+
+enum { ASKED_AT_MOST = 8 };
+
+
+struct hit {
+	struct ch_heap *heap;
+	uint32_t index; /* of the branch */
+	struct ch_branch branch;
+	void *branch_user;
+	struct ch_vm *vm;
+	const void *fallback;
+	uintptr_t linked; /* entry of the target, when another thread linked it meanwhile */
+};
+
+/* The source block is on this thread's stack, so its records stand still. */
+static bool read_hit(struct hit *hit, struct ch__thread *self, uintptr_t return_address)
+{
+	struct ch_heap *heap = hit->heap;
+	hit->index = ch__arch_stub_index(ch__pool_read(heap->pool, return_address));
+	ch__region_enter(self);
+	const struct ch__branch *branch = ch__branch_at(heap, hit->index);
+	uint32_t source = ch__find_frozen(heap, return_address - 1);
+	if (source) {
+		const struct ch__owner *owner =
+			ch__owner_at(heap, ch__block_at(heap, source)->owner);
+		uint32_t target = ch__branch_target(branch);
+		hit->branch = ch__branch_handle(heap, hit->index);
+		hit->branch_user = branch->user;
+		hit->vm = owner->vm;
+		hit->fallback = owner->fallback;
+		/* The loser of a race on this stub finds it linked, and so to what is LIVE: the
+		 * look at its state acquires what its commit wrote. */
+		if (target && ch__block_is_alive(heap, ch__block_at(heap, target)) &&
+		    ch__block_state(ch__block_at(heap, target)) == CH_BLOCK_LIVE)
+			hit->linked = ch__block_entry(heap, ch__block_at(heap, target));
+	}
+	ch__region_leave(self);
+	return source != 0;
+}
+
+/* Entry of a block that may be jumped to; from here on the address on the stack keeps it. */
+static uintptr_t entry_of(struct ch_heap *heap, struct ch__thread *self, struct ch_block handle)
+{
+	ch__region_enter(self);
+	uint32_t index = ch__block_resolve(heap, handle);
+	const struct ch__block *block = index ? ch__block_at(heap, index) : NULL;
+	uintptr_t entry = 0;
+	if (block && ch__block_is_alive(heap, block) && ch__block_state(block) == CH_BLOCK_LIVE)
+		entry = ch__block_entry(heap, block);
+	ch__region_leave(self);
+	return entry;
+}
+
+static struct ch__thread *thread_of_now(const struct ch_heap *heap)
+{
+	struct ch__thread *self = ch__thread_now(heap);
+	if (CH_UNLIKELY(!self))
+		ch__panic("a thread that is not attached took a stub");
+	return self;
+}
+
+static void stub_hit(struct ch__arch_stub_context *context, struct ch__arch_regs *regs,
+		     uintptr_t return_address)
+{
+	/* The context is the heap's first field. */
+	struct ch_heap *heap = (struct ch_heap *)(void *)context;
+	struct ch__thread *self = thread_of_now(heap);
+	struct hit hit = {.heap = heap};
+	if (!read_hit(&hit, self, return_address))
+		ch__panic("a stub without a block was taken");
+	CH__COUNT(self->counters.branch_hits, 1);
+	if (hit.linked) {
+		CH__COUNT(self->counters.branch_hits_stale, 1);
+		regs->pc = hit.linked;
+		return;
+	}
+	for (int asked = 0; asked < ASKED_AT_MOST; asked++) {
+		regs->pc = (uintptr_t)hit.fallback;
+		/* Under no lock, and nothing is noted that must be undone: the callback may leave
+		 * by an exception, a longjmp or a cancellation (I14). */
+		ch__holds_nothing();
+		struct ch_block block = hit.vm->ops.branch_hit(
+			hit.vm->user, hit.branch, hit.branch_user, (struct ch_regs *)(void *)regs);
+		if (!block.bits)
+			return;
+		self = thread_of_now(heap);
+		enum ch_status status = ch_branch_link(hit.branch, block);
+		/* CH_E_STATE: the source is not entrant any more: go on unlinked. */
+		uintptr_t entry = entry_of(heap, self, block);
+		if (entry) {
+			if (status != CH_OK)
+				CH__COUNT(self->counters.branch_hits_stale, 1);
+			regs->pc = entry;
+			return;
+		}
+		CH__COUNT(self->counters.branch_hits_stale, 1);
+	}
+	/* Given up: every answer died before it could be entered. The callback has set pc. */
+}
+
+void ch__stub_init(struct ch_heap *heap)
+{
+	ch__arch_stub_context_init(&heap->stub);
+	heap->stub.hit = stub_hit;
+}

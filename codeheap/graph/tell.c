@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: MIT
+ * tell.c: what a heap tells its sinks, and which are on: the names, source lines and ranges of its
+ * blocks by their keys, and the calls that choose sinks. It knows no format and no file.
+ *
+ * A key is a block's handle. What is asked by key is asked of a block that is published, or is
+ * being published, so its record stays. Lock: heap for the calls; the questions of sinks take
+ * none. */
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/base/handles.h"
+#include "codeheap/base/listeners.h"
+#include "codeheap/graph/names.h"
+#include "codeheap/base/region.h"
+#include "codeheap/graph/tell.h"
+
+#include <errno.h>
+
+/* --- names for sinks --- */
+
+size_t ch__tell_name(const struct ch_heap *heap, uint64_t key, char *out, size_t out_bytes)
+{
+	const struct ch__block *block = ch__block_at(heap, ch__handle_index(key));
+	const char *owner = ch__name_text(heap, ch__owner_at(heap, block->owner)->name);
+	const struct ch__extra *extra = block->extra;
+	const char *own = extra ? ch__name_text(heap, extra->name) : "";
+	size_t used = 0;
+	for (const char *c = owner; *c && used + 1 < out_bytes; c++)
+		out[used++] = (char)(*c == '\n' ? ' ' : *c);
+	if (*own && used + 1 < out_bytes)
+		out[used++] = ' ';
+	for (const char *c = own; *c && used + 1 < out_bytes; c++)
+		out[used++] = (char)(*c == '\n' ? ' ' : *c);
+	return used;
+}
+
+/* Called under the sinks lock, for blocks that are being published or are published. */
+static size_t name_of(void *context, uint64_t key, char *out, size_t out_bytes)
+{
+	return ch__tell_name(context, key, out, out_bytes);
+}
+
+/* The lines of a block, rising by address; *file lives as long as the block is published. */
+static size_t lines_of(void *context, uint64_t key, const char **file, struct ch__sink_line *out,
+		       size_t max)
+{
+	const struct ch_heap *heap = context;
+	const struct ch__block *block = ch__block_at(heap, ch__handle_index(key));
+	const struct ch__lines *lines = ch__extra_lines(block->extra);
+	if (!lines)
+		return 0;
+	*file = ch__name_text(heap, lines->file);
+	for (uint32_t i = 0; i < lines->count && i < max; i++)
+		out[i] = (struct ch__sink_line){ch__exec(heap, lines->at[i].offset),
+						lines->at[i].line};
+	return lines->count;
+}
+
+/* Under the heap lock: no block is published or withdrawn meanwhile. */
+static void each_range(void *context, void (*visit)(void *arg, const struct ch__sink_range *),
+		       void *arg)
+{
+	struct ch_heap *heap = context;
+	for (uint32_t i = 1; i < heap->blocks.used; i++) {
+		if (!ch__block_in_use(heap, i))
+			continue;
+		const struct ch__block *block = ch__block_at(heap, i);
+		if (!ch__block_is_published(block) || ch__block_is_data(heap, block))
+			continue;
+		uint64_t key = ch__block_handle(heap, i).bits;
+		struct ch__sink_range hot = ch__hot_range(heap, block, key);
+		visit(arg, &hot);
+		if (!block->cold_granules)
+			continue;
+		struct ch__sink_range cold = {ch__exec(heap, ch__cold_offset(heap, block)),
+					      ch__cold_bytes(block), key, true};
+		visit(arg, &cold);
+	}
+}
+
+/* Under the pages lock: the chunk goes back to the OS, or to another zone. */
+static void chunk_gone(void *arg, uint32_t chunk)
+{
+	struct ch_heap *heap = arg;
+	ch__sinks_chunk_gone(heap->sinks, chunk);
+}
+
+enum ch_status ch__tell_create(struct ch_heap *heap, unsigned wanted)
+{
+	const struct ch__pool *pool = heap->pool;
+	char *dir = NULL;
+	if (heap->config.jitdump_dir) {
+		size_t bytes = strlen(heap->config.jitdump_dir) + 1;
+		if (!(dir = ch__meta_alloc(heap->meta, bytes)))
+			return CH_E_MEMORY;
+		memcpy(dir, heap->config.jitdump_dir, bytes);
+	}
+	heap->config.jitdump_dir = dir; /* goes with the heap's side memory */
+	struct ch__sinks_config sinks = {
+		.pool_exec = pool->exec_base,
+		.pool_bytes = pool->pool_bytes,
+		.page_bytes = (size_t)1 << pool->page_log2,
+		.chunk_bytes = (size_t)1 << pool->chunk_log2,
+		.runtime_exec = pool->runtime_exec,
+		.runtime_bytes = pool->runtime_bytes,
+		.head_bytes = CH__INDEX_WORD_BYTES,
+		.meta = heap->meta,
+		.context = heap,
+		.name = name_of,
+		.lines = lines_of,
+		.keeps_dead_names = heap->config.dead_names == CH_DEAD_NAMES_KEPT,
+		.jitdump_dir = heap->config.jitdump_dir,
+		.each = each_range,
+	};
+	int error = ch__sinks_create(&sinks, wanted, &heap->sinks);
+	if (error) {
+		errno = error;
+		return error == EINVAL ? CH_E_ARG : error == ENOMEM ? CH_E_MEMORY : CH_E_OS;
+	}
+	atomic_store(&heap->sinks_on, ch__sinks_on(heap->sinks));
+	ch__pool_on_gone(heap->pool, chunk_gone, heap);
+	for (uint8_t frame = CH__FRAME_SLOTS; ch__frame_has_slots(frame); frame++)
+		ch__pool_set_zone(heap->pool, frame, CH__ZONE_SLOTS);
+	return CH_OK;
+}
+
+/* --- sinks --- */
+
+enum ch_status ch_sink_set(struct ch_heap *heap, unsigned sinks)
+{
+	if (ch__is_marking())
+		return CH_E_STATE;
+	unsigned wanted = sinks & ~(unsigned)CH_SINK_NONE;
+	if (wanted & ~ch__sinks_known())
+		return CH_E_ARG;
+	if (sinks == CH_SINK_DEFAULT)
+		wanted = CH_SINK_UNWIND;
+	uint64_t until = ch__stop_limit(heap, ch__os_now_ns());
+	if (!ch__heap_lock_until(heap, until))
+		return CH_E_BUSY;
+	/* I19: commits that begin their region from here on tell, under the lock; those before
+	 * are through when the freeze is reached, and the new sink's walk finds their blocks. */
+	atomic_store(&heap->sinks_on, atomic_load(&heap->sinks_on) | wanted);
+	bool are_through = false;
+	if (ch__freeze_until(heap, until)) {
+		ch__unfreeze(heap);
+		are_through = true;
+	}
+	int error = are_through ? ch__sinks_set(heap->sinks, wanted) : 0;
+	atomic_store(&heap->sinks_on, ch__sinks_on(heap->sinks));
+	ch__heap_unlock(heap);
+	errno = error;
+	return error ? CH_E_OS : are_through ? CH_OK : CH_E_BUSY;
+}
+
+enum ch_status ch_sink_flush(struct ch_heap *heap)
+{
+	if (ch__is_marking())
+		return CH_E_STATE;
+	ch__heap_lock(heap);
+	ch__sinks_flush(heap->sinks, CH__FLUSH_EXACT);
+	int error = 0;
+	for (unsigned bit = 1; bit & CH__SINKS_ALL; bit <<= 1)
+		if (!error && (bit & ch__sinks_known()))
+			error = ch__sinks_status(heap->sinks, (enum ch__sink)bit);
+	atomic_store(&heap->sinks_on, ch__sinks_on(heap->sinks));
+	ch__heap_unlock(heap);
+	errno = error;
+	return error ? CH_E_OS : CH_OK;
+}
+
+bool ch_sink_status(struct ch_heap *heap, enum ch_sink sink, const char **path, int *failed)
+{
+	if (sink == CH_SINK_STATS_FILE) {
+		const char *no_path;
+		int no_error;
+		return ch__listeners_file(heap, path ? path : &no_path,
+					  failed ? failed : &no_error);
+	}
+	if (path)
+		*path = ch__sinks_path(heap->sinks, (enum ch__sink)sink);
+	if (failed)
+		*failed = ch__sinks_status(heap->sinks, (enum ch__sink)sink);
+	return (ch__sinks_on(heap->sinks) & (unsigned)sink) != 0;
+}

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: MIT
+ * tell.h: what sinks are told (tell.c). */
+#ifndef CH_CODEHEAP_TELL_H
+#define CH_CODEHEAP_TELL_H
+
+#include "codeheap/base/heap.h"
+
+/* What sinks are told that a block is called; its record has its names. */
+size_t ch__tell_name(const struct ch_heap *, uint64_t handle, char *out, size_t out_bytes);
+enum ch_status ch__tell_create(struct ch_heap *, unsigned wanted);
+
+#endif

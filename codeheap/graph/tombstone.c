@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: MIT
+ * tombstone.c: the record that a dying block leaves for traps (P4): the last 65,536, in a ring of
+ * bounded memory, short names included. Written under the heap lock; place.c reads it without. */
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/names.h"
+
+static uint32_t slot_of(const struct ch_heap *heap, uint64_t written)
+{
+	return 1 + (uint32_t)(written & ((UINT64_C(1) << heap->tombstones_log2) - 1));
+}
+
+void ch__tombstones_reserve(struct ch_heap *heap, uint32_t n)
+{
+	uint64_t written = atomic_load_explicit(&heap->tombstones_written, memory_order_relaxed);
+	uint64_t size = UINT64_C(1) << heap->tombstones_log2;
+	uint64_t wanted = written + n < size ? written + n : size;
+	/* Of tombstones that were written over since the last time. */
+	ch__names_free_parked(heap);
+	/* The table grows under heap only. */
+	if (heap->tombstones.used <= wanted) {
+		ch__records_lock(heap);
+		while (heap->tombstones.used < wanted + 1 &&
+		       ch__table_extend(&heap->tombstones, heap->meta, 1))
+			continue;
+		ch__records_unlock(heap);
+	}
+	if (!heap->wants_epitaphs)
+		return;
+	/* Without memory a block is called as its owner is. They are fewer than a segment has; the
+	 * ring's last slot may be alone in its own. */
+	uint32_t first = slot_of(heap, written), last = slot_of(heap, written + n);
+	ch__table_back(&heap->epitaphs, heap->meta, first);
+	ch__table_back(&heap->epitaphs, heap->meta, last);
+	if (last < first)
+		ch__table_back(&heap->epitaphs, heap->meta, (uint32_t)size);
+}
+
+/* What the sweep found dead may be so because of its owner. */
+static enum ch__death death_of(const struct ch_heap *heap, const struct ch__owner *owner,
+			       enum ch__death death)
+{
+	if (death != CH__DEATH_UNREACHED)
+		return death;
+	if (!owner->vm->is_attached)
+		return CH__DEATH_VM_GONE;
+	if (ch__owner_is_released(owner))
+		return CH__DEATH_OWNER_RELEASED;
+	if (!ch__is_alive(heap, atomic_load_explicit(&owner->mark, memory_order_relaxed)))
+		return CH__DEATH_OWNER_UNREACHED;
+	return CH__DEATH_UNREACHED;
+}
+
+static struct ch__item broken_assumption(const struct ch__extra *extra)
+{
+	for (uint32_t i = 0; extra && i < extra->count; i++)
+		if (extra->kinds[i] == CH__ITEM_BROKEN)
+			return ch__extra_items(extra)[i];
+	return (struct ch__item){0};
+}
+
+static void put(_Atomic(uint32_t) *field, uint32_t value)
+{
+	atomic_store_explicit(field, value, memory_order_release);
+}
+
+static void put_name(struct ch_heap *heap, _Atomic(uint32_t) *field, uint32_t name)
+	CH_REQUIRES(ch__role_heap, ch__role_region)
+{
+	uint32_t old = atomic_load_explicit(field, memory_order_relaxed);
+	if (old == name)
+		return;
+	ch__name_hold(heap, name);
+	put(field, name);
+	ch__name_park(heap, old);
+}
+
+static void write_epitaph(struct ch_heap *heap, uint32_t slot, const struct ch__block *block)
+	CH_REQUIRES(ch__role_heap, ch__role_region)
+{
+	const struct ch__extra *extra = block->extra;
+	struct ch__item by = {0};
+	if (!atomic_load_explicit(&heap->epitaphs.segments[slot >> CH__SEGMENT_LOG2],
+				  memory_order_relaxed))
+		return;
+	struct ch__epitaph *epitaph = ch__table_at(&heap->epitaphs, slot);
+	if (ch__block_cause(block) == CH__CAUSE_ASSUMPTION)
+		by = broken_assumption(extra);
+	put_name(heap, &epitaph->name, extra ? ch__name_short(heap, extra->name) : 0);
+	put(&epitaph->by, by.at);
+	put(&epitaph->by_generation, by.value);
+}
+
+static uint32_t cold_word(const struct ch_heap *heap, const struct ch__block *block)
+{
+	bool is_span = (block->flags & CH__FLAG_SPAN) != 0;
+	return (uint32_t)block->cold_granules |
+	       (is_span ? 0 : (uint32_t)block->cold_granule << CH__TOMB_COLD_SHIFT) |
+	       (is_span ? CH__TOMB_SPAN : 0) |
+	       (ch__block_use(heap, block) != CH__SPAN_CODE ? CH__TOMB_IN_PLACE : 0) |
+	       (ch__place_is_slot(heap, block->hot_offset) ? CH__TOMB_SLOT : 0);
+}
+
+void ch__tombstone_write(struct ch_heap *heap, uint32_t index, enum ch__death death)
+{
+	const struct ch__block *block = ch__block_at(heap, index);
+	const struct ch__owner *owner = ch__owner_at(heap, block->owner);
+	uint64_t written = atomic_load_explicit(&heap->tombstones_written, memory_order_relaxed);
+	uint32_t slot = slot_of(heap, written);
+	if (slot >= heap->tombstones.used) {
+		uint64_t lost = atomic_load_explicit(&heap->tombstones_lost, memory_order_relaxed);
+		atomic_store_explicit(&heap->tombstones_lost, lost + 1, memory_order_release);
+		return;
+	}
+	struct ch__tombstone *stone =
+		ch__table_at_bytes(&heap->tombstones, slot, sizeof(struct ch__tombstone));
+	__builtin_prefetch(stone + 8, 1);
+	/* Relaxed: the stores of fields are releases. */
+	atomic_store_explicit(&stone->number, 0, memory_order_relaxed);
+	if (CH_UNLIKELY(heap->wants_epitaphs))
+		write_epitaph(heap, slot, block);
+	put_name(heap, &stone->owner_name, ch__name_short(heap, owner->name));
+	put(&stone->hot_offset, block->hot_offset);
+	put(&stone->hot_granules, ch__hot_bytes(block) / CH__GRANULE_BYTES);
+	put(&stone->cold, cold_word(heap, block));
+	put(&stone->block_how, index | (uint32_t)death_of(heap, owner, death) << 24 |
+				       (uint32_t)ch__block_cause(block) << 28);
+	put(&stone->generation, atomic_load_explicit(&block->generation, memory_order_relaxed));
+	put(&stone->collection, heap->cycle_number);
+	put(&stone->number, ch__tombstone_number(written + 1));
+	/* Release: the entry before its count; pairs with the acquire in place.c. */
+	atomic_store_explicit(&heap->tombstones_written, written + 1, memory_order_release);
+}

@@ -1,0 +1,486 @@
+/* SPDX-License-Identifier: MIT
+ * commit.c: publication of open blocks, and their abort. Order (I3): bytes and instruction cache,
+ * unwind tables of blocks, names, then start bits and LIVE; what was reserved and not used goes
+ * back to the page first.
+ * Lock: the owner's busy inside a region; heap when an assumption has to be judged or sinks hear
+ * of ranges. */
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/collect/death.h"
+#include "codeheap/base/handles.h"
+#include "codeheap/base/heaps.h"
+#include "codeheap/life/open.h"
+#include "codeheap/graph/refs.h"
+#include "codeheap/base/region.h"
+#include "codeheap/graph/sites.h"
+#include "codeheap/base/space.h"
+#include "codeheap/base/trigger.h"
+#include "unwind/unwind.h"
+
+static uint32_t round_up(uint32_t bytes)
+{
+	return (bytes + CH__GRANULE_BYTES - 1) & ~(uint32_t)(CH__GRANULE_BYTES - 1);
+}
+
+static bool used_is_valid(const struct ch_heap *heap, const struct ch__block *block,
+			  const struct ch_code *code)
+{
+	uint32_t hot_room = ch__hot_bytes(block) - ch__head_bytes(ch__block_use(heap, block));
+	enum ch_entry entry = ch__block_entry_kind(block);
+	if (ch__block_is_data(heap, block))
+		return true; /* all of its room is */
+	if (code->used_from >= code->used_to || code->used_to > hot_room || code->used_from % 8 ||
+	    code->cold_used > code->cold_bytes)
+		return false;
+	if (code->entry_offset < code->used_from || code->entry_offset >= code->used_to)
+		return false;
+	return entry != CH_ENTRY_PATCH || (code->used_from == 0 && code->entry_offset == 0);
+}
+
+/* A table for unwinders comes with a block that was opened for one, and speaks of it only. */
+static bool table_is_valid(const struct ch_heap *heap, const struct ch__block *block,
+			   const struct ch_code *code)
+{
+	if (!code->eh_frame)
+		return true;
+	uintptr_t low = ch__exec(heap, block->hot_offset);
+	return ch__extra_own(block->extra) &&
+	       ch__eh_frame_is_sound(code->eh_frame, low,
+				     low + ch__hot_bytes(block) + ch__cold_bytes(block));
+}
+
+/* --- what is unused goes back --- */
+
+static void cut_part(struct ch_heap *heap, uint32_t offset, uint32_t bytes)
+{
+	if (!bytes)
+		return;
+	ch__pool_poison(heap->pool, ch__exec(heap, offset), bytes);
+	struct ch__page *page = &heap->pool->pages[offset >> heap->pool->page_log2];
+	ch__page_lock(page);
+	ch__page_give_back(heap->pool, offset >> heap->pool->page_log2, offset, bytes);
+	ch__page_unlock(page);
+}
+
+static void fill_gap(struct ch_heap *heap, uint32_t from, uint32_t to)
+{
+	if (to > from)
+		ch__arch_fill_traps(ch__pool_lend(heap->pool, ch__exec(heap, from)), to - from);
+}
+
+/* In a region. Shrinks the block's parts to what is used; returns the bytes given back. A run of
+ * pages stays whole, and the block begins where its first page does. */
+static uint32_t shrink(struct ch_heap *heap, struct ch__block *block, const struct ch_code *code)
+{
+	uint32_t hot = block->hot_offset, hot_bytes = ch__hot_bytes(block);
+	uint32_t room = hot + ch__head_bytes(ch__block_use(heap, block));
+	uint32_t hot_end = room + code->used_to;
+	if (block->flags & CH__FLAG_SPAN) {
+		fill_gap(heap, room, room + code->used_from);
+		fill_gap(heap, hot_end, hot + hot_bytes);
+		return 0;
+	}
+	uint32_t given = 0, keep = round_up(hot_end - hot);
+	fill_gap(heap, hot_end, hot + keep);
+	if (keep < hot_bytes) {
+		given += hot_bytes - keep;
+		ch__set16(&block->hot_granules, keep / CH__GRANULE_BYTES);
+		cut_part(heap, hot + keep, hot_bytes - keep);
+	}
+	if (code->used_from) {
+		/* The index word moves to just before the first used byte. */
+		uint32_t index = ch__handle_index(code->block.bits);
+		uint32_t start = hot + code->used_from;
+		ch__index_word_write(heap, start, index);
+		ch__set_hot_offset(block, start);
+		ch__set16(&block->hot_granules,
+			  block->hot_granules - code->used_from / CH__GRANULE_BYTES);
+		given += code->used_from;
+		cut_part(heap, hot, code->used_from);
+	}
+	uint32_t cold_bytes = ch__cold_bytes(block);
+	uint32_t cold_end = cold_bytes - (code->cold_bytes - code->cold_used);
+	if (!cold_bytes || cold_end >= cold_bytes)
+		return given;
+	uint32_t cold = ch__cold_offset(heap, block), cold_keep = round_up(cold_end);
+	/* The granule's slack belongs to the room that the VM was told of. */
+	if (cold_keep > cold_bytes)
+		cold_keep = cold_bytes;
+	fill_gap(heap, cold + cold_end, cold + cold_keep);
+	if (cold_keep < cold_bytes) {
+		given += cold_bytes - cold_keep;
+		ch__set16(&block->cold_granules, cold_keep / CH__GRANULE_BYTES);
+		cut_part(heap, cold + cold_keep, cold_bytes - cold_keep);
+	}
+	return given;
+}
+
+/* --- judgement --- */
+
+/* Whether what the block relies on is still there: assumptions, and blocks that were OPEN when an
+ * edge to them was attached and were aborted since. In a region. */
+static bool relies_on_living(struct ch_heap *heap, const struct ch__block *block)
+{
+	const struct ch__extra *extra = block->extra;
+	for (uint32_t i = 0; extra && i < extra->count; i++) {
+		struct ch__item item = ch__extra_items(extra)[i];
+		if (extra->kinds[i] == CH__ITEM_ASSUME && item.at == 0)
+			return false;
+		if (extra->kinds[i] == CH__ITEM_EDGE &&
+		    atomic_load(&ch__block_at(heap, item.value)->generation) != item.at)
+			return false;
+	}
+	return true;
+}
+
+static bool is_among(uint32_t index, const struct ch_code *codes, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (ch__handle_index(codes[i].block.bits) == index)
+			return true;
+	return false;
+}
+
+/* What a published block needs is published, so that no abort leaves it an edge to nothing. From
+ * here on the targets can only be committed, or aborted, which publish() sees. */
+static bool waits_for_others(struct ch_heap *heap, const struct ch__block *block,
+			     const struct ch_code *codes, size_t count)
+{
+	const struct ch__extra *extra = block->extra;
+	for (uint32_t i = 0; extra && i < extra->count; i++) {
+		struct ch__item item = ch__extra_items(extra)[i];
+		if (extra->kinds[i] != CH__ITEM_EDGE || is_among(item.value, codes, count))
+			continue;
+		const struct ch__block *target = ch__block_at(heap, item.value);
+		if (ch__block_state(target) == CH_BLOCK_OPEN &&
+		    atomic_load(&target->generation) == item.at)
+			return true;
+	}
+	return false;
+}
+
+static bool has_assumptions(const struct ch__block *block)
+{
+	const struct ch__extra *extra = block->extra;
+	for (uint32_t i = 0; extra && i < extra->count; i++)
+		if (extra->kinds[i] == CH__ITEM_ASSUME)
+			return true;
+	return false;
+}
+
+static bool owner_lives(struct ch_heap *heap, const struct ch__block *block)
+{
+	const struct ch__owner *owner = ch__owner_at(heap, block->owner);
+	return ch__is_alive(heap, atomic_load_explicit(&owner->mark, memory_order_relaxed)) &&
+	       !ch__owner_is_released(owner);
+}
+
+/* --- publication --- */
+
+static void publish_bytes(struct ch_heap *heap, const struct ch__block *block)
+{
+	ch__pool_publish(heap->pool, ch__exec(heap, block->hot_offset), ch__hot_bytes(block));
+	if (block->cold_granules)
+		ch__pool_publish(heap->pool, ch__exec(heap, ch__cold_offset(heap, block)),
+				 ch__cold_bytes(block));
+}
+
+/* Valgrind's pool of parts: the block has its final place, and is still OPEN. */
+static void tell_valgrind(struct ch_heap *heap, const struct ch_code *codes, size_t count,
+			  bool born)
+{
+	for (size_t i = 0; i < count && CH_UNLIKELY(heap->pool->is_translated); i++) {
+		uint32_t index = ch__handle_index(codes[i].block.bits);
+		const struct ch__block *block = ch__block_at(heap, index);
+		/* An unwinder may look at data until the last of its code is gone. */
+		if (ch__block_is_data(heap, block))
+			continue;
+		uintptr_t hot = ch__exec(heap, block->hot_offset);
+		uintptr_t cold = ch__exec(heap, ch__cold_offset(heap, block));
+		if (born)
+			ch__valgrind_part_born(heap->pool, hot, ch__hot_bytes(block));
+		else
+			ch__valgrind_part_dead(heap->pool, hot);
+		if (born && block->cold_granules)
+			ch__valgrind_part_born(heap->pool, cold, ch__cold_bytes(block));
+		else if (block->cold_granules)
+			ch__valgrind_part_dead(heap->pool, cold);
+	}
+}
+
+/* Sinks that write to a file write once a call. */
+static void tell_sinks(struct ch_heap *heap, const struct ch_code *codes, size_t count, bool add)
+{
+	enum { RANGES = 64 };
+	struct ch__sink_range ranges[RANGES];
+	size_t n = 0;
+	for (size_t i = 0; i < count; i++) {
+		uint32_t index = ch__handle_index(codes[i].block.bits);
+		const struct ch__block *block = ch__block_at(heap, index);
+		uint64_t key = codes[i].block.bits;
+		if (!ch__block_is_data(heap, block))
+			ranges[n++] = ch__hot_range(heap, block, key);
+		if (block->cold_granules)
+			ranges[n++] = (struct ch__sink_range){
+				ch__exec(heap, ch__cold_offset(heap, block)), ch__cold_bytes(block),
+				key, true};
+		if (i + 1 < count && n + 2 <= RANGES)
+			continue;
+		if (add)
+			ch__sinks_add(heap->sinks, ranges, n);
+		else
+			ch__sinks_remove(heap->sinks, ranges, n);
+		n = 0;
+	}
+}
+
+/* In a region, its owner alive. */
+static void go_live(struct ch_heap *heap, uint32_t index)
+{
+	struct ch__block *block = ch__block_at(heap, index);
+	if (!ch__block_is_data(heap, block))
+		CH_PUBLISHED(heap->pool, ch__exec(heap, block->hot_offset), ch__hot_bytes(block),
+			     "commit");
+	if (block->cold_granules)
+		CH_PUBLISHED(heap->pool, ch__exec(heap, ch__cold_offset(heap, block)),
+			     ch__cold_bytes(block), "commit, cold bytes");
+	/* Stamped when it was opened; mostly no cycle was completed since. */
+	uint8_t stamp = ch__age_stamp(heap), old = block->flags & CH__FLAG_AGE;
+	if (CH_UNLIKELY(stamp != old) && !(block->flags & CH__FLAG_HELD))
+		block->flags ^= stamp ^ old;
+	atomic_store_explicit(&block->mark,
+			      atomic_load_explicit(&heap->epoch, memory_order_relaxed),
+			      memory_order_relaxed);
+	ch__block_set_state(heap, index, CH_BLOCK_LIVE, CH__CAUSE_NONE, __func__);
+	ch__page_set_start(heap->pool, block->hot_offset);
+	if (block->cold_granules)
+		ch__page_set_start(heap->pool, ch__cold_offset(heap, block));
+}
+
+static enum ch_status abort_open(const struct ch_code *, enum ch__death);
+
+/* Code first: the unwind table that it brought may lie in the data. */
+static void abort_all(struct ch_heap *heap, struct ch_code *codes, size_t count)
+{
+	for (int is_data = 0; is_data < 2; is_data++)
+		for (size_t i = 0; i < count; i++) {
+			uint32_t index = ch__block_resolve(heap, codes[i].block);
+			if (!index || ch__block_is_data(heap, ch__block_at(heap, index)) != is_data)
+				continue;
+			enum ch_status status = abort_open(&codes[i], CH__DEATH_COMMIT_FAILED);
+			CH_ASSERT(status == CH_OK, "an open block could not be aborted");
+			(void)status;
+		}
+}
+
+static bool sinks_want_ranges(struct ch_heap *heap)
+{
+	return ch__sinks_want_ranges(atomic_load_explicit(&heap->sinks_on, memory_order_relaxed));
+}
+
+/* What came of a commit. STALE: a block may not be reachable. UNTOLD: sinks want ranges that were
+ * not told, and nothing is done. */
+enum published { PUBLISHED, STALE, UNTOLD };
+
+/* All blocks in one region: reachable together. A sink that comes on waits for the regions between
+ * its wish and its walk over what is live (I19). */
+static enum published publish(struct ch_heap *heap, struct ch__thread *self, struct ch_code *codes,
+			      size_t count, bool is_told)
+{
+	enum published result = PUBLISHED;
+	ch__region_enter(self);
+	if (!is_told && sinks_want_ranges(heap))
+		result = UNTOLD;
+	for (size_t i = 0; i < count && result == PUBLISHED; i++) {
+		const struct ch__block *block =
+			ch__block_at(heap, ch__handle_index(codes[i].block.bits));
+		if (!owner_lives(heap, block) || !relies_on_living(heap, block))
+			result = STALE;
+	}
+	for (size_t i = 0; i < count && result == PUBLISHED; i++)
+		go_live(heap, ch__handle_index(codes[i].block.bits));
+	ch__region_leave(self);
+	return result;
+}
+
+/* Where the entry lies in the block as it will be, from its first byte. */
+static uint32_t entry_offset(const struct ch__block *block, const struct ch_code *code)
+{
+	bool stays_whole = (block->flags & CH__FLAG_SPAN) != 0;
+	return code->entry_offset - (stays_whole ? 0 : code->used_from);
+}
+
+/* Pages that were written in place get the access that they keep, before anything else is done:
+ * they may be refused it, and then all blocks are OPEN as before. Of code the write view has all by
+ * then, and traps where it is unused. */
+static bool land(struct ch_heap *heap, struct ch__thread *self, const struct ch_code *code)
+{
+	struct ch__block *block = ch__block_at(heap, ch__handle_index(code->block.bits));
+	enum ch__span_use use = ch__block_use(heap, block);
+	uint32_t page = block->hot_offset >> heap->pool->page_log2;
+	if (use == CH__SPAN_CODE)
+		return true;
+	if (use == CH__SPAN_IN_PLACE)
+		ch__pool_take_over(heap->pool,
+				   ch__exec(heap, block->hot_offset + ch__head_bytes(use)),
+				   code->used_to);
+	if (use == CH__SPAN_IN_PLACE) {
+		ch__region_enter(self);
+		shrink(heap, block, code);
+		ch__region_leave(self);
+	}
+	return ch__pool_land_span(heap->pool, page);
+}
+
+/* Give back, fill, sync: the blocks are still OPEN, and have their final place afterwards. */
+static void finish_bytes(struct ch_heap *heap, struct ch__thread *self, const struct ch_code *code)
+{
+	struct ch__block *block = ch__block_at(heap, ch__handle_index(code->block.bits));
+	enum ch__span_use use = ch__block_use(heap, block);
+	uint32_t hot = ch__hot_bytes(block), cold = ch__cold_bytes(block);
+	if (use >= CH__SPAN_RODATA)
+		return;
+	ch__region_enter(self);
+	uint32_t given = shrink(heap, block, code);
+	if (block->extra)
+		block->extra->entry_offset =
+			entry_offset(block, code) + ch__head_bytes(use) - CH__INDEX_WORD_BYTES;
+	ch__region_leave(self);
+	if (given)
+		ch__space_returned(heap);
+	publish_bytes(heap, block);
+	if (code->eh_frame)
+		ch__sinks_own_live(heap->sinks, ch__extra_own(block->extra), code->eh_frame);
+	struct ch__counters *counters = &self->counters;
+	CH__COUNT(counters->code_bytes, -(int64_t)(given));
+	CH__COUNT(counters->hot_bytes, -(int64_t)(hot - ch__hot_bytes(block)));
+	CH__COUNT(counters->cold_bytes, -(int64_t)(cold - ch__cold_bytes(block)));
+}
+
+static enum ch_status check_codes(struct ch_heap *heap, struct ch__thread *self,
+				  const struct ch_code *codes, size_t count, bool *assumes)
+{
+	for (size_t i = 0; i < count; i++) {
+		uint32_t index;
+		if (ch__block_resolve_open(heap, codes[i].block, &index) != CH_OK)
+			return CH_E_STATE;
+		struct ch__block *block = ch__block_at(heap, index);
+		if (is_among(index, codes, i))
+			return CH_E_ARG;
+		if (!used_is_valid(heap, block, &codes[i]) ||
+		    !table_is_valid(heap, block, &codes[i]))
+			return CH_E_ARG;
+		bool has_sites = atomic_load_explicit(&block->first_branch, memory_order_relaxed) ||
+				 block->extra;
+		if (has_sites && !ch__sites_are_sound(heap, block, &codes[i]))
+			return CH_E_SITE;
+		if (waits_for_others(heap, block, codes, count))
+			return CH_E_STATE;
+		if (entry_offset(block, &codes[i]) && !block->extra) {
+			enum ch_status status = ch__extra_need(heap, self, block, 1);
+			if (status != CH_OK)
+				return status;
+		}
+		*assumes |= has_assumptions(block);
+	}
+	return CH_OK;
+}
+
+static void tell_slots(struct ch_heap *heap, const struct ch_code *codes, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		uint32_t index = ch__handle_index(codes[i].block.bits);
+		uint32_t offset = ch__block_at(heap, index)->hot_offset;
+		uint8_t frame = heap->pool->pages[offset >> heap->pool->page_log2].frame;
+		ch__sinks_slot_live(heap->sinks, ch__exec(heap, offset), frame);
+	}
+}
+
+/* With the lock an assumption cannot break, a rewrite of names sees all or none of a commit, and an
+ * unwinder that is turned on meanwhile misses no slot. */
+static enum published publish_told(struct ch_heap *heap, struct ch__thread *self,
+				   struct ch_code *codes, size_t count, bool tell, bool in_slots,
+				   bool assumes)
+{
+	if (!assumes && !tell && !in_slots)
+		return publish(heap, self, codes, count, false);
+	ch__heap_lock(heap);
+	if (in_slots)
+		tell_slots(heap, codes, count);
+	if (tell)
+		tell_sinks(heap, codes, count, true);
+	enum published result = publish(heap, self, codes, count, tell);
+	if (tell && result != PUBLISHED)
+		tell_sinks(heap, codes, count, false);
+	ch__heap_unlock(heap);
+	return result;
+}
+
+enum ch_status ch__block_commit(struct ch_heap *heap, struct ch__thread *self,
+				struct ch_code *codes, size_t count, bool in_slots)
+{
+	bool assumes = false;
+	enum ch_status status = check_codes(heap, self, codes, count, &assumes);
+	if (status != CH_OK)
+		return status;
+	for (size_t i = 0; i < count; i++)
+		if (!land(heap, self, &codes[i]))
+			return CH_E_OS;
+	for (size_t i = 0; i < count; i++)
+		finish_bytes(heap, self, &codes[i]);
+	tell_valgrind(heap, codes, count, true);
+	enum published result;
+	do {
+		bool tell = sinks_want_ranges(heap);
+		result = publish_told(heap, self, codes, count, tell, in_slots, assumes);
+	} while (result == UNTOLD);
+	if (result == STALE) {
+		tell_valgrind(heap, codes, count, false);
+		abort_all(heap, codes, count);
+		return CH_E_STALE;
+	}
+	CH__COUNT(self->counters.blocks_committed, count);
+	for (size_t i = 0; i < count; i++)
+		ch__young_refs_add(heap, self, codes[i].block);
+	return CH_OK;
+}
+
+enum ch_status ch_block_commit(struct ch_code *codes, size_t count)
+{
+	if (ch__is_marking())
+		return CH_E_STATE;
+	if (!count)
+		return CH_E_ARG;
+	struct ch_heap *heap = ch__handle_heap(codes[0].block.bits);
+	if (!heap)
+		return CH_E_STATE;
+	struct ch__thread *self = ch__thread_self(heap);
+	return self ? ch__block_commit(heap, self, codes, count, false) : ch__stranger_status();
+}
+
+/* --- abort --- */
+
+static enum ch_status abort_open(const struct ch_code *code, enum ch__death death)
+{
+	struct ch_heap *heap = ch__handle_heap(code->block.bits);
+	struct ch__thread *self = heap ? ch__thread_self(heap) : NULL;
+	uint32_t index = 0;
+	enum ch_status status =
+		heap ? ch__block_resolve_open(heap, code->block, &index) : CH_E_STALE;
+	if (index && !self)
+		return ch__stranger_status();
+	if (status != CH_OK)
+		return CH_E_STATE;
+	ch__heap_lock(heap);
+	ch__block_kill_now(heap, index, death);
+	ch__heap_unlock(heap);
+	CH__COUNT(self->counters.blocks_aborted, 1);
+	ch__trigger_tell(heap);
+	return CH_OK;
+}
+
+enum ch_status ch_block_abort(struct ch_code *code)
+{
+	if (ch__is_marking())
+		return CH_E_STATE;
+	return abort_open(code, CH__DEATH_ABORTED);
+}

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: MIT
+ * fork.c: fork() isolates (P9, I16). The prepare handler takes every heap's locks in order,
+ * freezes, and copies its live pages; the child maps the copy at the same addresses, drops other
+ * threads with their OPEN blocks, and starts with free locks. vfork and posix_spawn run no
+ * handlers, and shared views are not inherited: code of such a child faults. */
+#include "codeheap/collect/death.h"
+#include "codeheap/base/event.h"
+#include "codeheap/life/fork.h"
+#include "codeheap/base/handles.h"
+#include "codeheap/base/heaps.h"
+#include "codeheap/base/listeners.h"
+#include "codeheap/graph/names.h"
+#include "codeheap/base/region.h"
+#include "codeheap/base/stats.h"
+
+static _Atomic(int) registered; /* 0 no, 1 being done, 2 yes */
+
+static enum ch__fork kind_of(const struct ch_heap *heap)
+{
+	if (heap->config.fork == CH_FORK_NONE)
+		return CH__FORK_NONE;
+	return CH__FORK_COPY;
+}
+
+/* What the prepare handler holds of each heap, and the other two let go. */
+#define ALL_OF_A_HEAP ch__role_registry, ch__role_sweep, ch__role_heap, ch__role_records
+
+static void lock_all(struct ch_heap *heap) CH_ACQUIRES(ALL_OF_A_HEAP)
+{
+	ch__registry_lock(heap);
+	ch__sweep_lock(heap);
+	ch__heap_lock(heap);
+	ch__records_lock(heap);
+}
+
+static void prepare_heap(struct ch_heap *heap) CH_REQUIRES(ALL_OF_A_HEAP)
+	CH_ACQUIRES(ch__role_frozen, ch__role_pages, ch__role_sinks)
+{
+	ch__freeze(heap);
+	/* A failure leaves the child without code: it faults, and shares nothing. */
+	bool has_copy = ch__pool_fork_prepare(heap->pool, kind_of(heap));
+	(void)has_copy;
+	ch__sinks_fork_prepare(heap->sinks);
+}
+
+/* The set of heaps is the same in all three handlers: ch__heaps_lock is held throughout. The locks
+ * whose wait is a park come first, of all heaps: who waits for a sink's is not parked, and a cycle
+ * of the next heap, which holds that heap's locks, may wait for it. */
+static void prepare(void) CH_UNANALYSED("the locks of all heaps, in a loop")
+{
+	ch__rank_check(CH__RANK_HEAPS);
+	if (ch__is_marking())
+		ch__panic("a fork between ch_mark_begin and ch_mark_end, or in a visit");
+	ch__ranks_rest(true);
+	ch__lock_parking(&ch__heaps_lock, CH__RANK_HEAPS);
+	for (int pass = 0; pass < 2; pass++)
+		for (int id = 1; id <= CH__HEAPS_MAX; id++) {
+			struct ch_heap *heap = atomic_load(&ch__heaps[id]);
+			if (!heap)
+				continue;
+			if (pass == 0)
+				lock_all(heap);
+			if (pass == 1)
+				prepare_heap(heap);
+		}
+	ch__sinks_fork_files_prepare();
+	for (int id = 1; id <= CH__HEAPS_MAX; id++)
+		if (ch__heaps[id])
+			ch__listeners_fork_prepare(ch__heaps[id]);
+}
+
+static void unlock_all(struct ch_heap *heap) CH_RELEASES(ALL_OF_A_HEAP, ch__role_frozen)
+{
+	ch__unfreeze(heap);
+	ch__records_unlock(heap);
+	ch__heap_unlock(heap);
+	ch__sweep_unlock(heap);
+	ch__registry_unlock(heap);
+}
+
+static void parent(void) CH_UNANALYSED("the locks of all heaps, in a loop")
+{
+	ch__sinks_fork_files_parent();
+	for (int id = CH__HEAPS_MAX; id > 0; id--) {
+		struct ch_heap *heap = atomic_load(&ch__heaps[id]);
+		if (!heap)
+			continue;
+		ch__listeners_fork_parent(heap);
+		ch__sinks_fork_parent(heap->sinks);
+		ch__pool_fork_parent(heap->pool);
+		unlock_all(heap);
+	}
+	ch__lock_release(&ch__heaps_lock, CH__RANK_HEAPS);
+	ch__ranks_rest(false);
+}
+
+/* Blocks that a thread of the parent was emitting: nobody will commit or abort them here. */
+static void abort_open(struct ch_heap *heap, struct ch__thread *thread) CH_REQUIRES(ch__role_heap)
+{
+	for (uint32_t i = 0; i < thread->young_count; i++) {
+		uint32_t index = ch__block_resolve(heap, thread->young[i]);
+		if (index && ch__block_state(ch__block_at(heap, index)) == CH_BLOCK_OPEN) {
+			ch__block_kill_now(heap, index, CH__DEATH_FORKED);
+			heap->counters.blocks_aborted++;
+		}
+	}
+}
+
+static void retire_pages(struct ch_heap *heap, struct ch__thread *thread)
+{
+	for (int frame = 0; frame < CH__FRAMES_MAX; frame++) {
+		if (thread->open_page[frame])
+			ch__page_retire(heap, thread->open_page[frame] - 1);
+		thread->open_page[frame] = 0;
+	}
+}
+
+static void drop_other_threads(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
+{
+	struct ch__thread *self = ch__thread_self(heap);
+	for (struct ch__thread *t = heap->threads; t; t = t->next) {
+		if (t == self || !t->is_attached)
+			continue;
+		atomic_store(&t->inside, 0);
+		ch__thread_set_state(t, CH__PARKED, memory_order_seq_cst, __func__);
+		abort_open(heap, t);
+		ch__records_flush(heap, t);
+		retire_pages(heap, t);
+		t->is_attached = false;
+	}
+	if (self)
+		self->thread_id = ch__os_thread_id();
+}
+
+/* Which spans nobody has. Records say it, not bytes: those of a dead block are traps, and its place
+ * is its own until a core sync has passed. */
+static void note_lost_spans(struct ch_heap *heap)
+{
+	struct ch__pool *pool = heap->pool;
+	for (uint32_t i = 0; i < pool->page_count; i++)
+		pool->pages[i].is_lost = atomic_load(&pool->pages[i].state) == CH__PAGE_SPAN;
+	for (uint32_t i = 1; i < heap->blocks.used; i++) {
+		if (!heap->blocks.segments[i >> CH__SEGMENT_LOG2])
+			continue;
+		const struct ch__block *block = ch__block_at(heap, i);
+		if (ch__block_state(block) != CH_BLOCK_FREE && (block->flags & CH__FLAG_SPAN))
+			pool->pages[block->hot_offset >> pool->page_log2].is_lost = false;
+	}
+}
+
+/* A thread that is gone had taken a page, or a span, and not got so far as to say whose it is. */
+static void reclaim_pages(struct ch_heap *heap)
+{
+	struct ch__pool *pool = heap->pool;
+	const struct ch__thread *self = ch__thread_self(heap);
+	note_lost_spans(heap);
+	for (uint32_t i = 0; i < pool->page_count; i++) {
+		enum ch__page_state state = (enum ch__page_state)atomic_load(&pool->pages[i].state);
+		uint32_t frame = pool->pages[i].frame;
+		if (state == CH__PAGE_OPEN && !(self && self->open_page[frame] == i + 1))
+			ch__page_retire(heap, i);
+		else if (state == CH__PAGE_SPAN && pool->pages[i].span_pages &&
+			 pool->pages[i].is_lost)
+			ch__block_pages_freed(heap, i << pool->page_log2, true);
+	}
+}
+
+/* Cells lead to the fallbacks: the child goes on in its interpreter. */
+static void lose_code(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
+{
+	heap->is_codeless = true;
+	ch__blocks_forget_all(heap);
+	if (ch__thread_self(heap))
+		retire_pages(heap, ch__thread_self(heap));
+}
+
+/* The parent's locks and its freeze are the child's. */
+static void wake_heap(struct ch_heap *heap)
+	CH_RELEASES(ALL_OF_A_HEAP, ch__role_frozen, ch__role_pages, ch__role_sinks)
+{
+	atomic_store(&heap->freeze, 1);
+	atomic_store(&heap->stopping, 0);
+	atomic_store(&heap->opens_in_need, 0);
+	atomic_store(&heap->guest.inside, 0);
+	/* One that another thread began ended with it. */
+	atomic_store(&heap->core_syncs_begun, atomic_load(&heap->core_syncs));
+	bool has_code = ch__pool_fork_child(heap->pool);
+	bool fast_fence = false, core_sync = false;
+	ch__os_membarrier_register(&fast_fence, &core_sync);
+	ch__listeners_fork_child(heap);
+	ch__sinks_fork_child(heap->sinks, has_code);
+	ch__unfreeze(heap);
+	ch__records_unlock(heap);
+	heap->process = ch__os_process_id();
+	ch__event_note(heap, CH__EVENT_FORKED, (uint64_t)heap->process);
+	if (!has_code)
+		lose_code(heap);
+	drop_other_threads(heap);
+	ch__owners_end_releases(heap);
+	if (has_code)
+		reclaim_pages(heap);
+	ch__stats_recount(heap);
+	ch__heap_unlock(heap);
+	ch__sweep_unlock(heap);
+	ch__registry_unlock(heap);
+}
+
+static void child(void) CH_UNANALYSED("the locks of all heaps, in a loop")
+{
+	/* Readers of the parent's other threads did not come along. */
+	atomic_store(&ch__place_readers, 0);
+	ch__heaps_left_fork_child();
+	/* Sinks free memory. */
+	for (int id = CH__HEAPS_MAX; id > 0; id--)
+		if (ch__heaps[id])
+			ch__meta_fork_child(ch__heaps[id]->meta);
+	ch__sinks_fork_files_child();
+	for (int id = CH__HEAPS_MAX; id > 0; id--) {
+		struct ch_heap *heap = atomic_load(&ch__heaps[id]);
+		if (!heap)
+			continue;
+		wake_heap(heap);
+		if (heap->driver.fork_child)
+			heap->driver.fork_child(heap);
+	}
+	ch__lock_release(&ch__heaps_lock, CH__RANK_HEAPS);
+	ch__ranks_rest(false);
+}
+
+bool ch__fork_register(void)
+{
+	int none = 0;
+	if (!atomic_compare_exchange_strong(&registered, &none, 1))
+		return true;
+	bool done = ch__os_atfork(prepare, parent, child);
+	atomic_store(&registered, done ? 2 : 0);
+	return done;
+}

@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: MIT
+ * heap.c: the life of a heap; the runtime page with the stubs' trampoline and the shared veneers.
+ * Locks: heaps, registry, heap. */
+#include "codeheap/graph/assumption.h"
+#include "codeheap/graph/branch.h"
+#include "codeheap/base/event.h"
+#include "codeheap/life/fork.h"
+#include "codeheap/base/handles.h"
+#include "codeheap/base/heaps.h"
+#include "codeheap/base/listeners.h"
+#include "codeheap/collect/mark.h"
+#include "codeheap/graph/names.h"
+#include "codeheap/base/panic.h"
+#include "codeheap/graph/stub.h"
+#include "codeheap/graph/tell.h"
+#include "codeheap/life/wishes.h"
+#include "codeheap/collect/world.h"
+
+#include <errno.h>
+
+static _Atomic(uint32_t) heaps_created;
+
+enum {
+	POOL_LEAST_BYTES = 1 << 20, /* of a pool that is made smaller than was asked for */
+	PAGE_MIN_BYTES = 4096,
+	PAGE_MAX_BYTES = 65536,
+	ROOM_SHARE = 8, /* of the pool's size that is left to others */
+	STOP_WAIT_DEFAULT_MS = 1000,
+	FLUSH_PRIORITY = 60000, /* at exit: behind destructors that have none */
+};
+
+/* --- configuration --- */
+
+static bool is_power_of_two(size_t n)
+{
+	return n && !(n & (n - 1));
+}
+
+/* A part of a page of the system has no protection of its own: a VM that names a smaller page gets
+ * one that this machine has. */
+static enum ch_status fit_to_system(struct ch_config *config)
+{
+	size_t least = ch__os_page_bytes();
+	if (least > PAGE_MAX_BYTES)
+		return CH_E_ARG;
+	if (config->page_bytes < least)
+		config->page_bytes = least;
+	if (config->pool_bytes < config->page_bytes)
+		config->pool_bytes = config->page_bytes;
+	return CH_OK;
+}
+
+static enum ch_status read_config(const struct ch_config *in, struct ch_config *config)
+{
+	if (in && in->size != sizeof *in)
+		return CH_E_ARG;
+	if (in)
+		*config = *in;
+	else
+		ch_config_init(config);
+	if (!config->pool_bytes)
+		config->pool_bytes = 64u << 20;
+	if (!config->page_bytes)
+		config->page_bytes = 16384;
+	if (!config->stop_wait_ms)
+		config->stop_wait_ms = STOP_WAIT_DEFAULT_MS;
+	if (!config->step_blocks)
+		config->step_blocks = 64;
+	if (!is_power_of_two(config->pool_bytes) || !is_power_of_two(config->page_bytes) ||
+	    config->page_bytes < PAGE_MIN_BYTES || config->page_bytes > PAGE_MAX_BYTES ||
+	    config->step_blocks > 64 || config->pool_bytes < config->page_bytes ||
+	    config->pool_bytes > (size_t)1 << CH_ARCH_POOL_LOG2_MAX ||
+	    (unsigned)config->driver > CH_DRIVER_HOST ||
+	    (unsigned)config->backend > CH_BACKEND_PROCMEM ||
+	    (unsigned)config->fork > CH_FORK_COW ||
+	    (unsigned)config->dead_names > CH_DEAD_NAMES_KEPT ||
+	    (config->fork == CH_FORK_COW &&
+	     (config->backend == CH_BACKEND_DUAL || config->backend == CH_BACKEND_MEMFD)) ||
+	    config->stop_signal < 0 || config->stop_signal > 64)
+		return CH_E_ARG;
+	return fit_to_system(config);
+}
+
+/* --- creation --- */
+
+static enum ch_status create_pool(struct ch_heap *heap)
+{
+	const struct ch_config *config = &heap->config;
+	struct ch__pool_config pool = {
+		.pool_bytes = config->pool_bytes,
+		.page_bytes = config->page_bytes,
+		.near_address = (uintptr_t)config->near_address,
+		.backend = (enum ch__backend)config->backend,
+		.random_alias = !CH_TSAN,
+		.is_for_forks = config->fork == CH_FORK_COW,
+	};
+	if (pool.is_for_forks && pool.backend == CH__BACKEND_AUTO)
+		pool.backend = CH__BACKEND_PROCMEM;
+	int error = ch__pool_create(&pool, heap->meta, &heap->pool);
+	if (!error)
+		return CH_OK;
+	errno = error;
+	return error == ENOMEM ? CH_E_MEMORY : CH_E_OS;
+}
+
+static bool create_tables(struct ch_heap *heap)
+{
+	/* Threads keep free ones. A segment that is never used costs 8 bytes, never touched. */
+	enum { KEPT = 1024 * CH__THREAD_RECORDS };
+	size_t blocks = heap->config.pool_bytes / CH__GRANULE_BYTES + KEPT;
+	uint32_t limit = blocks < CH__INDEX_MAX ? (uint32_t)blocks : CH__INDEX_MAX;
+	return ch__table_create(&heap->blocks, sizeof(struct ch__block),
+				offsetof(struct ch__block, free_next), limit) &&
+	       ch__table_create(&heap->branches, sizeof(struct ch__branch), 0, CH__INDEX_MAX) &&
+	       ch__table_create(&heap->owners, sizeof(struct ch__owner),
+				offsetof(struct ch__owner, next_free), CH__INDEX_MAX) &&
+	       ch__table_create(&heap->assumptions, sizeof(struct ch__assumption),
+				offsetof(struct ch__assumption, next_free), CH__INDEX_MAX) &&
+	       ch__table_create(&heap->names, CH__NAME_RECORD_BYTES, 0, CH__INDEX_MAX) &&
+	       ch__table_create(&heap->tombstones, sizeof(struct ch__tombstone), 0,
+				(1u << CH__TOMBSTONES_LOG2) + 2) &&
+	       ch__table_create(&heap->epitaphs, sizeof(struct ch__epitaph), 0,
+				(1u << CH__TOMBSTONES_LOG2) + 2);
+}
+
+/* Before the first record is made. */
+static void begin_generations(struct ch_heap *heap)
+{
+	uint32_t first = heap->first_generation;
+	ch__table_begin_at(&heap->blocks, first, offsetof(struct ch__block, generation));
+	ch__table_begin_at(&heap->owners, first, offsetof(struct ch__owner, generation));
+	ch__table_begin_at(&heap->assumptions, first, offsetof(struct ch__assumption, generation));
+}
+
+static void write_runtime(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
+{
+	struct ch__pool *pool = heap->pool;
+	ch__stub_init(heap);
+	heap->trampoline = pool->runtime_exec;
+	size_t bytes = ch__arch_trampoline_write(ch__pool_write(pool, heap->trampoline),
+						 heap->trampoline, &heap->stub);
+	ch__pool_sync(pool, heap->trampoline, bytes);
+	CH_PUBLISHED(pool, heap->trampoline, bytes, "trampoline of stubs");
+	heap->veneers_from = heap->veneers_to = (uint32_t)((bytes + 15) & ~(size_t)15);
+}
+
+static enum ch_status fill_heap(struct ch_heap *heap, unsigned wanted) CH_REQUIRES(ch__role_heap)
+{
+	enum ch_status status = create_pool(heap);
+	if (status != CH_OK)
+		return status;
+	if (!create_tables(heap) || !ch__mark_reserve(heap))
+		return CH_E_MEMORY;
+	begin_generations(heap);
+	bool fast_fence = false, core_sync = false;
+	ch__os_membarrier_register(&fast_fence, &core_sync);
+	atomic_store(&heap->fence_in_regions, !fast_fence);
+	atomic_store(&heap->has_core_sync, core_sync);
+	heap->guest.heap = heap;
+	heap->tombstones_log2 = CH__TOMBSTONES_LOG2;
+	heap->branches_resting = CH__BRANCHES_RESTING;
+	ch__os_random(heap->name_key, sizeof heap->name_key);
+	heap->process = ch__os_process_id();
+	/* Epochs start above 0, so that a mark of 0 is dead. */
+	atomic_store(&heap->epoch, 1);
+	atomic_store(&heap->completed, 1);
+	write_runtime(heap);
+	if (heap->config.stop_signal && heap->config.driver == CH_DRIVER_BUILTIN &&
+	    !ch__world_install_signal(heap->config.stop_signal))
+		return CH_E_OS;
+	ch__pool_set_zone(heap->pool, CH__FRAME_OWN, CH__ZONE_OWN);
+	return ch__tell_create(heap, wanted);
+}
+
+static void free_heap(struct ch_heap *heap)
+{
+	struct ch__meta *meta = heap->meta;
+	/* Sinks first: unwinders and debuggers know code and tables until they are told. */
+	if (heap->sinks)
+		ch__sinks_destroy(heap->sinks);
+	ch__table_destroy(&heap->blocks);
+	ch__table_destroy(&heap->branches);
+	ch__table_destroy(&heap->owners);
+	ch__table_destroy(&heap->assumptions);
+	ch__table_destroy(&heap->names);
+	ch__table_destroy(&heap->tombstones);
+	ch__table_destroy(&heap->epitaphs);
+	if (heap->pool)
+		ch__pool_destroy(heap->pool);
+	ch__meta_destroy(meta);
+}
+
+/* Nobody read for a moment since the last of them left the table. */
+static void free_left_heaps(void) CH_REQUIRES(ch__heaps_lock)
+{
+	struct ch_heap *heap;
+	while ((heap = ch__heaps_left) != NULL) {
+		ch__heaps_left = heap->left_next;
+		free_heap(heap);
+	}
+}
+
+static void nobody_else_knows(const struct ch_heap *heap) CH_VOUCHES(ch__role_heap)
+	CH_UNANALYSED("it is not published")
+{
+	(void)heap;
+}
+
+/* Whether some address space is left for what the code will need: side memory, other things of the
+ * process, and on dual what a chunk takes while it becomes executable, as much as lies below it. A
+ * heap that took the last of it could not be used. */
+static bool has_room(const struct ch_heap *heap)
+{
+	size_t pool = heap->config.pool_bytes, bytes = pool / ROOM_SHARE;
+	bool is_dual = heap->pool->backend == CH__BACKEND_DUAL;
+	void *room = ch__os_private(bytes), *below = NULL;
+	if (room && is_dual)
+		below = ch__os_reserve(pool, ch__os_page_bytes(), 0, ch__os_anywhere);
+	if (below)
+		ch__os_unreserve(below, pool);
+	if (room)
+		ch__os_unmap(room, bytes);
+	return room && (below || !is_dual);
+}
+
+/* A fork waits until the heap is whole, or gone: a child has each heap in its table, and nothing of
+ * another one in an unwinder or a debugger, nor the locks of theirs (I16). The handlers are
+ * registered before: glibc has a lock for them that a fork holds. */
+static enum ch_status make_heap(struct ch_heap *heap, unsigned wanted) CH_REQUIRES(ch__role_heap)
+{
+	enum ch_status status = ch__fork_register() ? CH_OK : CH_E_OS;
+	ch__lock_parking(&ch__heaps_lock, CH__RANK_HEAPS);
+	if (!ch__place_is_read())
+		free_left_heaps();
+	/* A smaller pool would not help: it is no want of memory. */
+	if (status == CH_OK && !ch__heaps_choose_id(heap)) {
+		errno = EMFILE;
+		status = CH_E_OS;
+	}
+	if (status == CH_OK)
+		status = fill_heap(heap, wanted);
+	if (status == CH_OK && !has_room(heap))
+		status = CH_E_MEMORY;
+	if (status == CH_OK)
+		status = ch__listeners_begin(heap);
+	if (status == CH_OK) {
+		atomic_store(&ch__heaps[heap->id], heap);
+		ch__event_note(heap, CH__EVENT_CREATED, heap->pool->pool_bytes);
+	} else {
+		int error = errno;
+		free_heap(heap);
+		errno = error;
+	}
+	ch__lock_release(&ch__heaps_lock, CH__RANK_HEAPS);
+	return status;
+}
+
+static enum ch_status create_heap(const struct ch_config *config, unsigned wanted,
+				  const struct ch__driver *driver, void *driver_data,
+				  struct ch_heap **out)
+{
+	enum ch_status status;
+	struct ch__meta *meta = ch__meta_create();
+	struct ch_heap *heap = meta ? ch__meta_alloc(meta, sizeof *heap) : NULL;
+	if (!heap) {
+		if (meta)
+			ch__meta_destroy(meta);
+		return CH_E_MEMORY;
+	}
+	heap->meta = meta;
+	heap->config = *config;
+	if (driver)
+		heap->driver = *driver;
+	heap->driver_data = driver_data;
+	nobody_else_knows(heap);
+	status = make_heap(heap, wanted);
+	if (status != CH_OK)
+		return status;
+	atomic_fetch_add(&heaps_created, 1);
+	if (config->panic)
+		ch__panic_set_hook(config->panic);
+	*out = heap;
+	return CH_OK;
+}
+
+/* Where address space is short, half as much of it may be there. */
+static enum ch_status create_halving(struct ch_config config, unsigned wanted,
+				     const struct ch__driver *driver, void *driver_data,
+				     struct ch_heap **out)
+{
+	enum ch_status status;
+	while ((status = create_heap(&config, wanted, driver, driver_data, out)) == CH_E_MEMORY &&
+	       config.pool_bytes / 2 >= POOL_LEAST_BYTES)
+		config.pool_bytes /= 2;
+	return status;
+}
+
+enum ch_status ch__heap_create(const struct ch_config *in, const struct ch__driver *driver,
+			       void *driver_data, struct ch_heap **out)
+{
+	*out = NULL;
+	if (ch__is_marking())
+		return CH_E_STATE;
+	struct ch_config config;
+	unsigned wanted = 0;
+	enum ch_status status = read_config(in, &config);
+	if (status == CH_OK)
+		status = ch__wishes_read(&config, &wanted);
+	if (status != CH_OK)
+		return status;
+	/* Each size of the first backend before any of the next ones, which need less space in some
+	 * steps and more in others: which one a limit leads to would be chance, and what tools see
+	 * of the code with it. */
+	if (config.backend == CH_BACKEND_AUTO && config.fork != CH_FORK_COW) {
+		struct ch_config first = config;
+		first.backend = CH_BACKEND_DUAL;
+		if (create_halving(first, wanted, driver, driver_data, out) == CH_OK)
+			return CH_OK;
+	}
+	return create_halving(config, wanted, driver, driver_data, out);
+}
+
+enum ch_status ch_heap_create(const struct ch_config *config, struct ch_heap **heap)
+{
+	return ch__heap_create(config, NULL, NULL, heap);
+}
+
+/* A signal handler in another thread may have found the heap in the table. One that never ends, as
+ * its thread died in it, must not stop the others: returns whether none reads. */
+static bool wait_for_readers(void)
+{
+	enum { PATIENCE_MS = 1000, NS_PER_MS = 1000000 };
+	static _Atomic(uint32_t) never;
+	for (int ms = 0; ms < PATIENCE_MS && ch__place_is_read(); ms++)
+		ch__os_futex_wait(&never, 0, NS_PER_MS);
+	return !ch__place_is_read();
+}
+
+enum ch_status ch_heap_destroy(struct ch_heap *heap)
+{
+	if (ch__is_marking())
+		return CH_E_STATE;
+	ch__registry_lock(heap);
+	ch__heap_lock(heap);
+	struct ch__thread *self = ch__thread_self(heap);
+	bool busy = false;
+	for (struct ch__thread *t = heap->threads; t; t = t->next)
+		busy |= t->is_attached && t != self;
+	for (struct ch_vm *vm = heap->vms; vm; vm = vm->next)
+		busy |= vm->is_attached;
+	/* A suspended fiber returns through code, too. */
+	for (struct ch_fiber *fiber = heap->fibers; fiber; fiber = fiber->next)
+		busy |= fiber->is_attached;
+	ch__heap_unlock(heap);
+	ch__registry_unlock(heap);
+	if (busy)
+		return CH_E_BUSY;
+	if (self && ch_thread_detach(heap) != CH_OK)
+		return CH_E_BUSY;
+	ch__event_note(heap, CH__EVENT_DESTROYED, heap->pool->pool_bytes);
+	ch__listeners_end(heap);
+	if (heap->driver.destroy)
+		heap->driver.destroy(heap);
+	/* As in make_heap. */
+	ch__lock_parking(&ch__heaps_lock, CH__RANK_HEAPS);
+	ch__heaps_leave_id(heap);
+	atomic_store(&ch__heaps[heap->id], NULL);
+	heap->left_next = ch__heaps_left;
+	ch__heaps_left = heap;
+	if (wait_for_readers())
+		free_left_heaps();
+	ch__lock_release(&ch__heaps_lock, CH__RANK_HEAPS);
+	return CH_OK;
+}
+
+/* Names that are buffered would be lost to the reader of the file, which comes later. A lock that
+ * another thread holds at this point is left alone. Nothing is freed: other threads run on around
+ * the end of the process, and return through code. */
+__attribute__((destructor(FLUSH_PRIORITY))) static void flush_at_exit(void)
+{
+	for (int id = 1; id <= CH__HEAPS_MAX; id++) {
+		struct ch_heap *heap = atomic_load(&ch__heaps[id]);
+		if (!heap || !ch__heap_try_lock(heap))
+			continue;
+		if (ch__sinks_want_ranges(atomic_load(&heap->sinks_on)))
+			ch__sinks_flush(heap->sinks, CH__FLUSH_BUFFERED);
+		ch__heap_unlock(heap);
+	}
+}
+
+/* --- veneers and frame shapes --- */
+
+enum ch_status ch_block_veneer(const struct ch_code *code, const void *target, const void **at)
+{
+	*at = NULL;
+	if (ch__is_marking())
+		return CH_E_STATE;
+	struct ch_heap *heap = ch__handle_heap(code->block.bits);
+	uint32_t index;
+	if (!heap || ch__block_resolve_open(heap, code->block, &index) != CH_OK)
+		return CH_E_STATE;
+	if (!ch__thread_self(heap))
+		return ch__stranger_status();
+	struct ch__pool *pool = heap->pool;
+	enum ch_status status = CH_OK;
+	ch__heap_lock(heap);
+	uint32_t offset = heap->veneers_from;
+	for (; offset < heap->veneers_to; offset += CH_ARCH_VENEER_BYTES)
+		if (ch__arch_veneer_target(ch__pool_read(pool, pool->runtime_exec + offset)) ==
+		    (uintptr_t)target)
+			break;
+	if (offset == heap->veneers_to && offset + CH_ARCH_VENEER_BYTES <= pool->runtime_bytes) {
+		uintptr_t exec = pool->runtime_exec + offset;
+		ch__arch_veneer_write(ch__pool_write(pool, exec), exec, (uintptr_t)target);
+		ch__pool_sync(pool, exec, CH_ARCH_VENEER_BYTES);
+		CH_PUBLISHED(pool, exec, CH_ARCH_VENEER_BYTES, "veneer");
+		heap->veneers_to += CH_ARCH_VENEER_BYTES;
+	}
+	if (offset < heap->veneers_to)
+		*at = (const void *)(pool->runtime_exec + offset);
+	else
+		status = CH_E_FULL;
+	ch__heap_unlock(heap);
+	return status;
+}
+
+enum ch_status ch_frame_register(struct ch_heap *heap, const void *cfi, size_t bytes,
+				 uint8_t *frame)
+{
+	*frame = 0;
+	if (ch__is_marking())
+		return CH_E_STATE;
+	if (!cfi || !bytes || bytes > 64)
+		return CH_E_ARG;
+	*frame = ch__sinks_frame_register(heap->sinks, cfi, bytes,
+					  ch__arch_cfi_frame_pointer()->return_register);
+	if (!*frame)
+		return CH_E_FULL;
+	/* Shapes are numbered in order; two threads may come here the other way round. */
+	uint32_t last = atomic_load(&heap->last_frame);
+	while (last < *frame && !atomic_compare_exchange_weak(&heap->last_frame, &last, *frame))
+		continue;
+	return CH_OK;
+}

@@ -1,0 +1,632 @@
+/* SPDX-License-Identifier: MIT
+ * open.c: room for a block: its record, its place in a page of the opening thread, or in a run of
+ * pages. The fast path takes the page's busy inside one region; everything that may call the OS
+ * or take a lock happens outside of regions.
+ *
+ * Order when the thread's page does not fit: sweep what is pending, another page, a page of
+ * another thread, the quarantine after an extra core sync, holes that were passed over, one
+ * collection if the caller allows it, CH_E_FULL (P8). */
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/branch.h"
+#include "codeheap/base/event.h"
+#include "codeheap/base/handles.h"
+#include "codeheap/base/heaps.h"
+#include "codeheap/base/listeners.h"
+#include "codeheap/collect/make_room.h"
+#include "codeheap/graph/names.h"
+#include "codeheap/life/open.h"
+#include "codeheap/base/region.h"
+#include "codeheap/base/space.h"
+#include "codeheap/base/trigger.h"
+
+#include <errno.h>
+
+struct request {
+	struct ch_heap *heap;
+	struct ch__thread *self;
+	const struct ch_open *open;
+	uint32_t hot_bytes,
+		cold_bytes; /* whole parts, index words and stubs included, granule multiples */
+	uint32_t record, run, name;
+	struct ch__extra *extra;
+	uint32_t hot_offset, cold_offset;
+	uint32_t span_pages;   /* 0 = within a page */
+	bool has_own;          /* it brings its unwind table */
+	uint8_t frame;         /* frame number of its pages */
+	enum ch__span_use use; /* of its span */
+	int os_error;          /* errno of the last try, which had room */
+	int refused;           /* errno: it had none, got no memory, and no collection would help */
+	bool lacks_memory;     /* the last try had room, and no side memory */
+	uint64_t space_seen;   /* heap->space_events before the last try */
+};
+
+static uint32_t round_up(uint64_t bytes)
+{
+	return (uint32_t)((bytes + CH__GRANULE_BYTES - 1) & ~(uint64_t)(CH__GRANULE_BYTES - 1));
+}
+
+/* --- sizes --- */
+
+static enum ch_status size_request(struct request *r)
+{
+	const struct ch_open *open = r->open;
+	struct ch__pool *pool = r->heap->pool;
+	uint64_t hot = (uint64_t)open->hot_bytes + ch__head_bytes(r->use);
+	uint64_t cold = (uint64_t)open->cold_bytes +
+			(uint64_t)open->branch_room * ch__stub_bytes(r->heap);
+	if (open->entry == CH_ENTRY_PATCH) {
+		hot += CH_ARCH_LANDING_BYTES + CH_ARCH_DIVERTER_BYTES;
+		cold += CH_ARCH_VENEER_BYTES;
+	}
+	if (cold)
+		cold += CH__INDEX_WORD_BYTES;
+	if (hot + cold > pool->pool_bytes || cold > UINT16_MAX * CH__GRANULE_BYTES)
+		return CH_E_ARG;
+	r->hot_bytes = round_up(hot);
+	r->cold_bytes = round_up(cold);
+	size_t page_bytes = (size_t)1 << pool->page_log2;
+	uint64_t whole = (uint64_t)r->hot_bytes + r->cold_bytes + CH__PAGE_HEADER_BYTES;
+	if (whole > page_bytes || r->has_own || r->use != CH__SPAN_CODE)
+		r->span_pages = (uint32_t)((whole + page_bytes - 1) >> pool->page_log2);
+	/* The entry that closes leads to its veneer, behind all hot bytes. */
+	if (open->entry == CH_ENTRY_PATCH && r->span_pages &&
+	    !ch__arch_diverter_reaches(0, (uintptr_t)r->span_pages << pool->page_log2))
+		return CH_E_REACH;
+	/* No collection would ever make room for it. */
+	return r->span_pages > pool->page_count ? CH_E_ARG : CH_OK;
+}
+
+static bool is_in_place(const struct ch_open *open)
+{
+	return open->kind != CH_KIND_CODE || (open->flags & CH_OPEN_IN_PLACE);
+}
+
+/* Nothing that the library writes among the bytes of the VM; of data, nothing of code. */
+static bool kind_is_valid(const struct ch_open *open)
+{
+	if ((unsigned)open->kind > CH_KIND_DATA)
+		return false;
+	if (is_in_place(open) &&
+	    (open->entry == CH_ENTRY_PATCH || open->branch_room || open->cold_bytes))
+		return false;
+	return open->kind == CH_KIND_CODE || (open->entry == CH_ENTRY_NONE && !open->frame &&
+					      !(open->flags & CH_OPEN_OWN_FRAMES));
+}
+
+static bool is_valid(const struct ch_heap *heap, const struct ch_open *open)
+{
+	return open->size == sizeof *open && open->hot_bytes > 0 &&
+	       (unsigned)open->entry <= CH_ENTRY_GUARD &&
+	       open->frame <= atomic_load_explicit(&heap->last_frame, memory_order_relaxed) &&
+	       !(open->flags & ~(unsigned)(CH_OPEN_MAY_COLLECT | CH_OPEN_IMMORTAL |
+					   CH_OPEN_OWN_FRAMES | CH_OPEN_IN_PLACE)) &&
+	       kind_is_valid(open) && (!(open->flags & CH_OPEN_OWN_FRAMES) || open->frame == 0) &&
+	       open->branch_room <= CH__RUN_MAX;
+}
+
+/* --- side memory --- */
+
+static bool reserve_young(struct request *r)
+{
+	struct ch__thread *self = r->self;
+	if (self->young_count < self->young_capacity)
+		return true;
+	uint32_t capacity = self->young_capacity ? self->young_capacity * 2 : 64;
+	struct ch_block *grown = ch__meta_alloc(r->heap->meta, capacity * sizeof *grown);
+	if (!grown)
+		return false;
+	ch__region_enter(self);
+	struct ch_block *old = self->young;
+	uint32_t kept = 0, old_capacity = self->young_capacity;
+	for (uint32_t i = 0; i < self->young_count; i++) {
+		uint32_t index = ch__block_resolve(r->heap, old[i]);
+		if (!index)
+			continue;
+		const struct ch__block *block = ch__block_at(r->heap, index);
+		enum ch_block_state state = ch__block_state(block);
+		bool held = (block->flags & CH__FLAG_HELD) != 0;
+		if (state == CH_BLOCK_OPEN || (block->flags & CH__FLAG_IMMORTAL) ||
+		    (state == CH_BLOCK_LIVE && !held))
+			grown[kept++] = old[i];
+	}
+	/* Most of what was opened has an entry or an in-edge since: then the old size does. */
+	bool use_old = old_capacity && kept <= old_capacity / 2;
+	if (use_old) {
+		memcpy(old, grown, kept * sizeof *old);
+	} else {
+		self->young = grown;
+		self->young_capacity = capacity;
+	}
+	atomic_store_explicit(&self->young_count, kept, memory_order_relaxed);
+	ch__region_leave(self);
+	if (use_old)
+		ch__meta_free(r->heap->meta, grown, capacity * sizeof *grown);
+	else
+		ch__meta_free(r->heap->meta, old, old_capacity * sizeof *old);
+	return true;
+}
+
+static bool needs_extra(const struct ch_open *open)
+{
+	return open->entry != CH_ENTRY_NONE || open->name ||
+	       (open->flags & (CH_OPEN_OWN_FRAMES | CH_OPEN_IN_PLACE));
+}
+
+static bool reserve_own(struct request *r)
+{
+	struct ch__own *own = ch__sinks_own_create(r->heap->sinks);
+	if (!own)
+		return false;
+	uint64_t bits = (uintptr_t)own;
+	ch__extra_items(r->extra)[0] = (struct ch__item){(uint32_t)bits, (uint32_t)(bits >> 32)};
+	r->extra->kinds[0] = CH__ITEM_OWN;
+	r->extra->count = 1;
+	return true;
+}
+
+static bool reserve_side(struct request *r)
+{
+	struct ch_heap *heap = r->heap;
+	if (!reserve_young(r))
+		return false;
+	r->record = ch__record_take(heap, r->self);
+	if (!r->record)
+		return false;
+	if (r->open->branch_room && !(r->run = ch__branches_take(heap, r->open->branch_room)))
+		return false;
+	if (!needs_extra(r->open))
+		return true;
+	r->extra = ch__meta_alloc(heap->meta, ch__extra_bytes(4));
+	if (!r->extra)
+		return false;
+	r->extra->capacity = 4;
+	if (r->open->entry == CH_ENTRY_GUARD &&
+	    !(r->extra->guard = ch__meta_alloc(heap->meta, sizeof *r->extra->guard)))
+		return false;
+	if (r->has_own && !reserve_own(r))
+		return false;
+	if (!r->open->name)
+		return true;
+	ch__heap_lock(heap);
+	r->name = ch__name_intern(heap, r->open->name);
+	heap->wants_epitaphs = true;
+	ch__heap_unlock(heap);
+	r->extra->name = r->name;
+	return r->name != 0;
+}
+
+static void drop_side(struct request *r)
+{
+	struct ch_heap *heap = r->heap;
+	if (r->record)
+		ch__record_give(heap, r->self, r->record);
+	if (r->run)
+		ch__branches_free(heap, r->run);
+	if (r->name) {
+		ch__heap_lock(heap);
+		ch__name_drop(heap, r->name);
+		ch__heap_unlock(heap);
+	}
+	ch__extra_free(heap, r->extra);
+}
+
+/* --- places --- */
+
+static bool reserve_in(struct request *r, uint32_t page_index, bool in_need)
+{
+	struct ch__page *page = &r->heap->pool->pages[page_index];
+	ch__page_lock(page);
+	/* The page may have been retired and taken for another shape since its index was read. */
+	bool fits = atomic_load_explicit(&page->state, memory_order_relaxed) == CH__PAGE_OPEN &&
+		    page->frame == r->frame &&
+		    (!in_need || ch__page_has_room(r->heap->pool, page_index, r->hot_bytes,
+						   r->cold_bytes)) &&
+		    ch__page_reserve(r->heap->pool, page_index, r->hot_bytes, r->cold_bytes,
+				     &r->hot_offset, &r->cold_offset);
+	ch__page_unlock(page);
+	return fits;
+}
+
+/* Who looks at open pages, then at full ones, passes over one that changes between. The caller is
+ * in need itself: to it nothing came. */
+static void note_moved(struct ch_heap *heap)
+{
+	if (atomic_load(&heap->opens_in_need) > 1)
+		ch__space_returned(heap);
+}
+
+/* Takes another page for the thread; true when there is one. Not in a region. */
+static bool next_page(struct request *r, bool in_need)
+{
+	struct ch_heap *heap = r->heap;
+	ch__listeners_use(heap);
+	ch__records_lock(heap);
+	uint32_t taken = in_need ? ch__pool_take_page_in_need(heap->pool, r->frame, r->hot_bytes,
+							      r->cold_bytes)
+				 : ch__pool_take_page(heap->pool, r->frame);
+	if (!in_need)
+		r->refused = taken == CH__PAGE_NONE ? errno : 0;
+	bool is_told = taken != CH__PAGE_NONE &&
+		       ch__sinks_page_live(heap->sinks, taken, 1, r->frame);
+	ch__records_unlock(heap);
+	if (taken == CH__PAGE_NONE)
+		return false;
+	if (!is_told) {
+		r->lacks_memory = true;
+		ch__pool_retire_page(heap->pool, taken);
+		note_moved(heap);
+		return false;
+	}
+	note_moved(heap);
+	uint32_t old = r->self->open_page[r->frame];
+	ch__region_enter(r->self);
+	r->self->open_page[r->frame] = taken + 1;
+	ch__region_leave(r->self);
+	if (old)
+		ch__page_retire(heap, old - 1);
+	return true;
+}
+
+static bool share_page(struct request *r, bool in_need)
+{
+	struct ch__pool *pool = r->heap->pool;
+	for (uint32_t i = 0; i < pool->page_count; i++)
+		if (atomic_load_explicit(&pool->pages[i].state, memory_order_relaxed) ==
+			    CH__PAGE_OPEN &&
+		    reserve_in(r, i, in_need))
+			return true;
+	return false;
+}
+
+static bool take_span(struct request *r)
+{
+	struct ch_heap *heap = r->heap;
+	r->os_error = 0;
+	/* At the limit of mappings, try after try would have the pages of all of them. */
+	if (r->use != CH__SPAN_CODE && !ch__pool_retry_retired(heap->pool)) {
+		r->os_error = errno;
+		return false;
+	}
+	/* The lock keeps a page that was freed before from being told dead after this. */
+	ch__records_lock(heap);
+	uint32_t first = ch__pool_take_span(heap->pool, r->span_pages, r->frame);
+	r->refused = first == CH__PAGE_NONE ? errno : 0;
+	bool is_told = first != CH__PAGE_NONE &&
+		       (r->frame == CH__FRAME_OWN ||
+			ch__sinks_page_live(heap->sinks, first, r->span_pages, r->frame));
+	ch__records_unlock(heap);
+	if (first == CH__PAGE_NONE)
+		return false;
+	if (!is_told) {
+		r->lacks_memory = true;
+		ch__pool_release_span(heap->pool, first);
+		note_moved(heap);
+		return false;
+	}
+	if (r->use != CH__SPAN_CODE && !ch__pool_lend_span(heap->pool, first, r->use)) {
+		r->os_error = errno;
+		ch__block_pages_freed(heap, first << heap->pool->page_log2, true);
+		note_moved(heap);
+		return false;
+	}
+	r->hot_offset = (first << heap->pool->page_log2) + CH__PAGE_HEADER_BYTES;
+	r->cold_offset = ((first + r->span_pages) << heap->pool->page_log2) - r->cold_bytes;
+	/* Hot reaches to the cold part, so that every address of the run has a block. */
+	r->hot_bytes = r->cold_offset - r->hot_offset;
+	return true;
+}
+
+/* --- the record --- */
+
+static void write_index_words(struct request *r)
+{
+	ch__index_word_write(r->heap, r->hot_offset, r->record);
+	if (r->cold_bytes)
+		ch__index_word_write(r->heap, r->cold_offset, r->record);
+}
+
+/* In a region, the place reserved. False: the owner died. */
+static bool write_record(struct request *r) CH_REQUIRES(ch__role_region)
+{
+	struct ch_heap *heap = r->heap;
+	const struct ch_open *open = r->open;
+	struct ch__block *block = ch__block_at(heap, r->record);
+	uint32_t page_mask = ((uint32_t)1 << heap->pool->page_log2) - 1;
+	uint32_t hot = r->hot_bytes / CH__GRANULE_BYTES;
+	ch__set_hot_offset(block, r->hot_offset);
+	/* place.c may look at a record that is used again: release, as all of its place. */
+	__atomic_store_n(&block->owner, ch__handle_index(open->owner.bits), __ATOMIC_RELEASE);
+	if (r->span_pages) {
+		ch__set16(&block->span_granules_low, hot);
+		ch__set16(&block->span_granules_high, hot >> 16);
+	} else {
+		ch__set16(&block->hot_granules, hot);
+		ch__set16(&block->cold_granule, (r->cold_offset & page_mask) / CH__GRANULE_BYTES);
+	}
+	ch__set16(&block->cold_granules, r->cold_bytes / CH__GRANULE_BYTES);
+	unsigned flags = open->entry | (r->span_pages ? CH__FLAG_SPAN : 0) |
+			 (open->flags & CH_OPEN_IMMORTAL ? CH__FLAG_IMMORTAL : 0) |
+			 ch__age_stamp(heap);
+	atomic_store_explicit(&block->flags, (uint8_t)flags, memory_order_relaxed);
+	atomic_store_explicit(&block->first_branch, r->run, memory_order_relaxed);
+	block->in_head = block->owner_next = block->owner_prev = 0;
+	block->user = open->user;
+	__atomic_store_n(&block->extra, r->extra, __ATOMIC_RELEASE);
+	write_index_words(r);
+	atomic_store_explicit(&block->mark,
+			      atomic_load_explicit(&heap->epoch, memory_order_relaxed),
+			      memory_order_relaxed);
+	ch__block_set_state(heap, r->record, CH_BLOCK_OPEN, CH__CAUSE_NONE, __func__);
+	/* Release: fields before the generation (I3); pairs with ch__find and handles. */
+	uint32_t generation = atomic_load_explicit(&block->generation, memory_order_relaxed);
+	if (!ch__owner_insert(heap, open->owner, r->record)) {
+		ch__block_set_state(heap, r->record, CH_BLOCK_FREE, CH__CAUSE_NONE, __func__);
+		return false;
+	}
+	atomic_store_explicit(&block->generation, generation + 1, memory_order_release);
+	uint32_t young = atomic_load_explicit(&r->self->young_count, memory_order_relaxed);
+	r->self->young[young] = ch__block_handle(heap, r->record);
+	atomic_store_explicit(&r->self->young_count, young + 1, memory_order_relaxed);
+	return true;
+}
+
+/* In the region of the reservation, so that a child of fork knows of a place that no block has. A
+ * span goes back as a whole, and is found by its pages (fork.c). */
+static void give_up_place(struct request *r) CH_REQUIRES(ch__role_region)
+{
+	struct ch_heap *heap = r->heap;
+	struct ch__block place = {.hot_offset = r->hot_offset,
+				  .hot_granules = (uint16_t)(r->hot_bytes / CH__GRANULE_BYTES),
+				  .cold_granules = (uint16_t)(r->cold_bytes / CH__GRANULE_BYTES)};
+	uint32_t page_mask = ((uint32_t)1 << heap->pool->page_log2) - 1;
+	if (r->span_pages)
+		return;
+	place.cold_granule = (uint16_t)((r->cold_offset & page_mask) / CH__GRANULE_BYTES);
+	/* The index words may stand there. */
+	ch__pool_poison(heap->pool, ch__exec(heap, r->hot_offset), CH__GRANULE_BYTES);
+	if (r->cold_bytes)
+		ch__pool_poison(heap->pool, ch__exec(heap, r->cold_offset), CH__GRANULE_BYTES);
+	ch__block_give_back(heap, &place);
+}
+
+/* Undo the rest of a reservation whose owner died. */
+static void unreserve(struct request *r)
+{
+	ch__block_pages_freed(r->heap, r->hot_offset, r->span_pages != 0);
+	/* Somebody may have looked meanwhile, and found no room. */
+	ch__space_returned(r->heap);
+}
+
+/* STRANGER: a callback left its stack to a thread that is not attached. */
+enum placed { PLACED, NO_ROOM, OWNER_DEAD, STRANGER };
+/* Where a try looks besides the thread's page: in those of others, and in all of each. */
+enum look { LOOK_AT_OWN, LOOK_AT_OPEN, LOOK_IN_NEED };
+
+/* One try with what the thread has at hand; the region covers the reservation and the record, so
+ * that a cycle sees both or none. */
+static enum placed try_place(struct request *r, enum look look)
+{
+	if (r->span_pages) {
+		if (!take_span(r))
+			return NO_ROOM;
+	}
+	ch__region_enter(r->self);
+	bool fits = r->span_pages != 0;
+	uint32_t page = fits ? 0 : r->self->open_page[r->frame];
+	if (!fits && page)
+		fits = reserve_in(r, page - 1, false);
+	if (!fits && look != LOOK_AT_OWN)
+		fits = share_page(r, look == LOOK_IN_NEED);
+	bool alive = fits && write_record(r);
+	if (fits && !alive)
+		give_up_place(r);
+	ch__region_leave(r->self);
+	if (fits && !alive)
+		unreserve(r);
+	return !fits ? NO_ROOM : alive ? PLACED : OWNER_DEAD;
+}
+
+/* A span needs whole pages, and slots whole chunks; the thread may hold empty pages. */
+static void retire_own_pages(struct request *r)
+{
+	for (int frame = 0; frame < CH__FRAMES_MAX; frame++) {
+		uint32_t page = r->self->open_page[frame];
+		if (!page || (!r->span_pages && frame == r->open->frame))
+			continue;
+		ch__region_enter(r->self);
+		r->self->open_page[frame] = 0;
+		ch__region_leave(r->self);
+		ch__page_retire(r->heap, page - 1);
+	}
+}
+
+/* Room that is too little for a page to be listed again for it, or lies before a cursor. */
+static enum placed place_in_holes(struct request *r)
+{
+	if (r->span_pages)
+		return NO_ROOM;
+	enum placed placed = try_place(r, LOOK_IN_NEED);
+	if (placed == NO_ROOM && next_page(r, true))
+		placed = try_place(r, LOOK_AT_OWN);
+	return placed;
+}
+
+static enum placed place_slowly(struct request *r)
+{
+	struct ch_heap *heap = r->heap;
+	bool may_collect = (r->open->flags & CH_OPEN_MAY_COLLECT) != 0, has_collected = false;
+	for (int attempt = 0;; attempt++) {
+		enum placed placed;
+		if (attempt)
+			(void)ch__make_room(heap, CH__ROOM_BY_SWEEP);
+		/* Callbacks of the sweep and of a collection may have opened blocks. */
+		r->lacks_memory = !reserve_young(r);
+		if (r->lacks_memory)
+			return NO_ROOM;
+		r->space_seen = ch__space_now(heap);
+		if (r->span_pages) {
+			if ((placed = try_place(r, LOOK_AT_OWN)) != NO_ROOM)
+				return placed;
+			retire_own_pages(r);
+		} else {
+			while (next_page(r, false))
+				if ((placed = try_place(r, LOOK_AT_OWN)) != NO_ROOM)
+					return placed;
+			if ((placed = try_place(r, LOOK_AT_OPEN)) != NO_ROOM)
+				return placed;
+			retire_own_pages(r);
+		}
+		if (attempt == 0)
+			continue;
+		if (ch__make_room(heap, CH__ROOM_BY_CORE_SYNC))
+			continue;
+		if ((placed = place_in_holes(r)) != NO_ROOM)
+			return placed;
+		if (!may_collect || r->refused ||
+		    !ch__make_room(heap, CH__ROOM_BY_COLLECTION))
+			return NO_ROOM;
+		r->self = ch__thread_now(heap);
+		if (!r->self)
+			return STRANGER;
+		/* Without core syncs, what a cycle frees waits for the stop of another. */
+		may_collect = !has_collected && !heap->has_core_sync &&
+			      atomic_load(&heap->quarantine_bytes);
+		has_collected = true;
+	}
+}
+
+/* From its last look for room until the vm is known to wait for some, what comes free counts. */
+static enum placed place_in_need(struct request *r)
+{
+	struct ch_heap *heap = r->heap;
+	if (heap->is_codeless)
+		return NO_ROOM;
+	atomic_fetch_add(&heap->opens_in_need, 1);
+	enum placed placed = place_slowly(r);
+	/* Who is refused memory waits for nothing that the heap could tell. */
+	if (placed == NO_ROOM && !r->refused) {
+		CH__COUNT(r->self->counters.opens_full, 1);
+		ch__trigger_full(heap, r->open->owner, r->space_seen);
+	}
+	atomic_fetch_sub(&heap->opens_in_need, 1);
+	return placed;
+}
+
+static void fill_code(struct request *r, struct ch_code *code)
+{
+	struct ch_heap *heap = r->heap;
+	uint32_t head = ch__head_bytes(r->use);
+	uintptr_t hot = ch__exec(heap, r->hot_offset) + head;
+	uint32_t stubs = r->open->branch_room * ch__stub_bytes(heap);
+	code->block = ch__block_handle(heap, r->record);
+	code->exec = (uint8_t *)hot;
+	code->write = r->use == CH__SPAN_CODE ? ch__pool_lend(heap->pool, hot) : code->exec;
+	code->hot_bytes = r->hot_bytes - head;
+	if (r->cold_bytes) {
+		uintptr_t cold = ch__exec(heap, r->cold_offset) + CH__INDEX_WORD_BYTES + stubs;
+		code->cold_exec = (uint8_t *)cold;
+		code->cold_write = ch__pool_lend(heap->pool, cold);
+		code->cold_bytes = r->cold_bytes - CH__INDEX_WORD_BYTES - stubs;
+	}
+	if (r->open->entry == CH_ENTRY_PATCH) {
+		/* The veneer to the not-entrant target is the first of the VM's cold bytes. */
+		const struct ch__owner *owner =
+			ch__owner_at(heap, ch__handle_index(r->open->owner.bits));
+		const void *target = r->open->not_entrant ? r->open->not_entrant : owner->fallback;
+		ch__arch_veneer_write(code->cold_write, (uintptr_t)code->cold_exec,
+				      (uintptr_t)target);
+		ch__arch_landing_write(code->write);
+		ch__arch_diverter_write(code->write + CH_ARCH_LANDING_BYTES,
+					hot + CH_ARCH_LANDING_BYTES, (uintptr_t)code->cold_exec);
+		code->cold_write += CH_ARCH_VENEER_BYTES;
+		code->cold_exec += CH_ARCH_VENEER_BYTES;
+		code->cold_bytes -= CH_ARCH_VENEER_BYTES;
+		code->entry_bytes = CH_ARCH_LANDING_BYTES + CH_ARCH_DIVERTER_BYTES;
+	}
+	if (r->open->entry == CH_ENTRY_GUARD)
+		code->guard = r->extra->guard;
+	code->used_to = code->entry_bytes;
+}
+
+static void count_open(struct request *r)
+{
+	struct ch__counters *c = &r->self->counters;
+	CH__COUNT(c->blocks_opened, 1);
+	CH__COUNT(c->bytes_opened, r->hot_bytes + r->cold_bytes);
+	CH__COUNT(c->code_bytes, r->hot_bytes + r->cold_bytes);
+	CH__COUNT(c->hot_bytes, r->hot_bytes);
+	CH__COUNT(c->cold_bytes, r->cold_bytes);
+	CH__COUNT(c->stub_bytes, (long)r->open->branch_room * ch__stub_bytes(r->heap));
+	r->self->unreported_bytes += r->hot_bytes + r->cold_bytes;
+	if (CH_UNLIKELY(r->self->unreported_bytes >= 8192)) {
+		ch__trigger_opened(r->heap, r->self->unreported_bytes);
+		r->self->unreported_bytes = 0;
+		ch__trigger_tell(r->heap);
+	}
+}
+
+/* A child of fork that has no code gets none: no collection would help. */
+static enum ch_status no_room(const struct request *r)
+{
+	if (r->refused) {
+		errno = r->refused;
+		return r->refused == ENOMEM ? CH_E_MEMORY : CH_E_OS;
+	}
+	if (!r->heap->is_codeless && !r->os_error) {
+		ch__event_note(r->heap, CH__EVENT_FULL, r->hot_bytes + r->cold_bytes);
+		return r->lacks_memory ? CH_E_MEMORY : CH_E_FULL;
+	}
+	errno = r->heap->is_codeless ? EACCES : r->os_error;
+	return CH_E_OS;
+}
+
+enum ch_status ch__block_open(struct ch_heap *heap, struct ch__thread *self,
+			      const struct ch_open *open, struct ch_code *code)
+{
+	struct request r = {.heap = heap, .self = self, .open = open};
+	r.has_own = (open->flags & CH_OPEN_OWN_FRAMES) != 0;
+	/* Unwinders are told nothing of data. */
+	r.frame = r.has_own || open->kind != CH_KIND_CODE ? CH__FRAME_OWN : open->frame;
+	if (is_in_place(open))
+		r.use = open->kind == CH_KIND_CODE     ? CH__SPAN_IN_PLACE
+			: open->kind == CH_KIND_RODATA ? CH__SPAN_RODATA
+						       : CH__SPAN_DATA;
+	enum ch_status status = size_request(&r);
+	if (status != CH_OK)
+		return status;
+	enum placed placed = NO_ROOM;
+	status = CH_E_MEMORY;
+	if (reserve_side(&r)) {
+		placed = r.span_pages ? NO_ROOM : try_place(&r, LOOK_AT_OWN);
+		if (CH_UNLIKELY(placed == NO_ROOM))
+			placed = place_in_need(&r);
+		status = placed == NO_ROOM    ? no_room(&r)
+			 : placed == STRANGER ? CH_E_THREAD
+					      : CH_E_STALE;
+	}
+	if (placed != PLACED) {
+		int error = errno;
+		drop_side(&r);
+		errno = error;
+		return status;
+	}
+	fill_code(&r, code);
+	count_open(&r);
+	return CH_OK;
+}
+
+enum ch_status ch_block_open(const struct ch_open *open, struct ch_code *code)
+{
+	/* In two: at this size gcc takes a string instruction, which is slower than stores. */
+	memset(code, 0, 64);
+	memset((uint8_t *)code + 64, 0, sizeof *code - 64);
+	if (ch__is_marking())
+		return CH_E_STATE;
+	struct ch_heap *heap = ch__handle_heap(open->owner.bits);
+	if (!heap || !ch__owner_is_live(heap, open->owner))
+		return CH_E_STALE;
+	struct ch__thread *self = ch__thread_self(heap);
+	if (!self)
+		return CH_E_THREAD;
+	return is_valid(heap, open) ? ch__block_open(heap, self, open, code) : CH_E_ARG;
+}

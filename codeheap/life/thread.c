@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: MIT
+ * thread.c: attachments of threads to heaps, and fibers. Parks and locks are park.c, regions
+ * region.c. Lock: registry for the lists. */
+#include "codeheap/graph/block.h"
+#include "codeheap/base/event.h"
+#include "codeheap/base/listeners.h"
+#include "codeheap/base/region.h"
+
+static struct ch__thread *take_record(struct ch_heap *heap)
+{
+	for (struct ch__thread *t = heap->threads; t; t = t->next)
+		if (!t->is_attached)
+			return t;
+	struct ch__thread *fresh = ch__meta_alloc(heap->meta, sizeof *fresh);
+	if (!fresh)
+		return NULL;
+	fresh->heap = heap;
+	atomic_store(&fresh->state, CH__PARKED);
+	fresh->next = heap->threads;
+	/* Release: hooks and handlers walk the list without the registry lock. */
+	atomic_store_explicit(&heap->threads, fresh, memory_order_release);
+	return fresh;
+}
+
+enum ch_status ch_thread_attach(struct ch_heap *heap, const void *low, const void *high)
+{
+	if (ch__is_marking())
+		return CH_E_STATE;
+	if (ch__thread_self(heap))
+		return CH_E_THREAD;
+	if ((!low || !high) && !ch__os_stack_bounds(&low, &high))
+		return CH_E_OS;
+	if (low >= high)
+		return CH_E_ARG;
+	ch__registry_lock(heap);
+	struct ch__thread *thread = take_record(heap);
+	if (!thread) {
+		ch__registry_unlock(heap);
+		return CH_E_MEMORY;
+	}
+	thread->stack_low = (uintptr_t)low;
+	thread->stack_high = (uintptr_t)high;
+	thread->stack_grows = ch__os_is_first_stack(low, high);
+	thread->thread_id = ch__os_thread_id();
+	thread->park_depth = 0;
+	atomic_store(&thread->fiber, NULL);
+	ch__thread_set_state(thread, CH__RUNNING, memory_order_seq_cst, __func__);
+	thread->is_attached = true;
+	ch__event_note(heap, CH__EVENT_ATTACHED, (uint64_t)thread->thread_id);
+	thread->next_of_thread = ch__thread_list;
+	/* A signal handler of this thread walks the list. */
+	atomic_signal_fence(memory_order_release);
+	ch__thread_list = thread;
+	/* It may have run code of the heap before, and no stop has waited for it since; whoever had
+	 * the record before it serialized another core. */
+	thread->stops_served = 0;
+	ch__thread_serialize(thread);
+	if (ch__has_listeners(heap))
+		ch__listeners_thread_comes(thread);
+	ch__registry_unlock(heap);
+	return CH_OK;
+}
+
+static void add_counters(struct ch__counters *to, struct ch__counters *from)
+{
+	uint64_t *sum = (uint64_t *)(void *)to, *more = (uint64_t *)(void *)from;
+	for (size_t i = 0; i < sizeof *to / sizeof *sum; i++)
+		sum[i] += more[i];
+	memset(from, 0, sizeof *from);
+}
+
+enum ch_status ch_thread_detach(struct ch_heap *heap)
+{
+	if (ch__is_marking())
+		return CH_E_STATE;
+	struct ch__thread *thread = ch__thread_self(heap);
+	if (!thread)
+		return CH_E_THREAD;
+	ch__registry_lock(heap);
+	if (ch__has_listeners(heap))
+		ch__listeners_thread_leaves(thread);
+	ch__heap_lock(heap);
+	ch__records_flush(heap, thread);
+	for (int frame = 0; frame < CH__FRAMES_MAX; frame++) {
+		uint32_t page = thread->open_page[frame];
+		ch__region_enter(thread);
+		thread->open_page[frame] = 0;
+		ch__region_leave(thread);
+		if (page)
+			ch__page_retire(heap, page - 1);
+	}
+	add_counters(&heap->counters, &thread->counters);
+	struct ch__thread **link = &ch__thread_list;
+	while (*link != thread)
+		link = &(*link)->next_of_thread;
+	*link = thread->next_of_thread;
+	thread->is_attached = false;
+	ch__event_note(heap, CH__EVENT_DETACHED, (uint64_t)thread->thread_id);
+	ch__thread_set_state(thread, CH__PARKED, memory_order_seq_cst, __func__);
+	ch__heap_unlock(heap);
+	ch__registry_unlock(heap);
+	return CH_OK;
+}
+
+/* --- fibers --- */
+
+enum ch_status ch_fiber_attach(struct ch_heap *heap, const void *low, const void *high,
+			       struct ch_fiber **out)
+{
+	*out = NULL;
+	if (ch__is_marking())
+		return CH_E_STATE;
+	if (low >= high)
+		return CH_E_ARG;
+	ch__registry_lock(heap);
+	struct ch_fiber *fiber = heap->free_fibers;
+	if (fiber) {
+		heap->free_fibers = fiber->next_free;
+	} else {
+		fiber = ch__meta_alloc(heap->meta, sizeof *fiber);
+		if (!fiber) {
+			ch__registry_unlock(heap);
+			return CH_E_MEMORY;
+		}
+		fiber->heap = heap;
+		fiber->next = heap->fibers;
+		/* Release: the scan of a Boehm cycle walks the list without the registry lock. */
+		atomic_store_explicit(&heap->fibers, fiber, memory_order_release);
+	}
+	fiber->low = (uintptr_t)low;
+	fiber->high = (uintptr_t)high;
+	if (CH_UNLIKELY(heap->pool->is_translated))
+		fiber->stack = ch__valgrind_stack_born(fiber->low, fiber->high);
+	atomic_store(&fiber->suspended_sp, 0);
+	fiber->is_attached = true;
+	ch__registry_unlock(heap);
+	*out = fiber;
+	return CH_OK;
+}
+
+void ch_fiber_suspend(struct ch_fiber *fiber, const void *lowest_sp)
+{
+	uintptr_t sp = (uintptr_t)lowest_sp & ~(uintptr_t)7;
+	/* Release: the frames above sp are written; pairs with the scan's acquire. */
+	atomic_store_explicit(&fiber->suspended_sp, sp, memory_order_release);
+}
+
+void ch_fiber_resume(struct ch_fiber *fiber)
+{
+	struct ch__thread *thread = ch__thread_self(fiber->heap);
+	if (thread)
+		atomic_store_explicit(&thread->fiber, fiber, memory_order_release);
+	atomic_store_explicit(&fiber->suspended_sp, 0, memory_order_release);
+}
+
+enum ch_status ch_fiber_detach(struct ch_fiber *fiber)
+{
+	if (ch__is_marking())
+		return CH_E_STATE;
+	struct ch_heap *heap = fiber->heap;
+	/* A scan may be reading the stack, which the caller unmaps next. A host's cycle holds the
+	 * heap lock then; Boehm's holds none, but nobody is in a region meanwhile (I1). */
+	struct ch__thread *self = NULL;
+	ch__registry_lock(heap);
+	if (!fiber->is_attached) {
+		ch__registry_unlock(heap);
+		return CH_E_STATE;
+	}
+	ch__heap_lock(heap);
+	self = ch__thread_or_guest(heap);
+	ch__region_enter(self);
+	for (struct ch__thread *t = heap->threads; t; t = t->next) {
+		struct ch_fiber *expected = fiber;
+		atomic_compare_exchange_strong(&t->fiber, &expected, NULL);
+	}
+	atomic_store(&fiber->suspended_sp, 0);
+	fiber->is_attached = false;
+	ch__region_leave(self);
+	ch__heap_unlock(heap);
+	if (CH_UNLIKELY(heap->pool->is_translated))
+		ch__valgrind_stack_dead(fiber->stack);
+	fiber->next_free = heap->free_fibers;
+	heap->free_fibers = fiber;
+	ch__registry_unlock(heap);
+	return CH_OK;
+}

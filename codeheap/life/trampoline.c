@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT
+ * trampoline.c: blocks stamped from the architecture's templates. A trampoline is opened and
+ * committed as any block, in a page of slots of its template, where it has unwind data of its own;
+ * from then on nothing else tells it from a block. It writes no instruction: it copies the template
+ * and fills its literals. Lock: heap, in the commit. */
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/base/heaps.h"
+#include "codeheap/life/open.h"
+
+#include <errno.h>
+
+
+_Static_assert(CH__PAGE_HEADER_BYTES % CH__GRANULE_BYTES == 0, "the first slot follows the header");
+
+/* The first use of a kind finds its unwind data. */
+static enum ch_status need_template(struct ch_heap *heap, enum ch__template kind)
+{
+	uint32_t ready = atomic_load_explicit(&heap->templates_ready, memory_order_acquire);
+	if (CH_LIKELY(ready >> kind & 1))
+		return CH_OK;
+	int error = ch__sinks_slots_register(heap->sinks, kind, CH__PAGE_HEADER_BYTES,
+					     CH__SLOT_BYTES, CH__INDEX_WORD_BYTES);
+	if (error) {
+		errno = error;
+		return CH_E_OS;
+	}
+	atomic_fetch_or_explicit(&heap->templates_ready, UINT32_C(1) << kind, memory_order_release);
+	return CH_OK;
+}
+
+static void stamp(enum ch__template kind, uint8_t *write, const void *target, uint64_t payload)
+{
+	struct ch__arch_template template = ch__arch_templates[kind];
+	uint64_t to = (uintptr_t)target;
+	memcpy(write, template.begin, template.bytes);
+	memcpy(write + template.target_at, &to, sizeof to);
+	memcpy(write + template.payload_at, &payload, sizeof payload);
+	/* The slot is the block, so that a slot goes back as it was taken. */
+	ch__arch_fill_traps(write + template.bytes,
+			    CH__SLOT_BYTES - CH__INDEX_WORD_BYTES - template.bytes);
+}
+
+enum ch_status ch_trampoline_make(struct ch_owner owner, enum ch_trampoline kind,
+				  const void *target, uint64_t payload, const char *name,
+				  void *user, struct ch_block *block)
+{
+	*block = (struct ch_block){0};
+	if (ch__is_marking())
+		return CH_E_STATE;
+	struct ch_heap *heap = ch__handle_heap(owner.bits);
+	if (!heap || !ch__owner_is_live(heap, owner))
+		return CH_E_STALE;
+	struct ch__thread *self = ch__thread_self(heap);
+	if (!self)
+		return CH_E_THREAD;
+	if ((unsigned)kind >= CH__TEMPLATES || !target)
+		return CH_E_ARG;
+	enum ch__template template = (enum ch__template)kind;
+	enum ch_status status = need_template(heap, template);
+	if (status != CH_OK)
+		return status;
+	struct ch_open open = {
+		.size = sizeof open,
+		.owner = owner,
+		.hot_bytes = CH__SLOT_BYTES - CH__INDEX_WORD_BYTES,
+		.frame = (uint8_t)(CH__FRAME_SLOTS + kind),
+		.name = name,
+		.user = user,
+	};
+	struct ch_code code = {0};
+	status = ch__block_open(heap, self, &open, &code);
+	if (status != CH_OK)
+		return status;
+	stamp(template, code.write, target, payload);
+	code.used_to = code.hot_bytes;
+	status = ch__block_commit(heap, self, &code, 1, true);
+	if (status == CH_OK)
+		*block = code.block;
+	return status;
+}

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MIT
+ * address_name.c: what code an address is in, as text: blocks by owner and name, native code by the
+ * dynamic linker. Not signal-safe. Lock: heap, for names of blocks. */
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/find.h"
+#include "codeheap/graph/names.h"
+#include "os/text.h"
+
+static void put_offset(struct ch__text *t, uintptr_t offset)
+{
+	ch__text_put(t, "+");
+	ch__text_put_number(t, offset, 16);
+}
+
+/* Under the heap lock names and records stay. */
+static bool put_block(struct ch_heap *heap, uintptr_t at, uintptr_t address, struct ch__text *t)
+{
+	uint32_t generation, index = ch__find(heap, at, &generation);
+	if (!index)
+		return false;
+	const struct ch__block *block = ch__block_at(heap, index);
+	const char *own = block->extra ? ch__name_text(heap, block->extra->name) : "";
+	ch__text_put_name(t, ch__name_text(heap, ch__owner_at(heap, block->owner)->name));
+	if (*own) {
+		ch__text_put(t, " ");
+		ch__text_put_name(t, own);
+	}
+	uintptr_t start = ch__hot_range(heap, block, 0).exec;
+	if (at - ch__exec(heap, block->hot_offset) >= ch__hot_bytes(block)) {
+		start = ch__exec(heap, ch__cold_offset(heap, block));
+		ch__text_put(t, " (cold)");
+	}
+	/* Before the VM's bytes of a block in place there are others. */
+	put_offset(t, address > start ? address - start : 0);
+	return true;
+}
+
+static void put_code(struct ch_heap *heap, uintptr_t at, uintptr_t address, struct ch__text *t)
+{
+	const struct ch__pool *pool = heap->pool;
+	if (!ch__pool_has(pool, at)) {
+		ch__text_put(t, "runtime page of the code heap");
+		put_offset(t, address - pool->runtime_exec);
+		return;
+	}
+	if (ch__is_marking()) {
+		ch__text_put(t, "code");
+		put_offset(t, address - pool->exec_base);
+		return;
+	}
+	ch__heap_lock(heap);
+	bool is_block = put_block(heap, at, address, t);
+	ch__heap_unlock(heap);
+	if (is_block)
+		return;
+	ch__text_put(t, "free code memory");
+	put_offset(t, address - pool->exec_base);
+}
+
+static void put_native(uintptr_t at, uintptr_t address, struct ch__text *t)
+{
+	enum { NAME_BYTES = 512 };
+	struct ch__os_place place;
+	char name[NAME_BYTES];
+	if (!ch__os_place_of(at, &place)) {
+		put_offset(t, address);
+		return;
+	}
+	if (place.symbol) {
+		bool is_cxx = ch__os_demangle(place.symbol, name, sizeof name);
+		ch__text_put_name(t, is_cxx ? name : place.symbol);
+		put_offset(t, address - place.symbol_at);
+		return;
+	}
+	const char *slash = strrchr(place.object, '/');
+	ch__text_put_name(t, slash ? slash + 1 : place.object);
+	put_offset(t, address - place.object_at);
+}
+
+size_t ch_address_name(struct ch_heap *heap, const void *address, bool is_return, char *text,
+		       size_t bytes)
+{
+	struct ch__text t = {text, bytes, 0};
+	const struct ch__pool *pool = heap->pool;
+	uintptr_t given = (uintptr_t)address;
+	/* A call may be the last thing of its code: then the return address is of what follows. */
+	uintptr_t at = given - (is_return && given);
+	if (ch__pool_has(pool, at) || at - pool->runtime_exec < pool->runtime_bytes)
+		put_code(heap, at, given, &t);
+	else
+		put_native(at, given, &t);
+	return ch__text_end(&t);
+}

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: MIT
+ * look.c: what an observer may see of a heap, and when: each answer is of what the heap has by
+ * then, and nothing of the heap changes by it. */
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/base/handles.h"
+#include "codeheap/listener.h"
+#include "codeheap/graph/names.h"
+#include "codeheap/graph/tell.h"
+
+#include <stdio.h>
+
+_Static_assert((int)CH__LOOK_HEAPS_MAX == (int)CH__HEAPS_MAX, "observers number heaps alike");
+_Static_assert((int)CH__LOOK_PAUSES == (int)CH__PAUSES, "an observer has room for each pause");
+
+/* --- locks --- */
+
+void ch__look_lock_threads(struct ch_heap *heap)
+{
+	ch__registry_lock(heap);
+}
+
+void ch__look_unlock_threads(struct ch_heap *heap)
+{
+	ch__registry_unlock(heap);
+}
+
+void ch__look_lock_blocks(struct ch_heap *heap)
+{
+	ch__heap_lock(heap);
+}
+
+void ch__look_unlock_blocks(struct ch_heap *heap)
+{
+	ch__heap_unlock(heap);
+}
+
+bool ch__look_is_marking(void)
+{
+	return ch__is_marking();
+}
+
+/* --- the heap --- */
+
+void ch__look_heap(const struct ch_heap *heap, struct ch__look_heap *out)
+{
+	const struct ch__pool *pool = heap->pool;
+	*out = (struct ch__look_heap){
+		.id = heap->id,
+		.pool_exec = pool->exec_base,
+		.runtime_exec = pool->runtime_exec,
+		.pool_bytes = pool->pool_bytes,
+		.runtime_bytes = pool->runtime_bytes,
+		.page_bytes = (size_t)1 << pool->page_log2,
+		.head_bytes = CH__PAGE_HEADER_BYTES,
+		.pages = pool->page_count,
+	};
+}
+
+int ch__look_process(const struct ch_heap *heap)
+{
+	return heap->process;
+}
+
+uint32_t ch__look_pauses(const struct ch_heap *heap, struct ch__look_pause out[CH__LOOK_PAUSES])
+{
+	/* Acquire: pairs with the release of ch__stats_note_pause. */
+	uint32_t noted = atomic_load_explicit(&heap->pauses_noted, memory_order_acquire);
+	uint32_t count = noted < CH__PAUSES ? noted : CH__PAUSES;
+	for (uint32_t i = 0; i < count; i++) {
+		const struct ch__pause *pause = &heap->pauses[(noted - count + i) % CH__PAUSES];
+		out[i].at_ns = atomic_load_explicit(&pause->at_ns, memory_order_relaxed);
+		out[i].ns = atomic_load_explicit(&pause->ns, memory_order_relaxed);
+	}
+	return count;
+}
+
+void ch__look_sinks(unsigned sinks, char *text, size_t bytes)
+{
+	ch__sinks_print(sinks, text, bytes);
+}
+
+/* --- threads --- */
+
+void ch__look_threads(struct ch_heap *heap, bool (*visit)(void *arg, struct ch__thread *),
+		      void *arg)
+{
+	for (struct ch__thread *t = heap->threads; t; t = t->next)
+		if (t->is_attached && !visit(arg, t))
+			return;
+}
+
+int ch__look_thread_id(const struct ch__thread *thread)
+{
+	return thread->thread_id;
+}
+
+/* --- names --- */
+
+uint64_t ch__look_key(uint64_t handle)
+{
+	return (uint64_t)ch__handle_generation(handle) << 24 | ch__handle_index(handle);
+}
+
+size_t ch__look_name(struct ch_heap *heap, uint64_t key, bool is_dying, char *text, size_t bytes)
+{
+	uint32_t index = (uint32_t)key & CH__INDEX_MAX, generation = (uint32_t)(key >> 24);
+	if (index >= heap->blocks.used || !heap->blocks.segments[index >> CH__SEGMENT_LOG2])
+		return 0;
+	/* Even: it was withdrawn (I3), and has its record until listeners have heard of it. */
+	uint32_t is =
+		atomic_load_explicit(&ch__block_at(heap, index)->generation, memory_order_acquire);
+	if (is != generation + is_dying)
+		return 0;
+	size_t n = ch__tell_name(heap, ch__block_handle(heap, index).bits, text, bytes);
+	return n ? n : (size_t)snprintf(text, bytes, "[code without a name]");
+}
+
+/* Owners may be many, functions that interpret are few. */
+size_t ch__look_fallbacks(struct ch_heap *heap, uintptr_t *fallbacks, size_t max)
+{
+	size_t count = 0;
+	for (uint32_t i = 1; i < heap->owners.used && count < max; i++) {
+		if (!heap->owners.segments[i >> CH__SEGMENT_LOG2])
+			continue;
+		const struct ch__owner *owner = ch__owner_at(heap, i);
+		uintptr_t fallback = (uintptr_t)owner->fallback;
+		if (!(atomic_load(&owner->generation) & 1) || !fallback)
+			continue;
+		size_t at = 0;
+		while (at < count && fallbacks[at] != fallback)
+			at++;
+		if (at == count)
+			fallbacks[count++] = fallback;
+	}
+	return count;
+}
+
+/* --- blocks and pages --- */
+
+static enum ch__look_kind kind_of(const struct ch_heap *heap, const struct ch__block *block)
+{
+	if (ch__block_is_data(heap, block))
+		return ch__block_use(heap, block) == CH__SPAN_RODATA ? CH__LOOK_RODATA
+								     : CH__LOOK_DATA;
+	uint8_t frame = heap->pool->pages[block->hot_offset >> heap->pool->page_log2].frame;
+	if (ch__frame_has_slots(frame))
+		return CH__LOOK_TRAMPOLINE;
+	return frame == CH__FRAME_OWN ? CH__LOOK_OWN_FRAMES : CH__LOOK_CODE;
+}
+
+/* The fields of a block in one of these states were stored before the state, and change under the
+ * heap lock only. */
+static bool look_at(const struct ch_heap *heap, const struct ch__block *block,
+		    struct ch__look_block *out)
+{
+	enum ch_block_state state = ch__block_state(block);
+	if (state != CH_BLOCK_LIVE && state != CH_BLOCK_NOTENTRANT && state != CH_BLOCK_DEAD)
+		return false;
+	*out = (struct ch__look_block){
+		.state = state,
+		.kind = kind_of(heap, block),
+		.is_span = (block->flags & CH__FLAG_SPAN) != 0,
+		.hot_offset = block->hot_offset,
+		.hot_bytes = ch__hot_bytes(block),
+		.cold_bytes = ch__cold_bytes(block),
+		.owner_name = ch__name_text(heap, ch__owner_at(heap, block->owner)->name),
+	};
+	if (out->cold_bytes)
+		out->cold_offset = ch__cold_offset(heap, block);
+	return true;
+}
+
+bool ch__look_blocks(struct ch_heap *heap, uint32_t *next, uint32_t records,
+		     void (*visit)(void *arg, const struct ch__look_block *), void *arg)
+{
+	uint32_t used = heap->blocks.used, end = *next + records;
+	struct ch__look_block block;
+	end = end < used ? end : used;
+	for (uint32_t i = *next; i < end; i++)
+		if (atomic_load(&heap->blocks.segments[i >> CH__SEGMENT_LOG2]) &&
+		    look_at(heap, ch__block_at(heap, i), &block))
+			visit(arg, &block);
+	*next = end;
+	return end < used;
+}
+
+void ch__look_page(const struct ch_heap *heap, uint32_t page, struct ch__look_page *out)
+{
+	const struct ch__page *record = &heap->pool->pages[page];
+	uint8_t state = atomic_load_explicit(&record->state, memory_order_relaxed);
+	uint32_t used = atomic_load_explicit(&record->used_granules, memory_order_relaxed);
+	*out = (struct ch__look_page){
+		.is_used = state != CH__PAGE_FREE,
+		.is_span = state == CH__PAGE_SPAN,
+		.span_first = page,
+		.taken_bytes = CH__PAGE_HEADER_BYTES + used * CH__GRANULE_BYTES,
+	};
+	if (out->is_span)
+		out->span_first =
+			atomic_load_explicit(&record->span_first, memory_order_relaxed);
+}

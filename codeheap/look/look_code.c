@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT
+ * look_code.c: what an observer's signal handler may see: the code at an address, and the thread
+ * that it runs in. Signal-safe: no lock, no allocation. */
+#include "codeheap/look/backtrace.h"
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/find.h"
+#include "codeheap/listener.h"
+
+static bool is_generation(const struct ch_heap *heap, uint32_t index, uint32_t generation)
+{
+	return atomic_load_explicit(&ch__block_at(heap, index)->generation, memory_order_relaxed) ==
+	       generation;
+}
+
+/* Index and generation of the block, and its part; 0 where there is none, or it goes meanwhile
+ * (I4). */
+uint64_t ch__look_code(const struct ch_heap *heap, uintptr_t pc, uint64_t known)
+{
+	/* A block of this generation was published, and stays where it is (I3). */
+	if (known && is_generation(heap, (uint32_t)known & CH__INDEX_MAX, (uint32_t)(known >> 24)))
+		return known;
+	uint32_t generation = 0, index = ch__find(heap, pc, &generation);
+	if (!index)
+		return 0;
+	const struct ch__block *block = ch__block_at(heap, index);
+	uint32_t hot = atomic_load_explicit(&block->hot_offset, memory_order_acquire);
+	enum ch__look_part part = CH__LOOK_HOT;
+	if (ch__place_is_slot(heap, hot))
+		part = CH__LOOK_SLOT;
+	else if (ch__offset(heap, pc) - hot >= ch__hot_bytes(block))
+		part = CH__LOOK_COLD;
+	if (atomic_load_explicit(&block->generation, memory_order_relaxed) != generation)
+		return 0;
+	return (uint64_t)part << CH__LOOK_PART_SHIFT | (uint64_t)generation << 24 | index;
+}
+
+struct ch__thread *ch__look_self(uint32_t heap_id)
+{
+	struct ch__thread *thread = ch__thread_list;
+	while (thread && thread->heap->id != heap_id)
+		thread = thread->next_of_thread;
+	return thread;
+}
+
+_Atomic(void *) *ch__look_thread_word(struct ch__thread *thread)
+{
+	return &thread->listener_word;
+}
+
+void ch__look_anywhere(const struct ch__thread *thread, bool begins)
+{
+	if (CH_UNLIKELY(thread->heap->pool->is_translated))
+		ch__valgrind_reports(!begins);
+}
+
+uintptr_t ch__look_stack_high(const struct ch__thread *thread, uintptr_t sp)
+{
+	return ch__thread_stack_high(thread, sp);
+}

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: MIT
+ * trap.c: what a fatal signal in the pool means (P4), in one line: the block that was freed there,
+ * by which collection, why, and what took it out of use before. Signal-safe: no lock, no
+ * allocation; what lies where is place.c's. */
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/place.h"
+#include "os/text.h"
+
+#include <signal.h>
+
+/* --- words --- */
+
+static const char *why(enum ch__death death)
+{
+	switch (death) {
+	case CH__DEATH_OWNER_RELEASED:
+		return "its owner was released (COLLECT) and nothing held it";
+	case CH__DEATH_OWNER_UNREACHED:
+		return "the VM's collector did not reach its owner";
+	case CH__DEATH_VM_GONE:
+		return "its vm was detached";
+	case CH__DEATH_NOT_RUNNING:
+		return "its owner was released (NOT_RUNNING)";
+	case CH__DEATH_ABORTED:
+		return "it was aborted, never published";
+	case CH__DEATH_COMMIT_FAILED:
+		return "its commit failed, never published";
+	case CH__DEATH_FORKED:
+		return "the thread that was making it is not in this child of a fork, "
+		       "never published";
+	case CH__DEATH_NO_COPY:
+		return "this child of a fork has no copy of it";
+	default:
+		return "nothing reached it";
+	}
+}
+
+static void put_cause(struct ch__text *line, const struct ch__place *place)
+{
+	switch (place->cause) {
+	case CH__CAUSE_REPLACED:
+		ch__text_put(line, ", replaced as its owner's entry");
+		break;
+	case CH__CAUSE_INVALIDATED:
+		ch__text_put(line, ", invalidated by ch_blocks_invalidate");
+		break;
+	case CH__CAUSE_ASSUMPTION:
+		ch__text_put(line, ", invalidated by a broken assumption");
+		if (!place->by)
+			break;
+		ch__text_put(line, " (#");
+		ch__text_put_number(line, place->by, 10);
+		ch__text_put(line, ".");
+		ch__text_put_number(line, place->by_generation, 10);
+		ch__text_put(line, ")");
+		break;
+	case CH__CAUSE_DISCARDED:
+		ch__text_put(line, ", invalidated by ch_vm_discard");
+		break;
+	case CH__CAUSE_DETACHED:
+		ch__text_put(line, ", invalidated by ch_vm_detach");
+		break;
+	default:
+		break;
+	}
+}
+
+static void put_quoted(struct ch__text *line, const char *name)
+{
+	ch__text_put(line, "`");
+	ch__text_put_name(line, name);
+	ch__text_put(line, "`");
+}
+
+static void put_block(struct ch__text *line, const struct ch__place *place)
+{
+	ch__text_put(line, place->is_slot ? "trampoline " : "block ");
+	put_quoted(line, place->name);
+	ch__text_put(line, " (#");
+	ch__text_put_number(line, place->block, 10);
+	ch__text_put(line, ".");
+	ch__text_put_number(line, place->generation, 10);
+	ch__text_put(line, ", owner ");
+	put_quoted(line, place->owner);
+	ch__text_put(line, ")");
+}
+
+static void put_end_of(struct ch__text *line, const struct ch__place *place)
+{
+	bool is_sweep = place->death <= CH__DEATH_VM_GONE;
+	ch__text_put(line, is_sweep ? ", freed in collection " : ", freed after collection ");
+	ch__text_put_number(line, place->collection, 10);
+	ch__text_put(line, " because ");
+	ch__text_put(line, why(place->death));
+	put_cause(line, place);
+}
+
+static void put_unused(struct ch__text *line, const struct ch_heap *heap, uint32_t offset,
+		       bool header)
+{
+	uint32_t page = offset >> heap->pool->page_log2;
+	uint64_t written = atomic_load_explicit(&heap->tombstones_written, memory_order_acquire);
+	ch__text_put(line, header ? "the header of page " : "no block: a byte of page ");
+	ch__text_put_number(line, page, 10);
+	if (!header && written > UINT64_C(1) << heap->tombstones_log2)
+		ch__text_put(line, " that never had one, or freed code, record expired");
+	else if (!header)
+		ch__text_put(line, " that never had one");
+}
+
+/* A death whose record was lost for want of memory may be the last one at any address. */
+static void put_lost(struct ch__text *line, const struct ch_heap *heap)
+{
+	uint64_t lost = atomic_load_explicit(&heap->tombstones_lost, memory_order_acquire);
+	if (!lost)
+		return;
+	ch__text_put(line, " (as far as is known: memory was short, records lost: ");
+	ch__text_put_number(line, lost, 10);
+	ch__text_put(line, ")");
+}
+
+static void put_place(struct ch__text *line, const struct ch_heap *heap, uint32_t offset)
+{
+	struct ch__place place;
+	ch__place_find(heap, offset, &place);
+	switch (place.kind) {
+	case CH__PLACE_FREED:
+		put_block(line, &place);
+		put_end_of(line, &place);
+		put_lost(line, heap);
+		break;
+	case CH__PLACE_LIVE:
+		ch__text_put(line, "live ");
+		put_block(line, &place);
+		break;
+	case CH__PLACE_NOTENTRANT:
+		ch__text_put(line, "not yet freed ");
+		put_block(line, &place);
+		put_cause(line, &place);
+		break;
+	case CH__PLACE_OPEN:
+		ch__text_put(line, "open ");
+		put_block(line, &place);
+		ch__text_put(line, ", not committed");
+		break;
+	default:
+		put_unused(line, heap, offset, place.kind == CH__PLACE_HEADER);
+		put_lost(line, heap);
+		return;
+	}
+	ch__text_put(line, "; executed at ");
+	ch__text_put(line, place.is_cold ? "cold +" : "+");
+	ch__text_put_number(line, place.at, 16);
+	if (place.kind == CH__PLACE_FREED || !ch__place_find_freed(heap, offset, &place))
+		return;
+	ch__text_put(line, ", where before it lay ");
+	put_block(line, &place);
+	put_end_of(line, &place);
+	put_lost(line, heap);
+}
+
+/* --- where it came from --- */
+
+static void put_origin(struct ch__text *line, const struct ch_heap *heap, uintptr_t address)
+{
+	struct ch__os_object object;
+	struct ch__place place;
+	uintptr_t call = address - 1; /* its last byte */
+	ch__text_put_number(line, address, 16);
+	if (ch__pool_has(heap->pool, call)) {
+		ch__place_find(heap, ch__offset(heap, call), &place);
+		if (place.kind <= CH__PLACE_HEADER) {
+			ch__text_put(line, " in no block");
+			return;
+		}
+		ch__text_put(line, place.kind == CH__PLACE_FREED ? " in freed " : " in ");
+		put_block(line, &place);
+		ch__text_put(line, place.is_cold ? " cold +" : " +");
+		ch__text_put_number(line, place.at + 1, 16);
+	} else if (call - heap->pool->runtime_exec < heap->pool->runtime_bytes) {
+		ch__text_put(line, " in the heap's runtime page +");
+		ch__text_put_number(line, address - heap->pool->runtime_exec, 16);
+	} else if (ch__os_object_of(address, &object)) {
+		ch__text_put(line, " in ");
+		ch__text_put_name(line, object.path);
+		ch__text_put(line, " +");
+		ch__text_put_number(line, address - object.at, 16);
+	} else {
+		ch__text_put(line, " in no code that is known");
+	}
+}
+
+/* The word on top of the stack, or the link register, is the return address of a call that led
+ * here; of a jump, that of the caller of the code which jumped. */
+static void put_return(struct ch__text *line, const struct ch_heap *heap, const void *ucontext)
+{
+	const void *sp = (const void *)ch__arch_context_sp(ucontext);
+	if (!CH_ARCH_HAS_LINK_REGISTER &&
+	    ((uintptr_t)sp % sizeof(uintptr_t) || !ch__os_is_readable(sp))) {
+		ch__text_put(line, "; no return address: its stack cannot be read");
+		return;
+	}
+	ch__text_put(line, "; return address (a guess) ");
+	put_origin(line, heap, ch__arch_context_return(ucontext));
+}
+
+/* Whether the bytes of a trap say that it is another's; the last ones of the pool have none behind
+ * them that could. */
+static bool is_foreign(const struct ch_heap *heap, uintptr_t address)
+{
+	enum { WORD_BYTES = 4 };
+	if (address % CH_ARCH_TRAP_UNIT_BYTES ||
+	    !ch__pool_has(heap->pool, address + WORD_BYTES - 1))
+		return false;
+	return ch__arch_trap_is_foreign(ch__pool_read(heap->pool, address));
+}
+
+size_t ch_trap_describe(const struct ch_heap *heap, const void *siginfo, const void *ucontext,
+			char *text, size_t bytes)
+{
+	const siginfo_t *info = siginfo;
+	struct ch__text line = {text, bytes, 0};
+	uintptr_t address = ch__arch_trap_address(info->si_signo, info->si_code, ucontext);
+	if (bytes)
+		text[0] = 0;
+	/* Somebody sent it: wherever the thread stood, it did nothing. */
+	if (info->si_code <= 0 || !ch__pool_has(heap->pool, address))
+		return 0;
+	if (heap->process != ch__os_process_id()) {
+		/* No handler of a fork ran: not even the library may look at code. */
+		ch__text_put(&line, "code that a child of a raw clone has no copy of (");
+		ch__text_put_number(&line, address, 16);
+		ch__text_put(&line, ")");
+		return ch__text_end(&line);
+	}
+	if (info->si_signo == SIGTRAP && is_foreign(heap, address))
+		return 0;
+	uint32_t offset = ch__offset(heap, address);
+	ch__place_read_begin();
+	put_place(&line, heap, offset);
+	ch__text_put(&line, " (");
+	ch__text_put_number(&line, address, 16);
+	ch__text_put(&line, ")");
+	put_return(&line, heap, ucontext);
+	ch__place_read_end();
+	return ch__text_end(&line);
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT
+ * trap_install.c: the handler that a program may have for the signals that end it: it says what a
+ * trap in code means, lets sinks show what is live to whoever reads the core, and goes on to the
+ * action that was there before. What it says is trap.c's; what a sink shows is the sink's.
+ *
+ * Signal-safe: no allocation but mappings; locks are tried, for a bounded time. It is the process's
+ * and serves every heap that asked. */
+#include "codeheap/base/heaps.h"
+#include "codeheap/graph/place.h"
+
+#include <errno.h>
+#include <signal.h>
+
+static const int signals[] = {SIGSEGV, SIGBUS, SIGILL, SIGTRAP, SIGFPE, SIGABRT};
+enum { SIGNALS = sizeof signals / sizeof signals[0], LINE_BYTES = 1024 };
+
+static struct {
+	_Alignas(16) uint8_t bytes[CH__OS_ACTION_BYTES];
+} before[SIGNALS];
+static _Atomic(int) installed[SIGNALS]; /* 0 no, 1 being done, 2 yes */
+
+static void say(const struct ch_heap *heap, const void *info, const void *ucontext)
+{
+	static const char program[] = "libcodeheap: ";
+	char line[LINE_BYTES];
+	size_t n = sizeof program - 1;
+	memcpy(line, program, n);
+	size_t told = ch_trap_describe(heap, info, ucontext, line + n, sizeof line - n);
+	if (!told)
+		return;
+	n += strlen(line + n);
+	line[n++] = '\n'; /* in the place of the 0 */
+	ch__os_write_last(line, n);
+}
+
+static void report(int signal, void *info, void *ucontext)
+{
+	static _Thread_local bool is_reporting; /* an error of its own goes to the next handler */
+	unsigned at = 0;
+	while (at + 1 < SIGNALS && signals[at] != signal)
+		at++;
+	if (is_reporting) {
+		/* It may be left by a jump: then the thread's next one is told of again. */
+		is_reporting = false;
+	} else {
+		int error = errno;
+		is_reporting = true;
+		/* A heap that is found here is not freed before the end. */
+		ch__place_read_begin();
+		for (int id = 1; id <= CH__HEAPS_MAX; id++) {
+			struct ch_heap *heap = atomic_load(&ch__heaps[id]);
+			if (!heap || !atomic_load(&heap->reports_traps))
+				continue;
+			say(heap, info, ucontext);
+			ch__sinks_fatal(heap->sinks);
+		}
+		ch__place_read_end();
+		is_reporting = false;
+		errno = error;
+	}
+	ch__os_signal_chain_last(signal, info, ucontext, before[at].bytes);
+}
+
+enum ch_status ch_trap_install(struct ch_heap *heap)
+{
+	for (unsigned i = 0; i < SIGNALS; i++) {
+		int none = 0;
+		if (!atomic_compare_exchange_strong(&installed[i], &none, 1))
+			continue;
+		bool done = ch__os_signal_install_like(signals[i], report, before[i].bytes,
+						       sizeof before[i].bytes);
+		atomic_store(&installed[i], done ? 2 : 0);
+		/* Those that are there only pass on, until a heap asks with success. */
+		if (!done)
+			return CH_E_OS;
+	}
+	atomic_store(&heap->reports_traps, true);
+	return CH_OK;
+}

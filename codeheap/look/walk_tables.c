@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT
+ * walk_tables.c: the walk by the tables of the process's unwinder, through native code that keeps
+ * no frame pointer. nongnu libunwind walks where its sink is on, else the unwinder that exceptions
+ * use; both know the heap's pages as their sinks told them. It gives no names. Not signal-safe: an
+ * unwinder may take locks and allocate.
+ *
+ * An unwinder ends at a frame that it has no table for. When that is code of the heap (a page whose
+ * sink is off), frame pointers go on from there, and to the end: an unwinder cannot be put into
+ * the middle of a stack. */
+#define _GNU_SOURCE
+#include "codeheap/look/walk_tables.h"
+#include "unwind/nongnu.h"
+#include "unwind/unwinders.h"
+
+#include <ucontext.h>
+#include <unwind.h>
+
+struct walk {
+	const struct ch__sinks *sinks;
+	uintptr_t first, first_sp; /* of the first frame to hand out; sp 0: any */
+	uintptr_t pc, sp, fp;      /* of the last one seen */
+	uintptr_t *out;
+	size_t n, max;
+};
+
+/* False: there is room for no more. */
+static bool see_frame(struct walk *w, uintptr_t pc, uintptr_t sp, uintptr_t fp)
+{
+	/* A handler's own frames come first, and one of them may be of the interrupted function. */
+	if (!w->n && (pc != w->first || (w->first_sp && sp != w->first_sp)))
+		return true;
+	w->pc = pc;
+	w->sp = sp;
+	w->fp = fp;
+	w->out[w->n++] = pc;
+	return w->n < w->max;
+}
+
+/* In a frame's context, the frame address is that of the frame below: this frame's sp. */
+static _Unwind_Reason_Code see_context(struct _Unwind_Context *context, void *arg)
+{
+	uintptr_t pc = (uintptr_t)_Unwind_GetIP(context);
+	if (pc <= 1)
+		return _URC_END_OF_STACK;
+	bool goes_on = see_frame(arg, pc, (uintptr_t)_Unwind_GetCFA(context),
+				 (uintptr_t)_Unwind_GetGR(context, CH_ARCH_DWARF_FP));
+	return goes_on ? _URC_NO_REASON : _URC_END_OF_STACK;
+}
+
+static void walk_nongnu(const struct ch__nongnu *its, struct walk *w, void *ucontext)
+{
+	ucontext_t here;
+	struct ch__nongnu_cursor cursor;
+	if (!ucontext && getcontext(&here) != 0)
+		return;
+	if (its->start(&cursor, ucontext ? ucontext : &here,
+		       ucontext ? CH__NONGNU_SIGNAL_FRAME : 0) < 0)
+		return;
+	do {
+		uintptr_t pc, sp, fp;
+		if (its->get(&cursor, CH_ARCH_NONGNU_PC, &pc) < 0 || pc <= 1 ||
+		    its->get(&cursor, CH_ARCH_NONGNU_SP, &sp) < 0)
+			return;
+		/* It may have lost the frame pointer, in code that it guessed its way through. */
+		if (its->get(&cursor, CH_ARCH_NONGNU_FP, &fp) < 0)
+			fp = 0;
+		if (!see_frame(w, pc, sp, fp))
+			return;
+	} while (its->step(&cursor) > 0);
+}
+
+/* The unwinder ended in a frame of the heap's code (libgcc's), or in the one that it called
+ * (LLVM's, which does not show a frame that it has no table for). Returns how many frames there are
+ * more. */
+static size_t go_on(struct walk *w, uintptr_t low, uintptr_t high)
+{
+	if (!w->n)
+		return 0;
+	uintptr_t *out = w->out + w->n;
+	size_t more = ch__walk(0, w->fp, w->sp > low ? w->sp : low, high, out, w->max - w->n);
+	bool is_ours =
+		ch__sinks_have(w->sinks, w->pc) || (more && ch__sinks_have(w->sinks, out[0] - 1));
+	return is_ours ? more : 0;
+}
+
+size_t ch__walk_tables(const struct ch__sinks *s, void *ucontext, uintptr_t first, uintptr_t low,
+		       uintptr_t high, uintptr_t *out, size_t max)
+{
+	struct walk w = {.sinks = s, .first = first, .out = out, .max = max};
+	const void *state = ch__sinks_state(s, CH__SINK_LIBUNWIND);
+	if (!max)
+		return 0;
+	if (ucontext) {
+		w.first = ch__arch_context_pc(ucontext);
+		w.first_sp = ch__arch_context_sp(ucontext);
+	}
+	if (state)
+		walk_nongnu(ch__sink_libunwind_its(state), &w, ucontext);
+	else
+		_Unwind_Backtrace(see_context, &w);
+	return w.n + go_on(&w, low, high);
+}
