@@ -30,9 +30,16 @@ static bool reserve_both(struct ch__views *v, const struct ch__pool_config *conf
 	if (config->random_alias)
 		ch__os_random(&apart, sizeof apart);
 	apart &= (config->pool_bytes < most ? config->pool_bytes : most) - 1;
-	size_t delta = (whole + apart + align - 1) & ~(align - 1);
-	uint8_t *at = ch__os_reserve(delta + whole, config->pool_bytes,
-				     v->guard_bytes + v->runtime_bytes, hint);
+	size_t delta;
+	uint8_t *at;
+	/* Where space is short, the views come nearer before the pool is made smaller. */
+	for (;; apart = apart / 2 & ~(align - 1)) {
+		delta = (whole + apart + align - 1) & ~(align - 1);
+		at = ch__os_reserve(delta + whole, config->pool_bytes,
+				    v->guard_bytes + v->runtime_bytes, hint);
+		if (at || !apart)
+			break;
+	}
 	if (!at)
 		return false;
 	if (delta > whole)
