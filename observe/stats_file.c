@@ -27,7 +27,7 @@ enum {
 	PERIOD_MS = 250,
 	NS_PER_MS = 1000000,
 	WORK_SHARE = 100, /* it sleeps so many times as long as it worked, or was kept waiting, */
-	SLEEP_MOST_MS = 2000, /* and no longer */
+	SLEEP_MOST_MS = 2000, /* at most */
 	SAMPLES = 64,
 	TEXTS = 4,
 	SECTIONS = 8,

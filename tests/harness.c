@@ -319,7 +319,7 @@ void unmap_one(void *at)
 	CHECK_EQ(munmap(at, (size_t)sysconf(_SC_PAGESIZE)), 0);
 }
 
-/* The library puts off the cancellation of the thread while it calls the system, and no longer. */
+/* Only while the library calls the system, cancellation of the thread is put off. */
 static void check_cancelability(void)
 {
 	int state;
