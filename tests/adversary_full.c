@@ -441,13 +441,6 @@ struct kinds {
 	size_t freed, kept;
 };
 
-static struct ch_block answer_none(struct stage *stage, struct ch_branch branch, void *user,
-				   struct ch_regs *regs)
-{
-	(void)stage, (void)branch, (void)user, (void)regs;
-	return (struct ch_block){0};
-}
-
 static void build_entry(struct stage *stage, struct method *m, enum ch_entry entry)
 {
 	struct emitter e;
@@ -547,7 +540,7 @@ static void invalidate_each_kind(struct stage *stage, bool discards)
 	stage->counts_only = true;
 	struct play *p = new_play(stage, 4);
 	struct kinds k = {.stage = stage, .discards = discards};
-	stage->hit = answer_none;
+	stage->hit = stage_no_target;
 	method_jumper(stage, &k.source, "source");
 	method_constant(stage, &k.target, "target", 2);
 	method_link(&k.source, 0, &k.target);

@@ -31,13 +31,6 @@ static void end_graph(struct graph *g)
 	free(g);
 }
 
-static struct ch_block answer_none(struct stage *stage, struct ch_branch branch, void *user,
-				   struct ch_regs *regs)
-{
-	(void)stage, (void)branch, (void)user, (void)regs;
-	return (struct ch_block){0};
-}
-
 /* --- 3 --- */
 
 static void build_chain(struct stage *stage, void *arg)
@@ -65,7 +58,7 @@ EVERY_DRIVER(s03_invalidated_middle_of_a_chain_frees_its_tail)
 	CHECK_EQ(stage_stats(stage).blocks_now, 4);
 	CHECK_EQ(method_call(&g->a, NULL), 44);
 	method_invalidate(&g->b);
-	stage->hit = answer_none;
+	stage->hit = stage_no_target;
 	CHECK_EQ(method_call(&g->a, NULL), STAGE_FALLBACK);
 	CHECK_EQ(stage->hits, 1);
 	stage_collect(stage);

@@ -167,13 +167,6 @@ TEST(s26_collections_without_memory_lose_nothing)
 
 /* --- 27 --- */
 
-static struct ch_block answer_none(struct stage *stage, struct ch_branch branch, void *user,
-				   struct ch_regs *regs)
-{
-	(void)stage, (void)branch, (void)user, (void)regs;
-	return (struct ch_block){0};
-}
-
 /* Fills the pool to the last granule; the blocks are newborn, so they live. */
 static unsigned fill_pool(struct ch_owner owner)
 {
@@ -204,7 +197,7 @@ EVERY_DRIVER(s27_invalidation_needs_no_room_and_no_memory)
 	struct method filler;
 	method_new(stage, &filler, "filler");
 	CHECK(fill_pool(filler.owner) > 10);
-	stage->hit = answer_none;
+	stage->hit = stage_no_target;
 	ch__os_fail_at(1, true);
 	method_invalidate(&p->other);
 	CHECK_EQ(method_call(&p->m, NULL), STAGE_FALLBACK);

@@ -24,19 +24,12 @@ static void run_a(struct stage *stage, void *arg)
 	}
 }
 
-static struct ch_block answer_none(struct stage *stage, struct ch_branch branch, void *user,
-				   struct ch_regs *regs)
-{
-	(void)stage, (void)branch, (void)user, (void)regs;
-	return (struct ch_block){0};
-}
-
 SHARED_DRIVER(s34_branch_is_relinked_and_unlinked_while_others_run_it)
 {
 	struct play *p = calloc(1, sizeof *p);
 	CHECK(p);
 	stage_start(stage);
-	stage->hit = answer_none;
+	stage->hit = stage_no_target;
 	method_jumper(stage, &p->a, "A");
 	method_constant(stage, &p->b, "B", 2);
 	method_constant(stage, &p->c, "C", 3);

@@ -177,14 +177,6 @@ static void make_middle(struct play *p, struct method *m, uint32_t number)
 	} while (!close_code(p, &e, m, number));
 }
 
-/* Its target was invalidated: the caller's fallback answers. */
-static struct ch_block nobody(struct stage *stage, struct ch_branch branch, void *user,
-			      struct ch_regs *regs)
-{
-	(void)stage, (void)branch, (void)user, (void)regs;
-	return (struct ch_block){0};
-}
-
 static void notice(struct stage *stage, struct method *user)
 {
 	struct play *p = stage->play;
@@ -349,7 +341,7 @@ static struct play *start(struct stage *stage)
 {
 	stage->config.pool_bytes = POOL_BYTES;
 	stage->counts_only = true;
-	stage->hit = nobody;
+	stage->hit = stage_no_target; /* of a target that was invalidated */
 	stage->gone = notice;
 	struct play *p = stage_play(stage, sizeof *p);
 	struct ch_stats stats = stage_stats(stage);

@@ -376,13 +376,6 @@ static void enter_other(struct stage *stage, void *arg)
 	s->result = method_call(&s->other, s);
 }
 
-static struct ch_block stay_at_exit(struct stage *stage, struct ch_branch branch, void *user,
-				    struct ch_regs *regs)
-{
-	(void)stage, (void)branch, (void)user, (void)regs;
-	return (struct ch_block){0};
-}
-
 STOPPING_DRIVER(s36_address_taken_before_its_entry_closed)
 {
 	struct spin *s = new_spin(stage);
@@ -394,7 +387,7 @@ STOPPING_DRIVER(s36_address_taken_before_its_entry_closed)
 	stage_collect(stage);
 	/* Where branches lead by a word, the address is that of the stub, which is hit. */
 	if (stage->heap->pool->stub_lead_bytes)
-		stage->hit = stay_at_exit;
+		stage->hit = stage_no_target;
 	else
 		CHECK_EQ(block_state(s->m.block), CH_BLOCK_NOTENTRANT);
 	atomic_store(&s->go, 2);

@@ -296,17 +296,10 @@ EVERY_DRIVER(thread_leaves_an_invalidated_block_at_its_next_branch)
 
 /* --- release at once --- */
 
-static struct ch_block answer_none(struct stage *stage, struct ch_branch branch, void *user,
-				   struct ch_regs *regs)
-{
-	(void)stage, (void)branch, (void)user, (void)regs;
-	return (struct ch_block){0};
-}
-
 EVERY_DRIVER(release_at_once_sends_callers_to_their_stubs)
 {
 	struct play *p = new_play(stage);
-	stage->hit = answer_none;
+	stage->hit = stage_no_target;
 	stage_apart(stage, build_source, p);
 	method_link(&p->a, 0, &p->b);
 	CHECK_EQ(method_call(&p->a, NULL), 2);

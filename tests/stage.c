@@ -42,6 +42,13 @@ static struct ch_block on_hit(void *user, struct ch_branch branch, void *branch_
 	return s->hit(s, branch, branch_user, regs);
 }
 
+struct ch_block stage_no_target(struct stage *s, struct ch_branch branch, void *user,
+				struct ch_regs *regs)
+{
+	(void)s, (void)branch, (void)user, (void)regs;
+	return (struct ch_block){0};
+}
+
 static uintptr_t on_ref(void *user, uintptr_t word)
 {
 	struct stage *s = user;

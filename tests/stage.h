@@ -39,6 +39,9 @@ struct stage {
 	pthread_mutex_t lock;
 };
 
+/* For hit: the branch stays as it is, and its fallback answers. */
+struct ch_block stage_no_target(struct stage *, struct ch_branch, void *user, struct ch_regs *);
+
 /* Fills config with the run's page size; change it before stage_start. */
 struct stage *stage_new(enum stage_driver);
 void stage_start(struct stage *); /* the calling thread is attached */
