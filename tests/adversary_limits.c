@@ -490,13 +490,6 @@ struct jumpers {
 	_Atomic(uint64_t) runs;
 };
 
-static struct ch_block on_hit(void *user, struct ch_branch branch, void *branch_user,
-			      struct ch_regs *regs)
-{
-	(void)user, (void)branch, (void)branch_user, (void)regs;
-	return (struct ch_block){0};
-}
-
 static void *run_jumpers(void *arg)
 {
 	struct jumpers *j = arg;
@@ -542,11 +535,10 @@ static void link_at_the_limit(void *arg)
 {
 	static struct jumpers j;
 	struct ch_config config = rig_config(1 << 20);
-	struct ch_ops ops = {.size = sizeof ops, .branch_hit = on_hit};
 	pthread_t runner;
 	config.backend = CH_BACKEND_PROCMEM;
 	unsetenv("CODEHEAP_WX");
-	j.rig = rig_create(&config, &ops, NULL);
+	j.rig = rig_create(&config, NULL, NULL);
 	struct ch_owner owner = rig_owner(&j.rig, "owner");
 	j.four = rig_block(owner, 4);
 	j.five = rig_block(owner, 5);

@@ -31,18 +31,9 @@ static void expect_unchanged(int line)
 		expect_unchanged(__LINE__);       \
 	} while (0)
 
-static struct ch_block hit_nothing(void *user, struct ch_branch branch, void *branch_user,
-				   struct ch_regs *regs)
-{
-	(void)user, (void)branch, (void)branch_user, (void)regs;
-	return (struct ch_block){0};
-}
-
 static void start(void)
 {
-	struct ch_config config = rig_config(1 << 20);
-	struct ch_ops ops = {.size = sizeof ops, .branch_hit = hit_nothing};
-	rig = rig_create(&config, &ops, NULL);
+	rig = rig_start(1 << 20);
 }
 
 /* --- texts --- */
