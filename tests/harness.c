@@ -307,16 +307,10 @@ void fill_maps(long left)
 	CHECK_EQ(madvise(at, (size_t)wanted * page, MADV_DONTFORK), 0);
 }
 
-void *map_one(void)
+bool map_one(void)
 {
-	void *at = mmap(NULL, (size_t)sysconf(_SC_PAGESIZE), PROT_NONE,
-			MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	return at == MAP_FAILED ? NULL : at;
-}
-
-void unmap_one(void *at)
-{
-	CHECK_EQ(munmap(at, (size_t)sysconf(_SC_PAGESIZE)), 0);
+	return mmap(NULL, (size_t)sysconf(_SC_PAGESIZE), PROT_NONE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		    0) != MAP_FAILED;
 }
 
 /* Only while the library calls the system, cancellation of the thread is put off. */

@@ -141,9 +141,8 @@ void skip_without_procmem(void);
 /* Maps pages until the process may have `left` maps more (vm.max_map_count). The environment's
  * CODEHEAP_TEST_MAPS_LEFT has it done before a case runs (tests/hostile.c). */
 void fill_maps(long left);
-/* One more mapping, which is nobody's neighbour; NULL: there are too many. */
-void *map_one(void);
-void unmap_one(void *at);
+/* One more mapping, which is nobody's neighbour; false: there are too many. */
+bool map_one(void);
 
 uint64_t now_ns(void);
 /* A loop until the condition holds. One that lasts for long says what it waits for; the runner,
