@@ -9,9 +9,6 @@
 #include "tests/in_place_rig.h"
 #include "tests/stage_code.h"
 
-#include "codeheap/collect/death.h"
-#include "codeheap/collect/sweep.h"
-
 #include <signal.h>
 #include <sys/prctl.h>
 
