@@ -113,7 +113,6 @@ TEST(cycle_that_cannot_begin_has_no_marker)
 		inside = inside->next;
 	atomic_store(&inside->inside, 1);
 	begin_time();
-	marker = (struct ch_marker *)(void *)&config;
 	CHECK_EQ(ch_mark_begin(rig.heap, &marker), CH_E_BUSY);
 	CHECK(!marker);
 	CHECK_EQ(rig_stats(&rig).freezes, 0);

@@ -303,9 +303,9 @@ TEST(child_without_handlers_has_neither_view_of_shared_memory)
 }
 
 /* What came to lie at the place of a view before the handler ran is somebody's, and stays. */
-static void have_place_taken(void *arg)
+static void have_place_taken(const struct pool_rig *rig)
 {
-	const struct ch__views *v = &((struct pool_rig *)arg)->pool->inner->views;
+	const struct ch__views *v = &rig->pool->inner->views;
 	for (unsigned i = 0; i < 2; i++) {
 		uint8_t *place = i ? v->write : v->exec, *taken = place + v->runtime_bytes;
 		pid_t pid = fork();
@@ -315,7 +315,7 @@ static void have_place_taken(void *arg)
 				   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1,
 				   0) == taken);
 			memset(taken, 0x5a, v->guard_bytes);
-			CHECK(!ch__pool_fork_child(((struct pool_rig *)arg)->pool));
+			CHECK(!ch__pool_fork_child(rig->pool));
 			for (size_t at = 0; at < v->guard_bytes; at++)
 				CHECK_EQ(taken[at], 0x5a);
 			_exit(0);
