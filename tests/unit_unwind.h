@@ -22,6 +22,18 @@ enum {
 	BED_PAGES_PER_CHUNK = BED_CHUNK_BYTES / BED_PAGE_BYTES,
 };
 
+struct dwarf_eh_bases {
+	void *tbase, *dbase, *func;
+};
+extern const void *_Unwind_Find_FDE(void *pc, struct dwarf_eh_bases *);
+
+/* Whether libgcc's unwinder has a frame for the code. */
+static inline bool libgcc_knows(const uint8_t *pc)
+{
+	struct dwarf_eh_bases bases;
+	return _Unwind_Find_FDE((void *)(uintptr_t)pc, &bases) != NULL;
+}
+
 struct bed {
 	struct ch__sinks_config config;
 	struct ch__sinks *sinks;

@@ -57,20 +57,14 @@ void __unw_remove_dynamic_fde(uintptr_t fde)
 	told[i] = told[--told_n];
 }
 
-struct dwarf_eh_bases {
-	void *tbase, *dbase, *func;
-};
-extern const void *_Unwind_Find_FDE(void *pc, struct dwarf_eh_bases *);
-
 /* Both unwinders know it, or neither. */
 static bool is_known(const uint8_t *pc)
 {
-	struct dwarf_eh_bases bases;
 	unsigned n = 0;
 	for (size_t i = 0; i < told_n; i++)
 		n += (uintptr_t)pc - told[i].pc < told[i].bytes;
 	CHECK(n <= 1);
-	CHECK_EQ(_Unwind_Find_FDE((void *)(uintptr_t)pc, &bases) != NULL, n);
+	CHECK_EQ(libgcc_knows(pc), n);
 	return n;
 }
 

@@ -9,17 +9,6 @@
 #include <stdatomic.h>
 #include <unwind.h>
 
-struct dwarf_eh_bases {
-	void *tbase, *dbase, *func;
-};
-extern const void *_Unwind_Find_FDE(void *pc, struct dwarf_eh_bases *);
-
-static bool is_known(const uint8_t *pc)
-{
-	struct dwarf_eh_bases bases;
-	return _Unwind_Find_FDE((void *)(uintptr_t)pc, &bases) != NULL;
-}
-
 static const uint8_t *page_at(const struct bed *bed, uint32_t page)
 {
 	return bed->pool + (size_t)page * BED_PAGE_BYTES;
@@ -29,9 +18,9 @@ static const uint8_t *page_at(const struct bed *bed, uint32_t page)
 static bool is_page_known(const struct bed *bed, uint32_t page)
 {
 	const uint8_t *at = page_at(bed, page);
-	bool first = is_known(at);
-	CHECK_EQ(is_known(at + BED_PAGE_BYTES / 2), first);
-	CHECK_EQ(is_known(at + BED_PAGE_BYTES - 1), first);
+	bool first = libgcc_knows(at);
+	CHECK_EQ(libgcc_knows(at + BED_PAGE_BYTES / 2), first);
+	CHECK_EQ(libgcc_knows(at + BED_PAGE_BYTES - 1), first);
 	return first;
 }
 
@@ -53,7 +42,7 @@ TEST(page_is_known_only_while_live)
 		ch__sinks_page_dead(bed.sinks, pages[i], 1);
 		check_only_live(&bed, 0, 0);
 	}
-	CHECK(!is_known(bed.pool + BED_POOL_BYTES));
+	CHECK(!libgcc_knows(bed.pool + BED_POOL_BYTES));
 	bed_close(&bed);
 }
 
@@ -137,12 +126,12 @@ TEST(pool_is_unknown_after_destroy)
 	struct bed bed;
 	bed_open(&bed, CH__SINK_UNWIND);
 	CHECK(ch__sinks_page_live(bed.sinks, 0, 192, 0));
-	CHECK(is_known(bed.runtime));
+	CHECK(libgcc_knows(bed.runtime));
 	const uint8_t *pool = bed.pool, *runtime = bed.runtime;
 	bed_close(&bed);
-	CHECK(!is_known(pool));
-	CHECK(!is_known(pool + BED_POOL_BYTES - 1));
-	CHECK(!is_known(runtime));
+	CHECK(!libgcc_knows(pool));
+	CHECK(!libgcc_knows(pool + BED_POOL_BYTES - 1));
+	CHECK(!libgcc_knows(runtime));
 }
 
 /* --- real backtraces --- */

@@ -14,18 +14,8 @@
 
 enum { SLOTS_AT = 32, CODE_AT = 4, SLOT_BYTES = (CODE_AT + CH_ARCH_TEMPLATE_BYTES + 7) & ~7 };
 
-struct dwarf_eh_bases {
-	void *tbase, *dbase, *func;
-};
-extern const void *_Unwind_Find_FDE(void *pc, struct dwarf_eh_bases *);
 extern void __register_frame_info(const void *begin, void *object);
 extern void *__deregister_frame_info(const void *begin);
-
-static bool is_known(const uint8_t *pc)
-{
-	struct dwarf_eh_bases bases;
-	return _Unwind_Find_FDE((void *)(uintptr_t)pc, &bases) != NULL;
-}
 
 static uint8_t frame_of(enum ch__template kind)
 {
@@ -282,12 +272,12 @@ static void check_slots(const struct bed *bed, uint32_t page, const bool *live)
 	struct ch__arch_template t = ch__arch_templates[CH__TEMPLATE_FRAMED];
 	for (uint32_t i = 0; i < slots_in_page; i++) {
 		const uint8_t *slot = bed->pool + slot_offset(page, i);
-		CHECK_EQ(is_known(slot + CODE_AT), live[i]);
-		CHECK_EQ(is_known(slot + CODE_AT + 20), live[i]);
-		CHECK_EQ(is_known(slot + CODE_AT + t.bytes - 1), live[i]);
-		CHECK(!is_known(slot) && !is_known(slot + CODE_AT - 1));
+		CHECK_EQ(libgcc_knows(slot + CODE_AT), live[i]);
+		CHECK_EQ(libgcc_knows(slot + CODE_AT + 20), live[i]);
+		CHECK_EQ(libgcc_knows(slot + CODE_AT + t.bytes - 1), live[i]);
+		CHECK(!libgcc_knows(slot) && !libgcc_knows(slot + CODE_AT - 1));
 	}
-	CHECK(!is_known(bed->pool + (size_t)page * BED_PAGE_BYTES + SLOTS_AT - 1));
+	CHECK(!libgcc_knows(bed->pool + (size_t)page * BED_PAGE_BYTES + SLOTS_AT - 1));
 }
 
 TEST(slots_come_and_go_one_by_one)
@@ -331,11 +321,11 @@ TEST(chunk_of_slots_is_forgotten_as_a_whole)
 		CHECK(ch__sinks_page_live(bed.sinks, 70, 1, frame));
 		if (round != 1)
 			ch__sinks_slot_live(bed.sinks, exec, frame);
-		CHECK(is_known((const uint8_t *)exec + CODE_AT));
+		CHECK(libgcc_knows((const uint8_t *)exec + CODE_AT));
 		if (round != 1)
 			ch__sinks_slot_dead(bed.sinks, exec);
 		ch__sinks_page_dead(bed.sinks, 70, 1);
-		CHECK(!is_known((const uint8_t *)exec + CODE_AT));
+		CHECK(!libgcc_knows((const uint8_t *)exec + CODE_AT));
 		ch__sinks_chunk_gone(bed.sinks, 1);
 		CHECK_EQ(ch__meta_bytes(bed.config.meta), before);
 	}
@@ -372,11 +362,11 @@ TEST(unwind_turned_on_late_knows_live_slots)
 	ch__sinks_slot_live(bed.sinks, published[0], frame);
 	const uint8_t *code = (const uint8_t *)published[0] + CODE_AT;
 	for (int round = 0; round < 3; round++) {
-		CHECK(!is_known(code));
+		CHECK(!libgcc_knows(code));
 		CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_UNWIND), 0);
-		CHECK(is_known(code));
-		CHECK(!is_known(code + SLOT_BYTES));
-		CHECK(is_known((const uint8_t *)published[1]));
+		CHECK(libgcc_knows(code));
+		CHECK(!libgcc_knows(code + SLOT_BYTES));
+		CHECK(libgcc_knows((const uint8_t *)published[1]));
 		CHECK_EQ(ch__sinks_set(bed.sinks, 0), 0);
 	}
 	ch__sinks_destroy(bed.sinks);
