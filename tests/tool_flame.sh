@@ -71,8 +71,7 @@ draw() {
   "$draw" --title="A <test> & more: $words" --subtitle='997 Hz by CPU time, 894 samples, 9 dropped' "$@" <"$work/$stacks" >"$to" ||
     fail 'draw fails'
 }
-# Nothing outlives the case: the driver ends its browser, and gives up by itself before that.
-# In the foreground: all stay in the group that the runner kills.
+# Nothing outlives the case: the driver ends its browser, and gives up by itself.
 drive() { python3 tests/flame/browser.py "$@"; }
 # to_see SCENARIO STACKS [SWITCH..]: is to be seen so; see_all starts one browser for all of them.
 scenarios=()
