@@ -60,16 +60,13 @@ static bool reserve(struct ch__views *v, const struct ch__pool_config *config)
 	/* Not where the system likes: in the child of a fork it would put something else there
 	 * before we return. */
 	uintptr_t alias = config->random_alias ? 0 : hint;
-	/* Large pages need the same place in one on both sides. */
-	size_t align = v->has_large_pages ? config->pool_bytes : v->guard_bytes;
-	size_t offset = v->has_large_pages ? v->guard_bytes + v->runtime_bytes : 0;
 	uint8_t *at =
 		ch__os_reserve(whole, config->pool_bytes, v->guard_bytes + v->runtime_bytes, hint);
 	if (!at)
 		return false;
 	v->exec = at + v->guard_bytes;
 	v->has_exec = true;
-	if (!(at = ch__os_reserve(whole, align, offset, alias)))
+	if (!(at = ch__os_reserve(whole, v->guard_bytes, 0, alias)))
 		return false;
 	v->write = at + v->guard_bytes;
 	v->has_write = true;
