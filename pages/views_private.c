@@ -121,7 +121,8 @@ bool ch__private_map(struct ch__views *v)
 	v->is_own = ch__os_words_wiped_by_fork();
 	if (!v->is_own)
 		return false;
-	v->opening = (struct ch__lock *)(void *)(v->is_own + 1);
+	/* Two words on: a checked build's lock holds an address. */
+	v->opening = (struct ch__lock *)(void *)(v->is_own + 2);
 	if (!ch__private_open(v))
 		return false;
 	if (!ch__os_map_private(v->write, v->bytes, CH__OS_RW))
