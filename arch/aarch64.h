@@ -97,14 +97,6 @@ static inline bool ch__arch_has_breakpoint(const void *function)
 	return *(const volatile uint32_t *)function == 0xd4200000; /* BRK #0, which gdb writes */
 }
 
-__attribute__((no_sanitize("address", "thread"))) static inline void
-ch__arch_frame_step(uintptr_t fp, uintptr_t *caller_fp, uintptr_t *return_address)
-{
-	const uintptr_t *frame = (const uintptr_t *)fp;
-	*caller_fp = frame[0];
-	*return_address = frame[1];
-}
-
 static inline void ch__arch_pause(void)
 {
 	__asm__ volatile("yield" ::: "memory");

@@ -33,7 +33,8 @@
  *   CH_ARCH_VENEER_BYTES       the length of a veneer with its literal
  *   CH_ARCH_RED_ZONE_BYTES     what a function may use below its sp
  *   CH_ARCH_HAS_LINK_REGISTER  1: a call leaves its return address in a register
- *   CH_ARCH_RECORD_AT          where a frame's record begins, from its frame pointer
+ *   CH_ARCH_RECORD_AT          where a frame's record begins, from its frame pointer: the caller's
+ *                              frame pointer, then the return address
  *   CH_ARCH_CONTEXT_WORDS      general registers of a signal's context, and its pc
  *   CH_ARCH_SAVED_WORDS        registers that a called function keeps, and the link register
  *   CH_ARCH_TEMPLATE_BYTES     the length of the longest template of a trampoline
@@ -202,8 +203,13 @@ static inline uintptr_t ch__arch_sign(uintptr_t return_address, uintptr_t sp);
 static inline bool ch__arch_has_breakpoint(const void *function);
 /* One step of a frame-pointer walk: the caller's fp and return address. Another frame's words:
  * sanitizers must not judge the read. */
-static inline void ch__arch_frame_step(uintptr_t fp, uintptr_t *caller_fp,
-				       uintptr_t *return_address);
+__attribute__((no_sanitize("address", "thread"))) static inline void
+ch__arch_frame_step(uintptr_t fp, uintptr_t *caller_fp, uintptr_t *return_address)
+{
+	const uintptr_t *record = (const uintptr_t *)(fp + (uintptr_t)(intptr_t)CH_ARCH_RECORD_AT);
+	*caller_fp = record[0];
+	*return_address = record[1];
+}
 /* What a loop that waits for another core does. */
 static inline void ch__arch_pause(void);
 

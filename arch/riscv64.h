@@ -101,14 +101,6 @@ static inline bool ch__arch_has_breakpoint(const void *function)
 	return halves[0] == 0x9002 || (halves[0] == 0x0073 && halves[1] == 0x0010);
 }
 
-__attribute__((no_sanitize("address", "thread"))) static inline void
-ch__arch_frame_step(uintptr_t fp, uintptr_t *caller_fp, uintptr_t *return_address)
-{
-	const uintptr_t *end = (const uintptr_t *)fp;
-	*caller_fp = end[-2];
-	*return_address = end[-1];
-}
-
 static inline void ch__arch_pause(void)
 {
 	__asm__ volatile(".word 0x0100000f"); /* pause, which older processors take for a fence */
