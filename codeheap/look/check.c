@@ -344,7 +344,7 @@ static void check_quarantine(struct check *c) CH_REQUIRES(ch__role_heap)
 	uint64_t bytes = 0, seen = 0;
 	bool has_waiting = !heap->quarantine_waits;
 	for (uint32_t at = heap->quarantine_head; at && seen <= c->is.blocks;
-	     at = ch__block_at(heap, at)->owner_next, seen++) {
+	     at = ch__block_at(heap, at)->quarantine_next, seen++) {
 		const struct ch__block *block = ch__block_at(heap, at);
 		if (ch__block_state(block) != CH_BLOCK_DEAD)
 			say(c, "block %u: on the quarantine, but not dead", at);
@@ -366,7 +366,7 @@ static void check_notices(struct check *c) CH_REQUIRES(ch__role_heap)
 	uint32_t last = 0;
 	uint64_t seen = 0;
 	for (uint32_t at = heap->notice_head; at && seen <= c->is.blocks;
-	     at = ch__block_at(heap, at)->owner_prev, seen++) {
+	     at = ch__block_at(heap, at)->notice_next, seen++) {
 		const struct ch__block *block = ch__block_at(heap, at);
 		if (ch__block_state(block) != CH_BLOCK_DEAD || !(block->flags & CH__FLAG_NOTICE))
 			say(c, "block %u: its notice is due, but it is not dead", at);
