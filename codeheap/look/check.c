@@ -173,14 +173,18 @@ static void check_points(struct check *c, uint32_t index)
 	}
 }
 
-static uint32_t linked_branches(const struct ch_heap *heap, const struct ch__block *block)
+/* of_alive: what the bytes at their sites lead to is as the records say. */
+static void check_branches(struct check *c, uint32_t index, bool of_alive)
 {
-	uint32_t count = 0, at = atomic_load(&block->first_branch);
+	struct ch_heap *heap = c->heap;
+	uint32_t at = atomic_load(&ch__block_at(heap, index)->first_branch);
 	for (bool last = !at; !last; at++) {
-		last = ch__branch_has(ch__branch_at(heap, at), CH__BRANCH_LAST);
-		count += ch__branch_target(ch__branch_at(heap, at)) != 0;
+		const struct ch__branch *branch = ch__branch_at(heap, at);
+		last = ch__branch_has(branch, CH__BRANCH_LAST);
+		c->is.linked += ch__branch_target(branch) != 0;
+		if (of_alive)
+			check_branch(c, index, at);
 	}
-	return count;
 }
 
 static void add_block(struct check *c, const struct ch__block *block)
@@ -194,7 +198,6 @@ static void add_block(struct check *c, const struct ch__block *block)
 	if (state == CH_BLOCK_FREE || state == CH_BLOCK_DEAD)
 		return;
 	c->is.in_use++;
-	c->is.linked += linked_branches(c->heap, block);
 	if (state == CH_BLOCK_NOTENTRANT) {
 		c->is.notentrant++;
 		c->is.notentrant_bytes += bytes;
@@ -212,19 +215,18 @@ static void check_block(struct check *c, uint32_t index)
 		say(c, "block %u: generation and state %d disagree", index, state);
 		return;
 	}
-	if (!in_use || state == CH_BLOCK_OPEN)
+	if (!in_use)
 		return;
+	if (state == CH_BLOCK_OPEN) {
+		check_branches(c, index, false);
+		return;
+	}
 	check_frames(c, index, block);
 	check_part(c, index, block->hot_offset, ch__hot_bytes(block), "hot");
 	if (block->cold_granules)
 		check_part(c, index, ch__cold_offset(heap, block), ch__cold_bytes(block), "cold");
-	uint32_t at = atomic_load(&block->first_branch);
-	for (bool last = !at; !last; at++) {
-		last = ch__branch_has(ch__branch_at(heap, at), CH__BRANCH_LAST);
-		/* What is unreachable may hold edges to others that wait for the sweep. */
-		if (ch__block_is_alive(heap, block))
-			check_branch(c, index, at);
-	}
+	/* What is unreachable may hold edges to others that wait for the sweep. */
+	check_branches(c, index, ch__block_is_alive(heap, block));
 	check_in_edges(c, index);
 	if (state == CH_BLOCK_NOTENTRANT && block->in_head)
 		say(c, "block %u: not entrant, but a branch leads to it", index);
