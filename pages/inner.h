@@ -148,6 +148,16 @@ static inline size_t ch__pool_chunk_bytes(const struct ch__pool *pool)
 	return (size_t)1 << pool->chunk_log2;
 }
 
+static inline uint32_t ch__pool_chunk_pages(const struct ch__pool *pool)
+{
+	return UINT32_C(1) << (pool->chunk_log2 - pool->page_log2);
+}
+
+static inline uint32_t ch__pool_chunk_of(const struct ch__pool *pool, uint32_t page)
+{
+	return page >> (pool->chunk_log2 - pool->page_log2);
+}
+
 static inline uintptr_t ch__pool_page_exec(const struct ch__pool *pool, uint32_t page)
 {
 	return pool->exec_base + ((uintptr_t)page << pool->page_log2);

@@ -53,16 +53,6 @@ static void empty_lists(struct ch__pool_inner *inner)
 		inner->partly[i] = none;
 }
 
-static uint32_t chunk_of(const struct ch__pool *pool, uint32_t page)
-{
-	return page >> (pool->chunk_log2 - pool->page_log2);
-}
-
-static uint32_t pages_of_chunk(const struct ch__pool *pool)
-{
-	return UINT32_C(1) << (pool->chunk_log2 - pool->page_log2);
-}
-
 /* --- life --- */
 
 static bool is_power_of_two(size_t n)
@@ -192,7 +182,7 @@ static void count_used(struct ch__pool *pool, uint32_t page, int n) CH_REQUIRES(
 	atomic_store_explicit(&pool->pages_used, used, memory_order_relaxed);
 	if (used > atomic_load_explicit(&pool->pages_peak, memory_order_relaxed))
 		atomic_store_explicit(&pool->pages_peak, used, memory_order_relaxed);
-	pool->inner->chunk_used[chunk_of(pool, page)] += (uint32_t)n;
+	pool->inner->chunk_used[ch__pool_chunk_of(pool, page)] += (uint32_t)n;
 }
 
 /* Who stays where it is makes no move. */
@@ -218,7 +208,7 @@ static bool has_code(const struct ch__pool *pool)
 static struct ch__page_list *free_list_of(struct ch__pool *pool, uint32_t page)
 	CH_REQUIRES(ch__role_pages)
 {
-	return &pool->inner->free[pool->inner->chunk_zones[chunk_of(pool, page)]];
+	return &pool->inner->free[pool->inner->chunk_zones[ch__pool_chunk_of(pool, page)]];
 }
 
 void ch__pool_set_zone(struct ch__pool *pool, uint8_t frame, enum ch__zone zone)
@@ -254,8 +244,8 @@ static bool commit_chunk(struct ch__pool *pool, uint32_t chunk, enum ch__zone zo
 	ch__valgrind_revoke(pool, exec, ch__pool_chunk_bytes(pool));
 	ch__chunk_set_state(pool, chunk, CH__CHUNK_COMMITTED, __func__);
 	inner->chunk_zones[chunk] = (uint8_t)zone;
-	uint32_t first = chunk * pages_of_chunk(pool);
-	for (uint32_t i = 0; i < pages_of_chunk(pool); i++)
+	uint32_t first = chunk * ch__pool_chunk_pages(pool);
+	for (uint32_t i = 0; i < ch__pool_chunk_pages(pool); i++)
 		append(pool, &inner->free[zone], first + i);
 	atomic_fetch_add_explicit(&pool->chunks_committed, 1, memory_order_relaxed);
 	return true;
@@ -269,7 +259,7 @@ static void judge_refusal(const struct ch__pool *pool, uint32_t pages)
 	uint32_t run = 0;
 	for (uint32_t chunk = 0; chunk < pool->chunk_count; chunk++) {
 		bool is_ours = pool->inner->chunk_states[chunk] == CH__CHUNK_COMMITTED;
-		run = is_ours ? run + pages_of_chunk(pool) : 0;
+		run = is_ours ? run + ch__pool_chunk_pages(pool) : 0;
 		if (run >= pages)
 			errno = 0;
 	}
@@ -280,9 +270,9 @@ static void change_zone(struct ch__pool *pool, uint32_t chunk, enum ch__zone zon
 	CH_REQUIRES(ch__role_pages)
 {
 	struct ch__pool_inner *inner = pool->inner;
-	uint32_t first = chunk * pages_of_chunk(pool);
+	uint32_t first = chunk * ch__pool_chunk_pages(pool);
 	tell_gone(pool, chunk);
-	for (uint32_t i = first; i < first + pages_of_chunk(pool); i++) {
+	for (uint32_t i = first; i < first + ch__pool_chunk_pages(pool); i++) {
 		unlist(pool, free_list_of(pool, i), i);
 		append(pool, &inner->free[zone], i);
 	}
@@ -491,7 +481,7 @@ static uint32_t find_run(const struct ch__pool *pool, uint32_t pages, enum ch__z
 {
 	uint32_t run = 0;
 	for (uint32_t i = 0; i < pool->page_count; i++) {
-		uint32_t chunk = chunk_of(pool, i);
+		uint32_t chunk = ch__pool_chunk_of(pool, i);
 		bool is_usable = ch__page_state(&pool->pages[i]) == CH__PAGE_FREE &&
 				 may_have_zone(pool, chunk, zone);
 		if (committed_only && pool->inner->chunk_states[chunk] != CH__CHUNK_COMMITTED)
@@ -507,8 +497,8 @@ static uint32_t find_run(const struct ch__pool *pool, uint32_t pages, enum ch__z
 static bool commit_run(struct ch__pool *pool, uint32_t first, uint32_t pages, enum ch__zone zone)
 	CH_REQUIRES(ch__role_pages)
 {
-	for (uint32_t chunk = chunk_of(pool, first); chunk <= chunk_of(pool, first + pages - 1);
-	     chunk++)
+	uint32_t last = ch__pool_chunk_of(pool, first + pages - 1);
+	for (uint32_t chunk = ch__pool_chunk_of(pool, first); chunk <= last; chunk++)
 		if (!give_zone(pool, chunk, zone))
 			return false;
 	return true;
@@ -654,8 +644,8 @@ static void give_up_chunk(struct ch__pool *pool, uint32_t chunk) CH_REQUIRES(ch_
 	bool is_told = inner->chunk_states[chunk] == CH__CHUNK_COMMITTED;
 	if (is_told) {
 		tell_gone(pool, chunk);
-		for (uint32_t i = 0; i < pages_of_chunk(pool); i++) {
-			uint32_t page = chunk * pages_of_chunk(pool) + i;
+		for (uint32_t i = 0; i < ch__pool_chunk_pages(pool); i++) {
+			uint32_t page = chunk * ch__pool_chunk_pages(pool) + i;
 			unlist(pool, free_list_of(pool, page), page);
 		}
 		atomic_fetch_sub_explicit(&pool->chunks_committed, 1, memory_order_relaxed);

@@ -10,7 +10,7 @@ struct walk {
 	struct ch__pool *pool;
 	char *reason;
 	size_t reason_bytes;
-	uint32_t listed, used, retired;
+	uint32_t listed, used, retired, committed;
 };
 
 static bool broken(struct walk *walk, uint32_t page, const char *what)
@@ -21,7 +21,7 @@ static bool broken(struct walk *walk, uint32_t page, const char *what)
 
 static unsigned zone_at(const struct ch__pool *pool, uint32_t page) CH_REQUIRES(ch__role_pages)
 {
-	return pool->inner->chunk_zones[page >> (pool->chunk_log2 - pool->page_log2)];
+	return pool->inner->chunk_zones[ch__pool_chunk_of(pool, page)];
 }
 
 static bool check_list(struct walk *walk, struct ch__page_list list, enum ch__page_state state,
@@ -88,7 +88,7 @@ static bool check_page(struct walk *walk, uint32_t index) CH_REQUIRES(ch__role_p
 	struct ch__pool *pool = walk->pool;
 	struct ch__page *page = &pool->pages[index];
 	enum ch__page_state state = ch__page_state(page);
-	uint32_t chunk = index >> (pool->chunk_log2 - pool->page_log2);
+	uint32_t chunk = ch__pool_chunk_of(pool, index);
 	bool is_committed = pool->inner->chunk_states[chunk] == CH__CHUNK_COMMITTED;
 	if (state != CH__PAGE_FREE)
 		walk->used++;
@@ -108,22 +108,29 @@ static bool check_page(struct walk *walk, uint32_t index) CH_REQUIRES(ch__role_p
 	return is_sound;
 }
 
-static bool check_chunks(struct walk *walk) CH_REQUIRES(ch__role_pages)
+/* All its pages, then what it counts of them. */
+static bool check_chunk(struct walk *walk, uint32_t chunk) CH_REQUIRES(ch__role_pages)
 {
-	struct ch__pool *pool = walk->pool;
-	uint32_t pages = UINT32_C(1) << (pool->chunk_log2 - pool->page_log2), committed = 0;
-	for (uint32_t chunk = 0; chunk < pool->chunk_count; chunk++) {
-		uint32_t first = chunk * pages, used = 0;
-		for (uint32_t i = first; i < first + pages; i++)
-			used += ch__page_state(&pool->pages[i]) != CH__PAGE_FREE;
-		if (used != pool->inner->chunk_used[chunk])
-			return broken(walk, first, "its chunk counts other pages in use");
-		committed += pool->inner->chunk_states[chunk] == CH__CHUNK_COMMITTED;
-	}
-	if (committed != atomic_load_explicit(&pool->chunks_committed, memory_order_relaxed))
-		return broken(walk, committed * pages, "chunks below it are not what is committed");
-	return walk->used <= atomic_load_explicit(&pool->pages_peak, memory_order_relaxed) ||
-	       broken(walk, walk->used, "in use, more than the most");
+	const struct ch__pool *pool = walk->pool;
+	uint32_t pages = ch__pool_chunk_pages(pool), first = chunk * pages, used = walk->used;
+	for (uint32_t i = first; i < first + pages; i++)
+		if (!check_page(walk, i))
+			return false;
+	walk->committed += pool->inner->chunk_states[chunk] == CH__CHUNK_COMMITTED;
+	return walk->used - used == pool->inner->chunk_used[chunk] ||
+	       broken(walk, first, "its chunk counts other pages in use");
+}
+
+static bool check_gauges(struct walk *walk)
+{
+	const struct ch__pool *pool = walk->pool;
+	if (walk->committed != atomic_load_explicit(&pool->chunks_committed, memory_order_relaxed))
+		return broken(walk, walk->committed * ch__pool_chunk_pages(pool),
+			      "chunks below it are not what is committed");
+	if (walk->used > atomic_load_explicit(&pool->pages_peak, memory_order_relaxed))
+		return broken(walk, walk->used, "in use, more than the most");
+	return walk->used == atomic_load_explicit(&pool->pages_used, memory_order_relaxed) ||
+	       broken(walk, walk->used, "in use, but the gauge differs");
 }
 
 static bool check_all(struct walk *walk) CH_REQUIRES(ch__role_pages)
@@ -135,17 +142,14 @@ static bool check_all(struct walk *walk) CH_REQUIRES(ch__role_pages)
 	for (unsigned frame = 0; frame < CH__FRAME_NUMBERS; frame++)
 		if (!check_list(walk, inner->partly[frame], CH__PAGE_PARTLY, frame))
 			return false;
-	for (uint32_t i = 0; i < walk->pool->page_count; i++)
-		if (!check_page(walk, i))
+	for (uint32_t chunk = 0; chunk < walk->pool->chunk_count; chunk++)
+		if (!check_chunk(walk, chunk))
 			return false;
 	if (walk->listed != 0)
 		return broken(walk, walk->listed, "pages listed too many or too few");
-	if (!check_chunks(walk))
-		return false;
 	if (walk->retired != inner->spans_retired)
 		return broken(walk, walk->retired, "spans are retired, but the count differs");
-	return walk->used == atomic_load_explicit(&walk->pool->pages_used, memory_order_relaxed) ||
-	       broken(walk, walk->used, "in use, but the gauge differs");
+	return check_gauges(walk);
 }
 
 bool ch__pool_check(struct ch__pool *pool, char *reason, size_t reason_bytes)

@@ -117,9 +117,8 @@ static bool close_empty_chunks(struct ch__pool *pool) CH_REQUIRES(ch__role_pages
 /* To memcheck the adopted memory is as if it all were in use. */
 static void revoke_unused(const struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 {
-	uint32_t per_chunk = UINT32_C(1) << (pool->chunk_log2 - pool->page_log2);
 	for (uint32_t i = 0; i < pool->page_count; i++) {
-		if (pool->inner->chunk_states[i / per_chunk] != CH__CHUNK_COMMITTED)
+		if (pool->inner->chunk_states[ch__pool_chunk_of(pool, i)] != CH__CHUNK_COMMITTED)
 			continue;
 		if (ch__page_state(&pool->pages[i]) == CH__PAGE_FREE)
 			ch__valgrind_revoke(pool, ch__pool_page_exec(pool, i),
