@@ -138,7 +138,8 @@ static void note_lost_spans(struct ch_heap *heap)
 {
 	struct ch__pool *pool = heap->pool;
 	for (uint32_t i = 0; i < pool->page_count; i++)
-		pool->pages[i].is_lost = atomic_load(&pool->pages[i].state) == CH__PAGE_SPAN;
+		if (atomic_load(&pool->pages[i].state) == CH__PAGE_SPAN)
+			pool->pages[i].is_lost = true;
 	for (uint32_t i = 1; i < heap->blocks.used; i++) {
 		if (!heap->blocks.segments[i >> CH__SEGMENT_LOG2])
 			continue;
