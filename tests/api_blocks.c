@@ -479,7 +479,6 @@ static void emit_user_of(struct emitter *e, enum ch_branch_kind kind, struct ch_
 	*branch = emit_attach(e, at, kind, &hits);
 }
 
-
 static struct ch_block hit_target(void *user, struct ch_branch branch, void *branch_user,
 				  struct ch_regs *regs)
 {

@@ -303,6 +303,7 @@ EVERY_FILE(without_a_folder_is_off)
 }
 
 /* --- what comes while it is written --- */
+
 /* Then no line waits, which a thread of the library's would write while a case changes the path. */
 static void live_and_write(const struct rig *rig)
 {
