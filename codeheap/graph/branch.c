@@ -57,14 +57,6 @@ static void set_generation(struct ch__branch *branch, uint32_t generation)
  * that length at the earliest, or when the table has no other run. */
 _Static_assert(CH__BRANCHES_RESTING == 1 << 18, "2^18 * 2^16 records");
 
-static uint32_t run_length(const struct ch_heap *heap, uint32_t first)
-{
-	uint32_t length = 1;
-	while (!ch__branch_has(ch__branch_at(heap, first + length - 1), CH__BRANCH_LAST))
-		length++;
-	return length;
-}
-
 /* Free runs are chained by the user's word: without a site nobody resolves them. */
 static uint32_t chained(const struct ch_heap *heap, uint32_t first)
 {
@@ -149,7 +141,7 @@ static void note_generations(struct ch_heap *heap, uint32_t generation)
 
 uint32_t ch__branches_free(struct ch_heap *heap, uint32_t first)
 {
-	uint32_t length = run_length(heap, first), generation = 0;
+	uint32_t length = ch__branches_count(heap, first), generation = 0;
 	for (uint32_t i = 0; i < length; i++) {
 		struct ch__branch *branch = ch__branch_at(heap, first + i);
 		/* All of a run have the same. */

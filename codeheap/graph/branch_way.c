@@ -75,16 +75,9 @@ bool ch__branch_stub_is_valid(const struct ch_heap *heap, const struct ch__block
 	return ch__arch_stub_is_valid(ch__pool_read(heap->pool, hit), hit, leads_to, index);
 }
 
-static uint32_t branch_room(const struct ch_heap *heap, const struct ch__block *block)
-{
-	uint32_t first = atomic_load_explicit(&block->first_branch, memory_order_relaxed), n = 0;
-	for (bool last = !first; !last; n++)
-		last = ch__branch_has(ch__branch_at(heap, first + n), CH__BRANCH_LAST);
-	return n;
-}
-
 uintptr_t ch__block_veneer_exec(const struct ch_heap *heap, const struct ch__block *block)
 {
+	uint32_t first = atomic_load_explicit(&block->first_branch, memory_order_relaxed);
 	return ch__exec(heap, ch__cold_offset(heap, block) + CH__INDEX_WORD_BYTES +
-				      branch_room(heap, block) * ch__stub_bytes(heap));
+				      ch__branches_count(heap, first) * ch__stub_bytes(heap));
 }

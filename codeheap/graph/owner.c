@@ -367,11 +367,8 @@ static uint64_t side_bytes(const struct ch_heap *heap, const struct ch__owner *o
 		/* The thread that has it OPEN may be replacing its list. */
 		if (ch__block_state(block) != CH_BLOCK_OPEN && block->extra)
 			bytes += ch__extra_bytes(block->extra->capacity);
-		uint32_t at = atomic_load_explicit(&block->first_branch, memory_order_relaxed);
-		for (bool last = !at; !last; at++) {
-			last = ch__branch_has(ch__branch_at(heap, at), CH__BRANCH_LAST);
-			bytes += sizeof(struct ch__branch);
-		}
+		uint32_t first = atomic_load_explicit(&block->first_branch, memory_order_relaxed);
+		bytes += ch__branches_count(heap, first) * sizeof(struct ch__branch);
 	}
 	return bytes;
 }
