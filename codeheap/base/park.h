@@ -38,12 +38,6 @@ void ch__heap_take_back(struct ch_heap *);
  * same throughout a function. */
 struct ch__thread *ch__thread_now(const struct ch_heap *);
 
-/* What a thread that is not attached is told by calls on a block that it cannot have opened. */
-static inline enum ch_status ch__stranger_status(void)
-{
-	return CH_E_THREAD;
-}
-
 /* In checked builds only: the calling thread has this record. */
 bool ch__thread_is_here(const struct ch__thread *);
 

@@ -454,7 +454,7 @@ enum ch_status ch_block_commit(struct ch_code *codes, size_t count)
 	if (!heap)
 		return CH_E_STATE;
 	struct ch__thread *self = ch__thread_self(heap);
-	return self ? ch__block_commit(heap, self, codes, count, false) : ch__stranger_status();
+	return self ? ch__block_commit(heap, self, codes, count, false) : CH_E_THREAD;
 }
 
 /* --- abort --- */
@@ -467,7 +467,7 @@ static enum ch_status abort_open(const struct ch_code *code, enum ch__death deat
 	enum ch_status status =
 		heap ? ch__block_resolve_open(heap, code->block, &index) : CH_E_STALE;
 	if (index && !self)
-		return ch__stranger_status();
+		return CH_E_THREAD;
 	if (status != CH_OK)
 		return CH_E_STATE;
 	ch__heap_lock(heap);

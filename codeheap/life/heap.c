@@ -400,7 +400,7 @@ enum ch_status ch_block_veneer(const struct ch_code *code, const void *target, c
 	if (!heap || ch__block_resolve_open(heap, code->block, &index) != CH_OK)
 		return CH_E_STATE;
 	if (!ch__thread_self(heap))
-		return ch__stranger_status();
+		return CH_E_THREAD;
 	struct ch__pool *pool = heap->pool;
 	enum ch_status status = CH_OK;
 	ch__heap_lock(heap);
