@@ -53,8 +53,6 @@ uint32_t ch__table_generations(const struct ch__table *table)
 {
 	uint32_t most = 0;
 	for (uint32_t i = 1; i < table->used; i++) {
-		if (!table->segments[i >> CH__SEGMENT_LOG2])
-			continue;
 		const char *record = ch__table_at(table, i);
 		uint32_t generation;
 		memcpy(&generation, record + table->generation_offset, sizeof generation);

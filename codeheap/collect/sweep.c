@@ -61,8 +61,7 @@ static bool take_dead(struct ch_heap *heap, struct ch__dead *dead, uint32_t room
 static void free_owners(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 {
 	for (uint32_t i = 1; i < heap->owners.used; i++)
-		if (heap->owners.segments[i >> CH__SEGMENT_LOG2])
-			ch__owner_try_free(heap, i);
+		ch__owner_try_free(heap, i);
 }
 
 static bool step(struct ch_heap *heap)

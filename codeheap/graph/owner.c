@@ -348,8 +348,6 @@ bool ch__owner_let_go(struct ch_heap *heap, struct ch_owner handle, uint32_t *bl
 void ch__owners_end_releases(struct ch_heap *heap)
 {
 	for (uint32_t i = 1; i < heap->owners.used; i++) {
-		if (!heap->owners.segments[i >> CH__SEGMENT_LOG2])
-			continue;
 		struct ch__owner *owner = ch__owner_at(heap, i);
 		if (!(atomic_load(&owner->generation) & CH__LIFE_RELEASING))
 			continue;

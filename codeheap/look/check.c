@@ -397,8 +397,7 @@ static void check_sums(struct check *c) CH_REQUIRES(ch__role_heap)
 	for (const struct ch_vm *vm = heap->vms; vm; vm = vm->next)
 		owners_of_vms += vm->owners_now;
 	for (uint32_t i = 1; i < heap->assumptions.used; i++)
-		if (heap->assumptions.segments[i >> CH__SEGMENT_LOG2])
-			assumptions += check_assumption(c, i);
+		assumptions += check_assumption(c, i);
 	check_quarantine(c);
 	check_notices(c);
 	check_granules(c);
@@ -433,8 +432,7 @@ enum ch_status ch_heap_check(struct ch_heap *heap, char *report, size_t bytes)
 		if (heap->blocks.segments[i >> CH__SEGMENT_LOG2])
 			check_block(&c, i);
 	for (uint32_t i = 1; i < heap->owners.used; i++)
-		if (heap->owners.segments[i >> CH__SEGMENT_LOG2])
-			check_owner(&c, i);
+		check_owner(&c, i);
 	check_slots(&c);
 	check_sums(&c);
 	ch__unfreeze(heap);

@@ -120,8 +120,6 @@ size_t ch__look_fallbacks(struct ch_heap *heap, uintptr_t *fallbacks, size_t max
 {
 	size_t count = 0;
 	for (uint32_t i = 1; i < heap->owners.used && count < max; i++) {
-		if (!heap->owners.segments[i >> CH__SEGMENT_LOG2])
-			continue;
 		const struct ch__owner *owner = ch__owner_at(heap, i);
 		uintptr_t fallback = (uintptr_t)owner->fallback;
 		if (!(atomic_load(&owner->generation) & 1) || !fallback)
