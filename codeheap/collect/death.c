@@ -121,7 +121,6 @@ static void kill(struct ch_heap *heap, uint32_t index, bool patch_sources, enum 
 			      .hot_offset = block->hot_offset,
 			      .hot_bytes = ch__hot_bytes(block),
 			      .cold_bytes = ch__cold_bytes(block),
-			      .lead_bytes = ch__lead_bytes(ch__block_use(heap, block)),
 			      .must_wait = ch__dead_names_kept(heap) || is_known(heap, block),
 			      .was_open = was == CH_BLOCK_OPEN,
 			      .is_data = is_data,
@@ -177,8 +176,8 @@ static void withdraw_names(struct ch_heap *heap, const struct ch__dead *dead, ui
 		const struct ch__dead *d = &dead[i];
 		if (d->was_open || d->is_data)
 			continue;
-		ranges[n++] = (struct ch__sink_range){ch__exec(heap, d->hot_offset + d->lead_bytes),
-						      d->hot_bytes - d->lead_bytes, d->key, false};
+		/* Its record has the place until it is given back. */
+		ranges[n++] = ch__hot_range(heap, ch__block_at(heap, d->index), d->key);
 		if (d->cold_bytes)
 			ranges[n++] = (struct ch__sink_range){ch__exec(heap, d->cold_offset),
 							      d->cold_bytes, d->key, true};

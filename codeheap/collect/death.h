@@ -26,9 +26,8 @@ void ch__blocks_kill_now(struct ch_heap *, uint32_t *blocks, uint32_t count, enu
  * next. */
 struct ch__dead {
 	uint32_t index, hot_offset, cold_offset, hot_bytes, cold_bytes;
-	uint32_t lead_bytes; /* that sinks were not told of, before the hot ones */
-	uint32_t run;        /* of branches, all unlinked */
-	bool must_wait;      /* on the quarantine: its place may not go back at once */
+	uint32_t run;   /* of branches, all unlinked */
+	bool must_wait; /* on the quarantine: its place may not go back at once */
 	bool was_open, is_data;
 	bool is_lent; /* written in place until its pages go back: no code that runs there */
 	uint64_t key;
