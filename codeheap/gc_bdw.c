@@ -37,7 +37,6 @@
 #include "codeheap/base/stats.h"
 #include "codeheap/base/trigger.h"
 
-
 #include <gc/gc.h>
 #include <gc/gc_mark.h>
 

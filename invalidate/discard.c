@@ -9,7 +9,6 @@
 #include "codeheap/base/vm.h"
 #include "invalidate/invalidate.h"
 
-
 /* Under heap: owners come and go. */
 static struct ch_vm *vm_of(struct ch_heap *heap, const struct ch__block *block)
 {

@@ -13,7 +13,6 @@
 #include "codeheap/base/trigger.h"
 #include "invalidate/invalidate.h"
 
-
 enum { BLOCKS_OF_A_REGION = 64 };
 
 static void close_entry(struct ch_heap *heap, struct ch__block *block)

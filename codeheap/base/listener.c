@@ -5,7 +5,6 @@
 #include "codeheap/base/listeners.h"
 #include "codeheap/base/park.h"
 
-
 #include <errno.h>
 
 static struct ch__listener *first_of(const struct ch_heap *heap)

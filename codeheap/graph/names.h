@@ -6,10 +6,8 @@
 #include "codeheap/base/heap.h"
 
 uint64_t ch__name_hash(const uint64_t key[2], const char *text, size_t bytes);
-uint32_t ch__name_intern(struct ch_heap *,
-			/* 0: no memory; holds one reference */
-			 const char *text)
-	CH_REQUIRES(ch__role_heap);
+/* Holds one reference; 0: no memory. */
+uint32_t ch__name_intern(struct ch_heap *, const char *text) CH_REQUIRES(ch__role_heap);
 void ch__name_hold(struct ch_heap *, uint32_t name) CH_REQUIRES(ch__role_heap);
 void ch__name_drop(struct ch_heap *, uint32_t name)
 	CH_REQUIRES(ch__role_heap) CH_EXCLUDES(CH__STANDING);

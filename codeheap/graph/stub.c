@@ -12,7 +12,6 @@
 
 enum { ASKED_AT_MOST = 8 };
 
-
 struct hit {
 	struct ch_heap *heap;
 	uint32_t index; /* of the branch */

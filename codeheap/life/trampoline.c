@@ -9,7 +9,6 @@
 
 #include <errno.h>
 
-
 _Static_assert(CH__PAGE_HEADER_BYTES % CH__GRANULE_BYTES == 0, "the first slot follows the header");
 
 /* The first use of a kind finds its unwind data. */
