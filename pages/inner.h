@@ -118,7 +118,6 @@ struct ch__pool_inner {
 	/* What was published in the runtime page and in each chunk; NULL: nothing is there. */
 	uint8_t *ledger[1 + CH__LEDGER_CHUNKS];
 #endif
-	enum ch__fork fork_mode; /* between prepare and parent or child */
 	bool has_copy;
 	struct ch__views_copy copy;
 };

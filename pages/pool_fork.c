@@ -66,7 +66,6 @@ bool ch__pool_fork_prepare(struct ch__pool *pool, enum ch__fork mode)
 {
 	struct ch__pool_inner *inner = pool->inner;
 	ch__pages_lock(pool);
-	inner->fork_mode = mode;
 	/* Of bytes that nothing has, too. */
 	if (pool->is_translated)
 		ch__valgrind_reports(false);
