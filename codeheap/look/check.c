@@ -273,10 +273,10 @@ static void check_owner(struct check *c, uint32_t index)
 
 /* --- slots: the unwinder knows those that hold published code, and no free one --- */
 
-static bool has_bit(const _Atomic(uint64_t) *words, uint32_t offset)
+static bool is_used(const struct ch__pool *pool, uint32_t offset)
 {
 	uint32_t bit = offset / CH__GRANULE_BYTES;
-	return atomic_load_explicit(&words[bit / 64], memory_order_relaxed) >> bit % 64 & 1;
+	return atomic_load_explicit(&pool->used[bit / 64], memory_order_relaxed) >> bit % 64 & 1;
 }
 
 static void check_slots_of(struct check *c, uint32_t p)
@@ -288,9 +288,9 @@ static void check_slots_of(struct check *c, uint32_t p)
 	     at += CH__SLOT_BYTES) {
 		uint32_t offset = (p << pool->page_log2) + at;
 		bool is_known = ch__sinks_slot_is_live(heap->sinks, ch__exec(heap, offset));
-		if (is_known && !has_bit(pool->used, offset))
+		if (is_known && !is_used(pool, offset))
 			say(c, "page %u: the unwinder knows the free slot at +%u", p, at);
-		if (!is_known && has_bit(pool->starts, offset))
+		if (!is_known && ch__page_has_start(pool, offset))
 			say(c, "page %u: the unwinder does not know the slot at +%u", p, at);
 	}
 }
