@@ -113,7 +113,7 @@ void ch__look_anywhere(const struct ch__thread *, bool begins);
  * is none. `known` is 0, or what the address had once: that is the answer if the code lives.
  * Signal-safe. */
 enum ch__look_part { CH__LOOK_HOT, CH__LOOK_COLD, CH__LOOK_SLOT };
-enum { CH__LOOK_PART_SHIFT = 56 };
+enum { CH__LOOK_PART_SHIFT = 56, CH__LOOK_PART_MASK = 3 };
 uint64_t ch__look_code(const struct ch_heap *, uintptr_t pc, uint64_t known);
 /* The name of a block that a handle of blocks_die has, in the words of ch__look_code. */
 uint64_t ch__look_key(uint64_t handle);

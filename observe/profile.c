@@ -11,13 +11,12 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FALLBACKS_MAX = 256, TEMPORARY_BYTES = 16, BUFFER_BYTES = 1 << 16 };
-
-enum { DEATHS_AT_ONCE = 64 };
-_Static_assert((int)CH__LOOK_HOT == (int)CH__PART_HOT && (int)CH__LOOK_COLD == (int)CH__PART_COLD &&
-		       (int)CH__LOOK_SLOT == (int)CH__PART_SLOT &&
-		       (int)CH__LOOK_PART_SHIFT == (int)CH__FRAME_PART_SHIFT,
-	       "the profiler's keys are those of the heap");
+enum {
+	FALLBACKS_MAX = 256,
+	TEMPORARY_BYTES = 16,
+	BUFFER_BYTES = 1 << 16,
+	DEATHS_AT_ONCE = 64,
+};
 
 /* --- names --- */
 

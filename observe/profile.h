@@ -3,7 +3,6 @@
 #ifndef CH_OBSERVE_PROFILE_H
 #define CH_OBSERVE_PROFILE_H
 
-#include "codeheap/listener.h"
 #include "observe/profiler.h"
 
 /* Made at the first start, stays until the heap ends. The pointers are stored under registry and

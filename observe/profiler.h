@@ -13,6 +13,7 @@
 #ifndef CH_OBSERVE_PROFILER_H
 #define CH_OBSERVE_PROFILER_H
 
+#include "codeheap/listener.h"
 #include "os/meta.h"
 #include "os/os.h"
 
@@ -34,11 +35,8 @@ enum ch__frame_word {
 	CH__FRAME_WORD_CUT = 4,
 	CH__FRAME_WORDS
 };
-/* Keys of key_of: bits 0 to 55 name the code, none of them names what is below CH__FRAME_WORDS;
- * here is the part of it. */
-enum ch__frame_part { CH__PART_HOT, CH__PART_COLD, CH__PART_SLOT };
-enum { CH__FRAME_PART_SHIFT = 56, CH__FRAME_PART_MASK = 3 };
-#define CH__FRAME_NAME_MASK ((UINT64_C(1) << CH__FRAME_PART_SHIFT) - 1)
+/* Keys of key_of are words of ch__look_code, none of which names what is below CH__FRAME_WORDS. */
+#define CH__FRAME_NAME_MASK ((UINT64_C(1) << CH__LOOK_PART_SHIFT) - 1)
 
 struct ch__profiler;
 struct ch__sampler;

@@ -251,18 +251,18 @@ static int find_fallbacks(struct report *r)
 static uint32_t add_code(struct report *r, uint32_t parent, uint64_t word)
 {
 	static const enum ch__flame_kind kinds[] = {
-		[CH__PART_HOT] = CH__FLAME_CODE,
-		[CH__PART_COLD] = CH__FLAME_COLD,
-		[CH__PART_SLOT] = CH__FLAME_TRAMPOLINE,
-		[CH__FRAME_PART_MASK] = CH__FLAME_OTHER,
+		[CH__LOOK_HOT] = CH__FLAME_CODE,
+		[CH__LOOK_COLD] = CH__FLAME_COLD,
+		[CH__LOOK_SLOT] = CH__FLAME_TRAMPOLINE,
+		[CH__LOOK_PART_MASK] = CH__FLAME_OTHER,
 	};
 	static const char suffix[] = " (cold)";
 	char text[CH__PROFILE_NAME_BYTES + sizeof suffix];
-	unsigned part = (unsigned)(word >> CH__FRAME_PART_SHIFT) & CH__FRAME_PART_MASK;
+	unsigned part = (unsigned)(word >> CH__LOOK_PART_SHIFT) & CH__LOOK_PART_MASK;
 	const struct ch__code_name *name = ch__tree_name(&r->copy->names, word);
 	if (!name || !name->text)
 		return ch__flame_child(r->flame, parent, "[freed code]", kinds[part]);
-	snprintf(text, sizeof text, "%s%s", name->text, part == CH__PART_COLD ? suffix : "");
+	snprintf(text, sizeof text, "%s%s", name->text, part == CH__LOOK_COLD ? suffix : "");
 	return ch__flame_child(r->flame, parent, text, kinds[part]);
 }
 
