@@ -4,9 +4,7 @@
 #ifndef CH_UNWIND_UNWIND_H
 #define CH_UNWIND_UNWIND_H
 
-#include "arch/arch.h"
-#include "os/meta.h"
-#include "os/os.h"
+#include "arch/base.h"
 
 /* Whether unwinders may be given the section, which is 0-terminated: every record is well-formed,
  * every FDE lies in [low, high), at least one covers something. */
