@@ -344,7 +344,6 @@ def run(options):
     if older:
         print(f"note: {older} sources are younger than the index; `make test-index` makes it again, in minutes")
     began = time.monotonic()
-    cases.remove(f"{options.build}/breaks")
     runner = Runner(options, index)
     picker = Again(index, options.again) if options.again else \
         Picker(index, [options.room] if options.room else list(reached.ROOMS), options.seed)
