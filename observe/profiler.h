@@ -8,8 +8,9 @@
  *   a block dies       rings -> tree, and its name is taken before it is gone
  *   report             a copy of the tree, its names, the maps of then -> flame/flame.h
  *
- * Lock: the profile lock (profile, below), right of all that heap.h lists; under it are side memory
- * and calls of the OS only. A handler takes none: its sampler is the thread's, and waited for. */
+ * Lock: the profile lock (profile, below), right of those of a heap (os/ranks.h); under it are side
+ * memory and calls of the OS only. A handler takes none: its sampler is the thread's, and waited
+ * for. */
 #ifndef CH_OBSERVE_PROFILER_H
 #define CH_OBSERVE_PROFILER_H
 
