@@ -5,10 +5,11 @@ shows to tests only (#if CH_TESTING), nor one that the library itself never name
 the objects. Prints every finding as file:line: text; exits 1 if there is one."""
 import collections
 import glob
-import os
 import re
-import subprocess
 import sys
+
+sys.dont_write_bytecode = True
+from lint_graph import symbols_of  # noqa: E402
 
 ROOMS = ("arch", "os", "pages", "unwind", "sinks", "codeheap", "invalidate", "flame", "observe")
 NAME = re.compile(r"\bch__\w+")
@@ -25,9 +26,7 @@ def main(objects):
                 line = text.count("\n", 0, block.start(1) + name.start()) + 1
                 shown_to_tests.setdefault(name.group(), f"{path}:{line}")
     for path in objects:
-        said = subprocess.run([os.environ.get("CROSS", "") + "nm", "-g", "--defined-only", path], capture_output=True, text=True,
-                              check=True)
-        for name in NAME.findall(said.stdout):
+        for name in filter(NAME.match, sorted(symbols_of(path)[0])):
             if name in shown_to_tests:
                 findings.append(f"{shown_to_tests[name]}: {name} is for tests, and {path} has it")
             elif named[name] <= 2:
