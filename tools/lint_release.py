@@ -10,8 +10,8 @@ import sys
 
 sys.dont_write_bytecode = True
 from lint_graph import symbols_of  # noqa: E402
+from rooms import ROOMS  # noqa: E402
 
-ROOMS = ("arch", "os", "pages", "unwind", "sinks", "codeheap", "invalidate", "flame", "observe")
 NAME = re.compile(r"\bch__\w+")
 
 

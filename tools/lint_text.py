@@ -10,7 +10,9 @@ import os
 import re
 import sys
 
-ROOMS = ["arch", "os", "pages", "unwind", "sinks", "codeheap", "invalidate", "flame", "observe"]
+sys.dont_write_bytecode = True
+from rooms import ROOMS  # noqa: E402
+
 # What an observer knows of the library beside its own room: the public headers, the listener, and what needs no heap.
 OBSERVERS = {"flame": ("os/meta.h", "os/os.h"),
              "observe": ("arch/arch.h", "arch/base.h", "os/meta.h", "os/os.h", "os/lock.h", "os/ranks.h", "unwind/unwind.h", "flame/flame.h",

@@ -9,12 +9,14 @@ import re
 import subprocess
 import sys
 
+sys.dont_write_bytecode = True
+from rooms import ROOMS  # noqa: E402
+
 HEAD = re.compile(r"^[0-9a-f]+ <([^>]+)>:$")
 PART = re.compile(r"\.(?:isra|constprop|part|cold)\b.*")  # of one function, for the compiler's reasons
 NO_CODE = re.compile(r"^\.(?!text)")
 RELOCATION = re.compile(r"^\s+[0-9a-f]+: R_")
 TOOLS = os.environ.get("CROSS", "")
-ROOMS = ("arch", "os", "pages", "unwind", "sinks", "codeheap", "invalidate", "flame", "observe")
 
 
 PLACE = r"[0-9a-f]+ <([^>+]+)(?:\+0x[0-9a-f]+)?>"

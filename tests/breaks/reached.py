@@ -23,12 +23,13 @@ import sys
 import time
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, "../../tools")]
 import cases  # noqa: E402
 import rows  # noqa: E402
 from build import Build, settings_of_make  # noqa: E402
+from rooms import ROOMS  # noqa: E402
 
-ROOMS = ("arch", "os", "pages", "unwind", "sinks", "codeheap", "invalidate", "flame", "observe")
 MARKER = "__sanitizer_cov_trace_pc"
 ROW = re.compile(r"^(\S+\.[chS])\s+(\d+)\s+(0x[0-9a-f]+|0)\b")
 PLACED = re.compile(r"^ \.text +0x([0-9a-f]+) +0x([0-9a-f]+) (?:.*/)?(\w+)\.a\((\w+)\.o\)$", re.M)

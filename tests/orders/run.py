@@ -14,7 +14,8 @@ import subprocess
 import sys
 import time
 
-sys.path.insert(0, "tests/breaks")
+sys.path[:0] = ["tests/breaks", "tools"]
+from rooms import ROOMS  # noqa: E402
 from rows import parse, read_file  # noqa: E402
 
 HERE = "tests/orders"
@@ -27,7 +28,6 @@ FLAGS = ("-std=gnu11 -O1 -g -fno-omit-frame-pointer -fno-pie -ftls-model=initial
 WRAPPED = ("memcpy memset ch__meta_alloc ch__meta_free ch__os_futex_wait ch__os_futex_wake ch__os_membarrier_fence "
            "ch__os_membarrier_core_sync ch__os_thread_start ch__os_timer_start ch__os_timer_stop ch__os_unmap "
            "ch__arch_serialize ch__os_profile_install ch__os_timer_expired").split()
-ROOMS = ["arch", "os", "pages", "unwind", "sinks", "codeheap", "invalidate", "flame", "observe"]
 # What a case runs of a header's functions, besides its own file.
 USES = {
     "regions": ["codeheap/base/region.c"],
