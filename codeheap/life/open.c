@@ -12,8 +12,7 @@
 #include "codeheap/base/handles.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/listeners.h"
-#include "codeheap/collect/death.h"
-#include "codeheap/collect/sweep.h"
+#include "codeheap/collect/make_room.h"
 #include "codeheap/graph/names.h"
 #include "codeheap/life/open.h"
 #include "codeheap/base/region.h"
@@ -452,25 +451,6 @@ static enum placed place_in_holes(struct request *r)
 	return placed;
 }
 
-/* What is found dead already, and not swept. */
-static void sweep_pending(struct ch_heap *heap) CH_EXCLUDES(CH__ANY)
-{
-	while (atomic_load(&heap->sweep_pending))
-		if (!ch__sweep_step(heap))
-			break;
-}
-
-/* Places on the quarantine, which an extra core sync may free. */
-static bool empty_quarantine(struct ch_heap *heap) CH_EXCLUDES(CH__ANY)
-{
-	if (!atomic_load(&heap->quarantine_bytes))
-		return false;
-	ch__heap_lock(heap);
-	bool has_freed = ch__quarantine_advance(heap, true);
-	ch__heap_unlock(heap);
-	return has_freed;
-}
-
 static enum placed place_slowly(struct request *r)
 {
 	struct ch_heap *heap = r->heap;
@@ -478,7 +458,7 @@ static enum placed place_slowly(struct request *r)
 	for (int attempt = 0;; attempt++) {
 		enum placed placed;
 		if (attempt)
-			sweep_pending(heap);
+			(void)ch__make_room(heap, CH__ROOM_BY_SWEEP);
 		/* Callbacks of the sweep and of a collection may have opened blocks. */
 		r->lacks_memory = !reserve_young(r);
 		if (r->lacks_memory)
@@ -498,11 +478,12 @@ static enum placed place_slowly(struct request *r)
 		}
 		if (attempt == 0)
 			continue;
-		if (empty_quarantine(heap))
+		if (ch__make_room(heap, CH__ROOM_BY_CORE_SYNC))
 			continue;
 		if ((placed = place_in_holes(r)) != NO_ROOM)
 			return placed;
-		if (!may_collect || r->refused || ch_heap_collect(heap) != CH_OK)
+		if (!may_collect || r->refused ||
+		    !ch__make_room(heap, CH__ROOM_BY_COLLECTION))
 			return NO_ROOM;
 		r->self = ch__thread_now(heap);
 		if (!r->self)

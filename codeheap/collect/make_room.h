@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT
+ * make_room.h: the door by which an open that found no room has some made (make_room.c). */
+#ifndef CH_CODEHEAP_MAKE_ROOM_H
+#define CH_CODEHEAP_MAKE_ROOM_H
+
+#include "codeheap/base/heap.h"
+
+enum ch__room_by {
+	CH__ROOM_BY_SWEEP,      /* what is found dead already, and not swept */
+	CH__ROOM_BY_CORE_SYNC,  /* places on the quarantine, which an extra core sync may free */
+	CH__ROOM_BY_COLLECTION, /* a cycle; callbacks may leave the stack to another thread */
+};
+
+/* Returns whether it was worth a look: something may have come free. */
+bool ch__make_room(struct ch_heap *, enum ch__room_by) CH_EXCLUDES(CH__ANY);
+
+#endif
