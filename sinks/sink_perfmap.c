@@ -318,9 +318,11 @@ static bool rewrite_file(void) CH_REQUIRES(ch__role_file)
 		return fail_file(errno);
 	if (!ch__os_file_append(fd) || !fill_new_file(fd, path)) {
 		int error = errno;
+		/* Not where somebody else's file did not get back to its place. */
+		if (ch__os_file_is_at(fd, path))
+			ch__os_file_remove(path);
 		if (file.fd != fd)
 			ch__os_close(fd);
-		ch__os_file_remove(path);
 		return fail_file(error);
 	}
 	file.id = ch__os_file_identify(fd);

@@ -227,6 +227,55 @@ TEST(map_written_anew_drops_no_line_that_another_compiler_wrote_meanwhile)
 	write_anew_when_another_comes(false, EBUSY);
 }
 
+static bool is_theirs(const char *path)
+{
+	char line[64] = "";
+	FILE *f = fopen(path, "r");
+	if (f && !fgets(line, sizeof line, f))
+		*line = 0;
+	if (f)
+		fclose(f);
+	return strcmp(line, "1000 10 theirs\n") == 0;
+}
+
+/* Returns whether no call failed. */
+static bool write_anew_and_fail(uint64_t nth)
+{
+	struct bed bed;
+	char other[sizeof comes_to + 8], new[sizeof comes_to + 8];
+	path_of(getpid(), comes_to);
+	snprintf(other, sizeof other, "%s.other", comes_to);
+	snprintf(new, sizeof new, "%s.new", comes_to);
+	bed_map(&bed);
+	bed.config.name = name_when_another_comes;
+	CHECK_EQ(ch__sinks_create(&bed.config, CH__SINK_PERF_MAP, &bed.sinks), 0);
+	add(&bed, 64, 64, 1);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+	FILE *f = fopen(other, "w");
+	CHECK(f && fputs("1000 10 theirs\n", f) >= 0 && fclose(f) == 0);
+	strcpy(comes_as, other);
+	discard(&bed, 64, 64, 1);
+	ch__os_fail_as(nth, false, EIO);
+	add(&bed, 96, 32, 2);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	bool is_through = ch__os_failable_calls() < nth;
+	ch__os_fail_at(0, false);
+	if (!is_theirs(comes_to) && !is_theirs(new) && !is_theirs(other))
+		FAIL("the file of another compiler is lost when call %d fails", (int)nth);
+	*comes_as = 0;
+	bed_close(&bed);
+	unlink(comes_to), unlink(new), unlink(other);
+	return is_through;
+}
+
+TEST(map_written_anew_loses_no_file_that_came_meanwhile_whatever_call_fails)
+{
+	use_own_folder();
+	for (uint64_t nth = 1; !write_anew_and_fail(nth); nth++)
+		;
+	remove_own_folder();
+}
+
 TEST(map_names_the_last_owner_of_an_address)
 {
 	struct bed bed;
