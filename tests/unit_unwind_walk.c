@@ -2,6 +2,7 @@
  * unit_unwind_walk.c: the frame-pointer walk on hand-made stacks, good and broken, and on the real
  * one. */
 #include "arch/arch.h"
+#include "os/os.h"
 #include "tests/harness.h"
 #include "unwind/unwind.h"
 
