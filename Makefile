@@ -246,7 +246,7 @@ test_needs := $(tests) $(BUILD)/tests/runner $(script_tests_need) \
                 $(foreach host,$(outside_hosts),$(if $(filter tests/host_$(host)%.sh,$(scripts)),host-$(host))))
 
 # ---- targets -------------------------------------------------------------------------------------------------------
-.PHONY: all libs check check-timed steady test-needs run-check hostile run-hostile demo run-demo stress run-stress bench run-bench bench-compare lint run-lint \
+.PHONY: all libs check check-timed steady test-needs run-check hostile run-hostile demo run-demo stress run-stress bench run-bench bench-compare lint run-lint measure \
         coverage run-coverage test-index run-test-index tests-of breaks run-breaks \
         fuzz run-fuzz tidy model orders run-orders mutants run-mutants install uninstall dist clean help vars ci programs
 sub = $(MAKE) --no-print-directory
@@ -281,6 +281,7 @@ help:
 #help make bench          figures beside their peers, written to build/bench.json                 < 210 s
 #help make bench-compare OLD=file   what got worse by more than 15 % since that bench.json           1 s
 #help make lint           include direction, exports, docs, words, lengths, symbol allowlists       10 s
+#help make measure        the size of the library in tables; WRITE=1 puts them into docs/design.md, CHECK=1 compares  10 s
 #help make tidy           contracts of locks and world by clang, clang-tidy, cppcheck, -fanalyzer; PARTS=some  < 180 s
 #help make model          the protocol models in spin, with their mutants                        < 180 s
 #help make orders         what is read and written without a lock, in a weak memory, with weaker orders; T=row  < 300 s
@@ -441,6 +442,9 @@ lint:
 run-lint: $(libs) $(bdw_libs) $(lib_o)
 	@CODEHEAP_BUILD=$(BUILD) CODEHEAP_ARCH=$(ARCH) CODEHEAP_OBJECTS='$(lib_o) $(bdw_o)' \
 	 tools/lint.sh
+
+measure: $(lib_o) $(bdw_o)
+	@tools/measure.py $(if $(filter 1,$(WRITE)),--write) $(if $(filter 1,$(CHECK)),--check) $(lib_o) $(bdw_o)
 
 # PARTS names some of them: contracts clang-tidy cppcheck analyzer. Headers of others that the outside hosts include are
 # system headers there, as in their own Makefiles.

@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # `make ci`: every test, strictly; the core tier in each configuration and under each restriction, other architectures under
-# their emulators, Valgrind, sanitizers, lint, tidy, model, orders, stress, fuzzer, mutants. Goes on behind a step that failed.
+# their emulators, Valgrind, sanitizers, lint, measure, tidy, model, orders, stress, fuzzer, mutants. Goes on behind a step that failed.
 # ONLY=name,name chooses steps (patterns of the shell's); CODEHEAP_CI_PLACES steps (2) run side by side. Each runs under a
-# limit; one that dies, ends late or prints no sums is a failure with its name. Steps that count nothing themselves (lint,
+# limit; one that dies, ends late or prints no sums is a failure with its name. Steps that count nothing themselves (lint, measure,
 # tidy, model, orders, stress, fuzz, debug) count as one test each. Ends with a table and one line `N passed, N failed` over
 # all steps; exits 1 when anything failed. Needs no terminal and, set up, no network. What a step printed is in build/ci/.
 set -u
@@ -142,6 +142,8 @@ after thread
 step 900 orders one make orders
 step 400 stress one make stress SECONDS=60
 step 300 lint one make lint
+after lint
+step 300 measure one make measure CHECK=1
 # These build where those before ran, and run two at a time themselves.
 wait_for_all
 step 3600 mutants tests make mutants

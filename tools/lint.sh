@@ -29,6 +29,9 @@ tests/breaks/unplanned.py lint >>"$findings" || found "tests/breaks/unplanned.py
 # ---- the manual page lists what the headers declare
 tools/man_functions.py >>"$findings" || grep -q '^docs/man/' "$findings" || found "tools/man_functions.py:1: failed without a finding"
 
+# ---- the document's figures are of these rooms; that they are fresh is for `make ci`
+tools/measure.py --shape >>"$findings" || grep -q 'make measure' "$findings" || found "tools/measure.py:1: failed without a finding"
+
 # ---- exported symbols are the public headers' and those of GDB's JIT interface, and every one is called by a test
 debugger_names="__jit_debug_descriptor __jit_debug_register_code"
 compare() { # compare LIBRARY NM-FLAGS HEADERS...
