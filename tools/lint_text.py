@@ -20,7 +20,7 @@ OBSERVERS = {"flame": ("os/meta.h", "os/os.h"),
 CLIENTS = ["hosts", "examples", "bench", "stress"]
 PUBLIC = ["codeheap/codeheap.h", "codeheap/codeheap_bdw.h"]
 CODE = (".c", ".h", ".S", ".cc")
-TEXT = CODE + (".md", ".sh", ".py", ".scm", ".pml", ".list", ".in", ".map", ".awk", ".ss")
+TEXT = CODE + (".md", ".sh", ".py", ".scm", ".pml", ".list", ".in", ".map", ".awk", ".ss", ".mk")
 LINE_COLUMNS, FUNCTION_LINES, FILE_LINES, HEADER_LINES, HEADER_FUNCTIONS = 100, 60, 800, 1000, 60
 # A system dependency and the only file of the library that may include it, or the one for handlers and the one for all
 # others; None: any one file.
