@@ -161,6 +161,8 @@ $(2)/$(1)/%.S.o: $(1)/%.S $(OBJ)/flags
 	$(Q)$(CC) $(BASE) $(LIB_FLAGS) $(3) $$(compiled)
 endef
 $(foreach d,$(lib_dirs),$(eval $(call lib_rules,$(d),$(OBJ))))
+# What the assembler embeds, the compiler does not list.
+$(OBJ)/flame/flame_template.o $(TOBJ)/flame/flame_template.o: flame/template.svg
 $(OBJ)/os/meta_malloc.o: os/meta.c $(OBJ)/flags
 	@mkdir -p $(@D)
 	@echo "cc $@"

@@ -46,6 +46,7 @@ struct picture {
 	uint64_t total; /* never 0 */
 	uint32_t depth; /* of the deepest box that is drawn; the root's is 0 */
 	uint64_t left_out;
+	bool is_whole; /* every box that is to be drawn was */
 };
 
 /* --- words and numbers --- */
@@ -309,35 +310,53 @@ static void put_legend(struct picture *picture)
 	put(picture, "</g>\n");
 }
 
-static const char *title_of(const struct ch__flame_view *view)
+/* --- the template: each @place@ is one of these, an @ of anything else is itself --- */
+
+static void put_width(struct picture *picture)
 {
-	return view->title ? view->title : view->is_icicle ? "Icicle graph" : "Flame graph";
+	put_number(picture, WIDTH);
 }
 
-static void put_head(struct picture *picture)
+static void put_height(struct picture *picture)
+{
+	put_number(picture, TOP + ((uint64_t)picture->depth + 1) * ROW + BOTTOM);
+}
+
+static void put_unit(struct picture *picture)
+{
+	put_escaped(picture, picture->view->unit);
+}
+
+static void put_total(struct picture *picture)
+{
+	put_number(picture, picture->flame->weight);
+}
+
+static void put_left_out(struct picture *picture)
+{
+	put_number(picture, picture->left_out);
+}
+
+static void put_icicle(struct picture *picture)
+{
+	put_number(picture, picture->view->is_icicle);
+}
+
+static void put_reversed(struct picture *picture)
+{
+	put_number(picture, picture->view->is_reversed);
+}
+
+static void put_title(struct picture *picture)
 {
 	const struct ch__flame_view *view = picture->view;
-	uint64_t height = TOP + ((uint64_t)picture->depth + 1) * ROW + BOTTOM;
-	put(picture, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
-		     "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"flame-graph\"");
-	put_attribute(picture, "width", WIDTH);
-	put_attribute(picture, "height", height);
-	put(picture, " viewBox=\"0 0 ");
-	put_number(picture, WIDTH);
-	put(picture, " ");
-	put_number(picture, height);
-	put(picture, "\" data-unit=\"");
-	put_escaped(picture, view->unit);
-	put(picture, "\"");
-	put_attribute(picture, "data-total", picture->flame->weight);
-	put_attribute(picture, "data-left-out", picture->left_out);
-	put_attribute(picture, "data-icicle", view->is_icicle);
-	put_attribute(picture, "data-reversed", view->is_reversed);
-	put(picture, ">\n<title>");
-	put_escaped(picture, title_of(view));
-	put(picture, "</title>\n<style>\n");
-	put(picture, ch__flame_style);
-	put(picture, "</style>\n<rect class=\"background\" width=\"100%\" height=\"100%\"/>\n");
+	const char *kind = view->is_icicle ? "Icicle graph" : "Flame graph";
+	put_escaped(picture, view->title ? view->title : kind);
+}
+
+static void put_above(struct picture *picture)
+{
+	const struct ch__flame_view *view = picture->view;
 	if (view->title)
 		put_line(picture, "title", 27, view->title, TITLE);
 	if (view->subtitle)
@@ -345,21 +364,49 @@ static void put_head(struct picture *picture)
 	put_legend(picture);
 }
 
-static void put_foot(struct picture *picture)
+static void put_frames(struct picture *picture)
 {
-	if (picture->left_out) {
-		put(picture, "<text class=\"note\"");
-		put_attribute(picture, "x", MARGIN);
-		put_attribute(picture, "y",
-			      TOP + ((uint64_t)picture->depth + 1) * ROW + BOTTOM / 2);
-		put(picture, ">");
-		put_grouped(picture, picture->left_out);
-		put(picture, picture->left_out == 1 ? " frame narrower" : " frames narrower");
-		put(picture, " than a tenth of a pixel left out, with all beyond</text>\n");
+	struct ch__flame_box all = {
+		.name = "all", .kind = CH__FLAME_OTHER, .weight = picture->total};
+	put_box(picture, &all);
+	picture->is_whole = each_box(picture, true);
+}
+
+static void put_below(struct picture *picture)
+{
+	if (!picture->left_out)
+		return;
+	put(picture, "<text class=\"note\"");
+	put_attribute(picture, "x", MARGIN);
+	put_attribute(picture, "y", TOP + ((uint64_t)picture->depth + 1) * ROW + BOTTOM / 2);
+	put(picture, ">");
+	put_grouped(picture, picture->left_out);
+	put(picture, picture->left_out == 1 ? " frame narrower" : " frames narrower");
+	put(picture, " than a tenth of a pixel left out, with all beyond</text>\n");
+}
+
+static const struct {
+	const char *name; /* with the @ behind it */
+	void (*put)(struct picture *);
+} places[] = {
+	{"width@", put_width},       {"height@", put_height},     {"unit@", put_unit},
+	{"total@", put_total},       {"left-out@", put_left_out}, {"icicle@", put_icicle},
+	{"reversed@", put_reversed}, {"title@", put_title},       {"above@", put_above},
+	{"frames@", put_frames},     {"below@", put_below},
+};
+
+/* What stands behind an @ of the template; where the template goes on. */
+static const char *put_place(struct picture *picture, const char *name)
+{
+	for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+		size_t length = strlen(places[i].name);
+		if (strncmp(name, places[i].name, length) == 0) {
+			places[i].put(picture);
+			return name + length;
+		}
 	}
-	put(picture, "<script><![CDATA[\n");
-	put(picture, ch__flame_script);
-	put(picture, "]]></script>\n</svg>\n");
+	put(picture, "@");
+	return name;
 }
 
 bool ch__flame_write_svg(struct ch__flame *flame, const struct ch__flame_view *view,
@@ -371,14 +418,9 @@ bool ch__flame_write_svg(struct ch__flame *flame, const struct ch__flame_view *v
 				  .total = flame->weight ? flame->weight : 1};
 	if (!each_box(&picture, false))
 		return false;
-	put_head(&picture);
-	put(&picture, "<g class=\"frames\">\n");
-	struct ch__flame_box all = {.name = "all",
-				    .kind = CH__FLAME_OTHER,
-				    .weight = flame->weight ? flame->weight : 1};
-	put_box(&picture, &all);
-	bool is_whole = each_box(&picture, true);
-	put(&picture, "</g>\n");
-	put_foot(&picture);
-	return ch__flame_text_end(&picture.out) && is_whole;
+	const char *at = ch__flame_template;
+	for (const char *place; (place = strchr(at, '@')); at = put_place(&picture, place + 1))
+		ch__flame_put(&picture.out, at, (size_t)(place - at));
+	put(&picture, at);
+	return ch__flame_text_end(&picture.out) && picture.is_whole;
 }

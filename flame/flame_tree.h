@@ -110,8 +110,9 @@ bool ch__flame_text_end(struct ch__flame_text *);
 uint32_t ch__flame_character(const char *name, const char **end);
 void ch__flame_put_character(struct ch__flame_text *, uint32_t code_point);
 
-/* --- what each picture brings along --- */
+/* --- flame_template.c --- */
 
-extern const char ch__flame_style[], ch__flame_script[];
+/* What each picture has, as text: template.svg. */
+extern const char ch__flame_template[];
 
 #endif

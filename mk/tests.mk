@@ -155,7 +155,7 @@ $(BUILD)/stress/stress-tested: $(stress_c:%.c=$(TOBJ)/%.o) $(filter-out $(OBJ)/h
 # the block that is to die.
 $(BUILD)/gdb/debuggee: tests/gdb/debuggee.c $(BUILD)/libcodeheap.a
 	@mkdir -p $(@D); echo "link $@"; gcc -std=gnu11 -g -O1 -fno-omit-frame-pointer -I. -o $(new) $^ -lm -pthread $(whole)
-$(BUILD)/flame/draw: tests/flame/draw.c $(wildcard flame/*.[ch])
+$(BUILD)/flame/draw: tests/flame/draw.c $(wildcard flame/*)
 	@mkdir -p $(@D); echo "link $@"; $(CC) -std=gnu11 -D_GNU_SOURCE -O1 -I. -o $(new) $(filter %.c,$^) $(whole)
 
 # Tests see the hidden symbols: they link plain objects, a folder per archive. A unit test of a lower room is linked

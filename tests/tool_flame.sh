@@ -28,16 +28,19 @@ fail() { echo "flame: $*" >&2; exit 1; }
 
 # Makes graphs, with the sources of the tree.
 draw=$build/flame/draw
-# make_draw BROKEN: another one, with one source that is broken, $work/BROKEN.c.
+# make_draw BROKEN: another one, with one source that is broken, $work/BROKEN.
 make_draw() {
   local file objects=()
   draw=$work/draw
-  for file in flame flame_walk flame_folded flame_svg flame_script; do
-    if [ "$file" = "$1" ]; then
-      "$cc" -std=gnu11 -O1 -I. -c -o "$work/broken.o" "$work/$file.c" || fail "$file.c, broken, does not build"
+  # What embeds the template looks for it from where it is built.
+  [ "$1" != template.svg ] || sed "s,flame/template.svg,$work/template.svg," flame/flame_template.c >"$work/flame_template.c" || fail sed
+  for file in flame/*.c; do
+    file=${file#flame/}
+    if [ "$file" = "${1/#template.svg/flame_template.c}" ]; then
+      "$cc" -std=gnu11 -O1 -I. -c -o "$work/broken.o" "$work/$file" || fail "$1, broken, does not build"
       objects+=("$work/broken.o")
     else
-      [ -f "$work/$file.o" ] || "$cc" -std=gnu11 -O1 -I. -c -o "$work/$file.o" "flame/$file.c" || fail "$file.c does not build"
+      [ -f "$work/$file.o" ] || "$cc" -std=gnu11 -O1 -I. -c -o "$work/$file.o" "flame/$file" || fail "$file does not build"
       objects+=("$work/$file.o")
     fi
   done
@@ -105,7 +108,7 @@ flame_names_run_nothing_in_a_browser() { must_see shows_any_name hostile; }
 # breaks SCENARIO STACKS FILE FROM TO [SWITCH..]: a graph by a writer with the text FROM of the file replaced, on the list.
 breaks() {
   local scenario=$1 stacks=$2 file=$3
-  FROM=$4 TO=$5 python3 - "flame/$file.c" "$work/$file.c" <<'END' || fail "$file.c has no such place: $4"
+  FROM=$4 TO=$5 python3 - "flame/$file" "$work/$file" <<'END' || fail "$file has no such place: $4"
 import os, sys
 text = open(sys.argv[1]).read()
 assert text.count(os.environ["FROM"]) == 1
@@ -119,31 +122,31 @@ END
 
 flame_broken_rules_are_noticed() {
   broken=0
-  breaks shows_any_name hostile flame_svg 'put(picture, "&lt;")' 'put(picture, "<")'
-  breaks shows_any_name hostile flame_svg 'put(picture, "&amp;")' 'put(picture, "&")'
-  breaks draws plain flame_svg 'picture->depth - box->depth' 'box->depth'
-  breaks draws plain flame_svg 'box->start + box->weight) - left' 'box->start + box->weight) - left + PARTS'
-  breaks draws plain flame_svg 'for (uint64_t used = 1; *text;)' 'for (uint64_t used = 0; *text; columns++)'
-  breaks draws plain flame_svg 'put(picture, kinds[box->kind].class)' 'put(picture, kinds[0].class)'
-  breaks draws plain flame_walk 'level->start += box->weight' 'level->start += box->self'
-  breaks reverses plain flame_walk 'entry.node = nodes[entry.node].parent' 'entry.node = 0' --icicle --reversed
-  breaks draws plain flame_script '.cold rect { fill: #56b4e9 }' '.cold rect { fill: #36a08a }'
-  breaks draws plain flame_svg 'view->title, TITLE)' 'view->title, LINE)'
-  breaks zooms huge flame_script 'inner.start < outer.start + outer.count' 'inner.start + inner.count <= outer.start + outer.count'
-  breaks zooms plain flame_script 'frame.count / to.count * full' 'frame.count / total * full'
-  breaks zooms plain flame_script '(frame.start - to.start) / to.count * full' 'frame.start / to.count * full'
-  breaks zooms plain flame_script 'frame.depth < to.depth && within(to, frame)' 'false'
-  breaks zooms plain flame_script "frame.isShown ? '' : 'none'" "''"
-  breaks zooms plain flame_script "to === all ? frame.width : width" "width / 2"
-  breaks zooms plain flame_script 'if (used > columns)' 'if (false)'
-  breaks searches plain flame_script 'isMatch && frame.start >= end' 'isMatch'
-  breaks searches plain flame_script "frame !== all && matches" 'matches'
-  breaks searches plain flame_script 'plain.includes(wanted) || ' ''
-  breaks searches plain flame_script ' || pattern !== null && pattern.test(name)' ''
-  breaks searches plain flame_script "wanted === wanted.toLowerCase() ? 'i' : ''" "'i'"
-  breaks obeys_keys plain flame_script 'frame.count > best.count' 'frame.count < best.count'
-  breaks obeys_keys plain flame_script "key === (isIcicle ? 'ArrowUp' : 'ArrowDown')" "key === 'ArrowUp'"
-  breaks needs_no_script plain flame_svg 'if (columns >= LEAST_NAME)' 'if (columns > FULL)'
+  breaks shows_any_name hostile flame_svg.c 'put(picture, "&lt;")' 'put(picture, "<")'
+  breaks shows_any_name hostile flame_svg.c 'put(picture, "&amp;")' 'put(picture, "&")'
+  breaks draws plain flame_svg.c 'picture->depth - box->depth' 'box->depth'
+  breaks draws plain flame_svg.c 'box->start + box->weight) - left' 'box->start + box->weight) - left + PARTS'
+  breaks draws plain flame_svg.c 'for (uint64_t used = 1; *text;)' 'for (uint64_t used = 0; *text; columns++)'
+  breaks draws plain flame_svg.c 'put(picture, kinds[box->kind].class)' 'put(picture, kinds[0].class)'
+  breaks draws plain flame_walk.c 'level->start += box->weight' 'level->start += box->self'
+  breaks reverses plain flame_walk.c 'entry.node = nodes[entry.node].parent' 'entry.node = 0' --icicle --reversed
+  breaks draws plain template.svg '.cold rect { fill: #56b4e9 }' '.cold rect { fill: #36a08a }'
+  breaks draws plain flame_svg.c 'view->title, TITLE)' 'view->title, LINE)'
+  breaks zooms huge template.svg 'inner.start < outer.start + outer.count' 'inner.start + inner.count <= outer.start + outer.count'
+  breaks zooms plain template.svg 'frame.count / to.count * full' 'frame.count / total * full'
+  breaks zooms plain template.svg '(frame.start - to.start) / to.count * full' 'frame.start / to.count * full'
+  breaks zooms plain template.svg 'frame.depth < to.depth && within(to, frame)' 'false'
+  breaks zooms plain template.svg "frame.isShown ? '' : 'none'" "''"
+  breaks zooms plain template.svg "to === all ? frame.width : width" "width / 2"
+  breaks zooms plain template.svg 'if (used > columns)' 'if (false)'
+  breaks searches plain template.svg 'isMatch && frame.start >= end' 'isMatch'
+  breaks searches plain template.svg "frame !== all && matches" 'matches'
+  breaks searches plain template.svg 'plain.includes(wanted) || ' ''
+  breaks searches plain template.svg ' || pattern !== null && pattern.test(name)' ''
+  breaks searches plain template.svg "wanted === wanted.toLowerCase() ? 'i' : ''" "'i'"
+  breaks obeys_keys plain template.svg 'frame.count > best.count' 'frame.count < best.count'
+  breaks obeys_keys plain template.svg "key === (isIcicle ? 'ArrowUp' : 'ArrowDown')" "key === 'ArrowUp'"
+  breaks needs_no_script plain flame_svg.c 'if (columns >= LEAST_NAME)' 'if (columns > FULL)'
   drive each_fails "$work/list" "$work/none" || fail 'something goes unnoticed'
 }
 

@@ -235,6 +235,43 @@ TEST(nothing_at_all_and_huge_weights_are_drawn)
 	ch__flame_destroy(flame);
 }
 
+/* 590 samples on 1180 pixels: one has two pixels, the least that is drawn with a line around. */
+TEST(box_of_two_pixels_has_a_line_around_it_and_a_thinner_one_has_none)
+{
+	struct ch__flame *flame = new_flame();
+	struct flame_svg svg;
+	CHECK(flame_add(flame, "edge", CH__FLAME_CODE, 1));
+	CHECK(flame_add(flame, "rest", CH__FLAME_CODE, 589));
+	draw(flame, &plain, &svg);
+	CHECK(flame_find(&svg, "edge", 1)->width == 2);
+	CHECK(!strstr(flame_find(&svg, "edge", 1)->class, "thin"));
+	flame_forget(&svg);
+	CHECK(flame_add(flame, "rest", CH__FLAME_CODE, 1));
+	draw(flame, &plain, &svg);
+	CHECK(flame_find(&svg, "edge", 1)->width < 2);
+	CHECK(strstr(flame_find(&svg, "edge", 1)->class, "thin"));
+	CHECK(!strstr(flame_find(&svg, "rest", 1)->class, "thin"));
+	flame_forget(&svg);
+	ch__flame_destroy(flame);
+}
+
+/* Names may look like places of the template, which may have an @ of its own. */
+TEST(each_place_of_the_template_is_filled_once)
+{
+	struct ch__flame *flame = new_flame();
+	struct flame_text out = {0};
+	CHECK(flame_add(flame, "@frames@", CH__FLAME_CODE, 1));
+	CHECK(ch__flame_write_svg(flame, &plain, flame_take, &out));
+	unsigned left = 0;
+	for (const char *at = out.text; (at = strchr(at, '@')); at++)
+		left += strncmp(at, "@media ", 7) != 0;
+	/* Of the name: title and label of its box. */
+	CHECK_EQ(left, 4);
+	CHECK(strcmp(out.text + out.bytes - 7, "</svg>\n") == 0);
+	free(out.text);
+	ch__flame_destroy(flame);
+}
+
 /* Numbers in the picture are no words of a language. */
 TEST(locale_changes_no_number)
 {
