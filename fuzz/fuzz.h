@@ -11,7 +11,7 @@
 #ifndef CH_FUZZ_FUZZ_H
 #define CH_FUZZ_FUZZ_H
 
-#include "tests/code.h"
+#include "tests/support/code.h"
 
 enum {
 	FUZZ_VMS = 2,

@@ -20,7 +20,7 @@ run-fuzz: $(BUILD)/fuzz/fuzz
 coverage:
 	@tools/setup.sh coverage
 	+@$(sub) run-coverage COVERAGE=1 TIER=core
-coverage_scripts := tests/tool_hostile.sh tests/tool_llvm_unwind.sh
+coverage_scripts := tests/tool/hostile.sh tests/tool/llvm_unwind.sh
 run-coverage: $(core_tests) $(tool_tests) $(BUILD)/tests/runner $(BUILD)/tests/hostile $(BUILD)/fuzz/replay
 	@find $(TOBJ) -name '*.gcda' -delete
 	@$(test_environment) $(BUILD)/tests/runner -l tests/cannot_run.list -S -j $(or $(JOBS),2) $(core_tests) $(tool_tests) \
@@ -69,7 +69,7 @@ outside_flags = -D_GNU_SOURCE $(shell pkg-config --cflags libffi) -isystem $(she
 tidy:
 	@tools/setup.sh tidy
 	@TIDY_FLAGS='$(CSTD) -I. -pthread $(WARN) $(PROGRAM_FLAGS)' TIDY_LIB='$(lib_c) $(if $(bdw_o),codeheap/gc_bdw.c)' \
-	 TIDY_HOSTS='$(wildcard tools/callgrind/*.c tools/codeheap-top/*.c) $(scheme_c) $(demo_c) $(examples:$(BUILD)/%=%.c)' TIDY_TESTS='$(filter-out $(for_others),$(wildcard tests/*.c))' \
+	 TIDY_HOSTS='$(wildcard tools/callgrind/*.c tools/codeheap-top/*.c) $(scheme_c) $(demo_c) $(examples:$(BUILD)/%=%.c)' TIDY_TESTS='$(filter-out $(for_others),$(test_sources) $(wildcard tests/support/*.c tests/runner/*.c))' \
 	 TIDY_OUTSIDE='$(outside_c)' TIDY_OUTSIDE_FLAGS='$(outside_flags)' JOBS='$(or $(JOBS),2)' \
 	 tools/tidy.sh $(PARTS)
 

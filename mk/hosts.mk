@@ -68,11 +68,11 @@ $(outside_hosts:%=host-%): host-%: $(installed)
 
 # ---- objects ----------------------------------------------------------------------------------------------------------
 # Everything outside the library: one rule, and the facts of the build as macros that are always 0 or 1.
-PROGRAM_FLAGS := -DCH_TEST_BDW=$(BDW) -DCH_BENCH_ASMJIT=$(asmjit) -DCH_TEST_CODE='"tests/code_$(ARCH).h"' \
-                 -DCH_TEST_PROBE='"tests/template_probe_$(ARCH).h"' \
-                 -DCH_TEST_FRAMES='"tests/frames_code_$(ARCH).h"' \
-                 -DCH_TEST_STAGE_CODE='"tests/stage_code_$(ARCH).h"' \
-                 -DCH_TEST_CATCH='"tests/catch_code_$(ARCH).h"'
+PROGRAM_FLAGS := -DCH_TEST_BDW=$(BDW) -DCH_BENCH_ASMJIT=$(asmjit) -DCH_TEST_CODE='"tests/support/code_$(ARCH).h"' \
+                 -DCH_TEST_PROBE='"tests/support/template_probe_$(ARCH).h"' \
+                 -DCH_TEST_FRAMES='"tests/support/frames_code_$(ARCH).h"' \
+                 -DCH_TEST_STAGE_CODE='"tests/support/stage_code_$(ARCH).h"' \
+                 -DCH_TEST_CATCH='"tests/support/catch_code_$(ARCH).h"'
 $(OBJ)/%.o: %.c $(OBJ)/flags
 	@mkdir -p $(@D)
 	@echo "cc $@"

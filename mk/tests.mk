@@ -8,22 +8,28 @@ memcheck := valgrind -q --error-exitcode=97 $(if $(filter 1,$(BDW)),--suppressio
 EMULATOR ?= $(if $(filter 1,$(VALGRIND)),$(memcheck),)$(if $(CROSS),$(if $(filter $(ARCH),$(shell uname -m)),,qemu-$(ARCH)-static $(if $(sysroot),-cpu max -L $(sysroot))))
 emulator_name := $(patsubst %-static,%,$(notdir $(firstword $(EMULATOR))))
 count_link := $(if $(filter 1,$(COVERAGE)),--coverage)
-# Which blocks of code each case reaches is marked in a file (tests/reached.c); the linker says where each object lies.
-reached_o = $(if $(filter 1,$(COVERAGE)),$(TOBJ)/tests/reached.o)
-# A process that does not return from main writes its counts where it ends (tests/coverage.c).
+# Which blocks of code each case reaches is marked in a file (tests/support/reached.c); the linker says where each object lies.
+reached_o = $(if $(filter 1,$(COVERAGE)),$(TOBJ)/tests/support/reached.o)
+# A process that does not return from main writes its counts where it ends (tests/support/coverage.c).
 count_ends = $(if $(filter 1,$(COVERAGE)),-Wl$(comma)-Map=$@.map $(addprefix -Wl$(comma)--wrap=,_exit abort sigaction syscall))
 
 # ---- programs ---------------------------------------------------------------------------------------------------------
+# The program of a source: tests/unit/pages/pool.c is that of build/tests/unit_pages_pool; so is a script's name made.
+name_of = $(subst /,_,$(patsubst tests/%,%,$(basename $(1))))
+program_of = $(addprefix $(BUILD)/tests/,$(call name_of,$(1)))
+unit_c := $(wildcard tests/unit/*.c tests/unit/*/*.c)
+test_sources := $(unit_c) $(wildcard tests/api/*.c tests/adversary/*.c tests/tool/*.c tests/bdw/*.c)
+
 # The Scheme JIT's emitter, where it has one.
 emitter_o := $(patsubst %.c,$(TOBJ)/%.o,$(if $(wildcard hosts/scheme/jit_emit_$(ARCH).c),hosts/scheme/jit_emit.c \
                hosts/scheme/jit_emit_$(ARCH).c))
 # A static program cannot stand between the library and libgcc, as that test does.
-core_c := $(filter-out $(for_others) $(if $(emitter_o),,$(wildcard tests/unit_scheme_*.c)) $(if $(static),tests/adversary_teardown.c),$(wildcard tests/unit_*.c tests/api_*.c tests/adversary_*.c) \
-            $(if $(filter 1,$(BDW)),$(wildcard tests/bdw_*.c)))
+core_c := $(filter-out $(for_others) $(if $(emitter_o),,$(wildcard tests/unit/scheme/*.c)) $(if $(static),tests/adversary/teardown.c),$(unit_c) $(wildcard tests/api/*.c tests/adversary/*.c) \
+            $(if $(filter 1,$(BDW)),$(wildcard tests/bdw/*.c)))
 libunwind_h := $(wildcard $(if $(CROSS),$(if $(sysroot),$(sysroot)/usr/include/*/libunwind.h),\
                               /usr/include/libunwind.h /usr/include/*/libunwind.h))
-tool_c := $(filter-out $(if $(libunwind_h),,tests/tool_libunwind.c) $(for_others),$(wildcard tests/tool_*.c))
-core_cc := $(filter-out $(for_others),$(wildcard tests/unit_*.cc tests/api_*.cc tests/adversary_*.cc))
+tool_c := $(filter-out $(if $(libunwind_h),,tests/tool/libunwind.c) $(for_others),$(wildcard tests/tool/*.c))
+core_cc := $(filter-out $(for_others),$(wildcard tests/unit/*/*.cc tests/api/*.cc tests/adversary/*.cc))
 # What one test links beside the library. libgcc's unwinder comes first: it stays the process's.
 # A program exports the functions that the dynamic linker is to name.
 libs_api_backtrace := -rdynamic -Wl,--wrap=_Unwind_Backtrace
@@ -33,18 +39,17 @@ libs_unit_pages_pool := -Wl,--wrap=mmap
 libs_unit_codeheap_order := $(addprefix -Wl$(comma)--wrap=,ch__sinks_add ch__sinks_remove ch__sinks_own_destroy ch__page_set_start \
                               ch__block_kill_now)
 libs_tool_libunwind := -Wl,--no-as-needed -lgcc_s -lunwind -Wl,--as-needed
-all_test_c := $(wildcard tests/unit_*.c tests/api_*.c tests/adversary_*.c tests/tool_*.c tests/bdw_*.c)
-support_c := $(filter-out $(all_test_c) $(for_others) tests/harness.c tests/pretend.c tests/coverage.c tests/reached.c $(wildcard tests/runner*.c) tests/hostile.c tests/stand_in.c,$(wildcard tests/*.c))
+support_c := $(filter-out $(for_others) tests/support/harness.c tests/support/pretend.c tests/support/coverage.c tests/support/reached.c tests/support/stand_in.c,$(wildcard tests/support/*.c))
 support_o := $(support_c:%.c=$(TOBJ)/%.o)
-core_tests := $(core_c:tests/%.c=$(BUILD)/tests/%) $(core_cc:tests/%.cc=$(BUILD)/tests/%)
-tool_tests := $(tool_c:tests/%.c=$(BUILD)/tests/%)
+core_tests := $(call program_of,$(core_c) $(core_cc))
+tool_tests := $(call program_of,$(tool_c))
 # The shell tests need the products and tools of a plain build: a sanitizer cannot be preloaded into python or gdb.
 # Tools of this machine look at programs of this machine; the hosts' programs run behind an emulator, too.
 # Without the Boehm driver there is no Scheme either, and no stress.
 # Hosts that others wrote are this machine's.
-script_tests := $(if $(SAN),,$(if $(CROSS),tests/host_scheme.sh tests/host_scheme_answers.sh tests/host_scheme_profile.sh tests/host_image.sh tests/host_demo.sh,$(wildcard tests/tool_*.sh tests/host_*.sh)))
+script_tests := $(if $(SAN),,$(if $(CROSS),tests/host/scheme.sh tests/host/scheme_answers.sh tests/host/scheme_profile.sh tests/host/image.sh tests/host/demo.sh,$(wildcard tests/tool/*.sh tests/host/*.sh)))
 ifneq ($(BDW),1)
-script_tests := $(filter-out tests/host_%.sh tests/tool_boehm_modes.sh tests/tool_stress.sh,$(script_tests))
+script_tests := $(filter-out tests/host/%.sh tests/tool/boehm_modes.sh tests/tool/stress.sh,$(script_tests))
 endif
 TIER ?= all
 ifeq ($(TIER),core)
@@ -58,27 +63,27 @@ endif
 STORM_MS ?= $(if $(EMULATOR),300,400)
 # T names a case or a test program; only programs that speak of it are built.
 ifneq ($(T),)
-with_t := $(shell CODEHEAP_BUILD=$(BUILD) tests/programs_of.sh '$(T)' $(core_c) $(core_cc) $(tool_c) $(script_tests))
-tests := $(filter $(patsubst tests/%,$(BUILD)/tests/%,$(basename $(with_t))),$(core_tests) $(tool_tests))
+with_t := $(shell CODEHEAP_BUILD=$(BUILD) tests/runner/programs_of.sh '$(T)' $(core_c) $(core_cc) $(tool_c) $(script_tests))
+tests := $(filter $(call program_of,$(with_t)),$(core_tests) $(tool_tests))
 scripts := $(filter $(with_t),$(script_tests))
 endif
 # Programs that a script runs again, with another unwinder or with something taken away.
-script_tests_need := $(if $(filter tests/tool_llvm_unwind.sh,$(scripts)),$(addprefix $(BUILD)/tests/,\
+script_tests_need := $(if $(filter tests/tool/llvm_unwind.sh,$(scripts)),$(addprefix $(BUILD)/tests/,\
                        api_exceptions adversary_unwind unit_unwind_libgcc api_trampolines)) \
-                     $(if $(filter tests/tool_hostile.sh,$(scripts)),$(addprefix $(BUILD)/tests/,\
+                     $(if $(filter tests/tool/hostile.sh,$(scripts)),$(addprefix $(BUILD)/tests/,\
                        hostile unit_pages_pool unit_codeheap_sweep adversary_memory adversary_full \
                        api_trampolines adversary_running adversary_threads)) \
-                     $(if $(filter tests/tool_gdb_commands.sh,$(scripts)),$(BUILD)/gdb/debuggee) \
-                     $(if $(filter tests/tool_flame.sh,$(scripts)),$(BUILD)/flame/draw) \
-                     $(if $(filter tests/tool_stress.sh,$(scripts)),$(if $(stress_c),$(BUILD)/stress/stress-tested)) \
-                     $(if $(filter tests/tool_boehm_modes.sh,$(scripts)),\
+                     $(if $(filter tests/tool/gdb_commands.sh,$(scripts)),$(BUILD)/gdb/debuggee) \
+                     $(if $(filter tests/tool/flame.sh,$(scripts)),$(BUILD)/flame/draw) \
+                     $(if $(filter tests/tool/stress.sh,$(scripts)),$(if $(stress_c),$(BUILD)/stress/stress-tested)) \
+                     $(if $(filter tests/tool/boehm_modes.sh,$(scripts)),\
                        $(filter $(BUILD)/tests/adversary_%,$(core_tests)))
-installed_tests := tests/tool_install.sh tests/tool_embedding.sh
+installed_tests := tests/tool/install.sh tests/tool/embedding.sh
 test_needs := $(tests) $(BUILD)/tests/runner $(script_tests_need) \
               $(if $(scripts),$(scheme) $(demos) $(if $(CROSS),,$(libs) $(bdw_libs) $(examples) $(user_tools) $(stress) $(bench) \
                 $(BUILD)/fuzz/replay)) \
               $(if $(CROSS),,$(if $(filter $(installed_tests),$(scripts)),$(installed)) \
-                $(foreach host,$(outside_hosts),$(if $(filter tests/host_$(host)%.sh,$(scripts)),host-$(host))))
+                $(foreach host,$(outside_hosts),$(if $(filter tests/host/$(host)%.sh,$(scripts)),host-$(host))))
 
 # ---- targets ----------------------------------------------------------------------------------------------------------
 # 1: a case that fails is not tried again, and one that skips itself must be in tests/cannot_run.list.
@@ -121,12 +126,12 @@ run-check: $(test_needs)
 	 $(if $(EMULATOR),-e '$(EMULATOR)' -n $(emulator_name),$(if $(filter thread,$(SAN)),-n thread)) \
 	 $(if $(strip $(variant))$(filter-out x86_64,$(ARCH)),,-x) $(tests) $(scripts)
 
-# The core tier once more under each restriction of tests/hostile.c; WITH=name runs under one, T=name runs one test.
+# The core tier once more under each restriction of tests/runner/hostile.c; WITH=name runs under one, T=name runs one test.
 hostile:
 	@tools/setup.sh core
 	+@$(sub) run-hostile TIER=core
 run-hostile: $(tests) $(BUILD)/tests/runner $(BUILD)/tests/hostile
-	@$(test_environment) JOBS='$(or $(JOBS),2)' T='$(T)' WITH='$(WITH)' FEW='$(FEW)' tests/hostile.sh $(tests)
+	@$(test_environment) JOBS='$(or $(JOBS),2)' T='$(T)' WITH='$(WITH)' FEW='$(FEW)' tests/runner/hostile.sh $(tests)
 
 # ---- objects ----------------------------------------------------------------------------------------------------------
 $(foreach d,$(lib_dirs),$(eval $(call lib_rules,$(d),$(TOBJ),-DCH_TESTING=1 $(count_flags))))
@@ -147,7 +152,7 @@ $(BUILD)/fuzz/replay: $(fuzz_o) $(test_lib_o) $(reached_o) $(jemalloc_o)
 	$(call link_c,$(count_link) -lm)
 $(BUILD)/fuzz/fuzz: $(filter-out %/replay.o,$(fuzz_o)) $(test_lib_o)
 	@mkdir -p $(@D); echo "link $@"; $(CC) $(LINK) -fsanitize=fuzzer -o $(new) $^ -lm $(whole)
-# The same program on the objects that tests link: `make mutants` breaks one of them, and so does tests/tool_stress.sh.
+# The same program on the objects that tests link: `make mutants` breaks one of them, and so does tests/tool/stress.sh.
 $(BUILD)/stress/stress-tested: $(stress_c:%.c=$(TOBJ)/%.o) $(filter-out $(OBJ)/hosts/scheme/main.o,$(scheme_o)) \
                                $(test_lib_o) $(test_bdw_o) $(reached_o) $(jemalloc_o)
 	$(call link_c,$(count_link) $(GC_LIBS) -lm $(SCHEME_LIBS))
@@ -159,7 +164,7 @@ $(BUILD)/flame/draw: tests/flame/draw.c $(wildcard flame/*)
 	@mkdir -p $(@D); echo "link $@"; $(CC) -std=gnu11 -D_GNU_SOURCE -O1 -I. -o $(new) $(filter %.c,$^) $(whole)
 
 # Tests see the hidden symbols: they link plain objects, a folder per archive. A unit test of a lower room is linked
-# without the rooms above it, which proves that nothing in it calls upwards; tests/stand_in.c has what they leave to
+# without the rooms above it, which proves that nothing in it calls upwards; tests/support/stand_in.c has what they leave to
 # codeheap/.
 define room_archive
 $(TOBJ)/$(1).a: $(filter $(TOBJ)/$(1)/%,$(test_lib_o))
@@ -168,9 +173,9 @@ endef
 $(foreach d,$(lib_dirs),$(eval $(call room_archive,$(d))))
 $(TOBJ)/tests/support.a: $(support_o)
 	@mkdir -p $(@D); rm -f $(new); $(AR) rcs $(new) $^ $(whole)
-$(TOBJ)/tests/stand_in.a: $(TOBJ)/tests/stand_in.o
+$(TOBJ)/tests/stand_in.a: $(TOBJ)/tests/support/stand_in.o
 	@rm -f $(new); $(AR) rcs $(new) $^ $(whole)
-coverage_o := $(if $(filter 1,$(COVERAGE)),$(TOBJ)/tests/coverage.o $(reached_o))
+coverage_o := $(if $(filter 1,$(COVERAGE)),$(TOBJ)/tests/support/coverage.o $(reached_o))
 rooms_arch := arch
 rooms_os := arch os
 rooms_pages := arch os pages
@@ -181,9 +186,9 @@ rooms_flame := arch os flame
 rooms_harness :=
 rooms_of = $(if $(filter undefined,$(origin rooms_$(1))),$(lib_dirs),$(rooms_$(1)))
 unit_room = $(word 2,$(subst _, ,$(1)))
-# test_rule PROGRAM,ROOMS,COMPILER,OBJECT_SUFFIX
+# test_rule PROGRAM,ROOMS,COMPILER,OBJECT
 define test_rule
-$(BUILD)/tests/$(1): $(TOBJ)/tests/$(1)$(4) $(TOBJ)/tests/harness.o $(TOBJ)/tests/pretend.o $(coverage_o) $(addprefix $(TOBJ)/,$(addsuffix .a,$(2))) \
+$(BUILD)/tests/$(1): $(TOBJ)/$(4) $(TOBJ)/tests/support/harness.o $(TOBJ)/tests/support/pretend.o $(coverage_o) $(addprefix $(TOBJ)/,$(addsuffix .a,$(2))) \
   $(if $(filter codeheap,$(2)),$(test_bdw_o) $(TOBJ)/tests/support.a,$(TOBJ)/tests/stand_in.a) \
   $(if $(filter os,$(2)),$(jemalloc_o))
 	@mkdir -p $$(@D); echo "link $$@"
@@ -191,13 +196,12 @@ $(BUILD)/tests/$(1): $(TOBJ)/tests/$(1)$(4) $(TOBJ)/tests/harness.o $(TOBJ)/test
 	  $(if $(filter codeheap,$(2)),$(GC_LIBS)) $(libs_$(1)) -lm -ldl $$(whole)
 endef
 test_rooms = $(call rooms_of,$(if $(filter unit_%,$(1)),$(call unit_room,$(1)),all))
-test_names := $(patsubst tests/%.c,%,$(core_c) $(tool_c))
-test_names_cc := $(patsubst tests/%.cc,%,$(core_cc))
 # What throws is linked as C++: sanitizers of C++ have functions of their own.
 linked_as_cxx := adversary_leaving unit_observe_native
-$(foreach t,$(test_names),$(eval $(call test_rule,$(t),$(call test_rooms,$(t)),$(if $(filter $(t),$(linked_as_cxx)),$(CXX),$(CC)),.o)))
-$(foreach t,$(test_names_cc),$(eval $(call test_rule,$(t),$(call test_rooms,$(t)),$(CXX),.cc.o)))
-$(BUILD)/tests/adversary_leaving: $(TOBJ)/tests/throwing.cc.o
+compiler_of = $(if $(filter $(1),$(linked_as_cxx)),$(CXX),$(CC))
+$(foreach c,$(core_c) $(tool_c),$(foreach t,$(call name_of,$(c)),$(eval $(call test_rule,$(t),$(call test_rooms,$(t)),$(call compiler_of,$(t)),$(c:.c=.o)))))
+$(foreach c,$(core_cc),$(foreach t,$(call name_of,$(c)),$(eval $(call test_rule,$(t),$(call test_rooms,$(t)),$(CXX),$(c).o))))
+$(BUILD)/tests/adversary_leaving: $(TOBJ)/tests/support/throwing.cc.o
 # Shared objects that the test of native names loads: with all symbols, under other names, with its symbols in a file of
 # its own, and with none. They need no library.
 native := $(BUILD)/tests/native
@@ -212,8 +216,8 @@ $(native)/%.so: tests/native/object.c $(OBJ)/flags
 	$(if $(filter bare,$*),$(Q)$(OBJCOPY) --strip-all $(new))
 	$(Q)mv -f $(new) $@
 $(BUILD)/tests/unit_scheme_emitter $(BUILD)/tests/unit_scheme_sites: $(emitter_o)
-$(BUILD)/tests/hostile: tests/hostile.c tests/own_mounts.h
-$(BUILD)/tests/runner: $(wildcard tests/runner*.c) tests/runner.h
+$(BUILD)/tests/hostile: tests/runner/hostile.c tests/support/own_mounts.h
+$(BUILD)/tests/runner: $(wildcard tests/runner/runner*.c) tests/runner/runner.h
 $(BUILD)/tests/runner $(BUILD)/tests/hostile:
 	@mkdir -p $(@D)
 	gcc $(CSTD) -O2 -g -I. $(WARN) -o $(new) $(filter %.c,$^) $(whole)

@@ -61,7 +61,7 @@ fi
 for h in $main_h $bdw_h; do
   [ -f "$h" ] || continue
   for name in $(tools/public_names.sh "$h"); do
-    grep -qE "\b$name *\(" tests/*.[ch] tests/*.cc 2>/dev/null || found "$(line_in "$h" "$name"): no test calls $name"
+    grep -rqE --include='*.[ch]' --include='*.cc' "\b$name *\(" tests/{unit,api,adversary,bdw,tool,support} 2>/dev/null || found "$(line_in "$h" "$name"): no test calls $name"
   done
 done
 

@@ -5,12 +5,12 @@
 Every scenario has a row, every row tests that exist and mutants that are planted, and that make one of these tests fail; the drivers a row names are those of its tests. Prints every finding as file:line: text; exits 1 if there is
 one.
 """
-import glob
 import os
 import re
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../tests/breaks"))
+from programs import program_of, sources
 from rows import all_rows
 
 TABLE = "tests/adversaries.md"
@@ -38,7 +38,7 @@ class Case:
 
     def __init__(self, name, path, line):
         self.name, self.path, self.line = name, path, line
-        self.programs = {os.path.splitext(os.path.basename(path))[0]}
+        self.programs = {program_of(path)}
         self.drivers = set()
         self.is_open = False  # a macro of its own makes several of it, with endings that only it knows
 
@@ -84,9 +84,9 @@ def cases_of_sh(path, cases):
 
 def all_cases():
     cases = {}
-    for path in sorted(glob.glob("tests/*.c") + glob.glob("tests/*.cc")):
+    for path in sorted(source for source in sources() if not source.endswith(".sh")):
         cases_of_c(path, cases)
-    for path in sorted(glob.glob("tests/*.sh")):
+    for path in sorted(source for source in sources() if source.endswith(".sh")):
         cases_of_sh(path, cases)
     return cases
 

@@ -13,6 +13,9 @@ import sys
 sys.dont_write_bytecode = True
 from rooms import ROOMS  # noqa: E402
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../tests/breaks"))
+from programs import program_of, sources  # noqa: E402
+
 # What an observer knows of the library beside its own room: the public headers, the listener, and what needs no heap.
 OBSERVERS = {"flame": ("os/meta.h", "os/os.h"),
              "observe": ("arch/arch.h", "arch/base.h", "os/meta.h", "os/os.h", "os/lock.h", "os/ranks.h", "unwind/unwind.h", "flame/flame.h",
@@ -228,8 +231,7 @@ def check_guarantees():
     if "docs/guarantees.md" not in open("README.md").read():
         find("README.md", 1, f"does not lead to {path}")
     design, header = open("docs/design.md").read(), "".join(open(h).read() for h in PUBLIC if os.path.exists(h))
-    tests = "".join(open(os.path.join("tests", f)).read() for f in sorted(os.listdir("tests"))
-                    if f.endswith((".c", ".cc", ".h", ".sh")))
+    tests = "".join(open(f).read() for f in sources() + glob.glob("tests/support/*.[ch]*"))
     cases = set(re.findall(r"\b[A-Z_]+\(\s*(\w+)", tests)) | set(re.findall(r"^case_(\w+)", tests, re.M))
     mutants = set(re.findall(r"^mutant (\w+)$", "".join(open(f).read() for f in glob.glob("tests/breaks/*.rows")), re.M))
     switches = set()
@@ -265,12 +267,11 @@ def check_table():
     path = "tests/cannot_run.list"
     if not os.path.exists(path):
         return
-    sources = {f if f.endswith(".sh") else os.path.splitext(f)[0]: open(os.path.join("tests", f)).read()
-               for f in os.listdir("tests") if f.endswith((".c", ".cc", ".sh"))}
-    for script in sources:  # it may take the names from its host
+    texts = {program_of(f) + (".sh" if f.endswith(".sh") else ""): open(f).read() for f in sources()}
+    for script in texts:  # it may take the names from its host
         host = re.match(r"host_([a-z]+).*\.sh$", script)
         for path_of_host in glob.glob(f"hosts/{host.group(1)}/*.c*") if host else []:
-            sources[script] += open(path_of_host).read()
+            texts[script] += open(path_of_host).read()
     for n, line in enumerate(open(path), 1):
         columns = [column.strip() for column in line.split("|")]
         if line.startswith("#") or not line.strip():
@@ -280,7 +281,7 @@ def check_table():
             continue
         for names in columns[0].split():
             program, _, patterns = names.partition("/")
-            text = "\n".join(t for p, t in sources.items() if fnmatch.fnmatch(p, program))
+            text = "\n".join(t for p, t in texts.items() if fnmatch.fnmatch(p, program))
             if not text:
                 find(path, n, f"no program is named {program}")
             for pattern in patterns.split(","):
@@ -369,7 +370,7 @@ def check_ports(texts):
     """Each file that names two machines is a place where a port adds something: docs/porting.md lists and counts them."""
     with_two = {}
     for path, text in texts.items():
-        if is_of_a_machine(path) or path.startswith(("docs/", "tests/tool_lint")) or path.endswith(".md") or \
+        if is_of_a_machine(path) or path.startswith(("docs/", "tests/tool/lint")) or path.endswith(".md") or \
                 path == "tests/cannot_run.list":
             continue
         bare = strip_comments_only(text) if path.endswith(CODE) else re.sub(r"^\s*#(?!if|elif|include).*", "", text, flags=re.M)

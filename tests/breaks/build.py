@@ -18,6 +18,8 @@ import signal
 import subprocess
 import tempfile
 
+from programs import program_of, sources
+
 SPECIAL = {"stress": "stress/stress-tested", "corpus": "fuzz/replay"}
 SKIPPED, NO_SUCH_CASE = 77, 2
 
@@ -67,13 +69,9 @@ class Build:
                 self.includers.setdefault(file, []).append(made)
 
     def candidates(self):
-        tests = os.path.join(self.folder, "tests")
-        names = sorted(os.listdir(tests)) if os.path.isdir(tests) else []
-        for name in names:
-            # Those that make links from sources of their name; the runner and its like are none.
-            if os.path.isfile(f"tests/{name}.c") or os.path.isfile(f"tests/{name}.cc"):
-                if name not in ("runner", "hostile"):
-                    yield os.path.join(tests, name)
+        for source in sources():
+            if not source.endswith(".sh"):
+                yield os.path.join(self.folder, "tests", program_of(source))
         for path in SPECIAL.values():
             yield os.path.join(self.folder, path)
 

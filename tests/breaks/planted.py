@@ -192,7 +192,7 @@ def main(arguments):
         for done in [pool.submit(runner.run_row, row, cases) for row, cases in chosen(pattern)]:
             done.result()
     if not pattern:
-        for script in sorted(glob.glob("tests/tool_*.sh")) + ["tests/host_scheme_profile.sh"]:
+        for script in sorted(glob.glob("tests/tool/*.sh")) + ["tests/host/scheme_profile.sh"]:
             if "CODEHEAP_TEST_BROKEN" in read_file(script):
                 runner.run_script(script)
     print(f"{runner.passed} passed, {runner.failed} failed")

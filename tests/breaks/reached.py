@@ -5,7 +5,7 @@
     reached.py make BUILD PROGRAM...   runs every case of the programs of a counting build, writes BUILD/reached.json
     reached.py of INDEX FILE           the programs and cases that run lines of the file, and its planted mutants
 
-tests/reached.c marks the blocks of code that a case runs, in the object's machine code; the debug information says which
+tests/support/reached.c marks the blocks of code that a case runs, in the object's machine code; the debug information says which
 lines a block has. The index keeps each file's text, so that it serves while the sources change: a line that stands
 elsewhere since is found again, and one that came since has no case.
 """

@@ -149,7 +149,7 @@ class Picker:
         self.lines = {room: [] for room in rooms}
         for file in sorted(index.files):
             room = file.split("/")[0]
-            # What is behind pool->is_translated runs under Valgrind, as tests/tool_valgrind.sh has it run.
+            # What is behind pool->is_translated runs under Valgrind, as tests/tool/valgrind.sh has it run.
             if os.path.basename(file) == "valgrind.c":
                 continue
             if room in self.lines and file.endswith(".c") and os.path.exists(file):

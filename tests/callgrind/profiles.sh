@@ -35,7 +35,7 @@ graph() {
   local -a paths=()
   for name; do paths+=("$work/$name"); done
   "$work/print_graph" "${paths[@]}" >"$work/printed" 2>"$work/said" || fail "$*: $(cat "$work/said")"
-  python3 tests/callgrind_graph.py "$work/printed" "${paths[@]}" || fail "$*"
+  python3 tests/callgrind/graph.py "$work/printed" "${paths[@]}" || fail "$*"
 }
 # The profile with names has the same graph. A profile without blocks stays as it is, but for positions that other
 # readers count from elsewhere.
@@ -70,5 +70,5 @@ named_graph() {
 judge() { # judge PROFILE WORDS..
   local profile=$1
   shift
-  python3 tests/callgrind_judge.py "$work/$profile" "$work/$profile.named" "$map" "$@" || exit 1
+  python3 tests/callgrind/judge.py "$work/$profile" "$work/$profile.named" "$map" "$@" || exit 1
 }

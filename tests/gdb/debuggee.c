@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * debuggee.c: what tests/tool_gdb_commands.sh looks at through gdb. It makes blocks whose shape is
+ * debuggee.c: what tests/tool/gdb_commands.sh looks at through gdb. It makes blocks whose shape is
  * known, prints the facts (addresses, names) as `fact NAME VALUE`, runs them with checkpoints in C
  * between, and checks its own results: gdb must not have changed what the code does.
  *

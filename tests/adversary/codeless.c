@@ -1,0 +1,473 @@
+/* SPDX-License-Identifier: MIT
+ * codeless.c: children of fork that have no code: by CH_FORK_NONE, because the copy
+ * failed, or because no handler ran. They interpret, or end by a fault that is described; they hang
+ * nowhere, and write nothing that the parent sees. */
+#define _GNU_SOURCE
+#include "tests/support/stage.h"
+
+#include <errno.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct play {
+	struct stage *stage;
+	struct method a, b, guarded, native;
+	struct emitter open; /* of the forking thread */
+	uintptr_t entry;     /* of b, inverted */
+	_Atomic(int) step;
+	pid_t pid;
+};
+
+static struct play *new_play(struct stage *stage, enum ch_fork fork)
+{
+	stage->config.fork = fork == CH_FORK_COPY ? stage_fork_kind() : fork;
+	stage->counts_only = true;
+	return stage_play(stage, sizeof(struct play));
+}
+
+static void build(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	struct ch_info info;
+	method_jumper(stage, &p->a, "A");
+	method_constant(stage, &p->b, "Rapunzel", 2);
+	method_link(&p->a, 0, &p->b);
+	method_new(stage, &p->guarded, "G");
+	struct ch_open open = {.owner = p->guarded.owner, .hot_bytes = 64, .entry = CH_ENTRY_PATCH};
+	struct emitter e;
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	emit_value(&e, 7);
+	emit_ret(&e);
+	method_commit(&e, &p->guarded);
+	CHECK_EQ(ch_block_info(p->b.block, &info), CH_OK);
+	p->entry = ~(uintptr_t)info.entry;
+}
+
+/* --- the life of such a child --- */
+
+static void use_every_call(struct play *p)
+{
+	struct stage *stage = p->stage;
+	struct ch_info info;
+	struct ch_block found;
+	struct ch_code code;
+	size_t count = 9, kept = 9;
+	CHECK_EQ(method_call(&p->a, NULL), STAGE_FALLBACK);
+	CHECK_EQ(method_call(&p->b, NULL), STAGE_FALLBACK);
+	CHECK_EQ(method_call(&p->guarded, NULL), STAGE_FALLBACK);
+	CHECK_EQ(ch_block_info(p->b.block, &info), CH_E_STALE);
+	CHECK(!ch_block_at(stage->heap, (const void *)~p->entry, &found));
+	CHECK_EQ(ch_owner_set_entry(p->b.owner, p->b.block), CH_E_STALE);
+	CHECK_EQ(ch_branch_link(p->a.branch[0], p->b.block), CH_E_STALE);
+	CHECK_EQ(ch_blocks_invalidate(&p->b.block, 1, &count), CH_OK);
+	CHECK_EQ(count, 0);
+	CHECK_EQ(ch_block_commit(&p->open.code, 1), CH_E_STATE);
+	struct ch_open open = {.size = sizeof open, .owner = p->b.owner, .hot_bytes = 10};
+	open.flags = stage->driver == STAGE_POLLS ? CH_OPEN_MAY_COLLECT : 0;
+	CHECK_EQ(ch_block_open(&open, &code), CH_E_OS);
+	CHECK_EQ(errno, EACCES);
+	open.hot_bytes = 100000;
+	CHECK_EQ(ch_block_open(&open, &code), CH_E_OS);
+	stage_check(stage);
+	stage_collect(stage);
+	stage_collect(stage);
+	CHECK_EQ(ch_vm_discard(stage->heap, NULL, &count, &kept), CH_OK);
+	CHECK_EQ(count + kept, 0);
+	ch_thread_poll();
+	struct ch_stats stats = stage_stats(stage);
+	CHECK_EQ(stats.blocks_now, 0);
+	CHECK_EQ(stats.blocks_open_now, 0);
+	CHECK_EQ(stats.code_bytes_now, 0);
+	CHECK_EQ(stats.free_bytes_now, 0);
+	CHECK_EQ(stats.threads_now, 1);
+	CHECK_EQ(stage->freed, 3); /* each committed block's notice came, once */
+	const void *pcs[50];
+	CHECK(ch_backtrace(stage->heap, CH_BACKTRACE_FRAMES, NULL, pcs, 50) > 0);
+	CHECK(ch_backtrace(stage->heap, CH_BACKTRACE_TABLES, NULL, pcs, 50) > 0);
+	stage_check(stage);
+}
+
+static void wait_parked(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	struct emitter e;
+	struct method m;
+	method_new(stage, &m, "elsewhere");
+	method_open(&e, &m);
+	atomic_store(&p->step, 1);
+	stage_wait(&p->step, 2);
+	emit_value(&e, 4);
+	emit_ret(&e);
+	method_commit(&e, &m);
+	CHECK_EQ(method_call(&m, NULL), 4);
+	CHECK_EQ(ch_owner_release(m.owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+}
+
+EVERY_DRIVER(codeless_child_interprets_and_ends_in_order)
+{
+	struct play *p = new_play(stage, CH_FORK_NONE);
+	struct stage_thread other;
+	stage_apart(stage, build, p);
+	stage_spawn(stage, &other, wait_parked, p);
+	stage_wait(&p->step, 1);
+	struct method mine;
+	method_new(stage, &mine, "mine");
+	method_open(&p->open, &mine);
+	pid_t pid = fork();
+	if (!pid) {
+		alarm(TEST_PATIENCE_S);
+		use_every_call(p);
+		/* Its own child likewise. */
+		pid = fork();
+		if (!pid) {
+			alarm(TEST_PATIENCE_S);
+			stage->freed = 3;
+			use_every_call(p);
+			stage_end(stage);
+			exit(0);
+		}
+		expect_exit(pid, 0);
+		stage_end(stage);
+		exit(0);
+	}
+	expect_exit(pid, 0);
+	atomic_store(&p->step, 2);
+	stage_join(&other);
+	CHECK_EQ(method_call(&p->a, NULL), 2);
+	CHECK_EQ(method_call(&p->guarded, NULL), 7);
+	emit_value(&p->open, 5);
+	emit_ret(&p->open);
+	method_commit(&p->open, &mine);
+	CHECK_EQ(method_call(&mine, NULL), 5);
+	ch_thread_poll();
+	CHECK_EQ(stage->freed, 1);
+	stage_end(p->stage);
+}
+
+/* --- what runs code all the same --- */
+
+static const struct ch_heap *describing;
+
+static void describe(int signal, siginfo_t *info, void *ucontext)
+{
+	char text[300];
+	(void)signal;
+	size_t n = ch_trap_describe(describing, info, ucontext, text, sizeof text);
+	ssize_t written = write(STDERR_FILENO, text, n);
+	(void)written;
+	struct sigaction standard = {.sa_handler = SIG_DFL};
+	sigaction(SIGSEGV, &standard, NULL);
+	raise(SIGSEGV);
+}
+
+static void describe_faults(struct play *p)
+{
+	struct sigaction action = {.sa_sigaction = describe, .sa_flags = SA_SIGINFO};
+	describing = p->stage->heap;
+	CHECK_EQ(sigaction(SIGSEGV, &action, NULL), 0);
+}
+
+static void jump_to_code(void *arg)
+{
+	struct play *p = arg;
+	const void *target = (const void *)~p->entry;
+	describe_faults(p);
+	stage_enter(&target, NULL);
+}
+
+static void write_to_code(void *arg)
+{
+	struct play *p = arg;
+	*(volatile uint8_t *)p->open.code.write = 0xc3;
+}
+
+EVERY_DRIVER(codeless_child_faults_in_code_and_the_fault_is_described)
+{
+	char text[400];
+	struct play *p = new_play(stage, CH_FORK_NONE);
+	struct method mine;
+	stage_apart(stage, build, p);
+	method_new(stage, &mine, "mine");
+	method_open(&p->open, &mine);
+	emit_value(&p->open, 5);
+	emit_ret(&p->open);
+	expect_signal_text(jump_to_code, p, SIGSEGV, text, sizeof text);
+	if (!strstr(text, "Rapunzel") || !strstr(text, "child of a fork has no copy"))
+		FAIL("the fault of a child without code reads \"%s\"", text);
+	expect_signal(write_to_code, p, SIGSEGV);
+	method_commit(&p->open, &mine);
+	CHECK_EQ(method_call(&mine, NULL), 5);
+	CHECK_EQ(method_call(&p->b, NULL), 2);
+	stage_end(p->stage);
+}
+
+/* The child returns into the frame of code that forked. */
+static uint64_t fork_in_callee(void *arg)
+{
+	struct play *p = arg;
+	p->pid = fork();
+	if (!p->pid) {
+		alarm(TEST_PATIENCE_S);
+		describe_faults(p);
+	}
+	return 11;
+}
+
+EVERY_DRIVER(codeless_child_faults_where_it_returns_into_code)
+{
+	struct play *p = new_play(stage, CH_FORK_NONE);
+	int ends[2], status;
+	char text[400];
+	method_native(stage, &p->native, "Rumpelstilzchen", (void *)fork_in_callee);
+	CHECK_EQ(pipe(ends), 0);
+	int saved = dup(STDERR_FILENO);
+	CHECK_EQ(dup2(ends[1], STDERR_FILENO), STDERR_FILENO);
+	uint64_t result = method_call(&p->native, p);
+	CHECK_EQ(dup2(saved, STDERR_FILENO), STDERR_FILENO);
+	if (!p->pid)
+		_exit(1);
+	CHECK_EQ(result, 11);
+	CHECK_EQ(close(ends[1]), 0);
+	CHECK_EQ(waitpid(p->pid, &status, 0), p->pid);
+	close(ends[1]);
+	ssize_t n = read(ends[0], text, sizeof text - 1);
+	CHECK(n >= 0);
+	text[n] = 0;
+	if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGSEGV)
+		FAIL("the child ended with status 0x%x", (unsigned)status);
+	if (!strstr(text, "Rumpelstilzchen"))
+		FAIL("the fault of a child without code reads \"%s\"", text);
+	stage_end(p->stage);
+}
+
+/* --- a copy that fails --- */
+
+/* Each call into the system that the handlers make fails in turn, in the parent and in the child;
+ * the child has all of its code, or none. */
+EVERY_DRIVER(child_whose_copy_failed_has_no_code_at_all)
+{
+	struct play *p = new_play(stage, CH_FORK_COPY);
+	stage_apart(stage, build, p);
+	struct method mine;
+	method_new(stage, &mine, "mine");
+	method_open(&p->open, &mine);
+	unsigned with_code = 0, without = 0;
+	for (uint64_t nth = 1; nth <= 24; nth++) {
+		ch__os_fail_at(nth, true);
+		pid_t pid = fork();
+		ch__os_fail_at(0, false);
+		if (!pid) {
+			alarm(TEST_PATIENCE_S);
+			bool has_code = method_call(&p->a, NULL) == 2;
+			if (has_code)
+				CHECK_EQ(method_call(&p->guarded, NULL), 7);
+			else
+				use_every_call(p);
+			stage_check(stage);
+			_exit(has_code ? 1 : 2);
+		}
+		int status;
+		CHECK_EQ(waitpid(pid, &status, 0), pid);
+		if (!WIFEXITED(status) || WEXITSTATUS(status) < 1 || WEXITSTATUS(status) > 2)
+			FAIL("call %u failed: the child ended with status 0x%x", (unsigned)nth,
+			     (unsigned)status);
+		with_code += WEXITSTATUS(status) == 1;
+		without += WEXITSTATUS(status) == 2;
+		CHECK_EQ(method_call(&p->a, NULL), 2);
+		stage_check(stage);
+	}
+	printf("%u children with code, %u without\n", with_code, without);
+	CHECK(with_code > 0 && without > 0);
+	CHECK_EQ(ch_block_abort(&p->open.code), CH_OK);
+	stage_end(p->stage);
+}
+
+/* --- a child that no handler ran in --- */
+
+static struct play *interrupted;
+
+/* fork() may not be called here: its handlers would wait for what the thread itself holds. */
+static void clone_in_handler(int signal)
+{
+	(void)signal;
+	interrupted->pid = _Fork();
+	if (interrupted->pid)
+		return;
+	alarm(TEST_PATIENCE_S);
+	if (atomic_load(&interrupted->step) == 1) {
+		execl("/bin/true", "true", (char *)NULL);
+		_exit(9);
+	}
+	jump_to_code(interrupted);
+	_exit(9);
+}
+
+#if CH_TSAN /* it has handlers of its own, and needs them */
+__attribute__((unused)) static void body_child_without_handlers(struct stage *stage)
+#else
+EVERY_DRIVER(child_without_handlers_has_no_code_and_may_replace_itself)
+#endif
+{
+	struct play *p = new_play(stage, CH_FORK_COPY);
+	int ends[2], status;
+	char text[400];
+	interrupted = p;
+	stage_apart(stage, build, p);
+	struct sigaction action = {.sa_handler = clone_in_handler};
+	CHECK_EQ(sigaction(SIGUSR1, &action, NULL), 0);
+	/* The signal comes while its thread has the heap locked. */
+	atomic_store(&p->step, 1);
+	ch__heap_lock(stage->heap);
+	CHECK_EQ(raise(SIGUSR1), 0);
+	ch__heap_unlock(stage->heap);
+	expect_exit(p->pid, 0);
+	/* Private memory is the child's own (writes_of_a_child_without_handlers_are_its_own). */
+	if (stage->heap->pool->backend >= CH__BACKEND_PROCMEM) {
+		stage_end(p->stage);
+		return;
+	}
+	CHECK_EQ(pipe(ends), 0);
+	int saved = dup(STDERR_FILENO);
+	CHECK_EQ(dup2(ends[1], STDERR_FILENO), STDERR_FILENO);
+	atomic_store(&p->step, 2);
+	ch__heap_lock(stage->heap);
+	CHECK_EQ(raise(SIGUSR1), 0);
+	ch__heap_unlock(stage->heap);
+	CHECK_EQ(dup2(saved, STDERR_FILENO), STDERR_FILENO);
+	CHECK_EQ(waitpid(p->pid, &status, 0), p->pid);
+	close(ends[1]);
+	ssize_t n = read(ends[0], text, sizeof text - 1);
+	CHECK(n >= 0);
+	text[n] = 0;
+	if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGSEGV)
+		FAIL("the child ended with status 0x%x", (unsigned)status);
+	if (!strstr(text, "raw clone"))
+		FAIL("the fault of a child without handlers reads \"%s\"", text);
+	CHECK_EQ(method_call(&p->a, NULL), 2);
+	stage_check(stage);
+	stage_end(p->stage);
+}
+
+/* --- threads at work --- */
+
+static void make_and_drop(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	while (!atomic_load(&p->step)) {
+		struct method m;
+		struct emitter e;
+		method_new(stage, &m, "made");
+		struct ch_open open = {.owner = m.owner, .hot_bytes = 200, .user = &m};
+		if (emit_open_as(&e, &open) == CH_OK) {
+			emit_value(&e, 8);
+			emit_ret(&e);
+			method_commit_only(&e, &m);
+			if (ch_owner_set_entry(m.owner, m.block) == CH_OK)
+				CHECK_EQ(method_call(&m, NULL), 8);
+		}
+		method_drop(stage, &m);
+		ch_thread_poll();
+		if (atomic_exchange(&stage->wanted, 0))
+			stage_collect(stage);
+	}
+}
+
+/* --- regions --- */
+
+static _Atomic(uint32_t) *region_of_another;
+
+/* As it looks when a thread comes to a region that is frozen: it is inside, sees that, and is
+ * outside again. Handlers that were there before the library's run between its own. */
+static void enter_region(void)
+{
+	if (region_of_another)
+		atomic_store(region_of_another, 1);
+}
+
+static void leave_region(void)
+{
+	if (region_of_another)
+		atomic_store(region_of_another, 0);
+}
+
+static void lend_region(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	region_of_another = &ch__thread_self(stage->heap)->inside;
+	atomic_store(&p->step, 1);
+	stage_wait(&p->step, 2);
+}
+
+static void fork_beside_a_region(struct stage *stage, enum ch_fork fork_as)
+{
+	CHECK_EQ(pthread_atfork(enter_region, leave_region, NULL), 0);
+	struct play *p = new_play(stage, fork_as);
+	struct stage_thread thread;
+	stage_spawn(stage, &thread, lend_region, p);
+	stage_wait(&p->step, 1);
+	pid_t pid = fork();
+	if (!pid) {
+		alarm(TEST_PATIENCE_S);
+		stage_check(stage);
+		_exit(0);
+	}
+	int status;
+	CHECK_EQ(waitpid(pid, &status, 0), pid);
+	if (status)
+		FAIL("the child waits for a region of a thread that it does not have: 0x%x",
+		     (unsigned)status);
+	region_of_another = NULL;
+	atomic_store(&p->step, 2);
+	stage_join(&thread);
+	stage_end(p->stage);
+}
+
+TEST(child_waits_for_no_region_of_another_thread)
+{
+	fork_beside_a_region(stage_new(STAGE_POLLS), CH_FORK_COPY);
+}
+
+TEST(codeless_child_waits_for_no_region_of_another_thread)
+{
+	fork_beside_a_region(stage_new(STAGE_POLLS), CH_FORK_NONE);
+}
+
+/* A thread may be caught between two steps of its entering a region: the child, which freezes all
+ * of them to check its heap and to fork, waits for nobody. */
+static void fork_without_code(struct stage *stage)
+{
+	skip_if_allocator_forgets_forks();
+	struct play *p = new_play(stage, CH_FORK_NONE);
+	struct stage_thread threads[2];
+	stage_apart(stage, build, p);
+	for (int i = 0; i < 2; i++)
+		stage_spawn(stage, &threads[i], make_and_drop, p);
+	uint64_t end = now_ns() + storm_ms_of(500) * UINT64_C(1000000);
+	for (int forks = 0; forks < 10 || now_ns() < end; forks++) {
+		pid_t pid = fork();
+		if (!pid) {
+			alarm(TEST_PATIENCE_S);
+			CHECK_EQ(method_call(&p->a, NULL), STAGE_FALLBACK);
+			stage_check(stage);
+			pid = fork();
+			if (!pid) {
+				alarm(TEST_PATIENCE_S);
+				stage_check(stage);
+				_exit(0);
+			}
+			expect_exit(pid, 0);
+			_exit(0);
+		}
+		ch_thread_park();
+		expect_exit(pid, 0);
+		ch_thread_unpark();
+		if (forks % 4 == 0)
+			stage_collect(stage);
+	}
+	atomic_store(&p->step, 1);
+	for (int i = 0; i < 2; i++)
+		stage_join(&threads[i]);
+	stage_end(p->stage);
+}
+STAGE_CASE(codeless_children_wait_for_no_thread, _polls, STAGE_POLLS, fork_without_code)
+STAGE_CASE(codeless_children_wait_for_no_thread, _signals, STAGE_SIGNALS, fork_without_code)

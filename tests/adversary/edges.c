@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT
+ * edges.c: owners that are released while others attach edges to what they own, and while
+ * others open blocks for them and fork: an edge that was granted holds its block, and a child of
+ * fork has no place that no block has. */
+#define _GNU_SOURCE
+#include "codeheap/life/open.h"
+#include "tests/support/stage.h"
+
+#include <unistd.h>
+
+enum { LEAVES = 2 };
+
+struct play {
+	struct stage *stage;
+	struct method holder;
+	struct ch_owner owner; /* of the leaves */
+	struct ch_block leaves[LEAVES];
+	_Atomic(int) step, over;
+	_Atomic(unsigned) opened;
+	struct ch_stats before;
+	uint32_t hot_bytes;
+};
+
+static struct play *new_play(struct stage *stage)
+{
+	stage->counts_only = true;
+	return stage_play(stage, sizeof(struct play));
+}
+
+static struct ch_block make_leaf(struct ch_owner owner)
+{
+	struct emitter e;
+	emit_open(&e, owner, 16, 0);
+	emit_value(&e, 7);
+	emit_ret(&e);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	return e.code.block;
+}
+
+static void attach_edge(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	struct emitter e;
+	method_new(stage, &p->holder, "holder");
+	method_open(&e, &p->holder);
+	atomic_store(&p->step, 1);
+	CHECK_EQ(ch_edge_attach(e.code.block, p->leaves[0]), CH_OK);
+	atomic_store(&p->step, 2);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+}
+
+/* A release looks for edges and kills with the owner's list locked: as long as it does, nobody
+ * attaches another one. */
+TEST(edge_is_not_attached_while_a_release_looks_for_edges)
+{
+	struct play *p = new_play(stage_new(STAGE_POLLS));
+	struct stage_thread t;
+	CHECK_EQ(ch_owner_create(p->stage->vm, "leaf", stage_fallback, NULL, &p->owner), CH_OK);
+	p->leaves[0] = make_leaf(p->owner);
+	struct ch__owner *owner = ch__owner_at(p->stage->heap, ch__handle_index(p->owner.bits));
+	ch__owner_lock(owner);
+	stage_spawn(p->stage, &t, attach_edge, p);
+	while (!atomic_load(&p->step))
+		stage_sleep(1);
+	for (int i = 0; i < 100 && atomic_load(&p->step) != 2; i++)
+		stage_sleep(1);
+	if (atomic_load(&p->step) == 2)
+		FAIL("edges: one was attached beside a release");
+	ch__owner_unlock(owner);
+	stage_join(&t);
+	CHECK_EQ(atomic_load(&p->step), 2);
+	stage_end(p->stage);
+}
+
+static void build_holder(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	struct emitter e;
+	CHECK_EQ(ch_owner_create(stage->vm, "leaf", stage_fallback, NULL, &p->owner), CH_OK);
+	p->leaves[0] = make_leaf(p->owner);
+	p->leaves[1] = make_leaf(p->owner);
+	method_new(stage, &p->holder, "holder");
+	method_open(&e, &p->holder);
+	CHECK_EQ(ch_edge_attach(e.code.block, p->leaves[0]), CH_OK);
+	emit_value(&e, 1);
+	emit_ret(&e);
+	method_commit(&e, &p->holder);
+}
+
+TEST(edge_holds_its_block_when_the_owner_is_released_at_once)
+{
+	struct play *p = new_play(stage_new(STAGE_POLLS));
+	stage_apart(p->stage, build_holder, p);
+	CHECK_EQ(ch_owner_release(p->owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK(block_is_known(p->leaves[0]));
+	CHECK(!block_is_known(p->leaves[1]));
+	method_drop(p->stage, &p->holder);
+	stage_collect(p->stage);
+	CHECK(!block_is_known(p->leaves[0]));
+	stage_end(p->stage);
+}
+
+/* --- places of opens that fail --- */
+
+/* As when the owner dies between the call and the place: the place was taken. */
+static void open_for_a_dead_owner(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	while (!atomic_load(&p->over)) {
+		struct ch_open open = {.size = sizeof open,
+				       .owner = p->owner,
+				       .hot_bytes = p->hot_bytes,
+				       .cold_bytes = 40};
+		struct ch_code code;
+		CHECK_EQ(ch__block_open(stage->heap, ch__thread_self(stage->heap), &open, &code),
+			 CH_E_STALE);
+		atomic_fetch_add(&p->opened, 1);
+	}
+}
+
+static void fork_and_compare(struct play *p)
+{
+	pid_t pid = fork();
+	if (!pid) {
+		struct ch_stats now = stage_stats(p->stage);
+		stage_check(p->stage);
+		if (now.pages_now != p->before.pages_now ||
+		    now.free_bytes_now != p->before.free_bytes_now)
+			FAIL("fork: the child has places that no block has: %llu bytes",
+			     (unsigned long long)(p->before.free_bytes_now - now.free_bytes_now));
+		_exit(0);
+	}
+	expect_exit(pid, 0);
+}
+
+static void fork_beside_opens(uint32_t hot_bytes)
+{
+	enum { FORKS = 30 };
+	skip_if_allocator_forgets_forks();
+	struct play *p = new_play(stage_new(STAGE_POLLS));
+	struct stage_thread t;
+	p->hot_bytes = hot_bytes;
+	CHECK_EQ(ch_owner_create(p->stage->vm, "dead", stage_fallback, NULL, &p->owner), CH_OK);
+	/* Its record stays while it has a block. */
+	struct emitter e;
+	emit_open(&e, p->owner, 16, 0);
+	CHECK_EQ(ch_owner_release(p->owner, CH_RELEASE_COLLECT), CH_OK);
+	p->before = stage_stats(p->stage);
+	stage_spawn(p->stage, &t, open_for_a_dead_owner, p);
+	for (int i = 0; i < FORKS; i++) {
+		for (unsigned seen = atomic_load(&p->opened); atomic_load(&p->opened) == seen;)
+			stage_pause();
+		fork_and_compare(p);
+	}
+	atomic_store(&p->over, 1);
+	stage_join(&t);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	stage_end(p->stage);
+}
+
+TEST(s31_child_has_no_place_of_an_open_that_failed)
+{
+	fork_beside_opens(100);
+}
+
+TEST(s31_child_has_no_span_of_an_open_that_failed)
+{
+	fork_beside_opens(100000);
+}

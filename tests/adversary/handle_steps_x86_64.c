@@ -1,0 +1,615 @@
+/* SPDX-License-Identifier: MIT
+ * handle_steps_x86_64.c: an owner goes, and another one takes its record, at every
+ * instruction, or at every few of a long call, of the calls that are given its handle. A thread
+ * makes the call with the trap flag set; at one of its steps it stands still until the main thread
+ * has done the rest. In each scene that is a later step, until the call has no more of them. */
+#define _GNU_SOURCE
+#include "tests/support/heap_rig.h"
+#include "tests/support/trap_flag_x86_64.h"
+
+#include "codeheap/graph/block.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <time.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+enum { STRANGERS_MOST = 64, PATIENCE_NS = 20000000, NS_PER_S = 1000000000 };
+
+struct play;
+
+/* The call: what comes before its steps, the steps, and what came of it. */
+struct act {
+	bool is_attached; /* the thread that makes it */
+	unsigned stride;  /* steps from one scene to the next */
+	bool (*is_here)(const struct play *); /* where it may stand still; NULL: at each step */
+	void (*prepare)(struct play *);
+	void (*call)(struct play *);
+	void (*meanwhile)(struct play *);
+	void (*judge)(struct play *);
+};
+
+struct play {
+	struct rig rig;
+	const struct act *act;
+	struct ch_owner owner;  /* whose handle the call has */
+	struct ch_owner stranger; /* in the same record; none while it is not */
+	struct ch_owner strangers[STRANGERS_MOST];
+	unsigned strangers_count;
+	struct ch_code code;
+	struct ch_block block, found;
+	enum ch_status status;
+	unsigned wanted, step; /* the step at which it stands still */
+	_Atomic(int) is_there;
+	sem_t there, over; /* the call stands still or has ended; the rest is done */
+};
+
+static struct play *stepped;
+static void release_by_the_way(struct play *);
+
+/* What the main thread is about to do would wait for what the thread has. */
+static bool holds_anything(const struct play *p)
+{
+	struct ch_heap *heap = p->rig.heap;
+	/* A release to be collected takes no lock. */
+	if (p->act->meanwhile == release_by_the_way)
+		return false;
+	if (atomic_load(&ch__owner_at(heap, ch__handle_index(p->owner.bits))->busy) ||
+	    atomic_load(&heap->lock.word) || atomic_load(&heap->records.word))
+		return true;
+	for (uint32_t i = 0; i < heap->pool->page_count; i++)
+		if (atomic_load(&heap->pool->pages[i].busy))
+			return true;
+	return false;
+}
+
+static void on_trap(int signal, siginfo_t *info, void *context)
+{
+	int error = errno;
+	struct play *p = stepped;
+	ucontext_t *at = context;
+	(void)signal, (void)info;
+	if (++p->step >= p->wanted && !atomic_load(&p->is_there) && !holds_anything(p) &&
+	    (!p->act->is_here || p->act->is_here(p))) {
+		p->wanted = p->step;
+		atomic_store(&p->is_there, 1);
+		sem_post(&p->there);
+		/* Should it hold what is not known here, the rest is done later. */
+		struct timespec until;
+		clock_gettime(CLOCK_REALTIME, &until);
+		until.tv_nsec += PATIENCE_NS;
+		until.tv_sec += until.tv_nsec / NS_PER_S;
+		until.tv_nsec %= NS_PER_S;
+		if (sem_timedwait(&p->over, &until) == 0)
+			sem_post(&p->over);
+		at->uc_mcontext.gregs[REG_EFL] &= ~(greg_t)TRAP_FLAG;
+	}
+	errno = error;
+}
+
+static void *play_call(void *arg)
+{
+	struct play *p = arg;
+	if (p->act->is_attached)
+		CHECK_EQ(ch_thread_attach(p->rig.heap, NULL, NULL), CH_OK);
+	if (p->act->prepare)
+		p->act->prepare(p);
+	p->step = 0;
+	trap_flag_set();
+	p->act->call(p);
+	trap_flag_clear();
+	if (!atomic_load(&p->is_there))
+		sem_post(&p->there);
+	if (p->act->is_attached) {
+		while (sem_wait(&p->over) != 0)
+			CHECK_EQ(errno, EINTR);
+		p->act->judge(p);
+		CHECK_EQ(ch_thread_detach(p->rig.heap), CH_OK);
+	}
+	return NULL;
+}
+
+/* One scene; false: the call ended before the step came. */
+static bool play_scene(struct play *p)
+{
+	pthread_t thread;
+	atomic_store(&p->is_there, 0);
+	CHECK_EQ(sem_init(&p->there, 0, 0), 0);
+	CHECK_EQ(sem_init(&p->over, 0, 0), 0);
+	p->stranger.bits = 0;
+	p->strangers_count = 0;
+	CHECK_EQ(pthread_create(&thread, NULL, play_call, p), 0);
+	while (sem_wait(&p->there) != 0)
+		CHECK_EQ(errno, EINTR);
+	bool was_there = atomic_load(&p->is_there);
+	p->act->meanwhile(p);
+	sem_post(&p->over);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	if (!p->act->is_attached)
+		p->act->judge(p);
+	for (unsigned i = 0; i < p->strangers_count; i++)
+		(void)!ch_owner_release(p->strangers[i], CH_RELEASE_NOT_RUNNING);
+	return was_there;
+}
+
+static void play_all_by(enum ch_driver driver, const struct act *act, void (*set)(struct play *),
+			unsigned least)
+{
+	struct ch_config config = rig_config(1 << 20);
+	struct sigaction action = {.sa_sigaction = on_trap, .sa_flags = SA_SIGINFO};
+	static struct play play;
+	struct play *p = &play;
+	unsigned scenes = 0;
+	stepped = p;
+	p->act = act;
+	config.driver = driver;
+	p->rig = rig_create(&config, NULL, NULL);
+	p->wanted = 1;
+	CHECK_EQ(sigaction(SIGTRAP, &action, NULL), 0);
+	for (bool more = true; more; p->wanted += act->stride, scenes++) {
+		p->owner = rig_owner(&p->rig, "owner");
+		if (set)
+			set(p);
+		more = play_scene(p);
+	}
+	if (scenes < least)
+		FAIL("%u scenes: the call has more instructions", scenes);
+	rig_check(&p->rig);
+	rig_end(&p->rig);
+}
+
+static void play_all(const struct act *act, void (*set)(struct play *), unsigned least)
+{
+	play_all_by(CH_DRIVER_BUILTIN, act, set, least);
+}
+
+/* --- the other thread --- */
+
+/* Owners, until one has the record, or none that is free is left. */
+static void create_strangers(struct play *p)
+{
+	const struct ch__table *owners = &p->rig.heap->owners;
+	while (!p->stranger.bits && owners->free_head) {
+		CHECK(p->strangers_count < STRANGERS_MOST);
+		struct ch_owner *stranger = &p->strangers[p->strangers_count++];
+		*stranger = rig_owner(&p->rig, "stranger");
+		if (ch__handle_index(stranger->bits) == ch__handle_index(p->owner.bits))
+			p->stranger = *stranger;
+	}
+}
+
+static void release_at_once(struct play *p)
+{
+	/* Stale where the call itself is the release. */
+	(void)!ch_owner_release(p->owner, CH_RELEASE_NOT_RUNNING);
+	create_strangers(p);
+}
+
+static struct ch_owner_facts facts_of(struct ch_owner owner)
+{
+	struct ch_owner_facts facts;
+	CHECK_EQ(ch_owner_info(owner, &facts), CH_OK);
+	return facts;
+}
+
+/* --- an edge --- */
+
+static void open_holder(struct play *p)
+{
+	struct ch_owner holder = rig_owner(&p->rig, "holder");
+	struct ch_open open = {.size = sizeof open, .owner = holder, .hot_bytes = 16};
+	CHECK_EQ(ch_block_open(&open, &p->code), CH_OK);
+	/* Its list has room before the call. */
+	CHECK_EQ(ch_edge_attach_owner(p->code.block, holder), CH_OK);
+	CHECK_EQ(ch_owner_release(holder, CH_RELEASE_COLLECT), CH_OK);
+}
+
+static void attach_edge(struct play *p)
+{
+	p->status = ch_edge_attach_owner(p->code.block, p->owner);
+}
+
+static void judge_edge(struct play *p)
+{
+	const struct ch__owner *record =
+		ch__owner_at(p->rig.heap, ch__handle_index(p->owner.bits));
+	if (p->stranger.bits && p->status == CH_OK)
+		FAIL("step %u: an edge to an owner that was gone is the stranger's", p->wanted);
+	if (p->stranger.bits && record->has_edges)
+		FAIL("step %u: a stranger has the edge of another", p->wanted);
+	if (p->status != CH_OK)
+		CHECK_EQ(p->status, CH_E_STALE);
+	CHECK_EQ(ch_block_abort(&p->code), CH_OK);
+}
+
+TEST(edge_of_an_owner_that_goes_is_never_a_strangers)
+{
+	static const struct act act = {true, 1, NULL, open_holder, attach_edge,
+				       release_at_once, judge_edge};
+	play_all(&act, NULL, 50);
+}
+
+/* --- a block --- */
+
+/* The thread has a page, and a record, before the call. */
+static void warm_up(struct play *p)
+{
+	struct ch_owner warm = rig_owner(&p->rig, "warm");
+	struct ch_open open = {.size = sizeof open, .owner = warm, .hot_bytes = 16};
+	CHECK_EQ(ch_block_open(&open, &p->code), CH_OK);
+	CHECK_EQ(ch_block_abort(&p->code), CH_OK);
+	CHECK_EQ(ch_owner_release(warm, CH_RELEASE_NOT_RUNNING), CH_OK);
+}
+
+static void open_block(struct play *p)
+{
+	struct ch_open open = {.size = sizeof open, .owner = p->owner, .hot_bytes = 16};
+	p->status = ch_block_open(&open, &p->code);
+}
+
+static void judge_owner_of(struct play *p, struct ch_block block)
+{
+	struct ch_info info;
+	if (p->status == CH_OK && ch_block_info(block, &info) == CH_OK &&
+	    info.owner.bits != p->owner.bits)
+		FAIL("step %u: a block of an owner that was gone is a stranger's", p->wanted);
+	if (p->stranger.bits && facts_of(p->stranger).blocks_now)
+		FAIL("step %u: a stranger has a block that it did not open", p->wanted);
+	if (p->status != CH_OK)
+		CHECK_EQ(p->status, CH_E_STALE);
+}
+
+static void judge_block(struct play *p)
+{
+	judge_owner_of(p, p->code.block);
+	if (p->status == CH_OK)
+		CHECK_EQ(ch_block_abort(&p->code), CH_OK);
+}
+
+TEST(block_of_an_owner_that_goes_is_never_a_strangers)
+{
+	static const struct act act = {true, 5, NULL, warm_up, open_block,
+				       release_at_once, judge_block};
+	play_all(&act, NULL, 100);
+}
+
+/* --- a trampoline --- */
+
+static void warm_up_slots(struct play *p)
+{
+	struct ch_owner warm = rig_owner(&p->rig, "warm");
+	CHECK_EQ(ch_trampoline_make(warm, CH_TRAMPOLINE_TAIL,
+				    (const void *)(uintptr_t)rig_fallback, 0, NULL, NULL,
+				    &p->block),
+		 CH_OK);
+	CHECK_EQ(ch_owner_release(warm, CH_RELEASE_NOT_RUNNING), CH_OK);
+}
+
+static void make_trampoline(struct play *p)
+{
+	p->status = ch_trampoline_make(p->owner, CH_TRAMPOLINE_TAIL,
+				       (const void *)(uintptr_t)rig_fallback, 7, NULL, NULL,
+				       &p->block);
+}
+
+static void judge_trampoline(struct play *p)
+{
+	judge_owner_of(p, p->block);
+}
+
+TEST(trampoline_of_an_owner_that_goes_is_never_a_strangers)
+{
+	static const struct act act = {true, 31, NULL, warm_up_slots, make_trampoline,
+				       release_at_once, judge_trampoline};
+	play_all(&act, NULL, 40);
+}
+
+/* --- a site --- */
+
+enum { SITE_AT = 3 }; /* of its displacement all lies in one aligned 8 */
+
+/* The bytes of a jump, in a run of pages that has room for its branch. */
+static void write_jump(struct play *p, struct ch_owner owner, struct ch_code *code)
+{
+	static const uint8_t jump[] = {0x90, 0x90, 0x90, 0xe9, 0, 0, 0, 0};
+	struct ch_open open = {.size = sizeof open,
+			       .owner = owner,
+			       .hot_bytes = 2 * (uint32_t)rig_page_bytes(),
+			       .branch_room = 1};
+	(void)p;
+	CHECK_EQ(ch_block_open(&open, code), CH_OK);
+	memcpy(code->write, jump, sizeof jump);
+	code->used_to = sizeof jump;
+}
+
+static void make_late_site(struct play *p)
+{
+	write_jump(p, p->owner, &p->code);
+	CHECK_EQ(ch_block_commit(&p->code, 1), CH_OK);
+}
+
+static void attach_late(struct play *p)
+{
+	struct ch_branch_site site = {.at = p->code.exec + SITE_AT, .kind = CH_JMP};
+	struct ch_branch branch;
+	p->status = ch_branch_attach(p->code.block, &site, &branch);
+}
+
+/* The main thread has a block OPEN in the place, and in the record. */
+static void open_in_its_place(struct play *p)
+{
+	struct ch_code code;
+	CHECK_EQ(ch_owner_release(p->owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	create_strangers(p);
+	if (!p->stranger.bits)
+		return;
+	write_jump(p, p->stranger, &code);
+	p->block = code.block;
+}
+
+static void judge_site(struct play *p)
+{
+	if (!p->stranger.bits)
+		return;
+	if (rig_info(p->block).branches_now)
+		FAIL("step %u: a site was attached to a block that another thread has open",
+		     p->wanted);
+	struct ch_code code = {.block = p->block};
+	CHECK_EQ(ch_block_abort(&code), CH_OK);
+}
+
+TEST(site_of_a_block_that_goes_is_never_a_strangers)
+{
+	static const struct act act = {true, 3, NULL, NULL, attach_late,
+				       open_in_its_place, judge_site};
+	play_all(&act, make_late_site, 50);
+}
+
+/* --- a look-up --- */
+
+static void look_up(struct play *p)
+{
+	(void)!ch_block_at(p->rig.heap, p->code.exec + SITE_AT, &p->found);
+}
+
+static void judge_look_up(struct play *p)
+{
+	if (p->found.bits && p->found.bits != p->code.block.bits)
+		FAIL("step %u: a look-up has found a block that is OPEN", p->wanted);
+	struct ch_code code = {.block = p->block};
+	CHECK_EQ(ch_block_abort(&code), CH_OK);
+}
+
+TEST(look_up_passes_over_a_record_that_is_open_again)
+{
+	static const struct act act = {false, 1, NULL, NULL, look_up,
+				       open_in_its_place, judge_look_up};
+	play_all(&act, make_late_site, 20);
+}
+
+/* --- refs --- */
+
+enum { REFS = 10 };
+
+static void open_with_refs(struct play *p)
+{
+	struct ch_open open = {
+		.size = sizeof open, .owner = p->owner, .hot_bytes = 8 * REFS, .name = "refs"};
+	CHECK_EQ(ch_block_open(&open, &p->code), CH_OK);
+	memset(p->code.write, 0, 8 * REFS);
+	for (unsigned i = 0; i < REFS; i++)
+		CHECK_EQ(ch_ref_attach(p->code.block, p->code.exec + 8 * i), CH_OK);
+	p->code.used_to = 8 * REFS;
+}
+
+static void commit_refs(struct play *p)
+{
+	p->status = ch_block_commit(&p->code, 1);
+}
+
+static uintptr_t same_word(void *arg, uintptr_t word, bool *is_young)
+{
+	++*(unsigned *)arg;
+	*is_young = true;
+	return word;
+}
+
+static void judge_refs(struct play *p)
+{
+	unsigned visits = 0;
+	struct ch_info info;
+	if (p->status != CH_OK)
+		CHECK_EQ(p->status, CH_E_STALE);
+	bool is_there = ch_block_info(p->code.block, &info) == CH_OK;
+	rig_visit_refs(&p->rig, CH_REFS_YOUNG, same_word, &visits);
+	if (is_there || visits)
+		FAIL("step %u: a block of an owner that was released at once is there, %u refs",
+		     p->wanted, visits);
+	(void)!ch_owner_release(p->owner, CH_RELEASE_NOT_RUNNING);
+}
+
+/* A block that is committed while its owner is released at once is freed by the release, or aborted
+ * by the commit, which reads its refs when others know it already. */
+TEST(commit_beside_a_release_is_stale_or_freed)
+{
+	static const struct act act = {true, 61, NULL, open_with_refs, commit_refs,
+				       release_at_once, judge_refs};
+	play_all_by(CH_DRIVER_HOST, &act, NULL, 20);
+}
+
+static bool is_live_without_start(const struct play *p)
+{
+	struct ch_heap *heap = p->rig.heap;
+	const struct ch__block *block = ch__block_at(heap, ch__handle_index(p->code.block.bits));
+	return ch__block_state(block) == CH_BLOCK_LIVE &&
+	       !ch__page_has_start(heap->pool, block->hot_offset);
+}
+
+/* The commit sets no start where the release has left no block. */
+TEST(commit_has_its_start_before_a_release_ends_it)
+{
+	static const struct act act = {true, 1, is_live_without_start, open_with_refs, commit_refs,
+				       release_at_once, judge_refs};
+	play_all_by(CH_DRIVER_HOST, &act, NULL, 2);
+}
+
+/* --- a release --- */
+
+static void release_once_more(struct play *p)
+{
+	p->status = ch_owner_release(p->owner, CH_RELEASE_COLLECT);
+}
+
+static void judge_release(struct play *p)
+{
+	if (p->stranger.bits && facts_of(p->stranger).is_released)
+		FAIL("step %u: the second release of an owner was a stranger's", p->wanted);
+	if (p->status != CH_OK)
+		CHECK_EQ(p->status, CH_E_STALE);
+}
+
+TEST(second_release_of_an_owner_is_never_a_strangers)
+{
+	static const struct act act = {false, 1, NULL, NULL, release_once_more, release_at_once,
+				       judge_release};
+	play_all(&act, NULL, 20);
+}
+
+/* --- its cell --- */
+
+/* A run of pages: the next one of its size lies where it lay. */
+static struct ch_block make_span(struct ch_owner owner)
+{
+	struct emitter e;
+	emit_open(&e, owner, 2 * (uint32_t)rig_page_bytes(), 0);
+	emit_value(&e, 1);
+	emit_ret(&e);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	return e.code.block;
+}
+
+static void enter_block(const struct rig *rig, void *arg)
+{
+	struct play *p = arg;
+	(void)rig;
+	p->block = make_span(p->owner);
+	CHECK_EQ(ch_owner_set_entry(p->owner, p->block), CH_OK);
+}
+
+static void set_entry(struct play *p)
+{
+	rig_apart(&p->rig, enter_block, p);
+}
+
+static void enter_stranger(const struct rig *rig, void *arg)
+{
+	struct play *p = arg;
+	(void)rig;
+	struct ch_block block = make_span(p->stranger);
+	CHECK_EQ(ch_owner_set_entry(p->stranger, block), CH_OK);
+}
+
+/* The owner dies of a release that is not through, and a stranger has its record, its place and so
+ * the same word in the same cell. */
+static void collect_and_replace(struct play *p)
+{
+	CHECK_EQ(ch_blocks_invalidate(&p->block, 1, NULL), CH_OK);
+	rig_collect(&p->rig, 3);
+	create_strangers(p);
+	if (p->stranger.bits)
+		rig_apart(&p->rig, enter_stranger, p);
+}
+
+static void judge_cell(struct play *p)
+{
+	CHECK_EQ(p->status, CH_OK);
+	if (p->stranger.bits) {
+		struct ch_info info = rig_info(facts_of(p->stranger).entry);
+		if (*ch_owner_cell(p->stranger) != info.entry)
+			FAIL("step %u: a release has reset the cell of a stranger", p->wanted);
+	}
+	/* A release that is not through holds the record; one that is does not. */
+	rig_collect(&p->rig, 2);
+	struct ch_owner_facts facts;
+	CHECK_EQ(ch_owner_info(p->owner, &facts), CH_E_STALE);
+}
+
+TEST(cell_that_a_release_resets_is_never_a_strangers)
+{
+	static const struct act act = {false, 1, NULL, NULL, release_once_more, collect_and_replace,
+				       judge_cell};
+	play_all(&act, set_entry, 20);
+}
+
+/* A VM's own collector reaches nothing: no root holds an owner whose release is not through. */
+static void reach_nothing(const struct rig *rig, void *arg)
+{
+	struct ch_marker *marker;
+	(void)arg;
+	CHECK_EQ(ch_mark_begin(rig->heap, &marker), CH_OK);
+	ch_mark_stacks(marker);
+	CHECK_EQ(ch_mark_end(marker, true), CH_OK);
+	ch_thread_poll();
+}
+
+static void die_and_be_replaced(struct play *p)
+{
+	for (int cycle = 0; cycle < 3; cycle++)
+		rig_apart(&p->rig, reach_nothing, NULL);
+	create_strangers(p);
+}
+
+static void judge_stranger(struct play *p)
+{
+	/* Stale: the owner died before its release began. */
+	if (p->status != CH_OK)
+		CHECK_EQ(p->status, CH_E_STALE);
+	for (unsigned i = 0; i < p->strangers_count; i++)
+		if (facts_of(p->strangers[i]).is_released)
+			FAIL("step %u: a release has ended on a stranger", p->wanted);
+}
+
+TEST(release_that_is_not_through_holds_the_record_of_what_died)
+{
+	static const struct act act = {false, 1, NULL, NULL, release_once_more, die_and_be_replaced,
+				       judge_stranger};
+	play_all_by(CH_DRIVER_HOST, &act, NULL, 20);
+}
+
+/* --- an entry --- */
+
+static void make_entry(struct play *p)
+{
+	p->block = rig_block(p->owner, 3);
+}
+
+static void set_entry_beside(struct play *p)
+{
+	p->status = ch_owner_set_entry(p->owner, p->block);
+}
+
+static void release_by_the_way(struct play *p)
+{
+	CHECK_EQ(ch_owner_release(p->owner, CH_RELEASE_COLLECT), CH_OK);
+}
+
+/* The release came before the call, or found its entry in the cell. */
+static void judge_entry(struct play *p)
+{
+	const void *const *cell = ch_owner_cell(p->owner);
+	if (p->status != CH_OK)
+		CHECK_EQ(p->status, CH_E_STALE);
+	CHECK(cell);
+	if (*cell != (const void *)(uintptr_t)rig_fallback)
+		FAIL("step %u: the cell of a released owner leads to its code", p->wanted);
+}
+
+TEST(cell_of_an_owner_that_is_released_meanwhile_leads_to_its_fallback)
+{
+	static const struct act act = {false, 5, NULL, NULL, set_entry_beside, release_by_the_way,
+				       judge_entry};
+	play_all(&act, make_entry, 20);
+}

@@ -1,0 +1,503 @@
+/* SPDX-License-Identifier: MIT
+ * handlers.c: signal handlers on top of code. A handler whose signal interrupted code of
+ * the heap is a caller like any other: it runs code, invalidates what it interrupted, collects; on
+ * a stack of its own, one within the other, and stopped by the world's signal itself.
+ *
+ * libgc does not scan from a signal's own stack: under Boehm the handlers are on the thread's. */
+#define _GNU_SOURCE
+#include "tests/support/stage.h"
+
+
+enum { SIGNAL_STACK_BYTES = 256 << 10, OUTER = SIGUSR1, INNER = SIGURG };
+
+struct play {
+	_Atomic(int) go; /* +0: 1 it spins, 2 it may go on */
+	int pad;
+	const void *const *other_cell; /* +8 */
+	struct stage *stage;
+	struct method spinner, other, inner, runner;
+	uint64_t result;
+	_Atomic(int) handled, nested, spins, step;
+	_Atomic(uint64_t) interruptions;
+	void (*act)(struct play *);
+	void *signal_stack;
+};
+
+#if CH_TSAN
+/* It takes each handler for one that may have interrupted an allocator. */
+const char *__tsan_default_options(void);
+const char *__tsan_default_options(void)
+{
+	return "report_signal_unsafe=0";
+}
+#endif
+
+static struct play *_Atomic playing;
+
+static struct play *new_play(struct stage *stage)
+{
+	struct play *p = calloc(1, sizeof *p);
+	CHECK(p);
+	stage_start(stage);
+	p->stage = stage;
+	stage->user = p;
+	atomic_store(&playing, p);
+	return p;
+}
+
+static void end_play(struct play *p)
+{
+	stage_end(p->stage);
+	free(p);
+}
+
+/* --- code --- */
+
+/* What it goes on to is in a register only. */
+static void build_spinner(struct stage *stage, struct play *p)
+{
+	struct emitter e;
+	method_constant(stage, &p->other, "other", 5);
+	p->other_cell = p->other.cell;
+	method_new(stage, &p->spinner, "spinner");
+	method_open(&e, &p->spinner);
+	emit_load_code(&e);
+	emit_tell(&e, 1);
+	emit_wait_for(&e, 2);
+	emit_jump_code(&e);
+	method_commit(&e, &p->spinner);
+}
+
+static uint64_t act_in_callee(void *arg)
+{
+	struct play *p = arg;
+	p->act(p);
+	return 6;
+}
+
+static uint64_t raise_inner(void *arg)
+{
+	(void)arg;
+	CHECK_EQ(raise(INNER), 0);
+	return 8;
+}
+
+static void build_two(struct stage *stage, struct play *p)
+{
+	build_spinner(stage, p);
+	method_native(stage, &p->runner, "in the handler", (void *)act_in_callee);
+}
+
+static void build_all(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	build_two(stage, p);
+	method_native(stage, &p->inner, "raises in the handler", (void *)raise_inner);
+}
+
+/* --- handlers --- */
+
+static bool is_on_signal_stack(const struct play *p)
+{
+	uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+	return here - (uintptr_t)p->signal_stack < SIGNAL_STACK_BYTES;
+}
+
+static bool is_in_code(const struct play *p, const void *ucontext)
+{
+	struct ch_block block;
+	return ch_block_at(p->stage->heap, (const void *)ch__arch_context_pc(ucontext), &block);
+}
+
+/* It runs code, whose callee does what the case is about. */
+static void handle_outer(int signal, siginfo_t *info, void *ucontext)
+{
+	struct play *p = atomic_load(&playing);
+	(void)signal, (void)info;
+	if (atomic_exchange(&p->handled, 1))
+		return;
+	CHECK(is_in_code(p, ucontext));
+	CHECK_EQ(is_on_signal_stack(p), p->stage->driver != STAGE_BOEHM);
+	CHECK_EQ(method_call(&p->runner, p), 6);
+	atomic_store(&p->go, 2);
+}
+
+static void handle_inner(int signal)
+{
+	struct play *p = atomic_load(&playing);
+	(void)signal;
+	CHECK_EQ(is_on_signal_stack(p), p->stage->driver != STAGE_BOEHM);
+	atomic_fetch_add(&p->nested, 1);
+	CHECK_EQ(method_call(&p->runner, p), 6);
+}
+
+static void install(struct play *p)
+{
+	int flags = SA_SIGINFO | (p->stage->driver == STAGE_BOEHM ? 0 : SA_ONSTACK);
+	struct sigaction outer = {.sa_sigaction = handle_outer, .sa_flags = flags};
+	struct sigaction inner = {.sa_handler = handle_inner, .sa_flags = flags & SA_ONSTACK};
+	CHECK_EQ(sigaction(OUTER, &outer, NULL), 0);
+	CHECK_EQ(sigaction(INNER, &inner, NULL), 0);
+	stack_t stack = {.ss_size = SIGNAL_STACK_BYTES, .ss_sp = calloc(1, SIGNAL_STACK_BYTES)};
+	CHECK(stack.ss_sp);
+	p->signal_stack = stack.ss_sp;
+	CHECK_EQ(sigaltstack(&stack, NULL), 0);
+}
+
+static void remove_stack(const struct play *p)
+{
+	stack_t none = {.ss_flags = SS_DISABLE};
+	CHECK_EQ(sigaltstack(&none, NULL), 0);
+	free(p->signal_stack);
+}
+
+static void enter_spinner(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	(void)stage;
+	install(p);
+	p->result = method_call(&p->spinner, p);
+	remove_stack(p);
+}
+
+/* The interrupted code is held by what the signal saved, and goes on with it. */
+static void expect_held(struct play *p)
+{
+	CHECK_EQ(block_state(p->spinner.block), CH_BLOCK_NOTENTRANT);
+	CHECK(method_is_known(&p->other));
+}
+
+/* Sends the signal to a thread that spins in code; its handler lets it go on. */
+__attribute__((unused)) static void interrupt(struct stage *stage, void (*act)(struct play *),
+					      void (*meanwhile)(struct play *))
+{
+	struct play *p = new_play(stage);
+	struct stage_thread t;
+	p->act = act;
+	stage_apart(stage, build_all, p);
+	stage_spawn(stage, &t, enter_spinner, p);
+	stage_wait(&p->go, 1);
+	CHECK_EQ(pthread_kill(t.thread, OUTER), 0);
+	if (meanwhile)
+		meanwhile(p);
+	stage_join(&t);
+	CHECK_EQ(p->result, 5);
+	method_drop(stage, &p->runner);
+	method_drop(stage, &p->inner);
+	stage_collect(stage);
+	CHECK_EQ(stage_stats(stage).blocks_now, 0);
+	end_play(p);
+}
+
+/* --- the handler collects --- */
+
+static void drop_what_is_interrupted(struct play *p)
+{
+	method_invalidate(&p->spinner);
+	method_drop(p->stage, &p->spinner);
+	method_drop(p->stage, &p->other);
+}
+
+#if !CH_TSAN /* which holds a signal back until the thread calls something */
+static void drop_and_collect(struct play *p)
+{
+	drop_what_is_interrupted(p);
+	for (int i = 0; i < 3; i++) {
+		stage_collect(p->stage);
+		expect_held(p);
+	}
+	stage_check(p->stage);
+}
+
+EVERY_DRIVER(handler_on_top_of_code_runs_code_invalidates_and_collects)
+{
+	interrupt(stage, drop_and_collect, NULL);
+}
+
+/* A second signal while the first one's handler runs code: three contexts, one stack of signals. */
+static void nest_and_collect(struct play *p)
+{
+	if (atomic_load(&p->nested)) {
+		drop_and_collect(p);
+		return;
+	}
+	CHECK_EQ(method_call(&p->inner, p), 8);
+	CHECK_EQ(atomic_load(&p->nested), 1);
+	method_invalidate(&p->inner);
+	stage_collect(p->stage);
+	expect_held(p);
+}
+
+EVERY_DRIVER(handler_within_a_handler_collects)
+{
+	interrupt(stage, nest_and_collect, NULL);
+}
+
+/* Discards from the handler: its own callee's block is among them. */
+static void discard_in_handler(struct play *p)
+{
+	size_t freed, kept;
+	method_drop(p->stage, &p->spinner);
+	method_drop(p->stage, &p->other);
+	CHECK_EQ(ch_vm_discard(p->stage->heap, NULL, &freed, &kept), CH_OK);
+	CHECK_EQ(freed + kept, 4);
+	stage_collect(p->stage);
+	expect_held(p);
+	CHECK(method_has_fallback(&p->runner));
+	CHECK_EQ(block_state(p->runner.block), CH_BLOCK_NOTENTRANT);
+}
+
+EVERY_DRIVER(handler_on_top_of_code_discards_everything)
+{
+	interrupt(stage, discard_in_handler, NULL);
+}
+#endif
+
+/* --- the world's signal stops the handler --- */
+
+static void build_inner_spinner(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	struct emitter e;
+	build_two(stage, p);
+	method_new(stage, &p->inner, "spins in the handler");
+	method_open(&e, &p->inner);
+	emit_tell(&e, 3);
+	emit_wait_for(&e, 4);
+	emit_value(&e, 9);
+	emit_ret(&e);
+	method_commit(&e, &p->inner);
+}
+
+static void spin_in_handler(struct play *p)
+{
+	CHECK_EQ(method_call(&p->inner, p), 9);
+}
+
+STOPPING_DRIVER(stop_signal_interrupts_code_that_a_handler_runs)
+{
+	struct play *p = new_play(stage);
+	struct stage_thread t;
+	p->act = spin_in_handler;
+	stage_apart(stage, build_inner_spinner, p);
+	stage_spawn(stage, &t, enter_spinner, p);
+	stage_wait(&p->go, 1);
+	CHECK_EQ(pthread_kill(t.thread, OUTER), 0);
+	stage_wait(&p->go, 3);
+	drop_what_is_interrupted(p);
+	struct method *in_handler[] = {&p->runner, &p->inner};
+	for (int i = 0; i < 2; i++) {
+		method_invalidate(in_handler[i]);
+		method_drop(stage, in_handler[i]);
+	}
+	for (int i = 0; i < 5; i++) {
+		stage_collect(stage);
+		expect_held(p);
+		for (int k = 0; k < 2; k++)
+			CHECK_EQ(block_state(in_handler[k]->block), CH_BLOCK_NOTENTRANT);
+	}
+	atomic_store(&p->go, 4);
+	stage_join(&t);
+	CHECK_EQ(p->result, 5);
+	stage_collect(stage);
+	CHECK_EQ(stage_stats(stage).blocks_now, 0);
+	end_play(p);
+}
+
+/* --- on top of code on a fiber --- */
+
+static void collect_over_fiber(int signal)
+{
+	struct play *p = atomic_load(&playing);
+	(void)signal;
+	CHECK_EQ(is_on_signal_stack(p), p->stage->driver != STAGE_BOEHM);
+	method_invalidate(&p->inner);
+	method_drop(p->stage, &p->inner);
+	for (int i = 0; i < 3; i++) {
+		stage_collect(p->stage);
+		CHECK_EQ(block_state(p->inner.block), CH_BLOCK_NOTENTRANT);
+		CHECK_EQ(block_state(p->runner.block), CH_BLOCK_NOTENTRANT);
+	}
+	atomic_fetch_add(&p->nested, 1);
+}
+
+static void enter_raiser(struct fiber *f, void *arg)
+{
+	struct play *p = arg;
+	(void)f;
+	p->result = method_call(&p->inner, p);
+}
+
+/* Its frame is on the thread's own stack meanwhile. */
+static void resume_fiber(struct play *p)
+{
+	struct fiber fiber;
+	method_invalidate(&p->runner);
+	method_drop(p->stage, &p->runner);
+	fiber_start(p->stage, &fiber, enter_raiser, p);
+	fiber_resume(&fiber);
+	CHECK(fiber.is_done);
+	fiber_end(&fiber);
+}
+
+static void enter_runner(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	(void)stage;
+	install(p);
+	struct sigaction action = {.sa_handler = collect_over_fiber, .sa_flags = SA_ONSTACK};
+	if (p->stage->driver == STAGE_BOEHM)
+		action.sa_flags = 0;
+	CHECK_EQ(sigaction(INNER, &action, NULL), 0);
+	CHECK_EQ(method_call(&p->runner, p), 6);
+	remove_stack(p);
+}
+
+EVERY_DRIVER(handler_on_top_of_code_on_a_fiber_collects)
+{
+	struct play *p = new_play(stage);
+	p->act = resume_fiber;
+	stage_apart(stage, build_all, p);
+	method_drop(stage, &p->spinner);
+	method_drop(stage, &p->other);
+	/* The handler collects, and a host's cycle waits for nobody. */
+	stage_apart(stage, enter_runner, p);
+	CHECK_EQ(p->nested, 1);
+	CHECK_EQ(p->result, 8);
+	stage_collect(stage);
+	CHECK_EQ(stage_stats(stage).blocks_now, 0);
+	end_play(p);
+}
+
+/* --- a storm: threads run code, are interrupted at any point of it, and handlers do it all --- */
+
+enum { STORM_THREADS = 3 };
+
+static _Thread_local struct method *compiled; /* what the thread runs */
+static _Thread_local bool is_handling;
+
+static void act_at_random(struct play *p)
+{
+	uint64_t n = atomic_fetch_add(&p->interruptions, 1);
+	if (n % 3 == 0)
+		CHECK_EQ(ch_blocks_invalidate(&compiled->block, 1, NULL), CH_OK);
+	if (n % 64 == 1) {
+		enum ch_status status = ch_heap_collect(p->stage->heap);
+		CHECK(status == CH_OK || status == CH_E_BUSY);
+	}
+	if (n % 128 == 2)
+		CHECK_EQ(ch_vm_discard(p->stage->heap, NULL, NULL, NULL), CH_OK);
+}
+
+static uint64_t act_in_storm(void *arg)
+{
+	act_at_random(arg);
+	return 6;
+}
+
+/* Only on top of code: elsewhere the signal may have interrupted the library. */
+static void handle_storm(int signal, siginfo_t *info, void *ucontext)
+{
+	struct play *p = atomic_load(&playing);
+	(void)signal, (void)info;
+	if (is_handling || !is_in_code(p, ucontext))
+		return;
+	is_handling = true;
+	uint64_t result = method_call(&p->runner, p);
+	CHECK(result == 6 || result == STAGE_FALLBACK);
+	is_handling = false;
+}
+
+static void compile_loop(struct method *m)
+{
+	enum ch_status status = CH_E_STALE;
+	while (status == CH_E_STALE || status == CH_E_STATE) {
+		struct emitter e;
+		method_open(&e, m);
+		emit_count_down(&e, 2000);
+		emit_value(&e, 6);
+		emit_ret(&e);
+		method_commit_only(&e, m);
+		status = ch_owner_set_entry(m->owner, m->block);
+	}
+	CHECK_EQ(status, CH_OK);
+}
+
+static void compile_storm_runner(struct play *p)
+{
+	enum ch_status status = CH_E_STALE;
+	while (status == CH_E_STALE || status == CH_E_STATE) {
+		struct emitter e;
+		method_open(&e, &p->runner);
+		emit_frame(&e);
+		emit_call_c(&e, (const void *)act_in_storm);
+		emit_frame_end(&e);
+		emit_ret(&e);
+		method_commit_only(&e, &p->runner);
+		status = ch_owner_set_entry(p->runner.owner, p->runner.block);
+	}
+}
+
+static void run_and_be_interrupted(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	struct method m;
+	stack_t stack = {.ss_size = SIGNAL_STACK_BYTES, .ss_sp = calloc(1, SIGNAL_STACK_BYTES)};
+	CHECK(stack.ss_sp);
+	CHECK_EQ(sigaltstack(&stack, NULL), 0);
+	method_new(stage, &m, "loop");
+	compile_loop(&m);
+	compiled = &m;
+	atomic_fetch_add(&p->spins, 1);
+	while (!atomic_load(&p->step)) {
+		uint64_t result = method_call(&m, NULL);
+		CHECK(result == 6 || result == STAGE_FALLBACK);
+		if (result != 6)
+			compile_loop(&m);
+		ch_thread_poll();
+	}
+	stack_t none = {.ss_flags = SS_DISABLE};
+	CHECK_EQ(sigaltstack(&none, NULL), 0);
+	free(stack.ss_sp);
+	method_drop(stage, &m);
+}
+
+__attribute__((unused)) static void storm(struct stage *stage)
+{
+	struct play *p = new_play(stage);
+	struct stage_thread threads[STORM_THREADS];
+	int flags = SA_SIGINFO | SA_RESTART | (stage->driver == STAGE_BOEHM ? 0 : SA_ONSTACK);
+	struct sigaction action = {.sa_sigaction = handle_storm, .sa_flags = flags};
+	CHECK_EQ(sigaction(OUTER, &action, NULL), 0);
+	stage->counts_only = true;
+	method_new(stage, &p->runner, "in the handler");
+	compile_storm_runner(p);
+	for (int i = 0; i < STORM_THREADS; i++)
+		stage_spawn(stage, &threads[i], run_and_be_interrupted, p);
+	stage_wait(&p->spins, STORM_THREADS);
+	uint64_t end = now_ns() + storm_ms_of(2000) * UINT64_C(1000000);
+	for (int round = 0; now_ns() < end || p->interruptions <= 200; round++) {
+		CHECK_EQ(pthread_kill(threads[round % STORM_THREADS].thread, OUTER), 0);
+		if (method_has_fallback(&p->runner))
+			compile_storm_runner(p);
+		if (round % 1024 == 0)
+			stage_check(stage);
+		stage_pause();
+	}
+	atomic_store(&p->step, 1);
+	for (int i = 0; i < STORM_THREADS; i++)
+		stage_join(&threads[i]);
+	printf("%llu interruptions\n", (unsigned long long)atomic_load(&p->interruptions));
+	method_drop(stage, &p->runner);
+	for (int i = 0; i < 3; i++)
+		stage_collect(stage);
+	CHECK_EQ(stage_stats(stage).blocks_now, 0);
+	end_play(p);
+}
+
+#if !CH_TSAN
+THREADED_DRIVER(handlers_on_top_of_code_act_in_a_storm)
+{
+	storm(stage);
+}
+#endif

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: MIT
+ * heaps.c: a fork of a process with two heaps, while a cycle of one of them waits: what
+ * the fork holds of the other heap holds nobody up for whom the cycle waits. And a fork beside the
+ * end of a heap. */
+#define _GNU_SOURCE
+#include "codeheap/base/heaps.h"
+#include "codeheap/graph/names.h"
+#include "tests/support/heap_rig.h"
+#include "tests/support/stage.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct play {
+	struct stage *stage;
+	struct ch_heap *other; /* made later: fork takes its locks later */
+	_Atomic(int) ready, go, done, collected;
+	enum ch_status status;
+};
+
+static void attach_other(struct play *p)
+{
+	CHECK_EQ(ch_thread_attach(p->other, NULL, NULL), CH_OK);
+	atomic_fetch_add(&p->ready, 1);
+}
+
+static void *hold_up(void *arg)
+{
+	struct play *p = arg;
+	attach_other(p);
+	while (!atomic_load(&p->done))
+		continue;
+	while (!atomic_load(&p->collected))
+		ch_thread_poll();
+	CHECK_EQ(ch_thread_detach(p->other), CH_OK);
+	return NULL;
+}
+
+static void *collect(void *arg)
+{
+	struct play *p = arg;
+	attach_other(p);
+	p->status = ch_heap_collect(p->other);
+	atomic_store(&p->collected, 1);
+	CHECK_EQ(ch_thread_detach(p->other), CH_OK);
+	return NULL;
+}
+
+static void *fork_once(void *arg)
+{
+	int status;
+	(void)arg;
+	pid_t child = fork();
+	if (!child)
+		_exit(0);
+	CHECK_EQ(waitpid(child, &status, 0), child);
+	CHECK_EQ(status, 0);
+	return NULL;
+}
+
+static void *ask_sinks(void *arg)
+{
+	struct play *p = arg;
+	CHECK_EQ(ch_thread_attach(p->stage->heap, NULL, NULL), CH_OK);
+	attach_other(p);
+	while (!atomic_load(&p->go))
+		continue;
+	while (!atomic_load(&p->collected)) {
+		int failed;
+		CHECK(ch_sink_status(p->stage->heap, CH_SINK_UNWIND, NULL, &failed));
+		ch_thread_poll();
+	}
+	CHECK_EQ(ch_thread_detach(p->stage->heap), CH_OK);
+	CHECK_EQ(ch_thread_detach(p->other), CH_OK);
+	return NULL;
+}
+
+TEST(fork_waits_for_one_heap_without_the_sinks_of_the_other)
+{
+	struct play play = {.stage = stage_new(STAGE_POLLS)}, *p = &play;
+	stage_start(p->stage);
+	CHECK_EQ(ch_heap_create(&p->stage->config, &p->other), CH_OK);
+	static void *(*const parts[])(void *) = {hold_up, ask_sinks, collect, fork_once};
+	pthread_t threads[4];
+	ch_thread_park();
+	for (int i = 0; i < 4; i++) {
+		CHECK_EQ(pthread_create(&threads[i], NULL, parts[i], p), 0);
+		while (i < 3 && atomic_load(&p->ready) <= i)
+			usleep(100);
+		usleep(50000);
+	}
+	/* The fork has what it can get: now a thread of both comes to the sinks of the first. */
+	atomic_store(&p->go, 1);
+	usleep(50000);
+	atomic_store(&p->done, 1);
+	for (int i = 0; i < 4; i++)
+		CHECK_EQ(pthread_join(threads[i], NULL), 0);
+	ch_thread_unpark();
+	CHECK_EQ(p->status, CH_OK);
+	CHECK_EQ(ch_heap_destroy(p->other), CH_OK);
+	stage_end(p->stage);
+}
+
+/* --- a heap that is half gone --- */
+
+struct dwarf_bases {
+	void *text, *data, *function;
+};
+const void *_Unwind_Find_FDE(void *pc, struct dwarf_bases *);
+
+struct leaving {
+	struct rig rig;
+	uint32_t id;
+	uintptr_t pc; /* the complement of an address */
+	_Atomic(int) has_forked;
+};
+
+static bool is_unwound(const struct leaving *l)
+{
+	struct dwarf_bases bases;
+	return _Unwind_Find_FDE((void *)~l->pc, &bases) != NULL;
+}
+
+static void *destroy_slowly(void *arg)
+{
+	struct leaving *l = arg;
+	CHECK_EQ(ch_heap_destroy(l->rig.heap), CH_OK);
+	return NULL;
+}
+
+static void *fork_meanwhile(void *arg)
+{
+	struct leaving *l = arg;
+	pid_t child = fork();
+	if (!child && is_unwound(l))
+		FAIL("fork: the child's unwinder knows code of a heap that is not there");
+	if (!child)
+		_exit(0);
+	atomic_store(&l->has_forked, 1);
+	expect_exit(child, 0);
+	return NULL;
+}
+
+/* A reader keeps the heap from going: it is out of the table, and its code is known yet. */
+TEST(fork_waits_until_a_heap_is_gone)
+{
+	struct leaving l = {.rig = rig_start(1 << 20)};
+	pthread_t destroyer, forker;
+	skip_if_allocator_forgets_forks();
+	l.pc = ~(uintptr_t)rig_info(rig_block(rig_owner(&l.rig, "last"), 3)).entry;
+	l.id = l.rig.heap->id;
+	CHECK_EQ(ch_vm_detach(l.rig.vm), CH_OK);
+	CHECK_EQ(ch_thread_detach(l.rig.heap), CH_OK);
+	CHECK(is_unwound(&l));
+	atomic_fetch_add(&ch__place_readers, 1);
+	CHECK_EQ(pthread_create(&destroyer, NULL, destroy_slowly, &l), 0);
+	while (atomic_load(&ch__heaps[l.id]))
+		usleep(100);
+	CHECK_EQ(pthread_create(&forker, NULL, fork_meanwhile, &l), 0);
+	/* Shorter than the heap has patience with a reader. */
+	uint64_t end = now_ns() + 100000000;
+	while (now_ns() < end && !atomic_load(&l.has_forked))
+		usleep(1000);
+	atomic_fetch_sub(&ch__place_readers, 1);
+	CHECK_EQ(pthread_join(forker, NULL), 0);
+	CHECK_EQ(pthread_join(destroyer, NULL), 0);
+	CHECK(!is_unwound(&l));
+}

@@ -1,0 +1,533 @@
+/* SPDX-License-Identifier: MIT
+ * held.c: a cycle beside threads that something else holds: the VM's own stop with the
+ * lock of its list of threads, a debugger or the scheduler within a call. What a cycle does about
+ * threads that do not stop is tested in world.c. */
+#define _GNU_SOURCE
+#include "codeheap/base/region.h"
+#include "tests/support/stage.h"
+
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+struct play {
+	struct stage *stage;
+	_Atomic(int) step, done;
+	_Atomic(int) collector; /* its number */
+	struct method m;
+};
+
+/* --- the VM's own way to stop --- */
+
+/* A VM as there are many: its stop takes the lock of its list of threads, which whoever comes holds
+ * while it attaches. The callback calls the library, too. */
+struct listed_world {
+	struct stage *stage;
+	struct ch_vm *vm;
+	pthread_mutex_t list;
+	_Atomic(int) comes, stops, depth;
+};
+
+static void lock_list(struct listed_world *w)
+{
+	ch_thread_park();
+	CHECK_EQ(pthread_mutex_lock(&w->list), 0);
+	ch_thread_unpark();
+}
+
+static bool stop_listed(void *user)
+{
+	struct listed_world *w = user;
+	struct ch_owner owner;
+	CHECK_EQ(atomic_load(&w->stage->heap->stopping), 0);
+	atomic_fetch_add(&w->stops, 1);
+	lock_list(w);
+	CHECK_EQ(atomic_fetch_add(&w->depth, 1), 0);
+	CHECK_EQ(ch_owner_create(w->vm, "made in a stop", stage_fallback, NULL, &owner), CH_OK);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	return true;
+}
+
+static void resume_listed(void *user)
+{
+	struct listed_world *w = user;
+	(void)stage_stats(w->stage);
+	CHECK_EQ(atomic_fetch_sub(&w->depth, 1), 1);
+	CHECK_EQ(pthread_mutex_unlock(&w->list), 0);
+}
+
+static void *come_under_the_list(void *arg)
+{
+	struct listed_world *w = arg;
+	CHECK_EQ(pthread_mutex_lock(&w->list), 0);
+	atomic_store(&w->comes, 1);
+	while (!atomic_load(&w->stops))
+		usleep(100);
+	usleep(20000); /* so that the collector waits for the list */
+	CHECK_EQ(ch_thread_attach(w->stage->heap, NULL, NULL), CH_OK);
+	CHECK_EQ(pthread_mutex_unlock(&w->list), 0);
+	ch_thread_park();
+	while (atomic_load(&w->stops) < 4)
+		usleep(100);
+	ch_thread_unpark();
+	CHECK_EQ(ch_thread_detach(w->stage->heap), CH_OK);
+	return NULL;
+}
+
+static void stop_under_no_lock(struct stage *stage)
+{
+	enum { VMS = 2 };
+	stage_play(stage, sizeof(struct play));
+	struct ch_ops ops = {
+		.size = sizeof ops, .stop_world = stop_listed, .resume_world = resume_listed};
+	static struct listed_world worlds[VMS];
+	for (int i = 0; i < VMS; i++) {
+		worlds[i].stage = stage;
+		CHECK_EQ(pthread_mutex_init(&worlds[i].list, NULL), 0);
+		CHECK_EQ(ch_vm_attach(stage->heap, &ops, &worlds[i], &worlds[i].vm), CH_OK);
+	}
+	pthread_t newcomer;
+	CHECK_EQ(pthread_create(&newcomer, NULL, come_under_the_list, &worlds[0]), 0);
+	while (!atomic_load(&worlds[0].comes))
+		usleep(100);
+	for (int i = 1; i <= 4; i++) {
+		stage_collect(stage);
+		for (int k = 0; k < VMS; k++) {
+			CHECK_EQ(atomic_load(&worlds[k].stops), i);
+			CHECK_EQ(atomic_load(&worlds[k].depth), 0);
+		}
+	}
+	ch_thread_park();
+	CHECK_EQ(pthread_join(newcomer, NULL), 0);
+	ch_thread_unpark();
+	for (int i = 0; i < VMS; i++)
+		CHECK_EQ(ch_vm_detach(worlds[i].vm), CH_OK);
+	stage_end(stage);
+}
+STAGE_CASE(vms_stop_their_world_under_no_lock, _polls, STAGE_POLLS, stop_under_no_lock)
+STAGE_CASE(vms_stop_their_world_under_no_lock, _signals, STAGE_SIGNALS, stop_under_no_lock)
+
+/* --- a thread that something holds in a region --- */
+
+static void stay_in_a_region(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	struct ch__thread *self = ch__thread_self(stage->heap);
+	ch__region_enter(self);
+	atomic_store(&p->step, 1);
+	while (atomic_load(&p->step) == 1)
+		usleep(100);
+	ch__region_leave(self);
+	ch_thread_park();
+	while (atomic_load(&p->step) == 2)
+		usleep(100);
+	ch_thread_unpark();
+}
+
+static enum ch_status begin_and_end(struct stage *stage)
+{
+	struct ch_marker *marker;
+	if (stage->driver != STAGE_HOST)
+		return ch_heap_collect(stage->heap);
+	enum ch_status status = ch_mark_begin(stage->heap, &marker);
+	return status == CH_OK ? ch_mark_end(marker, false) : status;
+}
+
+static void collect_in_vain(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	atomic_store(&p->collector, (int)syscall(SYS_gettid));
+	CHECK_EQ(begin_and_end(stage), CH_E_BUSY);
+	atomic_store(&p->done, 1);
+}
+
+static void wait_for_a_region(struct stage *stage)
+{
+	struct play *p = stage_play(stage, sizeof *p);
+	struct stage_thread held, collector;
+	stage->heap->config.stop_wait_ms = 100;
+	stage_spawn(stage, &held, stay_in_a_region, p);
+	stage_wait(&p->step, 1);
+	stage_spawn(stage, &collector, collect_in_vain, p);
+	uint64_t naps = 0;
+	TEST_UNTIL(atomic_load(&p->done)) {
+		int id = atomic_load(&p->collector);
+		naps += id && atomic_load(&stage->heap->freeze) && thread_is_asleep(id);
+	}
+	CHECK(naps > 0);
+	stage_join(&collector);
+	char report[100];
+	CHECK_EQ(ch_heap_check(stage->heap, report, sizeof report), CH_E_BUSY);
+	CHECK_EQ(ch_sink_set(stage->heap, CH_SINK_NONE), CH_E_BUSY);
+	CHECK_EQ(atomic_load(&stage->heap->freeze), 0);
+	CHECK_EQ(stage_stats(stage).cycles_abandoned, 1);
+	stage->heap->config.stop_wait_ms = TEST_PATIENCE_MS;
+	method_constant(stage, &p->m, "made meanwhile", 3);
+	CHECK_EQ(method_call(&p->m, NULL), 3);
+	atomic_store(&p->step, 2);
+	CHECK_EQ(begin_and_end(stage), CH_OK);
+	CHECK_EQ(ch_sink_set(stage->heap, CH_SINK_DEFAULT), CH_OK);
+	atomic_store(&p->step, 3);
+	stage_join(&held);
+	stage_end(stage);
+}
+STAGE_CASE(cycle_waits_asleep_for_a_thread_that_is_held_in_a_region, _polls, STAGE_POLLS,
+	   wait_for_a_region)
+STAGE_CASE(cycle_waits_asleep_for_a_thread_that_is_held_in_a_region, _host, STAGE_HOST,
+	   wait_for_a_region)
+
+/* --- a thread that something holds with a lock --- */
+
+/* step: 1 it has the heap's lock, 2 none, 3 the registry's; go: the step up to which it may get */
+struct locked {
+	struct stage *stage;
+	_Atomic(int) step, go;
+};
+
+static void await_go(struct locked *l, int step)
+{
+	while (atomic_load(&l->go) < step)
+		usleep(100);
+}
+
+static void stay_with_locks(struct stage *stage, void *arg)
+{
+	struct locked *l = arg;
+	ch__heap_lock(stage->heap);
+	atomic_store(&l->step, 1);
+	await_go(l, 2);
+	ch__heap_unlock(stage->heap);
+	ch_thread_park();
+	atomic_store(&l->step, 2);
+	await_go(l, 3);
+	ch_thread_unpark();
+	ch__registry_lock(stage->heap);
+	atomic_store(&l->step, 3);
+	await_go(l, 4);
+	ch__registry_unlock(stage->heap);
+	ch_thread_park();
+	await_go(l, 5);
+	ch_thread_unpark();
+}
+
+static bool stop_and_count(void *user)
+{
+	atomic_fetch_add((_Atomic(int) *)user, 1);
+	return true;
+}
+static void resume_and_count(void *user)
+{
+	atomic_fetch_sub((_Atomic(int) *)user, 1);
+}
+
+static void expect_busy(struct stage *stage, enum ch_status of_sinks)
+{
+	CHECK_EQ(begin_and_end(stage), CH_E_BUSY);
+	CHECK_EQ(ch_heap_check(stage->heap, NULL, 0), CH_E_BUSY);
+	CHECK_EQ(ch_sink_set(stage->heap, CH_SINK_NONE), of_sinks);
+}
+
+static void wait_for_a_lock(struct stage *stage)
+{
+	struct locked *l = stage_play(stage, sizeof *l);
+	struct stage_thread held;
+	static _Atomic(int) stops;
+	struct ch_ops ops = {.size = sizeof ops,
+			     .stop_world = stop_and_count,
+			     .resume_world = resume_and_count};
+	struct ch_vm *vm;
+	CHECK_EQ(ch_vm_attach(stage->heap, &ops, &stops, &vm), CH_OK);
+	stage->heap->config.stop_wait_ms = 50;
+	stage_spawn(stage, &held, stay_with_locks, l);
+	stage_wait(&l->step, 1);
+	expect_busy(stage, CH_E_BUSY);
+	CHECK_EQ(atomic_load(&stops), 0);
+	atomic_store(&l->go, 2);
+	stage_wait(&l->step, 2);
+	stage->heap->config.stop_wait_ms = TEST_PATIENCE_MS;
+	CHECK_EQ(ch_sink_set(stage->heap, CH_SINK_DEFAULT), CH_OK);
+	atomic_store(&l->go, 3);
+	stage_wait(&l->step, 3);
+	stage->heap->config.stop_wait_ms = 50;
+	expect_busy(stage, CH_OK); /* it needs no registry */
+	CHECK_EQ(atomic_load(&stops), 0);
+	stage->heap->config.stop_wait_ms = TEST_PATIENCE_MS;
+	atomic_store(&l->go, 4);
+	CHECK_EQ(begin_and_end(stage), CH_OK);
+	CHECK_EQ(ch_heap_check(stage->heap, NULL, 0), CH_OK);
+	CHECK_EQ(ch_sink_set(stage->heap, CH_SINK_DEFAULT), CH_OK);
+	CHECK_EQ(atomic_load(&stops), 0);
+	atomic_store(&l->go, 5);
+	stage_join(&held);
+	CHECK_EQ(ch_vm_detach(vm), CH_OK);
+	stage_end(stage);
+}
+STAGE_CASE(cycle_gives_up_before_a_lock_that_a_thread_is_held_with, _polls, STAGE_POLLS,
+	   wait_for_a_lock)
+STAGE_CASE(cycle_gives_up_before_a_lock_that_a_thread_is_held_with, _signals, STAGE_SIGNALS,
+	   wait_for_a_lock)
+
+/* The stop itself finds a thread with the lock: it is undone. */
+static bool stop_beside_a_lock(void *user)
+{
+	struct locked *l = user;
+	atomic_store(&l->go, 1);
+	stage_wait(&l->step, 1);
+	return true;
+}
+static void resume_beside_a_lock(void *user)
+{
+	struct locked *l = user;
+	atomic_store(&l->go, 5);
+}
+
+static void take_locks_in_a_stop(struct stage *stage, void *arg)
+{
+	ch_thread_park();
+	await_go(arg, 1);
+	ch_thread_unpark();
+	stay_with_locks(stage, arg);
+}
+
+TEST(stop_of_a_vm_that_finds_a_thread_with_a_lock_is_undone)
+{
+	struct stage *stage = stage_new(STAGE_POLLS);
+	struct locked *l = stage_play(stage, sizeof *l);
+	struct stage_thread held;
+	struct ch_ops ops = {.size = sizeof ops,
+			     .stop_world = stop_beside_a_lock,
+			     .resume_world = resume_beside_a_lock};
+	struct ch_vm *vm;
+	CHECK_EQ(ch_vm_attach(stage->heap, &ops, l, &vm), CH_OK);
+	stage->heap->config.stop_wait_ms = 50;
+	stage_spawn(stage, &held, take_locks_in_a_stop, l);
+	CHECK_EQ(ch_heap_collect(stage->heap), CH_E_BUSY);
+	stage_join(&held);
+	CHECK_EQ(ch_vm_detach(vm), CH_OK);
+	stage_end(stage);
+}
+
+/* --- a fork beside it --- */
+
+static void fork_meanwhile(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	(void)stage;
+	atomic_store(&p->collector, (int)syscall(SYS_gettid));
+	pid_t child = fork();
+	if (child == 0)
+		_exit(0);
+	expect_exit(child, 0);
+	atomic_store(&p->done, 1);
+}
+
+/* It cannot fail, so it waits as long as the region lasts, and lets others run. */
+TEST(fork_waits_for_a_thread_that_is_held_in_a_region)
+{
+	struct stage *stage = stage_new(STAGE_POLLS);
+	struct play *p = stage_play(stage, sizeof *p);
+	struct stage_thread held, forks;
+	stage_spawn(stage, &held, stay_in_a_region, p);
+	stage_wait(&p->step, 1);
+	stage_spawn(stage, &forks, fork_meanwhile, p);
+	TEST_UNTIL(atomic_load(&stage->heap->freeze) &&
+		   thread_is_asleep(atomic_load(&p->collector)))
+		continue;
+	CHECK_EQ(atomic_load(&p->done), 0);
+	atomic_store(&p->step, 3);
+	stage_join(&forks);
+	CHECK_EQ(atomic_load(&p->done), 1);
+	stage_join(&held);
+	stage_end(stage);
+}
+
+/* --- a HOST that stops its mutators by a signal of its own --- */
+
+#if !CH_TSAN /* it holds signals back */
+static _Atomic(int) is_stop_wanted, is_standing;
+
+static void stand(int signal)
+{
+	(void)signal;
+	atomic_store(&is_standing, 1);
+	while (atomic_load(&is_stop_wanted))
+		usleep(20);
+	atomic_store(&is_standing, 0);
+}
+
+/* Is in the library's locks and regions most of the time. */
+static void make_blocks(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	atomic_store(&p->step, 1);
+	while (atomic_load(&p->step) == 1) {
+		struct emitter e;
+		method_open(&e, &p->m);
+		CHECK_EQ(ch_ref_attach(e.code.block, emit_ref_word(&e, 100)), CH_OK);
+		emit_ret(&e);
+		method_commit(&e, &p->m);
+		CHECK_EQ(ch_heap_check(stage->heap, NULL, 0), CH_OK);
+	}
+}
+
+static uintptr_t count_ref(void *arg, uintptr_t word, bool *is_young)
+{
+	CHECK_EQ(word % 100, 0);
+	*is_young = false;
+	++*(int *)arg;
+	return word + 100;
+}
+
+/* Wherever it stands: the marker has all that a visit needs since before the stop. */
+static void visit_standing(struct stage *stage, pthread_t mutator, int *count)
+{
+	struct ch_marker *marker;
+	CHECK_EQ(ch_mark_begin(stage->heap, &marker), CH_OK);
+	atomic_store(&is_stop_wanted, 1);
+	CHECK_EQ(pthread_kill(mutator, SIGUSR1), 0);
+	while (!atomic_load(&is_standing))
+		usleep(20);
+	CHECK_EQ(ch_refs_visit(marker, CH_REFS_YOUNG, count_ref, count), CH_OK);
+	CHECK_EQ(ch_mark_end(marker, false), CH_OK);
+	atomic_store(&is_stop_wanted, 0);
+	while (atomic_load(&is_standing))
+		usleep(20);
+}
+
+TEST(minor_collections_visit_refs_while_a_signal_of_the_vm_stops_mutators_anywhere)
+{
+	enum { MINORS = 300 };
+	struct stage *stage = stage_new(STAGE_HOST);
+	struct play *p = stage_play(stage, sizeof *p);
+	struct sigaction action = {.sa_handler = stand, .sa_flags = SA_RESTART};
+	struct stage_thread mutator;
+	int count = 0;
+	CHECK_EQ(sigaction(SIGUSR1, &action, NULL), 0);
+	method_new(stage, &p->m, "made again and again");
+	stage_spawn(stage, &mutator, make_blocks, p);
+	stage_wait(&p->step, 1);
+	for (int i = 0; i < MINORS || !count; i++)
+		visit_standing(stage, mutator.thread, &count);
+	atomic_store(&p->step, 2);
+	stage_join(&mutator);
+	CHECK_EQ(stage_stats(stage).cycles, 0);
+	CHECK_EQ(stage_stats(stage).cycles_abandoned, 0);
+	stage_collect(stage);
+	stage_end(stage);
+}
+#endif
+
+/* --- two heaps whose marks begin in the other order --- */
+
+struct both {
+	struct stage *stage;
+	struct ch_heap *heaps[2];
+	_Atomic(int) first, busy; /* threads that got so far */
+};
+
+static enum ch_status begin(struct ch_heap *heap, struct ch_marker **marker)
+{
+	enum ch_status status = ch_mark_begin(heap, marker);
+	if (status != CH_OK)
+		CHECK(status == CH_E_BUSY && !*marker);
+	return status;
+}
+
+static void begin_both(struct both *b, int from)
+{
+	struct ch_marker *one, *other;
+	CHECK_EQ(ch_mark_begin(b->heaps[from], &one), CH_OK);
+	CHECK_EQ(ch_mark_begin(b->heaps[from], &other), CH_E_STATE); /* it is begun */
+	atomic_fetch_add(&b->first, 1);
+	while (atomic_load(&b->first) < 2)
+		usleep(100);
+	bool is_busy = begin(b->heaps[!from], &other) == CH_E_BUSY;
+	atomic_fetch_add(&b->busy, is_busy);
+	if (!is_busy)
+		CHECK_EQ(ch_mark_end(other, false), CH_OK);
+	CHECK_EQ(ch_mark_end(one, false), CH_OK);
+}
+
+static void begin_from_the_second(struct stage *stage, void *arg)
+{
+	(void)stage;
+	begin_both(arg, 1);
+}
+
+static void fork_beside(struct stage *stage, void *arg)
+{
+	(void)stage, (void)arg;
+	pid_t child = fork();
+	if (child == 0)
+		_exit(0);
+	expect_exit(child, 0);
+}
+
+static struct both *new_both(struct stage *stage)
+{
+	struct both *b = stage_play(stage, sizeof *b);
+	struct ch_config config = stage->config;
+	b->heaps[0] = stage->heap;
+	CHECK_EQ(ch_heap_create(&config, &b->heaps[1]), CH_OK);
+	return b;
+}
+
+TEST(marks_of_two_heaps_that_begin_in_the_other_order_end)
+{
+	struct stage *stage = stage_new(STAGE_HOST);
+	stage->config.stop_wait_ms = 100;
+	struct both *b = new_both(stage);
+	struct stage_thread second;
+	stage_spawn(stage, &second, begin_from_the_second, b);
+	begin_both(b, 0);
+	stage_join(&second);
+	CHECK(atomic_load(&b->busy) > 0);
+	for (int from = 0; from < 2; from++) { /* nobody beside: both begin, in either order */
+		struct ch_marker *markers[2];
+		stage->heap->config.stop_wait_ms = b->heaps[1]->config.stop_wait_ms =
+			TEST_PATIENCE_MS;
+		CHECK_EQ(ch_mark_begin(b->heaps[from], &markers[0]), CH_OK);
+		CHECK_EQ(ch_mark_begin(b->heaps[!from], &markers[1]), CH_OK);
+		CHECK_EQ(ch_mark_end(markers[0], false), CH_OK);
+		CHECK_EQ(ch_mark_end(markers[1], false), CH_OK);
+	}
+	CHECK_EQ(ch_heap_destroy(b->heaps[1]), CH_OK);
+	stage_end(stage);
+}
+
+/* The fork has the first heap's lock and waits for the second's, whose cycle is open. */
+TEST(mark_that_begins_beside_a_fork_is_given_up)
+{
+	struct stage *stage = stage_new(STAGE_HOST);
+	stage->config.stop_wait_ms = 100;
+	struct both *b = new_both(stage);
+	struct stage_thread forks;
+	struct ch_marker *marker, *other;
+	CHECK_EQ(ch_mark_begin(b->heaps[1], &marker), CH_OK);
+	stage_spawn(stage, &forks, fork_beside, b);
+	while (!atomic_load(&stage->heap->lock.word))
+		usleep(100);
+	CHECK_EQ(begin(b->heaps[0], &other), CH_E_BUSY);
+	CHECK_EQ(ch_mark_end(marker, false), CH_OK);
+	stage_join(&forks);
+	CHECK_EQ(ch_heap_destroy(b->heaps[1]), CH_OK);
+	stage_end(stage);
+}
+
+static void fork_within(void *unused)
+{
+	struct ch_marker *marker;
+	struct stage *stage = stage_new(STAGE_HOST);
+	(void)unused;
+	stage_start(stage);
+	CHECK_EQ(ch_mark_begin(stage->heap, &marker), CH_OK);
+	fork();
+}
+
+TEST(fork_within_a_cycle_of_the_caller_is_a_panic)
+{
+	char text[2000];
+	expect_signal_text(fork_within, NULL, SIGABRT, text, sizeof text);
+	CHECK(strstr(text, "fork between ch_mark_begin and ch_mark_end"));
+}

@@ -1,0 +1,490 @@
+/* SPDX-License-Identifier: MIT
+ * in_place.c: blocks in place and blocks of data while the process forks, the system
+ * refuses what they ask for, other threads look their addresses up, and sinks are on. */
+#define _GNU_SOURCE
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/place.h"
+#include "tests/support/in_place_rig.h"
+#include "tests/support/perfmap_reader.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+static struct rig start_on(enum ch_backend backend, enum ch_fork fork_mode)
+{
+	struct ch_config config = rig_config(4 << 20);
+	if (backend != CH_BACKEND_AUTO)
+		unsetenv("CODEHEAP_WX");
+	config.backend = backend;
+	config.fork = fork_mode;
+	return rig_create(&config, NULL, NULL);
+}
+
+/* --- private memory --- */
+
+/* What is written in place is no copy of the write view there until it is taken over. */
+TEST(image_in_private_memory_is_taken_over)
+{
+	skip_without_procmem();
+	struct rig rig = start_on(CH_BACKEND_PROCMEM, CH_FORK_COPY);
+	struct image image = image_make(&rig, 0);
+	for (uint32_t i = 0; i < 3; i++)
+		CHECK_EQ(code_call_owner(image.owner), IMAGE_CONSTANT + i);
+	expect_no_both(&rig);
+	struct ch_info info = rig_info(image.blocks[IMAGE_CODE]);
+	CHECK_EQ(memcmp(ch__pool_read(rig.heap->pool, (uintptr_t)info.exec), info.exec, 64), 0);
+	rig_end(&rig);
+}
+
+/* --- fork --- */
+
+struct opener {
+	struct rig *rig;
+	struct emitter e;
+	pthread_barrier_t barrier;
+};
+
+static void *keep_open(void *arg)
+{
+	struct opener *o = arg;
+	CHECK_EQ(ch_thread_attach(o->rig->heap, NULL, NULL), CH_OK);
+	emit_open_in_place(&o->e, rig_owner(o->rig, "other"), CH_KIND_CODE, 5000);
+	memset(o->e.code.write, 0x33, 5000);
+	ch_thread_park();
+	pthread_barrier_wait(&o->barrier);
+	pthread_barrier_wait(&o->barrier);
+	ch_thread_unpark();
+	CHECK_EQ(ch_block_abort(&o->e.code), CH_OK);
+	CHECK_EQ(ch_thread_detach(o->rig->heap), CH_OK);
+	return NULL;
+}
+
+/* The child's data is its own, its open block goes on, and what another thread had open is free. */
+static void live_as_child(struct rig *rig, struct image *image, struct emitter *mine,
+			  const struct opener *other)
+{
+	expect_no_both(rig);
+	expect_access(image->variable, 4, "rw-");
+	expect_access(rig_info(image->blocks[0]).exec, 4, "r--");
+	expect_access(rig_info(image->blocks[IMAGE_CODE]).exec, 4, "r-x");
+	CHECK_EQ(code_call_owner(image->owner), IMAGE_CONSTANT + 1);
+	CHECK_EQ(code_call(image->reset), IMAGE_CONSTANT);
+	*image->variable = 5;
+	CHECK_EQ(code_call_owner(image->owner), 5);
+	CHECK(!rig_is_there(other->e.code.block));
+	expect_free(other->e.code.exec, 5000);
+	expect_access(mine->code.exec, mine->code.hot_bytes, "rw-");
+	emit_value(mine, 66);
+	emit_ret(mine);
+	CHECK_EQ(emit_commit(mine), CH_OK);
+	CHECK_EQ(code_call(mine->code.exec), 66);
+	rig_check(rig);
+	CHECK_EQ(ch_owner_release(image->owner, CH_RELEASE_COLLECT), CH_OK);
+	const uint8_t *variable = (const uint8_t *)image->variable;
+	image->variable = NULL;
+	/* A thread that is not attached has no stack that is scanned, and the thread sanitizer
+	 * lets a child start none. */
+	CHECK_EQ(ch_thread_detach(rig->heap), CH_OK);
+	for (int i = 0; i < 3; i++)
+		CHECK_EQ(ch_heap_collect(rig->heap), CH_OK);
+	CHECK_EQ(ch_thread_attach(rig->heap, NULL, NULL), CH_OK);
+	expect_free(variable, 4);
+	rig_check(rig);
+	expect_no_both(rig);
+}
+
+static void fork_with_images(enum ch_backend backend, enum ch_fork mode)
+{
+	struct rig rig = start_on(backend, mode);
+	struct image image = image_make(&rig, 0);
+	struct emitter mine;
+	struct opener other = {.rig = &rig};
+	pthread_t thread;
+	CHECK_EQ(code_call_owner(image.owner), IMAGE_CONSTANT);
+	emit_open_in_place(&mine, rig_owner(&rig, "mine"), CH_KIND_CODE, 100);
+	CHECK_EQ(pthread_barrier_init(&other.barrier, NULL, 2), 0);
+	ch_thread_park();
+	CHECK_EQ(pthread_create(&thread, NULL, keep_open, &other), 0);
+	pthread_barrier_wait(&other.barrier);
+	ch_thread_unpark();
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (!child) {
+		live_as_child(&rig, &image, &mine, &other);
+		_exit(3);
+	}
+	expect_exit(child, 3);
+	/* Nothing of it is the parent's. */
+	CHECK_EQ(*image.variable, IMAGE_CONSTANT + 1);
+	CHECK_EQ(code_call_owner(image.owner), IMAGE_CONSTANT + 1);
+	for (int i = 0; i < 5000; i++)
+		CHECK_EQ(other.e.code.exec[i], 0x33);
+	expect_access(mine.code.exec, mine.code.hot_bytes, "rw-");
+	CHECK_EQ(ch_block_abort(&mine.code), CH_OK);
+	ch_thread_park();
+	pthread_barrier_wait(&other.barrier);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	ch_thread_unpark();
+	rig_end(&rig);
+}
+
+TEST(fork_copies_images_and_what_is_open)
+{
+	fork_with_images(CH_BACKEND_AUTO, CH_FORK_COPY);
+}
+
+TEST(fork_of_a_memfd_copies_images_and_what_is_open)
+{
+	fork_with_images(CH_BACKEND_MEMFD, CH_FORK_COPY);
+}
+
+TEST(fork_shares_images_until_one_of_both_writes)
+{
+	skip_without_procmem();
+	fork_with_images(CH_BACKEND_PROCMEM, CH_FORK_COW);
+}
+
+static void read_from(void *at)
+{
+	(void)*(volatile uint8_t *)at;
+}
+
+TEST(child_without_copy_has_neither_code_nor_data)
+{
+	struct rig rig = start_on(CH_BACKEND_AUTO, CH_FORK_NONE);
+	struct image image = image_make(&rig, 0);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (!child) {
+		CHECK_EQ(code_call_owner(image.owner), RIG_FALLBACK);
+		for (int i = 0; i < 3; i++)
+			CHECK(!rig_is_there(image.blocks[i]));
+		expect_signal(read_from, image.variable, SIGSEGV);
+		struct emitter e;
+		struct ch_open open = {.owner = image.owner, .hot_bytes = 9, .kind = CH_KIND_DATA};
+		CHECK_EQ(emit_open_as(&e, &open), CH_E_OS);
+		CHECK_EQ(errno, EACCES);
+		_exit(3);
+	}
+	expect_exit(child, 3);
+	CHECK_EQ(code_call_owner(image.owner), IMAGE_CONSTANT);
+	rig_end(&rig);
+}
+
+/* --- what the system refuses --- */
+
+/* A whole life of the owner, in which the nth call fails; false: it has fewer. Statuses, and
+ * nothing lost. */
+static bool live_with_failure(const struct rig *rig, struct ch_owner owner, uint64_t n,
+			      bool is_persistent)
+{
+	static const enum ch_kind kinds[] = {CH_KIND_RODATA, CH_KIND_DATA, CH_KIND_CODE};
+	struct emitter parts[3];
+	struct ch_code codes[3];
+	int opened = 0;
+	enum ch_status status = CH_OK;
+	ch__os_fail_at(n, is_persistent);
+	for (int i = 0; i < 3 && status == CH_OK; i++) {
+		struct ch_open open = {.owner = owner,
+				       .hot_bytes = 5000,
+				       .kind = kinds[i],
+				       .flags = i == 2 ? CH_OPEN_IN_PLACE : 0};
+		status = emit_open_as(&parts[i], &open);
+		CHECK(status == CH_OK || status == CH_E_OS || status == CH_E_MEMORY ||
+		      status == CH_E_FULL);
+		opened += status == CH_OK;
+	}
+	if (status == CH_OK) {
+		emit_count(&parts[2], parts[0].code.exec, parts[1].code.exec);
+		memset(parts[0].code.write, 0, 5000);
+		memset(parts[1].code.write, 0, 5000);
+		for (int i = 0; i < 3; i++) {
+			parts[i].code.used_to = 5000;
+			codes[i] = parts[i].code;
+		}
+		status = ch_block_commit(codes, 3);
+		CHECK(status == CH_OK || status == CH_E_OS || status == CH_E_MEMORY);
+		for (int i = 0; i < 3; i++)
+			CHECK_EQ(rig_info(codes[i].block).state,
+				 status == CH_OK ? CH_BLOCK_LIVE : CH_BLOCK_OPEN);
+		/* The second try ends what the first one began. */
+		if (status != CH_OK && !is_persistent)
+			CHECK_EQ(status = ch_block_commit(codes, 3), CH_OK);
+	}
+	if (status == CH_OK)
+		CHECK_EQ(code_call(codes[2].exec), 0);
+	/* Whatever there is may go while calls still fail. */
+	for (int i = 0; i < opened; i++)
+		if (rig_is_there(parts[i].code.block) && status != CH_OK)
+			CHECK_EQ(ch_block_abort(&parts[i].code), CH_OK);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	bool is_over = ch__os_failable_calls() < n;
+	expect_no_both(rig);
+	rig_check(rig);
+	ch__os_fail_at(0, false);
+	rig_check(rig);
+	return !is_over;
+}
+
+static void walk_failures(enum ch_backend backend, bool is_persistent)
+{
+	struct rig rig = start_on(backend, CH_FORK_COPY);
+	uint64_t n = 1;
+	for (; live_with_failure(&rig, rig_owner(&rig, "owner"), n, is_persistent); n++) {
+		CHECK(n < 200);
+		/* Pages that did not come back do, once the system lets them. */
+		rig_collect(&rig, 1);
+		CHECK_EQ(rig_stats(&rig).pages_now, 0);
+		rig_check(&rig);
+	}
+	CHECK(n > 6);
+	CHECK_EQ(code_call(rig_info(rig_block(rig_owner(&rig, "code"), 4)).entry), 4);
+	rig_end(&rig);
+}
+
+TEST(each_failing_call_of_an_image_is_a_status)
+{
+	walk_failures(CH_BACKEND_AUTO, false);
+	walk_failures(CH_BACKEND_AUTO, true);
+}
+
+TEST(each_failing_call_of_an_image_in_a_memfd_is_a_status)
+{
+	walk_failures(CH_BACKEND_MEMFD, false);
+	walk_failures(CH_BACKEND_MEMFD, true);
+}
+
+TEST(each_failing_call_of_an_image_in_private_memory_is_a_status)
+{
+	skip_without_procmem();
+	walk_failures(CH_BACKEND_PROCMEM, false);
+	walk_failures(CH_BACKEND_PROCMEM, true);
+}
+
+/* In a child, so that each has the limit anew. Exits with 3 when there was room enough, else 4. */
+static void live_at_the_limit(long left)
+{
+	struct rig rig = rig_start(4 << 20);
+	struct image image = image_make(&rig, 0);
+	struct ch_owner owner = rig_owner(&rig, "owner"), code = rig_owner(&rig, "code");
+	CHECK_EQ(code_call(rig_info(rig_block(code, 4)).entry), 4);
+	uint64_t before = rig_stats(&rig).blocks_committed;
+	fill_maps(left);
+	live_with_failure(&rig, owner, UINT64_MAX, true);
+	bool has_room = rig_stats(&rig).blocks_committed == before + 3;
+	CHECK_EQ(code_call_owner(image.owner), IMAGE_CONSTANT);
+	CHECK_EQ(code_call(rig_info(rig_block(code, 5)).entry), 5);
+	expect_no_both(&rig);
+	rig_check(&rig);
+	_exit(has_room ? 3 : 4);
+}
+
+TEST(images_at_the_limit_of_mappings_are_a_status)
+{
+	if (TEST_SANITIZED)
+		skip("a sanitizer maps memory of its own");
+	int refused = 0;
+	for (long left = 0; left < 16; left++) {
+		int status;
+		pid_t child = fork();
+		CHECK(child >= 0);
+		if (!child)
+			live_at_the_limit(left);
+		CHECK_EQ(waitpid(child, &status, 0), child);
+		if (!WIFEXITED(status) || (WEXITSTATUS(status) != 3 && WEXITSTATUS(status) != 4))
+			FAIL("with %ld mappings left the child ends with 0x%x", left, status);
+		refused += WEXITSTATUS(status) == 4;
+	}
+	CHECK(refused > 0 && refused < 16);
+}
+
+TEST(pages_that_do_not_come_back_stay_out_of_use_until_they_do)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	struct emitter e;
+	emit_open_in_place(&e, owner, CH_KIND_DATA, 40000);
+	memset(e.code.write, 0x44, 40000);
+	ch__os_fail_at(1, true);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	ch__os_fail_at(0, false);
+	CHECK(!rig_is_there(e.code.block));
+	expect_access(e.code.exec, 40000, "rw-");
+	CHECK(rig_stats(&rig).pages_now > 0);
+	rig_check(&rig);
+	/* Nobody gets them. */
+	uintptr_t low = (uintptr_t)e.code.exec, high = low + 40000;
+	for (;;) {
+		struct emitter small;
+		struct ch_open open = {.owner = owner, .hot_bytes = 1000};
+		if (emit_open_as(&small, &open) != CH_OK)
+			break;
+		emit_value(&small, 1);
+		emit_ret(&small);
+		CHECK((uintptr_t)small.code.exec >= high || (uintptr_t)small.code.exec < low);
+		small.code.used_to = 1000;
+		CHECK_EQ(ch_block_commit(&small.code, 1), CH_OK);
+		CHECK_EQ(code_call(small.code.exec), 1);
+	}
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	rig_collect(&rig, 2);
+	CHECK_EQ(rig_stats(&rig).pages_now, 0);
+	expect_free(e.code.exec, 40000);
+	rig_end(&rig);
+}
+
+/* The memfd's pages were mapped, and then not kept from children: a child has its code all the
+ * same, at their address too. */
+TEST(child_has_its_code_where_pages_were_not_kept_from_it)
+{
+	struct rig rig = start_on(CH_BACKEND_MEMFD, CH_FORK_COPY);
+	struct image image = image_make(&rig, 0);
+	struct emitter e;
+	emit_open_in_place(&e, rig_owner(&rig, "owner"), CH_KIND_CODE, 100);
+	emit_value(&e, 3);
+	emit_ret(&e);
+	e.code.used_to = e.at;
+	ch__os_fail_at(2, true);
+	enum ch_status status = ch_block_commit(&e.code, 1);
+	/* Under Valgrind children have all the pages. */
+	CHECK_EQ(status, ch__valgrind_runs() ? CH_OK : CH_E_OS);
+	if (status != CH_OK)
+		CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	ch__os_fail_at(0, false);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (!child) {
+		CHECK_EQ(code_call_owner(image.owner), IMAGE_CONSTANT);
+		rig_check(&rig);
+		_exit(3);
+	}
+	expect_exit(child, 3);
+	rig_end(&rig);
+}
+
+/* --- others look meanwhile --- */
+
+struct watcher {
+	const struct rig *rig;
+	_Atomic(bool) is_over;
+	_Atomic(uint64_t) found;
+};
+
+static void *look_up(void *arg)
+{
+	struct watcher *w = arg;
+	const struct ch__pool *pool = w->rig->heap->pool;
+	uint64_t found = 0, at = 0;
+	while (!atomic_load(&w->is_over)) {
+		struct ch_block block;
+		struct ch_info info;
+		at = (at * 25214903917u + 11) % pool->pool_bytes;
+		const uint8_t *pc = (const uint8_t *)pool->exec_base + at;
+		if (!ch_block_at(w->rig->heap, pc, &block) || ch_block_info(block, &info) != CH_OK)
+			continue;
+		found++;
+		CHECK(pc >= info.exec - 32 && pc < info.exec + info.hot_bytes);
+	}
+	atomic_fetch_add(&w->found, found);
+	return NULL;
+}
+
+TEST(storm_of_lookups_while_images_come_and_go)
+{
+	struct rig rig = rig_start(2 << 20);
+	struct watcher watcher = {.rig = &rig};
+	pthread_t threads[2];
+	for (int i = 0; i < 2; i++)
+		CHECK_EQ(pthread_create(&threads[i], NULL, look_up, &watcher), 0);
+	for (uint64_t end = now_ns() + storm_ms() * 1000000ull; now_ns() < end;) {
+		struct image image = image_make(&rig, 0);
+		CHECK_EQ(code_call_owner(image.owner), IMAGE_CONSTANT);
+		CHECK_EQ(ch_owner_release(image.owner, CH_RELEASE_COLLECT), CH_OK);
+		memset(&image, 0, sizeof image);
+		rig_collect(&rig, 1);
+	}
+	atomic_store(&watcher.is_over, true);
+	for (int i = 0; i < 2; i++)
+		CHECK_EQ(pthread_join(threads[i], NULL), 0);
+	rig_end(&rig);
+}
+
+/* --- sinks --- */
+
+TEST(sinks_hear_of_code_in_place_and_of_no_data)
+{
+	use_own_folder();
+	struct ch_config config = rig_config(4 << 20);
+	config.sinks = CH_SINK_UNWIND | CH_SINK_PERF_MAP | CH_SINK_GDB;
+	struct rig rig = rig_create(&config, NULL, NULL);
+	struct image image = image_make(&rig, 0);
+	const uint8_t *code = rig_info(image.blocks[IMAGE_CODE]).exec;
+	char path[128], text[100];
+	path_of(getpid(), path);
+	for (int i = 0; i < 2; i++) {
+		CHECK_EQ(ch_sink_flush(rig.heap), CH_OK);
+		struct map_file *map = read_map(path);
+		const struct map_line *line = line_of(map, (uintptr_t)code);
+		CHECK(line && !strcmp(line->name, "image"));
+		CHECK_EQ(line->start + CH__INDEX_WORD_BYTES, code);
+		CHECK(!line_of(map, (uintptr_t)image.variable));
+		CHECK(!line_of(map, (uintptr_t)rig_info(image.blocks[0]).exec));
+		free(map);
+		/* A sink that comes on late is told the same. */
+		CHECK_EQ(ch_sink_set(rig.heap, CH_SINK_NONE), CH_OK);
+		CHECK_EQ(ch_sink_set(rig.heap, config.sinks), CH_OK);
+	}
+	ch_address_name(rig.heap, code + 8, false, text, sizeof text);
+	CHECK_STR(text, "image+0xc");
+	ch_address_name(rig.heap, image.variable, false, text, sizeof text);
+	CHECK(strncmp(text, "image+", 6) == 0);
+	CHECK_EQ(ch_owner_release(image.owner, CH_RELEASE_COLLECT), CH_OK);
+	memset(&image, 0, sizeof image);
+	rig_collect(&rig, 3);
+	CHECK_EQ(ch_sink_flush(rig.heap), CH_OK);
+	check_named(path, code, NULL);
+	rig_end(&rig);
+	remove_own_folder();
+}
+
+/* --- places --- */
+
+static struct ch__place place_of(const struct rig *rig, const uint8_t *exec)
+{
+	struct ch__place place;
+	ch__place_read_begin();
+	ch__place_find(rig->heap, ch__offset(rig->heap, (uintptr_t)exec), &place);
+	ch__place_read_end();
+	return place;
+}
+
+/* What a trap says of an address, and its name in a backtrace or profile, agree. */
+TEST(offsets_into_a_block_in_place_count_from_where_its_name_begins)
+{
+	struct rig rig = rig_start(4 << 20);
+	for (int kind = CH_KIND_CODE; kind <= CH_KIND_DATA; kind++) {
+		struct ch_owner owner = rig_owner(&rig, "named");
+		struct emitter e;
+		char text[100];
+		emit_open_in_place(&e, owner, (enum ch_kind)kind, 5000);
+		CHECK_EQ(place_of(&rig, e.code.exec + 16).kind, CH__PLACE_OPEN);
+		CHECK_EQ(place_of(&rig, e.code.exec + 16).at, CH__INDEX_WORD_BYTES + 16);
+		e.code.used_to = 5000;
+		CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
+		ch_address_name(rig.heap, e.code.exec + 16, false, text, sizeof text);
+		CHECK_STR(text, "named+0x14");
+		CHECK_EQ(place_of(&rig, e.code.exec + 16).kind, CH__PLACE_LIVE);
+		CHECK_EQ(place_of(&rig, e.code.exec + 16).at, 0x14);
+		/* Its page has bytes before it that are nobody's. */
+		ch_address_name(rig.heap, e.code.exec - 16, false, text, sizeof text);
+		CHECK_STR(text, "named+0x0");
+		CHECK_EQ(place_of(&rig, e.code.exec - 16).at, 0);
+		CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+		CHECK_EQ(place_of(&rig, e.code.exec + 16).kind, CH__PLACE_FREED);
+		CHECK_EQ(place_of(&rig, e.code.exec + 16).at, 0x14);
+		CHECK_EQ(place_of(&rig, e.code.exec - 16).at, 0);
+	}
+	rig_end(&rig);
+}

@@ -1,0 +1,604 @@
+/* SPDX-License-Identifier: MIT
+ * limits.c: a process that has something taken away, before its heap begins or while it
+ * lives: membarrier, memfd_create, mremap, maps. What can go on goes on; what cannot says why.
+ * `make hostile` runs every case of the core tier under restrictions that a process is born with
+ * (tests/runner/hostile.c). */
+#define _GNU_SOURCE
+#include "codeheap/graph/block.h"
+#include "codeheap/graph/block_parts.h"
+#include "tests/support/heap_rig.h"
+#include "tests/support/stage_code.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <sys/mman.h>
+#include <sys/personality.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* In all threads. With bits: only calls whose argument has them. */
+static void refuse_call_with(long number, int error, unsigned argument, uint32_t bits)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)number, 0, 4),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+			 (uint32_t)offsetof(struct seccomp_data, args) + 8 * argument),
+		BPF_STMT(BPF_ALU | BPF_AND | BPF_K, bits),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, bits, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (uint32_t)error),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = {sizeof filter / sizeof filter[0], filter};
+	CHECK_EQ(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+	CHECK_EQ(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program),
+		 0);
+}
+
+static void refuse_call(long number, int error)
+{
+	refuse_call_with(number, error, 0, 0);
+}
+
+/* --- only stops sync --- */
+
+/* What a collection frees waits for the stop of the next: an open that may collect has both. */
+TEST(full_pool_is_served_by_a_second_stop_where_only_stops_sync)
+{
+	refuse_call(SYS_membarrier, EPERM);
+	struct rig rig = rig_start(rig_page_bytes());
+	struct ch_owner rest = rig_owner(&rig, "rest"), large = rig_owner(&rig, "large");
+	struct emitter e;
+	emit_open(&e, large, 3000, 0);
+	emit_filler(&e, 3000 - CODE_RETURN_BYTES);
+	emit_ret(&e);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	struct ch_open open = {.owner = rest, .hot_bytes = 900};
+	while (emit_open_as(&e, &open) == CH_OK) {
+		emit_filler(&e, 900 - CODE_RETURN_BYTES);
+		emit_ret(&e);
+		CHECK_EQ(emit_commit(&e), CH_OK);
+	}
+	rig_collect(&rig, 2); /* newborn no more */
+	CHECK_EQ(ch_owner_release(large, CH_RELEASE_COLLECT), CH_OK);
+	open.hot_bytes = 2900;
+	CHECK_EQ(emit_open_as(&e, &open), CH_E_FULL);
+	open.flags = CH_OPEN_MAY_COLLECT;
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	rig_end(&rig);
+}
+
+/* --- other ways to two views --- */
+
+static bool has_mapping_of(const struct ch_heap *heap, const char *name)
+{
+	char line[300];
+	bool found = false;
+	uintptr_t exec = heap->pool->runtime_exec, from, to;
+	FILE *f = fopen("/proc/self/maps", "r");
+	CHECK(f);
+	while (fgets(line, sizeof line, f))
+		if (sscanf(line, "%lx-%lx", &from, &to) == 2 && from <= exec && exec < to)
+			found = strstr(line, name) != NULL && strstr(line, "r-xs") != NULL;
+	fclose(f);
+	return found;
+}
+
+static void use_heap(struct rig *rig)
+{
+	struct ch_owner owner = rig_owner(rig, "owner");
+	CHECK_EQ(ch_owner_set_entry(owner, rig_block(owner, 50)), CH_OK);
+	CHECK_EQ(code_call_owner(owner), 50);
+	/* More than a chunk, given back and taken again. */
+	for (int i = 0; i < 2; i++) {
+		struct ch_owner large = rig_owner(rig, "large");
+		struct emitter e;
+		emit_open(&e, large, 2500000, 0);
+		emit_value(&e, 51);
+		emit_ret(&e);
+		CHECK_EQ(emit_commit(&e), CH_OK);
+		CHECK_EQ(ch_owner_set_entry(large, e.code.block), CH_OK);
+		CHECK_EQ(code_call_owner(large), 51);
+		CHECK_EQ(ch_owner_release(large, CH_RELEASE_NOT_RUNNING), CH_OK);
+		rig_collect(rig, 2);
+	}
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (!child) {
+		CHECK_EQ(code_call_owner(owner), 50);
+		CHECK_EQ(ch_owner_set_entry(owner, rig_block(owner, 52)), CH_OK);
+		CHECK_EQ(code_call_owner(owner), 52);
+		_exit(0);
+	}
+	int how;
+	CHECK_EQ(waitpid(child, &how, 0), child);
+	CHECK(WIFEXITED(how) && WEXITSTATUS(how) == 0);
+	CHECK_EQ(code_call_owner(owner), 50);
+}
+
+static struct ch_config plain_config(enum ch_backend backend)
+{
+	struct ch_config config = rig_config(8 << 20);
+	unsetenv("CODEHEAP_WX");
+	config.backend = backend;
+	return config;
+}
+
+static bool may_run_files_of(const char *folder)
+{
+	int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	void *at = fd < 0 ? MAP_FAILED : mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_SHARED, fd, 0);
+	if (fd >= 0)
+		close(fd);
+	return at != MAP_FAILED;
+}
+
+static void use_nameless_file(int error)
+{
+	if (!may_run_files_of("/dev/shm") && !may_run_files_of("/tmp"))
+		skip("no folder has files that may be executed");
+	struct ch_config config = plain_config(CH_BACKEND_MEMFD);
+	refuse_call(SYS_memfd_create, error);
+	struct rig rig = rig_create(&config, NULL, NULL);
+	CHECK(has_mapping_of(rig.heap, "(deleted)"));
+	CHECK(!has_mapping_of(rig.heap, "memfd:"));
+	use_heap(&rig);
+	rig_end(&rig);
+}
+
+TEST(s50_memfd_that_is_forbidden_is_a_file_without_a_name)
+{
+	use_nameless_file(EPERM);
+}
+
+TEST(s50_memfd_that_is_unknown_is_a_file_without_a_name)
+{
+	use_nameless_file(ENOSYS);
+}
+
+TEST(s50_default_needs_no_memfd)
+{
+	struct ch_config config = plain_config(CH_BACKEND_AUTO);
+	refuse_call(SYS_memfd_create, EPERM);
+	refuse_call_with(SYS_openat, EPERM, 2, O_TMPFILE);
+	struct rig rig = rig_create(&config, NULL, NULL);
+	/* The third way needs neither, too. */
+	CHECK_EQ(rig.heap->pool->backend, CH__BACKEND_DUAL);
+	use_heap(&rig);
+	rig_end(&rig);
+}
+
+TEST(s50_default_goes_on_to_files_where_mremap_is_refused)
+{
+	struct ch_config config = plain_config(CH_BACKEND_AUTO);
+	refuse_call(SYS_mremap, EPERM);
+	struct rig rig = rig_create(&config, NULL, NULL);
+	CHECK(has_mapping_of(rig.heap, "(deleted)")); /* a memfd, or what is there instead */
+	CHECK(!has_mapping_of(rig.heap, "/dev/zero"));
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	CHECK_EQ(code_call(rig_info(rig_block(owner, 50)).entry), 50);
+	rig_end(&rig);
+}
+
+TEST(s50_no_way_to_two_views_is_a_status_with_its_errno)
+{
+	struct ch_config config = plain_config(CH_BACKEND_AUTO);
+	struct ch_heap *heap = (struct ch_heap *)(uintptr_t)8;
+	refuse_call(SYS_mremap, EPERM);
+	refuse_call(SYS_memfd_create, EPERM);
+	refuse_call_with(SYS_openat, ENFILE, 2, O_TMPFILE);
+	errno = 0;
+	CHECK_EQ(ch_heap_create(&config, &heap), CH_E_OS);
+	CHECK_EQ(errno, ENFILE); /* of the last way that was tried */
+	CHECK_EQ((uintptr_t)heap, 0);
+}
+
+/* --- random numbers --- */
+
+/* Of a kernel before 3.17, or behind a filter: places are guessed from what else differs. */
+TEST(random_places_are_found_where_the_kernel_gives_no_random_numbers)
+{
+	enum { DRAWS = 64 };
+	uint64_t draws[DRAWS];
+	refuse_call(SYS_getrandom, ENOSYS);
+	for (unsigned i = 0; i < DRAWS; i++) {
+		ch__os_random(&draws[i], sizeof draws[i]);
+		for (unsigned j = 0; j < i; j++)
+			if (draws[i] == draws[j])
+				FAIL("random numbers %u and %u are the same", i, j);
+	}
+	struct rig one = rig_start(1 << 20), two = rig_start(1 << 20);
+	ptrdiff_t delta = one.heap->pool->delta;
+	if (!CH_TSAN && !one.heap->pool->stub_lead_bytes && delta == two.heap->pool->delta)
+		FAIL("two heaps have their views at one distance");
+	struct ch_block block = rig_block(rig_owner(&one, "block"), 62);
+	CHECK_EQ(code_call(rig_info(block).exec), 62);
+	rig_end(&two);
+	rig_end(&one);
+}
+
+/* --- the side list of a block --- */
+
+/* Its count has 16 bits: what does not fit is refused, and the block goes on. */
+TEST(block_has_no_more_than_65535_attachments)
+{
+	enum { MOST = 65535 };
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	struct ch_block target = rig_block(owner, 1);
+	struct emitter e;
+	emit_open(&e, owner, 64, 0);
+	for (uint32_t i = 0; i < MOST; i++)
+		CHECK_EQ(ch_edge_attach(e.code.block, target), CH_OK);
+	for (int i = 0; i < 3; i++) {
+		CHECK_EQ(ch_edge_attach(e.code.block, target), CH_E_MEMORY);
+		CHECK_EQ(ch_edge_attach_owner(e.code.block, owner), CH_E_MEMORY);
+	}
+	emit_value(&e, 63);
+	emit_ret(&e);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	CHECK_EQ(code_call(rig_info(e.code.block).exec), 63);
+	rig_check(&rig);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	rig_end(&rig);
+}
+
+/* --- the cold part of a block, and the runtime page --- */
+
+/* Its granules are counted by 16 bits: what does not fit is refused. */
+TEST(cold_part_has_no_more_than_65535_granules)
+{
+	enum { MOST = 65535 * CH__GRANULE_BYTES - CH__INDEX_WORD_BYTES };
+	struct rig rig = rig_start(1 << 20);
+	struct ch_open open = {.hot_bytes = 64};
+	struct ch_block found;
+	struct emitter e;
+	uint32_t each = ch__stub_bytes(rig.heap);
+	for (uint32_t stubs = 0; stubs <= 3 * each; stubs += each) {
+		open.owner = rig_owner(&rig, "owner");
+		open.branch_room = stubs / each;
+		for (uint32_t over = 1; over <= CH__GRANULE_BYTES; over++) {
+			open.cold_bytes = MOST - stubs + over;
+			CHECK_EQ(emit_open_as(&e, &open), CH_E_ARG);
+		}
+		open.cold_bytes = MOST - stubs;
+		CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+		CHECK_EQ(e.code.cold_bytes, MOST - stubs);
+		emit_value(&e, 64);
+		emit_ret(&e);
+		e.code.cold_used = MOST - stubs;
+		CHECK_EQ(emit_commit(&e), CH_OK);
+		CHECK_EQ(rig_info(e.code.block).cold_bytes, MOST);
+		CHECK_EQ(code_call(rig_info(e.code.block).exec), 64);
+		for (uint32_t at = 0; at < MOST - stubs; at += MOST - stubs - 1) {
+			CHECK(ch_block_at(rig.heap, e.code.cold_exec + at, &found));
+			CHECK_EQ(found.bits, e.code.block.bits);
+		}
+		rig_check(&rig);
+		CHECK_EQ(ch_owner_release(open.owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	}
+	rig_end(&rig);
+}
+
+TEST(veneers_fill_the_runtime_page_to_its_end)
+{
+	struct rig rig = rig_start(1 << 20);
+	const struct ch__pool *pool = rig.heap->pool;
+	uint32_t rest = (uint32_t)(pool->runtime_bytes - rig.heap->veneers_from);
+	uint32_t room = rest / CH_ARCH_VENEER_BYTES;
+	struct emitter e;
+	const void *at;
+	emit_open(&e, rig_owner(&rig, "owner"), 64, 0);
+	for (uintptr_t i = 1; i <= room; i++)
+		CHECK_EQ(ch_block_veneer(&e.code, (const void *)i, &at), CH_OK);
+	CHECK((uintptr_t)at + CH_ARCH_VENEER_BYTES <= pool->runtime_exec + pool->runtime_bytes);
+	CHECK_EQ(ch_block_veneer(&e.code, (const void *)(uintptr_t)(room + 1), &at), CH_E_FULL);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	rig_end(&rig);
+}
+
+/* --- maps --- */
+
+enum { MAPS_STEP = 5, MAPS_MOST = 30 };
+
+/* One of everything with `left` maps more; statuses say what cannot be. */
+static void live_with(long left, bool heap_is_there)
+{
+	struct rig rig = {0};
+	struct ch_ops ops = {.size = sizeof ops};
+	struct ch_config config = plain_config(CH_BACKEND_AUTO);
+	enum ch_status status = CH_OK;
+	struct ch_owner owner = {0};
+	if (heap_is_there) {
+		rig = rig_create(&config, NULL, NULL);
+		owner = rig_owner(&rig, "first");
+		CHECK_EQ(ch_owner_set_entry(owner, rig_block(owner, 60)), CH_OK);
+	}
+	fill_maps(left);
+	if (!heap_is_there) {
+		status = ch_heap_create(&config, &rig.heap);
+		if (status == CH_OK && ch_vm_attach(rig.heap, &ops, NULL, &rig.vm) == CH_OK)
+			status = ch_thread_attach(rig.heap, NULL, NULL);
+		CHECK(status == CH_OK || status == CH_E_OS || status == CH_E_MEMORY);
+		if (status != CH_OK)
+			_exit(0);
+	}
+	for (int i = 0; i < 20; i++) {
+		struct ch_open open = {.hot_bytes = i % 4 ? 3000 : 1500000,
+				       .flags = CH_OPEN_MAY_COLLECT};
+		struct emitter e;
+		status = ch_owner_create(rig.vm, "of many", (const void *)(uintptr_t)rig_fallback,
+					 NULL, &open.owner);
+		CHECK(status == CH_OK || status == CH_E_MEMORY);
+		if (status != CH_OK)
+			continue;
+		status = emit_open_as(&e, &open);
+		CHECK(status == CH_OK || status == CH_E_FULL || status == CH_E_MEMORY ||
+		      status == CH_E_OS);
+		if (status == CH_OK) {
+			emit_value(&e, 61);
+			emit_ret(&e);
+			CHECK_EQ(emit_commit(&e), CH_OK);
+			CHECK_EQ(ch_owner_set_entry(open.owner, e.code.block), CH_OK);
+			CHECK_EQ(code_call_owner(open.owner), 61);
+		}
+		CHECK_EQ(ch_owner_release(open.owner, CH_RELEASE_COLLECT), CH_OK);
+		status = ch_heap_collect(rig.heap);
+		CHECK(status == CH_OK || status == CH_E_MEMORY);
+		rig_check(&rig);
+	}
+	if (heap_is_there)
+		CHECK_EQ(code_call_owner(owner), 60);
+	CHECK_EQ(ch_vm_detach(rig.vm), CH_OK);
+	CHECK_EQ(ch_heap_destroy(rig.heap), CH_OK);
+	_exit(0);
+}
+
+static void live_in_children(bool heap_is_there)
+{
+	if (TEST_SANITIZED)
+		skip("a sanitizer maps memory of its own");
+	for (long left = 0; left <= MAPS_MOST; left += MAPS_STEP) {
+		int how;
+		pid_t child = fork();
+		CHECK(child >= 0);
+		if (!child)
+			live_with(left, heap_is_there);
+		CHECK_EQ(waitpid(child, &how, 0), child);
+		if (!WIFEXITED(how) || WEXITSTATUS(how) != 0)
+			FAIL("with %ld maps left it ends with 0x%x", left, how);
+	}
+}
+
+TEST(s26_maps_run_out_before_a_heap_begins)
+{
+	live_in_children(false);
+}
+
+TEST(s26_maps_run_out_while_a_heap_lives)
+{
+	live_in_children(true);
+}
+
+/* --- a personality in which what may be read may run --- */
+
+/* Of the pool and of what it is written from, nothing is writable and executable. */
+static void check_views(const struct ch__pool *pool)
+{
+	char line[300], access[5];
+	unsigned seen = 0;
+	uintptr_t from, to, exec = pool->runtime_exec, write = exec + (uintptr_t)pool->delta;
+	uint64_t bytes = pool->runtime_bytes + pool->pool_bytes;
+	FILE *f = fopen("/proc/self/maps", "r");
+	CHECK(f);
+	while (fgets(line, sizeof line, f)) {
+		CHECK_EQ(sscanf(line, "%lx-%lx %4s", &from, &to, access), 3);
+		bool is_exec = from < exec + bytes && to > exec;
+		bool is_write = from < write + bytes && to > write;
+		seen += is_exec || is_write;
+		if (access[2] == 'x' && (is_write || (is_exec && access[1] == 'w')))
+			FAIL("code can be written and run: %s", line);
+	}
+	fclose(f);
+	CHECK(seen >= 2);
+}
+
+static void live_where_reading_implies_execution(void *backend)
+{
+	struct ch_config config = plain_config(*(const enum ch_backend *)backend);
+	config.pool_bytes = 4 << 20;
+	struct rig rig = rig_create(&config, NULL, NULL);
+	check_views(rig.heap->pool);
+	use_heap(&rig);
+	struct ch_owner owner = rig_owner(&rig, "data");
+	struct ch_open open = {.size = sizeof open, .owner = owner, .hot_bytes = 100};
+	struct ch_code code;
+	for (int kind = CH_KIND_RODATA; kind <= CH_KIND_DATA; kind++) {
+		open.kind = (enum ch_kind)kind;
+		CHECK_EQ(ch_block_open(&open, &code), CH_OK);
+		check_views(rig.heap->pool);
+		CHECK_EQ(ch_block_abort(&code), CH_OK);
+	}
+	check_views(rig.heap->pool);
+	CHECK(personality(0xffffffff) & READ_IMPLIES_EXEC);
+	rig_end(&rig);
+}
+
+TEST(s50_readable_memory_that_runs_by_itself_does_not_run)
+{
+	enum ch_backend backends[] = {CH_BACKEND_DUAL, CH_BACKEND_MEMFD, CH_BACKEND_PROCMEM};
+	if (personality(READ_IMPLIES_EXEC) == -1)
+		skip("the system keeps the personality");
+	for (unsigned i = 0; i < (CH_ARCH_LEAD_BYTES ? 3 : 2); i++)
+		expect_signal(live_where_reading_implies_execution, &backends[i], 0);
+}
+
+/* Each heap that is made looks again, for those that are there, too. */
+static void come_where_reading_implies_execution(void *backend)
+{
+	struct ch_config config = plain_config(*(const enum ch_backend *)backend);
+	config.pool_bytes = 4 << 20;
+	struct rig early = rig_create(&config, NULL, NULL);
+	use_heap(&early);
+	uint64_t before = rig_stats(&early).committed_bytes_now;
+	CHECK(personality(READ_IMPLIES_EXEC) != -1);
+	struct rig late = rig_create(&config, NULL, NULL);
+	use_heap(&late);
+	struct ch_owner owner = rig_owner(&early, "more");
+	for (int i = 0; rig_stats(&early).committed_bytes_now == before; i++) {
+		struct emitter e;
+		emit_open(&e, owner, 60000, 0);
+		emit_ret(&e);
+		CHECK_EQ(emit_commit(&e), CH_OK);
+		CHECK(i < 1000);
+	}
+	check_views(early.heap->pool);
+	check_views(late.heap->pool);
+	rig_end(&late);
+	rig_end(&early);
+}
+
+TEST(s50_personality_of_a_heap_that_comes_later_is_looked_at)
+{
+	enum ch_backend backends[] = {CH_BACKEND_DUAL, CH_BACKEND_MEMFD};
+	int before = personality(0xffffffff);
+	if (before == -1 || personality((unsigned long)before | READ_IMPLIES_EXEC) == -1)
+		skip("the system keeps the personality");
+	CHECK(personality((unsigned long)before) != -1);
+	for (unsigned i = 0; i < sizeof backends / sizeof *backends; i++)
+		expect_signal(come_where_reading_implies_execution, &backends[i], 0);
+}
+
+/* --- branches at the limit of mappings --- */
+
+enum { JUMPERS = 64, ROUNDS = 30 };
+
+struct jumpers {
+	struct rig rig;
+	struct ch_block four, five;
+	struct ch_branch branches[JUMPERS];
+	uintptr_t entries[JUMPERS];
+	_Atomic(bool) is_over;
+	_Atomic(uint64_t) runs;
+};
+
+static void *run_jumpers(void *arg)
+{
+	struct jumpers *j = arg;
+	CHECK_EQ(ch_thread_attach(j->rig.heap, NULL, NULL), CH_OK);
+	for (unsigned i = 0; !atomic_load(&j->is_over); i = (i + 1) % JUMPERS) {
+		uint64_t is = code_call((const void *)j->entries[i]);
+		if (is != 4 && is != 5 && is != RIG_FALLBACK)
+			FAIL("a branch led to neither of its targets");
+		atomic_fetch_add(&j->runs, 1);
+	}
+	CHECK_EQ(ch_thread_detach(j->rig.heap), CH_OK);
+	return NULL;
+}
+
+/* Whoever has it holds it for good. */
+static void take_every_mapping(void)
+{
+	fill_maps(40);
+	while (map_one())
+		continue;
+}
+
+/* Between two bytes of code that are stored: threads would run a half. What came free for that
+ * others take. */
+static unsigned halves;
+static void note_half(const void *to)
+{
+	(void)to;
+	halves++;
+	while (map_one())
+		continue;
+}
+
+static void lead_all(struct jumpers *j, struct ch_block to, uint64_t answer)
+{
+	for (unsigned i = 0; i < JUMPERS; i++) {
+		CHECK_EQ(ch_branch_link(j->branches[i], to), CH_OK);
+		CHECK_EQ(code_call((const void *)j->entries[i]), answer);
+	}
+}
+
+static void link_at_the_limit(void *arg)
+{
+	static struct jumpers j;
+	struct ch_config config = rig_config(1 << 20);
+	pthread_t runner;
+	config.backend = CH_BACKEND_PROCMEM;
+	unsetenv("CODEHEAP_WX");
+	j.rig = rig_create(&config, NULL, NULL);
+	struct ch_owner owner = rig_owner(&j.rig, "owner");
+	j.four = rig_block(owner, 4);
+	j.five = rig_block(owner, 5);
+	for (unsigned i = 0; i < JUMPERS; i++)
+		j.entries[i] = (uintptr_t)rig_info(rig_jumper(owner, arg, &j.branches[i])).exec;
+	lead_all(&j, j.four, 4);
+	CHECK_EQ(pthread_create(&runner, NULL, run_jumpers, &j), 0);
+	TEST_UNTIL(atomic_load(&j.runs) > JUMPERS);
+	take_every_mapping();
+	ch__os_pretended.between_bytes = note_half;
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		uint64_t runs = atomic_load(&j.runs);
+		lead_all(&j, j.five, 5);
+		lead_all(&j, (struct ch_block){0}, RIG_FALLBACK);
+		lead_all(&j, j.four, 4);
+		TEST_UNTIL(atomic_load(&j.runs) > runs);
+	}
+	CHECK_EQ(halves, 0);
+	struct ch_block both[] = {j.four, j.five};
+	CHECK_EQ(ch_blocks_invalidate(both, 2, NULL), CH_OK);
+	for (unsigned i = 0; i < JUMPERS; i++)
+		CHECK_EQ(code_call((const void *)j.entries[i]), RIG_FALLBACK);
+	CHECK_EQ(halves, 0);
+	ch__os_pretended.between_bytes = NULL;
+	atomic_store(&j.is_over, true);
+	CHECK_EQ(pthread_join(runner, NULL), 0);
+	rig_check(&j.rig);
+}
+
+/* In a child, which has the limit for itself. */
+TEST(branches_are_led_elsewhere_where_others_hold_every_mapping)
+{
+	skip_without_procmem();
+	if (TEST_SANITIZED)
+		skip("a sanitizer maps memory of its own");
+	expect_signal(link_at_the_limit, NULL, 0);
+}
+
+/* --- standard streams --- */
+
+/* Their numbers are free, and the next file would have one: code, or the names of code. */
+TEST(process_without_standard_streams_prints_into_nothing)
+{
+	int out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 100);
+	int words = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 100);
+	CHECK(out > 0 && words > 0);
+	struct ch_config config = rig_config(1 << 20);
+	config.sinks = CH_SINK_PERF_MAP;
+	CHECK_EQ(setenv("CODEHEAP_WX", "memfd", 1), 0);
+	for (int fd = 0; fd <= STDERR_FILENO; fd++)
+		close(fd);
+	struct rig rig = rig_create(&config, NULL, NULL);
+	struct ch_block block = rig_block(rig_owner(&rig, "code"), 7);
+	CHECK_EQ(ch_sink_flush(rig.heap), CH_OK);
+	unsigned taken = 0;
+	for (int fd = 0; fd <= STDERR_FILENO; fd++)
+		taken += write(fd, "text", 4) >= 0 || errno != EBADF || fcntl(fd, F_GETFD) >= 0;
+	CHECK_EQ(dup2(out, STDOUT_FILENO), STDOUT_FILENO);
+	CHECK_EQ(dup2(words, STDERR_FILENO), STDERR_FILENO);
+	CHECK_EQ(taken, 0);
+	CHECK_EQ(code_call(rig_info(block).exec), 7);
+	rig_end(&rig);
+}

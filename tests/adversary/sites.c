@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT
+ * sites.c: what no architecture may do to a site (I12): a second one on its bytes, an
+ * exit into its inside, other bytes at the commit. Sites are as tests/support/code.h emits them;
+ * what an architecture asks of alignment and instructions is judged in files of its own. */
+#include "codeheap/graph/block.h"
+#include "codeheap/graph/block_parts.h"
+#include "tests/support/heap_rig.h"
+
+enum { KINDS = 5 };
+static struct rig rig;
+static struct ch_owner owner;
+static struct spot {
+	const uint8_t *at;
+	enum ch_branch_kind kind;
+	uint32_t bytes;
+} spots[KINDS];
+
+static enum ch_status branch(const struct emitter *e, const void *at, enum ch_branch_kind kind,
+			     const void *exit)
+{
+	struct ch_branch_site site = {.at = at, .kind = kind, .exit = exit};
+	struct ch_branch made = {1};
+	enum ch_status status = ch_branch_attach(e->code.block, &site, &made);
+	CHECK((status == CH_OK) == (made.bits != 0));
+	return status;
+}
+
+static const uint8_t *emit_site(struct emitter *e, enum ch_branch_kind kind)
+{
+	switch (kind) {
+	case CH_JMP:
+		return emit_site_jmp(e);
+	case CH_JCC:
+		return emit_site_jcc(e, EMIT_CC_E);
+	case CH_CALL:
+		return emit_site_call(e);
+	case CH_LEA:
+		return emit_site_lea(e);
+	default:
+		return emit_site_literal(e);
+	}
+}
+
+/* A block with a site of each kind, attached, and one more jump that is not. */
+static const uint8_t *open_with_sites(struct emitter *e)
+{
+	rig = rig_start(1 << 20);
+	owner = rig_owner(&rig, "owner");
+	emit_open(e, owner, 256, KINDS + 1);
+	for (int kind = 0; kind < KINDS; kind++) {
+		struct spot *s = &spots[kind];
+		s->kind = (enum ch_branch_kind)kind;
+		s->at = emit_site(e, s->kind);
+		s->bytes = (uint32_t)(emit_here(e) - s->at);
+		CHECK_EQ(branch(e, s->at, s->kind, NULL), CH_OK);
+	}
+	return emit_site_jmp(e);
+}
+
+static void end(struct emitter *e)
+{
+	CHECK_EQ(emit_commit(e), CH_OK);
+	rig_check(&rig);
+	rig_end(&rig);
+}
+
+/* A branch reaches no place between two instructions. */
+static bool is_refusal(const uint8_t *at, enum ch_status status)
+{
+	return status == CH_E_SITE ||
+	       ((uintptr_t)at % CH_ARCH_TRAP_UNIT_BYTES && status == CH_E_REACH);
+}
+
+TEST(bytes_of_a_site_are_no_other_site_s)
+{
+	struct emitter e;
+	const uint8_t *free_jump = open_with_sites(&e);
+	for (int i = 0; i < KINDS; i++)
+		for (uint32_t byte = 0; byte < spots[i].bytes; byte++) {
+			const uint8_t *at = spots[i].at + byte;
+			for (int kind = 0; kind < KINDS; kind++)
+				CHECK_EQ(branch(&e, at, (enum ch_branch_kind)kind, NULL),
+					 CH_E_SITE);
+			CHECK_EQ(ch_ref_attach(e.code.block, at), CH_E_SITE);
+			CHECK(is_refusal(at, ch_patch_point_attach(e.code.block, at, e.code.exec,
+								   NULL)));
+		}
+	CHECK_EQ(branch(&e, free_jump, CH_JMP, NULL), CH_OK);
+	end(&e);
+}
+
+TEST(inside_of_a_site_is_no_exit)
+{
+	struct emitter e;
+	const uint8_t *free_jump = open_with_sites(&e);
+	for (int i = 0; i < KINDS; i++)
+		for (uint32_t byte = 1; byte < spots[i].bytes; byte++)
+			CHECK(is_refusal(spots[i].at + byte,
+					 branch(&e, free_jump, CH_JMP, spots[i].at + byte)));
+	CHECK_EQ(branch(&e, free_jump, CH_JMP, spots[CH_CALL].at), CH_OK);
+	end(&e);
+}
+
+TEST(site_of_each_kind_is_there_at_the_commit)
+{
+	for (int kind = 0; kind < KINDS; kind++) {
+		struct emitter e;
+		uint8_t kept[32];
+		CHECK_EQ(branch(&e, open_with_sites(&e), CH_JMP, NULL), CH_OK);
+		uint8_t *write = e.code.write + (spots[kind].at - e.code.exec);
+		uint32_t bytes = spots[kind].bytes;
+		memcpy(kept, write, bytes);
+		memset(write, 0x5a, bytes);
+		CHECK_EQ(emit_commit(&e), CH_E_SITE);
+		memcpy(write, kept, bytes);
+		end(&e);
+	}
+}
+
+/* A thread keeps a map of the sites of the block that it works on. A later block has the record and
+ * the place of that one, and other sites. */
+TEST(block_in_the_record_of_another_has_sites_of_its_own)
+{
+	enum { REFS = 20, REFS_FROM = 128 };
+	struct ch_open open = {.hot_bytes = 512, .branch_room = 1};
+	struct emitter first, second;
+	rig = rig_start(1 << 20);
+	open.owner = owner = rig_owner(&rig, "owner");
+	CHECK_EQ(emit_open_as(&first, &open), CH_OK);
+	for (unsigned i = 0; i < REFS; i++)
+		CHECK_EQ(ch_ref_attach(first.code.block, first.code.exec + REFS_FROM + 8 * i),
+			 CH_OK);
+	CHECK_EQ(ch_block_abort(&first.code), CH_OK);
+	open.entry = CH_ENTRY_PATCH;
+	CHECK_EQ(emit_open_as(&second, &open), CH_OK);
+	CHECK_EQ(rig_record(second.code.block), rig_record(first.code.block));
+	for (uint32_t i = 0; i < second.code.entry_bytes; i++)
+		CHECK_EQ(ch_ref_attach(second.code.block, second.code.exec + i), CH_E_SITE);
+	for (uint32_t i = 8; i <= ch__stub_bytes(rig.heap) + CH_ARCH_VENEER_BYTES; i++)
+		CHECK_EQ(ch_ref_attach(second.code.block, second.code.cold_exec - i), CH_E_SITE);
+	emit_value(&second, 1);
+	emit_ret(&second);
+	end(&second);
+}

@@ -1,0 +1,580 @@
+/* SPDX-License-Identifier: MIT
+ * stacks.c: where roots hide from a scan: vector registers, registers that calls keep,
+ * frames below an alternate stack that is an array of a frame, or beyond the bounds that a stack
+ * once had; stacks that nobody named, have guards, or are gone. */
+#define _GNU_SOURCE
+#include "tests/support/stage.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#if CH_TSAN
+/* It takes each handler for one that may have interrupted an allocator. */
+const char *__tsan_default_options(void);
+const char *__tsan_default_options(void)
+{
+	return "report_signal_unsafe=0";
+}
+#endif
+
+struct play {
+	_Atomic(int) go; /* +0: 1 it spins, 2 it may go on */
+	int pad;
+	const void *const *other_cell; /* +8 */
+	struct stage *stage;
+	struct method m, other;
+	uint64_t result;
+	_Atomic(int) step; /* 1: it is where it is to be, 2: it may go on */
+	bool is_upper;
+	void *stack;
+	_Atomic(unsigned) refs;
+};
+
+static struct play *_Atomic playing;
+
+static struct play *new_play(struct stage *stage)
+{
+	struct play *p = stage_play(stage, sizeof *p);
+	p->stage = stage;
+	atomic_store(&playing, p);
+	return p;
+}
+
+static void drop_both(struct play *p)
+{
+	method_invalidate(&p->m);
+	method_drop(p->stage, &p->m);
+	method_drop(p->stage, &p->other);
+}
+
+static void build_other(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	method_constant(stage, &p->other, "other", 5);
+	p->other_cell = p->other.cell;
+}
+
+/* --- registers --- */
+
+static void build_hider(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	struct emitter e;
+	build_other(stage, p);
+	method_new(stage, &p->m, "hides an address");
+	method_open(&e, &p->m);
+	emit_load_code(&e);
+	if (!emit_hide_code(&e, p->is_upper))
+		skip("vector registers here have no upper half");
+	emit_tell(&e, 1);
+	emit_wait_for(&e, 2);
+	emit_unhide_code(&e, p->is_upper);
+	emit_jump_code(&e);
+	method_commit(&e, &p->m);
+}
+
+static void enter_m(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	(void)stage;
+	p->result = method_call(&p->m, p);
+}
+
+__attribute__((unused)) static void hide_and_collect(struct stage *stage, bool is_upper)
+{
+	struct play *p = new_play(stage);
+	p->is_upper = is_upper;
+	stage_apart(stage, build_hider, p);
+	struct stage_thread t;
+	stage_spawn(stage, &t, enter_m, p);
+	stage_wait(&p->go, 1);
+	drop_both(p);
+	for (int i = 0; i < 3; i++) {
+		stage_collect(stage);
+		CHECK_EQ(block_state(p->m.block), CH_BLOCK_NOTENTRANT);
+		CHECK(method_is_known(&p->other));
+	}
+	atomic_store(&p->go, 2);
+	stage_join(&t);
+	CHECK_EQ(p->result, 5);
+	stage_collect(stage);
+	CHECK_EQ(stage_stats(stage).blocks_now, 0);
+	stage_end(stage);
+}
+
+STOPPING_DRIVER(s18_address_in_a_vector_register_only)
+{
+	hide_and_collect(stage, false);
+}
+
+STOPPING_DRIVER(s18_address_in_the_upper_half_of_a_vector_only)
+{
+	hide_and_collect(stage, true);
+}
+
+static void park_until_told(void *arg)
+{
+	struct play *p = arg;
+	ch_thread_park();
+	atomic_store(&p->step, 1);
+	while (atomic_load(&p->step) == 1)
+		usleep(100);
+	ch_thread_unpark();
+}
+
+static void park_and_enter_other(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	(void)stage;
+	p->result = stage_call_holding(p->other_cell, park_until_told, p);
+}
+
+EVERY_DRIVER(s18_address_in_a_register_that_calls_keep)
+{
+	struct play *p = new_play(stage);
+	stage_apart(stage, build_other, p);
+	struct stage_thread t;
+	stage_spawn(stage, &t, park_and_enter_other, p);
+	stage_wait(&p->step, 1);
+	method_drop(stage, &p->other);
+	for (int i = 0; i < 3; i++) {
+		stage_collect(stage);
+		CHECK(method_is_known(&p->other));
+	}
+	atomic_store(&p->step, 2);
+	stage_join(&t);
+	CHECK_EQ(p->result, 5);
+	stage_collect(stage);
+	CHECK_EQ(p->other.freed, 1);
+	stage_end(stage);
+}
+
+/* --- an alternate stack within the thread's own --- */
+
+enum { SIGNAL_STACK_BYTES = 128 << 10 };
+
+static uint64_t raise_in_callee(void *arg)
+{
+	(void)arg;
+	CHECK_EQ(raise(SIGUSR1), 0);
+	return 19;
+}
+
+static void build_raiser(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	method_native(stage, &p->m, "raiser", (void *)raise_in_callee);
+}
+
+static void expect_m_held(struct play *p)
+{
+	for (int i = 0; i < 3; i++) {
+		stage_collect(p->stage);
+		CHECK_EQ(block_state(p->m.block), CH_BLOCK_NOTENTRANT);
+	}
+}
+
+/* What the waiting thread holds, until it has gone on and ended. */
+static void drop_under(struct play *p, struct stage_thread *t)
+{
+	method_invalidate(&p->m);
+	method_drop(p->stage, &p->m);
+	expect_m_held(p);
+	atomic_store(&p->step, 2);
+	stage_join(t);
+	CHECK_EQ(p->result, 19);
+	stage_collect(p->stage);
+	CHECK_EQ(p->m.freed, 1);
+}
+
+static void handle_by(void (*handler)(int), void *stack, size_t bytes)
+{
+	stack_t ours = {.ss_sp = stack, .ss_size = bytes};
+	struct sigaction action = {.sa_handler = handler, .sa_flags = SA_ONSTACK};
+	CHECK_EQ(sigaltstack(&ours, NULL), 0);
+	CHECK_EQ(sigaction(SIGUSR1, &action, NULL), 0);
+}
+
+static void no_signal_stack(void)
+{
+	stack_t none = {.ss_flags = SS_DISABLE};
+	CHECK_EQ(sigaltstack(&none, NULL), 0);
+}
+
+/* The frame of the code is pushed below the array, at lower addresses than the handler's. */
+static void enter_over_array(struct stage *stage, struct play *p, void (*handler)(int))
+{
+	_Alignas(16) char array[SIGNAL_STACK_BYTES];
+	handle_by(handler, array, sizeof array);
+	stage_signal_stack(stage, array, sizeof array);
+	p->result = method_call(&p->m, p);
+	stage_signal_stack(stage, NULL, 0);
+	no_signal_stack();
+}
+
+static void park_in_handler(int signal)
+{
+	(void)signal;
+	park_until_told(atomic_load(&playing));
+}
+
+static void enter_and_park(struct stage *stage, void *arg)
+{
+	enter_over_array(stage, arg, park_in_handler);
+}
+
+EVERY_DRIVER(s19_frame_below_a_handler_on_an_array_of_its_own_stack)
+{
+	struct play *p = new_play(stage);
+	stage_apart(stage, build_raiser, p);
+	struct stage_thread t;
+	ch_thread_park();
+	stage_spawn(stage, &t, enter_and_park, p);
+	stage_wait(&p->step, 1);
+	ch_thread_unpark();
+	drop_under(p, &t);
+	stage_end(stage);
+}
+
+static void collect_in_handler(int signal)
+{
+	struct play *p = atomic_load(&playing);
+	(void)signal;
+	method_invalidate(&p->m);
+	method_drop(p->stage, &p->m);
+	expect_m_held(p);
+}
+
+static void enter_and_collect(struct stage *stage, void *arg)
+{
+	enter_over_array(stage, arg, collect_in_handler);
+}
+
+OWN_DRIVER(s19_collections_in_a_handler_on_an_array_of_its_own_stack)
+{
+	struct play *p = new_play(stage);
+	stage_apart(stage, build_raiser, p);
+	stage_apart(stage, enter_and_collect, p);
+	CHECK_EQ(p->result, 19);
+	stage_collect(stage);
+	CHECK_EQ(p->m.freed, 1);
+	stage_end(stage);
+}
+
+#if !CH_TSAN
+static void spin_in_handler(int signal)
+{
+	struct play *p = atomic_load(&playing);
+	(void)signal;
+	atomic_store(&p->step, 1);
+	while (atomic_load(&p->step) == 1)
+		ch__arch_pause();
+}
+
+static void enter_and_spin(struct stage *stage, void *arg)
+{
+	enter_over_array(stage, arg, spin_in_handler);
+}
+
+/* The signal of the stop comes upon the handler. */
+STOPPING_DRIVER(s19_handler_on_an_array_of_its_own_stack_is_stopped)
+{
+	struct play *p = new_play(stage);
+	stage_apart(stage, build_raiser, p);
+	struct stage_thread t;
+	stage_spawn(stage, &t, enter_and_spin, p);
+	stage_wait(&p->step, 1);
+	drop_under(p, &t);
+	stage_end(stage);
+}
+#endif
+
+/* --- the first stack of a process grows beyond its bounds of once --- */
+
+enum { LIMIT_BYTES = 1 << 20, DEEP_BYTES = 2 << 20 };
+
+static void set_stack_limit(size_t bytes)
+{
+	struct rlimit limit;
+	CHECK_EQ(getrlimit(RLIMIT_STACK, &limit), 0);
+	if (limit.rlim_max < 4 * DEEP_BYTES)
+		skip("the hard limit of stacks is too low");
+	limit.rlim_cur = bytes;
+	CHECK_EQ(setrlimit(RLIMIT_STACK, &limit), 0);
+}
+
+static __attribute__((noinline)) uint64_t call_deep(struct play *p)
+{
+	volatile char room[DEEP_BYTES];
+	room[0] = 0;
+	uint64_t result = method_call(&p->m, p);
+	return result + room[0];
+}
+
+static uint64_t collect_in_callee(void *arg)
+{
+	struct play *p = arg;
+	method_invalidate(&p->m);
+	method_drop(p->stage, &p->m);
+	expect_m_held(p);
+	return 19;
+}
+
+static void build_collector(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	method_native(stage, &p->m, "collector", (void *)collect_in_callee);
+}
+
+static void go_deep(struct stage *stage, void (*build)(struct stage *, void *))
+{
+	set_stack_limit(LIMIT_BYTES);
+	struct play *p = new_play(stage);
+	stage_apart(stage, build, p);
+	set_stack_limit(4 * DEEP_BYTES);
+	p->stack = malloc(SIGNAL_STACK_BYTES);
+	CHECK(p->stack);
+	handle_by(collect_in_handler, p->stack, SIGNAL_STACK_BYTES);
+	CHECK_EQ(call_deep(p), 19);
+	no_signal_stack();
+	free(p->stack);
+	stage_collect(stage);
+	CHECK_EQ(p->m.freed, 1);
+	stage_end(stage);
+}
+
+EVERY_DRIVER(frame_beyond_the_limit_that_its_stack_once_had)
+{
+	go_deep(stage, build_collector);
+}
+
+OWN_DRIVER(frame_beyond_the_limit_below_a_handler_on_its_own_stack)
+{
+	go_deep(stage, build_raiser);
+}
+
+/* --- a stack that nobody named --- */
+
+static uint64_t park_in_callee(void *arg)
+{
+	park_until_told(arg);
+	return 21;
+}
+
+static void build_with_ref(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	struct emitter e;
+	method_native(stage, &p->m, "parks", (void *)park_in_callee);
+	method_new(stage, &p->other, "has a ref");
+	method_open(&e, &p->other);
+	if (stage->driver == STAGE_HOST)
+		CHECK_EQ(ch_ref_attach(e.code.block, emit_ref_word(&e, 0x1234)), CH_OK);
+	emit_ret(&e);
+	method_commit(&e, &p->other);
+}
+
+static uintptr_t count_ref(struct stage *stage, uintptr_t word)
+{
+	struct play *p = stage->user;
+	atomic_fetch_add(&p->refs, 1);
+	return word;
+}
+
+static uint64_t elsewhere[8];
+
+static void enter_on_no_known_stack(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	CHECK_EQ(ch_thread_detach(stage->heap), CH_OK);
+	CHECK_EQ(ch_thread_attach(stage->heap, elsewhere, elsewhere + 8), CH_OK);
+	p->result = method_call(&p->m, p);
+}
+
+EVERY_DRIVER(cycle_with_a_thread_on_no_known_stack_is_abandoned)
+{
+	struct play *p = new_play(stage);
+	stage->ref = count_ref;
+	stage_apart(stage, build_with_ref, p);
+	struct stage_thread t;
+	ch_thread_park();
+	stage_spawn(stage, &t, enter_on_no_known_stack, p);
+	stage_wait(&p->step, 1);
+	ch_thread_unpark();
+	drop_both(p);
+	for (unsigned i = 1; i <= 3; i++) {
+		unsigned wanted = stage->wanted;
+		CHECK_EQ(stage_try_collect(stage), CH_E_BUSY);
+		ch_thread_poll();
+		CHECK_EQ(block_state(p->m.block), CH_BLOCK_NOTENTRANT);
+		CHECK(method_is_known(&p->other));
+		CHECK(stage_stats(stage).cycles_abandoned >= i);
+		/* What the cycle was to serve is asked for again. */
+		CHECK(stage->wanted > wanted);
+		/* An object that a host moves is named anew by all code: nothing of it dies. */
+		CHECK_EQ(p->refs, stage->driver == STAGE_HOST ? i : 0);
+	}
+	atomic_store(&p->step, 2);
+	stage_join(&t);
+	CHECK_EQ(p->result, 21);
+	stage_collect(stage);
+	CHECK_EQ(p->m.freed, 1);
+	CHECK_EQ(p->other.freed, 1);
+	stage_end(stage);
+}
+
+/* --- what cannot be read --- */
+
+enum { ZONE_BYTES = 64 << 10 };
+
+static void guard(void *at, bool is_guard)
+{
+	CHECK_EQ(mprotect(at, ZONE_BYTES, is_guard ? PROT_NONE : PROT_READ | PROT_WRITE), 0);
+}
+
+/* A zone of the VM's own, in the middle of what the thread has not used. */
+static void enter_over_zone(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	const void *low, *high;
+	CHECK(ch__os_stack_bounds(&low, &high));
+	char *zone = (char *)(uintptr_t)low + 4 * ZONE_BYTES;
+	guard(zone, true);
+	handle_by(park_in_handler, p->stack, SIGNAL_STACK_BYTES);
+	stage_signal_stack(stage, p->stack, SIGNAL_STACK_BYTES);
+	p->result = method_call(&p->m, p);
+	stage_signal_stack(stage, NULL, 0);
+	no_signal_stack();
+	guard(zone, false);
+}
+
+static void *map_bytes(size_t bytes)
+{
+	void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(at != MAP_FAILED);
+	return at;
+}
+
+EVERY_DRIVER(guard_within_a_stack_that_is_scanned_whole_is_passed_over)
+{
+	struct play *p = new_play(stage);
+	stage_apart(stage, build_raiser, p);
+	p->stack = map_bytes(SIGNAL_STACK_BYTES);
+	struct stage_thread t;
+	ch_thread_park();
+	stage_spawn(stage, &t, enter_over_zone, p);
+	stage_wait(&p->step, 1);
+	ch_thread_unpark();
+	drop_under(p, &t);
+	CHECK_EQ(munmap(p->stack, SIGNAL_STACK_BYTES), 0);
+	stage_end(stage);
+}
+
+static void run_in_fiber(struct fiber *f, void *arg)
+{
+	struct play *p = arg;
+	(void)f;
+	p->result = method_call(&p->m, p);
+}
+
+static void raise_on_fiber(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	struct fiber fiber;
+	handle_by(collect_in_handler, p->stack, SIGNAL_STACK_BYTES);
+	fiber_start(stage, &fiber, run_in_fiber, p);
+	guard(fiber.stack, true);
+	fiber_resume(&fiber);
+	CHECK(fiber.is_done);
+	guard(fiber.stack, false);
+	fiber_end(&fiber);
+	no_signal_stack();
+}
+
+OWN_DRIVER(guard_within_a_fiber_that_is_scanned_whole_is_passed_over)
+{
+	struct play *p = new_play(stage);
+	stage_apart(stage, build_raiser, p);
+	p->stack = map_bytes(SIGNAL_STACK_BYTES);
+	stage_apart(stage, raise_on_fiber, p);
+	CHECK_EQ(p->result, 19);
+	stage_collect(stage);
+	CHECK_EQ(p->m.freed, 1);
+	stage_end(stage);
+}
+
+static void build_hidden(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	struct ch_info info;
+	build_other(stage, p);
+	CHECK_EQ(ch_block_info(p->other.block, &info), CH_OK);
+	p->result = ~(uint64_t)(uintptr_t)(info.exec + 2);
+}
+
+static void put_word(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	uintptr_t *sp = (void *)((char *)p->stack + ZONE_BYTES);
+	(void)stage;
+	sp[1] = ~(uintptr_t)p->result;
+}
+
+/* What is scanned below sp would be the guard's. */
+EVERY_DRIVER(fiber_is_suspended_right_above_a_guard)
+{
+	struct play *p = new_play(stage);
+	struct ch_fiber *fiber;
+	stage_apart(stage, build_hidden, p);
+	p->stack = map_bytes(2 * ZONE_BYTES);
+	stage_apart(stage, put_word, p);
+	guard(p->stack, true);
+	char *low = p->stack;
+	CHECK_EQ(ch_fiber_attach(stage->heap, low, low + 2 * ZONE_BYTES, &fiber), CH_OK);
+	ch_fiber_suspend(fiber, low + ZONE_BYTES + 64);
+	method_drop(stage, &p->other);
+	for (int i = 0; i < 3; i++) {
+		stage_collect(stage);
+		CHECK(method_is_known(&p->other)); /* the slack of the same page is scanned */
+	}
+	CHECK_EQ(ch_fiber_detach(fiber), CH_OK);
+	CHECK_EQ(munmap(p->stack, 2 * ZONE_BYTES), 0);
+	stage_collect(stage);
+	CHECK_EQ(p->other.freed, 1);
+	stage_end(stage);
+}
+
+static void *end_parked(void *arg)
+{
+	struct play *p = arg;
+	stage_attach(p->stage);
+	ch_thread_park();
+	stage_leave_collector(p->stage);
+	return NULL;
+}
+
+/* It breaks the rule that a thread detaches before it ends; no cycle crashes for that. */
+EVERY_DRIVER(thread_that_ended_parked_and_attached_is_passed_over)
+{
+	enum { STACK_BYTES = 2 << 20 }; /* the least that a sanitizer takes */
+	struct play *p = new_play(stage);
+	pthread_attr_t attributes;
+	pthread_t thread;
+	stage_apart(stage, build_other, p);
+	p->stack = map_bytes(STACK_BYTES);
+	CHECK_EQ(pthread_attr_init(&attributes), 0);
+	CHECK_EQ(pthread_attr_setstack(&attributes, p->stack, STACK_BYTES), 0);
+	ch_thread_park();
+	CHECK_EQ(pthread_create(&thread, &attributes, end_parked, p), 0);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	ch_thread_unpark();
+	CHECK_EQ(munmap(p->stack, STACK_BYTES), 0);
+	method_drop(stage, &p->other);
+	for (int i = 0; i < 3; i++)
+		stage_collect(stage);
+	CHECK_EQ(p->other.freed, 1);
+	/* It is attached still, and so the heap stays. */
+}

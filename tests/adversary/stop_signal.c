@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: MIT
+ * stop_signal.c: the stop signal as others see it: one that comes late, one that somebody
+ * else sent, handlers before and behind the library's. What a stopped thread holds is tested in
+ * stops.c. */
+#define _GNU_SOURCE
+#include "tests/support/published.h"
+#include "tests/support/stage.h"
+
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct play {
+	struct stage *stage;
+	_Atomic(int) go; /* code is called with its address: 1 it spins, 2 it may go on */
+	bool raises;     /* the spinning thread, before it spins */
+	struct method m;
+	_Atomic(int) step;
+};
+
+static _Atomic(unsigned) heard;
+static siginfo_t heard_info;
+
+static void hear(int signal, siginfo_t *info, void *ucontext)
+{
+	(void)signal, (void)ucontext;
+	heard_info = *info;
+	atomic_fetch_add(&heard, 1);
+}
+
+static void install(int signal, struct sigaction *old)
+{
+	struct sigaction action = {.sa_sigaction = hear, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+	CHECK_EQ(sigaction(signal, &action, old), 0);
+}
+
+static void set_blocked(int signal, bool is_blocked)
+{
+	sigset_t set;
+	sigemptyset(&set);
+	sigaddset(&set, signal);
+	CHECK_EQ(pthread_sigmask(is_blocked ? SIG_BLOCK : SIG_UNBLOCK, &set, NULL), 0);
+}
+
+static bool is_pending(int signal)
+{
+	sigset_t set;
+	CHECK_EQ(sigpending(&set), 0);
+	return sigismember(&set, signal);
+}
+
+/* --- one of ours that comes late --- */
+
+static void leave_with_one_pending(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	set_blocked(STAGE_STOP_SIGNAL, true);
+	atomic_store(&p->step, 1);
+	while (atomic_load(&p->step) == 1)
+		usleep(100);
+	CHECK(is_pending(STAGE_STOP_SIGNAL));
+	CHECK_EQ(ch_thread_detach(stage->heap), CH_OK);
+	set_blocked(STAGE_STOP_SIGNAL, false); /* here it comes */
+	CHECK(!is_pending(STAGE_STOP_SIGNAL));
+	CHECK_EQ(ch_thread_attach(stage->heap, NULL, NULL), CH_OK);
+}
+
+static void stop_in_vain(struct play *p)
+{
+	struct stage_thread t;
+	stage_spawn(p->stage, &t, leave_with_one_pending, p);
+	stage_wait(&p->step, 1);
+	p->stage->heap->config.stop_wait_ms = 50;
+	CHECK_EQ(stage_try_collect(p->stage), CH_E_BUSY);
+	p->stage->heap->config.stop_wait_ms = TEST_PATIENCE_MS;
+	atomic_store(&p->step, 2);
+	stage_join(&t);
+	stage_collect(p->stage);
+}
+
+static struct play *new_play(void)
+{
+	struct stage *stage = stage_new(STAGE_SIGNALS);
+	return stage_play(stage, sizeof(struct play));
+}
+
+TEST(stop_signal_that_comes_after_the_detachment_ends_nobody)
+{
+	struct play *p = new_play();
+	stop_in_vain(p);
+	stage_end(p->stage);
+}
+
+TEST(stop_signal_that_comes_after_the_detachment_reaches_no_handler)
+{
+	install(STAGE_STOP_SIGNAL, NULL);
+	struct play *p = new_play();
+	stop_in_vain(p);
+	CHECK_EQ(heard, 0);
+	stage_end(p->stage);
+}
+
+/* The queue of signals has no room: the kernel sends them all the same, and says nothing of who
+ * sent them. */
+TEST(stop_signal_that_lost_its_tag_stops_and_ends_nobody)
+{
+	struct play *p = new_play();
+	struct rlimit limit = {0, 0};
+	CHECK_EQ(setrlimit(RLIMIT_SIGPENDING, &limit), 0);
+	stop_in_vain(p);
+	stage_end(p->stage);
+}
+
+/* --- of others --- */
+
+static void *raise_in_a_stranger(void *arg)
+{
+	CHECK_EQ(raise(*(int *)arg), 0);
+	return NULL;
+}
+
+static void spin(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	if (p->raises)
+		CHECK_EQ(raise(stage->config.stop_signal), 0);
+	CHECK_EQ(method_call(&p->m, &p->go), 6);
+}
+
+/* No poll, no call. */
+static void build_spinner(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	struct emitter e;
+	method_new(stage, &p->m, "spinner");
+	method_open(&e, &p->m);
+	emit_tell(&e, 1);
+	emit_wait_for(&e, 2);
+	emit_value(&e, 6);
+	emit_ret(&e);
+	method_commit(&e, &p->m);
+}
+
+/* A thread in code that only the signal can stop. */
+static void expect_stops(struct play *p)
+{
+	struct stage_thread t;
+	atomic_store(&p->go, 0);
+	stage_apart(p->stage, build_spinner, p);
+	stage_spawn(p->stage, &t, spin, p);
+	stage_wait(&p->go, 1);
+	for (int i = 0; i < 3; i++)
+		stage_collect(p->stage);
+	CHECK_EQ(stage_stats(p->stage).cycles_abandoned, 0);
+	atomic_store(&p->go, 2);
+	stage_join(&t);
+	method_drop(p->stage, &p->m);
+}
+
+/* A thread that collects publishes its registers, and may be stopped before its cycle reads. */
+static struct play *collecting;
+
+static void wait_for_collections(void)
+{
+	atomic_store(&collecting->go, 1);
+	while (atomic_load(&collecting->go) == 1)
+		usleep(100);
+}
+
+static void publish_half_way(const struct ch__arch_saved *saved)
+{
+	publish_and_keep(collecting->stage->heap, saved, wait_for_collections);
+}
+
+static void begin_to_collect(struct stage *stage, void *arg)
+{
+	(void)stage, (void)arg;
+	ch__arch_with_registers(publish_half_way);
+}
+
+TEST(stop_signals_leave_what_a_thread_published_before)
+{
+	struct play *p = collecting = new_play();
+	struct stage_thread t;
+	stage_spawn(p->stage, &t, begin_to_collect, p);
+	stage_wait(&p->go, 1);
+	for (int i = 0; i < 2; i++)
+		stage_collect(p->stage);
+	CHECK_EQ(stage_stats(p->stage).cycles_abandoned, 0);
+	atomic_store(&p->go, 2);
+	stage_join(&t);
+	stage_end(p->stage);
+}
+
+TEST(signal_that_is_ignored_by_default_leaves_the_handler_there)
+{
+	static int ignored[] = {SIGURG, SIGWINCH, SIGCONT};
+	for (unsigned i = 0; i < sizeof ignored / sizeof *ignored; i++) {
+		struct stage *stage = stage_new(STAGE_SIGNALS);
+		stage->config.stop_signal = ignored[i];
+		struct play *p = stage_play(stage, sizeof *p);
+		p->raises = true;
+		pthread_t stranger;
+		CHECK_EQ(pthread_create(&stranger, NULL, raise_in_a_stranger, &ignored[i]), 0);
+		CHECK_EQ(pthread_join(stranger, NULL), 0);
+		expect_stops(p);
+		stage_end(stage);
+	}
+}
+
+TEST(signal_of_others_reaches_the_handler_that_was_there)
+{
+	install(STAGE_STOP_SIGNAL, NULL);
+	struct play *p = new_play();
+	CHECK_EQ(raise(STAGE_STOP_SIGNAL), 0); /* an attached thread */
+	CHECK_EQ(heard, 1);
+	CHECK_EQ(heard_info.si_pid, getpid());
+	/* As another copy of the library sends its own. */
+	CHECK(ch__os_thread_signal(ch__os_thread_id(), STAGE_STOP_SIGNAL, &heard));
+	CHECK_EQ(heard, 2);
+	CHECK(heard_info.si_value.sival_ptr == (void *)&heard);
+	p->raises = true;
+	expect_stops(p);
+	CHECK_EQ(heard, 3);
+	stage_end(p->stage);
+}
+
+TEST(signal_of_others_ends_the_process_by_default)
+{
+	struct play *p = new_play();
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		raise(STAGE_STOP_SIGNAL);
+		_exit(1);
+	}
+	int status;
+	CHECK_EQ(waitpid(child, &status, 0), child);
+	CHECK(WIFSIGNALED(status) && WTERMSIG(status) == STAGE_STOP_SIGNAL);
+	stage_end(p->stage);
+}
+
+/* Another copy of the library's, or the program's own. */
+static struct sigaction librarys;
+static void pass_on(int signal, siginfo_t *info, void *ucontext)
+{
+	atomic_fetch_add(&heard, 1);
+	librarys.sa_sigaction(signal, info, ucontext);
+}
+
+TEST(handler_that_came_later_passes_the_stop_signal_on)
+{
+	struct play *p = new_play();
+	struct sigaction action = {.sa_sigaction = pass_on, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+	CHECK_EQ(sigaction(STAGE_STOP_SIGNAL, NULL, &librarys), 0);
+	CHECK_EQ(sigaction(STAGE_STOP_SIGNAL, &action, NULL), 0);
+	expect_stops(p);
+	CHECK(heard > 0);
+	stage_end(p->stage);
+}

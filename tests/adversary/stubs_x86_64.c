@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT
+ * stubs_x86_64.c: sites that cannot be patched by one store, or cannot reach a stub, are
+ * refused when they are attached. What is done with those that can is in stubs.c. */
+#define _GNU_SOURCE
+#include "tests/support/stage.h"
+
+static enum ch_status attach_at(struct emitter *e, const uint8_t *at, enum ch_branch_kind kind,
+				const void *exit)
+{
+	struct ch_branch branch;
+	struct ch_branch_site site = {.at = at, .kind = kind, .exit = exit};
+	return ch_branch_attach(e->code.block, &site, &branch);
+}
+
+EVERY_DRIVER(s34_site_across_an_aligned_word_is_refused)
+{
+	struct method m;
+	struct emitter e;
+	stage_start(stage);
+	method_new(stage, &m, "A");
+	method_open(&e, &m);
+	for (uint32_t skip = 0; skip < 8; skip++) {
+		e.at = 0;
+		emit_nops(&e, 8 + skip);
+		const uint8_t *jmp = emit_here(&e);
+		EMIT(&e, 0xe9, 0, 0, 0, 0);
+		emit_nops(&e, 8);
+		bool fits = (((uintptr_t)jmp + 1) & 7) <= 4;
+		if (!fits)
+			CHECK_EQ(attach_at(&e, jmp, CH_JMP, NULL), CH_E_SITE);
+		e.at = 0;
+		emit_nops(&e, 8 + skip);
+		EMIT(&e, 0x0f, 0x84, 0, 0, 0, 0);
+		fits = (((uintptr_t)jmp + 2) & 7) <= 4;
+		if (!fits)
+			CHECK_EQ(attach_at(&e, jmp, CH_JCC, NULL), CH_E_SITE);
+	}
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	stage_end(stage);
+}
+
+EVERY_DRIVER(s46_conditional_branch_out_of_reach_is_refused)
+{
+	struct method m;
+	struct emitter e;
+	stage_start(stage);
+	method_new(stage, &m, "A");
+	method_open(&e, &m);
+	const uint8_t *near = emit_site_jcc(&e, EMIT_CC_E);
+	const uint8_t *far = near + (UINT64_C(3) << 30);
+	CHECK_EQ(attach_at(&e, near, CH_JCC, far), CH_E_REACH);
+	CHECK_EQ(attach_at(&e, near, CH_JMP, NULL), CH_E_SITE);
+	/* A short one cannot be made to reach a stub. */
+	const uint8_t *shorty = emit_here(&e);
+	EMIT(&e, 0x74, 0x00, 0x90, 0x90, 0x90, 0x90);
+	CHECK_EQ(attach_at(&e, shorty, CH_JCC, NULL), CH_E_SITE);
+	CHECK_EQ(attach_at(&e, near, CH_JCC, NULL), CH_OK);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	stage_end(stage);
+}

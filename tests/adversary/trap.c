@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: MIT
+ * trap.c: the handler that ch_trap_install sets, on every way out of a process: it says
+ * what a trap in code means, shows code to GDB, goes on to the action that was there before, and
+ * ends in time whatever the thread that died held. Each fatal signal hits a child. */
+#define _GNU_SOURCE
+#include "arch/arch.h"
+#include "os/os.h"
+#include "tests/support/gdb_list.h"
+#include "tests/support/heap_rig.h"
+#include "tests/support/stage_code.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+struct trap {
+	struct rig rig;
+	const void *freed; /* an address that a block lay at */
+	char text[800];
+};
+
+static void build_freed(const struct rig *rig, void *arg)
+{
+	struct trap *t = arg;
+	struct ch_owner owner = rig_owner(rig, "Rumpelstilzchen");
+	struct ch_block block = rig_block(owner, 3);
+	t->freed = rig_info(block).exec;
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+}
+
+static void trap_start(struct trap *t, unsigned sinks)
+{
+	struct ch_config config = rig_config(1 << 20);
+	config.sinks = CH_SINK_UNWIND | sinks;
+	*t = (struct trap){.rig = rig_create(&config, NULL, NULL)};
+	struct ch_owner owner = rig_owner(&t->rig, "Rapunzel");
+	CHECK_EQ(ch_owner_set_entry(owner, rig_block(owner, 4)), CH_OK);
+	rig_apart(&t->rig, build_freed, t);
+	rig_collect(&t->rig, 1);
+}
+
+static void run_freed(void *arg)
+{
+	struct trap *t = arg;
+	CHECK_EQ(ch_trap_install(t->rig.heap), CH_OK);
+	code_call(t->freed);
+}
+
+TEST(trap_in_freed_code_is_described_and_kills)
+{
+	struct trap t;
+	trap_start(&t, 0);
+	expect_signal_text(run_freed, &t, SIGTRAP, t.text, sizeof t.text);
+	CHECK(strstr(t.text, "libcodeheap: block "));
+	CHECK(strstr(t.text, "Rumpelstilzchen"));
+	CHECK(strchr(t.text, '\n') && !strchr(t.text, '\n')[1]); /* one line */
+	rig_end(&t.rig);
+}
+
+static int raised;
+
+static void raise_one(void *arg)
+{
+	struct trap *t = arg;
+	CHECK_EQ(ch_trap_install(t->rig.heap), CH_OK);
+	CHECK_EQ(ch_trap_install(t->rig.heap), CH_OK);
+	if (raised == SIGABRT)
+		abort();
+	raise(raised);
+	_exit(3);
+}
+
+TEST(every_signal_of_the_handler_kills_as_without_it)
+{
+	static const int all[] = {SIGSEGV, SIGBUS, SIGILL, SIGTRAP, SIGFPE, SIGABRT};
+	struct trap t;
+	trap_start(&t, CH_SINK_GDB);
+	for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+		raised = all[i];
+		expect_signal_text(raise_one, &t, raised, t.text, sizeof t.text);
+		CHECK_STR(t.text, ""); /* it did not come from code */
+	}
+	rig_end(&t.rig);
+}
+
+/* --- what was there before goes on --- */
+
+static const void *expected_pc;
+
+static void leave_if_shown(int signal, siginfo_t *info, void *context)
+{
+	bool is_same = ch__arch_context_pc(context) ==
+		       (uintptr_t)expected_pc + CODE_TRAP_BEHIND_BYTES;
+	(void)info;
+	for (const struct gdb_entry *entry = __jit_debug_descriptor.first; entry;
+	     entry = entry->next) {
+		for (size_t i = 0; i < gdb_symbol_count(entry); i++) {
+			const char *name;
+			gdb_symbol(entry, i, &name);
+			if (!strcmp(name, "Rapunzel"))
+				_exit(signal == SIGTRAP && is_same ? 0 : 4);
+		}
+	}
+	_exit(5);
+}
+
+static void trap_behind_handler(void *arg)
+{
+	struct trap *t = arg;
+	struct sigaction action = {.sa_sigaction = leave_if_shown, .sa_flags = SA_SIGINFO};
+	CHECK_EQ(sigaction(SIGTRAP, &action, NULL), 0);
+	CHECK_EQ(gdb_list_length(), 0);
+	expected_pc = t->freed;
+	run_freed(t);
+}
+
+/* The handler before finds the signal as it was, and the list filled. */
+TEST(code_is_shown_to_gdb_before_the_process_dies)
+{
+	struct trap t;
+	trap_start(&t, CH_SINK_GDB);
+	expect_signal_text(trap_behind_handler, &t, 0, t.text, sizeof t.text);
+	CHECK(strstr(t.text, "Rumpelstilzchen"));
+	rig_end(&t.rig);
+}
+
+static sigjmp_buf recovery;
+
+static void recover(int signal)
+{
+	siglongjmp(recovery, signal);
+}
+
+static void fault_and_go_on(void *arg)
+{
+	struct trap *t = arg;
+	volatile int rounds = 0;
+	volatile uintptr_t nowhere = 16;
+	struct sigaction action = {.sa_handler = recover};
+	CHECK_EQ(sigaction(SIGSEGV, &action, NULL), 0);
+	CHECK_EQ(ch_trap_install(t->rig.heap), CH_OK);
+	if (sigsetjmp(recovery, 1))
+		rounds++;
+	if (rounds < 3)
+		*(volatile int *)nowhere = 1;
+	code_call(t->freed); /* it still reports */
+}
+
+TEST(handler_before_may_leave_by_longjmp)
+{
+	struct trap t;
+	trap_start(&t, 0);
+	expect_signal_text(fault_and_go_on, &t, SIGTRAP, t.text, sizeof t.text);
+	CHECK(strstr(t.text, "Rumpelstilzchen"));
+	rig_end(&t.rig);
+}
+
+/* Sanitizers need more for themselves. */
+#if !TEST_SANITIZED
+static void trap_on_small_stack(void *arg)
+{
+	static _Alignas(16) uint8_t small[8192];
+	stack_t stack = {.ss_sp = small, .ss_size = sizeof small};
+	CHECK_EQ(sigaltstack(&stack, NULL), 0);
+	run_freed(arg);
+}
+
+TEST(handler_fits_a_signal_stack_of_8_kib)
+{
+	struct trap t;
+	trap_start(&t, CH_SINK_GDB);
+	expect_signal_text(trap_on_small_stack, &t, SIGTRAP, t.text, sizeof t.text);
+	CHECK(strstr(t.text, "Rumpelstilzchen"));
+	rig_end(&t.rig);
+}
+#endif
+
+/* --- heaps --- */
+
+static void run_freed_of_second(void *arg)
+{
+	struct trap *both = arg;
+	CHECK_EQ(ch_trap_install(both[0].rig.heap), CH_OK);
+	run_freed(&both[1]);
+}
+
+static void run_freed_of_other(void *arg)
+{
+	struct trap *both = arg;
+	CHECK_EQ(ch_trap_install(both[0].rig.heap), CH_OK);
+	code_call(both[1].freed);
+}
+
+TEST(each_heap_asks_for_itself)
+{
+	struct trap both[2];
+	trap_start(&both[0], 0);
+	trap_start(&both[1], 0);
+	expect_signal_text(run_freed_of_second, both, SIGTRAP, both[0].text, sizeof both[0].text);
+	CHECK(strstr(both[0].text, "Rumpelstilzchen"));
+	expect_signal_text(run_freed_of_other, both, SIGTRAP, both[0].text, sizeof both[0].text);
+	CHECK_STR(both[0].text, "");
+	rig_end(&both[0].rig);
+	rig_end(&both[1].rig);
+}
+
+static void die_after_the_heap(void *arg)
+{
+	struct trap *t = arg;
+	CHECK_EQ(ch_trap_install(t->rig.heap), CH_OK);
+	rig_end(&t->rig);
+	code_raise(SIGTRAP);
+}
+
+TEST(handler_outlives_its_heap)
+{
+	struct trap t;
+	trap_start(&t, CH_SINK_GDB);
+	expect_signal_text(die_after_the_heap, &t, SIGTRAP, t.text, sizeof t.text);
+	CHECK_STR(t.text, "");
+	rig_end(&t.rig);
+}
+
+/* --- code that a thread was making when another one forked --- */
+
+struct maker {
+	struct trap *trap;
+	struct emitter e;
+	_Atomic(int) state; /* 1 its block is open, 2 it may go on */
+};
+
+static void *make_half(void *arg)
+{
+	struct maker *m = arg;
+	struct ch_heap *heap = m->trap->rig.heap;
+	CHECK_EQ(ch_thread_attach(heap, NULL, NULL), CH_OK);
+	emit_open(&m->e, rig_owner(&m->trap->rig, "Dornroeschen"), 40, 0);
+	emit_value(&m->e, 5);
+	emit_ret(&m->e);
+	atomic_store(&m->state, 1);
+	ch_thread_park();
+	while (atomic_load(&m->state) != 2)
+		usleep(500);
+	ch_thread_unpark();
+	CHECK_EQ(emit_commit(&m->e), CH_OK);
+	CHECK_EQ(code_call(m->e.code.exec), 5);
+	CHECK_EQ(ch_thread_detach(heap), CH_OK);
+	return NULL;
+}
+
+static void run_half_made(void *arg)
+{
+	struct maker *m = arg;
+	char report[300];
+	if (ch_heap_check(m->trap->rig.heap, report, sizeof report) != CH_OK)
+		FAIL("heap check: %s", report);
+	CHECK_EQ(ch_trap_install(m->trap->rig.heap), CH_OK);
+	code_call(m->e.code.exec);
+}
+
+/* The child has its bytes as traps and knows why; the parent's thread goes on. */
+TEST(code_whose_maker_is_not_in_the_child_of_a_fork_is_told)
+{
+	struct trap t;
+	trap_start(&t, 0);
+	struct maker maker = {.trap = &t};
+	pthread_t thread;
+	CHECK_EQ(pthread_create(&thread, NULL, make_half, &maker), 0);
+	while (atomic_load(&maker.state) != 1)
+		usleep(500);
+	expect_signal_text(run_half_made, &maker, SIGTRAP, t.text, sizeof t.text);
+	if (!strstr(t.text, "Dornroeschen") || !strstr(t.text, "is not in this child of a fork"))
+		FAIL("trap: said: %s", t.text);
+	ch_thread_park();
+	atomic_store(&maker.state, 2);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	ch_thread_unpark();
+	rig_end(&t.rig);
+}

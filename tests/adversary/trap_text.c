@@ -1,0 +1,445 @@
+/* SPDX-License-Identifier: MIT
+ * trap_text.c: the line that a trap gives: where it came from, names of every length and
+ * kind, room of every size, and how much memory the records of the dead take. */
+#define _GNU_SOURCE
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/place.h"
+#include "tests/support/trap_rig.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* --- where it came from --- */
+
+static struct ch_block calling_block(const struct rig *rig, const char *owner, const void *callee,
+				     const uint8_t **exec)
+{
+	struct emitter e;
+	struct ch_owner caller = rig_owner(rig, owner);
+	emit_open(&e, caller, 40, 0);
+	emit_enter(&e);
+	emit_call_c(&e, callee);
+	emit_leave(&e);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	CHECK_EQ(ch_owner_set_entry(caller, e.code.block), CH_OK);
+	*exec = e.code.exec;
+	return e.code.block;
+}
+
+static const uint8_t *freed_block(const struct rig *rig, const char *name, struct ch_block *block)
+{
+	struct ch_owner owner = rig_owner(rig, name);
+	*block = rig_block(owner, 3);
+	const uint8_t *at = rig_info(*block).exec;
+	/* The place must stay free: nothing else is opened there. */
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	return at;
+}
+
+TEST(caller_in_a_block_is_named)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "gone");
+	struct ch_block gone = rig_block(owner, 3), caller;
+	const uint8_t *target = rig_info(gone).exec, *exec;
+	char wanted[200];
+	catch_traps(rig.heap);
+	caller = calling_block(&rig, "caller", target, &exec);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	jump_to(exec);
+	CHECK_EQ(caught.signal, SIGTRAP);
+	check_begins(caught.text, "block `gone` (#");
+	uint32_t at = CODE_ENTER_BYTES + CODE_CALL_C_BYTES + CODE_LANDING_BYTES;
+	snprintf(wanted, sizeof wanted,
+		 "; return address (a guess) 0x%lx in block `caller` (#%u.%u, owner `caller`) "
+		 "+0x%x",
+		 (unsigned long)(uintptr_t)exec + at, ch__handle_index(caller.bits),
+		 ch__handle_generation(caller.bits), CH__INDEX_WORD_BYTES + at);
+	check_has(caught.text, wanted);
+	CHECK_STR(strstr(caught.text, "; return"), wanted); /* and that is all */
+	rig_end(&rig);
+}
+
+static const char *said_of_return(const struct rig *rig, const void *at, uintptr_t return_to)
+{
+	struct made_up m;
+	make_up(&m, at, return_to);
+	CHECK(ch_trap_describe(rig->heap, &m.info, &m.context, caught.text, sizeof caught.text));
+	const char *said = strstr(caught.text, "; return");
+	CHECK(said);
+	return said;
+}
+
+TEST(caller_elsewhere_is_named)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_block block;
+	const uint8_t *at = freed_block(&rig, "gone", &block);
+	const struct ch__pool *pool = rig.heap->pool;
+	uintptr_t base = pool->exec_base;
+	char wanted[200];
+	snprintf(wanted, sizeof wanted, " in freed block `gone` (#%u.%u, owner `gone`) +0x6",
+		 ch__handle_index(block.bits), ch__handle_generation(block.bits));
+	check_has(said_of_return(&rig, at, (uintptr_t)at + 2), wanted);
+	check_has(said_of_return(&rig, at, base + 9), " in no block");
+	check_has(said_of_return(&rig, at, base + pool->pool_bytes), " in no block");
+	check_has(said_of_return(&rig, at, pool->runtime_exec + 3),
+		  " in the heap's runtime page +0x3");
+	check_has(said_of_return(&rig, at, 16), " 0x10 in no code that is known");
+	/* Native code has its object. */
+	check_has(said_of_return(&rig, at, (uintptr_t)bsearch + 5), "/libc.so.6 +0x");
+	check_has(said_of_return(&rig, at, (uintptr_t)said_of_return + 1),
+		  "adversary_trap_text +0x");
+	rig_end(&rig);
+}
+
+static int freed_comparison(const void *a, const void *b)
+{
+	(void)a;
+	(void)b;
+	return 0;
+}
+
+/* Called by the C library, which is called by us. */
+TEST(caller_in_the_c_library_is_named)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_block block;
+	int key = 1, array[3] = {1, 2, 3};
+	int (*compare)(const void *, const void *) = freed_comparison;
+	/* The header has it in line. */
+	void *(*volatile search)(const void *, const void *, size_t, size_t,
+				 int (*)(const void *, const void *)) = bsearch;
+	catch_traps(rig.heap);
+	const uint8_t *at = freed_block(&rig, "compare", &block);
+	memcpy(&compare, &at, sizeof compare);
+	if (!sigsetjmp(caught.back, 1))
+		search(&key, array, 3, sizeof key, compare);
+	CHECK_EQ(caught.signal, SIGTRAP);
+	check_has(caught.text, "/libc.so.6 +0x");
+	rig_end(&rig);
+}
+
+/* --- a stack that cannot be read --- */
+
+#if !TEST_SANITIZED
+struct lost {
+	struct rig rig;
+	const void *freed, *stack;
+};
+
+static void jump_without_stack(void *arg)
+{
+	static _Alignas(16) uint8_t handlers[1 << 15];
+	struct lost *lost = arg;
+	stack_t stack = {.ss_sp = handlers, .ss_size = sizeof handlers};
+	CHECK_EQ(sigaltstack(&stack, NULL), 0);
+	CHECK_EQ(ch_trap_install(lost->rig.heap), CH_OK);
+	code_jump_on_stack(lost->stack, lost->freed);
+}
+
+TEST(stack_that_cannot_be_read_is_said)
+{
+	struct lost lost = {.rig = rig_start(1 << 20)};
+	struct ch_block block;
+	char text[800];
+	uint8_t *none = mmap(NULL, 8192, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(none != MAP_FAILED);
+	lost.freed = freed_block(&lost.rig, "gone", &block);
+	for (uintptr_t skew = 0; skew < 8; skew += 4) {
+		lost.stack = none + 4096 + skew;
+		expect_signal_text(jump_without_stack, &lost, SIGTRAP, text, sizeof text);
+		check_begins(text, "libcodeheap: block `gone` (#");
+		/* A link register can be read whatever the stack is. */
+		check_has(text, CH_ARCH_HAS_LINK_REGISTER
+					? "; return address (a guess) 0x"
+					: "; no return address: its stack cannot be read\n");
+	}
+	rig_end(&lost.rig);
+}
+#endif
+
+/* --- names --- */
+
+static const char *name_said(const struct rig *rig, const char *name)
+{
+	static char said[400];
+	struct ch_block block;
+	freed_block(rig, name, &block);
+	const char *at = describe_at(
+		rig->heap,
+		(const void *)ch__exec(
+			rig->heap,
+			ch__block_at(rig->heap, ch__handle_index(block.bits))->hot_offset));
+	check_begins(at, "block `");
+	snprintf(said, sizeof said, "%s", at + strlen("block `"));
+	char *end = strchr(said, '`');
+	CHECK(end);
+	*end = 0;
+	return said;
+}
+
+static void repeat(char *text, const char *piece, int times, const char *last)
+{
+	*text = 0;
+	while (times--)
+		strcat(text, piece);
+	strcat(text, last);
+}
+
+TEST(names_of_every_length_and_kind)
+{
+	struct rig rig = rig_start(1 << 20);
+	char name[5000], wanted[200];
+	CHECK_STR(name_said(&rig, ""), "");
+	CHECK_STR(name_said(&rig, "K\xc3\xb6nigstochter"), "K\xc3\xb6nigstochter");
+	CHECK_STR(name_said(&rig, "two\nlines\tand\x7f\x1b[0m"), "two?lines?and??[0m");
+	/* Those of UTF-8 too: the sequence that begins with this one clears a terminal. */
+	CHECK_STR(name_said(&rig, "K\xc3\xb6nig\xc2\x9b"
+				  "2J"),
+		  "K\xc3\xb6nig??2J");
+	repeat(name, "a", 63, ""); /* as long as a short one can be */
+	CHECK_STR(name_said(&rig, name), name);
+	repeat(name, "a", 64, "");
+	repeat(wanted, "a", 60, "...");
+	CHECK_STR(name_said(&rig, name), wanted);
+	repeat(name, "a", 4000, "");
+	CHECK_STR(name_said(&rig, name), wanted);
+	/* Cut at a character, of 2, 3 and 4 bytes, wherever they begin. */
+	static const char *const characters[] = {"\xc3\xb6",	"\xdf\xbf",
+						 "\xe0\xa4\x85",	"\xe2\x82\xac",
+						 "\xef\xbf\xbd",	"\xf0\x9f\x8d\x8e",
+						 "\xf4\x8f\xbf\xbd"};
+	for (size_t c = 0; c < sizeof characters / sizeof *characters; c++) {
+		int bytes = (int)strlen(characters[c]);
+		for (int skew = 0; skew < bytes; skew++) {
+			memset(name, 'x', sizeof name);
+			repeat(name + skew, characters[c], 40, "");
+			memset(wanted, 'x', sizeof wanted);
+			repeat(wanted + skew, characters[c], (60 - skew) / bytes, "...");
+			CHECK_STR(name_said(&rig, name), wanted);
+		}
+	}
+	/* The name itself is not cut elsewhere. */
+	struct ch_owner owner = rig_owner(&rig, name);
+	struct ch_owner_facts facts;
+	CHECK_EQ(ch_owner_info(owner, &facts), CH_OK);
+	CHECK_STR(facts.name, name);
+	rig_end(&rig);
+}
+
+/* --- room --- */
+
+static bool is_whole_utf8(const char *text)
+{
+	const uint8_t *at = (const uint8_t *)text;
+	while (*at) {
+		int more = *at >= 0xf0 ? 3 : *at >= 0xe0 ? 2 : *at >= 0xc0 ? 1 : 0;
+		if (!more && *at >= 0x80)
+			return false;
+		for (at++; more; more--, at++)
+			if ((*at & 0xc0) != 0x80)
+				return false;
+	}
+	return true;
+}
+
+TEST(room_of_every_size_holds_a_whole_text)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct made_up m;
+	struct ch_block block;
+	char whole[1000], text[1000];
+	static const char name[] =
+		"\xc3\xb6\xdf\xbf\xe0\xa4\x85\xe2\x82\xac\xef\xbf\xbd\xf0\x9f\x8d\x8e";
+	make_up(&m, freed_block(&rig, name, &block), 1);
+	size_t length = ch_trap_describe(rig.heap, &m.info, &m.context, whole, sizeof whole);
+	CHECK_EQ(length, strlen(whole));
+	CHECK_EQ(ch_trap_describe(rig.heap, &m.info, &m.context, NULL, 0), length);
+	for (size_t room = 1; room < length + 3; room++) {
+		memset(text, '!', sizeof text);
+		CHECK_EQ(ch_trap_describe(rig.heap, &m.info, &m.context, text, room), length);
+		size_t kept = strlen(text);
+		CHECK(kept < room && !strncmp(text, whole, kept));
+		CHECK(is_whole_utf8(text));
+		/* Of the character behind it some byte has no room. */
+		memcpy(text, whole, room);
+		text[room - 1] = 0;
+		for (size_t i = kept + 1; i < room && kept < length; i++) {
+			text[i] = 0;
+			CHECK(!is_whole_utf8(text));
+			text[i] = i < length ? whole[i] : 0;
+		}
+		for (size_t i = room; i < sizeof text; i++)
+			CHECK_EQ(text[i], '!');
+	}
+	rig_end(&rig);
+}
+
+/* --- how many are remembered --- */
+
+static void die(struct ch_owner owner, const char *name)
+{
+	struct ch_open open = {.owner = owner, .hot_bytes = 20, .name = name};
+	struct emitter e;
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+}
+
+/* Two spans, whose places nothing else needs. */
+static void free_spans(const struct rig *rig, const void *at[2])
+{
+	static const char *const names[] = {"eldest", "second"};
+	struct ch_owner owners[2];
+	for (int i = 0; i < 2; i++) {
+		struct emitter e;
+		owners[i] = rig_owner(rig, names[i]);
+		emit_open(&e, owners[i], 100000, 0);
+		emit_ret(&e);
+		at[i] = e.code.exec;
+		CHECK_EQ(emit_commit(&e), CH_OK);
+	}
+	for (int i = 0; i < 2; i++)
+		CHECK_EQ(ch_owner_release(owners[i], CH_RELEASE_NOT_RUNNING), CH_OK);
+}
+
+TEST(tombstones_are_65536_in_bounded_memory)
+{
+	enum { STONES = 1 << 16, STONE_BYTES = 32 };
+	struct rig rig = rig_start(4 << 20);
+	const void *at[2];
+	struct ch_owner owner = rig_owner(&rig, "others");
+	die(owner, NULL); /* its thread has a page, and lists */
+	free_spans(&rig, at);
+	for (int i = 0; i < 100; i++)
+		die(owner, NULL);
+	uint64_t before = rig_stats(&rig).metadata_bytes_now;
+	for (int i = 0; i < STONES - 102; i++)
+		die(owner, NULL);
+	check_begins(describe_at(rig.heap, at[0]), "block `eldest` (#");
+	check_begins(describe_at(rig.heap, at[1]), "block `second` (#");
+	die(owner, NULL);
+	check_begins(describe_at(rig.heap, at[0]), "no block: a byte of page ");
+	check_has(caught.text, " that never had one, or freed code, record expired (0x");
+	check_begins(describe_at(rig.heap, at[1]), "block `second` (#");
+	die(owner, NULL);
+	check_has(describe_at(rig.heap, at[1]), "record expired");
+	uint64_t full = rig_stats(&rig).metadata_bytes_now;
+	CHECK(full - before <= (STONES + 2048) * STONE_BYTES);
+	for (int i = 0; i < STONES / 8; i++)
+		die(owner, NULL);
+	CHECK(rig_stats(&rig).metadata_bytes_now <= full + 4096);
+	rig_end(&rig);
+}
+
+/* Each with a long name that no other has: what a tombstone keeps of it is bounded. */
+TEST(tombstones_of_long_names_are_bounded)
+{
+	enum { STONES = 1 << 16, STONE_BYTES = 32, EPITAPH_BYTES = 12, NAME_BYTES = 32 + 64 + 8 };
+	struct rig rig = rig_start(4 << 20);
+	struct ch_owner owner = rig_owner(&rig, "o");
+	char name[2000];
+	uint64_t before = rig_stats(&rig).metadata_bytes_now, full = 0;
+	int rounds = getenv("CODEHEAP_TEST_SLOW") ? STONES / 8 : STONES + STONES / 4;
+	memset(name, 'n', sizeof name - 1);
+	name[sizeof name - 1] = 0;
+	for (int i = 0; i < rounds; i++) {
+		int n = snprintf(name, sizeof name, "%d ", i);
+		name[n] = 'n';
+		die(owner, name);
+		if (i == STONES)
+			full = rig_stats(&rig).metadata_bytes_now;
+	}
+	uint64_t last = rig_stats(&rig).metadata_bytes_now;
+	CHECK(last - before <= (STONES + 2048) * (STONE_BYTES + EPITAPH_BYTES + NAME_BYTES));
+	CHECK(!full || last <= full + (64 << 10));
+	rig_end(&rig);
+}
+
+/* Without memory nothing is told wrongly: that something is missing is. */
+TEST(tombstone_without_memory_is_missed)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "gone");
+	const uint8_t *at = rig_info(rig_block(owner, 3)).exec;
+	ch__os_fail_at(1, true);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	ch__os_fail_at(0, false);
+	check_begins(describe_at(rig.heap, at), "no block: a byte of page ");
+	check_has(caught.text, " that never had one (as far as is known: memory was short, records "
+			       "lost: 1) (0x");
+	struct ch_block block;
+	at = freed_block(&rig, "next", &block); /* the same place */
+	check_begins(describe_at(rig.heap, at), "block `next` (#");
+	rig_end(&rig);
+}
+
+/* --- what a reader may be looking at --- */
+
+TEST(what_a_reader_may_look_at_is_not_freed)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct emitter e;
+	char name[40] = "a name that goes with its block";
+	struct ch_owner owner = rig_owner(&rig, "o");
+	struct ch_open open = {.owner = owner, .hot_bytes = 20, .name = name};
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	const struct ch__block *block = ch__block_at(rig.heap, ch__handle_index(e.code.block.bits));
+	const struct ch__extra *extra = block->extra;
+	uint32_t index = extra->name;
+	const char *text = ch__name_text(rig.heap, index);
+	rig.heap->tombstones_log2 = 0; /* the next death forgets this one */
+	ch__place_read_begin();
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	for (int i = 0; i < 50; i++) {
+		snprintf(name, sizeof name, "another name, number %08d", i);
+		die(owner, name);
+	}
+	if (strcmp(text, "a name that goes with its block") != 0 || extra->name != index)
+		FAIL("trap: a name was freed while it was read");
+	CHECK_STR(ch__name_text(rig.heap, index), ""); /* nobody finds it any more */
+	ch__place_read_end();
+	CHECK(rig.heap->names_parked && rig.heap->extras_parked);
+	die(owner, "the next one");
+	CHECK(!rig.heap->names_parked && !rig.heap->extras_parked);
+	rig_end(&rig);
+}
+
+/* The tombstones of one release begin behind so many others, in a ring of so many. */
+static void names_of_one_release(unsigned ring_log2, int before)
+{
+	enum { BLOCKS = 48 };
+	const uint8_t *at[BLOCKS];
+	char name[16], wanted[40];
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner others = rig_owner(&rig, "others"), owner = rig_owner(&rig, "owner");
+	rig.heap->tombstones_log2 = ring_log2;
+	for (int i = 0; i < BLOCKS; i++) {
+		struct emitter e;
+		struct ch_open open = {.owner = owner, .hot_bytes = 16, .name = name};
+		snprintf(name, sizeof name, "block %d", i);
+		CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+		emit_ret(&e);
+		CHECK_EQ(emit_commit(&e), CH_OK);
+		at[i] = e.code.exec;
+	}
+	for (int i = 0; i < before; i++)
+		die(others, NULL);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	for (int i = 0; i < BLOCKS; i++) {
+		snprintf(wanted, sizeof wanted, "block `block %d` (#", i);
+		check_begins(describe_at(rig.heap, at[i]), wanted);
+	}
+	rig_end(&rig);
+}
+
+/* The ring's last slot is alone in its segment; those of one release go over its end. */
+TEST(names_of_blocks_that_die_over_the_end_of_the_ring)
+{
+	names_of_one_release(10, (1 << 10) - 24);
+}
+
+TEST(names_of_blocks_that_die_over_the_end_of_a_segment)
+{
+	names_of_one_release(CH__SEGMENT_LOG2 + 2, CH__SEGMENT_RECORDS - 24);
+}

@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: MIT
+ * fork.c: fork() isolates: from inside JIT frames, with other threads busy, neither process
+ * sees the other's later writes to code; a child of CH_FORK_NONE has no code to run. */
+#include "tests/support/heap_rig.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { BUSY = 3 };
+
+static struct rig rig;
+static _Atomic(bool) is_over;
+static struct ch_owner owner;
+static struct ch_branch branch;
+static struct ch_block jumper, leaf_one, leaf_two;
+static int generations; /* of children still to be made */
+static pid_t parent_of_all;
+
+static void wait_for(pid_t child)
+{
+	int how;
+	CHECK_EQ(waitpid(child, &how, 0), child);
+	if (!WIFEXITED(how) || WEXITSTATUS(how))
+		FAIL("the child ended with %x", (unsigned)how);
+}
+
+static void *be_busy(void *arg)
+{
+	uint32_t number = (uint32_t)(uintptr_t)arg, rounds = 0;
+	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_OK);
+	while (!atomic_load(&is_over)) {
+		struct ch_owner mine = rig_owner(&rig, "busy");
+		/* A thread that waits for a lock while two cycles pass finds its new block dead. */
+		for (int made = 0; made < 8;) {
+			enum ch_status status = ch_owner_set_entry(mine, rig_block(mine, number));
+			CHECK(status == CH_OK || status == CH_E_STALE);
+			made += status == CH_OK;
+		}
+		CHECK_EQ(code_call_owner(mine), number);
+		CHECK_EQ(ch_owner_release(mine,
+					  number % 2 ? CH_RELEASE_COLLECT : CH_RELEASE_NOT_RUNNING),
+			 CH_OK);
+		/* One collects all the time; each now and then, or the pool is full before the one
+		 * had its turn. */
+		if (number == 2 || ++rounds % 256 == 0)
+			CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+		ch_thread_poll();
+	}
+	CHECK_EQ(ch_thread_detach(rig.heap), CH_OK);
+	return NULL;
+}
+
+/* In either process: what is there runs, can be changed, collected and added to. */
+static void live_on(uint32_t number)
+{
+	rig_check(&rig);
+	CHECK_EQ(ch_branch_link(branch, number % 2 ? leaf_one : leaf_two), CH_OK);
+	CHECK_EQ(code_call(rig_info(jumper).entry), number % 2 ? 1 : 2);
+	struct ch_owner mine = rig_owner(&rig, "after");
+	for (uint32_t i = 0; i < 100; i++) {
+		/* In the parent others collect without end: a newborn block may be gone before this
+		 * thread comes to give it an entry. */
+		enum ch_status status;
+		do
+			status = ch_owner_set_entry(mine, rig_block(mine, number + i));
+		while (status == CH_E_STALE);
+		CHECK_EQ(status, CH_OK);
+		CHECK_EQ(code_call_owner(mine), number + i);
+	}
+	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+	CHECK_EQ(ch_owner_release(mine, CH_RELEASE_COLLECT), CH_OK);
+	rig_check(&rig);
+	CHECK_EQ(code_call(rig_info(jumper).entry), number % 2 ? 1 : 2);
+}
+
+/* Called from code. The child, and its child, go on in the frame that forked. */
+static void fork_here(void)
+{
+	while (generations) {
+		generations--;
+		pid_t child = fork();
+		CHECK(child >= 0);
+		if (child) {
+			live_on(1001);
+			wait_for(child);
+			CHECK_EQ(code_call(rig_info(jumper).entry), 1);
+			return;
+		}
+		alarm(TEST_PATIENCE_S); /* nobody else would end it */
+		CHECK_EQ(rig_stats(&rig).threads_now, 1);
+		live_on(500);
+	}
+	CHECK_EQ(ch_blocks_invalidate(&jumper, 1, NULL), CH_OK);
+	CHECK_EQ(code_call_owner(owner), RIG_FALLBACK);
+}
+
+static const void *make_code(void)
+{
+	owner = rig_owner(&rig, "forks");
+	leaf_one = rig_block(owner, 1);
+	leaf_two = rig_block(owner, 2);
+	jumper = rig_jumper(owner, NULL, &branch);
+	CHECK_EQ(ch_branch_link(branch, leaf_two), CH_OK);
+	/* The second one is held by the edge of a block that stays. */
+	struct emitter e;
+	struct ch_open open = {.owner = owner, .hot_bytes = 64, .flags = CH_OPEN_IMMORTAL};
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	CHECK_EQ(ch_edge_attach(e.code.block, leaf_one), CH_OK);
+	CHECK_EQ(ch_edge_attach(e.code.block, leaf_two), CH_OK);
+	CHECK_EQ(ch_edge_attach(e.code.block, jumper), CH_OK);
+	emit_enter(&e);
+	emit_call_c(&e, (const void *)(uintptr_t)fork_here);
+	emit_value(&e, 0xf04c);
+	emit_leave(&e);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	return e.code.exec;
+}
+
+TEST(fork_from_code_isolates_parent_child_and_grandchild)
+{
+	skip_if_allocator_forgets_forks();
+	rig = rig_start(4 << 20);
+	const void *code = make_code();
+	parent_of_all = getpid();
+	pthread_t busy[BUSY];
+	for (uintptr_t i = 0; i < BUSY; i++)
+		CHECK_EQ(pthread_create(&busy[i], NULL, be_busy, (void *)(i + 1)), 0);
+	for (int i = 0; i < 5 && getpid() == parent_of_all; i++) {
+		generations = 2;
+		CHECK_EQ(code_call(code), 0xf04c);
+		/* The frame that forked returned, in each process. */
+		if (getpid() != parent_of_all) {
+			rig_check(&rig);
+			_exit(0);
+		}
+		ch_thread_poll();
+	}
+	atomic_store(&is_over, true);
+	ch_thread_park();
+	for (int i = 0; i < BUSY; i++)
+		pthread_join(busy[i], NULL);
+	ch_thread_unpark();
+	rig_end(&rig);
+}
+
+/* --- a write after the fork, seen by nobody else --- */
+
+TEST(a_write_of_the_child_is_not_seen_by_the_parent)
+{
+	rig = rig_start(1 << 20);
+	make_code();
+	int pipes[2];
+	char byte;
+	CHECK_EQ(pipe(pipes), 0);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (!child) {
+		CHECK_EQ(code_call(rig_info(jumper).entry), 2);
+		CHECK_EQ(ch_branch_link(branch, leaf_one), CH_OK);
+		CHECK_EQ(code_call(rig_info(jumper).entry), 1);
+		CHECK_EQ(write(pipes[1], "x", 1), 1);
+		_exit(0);
+	}
+	CHECK_EQ(read(pipes[0], &byte, 1), 1);
+	CHECK_EQ(code_call(rig_info(jumper).entry), 2);
+	wait_for(child);
+	rig_end(&rig);
+}
+
+/* --- open blocks --- */
+
+static struct emitter opened_elsewhere;
+static void open_elsewhere(const struct rig *r, void *arg)
+{
+	(void)arg;
+	emit_open(&opened_elsewhere, rig_owner(r, "elsewhere"), 32, 0);
+	emit_value(&opened_elsewhere, 3);
+	emit_ret(&opened_elsewhere);
+}
+
+/* Another thread that is there during a fork. */
+struct other {
+	pthread_t thread;
+	pthread_barrier_t barrier;
+};
+
+static void start_other(struct other *other, void *(*life)(void *))
+{
+	rig = rig_start(1 << 20);
+	CHECK_EQ(pthread_barrier_init(&other->barrier, NULL, 2), 0);
+	CHECK_EQ(pthread_create(&other->thread, NULL, life, other), 0);
+	pthread_barrier_wait(&other->barrier);
+}
+
+static void end_other(struct other *other)
+{
+	pthread_barrier_wait(&other->barrier);
+	pthread_join(other->thread, NULL);
+	rig_end(&rig);
+}
+
+static void wait_for_the_end(struct other *self)
+{
+	pthread_barrier_wait(&self->barrier);
+	ch_thread_park();
+	pthread_barrier_wait(&self->barrier);
+	ch_thread_unpark();
+}
+
+static void *open_and_wait(void *self)
+{
+	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_OK);
+	open_elsewhere(&rig, NULL);
+	wait_for_the_end(self);
+	CHECK_EQ(emit_commit(&opened_elsewhere), CH_OK);
+	CHECK_EQ(code_call(opened_elsewhere.code.exec), 3);
+	CHECK_EQ(ch_thread_detach(rig.heap), CH_OK);
+	return NULL;
+}
+
+TEST(a_child_keeps_its_own_open_blocks_and_drops_those_of_others)
+{
+	struct other other;
+	struct emitter mine;
+	start_other(&other, open_and_wait);
+	emit_open(&mine, rig_owner(&rig, "mine"), 32, 0);
+	emit_value(&mine, 4);
+	emit_ret(&mine);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	CHECK_EQ(emit_commit(&mine), CH_OK);
+	CHECK_EQ(code_call(mine.code.exec), 4);
+	if (!child) {
+		CHECK(!rig_is_there(opened_elsewhere.code.block));
+		CHECK_EQ(rig_stats(&rig).blocks_open_now, 0);
+		rig_check(&rig);
+		_exit(0);
+	}
+	wait_for(child);
+	end_other(&other);
+}
+
+static struct ch_owner given;
+static struct ch_block given_block;
+
+static void *make_and_wait(void *self)
+{
+	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_OK);
+	given = rig_owner(&rig, "given");
+	given_block = rig_block(given, 3);
+	wait_for_the_end(self);
+	CHECK_EQ(ch_thread_detach(rig.heap), CH_OK);
+	return NULL;
+}
+
+TEST(a_child_keeps_an_open_block_in_a_record_that_was_anothers)
+{
+	struct other other;
+	struct emitter mine;
+	start_other(&other, make_and_wait);
+	CHECK_EQ(ch_owner_release(given, CH_RELEASE_NOT_RUNNING), CH_OK);
+	emit_open(&mine, rig_owner(&rig, "mine"), 32, 0);
+	/* Where a core may go on with what it fetched, the record waits for a cycle. */
+	CHECK(!CH_ARCH_FETCH_FOLLOWS || rig_record(mine.code.block) == rig_record(given_block));
+	emit_value(&mine, 4);
+	emit_ret(&mine);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	CHECK_EQ(emit_commit(&mine), CH_OK);
+	CHECK_EQ(code_call(mine.code.exec), 4);
+	if (!child)
+		_exit(0);
+	wait_for(child);
+	end_other(&other);
+}
+
+/* --- no code for the child --- */
+
+static void call_it(void *entry)
+{
+	code_call(entry);
+}
+
+TEST(a_child_without_code_faults_where_it_would_run_it)
+{
+	struct ch_config config = rig_config(1 << 20);
+	config.fork = CH_FORK_NONE;
+	rig = rig_create(&config, NULL, NULL);
+	struct ch_block block = rig_block(rig_owner(&rig, "owner"), 9);
+	const void *entry = rig_info(block).entry;
+	expect_signal(call_it, (void *)(uintptr_t)entry, SIGSEGV);
+	CHECK_EQ(code_call(entry), 9);
+	rig_end(&rig);
+}
+
+/* --- heaps that come and go --- */
+
+static _Atomic(int) heaps_made;
+
+static void *make_heaps(void *arg)
+{
+	(void)arg;
+	while (!atomic_load(&is_over)) {
+		struct rig other = rig_start(1 << 20);
+		struct ch_owner mine = rig_owner(&other, "for a while");
+		CHECK_EQ(ch_owner_set_entry(mine, rig_block(mine, 7)), CH_OK);
+		CHECK_EQ(code_call_owner(mine), 7);
+		rig_end(&other);
+		atomic_fetch_add(&heaps_made, 1);
+	}
+	return NULL;
+}
+
+/* The handlers of a fork all see the same heaps: none is unlocked that was not locked. */
+TEST(heaps_come_and_go_while_another_thread_forks)
+{
+	skip_if_allocator_forgets_forks();
+	rig = rig_start(4 << 20);
+	pthread_t maker;
+	int forks = 0;
+	CHECK_EQ(pthread_create(&maker, NULL, make_heaps, NULL), 0);
+	uint64_t end = now_ns() + (uint64_t)storm_ms() * 1000000;
+	for (; now_ns() < end || !atomic_load(&heaps_made); forks++) {
+		pid_t child = fork();
+		if (child == 0)
+			_exit(0);
+		wait_for(child);
+	}
+	atomic_store(&is_over, true);
+	ch_thread_park();
+	pthread_join(maker, NULL);
+	ch_thread_unpark();
+	printf("%d heaps, %d forks\n", atomic_load(&heaps_made), forks);
+	rig_end(&rig);
+}

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: MIT
+ * found_dead.c: what a cycle found dead and no sweep has freed yet: each call that would turn
+ * its handle into an address, an edge or an entry says CH_E_STALE, and nobody visits its refs. */
+#include "tests/support/heap_rig.h"
+
+enum { LIVE_WORD = 111, DEAD_WORD = 222, VALUE = 7 };
+
+/* A block that is its owner's entry, with room for one more branch, a jump and a ref. */
+struct method {
+	struct ch_owner owner;
+	struct ch_block block;
+	struct ch_branch branch;
+	const void *late_site, *exit;
+};
+
+static struct rig rig;
+static struct method live, dead;
+
+static void make(struct method *m, const char *name, uint64_t word)
+{
+	struct emitter e;
+	m->owner = rig_owner(&rig, name);
+	emit_open(&e, m->owner, 128, 2);
+	const void *ref = emit_ref_word(&e, word);
+	m->exit = emit_here(&e);
+	emit_value(&e, VALUE);
+	emit_ret(&e);
+	m->branch = emit_jmp(&e, NULL);
+	m->late_site = emit_site_jmp(&e);
+	CHECK_EQ(ch_ref_attach(e.code.block, ref), CH_OK);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	m->block = e.code.block;
+	CHECK_EQ(ch_owner_set_entry(m->owner, m->block), CH_OK);
+}
+
+static void decide(const struct rig *r, void *arg)
+{
+	struct ch_marker *marker;
+	(void)arg;
+	CHECK_EQ(ch_mark_begin(r->heap, &marker), CH_OK);
+	ch_mark_owner(marker, live.owner);
+	ch_mark_stacks(marker);
+	CHECK_EQ(ch_mark_end(marker, true), CH_OK);
+}
+
+/* The collector of the VM reaches one owner, and the sweep is still to come. */
+static void start(void)
+{
+	struct ch_config config = rig_config(4 << 20);
+	config.driver = CH_DRIVER_HOST;
+	rig = rig_create(&config, NULL, NULL);
+	make(&live, "live", LIVE_WORD);
+	make(&dead, "dead", DEAD_WORD);
+	rig_alone(&rig, decide, NULL);
+	CHECK_EQ(rig_stats(&rig).blocks_freed, 0);
+}
+
+static void end(void)
+{
+	CHECK_EQ(rig_stats(&rig).blocks_freed, 0);
+	ch_thread_poll();
+	CHECK_EQ(rig_stats(&rig).blocks_freed, 1);
+	CHECK(rig_is_there(live.block));
+	rig_end(&rig);
+}
+
+TEST(handle_of_a_block_that_was_found_dead_is_stale)
+{
+	struct ch_info info;
+	struct ch_branch made;
+	struct ch_branch_site site = {.kind = CH_JMP};
+	start();
+	site.at = dead.late_site;
+	CHECK_EQ(ch_block_info(dead.block, &info), CH_E_STALE);
+	CHECK_EQ(ch_branch_attach(dead.block, &site, &made), CH_E_STALE);
+	CHECK_EQ(ch_branch_link(live.branch, dead.block), CH_E_STALE);
+	CHECK_EQ(ch_branch_link(dead.branch, live.block), CH_E_STALE);
+	CHECK_EQ(ch_owner_set_entry(live.owner, dead.block), CH_E_ARG); /* another one's */
+	site.at = live.late_site;
+	CHECK_EQ(ch_branch_attach(live.block, &site, &made), CH_OK);
+	CHECK_EQ(ch_branch_link(live.branch, live.block), CH_OK);
+	end();
+}
+
+TEST(handle_of_an_owner_that_was_found_dead_is_stale)
+{
+	struct ch_block none = {0}, block;
+	struct ch_code code;
+	start();
+	struct ch_open open = {.size = sizeof open, .owner = dead.owner, .hot_bytes = 16};
+	CHECK_EQ(ch_owner_set_entry(dead.owner, dead.block), CH_E_STALE);
+	CHECK_EQ(ch_owner_set_entry(dead.owner, none), CH_E_STALE);
+	CHECK_EQ(ch_block_open(&open, &code), CH_E_STALE);
+	CHECK_EQ(ch_trampoline_make(dead.owner, CH_TRAMPOLINE_TAIL, (void *)rig_fallback, 0, NULL,
+				    NULL, &block),
+		 CH_E_STALE);
+	end();
+}
+
+TEST(nothing_has_an_edge_to_what_was_found_dead)
+{
+	struct emitter e;
+	start();
+	emit_open(&e, live.owner, 64, 0);
+	CHECK_EQ(ch_edge_attach(e.code.block, dead.block), CH_E_STALE);
+	CHECK_EQ(ch_edge_attach_owner(e.code.block, dead.owner), CH_E_STALE);
+	const void *point = emit_point(&e);
+	CHECK_EQ(ch_patch_point_attach(e.code.block, point, dead.exit, NULL), CH_E_STALE);
+	CHECK_EQ(ch_patch_point_attach(e.code.block, point, live.exit, NULL), CH_OK);
+	CHECK_EQ(ch_edge_attach(e.code.block, live.block), CH_OK);
+	CHECK_EQ(ch_edge_attach_owner(e.code.block, live.owner), CH_OK);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	end();
+}
+
+static uintptr_t visit_live(void *arg, uintptr_t word, bool *is_young)
+{
+	++*(unsigned *)arg;
+	CHECK_EQ(word, LIVE_WORD);
+	*is_young = true;
+	return word;
+}
+
+TEST(refs_of_what_was_found_dead_are_not_visited)
+{
+	unsigned visits = 0;
+	start();
+	rig_visit_refs(&rig, CH_REFS_YOUNG, visit_live, &visits);
+	CHECK_EQ(visits, 1);
+	rig_visit_refs(&rig, CH_REFS_ALL, visit_live, &visits);
+	CHECK_EQ(visits, 2);
+	end();
+}

@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: MIT
+ * full.c: a pool that is full still serves: a status, invalidation without space, then room
+ * after a collection; callbacks exactly when promised; spans and fragmentation. */
+#include "tests/support/full_rig.h"
+#include "tests/support/stage_code.h"
+
+static int wanted_calls, space_calls;
+static void *last_user;
+
+static void count_wanted(void *user)
+{
+	last_user = user;
+	wanted_calls++;
+}
+static void count_space(void *user)
+{
+	last_user = user;
+	space_calls++;
+}
+
+static struct rig start_pages(size_t pages)
+{
+	struct ch_config config = rig_config(pages * rig_page_bytes());
+	struct ch_ops ops = {
+		.size = sizeof ops, .collect_wanted = count_wanted, .space_free = count_space};
+	wanted_calls = space_calls = 0;
+	return rig_create(&config, &ops, &wanted_calls);
+}
+
+TEST(a_full_pool_serves_again_after_a_collection)
+{
+	for (size_t pages = 1; pages <= 4; pages *= 2) {
+		struct rig rig = start_pages(pages);
+		struct filled f = fill_pool(&rig, pages, 60);
+		CHECK(f.count > pages * (rig_page_bytes() - 64) / 72);
+		CHECK(wanted_calls == 1 && last_user == &wanted_calls);
+		CHECK_EQ(rig_stats(&rig).opens_full, 1);
+		CHECK_EQ(space_calls, 0);
+		rig_check(&rig);
+		/* All of it still runs, and is invalidated without space. */
+		for (uint32_t i = 0; i < f.count; i++)
+			CHECK_EQ(code_call_owner(f.owners[i]), i);
+		size_t count;
+		CHECK_EQ(ch_blocks_invalidate(f.blocks, f.count, &count), CH_OK);
+		CHECK_EQ(count, f.count);
+		for (uint32_t i = 0; i < f.count; i++)
+			CHECK_EQ(code_call_owner(f.owners[i]), RIG_FALLBACK);
+		CHECK_EQ(space_calls, 0);
+		rig_collect(&rig, 1);
+		ch_thread_poll();
+		CHECK_EQ(space_calls, 1);
+		rig_collect(&rig, 2);
+		ch_thread_poll();
+		CHECK_EQ(space_calls, 1);
+		CHECK_EQ(rig_stats(&rig).blocks_now, 0);
+		CHECK_EQ(try_open(f.owners[0], 60, 0), CH_OK);
+		forget(&f);
+		struct filled again = fill_pool(&rig, pages, 60);
+		CHECK_EQ(again.count, f.count);
+		forget(&again);
+		rig_end(&rig);
+	}
+}
+
+TEST(space_is_not_told_before_it_came)
+{
+	struct rig rig = start_pages(2);
+	/* A sweep frees blocks before anything was wanted. */
+	struct filled f = fill_pool(&rig, 2, 60);
+	for (uint32_t i = 0; i < f.count; i++)
+		CHECK_EQ(ch_owner_release(f.owners[i], CH_RELEASE_COLLECT), CH_OK);
+	rig_collect(&rig, 1);
+	ch_thread_poll();
+	CHECK_EQ(space_calls, 1);
+	forget(&f);
+	f = fill_pool(&rig, 2, 60);
+	ch_thread_poll();
+	CHECK_EQ(space_calls, 1);
+	rig_collect(&rig, 1); /* nothing is dead */
+	ch_thread_poll();
+	CHECK_EQ(space_calls, 1);
+	/* One block, freed at once by its owner. */
+	CHECK_EQ(ch_owner_release(f.owners[0], CH_RELEASE_NOT_RUNNING), CH_OK);
+	ch_thread_poll();
+	CHECK_EQ(space_calls, 2);
+	/* A page that was full is looked at again when a 32nd of it came free. */
+	uint32_t some = 2 + (uint32_t)rig_page_bytes() / 32 / 64;
+	for (uint32_t i = 1; i < some; i++)
+		CHECK_EQ(ch_owner_release(f.owners[i], CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK_EQ(try_open(f.owners[some], 60, 0), CH_OK);
+	forget(&f);
+	rig_end(&rig);
+}
+
+TEST(may_collect_collects_once_and_then_says_full)
+{
+	struct rig rig = start_pages(4);
+	struct filled f = fill_pool(&rig, 4, 60);
+	uint64_t cycles = rig_stats(&rig).cycles;
+	for (int i = 1; i <= 20; i++) {
+		CHECK_EQ(try_open(f.owners[0], 60, CH_OPEN_MAY_COLLECT), CH_E_FULL);
+		CHECK_EQ(rig_stats(&rig).cycles, cycles + (uint64_t)i);
+		CHECK_EQ(try_open(f.owners[0], 60, 0), CH_E_FULL);
+		CHECK_EQ(rig_stats(&rig).cycles, cycles + (uint64_t)i);
+	}
+	/* One request a cycle, however many opens fail. */
+	CHECK(wanted_calls <= 1 + 20);
+	for (uint32_t i = 1; i < f.count; i += 2)
+		CHECK_EQ(ch_owner_release(f.owners[i], CH_RELEASE_COLLECT), CH_OK);
+	CHECK_EQ(try_open(f.owners[0], 60, 0), CH_E_FULL);
+	CHECK_EQ(try_open(f.owners[0], 60, CH_OPEN_MAY_COLLECT), CH_OK);
+	for (uint32_t i = 0; i < f.count; i += 2)
+		CHECK_EQ(code_call_owner(f.owners[i]), i);
+	rig_check(&rig);
+	forget(&f);
+	rig_end(&rig);
+}
+
+TEST(a_loop_of_failing_opens_does_not_ask_for_ever)
+{
+	struct rig rig = start_pages(2);
+	struct filled f = fill_pool(&rig, 2, 60);
+	for (int i = 0; i < 1000; i++) {
+		CHECK_EQ(try_open(f.owners[0], 60, 0), CH_E_FULL);
+		ch_thread_poll();
+	}
+	CHECK_EQ(wanted_calls, 1);
+	CHECK_EQ(rig_stats(&rig).opens_full, 1001);
+	CHECK_EQ(rig_stats(&rig).cycles, 0);
+	forget(&f);
+	rig_end(&rig);
+}
+
+/* --- spans --- */
+
+TEST(a_block_of_a_whole_page_and_one_byte_more)
+{
+	uint32_t page = (uint32_t)rig_page_bytes();
+	struct rig rig = start_pages(4);
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	for (uint32_t pages = 1; pages <= 4; pages++) {
+		for (uint32_t more = 0; more < 2; more++) {
+			struct ch_open open = {.owner = owner,
+					       .hot_bytes = pages * page - HEADER_AND_INDEX + more};
+			struct emitter e;
+			enum ch_status status = emit_open_as(&e, &open);
+			if (pages == 4 && more) {
+				CHECK_EQ(status, CH_E_ARG);
+				continue;
+			}
+			CHECK_EQ(status, CH_OK);
+			/* The thread may hold one page that it opens small blocks in. */
+			CHECK(rig_stats(&rig).pages_now - pages - more <= 1);
+			emit_value(&e, pages);
+			emit_ret(&e);
+			emit_filler(&e, open.hot_bytes - CODE_RETURN_BYTES);
+			emit_ret(&e);
+			e.at = open.hot_bytes;
+			CHECK_EQ(emit_commit(&e), CH_OK);
+			CHECK_EQ(code_call(e.code.exec), pages);
+			struct ch_block found;
+			CHECK(ch_block_at(rig.heap, e.code.exec + open.hot_bytes - 1, &found));
+			CHECK_EQ(found.bits, e.code.block.bits);
+			rig_check(&rig);
+			/* A span's pages are whole: nobody else's. */
+			struct ch_owner mine = rig_owner(&rig, "mine");
+			if (pages + more == 4)
+				CHECK_EQ(try_open(mine, 100, 0), CH_E_FULL);
+			CHECK_EQ(ch_owner_release(mine, CH_RELEASE_NOT_RUNNING), CH_OK);
+			CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+			owner = rig_owner(&rig, "owner");
+		}
+	}
+	rig_end(&rig);
+}
+
+TEST(a_span_has_branches_exits_and_a_cold_part)
+{
+	uint32_t page = (uint32_t)rig_page_bytes();
+	struct rig rig = start_pages(4);
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	struct ch_open open = {.owner = owner,
+			       .hot_bytes = page + 100,
+			       .cold_bytes = 64,
+			       .branch_room = 3,
+			       .entry = CH_ENTRY_PATCH};
+	struct emitter e;
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	emit_filler(&e, page);
+	struct ch_branch branch = emit_jmp(&e, NULL);
+	struct emitter cold = emit_cold(&e);
+	emit_landing(&cold);
+	emit_value(&cold, 33);
+	emit_ret(&cold);
+	emit_cold_end(&e, &cold);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	CHECK_EQ(ch_branch_link(branch, rig_block(owner, 33)), CH_OK);
+	CHECK_EQ(code_call(e.code.exec), 33);
+	CHECK_EQ(code_call(e.code.cold_exec), 33);
+	struct ch_block found;
+	CHECK(ch_block_at(rig.heap, e.code.cold_exec + cold.at - 1, &found));
+	CHECK_EQ(found.bits, e.code.block.bits);
+	CHECK(ch_block_at(rig.heap, e.code.exec + page, &found));
+	rig_check(&rig);
+	CHECK_EQ(ch_blocks_invalidate(&e.code.block, 1, NULL), CH_OK);
+	CHECK_EQ(code_call(e.code.exec), RIG_FALLBACK);
+	rig_end(&rig);
+}
+
+TEST(a_span_needs_pages_in_a_row)
+{
+	uint32_t page = (uint32_t)rig_page_bytes();
+	struct rig rig = start_pages(4);
+	struct filled f = fill_pool(&rig, 4, page - HEADER_AND_INDEX);
+	CHECK_EQ(f.count, 4);
+	struct ch_owner owner = rig_owner(&rig, "span");
+	/* Every other page becomes free: blocks lie in pages in the order of filling. */
+	CHECK_EQ(ch_owner_release(f.owners[0], CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK_EQ(ch_owner_release(f.owners[2], CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK_EQ(try_open(owner, 2 * page - HEADER_AND_INDEX, CH_OPEN_MAY_COLLECT), CH_E_FULL);
+	CHECK_EQ(try_open(owner, page - HEADER_AND_INDEX, 0), CH_OK);
+	CHECK_EQ(ch_owner_release(f.owners[1], CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK_EQ(try_open(owner, 2 * page - HEADER_AND_INDEX, CH_OPEN_MAY_COLLECT), CH_OK);
+	CHECK_EQ(code_call_owner(f.owners[3]), 3);
+	forget(&f);
+	rig_end(&rig);
+}
+
+/* Random sizes at the limit for a long time: each open succeeds or says CH_E_FULL, and after a
+ * collection that freed something an open succeeds again. */
+TEST(a_crowded_pool_never_stops_serving)
+{
+	enum { SLOTS = 64 };
+	struct rig rig = start_pages(4);
+	struct ch_owner owners[SLOTS] = {{0}};
+	struct test_random random = test_random_new();
+	uint64_t end = now_ns() + (uint64_t)storm_ms() * 1000000, opened = 0, full = 0;
+	while (now_ns() < end) {
+		uint64_t slot = test_random_below(&random, SLOTS);
+		if (owners[slot].bits)
+			CHECK_EQ(ch_owner_release(owners[slot],
+						  test_random_below(&random, 2)
+							  ? CH_RELEASE_COLLECT
+							  : CH_RELEASE_NOT_RUNNING),
+				 CH_OK);
+		owners[slot] = rig_owner(&rig, "slot");
+		uint32_t bytes = 16 + (uint32_t)test_random_below(&random, rig_page_bytes() / 8);
+		struct ch_open open = {.owner = owners[slot],
+				       .hot_bytes = bytes,
+				       .flags = CH_OPEN_MAY_COLLECT};
+		struct emitter e;
+		enum ch_status status = emit_open_as(&e, &open);
+		if (status == CH_E_FULL) {
+			full++;
+			for (int i = 0; i < SLOTS; i++)
+				if (owners[i].bits && (size_t)i != slot) {
+					CHECK_EQ(ch_owner_release(owners[i],
+								  CH_RELEASE_NOT_RUNNING),
+						 CH_OK);
+					owners[i].bits = 0;
+				}
+			CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+		} else {
+			CHECK_EQ(status, CH_OK);
+		}
+		opened++;
+		emit_value(&e, (uint32_t)slot);
+		emit_ret(&e);
+		e.at = bytes > e.at ? bytes : e.at;
+		CHECK_EQ(emit_commit(&e), CH_OK);
+		CHECK_EQ(ch_owner_set_entry(owners[slot], e.code.block), CH_OK);
+		uint64_t other = test_random_below(&random, SLOTS);
+		if (owners[other].bits)
+			CHECK_EQ(code_call_owner(owners[other]), other);
+	}
+	printf("%llu opened, %llu found the pool full\n", (unsigned long long)opened,
+	       (unsigned long long)full);
+	rig_end(&rig);
+}
+
+/* --- callbacks inside an open --- */
+
+enum { OPEN_BEFORE = 48, OPEN_INSIDE = 40, FREED = 12 };
+
+struct nested {
+	struct ch_owner owner;
+	struct ch_code codes[OPEN_BEFORE + OPEN_INSIDE + 1];
+	uint32_t count;
+};
+
+static struct ch_code *open_one(struct nested *n, uint32_t bytes, unsigned flags)
+{
+	struct ch_open open = {
+		.size = sizeof open, .owner = n->owner, .hot_bytes = bytes, .flags = flags};
+	struct ch_code *code = &n->codes[n->count++];
+	CHECK_EQ(ch_block_open(&open, code), CH_OK);
+	return code;
+}
+
+static void open_more(void *vm_user, void *block_user)
+{
+	struct nested *n = vm_user;
+	(void)block_user;
+	while (n->count < OPEN_BEFORE + OPEN_INSIDE)
+		open_one(n, 16, 0);
+}
+
+/* What the open that collects had reserved is used up by the notices that it delivers. */
+TEST(open_that_collects_finds_its_room_after_opens_of_callbacks)
+{
+	struct nested n = {.count = 0};
+	struct ch_config config = rig_config(16 * rig_page_bytes());
+	struct ch_ops ops = {.size = sizeof ops, .block_freed = open_more};
+	struct rig rig = rig_create(&config, &ops, &n);
+	uint32_t most = (uint32_t)rig_page_bytes() - 64;
+	n.owner = rig_owner(&rig, "emitting");
+	for (int i = 0; i < OPEN_BEFORE; i++)
+		open_one(&n, 16, 0);
+	for (int i = 0; i < FREED; i++) {
+		struct ch_owner owner = rig_owner(&rig, "gone");
+		struct ch_open open = {.owner = owner, .hot_bytes = most};
+		struct emitter e;
+		CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+		emit_ret(&e);
+		e.at = most;
+		CHECK_EQ(emit_commit(&e), CH_OK);
+		CHECK_EQ(ch_owner_set_entry(owner, e.code.block), CH_OK);
+		CHECK_EQ(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_OK);
+		memset(&e, 0, sizeof e);
+	}
+	while (n.count < OPEN_BEFORE + OPEN_INSIDE) {
+		struct ch_code code;
+		struct ch_open open = {.size = sizeof open,
+				       .owner = n.owner,
+				       .hot_bytes = most,
+				       .flags = CH_OPEN_MAY_COLLECT};
+		CHECK_EQ(ch_block_open(&open, &code), CH_OK);
+		CHECK_EQ(ch_block_abort(&code), CH_OK);
+		CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+	}
+	rig_check(&rig);
+	for (uint32_t i = 0; i < n.count; i++)
+		CHECK_EQ(ch_block_abort(&n.codes[i]), CH_OK);
+	rig_end(&rig);
+}

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: MIT
+ * holes.c: a pool in holes: what is free and the most of it in a row, as the statistics say and
+ * as it is; each hole is served to the last byte; spans need whole pages. */
+#include "tests/support/full_rig.h"
+#include "tests/support/stage_code.h"
+
+static struct rig start_pages(size_t pages)
+{
+	return rig_start(pages * rig_page_bytes());
+}
+
+/* By the block's true size, what is free and what of it is in a row, from the places of all blocks;
+ * a page that has blocks of the rig's only. */
+struct map {
+	uint8_t used[4 * 65536 / 8];
+	uintptr_t base;
+	size_t bytes;
+};
+
+static bool note_place(void *arg, const struct ch_info *info)
+{
+	struct map *map = arg;
+	size_t at = (size_t)((uintptr_t)info->exec - 4 - map->base);
+	for (size_t i = 0; i < info->hot_bytes + 4u; i++)
+		map->used[(at + i) / 8] = 1;
+	return true;
+}
+
+/* Bytes free and the largest hole; page headers are not free. */
+static void measure(const struct rig *rig, uintptr_t base, size_t pages, uint64_t *free_bytes,
+		    uint64_t *largest)
+{
+	static struct map map;
+	memset(&map, 0, sizeof map);
+	map.base = base;
+	map.bytes = pages * rig_page_bytes();
+	CHECK_EQ(ch_block_each(rig->heap, note_place, &map), CH_OK);
+	*free_bytes = *largest = 0;
+	for (size_t page = 0; page < pages; page++) {
+		uint64_t run = 0;
+		for (size_t at = page * rig_page_bytes() + 32; at < (page + 1) * rig_page_bytes();
+		     at += 8) {
+			run = map.used[at / 8] ? 0 : run + 8;
+			*free_bytes += map.used[at / 8] ? 0 : 8;
+			*largest = run > *largest ? run : *largest;
+		}
+	}
+}
+
+/* Opens until the pool is full, then gives up one of eight at random. */
+static void stir(const struct rig *rig, struct ch_owner *owners, int count,
+		 struct test_random *random)
+{
+	for (int i = 0; i < count; i++) {
+		if (owners[i].bits)
+			continue;
+		owners[i] = rig_owner(rig, "slot");
+		uint64_t granules = test_random_below(random, rig_page_bytes() / 400);
+		struct ch_open open = {.owner = owners[i],
+				       .hot_bytes = 12 + 8 * (uint32_t)granules};
+		struct emitter e;
+		if (emit_open_as(&e, &open) != CH_OK)
+			break;
+		emit_ret(&e);
+		e.at = open.hot_bytes;
+		CHECK_EQ(emit_commit(&e), CH_OK);
+		CHECK_EQ(ch_owner_set_entry(owners[i], e.code.block), CH_OK);
+	}
+	for (int i = 0; i < count; i++) {
+		if (!owners[i].bits || test_random_below(random, 8))
+			continue;
+		CHECK_EQ(ch_owner_release(owners[i], CH_RELEASE_NOT_RUNNING), CH_OK);
+		owners[i].bits = 0;
+	}
+}
+
+/* Takes the holes, the largest first, each to its last byte; returns how many. */
+static uint32_t take_holes(const struct rig *rig, uintptr_t base, struct ch_owner owner,
+			   struct ch_code *codes, uint32_t room, uint64_t *left)
+{
+	uint32_t n = 0;
+	for (;;) {
+		uint64_t largest;
+		measure(rig, base, 4, left, &largest);
+		if (n == room || largest < 64)
+			return n;
+		struct ch_open open = {.size = sizeof open,
+				       .owner = owner,
+				       .hot_bytes = (uint32_t)largest - 4 + 1};
+		CHECK_EQ(ch_block_open(&open, &codes[n]), CH_E_FULL);
+		open.hot_bytes--;
+		if (ch_block_open(&open, &codes[n]) != CH_OK)
+			FAIL("a hole of %u bytes is not served", (unsigned)largest);
+		n++;
+	}
+}
+
+/* Blocks of random sizes, random ones freed: the statistics are what the blocks leave, the largest
+ * hole is served to the last byte, and one byte more is not. */
+TEST(holes_are_counted_and_the_largest_one_is_served)
+{
+	enum { SLOTS = 512, ROUNDS = 20 };
+	static struct ch_owner owners[SLOTS];
+	static struct ch_code codes[SLOTS];
+	struct rig rig = start_pages(4);
+	struct test_random random = test_random_new();
+	struct ch_owner owner = rig_owner(&rig, "asks");
+	struct ch_block first = rig_block(owner, 1);
+	uintptr_t base = (uintptr_t)rig_info(first).exec & ~(rig_page_bytes() * 4 - 1);
+	CHECK_EQ(ch_owner_set_entry(owner, first), CH_OK);
+	uint64_t served = 0;
+	for (int round = 0; round < ROUNDS; round++) {
+		uint64_t free_bytes, largest, left;
+		stir(&rig, owners, SLOTS, &random);
+		rig_settle(&rig);
+		struct ch_stats stats = rig_stats(&rig);
+		measure(&rig, base, 4, &free_bytes, &largest);
+		CHECK_EQ(stats.free_bytes_now, free_bytes);
+		CHECK_EQ(stats.largest_free_bytes_now, largest);
+		uint32_t n = take_holes(&rig, base, owner, codes, SLOTS, &left);
+		uint64_t taken = 0;
+		for (uint32_t i = 0; i < n; i++)
+			taken += codes[i].hot_bytes + 4u;
+		CHECK_EQ(taken, free_bytes - left);
+		served += taken;
+		rig_check(&rig);
+		while (n--)
+			CHECK_EQ(ch_block_abort(&codes[n]), CH_OK);
+	}
+	CHECK(served > 0);
+	rig_end(&rig);
+}
+
+/* Long-lived blocks pin every page: no span, however much is free; each page's rest is served. */
+TEST(long_lived_blocks_in_every_page_leave_room_for_blocks_and_none_for_spans)
+{
+	uint32_t page = (uint32_t)rig_page_bytes();
+	struct rig rig = start_pages(4);
+	struct filled f = fill_pool(&rig, 4, 60);
+	uintptr_t last_page = 0;
+	uint32_t pinned = 0;
+	for (uint32_t i = 0; i < f.count; i++) {
+		uintptr_t of = (uintptr_t)rig_info(f.blocks[i]).exec & ~((uintptr_t)page - 1);
+		bool pins = of != last_page;
+		last_page = of;
+		pinned += pins;
+		if (!pins)
+			CHECK_EQ(ch_owner_release(f.owners[i], CH_RELEASE_NOT_RUNNING), CH_OK);
+	}
+	CHECK_EQ(pinned, 4);
+	rig_settle(&rig);
+	struct ch_stats stats = rig_stats(&rig);
+	CHECK_EQ(stats.free_bytes_now, 4 * (page - 32 - 64));
+	CHECK_EQ(stats.largest_free_bytes_now, page - 32 - 64);
+	struct ch_owner owner = rig_owner(&rig, "span");
+	CHECK_EQ(try_open(owner, page - HEADER_AND_INDEX, CH_OPEN_MAY_COLLECT), CH_E_FULL);
+	CHECK_EQ(try_open(owner, page, CH_OPEN_MAY_COLLECT), CH_E_FULL);
+	struct ch_code codes[4];
+	for (int i = 0; i < 4; i++) {
+		struct ch_open open = {
+			.size = sizeof open, .owner = owner, .hot_bytes = page - 32 - 64 - 4};
+		CHECK_EQ(ch_block_open(&open, &codes[i]), CH_OK);
+	}
+	CHECK_EQ(rig_stats(&rig).free_bytes_now, 0);
+	CHECK_EQ(rig_stats(&rig).largest_free_bytes_now, 0);
+	CHECK_EQ(try_open(owner, 1, 0), CH_E_FULL);
+	rig_check(&rig);
+	for (int i = 0; i < 4; i++)
+		CHECK_EQ(ch_block_abort(&codes[i]), CH_OK);
+	forget(&f);
+	rig_end(&rig);
+}
+
+/* A page between two that are full: exactly a page fits, a byte more does not, not even when the
+ * page behind comes free; then it takes both. */
+TEST(block_of_exactly_a_page_between_occupied_neighbours)
+{
+	uint32_t page = (uint32_t)rig_page_bytes(), whole = page - HEADER_AND_INDEX;
+	struct rig rig = start_pages(4);
+	struct filled f = fill_pool(&rig, 4, whole);
+	CHECK_EQ(f.count, 4);
+	const uint8_t *before = rig_info(f.blocks[0]).exec, *behind = rig_info(f.blocks[2]).exec;
+	CHECK_EQ((uintptr_t)(behind - before), 2 * page);
+	CHECK_EQ(ch_owner_release(f.owners[1], CH_RELEASE_NOT_RUNNING), CH_OK);
+	rig_settle(&rig);
+	struct ch_owner owner = rig_owner(&rig, "between");
+	for (int round = 0; round < 3; round++) {
+		/* The thread may hold it as the page that it opens blocks in. */
+		CHECK(rig_stats(&rig).largest_free_bytes_now >= page - 32);
+		CHECK_EQ(try_open(owner, whole + 1, CH_OPEN_MAY_COLLECT), CH_E_FULL);
+		struct ch_open open = {.owner = owner, .hot_bytes = whole};
+		struct emitter e;
+		CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+		/* To its last byte, and not beyond. */
+		emit_filler(&e, whole - CODE_RETURN_BYTES);
+		emit_ret(&e);
+		CHECK_EQ(e.at, whole);
+		CHECK_EQ(emit_commit(&e), CH_OK);
+		code_call(e.code.exec);
+		CHECK_EQ(code_call_owner(f.owners[0]), 0);
+		CHECK_EQ(code_call_owner(f.owners[2]), 2);
+		CHECK_EQ(rig_stats(&rig).free_bytes_now, 0);
+		rig_check(&rig);
+		CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+		rig_settle(&rig);
+		owner = rig_owner(&rig, "between");
+	}
+	CHECK_EQ(ch_owner_release(f.owners[2], CH_RELEASE_NOT_RUNNING), CH_OK);
+	rig_settle(&rig);
+	CHECK(rig_stats(&rig).free_bytes_now >= 2 * page - 64);
+	CHECK_EQ(try_open(owner, whole + 1, 0), CH_OK);
+	CHECK_EQ(code_call_owner(f.owners[0]), 0);
+	CHECK_EQ(code_call_owner(f.owners[3]), 3);
+	forget(&f);
+	rig_end(&rig);
+}
+
+/* What was refused while the page was full says nothing once the page has been empty. */
+static void fill_empty_and_leave(const struct rig *rig, void *arg)
+{
+	(void)arg;
+	uint32_t whole = (uint32_t)rig_page_bytes() - HEADER_AND_INDEX;
+	struct ch_owner owner = rig_owner(rig, "most of it");
+	struct ch_open open = {.size = sizeof open, .owner = owner, .hot_bytes = whole - 500};
+	struct ch_code code;
+	CHECK_EQ(ch_block_open(&open, &code), CH_OK);
+	CHECK_EQ(try_open(owner, 600, 0), CH_E_FULL);
+	CHECK_EQ(ch_block_abort(&code), CH_OK);
+	/* All of it is used: a commit that gives bytes back has the page looked at, too. */
+	struct emitter e;
+	open.hot_bytes = 12;
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	emit_ret(&e);
+	e.at = open.hot_bytes;
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	CHECK_EQ(ch_owner_set_entry(owner, e.code.block), CH_OK);
+	CHECK_EQ(try_open(owner, whole, 0), CH_E_FULL);
+}
+
+TEST(page_that_was_empty_is_looked_at_again)
+{
+	struct rig rig = start_pages(1);
+	rig_apart(&rig, fill_empty_and_leave, NULL);
+	if (try_open(rig_owner(&rig, "asks"), 600, 0) != CH_OK)
+		FAIL("a refusal outlived what it was of: the page has been empty since");
+	rig_end(&rig);
+}
+
+/* --- a span whose size has a low half of 0 --- */
+
+static void count_freed(void *user, void *block)
+{
+	(void)block;
+	++*(int *)user;
+}
+
+static void make_wide(const struct rig *rig, void *arg)
+{
+	struct ch_open open = {.owner = rig_owner(rig, "wide"),
+			       .hot_bytes = (1 << 19) - 4,
+			       .cold_bytes = (uint32_t)rig_page_bytes() - 36};
+	struct emitter e;
+	(void)arg;
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	emit_value(&e, 5);
+	emit_ret(&e);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+}
+
+/* With dead names kept, its notice comes long before its place goes back; its record goes after
+ * both. */
+TEST(span_of_just_half_a_mebibyte_is_freed_once)
+{
+	enum { ROUNDS = 3 };
+	struct ch_config config = rig_config(1 << 20);
+	struct ch_ops ops = {.size = sizeof ops, .block_freed = count_freed};
+	int freed = 0;
+	config.sinks = CH_SINK_PERF_MAP;
+	config.dead_names = CH_DEAD_NAMES_KEPT;
+	struct rig rig = rig_create(&config, &ops, &freed);
+	for (int i = 1; i <= ROUNDS; i++) {
+		rig_apart(&rig, make_wide, NULL);
+		CHECK_EQ(rig_stats(&rig).code_bytes_now, (1 << 19) + rig_page_bytes() - 32);
+		rig_collect(&rig, 4);
+		rig_check(&rig);
+		CHECK_EQ(freed, i);
+		CHECK_EQ(rig_stats(&rig).quarantine_bytes_now,
+			 (1 << 19) + rig_page_bytes() - 32);
+	}
+	rig_end(&rig);
+}

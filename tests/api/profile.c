@@ -1,0 +1,522 @@
+/* SPDX-License-Identifier: MIT
+ * profile.c: the profiler through the public header: whose time is shown, by which names, and
+ * what is refused. */
+#define _GNU_SOURCE
+#include "tests/support/profile_rig.h"
+
+#include <errno.h>
+#include <glob.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+static struct profile_rig rig;
+
+static struct method most, least;
+
+static void begin_to_split(void)
+{
+	profile_begin(&rig, STAGE_POLLS);
+	method_native(rig.stage, &most, "three", (void *)profile_burn_all);
+	method_native(rig.stage, &least, "one", (void *)profile_burn_all);
+}
+
+TEST_EXCLUSIVE(folded_profile_shows_how_work_is_split, 60)
+{
+	begin_to_split();
+	uint64_t from_ns = profile_cpu_ns();
+	CHECK_EQ(ch_profile_start(rig.stage->heap, 1000, NULL), CH_OK);
+	profile_call_until(&rig, &most, ";three;", 60);
+	profile_call_until(&rig, &least, ";one;", 20);
+	struct ch_profile_counts counts = profile_stop(&rig);
+	uint64_t ticks_most = profile_ticks_most(from_ns, 1000);
+	profile_read(&rig, 0);
+	uint64_t three = profile_weight(&rig, ";three;"), one = profile_weight(&rig, ";one;");
+	CHECK_EQ(counts.threads, 1);
+	CHECK_EQ(profile_weight(&rig, ""), counts.samples + counts.dropped);
+	CHECK_EQ(profile_weight(&rig, ";[dropped];"), counts.dropped);
+	CHECK(three >= 60 && one >= 20 && three + one <= counts.samples);
+	CHECK(counts.samples + counts.dropped <= ticks_most);
+	profile_end(&rig);
+}
+
+TEST_TIMED(folded_profile_splits_work_by_its_time, 60)
+{
+	begin_to_split();
+	CHECK_EQ(ch_profile_start(rig.stage->heap, 1000, NULL), CH_OK);
+	method_call(&most, (void *)900);
+	uint64_t most_ms = profile_spent_ms;
+	method_call(&least, (void *)300);
+	uint64_t percent = most_ms * 100 / profile_spent_ms;
+	struct ch_profile_counts counts = profile_stop(&rig);
+	profile_read(&rig, 0);
+	uint64_t three = profile_weight(&rig, ";three;"), one = profile_weight(&rig, ";one;");
+	CHECK_EQ(counts.threads, 1);
+	CHECK_EQ(counts.dropped, 0);
+	CHECK_EQ(profile_weight(&rig, ""), counts.samples);
+	CHECK(one > 100 && three + one <= counts.samples);
+	/* Some 75 %, within 5 points. */
+	CHECK(three * 100 >= (three + one) * (percent - 5) &&
+	      three * 100 <= (three + one) * (percent + 5));
+	profile_end(&rig);
+}
+
+/* --- refusals --- */
+
+TEST(profiles_say_what_they_refuse)
+{
+	profile_begin(&rig, STAGE_POLLS);
+	struct ch_heap *heap = rig.stage->heap;
+	struct ch_profile_options options = {.size = sizeof options - 1};
+	struct ch_profile_counts counts = {.size = 3};
+	struct ch_profile_view view = {.size = sizeof view, .flags = 8};
+	CHECK_EQ(ch_profile_stop(heap, NULL), CH_E_STATE);
+	CHECK_EQ(ch_profile_write(heap, rig.path, NULL), CH_E_STATE);
+	CHECK_EQ(ch_profile_start(heap, 0, NULL), CH_E_ARG);
+	CHECK_EQ(ch_profile_start(heap, 20001, NULL), CH_E_ARG);
+	CHECK_EQ(ch_profile_start(heap, 100, &options), CH_E_ARG);
+	options = (struct ch_profile_options){.size = sizeof options, .memory_bytes = 1000};
+	CHECK_EQ(ch_profile_start(heap, 100, &options), CH_E_MEMORY);
+	CHECK_EQ(ch_profile_write(heap, rig.path, NULL), CH_E_STATE);
+	CHECK_EQ(ch_profile_start(heap, 20000, NULL), CH_OK);
+	CHECK_EQ(ch_profile_start(heap, 100, NULL), CH_E_STATE);
+	CHECK_EQ(ch_profile_stop(heap, &counts), CH_E_ARG);
+	CHECK_EQ(ch_profile_write(heap, rig.path, &view), CH_E_ARG);
+	view = (struct ch_profile_view){.size = 1};
+	CHECK_EQ(ch_profile_write(heap, rig.path, &view), CH_E_ARG);
+	CHECK_EQ(ch_profile_write(heap, NULL, NULL), CH_E_ARG);
+	CHECK_EQ(ch_profile_write(heap, "", NULL), CH_E_ARG);
+	errno = 0;
+	CHECK_EQ(ch_profile_write(heap, "/nowhere/at/all", NULL), CH_E_OS);
+	CHECK_EQ(errno, ENOENT);
+	counts.size = sizeof counts;
+	CHECK_EQ(ch_profile_stop(heap, &counts), CH_OK);
+	CHECK_EQ(ch_profile_stop(heap, &counts), CH_E_STATE);
+	CHECK_EQ(ch_profile_write(heap, "/dev/null", NULL), CH_OK);
+	CHECK_EQ(ch_profile_write(heap, rig.path, NULL), CH_OK);
+	/* A start that fails leaves the profile of before. */
+	options.memory_bytes = 1000;
+	CHECK_EQ(ch_profile_start(heap, 100, &options), CH_E_MEMORY);
+	CHECK_EQ(ch_profile_write(heap, rig.path, NULL), CH_OK);
+	profile_end(&rig);
+}
+
+static unsigned files_like(const char *path)
+{
+	char pattern[100];
+	glob_t found;
+	snprintf(pattern, sizeof pattern, "%s*", path);
+	unsigned count = glob(pattern, 0, NULL, &found) == 0 ? (unsigned)found.gl_pathc : 0;
+	globfree(&found);
+	return count;
+}
+
+TEST(file_stays_as_it_was_when_writing_fails)
+{
+	static const char before[] = "what stood here before";
+	/* An emulator writes more than its program. */
+	signal(SIGXFSZ, SIG_IGN);
+	profile_begin(&rig, STAGE_POLLS);
+	CHECK_EQ(ch_profile_start(rig.stage->heap, 100, NULL), CH_OK);
+	profile_stop(&rig);
+	int fd = open(rig.path, O_WRONLY | O_CREAT, 0600);
+	CHECK_EQ(write(fd, before, sizeof before), sizeof before);
+	close(fd);
+	struct rlimit limit, little;
+	CHECK_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
+	little = limit;
+	little.rlim_cur = 64;
+	CHECK_EQ(setrlimit(RLIMIT_FSIZE, &little), 0);
+	errno = 0;
+	CHECK_EQ(ch_profile_write(rig.stage->heap, rig.path, NULL), CH_E_OS);
+	CHECK_EQ(errno, EFBIG);
+	CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	char *text = profile_file(rig.path);
+	CHECK_STR(text, before);
+	free(text);
+	CHECK_EQ(files_like(rig.path), 1);
+	CHECK_EQ(ch_profile_write(rig.stage->heap, rig.path, NULL), CH_OK);
+	text = profile_file(rig.path);
+	CHECK(strstr(text, "<svg"));
+	free(text);
+	CHECK_EQ(files_like(rig.path), 1);
+	profile_end(&rig);
+}
+
+static unsigned mode_of(const char *path)
+{
+	struct stat found;
+	CHECK_EQ(stat(path, &found), 0);
+	return found.st_mode & 07777;
+}
+
+TEST(file_is_its_owner_s_alone_unless_it_was_there)
+{
+	umask(0);
+	profile_begin(&rig, STAGE_POLLS);
+	CHECK_EQ(ch_profile_start(rig.stage->heap, 100, NULL), CH_OK);
+	profile_stop(&rig);
+	CHECK_EQ(ch_profile_write(rig.stage->heap, rig.path, NULL), CH_OK);
+	CHECK_EQ(mode_of(rig.path), 0600);
+	CHECK_EQ(chmod(rig.path, 0644), 0);
+	CHECK_EQ(ch_profile_write(rig.stage->heap, rig.path, NULL), CH_OK);
+	CHECK_EQ(mode_of(rig.path), 0644);
+	profile_end(&rig);
+}
+
+/* --- threads --- */
+
+static uint64_t late_ticks_most, held_ms;
+
+static void *come_late(void *arg)
+{
+	struct method *m = arg;
+	stage_attach(rig.stage);
+	method_call(m, (void *)200);
+	late_ticks_most = profile_ticks_most(0, 500);
+	stage_detach(rig.stage);
+	return NULL;
+}
+
+/* How many ticks a thread had that came when the profile ran and left before its end. */
+static uint64_t ticks_of_late_thread(void *work)
+{
+	profile_begin(&rig, STAGE_POLLS);
+	struct method m;
+	pthread_t late;
+	method_native(rig.stage, &m, "late", work);
+	CHECK_EQ(ch_profile_start(rig.stage->heap, 500, NULL), CH_OK);
+	ch_thread_park();
+	CHECK_EQ(pthread_create(&late, NULL, come_late, &m), 0);
+	CHECK_EQ(pthread_join(late, NULL), 0);
+	ch_thread_unpark();
+	struct ch_profile_counts counts = profile_stop(&rig);
+	profile_read(&rig, 0);
+	uint64_t ticks = profile_weight(&rig, ";late;");
+	CHECK_EQ(counts.threads, 2);
+	CHECK(ticks <= late_ticks_most);
+	profile_end(&rig);
+	return ticks;
+}
+
+/* The signal that comes in the end stands for all ticks of a time that another timer saw.
+ * ThreadSanitizer does not hand on one that was blocked. */
+static uint64_t burn_with_signal_held(void *ms)
+{
+	sigset_t prof;
+	if (CH_TSAN)
+		return profile_burn_all(ms);
+	sigemptyset(&prof);
+	sigaddset(&prof, SIGPROF);
+	pthread_sigmask(SIG_BLOCK, &prof, NULL);
+	do
+		profile_burn((uintptr_t)ms);
+	while (profile_seen_ms < (uintptr_t)ms / 2);
+	held_ms = profile_seen_ms;
+	pthread_sigmask(SIG_UNBLOCK, &prof, NULL);
+	return 1;
+}
+
+TEST_EXCLUSIVE(thread_that_comes_later_and_leaves_is_seen, 60)
+{
+	uint64_t ticks = ticks_of_late_thread((void *)burn_with_signal_held);
+	/* Every tick, not every signal of the kernel. ThreadSanitizer, which keeps a signal until
+	 * the thread calls something, and emulators pass on one of several. */
+	const char *emulator = getenv("CODEHEAP_TEST_EMULATOR");
+	bool is_passed_on = !CH_TSAN && (!emulator || !*emulator);
+	CHECK(ticks >= 1 && (!is_passed_on || ticks + 2 >= held_ms / 2));
+}
+
+TEST_TIMED(thread_that_comes_later_has_each_tick, 60)
+{
+	/* 100 in 200 ms. */
+	CHECK(ticks_of_late_thread((void *)profile_burn_all) >= (CH_TSAN ? 1 : 80));
+}
+
+/* Each timer counts as a pending signal. */
+TEST(thread_that_gets_no_timer_is_counted)
+{
+	profile_begin(&rig, STAGE_POLLS);
+	struct method m;
+	struct rlimit limit, none;
+	pthread_t late;
+	method_native(rig.stage, &m, "late", (void *)profile_burn_all);
+	profile_start_still(&rig, 0);
+	CHECK_EQ(getrlimit(RLIMIT_SIGPENDING, &limit), 0);
+	none = limit;
+	none.rlim_cur = 0;
+	CHECK_EQ(setrlimit(RLIMIT_SIGPENDING, &none), 0);
+	CHECK_EQ(pthread_create(&late, NULL, come_late, &m), 0);
+	CHECK_EQ(pthread_join(late, NULL), 0);
+	CHECK_EQ(setrlimit(RLIMIT_SIGPENDING, &limit), 0);
+	struct ch_profile_counts counts = profile_stop(&rig);
+	CHECK_EQ(counts.threads, 1);
+	CHECK_EQ(counts.refused, 1);
+	CHECK_EQ(ch_profile_write(rig.stage->heap, rig.path, NULL), CH_OK);
+	char *text = profile_file(rig.path);
+	CHECK(strstr(text, " of 1 threads (1 more were refused), "));
+	free(text);
+	profile_end(&rig);
+}
+
+static _Atomic(int) step;
+static uint64_t waiting_ticks_most;
+
+static void *wait_in_vain(void *arg)
+{
+	stage_attach(rig.stage);
+	method_call(arg, NULL);
+	waiting_ticks_most = profile_ticks_most(0, 200);
+	stage_detach(rig.stage);
+	return NULL;
+}
+
+static uint64_t sleep_parked(void *arg)
+{
+	(void)arg;
+	ch_thread_park();
+	atomic_store(&step, 1);
+	while (atomic_load(&step) == 1)
+		usleep(1000);
+	ch_thread_unpark();
+	return 1;
+}
+
+/* Of a wait of half a second, and longer until it weighs so much. */
+static uint64_t waiting_weight(bool by_wall_clock, uint64_t weight)
+{
+	struct method m;
+	pthread_t waiting;
+	struct ch_profile_options options = {.size = sizeof options,
+					     .by_wall_clock = by_wall_clock};
+	atomic_store(&step, 0);
+	method_native(rig.stage, &m, "waits", (void *)sleep_parked);
+	CHECK_EQ(ch_profile_start(rig.stage->heap, 200, &options), CH_OK);
+	CHECK_EQ(pthread_create(&waiting, NULL, wait_in_vain, &m), 0);
+	while (atomic_load(&step) != 1)
+		stage_sleep(1);
+	do {
+		stage_sleep(500);
+		profile_read(&rig, 0);
+	} while (profile_weight(&rig, ";waits;") < weight);
+	atomic_store(&step, 2);
+	CHECK_EQ(pthread_join(waiting, NULL), 0);
+	profile_stop(&rig);
+	profile_read(&rig, 0);
+	return profile_weight(&rig, ";waits;");
+}
+
+TEST_EXCLUSIVE(wall_clock_sees_a_thread_that_waits, 60)
+{
+	profile_skip_if_signals_wait();
+	profile_begin(&rig, STAGE_POLLS);
+	uint64_t from_ns = now_ns(), waited = waiting_weight(true, 50);
+	CHECK(waited <= (now_ns() - from_ns) / 5000000 + 1);
+	uint64_t worked = waiting_weight(false, 0);
+	CHECK(worked <= waiting_ticks_most);
+	profile_end(&rig);
+}
+
+TEST_TIMED(wall_clock_counts_a_whole_wait, 60)
+{
+	profile_skip_if_signals_wait();
+	profile_begin(&rig, STAGE_POLLS);
+	CHECK(waiting_weight(true, 0) > 50);
+	CHECK(waiting_weight(false, 0) < 20);
+	profile_end(&rig);
+}
+
+static uint64_t fiber_burns_ms;
+
+static void burn_on_fiber(struct fiber *fiber, void *arg)
+{
+	while (fiber_burns_ms) {
+		method_call(arg, (void *)(uintptr_t)fiber_burns_ms);
+		fiber_yield(fiber);
+	}
+}
+
+/* Its ticks, when it ran so often, and more often until it has so many. */
+static uint64_t ticks_of_fiber(int turns, uint64_t ticks_least)
+{
+	struct method m;
+	struct fiber fiber;
+	uint64_t from_ns = profile_cpu_ns();
+	fiber_burns_ms = 150;
+	profile_begin(&rig, STAGE_POLLS);
+	method_native(rig.stage, &m, "on-fiber", (void *)profile_burn_all);
+	CHECK_EQ(ch_profile_start(rig.stage->heap, 500, NULL), CH_OK);
+	fiber_start(rig.stage, &fiber, burn_on_fiber, &m);
+	for (int i = 0; i < turns || profile_weight(&rig, ";on-fiber;") < ticks_least; i++) {
+		fiber_resume(&fiber);
+		profile_read(&rig, 0);
+	}
+	fiber_burns_ms = 0;
+	fiber_resume(&fiber);
+	CHECK(fiber.is_done);
+	fiber_end(&fiber);
+	profile_stop(&rig);
+	profile_read(&rig, 0);
+	uint64_t ticks = profile_weight(&rig, ";on-fiber;");
+	CHECK(ticks <= profile_ticks_most(from_ns, 500));
+	profile_end(&rig);
+	return ticks;
+}
+
+TEST_EXCLUSIVE(stack_of_a_fiber_is_walked, 60)
+{
+	profile_skip_if_signals_wait();
+	ticks_of_fiber(2, 40);
+}
+
+TEST_TIMED(stack_of_a_fiber_is_walked_at_each_tick, 60)
+{
+	profile_skip_if_signals_wait();
+	CHECK(ticks_of_fiber(2, 0) >= 120);
+}
+
+/* --- signals --- */
+
+static _Atomic(int) foreign, others;
+
+static void count_foreign(int signal)
+{
+	(void)signal;
+	/* What the library blocks in its handler is open here. */
+	raise(SIGUSR1);
+	atomic_fetch_add(&foreign, atomic_load(&others));
+}
+static void count_other(int signal)
+{
+	(void)signal;
+	atomic_fetch_add(&others, 1);
+}
+
+TEST(sigprof_of_others_goes_to_their_handler)
+{
+	struct sigaction action = {.sa_handler = count_foreign};
+	CHECK_EQ(sigaction(SIGPROF, &action, NULL), 0);
+	action.sa_handler = count_other;
+	CHECK_EQ(sigaction(SIGUSR1, &action, NULL), 0);
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, 0);
+	raise(SIGPROF);
+	CHECK_EQ(atomic_load(&foreign), 1);
+	timer_t timer;
+	struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGPROF};
+	struct itimerspec soon = {.it_value.tv_nsec = 1000000};
+	CHECK_EQ(timer_create(CLOCK_MONOTONIC, &event, &timer), 0);
+	CHECK_EQ(timer_settime(timer, 0, &soon, NULL), 0);
+	while (atomic_load(&foreign) < 3)
+		stage_sleep(1);
+	CHECK_EQ(profile_stop(&rig).samples, 0);
+	raise(SIGPROF);
+	CHECK_EQ(atomic_load(&foreign), 6);
+	timer_delete(timer);
+	profile_end(&rig);
+}
+
+/* Its default action would kill. */
+TEST_EXCLUSIVE(late_signals_do_no_harm, 60)
+{
+	sigset_t prof;
+	sigemptyset(&prof);
+	sigaddset(&prof, SIGPROF);
+	for (int how = 0; how < 3; how++) {
+		profile_begin(&rig, STAGE_POLLS);
+		CHECK_EQ(ch_profile_start(rig.stage->heap, 1000, NULL), CH_OK);
+		pthread_sigmask(SIG_BLOCK, &prof, NULL);
+		profile_burn(50);
+		if (how == 0)
+			profile_stop(&rig);
+		if (how == 1) {
+			CHECK_EQ(ch_thread_detach(rig.stage->heap), CH_OK);
+			pthread_sigmask(SIG_UNBLOCK, &prof, NULL);
+			CHECK_EQ(ch_thread_attach(rig.stage->heap, NULL, NULL), CH_OK);
+		}
+		if (how == 2)
+			profile_end(&rig);
+		pthread_sigmask(SIG_UNBLOCK, &prof, NULL);
+		if (how < 2)
+			profile_end(&rig);
+	}
+}
+
+/* --- fork --- */
+
+enum { FORKS = 4, CHILD_LEAST = 10, TIMED_FORKS = 10 };
+
+static void burn_in_child(struct method *m)
+{
+	struct ch_heap *heap = rig.stage->heap;
+	CHECK_EQ(ch_profile_stop(heap, NULL), CH_E_STATE);
+	CHECK_EQ(ch_profile_write(heap, rig.path, NULL), CH_E_STATE);
+	profile_burn(30);
+	snprintf(rig.path, sizeof rig.path, "/tmp/codeheap-profile.%d", (int)getpid());
+	uint64_t from_ns = profile_cpu_ns();
+	CHECK_EQ(ch_profile_start(heap, 500, NULL), CH_OK);
+	profile_call_until(&rig, m, ";parent-and-child;", CHILD_LEAST);
+	CHECK_EQ(profile_stop(&rig).threads, 1);
+	profile_read(&rig, 0);
+	unlink(rig.path);
+	CHECK(profile_weight(&rig, ";parent-and-child;") <= profile_ticks_most(from_ns, 500));
+	_exit(0);
+}
+
+/* The parent's ticks before each fork; none of them gets lost. */
+TEST_EXCLUSIVE(child_of_fork_has_a_profile_of_its_own_only, 60)
+{
+	profile_skip_if_signals_wait();
+	profile_begin(&rig, STAGE_POLLS);
+	struct method m;
+	uint64_t ticks = 0, from_ns = profile_cpu_ns();
+	method_native(rig.stage, &m, "parent-and-child", (void *)profile_burn_all);
+	CHECK_EQ(ch_profile_start(rig.stage->heap, 1000, NULL), CH_OK);
+	for (int i = 0; i < FORKS; i++) {
+		profile_call_until(&rig, &m, ";parent-and-child;", ticks + 5);
+		ticks = profile_weight(&rig, ";parent-and-child;");
+		pid_t child = fork();
+		CHECK(child >= 0);
+		if (!child)
+			burn_in_child(&m);
+		expect_exit(child, 0);
+	}
+	struct ch_profile_counts counts = profile_stop(&rig);
+	CHECK(counts.samples + counts.dropped <= profile_ticks_most(from_ns, 1000));
+	profile_read(&rig, 0);
+	CHECK(profile_weight(&rig, ";parent-and-child;") >= ticks);
+	CHECK(profile_weight(&rig, ";parent-and-child;") <= counts.samples);
+	profile_end(&rig);
+}
+
+TEST_TIMED(fork_costs_a_profile_no_ticks, 60)
+{
+	profile_skip_if_signals_wait();
+	profile_begin(&rig, STAGE_POLLS);
+	struct method m;
+	method_native(rig.stage, &m, "parent", (void *)profile_burn_all);
+	CHECK_EQ(ch_profile_start(rig.stage->heap, 1000, NULL), CH_OK);
+	for (int i = 0; i < TIMED_FORKS; i++) {
+		method_call(&m, (void *)30);
+		pid_t child = fork();
+		CHECK(child >= 0);
+		if (!child)
+			_exit(0);
+		expect_exit(child, 0);
+	}
+	profile_stop(&rig);
+	profile_read(&rig, 0);
+	CHECK(profile_weight(&rig, ";parent;") >= 30 * TIMED_FORKS * 8 / 10);
+	profile_end(&rig);
+}
+
+/* --- ends --- */
+
+TEST_EXCLUSIVE(heap_that_goes_ends_its_profile, 60)
+{
+	for (int i = 0; i < 20; i++) {
+		profile_begin(&rig, STAGE_POLLS);
+		CHECK_EQ(ch_profile_start(rig.stage->heap, 5000, NULL), CH_OK);
+		profile_burn(5);
+		profile_end(&rig);
+	}
+}

@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: MIT
+ * reach_riscv64.c: branches, exits and points whose target is farther than a jal reaches: sites
+ * lead there through their stubs, come back, leave no address of dead code behind, and are patched
+ * while they run; what has no stub to lead on is refused. */
+#include "tests/support/heap_rig.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum { MIB = 1 << 20, POOL_BYTES = 8 * MIB, NEAR = 11, FAR = 22, ASKED = 33, EXIT = 44 };
+
+struct bed {
+	struct rig rig;
+	struct ch_owner owner;
+	struct ch_block near, far, filler;
+	struct ch_branch branch;
+	struct ch_block source;
+	unsigned hits;
+	struct ch_block answer; /* what branch_hit returns */
+};
+
+static uint32_t asked(void)
+{
+	return ASKED;
+}
+
+static struct ch_block hit(void *vm_user, struct ch_branch branch, void *branch_user,
+			   struct ch_regs *regs)
+{
+	struct bed *bed = vm_user;
+	(void)branch, (void)branch_user;
+	bed->hits++;
+	regs->pc = (uintptr_t)asked;
+	return bed->answer;
+}
+
+static uintptr_t entry_of(struct ch_block block)
+{
+	return (uintptr_t)rig_info(block).entry;
+}
+
+static bool is_far(uintptr_t from, uintptr_t to)
+{
+	int64_t distance = (int64_t)(to - from);
+	return distance >= MIB || distance < -MIB;
+}
+
+/* Pages of its own: a block as large as said that returns the value. */
+static struct ch_block make_large(struct bed *bed, uint32_t bytes, uint32_t value)
+{
+	struct emitter e;
+	emit_open(&e, bed->owner, bytes, 0);
+	emit_value(&e, value);
+	emit_ret(&e);
+	e.at = bytes - 16;
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	return e.code.block;
+}
+
+/* A block that does nothing but the branch: of a call it returns what the target returned. */
+static void make_source(struct bed *bed, enum ch_branch_kind kind, const void *exit)
+{
+	struct emitter e;
+	const void *at;
+	struct ch_branch_site site = {.kind = kind, .exit = exit};
+	emit_open(&e, bed->owner, 128, 1);
+	switch (kind) {
+	case CH_JCC:
+		emit_value(&e, 0);
+		at = emit_site_jcc(&e, EMIT_CC_E);
+		break;
+	case CH_CALL:
+		emit_enter(&e);
+		at = emit_site_call(&e);
+		emit_leave(&e);
+		break;
+	default:
+		at = emit_site_jmp(&e);
+	}
+	site.at = at;
+	CHECK_EQ(ch_branch_attach(e.code.block, &site, &bed->branch), CH_OK);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	bed->source = e.code.block;
+	CHECK_EQ(ch_owner_set_entry(bed->owner, bed->source), CH_OK);
+}
+
+/* A near target, 2 MiB of something, a far target. */
+static void lay_out(struct bed *bed)
+{
+	struct ch_config config = rig_config(POOL_BYTES);
+	struct ch_ops ops = {.size = sizeof ops, .branch_hit = hit};
+	memset(bed, 0, sizeof *bed);
+	bed->rig = rig_create(&config, &ops, bed);
+	bed->owner = rig_owner(&bed->rig, "far");
+	bed->near = rig_block(bed->owner, NEAR);
+	bed->filler = make_large(bed, 2 * MIB, 1);
+	bed->far = make_large(bed, 100000, FAR);
+}
+
+static uint32_t run(struct bed *bed)
+{
+	return code_call((const void *)entry_of(bed->source));
+}
+
+static void link_to(struct bed *bed, struct ch_block target, uint32_t value)
+{
+	CHECK_EQ(ch_branch_link(bed->branch, target), CH_OK);
+	unsigned before = bed->hits;
+	CHECK_EQ(run(bed), value);
+	CHECK_EQ(bed->hits, before);
+	rig_check(&bed->rig);
+}
+
+/* --- what ch_block_sites tells --- */
+
+struct told {
+	const void *leads_to, *at, *stub;
+	bool is_linked;
+};
+
+static bool note_site(void *arg, const struct ch_site *site)
+{
+	struct told *told = arg;
+	if (site->kind == CH_SITE_BRANCH)
+		told->leads_to = site->leads_to, told->at = site->at,
+		told->is_linked = site->is_linked;
+	if (site->kind == CH_SITE_STUB)
+		told->stub = site->at;
+	return true;
+}
+
+static struct told tell(struct bed *bed)
+{
+	struct told told = {0};
+	CHECK_EQ(ch_block_sites(bed->source, note_site, &told), CH_OK);
+	return told;
+}
+
+/* The first word of a block's cold bytes that lies in a range; NULL. */
+static const uint8_t *find_word(struct ch_block block, const uint8_t *low, const uint8_t *high)
+{
+	struct ch_info info = rig_info(block);
+	for (uint32_t i = 0; i + 8 <= info.cold_bytes; i += 4) {
+		const uint8_t *word;
+		memcpy(&word, info.cold_exec + i, sizeof word);
+		if (word >= low && word < high)
+			return info.cold_exec + i;
+	}
+	return NULL;
+}
+
+static const enum ch_branch_kind kinds[] = {CH_JMP, CH_JCC, CH_CALL};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+TEST(branch_leads_far_and_near_and_back_to_its_stub)
+{
+	for (unsigned k = 0; k < KINDS; k++) {
+		struct bed bed;
+		lay_out(&bed);
+		make_source(&bed, kinds[k], NULL);
+		CHECK(is_far(entry_of(bed.source), entry_of(bed.far)));
+		CHECK(!is_far(entry_of(bed.source), entry_of(bed.near)));
+		CHECK_EQ(run(&bed), ASKED);
+		link_to(&bed, bed.far, FAR);
+		CHECK_EQ(tell(&bed).leads_to, entry_of(bed.far));
+		CHECK(tell(&bed).is_linked);
+		link_to(&bed, bed.near, NEAR);
+		CHECK_EQ(tell(&bed).leads_to, entry_of(bed.near));
+		link_to(&bed, bed.far, FAR);
+		CHECK_EQ(ch_branch_link(bed.branch, (struct ch_block){0}), CH_OK);
+		CHECK_EQ(tell(&bed).leads_to, tell(&bed).stub);
+		CHECK_EQ(run(&bed), ASKED);
+		CHECK_EQ(bed.hits, 2);
+		bed.answer = bed.far;
+		CHECK_EQ(run(&bed), FAR); /* linked by the stub */
+		CHECK_EQ(run(&bed), FAR);
+		CHECK_EQ(bed.hits, 3);
+		rig_end(&bed.rig);
+	}
+}
+
+TEST(invalidated_far_target_is_left_for_the_stub)
+{
+	struct bed bed;
+	lay_out(&bed);
+	make_source(&bed, CH_JMP, NULL);
+	link_to(&bed, bed.far, FAR);
+	CHECK_EQ(ch_blocks_invalidate(&bed.far, 1, NULL), CH_OK);
+	CHECK(!tell(&bed).is_linked);
+	CHECK_EQ(run(&bed), ASKED);
+	rig_check(&bed.rig);
+	/* An invalidated source leaves by its stub, too. */
+	bed.far = make_large(&bed, 100000, FAR);
+	link_to(&bed, bed.far, FAR);
+	uintptr_t entry = entry_of(bed.source);
+	CHECK_EQ(ch_blocks_invalidate(&bed.source, 1, NULL), CH_OK);
+	CHECK_EQ(code_call((const void *)entry), ASKED);
+	rig_end(&bed.rig);
+}
+
+/* Dead code's address is nowhere in live code, whatever the branch leads to now. */
+static void check_nothing_is_left(bool goes_near)
+{
+	struct bed bed;
+	lay_out(&bed);
+	make_source(&bed, CH_JMP, NULL);
+	struct ch_info far = rig_info(bed.far);
+	link_to(&bed, bed.far, FAR);
+	CHECK(find_word(bed.source, far.exec, far.exec + far.hot_bytes));
+	if (goes_near)
+		CHECK_EQ(ch_branch_link(bed.branch, bed.near), CH_OK);
+	CHECK_EQ(ch_blocks_invalidate(&bed.far, 1, NULL), CH_OK);
+	rig_collect(&bed.rig, 2);
+	CHECK(!rig_is_there(bed.far));
+	if (find_word(bed.source, far.exec, far.exec + far.hot_bytes))
+		FAIL("a stub still leads to the code of a block that is dead");
+	CHECK_EQ(run(&bed), goes_near ? NEAR : ASKED);
+	rig_end(&bed.rig);
+}
+
+TEST(dead_far_target_leaves_no_address_behind)
+{
+	check_nothing_is_left(false);
+}
+
+TEST(far_target_that_was_exchanged_leaves_no_address_behind)
+{
+	check_nothing_is_left(true);
+}
+
+/* The VM's own exit, from near and from far. */
+TEST(exit_of_the_vms_own_is_led_to_from_near_and_far)
+{
+	for (unsigned is_far_exit = 0; is_far_exit < 2; is_far_exit++) {
+		struct bed bed;
+		lay_out(&bed);
+		struct ch_block exit =
+			is_far_exit ? make_large(&bed, 50000, EXIT) : rig_block(bed.owner, EXIT);
+		make_source(&bed, CH_JMP, (const void *)entry_of(exit));
+		CHECK_EQ(is_far(entry_of(bed.source), entry_of(exit)), is_far_exit);
+		CHECK_EQ(run(&bed), EXIT);
+		CHECK_EQ(tell(&bed).leads_to, entry_of(exit));
+		rig_check(&bed.rig);
+		link_to(&bed, bed.far, FAR);
+		link_to(&bed, bed.near, NEAR);
+		link_to(&bed, bed.far, FAR);
+		CHECK_EQ(ch_branch_link(bed.branch, (struct ch_block){0}), CH_OK);
+		CHECK_EQ(run(&bed), EXIT);
+		CHECK_EQ(tell(&bed).leads_to, entry_of(exit));
+		CHECK_EQ(bed.hits, 0);
+		rig_end(&bed.rig);
+	}
+}
+
+TEST(what_no_stub_can_lead_on_is_refused)
+{
+	struct bed bed;
+	lay_out(&bed);
+	struct emitter e;
+	struct ch_branch branch;
+	/* A site whose own stub is too far: in a block that is larger than a jal reaches. */
+	emit_open(&e, bed.owner, 2 * MIB, 2);
+	const void *early = emit_site_jmp(&e);
+	const void *point = emit_point(&e);
+	const void *literal = emit_site_literal(&e);
+	struct ch_branch_site site = {.at = early, .kind = CH_JMP};
+	CHECK_EQ(ch_branch_attach(e.code.block, &site, &branch), CH_E_REACH);
+	e.at = 2 * MIB - 32;
+	const void *late = emit_site_jmp(&e);
+	CHECK_EQ(ch_patch_point_attach(e.code.block, point, late, NULL), CH_E_REACH);
+	CHECK_EQ(ch_patch_point_attach(e.code.block, point, (const uint8_t *)point + 64, NULL),
+		 CH_OK);
+	site = (struct ch_branch_site){.at = literal, .kind = CH_LITERAL};
+	CHECK_EQ(ch_branch_attach(e.code.block, &site, &branch), CH_OK);
+	site = (struct ch_branch_site){.at = late, .kind = CH_JMP};
+	CHECK_EQ(ch_branch_attach(e.code.block, &site, &branch), CH_OK);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	/* An entry that would close by one jump over the whole block. */
+	struct ch_open open = {.owner = bed.owner, .hot_bytes = MIB, .entry = CH_ENTRY_PATCH};
+	CHECK_EQ(emit_open_as(&e, &open), CH_E_REACH);
+	open.hot_bytes = MIB / 2;
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	rig_end(&bed.rig);
+}
+
+TEST(patchable_entry_closes_to_its_far_veneer)
+{
+	struct bed bed;
+	lay_out(&bed);
+	struct emitter e;
+	struct ch_open open = {.owner = bed.owner,
+			       .hot_bytes = 600000,
+			       .entry = CH_ENTRY_PATCH,
+			       .not_entrant = (const void *)(uintptr_t)asked};
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	emit_value(&e, 5);
+	emit_ret(&e);
+	e.at = 600000 - 64;
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	const void *entry = rig_info(e.code.block).entry;
+	CHECK_EQ(code_call(entry), 5);
+	CHECK_EQ(ch_blocks_invalidate(&e.code.block, 1, NULL), CH_OK);
+	CHECK_EQ(code_call(entry), ASKED);
+	rig_end(&bed.rig);
+}
+
+/* --- patched while it runs --- */
+
+static _Atomic(bool) stop;
+
+static void *relink_all_the_time(void *arg)
+{
+	struct bed *bed = arg;
+	const struct ch_block targets[] = {bed->far, bed->near, {0}, bed->near, bed->far, {0}};
+	for (unsigned i = 0; !atomic_load_explicit(&stop, memory_order_relaxed); i++)
+		CHECK_EQ(ch_branch_link(bed->branch, targets[i % 6]), CH_OK);
+	return NULL;
+}
+
+TEST(storm_of_links_near_and_far_reaches_one_of_them)
+{
+	struct bed bed;
+	lay_out(&bed);
+	make_source(&bed, CH_JMP, NULL);
+	CHECK_EQ(ch_owner_set_entry(bed.owner, bed.source), CH_OK);
+	const void *entry = (const void *)entry_of(bed.source);
+	pthread_t patcher;
+	unsigned seen[3] = {0};
+	atomic_store(&stop, false);
+	CHECK_EQ(pthread_create(&patcher, NULL, relink_all_the_time, &bed), 0);
+	uint64_t end = now_ns() + (uint64_t)storm_ms() * 1000000;
+	while (now_ns() < end || !seen[0] || !seen[1] || !seen[2]) {
+		uint32_t got = code_call(entry);
+		if (got != NEAR && got != FAR && got != ASKED)
+			FAIL("the branch led to neither end: %u", got);
+		seen[got == NEAR ? 0 : got == FAR ? 1 : 2]++;
+	}
+	atomic_store(&stop, true);
+	pthread_join(patcher, NULL);
+	printf("near %u, far %u, asked %u\n", seen[0], seen[1], seen[2]);
+	rig_end(&bed.rig);
+}

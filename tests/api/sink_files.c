@@ -1,0 +1,565 @@
+/* SPDX-License-Identifier: MIT
+ * sink_files.c: the files of sinks among other people's files and on bad disks. Whatever lies
+ * at the name of a file is neither followed nor harmed, and whatever happens to the file, the VM
+ * runs on, the sink says that it is off and why, and it can be switched on again. Each case runs
+ * for each sink that has a file. */
+#define _GNU_SOURCE
+#include "tests/support/heap_rig.h"
+#include "tests/support/own_mounts.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+struct sink_file {
+	const char *sink; /* in messages */
+	enum ch_sink bit;
+	const char *name; /* of the file, in the folder, with the process's number */
+};
+
+static const struct sink_file perf_map = {"perf map", CH_SINK_PERF_MAP, "perf-%d.map"};
+static const struct sink_file jitdump = {"jitdump", CH_SINK_JITDUMP, "jit-%d.dump"};
+
+#define EVERY_FILE(case_)                                \
+	static void case_(const struct sink_file *sink); \
+	TEST(perf_map_##case_)                           \
+	{                                                \
+		case_(&perf_map);                        \
+	}                                                \
+	TEST(jitdump_##case_)                            \
+	{                                                \
+		case_(&jitdump);                         \
+	}                                                \
+	static void case_(const struct sink_file *sink)
+
+#define FAIL_SINK(...) fail_sink(__LINE__, sink, __VA_ARGS__)
+__attribute__((noreturn, format(printf, 3, 4))) static void
+fail_sink(int line, const struct sink_file *sink, const char *format, ...)
+{
+	char text[300];
+	va_list rest;
+	va_start(rest, format);
+	vsnprintf(text, sizeof text, format, rest);
+	va_end(rest);
+	test_fail(__FILE__, line, "%s: %s", sink->sink, text);
+}
+
+/* --- the folder --- */
+static char folder[] = "/tmp/ch-sinks-XXXXXX";
+static char path[128], other[128]; /* of the sink's file, and of somebody's file beside it */
+
+static void use_folder(const struct sink_file *sink)
+{
+	char name[64];
+	CHECK(mkdtemp(folder) != NULL);
+	CHECK_EQ(setenv("CODEHEAP_PERF_MAP_DIR", folder, 1), 0);
+	snprintf(name, sizeof name, sink->name, (int)getpid());
+	snprintf(path, sizeof path, "%s/%s", folder, name);
+	snprintf(other, sizeof other, "%s/other", folder);
+}
+
+static void leave_folder(const struct sink_file *sink)
+{
+	unlink(path);
+	unlink(other);
+	if (rmdir(folder) != 0 && errno != ENOENT)
+		FAIL_SINK("it left other files behind in %s", folder);
+}
+
+static void write_other(void)
+{
+	int fd = open(other, O_CREAT | O_EXCL | O_WRONLY, 0600);
+	CHECK_EQ(write(fd, "precious", 8), 8);
+	CHECK_EQ(close(fd), 0);
+}
+
+static void check_other(const struct sink_file *sink)
+{
+	char text[16] = "";
+	int fd = open(other, O_RDONLY);
+	if (fd < 0 || read(fd, text, sizeof text) != 8 || memcmp(text, "precious", 8) != 0)
+		FAIL_SINK("somebody's file was harmed");
+	CHECK_EQ(close(fd), 0);
+}
+
+/* --- a heap at work --- */
+static struct rig start(const struct sink_file *sink)
+{
+	struct ch_config config = rig_config(1 << 20);
+	config.sinks = CH_SINK_UNWIND | (unsigned)sink->bit;
+	config.jitdump_dir = folder;
+	return rig_create(&config, NULL, NULL);
+}
+
+static void live_and_die(const struct rig *rig, int lives)
+{
+	for (int i = 0; i < lives; i++) {
+		char name[40];
+		snprintf(name, sizeof name, "somewhat_longer_name_of_life_%d", i);
+		struct ch_owner owner = rig_owner(rig, name);
+		struct ch_block block = rig_block(owner, 1);
+		CHECK_EQ(ch_owner_set_entry(owner, block), CH_OK);
+		CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	}
+}
+
+static void check_on(const struct rig *rig, const struct sink_file *sink)
+{
+	const char *at;
+	int failed = -1;
+	if (!ch_sink_status(rig->heap, sink->bit, &at, &failed) || failed)
+		FAIL_SINK("it is off, errno %d", failed);
+	CHECK_STR(at, path);
+}
+
+static void check_off(const struct rig *rig, const struct sink_file *sink, int error)
+{
+	const char *at;
+	int failed = 0;
+	if (ch_sink_status(rig->heap, sink->bit, &at, &failed))
+		FAIL_SINK("it is on, errno %d wanted", error);
+	if (failed != error)
+		FAIL_SINK("it is off for errno %d, %d wanted", failed, error);
+	CHECK_STR(at, "");
+}
+
+/* The sink is off at the next flush, and the heap works on. */
+static void check_failed(struct rig *rig, const struct sink_file *sink, int error)
+{
+	live_and_die(rig, 10);
+	if (ch_sink_flush(rig->heap) != CH_E_OS || errno != error)
+		FAIL_SINK("the flush says errno %d, %d wanted", errno, error);
+	check_off(rig, sink, error);
+	live_and_die(rig, 100);
+	rig_collect(rig, 2);
+	CHECK(ch_sink_status(rig->heap, CH_SINK_UNWIND, NULL, NULL));
+	rig_check(rig);
+}
+
+static void check_comes_back(struct rig *rig, const struct sink_file *sink)
+{
+	struct stat st;
+	struct ch_owner owner = rig_owner(rig, "alive");
+	rig_block(owner, 1);
+	CHECK_EQ(ch_sink_set(rig->heap, CH_SINK_UNWIND | (unsigned)sink->bit), CH_OK);
+	check_on(rig, sink);
+	CHECK_EQ(ch_sink_flush(rig->heap), CH_OK);
+	CHECK_EQ(lstat(path, &st), 0);
+	CHECK(S_ISREG(st.st_mode) && st.st_size > 0);
+}
+
+/* --- what was there before --- */
+static void check_refused(const struct sink_file *sink, int error)
+{
+	struct stat before, after;
+	CHECK_EQ(lstat(path, &before), 0);
+	struct rig rig = start(sink);
+	check_off(&rig, sink, error);
+	live_and_die(&rig, 10);
+	CHECK_EQ(lstat(path, &after), 0);
+	if (before.st_ino != after.st_ino || before.st_mode != after.st_mode)
+		FAIL_SINK("it replaced what was not its own");
+	CHECK_EQ(remove(path), 0);
+	check_comes_back(&rig, sink);
+	rig_end(&rig);
+}
+
+EVERY_FILE(is_not_written_through_a_link)
+{
+	use_folder(sink);
+	write_other();
+	CHECK_EQ(symlink(other, path), 0);
+	check_refused(sink, EEXIST);
+	check_other(sink);
+	leave_folder(sink);
+}
+
+EVERY_FILE(is_not_made_where_a_dangling_link_leads)
+{
+	struct stat st;
+	use_folder(sink);
+	CHECK_EQ(symlink(other, path), 0);
+	check_refused(sink, EEXIST);
+	CHECK_EQ(lstat(other, &st), -1);
+	leave_folder(sink);
+}
+
+EVERY_FILE(waits_at_no_fifo)
+{
+	use_folder(sink);
+	CHECK_EQ(mkfifo(path, 0666), 0);
+	check_refused(sink, EEXIST);
+	leave_folder(sink);
+}
+
+EVERY_FILE(is_not_made_over_a_folder)
+{
+	use_folder(sink);
+	CHECK_EQ(mkdir(path, 0700), 0);
+	check_refused(sink, EEXIST);
+	leave_folder(sink);
+}
+
+EVERY_FILE(of_another_user_is_not_touched)
+{
+	if (geteuid() != 0)
+		skip("only root can make a file of another user");
+	use_folder(sink);
+	write_other();
+	CHECK_EQ(rename(other, path), 0);
+	CHECK_EQ(chown(path, 65534, 65534), 0);
+	check_refused(sink, EEXIST);
+	leave_folder(sink);
+}
+
+/* As a file that was written for the last time an hour before the process began. */
+static void make_old(const char *file)
+{
+	struct timespec hour_ago[2];
+	CHECK_EQ(clock_gettime(CLOCK_REALTIME, &hour_ago[0]), 0);
+	hour_ago[0].tv_sec -= 3600;
+	hour_ago[1] = hour_ago[0];
+	CHECK_EQ(utimensat(AT_FDCWD, file, hour_ago, 0), 0);
+}
+
+/* Another compiler of the process writes a file of the same name. */
+EVERY_FILE(that_is_open_in_this_process_is_left_alone)
+{
+	use_folder(sink);
+	write_other();
+	CHECK_EQ(rename(other, path), 0);
+	make_old(path);
+	int fd = open(path, O_WRONLY | O_APPEND);
+	CHECK(fd >= 0);
+	check_refused(sink, EBUSY);
+	CHECK_EQ(close(fd), 0);
+	leave_folder(sink);
+}
+
+EVERY_FILE(that_is_younger_than_the_process_is_left_alone)
+{
+	use_folder(sink);
+	write_other();
+	CHECK_EQ(rename(other, path), 0);
+	check_refused(sink, EBUSY);
+	leave_folder(sink);
+}
+
+EVERY_FILE(of_a_heap_that_has_gone_is_replaced)
+{
+	use_folder(sink);
+	for (int i = 0; i < 3; i++) {
+		struct rig rig = start(sink);
+		check_on(&rig, sink);
+		live_and_die(&rig, 10);
+		rig_end(&rig);
+	}
+	leave_folder(sink);
+}
+
+/* The name of an earlier process's file is free to take; the file itself may have another one. */
+EVERY_FILE(is_new_and_its_owner_s_alone)
+{
+	struct stat st;
+	use_folder(sink);
+	write_other();
+	make_old(other);
+	CHECK_EQ(link(other, path), 0);
+	umask(0);
+	struct rig rig = start(sink);
+	check_on(&rig, sink);
+	CHECK_EQ(lstat(path, &st), 0);
+	if (st.st_nlink != 1 || st.st_uid != geteuid())
+		FAIL_SINK("its file is not a new one of ours");
+	if (st.st_mode & (S_IRWXG | S_IRWXO))
+		FAIL_SINK("others may read or write its file");
+	live_and_die(&rig, 10);
+	CHECK_EQ(ch_sink_flush(rig.heap), CH_OK);
+	check_other(sink);
+	rig_end(&rig);
+	leave_folder(sink);
+}
+
+EVERY_FILE(without_a_folder_is_off)
+{
+	use_folder(sink);
+	CHECK_EQ(rmdir(folder), 0);
+	struct rig rig = start(sink);
+	check_off(&rig, sink, ENOENT);
+	live_and_die(&rig, 10);
+	CHECK_EQ(ch_sink_set(rig.heap, CH_SINK_UNWIND | (unsigned)sink->bit), CH_E_OS);
+	CHECK_EQ(errno, ENOENT);
+	CHECK_EQ(mkdir(folder, 0700), 0);
+	check_comes_back(&rig, sink);
+	rig_end(&rig);
+	leave_folder(sink);
+}
+
+/* --- what comes while it is written --- */
+
+/* Then no line waits, which a thread of the library's would write while a case changes the path. */
+static void live_and_write(const struct rig *rig)
+{
+	live_and_die(rig, 10);
+	CHECK_EQ(ch_sink_flush(rig->heap), CH_OK);
+}
+
+EVERY_FILE(of_a_removed_folder_is_off)
+{
+	use_folder(sink);
+	struct rig rig = start(sink);
+	live_and_write(&rig);
+	CHECK_EQ(unlink(path), 0);
+	CHECK_EQ(rmdir(folder), 0);
+	check_failed(&rig, sink, ENOENT);
+	CHECK_EQ(mkdir(folder, 0700), 0);
+	check_comes_back(&rig, sink);
+	rig_end(&rig);
+	leave_folder(sink);
+}
+
+static void check_replaced(struct rig *rig, const struct sink_file *sink)
+{
+	struct stat before, after;
+	CHECK_EQ(lstat(path, &before), 0);
+	check_failed(rig, sink, EEXIST);
+	CHECK_EQ(lstat(path, &after), 0);
+	if (before.st_ino != after.st_ino || before.st_mode != after.st_mode)
+		FAIL_SINK("it replaced what was put at its place");
+	CHECK_EQ(remove(path), 0);
+	check_comes_back(rig, sink);
+	rig_end(rig);
+	leave_folder(sink);
+}
+
+EVERY_FILE(replaced_by_a_fifo_is_off)
+{
+	use_folder(sink);
+	struct rig rig = start(sink);
+	live_and_write(&rig);
+	CHECK_EQ(unlink(path), 0);
+	CHECK_EQ(mkfifo(path, 0666), 0);
+	check_replaced(&rig, sink);
+}
+
+EVERY_FILE(replaced_by_a_link_is_off)
+{
+	use_folder(sink);
+	write_other();
+	struct rig rig = start(sink);
+	live_and_write(&rig);
+	CHECK_EQ(unlink(path), 0);
+	CHECK_EQ(symlink(other, path), 0);
+	check_replaced(&rig, sink);
+}
+
+EVERY_FILE(replaced_by_a_link_leaves_its_target)
+{
+	use_folder(sink);
+	write_other();
+	struct rig rig = start(sink);
+	CHECK_EQ(unlink(path), 0);
+	CHECK_EQ(symlink(other, path), 0);
+	check_failed(&rig, sink, EEXIST);
+	check_other(sink);
+	rig_end(&rig);
+	leave_folder(sink);
+}
+
+EVERY_FILE(replaced_by_a_file_is_off)
+{
+	use_folder(sink);
+	write_other();
+	struct rig rig = start(sink);
+	live_and_write(&rig);
+	CHECK_EQ(rename(other, path), 0);
+	check_replaced(&rig, sink);
+}
+
+/* --- disks and limits --- */
+/* Room for the records of a few blocks, and far less than the lives write. */
+enum { LIMIT_BYTES = 512 << 10, LIVES = 20000 };
+
+static void write_until_off(struct rig *rig, const struct sink_file *sink)
+{
+	struct ch_owner owner = rig_owner(rig, "one_owner_of_everything_that_is_alive_here");
+	for (int i = 0; i < LIVES && ch_sink_status(rig->heap, sink->bit, NULL, NULL); i++)
+		rig_block(owner, 1);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_OK);
+}
+
+static volatile sig_atomic_t signals;
+
+static void count_signal(int signal)
+{
+	(void)signal;
+	signals = signals + 1;
+}
+
+EVERY_FILE(beyond_the_limit_of_files_is_off)
+{
+	struct rlimit limit = {LIMIT_BYTES, RLIM_INFINITY}, none = {RLIM_INFINITY, RLIM_INFINITY};
+	use_folder(sink);
+	CHECK(signal(SIGXFSZ, count_signal) != SIG_ERR);
+	struct rig rig = start(sink);
+	CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	write_until_off(&rig, sink);
+	check_failed(&rig, sink, EFBIG);
+	CHECK_EQ(setrlimit(RLIMIT_FSIZE, &none), 0);
+	if (signals)
+		FAIL_SINK("the program got SIGXFSZ for a write of the library's");
+	check_comes_back(&rig, sink);
+	rig_end(&rig);
+	leave_folder(sink);
+}
+
+/* A disk of our own, in mounts of our own, over the folder. */
+static bool mount_small_disk(const char *at)
+{
+	char options[32];
+	snprintf(options, sizeof options, "size=%d", LIMIT_BYTES);
+	return own_mounts() && mount("none", at, "tmpfs", 0, options) == 0;
+}
+
+EVERY_FILE(on_a_full_disk_is_off)
+{
+	use_folder(sink);
+	if (!mount_small_disk(folder)) {
+		leave_folder(sink);
+		skip("the kernel refuses a mount of our own");
+	}
+	struct rig rig = start(sink);
+	check_on(&rig, sink);
+	write_until_off(&rig, sink);
+	check_failed(&rig, sink, ENOSPC);
+	rig_collect(&rig, 3);
+	CHECK_EQ(unlink(path), 0);
+	check_comes_back(&rig, sink);
+	rig_end(&rig);
+	CHECK_EQ(umount2(folder, MNT_DETACH), 0);
+	leave_folder(sink);
+}
+
+EVERY_FILE(that_cannot_be_made_on_a_full_disk_is_off)
+{
+	char filler[4096] = "";
+	use_folder(sink);
+	if (!mount_small_disk(folder)) {
+		leave_folder(sink);
+		skip("the kernel refuses a mount of our own");
+	}
+	int fd = open(other, O_CREAT | O_WRONLY, 0600);
+	while (write(fd, filler, sizeof filler) > 0)
+		continue;
+	CHECK_EQ(close(fd), 0);
+	struct rig rig = start(sink);
+	if (ch_sink_status(rig.heap, sink->bit, NULL, NULL))
+		check_failed(&rig, sink, ENOSPC);
+	check_off(&rig, sink, ENOSPC);
+	CHECK_EQ(unlink(other), 0);
+	unlink(path);
+	check_comes_back(&rig, sink);
+	rig_end(&rig);
+	CHECK_EQ(umount2(folder, MNT_DETACH), 0);
+	leave_folder(sink);
+}
+
+/* --- afterwards --- */
+static void run_and_exit(const struct sink_file *sink)
+{
+	struct rig rig = start(sink);
+	rig_block(rig_owner(&rig, "name_for_whoever_comes_later"), 1);
+	exit(0); /* no flush, no destroy */
+}
+
+static bool file_names(const char *name)
+{
+	static char text[1 << 18];
+	int fd = open(path, O_RDONLY);
+	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text);
+	if (fd >= 0)
+		close(fd);
+	return n > 0 && memmem(text, (size_t)n, name, strlen(name));
+}
+
+/* A program in its steady state compiles nothing more; then it is killed. */
+static void run_until_killed(const struct sink_file *sink, int told)
+{
+	struct rig rig = start(sink);
+	for (int i = 0; i < 3; i++)
+		rig_block(rig_owner(&rig, i == 2 ? "name_of_the_hot_code" : "name_before"), 1);
+	CHECK_EQ(write(told, "x", 1), 1);
+	for (;;)
+		pause();
+}
+
+static pid_t start_and_wait(const struct sink_file *sink)
+{
+	char name[64], byte;
+	int ends[2];
+	CHECK_EQ(pipe(ends), 0);
+	pid_t pid = fork();
+	if (pid == 0)
+		run_until_killed(sink, ends[1]);
+	close(ends[1]);
+	CHECK_EQ(read(ends[0], &byte, 1), 1);
+	close(ends[0]);
+	snprintf(name, sizeof name, sink->name, (int)pid);
+	snprintf(path, sizeof path, "%s/%s", folder, name);
+	return pid;
+}
+
+static void kill_and_check(const struct sink_file *sink, pid_t pid)
+{
+	int status;
+	CHECK_EQ(kill(pid, SIGKILL), 0);
+	CHECK_EQ(waitpid(pid, &status, 0), pid);
+	if (!file_names("name_of_the_hot_code"))
+		FAIL_SINK("the file of a process that was killed does not name its code");
+	leave_folder(sink);
+}
+
+EVERY_FILE(names_the_code_of_a_process_that_is_killed)
+{
+	use_folder(sink);
+	pid_t pid = start_and_wait(sink);
+	TEST_UNTIL(file_names("name_of_the_hot_code"))
+		usleep(1000);
+	kill_and_check(sink, pid);
+}
+
+TEST_TIMED(perf_map_names_code_some_ms_after_its_commit, 60)
+{
+	use_folder(&perf_map);
+	pid_t pid = start_and_wait(&perf_map);
+	usleep(15000);
+	kill_and_check(&perf_map, pid);
+}
+
+EVERY_FILE(stays_after_exit)
+{
+	static char text[1 << 18]; /* more than a page's bytes in a dump */
+	char name[64];
+	int status;
+	use_folder(sink);
+	pid_t pid = fork();
+	if (pid == 0)
+		run_and_exit(sink);
+	CHECK_EQ(waitpid(pid, &status, 0), pid);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	snprintf(name, sizeof name, sink->name, (int)pid);
+	snprintf(path, sizeof path, "%s/%s", folder, name);
+	int fd = open(path, O_RDONLY);
+	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+	if (n <= 0 || !memmem(text, (size_t)n, "name_for_whoever_comes_later", 28))
+		FAIL_SINK("the file of a process that has exited does not name its code");
+	CHECK_EQ(close(fd), 0);
+	leave_folder(sink);
+}

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: MIT
+ * space.c: the word that space came free: who hears it, when, how often, from which calls, and
+ * what may be done there. */
+#include "tests/support/full_rig.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct hearer {
+	struct rig rig; /* of its own vm */
+	_Atomic(int) told;
+	bool compiles;
+	struct ch_owner owner;
+	uint32_t value;
+};
+
+static _Thread_local bool may_be_told;
+
+static void hear(void *user)
+{
+	struct hearer *h = user;
+	if (!may_be_told)
+		FAIL("space_free came from another call than a poll or a collection");
+	atomic_fetch_add(&h->told, 1);
+	if (!h->compiles)
+		return;
+	/* No lock is held: it compiles, runs, invalidates and collects. */
+	h->owner = rig_owner(&h->rig, "made in the callback");
+	struct ch_block block = rig_block(h->owner, h->value);
+	CHECK_EQ(ch_owner_set_entry(h->owner, block), CH_OK);
+	CHECK_EQ(code_call_owner(h->owner), h->value);
+	CHECK_EQ(ch_blocks_invalidate(&block, 1, NULL), CH_OK);
+	CHECK_EQ(code_call_owner(h->owner), RIG_FALLBACK);
+	h->compiles = false;
+	CHECK_EQ(ch_heap_collect(h->rig.heap), CH_OK);
+	rig_check(&h->rig);
+}
+
+static void poll_here(void)
+{
+	may_be_told = true;
+	ch_thread_poll();
+	may_be_told = false;
+}
+
+static struct ch_heap *heap_of_hearers(struct hearer *hearers, int count, size_t pages)
+{
+	struct ch_config config = rig_config(pages * rig_page_bytes());
+	struct ch_ops ops = {.size = sizeof ops, .space_free = hear};
+	struct ch_heap *heap;
+	CHECK_EQ(ch_heap_create(&config, &heap), CH_OK);
+	CHECK_EQ(ch_thread_attach(heap, NULL, NULL), CH_OK);
+	for (int i = 0; i < count; i++) {
+		hearers[i] = (struct hearer){.rig = {heap, NULL}, .value = 70 + (uint32_t)i};
+		CHECK_EQ(ch_vm_attach(heap, &ops, &hearers[i], &hearers[i].rig.vm), CH_OK);
+	}
+	return heap;
+}
+
+static void end_hearers(struct hearer *hearers, int count, struct ch_heap *heap)
+{
+	rig_check(&hearers[0].rig);
+	for (int i = 0; i < count; i++)
+		CHECK_EQ(ch_vm_detach(hearers[i].rig.vm), CH_OK);
+	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
+}
+
+TEST(each_waiting_vm_is_told_of_space_once_and_the_others_are_not)
+{
+	enum { VMS = 3, WAITING = 2 };
+	struct hearer hearers[VMS];
+	struct ch_heap *heap = heap_of_hearers(hearers, VMS, 2);
+	struct filled f = fill_pool(&hearers[0].rig, 2, 60);
+	/* One failed open each, the first vm has several. */
+	for (int i = 0; i < 5; i++)
+		CHECK_EQ(try_open(f.owners[0], 60, 0), CH_E_FULL);
+	struct ch_owner other = rig_owner(&hearers[1].rig, "of the second");
+	CHECK_EQ(try_open(other, 60, 0), CH_E_FULL);
+	poll_here();
+	for (int i = 0; i < VMS; i++)
+		CHECK_EQ(hearers[i].told, 0);
+	/* A release, an invalidation and a failing open say nothing, though space came. */
+	for (uint32_t i = 1; i < f.count / 2; i++)
+		CHECK_EQ(ch_owner_release(f.owners[i], CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK_EQ(ch_blocks_invalidate(&f.blocks[0], 1, NULL), CH_OK);
+	for (int i = 0; i < VMS; i++)
+		CHECK_EQ(hearers[i].told, 0);
+	for (int i = 0; i < 3; i++)
+		poll_here();
+	for (int i = 0; i < VMS; i++)
+		CHECK_EQ(hearers[i].told, i < WAITING);
+	/* What the word was of is there. */
+	CHECK_EQ(try_open(other, 60, 0), CH_OK);
+	CHECK_EQ(try_open(f.owners[0], 60, 0), CH_OK);
+	forget(&f);
+	end_hearers(hearers, VMS, heap);
+}
+
+TEST(space_free_holds_no_lock_and_may_compile_and_collect)
+{
+	for (int by_collection = 0; by_collection < 2; by_collection++) {
+		struct hearer h;
+		struct ch_heap *heap = heap_of_hearers(&h, 1, 2);
+		struct filled f = fill_pool(&h.rig, 2, 60);
+		h.compiles = true;
+		for (uint32_t i = 0; i < f.count; i++)
+			CHECK_EQ(ch_owner_release(f.owners[i], by_collection
+								       ? CH_RELEASE_COLLECT
+								       : CH_RELEASE_NOT_RUNNING),
+				 CH_OK);
+		may_be_told = true;
+		if (by_collection)
+			CHECK_EQ(ch_heap_collect(heap), CH_OK);
+		else
+			ch_thread_poll();
+		may_be_told = false;
+		CHECK_EQ(h.told, 1);
+		CHECK_EQ(code_call_owner(h.owner), RIG_FALLBACK);
+		forget(&f);
+		end_hearers(&h, 1, heap);
+	}
+}
+
+/* The first open that failed looked before some room came, a later and larger one looked after. */
+TEST(word_of_space_for_a_small_block_is_not_lost_to_a_large_one)
+{
+	struct hearer h;
+	struct ch_heap *heap = heap_of_hearers(&h, 1, 2);
+	struct filled f = fill_pool(&h.rig, 2, 60);
+	CHECK_EQ(try_open(f.owners[0], 60, 0), CH_E_FULL);
+	CHECK_EQ(ch_owner_release(f.owners[1], CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK_EQ(try_open(f.owners[0], (uint32_t)rig_page_bytes() / 2, 0), CH_E_FULL);
+	poll_here();
+	if (h.told != 1)
+		FAIL("space_free: an open that failed later took the word from an earlier one");
+	CHECK_EQ(try_open(f.owners[0], 60, 0), CH_OK);
+	forget(&f);
+	end_hearers(&h, 1, heap);
+}
+
+/* Room that comes without a death: what a commit does not use, and an empty page of a thread that
+ * leaves. */
+TEST(room_that_a_commit_gives_back_is_told)
+{
+	struct hearer h;
+	struct ch_heap *heap = heap_of_hearers(&h, 1, 1);
+	struct emitter e;
+	struct ch_owner owner = rig_owner(&h.rig, "all of it");
+	emit_open(&e, owner, (uint32_t)rig_page_bytes() - HEADER_AND_INDEX, 0);
+	CHECK_EQ(try_open(owner, 600, 0), CH_E_FULL);
+	poll_here();
+	CHECK_EQ(h.told, 0);
+	emit_value(&e, 3);
+	emit_ret(&e);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	poll_here();
+	if (h.told != 1)
+		FAIL("space_free: not told of what a commit gave back");
+	CHECK_EQ(try_open(owner, 600, 0), CH_OK);
+	end_hearers(&h, 1, heap);
+}
+
+struct leaver {
+	const struct rig *rig;
+	pthread_barrier_t barrier;
+};
+
+static void *open_page_and_leave(void *arg)
+{
+	struct leaver *l = arg;
+	CHECK_EQ(ch_thread_attach(l->rig->heap, NULL, NULL), CH_OK);
+	CHECK_EQ(try_open(rig_owner(l->rig, "leaver"), 16, 0), CH_OK);
+	pthread_barrier_wait(&l->barrier);
+	ch_thread_park();
+	pthread_barrier_wait(&l->barrier);
+	ch_thread_unpark();
+	CHECK_EQ(ch_thread_detach(l->rig->heap), CH_OK);
+	return NULL;
+}
+
+TEST(page_of_a_thread_that_leaves_is_told_as_space)
+{
+	struct hearer h;
+	struct ch_heap *heap = heap_of_hearers(&h, 1, 2);
+	struct leaver l = {.rig = &h.rig};
+	pthread_t thread;
+	CHECK_EQ(pthread_barrier_init(&l.barrier, NULL, 2), 0);
+	CHECK_EQ(pthread_create(&thread, NULL, open_page_and_leave, &l), 0);
+	pthread_barrier_wait(&l.barrier);
+	struct ch_owner owner = rig_owner(&h.rig, "two pages");
+	uint32_t both = 2 * (uint32_t)rig_page_bytes() - HEADER_AND_INDEX;
+	CHECK_EQ(try_open(owner, both, CH_OPEN_MAY_COLLECT), CH_E_FULL);
+	poll_here();
+	CHECK_EQ(h.told, 0);
+	ch_thread_park();
+	pthread_barrier_wait(&l.barrier);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	ch_thread_unpark();
+	poll_here();
+	if (h.told != 1)
+		FAIL("space_free: not told of a page that a thread left");
+	CHECK_EQ(try_open(owner, both, 0), CH_OK);
+	end_hearers(&h, 1, heap);
+}

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT
+ * young_refs.c: a host's visits of refs that may be young, of many blocks: each one is visited
+ * however long the list of them gets, also when there was no memory for it. */
+#include "os/os.h"
+#include "tests/support/heap_rig.h"
+
+enum { BLOCKS = 1500, WORDS = 1000000 };
+
+static struct rig rig;
+static struct ch_owner owner;
+static uint32_t made;
+
+static void start(void)
+{
+	struct ch_config config = rig_config(4 << 20);
+	config.driver = CH_DRIVER_HOST;
+	rig = rig_create(&config, NULL, NULL);
+	owner = rig_owner(&rig, "owner");
+	made = 0;
+}
+
+/* Each holds a word of its own. */
+static void open_with_ref(struct emitter *e, struct ch_owner of)
+{
+	emit_open(e, of, 24, 0);
+	CHECK_EQ(ch_ref_attach(e->code.block, emit_ref_word(e, WORDS + made++)), CH_OK);
+	emit_ret(e);
+}
+
+/* With `fails`, a commit gets nothing from the system. */
+static void make(uint32_t count, bool fails)
+{
+	while (count--) {
+		struct emitter e;
+		open_with_ref(&e, owner);
+		ch__os_fail_at(fails, true);
+		enum ch_status status = emit_commit(&e);
+		ch__os_fail_at(0, false);
+		CHECK_EQ(status, CH_OK);
+	}
+}
+
+struct visits {
+	uint32_t times[2 * BLOCKS];
+	uint32_t count, stays_from; /* words from there on stay young */
+};
+
+static uintptr_t visit_ref(void *arg, uintptr_t word, bool *is_young)
+{
+	struct visits *v = arg;
+	CHECK(word >= WORDS && word < WORDS + made);
+	v->times[word - WORDS]++;
+	v->count++;
+	*is_young = word - WORDS >= v->stays_from;
+	return word;
+}
+
+/* Those from `low` on are visited once each, and no other; from `stays` on they stay young. */
+static void visit(enum ch_refs which, uint32_t low, uint32_t stays, const char *what)
+{
+	static struct visits v;
+	memset(&v, 0, sizeof v);
+	v.stays_from = stays;
+	rig_visit_refs(&rig, which, visit_ref, &v);
+	for (uint32_t i = 0; i < made; i++)
+		if (v.times[i] != (i >= low))
+			FAIL("%s: the ref of block %u of %u is visited %u times", what, i, made,
+			     v.times[i]);
+}
+
+TEST(young_refs_of_many_blocks_are_visited_once_each)
+{
+	start();
+	make(BLOCKS, false);
+	visit(CH_REFS_YOUNG, 0, 0, "all are young");
+	visit(CH_REFS_YOUNG, 0, BLOCKS / 2, "half of them stay so");
+	make(10, false);
+	visit(CH_REFS_YOUNG, BLOCKS / 2, BLOCKS, "the other half, and new ones");
+	visit(CH_REFS_YOUNG, BLOCKS, UINT32_MAX, "the new ones");
+	visit(CH_REFS_YOUNG, UINT32_MAX, 0, "none");
+	visit(CH_REFS_ALL, 0, 0, "all, whatever their age");
+	rig_end(&rig);
+}
+
+TEST(young_refs_of_a_record_that_is_used_again_are_visited_once)
+{
+	struct emitter first, second, third;
+	start();
+	struct ch_owner other = rig_owner(&rig, "other");
+	open_with_ref(&first, owner);
+	CHECK_EQ(ch_block_abort(&first.code), CH_OK);
+	open_with_ref(&second, other);
+	CHECK_EQ(rig_record(second.code.block), rig_record(first.code.block));
+	CHECK_EQ(emit_commit(&second), CH_OK);
+	CHECK_EQ(ch_owner_release(other, CH_RELEASE_NOT_RUNNING), CH_OK);
+	open_with_ref(&third, owner);
+	/* Elsewhere it waits for a cycle. */
+	CHECK(!CH_ARCH_FETCH_FOLLOWS ||
+	      rig_record(third.code.block) == rig_record(first.code.block));
+	visit(CH_REFS_YOUNG, 2, 0, "the third block is open");
+	CHECK_EQ(emit_commit(&third), CH_OK);
+	visit(CH_REFS_YOUNG, 2, 0, "it is committed");
+	rig_end(&rig);
+}
+
+/* Without a list every block counts as young; with one that is too short, too, until what stays
+ * young fits in it. */
+TEST(young_refs_without_memory_for_their_list_are_visited_all_the_same)
+{
+	start();
+	make(300, true);
+	visit(CH_REFS_YOUNG, 0, 200, "all are young, and have no list");
+	visit(CH_REFS_YOUNG, 0, UINT32_MAX, "some stayed so, and have none either");
+	visit(CH_REFS_YOUNG, UINT32_MAX, 0, "none");
+	make(200, false);
+	make(100, true); /* the list has room for 256 */
+	make(50, false);
+	visit(CH_REFS_ALL, 0, 0, "all, which makes no list");
+	visit(CH_REFS_YOUNG, 0, 300, "a list that is too short");
+	visit(CH_REFS_YOUNG, 0, 500, "those that stayed so are too many for it");
+	visit(CH_REFS_YOUNG, 500, 600, "those on the list");
+	visit(CH_REFS_YOUNG, 600, UINT32_MAX, "the rest of them");
+	visit(CH_REFS_YOUNG, UINT32_MAX, 0, "none");
+	rig_end(&rig);
+}

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: MIT
+ * cycles.c: what the Boehm driver frees: exactly what no method reaches, cycles through code,
+ * constants and methods included; with one marker thread and with four; with several heaps. */
+#include "os/os.h"
+#include "tests/bdw/support.h"
+
+enum { RINGS = 40, RING_METHODS = 10, DIRECT = 3 };
+
+static struct method *kept[RINGS]; /* a root of the collector */
+
+/* A ring: each constant refers to the next method; every second method also jumps to a direct
+ * neighbour. */
+static void build_rings(struct rig *rig, void *arg)
+{
+	int keep_from = *(int *)arg;
+	for (int r = 0; r < RINGS; r++) {
+		struct method *ring[RING_METHODS];
+		for (int i = 0; i < RING_METHODS; i++)
+			ring[i] = new_method(rig, (uint64_t)(r * 100 + i + 1));
+		for (int i = 0; i < RING_METHODS; i++)
+			CHECK(compile(ring[i], i % 2 ? ring[i - 1] : NULL,
+				      ring[(i + 1) % RING_METHODS], plain_callee));
+		kept[r] = r >= keep_from ? ring[r % RING_METHODS] : NULL;
+	}
+}
+
+static void run_kept(struct rig *rig, void *arg)
+{
+	(void)rig, (void)arg;
+	for (int r = 0; r < RINGS; r++)
+		if (kept[r])
+			CHECK_EQ(run_method(kept[r]), kept[r]->sum);
+}
+
+static void check_rings(void)
+{
+	struct rig rig = start_rig(0);
+	int keep_from = RINGS / 2;
+	run_apart(&rig, build_rings, &keep_from);
+	collect(&rig);
+	struct ch_stats stats = stats_of(rig.heap);
+	CHECK_EQ(stats.blocks_now, RINGS / 2 * RING_METHODS);
+	CHECK_EQ(stats.blocks_freed, RINGS / 2 * RING_METHODS);
+	check_heap(rig.heap);
+	run_apart(&rig, run_kept, NULL);
+	/* Nothing more dies, nothing comes back; an owner's record outlives its blocks by a core
+	 * sync. */
+	collect(&rig);
+	stats = stats_of(rig.heap);
+	CHECK_EQ(stats.blocks_freed, RINGS / 2 * RING_METHODS);
+	CHECK_EQ(stats.owners_now, RINGS / 2 * RING_METHODS);
+	memset(kept, 0, sizeof kept);
+	collect(&rig);
+	stats = stats_of(rig.heap);
+	CHECK_EQ(stats.blocks_now, 0);
+	collect(&rig);
+	CHECK_EQ(stats_of(rig.heap).owners_now, 0);
+	end_rig(&rig);
+}
+
+TEST(bdw_unreachable_cycles_are_freed_exactly)
+{
+	check_rings();
+}
+
+/* libgc reads its environment when it starts: the case runs itself again. */
+TEST(bdw_unreachable_cycles_are_freed_exactly_by_four_markers)
+{
+	if (!getenv("GC_MARKERS")) {
+		CHECK_EQ(setenv("GC_MARKERS", "4", 1), 0);
+		run_case_again("bdw_unreachable_cycles_are_freed_exactly_by_four_markers");
+	}
+	start_collector();
+	CHECK_EQ(GC_get_parallel(), 3);
+	check_rings();
+}
+
+static void build_one(struct rig *rig, void *arg)
+{
+	struct method **slot = arg;
+	struct method *leaf = new_method(rig, 5), *m = new_method(rig, 2);
+	CHECK(compile(leaf, NULL, NULL, plain_callee));
+	CHECK(compile(m, leaf, NULL, plain_callee));
+	*slot = m;
+}
+
+/* A constant is reached by nothing but the ref in code. */
+TEST(bdw_refs_keep_their_objects)
+{
+	struct rig rig = start_rig(0);
+	run_apart(&rig, build_one, &kept[0]);
+	for (int i = 0; i < 3; i++) {
+		collect(&rig);
+		for (int n = 0; n < 10000; n++)
+			memset(GC_MALLOC(16), 0x5a, 16);
+	}
+	run_apart(&rig, run_kept, NULL);
+	CHECK_EQ(stats_of(rig.heap).blocks_now, 2);
+	end_rig(&rig);
+}
+
+/* The target's method is gone; the branch holds its code. */
+TEST(bdw_branch_keeps_target_of_dead_method)
+{
+	struct rig rig = start_rig(0);
+	run_apart(&rig, build_one, &kept[0]);
+	collect(&rig);
+	CHECK_EQ(stats_of(rig.heap).blocks_now, 2);
+	kept[0] = NULL;
+	collect(&rig);
+	CHECK_EQ(stats_of(rig.heap).blocks_now, 0);
+	end_rig(&rig);
+}
+
+TEST(bdw_released_owner_is_freed_though_its_anchor_lives)
+{
+	struct rig rig = start_rig(0);
+	run_apart(&rig, build_one, &kept[0]);
+	CHECK_EQ(ch_owner_release(kept[0]->owner, CH_RELEASE_COLLECT), CH_OK);
+	collect(&rig);
+	CHECK_EQ(stats_of(rig.heap).blocks_now, 0);
+	struct emitter e;
+	CHECK(open_code(&e, kept[0]->owner, 0) == CH_E_STALE ||
+	      (e.code.used_to = 1, ch_block_commit(&e.code, 1) == CH_E_STALE));
+	end_rig(&rig);
+}
+
+/* The anchor names its heap: equal indices and generations in another heap are not meant. */
+TEST(bdw_two_heaps_do_not_mix)
+{
+	struct rig first = start_rig(0), second;
+	run_apart(&first, build_one, &kept[0]);
+	second = start_rig(0);
+	run_apart(&second, build_one, &kept[1]);
+	kept[1] = NULL;
+	collect(&second);
+	CHECK_EQ(stats_of(first.heap).blocks_now, 2);
+	CHECK_EQ(stats_of(second.heap).blocks_now, 0);
+	/* A heap made later takes the place of a destroyed one, whose anchor still is in a
+	 * method. */
+	end_rig(&first);
+	struct rig third = start_rig(0);
+	run_apart(&third, build_one, &kept[1]);
+	kept[1] = NULL;
+	collect(&third);
+	CHECK(kept[0] != NULL);
+	CHECK_EQ(stats_of(third.heap).blocks_now, 0);
+	end_rig(&third);
+	end_rig(&second);
+}
+
+TEST(bdw_wrong_use_is_a_status)
+{
+	struct rig rig = start_rig(0);
+	struct ch_owner owner;
+	void *anchor = &owner;
+	CHECK_EQ(ch_owner_create(rig.vm, "x", (const void *)no_code, NULL, &owner), CH_E_ARG);
+	CHECK_EQ(ch_bdw_owner_create(rig.vm, "x", NULL, NULL, &owner, &anchor), CH_E_ARG);
+	CHECK(!anchor && !owner.bits);
+	struct ch_heap *heap;
+	struct ch_config config;
+	ch_config_init(&config);
+	config.driver = CH_DRIVER_HOST;
+	CHECK_EQ(ch_bdw_heap_create(&config, &heap), CH_E_ARG);
+	CHECK(!heap);
+	/* A builtin heap's owner has no anchor. */
+	CHECK_EQ(ch_heap_create(NULL, &heap), CH_OK);
+	struct ch_vm *vm;
+	struct ch_ops ops = {.size = sizeof ops};
+	CHECK_EQ(ch_vm_attach(heap, &ops, NULL, &vm), CH_OK);
+	CHECK_EQ(ch_bdw_owner_create(vm, "x", (const void *)no_code, NULL, &owner, &anchor),
+		 CH_E_ARG);
+	CHECK_EQ(ch_vm_detach(vm), CH_OK);
+	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
+	end_rig(&rig);
+}
+
+TEST(bdw_collection_that_cannot_run_is_busy)
+{
+	struct rig rig = start_rig(0);
+	GC_disable();
+	CHECK_EQ(ch_heap_collect(rig.heap), CH_E_BUSY);
+	GC_enable();
+	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+	end_rig(&rig);
+}
+
+/* Each call to the OS or for memory fails, and all later ones: a status, no heap, and the next try
+ * is as good. */
+TEST(bdw_heap_whose_creation_fails_is_none)
+{
+	start_collector();
+	struct ch_heap *heap = NULL;
+	uint64_t nth = 1;
+	for (enum ch_status status = CH_E_OS; status != CH_OK && nth < 1000; nth++) {
+		ch__os_fail_at(nth, true);
+		status = ch_bdw_heap_create(NULL, &heap);
+		ch__os_fail_at(0, false);
+		CHECK((status == CH_OK) == (heap != NULL));
+	}
+	CHECK(heap && nth > 5);
+	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
+	struct rig rig = start_rig(0);
+	run_apart(&rig, build_one, &kept[0]);
+	collect(&rig);
+	CHECK_EQ(stats_of(rig.heap).blocks_now, 2);
+	end_rig(&rig);
+}

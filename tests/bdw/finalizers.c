@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT
+ * finalizers.c: what a finalizer revives keeps its code until it is unreachable again;
+ * finalizers may use the library, and may run inside its calls. */
+#include "tests/bdw/support.h"
+
+enum { METHODS = 200 };
+
+static struct method *revived[METHODS]; /* a root of the collector */
+static int finalized, revive_limit;
+static struct rig *own_rig;
+
+/* Runs the code of its method and of those it leads to once more; some come back to life. */
+static void finalize(void *object, void *data)
+{
+	(void)data;
+	struct method *m = object;
+	CHECK_EQ(run_method(m), m->sum);
+	if (finalized < revive_limit)
+		revived[finalized] = m;
+	finalized++;
+}
+
+/* Rings of two: a ref to the neighbour, and a jump from the odd one to the even one. */
+static void build(struct rig *rig, void *arg)
+{
+	(void)arg;
+	for (int i = 0; i < METHODS; i += 2) {
+		struct method *even = new_method(rig, (uint64_t)i + 1), *odd = new_method(rig, 3);
+		CHECK(compile(even, NULL, odd, plain_callee));
+		CHECK(compile(odd, even, even, plain_callee));
+		GC_REGISTER_FINALIZER_NO_ORDER(even, finalize, NULL, NULL, NULL);
+		GC_REGISTER_FINALIZER_NO_ORDER(odd, finalize, NULL, NULL, NULL);
+	}
+}
+
+static void collect_apart(struct rig *rig, void *arg)
+{
+	(void)arg;
+	collect(rig);
+	while (GC_should_invoke_finalizers())
+		GC_invoke_finalizers();
+}
+
+TEST(bdw_code_of_a_finalizable_method_lives_once_more)
+{
+	struct rig rig = start_rig(0);
+	run_apart(&rig, build, NULL);
+	/* The first collection finds all of them dead, and revives all for their finalizers. */
+	run_apart(&rig, collect_apart, NULL);
+	CHECK_EQ(finalized, METHODS);
+	CHECK_EQ(stats_of(rig.heap).blocks_freed, 0);
+	check_heap(rig.heap);
+	run_apart(&rig, collect_apart, NULL);
+	CHECK_EQ(finalized, METHODS);
+	CHECK_EQ(stats_of(rig.heap).blocks_freed, METHODS);
+	CHECK_EQ(stats_of(rig.heap).blocks_now, 0);
+	end_rig(&rig);
+}
+
+static void run_revived(struct rig *rig, void *arg)
+{
+	(void)rig, (void)arg;
+	for (int i = 0; i < METHODS; i++)
+		if (revived[i])
+			CHECK_EQ(run_method(revived[i]), revived[i]->sum);
+}
+
+TEST(bdw_revived_method_keeps_its_code)
+{
+	struct rig rig = start_rig(0);
+	revive_limit = METHODS;
+	run_apart(&rig, build, NULL);
+	for (int i = 0; i < 3; i++)
+		run_apart(&rig, collect_apart, NULL);
+	CHECK_EQ(finalized, METHODS);
+	CHECK_EQ(stats_of(rig.heap).blocks_freed, 0);
+	run_apart(&rig, run_revived, NULL);
+	memset(revived, 0, sizeof revived);
+	run_apart(&rig, collect_apart, NULL);
+	CHECK_EQ(stats_of(rig.heap).blocks_now, 0);
+	end_rig(&rig);
+}
+
+/* Makes an owner and code: run inside the allocation of another owner's anchor, it meets no lock
+ * of the library. */
+static void finalize_with_owner(void *object, void *data)
+{
+	(void)object, (void)data;
+	struct method *m = new_method(own_rig, 9);
+	if (compile(m, NULL, NULL, plain_callee))
+		CHECK_EQ(run_method(m), 9);
+	finalized++;
+}
+
+static void allocate_much(struct rig *rig, void *arg)
+{
+	(void)arg;
+	for (int i = 0; i < 20000; i++) {
+		struct method *m = new_method(rig, 1);
+		GC_REGISTER_FINALIZER_NO_ORDER(m, finalize_with_owner, NULL, NULL, NULL);
+		GC_MALLOC_ATOMIC(512);
+		ch_thread_poll();
+	}
+}
+
+TEST(bdw_finalizers_inside_an_owner_s_creation_make_owners)
+{
+	struct rig rig = start_rig(1 << 20);
+	own_rig = &rig;
+	run_apart(&rig, allocate_much, NULL);
+	CHECK(finalized > 1000);
+	end_rig(&rig);
+}

@@ -1,0 +1,487 @@
+/* SPDX-License-Identifier: MIT
+ * hooks.c: the driver among the collector's events: starts and stops that are given up,
+ * partial collections, the window between a start and its stop, other users of the hooks, fork,
+ * an overflow of the collector's mark stack. */
+#include "tests/bdw/support.h"
+
+#include <dlfcn.h>
+#include <gc/gc_mark.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+enum { METHODS = 100, ROUNDS = 4000 };
+
+static struct method *kept[METHODS]; /* a root of the collector */
+
+static void build(struct rig *rig, void *arg)
+{
+	(void)arg;
+	for (int i = 0; i < METHODS; i++) {
+		struct method *m = new_method(rig, (uint64_t)i + 1);
+		struct method *target = i % 2 ? kept[i - 1] : NULL;
+		CHECK(compile(m, target, m, plain_callee));
+		kept[i] = m;
+	}
+}
+
+static void run_kept(struct rig *rig, void *arg)
+{
+	(void)rig, (void)arg;
+	for (int i = 0; i < METHODS; i++)
+		if (kept[i])
+			CHECK_EQ(run_method(kept[i]), kept[i]->sum);
+}
+
+static void check_all_freed(struct rig *rig)
+{
+	memset(kept, 0, sizeof kept);
+	collect(rig);
+	CHECK_EQ(stats_of(rig->heap).blocks_now, 0);
+	end_rig(rig);
+}
+
+static int never_give_up(void)
+{
+	return 0;
+}
+
+/* --- given up --- */
+
+static int asked, stop_at;
+
+static int stop_after(void)
+{
+	return ++asked >= stop_at;
+}
+
+/* Each later point at which the collector asks, up to one inside the stop. */
+TEST(bdw_collection_given_up_frees_nothing)
+{
+	struct rig rig = start_rig(0);
+	run_apart(&rig, build, NULL);
+	uint64_t stops = 0;
+	for (stop_at = 1; stop_at < 1000 && stops < 3; stop_at++) {
+		asked = 0;
+		int is_done = GC_try_to_collect(stop_after);
+		while (ch_thread_poll(), stats_of(rig.heap).blocks_freed)
+			FAIL("stop_at %d freed", stop_at);
+		stops = stats_of(rig.heap).cycles_abandoned;
+		if (is_done)
+			break;
+	}
+	CHECK(stops > 0);
+	run_apart(&rig, run_kept, NULL);
+	collect(&rig);
+	CHECK_EQ(stats_of(rig.heap).blocks_now, METHODS);
+	run_apart(&rig, run_kept, NULL);
+	check_all_freed(&rig);
+}
+
+/* --- a program that did not begin with it --- */
+
+TEST(first_heap_starts_the_collector)
+{
+	struct ch_heap *heap;
+	CHECK(!GC_is_init_called());
+	CHECK_EQ(ch_bdw_heap_create(NULL, &heap), CH_OK);
+	CHECK(GC_is_init_called());
+	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
+}
+
+/* --- partial collections --- */
+
+static struct rig start_incremental(void)
+{
+	GC_INIT();
+	GC_enable_incremental();
+	/* Each collection in one stop: partial ones come one after the other. */
+	GC_set_time_limit(GC_TIME_UNLIMITED);
+	return start_rig(0);
+}
+
+static void partial_collections(struct rig *rig, void *arg)
+{
+	(void)rig;
+	GC_word until = GC_get_gc_no() + *(GC_word *)arg;
+	while (GC_get_gc_no() < until)
+		memset(GC_MALLOC(32), 0x5a, 32);
+}
+
+static void expect_partial_after_given_up(struct rig *rig)
+{
+	run_apart(rig, build, NULL);
+	collect(rig);
+	uint64_t cycles = stats_of(rig->heap).cycles;
+	asked = 0;
+	stop_at = 2;
+	CHECK(!GC_try_to_collect(stop_after));
+	GC_word one = 1;
+	run_apart(rig, partial_collections, &one);
+	ch_thread_poll();
+	CHECK_EQ(stats_of(rig->heap).cycles, cycles);
+	CHECK_EQ(stats_of(rig->heap).blocks_freed, 0);
+	run_apart(rig, run_kept, NULL);
+	check_all_freed(rig);
+}
+
+/* A start that was given up before the mark bits were cleared must not make the partial
+ * collection behind it count as full: anchors that are marked already are not visited. */
+TEST(bdw_partial_collection_after_a_start_given_up_is_not_full)
+{
+	struct rig rig = start_incremental();
+	expect_partial_after_given_up(&rig);
+}
+
+/* The library's own variables are no roots where a program says so: what the driver needs marked it
+ * pushes. */
+TEST(bdw_partial_collection_is_not_full_where_no_variable_is_a_root)
+{
+	struct rig rig = start_incremental();
+	GC_set_no_dls(1);
+	GC_clear_roots();
+	GC_add_roots(kept, kept + METHODS);
+	expect_partial_after_given_up(&rig);
+}
+
+/* Constants are young, and named by code only. */
+TEST(bdw_partial_collections_keep_what_code_names)
+{
+	struct rig rig = start_incremental();
+	collect(&rig);
+	uint64_t cycles = stats_of(rig.heap).cycles;
+	GC_word some = 3;
+	run_apart(&rig, build, NULL);
+	run_apart(&rig, partial_collections, &some);
+	CHECK_EQ(stats_of(rig.heap).cycles, cycles);
+	run_apart(&rig, run_kept, NULL);
+	check_all_freed(&rig);
+}
+
+/* Marking in steps: links change between the steps, and each stop traces afresh. */
+static void relink_while_marking(struct rig *rig, void *arg)
+{
+	(void)arg;
+	struct method *spare = new_method(rig, 1000);
+	CHECK(compile(spare, NULL, NULL, plain_callee));
+	struct ch_block hidden = spare->block;
+	for (int round = 0; round < ROUNDS; round++) {
+		/* The block is held by one branch, which moves from method to method. */
+		int from = (round * 2 + 1) % METHODS, to = (round * 2 + 3) % METHODS;
+		CHECK_EQ(ch_branch_link(kept[to]->branch, hidden), CH_OK);
+		if (round) {
+			CHECK_EQ(ch_branch_link(kept[from]->branch, kept[from - 1]->block), CH_OK);
+			spare = NULL;
+		}
+		GC_collect_a_little();
+		for (int i = 0; i < 50; i++)
+			GC_MALLOC(64);
+		uint64_t sum = 0;
+		const void *const *cell = ch_owner_cell(kept[to]->owner);
+		((code_fn *)(uintptr_t)*cell)(&sum);
+		CHECK_EQ(sum, kept[to]->value + 1000);
+		ch_thread_poll();
+	}
+	CHECK_EQ(ch_branch_link(kept[((ROUNDS - 1) * 2 + 3) % METHODS]->branch,
+				(struct ch_block){0}),
+		 CH_OK);
+}
+
+TEST(bdw_incremental_marking_sees_changed_links)
+{
+	GC_INIT();
+	GC_set_full_freq(0);
+	GC_enable_incremental();
+	GC_set_time_limit(1000);
+	struct rig rig = start_rig(0);
+	run_apart(&rig, build, NULL);
+	uint64_t cycles = stats_of(rig.heap).cycles;
+	give_up_one_in = 8;
+	GC_set_stop_func(give_up_sometimes);
+	run_apart(&rig, relink_while_marking, NULL);
+	GC_set_stop_func(never_give_up);
+	uint64_t given_up = stats_of(rig.heap).cycles_abandoned;
+	cycles = stats_of(rig.heap).cycles - cycles;
+	printf("# %llu cycles, %llu stops given up\n", (unsigned long long)cycles,
+	       (unsigned long long)given_up);
+	CHECK(cycles > 2 && given_up > 2);
+	check_all_freed(&rig);
+}
+
+/* --- between a start and its stop --- */
+
+static GC_start_callback_proc start_before;
+static _Atomic(int)
+	gate; /* 0 closed, 1 a collection has started, 2 the worker has made its block */
+static struct ch_block held_by_newborn;
+
+static void start_and_wait(void)
+{
+	if (start_before)
+		start_before();
+	gate = 1;
+	wait_until(&gate, 2);
+}
+
+static void build_target(struct rig *rig, void *arg)
+{
+	(void)arg;
+	kept[1] = new_method(rig, 2);
+	CHECK(compile(kept[1], NULL, NULL, plain_callee));
+	held_by_newborn = kept[1]->block;
+}
+
+/* Opens a block whose branch is the only way to another one, inside the window; takes no lock of
+ * the collector. */
+static void *make_in_window(void *arg)
+{
+	struct rig *rig = arg;
+	enter_thread(rig);
+	struct method *m = new_method(rig, 1);
+	struct constant *volatile constant = GC_MALLOC(sizeof *constant);
+	constant->value = 1;
+	m->sum = 1 + 2;
+	kept[0] = m;
+	gate = 0;
+	wait_until(&gate, 1);
+	struct emitter e;
+	CHECK_EQ(open_code(&e, m->owner, 1), CH_OK);
+	emit_method(&e, m, constant, plain_callee, true);
+	CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
+	CHECK_EQ(ch_branch_link(m->branch, held_by_newborn), CH_OK);
+	CHECK_EQ(ch_owner_set_entry(m->owner, e.code.block), CH_OK);
+	kept[1] = NULL;
+	gate = 2;
+	leave_thread(rig);
+	return NULL;
+}
+
+TEST(bdw_block_born_between_start_and_stop_is_traced)
+{
+	struct rig rig = start_rig(0);
+	run_apart(&rig, build_target, NULL);
+	pthread_t thread;
+	gate = 3;
+	CHECK_EQ(pthread_create(&thread, NULL, make_in_window, &rig), 0);
+	wait_until(&gate, 0);
+	start_before = GC_get_start_callback();
+	GC_set_start_callback(start_and_wait);
+	collect(&rig);
+	GC_set_start_callback(start_before);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	collect(&rig);
+	CHECK(is_known(held_by_newborn));
+	run_apart(&rig, run_kept, NULL);
+	check_all_freed(&rig);
+}
+
+/* --- others --- */
+
+static int starts, events, pushes;
+static GC_push_other_roots_proc roots_before;
+
+static void count_start(void)
+{
+	starts++;
+}
+static void count_event(GC_EventType event)
+{
+	(void)event;
+	events++;
+}
+static void count_push(void)
+{
+	pushes++;
+	roots_before();
+}
+
+TEST(bdw_hooks_of_the_vm_are_chained)
+{
+	start_collector();
+	GC_set_start_callback(count_start);
+	GC_set_on_collection_event(count_event);
+	roots_before = GC_get_push_other_roots();
+	GC_set_push_other_roots(count_push);
+	struct rig rig = start_rig(0);
+	starts = events = pushes = 0;
+	collect(&rig);
+	CHECK_EQ(starts, 1);
+	CHECK(pushes >= 1);
+	CHECK(events >= 8);
+	end_rig(&rig);
+}
+
+static uintptr_t vm_stack[4]; /* code addresses outside of every C stack */
+
+static void report_vm_stack(void *user, struct ch_marker *marker)
+{
+	(void)user;
+	ch_mark_stack(marker, vm_stack, vm_stack + 4);
+}
+
+static void build_for_vm_stack(struct rig *rig, void *arg)
+{
+	struct method *m = new_method(rig, 1);
+	CHECK(compile(m, NULL, NULL, plain_callee));
+	*(struct ch_block *)arg = m->block;
+	vm_stack[2] = (uintptr_t)*ch_owner_cell(m->owner) + 3;
+}
+
+TEST(bdw_roots_of_the_vm_hold_code)
+{
+	struct rig rig = start_rig(0);
+	struct ch_ops ops = {.size = sizeof ops, .branch_hit = never_hit, .roots = report_vm_stack};
+	CHECK_EQ(ch_vm_detach(rig.vm), CH_OK);
+	CHECK_EQ(ch_vm_attach(rig.heap, &ops, NULL, &rig.vm), CH_OK);
+	struct ch_block block;
+	run_apart(&rig, build_for_vm_stack, &block);
+	for (int i = 0; i < 3; i++)
+		collect(&rig);
+	CHECK(is_known(block));
+	memset(vm_stack, 0, sizeof vm_stack);
+	collect(&rig);
+	CHECK(!is_known(block));
+	end_rig(&rig);
+}
+
+TEST(bdw_forked_child_runs_and_collects)
+{
+	struct rig rig = start_rig(0);
+	run_apart(&rig, build, NULL);
+	collect(&rig);
+	fflush(stdout);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (!child) {
+		run_kept(&rig, NULL);
+		memset(kept, 0, METHODS / 2 * sizeof kept[0]);
+		collect(&rig);
+		run_kept(&rig, NULL);
+		uint64_t left = stats_of(rig.heap).blocks_now;
+		check_heap(rig.heap);
+		/* The walk above ran on this stack: a few words of it may hold a block. */
+		_exit(left >= METHODS / 2 && left <= METHODS / 2 + 8 ? 0 : 1);
+	}
+	int status;
+	CHECK_EQ(waitpid(child, &status, 0), child);
+	CHECK_EQ(status, 0);
+	run_apart(&rig, run_kept, NULL);
+	CHECK_EQ(stats_of(rig.heap).blocks_now, METHODS);
+	check_all_freed(&rig);
+}
+
+/* --- overflow of the collector's mark stack: one block names many lists --- */
+
+enum { LISTS = 30000, NODES = 5 }; /* the mark stack starts with some 4,000 entries */
+struct node {
+	struct node *next;
+	uint64_t value;
+};
+
+static void build_lists(struct rig *rig, void *arg)
+{
+	struct ch_code *code = arg;
+	struct method *m = new_method(rig, 1);
+	struct ch_open open = {.size = sizeof open, .owner = m->owner, .hot_bytes = 8 + LISTS * 8};
+	CHECK_EQ(ch_block_open(&open, code), CH_OK);
+	code->write[0] = 0xc3;
+	for (uint32_t i = 0; i < LISTS; i++) {
+		struct node *list = NULL;
+		for (uint64_t n = 0; n < NODES; n++) {
+			struct node *node = GC_MALLOC(sizeof *node);
+			*node = (struct node){list, i * NODES + n};
+			list = node;
+		}
+		memcpy(code->write + 8 + i * 8, &list, sizeof list);
+		CHECK_EQ(ch_ref_attach(code->block, code->exec + 8 + i * 8), CH_OK);
+	}
+	code->used_to = 8 + LISTS * 8;
+	CHECK_EQ(ch_block_commit(code, 1), CH_OK);
+	CHECK_EQ(ch_owner_set_entry(m->owner, code->block), CH_OK);
+	kept[0] = m;
+}
+
+static void check_lists(struct rig *rig, void *arg)
+{
+	(void)rig;
+	const struct ch_code *code = arg;
+	for (uint32_t i = 0; i < LISTS; i++) {
+		const struct node *node;
+		memcpy(&node, code->exec + 8 + i * 8, sizeof node);
+		for (uint64_t n = NODES; n--; node = node->next)
+			CHECK_EQ(node->value, i * NODES + n);
+	}
+}
+
+TEST(bdw_mark_stack_overflow_loses_no_ref)
+{
+	struct rig rig = start_rig(0);
+	struct ch_code *code = calloc(1, sizeof *code);
+	run_apart(&rig, build_lists, code);
+	for (int i = 0; i < 3; i++) {
+		collect(&rig);
+		for (int n = 0; n < 100000; n++)
+			memset(GC_MALLOC(16), 0x5a, 16);
+	}
+	run_apart(&rig, check_lists, code);
+	free(code);
+	check_all_freed(&rig);
+}
+
+/* --- another who wraps the signal of the stops --- */
+
+static struct sigaction wrapped;
+static _Atomic(int) wrapper_calls;
+
+static void wrap(int signal, siginfo_t *info, void *ucontext)
+{
+	atomic_fetch_add(&wrapper_calls, 1);
+	wrapped.sa_sigaction(signal, info, ucontext);
+}
+
+/* Of the whole program: lets the other one come between a look at the action and its change. */
+static int comes_between;
+int sigaction(int signal, const struct sigaction *action, struct sigaction *old)
+{
+	int (*real)(int, const struct sigaction *, struct sigaction *);
+	*(void **)&real = dlsym(RTLD_NEXT, "sigaction");
+	if (comes_between && comes_between == signal && action) {
+		comes_between = 0;
+		CHECK_EQ(real(signal, NULL, &wrapped), 0);
+		struct sigaction its_own = wrapped;
+		its_own.sa_sigaction = wrap;
+		CHECK_EQ(real(signal, &its_own, NULL), 0);
+	}
+	return real(signal, action, old);
+}
+
+static void sleep_here(struct rig *rig, void *step)
+{
+	(void)rig;
+	atomic_store((_Atomic(int) *)step, 1);
+	wait_until(step, 2);
+}
+
+static void *enter_for(void *rig)
+{
+	enter_and_run(rig);
+	return NULL;
+}
+
+TEST(bdw_handler_that_comes_while_the_stop_signal_is_taken_is_chained_to)
+{
+	start_collector();
+	comes_between = GC_get_suspend_signal();
+	struct rig rig = start_rig(0);
+	CHECK_EQ(comes_between, 0);
+	static _Atomic(int) step;
+	rig.body = sleep_here;
+	rig.arg = (void *)(uintptr_t)&step;
+	pthread_t thread;
+	CHECK_EQ(pthread_create(&thread, NULL, enter_for, &rig), 0);
+	wait_until(&step, 1);
+	collect(&rig);
+	CHECK(atomic_load(&wrapper_calls) > 0);
+	atomic_store(&step, 2);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	end_rig(&rig);
+}

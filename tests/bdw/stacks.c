@@ -1,0 +1,430 @@
+/* SPDX-License-Identifier: MIT
+ * stacks.c: code that a thread runs or can return to outlives collections by another thread,
+ * wherever its address is: on the stack, in the pc alone, in a parked thread, in a suspended
+ * fiber (P1). And what is no root: the tables of the library's allocator. */
+#include "codeheap/graph/block.h"
+#include "codeheap/base/moves.h"
+#include "os/os.h"
+#include "tests/bdw/support.h"
+#include "tests/support/published.h"
+
+#include <sys/mman.h>
+#include <time.h>
+#include <ucontext.h>
+
+enum { CYCLES = 3 };
+enum { BEFORE, INSIDE, GO_ON, DONE };
+
+static _Atomic(int) stage;
+static struct ch_block block; /* of the method under test; the method is held by nobody */
+static const void *entry;     /* its code, outside of every root of the library */
+
+/* Compiles m so that it runs `callee`, and forgets it. */
+static void build(struct rig *rig, void *arg)
+{
+	struct method *m = new_method(rig, 7);
+	CHECK(compile(m, NULL, NULL, (code_fn *)(uintptr_t)arg));
+	block = m->block;
+	entry = *ch_owner_cell(m->owner);
+}
+
+static void build_spinner(struct rig *rig, void *arg)
+{
+	(void)arg;
+	struct method *m = new_method(rig, 0);
+	struct emitter e;
+	CHECK_EQ(open_code(&e, m->owner, 0), CH_OK);
+	emit_wait_while_zero(&e);
+	emit_argument_as_result(&e);
+	emit_ret(&e);
+	e.code.used_to = e.at;
+	CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
+	CHECK_EQ(ch_owner_set_entry(m->owner, e.code.block), CH_OK);
+	block = e.code.block;
+	entry = e.code.exec;
+}
+
+static __attribute__((noinline)) uint64_t call(const void *code, uint64_t *sum)
+{
+	*((code_fn *)(uintptr_t)code)(sum) += 1;
+	return *sum;
+}
+
+static void run_it(void *arg)
+{
+	struct rig *rig = arg;
+	enter_thread(rig);
+	uint64_t sum = 0;
+	CHECK_EQ(call(entry, &sum), 8);
+	stage = DONE;
+	leave_thread(rig);
+}
+
+/* The block is alive over some cycles while a thread is inside it, and gone when it has left. */
+static void check_survives(struct rig *rig, void *(*body)(void *), void *arg)
+{
+	pthread_t thread;
+	CHECK_EQ(pthread_create(&thread, NULL, body, arg), 0);
+	wait_until(&stage, INSIDE);
+	for (int i = 0; i < CYCLES; i++) {
+		collect(rig);
+		CHECK(is_known(block));
+		check_heap(rig->heap);
+	}
+	stage = GO_ON;
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	CHECK_EQ(stage, DONE);
+	collect(rig);
+	CHECK(!is_known(block));
+	CHECK_EQ(stats_of(rig->heap).blocks_now, 0);
+}
+
+static void *run_thread(void *arg)
+{
+	run_it(arg);
+	return NULL;
+}
+
+static uint64_t *wait_inside(uint64_t *sum)
+{
+	stage = INSIDE;
+	wait_until(&stage, GO_ON);
+	return sum;
+}
+
+TEST(bdw_return_address_holds_code)
+{
+	struct rig rig = start_rig(0);
+	run_apart(&rig, build, (void *)(uintptr_t)wait_inside);
+	check_survives(&rig, run_thread, &rig);
+	end_rig(&rig);
+}
+
+static _Atomic(int) spin_gate;
+
+static __attribute__((noinline)) void spin(const void *code)
+{
+	((code_fn *)(uintptr_t)code)((uint64_t *)(uintptr_t)&spin_gate);
+}
+
+static void *run_spinner(void *arg)
+{
+	struct rig *rig = arg;
+	enter_thread(rig);
+	stage = INSIDE;
+	spin(entry);
+	stage = DONE;
+	leave_thread(rig);
+	return NULL;
+}
+
+/* It spins in its code once it has run for much longer than the way there takes: as its own clock
+ * says, whatever else the machine does. */
+static void wait_until_it_spins(pthread_t thread)
+{
+	enum { LONG_NS = 20000000 };
+	clockid_t clock;
+	struct timespec spent = {0}, at = {0};
+	CHECK_EQ(pthread_getcpuclockid(thread, &clock), 0);
+	CHECK_EQ(clock_gettime(clock, &at), 0);
+	do {
+		usleep(1000);
+		CHECK_EQ(clock_gettime(clock, &spent), 0);
+	} while ((spent.tv_sec - at.tv_sec) * 1000000000 + spent.tv_nsec - at.tv_nsec < LONG_NS);
+}
+
+/* No frame and no return address: its pc, and what registers still hold. */
+TEST(bdw_pc_alone_holds_code)
+{
+	struct rig rig = start_rig(0);
+	run_apart(&rig, build_spinner, NULL);
+	pthread_t thread;
+	CHECK_EQ(pthread_create(&thread, NULL, run_spinner, &rig), 0);
+	wait_until(&stage, INSIDE);
+	wait_until_it_spins(thread);
+	for (int i = 0; i < CYCLES; i++) {
+		collect(&rig);
+		CHECK(is_known(block));
+	}
+	spin_gate = 1;
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	collect(&rig);
+	CHECK(!is_known(block));
+	end_rig(&rig);
+}
+
+static void *block_quietly(void *arg)
+{
+	(void)arg;
+	stage = INSIDE;
+	wait_until(&stage, GO_ON);
+	return NULL;
+}
+
+static uint64_t *do_blocking(uint64_t *sum)
+{
+	CHECK(ch_bdw_do_blocking(block_quietly, NULL) == NULL);
+	return sum;
+}
+
+TEST(bdw_parked_thread_holds_code)
+{
+	struct rig rig = start_rig(0);
+	run_apart(&rig, build, (void *)(uintptr_t)do_blocking);
+	check_survives(&rig, run_thread, &rig);
+	end_rig(&rig);
+}
+
+static uint64_t *do_blocking_unparked(uint64_t *sum)
+{
+	GC_do_blocking(block_quietly, NULL);
+	return sum;
+}
+
+TEST(bdw_blocking_without_park_holds_code)
+{
+	struct rig rig = start_rig(0);
+	run_apart(&rig, build, (void *)(uintptr_t)do_blocking_unparked);
+	check_survives(&rig, run_thread, &rig);
+	end_rig(&rig);
+}
+
+/* All of its stack is scanned, also where the VM has a guard within. */
+static uint64_t *do_blocking_over_guard(uint64_t *sum)
+{
+	enum { GUARD_BYTES = 64 << 10 };
+	const void *low, *high;
+	CHECK(ch__os_stack_bounds(&low, &high));
+	char *guard = (char *)(uintptr_t)low + 4 * GUARD_BYTES;
+	CHECK_EQ(mprotect(guard, GUARD_BYTES, PROT_NONE), 0);
+	GC_do_blocking(block_quietly, NULL);
+	CHECK_EQ(mprotect(guard, GUARD_BYTES, PROT_READ | PROT_WRITE), 0);
+	return sum;
+}
+
+TEST(bdw_guard_below_a_blocked_thread_is_passed_over)
+{
+	struct rig rig = start_rig(0);
+	run_apart(&rig, build, (void *)(uintptr_t)do_blocking_over_guard);
+	check_survives(&rig, run_thread, &rig);
+	end_rig(&rig);
+}
+
+/* Back from a blocking call it runs code again: a park that has ended counts no more. */
+static uint64_t *block_then_run(uint64_t *sum)
+{
+	stage = BEFORE;
+	ch_thread_park();
+	ch_thread_unpark();
+	return wait_inside(sum);
+}
+
+TEST(bdw_unparked_thread_is_scanned_where_it_is)
+{
+	struct rig rig = start_rig(0);
+	run_apart(&rig, build, (void *)(uintptr_t)block_then_run);
+	check_survives(&rig, run_thread, &rig);
+	end_rig(&rig);
+}
+
+static struct rig *own_rig;
+
+static uint64_t *collect_inside(uint64_t *sum)
+{
+	for (int i = 0; i < CYCLES; i++) {
+		collect(own_rig);
+		CHECK(is_known(block));
+	}
+	return sum;
+}
+
+TEST(bdw_collecting_thread_holds_its_code)
+{
+	struct rig rig = start_rig(0);
+	own_rig = &rig;
+	run_apart(&rig, build, (void *)(uintptr_t)collect_inside);
+	run_on_ended_thread(run_it, &rig);
+	CHECK_EQ(stage, DONE);
+	collect(&rig);
+	CHECK(!is_known(block));
+	end_rig(&rig);
+}
+
+/* --- fibers --- */
+
+static ucontext_t main_context, fiber_context;
+static struct ch_fiber *fiber;
+static _Alignas(16) char fiber_stack[1 << 16];
+
+static uint64_t *suspend_inside(uint64_t *sum)
+{
+	ch_fiber_suspend(fiber, __builtin_frame_address(0));
+	swapcontext(&fiber_context, &main_context);
+	ch_fiber_resume(fiber);
+	return sum;
+}
+
+static void fiber_main(void)
+{
+	ch_fiber_resume(fiber);
+	uint64_t sum = 0;
+	CHECK_EQ(call(entry, &sum), 8);
+	stage = DONE;
+	ch_fiber_suspend(fiber, __builtin_frame_address(0));
+	swapcontext(&fiber_context, &main_context);
+}
+
+/* The collector is told nothing of the fiber's stack, and meets it only while it is suspended. */
+TEST(bdw_suspended_fiber_holds_code)
+{
+	struct rig rig = start_rig(0);
+	run_apart(&rig, build, (void *)(uintptr_t)suspend_inside);
+	CHECK_EQ(ch_fiber_attach(rig.heap, fiber_stack, fiber_stack + sizeof fiber_stack, &fiber),
+		 CH_OK);
+	CHECK_EQ(getcontext(&fiber_context), 0);
+	fiber_context.uc_stack.ss_sp = fiber_stack;
+	fiber_context.uc_stack.ss_size = sizeof fiber_stack;
+	fiber_context.uc_link = NULL;
+	makecontext(&fiber_context, fiber_main, 0);
+	CHECK_EQ(swapcontext(&main_context, &fiber_context), 0);
+	for (int i = 0; i < CYCLES; i++) {
+		collect(&rig);
+		CHECK(is_known(block));
+	}
+	CHECK_EQ(swapcontext(&main_context, &fiber_context), 0);
+	CHECK_EQ(stage, DONE);
+	CHECK_EQ(ch_fiber_detach(fiber), CH_OK);
+	collect(&rig);
+	CHECK(!is_known(block));
+	end_rig(&rig);
+}
+
+/* --- a signal in the middle of a park --- */
+
+static struct rig *parking_rig;
+
+static void wait_for_signals(void)
+{
+	stage = INSIDE;
+	wait_until(&stage, GO_ON);
+}
+
+static void park_half_way(const struct ch__arch_saved *saved)
+{
+	publish_and_keep(parking_rig->heap, saved, wait_for_signals);
+}
+
+static void *park_between_signals(void *arg)
+{
+	enter_thread(arg);
+	ch__arch_with_registers(park_half_way);
+	leave_thread(arg);
+	return NULL;
+}
+
+TEST(bdw_stop_in_the_middle_of_a_park_leaves_what_was_published)
+{
+	struct rig rig = start_rig(0);
+	pthread_t thread;
+	parking_rig = &rig;
+	CHECK_EQ(pthread_create(&thread, NULL, park_between_signals, &rig), 0);
+	wait_until(&stage, INSIDE);
+	for (int i = 0; i < CYCLES; i++)
+		collect(&rig);
+	stage = GO_ON;
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	end_rig(&rig);
+}
+
+/* --- the moves of threads that the driver makes (I20) --- */
+
+static void *wait_to_go_on(void *arg)
+{
+	struct rig *rig = arg;
+	enter_thread(rig);
+	stage = INSIDE;
+	wait_until(&stage, GO_ON);
+	leave_thread(rig);
+	return NULL;
+}
+
+TEST(bdw_each_legal_move_of_a_thread_that_the_collector_stops_is_made)
+{
+	struct rig rig = start_rig(0);
+	pthread_t thread;
+	CHECK_EQ(pthread_create(&thread, NULL, wait_to_go_on, &rig), 0);
+	wait_until(&stage, INSIDE);
+	collect(&rig);
+	stage = GO_ON;
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	int rows = 0;
+	for (uint32_t i = 0; ch__thread_moves.rows[i].by; i++) {
+		const struct ch__move *row = &ch__thread_moves.rows[i];
+		if (strcmp(row->by, "stop_with") != 0 && strcmp(row->by, "publish_collector") != 0)
+			continue;
+		rows++;
+		if (!(atomic_load(&ch__thread_moves.made) >> i & 1))
+			FAIL("no thread moved from %s to %s by %s",
+			     ch__thread_moves.states[row->from], ch__thread_moves.states[row->to],
+			     row->by);
+	}
+	CHECK_EQ(rows, 4);
+	end_rig(&rig);
+}
+
+/* --- what is no root --- */
+
+extern char __start_ch_alloc_tables[] __attribute__((weak, visibility("hidden")));
+extern char __stop_ch_alloc_tables[] __attribute__((weak, visibility("hidden")));
+enum { WORD_BYTES = sizeof(void *), ENOUGH_ZEROS = 64, OBJECT_BYTES = 64 };
+
+/* A word that nobody uses: around it there are zeros. */
+static void **unused_word(char *from, char *to)
+{
+	unsigned zeros = 0;
+	void **at = (void **)(void *)(from + (to - from) / 2 / WORD_BYTES * WORD_BYTES);
+	for (; (char *)(at + 1) <= to && zeros < ENOUGH_ZEROS; at++)
+		zeros = *at ? 0 : zeros + 1;
+	CHECK_EQ(zeros, ENOUGH_ZEROS);
+	return at - ENOUGH_ZEROS / 2;
+}
+
+/* Clears *link when nothing but `word` holds an object. */
+static __attribute__((noinline)) void hold_by(void **word, void **link)
+{
+	void *object = GC_MALLOC_ATOMIC(OBJECT_BYTES);
+	CHECK(object);
+	*word = object;
+	*link = (void *)~(uintptr_t)object;
+	CHECK_EQ(GC_general_register_disappearing_link(link, object), GC_SUCCESS);
+}
+
+static bool is_held_by(void **word)
+{
+	void **link = GC_MALLOC_ATOMIC(sizeof *link);
+	hold_by(word, link);
+	for (int i = 0; i < CYCLES && *link; i++) {
+		wipe_stack();
+		GC_gcollect();
+	}
+	bool is_held = *link != NULL;
+	GC_unregister_disappearing_link(link);
+	*word = NULL;
+	return is_held;
+}
+
+static void *static_word;
+
+TEST(bdw_word_in_the_allocators_tables_holds_nothing)
+{
+	char *from = __start_ch_alloc_tables, *to = __stop_ch_alloc_tables;
+	if (from == to)
+		skip("malloc is not the library's");
+	struct rig rig = start_rig(0);
+	/* It is what would outweigh all other data of the library. */
+	CHECK(to - from >= 64 << 10);
+	CHECK(is_held_by(&static_word));
+	if (is_held_by(unused_word(from, to)))
+		FAIL("a word in a table of the allocator is a root");
+	end_rig(&rig);
+}

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: MIT
+ * code_aarch64.h: tiny emitters of aarch64 code for the tests: a block under construction and the
+ * instructions that the cases need. It does not choose sizes and knows nothing of what is tested.
+ *
+ * Each emitter appends whole words to the hot part at e->at. A block's argument and result are in
+ * x0; x9, x16 and x17 change freely. Patch sites return their exec address. */
+#ifndef CH_TESTS_CODE_AARCH64_H
+#define CH_TESTS_CODE_AARCH64_H
+
+#include "codeheap/codeheap.h"
+#include "tests/support/harness.h"
+
+#include <string.h>
+
+struct emitter {
+	struct ch_code code;
+	uint32_t at; /* hot bytes emitted, from code.exec */
+};
+
+/* Conditions, by the flags. */
+enum { EMIT_CC_E = 0, EMIT_CC_NE = 1 };
+
+/* Where the compiler marks what an indirect branch may reach, the library guards its pages, and so
+ * each block begins with `bti c`. */
+#if defined(__ARM_FEATURE_BTI_DEFAULT)
+enum { CODE_LANDING_BYTES = 4 };
+#else
+enum { CODE_LANDING_BYTES = 0 };
+#endif
+
+/* --- words --- */
+
+static inline void emit_bytes(struct emitter *e, const void *bytes, uint32_t count)
+{
+	if (e->at + count > e->code.hot_bytes)
+		FAIL("emitted %u bytes into room for %u", e->at + count, e->code.hot_bytes);
+	memcpy(e->code.write + e->at, bytes, count);
+	e->at += count;
+}
+#define EMIT(e, ...)                                     \
+	emit_bytes((e), (const uint32_t[]){__VA_ARGS__}, \
+		   (uint32_t)sizeof((const uint32_t[]){__VA_ARGS__}))
+
+static inline void emit_u32(struct emitter *e, uint32_t word)
+{
+	emit_bytes(e, &word, sizeof word);
+}
+static inline void emit_u64(struct emitter *e, uint64_t word)
+{
+	emit_bytes(e, &word, sizeof word);
+}
+/* Exec address of what is emitted next. */
+static inline const uint8_t *emit_here(const struct emitter *e)
+{
+	return e->code.exec + e->at;
+}
+static inline void emit_nops(struct emitter *e, uint32_t count)
+{
+	while (count--)
+		EMIT(e, 0xd503201f);
+}
+/* NOPs until the byte at here + skip is a multiple of 8. */
+static inline void emit_pad(struct emitter *e, uint32_t skip)
+{
+	while (((uintptr_t)emit_here(e) + skip) % 8)
+		emit_nops(e, 1);
+}
+/* movz and three movk: xN = word */
+static inline void emit_register(struct emitter *e, unsigned n, uint64_t word)
+{
+	EMIT(e, 0xd2800000 | (uint32_t)(word & 0xffff) << 5 | n,
+	     0xf2a00000 | (uint32_t)(word >> 16 & 0xffff) << 5 | n,
+	     0xf2c00000 | (uint32_t)(word >> 32 & 0xffff) << 5 | n,
+	     0xf2e00000 | (uint32_t)(word >> 48) << 5 | n);
+}
+
+/* --- life of a block --- */
+
+/* Opens what *open says; open->size is filled in. */
+static inline enum ch_status emit_open_as(struct emitter *e, struct ch_open *open)
+{
+	bool is_marked = open->entry == CH_ENTRY_PATCH; /* the library has written one */
+	open->size = sizeof *open;
+	/* Whoever fills pages counts their bytes. */
+	uint32_t more = open->hot_bytes < 1024 ? CODE_LANDING_BYTES : 0;
+	open->hot_bytes += more;
+	enum ch_status status = ch_block_open(open, &e->code);
+	open->hot_bytes -= more;
+	e->at = e->code.entry_bytes;
+	if (CODE_LANDING_BYTES && status == CH_OK && !is_marked)
+		EMIT(e, 0xd503245f);
+	return status;
+}
+/* An ordinary block with some branches and room for what takes `hot` bytes on x86-64, if they are
+ * few; the open must succeed. */
+static inline void emit_open(struct emitter *e, struct ch_owner owner, uint32_t hot,
+			     uint32_t branches)
+{
+	struct ch_open open = {.owner = owner,
+			       .hot_bytes = hot + (hot < 512 ? hot + 16 : 0),
+			       .branch_room = branches};
+	CHECK_EQ(emit_open_as(e, &open), CH_OK);
+}
+/* Commits what was emitted, from the start; sizes are set, the entry stays where the caller set it.
+ */
+static inline enum ch_status emit_commit(struct emitter *e)
+{
+	e->code.used_to = e->at;
+	return ch_block_commit(&e->code, 1);
+}
+
+/* --- instructions --- */
+
+static inline void emit_ret(struct emitter *e)
+{
+	EMIT(e, 0xd65f03c0);
+}
+/* stp x29, x30, [sp, #-16]!; mov x29, sp: the default frame shape; what runs C functions needs it.
+ */
+static inline void emit_enter(struct emitter *e)
+{
+	EMIT(e, 0xa9bf7bfd, 0x910003fd);
+}
+/* ldp x29, x30, [sp], #16; ret */
+static inline void emit_leave(struct emitter *e)
+{
+	EMIT(e, 0xa8c17bfd, 0xd65f03c0);
+}
+/* A function with a frame, and all that may belong to it: bti c; a diverter, nop; paciasp; stp x29,
+ * x30; mov x29, sp; nop; ldp x29, x30; autiasp; ret; retaa */
+static const struct code_moment code_moments[] = {
+	{0, 0, false}, {4, 0, false}, {8, 0, false},  {12, 0, false}, {16, 0, false},
+	{20, 0, true}, {24, 0, true}, {28, 0, false}, {32, 0, false}, {36, 0, false}};
+static inline void emit_moments(struct emitter *e)
+{
+	EMIT(e, 0xd503245f, 0xd503201f, 0xd503233f, 0xa9bf7bfd, 0x910003fd, 0xd503201f, 0xa8c17bfd,
+	     0xd50323bf, 0xd65f03c0, 0xd65f0bff);
+}
+/* movz w0; movk w0: what a block returns */
+static inline void emit_value(struct emitter *e, uint32_t value)
+{
+	EMIT(e, 0x52800000 | (value & 0xffff) << 5, 0x72a00000 | value >> 16 << 5);
+}
+/* movz w9; movk w9; add w0, w0, w9 */
+static inline void emit_add(struct emitter *e, uint32_t value)
+{
+	EMIT(e, 0x52800009 | (value & 0xffff) << 5, 0x72a00009 | value >> 16 << 5, 0x0b090000);
+}
+/* ldr x9, word; b over it: the exec address of the eight bytes, for ch_ref_attach */
+static inline const void *emit_ref_word(struct emitter *e, uint64_t word)
+{
+	EMIT(e, 0x58000049, 0x14000003);
+	emit_u64(e, word);
+	return emit_here(e) - 8;
+}
+/* x16 = function; blr x16. Inside emit_enter and emit_leave only; x0 is passed on. */
+static inline void emit_call_c(struct emitter *e, const void *function)
+{
+	emit_register(e, 16, (uint64_t)(uintptr_t)function);
+	EMIT(e, 0xd63f0200);
+}
+/* x16 = cell; ldr x16, [x16]; br x16: a tail call through an owner's cell */
+static inline void emit_jump_cell(struct emitter *e, const void *const *cell)
+{
+	emit_register(e, 16, (uint64_t)(uintptr_t)cell);
+	EMIT(e, 0xf9400210, 0xd61f0200);
+}
+/* x16 = guard; ldar w16, [x16]; cbnz past `skip` bytes: skips what follows when not entrant. */
+static inline void emit_guard_test(struct emitter *e, const uint32_t *guard, uint8_t skip)
+{
+	emit_register(e, 16, (uint64_t)(uintptr_t)guard);
+	EMIT(e, 0x88dffe10, 0x35000010 | (4u + skip) / 4 << 5);
+}
+/* nop: the word of a patch point */
+static inline const void *emit_point(struct emitter *e)
+{
+	emit_nops(e, 1);
+	return emit_here(e) - 4;
+}
+
+/* --- patch sites: emitted, not attached --- */
+
+static inline const void *emit_site_jmp(struct emitter *e)
+{
+	EMIT(e, 0x14000000);
+	return emit_here(e) - 4;
+}
+/* b.CONDITION's opposite over the B that changes */
+static inline const void *emit_site_jcc(struct emitter *e, uint8_t condition)
+{
+	EMIT(e, 0x54000040 | (condition ^ 1u), 0x14000000);
+	return emit_here(e) - 8;
+}
+static inline const void *emit_site_call(struct emitter *e)
+{
+	EMIT(e, 0x94000000);
+	return emit_here(e) - 4;
+}
+/* ldr x9, +8; b +12; the literal */
+static inline const void *emit_site_lea(struct emitter *e)
+{
+	emit_pad(e, 0);
+	EMIT(e, 0x58000049, 0x14000003, 0, 0);
+	return emit_here(e) - 16;
+}
+/* An aligned word, behind code that does not fall into it. */
+static inline const void *emit_site_literal(struct emitter *e)
+{
+	while ((uintptr_t)emit_here(e) % 8)
+		EMIT(e, 0xd4200000);
+	emit_u64(e, 0);
+	return emit_here(e) - 8;
+}
+
+
+/* adrp, add: x(number) = the address. */
+static inline void emit_address_near(struct emitter *e, uint32_t number, uintptr_t address)
+{
+	uintptr_t pages = (address >> 12) - ((uintptr_t)emit_here(e) >> 12);
+	emit_u32(e, 0x90000000 | (uint32_t)(pages & 3) << 29 |
+			    (uint32_t)(pages >> 2 & 0x7ffff) << 5 | number);
+	emit_u32(e, 0x91000000 | (uint32_t)(address & 0xfff) << 10 | number << 5 | number);
+}
+/* Returns the word at `from`, reached by distance, and stores it plus 1 at `to`. */
+static inline void emit_count(struct emitter *e, const void *from, const void *to)
+{
+	emit_address_near(e, 9, (uintptr_t)from);
+	emit_u32(e, 0xb9400120); /* ldr w0, [x9] */
+	emit_address_near(e, 10, (uintptr_t)to);
+	emit_u32(e, 0x1100040b); /* add w11, w0, 1 */
+	emit_u32(e, 0xb900014b); /* str w11, [x10] */
+	emit_ret(e);
+}
+
+#endif

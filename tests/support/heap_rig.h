@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: MIT
+ * heap_rig.h: what tests of the public header share: a heap of the run's page size and backend
+ * with one vm and the calling thread attached, owners, blocks that return a number, and calls that
+ * leave no trace on a stack that a conservative scan would see. */
+#ifndef CH_TESTS_HEAP_RIG_H
+#define CH_TESTS_HEAP_RIG_H
+
+#include "codeheap/codeheap.h"
+#include "tests/support/code.h"
+#include "tests/support/harness.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { RIG_FALLBACK = 0xfa11 };
+
+/* Which record a block has: others have it before and after. */
+static inline uint32_t rig_record(struct ch_block block)
+{
+	return (uint32_t)block.bits & ((1 << 24) - 1);
+}
+
+struct rig {
+	struct ch_heap *heap;
+	struct ch_vm *vm;
+};
+
+/* The interpreter of these tests: code that is not there answers with this. */
+static inline uint32_t rig_fallback(void)
+{
+	return RIG_FALLBACK;
+}
+
+/* CODEHEAP_TEST_PAGE chooses the page size, CODEHEAP_WX the backend. A loaded machine is no stopped
+ * thread's fault: a cycle waits longer for one than by default. */
+static inline struct ch_config rig_config(size_t pool_bytes)
+{
+	struct ch_config config;
+	ch_config_init(&config);
+	config.stop_wait_ms = TEST_PATIENCE_MS;
+	config.pool_bytes = pool_bytes;
+	config.page_bytes = test_page_bytes();
+	if (config.pool_bytes && config.pool_bytes < config.page_bytes)
+		config.pool_bytes = config.page_bytes;
+	return config;
+}
+
+static inline size_t rig_page_bytes(void)
+{
+	return test_page_bytes() ? test_page_bytes() : 16384;
+}
+
+/* Branches of these tests that are not linked lead to the fallback. */
+static inline struct ch_block rig_no_target(void *user, struct ch_branch branch, void *branch_user,
+					    struct ch_regs *regs)
+{
+	struct ch_block none = {0};
+	(void)user, (void)branch, (void)branch_user, (void)regs;
+	return none;
+}
+
+static inline struct rig rig_create(const struct ch_config *config, const struct ch_ops *ops,
+				    void *user)
+{
+	struct rig rig = {0};
+	struct ch_ops own = {.size = sizeof own};
+	if (ops)
+		own = *ops;
+	if (!own.branch_hit)
+		own.branch_hit = rig_no_target;
+	CHECK_EQ(ch_heap_create(config, &rig.heap), CH_OK);
+	CHECK_EQ(ch_vm_attach(rig.heap, &own, user, &rig.vm), CH_OK);
+	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_OK);
+	return rig;
+}
+
+/* A heap with all defaults and a small pool. */
+static inline struct rig rig_start(size_t pool_bytes)
+{
+	struct ch_config config = rig_config(pool_bytes);
+	return rig_create(&config, NULL, NULL);
+}
+
+static inline void rig_check(const struct rig *rig)
+{
+	char report[300];
+	if (ch_heap_check(rig->heap, report, sizeof report) != CH_OK)
+		FAIL("heap check: %s", report);
+}
+
+static inline struct ch_stats rig_stats(const struct rig *rig)
+{
+	struct ch_stats stats = {.size = sizeof stats};
+	CHECK_EQ(ch_heap_stats(rig->heap, &stats), CH_OK);
+	return stats;
+}
+
+/* As a minor collection of a HOST heap. */
+static inline void rig_visit_refs(const struct rig *rig, enum ch_refs which,
+				  uintptr_t (*visit)(void *, uintptr_t, bool *), void *arg)
+{
+	struct ch_marker *marker;
+	CHECK_EQ(ch_mark_begin(rig->heap, &marker), CH_OK);
+	CHECK_EQ(ch_refs_visit(marker, which, visit, arg), CH_OK);
+	CHECK_EQ(ch_mark_end(marker, false), CH_OK);
+}
+
+static inline void rig_end(struct rig *rig)
+{
+	rig_check(rig);
+	CHECK_EQ(ch_vm_detach(rig->vm), CH_OK);
+	CHECK_EQ(ch_heap_destroy(rig->heap), CH_OK);
+}
+
+/* --- owners and blocks --- */
+
+static inline struct ch_owner rig_owner(const struct rig *rig, const char *name)
+{
+	struct ch_owner owner;
+	CHECK_EQ(ch_owner_create(rig->vm, name, (const void *)(uintptr_t)rig_fallback, NULL,
+				 &owner),
+		 CH_OK);
+	return owner;
+}
+
+/* A committed block of the owner that returns the value; not entered yet. */
+static inline struct ch_block rig_block(struct ch_owner owner, uint32_t value)
+{
+	struct emitter e;
+	emit_open(&e, owner, 16, 0);
+	emit_value(&e, value);
+	emit_ret(&e);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	return e.code.block;
+}
+
+/* A committed block that jumps on through a branch, unlinked yet. */
+static inline struct ch_block rig_jumper(struct ch_owner owner, void *user,
+					 struct ch_branch *branch)
+{
+	struct emitter e;
+	emit_open(&e, owner, 32, 1);
+	*branch = emit_jmp(&e, user);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	return e.code.block;
+}
+
+/* Where a core may go on with what it fetched, what was released is free after a cycle only. */
+static inline void rig_settle(const struct rig *rig)
+{
+	if (!CH_ARCH_FETCH_FOLLOWS)
+		CHECK_EQ(ch_heap_collect(rig->heap), CH_OK);
+}
+
+static inline bool rig_is_there(struct ch_block block)
+{
+	struct ch_info info;
+	return ch_block_info(block, &info) == CH_OK;
+}
+
+static inline struct ch_info rig_info(struct ch_block block)
+{
+	struct ch_info info;
+	CHECK_EQ(ch_block_info(block, &info), CH_OK);
+	return info;
+}
+
+/* --- without a trace on the stack --- */
+
+struct rig_call {
+	const struct rig *rig;
+	void (*fn)(const struct rig *, void *);
+	void *arg;
+};
+
+static inline void rig_call_attached(void *arg)
+{
+	const struct rig_call *call = arg;
+	CHECK_EQ(ch_thread_attach(call->rig->heap, NULL, NULL), CH_OK);
+	call->fn(call->rig, call->arg);
+	CHECK_EQ(ch_thread_detach(call->rig->heap), CH_OK);
+}
+
+/* Runs fn on an attached thread that has ended afterwards; the caller is parked meanwhile. */
+static inline void rig_apart(const struct rig *rig, void (*fn)(const struct rig *, void *),
+			     void *arg)
+{
+	struct rig_call call = {rig, fn, arg};
+	ch_thread_park();
+	run_on_ended_thread(rig_call_attached, &call);
+	ch_thread_unpark();
+}
+
+static inline void rig_call_foreign(void *arg)
+{
+	const struct rig_call *call = arg;
+	call->fn(call->rig, call->arg);
+}
+
+/* Runs fn on a thread that is not attached, while the caller is not either: no stack is a root. */
+static inline void rig_alone(const struct rig *rig, void (*fn)(const struct rig *, void *),
+			     void *arg)
+{
+	struct rig_call call = {rig, fn, arg};
+	CHECK_EQ(ch_thread_detach(rig->heap), CH_OK);
+	run_on_ended_thread(rig_call_foreign, &call);
+	CHECK_EQ(ch_thread_attach(rig->heap, NULL, NULL), CH_OK);
+}
+
+static inline void rig_collect_here(const struct rig *rig, void *arg)
+{
+	(void)arg;
+	CHECK_EQ(ch_heap_collect(rig->heap), CH_OK);
+}
+
+/* Full cycles that no word of this thread's stack takes part in. A block that nothing ever referred
+ * to dies in the third. */
+static inline void rig_collect(const struct rig *rig, int cycles)
+{
+	while (cycles--)
+		rig_alone(rig, rig_collect_here, NULL);
+}
+
+#endif

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT
+ * jit_range.h: tells libgcc's unwinder of a range of code by one CIE and one FDE that the test
+ * builds, for tests that have no heap. One range at a time. */
+#ifndef CH_TESTS_JIT_RANGE_H
+#define CH_TESTS_JIT_RANGE_H
+
+#include "arch/arch.h"
+#include "tests/support/harness.h"
+
+#include <string.h>
+
+void __register_frame(void *);
+void __deregister_frame(void *);
+
+static uint8_t jit_eh_frame[256];
+
+static inline uint8_t *jit_put4(uint8_t *at, uint32_t value)
+{
+	memcpy(at, &value, 4);
+	return at + 4;
+}
+
+/* Addresses are absolute; the program holds from the range's first byte to its last. */
+static inline void jit_range_register(uintptr_t start, uint64_t bytes, const uint8_t *program,
+				      size_t program_bytes)
+{
+	const struct ch__arch_cfi *cfi = ch__arch_cfi_frame_pointer();
+	uint8_t *p = jit_eh_frame + 4;
+	memset(jit_eh_frame, 0, sizeof jit_eh_frame);
+	p = jit_put4(p, 0); /* CIE */
+	*p++ = 1;
+	*p++ = 0; /* no augmentation */
+	*p++ = cfi->code_align;
+	*p++ = (uint8_t)(cfi->data_align & 0x7f);
+	*p++ = cfi->return_register;
+	CHECK(program_bytes <= 64);
+	memcpy(p, program, program_bytes);
+	p += program_bytes;
+	while ((p - jit_eh_frame) % 8)
+		*p++ = 0;
+	jit_put4(jit_eh_frame, (uint32_t)(p - jit_eh_frame - 4));
+	uint8_t *fde = p;
+	p = jit_put4(p + 4, (uint32_t)(p + 4 - jit_eh_frame));
+	memcpy(p, &start, 8);
+	memcpy(p + 8, &bytes, 8);
+	p += 16;
+	jit_put4(fde, (uint32_t)(p - fde - 4));
+	__register_frame(jit_eh_frame);
+}
+
+static inline void jit_range_forget(void)
+{
+	__deregister_frame(jit_eh_frame);
+}
+
+#endif

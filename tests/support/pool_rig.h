@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: MIT
+ * pool_rig.h: what the unit tests of pages/ share: a pool of the run's page size and backend,
+ * functions written into it, fork handlers. */
+#ifndef CH_TESTS_POOL_RIG_H
+#define CH_TESTS_POOL_RIG_H
+
+#include "pages/pages.h"
+#include "tests/support/harness.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct pool_rig {
+	struct ch__meta *meta;
+	struct ch__pool *pool;
+};
+
+static inline struct ch__pool_config rig_config(size_t pool_bytes)
+{
+	size_t page_bytes = test_page_bytes(), least = ch__os_page_bytes();
+	const char *sanitizer = getenv("CODEHEAP_TEST_SAN");
+	/* Under TSan memory may lie in some ranges of addresses only. */
+	bool may_be_anywhere = !sanitizer || !strstr(sanitizer, "thread");
+	return (struct ch__pool_config){.pool_bytes = pool_bytes,
+					.page_bytes = page_bytes      ? page_bytes
+						      : least > 16384 ? least
+								      : 16384,
+					.random_alias = may_be_anywhere};
+}
+
+/* One is refused where nobody has seen how the kernel stores, one by emulators and checkers. */
+static inline bool rig_may_have(enum ch__backend backend)
+{
+	const char *emulator = getenv("CODEHEAP_TEST_EMULATOR");
+	if (backend == CH__BACKEND_DUAL)
+		return !emulator || !*emulator;
+	return backend != CH__BACKEND_PROCMEM || CH_ARCH_LEAD_BYTES;
+}
+
+/* CODEHEAP_WX, which is the heap's to read, stands for AUTO. */
+static inline struct ch__pool_config rig_wished(struct ch__pool_config config)
+{
+	const char *backend = getenv("CODEHEAP_WX");
+	if (backend && *backend && config.backend == CH__BACKEND_AUTO)
+		CHECK(ch__backend_of_name(backend, &config.backend));
+	return config;
+}
+
+static inline struct pool_rig rig_create(const struct ch__pool_config *config)
+{
+	struct pool_rig rig = {.meta = ch__meta_create()};
+	CHECK(rig.meta);
+	struct ch__pool_config wished = rig_wished(*config);
+	int error = ch__pool_create(&wished, rig.meta, &rig.pool);
+	if (error)
+		FAIL("pool: %s", strerror(error));
+	return rig;
+}
+
+/* Children of expect_signal have the pool only if it is copied for them, as the heap's fork
+ * handlers do. */
+static struct ch__pool *rig_forked;
+static inline void rig_fork_prepare(void)
+{
+	CHECK(ch__pool_fork_prepare(rig_forked, CH__FORK_COPY));
+}
+static inline void rig_fork_parent(void)
+{
+	ch__pool_fork_parent(rig_forked);
+}
+static inline void rig_fork_child(void)
+{
+	CHECK(ch__pool_fork_child(rig_forked));
+}
+static inline void rig_follow_forks(const struct pool_rig *rig)
+{
+	rig_forked = rig->pool;
+	CHECK(ch__os_atfork(rig_fork_prepare, rig_fork_parent, rig_fork_child));
+}
+
+static inline void rig_check(const struct pool_rig *rig)
+{
+	char reason[200];
+	if (!ch__pool_check(rig->pool, reason, sizeof reason))
+		FAIL("%s", reason);
+}
+
+static inline void rig_destroy(struct pool_rig *rig)
+{
+	ch__pool_destroy(rig->pool);
+	CH_ASSERT(ch__meta_bytes(rig->meta) == 0, "the pool leaked side memory");
+	ch__meta_destroy(rig->meta);
+}
+
+static inline uint32_t rig_take(const struct pool_rig *rig)
+{
+	uint32_t page = ch__pool_take_page(rig->pool, 0);
+	CHECK(page != CH__PAGE_NONE);
+	return page;
+}
+
+static inline uintptr_t rig_reserve(const struct pool_rig *rig, uint32_t page, size_t bytes)
+{
+	uint32_t hot, cold;
+	ch__page_lock(&rig->pool->pages[page]);
+	bool is_reserved = ch__page_reserve(rig->pool, page, bytes, 0, &hot, &cold);
+	ch__page_unlock(&rig->pool->pages[page]);
+	CHECK(is_reserved);
+	return rig->pool->exec_base + hot;
+}
+
+static inline void rig_give_back(const struct pool_rig *rig, uintptr_t exec, size_t bytes)
+{
+	uint32_t offset = (uint32_t)(exec - rig->pool->exec_base),
+		 page = offset >> rig->pool->page_log2;
+	ch__pool_poison(rig->pool, exec, (bytes + 7) & ~(size_t)7);
+	ch__page_lock(&rig->pool->pages[page]);
+	ch__page_give_back(rig->pool, page, offset, bytes);
+	ch__page_unlock(&rig->pool->pages[page]);
+	ch__pool_note_freed(rig->pool, page);
+}
+
+static inline void rig_write(const struct pool_rig *rig, uintptr_t exec, uint32_t value)
+{
+	size_t bytes = ch__arch_constant_function_write(ch__pool_write(rig->pool, exec), value);
+	ch__pool_sync(rig->pool, exec, bytes);
+}
+
+static inline uint32_t rig_call(uintptr_t exec)
+{
+	return ((uint32_t(*)(void))exec)();
+}
+
+#endif

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: MIT
+ * stage.h: what the adversary tests share: a small VM on any of the drivers, methods, fibers with
+ * their own stacks. A method's code is `uint64_t code(void *arg)`, entered through its owner's
+ * cell only, so that no frame of a test holds its address.
+ *
+ * Where a case counts what dies, code is built by stage_apart: the addresses that building left on
+ * a stack are gone with its thread. */
+#ifndef CH_TESTS_STAGE_H
+#define CH_TESTS_STAGE_H
+
+#include "codeheap/graph/block.h"
+#include "tests/support/harness.h"
+#include "tests/support/stage_code.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+
+enum stage_driver { STAGE_POLLS, STAGE_SIGNALS, STAGE_HOST, STAGE_BOEHM };
+enum { STAGE_STOP_SIGNAL = SIGUSR2, STAGE_FALLBACK = 0xfa11, STAGE_OWNERS = 1 << 14 };
+
+struct method;
+struct stage {
+	struct ch_heap *heap;
+	struct ch_vm *vm; /* NULL: the case detached it */
+	enum stage_driver driver;
+	struct ch_config config;
+	/* What the VM's callbacks do; NULL: branch_hit fails the test, the others do nothing. */
+	struct ch_block (*hit)(struct stage *, struct ch_branch, void *user, struct ch_regs *);
+	uintptr_t (*ref)(struct stage *, uintptr_t word);
+	void (*roots)(struct stage *, struct ch_marker *);
+	void (*gone)(struct stage *, struct method *);
+	bool counts_only; /* methods may be gone when the notice of their block comes */
+	bool has_world;   /* a HOST's threads run beside who collects, and stop at stage_poll */
+	void *user, *play;
+	_Atomic(unsigned) hits, freed, wanted, space;
+	/* What the collector of the VM reaches (HOST, BOEHM); a place of it is free when 0. */
+	struct ch_owner owners[STAGE_OWNERS];
+	pthread_mutex_t lock;
+};
+
+/* For hit: the branch stays as it is, and its fallback answers. */
+struct ch_block stage_no_target(struct stage *, struct ch_branch, void *user, struct ch_regs *);
+
+/* Fills config with the run's page size; change it before stage_start. */
+struct stage *stage_new(enum stage_driver);
+void stage_start(struct stage *); /* the calling thread is attached */
+/* stage_start for a case with memory of its own, zeroed: a struct that begins with its stage. It is
+ * the stage's user, and goes with the stage. */
+void *stage_play(struct stage *, size_t bytes);
+void stage_check(struct stage *);
+struct ch_stats stage_stats(struct stage *);
+void stage_end(struct stage *); /* checks the heap first */
+
+/* One full cycle and its whole sweep; notices are delivered. */
+void stage_collect_now(struct stage *);
+enum ch_status stage_try_collect_now(struct stage *);
+/* Overwrites what earlier calls left below the caller's frame. Called by the case itself: a frame
+ * between the two would lie over such words. */
+void stage_scrub(void);
+/* Whether the calling thread's returns are checked by its processor. */
+bool stage_thread_has_shadow_stack(void);
+#define stage_collect(s) (stage_scrub(), stage_collect_now(s))
+#define stage_try_collect(s) (stage_scrub(), stage_try_collect_now(s))
+/* Where a core may go on with what it fetched, what was released is free after a cycle only. */
+#define stage_settle(s) (CH_ARCH_FETCH_FOLLOWS ? (void)0 : stage_collect(s))
+
+/* A filter of system calls, for every thread and for ever: no membarrier (EPERM, ENOSYS), or only
+ * no core synchronization by it, while all its other commands work. */
+enum stage_refusal { STAGE_REFUSE_EPERM, STAGE_REFUSE_ENOSYS, STAGE_REFUSE_CORE_SYNC };
+void stage_refuse_membarrier(enum stage_refusal);
+
+/* ThreadSanitizer holds the stop signal back from a thread that waits for one that it stopped:
+ * there a cycle may be given up, and soon. */
+static inline bool stage_cycle_came(const struct stage *s, enum ch_status status)
+{
+	if (CH_TSAN && s->driver == STAGE_SIGNALS && status == CH_E_BUSY)
+		return false;
+	CHECK_EQ(status, CH_OK);
+	return true;
+}
+
+/* What a thread of the test's own making begins and ends with: the collector knows it, too. */
+void stage_attach(struct stage *);
+void stage_detach(struct stage *);
+void stage_leave_collector(const struct stage *); /* of stage_detach, only that */
+/* The thread's alternate stack of signals: libgc, which scans from sp up, has to know of it. */
+void stage_signal_stack(struct stage *, void *at, size_t bytes);
+/* CODEHEAP_WX=procmem: forks copy on write. */
+enum ch_fork stage_fork_kind(void);
+/* Runs fn on an attached thread of its own and joins it, parked. */
+void stage_apart(struct stage *, void (*fn)(struct stage *, void *), void *arg);
+struct stage_thread {
+	struct stage *stage;
+	void (*fn)(struct stage *, void *);
+	void *arg;
+	pthread_t thread;
+};
+void stage_spawn(struct stage *, struct stage_thread *, void (*fn)(struct stage *, void *),
+		 void *arg);
+void stage_join(struct stage_thread *);
+/* Sleeps parked until the word has the value. */
+void stage_wait(_Atomic(int) *word, int value);
+void stage_sleep(unsigned ms);
+void stage_pause(void);                /* some microseconds in which others run */
+void stage_poll(const struct stage *); /* ch_thread_poll, and where a host's threads stop */
+
+/* --- methods --- */
+
+struct method {
+	struct ch_owner owner;
+	struct ch_block block;
+	struct ch_branch branch[4];
+	const void *const *cell;
+	unsigned freed; /* notices that came for its block */
+};
+
+void method_new(struct stage *, struct method *, const char *name); /* without code */
+void method_drop(struct stage *, struct method *); /* the VM has no more use for it */
+/* Room for 200 bytes and four branches, the method as user word. */
+void method_open(struct emitter *, struct method *);
+void method_commit(struct emitter *, struct method *); /* and sets the entry */
+void method_commit_only(struct emitter *, struct method *);
+struct ch_branch method_jmp(struct emitter *, struct method *, unsigned n);
+/* With code that returns a number; that jumps through branch 0, or calls through it and adds 1;
+ * that calls fn(arg) and returns its result: its frame is on the stack meanwhile. */
+void method_constant(struct stage *, struct method *, const char *name, uint32_t value);
+void method_jumper(struct stage *, struct method *, const char *name);
+void method_callee(struct stage *, struct method *, const char *name);
+void method_native(struct stage *, struct method *, const char *name, void *fn);
+void method_link(struct method *, unsigned branch, const struct method *target);
+
+/* Enters what the cell leads to: the return address behind it is all that stays on the stack. */
+uint64_t stage_enter(const void *const *cell, void *arg);
+static inline uint64_t method_call(const struct method *m, void *arg)
+{
+	return stage_enter(m->cell, arg);
+}
+bool block_is_known(struct ch_block);
+enum ch_block_state block_state(struct ch_block);
+static inline bool method_is_known(const struct method *m)
+{
+	return block_is_known(m->block);
+}
+void method_invalidate(const struct method *);
+bool method_has_fallback(const struct method *); /* its cell leads there */
+extern const void *const stage_fallback;
+
+/* --- fibers --- */
+
+struct fiber {
+	struct stage *stage;
+	struct ch_fiber *handle;
+	uint8_t *stack;
+	uintptr_t sp, back;    /* saved sp of the fiber, and of who resumed it */
+	uintptr_t bottom_back; /* and the end of its stack */
+	void (*fn)(struct fiber *, void *);
+	void *arg, *tsan, *tsan_back;
+	bool is_done;
+};
+
+void fiber_start(struct stage *, struct fiber *, void (*fn)(struct fiber *, void *), void *arg);
+void fiber_resume(struct fiber *); /* runs it until it yields or ends */
+void fiber_yield(struct fiber *);
+/* The same; while it is away, the word at `held` lies below the sp that the library was told. */
+void fiber_yield_holding(struct fiber *, const uintptr_t *held);
+void fiber_end(struct fiber *);
+
+/* Goes to the stack whose sp is given and leaves its own at *from, to come back by another switch;
+ * the one that holds a word keeps it in a register that a switch saves below its sp. The sp of a
+ * stack that runs fn(arg) when it is switched to, which never returns. */
+void stage_switch(uintptr_t *from, uintptr_t to);
+void stage_switch_holding(uintptr_t *from, uintptr_t to, const uintptr_t *word);
+uintptr_t stage_new_stack(void *end, void (*fn)(void *), void *arg);
+/* Loads the code that the cell leads to, calls fn(arg) and jumps there: meanwhile the address is in
+ * a register only that calls keep, of floating point where calls keep one. */
+uint64_t stage_call_holding(const void *const *cell, void (*fn)(void *), void *arg);
+
+/* --- one case for several drivers --- */
+
+#define STAGE_CASE(name, suffix, driver_, body)            \
+	TEST(name##suffix)                                 \
+	{                                                  \
+		struct stage *stage_ = stage_new(driver_); \
+		body(stage_);                              \
+	}
+#if CH_TEST_BDW
+#define STAGE_BOEHM_CASE(name, body) STAGE_CASE(name, _boehm, STAGE_BOEHM, body)
+#else
+#define STAGE_BOEHM_CASE(name, body)
+#endif
+/* The library's own drivers: libgc does not collect in a thread whose sp is on a stack that it does
+ * not know. */
+#define OWN_DRIVER(name)                                       \
+	static void body_##name(struct stage *);               \
+	STAGE_CASE(name, _polls, STAGE_POLLS, body_##name)     \
+	STAGE_CASE(name, _signals, STAGE_SIGNALS, body_##name) \
+	STAGE_CASE(name, _host, STAGE_HOST, body_##name)       \
+	static void body_##name(struct stage *stage)
+/* Every driver. */
+#define EVERY_DRIVER(name)                                     \
+	static void body_##name(struct stage *);               \
+	STAGE_BOEHM_CASE(name, body_##name)                    \
+	OWN_DRIVER(name)
+/* Those that stop running threads without their help. ThreadSanitizer holds signals back until the
+ * thread calls something: it cannot run these. */
+#if CH_TSAN
+#define STOPPING_DRIVER(name) __attribute__((unused)) static void body_##name(struct stage *stage)
+#else
+#define STOPPING_DRIVER(name)                                  \
+	static void body_##name(struct stage *);               \
+	STAGE_CASE(name, _signals, STAGE_SIGNALS, body_##name) \
+	STAGE_BOEHM_CASE(name, body_##name)                    \
+	static void body_##name(struct stage *stage)
+#endif
+/* Any thread may collect while others run, stage_poll and park; a host as well. */
+#define SHARED_DRIVER(name)                                    \
+	static void body_##name(struct stage *);               \
+	STAGE_CASE(name, _polls, STAGE_POLLS, body_##name)     \
+	STAGE_CASE(name, _signals, STAGE_SIGNALS, body_##name) \
+	TEST(name##_host)                                      \
+	{                                                      \
+		struct stage *stage_ = stage_new(STAGE_HOST);  \
+		stage_->has_world = true;                      \
+		body_##name(stage_);                           \
+	}                                                      \
+	STAGE_BOEHM_CASE(name, body_##name)                    \
+	static void body_##name(struct stage *stage)
+/* The same, where a host has no part in it. */
+#define THREADED_DRIVER(name)                                  \
+	static void body_##name(struct stage *);               \
+	STAGE_CASE(name, _polls, STAGE_POLLS, body_##name)     \
+	STAGE_CASE(name, _signals, STAGE_SIGNALS, body_##name) \
+	STAGE_BOEHM_CASE(name, body_##name)                    \
+	static void body_##name(struct stage *stage)
+
+#endif

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: MIT
+ * template_probe_riscv64.h: the part of template_probe.h that knows registers: calls a trampoline
+ * from a frame whose callee-saved registers hold known words, and steps through one.
+ *
+ * A program cannot have itself stepped here: the handler of one ebreak does it, to the registers of
+ * its signal, by reading the trampoline's instructions and doing what each says. The target runs by
+ * itself and stops before it returns. An instruction that the handler does not know fails the
+ * test. */
+#ifndef CH_TESTS_TEMPLATE_PROBE_RISCV64_H
+#define CH_TESTS_TEMPLATE_PROBE_RISCV64_H
+
+#include "tests/support/harness.h"
+
+#include <signal.h>
+#include <string.h>
+#include <ucontext.h>
+#include <unwind.h>
+
+enum {
+	PROBE_ARGS = 8,
+	PROBE_KEPT = 12,
+	PROBE_FRAMED_BYTES = 16, /* that FRAMED has on the stack when the target is entered */
+	PROBE_FRAMED_STEPS = 12, /* instructions */
+	PROBE_FRAMED_RULES = 12, /* instructions of its FDE that are not nops */
+	PROBE_TAIL_STEPS = 4,
+	PROBE_TARGET_STEPS = 2, /* at least, in the target: its first one and before its last */
+	PROBE_CODE_BYTES = 48,  /* of FRAMED without its literals; TAIL has fewer */
+};
+
+/* An indirect jump lands anywhere: nothing marks the place. */
+static const uint8_t probe_landing[] = {};
+/* a0 to a7 | fa0 to fa7, which are half as wide as the vectors: the other halves are copied */
+uint64_t probe_args[PROBE_ARGS], probe_seen[PROBE_ARGS], probe_seen_payload, probe_seen_sp;
+_Alignas(16) uint8_t probe_vectors[8][16], probe_seen_vectors[8][16];
+/* a0 a1 | fa0 fa1 */
+uint64_t probe_result[2], probe_got[2];
+_Alignas(16) uint8_t probe_result_vectors[2][16], probe_got_vectors[2][16];
+/* s0 to s11 */
+uint64_t probe_kept[PROBE_KEPT], probe_kept_after[PROBE_KEPT];
+uint64_t probe_sp; /* before the call and after it */
+uint64_t probe_is_stepped;
+
+/* What a trampoline hands its target, read first of all; and a target that returns it. */
+#define PROBE_READ_PAYLOAD(payload) __asm__ volatile("mv %0, t2" : "=r"(payload))
+uint64_t answer_payload(void);
+__asm__("	.text\n	.p2align 2\n	.globl answer_payload\n	.hidden answer_payload\n"
+	"answer_payload: mv a0, t2; ret\n");
+
+void probe_enter(const void *code, uint64_t is_stepped);
+void probe_target(void);
+extern const uint8_t probe_returned[], probe_target_end[], probe_target_stop[], probe_start[];
+
+/* Traps of 4 bytes each, so that where they stand does not hang on what is compressed. */
+__asm__("	.text\n"
+	"	.option push\n"
+	"	.option norvc\n"
+	"	.irp name, enter, returned, start, target, target_stop, target_end\n"
+	"	.globl probe_\\name\n"
+	"	.hidden probe_\\name\n"
+	"	.endr\n"
+	"	.macro probe_keeps op, at\n"
+	"	.irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11\n"
+	"	\\op s\\n, 8*\\n(\\at)\n"
+	"	.endr\n"
+	"	.endm\n"
+	"	.macro probe_arguments op, letter, at, by\n"
+	"	.irp n, 0, 1, 2, 3, 4, 5, 6, 7\n"
+	"	\\op \\letter\\n, \\by*\\n(\\at)\n"
+	"	.endr\n"
+	"	.endm\n"
+	"	.macro probe_other_halves from, to, numbers:vararg\n"
+	"	la t0, \\to\n"
+	"	la t1, \\from\n"
+	"	.irp n, \\numbers\n"
+	"	ld t3, 16*\\n+8(t1)\n"
+	"	sd t3, 16*\\n+8(t0)\n"
+	"	.endr\n"
+	"	.endm\n"
+	"	.p2align 2\n"
+	"probe_enter:\n"
+	"	.cfi_startproc\n"
+	"	addi sp, sp, -112\n"
+	"	.cfi_def_cfa_offset 112\n"
+	"	sd ra, 104(sp)\n"
+	"	.cfi_offset ra, -8\n"
+	"	probe_keeps sd, sp\n"
+	"	.cfi_offset s0, -112\n	.cfi_offset s1, -104\n	.cfi_offset s2, -96\n"
+	"	.cfi_offset s3, -88\n	.cfi_offset s4, -80\n	.cfi_offset s5, -72\n"
+	"	.cfi_offset s6, -64\n	.cfi_offset s7, -56\n	.cfi_offset s8, -48\n"
+	"	.cfi_offset s9, -40\n	.cfi_offset s10, -32\n	.cfi_offset s11, -24\n"
+	"	mv t4, a0\n"
+	"	mv t5, a1\n"
+	"	la t0, probe_sp\n"
+	"	sd sp, 0(t0)\n"
+	"	la t0, probe_vectors\n"
+	"	probe_arguments fld, fa, t0, 16\n"
+	"	la t0, probe_kept\n"
+	"	probe_keeps ld, t0\n"
+	"	la t0, probe_args\n"
+	"	probe_arguments ld, a, t0, 8\n"
+	"	bnez t5, probe_start\n"
+	"	jalr t4\n"
+	"probe_returned:\n"
+	"	la t0, probe_got\n"
+	"	sd a0, 0(t0)\n"
+	"	sd a1, 8(t0)\n"
+	"	la t0, probe_got_vectors\n"
+	"	fsd fa0, 0(t0)\n"
+	"	fsd fa1, 16(t0)\n"
+	"	probe_other_halves probe_result_vectors, probe_got_vectors, 0, 1\n"
+	"	la t0, probe_kept_after\n"
+	"	probe_keeps sd, t0\n"
+	"	probe_keeps ld, sp\n"
+	"	ld ra, 104(sp)\n"
+	"	addi sp, sp, 112\n"
+	"	.cfi_remember_state\n"
+	"	.cfi_def_cfa_offset 0\n"
+	"	ret\n"
+	"	.cfi_restore_state\n"
+	"probe_start:\n"
+	"	ebreak\n" /* goes on in the trampoline, as if called from above */
+	"	.cfi_endproc\n"
+	"	.p2align 2\n"
+	"probe_target:\n"
+	"	.cfi_startproc\n"
+	"	la t0, probe_seen\n"
+	"	probe_arguments sd, a, t0, 8\n"
+	"	la t0, probe_seen_payload\n"
+	"	sd t2, 0(t0)\n"
+	"	la t0, probe_seen_sp\n"
+	"	sd sp, 0(t0)\n"
+	"	la t0, probe_seen_vectors\n"
+	"	probe_arguments fsd, fa, t0, 16\n"
+	"	probe_other_halves probe_vectors, probe_seen_vectors, 0, 1, 2, 3, 4, 5, 6, 7\n"
+	"	la t0, probe_result_vectors\n"
+	"	fld fa0, 0(t0)\n"
+	"	fld fa1, 16(t0)\n"
+	"	la t0, probe_result\n"
+	"	ld a0, 0(t0)\n"
+	"	ld a1, 8(t0)\n"
+	"	la t0, probe_is_stepped\n"
+	"	ld t0, 0(t0)\n"
+	"	bnez t0, probe_target_stop\n"
+	"	ret\n"
+	"probe_target_stop:\n"
+	"	ebreak\n" /* returns as if by ret */
+	"	.cfi_endproc\n"
+	"probe_target_end:\n"
+	"	.option pop\n");
+
+/* The ABI: sp is a multiple of 16 at calls, and a call moves it by nothing. */
+static inline void probe_check_stack(uint64_t frame_bytes)
+{
+	CHECK_EQ(probe_seen_sp % 16, 0);
+	CHECK_EQ(probe_seen_sp, probe_sp - frame_bytes);
+}
+
+/* What the frame of probe_enter has: the unwinder found it. */
+static inline bool probe_is_caller(struct _Unwind_Context *context)
+{
+	if (_Unwind_GetIP(context) != (uintptr_t)probe_returned ||
+	    _Unwind_GetCFA(context) != probe_sp)
+		return false;
+	for (int i = 0; i < PROBE_KEPT; i++)
+		if (_Unwind_GetGR(context, i < 2 ? 8 + i : 16 + i) != probe_kept[i])
+			return false;
+	return true;
+}
+
+static void probe_look(uintptr_t pc, uintptr_t sp);
+
+/* One instruction, done to the registers of the signal: the pc has the place of x0. */
+static void probe_do(__riscv_mc_gp_state x)
+{
+	uint64_t pc = x[REG_PC], next = pc + 4;
+	uint32_t word = *(const uint32_t *)(uintptr_t)pc;
+	unsigned rd = word >> 7 & 31, rs = word >> 15 & 31, source = word >> 20 & 31;
+	int64_t low = (int32_t)word >> 20, split = ((int32_t)word >> 25) * 32 + (int64_t)rd;
+	uint64_t base = rs ? x[rs] : 0;
+	switch (word & 0x707f) {
+	case 0x13: /* addi */
+		x[rd] = base + (uint64_t)low;
+		break;
+	case 0x3003: /* ld */
+		x[rd] = *(const uint64_t *)(uintptr_t)(base + (uint64_t)low);
+		break;
+	case 0x3023: /* sd */
+		*(uint64_t *)(uintptr_t)(base + (uint64_t)split) = x[source];
+		break;
+	case 0x67: /* jalr */
+		if (rd)
+			x[rd] = next;
+		next = base + (uint64_t)low;
+		break;
+	default:
+		if ((word & 0x7f) != 0x17) /* auipc */
+			FAIL("the stepper does not know %08x", word);
+		x[rd] = pc + (uint64_t)(int64_t)(int32_t)(word & 0xfffff000);
+	}
+	x[REG_PC] = next;
+}
+
+static uintptr_t probe_code, probe_code_end;
+
+static void probe_on_ebreak(int signal, siginfo_t *info, void *ucontext)
+{
+	unsigned long *x = ((ucontext_t *)ucontext)->uc_mcontext.__gregs;
+	(void)signal, (void)info;
+	if (x[REG_PC] == (uintptr_t)probe_start) {
+		enum { T4 = 29 };
+		x[REG_RA] = (uintptr_t)probe_returned;
+		x[REG_PC] = x[T4];
+	} else if (x[REG_PC] == (uintptr_t)probe_target_stop) {
+		probe_look(x[REG_PC], x[REG_SP]);
+		x[REG_PC] = x[REG_RA];
+	} else {
+		FAIL("a trap at %lx, which is not the probe's", x[REG_PC]);
+	}
+	while (x[REG_PC] >= probe_code && x[REG_PC] < probe_code_end) {
+		probe_look(x[REG_PC], x[REG_SP]);
+		probe_do(x);
+	}
+	probe_look(x[REG_PC], x[REG_SP]); /* in the target, where it was entered */
+}
+
+/* The handler has a stack of its own: the one that is stepped is written below its sp. */
+static inline void probe_run_steps(const uint8_t *code)
+{
+	static _Alignas(16) uint8_t stack[65536];
+	stack_t alternate = {.ss_sp = stack, .ss_size = sizeof stack}, before;
+	struct sigaction action = {.sa_sigaction = probe_on_ebreak,
+				   .sa_flags = SA_SIGINFO | SA_ONSTACK},
+			 old;
+	probe_code = (uintptr_t)code;
+	probe_code_end = probe_code + PROBE_CODE_BYTES;
+	CHECK_EQ(sigaltstack(&alternate, &before), 0);
+	CHECK_EQ(sigaction(SIGTRAP, &action, &old), 0);
+	probe_is_stepped = 1;
+	probe_enter(code, 1);
+	probe_is_stepped = 0;
+	CHECK_EQ(sigaction(SIGTRAP, &old, NULL), 0);
+	CHECK_EQ(sigaltstack(&before, NULL), 0);
+}
+
+#endif

@@ -1,0 +1,599 @@
+/* SPDX-License-Identifier: MIT
+ * sites_aarch64.c: traps, site rules, reach, diverters, veneers and stubs as words, and
+ * storms of patches against a thread that executes them; a request to Valgrind where none runs. It
+ * needs no pool: code lies in two views that the file maps itself. */
+#define _GNU_SOURCE
+#include "arch/arch.h"
+#include "tests/support/two_views.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <ucontext.h>
+
+enum {
+	CODE_BYTES = 1 << 18,
+	/* Storms: a target on each side of the site, so that all four bytes of it change and a torn
+	 * one leads to a trap within the mapping, or is none of B, BL and NOP. */
+	STORM_AT = 0x20000,
+	STORM_LOW = STORM_AT - 0x1f80,
+	STORM_HIGH = STORM_AT + 0x2140,
+};
+
+static const uint32_t nop = 0xd503201f, b = 0x14000000, bl = 0x94000000, ret = 0xd65f03c0,
+		      bti_c = 0xd503245f, bti_jc = 0xd50324df;
+
+struct views {
+	uint8_t *exec, *write;
+};
+
+static struct views map_views(void)
+{
+	struct views v;
+	v.exec = two_views_map(CODE_BYTES, &v.write);
+	return v;
+}
+
+static void put_word(uint8_t *at, uint32_t word)
+{
+	memcpy(at, &word, sizeof word);
+}
+
+static uint32_t word_at(const uint8_t *at)
+{
+	uint32_t word;
+	memcpy(&word, at, sizeof word);
+	return word;
+}
+
+/* --- traps --- */
+
+TEST(traps_every_byte_of_a_filled_range_is_recognized)
+{
+	_Alignas(8) uint8_t bytes[72];
+	for (size_t from = 0; from < 8; from++)
+		for (size_t n = 0; n <= 64; n++) {
+			memset(bytes, 0, sizeof bytes);
+			ch__arch_fill_traps(bytes + from, n);
+			CHECK(ch__arch_are_traps(bytes + from, n));
+			for (size_t i = from; i < from + n; i++) {
+				uint8_t kept = bytes[i];
+				bytes[i] = (uint8_t)(kept ^ 1);
+				CHECK(!ch__arch_are_traps(bytes + from, n));
+				bytes[i] = kept;
+			}
+			CHECK_EQ(bytes[from + n], 0);
+			CHECK(!from || bytes[from - 1] == 0);
+			for (size_t at = (from + 3) & ~(size_t)3; at + 4 <= from + n; at += 4)
+				CHECK_EQ(word_at(bytes + at), 0xd4200000 | 0xc0deu << 5);
+		}
+}
+
+static void call_address(void *address)
+{
+	((void (*)(void))(uintptr_t)address)();
+}
+
+TEST(traps_kill_a_jump_to_every_word)
+{
+	struct views v = map_views();
+	for (unsigned i = 0; i < 64; i += CH_ARCH_TRAP_UNIT_BYTES)
+		expect_signal(call_address, v.exec + i, SIGTRAP);
+	/* No call or return leads between two words; what computes such an address faults. */
+	for (unsigned i = 1; i < 4; i++)
+		expect_signal(call_address, v.exec + i, SIGBUS);
+}
+
+static struct {
+	uintptr_t at, pc, lr;
+	bool is_foreign;
+} trapped;
+
+static void note_trap(int signal, siginfo_t *info, void *ucontext)
+{
+	ucontext_t *context = ucontext;
+	trapped.at = ch__arch_trap_address(signal, info->si_code, ucontext);
+	trapped.pc = ch__arch_context_pc(ucontext);
+	trapped.lr = ch__arch_context_return(ucontext);
+	trapped.is_foreign = ch__arch_trap_is_foreign((const uint8_t *)trapped.at);
+	context->uc_mcontext.pc = context->uc_mcontext.regs[30];
+}
+
+/* The pc stays at a BRK, whatever its immediate; ours is told from a debugger's and a compiler's.
+ */
+TEST(trap_address_is_the_word_and_its_immediate_says_whose_it_is)
+{
+	struct sigaction action = {.sa_sigaction = note_trap, .sa_flags = SA_SIGINFO};
+	struct views v = map_views();
+	static const uint16_t others[] = {0, 1, 0xc0df, 0xc0de ^ 0x8000, 0xf000, 1000, 0xffff};
+	CHECK_EQ(sigaction(SIGTRAP, &action, NULL), 0);
+	for (unsigned i = 0; i < 8; i++) {
+		uint8_t *at = v.exec + 16 * i;
+		if (i)
+			put_word(v.write + 16 * i, 0xd4200000 | (uint32_t)others[i - 1] << 5);
+		ch__arch_sync(at, 4);
+		call_address(at);
+		CHECK_EQ(trapped.at, at);
+		CHECK_EQ(trapped.pc, at);
+		CHECK(trapped.lr > (uintptr_t)call_address - 64);
+		CHECK_EQ(trapped.is_foreign, i != 0);
+	}
+	put_word(v.write, nop); /* stopped there by a step, not by a trap */
+	CHECK(!ch__arch_trap_is_foreign(v.write));
+	put_word(v.write, 0xd4200001); /* not allocated; no BRK */
+	CHECK(!ch__arch_trap_is_foreign(v.write));
+}
+
+/* --- sites --- */
+
+/* Sites of each kind as words; the field is the word, or the literal of 8 bytes, that changes. */
+static const struct {
+	enum ch__site kind;
+	uint32_t words[2];
+	unsigned bytes, field, align;
+} forms[] = {
+	{CH__SITE_JMP, {0x14000000}, 4, 0, 4},
+	{CH__SITE_JMP, {0x17ffffff}, 4, 0, 4},
+	{CH__SITE_CALL, {0x94000000}, 4, 0, 4},
+	{CH__SITE_JCC, {0x54000040, 0x14000000}, 8, 4, 4},  /* b.eq +8 */
+	{CH__SITE_JCC, {0x5400004d, 0x14000000}, 8, 4, 4},  /* b.le +8 */
+	{CH__SITE_JCC, {0x34000045, 0x14000000}, 8, 4, 4},  /* cbz w5, +8 */
+	{CH__SITE_JCC, {0xb500005e, 0x14000000}, 8, 4, 4},  /* cbnz x30, +8 */
+	{CH__SITE_JCC, {0x36180047, 0x14000000}, 8, 4, 4},  /* tbz w7, #3, +8 */
+	{CH__SITE_JCC, {0xb7f80040, 0x14000000}, 8, 4, 4},  /* tbnz x0, #63, +8 */
+	{CH__SITE_LEA, {0x58000040, 0x14000003}, 16, 8, 8}, /* ldr x0, +8; b +12 */
+	{CH__SITE_LEA, {0x58000053, 0x14000003}, 16, 8, 8}, /* ldr x19, +8 */
+};
+enum { FORMS = sizeof forms / sizeof *forms };
+
+static void put_form(uint8_t *at, unsigned f)
+{
+	put_word(at, forms[f].words[0]);
+	if (forms[f].bytes > 4)
+		put_word(at + 4, forms[f].words[1]);
+}
+
+TEST(site_is_valid_only_at_an_aligned_word)
+{
+	_Alignas(64) uint8_t line[128];
+	for (unsigned f = 0; f < FORMS; f++)
+		for (unsigned at = 0; at < 64; at++) {
+			memset(line, 0, sizeof line);
+			put_form(line + at, f);
+			CHECK_EQ(ch__arch_site_is_valid(forms[f].kind, line + at,
+							(uintptr_t)(line + at)),
+				 at % forms[f].align == 0);
+			CHECK_EQ(ch__arch_site_bytes(forms[f].kind, line + at), forms[f].bytes);
+			CHECK(forms[f].bytes >= CH_ARCH_SITE_LEAST_BYTES);
+		}
+	for (unsigned at = 0; at < 64; at++)
+		CHECK_EQ(
+			ch__arch_site_is_valid(CH__SITE_LITERAL, line + at, (uintptr_t)(line + at)),
+			at % 8 == 0);
+}
+
+/* Each flip of one bit in what does not change makes another instruction, or is another register
+ * or condition of the same site. */
+TEST(site_is_refused_when_its_instruction_is_another)
+{
+	_Alignas(16) uint8_t bytes[16];
+	static const uint32_t keeps[][2] = {
+		[CH__SITE_JMP] = {0x03ffffff, 0},
+		[CH__SITE_CALL] = {0x03ffffff, 0},
+		[CH__SITE_LEA] = {0x1f, 0},
+	};
+	for (unsigned f = 0; f < FORMS; f++) {
+		enum ch__site kind = forms[f].kind;
+		unsigned words = forms[f].bytes > 4 ? 2 : 1, refused = 0;
+		for (unsigned bit = 0; bit < 32 * words; bit++) {
+			uint32_t flip = UINT32_C(1) << bit % 32;
+			put_form(bytes, f);
+			put_word(bytes + bit / 32 * 4, forms[f].words[bit / 32] ^ flip);
+			bool is_valid = ch__arch_site_is_valid(kind, bytes, 0x1000);
+			refused += !is_valid;
+			if (kind != CH__SITE_JCC)
+				CHECK_EQ(is_valid, (keeps[kind][bit / 32] & flip) != 0);
+			else if (bit >= 32) /* the B may lead anywhere */
+				CHECK_EQ(is_valid, bit < 32 + 26);
+		}
+		CHECK(kind != CH__SITE_JCC || refused >= 6 + 14);
+	}
+	CHECK(!ch__arch_site_is_valid((enum ch__site)99, bytes, 0));
+}
+
+/* What the architecture does not let change while it runs. */
+TEST(site_refuses_instructions_that_may_not_change)
+{
+	static const uint32_t wrong[] = {
+		0x54000000, /* b.eq: it would change itself */
+		0x54000060, /* b.eq +12 */
+		0x34000000, /* cbz w0 */
+		0x36000000, /* tbz w0, #0 */
+		0x10000000, /* adr x0 */
+		0x90000000, /* adrp x0 */
+		0x58000040, /* ldr x0, +8 alone */
+		0x18000040, /* ldr w0, +8 */
+		0x1c000040, /* ldr s0, +8 */
+		0xd61f0200, /* br x16 */
+		0xd63f0200, /* blr x16 */
+		0xd65f03c0, /* ret */
+		0xd503201f, /* nop */
+		0xd503245f, /* bti c */
+		0xd4200000, /* brk #0 */
+		0xd2800000, /* movz x0, #0 */
+		0,
+	};
+	_Alignas(16) uint8_t bytes[16];
+	for (unsigned w = 0; w < sizeof wrong / sizeof *wrong; w++)
+		for (enum ch__site kind = CH__SITE_JMP; kind <= CH__SITE_LEA; kind++) {
+			memset(bytes, 0, sizeof bytes);
+			put_word(bytes, wrong[w]);
+			put_word(bytes + 4, nop);
+			CHECK(!ch__arch_site_is_valid(kind, bytes, 0x1000));
+		}
+}
+
+static const int64_t reach = INT64_C(1) << 27; /* B and BL: 128 MiB */
+
+TEST(site_write_changes_its_field_only_and_reads_back)
+{
+	_Alignas(64) uint8_t line[128], before[128];
+	uintptr_t const exec_base = 0x7f1234560000;
+	const int64_t distances[] = {0, 4, -4, reach - 4, -reach, 0x1234564};
+	for (unsigned f = 0; f < FORMS; f++)
+		for (unsigned at = 0; at < 64; at += forms[f].align)
+			for (unsigned d = 0; d < 6; d++) {
+				enum ch__site kind = forms[f].kind;
+				uintptr_t exec = exec_base + at;
+				uintptr_t target = exec + forms[f].field + (uintptr_t)distances[d];
+				memset(line, 0x90, sizeof line);
+				put_form(line + at, f);
+				memcpy(before, line, sizeof line);
+				CHECK(ch__arch_site_reaches(kind, exec, target));
+				ch__arch_site_write(kind, line + at, exec, target);
+				CHECK_EQ(ch__arch_site_target(kind, line + at, exec), target);
+				CHECK(ch__arch_site_is_valid(kind, line + at, exec));
+				uint32_t imm = (uint32_t)((uint64_t)distances[d] >> 2) & 0x3ffffff;
+				uint32_t word = (kind == CH__SITE_CALL ? bl : b) | imm;
+				if (kind == CH__SITE_LEA)
+					memcpy(before + at + 8, &target, 8);
+				else
+					put_word(before + at + forms[f].field, word);
+				CHECK(memcmp(line, before, sizeof line) == 0);
+			}
+	uint64_t literal[3] = {1, 2, 3};
+	ch__arch_site_write(CH__SITE_LITERAL, (uint8_t *)&literal[1], 0x1000, 0x7f0011223344);
+	CHECK_EQ(literal[0], 1);
+	CHECK_EQ(literal[1], 0x7f0011223344);
+	CHECK_EQ(literal[2], 3);
+	CHECK_EQ(ch__arch_site_target(CH__SITE_LITERAL, (uint8_t *)&literal[1], 0), 0x7f0011223344);
+}
+
+TEST(site_reaches_exactly_128_mib)
+{
+	uintptr_t exec = 0x7f0000000000;
+	for (unsigned f = 0; f < FORMS; f++) {
+		uintptr_t from = exec + forms[f].field;
+		bool is_literal = forms[f].kind == CH__SITE_LEA;
+		CHECK(ch__arch_site_reaches(forms[f].kind, exec, from + (uintptr_t)reach - 4));
+		CHECK(ch__arch_site_reaches(forms[f].kind, exec, from - (uintptr_t)reach));
+		CHECK_EQ(ch__arch_site_reaches(forms[f].kind, exec, from + (uintptr_t)reach),
+			 is_literal);
+		CHECK_EQ(ch__arch_site_reaches(forms[f].kind, exec, from - (uintptr_t)reach - 4),
+			 is_literal);
+		CHECK_EQ(ch__arch_site_reaches(forms[f].kind, exec, from + 2), is_literal);
+	}
+	CHECK(ch__arch_site_reaches(CH__SITE_LITERAL, exec, 1));
+	CHECK(ch__arch_diverter_reaches(exec, exec + (uintptr_t)reach - 4));
+	CHECK(ch__arch_diverter_reaches(exec, exec - (uintptr_t)reach));
+	CHECK(!ch__arch_diverter_reaches(exec, exec + (uintptr_t)reach));
+	CHECK(!ch__arch_diverter_reaches(exec, exec - (uintptr_t)reach - 4));
+	/* Any place of the largest pool reaches any other, and the runtime before it. */
+	CHECK(reach - (INT64_C(1) << CH_ARCH_POOL_LOG2_MAX) >= 65536);
+}
+
+TEST(jumps_of_stubs_and_diverters_reach_exactly_128_mib)
+{
+	const struct {
+		int64_t distance;
+		bool is_near;
+	} ends[] = {{reach - 4, true}, {reach, false}, {-reach, true}, {-reach - 4, false}};
+	uintptr_t exec = 0x7f0000000000;
+	for (unsigned i = 0; i < 4; i++) {
+		_Alignas(8) uint8_t bytes[CH_ARCH_STUB_BYTES] = {0};
+		uintptr_t target = exec + (uintptr_t)ends[i].distance, trampoline = target + 8;
+		CHECK_EQ(ch__arch_jump_reaches(exec, target), ends[i].is_near);
+		put_word(bytes, nop);
+		CHECK_EQ(ch__arch_diverter_is_valid(bytes, exec, target), ends[i].is_near);
+		if (!ends[i].is_near) {
+			CHECK(!ch__arch_stub_is_valid(bytes, exec, trampoline, 7));
+			continue;
+		}
+		ch__arch_diverter_arm(bytes, exec, target);
+		CHECK_EQ(ch__arch_diverter_target(bytes, exec), target);
+		ch__arch_jump_write(bytes, exec, target);
+		CHECK_EQ(ch__arch_jump_target(bytes, exec), target);
+		ch__arch_stub_write(bytes, exec, trampoline, 7);
+		CHECK(ch__arch_stub_is_valid(bytes, exec, trampoline, 7));
+	}
+}
+
+static void write_out_of_reach(void *arg)
+{
+	_Alignas(4) uint8_t site[4];
+	put_word(site, b);
+	ch__arch_site_write(CH__SITE_JMP, site, 0x7f0000000000, (uintptr_t)arg);
+}
+
+TEST(site_write_out_of_reach_panics)
+{
+	expect_signal(write_out_of_reach, (void *)0x1000, SIGABRT);
+}
+
+/* A conditional jump whose B is patched: both arms run. */
+TEST(conditional_site_goes_both_ways_and_where_it_is_patched)
+{
+	struct views v = map_views();
+	uint8_t *write = v.write;
+	put_word(write, 0x34000040); /* cbz w0, +8 */
+	put_word(write + 4, b);
+	ch__arch_constant_function_write(write + 8, 1);
+	ch__arch_constant_function_write(write + 256, 2);
+	ch__arch_constant_function_write(write + 512, 3);
+	CHECK(ch__arch_site_is_valid(CH__SITE_JCC, write, (uintptr_t)v.exec));
+	int (*function)(int) = (int (*)(int))(uintptr_t)v.exec;
+	for (unsigned target = 2; target <= 3; target++) {
+		ch__arch_site_write(CH__SITE_JCC, write, (uintptr_t)v.exec,
+				    (uintptr_t)v.exec + 256 * (target - 1));
+		ch__arch_sync(v.exec, 8);
+		CHECK_EQ(function(0), 1);
+		CHECK_EQ(function(7), target);
+	}
+}
+
+TEST(address_site_loads_what_is_patched)
+{
+	struct views v = map_views();
+	put_word(v.write, 0x58000040); /* ldr x0, +8 */
+	put_word(v.write + 4, b + 3);
+	put_word(v.write + 16, ret);
+	uintptr_t (*function)(void) = (uintptr_t(*)(void))(uintptr_t)v.exec;
+	for (uintptr_t target = 0x123456789abc; target; target >>= 8) {
+		ch__arch_site_write(CH__SITE_LEA, v.write, (uintptr_t)v.exec, target);
+		ch__arch_sync(v.exec, 20);
+		CHECK_EQ(function(), target);
+	}
+}
+
+/* --- diverters, veneers, stubs --- */
+
+TEST(diverter_falls_through_until_one_word_arms_it)
+{
+	struct views v = map_views();
+	for (unsigned at = 0; at < 64; at += 4) {
+		uint8_t *write = v.write + at, *target = v.exec + 4096;
+		uintptr_t exec = (uintptr_t)v.exec + at;
+		ch__arch_diverter_write(write, exec, (uintptr_t)target);
+		CHECK_EQ(word_at(write), nop);
+		ch__arch_constant_function_write(write + CH_ARCH_DIVERTER_BYTES, 1);
+		ch__arch_constant_function_write(v.write + 4096, 2);
+		ch__arch_sync(v.exec, 4096 + 64);
+		int (*function)(void) = (int (*)(void))exec;
+		CHECK(ch__arch_diverter_is_valid(write, exec, (uintptr_t)target));
+		CHECK(!ch__arch_diverter_is_valid(write, exec, (uintptr_t)target + 1));
+		CHECK(ch__arch_diverter_is_there(write));
+		CHECK(!ch__arch_diverter_is_armed(write));
+		CHECK_EQ(function(), 1);
+		ch__arch_diverter_arm(write, exec, (uintptr_t)target);
+		ch__arch_sync((uint8_t *)exec, 4);
+		CHECK(ch__arch_diverter_is_armed(write));
+		CHECK(!ch__arch_diverter_is_there(write));
+		CHECK(!ch__arch_diverter_is_valid(write, exec, (uintptr_t)target));
+		CHECK_EQ(ch__arch_diverter_target(write, exec), target);
+		CHECK_EQ(function(), 2);
+		for (unsigned i = 1; i < 4; i++)
+			CHECK(!ch__arch_diverter_is_there(write + i));
+	}
+	/* Other hints are no NOP that may become a B. */
+	put_word(v.write, bti_c);
+	CHECK(!ch__arch_diverter_is_there(v.write));
+}
+
+static int answer(void)
+{
+	return 42;
+}
+
+/* At each alignment that a block or the runtime gives it: its literal is one aligned load. */
+TEST(veneer_reaches_any_address_by_an_aligned_literal)
+{
+	struct views v = map_views();
+	for (unsigned at = 0; at < 64; at += 4) {
+		uint8_t *write = v.write + at;
+		unsigned literals = 0;
+		ch__arch_fill_traps(v.write, 256);
+		ch__arch_veneer_write(write, (uintptr_t)v.exec + at, (uintptr_t)answer);
+		ch__arch_sync(v.exec, 256);
+		CHECK(ch__arch_landing_is_there(write));
+		CHECK_EQ(ch__arch_veneer_target(write), (uintptr_t)answer);
+		CHECK_EQ(((int (*)(void))((uintptr_t)v.exec + at))(), 42);
+		for (unsigned i = 0; i + 8 <= CH_ARCH_VENEER_BYTES; i += 4) {
+			uintptr_t word;
+			memcpy(&word, write + i, 8);
+			literals += word == (uintptr_t)answer && (at + i) % 8 == 0;
+		}
+		CHECK_EQ(literals, 1);
+		CHECK(ch__arch_are_traps(write + CH_ARCH_VENEER_BYTES, 64));
+		CHECK(!at || ch__arch_are_traps(v.write, at));
+	}
+}
+
+TEST(stub_index_is_read_at_the_very_end_of_a_mapping)
+{
+	struct views v = map_views();
+	uint32_t page = (uint32_t)sysconf(_SC_PAGESIZE), end = CODE_BYTES - page;
+	uint8_t *write = v.write + end - CH_ARCH_STUB_BYTES;
+	uintptr_t exec = (uintptr_t)v.exec + end - CH_ARCH_STUB_BYTES;
+	static const uint32_t indexes[] = {0, 1, 0x123456, 0xffffff};
+	/* The byte behind the stub is unmapped: reading past it would fault. */
+	CHECK_EQ(munmap(v.write + end, page), 0);
+	for (unsigned i = 0; i < 4; i++) {
+		ch__arch_stub_write(write, exec, (uintptr_t)v.exec, indexes[i]);
+		CHECK_EQ(ch__arch_stub_index(write + CH_ARCH_STUB_CALL_BYTES), indexes[i]);
+		CHECK(ch__arch_stub_is_valid(write, exec, (uintptr_t)v.exec, indexes[i]));
+		CHECK(!ch__arch_stub_is_valid(write, exec, (uintptr_t)v.exec, indexes[i] ^ 1));
+		CHECK(!ch__arch_stub_is_valid(write, exec, (uintptr_t)v.exec + 4, indexes[i]));
+		CHECK_EQ(word_at(write), bti_jc);
+		/* The index is the only word that is no instruction: run, it kills. */
+		expect_signal(call_address, (void *)(exec + CH_ARCH_STUB_CALL_BYTES), SIGILL);
+	}
+}
+
+/* A jump in a stub's slot is read back as a site. */
+TEST(jump_in_a_stubs_slot_reads_as_a_site)
+{
+	_Alignas(16) uint8_t slot[CH_ARCH_STUB_BYTES];
+	uintptr_t exec = 0x7f0000000000;
+	ch__arch_jump_write(slot, exec, exec - 0x1234);
+	CHECK(ch__arch_site_is_valid(CH__SITE_JMP, slot, exec));
+	CHECK_EQ(ch__arch_site_target(CH__SITE_JMP, slot, exec), exec - 0x1234);
+}
+
+/* --- storms: one thread patches, this one executes; every execution must reach one of the targets
+ * --- */
+
+struct storm {
+	struct views v;
+	enum { STORM_SITE, STORM_DIVERTER } kind;
+	enum ch__site site;
+	unsigned at;
+	_Atomic(bool) stop;
+	_Atomic(uint64_t) patches;
+};
+
+static void *patch_all_the_time(void *arg)
+{
+	struct storm *s = arg;
+	uint8_t *write = s->v.write + s->at;
+	uintptr_t exec = (uintptr_t)s->v.exec + s->at;
+	while (!atomic_load_explicit(&s->stop, memory_order_relaxed)) {
+		uintptr_t target = (uintptr_t)s->v.exec + (s->patches & 1 ? STORM_HIGH : STORM_LOW);
+		if (s->kind == STORM_SITE)
+			ch__arch_site_write(s->site, write, exec, target);
+		else if (s->patches & 1)
+			ch__arch_diverter_arm(write, exec, (uintptr_t)s->v.exec + STORM_HIGH);
+		else
+			__atomic_store_n((uint32_t *)(void *)write, nop, __ATOMIC_RELEASE);
+		ch__arch_sync((uint8_t *)exec, 8);
+		s->patches++;
+	}
+	return NULL;
+}
+
+/* An emulator that misses a store goes on with what it translated: it shows no tearing, and both
+ * targets only by luck. */
+static bool saw_both(const struct storm *s, const uint64_t seen[2])
+{
+	return s->v.write == s->v.exec ? seen[0] + seen[1] > 0 : seen[0] && seen[1];
+}
+
+/* Executes for the time, and longer while the patcher did not get to run or to be seen; returns how
+ * often neither target was reached. */
+static uint64_t execute_under_patches(struct storm *s, uint64_t time, uint64_t seen[2])
+{
+	enum { PATCHES_LEAST = 100 };
+	pthread_t patcher;
+	uint64_t bad = 0, until = now_ns() + time;
+	uint64_t enough = atomic_load(&s->patches) + PATCHES_LEAST;
+	int (*function)(void) = (int (*)(void))((uintptr_t)s->v.exec + STORM_AT);
+	atomic_store(&s->stop, false);
+	CHECK_EQ(pthread_create(&patcher, NULL, patch_all_the_time, s), 0);
+	while (now_ns() < until || !saw_both(s, seen) || atomic_load(&s->patches) < enough)
+		for (unsigned i = 0; i < 100; i++) {
+			int got = function();
+			if (got == 1 || got == 2)
+				seen[got - 1]++;
+			else
+				bad++;
+		}
+	atomic_store(&s->stop, true);
+	pthread_join(patcher, NULL);
+	return bad;
+}
+
+/* stp x29, x30; the site or diverter; what follows. The targets return 1 and 2. */
+static void prepare_storm(struct storm *s, enum ch__site kind)
+{
+	uint8_t *write = s->v.write + STORM_AT;
+	uintptr_t exec = (uintptr_t)s->v.exec + STORM_AT;
+	bool is_call = s->kind == STORM_SITE && kind == CH__SITE_CALL;
+	ch__arch_constant_function_write(s->v.write + STORM_LOW, 1);
+	ch__arch_constant_function_write(s->v.write + STORM_HIGH, 2);
+	put_word(write, bti_c);
+	put_word(write + 4, is_call ? 0xa9bf7bfd : nop); /* stp x29, x30, [sp, #-16]! */
+	s->site = kind;
+	s->at = STORM_AT + (kind == CH__SITE_JCC ? 12 : 8);
+	if (s->kind == STORM_DIVERTER) {
+		ch__arch_diverter_write(write + 8, exec + 8, (uintptr_t)s->v.exec + STORM_HIGH);
+		ch__arch_constant_function_write(write + 12, 1);
+	} else if (kind == CH__SITE_JCC) {
+		put_word(write + 8, 0x52800020);  /* mov w0, #1 */
+		put_word(write + 12, 0x34000040); /* cbz w0, +8: not taken */
+		put_word(write + 16, b);
+	} else {
+		put_word(write + 8, is_call ? bl : b);
+		put_word(write + 12, 0xa8c17bfd); /* ldp x29, x30, [sp], #16 */
+		put_word(write + 16, ret);
+	}
+	if (s->kind == STORM_SITE)
+		ch__arch_site_write(kind, s->v.write + s->at, (uintptr_t)s->v.exec + s->at,
+				    (uintptr_t)s->v.exec + STORM_LOW);
+	ch__arch_sync(s->v.exec, CODE_BYTES);
+}
+
+TEST(storm_of_site_patches_never_tears)
+{
+	struct storm s = {.v = map_views(), .kind = STORM_SITE};
+	uint64_t bad = 0, total = (uint64_t)storm_ms() * 500000;
+	for (enum ch__site kind = CH__SITE_JMP; kind <= CH__SITE_CALL; kind++) {
+		uint64_t seen[2] = {0, 0};
+		prepare_storm(&s, kind);
+		bad += execute_under_patches(&s, total / 3, seen);
+		printf("kind %u: %llu patches, %llu and %llu executions\n", kind,
+		       (unsigned long long)s.patches, (unsigned long long)seen[0],
+		       (unsigned long long)seen[1]);
+	}
+	CHECK_EQ(bad, 0);
+}
+
+TEST(storm_of_diverters_never_tears)
+{
+	struct storm s = {.v = map_views(), .kind = STORM_DIVERTER};
+	uint64_t seen[2] = {0, 0};
+	prepare_storm(&s, CH__SITE_JMP);
+	uint64_t bad = execute_under_patches(&s, (uint64_t)storm_ms() * 500000, seen);
+	printf("%llu patches, %llu and %llu executions\n", (unsigned long long)s.patches,
+	       (unsigned long long)seen[0], (unsigned long long)seen[1]);
+	CHECK_EQ(bad, 0);
+}
+
+TEST(request_to_valgrind_has_no_effect_without_it)
+{
+	enum { RUNNING_ON_VALGRIND = 0x1001 };
+	const uintptr_t words[6] = {RUNNING_ON_VALGRIND, 1, 2, 3, 4, 5};
+	CHECK_EQ(ch__arch_valgrind_ask(words), 0);
+	for (uintptr_t i = 1; i < 6; i++)
+		CHECK_EQ(words[i], i);
+}
+
+TEST(serializing_function_has_the_instruction_that_serializes)
+{
+	enum { LOOKED_AT = 32 };
+	static const uint32_t isb = 0xd5033fdf;
+	const uint8_t *code = (const uint8_t *)(uintptr_t)ch__arch_serialize;
+	bool is_there = false;
+	for (int i = 0; i < LOOKED_AT; i++)
+		is_there |= !memcmp(code + 4 * i, &isb, sizeof isb);
+	CHECK(is_there);
+}

@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: MIT
+ * sites_x86_64.c: traps, site rules at every offset, diverters, veneers and stubs as
+ * bytes, and storms of patches against a thread that executes them; a request to Valgrind where
+ * none runs. It needs no pool: code lies in two views that the file maps itself. */
+#define _GNU_SOURCE
+#include "arch/arch.h"
+#include "tests/support/harness.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum {
+	CODE_BYTES = 1 << 18,
+	/* Storms: the site's line in the middle, a target on each side, so that all four bytes of a
+	 * displacement change and a torn one leads to a trap within the mapping. */
+	STORM_AT = 0x20000,
+	STORM_LOW = STORM_AT - 0x1f80,
+	STORM_HIGH = STORM_AT + 0x2140,
+};
+
+struct views {
+	uint8_t *exec, *write;
+};
+
+static struct views map_views(void)
+{
+	struct views v;
+	v.exec = mmap(NULL, CODE_BYTES, PROT_READ | PROT_EXEC, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	CHECK(v.exec != MAP_FAILED);
+	v.write = mremap(v.exec, 0, CODE_BYTES, MREMAP_MAYMOVE);
+	CHECK(v.write != MAP_FAILED);
+	CHECK_EQ(mprotect(v.write, CODE_BYTES, PROT_READ | PROT_WRITE), 0);
+	ch__arch_fill_traps(v.write, CODE_BYTES);
+	return v;
+}
+
+TEST(traps_every_byte_of_a_filled_range_is_recognized)
+{
+	uint8_t bytes[64];
+	for (size_t n = 0; n <= sizeof bytes; n++) {
+		memset(bytes, 0, sizeof bytes);
+		ch__arch_fill_traps(bytes, n);
+		CHECK(ch__arch_are_traps(bytes, n));
+		for (size_t i = 0; i < n; i++) {
+			uint8_t kept = bytes[i];
+			bytes[i] = (uint8_t)(kept ^ 1);
+			CHECK(!ch__arch_are_traps(bytes, n));
+			bytes[i] = kept;
+		}
+		CHECK(n == sizeof bytes || bytes[n] == 0);
+	}
+}
+
+static void call_address(void *address)
+{
+	((void (*)(void))(uintptr_t)address)();
+}
+
+TEST(traps_kill_a_jump_to_every_offset)
+{
+	struct views v = map_views();
+	for (unsigned i = 0; i < 64; i++)
+		expect_signal(call_address, v.exec + i, SIGTRAP);
+}
+
+static struct {
+	enum ch__site kind;
+	uint8_t bytes[8];
+	unsigned size, field;
+} const forms[] = {
+	{CH__SITE_JMP, {0xe9}, 5, 1},
+	{CH__SITE_JCC, {0x0f, 0x80}, 6, 2},
+	{CH__SITE_JCC, {0x0f, 0x8f}, 6, 2},
+	{CH__SITE_CALL, {0xe8}, 5, 1},
+	{CH__SITE_LEA, {0x48, 0x8d, 0x05}, 7, 3},
+	{CH__SITE_LEA, {0x4c, 0x8d, 0x3d}, 7, 3},
+};
+enum { FORMS = sizeof forms / sizeof *forms };
+
+TEST(site_is_valid_only_where_its_field_lies_in_one_aligned_8)
+{
+	_Alignas(64) uint8_t line[128];
+	for (unsigned f = 0; f < FORMS; f++)
+		for (unsigned at = 0; at < 64; at++) {
+			uint8_t *site = line + at;
+			memset(line, 0x90, sizeof line);
+			memcpy(site, forms[f].bytes, forms[f].field);
+			bool inside = (at + forms[f].field) / 8 == (at + forms[f].field + 3) / 8;
+			CHECK_EQ(ch__arch_site_is_valid(forms[f].kind, site, (uintptr_t)site),
+				 inside);
+			CHECK_EQ(ch__arch_site_bytes(forms[f].kind, site), forms[f].size);
+			site[0] ^= 0x10;
+			CHECK(!ch__arch_site_is_valid(forms[f].kind, site, (uintptr_t)site));
+		}
+	for (unsigned at = 0; at < 64; at++)
+		CHECK_EQ(
+			ch__arch_site_is_valid(CH__SITE_LITERAL, line + at, (uintptr_t)(line + at)),
+			at % 8 == 0);
+}
+
+TEST(site_is_refused_when_its_instruction_is_another)
+{
+	_Alignas(8) uint8_t bytes[8];
+	static const uint8_t wrong[][3] = {
+		{0xeb, 0, 0},       {0x0f, 0x70, 0},    {0x0f, 0x90, 0},   {0x48, 0x8b, 0x05},
+		{0x48, 0x8d, 0x45}, {0x40, 0x8d, 0x05}, {0x48, 0x8d, 0x04}};
+	for (unsigned w = 0; w < sizeof wrong / sizeof *wrong; w++)
+		for (enum ch__site kind = CH__SITE_JMP; kind <= CH__SITE_LEA; kind++)
+			for (uintptr_t exec = 0; exec < 8; exec++) {
+				memset(bytes, 0, sizeof bytes);
+				memcpy(bytes, wrong[w], 3);
+				CHECK(!ch__arch_site_is_valid(kind, bytes, exec));
+			}
+	CHECK(!ch__arch_site_is_valid((enum ch__site)99, bytes, 0));
+}
+
+TEST(site_write_changes_its_field_only_and_reads_back)
+{
+	_Alignas(64) uint8_t line[128], before[128];
+	uintptr_t const exec_base = 0x7f1234560000;
+	static const int64_t distances[] = {0, 1, -1, 0x7fffffff, -0x80000000ll, 0x12345678};
+	for (unsigned f = 0; f < FORMS; f++)
+		for (unsigned at = 0; at < 64; at++)
+			for (unsigned d = 0; d < 6; d++) {
+				enum ch__site kind = forms[f].kind;
+				uintptr_t exec = exec_base + at;
+				uintptr_t target = exec + forms[f].size + (uintptr_t)distances[d];
+				memset(line, 0x90, sizeof line);
+				memcpy(line + at, forms[f].bytes, forms[f].field);
+				memcpy(before, line, sizeof line);
+				CHECK(ch__arch_site_reaches(kind, exec, target));
+				ch__arch_site_write(kind, line + at, exec, target);
+				CHECK_EQ(ch__arch_site_target(kind, line + at, exec), target);
+				memcpy(before + at + forms[f].field,
+				       &(int32_t){(int32_t)distances[d]}, 4);
+				CHECK(memcmp(line, before, sizeof line) == 0);
+			}
+	uint64_t literal[3] = {1, 2, 3};
+	ch__arch_site_write(CH__SITE_LITERAL, (uint8_t *)&literal[1], 0x1000, 0x7f0011223344);
+	CHECK_EQ(literal[0], 1);
+	CHECK_EQ(literal[1], 0x7f0011223344);
+	CHECK_EQ(literal[2], 3);
+	CHECK_EQ(ch__arch_site_target(CH__SITE_LITERAL, (uint8_t *)&literal[1], 0), 0x7f0011223344);
+}
+
+TEST(site_reaches_exactly_two_gib)
+{
+	uintptr_t exec = 0x7f0000000000;
+	for (unsigned f = 0; f < FORMS; f++) {
+		uintptr_t next = exec + forms[f].size;
+		CHECK(ch__arch_site_reaches(forms[f].kind, exec, next + 0x7fffffff));
+		CHECK(!ch__arch_site_reaches(forms[f].kind, exec, next + 0x80000000));
+		CHECK(ch__arch_site_reaches(forms[f].kind, exec, next - 0x80000000));
+		CHECK(!ch__arch_site_reaches(forms[f].kind, exec, next - 0x80000001));
+	}
+	CHECK(ch__arch_site_reaches(CH__SITE_LITERAL, exec, 1));
+}
+
+TEST(jumps_of_stubs_and_diverters_reach_exactly_two_gib)
+{
+	static const struct {
+		int64_t distance;
+		bool is_near;
+	} ends[] = {{0x7fffffff, true},
+		    {0x80000000ll, false},
+		    {-0x80000000ll, true},
+		    {-0x80000001ll, false}};
+	uintptr_t exec = 0x7f0000000000;
+	for (unsigned i = 0; i < 4; i++) {
+		uint8_t bytes[8];
+		uintptr_t distance = (uintptr_t)ends[i].distance;
+		uintptr_t divert = exec + CH_ARCH_DIVERTER_BYTES + distance;
+		uintptr_t jump = exec + 5 + distance;
+		uintptr_t call = exec + CH_ARCH_STUB_CALL_BYTES + distance;
+		CHECK_EQ(ch__arch_diverter_reaches(exec, divert), ends[i].is_near);
+		CHECK_EQ(ch__arch_jump_reaches(exec, jump), ends[i].is_near);
+		if (!ends[i].is_near) {
+			CHECK(!ch__arch_stub_is_valid(bytes, exec, call, 7));
+			continue;
+		}
+		ch__arch_diverter_write(bytes, exec, divert);
+		CHECK_EQ(ch__arch_diverter_target(bytes, exec), divert);
+		ch__arch_jump_write(bytes, exec, jump);
+		CHECK_EQ(bytes[0], 0xe9);
+		CHECK_EQ(ch__arch_jump_target(bytes, exec), jump);
+		ch__arch_stub_write(bytes, exec, call, 7);
+		CHECK(ch__arch_stub_is_valid(bytes, exec, call, 7));
+	}
+}
+
+static void write_out_of_reach(void *arg)
+{
+	uint8_t site[8] = {0xe9};
+	ch__arch_site_write(CH__SITE_JMP, site, 0x7f0000000000, (uintptr_t)arg);
+}
+
+TEST(site_write_out_of_reach_panics)
+{
+	expect_signal(write_out_of_reach, (void *)0x1000, SIGABRT);
+}
+
+TEST(diverter_falls_through_until_one_byte_arms_it)
+{
+	struct views v = map_views();
+	for (unsigned at = 0; at < 64; at++) {
+		uint8_t *write = v.write + at, *target = v.exec + 4096;
+		uintptr_t exec = (uintptr_t)v.exec + at;
+		ch__arch_diverter_write(write, exec, (uintptr_t)target);
+		ch__arch_constant_function_write(write + CH_ARCH_DIVERTER_BYTES, 1);
+		ch__arch_constant_function_write(v.write + 4096, 2);
+		int (*function)(void) = (int (*)(void))exec;
+		CHECK(ch__arch_diverter_is_valid(write, exec, (uintptr_t)target));
+		CHECK(!ch__arch_diverter_is_valid(write, exec, (uintptr_t)target + 1));
+		CHECK(ch__arch_diverter_is_there(write));
+		CHECK(!ch__arch_diverter_is_armed(write));
+		ch__arch_serialize();
+		CHECK_EQ(function(), 1);
+		ch__arch_diverter_arm(write, exec, (uintptr_t)target);
+		CHECK(ch__arch_diverter_is_armed(write));
+		CHECK(!ch__arch_diverter_is_there(write));
+		CHECK(!ch__arch_diverter_is_valid(write, exec, (uintptr_t)target));
+		CHECK_EQ(ch__arch_diverter_target(write, exec), target);
+		CHECK_EQ(function(), 2);
+	}
+}
+
+static int answer(void)
+{
+	return 42;
+}
+
+TEST(veneer_reaches_any_address)
+{
+	struct views v = map_views();
+	ch__arch_veneer_write(v.write, (uintptr_t)v.exec, (uintptr_t)answer);
+	CHECK_EQ(ch__arch_veneer_target(v.write), (uintptr_t)answer);
+	CHECK_EQ(((int (*)(void))(uintptr_t)v.exec)(), 42);
+}
+
+TEST(stub_index_is_read_at_the_very_end_of_a_mapping)
+{
+	struct views v = map_views();
+	/* The byte behind the stub is unmapped: reading past it would fault. */
+	CHECK_EQ(munmap(v.write + CODE_BYTES - 4096, 4096), 0);
+	uint32_t end = CODE_BYTES - 4096;
+	uint8_t *write = v.write + end - CH_ARCH_STUB_BYTES;
+	uintptr_t exec = (uintptr_t)v.exec + end - CH_ARCH_STUB_BYTES;
+	static const uint32_t indexes[] = {0, 1, 0x123456, 0xffffff};
+	for (unsigned i = 0; i < 4; i++) {
+		ch__arch_stub_write(write, exec, (uintptr_t)v.exec, indexes[i]);
+		CHECK_EQ(ch__arch_stub_index(write + CH_ARCH_STUB_CALL_BYTES), indexes[i]);
+		CHECK(ch__arch_stub_is_valid(write, exec, (uintptr_t)v.exec, indexes[i]));
+		CHECK(!ch__arch_stub_is_valid(write, exec, (uintptr_t)v.exec, indexes[i] ^ 1));
+		CHECK(!ch__arch_stub_is_valid(write, exec, (uintptr_t)v.exec + 1, indexes[i]));
+	}
+}
+
+/* --- storms: one thread patches, this one executes; every execution must reach one of the targets
+ * --- */
+
+struct storm {
+	struct views v;
+	enum { STORM_SITES, STORM_DIVERTER } kind;
+	enum ch__site site;
+	unsigned at;
+	_Atomic(bool) stop;
+	_Atomic(uint64_t) patches;
+};
+
+static void *patch_all_the_time(void *arg)
+{
+	struct storm *s = arg;
+	uint8_t *write = s->v.write + s->at;
+	uintptr_t exec = (uintptr_t)s->v.exec + s->at;
+	while (!atomic_load_explicit(&s->stop, memory_order_relaxed)) {
+		uintptr_t target = (uintptr_t)s->v.exec + (s->patches & 1 ? STORM_HIGH : STORM_LOW);
+		if (s->kind == STORM_SITES)
+			ch__arch_site_write(s->site, write, exec, target);
+		else
+			__atomic_store_n(write, s->patches & 1 ? 0xe9 : 0xa9, __ATOMIC_RELEASE);
+		s->patches++;
+	}
+	return NULL;
+}
+
+/* Executes for the share of the storm's time, and longer while the patcher does not get to run;
+ * returns how often neither target was reached. */
+static uint64_t execute_under_patches(struct storm *s, uint64_t until, uint64_t *executed)
+{
+	enum { PATCHES_LEAST = 20 };
+	pthread_t patcher;
+	uint64_t bad = 0, seen[2] = {0, 0}, enough = atomic_load(&s->patches) + PATCHES_LEAST;
+	int (*function)(void) = (int (*)(void))((uintptr_t)s->v.exec + STORM_AT);
+	CHECK_EQ(pthread_create(&patcher, NULL, patch_all_the_time, s), 0);
+	do
+		for (unsigned i = 0; i < 1000; i++) {
+			int got = function();
+			if (got == 1 || got == 2)
+				seen[got - 1]++;
+			else
+				bad++;
+		}
+	while (now_ns() < until || atomic_load(&s->patches) < enough);
+	atomic_store(&s->stop, true);
+	pthread_join(patcher, NULL);
+	*executed += seen[0] + seen[1];
+	return bad;
+}
+
+/* NOPs up to the site, which lies in the second 64 bytes; the targets return 1 and 2. */
+static void prepare_storm(struct storm *s, unsigned at)
+{
+	uint8_t *write = s->v.write + STORM_AT;
+	ch__arch_fill_traps(s->v.write, CODE_BYTES);
+	memset(write, 0x90, at);
+	write[0] = 0x39; /* cmp eax, eax */
+	write[1] = 0xc0;
+	ch__arch_constant_function_write(s->v.write + STORM_LOW, 1);
+	ch__arch_constant_function_write(s->v.write + STORM_HIGH, 2);
+	s->at = STORM_AT + at;
+	atomic_store(&s->stop, false);
+}
+
+static void prepare_site(struct storm *s, enum ch__site kind, unsigned at)
+{
+	uintptr_t exec = (uintptr_t)s->v.exec + STORM_AT + at;
+	uint8_t *write = s->v.write + STORM_AT + at;
+	prepare_storm(s, at);
+	s->site = kind;
+	write[0] = kind == CH__SITE_JMP ? 0xe9 : 0x0f;
+	if (kind == CH__SITE_JCC)
+		write[1] = 0x84; /* je: prepare_storm made the flags equal */
+	ch__arch_site_write(kind, write, exec, (uintptr_t)s->v.exec + STORM_LOW);
+}
+
+TEST(storm_of_site_patches_never_tears)
+{
+	struct storm s = {.v = map_views(), .kind = STORM_SITES};
+	uint64_t executed = 0, bad = 0, start = now_ns(), total = (uint64_t)storm_ms() * 500000;
+	unsigned const runs = 2 * 64 * 5 / 8; /* of eight offsets five are valid */
+	unsigned done = 0;
+	for (enum ch__site kind = CH__SITE_JMP; kind <= CH__SITE_JCC; kind++)
+		for (unsigned at = 64; at < 128; at++) {
+			prepare_site(&s, kind, at);
+			if (!ch__arch_site_is_valid(kind, s.v.write + s.at,
+						    (uintptr_t)s.v.exec + s.at))
+				continue;
+			done++;
+			bad += execute_under_patches(&s, start + total * done / runs, &executed);
+		}
+	printf("%llu patches, %llu executions\n", (unsigned long long)s.patches,
+	       (unsigned long long)executed);
+	CHECK_EQ(done, runs);
+	CHECK_EQ(bad, 0);
+}
+
+TEST(storm_of_diverters_never_tears_at_any_offset)
+{
+	struct storm s = {.v = map_views(), .kind = STORM_DIVERTER};
+	uint64_t executed = 0, bad = 0, start = now_ns(), total = (uint64_t)storm_ms() * 500000;
+	for (unsigned at = 64; at < 128; at++) {
+		prepare_storm(&s, at);
+		uint8_t *write = s.v.write + s.at;
+		ch__arch_diverter_write(write, (uintptr_t)s.v.exec + s.at,
+					(uintptr_t)s.v.exec + STORM_HIGH);
+		ch__arch_constant_function_write(write + CH_ARCH_DIVERTER_BYTES, 1);
+		bad += execute_under_patches(&s, start + total * (at - 63) / 64, &executed);
+	}
+	printf("%llu patches, %llu executions\n", (unsigned long long)s.patches,
+	       (unsigned long long)executed);
+	CHECK_EQ(bad, 0);
+}
+
+TEST(request_to_valgrind_has_no_effect_without_it)
+{
+	enum { RUNNING_ON_VALGRIND = 0x1001 };
+	const uintptr_t words[6] = {RUNNING_ON_VALGRIND, 1, 2, 3, 4, 5};
+	CHECK_EQ(ch__arch_valgrind_ask(words), 0);
+	for (uintptr_t i = 1; i < 6; i++)
+		CHECK_EQ(words[i], i);
+}
+
+TEST(serializing_function_has_the_instruction_that_serializes)
+{
+	enum { LOOKED_AT = 128 };
+	static const uint8_t cpuid[] = {0x0f, 0xa2};
+	const uint8_t *code = (const uint8_t *)(uintptr_t)ch__arch_serialize;
+	CHECK(memmem(code, LOOKED_AT, cpuid, sizeof cpuid) != NULL);
+}

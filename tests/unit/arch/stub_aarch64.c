@@ -1,0 +1,643 @@
+/* SPDX-License-Identifier: MIT
+ * stub_aarch64.c: what a stub hit keeps and what its callback may change: every register
+ * but x16 and x17, flags, vector state; unwinding at each instruction of the stub entry, also where
+ * the caller's address is in x30 only, and longjmp out of the callback; the images of registers;
+ * signatures of return addresses. */
+#define _GNU_SOURCE
+#include "arch/arch.h"
+#include "tests/support/jit_range.h"
+#include "tests/support/known_registers.h"
+#include "tests/support/two_views.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/auxv.h>
+#include <ucontext.h>
+#include <unwind.h>
+
+enum {
+	CODE_BYTES = 1 << 16,
+	TRAMPOLINE_AT = 256,
+	STUB_INDEX = 0xabcdef,
+	X16 = 16,
+	X17 = 17,
+	SP = 31,
+};
+
+/* probe(target, shift): loads every register from probe_in, moves sp down by shift, jumps to
+ * target; what arrives at probe_landed is stored to probe_out. By number; the place of sp holds the
+ * flags, x16 and x17 are not the code's at a site. */
+void probe(uintptr_t target, uintptr_t shift);
+extern char probe_landed[];
+uint64_t probe_in[32], probe_out[32];
+uint64_t probe_sp_in, probe_sp_out, probe_sp_saved;
+/* q0 to q31, fpsr, fpcr */
+_Alignas(16) uint8_t probe_vector_in[32][16], probe_vector_out[32][16];
+uint64_t probe_fp_in[2], probe_fp_out[2];
+
+__asm__("	.text\n"
+	"	.globl probe, probe_landed\n"
+	"	.hidden probe, probe_landed\n"
+	"	.macro address_of register, name\n"
+	"	adrp \\register, \\name\n"
+	"	add \\register, \\register, :lo12:\\name\n"
+	"	.endm\n"
+	"	.macro own op\n" /* callee-saved ones, at sp */
+	"	\\op x19, x20, [sp]\n	\\op x21, x22, [sp, #16]\n"
+	"	\\op x23, x24, [sp, #32]\n	\\op x25, x26, [sp, #48]\n"
+	"	\\op x27, x28, [sp, #64]\n	\\op x29, x30, [sp, #80]\n"
+	"	\\op d8, d9, [sp, #96]\n	\\op d10, d11, [sp, #112]\n"
+	"	\\op d12, d13, [sp, #128]\n	\\op d14, d15, [sp, #144]\n"
+	"	.endm\n"
+	"	.macro all op\n" /* but x16 and x17, which is the base */
+	"	\\op x0, x1, [x17]\n	\\op x2, x3, [x17, #16]\n"
+	"	\\op x4, x5, [x17, #32]\n	\\op x6, x7, [x17, #48]\n"
+	"	\\op x8, x9, [x17, #64]\n	\\op x10, x11, [x17, #80]\n"
+	"	\\op x12, x13, [x17, #96]\n	\\op x14, x15, [x17, #112]\n"
+	"	\\op x18, x19, [x17, #144]\n	\\op x20, x21, [x17, #160]\n"
+	"	\\op x22, x23, [x17, #176]\n	\\op x24, x25, [x17, #192]\n"
+	"	\\op x26, x27, [x17, #208]\n	\\op x28, x29, [x17, #224]\n"
+	"	.endm\n"
+	"	.macro vectors_at op, base\n"
+	"	\\op q0, q1, [\\base]\n	\\op q2, q3, [\\base, #32]\n"
+	"	\\op q4, q5, [\\base, #64]\n	\\op q6, q7, [\\base, #96]\n"
+	"	\\op q8, q9, [\\base, #128]\n	\\op q10, q11, [\\base, #160]\n"
+	"	\\op q12, q13, [\\base, #192]\n	\\op q14, q15, [\\base, #224]\n"
+	"	\\op q16, q17, [\\base, #256]\n	\\op q18, q19, [\\base, #288]\n"
+	"	\\op q20, q21, [\\base, #320]\n	\\op q22, q23, [\\base, #352]\n"
+	"	\\op q24, q25, [\\base, #384]\n	\\op q26, q27, [\\base, #416]\n"
+	"	\\op q28, q29, [\\base, #448]\n	\\op q30, q31, [\\base, #480]\n"
+	"	.endm\n"
+	"	.p2align 2\n"
+	"probe:	hint #34\n"
+	"	sub sp, sp, #160\n"
+	"	own stp\n"
+	"	mov x16, x0\n"
+	"	address_of x17, probe_sp_saved\n"
+	"	mov x9, sp\n"
+	"	str x9, [x17]\n"
+	"	sub sp, sp, x1\n"
+	"	sub sp, sp, #256\n"
+	"	address_of x17, probe_sp_in\n"
+	"	mov x9, sp\n"
+	"	str x9, [x17]\n"
+	"	address_of x17, probe_vector_in\n"
+	"	vectors_at ldp, x17\n"
+	"	address_of x17, probe_fp_in\n"
+	"	ldp x9, x10, [x17]\n"
+	"	msr fpsr, x9\n"
+	"	msr fpcr, x10\n"
+	"	address_of x17, probe_in\n"
+	"	ldr x30, [x17, #240]\n"
+	"	ldr x9, [x17, #248]\n"
+	"	msr nzcv, x9\n"
+	"	all ldp\n"
+	"	br x16\n"
+	"probe_landed:\n"
+	"	hint #34\n"
+	"	address_of x17, probe_out\n"
+	"	all stp\n"
+	"	str x16, [x17, #128]\n"
+	"	mrs x9, nzcv\n"
+	"	stp x30, x9, [x17, #240]\n"
+	"	address_of x17, probe_sp_out\n"
+	"	mov x9, sp\n"
+	"	str x9, [x17]\n"
+	"	address_of x17, probe_vector_out\n"
+	"	vectors_at stp, x17\n"
+	"	address_of x17, probe_fp_out\n"
+	"	mrs x9, fpsr\n"
+	"	mrs x10, fpcr\n"
+	"	stp x9, x10, [x17]\n"
+	"	msr fpcr, xzr\n"
+	"	address_of x17, probe_sp_saved\n"
+	"	ldr x9, [x17]\n"
+	"	mov sp, x9\n"
+	"	own ldp\n"
+	"	add sp, sp, #160\n"
+	"	ret\n");
+
+struct rig {
+	struct ch__arch_stub_context context; /* first: the callback casts back */
+	uint8_t *exec, *write;
+	uintptr_t stub;
+	uintptr_t hits;
+	bool changes;
+	struct ch__arch_regs seen;
+	uint64_t seen_fp[2];
+	jmp_buf out;
+};
+
+static void map_rig(struct rig *rig,
+		    void (*hit)(struct ch__arch_stub_context *, struct ch__arch_regs *, uintptr_t))
+{
+	memset(rig, 0, sizeof *rig);
+	rig->exec = two_views_map(CODE_BYTES, &rig->write);
+	ch__arch_stub_context_init(&rig->context);
+	rig->context.hit = hit;
+	size_t bytes = ch__arch_trampoline_write(
+		rig->write + TRAMPOLINE_AT, (uintptr_t)rig->exec + TRAMPOLINE_AT, &rig->context);
+	CHECK(bytes > 0 && bytes <= 64);
+	rig->stub = (uintptr_t)rig->exec + CODE_BYTES - CH_ARCH_STUB_BYTES;
+	ch__arch_stub_write(rig->write + CODE_BYTES - CH_ARCH_STUB_BYTES, rig->stub,
+			    (uintptr_t)rig->exec + TRAMPOLINE_AT, STUB_INDEX);
+	ch__arch_sync(rig->exec, CODE_BYTES);
+}
+
+/* --- what is kept --- */
+
+static void spoil_state(void)
+{
+	static _Alignas(16) const uint8_t spoilt[512] = {1, 2, 3};
+	register const uint8_t *x16 __asm__("x16") = spoilt;
+	__asm__ volatile("vectors_at ldp, x16; cmp xzr, xzr; msr fpsr, xzr; msr fpcr, xzr"
+			 :
+			 : "r"(x16), "m"(spoilt)
+			 : "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11",
+			   "v12", "v13", "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21",
+			   "v22", "v23", "v24", "v25", "v26", "v27", "v28", "v29", "v30", "v31",
+			   "cc");
+}
+
+static void hit_and_land(struct ch__arch_stub_context *context, struct ch__arch_regs *regs,
+			 uintptr_t return_address)
+{
+	struct rig *rig = (struct rig *)context;
+	CHECK_EQ(return_address, rig->stub + CH_ARCH_STUB_CALL_BYTES);
+	const uint8_t *read = rig->write + (return_address - (uintptr_t)rig->exec);
+	CHECK_EQ(ch__arch_stub_index(read), STUB_INDEX);
+	CHECK_EQ((uintptr_t)__builtin_frame_address(0) & 15, 0);
+	rig->seen = *regs;
+	CHECK(memcmp(regs->extended, probe_vector_in, sizeof probe_vector_in) == 0);
+	memcpy(rig->seen_fp, (uint8_t *)regs->extended + 512, sizeof rig->seen_fp);
+	rig->hits++;
+	regs->pc = (uintptr_t)probe_landed;
+	for (unsigned i = 0; rig->changes && i < 31; i++)
+		regs->gpr[i] = ~probe_in[i];
+	spoil_state();
+}
+
+static void fill_probe(uint64_t flags)
+{
+	for (unsigned i = 0; i < 32; i++)
+		probe_in[i] = 0x1111111111111111u * i + 0x0123456789abcdefu;
+	probe_in[SP] = flags;
+	for (unsigned i = 0; i < sizeof probe_vector_in; i++)
+		probe_vector_in[i / 16][i % 16] = (uint8_t)(0x80 + i * 7 + i / 256);
+	probe_fp_in[0] = 0x08000015; /* QC and exceptions that were seen */
+	probe_fp_in[1] = 0x00c00000; /* rounds toward zero */
+	memset(probe_out, 0, sizeof probe_out);
+	memset(probe_vector_out, 0, sizeof probe_vector_out);
+}
+
+static void check_probe(const struct rig *rig)
+{
+	for (unsigned i = 0; i < 31; i++) {
+		if (i == X17 || i == X16)
+			continue;
+		CHECK_EQ(rig->seen.gpr[i], probe_in[i]);
+		CHECK_EQ(probe_out[i], rig->changes ? ~probe_in[i] : probe_in[i]);
+	}
+	CHECK_EQ(rig->seen.gpr[X16], 0);
+	CHECK_EQ(rig->seen.gpr[X17], 0);
+	CHECK_EQ(probe_out[X16], rig->changes ? ~probe_in[X16] : 0);
+	CHECK_EQ(rig->seen.gpr[SP], probe_sp_in);
+	CHECK_EQ(rig->seen.sp, probe_sp_in);
+	CHECK_EQ(probe_sp_out, probe_sp_in);
+	CHECK_EQ(probe_out[SP], probe_in[SP]);
+	CHECK(memcmp(probe_vector_in, probe_vector_out, sizeof probe_vector_in) == 0);
+	for (unsigned i = 0; i < 2; i++) {
+		CHECK_EQ(rig->seen_fp[i], probe_fp_in[i]);
+		CHECK_EQ(probe_fp_out[i], probe_fp_in[i]);
+	}
+}
+
+static void probe_all(struct rig *rig)
+{
+	for (uint64_t flags = 0; flags < 16; flags++)
+		for (uintptr_t shift = 0; shift < 5 * 16; shift += 16)
+			for (unsigned changes = 0; changes < 2; changes++) {
+				rig->changes = changes;
+				fill_probe(flags << 28);
+				probe(rig->stub, shift);
+				check_probe(rig);
+			}
+	CHECK_EQ(rig->hits, 16 * 5 * 2);
+}
+
+TEST(stub_hit_keeps_or_changes_every_register)
+{
+	static struct rig rig;
+	map_rig(&rig, hit_and_land);
+	probe_all(&rig);
+}
+
+static void hit_and_jump_out(struct ch__arch_stub_context *context, struct ch__arch_regs *regs,
+			     uintptr_t return_address)
+{
+	struct rig *rig = (struct rig *)context;
+	(void)regs;
+	(void)return_address;
+	rig->hits++;
+	longjmp(rig->out, 1);
+}
+
+TEST(stub_hit_left_by_longjmp_is_harmless)
+{
+	static struct rig rig;
+	map_rig(&rig, hit_and_jump_out);
+	for (volatile unsigned i = 0; i < 1000; i++)
+		if (setjmp(rig.out) == 0)
+			((void (*)(void))rig.stub)();
+	CHECK_EQ(rig.hits, 1000);
+	rig.context.hit = hit_and_land;
+	rig.hits = 0;
+	probe_all(&rig);
+}
+
+/* --- unwinding through the stub entry into a JIT frame --- */
+
+/* Registers that the JIT code below leaves in place for whoever unwinds to its frame. */
+enum { SITE_LR = 0x5a5a, SITE_X19 = 0x1234, SITE_X28 = 0x7654 };
+
+static struct {
+	uintptr_t ip[64];
+	unsigned count;
+	uint64_t jit_lr, jit_x19, jit_x28;
+	uintptr_t jit_low, jit_high;
+	bool is_leaf;
+} frames;
+
+static _Unwind_Reason_Code note_frame(struct _Unwind_Context *context, void *arg)
+{
+	(void)arg;
+	uintptr_t ip = _Unwind_GetIP(context);
+	if (frames.count < 64)
+		frames.ip[frames.count++] = ip;
+	if (ip - 1 >= frames.jit_low && ip - 1 < frames.jit_high) {
+		frames.jit_lr = _Unwind_GetGR(context, 30);
+		frames.jit_x19 = _Unwind_GetGR(context, 19);
+		frames.jit_x28 = _Unwind_GetGR(context, 28);
+	}
+	return _URC_NO_REASON;
+}
+
+static uintptr_t leave_to;
+
+static void backtrace(void)
+{
+	frames.count = 0;
+	_Unwind_Backtrace(note_frame, NULL);
+}
+
+static void hit_and_backtrace(struct ch__arch_stub_context *context, struct ch__arch_regs *regs,
+			      uintptr_t return_address)
+{
+	(void)context;
+	(void)return_address;
+	backtrace();
+	regs->pc = leave_to;
+}
+
+static __attribute__((noinline)) uintptr_t call_jit(uintptr_t entry)
+{
+	((void (*)(void))entry)();
+	__asm__ volatile("");
+	return (uintptr_t)__builtin_return_address(0);
+}
+
+/* Enters a frame, loads known words into x30, x19 and x28, takes the branch; what it goes on in
+ * leaves the frame. */
+static const uint32_t code_with_frame[] = {
+	0xd503245f, /* bti c */
+	0xa9bf7bfd, /* stp x29, x30, [sp, #-16]! */
+	0x910003fd, /* mov x29, sp */
+	0xa9bf73f3, /* stp x19, x28, [sp, #-16]! */
+	0xd28b4b5e, /* mov x30, #0x5a5a */
+	0xd2824693, /* mov x19, #0x1234 */
+	0xd28eca9c, /* mov x28, #0x7654 */
+	0x14000000, /* b: the site */
+	0xa8c173f3, /* ldp x19, x28, [sp], #16 */
+	0xa8c17bfd, /* ldp x29, x30, [sp], #16 */
+	0xd65f03c0, /* ret */
+};
+/* The caller's address is in x30 only. */
+static const uint32_t code_of_leaf[] = {
+	0xd503245f, /* bti c */
+	0xaa1303e9, /* mov x9, x19 */
+	0xaa1c03ea, /* mov x10, x28 */
+	0xd2824693, /* mov x19, #0x1234 */
+	0xd28eca9c, /* mov x28, #0x7654 */
+	0x14000000, /* b: the site */
+	0xaa0903f3, /* mov x19, x9 */
+	0xaa0a03fc, /* mov x28, x10 */
+	0xd65f03c0, /* ret */
+};
+
+static uintptr_t write_jit(struct rig *rig, bool is_leaf)
+{
+	static const uint8_t cfi_of_leaf[] = {0x0c, 31, 0}; /* cfa = sp, return address in x30 */
+	enum { JIT_AT = CODE_BYTES - 4096 };
+	const struct ch__arch_cfi *cfi = ch__arch_cfi_frame_pointer();
+	unsigned site = is_leaf ? 5 : 7;
+	uintptr_t entry = (uintptr_t)rig->exec + JIT_AT;
+	memcpy(rig->write + JIT_AT, is_leaf ? code_of_leaf : code_with_frame,
+	       is_leaf ? sizeof code_of_leaf : sizeof code_with_frame);
+	ch__arch_site_write(CH__SITE_JMP, rig->write + JIT_AT + 4 * site, entry + 4 * site,
+			    rig->stub);
+	ch__arch_sync(rig->exec, CODE_BYTES);
+	leave_to = entry + 4 * site + 4;
+	frames.jit_low = entry;
+	frames.jit_high = (uintptr_t)rig->exec + CODE_BYTES;
+	frames.is_leaf = is_leaf;
+	jit_range_register(entry, CODE_BYTES - JIT_AT, is_leaf ? cfi_of_leaf : cfi->program,
+			   is_leaf ? sizeof cfi_of_leaf : cfi->bytes);
+	return entry;
+}
+
+/* NULL, or what is wrong with the frames seen from below the stub. */
+static const char *judge_frames(uintptr_t at_jit, uintptr_t caller)
+{
+	unsigned i = 0;
+	while (i < frames.count && frames.ip[i] != at_jit)
+		i++;
+	if (i + 2 >= frames.count)
+		return "the JIT frame is not there";
+	if (frames.ip[i + 1] <= (uintptr_t)call_jit || frames.ip[i + 1] >= (uintptr_t)call_jit + 64)
+		return "its caller is not there";
+	if (caller && frames.ip[i + 2] != caller)
+		return "the caller's caller is not there";
+	if (frames.jit_lr != (frames.is_leaf ? frames.ip[i + 1] : SITE_LR))
+		return "x30 of the site is lost";
+	if (frames.jit_x19 != SITE_X19 || frames.jit_x28 != SITE_X28)
+		return "a callee-saved register of the site is lost";
+	return NULL;
+}
+
+TEST(unwinder_passes_from_the_callback_into_the_jit_frame)
+{
+	static struct rig rig;
+	map_rig(&rig, hit_and_backtrace);
+	for (int is_leaf = 0; is_leaf < 2; is_leaf++) {
+		uintptr_t caller = ch__arch_strip(call_jit(write_jit(&rig, is_leaf)));
+		jit_range_forget();
+		const char *wrong = judge_frames(rig.stub + CH_ARCH_STUB_CALL_BYTES, caller);
+		if (wrong)
+			FAIL("%s: %s", is_leaf ? "leaf" : "frame", wrong);
+	}
+}
+
+/* --- the same at each instruction of the stub entry: a trap stands at each in turn, and the
+ * handler unwinds --- */
+
+void ch__arch_stub_entry(void);
+
+static struct {
+	uint32_t kept[256];
+	unsigned count, steps;
+	uintptr_t low, at_jit;
+	const char *wrong;
+	unsigned wrong_at;
+} stepped;
+
+static void step(int signal, siginfo_t *info, void *ucontext)
+{
+	(void)signal, (void)info;
+	uintptr_t pc = ch__arch_context_pc(ucontext);
+	unsigned i = (unsigned)(pc - stepped.low) / 4;
+	if (pc < stepped.low || i >= stepped.count)
+		_exit(3);
+	frames.jit_lr = 0;
+	backtrace();
+	/* With the last instruction the frame is gone, and it goes where the callback said. */
+	const char *wrong = judge_frames(i + 1 == stepped.count ? leave_to : stepped.at_jit, 0);
+	if (wrong && !stepped.wrong) {
+		stepped.wrong = wrong;
+		stepped.wrong_at = i;
+	}
+	stepped.steps++;
+	((uint32_t *)stepped.low)[i] = stepped.kept[i];
+	ch__arch_sync((uint8_t *)pc, 4);
+}
+
+/* Instructions from the symbol to its `br x17`. */
+static unsigned count_instructions(const uint32_t *code)
+{
+	const uint32_t br_x17 = 0xd61f0220;
+	unsigned n = 0;
+	while (code[n] != br_x17)
+		CHECK(++n < 256);
+	return n + 1;
+}
+
+static void make_writable(void)
+{
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), low = stepped.low & ~(page - 1);
+	CHECK_EQ(mprotect((void *)low, 2 * page, PROT_READ | PROT_WRITE | PROT_EXEC), 0);
+}
+
+static void step_through(bool is_leaf)
+{
+	const uint32_t brk_1 = 0xd4200020;
+	static struct rig rig;
+	map_rig(&rig, hit_and_backtrace);
+	uintptr_t entry = write_jit(&rig, is_leaf);
+	uint32_t *code = (uint32_t *)(uintptr_t)ch__arch_stub_entry;
+	stepped.low = (uintptr_t)code;
+	stepped.count = count_instructions(code);
+	stepped.at_jit = rig.stub + CH_ARCH_STUB_CALL_BYTES;
+	memcpy(stepped.kept, code, 4 * stepped.count);
+	backtrace(); /* the unwinder sorts tables when it first looks: not in the handler */
+	make_writable();
+	for (unsigned i = 0; i < stepped.count; i++)
+		code[i] = brk_1;
+	ch__arch_sync((uint8_t *)code, 4 * stepped.count);
+	struct sigaction action = {.sa_sigaction = step, .sa_flags = SA_SIGINFO};
+	CHECK_EQ(sigaction(SIGTRAP, &action, NULL), 0);
+	call_jit(entry);
+	jit_range_forget();
+	if (stepped.wrong)
+		FAIL("at instruction %u of %u of the stub entry: %s", stepped.wrong_at,
+		     stepped.count, stepped.wrong);
+	CHECK_EQ(stepped.steps, stepped.count);
+}
+
+TEST(unwinder_passes_at_every_instruction_of_the_stub_entry)
+{
+	step_through(false);
+}
+
+TEST(unwinder_passes_a_leaf_at_every_instruction_of_the_stub_entry)
+{
+	step_through(true);
+}
+
+/* --- images --- */
+
+enum { KNOWN_X30 = 11 }; /* the word that is the caller's address */
+__asm__("	.text\n"
+	"	.globl call_with_known, known_next\n"
+	"	.hidden call_with_known, known_next\n"
+	"	.type call_with_known, %function\n"
+	"call_with_known:\n"
+	"	stp x29, x30, [sp, #-160]!\n"
+	"	stp x19, x20, [sp, #16]; stp x21, x22, [sp, #32]; stp x23, x24, [sp, #48]\n"
+	"	stp x25, x26, [sp, #64]; stp x27, x28, [sp, #80]; stp d8, d9, [sp, #96]\n"
+	"	stp d10, d11, [sp, #112]; stp d12, d13, [sp, #128]; stp d14, d15, [sp, #144]\n"
+	"	adrp x10, known_sp; add x10, x10, :lo12:known_sp; mov x9, sp; str x9, [x10]\n"
+	"	mov x9, x0; mov x0, x1\n"
+	"	adrp x10, known; add x10, x10, :lo12:known\n"
+	"	ldp x19, x20, [x10]; ldp x21, x22, [x10, #16]; ldp x23, x24, [x10, #32]\n"
+	"	ldp x25, x26, [x10, #48]; ldp x27, x28, [x10, #64]; ldr x29, [x10, #80]\n"
+	"	ldp d8, d9, [x10, #96]; ldp d10, d11, [x10, #112]; ldp d12, d13, [x10, #128]\n"
+	"	ldp d14, d15, [x10, #144]\n"
+	"	blr x9\n"
+	"known_next:\n"
+	"	ldp x19, x20, [sp, #16]; ldp x21, x22, [sp, #32]; ldp x23, x24, [sp, #48]\n"
+	"	ldp x25, x26, [sp, #64]; ldp x27, x28, [sp, #80]; ldp d8, d9, [sp, #96]\n"
+	"	ldp d10, d11, [sp, #112]; ldp d12, d13, [sp, #128]; ldp d14, d15, [sp, #144]\n"
+	"	ldp x29, x30, [sp], #160\n"
+	"	ret\n"
+	"	.size call_with_known, . - call_with_known\n");
+
+TEST(each_register_that_a_function_keeps_is_saved_and_passed_on)
+{
+	expect_known_are_saved(KNOWN_X30);
+	expect_known_are_passed_on(KNOWN_X30);
+}
+
+TEST(saved_registers_hold_what_the_caller_has)
+{
+	struct ch__arch_saved saved;
+	uintptr_t sp, next;
+	register struct ch__arch_saved *x0 __asm__("x0") = &saved;
+	__asm__ volatile("mov x19, #0x1919; mov x20, #0x2020; mov x27, #0x2727; mov x28, #0x2828\n"
+			 "fmov d8, x19; fmov d15, x28\n"
+			 "bl ch__arch_save_registers\n"
+			 "1: mov %0, sp; adr %1, 1b"
+			 : "=&r"(sp), "=&r"(next), "+r"(x0)
+			 :
+			 : "x19", "x20", "x27", "x28", "x30", "x9", "v8", "v15", "memory");
+	CHECK_EQ(saved.sp, sp);
+	CHECK_EQ(saved.words[0], 0x1919);
+	CHECK_EQ(saved.words[1], 0x2020);
+	CHECK_EQ(saved.words[8], 0x2727);
+	CHECK_EQ(saved.words[9], 0x2828);
+	CHECK_EQ(saved.words[10], (uintptr_t)__builtin_frame_address(0));
+	CHECK_EQ(saved.words[11], next);
+	CHECK_EQ(saved.words[12], 0x1919);
+	CHECK_EQ(saved.words[19], 0x2828);
+}
+
+static struct ch__arch_saved passed;
+static void keep_passed(const struct ch__arch_saved *saved)
+{
+	passed = *saved;
+}
+
+/* A function whose whole body is the call: its caller's address is in x30 only, which is in the
+ * image. */
+void pass_on(void (*fn)(const struct ch__arch_saved *));
+__asm__("	.text\n	.globl pass_on\n	.hidden pass_on\n	.p2align 2\n"
+	"pass_on: hint #34\n	b ch__arch_with_registers\n");
+
+TEST(registers_that_are_passed_hold_the_callers_address)
+{
+	uintptr_t sp, next;
+	register uintptr_t x0 __asm__("x0") = (uintptr_t)keep_passed;
+	__asm__ volatile("mov x19, #0x1919; mov x28, #0x2828; fmov d8, x19; fmov d15, x28\n"
+			 "bl pass_on\n"
+			 "1: mov %0, sp; adr %1, 1b"
+			 : "=&r"(sp), "=&r"(next), "+r"(x0)
+			 :
+			 : "x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8", "x9", "x10", "x11",
+			   "x12", "x13", "x14", "x15", "x16", "x17", "x18", "x19", "x28", "x30",
+			   "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v15",
+			   "v16", "v17", "v18",
+			   "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28",
+			   "v29", "v30", "v31", "cc", "memory");
+	CHECK_EQ(passed.sp, sp);
+	CHECK_EQ(passed.words[0], 0x1919);
+	CHECK_EQ(passed.words[9], 0x2828);
+	CHECK_EQ(passed.words[10], (uintptr_t)__builtin_frame_address(0));
+	CHECK_EQ(passed.words[11], next);
+	CHECK_EQ(passed.words[12], 0x1919);
+	CHECK_EQ(passed.words[19], 0x2828);
+}
+
+static uintptr_t trapped_at, trapped_words[CH_ARCH_CONTEXT_WORDS], trapped_sp, trapped_fp,
+	trapped_return;
+
+static void note_trap(int signal, siginfo_t *info, void *ucontext)
+{
+	trapped_at = ch__arch_trap_address(signal, info->si_code, ucontext);
+	trapped_sp = ch__arch_context_sp(ucontext);
+	trapped_fp = ch__arch_context_fp(ucontext);
+	trapped_return = ch__arch_context_return(ucontext);
+	ch__arch_context_words(ucontext, trapped_words);
+	((ucontext_t *)ucontext)->uc_mcontext.pc += 4;
+}
+
+TEST(signal_context_gives_every_register_and_the_trapping_address)
+{
+	struct sigaction action = {.sa_sigaction = note_trap, .sa_flags = SA_SIGINFO};
+	uintptr_t here, sp, fp;
+	CHECK_EQ(sigaction(SIGTRAP, &action, NULL), 0);
+	__asm__ volatile("adr %0, 1f; mov %1, sp; mov %2, x29\n"
+			 "mov x0, #0x100; mov x18, #0x118; mov x28, #0x128; mov x30, #0x130\n"
+			 "1: brk #7"
+			 : "=&r"(here), "=&r"(sp), "=&r"(fp)::"x0", "x18", "x28", "x30", "memory");
+	CHECK_EQ(trapped_at, here);
+	CHECK_EQ(trapped_words[32], here);
+	CHECK_EQ(trapped_words[31], sp);
+	CHECK_EQ(trapped_words[0], 0x100);
+	CHECK_EQ(trapped_words[18], 0x118);
+	CHECK_EQ(trapped_words[28], 0x128);
+	CHECK_EQ(trapped_words[30], 0x130);
+	CHECK_EQ(trapped_return, 0x130);
+	CHECK_EQ(trapped_sp, sp);
+	CHECK_EQ(trapped_fp, fp);
+	uintptr_t caller_fp, return_address;
+	ch__arch_frame_step((uintptr_t)__builtin_frame_address(0), &caller_fp, &return_address);
+	CHECK_EQ(ch__arch_strip(return_address),
+		 ch__arch_strip((uintptr_t)__builtin_return_address(0)));
+}
+
+TEST(each_register_of_a_signal_context_has_its_place)
+{
+	uintptr_t words[CH_ARCH_CONTEXT_WORDS] = {0};
+	ucontext_t context;
+	memset(&context, 0, sizeof context);
+	for (unsigned i = 0; i < 31; i++)
+		context.uc_mcontext.regs[i] = 0x1000 + i;
+	context.uc_mcontext.sp = 0x1000 + 31;
+	context.uc_mcontext.pc = 0x1000 + 32;
+	ch__arch_context_words(&context, words);
+	for (unsigned i = 0; i < CH_ARCH_CONTEXT_WORDS; i++)
+		CHECK_EQ(words[i], 0x1000 + i);
+}
+
+/* --- signatures --- */
+
+static int signer(int n)
+{
+	return n + 1;
+}
+
+/* Where the processor signs, most signed addresses differ from plain ones; everywhere, stripping
+ * one gives the plain one, and leaves a plain one alone. */
+TEST(signature_is_stripped_from_a_return_address)
+{
+	uintptr_t address = (uintptr_t)signer;
+	unsigned signed_ones = 0;
+	for (uintptr_t sp = 0x7000; sp < 0x7000 + 16 * 64; sp += 16) {
+		uintptr_t word = ch__arch_sign(address, sp);
+		signed_ones += word != address;
+		CHECK_EQ(ch__arch_strip(word), address);
+	}
+	CHECK_EQ(ch__arch_strip(address), address);
+	bool has_pac = (getauxval(AT_HWCAP) & HWCAP_PACA) != 0;
+	printf("%u of 64 are signed\n", signed_ones);
+	CHECK(has_pac ? signed_ones > 32 : signed_ones == 0);
+}

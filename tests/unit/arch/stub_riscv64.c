@@ -1,0 +1,617 @@
+/* SPDX-License-Identifier: MIT
+ * stub_riscv64.c: what a stub hit keeps and what its callback may change: every register,
+ * floating-point state, any alignment of sp; unwinding at each instruction of the stub entry, and
+ * longjmp out of the callback; the image of callee-saved registers. */
+#define _GNU_SOURCE
+#include "arch/arch.h"
+#include "tests/support/known_registers.h"
+#include "tests/support/two_views.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <ucontext.h>
+#include <unwind.h>
+
+enum {
+	CODE_BYTES = 1 << 16,
+	TRAMPOLINE_AT = 256,
+	STUB_INDEX = 0xabcdef,
+	STUB_AT = CODE_BYTES - CH_ARCH_STUB_BYTES - 4,
+	RA = 1,
+	SP = 2,
+	GP = 3,
+	TP = 4,
+	T1 = 6,
+	S0 = 8,
+	T3 = 28,
+};
+
+/* probe(target, shift): loads every register from probe_in, moves sp down by shift, jumps to
+ * target; what arrives at probe_landed is stored to probe_out. By number; x0, sp, gp, tp, t1 and t3
+ * are not the code's at a site. */
+void probe(uintptr_t target, uintptr_t shift);
+extern char probe_landed[];
+uint64_t probe_in[32], probe_out[32], probe_float_in[33], probe_float_out[33];
+uint64_t probe_sp_in, probe_sp_out, probe_sp_saved;
+
+/* A site's registers: those that a function keeps, the others, the floating-point ones. */
+__asm__("	.text\n"
+	"	.option push\n"
+	"	.option norelax\n"
+	"	.macro probe_by_number op, letter, at, numbers:vararg\n"
+	"	.irp n, \\numbers\n"
+	"	\\op \\letter\\n, 8*\\n(\\at)\n"
+	"	.endr\n"
+	"	.endm\n"
+	"	.macro probe_kept op, at\n"
+	"	probe_by_number \\op, x, \\at, 8,9,18,19,20,21,22,23,24,25,26,27\n"
+	"	.endm\n"
+	"	.macro probe_others op, at\n"
+	"	probe_by_number \\op, x, \\at, 1,5,7,10,11,12,13,14,15,16,17,29,30,31\n"
+	"	.endm\n"
+	"	.macro probe_floats op, at\n"
+	"	probe_by_number \\op, f, \\at, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15\n"
+	"	probe_by_number \\op, f, \\at, 16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31\n"
+	"	.endm\n"
+	"	.macro probe_keep_sp at\n"
+	"	la t0, \\at\n"
+	"	sd sp, 0(t0)\n"
+	"	.endm\n"
+	"probe:\n"
+	"	addi sp, sp, -256\n"
+	"	probe_kept sd, sp\n"
+	"	sd ra, 8(sp)\n"
+	"	probe_keep_sp probe_sp_saved\n"
+	"	sub sp, sp, a1\n"
+	"	addi sp, sp, -256\n"
+	"	probe_keep_sp probe_sp_in\n"
+	"	mv t1, a0\n"
+	"	la t3, probe_float_in\n"
+	"	probe_floats fld, t3\n"
+	"	ld t0, 256(t3)\n"
+	"	fscsr t0\n"
+	"	la t3, probe_in\n"
+	"	probe_kept ld, t3\n"
+	"	probe_others ld, t3\n"
+	"	jr t1\n"
+	"	ebreak\n"
+	"probe_landed:\n"
+	"	la t3, probe_out\n"
+	"	probe_kept sd, t3\n"
+	"	probe_others sd, t3\n"
+	"	probe_keep_sp probe_sp_out\n"
+	"	la t3, probe_float_out\n"
+	"	probe_floats fsd, t3\n"
+	"	frcsr t0\n"
+	"	sd t0, 256(t3)\n"
+	"	fscsr zero\n"
+	"	la t0, probe_sp_saved\n"
+	"	ld sp, 0(t0)\n"
+	"	probe_kept ld, sp\n"
+	"	ld ra, 8(sp)\n"
+	"	addi sp, sp, 256\n"
+	"	ret\n"
+	"	.option pop\n");
+
+struct rig {
+	struct ch__arch_stub_context context; /* first: the callback casts back */
+	uint8_t *exec, *write;
+	uintptr_t stub;
+	uintptr_t hits;
+	bool changes;
+	struct ch__arch_regs seen;
+	uint64_t seen_float[33];
+	jmp_buf out;
+};
+
+static void map_rig(struct rig *rig,
+		    void (*hit)(struct ch__arch_stub_context *, struct ch__arch_regs *, uintptr_t))
+{
+	memset(rig, 0, sizeof *rig);
+	rig->exec = two_views_map(CODE_BYTES, &rig->write);
+	ch__arch_stub_context_init(&rig->context);
+	rig->context.hit = hit;
+	size_t bytes = ch__arch_trampoline_write(
+		rig->write + TRAMPOLINE_AT, (uintptr_t)rig->exec + TRAMPOLINE_AT, &rig->context);
+	CHECK(bytes > 0 && bytes <= 64);
+	rig->stub = (uintptr_t)rig->exec + STUB_AT;
+	ch__arch_stub_write(rig->write + STUB_AT, rig->stub, (uintptr_t)rig->exec + TRAMPOLINE_AT,
+			    STUB_INDEX);
+	ch__arch_sync(rig->exec, CODE_BYTES);
+}
+
+/* Not the code's at a site, or not the callback's to change. */
+static bool is_free(unsigned i)
+{
+	return i != 0 && i != SP && i != GP && i != TP && i != T1 && i != T3;
+}
+
+static void spoil_state(void)
+{
+	__asm__ volatile("fscsr zero; fmv.d.x f0, zero; fmv.d.x f10, zero; fmv.d.x f17, zero\n"
+			 "fmv.d.x f28, zero; fmv.d.x f31, zero; li t0, 0; li a7, 0; li t6, 0" ::
+				 : "f0", "f10", "f17", "f28", "f31", "t0", "a7", "t6");
+}
+
+static void hit_and_land(struct ch__arch_stub_context *context, struct ch__arch_regs *regs,
+			 uintptr_t return_address)
+{
+	struct rig *rig = (struct rig *)context;
+	CHECK_EQ(return_address, rig->stub + CH_ARCH_STUB_CALL_BYTES);
+	const uint8_t *read = rig->write + (return_address - (uintptr_t)rig->exec);
+	CHECK_EQ(ch__arch_stub_index(read), STUB_INDEX);
+	CHECK_EQ((uintptr_t)__builtin_frame_address(0) & 15, 0);
+	rig->seen = *regs;
+	memcpy(rig->seen_float, regs->extended, sizeof rig->seen_float);
+	rig->hits++;
+	regs->pc = (uintptr_t)probe_landed;
+	for (unsigned i = 0; rig->changes && i < 32; i++)
+		if (i != SP)
+			regs->gpr[i] = ~regs->gpr[i];
+	for (unsigned i = 0; rig->changes && i < 32; i++)
+		((uint64_t *)regs->extended)[i] = ~probe_float_in[i];
+	spoil_state();
+}
+
+static void fill_probe(void)
+{
+	for (unsigned i = 0; i < 32; i++) {
+		probe_in[i] = 0x1111111111111111u * (i % 15) + 0x0123456789abcdefu + i;
+		probe_float_in[i] = 0x4008000000000000 + i;
+	}
+	probe_float_in[32] = 0x35; /* rounds toward zero, three flags */
+	memset(probe_out, 0, sizeof probe_out);
+	memset(probe_float_out, 0, sizeof probe_float_out);
+}
+
+static void check_probe(const struct rig *rig)
+{
+	for (unsigned i = 0; i < 32; i++) {
+		if (!is_free(i))
+			continue;
+		CHECK_EQ(rig->seen.gpr[i], probe_in[i]);
+		CHECK_EQ(probe_out[i], rig->changes ? ~probe_in[i] : probe_in[i]);
+	}
+	for (unsigned i = 0; i < 32; i++) {
+		CHECK_EQ(rig->seen_float[i], probe_float_in[i]);
+		CHECK_EQ(probe_float_out[i], rig->changes ? ~probe_float_in[i] : probe_float_in[i]);
+	}
+	CHECK_EQ(rig->seen_float[32], probe_float_in[32]);
+	CHECK_EQ(probe_float_out[32], probe_float_in[32]);
+	CHECK_EQ(rig->seen.gpr[0], 0);
+	CHECK_EQ(rig->seen.gpr[SP], probe_sp_in);
+	CHECK_EQ(rig->seen.sp, probe_sp_in);
+	CHECK_EQ(probe_sp_out, probe_sp_in);
+}
+
+static void probe_all(struct rig *rig)
+{
+	for (uintptr_t shift = 0; shift < 65; shift++)
+		for (unsigned changes = 0; changes < 2; changes++) {
+			rig->changes = changes;
+			fill_probe();
+			probe(rig->stub, shift);
+			check_probe(rig);
+		}
+	CHECK_EQ(rig->hits, 65 * 2);
+}
+
+/* The thread lives on, so gp and tp are as they were although the callback changed their image. */
+TEST(stub_hit_keeps_or_changes_every_register)
+{
+	static struct rig rig;
+	map_rig(&rig, hit_and_land);
+	probe_all(&rig);
+	uint64_t gp, tp;
+	__asm__("mv %0, gp; mv %1, tp" : "=r"(gp), "=r"(tp));
+	CHECK_EQ(rig.seen.gpr[GP], gp);
+	CHECK_EQ(rig.seen.gpr[TP], tp);
+}
+
+static void hit_and_jump_out(struct ch__arch_stub_context *context, struct ch__arch_regs *regs,
+			     uintptr_t return_address)
+{
+	struct rig *rig = (struct rig *)context;
+	(void)regs;
+	(void)return_address;
+	rig->hits++;
+	longjmp(rig->out, 1);
+}
+
+TEST(stub_hit_left_by_longjmp_is_harmless)
+{
+	static struct rig rig;
+	map_rig(&rig, hit_and_jump_out);
+	for (volatile unsigned i = 0; i < 1000; i++)
+		if (setjmp(rig.out) == 0)
+			((void (*)(void))rig.stub)();
+	CHECK_EQ(rig.hits, 1000);
+	rig.context.hit = hit_and_land;
+	rig.hits = 0;
+	probe_all(&rig);
+}
+
+/* --- unwinding through the stub entry into a JIT frame, by the CFI that arch.h hands to unwind/
+ * --- */
+
+static uint8_t eh_frame[256];
+
+void __register_frame(void *);
+void __deregister_frame(void *);
+
+static uint8_t *put4(uint8_t *at, uint32_t value)
+{
+	memcpy(at, &value, 4);
+	return at + 4;
+}
+
+static void register_jit_range(uintptr_t start, uint64_t bytes)
+{
+	const struct ch__arch_cfi *cfi = ch__arch_cfi_frame_pointer();
+	uint8_t *p = eh_frame + 4;
+	memset(eh_frame, 0, sizeof eh_frame);
+	p = put4(p, 0); /* CIE */
+	*p++ = 1;
+	*p++ = 0; /* no augmentation: addresses are absolute */
+	*p++ = cfi->code_align;
+	*p++ = (uint8_t)(cfi->data_align & 0x7f);
+	*p++ = cfi->return_register;
+	CHECK(cfi->bytes <= sizeof cfi->program);
+	memcpy(p, cfi->program, cfi->bytes);
+	p += cfi->bytes;
+	while ((p - eh_frame) % 8)
+		*p++ = 0;
+	put4(eh_frame, (uint32_t)(p - eh_frame - 4));
+	uint8_t *fde = p;
+	p = put4(p + 4, (uint32_t)(p + 4 - eh_frame));
+	memcpy(p, &start, 8);
+	memcpy(p + 8, &bytes, 8);
+	p += 16;
+	put4(fde, (uint32_t)(p - fde - 4));
+	__register_frame(eh_frame);
+}
+
+/* Registers that the JIT code below leaves in place for whoever unwinds to its frame. */
+enum { SITE_RA = 0x5a5a5a5a, SITE_S1 = 0x1234567, SITE_S11 = 0x7654321 };
+
+static struct {
+	uintptr_t ip[64];
+	unsigned count;
+	uint64_t jit_ra, jit_s1, jit_s11, jit_cfa, caller_s1;
+	uintptr_t jit_low, jit_high;
+} frames;
+
+static _Unwind_Reason_Code note_frame(struct _Unwind_Context *context, void *arg)
+{
+	(void)arg;
+	uintptr_t ip = _Unwind_GetIP(context);
+	if (frames.count < 64)
+		frames.ip[frames.count++] = ip;
+	if (ip - 1 >= frames.jit_low && ip - 1 < frames.jit_high) {
+		frames.jit_ra = _Unwind_GetGR(context, RA);
+		frames.jit_s1 = _Unwind_GetGR(context, 9);
+		frames.jit_s11 = _Unwind_GetGR(context, 27);
+		frames.jit_cfa = _Unwind_GetCFA(context);
+	}
+	return _URC_NO_REASON;
+}
+
+static uintptr_t leave_to;
+
+static void backtrace(void)
+{
+	frames.count = 0;
+	_Unwind_Backtrace(note_frame, NULL);
+}
+
+static void hit_and_backtrace(struct ch__arch_stub_context *context, struct ch__arch_regs *regs,
+			      uintptr_t return_address)
+{
+	(void)context;
+	(void)return_address;
+	backtrace();
+	regs->pc = leave_to;
+}
+
+static __attribute__((noinline)) uintptr_t call_jit(uintptr_t entry)
+{
+	((void (*)(void))entry)();
+	__asm__ volatile("");
+	return (uintptr_t)__builtin_return_address(0);
+}
+
+/* Enters a frame, loads known words into ra, s1 and s11, takes the branch; what it goes on in
+ * leaves the frame. The entry. */
+static uintptr_t write_jit(struct rig *rig)
+{
+	static const uint32_t code[] = {
+		0xfe010113, /* addi sp, sp, -32 */
+		0x00113c23, /* sd ra, 24(sp) */
+		0x00813823, /* sd s0, 16(sp) */
+		0x00913423, /* sd s1, 8(sp) */
+		0x01b13023, /* sd s11, 0(sp) */
+		0x02010413, /* addi s0, sp, 32 */
+		0x5a5a60b7, /* lui ra, 0x5a5a6 */
+		0xa5a0809b, /* addiw ra, ra, -0x5a6 */
+		0x012344b7, /* lui s1, 0x1234 */
+		0x5674849b, /* addiw s1, s1, 0x567 */
+		0x07654db7, /* lui s11, 0x7654 */
+		0x321d8d9b, /* addiw s11, s11, 0x321 */
+		0x0000006f, /* j: the site */
+		0x01813083, /* ld ra, 24(sp) */
+		0x01013403, /* ld s0, 16(sp) */
+		0x00813483, /* ld s1, 8(sp) */
+		0x00013d83, /* ld s11, 0(sp) */
+		0x02010113, /* addi sp, sp, 32 */
+		0x00008067, /* ret */
+	};
+	enum { JIT_AT = CODE_BYTES - 4096, SITE = 12 };
+	uintptr_t entry = (uintptr_t)rig->exec + JIT_AT;
+	memcpy(rig->write + JIT_AT, code, sizeof code);
+	ch__arch_site_write(CH__SITE_JMP, rig->write + JIT_AT + 4 * SITE, entry + 4 * SITE,
+			    rig->stub);
+	ch__arch_sync(rig->exec, CODE_BYTES);
+	leave_to = entry + 4 * SITE + 4;
+	frames.jit_low = entry;
+	frames.jit_high = (uintptr_t)rig->exec + CODE_BYTES;
+	register_jit_range(entry, CODE_BYTES - JIT_AT);
+	return entry;
+}
+
+/* NULL, or what is wrong with the frames seen from below the stub. */
+static const char *judge_frames(uintptr_t at_jit, uintptr_t caller, uintptr_t cfa)
+{
+	unsigned i = 0;
+	while (i < frames.count && frames.ip[i] != at_jit)
+		i++;
+	if (i + 2 >= frames.count)
+		return "the JIT frame is not there";
+	if (frames.ip[i + 1] <= (uintptr_t)call_jit || frames.ip[i + 1] >= (uintptr_t)call_jit + 64)
+		return "its caller is not there";
+	if (caller && frames.ip[i + 2] != caller)
+		return "the caller's caller is not there";
+	if (frames.jit_ra != SITE_RA)
+		return "ra of the site is lost";
+	if (frames.jit_s1 != SITE_S1 || frames.jit_s11 != SITE_S11)
+		return "a callee-saved register of the site is lost";
+	return !cfa || frames.jit_cfa == cfa ? NULL : "sp of the site is lost";
+}
+
+TEST(unwinder_passes_from_the_callback_into_the_jit_frame)
+{
+	static struct rig rig;
+	map_rig(&rig, hit_and_backtrace);
+	uintptr_t caller = call_jit(write_jit(&rig));
+	__deregister_frame(eh_frame);
+	const char *wrong = judge_frames(rig.stub + CH_ARCH_STUB_CALL_BYTES, caller, 0);
+	if (wrong)
+		FAIL("%s", wrong);
+}
+
+/* --- the same at each instruction of the stub entry: a trap stands at each in turn, and the
+ * handler unwinds --- */
+
+void ch__arch_stub_entry(void);
+
+static struct {
+	uint32_t kept[256];
+	unsigned count, steps;
+	uintptr_t low, at_jit, last;
+	const char *wrong;
+	unsigned wrong_at;
+} stepped;
+
+static void make_writable(void)
+{
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), low = stepped.low & ~(page - 1);
+	CHECK_EQ(mprotect((void *)low, 2 * page, PROT_READ | PROT_WRITE | PROT_EXEC), 0);
+}
+
+static void step(int signal, siginfo_t *info, void *ucontext)
+{
+	(void)signal, (void)info;
+	uintptr_t pc = ch__arch_context_pc(ucontext);
+	unsigned i = (unsigned)(pc - stepped.low) / 4;
+	if (pc < stepped.low || i >= stepped.count)
+		_exit(3);
+	frames.count = 0;
+	frames.jit_ra = 0;
+	_Unwind_Backtrace(note_frame, NULL);
+	/* With the last instruction the frame is gone, and it goes where the callback said. */
+	bool is_leaving = pc >= stepped.last;
+	const char *wrong = judge_frames(is_leaving ? leave_to : stepped.at_jit, 0, 0);
+	if (wrong && !stepped.wrong) {
+		stepped.wrong = wrong;
+		stepped.wrong_at = i;
+	}
+	stepped.steps++;
+	((uint32_t *)stepped.low)[i] = stepped.kept[i];
+	ch__arch_sync((uint8_t *)pc, 4);
+}
+
+/* Instructions from the symbol to its last `jr t1`. */
+static unsigned count_instructions(const uint32_t *code)
+{
+	enum { JR_T1 = 0x00030067 };
+	unsigned n = 0;
+	while (code[n] != JR_T1)
+		CHECK(++n < 256);
+	return n + 1;
+}
+
+TEST(unwinder_passes_at_every_instruction_of_the_stub_entry)
+{
+	enum { EBREAK = 0x00100073, LEAVING = 6 };
+	static struct rig rig;
+	map_rig(&rig, hit_and_backtrace);
+	uintptr_t entry = write_jit(&rig);
+	uint32_t *code = (uint32_t *)(uintptr_t)ch__arch_stub_entry;
+	stepped.low = (uintptr_t)code;
+	stepped.count = count_instructions(code);
+	stepped.at_jit = rig.stub + CH_ARCH_STUB_CALL_BYTES;
+	/* From here on the return address is where it goes: ld t1, and five more. */
+	stepped.last = stepped.low + 4 * (stepped.count - LEAVING + 1);
+	memcpy(stepped.kept, code, 4 * stepped.count);
+	backtrace(); /* the unwinder sorts tables when it first looks: not in the handler */
+	make_writable();
+	for (unsigned i = 0; i < stepped.count; i++)
+		code[i] = EBREAK;
+	ch__arch_sync((uint8_t *)code, 4 * stepped.count);
+	struct sigaction action = {.sa_sigaction = step, .sa_flags = SA_SIGINFO};
+	CHECK_EQ(sigaction(SIGTRAP, &action, NULL), 0);
+	call_jit(entry);
+	__deregister_frame(eh_frame);
+	if (stepped.wrong)
+		FAIL("at instruction %u of %u of the stub entry: %s", stepped.wrong_at,
+		     stepped.count, stepped.wrong);
+	CHECK_EQ(stepped.steps, stepped.count);
+}
+
+/* --- images --- */
+
+enum { KNOWN_RA = 12 }; /* the word that is the caller's address */
+__asm__("	.text\n"
+	"	.globl call_with_known, known_next\n"
+	"	.hidden call_with_known, known_next\n"
+	"	.type call_with_known, @function\n"
+	"call_with_known:\n"
+	"	addi sp, sp, -208; sd ra, 96(sp)\n"
+	"	sd s0, 0(sp); sd s1, 8(sp); sd s2, 16(sp); sd s3, 24(sp)\n"
+	"	sd s4, 32(sp); sd s5, 40(sp); sd s6, 48(sp); sd s7, 56(sp)\n"
+	"	sd s8, 64(sp); sd s9, 72(sp); sd s10, 80(sp); sd s11, 88(sp)\n"
+	"	fsd fs0, 104(sp); fsd fs1, 112(sp); fsd fs2, 120(sp); fsd fs3, 128(sp)\n"
+	"	fsd fs4, 136(sp); fsd fs5, 144(sp); fsd fs6, 152(sp); fsd fs7, 160(sp)\n"
+	"	fsd fs8, 168(sp); fsd fs9, 176(sp); fsd fs10, 184(sp); fsd fs11, 192(sp)\n"
+	"	la t1, known_sp; sd sp, 0(t1)\n"
+	"	mv t0, a0; mv a0, a1\n"
+	"	la t1, known\n"
+	"	ld s0, 0(t1); ld s1, 8(t1); ld s2, 16(t1); ld s3, 24(t1)\n"
+	"	ld s4, 32(t1); ld s5, 40(t1); ld s6, 48(t1); ld s7, 56(t1)\n"
+	"	ld s8, 64(t1); ld s9, 72(t1); ld s10, 80(t1); ld s11, 88(t1)\n"
+	"	fld fs0, 104(t1); fld fs1, 112(t1); fld fs2, 120(t1); fld fs3, 128(t1)\n"
+	"	fld fs4, 136(t1); fld fs5, 144(t1); fld fs6, 152(t1); fld fs7, 160(t1)\n"
+	"	fld fs8, 168(t1); fld fs9, 176(t1); fld fs10, 184(t1); fld fs11, 192(t1)\n"
+	"	jalr t0\n"
+	"known_next:\n"
+	"	ld s0, 0(sp); ld s1, 8(sp); ld s2, 16(sp); ld s3, 24(sp)\n"
+	"	ld s4, 32(sp); ld s5, 40(sp); ld s6, 48(sp); ld s7, 56(sp)\n"
+	"	ld s8, 64(sp); ld s9, 72(sp); ld s10, 80(sp); ld s11, 88(sp)\n"
+	"	fld fs0, 104(sp); fld fs1, 112(sp); fld fs2, 120(sp); fld fs3, 128(sp)\n"
+	"	fld fs4, 136(sp); fld fs5, 144(sp); fld fs6, 152(sp); fld fs7, 160(sp)\n"
+	"	fld fs8, 168(sp); fld fs9, 176(sp); fld fs10, 184(sp); fld fs11, 192(sp)\n"
+	"	ld ra, 96(sp); addi sp, sp, 208\n"
+	"	ret\n"
+	"	.size call_with_known, . - call_with_known\n");
+
+TEST(each_register_that_a_function_keeps_is_saved_and_passed_on)
+{
+	expect_known_are_saved(KNOWN_RA);
+	expect_known_are_passed_on(KNOWN_RA);
+}
+
+TEST(saved_registers_hold_what_the_caller_has)
+{
+	struct ch__arch_saved saved;
+	uintptr_t sp, next;
+	register struct ch__arch_saved *a0 __asm__("a0") = &saved;
+	__asm__ volatile("li s1, 0x101; li s2, 0x202; li s10, 0x1010; li s11, 0x1111\n"
+			 "fmv.d.x fs0, s1; fmv.d.x fs11, s11\n"
+			 "call ch__arch_save_registers\n"
+			 "1: mv %0, sp; la %1, 1b"
+			 : "=&r"(sp), "=&r"(next), "+r"(a0)
+			 :
+			 : "s1", "s2", "s10", "s11", "ra", "t0", "fs0", "fs11", "memory");
+	CHECK_EQ(saved.sp, sp);
+	CHECK_EQ(saved.words[0], (uintptr_t)__builtin_frame_address(0));
+	CHECK_EQ(saved.words[1], 0x101);
+	CHECK_EQ(saved.words[2], 0x202);
+	CHECK_EQ(saved.words[10], 0x1010);
+	CHECK_EQ(saved.words[11], 0x1111);
+	CHECK_EQ(saved.words[12], next);
+	CHECK_EQ(saved.words[13], 0x101);
+	CHECK_EQ(saved.words[24], 0x1111);
+}
+
+static struct ch__arch_saved passed;
+static void keep_passed(const struct ch__arch_saved *saved)
+{
+	passed = *saved;
+}
+
+/* A function whose whole body is the call: its caller's link register is in the image, the only
+ * place that names the caller. */
+__attribute__((naked, noinline)) static void pass_on(void)
+{
+	__asm__("la a0, keep_passed_address; ld a0, 0(a0); tail ch__arch_with_registers");
+}
+__attribute__((used)) void (*const keep_passed_address)(const struct ch__arch_saved *) =
+	keep_passed;
+
+TEST(registers_passed_on_name_the_caller)
+{
+	uintptr_t sp, next;
+	__asm__ volatile("li s3, 0x303; fmv.d.x fs0, s3; fmv.d.x fs11, s3\n"
+			 "jalr %2\n"
+			 "1: mv %0, sp; la %1, 1b"
+			 : "=&r"(sp), "=&r"(next)
+			 : "r"(pass_on)
+			 : "s3", "fs0", "fs11", "ra", "t0", "t1", "t2", "t3", "t4", "t5", "t6",
+			   "a0", "a1", "a2", "a3", "a4", "a5", "a6", "a7", "memory");
+	CHECK_EQ(passed.sp, sp);
+	CHECK_EQ(passed.words[3], 0x303);
+	CHECK_EQ(passed.words[12], next);
+	CHECK_EQ(passed.words[13], 0x303);
+	CHECK_EQ(passed.words[24], 0x303);
+	CHECK_EQ(passed.words[0], (uintptr_t)__builtin_frame_address(0));
+}
+
+static uintptr_t trapped_at, trapped_words[CH_ARCH_CONTEXT_WORDS], trapped_sp, trapped_fp,
+	trapped_pc, trapped_return;
+
+static void note_trap(int signal, siginfo_t *info, void *ucontext)
+{
+	trapped_at = ch__arch_trap_address(signal, info->si_code, ucontext);
+	trapped_sp = ch__arch_context_sp(ucontext);
+	trapped_fp = ch__arch_context_fp(ucontext);
+	trapped_pc = ch__arch_context_pc(ucontext);
+	trapped_return = ch__arch_context_return(ucontext);
+	ch__arch_context_words(ucontext, trapped_words);
+	((ucontext_t *)ucontext)->uc_mcontext.__gregs[REG_PC] += 2;
+}
+
+TEST(each_register_of_a_signal_context_has_its_place)
+{
+	uintptr_t words[CH_ARCH_CONTEXT_WORDS] = {0};
+	ucontext_t context;
+	memset(&context, 0, sizeof context);
+	for (unsigned i = 0; i < CH_ARCH_CONTEXT_WORDS; i++)
+		context.uc_mcontext.__gregs[i] = 0x1000 + i;
+	ch__arch_context_words(&context, words);
+	for (unsigned i = 0; i < CH_ARCH_CONTEXT_WORDS; i++)
+		CHECK_EQ(words[i], 0x1000 + i);
+}
+
+TEST(signal_context_gives_every_register_and_the_trapping_address)
+{
+	struct sigaction action = {.sa_sigaction = note_trap, .sa_flags = SA_SIGINFO};
+	uintptr_t here, sp, fp;
+	CHECK_EQ(sigaction(SIGTRAP, &action, NULL), 0);
+	__asm__ volatile("la %0, 1f; mv %1, sp; mv %2, s0\n"
+			 "li t6, 0x1515; li t2, 0x77; li ra, 0xcccc\n1: c.ebreak"
+			 : "=&r"(here), "=&r"(sp), "=&r"(fp)::"t6", "t2", "ra", "memory");
+	CHECK_EQ(trapped_at, here);
+	CHECK_EQ(trapped_pc, here);
+	CHECK_EQ(trapped_words[0], here); /* the pc has the place of x0 */
+	CHECK_EQ(trapped_words[SP], sp);
+	CHECK_EQ(trapped_words[RA], 0xcccc);
+	CHECK_EQ(trapped_words[7], 0x77);
+	CHECK_EQ(trapped_words[31], 0x1515);
+	CHECK_EQ(trapped_sp, sp);
+	CHECK_EQ(trapped_fp, fp);
+	CHECK_EQ(trapped_return, 0xcccc);
+	CHECK_EQ(ch__arch_strip(here), here);
+	uintptr_t caller_fp, return_address;
+	ch__arch_frame_step((uintptr_t)__builtin_frame_address(0), &caller_fp, &return_address);
+	CHECK_EQ(return_address, (uintptr_t)__builtin_return_address(0));
+}

@@ -1,0 +1,499 @@
+/* SPDX-License-Identifier: MIT
+ * stub_x86_64.c: what a stub hit keeps and what its callback may change: every register,
+ * flags, vector state, any alignment of sp; unwinding and longjmp out of the callback; the image of
+ * callee-saved registers; what a signal's context says of its code. */
+#define _GNU_SOURCE
+#include "arch/arch.h"
+#include "tests/support/harness.h"
+#include "tests/support/known_registers.h"
+
+#include <cpuid.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <unwind.h>
+
+enum { CODE_BYTES = 1 << 16, TRAMPOLINE_AT = 256, STUB_INDEX = 0xabcdef };
+
+/* probe(target, shift): loads every register from probe_in, moves sp down by shift, jumps to
+ * target; what arrives at probe_landed is stored to probe_out. Order: encoding order, rsp's place
+ * holds the flags. */
+void probe(uintptr_t target, uintptr_t shift);
+extern char probe_landed[];
+uint64_t probe_in[16], probe_out[16];
+uint64_t probe_sp_in, probe_sp_out, probe_sp_saved, probe_target;
+_Alignas(64) uint8_t probe_vector_in[32], probe_vector_out[32];
+uint32_t probe_mxcsr_in, probe_mxcsr_out;
+
+__asm__("	.text\n"
+	"probe:	pushq %rbx; pushq %rbp; pushq %r12; pushq %r13; pushq %r14; pushq %r15\n"
+	"	movq %rsp, probe_sp_saved(%rip)\n"
+	"	movq %rdi, probe_target(%rip)\n"
+	"	subq %rsi, %rsp\n"
+	"	subq $256, %rsp\n"
+	"	movq %rsp, probe_sp_in(%rip)\n"
+	"	movups probe_vector_in(%rip), %xmm0\n"
+	"	movups 16+probe_vector_in(%rip), %xmm15\n"
+	"	ldmxcsr probe_mxcsr_in(%rip)\n"
+	"	leaq probe_in(%rip), %rax\n"
+	"	pushq 32(%rax); popfq\n"
+	"	movq 8(%rax), %rcx; movq 16(%rax), %rdx; movq 24(%rax), %rbx\n"
+	"	movq 40(%rax), %rbp; movq 48(%rax), %rsi; movq 56(%rax), %rdi\n"
+	"	movq 64(%rax), %r8; movq 72(%rax), %r9; movq 80(%rax), %r10\n"
+	"	movq 88(%rax), %r11; movq 96(%rax), %r12; movq 104(%rax), %r13\n"
+	"	movq 112(%rax), %r14; movq 120(%rax), %r15; movq 0(%rax), %rax\n"
+	"	jmp *probe_target(%rip)\n"
+	"	ud2\n"
+	"probe_landed:\n"
+	"	movq %rax, probe_out(%rip)\n"
+	"	movq %rsp, probe_sp_out(%rip)\n"
+	"	leaq probe_out(%rip), %rax\n"
+	"	pushfq; popq 32(%rax)\n"
+	"	movq %rcx, 8(%rax); movq %rdx, 16(%rax); movq %rbx, 24(%rax)\n"
+	"	movq %rbp, 40(%rax); movq %rsi, 48(%rax); movq %rdi, 56(%rax)\n"
+	"	movq %r8, 64(%rax); movq %r9, 72(%rax); movq %r10, 80(%rax)\n"
+	"	movq %r11, 88(%rax); movq %r12, 96(%rax); movq %r13, 104(%rax)\n"
+	"	movq %r14, 112(%rax); movq %r15, 120(%rax)\n"
+	"	movups %xmm0, probe_vector_out(%rip)\n"
+	"	movups %xmm15, 16+probe_vector_out(%rip)\n"
+	"	stmxcsr probe_mxcsr_out(%rip)\n"
+	"	movq probe_sp_saved(%rip), %rsp\n"
+	"	cld\n"
+	"	popq %r15; popq %r14; popq %r13; popq %r12; popq %rbp; popq %rbx\n"
+	"	ret\n");
+
+struct rig {
+	struct ch__arch_stub_context context; /* first: the callback casts back */
+	uint8_t *exec, *write;
+	uintptr_t stub;
+	uintptr_t hits;
+	bool changes;
+	struct ch__arch_regs seen;
+	jmp_buf out;
+};
+
+static void map_rig(struct rig *rig,
+		    void (*hit)(struct ch__arch_stub_context *, struct ch__arch_regs *, uintptr_t))
+{
+	memset(rig, 0, sizeof *rig);
+	rig->exec =
+		mmap(NULL, CODE_BYTES, PROT_READ | PROT_EXEC, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	CHECK(rig->exec != MAP_FAILED);
+	rig->write = mremap(rig->exec, 0, CODE_BYTES, MREMAP_MAYMOVE);
+	CHECK(rig->write != MAP_FAILED);
+	CHECK_EQ(mprotect(rig->write, CODE_BYTES, PROT_READ | PROT_WRITE), 0);
+	ch__arch_fill_traps(rig->write, CODE_BYTES);
+	ch__arch_stub_context_init(&rig->context);
+	rig->context.hit = hit;
+	size_t bytes = ch__arch_trampoline_write(
+		rig->write + TRAMPOLINE_AT, (uintptr_t)rig->exec + TRAMPOLINE_AT, &rig->context);
+	CHECK(bytes > 0 && bytes <= 64);
+	rig->stub = (uintptr_t)rig->exec + CODE_BYTES - CH_ARCH_STUB_BYTES;
+	ch__arch_stub_write(rig->write + CODE_BYTES - CH_ARCH_STUB_BYTES, rig->stub,
+			    (uintptr_t)rig->exec + TRAMPOLINE_AT, STUB_INDEX);
+}
+
+static void spoil_state(void)
+{
+	__asm__ volatile("xorps %%xmm0, %%xmm0; xorps %%xmm15, %%xmm15; cmp %%rsp, %%rsp" ::
+				 : "xmm0", "xmm15", "cc");
+	uint32_t mxcsr = 0x1f80;
+	__asm__ volatile("ldmxcsr %0" ::"m"(mxcsr));
+}
+
+static void hit_and_land(struct ch__arch_stub_context *context, struct ch__arch_regs *regs,
+			 uintptr_t return_address)
+{
+	struct rig *rig = (struct rig *)context;
+	CHECK_EQ(return_address, rig->stub + CH_ARCH_STUB_CALL_BYTES);
+	const uint8_t *read = rig->write + (return_address - (uintptr_t)rig->exec);
+	CHECK_EQ(ch__arch_stub_index(read), STUB_INDEX);
+	CHECK_EQ((uintptr_t)__builtin_frame_address(0) & 15, 0);
+	rig->seen = *regs;
+	rig->hits++;
+	regs->pc = (uintptr_t)probe_landed;
+	if (rig->changes)
+		for (unsigned i = 0; i < 16; i++)
+			regs->gpr[i] = ~probe_in[i];
+	spoil_state();
+}
+
+static void fill_probe(uint64_t flags)
+{
+	for (unsigned i = 0; i < 16; i++)
+		probe_in[i] = 0x1111111111111111u * i + 0x0123456789abcdefu;
+	probe_in[4] = flags;
+	for (unsigned i = 0; i < 32; i++)
+		probe_vector_in[i] = (uint8_t)(0x80 + i);
+	probe_mxcsr_in = 0x7f80; /* rounds toward zero */
+	memset(probe_out, 0, sizeof probe_out);
+	memset(probe_vector_out, 0, sizeof probe_vector_out);
+}
+
+static void check_probe(const struct rig *rig)
+{
+	for (unsigned i = 0; i < 16; i++) {
+		if (i == 4)
+			continue;
+		CHECK_EQ(rig->seen.gpr[i], probe_in[i]);
+		CHECK_EQ(probe_out[i], rig->changes ? ~probe_in[i] : probe_in[i]);
+	}
+	CHECK_EQ(rig->seen.gpr[4], probe_sp_in);
+	CHECK_EQ(rig->seen.sp, probe_sp_in);
+	CHECK_EQ(probe_sp_out, probe_sp_in);
+	CHECK_EQ(probe_out[4] & 0xcd5, probe_in[4] & 0xcd5); /* CF PF AF ZF SF DF OF */
+	CHECK(memcmp(probe_vector_in, probe_vector_out, sizeof probe_vector_in) == 0);
+	CHECK_EQ(probe_mxcsr_out, probe_mxcsr_in);
+}
+
+static void probe_all(struct rig *rig)
+{
+	static const uint64_t flags[] = {0x202, 0x202 | 0x8d5, 0x202 | 0x400, 0x202 | 0x1};
+	for (unsigned f = 0; f < 4; f++)
+		for (uintptr_t shift = 0; shift < 65; shift++)
+			for (unsigned changes = 0; changes < 2; changes++) {
+				rig->changes = changes;
+				fill_probe(flags[f]);
+				probe(rig->stub, shift);
+				check_probe(rig);
+			}
+	CHECK_EQ(rig->hits, 4 * 65 * 2);
+}
+
+TEST(stub_hit_keeps_or_changes_every_register)
+{
+	static struct rig rig;
+	map_rig(&rig, hit_and_land);
+	CHECK(rig.context.extended_bytes == 0 || rig.context.extended_bytes >= 576);
+	CHECK_EQ(rig.context.extended_bytes % 64, 0);
+	probe_all(&rig);
+}
+
+TEST(stub_hit_keeps_state_without_xsave)
+{
+	static struct rig rig;
+	map_rig(&rig, hit_and_land);
+	rig.context.extended_bytes = 0;
+	probe_all(&rig);
+}
+
+/* As string functions of the C library do. */
+static void hit_and_clear_halves(struct ch__arch_stub_context *context, struct ch__arch_regs *regs,
+				 uintptr_t return_address)
+{
+	hit_and_land(context, regs, return_address);
+	__asm__ volatile("vzeroupper");
+}
+
+TEST(stub_hit_keeps_the_upper_halves_of_vectors)
+{
+	static struct rig rig;
+	static uint8_t in[2][16], out[2][16];
+	if (!__builtin_cpu_supports("avx"))
+		skip("this processor has no AVX");
+	map_rig(&rig, hit_and_clear_halves);
+	fill_probe(0x202);
+	memset(in, 0x5a, sizeof in);
+	__asm__ volatile("vinsertf128 $1, %0, %%ymm0, %%ymm0\n"
+			 "vinsertf128 $1, %1, %%ymm15, %%ymm15" ::"m"(in[0]),
+			 "m"(in[1])
+			 : "xmm0", "xmm15");
+	probe(rig.stub, 0);
+	__asm__ volatile("vextractf128 $1, %%ymm0, %0\n"
+			 "vextractf128 $1, %%ymm15, %1\n"
+			 "vzeroupper"
+			 : "=m"(out[0]), "=m"(out[1]));
+	check_probe(&rig);
+	CHECK(memcmp(in, out, sizeof in) == 0);
+}
+
+static void hit_and_jump_out(struct ch__arch_stub_context *context, struct ch__arch_regs *regs,
+			     uintptr_t return_address)
+{
+	struct rig *rig = (struct rig *)context;
+	(void)regs;
+	(void)return_address;
+	rig->hits++;
+	longjmp(rig->out, 1);
+}
+
+TEST(stub_hit_left_by_longjmp_is_harmless)
+{
+	static struct rig rig;
+	map_rig(&rig, hit_and_jump_out);
+	for (volatile unsigned i = 0; i < 1000; i++)
+		if (setjmp(rig.out) == 0)
+			((void (*)(void))rig.stub)();
+	CHECK_EQ(rig.hits, 1000);
+	rig.context.hit = hit_and_land;
+	rig.hits = 0;
+	probe_all(&rig);
+}
+
+/* --- unwinding through the stub entry into a JIT frame, by the CFI that arch.h hands to unwind/
+ * --- */
+
+static uint8_t eh_frame[256];
+static uintptr_t frames[64];
+static unsigned frame_count;
+
+void __register_frame(void *);
+void __deregister_frame(void *);
+
+static uint8_t *put4(uint8_t *at, uint32_t value)
+{
+	memcpy(at, &value, 4);
+	return at + 4;
+}
+
+static void register_jit_range(uintptr_t start, uint64_t bytes)
+{
+	const struct ch__arch_cfi *cfi = ch__arch_cfi_frame_pointer();
+	uint8_t *p = eh_frame + 4;
+	memset(eh_frame, 0, sizeof eh_frame);
+	p = put4(p, 0); /* CIE */
+	*p++ = 1;
+	*p++ = 0; /* no augmentation: addresses are absolute */
+	*p++ = cfi->code_align;
+	*p++ = (uint8_t)(cfi->data_align & 0x7f);
+	*p++ = cfi->return_register;
+	CHECK(cfi->bytes <= sizeof cfi->program);
+	memcpy(p, cfi->program, cfi->bytes);
+	p += cfi->bytes;
+	while ((p - eh_frame) % 8)
+		*p++ = 0;
+	put4(eh_frame, (uint32_t)(p - eh_frame - 4));
+	uint8_t *fde = p;
+	p = put4(p + 4, (uint32_t)(p + 4 - eh_frame));
+	memcpy(p, &start, 8);
+	memcpy(p + 8, &bytes, 8);
+	p += 16;
+	put4(fde, (uint32_t)(p - fde - 4));
+	__register_frame(eh_frame);
+}
+
+static _Unwind_Reason_Code note_frame(struct _Unwind_Context *context, void *arg)
+{
+	(void)arg;
+	if (frame_count < 64)
+		frames[frame_count++] = _Unwind_GetIP(context);
+	return _URC_NO_REASON;
+}
+
+static uintptr_t leave_to;
+
+static void hit_and_backtrace(struct ch__arch_stub_context *context, struct ch__arch_regs *regs,
+			      uintptr_t return_address)
+{
+	(void)context;
+	(void)return_address;
+	frame_count = 0;
+	_Unwind_Backtrace(note_frame, NULL);
+	regs->pc = leave_to;
+}
+
+static __attribute__((noinline)) uintptr_t call_jit(uintptr_t entry)
+{
+	((void (*)(void))entry)();
+	__asm__ volatile("");
+	return (uintptr_t)__builtin_return_address(0);
+}
+
+TEST(unwinder_passes_from_the_callback_into_the_jit_frame)
+{
+	static struct rig rig;
+	static const uint8_t prologue[] = {0x55, 0x48, 0x89, 0xe5,
+					   0x41, 0x54, 0x53}; /* push rbp.. r12, rbx */
+	static const uint8_t epilogue[] = {0x5b, 0x41, 0x5c, 0x5d, 0xc3};
+	map_rig(&rig, hit_and_backtrace);
+	uint8_t *write = rig.write + 4096;
+	uintptr_t entry = (uintptr_t)rig.exec + 4096, site = entry + sizeof prologue + 1;
+	memcpy(write, prologue, sizeof prologue);
+	write[sizeof prologue] = 0x90;
+	write[site - entry] = 0xe9;
+	ch__arch_site_write(CH__SITE_JMP, write + (site - entry), site, rig.stub);
+	leave_to = site + 5;
+	memcpy(write + (leave_to - entry), epilogue, sizeof epilogue);
+	register_jit_range((uintptr_t)rig.exec + 4096, CODE_BYTES - 4096);
+	uintptr_t caller = call_jit(entry);
+	__deregister_frame(eh_frame);
+	unsigned i = 0;
+	while (i < frame_count && frames[i] != rig.stub + CH_ARCH_STUB_CALL_BYTES)
+		i++;
+	CHECK(i + 2 < frame_count);
+	CHECK(frames[i + 1] > (uintptr_t)call_jit && frames[i + 1] < (uintptr_t)call_jit + 64);
+	CHECK_EQ(frames[i + 2], caller);
+}
+
+/* As the ABI numbers registers: cfa = rbp + 16, return address at cfa - 8, rbp at cfa - 16. */
+TEST(frame_with_rbp_is_told_in_the_numbers_of_the_abi)
+{
+	static const uint8_t program[] = {0x0c, 6, 16, 0x90, 1, 0x86, 2};
+	const struct ch__arch_cfi *cfi = ch__arch_cfi_frame_pointer();
+	CHECK_EQ(cfi->code_align, 1);
+	CHECK_EQ(cfi->data_align, -8);
+	CHECK_EQ(cfi->return_register, 16);
+	CHECK_EQ(cfi->bytes, sizeof program);
+	CHECK(!memcmp(cfi->program, program, sizeof program));
+}
+
+/* --- images --- */
+
+__asm__("	.text\n"
+	"	.globl call_with_known, known_next\n"
+	"	.hidden call_with_known, known_next\n"
+	"	.type call_with_known, @function\n"
+	"call_with_known:\n"
+	"	pushq %rbx; pushq %rbp; pushq %r12; pushq %r13; pushq %r14; pushq %r15\n"
+	"	subq $8, %rsp\n"
+	"	movq %rsp, known_sp(%rip)\n"
+	"	movq %rdi, %rax; movq %rsi, %rdi\n"
+	"	movq known(%rip), %rbx; movq 8+known(%rip), %rbp; movq 16+known(%rip), %r12\n"
+	"	movq 24+known(%rip), %r13; movq 32+known(%rip), %r14; movq 40+known(%rip), %r15\n"
+	"	call *%rax\n"
+	"known_next:\n"
+	"	addq $8, %rsp\n"
+	"	popq %r15; popq %r14; popq %r13; popq %r12; popq %rbp; popq %rbx\n"
+	"	ret\n"
+	"	.size call_with_known, . - call_with_known\n");
+
+TEST(saved_registers_hold_what_the_caller_has)
+{
+	expect_known_are_saved(NO_CALLER);
+}
+
+TEST(registers_that_are_passed_on_are_those_of_the_caller)
+{
+	expect_known_are_passed_on(NO_CALLER);
+}
+
+static uintptr_t trapped_at, trapped_words[CH_ARCH_CONTEXT_WORDS], trapped_sp, trapped_fp,
+	trapped_pc;
+
+static void note_trap(int signal, siginfo_t *info, void *ucontext)
+{
+	trapped_at = ch__arch_trap_address(signal, info->si_code, ucontext);
+	trapped_sp = ch__arch_context_sp(ucontext);
+	trapped_fp = ch__arch_context_fp(ucontext);
+	trapped_pc = ch__arch_context_pc(ucontext);
+	ch__arch_context_words(ucontext, trapped_words);
+}
+
+TEST(signal_context_gives_every_register_and_the_trapping_address)
+{
+	struct sigaction action = {.sa_sigaction = note_trap, .sa_flags = SA_SIGINFO};
+	uintptr_t here, sp, fp;
+	CHECK_EQ(sigaction(SIGTRAP, &action, NULL), 0);
+	__asm__ volatile("lea 1f(%%rip), %0; mov %%rsp, %1; mov %%rbp, %2\n"
+			 "mov $0x1515, %%r15d; mov $0xcccc, %%ecx\n1: int3"
+			 : "=&r"(here), "=&r"(sp), "=&r"(fp)::"r15", "rcx", "memory");
+	CHECK_EQ(trapped_at, here);
+	CHECK_EQ(trapped_pc, here + 1);
+	CHECK_EQ(trapped_words[16], here + 1);
+	CHECK_EQ(trapped_words[4], sp);
+	CHECK_EQ(trapped_words[1], 0xcccc);
+	CHECK_EQ(trapped_words[15], 0x1515);
+	CHECK_EQ(trapped_sp, sp);
+	CHECK_EQ(trapped_fp, fp);
+	CHECK_EQ(ch__arch_strip(here), here);
+	uintptr_t caller_fp, return_address;
+	ch__arch_frame_step((uintptr_t)__builtin_frame_address(0), &caller_fp, &return_address);
+	CHECK_EQ(return_address, (uintptr_t)__builtin_return_address(0));
+}
+
+/* Each at its number, then the pc. */
+TEST(each_register_of_a_signal_context_has_its_place)
+{
+	static const int order[] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP,
+				    REG_RSI, REG_RDI, REG_R8,  REG_R9,	REG_R10, REG_R11,
+				    REG_R12, REG_R13, REG_R14, REG_R15, REG_RIP};
+	uintptr_t words[CH_ARCH_CONTEXT_WORDS] = {0};
+	ucontext_t context;
+	memset(&context, 0, sizeof context);
+	for (unsigned i = 0; i < NGREG; i++)
+		context.uc_mcontext.gregs[i] = 0x1000 + i;
+	ch__arch_context_words(&context, words);
+	for (unsigned i = 0; i < CH_ARCH_CONTEXT_WORDS; i++)
+		CHECK_EQ(words[i], 0x1000 + order[i]);
+}
+
+/* --- code without a frame record --- */
+
+static uintptr_t unrecorded_at(const uint8_t *code, const uintptr_t *stack)
+{
+	ucontext_t context;
+	memset(&context, 0, sizeof context);
+	context.uc_mcontext.gregs[REG_RIP] = (greg_t)(uintptr_t)code;
+	context.uc_mcontext.gregs[REG_RSP] = (greg_t)(uintptr_t)stack;
+	return ch__arch_unrecorded_return(&context);
+}
+
+TEST(return_of_either_kind_has_its_caller_on_top_of_the_stack)
+{
+	static const uint8_t ret[8] = {0xc3}, ret_pop[8] = {0xc2, 16, 0}, leave[8] = {0xc9, 0xc3};
+	const uintptr_t stack[2] = {0x1111, 0x2222};
+	CHECK_EQ(unrecorded_at(ret, stack), 0x1111);
+	CHECK_EQ(unrecorded_at(ret_pop, stack), 0x1111);
+	CHECK_EQ(unrecorded_at(leave, stack), 0);
+}
+
+/* --- state of the thread --- */
+
+/* Protection keys are the thread's: a callback may change them for good. */
+TEST(stub_keeps_no_protection_keys)
+{
+	enum { PKRU = 9 };
+	struct ch__arch_stub_context context = {0};
+	ch__arch_stub_context_init(&context);
+	CHECK(!(context.extended_mask >> PKRU & 1));
+}
+
+/* All that the system enables but keys, in an image that has room for it: the processor writes
+ * every component that it is asked for, and a page that cannot be written lies behind. */
+TEST(stub_keeps_each_state_that_the_system_enables)
+{
+	enum { PKRU = 9, MOST_BYTES = 1 << 16 };
+	struct ch__arch_stub_context context = {0};
+	unsigned a, b, c, d;
+	ch__arch_stub_context_init(&context);
+	if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE)) {
+		CHECK_EQ(context.extended_bytes, 0);
+		return;
+	}
+	__asm__ volatile("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
+	CHECK_EQ(context.extended_mask, ((uint64_t)d << 32 | a) & ~(UINT64_C(1) << PKRU));
+	CHECK(context.extended_bytes <= MOST_BYTES);
+	CHECK_EQ(context.extended_bytes % 64, 0);
+	uint8_t *image = mmap(NULL, 2 * MOST_BYTES, PROT_READ | PROT_WRITE,
+			      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(image != MAP_FAILED);
+	CHECK_EQ(mprotect(image + MOST_BYTES, MOST_BYTES, PROT_NONE), 0);
+	image += MOST_BYTES - context.extended_bytes;
+	__asm__ volatile("xsave64 (%0)" ::"r"(image), "a"((uint32_t)context.extended_mask),
+			 "d"((uint32_t)(context.extended_mask >> 32))
+			 : "memory");
+}
+
+/* The page behind the code cannot be read. */
+TEST(caller_is_read_off_code_to_the_last_byte_of_its_page)
+{
+	static const uint8_t begin[] = {0x55, 0x48, 0x89, 0xe5}; /* push rbp; mov rbp, rsp */
+	uintptr_t words[] = {0x1111, 0x2222};
+	size_t page = CH_ARCH_SMALLEST_PAGE;
+	uint8_t *code =
+		mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(code != MAP_FAILED);
+	CHECK_EQ(mprotect(code + page, page, PROT_NONE), 0);
+	ucontext_t context = {0};
+	context.uc_mcontext.gregs[REG_RSP] = (greg_t)(uintptr_t)words;
+	memcpy(code + page - sizeof begin, begin, sizeof begin);
+	context.uc_mcontext.gregs[REG_RIP] = (greg_t)(uintptr_t)(code + page - 4);
+	CHECK_EQ(ch__arch_unrecorded_return(&context), words[0]);
+	context.uc_mcontext.gregs[REG_RIP] = (greg_t)(uintptr_t)(code + page - 3);
+	CHECK_EQ(ch__arch_unrecorded_return(&context), words[1]);
+	memcpy(code + page - 3, begin, 3);
+	CHECK_EQ(ch__arch_unrecorded_return(&context), 0);
+}

@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: MIT
+ * counters.c: counters and generations that begin again, each started near its end:
+ * nothing stale is believed then, and the heap serves on (docs/design.md, section 5). */
+#include "codeheap/graph/assumption.h"
+#include "codeheap/graph/block.h"
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/branch.h"
+#include "codeheap/graph/place.h"
+#include "codeheap/collect/sweep.h"
+#include "tests/support/heap_rig.h"
+#include "tests/support/perfmap_reader.h"
+
+/* The record of a block that nobody has. */
+static void set_generation(const struct rig *rig, uint32_t index, uint32_t generation)
+{
+	atomic_store(&ch__block_at(rig->heap, index)->generation, generation);
+}
+
+static enum ch_status open_block(struct ch_owner owner, uint16_t branch_room, struct emitter *e)
+{
+	struct ch_open open = {.owner = owner, .hot_bytes = 32, .branch_room = branch_room};
+	return emit_open_as(e, &open);
+}
+
+/* --- records --- */
+
+/* Opens and gives up so many blocks. */
+static void open_and_abort(struct ch_owner owner, int times)
+{
+	for (int i = 0; i < times; i++) {
+		struct emitter e;
+		CHECK_EQ(open_block(owner, 0, &e), CH_OK);
+		CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+		CHECK(!rig_is_there(e.code.block));
+	}
+}
+
+TEST(records_of_blocks_that_wore_out_serve_when_there_are_no_others)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	open_and_abort(owner, 1);
+	struct ch__thread *self = ch__thread_self(rig.heap);
+	struct ch__table *blocks = &rig.heap->blocks;
+	uint32_t records = self->free_count, first = 0;
+	CHECK(records > 2);
+	for (uint32_t i = 0; i < records; i++)
+		set_generation(&rig, self->free_records[i], UINT32_MAX - 3);
+	blocks->limit = blocks->used;
+	for (uint32_t i = 0; i < records; i++) {
+		struct emitter e;
+		CHECK_EQ(open_block(owner, 0, &e), CH_OK);
+		CHECK_EQ(ch__handle_generation(e.code.block.bits), UINT32_MAX - 2);
+		first = first ? first : rig_record(e.code.block);
+		CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	}
+	/* All have worn out: the one that rests longest is next. */
+	struct emitter e;
+	CHECK_EQ(open_block(owner, 0, &e), CH_OK);
+	CHECK_EQ(rig_record(e.code.block), first);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	open_and_abort(owner, 10 * (int)records);
+	rig_check(&rig);
+	rig_end(&rig);
+}
+
+TEST(record_of_a_block_that_wore_out_rests_while_there_are_others)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	struct emitter worn, e;
+	open_and_abort(owner, 1);
+	struct ch__thread *self = ch__thread_self(rig.heap);
+	set_generation(&rig, self->free_records[self->free_count - 1], UINT32_MAX - 3);
+	CHECK_EQ(open_block(owner, 0, &worn), CH_OK);
+	CHECK_EQ(ch__handle_generation(worn.code.block.bits), UINT32_MAX - 2);
+	CHECK_EQ(ch_block_abort(&worn.code), CH_OK);
+	for (int i = 0; i < 3000; i++) {
+		CHECK_EQ(open_block(owner, 0, &e), CH_OK);
+		CHECK(rig_record(e.code.block) != rig_record(worn.code.block));
+		if (i % 2)
+			CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	}
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	rig_end(&rig);
+}
+
+TEST(records_of_owners_that_wore_out_serve_when_there_are_no_others)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch__table *owners = &rig.heap->owners;
+	struct ch_owner before = {0};
+	for (int i = 0; i < 20; i++) {
+		struct ch_owner owner = rig_owner(&rig, "owner");
+		CHECK_EQ(ch_owner_cell(before), NULL);
+		CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+		uint32_t index = ch__handle_index(owner.bits);
+		if (!i)
+			atomic_store(&ch__owner_at(rig.heap, index)->generation,
+				     UINT32_MAX - 3 * CH__LIFE - 2);
+		owners->limit = owners->used;
+		before = owner;
+	}
+	CHECK_EQ(owners->used, 2);
+	rig_end(&rig);
+}
+
+TEST(records_of_assumptions_that_wore_out_serve_when_there_are_no_others)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch__table *facts = &rig.heap->assumptions;
+	for (int i = 0; i < 20; i++) {
+		struct ch_assumption fact;
+		CHECK_EQ(ch_assumption_create(rig.vm, &fact), CH_OK);
+		CHECK_EQ(ch_assumption_break(fact, NULL), CH_OK);
+		uint32_t index = ch__handle_index(fact.bits);
+		if (!i)
+			ch__assumption_at(rig.heap, index)->generation = UINT32_MAX - 3;
+		facts->limit = facts->used;
+	}
+	CHECK_EQ(facts->used, 2);
+	rig_end(&rig);
+}
+
+/* Once in the last life of its record, and then never while the table has others. */
+TEST(record_of_an_owner_that_wore_out_rests_while_there_are_others)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner worn = rig_owner(&rig, "worn");
+	uint32_t index = ch__handle_index(worn.bits);
+	CHECK_EQ(ch_owner_release(worn, CH_RELEASE_NOT_RUNNING), CH_OK);
+	atomic_store(&ch__owner_at(rig.heap, index)->generation, UINT32_MAX - 2 * CH__LIVES + 1);
+	worn = rig_owner(&rig, "worn");
+	CHECK_EQ(ch__handle_index(worn.bits), index);
+	CHECK_EQ(ch_owner_release(worn, CH_RELEASE_NOT_RUNNING), CH_OK);
+	for (int i = 0; i < 3000; i++) {
+		struct ch_owner owner = rig_owner(&rig, "owner");
+		CHECK(ch__handle_index(owner.bits) != index);
+		if (i % 2)
+			CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	}
+	rig_end(&rig);
+}
+
+TEST(record_of_an_assumption_that_wore_out_rests_while_there_are_others)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_assumption fact;
+	CHECK_EQ(ch_assumption_create(rig.vm, &fact), CH_OK);
+	uint32_t index = ch__handle_index(fact.bits);
+	ch__assumption_at(rig.heap, index)->generation = UINT32_MAX - 2;
+	fact.bits = ch__handle(rig.heap->id, index, UINT32_MAX - 2);
+	CHECK_EQ(ch_assumption_break(fact, NULL), CH_OK);
+	for (int i = 0; i < 3000; i++) {
+		CHECK_EQ(ch_assumption_create(rig.vm, &fact), CH_OK);
+		CHECK(ch__handle_index(fact.bits) != index);
+		if (i % 2)
+			CHECK_EQ(ch_assumption_break(fact, NULL), CH_OK);
+	}
+	rig_end(&rig);
+}
+
+/* --- runs of branches --- */
+
+static uint32_t run_of(const struct rig *rig, const struct emitter *e)
+{
+	return ch__block_at(rig->heap, rig_record(e->code.block))->first_branch;
+}
+
+/* As after so many uses; of an OPEN block without attached branches. */
+static void wear(const struct rig *rig, uint32_t first, uint32_t count)
+{
+	for (uint32_t i = first; i < first + count; i++) {
+		struct ch__branch *branch = ch__branch_at(rig->heap, i);
+		branch->next_gen = (branch->next_gen & CH__INDEX_MAX) | 0xffu << 24;
+		branch->prev_gen = (branch->prev_gen & CH__INDEX_MAX) | 0xffu << 24;
+	}
+}
+
+TEST(branches_of_a_million_million_blocks_take_no_more_records)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	rig.heap->branches_resting = 40;
+	for (uint16_t length = 1; length < 30; length += 9) {
+		uint32_t used = rig.heap->branches.used;
+		for (int i = 0; i < 500; i++) {
+			struct emitter e;
+			CHECK_EQ(open_block(owner, length, &e), CH_OK);
+			wear(&rig, run_of(&rig, &e), length);
+			CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+		}
+		CHECK(rig.heap->branches.used <= used + 40 + 2 * length);
+	}
+	rig_end(&rig);
+}
+
+TEST(run_of_branches_that_wore_out_rests_while_there_are_others)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	struct emitter e;
+	CHECK_EQ(open_block(owner, 1, &e), CH_OK);
+	struct ch_branch stale = emit_jmp(&e, NULL);
+	CHECK_EQ(ch__handle_generation(stale.bits), 1);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	CHECK_EQ(open_block(owner, 1, &e), CH_OK);
+	CHECK_EQ(run_of(&rig, &e), ch__handle_index(stale.bits));
+	wear(&rig, run_of(&rig, &e), 1);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	for (int i = 0; i < 10; i++) {
+		CHECK_EQ(ch_branch_link(stale, (struct ch_block){0}), CH_E_STALE);
+		CHECK_EQ(open_block(owner, 1, &e), CH_OK);
+		struct ch_branch branch = emit_jmp(&e, NULL);
+		CHECK(branch.bits != stale.bits);
+		CHECK_EQ(ch_branch_link(stale, (struct ch_block){0}), CH_E_STALE);
+		CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	}
+	rig_end(&rig);
+}
+
+TEST(runs_of_branches_that_wore_out_serve_when_there_are_no_others)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	for (int i = 0; i < 20; i++) {
+		struct emitter e;
+		CHECK_EQ(open_block(owner, 12, &e), CH_OK);
+		rig.heap->branches.limit = rig.heap->branches.used;
+		wear(&rig, run_of(&rig, &e), 12);
+		CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	}
+	rig_end(&rig);
+}
+
+TEST(next_heap_gives_no_handle_of_a_branch_whose_run_began_again)
+{
+	struct rig rig = rig_start(1 << 20);
+	uint32_t id = rig.heap->id;
+	struct emitter e;
+	CHECK_EQ(open_block(rig_owner(&rig, "owner"), 1, &e), CH_OK);
+	wear(&rig, run_of(&rig, &e), 1);
+	struct ch_branch last = emit_jmp(&e, NULL);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	CHECK_EQ(ch__branch_generation(ch__branch_at(rig.heap, ch__handle_index(last.bits))), 0);
+	rig_end(&rig);
+	rig = rig_start(1 << 20);
+	CHECK_EQ(rig.heap->id, id);
+	/* A run has 2^16 generations from the heap's first one on. */
+	uint32_t first = rig.heap->first_generation;
+	CHECK(ch__handle_generation(last.bits) - first > UINT16_MAX);
+	rig_end(&rig);
+}
+
+/* --- core syncs --- */
+
+static enum ch_status make_block(struct ch_owner owner)
+{
+	struct emitter e;
+	struct ch_open open = {.owner = owner, .hot_bytes = 500};
+	enum ch_status status = emit_open_as(&e, &open);
+	if (status != CH_OK)
+		return status;
+	emit_value(&e, 1);
+	emit_ret(&e);
+	e.code.used_to = 500;
+	return ch_block_commit(&e.code, 1);
+}
+
+TEST(kept_places_come_back_after_any_number_of_core_syncs)
+{
+	struct ch_config config = rig_config(rig_page_bytes());
+	config.sinks = CH_SINK_UNWIND | CH_SINK_PERF_MAP;
+	config.dead_names = CH_DEAD_NAMES_KEPT;
+	use_own_folder();
+	struct rig rig = rig_create(&config, NULL, NULL);
+	if (!rig.heap->has_core_sync)
+		skip("places wait for a cycle without core syncs");
+	/* The pool is full of them, and nothing else dies in all these cycles. */
+	for (int i = 0; i < 3; i++) {
+		struct ch_owner owner = rig_owner(&rig, "gone");
+		int blocks = 0;
+		while (make_block(owner) == CH_OK)
+			blocks++;
+		CHECK(blocks > 3);
+		CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+		CHECK(rig_stats(&rig).quarantine_bytes_now > 0);
+		uint64_t more = (UINT64_C(1) << 31) + 100;
+		rig.heap->core_syncs += more;
+		rig.heap->core_syncs_begun += more;
+	}
+	rig_end(&rig);
+	remove_own_folder();
+}
+
+TEST(thread_that_comes_after_2_to_the_32_stops_serializes_itself)
+{
+	struct rig rig = rig_start(1 << 20);
+	rig.heap->core_syncs_by_stop = UINT64_C(1) << 32;
+	uint32_t before = ch__thread_self(rig.heap)->serialized;
+	CHECK_EQ(ch_thread_detach(rig.heap), CH_OK);
+	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_OK);
+	CHECK_EQ(ch__thread_self(rig.heap)->serialized, before + 1);
+	rig_end(&rig);
+}
+
+/* --- epochs --- */
+
+static struct rig start_host(void)
+{
+	struct ch_config config = rig_config(1 << 20);
+	config.driver = CH_DRIVER_HOST;
+	return rig_create(&config, NULL, NULL);
+}
+
+static void run_cycle(const struct rig *rig, struct ch_owner owner, bool is_complete)
+{
+	struct ch_marker *marker;
+	CHECK_EQ(ch_mark_begin(rig->heap, &marker), CH_OK);
+	ch_mark_owner(marker, owner);
+	CHECK_EQ(ch_mark_end(marker, is_complete), CH_OK);
+}
+
+TEST(code_lives_through_any_number_of_cycles_that_are_given_up)
+{
+	struct rig rig = start_host();
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	struct ch_block block = rig_block(owner, 4);
+	CHECK_EQ(ch_owner_set_entry(owner, block), CH_OK);
+	for (int round = 0; round < 3; round++) {
+		/* As many as may be before marks are made young. */
+		rig.heap->epoch += (UINT32_C(1) << 30) - 2;
+		for (int i = 0; i < 4; i++)
+			run_cycle(&rig, owner, false);
+	}
+	run_cycle(&rig, owner, true);
+	while (ch__sweep_step(rig.heap))
+		continue;
+	CHECK(rig_is_there(block));
+	CHECK_EQ(code_call_owner(owner), 4);
+	rig_end(&rig);
+}
+
+TEST(what_is_dead_stays_so_through_any_number_of_cycles_without_a_sweep)
+{
+	struct rig rig = start_host();
+	struct ch_owner owner = rig_owner(&rig, "owner"), dead = rig_owner(&rig, "dead");
+	struct ch_block block = rig_block(dead, 4);
+	CHECK_EQ(ch_owner_set_entry(dead, block), CH_OK);
+	run_cycle(&rig, owner, true);
+	CHECK(!rig_is_there(block));
+	for (int round = 0; round < 4; round++) {
+		rig.heap->epoch += (UINT32_C(1) << 30) - 2;
+		rig.heap->completed += (UINT32_C(1) << 30) - 2;
+		for (int i = 0; i < 4; i++) {
+			/* The owner that lives has been marked in each. */
+			ch__owner_at(rig.heap, ch__handle_index(owner.bits))->mark =
+				rig.heap->completed;
+			run_cycle(&rig, owner, true);
+			CHECK(!rig_is_there(block));
+		}
+	}
+	CHECK_EQ(ch_owner_set_entry(owner, (struct ch_block){0}), CH_OK);
+	rig_end(&rig);
+}
+
+/* --- tombstones --- */
+
+TEST(tombstone_of_the_death_2_to_the_32_is_not_read_while_it_is_written)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	struct ch__place place;
+	uint32_t offsets[3];
+	rig.heap->tombstones_written = (UINT64_C(1) << 32) - 2;
+	for (int i = 0; i < 3; i++) {
+		struct ch_owner gone = rig_owner(&rig, "gone");
+		offsets[i] = ch__offset(rig.heap, (uintptr_t)rig_info(rig_block(gone, 1)).exec);
+		(void)rig_block(owner, 2);
+		CHECK_EQ(ch_owner_release(gone, CH_RELEASE_NOT_RUNNING), CH_OK);
+		ch__place_find(rig.heap, offsets[i], &place);
+		CHECK_EQ(place.kind, CH__PLACE_FREED);
+	}
+	uint32_t last = rig.heap->tombstones.used - 1;
+	struct ch__tombstone *stone = NULL;
+	for (uint32_t slot = 1; slot <= last; slot++) {
+		struct ch__tombstone *at = ch__table_at(&rig.heap->tombstones, slot);
+		if (at->hot_granules && at->hot_offset <= offsets[1] &&
+		    offsets[1] < at->hot_offset + at->hot_granules * CH__GRANULE_BYTES)
+			stone = at;
+	}
+	CHECK(stone);
+	stone->number = 0;
+	CHECK(!ch__place_find_freed(rig.heap, offsets[1], &place));
+	rig_end(&rig);
+}
+
+/* Its tables grow by segments, which no allocator counts. */
+TEST(metadata_of_a_heap_has_the_segments_of_its_tables)
+{
+	enum { SEGMENTS = 5 };
+	struct rig rig = rig_start(1 << 20);
+	struct ch__table *tables[] = {&rig.heap->blocks, &rig.heap->branches, &rig.heap->owners};
+	uint64_t before = rig_stats(&rig).metadata_bytes_now;
+	for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
+		uint32_t used = tables[i]->used;
+		tables[i]->used = used + (SEGMENTS << CH__SEGMENT_LOG2);
+		CHECK_EQ(rig_stats(&rig).metadata_bytes_now, before + SEGMENTS * sizeof(void *));
+		tables[i]->used = used;
+	}
+	rig_end(&rig);
+}

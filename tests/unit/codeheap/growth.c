@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: MIT
+ * growth.c: what a heap keeps of those that came and went (vms, fibers, names), and
+ * what a script can make slow by choosing names. The records themselves are counted. Counters that
+ * run out are counters.c. */
+#include "codeheap/graph/block.h"
+#include "codeheap/graph/names.h"
+#include "tests/support/heap_rig.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+/* --- vms --- */
+
+static uint32_t vm_records(const struct ch_heap *heap)
+{
+	uint32_t n = 0;
+	for (const struct ch_vm *vm = heap->vms; vm; vm = vm->next)
+		n++;
+	return n;
+}
+
+static struct ch_vm *come(struct ch_heap *heap, const struct ch_ops *ops, void *user)
+{
+	struct ch_vm *vm;
+	CHECK_EQ(ch_vm_attach(heap, ops, user, &vm), CH_OK);
+	return vm;
+}
+
+TEST(vms_that_went_leave_records_for_those_that_come)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_ops none = {.size = sizeof none};
+	for (int i = 0; i < 10000; i++)
+		CHECK_EQ(ch_vm_detach(come(rig.heap, &none, NULL)), CH_OK);
+	CHECK(vm_records(rig.heap) < 100);
+	CHECK_EQ(rig_stats(&rig).vms_now, 1);
+	rig_end(&rig);
+}
+
+TEST(vms_with_code_that_went_leave_records_once_it_is_collected)
+{
+	struct rig rig = rig_start(1 << 20), other = rig;
+	struct ch_ops none = {.size = sizeof none};
+	for (int i = 0; i < 2000; i++) {
+		other.vm = come(rig.heap, &none, NULL);
+		CHECK_EQ(code_call(rig_info(rig_block(rig_owner(&other, "gone"), 7)).entry), 7);
+		CHECK_EQ(ch_vm_detach(other.vm), CH_OK);
+		if (i % 50 == 49)
+			rig_collect(&rig, 2);
+	}
+	CHECK(vm_records(rig.heap) < 300);
+	rig_end(&rig);
+}
+
+/* A block that says to which vm it was told that it is gone. */
+static void note_freed(void *user, void *block_user)
+{
+	(void)block_user;
+	++*(int *)user;
+}
+
+TEST(vm_whose_code_is_not_gone_yet_is_no_other_vm)
+{
+	struct rig rig = rig_start(1 << 20), gone = rig;
+	struct ch_ops told = {.size = sizeof told, .block_freed = note_freed};
+	int freed_of_gone = 0, freed_of_others = 0;
+	gone.vm = come(rig.heap, &told, &freed_of_gone);
+	struct ch_owner owner = rig_owner(&gone, "gone");
+	struct ch_block block = rig_block(owner, 7);
+	CHECK_EQ(ch_owner_set_entry(owner, block), CH_OK);
+	CHECK_EQ(ch_vm_detach(gone.vm), CH_OK);
+	struct ch_vm *others[100];
+	for (int i = 0; i < 100; i++) {
+		others[i] = come(rig.heap, &told, &freed_of_others);
+		CHECK(others[i] != gone.vm);
+		CHECK_EQ(ch_vm_detach(others[i]), CH_OK);
+	}
+	for (int i = 0; i < 100; i++) {
+		others[i] = come(rig.heap, &told, &freed_of_others);
+		CHECK(others[i] != gone.vm);
+	}
+	CHECK(rig_is_there(block));
+	rig_collect(&rig, 3);
+	ch_thread_poll();
+	CHECK(!rig_is_there(block));
+	CHECK_EQ(freed_of_gone, 0);
+	CHECK_EQ(freed_of_others, 0);
+	bool is_used_again = false;
+	for (int i = 0; i < 100; i++)
+		CHECK_EQ(ch_vm_detach(others[i]), CH_OK);
+	for (int i = 0; i < 100; i++) {
+		others[i] = come(rig.heap, &told, &freed_of_others);
+		is_used_again |= others[i] == gone.vm;
+	}
+	CHECK(is_used_again);
+	for (int i = 0; i < 100; i++)
+		CHECK_EQ(ch_vm_detach(others[i]), CH_OK);
+	rig_end(&rig);
+}
+
+/* --- fibers --- */
+
+/* Where each attach looks at those before, this takes minutes. */
+static void open_and_abort(const struct rig *rig, void *owner)
+{
+	struct emitter e;
+	(void)rig;
+	emit_open(&e, *(struct ch_owner *)owner, 16, 0);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+}
+
+TEST(records_of_blocks_that_a_thread_had_serve_those_that_come)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	rig_apart(&rig, open_and_abort, &owner);
+	uint32_t used = rig.heap->blocks.used;
+	for (int i = 0; i < 100; i++)
+		rig_apart(&rig, open_and_abort, &owner);
+	CHECK_EQ(rig.heap->blocks.used, used);
+	rig_end(&rig);
+}
+
+static void leave_within_a_fiber(const struct rig *rig, void *fiber)
+{
+	(void)rig;
+	ch_fiber_resume(*(struct ch_fiber **)fiber);
+}
+
+static void expect_no_fiber(const struct rig *rig, void *record)
+{
+	const struct ch__thread *thread = ch__thread_self(rig->heap);
+	CHECK_EQ(thread, record);
+	CHECK_EQ(atomic_load(&thread->fiber), NULL);
+}
+
+TEST(thread_has_nothing_of_a_fiber_of_who_had_its_record)
+{
+	static uint64_t stack[64];
+	struct rig rig = rig_start(1 << 20);
+	struct ch_fiber *fiber;
+	CHECK_EQ(ch_fiber_attach(rig.heap, stack, stack + 64, &fiber), CH_OK);
+	rig_apart(&rig, leave_within_a_fiber, &fiber);
+	rig_apart(&rig, expect_no_fiber, atomic_load(&rig.heap->threads));
+	CHECK_EQ(ch_fiber_detach(fiber), CH_OK);
+	rig_end(&rig);
+}
+
+TEST(fibers_by_the_hundred_thousand_are_attached)
+{
+	enum { FIBERS = 250000 };
+	struct rig rig = rig_start(1 << 20);
+	struct ch_fiber **fibers = malloc(FIBERS * sizeof(struct ch_fiber *));
+	static char stack[64];
+	CHECK(fibers);
+	for (int round = 0; round < 2; round++) {
+		for (int i = 0; i < FIBERS; i++)
+			CHECK_EQ(ch_fiber_attach(rig.heap, stack, stack + sizeof stack, &fibers[i]),
+				 CH_OK);
+		CHECK_EQ(rig_stats(&rig).fibers_now, FIBERS);
+		for (int i = 0; i < FIBERS; i++)
+			CHECK_EQ(ch_fiber_detach(fibers[i]), CH_OK);
+	}
+	uint32_t records = 0;
+	for (const struct ch_fiber *f = rig.heap->fibers; f; f = f->next)
+		records++;
+	CHECK_EQ(records, FIBERS);
+	free(fibers);
+	rig_end(&rig);
+}
+
+TEST(fiber_is_detached_once)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_fiber *fiber, *others[2];
+	char stack[64];
+	CHECK_EQ(ch_fiber_attach(rig.heap, stack, stack + sizeof stack, &fiber), CH_OK);
+	CHECK_EQ(ch_fiber_detach(fiber), CH_OK);
+	CHECK_EQ(ch_fiber_detach(fiber), CH_E_STATE);
+	for (int i = 0; i < 2; i++)
+		CHECK_EQ(ch_fiber_attach(rig.heap, stack, stack + sizeof stack, &others[i]), CH_OK);
+	CHECK(others[0] != others[1]);
+	for (int i = 0; i < 2; i++)
+		CHECK_EQ(ch_fiber_detach(others[i]), CH_OK);
+	rig_end(&rig);
+}
+
+/* --- names --- */
+
+enum { STAGES = 12, CHUNK = 5, NAMES = 1 << STAGES };
+
+static uint32_t fnv(uint32_t hash, const char *text, size_t bytes)
+{
+	for (size_t i = 0; i < bytes; i++)
+		hash = (hash ^ (uint8_t)text[i]) * 16777619u;
+	return hash;
+}
+
+static void chunk_of(uint32_t number, char text[CHUNK])
+{
+	for (int i = 0; i < CHUNK; i++, number >>= 6)
+		text[i] = (char)('0' + (number & 63));
+}
+
+/* Two chunks after which FNV-1a, which anybody can compute, is the same, for each stage. */
+static void find_pairs(char pairs[STAGES][2][CHUNK])
+{
+	enum { SLOTS = 1 << 20 };
+	uint32_t state = 2166136261u, *seen = malloc(SLOTS * sizeof(uint32_t));
+	CHECK(seen);
+	for (int stage = 0; stage < STAGES; stage++) {
+		memset(seen, 0, SLOTS * sizeof *seen);
+		for (uint32_t number = 1;; number++) {
+			char text[CHUNK], other[CHUNK];
+			chunk_of(number, text);
+			uint32_t hash = fnv(state, text, CHUNK), *slot = &seen[hash % SLOTS];
+			chunk_of(*slot, other);
+			if (*slot && fnv(state, other, CHUNK) == hash) {
+				memcpy(pairs[stage][0], text, CHUNK);
+				memcpy(pairs[stage][1], other, CHUNK);
+				state = hash;
+				break;
+			}
+			*slot = number;
+		}
+	}
+	free(seen);
+}
+
+TEST(names_that_were_chosen_to_share_a_bucket_do_not)
+{
+	struct rig rig = rig_start(1 << 20);
+	char pairs[STAGES][2][CHUNK], name[STAGES * CHUNK + 1] = "";
+	find_pairs(pairs);
+	uint32_t hash = 0;
+	for (uint32_t i = 0; i < NAMES; i++) {
+		for (int stage = 0; stage < STAGES; stage++)
+			memcpy(&name[stage * CHUNK], pairs[stage][i >> stage & 1], CHUNK);
+		uint32_t its = fnv(2166136261u, name, sizeof name - 1);
+		CHECK(!i || its == hash);
+		hash = its;
+		(void)rig_owner(&rig, name);
+	}
+	uint32_t used = 0;
+	for (uint32_t i = 0; i <= rig.heap->name_hash_mask; i++)
+		used += rig.heap->name_hash[i] != 0;
+	CHECK(used > NAMES / 4);
+	rig_end(&rig);
+}
+
+/* There was no memory for more buckets as the name came, and there is as its short form comes. */
+TEST(long_name_is_found_again_where_its_short_form_made_the_buckets_more)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_heap *heap = rig.heap;
+	char text[200];
+	ch__heap_lock(heap);
+	for (int i = 0; !heap->name_hash_mask || heap->names_count < heap->name_hash_mask; i++) {
+		snprintf(text, sizeof text, "name %d", i);
+		CHECK(ch__name_intern(heap, text));
+	}
+	uint32_t mask = heap->name_hash_mask;
+	memset(text, 'x', sizeof text - 1);
+	text[sizeof text - 1] = 0;
+	ch__os_fail_at(1, false);
+	uint32_t name = ch__name_intern(heap, text);
+	ch__os_fail_at(0, false);
+	CHECK(name);
+	CHECK(heap->name_hash_mask > mask);
+	uint32_t count = heap->names_count;
+	CHECK_EQ(ch__name_intern(heap, text), name);
+	CHECK_EQ(heap->names_count, count);
+	ch__name_drop(heap, name);
+	ch__name_drop(heap, name);
+	CHECK_EQ(heap->names_count, count - 2);
+	ch__heap_unlock(heap);
+	rig_end(&rig);
+}
+
+TEST(hash_of_names_is_siphash_1_3)
+{
+	const uint64_t zero[2] = {0, 0};
+	/* Of the reference implementation (github.com/veorq/SipHash). */
+	CHECK_EQ(ch__name_hash(zero, "", 0), UINT64_C(0xd1fba762150c532c));
+	CHECK_EQ(ch__name_hash(zero, "", 1), UINT64_C(0x68a914128e01e473));
+	CHECK_EQ(ch__name_hash(zero, "siphash", 7), UINT64_C(0x8264ceeccb16bcbe));
+	CHECK_EQ(ch__name_hash(zero, "digest-sip_hash", 15), UINT64_C(0xce31007e34130c0a));
+}
+
+TEST(each_heap_hashes_names_by_a_key_of_its_own)
+{
+	struct rig a = rig_start(1 << 20), b = rig_start(1 << 20);
+	for (int i = 0; i < 2; i++)
+		CHECK(a.heap->name_key[i] != b.heap->name_key[i]);
+	rig_end(&a);
+	rig_end(&b);
+}
+
+/* --- heaps --- */
+
+TEST(process_has_255_heaps_and_the_next_is_a_status)
+{
+	struct ch_heap *heaps[CH__HEAPS_MAX], *more;
+	struct ch_config config = rig_config(rig_page_bytes());
+	for (int i = 0; i < CH__HEAPS_MAX; i++)
+		CHECK_EQ(ch_heap_create(&config, &heaps[i]), CH_OK);
+	config.pool_bytes = 64 << 20;
+	errno = 0;
+	CHECK_EQ(ch_heap_create(&config, &more), CH_E_OS);
+	CHECK_EQ(errno, EMFILE);
+	CHECK(!more);
+	CHECK_EQ(ch_heap_destroy(heaps[100]), CH_OK);
+	CHECK_EQ(ch_heap_create(&config, &heaps[100]), CH_OK);
+	for (int i = 0; i < CH__HEAPS_MAX; i++)
+		CHECK_EQ(ch_heap_destroy(heaps[i]), CH_OK);
+}

@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: MIT
+ * marking.c: what the marker finds where its queue is as small as it can be: roots of
+ * each kind that are more than it holds, a queue that is filled to its last place, and refs of a
+ * graph that is scanned again. No stack is a root here: cycles run on threads that are not
+ * attached. A host's cycles have a queue of QUEUE places, by the mask; a built-in cycle reserves
+ * its own. */
+#include "codeheap/graph/block.h"
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/collect/mark.h"
+#include "codeheap/collect/sweep.h"
+#include "tests/support/heap_rig.h"
+
+enum {
+	QUEUE = 8,
+	MANY = 8 * QUEUE,
+	AHEAD = 16, /* edges that the marker has asked for and not looked at (mark.c) */
+	WIDTH_MOST = 4 * AHEAD,
+};
+
+struct scene {
+	struct ch_marker *marker;
+	struct ch_owner owners[MANY];
+	struct ch_block blocks[MANY];
+	uintptr_t words[MANY];
+};
+
+static void start_host(struct rig *rig, size_t pool_bytes, const struct ch_ops *ops)
+{
+	struct ch_config config = rig_config(pool_bytes);
+	config.driver = CH_DRIVER_HOST;
+	*rig = rig_create(&config, ops, NULL);
+}
+
+static void begin_cycle(const struct rig *rig, struct scene *s)
+{
+	CHECK_EQ(ch_mark_begin(rig->heap, &s->marker), CH_OK);
+	CHECK(s->marker->queue_mask >= QUEUE - 1);
+}
+
+/* The queue has as many places as its mask says; both ends are at its beginning. */
+static uint32_t shrink_queue(struct ch_marker *marker)
+{
+	uint32_t mask = marker->queue_mask;
+	CHECK_EQ(marker->head, marker->tail);
+	marker->queue_mask = QUEUE - 1;
+	return mask;
+}
+
+static void end_cycle(const struct rig *rig, struct ch_marker *marker, uint32_t mask)
+{
+	CHECK_EQ(marker->head, marker->tail);
+	marker->queue_mask = mask;
+	CHECK_EQ(ch_mark_end(marker, true), CH_OK);
+	ch__sweep_all(rig->heap);
+}
+
+static void expect_blocks(const struct ch_block *blocks, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++)
+		if (!rig_is_there(blocks[i]))
+			FAIL("block %u of %u was lost", i, count);
+}
+
+/* --- roots that are more than the queue holds --- */
+
+static void make_young(const struct rig *rig, void *arg)
+{
+	struct scene *s = arg;
+	s->owners[0] = rig_owner(rig, "young");
+	for (unsigned i = 0; i < MANY; i++)
+		s->blocks[i] = rig_block(s->owners[0], i);
+}
+
+/* They are more than the queue holds; `mark` is a cycle. */
+static void expect_young_are_marked(void (*mark)(const struct rig *, void *))
+{
+	static struct scene s;
+	struct rig rig;
+	start_host(&rig, 1 << 20, NULL);
+	rig_apart(&rig, make_young, &s);
+	rig_alone(&rig, mark, &s);
+	expect_blocks(s.blocks, MANY);
+	rig_end(&rig);
+}
+
+static void mark_young_only(const struct rig *rig, void *arg)
+{
+	struct scene *s = arg;
+	begin_cycle(rig, s);
+	uint32_t mask = shrink_queue(s->marker);
+	ch_mark_stacks(s->marker);
+	end_cycle(rig, s->marker, mask);
+}
+
+TEST(young_blocks_that_are_more_than_the_queue_holds_are_marked)
+{
+	expect_young_are_marked(mark_young_only);
+}
+
+static void mark_words_only(const struct rig *rig, void *arg)
+{
+	struct scene *s = arg;
+	begin_cycle(rig, s);
+	uint32_t mask = shrink_queue(s->marker);
+	ch_mark_stack(s->marker, s->words, s->words + MANY);
+	end_cycle(rig, s->marker, mask);
+}
+
+TEST(words_of_a_stack_that_are_more_than_the_queue_holds_are_roots)
+{
+	static struct scene s;
+	struct rig rig;
+	start_host(&rig, 1 << 20, NULL);
+	rig_apart(&rig, make_young, &s);
+	for (unsigned i = 0; i < MANY; i++)
+		s.words[i] = (uintptr_t)rig_info(s.blocks[i]).entry;
+	for (int cycle = 0; cycle < 4; cycle++)
+		rig_alone(&rig, mark_words_only, &s);
+	expect_blocks(s.blocks, MANY);
+	rig_end(&rig);
+}
+
+static void mark_every_block(const struct rig *rig, void *arg)
+{
+	struct scene *s = arg;
+	begin_cycle(rig, s);
+	uint32_t mask = shrink_queue(s->marker);
+	ch__host_marks(s->marker);
+	ch__host_has_cycle(s->marker);
+	ch__mark_all(s->marker);
+	ch__mark_drain(s->marker);
+	end_cycle(rig, s->marker, mask);
+}
+
+TEST(all_blocks_that_are_more_than_the_queue_holds_are_marked)
+{
+	expect_young_are_marked(mark_every_block);
+}
+
+/* A built-in cycle has a queue of CH__QUEUE_MIN places for four times as many blocks. */
+enum { ENTRIES = CH__QUEUE_MIN + 200 };
+static struct ch_block entries[ENTRIES];
+
+static void make_entries(const struct rig *rig, void *arg)
+{
+	(void)arg;
+	for (unsigned i = 0; i < ENTRIES; i++) {
+		struct ch_owner owner = rig_owner(rig, "entry");
+		entries[i] = rig_block(owner, i);
+		CHECK_EQ(ch_owner_set_entry(owner, entries[i]), CH_OK);
+	}
+}
+
+TEST(entries_that_are_more_than_the_queue_holds_are_roots)
+{
+	struct rig rig = rig_start(4 << 20);
+	rig_apart(&rig, make_entries, NULL);
+	rig_collect(&rig, 1);
+	CHECK_EQ(rig.heap->marker.queue_mask, CH__QUEUE_MIN - 1);
+	expect_blocks(entries, ENTRIES);
+	rig_end(&rig);
+}
+
+/* --- a queue that is filled to its last place --- */
+
+struct fan {
+	struct ch_owner owner; /* its entry is the wide block */
+	struct ch_block leaves[WIDTH_MOST], behind;
+};
+
+static struct fan fans[WIDTH_MOST];
+static unsigned width;
+
+/* A block of `width` branches; behind the leaf that its branch `at` leads to is one more block. */
+static struct ch_block make_fan(const struct rig *rig, struct fan *fan, unsigned at)
+{
+	struct ch_branch branches[WIDTH_MOST], on;
+	struct ch_owner leaves = rig_owner(rig, "leaves");
+	struct emitter e;
+	fan->owner = rig_owner(rig, "fan");
+	emit_open(&e, fan->owner, width * 16, width);
+	for (unsigned i = 0; i < width; i++)
+		branches[i] = emit_jmp(&e, NULL);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	fan->behind = rig_block(leaves, 1);
+	for (unsigned i = 0; i < width; i++) {
+		fan->leaves[i] = i == at ? rig_jumper(leaves, NULL, &on) : rig_block(leaves, i);
+		CHECK_EQ(ch_branch_link(branches[i], fan->leaves[i]), CH_OK);
+	}
+	CHECK_EQ(ch_branch_link(on, fan->behind), CH_OK);
+	CHECK_EQ(ch_owner_set_entry(fan->owner, e.code.block), CH_OK);
+	return e.code.block;
+}
+
+static void make_fans(const struct rig *rig, void *arg)
+{
+	(void)arg;
+	for (unsigned at = 0; at < width; at++)
+		make_fan(rig, &fans[at], at);
+}
+
+static void mark_fans(const struct rig *rig, void *arg)
+{
+	struct scene *s = arg;
+	begin_cycle(rig, s);
+	uint32_t mask = shrink_queue(s->marker);
+	for (unsigned at = 0; at < width; at++)
+		ch_mark_owner(s->marker, fans[at].owner);
+	end_cycle(rig, s->marker, mask);
+}
+
+/* What a place of the queue held is not written over: each leaf is looked at, whichever of them
+ * takes the last place, and the one behind it. */
+TEST(queue_that_is_full_to_its_last_place_loses_nothing)
+{
+	static const unsigned widths[] = {AHEAD + QUEUE - 1, AHEAD + QUEUE, AHEAD + QUEUE + 1,
+					  AHEAD + QUEUE + 2, WIDTH_MOST};
+	for (unsigned i = 0; i < sizeof widths / sizeof widths[0]; i++) {
+		static struct scene s;
+		struct rig rig;
+		start_host(&rig, 4 << 20, NULL);
+		width = widths[i];
+		rig_apart(&rig, make_fans, NULL);
+		rig_alone(&rig, mark_fans, &s);
+		for (unsigned at = 0; at < width; at++) {
+			expect_blocks(fans[at].leaves, width);
+			expect_blocks(&fans[at].behind, 1);
+		}
+		rig_end(&rig);
+	}
+}
+
+/* --- refs of what is scanned again --- */
+
+static unsigned reported[WIDTH_MOST];
+
+static uintptr_t count_ref(void *user, uintptr_t word)
+{
+	(void)user;
+	CHECK(word < WIDTH_MOST);
+	reported[word]++;
+	return word;
+}
+
+static struct ch_block make_leaf_with_ref(struct ch_owner owner, uintptr_t word)
+{
+	struct emitter e;
+	emit_open(&e, owner, 64, 0);
+	const void *at = emit_ref_word(&e, word);
+	emit_ret(&e);
+	CHECK_EQ(ch_ref_attach(e.code.block, at), CH_OK);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	return e.code.block;
+}
+
+static void make_fan_of_refs(const struct rig *rig, void *arg)
+{
+	struct fan *fan = arg;
+	struct ch_branch branches[WIDTH_MOST];
+	struct ch_owner leaves = rig_owner(rig, "refs");
+	struct emitter e;
+	fan->owner = rig_owner(rig, "fan");
+	emit_open(&e, fan->owner, WIDTH_MOST * 16, WIDTH_MOST);
+	for (unsigned i = 0; i < WIDTH_MOST; i++)
+		branches[i] = emit_jmp(&e, NULL);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	for (unsigned i = 0; i < WIDTH_MOST; i++) {
+		fan->leaves[i] = make_leaf_with_ref(leaves, i);
+		CHECK_EQ(ch_branch_link(branches[i], fan->leaves[i]), CH_OK);
+	}
+	CHECK_EQ(ch_owner_set_entry(fan->owner, e.code.block), CH_OK);
+}
+
+TEST(ref_of_a_graph_that_is_scanned_again_is_reported_once)
+{
+	static struct scene s;
+	struct ch_ops ops = {.size = sizeof ops, .ref = count_ref};
+	struct rig rig;
+	start_host(&rig, 1 << 20, &ops);
+	width = 1;
+	rig_apart(&rig, make_fan_of_refs, &fans[0]);
+	rig_alone(&rig, mark_fans, &s);
+	expect_blocks(fans[0].leaves, WIDTH_MOST);
+	for (unsigned i = 0; i < WIDTH_MOST; i++)
+		CHECK_EQ(reported[i], 1);
+	rig_end(&rig);
+}
+
+/* --- the end of the pool --- */
+
+static struct ch_block last, before_last;
+
+/* Blocks of a page each, without cold bytes: the last one ends where the pool does. */
+static void fill_pool(const struct rig *rig, void *arg)
+{
+	const struct ch__pool *pool = rig->heap->pool;
+	uintptr_t end = pool->exec_base + pool->pool_bytes;
+	struct ch_owner owner = rig_owner(rig, "page");
+	struct emitter e;
+	struct ch_open open = {.owner = owner};
+	open.hot_bytes = (1u << pool->page_log2) - CH__PAGE_HEADER_BYTES - CH__INDEX_WORD_BYTES;
+	(void)arg;
+	while (emit_open_as(&e, &open) == CH_OK) {
+		emit_ret(&e);
+		e.code.used_to = e.code.hot_bytes;
+		CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
+		if ((uintptr_t)e.code.exec + e.code.hot_bytes == end)
+			last = e.code.block;
+		else
+			before_last = e.code.block;
+	}
+}
+
+static void mark_end_of_pool(const struct rig *rig, void *arg)
+{
+	const struct ch__pool *pool = rig->heap->pool;
+	uintptr_t end = pool->exec_base + pool->pool_bytes;
+	struct scene *s = arg;
+	begin_cycle(rig, s);
+	ch_mark_stack(s->marker, &end, &end + 1);
+	end_cycle(rig, s->marker, s->marker->queue_mask);
+}
+
+TEST(return_address_at_the_very_end_of_the_pool_holds_its_block)
+{
+	static struct scene s;
+	struct rig rig;
+	start_host(&rig, 1 << 20, NULL);
+	rig_apart(&rig, fill_pool, NULL);
+	CHECK(last.bits && before_last.bits);
+	for (int cycle = 0; cycle < 4; cycle++)
+		rig_alone(&rig, mark_end_of_pool, &s);
+	CHECK(!rig_is_there(before_last));
+	CHECK(rig_is_there(last));
+	rig_end(&rig);
+}

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: MIT
+ * seams.c: what a heap takes from outside through one place each: the time
+ * (ch__os_pretended.clock) and the collector (struct ch__driver). Nobody sleeps here: hours pass by
+ * the pretended clock, and the limit of a case is what a wait by the true one would break. Calls of
+ * the system and side memory are made to fail one by one by sweep.c. */
+#include "codeheap/graph/block.h"
+#include "tests/support/heap_rig.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define NS_OF_A_SECOND UINT64_C(1000000000)
+#define NS_OF_AN_HOUR (3600 * NS_OF_A_SECOND)
+
+/* --- the time --- */
+
+/* A look at the clock takes as long as the test says, a wait a minute or its own time if longer. */
+static _Atomic(uint64_t) time_ns, look_ns, waits;
+static _Atomic(uint64_t) polls_from_ns; /* when the other thread begins to poll */
+static _Atomic(int) may_poll, is_over;
+
+static uint64_t get(_Atomic(uint64_t) *value)
+{
+	return atomic_load(value);
+}
+
+static uint64_t pretend_time(uint64_t waited_ns)
+{
+	uint64_t passed = get(&look_ns);
+	if (waited_ns) {
+		atomic_fetch_add(&waits, 1);
+		passed = 60 * NS_OF_A_SECOND > waited_ns ? 60 * NS_OF_A_SECOND : waited_ns;
+	}
+	if (get(&time_ns) < get(&polls_from_ns))
+		return atomic_fetch_add(&time_ns, passed) + passed;
+	/* The time stands still while the other thread gets on. */
+	atomic_store(&may_poll, 1);
+	sched_yield();
+	return get(&time_ns);
+}
+
+static void begin_time(void)
+{
+	atomic_store(&time_ns, NS_OF_AN_HOUR);
+	atomic_store(&look_ns, 1000);
+	atomic_store(&polls_from_ns, UINT64_MAX);
+	ch__os_pretended.clock = pretend_time;
+}
+
+static void *run_without_polls(void *arg)
+{
+	struct ch_heap *heap = arg;
+	CHECK_EQ(ch_thread_attach(heap, NULL, NULL), CH_OK);
+	atomic_store(&is_over, 0);
+	while (!atomic_load(&is_over))
+		if (atomic_load(&may_poll))
+			ch_thread_poll();
+	CHECK_EQ(ch_thread_detach(heap), CH_OK);
+	return NULL;
+}
+
+static struct rig start_with_runner(uint32_t stop_wait_ms, pthread_t *thread)
+{
+	struct ch_config config = rig_config(1 << 20);
+	config.stop_wait_ms = stop_wait_ms;
+	struct rig rig = rig_create(&config, NULL, NULL);
+	atomic_store(&is_over, -1);
+	CHECK_EQ(pthread_create(thread, NULL, run_without_polls, rig.heap), 0);
+	while (atomic_load(&is_over))
+		sched_yield();
+	return rig;
+}
+
+static void end_runner(struct rig *rig, pthread_t thread)
+{
+	atomic_store(&is_over, 1);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	ch__os_pretended.clock = NULL;
+	rig_end(rig);
+}
+
+TEST(clock_ends_a_bounded_wait_for_a_thread_that_never_stops)
+{
+	pthread_t thread;
+	struct rig rig = start_with_runner(3600 * 1000, &thread);
+	begin_time();
+	uint64_t before = get(&time_ns);
+	CHECK_EQ(ch_heap_collect(rig.heap), CH_E_BUSY);
+	uint64_t passed = get(&time_ns) - before;
+	CHECK(passed > NS_OF_AN_HOUR && passed < 2 * NS_OF_AN_HOUR);
+	CHECK(get(&waits) >= 59 && get(&waits) <= 61);
+	CHECK_EQ(rig_stats(&rig).cycles_abandoned, 1);
+	end_runner(&rig, thread);
+}
+
+/* Of a heap whose host stops the world. */
+TEST(cycle_that_cannot_begin_has_no_marker)
+{
+	struct ch_config config = rig_config(1 << 20);
+	config.driver = CH_DRIVER_HOST;
+	config.stop_wait_ms = 1000;
+	struct rig rig = rig_create(&config, NULL, NULL);
+	struct ch_marker *marker = (struct ch_marker *)(void *)&config;
+	pthread_t thread;
+	atomic_store(&is_over, -1);
+	CHECK_EQ(pthread_create(&thread, NULL, run_without_polls, rig.heap), 0);
+	while (atomic_load(&is_over))
+		sched_yield();
+	struct ch__thread *inside = rig.heap->threads;
+	while (inside == ch__thread_self(rig.heap))
+		inside = inside->next;
+	atomic_store(&inside->inside, 1);
+	begin_time();
+	CHECK_EQ(ch_mark_begin(rig.heap, &marker), CH_E_BUSY);
+	CHECK(!marker);
+	CHECK_EQ(rig_stats(&rig).freezes, 0);
+	atomic_store(&inside->inside, 0);
+	CHECK_EQ(ch_mark_begin(rig.heap, &marker), CH_OK);
+	CHECK_EQ(rig.heap->freezes, 1);
+	CHECK_EQ(ch_mark_end(marker, false), CH_OK);
+	end_runner(&rig, thread);
+}
+
+TEST(clock_lets_a_thread_come_to_its_poll_half_an_hour_later)
+{
+	pthread_t thread;
+	struct rig rig = start_with_runner(UINT32_MAX, &thread);
+	begin_time();
+	atomic_store(&polls_from_ns, get(&time_ns) + NS_OF_AN_HOUR / 2);
+	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+	CHECK(get(&waits) >= 30);
+	struct ch_stats stats = rig_stats(&rig);
+	CHECK_EQ(stats.cycles_abandoned, 0);
+	CHECK(stats.pause_ns_last >= NS_OF_AN_HOUR / 2);
+	CHECK_EQ(stats.pause_ns_max, stats.pause_ns_last);
+	end_runner(&rig, thread);
+}
+
+/* The least values of the triggers double as long as collections take more than a tenth of the
+ * time, and come down when they take less than a fortieth. */
+TEST(clock_says_how_much_of_the_time_collections_take)
+{
+	struct rig rig = rig_start(1 << 20);
+	begin_time();
+	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+	uint64_t factor = get(&rig.heap->floor_factor);
+	/* All the time is spent in looks at the clock, most of them inside of the cycle. */
+	atomic_store(&look_ns, NS_OF_A_SECOND);
+	for (int i = 1; i <= 3; i++) {
+		CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+		uint64_t next = get(&rig.heap->floor_factor);
+		CHECK_EQ(next, (factor ? factor : 1) * 2);
+		factor = next;
+	}
+	atomic_store(&look_ns, 1000);
+	for (int i = 1; i <= 3; i++) {
+		atomic_fetch_add(&time_ns, NS_OF_AN_HOUR);
+		CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+		factor /= 2;
+		CHECK_EQ(get(&rig.heap->floor_factor), factor);
+	}
+	ch__os_pretended.clock = NULL;
+	rig_end(&rig);
+}
+
+/* --- the collector --- */
+
+static int collections, ends, children;
+static enum ch_status answer;
+
+static enum ch_status collect(struct ch_heap *heap)
+{
+	CHECK(!ch__lock_is_mine(&heap->lock) && !ch__lock_is_mine(&heap->registry));
+	collections++;
+	return answer;
+}
+static void end(struct ch_heap *heap)
+{
+	(void)heap;
+	ends++;
+}
+static void wake_in_child(struct ch_heap *heap)
+{
+	(void)heap;
+	children++;
+}
+
+TEST(collector_of_another_kind_is_asked_through_its_driver)
+{
+	static const struct ch__driver driver = {collect, end, wake_in_child};
+	struct ch_config config = rig_config(1 << 20);
+	struct ch_ops none = {.size = sizeof none};
+	struct ch_heap *heap;
+	struct ch_vm *vm;
+	CHECK_EQ(ch__heap_create(&config, &driver, &answer, &heap), CH_OK);
+	CHECK(heap->driver_data == &answer);
+	CHECK_EQ(ch_vm_attach(heap, &none, NULL, &vm), CH_OK);
+	CHECK_EQ(ch_thread_attach(heap, NULL, NULL), CH_OK);
+	/* Its owners are its own: it makes them with what keeps them alive. */
+	struct ch_owner owner;
+	CHECK_EQ(ch_owner_create(vm, "owner", (const void *)(uintptr_t)rig_fallback, NULL, &owner),
+		 CH_E_ARG);
+	CHECK_EQ(ch_heap_collect(heap), CH_OK);
+	answer = CH_E_BUSY;
+	CHECK_EQ(ch_heap_collect(heap), CH_E_BUSY);
+	CHECK_EQ(collections, 2);
+	pid_t child = fork();
+	if (child == 0)
+		_exit(children == 1 ? 42 : 1);
+	int status;
+	CHECK_EQ(waitpid(child, &status, 0), child);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 42);
+	CHECK_EQ(children, 0);
+	CHECK_EQ(ch_vm_detach(vm), CH_OK);
+	CHECK_EQ(ends, 0);
+	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
+	CHECK_EQ(ends, 1);
+}

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: MIT
+ * space.c: what frees places while another thread looks for some: the word of space
+ * for who looked too early, and the core synchronizations that a place waits for. It plays the
+ * other thread by its last steps. */
+#include "codeheap/graph/block.h"
+#include "codeheap/collect/death.h"
+#include "codeheap/base/space.h"
+#include "codeheap/base/trigger.h"
+#include "tests/support/full_rig.h"
+
+static _Atomic(int) told;
+
+static void hear(void *user)
+{
+	(void)user;
+	told++;
+}
+
+static struct rig start(void)
+{
+	struct ch_ops ops = {.size = sizeof ops, .space_free = hear};
+	struct ch_config config = rig_config(2 * rig_page_bytes());
+	return rig_create(&config, &ops, NULL);
+}
+
+/* A thread looked for room before the places of the quarantine went back, and sees none waiting. */
+TEST(places_that_leave_the_quarantine_are_told_to_who_looked_before)
+{
+	struct rig rig = start();
+	struct ch_heap *heap = rig.heap;
+	struct filled f = fill_pool(&rig, 2, 60);
+	/* Fewer than one step of the sweep frees: the next step would wait for those before it. */
+	for (uint32_t i = 0; i < f.count && i < 20; i++)
+		CHECK_EQ(ch_owner_release(f.owners[i], CH_RELEASE_COLLECT), CH_OK);
+	CHECK_EQ(ch_heap_collect(heap), CH_OK);
+	CHECK(atomic_load(&heap->quarantine_bytes) > 0);
+	struct ch_owner owner = rig_owner(&rig, "looked before");
+	ch_thread_poll();
+	told = 0;
+	ch__trigger_full(heap, owner, ch__space_now(heap));
+	ch__heap_lock(heap);
+	bool has_freed = ch__quarantine_advance(heap, true);
+	ch__heap_unlock(heap);
+	ch_thread_poll();
+	if (told != (has_freed ? 1 : 0))
+		FAIL("space_free: places left the quarantine, and it was told %d times", told);
+	forget(&f);
+	rig_end(&rig);
+}
+
+/* A core that has fetched the dead code would run it where the new one lies: its place is used
+ * again after a core synchronization, unless cores follow what is published. Code that never was
+ * published has not been fetched. */
+TEST(place_of_released_code_waits_where_fetch_does_not_follow)
+{
+	struct rig rig = start();
+	struct ch_owner owner = rig_owner(&rig, "released");
+	struct ch_block block = rig_block(owner, 1);
+	const uint8_t *exec = rig_info(block).exec;
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	bool waits = atomic_load(&rig.heap->quarantine_bytes) > 0;
+	if (waits == (CH_ARCH_FETCH_FOLLOWS != 0))
+		FAIL("the place of released code %s a core synchronization",
+		     waits ? "waits for" : "does not wait for");
+	CHECK(ch__arch_are_traps(ch__pool_read(rig.heap->pool, (uintptr_t)exec), 8));
+	struct emitter e;
+	owner = rig_owner(&rig, "aborted");
+	emit_open(&e, owner, 16, 0);
+	size_t before = atomic_load(&rig.heap->quarantine_bytes);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	CHECK_EQ(atomic_load(&rig.heap->quarantine_bytes), before);
+	rig_end(&rig);
+}
+
+/* A thread has asked for a core synchronization, which this core may have passed, and is about to
+ * count it as done: code that is freed between the two waits for another one. */
+TEST(place_that_is_freed_while_cores_are_told_waits_for_the_next_time)
+{
+	struct rig rig = start();
+	struct ch_heap *heap = rig.heap;
+	struct ch_owner source = rig_owner(&rig, "source"), owner = rig_owner(&rig, "released");
+	struct ch_branch branch;
+	rig_jumper(source, NULL, &branch);
+	CHECK_EQ(ch_branch_link(branch, rig_block(owner, 1)), CH_OK);
+	atomic_fetch_add(&heap->core_syncs_begun, 1);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	atomic_fetch_add(&heap->core_syncs, 1);
+	CHECK(atomic_load(&heap->quarantine_bytes) > 0);
+	ch__heap_lock(heap);
+	bool has_freed = ch__quarantine_advance(heap, false);
+	ch__heap_unlock(heap);
+	if (has_freed)
+		FAIL("quarantine: %d bytes wait, others were free too early",
+		     (int)atomic_load(&heap->quarantine_bytes));
+	CHECK_EQ(ch_heap_collect(heap), CH_OK);
+	CHECK_EQ(atomic_load(&heap->quarantine_bytes), 0);
+	rig_end(&rig);
+}
+
+static void count_serialized(const struct rig *rig, void *arg)
+{
+	*(uint32_t *)arg = atomic_load(&ch__thread_self(rig->heap)->serialized);
+}
+
+/* Two threads have the same record after each other: where a stop of the world was the core sync,
+ * the second one serializes itself, too. */
+TEST(thread_that_gets_a_used_record_serializes_itself)
+{
+	struct rig rig = start();
+	uint32_t first = 0, second = 0;
+	atomic_fetch_add(&rig.heap->core_syncs_by_stop, 1);
+	rig_apart(&rig, count_serialized, &first);
+	rig_apart(&rig, count_serialized, &second);
+	CHECK_EQ(first, 1);
+	CHECK_EQ(second, 2);
+	rig_end(&rig);
+}
+
+/* --- what was linked to --- */
+
+/* How the last branch to a block goes away before the block is released. */
+enum last_branch { NEVER_WAS, UNLINKED, LINKED_ELSEWHERE, CLOSED_ITS_SOURCE, CLOSED, DIED };
+
+/* A core may have fetched a branch that led to a block, also when it leads there no more: as long
+ * as the branch's own block is there. */
+static bool waits_after(const struct rig *rig, enum last_branch how)
+{
+	struct ch_heap *heap = rig->heap;
+	struct ch_owner from = rig_owner(rig, "source"), to = rig_owner(rig, "target");
+	struct ch_branch branch;
+	struct ch_block source = rig_jumper(from, NULL, &branch), target = rig_block(to, 1);
+	if (how != NEVER_WAS)
+		CHECK_EQ(ch_branch_link(branch, target), CH_OK);
+	if (how == UNLINKED)
+		CHECK_EQ(ch_branch_link(branch, (struct ch_block){0}), CH_OK);
+	if (how == LINKED_ELSEWHERE)
+		CHECK_EQ(ch_branch_link(branch, source), CH_OK);
+	if (how == CLOSED_ITS_SOURCE)
+		CHECK_EQ(ch_blocks_invalidate(&source, 1, NULL), CH_OK);
+	if (how == CLOSED)
+		CHECK_EQ(ch_blocks_invalidate(&target, 1, NULL), CH_OK);
+	if (how == DIED)
+		CHECK_EQ(ch_owner_release(from, CH_RELEASE_NOT_RUNNING), CH_OK);
+	uint64_t before = atomic_load(&heap->quarantine_bytes);
+	CHECK_EQ(ch_owner_release(to, CH_RELEASE_NOT_RUNNING), CH_OK);
+	bool waits = atomic_load(&heap->quarantine_bytes) > before;
+	(void)!ch_owner_release(from, CH_RELEASE_NOT_RUNNING);
+	return waits;
+}
+
+TEST(place_of_code_that_a_branch_led_to_waits)
+{
+	struct rig rig = start();
+	/* Stamps of age of all kinds. */
+	for (int cycle = 0; cycle < 4; cycle++) {
+		for (int how = UNLINKED; how <= CLOSED; how++)
+			if (!waits_after(&rig, (enum last_branch)how))
+				FAIL("way %d: a place is free before cores know that no branch "
+				     "leads there",
+				     how);
+		CHECK_EQ(waits_after(&rig, NEVER_WAS), !CH_ARCH_FETCH_FOLLOWS);
+		CHECK_EQ(waits_after(&rig, DIED), !CH_ARCH_FETCH_FOLLOWS);
+		rig_collect(&rig, 1);
+	}
+	rig_end(&rig);
+}

@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: MIT
+ * triggers.c: when a heap asks for a collection, to the byte: what it counts, how the
+ * thresholds grow and come down, and what it says of itself. Nobody sleeps: where time counts, it
+ * is the pretended clock's. */
+#include "codeheap/graph/block.h"
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/collect/death.h"
+#include "codeheap/base/trigger.h"
+#include "tests/support/heap_rig.h"
+
+#define KIB UINT64_C(1024)
+
+static const uint64_t pool_bytes = 16384 * KIB, opened_least = 256 * KIB, dead_least = 64 * KIB;
+
+/* A heap without code, which is said to have so many pages in use. */
+static struct rig start_with_pages(uint64_t used_bytes)
+{
+	struct rig rig = rig_start(pool_bytes);
+	CHECK_EQ(rig.heap->pool->pool_bytes, pool_bytes);
+	atomic_store(&rig.heap->pool->pages_used,
+		     (uint32_t)(used_bytes >> rig.heap->pool->page_log2));
+	return rig;
+}
+
+static void end_with_pages(struct rig *rig)
+{
+	atomic_store(&rig->heap->pool->pages_used, 0);
+	rig_end(rig);
+}
+
+static bool is_wanted(const struct rig *rig)
+{
+	return atomic_load(&rig->heap->collect_wanted);
+}
+
+static void forget(const struct rig *rig)
+{
+	atomic_store(&rig->heap->collect_wanted, false);
+	atomic_store(&rig->heap->bytes_since_cycle, 0);
+	atomic_store(&rig->heap->dead_bytes, 0);
+}
+
+/* The first sum that asks is the one above `least`. */
+static void expect_least(const struct rig *rig, void (*count)(struct ch_heap *, uint64_t),
+			 uint64_t least)
+{
+	forget(rig);
+	count(rig->heap, least - 8);
+	CHECK(!is_wanted(rig));
+	count(rig->heap, 8);
+	CHECK(!is_wanted(rig));
+	count(rig->heap, 8);
+	CHECK(is_wanted(rig));
+	forget(rig);
+}
+
+static void count_opened(struct ch_heap *heap, uint64_t bytes)
+{
+	ch__trigger_opened(heap, (uint32_t)bytes);
+}
+
+/* --- least values --- */
+
+TEST(opened_bytes_above_256_KiB_ask_for_a_collection)
+{
+	struct rig rig = start_with_pages(0);
+	expect_least(&rig, count_opened, opened_least);
+	end_with_pages(&rig);
+}
+
+TEST(dead_bytes_above_64_KiB_ask_for_a_collection)
+{
+	struct rig rig = start_with_pages(0);
+	expect_least(&rig, ch__trigger_dead, dead_least);
+	end_with_pages(&rig);
+}
+
+TEST(a_tenth_of_what_is_committed_is_the_least_where_it_is_more)
+{
+	const uint64_t used = 10240 * KIB;
+	struct rig rig = start_with_pages(used);
+	expect_least(&rig, count_opened, used / 10);
+	expect_least(&rig, ch__trigger_dead, used / 10);
+	end_with_pages(&rig);
+}
+
+TEST(pool_is_crowded_above_three_quarters)
+{
+	struct rig rig = start_with_pages(pool_bytes / 4 * 3);
+	uint64_t page = UINT64_C(1) << rig.heap->pool->page_log2;
+	expect_least(&rig, count_opened, pool_bytes / 4 * 3 / 10);
+	atomic_fetch_add(&rig.heap->pool->pages_used, 1);
+	CHECK(pool_bytes / 16 < (pool_bytes / 4 * 3 + page) / 10);
+	expect_least(&rig, count_opened, pool_bytes / 16);
+	end_with_pages(&rig);
+}
+
+/* What asked is served by the cycle that begins, and asks again where that is given up. */
+TEST(cycle_takes_all_that_was_counted_and_gives_it_back_when_it_is_abandoned)
+{
+	struct rig rig = start_with_pages(0);
+	struct ch_heap *heap = rig.heap;
+	atomic_store(&heap->dead_bytes, 1000);
+	atomic_store(&heap->bytes_since_cycle, 2000);
+	atomic_store(&heap->collect_wanted, true);
+	atomic_store(&heap->collect_told, true);
+	ch__trigger_cycle_begins(heap);
+	CHECK_EQ(heap->dead_at_cycle, 1000);
+	CHECK_EQ(heap->opened_at_cycle, 2000);
+	CHECK_EQ(heap->dead_bytes, 0);
+	CHECK_EQ(heap->bytes_since_cycle, 0);
+	CHECK(!is_wanted(&rig) && !atomic_load(&heap->collect_told));
+	ch__trigger_dead(heap, 30);
+	ch__trigger_opened(heap, 40);
+	ch__trigger_cycle_abandoned(heap);
+	CHECK_EQ(heap->dead_bytes, 1030);
+	CHECK_EQ(heap->bytes_since_cycle, 2040);
+	CHECK(is_wanted(&rig));
+	CHECK_EQ(ch_heap_collect(heap), CH_OK);
+	CHECK_EQ(heap->dead_at_cycle, 1030);
+	CHECK_EQ(heap->opened_at_cycle, 2040);
+	CHECK_EQ(heap->dead_bytes, 0);
+	CHECK_EQ(heap->bytes_since_cycle, 0);
+	CHECK(!is_wanted(&rig));
+	end_with_pages(&rig);
+}
+
+/* --- thresholds --- */
+
+/* As the end of a sweep: the cycle reached `marked` blocks, and `freed` died. */
+static void sweep_ends(const struct rig *rig, uint64_t marked, uint64_t freed)
+{
+	struct ch_heap *heap = rig->heap;
+	ch__heap_lock(heap);
+	heap->marked_last = marked;
+	heap->blocks_at_cycle = heap->counters.blocks_freed - freed;
+	heap->bytes_at_cycle = heap->counters.bytes_freed - 128 * freed;
+	ch__trigger_swept(heap);
+	ch__heap_unlock(heap);
+}
+
+static void expect_factors(const struct rig *rig, uint64_t opened, uint64_t dead)
+{
+	uint64_t of_opened = atomic_load(&rig->heap->opened_factor);
+	uint64_t of_dead = atomic_load(&rig->heap->dead_factor);
+	CHECK_EQ(of_opened ? of_opened : 1, opened);
+	CHECK_EQ(of_dead ? of_dead : 1, dead);
+	expect_least(rig, count_opened, opened_least * opened);
+	expect_least(rig, ch__trigger_dead, dead_least * dead);
+}
+
+/* Poor is less than a twentieth. */
+TEST(cycles_that_free_little_double_their_threshold_up_to_64_times)
+{
+	struct rig rig = start_with_pages(0);
+	expect_factors(&rig, 1, 1);
+	for (uint64_t factor = 2; factor <= 64; factor *= 2) {
+		sweep_ends(&rig, 1000, 49);
+		expect_factors(&rig, factor, 1);
+	}
+	sweep_ends(&rig, 1000, 49);
+	expect_factors(&rig, 64, 1);
+	sweep_ends(&rig, 1000, 50);
+	expect_factors(&rig, 1, 1);
+	end_with_pages(&rig);
+}
+
+/* Code that only grows says nothing of what was released or invalidated. */
+TEST(threshold_of_the_dead_grows_where_the_dead_had_asked)
+{
+	struct rig rig = start_with_pages(0);
+	rig.heap->dead_at_cycle = dead_least;
+	sweep_ends(&rig, 1000, 0);
+	expect_factors(&rig, 2, 1);
+	rig.heap->dead_at_cycle = dead_least + 1;
+	for (uint64_t factor = 2; factor <= 64; factor *= 2) {
+		sweep_ends(&rig, 1000, 0);
+		CHECK_EQ(atomic_load(&rig.heap->dead_factor), factor);
+	}
+	expect_factors(&rig, 64, 64);
+	sweep_ends(&rig, 1000, 1000);
+	expect_factors(&rig, 1, 1);
+	end_with_pages(&rig);
+}
+
+static _Atomic(uint64_t) time_ns;
+
+static uint64_t tell_time(uint64_t waited_ns)
+{
+	return atomic_fetch_add(&time_ns, waited_ns) + waited_ns;
+}
+
+/* A cycle of `length` ends that began `between` after the end of the one before. */
+static void cycle_ends(const struct rig *rig, uint64_t between, uint64_t length)
+{
+	atomic_fetch_add(&time_ns, between);
+	ch__heap_lock(rig->heap);
+	ch__trigger_cycle_ended(rig->heap, length);
+	ch__heap_unlock(rig->heap);
+}
+
+static void expect_floor(const struct rig *rig, uint64_t factor)
+{
+	uint64_t is = atomic_load(&rig->heap->floor_factor);
+	CHECK_EQ(is ? is : 1, factor);
+	expect_least(rig, count_opened, opened_least * factor);
+	expect_least(rig, ch__trigger_dead, dead_least * factor);
+}
+
+/* More than a tenth of the time is much, less than a fortieth is little. */
+TEST(time_spent_in_cycles_moves_the_least_values_up_and_down)
+{
+	struct rig rig = start_with_pages(0);
+	atomic_store(&time_ns, 1000000);
+	ch__os_pretended.clock = tell_time;
+	cycle_ends(&rig, 1000, 0);
+	expect_floor(&rig, 1);
+	cycle_ends(&rig, 1000, 100);
+	expect_floor(&rig, 1);
+	for (uint64_t factor = 2; factor <= 16; factor *= 2) {
+		cycle_ends(&rig, 1000, 101);
+		expect_floor(&rig, factor);
+	}
+	cycle_ends(&rig, 1000, 101);
+	expect_floor(&rig, 16);
+	cycle_ends(&rig, 1000, 25);
+	expect_floor(&rig, 16);
+	for (uint64_t factor = 8; factor >= 1; factor /= 2) {
+		cycle_ends(&rig, 1000, 24);
+		expect_floor(&rig, factor);
+	}
+	cycle_ends(&rig, 1000, 24);
+	expect_floor(&rig, 1);
+	ch__os_pretended.clock = NULL;
+	end_with_pages(&rig);
+}
+
+/* --- what dies asks --- */
+
+static struct ch_block new_large(struct ch_owner owner, uint32_t bytes)
+{
+	struct emitter e;
+	struct ch_open open = {.owner = owner, .hot_bytes = bytes, .cold_bytes = 1024};
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	emit_value(&e, 1);
+	emit_ret(&e);
+	e.code.used_to = e.code.hot_bytes;
+	e.code.cold_used = e.code.cold_bytes;
+	CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
+	return e.code.block;
+}
+
+enum { INVALIDATE, BREAK, DISCARD, DETACH, WAYS };
+
+static void make_invalid(struct rig *rig, int way, struct ch_block block,
+			 struct ch_assumption assumption)
+{
+	switch (way) {
+	case INVALIDATE:
+		CHECK_EQ(ch_blocks_invalidate(&block, 1, NULL), CH_OK);
+		break;
+	case BREAK:
+		CHECK_EQ(ch_assumption_break(assumption, NULL), CH_OK);
+		break;
+	case DISCARD:
+		CHECK_EQ(ch_vm_discard(rig->heap, rig->vm, NULL, NULL), CH_OK);
+		break;
+	default:
+		CHECK_EQ(ch_vm_detach(rig->vm), CH_OK);
+	}
+}
+
+static void count_told(void *vm_user)
+{
+	++*(unsigned *)vm_user;
+}
+
+/* And the vm is told, once, unless it is leaving. */
+TEST(bytes_made_invalid_in_any_way_ask_for_a_collection)
+{
+	for (int way = 0; way < WAYS; way++) {
+		struct ch_config config = rig_config(pool_bytes);
+		struct ch_ops ops = {.size = sizeof ops, .collect_wanted = count_told};
+		unsigned times_told = 0;
+		config.driver = CH_DRIVER_HOST;
+		struct rig rig = rig_create(&config, &ops, &times_told);
+		struct ch_assumption assumption;
+		struct emitter e;
+		CHECK_EQ(ch_assumption_create(rig.vm, &assumption), CH_OK);
+		emit_open(&e, rig_owner(&rig, "large"), (uint32_t)dead_least + 8, 0);
+		emit_value(&e, 1);
+		emit_ret(&e);
+		CHECK_EQ(ch_block_assume(e.code.block, assumption), CH_OK);
+		e.code.used_to = e.code.hot_bytes;
+		CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
+		forget(&rig);
+		make_invalid(&rig, way, e.code.block, assumption);
+		if (!is_wanted(&rig))
+			FAIL("way %d asked for none", way);
+		CHECK_EQ(times_told, way != DETACH);
+		if (way == DETACH)
+			CHECK_EQ(ch_heap_destroy(rig.heap), CH_OK);
+		else
+			rig_end(&rig);
+	}
+}
+
+/* More blocks than one region takes. */
+TEST(each_block_made_invalid_counts_its_bytes_once_and_few_bytes_ask_for_nothing)
+{
+	enum { BLOCKS = 3 * 64 + 6, OF_AN_OWNER = 64 };
+	static struct ch_block blocks[BLOCKS];
+	for (int way = 0; way < WAYS; way++) {
+		struct ch_config config = rig_config(pool_bytes);
+		config.driver = CH_DRIVER_HOST;
+		struct rig rig = rig_create(&config, NULL, NULL);
+		struct ch_owner owner = rig_owner(&rig, "small");
+		struct ch_assumption assumption;
+		uint64_t bytes = 0, dead;
+		size_t count = BLOCKS;
+		CHECK_EQ(ch_assumption_create(rig.vm, &assumption), CH_OK);
+		for (unsigned i = 0; i < BLOCKS; i++) {
+			struct emitter e;
+			emit_open(&e, owner, 16 + 64 * (i % 2), 0);
+			emit_value(&e, i);
+			emit_ret(&e);
+			CHECK_EQ(ch_block_assume(e.code.block, assumption), CH_OK);
+			CHECK_EQ(emit_commit(&e), CH_OK);
+			blocks[i] = e.code.block;
+			const struct ch__block *block =
+				ch__block_at(rig.heap, rig_record(blocks[i]));
+			bytes += ch__hot_bytes(block) + ch__cold_bytes(block);
+		}
+		forget(&rig);
+		if (way == INVALIDATE)
+			CHECK_EQ(ch_blocks_invalidate(blocks, BLOCKS, &count), CH_OK);
+		else if (way == BREAK)
+			CHECK_EQ(ch_assumption_break(assumption, &count), CH_OK);
+		else
+			make_invalid(&rig, way, blocks[0], assumption);
+		CHECK_EQ(count, BLOCKS);
+		CHECK(!is_wanted(&rig));
+		CHECK_EQ(rig.heap->notentrant_bytes, bytes);
+		CHECK_EQ(rig.heap->blocks_notentrant, BLOCKS);
+		dead = atomic_load(&rig.heap->dead_bytes);
+		CHECK(dead >= bytes && dead <= bytes + (way == DETACH ? OF_AN_OWNER : 0));
+		if (way == DETACH)
+			CHECK_EQ(ch_heap_destroy(rig.heap), CH_OK);
+		else
+			rig_end(&rig);
+	}
+}
+
+/* --- what the statistics say --- */
+
+TEST(statistics_keep_the_most_pages_and_the_bytes_of_what_died)
+{
+	struct rig rig = rig_start(pool_bytes);
+	struct ch_owner owner = rig_owner(&rig, "large");
+	uint64_t before = rig_stats(&rig).pages_now, bytes = 0;
+	enum { BLOCKS = 3 };
+	for (int i = 0; i < BLOCKS; i++) {
+		struct ch_info info = rig_info(new_large(owner, 3 * 65536));
+		bytes += info.hot_bytes + info.cold_bytes;
+	}
+	struct ch_stats full = rig_stats(&rig);
+	CHECK(full.pages_now > before);
+	CHECK_EQ(full.pages_peak, full.pages_now);
+	CHECK_EQ(full.bytes_freed, 0);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	rig_settle(&rig);
+	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+	struct ch_stats empty = rig_stats(&rig);
+	CHECK_EQ(empty.blocks_freed, BLOCKS);
+	CHECK_EQ(empty.bytes_freed, full.code_bytes_now - empty.code_bytes_now);
+	CHECK(empty.bytes_freed >= bytes && empty.bytes_freed < bytes + BLOCKS * 256);
+	CHECK_EQ(empty.pages_now, before);
+	CHECK_EQ(empty.pages_peak, full.pages_peak);
+	new_large(rig_owner(&rig, "small"), 1000);
+	CHECK_EQ(rig_stats(&rig).pages_peak, full.pages_peak);
+	rig_end(&rig);
+}
+
+enum { LOOK_NS = 1000 };
+
+static uint64_t look_at_clock(uint64_t waited_ns)
+{
+	return atomic_fetch_add(&time_ns, waited_ns + LOOK_NS) + waited_ns + LOOK_NS;
+}
+
+/* Each step of a sweep looks at the clock as it begins and as it ends: its time is between. */
+TEST(statistics_sum_the_time_of_sweeps)
+{
+	struct rig rig = rig_start(pool_bytes);
+	rig.heap->config.step_blocks = CH__KILLED_AT_ONCE;
+	atomic_store(&time_ns, 1000000);
+	ch__os_pretended.clock = look_at_clock;
+	CHECK_EQ(rig_stats(&rig).sweep_ns_total, 0);
+	for (int cycle = 1; cycle <= 3; cycle++) {
+		CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+		CHECK_EQ(rig_stats(&rig).sweep_ns_total, (uint64_t)cycle * LOOK_NS);
+	}
+	ch__os_pretended.clock = NULL;
+	rig_end(&rig);
+}

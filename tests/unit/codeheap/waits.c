@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: MIT
+ * waits.c: who changes what a lock guards waits for the lock. The case takes the word
+ * of the lock itself, as another thread would have it, and a signal to this thread lets it go: a
+ * call that comes back before has not waited. No machine is too slow for that: a signal that comes
+ * too early hides a break, and fails nothing. */
+#include "codeheap/graph/block.h"
+#include "pages/inner.h"
+#include "tests/support/heap_rig.h"
+
+#include <signal.h>
+#include <sys/time.h>
+
+enum { HELD_US = 20000 };
+
+/* The low byte of the word is all of it. */
+static _Atomic(uint8_t) *held;
+static _Atomic(bool) was_held;
+
+static void let_go(int signal)
+{
+	(void)signal;
+	was_held = false;
+	atomic_store(held, 0);
+}
+
+/* --- a heap with something of everything --- */
+
+struct scene {
+	struct rig rig;
+	struct ch_owner owner, bare;
+	struct ch_block block, target; /* both of `owner` */
+	struct ch_branch branch;       /* of `block`, unlinked */
+	struct emitter open;           /* an OPEN block of `owner`, larger than what it has used */
+	struct ch_assumption fact;
+	struct ch_fiber *fiber;
+};
+
+static char fiber_stack[4096];
+
+static void make_scene(struct scene *s)
+{
+	s->rig = rig_start(4 << 20);
+	s->owner = rig_owner(&s->rig, "owner");
+	s->bare = rig_owner(&s->rig, "bare");
+	s->target = rig_block(s->owner, 1);
+	s->block = rig_jumper(s->owner, NULL, &s->branch);
+	CHECK_EQ(ch_assumption_create(s->rig.vm, &s->fact), CH_OK);
+	CHECK_EQ(ch_fiber_attach(s->rig.heap, fiber_stack, fiber_stack + sizeof fiber_stack,
+				 &s->fiber),
+		 CH_OK);
+	emit_open(&s->open, s->owner, 512, 1);
+	emit_value(&s->open, 2);
+	emit_ret(&s->open);
+}
+
+static void open_one(struct scene *s)
+{
+	struct emitter e;
+	emit_open(&e, s->owner, 16, 0);
+}
+
+static void open_with_branches(struct scene *s)
+{
+	struct emitter e;
+	emit_open(&e, s->owner, 16, 7);
+}
+
+static void open_run(struct scene *s)
+{
+	struct emitter e;
+	emit_open(&e, s->owner, 1 << 20, 0);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+}
+
+static void commit(struct scene *s)
+{
+	CHECK_EQ(emit_commit(&s->open), CH_OK);
+}
+
+static void abort_one(struct scene *s)
+{
+	CHECK_EQ(ch_block_abort(&s->open.code), CH_OK);
+}
+
+static void release(struct scene *s)
+{
+	CHECK_EQ(ch_owner_release(s->owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+}
+
+static void release_bare(struct scene *s)
+{
+	CHECK_EQ(ch_owner_release(s->bare, CH_RELEASE_NOT_RUNNING), CH_OK);
+}
+
+static void attach_edge(struct scene *s)
+{
+	CHECK_EQ(ch_edge_attach(s->open.code.block, s->target), CH_OK);
+}
+
+static void link_branch(struct scene *s)
+{
+	CHECK_EQ(ch_branch_link(s->branch, s->target), CH_OK);
+}
+
+static void set_entry(struct scene *s)
+{
+	CHECK_EQ(ch_owner_set_entry(s->owner, s->target), CH_OK);
+}
+
+static void invalidate(struct scene *s)
+{
+	CHECK_EQ(ch_blocks_invalidate(&s->target, 1, NULL), CH_OK);
+}
+
+static void assume(struct scene *s)
+{
+	CHECK_EQ(ch_block_assume(s->open.code.block, s->fact), CH_OK);
+}
+
+static void break_fact(struct scene *s)
+{
+	CHECK_EQ(ch_assumption_break(s->fact, NULL), CH_OK);
+}
+
+static void create_fact(struct scene *s)
+{
+	CHECK_EQ(ch_assumption_create(s->rig.vm, &s->fact), CH_OK);
+}
+
+static void create_owner(struct scene *s)
+{
+	rig_owner(&s->rig, "another");
+}
+
+static void attach_vm(struct scene *s)
+{
+	struct ch_ops ops = {.size = sizeof ops};
+	struct ch_vm *vm;
+	CHECK_EQ(ch_vm_attach(s->rig.heap, &ops, NULL, &vm), CH_OK);
+}
+
+static void discard(struct scene *s)
+{
+	CHECK_EQ(ch_vm_discard(s->rig.heap, s->rig.vm, NULL, NULL), CH_OK);
+}
+
+static void look(struct scene *s)
+{
+	rig_stats(&s->rig);
+}
+
+static void check(struct scene *s)
+{
+	rig_check(&s->rig);
+}
+
+static void detach(struct scene *s)
+{
+	CHECK_EQ(ch_thread_detach(s->rig.heap), CH_OK);
+}
+
+static void attach_fiber(struct scene *s)
+{
+	static char stack[4096];
+	struct ch_fiber *fiber;
+	CHECK_EQ(ch_fiber_attach(s->rig.heap, stack, stack + sizeof stack, &fiber), CH_OK);
+}
+
+static void detach_fiber(struct scene *s)
+{
+	CHECK_EQ(ch_fiber_detach(s->fiber), CH_OK);
+}
+
+static void collect(struct scene *s)
+{
+	CHECK_EQ(ch_heap_collect(s->rig.heap), CH_OK);
+}
+
+static void take_record(struct scene *s)
+{
+	/* The thread's own have gone. */
+	ch__records_flush(s->rig.heap, ch__thread_self(s->rig.heap));
+	open_one(s);
+}
+
+/* --- what waits for what --- */
+
+static void *owner_busy(struct scene *s)
+{
+	return &ch__owner_at(s->rig.heap, ch__handle_index(s->owner.bits))->busy;
+}
+
+static void *bare_busy(struct scene *s)
+{
+	return &ch__owner_at(s->rig.heap, ch__handle_index(s->bare.bits))->busy;
+}
+
+static void *page_busy(struct scene *s)
+{
+	struct ch__pool *pool = s->rig.heap->pool;
+	uintptr_t at = (uintptr_t)s->open.code.exec - pool->exec_base;
+	return &pool->pages[at >> pool->page_log2].busy;
+}
+
+static void *pages_lock(struct scene *s)
+{
+	return &s->rig.heap->pool->inner->lock.word;
+}
+
+static void *heap_lock(struct scene *s)
+{
+	return &s->rig.heap->lock.word;
+}
+
+static void *registry(struct scene *s)
+{
+	return &s->rig.heap->registry.word;
+}
+
+static void *records(struct scene *s)
+{
+	return &s->rig.heap->records.word;
+}
+
+static void *sweep(struct scene *s)
+{
+	return &s->rig.heap->sweep.word;
+}
+
+#define ROW(lock, call) {#call, #lock, lock, call}
+static const struct row {
+	const char *name, *what;
+	void *(*word)(struct scene *);
+	void (*call)(struct scene *);
+} rows[] = {
+	ROW(owner_busy, open_one), ROW(owner_busy, abort_one), ROW(owner_busy, release),
+	ROW(owner_busy, attach_edge), ROW(bare_busy, release_bare),
+	ROW(page_busy, open_one), ROW(page_busy, commit), ROW(page_busy, abort_one),
+	ROW(page_busy, release), ROW(page_busy, detach), ROW(page_busy, check),
+	ROW(pages_lock, open_run), ROW(pages_lock, detach), ROW(pages_lock, check),
+	ROW(pages_lock, collect),
+	ROW(heap_lock, abort_one), ROW(heap_lock, release), ROW(heap_lock, link_branch),
+	ROW(heap_lock, set_entry), ROW(heap_lock, invalidate), ROW(heap_lock, assume),
+	ROW(heap_lock, break_fact), ROW(heap_lock, create_fact), ROW(heap_lock, create_owner),
+	ROW(heap_lock, attach_vm), ROW(heap_lock, discard), ROW(heap_lock, look),
+	ROW(heap_lock, check), ROW(heap_lock, collect),
+	ROW(registry, detach), ROW(registry, attach_fiber), ROW(registry, detach_fiber),
+	ROW(registry, collect), ROW(registry, check),
+	ROW(records, open_with_branches), ROW(records, open_run), ROW(records, abort_one),
+	ROW(records, release), ROW(records, detach), ROW(records, take_record),
+	ROW(sweep, collect),
+};
+
+static void hold(void *word)
+{
+	struct itimerval once = {.it_value = {0, HELD_US}};
+	held = word;
+	was_held = true;
+	CHECK_EQ(atomic_exchange(held, 1), 0);
+	CHECK_EQ(setitimer(ITIMER_REAL, &once, NULL), 0);
+}
+
+TEST(calls_wait_for_the_locks_of_what_they_change)
+{
+	signal(SIGALRM, let_go);
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		const struct row *row = &rows[i];
+		struct scene s;
+		make_scene(&s);
+		hold(row->word(&s));
+		row->call(&s);
+		if (was_held)
+			FAIL("%s did not wait for %s", row->name, row->what);
+	}
+}
+
+/* A cycle takes the record of an owner back that has no block, and not while somebody has it. */
+TEST(record_of_an_owner_is_taken_back_when_nobody_holds_it)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner handle = rig_owner(&rig, "gone");
+	struct ch__owner *owner = ch__owner_at(rig.heap, ch__handle_index(handle.bits));
+	signal(SIGALRM, let_go);
+	CHECK_EQ(ch_owner_release(handle, CH_RELEASE_COLLECT), CH_OK);
+	for (int cycle = 0; owner->generation & CH__LIFE_IN_USE; cycle++) {
+		CHECK(cycle < 5);
+		hold(&owner->busy);
+		CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+		if (was_held && !(owner->generation & CH__LIFE_IN_USE))
+			FAIL("an owner that was held has gone");
+		while (was_held)
+			ch__arch_pause();
+	}
+	rig_end(&rig);
+}

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: MIT
+ * tree.c: the tree of a flame graph and its folded form: merged, sorted, weights
+ * exact, whatever names are made of; and a tree as it was where memory or a writer fails. */
+#include "tests/support/flame_rig.h"
+
+#include <errno.h>
+
+static struct ch__meta *meta;
+
+static struct ch__flame *new_flame(void)
+{
+	if (!meta)
+		meta = ch__meta_create();
+	CHECK(meta);
+	struct ch__flame *flame = ch__flame_create(meta);
+	CHECK(flame);
+	return flame;
+}
+
+static void end_flame(struct ch__flame *flame)
+{
+	ch__flame_destroy(flame);
+	CHECK_EQ(ch__meta_bytes(meta), 0);
+}
+
+TEST(stacks_are_merged_and_sorted)
+{
+	struct ch__flame *flame = new_flame();
+	check_folded(flame, false, "");
+	CHECK(flame_add(flame, "main;b", CH__FLAME_NATIVE, 3));
+	CHECK(flame_add(flame, "main;a;x", CH__FLAME_CODE, 2));
+	CHECK(flame_add(flame, "main;b", CH__FLAME_NATIVE, 4));
+	CHECK(flame_add(flame, "main", CH__FLAME_NATIVE, 1));
+	CHECK(flame_add(flame, "main;nothing", CH__FLAME_NATIVE, 0));
+	CHECK(flame_add(flame, "begin;a;x", CH__FLAME_CODE, 5));
+	check_folded(flame, false, "begin;a;x 5\nmain 1\nmain;a;x 2\nmain;b 7\n");
+	check_folded(flame, true, "b;main 7\nmain 1\nx;a;begin 5\nx;a;main 2\n");
+	check_folded(flame, false, "begin;a;x 5\nmain 1\nmain;a;x 2\nmain;b 7\n");
+	end_flame(flame);
+}
+
+TEST(a_child_is_found_again_by_name_and_kind)
+{
+	struct ch__flame *flame = new_flame();
+	uint32_t native = ch__flame_child(flame, 0, "f", CH__FLAME_NATIVE);
+	uint32_t code = ch__flame_child(flame, 0, "f", CH__FLAME_CODE);
+	CHECK(native && code && native != code);
+	CHECK_EQ(ch__flame_child(flame, 0, "f", CH__FLAME_NATIVE), native);
+	CHECK(ch__flame_child(flame, native, "f", CH__FLAME_NATIVE) != native);
+	CHECK_EQ(ch__flame_child(flame, 1000, "f", CH__FLAME_NATIVE), 0);
+	CHECK_EQ(ch__flame_child(flame, 0, "g", (enum ch__flame_kind)77),
+		 ch__flame_child(flame, 0, "g", CH__FLAME_OTHER));
+	/* Folded stacks know no kinds: both are one line. */
+	ch__flame_weigh(flame, native, 1);
+	ch__flame_weigh(flame, code, 2);
+	uint32_t below = ch__flame_child(flame, code, "h", CH__FLAME_NATIVE);
+	ch__flame_weigh(flame, below, 4);
+	ch__flame_weigh(flame, ch__flame_child(flame, native, "h", CH__FLAME_CODE), 8);
+	check_folded(flame, false, "f 3\nf;h 12\n");
+	check_folded(flame, true, "f 3\nh;f 12\n");
+	end_flame(flame);
+}
+
+TEST(names_of_any_bytes_stay_one_line_of_text)
+{
+	struct ch__flame *flame = new_flame();
+	static const struct {
+		const char *name, *written;
+	} names[] = {
+		{"a;b", "a:b"},
+		{"a\nb\r\t", "a\xe2\x90\x8a"
+			     "b\xe2\x90\x8d\xe2\x90\x89"},
+		{"\x7f", "\xe2\x90\xa1"},
+		{"caf\xc3\xa9 \xf0\x9f\x94\xa5", "caf\xc3\xa9 \xf0\x9f\x94\xa5"},
+		{"\xff", "\xef\xbf\xbd"},
+		{"\xc3", "\xef\xbf\xbd"},                                 /* cut */
+		{"\xf0\x9f\x94", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"}, /* cut */
+		{"\xe0\x80\xaf", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
+		{"\xc0\xaf", "\xef\xbf\xbd\xef\xbf\xbd"},                 /* too long a form */
+		{"\xed\xa0\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"}, /* a surrogate */
+		{"\xef\xbf\xbf", "\xef\xbf\xbd"},                         /* no character of XML */
+		{"\xc2\x85", "\xef\xbf\xbd"},                             /* a control character */
+		{"\xe2\x80\xa8\xe2\x80\xae",
+		 "\xef\xbf\xbd\xef\xbf\xbd"}, /* a line end; right to left */
+		{"\xf4\x90\x80\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
+		{"", "[unknown]"},
+	};
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+		char wanted[100];
+		struct ch__flame *one = new_flame();
+		uint32_t node = ch__flame_child(one, 0, names[i].name, CH__FLAME_CODE);
+		CHECK(node);
+		ch__flame_weigh(one, node, i + 1);
+		snprintf(wanted, sizeof wanted, "%s %zu\n", names[i].written, i + 1);
+		check_folded(one, false, wanted);
+		ch__flame_destroy(one);
+	}
+	/* Names that are written alike are one stack. */
+	CHECK(ch__flame_child(flame, 0, "a;b", CH__FLAME_CODE));
+	ch__flame_weigh(flame, 1, 1);
+	CHECK(ch__flame_child(flame, 0, "a:b", CH__FLAME_CODE));
+	ch__flame_weigh(flame, 2, 2);
+	check_folded(flame, false, "a:b 3\n");
+	end_flame(flame);
+}
+
+TEST(weights_of_the_root_and_huge_ones_are_shown)
+{
+	struct ch__flame *flame = new_flame();
+	ch__flame_weigh(flame, 0, 5);
+	ch__flame_weigh(flame, 12345, 2);
+	CHECK(flame_add(flame, "f", CH__FLAME_CODE, UINT64_MAX - 8));
+	CHECK(flame_add(flame, "g", CH__FLAME_CODE, UINT64_MAX)); /* 1 is left */
+	check_folded(flame, false, "[unknown] 7\nf 18446744073709551607\ng 1\n");
+	check_folded(flame, true, "[unknown] 7\nf 18446744073709551607\ng 1\n");
+	end_flame(flame);
+}
+
+/* Random trees against sums made without a tree. */
+TEST(random_stacks_keep_their_weights)
+{
+	enum { STACKS = 3000, LONGEST = 40 };
+	struct test_random random = test_random_new();
+	for (unsigned round = 0; round < 10; round++) {
+		struct ch__flame *flame = new_flame();
+		uint64_t sum = 0, lines[2] = {0, 0};
+		for (unsigned i = 0; i < STACKS; i++) {
+			char stack[4 * LONGEST] = "";
+			unsigned depth = 1 + (unsigned)test_random_below(&random, LONGEST - 1);
+			for (unsigned d = 0; d < depth; d++) {
+				char name[] = {d ? ';' : 'A', 0, 0};
+				name[d != 0] = (char)('a' + test_random_below(&random, 3));
+				strcat(stack, name);
+			}
+			uint64_t weight = test_random_below(&random, 100);
+			CHECK(flame_add(flame, stack, (enum ch__flame_kind)(round % 6), weight));
+			sum += weight;
+		}
+		for (unsigned reversed = 0; reversed < 2; reversed++) {
+			char *folded = flame_folded(flame, reversed), *rest = folded,
+			     *before = NULL;
+			uint64_t found = 0;
+			for (char *line; (line = strsep(&rest, "\n")) && *line; before = line) {
+				char *weight = strrchr(line, ' ');
+				found += strtoull(weight + 1, NULL, 10);
+				*weight = 0;
+				/* In the order of bytes, as all names are of one byte. */
+				CHECK(!before || strcmp(before, line) < 0);
+				lines[reversed]++;
+			}
+			CHECK_EQ(found, sum);
+			free(folded);
+		}
+		CHECK_EQ(lines[0], lines[1]);
+		end_flame(flame);
+	}
+}
+
+TEST(refused_write_ends_the_writing)
+{
+	struct ch__flame *flame = new_flame();
+	char stack[20];
+	for (unsigned i = 0; i < 5000; i++) {
+		snprintf(stack, sizeof stack, "main;f%u", i);
+		CHECK(flame_add(flame, stack, CH__FLAME_CODE, 1));
+	}
+	struct flame_text out = {.limit = 20000};
+	CHECK(!ch__flame_write_folded(flame, false, flame_take, &out));
+	CHECK(out.bytes > 0 && out.bytes <= out.limit);
+	free(out.text);
+	end_flame(flame);
+}
+
+static bool fill(struct ch__flame *flame)
+{
+	char stack[40];
+	bool is_whole = true;
+	for (unsigned i = 0; i < 300; i++) {
+		snprintf(stack, sizeof stack, "main;f%u;g%u", i % 150, i);
+		is_whole &= flame_add(flame, stack, CH__FLAME_CODE, 1);
+	}
+	return is_whole;
+}
+
+/* Each allocation fails once: what was there stays, and the same call works afterwards. */
+TEST(each_failing_allocation_leaves_the_tree_as_it_was)
+{
+	struct ch__flame *whole = new_flame();
+	CHECK(fill(whole));
+	char *wanted[] = {flame_folded(whole, false), flame_folded(whole, true)};
+	ch__flame_destroy(whole);
+	unsigned failures = 0;
+	for (uint64_t nth = 1;; nth++) {
+		ch__os_fail_at(nth, false);
+		struct ch__flame *flame = ch__flame_create(meta);
+		bool was_made = flame != NULL, was_filled = flame && fill(flame);
+		struct flame_text out[2] = {{0}, {0}};
+		bool were_written[2] = {false, false};
+		for (unsigned i = 0; i < 2 && was_filled; i++)
+			were_written[i] = ch__flame_write_folded(flame, i, flame_take, &out[i]);
+		uint64_t calls = ch__os_failable_calls();
+		ch__os_fail_at(0, false);
+		if (calls < nth) {
+			CHECK(were_written[0] && were_written[1]);
+			ch__flame_destroy(flame);
+			free(out[0].text);
+			free(out[1].text);
+			break;
+		}
+		failures++;
+		CHECK(!was_made || !was_filled || !were_written[0] || !were_written[1]);
+		if (was_made && was_filled) {
+			check_folded(flame, false, wanted[0]);
+			check_folded(flame, true, wanted[1]);
+		}
+		ch__flame_destroy(flame);
+		free(out[0].text);
+		free(out[1].text);
+	}
+	CHECK(failures > 30);
+	CHECK_EQ(ch__meta_bytes(meta), 0);
+	free(wanted[0]);
+	free(wanted[1]);
+}

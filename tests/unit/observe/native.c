@@ -1,0 +1,484 @@
+/* SPDX-License-Identifier: MIT
+ * native.c: names of native functions for reports: of each kind of function, of
+ * objects with and without symbols, of files that are not what was loaded, and without libdw. The
+ * objects come from tests/native/. */
+#define _GNU_SOURCE
+#include "os/os.h"
+#include "tests/support/harness.h"
+#include "observe/native_names.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <dlfcn.h>
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <link.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* tests/native/overloaded.cc */
+extern uintptr_t overloaded_at(int which);
+
+static char folder[64];
+static struct ch__meta *meta;
+static struct ch__native_names *names;
+
+CH_OPAQUE static int static_step(int n)
+{
+	return n * 7 + 3;
+}
+
+/* --- bed --- */
+
+static void open_names(void)
+{
+	meta = ch__meta_create();
+	CHECK(meta != NULL);
+	names = ch__native_names_open(meta);
+	CHECK(names != NULL);
+}
+
+static void close_names(void)
+{
+	ch__native_names_close(names);
+	CHECK_EQ(ch__meta_bytes(meta), 0);
+	ch__meta_destroy(meta);
+}
+
+static void skip_without_libdw(void)
+{
+	if (!dlopen("libdw.so.1", RTLD_LAZY))
+		skip("this machine has no libdw");
+}
+
+static void check_name(uintptr_t pc, uintptr_t start, const char *wanted)
+{
+	char text[200];
+	uintptr_t found = 0;
+	if (!ch__native_name(names, pc, text, sizeof text, &found))
+		FAIL("no name of 0x%zx, which is %s", (size_t)pc, wanted);
+	CHECK_STR(text, wanted);
+	CHECK_EQ(found, start);
+}
+
+static void check_nameless(uintptr_t pc)
+{
+	char text[200];
+	uintptr_t start = 0;
+	if (ch__native_name(names, pc, text, sizeof text, &start))
+		FAIL("0x%zx is called %s", (size_t)pc, text);
+}
+
+/* An object that the Makefile built beside this program. */
+static void path_of(char path[500], const char *name)
+{
+	char own[400];
+	ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
+	CHECK(length > 0);
+	own[length] = 0;
+	*strrchr(own, '/') = 0;
+	snprintf(path, 500, "%s/native/%s", own, name);
+}
+
+static const char *in_folder(const char *name)
+{
+	static char path[128];
+	snprintf(path, sizeof path, "%s/%s", folder, name);
+	return path;
+}
+
+static void use_folder(void)
+{
+	strcpy(folder, "/tmp/codeheap-native-XXXXXX");
+	CHECK(mkdtemp(folder) != NULL);
+}
+
+static void drop_folder(const char *const *files)
+{
+	for (; *files; files++)
+		CHECK_EQ(remove(in_folder(*files)), 0);
+	CHECK_EQ(rmdir(folder), 0);
+}
+
+static void copy_file(const char *from, const char *to)
+{
+	char bytes[4096];
+	ssize_t n;
+	int in = open(from, O_RDONLY), out = open(to, O_WRONLY | O_CREAT | O_EXCL, 0700);
+	if (in < 0 || out < 0)
+		FAIL("%s to %s: %s", from, to, strerror(errno));
+	while ((n = read(in, bytes, sizeof bytes)) > 0)
+		CHECK_EQ(write(out, bytes, (size_t)n), n);
+	CHECK_EQ(n, 0);
+	close(in);
+	CHECK_EQ(close(out), 0);
+}
+
+static void *load(const char *path)
+{
+	void *handle = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
+	if (!handle)
+		FAIL("%s", dlerror());
+	return handle;
+}
+
+static void *load_built(const char *name)
+{
+	char path[500];
+	path_of(path, name);
+	return load(path);
+}
+
+static uintptr_t exported_of(void *handle, const char *name)
+{
+	void *at = dlsym(handle, name);
+	if (!at)
+		FAIL("%s", dlerror());
+	return (uintptr_t)at;
+}
+
+static uintptr_t hidden_of(void *handle)
+{
+	uintptr_t (*at)(void);
+	void *symbol = (void *)exported_of(handle, "native_hidden_at");
+	memcpy(&at, &symbol, sizeof at);
+	return at();
+}
+
+/* --- functions of each kind --- */
+
+TEST(static_function_has_its_name)
+{
+	skip_without_libdw();
+	open_names();
+	CHECK_EQ(static_step(1), 10);
+	check_name((uintptr_t)static_step, (uintptr_t)static_step, "static_step");
+	check_name((uintptr_t)static_step + 4, (uintptr_t)static_step, "static_step");
+	close_names();
+}
+
+TEST(functions_of_cxx_have_the_names_that_were_written)
+{
+	skip_without_libdw();
+	open_names();
+	check_name(overloaded_at(0), overloaded_at(0), "shapes::area(int)");
+	check_name(overloaded_at(1), overloaded_at(1), "shapes::area(double, char const*)");
+	char text[300];
+	uintptr_t start;
+	CHECK(ch__native_name(names, overloaded_at(2), text, sizeof text, &start));
+	CHECK(strncmp(text, "shapes::(anonymous namespace)::only_here(", 41) == 0);
+	close_names();
+}
+
+TEST(name_is_cut_to_its_room)
+{
+	open_names();
+	char text[8] = "xxxxxxx";
+	uintptr_t start = 5, at = (uintptr_t)dlsym(RTLD_DEFAULT, "qsort");
+	CHECK(!ch__native_name(names, at, text, 0, &start));
+	CHECK_STR(text, "xxxxxxx");
+	CHECK(ch__native_name(names, at, text, 1, &start));
+	CHECK_STR(text, "");
+	CHECK(ch__native_name(names, at, text, 3, &start) && strlen(text) == 2);
+	CHECK_EQ(start, at);
+	close_names();
+}
+
+TEST(what_is_no_function_has_no_name)
+{
+	open_names();
+	void *memory = mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(memory != MAP_FAILED);
+	check_nameless((uintptr_t)memory);
+	check_nameless(0);
+	check_nameless(1);
+	check_nameless(UINTPTR_MAX);
+	close_names();
+}
+
+/* The kernel's own object has no file; each architecture names its functions in another way. */
+TEST(function_of_the_vdso_has_its_name)
+{
+	void *vdso = dlopen("linux-vdso.so.1", RTLD_LAZY | RTLD_NOLOAD);
+	void *at = vdso ? dlsym(vdso, "__vdso_clock_gettime") : NULL;
+	if (vdso && !at)
+		at = dlsym(vdso, "__kernel_clock_gettime");
+	if (!at)
+		skip("the process has no vdso");
+	open_names();
+	char text[100];
+	uintptr_t start;
+	CHECK(ch__native_name(names, (uintptr_t)at + 1, text, sizeof text, &start));
+	CHECK(strstr(text, "clock_gettime") != NULL);
+	CHECK_EQ(start, (uintptr_t)at);
+	close_names();
+}
+
+/* --- objects --- */
+
+static uintptr_t bias_of(void *handle)
+{
+	struct link_map *map;
+	CHECK_EQ(dlinfo(handle, RTLD_DI_LINKMAP, &map), 0);
+	return map->l_addr;
+}
+
+/* Where a section of a file is loaded, and how large it is. */
+static size_t section_of(const char *path, const char *wanted, uintptr_t *at)
+{
+	static char file[200000];
+	int fd = open(path, O_RDONLY);
+	ssize_t n = read(fd, file, sizeof file);
+	CHECK(n > 0 && (size_t)n < sizeof file);
+	close(fd);
+	const ElfW(Ehdr) *head = (const void *)file;
+	const ElfW(Shdr) *sections = (const void *)(file + head->e_shoff);
+	const char *texts = file + sections[head->e_shstrndx].sh_offset;
+	for (unsigned i = 0; i < head->e_shnum; i++)
+		if (strcmp(texts + sections[i].sh_name, wanted) == 0) {
+			*at = sections[i].sh_addr;
+			return sections[i].sh_size;
+		}
+	return 0;
+}
+
+TEST(linkage_table_has_no_name_of_its_neighbours)
+{
+	skip_without_libdw();
+	char path[500];
+	uintptr_t at;
+	path_of(path, "whole.so");
+	size_t bytes = section_of(path, ".plt", &at);
+	CHECK(bytes != 0);
+	void *handle = load(path);
+	open_names();
+	for (size_t i = 0; i < bytes; i += 4)
+		check_nameless(bias_of(handle) + at + i);
+	close_names();
+}
+
+TEST(stripped_object_is_named_by_its_debug_file)
+{
+	skip_without_libdw();
+	void *handle = load_built("linked.so");
+	open_names();
+	check_name(hidden_of(handle), hidden_of(handle), "hidden_step");
+	uintptr_t exported = exported_of(handle, "native_exported");
+	check_name(exported + 1, exported, "native_exported");
+	close_names();
+}
+
+TEST(object_without_symbols_is_named_by_what_it_exports)
+{
+	void *handle = load_built("bare.so");
+	uintptr_t exported = exported_of(handle, "native_exported");
+	open_names();
+	check_nameless(hidden_of(handle));
+	check_name(exported, exported, "native_exported");
+	close_names();
+}
+
+TEST(objects_come_and_go)
+{
+	skip_without_libdw();
+	open_names();
+	for (int i = 0; i < 3; i++) {
+		void *handle = load_built("whole.so");
+		uintptr_t at = hidden_of(handle);
+		check_name(at, at, "hidden_step");
+		CHECK_EQ(dlclose(handle), 0);
+		/* The names stay until they are closed; another session knows better. */
+		check_name(at, at, "hidden_step");
+		close_names();
+		open_names();
+		check_nameless(at);
+	}
+	void *handle = load_built("other.so");
+	check_name(hidden_of(handle), hidden_of(handle), "other_step");
+	close_names();
+}
+
+/* --- files that are not what was loaded --- */
+
+TEST(file_that_was_replaced_names_nothing)
+{
+	skip_without_libdw();
+	char whole[500], other[500], path[128];
+	path_of(whole, "whole.so");
+	path_of(other, "other.so");
+	use_folder();
+	strcpy(path, in_folder("it.so"));
+	copy_file(whole, path);
+	copy_file(other, in_folder("new.so"));
+	void *handle = load(path);
+	CHECK_EQ(rename(in_folder("new.so"), path), 0);
+	open_names();
+	check_nameless(hidden_of(handle));
+	uintptr_t exported = exported_of(handle, "native_exported");
+	check_name(exported, exported, "native_exported");
+	close_names();
+	CHECK_EQ(unlink(path), 0);
+	open_names();
+	check_nameless(hidden_of(handle));
+	check_name(exported, exported, "native_exported");
+	close_names();
+	drop_folder((const char *const[]){NULL});
+}
+
+TEST(debug_file_of_another_object_is_passed_over)
+{
+	skip_without_libdw();
+	char from[500];
+	use_folder();
+	CHECK_EQ(mkdir(in_folder(".debug"), 0700), 0);
+	path_of(from, "linked.so");
+	copy_file(from, in_folder("linked.so"));
+	path_of(from, "other.so");
+	copy_file(from, in_folder(".debug/linked.so.debug"));
+	CHECK_EQ(mkfifo(in_folder("linked.so.debug"), 0600),
+		 0); /* opening it might wait for ever */
+	void *handle = load(in_folder("linked.so"));
+	open_names();
+	check_nameless(hidden_of(handle));
+	close_names();
+	drop_folder((const char *const[]){"linked.so", "linked.so.debug", ".debug/linked.so.debug",
+					  ".debug", NULL});
+}
+
+/* A server of debug files that the environment names is not asked: this one would be heard. */
+TEST(no_server_is_asked)
+{
+	skip_without_libdw();
+	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+	socklen_t bytes = sizeof at;
+	int listener = socket(AF_INET, SOCK_STREAM, 0);
+	if (listener < 0 || bind(listener, (void *)&at, sizeof at) != 0)
+		FAIL("no socket: %s", strerror(errno));
+	CHECK_EQ(listen(listener, 5), 0);
+	CHECK_EQ(getsockname(listener, (void *)&at, &bytes), 0);
+	char url[64];
+	snprintf(url, sizeof url, "http://127.0.0.1:%d", ntohs(at.sin_port));
+	use_folder();
+	if (!getenv("CODEHEAP_TEST_ASKED")) {
+		/* libdw reads it when it is loaded. */
+		close(listener);
+		CHECK_EQ(rmdir(folder), 0);
+		setenv("CODEHEAP_TEST_ASKED", "1", 1);
+		setenv("DEBUGINFOD_URLS", "http://127.0.0.1:1", 1);
+		run_case_again("no_server_is_asked");
+	}
+	setenv("DEBUGINFOD_URLS", url, 1);
+	setenv("DEBUGINFOD_TIMEOUT", "1", 1);
+	setenv("DEBUGINFOD_CACHE_PATH", folder, 1);
+	void *handle = load_built("bare.so");
+	open_names();
+	check_nameless(hidden_of(handle));
+	close_names();
+	struct pollfd heard = {.fd = listener, .events = POLLIN};
+	CHECK_EQ(poll(&heard, 1, 0), 0);
+	drop_folder((const char *const[]){NULL});
+}
+
+/* --- without libdw, and with failures --- */
+
+static void check_fallback(void *handle)
+{
+	open_names();
+	uintptr_t exported = exported_of(handle, "native_exported");
+	check_nameless((uintptr_t)static_step);
+	check_nameless(hidden_of(handle));
+	check_name(exported + 1, exported, "native_exported");
+	close_names();
+}
+
+/* A library of that name which has none of the functions, and one that is none. */
+TEST(wrong_libdw_is_no_libdw)
+{
+	char *path = getenv("LD_LIBRARY_PATH");
+	const char *kind = getenv("CODEHEAP_TEST_WRONG_LIBDW");
+	if (!kind) {
+		char from[500];
+		use_folder();
+		path_of(from, "bare.so");
+		copy_file(from, in_folder("libdw.so.1"));
+		setenv("LD_LIBRARY_PATH", folder, 1);
+		setenv("CODEHEAP_TEST_WRONG_LIBDW", "1", 1);
+		run_case_again("wrong_libdw_is_no_libdw");
+	}
+	void *handle = load_built("whole.so");
+	check_fallback(handle);
+	snprintf(folder, sizeof folder, "%s", path);
+	if (strcmp(kind, "1") == 0) {
+		CHECK_EQ(truncate(in_folder("libdw.so.1"), 100), 0);
+		setenv("CODEHEAP_TEST_WRONG_LIBDW", "2", 1);
+		run_case_again("wrong_libdw_is_no_libdw");
+	}
+	drop_folder((const char *const[]){"libdw.so.1", NULL});
+}
+
+static unsigned open_files(void)
+{
+	unsigned n = 0;
+	DIR *files = opendir("/proc/self/fd");
+	CHECK(files != NULL);
+	while (readdir(files))
+		n++;
+	closedir(files);
+	return n;
+}
+
+/* Each call of the gate fails in turn, or each from one on: an exported function always has its
+ * name, another one its own or none, and nothing is left. */
+static uint64_t fail_nth(void *handle, uint64_t nth, bool every_later_one)
+{
+	char text[100];
+	uintptr_t start, hidden = hidden_of(handle);
+	uintptr_t exported = exported_of(handle, "native_exported");
+	meta = ch__meta_create();
+	unsigned files = open_files();
+	ch__os_fail_at(nth, every_later_one);
+	names = ch__native_names_open(meta);
+	bool is_hidden_known = ch__native_name(names, hidden, text, sizeof text, &start);
+	if (is_hidden_known)
+		CHECK_STR(text, "hidden_step");
+	CHECK(ch__native_name(names, exported, text, sizeof text, &start));
+	CHECK_STR(text, "native_exported");
+	uint64_t calls = ch__os_failable_calls();
+	ch__native_names_close(names);
+	ch__os_fail_at(0, false);
+	CHECK_EQ(ch__meta_bytes(meta), 0);
+	ch__meta_destroy(meta);
+	CHECK_EQ(open_files(), files);
+	if (nth > calls)
+		CHECK(is_hidden_known);
+	return calls;
+}
+
+TEST(each_call_that_fails_leaves_the_dynamic_linkers_names)
+{
+	skip_without_libdw();
+	void *handle = load_built("linked.so");
+	for (int later = 0; later < 2; later++) {
+		uint64_t nth = 1;
+		while (nth <= fail_nth(handle, nth, later == 1))
+			nth++;
+		CHECK(nth > 10);
+	}
+}
+
+TEST(names_of_no_session_are_the_dynamic_linkers)
+{
+	void *handle = load_built("whole.so");
+	names = NULL;
+	check_nameless(hidden_of(handle));
+	uintptr_t exported = exported_of(handle, "native_exported");
+	check_name(exported, exported, "native_exported");
+	ch__native_names_close(NULL);
+}

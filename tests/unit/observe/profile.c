@@ -1,0 +1,608 @@
+/* SPDX-License-Identifier: MIT
+ * profile.c: samples of stacks that the test made, one by one: where they end, what
+ * they are called, what happens when there is no room, and who waits for a handler. */
+#include "tests/support/profile_rig.h"
+
+enum { MAP_BYTES = 1 << 16 };
+
+static struct profile_rig rig;
+
+/* A stack of records, innermost first, each with the return address that it is given. */
+struct made_stack {
+	uintptr_t words[2048];
+};
+
+static struct ch__sampler_stack make_stack(struct made_stack *made, const void *pc,
+					   const uintptr_t *returns, size_t count)
+{
+	uintptr_t low = (uintptr_t)made->words;
+	for (size_t i = 0; i < count; i++) {
+		uintptr_t next = i + 1 < count ? low + 16 * (i + 1) : 0;
+		made->words[2 * i] = next ? next - (uintptr_t)(intptr_t)CH_ARCH_RECORD_AT : 0;
+		made->words[2 * i + 1] = returns[i];
+	}
+	return (struct ch__sampler_stack){.pc = (uintptr_t)pc,
+					  .fp = low - (uintptr_t)(intptr_t)CH_ARCH_RECORD_AT,
+					  .sp = low,
+					  .high = (uintptr_t)(made->words + 2048)};
+}
+
+static struct made_stack made;
+
+TEST(stack_ends_at_an_address_that_is_no_code)
+{
+	profile_skip_without_names();
+	profile_begin(&rig, STAGE_POLLS);
+	uintptr_t in_main = (uintptr_t)profile_burn_all + 8;
+	uintptr_t returns[] = {in_main, (uintptr_t)&made, in_main};
+	profile_start_still(&rig, 0);
+	struct ch__sampler_stack stack = make_stack(&made, (void *)in_main, returns, 3);
+	profile_take(&rig, &stack, 7);
+	returns[1] = 0x1234567;
+	stack = make_stack(&made, (void *)in_main, returns, 3);
+	profile_take(&rig, &stack, 5);
+	profile_stop(&rig);
+	profile_read(&rig, 0);
+	CHECK_EQ(profile_weight(&rig, ";profile_burn_all;profile_burn_all;"), 12);
+	CHECK_EQ(profile_weight(&rig, ""), 12);
+	CHECK_EQ(profile_weight(&rig, "["), 0);
+	CHECK_EQ(profile_weight(&rig, "0x"), 0);
+	profile_end(&rig);
+}
+
+/* Until the worker has read the maps once more from their beginning: a reading that is under way
+ * ends before its lock is had. */
+static void wait_for_maps(void)
+{
+	struct ch__profiler *p = profile_running(&rig);
+	ch__profile_lock(p);
+	uint64_t from_ns = ch__os_now_ns(), read_ns;
+	do {
+		ch__profile_unlock(p);
+		stage_sleep(1);
+		ch__profile_lock(p);
+		read_ns = p->maps_read_ns;
+	} while (read_ns <= from_ns);
+	ch__profile_unlock(p);
+}
+
+TEST(return_address_is_of_the_call_before_it)
+{
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, 0);
+	uint8_t *at = profile_map_file(&rig, "after", NULL, MAP_BYTES);
+	wait_for_maps();
+	uintptr_t returns[] = {(uintptr_t)at + 0x1000};
+	struct ch__sampler_stack stack = make_stack(&made, at + 0x40, returns, 1);
+	profile_take(&rig, &stack, 3);
+	profile_stop(&rig);
+	profile_read(&rig, 0);
+	char line[200];
+	const char *file = strrchr(rig.path, '/') + 1;
+	snprintf(line, sizeof line, ";%s.after (deleted)+0xfff;%s.after (deleted)+0x40;", file,
+		 file);
+	CHECK_EQ(profile_weight(&rig, line), 3);
+	munmap(at, MAP_BYTES);
+	profile_end(&rig);
+}
+
+TEST(memory_that_is_mapped_meanwhile_is_known_soon)
+{
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, 0);
+	/* The worker does not get to see it before the first sample. */
+	struct ch__profiler *p = profile_running(&rig);
+	ch__profile_lock(p);
+	uint8_t *at = profile_map_file(&rig, "new", NULL, MAP_BYTES);
+	profile_take_pc(&rig, at, 1);
+	ch__profile_unlock(p);
+	wait_for_maps();
+	profile_take_pc(&rig, at, 10);
+	profile_stop(&rig);
+	profile_read(&rig, 0);
+	CHECK_EQ(profile_weight(&rig, ".new (deleted)+0x0;"), 10);
+	CHECK_EQ(profile_weight(&rig, ";[unknown];"), 1);
+	munmap(at, MAP_BYTES);
+	profile_end(&rig);
+}
+
+/* How many frames the sample of a stack has. */
+static uint32_t frames_of(const void *pc, const uintptr_t *returns, size_t count)
+{
+	const struct ch__sampler *s = atomic_load(&profile_slot(&rig)->sampler);
+	uint64_t head = atomic_load(&s->head);
+	struct ch__sampler_stack stack = make_stack(&made, pc, returns, count);
+	profile_take(&rig, &stack, 1);
+	return (uint32_t)(s->ring[head & (s->words - 1)] & (CH__SAMPLE_CUT - 1));
+}
+
+/* A return address is of the byte before it. */
+TEST(memory_is_known_from_its_first_byte_to_its_last)
+{
+	profile_begin(&rig, STAGE_POLLS);
+	uint8_t *around = mmap(NULL, 3 * MAP_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(around != MAP_FAILED);
+	uintptr_t low = (uintptr_t)around + MAP_BYTES, high = low + MAP_BYTES;
+	profile_map_file(&rig, "edges", around + MAP_BYTES, MAP_BYTES);
+	profile_start_still(&rig, 0);
+	const void *native = (const void *)((uintptr_t)profile_burn_all + 8);
+	uintptr_t behind[] = {high + 1, high}, last[] = {high, high}, first[] = {low + 1, high};
+	uintptr_t before[] = {low, high};
+	CHECK_EQ(frames_of(native, last, 2), 3);
+	CHECK_EQ(frames_of(native, behind, 2), 1);
+	CHECK_EQ(frames_of(native, first, 2), 3);
+	CHECK_EQ(frames_of(native, before, 2), 1);
+	/* With its range the last one that was hit. */
+	uintptr_t then_behind[] = {high, high + 1, high}, then_before[] = {low + 1, low, high};
+	CHECK_EQ(frames_of(native, then_behind, 3), 2);
+	CHECK_EQ(frames_of(native, then_before, 3), 2);
+	profile_stop(&rig);
+	munmap(around, 3 * MAP_BYTES);
+	profile_end(&rig);
+}
+
+TEST(object_is_named_from_its_first_byte_to_its_last)
+{
+	struct ch__seen objects[] = {{.low = 0x1000, .high = 0x3000, .inode = 1},
+				     {.low = 0x3000, .high = 0x4000, .inode = 2}};
+	const struct ch__seen_list list = {.at = objects, .count = 2};
+	bool is_several;
+	CHECK(!ch__seen_find(&list, 0xfff, &is_several));
+	CHECK(ch__seen_find(&list, 0x1000, &is_several) == &objects[0]);
+	CHECK(ch__seen_find(&list, 0x2fff, &is_several) == &objects[0]);
+	CHECK(ch__seen_find(&list, 0x3000, &is_several) == &objects[1] && !is_several);
+	CHECK(ch__seen_find(&list, 0x3fff, &is_several) == &objects[1]);
+	CHECK(!ch__seen_find(&list, 0x4000, &is_several) && !is_several);
+}
+
+/* What was mapped at one place first and last is not told apart by its addresses: nobody says. */
+TEST(object_that_was_replaced_lends_its_name_to_nobody)
+{
+	profile_begin(&rig, STAGE_POLLS);
+	uint8_t *at = profile_map_file(&rig, "first", NULL, MAP_BYTES);
+	uint8_t *alone = profile_map_file(&rig, "gone", NULL, MAP_BYTES);
+	profile_start_still(&rig, 0);
+	profile_take_pc(&rig, at, 4);
+	profile_take_pc(&rig, alone + 0x20, 8);
+	munmap(alone, MAP_BYTES);
+	CHECK(profile_map_file(&rig, "second", at, MAP_BYTES) == at);
+	wait_for_maps();
+	profile_take_pc(&rig, at, 2);
+	profile_stop(&rig);
+	profile_read(&rig, 0);
+	CHECK_EQ(profile_weight(&rig, ";[code that was replaced];"), 6);
+	CHECK_EQ(profile_weight(&rig, ".gone (deleted)+0x20;"), 8);
+	CHECK_EQ(profile_weight(&rig, ""), 14);
+	munmap(at, MAP_BYTES);
+	profile_end(&rig);
+}
+
+TEST(deep_stack_keeps_its_innermost_frames)
+{
+	enum { DEEP = 800 };
+	static uintptr_t returns[DEEP];
+	profile_skip_without_names();
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, 0);
+	for (int i = 0; i < DEEP; i++)
+		returns[i] = (uintptr_t)profile_burn_all + 8;
+	struct ch__sampler_stack stack =
+		make_stack(&made, (void *)((uintptr_t)profile_burn + 8), returns, DEEP);
+	profile_take(&rig, &stack, 3);
+	/* As many as are kept, and no more. */
+	stack = make_stack(&made, (void *)((uintptr_t)profile_burn_all + 8), returns,
+			   CH__PROFILE_FRAMES_MAX - 1);
+	profile_take(&rig, &stack, 4);
+	struct ch_profile_counts counts = profile_stop(&rig);
+	CHECK_EQ(counts.samples, 7);
+	CHECK_EQ(counts.cut, 3);
+	profile_read(&rig, 0);
+	CHECK_EQ(profile_weight(&rig, ";[cut];profile_burn_all;"), 3);
+	CHECK_EQ(profile_weight(&rig, ";profile_burn_all;profile_burn;"), 3);
+	unsigned frames = 0;
+	for (const char *at = strstr(rig.text, "[cut]"); *at != '\n'; at++)
+		frames += *at == ';';
+	CHECK_EQ(frames, CH__PROFILE_FRAMES_MAX);
+	profile_end(&rig);
+}
+
+/* What is sampled and dropped is what was taken, whatever the memory is, and whoever is late. It
+ * goes on until something is dropped where nobody waits for the worker. */
+static void take_many(size_t memory_bytes, bool waits, uint64_t takes)
+{
+	uintptr_t returns[40];
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, memory_bytes);
+	const struct ch__sampler *sampler = atomic_load(&profile_slot(&rig)->sampler);
+	uintptr_t code = (uintptr_t)profile_burn_all;
+	uint64_t n = 0;
+	for (; n < takes || (!waits && !atomic_load(&sampler->dropped)); n++) {
+		for (unsigned i = 0; i < 40; i++)
+			returns[i] = code + 1 + (n >> (i % 16) & 1) * 8;
+		struct ch__sampler_stack stack = make_stack(&made, (void *)code, returns, 40);
+		profile_take(&rig, &stack, 2);
+		if (waits && n % 30 == 29)
+			profile_wait_for_worker(&rig);
+	}
+	CHECK_EQ(atomic_load(&sampler->dropped) == 0, waits);
+	struct ch_profile_counts counts = profile_stop(&rig);
+	CHECK_EQ(counts.samples + counts.dropped, 2 * n);
+	CHECK(counts.dropped > 0);
+	CHECK(counts.samples > 0);
+	profile_read(&rig, 0);
+	CHECK_EQ(profile_weight(&rig, ";[dropped];"), counts.dropped);
+	CHECK_EQ(profile_weight(&rig, ""), 2 * n);
+	profile_end(&rig);
+}
+
+TEST(ring_that_is_full_drops_and_counts)
+{
+	take_many(0, false, 200000);
+}
+
+TEST(memory_that_is_full_drops_and_counts)
+{
+	enum { LITTLE_BYTES = 100000 };
+	take_many(LITTLE_BYTES, true, 2000);
+}
+
+/* --- code without a frame record --- */
+
+static struct ch_info make_moments(const char *name)
+{
+	struct method m;
+	struct emitter e;
+	struct ch_info info;
+	method_new(rig.stage, &m, name);
+	method_open(&e, &m);
+	emit_moments(&e);
+	method_commit(&e, &m);
+	CHECK_EQ(ch_block_info(m.block, &info), CH_OK);
+	return info;
+}
+
+/* One sample at each instruction of code that was called by `caller`, whose record leads to
+ * `above`. Garbage is where the return address would be at other instructions: code, too. */
+TEST(code_without_a_frame_record_has_its_caller)
+{
+	enum { MOMENTS = sizeof code_moments / sizeof *code_moments, RECORD = 4 };
+	profile_begin(&rig, STAGE_POLLS);
+	struct ch_info above = make_moments("above"), caller = make_moments("caller");
+	struct ch_info framed = make_moments("framed");
+	profile_start_still(&rig, 0);
+	uint64_t with_record = 0;
+	for (unsigned i = 0; i < MOMENTS; i++) {
+		uintptr_t *words = made.words, return_to = (uintptr_t)caller.exec + 4;
+		ucontext_t context = {0};
+		words[RECORD] = 0;
+		words[RECORD + 1] = (uintptr_t)above.exec + 4;
+		code_make_trap(&context,
+			       (const uint8_t *)framed.exec + code_moments[i].at -
+				       CODE_TRAP_BEHIND_BYTES,
+			       words, return_to);
+		words[0] = 0;
+		words[code_moments[i].words] = return_to;
+		struct ch__sampler_stack stack = {.pc = (uintptr_t)framed.exec + code_moments[i].at,
+						  .fp = (uintptr_t)(words + RECORD) -
+							(uintptr_t)(intptr_t)CH_ARCH_RECORD_AT,
+						  .sp = (uintptr_t)words,
+						  .high = (uintptr_t)(words + 2048),
+						  .ucontext = &context};
+		profile_take(&rig, &stack, 1);
+		with_record += code_moments[i].has_record;
+	}
+	profile_stop(&rig);
+	profile_read(&rig, 0);
+	CHECK_EQ(profile_weight(&rig, ";above;framed;"), with_record);
+	CHECK_EQ(profile_weight(&rig, ";above;caller;framed;"), MOMENTS - with_record);
+	profile_end(&rig);
+}
+
+/* --- blocks --- */
+
+/* Memory that is full of stacks has room for the names of all codes in them. */
+TEST(sampled_code_has_room_for_its_name)
+{
+	enum { LITTLE_BYTES = 120000, CODES = 60, TAKES = 5000 };
+	profile_begin(&rig, STAGE_POLLS);
+	struct method m;
+	struct ch_info info = {0};
+	char name[300];
+	profile_start_still(&rig, LITTLE_BYTES);
+	for (int i = 0; i < CODES; i++) {
+		snprintf(name, sizeof name, "%0280d", i);
+		method_constant(rig.stage, &m, name, 1);
+		CHECK_EQ(ch_block_info(m.block, &info), CH_OK);
+		profile_take_pc(&rig, info.exec, 1);
+	}
+	profile_wait_for_worker(&rig);
+	for (uintptr_t i = 0; i < TAKES; i++) {
+		profile_take_pc(&rig, (const void *)((uintptr_t)profile_burn_all + i), 1);
+		if (i % 500 == 0)
+			profile_wait_for_worker(&rig);
+	}
+	/* While the ring has its part of the memory, too. */
+	profile_read(&rig, 0);
+	CHECK(profile_stop(&rig).dropped > 0);
+	for (int i = 0; i < CODES; i++) {
+		snprintf(name, sizeof name, ";%0280d;", i);
+		CHECK_EQ(profile_weight(&rig, name), 1);
+	}
+	profile_end(&rig);
+}
+
+/* What the profile has, by what can be counted. */
+static size_t bytes_of(const struct ch__profiler *p)
+{
+	const struct ch__tree *tree = &p->tree;
+	size_t pieces = (tree->count + (1u << CH__NODES_LOG2) - 1) >> CH__NODES_LOG2;
+	size_t bytes = pieces * (sizeof(struct ch__node) << CH__NODES_LOG2) +
+		       (tree->buckets_mask + 1) * sizeof *tree->buckets +
+		       (tree->names_mask + 1) * sizeof *tree->names;
+	for (const struct ch__sampler *s = p->samplers; s; s = s->next)
+		bytes += sizeof *s + s->ring_bytes;
+	for (uint32_t i = 0; i <= tree->names_mask; i++)
+		if (tree->names[i].key && !tree->names[i].is_taken)
+			bytes += CH__PROFILE_NAME_BYTES;
+		else if (tree->names[i].text)
+			bytes += tree->names[i].bytes;
+	return bytes;
+}
+
+static void expect_bounded(size_t memory_bytes)
+{
+	struct ch__profiler *p = profile_running(&rig);
+	profile_wait_for_worker(&rig);
+	ch__profile_lock(p);
+	size_t bytes = bytes_of(p), used = p->used_bytes;
+	ch__profile_unlock(p);
+	CHECK_EQ(used, bytes);
+	CHECK(used <= memory_bytes);
+}
+
+/* Of stacks first, until there is no room for one more, then of codes, each with a name. */
+TEST(memory_of_a_profile_is_counted_and_bounded)
+{
+	enum { BYTES = 300000, TAKES = 8000, CODES = 100 };
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, BYTES);
+	expect_bounded(BYTES);
+	for (uintptr_t i = 0; i < TAKES; i++) {
+		profile_take_pc(&rig, (const void *)((uintptr_t)profile_burn_all + i), 1);
+		if (i % 500 == 0)
+			expect_bounded(BYTES);
+	}
+	for (int i = 0; i < CODES; i++) {
+		struct method m;
+		struct ch_info info;
+		method_constant(rig.stage, &m, "code", 1);
+		CHECK_EQ(ch_block_info(m.block, &info), CH_OK);
+		profile_take_pc(&rig, info.exec, 1);
+		expect_bounded(BYTES);
+	}
+	CHECK(profile_stop(&rig).dropped > 0);
+	profile_end(&rig);
+}
+
+static void come_and_go(struct stage *stage, void *arg)
+{
+	(void)stage, (void)arg;
+}
+
+/* A profile that is asked to merge what threads left gives their memory back. */
+TEST(thread_that_left_leaves_nothing_in_a_profile)
+{
+	enum { BYTES = 1 << 20, THREADS = 5 };
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, BYTES);
+	struct ch__profiler *p = profile_running(&rig);
+	size_t before = 0;
+	for (int i = 0; i <= THREADS; i++) {
+		unsigned samplers = 0;
+		stage_apart(rig.stage, come_and_go, NULL);
+		profile_wait_for_worker(&rig);
+		ch__profiler_name_all(p);
+		ch__profile_lock(p);
+		for (const struct ch__sampler *s = p->samplers; s; s = s->next)
+			samplers++;
+		size_t used = p->used_bytes;
+		ch__profile_unlock(p);
+		CHECK_EQ(samplers, 1); /* of the thread that started it */
+		CHECK(i == 0 || used == before);
+		before = used;
+	}
+	profile_end(&rig);
+}
+
+TEST(sampled_code_keeps_its_name_when_its_place_is_used_again)
+{
+	profile_begin(&rig, STAGE_POLLS);
+	struct stage *s = rig.stage;
+	profile_start_still(&rig, 0);
+	const void *at = NULL;
+	for (unsigned i = 0; i < 8; i++) {
+		struct method m;
+		struct ch_info info = {0};
+		char name[20], line[30];
+		snprintf(name, sizeof name, "life%u", i);
+		method_constant(s, &m, name, i);
+		CHECK_EQ(ch_block_info(m.block, &info), CH_OK);
+		/* Where a core may go on with what it fetched, the place waits for a cycle. */
+		CHECK(!CH_ARCH_FETCH_FOLLOWS || !at || at == info.exec);
+		at = info.exec;
+		profile_take_pc(&rig, at, 1 + i);
+		CHECK_EQ(ch_owner_release(m.owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+		profile_take_pc(&rig, at, 100);
+		/* While it runs, and when it is over. */
+		if (i == 7)
+			profile_stop(&rig);
+		profile_read(&rig, 0);
+		for (unsigned k = 0; k <= i; k++) {
+			snprintf(line, sizeof line, ";life%u", k);
+			CHECK_EQ(profile_weight(&rig, line), 1 + k);
+		}
+	}
+	CHECK_EQ(profile_weight(&rig, ";[code memory without a block];"), 800);
+	CHECK_EQ(profile_weight(&rig, "[freed code]"), 0);
+	profile_end(&rig);
+}
+
+/* A record has many codes in its life. */
+TEST(sampled_code_is_not_another_of_the_same_record)
+{
+	enum { OTHERS_MOST = 4000 };
+	profile_begin(&rig, STAGE_POLLS);
+	struct stage *s = rig.stage;
+	struct method first, again;
+	struct ch_info info;
+	method_constant(s, &first, "first", 1);
+	profile_start_still(&rig, 0);
+	CHECK_EQ(ch_block_info(first.block, &info), CH_OK);
+	profile_take_pc(&rig, info.exec, 3);
+	CHECK_EQ(ch_owner_release(first.owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	stage_settle(s);
+	ch_thread_poll();
+	for (int i = 0;; i++) {
+		CHECK(i < OTHERS_MOST);
+		method_constant(s, &again, "again", 2);
+		if (ch__handle_index(again.block.bits) == ch__handle_index(first.block.bits))
+			break;
+	}
+	CHECK_EQ(ch_block_info(again.block, &info), CH_OK);
+	profile_take_pc(&rig, info.exec, 5);
+	profile_stop(&rig);
+	profile_read(&rig, 0);
+	CHECK_EQ(profile_weight(&rig, ";first;"), 3);
+	CHECK_EQ(profile_weight(&rig, ";again;"), 5);
+	profile_end(&rig);
+}
+
+struct short_life {
+	struct ch_vm *vm;
+	struct ch_block block;
+};
+
+static void live_shortly(struct stage *s, void *arg)
+{
+	struct short_life *life = arg;
+	struct ch_ops ops = {.size = sizeof ops};
+	struct ch_owner owner;
+	CHECK_EQ(ch_vm_attach(s->heap, &ops, NULL, &life->vm), CH_OK);
+	CHECK_EQ(ch_owner_create(life->vm, "short-lived", stage_fallback, NULL, &owner), CH_OK);
+	struct emitter e;
+	emit_open(&e, owner, 64, 0);
+	emit_nops(&e, 4);
+	const void *at = e.code.exec;
+	life->block = e.code.block;
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	profile_take_pc(&rig, at, 9);
+}
+
+TEST(profile_outlives_the_vm_whose_code_it_has)
+{
+	profile_begin(&rig, STAGE_POLLS);
+	struct short_life life;
+	profile_start_still(&rig, 0);
+	stage_apart(rig.stage, live_shortly, &life);
+	CHECK_EQ(ch_vm_detach(life.vm), CH_OK);
+	stage_collect(rig.stage);
+	CHECK(!block_is_known(life.block));
+	profile_stop(&rig);
+	profile_read(&rig, 0);
+	CHECK_EQ(profile_weight(&rig, ";short-lived;"), 9);
+	profile_end(&rig);
+}
+
+static uint64_t interpret(void *arg)
+{
+	return (uintptr_t)arg + 1;
+}
+
+TEST(kinds_of_frames_have_their_colours)
+{
+	profile_skip_without_names();
+	profile_begin(&rig, STAGE_POLLS);
+	struct stage *s = rig.stage;
+	struct method jumper;
+	struct ch_owner owner;
+	struct ch_info info;
+	struct ch_block slot;
+	method_jumper(s, &jumper, "with-stubs");
+	CHECK_EQ(ch_owner_create(s->vm, "slot", (const void *)(uintptr_t)interpret, NULL, &owner),
+		 CH_OK);
+	bool has_slots = ch_trampoline_make(owner, CH_TRAMPOLINE_FRAMED, (const void *)interpret, 0,
+					    NULL, NULL, &slot) == CH_OK;
+	profile_start_still(&rig, 0);
+	CHECK_EQ(ch_block_info(jumper.block, &info), CH_OK);
+	profile_take_pc(&rig, info.exec, 1);
+	profile_take_pc(&rig, info.cold_exec + 4, 2);
+	if (has_slots) {
+		CHECK_EQ(ch_block_info(slot, &info), CH_OK);
+		profile_take_pc(&rig, info.exec, 3);
+	}
+	profile_take_pc(&rig, (const void *)((uintptr_t)interpret + 1), 4);
+	profile_take_pc(&rig, (const void *)((uintptr_t)profile_burn + 1), 5);
+	profile_take_pc(&rig, (const void *)((uintptr_t)profile_burn_all + 1), 6);
+	profile_stop(&rig);
+	profile_read(&rig, 0);
+	CHECK_EQ(profile_weight(&rig, ";with-stubs;"), 1);
+	CHECK_EQ(profile_weight(&rig, ";with-stubs (cold);"), 2);
+	const char *named[] = {"profile_burn_all", NULL};
+	struct ch_profile_view view = {.size = sizeof view, .title = "kinds", .interpreter = named};
+	CHECK_EQ(ch_profile_write(s->heap, rig.path, &view), CH_OK);
+	char *svg = profile_file(rig.path);
+	CHECK(strstr(svg, ">kinds<"));
+	CHECK(strstr(svg, "1 Hz of CPU time; "));
+	CHECK(strstr(svg, "class=\"kind hot\" data-self=\"1\""));
+	CHECK(strstr(svg, "class=\"kind cold\" data-self=\"2\""));
+	CHECK(!has_slots || strstr(svg, "class=\"kind trampoline\" data-self=\"3\""));
+	CHECK(strstr(svg, "class=\"kind native\" data-self=\"5\""));
+	CHECK(strstr(svg, "class=\"kind interpreter\" data-self=\"10\""));
+	free(svg);
+	if (has_slots)
+		CHECK_EQ(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_OK);
+	profile_end(&rig);
+}
+
+/* --- waiting --- */
+
+/* The handler that is waited for leaves in the middle of the wait: who waits has only so much
+ * patience, and another thread might not run in time. */
+static _Thread_local struct ch__sampler_slot *occupied; /* by this thread itself */
+static _Thread_local int waits;
+
+static uint64_t pretend_time(uint64_t waited_ns)
+{
+	enum { WAITS = 100 };
+	if (occupied && waited_ns) {
+		if (++waits == WAITS)
+			atomic_store(&occupied->inside, 0);
+	} else if (waited_ns) {
+		usleep((useconds_t)(waited_ns / 1000));
+	}
+	return now_ns();
+}
+
+TEST(what_a_handler_reads_waits_for_it)
+{
+	ch__os_pretended.clock = pretend_time;
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, 0);
+	struct ch__sampler_slot *slot = profile_slot(&rig);
+	struct ch__profiler *p = profile_running(&rig);
+	for (int which = 0; which < 2; which++) {
+		atomic_store(&slot->inside, 1);
+		waits = 0;
+		occupied = slot;
+		if (which == 0) {
+			ch__profile_lock(p);
+			CHECK_EQ(ch__maps_read(p), 0);
+			ch__profile_unlock(p);
+		} else {
+			profile_stop(&rig);
+		}
+		occupied = NULL;
+		CHECK_EQ(atomic_load(&slot->inside), 0);
+	}
+	profile_end(&rig);
+}

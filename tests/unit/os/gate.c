@@ -1,0 +1,705 @@
+/* SPDX-License-Identifier: MIT
+ * gate.c: the promises of the gate to the OS that no test of a pool shows: files that
+ * nobody can lure us into, writes that do not kill, chained signal handlers, futexes, bounds,
+ * membarrier. */
+#define _GNU_SOURCE
+#include "os/os.h"
+#include "tests/support/harness.h"
+#include "tests/support/stage_code.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char folder[64] = "/tmp/codeheap-os-XXXXXX";
+
+static const char *path_of(const char *name)
+{
+	static char path[128];
+	static bool is_made; /* the name made may hold an X, too */
+	if (!is_made && !mkdtemp(folder))
+		FAIL("mkdtemp: %s", strerror(errno));
+	is_made = true;
+	snprintf(path, sizeof path, "%s/%s", folder, name);
+	return path;
+}
+
+static void remove_folder(void)
+{
+	CHECK_EQ(rmdir(folder), 0);
+}
+
+TEST(file_create_takes_no_bait)
+{
+	char target[128];
+	strcpy(target, path_of("victim"));
+	int fd = ch__os_file_create(target);
+	CHECK(fd >= 0 && ch__os_file_write(fd, "keep", 4));
+	close(fd);
+	const char *path = path_of("bait");
+	CHECK_EQ(symlink(target, path), 0);
+	CHECK_EQ(ch__os_file_create(path), -1);
+	CHECK_EQ(errno, EEXIST);
+	CHECK_EQ(unlink(path), 0);
+	CHECK_EQ(mkfifo(path, 0600), 0); /* opening it would block for ever */
+	CHECK_EQ(ch__os_file_create(path), -1);
+	CHECK_EQ(unlink(path), 0);
+	struct stat s;
+	CHECK(stat(target, &s) == 0 && s.st_size == 4);
+	/* A leftover of our own is replaced by a new file: who has the old one open keeps it. */
+	int old = open(target, O_RDONLY), again = ch__os_file_create(target);
+	CHECK(again >= 0 && fstat(again, &s) == 0 && s.st_size == 0);
+	CHECK(fstat(old, &s) == 0 && s.st_size == 4);
+	close(old);
+	close(again);
+	CHECK(ch__os_file_rename(target, path_of("other")));
+	ch__os_file_remove(path_of("other"));
+	remove_folder();
+}
+
+TEST(new_file_is_its_owner_s_alone)
+{
+	struct stat s;
+	umask(0);
+	int fd = ch__os_file_create(path_of("file"));
+	CHECK(fd >= 0 && fstat(fd, &s) == 0);
+	CHECK_EQ(s.st_mode & 07777, 0600);
+	close(fd);
+	ch__os_file_remove(path_of("file"));
+	fd = ch__os_file_straight(path_of("file"));
+	CHECK(fd >= 0 && fstat(fd, &s) == 0);
+	CHECK_EQ(s.st_mode & 07777, 0600);
+	close(fd);
+	ch__os_file_remove(path_of("file"));
+	remove_folder();
+}
+
+static _Atomic(unsigned) fatal_signals;
+
+static void count_signal(int signal)
+{
+	(void)signal;
+	fatal_signals++;
+}
+
+TEST(file_write_beyond_limits_is_an_error_not_a_signal)
+{
+	struct rlimit limit = {100, RLIM_INFINITY};
+	char bytes[200] = {0};
+	int ends[2], fd = ch__os_file_create(path_of("file"));
+	signal(SIGXFSZ, count_signal);
+	signal(SIGPIPE, count_signal);
+	CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	CHECK(ch__os_file_write(fd, bytes, 100));
+	CHECK(!ch__os_file_write(fd, bytes, 1));
+	CHECK_EQ(errno, EFBIG);
+	limit.rlim_cur = RLIM_INFINITY;
+	setrlimit(RLIMIT_FSIZE, &limit);
+	CHECK_EQ(pipe(ends), 0);
+	close(ends[0]);
+	CHECK(!ch__os_file_write(ends[1], bytes, 1));
+	CHECK_EQ(errno, EPIPE);
+	CHECK_EQ(fatal_signals, 0);
+	int full = open("/dev/full", O_WRONLY);
+	CHECK(full < 0 || (!ch__os_file_write(full, bytes, 1) && errno == ENOSPC));
+	ch__os_file_remove(path_of("file"));
+	remove_folder();
+}
+
+TEST(file_is_read_to_its_end_and_known_by_its_place)
+{
+	char bytes[8] = "";
+	char path[128];
+	strcpy(path, path_of("file"));
+	int fd = ch__os_file_create(path);
+	CHECK(ch__os_file_write(fd, "abcdef", 6));
+	CHECK_EQ(ch__os_file_read(fd, 2, bytes, sizeof bytes), 4);
+	CHECK_STR(bytes, "cdef");
+	CHECK_EQ(ch__os_file_read(fd, 6, bytes, sizeof bytes), 0);
+	CHECK_EQ(ch__os_file_read(-1, 0, bytes, sizeof bytes), -1);
+	CHECK(ch__os_file_is_at(fd, path));
+	CHECK(!ch__os_file_exchange(path, path_of("other")) && errno == ENOENT);
+	CHECK(ch__os_file_is_at(fd, path));
+	CHECK(ch__os_file_rename(path, path_of("other")));
+	CHECK(!ch__os_file_is_at(fd, path) && errno == ENOENT);
+	CHECK_EQ(symlink(path_of("other"), path), 0); /* a way to the same file is not its place */
+	CHECK(!ch__os_file_is_at(fd, path) && errno == EEXIST);
+	ch__os_file_remove(path);
+	ch__os_file_remove(path_of("other"));
+	close(fd);
+	remove_folder();
+}
+
+/* --- chained handlers --- */
+
+static _Alignas(16) uint8_t old_action[CH__OS_ACTION_BYTES];
+static _Atomic(unsigned) ours, theirs;
+static siginfo_t *seen_info;
+
+static void our_handler(int signal, void *info, void *ucontext)
+{
+	ours++;
+	ch__os_signal_chain(signal, info, ucontext, old_action);
+}
+
+static void their_handler(int signal, siginfo_t *info, void *ucontext)
+{
+	(void)ucontext;
+	sigset_t blocked;
+	pthread_sigmask(SIG_BLOCK, NULL, &blocked);
+	CHECK(signal == SIGUSR1 && sigismember(&blocked, SIGUSR2) && info->si_pid == getpid());
+	seen_info = info;
+	theirs++;
+}
+
+TEST(chain_calls_the_handler_that_was_there)
+{
+	struct sigaction action = {.sa_sigaction = their_handler, .sa_flags = SA_SIGINFO};
+	sigaddset(&action.sa_mask, SIGUSR2);
+	CHECK_EQ(sigaction(SIGUSR1, &action, NULL), 0);
+	CHECK(!ch__os_signal_install(SIGUSR1, our_handler, old_action, 8));
+	CHECK(ch__os_signal_install(SIGUSR1, our_handler, old_action, sizeof old_action));
+	CHECK(ch__os_thread_signal(ch__os_thread_id(), SIGUSR1, NULL));
+	CHECK_EQ(ours, 1);
+	CHECK_EQ(theirs, 1);
+	CHECK(seen_info);
+	signal(SIGUSR2, SIG_IGN);
+	CHECK(ch__os_signal_install(SIGUSR2, our_handler, old_action, sizeof old_action));
+	CHECK(ch__os_thread_signal(ch__os_thread_id(), SIGUSR2, NULL));
+	CHECK_EQ(ours, 2);
+}
+
+/* Of the whole program: lets another handler come between a look at the action and its change. */
+static const struct sigaction *comes_between;
+int __sigaction(int signal, const struct sigaction *action, struct sigaction *old);
+int sigaction(int signal, const struct sigaction *action, struct sigaction *old)
+{
+	int (*real)(int, const struct sigaction *, struct sigaction *);
+	*(void **)&real = dlsym(RTLD_NEXT, "sigaction");
+	if (!real) /* a static program */
+		real = __sigaction;
+	const struct sigaction *between = comes_between;
+	if (between && action) {
+		comes_between = NULL;
+		CHECK_EQ(real(signal, between, NULL), 0);
+	}
+	return real(signal, action, old);
+}
+
+TEST(handler_that_comes_while_ours_is_installed_is_chained_to)
+{
+	struct sigaction action = {.sa_sigaction = their_handler, .sa_flags = SA_SIGINFO};
+	sigaddset(&action.sa_mask, SIGUSR2);
+	comes_between = &action;
+	CHECK(ch__os_signal_install(SIGUSR1, our_handler, old_action, sizeof old_action));
+	CHECK(!comes_between);
+	CHECK(ch__os_thread_signal(ch__os_thread_id(), SIGUSR1, NULL));
+	CHECK_EQ(ours, 1);
+	CHECK_EQ(theirs, 1);
+}
+
+static void trap_behind_our_handler(void *ignored)
+{
+	if (ignored)
+		signal(SIGTRAP, SIG_IGN);
+	if (!ch__os_signal_install(SIGTRAP, our_handler, old_action, sizeof old_action))
+		_exit(2);
+	code_raise(SIGTRAP);
+	_exit(3); /* the trap was lost */
+}
+
+TEST(chain_to_the_default_dies_at_the_trap)
+{
+	expect_signal(trap_behind_our_handler, NULL, SIGTRAP);
+	expect_signal(trap_behind_our_handler, "", SIGTRAP);
+}
+
+/* --- threads --- */
+
+static _Atomic(uint32_t) word;
+
+static void *wake_later(void *arg)
+{
+	(void)arg;
+	usleep(20000);
+	atomic_store(&word, 1);
+	ch__os_futex_wake(&word);
+	return NULL;
+}
+
+TEST(futex_wakes_and_times_out)
+{
+	uint64_t start = ch__os_now_ns();
+	ch__os_futex_wait(&word, 0, 10000000);
+	CHECK(ch__os_now_ns() - start >= 9000000);
+	ch__os_futex_wait(&word, 5, 0); /* another value: returns at once */
+	pthread_t thread;
+	CHECK_EQ(pthread_create(&thread, NULL, wake_later, NULL), 0);
+	while (atomic_load(&word) == 0)
+		ch__os_futex_wait(&word, 0, 0);
+	pthread_join(thread, NULL);
+}
+
+static _Atomic(unsigned) handled;
+
+static void note_signal(int signal)
+{
+	(void)signal;
+	handled++;
+}
+
+struct look {
+	_Atomic(uint32_t) state; /* 1 the worker runs, 2 it is to end */
+	sigset_t blocked;
+	size_t stack_bytes;
+	int thread_id;
+	char name[32];
+};
+
+static void look_around(void *arg)
+{
+	struct look *look = arg;
+	const void *low, *high;
+	pthread_sigmask(SIG_BLOCK, NULL, &look->blocked);
+	if (ch__os_stack_bounds(&low, &high))
+		look->stack_bytes = (size_t)((const char *)high - (const char *)low);
+	pthread_getname_np(pthread_self(), look->name, sizeof look->name);
+	look->thread_id = ch__os_thread_id();
+	atomic_store(&look->state, 1);
+	ch__os_futex_wake(&look->state);
+	while (atomic_load(&look->state) != 2)
+		ch__os_futex_wait(&look->state, 1, 0);
+}
+
+static void wait_until_it_looked(struct look *look)
+{
+	while (atomic_load(&look->state) == 0)
+		ch__os_futex_wait(&look->state, 0, 0);
+}
+
+/* A signal for the process that its own threads block stays pending: the worker must not be who
+ * takes it. */
+TEST(worker_blocks_all_signals_and_has_a_small_stack)
+{
+	struct look look = {0};
+	struct ch__os_thread worker;
+	sigset_t usr1, before, after, pending;
+	signal(SIGUSR1, note_signal);
+	pthread_sigmask(SIG_BLOCK, NULL, &before);
+	CHECK(ch__os_thread_start(&worker, look_around, &look));
+	pthread_sigmask(SIG_BLOCK, NULL, &after);
+	for (int signal = 1; signal < SIGRTMAX; signal++)
+		CHECK_EQ(sigismember(&before, signal), sigismember(&after, signal));
+	wait_until_it_looked(&look);
+	sigemptyset(&usr1);
+	sigaddset(&usr1, SIGUSR1);
+	pthread_sigmask(SIG_BLOCK, &usr1, NULL);
+	CHECK_EQ(kill(getpid(), SIGUSR1), 0);
+	usleep(20000);
+	CHECK(sigpending(&pending) == 0 && sigismember(&pending, SIGUSR1));
+	CHECK_EQ(handled, 0);
+	CHECK(sigismember(&look.blocked, SIGPROF) && sigismember(&look.blocked, SIGTERM));
+	CHECK(look.thread_id != ch__os_thread_id());
+	CHECK_STR(look.name, "codeheap");
+	CHECK(look.stack_bytes > 0 && look.stack_bytes <= 1 << 20);
+	atomic_store(&look.state, 2);
+	ch__os_futex_wake(&look.state);
+	ch__os_thread_join(&worker);
+	/* It goes: a join ends a little before the kernel has forgotten the thread. */
+	while (ch__os_thread_signal(look.thread_id, 0, NULL))
+		usleep(1000);
+	pthread_sigmask(SIG_UNBLOCK, &usr1, NULL);
+	CHECK_EQ(handled, 1);
+}
+
+static void count_up(void *arg)
+{
+	atomic_fetch_add((_Atomic(uint32_t) *)arg, 1);
+}
+
+static void join_nothing_in_a_child(void *arg)
+{
+	struct ch__os_thread again;
+	/* ThreadSanitizer has no threads in a child of a process with some. */
+	if (!CH_TSAN && !ch__os_thread_start(&again, count_up, arg))
+		_exit(2);
+	if (!CH_TSAN)
+		ch__os_thread_join(&again);
+	if (*(_Atomic(uint32_t) *)arg != !CH_TSAN)
+		_exit(3);
+	raise(SIGKILL);
+}
+
+TEST(worker_that_cannot_start_says_so_and_a_child_has_its_own)
+{
+	struct ch__os_thread worker;
+	_Atomic(uint32_t) count = 0;
+	errno = 0;
+	ch__os_fail_as(1, false, EAGAIN);
+	CHECK(!ch__os_thread_start(&worker, count_up, &count));
+	CHECK_EQ(errno, EAGAIN);
+	ch__os_fail_at(0, false);
+	CHECK_EQ(count, 0);
+	struct look look = {0};
+	CHECK(ch__os_thread_start(&worker, look_around, &look));
+	wait_until_it_looked(&look);
+	expect_signal(join_nothing_in_a_child, &count, SIGKILL);
+	atomic_store(&look.state, 2);
+	ch__os_futex_wake(&look.state);
+	ch__os_thread_join(&worker);
+	for (unsigned i = 0; i < 1000; i++) {
+		CHECK(ch__os_thread_start(&worker, count_up, &count));
+		ch__os_thread_join(&worker);
+	}
+	CHECK_EQ(count, 1000);
+}
+
+static void check_bounds(void *arg)
+{
+	const void *low, *high, *here = __builtin_frame_address(0);
+	(void)arg;
+	CHECK(ch__os_stack_bounds(&low, &high));
+	CHECK(here > low && here < high);
+}
+
+static uint64_t copied_to[3 * 4096 / sizeof(uint64_t)];
+
+/* By the kernel, and where that is refused: so much as can be read without a break. */
+static void copy_around_guard(uint8_t *at, bool is_refused)
+{
+	const size_t page = CH_ARCH_SMALLEST_PAGE, system = (size_t)sysconf(_SC_PAGESIZE);
+	uintptr_t last = (uintptr_t)at + system - page;
+	memset(copied_to, 0, sizeof copied_to);
+	ch__os_fail_at(is_refused, is_refused);
+	size_t before = ch__os_copy(copied_to, last + 8, 2 * page);
+	size_t within = ch__os_copy(copied_to, (uintptr_t)at + system, page);
+	size_t behind = ch__os_copy(copied_to, (uintptr_t)at + 2 * system, 64);
+	ch__os_fail_at(0, false);
+	CHECK_EQ(before, page - 8);
+	CHECK_EQ(within, 0);
+	CHECK_EQ(behind, 64);
+	CHECK_EQ(copied_to[0], UINT64_C(0x2222222222222222));
+	CHECK_EQ(copied_to[page / 8 - 2], UINT64_C(0x1111111111111111));
+}
+
+TEST(memory_that_cannot_be_read_is_not_copied)
+{
+	size_t system = (size_t)sysconf(_SC_PAGESIZE);
+	uint8_t *at = mmap(NULL, 3 * system, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+			   -1, 0);
+	CHECK(at != MAP_FAILED);
+	memset(at, 0x11, system);
+	memset(at + 2 * system, 0x22, system);
+	CHECK_EQ(mprotect(at + system, system, PROT_NONE), 0);
+	copy_around_guard(at, false);
+	copy_around_guard(at, true);
+	CHECK_EQ(munmap(at + system, system), 0);
+	copy_around_guard(at, false);
+	copy_around_guard(at, true);
+}
+
+TEST(stack_that_the_process_began_on_is_known)
+{
+	const void *low, *high;
+	CHECK(ch__os_stack_bounds(&low, &high));
+	uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+	CHECK(ch__os_is_first_stack(low, high));
+	uintptr_t from = ch__os_first_stack_low((uintptr_t)low, (uintptr_t)high);
+	CHECK(from <= here && ch__os_is_readable((const void *)from));
+	void *other = malloc(1 << 16);
+	CHECK(other && !ch__os_is_first_stack(other, (char *)other + (1 << 16)));
+	free(other);
+}
+
+TEST(stack_bounds_enclose_the_frame_of_every_thread)
+{
+	check_bounds(NULL);
+	run_on_ended_thread(check_bounds, NULL);
+}
+
+TEST(membarrier_works_once_registered_or_says_no)
+{
+	bool fast_fence, core_sync;
+	bool is_complete = ch__os_membarrier_register(&fast_fence, &core_sync);
+	CHECK_EQ(is_complete, fast_fence && core_sync);
+	CHECK_EQ(ch__os_membarrier_fence(), fast_fence);
+	CHECK_EQ(ch__os_membarrier_core_sync(), core_sync);
+	ch__os_fail_at(1, true);
+	CHECK(!ch__os_membarrier_register(&fast_fence, &core_sync) && !fast_fence && !core_sync);
+	ch__os_fail_at(0, false);
+}
+
+/* They come in handlers and lock loops of code whose errno is its own. */
+TEST(waits_wakes_and_looks_at_memory_leave_errno_alone)
+{
+	_Atomic(uint32_t) one = 1;
+	size_t page = ch__os_page_bytes();
+	uint8_t *nothing = ch__os_reserve(page, page, 0, ch__os_anywhere);
+	uint64_t copy;
+	CHECK(nothing);
+	errno = ERANGE;
+	ch__os_futex_wait(&one, 2, 0);
+	CHECK_EQ(errno, ERANGE);
+	ch__os_futex_wait(&one, 1, 1000);
+	CHECK_EQ(errno, ERANGE);
+	ch__os_futex_wake(&one);
+	CHECK_EQ(errno, ERANGE);
+	CHECK(!ch__os_is_readable(nothing));
+	CHECK_EQ(errno, ERANGE);
+	CHECK(ch__os_is_readable(&copy));
+	CHECK_EQ(errno, ERANGE);
+	CHECK_EQ(ch__os_copy(&copy, (uintptr_t)nothing, sizeof copy), 0);
+	CHECK_EQ(errno, ERANGE);
+	ch__os_unreserve(nothing, page);
+}
+
+TEST(random_bytes_differ_and_the_environment_is_read)
+{
+	uint64_t a, b;
+	ch__os_random(&a, sizeof a);
+	ch__os_random(&b, sizeof b);
+	CHECK(a != b);
+	setenv("CODEHEAP_NO_SUCH", "x", 1);
+	CHECK_STR(ch__os_environment("CODEHEAP_NO_SUCH"), "x");
+	unsetenv("CODEHEAP_NO_SUCH");
+	CHECK(!ch__os_environment("CODEHEAP_NO_SUCH"));
+	CHECK_EQ(ch__os_process_id(), getpid());
+}
+
+TEST(reserve_at_refuses_what_is_mapped)
+{
+	size_t page = ch__os_page_bytes();
+	uint8_t *at = ch__os_reserve(4 * page, page, 0, ch__os_anywhere);
+	CHECK(at);
+	CHECK(!ch__os_reserve_at(at + page, page));
+	CHECK_EQ(errno, EEXIST);
+	ch__os_unreserve(at, 4 * page);
+	CHECK(ch__os_reserve_at(at, 4 * page));
+	ch__os_unreserve(at, 4 * page);
+}
+
+/* Near an address, anywhere and at random, whatever the alignment; refused, it has taken none. */
+TEST(reserve_where_there_is_no_space_says_so)
+{
+	size_t page = ch__os_page_bytes();
+	const uintptr_t hints[] = {0, (uintptr_t)ch__os_reserve, ch__os_anywhere};
+	for (unsigned i = 0; i < sizeof hints / sizeof *hints; i++) {
+		uint8_t *at = ch__os_reserve(8 * page, 4 * page, page, hints[i]);
+		CHECK(at && ((uintptr_t)at + page) % (4 * page) == 0);
+		/* All of it is ours, and what lies beside it is what was there. */
+		CHECK(!ch__os_reserve_at(at, page) && !ch__os_reserve_at(at + 7 * page, page));
+		ch__os_unreserve(at, 8 * page);
+		ch__os_pretended.reserve_bytes = 7 * page;
+		errno = 0;
+		CHECK(!ch__os_reserve(8 * page, 4 * page, page, hints[i]));
+		CHECK_EQ(errno, ENOMEM);
+		ch__os_pretended.reserve_bytes = 0;
+		CHECK(ch__os_reserve_at(at, 8 * page));
+		ch__os_unreserve(at, 8 * page);
+	}
+}
+
+/* --- a system that is interrupted --- */
+
+static unsigned refusals, calls_seen;
+static int refusal;
+
+static bool is_refused(void)
+{
+	calls_seen++;
+	if (!refusals)
+		return false;
+	refusals--;
+	errno = refusal;
+	return true;
+}
+
+int __real_fallocate(int fd, int mode, off_t offset, off_t bytes);
+int __wrap_fallocate(int fd, int mode, off_t offset, off_t bytes);
+int __wrap_fallocate(int fd, int mode, off_t offset, off_t bytes)
+{
+	return is_refused() ? -1 : __real_fallocate(fd, mode, offset, bytes);
+}
+
+int __real_madvise(void *at, size_t bytes, int advice);
+int __wrap_madvise(void *at, size_t bytes, int advice);
+int __wrap_madvise(void *at, size_t bytes, int advice)
+{
+	return is_refused() ? -1 : __real_madvise(at, bytes, advice);
+}
+
+static void refuse(unsigned times, int error)
+{
+	refusals = times;
+	refusal = error;
+	calls_seen = 0;
+	errno = EINTR; /* of an earlier call */
+}
+
+TEST(memory_is_asked_for_again_where_a_signal_came_and_only_there)
+{
+	struct ch__os_held file;
+	size_t page = ch__os_page_bytes();
+	CHECK(ch__os_memfd(4 * page, &file));
+	uint8_t *at = ch__os_private(4 * page);
+	CHECK(at);
+	refuse(0, 0);
+	CHECK(ch__os_fd_commit(&file, page, 2 * page));
+	CHECK_EQ(calls_seen, 1);
+	refuse(3, EINTR);
+	CHECK(ch__os_fd_commit(&file, page, 2 * page));
+	CHECK_EQ(calls_seen, 4);
+	refuse(1, ENOSPC);
+	CHECK(!ch__os_fd_commit(&file, page, 2 * page));
+	CHECK_EQ(errno, ENOSPC);
+	CHECK_EQ(calls_seen, 1);
+	refuse(0, 0);
+	CHECK(ch__os_populate(at, 4 * page));
+	CHECK_EQ(calls_seen, 1);
+	refuse(3, EINTR);
+	CHECK(ch__os_populate(at, 4 * page));
+	CHECK_EQ(calls_seen, 4);
+	refuse(3, EAGAIN);
+	CHECK(ch__os_populate(at, 4 * page));
+	CHECK_EQ(calls_seen, 4);
+	refuse(1, ENOMEM);
+	CHECK(!ch__os_populate(at, 4 * page));
+	CHECK_EQ(errno, ENOMEM);
+	CHECK_EQ(calls_seen, 1);
+	/* Not for ever. */
+	refuse(100000, EAGAIN);
+	CHECK(!ch__os_populate(at, 4 * page));
+	refuse(0, 0);
+	ch__os_unmap(at, 4 * page);
+	ch__os_let_go(&file);
+}
+
+static size_t bytes_of(const char *path)
+{
+	struct stat found;
+	CHECK_EQ(stat(path, &found), 0);
+	return (size_t)found.st_size;
+}
+
+/* What a standard stream has written stays; of any other file nothing does. */
+TEST(file_of_a_standard_stream_is_written_on)
+{
+	char path[128];
+	strcpy(path, path_of("file"));
+	for (int stream = 0; stream <= STDERR_FILENO + 1; stream++) {
+		int kept = fcntl(stream, F_DUPFD_CLOEXEC, 10), fd = ch__os_file_create(path);
+		CHECK(fd >= 0 && ch__os_file_write(fd, "before", 6));
+		CHECK_EQ(dup2(fd, stream), stream);
+		if (fd != stream)
+			close(fd);
+		int straight = ch__os_file_straight(path);
+		bool is_kept = bytes_of(path) == 6;
+		bool is_written = straight >= 0 && ch__os_file_write(straight, "+", 1);
+		if (straight >= 0)
+			close(straight);
+		if (kept >= 0) {
+			dup2(kept, stream);
+			close(kept);
+		}
+		CHECK(is_written && straight > STDERR_FILENO);
+		if (is_kept != (stream <= STDERR_FILENO))
+			FAIL("the file of descriptor %d: %zu bytes", stream, bytes_of(path));
+		CHECK_EQ(bytes_of(path), is_kept ? 7 : 1);
+	}
+	ch__os_file_remove(path);
+	remove_folder();
+}
+
+/* --- errno --- */
+
+static bool scribbles; /* on errno, as a call may that succeeds */
+
+int __real_munmap(void *at, size_t bytes);
+int __wrap_munmap(void *at, size_t bytes);
+int __wrap_munmap(void *at, size_t bytes)
+{
+	int result = __real_munmap(at, bytes);
+	if (scribbles)
+		errno = ENOTTY;
+	return result;
+}
+
+int __real_close(int fd);
+int __wrap_close(int fd);
+int __wrap_close(int fd)
+{
+	int result = __real_close(fd);
+	if (scribbles)
+		errno = ENOTTY;
+	return result;
+}
+
+enum { NEAR, FILE_OF_CODE, REVIVED, MAKERS };
+
+static bool make_one(int maker, uint8_t *shared, size_t page)
+{
+	struct ch__os_held file;
+	void *at;
+	switch (maker) {
+	case NEAR:
+		at = ch__os_private_near(page, ch__os_anywhere);
+		if (at)
+			munmap(at, page);
+		return at;
+	case FILE_OF_CODE:
+		if (!ch__os_memfd(page, &file))
+			return false;
+		ch__os_let_go(&file);
+		return true;
+	default:
+		return ch__os_revive_from(shared, shared + 2 * page, page);
+	}
+}
+
+/* What undoes the rest succeeds, and its errno is nobody's. */
+TEST(call_that_fails_half_way_says_why)
+{
+	size_t page = ch__os_page_bytes();
+	uint8_t *shared = ch__os_reserve(4 * page, page, 0, ch__os_anywhere);
+	CHECK(shared && ch__os_map_shared_rx(shared, 4 * page));
+	for (int maker = 0; maker < MAKERS; maker++)
+		for (uint64_t nth = 1, is_through = 0; !is_through; nth++) {
+			scribbles = true;
+			errno = 0;
+			ch__os_fail_as(nth, true, ENFILE);
+			bool is_made = make_one(maker, shared, page);
+			int error = errno;
+			is_through = ch__os_failable_calls() < nth;
+			ch__os_fail_at(0, false);
+			scribbles = false;
+			CHECK_EQ(is_made, is_through);
+			if (!is_made)
+				CHECK_EQ(error, ENFILE);
+		}
+	ch__os_unreserve(shared, 4 * page);
+	refuse(1, ENOSYS);
+	scribbles = true;
+	CHECK(!ch__os_words_wiped_by_fork());
+	scribbles = false;
+	CHECK_EQ(errno, ENOSYS);
+	/* And who lets go of what is not there is told nothing. */
+	struct ch__os_held none = {.fd = -1}, lost;
+	CHECK(ch__os_memfd(page, &lost));
+	CHECK_EQ(close(atomic_load(&lost.fd)), 0);
+	errno = ERANGE;
+	ch__os_let_go(&none);
+	CHECK_EQ(errno, ERANGE);
+	ch__os_let_go(&lost);
+	CHECK_EQ(errno, ERANGE);
+	CHECK(!ch__os_holds(&lost));
+	CHECK_EQ(errno, EBADF);
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT
+ * lock.c: the lock of the library: one holder at a time, who is known; a wait that sleeps,
+ * and ends in time; a lock that a thread had at a fork and the child sets free. */
+#define _GNU_SOURCE
+#include "os/lock.h"
+#include "os/os.h"
+#include "tests/support/harness.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+enum { THREADS = 4, ROUNDS = 20000 };
+
+static struct ch__lock lock;
+static uint64_t shared;
+
+static void *add(void *arg)
+{
+	for (int i = 0; i < ROUNDS; i++) {
+		ch__lock_take(&lock, CH__RANK_PAGES);
+		CHECK(ch__lock_is_mine(&lock));
+		shared++;
+		ch__lock_release(&lock, CH__RANK_PAGES);
+	}
+	return arg;
+}
+
+TEST(lock_has_one_holder_at_a_time)
+{
+	pthread_t threads[THREADS];
+	for (int i = 0; i < THREADS; i++)
+		CHECK_EQ(pthread_create(&threads[i], NULL, add, NULL), 0);
+	for (int i = 0; i < THREADS; i++)
+		CHECK_EQ(pthread_join(threads[i], NULL), 0);
+	CHECK_EQ(shared, THREADS * ROUNDS);
+	CHECK_EQ(atomic_load(&lock.word), CH__LOCK_FREE);
+}
+
+TEST(sleeper_is_woken_by_who_lets_the_lock_go)
+{
+	pthread_t thread;
+	ch__lock_take(&lock, CH__RANK_PAGES);
+	CHECK_EQ(pthread_create(&thread, NULL, add, NULL), 0);
+	/* From here on it sleeps, or is about to and finds that the word has changed. */
+	while (atomic_load(&lock.word) != CH__LOCK_AWAITED)
+		usleep(1000);
+	usleep(20000);
+	ch__lock_release(&lock, CH__RANK_PAGES);
+	TEST_UNTIL(pthread_tryjoin_np(thread, NULL) == 0)
+		usleep(1000);
+	CHECK_EQ(shared, ROUNDS);
+}
+
+/* One that takes it and keeps it until it is told. */
+static _Atomic(uint32_t) has_it, may_go;
+
+static void *keep(void *arg)
+{
+	ch__lock_take(&lock, CH__RANK_PAGES);
+	atomic_store(&has_it, 1);
+	ch__os_futex_wake(&has_it);
+	while (!atomic_load(&may_go))
+		ch__os_futex_wait(&may_go, 0, 0);
+	ch__lock_release(&lock, CH__RANK_PAGES);
+	return arg;
+}
+
+static pthread_t keep_elsewhere(void)
+{
+	pthread_t thread;
+	CHECK_EQ(pthread_create(&thread, NULL, keep, NULL), 0);
+	while (!atomic_load(&has_it))
+		ch__os_futex_wait(&has_it, 0, 0);
+	return thread;
+}
+
+static void end_keeper(pthread_t thread)
+{
+	atomic_store(&may_go, 1);
+	ch__os_futex_wake(&may_go);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+}
+
+TEST(lock_of_another_thread_is_not_mine_and_a_wait_for_it_ends_in_time)
+{
+	enum { WAIT_NS = 3000000 };
+	pthread_t thread = keep_elsewhere();
+	CHECK(!ch__lock_is_mine(&lock));
+	CHECK(!ch__lock_try(&lock, CH__RANK_PAGES));
+	uint64_t until = ch__os_now_ns() + WAIT_NS;
+	CHECK(!ch__lock_sleep(&lock, until));
+	CHECK(ch__os_now_ns() >= until);
+	/* Who gave up leaves it to be woken once for nothing, and free. */
+	end_keeper(thread);
+	CHECK(ch__lock_try(&lock, CH__RANK_PAGES));
+	CHECK(ch__lock_is_mine(&lock));
+	ch__lock_release(&lock, CH__RANK_PAGES);
+}
+
+TEST(child_of_a_fork_sets_a_lost_lock_free)
+{
+	pthread_t thread = keep_elsewhere();
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		bool was_lost = ch__lock_set_free(&lock), is_free = !ch__lock_set_free(&lock);
+		bool is_had = ch__lock_try(&lock, CH__RANK_PAGES);
+		_exit(was_lost && is_free && is_had && ch__lock_is_mine(&lock) ? 0 : 1);
+	}
+	expect_exit(child, 0);
+	end_keeper(thread);
+}

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: MIT
+ * check.c: the walk over a pool's invariants sees each of them broken, names the page
+ * and what is wrong with it, and sees nothing once it is whole again. */
+#include "pages/inner.h"
+#include "tests/support/poke.h"
+#include "tests/support/pool_rig.h"
+
+enum { MIB = 1 << 20, SPAN = 3 };
+
+/* A pool with a page of each state. */
+static struct pool_rig rig;
+static uint32_t partly, open_page, span, unused;
+
+static struct ch__page *at(uint32_t page)
+{
+	return &rig.pool->pages[page];
+}
+
+static uint32_t chunk_of(uint32_t page)
+{
+	return page >> (rig.pool->chunk_log2 - rig.pool->page_log2);
+}
+
+static struct ch__page_list *free_list(void)
+{
+	return &rig.pool->inner->free[rig.pool->inner->chunk_zones[chunk_of(unused)]];
+}
+
+static uint8_t *bytes_of(uint32_t page, uint32_t offset)
+{
+	return ch__pool_write(rig.pool, ch__pool_page_exec(rig.pool, page) + offset);
+}
+
+static void start(void)
+{
+	struct ch__pool_config config = rig_config(2 * MIB);
+	rig = rig_create(&config);
+	partly = rig_take(&rig);
+	open_page = rig_take(&rig);
+	rig_reserve(&rig, partly, 64);
+	rig_reserve(&rig, open_page, 64);
+	ch__page_set_start(rig.pool, (partly << rig.pool->page_log2) + CH__PAGE_HEADER_BYTES);
+	ch__pool_retire_page(rig.pool, partly);
+	span = ch__pool_take_span(rig.pool, SPAN, 0);
+	CHECK(span != CH__PAGE_NONE);
+	CHECK_EQ(ch__page_state(at(partly)), CH__PAGE_PARTLY);
+	unused = UINT32_MAX;
+	for (uint32_t i = 0; i < rig.pool->page_count && unused == UINT32_MAX; i++)
+		if (ch__page_state(at(i)) == CH__PAGE_FREE &&
+		    rig.pool->inner->chunk_states[chunk_of(i)] == CH__CHUNK_COMMITTED)
+			unused = i;
+	CHECK(unused != UINT32_MAX);
+	rig_check(&rig);
+}
+
+/* --- the ways to break it --- */
+
+static void links(void)
+{
+	POKE(at(at(free_list()->first)->next)->prev, CH__PAGE_NONE);
+}
+static void state(void)
+{
+	POKE(at(free_list()->first)->state, CH__PAGE_OPEN);
+}
+static void frame(void)
+{
+	POKE(at(partly)->frame, 1);
+}
+static void zone(void)
+{
+	POKE(rig.pool->inner->chunk_zones[chunk_of(free_list()->first)], CH__ZONE_OWN);
+}
+static void end(void)
+{
+	POKE(free_list()->last, free_list()->first);
+}
+static void circle(void)
+{
+	POKE(at(free_list()->last)->next, free_list()->first);
+}
+static void header(void)
+{
+	POKE(*bytes_of(partly, 0), ~*bytes_of(partly, 0));
+}
+static void header_of_a_span(void)
+{
+	POKE(*bytes_of(span, 0), ~*bytes_of(span, 0));
+}
+static void short_span(void)
+{
+	POKE(at(span)->span_pages, SPAN - 1);
+}
+static void span_ahead(void)
+{
+	POKE(at(span + 1)->span_first, span + 2);
+}
+static void nested(void)
+{
+	POKE(at(span + 1)->span_pages, 1);
+}
+static void count(void)
+{
+	POKE(at(partly)->used_granules, at(partly)->used_granules + 1);
+}
+static void stray_start(void)
+{
+	uint32_t granule = (open_page + 1) * ch__pool_granules(rig.pool) - 1;
+	POKE(rig.pool->starts[granule / 64],
+	     rig.pool->starts[granule / 64] | UINT64_C(1) << granule % 64);
+}
+static void free_in_use(void)
+{
+	uint32_t granule = unused * ch__pool_granules(rig.pool) + 9;
+	POKE(rig.pool->used[granule / 64], rig.pool->used[granule / 64] | UINT64_C(1)
+										  << granule % 64);
+	POKE(at(unused)->used_granules, 1);
+}
+static void crossed(void)
+{
+	POKE(at(partly)->hot_cursor, at(partly)->cold_cursor + 1);
+}
+static void cursor_in_header(void)
+{
+	POKE(at(partly)->hot_cursor, 0);
+}
+static void cursor_behind(void)
+{
+	POKE(at(partly)->cold_cursor, ch__pool_granules(rig.pool) + 1);
+}
+static void no_memory(void)
+{
+	POKE(rig.pool->inner->chunk_states[chunk_of(open_page)], CH__CHUNK_EMPTY);
+}
+static void other_zone(void)
+{
+	POKE(rig.pool->inner->zones[0], CH__ZONE_OWN);
+}
+static void no_trap(void)
+{
+	uint8_t *last = bytes_of(unused + 1, 0) - 1;
+	POKE(*last, ~*last);
+}
+static void unlisted(void)
+{
+	uint32_t second = at(free_list()->first)->next;
+	POKE(free_list()->first, second);
+	POKE(at(second)->prev, CH__PAGE_NONE);
+}
+static void gauge(void)
+{
+	POKE(rig.pool->pages_used, rig.pool->pages_used + 1);
+}
+
+TEST(check_walk_sees_each_invariant_of_a_pool_broken)
+{
+	static const struct {
+		void (*breaks)(void);
+		const char *says;
+	} ways[] = {
+		{links, "list links disagree"},
+		{state, "on the list of another state"},
+		{frame, "on the list of another frame number"},
+		{zone, "on the free list of another zone"},
+		{end, "list ends elsewhere"},
+		{circle, "list links disagree"},
+		{header, "header and record disagree"},
+		{header_of_a_span, "header and record disagree"},
+		{short_span, "span does not reach it"},
+		{span_ahead, "span does not reach it"},
+		{nested, "span within a span"},
+		{count, "count and bitmap of used granules disagree"},
+		{stray_start, "start in an unused granule"},
+		{free_in_use, "free and in use"},
+		{crossed, "cursors crossed"},
+		{cursor_in_header, "cursors crossed"},
+		{cursor_behind, "cursors crossed"},
+		{no_memory, "in use without memory"},
+		{other_zone, "in a chunk of another zone"},
+		{no_trap, "unused granule without trap"},
+		{unlisted, "pages listed too many or too few"},
+		{gauge, "in use, but the gauge differs"},
+	};
+	start();
+	for (unsigned i = 0; i < sizeof ways / sizeof *ways; i++) {
+		char reason[200] = "";
+		ways[i].breaks();
+		bool is_sound = ch__pool_check(rig.pool, reason, sizeof reason);
+		poke_undo();
+		if (is_sound || !strstr(reason, ways[i].says))
+			FAIL("way %u: it should say \"%s\", and says \"%s\"", i, ways[i].says,
+			     is_sound ? "all is well" : reason);
+		rig_check(&rig);
+	}
+	rig_destroy(&rig);
+}

@@ -1,0 +1,445 @@
+/* SPDX-License-Identifier: MIT
+ * fork.c: neither process of a fork sees what the other writes to code, the child runs
+ * its copy under PR_SET_MDWE too, and a child without copy has no code at all. */
+#define _GNU_SOURCE
+#include "pages/inner.h"
+#include "tests/support/pool_rig.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { MIB = 1 << 20 };
+
+struct meeting { /* shared by parent and child: who has written */
+	_Atomic(uint32_t) parent_wrote, child_wrote;
+};
+
+static struct meeting *meeting_new(void)
+{
+	struct meeting *m =
+		mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	CHECK(m != MAP_FAILED);
+	return m;
+}
+
+static void await(_Atomic(uint32_t) *word)
+{
+	while (atomic_load(word) == 0)
+		usleep(100);
+}
+
+static void expect_success(pid_t pid)
+{
+	int status;
+	CHECK_EQ(waitpid(pid, &status, 0), pid);
+	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+		FAIL("child status 0x%x", status);
+}
+
+enum { BACKENDS = 3 };
+static const enum ch__backend backends[BACKENDS] = {CH__BACKEND_DUAL, CH__BACKEND_MEMFD,
+						    CH__BACKEND_PROCMEM};
+
+static struct pool_rig create_as(enum ch__backend backend)
+{
+	struct ch__pool_config config = rig_config(8 * MIB);
+	config.backend = backend;
+	unsetenv("CODEHEAP_WX");
+	return rig_create(&config);
+}
+
+/* Goes on with the whole life of the pool in the child. */
+static void live_on(const struct pool_rig *rig)
+{
+	rig_check(rig);
+	uint32_t span = ch__pool_take_span(rig->pool, rig->pool->page_count / 2, 0);
+	CHECK(span != CH__PAGE_NONE);
+	uintptr_t code = rig->pool->exec_base + ((uintptr_t)span << rig->pool->page_log2) + 64;
+	rig_write(rig, code, 9);
+	CHECK_EQ(rig_call(code), 9);
+	ch__pool_release_span(rig->pool, span);
+	ch__pool_trim(rig->pool);
+	rig_check(rig);
+}
+
+static void fork_and_write(struct pool_rig *rig, bool is_mdwe)
+{
+	struct ch__pool *pool = rig->pool;
+	struct meeting *m = meeting_new();
+	uint32_t page = rig_take(rig);
+	uintptr_t mine = rig_reserve(rig, page, 16), yours = rig_reserve(rig, page, 16);
+	rig_write(rig, mine, 1);
+	rig_write(rig, yours, 2);
+	uint8_t *runtime = ch__pool_write(pool, pool->runtime_exec);
+	ch__pool_sync(pool, pool->runtime_exec, ch__arch_constant_function_write(runtime, 3));
+	CHECK(ch__pool_fork_prepare(pool, CH__FORK_COPY));
+	pid_t pid = fork();
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		if (is_mdwe)
+			CHECK_EQ(prctl(65 /* PR_SET_MDWE */, 1, 0, 0, 0), 0);
+		CHECK(ch__pool_fork_child(pool));
+		await(&m->parent_wrote);
+		CHECK_EQ(rig_call(mine), 1); /* the parent has poisoned it */
+		CHECK_EQ(rig_call(yours), 2);
+		CHECK_EQ(rig_call(pool->runtime_exec), 3);
+		rig_write(rig, yours, 22);
+		CHECK_EQ(rig_call(yours), 22);
+		atomic_store(&m->child_wrote, 1);
+		live_on(rig);
+		rig_destroy(rig);
+		_exit(0);
+	}
+	ch__pool_fork_parent(pool);
+	ch__pool_poison(pool, mine, 16);
+	atomic_store(&m->parent_wrote, 1);
+	await(&m->child_wrote);
+	CHECK_EQ(rig_call(yours), 2);
+	expect_success(pid);
+	CHECK_EQ(rig_call(yours), 2);
+	live_on(rig);
+}
+
+TEST(fork_isolates_dual)
+{
+	struct pool_rig rig = create_as(CH__BACKEND_DUAL);
+	fork_and_write(&rig, false);
+	rig_destroy(&rig);
+}
+
+TEST(fork_isolates_memfd)
+{
+	struct pool_rig rig = create_as(CH__BACKEND_MEMFD);
+	fork_and_write(&rig, false);
+	rig_destroy(&rig);
+}
+
+TEST(fork_isolates_procmem)
+{
+	skip_without_procmem();
+	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	fork_and_write(&rig, false);
+	rig_destroy(&rig);
+}
+
+/* What has the place in the parent at which its child's next chunk is born, is the parent's. */
+static void commit_beside(struct pool_rig *rig)
+{
+	struct meeting *m = meeting_new();
+	uint8_t *place = ch__os_reserve(MIB, ch__os_page_bytes(), 0, ch__os_anywhere);
+	CHECK(place);
+	ch__os_unreserve(place, MIB);
+	pid_t pid = _Fork();
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		await(&m->parent_wrote);
+		uintptr_t code = rig_reserve(rig, rig_take(rig), 16);
+		rig_write(rig, code, 2);
+		_exit(rig_call(code) != 2);
+	}
+	CHECK(mmap(place, MIB, PROT_READ | PROT_WRITE,
+		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == place);
+	atomic_store(&m->parent_wrote, 1);
+	expect_success(pid);
+	for (size_t i = 0; i < MIB; i++)
+		if (place[i])
+			FAIL("a child without handlers filled its parent's memory with traps");
+	CHECK_EQ(munmap(place, MIB), 0);
+}
+
+TEST(memory_of_a_child_without_handlers_is_its_own)
+{
+	skip_without_procmem();
+	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	commit_beside(&rig);
+	rig_destroy(&rig);
+}
+
+/* The file that it inherited is its parent's memory. */
+TEST(writes_of_a_child_without_handlers_are_its_own)
+{
+	skip_without_procmem();
+	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
+	rig_write(&rig, code, 1);
+	pid_t pid = _Fork();
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		rig_write(&rig, code, 2);
+		_exit(rig_call(code) != 2);
+	}
+	int status;
+	CHECK_EQ(waitpid(pid, &status, 0), pid);
+	if (rig_call(code) != 1)
+		FAIL("a child without handlers wrote to its parent's code");
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	rig_write(&rig, code, 3);
+	CHECK_EQ(rig_call(code), 3);
+	rig_destroy(&rig);
+}
+
+TEST(fork_isolates_under_mdwe)
+{
+	if (prctl(66 /* PR_GET_MDWE */, 0, 0, 0, 0) < 0)
+		skip("this kernel has no PR_SET_MDWE");
+	for (unsigned i = 0; i < BACKENDS; i++) {
+		if (!rig_may_have(backends[i]))
+			continue;
+		struct pool_rig rig = create_as(backends[i]);
+		fork_and_write(&rig, true);
+		rig_destroy(&rig);
+	}
+}
+
+static void fork_generations(struct pool_rig *rig, uintptr_t code, unsigned depth)
+{
+	if (depth == 0)
+		return;
+	CHECK(ch__pool_fork_prepare(rig->pool, CH__FORK_COPY));
+	pid_t pid = fork();
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		CHECK(ch__pool_fork_child(rig->pool));
+		CHECK_EQ(rig_call(code), depth);
+		rig_write(rig, code, depth - 1);
+		fork_generations(rig, code, depth - 1);
+		live_on(rig);
+		_exit(0);
+	}
+	ch__pool_fork_parent(rig->pool);
+	expect_success(pid);
+	CHECK_EQ(rig_call(code), depth);
+}
+
+TEST(grandchildren_have_their_own_copy_too)
+{
+	for (unsigned i = 0; i < BACKENDS; i++) {
+		if (!rig_may_have(backends[i]))
+			continue;
+		struct pool_rig rig = create_as(backends[i]);
+		uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
+		rig_write(&rig, code, 4);
+		fork_generations(&rig, code, 4);
+		rig_destroy(&rig);
+	}
+}
+
+/* --- what the child has --- */
+
+static void expect_same_runtime_page(const struct ch__pool *pool, const uint8_t *before)
+{
+	const uint8_t *runtime = (const uint8_t *)pool->runtime_exec;
+	for (size_t i = 0; i < pool->runtime_bytes; i++)
+		if (runtime[i] != before[i])
+			FAIL("byte %zu of the runtime page is not the parent's", i);
+}
+
+/* What has no memory would read as zeros there, which execute. */
+static void expect_committed_only(const struct ch__pool *pool)
+{
+	for (uint32_t chunk = 0; chunk < pool->chunk_count; chunk++) {
+		uintptr_t exec = pool->exec_base + ((uintptr_t)chunk << pool->chunk_log2);
+		bool is_committed = pool->inner->chunk_states[chunk] == CH__CHUNK_COMMITTED;
+		CHECK_EQ(ch__os_is_readable((const void *)exec), is_committed);
+	}
+}
+
+TEST(child_has_the_whole_runtime_page_and_no_memory_beside_committed_chunks)
+{
+	for (unsigned i = 0; i < BACKENDS; i++) {
+		if (!rig_may_have(backends[i]))
+			continue;
+		struct pool_rig rig = create_as(backends[i]);
+		struct ch__pool *pool = rig.pool;
+		rig_write(&rig, rig_reserve(&rig, rig_take(&rig), 16), 4);
+		uint8_t *before = malloc(pool->runtime_bytes);
+		CHECK(before && pool->chunk_count > 1);
+		uint8_t *runtime = ch__pool_write(pool, pool->runtime_exec);
+		for (size_t at = 0; at < pool->runtime_bytes; at += 512)
+			ch__arch_constant_function_write(runtime + at, (uint32_t)at);
+		ch__pool_sync(pool, pool->runtime_exec, pool->runtime_bytes);
+		memcpy(before, runtime, pool->runtime_bytes);
+		expect_same_runtime_page(pool, before);
+		expect_committed_only(pool);
+		CHECK(ch__pool_fork_prepare(pool, CH__FORK_COPY));
+		pid_t pid = fork();
+		CHECK(pid >= 0);
+		if (pid == 0) {
+			CHECK(ch__pool_fork_child(pool));
+			expect_same_runtime_page(pool, before);
+			expect_committed_only(pool);
+			_exit(0);
+		}
+		ch__pool_fork_parent(pool);
+		expect_success(pid);
+		free(before);
+		rig_destroy(&rig);
+	}
+}
+
+/* Neither to run code that the parent changes, nor to change what the parent runs. */
+TEST(child_without_handlers_has_neither_view_of_shared_memory)
+{
+	for (unsigned i = 0; i < BACKENDS; i++) {
+		if (backends[i] == CH__BACKEND_PROCMEM || !rig_may_have(backends[i]))
+			continue;
+		struct pool_rig rig = create_as(backends[i]);
+		uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
+		const void *write = ch__pool_write(rig.pool, code);
+		rig_write(&rig, code, 1);
+		CHECK(ch__os_is_readable((const void *)code) && ch__os_is_readable(write));
+		pid_t pid = _Fork();
+		CHECK(pid >= 0);
+		if (pid == 0)
+			_exit(ch__os_is_readable((const void *)code) ? 1
+			      : ch__os_is_readable(write)	     ? 2
+								     : 0);
+		expect_success(pid);
+		rig_destroy(&rig);
+	}
+}
+
+/* What came to lie at the place of a view before the handler ran is somebody's, and stays. */
+static void have_place_taken(const struct pool_rig *rig)
+{
+	const struct ch__views *v = &rig->pool->inner->views;
+	for (unsigned i = 0; i < 2; i++) {
+		uint8_t *place = i ? v->write : v->exec, *taken = place + v->runtime_bytes;
+		pid_t pid = fork();
+		CHECK(pid >= 0);
+		if (pid == 0) {
+			CHECK(mmap(taken, v->guard_bytes, PROT_READ | PROT_WRITE,
+				   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1,
+				   0) == taken);
+			memset(taken, 0x5a, v->guard_bytes);
+			CHECK(!ch__pool_fork_child(rig->pool));
+			for (size_t at = 0; at < v->guard_bytes; at++)
+				CHECK_EQ(taken[at], 0x5a);
+			_exit(0);
+		}
+		expect_success(pid);
+	}
+}
+
+TEST(child_whose_place_is_taken_has_no_code_and_takes_nothing)
+{
+	for (unsigned i = 0; i < BACKENDS; i++) {
+		if (backends[i] == CH__BACKEND_PROCMEM || !rig_may_have(backends[i]))
+			continue;
+		struct pool_rig rig = create_as(backends[i]);
+		CHECK(ch__pool_fork_prepare(rig.pool, CH__FORK_COPY));
+		have_place_taken(&rig);
+		ch__pool_fork_parent(rig.pool);
+		rig_destroy(&rig);
+	}
+}
+
+struct call {
+	struct pool_rig *rig;
+	uintptr_t at;
+	bool runs_handler;
+};
+
+static void call_without_code(void *arg)
+{
+	struct call *call = arg;
+	if (call->runs_handler) {
+		CHECK(!ch__pool_fork_child(call->rig->pool));
+		CHECK_EQ(ch__pool_take_page(call->rig->pool, 0), CH__PAGE_NONE);
+		CHECK_EQ(errno, EACCES);
+		CHECK_EQ(ch__pool_take_page_in_need(call->rig->pool, 0, 16, 0), CH__PAGE_NONE);
+		CHECK_EQ(ch__pool_take_span(call->rig->pool, 1, 0), CH__PAGE_NONE);
+	}
+	rig_call(call->at);
+}
+
+static void write_without_code(void *arg)
+{
+	struct call *call = arg;
+	if (call->runs_handler)
+		CHECK(!ch__pool_fork_child(call->rig->pool));
+	*ch__pool_write(call->rig->pool, call->at) = 0;
+}
+
+TEST(child_without_copy_has_no_code)
+{
+	for (unsigned i = 0; i < BACKENDS; i++)
+		/* Private memory is the child's own where no handler takes it away. */
+		for (unsigned runs_handler = backends[i] == CH__BACKEND_PROCMEM;
+		     runs_handler < 2 && rig_may_have(backends[i]); runs_handler++) {
+			struct pool_rig rig = create_as(backends[i]);
+			uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
+			uint32_t partly = rig_take(&rig), full = rig_take(&rig);
+			struct call call = {&rig, code, runs_handler};
+			rig_write(&rig, code, 6);
+			/* Room in it needs no memory of the system's, and no child may have it. */
+			rig_write(&rig, rig_reserve(&rig, partly, 16), 7);
+			size_t room = ((size_t)1 << rig.pool->page_log2) - CH__PAGE_HEADER_BYTES;
+			rig_reserve(&rig, full, room - 64);
+			ch__pool_retire_page(rig.pool, partly);
+			ch__pool_retire_page(rig.pool, full);
+			CHECK_EQ(ch__page_state(&rig.pool->pages[full]), CH__PAGE_FULL);
+			CHECK_EQ(ch__page_state(&rig.pool->pages[partly]), CH__PAGE_PARTLY);
+			CHECK(ch__pool_fork_prepare(rig.pool, CH__FORK_NONE));
+			expect_signal(call_without_code, &call, SIGSEGV);
+			expect_signal(write_without_code, &call, SIGSEGV);
+			ch__pool_fork_parent(rig.pool);
+			CHECK_EQ(rig_call(code), 6);
+			rig_destroy(&rig);
+		}
+}
+
+/* A child that fails has no access; one that goes on has all that it asked the system for. */
+struct failing {
+	struct pool_rig *rig;
+	uint64_t nth;
+	bool is_for_good;
+};
+
+static void fail_in_child(void *arg)
+{
+	struct failing *f = arg;
+	ch__os_fail_at(f->nth, f->is_for_good);
+	bool is_usable = ch__pool_fork_child(f->rig->pool);
+	bool is_whole = ch__os_failable_calls() < f->nth;
+	ch__os_fail_at(0, false);
+	CHECK_EQ(is_usable, is_whole);
+	if (!is_usable)
+		CHECK_EQ(ch__pool_take_page(f->rig->pool, 0), CH__PAGE_NONE);
+	rig_check(f->rig);
+	rig_destroy(f->rig);
+}
+
+/* A copy that fails at any call leaves the parent whole. */
+TEST(each_failing_call_of_a_fork_is_survived)
+{
+	for (unsigned i = 0; i < BACKENDS; i++) {
+		if (!rig_may_have(backends[i]))
+			continue;
+		struct pool_rig rig = create_as(backends[i]);
+		uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
+		rig_write(&rig, code, 6);
+		bool is_copied = false;
+		for (uint64_t n = 1; !is_copied; n++) {
+			ch__os_fail_at(n, true);
+			is_copied = ch__pool_fork_prepare(rig.pool, CH__FORK_COPY);
+			ch__os_fail_at(0, false);
+			CHECK(n < 100);
+			if (!is_copied)
+				CHECK_EQ(errno, ENOMEM);
+			ch__pool_fork_parent(rig.pool);
+			CHECK_EQ(rig_call(code), 6);
+		}
+		for (unsigned n = 2; n < 40; n++) {
+			struct failing f = {&rig, n / 2, n % 2};
+			CHECK(ch__pool_fork_prepare(rig.pool, CH__FORK_COPY));
+			expect_signal(fail_in_child, &f, 0);
+			ch__pool_fork_parent(rig.pool);
+		}
+		rig_check(&rig);
+		rig_destroy(&rig);
+	}
+}

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: MIT
+ * granules.c: placement of hot and cold parts, holes, cursors and block starts, against
+ * a model that holds one byte a granule. */
+#include "tests/support/pool_rig.h"
+
+#include <signal.h>
+
+enum { POOL_BYTES = 1 << 20 };
+
+static uint32_t granules_of(const struct pool_rig *rig)
+{
+	return UINT32_C(1) << (rig->pool->page_log2 - 3);
+}
+
+static void clear_start(struct ch__pool *pool, uint32_t offset)
+{
+	uint32_t granule = offset / CH__GRANULE_BYTES;
+	ch__page_clear_starts(pool, granule >> 6, UINT64_C(1) << (granule & 63));
+}
+
+TEST(reserve_puts_hot_up_and_cold_down_until_they_meet)
+{
+	struct ch__pool_config config = rig_config(POOL_BYTES);
+	struct pool_rig rig = rig_create(&config);
+	uint32_t page = rig_take(&rig), hot, cold, base = page << rig.pool->page_log2;
+	uint32_t low = base + CH__PAGE_HEADER_BYTES, high = base + (1u << rig.pool->page_log2);
+	while (high - low >= 24) {
+		CHECK(ch__page_reserve(rig.pool, page, 9, 3, &hot,
+				       &cold)); /* rounded to 16 and 8 */
+		CHECK_EQ(hot, low);
+		CHECK_EQ(cold, high - 8);
+		low += 16;
+		high -= 8;
+	}
+	CHECK(!ch__page_reserve(rig.pool, page, 16, 8, &hot, &cold));
+	CHECK_EQ(rig.pool->pages[page].has_failed, 1);
+	CHECK_EQ(rig.pool->pages[page].used_granules, granules_of(&rig) - 4 - (high - low) / 8);
+	if (high > low) {
+		CHECK(ch__page_reserve(rig.pool, page, high - low, 0, &hot, &cold));
+		CHECK_EQ(hot, low);
+	}
+	CHECK(!ch__page_reserve(rig.pool, page, 1, 0, &hot, &cold));
+	CHECK(!ch__page_reserve(rig.pool, page, 0, 1, &hot, &cold));
+	CHECK(!ch__page_reserve(rig.pool, page, SIZE_MAX, 0, &hot, &cold));
+	CHECK(!ch__page_reserve(rig.pool, page, 0, SIZE_MAX - 6, &hot, &cold));
+	rig_destroy(&rig);
+}
+
+TEST(reserve_of_a_pair_is_all_or_nothing)
+{
+	struct ch__pool_config config = rig_config(POOL_BYTES);
+	struct pool_rig rig = rig_create(&config);
+	uint32_t page = rig_take(&rig), hot, cold, page_bytes = 1u << rig.pool->page_log2;
+	CHECK(!ch__page_reserve(rig.pool, page, page_bytes - 32, 8, &hot, &cold));
+	CHECK_EQ(rig.pool->pages[page].used_granules, 0);
+	CHECK(ch__page_reserve(rig.pool, page, page_bytes - 40, 8, &hot, &cold));
+	CHECK_EQ(rig.pool->pages[page].used_granules, granules_of(&rig) - 4);
+	rig_check(&rig);
+	rig_destroy(&rig);
+}
+
+TEST(last_part_given_back_moves_the_cursor_back)
+{
+	struct ch__pool_config config = rig_config(POOL_BYTES);
+	struct pool_rig rig = rig_create(&config);
+	uint32_t page = rig_take(&rig), hot[3], cold[3];
+	for (unsigned i = 0; i < 3; i++)
+		CHECK(ch__page_reserve(rig.pool, page, 64, 16, &hot[i], &cold[i]));
+	ch__page_give_back(rig.pool, page, hot[2], 64);
+	ch__page_give_back(rig.pool, page, cold[2], 16);
+	uint32_t again_hot, again_cold;
+	CHECK(ch__page_reserve(rig.pool, page, 64, 16, &again_hot, &again_cold));
+	CHECK_EQ(again_hot, hot[2]);
+	CHECK_EQ(again_cold, cold[2]);
+	rig_destroy(&rig);
+}
+
+static void give_back_twice(void *arg)
+{
+	struct pool_rig *rig = arg;
+	uint32_t page = rig_take(rig), hot, cold;
+	if (!ch__page_reserve(rig->pool, page, 64, 16, &hot, &cold))
+		return;
+	ch__page_give_back(rig->pool, page, hot, 64);
+	ch__page_give_back(rig->pool, page, hot, 64);
+}
+
+TEST(give_back_twice_panics)
+{
+	struct ch__pool_config config = rig_config(POOL_BYTES);
+	struct pool_rig rig = rig_create(&config);
+	rig_follow_forks(&rig);
+	expect_signal(give_back_twice, &rig, CH_CHECK > 0 ? SIGABRT : 0);
+	rig_destroy(&rig);
+}
+
+/* --- holes of just the size --- */
+
+/* As a page that is listed and taken again. */
+static void reset_cursors(const struct pool_rig *rig, uint32_t page)
+{
+	rig->pool->pages[page].hot_cursor = CH__PAGE_HEADER_BYTES / CH__GRANULE_BYTES;
+	rig->pool->pages[page].cold_cursor = (uint16_t)granules_of(rig);
+}
+
+/* A part of hot_n and one of cold_n granules fill the only hole of the page, at `at`. */
+static void fill_hole(const struct pool_rig *rig, uint32_t page, uint32_t at, uint32_t hot_n,
+		      uint32_t cold_n)
+{
+	uint32_t hot, cold, place = (page << rig->pool->page_log2) + at * CH__GRANULE_BYTES;
+	size_t hot_bytes = (size_t)hot_n * CH__GRANULE_BYTES;
+	size_t cold_bytes = (size_t)cold_n * CH__GRANULE_BYTES;
+	struct ch__pool *pool = rig->pool;
+	CHECK(!ch__page_has_room(pool, page, hot_n ? hot_bytes + 8 : 0, cold_bytes + !hot_n * 8u));
+	CHECK(ch__page_has_room(pool, page, hot_bytes, cold_bytes));
+	CHECK(ch__page_reserve(pool, page, hot_bytes, cold_bytes, &hot, &cold));
+	CHECK(!hot_n || hot == place);
+	CHECK(!cold_n || cold == place + hot_bytes);
+	if (hot_n)
+		ch__page_give_back(pool, page, hot, hot_bytes);
+	if (cold_n)
+		ch__page_give_back(pool, page, cold, cold_bytes);
+}
+
+TEST(hole_of_just_the_size_is_found_at_either_end_of_a_page)
+{
+	enum { LOWEST = CH__PAGE_HEADER_BYTES / CH__GRANULE_BYTES, LONGEST = 130 };
+	struct ch__pool_config config = rig_config(POOL_BYTES);
+	struct pool_rig rig = rig_create(&config);
+	uint32_t page = rig_take(&rig), granules = granules_of(&rig);
+	uint32_t base = page << rig.pool->page_log2, hot, cold;
+	for (uint32_t n = 1; n <= LONGEST; n++)
+		for (int is_high = 0; is_high < 2; is_high++) {
+			uint32_t at = is_high ? granules - n : LOWEST, end = at + n;
+			size_t whole = (size_t)(granules - LOWEST) * CH__GRANULE_BYTES;
+			CHECK(ch__page_reserve(rig.pool, page, whole, 0, &hot, &cold));
+			ch__page_give_back(rig.pool, page, base + at * CH__GRANULE_BYTES,
+					   (size_t)n * CH__GRANULE_BYTES);
+			for (uint32_t hot_n = 0; hot_n <= n; hot_n += n < 8 ? 1 : n / 2) {
+				reset_cursors(&rig, page);
+				fill_hole(&rig, page, at, hot_n, n - hot_n);
+				/* The cursors are at the ends of the hole. */
+				rig.pool->pages[page].hot_cursor = (uint16_t)at;
+				rig.pool->pages[page].cold_cursor = (uint16_t)end;
+				CHECK(ch__page_reserve(rig.pool, page, (size_t)hot_n * 8,
+						       (size_t)(n - hot_n) * 8, &hot, &cold));
+				ch__page_give_back(rig.pool, page, base + at * CH__GRANULE_BYTES,
+						   (size_t)n * CH__GRANULE_BYTES);
+			}
+			if (at > LOWEST)
+				ch__page_give_back(rig.pool, page, base + CH__PAGE_HEADER_BYTES,
+						   (size_t)(at - LOWEST) * CH__GRANULE_BYTES);
+			if (end < granules)
+				ch__page_give_back(rig.pool, page, base + end * CH__GRANULE_BYTES,
+						   (size_t)(granules - end) * CH__GRANULE_BYTES);
+			CHECK_EQ(rig.pool->pages[page].used_granules, 0);
+		}
+	rig_check(&rig);
+	rig_destroy(&rig);
+}
+
+/* --- random pairs against a byte map --- */
+
+enum { MAX_PARTS = 4096 };
+static uint8_t model[8192];
+static struct {
+	uint32_t at, n;
+} parts[MAX_PARTS];
+static unsigned part_count;
+
+static bool model_fits(uint32_t at, uint32_t n, uint32_t granules)
+{
+	for (uint32_t i = at; i < at + n; i++)
+		if (i >= granules || model[i])
+			return false;
+	return true;
+}
+
+static bool model_has_hole(uint32_t from, uint32_t limit, uint32_t n)
+{
+	for (uint32_t at = from; at + n <= limit; at++)
+		if (model_fits(at, n, limit))
+			return true;
+	return false;
+}
+
+static void note_part(uint32_t at, uint32_t n)
+{
+	if (!n)
+		return;
+	memset(model + at, 1, n);
+	parts[part_count].at = at;
+	parts[part_count++].n = n;
+}
+
+static void drop_random_part(struct pool_rig *rig, uint32_t page, struct test_random *random)
+{
+	unsigned which = (unsigned)test_random_below(random, part_count);
+	uint32_t at = parts[which].at, n = parts[which].n;
+	memset(model + at, 0, n);
+	ch__page_give_back(rig->pool, page, (page << rig->pool->page_log2) + at * 8, n * 8);
+	parts[which] = parts[--part_count];
+}
+
+TEST(random_pairs_never_overlap_and_fail_only_without_a_hole)
+{
+	struct ch__pool_config config = rig_config(POOL_BYTES);
+	struct pool_rig rig = rig_create(&config);
+	struct test_random random = test_random_new();
+	uint32_t page = rig_take(&rig), granules = granules_of(&rig),
+		 base = page << rig.pool->page_log2;
+	struct ch__page *record = &rig.pool->pages[page];
+	unsigned failures = 0, single_failures = 0;
+	for (unsigned step = 0; step < 100000; step++) {
+		if (test_random_below(&random, 2) && part_count) {
+			drop_random_part(&rig, page, &random);
+			continue;
+		}
+		uint32_t big = test_random_below(&random, 8) ? 30 : 200, hot, cold;
+		uint32_t hot_n = (uint32_t)test_random_below(&random, big);
+		uint32_t cold_n = (uint32_t)test_random_below(&random, 10) * (uint32_t)(step & 1);
+		uint32_t from = record->hot_cursor, limit = record->cold_cursor;
+		if (part_count + 2 > MAX_PARTS)
+			continue;
+		if (!ch__page_reserve(rig.pool, page, hot_n * 8, cold_n * 8, &hot, &cold)) {
+			if (cold_n == 0) {
+				CHECK(!model_has_hole(from, limit, hot_n));
+				single_failures++;
+			}
+			failures++;
+			if (step % 3 == 0) { /* as a page that is listed and taken again */
+				record->hot_cursor = 4;
+				record->cold_cursor = (uint16_t)granules;
+			}
+			continue;
+		}
+		uint32_t hot_at = (hot - base) / 8, cold_at = (cold - base) / 8;
+		if (hot_n) {
+			CHECK(hot_at >= from && hot_at + hot_n <= limit &&
+			      model_fits(hot_at, hot_n, granules));
+			note_part(hot_at, hot_n);
+		}
+		if (cold_n) {
+			CHECK(cold_at + cold_n <= limit && model_fits(cold_at, cold_n, granules));
+			note_part(cold_at, cold_n);
+		}
+	}
+	uint32_t used = 0;
+	for (uint32_t i = 4; i < granules; i++)
+		used += model[i];
+	CHECK_EQ(used, record->used_granules);
+	CHECK(failures > 0 && single_failures > 0);
+	rig_check(&rig);
+	rig_destroy(&rig);
+}
+
+/* --- starts --- */
+
+TEST(find_start_gives_the_last_start_at_or_below_in_its_page)
+{
+	struct ch__pool_config config = rig_config(POOL_BYTES);
+	struct pool_rig rig = rig_create(&config);
+	struct test_random random = test_random_new();
+	uint32_t page_bytes = 1u << rig.pool->page_log2, page = 3, base = page * page_bytes;
+	ch__page_set_start(rig.pool, base - 8); /* the page before must not answer */
+	ch__page_set_start(rig.pool, base + page_bytes);
+	for (unsigned round = 0; round < 30; round++) {
+		memset(model, 0, sizeof model);
+		for (unsigned i = 0; i < round; i++) {
+			uint32_t g = 4 + (uint32_t)test_random_below(&random, page_bytes / 8 - 4);
+			model[g] = 1;
+			ch__page_set_start(rig.pool, base + g * 8);
+		}
+		uint32_t expected = UINT32_MAX;
+		for (uint32_t offset = 0; offset < page_bytes; offset++) {
+			if (offset % 8 == 0 && model[offset / 8])
+				expected = base + offset;
+			CHECK_EQ(ch__page_find_start(rig.pool, base + offset), expected);
+		}
+		for (uint32_t g = 0; g < page_bytes / 8; g++)
+			if (model[g])
+				clear_start(rig.pool, base + g * 8);
+		CHECK_EQ(ch__page_find_start(rig.pool, base + page_bytes - 1), UINT32_MAX);
+	}
+	rig_destroy(&rig);
+}
+
+TEST(find_start_crosses_the_pages_of_a_span)
+{
+	struct ch__pool_config config = rig_config(POOL_BYTES);
+	struct pool_rig rig = rig_create(&config);
+	uint32_t page_log2 = rig.pool->page_log2, first = ch__pool_take_span(rig.pool, 3, 1);
+	CHECK(first != CH__PAGE_NONE);
+	uint32_t start = (first << page_log2) + CH__PAGE_HEADER_BYTES,
+		 cold = (first + 3) * (1u << page_log2) - 64;
+	ch__page_set_start(rig.pool, start);
+	ch__page_set_start(rig.pool, cold);
+	CHECK_EQ(ch__page_find_start(rig.pool, start + 5), start);
+	CHECK_EQ(ch__page_find_start(rig.pool, (first + 2) << page_log2), start);
+	CHECK_EQ(ch__page_find_start(rig.pool, cold - 1), start);
+	CHECK_EQ(ch__page_find_start(rig.pool, cold + 63), cold);
+	CHECK_EQ(ch__page_find_start(rig.pool, (first + 3) << page_log2), UINT32_MAX);
+	clear_start(rig.pool, start);
+	clear_start(rig.pool, cold);
+	ch__pool_release_span(rig.pool, first);
+	rig_check(&rig);
+	rig_destroy(&rig);
+}

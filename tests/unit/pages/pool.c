@@ -1,0 +1,571 @@
+/* SPDX-License-Identifier: MIT
+ * pool.c: the life of a pool and of its pages: creation and its refusals, backends,
+ * lists, commit, spans, trim, traps, protections as /proc/self/maps shows them, PR_SET_MDWE, and
+ * the failure of every call in turn. */
+#define _GNU_SOURCE
+#include "tests/support/pool_rig.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#ifndef PR_SET_MDWE
+#define PR_SET_MDWE 65
+#define PR_MDWE_REFUSE_EXEC_GAIN 1
+#endif
+
+enum { MIB = 1 << 20 };
+
+static int create_error(struct ch__pool_config config)
+{
+	struct ch__meta *meta = ch__meta_create();
+	struct ch__pool *pool = NULL;
+	CHECK(meta);
+	config = rig_wished(config);
+	int error = ch__pool_create(&config, meta, &pool);
+	CHECK((error == 0) == (pool != NULL));
+	if (pool)
+		ch__pool_destroy(pool);
+	CHECK_EQ(ch__meta_bytes(meta), 0);
+	ch__meta_destroy(meta);
+	return error;
+}
+
+TEST(create_refuses_bad_configurations)
+{
+	struct ch__pool_config good = rig_config(4 * MIB), bad;
+	CHECK_EQ(create_error(good), 0);
+	static const size_t pools[] = {0, 3 * MIB, 4096, (size_t)1 << 31};
+	for (unsigned i = 0; i < 4; i++) {
+		bad = good;
+		bad.page_bytes = 8192;
+		bad.pool_bytes = pools[i];
+		CHECK_EQ(create_error(bad), EINVAL);
+	}
+	static const size_t pages[] = {0, 2048, 12288, 131072};
+	for (unsigned i = 0; i < 4; i++) {
+		bad = good;
+		bad.page_bytes = pages[i];
+		CHECK_EQ(create_error(bad), EINVAL);
+	}
+	bad = good;
+	bad.backend = (enum ch__backend)7;
+	CHECK_EQ(create_error(bad), EINVAL);
+}
+
+TEST(each_backend_has_its_name)
+{
+	struct ch__pool_config config = rig_config(MIB);
+	static const char *const names[] = {"dual", "memfd", "procmem"};
+	enum ch__backend none = CH__BACKEND_AUTO;
+	for (unsigned i = 0; i < 3; i++) {
+		CHECK(ch__backend_of_name(names[i], &config.backend));
+		CHECK_EQ(config.backend, (int)CH__BACKEND_DUAL + (int)i);
+		if (!rig_may_have(config.backend))
+			continue;
+		struct pool_rig rig = rig_create(&config);
+		CHECK_STR(ch__pool_backend_name(rig.pool), names[i]);
+		rig_destroy(&rig);
+	}
+	CHECK(!ch__backend_of_name("flip", &none) && !ch__backend_of_name("", &none));
+	CHECK_EQ(none, CH__BACKEND_AUTO);
+}
+
+TEST(memfd_beyond_the_file_size_limit_is_an_error_not_a_signal)
+{
+	struct ch__pool_config config = rig_config(4 * MIB);
+	struct rlimit limit = {MIB, MIB};
+	unsetenv("CODEHEAP_WX");
+	config.backend = CH__BACKEND_MEMFD;
+	CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	CHECK_EQ(create_error(config), EFBIG);
+}
+
+TEST(pool_is_aligned_near_its_hint_and_the_alias_is_far)
+{
+	struct ch__pool_config config = rig_config(64 * MIB);
+	struct pool_rig rig = rig_create(&config);
+	struct ch__pool *pool = rig.pool;
+	CHECK_EQ(pool->exec_base % pool->pool_bytes, 0);
+	CHECK_EQ(pool->runtime_exec + pool->runtime_bytes, pool->exec_base);
+	uintptr_t here = (uintptr_t)ch__pool_create;
+	intptr_t distance = (intptr_t)(pool->exec_base - here);
+	CHECK(distance < (INT64_C(1) << 30) && distance > -(INT64_C(1) << 30));
+	CHECK(pool->delta > 64 * MIB || pool->delta < -64 * MIB);
+	intptr_t far = INT64_C(1) << 32;
+	CHECK(!config.random_alias || pool->stub_lead_bytes || pool->delta > far ||
+	      pool->delta < -far);
+	CHECK(ch__pool_has(pool, pool->exec_base) &&
+	      ch__pool_has(pool, pool->exec_base + pool->pool_bytes - 1));
+	CHECK(!ch__pool_has(pool, pool->exec_base + pool->pool_bytes) &&
+	      !ch__pool_has(pool, pool->exec_base - 1));
+	/* A second pool finds a place near by as well. */
+	struct pool_rig other = rig_create(&config);
+	distance = (intptr_t)(other.pool->exec_base - here);
+	CHECK(distance < (INT64_C(1) << 30) && distance > -(INT64_C(1) << 30));
+	rig_destroy(&other);
+	config.near_address = config.random_alias ? 0x200000000000 : here + 64 * MIB;
+	other = rig_create(&config);
+	distance = (intptr_t)(other.pool->exec_base - config.near_address);
+	CHECK(distance < (INT64_C(1) << 30) && distance > -(INT64_C(1) << 30));
+	rig_destroy(&other);
+	rig_destroy(&rig);
+}
+
+/* --- /proc/self/maps --- */
+
+/* Protection of the mapping at an address; fails the case when any mapping is writable and
+ * executable. */
+static void protection_at(uintptr_t at, char protection[5])
+{
+	char line[512];
+	FILE *maps = fopen("/proc/self/maps", "r");
+	CHECK(maps);
+	strcpy(protection, "none");
+	while (fgets(line, sizeof line, maps)) {
+		unsigned long low, high;
+		char seen[5];
+		if (sscanf(line, "%lx-%lx %4s", &low, &high, seen) != 3)
+			continue;
+		if (seen[1] == 'w' && seen[2] == 'x')
+			FAIL("writable and executable: %s", line);
+		if (at >= low && at < high)
+			strcpy(protection, seen);
+	}
+	fclose(maps);
+}
+
+static void check_protection(uintptr_t at, const char *expected)
+{
+	char protection[5];
+	protection_at(at, protection);
+	CHECK_STR(protection, expected);
+}
+
+static void fill_chunks(const struct pool_rig *rig, unsigned chunks, uint32_t *pages,
+			uint32_t *count)
+{
+	*count = 0;
+	while (rig->pool->chunks_committed < chunks || *count % (MIB >> rig->pool->page_log2))
+		pages[(*count)++] = rig_take(rig);
+}
+
+TEST(mappings_are_never_writable_and_executable_and_trimmed_chunks_have_no_access)
+{
+	struct ch__pool_config config = rig_config(8 * MIB);
+	struct pool_rig rig = rig_create(&config);
+	struct ch__pool *pool = rig.pool;
+	static uint32_t pages[4096], count;
+	uintptr_t chunk[3] = {pool->exec_base, pool->exec_base + MIB, pool->exec_base + 2 * MIB};
+	bool is_private = pool->backend >= CH__BACKEND_PROCMEM;
+	const char *runs = is_private ? "r-xp" : "r-xs", *written = is_private ? "rw-p" : "rw-s";
+	check_protection(pool->runtime_exec, runs);
+	check_protection(pool->runtime_exec - 1, "---p");
+	check_protection(pool->exec_base + pool->pool_bytes, "---p");
+	check_protection((uintptr_t)ch__pool_write(pool, pool->runtime_exec) - 1, "---p");
+	check_protection((uintptr_t)ch__pool_write(pool, pool->exec_base + pool->pool_bytes),
+			 "---p");
+	char before[5];
+	protection_at(chunk[0], before);
+	CHECK(before[0] == '-' && before[1] == '-' && before[2] == '-');
+	fill_chunks(&rig, 3, pages, &count);
+	for (unsigned i = 0; i < 3; i++) {
+		check_protection(chunk[i], runs);
+		check_protection((uintptr_t)ch__pool_write(pool, chunk[i]), written);
+	}
+	protection_at(pool->exec_base + 3 * MIB, before);
+	CHECK(before[2] == '-');
+	for (uint32_t i = 0; i < count; i++)
+		ch__pool_retire_page(pool, pages[i]);
+	CHECK_EQ(pool->pages_used, 0);
+	CHECK_EQ(pool->pages_peak, count);
+	ch__pool_trim(pool);
+	CHECK_EQ(pool->chunks_committed, 1);
+	check_protection(chunk[0], runs); /* the spare one */
+	for (unsigned i = 1; i < 3; i++) {
+		protection_at(chunk[i], before);
+		CHECK(before[0] == '-' && before[1] == '-' && before[2] == '-');
+		check_protection((uintptr_t)ch__pool_write(pool, chunk[i]), written);
+	}
+	fill_chunks(&rig, 3, pages, &count);
+	for (unsigned i = 0; i < 3; i++)
+		check_protection(chunk[i], runs);
+	rig_check(&rig);
+	rig_destroy(&rig);
+}
+
+/* --- lists --- */
+
+TEST(page_with_room_is_taken_again_after_a_thirty_second_of_it_came_free)
+{
+	struct ch__pool_config config = rig_config(MIB);
+	struct pool_rig rig = rig_create(&config);
+	struct ch__pool *pool = rig.pool;
+	uint32_t page = rig_take(&rig), page_bytes = 1u << pool->page_log2, hot, cold;
+	uint32_t enough = page_bytes / 32, parts = (page_bytes - CH__PAGE_HEADER_BYTES) / 8;
+	uintptr_t first =
+		pool->exec_base + ((uintptr_t)page << pool->page_log2) + CH__PAGE_HEADER_BYTES;
+	for (uint32_t i = 0; i < parts; i++)
+		rig_reserve(&rig, page, 8);
+	CHECK(!ch__page_reserve(pool, page, 8, 0, &hot, &cold));
+	ch__pool_retire_page(pool, page);
+	CHECK_EQ(pool->pages[page].state, CH__PAGE_FULL);
+	for (uint32_t freed = 0; freed < enough - 8; freed += 8)
+		rig_give_back(&rig, first + freed * 2, 8);
+	CHECK_EQ(pool->pages[page].state, CH__PAGE_FULL);
+	rig_check(&rig);
+	rig_give_back(&rig, first + 8, 8);
+	CHECK_EQ(pool->pages[page].state, CH__PAGE_PARTLY);
+	rig_check(&rig);
+	uint32_t other = ch__pool_take_page(pool, 1); /* another frame shape must not get it */
+	CHECK(other != page);
+	CHECK_EQ(rig_take(&rig), page);
+	CHECK_EQ(rig_reserve(&rig, page, 24), first); /* three granules in a row are free there */
+	/* It fails again: what was free before does not list it. */
+	CHECK(!ch__page_reserve(pool, page, enough, 0, &hot, &cold));
+	ch__pool_retire_page(pool, page);
+	CHECK_EQ(pool->pages[page].state, CH__PAGE_FULL);
+	rig_check(&rig);
+	rig_destroy(&rig);
+}
+
+TEST(page_becomes_free_with_its_last_granule)
+{
+	struct ch__pool_config config = rig_config(MIB);
+	struct pool_rig rig = rig_create(&config);
+	struct ch__pool *pool = rig.pool;
+	uint32_t page = rig_take(&rig);
+	uintptr_t a = rig_reserve(&rig, page, 100), b = rig_reserve(&rig, page, 200);
+	rig_give_back(&rig, a, 100);
+	CHECK_EQ(pool->pages[page].state, CH__PAGE_OPEN);
+	ch__pool_retire_page(pool, page);
+	CHECK_EQ(pool->pages[page].state, CH__PAGE_PARTLY);
+	CHECK_EQ(pool->pages_used, 1);
+	ch__pool_poison(pool, b, 200);
+	ch__page_lock(&pool->pages[page]);
+	ch__page_give_back(pool, page, (uint32_t)(b - pool->exec_base), 200);
+	ch__page_unlock(&pool->pages[page]);
+	CHECK(ch__pool_note_freed(pool, page));
+	CHECK(!ch__pool_note_freed(pool, page));
+	CHECK_EQ(pool->pages[page].state, CH__PAGE_FREE);
+	CHECK_EQ(pool->pages_used, 0);
+	rig_check(&rig);
+	rig_destroy(&rig);
+}
+
+TEST(full_pool_says_so_and_serves_again)
+{
+	struct ch__pool_config config = rig_config(MIB / 2);
+	struct pool_rig rig = rig_create(&config);
+	uint32_t pages = rig.pool->page_count;
+	for (uint32_t i = 0; i < pages; i++)
+		CHECK_EQ(rig_take(&rig), i);
+	errno = 7;
+	CHECK_EQ(ch__pool_take_page(rig.pool, 0), CH__PAGE_NONE);
+	CHECK_EQ(errno, 0);
+	CHECK_EQ(ch__pool_take_span(rig.pool, 1, 0), CH__PAGE_NONE);
+	CHECK_EQ(errno, 0);
+	ch__pool_retire_page(rig.pool, 5);
+	ch__pool_retire_page(rig.pool, 2);
+	CHECK_EQ(rig_take(&rig), 5); /* first in, first out */
+	CHECK_EQ(rig_take(&rig), 2);
+	rig_check(&rig);
+	rig_destroy(&rig);
+}
+
+TEST(span_is_a_run_of_free_pages_and_comes_back)
+{
+	struct ch__pool_config config = rig_config(4 * MIB);
+	struct pool_rig rig = rig_create(&config);
+	struct ch__pool *pool = rig.pool;
+	uint32_t one = rig_take(&rig), all = pool->page_count;
+	CHECK_EQ(ch__pool_take_span(pool, all, 0), CH__PAGE_NONE);
+	CHECK_EQ(ch__pool_take_span(pool, 0, 0), CH__PAGE_NONE);
+	CHECK_EQ(ch__pool_take_span(pool, all + 1, 0), CH__PAGE_NONE);
+	uint32_t small = ch__pool_take_span(pool, 3, 2),
+		 large = ch__pool_take_span(pool, all / 2, 2);
+	CHECK(small != CH__PAGE_NONE && large != CH__PAGE_NONE);
+	CHECK(large >= small + 3 || large + all / 2 <= small);
+	CHECK_EQ(pool->pages_used, 1 + 3 + all / 2);
+	uintptr_t end = pool->exec_base + ((uintptr_t)(large + all / 2) << pool->page_log2);
+	rig_write(&rig, end - 8, 99);
+	CHECK_EQ(rig_call(end - 8), 99);
+	rig_check(&rig);
+	ch__pool_release_span(pool, large);
+	CHECK(ch__arch_are_traps(ch__pool_read(pool, end - 8), 8));
+	ch__pool_release_span(pool, small);
+	ch__pool_retire_page(pool, one);
+	rig_check(&rig);
+	CHECK_EQ(ch__pool_take_span(pool, all, 0), 0);
+	rig_check(&rig);
+	ch__pool_release_span(pool, 0);
+	rig_check(&rig);
+	rig_destroy(&rig);
+}
+
+/* --- traps --- */
+
+static void call_address(void *address)
+{
+	rig_call((uintptr_t)address);
+}
+
+TEST(unused_bytes_trap_at_every_offset)
+{
+	struct ch__pool_config config = rig_config(64 << 10);
+	struct pool_rig rig = rig_create(&config);
+	struct ch__pool *pool = rig.pool;
+	uint32_t page = rig_take(&rig), page_bytes = 1u << pool->page_log2;
+	uintptr_t base = pool->exec_base + ((uintptr_t)page << pool->page_log2);
+	const uint32_t unit = CH_ARCH_TRAP_UNIT_BYTES;
+	rig_follow_forks(&rig);
+	CHECK(ch__arch_are_traps(ch__pool_read(pool, base + 32), page_bytes - 32));
+	/* Jumps: all of the first and last bytes, and a sample of the middle. */
+	for (uint32_t at = 32; at < page_bytes;
+	     at += at < 96 || at > page_bytes - 64 ? unit : 211 / unit * unit)
+		expect_signal(call_address, (void *)(base + at), SIGTRAP);
+	uintptr_t code = rig_reserve(&rig, page, 64);
+	rig_write(&rig, code, 5);
+	CHECK_EQ(rig_call(code), 5);
+	rig_give_back(&rig, code, 64);
+	for (uint32_t at = 0; at < 64; at += unit)
+		expect_signal(call_address, (void *)(code + at), SIGTRAP);
+	rig_destroy(&rig);
+}
+
+/* --- PR_SET_MDWE: no mapping may gain execution by mprotect --- */
+
+static void live_under_mdwe(void *arg)
+{
+	struct ch__pool_config config = rig_config(8 * MIB);
+	config.backend = *(enum ch__backend *)arg;
+	if (prctl(PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN, 0, 0, 0) != 0)
+		_exit(TEST_SKIPPED);
+	struct pool_rig rig = rig_create(&config);
+	static uint32_t pages[4096], count;
+	for (unsigned round = 0; round < 3; round++) {
+		fill_chunks(&rig, 3, pages, &count);
+		for (uint32_t i = 0; i < count; i++) {
+			uintptr_t code = rig_reserve(&rig, pages[i], 16);
+			rig_write(&rig, code, i + round);
+			CHECK_EQ(rig_call(code), i + round);
+			rig_give_back(&rig, code, 16);
+			ch__pool_retire_page(rig.pool, pages[i]);
+		}
+		rig_check(&rig);
+		ch__pool_trim(rig.pool);
+		CHECK_EQ(rig.pool->chunks_committed, 1);
+		rig_check(&rig);
+	}
+	rig_destroy(&rig);
+}
+
+TEST(pool_lives_where_mprotect_may_not_add_execution)
+{
+	static enum ch__backend backends[] = {CH__BACKEND_DUAL, CH__BACKEND_MEMFD,
+					      CH__BACKEND_PROCMEM};
+	if (prctl(66 /* PR_GET_MDWE */, 0, 0, 0, 0) < 0)
+		skip("this kernel has no PR_SET_MDWE");
+	unsetenv("CODEHEAP_WX");
+	for (unsigned i = 0; i < 3; i++)
+		if (rig_may_have(backends[i]))
+			expect_signal(live_under_mdwe, &backends[i], 0);
+}
+
+/* --- every call fails once, then from then on --- */
+
+static void ignore_chunk(void *arg, uint32_t chunk)
+{
+	(void)chunk;
+	++*(unsigned *)arg;
+}
+
+/* The whole life of a pool, of which the nth call fails; every step may fail, none may leave a
+ * broken pool. A pool that was made lacks nothing; a memfd has other files in its stead. Returns
+ * whether nothing failed. */
+static bool live(const struct ch__pool_config *config, uint64_t nth, unsigned *trimmed)
+{
+	struct ch__meta *meta = ch__meta_create();
+	struct pool_rig rig = {.meta = meta};
+	bool is_whole = true;
+	if (!meta)
+		return false;
+	if (ch__pool_create(config, meta, &rig.pool) != 0) {
+		CHECK(errno != 0);
+		CHECK_EQ(ch__meta_bytes(meta), 0);
+		ch__meta_destroy(meta);
+		return false;
+	}
+	CHECK(config->backend == CH__BACKEND_MEMFD || ch__os_failable_calls() < nth);
+	uint32_t page = ch__pool_take_page(rig.pool, 0);
+	is_whole &= page != CH__PAGE_NONE;
+	uint32_t span = ch__pool_take_span(rig.pool, rig.pool->page_count / 2, 0);
+	is_whole &= span != CH__PAGE_NONE;
+	rig_check(&rig);
+	if (page != CH__PAGE_NONE) {
+		uintptr_t code = rig_reserve(&rig, page, 16);
+		rig_write(&rig, code, 77);
+		CHECK_EQ(rig_call(code), 77);
+		rig_give_back(&rig, code, 16);
+		ch__pool_retire_page(rig.pool, page);
+	}
+	if (span != CH__PAGE_NONE)
+		ch__pool_release_span(rig.pool, span);
+	ch__pool_on_gone(rig.pool, ignore_chunk, trimmed);
+	ch__pool_trim(rig.pool);
+	rig_check(&rig);
+	/* What a failed trim left behind is usable. */
+	page = ch__pool_take_page(rig.pool, 0);
+	span = ch__pool_take_span(rig.pool, rig.pool->page_count / 2, 0);
+	is_whole &= page != CH__PAGE_NONE && span != CH__PAGE_NONE;
+	rig_check(&rig);
+	rig_destroy(&rig);
+	return is_whole;
+}
+
+static void fail_each_call(enum ch__backend backend)
+{
+	struct ch__pool_config config = rig_config(8 * MIB);
+	config.backend = backend;
+	/* Else its views come nearer in the stead of a reservation that failed. */
+	config.random_alias &= backend != CH__BACKEND_PROCMEM;
+	unsetenv("CODEHEAP_WX");
+	unsigned trimmed = 0;
+	ch__os_fail_at(UINT64_MAX, false);
+	CHECK(live(&config, UINT64_MAX, &trimmed));
+	uint64_t calls = ch__os_failable_calls();
+	CHECK(calls > 10 && trimmed > 0);
+	for (unsigned later = 0; later < 2; later++)
+		for (uint64_t n = 1; n <= calls; n++) {
+			ch__os_fail_at(n, later);
+			live(&config, n, &trimmed);
+			ch__os_fail_at(0, false);
+		}
+	CHECK(live(&config, UINT64_MAX, &trimmed));
+}
+
+TEST(each_failing_call_leaves_a_sound_pool_dual)
+{
+	fail_each_call(CH__BACKEND_DUAL);
+}
+
+TEST(each_failing_call_leaves_a_sound_pool_memfd)
+{
+	fail_each_call(CH__BACKEND_MEMFD);
+}
+
+/* --- threads --- */
+
+struct worker {
+	const struct pool_rig *rig;
+	uint64_t seed, until;
+};
+
+/* Takes and retires pages, reserves and gives back. Each thread writes its own constants. */
+static void *work(void *arg)
+{
+	struct worker *worker = arg;
+	const struct pool_rig *rig = worker->rig;
+	struct test_random random = {worker->seed};
+	enum { KEPT = 64 };
+	uintptr_t kept[KEPT] = {0};
+	uint32_t page = CH__PAGE_NONE;
+	while (now_ns() < worker->until) {
+		unsigned which = (unsigned)test_random_below(&random, KEPT);
+		if (kept[which]) {
+			CHECK_EQ(rig_call(kept[which]), (uint32_t)kept[which]);
+			rig_give_back(rig, kept[which], 64);
+			kept[which] = 0;
+			continue;
+		}
+		uint32_t hot, cold;
+		bool is_reserved = false;
+		if (page != CH__PAGE_NONE) {
+			ch__page_lock(&rig->pool->pages[page]);
+			is_reserved = ch__page_reserve(rig->pool, page, 64, 0, &hot, &cold);
+			ch__page_unlock(&rig->pool->pages[page]);
+		}
+		if (is_reserved) {
+			kept[which] = rig->pool->exec_base + hot;
+			rig_write(rig, kept[which], (uint32_t)kept[which]);
+		} else {
+			if (page != CH__PAGE_NONE)
+				ch__pool_retire_page(rig->pool, page);
+			page = ch__pool_take_page(rig->pool, 0);
+		}
+	}
+	for (unsigned i = 0; i < KEPT; i++)
+		if (kept[i])
+			rig_give_back(rig, kept[i], 64);
+	if (page != CH__PAGE_NONE)
+		ch__pool_retire_page(rig->pool, page);
+	return NULL;
+}
+
+TEST(threads_share_a_pool)
+{
+	struct ch__pool_config config =
+		rig_config(64 << 10); /* few pages: they change hands all the time */
+	struct pool_rig rig = rig_create(&config);
+	struct test_random random = test_random_new();
+	pthread_t threads[4];
+	struct worker workers[4];
+	for (unsigned i = 0; i < 4; i++) {
+		workers[i] = (struct worker){&rig, test_random_next(&random) | 1,
+					     now_ns() + (uint64_t)storm_ms_of(1000) * 1000000};
+		CHECK_EQ(pthread_create(&threads[i], NULL, work, &workers[i]), 0);
+	}
+	for (unsigned i = 0; i < 4; i++)
+		pthread_join(threads[i], NULL);
+	rig_check(&rig);
+	CHECK_EQ(rig.pool->pages_used, 0);
+	rig_destroy(&rig);
+}
+
+TEST(each_failing_call_leaves_a_sound_pool_procmem)
+{
+	skip_without_procmem();
+	fail_each_call(CH__BACKEND_PROCMEM);
+}
+
+/* --- a checker between us and the system --- */
+
+/* As ThreadSanitizer does where an address has no shadow: the address goes, the flags stay. */
+static bool drops_addresses;
+static unsigned addresses_dropped, insisted;
+
+void *__real_mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset);
+void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset);
+void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset)
+{
+	if (drops_addresses && at && !(flags & MAP_FIXED)) {
+		addresses_dropped++;
+		insisted += (flags & MAP_FIXED_NOREPLACE) != 0;
+		flags &= ~MAP_FIXED_NOREPLACE;
+		at = NULL;
+	}
+	return __real_mmap(at, bytes, protection, flags, fd, offset);
+}
+
+/* Who insists gets page 0, where the process may have it, and dies of it. */
+TEST(address_that_is_dropped_on_the_way_is_not_insisted_on)
+{
+	size_t bytes = 16 * ch__os_page_bytes();
+	drops_addresses = true;
+	uint8_t *at = ch__os_reserve(bytes, ch__os_page_bytes(), 0, 0);
+	CHECK(at);
+	ch__os_unreserve(at, bytes);
+	/* Somewhere else is nowhere. */
+	errno = 0;
+	CHECK(!ch__os_reserve_at(at, bytes));
+	CHECK_EQ(errno, EEXIST);
+	struct ch__pool_config config = rig_config(1 << 20);
+	struct pool_rig rig = rig_create(&config);
+	rig_check(&rig);
+	rig_destroy(&rig);
+	CHECK(addresses_dropped);
+	if (insisted)
+		FAIL("page 0 was asked for %u times", insisted);
+}

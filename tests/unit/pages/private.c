@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: MIT
+ * private.c: what procmem, the backend of private memory, promises beside what all do:
+ * no second address of its code; a write that changes nothing costs nothing; a lost file is opened
+ * again, and one that a program has at its number is left alone, on memfd too. */
+#define _GNU_SOURCE
+#include "pages/inner.h"
+#include "tests/support/pool_rig.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const size_t pool_bytes = 8 << 20;
+
+static struct pool_rig create_as(enum ch__backend backend)
+{
+	struct ch__pool_config config = rig_config(pool_bytes);
+	config.backend = backend;
+	unsetenv("CODEHEAP_WX");
+	return rig_create(&config);
+}
+
+/* The protection of a mapping, and whether a file or shared memory is behind it. */
+static void check_mapping(uintptr_t at, const char *expected)
+{
+	FILE *maps = fopen("/proc/self/maps", "r");
+	char line[500];
+	bool is_found = false;
+	CHECK(maps);
+	while (fgets(line, sizeof line, maps)) {
+		unsigned long low, high, offset, node;
+		char seen[5];
+		CHECK_EQ(sscanf(line, "%lx-%lx %4s %lx %*s %lu", &low, &high, seen, &offset, &node),
+			 5);
+		if (seen[1] == 'w' && seen[2] == 'x')
+			FAIL("writable and executable: %s", line);
+		if (at < low || at >= high)
+			continue;
+		is_found = true;
+		CHECK_STR(seen, expected);
+		CHECK_EQ(node, 0);
+	}
+	fclose(maps);
+	CHECK(is_found);
+}
+
+TEST(procmem_has_no_other_address_of_its_code)
+{
+	skip_without_procmem();
+	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
+	rig_write(&rig, code, 1);
+	check_mapping(code, "r-xp");
+	check_mapping((uintptr_t)ch__pool_write(rig.pool, code), "rw-p");
+	/* What is written is a copy: only a sync carries it over. */
+	size_t bytes = ch__arch_constant_function_write(ch__pool_write(rig.pool, code), 2);
+	CHECK_EQ(rig_call(code), 1);
+	ch__pool_sync(rig.pool, code, bytes);
+	CHECK_EQ(rig_call(code), 2);
+	check_mapping(code, "r-xp");
+	rig_check(&rig);
+	rig_destroy(&rig);
+}
+
+/* --- what is there already --- */
+
+/* What of the range no other process shares, in KiB. */
+static uint64_t private_dirty(uintptr_t from, size_t bytes)
+{
+	FILE *f = fopen("/proc/self/smaps", "r");
+	char line[500];
+	bool is_ours = false;
+	uint64_t sum = 0;
+	CHECK(f);
+	while (fgets(line, sizeof line, f)) {
+		unsigned long low, high, kib;
+		if (sscanf(line, "%lx-%lx ", &low, &high) == 2)
+			is_ours = low < from + bytes && high > from;
+		else if (is_ours && sscanf(line, "Private_Dirty: %lu kB", &kib) == 1)
+			sum += kib;
+	}
+	fclose(f);
+	return sum;
+}
+
+TEST(write_of_what_is_there_keeps_pages_shared_procmem)
+{
+	enum { CHUNK_PAGES = 128 };
+	skip_without_procmem();
+	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	struct ch__pool *pool = rig.pool;
+	uint32_t pages = (uint32_t)(CHUNK_PAGES * 4096) >> pool->page_log2;
+	uint32_t span = ch__pool_take_span(pool, pages, 0);
+	CHECK(span != CH__PAGE_NONE);
+	uintptr_t code = ch__pool_page_exec(pool, span);
+	size_t bytes = (size_t)pages << pool->page_log2;
+	CHECK(ch__pool_fork_prepare(pool, CH__FORK_COPY));
+	pid_t pid = fork();
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		CHECK(ch__pool_fork_child(pool));
+		ch__pool_sync(pool, code, bytes);
+		if (private_dirty(code, bytes) >= CHUNK_PAGES)
+			FAIL("a write of what is there made %u KiB the child's own",
+			     (unsigned)private_dirty(code, bytes));
+		_exit(0);
+	}
+	ch__pool_fork_parent(pool);
+	int status;
+	CHECK_EQ(waitpid(pid, &status, 0), pid);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	rig_destroy(&rig);
+}
+
+/* --- how far a write goes --- */
+
+enum { WORDS = 8 };
+struct words {
+	struct ch__pool *pool;
+	uintptr_t at;
+	uint64_t before[WORDS], after[WORDS];
+};
+
+static void fill_words(struct words *w, const uint64_t *values)
+{
+	memcpy(ch__pool_write(w->pool, w->at), values, sizeof w->before);
+}
+
+/* Where it runs, words from `from` to `to` are the new ones, and no others. */
+static void expect_written(const struct words *w, size_t from, size_t to)
+{
+	for (size_t i = 0; i < WORDS; i++) {
+		bool is_new = i * 8 < to && (i + 1) * 8 > from;
+		if (((const volatile uint64_t *)w->at)[i] != (is_new ? w->after : w->before)[i])
+			FAIL("word %zu, of a sync from %zu to %zu", i, from, to);
+	}
+}
+
+/* Neighbours of what is synced may be half written, and are their writer's to sync. */
+TEST(sync_carries_over_the_words_that_it_touches_and_no_others)
+{
+	skip_without_procmem();
+	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	struct words w = {.pool = rig.pool};
+	w.at = (rig_reserve(&rig, rig_take(&rig), sizeof w.before + 8) + 7) & ~(uintptr_t)7;
+	for (size_t i = 0; i < WORDS; i++)
+		w.before[i] = (w.after[i] = UINT64_C(0x1111111111111111) * (i + 1)) ^ 1;
+	for (size_t from = 0; from < sizeof w.before; from += 3)
+		for (size_t to = from + 1; to <= sizeof w.before; to += 5) {
+			fill_words(&w, w.before);
+			ch__pool_sync(w.pool, w.at, sizeof w.before);
+			expect_written(&w, 0, 0);
+			fill_words(&w, w.after);
+			ch__pool_sync(w.pool, w.at + from, to - from);
+			expect_written(&w, from, to);
+		}
+	rig_destroy(&rig);
+}
+
+/* --- the file --- */
+
+static int file_of(const struct pool_rig *rig)
+{
+	return atomic_load(&rig->pool->inner->views.file.fd);
+}
+
+/* Closes the library's file as a host does that closes all descriptors, and has another file at its
+ * number, be it by a path. */
+static int lose_file(const struct pool_rig *rig, const char *other)
+{
+	int fd = file_of(rig);
+	CHECK_EQ(close(fd), 0);
+	if (other) {
+		int opened = open(other, O_RDWR);
+		CHECK(opened >= 0);
+		CHECK_EQ(dup2(opened, fd), fd);
+		if (opened != fd)
+			close(opened);
+	}
+	return fd;
+}
+
+TEST(lost_file_is_opened_again)
+{
+	static const char *const others[] = {NULL, "/dev/null", "/dev/zero"};
+	skip_without_procmem();
+	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
+	for (uint32_t i = 0; i < sizeof others / sizeof *others; i++) {
+		int fd = lose_file(&rig, others[i]);
+		rig_write(&rig, code, 10 + i);
+		if (rig_call(code) != 10 + i)
+			FAIL("a write went to a file that is not the process's memory");
+		CHECK(!others[i] || fcntl(fd, F_GETFD) >= 0);
+	}
+	rig_check(&rig);
+	rig_destroy(&rig);
+}
+
+/* The same when memory is born: it would be zeros, which execute. */
+TEST(memory_is_born_with_traps_when_the_file_was_lost)
+{
+	static const char *const others[] = {NULL, "/dev/null"};
+	skip_without_procmem();
+	for (uint32_t i = 0; i < sizeof others / sizeof *others; i++) {
+		struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+		lose_file(&rig, others[i]);
+		uintptr_t code = ch__pool_page_exec(rig.pool, rig_take(&rig));
+		if (!ch__arch_are_traps((const uint8_t *)code + CH__PAGE_HEADER_BYTES, 1024))
+			FAIL("a new page can be executed and holds no traps: its file was lost");
+		rig_check(&rig);
+		rig_destroy(&rig);
+	}
+}
+
+/* A file of the program's, in a file system whose files have bytes at our addresses, too, if there
+ * is one: it would take all that is written to code. */
+struct own_file {
+	char path[40];
+	struct stat before;
+};
+
+static struct own_file make_own_file(void)
+{
+	struct own_file own = {.path = "/dev/shm/codeheap-own-XXXXXX"};
+	int fd = mkstemp(own.path);
+	if (fd < 0) {
+		memcpy(own.path, "/tmp/codeheap-own-XXXXXX", sizeof "/tmp/codeheap-own-XXXXXX");
+		fd = mkstemp(own.path);
+	}
+	CHECK(fd >= 0);
+	CHECK_EQ(fstat(fd, &own.before), 0);
+	close(fd);
+	return own;
+}
+
+/* Neither written, nor made longer, nor closed. */
+static void check_own_file(const struct own_file *own, int fd)
+{
+	struct stat after;
+	CHECK_EQ(fstat(fd, &after), 0);
+	CHECK_EQ(after.st_ino, own->before.st_ino);
+	if (after.st_size != own->before.st_size || after.st_blocks != own->before.st_blocks)
+		FAIL("the library wrote to a file of the program's: %llu bytes in %llu blocks",
+		     (unsigned long long)after.st_size, (unsigned long long)after.st_blocks);
+	close(fd);
+	CHECK_EQ(unlink(own->path), 0);
+}
+
+static void write_word(struct pool_rig *rig, uintptr_t code)
+{
+	ch__arch_constant_function_write(ch__pool_write(rig->pool, code), 2);
+	ch__pool_sync(rig->pool, code & ~(uintptr_t)7, 8);
+}
+static void write_function(struct pool_rig *rig, uintptr_t code)
+{
+	rig_write(rig, code, 3);
+}
+static void take_chunk(struct pool_rig *rig, uintptr_t code)
+{
+	(void)code;
+	uint32_t span = ch__pool_take_span(
+		rig->pool, 2 * rig->pool->page_count / rig->pool->chunk_count, 0);
+	CHECK(span != CH__PAGE_NONE);
+	CHECK(ch__arch_are_traps(
+		(const uint8_t *)ch__pool_page_exec(rig->pool, span) + CH__PAGE_HEADER_BYTES,
+		1024));
+}
+
+TEST(file_of_the_program_at_the_number_of_ours_is_left_alone)
+{
+	static void (*const ways[])(struct pool_rig *, uintptr_t) = {write_word, write_function,
+								     take_chunk};
+	skip_without_procmem();
+	for (unsigned i = 0; i < sizeof ways / sizeof *ways; i++) {
+		struct own_file own = make_own_file();
+		struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+		uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
+		rig_write(&rig, code, 1);
+		int fd = lose_file(&rig, own.path);
+		ways[i](&rig, code);
+		CHECK(file_of(&rig) != fd);
+		rig_check(&rig);
+		rig_destroy(&rig);
+		check_own_file(&own, fd);
+	}
+}
+
+/* A memfd is gone for good with its number: what needs it is refused, and what is mapped stays. */
+TEST(file_of_the_program_at_the_number_of_a_memfd_is_left_alone)
+{
+	struct own_file own = make_own_file();
+	struct ch__pool_config config = rig_config(pool_bytes / 2);
+	config.backend = CH__BACKEND_MEMFD;
+	struct pool_rig rig = rig_create(&config);
+	uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
+	rig_write(&rig, code, 1);
+	/* An emulator that needs each page mapped again has no way to write without the file. */
+	bool is_remapped = (rig.pool->sync_steps & CH__SYNC_REMAP) != 0;
+	int fd = lose_file(&rig, own.path);
+	errno = 0;
+	CHECK_EQ(ch__pool_take_span(rig.pool, 2 * rig.pool->page_count / rig.pool->chunk_count, 0),
+		 CH__PAGE_NONE);
+	CHECK_EQ(errno, EBADF);
+	CHECK_EQ(rig_call(code), 1);
+	if (!is_remapped)
+		rig_write(&rig, code, 2);
+	rig_check(&rig);
+	rig_destroy(&rig);
+	check_own_file(&own, fd);
+}
+
+/* The check looks at what would run, not only at what it is written from. */
+TEST(check_finds_free_code_that_is_no_trap)
+{
+	skip_without_procmem();
+	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	uint8_t zeros[CH__GRANULE_BYTES] = {0};
+	char reason[160];
+	uint32_t page = rig_take(&rig);
+	uint8_t *free_code = (uint8_t *)rig_reserve(&rig, page, 16) + 16;
+	CHECK(ch__pool_check(rig.pool, reason, sizeof reason));
+	CHECK(ch__os_self_write(&rig.pool->inner->views.file, free_code, zeros, sizeof zeros));
+	if (ch__pool_check(rig.pool, reason, sizeof reason))
+		FAIL("free code that is no trap is not found");
+	/* As the copy says. */
+	ch__pool_sync(rig.pool, (uintptr_t)free_code, sizeof zeros);
+	rig_check(&rig);
+	rig_destroy(&rig);
+}

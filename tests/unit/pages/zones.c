@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: MIT
+ * zones.c: pages of different zones lie in different chunks: single pages and spans,
+ * chunks that change their zone, what is heard of it, a full pool, and the failure of every call in
+ * turn. */
+#define _GNU_SOURCE
+#include "tests/support/pool_rig.h"
+
+enum { MIB = 1 << 20, PAGES_FRAME = 0, SLOTS_FRAME = 1, OWN_FRAME = 16, OTHER_PAGES_FRAME = 3 };
+
+struct heard {
+	uint32_t chunks[64], count;
+};
+
+static void hear(void *arg, uint32_t chunk)
+{
+	struct heard *heard = arg;
+	if (heard->count < 64)
+		heard->chunks[heard->count] = chunk;
+	heard->count++;
+}
+
+static void zone_rig(struct pool_rig *rig, size_t pool_bytes, struct heard *heard)
+{
+	struct ch__pool_config config = rig_config(pool_bytes);
+	*rig = rig_create(&config);
+	ch__pool_on_gone(rig->pool, hear, heard);
+	ch__pool_set_zone(rig->pool, SLOTS_FRAME, CH__ZONE_SLOTS);
+	ch__pool_set_zone(rig->pool, OWN_FRAME, CH__ZONE_OWN);
+}
+
+static uint32_t chunk_of_page(const struct pool_rig *rig, uint32_t page)
+{
+	return page >> (rig->pool->chunk_log2 - rig->pool->page_log2);
+}
+
+static uint32_t chunk_pages(const struct pool_rig *rig)
+{
+	return 1u << (rig->pool->chunk_log2 - rig->pool->page_log2);
+}
+
+static uint32_t take(const struct pool_rig *rig, uint8_t frame)
+{
+	uint32_t page = ch__pool_take_page(rig->pool, frame);
+	CHECK(page != CH__PAGE_NONE);
+	return page;
+}
+
+TEST(pages_of_two_zones_share_no_chunk)
+{
+	struct heard heard = {.count = 0};
+	struct pool_rig rig;
+	zone_rig(&rig, 8 * MIB, &heard);
+	uint32_t a = take(&rig, PAGES_FRAME), b = take(&rig, SLOTS_FRAME),
+		 c = take(&rig, OWN_FRAME), d = take(&rig, OTHER_PAGES_FRAME);
+	CHECK(chunk_of_page(&rig, a) != chunk_of_page(&rig, b));
+	CHECK(chunk_of_page(&rig, a) != chunk_of_page(&rig, c));
+	CHECK(chunk_of_page(&rig, b) != chunk_of_page(&rig, c));
+	CHECK_EQ(chunk_of_page(&rig, a), chunk_of_page(&rig, d));
+	/* Each zone goes on in its own chunk. */
+	CHECK_EQ(chunk_of_page(&rig, take(&rig, OWN_FRAME)), chunk_of_page(&rig, c));
+	CHECK_EQ(chunk_of_page(&rig, take(&rig, SLOTS_FRAME)), chunk_of_page(&rig, b));
+	CHECK_EQ(rig.pool->chunks_committed, 3);
+	CHECK_EQ(heard.count, 0);
+	rig_check(&rig);
+	rig_destroy(&rig);
+}
+
+TEST(chunk_without_a_used_page_changes_its_zone_and_that_is_heard)
+{
+	struct heard heard = {.count = 0};
+	struct pool_rig rig;
+	zone_rig(&rig, 8 * MIB, &heard);
+	uint32_t page = take(&rig, PAGES_FRAME);
+	ch__pool_retire_page(rig.pool, page); /* FREE: nothing was placed in it */
+	CHECK_EQ(heard.count, 0);
+	page = take(&rig, PAGES_FRAME);
+	CHECK_EQ(heard.count, 0); /* its own zone again */
+	ch__pool_retire_page(rig.pool, page);
+	uint32_t own = take(&rig, OWN_FRAME);
+	CHECK_EQ(heard.count, 1);
+	CHECK_EQ(heard.chunks[0], chunk_of_page(&rig, own));
+	CHECK_EQ(rig.pool->chunks_committed, 1);
+	rig_check(&rig);
+	uint32_t other = take(&rig, PAGES_FRAME); /* the chunk is in use: another one */
+	CHECK(chunk_of_page(&rig, other) != chunk_of_page(&rig, own));
+	CHECK_EQ(heard.count, 1);
+	ch__pool_retire_page(rig.pool, own);
+	rig_check(&rig);
+	/* A chunk that lost its memory was heard of when it did. */
+	ch__pool_retire_page(rig.pool, other);
+	ch__pool_trim(rig.pool);
+	CHECK_EQ(heard.count, 2);
+	rig_check(&rig);
+	rig_destroy(&rig);
+}
+
+TEST(page_with_room_is_not_given_to_another_zone)
+{
+	struct heard heard = {.count = 0};
+	struct pool_rig rig;
+	zone_rig(&rig, 2 * MIB, &heard);
+	uint32_t page = take(&rig, SLOTS_FRAME);
+	uintptr_t code = rig_reserve(&rig, page, 64);
+	ch__pool_retire_page(rig.pool, page);
+	CHECK_EQ(rig.pool->pages[page].state, CH__PAGE_PARTLY);
+	for (uint32_t i = 0; i < chunk_pages(&rig); i++)
+		CHECK(chunk_of_page(&rig, take(&rig, PAGES_FRAME)) != chunk_of_page(&rig, page));
+	errno = 7;
+	CHECK_EQ(ch__pool_take_page(rig.pool, PAGES_FRAME), CH__PAGE_NONE);
+	CHECK_EQ(errno, 0);
+	CHECK_EQ(take(&rig, SLOTS_FRAME), page);
+	rig_check(&rig);
+	/* The last page in use goes: the whole chunk may serve the others. */
+	rig_give_back(&rig, code, 64);
+	CHECK_EQ(heard.count, 0);
+	ch__pool_retire_page(rig.pool, page);
+	CHECK_EQ(chunk_of_page(&rig, take(&rig, PAGES_FRAME)), chunk_of_page(&rig, page));
+	CHECK_EQ(heard.count, 1);
+	rig_check(&rig);
+	rig_destroy(&rig);
+}
+
+TEST(span_crosses_chunks_of_its_own_zone_only)
+{
+	struct heard heard = {.count = 0};
+	struct pool_rig rig;
+	zone_rig(&rig, 4 * MIB, &heard);
+	uint32_t all = chunk_pages(&rig);
+	uint32_t low = take(&rig, PAGES_FRAME); /* chunk 0 */
+	CHECK_EQ(chunk_of_page(&rig, low), 0);
+	uint32_t span = ch__pool_take_span(rig.pool, all + 1, OWN_FRAME);
+	CHECK_EQ(span, all); /* pages of chunk 0 are free, but of another zone */
+	rig_check(&rig);
+	/* The rest of chunk 2 serves its zone; a run of the other zone may not reach into it. */
+	CHECK_EQ(ch__pool_take_span(rig.pool, all + 1, PAGES_FRAME), CH__PAGE_NONE);
+	CHECK_EQ(errno, 0);
+	errno = EIO; /* nobody refused memory */
+	CHECK_EQ(ch__pool_take_span(rig.pool, rig.pool->page_count + 1, PAGES_FRAME),
+		 CH__PAGE_NONE);
+	CHECK_EQ(errno, 0);
+	CHECK_EQ(chunk_of_page(&rig, take(&rig, OWN_FRAME)), 2);
+	CHECK_EQ(ch__pool_take_span(rig.pool, all, PAGES_FRAME), 3 * all);
+	rig_check(&rig);
+	ch__pool_release_span(rig.pool, span);
+	rig_check(&rig);
+	/* Chunk 1 is wholly free and joins; chunk 2 holds a page. */
+	CHECK_EQ(heard.count, 0);
+	CHECK_EQ(ch__pool_take_span(rig.pool, 2 * all - 1, PAGES_FRAME), 1);
+	CHECK_EQ(heard.count, 1);
+	CHECK_EQ(heard.chunks[0], 1);
+	rig_check(&rig);
+	rig_destroy(&rig);
+}
+
+TEST(pool_of_one_chunk_serves_one_zone_at_a_time)
+{
+	struct heard heard = {.count = 0};
+	struct pool_rig rig;
+	zone_rig(&rig, MIB / 4, &heard);
+	uint32_t page = take(&rig, PAGES_FRAME);
+	CHECK_EQ(ch__pool_take_page(rig.pool, OWN_FRAME), CH__PAGE_NONE);
+	CHECK_EQ(errno, 0);
+	CHECK_EQ(ch__pool_take_span(rig.pool, 1, OWN_FRAME), CH__PAGE_NONE);
+	ch__pool_retire_page(rig.pool, page);
+	CHECK_EQ(ch__pool_take_span(rig.pool, rig.pool->page_count, OWN_FRAME), 0);
+	CHECK_EQ(heard.count, 1);
+	CHECK_EQ(ch__pool_take_page(rig.pool, PAGES_FRAME), CH__PAGE_NONE);
+	ch__pool_release_span(rig.pool, 0);
+	take(&rig, PAGES_FRAME);
+	rig_check(&rig);
+	rig_destroy(&rig);
+}
+
+TEST(check_walk_sees_a_page_in_a_chunk_of_another_zone)
+{
+	struct heard heard = {.count = 0};
+	struct pool_rig rig;
+	zone_rig(&rig, 2 * MIB, &heard);
+	uint32_t page = take(&rig, PAGES_FRAME);
+	char reason[200];
+	rig.pool->pages[page].frame = OWN_FRAME;
+	CHECK(!ch__pool_check(rig.pool, reason, sizeof reason));
+	CHECK(strstr(reason, "another zone"));
+	rig.pool->pages[page].frame = PAGES_FRAME;
+	rig_check(&rig);
+	rig_destroy(&rig);
+}
+
+/* Pages and spans of all zones come and go at random; the walk judges. */
+TEST(zones_come_and_go_at_random)
+{
+	struct heard heard = {.count = 0};
+	struct pool_rig rig;
+	zone_rig(&rig, 8 * MIB, &heard);
+	static const uint8_t frames[] = {PAGES_FRAME, SLOTS_FRAME, OWN_FRAME, OTHER_PAGES_FRAME};
+	enum { HELD = 64 };
+	uint32_t held[HELD];
+	bool is_span[HELD], is_held[HELD] = {false};
+	struct test_random random = test_random_new();
+	for (unsigned i = 0; i < 20000; i++) {
+		unsigned at = (unsigned)test_random_below(&random, HELD);
+		uint8_t frame = frames[test_random_below(&random, 4)];
+		if (is_held[at]) {
+			if (is_span[at])
+				ch__pool_release_span(rig.pool, held[at]);
+			else
+				ch__pool_retire_page(rig.pool, held[at]);
+			is_held[at] = false;
+		} else {
+			is_span[at] = test_random_below(&random, 4) == 0;
+			uint32_t pages = 1 + (uint32_t)test_random_below(&random, 90);
+			held[at] = is_span[at] ? ch__pool_take_span(rig.pool, pages, frame)
+					       : ch__pool_take_page(rig.pool, frame);
+			is_held[at] = held[at] != CH__PAGE_NONE;
+		}
+		if (test_random_below(&random, 64) == 0)
+			ch__pool_trim(rig.pool);
+		if (i % 64 == 0)
+			rig_check(&rig);
+	}
+	CHECK(heard.count > 10);
+	rig_destroy(&rig);
+}
+
+/* What fails leaves a sound pool, and a later call serves. */
+TEST(each_failing_call_leaves_sound_zones)
+{
+	for (uint64_t n = 1, calls = 1; n <= calls; n++) {
+		struct heard heard = {.count = 0};
+		struct pool_rig rig;
+		zone_rig(&rig, 8 * MIB, &heard);
+		ch__os_fail_at(n, false);
+		uint32_t page = ch__pool_take_page(rig.pool, PAGES_FRAME);
+		uint32_t span = ch__pool_take_span(rig.pool, 2 * chunk_pages(&rig) + 1, OWN_FRAME);
+		if (page != CH__PAGE_NONE)
+			ch__pool_retire_page(rig.pool, page);
+		if (span != CH__PAGE_NONE)
+			ch__pool_release_span(rig.pool, span);
+		uint32_t slots = ch__pool_take_span(rig.pool, 3 * chunk_pages(&rig), SLOTS_FRAME);
+		ch__pool_trim(rig.pool);
+		calls = n < calls ? calls : ch__os_failable_calls() + 1;
+		ch__os_fail_at(0, false);
+		rig_check(&rig);
+		if (slots != CH__PAGE_NONE)
+			ch__pool_release_span(rig.pool, slots);
+		take(&rig, OWN_FRAME);
+		CHECK(ch__pool_take_span(rig.pool, 4 * chunk_pages(&rig), PAGES_FRAME) !=
+		      CH__PAGE_NONE);
+		rig_check(&rig);
+		rig_destroy(&rig);
+	}
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT
+ * gdb.h: a bed with the sink of the debugger: blocks come and go in it, and what is
+ * shown of them is checked.
+ */
+#ifndef CH_TESTS_UNIT_SINKS_GDB_H
+#define CH_TESTS_UNIT_SINKS_GDB_H
+
+#include "tests/support/gdb_list.h"
+#include "tests/support/unwind_rig.h"
+
+enum { HEAD = 4 };
+
+static inline void use_heads(struct bed *bed)
+{
+	bed_map(bed);
+	bed->config.head_bytes = HEAD;
+}
+
+static inline void open_gdb(struct bed *bed)
+{
+	use_heads(bed);
+	CHECK_EQ(ch__sinks_create(&bed->config, CH__SINK_GDB, &bed->sinks), 0);
+}
+
+static inline struct ch__sink_range range_at(const struct bed *bed, size_t offset, size_t bytes,
+					     uint64_t key)
+{
+	return (struct ch__sink_range){(uintptr_t)bed->pool + offset, bytes, key, false};
+}
+
+static inline void add(struct bed *bed, size_t offset, size_t bytes, uint64_t key)
+{
+	struct ch__sink_range range = range_at(bed, offset, bytes, key);
+	ch__sinks_add(bed->sinks, &range, 1);
+}
+
+static inline void discard(struct bed *bed, size_t offset, size_t bytes, uint64_t key)
+{
+	struct ch__sink_range range = range_at(bed, offset, bytes, key);
+	ch__sinks_remove(bed->sinks, &range, 1);
+}
+
+static inline void check_shown(const struct bed *bed, size_t offset, const char *name)
+{
+	const char *shown = gdb_name_of((uintptr_t)bed->pool + offset);
+	if (name && !shown)
+		FAIL("gdb: nothing is shown at %zx, wanted %s", offset, name);
+	if (!name && shown)
+		FAIL("gdb: %s is shown at %zx, where nothing is", shown, offset);
+	if (name)
+		CHECK_STR(shown, name);
+}
+
+#endif

@@ -1,0 +1,492 @@
+/* SPDX-License-Identifier: MIT
+ * gdb_image.c: what the images of GDB's JIT interface say of code: symbols with sizes,
+ * sections, call frames and source lines. When one is made, and which, is gdb.c's. */
+#include "arch/arch.h"
+#include "sinks/elf_image.h"
+#include "tests/unit/sinks/gdb.h"
+
+TEST(image_has_symbols_with_sizes_and_a_frame_for_each_range)
+{
+	struct bed bed;
+	open_gdb(&bed);
+	struct ch__sink_range block[] = {range_at(&bed, 64, 40, 7), range_at(&bed, 8000, 24, 7),
+					 range_at(&bed, BED_PAGE_BYTES * 3, 100, 8)};
+	block[1].is_cold = true;
+	CHECK(ch__sinks_page_live(bed.sinks, 0, 1, 0));
+	CHECK(ch__sinks_page_live(bed.sinks, 3, 1, 0));
+	ch__sinks_add(bed.sinks, block, 3);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	uintptr_t pool = (uintptr_t)bed.pool;
+	const struct gdb_entry *entry = gdb_entry_of(pool + 64 + HEAD);
+	const char *name;
+	CHECK(entry);
+	CHECK_EQ(gdb_symbol_count(entry), 3);
+	const Elf64_Sym *symbol = gdb_symbol_at(entry, pool + 64 + HEAD, &name);
+	CHECK(symbol);
+	CHECK_STR(name, "fn_7");
+	CHECK_EQ(symbol->st_value, pool + 64 + HEAD); /* what comes before is no code */
+	CHECK_EQ(symbol->st_size, 40 - HEAD);
+	CHECK_EQ(ELF64_ST_TYPE(symbol->st_info), STT_FUNC);
+	CHECK(gdb_symbol_at(entry, pool + 8000 + HEAD, &name));
+	CHECK_STR(name, "fn_7 [cold]");
+	CHECK(gdb_symbol_at(entry, pool + BED_PAGE_BYTES * 3 + 99, &name));
+	CHECK_STR(name, "fn_8");
+	CHECK(!gdb_symbol_at(entry, pool + 64, &name));
+	CHECK(!gdb_symbol_at(entry, pool + 104, &name));
+	/* The bytes around a range may be another image's, one day. */
+	CHECK(gdb_claims(entry, pool + 64) && gdb_claims(entry, pool + 103));
+	CHECK(!gdb_claims(entry, pool + 63) && !gdb_claims(entry, pool + 104));
+	CHECK(gdb_fde_at(entry, pool + 64) && gdb_fde_at(entry, pool + 103));
+	CHECK(gdb_fde_at(entry, pool + 8000) && gdb_fde_at(entry, pool + BED_PAGE_BYTES * 3));
+	CHECK(!gdb_fde_at(entry, pool + 63) && !gdb_fde_at(entry, pool + 104));
+	bed_close(&bed);
+}
+
+/* Readers go through the table by what its section says of it. */
+TEST(table_of_symbols_says_how_long_and_of_which_binding_they_are)
+{
+	struct bed bed;
+	open_gdb(&bed);
+	add(&bed, 64, 40, 1);
+	add(&bed, 128, 40, 2);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	const struct gdb_entry *entry = gdb_entry_of((uintptr_t)bed.pool + 64 + HEAD);
+	CHECK(entry);
+	const Elf64_Ehdr *header = gdb_header(entry);
+	CHECK_EQ(header->e_shentsize, sizeof(Elf64_Shdr));
+	CHECK_EQ(header->e_ehsize, sizeof(Elf64_Ehdr));
+	CHECK_EQ(header->e_type, ET_EXEC);
+	unsigned sections;
+	const Elf64_Shdr *all = gdb_sections(entry, &sections);
+	const Elf64_Shdr *table = gdb_section(entry, ".symtab");
+	CHECK(table);
+	CHECK_EQ(table->sh_type, SHT_SYMTAB);
+	CHECK_EQ(table->sh_entsize, sizeof(Elf64_Sym));
+	CHECK_EQ(table->sh_addralign, _Alignof(Elf64_Sym));
+	CHECK_EQ(table->sh_offset % table->sh_addralign, 0);
+	CHECK_EQ(table->sh_size, (2 + 1) * sizeof(Elf64_Sym));
+	CHECK_EQ(all[table->sh_link].sh_type, SHT_STRTAB);
+	CHECK_EQ(table->sh_link, (size_t)(gdb_section(entry, ".strtab") - all));
+	/* The first that is not local. */
+	const Elf64_Sym *symbols =
+		(const Elf64_Sym *)(const void *)(entry->file + table->sh_offset);
+	for (unsigned i = 0; i < 2 + 1; i++)
+		CHECK_EQ(ELF64_ST_BIND(symbols[i].st_info) == STB_LOCAL, i < table->sh_info);
+	bed_close(&bed);
+}
+
+/* The frame pointer's program, behind the fixed bytes of the CIE that the FDE points to. */
+static const uint8_t *program_of(const uint8_t *fde)
+{
+	uint32_t distance;
+	memcpy(&distance, fde + 4, 4);
+	return fde + 4 - distance + 13;
+}
+
+TEST(frames_are_those_of_the_shape_of_the_page)
+{
+	static const uint8_t cfi[] = {0x0c, 7, 8, 0x90, 1};
+	struct bed bed;
+	open_gdb(&bed);
+	uint8_t frame = ch__sinks_frame_register(bed.sinks, cfi, sizeof cfi, 16);
+	CHECK(frame);
+	CHECK(ch__sinks_page_live(bed.sinks, 0, 1, 0));
+	CHECK(ch__sinks_page_live(bed.sinks, 1, 1, frame));
+	add(&bed, 64, 40, 1);
+	add(&bed, BED_PAGE_BYTES + 64, 40, 2);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	uintptr_t pool = (uintptr_t)bed.pool;
+	const struct gdb_entry *entry = gdb_entry_of(pool + 64);
+	const uint8_t *first = gdb_fde_at(entry, pool + 64);
+	const uint8_t *second = gdb_fde_at(entry, pool + BED_PAGE_BYTES + 64);
+	CHECK(first && second);
+	const struct ch__arch_cfi *fp = ch__arch_cfi_frame_pointer();
+	CHECK(!memcmp(program_of(first), fp->program, fp->bytes));
+	CHECK(!memcmp(program_of(second), cfi, sizeof cfi));
+	bed_close(&bed);
+}
+
+TEST(span_is_one_symbol_and_one_frame)
+{
+	struct bed bed;
+	open_gdb(&bed);
+	CHECK(ch__sinks_page_live(bed.sinks, BED_PAGES_PER_CHUNK - 1, 3, 0)); /* two chunks */
+	size_t at = BED_CHUNK_BYTES - BED_PAGE_BYTES;
+	add(&bed, at, 3 * BED_PAGE_BYTES, 5);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	CHECK_EQ(gdb_list_length(), 2);
+	check_shown(&bed, at + HEAD, "fn_5");
+	check_shown(&bed, at + 3 * BED_PAGE_BYTES - 1, "fn_5");
+	uintptr_t pc = (uintptr_t)bed.pool + at + 3 * BED_PAGE_BYTES - 1;
+	CHECK(gdb_fde_at(gdb_entry_of(pc), pc));
+	bed_close(&bed);
+}
+
+/* The hot part of a span of three pages reaches to the cold one, which lies at its end. */
+static void check_span_with_cold(struct bed *bed, uint32_t page, size_t cold_bytes, uint64_t key)
+{
+	char hot_name[40], cold_name[48];
+	size_t at = (size_t)page * BED_PAGE_BYTES, cold = at + 3 * BED_PAGE_BYTES - cold_bytes;
+	uintptr_t pool = (uintptr_t)bed->pool;
+	struct ch__sink_range block[] = {range_at(bed, at + 16, cold - at - 16, key),
+					 range_at(bed, cold, cold_bytes, key)};
+	block[1].is_cold = true;
+	bed_name(NULL, key, hot_name, sizeof hot_name);
+	snprintf(cold_name, sizeof cold_name, "%s [cold]", hot_name);
+	CHECK(ch__sinks_page_live(bed->sinks, page, 3, 0));
+	ch__sinks_add(bed->sinks, block, 2);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_EXACT);
+	gdb_check_sections();
+	check_shown(bed, at + 16 + HEAD, hot_name);
+	check_shown(bed, cold - 1, hot_name);
+	check_shown(bed, cold + HEAD, cold_name);
+	check_shown(bed, cold + cold_bytes - 1, cold_name);
+	CHECK(gdb_fde_at(gdb_entry_of(pool + cold - 1), pool + cold - 1));
+	CHECK(gdb_fde_at(gdb_entry_of(pool + cold + HEAD), pool + cold + HEAD));
+}
+
+TEST(cold_part_of_a_span_has_a_section_that_is_its_own)
+{
+	struct bed bed;
+	open_gdb(&bed);
+	check_span_with_cold(&bed, 4, 512, 1); /* all in one image */
+	check_span_with_cold(&bed, 8, 512, 2); /* an image for each part */
+	check_span_with_cold(&bed, 12, BED_PAGE_BYTES, 3);
+	check_span_with_cold(&bed, 16, BED_PAGE_BYTES + 512, 4);
+	check_span_with_cold(&bed, 20, 2 * BED_PAGE_BYTES + 512, 5); /* begins in the first page */
+	check_span_with_cold(&bed, BED_PAGES_PER_CHUNK - 1, 512, 6); /* two chunks */
+	add(&bed, 23 * BED_PAGE_BYTES, 64, 7);                       /* neighbours of spans */
+	add(&bed, 7 * BED_PAGE_BYTES + 640, 64, 8);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	gdb_check_sections();
+	bed_close(&bed);
+}
+
+TEST(slots_have_frames_of_their_own)
+{
+	static struct ch__frame_shape shapes[CH__FRAMES];
+	struct ch__elf_range ranges[] = {{.key = 1, .offset = 64, .bytes = 64},
+					 {.key = 2, .offset = 192, .bytes = 64}};
+	struct ch__elf_page page = {.ranges = ranges, .count = 2, .frame = CH__FRAME_SLOTS + 1};
+	struct ch__sinks_config config = {.name = bed_name, .head_bytes = HEAD};
+	struct ch__elf_input in = {
+		.config = &config,
+		.shapes = shapes,
+		.pages = &page,
+		.page_count = 1,
+		.image = ranges[0].image,
+		.base = 0x10000,
+	};
+	shapes[CH__FRAME_SLOTS] = (struct ch__frame_shape){.slot_bytes = 64,
+							   .code_at = 8,
+							   .code_bytes = 30,
+							   .fde_bytes = 2,
+							   .fde = {0x41, 0x0e}};
+	struct ch__elf_memory memory = ch__elf_image_make(&in, 8);
+	CHECK(memory.at);
+	struct gdb_entry entry = {.file = memory.image, .file_bytes = memory.image_bytes};
+	const char *name;
+	const Elf64_Sym *symbol = gdb_symbol_at(&entry, 0x10000 + 192 + 8, &name);
+	CHECK(symbol);
+	CHECK_EQ(symbol->st_value, 0x10000 + 192 + 8);
+	CHECK_EQ(symbol->st_size, 30);
+	const uint8_t *fde = gdb_fde_at(&entry, 0x10000 + 64 + 8);
+	CHECK(fde && fde != gdb_fde_at(&entry, 0x10000 + 192 + 8));
+	CHECK(fde[24] == 0x41 && fde[25] == 0x0e);
+	CHECK(!gdb_fde_at(&entry, 0x10000 + 64 + 7) && !gdb_fde_at(&entry, 0x10000 + 64 + 38));
+	ch__os_unmap(memory.at, memory.bytes);
+}
+
+static void put(uint8_t **at, const void *bytes, size_t n)
+{
+	memcpy(*at, bytes, n);
+	*at += n;
+}
+
+/* A CIE with a personality and pc-relative FDEs, and an FDE for `bytes` from low on; written to lie
+ * at `home`. Returns its length. */
+static size_t write_section(uint8_t *to, uintptr_t home, uintptr_t low, uint32_t bytes)
+{
+	static const uint8_t cie[] = {28, 0, 0, 0, 0, 0, 0, 0, 1, 'z', 'P',  'R',  0, 1, 0x78, 16,
+				      10, 0, 1, 2, 3, 4, 5, 6, 7, 8,   0x1b, 0x0c, 7, 8, 0x90, 1};
+	static const uint8_t program[] = {0, 0x41, 0x0e, 0x10};
+	uint8_t *at = to;
+	uint32_t words[] = {16, sizeof cie + 4, 0, bytes};
+	words[2] = (uint32_t)(low - (home + sizeof cie + 8));
+	put(&at, cie, sizeof cie);
+	put(&at, words, sizeof words);
+	put(&at, program, sizeof program);
+	memset(at, 0, 4);
+	return (size_t)(at + 4 - to);
+}
+
+TEST(block_with_frames_of_its_own_has_those)
+{
+	struct bed bed;
+	uint8_t section[128];
+	open_gdb(&bed);
+	uintptr_t pool = (uintptr_t)bed.pool, home = pool + 2 * BED_CHUNK_BYTES;
+	size_t n = write_section(section, home, pool + 64 + HEAD, 30);
+	bed_code(&bed, 2 * BED_CHUNK_BYTES, section, n);
+	CHECK(ch__eh_frame_is_sound((const void *)home, pool, pool + 200));
+	struct ch__own *own = ch__sinks_own_create(bed.sinks);
+	CHECK(own);
+	ch__sinks_own_live(bed.sinks, own, (const void *)home);
+	add(&bed, 64, 40, 7);
+	add(&bed, BED_PAGE_BYTES, 40, 8); /* has none, and its page is not live */
+	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	const struct gdb_entry *entry = gdb_entry_of(pool + 64);
+	const uint8_t *fde = gdb_fde_at(entry, pool + 64 + HEAD);
+	CHECK(fde && fde == gdb_fde_at(entry, pool + 64 + HEAD + 29));
+	CHECK(!gdb_fde_at(entry, pool + 64) && !gdb_fde_at(entry, pool + 64 + HEAD + 30));
+	CHECK(!gdb_fde_at(entry, pool + BED_PAGE_BYTES + HEAD));
+	CHECK(!memcmp(program_of(fde), "\x0c\x07\x08\x90\x01", 5));
+	CHECK(!memcmp(fde + 24, "\x41\x0e\x10", 3));
+	CHECK(program_of(fde)[-4] == 0 && program_of(fde)[-1] == 16); /* no augmentation; rip */
+	/* Behind either program DW_CFA_nop to the record's end, where the next record begins. */
+	static const uint8_t nops[8];
+	const uint8_t *cie = program_of(fde) - 13;
+	uint32_t cie_bytes, fde_bytes;
+	memcpy(&cie_bytes, cie, 4);
+	memcpy(&fde_bytes, fde, 4);
+	CHECK_EQ(cie + 4 + cie_bytes, fde);
+	CHECK(cie_bytes + 4 == 24 && fde_bytes + 4 == 32);
+	CHECK(!memcmp(cie + 18, nops, 24 - 18) && !memcmp(fde + 27, nops, 32 - 27));
+	discard(&bed, 64, 40, 7);
+	ch__sinks_own_destroy(bed.sinks, own);
+	add(&bed, 64, 40, 9); /* without */
+	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	check_shown(&bed, 64 + HEAD, "fn_9");
+	CHECK(!gdb_fde_at(gdb_entry_of(pool + 64), pool + 64 + HEAD));
+	bed_close(&bed);
+}
+
+/* --- lines --- */
+static struct ch__sink_line two_lines[2];
+
+static size_t lines_of_seven(void *context, uint64_t key, const char **file,
+			     struct ch__sink_line *out, size_t max)
+{
+	(void)context;
+	if (key != 7)
+		return 0;
+	*file = "/src/prog.scm";
+	for (size_t i = 0; i < 2 && i < max; i++)
+		out[i] = two_lines[i];
+	return 2;
+}
+
+TEST(image_has_the_lines_of_a_range)
+{
+	struct bed bed;
+	const char *file = "";
+	use_heads(&bed);
+	bed.config.lines = lines_of_seven;
+	CHECK_EQ(ch__sinks_create(&bed.config, CH__SINK_GDB, &bed.sinks), 0);
+	uintptr_t pool = (uintptr_t)bed.pool;
+	two_lines[0] = (struct ch__sink_line){pool + 70, 300};
+	two_lines[1] = (struct ch__sink_line){pool + 90, 12};
+	add(&bed, 64, 40, 7);
+	add(&bed, 128, 40, 8);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	CHECK_EQ(gdb_line_of(pool + 69, &file), 0);
+	CHECK_EQ(gdb_line_of(pool + 70, &file), 300);
+	CHECK_STR(file, "/src/prog.scm");
+	CHECK_EQ(gdb_line_of(pool + 89, &file), 300);
+	CHECK_EQ(gdb_line_of(pool + 90, &file), 12);
+	CHECK_EQ(gdb_line_of(pool + 103, &file), 12);
+	CHECK_EQ(gdb_line_of(pool + 104, &file), 0);
+	CHECK_EQ(gdb_line_of(pool + 140, &file), 0);
+	CHECK(gdb_section(gdb_entry_of(pool + 70), ".debug_info"));
+	CHECK(gdb_section(gdb_entry_of(pool + 70), ".debug_abbrev"));
+	bed_close(&bed);
+}
+
+/* What DWARF 4 says of two units, each with a file, a function and rows, written by hand. */
+struct written {
+	uint8_t bytes[400];
+	size_t n;
+};
+
+static void w(struct written *to, uint64_t value, size_t bytes)
+{
+	memcpy(to->bytes + to->n, &value, bytes);
+	to->n += bytes;
+}
+
+static void w_text(struct written *to, const char *text)
+{
+	memcpy(to->bytes + to->n, text, strlen(text) + 1);
+	to->n += strlen(text) + 1;
+}
+
+static void w_close(struct written *to, size_t at)
+{
+	uint32_t length = (uint32_t)(to->n - at - 4);
+	memcpy(to->bytes + at, &length, 4);
+}
+
+static void write_unit(struct written *info, const char *name, uint32_t line_at, uint64_t low,
+		       uint64_t high)
+{
+	size_t at = info->n;
+	w(info, 0, 4);
+	w(info, 4, 2); /* version */
+	w(info, 0, 4); /* abbreviations */
+	w(info, 8, 1); /* bytes of an address */
+	w(info, 1, 1); /* a unit with lines */
+	w(info, 12, 1); /* C99 */
+	w_text(info, "/src/prog.scm");
+	w(info, line_at, 4);
+	w(info, low, 8);
+	w(info, high - low, 8);
+	w(info, 2, 1); /* its function */
+	w_text(info, name);
+	w(info, low, 8);
+	w(info, high - low, 8);
+	w(info, 0, 1); /* no more children */
+	w_close(info, at);
+}
+
+/* Rows of lines 300, 20 bytes further 12, to the end. */
+static void write_lines(struct written *line, uint64_t first, uint64_t high)
+{
+	static const uint8_t header[] = {1, 1, 1, 0xfb, 14, 13, 0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1};
+	static const uint8_t row_300[] = {3, 0xab, 2, 1}, row_12[] = {2, 20, 3, 0xe0, 0x7d, 1};
+	size_t at = line->n;
+	w(line, 0, 4);
+	w(line, 4, 2);
+	size_t header_at = line->n;
+	w(line, 0, 4);
+	memcpy(line->bytes + line->n, header, sizeof header);
+	line->n += sizeof header;
+	w(line, 0, 1); /* no folders */
+	w_text(line, "/src/prog.scm");
+	w(line, 0, 4); /* of the file nothing else, and no more files */
+	w_close(line, header_at);
+	w(line, 0x020900, 3); /* extended, 9 bytes: the address */
+	w(line, first, 8);
+	memcpy(line->bytes + line->n, row_300, sizeof row_300);
+	line->n += sizeof row_300;
+	memcpy(line->bytes + line->n, row_12, sizeof row_12);
+	line->n += sizeof row_12;
+	w(line, 2, 1);
+	w(line, high - (first + 20), 1);
+	w(line, 0x010100, 3); /* extended, 1 byte: the end */
+	w_close(line, at);
+}
+
+static void check_section(const struct gdb_entry *entry, const char *name, const void *bytes,
+			  size_t n)
+{
+	const Elf64_Shdr *section = gdb_section(entry, name);
+	if (!section || section->sh_size != n)
+		FAIL("%s has %zu bytes, not %zu", name, section ? (size_t)section->sh_size : 0, n);
+	for (size_t i = 0; i < n; i++)
+		if (entry->file[section->sh_offset + i] != ((const uint8_t *)bytes)[i])
+			FAIL("%s is another at byte %zu", name, i);
+}
+
+static size_t lines_of_both(void *context, uint64_t key, const char **file,
+			    struct ch__sink_line *out, size_t max)
+{
+	(void)context;
+	*file = "/src/prog.scm";
+	for (size_t i = 0; i < 2 && i < max; i++) {
+		out[i] = two_lines[i];
+		out[i].exec += key * 64;
+	}
+	return 2;
+}
+
+TEST(debug_sections_are_those_of_the_standard_byte_for_byte)
+{
+	static const uint8_t abbreviations[] = {
+		1,    0x11, 1, 0x13, 0x0b, 0x03, 0x08, 0x10, 0x17, 0x11, 0x01, 0x12, 0x07, 0, 0,
+		2,    0x2e, 0, 0x03, 0x08, 0x3f, 0x19, 0x11, 0x01, 0x12, 0x07, 0,    0,
+		3,    0x11, 1, 0x13, 0x0b, 0x11, 0x01, 0x12, 0x07, 0,    0,    0};
+	static struct written info, line;
+	struct bed bed;
+	use_heads(&bed);
+	bed.config.lines = lines_of_both;
+	CHECK_EQ(ch__sinks_create(&bed.config, CH__SINK_GDB, &bed.sinks), 0);
+	uintptr_t pool = (uintptr_t)bed.pool;
+	two_lines[0] = (struct ch__sink_line){pool + 6, 300};
+	two_lines[1] = (struct ch__sink_line){pool + 26, 12};
+	for (uint64_t key = 1; key < 3; key++) {
+		uintptr_t low = pool + key * 64 + HEAD, high = pool + key * 64 + 40;
+		add(&bed, key * 64, 40, key);
+		write_unit(&info, key == 1 ? "fn_1" : "fn_2", (uint32_t)line.n, low, high);
+		write_lines(&line, pool + key * 64 + 6, high);
+	}
+	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	const struct gdb_entry *entry = gdb_entry_of(pool + 64 + HEAD);
+	CHECK(entry && entry == gdb_entry_of(pool + 128 + HEAD));
+	check_section(entry, ".debug_abbrev", abbreviations, sizeof abbreviations);
+	check_section(entry, ".debug_line", line.bytes, line.n);
+	check_section(entry, ".debug_info", info.bytes, info.n);
+	bed_close(&bed);
+}
+
+/* --- names that a debugger would take for another language's --- */
+static size_t name_of_language(void *context, uint64_t key, char *to, size_t room)
+{
+	static const char *const names[] = {"py::f:/a.py", "my__func", "plain", "Capital__.py",
+					    "with a space__.py"};
+	(void)context;
+	return (size_t)snprintf(to, room, "%s", names[key]);
+}
+
+/* The name of the function whose unit has this address, and the unit's language; NULL if none. */
+static const char *named_by_unit(uintptr_t pc, unsigned *language)
+{
+	const struct gdb_entry *entry = gdb_entry_of(pc);
+	const Elf64_Shdr *info = gdb_section(entry, ".debug_info");
+	const uint8_t *at = entry->file + (info ? info->sh_offset : 0);
+	const uint8_t *end = at + (info ? info->sh_size : 0);
+	for (uint32_t bytes; at < end; at += 4 + bytes) {
+		memcpy(&bytes, at, 4);
+		const uint8_t *unit = at + 11; /* behind length, version, abbreviations, bytes */
+		uint64_t low, high;
+		if (unit[0] != 3)
+			continue;
+		memcpy(&low, unit + 2, 8);
+		memcpy(&high, unit + 10, 8);
+		const char *name = (const char *)unit + 19;
+		CHECK_EQ(unit[18], 2);
+		CHECK(!memcmp(name + strlen(name) + 1, unit + 2,
+			      16)); /* the function is all of it */
+		*language = unit[1];
+		if (pc - low < high)
+			return name;
+	}
+	return NULL;
+}
+
+TEST(image_says_the_language_of_names_that_would_be_changed)
+{
+	enum { C99 = 12 };
+	struct bed bed;
+	unsigned language = 0;
+	use_heads(&bed);
+	bed.config.name = name_of_language;
+	CHECK_EQ(ch__sinks_create(&bed.config, CH__SINK_GDB, &bed.sinks), 0);
+	uintptr_t pool = (uintptr_t)bed.pool;
+	for (uint64_t key = 2; key < 5; key++)
+		add(&bed, 64 + 64 * key, 40, key);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	check_shown(&bed, 64 + 64 * 2 + HEAD, "plain");
+	CHECK(!gdb_section(gdb_entry_of(pool + 200), ".debug_info"));
+	for (uint64_t key = 0; key < 2; key++)
+		add(&bed, 64 + 64 * key, 40, key);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	CHECK_STR(named_by_unit(pool + 64 + HEAD, &language), "py::f:/a.py");
+	CHECK_EQ(language, C99);
+	CHECK(!named_by_unit(pool + 64 + HEAD - 1, &language));
+	CHECK_STR(named_by_unit(pool + 128 + 39, &language), "my__func");
+	for (uint64_t key = 2; key < 5; key++)
+		CHECK(!named_by_unit(pool + 64 + 64 * key + HEAD, &language));
+	CHECK(gdb_section(gdb_entry_of(pool + 70), ".debug_abbrev"));
+	CHECK(!gdb_section(gdb_entry_of(pool + 70), ".debug_line"));
+	bed_close(&bed);
+}

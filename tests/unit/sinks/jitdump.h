@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: MIT
+ * jitdump.h: what the tests of the jitdump file share: a folder for it, a bed whose
+ * pages are live, and the question whose an address is. */
+#ifndef CH_TESTS_UNIT_SINKS_JITDUMP_H
+#define CH_TESTS_UNIT_SINKS_JITDUMP_H
+
+#include "tests/support/jitdump_reader.h"
+#include "tests/support/unwind_rig.h"
+
+static char folder[] = "/tmp/ch-jitdump-XXXXXX";
+
+static inline void use_own_folder(void)
+{
+	CHECK(mkdtemp(folder) != NULL);
+	CHECK_EQ(setenv("JITDUMPDIR", folder, 1), 0);
+}
+
+static inline void path_of(pid_t pid, char path[128])
+{
+	snprintf(path, 128, "%s/jit-%d.dump", folder, (int)pid);
+}
+
+static inline struct dump *read_own(void)
+{
+	char path[128];
+	path_of(getpid(), path);
+	return dump_read(path);
+}
+
+static inline void remove_own_folder(void)
+{
+	char path[128];
+	path_of(getpid(), path);
+	unlink(path);
+	CHECK_EQ(rmdir(folder), 0); /* nothing else was left there */
+}
+
+/* Marks of one page shape each: a page of the bed has code of the default shape. */
+static inline void pages_live(struct bed *bed)
+{
+	CHECK(ch__sinks_page_live(bed->sinks, 0, BED_POOL_BYTES / BED_PAGE_BYTES, 0));
+}
+
+static inline void start(struct bed *bed)
+{
+	bed_open(bed, CH__SINK_JITDUMP);
+	CHECK_EQ(ch__sinks_status(bed->sinks, CH__SINK_JITDUMP), 0);
+	pages_live(bed);
+}
+
+static inline struct ch__sink_range range_at(const struct bed *bed, size_t offset, size_t bytes,
+					     uint64_t key)
+{
+	return (struct ch__sink_range){(uintptr_t)bed->pool + offset, bytes, key, false};
+}
+
+static inline void add(struct bed *bed, size_t offset, size_t bytes, uint64_t key)
+{
+	struct ch__sink_range range = range_at(bed, offset, bytes, key);
+	ch__sinks_add(bed->sinks, &range, 1);
+}
+
+static inline void discard(struct bed *bed, size_t offset, size_t bytes, uint64_t key)
+{
+	struct ch__sink_range range = range_at(bed, offset, bytes, key);
+	ch__sinks_remove(bed->sinks, &range, 1);
+}
+
+static inline void flush(struct bed *bed)
+{
+	ch__sinks_flush(bed->sinks, CH__FLUSH_BUFFERED);
+}
+
+static inline void check_now(const void *pc, const char *name)
+{
+	struct dump *dump = read_own();
+	dump_check_owner(dump, pc, now_ns(), name);
+	dump_free(dump);
+}
+
+static inline size_t count_loads(const struct dump *dump, const char *name)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < dump->count; i++)
+		n += dump->records[i].kind == DUMP_LOAD && !strcmp(dump->records[i].name, name);
+	return n;
+}
+
+#endif

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: MIT
+ * jitdump_file.c: the jitdump file in a process: it survives forks, other heaps and
+ * full disks, and is off with a reason where it cannot be. What others put at its name is
+ * tests/api/sink_files.c's. */
+#define _GNU_SOURCE
+#include "tests/support/own_mounts.h"
+#include "tests/unit/sinks/jitdump.h"
+
+#include <errno.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+/* --- failures --- */
+static void check_switched_off(struct bed *bed, int error)
+{
+	CHECK_EQ(ch__sinks_on(bed->sinks), 0);
+	CHECK_EQ(ch__sinks_status(bed->sinks, CH__SINK_JITDUMP), error);
+	CHECK_STR(ch__sinks_path(bed->sinks, CH__SINK_JITDUMP), "");
+	add(bed, 64, 64, 1); /* told to nobody, harmless */
+	discard(bed, 64, 64, 1);
+	flush(bed);
+}
+
+TEST(dump_is_switched_off_when_the_file_may_not_grow)
+{
+	struct bed bed;
+	struct rlimit limit = {32768, 32768};
+	use_own_folder();
+	start(&bed);
+	CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	size_t told = 0;
+	while (told < 1024 && ch__sinks_on(bed.sinks)) {
+		add(&bed, told * 64, 64, told);
+		told++;
+	}
+	CHECK(told > 10 && told < 1024);
+	check_switched_off(&bed, EFBIG);
+	/* What was written before is still good: a reader ends at the record that is cut. */
+	struct dump *dump = read_own();
+	dump_check_owner(dump, bed.pool + 64, now_ns(), "fn_1");
+	dump_free(dump);
+	bed_close(&bed);
+	remove_own_folder();
+}
+
+/* Fails each system or metadata call of a life in turn. */
+TEST(dump_is_right_or_off_when_any_call_fails)
+{
+	char path[128];
+	use_own_folder();
+	path_of(getpid(), path);
+	uint64_t nth = 1;
+	for (;; nth++) {
+		struct bed bed;
+		bed_map(&bed);
+		ch__os_fail_at(nth, false);
+		int error = ch__sinks_create(&bed.config, CH__SINK_JITDUMP, &bed.sinks);
+		bool has_failed = ch__os_failable_calls() >= nth;
+		CHECK(!error || has_failed);
+		if (!error) {
+			pages_live(&bed);
+			add(&bed, 64, 64, 1);
+			discard(&bed, 64, 64, 1);
+			add(&bed, 64, 32, 2);
+			flush(&bed);
+			bool is_on = ch__sinks_on(bed.sinks) != 0;
+			has_failed = ch__os_failable_calls() >= nth;
+			ch__os_fail_at(0, false);
+			CHECK_EQ(is_on, ch__sinks_status(bed.sinks, CH__SINK_JITDUMP) == 0);
+			CHECK(is_on || has_failed);
+			if (is_on) {
+				check_now(bed.pool + 64, "fn_2");
+				check_now(bed.pool + 96, "[freed]");
+			}
+		}
+		ch__os_fail_at(0, false);
+		bed_close(&bed); /* destroy of NULL does nothing */
+		if (!has_failed)
+			break;
+	}
+	CHECK(nth > 8);
+	remove_own_folder();
+}
+
+static void check_refused(int error)
+{
+	struct bed bed;
+	bed_open(&bed, CH__SINK_JITDUMP); /* the heap is made all the same */
+	CHECK_EQ(ch__sinks_on(bed.sinks), 0);
+	CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_JITDUMP), error);
+	add(&bed, 64, 64, 1);
+	flush(&bed);
+	bed_close(&bed);
+}
+
+TEST(dump_is_off_where_its_folder_is_not)
+{
+	use_own_folder();
+	CHECK_EQ(setenv("JITDUMPDIR", "/nowhere/at/all", 1), 0);
+	check_refused(ENOENT);
+	char far[600];
+	memset(far, 'x', sizeof far);
+	far[sizeof far - 1] = 0;
+	CHECK_EQ(setenv("JITDUMPDIR", far, 1), 0);
+	check_refused(ENAMETOOLONG);
+	remove_own_folder();
+}
+
+/* perf finds the file by a page of it that is mapped executable. */
+TEST(dump_is_off_where_nothing_may_be_mapped_executable)
+{
+	use_own_folder();
+	if (!own_mounts() || mount("none", folder, "tmpfs", MS_NOEXEC, NULL) != 0) {
+		rmdir(folder);
+		skip("no file system can be mounted here: %s", strerror(errno));
+	}
+	check_refused(EPERM);
+	CHECK_EQ(umount2(folder, MNT_DETACH), 0); /* was empty: the file was not left there */
+	remove_own_folder();
+}
+
+TEST(dump_lies_where_the_configuration_says)
+{
+	struct bed bed;
+	use_own_folder();
+	CHECK_EQ(setenv("JITDUMPDIR", "/nowhere/at/all", 1), 0);
+	bed_map(&bed);
+	bed.config.jitdump_dir = folder;
+	CHECK_EQ(ch__sinks_create(&bed.config, CH__SINK_JITDUMP, &bed.sinks), 0);
+	pages_live(&bed);
+	add(&bed, 64, 64, 1);
+	check_now(bed.pool + 64, "fn_1");
+	bed_close(&bed);
+	remove_own_folder();
+}
+
+TEST(dump_of_an_earlier_process_of_the_same_number_is_replaced)
+{
+	char path[128];
+	struct bed bed;
+	use_own_folder();
+	path_of(getpid(), path);
+	FILE *old = fopen(path, "w");
+	CHECK(old != NULL);
+	fputs("stale", old);
+	fclose(old);
+	const struct timespec long_ago[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
+	CHECK_EQ(utimensat(AT_FDCWD, path, long_ago, 0), 0);
+	start(&bed);
+	add(&bed, 64, 64, 1);
+	check_now(bed.pool + 64, "fn_1");
+	bed_close(&bed);
+	remove_own_folder();
+}
+
+/* --- several heaps, late start, fork, exit --- */
+TEST(dump_is_shared_by_heaps)
+{
+	struct bed a, b;
+	use_own_folder();
+	start(&a);
+	start(&b);
+	add(&a, 64, 64, 1);
+	add(&b, 64, 64, 2);
+	check_now(a.pool + 64, "fn_1");
+	check_now(b.pool + 64, "fn_2");
+	ch__sinks_destroy(b.sinks);
+	check_now(b.runtime, "[freed]");
+	check_now(a.pool + 64, "fn_1");
+	ch__sinks_destroy(a.sinks);
+	/* The file goes on for a heap that comes later: what was told is not lost. */
+	CHECK_EQ(ch__sinks_create(&a.config, CH__SINK_JITDUMP, &a.sinks), 0);
+	pages_live(&a);
+	add(&a, 80, 64, 4);
+	check_now(a.pool + 64, "fn_1");
+	check_now(a.pool + 80, "fn_4");
+	b.sinks = NULL;
+	bed_close(&b);
+	bed_close(&a);
+	remove_own_folder();
+}
+
+static void visit_two(void *context, void (*visit)(void *, const struct ch__sink_range *),
+		      void *arg)
+{
+	struct bed *bed = context;
+	struct ch__sink_range one = range_at(bed, 64, 64, 1), two = range_at(bed, 128, 64, 2);
+	visit(arg, &one);
+	visit(arg, &two);
+}
+
+TEST(dump_turned_on_late_names_live_ranges_and_turned_off_none)
+{
+	struct bed bed;
+	use_own_folder();
+	bed_map(&bed);
+	bed.config.each = visit_two;
+	bed.config.context = &bed;
+	CHECK_EQ(ch__sinks_create(&bed.config, 0, &bed.sinks), 0);
+	CHECK_STR(ch__sinks_path(bed.sinks, CH__SINK_JITDUMP), "");
+	for (int round = 0; round < 2; round++) { /* off and on again */
+		CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_JITDUMP), 0);
+		check_now(bed.pool + 64, "fn_1");
+		check_now(bed.pool + 128, "fn_2");
+		CHECK_EQ(ch__sinks_set(bed.sinks, 0), 0);
+		CHECK_STR(ch__sinks_path(bed.sinks, CH__SINK_JITDUMP), "");
+		check_now(bed.pool + 64, "[freed]");
+		check_now(bed.pool + 191, "[freed]");
+		check_now(bed.runtime, "[freed]");
+	}
+	CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_JITDUMP), 0);
+	bed_close(&bed); /* so does the end of the heap */
+	check_now(bed.pool + 64, "[freed]");
+	remove_own_folder();
+}
+
+/* The child's file has what is live, told again when the heap has its code back, and nothing of the
+ * parent's. */
+static void child_works(struct bed *bed, const char *parents)
+{
+	char path[128];
+	path_of(getpid(), path);
+	ch__sinks_fork_files_child();
+	discard(bed, 512, 64, 5); /* before its heap's handler has run */
+	ch__sinks_fork_child(bed->sinks, true);
+	CHECK_STR(ch__sinks_path(bed->sinks, CH__SINK_JITDUMP), path);
+	check_now(bed->pool + 64, "fn_1");
+	check_now(bed->pool + 128, "fn_2");
+	check_now(bed->pool + 512, "[freed]");
+	check_now(bed->runtime, "codeheap_runtime");
+	add(bed, 256, 64, 3);
+	struct dump *dump = read_own();
+	CHECK_EQ(dump->pid, getpid());
+	dump_check_owner(dump, bed->pool + 256, now_ns(), "fn_3");
+	dump_free(dump);
+	FILE *maps = fopen("/proc/self/maps", "r");
+	char line[600];
+	bool has_own = false;
+	CHECK(maps != NULL);
+	while (fgets(line, sizeof line, maps)) {
+		CHECK(!strstr(line, parents)); /* perf would read the parent's as the child's */
+		has_own |= strstr(line, path) && strstr(line, "r-xp");
+	}
+	CHECK(has_own);
+	fclose(maps);
+	unlink(path);
+	_exit(0);
+}
+
+static void child_without_code(struct bed *bed)
+{
+	char path[128];
+	path_of(getpid(), path);
+	ch__sinks_fork_files_child();
+	ch__sinks_fork_child(bed->sinks, false);
+	CHECK_EQ(ch__sinks_status(bed->sinks, CH__SINK_JITDUMP), EFAULT);
+	check_switched_off(bed, EFAULT);
+	unlink(path);
+	_exit(0);
+}
+
+static void child_without_folder(struct bed *bed)
+{
+	ch__sinks_fork_files_child();
+	ch__sinks_fork_child(bed->sinks, true);
+	check_switched_off(bed, EEXIST);
+	_exit(0);
+}
+
+static void fork_in(struct bed *bed, int which)
+{
+	char path[128], planted[128];
+	int status, go[2];
+	path_of(getpid(), path);
+	CHECK_EQ(pipe(go), 0);
+	ch__sinks_fork_prepare(bed->sinks);
+	ch__sinks_fork_files_prepare();
+	pid_t pid = fork();
+	if (pid == 0) {
+		char byte;
+		CHECK_EQ(read(go[0], &byte, 1), 1);
+		if (which == 0)
+			child_works(bed, path);
+		if (which == 1)
+			child_without_code(bed);
+		child_without_folder(bed);
+	}
+	path_of(pid, planted);
+	if (which == 2)
+		CHECK_EQ(mkfifo(planted, 0600), 0);
+	CHECK_EQ(write(go[1], "", 1), 1);
+	ch__sinks_fork_files_parent();
+	ch__sinks_fork_parent(bed->sinks);
+	CHECK_EQ(waitpid(pid, &status, 0), pid);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	unlink(planted);
+	close(go[0]);
+	close(go[1]);
+}
+
+TEST(dump_of_a_child_is_its_own)
+{
+	struct bed bed;
+	use_own_folder();
+	bed_map(&bed);
+	bed.config.each = visit_two;
+	bed.config.context = &bed;
+	CHECK_EQ(ch__sinks_create(&bed.config, CH__SINK_JITDUMP, &bed.sinks), 0);
+	pages_live(&bed);
+	add(&bed, 64, 64, 1);
+	add(&bed, 128, 64, 2);
+	add(&bed, 512, 64, 5);
+	for (int which = 0; which < 3; which++)
+		fork_in(&bed, which);
+	check_now(bed.pool + 512, "fn_5");
+	check_now(bed.pool + 256, "nobody");
+	add(&bed, 256, 64, 6);
+	check_now(bed.pool + 256, "fn_6");
+	bed_close(&bed);
+	remove_own_folder();
+}
+
+TEST(dump_is_closed_at_exit)
+{
+	int status;
+	char path[128];
+	use_own_folder();
+	pid_t pid = fork();
+	if (pid == 0) {
+		struct bed bed;
+		start(&bed);
+		add(&bed, 64, 64, 1);
+		add(&bed, 128, 64, 2);
+		discard(&bed, 64, 64, 1);
+		exit(0);
+	}
+	CHECK_EQ(waitpid(pid, &status, 0), pid);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	path_of(pid, path);
+	struct dump *dump = dump_read(path);
+	CHECK_EQ(dump->records[dump->count - 1].kind, DUMP_CLOSE);
+	CHECK_EQ(count_loads(dump, "[freed]"), 1); /* waited in memory */
+	CHECK_EQ(count_loads(dump, "fn_2"), 1);
+	dump_free(dump);
+	unlink(path);
+	remove_own_folder();
+}

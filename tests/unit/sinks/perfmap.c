@@ -1,0 +1,750 @@
+/* SPDX-License-Identifier: MIT
+ * perfmap.c: the perf map as its readers see it: after every flush it names each live
+ * range once, and no address twice; it survives forks, other heaps and full disks. What others
+ * put at its name is tests/api/sink_files.c's. */
+#include "os/ranks.h"
+#include "tests/support/perfmap_reader.h"
+#include "tests/support/unwind_rig.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { GRANULES = BED_POOL_BYTES / 8 };
+
+static struct ch__sink_range range_at(const struct bed *bed, size_t offset, size_t bytes,
+				      uint64_t key)
+{
+	return (struct ch__sink_range){(uintptr_t)bed->pool + offset, bytes, key, false};
+}
+
+static void add(struct bed *bed, size_t offset, size_t bytes, uint64_t key)
+{
+	struct ch__sink_range range = range_at(bed, offset, bytes, key);
+	ch__sinks_add(bed->sinks, &range, 1);
+}
+
+static void discard(struct bed *bed, size_t offset, size_t bytes, uint64_t key)
+{
+	struct ch__sink_range range = range_at(bed, offset, bytes, key);
+	ch__sinks_remove(bed->sinks, &range, 1);
+}
+
+TEST(map_names_ranges_after_flush)
+{
+	struct bed bed;
+	char path[128];
+	use_own_folder();
+	bed_open(&bed, CH__SINK_PERF_MAP);
+	path_of(getpid(), path);
+	CHECK_STR(ch__sinks_path(bed.sinks, CH__SINK_PERF_MAP), path);
+	add(&bed, 64, 40, 7);
+	add(&bed, BED_CHUNK_BYTES - 64, 128, 8); /* crosses chunks */
+	add(&bed, BED_POOL_BYTES + 64, 8, 9);    /* not in the pool */
+	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+	check_named(path, bed.pool + 64, "fn_7");
+	check_named(path, bed.pool + 103, "fn_7");
+	check_named(path, bed.pool + 104, NULL);
+	check_named(path, bed.pool + BED_CHUNK_BYTES + 63, "fn_8");
+	check_named(path, bed.pool + BED_POOL_BYTES + 64, NULL);
+	check_named(path, bed.runtime, "codeheap_runtime");
+	bed_close(&bed);
+	check_named(path, bed.pool + 64, "fn_7"); /* readers come later */
+	remove_own_folder();
+}
+
+/* What nobody flushes: a program that compiles nothing more calls nothing more. */
+static void wait_for_name_or_status(struct bed *bed, const char *path, const void *pc,
+				    const char *name)
+{
+	bool is_named = false;
+	TEST_UNTIL(is_named || ch__sinks_status(bed->sinks, CH__SINK_PERF_MAP) != 0) {
+		usleep(1000);
+		struct map_file *map = read_map(path);
+		const struct map_line *line = line_of(map, (uintptr_t)pc);
+		is_named = line && !strcmp(line->name, name);
+		free(map);
+	}
+}
+
+static void wait_for_name(struct bed *bed, const char *path, const void *pc, const char *name)
+{
+	wait_for_name_or_status(bed, path, pc, name);
+	CHECK_EQ(ch__sinks_status(bed->sinks, CH__SINK_PERF_MAP), 0);
+}
+
+TEST(map_names_ranges_without_a_flush)
+{
+	struct bed bed;
+	char path[128];
+	use_own_folder();
+	bed_open(&bed, CH__SINK_PERF_MAP);
+	path_of(getpid(), path);
+	add(&bed, 64, 64, 1);
+	wait_for_name(&bed, path, bed.pool + 64, "fn_1");
+	add(&bed, 512, 64, 2);
+	wait_for_name(&bed, path, bed.pool + 512, "fn_2");
+	discard(&bed, 64, 64, 1);
+	add(&bed, 96, 64, 3); /* the file is written anew */
+	add(&bed, 1024, 64, 4);
+	wait_for_name(&bed, path, bed.pool + 96, "fn_3");
+	wait_for_name(&bed, path, bed.pool + 1024, "fn_4");
+	check_named(path, bed.pool + 64, NULL);
+	bed_close(&bed);
+	bed_open(&bed, CH__SINK_PERF_MAP); /* the writer went with the last heap */
+	add(&bed, 64, 64, 5);
+	wait_for_name(&bed, path, bed.pool + 64, "fn_5");
+	bed_close(&bed);
+	remove_own_folder();
+}
+
+/* Where the process gets no thread, too; the file may fail as well, with a reason. */
+TEST(map_names_ranges_without_a_flush_when_any_call_fails)
+{
+	char path[128];
+	bool has_failed = true;
+	use_own_folder();
+	path_of(getpid(), path);
+	for (uint64_t nth = 1; has_failed; nth++) {
+		struct bed bed;
+		bed_open(&bed, CH__SINK_PERF_MAP);
+		ch__os_fail_at(nth, false);
+		for (size_t i = 1; i <= 3; i++) {
+			add(&bed, i * 64, 64, 1);
+			wait_for_name_or_status(&bed, path, bed.pool + i * 64, "fn_1");
+		}
+		has_failed = ch__os_failable_calls() >= nth;
+		ch__os_fail_at(0, false);
+		bed_close(&bed);
+	}
+	remove_own_folder();
+}
+
+TEST(map_that_another_compiler_has_open_is_left_alone)
+{
+	struct bed bed;
+	char path[128];
+	const struct timespec long_ago[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
+	use_own_folder();
+	path_of(getpid(), path);
+	int other = open(path, O_WRONLY | O_CREAT | O_APPEND, 0600);
+	CHECK_EQ(dprintf(other, "1000 10 theirs\n"), 15);
+	CHECK_EQ(futimens(other, long_ago), 0);
+	bed_open(&bed, CH__SINK_PERF_MAP);
+	CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_PERF_MAP), EBUSY);
+	check_named(path, (void *)0x1000, "theirs");
+	CHECK_EQ(close(other), 0);
+	bed_close(&bed);
+	remove_own_folder();
+}
+
+/* It appends, so the lines of both stay; a file written anew would be without the other's. */
+TEST(map_that_another_compiler_writes_to_keeps_its_lines)
+{
+	struct bed bed;
+	char path[128];
+	use_own_folder();
+	bed_open(&bed, CH__SINK_PERF_MAP);
+	path_of(getpid(), path);
+	int other = open(path, O_WRONLY | O_APPEND);
+	for (size_t i = 1; i <= 3; i++) {
+		add(&bed, i * 64, 64, i);
+		ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+		CHECK_EQ(dprintf(other, "%zx 10 theirs\n", i << 12), 15);
+	}
+	check_named(path, (void *)0x1000, "theirs");
+	check_named(path, bed.pool + 64, "fn_1");
+	check_named(path, bed.pool + 192, "fn_3");
+	discard(&bed, 64, 64, 1);
+	add(&bed, 96, 32, 4);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+	CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_PERF_MAP), EBUSY);
+	check_named(path, (void *)0x3000, "theirs");
+	check_named(path, bed.pool + 192, "fn_3");
+	CHECK_EQ(close(other), 0);
+	bed_close(&bed);
+	remove_own_folder();
+}
+
+/* Another compiler comes while a name is asked for, when the old file has been looked at. */
+static char comes_to[128], comes_as[128];
+static int comes_by = -1;
+
+static size_t name_when_another_comes(void *context, uint64_t key, char *out, size_t out_bytes)
+{
+	(void)context, (void)key;
+	if (comes_by >= 0)
+		CHECK_EQ(dprintf(comes_by, "1000 10 theirs\n"), 15);
+	if (*comes_as)
+		CHECK_EQ(rename(comes_as, comes_to), 0);
+	comes_by = -1;
+	*comes_as = 0;
+	return (size_t)snprintf(out, out_bytes, "ours");
+}
+
+static void write_anew_when_another_comes(bool is_in_place, int wanted)
+{
+	struct bed bed;
+	use_own_folder();
+	path_of(getpid(), comes_to);
+	bed_map(&bed);
+	bed.config.name = name_when_another_comes;
+	CHECK_EQ(ch__sinks_create(&bed.config, CH__SINK_PERF_MAP, &bed.sinks), 0);
+	add(&bed, 64, 64, 1);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+	char name[sizeof comes_to + 8];
+	snprintf(name, sizeof name, "%s.other", comes_to);
+	int other = open(is_in_place ? name : comes_to, O_WRONLY | O_CREAT | O_APPEND, 0600);
+	if (is_in_place) {
+		CHECK_EQ(dprintf(other, "1000 10 theirs\n"), 15);
+		strcpy(comes_as, name);
+	} else {
+		comes_by = other;
+	}
+	discard(&bed, 64, 64, 1);
+	add(&bed, 96, 32, 2); /* overlaps: the file is written anew, by whoever comes first */
+	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	CHECK(!*comes_as && comes_by < 0);
+	CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_PERF_MAP), wanted);
+	check_named(comes_to, (void *)0x1000, "theirs");
+	check_named(comes_to, bed.pool + 96, is_in_place ? NULL : "ours");
+	CHECK_EQ(close(other), 0);
+	bed_close(&bed);
+	remove_own_folder(); /* nothing else is in it */
+}
+
+TEST(map_written_anew_replaces_no_file_that_came_meanwhile)
+{
+	write_anew_when_another_comes(true, EEXIST);
+}
+
+TEST(map_written_anew_drops_no_line_that_another_compiler_wrote_meanwhile)
+{
+	write_anew_when_another_comes(false, EBUSY);
+}
+
+static bool is_theirs(const char *path)
+{
+	char line[64] = "";
+	FILE *f = fopen(path, "r");
+	if (f && !fgets(line, sizeof line, f))
+		*line = 0;
+	if (f)
+		fclose(f);
+	return strcmp(line, "1000 10 theirs\n") == 0;
+}
+
+/* Returns whether no call failed. */
+static bool write_anew_and_fail(uint64_t nth)
+{
+	struct bed bed;
+	char other[sizeof comes_to + 8], new[sizeof comes_to + 8];
+	path_of(getpid(), comes_to);
+	snprintf(other, sizeof other, "%s.other", comes_to);
+	snprintf(new, sizeof new, "%s.new", comes_to);
+	bed_map(&bed);
+	bed.config.name = name_when_another_comes;
+	CHECK_EQ(ch__sinks_create(&bed.config, CH__SINK_PERF_MAP, &bed.sinks), 0);
+	add(&bed, 64, 64, 1);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+	FILE *f = fopen(other, "w");
+	CHECK(f && fputs("1000 10 theirs\n", f) >= 0 && fclose(f) == 0);
+	strcpy(comes_as, other);
+	discard(&bed, 64, 64, 1);
+	ch__os_fail_as(nth, false, EIO);
+	add(&bed, 96, 32, 2);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	bool is_through = ch__os_failable_calls() < nth;
+	ch__os_fail_at(0, false);
+	if (!is_theirs(comes_to) && !is_theirs(new) && !is_theirs(other))
+		FAIL("the file of another compiler is lost when call %d fails", (int)nth);
+	*comes_as = 0;
+	bed_close(&bed);
+	unlink(comes_to), unlink(new), unlink(other);
+	return is_through;
+}
+
+TEST(map_written_anew_loses_no_file_that_came_meanwhile_whatever_call_fails)
+{
+	use_own_folder();
+	for (uint64_t nth = 1; !write_anew_and_fail(nth); nth++)
+		;
+	remove_own_folder();
+}
+
+TEST(map_names_the_last_owner_of_an_address)
+{
+	struct bed bed;
+	char path[128];
+	use_own_folder();
+	bed_open(&bed, CH__SINK_PERF_MAP);
+	path_of(getpid(), path);
+	add(&bed, 64, 64, 1);
+	add(&bed, 512, 64, 2);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+	discard(&bed, 64, 64, 1);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_COLLECTION);
+	check_named(path, bed.pool + 64, "fn_1"); /* a few dead lines may stay */
+	add(&bed, 96, 64, 3);
+	add(&bed, 1024, 64, 4);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+	check_named(path, bed.pool + 64, NULL);
+	check_named(path, bed.pool + 96, "fn_3");
+	check_named(path, bed.pool + 512, "fn_2");
+	check_named(path, bed.pool + 1024, "fn_4");
+	bed_close(&bed);
+	remove_own_folder();
+}
+
+/* A dead line stays until another one has a byte of it, be it its last, and no longer. */
+TEST(map_drops_a_dead_line_whose_last_bytes_have_another_name)
+{
+	enum { BEGIN = 64, LIVE_FROM = 1 << 16 };
+	static const struct {
+		size_t bytes, next;
+		bool is_dropped;
+	} rows[] = {{64, 120, true}, {64, 128, false}, {60, 120, true},
+		    {57, 120, true}, {56, 120, false}, {456, 512, true},
+		    {448, 512, false}};
+	struct bed bed;
+	char path[128], name[32];
+	use_own_folder();
+	bed_open(&bed, CH__SINK_PERF_MAP);
+	path_of(getpid(), path);
+	for (size_t key = 100; key < 120; key++)
+		add(&bed, LIVE_FROM + 64 * key, 64, key);
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+		size_t page = 1024 * i;
+		snprintf(name, sizeof name, "fn_%zu", i);
+		add(&bed, page + BEGIN, rows[i].bytes, i);
+		ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+		discard(&bed, page + BEGIN, rows[i].bytes, i);
+		add(&bed, page + rows[i].next, 64, 20 + i);
+		ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+		check_named(path, bed.pool + page + BEGIN, rows[i].is_dropped ? NULL : name);
+	}
+	bed_close(&bed);
+	remove_own_folder();
+}
+
+TEST(map_forgets_many_dead_lines_when_a_collection_ends)
+{
+	enum { LINES = 1000 };
+	struct bed bed;
+	char path[128];
+	use_own_folder();
+	bed_open(&bed, CH__SINK_PERF_MAP);
+	path_of(getpid(), path);
+	for (size_t i = 0; i < LINES; i++)
+		add(&bed, i * 64, 64, i);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+	for (size_t i = 0; i < 300; i++)
+		discard(&bed, i * 64, 64, i);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+	struct map_file *map = read_map(path);
+	CHECK_EQ(map->count, LINES + 1);
+	free(map);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_COLLECTION);
+	map = read_map(path);
+	CHECK_EQ(map->count, LINES - 300 + 1);
+	free(map);
+	for (size_t i = 300; i < 900; i++)
+		discard(&bed, i * 64, 64, i);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED); /* more dead than live */
+	map = read_map(path);
+	CHECK_EQ(map->count, 101);
+	free(map);
+	bed_close(&bed);
+	remove_own_folder();
+}
+
+/* --- a storm against a model: owner[granule] = key of the live range there, 0 = none --- */
+struct model {
+	struct bed bed;
+	struct test_random random;
+	uint32_t owner[GRANULES];
+	uint32_t first[1 << 16]; /* by key: granule it begins at */
+	uint32_t length[1 << 16];
+	uint32_t used; /* granules of the pool in play */
+	uint32_t keys;
+};
+
+static void model_add(struct model *m)
+{
+	uint32_t length = 1 + (uint32_t)test_random_below(&m->random, 40);
+	uint32_t at = (uint32_t)test_random_below(&m->random, m->used - length);
+	for (uint32_t i = 0; i < length; i++)
+		if (m->owner[at + i])
+			return;
+	uint32_t key = m->keys++;
+	for (uint32_t i = 0; i < length; i++)
+		m->owner[at + i] = key;
+	m->first[key] = at;
+	m->length[key] = length;
+	add(&m->bed, at * 8u, length * 8u - test_random_below(&m->random, 8), key);
+}
+
+static void model_remove(struct model *m, uint32_t key)
+{
+	if (!key)
+		return;
+	for (uint32_t i = 0; i < m->length[key]; i++)
+		m->owner[m->first[key] + i] = 0;
+	discard(&m->bed, m->first[key] * 8u, m->length[key] * 8u, key);
+}
+
+static void check_against_model(struct model *m, const char *path)
+{
+	struct map_file *map = read_map(path);
+	size_t at = 0;
+	for (uint32_t granule = 0; granule < m->used; granule++) {
+		uint32_t key = m->owner[granule];
+		if (!key || m->first[key] != granule)
+			continue;
+		uintptr_t pc = (uintptr_t)m->bed.pool + granule * 8u;
+		while (at < map->count && map->lines[at].start < pc)
+			at++;
+		char name[40];
+		bed_name(NULL, key, name, sizeof name);
+		CHECK(at < map->count && map->lines[at].start == pc);
+		CHECK_STR(map->lines[at].name, name);
+		CHECK_EQ((map->lines[at].bytes + 7) / 8, m->length[key]);
+	}
+	free(map);
+}
+
+TEST(map_storm_never_overlaps)
+{
+	struct model *m = calloc(1, sizeof *m);
+	char path[128];
+	CHECK(m != NULL);
+	use_own_folder();
+	bed_open(&m->bed, CH__SINK_PERF_MAP);
+	path_of(getpid(), path);
+	m->random = test_random_new();
+	m->used = BED_CHUNK_BYTES / 8 + 4096; /* over a chunk's edge */
+	m->keys = 1;
+	uint64_t end = now_ns() + storm_ms() * UINT64_C(1000000);
+	unsigned rounds = 0;
+	for (; (rounds < 2 || now_ns() < end) && m->keys < (1 << 16) - 2000; rounds++) {
+		uint32_t before = m->keys;
+		for (uint64_t n = test_random_below(&m->random, 400); n > 0; n--)
+			model_add(m);
+		for (uint64_t n = test_random_below(&m->random, 500); n > 0; n--)
+			model_remove(m, m->owner[test_random_below(&m->random, m->used)]);
+		if (test_random_below(&m->random, 16) == 0) /* born and dead in one batch */
+			for (uint32_t key = before; key < m->keys; key++)
+				if (m->owner[m->first[key]] == key)
+					model_remove(m, key);
+		ch__sinks_flush(m->bed.sinks,
+				(enum ch__flush)(test_random_below(&m->random, 8) % 3));
+		check_against_model(m, path);
+	}
+	CHECK_EQ(ch__sinks_status(m->bed.sinks, CH__SINK_PERF_MAP), 0);
+	bed_close(&m->bed);
+	free(m);
+	remove_own_folder();
+}
+
+/* --- threads: each has an area of its own, as compiling threads have their pages --- */
+enum { THREADS = 2, AREA_BYTES = 1 << 16, THREAD_RANGES = AREA_BYTES / 64 };
+
+struct area {
+	struct bed *bed;
+	size_t first;
+	uint64_t end_ns;
+	bool live[THREAD_RANGES];
+};
+
+static void *churn(void *arg)
+{
+	struct area *area = arg;
+	struct test_random random = test_random_new();
+	while (now_ns() < area->end_ns) {
+		for (int n = 0; n < 100; n++) {
+			size_t i = test_random_below(&random, THREAD_RANGES);
+			size_t offset = area->first + i * 64;
+			(area->live[i] ? discard : add)(area->bed, offset, 64, offset);
+			area->live[i] = !area->live[i];
+		}
+		ch__sinks_flush(area->bed->sinks,
+				(enum ch__flush)(test_random_below(&random, 4) % 3));
+	}
+	return NULL;
+}
+
+TEST(map_told_by_threads_is_whole)
+{
+	static struct area areas[THREADS];
+	struct bed bed;
+	char path[128];
+	pthread_t threads[THREADS];
+	use_own_folder();
+	bed_open(&bed, CH__SINK_PERF_MAP);
+	path_of(getpid(), path);
+	uint64_t end = now_ns() + storm_ms() * UINT64_C(500000);
+	for (size_t i = 0; i < THREADS; i++) {
+		areas[i] = (struct area){.bed = &bed, .first = i * AREA_BYTES, .end_ns = end};
+		CHECK_EQ(pthread_create(&threads[i], NULL, churn, &areas[i]), 0);
+	}
+	for (size_t i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+	struct map_file *map = read_map(path);
+	for (size_t i = 0; i < THREADS * THREAD_RANGES; i++) {
+		const struct area *area = &areas[i / THREAD_RANGES];
+		if (area->live[i % THREAD_RANGES])
+			CHECK(line_of(map, (uintptr_t)bed.pool + i * 64) != NULL);
+	}
+	free(map);
+	bed_close(&bed);
+	remove_own_folder();
+}
+
+/* --- failures --- */
+static void check_switched_off(struct bed *bed, int error)
+{
+	CHECK_EQ(ch__sinks_on(bed->sinks), 0);
+	CHECK_EQ(ch__sinks_status(bed->sinks, CH__SINK_PERF_MAP), error);
+	CHECK_STR(ch__sinks_path(bed->sinks, CH__SINK_PERF_MAP), "");
+	add(bed, 64, 64, 1); /* told to nobody, harmless */
+	discard(bed, 64, 64, 1);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_COLLECTION);
+}
+
+TEST(map_is_switched_off_when_the_file_may_not_grow)
+{
+	struct bed bed;
+	struct rlimit limit = {4096, 4096};
+	use_own_folder();
+	bed_open(&bed, CH__SINK_PERF_MAP);
+	CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	for (size_t i = 0; i < 1024; i++)
+		add(&bed, i * 64, 64, i);
+	CHECK_EQ(ch__sinks_on(bed.sinks), CH__SINK_PERF_MAP);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+	check_switched_off(&bed, EFBIG);
+	bed_close(&bed);
+	remove_own_folder();
+}
+
+/* Fails each system or metadata call of a life in turn: the map is right or off with a reason,
+ * never both wrong. */
+TEST(map_is_right_or_off_when_any_call_fails)
+{
+	char path[128];
+	use_own_folder();
+	path_of(getpid(), path);
+	uint64_t nth = 1;
+	for (;; nth++) {
+		struct bed bed;
+		bed_map(&bed);
+		ch__os_fail_at(nth, false);
+		int error = ch__sinks_create(&bed.config, CH__SINK_PERF_MAP, &bed.sinks);
+		bool has_failed = ch__os_failable_calls() >= nth;
+		CHECK(!error || has_failed);
+		if (!error) {
+			add(&bed, 64, 64, 1);
+			ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+			discard(&bed, 64, 64, 1);
+			add(&bed, 64, 32, 2);
+			add(&bed, BED_CHUNK_BYTES, 32, 3);
+			ch__sinks_flush(bed.sinks, CH__FLUSH_COLLECTION);
+			bool is_on = ch__sinks_on(bed.sinks) != 0;
+			has_failed = ch__os_failable_calls() >= nth;
+			ch__os_fail_at(0, false);
+			CHECK_EQ(is_on, ch__sinks_status(bed.sinks, CH__SINK_PERF_MAP) == 0);
+			CHECK(is_on || has_failed);
+			if (is_on) {
+				check_named(path, bed.pool + 64, "fn_2");
+				check_named(path, bed.pool + 96, NULL);
+				check_named(path, bed.pool + BED_CHUNK_BYTES, "fn_3");
+			}
+		}
+		ch__os_fail_at(0, false);
+		bed_close(&bed); /* destroy of NULL does nothing */
+		if (!has_failed)
+			break;
+	}
+	CHECK(nth > 6);
+	remove_own_folder();
+}
+
+TEST(map_of_an_earlier_process_of_the_same_number_is_replaced)
+{
+	char path[128];
+	struct bed bed;
+	use_own_folder();
+	path_of(getpid(), path);
+	FILE *old = fopen(path, "w");
+	CHECK(old != NULL);
+	fputs("1000 10 stale\n", old);
+	fclose(old);
+	const struct timespec long_ago[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
+	CHECK_EQ(utimensat(AT_FDCWD, path, long_ago, 0), 0);
+	bed_open(&bed, CH__SINK_PERF_MAP);
+	CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_PERF_MAP), 0);
+	add(&bed, 64, 64, 1);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+	check_named(path, (void *)0x1000, NULL);
+	check_named(path, bed.pool + 64, "fn_1");
+	bed_close(&bed);
+	remove_own_folder();
+}
+
+/* --- several heaps, late start, fork --- */
+TEST(map_is_shared_by_heaps)
+{
+	struct bed a, b;
+	char path[128];
+	use_own_folder();
+	path_of(getpid(), path);
+	bed_open(&a, CH__SINK_PERF_MAP);
+	bed_open(&b, CH__SINK_PERF_MAP);
+	add(&a, 64, 64, 1);
+	add(&b, 64, 64, 2);
+	ch__sinks_flush(a.sinks, CH__FLUSH_BUFFERED);
+	check_named(path, a.pool + 64, "fn_1");
+	check_named(path, b.pool + 64, "fn_2");
+	discard(&b, 64, 64, 2);
+	add(&b, 64, 64, 3); /* the whole file is written anew */
+	ch__sinks_flush(b.sinks, CH__FLUSH_BUFFERED);
+	check_named(path, a.pool + 64, "fn_1");
+	check_named(path, b.pool + 64, "fn_3");
+	/* A heap at the addresses of one that has gone: its lines must go first. */
+	ch__sinks_destroy(a.sinks);
+	check_named(path, a.pool + 64, "fn_1");
+	CHECK_EQ(ch__sinks_create(&a.config, CH__SINK_PERF_MAP, &a.sinks), 0);
+	add(&a, 80, 64, 4);
+	ch__sinks_flush(a.sinks, CH__FLUSH_BUFFERED);
+	check_named(path, a.pool + 64, NULL);
+	check_named(path, a.pool + 80, "fn_4");
+	check_named(path, b.pool + 64, "fn_3");
+	bed_close(&b);
+	bed_close(&a);
+	remove_own_folder();
+}
+
+static void visit_two(void *context, void (*visit)(void *, const struct ch__sink_range *),
+		      void *arg)
+{
+	struct bed *bed = context;
+	struct ch__sink_range one = range_at(bed, 64, 64, 1), two = range_at(bed, 128, 64, 2);
+	visit(arg, &one);
+	add(bed, 128, 64, 2); /* another thread's add of a range that is then visited */
+	visit(arg, &two);
+}
+
+TEST(map_turned_on_late_names_live_ranges)
+{
+	struct bed bed;
+	char path[128];
+	use_own_folder();
+	path_of(getpid(), path);
+	bed_map(&bed);
+	bed.config.each = visit_two;
+	bed.config.context = &bed;
+	CHECK_EQ(ch__sinks_create(&bed.config, 0, &bed.sinks), 0);
+	CHECK_STR(ch__sinks_path(bed.sinks, CH__SINK_PERF_MAP), "");
+	for (int round = 0; round < 2; round++) { /* off and on again */
+		CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_PERF_MAP), 0);
+		check_named(path, bed.pool + 64, "fn_1");
+		check_named(path, bed.pool + 128, "fn_2");
+		CHECK_EQ(ch__sinks_set(bed.sinks, 0), 0);
+		CHECK_STR(ch__sinks_path(bed.sinks, CH__SINK_PERF_MAP), "");
+	}
+	bed_close(&bed);
+	remove_own_folder();
+}
+
+static void child_works(struct bed *a, struct bed *b)
+{
+	char path[128];
+	path_of(getpid(), path);
+	ch__sinks_fork_files_child();
+	ch__sinks_fork_child(a->sinks, true);
+	discard(a, 512, 64, 5); /* another heap's handler has yet to run */
+	ch__sinks_fork_child(b->sinks, true);
+	CHECK_STR(ch__sinks_path(a->sinks, CH__SINK_PERF_MAP), path);
+	check_named(path, a->pool + 64, "fn_1"); /* told and not flushed before the fork */
+	check_named(path, b->pool + 64, "fn_2");
+	add(a, 256, 64, 3);
+	ch__sinks_flush(a->sinks, CH__FLUSH_BUFFERED);
+	check_named(path, a->pool + 256, "fn_3");
+	unlink(path);
+	_exit(0);
+}
+
+TEST(map_of_a_child_is_its_own)
+{
+	struct bed a, b;
+	char path[128];
+	int status;
+	use_own_folder();
+	path_of(getpid(), path);
+	bed_open(&a, CH__SINK_PERF_MAP);
+	bed_open(&b, CH__SINK_PERF_MAP);
+	add(&a, 512, 64, 5);
+	ch__sinks_flush(a.sinks, CH__FLUSH_BUFFERED);
+	add(&a, 64, 64, 1);
+	add(&b, 64, 64, 2);
+	ch__ranks_rest(true); /* as fork.c does: the locks of two heaps are all held */
+	ch__sinks_fork_prepare(b.sinks);
+	ch__sinks_fork_prepare(a.sinks);
+	ch__sinks_fork_files_prepare();
+	pid_t pid = fork();
+	if (pid == 0)
+		child_works(&a, &b);
+	ch__sinks_fork_files_parent();
+	ch__sinks_fork_parent(a.sinks);
+	ch__sinks_fork_parent(b.sinks);
+	ch__ranks_rest(false);
+	CHECK_EQ(waitpid(pid, &status, 0), pid);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	check_named(path, a.pool + 256, NULL);
+	ch__sinks_flush(a.sinks, CH__FLUSH_BUFFERED);
+	check_named(path, a.pool + 64, "fn_1");
+	check_named(path, b.pool + 64, "fn_2");
+	bed_close(&a);
+	bed_close(&b);
+	remove_own_folder();
+}
+
+/* --- names --- */
+static size_t odd_name(void *context, uint64_t key, char *out, size_t out_bytes)
+{
+	(void)context;
+	if (key == 1)
+		return 0;
+	if (key == 2)
+		return (size_t)snprintf(out, out_bytes, "a\nb\n\nc");
+	memset(out, 'x', out_bytes);
+	return out_bytes + 5; /* what snprintf would say of a name that is cut */
+}
+
+TEST(map_lines_stay_whole_with_odd_names)
+{
+	struct bed bed;
+	char path[128];
+	use_own_folder();
+	path_of(getpid(), path);
+	bed_map(&bed);
+	bed.config.name = odd_name;
+	CHECK_EQ(ch__sinks_create(&bed.config, CH__SINK_PERF_MAP, &bed.sinks), 0);
+	for (size_t i = 1; i <= 300; i++)
+		add(&bed, i * 64, 64, i);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+	struct map_file *map = read_map(path);
+	CHECK_EQ(map->count, 301);
+	char nameless[40];
+	snprintf(nameless, sizeof nameless, "jit_%lx", (unsigned long)(bed.pool + 64));
+	CHECK_STR(line_of(map, (uintptr_t)bed.pool + 64)->name, nameless);
+	CHECK_STR(line_of(map, (uintptr_t)bed.pool + 128)->name, "a b  c");
+	free(map);
+	bed_close(&bed);
+	remove_own_folder();
+}

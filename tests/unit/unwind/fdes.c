@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: MIT
+ * fdes.c: what LLVM's unwinder is told of pages, slots and tables of blocks: each FDE
+ * once while it is live, and taken back once before it is dead, so that it has what libgcc finds. A
+ * stand-in for that unwinder keeps the books. */
+#define _GNU_SOURCE
+#include "tests/support/unwind_rig.h"
+
+enum { MOST = 1024, SLOTS_AT = 32, CODE_AT = 4 };
+enum { SLOT_BYTES = (CODE_AT + CH_ARCH_TEMPLATE_BYTES + 7) & ~7 };
+
+/* --- the stand-in --- */
+
+struct told {
+	uintptr_t fde;
+	uint64_t pc, bytes;
+};
+static struct told told[MOST];
+static size_t told_n;
+
+void __unw_add_dynamic_fde(uintptr_t fde);
+void __unw_remove_dynamic_fde(uintptr_t fde);
+
+static struct told read_fde(uintptr_t fde)
+{
+	struct told t = {.fde = fde};
+	uint32_t distance, id;
+	memcpy(&distance, (const void *)(fde + 4), sizeof distance);
+	memcpy(&t.pc, (const void *)(fde + 8), sizeof t.pc);
+	memcpy(&t.bytes, (const void *)(fde + 16), sizeof t.bytes);
+	memcpy(&id, (const void *)(fde + 4 - distance + 4), sizeof id);
+	CHECK_EQ(id, 0); /* it has a CIE by then */
+	CHECK(t.bytes != 0);
+	return t;
+}
+
+static size_t place_of(uintptr_t fde)
+{
+	size_t i = 0;
+	while (i < told_n && told[i].fde != fde)
+		i++;
+	return i;
+}
+
+void __unw_add_dynamic_fde(uintptr_t fde)
+{
+	CHECK_EQ(place_of(fde), told_n);
+	CHECK(told_n < MOST);
+	told[told_n++] = read_fde(fde);
+}
+
+void __unw_remove_dynamic_fde(uintptr_t fde)
+{
+	size_t i = place_of(fde);
+	CHECK(i < told_n);
+	struct told t = read_fde(fde);
+	CHECK(t.pc == told[i].pc && t.bytes == told[i].bytes);
+	told[i] = told[--told_n];
+}
+
+/* Both unwinders know it, or neither. */
+static bool is_known(const uint8_t *pc)
+{
+	unsigned n = 0;
+	for (size_t i = 0; i < told_n; i++)
+		n += (uintptr_t)pc - told[i].pc < told[i].bytes;
+	CHECK(n <= 1);
+	CHECK_EQ(libgcc_knows(pc), n);
+	return n;
+}
+
+/* --- pages --- */
+
+static void expect_pages(const struct bed *bed, uint32_t first, uint32_t pages)
+{
+	for (uint32_t page = 0; page < BED_CHUNKS * BED_PAGES_PER_CHUNK; page++) {
+		const uint8_t *at = bed->pool + (size_t)page * BED_PAGE_BYTES;
+		bool is_live = page >= first && page < first + pages;
+		CHECK_EQ(is_known(at), is_live);
+		CHECK_EQ(is_known(at + BED_PAGE_BYTES - 1), is_live);
+	}
+	CHECK(is_known(bed->runtime));
+	CHECK_EQ(told_n, 1 + pages);
+}
+
+TEST(each_page_is_told_once_and_taken_back_once)
+{
+	struct bed bed;
+	bed_open(&bed, CH__SINK_UNWIND);
+	expect_pages(&bed, 0, 0);
+	for (int twice = 0; twice < 2; twice++)
+		CHECK(ch__sinks_page_live(bed.sinks, 60, 70, 0));
+	expect_pages(&bed, 60, 70);
+	for (int twice = 0; twice < 2; twice++)
+		ch__sinks_page_dead(bed.sinks, 60, 3);
+	expect_pages(&bed, 63, 67);
+	ch__sinks_page_dead(bed.sinks, 129, 1);
+	expect_pages(&bed, 63, 66);
+	CHECK_EQ(ch__sinks_set(bed.sinks, 0), 0);
+	expect_pages(&bed, 0, 0);
+	CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_UNWIND), 0);
+	expect_pages(&bed, 63, 66);
+	ch__sinks_page_dead(bed.sinks, 128, 1);
+	ch__sinks_chunk_gone(bed.sinks, 1);
+	expect_pages(&bed, 63, 1);
+	bed_close(&bed);
+	CHECK_EQ(told_n, 0);
+}
+
+/* --- slots --- */
+
+static uintptr_t slot_at(const struct bed *bed, uint32_t page, uint32_t slot)
+{
+	return (uintptr_t)bed->pool + page * BED_PAGE_BYTES + SLOTS_AT + slot * SLOT_BYTES;
+}
+
+static void expect_slots(const struct bed *bed, uint32_t page, uint64_t live)
+{
+	struct ch__arch_template t = ch__arch_templates[CH__TEMPLATE_TAIL];
+	for (uint32_t i = 0; i < 64; i++) {
+		const uint8_t *code = (const uint8_t *)slot_at(bed, page, i) + CODE_AT;
+		CHECK_EQ(is_known(code), live >> i & 1);
+		CHECK_EQ(is_known(code + t.bytes - 1), live >> i & 1);
+		CHECK(!is_known(code - 1) && !is_known(code + t.bytes));
+	}
+	CHECK_EQ(told_n, 1 + (size_t)__builtin_popcountll(live));
+}
+
+TEST(each_slot_is_told_once_and_taken_back_once)
+{
+	enum { PAGE = 70 };
+	const uint8_t frame = CH__FRAME_SLOTS + CH__TEMPLATE_TAIL;
+	struct bed bed;
+	bed_open(&bed, CH__SINK_UNWIND);
+	CHECK_EQ(ch__sinks_slots_register(bed.sinks, CH__TEMPLATE_TAIL, SLOTS_AT, SLOT_BYTES,
+					  CODE_AT),
+		 0);
+	for (int round = 0; round < 2; round++) {
+		CHECK(ch__sinks_page_live(bed.sinks, PAGE, 1, frame));
+		expect_slots(&bed, PAGE, 0);
+		for (int twice = 0; twice < 2; twice++)
+			for (uint32_t i = 0; i < 64; i += 9)
+				ch__sinks_slot_live(bed.sinks, slot_at(&bed, PAGE, i), frame);
+		expect_slots(&bed, PAGE, 0x8040201008040201);
+		for (int twice = 0; twice < 2; twice++)
+			ch__sinks_slot_dead(bed.sinks, slot_at(&bed, PAGE, 63));
+		expect_slots(&bed, PAGE, 0x0040201008040201);
+		if (round == 0) {
+			ch__sinks_chunk_gone(bed.sinks, PAGE / BED_PAGES_PER_CHUNK);
+		} else {
+			CHECK_EQ(ch__sinks_set(bed.sinks, 0), 0);
+		}
+		expect_slots(&bed, PAGE, 0);
+	}
+	CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_UNWIND), 0);
+	CHECK(ch__sinks_page_live(bed.sinks, PAGE, 1, frame));
+	ch__sinks_slot_live(bed.sinks, slot_at(&bed, PAGE, 1), frame);
+	expect_slots(&bed, PAGE, 2);
+	bed_close(&bed);
+	CHECK_EQ(told_n, 0);
+}
+
+/* --- tables of blocks --- */
+
+/* A CIE, and an FDE for each of so many ranges of 64 bytes. */
+static void put_table(uint8_t *section, const uint8_t *code, unsigned fdes)
+{
+	static const uint8_t cie[] = {16, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0x78, 16, 0x0c, 7, 8};
+	memcpy(section, cie, sizeof cie);
+	memset(section + sizeof cie, 0, 4);
+	uint8_t *fde = section + 20;
+	for (unsigned i = 0; i < fdes; i++, fde += 24) {
+		uint32_t words[2] = {20, (uint32_t)(fde + 4 - section)};
+		uint64_t range[2] = {(uintptr_t)code + (size_t)i * 64, 64};
+		memcpy(fde, words, sizeof words);
+		memcpy(fde + 8, range, sizeof range);
+	}
+	memset(fde, 0, 4);
+}
+
+TEST(each_fde_of_a_table_is_told_once_and_taken_back_once)
+{
+	enum { FDES = 3 };
+	static _Alignas(16) uint8_t sections[2][160];
+	struct ch__own *own[2];
+	struct bed bed;
+	bed_open(&bed, CH__SINK_UNWIND);
+	for (unsigned i = 0; i < 2; i++) {
+		put_table(sections[i], bed.pool + (size_t)i * 4096, FDES);
+		CHECK(ch__eh_frame_is_sound(sections[i], (uintptr_t)bed.pool + i * 4096,
+					    (uintptr_t)bed.pool + i * 4096 + FDES * 64));
+		own[i] = ch__sinks_own_create(bed.sinks);
+		CHECK(own[i] != NULL);
+		ch__sinks_own_live(bed.sinks, own[i], sections[i]);
+		CHECK_EQ(told_n, 1 + (i + 1) * FDES);
+	}
+	for (unsigned on = 0; on < 2; on++) {
+		for (unsigned i = 0; i < 2; i++) {
+			const uint8_t *code = bed.pool + (size_t)i * 4096;
+			CHECK(is_known(code) && is_known(code + FDES * 64 - 1));
+			CHECK(!is_known(code + FDES * 64));
+		}
+		CHECK_EQ(ch__sinks_set(bed.sinks, 0), 0);
+		CHECK_EQ(told_n, 1);
+		CHECK(!is_known(bed.pool) && !is_known(bed.pool + 4096));
+		CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_UNWIND), 0);
+		CHECK_EQ(told_n, 1 + 2 * FDES);
+	}
+	for (unsigned i = 0; i < 2; i++) {
+		for (int twice = 0; twice < 2; twice++)
+			ch__sinks_own_dead(bed.sinks, own[i]);
+		CHECK_EQ(told_n, 1 + (1 - i) * FDES);
+		CHECK(!is_known(bed.pool + (size_t)i * 4096));
+		CHECK_EQ(is_known(bed.pool + 4096), !i);
+		ch__sinks_own_destroy(bed.sinks, own[i]);
+	}
+	bed_close(&bed);
+	CHECK_EQ(told_n, 0);
+}

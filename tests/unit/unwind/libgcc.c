@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: MIT
+ * libgcc.c: code pages in the unwinder: found while live and at no other time, passed
+ * by a real backtrace, and undisturbed by other pages that come and go. */
+#define _GNU_SOURCE
+#include "tests/support/frames_code.h"
+#include "tests/support/unwind_rig.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unwind.h>
+
+static const uint8_t *page_at(const struct bed *bed, uint32_t page)
+{
+	return bed->pool + (size_t)page * BED_PAGE_BYTES;
+}
+
+/* True or false for the whole page; fails when its bytes do not agree. */
+static bool is_page_known(const struct bed *bed, uint32_t page)
+{
+	const uint8_t *at = page_at(bed, page);
+	bool first = libgcc_knows(at);
+	CHECK_EQ(libgcc_knows(at + BED_PAGE_BYTES / 2), first);
+	CHECK_EQ(libgcc_knows(at + BED_PAGE_BYTES - 1), first);
+	return first;
+}
+
+static void check_only_live(const struct bed *bed, uint32_t first, uint32_t pages)
+{
+	for (uint32_t page = 0; page < BED_CHUNKS * BED_PAGES_PER_CHUNK; page++)
+		CHECK_EQ(is_page_known(bed, page), page >= first && page < first + pages);
+}
+
+TEST(page_is_known_only_while_live)
+{
+	static const uint32_t pages[] = {0, 1, 63, 64, 100, 191};
+	struct bed bed;
+	bed_open(&bed, CH__SINK_UNWIND);
+	check_only_live(&bed, 0, 0);
+	for (unsigned i = 0; i < sizeof pages / sizeof pages[0]; i++) {
+		CHECK(ch__sinks_page_live(bed.sinks, pages[i], 1, 0));
+		check_only_live(&bed, pages[i], 1);
+		ch__sinks_page_dead(bed.sinks, pages[i], 1);
+		check_only_live(&bed, 0, 0);
+	}
+	CHECK(!libgcc_knows(bed.pool + BED_POOL_BYTES));
+	bed_close(&bed);
+}
+
+TEST(page_dead_leaves_neighbours_known)
+{
+	struct bed bed;
+	bed_open(&bed, CH__SINK_UNWIND);
+	for (uint32_t page = 60; page < 68; page++)
+		CHECK(ch__sinks_page_live(bed.sinks, page, 1, 0));
+	check_only_live(&bed, 60, 8);
+	ch__sinks_page_dead(bed.sinks, 63, 1);
+	CHECK(!is_page_known(&bed, 63));
+	for (uint32_t page = 60; page < 68; page++)
+		CHECK_EQ(is_page_known(&bed, page), page != 63);
+	bed_close(&bed);
+}
+
+TEST(span_over_chunks_is_known_at_every_page)
+{
+	struct bed bed;
+	bed_open(&bed, CH__SINK_UNWIND);
+	CHECK(ch__sinks_page_live(bed.sinks, 50, 100, 0));
+	check_only_live(&bed, 50, 100);
+	ch__sinks_page_dead(bed.sinks, 50, 100);
+	check_only_live(&bed, 0, 0);
+	bed_close(&bed);
+}
+
+TEST(chunk_gone_is_unknown_and_comes_back)
+{
+	struct bed bed;
+	bed_open(&bed, CH__SINK_UNWIND);
+	size_t before = ch__meta_bytes(bed.config.meta);
+	for (int round = 0; round < 3; round++) {
+		CHECK(ch__sinks_page_live(bed.sinks, 70, 1, 0));
+		CHECK(is_page_known(&bed, 70));
+		ch__sinks_page_dead(bed.sinks, 70, 1);
+		ch__sinks_chunk_gone(bed.sinks, 1);
+		check_only_live(&bed, 0, 0);
+		CHECK_EQ(ch__meta_bytes(bed.config.meta), before);
+	}
+	bed_close(&bed);
+}
+
+TEST(unwind_turned_on_late_knows_live_pages)
+{
+	struct bed bed;
+	bed_open(&bed, 0);
+	CHECK_EQ(ch__sinks_on(bed.sinks), 0);
+	CHECK(ch__sinks_page_live(bed.sinks, 10, 60, 0));
+	ch__sinks_page_dead(bed.sinks, 10, 5);
+	check_only_live(&bed, 0, 0);
+	CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_UNWIND), 0);
+	CHECK_EQ(ch__sinks_on(bed.sinks), CH__SINK_UNWIND);
+	check_only_live(&bed, 15, 55);
+	CHECK_EQ(ch__sinks_set(bed.sinks, 0), 0);
+	check_only_live(&bed, 0, 0);
+	ch__sinks_page_dead(bed.sinks, 15, 54);
+	CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_UNWIND), 0);
+	check_only_live(&bed, 69, 1);
+	bed_close(&bed);
+}
+
+TEST(page_without_metadata_is_refused)
+{
+	struct bed bed;
+	bed_open(&bed, CH__SINK_UNWIND);
+	CHECK(ch__sinks_page_live(bed.sinks, 0, 1, 0));
+	ch__os_fail_at(1, false);
+	CHECK(!ch__sinks_page_live(bed.sinks, 63, 2, 0));
+	ch__os_fail_at(0, false);
+	check_only_live(&bed, 0, 1);
+	CHECK(ch__sinks_page_live(bed.sinks, 63, 2, 0));
+	ch__sinks_page_dead(bed.sinks, 0, 1);
+	check_only_live(&bed, 63, 2);
+	bed_close(&bed);
+}
+
+TEST(pool_is_unknown_after_destroy)
+{
+	struct bed bed;
+	bed_open(&bed, CH__SINK_UNWIND);
+	CHECK(ch__sinks_page_live(bed.sinks, 0, 192, 0));
+	CHECK(libgcc_knows(bed.runtime));
+	const uint8_t *pool = bed.pool, *runtime = bed.runtime;
+	bed_close(&bed);
+	CHECK(!libgcc_knows(pool));
+	CHECK(!libgcc_knows(pool + BED_POOL_BYTES - 1));
+	CHECK(!libgcc_knows(runtime));
+}
+
+/* --- real backtraces --- */
+
+struct trace {
+	uintptr_t code_return; /* return address in the code */
+	uintptr_t caller;      /* where the frame beyond it must be: in this function's body */
+	bool has_code, has_beyond;
+};
+
+static _Thread_local struct trace trace;
+
+static _Unwind_Reason_Code see_frame(struct _Unwind_Context *context, void *arg)
+{
+	(void)arg;
+	uintptr_t pc = (uintptr_t)_Unwind_GetIP(context);
+	if (trace.has_code && pc > trace.caller && pc < trace.caller + 256)
+		trace.has_beyond = true;
+	if (pc == trace.code_return)
+		trace.has_code = true;
+	return _URC_NO_REASON;
+}
+
+static void take_backtrace(void)
+{
+	_Unwind_Backtrace(see_frame, NULL);
+}
+
+/* The address of the function must be that of its only body. */
+#if defined(__clang__)
+#define ONE_BODY __attribute__((noinline))
+#else
+#define ONE_BODY __attribute__((noinline, noclone))
+#endif
+
+typedef void trampoline(void (*)(void));
+
+/* True when a backtrace from inside the code goes on into this function. */
+ONE_BODY static bool passes(void *code, size_t return_offset)
+{
+	trampoline *run = (trampoline *)code;
+	trace = (struct trace){.code_return = (uintptr_t)code + return_offset};
+	trace.caller = (uintptr_t)passes;
+	run(take_backtrace);
+	return trace.has_beyond;
+}
+
+TEST(backtrace_passes_framed_code)
+{
+	struct bed bed;
+	bed_open(&bed, CH__SINK_UNWIND);
+	void *code = bed_code(&bed, 5 * BED_PAGE_BYTES + 64, code_framed, sizeof code_framed);
+	CHECK(!passes(code, CODE_FRAMED_RETURNS_AT));
+	CHECK(ch__sinks_page_live(bed.sinks, 5, 1, 0));
+	CHECK(passes(code, CODE_FRAMED_RETURNS_AT));
+	ch__sinks_page_dead(bed.sinks, 5, 1);
+	CHECK(!passes(code, CODE_FRAMED_RETURNS_AT));
+	bed_close(&bed);
+}
+
+TEST(backtrace_passes_code_of_another_shape)
+{
+	struct bed bed;
+	bed_open(&bed, CH__SINK_UNWIND);
+	void *code = bed_code(&bed, 5 * BED_PAGE_BYTES + 64, code_frameless, sizeof code_frameless);
+	CHECK(ch__sinks_page_live(bed.sinks, 6, 1,
+				  0)); /* the chunk is registered before the shape */
+	uint8_t shape =
+		ch__sinks_frame_register(bed.sinks, code_frameless_cfi, sizeof code_frameless_cfi,
+					 ch__arch_cfi_frame_pointer()->return_register);
+	CHECK_EQ(shape, 1);
+	CHECK(ch__sinks_page_live(bed.sinks, 5, 1, shape));
+	CHECK(passes(code, CODE_FRAMELESS_RETURNS_AT));
+	/* The page comes back for code with frame pointers. */
+	ch__sinks_page_dead(bed.sinks, 5, 1);
+	code = bed_code(&bed, 5 * BED_PAGE_BYTES + 64, code_framed, sizeof code_framed);
+	CHECK(ch__sinks_page_live(bed.sinks, 5, 1, 0));
+	CHECK(passes(code, CODE_FRAMED_RETURNS_AT));
+	bed_close(&bed);
+}
+
+/* A freed page may be taken for code of another shape before the sinks hear that it was freed. */
+TEST(page_taken_for_another_shape_has_that_shape)
+{
+	struct bed bed;
+	bed_open(&bed, CH__SINK_UNWIND);
+	uint8_t shape =
+		ch__sinks_frame_register(bed.sinks, code_frameless_cfi, sizeof code_frameless_cfi,
+					 ch__arch_cfi_frame_pointer()->return_register);
+	CHECK_EQ(shape, 1);
+	void *code = bed_code(&bed, 5 * BED_PAGE_BYTES + 64, code_frameless, sizeof code_frameless);
+	CHECK(ch__sinks_page_live(bed.sinks, 4, 3, 0));
+	CHECK(ch__sinks_page_live(bed.sinks, 5, 1, shape));
+	CHECK(passes(code, CODE_FRAMELESS_RETURNS_AT));
+	check_only_live(&bed, 4, 3);
+	bed_close(&bed);
+}
+
+TEST(pages_of_a_chunk_that_is_gone_do_not_come_back_with_the_sink)
+{
+	struct bed bed;
+	bed_open(&bed, CH__SINK_UNWIND);
+	CHECK(ch__sinks_page_live(bed.sinks, 60, 8, 0));
+	ch__sinks_chunk_gone(bed.sinks, 1); /* pages 64 to 67 were not told dead */
+	check_only_live(&bed, 60, 4);
+	CHECK_EQ(ch__sinks_set(bed.sinks, 0), 0);
+	CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_UNWIND), 0);
+	check_only_live(&bed, 60, 4);
+	bed_close(&bed);
+}
+
+TEST(backtrace_passes_while_other_pages_flip)
+{
+	struct bed bed;
+	bed_open(&bed, CH__SINK_UNWIND);
+	void *code = bed_code(&bed, 5 * BED_PAGE_BYTES + 64, code_framed, sizeof code_framed);
+	CHECK(ch__sinks_page_live(bed.sinks, 5, 1, 0));
+	struct flipper flipper = {.bed = &bed, .pages = 128};
+	pthread_t thread;
+	CHECK_EQ(pthread_create(&thread, NULL, flip_other_pages, &flipper), 0);
+	uint64_t end = now_ns() + storm_ms() * UINT64_C(1000000), passed = 0;
+	while (now_ns() < end || !passed || !atomic_load(&flipper.flips)) {
+		CHECK(passes(code, CODE_FRAMED_RETURNS_AT));
+		passed++;
+	}
+	atomic_store(&flipper.is_over, true);
+	pthread_join(thread, NULL);
+	bed_close(&bed);
+}
+TEST(frame_shapes_run_out)
+{
+	static const uint8_t cfi[97] = {0};
+	struct bed bed;
+	bed_open(&bed, 0);
+	CHECK_EQ(ch__sinks_frame_register(bed.sinks, cfi, sizeof cfi, 16), 0);
+	for (unsigned i = 1; i < 16; i++)
+		CHECK_EQ(ch__sinks_frame_register(bed.sinks, cfi, 96, 16), i);
+	CHECK_EQ(ch__sinks_frame_register(bed.sinks, cfi, 1, 16), 0);
+	bed_close(&bed);
+}
+
+TEST(lists_of_sinks_are_parsed)
+{
+	unsigned wanted = 7;
+	CHECK(ch__sinks_parse("unwind,perfmap", &wanted));
+	CHECK_EQ(wanted, CH__SINK_UNWIND | CH__SINK_PERF_MAP);
+	CHECK(ch__sinks_parse("perfmap", &wanted));
+	CHECK_EQ(wanted, CH__SINK_PERF_MAP);
+	CHECK(ch__sinks_parse("libunwind,unwind", &wanted));
+	CHECK_EQ(wanted, CH__SINK_UNWIND | CH__SINK_LIBUNWIND);
+	CHECK(ch__sinks_parse("none", &wanted));
+	CHECK_EQ(wanted, 0);
+	CHECK(!ch__sinks_parse("unwind,perf", &wanted));
+	CHECK(!ch__sinks_parse("unwind,,perfmap", &wanted));
+	CHECK(!ch__sinks_parse("unwind,", &wanted));
+	CHECK(!ch__sinks_parse("", &wanted));
+}

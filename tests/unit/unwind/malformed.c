@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: MIT
+ * malformed.c: .eh_frame records of every form that is judged, and one wrong thing at a
+ * time: what a VM's section may not be (eh_frame_check.c), and what the image's table of a template
+ * may not be (template_cfi.c). The table of a template is one that this program says is the
+ * image's: its _Unwind_Find_FDE is the one that the library finds. */
+#include "tests/support/harness.h"
+#include "unwind/unwinders.h"
+#include "unwind/unwind.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum {
+	ABSOLUTE = 0x00,
+	UDATA2 = 0x02,
+	UDATA4 = 0x03,
+	UDATA8 = 0x04,
+	SDATA2 = 0x0a,
+	SDATA4 = 0x0b,
+	SDATA8 = 0x0c,
+	PC_RELATIVE = 0x10,
+	TEXT_RELATIVE = 0x20,
+	INDIRECT = 0x80,
+	NO_POINTER = 0xff,
+	ULEB = 0x01,
+	CODE_BYTES = 64,
+	SECTION_MOST = 1 << 20,
+};
+
+static const uint8_t code[2 * CODE_BYTES];
+
+/* A CIE and an FDE that are right, and what is to be otherwise; 0 = as it should be. */
+struct form {
+	const char *what;
+	const char *letters;   /* NULL: zR */
+	uintptr_t low;         /* 0: the address of code */
+	uint64_t first, bytes; /* of the FDE, from low; bytes 0: CODE_BYTES */
+	int cie_length, fde_length, cie_id, distance, data, fde_data; /* added to the right value */
+	uint8_t version;                                              /* 0: 1 */
+	uint8_t encoding;
+	uint8_t personality;
+	uint8_t factor_bytes;             /* of the code alignment factor, a LEB128 as long; 0: 1 */
+	uint8_t cfi_bytes, fde_cfi_bytes; /* of the programs, in nops */
+	bool unended_letters, no_fde, empty_fde, cie_is_fde, no_end;
+};
+
+/* --- a section --- */
+
+static _Alignas(8) uint8_t section[SECTION_MOST + 64];
+static size_t used;
+static const uint8_t *fde_at;
+
+static void put(uint64_t value, unsigned bytes)
+{
+	memcpy(section + used, &value, bytes);
+	used += bytes;
+}
+
+static void fill(uint8_t byte, unsigned count)
+{
+	while (count--)
+		put(byte, 1);
+}
+
+static unsigned bytes_of(uint8_t encoding)
+{
+	static const uint8_t sizes[16] = {8, 0, 2, 4, 8, 0, 0, 0, 0, 0, 2, 4, 8, 0, 0, 0};
+	return sizes[encoding & 15];
+}
+
+static size_t begin_record(void)
+{
+	put(0, 4);
+	return used;
+}
+
+static void end_record(size_t at, int more)
+{
+	while ((used - at) % 4)
+		put(0, 1);
+	uint32_t length = (uint32_t)((int)(used - at) + more);
+	memcpy(section + at - 4, &length, 4);
+}
+
+static void put_cie(const struct form *f)
+{
+	const char *letters = f->letters ? f->letters : "zR";
+	size_t at = begin_record();
+	put((uint64_t)f->cie_id, 4);
+	put(f->version ? f->version : 1, 1);
+	if (f->unended_letters) {
+		fill('z', 7);
+		end_record(at, f->cie_length);
+		return;
+	}
+	for (const char *c = letters; *c; c++)
+		put((uint8_t)*c, 1);
+	put(0, 1);
+	fill(0x81, f->factor_bytes ? f->factor_bytes - 1u : 0);
+	put(1, 1);
+	put(0x78, 1); /* -8 */
+	put(16, 1);
+	if (*letters == 'z') {
+		size_t length_at = used;
+		put(0, 1);
+		for (const char *c = letters + 1; *c; c++) {
+			if (*c == 'R') {
+				put(f->encoding, 1);
+			} else if (*c == 'L') {
+				put(SDATA4, 1);
+			} else if (*c == 'P') {
+				put(f->personality, 1);
+				fill(0,
+				     f->personality == NO_POINTER ? 0 : bytes_of(f->personality));
+			}
+		}
+		section[length_at] = (uint8_t)((int)(used - length_at - 1) + f->data);
+	}
+	fill(0, f->cfi_bytes);
+	end_record(at, f->cie_length);
+}
+
+static void put_fde(const struct form *f, size_t cie)
+{
+	uintptr_t low = f->low ? f->low : (uintptr_t)code;
+	bool has_letters = !f->letters || f->letters[0] == 'z';
+	unsigned size = bytes_of(f->encoding);
+	size_t at = begin_record();
+	fde_at = section + at - 4;
+	put((uint64_t)((int)(used - cie) + f->distance), 4);
+	uint64_t first = low + f->first;
+	if (f->encoding & PC_RELATIVE)
+		first -= (uintptr_t)(section + used);
+	put(first, size);
+	put(f->empty_fde ? 0 : f->bytes ? f->bytes : CODE_BYTES, size);
+	if (has_letters)
+		put((uint64_t)f->fde_data, 1);
+	fill(0, f->fde_cfi_bytes);
+	end_record(at, f->fde_length);
+}
+
+static void build(const struct form *f)
+{
+	memset(section, 0, 4096);
+	used = 0;
+	put_cie(f);
+	if (!f->no_fde)
+		put_fde(f, f->cie_is_fde ? used : 0);
+	if (!f->no_end)
+		put(0, 4);
+}
+
+/* --- a VM's section --- */
+
+static bool is_sound(const struct form *f)
+{
+	uintptr_t low = f->low ? f->low : (uintptr_t)code;
+	build(f);
+	return ch__eh_frame_is_sound(section, low, low + CODE_BYTES);
+}
+
+TEST(sections_of_every_form_are_sound)
+{
+	static const struct form forms[] = {
+		{.what = "plain"},
+		{.what = "udata2", .encoding = UDATA2, .low = 0x8000},
+		{.what = "udata4", .encoding = UDATA4, .low = 0xf0000000},
+		{.what = "udata8", .encoding = UDATA8},
+		{.what = "sdata2", .encoding = SDATA2, .low = 0x1000},
+		{.what = "sdata4", .encoding = SDATA4, .low = 0x10000},
+		{.what = "negative sdata4", .encoding = SDATA4, .low = (uintptr_t)-0x1000},
+		{.what = "sdata8", .encoding = SDATA8},
+		{.what = "relative", .encoding = PC_RELATIVE | SDATA4},
+		{.what = "relative, 8 bytes", .encoding = PC_RELATIVE | ABSOLUTE},
+		{.what = "version 3", .version = 3},
+		{.what = "no letters", .letters = ""},
+		{.what = "language data", .letters = "zLR"},
+		{.what = "personality", .letters = "zPLR", .personality = PC_RELATIVE | SDATA4},
+		{.what = "no personality", .letters = "zPR", .personality = NO_POINTER},
+		{.what = "signal frame, signed pcs", .letters = "zRSB"},
+		{.what = "no encoding", .letters = "z"},
+		{.what = "a long factor", .factor_bytes = 12},
+		{.what = "programs", .cfi_bytes = 40, .fde_cfi_bytes = 40},
+		{.what = "some of the code", .first = 8, .bytes = 8},
+	};
+	for (unsigned i = 0; i < sizeof forms / sizeof *forms; i++)
+		if (!is_sound(&forms[i]))
+			FAIL("a sound section is refused: %s", forms[i].what);
+}
+
+TEST(sections_with_one_thing_wrong_are_refused)
+{
+	static const struct form forms[] = {
+		{.what = "version 2", .version = 2},
+		{.what = "version 4", .version = 4},
+		{.what = "letters without an end", .unended_letters = true},
+		{.what = "letters of another kind", .letters = "eh"},
+		{.what = "a letter that nobody knows", .letters = "zRX"},
+		{.what = "data behind the record", .data = 100},
+		{.what = "pcs of no fixed length", .encoding = ULEB},
+		{.what = "pcs by way of a word", .encoding = INDIRECT | PC_RELATIVE | SDATA4},
+		{.what = "pcs relative to a base", .encoding = TEXT_RELATIVE | SDATA4},
+		{.what = "a personality of no fixed length", .letters = "zPR", .personality = ULEB},
+		{.what = "a CIE that is cut in its factors", .letters = "", .cie_length = -4},
+		{.what = "a factor that does not end", .factor_bytes = 30, .cie_length = -24},
+		{.what = "an FDE whose CIE lies before the section", .distance = 4096},
+		{.what = "an FDE whose CIE is not aligned", .distance = -2},
+		{.what = "an FDE whose CIE is none", .cie_id = 4},
+		{.what = "an FDE whose CIE reaches into it", .distance = -4},
+		{.what = "an FDE without room for pcs", .fde_length = -12},
+		{.what = "an FDE whose data reach behind it", .fde_data = 100},
+		{.what = "code before the block", .first = (uint64_t)-8},
+		{.what = "code behind the block", .first = CODE_BYTES},
+		{.what = "code over the block's end", .bytes = CODE_BYTES + 1},
+		{.what = "an FDE of nothing", .empty_fde = true},
+		{.what = "no FDE", .no_fde = true},
+		{.what = "a short record", .cie_length = -100},
+		{.what = "a record of an odd length", .cie_length = 2},
+		{.what = "a record that leads far away", .cie_length = 2 * SECTION_MOST},
+	};
+	for (unsigned i = 0; i < sizeof forms / sizeof *forms; i++)
+		if (is_sound(&forms[i]))
+			FAIL("an unsound section is accepted: %s", forms[i].what);
+}
+
+TEST(section_that_is_not_aligned_or_does_not_end_is_refused)
+{
+	struct form f = {.what = "plain"};
+	uintptr_t low = (uintptr_t)code;
+	build(&f);
+	memmove(section + 2, section, used);
+	CHECK(!ch__eh_frame_is_sound(section + 2, low, low + CODE_BYTES));
+	/* The last record begins within the bound and ends behind it. */
+	f.no_end = true;
+	build(&f);
+	uint32_t length = SECTION_MOST - (uint32_t)used - 4;
+	memcpy(section + used, &length, 4);
+	memcpy(section + used + 8, section + 8, 16);
+	CHECK(!ch__eh_frame_is_sound(section, low, low + CODE_BYTES));
+}
+
+/* --- the image's table of a template --- */
+
+static const void *found;
+
+extern const void *_Unwind_Find_FDE(const void *pc, void *bases);
+const void *_Unwind_Find_FDE(const void *pc, void *bases)
+{
+	(void)pc, (void)bases;
+	return found;
+}
+
+static int read_template(const struct form *f, uint16_t template_bytes)
+{
+	struct ch__arch_template template = {.begin = code, .bytes = template_bytes};
+	static const struct ch__frame_shape none;
+	struct ch__frame_shape shape;
+	build(f);
+	found = fde_at;
+	int error = ch__template_cfi(&template, &shape);
+	if (error)
+		CHECK_EQ(memcmp(&shape, &none, sizeof shape), 0);
+	else
+		CHECK(shape.code_bytes == template_bytes && shape.data_align == -8 &&
+		      shape.return_register == 16 && shape.code_align == 1);
+	return error;
+}
+
+TEST(frame_of_a_template_is_read_from_every_form_that_linkers_write)
+{
+	static const struct form forms[] = {
+		{.what = "absolute"},
+		{.what = "sdata8", .encoding = SDATA8},
+		{.what = "relative", .encoding = PC_RELATIVE | SDATA4},
+		{.what = "relative, 8 bytes", .encoding = PC_RELATIVE | SDATA8},
+		{.what = "version 3", .version = 3},
+		{.what = "programs", .cfi_bytes = 8, .fde_cfi_bytes = 8},
+	};
+	for (unsigned i = 0; i < sizeof forms / sizeof *forms; i++)
+		if (read_template(&forms[i], CODE_BYTES) != 0)
+			FAIL("a template's table is refused: %s", forms[i].what);
+}
+
+TEST(frame_of_a_template_in_another_form_is_refused)
+{
+	static const struct form forms[] = {
+		{.what = "version 4", .version = 4},
+		{.what = "no letters", .letters = ""},
+		{.what = "letters before the encoding", .letters = "zLR"},
+		{.what = "letters behind the encoding", .letters = "zRS"},
+		{.what = "a long factor", .factor_bytes = 2},
+		{.what = "data of another length", .data = 1},
+		{.what = "an encoding by way of a word", .encoding = INDIRECT | SDATA4},
+		{.what = "an encoding of 2 bytes", .encoding = UDATA2},
+		{.what = "a CIE that is none", .cie_id = 8},
+		{.what = "a CIE that is cut", .cie_length = -16},
+		{.what = "a CIE without an end", .cie_length = -100},
+		{.what = "a CIE of 64 bits", .cie_length = -17},
+		{.what = "a long program of the CIE", .cfi_bytes = 250},
+		{.what = "a long program of the FDE", .fde_cfi_bytes = 250},
+		{.what = "an FDE that is a CIE", .distance = -24},
+		{.what = "an FDE that is cut", .fde_length = -12},
+		{.what = "an FDE with data", .fde_data = 1},
+		{.what = "an FDE of other code", .first = 1},
+		{.what = "an FDE of less code", .bytes = CODE_BYTES - 1},
+	};
+	for (unsigned i = 0; i < sizeof forms / sizeof *forms; i++)
+		if (read_template(&forms[i], CODE_BYTES) != ENOTSUP)
+			FAIL("a template's table is accepted: %s", forms[i].what);
+}
+
+TEST(template_without_a_frame_or_too_long_is_refused)
+{
+	struct form f = {.what = "plain", .bytes = 256};
+	struct ch__arch_template template = {.begin = code, .bytes = CODE_BYTES};
+	struct ch__frame_shape shape;
+	CHECK_EQ(read_template(&f, 256), ENOTSUP);
+	found = NULL;
+	CHECK_EQ(ch__template_cfi(&template, &shape), ENOENT);
+}

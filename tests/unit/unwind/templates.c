@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: MIT
+ * templates.c: the frames of templates: taken from the linked image, true at every
+ * instruction of a copy, and found wrong when any one instruction of them is dropped; a template
+ * without a table, or with one of another form, is refused. Slots go live and dead one by one. */
+#define _GNU_SOURCE
+#include "tests/support/template_probe.h"
+#include "tests/support/unwind_rig.h"
+#include "unwind/unwinders.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { SLOTS_AT = 32, CODE_AT = 4, SLOT_BYTES = (CODE_AT + CH_ARCH_TEMPLATE_BYTES + 7) & ~7 };
+
+extern void __register_frame_info(const void *begin, void *object);
+extern void *__deregister_frame_info(const void *begin);
+
+static uint8_t frame_of(enum ch__template kind)
+{
+	return (uint8_t)(CH__FRAME_SLOTS + kind);
+}
+
+static void open_slots(struct bed *bed, unsigned wanted)
+{
+	bed_open(bed, wanted);
+	for (unsigned kind = 0; kind < CH__TEMPLATES; kind++)
+		for (int twice = 0; twice < 2; twice++)
+			CHECK_EQ(ch__sinks_slots_register(bed->sinks, (enum ch__template)kind,
+							  SLOTS_AT, SLOT_BYTES, CODE_AT),
+				 0);
+}
+
+static size_t slot_offset(uint32_t page, uint32_t slot)
+{
+	return (size_t)page * BED_PAGE_BYTES + SLOTS_AT + (size_t)slot * SLOT_BYTES;
+}
+
+static const uint32_t slots_in_page = (BED_PAGE_BYTES - SLOTS_AT) / SLOT_BYTES;
+
+/* A trampoline to probe_target in a slot; its code. */
+static const uint8_t *put_trampoline(struct bed *bed, enum ch__template kind, size_t offset,
+				     uint64_t payload)
+{
+	struct ch__arch_template t = ch__arch_templates[kind];
+	uint8_t code[CH_ARCH_TEMPLATE_BYTES];
+	uint64_t target = (uintptr_t)probe_target;
+	memcpy(code, t.begin, t.bytes);
+	memcpy(code + t.target_at, &target, 8);
+	memcpy(code + t.payload_at, &payload, 8);
+	return bed_code(bed, offset + CODE_AT, code, t.bytes);
+}
+
+/* Steps through it; how many instructions had a wrong caller. */
+static unsigned count_wrong(const uint8_t *code, enum ch__template kind)
+{
+	static const unsigned instructions[CH__TEMPLATES] = {PROBE_FRAMED_STEPS, PROBE_TAIL_STEPS};
+	struct ch__arch_template t = ch__arch_templates[kind];
+	probe_fill(kind + 77);
+	probe_step(code, t.target_at, kind == CH__TEMPLATE_FRAMED);
+	CHECK_EQ(probe_steps.steps, instructions[kind]);
+	CHECK(probe_steps.target_steps >= PROBE_TARGET_STEPS);
+	return probe_steps.wrong;
+}
+
+TEST(unwinder_finds_the_caller_at_every_instruction)
+{
+	struct bed bed;
+	open_slots(&bed, CH__SINK_UNWIND);
+	for (unsigned kind = 0; kind < CH__TEMPLATES; kind++) {
+		uint32_t page = 5 + kind, slots[] = {0, 1, 100, slots_in_page - 1};
+		CHECK(ch__sinks_page_live(bed.sinks, page, 1, frame_of((enum ch__template)kind)));
+		for (unsigned i = 0; i < sizeof slots / sizeof slots[0]; i++) {
+			size_t at = slot_offset(page, slots[i]);
+			const uint8_t *code =
+				put_trampoline(&bed, (enum ch__template)kind, at, 4711 + i);
+			uintptr_t exec = (uintptr_t)bed.pool + at;
+			ch__sinks_slot_live(bed.sinks, exec, frame_of((enum ch__template)kind));
+			if (count_wrong(code, (enum ch__template)kind))
+				FAIL("template %u: a wrong caller at its byte %lld", kind,
+				     (long long)(probe_steps.wrong_pc - (uintptr_t)code));
+			probe_check(4711 + i,
+				    kind == CH__TEMPLATE_FRAMED ? PROBE_FRAMED_BYTES : 0);
+		}
+	}
+	bed_close(&bed);
+}
+
+/* Without a table nothing is found: what the test above sees comes from the slot's FDE. */
+TEST(unwinder_finds_no_caller_without_the_slot)
+{
+	struct bed bed;
+	open_slots(&bed, CH__SINK_UNWIND);
+	CHECK(ch__sinks_page_live(bed.sinks, 5, 1, frame_of(CH__TEMPLATE_TAIL)));
+	const uint8_t *code = put_trampoline(&bed, CH__TEMPLATE_TAIL, slot_offset(5, 9), 1);
+	CHECK_EQ(count_wrong(code, CH__TEMPLATE_TAIL), PROBE_TAIL_STEPS);
+	bed_close(&bed);
+}
+
+/* --- one instruction dropped --- */
+
+/* Bytes of the instruction; those that the templates have. */
+static size_t cfa_bytes(const uint8_t *at)
+{
+	if (*at == 0 || (*at & 0xc0) == 0x40 || (*at & 0xc0) == 0xc0)
+		return 1; /* nop, advance_loc, restore */
+	if (*at == 0x0e || *at == 0x0d || (*at & 0xc0) == 0x80)
+		return 2; /* def_cfa_offset, def_cfa_register, offset */
+	if (*at == 0x0c)
+		return 3; /* def_cfa */
+	FAIL("an instruction that this test does not know: %02x", *at);
+}
+
+struct dropped {
+	struct ch__frame_shape shapes[CH__TEMPLATES];
+	struct bed *bed;
+	const uint8_t *code;
+	uint8_t *section;
+};
+
+/* In a child: a wrong rule may lead the unwinder anywhere. Exits 0 when no caller was wrong. */
+static bool is_noticed(struct dropped *d)
+{
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (!child) {
+		uintptr_t object[16] = {0};
+		struct ch__eh_slots place = {
+			(uintptr_t)d->bed->pool, BED_PAGE_BYTES, 4, SLOTS_AT, SLOT_BYTES, CODE_AT};
+		uint8_t *section = aligned_alloc(16, (ch__eh_slots_bytes(&place) + 15) & ~15UL);
+		CHECK(section);
+		ch__eh_slots_write(section, &place, d->shapes);
+		ch__eh_slots_page(section, &place, 2, CH__TEMPLATE_FRAMED,
+				  &d->shapes[CH__TEMPLATE_FRAMED]);
+		uint32_t slot = ch__eh_slots_index(&place, (uintptr_t)d->code - CODE_AT);
+		ch__eh_slots_live(section, slot, &d->shapes[CH__TEMPLATE_FRAMED]);
+		__register_frame_info(section, object);
+		_exit(count_wrong(d->code, CH__TEMPLATE_FRAMED) != 0);
+	}
+	int status;
+	CHECK_EQ(waitpid(child, &status, 0), child);
+	return !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+}
+
+TEST(each_instruction_of_the_frame_is_needed)
+{
+	struct bed bed;
+	bed_map(&bed);
+	struct dropped d = {.bed = &bed};
+	struct ch__arch_template t = ch__arch_templates[CH__TEMPLATE_FRAMED];
+	struct ch__frame_shape *shape = &d.shapes[CH__TEMPLATE_FRAMED];
+	CHECK_EQ(ch__template_cfi(&t, shape), 0);
+	d.code = put_trampoline(&bed, CH__TEMPLATE_FRAMED, slot_offset(2, 3), 5);
+	CHECK(!is_noticed(&d));
+	unsigned dropped = 0;
+	for (size_t at = 0, n; at < shape->fde_bytes; at += n) {
+		uint8_t kept[4];
+		n = cfa_bytes(shape->fde + at);
+		if (!shape->fde[at])
+			continue;
+		memcpy(kept, shape->fde + at, n);
+		memset(shape->fde + at, 0, n);
+		if (!is_noticed(&d))
+			FAIL("nobody misses the instruction at byte %zu of the frame's", at);
+		memcpy(shape->fde + at, kept, n);
+		dropped++;
+	}
+	CHECK_EQ(dropped, PROBE_FRAMED_RULES);
+	CHECK(!is_noticed(&d));
+	ch__meta_destroy(bed.config.meta);
+	munmap(bed.runtime, BED_PAGE_BYTES + BED_POOL_BYTES);
+}
+
+/* --- tables that cannot be copied --- */
+
+TEST(template_without_a_table_is_refused)
+{
+	struct bed bed;
+	struct ch__frame_shape shape;
+	bed_open(&bed, CH__SINK_UNWIND);
+	struct ch__arch_template t = ch__arch_templates[CH__TEMPLATE_FRAMED];
+	t.begin = bed.pool;
+	CHECK_EQ(ch__template_cfi(&t, &shape), ENOENT);
+	CHECK_EQ(shape.slot_bytes + shape.fde_bytes + shape.bytes, 0);
+	bed_close(&bed);
+}
+
+/* A function of C with a table of its own, which is not the template's. */
+__attribute__((noinline)) static int other_function(int n)
+{
+	volatile int m = n;
+	return m + 1;
+}
+
+TEST(table_that_covers_other_bytes_is_refused)
+{
+	struct ch__frame_shape shape;
+	struct ch__arch_template t = ch__arch_templates[CH__TEMPLATE_FRAMED];
+	t.bytes--;
+	CHECK_EQ(ch__template_cfi(&t, &shape), ENOTSUP);
+	t.bytes++;
+	t.begin += 4;
+	CHECK_EQ(ch__template_cfi(&t, &shape), ENOTSUP);
+	t.begin = (const uint8_t *)(uintptr_t)other_function;
+	CHECK_EQ(ch__template_cfi(&t, &shape), ENOTSUP);
+	CHECK_EQ(other_function(1), 2);
+}
+
+/* Forms that assemblers and other linkers write: the same facts, other encodings. */
+static const uint8_t *table_at(uint8_t *section, const char *augmentation, uint8_t encoding,
+			       const uint8_t *pc, size_t bytes)
+{
+	uint8_t *at = section;
+	memset(section, 0, 128);
+	*(uint32_t *)(void *)at = 28;
+	at[8] = 1;
+	size_t n = strlen(augmentation) + 1;
+	memcpy(at + 9, augmentation, n);
+	static const uint8_t rest[] = {1, 0x78, 16, 1};
+	memcpy(at + 9 + n, rest, sizeof rest);
+	at[9 + n + sizeof rest] = encoding;
+	static const uint8_t initial[] = {0x0c, 7, 8, 0x90, 1};
+	memcpy(at + 10 + n + sizeof rest, initial, sizeof initial);
+	uint8_t *fde = section + 32;
+	*(uint32_t *)(void *)fde = 28;
+	*(uint32_t *)(void *)(fde + 4) = 36;
+	uint64_t begin = (uintptr_t)pc, length = bytes;
+	if (encoding & 0x10)
+		begin -= (uintptr_t)(fde + 8);
+	size_t size = (encoding & 0x0f) == 0x0b ? 4 : 8;
+	memcpy(fde + 8, &begin, size);
+	memcpy(fde + 8 + size, &length, size);
+	return section;
+}
+
+static int cfi_of(const char *augmentation, uint8_t encoding)
+{
+	static _Alignas(16) uint8_t section[160];
+	static uint8_t code[64];
+	static uintptr_t object[16];
+	struct ch__frame_shape shape;
+	struct ch__arch_template t = {code, 40, 24, 32};
+	memset(object, 0, sizeof object);
+	__register_frame_info(table_at(section, augmentation, encoding, code, 40), object);
+	int error = ch__template_cfi(&t, &shape);
+	__deregister_frame_info(section);
+	if (!error) {
+		CHECK_EQ(shape.code_align, 1);
+		CHECK_EQ(shape.data_align, -8);
+		CHECK_EQ(shape.return_register, 16);
+		CHECK_EQ(shape.code_bytes, 40);
+		CHECK(shape.bytes >= 5 && shape.cfi[0] == 0x0c && shape.cfi[4] == 1);
+	}
+	return error;
+}
+
+TEST(table_is_read_in_the_forms_that_linkers_write)
+{
+	CHECK_EQ(cfi_of("zR", 0x1b), 0); /* relative, 4 bytes */
+	CHECK_EQ(cfi_of("zR", 0x1c), 0); /* relative, 8 bytes */
+	CHECK_EQ(cfi_of("zR", 0x00), 0); /* absolute */
+	CHECK_EQ(cfi_of("", 0x00), ENOTSUP);
+	CHECK_EQ(cfi_of("zRS", 0x1b), ENOTSUP); /* a signal's frame: its pc is exact */
+}
+
+/* --- slots come and go --- */
+
+/* Exactly the slots of the page that `live` says. */
+static void check_slots(const struct bed *bed, uint32_t page, const bool *live)
+{
+	struct ch__arch_template t = ch__arch_templates[CH__TEMPLATE_FRAMED];
+	for (uint32_t i = 0; i < slots_in_page; i++) {
+		const uint8_t *slot = bed->pool + slot_offset(page, i);
+		CHECK_EQ(libgcc_knows(slot + CODE_AT), live[i]);
+		CHECK_EQ(libgcc_knows(slot + CODE_AT + 20), live[i]);
+		CHECK_EQ(libgcc_knows(slot + CODE_AT + t.bytes - 1), live[i]);
+		CHECK(!libgcc_knows(slot) && !libgcc_knows(slot + CODE_AT - 1));
+	}
+	CHECK(!libgcc_knows(bed->pool + (size_t)page * BED_PAGE_BYTES + SLOTS_AT - 1));
+}
+
+TEST(slots_come_and_go_one_by_one)
+{
+	enum { ROUNDS = 40, CHANGES = 50 };
+	struct bed bed;
+	static const uint32_t pages[] = {15, 16, 63, 64};
+	static bool live[4][BED_PAGE_BYTES / SLOT_BYTES];
+	struct test_random random = test_random_new();
+	open_slots(&bed, CH__SINK_UNWIND);
+	uint8_t frame = frame_of(CH__TEMPLATE_FRAMED);
+	for (unsigned p = 0; p < 4; p++)
+		CHECK(ch__sinks_page_live(bed.sinks, pages[p], 1, frame));
+	for (int round = 0; round < ROUNDS; round++) {
+		for (int i = 0; i < CHANGES; i++) {
+			unsigned p = (unsigned)test_random_below(&random, 4);
+			uint32_t slot = (uint32_t)test_random_below(&random, slots_in_page);
+			uintptr_t exec = (uintptr_t)bed.pool + slot_offset(pages[p], slot);
+			if (live[p][slot])
+				ch__sinks_slot_dead(bed.sinks, exec);
+			else
+				ch__sinks_slot_live(bed.sinks, exec, frame);
+			live[p][slot] = !live[p][slot];
+		}
+		/* Taken again while slots are live, as a page with holes is. */
+		CHECK(ch__sinks_page_live(bed.sinks, pages[round % 4], 1, frame));
+		check_slots(&bed, pages[round % 4], live[round % 4]);
+	}
+	bed_close(&bed);
+}
+
+TEST(chunk_of_slots_is_forgotten_as_a_whole)
+{
+	struct bed bed;
+	open_slots(&bed, CH__SINK_UNWIND);
+	size_t before = ch__meta_bytes(bed.config.meta);
+	uintptr_t exec = (uintptr_t)bed.pool + slot_offset(70, 7);
+	for (int round = 0; round < 3; round++) {
+		/* As slots, then as ordinary code, then as slots of the other kind. */
+		uint8_t frame = (uint8_t)(round == 1 ? 0 : CH__FRAME_SLOTS + (round & 1));
+		CHECK(ch__sinks_page_live(bed.sinks, 70, 1, frame));
+		if (round != 1)
+			ch__sinks_slot_live(bed.sinks, exec, frame);
+		CHECK(libgcc_knows((const uint8_t *)exec + CODE_AT));
+		if (round != 1)
+			ch__sinks_slot_dead(bed.sinks, exec);
+		ch__sinks_page_dead(bed.sinks, 70, 1);
+		CHECK(!libgcc_knows((const uint8_t *)exec + CODE_AT));
+		ch__sinks_chunk_gone(bed.sinks, 1);
+		CHECK_EQ(ch__meta_bytes(bed.config.meta), before);
+	}
+	bed_close(&bed);
+}
+
+/* --- turned on late --- */
+
+static uintptr_t published[2];
+static void each_published(void *context, void (*visit)(void *, const struct ch__sink_range *),
+			   void *arg)
+{
+	(void)context;
+	for (unsigned i = 0; i < 2; i++) {
+		struct ch__sink_range range = {published[i], SLOT_BYTES, i + 1, false};
+		visit(arg, &range);
+	}
+}
+
+TEST(unwind_turned_on_late_knows_live_slots)
+{
+	struct bed bed;
+	bed_map(&bed);
+	bed.config.each = each_published;
+	CHECK_EQ(ch__sinks_create(&bed.config, 0, &bed.sinks), 0);
+	uint8_t frame = frame_of(CH__TEMPLATE_TAIL);
+	CHECK_EQ(ch__sinks_slots_register(bed.sinks, CH__TEMPLATE_TAIL, SLOTS_AT, SLOT_BYTES,
+					  CODE_AT),
+		 0);
+	CHECK(ch__sinks_page_live(bed.sinks, 3, 1, frame));
+	CHECK(ch__sinks_page_live(bed.sinks, 100, 1, 0));
+	published[0] = (uintptr_t)bed.pool + slot_offset(3, 30);
+	published[1] = (uintptr_t)bed.pool + 100 * BED_PAGE_BYTES + 64;
+	ch__sinks_slot_live(bed.sinks, published[0], frame);
+	const uint8_t *code = (const uint8_t *)published[0] + CODE_AT;
+	for (int round = 0; round < 3; round++) {
+		CHECK(!libgcc_knows(code));
+		CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_UNWIND), 0);
+		CHECK(libgcc_knows(code));
+		CHECK(!libgcc_knows(code + SLOT_BYTES));
+		CHECK(libgcc_knows((const uint8_t *)published[1]));
+		CHECK_EQ(ch__sinks_set(bed.sinks, 0), 0);
+	}
+	ch__sinks_destroy(bed.sinks);
+	CHECK_EQ(ch__meta_bytes(bed.config.meta), 0);
+	ch__meta_destroy(bed.config.meta);
+	munmap(bed.runtime, BED_PAGE_BYTES + BED_POOL_BYTES);
+}
