@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * trigger.c: when a collection is worth its while, and telling the vms (P8: never an endless loop
  * of collections, no request lost). Counters are atomic; callbacks run under no lock. */
-#include "codeheap/base/handles.h"
 #include "codeheap/base/listeners.h"
+#include "codeheap/base/park.h"
 #include "codeheap/base/space.h"
 #include "codeheap/base/trigger.h"
 
@@ -87,22 +87,15 @@ void ch__trigger_released(struct ch_heap *heap, uint32_t blocks)
 	ch__trigger_dead(heap, 64 + mean * blocks);
 }
 
-void ch__trigger_full(struct ch_heap *heap, struct ch_owner owner, uint64_t space_seen)
+void ch__trigger_full(struct ch_heap *heap, struct ch_vm *vm, uint64_t space_seen)
 {
-	ch__heap_lock(heap);
-	uint32_t index = ch__owner_resolve(heap, owner);
-	if (index) {
-		struct ch_vm *vm = ch__owner_at(heap, index)->vm;
-		/* Who failed first is told of what came since, though another one looked later. */
-		if (!vm->wants_space)
-			vm->space_seen = space_seen;
-		vm->wants_space = true;
-		atomic_store(&heap->anyone_wants_space, true);
-	}
-	ch__heap_unlock(heap);
+	/* Who failed first is told of what came since, though another one looked later. */
+	if (!vm->wants_space)
+		vm->space_seen = space_seen;
+	vm->wants_space = true;
+	atomic_store(&heap->anyone_wants_space, true);
 	if (is_worth(heap))
 		want(heap);
-	ch__trigger_tell(heap);
 }
 
 /* Frozen: a request that comes while the cycle runs is not served by it, and stays. */

@@ -6,8 +6,9 @@
 #include "codeheap/base/heap.h"
 
 void ch__trigger_opened(struct ch_heap *, uint32_t bytes);
-/* An open found no room: a cycle is wanted, and space_free is due when room came. */
-void ch__trigger_full(struct ch_heap *, struct ch_owner, uint64_t space_seen);
+/* An open of the vm found no room: a cycle is wanted, and space_free is due when room came. */
+void ch__trigger_full(struct ch_heap *, struct ch_vm *, uint64_t space_seen)
+	CH_REQUIRES(ch__role_heap);
 void ch__trigger_dead(struct ch_heap *, uint64_t bytes);
 void ch__trigger_released(struct ch_heap *, uint32_t blocks); /* some so many, of unknown size */
 /* The world stands still: what comes from here on is not of this cycle. */

@@ -495,6 +495,17 @@ static enum placed place_slowly(struct request *r)
 	}
 }
 
+static void await_room(const struct request *r)
+{
+	struct ch_heap *heap = r->heap;
+	ch__heap_lock(heap);
+	uint32_t owner = ch__owner_resolve(heap, r->open->owner);
+	if (owner)
+		ch__trigger_full(heap, ch__owner_at(heap, owner)->vm, r->space_seen);
+	ch__heap_unlock(heap);
+	ch__trigger_tell(heap);
+}
+
 /* From its last look for room until the vm is known to wait for some, what comes free counts. */
 static enum placed place_in_need(struct request *r)
 {
@@ -506,7 +517,7 @@ static enum placed place_in_need(struct request *r)
 	/* Who is refused memory waits for nothing that the heap could tell. */
 	if (placed == NO_ROOM && !r->refused) {
 		CH__COUNT(r->self->counters.opens_full, 1);
-		ch__trigger_full(heap, r->open->owner, r->space_seen);
+		await_room(r);
 	}
 	atomic_fetch_sub(&heap->opens_in_need, 1);
 	return placed;
