@@ -7,6 +7,7 @@
 #include "codeheap/base/region.h"
 #include "codeheap/base/trigger.h"
 #include "codeheap/base/vm.h"
+#include "invalidate/discard.h"
 #include "invalidate/invalidate.h"
 
 /* Under heap: owners come and go. */
@@ -21,12 +22,6 @@ static bool is_of(struct ch_heap *heap, const struct ch__block *block, const str
 	return !vm || vm_of(heap, block) == vm;
 }
 
-/* Which blocks a discard found: others come and go before it counts what is left of them. */
-struct found {
-	uint8_t *stamps; /* of each record, 0 = not found; NULL = not asked for, or no memory */
-	uint32_t records; /* that there are; those that come later are code of afterwards */
-};
-
 /* Never 0. A record changes its generation as it is used again: 128 times would go unseen. */
 static uint8_t stamp_of(const struct ch_heap *heap, uint32_t index)
 {
@@ -35,7 +30,7 @@ static uint8_t stamp_of(const struct ch_heap *heap, uint32_t index)
 	return (uint8_t)(generation >> 1 | 0x80);
 }
 
-static bool is_found(const struct ch_heap *heap, const struct found *found, uint32_t index)
+static bool is_found(const struct ch_heap *heap, const struct ch__discard *found, uint32_t index)
 {
 	if (!found->stamps)
 		return true;
@@ -43,11 +38,10 @@ static bool is_found(const struct ch_heap *heap, const struct found *found, uint
 }
 
 /* Under heap. What is invalid at the end: the blocks to get rid of. */
-static size_t invalidate_all(struct ch_heap *heap, struct ch_vm *vm, enum ch__cause cause,
-			     struct found *found) CH_REQUIRES(ch__role_heap)
+static void invalidate_all(struct ch_heap *heap, struct ch_vm *vm, enum ch__cause cause,
+			   struct ch__discard *found) CH_REQUIRES(ch__role_heap)
 {
 	struct ch__thread *self = ch__thread_or_guest(heap);
-	size_t count = 0;
 	uint64_t sum = 0;
 	for (uint32_t i = 1; i < found->records; i++) {
 		if (!ch__block_in_use(heap, i))
@@ -58,20 +52,29 @@ static size_t invalidate_all(struct ch_heap *heap, struct ch_vm *vm, enum ch__ca
 		    !(block->flags & CH__FLAG_IMMORTAL)) {
 			sum += ch__invalidate_block(heap, i, cause);
 			bool is_invalid = ch__block_state(block) == CH_BLOCK_NOTENTRANT;
-			count += is_invalid;
+			found->count += is_invalid;
 			if (is_invalid && found->stamps)
 				found->stamps[i] = stamp_of(heap, i);
 		}
 		ch__region_leave(self);
 	}
 	ch__trigger_dead(heap, sum);
-	ch__event_note(heap, CH__EVENT_DISCARDED, count);
-	return count;
+	ch__event_note(heap, CH__EVENT_DISCARDED, found->count);
+}
+
+void ch__discard_begin(struct ch_heap *heap, struct ch_vm *vm, bool is_counted,
+		       struct ch__discard *found)
+{
+	ch__heap_lock(heap);
+	*found = (struct ch__discard){.records = heap->blocks.used};
+	if (is_counted)
+		found->stamps = ch__meta_alloc(heap->meta, found->records);
+	invalidate_all(heap, vm, CH__CAUSE_DISCARDED, found);
+	ch__heap_unlock(heap);
 }
 
 /* Without stamps, at most as many as were found: others may have invalidated some meanwhile. */
-static size_t count_left(struct ch_heap *heap, struct ch_vm *vm, const struct found *found,
-			 size_t doomed)
+size_t ch__discard_end(struct ch_heap *heap, struct ch_vm *vm, const struct ch__discard *found)
 {
 	size_t count = 0;
 	ch__heap_lock(heap);
@@ -80,7 +83,8 @@ static size_t count_left(struct ch_heap *heap, struct ch_vm *vm, const struct fo
 		    is_found(heap, found, i))
 			count += ch__block_state(ch__block_at(heap, i)) == CH_BLOCK_NOTENTRANT;
 	ch__heap_unlock(heap);
-	return count < doomed ? count : doomed;
+	ch__meta_free(heap->meta, found->stamps, found->records);
+	return count < found->count ? count : found->count;
 }
 
 enum ch_status ch_vm_discard(struct ch_heap *heap, struct ch_vm *vm, size_t *freed, size_t *kept)
@@ -93,24 +97,18 @@ enum ch_status ch_vm_discard(struct ch_heap *heap, struct ch_vm *vm, size_t *fre
 		return CH_E_STATE;
 	/* With a collector of the VM's the next cycle is the VM's to run. */
 	bool collects = heap->config.driver == CH_DRIVER_BUILTIN && !heap->driver.collect;
-	ch__heap_lock(heap);
-	struct found found = {NULL, heap->blocks.used};
-	if (collects && (freed || kept))
-		found.stamps = ch__meta_alloc(heap->meta, found.records);
-	size_t doomed = invalidate_all(heap, vm, CH__CAUSE_DISCARDED, &found);
-	ch__heap_unlock(heap);
+	struct ch__discard found;
+	ch__discard_begin(heap, vm, collects && (freed || kept), &found);
 	enum ch_status status = CH_OK;
-	size_t left = doomed;
+	size_t left = found.count;
 	if (collects) {
 		status = ch_heap_collect(heap);
-		left = count_left(heap, vm, &found, doomed);
+		left = ch__discard_end(heap, vm, &found);
 	} else {
 		ch__trigger_tell(heap);
 	}
-	if (found.stamps)
-		ch__meta_free(heap->meta, found.stamps, found.records);
 	if (freed)
-		*freed = doomed - left;
+		*freed = found.count - left;
 	if (kept)
 		*kept = left;
 	return status;
@@ -143,7 +141,7 @@ enum ch_status ch_vm_detach(struct ch_vm *vm)
 		ch__heap_unlock(heap);
 		return CH_E_STATE;
 	}
-	struct found all = {NULL, heap->blocks.used};
+	struct ch__discard all = {.records = heap->blocks.used};
 	invalidate_all(heap, vm, CH__CAUSE_DETACHED, &all);
 	for (uint32_t i = 1; i < heap->owners.used; i++) {
 		struct ch__owner *owner = ch__owner_at(heap, i);
