@@ -30,11 +30,11 @@
 #define GC_NO_THREAD_REDIRECTS 1
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/codeheap_bdw.h"
-#include "codeheap/base/handles.h"
+#include "codeheap/graph/handles.h"
 #include "codeheap/collect/mark.h"
 #include "codeheap/base/region.h"
 #include "codeheap/collect/stacks.h"
-#include "codeheap/base/stats.h"
+#include "codeheap/graph/stats.h"
 #include "codeheap/base/trigger.h"
 
 #include <gc/gc.h>

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * discard.c: all code of one vm, or of all, at once; and the end of a vm. Everything is
- * invalidated under one hold of the heap lock, then a cycle frees what no stack holds. */
+ * invalidated under one hold of the heap lock; the cycle that frees what no stack holds is begun in
+ * codeheap/life/discard.c. */
 #include "codeheap/base/event.h"
 #include "codeheap/graph/extra.h"
-#include "codeheap/base/handles.h"
+#include "codeheap/graph/handles.h"
 #include "codeheap/base/region.h"
 #include "codeheap/base/trigger.h"
 #include "codeheap/base/vm.h"
@@ -85,33 +86,6 @@ size_t ch__discard_end(struct ch_heap *heap, struct ch_vm *vm, const struct ch__
 	ch__heap_unlock(heap);
 	ch__meta_free(heap->meta, found->stamps, found->records);
 	return count < found->count ? count : found->count;
-}
-
-enum ch_status ch_vm_discard(struct ch_heap *heap, struct ch_vm *vm, size_t *freed, size_t *kept)
-{
-	if (freed)
-		*freed = 0;
-	if (kept)
-		*kept = 0;
-	if (ch__is_marking())
-		return CH_E_STATE;
-	/* With a collector of the VM's the next cycle is the VM's to run. */
-	bool collects = heap->config.driver == CH_DRIVER_BUILTIN && !heap->driver.collect;
-	struct ch__discard found;
-	ch__discard_begin(heap, vm, collects && (freed || kept), &found);
-	enum ch_status status = CH_OK;
-	size_t left = found.count;
-	if (collects) {
-		status = ch_heap_collect(heap);
-		left = ch__discard_end(heap, vm, &found);
-	} else {
-		ch__trigger_tell(heap);
-	}
-	if (freed)
-		*freed = found.count - left;
-	if (kept)
-		*kept = left;
-	return status;
 }
 
 /* No callback will say when the VM may free the unwind tables that its blocks brought along:

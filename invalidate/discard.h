@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * discard.h: invalidating all code of one vm, or of all (discard.c). The collection that frees it is
- * the caller's. */
+ * discard.h: invalidating all code of one vm, or of all (discard.c). The collection that frees it
+ * is the caller's. */
 #ifndef CH_INVALIDATE_DISCARD_H
 #define CH_INVALIDATE_DISCARD_H
 

@@ -3,39 +3,18 @@
  * incoming branches, outgoing branches, patch points, NOTENTRANT; what is left is the
  * collector's. Needs no memory, and no system call but what publishing may
  * need (I1); under heap, in regions of a bounded number of blocks. */
-#include "codeheap/graph/assumption.h"
 #include "codeheap/graph/block_parts.h"
-#include "codeheap/graph/branch_way.h"
 #include "codeheap/base/event.h"
-#include "codeheap/base/handles.h"
+#include "codeheap/graph/handles.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/region.h"
 #include "codeheap/base/trigger.h"
+#include "invalidate/entry.h"
 #include "invalidate/invalidate.h"
+#include "invalidate/link.h"
+#include "invalidate/patch_point.h"
 
 enum { BLOCKS_OF_A_REGION = 64 };
-
-static void close_entry(struct ch_heap *heap, struct ch__block *block)
-	CH_REQUIRES(ch__role_heap, ch__role_region)
-{
-	uintptr_t exec = ch__block_gate_exec(heap, block);
-	enum ch_entry kind = ch__block_entry_kind(block);
-	if (kind != CH_ENTRY_PATCH && kind != CH_ENTRY_GUARD)
-		return;
-	CH_MOVE(ch__gate_moves, block->hot_offset, 0,
-		kind == CH_ENTRY_GUARD
-			? __atomic_load_n(block->extra->guard, __ATOMIC_RELAXED) != 0
-			: ch__arch_diverter_is_armed(ch__pool_read(heap->pool, exec)),
-		CH__GATE_SHUT, ch__held(heap), __func__);
-	if (kind == CH_ENTRY_GUARD) {
-		__atomic_store_n(block->extra->guard, 1, __ATOMIC_RELEASE);
-	} else {
-		ch__arch_diverter_arm(ch__pool_write(heap->pool, exec), exec,
-				      ch__block_veneer_exec(heap, block));
-		ch__pool_sync(heap->pool, exec, CH_ARCH_DIVERTER_BYTES);
-		CH_PUBLISHED(heap->pool, exec, CH_ARCH_DIVERTER_BYTES, "entry that was shut");
-	}
-}
 
 uint32_t ch__invalidate_block(struct ch_heap *heap, uint32_t index, enum ch__cause cause)
 {
@@ -43,7 +22,7 @@ uint32_t ch__invalidate_block(struct ch_heap *heap, uint32_t index, enum ch__cau
 	if (ch__block_state(block) != CH_BLOCK_LIVE || ch__block_is_data(heap, block))
 		return 0;
 	struct ch__owner *owner = ch__owner_at(heap, block->owner);
-	close_entry(heap, block);
+	ch__entry_close(heap, block);
 	if (owner->entry == index)
 		ch__owner_reset_cell(owner);
 	ch__relink_incoming(heap, index);
@@ -130,42 +109,4 @@ enum ch_status ch_blocks_invalidate(const struct ch_block *blocks, size_t n, siz
 	ch__heap_unlock(heap);
 	ch__trigger_tell(heap);
 	return status;
-}
-
-enum ch_status ch_assumption_break(struct ch_assumption handle, size_t *invalidated)
-{
-	struct ch_heap *heap = ch__handle_heap(handle.bits);
-	if (invalidated)
-		*invalidated = 0;
-	if (ch__is_marking())
-		return CH_E_STATE;
-	if (!heap)
-		return CH_E_STALE;
-	ch__heap_lock(heap);
-	uint32_t index = ch__assumption_resolve(heap, handle);
-	size_t count = 0;
-	uint64_t sum = 0;
-	if (index) {
-		struct ch__assumption *fact = ch__assumption_at(heap, index);
-		struct ch__thread *self = ch__thread_or_guest(heap);
-		for (uint32_t i = 0; i < fact->count; i++) {
-			ch__region_enter(self);
-			uint32_t bytes = ch__invalidate_block(heap, fact->dependents[i].block,
-							      CH__CAUSE_ASSUMPTION);
-			if (bytes)
-				ch__assumption_blame(heap, index, i);
-			count += bytes != 0;
-			sum += bytes;
-			ch__region_leave(self);
-		}
-		/* A dependent that is OPEN sees at its commit that the assumption is gone. */
-		ch__assumption_end(heap, index);
-		ch__event_note(heap, CH__EVENT_BROKEN, count);
-		ch__trigger_dead(heap, sum);
-	}
-	ch__heap_unlock(heap);
-	if (invalidated)
-		*invalidated = count;
-	ch__trigger_tell(heap);
-	return index ? CH_OK : CH_E_STALE;
 }

@@ -11,7 +11,7 @@ import re
 import sys
 
 sys.dont_write_bytecode = True
-from rooms import ROOMS  # noqa: E402
+from rooms import ROOMS, is_upward, part_of  # noqa: E402
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../tests/breaks"))
 from programs import program_of, sources  # noqa: E402
@@ -106,8 +106,8 @@ def check_includes(path, lines, users):
                     if allowed and path not in allowed:
                         find(path, n, f"<{name}> may be included by {' and '.join(allowed)} only")
             if quoted and target in ROOMS:
-                if ROOMS.index(target) > ROOMS.index(room):
-                    find(path, n, f"{room}/ must not know {target}/ ({name})")
+                if is_upward(path, name):
+                    find(path, n, f"{part_of(path)}/ must not know {part_of(name)}/ ({name})")
                 if room in OBSERVERS and target != room and name not in OBSERVERS[room]:
                     find(path, n, f"{room}/ sees the public header, the listener and the system only ({name})")
                 if room in ("unwind", "sinks") and target == "pages":

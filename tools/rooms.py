@@ -1,5 +1,20 @@
 # SPDX-License-Identifier: MIT
-"""The rooms of the library: each may know those before it (docs/design.md, section 3)."""
-ROOMS = ("arch", "os", "pages", "unwind", "sinks", "codeheap", "invalidate", "flame", "observe")
+"""The rooms of the library and their order (docs/design.md, section 3)."""
+# Each may know those before it. codeheap/ has parts, and invalidate/ stands between two of them; "codeheap" is the headers that
+# are seen from outside, which know no part.
+ORDER = ("arch", "os", "pages", "unwind", "sinks", "codeheap", "codeheap/base", "codeheap/graph", "invalidate", "codeheap/collect",
+         "codeheap/life", "codeheap/look", "codeheap/gc_bdw.c", "flame", "observe")
+ROOMS = tuple(dict.fromkeys(part.split("/")[0] for part in ORDER))
 # Rooms that the core does not know: clients of a heap, and what these draw with.
 GUESTS = ("flame", "observe")
+
+
+def part_of(path):
+    """The part of ORDER that the file belongs to; None: it is in no room."""
+    return max((part for part in ORDER if (path + "/").startswith(part + "/")), key=len, default=None)
+
+
+def is_upward(path, used):
+    """Whether the file is in a room, or a part of one, that may not know the other's."""
+    parts = part_of(path), part_of(used)
+    return None not in parts and ORDER.index(parts[0]) < ORDER.index(parts[1])

@@ -97,7 +97,7 @@ struct ch__moves ch__assumption_moves = {
 	.rows =
 		{
 			{"ch_assumption_create", CH__ASSUMPTION_NONE, CH__ASSUMPTION_HOLDS, HEAP},
-			{"ch__assumption_end", CH__ASSUMPTION_HOLDS, CH__ASSUMPTION_NONE, HEAP},
+			{"end_fact", CH__ASSUMPTION_HOLDS, CH__ASSUMPTION_NONE, HEAP},
 		},
 };
 

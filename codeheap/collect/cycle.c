@@ -3,11 +3,11 @@
  * heap locks, freeze, wait for regions, one core sync, stop the world, scan, trace, `completed`
  * moves, the world goes on, then the sweep. */
 #include "codeheap/collect/death.h"
-#include "codeheap/base/handles.h"
+#include "codeheap/graph/handles.h"
 #include "codeheap/collect/mark.h"
 #include "codeheap/base/region.h"
 #include "codeheap/collect/stacks.h"
-#include "codeheap/base/stats.h"
+#include "codeheap/graph/stats.h"
 #include "codeheap/collect/sweep.h"
 #include "codeheap/base/trigger.h"
 #include "codeheap/collect/world.h"

@@ -8,7 +8,7 @@
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/branch.h"
 #include "codeheap/base/event.h"
-#include "codeheap/base/handles.h"
+#include "codeheap/graph/handles.h"
 #include "codeheap/collect/mark.h"
 #include "codeheap/base/trigger.h"
 #include "codeheap/base/vm.h"

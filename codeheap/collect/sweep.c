@@ -6,7 +6,7 @@
 #include "codeheap/collect/death.h"
 #include "codeheap/base/event.h"
 #include "codeheap/base/region.h"
-#include "codeheap/base/stats.h"
+#include "codeheap/graph/stats.h"
 #include "codeheap/collect/sweep.h"
 #include "codeheap/base/trigger.h"
 

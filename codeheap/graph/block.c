@@ -3,13 +3,11 @@
  * open.c, publication is commit.c. Lock: records for the free list. */
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/branch.h"
-#include "codeheap/base/handles.h"
+#include "codeheap/graph/handles.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/graph/names.h"
 #include "codeheap/base/region.h"
 #include "codeheap/base/space.h"
-
-/* --- handles --- */
 
 /* --- free records: a stack of each thread before the heap's FIFO --- */
 

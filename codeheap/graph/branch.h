@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * branch.h: branches between blocks: records, runs of them, unlinking (branch.c). */
+ * branch.h: branches between blocks: records, and runs of them (branch.c). */
 #ifndef CH_CODEHEAP_BRANCH_H
 #define CH_CODEHEAP_BRANCH_H
 
@@ -53,6 +53,14 @@ static inline uint32_t ch__branch_generation(const struct ch__branch *branch)
 {
 	return (branch->next_gen >> 24) | (branch->prev_gen >> 24) << 8;
 }
+static inline uint32_t ch__branch_next(const struct ch__branch *branch)
+{
+	return branch->next_gen & CH__INDEX_MAX;
+}
+static inline uint32_t ch__branch_prev(const struct ch__branch *branch)
+{
+	return branch->prev_gen & CH__INDEX_MAX;
+}
 /* Of a record that a block has; for moves. */
 static inline enum ch__branch_state ch__branch_state(const struct ch__branch *branch)
 {
@@ -63,9 +71,4 @@ static inline enum ch__branch_state ch__branch_state(const struct ch__branch *br
 
 uint32_t ch__branches_take(struct ch_heap *, uint32_t count); /* a run, 0: no memory */
 uint32_t ch__branches_free(struct ch_heap *, uint32_t first); /* all unlinked; the run's length */
-/* Take the branch off its target's list and re-point its bytes to the stub or exit, unless its
- * own code is dying. Under heap, in a region. */
-void ch__branch_unlink(struct ch_heap *, uint32_t branch, bool patch)
-	CH_REQUIRES(ch__role_heap, ch__role_region);
-
 #endif

@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * extra.c: the side list of a block: edges, refs, patch points, assumptions. Attached while the
- * block is OPEN, by the thread that opened it, in a region, since marking reads the list of OPEN
- * blocks too. */
+ * extra.c: the side list of a block, and of what is on it edges and lines; refs, patch points and
+ * assumptions are of invalidate/. Attached while the block is OPEN, by the thread that opened it,
+ * in a region, since marking reads the list of OPEN blocks too. */
 #include "codeheap/graph/block_parts.h"
-#include "codeheap/graph/branch_way.h"
-#include "codeheap/graph/find.h"
-#include "codeheap/base/handles.h"
+#include "codeheap/graph/handles.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/graph/names.h"
 #include "codeheap/base/region.h"
-#include "codeheap/graph/sites.h"
 
 /* A list that no block has any more, under heap. Its items give way to the link: readers without a
  * lock look at the name only. */
@@ -153,13 +150,7 @@ enum ch_status ch__extra_add(struct ch_heap *heap, struct ch__thread *self, stru
 
 /* --- the calls of the public header --- */
 
-struct subject {
-	struct ch_heap *heap;
-	struct ch__thread *self;
-	struct ch__block *block;
-};
-
-static enum ch_status open_subject(struct ch_block handle, struct subject *s)
+enum ch_status ch__subject_open(struct ch_block handle, struct ch__subject *s)
 {
 	s->heap = ch__handle_heap(handle.bits);
 	if (!s->heap)
@@ -174,11 +165,9 @@ static enum ch_status open_subject(struct ch_block handle, struct subject *s)
 	return status;
 }
 
-/* The same, to attach what only code has; `writes`: what the library writes among the VM's bytes,
- * or reads there while the block is OPEN. */
-static enum ch_status open_code(struct ch_block handle, bool writes, struct subject *s)
+enum ch_status ch__subject_open_code(struct ch_block handle, bool writes, struct ch__subject *s)
 {
-	enum ch_status status = open_subject(handle, s);
+	enum ch_status status = ch__subject_open(handle, s);
 	if (status != CH_OK)
 		return status;
 	enum ch__span_use use = ch__block_use(s->heap, s->block);
@@ -186,7 +175,7 @@ static enum ch_status open_code(struct ch_block handle, bool writes, struct subj
 }
 
 /* In a region. A release looks for edges, and kills what has none, with the owner's list locked. */
-static enum ch_status add_edge_to(struct subject *s, struct ch_block to, uint32_t target)
+static enum ch_status add_edge_to(struct ch__subject *s, struct ch_block to, uint32_t target)
 	CH_REQUIRES(ch__role_region)
 {
 	struct ch__block *block = ch__block_at(s->heap, target);
@@ -206,8 +195,7 @@ static enum ch_status add_edge_to(struct subject *s, struct ch_block to, uint32_
 	return status;
 }
 
-/* Resolves, tests alive and acts in one region (I5). */
-static enum ch_status add_edge(struct subject *s, struct ch_block to)
+enum ch_status ch__edge_add(struct ch__subject *s, struct ch_block to)
 {
 	ch__region_enter(s->self);
 	uint32_t target = ch__block_resolve(s->heap, to);
@@ -220,18 +208,18 @@ enum ch_status ch_edge_attach(struct ch_block block, struct ch_block to)
 {
 	if (ch__is_marking())
 		return CH_E_STATE;
-	struct subject s;
-	enum ch_status status = open_subject(block, &s);
+	struct ch__subject s;
+	enum ch_status status = ch__subject_open(block, &s);
 	if (status == CH_OK && !ch__block_resolve(s.heap, to))
 		status = CH_E_STALE;
 	if (status == CH_OK)
 		status = ch__extra_need(s.heap, s.self, s.block, 1);
-	return status == CH_OK ? add_edge(&s, to) : status;
+	return status == CH_OK ? ch__edge_add(&s, to) : status;
 }
 
 /* In a region. A release that frees at once asks for edges, and marks the owner dead, under the
  * lock of the held. */
-static enum ch_status add_owner_edge(struct subject *s, struct ch_owner to)
+static enum ch_status add_owner_edge(struct ch__subject *s, struct ch_owner to)
 	CH_REQUIRES(ch__role_region)
 {
 	struct ch__owner *owner;
@@ -248,8 +236,8 @@ enum ch_status ch_edge_attach_owner(struct ch_block block, struct ch_owner to)
 {
 	if (ch__is_marking())
 		return CH_E_STATE;
-	struct subject s;
-	enum ch_status status = open_subject(block, &s);
+	struct ch__subject s;
+	enum ch_status status = ch__subject_open(block, &s);
 	if (status == CH_OK)
 		status = ch__extra_need(s.heap, s.self, s.block, 1);
 	if (status != CH_OK)
@@ -260,163 +248,9 @@ enum ch_status ch_edge_attach_owner(struct ch_block block, struct ch_owner to)
 	return status;
 }
 
-enum ch_status ch_ref_attach(struct ch_block block, const void *at)
-{
-	if (ch__is_marking())
-		return CH_E_STATE;
-	struct subject s;
-	enum ch_status status = open_code(block, true, &s);
-	if (status != CH_OK)
-		return status;
-	if (!ch__block_has(s.heap, s.block, (uintptr_t)at, sizeof(uintptr_t)))
-		return CH_E_ARG;
-	if (!ch__sites_have_room(s.heap, s.self, s.block, (uintptr_t)at, sizeof(uintptr_t), true))
-		return CH_E_SITE;
-	struct ch__item item = {.at = ch__offset(s.heap, (uintptr_t)at)};
-	status = ch__extra_add(s.heap, s.self, s.block, CH__ITEM_REF, item, NULL);
-	if (status == CH_OK)
-		ch__sites_note(s.heap, s.self, s.block, (uintptr_t)at, sizeof(uintptr_t), 0);
-	return status;
-}
-
-static bool point_is_sound(struct subject *s, uintptr_t point, uintptr_t exit)
-{
-	if (!ch__arch_diverter_is_there(ch__pool_read(s->heap->pool, point)))
-		return false;
-	if (exit > point && exit < point + CH_ARCH_DIVERTER_BYTES)
-		return false;
-	return ch__sites_have_room(s->heap, s->self, s->block, point, CH_ARCH_DIVERTER_BYTES,
-				   false) &&
-	       ch__sites_may_lead_to(s->heap, s->self, s->block, exit);
-}
-
-enum ch_status ch_patch_point_attach(struct ch_block block, const void *at, const void *exit,
-				     void *user)
-{
-	if (ch__is_marking())
-		return CH_E_STATE;
-	struct subject s;
-	enum ch_status status = open_code(block, true, &s);
-	if (status != CH_OK)
-		return status;
-	uintptr_t point = (uintptr_t)at, leads_to = (uintptr_t)exit;
-	if (!ch__block_has(s.heap, s.block, point, CH_ARCH_DIVERTER_BYTES))
-		return CH_E_ARG;
-	if (!ch__pool_has(s.heap->pool, leads_to) || !ch__arch_diverter_reaches(point, leads_to))
-		return CH_E_REACH;
-	struct ch_block holder = {0};
-	if (!ch__block_has(s.heap, s.block, leads_to, 1)) {
-		uint32_t generation, other = ch__find(s.heap, leads_to, &generation);
-		if (!other || ch__block_is_data(s.heap, ch__block_at(s.heap, other)))
-			return CH_E_ARG;
-		holder.bits = ch__handle(s.heap->id, other, generation);
-	}
-	if (!point_is_sound(&s, point, leads_to))
-		return CH_E_SITE;
-	/* An edge and a point with its user: room for all before the first is written. */
-	if ((status = ch__extra_need(s.heap, s.self, s.block, 3)) != CH_OK)
-		return status;
-	if (holder.bits && (status = add_edge(&s, holder)) != CH_OK)
-		return status;
-	struct ch__item item = {ch__offset(s.heap, point), ch__offset(s.heap, leads_to)};
-	struct ch__item second = {(uint32_t)(uintptr_t)user, (uint32_t)((uintptr_t)user >> 32)};
-	status = ch__extra_add(s.heap, s.self, s.block, CH__ITEM_POINT, item, &second);
-	if (status != CH_OK)
-		return status;
-	ch__arch_diverter_write(ch__pool_lend(s.heap->pool, point), point, leads_to);
-	ch__sites_note(s.heap, s.self, s.block, point, CH_ARCH_DIVERTER_BYTES, leads_to);
-	return CH_OK;
-}
-
-/* --- sites, for disassemblers --- */
-
-struct walk {
-	struct ch_heap *heap;
-	bool (*visit)(void *, const struct ch_site *);
-	void *arg;
-};
-
-static bool visit_branches(struct walk *w, const struct ch__block *block)
-{
-	struct ch_heap *heap = w->heap;
-	uint32_t at = atomic_load_explicit(&block->first_branch, memory_order_relaxed);
-	for (bool last = !at; !last; at++) {
-		const struct ch__branch *branch = ch__branch_at(heap, at);
-		last = ch__branch_has(branch, CH__BRANCH_LAST);
-		if (!branch->site)
-			continue;
-		uintptr_t exec = ch__exec(heap, branch->site);
-		enum ch__site kind = ch__branch_kind(branch);
-		struct ch_site site = {
-			.kind = CH_SITE_BRANCH,
-			.at = (const uint8_t *)exec,
-			.leads_to = (const void *)ch__branch_leads_to(heap, block, at),
-			.branch_kind = (enum ch_branch_kind)kind,
-			.is_linked = ch__branch_target(branch) != 0,
-			.branch = ch__branch_handle(heap, at),
-			.user = branch->user,
-		};
-		if (!w->visit(w->arg, &site))
-			return false;
-		site.kind = CH_SITE_STUB;
-		site.at = (const uint8_t *)ch__stub_exec(heap, block, at);
-		site.leads_to = NULL;
-		if (!w->visit(w->arg, &site))
-			return false;
-	}
-	return true;
-}
-
-static void visit_items(struct walk *w, const struct ch__extra *extra)
-{
-	struct ch_heap *heap = w->heap;
-	const struct ch__item *items = ch__extra_items(extra);
-	for (uint32_t i = 0; i < extra->count; i++) {
-		if (extra->kinds[i] != CH__ITEM_REF && extra->kinds[i] != CH__ITEM_POINT)
-			continue;
-		uintptr_t exec = ch__exec(heap, items[i].at);
-		const uint8_t *read = ch__pool_read(heap->pool, exec);
-		struct ch_site site = {.at = (const uint8_t *)exec};
-		if (extra->kinds[i] == CH__ITEM_REF) {
-			site.kind = CH_SITE_REF;
-			memcpy(&site.word, read, sizeof site.word);
-		} else {
-			site.kind = CH_SITE_PATCH_POINT;
-			site.leads_to = (const void *)ch__exec(heap, items[i].value);
-			site.is_linked = ch__arch_diverter_is_armed(read);
-			site.user = (void *)((uintptr_t)items[i + 1].value << 32 | items[i + 1].at);
-		}
-		if (!w->visit(w->arg, &site))
-			return;
-	}
-}
-
-enum ch_status ch_block_sites(struct ch_block handle,
-			      bool (*visit)(void *arg, const struct ch_site *site), void *arg)
-{
-	if (ch__is_marking())
-		return CH_E_STATE;
-	struct ch_heap *heap = ch__handle_heap(handle.bits);
-	if (!heap)
-		return CH_E_STALE;
-	/* The heap lock keeps branches linked as they are and the block from being swept. */
-	ch__heap_lock(heap);
-	uint32_t index = ch__block_resolve(heap, handle);
-	if (index) {
-		const struct ch__block *block = ch__block_at(heap, index);
-		struct walk w = {heap, visit, arg};
-		ch__heap_lend(heap);
-		if (visit_branches(&w, block) && block->extra)
-			visit_items(&w, block->extra);
-		ch__heap_take_back(heap);
-	}
-	ch__heap_unlock(heap);
-	return index ? CH_OK : CH_E_STALE;
-}
-
 /* --- lines --- */
 
-static bool lines_are_valid(const struct subject *s, const struct ch_line *lines, size_t n)
+static bool lines_are_valid(const struct ch__subject *s, const struct ch_line *lines, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		if (!ch__block_has(s->heap, s->block, (uintptr_t)lines[i].at, 1) ||
@@ -439,7 +273,7 @@ static struct ch__lines *make_lines(struct ch_heap *heap, const struct ch_line *
 }
 
 /* Under heap. */
-static enum ch_status add_lines(struct subject *s, struct ch__lines *lines, const char *file)
+static enum ch_status add_lines(struct ch__subject *s, struct ch__lines *lines, const char *file)
 	CH_REQUIRES(ch__role_heap)
 {
 	enum ch_status status = ch__extra_need_locked(s->heap, s->self, s->block, 1);
@@ -460,8 +294,8 @@ enum ch_status ch_block_lines(struct ch_block block, const char *file, const str
 {
 	if (ch__is_marking())
 		return CH_E_STATE;
-	struct subject s;
-	enum ch_status status = open_code(block, false, &s);
+	struct ch__subject s;
+	enum ch_status status = ch__subject_open_code(block, false, &s);
 	if (status == CH_OK && ch__extra_lines(s.block->extra))
 		status = CH_E_STATE;
 	if (status == CH_OK && (!file || !lines || !lines_are_valid(&s, lines, n)))

@@ -68,6 +68,19 @@ static inline struct ch__own *ch__extra_own(const struct ch__extra *extra)
 	return (struct ch__own *)(uintptr_t)(item.at | (uint64_t)item.value << 32);
 }
 
+/* A block that is OPEN and the calling thread's. */
+struct ch__subject {
+	struct ch_heap *heap;
+	struct ch__thread *self;
+	struct ch__block *block;
+};
+enum ch_status ch__subject_open(struct ch_block, struct ch__subject *);
+/* The same, to attach what only code has; `writes`: what the library writes among the VM's bytes,
+ * or reads there while the block is OPEN. */
+enum ch_status ch__subject_open_code(struct ch_block, bool writes, struct ch__subject *);
+/* Resolves, tests alive and acts in one region (I5); there is room for the item. */
+enum ch_status ch__edge_add(struct ch__subject *, struct ch_block to);
+
 /* Append an item to an OPEN block's list. */
 enum ch_status ch__extra_add(struct ch_heap *, struct ch__thread *, struct ch__block *,
 			     enum ch__item_kind, struct ch__item, const struct ch__item *second);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * owner.c: what the VM compiles: its record, its entry cell (I11), its list of blocks, its
- * end (release.c frees what it had). A record lives until its last block is free. Lock: heap, save
+ * owner.c: what the VM compiles: its record, its list of blocks, its end (release.c frees what it
+ * had). A record lives until its last block is free. Lock: heap, save
  * the list of blocks (the owner's busy, inside a region) and ch__owner_let_go, which takes none. */
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/branch.h"
-#include "codeheap/base/handles.h"
+#include "codeheap/graph/handles.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/graph/names.h"
 #include "codeheap/base/region.h"
@@ -115,82 +115,10 @@ void ch__owner_remove(struct ch_heap *heap, uint32_t index)
 	block->owner_prev = block->owner_next = 0;
 }
 
-/* --- cell --- */
-
 void ch__owner_reset_cell(struct ch__owner *owner)
 {
 	owner->entry = 0;
 	atomic_store_explicit(&owner->cell, owner->fallback, memory_order_seq_cst);
-}
-
-/* The block was the entry until now. */
-static void note_replaced(struct ch_heap *heap, uint32_t index)
-{
-	struct ch__block *block = index ? ch__block_at(heap, index) : NULL;
-	if (block && ch__block_state(block) == CH_BLOCK_LIVE)
-		ch__block_set_cause(block, CH__CAUSE_REPLACED);
-}
-
-static enum ch_status set_entry(struct ch_heap *heap, uint32_t owner_index, uint32_t index)
-{
-	struct ch__owner *owner = ch__owner_at(heap, owner_index);
-	struct ch__block *block = index ? ch__block_at(heap, index) : NULL;
-	if (!ch__is_alive(heap, atomic_load_explicit(&owner->mark, memory_order_relaxed)) ||
-	    ch__owner_is_released(owner))
-		return CH_E_STALE;
-	if (!block) {
-		note_replaced(heap, owner->entry);
-		ch__owner_reset_cell(owner);
-		return CH_OK;
-	}
-	/* Invalidation and death of a block look for it in its own owner's cell only. */
-	if (block->owner != owner_index)
-		return CH_E_ARG;
-	if (!ch__block_is_alive(heap, block))
-		return CH_E_STALE;
-	if (ch__block_state(block) != CH_BLOCK_LIVE || ch__block_is_data(heap, block))
-		return CH_E_STATE;
-	if (owner->entry != index)
-		note_replaced(heap, owner->entry);
-	if (ch__block_cause(block) != CH__CAUSE_NONE)
-		ch__block_set_cause(block, CH__CAUSE_NONE);
-	CH_PUBLISHED(heap->pool, ch__exec(heap, block->hot_offset), CH__GRANULE_BYTES, "entry");
-	owner->entry = index;
-	ch__block_held(block);
-	/* seq_cst against ch__owner_let_go: either it comes later and leads the cell back, or it is
-	 * seen here. */
-	atomic_store_explicit(&owner->cell, (const void *)ch__block_entry(heap, block),
-			      memory_order_seq_cst);
-	if (ch__owner_is_released(owner))
-		atomic_store_explicit(&owner->cell, owner->fallback, memory_order_seq_cst);
-	return CH_OK;
-}
-
-enum ch_status ch_owner_set_entry(struct ch_owner handle, struct ch_block block)
-{
-	if (ch__is_marking())
-		return CH_E_STATE;
-	struct ch_heap *heap = ch__handle_heap(handle.bits);
-	if (!heap)
-		return CH_E_STALE;
-	ch__heap_lock(heap);
-	struct ch__thread *self = ch__thread_or_guest(heap);
-	enum ch_status status = CH_E_STALE;
-	ch__region_enter(self);
-	uint32_t owner = ch__owner_resolve(heap, handle);
-	uint32_t index = block.bits ? ch__block_resolve(heap, block) : 0;
-	if (owner && (index || !block.bits))
-		status = set_entry(heap, owner, index);
-	ch__region_leave(self);
-	ch__heap_unlock(heap);
-	return status;
-}
-
-const void *const *ch_owner_cell(struct ch_owner handle)
-{
-	struct ch_heap *heap = ch__handle_heap(handle.bits);
-	uint32_t index = heap ? ch__owner_look_up(heap, handle) : 0;
-	return index ? (const void *const *)(uintptr_t)&ch__owner_at(heap, index)->cell : NULL;
 }
 
 /* --- life --- */

@@ -6,7 +6,7 @@
  * being published, so its record stays. Lock: heap for the calls; the questions of sinks take
  * none. */
 #include "codeheap/graph/block_parts.h"
-#include "codeheap/base/handles.h"
+#include "codeheap/graph/handles.h"
 #include "codeheap/base/listeners.h"
 #include "codeheap/graph/names.h"
 #include "codeheap/base/region.h"

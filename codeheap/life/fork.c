@@ -6,12 +6,12 @@
 #include "codeheap/collect/death.h"
 #include "codeheap/base/event.h"
 #include "codeheap/life/fork.h"
-#include "codeheap/base/handles.h"
+#include "codeheap/graph/handles.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/listeners.h"
 #include "codeheap/graph/names.h"
 #include "codeheap/base/region.h"
-#include "codeheap/base/stats.h"
+#include "codeheap/graph/stats.h"
 
 static _Atomic(int) registered; /* 0 no, 1 being done, 2 yes */
 

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
  * heap.c: the life of a heap; the runtime page with the stubs' trampoline and the shared veneers.
  * Locks: heaps, registry, heap. */
-#include "codeheap/graph/assumption.h"
+#include "invalidate/assumption.h"
 #include "codeheap/graph/branch.h"
 #include "codeheap/base/event.h"
 #include "codeheap/life/fork.h"
-#include "codeheap/base/handles.h"
+#include "codeheap/graph/handles.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/listeners.h"
 #include "codeheap/collect/mark.h"
 #include "codeheap/graph/names.h"
 #include "codeheap/base/panic.h"
-#include "codeheap/graph/stub.h"
+#include "invalidate/stub.h"
 #include "codeheap/graph/tell.h"
 #include "codeheap/life/wishes.h"
 #include "codeheap/collect/world.h"

@@ -9,7 +9,7 @@
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/branch.h"
 #include "codeheap/base/event.h"
-#include "codeheap/base/handles.h"
+#include "codeheap/graph/handles.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/listeners.h"
 #include "codeheap/collect/make_room.h"

@@ -2,7 +2,7 @@
  * look.c: what an observer may see of a heap, and when: each answer is of what the heap has by
  * then, and nothing of the heap changes by it. */
 #include "codeheap/graph/block_parts.h"
-#include "codeheap/base/handles.h"
+#include "codeheap/graph/handles.h"
 #include "codeheap/listener.h"
 #include "codeheap/graph/names.h"
 #include "codeheap/graph/tell.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * graph.c: what the graph of blocks must hold and let go: chains, cycles, stubs whose
  * source is dropped, blocks half built, addresses and records used again, each kind of edge. */
-#include "codeheap/graph/assumption.h"
+#include "invalidate/assumption.h"
 #include "codeheap/graph/block_parts.h"
 #include "tests/support/stage.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * cases_data.c: what is published once and read without a lock (segments of tables, lists of a
  * heap, unwind data, samplers), an owner's cell against its release, and locks. */
-#include "codeheap/base/handles.h"
+#include "codeheap/graph/handles.h"
 #include "codeheap/base/region.h"
 #include "observe/profile.h"
 #include "tests/orders/cases.h"

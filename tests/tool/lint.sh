@@ -58,6 +58,14 @@ case_core_knows_no_observer() {
   mkdir -p observe && echo "$spdx" >observe/profile.h
   offend codeheap/heap.c '#include "observe/profile.h"' 'must not know observe/'
 }
+case_graph_knows_no_invalidation() {
+  mkdir -p codeheap/graph invalidate && echo "$spdx" >invalidate/link.h
+  offend codeheap/graph/block.c '#include "invalidate/link.h"' 'codeheap/graph/ must not know invalidate/'
+}
+case_invalidation_knows_no_collection() {
+  mkdir -p codeheap/collect invalidate && echo "$spdx" >codeheap/collect/mark.h
+  offend invalidate/link.c '#include "codeheap/collect/mark.h"' 'invalidate/ must not know codeheap/collect/'
+}
 case_host_sees_public_headers_only() {
   echo "$spdx" >codeheap/block.h
   offend hosts/toy/toy.c '#include "codeheap/block.h"' 'public headers only'
@@ -364,7 +372,7 @@ case_parts_of_the_heap_have_an_order() {
   said=$(python3 "$root/tools/lint_graph.py" obj/codeheap/*/*.o) || fail "refused: $said"
   object codeheap/base/event.c 'int ch__find(void); int ch__event(void); int ch__event(void) { return ch__find(); }'
   said=$(python3 "$root/tools/lint_graph.py" obj/codeheap/*/*.o) && fail 'an upward use is not found'
-  [ "$said" = "codeheap/base/event.c:1: the parts of codeheap/ have an order, and files use each other against it: -ch__find-> codeheap/graph/find.c" ] ||
+  [ "$said" = "codeheap/base/event.c:1: codeheap/base/ must not use codeheap/graph/: -ch__find-> codeheap/graph/find.c" ] ||
     fail "$said"
 }
 case_files_that_use_each_other() {
@@ -375,14 +383,14 @@ case_files_that_use_each_other() {
   echo "$said" | grep -q '^ 2 codeheap/mark.c: codeheap/find.c$' || fail "no level of mark.c in: $said"
   three_files 'int ch__mark(void); int ch__pool_has(void); int ch__pool_has(void) { return ch__mark(); }'
   said=$("$root/tools/lint_graph.py" obj/*/*.o) && fail "nothing found: $said"
-  [ "$said" = "codeheap/find.c:1: 3 files use each other: codeheap/find.c -ch__pool_has-> pages/pool.c -ch__mark-> codeheap/mark.c -ch__find-> codeheap/find.c" ] ||
+  [ "${said%%$'\n'*}" = "codeheap/find.c:1: 3 files use each other: codeheap/find.c -ch__pool_has-> pages/pool.c -ch__mark-> codeheap/mark.c -ch__find-> codeheap/find.c" ] ||
     fail "another cycle: $said"
 }
 case_pair_among_files_that_use_each_other() {
   local said
   three_files 'int ch__mark(void); int ch__find(void); int ch__pool_has(void); int ch__pool_has(void) { return ch__mark() + ch__find(); }'
   said=$("$root/tools/lint_graph.py" obj/*/*.o) && fail "nothing found: $said"
-  [ "$said" = "codeheap/find.c:1: 3 files use each other: codeheap/find.c -ch__pool_has-> pages/pool.c -ch__find-> codeheap/find.c (all: codeheap/find.c codeheap/mark.c pages/pool.c)" ] ||
+  [ "${said%%$'\n'*}" = "codeheap/find.c:1: 3 files use each other: codeheap/find.c -ch__pool_has-> pages/pool.c -ch__find-> codeheap/find.c (all: codeheap/find.c codeheap/mark.c pages/pool.c)" ] ||
     fail "another cycle: $said"
 }
 

@@ -6,6 +6,7 @@
 #include "codeheap/collect/death.h"
 #include "codeheap/collect/mark.h"
 #include "codeheap/graph/names.h"
+#include "invalidate/link.h"
 #include "codeheap/base/region.h"
 #include "codeheap/collect/stacks.h"
 #include "codeheap/collect/world.h"

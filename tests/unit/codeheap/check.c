@@ -4,7 +4,7 @@
 #include "codeheap/graph/block.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/branch.h"
-#include "codeheap/base/handles.h"
+#include "codeheap/graph/handles.h"
 #include "tests/support/heap_rig.h"
 #include "tests/support/poke.h"
 

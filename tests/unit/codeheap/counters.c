@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * counters.c: counters and generations that begin again, each started near its end:
  * nothing stale is believed then, and the heap serves on (docs/design.md, section 5). */
-#include "codeheap/graph/assumption.h"
+#include "invalidate/assumption.h"
 #include "codeheap/graph/block.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/branch.h"

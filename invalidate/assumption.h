@@ -21,15 +21,7 @@ static inline struct ch__assumption *ch__assumption_at(const struct ch_heap *hea
 	return ch__table_at_bytes(&heap->assumptions, index, sizeof(struct ch__assumption));
 }
 
-/* broken: its handle is stale */
-void ch__assumption_end(struct ch_heap *, uint32_t index)
-	CH_REQUIRES(ch__role_heap);
-/* The block was invalidated by it, before it ends: its n-th dependent. In a region. */
-void ch__assumption_blame(struct ch_heap *, uint32_t index, uint32_t n)
-	CH_REQUIRES(ch__role_heap, ch__role_region);
-void ch__assumption_leave(struct ch_heap *,
-			/* a dead block leaves all lists; under heap */
-			  uint32_t block)
-	CH_REQUIRES(ch__role_heap);
+/* A dead block leaves all lists. */
+void ch__assumption_leave(struct ch_heap *, uint32_t block) CH_REQUIRES(ch__role_heap);
 
 #endif

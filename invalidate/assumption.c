@@ -1,11 +1,25 @@
 /* SPDX-License-Identifier: MIT
  * assumption.c: facts that blocks rely on. Each has a vector of dependents (block, item); the
- * item knows its slot, so a dying block leaves in O(1). Under the heap lock. Breaking one
- * (invalidate/invalidate.c) ends its handle. */
-#include "codeheap/graph/assumption.h"
+ * item knows its slot, so a dying block leaves in O(1). Under the heap lock. Breaking one ends its
+ * handle. */
 #include "codeheap/graph/block_parts.h"
-#include "codeheap/base/handles.h"
+#include "codeheap/graph/handles.h"
+#include "codeheap/base/event.h"
 #include "codeheap/base/heaps.h"
+#include "codeheap/base/region.h"
+#include "codeheap/base/trigger.h"
+#include "invalidate/assumption.h"
+#include "invalidate/invalidate.h"
+
+static uint32_t resolve(struct ch_heap *heap, struct ch_assumption handle)
+	CH_REQUIRES(ch__role_heap)
+{
+	uint32_t index = ch__handle_index(handle.bits);
+	if (!ch__handle_is_known(heap, &heap->assumptions, handle.bits))
+		return 0;
+	uint32_t generation = ch__assumption_at(heap, index)->generation;
+	return (generation & 1) && generation == ch__handle_generation(handle.bits) ? index : 0;
+}
 
 enum ch_status ch_assumption_create(struct ch_vm *vm, struct ch_assumption *out)
 {
@@ -54,7 +68,7 @@ static enum ch_status assume(struct ch_heap *heap, struct ch__thread *self, uint
 			     struct ch_assumption handle) CH_REQUIRES(ch__role_heap)
 {
 	struct ch__block *block = ch__block_at(heap, index);
-	uint32_t fact_index = ch__assumption_resolve(heap, handle);
+	uint32_t fact_index = resolve(heap, handle);
 	if (!fact_index)
 		return CH_E_STALE;
 	struct ch__assumption *fact = ch__assumption_at(heap, fact_index);
@@ -108,7 +122,9 @@ void ch__assumption_leave(struct ch_heap *heap, uint32_t index)
 	}
 }
 
-void ch__assumption_blame(struct ch_heap *heap, uint32_t index, uint32_t n)
+/* The block was invalidated by it, before it ends: its n-th dependent. */
+static void blame(struct ch_heap *heap, uint32_t index, uint32_t n)
+	CH_REQUIRES(ch__role_heap, ch__role_region)
 {
 	const struct ch__assumption *fact = ch__assumption_at(heap, index);
 	struct ch__dependent by = fact->dependents[n];
@@ -118,7 +134,8 @@ void ch__assumption_blame(struct ch_heap *heap, uint32_t index, uint32_t n)
 		index, atomic_load_explicit(&fact->generation, memory_order_relaxed)};
 }
 
-void ch__assumption_end(struct ch_heap *heap, uint32_t index)
+/* Broken: its handle is stale. */
+static void end_fact(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__role_heap)
 {
 	struct ch__assumption *fact = ch__assumption_at(heap, index);
 	/* An item without an assumption is what commit and the sweep recognise a broken one by. */
@@ -137,4 +154,42 @@ void ch__assumption_end(struct ch_heap *heap, uint32_t index)
 	fact->capacity = 0;
 	heap->assumptions_now--;
 	ch__table_give(&heap->assumptions, index, ch__is_worn(fact->generation));
+}
+
+enum ch_status ch_assumption_break(struct ch_assumption handle, size_t *invalidated)
+{
+	struct ch_heap *heap = ch__handle_heap(handle.bits);
+	if (invalidated)
+		*invalidated = 0;
+	if (ch__is_marking())
+		return CH_E_STATE;
+	if (!heap)
+		return CH_E_STALE;
+	ch__heap_lock(heap);
+	uint32_t index = resolve(heap, handle);
+	size_t count = 0;
+	uint64_t sum = 0;
+	if (index) {
+		struct ch__assumption *fact = ch__assumption_at(heap, index);
+		struct ch__thread *self = ch__thread_or_guest(heap);
+		for (uint32_t i = 0; i < fact->count; i++) {
+			ch__region_enter(self);
+			uint32_t bytes = ch__invalidate_block(heap, fact->dependents[i].block,
+							      CH__CAUSE_ASSUMPTION);
+			if (bytes)
+				blame(heap, index, i);
+			count += bytes != 0;
+			sum += bytes;
+			ch__region_leave(self);
+		}
+		/* A dependent that is OPEN sees at its commit that the assumption is gone. */
+		end_fact(heap, index);
+		ch__event_note(heap, CH__EVENT_BROKEN, count);
+		ch__trigger_dead(heap, sum);
+	}
+	ch__heap_unlock(heap);
+	if (invalidated)
+		*invalidated = count;
+	ch__trigger_tell(heap);
+	return index ? CH_OK : CH_E_STALE;
 }

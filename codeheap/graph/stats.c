@@ -4,7 +4,7 @@
  * where nothing runs. */
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/branch.h"
-#include "codeheap/base/stats.h"
+#include "codeheap/graph/stats.h"
 
 static void add(struct ch__counters *sum, const struct ch__counters *more)
 {

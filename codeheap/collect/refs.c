@@ -4,9 +4,9 @@
  * the heap lock; a visit has lock and freeze from ch_mark_begin and takes neither, since a stopped
  * thread could hold either. */
 #include "codeheap/graph/block_parts.h"
-#include "codeheap/base/handles.h"
+#include "codeheap/graph/handles.h"
 #include "codeheap/collect/mark.h"
-#include "codeheap/graph/refs.h"
+#include "codeheap/collect/refs.h"
 #include "codeheap/base/region.h"
 #include "codeheap/base/vm.h"
 

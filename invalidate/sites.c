@@ -6,9 +6,11 @@
  *
  * Records of a block that is OPEN belong to its thread; of others they are read under heap. */
 #include "codeheap/graph/block_parts.h"
-#include "codeheap/graph/branch_way.h"
+#include "invalidate/branch_way.h"
 #include "codeheap/graph/find.h"
-#include "codeheap/graph/sites.h"
+#include "codeheap/graph/handles.h"
+#include "codeheap/base/heaps.h"
+#include "invalidate/sites.h"
 
 /* A range that changes as a whole, in pool offsets, and where it may lead by itself. */
 struct place {
@@ -366,4 +368,109 @@ bool ch__sites_are_sound(struct ch_heap *heap, const struct ch__block *block,
 			return false;
 	}
 	return true;
+}
+
+enum ch_status ch_ref_attach(struct ch_block block, const void *at)
+{
+	if (ch__is_marking())
+		return CH_E_STATE;
+	struct ch__subject s;
+	enum ch_status status = ch__subject_open_code(block, true, &s);
+	if (status != CH_OK)
+		return status;
+	if (!ch__block_has(s.heap, s.block, (uintptr_t)at, sizeof(uintptr_t)))
+		return CH_E_ARG;
+	if (!ch__sites_have_room(s.heap, s.self, s.block, (uintptr_t)at, sizeof(uintptr_t), true))
+		return CH_E_SITE;
+	struct ch__item item = {.at = ch__offset(s.heap, (uintptr_t)at)};
+	status = ch__extra_add(s.heap, s.self, s.block, CH__ITEM_REF, item, NULL);
+	if (status == CH_OK)
+		ch__sites_note(s.heap, s.self, s.block, (uintptr_t)at, sizeof(uintptr_t), 0);
+	return status;
+}
+
+/* --- sites, for disassemblers --- */
+
+struct listing {
+	struct ch_heap *heap;
+	bool (*visit)(void *, const struct ch_site *);
+	void *arg;
+};
+
+static bool visit_branches(struct listing *w, const struct ch__block *block)
+{
+	struct ch_heap *heap = w->heap;
+	uint32_t at = atomic_load_explicit(&block->first_branch, memory_order_relaxed);
+	for (bool last = !at; !last; at++) {
+		const struct ch__branch *branch = ch__branch_at(heap, at);
+		last = ch__branch_has(branch, CH__BRANCH_LAST);
+		if (!branch->site)
+			continue;
+		uintptr_t exec = ch__exec(heap, branch->site);
+		enum ch__site kind = ch__branch_kind(branch);
+		struct ch_site site = {
+			.kind = CH_SITE_BRANCH,
+			.at = (const uint8_t *)exec,
+			.leads_to = (const void *)ch__branch_leads_to(heap, block, at),
+			.branch_kind = (enum ch_branch_kind)kind,
+			.is_linked = ch__branch_target(branch) != 0,
+			.branch = ch__branch_handle(heap, at),
+			.user = branch->user,
+		};
+		if (!w->visit(w->arg, &site))
+			return false;
+		site.kind = CH_SITE_STUB;
+		site.at = (const uint8_t *)ch__stub_exec(heap, block, at);
+		site.leads_to = NULL;
+		if (!w->visit(w->arg, &site))
+			return false;
+	}
+	return true;
+}
+
+static void visit_items(struct listing *w, const struct ch__extra *extra)
+{
+	struct ch_heap *heap = w->heap;
+	const struct ch__item *items = ch__extra_items(extra);
+	for (uint32_t i = 0; i < extra->count; i++) {
+		if (extra->kinds[i] != CH__ITEM_REF && extra->kinds[i] != CH__ITEM_POINT)
+			continue;
+		uintptr_t exec = ch__exec(heap, items[i].at);
+		const uint8_t *read = ch__pool_read(heap->pool, exec);
+		struct ch_site site = {.at = (const uint8_t *)exec};
+		if (extra->kinds[i] == CH__ITEM_REF) {
+			site.kind = CH_SITE_REF;
+			memcpy(&site.word, read, sizeof site.word);
+		} else {
+			site.kind = CH_SITE_PATCH_POINT;
+			site.leads_to = (const void *)ch__exec(heap, items[i].value);
+			site.is_linked = ch__arch_diverter_is_armed(read);
+			site.user = (void *)((uintptr_t)items[i + 1].value << 32 | items[i + 1].at);
+		}
+		if (!w->visit(w->arg, &site))
+			return;
+	}
+}
+
+enum ch_status ch_block_sites(struct ch_block handle,
+			      bool (*visit)(void *arg, const struct ch_site *site), void *arg)
+{
+	if (ch__is_marking())
+		return CH_E_STATE;
+	struct ch_heap *heap = ch__handle_heap(handle.bits);
+	if (!heap)
+		return CH_E_STALE;
+	/* The heap lock keeps branches linked as they are and the block from being swept. */
+	ch__heap_lock(heap);
+	uint32_t index = ch__block_resolve(heap, handle);
+	if (index) {
+		const struct ch__block *block = ch__block_at(heap, index);
+		struct listing w = {heap, visit, arg};
+		ch__heap_lend(heap);
+		if (visit_branches(&w, block) && block->extra)
+			visit_items(&w, block->extra);
+		ch__heap_take_back(heap);
+	}
+	ch__heap_unlock(heap);
+	return index ? CH_OK : CH_E_STALE;
 }

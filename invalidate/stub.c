@@ -6,9 +6,9 @@
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/branch.h"
 #include "codeheap/graph/find.h"
-#include "codeheap/base/handles.h"
+#include "codeheap/graph/handles.h"
 #include "codeheap/base/region.h"
-#include "codeheap/graph/stub.h"
+#include "invalidate/stub.h"
 
 enum { ASKED_AT_MOST = 8 };
 

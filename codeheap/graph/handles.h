@@ -26,8 +26,6 @@ uint32_t ch__owner_resolve(struct ch_heap *, struct ch_owner) CH_REQUIRES(ch__ro
 /* The same where all regions are frozen. */
 uint32_t ch__owner_resolve_frozen(struct ch_heap *, struct ch_owner) CH_REQUIRES(ch__role_frozen);
 uint32_t ch__branch_resolve(struct ch_heap *, struct ch_branch) CH_REQUIRES(ch__role_heap);
-uint32_t ch__assumption_resolve(struct ch_heap *, struct ch_assumption)
-	CH_REQUIRES(ch__role_heap);
 struct ch_block ch__block_handle(const struct ch_heap *, uint32_t index);
 struct ch_owner ch__owner_handle(const struct ch_heap *, uint32_t index);
 struct ch_branch ch__branch_handle(const struct ch_heap *, uint32_t index);

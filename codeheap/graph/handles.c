@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * handles.c: from handles to records and back: blocks, branches, owners, assumptions. It takes no
- * lock; what keeps a record the handle's is said where each function is declared. */
-#include "codeheap/graph/assumption.h"
+ * handles.c: from handles to records and back: blocks, branches, owners. It takes no lock; what
+ * keeps a record the handle's is said where each function is declared. */
 #include "codeheap/graph/branch.h"
-#include "codeheap/base/handles.h"
+#include "codeheap/graph/handles.h"
 
 bool ch__handle_is_known(const struct ch_heap *heap, const struct ch__table *table, uint64_t bits)
 {
@@ -97,13 +96,4 @@ struct ch_owner ch__owner_handle(const struct ch_heap *heap, uint32_t index)
 	uint32_t generation = atomic_load_explicit(&owner->generation, memory_order_relaxed);
 	generation &= ~(uint32_t)(CH__LIFE_RELEASING | CH__LIFE_RELEASED);
 	return (struct ch_owner){ch__handle(heap->id, index, generation)};
-}
-
-uint32_t ch__assumption_resolve(struct ch_heap *heap, struct ch_assumption handle)
-{
-	uint32_t index = ch__handle_index(handle.bits);
-	if (!ch__handle_is_known(heap, &heap->assumptions, handle.bits))
-		return 0;
-	uint32_t generation = ch__assumption_at(heap, index)->generation;
-	return (generation & 1) && generation == ch__handle_generation(handle.bits) ? index : 0;
 }

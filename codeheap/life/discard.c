@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT
+ * discard.c: getting rid of all code of one vm, or of all: a cycle frees
+ * what invalidate/discard.c has invalidated, save what stacks hold. */
+#include "codeheap/base/park.h"
+#include "codeheap/base/trigger.h"
+#include "invalidate/discard.h"
+
+enum ch_status ch_vm_discard(struct ch_heap *heap, struct ch_vm *vm, size_t *freed, size_t *kept)
+{
+	if (freed)
+		*freed = 0;
+	if (kept)
+		*kept = 0;
+	if (ch__is_marking())
+		return CH_E_STATE;
+	/* With a collector of the VM's the next cycle is the VM's to run. */
+	bool collects = heap->config.driver == CH_DRIVER_BUILTIN && !heap->driver.collect;
+	struct ch__discard found;
+	ch__discard_begin(heap, vm, collects && (freed || kept), &found);
+	enum ch_status status = CH_OK;
+	size_t left = found.count;
+	if (collects) {
+		status = ch_heap_collect(heap);
+		left = ch__discard_end(heap, vm, &found);
+	} else {
+		ch__trigger_tell(heap);
+	}
+	if (freed)
+		*freed = found.count - left;
+	if (kept)
+		*kept = left;
+	return status;
+}

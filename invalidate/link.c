@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: MIT
+ * link.c: attaching branches, linking and unlinking them. A branch has a stub of a few bytes in
+ * its block's cold part, reserved when the block is opened, so that unlinking needs no memory
+ * (P8). Each site changes by one store that the architecture allows while other threads execute it
+ * (I12). Lists of incoming branches change under the heap lock; what marking reads changes in a
+ * region, too. */
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/branch.h"
+#include "codeheap/graph/handles.h"
+#include "codeheap/base/heaps.h"
+#include "codeheap/base/region.h"
+#include "invalidate/branch_way.h"
+#include "invalidate/link.h"
+#include "invalidate/sites.h"
+
+/* --- fields --- */
+
+static void store(_Atomic(uint32_t) *field, uint32_t value)
+{
+	atomic_store_explicit(field, value, memory_order_relaxed);
+}
+
+static void set_target(struct ch__branch *branch, uint32_t target)
+{
+	uint32_t word = atomic_load_explicit(&branch->target_kind, memory_order_relaxed);
+	atomic_store_explicit(&branch->target_kind, (word & ~(uint32_t)CH__INDEX_MAX) | target,
+			      memory_order_relaxed);
+}
+
+static void set_next(struct ch__branch *branch, uint32_t next)
+{
+	store(&branch->next_gen, (branch->next_gen & ~(uint32_t)CH__INDEX_MAX) | next);
+}
+
+static void set_prev(struct ch__branch *branch, uint32_t prev)
+{
+	store(&branch->prev_gen, (branch->prev_gen & ~(uint32_t)CH__INDEX_MAX) | prev);
+}
+
+/* --- sites and stubs --- */
+
+static void lead_stub(struct ch_heap *heap, uintptr_t stub, uintptr_t target)
+{
+	ch__arch_stub_lead(ch__pool_lend(heap->pool, stub), target);
+	/* A lead reads its literal where it was stored. */
+	if (!heap->pool->stub_lead_bytes)
+		ch__pool_publish(heap->pool, stub, CH_ARCH_STUB_BYTES);
+}
+
+/* Two words may change, one by one: whoever runs the branch meanwhile goes where it led before,
+ * where it leads now, or to its stub's home, which it may do at any time. Where stubs have a lead
+ * the site leads to it for good: one word changes, which is data, and nothing can fail (P7). */
+static void write_site(struct ch_heap *heap, const struct ch__block *source, uint32_t index,
+		       uintptr_t target)
+{
+	const struct ch__branch *branch = ch__branch_at(heap, index);
+	uintptr_t exec = ch__exec(heap, branch->site), stub = ch__stub_exec(heap, source, index);
+	uint8_t *write = ch__pool_write(heap->pool, exec);
+	enum ch__site kind = ch__branch_kind(branch);
+	bool leads_on = ch__stubs_lead_on(heap) && target != stub &&
+			(heap->pool->stub_lead_bytes || !ch__arch_site_reaches(kind, exec, target));
+	if (leads_on) {
+		lead_stub(heap, stub, target);
+		target = stub;
+	}
+	ch__arch_site_write(kind, write, exec, target);
+	size_t bytes = ch__arch_site_bytes(kind, write);
+	ch__pool_sync(heap->pool, exec, bytes);
+	uintptr_t home = ch__branch_stub_home(heap, source, index);
+	if (ch__stubs_lead_on(heap) && !leads_on &&
+	    ch__arch_stub_leads_to(ch__pool_read(heap->pool, stub)) != home)
+		lead_stub(heap, stub, home);
+	CH_PUBLISHED(heap->pool, ch__stub_hit_exec(heap, stub), CH_ARCH_STUB_BYTES, "stub");
+	CH_PUBLISHED(heap->pool, exec, bytes, "branch");
+}
+
+/* --- attach --- */
+
+/* The exit must be reached from the site, or from its stub, which the site reaches; and from the
+ * jump in the stub's slot. */
+static bool exit_is_near(struct ch_heap *heap, const struct ch__block *block,
+			 const struct ch_branch_site *site, uint32_t index)
+{
+	uintptr_t exit = (uintptr_t)site->exit, stub = ch__stub_exec(heap, block, index);
+	uintptr_t at = (uintptr_t)site->at;
+	enum ch__site kind = (enum ch__site)site->kind;
+	if (!ch__arch_site_reaches(kind, at, stub))
+		return false;
+	return !exit || (ch__arch_jump_reaches(ch__stub_hit_exec(heap, stub), exit) &&
+			 (ch__stubs_lead_on(heap) || ch__arch_site_reaches(kind, at, exit)));
+}
+
+static enum ch_status check_site(struct ch_heap *heap, const struct ch__block *block,
+				 const struct ch_branch_site *site)
+{
+	uintptr_t at = (uintptr_t)site->at;
+	if ((unsigned)site->kind > CH_LITERAL ||
+	    !ch__block_has(heap, block, at, CH_ARCH_SITE_LEAST_BYTES))
+		return CH_E_ARG;
+	const uint8_t *read = ch__pool_read(heap->pool, at);
+	enum ch__site kind = (enum ch__site)site->kind;
+	if (!ch__block_has(heap, block, at, ch__arch_site_bytes(kind, read)))
+		return CH_E_ARG;
+	if (!ch__arch_site_is_valid(kind, read, at))
+		return CH_E_SITE;
+	return CH_OK;
+}
+
+/* The instruction is right: what else is there, and where it leads to. */
+static enum ch_status check_place(struct ch_heap *heap, struct ch__thread *self,
+				  const struct ch__block *block, const struct ch_branch_site *site,
+				  uint32_t index)
+{
+	uintptr_t at = (uintptr_t)site->at, exit = (uintptr_t)site->exit;
+	size_t bytes = ch__arch_site_bytes((enum ch__site)site->kind,
+					   ch__pool_read(heap->pool, at));
+	if (!ch__sites_have_room(heap, self, block, at, bytes, false))
+		return CH_E_SITE;
+	if (!exit_is_near(heap, block, site, index))
+		return CH_E_REACH;
+	if (!exit)
+		return CH_OK;
+	bool is_inside = exit > at && exit < at + bytes;
+	return !is_inside && ch__sites_may_lead_to(heap, self, block, exit) ? CH_OK : CH_E_SITE;
+}
+
+static uint32_t free_slot(const struct ch_heap *heap, const struct ch__block *block)
+{
+	uint32_t at = atomic_load_explicit(&block->first_branch, memory_order_relaxed);
+	for (bool last = !at; !last; at++) {
+		const struct ch__branch *branch = ch__branch_at(heap, at);
+		last = ch__branch_has(branch, CH__BRANCH_LAST);
+		if (!branch->site)
+			return at;
+	}
+	return 0;
+}
+
+static void write_stub(struct ch_heap *heap, const struct ch__block *block, uint32_t index,
+		       const void *exit)
+{
+	uintptr_t stub = ch__stub_exec(heap, block, index), hit = ch__stub_hit_exec(heap, stub);
+	uint8_t *write = ch__pool_write(heap->pool, hit);
+	if (exit) {
+		ch__arch_jump_write(write, hit, (uintptr_t)exit);
+	} else {
+		ch__arch_stub_write(write, hit, heap->trampoline, index);
+	}
+	if (heap->pool->stub_lead_bytes)
+		ch__arch_lead_write(ch__pool_lend(heap->pool, stub), heap->pool->delta, hit);
+	ch__pool_sync(heap->pool, stub, ch__stub_bytes(heap));
+}
+
+static enum ch_status attach(struct ch_heap *heap, struct ch__thread *self, struct ch__block *block,
+			     const struct ch_branch_site *site, struct ch_branch *out)
+{
+	enum ch_status status = check_site(heap, block, site);
+	if (status != CH_OK)
+		return status;
+	uint32_t index = free_slot(heap, block);
+	if (!index)
+		return CH_E_FULL;
+	if ((status = check_place(heap, self, block, site, index)) != CH_OK)
+		return status;
+	/* Its stub would have nobody to ask. */
+	if (!site->exit && !ch__owner_at(heap, block->owner)->vm->ops.branch_hit)
+		return CH_E_ARG;
+	struct ch__branch *branch = ch__branch_at(heap, index);
+	write_stub(heap, block, index, site->exit);
+	ch__region_enter(self);
+	CH_MOVE(ch__branch_moves, index, ch__branch_generation(branch), ch__branch_state(branch),
+		CH__BRANCH_UNLINKED, ch__held(heap), __func__);
+	uint32_t word = atomic_load_explicit(&branch->target_kind, memory_order_relaxed);
+	word = (word & CH__BRANCH_LAST) | (uint32_t)site->kind << CH__BRANCH_KIND_SHIFT;
+	if (site->exit)
+		word |= CH__BRANCH_OWN_EXIT;
+	atomic_store_explicit(&branch->target_kind, word, memory_order_relaxed);
+	branch->user = site->user;
+	store(&branch->site, ch__offset(heap, (uintptr_t)site->at));
+	ch__region_leave(self);
+	/* Not reachable yet, be the block LIVE. */
+	write_site(heap, block, index, ch__branch_exit(heap, block, index));
+	ch__sites_note(heap, self, block, (uintptr_t)site->at,
+		       ch__arch_site_bytes((enum ch__site)site->kind, site->at),
+		       (uintptr_t)site->exit);
+	*out = ch__branch_handle(heap, index);
+	return CH_OK;
+}
+
+enum ch_status ch_branch_attach(struct ch_block handle, const struct ch_branch_site *site,
+				struct ch_branch *out)
+{
+	out->bits = 0;
+	if (ch__is_marking())
+		return CH_E_STATE;
+	struct ch_heap *heap = ch__handle_heap(handle.bits);
+	if (!heap)
+		return CH_E_STALE;
+	struct ch__thread *self = ch__thread_self(heap);
+	if (!self)
+		return CH_E_THREAD;
+	uint32_t index;
+	enum ch_status status = ch__block_resolve_open(heap, handle, &index);
+	if (status == CH_E_STALE)
+		return status;
+	struct ch__block *block = ch__block_at(heap, index);
+	if (status == CH_OK)
+		return attach(heap, self, block, site, out);
+	/* The lock keeps a LIVE block from being invalidated or freed meanwhile. */
+	ch__heap_lock(heap);
+	status = CH_E_STALE;
+	if (ch__block_resolve(heap, handle) == index && ch__block_is_alive(heap, block))
+		status = ch__block_state(block) == CH_BLOCK_LIVE
+				 ? attach(heap, self, block, site, out)
+				 : CH_E_STATE;
+	ch__heap_unlock(heap);
+	return status;
+}
+
+/* --- link and unlink --- */
+
+static void list_insert(struct ch_heap *heap, struct ch__block *target, uint32_t index)
+{
+	struct ch__branch *branch = ch__branch_at(heap, index);
+	set_next(branch, target->in_head);
+	set_prev(branch, 0);
+	if (target->in_head)
+		set_prev(ch__branch_at(heap, target->in_head), index);
+	target->in_head = index;
+}
+
+static void list_remove(struct ch_heap *heap, struct ch__block *target, uint32_t index)
+{
+	struct ch__branch *branch = ch__branch_at(heap, index);
+	uint32_t next = ch__branch_next(branch), prev = ch__branch_prev(branch);
+	if (prev)
+		set_next(ch__branch_at(heap, prev), next);
+	else
+		target->in_head = next;
+	if (next)
+		set_prev(ch__branch_at(heap, next), prev);
+	set_next(branch, 0);
+	set_prev(branch, 0);
+}
+
+/* Its source may run on: cores may have fetched where it led, and the target's place waits until
+ * they have been told (I8). */
+static void note_unlinked(struct ch_heap *heap, const struct ch__branch *branch)
+{
+	struct ch__block *target = ch__block_at(heap, ch__branch_target(branch));
+	if (!(target->flags & CH__FLAG_UNLINKED))
+		target->flags |= CH__FLAG_UNLINKED;
+}
+
+void ch__branch_unlink(struct ch_heap *heap, uint32_t index, bool patch)
+{
+	struct ch__branch *branch = ch__branch_at(heap, index);
+	uint32_t target = ch__branch_target(branch);
+	if (!target)
+		return;
+	CH_MOVE(ch__branch_moves, index, ch__branch_generation(branch), ch__branch_state(branch),
+		CH__BRANCH_UNLINKED, ch__held(heap), __func__);
+	if (patch)
+		note_unlinked(heap, branch);
+	list_remove(heap, ch__block_at(heap, target), index);
+	set_target(branch, 0);
+	heap->branches_unlinked++;
+	uint32_t source = patch ? ch__branch_source(heap, branch) : 0;
+	const struct ch__block *from = ch__block_at(heap, source);
+	if (source)
+		write_site(heap, from, index, ch__branch_exit(heap, from, index));
+}
+
+/* Alive test and act in one region (I5); under heap, so that neither end is invalidated
+ * meanwhile. */
+static enum ch_status link_locked(struct ch_heap *heap, struct ch__thread *self, uint32_t index,
+				      uint32_t target) CH_REQUIRES(ch__role_heap)
+{
+	struct ch__branch *branch = ch__branch_at(heap, index);
+	enum ch__site kind = ch__branch_kind(branch);
+	enum ch_status status = CH_OK;
+	ch__region_enter(self);
+	uint32_t source = ch__branch_source(heap, branch);
+	struct ch__block *to = target ? ch__block_at(heap, target) : NULL;
+	const struct ch__block *from = source ? ch__block_at(heap, source) : NULL;
+	if (!from)
+		status = CH_E_STATE;
+	else if (!ch__block_is_alive(heap, from) || (to && !ch__block_is_alive(heap, to)))
+		status = CH_E_STALE;
+	else if (ch__block_state(from) != CH_BLOCK_LIVE ||
+		 (to && (ch__block_state(to) != CH_BLOCK_LIVE || ch__block_is_data(heap, to))))
+		status = CH_E_STATE;
+	else if (to && (kind == CH__SITE_LEA) && ch__block_entry_kind(to) == CH_ENTRY_NONE)
+		status = CH_E_STATE;
+	if (status == CH_OK) {
+		bool was_linked = ch__branch_target(branch) != 0;
+		if (was_linked)
+			note_unlinked(heap, branch);
+		ch__branch_unlink(heap, index, false);
+		if (!to && was_linked)
+			write_site(heap, from, index, ch__branch_exit(heap, from, index));
+		if (to) {
+			CH_MOVE(ch__branch_moves, index, ch__branch_generation(branch),
+				ch__branch_state(branch), CH__BRANCH_LINKED, ch__held(heap),
+				__func__);
+			set_target(branch, target);
+			list_insert(heap, to, index);
+			ch__block_held(to);
+			heap->branches_linked++;
+			CH_PUBLISHED(heap->pool, ch__exec(heap, to->hot_offset), CH__GRANULE_BYTES,
+				     "target of a link");
+			write_site(heap, from, index, ch__block_entry(heap, to));
+		}
+	}
+	ch__region_leave(self);
+	return status;
+}
+
+enum ch_status ch_branch_link(struct ch_branch handle, struct ch_block target_handle)
+{
+	if (ch__is_marking())
+		return CH_E_STATE;
+	struct ch_heap *heap = ch__handle_heap(handle.bits);
+	if (!heap)
+		return CH_E_STALE;
+	ch__heap_lock(heap);
+	enum ch_status status = CH_E_STALE;
+	uint32_t index = ch__branch_resolve(heap, handle);
+	uint32_t target = target_handle.bits ? ch__block_resolve(heap, target_handle) : 0;
+	if (index && (target || !target_handle.bits))
+		status = link_locked(heap, ch__thread_or_guest(heap), index, target);
+	ch__heap_unlock(heap);
+	return status;
+}
+
+/* --- when a block stops being entrant --- */
+
+void ch__relink_incoming(struct ch_heap *heap, uint32_t index)
+{
+	struct ch__block *block = ch__block_at(heap, index);
+	while (block->in_head)
+		ch__branch_unlink(heap, block->in_head, true);
+}
+
+void ch__relink_outgoing(struct ch_heap *heap, uint32_t index)
+{
+	struct ch__block *block = ch__block_at(heap, index);
+	uint32_t at = atomic_load_explicit(&block->first_branch, memory_order_relaxed);
+	for (bool last = !at; !last; at++) {
+		last = ch__branch_has(ch__branch_at(heap, at), CH__BRANCH_LAST);
+		ch__branch_unlink(heap, at, true);
+	}
+}

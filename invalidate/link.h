@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT
+ * link.h: linking and unlinking branches (link.c). */
+#ifndef CH_INVALIDATE_LINK_H
+#define CH_INVALIDATE_LINK_H
+
+#include "codeheap/base/heap.h"
+
+/* Take the branch off its target's list and re-point its bytes to the stub or exit, unless its
+ * own code is dying. Under heap, in a region. */
+void ch__branch_unlink(struct ch_heap *, uint32_t branch, bool patch)
+	CH_REQUIRES(ch__role_heap, ch__role_region);
+
+/* Every incoming branch back to its stub, then the block's own. */
+void ch__relink_incoming(struct ch_heap *, uint32_t block)
+	CH_REQUIRES(ch__role_heap, ch__role_region);
+void ch__relink_outgoing(struct ch_heap *, uint32_t block)
+	CH_REQUIRES(ch__role_heap, ch__role_region);
+
+#endif
