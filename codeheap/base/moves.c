@@ -84,7 +84,7 @@ struct ch__moves ch__gate_moves = {
 	.states_count = 2,
 	.rows =
 		{
-			{"close_entry", CH__GATE_OPEN, CH__GATE_SHUT, HEAP_AND_REGION},
+			{"ch__entry_close", CH__GATE_OPEN, CH__GATE_SHUT, HEAP_AND_REGION},
 			{"ch__exits_divert", CH__GATE_OPEN, CH__GATE_SHUT, HEAP_AND_REGION},
 		},
 };
