@@ -135,7 +135,7 @@ bdw_o := $(if $(filter 1,$(BDW)),$(patsubst %.c,$(OBJ)/%.o,$(wildcard codeheap/g
 test_lib_o := $(lib_o:$(OBJ)/%=$(TOBJ)/%)
 test_bdw_o := $(bdw_o:$(OBJ)/%=$(TOBJ)/%)
 jemalloc_o := $(if $(filter jemalloc,$(ALLOC)),$(OBJ)/jemalloc.o)
-public_headers := $(wildcard codeheap/codeheap.h codeheap/codeheap_bdw.h)
+public_headers := $(wildcard codeheap/codeheap.h codeheap/codeheap_bdw.h codeheap/profile.h)
 
 libs := $(BUILD)/libcodeheap.a $(BUILD)/libcodeheap.so $(BUILD)/libcodeheap-dl.a $(BUILD)/libcodeheap-dl.so
 bdw_libs := $(if $(bdw_o),$(BUILD)/libcodeheap-bdw.a $(BUILD)/libcodeheap-bdw.so)

@@ -8,6 +8,8 @@
 #define _GNU_SOURCE
 #include "bench/bench.h"
 
+#include <codeheap/profile.h>
+
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <math.h>

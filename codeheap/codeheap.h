@@ -938,54 +938,6 @@ CH_API CH_CHECKED enum ch_status ch_sink_flush(struct ch_heap *heap);
  * safe  any thread */
 CH_API bool ch_sink_status(struct ch_heap *heap, enum ch_sink sink, const char **path, int *failed);
 
-/* --- profile --- */
-
-/* clang-format off */ /* Sizes come first. */
-struct ch_profile_options {
-	size_t size;
-	bool by_wall_clock;  /* threads that wait are sampled, too; false = by their CPU time */
-	size_t memory_bytes; /* for samples and stacks; 0 = 64 MiB */
-	/* NULL, or the VM's walk of the thread's stack [sp, end), in a signal handler: return
-	 * addresses, innermost first; only those into the heap count. 0: by frame pointers. */
-	size_t (*frames)(void *user, const void *pc, const void *sp, const void *end,
-			 const void **return_addresses, size_t max);
-	void *user;
-};
-/* Cut: samples of more than 512 frames, the innermost of which are kept. Dropped: had no room.
- * Refused: threads that came later, and for which there was no timer or memory. */
-struct ch_profile_counts { size_t size; uint64_t samples, dropped, cut, threads, refused; };
-/* FOLDED: lines `outer;inner COUNT`, else SVG. REVERSED: stacks begin with who called nobody. */
-enum ch_profile_flags { CH_PROFILE_FOLDED = 1, CH_PROFILE_ICICLE = 2, CH_PROFILE_REVERSED = 4 };
-/* NULL = no title. Native functions that interpret, beside owners' fallbacks; a NULL ends them. */
-struct ch_profile_view {
-	size_t size; unsigned flags; const char *title; const char *const *interpreter;
-};
-/* clang-format on */
-
-/* ch_profile_start: sample the stacks of attached threads, those that come later included.
- * in    rate  a second and thread, to 20,000; the kernel's tick bounds it for CPU time
- * ret   CH_OK | CH_E_ARG | CH_E_STATE it runs | CH_E_MEMORY | CH_E_OS errno kept
- * lock  registry, heap
- * safe  any thread
- * note  SIGPROF's handler is the library's from here on, and passes on what is not for it */
-CH_API CH_CHECKED enum ch_status ch_profile_start(struct ch_heap *heap, unsigned rate,
-						  const struct ch_profile_options *options);
-
-/* ch_profile_stop: no more samples; counts may be NULL.
- * ret   CH_OK | CH_E_STATE none runs | CH_E_ARG
- * lock  registry, heap
- * safe  any thread */
-CH_API CH_CHECKED enum ch_status ch_profile_stop(struct ch_heap *heap,
-						 struct ch_profile_counts *counts);
-
-/* ch_profile_write: what there is by now, until the next start; view NULL = an SVG.
- * in    path  a regular file keeps its bytes until the new one is whole; any other is written to
- * ret   CH_OK | CH_E_STATE no profile (also in a child of fork) | CH_E_ARG | CH_E_MEMORY | CH_E_OS
- * lock  heap; the dynamic linker's
- * safe  any thread */
-CH_API CH_CHECKED enum ch_status ch_profile_write(struct ch_heap *heap, const char *path,
-						  const struct ch_profile_view *view);
-
 #ifdef __cplusplus
 }
 #endif

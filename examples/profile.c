@@ -3,7 +3,7 @@
  * much of it, as a picture and as lines. x86-64.
  *
  *     profile [FILE.svg [FILE.folded]] */
-#include <codeheap/codeheap.h>
+#include <codeheap/profile.h>
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,6 +7,8 @@
  * written under no lock. */
 #include "observe/profile.h"
 
+#include "codeheap/profile.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

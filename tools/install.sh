@@ -35,6 +35,7 @@ page() { # page FILE
 }
 entries() { # entries GC: of a build with or without the Boehm driver
   entry 644 codeheap/codeheap.h "$includedir/codeheap/codeheap.h"
+  entry 644 codeheap/profile.h "$includedir/codeheap/profile.h"
   library codeheap
   library codeheap-dl
   if [ "$1" != none ]; then

@@ -49,16 +49,16 @@ compare() { # compare LIBRARY NM-FLAGS HEADERS...
     found "$(line_in "$1" "$name"): $name is declared, but $lib does not export it"
   done
 }
-main_h=codeheap/codeheap.h bdw_h=codeheap/codeheap_bdw.h
-compare "$build/libcodeheap.so" -D $main_h
-compare "$build/libcodeheap-dl.so" -D $main_h
-compare "$build/libcodeheap.a" -g $main_h
-compare "$build/libcodeheap-dl.a" -g $main_h
+main_h=codeheap/codeheap.h profile_h=codeheap/profile.h bdw_h=codeheap/codeheap_bdw.h
+compare "$build/libcodeheap.so" -D $main_h $profile_h
+compare "$build/libcodeheap-dl.so" -D $main_h $profile_h
+compare "$build/libcodeheap.a" -g $main_h $profile_h
+compare "$build/libcodeheap-dl.a" -g $main_h $profile_h
 if [ "${GC:-bdw}" != none ]; then
-  compare "$build/libcodeheap-bdw.so" -D $main_h $bdw_h
-  compare "$build/libcodeheap-bdw.a" -g $main_h $bdw_h
+  compare "$build/libcodeheap-bdw.so" -D $main_h $profile_h $bdw_h
+  compare "$build/libcodeheap-bdw.a" -g $main_h $profile_h $bdw_h
 fi
-for h in $main_h $bdw_h; do
+for h in $main_h $profile_h $bdw_h; do
   [ -f "$h" ] || continue
   for name in $(tools/public_names.sh "$h"); do
     grep -rqE --include='*.[ch]' --include='*.cc' "\b$name *\(" tests/{unit,api,adversary,bdw,tool,support} 2>/dev/null || found "$(line_in "$h" "$name"): no test calls $name"
@@ -66,7 +66,7 @@ for h in $main_h $bdw_h; do
 done
 
 # ---- internal globals carry their file's prefix
-public=$(tools/public_names.sh $main_h $bdw_h 2>/dev/null)
+public=$(tools/public_names.sh $main_h $profile_h $bdw_h 2>/dev/null)
 for o in $CODEHEAP_OBJECTS; do
   for name in $(${CROSS:-}nm -g --defined-only "$o" | awk 'NF == 3 { print $3 }'); do
     case " "$public" " in *[[:space:]]"$name"[[:space:]]*) continue ;; esac
@@ -108,7 +108,7 @@ echo "$reached" | grep -v '^note:' | grep . >>"$findings"
 [ $status = 0 ] || grep -q '^tools/signal_reach' "$findings" || found "tools/signal_reach.py:1: ended with $status"
 
 # ---- public headers stand alone in both languages, with both compilers
-for h in $main_h $bdw_h; do
+for h in $main_h $profile_h $bdw_h; do
   [ -f $h ] || { found "$h:1: missing"; continue; }
   for cc in gcc clang-14; do
     for std in c11 c++17; do

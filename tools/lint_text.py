@@ -19,9 +19,9 @@ from programs import program_of, sources  # noqa: E402
 # What an observer knows of the library beside its own room: the public headers, the listener, and what needs no heap.
 OBSERVERS = {"flame": ("os/meta.h", "os/os.h"),
              "observe": ("arch/arch.h", "arch/base.h", "os/meta.h", "os/os.h", "os/lock.h", "os/ranks.h", "unwind/unwind.h", "flame/flame.h",
-                         "codeheap/codeheap.h", "codeheap/listener.h")}
+                         "codeheap/codeheap.h", "codeheap/profile.h", "codeheap/listener.h")}
 CLIENTS = ["hosts", "examples", "bench", "stress"]
-PUBLIC = ["codeheap/codeheap.h", "codeheap/codeheap_bdw.h"]
+PUBLIC = ["codeheap/codeheap.h", "codeheap/codeheap_bdw.h", "codeheap/profile.h"]
 CODE = (".c", ".h", ".S", ".cc")
 TEXT = CODE + (".md", ".sh", ".py", ".scm", ".pml", ".list", ".in", ".map", ".awk", ".ss", ".mk")
 LINE_COLUMNS, FUNCTION_LINES, FILE_LINES, HEADER_LINES, HEADER_FUNCTIONS = 100, 60, 800, 1000, 60

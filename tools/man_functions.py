@@ -8,13 +8,15 @@ import sys
 import textwrap
 
 PAGE = "docs/man/codeheap.3"
-HEADERS = ["codeheap/codeheap.h", "codeheap/codeheap_bdw.h"]
+HEADERS = ["codeheap/codeheap.h", "codeheap/profile.h", "codeheap/codeheap_bdw.h"]
 KEY = re.compile(r"^ \*\s{1,3}(?:in|out|ret|lock|safe|cost|note)\b")
 TITLES = {"vm": "VM instances", "look": "Looking things up", "graph": "What a block is attached to", "heap": "Heaps",
           "thread": "Threads", "fiber": "Fibers", "owner": "Owners", "block": "Blocks", "trampoline": "Trampolines",
           "assumption": "Assumptions", "invalidate": "Invalidation", "collect": "Collection", "sinks": "Sinks",
-          "status": "Statuses", "profile": "Profiles", "configuration": "Configuration"}
-BDW_TITLE = "With the Boehm collector (codeheap_bdw.h)"
+          "status": "Statuses", "configuration": "Configuration"}
+# Of a header that has no sections.
+HEADER_TITLES = {"codeheap/codeheap_bdw.h": "With the Boehm collector (codeheap_bdw.h)",
+                 "codeheap/profile.h": "Profiles (profile.h)"}
 
 
 def sentence(text):
@@ -72,7 +74,7 @@ def expected():
     out, last = [], None
     for path in HEADERS:
         for section, name, kind, args, text in functions(path):
-            title = TITLES[section] if section else BDW_TITLE
+            title = TITLES[section] if section else HEADER_TITLES[path]
             if title != last:
                 out += [".El"] if last else []
                 out += [f".Ss {title}", ".Bl -tag -width 4n"]

@@ -15,6 +15,7 @@
 #include <Python.h>
 
 #include <codeheap/codeheap.h>
+#include <codeheap/profile.h>
 #include <internal/pycore_frame.h>
 #include <internal/pycore_interp.h>
 #include <internal/pycore_runtime.h>

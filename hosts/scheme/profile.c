@@ -20,6 +20,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <codeheap/profile.h>
+
 #include "jit.h"
 #include "profile.h"
 

@@ -3,6 +3,7 @@
  * threads that come and go, from several threads at once, and under what they are about: heaps, vms
  * and threads that end meanwhile. */
 #define _GNU_SOURCE
+#include "codeheap/profile.h"
 #include "tests/support/folded_reader.h"
 #include "tests/support/stage.h"
 

@@ -10,6 +10,7 @@
  * that one only: the innermost frame may be called by somebody who is not there. Where a handler's
  * frame record holds the link register, who was interrupted in a stub may be there twice. */
 #define _GNU_SOURCE
+#include "codeheap/profile.h"
 #include "tests/support/folded_reader.h"
 #include "tests/support/stage.h"
 

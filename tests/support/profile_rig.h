@@ -5,6 +5,7 @@
 #define CH_TESTS_PROFILE_RIG_H
 
 #include "codeheap/base/park.h"
+#include "codeheap/profile.h"
 #include "observe/profile.h"
 #include "tests/support/stage.h"
 #include "observe/native_names.h"

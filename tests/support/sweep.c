@@ -28,8 +28,9 @@ enum { STEPS_MOST = 600, REPEATS = 4, STATUSES = CH_E_BROKEN + 1 };
 		".previous\n");                   \
 	extern const char name[]
 EMBED(sweep_header, "codeheap/codeheap.h");
+EMBED(sweep_header_profile, "codeheap/profile.h");
 EMBED(sweep_header_bdw, "codeheap/codeheap_bdw.h");
-static const char *const headers[] = {sweep_header, sweep_header_bdw};
+static const char *const headers[] = {sweep_header, sweep_header_profile, sweep_header_bdw};
 
 /* The name before the next opening parenthesis at or after `at`. */
 static void read_name(const char *at, char *name, size_t bytes)

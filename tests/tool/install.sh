@@ -232,7 +232,7 @@ case_install_all_say_the_same_version() {
 case_install_every_name_has_its_symbol_version() {
   local package headers
   for package in $packages; do
-    headers=codeheap/codeheap.h
+    headers="codeheap/codeheap.h codeheap/profile.h"
     [ $package != codeheap-bdw ] || headers="$headers codeheap/codeheap_bdw.h"
     { tools/public_names.sh $headers; printf '%s\n' __jit_debug_descriptor __jit_debug_register_code; } |
       sed 's/$/@@LIBCODEHEAP_1/' | LC_ALL=C sort >"$work/wanted"

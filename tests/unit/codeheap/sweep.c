@@ -6,6 +6,7 @@
 #include "codeheap/codeheap_bdw.h"
 #include "codeheap/base/heap.h"
 #include "codeheap/base/park.h"
+#include "codeheap/profile.h"
 #include "os/os.h"
 #include "tests/support/stage_code.h"
 #include "tests/support/sweep.h"

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT
+ * profile.h: the profile of a heap: stacks of its threads, sampled, as a flame graph or as lines
+ * that other tools draw. Code that was freed before the end keeps its name. Everything else of a
+ * heap is in codeheap.h.
+ *
+ *     ok(ch_profile_start(heap, 250, NULL));
+ *     run();
+ *     ok(ch_profile_stop(heap, NULL));
+ *     ok(ch_profile_write(heap, "run.svg", NULL)); */
+#ifndef CODEHEAP_PROFILE_H
+#define CODEHEAP_PROFILE_H
+
+#include <codeheap/codeheap.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ch_profile_options {
+	size_t size;        /* sizeof(struct ch_profile_options) */
+	bool by_wall_clock; /* threads that wait are sampled, too; false = by their CPU time */
+	size_t memory_bytes; /* for samples and stacks; 0 = 64 MiB */
+	/* NULL, or the VM's walk of the thread's stack [sp, end), in a signal handler: return
+	 * addresses, innermost first; only those into the heap count. 0: by frame pointers. */
+	size_t (*frames)(void *user, const void *pc, const void *sp, const void *end,
+			 const void **return_addresses, size_t max);
+	void *user;
+};
+
+/* ch_profile_start: sample the stacks of attached threads, those that come later included.
+ * in    rate     a second and thread, to 20,000; the kernel's tick bounds it for CPU time
+ *       options  NULL = by CPU time, 64 MiB, frame pointers
+ * ret   CH_OK | CH_E_ARG | CH_E_STATE it runs | CH_E_MEMORY | CH_E_OS errno kept
+ * lock  registry, heap
+ * safe  any thread
+ * cost  a thread of the library's and a timer for each thread that is sampled, until the stop
+ * note  SIGPROF's handler is the library's from here on, and passes on what is not for it. What
+ *       the last profile had is gone */
+CH_API CH_CHECKED enum ch_status ch_profile_start(struct ch_heap *heap, unsigned rate,
+						  const struct ch_profile_options *options);
+
+struct ch_profile_counts {
+	size_t size; /* in: sizeof(struct ch_profile_counts) */
+	uint64_t samples;
+	uint64_t dropped; /* samples that had no room */
+	uint64_t cut;     /* samples of more than 512 frames, the innermost of which are kept */
+	uint64_t threads;
+	uint64_t refused; /* threads that came later, and had no timer or no memory */
+};
+
+/* ch_profile_stop: no more samples; what there is stays until the next start.
+ * out   counts  counts->size is set by the caller; may be NULL
+ * ret   CH_OK | CH_E_STATE none runs | CH_E_ARG
+ * lock  registry, heap
+ * safe  any thread */
+CH_API CH_CHECKED enum ch_status ch_profile_stop(struct ch_heap *heap,
+						 struct ch_profile_counts *counts);
+
+/* FOLDED: lines `outer;inner COUNT`, else an SVG. ICICLE: it grows down. REVERSED: stacks begin
+ * with who called nobody. */
+enum ch_profile_flags { CH_PROFILE_FOLDED = 1, CH_PROFILE_ICICLE = 2, CH_PROFILE_REVERSED = 4 };
+
+struct ch_profile_view {
+	size_t size;       /* sizeof(struct ch_profile_view) */
+	unsigned flags;    /* set of enum ch_profile_flags */
+	const char *title; /* NULL = none */
+	/* Native functions that interpret, beside owners' fallbacks; a NULL ends them. Or NULL. */
+	const char *const *interpreter;
+};
+
+/* ch_profile_write: what there is by now, also while it runs.
+ * in    path  a regular file keeps its bytes until the new one is whole; any other is written to
+ *       view  NULL = an SVG without a title
+ * ret   CH_OK | CH_E_STATE no profile (also in a child of fork) | CH_E_ARG | CH_E_MEMORY | CH_E_OS
+ * lock  heap; the dynamic linker's
+ * safe  any thread */
+CH_API CH_CHECKED enum ch_status ch_profile_write(struct ch_heap *heap, const char *path,
+						  const struct ch_profile_view *view);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
