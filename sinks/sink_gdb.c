@@ -25,7 +25,6 @@
 #include "arch/arch.h"
 
 #include <errno.h>
-#include <stdatomic.h>
 #include <string.h>
 
 /* --- GDB's interface ("JIT Compilation Interface" in its manual): layouts and values bind --- */
@@ -85,16 +84,14 @@ struct gdb { /* one heap; [gdb lock] where not const */
 	int error; /* the errno that switched it off */
 	struct image *runtime;
 	uint32_t further; /* images, less one for each chunk that has some */
-	struct chunk **chunks; /* NULL: nothing was told of the chunk */
-	/* Of every page its shape + 1, 0: none; relaxed, ordered by the page's first range. */
-	_Atomic(uint8_t) frames[];
+	struct chunk *chunks[]; /* NULL: nothing was told of the chunk */
 };
 
 static struct ch__lock jit_lock;
 
 static size_t gdb_bytes(const struct gdb *g)
 {
-	return sizeof *g + (size_t)g->pages_per_chunk * g->chunk_count;
+	return sizeof *g + g->chunk_count * sizeof g->chunks[0];
 }
 
 static size_t chunk_bytes(const struct gdb *g)
@@ -357,7 +354,7 @@ static bool add_range(struct gdb *g, const struct ch__sink_range *range, bool ma
 		return true;
 	if (!put_range(g, page, range))
 		return false;
-	page->frame = atomic_load_explicit(&g->frames[index], memory_order_relaxed);
+	page->frame = atomic_load_explicit(&g->config->frames[index], memory_order_relaxed);
 	chunk->has_changed = true;
 	return true;
 }
@@ -418,21 +415,10 @@ static struct gdb *make_state(const struct ch__sinks_config *config,
 		config->chunk_bytes < config->pool_bytes ? config->chunk_bytes : config->pool_bytes;
 	shape.pages_per_chunk = (uint32_t)(bytes / config->page_bytes);
 	shape.chunk_count = (uint32_t)(config->pool_bytes / bytes);
-	size_t table_bytes = shape.chunk_count * sizeof *shape.chunks;
-	shape.chunks = ch__meta_alloc(config->meta, table_bytes);
-	struct gdb *g = shape.chunks ? ch__meta_alloc(config->meta, gdb_bytes(&shape)) : NULL;
+	struct gdb *g = ch__meta_alloc(config->meta, gdb_bytes(&shape));
 	if (g)
 		*g = shape;
-	else
-		ch__meta_free(config->meta, shape.chunks, table_bytes);
 	return g;
-}
-
-static void forget_shape(void *state, uint32_t page, uint32_t pages)
-{
-	struct gdb *g = state;
-	for (uint32_t end = page + pages; page < end; page++)
-		atomic_store_explicit(&g->frames[page], 0, memory_order_relaxed);
 }
 
 static int open_gdb(const struct ch__sinks_config *config, const struct ch__frame_shape *shapes,
@@ -444,8 +430,6 @@ static int open_gdb(const struct ch__sinks_config *config, const struct ch__fram
 	if (!g)
 		return ENOMEM;
 	ch__file_lock(&jit_lock, CH__RANK_GDB);
-	/* Of the deaths since it was on before it heard nothing; live pages are told next. */
-	forget_shape(g, 0, g->pages_per_chunk * g->chunk_count);
 	g->is_open = true;
 	g->error = 0;
 	ch__file_unlock(&jit_lock, CH__RANK_GDB);
@@ -464,7 +448,6 @@ static void destroy_gdb(void *state)
 {
 	struct gdb *g = state;
 	close_gdb(g);
-	ch__meta_free(g->config->meta, g->chunks, g->chunk_count * sizeof *g->chunks);
 	ch__meta_free(g->config->meta, g, gdb_bytes(g));
 }
 
@@ -536,14 +519,6 @@ static int gdb_status(void *state)
 	return error;
 }
 
-static bool note_shape(void *state, uint32_t page, uint32_t pages, uint8_t frame)
-{
-	struct gdb *g = state;
-	for (uint32_t end = page + pages; page < end; page++)
-		atomic_store_explicit(&g->frames[page], (uint8_t)(frame + 1), memory_order_relaxed);
-	return true;
-}
-
 /* Index of the page that a block with a section of its own begins in. */
 static uint32_t page_of_own(const struct gdb *g, const struct ch__own *own)
 {
@@ -609,8 +584,6 @@ const struct ch__sink_ops ch__sink_gdb = {
 	.flush = flush_gdb,
 	.fatal = show_at_death,
 	.status = gdb_status,
-	.page_live = note_shape,
-	.page_dead = forget_shape,
 	.own_live = note_own,
 	.own_dead = forget_own,
 	.chunk_gone = forget_chunk,

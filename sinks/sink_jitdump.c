@@ -18,7 +18,6 @@
  * for under it. */
 #include "sinks/jitdump_records.h"
 
-
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -29,9 +28,7 @@ enum {
 	PATH_BYTES = 512,
 	MOST_LINES = 4096, /* of one block */
 	GONE_MOST = 16,
-	NO_SHAPE = 0xff,
 };
-_Static_assert((int)CH__FRAMES <= (int)NO_SHAPE, "a frame is a byte");
 
 struct user { /* one heap; [file lock] where not const */
 	const struct ch__sinks_config *config;
@@ -39,9 +36,6 @@ struct user { /* one heap; [file lock] where not const */
 	struct user *next;
 	bool is_on, is_runtime_told;
 	int error; /* the errno that switched it off */
-	uint32_t page_count;
-	/* By page. NO_SHAPE: not live, or unwinders know its blocks by tables of their own. */
-	uint8_t frames[];
 };
 
 struct gone {
@@ -187,17 +181,14 @@ static bool is_in_pool(const struct user *user, const struct ch__sink_range *ran
 	       range->bytes <= user->config->pool_bytes - offset;
 }
 
-static size_t page_of(const struct user *user, const struct ch__sink_range *range)
-{
-	return (range->exec - user->config->pool_exec) / user->config->page_bytes;
-}
-
 static const struct ch__frame_shape *shape_of(const struct user *user,
 					      const struct ch__sink_range *range)
 {
 	static const struct ch__frame_shape none;
-	uint8_t frame = user->frames[page_of(user, range)];
-	return frame == NO_SHAPE ? &none : &user->shapes[frame];
+	const struct ch__sinks_config *config = user->config;
+	size_t page = (range->exec - config->pool_exec) / config->page_bytes;
+	uint8_t frame = atomic_load_explicit(&config->frames[page], memory_order_relaxed);
+	return frame ? &user->shapes[frame - 1] : &none;
 }
 
 static void load(struct ch__jitdump_code *code, const struct ch__frame_shape *shape)
@@ -254,33 +245,17 @@ static void join_file(struct user *user) CH_REQUIRES(ch__role_file)
 		fail_file(file.out.error);
 }
 
-/* In a file that begins nothing is told yet. */
-static void untell(struct user *user)
-{
-	user->is_runtime_told = false;
-}
-
-static struct user *make_user(const struct ch__sinks_config *config,
-			      const struct ch__frame_shape *shapes)
-{
-	uint32_t pages = (uint32_t)(config->pool_bytes / config->page_bytes);
-	struct user *user = ch__meta_alloc(config->meta, sizeof *user + pages);
-	if (!user)
-		return NULL;
-	*user = (struct user){.config = config, .shapes = shapes, .page_count = pages};
-	memset(user->frames, NO_SHAPE, pages);
-	return user;
-}
-
 static int open_jitdump(const struct ch__sinks_config *config, const struct ch__frame_shape *shapes,
 			void **state)
 {
-	struct user *user = *state ? *state : make_user(config, shapes);
-	if (!user)
-		return ENOMEM;
-	*state = user;
+	struct user *user = *state;
+	if (!user) {
+		if (!(user = *state = ch__meta_alloc(config->meta, sizeof *user)))
+			return ENOMEM;
+		*user = (struct user){.config = config, .shapes = shapes};
+	}
 	ch__file_lock(&file.lock, CH__RANK_JITDUMP);
-	untell(user);
+	user->is_runtime_told = false;
 	if (file.out.fd >= 0 && !ch__os_file_is_at(file.out.fd, file.path))
 		fail_file(errno);
 	user->error = file.out.fd < 0 ? start_file(config) : 0;
@@ -326,7 +301,7 @@ static void destroy_jitdump(void *state)
 {
 	struct user *user = state;
 	close_jitdump(user);
-	ch__meta_free(user->config->meta, user, sizeof *user + user->page_count);
+	ch__meta_free(user->config->meta, user, sizeof *user);
 }
 
 static bool add_ranges(void *state, const struct ch__sink_range *ranges, size_t n,
@@ -390,33 +365,6 @@ static const char *jitdump_path(void *state)
 	return path;
 }
 
-/* A page that is live already keeps its shape. */
-static bool note_page(void *state, uint32_t page, uint32_t pages, uint8_t frame)
-{
-	struct user *user = state;
-	ch__file_lock(&file.lock, CH__RANK_JITDUMP);
-	for (uint32_t i = page; i < page + pages; i++)
-		user->frames[i] = frame;
-	ch__file_unlock(&file.lock, CH__RANK_JITDUMP);
-	return true;
-}
-
-static void note_page_dead(void *state, uint32_t page, uint32_t pages)
-{
-	struct user *user = state;
-	ch__file_lock(&file.lock, CH__RANK_JITDUMP);
-	memset(user->frames + page, NO_SHAPE, pages);
-	ch__file_unlock(&file.lock, CH__RANK_JITDUMP);
-}
-
-static void note_chunk_gone(void *state, uint32_t chunk)
-{
-	const struct user *user = state;
-	uint32_t pages = (uint32_t)(user->config->chunk_bytes / user->config->page_bytes);
-	uint32_t first = chunk * pages, left = user->page_count - first;
-	note_page_dead(state, first, pages < left ? pages : left);
-}
-
 /* --- fork and exit --- */
 static void prepare_fork(void) CH_ACQUIRES(ch__role_file)
 {
@@ -436,7 +384,7 @@ static void resume_child(void) CH_RELEASES(ch__role_file)
 	close_file();
 	int error = was_open ? create_file() : 0;
 	for (struct user *user = file.users; user; user = user->next)
-		untell(user);
+		user->is_runtime_told = false;
 	if (error)
 		fail_file(error);
 	ch__file_unlock(&file.lock, CH__RANK_JITDUMP);
@@ -472,9 +420,6 @@ const struct ch__sink_ops ch__sink_jitdump = {
 	.flush = flush_jitdump,
 	.status = jitdump_status,
 	.path = jitdump_path,
-	.page_live = note_page,
-	.page_dead = note_page_dead,
-	.chunk_gone = note_chunk_gone,
 	.fork_prepare = prepare_fork,
 	.fork_parent = resume_parent,
 	.fork_child = resume_child,

@@ -29,7 +29,6 @@ static const struct ch__sink_ops *const table[] = {
 };
 enum { SINKS = sizeof table / sizeof table[0] };
 
-/* A page's state: 0 dead, else its frame shape + 1. */
 struct ch__sinks {
 	struct ch__sinks_config config;
 	struct ch__lock lock;
@@ -42,7 +41,7 @@ struct ch__sinks {
 	CH_BY_SINKS struct ch__frame_shape shapes[CH__FRAMES];
 	CH_BY_SINKS struct ch__own *own; /* the live ones */
 	CH_BY_SINKS bool is_codeless;    /* the child of a fork without copy */
-	CH_BY_SINKS uint8_t pages[];
+	_Atomic(uint8_t) frames[];       /* as the configuration says; stored under the lock */
 };
 
 static void lock_sinks(struct ch__sinks *s) CH_ACQUIRES(ch__role_sinks)
@@ -58,7 +57,7 @@ static void unlock_sinks(struct ch__sinks *s)
 
 static size_t sinks_bytes(uint32_t page_count)
 {
-	return sizeof(struct ch__sinks) + page_count;
+	return sizeof(struct ch__sinks) + page_count * sizeof(_Atomic(uint8_t));
 }
 
 static void switch_off(struct ch__sinks *s, unsigned i)
@@ -73,6 +72,17 @@ static void switch_off_failed(struct ch__sinks *s, unsigned i, void *state)
 	if (table[i]->status(state) != 0)
 		switch_off(s, i);
 	unlock_sinks(s);
+}
+
+static uint8_t frame_at(const struct ch__sinks *s, uint32_t page)
+{
+	return atomic_load_explicit(&s->frames[page], memory_order_relaxed);
+}
+
+static void set_frames(struct ch__sinks *s, uint32_t page, uint32_t pages, uint8_t frame)
+{
+	for (uint32_t end = page + pages; page < end; page++)
+		atomic_store_explicit(&s->frames[page], frame, memory_order_relaxed);
 }
 
 /* The state of the sink in slot i, or NULL when it is off. */
@@ -143,6 +153,7 @@ int ch__sinks_create(const struct ch__sinks_config *config, unsigned wanted, str
 	if (!s)
 		return ENOMEM;
 	s->config = *config;
+	s->config.frames = s->frames;
 	s->config.each = NULL; /* nothing is published yet */
 	s->page_count = page_count;
 	const struct ch__arch_cfi *cfi = ch__arch_cfi_frame_pointer();
@@ -247,7 +258,7 @@ static void tell_late(void *arg, const struct ch__sink_range *range) CH_REQUIRES
 	if (ops->slot_live) {
 		const struct ch__sinks_config *config = &late->sinks->config;
 		size_t page = (range->exec - config->pool_exec) / config->page_bytes;
-		uint8_t frame = (uint8_t)(late->sinks->pages[page] - 1);
+		uint8_t frame = (uint8_t)(frame_at(late->sinks, (uint32_t)page) - 1);
 		if (ch__frame_has_slots(frame))
 			ops->slot_live(state, range->exec, frame);
 	}
@@ -261,8 +272,8 @@ static int tell_live_pages(struct ch__sinks *s, const struct ch__sink_ops *ops, 
 	if (!ops->page_live)
 		return 0;
 	for (uint32_t page = 0; page < s->page_count; page++)
-		if (s->pages[page] &&
-		    !ops->page_live(state, page, 1, (uint8_t)(s->pages[page] - 1)))
+		if (frame_at(s, page) &&
+		    !ops->page_live(state, page, 1, (uint8_t)(frame_at(s, page) - 1)))
 			return ENOMEM;
 	return 0;
 }
@@ -381,7 +392,7 @@ static bool is_shape(const struct ch__sinks *s, uint8_t frame) CH_REQUIRES(ch__r
 
 static void kill_pages(struct ch__sinks *s, uint32_t page, uint32_t pages)
 {
-	memset(s->pages + page, 0, pages);
+	set_frames(s, page, pages, 0);
 	for (unsigned i = 0; i < SINKS; i++) {
 		void *state = state_if_on(s, i);
 		if (state && table[i]->page_dead)
@@ -396,7 +407,7 @@ bool ch__sinks_page_live(struct ch__sinks *s, uint32_t page, uint32_t pages, uin
 	CH_ASSERT(page < s->page_count && pages <= s->page_count - page && is_shape(s, frame),
 		  "sinks: a live page outside the pool, or of no frame shape");
 	for (uint32_t i = page; i < page + pages; i++)
-		if (s->pages[i] && s->pages[i] != frame + 1)
+		if (frame_at(s, i) && frame_at(s, i) != frame + 1)
 			kill_pages(s, i, 1);
 	for (unsigned i = 0; ok && i < SINKS; i++) {
 		void *state = state_if_on(s, i);
@@ -404,7 +415,7 @@ bool ch__sinks_page_live(struct ch__sinks *s, uint32_t page, uint32_t pages, uin
 			ok = table[i]->page_live(state, page, pages, frame);
 	}
 	if (ok)
-		memset(s->pages + page, frame + 1, pages);
+		set_frames(s, page, pages, (uint8_t)(frame + 1));
 	unlock_sinks(s);
 	return ok;
 }
@@ -425,7 +436,7 @@ void ch__sinks_chunk_gone(struct ch__sinks *s, uint32_t chunk)
 	uint32_t first = chunk * pages;
 	lock_sinks(s);
 	CH_ASSERT(first < s->page_count, "sinks: a chunk outside the pool");
-	memset(s->pages + first, 0, pages < s->page_count - first ? pages : s->page_count - first);
+	set_frames(s, first, pages < s->page_count - first ? pages : s->page_count - first, 0);
 	for (unsigned i = 0; i < SINKS; i++) {
 		void *state = atomic_load_explicit(&s->state[i], memory_order_relaxed);
 		if (state && table[i]->chunk_gone)

@@ -11,6 +11,8 @@
 #include "os/meta.h"
 #include "os/os.h"
 
+#include <stdatomic.h>
+
 /* Frame numbers: ordinary shapes, the frame pointer's first, then the slot shapes. */
 enum {
 	CH__FRAME_SHAPES = 16,
@@ -51,6 +53,10 @@ struct ch__sinks_config {
 	size_t runtime_bytes;
 	size_t head_bytes; /* at the start of a range, that are no code */
 	struct ch__meta *meta;
+	/* By page: the frame shape of its code, + 1; 0: the page is dead, or its code has unwind
+	 * tables of its own. The table of sinks sets it. A page keeps its shape while a range of it
+	 * is told: so relaxed. */
+	const _Atomic(uint8_t) *frames;
 	void *context;
 	/* Writes the name of a key, without newline; returns its length, 0 for none. Asked under
 	 * the file lock, from the add of a range until its remove returns; takes no lock. */
