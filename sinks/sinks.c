@@ -93,6 +93,11 @@ static void *state_if_on(struct ch__sinks *s, unsigned i)
 	return atomic_load_explicit(&s->state[i], memory_order_acquire);
 }
 
+/* Each sink that is on and has the entry. */
+#define EACH(s, i, state, entry)       \
+	for (unsigned i = 0; i < SINKS; i++) \
+		for (void *state = table[i]->entry ? state_if_on(s, i) : NULL; state; state = NULL)
+
 static void write_shape(struct ch__frame_shape *shape, const uint8_t *cfi, size_t bytes,
 			uint8_t return_register)
 {
@@ -393,11 +398,8 @@ static bool is_shape(const struct ch__sinks *s, uint8_t frame) CH_REQUIRES(ch__r
 static void kill_pages(struct ch__sinks *s, uint32_t page, uint32_t pages)
 {
 	set_frames(s, page, pages, 0);
-	for (unsigned i = 0; i < SINKS; i++) {
-		void *state = state_if_on(s, i);
-		if (state && table[i]->page_dead)
-			table[i]->page_dead(state, page, pages);
-	}
+	EACH(s, i, state, page_dead)
+		table[i]->page_dead(state, page, pages);
 }
 
 bool ch__sinks_page_live(struct ch__sinks *s, uint32_t page, uint32_t pages, uint8_t frame)
@@ -409,11 +411,8 @@ bool ch__sinks_page_live(struct ch__sinks *s, uint32_t page, uint32_t pages, uin
 	for (uint32_t i = page; i < page + pages; i++)
 		if (frame_at(s, i) && frame_at(s, i) != frame + 1)
 			kill_pages(s, i, 1);
-	for (unsigned i = 0; ok && i < SINKS; i++) {
-		void *state = state_if_on(s, i);
-		if (state && table[i]->page_live)
-			ok = table[i]->page_live(state, page, pages, frame);
-	}
+	EACH(s, i, state, page_live)
+		ok = ok && table[i]->page_live(state, page, pages, frame);
 	if (ok)
 		set_frames(s, page, pages, (uint8_t)(frame + 1));
 	unlock_sinks(s);
@@ -496,11 +495,8 @@ int ch__sinks_slots_register(struct ch__sinks *s, enum ch__template kind, uint16
 
 void ch__sinks_slot_live(struct ch__sinks *s, uintptr_t exec, uint8_t frame)
 {
-	for (unsigned i = 0; i < SINKS; i++) {
-		void *state = table[i]->slot_live ? state_if_on(s, i) : NULL;
-		if (state)
-			table[i]->slot_live(state, exec, frame);
-	}
+	EACH(s, i, state, slot_live)
+		table[i]->slot_live(state, exec, frame);
 }
 
 /* Under the lock: an empty page's section may go meanwhile. */
@@ -508,21 +504,16 @@ bool ch__sinks_slot_is_live(struct ch__sinks *s, uintptr_t exec)
 {
 	bool is_live = false;
 	lock_sinks(s);
-	for (unsigned i = 0; i < SINKS && !is_live; i++) {
-		void *state = table[i]->slot_is_live ? state_if_on(s, i) : NULL;
-		is_live = state && table[i]->slot_is_live(state, exec);
-	}
+	EACH(s, i, state, slot_is_live)
+		is_live |= table[i]->slot_is_live(state, exec);
 	unlock_sinks(s);
 	return is_live;
 }
 
 void ch__sinks_slot_dead(struct ch__sinks *s, uintptr_t exec)
 {
-	for (unsigned i = 0; i < SINKS; i++) {
-		void *state = table[i]->slot_dead ? state_if_on(s, i) : NULL;
-		if (state)
-			table[i]->slot_dead(state, exec);
-	}
+	EACH(s, i, state, slot_dead)
+		table[i]->slot_dead(state, exec);
 }
 
 /* --- tables of blocks --- */
@@ -541,11 +532,8 @@ void ch__sinks_own_live(struct ch__sinks *s, struct ch__own *own, const void *se
 	if (s->own)
 		s->own->prev = own;
 	s->own = own;
-	for (unsigned i = 0; i < SINKS; i++) {
-		void *state = state_if_on(s, i);
-		if (state && table[i]->own_live)
-			table[i]->own_live(state, own);
-	}
+	EACH(s, i, state, own_live)
+		table[i]->own_live(state, own);
 	unlock_sinks(s);
 }
 
@@ -563,12 +551,10 @@ static bool own_dead(struct ch__sinks *s, struct ch__own *own)
 {
 	lock_sinks(s);
 	bool is_kept = is_lost(s, own);
-	for (unsigned i = 0; own->section && !is_kept && i < SINKS; i++) {
-		void *state = state_if_on(s, i);
-		if (state && table[i]->own_dead)
-			table[i]->own_dead(state, own);
-	}
 	if (own->section) {
+		EACH(s, i, state, own_dead)
+			if (!is_kept)
+				table[i]->own_dead(state, own);
 		*(own->prev ? &own->prev->next : &s->own) = own->next;
 		if (own->next)
 			own->next->prev = own->prev;
@@ -594,39 +580,30 @@ void ch__sinks_own_destroy(struct ch__sinks *s, struct ch__own *own)
 /* --- ranges --- */
 void ch__sinks_add(struct ch__sinks *s, const struct ch__sink_range *ranges, size_t n)
 {
-	for (unsigned i = 0; i < SINKS; i++) {
-		void *state = table[i]->add ? state_if_on(s, i) : NULL;
-		if (state && !table[i]->add(state, ranges, n, false))
+	EACH(s, i, state, add)
+		if (!table[i]->add(state, ranges, n, false))
 			switch_off_failed(s, i, state);
-	}
 }
 
 void ch__sinks_remove(struct ch__sinks *s, const struct ch__sink_range *ranges, size_t n)
 {
-	for (unsigned i = 0; i < SINKS; i++) {
-		void *state = table[i]->remove ? state_if_on(s, i) : NULL;
-		if (state && !table[i]->remove(state, ranges, n))
+	EACH(s, i, state, remove)
+		if (!table[i]->remove(state, ranges, n))
 			switch_off_failed(s, i, state);
-	}
 }
 
 void ch__sinks_flush(struct ch__sinks *s, enum ch__flush how)
 {
-	for (unsigned i = 0; i < SINKS; i++) {
-		void *state = table[i]->flush ? state_if_on(s, i) : NULL;
-		if (state && !table[i]->flush(state, how))
+	EACH(s, i, state, flush)
+		if (!table[i]->flush(state, how))
 			switch_off_failed(s, i, state);
-	}
 }
 
 /* The locks of sinks are their own: the table is only read. */
 void ch__sinks_fatal(struct ch__sinks *s)
 {
-	for (unsigned i = 0; i < SINKS; i++) {
-		void *state = table[i]->fatal ? state_if_on(s, i) : NULL;
-		if (state)
-			table[i]->fatal(state);
-	}
+	EACH(s, i, state, fatal)
+		table[i]->fatal(state);
 }
 
 /* --- fork --- */
