@@ -1,17 +1,22 @@
 /* SPDX-License-Identifier: MIT
- * eh_frame.c: the bytes of an unwind section for one chunk of code pages: written once, its FDEs
- * switched live and dead in place. It registers nothing and takes no lock: one writer a page.
+ * eh_frame.c: the bytes of an unwind section for a row of code pages: written once, its FDEs
+ * switched live and dead in place. A page has one FDE, or, where it is a row of slots, one for each
+ * slot, because the frame of a template differs from instruction to instruction. It registers
+ * nothing and takes no lock: one writer a page, one a slot.
  *
- *   section   [CIE of shape 0]..[of shape 15] [FDE of page 0]..[of page n-1] [sentinel] [0]
- *   FDE       +0 length = 20 | +4 distance to its CIE | +8 first pc | +16 bytes of pc, 0 = dead
+ *   section   [CIE of each frame shape] [FDE of page or slot 0]..[of n-1] [sentinel] [0]
+ *   FDE       +0 length | +4 distance to its CIE | +8 first pc | +16 bytes of pc, 0 = dead
+ *             | of a slot +24 instructions, then 0 = DW_CFA_nop
  *
  * An unwinder that sorts FDEs does so once, so every FDE is there from the start. Their first pcs
- * never change and the sentinel starts where the chunk ends: the range an unwinder computes for the
- * section (GCC 13 computes it again when the section is deregistered) is the whole chunk whatever
- * is live. A live FDE covers its own page only, also in a span of pages: libgcc's binary search
- * goes right at a dead FDE, so one inside a longer live range would hide that range. The CIEs have
- * no augmentation, so pcs are absolute pointers and the range is one aligned 8-byte word. The
- * encoding of every CIE is the same: libgcc takes it from the first it sees and never looks again.
+ * never change and the sentinel starts where the last page ends: the range an unwinder computes for
+ * the section (GCC 13 computes it again when the section is deregistered) is all of the pages
+ * whatever is live. A live FDE covers its own page only, also in a span of pages: libgcc's binary
+ * search goes right at a dead FDE, so one inside a longer live range would hide that range. The
+ * CIEs have no augmentation, so pcs are absolute pointers and the range is one aligned 8-byte word.
+ * The encoding of every CIE is the same: libgcc takes it from the first it sees and never looks
+ * again. The instructions of slots are written while all slots of their page are dead: an unwinder
+ * reads those of a live FDE only.
  * Sources: LSB Core 5.0, 10.6 (.eh_frame); libgcc/unwind-dw2-fde.c. */
 #include "unwind/unwinders.h"
 
@@ -21,16 +26,17 @@
 enum {
 	CIE_FIXED_BYTES = 13, /* length, id, version, augmentation, alignments, return register */
 	CIE_VERSION = 1,
-	FDE_BYTES = 24,
 	FDE_CIE_AT = 4,
 	FDE_PC_AT = 8,
 	FDE_RANGE_AT = 16,
-	FDES_AT = CH__FRAME_SHAPES * CH__CIE_BYTES,
+	FDE_CFA_AT = 24,
+	FDES_AT = CH__FRAMES * CH__CIE_BYTES,
 	TERMINATOR_BYTES = 8,
 };
 _Static_assert(CIE_FIXED_BYTES + CH__FRAME_CFI_BYTES <= CH__CIE_BYTES,
 	       "a CIE has room for a program");
-_Static_assert(FDE_RANGE_AT % 8 == 0 && FDE_BYTES % 8 == 0, "the range is one aligned word");
+_Static_assert(FDE_RANGE_AT % 8 == 0 && FDE_CFA_AT % 8 == 0 && CH__FRAME_FDE_BYTES % 8 == 0,
+	       "the range is one aligned word");
 _Static_assert(sizeof(uintptr_t) == 8, "pcs are 8 bytes");
 
 static void put32(uint8_t *at, uint32_t word)
@@ -38,14 +44,35 @@ static void put32(uint8_t *at, uint32_t word)
 	memcpy(at, &word, sizeof word);
 }
 
-size_t ch__eh_frame_bytes(uint32_t pages)
+static uint32_t fde_bytes(const struct ch__eh_place *place)
 {
-	return FDES_AT + ((size_t)pages + 1) * FDE_BYTES + TERMINATOR_BYTES;
+	return FDE_CFA_AT + (place->slot_bytes ? CH__FRAME_FDE_BYTES : 0);
 }
 
-uint8_t *ch__eh_frame_fde(uint8_t *section, uint32_t page)
+static uint32_t fdes_of_page(const struct ch__eh_place *place)
 {
-	return section + FDES_AT + (size_t)page * FDE_BYTES;
+	return place->slot_bytes
+		       ? (uint32_t)((place->page_bytes - place->slots_at) / place->slot_bytes)
+		       : 1;
+}
+
+uint32_t ch__eh_frame_count(const struct ch__eh_place *place)
+{
+	return place->pages * fdes_of_page(place);
+}
+
+size_t ch__eh_frame_bytes(const struct ch__eh_place *place)
+{
+	return FDES_AT + ((size_t)ch__eh_frame_count(place) + 1) * fde_bytes(place) +
+	       TERMINATOR_BYTES;
+}
+
+/* All FDEs of a section are as long as its first. */
+uint8_t *ch__eh_frame_fde(uint8_t *section, uint32_t index)
+{
+	uint32_t length;
+	memcpy(&length, section + FDES_AT, sizeof length);
+	return section + FDES_AT + (size_t)index * (length + sizeof length);
 }
 
 /* The distance goes from the field itself back to the CIE. */
@@ -79,42 +106,72 @@ void ch__eh_frame_shape(uint8_t *section, uint8_t frame, const struct ch__frame_
 	ch__eh_frame_cie(section + (size_t)frame * CH__CIE_BYTES, shape);
 }
 
-static void write_fde(uint8_t *section, uint32_t index, uintptr_t pc)
+static uint8_t *write_fde(uint8_t *section, uint8_t *fde, uint32_t bytes, uint64_t first_pc)
 {
-	uint8_t *fde = ch__eh_frame_fde(section, index);
-	uint64_t first = pc;
-	put32(fde, FDE_BYTES - 4);
+	put32(fde, bytes - 4);
 	set_cie(section, fde, 0);
-	memcpy(fde + FDE_PC_AT, &first, sizeof first);
+	memcpy(fde + FDE_PC_AT, &first_pc, sizeof first_pc);
 	atomic_init(range_of(fde), 0);
+	return fde + bytes;
 }
 
-void ch__eh_frame_write(uint8_t *section, uintptr_t exec, uint32_t pages, size_t page_bytes,
+void ch__eh_frame_write(uint8_t *section, const struct ch__eh_place *place,
 			const struct ch__frame_shape *shapes)
 {
-	memset(section, 0, ch__eh_frame_bytes(pages));
-	for (unsigned i = 0; i < CH__FRAME_SHAPES; i++)
+	uint32_t bytes = fde_bytes(place);
+	uint8_t *fde = section + FDES_AT;
+	memset(section, 0, ch__eh_frame_bytes(place));
+	for (unsigned i = 0; i < CH__FRAMES; i++)
 		ch__eh_frame_shape(section, (uint8_t)i, &shapes[i]);
-	for (uint32_t i = 0; i <= pages; i++) /* the last is the sentinel */
-		write_fde(section, i, exec + i * page_bytes);
+	for (uint32_t page = 0; page < place->pages; page++) {
+		uintptr_t exec = place->exec + page * place->page_bytes + place->slots_at;
+		for (uint32_t i = 0; i < fdes_of_page(place); i++)
+			fde = write_fde(section, fde, bytes,
+					exec + (size_t)i * place->slot_bytes + place->code_at);
+	}
+	write_fde(section, fde, bytes, place->exec + place->pages * place->page_bytes); /* sentinel */
 }
 
-bool ch__eh_frame_is_live(uint8_t *section, uint32_t page)
+bool ch__eh_frame_is_live(uint8_t *section, uint32_t index)
 {
-	return atomic_load_explicit(range_of(ch__eh_frame_fde(section, page)),
+	return atomic_load_explicit(range_of(ch__eh_frame_fde(section, index)),
 				    memory_order_relaxed) != 0;
 }
 
-void ch__eh_frame_live(uint8_t *section, uint32_t page, size_t page_bytes, uint8_t frame)
+void ch__eh_frame_live(uint8_t *section, uint32_t index, size_t bytes, uint8_t frame)
 {
-	uint8_t *fde = ch__eh_frame_fde(section, page);
+	uint8_t *fde = ch__eh_frame_fde(section, index);
 	/* The range makes the FDE visible, so its CIE is settled first. An unwinder reads both
 	 * without atomics, ordered by how the code became reachable. */
 	set_cie(section, fde, frame);
-	atomic_store_explicit(range_of(fde), page_bytes, memory_order_release);
+	atomic_store_explicit(range_of(fde), bytes, memory_order_release);
 }
 
-void ch__eh_frame_dead(uint8_t *section, uint32_t page)
+void ch__eh_frame_dead(uint8_t *section, uint32_t index)
 {
-	atomic_store_explicit(range_of(ch__eh_frame_fde(section, page)), 0, memory_order_release);
+	atomic_store_explicit(range_of(ch__eh_frame_fde(section, index)), 0, memory_order_release);
+}
+
+/* --- slots --- */
+
+uint32_t ch__eh_slot_index(const struct ch__eh_place *place, uintptr_t exec)
+{
+	uint32_t page = (uint32_t)((exec - place->exec) / place->page_bytes);
+	uint32_t at = (uint32_t)((exec - place->exec) % place->page_bytes) - place->slots_at;
+	CH_ASSERT(page < place->pages && at % place->slot_bytes == 0 &&
+			  at / place->slot_bytes < fdes_of_page(place),
+		  "not the address of a slot");
+	return page * fdes_of_page(place) + at / place->slot_bytes;
+}
+
+void ch__eh_slots_page(uint8_t *section, const struct ch__eh_place *place, uint32_t page,
+		       const struct ch__frame_shape *shape)
+{
+	uint32_t first = page * fdes_of_page(place), end = first + fdes_of_page(place);
+	for (uint32_t i = first; i < end; i++) {
+		uint8_t *program = ch__eh_frame_fde(section, i) + FDE_CFA_AT;
+		/* A page with live slots that is taken again is of its shape already. */
+		if (memcmp(program, shape->fde, CH__FRAME_FDE_BYTES) != 0)
+			memcpy(program, shape->fde, CH__FRAME_FDE_BYTES);
+	}
 }

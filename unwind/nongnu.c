@@ -188,9 +188,10 @@ static void wake(const struct ch__nongnu *n)
 bool ch__nongnu_understands(const struct ch__nongnu *n, struct ch__nongnu_object *object)
 {
 	enum { PLACE = 1 << 30, RANGE = 16 };
-	static const struct ch__frame_shape shapes[CH__FRAME_SHAPES];
-	size_t bytes = ch__eh_frame_bytes(1) + sizeof(struct ch__nongnu_entry), page;
-	page = ch__os_page_bytes();
+	static const struct ch__frame_shape shapes[CH__FRAMES];
+	struct ch__eh_place place = {.page_bytes = RANGE, .pages = 1};
+	size_t bytes = ch__eh_frame_bytes(&place) + sizeof(struct ch__nongnu_entry);
+	size_t page = ch__os_page_bytes();
 	bytes = (bytes + page - 1) & ~(page - 1);
 	uint8_t *low = ch__os_private_near(bytes, PLACE);
 	if (!low)
@@ -201,7 +202,8 @@ bool ch__nongnu_understands(const struct ch__nongnu *n, struct ch__nongnu_object
 		struct ch__nongnu_procedure found = {0, 0, {0}};
 		struct ch__nongnu_entry *table = (void *)low;
 		uint8_t *section = low + sizeof *table;
-		ch__eh_frame_write(section, at, 1, RANGE, shapes);
+		place.exec = at;
+		ch__eh_frame_write(section, &place, shapes);
 		ch__eh_frame_live(section, 0, RANGE, 0);
 		*table = (struct ch__nongnu_entry){
 			(int32_t)at, (int32_t)(uintptr_t)ch__eh_frame_fde(section, 0)};

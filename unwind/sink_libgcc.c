@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * sink_libgcc.c: makes code pages known to the unwinder of the process, so that exceptions and
- * backtraces pass through code. It tells whole pages, never blocks, and writes no CFI itself
- * (eh_frame.c does); pages of slots are libgcc_slots.c's.
+ * backtraces pass through code. It tells whole pages, or slots, never blocks, and writes no CFI
+ * itself (eh_frame.c does).
  *
  * One section a chunk is registered on the first use of the chunk and stays registered, because an
  * unwinder may be inside it at any time: libgcc before 13 searches sections one after the other, so
@@ -11,21 +11,28 @@
  * whose range may hold the pc; every page of a span has its own live FDE (eh_frame.c says why), so
  * a span may cross chunks.
  *
+ * A chunk of slots has sections in its stead that cover a part of it each: their FDEs, one a slot,
+ * all exist from the start, so that a small user pays for 256 KiB of slots, and a pool full of
+ * slots is still a few hundred sections.
+ *
  * LLVM's libunwind does nothing in __register_frame_info and copies an FDE's range when it is told
- * of it: there pages are told one by one. Both may be in one process, and which of them unwinds is
+ * of it: there FDEs are told one by one. Both may be in one process, and which of them unwinds is
  * decided by the order of libraries, so both are told.
  *
  * A block may bring a section of its own (struct ch__own): one more object, registered before the
  * block is reachable and deregistered when it is freed.
- * Lock: the sinks lock is held in every entry; inside come the unwinder's own. */
+ * Lock: the sinks lock is held in every entry, save those of slots: a slot is switched by whoever
+ * owns its place, and its section stays, since its page is in use. Inside come the unwinder's own
+ * locks. */
 #include "unwind/unwinders.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <string.h>
 
 /* libgcc's struct object is private: six or seven words up to GCC 14. The memory is ours, so
  * registering cannot fail. */
-enum { OBJECT_WORDS = 16 };
+enum { OBJECT_WORDS = 16, ROW_BYTES = 256 << 10 };
 
 extern void __register_frame_info(const void *begin, void *object);
 extern void *__deregister_frame_info(const void *begin);
@@ -35,44 +42,64 @@ extern void __unw_remove_dynamic_fde(uintptr_t fde) __attribute__((weak));
 
 struct part {
 	uintptr_t object[OBJECT_WORDS];
+	struct ch__eh_place place;
 	size_t bytes; /* of the allocation */
-	uint32_t pages;
-	uint32_t pad;
-	uint8_t section[]; /* 16-aligned, as the part is */
+	_Alignas(16) uint8_t section[];
 };
-_Static_assert(offsetof(struct part, section) % 16 == 0, "sections are aligned");
 _Static_assert(sizeof(((struct ch__own *)0)->object) == OBJECT_WORDS * sizeof(uintptr_t),
 	       "libgcc's object fits");
 
 struct libgcc {
 	const struct ch__sinks_config *config;
 	const struct ch__frame_shape *shapes;
-	uint32_t pages_per_chunk, chunk_count;
+	size_t chunk_bytes, row_bytes; /* a row: what a section of slots covers */
+	uint32_t chunk_count, row_count;
 	bool is_open;
-	struct part *runtime; /* the runtime page as one FDE */
-	struct ch__libgcc_slots *slots;
-	struct part *parts[]; /* by chunk; NULL: not registered */
+	/* Of pages, by chunk; of slots, by row; of the runtime page, one FDE. NULL: not registered.
+	 * Release when it is; pairs with part_at. */
+	_Atomic(struct part *) parts[];
 };
 
-static struct part *register_part(struct libgcc *g, uintptr_t exec, uint32_t pages,
-				  size_t page_bytes)
+/* --- sections --- */
+
+static struct part *part_at(const struct libgcc *g, uint32_t i)
 {
-	size_t bytes = sizeof(struct part) + ch__eh_frame_bytes(pages);
-	struct part *part = ch__meta_alloc(g->config->meta, bytes);
-	if (!part)
-		return NULL;
-	part->bytes = bytes;
-	part->pages = pages;
-	ch__eh_frame_write(part->section, exec, pages, page_bytes, g->shapes);
-	__register_frame_info(part->section, part->object);
-	return part;
+	return atomic_load_explicit(&g->parts[i], memory_order_acquire);
 }
 
-static void set_live(struct part *part, uint32_t index, size_t page_bytes, uint8_t frame)
+static uint32_t runtime_part(const struct libgcc *g)
+{
+	return g->chunk_count + g->row_count;
+}
+
+static struct part *part_of_slot(const struct libgcc *g, uintptr_t exec)
+{
+	size_t row = (exec - g->config->pool_exec) / g->row_bytes;
+	return part_at(g, g->chunk_count + (uint32_t)row);
+}
+
+/* False: no memory. */
+static bool register_part(struct libgcc *g, uint32_t i, const struct ch__eh_place *place)
+{
+	size_t bytes = sizeof(struct part) + ch__eh_frame_bytes(place);
+	if (part_at(g, i))
+		return true;
+	struct part *part = ch__meta_alloc(g->config->meta, bytes);
+	if (!part)
+		return false;
+	part->place = *place;
+	part->bytes = bytes;
+	ch__eh_frame_write(part->section, place, g->shapes);
+	__register_frame_info(part->section, part->object);
+	atomic_store_explicit(&g->parts[i], part, memory_order_release);
+	return true;
+}
+
+static void set_live(struct part *part, uint32_t index, size_t bytes, uint8_t frame)
 {
 	if (ch__eh_frame_is_live(part->section, index))
 		return;
-	ch__eh_frame_live(part->section, index, page_bytes, frame);
+	ch__eh_frame_live(part->section, index, bytes, frame);
 	if (__unw_add_dynamic_fde)
 		__unw_add_dynamic_fde((uintptr_t)ch__eh_frame_fde(part->section, index));
 }
@@ -86,12 +113,48 @@ static void set_dead(struct part *part, uint32_t index)
 	ch__eh_frame_dead(part->section, index);
 }
 
-static void deregister_part(struct libgcc *g, struct part *part)
+static void kill_part(struct part *part)
 {
+	for (uint32_t i = 0; part && i < ch__eh_frame_count(&part->place); i++)
+		set_dead(part, i);
+}
+
+static void deregister_part(struct libgcc *g, uint32_t i)
+{
+	struct part *part = part_at(g, i);
 	if (!part)
 		return;
+	kill_part(part);
+	atomic_store_explicit(&g->parts[i], NULL, memory_order_release);
 	__deregister_frame_info(part->section);
 	ch__meta_free(g->config->meta, part, part->bytes);
+}
+
+/* --- the sink --- */
+
+static size_t state_bytes(uint32_t parts)
+{
+	return sizeof(struct libgcc) + parts * sizeof(_Atomic(struct part *));
+}
+
+static struct libgcc *make_state(const struct ch__sinks_config *config,
+				 const struct ch__frame_shape *shapes)
+{
+	size_t chunk =
+		config->chunk_bytes < config->pool_bytes ? config->chunk_bytes : config->pool_bytes;
+	size_t row = chunk < ROW_BYTES ? chunk : ROW_BYTES;
+	uint32_t chunks = (uint32_t)(config->pool_bytes / chunk);
+	uint32_t rows = (uint32_t)(config->pool_bytes / row);
+	struct libgcc *g = ch__meta_alloc(config->meta, state_bytes(chunks + rows + 1));
+	if (!g)
+		return NULL;
+	g->config = config;
+	g->shapes = shapes;
+	g->chunk_bytes = chunk;
+	g->row_bytes = row;
+	g->chunk_count = chunks;
+	g->row_count = rows;
+	return g;
 }
 
 /* The runtime page holds jumps and a trampoline, and nothing returns into it; whoever asks about a
@@ -99,37 +162,24 @@ static void deregister_part(struct libgcc *g, struct part *part)
  * pointer alone. */
 static bool register_runtime(struct libgcc *g)
 {
-	if (g->runtime || !g->config->runtime_bytes)
+	size_t bytes = g->config->runtime_bytes;
+	struct ch__eh_place place = {
+		.exec = g->config->runtime_exec, .page_bytes = bytes, .pages = 1};
+	if (!bytes)
 		return true;
-	g->runtime = register_part(g, g->config->runtime_exec, 1, g->config->runtime_bytes);
-	if (g->runtime)
-		set_live(g->runtime, 0, g->config->runtime_bytes, 0);
-	return g->runtime != NULL;
+	if (!register_part(g, runtime_part(g), &place))
+		return false;
+	set_live(part_at(g, runtime_part(g)), 0, bytes, 0);
+	return true;
 }
 
 static int open_libgcc(const struct ch__sinks_config *config, const struct ch__frame_shape *shapes,
 		       void **state)
 {
 	struct libgcc *g = *state;
-	if (!g) {
-		size_t chunk_bytes = config->chunk_bytes < config->pool_bytes ? config->chunk_bytes
-									      : config->pool_bytes;
-		size_t chunks = (config->pool_bytes + chunk_bytes - 1) / chunk_bytes;
-		g = ch__meta_alloc(config->meta, sizeof *g + chunks * sizeof g->parts[0]);
-		if (!g)
-			return ENOMEM;
-		g->slots = ch__libgcc_slots_create(config, shapes);
-		if (!g->slots) {
-			ch__meta_free(config->meta, g, sizeof *g + chunks * sizeof g->parts[0]);
-			return ENOMEM;
-		}
-		g->config = config;
-		g->shapes = shapes;
-		g->pages_per_chunk = (uint32_t)(chunk_bytes / config->page_bytes);
-		g->chunk_count = (uint32_t)chunks;
-		*state = g;
-	}
-	if (!register_runtime(g))
+	if (!g)
+		g = *state = make_state(config, shapes);
+	if (!g || !register_runtime(g))
 		return ENOMEM;
 	g->is_open = true;
 	return 0;
@@ -139,10 +189,8 @@ static int open_libgcc(const struct ch__sinks_config *config, const struct ch__f
 static void close_libgcc(void *state)
 {
 	struct libgcc *g = state;
-	for (uint32_t chunk = 0; chunk < g->chunk_count; chunk++)
-		for (uint32_t i = 0; g->parts[chunk] && i < g->parts[chunk]->pages; i++)
-			set_dead(g->parts[chunk], i);
-	ch__libgcc_slots_close(g->slots);
+	for (uint32_t i = 0; i < runtime_part(g); i++)
+		kill_part(part_at(g, i));
 	g->is_open = false;
 }
 
@@ -151,64 +199,104 @@ static void destroy_libgcc(void *state)
 	struct libgcc *g = state;
 	if (g->is_open)
 		close_libgcc(g);
-	if (g->runtime)
-		set_dead(g->runtime, 0);
-	for (uint32_t chunk = 0; chunk < g->chunk_count; chunk++)
-		deregister_part(g, g->parts[chunk]);
-	deregister_part(g, g->runtime);
-	ch__libgcc_slots_destroy(g->slots);
-	ch__meta_free(g->config->meta, g, sizeof *g + g->chunk_count * sizeof g->parts[0]);
+	for (uint32_t i = 0; i <= runtime_part(g); i++)
+		deregister_part(g, i);
+	ch__meta_free(g->config->meta, g, state_bytes(runtime_part(g) + 1));
 }
 
-static bool register_chunks(struct libgcc *g, uint32_t first, uint32_t last)
+/* --- pages --- */
+
+/* Where a page is: its chunk's part, and its FDE there. */
+static uint32_t chunk_of(const struct libgcc *g, uint32_t page, uint32_t *index)
 {
-	size_t chunk_bytes = g->pages_per_chunk * g->config->page_bytes;
-	for (uint32_t chunk = first; chunk <= last; chunk++) {
-		if (g->parts[chunk])
-			continue;
-		g->parts[chunk] = register_part(g, g->config->pool_exec + chunk * chunk_bytes,
-						g->pages_per_chunk, g->config->page_bytes);
-		if (!g->parts[chunk])
-			return false; /* the others serve their chunks' next use */
-	}
+	size_t at = page * g->config->page_bytes;
+	*index = (uint32_t)(at % g->chunk_bytes / g->config->page_bytes);
+	return (uint32_t)(at / g->chunk_bytes);
+}
+
+static bool tell_page_of_slots(struct libgcc *g, uint32_t page, uint8_t frame)
+{
+	const struct ch__frame_shape *shape = &g->shapes[frame];
+	size_t at = page * g->config->page_bytes, page_bytes = g->config->page_bytes;
+	uint32_t row = (uint32_t)(at / g->row_bytes), i = g->chunk_count + row;
+	struct ch__eh_place place = {
+		.exec = g->config->pool_exec + row * g->row_bytes,
+		.page_bytes = page_bytes,
+		.pages = (uint32_t)(g->row_bytes / page_bytes),
+		.slots_at = shape->slots_at,
+		.slot_bytes = shape->slot_bytes,
+		.code_at = shape->code_at,
+	};
+	if (!register_part(g, i, &place))
+		return false;
+	struct part *part = part_at(g, i);
+	ch__eh_slots_page(part->section, &part->place,
+			  (uint32_t)(at % g->row_bytes / page_bytes), shape);
 	return true;
 }
 
 static bool tell_pages_live(void *state, uint32_t page, uint32_t pages, uint8_t frame)
 {
 	struct libgcc *g = state;
-	uint32_t end = page + pages;
+	uint32_t index, end = page + pages;
 	if (ch__frame_has_slots(frame))
-		return ch__libgcc_slots_page(g->slots, page, frame); /* never a span */
-	if (!register_chunks(g, page / g->pages_per_chunk, (end - 1) / g->pages_per_chunk))
-		return false;
-	for (; page < end; page++)
-		set_live(g->parts[page / g->pages_per_chunk], page % g->pages_per_chunk,
-			 g->config->page_bytes, frame);
+		return tell_page_of_slots(g, page, frame); /* never a span */
+	for (uint32_t c = chunk_of(g, page, &index); c <= chunk_of(g, end - 1, &index); c++) {
+		struct ch__eh_place place = {
+			.exec = g->config->pool_exec + c * g->chunk_bytes,
+			.page_bytes = g->config->page_bytes,
+			.pages = (uint32_t)(g->chunk_bytes / g->config->page_bytes),
+		};
+		if (!register_part(g, c, &place))
+			return false; /* the others serve their chunks' next use */
+	}
+	for (; page < end; page++) {
+		struct part *part = part_at(g, chunk_of(g, page, &index));
+		set_live(part, index, g->config->page_bytes, frame);
+	}
 	return true;
 }
 
 static void tell_pages_dead(void *state, uint32_t page, uint32_t pages)
 {
 	struct libgcc *g = state;
-	for (uint32_t end = page + pages; page < end; page++) {
-		struct part *part = g->parts[page / g->pages_per_chunk];
+	for (uint32_t index, end = page + pages; page < end; page++) {
+		struct part *part = part_at(g, chunk_of(g, page, &index));
 		if (part)
-			set_dead(part, page % g->pages_per_chunk);
+			set_dead(part, index);
 	}
 }
 
 static void drop_chunk(void *state, uint32_t chunk)
 {
 	struct libgcc *g = state;
-	struct part *part = g->parts[chunk];
-	ch__libgcc_slots_chunk_gone(g->slots, chunk);
-	if (!part)
-		return;
-	for (uint32_t i = 0; i < part->pages; i++)
-		set_dead(part, i);
-	g->parts[chunk] = NULL;
-	deregister_part(g, part);
+	uint32_t rows = (uint32_t)(g->chunk_bytes / g->row_bytes);
+	deregister_part(g, chunk);
+	for (uint32_t i = 0; i < rows; i++)
+		deregister_part(g, g->chunk_count + chunk * rows + i);
+}
+
+static void tell_slot_live(void *state, uintptr_t exec, uint8_t frame)
+{
+	struct libgcc *g = state;
+	struct part *part = part_of_slot(g, exec);
+	if (part)
+		set_live(part, ch__eh_slot_index(&part->place, exec), g->shapes[frame].code_bytes,
+			 frame);
+}
+
+static void tell_slot_dead(void *state, uintptr_t exec)
+{
+	struct part *part = part_of_slot(state, exec);
+	if (part)
+		set_dead(part, ch__eh_slot_index(&part->place, exec));
+}
+
+static bool ask_slot(void *state, uintptr_t exec)
+{
+	struct part *part = part_of_slot(state, exec);
+	return part &&
+	       ch__eh_frame_is_live(part->section, ch__eh_slot_index(&part->place, exec));
 }
 
 /* --- tables of blocks: each is an object of its own, in chunks that have no section here --- */
@@ -246,31 +334,9 @@ static void deregister_own(void *state, struct ch__own *own)
 static void write_shape(void *state, uint8_t frame)
 {
 	struct libgcc *g = state;
-	if (ch__frame_has_slots(frame)) {
-		ch__libgcc_slots_shape(g->slots, frame);
-		return;
-	}
-	for (uint32_t chunk = 0; chunk < g->chunk_count; chunk++)
-		if (g->parts[chunk])
-			ch__eh_frame_shape(g->parts[chunk]->section, frame, &g->shapes[frame]);
-}
-
-static void tell_slot_live(void *state, uintptr_t exec, uint8_t frame)
-{
-	struct libgcc *g = state;
-	ch__libgcc_slots_live(g->slots, exec, frame);
-}
-
-static void tell_slot_dead(void *state, uintptr_t exec)
-{
-	struct libgcc *g = state;
-	ch__libgcc_slots_dead(g->slots, exec);
-}
-
-static bool ask_slot(void *state, uintptr_t exec)
-{
-	struct libgcc *g = state;
-	return ch__libgcc_slots_is_live(g->slots, exec);
+	for (uint32_t i = 0; i <= runtime_part(g); i++)
+		if (part_at(g, i))
+			ch__eh_frame_shape(part_at(g, i)->section, frame, &g->shapes[frame]);
 }
 
 const struct ch__sink_ops ch__sink_libgcc = {

@@ -60,7 +60,8 @@ static void register_part(struct libunwind *u, uint32_t part, uintptr_t exec, ui
 	uint8_t *section = section_of(u, part);
 	struct ch__nongnu_entry *table = table_of(u, part);
 	uintptr_t segment = (uintptr_t)u->memory;
-	ch__eh_frame_write(section, exec, pages, page_bytes, u->shapes);
+	struct ch__eh_place place = {.exec = exec, .page_bytes = page_bytes, .pages = pages};
+	ch__eh_frame_write(section, &place, u->shapes);
 	for (uint32_t i = 0; i < pages; i++) {
 		uintptr_t fde = (uintptr_t)ch__eh_frame_fde(section, i);
 		table[i] = (struct ch__nongnu_entry){
@@ -155,7 +156,8 @@ static int make_state(const struct ch__sinks_config *config, const struct ch__fr
 	u->chunk_count = chunks;
 	u->is_added = (bool *)(void *)(u->objects + chunks + 1);
 	u->part_bytes = (u->pages_per_chunk * sizeof(struct ch__nongnu_entry) +
-			 ch__eh_frame_bytes(u->pages_per_chunk) + 15) &
+			 ch__eh_frame_bytes(&(struct ch__eh_place){.pages = u->pages_per_chunk}) +
+			 15) &
 			~(size_t)15;
 	int error = ch__nongnu_take(u->objects, chunks + 1) ? 0 : ENOMEM;
 	if (!error && !ch__nongnu_understands(&its, u->objects[0]))

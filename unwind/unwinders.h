@@ -22,55 +22,32 @@ void ch__libunwind_own_live(struct ch__libunwind_owns *, struct ch__own *);
 void ch__libunwind_own_dead(struct ch__libunwind_owns *, struct ch__own *);
 void ch__libunwind_own_destroy(struct ch__libunwind_owns *); /* all are dead */
 
-/* --- eh_frame.c: a section of one CIE a shape, one FDE a page, and a last sentinel --- */
+/* --- eh_frame.c: a section of one CIE a shape, one FDE a page or a slot, and a last sentinel --- */
 enum { CH__CIE_BYTES = 128 };
-void ch__eh_frame_cie(uint8_t *cie, const struct ch__frame_shape *); /* into zeroed bytes */
-size_t ch__eh_frame_bytes(uint32_t pages);
-/* All FDEs dead, all with the CIE of shape 0. */
-void ch__eh_frame_write(uint8_t *section, uintptr_t exec, uint32_t pages, size_t page_bytes,
-			const struct ch__frame_shape *shapes);
-void ch__eh_frame_shape(uint8_t *section, uint8_t frame, const struct ch__frame_shape *);
-/* The page is dead before; page_bytes is the one given to write. */
-void ch__eh_frame_live(uint8_t *section, uint32_t page, size_t page_bytes, uint8_t frame);
-bool ch__eh_frame_is_live(uint8_t *section, uint32_t page);
-void ch__eh_frame_dead(uint8_t *section, uint32_t page);
-uint8_t *ch__eh_frame_fde(uint8_t *section, uint32_t page);
-
-/* --- eh_slots.c: a section of one CIE a slot shape, one FDE a slot, and a last sentinel --- */
-struct ch__eh_slots { /* where it covers what */
+/* What a section covers: whole pages, or the slots of each page. */
+struct ch__eh_place {
 	uintptr_t exec;
 	size_t page_bytes;
 	uint32_t pages;
-	uint16_t slots_at, slot_bytes, code_at;
+	uint16_t slots_at, slot_bytes, code_at; /* as struct ch__frame_shape says; 0 of pages */
 };
-uint32_t ch__eh_slots_in_page(const struct ch__eh_slots *);
-size_t ch__eh_slots_bytes(const struct ch__eh_slots *);
-/* All FDEs dead; shapes: the first slot shape's. */
-void ch__eh_slots_write(uint8_t *section, const struct ch__eh_slots *,
+void ch__eh_frame_cie(uint8_t *cie, const struct ch__frame_shape *); /* into zeroed bytes */
+size_t ch__eh_frame_bytes(const struct ch__eh_place *);
+uint32_t ch__eh_frame_count(const struct ch__eh_place *); /* of FDEs, without the sentinel */
+/* All FDEs dead, all with the CIE of shape 0. */
+void ch__eh_frame_write(uint8_t *section, const struct ch__eh_place *,
 			const struct ch__frame_shape *shapes);
-void ch__eh_slots_shape(uint8_t *section, unsigned which, const struct ch__frame_shape *shape);
-/* The slots of a page are of this slot shape from here on; all are dead, or of it already. */
-void ch__eh_slots_page(uint8_t *section, const struct ch__eh_slots *s, uint32_t page,
-		       unsigned which, const struct ch__frame_shape *shape);
-uint8_t *ch__eh_slots_fde(uint8_t *section, uint32_t index);
-/* The slot that begins at exec; its page's are counted before it. */
-uint32_t ch__eh_slots_index(const struct ch__eh_slots *, uintptr_t exec);
-bool ch__eh_slots_is_live(uint8_t *section, uint32_t index);
-void ch__eh_slots_live(uint8_t *section, uint32_t index, const struct ch__frame_shape *);
-void ch__eh_slots_dead(uint8_t *section, uint32_t index);
-
-/* --- libgcc_slots.c: the part of the libgcc sink that serves slot shapes --- */
-struct ch__libgcc_slots;
-struct ch__libgcc_slots *ch__libgcc_slots_create(const struct ch__sinks_config *,
-						 const struct ch__frame_shape *shapes);
-void ch__libgcc_slots_destroy(struct ch__libgcc_slots *);
-bool ch__libgcc_slots_page(struct ch__libgcc_slots *, uint32_t page, uint8_t frame);
-void ch__libgcc_slots_live(struct ch__libgcc_slots *, uintptr_t exec, uint8_t frame);
-void ch__libgcc_slots_dead(struct ch__libgcc_slots *, uintptr_t exec);
-bool ch__libgcc_slots_is_live(struct ch__libgcc_slots *, uintptr_t exec);
-void ch__libgcc_slots_shape(struct ch__libgcc_slots *, uint8_t frame);
-void ch__libgcc_slots_close(struct ch__libgcc_slots *); /* all dead */
-void ch__libgcc_slots_chunk_gone(struct ch__libgcc_slots *, uint32_t chunk);
+void ch__eh_frame_shape(uint8_t *section, uint8_t frame, const struct ch__frame_shape *);
+uint8_t *ch__eh_frame_fde(uint8_t *section, uint32_t index);
+/* The FDE is dead before; it covers so many bytes from its first pc on. */
+void ch__eh_frame_live(uint8_t *section, uint32_t index, size_t bytes, uint8_t frame);
+bool ch__eh_frame_is_live(uint8_t *section, uint32_t index);
+void ch__eh_frame_dead(uint8_t *section, uint32_t index);
+/* The FDE of the slot that begins at exec. */
+uint32_t ch__eh_slot_index(const struct ch__eh_place *, uintptr_t exec);
+/* The slots of a page have this shape's instructions; all are dead, or have them already. */
+void ch__eh_slots_page(uint8_t *section, const struct ch__eh_place *, uint32_t page,
+		       const struct ch__frame_shape *shape);
 
 /* --- template_cfi.c: what the linked image says of a template's frame --- */
 /* Fills what the CIE and the FDE of the template say, and code_bytes. 0 or errno: ENOENT the

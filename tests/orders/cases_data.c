@@ -90,16 +90,17 @@ static void idles(void)
 /* --- unwind data --- */
 
 static uint8_t *section;
-static struct ch__frame_shape shapes[CH__FRAME_SHAPES];
+static struct ch__frame_shape shapes[CH__FRAMES];
+static const struct ch__eh_place a_page = {.exec = 0x10000, .page_bytes = 0x4000, .pages = 1};
 
 static void make_section(void)
 {
 	scene_make();
-	section = ch__meta_alloc(scene.heap->meta, ch__eh_frame_bytes(1));
+	section = ch__meta_alloc(scene.heap->meta, ch__eh_frame_bytes(&a_page));
 }
 static void begin_section(void)
 {
-	ch__eh_frame_write(section, 0x10000, 1, 0x4000, shapes);
+	ch__eh_frame_write(section, &a_page, shapes);
 }
 /* As an unwinder does, whose caller knows that there is code; save that it looks by itself. */
 static void unwinds(void)

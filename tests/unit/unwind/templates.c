@@ -113,7 +113,7 @@ static size_t cfa_bytes(const uint8_t *at)
 }
 
 struct dropped {
-	struct ch__frame_shape shapes[CH__TEMPLATES];
+	struct ch__frame_shape shapes[CH__FRAMES];
 	struct bed *bed;
 	const uint8_t *code;
 	uint8_t *section;
@@ -126,15 +126,15 @@ static bool is_noticed(struct dropped *d)
 	CHECK(child >= 0);
 	if (!child) {
 		uintptr_t object[16] = {0};
-		struct ch__eh_slots place = {
+		uint8_t frame = CH__FRAME_SLOTS + CH__TEMPLATE_FRAMED;
+		struct ch__eh_place place = {
 			(uintptr_t)d->bed->pool, BED_PAGE_BYTES, 4, SLOTS_AT, SLOT_BYTES, CODE_AT};
-		uint8_t *section = aligned_alloc(16, (ch__eh_slots_bytes(&place) + 15) & ~15UL);
+		uint8_t *section = aligned_alloc(16, (ch__eh_frame_bytes(&place) + 15) & ~15UL);
 		CHECK(section);
-		ch__eh_slots_write(section, &place, d->shapes);
-		ch__eh_slots_page(section, &place, 2, CH__TEMPLATE_FRAMED,
-				  &d->shapes[CH__TEMPLATE_FRAMED]);
-		uint32_t slot = ch__eh_slots_index(&place, (uintptr_t)d->code - CODE_AT);
-		ch__eh_slots_live(section, slot, &d->shapes[CH__TEMPLATE_FRAMED]);
+		ch__eh_frame_write(section, &place, d->shapes);
+		ch__eh_slots_page(section, &place, 2, &d->shapes[frame]);
+		uint32_t slot = ch__eh_slot_index(&place, (uintptr_t)d->code - CODE_AT);
+		ch__eh_frame_live(section, slot, d->shapes[frame].code_bytes, frame);
 		__register_frame_info(section, object);
 		_exit(count_wrong(d->code, CH__TEMPLATE_FRAMED) != 0);
 	}
@@ -149,7 +149,7 @@ TEST(each_instruction_of_the_frame_is_needed)
 	bed_map(&bed);
 	struct dropped d = {.bed = &bed};
 	struct ch__arch_template t = ch__arch_templates[CH__TEMPLATE_FRAMED];
-	struct ch__frame_shape *shape = &d.shapes[CH__TEMPLATE_FRAMED];
+	struct ch__frame_shape *shape = &d.shapes[CH__FRAME_SLOTS + CH__TEMPLATE_FRAMED];
 	CHECK_EQ(ch__template_cfi(&t, shape), 0);
 	d.code = put_trampoline(&bed, CH__TEMPLATE_FRAMED, slot_offset(2, 3), 5);
 	CHECK(!is_noticed(&d));
