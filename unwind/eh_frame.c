@@ -129,7 +129,8 @@ void ch__eh_frame_write(uint8_t *section, const struct ch__eh_place *place,
 			fde = write_fde(section, fde, bytes,
 					exec + (size_t)i * place->slot_bytes + place->code_at);
 	}
-	write_fde(section, fde, bytes, place->exec + place->pages * place->page_bytes); /* sentinel */
+	/* the sentinel */
+	write_fde(section, fde, bytes, place->exec + place->pages * place->page_bytes);
 }
 
 bool ch__eh_frame_is_live(uint8_t *section, uint32_t index)

@@ -22,7 +22,7 @@ void ch__libunwind_own_live(struct ch__libunwind_owns *, struct ch__own *);
 void ch__libunwind_own_dead(struct ch__libunwind_owns *, struct ch__own *);
 void ch__libunwind_own_destroy(struct ch__libunwind_owns *); /* all are dead */
 
-/* --- eh_frame.c: a section of one CIE a shape, one FDE a page or a slot, and a last sentinel --- */
+/* --- eh_frame.c: a section of one CIE a shape, one FDE a page or slot, and a last sentinel --- */
 enum { CH__CIE_BYTES = 128 };
 /* What a section covers: whole pages, or the slots of each page. */
 struct ch__eh_place {
