@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * flame_tree.h: what the writers of a flame graph share, private to flame*.c: the tree, a walk over
  * it in the order in which it is drawn, and a buffer for text on its way out. */
-#ifndef CH_FLAME_TREE_H
-#define CH_FLAME_TREE_H
+#ifndef CH_FLAME_FLAME_TREE_H
+#define CH_FLAME_FLAME_TREE_H
 
 #include "flame/flame.h"
 

@@ -2,12 +2,12 @@
  * assumption.c: facts that blocks rely on. Each has a vector of dependents (block, item); the
  * item knows its slot, so a dying block leaves in O(1). Under the heap lock. Breaking one ends its
  * handle. */
-#include "codeheap/graph/block_parts.h"
-#include "codeheap/graph/handles.h"
 #include "codeheap/base/event.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/region.h"
 #include "codeheap/base/trigger.h"
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/handles.h"
 #include "invalidate/assumption.h"
 #include "invalidate/invalidate.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * assumption.h: facts that blocks rely on, and the blocks that do (assumption.c). */
-#ifndef CH_CODEHEAP_ASSUMPTION_H
-#define CH_CODEHEAP_ASSUMPTION_H
+#ifndef CH_INVALIDATE_ASSUMPTION_H
+#define CH_INVALIDATE_ASSUMPTION_H
 
 #include "codeheap/base/heap.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * branch_way.h: where a branch leads, and the veneer of a block's entry (branch_way.c). */
-#ifndef CH_CODEHEAP_BRANCH_WAY_H
-#define CH_CODEHEAP_BRANCH_WAY_H
+#ifndef CH_INVALIDATE_BRANCH_WAY_H
+#define CH_INVALIDATE_BRANCH_WAY_H
 
 #include "codeheap/graph/block.h"
 #include "codeheap/graph/branch.h"

@@ -3,11 +3,11 @@
  * invalidated under one hold of the heap lock; the cycle that frees what no stack holds is begun in
  * codeheap/life/discard.c. */
 #include "codeheap/base/event.h"
-#include "codeheap/graph/extra.h"
-#include "codeheap/graph/handles.h"
 #include "codeheap/base/region.h"
 #include "codeheap/base/trigger.h"
 #include "codeheap/base/vm.h"
+#include "codeheap/graph/extra.h"
+#include "codeheap/graph/handles.h"
 #include "invalidate/discard.h"
 #include "invalidate/invalidate.h"
 

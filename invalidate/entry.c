@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * entry.c: how callers come in: the cell of an owner, which leads to one of its blocks (I11), and
  * the gate of a block that has one, which is shut when the block stops being entrant (I13). */
-#include "codeheap/graph/block_parts.h"
-#include "codeheap/graph/handles.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/region.h"
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/handles.h"
 #include "invalidate/branch_way.h"
 #include "invalidate/entry.h"
 

@@ -3,12 +3,12 @@
  * incoming branches, outgoing branches, patch points, NOTENTRANT; what is left is the
  * collector's. Needs no memory, and no system call but what publishing may
  * need (I1); under heap, in regions of a bounded number of blocks. */
-#include "codeheap/graph/block_parts.h"
 #include "codeheap/base/event.h"
-#include "codeheap/graph/handles.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/region.h"
 #include "codeheap/base/trigger.h"
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/handles.h"
 #include "invalidate/entry.h"
 #include "invalidate/invalidate.h"
 #include "invalidate/link.h"

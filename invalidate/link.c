@@ -4,11 +4,11 @@
  * (P8). Each site changes by one store that the architecture allows while other threads execute it
  * (I12). Lists of incoming branches change under the heap lock; what marking reads changes in a
  * region, too. */
+#include "codeheap/base/heaps.h"
+#include "codeheap/base/region.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/branch.h"
 #include "codeheap/graph/handles.h"
-#include "codeheap/base/heaps.h"
-#include "codeheap/base/region.h"
 #include "invalidate/branch_way.h"
 #include "invalidate/link.h"
 #include "invalidate/sites.h"

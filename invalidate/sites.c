@@ -5,11 +5,11 @@
  * the architecture's duty, and the VM's own jumps within a block are nobody's but the VM's.
  *
  * Records of a block that is OPEN belong to its thread; of others they are read under heap. */
+#include "codeheap/base/heaps.h"
 #include "codeheap/graph/block_parts.h"
-#include "invalidate/branch_way.h"
 #include "codeheap/graph/find.h"
 #include "codeheap/graph/handles.h"
-#include "codeheap/base/heaps.h"
+#include "invalidate/branch_way.h"
 #include "invalidate/sites.h"
 
 /* A range that changes as a whole, in pool offsets, and where it may lead by itself. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * sites.h: bytes that are patched or rewritten, and what may not lie among them (sites.c, I12). */
-#ifndef CH_CODEHEAP_SITES_H
-#define CH_CODEHEAP_SITES_H
+#ifndef CH_INVALIDATE_SITES_H
+#define CH_INVALIDATE_SITES_H
 
 #include "codeheap/base/heap.h"
 

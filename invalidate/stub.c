@@ -3,11 +3,11 @@
  * stack is the root that holds the source block while the VM's branch_hit runs, under no lock;
  * then the branch is linked if both ends live. Entered from the trampoline with the registers of
  * the site; it leaves through regs->pc. */
+#include "codeheap/base/region.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/branch.h"
 #include "codeheap/graph/find.h"
 #include "codeheap/graph/handles.h"
-#include "codeheap/base/region.h"
 #include "invalidate/stub.h"
 
 enum { ASKED_AT_MOST = 8 };

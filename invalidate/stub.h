@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * stub.h: what a thread that takes an unlinked branch runs (stub.c). */
-#ifndef CH_CODEHEAP_STUB_H
-#define CH_CODEHEAP_STUB_H
+#ifndef CH_INVALIDATE_STUB_H
+#define CH_INVALIDATE_STUB_H
 
 #include "codeheap/base/heap.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * event.h: what lately happened to the heaps of this process, for the text of a panic. Events are
  * things that happen seldom: nothing is noted of a block that is opened, linked or freed. */
-#ifndef CH_CODEHEAP_EVENT_H
-#define CH_CODEHEAP_EVENT_H
+#ifndef CH_CODEHEAP_BASE_EVENT_H
+#define CH_CODEHEAP_BASE_EVENT_H
 
 #include "codeheap/base/heap.h"
 

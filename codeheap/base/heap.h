@@ -10,8 +10,8 @@
  * Field tags: [const] set at create, [heap] [registry] [records] under that lock, [own] its
  * thread only, [region] changed in a region only and read by marking, [atomic: ...] with the
  * pair. */
-#ifndef CH_CODEHEAP_HEAP_H
-#define CH_CODEHEAP_HEAP_H
+#ifndef CH_CODEHEAP_BASE_HEAP_H
+#define CH_CODEHEAP_BASE_HEAP_H
 
 #include "codeheap/base/table.h"
 #include "codeheap/base/thread.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * heaps.h: the heaps of the process, by the id that handles have (heaps.c). */
-#ifndef CH_CODEHEAP_HEAPS_H
-#define CH_CODEHEAP_HEAPS_H
+#ifndef CH_CODEHEAP_BASE_HEAPS_H
+#define CH_CODEHEAP_BASE_HEAPS_H
 
 #include "codeheap/base/heap.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * listener.c: whom a heap tells what happens to it. A list a heap, which only grows while the heap
  * lives, so that those who tell walk it without a lock. Lock: registry and heap for an addition. */
-#include "codeheap/listener.h"
 #include "codeheap/base/listeners.h"
 #include "codeheap/base/park.h"
+#include "codeheap/listener.h"
 
 #include <errno.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * listeners.h: what the core tells its observers (listener.c); what these see is listener.h's.
  * Nobody listens to most heaps. */
-#ifndef CH_CODEHEAP_LISTENERS_H
-#define CH_CODEHEAP_LISTENERS_H
+#ifndef CH_CODEHEAP_BASE_LISTENERS_H
+#define CH_CODEHEAP_BASE_LISTENERS_H
 
 #include "codeheap/base/heap.h"
 

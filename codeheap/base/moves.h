@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * moves.h: the tables of legal moves of codeheap/ (moves.c), and the states of records that have no
  * word of their own for them. */
-#ifndef CH_CODEHEAP_MOVES_H
-#define CH_CODEHEAP_MOVES_H
+#ifndef CH_CODEHEAP_BASE_MOVES_H
+#define CH_CODEHEAP_BASE_MOVES_H
 
 #include "os/moves.h"
 

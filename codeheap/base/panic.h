@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * panic.h: the VM's hook of a panic (panic.c). */
-#ifndef CH_CODEHEAP_PANIC_H
-#define CH_CODEHEAP_PANIC_H
+#ifndef CH_CODEHEAP_BASE_PANIC_H
+#define CH_CODEHEAP_BASE_PANIC_H
 
 #include "codeheap/codeheap.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * park.h: who the calling thread is, the locks of a heap, whose wait is a park, parks, and what a
  * thread shows of itself meanwhile (park.c). */
-#ifndef CH_CODEHEAP_PARK_H
-#define CH_CODEHEAP_PARK_H
+#ifndef CH_CODEHEAP_BASE_PARK_H
+#define CH_CODEHEAP_BASE_PARK_H
 
 #include "codeheap/base/heap.h"
 #include "codeheap/base/moves.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * region.h: regions, the freeze that ends them, and synchronizations of cores (region.c, I1). */
-#ifndef CH_CODEHEAP_REGION_H
-#define CH_CODEHEAP_REGION_H
+#ifndef CH_CODEHEAP_BASE_REGION_H
+#define CH_CODEHEAP_BASE_REGION_H
 
 #include "codeheap/base/park.h"
 

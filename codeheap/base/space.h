@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * space.h: counts of what came free, for those who found no room: a count that did not move says
  * that nothing came. */
-#ifndef CH_CODEHEAP_SPACE_H
-#define CH_CODEHEAP_SPACE_H
+#ifndef CH_CODEHEAP_BASE_SPACE_H
+#define CH_CODEHEAP_BASE_SPACE_H
 
 #include "codeheap/base/heap.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * table.h: type-stable records in tables, by an index, and handles that name them with a generation
  * (table.c). Index 0 is none. */
-#ifndef CH_CODEHEAP_TABLE_H
-#define CH_CODEHEAP_TABLE_H
+#ifndef CH_CODEHEAP_BASE_TABLE_H
+#define CH_CODEHEAP_BASE_TABLE_H
 
 #include "codeheap/codeheap.h"
 #include "os/meta.h"

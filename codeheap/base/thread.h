@@ -2,8 +2,8 @@
  * thread.h: what a heap knows of its threads, fibers and vms (thread.c, vm.c).
  *
  * Field tags: those of heap.h. */
-#ifndef CH_CODEHEAP_THREAD_H
-#define CH_CODEHEAP_THREAD_H
+#ifndef CH_CODEHEAP_BASE_THREAD_H
+#define CH_CODEHEAP_BASE_THREAD_H
 
 #include "codeheap/codeheap.h"
 #include "os/lock.h"

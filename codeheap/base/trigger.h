@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * trigger.h: when a collection is wanted, and who is told (trigger.c). */
-#ifndef CH_CODEHEAP_TRIGGER_H
-#define CH_CODEHEAP_TRIGGER_H
+#ifndef CH_CODEHEAP_BASE_TRIGGER_H
+#define CH_CODEHEAP_BASE_TRIGGER_H
 
 #include "codeheap/base/heap.h"
 

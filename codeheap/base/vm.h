@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * vm.h: the records of vms (vm.c). */
-#ifndef CH_CODEHEAP_VM_H
-#define CH_CODEHEAP_VM_H
+#ifndef CH_CODEHEAP_BASE_VM_H
+#define CH_CODEHEAP_BASE_VM_H
 
 #include "codeheap/base/heap.h"
 

@@ -2,15 +2,15 @@
  * cycle.c: full cycles of the built-in and the host driver. Order: the VM's own stop, registry and
  * heap locks, freeze, wait for regions, one core sync, stop the world, scan, trace, `completed`
  * moves, the world goes on, then the sweep. */
-#include "codeheap/collect/death.h"
-#include "codeheap/graph/handles.h"
-#include "codeheap/collect/mark.h"
 #include "codeheap/base/region.h"
-#include "codeheap/collect/stacks.h"
-#include "codeheap/graph/stats.h"
-#include "codeheap/collect/sweep.h"
 #include "codeheap/base/trigger.h"
+#include "codeheap/collect/death.h"
+#include "codeheap/collect/mark.h"
+#include "codeheap/collect/stacks.h"
+#include "codeheap/collect/sweep.h"
 #include "codeheap/collect/world.h"
+#include "codeheap/graph/handles.h"
+#include "codeheap/graph/stats.h"
 
 static void call_roots(struct ch_marker *marker)
 {

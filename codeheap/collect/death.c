@@ -8,15 +8,15 @@
  * granules, the page's unwind range and the record go back. Where dead names are kept, the place of
  * a block that had one stays on the quarantine until the pool is full otherwise.
  * Lock: heap; pages and sinks inside. */
-#include "invalidate/assumption.h"
-#include "invalidate/link.h"
-#include "codeheap/graph/block_parts.h"
-#include "codeheap/graph/branch.h"
-#include "codeheap/collect/death.h"
-#include "codeheap/graph/handles.h"
 #include "codeheap/base/listeners.h"
 #include "codeheap/base/region.h"
+#include "codeheap/collect/death.h"
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/branch.h"
+#include "codeheap/graph/handles.h"
 #include "codeheap/graph/stats.h"
+#include "invalidate/assumption.h"
+#include "invalidate/link.h"
 
 bool ch__dead_names_kept(const struct ch_heap *heap)
 {

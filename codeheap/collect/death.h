@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * death.h: the end of a block for any reason (death.c). */
-#ifndef CH_CODEHEAP_DEATH_H
-#define CH_CODEHEAP_DEATH_H
+#ifndef CH_CODEHEAP_COLLECT_DEATH_H
+#define CH_CODEHEAP_COLLECT_DEATH_H
 
 #include "codeheap/base/heap.h"
 #include "codeheap/graph/tombstone.h"

@@ -2,9 +2,9 @@
  * make_room.c: how an open that found no room has some made. Opening belongs to the graph of
  * blocks, sweeping and collecting to its collection: this is the only way from the first to the
  * second. */
+#include "codeheap/base/park.h"
 #include "codeheap/collect/death.h"
 #include "codeheap/collect/make_room.h"
-#include "codeheap/base/park.h"
 #include "codeheap/collect/sweep.h"
 
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * make_room.h: the door by which an open that found no room has some made (make_room.c). */
-#ifndef CH_CODEHEAP_MAKE_ROOM_H
-#define CH_CODEHEAP_MAKE_ROOM_H
+#ifndef CH_CODEHEAP_COLLECT_MAKE_ROOM_H
+#define CH_CODEHEAP_COLLECT_MAKE_ROOM_H
 
 #include "codeheap/base/heap.h"
 

@@ -5,13 +5,13 @@
  *
  * I5 (R2): what is not alive is never marked: death is final. I6: the queue is bounded; a block
  * that did not fit stays unmarked, and a rescan of the marked ones finds it again. */
-#include "codeheap/graph/block_parts.h"
-#include "codeheap/graph/branch.h"
 #include "codeheap/base/event.h"
-#include "codeheap/graph/handles.h"
-#include "codeheap/collect/mark.h"
 #include "codeheap/base/trigger.h"
 #include "codeheap/base/vm.h"
+#include "codeheap/collect/mark.h"
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/branch.h"
+#include "codeheap/graph/handles.h"
 
 void ch__marker_init(struct ch_heap *heap, struct ch_marker *marker)
 {

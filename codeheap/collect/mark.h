@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * mark.h: marking, and where a cycle begins and ends (mark.c). */
-#ifndef CH_CODEHEAP_MARK_H
-#define CH_CODEHEAP_MARK_H
+#ifndef CH_CODEHEAP_COLLECT_MARK_H
+#define CH_CODEHEAP_COLLECT_MARK_H
 
 #include "codeheap/base/heap.h"
 

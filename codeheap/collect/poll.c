@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * poll.c: ch_thread_poll: a thread stands still where a heap of its own is stopped, and does what
  * is due: a step of the sweep, notices, requests for a collection. */
-#include "codeheap/collect/death.h"
 #include "codeheap/base/park.h"
-#include "codeheap/collect/sweep.h"
 #include "codeheap/base/trigger.h"
+#include "codeheap/collect/death.h"
+#include "codeheap/collect/sweep.h"
 
 /* False when another thread is here now, or the heap is not its any more: a callback left its stack
  * to it, and the list that the caller goes through is not its own. */

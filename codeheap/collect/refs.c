@@ -3,12 +3,12 @@
  * HOST heaps. A block is young from its commit until a visit says that none of its refs is. Under
  * the heap lock; a visit has lock and freeze from ch_mark_begin and takes neither, since a stopped
  * thread could hold either. */
-#include "codeheap/graph/block_parts.h"
-#include "codeheap/graph/handles.h"
-#include "codeheap/collect/mark.h"
-#include "codeheap/collect/refs.h"
 #include "codeheap/base/region.h"
 #include "codeheap/base/vm.h"
+#include "codeheap/collect/mark.h"
+#include "codeheap/collect/refs.h"
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/handles.h"
 
 static bool has_refs(const struct ch__block *block)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * refs.h: refs that a minor collection visits (refs.c). */
-#ifndef CH_CODEHEAP_REFS_H
-#define CH_CODEHEAP_REFS_H
+#ifndef CH_CODEHEAP_COLLECT_REFS_H
+#define CH_CODEHEAP_COLLECT_REFS_H
 
 #include "codeheap/base/heap.h"
 

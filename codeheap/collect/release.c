@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * release.c: ch_owner_release: the owner is let go (owner.c), and where nobody runs its blocks they
  * end at once (death.c). Lock: heap, but for CH_RELEASE_COLLECT, which takes none. */
-#include "codeheap/graph/block_parts.h"
-#include "codeheap/collect/death.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/region.h"
 #include "codeheap/base/trigger.h"
+#include "codeheap/collect/death.h"
+#include "codeheap/graph/block_parts.h"
 
 /* Its last start is the last thing that a commit writes. A block that is LIVE without one is in its
  * commit's hands: once it were dead, the commit would set a start where there is no block (I3). */

@@ -6,10 +6,10 @@
  * A word w may be a return address right behind a block's last byte, so w - 1 decides; a word
  * that is a block's start or entry holds that block too. The words belong to other threads'
  * frames, so sanitizers must not judge the reads. */
-#include "codeheap/graph/find.h"
-#include "codeheap/collect/mark.h"
 #include "codeheap/base/park.h"
+#include "codeheap/collect/mark.h"
 #include "codeheap/collect/stacks.h"
+#include "codeheap/graph/find.h"
 
 #define NO_SANITIZE __attribute__((no_sanitize("address", "thread", "undefined")))
 

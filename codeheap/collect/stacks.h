@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * stacks.h: words on stacks that lead into code (stacks.c). */
-#ifndef CH_CODEHEAP_STACKS_H
-#define CH_CODEHEAP_STACKS_H
+#ifndef CH_CODEHEAP_COLLECT_STACKS_H
+#define CH_CODEHEAP_COLLECT_STACKS_H
 
 #include "codeheap/base/heap.h"
 

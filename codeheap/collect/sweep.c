@@ -2,13 +2,13 @@
  * sweep.c: what a cycle did not reach is found and ends (death.c). Runs with the world running, one
  * sweeper at a time, in steps of at most 64 dead blocks. Lock: sweep before heap; pages and sinks
  * inside. */
-#include "codeheap/graph/block_parts.h"
-#include "codeheap/collect/death.h"
 #include "codeheap/base/event.h"
 #include "codeheap/base/region.h"
-#include "codeheap/graph/stats.h"
-#include "codeheap/collect/sweep.h"
 #include "codeheap/base/trigger.h"
+#include "codeheap/collect/death.h"
+#include "codeheap/collect/sweep.h"
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/stats.h"
 
 enum { QUARANTINE_MANY_BYTES = 64 << 10 };
 

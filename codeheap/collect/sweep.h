@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * sweep.h: finding what no cycle reached (sweep.c). */
-#ifndef CH_CODEHEAP_SWEEP_H
-#define CH_CODEHEAP_SWEEP_H
+#ifndef CH_CODEHEAP_COLLECT_SWEEP_H
+#define CH_CODEHEAP_COLLECT_SWEEP_H
 
 #include "codeheap/base/heap.h"
 

@@ -5,8 +5,8 @@
  *
  * The handler is signal-safe: it publishes the interrupted registers in the thread's record and
  * waits on a futex. */
-#include "codeheap/collect/mark.h"
 #include "codeheap/base/region.h"
+#include "codeheap/collect/mark.h"
 #include "codeheap/collect/world.h"
 
 #include <errno.h>

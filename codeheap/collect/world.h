@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * world.h: stopping the threads of a heap (world.c). */
-#ifndef CH_CODEHEAP_WORLD_H
-#define CH_CODEHEAP_WORLD_H
+#ifndef CH_CODEHEAP_COLLECT_WORLD_H
+#define CH_CODEHEAP_COLLECT_WORLD_H
 
 #include "codeheap/base/heap.h"
 

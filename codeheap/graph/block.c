@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  * block.c: the records of blocks: handles, information, the way back to the free list. Opening is
  * open.c, publication is commit.c. Lock: records for the free list. */
+#include "codeheap/base/heaps.h"
+#include "codeheap/base/region.h"
+#include "codeheap/base/space.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/branch.h"
 #include "codeheap/graph/handles.h"
-#include "codeheap/base/heaps.h"
 #include "codeheap/graph/names.h"
-#include "codeheap/base/region.h"
-#include "codeheap/base/space.h"
 
 /* --- free records: a stack of each thread before the heap's FIFO --- */
 

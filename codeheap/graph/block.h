@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * block.h: the record of a block, its states and the way back to the free list (block.c). Where its
  * parts lie is block_parts.h's. What has states makes the moves of moves.c only (I20). */
-#ifndef CH_CODEHEAP_BLOCK_H
-#define CH_CODEHEAP_BLOCK_H
+#ifndef CH_CODEHEAP_GRAPH_BLOCK_H
+#define CH_CODEHEAP_GRAPH_BLOCK_H
 
-#include "codeheap/graph/owner.h"
 #include "codeheap/base/park.h"
+#include "codeheap/graph/owner.h"
 #include "codeheap/graph/tombstone.h"
 
 /* Publication (I3): fields, extra -> mark -> generation (release) -> start bit -> in-edge, entry.

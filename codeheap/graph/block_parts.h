@@ -6,8 +6,8 @@
  *   in place, data         +0 record index | traps to +32 | the VM's bytes, 64-aligned ...
  *   cold part              +0 record index (4 bytes) | +4 stubs, 8 bytes each | VM's cold bytes |
  *                          trap fill */
-#ifndef CH_CODEHEAP_BLOCK_PARTS_H
-#define CH_CODEHEAP_BLOCK_PARTS_H
+#ifndef CH_CODEHEAP_GRAPH_BLOCK_PARTS_H
+#define CH_CODEHEAP_GRAPH_BLOCK_PARTS_H
 
 #include "codeheap/graph/block.h"
 #include "codeheap/graph/extra.h"

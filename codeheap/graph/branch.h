@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * branch.h: branches between blocks: records, and runs of them (branch.c). */
-#ifndef CH_CODEHEAP_BRANCH_H
-#define CH_CODEHEAP_BRANCH_H
+#ifndef CH_CODEHEAP_GRAPH_BRANCH_H
+#define CH_CODEHEAP_GRAPH_BRANCH_H
 
 #include "codeheap/base/heap.h"
 #include "codeheap/base/moves.h"

@@ -2,11 +2,11 @@
  * extra.c: the side list of a block, and of what is on it edges and lines; refs, patch points and
  * assumptions are of invalidate/. Attached while the block is OPEN, by the thread that opened it,
  * in a region, since marking reads the list of OPEN blocks too. */
+#include "codeheap/base/heaps.h"
+#include "codeheap/base/region.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/handles.h"
-#include "codeheap/base/heaps.h"
 #include "codeheap/graph/names.h"
-#include "codeheap/base/region.h"
 
 /* A list that no block has any more, under heap. Its items give way to the link: readers without a
  * lock look at the name only. */

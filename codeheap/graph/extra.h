@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * extra.h: the side list of a block (extra.c). */
-#ifndef CH_CODEHEAP_EXTRA_H
-#define CH_CODEHEAP_EXTRA_H
+#ifndef CH_CODEHEAP_GRAPH_EXTRA_H
+#define CH_CODEHEAP_GRAPH_EXTRA_H
 
 #include "codeheap/base/heap.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * find.h: from an address to its block (find.c). Signal-safe. */
-#ifndef CH_CODEHEAP_FIND_H
-#define CH_CODEHEAP_FIND_H
+#ifndef CH_CODEHEAP_GRAPH_FIND_H
+#define CH_CODEHEAP_GRAPH_FIND_H
 
 #include "codeheap/base/heap.h"
 

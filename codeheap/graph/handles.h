@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * handles.h: from handles to records and back (handles.c). */
-#ifndef CH_CODEHEAP_HANDLES_H
-#define CH_CODEHEAP_HANDLES_H
+#ifndef CH_CODEHEAP_GRAPH_HANDLES_H
+#define CH_CODEHEAP_GRAPH_HANDLES_H
 
 #include "codeheap/graph/block.h"
 

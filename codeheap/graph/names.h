@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * names.h: interned names, which records hold (names.c). Under heap, but for their text. */
-#ifndef CH_CODEHEAP_NAMES_H
-#define CH_CODEHEAP_NAMES_H
+#ifndef CH_CODEHEAP_GRAPH_NAMES_H
+#define CH_CODEHEAP_GRAPH_NAMES_H
 
 #include "codeheap/base/heap.h"
 

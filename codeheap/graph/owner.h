@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * owner.h: what the VM compiles: its record, its cell, its list of blocks (owner.c). */
-#ifndef CH_CODEHEAP_OWNER_H
-#define CH_CODEHEAP_OWNER_H
+#ifndef CH_CODEHEAP_GRAPH_OWNER_H
+#define CH_CODEHEAP_GRAPH_OWNER_H
 
 #include "codeheap/base/heap.h"
 #include "codeheap/base/moves.h"

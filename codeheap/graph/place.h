@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * place.h: what lies at an address of the pool, or lay there (place.c). Signal-safe. */
-#ifndef CH_CODEHEAP_PLACE_H
-#define CH_CODEHEAP_PLACE_H
+#ifndef CH_CODEHEAP_GRAPH_PLACE_H
+#define CH_CODEHEAP_GRAPH_PLACE_H
 
 #include "codeheap/graph/names.h"
 #include "codeheap/graph/tombstone.h"

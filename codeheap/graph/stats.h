@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * stats.h: sums that the statistics keep (stats.c). */
-#ifndef CH_CODEHEAP_STATS_H
-#define CH_CODEHEAP_STATS_H
+#ifndef CH_CODEHEAP_GRAPH_STATS_H
+#define CH_CODEHEAP_GRAPH_STATS_H
 
 #include "codeheap/base/heap.h"
 

@@ -5,11 +5,11 @@
  * A key is a block's handle. What is asked by key is asked of a block that is published, or is
  * being published, so its record stays. Lock: heap for the calls; the questions of sinks take
  * none. */
+#include "codeheap/base/listeners.h"
+#include "codeheap/base/region.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/handles.h"
-#include "codeheap/base/listeners.h"
 #include "codeheap/graph/names.h"
-#include "codeheap/base/region.h"
 #include "codeheap/graph/tell.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * tell.h: what sinks are told (tell.c). */
-#ifndef CH_CODEHEAP_TELL_H
-#define CH_CODEHEAP_TELL_H
+#ifndef CH_CODEHEAP_GRAPH_TELL_H
+#define CH_CODEHEAP_GRAPH_TELL_H
 
 #include "codeheap/base/heap.h"
 

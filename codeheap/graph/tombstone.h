@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * tombstone.h: freed blocks, for traps: tombstone.c writes, place.c reads. */
-#ifndef CH_CODEHEAP_TOMBSTONE_H
-#define CH_CODEHEAP_TOMBSTONE_H
+#ifndef CH_CODEHEAP_GRAPH_TOMBSTONE_H
+#define CH_CODEHEAP_GRAPH_TOMBSTONE_H
 
 #include "codeheap/codeheap.h"
 

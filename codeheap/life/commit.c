@@ -4,16 +4,16 @@
  * back to the page first.
  * Lock: the owner's busy inside a region; heap when an assumption has to be judged or sinks hear
  * of ranges. */
-#include "codeheap/graph/block_parts.h"
-#include "codeheap/collect/death.h"
-#include "codeheap/graph/handles.h"
 #include "codeheap/base/heaps.h"
-#include "codeheap/life/open.h"
-#include "codeheap/collect/refs.h"
 #include "codeheap/base/region.h"
-#include "invalidate/sites.h"
 #include "codeheap/base/space.h"
 #include "codeheap/base/trigger.h"
+#include "codeheap/collect/death.h"
+#include "codeheap/collect/refs.h"
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/handles.h"
+#include "codeheap/life/open.h"
+#include "invalidate/sites.h"
 #include "unwind/unwind.h"
 
 static uint32_t round_up(uint32_t bytes)

@@ -3,15 +3,15 @@
  * freezes, and copies its live pages; the child maps the copy at the same addresses, drops other
  * threads with their OPEN blocks, and starts with free locks. vfork and posix_spawn run no
  * handlers, and shared views are not inherited: code of such a child faults. */
-#include "codeheap/collect/death.h"
 #include "codeheap/base/event.h"
-#include "codeheap/life/fork.h"
-#include "codeheap/graph/handles.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/listeners.h"
-#include "codeheap/graph/names.h"
 #include "codeheap/base/region.h"
+#include "codeheap/collect/death.h"
+#include "codeheap/graph/handles.h"
+#include "codeheap/graph/names.h"
 #include "codeheap/graph/stats.h"
+#include "codeheap/life/fork.h"
 
 static _Atomic(int) registered; /* 0 no, 1 being done, 2 yes */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * fork.h: heaps over a fork (fork.c). */
-#ifndef CH_CODEHEAP_FORK_H
-#define CH_CODEHEAP_FORK_H
+#ifndef CH_CODEHEAP_LIFE_FORK_H
+#define CH_CODEHEAP_LIFE_FORK_H
 
 #include "codeheap/codeheap.h"
 

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT
  * heap.c: the life of a heap; the runtime page with the stubs' trampoline and the shared veneers.
  * Locks: heaps, registry, heap. */
-#include "invalidate/assumption.h"
-#include "codeheap/graph/branch.h"
 #include "codeheap/base/event.h"
-#include "codeheap/life/fork.h"
-#include "codeheap/graph/handles.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/listeners.h"
-#include "codeheap/collect/mark.h"
-#include "codeheap/graph/names.h"
 #include "codeheap/base/panic.h"
-#include "invalidate/stub.h"
-#include "codeheap/graph/tell.h"
-#include "codeheap/life/wishes.h"
+#include "codeheap/collect/mark.h"
 #include "codeheap/collect/world.h"
+#include "codeheap/graph/branch.h"
+#include "codeheap/graph/handles.h"
+#include "codeheap/graph/names.h"
+#include "codeheap/graph/tell.h"
+#include "codeheap/life/fork.h"
+#include "codeheap/life/wishes.h"
+#include "invalidate/assumption.h"
+#include "invalidate/stub.h"
 
 #include <errno.h>
 

@@ -6,18 +6,18 @@
  * Order when the thread's page does not fit: sweep what is pending, another page, a page of
  * another thread, the quarantine after an extra core sync, holes that were passed over, one
  * collection if the caller allows it, CH_E_FULL (P8). */
-#include "codeheap/graph/block_parts.h"
-#include "codeheap/graph/branch.h"
 #include "codeheap/base/event.h"
-#include "codeheap/graph/handles.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/listeners.h"
-#include "codeheap/collect/make_room.h"
-#include "codeheap/graph/names.h"
-#include "codeheap/life/open.h"
 #include "codeheap/base/region.h"
 #include "codeheap/base/space.h"
 #include "codeheap/base/trigger.h"
+#include "codeheap/collect/make_room.h"
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/branch.h"
+#include "codeheap/graph/handles.h"
+#include "codeheap/graph/names.h"
+#include "codeheap/life/open.h"
 
 #include <errno.h>
 

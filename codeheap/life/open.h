@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * open.h: opening and committing blocks for trampolines, too (open.c, commit.c). */
-#ifndef CH_CODEHEAP_OPEN_H
-#define CH_CODEHEAP_OPEN_H
+#ifndef CH_CODEHEAP_LIFE_OPEN_H
+#define CH_CODEHEAP_LIFE_OPEN_H
 
 #include "codeheap/base/heap.h"
 

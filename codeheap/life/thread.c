@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * thread.c: attachments of threads to heaps, and fibers. Parks and locks are park.c, regions
  * region.c. Lock: registry for the lists. */
-#include "codeheap/graph/block.h"
 #include "codeheap/base/event.h"
 #include "codeheap/base/listeners.h"
 #include "codeheap/base/region.h"
+#include "codeheap/graph/block.h"
 
 static struct ch__thread *take_record(struct ch_heap *heap)
 {

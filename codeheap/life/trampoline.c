@@ -3,8 +3,8 @@
  * committed as any block, in a page of slots of its template, where it has unwind data of its own;
  * from then on nothing else tells it from a block. It writes no instruction: it copies the template
  * and fills its literals. Lock: heap, in the commit. */
-#include "codeheap/graph/block_parts.h"
 #include "codeheap/base/heaps.h"
+#include "codeheap/graph/block_parts.h"
 #include "codeheap/life/open.h"
 
 #include <errno.h>

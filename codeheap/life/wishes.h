@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * wishes.h: what the environment says (wishes.c). */
-#ifndef CH_CODEHEAP_WISHES_H
-#define CH_CODEHEAP_WISHES_H
+#ifndef CH_CODEHEAP_LIFE_WISHES_H
+#define CH_CODEHEAP_LIFE_WISHES_H
 
 #include "codeheap/codeheap.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * backtrace.h: stacks of the calling thread (backtrace.c). Signal-safe. */
-#ifndef CH_CODEHEAP_BACKTRACE_H
-#define CH_CODEHEAP_BACKTRACE_H
+#ifndef CH_CODEHEAP_LOOK_BACKTRACE_H
+#define CH_CODEHEAP_LOOK_BACKTRACE_H
 
 #include "codeheap/base/heap.h"
 

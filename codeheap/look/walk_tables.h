@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * walk_tables.h: the walk of a stack by the tables of the process's unwinder. */
-#ifndef CH_CODEHEAP_WALK_TABLES_H
-#define CH_CODEHEAP_WALK_TABLES_H
+#ifndef CH_CODEHEAP_LOOK_WALK_TABLES_H
+#define CH_CODEHEAP_LOOK_WALK_TABLES_H
 
 #include "sinks/sinks.h"
 

@@ -66,6 +66,9 @@ case_invalidation_knows_no_collection() {
   mkdir -p codeheap/collect invalidate && echo "$spdx" >codeheap/collect/mark.h
   offend invalidate/link.c '#include "codeheap/collect/mark.h"' 'invalidate/ must not know codeheap/collect/'
 }
+case_guard_is_the_path() {
+  offend pages/pool.h '#ifndef CH_POOL_H\n#define CH_POOL_H\n#endif' 'has no guard CH_PAGES_POOL_H, which is its path'
+}
 case_host_sees_public_headers_only() {
   echo "$spdx" >codeheap/block.h
   offend hosts/toy/toy.c '#include "codeheap/block.h"' 'public headers only'
