@@ -236,11 +236,11 @@ static void push_roots_of(struct bdw *bdw) CH_REQUIRES(ch__role_frozen, ch__role
 	give_engine(engine);
 }
 
-static void push_refs_of(const struct ch_heap *heap, const struct ch__extra *extra)
+static void push_refs_of(const struct ch_heap *heap, const struct ch__side_list *list)
 {
-	const struct ch__item *items = ch__extra_items(extra);
-	for (uint32_t i = 0; i < extra->count; i++) {
-		if (extra->kinds[i] != CH__ITEM_REF)
+	const struct ch__item *items = ch__side_items(list);
+	for (uint32_t i = 0; i < list->count; i++) {
+		if (list->kinds[i] != CH__ITEM_REF)
 			continue;
 		uintptr_t word;
 		memcpy(&word, ch__pool_read(heap->pool, ch__exec(heap, items[i].at)), sizeof word);
@@ -255,8 +255,8 @@ static void push_all_refs(const struct ch_heap *heap)
 			continue;
 		const struct ch__block *block = ch__block_at(heap, i);
 		if ((atomic_load_explicit(&block->generation, memory_order_acquire) & 1) &&
-		    block->extra && ch__block_is_alive(heap, block))
-			push_refs_of(heap, block->extra);
+		    block->side_list && ch__block_is_alive(heap, block))
+			push_refs_of(heap, block->side_list);
 	}
 }
 

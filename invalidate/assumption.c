@@ -75,10 +75,10 @@ static enum ch_status assume(struct ch_heap *heap, struct ch__thread *self, uint
 	if (!grow(heap, fact))
 		return CH_E_MEMORY;
 	struct ch__item item = {.at = fact_index, .value = fact->count};
-	uint32_t at = block->extra ? block->extra->count : 0;
-	enum ch_status status = ch__extra_need_locked(heap, self, block, 1);
+	uint32_t at = block->side_list ? block->side_list->count : 0;
+	enum ch_status status = ch__side_need_locked(heap, self, block, 1);
 	if (status == CH_OK)
-		status = ch__extra_add(heap, self, block, CH__ITEM_ASSUME, item, NULL);
+		status = ch__side_add(heap, self, block, CH__ITEM_ASSUME, item, NULL);
 	if (status == CH_OK)
 		fact->dependents[fact->count++] = (struct ch__dependent){index, at};
 	return status;
@@ -108,15 +108,15 @@ enum ch_status ch_block_assume(struct ch_block handle, struct ch_assumption assu
 
 void ch__assumption_leave(struct ch_heap *heap, uint32_t index)
 {
-	struct ch__extra *extra = ch__block_at(heap, index)->extra;
-	for (uint32_t i = 0; extra && i < extra->count; i++) {
-		struct ch__item *item = &ch__extra_items(extra)[i];
-		if (extra->kinds[i] != CH__ITEM_ASSUME || !item->at)
+	struct ch__side_list *list = ch__block_at(heap, index)->side_list;
+	for (uint32_t i = 0; list && i < list->count; i++) {
+		struct ch__item *item = &ch__side_items(list)[i];
+		if (list->kinds[i] != CH__ITEM_ASSUME || !item->at)
 			continue;
 		struct ch__assumption *fact = ch__assumption_at(heap, item->at);
 		struct ch__dependent last = fact->dependents[--fact->count];
 		fact->dependents[item->value] = last;
-		ch__extra_items(ch__block_at(heap, last.block)->extra)[last.item].value =
+		ch__side_items(ch__block_at(heap, last.block)->side_list)[last.item].value =
 			item->value;
 		item->at = 0;
 	}
@@ -128,9 +128,9 @@ static void blame(struct ch_heap *heap, uint32_t index, uint32_t n)
 {
 	const struct ch__assumption *fact = ch__assumption_at(heap, index);
 	struct ch__dependent by = fact->dependents[n];
-	struct ch__extra *extra = ch__block_at(heap, by.block)->extra;
-	extra->kinds[by.item] = CH__ITEM_BROKEN;
-	ch__extra_items(extra)[by.item] = (struct ch__item){
+	struct ch__side_list *list = ch__block_at(heap, by.block)->side_list;
+	list->kinds[by.item] = CH__ITEM_BROKEN;
+	ch__side_items(list)[by.item] = (struct ch__item){
 		index, atomic_load_explicit(&fact->generation, memory_order_relaxed)};
 }
 
@@ -141,9 +141,9 @@ static void end_fact(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__role_
 	/* An item without an assumption is what commit and the sweep recognise a broken one by. */
 	for (uint32_t i = 0; i < fact->count; i++) {
 		struct ch__dependent by = fact->dependents[i];
-		struct ch__extra *extra = ch__block_at(heap, by.block)->extra;
-		if (extra->kinds[by.item] == CH__ITEM_ASSUME)
-			ch__extra_items(extra)[by.item].at = 0;
+		struct ch__side_list *list = ch__block_at(heap, by.block)->side_list;
+		if (list->kinds[by.item] == CH__ITEM_ASSUME)
+			ch__side_items(list)[by.item].at = 0;
 	}
 	fact->count = 0;
 	CH_MOVE(ch__assumption_moves, index, fact->generation, fact->generation & 1,

@@ -6,7 +6,7 @@
 #include "codeheap/base/region.h"
 #include "codeheap/base/trigger.h"
 #include "codeheap/base/vm.h"
-#include "codeheap/graph/extra.h"
+#include "codeheap/graph/side_list.h"
 #include "codeheap/graph/handles.h"
 #include "invalidate/discard.h"
 #include "invalidate/invalidate.h"
@@ -98,7 +98,7 @@ static void forget_tables(struct ch_heap *heap, const struct ch_vm *vm)
 		const struct ch__block *block = ch__block_at(heap, i);
 		if (!ch__block_is_published(block) || vm_of(heap, block) != vm)
 			continue;
-		struct ch__own *own = ch__extra_own(block->extra);
+		struct ch__own *own = ch__side_own(block->side_list);
 		if (own)
 			ch__sinks_own_dead(heap->sinks, own);
 	}

@@ -86,11 +86,11 @@ void ch__entry_close(struct ch_heap *heap, struct ch__block *block)
 		return;
 	CH_MOVE(ch__gate_moves, block->hot_offset, 0,
 		kind == CH_ENTRY_GUARD
-			? __atomic_load_n(block->extra->guard, __ATOMIC_RELAXED) != 0
+			? __atomic_load_n(block->side_list->guard, __ATOMIC_RELAXED) != 0
 			: ch__arch_diverter_is_armed(ch__pool_read(heap->pool, exec)),
 		CH__GATE_SHUT, ch__held(heap), __func__);
 	if (kind == CH_ENTRY_GUARD) {
-		__atomic_store_n(block->extra->guard, 1, __ATOMIC_RELEASE);
+		__atomic_store_n(block->side_list->guard, 1, __ATOMIC_RELEASE);
 	} else {
 		ch__arch_diverter_arm(ch__pool_write(heap->pool, exec), exec,
 				      ch__block_veneer_exec(heap, block));

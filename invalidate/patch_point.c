@@ -42,13 +42,13 @@ enum ch_status ch_patch_point_attach(struct ch_block block, const void *at, cons
 	if (!point_is_sound(&s, point, leads_to))
 		return CH_E_SITE;
 	/* An edge and a point with its user: room for all before the first is written. */
-	if ((status = ch__extra_need(s.heap, s.self, s.block, 3)) != CH_OK)
+	if ((status = ch__side_need(s.heap, s.self, s.block, 3)) != CH_OK)
 		return status;
 	if (holder.bits && (status = ch__edge_add(&s, holder)) != CH_OK)
 		return status;
 	struct ch__item item = {ch__offset(s.heap, point), ch__offset(s.heap, leads_to)};
 	struct ch__item second = {(uint32_t)(uintptr_t)user, (uint32_t)((uintptr_t)user >> 32)};
-	status = ch__extra_add(s.heap, s.self, s.block, CH__ITEM_POINT, item, &second);
+	status = ch__side_add(s.heap, s.self, s.block, CH__ITEM_POINT, item, &second);
 	if (status != CH_OK)
 		return status;
 	ch__arch_diverter_write(ch__pool_lend(s.heap->pool, point), point, leads_to);
@@ -58,16 +58,16 @@ enum ch_status ch_patch_point_attach(struct ch_block block, const void *at, cons
 
 void ch__exits_divert(struct ch_heap *heap, uint32_t index)
 {
-	const struct ch__extra *extra = ch__block_at(heap, index)->extra;
-	for (uint32_t i = 0; extra && i < extra->count; i++) {
-		if (extra->kinds[i] != CH__ITEM_POINT)
+	const struct ch__side_list *list = ch__block_at(heap, index)->side_list;
+	for (uint32_t i = 0; list && i < list->count; i++) {
+		if (list->kinds[i] != CH__ITEM_POINT)
 			continue;
-		uintptr_t exec = ch__exec(heap, ch__extra_items(extra)[i].at);
-		CH_MOVE(ch__gate_moves, ch__extra_items(extra)[i].at, 0,
+		uintptr_t exec = ch__exec(heap, ch__side_items(list)[i].at);
+		CH_MOVE(ch__gate_moves, ch__side_items(list)[i].at, 0,
 			ch__arch_diverter_is_armed(ch__pool_read(heap->pool, exec)), CH__GATE_SHUT,
 			ch__held(heap), __func__);
 		ch__arch_diverter_arm(ch__pool_write(heap->pool, exec), exec,
-				      ch__exec(heap, ch__extra_items(extra)[i].value));
+				      ch__exec(heap, ch__side_items(list)[i].value));
 		ch__pool_sync(heap->pool, exec, CH_ARCH_DIVERTER_BYTES);
 		CH_PUBLISHED(heap->pool, exec, CH_ARCH_DIVERTER_BYTES, "patch point");
 		heap->patch_points_armed++;

@@ -67,13 +67,13 @@ __attribute__((always_inline)) static inline bool next_branch(struct walk *w, st
 
 __attribute__((always_inline)) static inline bool next_item(struct walk *w, struct place *p)
 {
-	const struct ch__extra *extra = w->block->extra;
-	while (extra && w->item < extra->count) {
+	const struct ch__side_list *list = w->block->side_list;
+	while (list && w->item < list->count) {
 		uint32_t i = w->item++;
-		if (extra->kinds[i] != CH__ITEM_POINT && extra->kinds[i] != CH__ITEM_REF)
+		if (list->kinds[i] != CH__ITEM_POINT && list->kinds[i] != CH__ITEM_REF)
 			continue;
-		struct ch__item item = ch__extra_items(extra)[i];
-		bool is_point = extra->kinds[i] == CH__ITEM_POINT;
+		struct ch__item item = ch__side_items(list)[i];
+		bool is_point = list->kinds[i] == CH__ITEM_POINT;
 		uint32_t bytes = is_point ? CH_ARCH_DIVERTER_BYTES : sizeof(uintptr_t);
 		*p = (struct place){.at = item.at,
 				    .end = item.at + bytes,
@@ -383,7 +383,7 @@ enum ch_status ch_ref_attach(struct ch_block block, const void *at)
 	if (!ch__sites_have_room(s.heap, s.self, s.block, (uintptr_t)at, sizeof(uintptr_t), true))
 		return CH_E_SITE;
 	struct ch__item item = {.at = ch__offset(s.heap, (uintptr_t)at)};
-	status = ch__extra_add(s.heap, s.self, s.block, CH__ITEM_REF, item, NULL);
+	status = ch__side_add(s.heap, s.self, s.block, CH__ITEM_REF, item, NULL);
 	if (status == CH_OK)
 		ch__sites_note(s.heap, s.self, s.block, (uintptr_t)at, sizeof(uintptr_t), 0);
 	return status;
@@ -428,17 +428,17 @@ static bool visit_branches(struct listing *w, const struct ch__block *block)
 	return true;
 }
 
-static void visit_items(struct listing *w, const struct ch__extra *extra)
+static void visit_items(struct listing *w, const struct ch__side_list *list)
 {
 	struct ch_heap *heap = w->heap;
-	const struct ch__item *items = ch__extra_items(extra);
-	for (uint32_t i = 0; i < extra->count; i++) {
-		if (extra->kinds[i] != CH__ITEM_REF && extra->kinds[i] != CH__ITEM_POINT)
+	const struct ch__item *items = ch__side_items(list);
+	for (uint32_t i = 0; i < list->count; i++) {
+		if (list->kinds[i] != CH__ITEM_REF && list->kinds[i] != CH__ITEM_POINT)
 			continue;
 		uintptr_t exec = ch__exec(heap, items[i].at);
 		const uint8_t *read = ch__pool_read(heap->pool, exec);
 		struct ch_site site = {.at = (const uint8_t *)exec};
-		if (extra->kinds[i] == CH__ITEM_REF) {
+		if (list->kinds[i] == CH__ITEM_REF) {
 			site.kind = CH_SITE_REF;
 			memcpy(&site.word, read, sizeof site.word);
 		} else {
@@ -467,8 +467,8 @@ enum ch_status ch_block_sites(struct ch_block handle,
 		const struct ch__block *block = ch__block_at(heap, index);
 		struct listing w = {heap, visit, arg};
 		ch__heap_lend(heap);
-		if (visit_branches(&w, block) && block->extra)
-			visit_items(&w, block->extra);
+		if (visit_branches(&w, block) && block->side_list)
+			visit_items(&w, block->side_list);
 		ch__heap_take_back(heap);
 	}
 	ch__heap_unlock(heap);

@@ -93,7 +93,7 @@ struct ch_heap {
 	CH_BY_HEAP uint32_t *name_hash;     /* [heap] */
 	CH_BY_HEAP uint32_t name_hash_mask, names_count;
 	CH_BY_HEAP uint32_t names_parked;           /* whose texts are read without a lock [heap] */
-	CH_BY_HEAP struct ch__extra *extras_parked; /* likewise [heap] */
+	CH_BY_HEAP struct ch__side_list *side_lists_parked; /* likewise [heap] */
 	struct ch__lock registry, lock, records, sweep;
 	_Atomic(struct ch__thread *) threads; /* push-only */
 	struct ch__thread

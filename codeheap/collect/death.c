@@ -127,7 +127,7 @@ static void kill(struct ch_heap *heap, uint32_t index, bool patch_sources, enum 
 			      .is_data = is_data,
 			      .is_lent = ch__block_is_lent(heap, block),
 			      .key = ch__block_handle(heap, index).bits,
-			      .extra = block->extra};
+			      .side_list = block->side_list};
 	if (block->cold_granules)
 		dead->cold_offset = ch__cold_offset(heap, block);
 	dead->run = cut_edges(heap, index, patch_sources);
@@ -207,10 +207,10 @@ static void drop_side(struct ch_heap *heap, const struct ch__dead *dead) CH_REQU
 		heap->counters.stub_bytes -= (int64_t)length * ch__stub_bytes(heap);
 	}
 	/* Until its names were withdrawn, sinks could ask for them. */
-	if (!dead->extra)
+	if (!dead->side_list)
 		return;
-	ch__extra_take(ch__block_at(heap, dead->index));
-	ch__extra_drop(heap, dead->extra);
+	ch__side_take(ch__block_at(heap, dead->index));
+	ch__side_drop(heap, dead->side_list);
 }
 
 /* --- notices and quarantine: a DEAD record is on one list or both --- */

@@ -31,7 +31,7 @@ struct ch__dead {
 	bool was_open, is_data;
 	bool is_lent; /* written in place until its pages go back: no code that runs there */
 	uint64_t key;
-	struct ch__extra *extra;
+	struct ch__side_list *side_list;
 };
 
 /* A place of theirs is not used again: an address has one name in the perf map for ever. */

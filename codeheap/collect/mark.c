@@ -101,10 +101,10 @@ static void report_ref(struct ch_marker *marker, const struct ch__block *block, 
 static void trace_extra(struct ch_marker *marker, const struct ch__block *block, bool refs)
 	CH_REQUIRES(ch__role_frozen)
 {
-	const struct ch__extra *extra = block->extra;
-	const struct ch__item *items = ch__extra_items(extra);
-	for (uint32_t i = 0; i < extra->count; i++) {
-		switch (extra->kinds[i]) {
+	const struct ch__side_list *list = block->side_list;
+	const struct ch__item *items = ch__side_items(list);
+	for (uint32_t i = 0; i < list->count; i++) {
+		switch (list->kinds[i]) {
 		case CH__ITEM_EDGE:
 			ch__mark_block(marker, items[i].value);
 			break;
@@ -173,7 +173,7 @@ static inline void trace(struct ch_marker *marker, struct lookahead *look, uint3
 			continue;
 		push_edge(marker, look, ch__block_at(heap, target), target);
 	}
-	if (block->extra)
+	if (block->side_list)
 		trace_extra(marker, block, refs);
 }
 

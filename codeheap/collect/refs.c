@@ -12,9 +12,9 @@
 
 static bool has_refs(const struct ch__block *block)
 {
-	const struct ch__extra *extra = block->extra;
-	for (uint32_t i = 0; extra && i < extra->count; i++)
-		if (extra->kinds[i] == CH__ITEM_REF)
+	const struct ch__side_list *list = block->side_list;
+	for (uint32_t i = 0; list && i < list->count; i++)
+		if (list->kinds[i] == CH__ITEM_REF)
 			return true;
 	return false;
 }
@@ -78,15 +78,15 @@ static bool visit_block(struct visit *v, uint32_t index)
 	struct ch_heap *heap = v->heap;
 	const struct ch__block *block = ch__block_at(heap, index);
 	/* What a cycle did not reach holds refs to objects that are gone too. */
-	if (!(atomic_load(&block->generation) & 1) || !block->extra ||
+	if (!(atomic_load(&block->generation) & 1) || !block->side_list ||
 	    !ch__block_is_alive(heap, block) ||
 	    !ch__vm_is_told(ch__owner_at(heap, block->owner)->vm))
 		return false;
 	bool any_young = false;
-	for (uint32_t i = 0; i < block->extra->count; i++) {
-		if (block->extra->kinds[i] != CH__ITEM_REF)
+	for (uint32_t i = 0; i < block->side_list->count; i++) {
+		if (block->side_list->kinds[i] != CH__ITEM_REF)
 			continue;
-		uintptr_t exec = ch__exec(heap, ch__extra_items(block->extra)[i].at), word;
+		uintptr_t exec = ch__exec(heap, ch__side_items(block->side_list)[i].at), word;
 		memcpy(&word, ch__pool_read(heap->pool, exec), sizeof word);
 		bool is_young = false;
 		uintptr_t moved = v->call(v->arg, word, &is_young);

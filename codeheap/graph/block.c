@@ -168,9 +168,9 @@ static void fill_info(struct ch_heap *heap, uint32_t index, struct ch_info *info
 	info->state = ch__block_state(block);
 	fill_owner(heap, block->owner, info);
 	/* The thread that has it OPEN may be replacing its list. */
-	const struct ch__extra *extra = info->state == CH_BLOCK_OPEN ? NULL : block->extra;
-	if (extra && extra->name)
-		info->name = ch__name_text(heap, extra->name);
+	const struct ch__side_list *list = info->state == CH_BLOCK_OPEN ? NULL : block->side_list;
+	if (list && list->name)
+		info->name = ch__name_text(heap, list->name);
 	enum ch__span_use use = ch__block_use(heap, block);
 	info->kind = use < CH__SPAN_RODATA ? CH_KIND_CODE
 					   : (enum ch_kind)(use - CH__SPAN_RODATA + CH_KIND_RODATA);

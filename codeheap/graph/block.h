@@ -8,9 +8,9 @@
 #include "codeheap/graph/owner.h"
 #include "codeheap/graph/tombstone.h"
 
-/* Publication (I3): fields, extra -> mark -> generation (release) -> start bit -> in-edge, entry.
- * Withdrawal: in-edges -> tombstone -> generation even -> start bit -> reuse. Readers without a
- * region take generation, fields, generation. */
+/* Publication (I3): fields, side list -> mark -> generation (release) -> start bit -> in-edge,
+ * entry. Withdrawal: in-edges -> tombstone -> generation even -> start bit -> reuse. Readers
+ * without a region take generation, fields, generation. */
 struct ch__block {
 	_Atomic(uint32_t) generation;    /* odd = in use, even = none */
 	_Atomic(uint32_t) mark;          /* epoch of the last cycle that reached it (R2) */
@@ -43,7 +43,7 @@ struct ch__block {
 		uint32_t notice_next; /* DEAD [heap] */
 	};
 	void *user;
-	struct ch__extra *extra; /* NULL while nothing is attached [region] */
+	struct ch__side_list *side_list; /* NULL while nothing is attached [region] */
 };
 _Static_assert(sizeof(struct ch__block) == 56 &&
 		       offsetof(struct ch__block, first_branch) == 24 &&

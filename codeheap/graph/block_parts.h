@@ -10,7 +10,7 @@
 #define CH_CODEHEAP_GRAPH_BLOCK_PARTS_H
 
 #include "codeheap/graph/block.h"
-#include "codeheap/graph/extra.h"
+#include "codeheap/graph/side_list.h"
 
 enum { CH__INDEX_WORD_BYTES = 4 };
 /* What is written in place begins at a multiple of 64: behind the page's header and this. */
@@ -111,7 +111,7 @@ static inline bool ch__block_is_lent(const struct ch_heap *heap, const struct ch
 }
 static inline uintptr_t ch__block_entry(const struct ch_heap *heap, const struct ch__block *block)
 {
-	uint32_t skip = block->extra ? block->extra->entry_offset : 0;
+	uint32_t skip = block->side_list ? block->side_list->entry_offset : 0;
 	return ch__exec(heap, block->hot_offset + CH__INDEX_WORD_BYTES + skip);
 }
 /* Whether exec lies in the block's code: behind the index words. */

@@ -291,8 +291,8 @@ static uint64_t side_bytes(const struct ch_heap *heap, const struct ch__owner *o
 		const struct ch__block *block = ch__block_at(heap, i);
 		bytes += sizeof *block;
 		/* The thread that has it OPEN may be replacing its list. */
-		if (ch__block_state(block) != CH_BLOCK_OPEN && block->extra)
-			bytes += ch__extra_bytes(block->extra->capacity);
+		if (ch__block_state(block) != CH_BLOCK_OPEN && block->side_list)
+			bytes += ch__side_bytes(block->side_list->capacity);
 		uint32_t first = atomic_load_explicit(&block->first_branch, memory_order_relaxed);
 		bytes += ch__branches_count(heap, first) * sizeof(struct ch__branch);
 	}

@@ -20,8 +20,8 @@ size_t ch__tell_name(const struct ch_heap *heap, uint64_t key, char *out, size_t
 {
 	const struct ch__block *block = ch__block_at(heap, ch__handle_index(key));
 	const char *owner = ch__name_text(heap, ch__owner_at(heap, block->owner)->name);
-	const struct ch__extra *extra = block->extra;
-	const char *own = extra ? ch__name_text(heap, extra->name) : "";
+	const struct ch__side_list *list = block->side_list;
+	const char *own = list ? ch__name_text(heap, list->name) : "";
 	size_t used = 0;
 	for (const char *c = owner; *c && used + 1 < out_bytes; c++)
 		out[used++] = (char)(*c == '\n' ? ' ' : *c);
@@ -44,7 +44,7 @@ static size_t lines_of(void *context, uint64_t key, const char **file, struct ch
 {
 	const struct ch_heap *heap = context;
 	const struct ch__block *block = ch__block_at(heap, ch__handle_index(key));
-	const struct ch__lines *lines = ch__extra_lines(block->extra);
+	const struct ch__lines *lines = ch__side_lines(block->side_list);
 	if (!lines)
 		return 0;
 	*file = ch__name_text(heap, lines->file);

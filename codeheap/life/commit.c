@@ -43,7 +43,7 @@ static bool table_is_valid(const struct ch_heap *heap, const struct ch__block *b
 	if (!code->eh_frame)
 		return true;
 	uintptr_t low = ch__exec(heap, block->hot_offset);
-	return ch__extra_own(block->extra) &&
+	return ch__side_own(block->side_list) &&
 	       ch__eh_frame_is_sound(code->eh_frame, low,
 				     low + ch__hot_bytes(block) + ch__cold_bytes(block));
 }
@@ -120,12 +120,12 @@ static uint32_t shrink(struct ch_heap *heap, struct ch__block *block, const stru
  * edge to them was attached and were aborted since. In a region. */
 static bool relies_on_living(struct ch_heap *heap, const struct ch__block *block)
 {
-	const struct ch__extra *extra = block->extra;
-	for (uint32_t i = 0; extra && i < extra->count; i++) {
-		struct ch__item item = ch__extra_items(extra)[i];
-		if (extra->kinds[i] == CH__ITEM_ASSUME && item.at == 0)
+	const struct ch__side_list *list = block->side_list;
+	for (uint32_t i = 0; list && i < list->count; i++) {
+		struct ch__item item = ch__side_items(list)[i];
+		if (list->kinds[i] == CH__ITEM_ASSUME && item.at == 0)
 			return false;
-		if (extra->kinds[i] == CH__ITEM_EDGE &&
+		if (list->kinds[i] == CH__ITEM_EDGE &&
 		    atomic_load(&ch__block_at(heap, item.value)->generation) != item.at)
 			return false;
 	}
@@ -145,10 +145,10 @@ static bool is_among(uint32_t index, const struct ch_code *codes, size_t count)
 static bool waits_for_others(struct ch_heap *heap, const struct ch__block *block,
 			     const struct ch_code *codes, size_t count)
 {
-	const struct ch__extra *extra = block->extra;
-	for (uint32_t i = 0; extra && i < extra->count; i++) {
-		struct ch__item item = ch__extra_items(extra)[i];
-		if (extra->kinds[i] != CH__ITEM_EDGE || is_among(item.value, codes, count))
+	const struct ch__side_list *list = block->side_list;
+	for (uint32_t i = 0; list && i < list->count; i++) {
+		struct ch__item item = ch__side_items(list)[i];
+		if (list->kinds[i] != CH__ITEM_EDGE || is_among(item.value, codes, count))
 			continue;
 		const struct ch__block *target = ch__block_at(heap, item.value);
 		if (ch__block_state(target) == CH_BLOCK_OPEN &&
@@ -160,9 +160,9 @@ static bool waits_for_others(struct ch_heap *heap, const struct ch__block *block
 
 static bool has_assumptions(const struct ch__block *block)
 {
-	const struct ch__extra *extra = block->extra;
-	for (uint32_t i = 0; extra && i < extra->count; i++)
-		if (extra->kinds[i] == CH__ITEM_ASSUME)
+	const struct ch__side_list *list = block->side_list;
+	for (uint32_t i = 0; list && i < list->count; i++)
+		if (list->kinds[i] == CH__ITEM_ASSUME)
 			return true;
 	return false;
 }
@@ -341,15 +341,15 @@ static void finish_bytes(struct ch_heap *heap, struct ch__thread *self, const st
 		return;
 	ch__region_enter(self);
 	uint32_t given = shrink(heap, block, code);
-	if (block->extra)
-		block->extra->entry_offset =
+	if (block->side_list)
+		block->side_list->entry_offset =
 			entry_offset(block, code) + ch__head_bytes(use) - CH__INDEX_WORD_BYTES;
 	ch__region_leave(self);
 	if (given)
 		ch__space_returned(heap);
 	publish_bytes(heap, block);
 	if (code->eh_frame)
-		ch__sinks_own_live(heap->sinks, ch__extra_own(block->extra), code->eh_frame);
+		ch__sinks_own_live(heap->sinks, ch__side_own(block->side_list), code->eh_frame);
 	struct ch__counters *counters = &self->counters;
 	CH__COUNT(counters->code_bytes, -(int64_t)(given));
 	CH__COUNT(counters->hot_bytes, -(int64_t)(hot - ch__hot_bytes(block)));
@@ -370,13 +370,13 @@ static enum ch_status check_codes(struct ch_heap *heap, struct ch__thread *self,
 		    !table_is_valid(heap, block, &codes[i]))
 			return CH_E_ARG;
 		bool has_sites = atomic_load_explicit(&block->first_branch, memory_order_relaxed) ||
-				 block->extra;
+				 block->side_list;
 		if (has_sites && !ch__sites_are_sound(heap, block, &codes[i]))
 			return CH_E_SITE;
 		if (waits_for_others(heap, block, codes, count))
 			return CH_E_STATE;
-		if (entry_offset(block, &codes[i]) && !block->extra) {
-			enum ch_status status = ch__extra_need(heap, self, block, 1);
+		if (entry_offset(block, &codes[i]) && !block->side_list) {
+			enum ch_status status = ch__side_need(heap, self, block, 1);
 			if (status != CH_OK)
 				return status;
 		}

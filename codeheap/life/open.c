@@ -28,7 +28,7 @@ struct request {
 	uint32_t hot_bytes,
 		cold_bytes; /* whole parts, index words and stubs included, granule multiples */
 	uint32_t record, run, name;
-	struct ch__extra *extra;
+	struct ch__side_list *side_list;
 	uint32_t hot_offset, cold_offset;
 	uint32_t span_pages;   /* 0 = within a page */
 	bool has_own;          /* it brings its unwind table */
@@ -158,9 +158,9 @@ static bool reserve_own(struct request *r)
 	if (!own)
 		return false;
 	uint64_t bits = (uintptr_t)own;
-	ch__extra_items(r->extra)[0] = (struct ch__item){(uint32_t)bits, (uint32_t)(bits >> 32)};
-	r->extra->kinds[0] = CH__ITEM_OWN;
-	r->extra->count = 1;
+	ch__side_items(r->side_list)[0] = (struct ch__item){(uint32_t)bits, (uint32_t)(bits >> 32)};
+	r->side_list->kinds[0] = CH__ITEM_OWN;
+	r->side_list->count = 1;
 	return true;
 }
 
@@ -176,12 +176,12 @@ static bool reserve_side(struct request *r)
 		return false;
 	if (!needs_extra(r->open))
 		return true;
-	r->extra = ch__meta_alloc(heap->meta, ch__extra_bytes(4));
-	if (!r->extra)
+	r->side_list = ch__meta_alloc(heap->meta, ch__side_bytes(4));
+	if (!r->side_list)
 		return false;
-	r->extra->capacity = 4;
+	r->side_list->capacity = 4;
 	if (r->open->entry == CH_ENTRY_GUARD &&
-	    !(r->extra->guard = ch__meta_alloc(heap->meta, sizeof *r->extra->guard)))
+	    !(r->side_list->guard = ch__meta_alloc(heap->meta, sizeof *r->side_list->guard)))
 		return false;
 	if (r->has_own && !reserve_own(r))
 		return false;
@@ -191,7 +191,7 @@ static bool reserve_side(struct request *r)
 	r->name = ch__name_intern(heap, r->open->name);
 	heap->wants_epitaphs = true;
 	ch__heap_unlock(heap);
-	r->extra->name = r->name;
+	r->side_list->name = r->name;
 	return r->name != 0;
 }
 
@@ -207,7 +207,7 @@ static void drop_side(struct request *r)
 		ch__name_drop(heap, r->name);
 		ch__heap_unlock(heap);
 	}
-	ch__extra_free(heap, r->extra);
+	ch__side_free(heap, r->side_list);
 }
 
 /* --- places --- */
@@ -351,7 +351,7 @@ static bool write_record(struct request *r) CH_REQUIRES(ch__role_region)
 	atomic_store_explicit(&block->first_branch, r->run, memory_order_relaxed);
 	block->in_head = block->owner_next = block->owner_prev = 0;
 	block->user = open->user;
-	__atomic_store_n(&block->extra, r->extra, __ATOMIC_RELEASE);
+	__atomic_store_n(&block->side_list, r->side_list, __ATOMIC_RELEASE);
 	write_index_words(r);
 	atomic_store_explicit(&block->mark,
 			      atomic_load_explicit(&heap->epoch, memory_order_relaxed),
@@ -555,7 +555,7 @@ static void fill_code(struct request *r, struct ch_code *code)
 		code->entry_bytes = CH_ARCH_LANDING_BYTES + CH_ARCH_DIVERTER_BYTES;
 	}
 	if (r->open->entry == CH_ENTRY_GUARD)
-		code->guard = r->extra->guard;
+		code->guard = r->side_list->guard;
 	code->used_to = code->entry_bytes;
 }
 

@@ -19,7 +19,7 @@ static bool put_block(struct ch_heap *heap, uintptr_t at, uintptr_t address, str
 	if (!index)
 		return false;
 	const struct ch__block *block = ch__block_at(heap, index);
-	const char *own = block->extra ? ch__name_text(heap, block->extra->name) : "";
+	const char *own = block->side_list ? ch__name_text(heap, block->side_list->name) : "";
 	ch__text_put_name(t, ch__name_text(heap, ch__owner_at(heap, block->owner)->name));
 	if (*own) {
 		ch__text_put(t, " ");

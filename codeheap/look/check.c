@@ -64,7 +64,7 @@ static void check_frames(struct check *c, uint32_t index, const struct ch__block
 {
 	struct ch__pool *pool = c->heap->pool;
 	uint32_t page = block->hot_offset >> pool->page_log2;
-	bool has_own = ch__extra_own(block->extra) != NULL || ch__block_is_data(c->heap, block);
+	bool has_own = ch__side_own(block->side_list) != NULL || ch__block_is_data(c->heap, block);
 	if ((pool->pages[page].frame == CH__FRAME_OWN) != has_own)
 		say(c, "block %u: page %u and block disagree on whose unwind table it is", index,
 		    page);
@@ -153,20 +153,19 @@ static void check_points(struct check *c, uint32_t index)
 {
 	struct ch_heap *heap = c->heap;
 	const struct ch__block *block = ch__block_at(heap, index);
-	const struct ch__extra *extra = block->extra;
+	const struct ch__side_list *list = block->side_list;
 	bool is_dead_end = ch__block_state(block) == CH_BLOCK_NOTENTRANT;
-	for (uint32_t i = 0; extra && i < extra->count; i++) {
-		struct ch__item item = ch__extra_items(extra)[i];
-		if (extra->kinds[i] == CH__ITEM_POINT) {
+	for (uint32_t i = 0; list && i < list->count; i++) {
+		struct ch__item item = ch__side_items(list)[i];
+		if (list->kinds[i] == CH__ITEM_POINT) {
 			uintptr_t exec = ch__exec(heap, item.at), exit = ch__exec(heap, item.value);
 			check_diverter(c, index, exec, exit, is_dead_end, "a patch point");
 		}
 		/* The target of an OPEN block may have been aborted: its commit will say so. */
-		if (extra->kinds[i] == CH__ITEM_EDGE &&
-		    ch__block_state(block) != CH_BLOCK_OPEN &&
+		if (list->kinds[i] == CH__ITEM_EDGE && ch__block_state(block) != CH_BLOCK_OPEN &&
 		    atomic_load(&ch__block_at(heap, item.value)->generation) != item.at)
 			say(c, "block %u: an edge leads to the free block %u", index, item.value);
-		if (extra->kinds[i] == CH__ITEM_OWNER_EDGE && ch__block_is_alive(heap, block) &&
+		if (list->kinds[i] == CH__ITEM_OWNER_EDGE && ch__block_is_alive(heap, block) &&
 		    ch__handle_generation(ch__owner_handle(heap, item.value).bits) != item.at)
 			say(c, "block %u: an edge leads to the owner %u, which is another one",
 			    index, item.value);
@@ -318,11 +317,10 @@ static uint32_t check_assumption(struct check *c, uint32_t index)
 		return 0;
 	for (uint32_t i = 0; i < fact->count; i++) {
 		struct ch__dependent by = fact->dependents[i];
-		const struct ch__extra *extra = ch__block_at(heap, by.block)->extra;
+		const struct ch__side_list *list = ch__block_at(heap, by.block)->side_list;
 		struct ch__item item = {0};
-		if (extra && by.item < extra->count &&
-		    extra->kinds[by.item] == CH__ITEM_ASSUME)
-			item = ch__extra_items(extra)[by.item];
+		if (list && by.item < list->count && list->kinds[by.item] == CH__ITEM_ASSUME)
+			item = ch__side_items(list)[by.item];
 		if (item.at != index || item.value != i)
 			say(c, "assumption %u: block %u does not know that it relies on it", index,
 			    by.block);

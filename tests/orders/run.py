@@ -45,7 +45,7 @@ USES = {
     "names": ["codeheap/graph/place.c", "codeheap/graph/find.c", "codeheap/graph/names.c"],
     "tombstone": [],
     "death": [],
-    "place": ["codeheap/life/open.c", "codeheap/life/commit.c", "codeheap/collect/death.c", "codeheap/graph/place.c", "codeheap/graph/extra.c",
+    "place": ["codeheap/life/open.c", "codeheap/life/commit.c", "codeheap/collect/death.c", "codeheap/graph/place.c", "codeheap/graph/side_list.c",
               "codeheap/graph/names.c", "codeheap/graph/tombstone.c"],
 }
 LIMIT_S = 120

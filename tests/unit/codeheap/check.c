@@ -123,7 +123,7 @@ static void no_start(void)
 }
 static void no_table(void)
 {
-	POKE(block(own)->extra->kinds[0], CH__ITEM_ASSUME);
+	POKE(block(own)->side_list->kinds[0], CH__ITEM_ASSUME);
 }
 static void no_site(void)
 {
@@ -169,10 +169,10 @@ static void circle(void)
 }
 static struct ch__item *item(uint32_t index, enum ch__item_kind kind)
 {
-	struct ch__extra *extra = block(index)->extra;
-	for (uint32_t i = 0; i < extra->count; i++)
-		if (extra->kinds[i] == kind)
-			return &ch__extra_items(extra)[i];
+	struct ch__side_list *list = block(index)->side_list;
+	for (uint32_t i = 0; i < list->count; i++)
+		if (list->kinds[i] == kind)
+			return &ch__side_items(list)[i];
 	FAIL("block %u has no item %d", index, kind);
 }
 static void point(void)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What a heap's records mean: blocks, owners, branches, freed blocks, pages; addresses to blocks.
 
-Mirrors codeheap/graph/find.c, names.c, extra.c and trap.c, with memory.py's records and no call into the
+Mirrors codeheap/graph/find.c, names.c, side_list.c and trap.c, with memory.py's records and no call into the
 program. The process may have stopped anywhere, so whatever is followed is checked.
 """
 import gdb
@@ -57,15 +57,15 @@ class Block:
         return self.heap.exec_base + start, size
 
     @property
-    def extra(self):
+    def side_list(self):
         """The record of the side list, or None."""
-        address = self.record["extra"]
-        return self.heap.library.record("ch__extra", address) if address else None
+        address = self.record["side_list"]
+        return self.heap.library.record("ch__side_list", address) if address else None
 
     @property
     def entry(self):
-        extra = self.extra
-        return self.hot[0] + INDEX_WORD_BYTES + (extra["entry_offset"] if extra else 0)
+        side_list = self.side_list
+        return self.hot[0] + INDEX_WORD_BYTES + (side_list["entry_offset"] if side_list else 0)
 
     @property
     def patchable_entry(self):
@@ -81,8 +81,8 @@ class Block:
 
     @property
     def own_name(self):
-        extra = self.extra
-        return self.heap.name(extra["name"]) if extra else ""
+        side_list = self.side_list
+        return self.heap.name(side_list["name"]) if side_list else ""
 
     @property
     def full_name(self):
@@ -143,13 +143,13 @@ class Block:
 
     def items(self):
         """(kind, at, value) of its side list, kinds without their prefix: EDGE, REF, POINT, ..."""
-        extra = self.extra
-        if not extra:
+        side_list = self.side_list
+        if not side_list:
             return []
         library = self.heap.library
         names = library.enum_names("ch__item_kind", "CH__ITEM_")
-        count, capacity = extra["count"], extra["capacity"]
-        kinds_at = extra.address_of("kinds")
+        count, capacity = side_list["count"], side_list["capacity"]
+        kinds_at = side_list.address_of("kinds")
         kinds = memory.read(kinds_at, count)
         items = memory.read(kinds_at + ((capacity + 7) & ~7), count * 8)
         return [(names.get(kinds[i], "?"), int.from_bytes(items[i * 8:i * 8 + 4], "little"),
@@ -157,8 +157,8 @@ class Block:
 
     def lines(self):
         """(file, [(exec address, line)]), rising; ("", []) without."""
-        extra = self.extra
-        number = extra["lines"] if extra else 0
+        side_list = self.side_list
+        number = side_list["lines"] if side_list else 0
         items = self.items() if number else []
         if not 0 < number <= len(items):
             return "", []

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * extra.c: the side list of a block, and of what is on it edges and lines; refs, patch points and
- * assumptions are of invalidate/. Attached while the block is OPEN, by the thread that opened it,
- * in a region, since marking reads the list of OPEN blocks too. */
+ * side_list.c: the side list of a block, and of what is on it edges and lines; refs, patch points
+ * and assumptions are of invalidate/. Attached while the block is OPEN, by the thread that opened
+ * it, in a region, since marking reads the list of OPEN blocks too. */
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/region.h"
 #include "codeheap/graph/block_parts.h"
@@ -10,38 +10,39 @@
 
 /* A list that no block has any more, under heap. Its items give way to the link: readers without a
  * lock look at the name only. */
-static struct ch__extra **link_of(struct ch__extra *extra)
+static struct ch__side_list **link_of(struct ch__side_list *list)
 {
-	return (struct ch__extra **)(void *)ch__extra_items(extra);
+	return (struct ch__side_list **)(void *)ch__side_items(list);
 }
 
-static void free_or_park(struct ch_heap *heap, struct ch__extra *extra) CH_REQUIRES(ch__role_heap)
+static void free_or_park(struct ch_heap *heap, struct ch__side_list *list)
+	CH_REQUIRES(ch__role_heap)
 {
-	*link_of(extra) = heap->extras_parked;
-	heap->extras_parked = extra;
+	*link_of(list) = heap->side_lists_parked;
+	heap->side_lists_parked = list;
 	if (ch__place_is_read())
 		return;
-	while ((extra = heap->extras_parked) != NULL) {
-		heap->extras_parked = *link_of(extra);
-		ch__meta_free(heap->meta, extra, ch__extra_bytes(extra->capacity));
+	while ((list = heap->side_lists_parked) != NULL) {
+		heap->side_lists_parked = *link_of(list);
+		ch__meta_free(heap->meta, list, ch__side_bytes(list->capacity));
 	}
 }
 
-enum { EXTRA_FIRST = 4 }; /* items of the shortest list; the most that is added at once */
+enum { FIRST_ITEMS = 4 }; /* items of the shortest list; the most that is added at once */
 
 /* A longer list in the place of the block's; the one that was there is the caller's to free. */
 static enum ch_status replace(struct ch_heap *heap, struct ch__thread *self,
 			      struct ch__block *block, uint32_t more)
 {
-	struct ch__extra *old = block->extra;
+	struct ch__side_list *old = block->side_list;
 	uint32_t count = old ? old->count : 0;
-	uint32_t capacity = old ? old->capacity * 2u : EXTRA_FIRST;
-	CH_ASSERT(more <= EXTRA_FIRST, "side list: more at once than its first length");
+	uint32_t capacity = old ? old->capacity * 2u : FIRST_ITEMS;
+	CH_ASSERT(more <= FIRST_ITEMS, "side list: more at once than its first length");
 	if (count + more > UINT16_MAX)
 		return CH_E_MEMORY;
 	if (capacity > UINT16_MAX)
 		capacity = UINT16_MAX;
-	struct ch__extra *grown = ch__meta_alloc(heap->meta, ch__extra_bytes(capacity));
+	struct ch__side_list *grown = ch__meta_alloc(heap->meta, ch__side_bytes(capacity));
 	if (!grown)
 		return CH_E_MEMORY;
 	if (old) {
@@ -50,19 +51,18 @@ static enum ch_status replace(struct ch_heap *heap, struct ch__thread *self,
 	}
 	grown->capacity = (uint16_t)capacity;
 	if (old)
-		memcpy(ch__extra_items(grown), ch__extra_items(old),
-		       count * sizeof(struct ch__item));
+		memcpy(ch__side_items(grown), ch__side_items(old), count * sizeof(struct ch__item));
 	ch__region_enter(self);
 	/* place.c reads its name. */
-	__atomic_store_n(&block->extra, grown, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&block->side_list, grown, __ATOMIC_SEQ_CST);
 	ch__region_leave(self);
 	return CH_OK;
 }
 
-enum ch_status ch__extra_need_locked(struct ch_heap *heap, struct ch__thread *self,
-				     struct ch__block *block, uint32_t more)
+enum ch_status ch__side_need_locked(struct ch_heap *heap, struct ch__thread *self,
+				    struct ch__block *block, uint32_t more)
 {
-	struct ch__extra *old = block->extra;
+	struct ch__side_list *old = block->side_list;
 	if (old && old->count + more <= old->capacity)
 		return CH_OK;
 	enum ch_status status = replace(heap, self, block, more);
@@ -72,10 +72,10 @@ enum ch_status ch__extra_need_locked(struct ch_heap *heap, struct ch__thread *se
 	return status;
 }
 
-enum ch_status ch__extra_need(struct ch_heap *heap, struct ch__thread *self,
-			      struct ch__block *block, uint32_t more)
+enum ch_status ch__side_need(struct ch_heap *heap, struct ch__thread *self, struct ch__block *block,
+			     uint32_t more)
 {
-	const struct ch__extra *old = block->extra;
+	const struct ch__side_list *old = block->side_list;
 	if (old && old->count + more <= old->capacity)
 		return CH_OK;
 	if (!old)
@@ -83,28 +83,28 @@ enum ch_status ch__extra_need(struct ch_heap *heap, struct ch__thread *self,
 	/* Others change the items of assumptions under the heap lock; a copy in the making
 	 * would lose what they write. */
 	ch__heap_lock(heap);
-	enum ch_status status = ch__extra_need_locked(heap, self, block, more);
+	enum ch_status status = ch__side_need_locked(heap, self, block, more);
 	ch__heap_unlock(heap);
 	return status;
 }
 
-struct ch__extra *ch__extra_take(struct ch__block *block)
+struct ch__side_list *ch__side_take(struct ch__block *block)
 {
-	return __atomic_exchange_n(&block->extra, NULL, __ATOMIC_SEQ_CST);
+	return __atomic_exchange_n(&block->side_list, NULL, __ATOMIC_SEQ_CST);
 }
 
-static void free_held(struct ch_heap *heap, struct ch__extra *extra)
+static void free_held(struct ch_heap *heap, struct ch__side_list *list)
 {
-	ch__meta_free(heap->meta, extra->guard, sizeof *extra->guard);
-	ch__sinks_own_destroy(heap->sinks, ch__extra_own(extra));
+	ch__meta_free(heap->meta, list->guard, sizeof *list->guard);
+	ch__sinks_own_destroy(heap->sinks, ch__side_own(list));
 }
 
-void ch__extra_free(struct ch_heap *heap, struct ch__extra *extra)
+void ch__side_free(struct ch_heap *heap, struct ch__side_list *list)
 {
-	if (!extra)
+	if (!list)
 		return;
-	free_held(heap, extra);
-	ch__meta_free(heap->meta, extra, ch__extra_bytes(extra->capacity));
+	free_held(heap, list);
+	ch__meta_free(heap->meta, list, ch__side_bytes(list->capacity));
 }
 
 static size_t lines_bytes(uint32_t count)
@@ -112,38 +112,38 @@ static size_t lines_bytes(uint32_t count)
 	return sizeof(struct ch__lines) + count * sizeof((struct ch__lines *)0)->at[0];
 }
 
-void ch__extra_drop(struct ch_heap *heap, struct ch__extra *extra)
+void ch__side_drop(struct ch_heap *heap, struct ch__side_list *list)
 {
-	if (!extra)
+	if (!list)
 		return;
-	ch__name_drop(heap, extra->name);
-	const struct ch__lines *lines = ch__extra_lines(extra);
+	ch__name_drop(heap, list->name);
+	const struct ch__lines *lines = ch__side_lines(list);
 	if (lines) {
 		ch__name_drop(heap, lines->file);
 		ch__meta_free(heap->meta, (void *)(uintptr_t)lines, lines_bytes(lines->count));
 	}
-	free_held(heap, extra);
-	free_or_park(heap, extra);
+	free_held(heap, list);
+	free_or_park(heap, list);
 }
 
-static void append(struct ch__extra *extra, enum ch__item_kind kind, struct ch__item item)
+static void append(struct ch__side_list *list, enum ch__item_kind kind, struct ch__item item)
 {
-	ch__extra_items(extra)[extra->count] = item;
-	extra->kinds[extra->count] = (uint8_t)kind;
-	extra->count++;
+	ch__side_items(list)[list->count] = item;
+	list->kinds[list->count] = (uint8_t)kind;
+	list->count++;
 }
 
-enum ch_status ch__extra_add(struct ch_heap *heap, struct ch__thread *self, struct ch__block *block,
-			     enum ch__item_kind kind, struct ch__item item,
-			     const struct ch__item *second)
+enum ch_status ch__side_add(struct ch_heap *heap, struct ch__thread *self, struct ch__block *block,
+			    enum ch__item_kind kind, struct ch__item item,
+			    const struct ch__item *second)
 {
-	enum ch_status status = ch__extra_need(heap, self, block, second ? 2 : 1);
+	enum ch_status status = ch__side_need(heap, self, block, second ? 2 : 1);
 	if (status != CH_OK)
 		return status;
 	ch__region_enter(self);
-	append(block->extra, kind, item);
+	append(block->side_list, kind, item);
 	if (second)
-		append(block->extra, CH__ITEM_POINT_USER, *second);
+		append(block->side_list, CH__ITEM_POINT_USER, *second);
 	ch__region_leave(self);
 	return CH_OK;
 }
@@ -186,7 +186,7 @@ static enum ch_status add_edge_to(struct ch__subject *s, struct ch_block to, uin
 	ch__owner_lock(owner);
 	if (ch__block_resolve(s->heap, to) == target && ch__block_is_alive(s->heap, block)) {
 		struct ch__item item = {ch__handle_generation(to.bits), target};
-		append(s->block->extra, CH__ITEM_EDGE, item);
+		append(s->block->side_list, CH__ITEM_EDGE, item);
 		ch__block_held(block);
 		block->flags |= CH__FLAG_EDGED;
 		status = CH_OK;
@@ -213,7 +213,7 @@ enum ch_status ch_edge_attach(struct ch_block block, struct ch_block to)
 	if (status == CH_OK && !ch__block_resolve(s.heap, to))
 		status = CH_E_STALE;
 	if (status == CH_OK)
-		status = ch__extra_need(s.heap, s.self, s.block, 1);
+		status = ch__side_need(s.heap, s.self, s.block, 1);
 	return status == CH_OK ? ch__edge_add(&s, to) : status;
 }
 
@@ -226,7 +226,7 @@ static enum ch_status add_owner_edge(struct ch__subject *s, struct ch_owner to)
 	if (!ch__owner_hold(s->heap, to, &owner))
 		return CH_E_STALE;
 	struct ch__item item = {ch__handle_generation(to.bits), ch__handle_index(to.bits)};
-	append(s->block->extra, CH__ITEM_OWNER_EDGE, item);
+	append(s->block->side_list, CH__ITEM_OWNER_EDGE, item);
 	owner->has_edges = true;
 	ch__owner_unlock(owner);
 	return CH_OK;
@@ -239,7 +239,7 @@ enum ch_status ch_edge_attach_owner(struct ch_block block, struct ch_owner to)
 	struct ch__subject s;
 	enum ch_status status = ch__subject_open(block, &s);
 	if (status == CH_OK)
-		status = ch__extra_need(s.heap, s.self, s.block, 1);
+		status = ch__side_need(s.heap, s.self, s.block, 1);
 	if (status != CH_OK)
 		return status;
 	ch__region_enter(s.self);
@@ -276,15 +276,15 @@ static struct ch__lines *make_lines(struct ch_heap *heap, const struct ch_line *
 static enum ch_status add_lines(struct ch__subject *s, struct ch__lines *lines, const char *file)
 	CH_REQUIRES(ch__role_heap)
 {
-	enum ch_status status = ch__extra_need_locked(s->heap, s->self, s->block, 1);
+	enum ch_status status = ch__side_need_locked(s->heap, s->self, s->block, 1);
 	lines->file = status == CH_OK ? ch__name_intern(s->heap, file) : 0;
 	if (!lines->file)
 		return CH_E_MEMORY;
 	uint64_t bits = (uintptr_t)lines;
 	struct ch__item item = {(uint32_t)bits, (uint32_t)(bits >> 32)};
 	ch__region_enter(s->self);
-	append(s->block->extra, CH__ITEM_LINES, item);
-	s->block->extra->lines = s->block->extra->count;
+	append(s->block->side_list, CH__ITEM_LINES, item);
+	s->block->side_list->lines = s->block->side_list->count;
 	ch__region_leave(s->self);
 	return CH_OK;
 }
@@ -296,7 +296,7 @@ enum ch_status ch_block_lines(struct ch_block block, const char *file, const str
 		return CH_E_STATE;
 	struct ch__subject s;
 	enum ch_status status = ch__subject_open_code(block, false, &s);
-	if (status == CH_OK && ch__extra_lines(s.block->extra))
+	if (status == CH_OK && ch__side_lines(s.block->side_list))
 		status = CH_E_STATE;
 	if (status == CH_OK && (!file || !lines || !lines_are_valid(&s, lines, n)))
 		status = CH_E_ARG;

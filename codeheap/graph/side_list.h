@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * extra.h: the side list of a block (extra.c). */
-#ifndef CH_CODEHEAP_GRAPH_EXTRA_H
-#define CH_CODEHEAP_GRAPH_EXTRA_H
+ * side_list.h: the side list of a block (side_list.c). */
+#ifndef CH_CODEHEAP_GRAPH_SIDE_LIST_H
+#define CH_CODEHEAP_GRAPH_SIDE_LIST_H
 
 #include "codeheap/base/heap.h"
 
@@ -21,7 +21,7 @@ enum ch__item_kind {
 struct ch__item {
 	uint32_t at, value;
 };
-struct ch__extra {
+struct ch__side_list {
 	uint16_t count, capacity;
 	uint32_t name;         /* interned */
 	uint32_t entry_offset; /* from the first byte after the index word */
@@ -40,31 +40,31 @@ struct ch__lines {
 	} at[];
 };
 
-static inline size_t ch__extra_bytes(uint32_t capacity)
+static inline size_t ch__side_bytes(uint32_t capacity)
 {
-	return sizeof(struct ch__extra) + ((capacity + 7u) & ~7u) +
+	return sizeof(struct ch__side_list) + ((capacity + 7u) & ~7u) +
 	       capacity * sizeof(struct ch__item);
 }
-static inline struct ch__item *ch__extra_items(const struct ch__extra *extra)
+static inline struct ch__item *ch__side_items(const struct ch__side_list *list)
 {
-	return (struct ch__item *)(uintptr_t)(extra->kinds + ((extra->capacity + 7u) & ~7u));
+	return (struct ch__item *)(uintptr_t)(list->kinds + ((list->capacity + 7u) & ~7u));
 }
 
-/* NULL when it has none; extra may be NULL. */
-static inline const struct ch__lines *ch__extra_lines(const struct ch__extra *extra)
+/* NULL when it has none; list may be NULL. */
+static inline const struct ch__lines *ch__side_lines(const struct ch__side_list *list)
 {
-	if (!extra || !extra->lines)
+	if (!list || !list->lines)
 		return NULL;
-	struct ch__item item = ch__extra_items(extra)[extra->lines - 1];
+	struct ch__item item = ch__side_items(list)[list->lines - 1];
 	return (const struct ch__lines *)(uintptr_t)(item.at | (uint64_t)item.value << 32);
 }
 
 /* Its table for unwinders; NULL when it was opened without CH_OPEN_OWN_FRAMES. */
-static inline struct ch__own *ch__extra_own(const struct ch__extra *extra)
+static inline struct ch__own *ch__side_own(const struct ch__side_list *list)
 {
-	if (!extra || !extra->count || extra->kinds[0] != CH__ITEM_OWN)
+	if (!list || !list->count || list->kinds[0] != CH__ITEM_OWN)
 		return NULL;
-	struct ch__item item = ch__extra_items(extra)[0];
+	struct ch__item item = ch__side_items(list)[0];
 	return (struct ch__own *)(uintptr_t)(item.at | (uint64_t)item.value << 32);
 }
 
@@ -82,17 +82,17 @@ enum ch_status ch__subject_open_code(struct ch_block, bool writes, struct ch__su
 enum ch_status ch__edge_add(struct ch__subject *, struct ch_block to);
 
 /* Append an item to an OPEN block's list. */
-enum ch_status ch__extra_add(struct ch_heap *, struct ch__thread *, struct ch__block *,
-			     enum ch__item_kind, struct ch__item, const struct ch__item *second);
-enum ch_status ch__extra_need_locked(struct ch_heap *, struct ch__thread *, struct ch__block *,
-				     uint32_t more)
+enum ch_status ch__side_add(struct ch_heap *, struct ch__thread *, struct ch__block *,
+			    enum ch__item_kind, struct ch__item, const struct ch__item *second);
+enum ch_status ch__side_need_locked(struct ch_heap *, struct ch__thread *, struct ch__block *,
+				    uint32_t more)
 	CH_REQUIRES(ch__role_heap) CH_EXCLUDES(CH__STANDING);
-enum ch_status ch__extra_need(struct ch_heap *, struct ch__thread *, struct ch__block *,
-			      uint32_t more);
-struct ch__extra *ch__extra_take(struct ch__block *); /* from a dead block */
-void ch__extra_free(struct ch_heap *, struct ch__extra *); /* of no block that anybody sees */
+enum ch_status ch__side_need(struct ch_heap *, struct ch__thread *, struct ch__block *,
+			     uint32_t more);
+struct ch__side_list *ch__side_take(struct ch__block *);      /* from a dead block */
+void ch__side_free(struct ch_heap *, struct ch__side_list *); /* of no block that anybody sees */
 /* Its interned names are let go, too, and unwinders forget its table: nothing of the block is on a
  * stack, and its bytes are traps. Under heap. */
-void ch__extra_drop(struct ch_heap *, struct ch__extra *) CH_REQUIRES(ch__role_heap);
+void ch__side_drop(struct ch_heap *, struct ch__side_list *) CH_REQUIRES(ch__role_heap);
 
 #endif
