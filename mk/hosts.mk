@@ -16,8 +16,9 @@ bench_c := $(filter-out $(for_others),$(wildcard bench/*.c))
 endif
 scheme_o := $(scheme_c:%.c=$(OBJ)/%.o) \
             $(patsubst %.S,$(OBJ)/%.S.o,$(if $(scheme_c),$(wildcard hosts/scheme/*_$(ARCH).S)))
-# The heap's picture is drawn by what draws it for codeheap-top.
-scheme_o += $(if $(scheme_c),$(OBJ)/tools/codeheap-top/draw_heap.o)
+# The heap's picture, for codeheap-top and the Scheme.
+draw_o := $(OBJ)/tools/draw/draw_heap.o
+scheme_o += $(if $(scheme_c),$(draw_o))
 scheme := $(if $(scheme_c),$(BUILD)/scheme)
 demos := $(demo_c:hosts/demo/%.c=$(BUILD)/demo/%)
 stress_o := $(stress_c:%.c=$(OBJ)/%.o)
@@ -100,7 +101,7 @@ $(OBJ)/rooms.a: $(dl_o)
 	@rm -f $(new); $(AR) rcs $(new) $^ $(whole)
 $(callgrind_names): $(callgrind_o) $(OBJ)/rooms.a
 	$(call link_c,-lm -ldl)
-codeheap_top_o := $(patsubst %.c,$(OBJ)/%.o,$(wildcard tools/codeheap-top/*.c))
+codeheap_top_o := $(patsubst %.c,$(OBJ)/%.o,$(wildcard tools/codeheap-top/*.c)) $(draw_o)
 $(codeheap_top_o): BASE += -fdebug-prefix-map="$(CURDIR)"=.
 $(codeheap_top): $(codeheap_top_o)
 	$(call link_c)

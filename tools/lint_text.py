@@ -20,7 +20,13 @@ from programs import program_of, sources  # noqa: E402
 OBSERVERS = {"flame": ("os/meta.h", "os/os.h"),
              "observe": ("arch/arch.h", "arch/base.h", "os/meta.h", "os/os.h", "os/lock.h", "os/ranks.h", "unwind/unwind.h", "flame/flame.h",
                          "codeheap/codeheap.h", "codeheap/profile.h", "codeheap/listener.h")}
-CLIENTS = ["hosts", "examples", "bench", "stress"]
+CLIENTS = ["hosts", "examples", "bench", "stress", "tools"]
+# What files of the library's own tools see beside the public headers.
+TOOLS = {"tools/callgrind/elf_blocks.c": ("os/os.h", "sinks/elf_image.h"), "tools/callgrind/jitdump.h": ("unwind/sink.h",),
+         "tools/callgrind/stacks.h": ("flame/flame.h",), "tools/codeheap-top/reader.h": ("observe/stats_file.h",),
+         "tools/tidy/broken_contracts.c": ("codeheap/*/*.h", "invalidate/*.h")}
+# Programs of every folder draw with it; it sees the C library only.
+DRAWING = "tools/draw/"
 PUBLIC = ["codeheap/codeheap.h", "codeheap/codeheap_bdw.h", "codeheap/profile.h"]
 CODE = (".c", ".h", ".S", ".cc")
 TEXT = CODE + (".md", ".sh", ".py", ".scm", ".pml", ".list", ".in", ".map", ".awk", ".ss", ".mk")
@@ -115,9 +121,22 @@ def check_includes(path, lines, users):
             elif quoted:
                 find(path, n, f"the library must not include {name}")
         elif room in CLIENTS and target in ROOMS and name not in PUBLIC:
-            find(path, n, f"{room}/ sees the public headers only ({name})")
+            if not any(fnmatch.fnmatch(name, seen) for seen in TOOLS.get(path, ())):
+                find(path, n, f"{room}/ sees the public headers only ({name})")
+        elif room in CLIENTS and room != "tools" and target in ("tools", "tests") and not name.startswith(DRAWING):
+            find(path, n, f"{room}/ must not know {target}/ ({name})")
+        if quoted and path.startswith(DRAWING) and not name.startswith(DRAWING):
+            find(path, n, f"{DRAWING} sees the C library only ({name})")
         if path in PUBLIC and name not in ("stddef.h", "stdint.h", "stdbool.h", "string.h", PUBLIC[0]):
             find(path, n, f"a public header must not include {name}")
+
+
+def check_tools(texts):
+    """What a tool may see beside the public headers, it includes."""
+    for path, names in TOOLS.items():
+        for name in names if path in texts else ():
+            if not any(fnmatch.fnmatch(found, name) for found in re.findall(r'#\s*include\s*"([^"]+)"', texts[path])):
+                find(path, 1, f"includes no {name}, which tools/lint_text.py lets it see")
 
 
 def check_lengths(path, lines):
@@ -431,6 +450,7 @@ def main():
             if path != places[0][0] and not isinstance(DEPENDENCIES[i][1], tuple):
                 find(path, n, f"<{name}> is already {places[0][0]}'s: one dependency, one file")
     check_ports(texts)
+    check_tools(texts)
     check_quotes()
     check_guarantees()
     check_table()

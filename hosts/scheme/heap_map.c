@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * heap_map.c: what the picture of a code heap shows, through the public interface: ch_block_each
- * for the blocks, ch_heap_stats for the numbers. tools/codeheap-top/draw_heap.c draws it. */
+ * for the blocks, ch_heap_stats for the numbers. tools/draw/draw_heap.c draws it. */
 #include "heap_map.h"
-#include "tools/codeheap-top/draw_heap.h"
+#include "tools/draw/draw_heap.h"
 
 #include <stdlib.h>
 

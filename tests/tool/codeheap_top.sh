@@ -313,7 +313,7 @@ assert 0 < refused < 3 * count, refused
 PYTHON
   python3 "$work/spoil.py" "$top" "$work/file" "$work/bad" $spoilt 1 || fail 'a spoilt file'
   # The same, read by a program that watches its own memory.
-  if gcc -std=gnu11 -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -I. -o "$work/watched" tools/codeheap-top/*.c 2>/dev/null; then
+  if gcc -std=gnu11 -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -I. -o "$work/watched" tools/{codeheap-top,draw}/*.c 2>/dev/null; then
     python3 "$work/spoil.py" "$work/watched" "$work/file" "$work/bad" $spoilt 1000 || fail 'a spoilt file'
   fi
   cat >"$work/name.py" <<'PYTHON'
@@ -435,26 +435,26 @@ rule() {
   local broken=$work/broken
   rm -rf "$broken"
   mkdir -p "$broken/tools"
-  cp -r tools/codeheap-top "$broken/tools"
+  cp -r tools/codeheap-top tools/draw "$broken/tools"
   cp "$work/stress.scm" "$broken"
-  sed -i "s@$3@$4@" "$broken/tools/codeheap-top/$2"
-  ! cmp -s "tools/codeheap-top/$2" "$broken/tools/codeheap-top/$2" || fail "there is no '$3' in $2 to break"
-  (cd "$broken" && gcc -std=gnu11 -O1 -w -I. -I"$here" -o top tools/codeheap-top/*.c) 2>"$work/err" || fail "$3: $(cat "$work/err")"
+  sed -i "s@$3@$4@" "$broken/tools/$2"
+  ! cmp -s "tools/$2" "$broken/tools/$2" || fail "there is no '$3' in $2 to break"
+  (cd "$broken" && gcc -std=gnu11 -O1 -w -I. -I"$here" -o top tools/{codeheap-top,draw}/*.c) 2>"$work/err" || fail "$3: $(cat "$work/err")"
   (trap end_writer EXIT; work=$broken top=$broken/top; "$1") >/dev/null 2>&1 && fail "$1 does not notice when '$3' is '$4'"
   return 0
 }
 
 top_broken_rules_are_noticed() {
-  rule top_refuses_broken_files reader.c 'ch__stats_checksum(body, head->body_bytes) == head->checksum' '1'
-  rule top_refuses_broken_files reader.c 'head->sequence % 2' '0'
-  rule top_refuses_broken_files reader.c 'memcmp(head->magic, CH__STATS_FILE_MAGIC, sizeof head->magic) != 0' '0'
-  rule top_refuses_broken_files reader.c 'bytes > end - at ||' ''
-  rule top_knows_how_a_process_ended view.c 'return "ended"' 'return "running"'
-  rule top_knows_how_a_process_ended reader.c 'return lock.l_type != F_UNLCK' 'return true'
-  rule top_shows_a_scheme_under_stress reader.c 'return TAKE(samples)' 'return true'
-  rule top_knows_how_a_process_ended reader.c 'stats->numbers.at\[i\].value' '0'
-  rule top_draws_whole_pages draw_heap.c 'more pages' 'more of them'
-  rule top_draws_no_names_of_a_hostile_file draw_heap.c 'if (is_attribute(heap->numbers\[i\].name))' 'if (1)'
+  rule top_refuses_broken_files codeheap-top/reader.c 'ch__stats_checksum(body, head->body_bytes) == head->checksum' '1'
+  rule top_refuses_broken_files codeheap-top/reader.c 'head->sequence % 2' '0'
+  rule top_refuses_broken_files codeheap-top/reader.c 'memcmp(head->magic, CH__STATS_FILE_MAGIC, sizeof head->magic) != 0' '0'
+  rule top_refuses_broken_files codeheap-top/reader.c 'bytes > end - at ||' ''
+  rule top_knows_how_a_process_ended codeheap-top/view.c 'return "ended"' 'return "running"'
+  rule top_knows_how_a_process_ended codeheap-top/reader.c 'return lock.l_type != F_UNLCK' 'return true'
+  rule top_shows_a_scheme_under_stress codeheap-top/reader.c 'return TAKE(samples)' 'return true'
+  rule top_knows_how_a_process_ended codeheap-top/reader.c 'stats->numbers.at\[i\].value' '0'
+  rule top_draws_whole_pages draw/draw_heap.c 'more pages' 'more of them'
+  rule top_draws_no_names_of_a_hostile_file draw/draw_heap.c 'if (is_attribute(heap->numbers\[i\].name))' 'if (1)'
 }
 
 case " $(echo $cases top_broken_rules_are_noticed | sed 's/:[^ ]*//g') " in

@@ -73,6 +73,24 @@ case_host_sees_public_headers_only() {
   echo "$spdx" >codeheap/block.h
   offend hosts/toy/toy.c '#include "codeheap/block.h"' 'public headers only'
 }
+case_host_knows_no_tool() {
+  mkdir -p hosts tools/draw tools/top && echo "$spdx" | tee tools/draw/draw.h >tools/top/view.h
+  printf '%s\n' "$spdx" '#include "tools/draw/draw.h"' >hosts/toy.c
+  unoffended lint_text.py
+  offend hosts/toy.c '#include "tools/top/view.h"' 'must not know tools/'
+}
+case_tool_sees_what_its_row_says() {
+  mkdir -p flame tools/callgrind && echo "$spdx" | tee flame/flame.h >flame/tree.h
+  offend tools/callgrind/stacks.h '#include "flame/tree.h"' 'public headers only'
+  found tools/callgrind/stacks.h 'includes no flame/flame.h'
+  printf '%s\n' "$spdx" '#include "flame/flame.h"' >tools/callgrind/stacks.h
+  unoffended lint_text.py
+  offend tools/callgrind/graph.c '#include "flame/flame.h"' 'public headers only'
+}
+case_drawing_sees_no_tool() {
+  mkdir -p tools/draw && echo "$spdx" >tools/view.h
+  offend tools/draw/draw.c '#include "tools/view.h"' 'sees the C library only'
+}
 case_mman_has_one_file() { offend pages/pool.c '#include <sys/mman.h>' 'os/linux.c only'; }
 case_jemalloc_has_one_file() { offend codeheap/heap.c '#include <jemalloc/jemalloc.h>' 'os/meta.c only'; }
 case_libgc_has_one_file() { offend codeheap/mark.c '#include <gc/gc_mark.h>' 'codeheap/gc_bdw.c only'; }

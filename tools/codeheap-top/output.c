@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * output.c: a statistics file as JSON, and as the picture of a heap. */
-#include "tools/codeheap-top/draw_heap.h"
+#include "tools/draw/draw_heap.h"
 #include "tools/codeheap-top/view.h"
 
 #include <inttypes.h>

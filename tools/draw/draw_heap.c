@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * draw_heap.c: code heaps as SVG. Each page is a bar from its first to its last byte. */
-#include "tools/codeheap-top/draw_heap.h"
+#include "tools/draw/draw_heap.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

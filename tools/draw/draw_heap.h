@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * draw_heap.h: a picture of code heaps: their pages, and in each the hot, cold, not-entrant, dead
  * and free bytes. It knows neither a heap nor a file: who has the numbers calls it. */
-#ifndef CODEHEAP_TOP_DRAW_HEAP_H
-#define CODEHEAP_TOP_DRAW_HEAP_H
+#ifndef DRAW_HEAP_H
+#define DRAW_HEAP_H
 
 #include <stdbool.h>
 #include <stddef.h>
