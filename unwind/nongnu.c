@@ -146,7 +146,8 @@ void ch__nongnu_empty(struct ch__nongnu_object *object)
 void ch__nongnu_fill(struct ch__nongnu_object *object, uintptr_t start, uintptr_t end,
 		     uintptr_t segment, const struct ch__nongnu_entry *table, size_t entries)
 {
-	__atomic_store_n(&object->start, start, __ATOMIC_RELAXED);
+	/* Release: who reads it sees that the object was emptied, not an end that it had before. */
+	__atomic_store_n(&object->start, start, __ATOMIC_RELEASE);
 	object->global_pointer = 0;
 	object->format = CH__NONGNU_REMOTE_TABLE;
 	object->load_offset = 0;

@@ -16,5 +16,6 @@ void scene_make(void);
 extern const struct order_case cases_stop[];
 extern const struct order_case cases_find[];
 extern const struct order_case cases_data[];
+extern const struct order_case cases_once[];
 
 #endif

@@ -29,7 +29,8 @@ void scene_make(void)
 	order_as(2, attach);
 }
 
-static const struct order_case *const rooms[] = {cases_stop, cases_find, cases_data};
+static const struct order_case *const rooms[] = {cases_stop, cases_find, cases_data,
+						 cases_once};
 
 static bool is_wanted(const char *name, char **names)
 {

@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 
 sys.path[:0] = ["tests/breaks", "tools"]
@@ -27,7 +28,7 @@ FLAGS = ("-std=gnu11 -O1 -g -fno-omit-frame-pointer -fno-pie -ftls-model=initial
          "-DCH_TESTING=1 -DCH_TEST_BDW=0 -DCH_ALLOC_MALLOC=1").split()
 WRAPPED = ("memcpy memset ch__meta_alloc ch__meta_free ch__os_futex_wait ch__os_futex_wake ch__os_membarrier_fence "
            "ch__os_membarrier_core_sync ch__os_thread_start ch__os_timer_start ch__os_timer_stop ch__os_unmap "
-           "ch__arch_serialize ch__os_profile_install ch__os_timer_expired").split()
+           "ch__arch_serialize ch__os_profile_install ch__os_timer_expired sigaction").split()
 # What a case runs of a header's functions, besides its own file.
 USES = {
     "regions": ["codeheap/base/region.c"],
@@ -39,6 +40,8 @@ USES = {
     "cell": ["codeheap/graph/owner.c", "invalidate/entry.c", "codeheap/graph/handles.c"],
     "sampler": [],
     "locks": ["os/lock.c", "codeheap/base/park.c", "codeheap/graph/owner.c"],
+    "heap": [],
+    "action": [],
     "serialize": ["codeheap/base/park.c", "codeheap/base/region.c"],
     "reuse_asked": [],
     "reuse": ["codeheap/life/open.c", "codeheap/life/commit.c", "codeheap/collect/death.c", "codeheap/graph/find.c", "codeheap/graph/handles.c"],
@@ -58,9 +61,15 @@ def compile_to(source, object, first=None):
     subprocess.run([CC, *FLAGS, *instrument, *include, "-c", "-o", object, source], check=True)
 
 
+def has_source(object):
+    """Those of files that are gone stay in the build's folder."""
+    stem = os.path.relpath(object, OBJECTS)[:-2]
+    return os.path.exists(stem) or os.path.exists(stem + ".c")
+
+
 def library_objects():
-    return sorted(os.path.join(folder, f) for room in ROOMS for folder, _, files in os.walk(os.path.join(OBJECTS, room))
-                  for f in files if f.endswith(".o"))
+    found = (os.path.join(folder, f) for room in ROOMS for folder, _, files in os.walk(os.path.join(OBJECTS, room)) for f in files)
+    return sorted(o for o in found if o.endswith(".o") and has_source(o))
 
 
 def link(program, own, instead):
@@ -80,11 +89,12 @@ def object_of(source, folder=None):
 
 def run(program, *cases):
     begun = time.time()
-    try:
-        done = subprocess.run([program, *cases], capture_output=True, text=True, timeout=LIMIT_S)
-        status, output = done.returncode, done.stdout + done.stderr
-    except subprocess.TimeoutExpired:
-        status, output = "killed", ""
+    with tempfile.TemporaryDirectory() as folder:  # a case that fails leaves its files
+        try:
+            done = subprocess.run([os.path.abspath(program), *cases], capture_output=True, text=True, timeout=LIMIT_S, cwd=folder)
+            status, output = done.returncode, done.stdout + done.stderr
+        except subprocess.TimeoutExpired:
+            status, output = "killed", ""
     return status, output.strip(), time.time() - begun
 
 

@@ -1,0 +1,583 @@
+/* SPDX-License-Identifier: MIT
+ * cases_once.c: what one thread fills in and then publishes by one word, while another one looks
+ * without a lock: heaps, vms, fibers, sinks, listeners, a guard, pauses, rings, signal actions. */
+#include "codeheap/base/heaps.h"
+#include "codeheap/base/listeners.h"
+#include "codeheap/base/region.h"
+#include "codeheap/graph/stats.h"
+#include "codeheap/base/trigger.h"
+#include "codeheap/base/vm.h"
+#include "observe/profile.h"
+#include "observe/profiler_inner.h"
+#include "os/linux.h"
+#include "sinks/sinks.h"
+#include "tests/orders/cases.h"
+#include "unwind/nongnu.h"
+#include "unwind/unwinders.h"
+
+#include <ucontext.h>
+#include <unistd.h>
+
+static uint32_t data;
+
+/* --- heaps --- */
+
+static struct ch_heap *second;
+
+static void creates_heap(void)
+{
+	struct ch_config config;
+	ch_config_init(&config);
+	config.pool_bytes = 1 << 20;
+	config.sinks = CH_SINK_NONE;
+	HOLDS(ch_heap_create(&config, &second) == CH_OK);
+}
+/* Handles of a heap that comes: each is asked for its heap's number. */
+static void resolves_handles(void)
+{
+	for (int i = 0; i < 8; i++) {
+		uint32_t id = scene.heap->id + 1;
+		const struct ch_heap *heap = ch__handle_heap((uint64_t)id << 24);
+		if (heap)
+			HOLDS(heap->id == id);
+		order_yield();
+	}
+}
+static void end_heap(void)
+{
+	HOLDS(ch_heap_destroy(second) == CH_OK);
+}
+
+/* --- vms --- */
+
+static struct ch_vm *vms_before;
+static uint32_t told;
+
+static void wants(void *user)
+{
+	(void)user;
+	told++;
+}
+static void roots(void *user, struct ch_marker *marker)
+{
+	(void)user;
+	(void)marker;
+}
+static void begin_vms(void)
+{
+	vms_before = scene.heap->vms;
+	scene.heap->collect_wanted = true;
+	scene.heap->collect_told = false;
+}
+static void end_vms(void)
+{
+	scene.heap->vms = vms_before;
+	scene.heap->collect_wanted = false;
+}
+static void attaches_vm(void)
+{
+	struct ch_ops ops = {.size = sizeof ops, .collect_wanted = wants, .roots = roots};
+	struct ch_vm *vm;
+	HOLDS(ch_vm_attach(scene.heap, &ops, &data, &vm) == CH_OK);
+}
+/* As the hook of a Boehm cycle does, which has no lock of the heap; then as a poll does. */
+static void walks_vms(void)
+{
+	for (int i = 0; i < 3; i++) {
+		for (struct ch_vm *vm = scene.heap->vms; vm; vm = vm->next)
+			if (vm->is_attached && vm->ops.roots)
+				vm->ops.roots(vm->user, NULL);
+		order_yield();
+	}
+	ch__trigger_tell(scene.heap);
+}
+
+/* --- fibers --- */
+
+static struct ch_fiber *leaves, *comes, *fresh;
+static struct ch__thread *runs_fibers;
+static char fiber_stacks[3][256];
+
+static struct ch_fiber *attach_fiber(int number)
+{
+	struct ch_fiber *fiber;
+	HOLDS(ch_fiber_attach(scene.heap, fiber_stacks[number], fiber_stacks[number + 1] - 1,
+			      &fiber) == CH_OK);
+	return fiber;
+}
+static void begin_fibers(void)
+{
+	scene.heap->fibers = NULL;
+	leaves = attach_fiber(0);
+	comes = attach_fiber(1);
+	fresh = NULL;
+	ch_fiber_suspend(comes, fiber_stacks[1] + 64);
+}
+static void note_self(void)
+{
+	runs_fibers = ch__thread_self(scene.heap);
+}
+static void make_fibers(void)
+{
+	scene_make();
+	order_as(1, note_self);
+}
+static void end_fibers(void)
+{
+	runs_fibers->fiber = NULL;
+}
+static void changes_fibers(void)
+{
+	data = 1; /* a frame of it */
+	ch_fiber_suspend(leaves, fiber_stacks[0] + 64);
+	ch_fiber_resume(comes);
+	ch_fiber_resume(attach_fiber(1));
+}
+/* As the scan reads them. */
+static void looks_at_fibers(void)
+{
+	for (int i = 0; i < 6; i++) {
+		if (atomic_load_explicit(&leaves->suspended_sp, memory_order_acquire))
+			HOLDS(data == 1);
+		if (!atomic_load_explicit(&comes->suspended_sp, memory_order_acquire))
+			HOLDS(runs_fibers->fiber);
+		struct ch_fiber *runs =
+			atomic_load_explicit(&runs_fibers->fiber, memory_order_acquire);
+		if (runs)
+			HOLDS(runs->low == (uintptr_t)fiber_stacks[1]);
+		order_yield();
+	}
+}
+
+/* --- sinks --- */
+
+enum { FAKE_PAGE_BYTES = 4096, FAKE_PAGES = 2 };
+static const uintptr_t fake_pool = 0x7000000;
+static struct ch__sinks_config sinks_config;
+static struct ch__sinks *sinks;
+static void *state; /* of the unwinder's sink */
+static struct ch__frame_shape shapes[CH__FRAMES];
+
+static void make_sinks(void)
+{
+	struct ch__frame_shape *shape = &shapes[CH__FRAME_SLOTS];
+	scene_make();
+	sinks_config = (struct ch__sinks_config){
+		.pool_exec = fake_pool,
+		.pool_bytes = FAKE_PAGES * FAKE_PAGE_BYTES,
+		.page_bytes = FAKE_PAGE_BYTES,
+		.chunk_bytes = FAKE_PAGE_BYTES,
+		.meta = scene.heap->meta,
+	};
+	HOLDS(ch__template_cfi(&ch__arch_templates[0], shape) == 0);
+	shape->slots_at = 256;
+	shape->slot_bytes = 128;
+	shape->code_at = 8;
+}
+static void begin_sinks(void)
+{
+	HOLDS(ch__sinks_create(&sinks_config, 0, &sinks) == 0);
+}
+static void end_sinks(void)
+{
+	ch__sinks_destroy(sinks);
+}
+static void turns_on(void)
+{
+	HOLDS(ch__sinks_set(sinks, CH__SINK_UNWIND) == 0);
+}
+static void tells_slots(void)
+{
+	for (int i = 0; i < 4; i++) {
+		ch__sinks_slot_dead(sinks, fake_pool + 256);
+		order_yield();
+	}
+}
+
+static void begin_parts(void)
+{
+	state = NULL;
+	HOLDS(ch__sink_libgcc.open(&sinks_config, shapes, &state) == 0);
+}
+static void end_parts(void)
+{
+	ch__sink_libgcc.destroy(state);
+}
+static void registers_parts(void)
+{
+	for (uint32_t page = 0; page < FAKE_PAGES; page++)
+		HOLDS(ch__sink_libgcc.page_live(state, page, 1, CH__FRAME_SLOTS));
+}
+static void asks_slots(void)
+{
+	for (uint32_t i = 0; i < 6; i++) {
+		uintptr_t page = fake_pool + i % FAKE_PAGES * FAKE_PAGE_BYTES;
+		HOLDS(!ch__sink_libgcc.slot_is_live(state, page + 256));
+		order_yield();
+	}
+}
+
+/* --- objects of libunwind --- */
+
+static struct ch__nongnu_object object;
+static const struct ch__nongnu_entry tables[2];
+enum { OLD = 0x2000, NEW = 0x1000, OBJECT_BYTES = 0x800 };
+
+static void begin_object(void)
+{
+	ch__nongnu_fill(&object, OLD, OLD + OBJECT_BYTES, 0, &tables[0], 1);
+}
+static void object_is_used_again(void)
+{
+	ch__nongnu_empty(&object);
+	ch__nongnu_fill(&object, NEW, NEW + OBJECT_BYTES, 0, &tables[1], 1);
+}
+/* As libunwind looks for an address of the new code, on a machine that loads in order. */
+static void searches_object(void)
+{
+	for (int i = 0; i < 4; i++) {
+		uintptr_t start = __atomic_load_n(&object.start, __ATOMIC_ACQUIRE);
+		uintptr_t end = __atomic_load_n(&object.end, __ATOMIC_ACQUIRE);
+		if (start <= NEW && NEW < end)
+			HOLDS(object.table == (uintptr_t)&tables[1]);
+		order_yield();
+	}
+}
+
+/* --- listeners --- */
+
+static const struct ch__listener_calls no_calls;
+static struct ch__listener listener;
+enum { GREETERS = 1000 };
+static struct ch__greeter greeters[GREETERS];
+static uint32_t greeted;
+static bool are_listeners_gone;
+
+/* Greeters stay. */
+static enum ch_status refuses(struct ch_heap *heap, const char **path)
+{
+	(void)heap;
+	(void)path;
+	return are_listeners_gone ? CH_OK : CH_E_STATE;
+}
+static void begin_listeners(void)
+{
+	scene.heap->listeners = NULL;
+	listener = (struct ch__listener){.calls = &no_calls};
+	are_listeners_gone = false;
+}
+static void end_listeners(void)
+{
+	scene.heap->listeners = NULL;
+	are_listeners_gone = true;
+}
+static void comes_to_listen(void)
+{
+	struct ch__greeter *greeter = &greeters[greeted++];
+	ch__listener_add(scene.heap, &listener);
+	greeter->begins = refuses;
+	ch__listener_greet(greeter);
+}
+static void finds_listeners(void)
+{
+	for (int i = 0; i < 4; i++) {
+		struct ch__listener *found = ch__listener_find(scene.heap, &no_calls);
+		if (found)
+			HOLDS(found->heap == scene.heap && !found->next);
+		order_yield();
+	}
+}
+static void greets(void)
+{
+	for (int i = 0; i < 3; i++) {
+		(void)ch__listeners_begin(scene.heap);
+		order_yield();
+	}
+}
+
+/* --- the statistics file --- */
+
+static void make_file(void)
+{
+	struct ch_config config;
+	ch_config_init(&config);
+	config.pool_bytes = 1 << 20;
+	config.sinks = CH_SINK_NONE;
+	config.stats_file = "statistics.%p";
+	HOLDS(ch_heap_create(&config, &second) == CH_OK);
+}
+/* As in the child of a fork: the file is opened by the first use. */
+static void begin_file(void)
+{
+	second->listeners->calls->fork_child(second->listeners);
+}
+static void opens_file(void)
+{
+	ch__listeners_used(second);
+}
+static void asks_path(void)
+{
+	for (int i = 0; i < 4; i++) {
+		const char *path;
+		int failed;
+		if (ch__listeners_file(second, &path, &failed))
+			HOLDS(*path == 's');
+		order_yield();
+	}
+}
+static void end_file(void)
+{
+	const char *path;
+	int failed;
+	HOLDS(ch__listeners_file(second, &path, &failed));
+	HOLDS(unlink(path) == 0);
+}
+
+/* --- pauses --- */
+
+static void begin_pauses(void)
+{
+	memset(scene.heap->pauses, 0, sizeof scene.heap->pauses);
+	scene.heap->pauses_noted = 0;
+}
+static void notes_pauses(void)
+{
+	for (uint64_t i = 1; i <= 3; i++)
+		ch__stats_note_pause(scene.heap, i, 10 * i);
+}
+static void looks_at_pauses(void)
+{
+	for (int n = 0; n < 4; n++) {
+		struct ch__look_pause seen[CH__LOOK_PAUSES];
+		uint32_t count = ch__look_pauses(scene.heap, seen);
+		for (uint32_t i = 0; i < count; i++)
+			HOLDS(seen[i].at_ns == i + 1 && seen[i].ns == 10 * (i + 1));
+		order_yield();
+	}
+}
+
+/* --- a guard --- */
+
+static struct ch_owner guarded_owner;
+static struct ch_code guarded;
+static const uint32_t *guard;
+
+static void make_guarded(void)
+{
+	HOLDS(ch_owner_create(scene.vm, "guarded", &data, NULL, &guarded_owner) == CH_OK);
+	struct ch_open open = {.size = sizeof open,
+			       .owner = guarded_owner,
+			       .hot_bytes = 128,
+			       .entry = CH_ENTRY_GUARD};
+	HOLDS(ch_block_open(&open, &guarded) == CH_OK);
+	guard = guarded.guard;
+	guarded.used_to = 128;
+	HOLDS(ch_block_commit(&guarded, 1) == CH_OK);
+}
+static void free_guarded(void)
+{
+	HOLDS(ch_owner_release(guarded_owner, CH_RELEASE_NOT_RUNNING) == CH_OK);
+}
+static void begin_guard(void)
+{
+	order_as(1, make_guarded);
+}
+static void end_guard(void)
+{
+	order_as(1, free_guarded);
+}
+/* What the code relied on changes, and then the code is told. */
+static void invalidates(void)
+{
+	data++;
+	HOLDS(ch_blocks_invalidate(&guarded.block, 1, NULL) == CH_OK);
+}
+static void tests_guard(void)
+{
+	for (int i = 0; i < 4; i++) {
+		if (__atomic_load_n(guard, __ATOMIC_ACQUIRE))
+			HOLDS(data);
+		order_yield();
+	}
+}
+
+/* --- core syncs --- */
+
+static _Atomic(uint32_t) trap;
+static uint64_t begun_before, begun_seen;
+static uint32_t trap_seen;
+
+static void begin_core_sync(void)
+{
+	trap = 0;
+	begun_before = scene.heap->core_syncs_begun;
+}
+/* As a block is poisoned and put into the quarantine. */
+static void poisons(void)
+{
+	atomic_store_explicit(&trap, 1, memory_order_relaxed);
+	begun_seen = atomic_load(&scene.heap->core_syncs_begun);
+}
+static void syncs_cores(void)
+{
+	HOLDS(ch__core_sync(scene.heap));
+	trap_seen = atomic_load_explicit(&trap, memory_order_relaxed);
+}
+/* By this count the block may go. */
+static void end_core_sync(void)
+{
+	HOLDS(begun_seen != begun_before || trap_seen);
+}
+
+/* --- slots and rings of samplers --- */
+
+static struct ch__profile profile;
+static struct ch__thread *sampled;
+static struct ch__profiler *profiler;
+static struct ch__sampler_slot *slot;
+static ucontext_t context;
+enum { RING_WORDS = 1024, SAMPLES = 300 };
+
+static uint64_t no_key(void *user, uintptr_t pc, uint64_t known)
+{
+	(void)user;
+	(void)pc;
+	(void)known;
+	return 0;
+}
+static void find_sampled(void)
+{
+	sampled = ch__thread_self(scene.heap);
+}
+static void make_slots_of_threads(void)
+{
+	scene_make();
+	profile.meta = scene.heap->meta;
+	HOLDS(ch__profile_install());
+	order_profile_tag = ch__profile_tag(scene.heap->id);
+	getcontext(&context);
+	order_as(2, find_sampled);
+}
+static void begin_word(void)
+{
+	atomic_store(ch__look_thread_word(sampled), NULL);
+}
+static void gives_slot(void)
+{
+	HOLDS(ch__profile_slot(&profile, sampled));
+}
+static void is_sampled(void)
+{
+	for (int i = 0; i < 4; i++) {
+		order_profile_handler(0, NULL, &context);
+		order_yield();
+	}
+}
+static void end_word(void)
+{
+	ch__meta_free(profile.meta, atomic_load(ch__look_thread_word(sampled)), sizeof *slot);
+}
+
+static void fill_ring(void)
+{
+	struct ch__sampler *sampler = slot->sampler;
+	sampler->words = RING_WORDS;
+	while (!sampler->dropped)
+		order_profile_handler(0, NULL, &context);
+}
+static void begin_ring(void)
+{
+	struct ch__profiler_config config = {.meta = scene.heap->meta, .rate = 1, .key_of = no_key};
+	HOLDS(ch__profiler_create(&config, &profiler) == 0);
+	slot = ch__profile_slot(&profile, sampled);
+	HOLDS(ch__profiler_add(profiler, slot, 1) == 0);
+	order_as(2, fill_ring);
+}
+static void end_ring(void)
+{
+	profiler->has_worker = false;
+	ch__profiler_stop(profiler);
+	ch__profiler_destroy(profiler);
+}
+static void merges(void)
+{
+	for (int i = 0; i < 3; i++) {
+		ch__profiler_name_all(profiler);
+		order_yield();
+	}
+}
+/* More than the ring holds: it goes round. */
+static void samples_on(void)
+{
+	for (int i = 0; i < SAMPLES; i++) {
+		order_profile_handler(0, NULL, &context);
+		if (i % 64 == 0)
+			order_yield();
+	}
+}
+
+/* --- the action that a signal had --- */
+
+static struct ch__old_action old_action;
+static _Atomic(uint32_t) actions_taken;
+
+/* In place of the system's: the new action holds before the old one is told. */
+int __real_sigaction(int, const struct sigaction *, struct sigaction *);
+int __wrap_sigaction(int, const struct sigaction *, struct sigaction *);
+int __wrap_sigaction(int signal, const struct sigaction *action, struct sigaction *old)
+{
+	struct sigaction was;
+	int answer = __real_sigaction(signal, action, &was);
+	if (action)
+		atomic_fetch_add(&actions_taken, 1);
+	order_yield();
+	if (old)
+		*old = was;
+	return answer;
+}
+
+static void nothing(int signal, void *info, void *ucontext)
+{
+	(void)signal;
+	(void)info;
+	(void)ucontext;
+}
+static void begin_action(void)
+{
+	signal(SIGUSR2, SIG_IGN);
+	memset(&old_action, 0, sizeof old_action);
+	actions_taken = 0;
+}
+static void installs(void)
+{
+	HOLDS(ch__os_signal_install_like(SIGUSR2, nothing, &old_action, sizeof old_action));
+}
+/* The handler, from the moment on in which the system has it. */
+static void chains(void)
+{
+	while (!atomic_load(&actions_taken))
+		order_yield();
+	for (int i = 0; i < 3; i++) {
+		HOLDS(ch__replaced(&old_action)->sa_handler == SIG_IGN);
+		order_yield();
+	}
+}
+
+const struct order_case cases_once[] = {
+	{"heap", 300, scene_make, NULL, end_heap, {creates_heap, resolves_handles}},
+	{"vms", 1000, scene_make, begin_vms, end_vms, {attaches_vm, walks_vms}},
+	{"fibers", 1000, make_fibers, begin_fibers, end_fibers, {changes_fibers, looks_at_fibers}},
+	{"sinks", 1000, make_sinks, begin_sinks, end_sinks, {turns_on, tells_slots}},
+	{"parts", 1000, make_sinks, begin_parts, end_parts, {registers_parts, asks_slots}},
+	{"object", 1000, NULL, begin_object, NULL, {object_is_used_again, searches_object}},
+	{"listeners", GREETERS, scene_make, begin_listeners, end_listeners,
+	 {comes_to_listen, finds_listeners, greets}},
+	{"file", 500, make_file, begin_file, end_file, {opens_file, asks_path}},
+	{"pauses", 1000, scene_make, begin_pauses, NULL, {notes_pauses, looks_at_pauses}},
+	{"guard", 1000, scene_make, begin_guard, end_guard, {invalidates, tests_guard}},
+	{"core_sync", 1000, scene_make, begin_core_sync, end_core_sync, {poisons, syncs_cores}},
+	{"slot", 1000, make_slots_of_threads, begin_word, end_word, {gives_slot, is_sampled}},
+	{"ring", 40, make_slots_of_threads, begin_ring, end_ring, {merges, samples_on}},
+	{"action", 1000, NULL, begin_action, NULL, {installs, chains}},
+	{NULL},
+};
