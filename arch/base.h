@@ -70,6 +70,7 @@ enum { CH__LINE_BYTES = 64 }; /* of the caches of each machine that there is a p
 
 struct CH_CAPABILITY("role") ch__role;
 /* Locks, in the order in which they are taken. */
+extern struct ch__role ch__role_heaps; /* the set of heaps: of observers only */
 extern struct ch__role ch__role_registry, ch__role_sweep, ch__role_heap, ch__role_records,
 	ch__role_pages, ch__role_sinks, ch__role_file, ch__role_profile;
 extern struct ch__role ch__role_region; /* the caller is inside one (I1) */

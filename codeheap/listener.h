@@ -10,9 +10,9 @@
  *   fork                    fork_prepare, fork_parent, fork_child
  *   the heap ends           ends
  *
- * The words in parentheses at each call say which locks of the heap are held: registry (no thread
- * comes or goes) or heap (no block dies). A call may take locks right of those only, and may not
- * call the public interface. */
+ * The words in parentheses at each call say which locks are held: heaps (no heap comes or goes), or
+ * of the heap registry (no thread comes or goes) or heap (no block dies). A call may take locks
+ * right of those only, and may not call the public interface. */
 #ifndef CH_CODEHEAP_LISTENER_H
 #define CH_CODEHEAP_LISTENER_H
 
@@ -64,7 +64,7 @@ void ch__listener_await_use(struct ch_heap *);
 struct ch__greeter {
 	/* Nobody else knows the heap yet. `stats_file` is what the configuration asks for, or NULL;
 	 * a greeter that serves the wish stores NULL there. Another status than CH_OK is that of
-	 * ch_heap_create. */
+	 * ch_heap_create. (heaps) */
 	enum ch_status (*begins)(struct ch_heap *, const char **stats_file);
 	struct ch__greeter *next;
 };
@@ -72,6 +72,11 @@ void ch__listener_greet(struct ch__greeter *);
 
 /* --- what a listener may see (look.c) --- */
 
+/* Under it no heap comes or goes; left of the locks of every heap. */
+void ch__look_lock_heaps(void) CH_ACQUIRES(ch__role_heaps) CH_EXCLUDES(CH__ANY);
+void ch__look_unlock_heaps(void) CH_RELEASES(ch__role_heaps);
+/* The heap of this number; NULL: there is none, or it is not whole yet. */
+struct ch_heap *ch__look_heap_of(uint32_t id) CH_REQUIRES(ch__role_heaps);
 /* The locks of a heap, for an observer's own calls: under the first no thread comes or goes, under
  * the second no block dies. */
 void ch__look_lock_threads(struct ch_heap *) CH_ACQUIRES(ch__role_registry);
@@ -101,6 +106,9 @@ int ch__look_thread_id(const struct ch__thread *);
 /* A word of the profiler's with the thread's record. The record stays as long as the heap, and
  * another thread gets it later. Signal-safe. */
 _Atomic(void *) *ch__look_thread_word(struct ch__thread *);
+/* Another heap that the calling thread is attached to, and in whose memory the address is: is_pool
+ * tells blocks from the runtime page. NULL: none. Signal-safe. */
+const struct ch_heap *ch__look_elsewhere(const struct ch_heap *, uintptr_t pc, bool *is_pool);
 /* The calling thread, if it is attached to the heap of this number. Signal-safe. */
 struct ch__thread *ch__look_self(uint32_t heap_id);
 /* The upper end of the stack of the thread that sp lies in; 0: it is not known. Signal-safe. */
@@ -109,17 +117,32 @@ uintptr_t ch__look_stack_high(const struct ch__thread *, uintptr_t sp);
 /* From true to false memcheck does not judge what the calling thread reads: native code leaves
  * values in the frame pointer's register that it takes for none. Signal-safe. */
 void ch__look_anywhere(const struct ch__thread *, bool begins);
-/* The code at an address: bits 0 to 55 name it, `part` above them says which part of it. 0: there
- * is none. `known` is 0, or what the address had once: that is the answer if the code lives.
- * Signal-safe. */
-enum ch__look_part { CH__LOOK_HOT, CH__LOOK_COLD, CH__LOOK_SLOT };
-enum { CH__LOOK_PART_SHIFT = 56, CH__LOOK_PART_MASK = 3 };
+/* The code at an address: the number of its heap from CH__LOOK_HEAP_SHIFT on, CH__LOOK_COLD where
+ * it is the cold part, and the rest names the block; no other block of the process has or had the
+ * same. 0: there is none. `known` is 0, or what the address had once: that is the answer if the
+ * code lives. Signal-safe. */
+enum { CH__LOOK_HEAP_SHIFT = 56 };
+#define CH__LOOK_COLD (UINT64_C(1) << 55)
 uint64_t ch__look_code(const struct ch_heap *, uintptr_t pc, uint64_t known);
-/* The name of a block that a handle of blocks_die has, in the words of ch__look_code. */
+static inline uint64_t ch__look_word(uint32_t heap_id, uint32_t index, uint32_t generation)
+{
+	return (uint64_t)heap_id << CH__LOOK_HEAP_SHIFT | (uint64_t)(generation >> 1) << 24 | index;
+}
+/* That of a block that lives is odd. */
+static inline uint32_t ch__look_generation(uint64_t word)
+{
+	return (uint32_t)(word >> 24) << 1 | 1;
+}
+/* A block that a handle of blocks_die has, in the words of ch__look_code. */
 uint64_t ch__look_key(uint64_t handle);
 /* What sinks are told that the code is called; the length, 0: the name is gone. The code lives, or
  * is_dying: it is among those of blocks_die. The caller has the heap lock. */
-size_t ch__look_name(struct ch_heap *, uint64_t key, bool is_dying, char *text, size_t bytes);
+struct ch__look_name {
+	char *text;
+	size_t bytes; /* of text */
+	bool is_slot; /* set: a trampoline's */
+};
+size_t ch__look_name(struct ch_heap *, uint64_t key, bool is_dying, struct ch__look_name *);
 /* Where owners are entered without code, each address once; how many. */
 size_t ch__look_fallbacks(struct ch_heap *, uintptr_t *fallbacks, size_t max)
 	CH_REQUIRES(ch__role_heap);

@@ -27,11 +27,12 @@ struct ch_profile_options {
 	void *user;
 };
 
-/* ch_profile_start: sample the stacks of attached threads, those that come later included.
+/* ch_profile_start: sample the stacks of attached threads, those that come later included. Code of
+ * other heaps that such a thread is attached to has its names, too.
  * in    rate     a second and thread, to 20,000; the kernel's tick bounds it for CPU time
  *       options  NULL = by CPU time, 64 MiB, frame pointers
  * ret   CH_OK | CH_E_ARG | CH_E_STATE it runs | CH_E_MEMORY | CH_E_OS errno kept
- * lock  registry, heap
+ * lock  heaps, registry, heap
  * safe  any thread
  * cost  a thread of the library's and a timer for each thread that is sampled, until the stop
  * note  SIGPROF's handler is the library's from here on, and passes on what is not for it. What
@@ -51,7 +52,7 @@ struct ch_profile_counts {
 /* ch_profile_stop: no more samples; what there is stays until the next start.
  * out   counts  counts->size is set by the caller; may be NULL
  * ret   CH_OK | CH_E_STATE none runs | CH_E_ARG
- * lock  registry, heap
+ * lock  heaps, registry, heap
  * safe  any thread */
 CH_API CH_CHECKED enum ch_status ch_profile_stop(struct ch_heap *heap,
 						 struct ch_profile_counts *counts);
@@ -72,7 +73,7 @@ struct ch_profile_view {
  * in    path  a regular file keeps its bytes until the new one is whole; any other is written to
  *       view  NULL = an SVG without a title
  * ret   CH_OK | CH_E_STATE no profile (also in a child of fork) | CH_E_ARG | CH_E_MEMORY | CH_E_OS
- * lock  heap; the dynamic linker's
+ * lock  heaps, heap; the dynamic linker's
  * safe  any thread */
 CH_API CH_CHECKED enum ch_status ch_profile_write(struct ch_heap *heap, const char *path,
 						  const struct ch_profile_view *view);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * profile.c: the profile of a heap: which threads are sampled, what its blocks are called, and the
- * file that is written of it. How samples are taken and kept is the profiler's, what they look like
- * that of flame.h.
+ * profile.c: the profile of a heap: which threads are sampled, what blocks are called, of this heap
+ * and of the others that its threads run code of, and the file that is written of it. How samples
+ * are taken and kept is the profiler's, what they look like that of flame.h.
  *
- * Lock: registry for start and stop; heap, too, for what the sweep and the writer read. Files are
- * written under no lock. */
+ * Lock: heaps and registry for start and stop; heap, too, for what the sweep reads, one heap's at a
+ * time. Files are written under no lock. */
 #include "observe/profile.h"
 
 #include "codeheap/profile.h"
@@ -20,23 +20,100 @@ enum {
 	DEATHS_AT_ONCE = 64,
 };
 
-/* --- names --- */
+/* --- who hears of whom --- */
 
-static size_t name_of(void *context, uint64_t key, bool is_dying, char *text, size_t bytes)
+static struct ch__profile profiles[CH__LOOK_HEAPS_MAX + 1]; /* by the numbers of heaps */
+static const struct ch__listener_calls calls;
+
+static uint32_t number_of(const struct ch_heap *heap)
 {
-	return ch__look_name(context, key, is_dying, text, bytes);
+	struct ch__look_heap look;
+	ch__look_heap(heap, &look);
+	return look.id;
+}
+
+struct ch__profile *ch__profile_of(const struct ch_heap *heap)
+{
+	return &profiles[number_of(heap)];
+}
+
+/* One that ends has its listener still, which hears nothing any more. */
+static struct ch__profile *listen_to(struct ch_heap *heap) CH_REQUIRES(ch__role_heaps)
+{
+	struct ch__profile *profile = ch__profile_of(heap);
+	if (!profile->listener.heap) {
+		profile->listener.calls = &calls;
+		ch__listener_add(heap, &profile->listener);
+	}
+	return profile;
+}
+
+static void set_heard_by(struct ch__profile *profile, uint32_t number, bool is_heard)
+{
+	uint64_t bit = UINT64_C(1) << number % 64, *word = &profile->heard_by[number / 64];
+	*word = is_heard ? *word | bit : *word & ~bit;
+}
+
+/* The running profile from this number on that hears of deaths in the heap; NULL: there is none. */
+static struct ch__profiler *next_hearer(const struct ch__profile *profile, uint32_t *number)
+{
+	for (; *number <= CH__LOOK_HEAPS_MAX; ++*number)
+		if (profile->heard_by[*number / 64] >> *number % 64 & 1)
+			return profiles[(*number)++].hears;
+	return NULL;
 }
 
 static void blocks_die(struct ch__listener *listener, const uint64_t *handles, size_t n)
 {
-	struct ch__profile *profile = (struct ch__profile *)listener;
+	const struct ch__profile *profile = (const struct ch__profile *)listener;
 	uint64_t keys[DEATHS_AT_ONCE];
-	for (size_t from = 0; profile->hears && from < n; from += DEATHS_AT_ONCE) {
+	for (size_t from = 0; from < n; from += DEATHS_AT_ONCE) {
 		size_t count = n - from < DEATHS_AT_ONCE ? n - from : DEATHS_AT_ONCE;
 		for (size_t i = 0; i < count; i++)
 			keys[i] = ch__look_key(handles[from + i]);
-		ch__profiler_dying(profile->hears, keys, count);
+		uint32_t number = 1;
+		for (struct ch__profiler *p; (p = next_hearer(profile, &number));)
+			ch__profiler_dying(p, listener->heap, keys, count);
 	}
+}
+
+/* No heap comes or goes: the profile hears of deaths in each of them, or does not any more. */
+static void hear_all(uint32_t number, bool hears) CH_REQUIRES(ch__role_heaps)
+{
+	for (uint32_t id = 1; id <= CH__LOOK_HEAPS_MAX; id++) {
+		struct ch_heap *heap = ch__look_heap_of(id);
+		if (!heap)
+			continue;
+		struct ch__profile *profile = listen_to(heap);
+		ch__look_lock_blocks(heap);
+		set_heard_by(profile, number, hears);
+		ch__look_unlock_blocks(heap);
+	}
+}
+
+/* Each code that the profile has by now has its name then: it needs no heap for them any more. */
+static void take_names(struct ch__profiler *p) CH_REQUIRES(ch__role_heaps)
+{
+	for (uint32_t id = 1; id <= CH__LOOK_HEAPS_MAX; id++) {
+		struct ch_heap *heap = ch__look_heap_of(id);
+		if (!heap)
+			continue;
+		ch__look_lock_blocks(heap);
+		ch__profiler_name_all(p, heap, id);
+		ch__look_unlock_blocks(heap);
+	}
+}
+
+/* Nobody else knows the heap; another one may have had its number. */
+static enum ch_status heap_begins(struct ch_heap *heap, const char **stats_file)
+	CH_REQUIRES(ch__role_heaps)
+{
+	(void)stats_file;
+	*ch__profile_of(heap) = (struct ch__profile){.meta = NULL};
+	for (uint32_t number = 1; number <= CH__LOOK_HEAPS_MAX; number++)
+		if (profiles[number].hears)
+			set_heard_by(listen_to(heap), number, true);
+	return CH_OK;
 }
 
 /* --- threads --- */
@@ -98,11 +175,16 @@ static void forget(struct ch__profile *profile) CH_REQUIRES(ch__role_heap)
 }
 
 static void set_hears(struct ch__profile *profile, struct ch__profiler *p)
-	CH_REQUIRES(ch__role_registry)
+	CH_REQUIRES(ch__role_heaps, ch__role_registry)
 {
-	ch__look_lock_blocks(profile->listener.heap);
+	struct ch_heap *heap = profile->listener.heap;
+	if (!p)
+		hear_all(number_of(heap), false);
+	ch__look_lock_blocks(heap);
 	profile->hears = p;
-	ch__look_unlock_blocks(profile->listener.heap);
+	ch__look_unlock_blocks(heap);
+	if (p)
+		hear_all(number_of(heap), true);
 }
 
 struct addition {
@@ -124,24 +206,27 @@ static bool add_thread(void *arg, struct ch__thread *thread) CH_UNANALYSED("of b
 /* It hears of deaths before a thread is sampled; the profile before it stays until it cannot fail
  * any more. */
 static int begin(struct ch__profile *profile, unsigned rate,
-		 const struct ch_profile_options *options) CH_REQUIRES(ch__role_registry)
+		 const struct ch_profile_options *options)
+	CH_REQUIRES(ch__role_heaps, ch__role_registry)
 {
-	const struct ch__look_heap *heap = &profile->heap;
+	struct ch__look_heap heap;
+	ch__look_heap(profile->listener.heap, &heap);
 	struct ch__profiler_config config = {
 		.meta = profile->meta,
 		.rate = rate,
 		.by_wall_clock = options && options->by_wall_clock,
 		.memory_bytes = options ? options->memory_bytes : 0,
-		.pool_exec = heap->pool_exec,
-		.pool_bytes = heap->pool_bytes,
-		.runtime_exec = heap->runtime_exec,
-		.runtime_bytes = heap->runtime_bytes,
+		.pool_exec = heap.pool_exec,
+		.pool_bytes = heap.pool_bytes,
+		.runtime_exec = heap.runtime_exec,
+		.runtime_bytes = heap.runtime_bytes,
 		.frames = options ? options->frames : NULL,
 		.frames_user = options ? options->user : NULL,
-		.context = profile->listener.heap,
-		.timer_value = ch__profile_tag(heap->id),
-		.key_of = ch__profile_key,
-		.name = name_of,
+		.heap = profile->listener.heap,
+		.timer_value = ch__profile_tag(heap.id),
+		.key_of = ch__look_code,
+		.elsewhere = ch__profile_elsewhere,
+		.name = ch__look_name,
 	};
 	struct addition addition = {.profile = profile};
 	uintptr_t *fallbacks = ch__meta_alloc(profile->meta, FALLBACKS_MAX * sizeof *fallbacks);
@@ -169,30 +254,21 @@ static int begin(struct ch__profile *profile, unsigned rate,
 
 /* --- life --- */
 
-static const struct ch__listener_calls calls;
-
-struct ch__profile *ch__profile_of(const struct ch_heap *heap)
+/* 0 or errno. */
+static int start(struct ch__profile *profile, unsigned rate,
+		 const struct ch_profile_options *options)
+	CH_REQUIRES(ch__role_heaps, ch__role_registry)
 {
-	return (struct ch__profile *)ch__listener_find(heap, &calls);
-}
-
-/* NULL: no memory. */
-static struct ch__profile *find_or_make(struct ch_heap *heap) CH_REQUIRES(ch__role_registry)
-{
-	struct ch__profile *profile = ch__profile_of(heap);
-	struct ch__meta *meta = profile ? NULL : ch__meta_create();
-	if (!meta)
-		return profile;
-	profile = ch__meta_alloc(meta, sizeof *profile);
-	if (!profile) {
-		ch__meta_destroy(meta);
-		return NULL;
-	}
-	profile->listener.calls = &calls;
-	profile->meta = meta;
-	ch__look_heap(heap, &profile->heap);
-	ch__listener_add(heap, &profile->listener);
-	return profile;
+	static struct ch__greeter greeter = {.begins = heap_begins};
+	static bool is_greeting CH_GUARDED_BY(ch__role_heaps);
+	if (!is_greeting)
+		ch__listener_greet(&greeter);
+	is_greeting = true;
+	if (!profile->meta)
+		profile->meta = ch__meta_create();
+	if (!profile->meta)
+		return ENOMEM;
+	return ch__profile_install() ? begin(profile, rate, options) : errno;
 }
 
 enum ch_status ch_profile_start(struct ch_heap *heap, unsigned rate,
@@ -202,26 +278,26 @@ enum ch_status ch_profile_start(struct ch_heap *heap, unsigned rate,
 		return CH_E_STATE;
 	if (!rate || rate > CH__PROFILE_RATE_MAX || (options && options->size != sizeof *options))
 		return CH_E_ARG;
+	ch__look_lock_heaps();
 	ch__look_lock_threads(heap);
-	struct ch__profile *profile = find_or_make(heap);
-	bool is_running = profile && profile->hears;
-	int error = profile ? 0 : ENOMEM;
-	if (!is_running && !error)
-		error = ch__profile_install() ? begin(profile, rate, options) : errno;
+	struct ch__profile *profile = listen_to(heap);
+	bool is_running = profile->hears;
+	int error = is_running ? 0 : start(profile, rate, options);
 	ch__look_unlock_threads(heap);
+	ch__look_unlock_heaps();
 	return is_running ? CH_E_STATE : status_of(error);
 }
 
 /* Names are taken while blocks have some: from then on it needs nothing of the heap. */
-static void end(struct ch__profile *profile) CH_REQUIRES(ch__role_registry)
+static void end(struct ch__profile *profile) CH_REQUIRES(ch__role_heaps, ch__role_registry)
 {
 	struct ch_heap *heap = profile->listener.heap;
 	ch__profiler_stop(profile->hears);
+	take_names(profile->hears);
 	ch__look_lock_blocks(heap);
-	ch__profiler_name_all(profile->hears);
 	profile->fallback_count = ch__look_fallbacks(heap, profile->fallbacks, FALLBACKS_MAX);
-	profile->hears = NULL;
 	ch__look_unlock_blocks(heap);
+	set_hears(profile, NULL);
 }
 
 enum ch_status ch_profile_stop(struct ch_heap *heap, struct ch_profile_counts *counts)
@@ -230,9 +306,10 @@ enum ch_status ch_profile_stop(struct ch_heap *heap, struct ch_profile_counts *c
 		return CH_E_STATE;
 	if (counts && counts->size != sizeof *counts)
 		return CH_E_ARG;
+	ch__look_lock_heaps();
 	ch__look_lock_threads(heap);
 	struct ch__profile *profile = ch__profile_of(heap);
-	bool is_running = profile && profile->hears;
+	bool is_running = profile->hears;
 	if (is_running) {
 		struct ch__profiler_counts c;
 		end(profile);
@@ -242,21 +319,39 @@ enum ch_status ch_profile_stop(struct ch_heap *heap, struct ch_profile_counts *c
 							     c.cut,          c.threads, c.refused};
 	}
 	ch__look_unlock_threads(heap);
+	ch__look_unlock_heaps();
 	return is_running ? CH_OK : CH_E_STATE;
 }
 
-static void heap_ends(struct ch__listener *listener)
+/* Its own profile ends; those of others have the names of its code. */
+static void leave(struct ch__profile *profile) CH_REQUIRES(ch__role_heaps)
 {
-	struct ch__profile *profile = (struct ch__profile *)listener;
-	struct ch_heap *heap = listener->heap;
+	struct ch_heap *heap = profile->listener.heap;
 	ch__look_lock_threads(heap);
 	if (profile->hears)
 		end(profile);
 	ch__look_lock_blocks(heap);
 	forget(profile);
+	uint32_t number = 1;
+	for (struct ch__profiler *p; (p = next_hearer(profile, &number));)
+		ch__profiler_name_all(p, heap, number_of(heap));
 	ch__look_unlock_blocks(heap);
 	ch__look_unlock_threads(heap);
-	ch__meta_destroy(profile->meta);
+	if (profile->meta)
+		ch__meta_destroy(profile->meta);
+	*profile = (struct ch__profile){.listener = profile->listener};
+}
+
+/* A heap that did not become whole ends under the lock of who makes it, and has no profile. */
+static void heap_ends(struct ch__listener *listener) CH_UNANALYSED("the lock may be its caller's")
+{
+	struct ch__profile *profile = (struct ch__profile *)listener;
+	bool is_whole = ch__look_heap_of(number_of(listener->heap)) == listener->heap;
+	if (is_whole)
+		ch__look_lock_heaps();
+	leave(profile);
+	if (is_whole)
+		ch__look_unlock_heaps();
 }
 
 /* --- fork: the locks of the heap are held --- */
@@ -278,7 +373,9 @@ static void fork_parent(struct ch__listener *listener)
 static void fork_child(struct ch__listener *listener) CH_REQUIRES(ch__role_heap)
 {
 	struct ch__profile *profile = (struct ch__profile *)listener;
-	ch__meta_fork_child(profile->meta);
+	memset(profile->heard_by, 0, sizeof profile->heard_by);
+	if (profile->meta)
+		ch__meta_fork_child(profile->meta);
 	if (!profile->profiler)
 		return;
 	ch__profiler_fork_child(profile->profiler);
@@ -368,18 +465,26 @@ static bool is_view(const struct ch_profile_view *view)
 	return !view || (view->size == sizeof *view && !(view->flags & ~known));
 }
 
-/* A copy of all that is written; NULL: no memory. */
+/* A copy of all that is written; NULL: no memory. Names are taken after it: each of its codes has
+ * one then. */
 static struct ch__profiler_copy *copy_profile(const struct ch__profile *profile,
 					      uintptr_t *fallbacks, size_t *count)
-	CH_REQUIRES(ch__role_heap)
+	CH_REQUIRES(ch__role_heaps)
 {
+	struct ch__profiler_copy *copy = ch__profiler_copy(profile->profiler);
 	if (profile->hears) {
+		take_names(profile->hears);
+		ch__look_lock_blocks(profile->listener.heap);
 		*count = ch__look_fallbacks(profile->listener.heap, fallbacks, FALLBACKS_MAX);
+		ch__look_unlock_blocks(profile->listener.heap);
 	} else {
 		*count = profile->fallback_count;
 		memcpy(fallbacks, profile->fallbacks, *count * sizeof *fallbacks);
 	}
-	return ch__profiler_copy(profile->profiler);
+	if (copy && ch__profiler_copy_names(profile->profiler, copy))
+		return copy;
+	ch__profiler_copy_free(copy);
+	return NULL;
 }
 
 enum ch_status ch_profile_write(struct ch_heap *heap, const char *path,
@@ -402,11 +507,11 @@ enum ch_status ch_profile_write(struct ch_heap *heap, const char *path,
 		.fallbacks = fallbacks,
 	};
 	struct ch__profile *profile = ch__profile_of(heap);
-	ch__look_lock_blocks(heap);
-	bool is_there = profile && profile->profiler;
+	ch__look_lock_heaps();
+	bool is_there = profile->profiler != NULL;
 	struct ch__profiler_copy *copy =
 		is_there ? copy_profile(profile, fallbacks, &seen.fallback_count) : NULL;
-	ch__look_unlock_blocks(heap);
+	ch__look_unlock_heaps();
 	if (!is_there)
 		return CH_E_STATE;
 	int error = copy ? write_file(profile->meta, path, copy, &seen) : ENOMEM;

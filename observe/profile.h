@@ -5,19 +5,20 @@
 
 #include "observe/profiler.h"
 
-/* Made at the first start, stays until the heap ends. The pointers are stored under registry and
- * heap, read under either. */
+/* A heap listens from the first start of a profile of any heap on, or as it is made while one runs:
+ * a profile has names of all code that its threads run. The pointers are stored under heaps,
+ * registry and heap, read under any. */
 struct ch__profile {
-	struct ch__listener listener;  /* first */
-	struct ch__meta *meta;         /* side memory of the profile and of its threads [const] */
-	struct ch__look_heap heap;     /* [const] */
+	struct ch__listener listener; /* first */
+	struct ch__meta *meta; /* side memory of the profile and its threads; NULL: never started */
 	struct ch__profiler *profiler; /* of which a file is written; NULL: there is none */
 	struct ch__profiler *hears;    /* that runs: of threads and deaths; NULL: none does */
 	uintptr_t *fallbacks;          /* of owners when it was stopped [heap] */
 	size_t fallback_count;
+	/* A bit for the number of each heap whose profile hears of deaths in this one [heap] */
+	uint64_t heard_by[CH__LOOK_HEAPS_MAX / 64 + 1];
 };
 
-/* NULL: the heap has had none. */
 struct ch__profile *ch__profile_of(const struct ch_heap *);
 /* Where the thread finds its sampler; NULL: no memory. It stays as long as the profile. */
 struct ch__sampler_slot *ch__profile_slot(struct ch__profile *, struct ch__thread *)
@@ -29,7 +30,8 @@ struct ch__sampler_slot *ch__profile_slot(struct ch__profile *, struct ch__threa
 bool ch__profile_install(void);
 /* What the timers of a heap's threads carry. */
 void *ch__profile_tag(uint32_t heap_id);
-/* key_of of a profiler whose context is the heap. Signal-safe. */
-uint64_t ch__profile_key(void *context, uintptr_t pc, uint64_t known);
+/* The frame of a pc in another heap; 0: it is in none that the calling thread is attached to.
+ * Signal-safe. */
+uint64_t ch__profile_elsewhere(const struct ch_heap *, uintptr_t pc);
 
 #endif

@@ -274,34 +274,41 @@ void ch__profiler_destroy(struct ch__profiler *p)
 
 /* --- names, counts --- */
 
-void ch__profiler_dying(struct ch__profiler *p, const uint64_t *keys, size_t n)
+void ch__profiler_dying(struct ch__profiler *p, struct ch_heap *heap, const uint64_t *keys,
+			size_t n)
 {
 	ch__profile_lock(p);
 	merge_all(p);
 	for (size_t i = 0; i < n; i++) {
 		struct ch__code_name *name = ch__tree_name(&p->tree, keys[i]);
 		if (name)
-			ch__tree_take_name(p, name, true);
+			ch__tree_take_name(p, heap, name, true);
 	}
 	ch__profile_unlock(p);
 }
 
-void ch__profiler_name_all(struct ch__profiler *p)
+void ch__profiler_name_all(struct ch__profiler *p, struct ch_heap *heap, uint32_t heap_id)
 {
 	ch__profile_lock(p);
 	merge_all(p);
 	for (uint32_t i = 0; i <= p->tree.names_mask; i++)
-		if (p->tree.names[i].key)
-			ch__tree_take_name(p, &p->tree.names[i], false);
+		if (p->tree.names[i].key >> CH__LOOK_HEAP_SHIFT == heap_id)
+			ch__tree_take_name(p, heap, &p->tree.names[i], false);
 	ch__profile_unlock(p);
+}
+
+void ch__profiler_merge(struct ch__profiler *p, struct ch__profiler_counts *counts)
+{
+	merge_all(p);
+	*counts = p->counts;
+	for (struct ch__sampler *s = p->samplers; s; s = s->next)
+		counts->dropped += atomic_load_explicit(&s->dropped, memory_order_relaxed);
 }
 
 void ch__profiler_count(struct ch__profiler *p, struct ch__profiler_counts *counts)
 {
 	ch__profile_lock(p);
-	*counts = p->counts;
-	for (struct ch__sampler *s = p->samplers; s; s = s->next)
-		counts->dropped += atomic_load_explicit(&s->dropped, memory_order_relaxed);
+	ch__profiler_merge(p, counts);
 	ch__profile_unlock(p);
 }
 

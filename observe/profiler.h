@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * profiler.h: the sampling profiler, one of a heap. It knows address ranges and opaque keys,
- * never blocks: what an address of the pool is, and what a key is called, comes from functions that
- * profile.c sets.
+ * never blocks: what an address of code is, of this heap or another one, and what a key is called,
+ * comes from functions that profile.c sets.
  *
  *   thread of the VM   timer -> SIGPROF -> ch__sampler_take: walk, words into its own ring
  *   worker             every few ms: rings -> tree of stacks; reads the maps again when asked
@@ -26,9 +26,9 @@ enum {
 	CH__PROFILE_NAME_BYTES = 512,
 };
 
-/* A frame: an address in native code, which for a return address is that of the byte before; with
- * the top bit set, a word of this room or of key_of. */
-#define CH__FRAME_KEY (UINT64_C(1) << 63)
+/* A frame: a word of this room; or an address in native code, which for a return address is that of
+ * the byte before; or a word of ch__look_code, which has the number of a heap where no address of a
+ * program has a bit. */
 enum ch__frame_word {
 	CH__FRAME_WORD_UNKNOWN = 1,  /* no executable memory that was known of then */
 	CH__FRAME_WORD_RUNTIME = 2,  /* the runtime page */
@@ -36,8 +36,14 @@ enum ch__frame_word {
 	CH__FRAME_WORD_CUT = 4,
 	CH__FRAME_WORDS
 };
-/* Keys of key_of are words of ch__look_code, none of which names what is below CH__FRAME_WORDS. */
-#define CH__FRAME_NAME_MASK ((UINT64_C(1) << CH__LOOK_PART_SHIFT) - 1)
+static inline bool ch__frame_is_code(uint64_t word)
+{
+	return word >> CH__LOOK_HEAP_SHIFT != 0;
+}
+static inline bool ch__frame_is_native(uint64_t word)
+{
+	return word >= CH__FRAME_WORDS && !ch__frame_is_code(word);
+}
 
 struct ch__profiler;
 struct ch__sampler;
@@ -61,14 +67,17 @@ struct ch__profiler_config {
 	size_t (*frames)(void *user, const void *pc, const void *sp, const void *end,
 			 const void **frames, size_t max);
 	void *frames_user;
-	void *context;
-	void *timer_value; /* what signals of its timers carry */
+	struct ch_heap *heap; /* that the functions get back */
+	void *timer_value;    /* what signals of its timers carry */
 	/* The key of the code at pc, in the pool; 0: there is none. known: 0, or what it was once,
 	 * and still is if that code lives. Signal-safe. */
-	uint64_t (*key_of)(void *context, uintptr_t pc, uint64_t known);
-	/* Writes what a key is called; the length, 0: it is not known any more. Its code is dying,
-	 * or nothing is. Under the profile lock; takes none. */
-	size_t (*name)(void *context, uint64_t key, bool is_dying, char *text, size_t bytes);
+	uint64_t (*key_of)(const struct ch_heap *, uintptr_t pc, uint64_t known);
+	/* The frame of a pc in another heap; 0: it is in none that the thread is attached to.
+	 * Signal-safe. */
+	uint64_t (*elsewhere)(const struct ch_heap *, uintptr_t pc);
+	/* Writes what a key of the heap, this or another one, is called; the length, 0: it is not
+	 * known any more. Its code is dying, or nothing is. Under the profile lock; takes none. */
+	size_t (*name)(struct ch_heap *, uint64_t key, bool is_dying, struct ch__look_name *);
 };
 
 /* 0 or errno. Its worker runs, no thread is sampled. */
@@ -96,12 +105,14 @@ struct ch__sampler_stack {
 };
 void ch__sampler_take(struct ch__sampler *, const struct ch__sampler_stack *, uint32_t weight);
 
-/* Codes that are about to lose their names: what rings have is merged, and names are taken. */
-void ch__profiler_dying(struct ch__profiler *, const uint64_t *keys, size_t n)
+/* Codes of a heap that are about to lose their names: what rings have is merged, and names are
+ * taken. */
+void ch__profiler_dying(struct ch__profiler *, struct ch_heap *, const uint64_t *keys, size_t n)
 	CH_EXCLUDES(CH__STANDING);
-/* Every name is taken, so that the profile needs nobody any more. The caller keeps code from
- * dying. */
-void ch__profiler_name_all(struct ch__profiler *) CH_EXCLUDES(CH__STANDING);
+/* Every name of the heap's code is taken, so that the profile does not need the heap any more. The
+ * caller keeps its code from dying. */
+void ch__profiler_name_all(struct ch__profiler *, struct ch_heap *, uint32_t heap_id)
+	CH_EXCLUDES(CH__STANDING);
 
 struct ch__profiler_counts {
 	uint64_t samples, dropped, cut, threads, refused; /* refused: threads, not sampled */
@@ -123,8 +134,11 @@ struct ch__profiler_view {
 	size_t fallback_count;
 };
 struct ch__profiler_copy;
-/* What there is by now; the caller keeps code from dying. NULL: no memory. */
+/* What there is by now, with no name of code yet. NULL: no memory. */
 struct ch__profiler_copy *ch__profiler_copy(struct ch__profiler *) CH_EXCLUDES(CH__STANDING);
+/* The names that were taken by now, the copy's codes' among them. False: no memory. */
+bool ch__profiler_copy_names(struct ch__profiler *, struct ch__profiler_copy *)
+	CH_EXCLUDES(CH__STANDING);
 void ch__profiler_copy_free(struct ch__profiler_copy *);
 /* 0 or errno; -1: write returned false. Takes the dynamic linker's lock, and none of ours. */
 int ch__profiler_report(struct ch__profiler_copy *, const struct ch__profiler_view *,

@@ -67,10 +67,10 @@ struct ch__node {
 
 /* What is known of a code; [profile]. */
 struct ch__code_name {
-	uint64_t key;   /* without its part; 0: the place is free */
+	uint64_t key;   /* not cold; 0: the place is free */
 	char *text;     /* NULL: not taken yet, or lost */
 	uint32_t bytes; /* of text */
-	bool is_taken;
+	bool is_taken, is_slot;
 };
 
 struct ch__tree {
@@ -130,6 +130,11 @@ static inline void ch__profile_unlock(struct ch__profiler *p) CH_RELEASES(ch__ro
 void *ch__profile_alloc(struct ch__profiler *, size_t bytes) CH_REQUIRES(ch__role_profile);
 void ch__profile_free(struct ch__profiler *, void *at, size_t bytes) CH_REQUIRES(ch__role_profile);
 
+/* --- profiler.c --- */
+/* All that rings have is in the tree, and counted. */
+void ch__profiler_merge(struct ch__profiler *, struct ch__profiler_counts *)
+	CH_REQUIRES(ch__role_profile);
+
 /* --- profiler_tree.c --- */
 bool ch__tree_create(struct ch__profiler *) CH_REQUIRES(ch__role_profile);
 void ch__tree_destroy(struct ch__profiler *) CH_REQUIRES(ch__role_profile);
@@ -143,8 +148,8 @@ static inline struct ch__node *ch__tree_node(const struct ch__tree *tree, uint32
 /* NULL: no stack has it. */
 struct ch__code_name *ch__tree_name(const struct ch__tree *, uint64_t key);
 /* Asks for the name, once. */
-void ch__tree_take_name(struct ch__profiler *, struct ch__code_name *, bool is_dying)
-	CH_REQUIRES(ch__role_profile);
+void ch__tree_take_name(struct ch__profiler *, struct ch_heap *, struct ch__code_name *,
+			bool is_dying) CH_REQUIRES(ch__role_profile);
 
 /* --- profiler_maps.c --- */
 /* Reads what is mapped, notes what was not seen, and gives handlers the ranges. 0 or errno. */

@@ -47,7 +47,7 @@ static bool copy_nodes(struct ch__profiler *p, struct ch__profiler_copy *c)
 	return true;
 }
 
-static bool copy_names(struct ch__profiler *p, struct ch__profiler_copy *c)
+static bool copy_names(const struct ch__profiler *p, struct ch__profiler_copy *c)
 	CH_REQUIRES(ch__role_profile)
 {
 	const struct ch__tree *from = &p->tree;
@@ -78,16 +78,22 @@ struct ch__profiler_copy *ch__profiler_copy(struct ch__profiler *p)
 	c->meta = meta;
 	c->rate = p->config.rate;
 	c->by_wall_clock = p->config.by_wall_clock;
-	ch__profiler_name_all(p);
-	ch__profiler_count(p, &c->counts);
 	ch__profile_lock(p);
-	bool is_copied =
-		copy_nodes(p, c) && copy_names(p, c) && ch__seen_copy(meta, &p->seen, &c->seen);
+	ch__profiler_merge(p, &c->counts);
+	bool is_copied = copy_nodes(p, c) && ch__seen_copy(meta, &p->seen, &c->seen);
 	ch__profile_unlock(p);
 	if (is_copied)
 		return c;
 	ch__profiler_copy_free(c);
 	return NULL;
+}
+
+bool ch__profiler_copy_names(struct ch__profiler *p, struct ch__profiler_copy *c)
+{
+	ch__profile_lock(p);
+	bool is_copied = copy_names(p, c);
+	ch__profile_unlock(p);
+	return is_copied;
 }
 
 static void free_natives(struct ch__profiler_copy *c)
@@ -129,7 +135,7 @@ static bool gather(struct ch__profiler_copy *c)
 {
 	uint32_t n = 0;
 	for (uint32_t i = 1; i < c->node_count; i++)
-		n += !(c->nodes[i].word & CH__FRAME_KEY);
+		n += ch__frame_is_native(c->nodes[i].word);
 	free_natives(c);
 	if (!n)
 		return true;
@@ -138,7 +144,7 @@ static bool gather(struct ch__profiler_copy *c)
 		return false;
 	c->native_room = n;
 	for (uint32_t i = 1; i < c->node_count; i++)
-		if (!(c->nodes[i].word & CH__FRAME_KEY))
+		if (ch__frame_is_native(c->nodes[i].word))
 			c->natives[c->native_count++].pc = (uintptr_t)c->nodes[i].word;
 	qsort(c->natives, n, sizeof *c->natives, by_address);
 	uint32_t kept = 1;
@@ -250,20 +256,17 @@ static int find_fallbacks(struct report *r)
 
 static uint32_t add_code(struct report *r, uint32_t parent, uint64_t word)
 {
-	static const enum ch__flame_kind kinds[] = {
-		[CH__LOOK_HOT] = CH__FLAME_CODE,
-		[CH__LOOK_COLD] = CH__FLAME_COLD,
-		[CH__LOOK_SLOT] = CH__FLAME_TRAMPOLINE,
-		[CH__LOOK_PART_MASK] = CH__FLAME_OTHER,
-	};
 	static const char suffix[] = " (cold)";
 	char text[CH__PROFILE_NAME_BYTES + sizeof suffix];
-	unsigned part = (unsigned)(word >> CH__LOOK_PART_SHIFT) & CH__LOOK_PART_MASK;
+	bool is_cold = (word & CH__LOOK_COLD) != 0;
 	const struct ch__code_name *name = ch__tree_name(&r->copy->names, word);
+	enum ch__flame_kind kind = is_cold                 ? CH__FLAME_COLD
+				   : name && name->is_slot ? CH__FLAME_TRAMPOLINE
+							   : CH__FLAME_CODE;
 	if (!name || !name->text)
-		return ch__flame_child(r->flame, parent, "[freed code]", kinds[part]);
-	snprintf(text, sizeof text, "%s%s", name->text, part == CH__LOOK_COLD ? suffix : "");
-	return ch__flame_child(r->flame, parent, text, kinds[part]);
+		return ch__flame_child(r->flame, parent, "[freed code]", kind);
+	snprintf(text, sizeof text, "%s%s", name->text, is_cold ? suffix : "");
+	return ch__flame_child(r->flame, parent, text, kind);
 }
 
 static uint32_t add_frame(struct report *r, uint32_t parent, uint64_t word)
@@ -274,10 +277,9 @@ static uint32_t add_frame(struct report *r, uint32_t parent, uint64_t word)
 		[CH__FRAME_WORD_NO_BLOCK] = "[code memory without a block]",
 		[CH__FRAME_WORD_CUT] = "[cut]",
 	};
-	uint64_t name = word & CH__FRAME_NAME_MASK;
-	if ((word & CH__FRAME_KEY) && name < CH__FRAME_WORDS)
-		return ch__flame_child(r->flame, parent, own[name], CH__FLAME_OTHER);
-	if (word & CH__FRAME_KEY)
+	if (word < CH__FRAME_WORDS)
+		return ch__flame_child(r->flame, parent, own[word], CH__FLAME_OTHER);
+	if (ch__frame_is_code(word))
 		return add_code(r, parent, word);
 	struct native key = {.pc = (uintptr_t)word};
 	const struct native *native =

@@ -4,7 +4,7 @@
  *
  * It ends at the first address that is in no executable memory that is known: nothing that only
  * looks like a frame is told as one. Where the interrupted function has not made its frame yet, or
- * has none, the walk begins with its caller's. Of code of the pool the instruction may say who the
+ * has none, the walk begins with its caller's. Of code of a heap the instruction may say who the
  * caller is; else the caller is left out, and the rest is right. */
 #include "observe/profiler_inner.h"
 #include "unwind/unwind.h"
@@ -34,24 +34,33 @@ static uint64_t key_at(struct ch__sampler *s, uintptr_t pc)
 {
 	const struct ch__profiler_config *config = &s->profiler->config;
 	struct ch__known_code *known = &s->known[(pc ^ pc >> 5 ^ pc >> 12) % CH__KNOWN_CODES];
-	uint64_t key = config->key_of(config->context, pc, known->pc == pc ? known->key : 0);
+	uint64_t key = config->key_of(config->heap, pc, known->pc == pc ? known->key : 0);
 	*known = (struct ch__known_code){pc, key};
 	return key;
 }
 
-static uint64_t word_of(struct ch__sampler *s, const struct ch__ranges *ranges, uintptr_t address)
+/* The frame of an address in the memory of a heap; 0: it is in none. */
+static uint64_t code_at(struct ch__sampler *s, uintptr_t address)
 {
 	const struct ch__profiler_config *config = &s->profiler->config;
 	if (address - config->pool_exec < config->pool_bytes) {
 		uint64_t key = key_at(s, address);
-		return CH__FRAME_KEY | (key ? key : CH__FRAME_WORD_NO_BLOCK);
+		return key ? key : CH__FRAME_WORD_NO_BLOCK;
 	}
 	if (address - config->runtime_exec < config->runtime_bytes)
-		return CH__FRAME_KEY | CH__FRAME_WORD_RUNTIME;
-	if (is_executable(ranges, &s->last_range, address))
+		return CH__FRAME_WORD_RUNTIME;
+	return config->elsewhere ? config->elsewhere(config->heap, address) : 0;
+}
+
+static uint64_t word_of(struct ch__sampler *s, const struct ch__ranges *ranges, uintptr_t address)
+{
+	uint64_t word = code_at(s, address);
+	if (word)
+		return word;
+	if (is_executable(ranges, &s->last_range, address) && ch__frame_is_native(address))
 		return address;
 	atomic_store_explicit(&s->profiler->maps_wanted, 1, memory_order_relaxed);
-	return CH__FRAME_KEY | CH__FRAME_WORD_UNKNOWN;
+	return CH__FRAME_WORD_UNKNOWN;
 }
 
 /* Addresses become frames, in place; how many there are. */
@@ -63,11 +72,10 @@ static uint32_t name_frames(struct ch__sampler *s, uint64_t *frames, uint32_t co
 	for (uint32_t i = 0; i < count; i++) {
 		bool is_return = i != 0;
 		uint64_t word = word_of(s, ranges, (uintptr_t)frames[i] - is_return);
-		if (word == (CH__FRAME_KEY | CH__FRAME_WORD_UNKNOWN) && i)
+		if (word == CH__FRAME_WORD_UNKNOWN && i)
 			return i;
 		frames[i] = word;
-		if (word == (CH__FRAME_KEY | CH__FRAME_WORD_UNKNOWN) ||
-		    word == (CH__FRAME_KEY | CH__FRAME_WORD_NO_BLOCK))
+		if (word == CH__FRAME_WORD_UNKNOWN || word == CH__FRAME_WORD_NO_BLOCK)
 			return i + 1;
 	}
 	return count;
@@ -97,21 +105,19 @@ static uint32_t take_from_vm(struct ch__sampler *s, const struct ch__sampler_sta
 		if (address - config->pool_exec < config->pool_bytes)
 			key = key_at(s, address);
 		if (key)
-			frames[kept++] = CH__FRAME_KEY | key;
+			frames[kept++] = key;
 	}
 	*is_cut = found == CH__PROFILE_FRAMES_MAX;
 	return kept;
 }
 
-/* The caller of code of the pool that has no frame record at this instruction; 0: it has one, or is
+/* The caller of code of a heap that has no frame record at this instruction; 0: it has one, or is
  * no such code. A block that lives has its memory. */
 static uintptr_t find_unrecorded(struct ch__sampler *s, const struct ch__sampler_stack *stack)
 {
 	enum { WORDS_READ = 2 * sizeof(uintptr_t) };
-	const struct ch__profiler_config *config = &s->profiler->config;
-	if (!stack->ucontext || stack->pc - config->pool_exec >= config->pool_bytes)
-		return 0;
-	if (stack->high - stack->sp < WORDS_READ || !key_at(s, stack->pc))
+	if (!stack->ucontext || stack->high - stack->sp < WORDS_READ ||
+	    !ch__frame_is_code(code_at(s, stack->pc)))
 		return 0;
 	return ch__arch_unrecorded_return(stack->ucontext);
 }

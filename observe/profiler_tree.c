@@ -104,7 +104,7 @@ bool ch__tree_add(struct ch__profiler *p, const uint64_t *frames, uint32_t count
 		  uint32_t weight)
 {
 	uint32_t at = 0;
-	if (is_cut && !(at = child(p, 0, CH__FRAME_KEY | CH__FRAME_WORD_CUT)))
+	if (is_cut && !(at = child(p, 0, CH__FRAME_WORD_CUT)))
 		return false;
 	while (count--)
 		if (!(at = child(p, at, frames[count])))
@@ -125,7 +125,7 @@ static struct ch__code_name *place_of(const struct ch__tree *tree, uint64_t key)
 
 struct ch__code_name *ch__tree_name(const struct ch__tree *tree, uint64_t key)
 {
-	struct ch__code_name *name = place_of(tree, key & CH__FRAME_NAME_MASK);
+	struct ch__code_name *name = place_of(tree, key & ~CH__LOOK_COLD);
 	return name->key ? name : NULL;
 }
 
@@ -145,12 +145,12 @@ static bool widen_names(struct ch__profiler *p) CH_REQUIRES(ch__role_profile)
 	return true;
 }
 
-/* A word of key_of gets a place for its name. */
+/* Code gets a place for its name. */
 static bool note_code(struct ch__profiler *p, uint64_t word)
 {
 	struct ch__tree *tree = &p->tree;
-	uint64_t key = word & CH__FRAME_NAME_MASK;
-	if (!(word & CH__FRAME_KEY) || key < CH__FRAME_WORDS || ch__tree_name(tree, key))
+	uint64_t key = word & ~CH__LOOK_COLD;
+	if (!ch__frame_is_code(word) || ch__tree_name(tree, key))
 		return true;
 	if (tree->names_count >= tree->names_mask / 2 && !widen_names(p))
 		return false;
@@ -163,16 +163,19 @@ static bool note_code(struct ch__profiler *p, uint64_t word)
 	return true;
 }
 
-void ch__tree_take_name(struct ch__profiler *p, struct ch__code_name *name, bool is_dying)
+void ch__tree_take_name(struct ch__profiler *p, struct ch_heap *heap, struct ch__code_name *name,
+			bool is_dying)
 {
 	char text[CH__PROFILE_NAME_BYTES];
+	struct ch__look_name look = {.text = text, .bytes = sizeof text};
 	if (name->is_taken)
 		return;
 	name->is_taken = true;
 	p->used_bytes -= CH__PROFILE_NAME_BYTES;
-	size_t n = p->config.name(p->config.context, name->key, is_dying, text, sizeof text);
+	size_t n = p->config.name(heap, name->key, is_dying, &look);
 	if (!n)
 		return;
+	name->is_slot = look.is_slot;
 	name->bytes = (uint32_t)n + 1;
 	name->text = ch__profile_alloc(p, name->bytes);
 	if (name->text)

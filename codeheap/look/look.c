@@ -2,6 +2,7 @@
  * look.c: what an observer may see of a heap, and when: each answer is of what the heap has by
  * then, and nothing of the heap changes by it. */
 #include "codeheap/graph/block_parts.h"
+#include "codeheap/base/heaps.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/listener.h"
 #include "codeheap/graph/names.h"
@@ -13,6 +14,21 @@ _Static_assert((int)CH__LOOK_HEAPS_MAX == (int)CH__HEAPS_MAX, "observers number 
 _Static_assert((int)CH__LOOK_PAUSES == (int)CH__PAUSES, "an observer has room for each pause");
 
 /* --- locks --- */
+
+void ch__look_lock_heaps(void) CH_UNANALYSED("it makes the role")
+{
+	ch__lock_parking(&ch__heaps_lock, CH__RANK_HEAPS);
+}
+
+void ch__look_unlock_heaps(void) CH_UNANALYSED("it makes the role")
+{
+	ch__lock_release(&ch__heaps_lock, CH__RANK_HEAPS);
+}
+
+struct ch_heap *ch__look_heap_of(uint32_t id)
+{
+	return atomic_load(&ch__heaps[id]);
+}
 
 void ch__look_lock_threads(struct ch_heap *heap)
 {
@@ -98,21 +114,23 @@ int ch__look_thread_id(const struct ch__thread *thread)
 
 uint64_t ch__look_key(uint64_t handle)
 {
-	return (uint64_t)ch__handle_generation(handle) << 24 | ch__handle_index(handle);
+	return ch__look_word((uint32_t)handle >> 24, ch__handle_index(handle),
+			     ch__handle_generation(handle));
 }
 
-size_t ch__look_name(struct ch_heap *heap, uint64_t key, bool is_dying, char *text, size_t bytes)
+size_t ch__look_name(struct ch_heap *heap, uint64_t key, bool is_dying, struct ch__look_name *name)
 {
-	uint32_t index = (uint32_t)key & CH__INDEX_MAX, generation = (uint32_t)(key >> 24);
+	uint32_t index = (uint32_t)key & CH__INDEX_MAX, generation = ch__look_generation(key);
 	if (index >= heap->blocks.used || !heap->blocks.segments[index >> CH__SEGMENT_LOG2])
 		return 0;
 	/* Even: it was withdrawn (I3), and has its record until listeners have heard of it. */
-	uint32_t is =
-		atomic_load_explicit(&ch__block_at(heap, index)->generation, memory_order_acquire);
+	const struct ch__block *block = ch__block_at(heap, index);
+	uint32_t is = atomic_load_explicit(&block->generation, memory_order_acquire);
 	if (is != generation + is_dying)
 		return 0;
-	size_t n = ch__tell_name(heap, ch__block_handle(heap, index).bits, text, bytes);
-	return n ? n : (size_t)snprintf(text, bytes, "[code without a name]");
+	name->is_slot = ch__place_is_slot(heap, block->hot_offset);
+	size_t n = ch__tell_name(heap, ch__block_handle(heap, index).bits, name->text, name->bytes);
+	return n ? n : (size_t)snprintf(name->text, name->bytes, "[code without a name]");
 }
 
 /* Owners may be many, functions that interpret are few. */

@@ -17,21 +17,30 @@ static bool is_generation(const struct ch_heap *heap, uint32_t index, uint32_t g
 uint64_t ch__look_code(const struct ch_heap *heap, uintptr_t pc, uint64_t known)
 {
 	/* A block of this generation was published, and stays where it is (I3). */
-	if (known && is_generation(heap, (uint32_t)known & CH__INDEX_MAX, (uint32_t)(known >> 24)))
+	if (known &&
+	    is_generation(heap, (uint32_t)known & CH__INDEX_MAX, ch__look_generation(known)))
 		return known;
 	uint32_t generation = 0, index = ch__find(heap, pc, &generation);
 	if (!index)
 		return 0;
 	const struct ch__block *block = ch__block_at(heap, index);
 	uint32_t hot = atomic_load_explicit(&block->hot_offset, memory_order_acquire);
-	enum ch__look_part part = CH__LOOK_HOT;
-	if (ch__place_is_slot(heap, hot))
-		part = CH__LOOK_SLOT;
-	else if (ch__offset(heap, pc) - hot >= ch__hot_bytes(block))
-		part = CH__LOOK_COLD;
+	bool is_cold =
+		!ch__place_is_slot(heap, hot) && ch__offset(heap, pc) - hot >= ch__hot_bytes(block);
 	if (atomic_load_explicit(&block->generation, memory_order_relaxed) != generation)
 		return 0;
-	return (uint64_t)part << CH__LOOK_PART_SHIFT | (uint64_t)generation << 24 | index;
+	return ch__look_word(heap->id, index, generation) | (is_cold ? CH__LOOK_COLD : 0);
+}
+
+const struct ch_heap *ch__look_elsewhere(const struct ch_heap *heap, uintptr_t pc, bool *is_pool)
+{
+	for (const struct ch__thread *t = ch__thread_list; t; t = t->next_of_thread) {
+		const struct ch__pool *pool = t->heap->pool;
+		*is_pool = ch__pool_has(pool, pc);
+		if (t->heap != heap && (*is_pool || pc - pool->runtime_exec < pool->runtime_bytes))
+			return t->heap;
+	}
+	return NULL;
 }
 
 struct ch__thread *ch__look_self(uint32_t heap_id)

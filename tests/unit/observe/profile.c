@@ -401,7 +401,7 @@ TEST(thread_that_left_leaves_nothing_in_a_profile)
 		unsigned samplers = 0;
 		stage_apart(rig.stage, come_and_go, NULL);
 		profile_wait_for_worker(&rig);
-		ch__profiler_name_all(p);
+		ch__profiler_name_all(p, rig.stage->heap, 0);
 		ch__profile_lock(p);
 		for (const struct ch__sampler *s = p->samplers; s; s = s->next)
 			samplers++;

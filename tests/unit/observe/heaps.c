@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: MIT
+ * heaps.c: a profile whose threads run code of other heaps, too: that code has its names, whatever
+ * comes of its blocks and its heap before the profile is written. */
+#include "tests/support/profile_rig.h"
+
+#include <sys/wait.h>
+
+static struct profile_rig rig;
+static struct stage *other;
+
+static void make_other(void)
+{
+	other = stage_new(STAGE_POLLS);
+	stage_start(other);
+}
+
+/* The heap that is profiled, and another one; the thread is attached to both. */
+static void begin(void)
+{
+	profile_begin(&rig, STAGE_POLLS);
+	make_other();
+	profile_start_still(&rig, 0);
+}
+
+static void end(void)
+{
+	if (other)
+		stage_end(other);
+	profile_end(&rig);
+}
+
+static const void *make_code(struct stage *stage, struct method *m, const char *name)
+{
+	struct ch_info info;
+	method_constant(stage, m, name, 1);
+	CHECK_EQ(ch_block_info(m->block, &info), CH_OK);
+	return info.exec;
+}
+
+/* Nothing else has been sampled, and nothing of it lost its name. */
+static void expect_lines(const char *first, uint64_t first_weight, const char *second,
+			 uint64_t second_weight)
+{
+	profile_read(&rig, 0);
+	CHECK_EQ(profile_weight(&rig, first), first_weight);
+	CHECK_EQ(profile_weight(&rig, second), second_weight);
+	CHECK_EQ(profile_weight(&rig, ""), first_weight + second_weight);
+}
+
+TEST(code_of_another_heap_has_its_name)
+{
+	struct method host, guest;
+	begin();
+	profile_take_pc(&rig, make_code(rig.stage, &host, "host"), 3);
+	profile_take_pc(&rig, make_code(other, &guest, "guest"), 5);
+	expect_lines(";host;", 3, ";guest;", 5);
+	profile_stop(&rig);
+	expect_lines(";host;", 3, ";guest;", 5);
+	end();
+}
+
+/* The records of both blocks have the same numbers, but for their heap's. */
+TEST(codes_of_two_heaps_are_not_one)
+{
+	struct method host, guest;
+	begin();
+	profile_take_pc(&rig, make_code(other, &guest, "guest"), 5);
+	profile_take_pc(&rig, make_code(rig.stage, &host, "host"), 3);
+	CHECK_EQ(guest.block.bits & ~UINT64_C(0xff000000), host.block.bits & ~UINT64_C(0xff000000));
+	profile_stop(&rig);
+	expect_lines(";host;", 3, ";guest;", 5);
+	end();
+}
+
+TEST(code_that_died_in_another_heap_has_its_name)
+{
+	struct method first, again;
+	begin();
+	const void *at = make_code(other, &first, "first");
+	profile_take_pc(&rig, at, 3);
+	CHECK_EQ(ch_owner_release(first.owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	stage_settle(other);
+	profile_take_pc(&rig, make_code(other, &again, "again"), 5);
+	expect_lines(";first;", 3, ";again;", 5);
+	CHECK_EQ(ch_owner_release(again.owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	profile_stop(&rig);
+	expect_lines(";first;", 3, ";again;", 5);
+	end();
+}
+
+/* A heap that comes later gets the number, and most likely the memory, of the one that went. */
+TEST(heap_that_ends_or_comes_while_a_profile_runs_leaves_its_names)
+{
+	struct method first, again;
+	begin();
+	profile_take_pc(&rig, make_code(other, &first, "first"), 3);
+	stage_end(other);
+	make_other();
+	profile_take_pc(&rig, make_code(other, &again, "again"), 5);
+	CHECK_EQ(ch_owner_release(again.owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	stage_end(other);
+	other = NULL;
+	profile_stop(&rig);
+	expect_lines(";first;", 3, ";again;", 5);
+	end();
+}
+
+/* The profile goes with its heap, and the others are not asked for it any more. */
+TEST(heap_that_ends_while_it_is_profiled_leaves_others_alone)
+{
+	struct method guest;
+	begin();
+	const void *at = make_code(other, &guest, "guest");
+	profile_take_pc(&rig, at, 5);
+	profile_end(&rig);
+	CHECK_EQ(ch_owner_release(guest.owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, 0);
+	profile_take_pc(&rig, make_code(other, &guest, "guest"), 7);
+	profile_stop(&rig);
+	expect_lines(";guest;", 7, ";nobody;", 0);
+	end();
+}
+
+TEST(each_of_two_profiles_names_the_code_of_both_heaps)
+{
+	struct method host, guest;
+	struct profile_rig own = {.stage = NULL};
+	begin();
+	own.stage = other;
+	snprintf(own.path, sizeof own.path, "/tmp/codeheap-profile.%d.other", (int)getpid());
+	profile_start_still(&own, 0);
+	const void *in_host = make_code(rig.stage, &host, "host");
+	const void *in_guest = make_code(other, &guest, "guest");
+	profile_take_pc(&rig, in_host, 3);
+	profile_take_pc(&rig, in_guest, 5);
+	profile_take_pc(&own, in_host, 7);
+	profile_take_pc(&own, in_guest, 11);
+	CHECK_EQ(ch_owner_release(host.owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK_EQ(ch_owner_release(guest.owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	profile_stop(&rig);
+	profile_stop(&own);
+	expect_lines(";host;", 3, ";guest;", 5);
+	profile_read(&own, 0);
+	CHECK_EQ(profile_weight(&own, ";host;"), 7);
+	CHECK_EQ(profile_weight(&own, ";guest;"), 11);
+	free(own.text);
+	unlink(own.path);
+	end();
+}
+
+/* Code of one heap that was called by code of the other, at an instruction at which it has no frame
+ * record yet. */
+TEST(callers_of_code_of_another_heap_are_shown)
+{
+	enum { MOMENTS = sizeof code_moments / sizeof *code_moments, RECORD = 4 };
+	static uintptr_t words[64];
+	struct method host, guest;
+	struct emitter e;
+	struct ch_info caller, callee;
+	uint64_t with_record = 0;
+	begin();
+	method_new(rig.stage, &host, "host");
+	method_open(&e, &host);
+	emit_moments(&e);
+	method_commit(&e, &host);
+	CHECK_EQ(ch_block_info(host.block, &caller), CH_OK);
+	method_new(other, &guest, "guest");
+	method_open(&e, &guest);
+	emit_moments(&e);
+	method_commit(&e, &guest);
+	CHECK_EQ(ch_block_info(guest.block, &callee), CH_OK);
+	for (unsigned i = 0; i < MOMENTS; i++) {
+		uintptr_t return_to = (uintptr_t)caller.exec + 4;
+		ucontext_t context = {0};
+		words[RECORD] = 0;
+		words[RECORD + 1] = return_to;
+		code_make_trap(&context,
+			       (const uint8_t *)callee.exec + code_moments[i].at -
+				       CODE_TRAP_BEHIND_BYTES,
+			       words, return_to);
+		words[0] = 0;
+		words[code_moments[i].words] = return_to;
+		struct ch__sampler_stack stack = {.pc = (uintptr_t)callee.exec + code_moments[i].at,
+						  .fp = (uintptr_t)(words + RECORD) -
+							(uintptr_t)(intptr_t)CH_ARCH_RECORD_AT,
+						  .sp = (uintptr_t)words,
+						  .high = (uintptr_t)(words + 64),
+						  .ucontext = &context};
+		profile_take(&rig, &stack, 1);
+		with_record += code_moments[i].has_record;
+	}
+	profile_stop(&rig);
+	expect_lines(";host;guest;", MOMENTS, ";nobody;", 0);
+	CHECK_EQ(profile_weight(&rig, ";host;host;guest;"), MOMENTS - with_record);
+	end();
+}
+
+TEST(heap_that_the_thread_has_left_names_no_code_of_it)
+{
+	struct method guest;
+	begin();
+	const void *at = make_code(other, &guest, "guest");
+	stage_detach(other);
+	profile_take_pc(&rig, at, 5);
+	profile_stop(&rig);
+	profile_read(&rig, 0);
+	CHECK_EQ(profile_weight(&rig, "guest"), 0);
+	stage_attach(other);
+	end();
+}
+
+/* The child has no profile, and blocks that die in it are told to none. */
+TEST(child_of_fork_forgets_the_profile_in_each_heap)
+{
+	struct method host, guest;
+	profile_skip_if_signals_wait();
+	begin();
+	profile_take_pc(&rig, make_code(rig.stage, &host, "host"), 3);
+	profile_take_pc(&rig, make_code(other, &guest, "guest"), 5);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		CHECK_EQ(ch_profile_write(rig.stage->heap, rig.path, NULL), CH_E_STATE);
+		CHECK_EQ(ch_owner_release(guest.owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+		CHECK_EQ(ch_owner_release(host.owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+		for (unsigned number = 1; number <= CH__LOOK_HEAPS_MAX; number++)
+			CHECK(!ch__profile_of(other->heap)->heard_by[number / 64]);
+		_exit(0);
+	}
+	int status;
+	CHECK_EQ(waitpid(child, &status, 0), child);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	CHECK_EQ(ch_owner_release(guest.owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	profile_stop(&rig);
+	expect_lines(";host;", 3, ";guest;", 5);
+	end();
+}
