@@ -2,16 +2,16 @@
  * profile_steps_x86_64.c: the profiler's handler at every instruction. A thread runs with
  * the trap flag set, and each SIGTRAP calls the handler of SIGPROF on the registers that it
  * interrupted, as a timer would have done there: inside each public function, by the rows of
- * tests/unit/codeheap/sweep.c, and in code with frames and without, on any stack, with anything in
- * rbp.
+ * tests/unit/codeheap/failures.c, and in code with frames and without, on any stack, with anything
+ * in rbp.
  *
  * A thread that starts another, or a process, runs on without the flag: the other one would have
  * it, too. All signals but the step's are blocked in the C library meanwhile, and then the kernel
  * kills who steps: its masks lose SIGTRAP on the way. */
 #define _GNU_SOURCE
-#define SWEEP_ROWS_ONLY
-#define SWEEP_CASE(case_)
-#include "tests/unit/codeheap/sweep.c"
+#define FAILS_ROWS_ONLY
+#define FAILS_CASE(case_)
+#include "tests/unit/codeheap/failures.c"
 
 #include "codeheap/base/heap.h"
 #include "observe/profile.h"
@@ -171,7 +171,7 @@ static void judge_row(void *arg, const struct folded_line *line)
 	rows_seen.in_call += is_in_call ? line->weight : 0;
 }
 
-CH_OPAQUE static enum ch_status step_row(struct scene *s, const struct sweep_row *row,
+CH_OPAQUE static enum ch_status step_row(struct scene *s, const struct failures_row *row,
 					 uint64_t delay_ns)
 {
 	if (delay_ns) {
@@ -186,14 +186,14 @@ CH_OPAQUE static enum ch_status step_row(struct scene *s, const struct sweep_row
 }
 
 /* Of what ends with the profile there is none to stop. */
-static bool ends_profile(const struct sweep_row *row)
+static bool ends_profile(const struct failures_row *row)
 {
 	return strncmp(row->function, "ch_profile_", 11) == 0 ||
 	       strcmp(row->function, "ch_heap_destroy") == 0;
 }
 
 /* Steps from the beginning of the call, or from some time after. Returns how many there were. */
-static uint64_t walk_row(const struct sweep_row *row, const struct sweep_setting *setting,
+static uint64_t walk_row(const struct failures_row *row, const struct failures_setting *setting,
 			 uint64_t delay_ns)
 {
 	static struct scene s; /* the Boehm collector finds anchors here */
@@ -229,7 +229,7 @@ static uint64_t walk_row(const struct sweep_row *row, const struct sweep_setting
 	return stepper.steps;
 }
 
-static bool has_setting(const struct sweep_row *row, const struct sweep_setting *s)
+static bool has_setting(const struct failures_row *row, const struct failures_setting *s)
 {
 	if ((row->flags & ROW_ON_HOST) ? s->driver != CH_DRIVER_HOST : s->driver == CH_DRIVER_HOST)
 		return false;
@@ -252,7 +252,7 @@ static void walk_rows(const char *wanted, uint64_t most)
 #endif
 	stepper.most = most = most * storm_ms() / TEST_STORM_DEFAULT_MS;
 	for (unsigned i = 0; i < SETTINGS; i++) {
-		const struct sweep_setting *setting = &settings[i];
+		const struct failures_setting *setting = &settings[i];
 		for (unsigned r = 0; r < row_count && strcmp(setting->name, wanted) == 0; r++) {
 			if (!rows[r]->function || !has_setting(rows[r], setting))
 				continue;

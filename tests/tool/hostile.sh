@@ -11,15 +11,15 @@ build=${CODEHEAP_BUILD:-build}
 # RESTRICTION PROGRAM CASE; each by the name hostile_CASE_RESTRICTION.
 table='
 wx-filter unit_pages_pool each_failing_call_leaves_a_sound_pool_dual
-wx-filter unit_codeheap_sweep sweep_block_open_span
-wx-filter unit_codeheap_sweep sweep_fork
+wx-filter unit_codeheap_failures failures_block_open_span
+wx-filter unit_codeheap_failures failures_fork
 wx-filter adversary_memory s26_each_allocation_fails_once
 wx-filter api_trampolines trampoline_passes_everything_on
 membarrier-enosys adversary_running s01_block_invalidates_itself_in_a_callee_polls
 membarrier-enosys adversary_threads s29_discard_of_everything_while_eight_threads_run_polls
 membarrier-enosys adversary_full s28_eight_threads_compile_in_one_page_polls
-membarrier-enosys unit_codeheap_sweep sweep_heap_collect_garbage
-membarrier-enosys unit_codeheap_sweep sweep_block_open_that_collects
+membarrier-enosys unit_codeheap_failures failures_heap_collect_garbage
+membarrier-enosys unit_codeheap_failures failures_block_open_that_collects
 '
 
 while read -r restriction program case; do

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
- * sweep.h: the walk in which the Nth call of the OS or of side memory fails, N = 1, 2, .. until
+ * failures.h: the walk in which the Nth call of the OS or of side memory fails, N = 1, 2, .. until
  * none fails any more, for one scripted call of a public function. Each step has a fresh heap with
- * one of everything in it (the scene, sweep_scene.c). sweep.c has the walk and what holds after
- * each failure; tests/unit/codeheap/sweep.c has the calls, one row or more a function. */
-#ifndef CH_TESTS_SWEEP_H
-#define CH_TESTS_SWEEP_H
+ * one of everything in it (the scene, failures_scene.c). failures.c has the walk and what holds
+ * after each failure; tests/unit/codeheap/failures.c has the calls, one row or more a function. */
+#ifndef CH_TESTS_FAILURES_H
+#define CH_TESTS_FAILURES_H
 
 #include "codeheap/codeheap.h"
 #include "tests/support/code.h"
 #include "tests/support/harness.h"
 
 /* How the heaps of a walk are made. */
-struct sweep_setting {
+struct failures_setting {
 	const char *name;
 	enum ch_backend backend;
 	unsigned sinks;
@@ -24,7 +24,7 @@ struct sweep_setting {
 };
 
 struct scene {
-	const struct sweep_setting *setting;
+	const struct failures_setting *setting;
 	struct ch_heap *heap;
 	struct ch_vm *vm;
 	struct ch_owner owner, spare;
@@ -47,17 +47,17 @@ struct scene {
 	bool is_failing; /* during a call whose nth call fails */
 };
 
-enum sweep_flags {
+enum failures_flags {
 	ROW_MAKES_NO_CALL = 1, /* neither of the OS nor for side memory: counted, not believed */
 	ROW_ON_HOST = 2,       /* of HOST heaps only */
 	ROW_NOT_ON_BOEHM = 4,
-	ROW_ON_BOEHM = 8,      /* of Boehm heaps only */
+	ROW_ON_BOEHM = 8,        /* of Boehm heaps only */
 	ROW_COLLECTS = 16,       /* other code may be freed though the call fails */
 	ROW_ALL_SETTINGS = 32,   /* HOST heaps, too */
 	ROW_SWITCHES_SINKS = 64, /* those of the setting need not be on */
 };
 
-struct sweep_row {
+struct failures_row {
 	const char *name; /* of the case */
 	const char
 		*function; /* of a public header; NULL = fork(), which cannot fail for our sake */
@@ -68,15 +68,15 @@ struct sweep_row {
 };
 
 /* Walks the row in the setting; a failed check ends the case. */
-void sweep_walk(const struct sweep_row *, const struct sweep_setting *);
+void failures_walk(const struct failures_row *, const struct failures_setting *);
 /* Statuses that the header lists at `ret` of the function, as a set of bits; 0: it is not there. */
-unsigned sweep_documented(const char *function);
+unsigned failures_documented(const char *function);
 /* Calls visit with each function that a public header declares. */
-void sweep_each_function(void (*visit)(const char *name, void *arg), void *arg);
+void failures_each_function(void (*visit)(const char *name, void *arg), void *arg);
 
 /* --- the scene --- */
 
-void scene_start(struct scene *, const struct sweep_setting *);
+void scene_start(struct scene *, const struct failures_setting *);
 void scene_end(struct scene *);
 uint32_t scene_fallback(void);
 /* One number for all that callers can see: gauges, counters of what was done, blocks, sites,

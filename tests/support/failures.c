@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * sweep.c: the walk over failing calls, and what must hold after each failure (P8, I15):
+ * failures.c: the walk over failing calls, and what must hold after each failure (P8, I15):
  *   - the status is one that the header lists for the function, a refusal, and has a text; where
  *     it is CH_E_OS, errno is what the system said;
  *   - the heap check is clean, and a call that failed changed nothing: fingerprints are equal;
  *   - repeated failures keep nothing: no descriptor, no address space, no side memory;
  *   - a sink is on, or says the errno that switched it off;
  *   - the same call succeeds when nothing fails any more, and code is made, run and freed. */
-#include "tests/support/sweep.h"
+#include "tests/support/failures.h"
 
 #include "os/os.h"
 
@@ -27,10 +27,11 @@ enum { STEPS_MOST = 600, REPEATS = 4, STATUSES = CH_E_BROKEN + 1 };
 		".byte 0\n"                       \
 		".previous\n");                   \
 	extern const char name[]
-EMBED(sweep_header, "codeheap/codeheap.h");
-EMBED(sweep_header_profile, "codeheap/profile.h");
-EMBED(sweep_header_bdw, "codeheap/codeheap_bdw.h");
-static const char *const headers[] = {sweep_header, sweep_header_profile, sweep_header_bdw};
+EMBED(failures_header, "codeheap/codeheap.h");
+EMBED(failures_header_profile, "codeheap/profile.h");
+EMBED(failures_header_bdw, "codeheap/codeheap_bdw.h");
+static const char *const headers[] = {failures_header, failures_header_profile,
+				      failures_header_bdw};
 
 /* The name before the next opening parenthesis at or after `at`. */
 static void read_name(const char *at, char *name, size_t bytes)
@@ -44,7 +45,7 @@ static void read_name(const char *at, char *name, size_t bytes)
 	name[end - start] = 0;
 }
 
-void sweep_each_function(void (*visit)(const char *, void *), void *arg)
+void failures_each_function(void (*visit)(const char *, void *), void *arg)
 {
 	char name[100];
 	for (unsigned i = 0; i < sizeof headers / sizeof *headers; i++) {
@@ -81,7 +82,7 @@ static unsigned statuses_at(const char *comment)
 	return set ? set : 1u << CH_OK;
 }
 
-unsigned sweep_documented(const char *function)
+unsigned failures_documented(const char *function)
 {
 	char head[120];
 	snprintf(head, sizeof head, "/* %s: ", function);
@@ -123,8 +124,8 @@ static struct holdings holdings_of(const struct scene *s)
 /* --- the walk --- */
 
 struct walk {
-	const struct sweep_row *row;
-	const struct sweep_setting *setting;
+	const struct failures_row *row;
+	const struct failures_setting *setting;
 	unsigned allowed; /* statuses */
 	int error;        /* what a failing call says */
 	bool every_later_one;
@@ -250,14 +251,14 @@ static bool step(struct walk *w)
 	return calls >= w->n;
 }
 
-void sweep_walk(const struct sweep_row *row, const struct sweep_setting *setting)
+void failures_walk(const struct failures_row *row, const struct failures_setting *setting)
 {
 	static const struct {
 		int error;
 		bool every_later_one;
 	} ways[] = {{ENOMEM, false}, {ENOMEM, true}, {EPERM, false}, {ENOSPC, false}};
 	struct walk w = {.row = row, .setting = setting};
-	w.allowed = row->function ? sweep_documented(row->function) : 1u << CH_OK;
+	w.allowed = row->function ? failures_documented(row->function) : 1u << CH_OK;
 	if (!w.allowed)
 		FAIL("%s: no comment of a header is about %s", row->name, row->function);
 	for (unsigned i = 0; i < sizeof ways / sizeof *ways; i++) {

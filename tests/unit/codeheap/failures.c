@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
- * sweep.c: each function of the public headers, once or more, while each call of the
- * OS and of side memory that it makes fails in turn (sweep.h). A function without a row fails
- * sweep_has_a_row_for_each_function. What a row prepares is not made to fail.
+ * failures.c: each function of the public headers, once or more, while each call of the
+ * OS and of side memory that it makes fails in turn (failures.h). A function without a row fails
+ * failures_have_a_row_for_each_function. What a row prepares is not made to fail.
  * length: the test that no function is left out needs all rows in one program. */
-#include "codeheap/codeheap_bdw.h"
+#include "tests/support/failures.h"
 #include "codeheap/base/heap.h"
 #include "codeheap/base/park.h"
+#include "codeheap/codeheap_bdw.h"
 #include "codeheap/profile.h"
 #include "os/os.h"
 #include "tests/support/stage_code.h"
-#include "tests/support/sweep.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -42,7 +42,7 @@ static enum ch_status plain_owner(struct ch_vm *vm, const char *name, const void
 	return ch_owner_create(vm, name, fallback, user, owner);
 }
 
-static const struct sweep_setting settings[] = {
+static const struct failures_setting settings[] = {
 	{"dual", CH_BACKEND_DUAL, CH_SINK_UNWIND, CH_DRIVER_BUILTIN, false, ch_heap_create,
 	 plain_owner},
 	{"memfd", CH_BACKEND_MEMFD, CH_SINK_UNWIND, CH_DRIVER_BUILTIN, false, ch_heap_create,
@@ -61,10 +61,10 @@ static const struct sweep_setting settings[] = {
 enum { SETTINGS = sizeof settings / sizeof *settings };
 
 /* Filled by constructors of this file only. */
-static const struct sweep_row *rows[ROWS_MOST];
+static const struct failures_row *rows[ROWS_MOST];
 static unsigned row_count;
 
-#ifndef SWEEP_ROWS_ONLY
+#ifndef FAILS_ROWS_ONLY
 /* Emulators and checkers refuse what makes `dual`: the settings that are about something else have
  * `memfd` there. */
 static bool has_dual(void)
@@ -74,7 +74,7 @@ static bool has_dual(void)
 }
 
 /* The files of the sinks lie in a folder of the case. */
-static void walk_settings(const struct sweep_row *row)
+static void walk_settings(const struct failures_row *row)
 {
 	char folder[] = "/tmp/codeheap.XXXXXX";
 	CHECK(mkdtemp(folder) != NULL);
@@ -84,7 +84,7 @@ static void walk_settings(const struct sweep_row *row)
 	GC_INIT();
 #endif
 	for (unsigned i = has_dual() ? 0 : 1; i < SETTINGS; i++) {
-		struct sweep_setting setting = settings[i], *s = &setting;
+		struct failures_setting setting = settings[i], *s = &setting;
 		bool is_host = s->driver == CH_DRIVER_HOST;
 		if (!has_dual() && s->backend == CH_BACKEND_DUAL)
 			s->backend = CH_BACKEND_MEMFD;
@@ -95,7 +95,7 @@ static void walk_settings(const struct sweep_row *row)
 			continue;
 		if ((row->flags & (s->is_boehm ? ROW_NOT_ON_BOEHM : ROW_ON_BOEHM)) != 0)
 			continue;
-		sweep_walk(row, s);
+		failures_walk(row, s);
 	}
 	/* A child of fork has files of its own. Nothing else was left there. */
 	struct dirent *entry;
@@ -111,26 +111,26 @@ static void walk_settings(const struct sweep_row *row)
 }
 #endif
 
-/* adversary_profile_steps_<arch>.c does something else with the rows. */
-#ifndef SWEEP_CASE
-#define SWEEP_CASE(case_)                    \
+/* tests/adversary/profile_steps_<arch>.c does something else with the rows. */
+#ifndef FAILS_CASE
+#define FAILS_CASE(case_)                    \
 	TEST(case_)                          \
 	{                                    \
 		walk_settings(&row_##case_); \
 	}
 #endif
 
-/* SWEEP(case, "function", prepare, call, flags) */
-#define SWEEP_REPAIRED(case_, function_, prepare_, call_, flags_, repair_)        \
-	static const struct sweep_row row_##case_ = {#case_, function_, prepare_, \
-						     call_,  flags_,    repair_}; \
-	__attribute__((constructor)) static void add_##case_(void)                \
-	{                                                                         \
-		rows[row_count++] = &row_##case_;                                 \
-	}                                                                         \
-	SWEEP_CASE(case_)
-#define SWEEP(case_, function_, prepare_, call_, flags_) \
-	SWEEP_REPAIRED(case_, function_, prepare_, call_, flags_, NULL)
+/* FAILS(case, "function", prepare, call, flags) */
+#define FAILS_REPAIRED(case_, function_, prepare_, call_, flags_, repair_)           \
+	static const struct failures_row row_##case_ = {#case_, function_, prepare_, \
+							call_,  flags_,    repair_}; \
+	__attribute__((constructor)) static void add_##case_(void)                   \
+	{                                                                            \
+		rows[row_count++] = &row_##case_;                                    \
+	}                                                                            \
+	FAILS_CASE(case_)
+#define FAILS(case_, function_, prepare_, call_, flags_) \
+	FAILS_REPAIRED(case_, function_, prepare_, call_, flags_, NULL)
 
 /* --- heap and vm --- */
 
@@ -140,7 +140,7 @@ static enum ch_status call_text(struct scene *s)
 	CHECK(*ch_status_text(CH_E_FULL));
 	return CH_OK;
 }
-SWEEP(sweep_status_text, "ch_status_text", NULL, call_text, ROW_MAKES_NO_CALL)
+FAILS(failures_status_text, "ch_status_text", NULL, call_text, ROW_MAKES_NO_CALL)
 
 static enum ch_status create_other(struct scene *s)
 {
@@ -168,8 +168,9 @@ static void drop_heap_at_once(struct scene *s)
 	CHECK_EQ(ch_heap_destroy(s->heap), CH_OK);
 	s->heap = NULL;
 }
-SWEEP(sweep_heap_create, "ch_heap_create", NULL, create_other, ROW_ALL_SETTINGS | ROW_NOT_ON_BOEHM)
-SWEEP(sweep_heap_create_alone, "ch_heap_create", drop_heap_at_once, create_other,
+FAILS(failures_heap_create, "ch_heap_create", NULL, create_other,
+      ROW_ALL_SETTINGS | ROW_NOT_ON_BOEHM)
+FAILS(failures_heap_create_alone, "ch_heap_create", drop_heap_at_once, create_other,
       ROW_ALL_SETTINGS | ROW_NOT_ON_BOEHM)
 
 static enum ch_status call_destroy(struct scene *s)
@@ -178,21 +179,21 @@ static enum ch_status call_destroy(struct scene *s)
 	s->heap = status == CH_OK ? NULL : s->heap;
 	return status;
 }
-SWEEP(sweep_heap_destroy, "ch_heap_destroy", drop_heap, call_destroy, ROW_ALL_SETTINGS)
+FAILS(failures_heap_destroy, "ch_heap_destroy", drop_heap, call_destroy, ROW_ALL_SETTINGS)
 
 static enum ch_status call_stats(struct scene *s)
 {
 	struct ch_stats stats = {.size = sizeof stats};
 	return ch_heap_stats(s->heap, &stats);
 }
-SWEEP(sweep_heap_stats, "ch_heap_stats", NULL, call_stats, ROW_MAKES_NO_CALL | ROW_ALL_SETTINGS)
+FAILS(failures_heap_stats, "ch_heap_stats", NULL, call_stats, ROW_MAKES_NO_CALL | ROW_ALL_SETTINGS)
 
 static enum ch_status call_check(struct scene *s)
 {
 	char report[300];
 	return ch_heap_check(s->heap, report, sizeof report);
 }
-SWEEP(sweep_heap_check, "ch_heap_check", NULL, call_check, ROW_ALL_SETTINGS)
+FAILS(failures_heap_check, "ch_heap_check", NULL, call_check, ROW_ALL_SETTINGS)
 
 static enum ch_status call_vm_attach(struct scene *s)
 {
@@ -201,7 +202,7 @@ static enum ch_status call_vm_attach(struct scene *s)
 	CHECK((status == CH_OK) == (s->other_vm != NULL));
 	return status;
 }
-SWEEP(sweep_vm_attach, "ch_vm_attach", NULL, call_vm_attach, ROW_ALL_SETTINGS)
+FAILS(failures_vm_attach, "ch_vm_attach", NULL, call_vm_attach, ROW_ALL_SETTINGS)
 
 static void commit_one(struct ch_owner owner, uint32_t hot_bytes)
 {
@@ -228,14 +229,14 @@ static enum ch_status call_vm_detach(struct scene *s)
 	s->other_vm = NULL;
 	return ch_vm_detach(vm);
 }
-SWEEP(sweep_vm_detach, "ch_vm_detach", prepare_vm, call_vm_detach, ROW_ALL_SETTINGS)
+FAILS(failures_vm_detach, "ch_vm_detach", prepare_vm, call_vm_detach, ROW_ALL_SETTINGS)
 
 static enum ch_status call_discard(struct scene *s)
 {
 	size_t freed, kept;
 	return ch_vm_discard(s->heap, NULL, &freed, &kept);
 }
-SWEEP(sweep_vm_discard, "ch_vm_discard", NULL, call_discard, ROW_ALL_SETTINGS)
+FAILS(failures_vm_discard, "ch_vm_discard", NULL, call_discard, ROW_ALL_SETTINGS)
 
 /* --- threads and fibers --- */
 
@@ -256,8 +257,8 @@ static enum ch_status call_detach(struct scene *s)
 {
 	return ch_thread_detach(s->other);
 }
-SWEEP(sweep_thread_attach, "ch_thread_attach", prepare_other, call_attach, ROW_ALL_SETTINGS)
-SWEEP(sweep_thread_detach, "ch_thread_detach", prepare_attached, call_detach, ROW_ALL_SETTINGS)
+FAILS(failures_thread_attach, "ch_thread_attach", prepare_other, call_attach, ROW_ALL_SETTINGS)
+FAILS(failures_thread_detach, "ch_thread_detach", prepare_attached, call_detach, ROW_ALL_SETTINGS)
 
 static enum ch_status call_park(struct scene *s)
 {
@@ -266,8 +267,8 @@ static enum ch_status call_park(struct scene *s)
 	ch_thread_unpark();
 	return CH_OK;
 }
-SWEEP(sweep_thread_park, "ch_thread_park", NULL, call_park, ROW_MAKES_NO_CALL | ROW_ALL_SETTINGS)
-SWEEP(sweep_thread_unpark, "ch_thread_unpark", NULL, call_park,
+FAILS(failures_thread_park, "ch_thread_park", NULL, call_park, ROW_MAKES_NO_CALL | ROW_ALL_SETTINGS)
+FAILS(failures_thread_unpark, "ch_thread_unpark", NULL, call_park,
       ROW_MAKES_NO_CALL | ROW_ALL_SETTINGS)
 
 static enum ch_status call_poll(struct scene *s)
@@ -276,7 +277,7 @@ static enum ch_status call_poll(struct scene *s)
 	ch_thread_poll();
 	return CH_OK;
 }
-SWEEP(sweep_thread_poll, "ch_thread_poll", NULL, call_poll, ROW_MAKES_NO_CALL | ROW_ALL_SETTINGS)
+FAILS(failures_thread_poll, "ch_thread_poll", NULL, call_poll, ROW_MAKES_NO_CALL | ROW_ALL_SETTINGS)
 
 /* Dead and not swept: `spare`, and whole chunks that the pool gives back. */
 static void prepare_garbage(struct scene *s)
@@ -298,7 +299,7 @@ static void prepare_marked(struct scene *s)
 	ch_mark_stacks(marker);
 	CHECK_EQ(ch_mark_end(marker, true), CH_OK);
 }
-SWEEP(sweep_thread_poll_with_work, "ch_thread_poll", prepare_marked, call_poll, ROW_ON_HOST)
+FAILS(failures_thread_poll_with_work, "ch_thread_poll", prepare_marked, call_poll, ROW_ON_HOST)
 
 static uint64_t fiber_stack[16];
 static enum ch_status call_fiber_attach(struct scene *s)
@@ -332,12 +333,12 @@ static enum ch_status call_fiber_detach(struct scene *s)
 	s->fiber = NULL;
 	return ch_fiber_detach(fiber);
 }
-SWEEP(sweep_fiber_attach, "ch_fiber_attach", NULL, call_fiber_attach, ROW_ALL_SETTINGS)
-SWEEP(sweep_fiber_suspend, "ch_fiber_suspend", prepare_fiber, call_fiber_suspend,
+FAILS(failures_fiber_attach, "ch_fiber_attach", NULL, call_fiber_attach, ROW_ALL_SETTINGS)
+FAILS(failures_fiber_suspend, "ch_fiber_suspend", prepare_fiber, call_fiber_suspend,
       ROW_MAKES_NO_CALL | ROW_ALL_SETTINGS)
-SWEEP(sweep_fiber_resume, "ch_fiber_resume", prepare_suspended, call_fiber_resume,
+FAILS(failures_fiber_resume, "ch_fiber_resume", prepare_suspended, call_fiber_resume,
       ROW_MAKES_NO_CALL | ROW_ALL_SETTINGS)
-SWEEP(sweep_fiber_detach, "ch_fiber_detach", prepare_suspended, call_fiber_detach,
+FAILS(failures_fiber_detach, "ch_fiber_detach", prepare_suspended, call_fiber_detach,
       ROW_MAKES_NO_CALL | ROW_ALL_SETTINGS)
 
 /* --- owners --- */
@@ -354,16 +355,16 @@ static void prepare_last_owner(struct scene *s)
 	while (s->heap->owners.used % CH__SEGMENT_RECORDS != 0)
 		s->made = scene_owner(s, "one of many", &s->made_anchor);
 }
-SWEEP(sweep_owner_create, "ch_owner_create", NULL, call_owner_create,
+FAILS(failures_owner_create, "ch_owner_create", NULL, call_owner_create,
       ROW_ALL_SETTINGS | ROW_NOT_ON_BOEHM)
-SWEEP(sweep_owner_create_in_a_new_segment, "ch_owner_create", prepare_last_owner, call_owner_create,
-      ROW_NOT_ON_BOEHM)
+FAILS(failures_owner_create_in_a_new_segment, "ch_owner_create", prepare_last_owner,
+      call_owner_create, ROW_NOT_ON_BOEHM)
 
 static enum ch_status call_set_entry(struct scene *s)
 {
 	return ch_owner_set_entry(s->owner, s->source);
 }
-SWEEP(sweep_owner_set_entry, "ch_owner_set_entry", NULL, call_set_entry,
+FAILS(failures_owner_set_entry, "ch_owner_set_entry", NULL, call_set_entry,
       ROW_MAKES_NO_CALL | ROW_ALL_SETTINGS)
 
 static enum ch_status call_cell(struct scene *s)
@@ -371,7 +372,7 @@ static enum ch_status call_cell(struct scene *s)
 	CHECK(ch_owner_cell(s->owner) != NULL);
 	return CH_OK;
 }
-SWEEP(sweep_owner_cell, "ch_owner_cell", NULL, call_cell, ROW_MAKES_NO_CALL | ROW_ALL_SETTINGS)
+FAILS(failures_owner_cell, "ch_owner_cell", NULL, call_cell, ROW_MAKES_NO_CALL | ROW_ALL_SETTINGS)
 
 static enum ch_status call_release(struct scene *s)
 {
@@ -381,16 +382,17 @@ static enum ch_status call_release_now(struct scene *s)
 {
 	return ch_owner_release(s->spare, CH_RELEASE_NOT_RUNNING);
 }
-SWEEP(sweep_owner_release, "ch_owner_release", NULL, call_release,
+FAILS(failures_owner_release, "ch_owner_release", NULL, call_release,
       ROW_MAKES_NO_CALL | ROW_ALL_SETTINGS)
-SWEEP(sweep_owner_release_not_running, "ch_owner_release", NULL, call_release_now, ROW_ALL_SETTINGS)
+FAILS(failures_owner_release_not_running, "ch_owner_release", NULL, call_release_now,
+      ROW_ALL_SETTINGS)
 
 static enum ch_status call_owner_info(struct scene *s)
 {
 	struct ch_owner_facts facts;
 	return ch_owner_info(s->owner, &facts);
 }
-SWEEP(sweep_owner_info, "ch_owner_info", NULL, call_owner_info,
+FAILS(failures_owner_info, "ch_owner_info", NULL, call_owner_info,
       ROW_MAKES_NO_CALL | ROW_ALL_SETTINGS)
 
 /* --- blocks --- */
@@ -479,18 +481,18 @@ static void prepare_last_block(struct scene *s)
 	while (s->heap->blocks.used % CH__SEGMENT_RECORDS || self->free_count)
 		commit_one(s->spare, 16);
 }
-SWEEP(sweep_block_open, "ch_block_open", NULL, call_open, ROW_ALL_SETTINGS)
-SWEEP(sweep_block_open_named, "ch_block_open", NULL, call_open_named, ROW_ALL_SETTINGS)
-SWEEP(sweep_block_open_patch, "ch_block_open", NULL, call_open_patch, 0)
-SWEEP(sweep_block_open_guard, "ch_block_open", NULL, call_open_guard, 0)
-SWEEP(sweep_block_open_span, "ch_block_open", NULL, call_open_span, ROW_ALL_SETTINGS)
-SWEEP(sweep_block_open_own_frames, "ch_block_open", NULL, call_open_own, 0)
-SWEEP(sweep_block_open_in_place, "ch_block_open", NULL, call_open_in_place, ROW_ALL_SETTINGS)
-SWEEP(sweep_block_open_data, "ch_block_open", NULL, call_open_data, ROW_ALL_SETTINGS)
-SWEEP(sweep_block_open_that_collects, "ch_block_open", prepare_full, call_open_collecting,
+FAILS(failures_block_open, "ch_block_open", NULL, call_open, ROW_ALL_SETTINGS)
+FAILS(failures_block_open_named, "ch_block_open", NULL, call_open_named, ROW_ALL_SETTINGS)
+FAILS(failures_block_open_patch, "ch_block_open", NULL, call_open_patch, 0)
+FAILS(failures_block_open_guard, "ch_block_open", NULL, call_open_guard, 0)
+FAILS(failures_block_open_span, "ch_block_open", NULL, call_open_span, ROW_ALL_SETTINGS)
+FAILS(failures_block_open_own_frames, "ch_block_open", NULL, call_open_own, 0)
+FAILS(failures_block_open_in_place, "ch_block_open", NULL, call_open_in_place, ROW_ALL_SETTINGS)
+FAILS(failures_block_open_data, "ch_block_open", NULL, call_open_data, ROW_ALL_SETTINGS)
+FAILS(failures_block_open_that_collects, "ch_block_open", prepare_full, call_open_collecting,
       ROW_COLLECTS)
-SWEEP(sweep_block_open_many, "ch_block_open", NULL, call_open_many, 0)
-SWEEP(sweep_block_open_in_a_new_segment, "ch_block_open", prepare_last_block, call_open, 0)
+FAILS(failures_block_open_many, "ch_block_open", NULL, call_open_many, 0)
+FAILS(failures_block_open_in_a_new_segment, "ch_block_open", prepare_last_block, call_open, 0)
 
 static enum ch_status call_veneer(struct scene *s)
 {
@@ -500,7 +502,7 @@ static enum ch_status call_veneer(struct scene *s)
 	CHECK((status == CH_OK) == (at != NULL));
 	return status;
 }
-SWEEP(sweep_block_veneer, "ch_block_veneer", NULL, call_veneer,
+FAILS(failures_block_veneer, "ch_block_veneer", NULL, call_veneer,
       ROW_MAKES_NO_CALL | ROW_ALL_SETTINGS)
 
 static enum ch_status call_commit(struct scene *s)
@@ -552,11 +554,11 @@ static void prepare_own_frames(struct scene *s)
 	e->code.eh_frame = table;
 	e->code.used_to = e->at;
 }
-SWEEP(sweep_block_commit, "ch_block_commit", NULL, call_commit, ROW_ALL_SETTINGS)
-SWEEP(sweep_block_commit_inner_entry, "ch_block_commit", prepare_inner, call_commit, 0)
-SWEEP(sweep_block_commit_of_everything, "ch_block_commit", prepare_full_block, call_commit,
+FAILS(failures_block_commit, "ch_block_commit", NULL, call_commit, ROW_ALL_SETTINGS)
+FAILS(failures_block_commit_inner_entry, "ch_block_commit", prepare_inner, call_commit, 0)
+FAILS(failures_block_commit_of_everything, "ch_block_commit", prepare_full_block, call_commit,
       ROW_ALL_SETTINGS)
-SWEEP(sweep_block_commit_own_frames, "ch_block_commit", prepare_own_frames, call_commit, 0)
+FAILS(failures_block_commit_own_frames, "ch_block_commit", prepare_own_frames, call_commit, 0)
 
 static void open_in_place(struct scene *s, enum ch_kind kind)
 {
@@ -576,18 +578,19 @@ static void prepare_constants(struct scene *s)
 {
 	open_in_place(s, CH_KIND_RODATA);
 }
-SWEEP(sweep_block_commit_in_place, "ch_block_commit", prepare_in_place, call_commit,
+FAILS(failures_block_commit_in_place, "ch_block_commit", prepare_in_place, call_commit,
       ROW_ALL_SETTINGS)
-SWEEP(sweep_block_commit_constants, "ch_block_commit", prepare_constants, call_commit,
+FAILS(failures_block_commit_constants, "ch_block_commit", prepare_constants, call_commit,
       ROW_ALL_SETTINGS)
 
 static enum ch_status call_abort(struct scene *s)
 {
 	return ch_block_abort(&s->open.code);
 }
-SWEEP(sweep_block_abort_in_place, "ch_block_abort", prepare_in_place, call_abort, ROW_ALL_SETTINGS)
-SWEEP(sweep_block_abort, "ch_block_abort", NULL, call_abort, ROW_ALL_SETTINGS)
-SWEEP(sweep_block_abort_of_everything, "ch_block_abort", prepare_full_block, call_abort,
+FAILS(failures_block_abort_in_place, "ch_block_abort", prepare_in_place, call_abort,
+      ROW_ALL_SETTINGS)
+FAILS(failures_block_abort, "ch_block_abort", NULL, call_abort, ROW_ALL_SETTINGS)
+FAILS(failures_block_abort_of_everything, "ch_block_abort", prepare_full_block, call_abort,
       ROW_ALL_SETTINGS)
 
 static enum ch_status call_block_info(struct scene *s)
@@ -595,7 +598,7 @@ static enum ch_status call_block_info(struct scene *s)
 	struct ch_info info;
 	return ch_block_info(s->live, &info);
 }
-SWEEP(sweep_block_info, "ch_block_info", NULL, call_block_info,
+FAILS(failures_block_info, "ch_block_info", NULL, call_block_info,
       ROW_MAKES_NO_CALL | ROW_ALL_SETTINGS)
 
 /* --- what is attached --- */
@@ -639,18 +642,19 @@ static void prepare_list(struct scene *s)
 	for (int i = 0; i < 4; i++)
 		CHECK_EQ(call_edge(s), CH_OK);
 }
-SWEEP(sweep_branch_attach, "ch_branch_attach", NULL, call_branch_attach, ROW_ALL_SETTINGS)
-SWEEP(sweep_branch_link, "ch_branch_link", NULL, call_link, ROW_MAKES_NO_CALL | ROW_ALL_SETTINGS)
-SWEEP(sweep_edge_attach, "ch_edge_attach", NULL, call_edge, ROW_ALL_SETTINGS)
-SWEEP(sweep_edge_attach_to_a_full_list, "ch_edge_attach", prepare_list, call_edge, 0)
-SWEEP(sweep_edge_attach_owner, "ch_edge_attach_owner", NULL, call_edge_owner, ROW_ALL_SETTINGS)
-SWEEP(sweep_edge_attach_owner_to_a_full_list, "ch_edge_attach_owner", prepare_list, call_edge_owner,
+FAILS(failures_branch_attach, "ch_branch_attach", NULL, call_branch_attach, ROW_ALL_SETTINGS)
+FAILS(failures_branch_link, "ch_branch_link", NULL, call_link, ROW_MAKES_NO_CALL | ROW_ALL_SETTINGS)
+FAILS(failures_edge_attach, "ch_edge_attach", NULL, call_edge, ROW_ALL_SETTINGS)
+FAILS(failures_edge_attach_to_a_full_list, "ch_edge_attach", prepare_list, call_edge, 0)
+FAILS(failures_edge_attach_owner, "ch_edge_attach_owner", NULL, call_edge_owner, ROW_ALL_SETTINGS)
+FAILS(failures_edge_attach_owner_to_a_full_list, "ch_edge_attach_owner", prepare_list,
+      call_edge_owner, 0)
+FAILS(failures_ref_attach, "ch_ref_attach", NULL, call_ref, ROW_ALL_SETTINGS)
+FAILS(failures_ref_attach_to_a_full_list, "ch_ref_attach", prepare_list, call_ref, 0)
+FAILS(failures_patch_point_attach, "ch_patch_point_attach", NULL, call_point, ROW_ALL_SETTINGS)
+FAILS(failures_patch_point_attach_to_a_full_list, "ch_patch_point_attach", prepare_list, call_point,
       0)
-SWEEP(sweep_ref_attach, "ch_ref_attach", NULL, call_ref, ROW_ALL_SETTINGS)
-SWEEP(sweep_ref_attach_to_a_full_list, "ch_ref_attach", prepare_list, call_ref, 0)
-SWEEP(sweep_patch_point_attach, "ch_patch_point_attach", NULL, call_point, ROW_ALL_SETTINGS)
-SWEEP(sweep_patch_point_attach_to_a_full_list, "ch_patch_point_attach", prepare_list, call_point, 0)
-SWEEP(sweep_block_lines, "ch_block_lines", NULL, call_lines, ROW_ALL_SETTINGS)
+FAILS(failures_block_lines, "ch_block_lines", NULL, call_lines, ROW_ALL_SETTINGS)
 
 static bool end_at_once(void *arg, const struct ch_site *site)
 {
@@ -661,7 +665,8 @@ static enum ch_status call_sites(struct scene *s)
 {
 	return ch_block_sites(s->dropped, end_at_once, NULL);
 }
-SWEEP(sweep_block_sites, "ch_block_sites", NULL, call_sites, ROW_MAKES_NO_CALL | ROW_ALL_SETTINGS)
+FAILS(failures_block_sites, "ch_block_sites", NULL, call_sites,
+      ROW_MAKES_NO_CALL | ROW_ALL_SETTINGS)
 
 static enum ch_status call_frame(struct scene *s)
 {
@@ -669,7 +674,7 @@ static enum ch_status call_frame(struct scene *s)
 	uint8_t frame;
 	return ch_frame_register(s->heap, &nop, 1, &frame);
 }
-SWEEP(sweep_frame_register, "ch_frame_register", NULL, call_frame,
+FAILS(failures_frame_register, "ch_frame_register", NULL, call_frame,
       ROW_MAKES_NO_CALL | ROW_ALL_SETTINGS)
 
 static enum ch_status make_trampoline(struct scene *s, enum ch_trampoline kind, const char *name)
@@ -688,8 +693,8 @@ static enum ch_status call_trampoline_named(struct scene *s)
 {
 	return make_trampoline(s, CH_TRAMPOLINE_TAIL, "its own name");
 }
-SWEEP(sweep_trampoline_make, "ch_trampoline_make", NULL, call_trampoline, ROW_ALL_SETTINGS)
-SWEEP(sweep_trampoline_make_named, "ch_trampoline_make", NULL, call_trampoline_named, 0)
+FAILS(failures_trampoline_make, "ch_trampoline_make", NULL, call_trampoline, ROW_ALL_SETTINGS)
+FAILS(failures_trampoline_make_named, "ch_trampoline_make", NULL, call_trampoline_named, 0)
 
 /* --- assumptions and invalidation --- */
 
@@ -727,14 +732,14 @@ static enum ch_status call_invalidate(struct scene *s)
 	CHECK_EQ(count, 3);
 	return status;
 }
-SWEEP(sweep_assumption_create, "ch_assumption_create", NULL, call_fact, ROW_ALL_SETTINGS)
-SWEEP(sweep_assumption_create_in_a_new_segment, "ch_assumption_create", prepare_last_fact,
+FAILS(failures_assumption_create, "ch_assumption_create", NULL, call_fact, ROW_ALL_SETTINGS)
+FAILS(failures_assumption_create_in_a_new_segment, "ch_assumption_create", prepare_last_fact,
       call_fact, 0)
-SWEEP(sweep_block_assume, "ch_block_assume", NULL, call_assume, ROW_ALL_SETTINGS)
-SWEEP(sweep_block_assume_in_a_full_list, "ch_block_assume", prepare_assumed, call_assume, 0)
-SWEEP(sweep_assumption_break, "ch_assumption_break", NULL, call_break,
+FAILS(failures_block_assume, "ch_block_assume", NULL, call_assume, ROW_ALL_SETTINGS)
+FAILS(failures_block_assume_in_a_full_list, "ch_block_assume", prepare_assumed, call_assume, 0)
+FAILS(failures_assumption_break, "ch_assumption_break", NULL, call_break,
       ROW_MAKES_NO_CALL | ROW_ALL_SETTINGS)
-SWEEP(sweep_blocks_invalidate, "ch_blocks_invalidate", NULL, call_invalidate,
+FAILS(failures_blocks_invalidate, "ch_blocks_invalidate", NULL, call_invalidate,
       ROW_MAKES_NO_CALL | ROW_ALL_SETTINGS)
 
 /* --- collection --- */
@@ -743,8 +748,8 @@ static enum ch_status call_collect(struct scene *s)
 {
 	return ch_heap_collect(s->heap);
 }
-SWEEP(sweep_heap_collect, "ch_heap_collect", NULL, call_collect, 0)
-SWEEP(sweep_heap_collect_garbage, "ch_heap_collect", prepare_garbage, call_collect, 0)
+FAILS(failures_heap_collect, "ch_heap_collect", NULL, call_collect, 0)
+FAILS(failures_heap_collect_garbage, "ch_heap_collect", prepare_garbage, call_collect, 0)
 
 static enum ch_status call_mark_begin(struct scene *s)
 {
@@ -786,14 +791,14 @@ static enum ch_status call_mark_end(struct scene *s)
 	s->marker = NULL;
 	return ch_mark_end(marker, true);
 }
-SWEEP(sweep_mark_begin, "ch_mark_begin", NULL, call_mark_begin, ROW_ON_HOST)
-SWEEP(sweep_mark_owner, "ch_mark_owner", prepare_mark, call_mark_owner,
+FAILS(failures_mark_begin, "ch_mark_begin", NULL, call_mark_begin, ROW_ON_HOST)
+FAILS(failures_mark_owner, "ch_mark_owner", prepare_mark, call_mark_owner,
       ROW_ON_HOST | ROW_MAKES_NO_CALL)
-SWEEP(sweep_mark_stack, "ch_mark_stack", prepare_mark, call_mark_stack,
+FAILS(failures_mark_stack, "ch_mark_stack", prepare_mark, call_mark_stack,
       ROW_ON_HOST | ROW_MAKES_NO_CALL)
-SWEEP(sweep_mark_stacks, "ch_mark_stacks", prepare_mark, call_mark_stacks,
+FAILS(failures_mark_stacks, "ch_mark_stacks", prepare_mark, call_mark_stacks,
       ROW_ON_HOST | ROW_MAKES_NO_CALL)
-SWEEP(sweep_mark_end, "ch_mark_end", prepare_marking, call_mark_end, ROW_ON_HOST)
+FAILS(failures_mark_end, "ch_mark_end", prepare_marking, call_mark_end, ROW_ON_HOST)
 
 static uintptr_t visit_ref(void *arg, uintptr_t word, bool *is_young)
 {
@@ -810,7 +815,7 @@ static void prepare_visit(struct scene *s)
 	prepare_full_block(s);
 	prepare_mark(s);
 }
-SWEEP(sweep_refs_visit, "ch_refs_visit", prepare_visit, call_refs,
+FAILS(failures_refs_visit, "ch_refs_visit", prepare_visit, call_refs,
       ROW_ON_HOST | ROW_MAKES_NO_CALL)
 
 /* --- looking --- */
@@ -855,11 +860,11 @@ static enum ch_status call_describe(struct scene *s)
 	CHECK_EQ(ch_trap_describe(s->heap, &info, &context, text, sizeof text), 0);
 	return CH_OK;
 }
-SWEEP(sweep_block_at, "ch_block_at", NULL, call_at, ROW_MAKES_NO_CALL | ROW_ALL_SETTINGS)
-SWEEP(sweep_block_each, "ch_block_each", NULL, call_each, ROW_MAKES_NO_CALL | ROW_ALL_SETTINGS)
-SWEEP(sweep_backtrace, "ch_backtrace", NULL, call_backtrace, ROW_MAKES_NO_CALL)
-SWEEP(sweep_address_name, "ch_address_name", NULL, call_name, ROW_MAKES_NO_CALL)
-SWEEP(sweep_trap_describe, "ch_trap_describe", NULL, call_describe,
+FAILS(failures_block_at, "ch_block_at", NULL, call_at, ROW_MAKES_NO_CALL | ROW_ALL_SETTINGS)
+FAILS(failures_block_each, "ch_block_each", NULL, call_each, ROW_MAKES_NO_CALL | ROW_ALL_SETTINGS)
+FAILS(failures_backtrace, "ch_backtrace", NULL, call_backtrace, ROW_MAKES_NO_CALL)
+FAILS(failures_address_name, "ch_address_name", NULL, call_name, ROW_MAKES_NO_CALL)
+FAILS(failures_trap_describe, "ch_trap_describe", NULL, call_describe,
       ROW_MAKES_NO_CALL | ROW_ALL_SETTINGS)
 
 /* --- sinks --- */
@@ -888,11 +893,12 @@ static enum ch_status call_sink_status(struct scene *s)
 	CHECK(ch_sink_status(s->heap, CH_SINK_UNWIND, &path, &failed));
 	return CH_OK;
 }
-SWEEP(sweep_sink_set_on, "ch_sink_set", NULL, call_sinks_on, ROW_ALL_SETTINGS)
-SWEEP(sweep_sink_set_off, "ch_sink_set", NULL, call_sinks_off,
+FAILS(failures_sink_set_on, "ch_sink_set", NULL, call_sinks_on, ROW_ALL_SETTINGS)
+FAILS(failures_sink_set_off, "ch_sink_set", NULL, call_sinks_off,
       ROW_ALL_SETTINGS | ROW_SWITCHES_SINKS)
-SWEEP_REPAIRED(sweep_sink_flush, "ch_sink_flush", NULL, call_flush, ROW_ALL_SETTINGS, turn_sinks_on)
-SWEEP(sweep_sink_status, "ch_sink_status", NULL, call_sink_status,
+FAILS_REPAIRED(failures_sink_flush, "ch_sink_flush", NULL, call_flush, ROW_ALL_SETTINGS,
+	       turn_sinks_on)
+FAILS(failures_sink_status, "ch_sink_status", NULL, call_sink_status,
       ROW_MAKES_NO_CALL | ROW_ALL_SETTINGS)
 
 /* --- fork: no failure of ours may be the process's --- */
@@ -925,8 +931,8 @@ static void prepare_data(struct scene *s)
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
 	CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
 }
-SWEEP(sweep_fork, NULL, NULL, call_fork, ROW_ALL_SETTINGS)
-SWEEP(sweep_fork_with_data, NULL, prepare_data, call_fork, ROW_ALL_SETTINGS)
+FAILS(failures_fork, NULL, NULL, call_fork, ROW_ALL_SETTINGS)
+FAILS(failures_fork_with_data, NULL, prepare_data, call_fork, ROW_ALL_SETTINGS)
 
 /* --- the Boehm driver's own --- */
 
@@ -940,11 +946,11 @@ static enum ch_status call_blocking(struct scene *s)
 	CHECK(ch_bdw_do_blocking(give_back, s) == s);
 	return CH_OK;
 }
-SWEEP(sweep_bdw_heap_create, "ch_bdw_heap_create", NULL, create_other, ROW_ON_BOEHM)
-SWEEP(sweep_bdw_owner_create, "ch_bdw_owner_create", NULL, call_owner_create, ROW_ON_BOEHM)
-SWEEP(sweep_bdw_owner_create_in_a_new_segment, "ch_bdw_owner_create", prepare_last_owner,
+FAILS(failures_bdw_heap_create, "ch_bdw_heap_create", NULL, create_other, ROW_ON_BOEHM)
+FAILS(failures_bdw_owner_create, "ch_bdw_owner_create", NULL, call_owner_create, ROW_ON_BOEHM)
+FAILS(failures_bdw_owner_create_in_a_new_segment, "ch_bdw_owner_create", prepare_last_owner,
       call_owner_create, ROW_ON_BOEHM)
-SWEEP(sweep_bdw_do_blocking, "ch_bdw_do_blocking", NULL, call_blocking,
+FAILS(failures_bdw_do_blocking, "ch_bdw_do_blocking", NULL, call_blocking,
       ROW_ON_BOEHM | ROW_MAKES_NO_CALL)
 #endif
 
@@ -977,11 +983,12 @@ static enum ch_status call_profile_write(struct scene *s)
 	snprintf(path, sizeof path, "%s/profile.svg", getenv("CODEHEAP_PERF_MAP_DIR"));
 	return ch_profile_write(s->heap, path, NULL);
 }
-SWEEP(sweep_profile_start, "ch_profile_start", NULL, call_profile_start, ROW_ALL_SETTINGS)
-SWEEP(sweep_profile_stop, "ch_profile_stop", prepare_profile, call_profile_stop, ROW_ALL_SETTINGS)
-SWEEP(sweep_profile_write, "ch_profile_write", prepare_stopped_profile, call_profile_write,
+FAILS(failures_profile_start, "ch_profile_start", NULL, call_profile_start, ROW_ALL_SETTINGS)
+FAILS(failures_profile_stop, "ch_profile_stop", prepare_profile, call_profile_stop,
       ROW_ALL_SETTINGS)
-#ifndef SWEEP_ROWS_ONLY
+FAILS(failures_profile_write, "ch_profile_write", prepare_stopped_profile, call_profile_write,
+      ROW_ALL_SETTINGS)
+#ifndef FAILS_ROWS_ONLY
 
 /* --- what a process does once: in a child for each step --- */
 
@@ -1060,17 +1067,17 @@ static void walk_once(enum ch_status (*call)(struct ch_heap *), bool needs_heap)
 	CHECK(o.n > 1); /* something did fail */
 }
 
-static const struct sweep_row row_trap_install = {
-	"sweep_trap_install", "ch_trap_install", NULL, NULL, 0, NULL};
+static const struct failures_row row_trap_install = {
+	"failures_trap_install", "ch_trap_install", NULL, NULL, 0, NULL};
 __attribute__((constructor)) static void add_trap_install(void)
 {
 	rows[row_count++] = &row_trap_install;
 }
-TEST(sweep_trap_install)
+TEST(failures_trap_install)
 {
 	walk_once(call_install, true);
 }
-TEST(sweep_first_heap_of_a_process)
+TEST(failures_first_heap_of_a_process)
 {
 	walk_once(call_first_heap, false);
 }
@@ -1088,15 +1095,15 @@ static void find_row(const char *function, void *arg)
 		FAIL("%s has no row: nothing fails its calls", function);
 }
 
-TEST(sweep_has_a_row_for_each_function)
+TEST(failures_have_a_row_for_each_function)
 {
 	unsigned count = 0;
-	sweep_each_function(find_row, &count);
+	failures_each_function(find_row, &count);
 	CHECK_EQ(count, 60 + 3);
 	for (unsigned i = 0; i < row_count; i++)
-		if (rows[i]->function && !sweep_documented(rows[i]->function))
+		if (rows[i]->function && !failures_documented(rows[i]->function))
 			FAIL("%s is in no header", rows[i]->function);
-	CHECK_EQ(sweep_documented("ch_branch_link"),
+	CHECK_EQ(failures_documented("ch_branch_link"),
 		 1u << CH_OK | 1u << CH_E_STALE | 1u << CH_E_STATE | 1u << CH_E_REACH);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * sweep_scene.c: the heap of one step of a sweep, with one of everything in it, and the number that
- * says whether anything of it changed. It injects nothing. */
+ * failures_scene.c: the heap of one step of a walk, with one of everything in it, and the number
+ * that says whether anything of it changed. It injects nothing. */
+#include "tests/support/failures.h"
 #include "tests/support/stage_code.h"
-#include "tests/support/sweep.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -81,7 +81,7 @@ static void make_open(struct scene *s)
 	e->code.used_to = e->at;
 }
 
-void scene_start(struct scene *s, const struct sweep_setting *setting)
+void scene_start(struct scene *s, const struct failures_setting *setting)
 {
 	memset(s, 0, sizeof *s);
 	s->setting = setting;
