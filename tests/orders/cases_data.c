@@ -160,9 +160,9 @@ static struct ch__profiler *profiler;
 static struct ch__sampler_slot *slot;
 static ucontext_t context;
 
-static uint64_t no_key(void *user, uintptr_t pc, uint64_t known)
+static uint64_t no_key(const struct ch_heap *heap, uintptr_t pc, uint64_t known)
 {
-	(void)user;
+	(void)heap;
 	(void)pc;
 	(void)known;
 	return 0;
@@ -170,7 +170,8 @@ static uint64_t no_key(void *user, uintptr_t pc, uint64_t known)
 static void make_profiler(void)
 {
 	scene_make();
-	struct ch__profiler_config config = {.meta = scene.heap->meta, .rate = 1, .key_of = no_key};
+	struct ch__profiler_config config = {
+		.meta = scene.heap->meta, .rate = 1, .heap = scene.heap, .key_of = no_key};
 	HOLDS(ch__profiler_create(&config, &profiler) == 0);
 	HOLDS(ch__profile_install());
 	order_profile_tag = ch__profile_tag(scene.heap->id);
@@ -194,9 +195,9 @@ static void takes_samples(void)
 }
 static void removes_sampler(void)
 {
-	ch__profiler_name_all(profiler);
+	ch__profiler_name_all(profiler, scene.heap, scene.heap->id);
 	ch__profiler_remove(profiler, slot);
-	ch__profiler_name_all(profiler);
+	ch__profiler_name_all(profiler, scene.heap, scene.heap->id);
 }
 
 /* --- locks --- */

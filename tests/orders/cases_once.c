@@ -438,9 +438,9 @@ static struct ch__sampler_slot *slot;
 static ucontext_t context;
 enum { RING_WORDS = 1024, SAMPLES = 300 };
 
-static uint64_t no_key(void *user, uintptr_t pc, uint64_t known)
+static uint64_t no_key(const struct ch_heap *heap, uintptr_t pc, uint64_t known)
 {
-	(void)user;
+	(void)heap;
 	(void)pc;
 	(void)known;
 	return 0;
@@ -487,7 +487,8 @@ static void fill_ring(void)
 }
 static void begin_ring(void)
 {
-	struct ch__profiler_config config = {.meta = scene.heap->meta, .rate = 1, .key_of = no_key};
+	struct ch__profiler_config config = {
+		.meta = scene.heap->meta, .rate = 1, .heap = scene.heap, .key_of = no_key};
 	HOLDS(ch__profiler_create(&config, &profiler) == 0);
 	slot = ch__profile_slot(&profile, sampled);
 	HOLDS(ch__profiler_add(profiler, slot, 1) == 0);
@@ -502,7 +503,7 @@ static void end_ring(void)
 static void merges(void)
 {
 	for (int i = 0; i < 3; i++) {
-		ch__profiler_name_all(profiler);
+		ch__profiler_name_all(profiler, scene.heap, scene.heap->id);
 		order_yield();
 	}
 }
