@@ -64,21 +64,20 @@ static bool grow(struct ch_heap *heap, struct ch__assumption *fact)
 	return true;
 }
 
-static enum ch_status assume(struct ch_heap *heap, struct ch__thread *self, uint32_t index,
-			     struct ch_assumption handle) CH_REQUIRES(ch__role_heap)
+static enum ch_status assume(struct ch__subject *s, uint32_t index, struct ch_assumption handle)
+	CH_REQUIRES(ch__role_heap)
 {
-	struct ch__block *block = ch__block_at(heap, index);
-	uint32_t fact_index = resolve(heap, handle);
+	uint32_t fact_index = resolve(s->heap, handle);
 	if (!fact_index)
 		return CH_E_STALE;
-	struct ch__assumption *fact = ch__assumption_at(heap, fact_index);
-	if (!grow(heap, fact))
+	struct ch__assumption *fact = ch__assumption_at(s->heap, fact_index);
+	if (!grow(s->heap, fact))
 		return CH_E_MEMORY;
 	struct ch__item item = {.at = fact_index, .value = fact->count};
-	uint32_t at = block->side_list ? block->side_list->count : 0;
-	enum ch_status status = ch__side_need_locked(heap, self, block, 1);
+	uint32_t at = s->block->side_list ? s->block->side_list->count : 0;
+	enum ch_status status = ch__side_need_locked(s->heap, s->self, s->block, 1);
 	if (status == CH_OK)
-		status = ch__side_add(heap, self, block, CH__ITEM_ASSUME, item, NULL);
+		status = ch__side_add(s->heap, s->self, s->block, CH__ITEM_ASSUME, item, NULL);
 	if (status == CH_OK)
 		fact->dependents[fact->count++] = (struct ch__dependent){index, at};
 	return status;
@@ -86,23 +85,13 @@ static enum ch_status assume(struct ch_heap *heap, struct ch__thread *self, uint
 
 enum ch_status ch_block_assume(struct ch_block handle, struct ch_assumption assumption)
 {
-	if (ch__is_marking())
-		return CH_E_STATE;
-	struct ch_heap *heap = ch__handle_heap(handle.bits);
-	if (!heap)
-		return CH_E_STALE;
-	struct ch__thread *self = ch__thread_self(heap);
-	if (!self)
-		return CH_E_THREAD;
-	ch__heap_lock(heap);
-	uint32_t index = ch__block_resolve(heap, handle);
-	enum ch_status status = CH_E_STALE;
-	if (index)
-		status = ch__block_state(ch__block_at(heap, index)) == CH_BLOCK_OPEN &&
-					 !ch__block_is_data(heap, ch__block_at(heap, index))
-				 ? assume(heap, self, index, assumption)
-				 : CH_E_STATE;
-	ch__heap_unlock(heap);
+	struct ch__subject s;
+	enum ch_status status = ch__subject_open_code(handle, false, &s);
+	if (status != CH_OK)
+		return status;
+	ch__heap_lock(s.heap);
+	status = assume(&s, ch__handle_index(handle.bits), assumption);
+	ch__heap_unlock(s.heap);
 	return status;
 }
 

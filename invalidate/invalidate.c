@@ -25,8 +25,7 @@ uint32_t ch__invalidate_block(struct ch_heap *heap, uint32_t index, enum ch__cau
 	ch__entry_close(heap, block);
 	if (owner->entry == index)
 		ch__owner_reset_cell(owner);
-	ch__relink_incoming(heap, index);
-	ch__relink_outgoing(heap, index);
+	ch__block_unlink(heap, index, true, true);
 	ch__exits_divert(heap, index);
 	ch__block_set_state(heap, index, CH_BLOCK_NOTENTRANT, cause, __func__);
 	uint32_t bytes = ch__hot_bytes(block) + ch__cold_bytes(block);

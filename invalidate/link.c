@@ -126,14 +126,10 @@ static enum ch_status check_place(struct ch_heap *heap, struct ch__thread *self,
 
 static uint32_t free_slot(const struct ch_heap *heap, const struct ch__block *block)
 {
-	uint32_t at = atomic_load_explicit(&block->first_branch, memory_order_relaxed);
-	for (bool last = !at; !last; at++) {
-		const struct ch__branch *branch = ch__branch_at(heap, at);
-		last = ch__branch_has(branch, CH__BRANCH_LAST);
-		if (!branch->site)
-			return at;
-	}
-	return 0;
+	uint32_t at = ch__block_run(block);
+	while (at && ch__branch_at(heap, at)->site)
+		at = ch__branch_after(heap, at);
+	return at;
 }
 
 static void write_stub(struct ch_heap *heap, const struct ch__block *block, uint32_t index,
@@ -292,25 +288,22 @@ static enum ch_status link_locked(struct ch_heap *heap, struct ch__thread *self,
 		status = CH_E_STATE;
 	else if (to && (kind == CH__SITE_LEA) && ch__block_entry_kind(to) == CH_ENTRY_NONE)
 		status = CH_E_STATE;
-	if (status == CH_OK) {
-		bool was_linked = ch__branch_target(branch) != 0;
-		if (was_linked)
+	if (status == CH_OK && !to)
+		ch__branch_unlink(heap, index, true);
+	if (status == CH_OK && to) {
+		if (ch__branch_target(branch))
 			note_unlinked(heap, branch);
+		/* One store leads the site from the one to the other. */
 		ch__branch_unlink(heap, index, false);
-		if (!to && was_linked)
-			write_site(heap, from, index, ch__branch_exit(heap, from, index));
-		if (to) {
-			CH_MOVE(ch__branch_moves, index, ch__branch_generation(branch),
-				ch__branch_state(branch), CH__BRANCH_LINKED, ch__held(heap),
-				__func__);
-			set_target(branch, target);
-			list_insert(heap, to, index);
-			ch__block_held(to);
-			heap->branches_linked++;
-			CH_PUBLISHED(heap->pool, ch__exec(heap, to->hot_offset), CH__GRANULE_BYTES,
-				     "target of a link");
-			write_site(heap, from, index, ch__block_entry(heap, to));
-		}
+		CH_MOVE(ch__branch_moves, index, ch__branch_generation(branch),
+			ch__branch_state(branch), CH__BRANCH_LINKED, ch__held(heap), __func__);
+		set_target(branch, target);
+		list_insert(heap, to, index);
+		ch__block_held(to);
+		heap->branches_linked++;
+		CH_PUBLISHED(heap->pool, ch__exec(heap, to->hot_offset), CH__GRANULE_BYTES,
+			     "target of a link");
+		write_site(heap, from, index, ch__block_entry(heap, to));
 	}
 	ch__region_leave(self);
 	return status;
@@ -333,21 +326,14 @@ enum ch_status ch_branch_link(struct ch_branch handle, struct ch_block target_ha
 	return status;
 }
 
-/* --- when a block stops being entrant --- */
+/* --- when a block stops being entrant, or ends --- */
 
-void ch__relink_incoming(struct ch_heap *heap, uint32_t index)
+void ch__block_unlink(struct ch_heap *heap, uint32_t index, bool patch_incoming,
+		      bool patch_outgoing)
 {
 	struct ch__block *block = ch__block_at(heap, index);
 	while (block->in_head)
-		ch__branch_unlink(heap, block->in_head, true);
-}
-
-void ch__relink_outgoing(struct ch_heap *heap, uint32_t index)
-{
-	struct ch__block *block = ch__block_at(heap, index);
-	uint32_t at = atomic_load_explicit(&block->first_branch, memory_order_relaxed);
-	for (bool last = !at; !last; at++) {
-		last = ch__branch_has(ch__branch_at(heap, at), CH__BRANCH_LAST);
-		ch__branch_unlink(heap, at, true);
-	}
+		ch__branch_unlink(heap, block->in_head, patch_incoming);
+	for (uint32_t at = ch__block_run(block); at; at = ch__branch_after(heap, at))
+		ch__branch_unlink(heap, at, patch_outgoing);
 }

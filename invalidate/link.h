@@ -10,10 +10,8 @@
 void ch__branch_unlink(struct ch_heap *, uint32_t branch, bool patch)
 	CH_REQUIRES(ch__role_heap, ch__role_region);
 
-/* Every incoming branch back to its stub, then the block's own. */
-void ch__relink_incoming(struct ch_heap *, uint32_t block)
-	CH_REQUIRES(ch__role_heap, ch__role_region);
-void ch__relink_outgoing(struct ch_heap *, uint32_t block)
+/* Every branch that leads to the block, then the block's own. */
+void ch__block_unlink(struct ch_heap *, uint32_t block, bool patch_incoming, bool patch_outgoing)
 	CH_REQUIRES(ch__role_heap, ch__role_region);
 
 #endif

@@ -21,8 +21,6 @@ static bool point_is_sound(struct ch__subject *s, uintptr_t point, uintptr_t exi
 enum ch_status ch_patch_point_attach(struct ch_block block, const void *at, const void *exit,
 				     void *user)
 {
-	if (ch__is_marking())
-		return CH_E_STATE;
 	struct ch__subject s;
 	enum ch_status status = ch__subject_open_code(block, true, &s);
 	if (status != CH_OK)

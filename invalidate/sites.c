@@ -37,7 +37,7 @@ __attribute__((always_inline)) static inline struct walk walk_of(const struct ch
 								 const struct ch__block *block)
 {
 	bool has_entry = ch__block_entry_kind(block) == CH_ENTRY_PATCH;
-	uint32_t first = atomic_load_explicit(&block->first_branch, memory_order_relaxed);
+	uint32_t first = ch__block_run(block);
 	return (struct walk){heap, block, has_entry, has_entry || first, first, 0};
 }
 
@@ -46,7 +46,7 @@ __attribute__((always_inline)) static inline bool next_branch(struct walk *w, st
 	while (w->branch) {
 		uint32_t index = w->branch;
 		const struct ch__branch *branch = ch__branch_at(w->heap, index);
-		w->branch = ch__branch_has(branch, CH__BRANCH_LAST) ? 0 : index + 1;
+		w->branch = ch__branch_after(w->heap, index);
 		if (!branch->site)
 			continue;
 		uintptr_t exec = ch__exec(w->heap, branch->site), exit = 0;
@@ -372,8 +372,6 @@ bool ch__sites_are_sound(struct ch_heap *heap, const struct ch__block *block,
 
 enum ch_status ch_ref_attach(struct ch_block block, const void *at)
 {
-	if (ch__is_marking())
-		return CH_E_STATE;
 	struct ch__subject s;
 	enum ch_status status = ch__subject_open_code(block, true, &s);
 	if (status != CH_OK)
@@ -391,63 +389,50 @@ enum ch_status ch_ref_attach(struct ch_block block, const void *at)
 
 /* --- sites, for disassemblers --- */
 
-struct listing {
-	struct ch_heap *heap;
-	bool (*visit)(void *, const struct ch_site *);
-	void *arg;
-};
-
-static bool visit_branches(struct listing *w, const struct ch__block *block)
+/* user: of a patch point, the item behind its own. */
+static struct ch_site site_of(const struct ch_heap *heap, const struct ch__block *block,
+			      const struct place *p, const struct ch__item *user)
 {
-	struct ch_heap *heap = w->heap;
-	uint32_t at = atomic_load_explicit(&block->first_branch, memory_order_relaxed);
-	for (bool last = !at; !last; at++) {
-		const struct ch__branch *branch = ch__branch_at(heap, at);
-		last = ch__branch_has(branch, CH__BRANCH_LAST);
-		if (!branch->site)
-			continue;
-		uintptr_t exec = ch__exec(heap, branch->site);
-		enum ch__site kind = ch__branch_kind(branch);
-		struct ch_site site = {
-			.kind = CH_SITE_BRANCH,
-			.at = (const uint8_t *)exec,
-			.leads_to = (const void *)ch__branch_leads_to(heap, block, at),
-			.branch_kind = (enum ch_branch_kind)kind,
-			.is_linked = ch__branch_target(branch) != 0,
-			.branch = ch__branch_handle(heap, at),
-			.user = branch->user,
-		};
-		if (!w->visit(w->arg, &site))
-			return false;
-		site.kind = CH_SITE_STUB;
-		site.at = (const uint8_t *)ch__stub_exec(heap, block, at);
-		site.leads_to = NULL;
-		if (!w->visit(w->arg, &site))
-			return false;
+	uintptr_t exec = ch__exec(heap, p->at);
+	const uint8_t *read = ch__pool_read(heap->pool, exec);
+	struct ch_site site = {.at = (const uint8_t *)exec};
+	if (p->branch) {
+		const struct ch__branch *branch = ch__branch_at(heap, p->branch);
+		site.kind = CH_SITE_BRANCH;
+		site.leads_to = (const void *)ch__branch_leads_to(heap, block, p->branch);
+		site.branch_kind = (enum ch_branch_kind)ch__branch_kind(branch);
+		site.is_linked = ch__branch_target(branch) != 0;
+		site.branch = ch__branch_handle(heap, p->branch);
+		site.user = branch->user;
+	} else if (p->is_ref) {
+		site.kind = CH_SITE_REF;
+		memcpy(&site.word, read, sizeof site.word);
+	} else {
+		site.kind = CH_SITE_PATCH_POINT;
+		site.leads_to = (const void *)ch__exec(heap, p->leads_to);
+		site.is_linked = ch__arch_diverter_is_armed(read);
+		site.user = (void *)((uintptr_t)user->value << 32 | user->at);
 	}
-	return true;
+	return site;
 }
 
-static void visit_items(struct listing *w, const struct ch__side_list *list)
+static void visit_sites(const struct ch_heap *heap, const struct ch__block *block,
+			bool (*visit)(void *arg, const struct ch_site *site), void *arg)
 {
-	struct ch_heap *heap = w->heap;
-	const struct ch__item *items = ch__side_items(list);
-	for (uint32_t i = 0; i < list->count; i++) {
-		if (list->kinds[i] != CH__ITEM_REF && list->kinds[i] != CH__ITEM_POINT)
+	struct walk w = walk_of(heap, block);
+	w.has_entry = w.has_stubs = false;
+	for (struct place p; next_place(&w, &p);) {
+		const struct ch__item *user =
+			p.is_point ? &ch__side_items(block->side_list)[w.item] : NULL;
+		struct ch_site site = site_of(heap, block, &p, user);
+		if (!visit(arg, &site))
+			return;
+		if (!p.branch)
 			continue;
-		uintptr_t exec = ch__exec(heap, items[i].at);
-		const uint8_t *read = ch__pool_read(heap->pool, exec);
-		struct ch_site site = {.at = (const uint8_t *)exec};
-		if (list->kinds[i] == CH__ITEM_REF) {
-			site.kind = CH_SITE_REF;
-			memcpy(&site.word, read, sizeof site.word);
-		} else {
-			site.kind = CH_SITE_PATCH_POINT;
-			site.leads_to = (const void *)ch__exec(heap, items[i].value);
-			site.is_linked = ch__arch_diverter_is_armed(read);
-			site.user = (void *)((uintptr_t)items[i + 1].value << 32 | items[i + 1].at);
-		}
-		if (!w->visit(w->arg, &site))
+		site.kind = CH_SITE_STUB;
+		site.at = (const uint8_t *)ch__stub_exec(heap, block, p.branch);
+		site.leads_to = NULL;
+		if (!visit(arg, &site))
 			return;
 	}
 }
@@ -464,11 +449,8 @@ enum ch_status ch_block_sites(struct ch_block handle,
 	ch__heap_lock(heap);
 	uint32_t index = ch__block_resolve(heap, handle);
 	if (index) {
-		const struct ch__block *block = ch__block_at(heap, index);
-		struct listing w = {heap, visit, arg};
 		ch__heap_lend(heap);
-		if (visit_branches(&w, block) && block->side_list)
-			visit_items(&w, block->side_list);
+		visit_sites(heap, ch__block_at(heap, index), visit, arg);
 		ch__heap_take_back(heap);
 	}
 	ch__heap_unlock(heap);

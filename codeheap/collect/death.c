@@ -26,22 +26,6 @@ bool ch__dead_names_kept(const struct ch_heap *heap)
 
 /* --- death --- */
 
-static uint32_t cut_edges(struct ch_heap *heap, uint32_t index, bool patch_sources)
-	CH_REQUIRES(ch__role_heap, ch__role_region)
-{
-	struct ch__block *block = ch__block_at(heap, index);
-	while (block->in_head)
-		ch__branch_unlink(heap, block->in_head, patch_sources);
-	uint32_t first = atomic_load_explicit(&block->first_branch, memory_order_relaxed);
-	uint32_t at = first;
-	for (bool last = !at; !last; at++) {
-		last = ch__branch_has(ch__branch_at(heap, at), CH__BRANCH_LAST);
-		ch__branch_unlink(heap, at, false);
-	}
-	atomic_store_explicit(&block->first_branch, 0, memory_order_relaxed);
-	return first;
-}
-
 static void count_death(struct ch_heap *heap, const struct ch__dead *dead, enum ch_block_state was)
 	CH_REQUIRES(ch__role_heap)
 {
@@ -122,7 +106,8 @@ static void kill(struct ch_heap *heap, uint32_t index, bool patch_sources, enum 
 			      .hot_offset = block->hot_offset,
 			      .hot_bytes = ch__hot_bytes(block),
 			      .cold_bytes = ch__cold_bytes(block),
-			      .must_wait = ch__dead_names_kept(heap) || is_known(heap, block),
+			      .must_wait = death == CH__DEATH_UNREACHED ||
+					   ch__dead_names_kept(heap) || is_known(heap, block),
 			      .was_open = was == CH_BLOCK_OPEN,
 			      .is_data = is_data,
 			      .is_lent = ch__block_is_lent(heap, block),
@@ -130,7 +115,9 @@ static void kill(struct ch_heap *heap, uint32_t index, bool patch_sources, enum 
 			      .side_list = block->side_list};
 	if (block->cold_granules)
 		dead->cold_offset = ch__cold_offset(heap, block);
-	dead->run = cut_edges(heap, index, patch_sources);
+	ch__block_unlink(heap, index, patch_sources, false);
+	dead->run = ch__block_run(block);
+	atomic_store_explicit(&block->first_branch, 0, memory_order_relaxed);
 	if (owner->entry == index)
 		ch__owner_reset_cell(owner);
 	ch__owner_remove(heap, index);
@@ -200,19 +187,6 @@ static void fill_with_traps(struct ch_heap *heap, const struct ch__dead *dead)
 		ch__valgrind_part_dead(heap->pool, ch__exec(heap, dead->cold_offset));
 }
 
-static void drop_side(struct ch_heap *heap, const struct ch__dead *dead) CH_REQUIRES(ch__role_heap)
-{
-	if (dead->run) {
-		uint32_t length = ch__branches_free(heap, dead->run);
-		heap->counters.stub_bytes -= (int64_t)length * ch__stub_bytes(heap);
-	}
-	/* Until its names were withdrawn, sinks could ask for them. */
-	if (!dead->side_list)
-		return;
-	ch__side_take(ch__block_at(heap, dead->index));
-	ch__side_drop(heap, dead->side_list);
-}
-
 /* --- notices and quarantine: a DEAD record is on one list or both --- */
 
 static void queue_notice(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__role_heap)
@@ -224,6 +198,23 @@ static void queue_notice(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__r
 		heap->notice_head = index;
 	heap->notice_tail = index;
 	atomic_fetch_add_explicit(&heap->notices_now, 1, memory_order_relaxed);
+}
+
+/* What it has besides its place, and its word to the VM. */
+static void drop_side(struct ch_heap *heap, const struct ch__dead *dead) CH_REQUIRES(ch__role_heap)
+{
+	if (dead->run) {
+		uint32_t length = ch__branches_free(heap, dead->run);
+		heap->counters.stub_bytes -= (int64_t)length * ch__stub_bytes(heap);
+	}
+	struct ch__block *block = ch__block_at(heap, dead->index);
+	/* Until its names were withdrawn, sinks could ask for them. */
+	if (dead->side_list) {
+		ch__side_take(block);
+		ch__side_drop(heap, dead->side_list);
+	}
+	if (block->flags & CH__FLAG_NOTICE)
+		queue_notice(heap, dead->index);
 }
 
 static void finish_record(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__role_heap)
@@ -397,7 +388,7 @@ void ch__notices_deliver(struct ch_heap *heap)
 	}
 }
 
-/* --- release and abort --- */
+/* --- the end of several --- */
 
 void ch__block_kill_now(struct ch_heap *heap, uint32_t index, enum ch__death death)
 {
@@ -432,6 +423,17 @@ static void free_or_quarantine(struct ch_heap *heap, const struct ch__dead *dead
 	}
 }
 
+void ch__deaths_finish(struct ch_heap *heap, const struct ch__dead *dead, uint32_t count)
+{
+	withdraw_names(heap, dead, count);
+	for (uint32_t i = 0; i < count; i++)
+		fill_with_traps(heap, &dead[i]);
+	for (uint32_t i = 0; i < count; i++)
+		drop_side(heap, &dead[i]);
+	free_or_quarantine(heap, dead, count);
+	count_space(heap, count);
+}
+
 /* With the list of the owner locked, as whoever attaches an edge has it. */
 static uint32_t without_edged(struct ch_heap *heap, uint32_t *blocks, uint32_t count)
 	CH_REQUIRES(ch__role_owner)
@@ -464,15 +466,7 @@ void ch__blocks_kill_now(struct ch_heap *heap, uint32_t *blocks, uint32_t count,
 	clear_starts(heap, &starts);
 	ch__owner_unlock(owner);
 	ch__region_leave(self);
-	withdraw_names(heap, dead, count);
-	for (uint32_t i = 0; i < count; i++) {
-		fill_with_traps(heap, &dead[i]);
-		drop_side(heap, &dead[i]);
-		if (ch__block_at(heap, dead[i].index)->flags & CH__FLAG_NOTICE)
-			queue_notice(heap, dead[i].index);
-	}
-	free_or_quarantine(heap, dead, count);
-	count_space(heap, count);
+	ch__deaths_finish(heap, dead, count);
 }
 
 /* A child of fork has no copy: its blocks die, and no byte of them is touched. Their places stay in
@@ -495,8 +489,6 @@ void ch__blocks_forget_all(struct ch_heap *heap)
 		ch__region_leave(self);
 		heap->counters.blocks_aborted += dead.was_open;
 		drop_side(heap, &dead);
-		if (ch__block_at(heap, i)->flags & CH__FLAG_NOTICE)
-			queue_notice(heap, i);
 	}
 }
 
@@ -511,19 +503,4 @@ void ch__blocks_kill_unreached(struct ch_heap *heap, const uint32_t *blocks, uin
 		ch__owner_unlock(owner);
 	}
 	clear_starts(heap, &starts);
-}
-
-void ch__deaths_finish(struct ch_heap *heap, const struct ch__dead *dead, uint32_t count)
-{
-	withdraw_names(heap, dead, count);
-	for (uint32_t i = 0; i < count; i++)
-		fill_with_traps(heap, &dead[i]);
-	for (uint32_t i = 0; i < count; i++) {
-		drop_side(heap, &dead[i]);
-		if (ch__block_at(heap, dead[i].index)->flags & CH__FLAG_NOTICE)
-			queue_notice(heap, dead[i].index);
-		quarantine(heap, &dead[i]);
-	}
-	if (count)
-		count_space(heap, count);
 }

@@ -40,7 +40,7 @@ bool ch__dead_names_kept(const struct ch_heap *);
  * through ch__deaths_finish behind the region. */
 void ch__blocks_kill_unreached(struct ch_heap *, const uint32_t *blocks, uint32_t count,
 			       struct ch__dead *) CH_REQUIRES(ch__role_heap, ch__role_region);
-/* Names are withdrawn, traps written, records and places put on the quarantine. */
+/* Names are withdrawn, traps written, and places go onto the quarantine, or back. */
 void ch__deaths_finish(struct ch_heap *, const struct ch__dead *, uint32_t count)
 	CH_REQUIRES(ch__role_heap) CH_EXCLUDES(ch__role_region);
 

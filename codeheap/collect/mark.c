@@ -163,7 +163,7 @@ static inline void trace(struct ch_marker *marker, struct lookahead *look, uint3
 {
 	struct ch_heap *heap = marker->heap;
 	const struct ch__block *block = ch__block_at(heap, index);
-	uint32_t first = atomic_load_explicit(&block->first_branch, memory_order_relaxed);
+	uint32_t first = ch__block_run(block);
 	/* A run lies in one segment: its records follow each other. */
 	const struct ch__branch *branch = first ? ch__branch_at(heap, first) : NULL;
 	for (uint32_t word = first ? 0 : CH__BRANCH_LAST; !(word & CH__BRANCH_LAST); branch++) {
@@ -201,7 +201,7 @@ static void prefetch_branches(const struct ch_marker *marker, uint32_t place)
 {
 	const struct ch__block *block =
 		ch__block_at(marker->heap, marker->queue[place & marker->queue_mask]);
-	uint32_t first = atomic_load_explicit(&block->first_branch, memory_order_relaxed);
+	uint32_t first = ch__block_run(block);
 	if (!first)
 		return;
 	const char *branch = (const char *)ch__branch_at(marker->heap, first);
@@ -239,20 +239,6 @@ void ch__mark_drain(struct ch_marker *marker)
 	}
 }
 
-static bool is_newborn(const struct ch__block *block)
-{
-	return ch__block_state(block) == CH_BLOCK_LIVE && !(block->flags & CH__FLAG_HELD);
-}
-
-static bool is_young_root(const struct ch__block *block)
-{
-	if (ch__block_state(block) == CH_BLOCK_OPEN)
-		return true;
-	if (block->flags & CH__FLAG_IMMORTAL)
-		return true;
-	return is_newborn(block);
-}
-
 /* A block of the list may have been marked by an edge before it was traced as a root: marking
  * decides. An OPEN block is born with the epoch of its birth, so its links are traced here
  * whatever its mark. */
@@ -263,7 +249,7 @@ static void mark_young(struct ch_marker *marker, struct ch__thread *thread)
 	uint32_t kept = 0;
 	for (uint32_t i = 0; i < thread->young_count; i++) {
 		uint32_t index = ch__block_resolve(heap, thread->young[i]);
-		if (!index || !is_young_root(ch__block_at(heap, index)))
+		if (!index || !ch__block_is_young_root(ch__block_at(heap, index)))
 			continue;
 		thread->young[kept++] = thread->young[i];
 		ch__mark_block(marker, index);
@@ -340,7 +326,7 @@ static void end_infancy(struct ch_heap *heap, struct ch_block handle)
 	struct ch__block *block = ch__block_at(heap, index);
 	/* The stamp alone: a flag below it would borrow a cycle. */
 	uint8_t age = (uint8_t)(ch__age_stamp(heap) - (block->flags & CH__FLAG_AGE)) & CH__FLAG_AGE;
-	if (is_newborn(block) && age >= 2 * CH__FLAG_AGE_ONE)
+	if (ch__block_is_newborn(block) && age >= 2 * CH__FLAG_AGE_ONE)
 		ch__block_held(block);
 }
 

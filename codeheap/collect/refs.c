@@ -10,15 +10,6 @@
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/handles.h"
 
-static bool has_refs(const struct ch__block *block)
-{
-	const struct ch__side_list *list = block->side_list;
-	for (uint32_t i = 0; list && i < list->count; i++)
-		if (list->kinds[i] == CH__ITEM_REF)
-			return true;
-	return false;
-}
-
 /* Of a block that others know: a release that frees at once takes it off the list of its owner,
  * whose lock is held, before its side list goes. */
 static bool still_has_refs(struct ch_heap *heap, struct ch__thread *self, struct ch_block handle)
@@ -28,7 +19,7 @@ static bool still_has_refs(struct ch_heap *heap, struct ch__thread *self, struct
 	struct ch__owner *owner =
 		ch__owner_at(heap, __atomic_load_n(&block->owner, __ATOMIC_RELAXED));
 	ch__owner_lock(owner);
-	bool has = ch__block_resolve(heap, handle) && has_refs(block);
+	bool has = ch__block_resolve(heap, handle) && ch__side_has(block->side_list, CH__ITEM_REF);
 	ch__owner_unlock(owner);
 	ch__region_leave(self);
 	return has;

@@ -91,7 +91,7 @@ void ch__block_recycle(struct ch_heap *heap, uint32_t index)
 
 /* --- places --- */
 
-static void give_back_part(struct ch_heap *heap, uint32_t offset, uint32_t bytes)
+void ch__part_give_back(struct ch_heap *heap, uint32_t offset, uint32_t bytes)
 {
 	struct ch__page *page = &heap->pool->pages[offset >> heap->pool->page_log2];
 	ch__page_lock(page);
@@ -103,9 +103,9 @@ void ch__block_give_back(struct ch_heap *heap, struct ch__block *block)
 {
 	if (block->flags & CH__FLAG_SPAN)
 		return;
-	give_back_part(heap, block->hot_offset, ch__hot_bytes(block));
+	ch__part_give_back(heap, block->hot_offset, ch__hot_bytes(block));
 	if (block->cold_granules)
-		give_back_part(heap, ch__cold_offset(heap, block), ch__cold_bytes(block));
+		ch__part_give_back(heap, ch__cold_offset(heap, block), ch__cold_bytes(block));
 }
 
 /* A page that became FREE may be another thread's already: open.c takes pages and tells the
@@ -183,12 +183,8 @@ static void fill_info(struct ch_heap *heap, uint32_t index, struct ch_info *info
 	}
 	if (info->state == CH_BLOCK_LIVE && use < CH__SPAN_RODATA)
 		info->entry = (const uint8_t *)ch__block_entry(heap, block);
-	uint32_t at = atomic_load_explicit(&block->first_branch, memory_order_relaxed);
-	for (bool last = !at; !last; at++) {
-		const struct ch__branch *branch = ch__branch_at(heap, at);
-		last = ch__branch_has(branch, CH__BRANCH_LAST);
-		info->branches_now += branch->site != 0;
-	}
+	for (uint32_t at = ch__block_run(block); at; at = ch__branch_after(heap, at))
+		info->branches_now += ch__branch_at(heap, at)->site != 0;
 }
 
 enum ch_status ch_block_info(struct ch_block handle, struct ch_info *info)

@@ -129,9 +129,24 @@ static inline bool ch__block_is_published(const struct ch__block *block)
 	return state == CH_BLOCK_LIVE || state == CH_BLOCK_NOTENTRANT;
 }
 
+/* Its first branch; 0: it has none. */
+static inline uint32_t ch__block_run(const struct ch__block *block)
+{
+	return atomic_load_explicit(&block->first_branch, memory_order_relaxed);
+}
 static inline enum ch_entry ch__block_entry_kind(const struct ch__block *block)
 {
 	return (enum ch_entry)(block->flags & CH__FLAG_ENTRY);
+}
+static inline bool ch__block_is_newborn(const struct ch__block *block)
+{
+	return ch__block_state(block) == CH_BLOCK_LIVE && !(block->flags & CH__FLAG_HELD);
+}
+/* It needs no edge to live: the list of its thread has it. */
+static inline bool ch__block_is_young_root(const struct ch__block *block)
+{
+	return ch__block_state(block) == CH_BLOCK_OPEN || (block->flags & CH__FLAG_IMMORTAL) ||
+	       ch__block_is_newborn(block);
 }
 /* The age of a newborn block is counted from a stamp, so that a block that several lists hold ages
  * once a cycle. */
@@ -142,6 +157,9 @@ static inline uint8_t ch__age_stamp(const struct ch_heap *heap)
 
 /* Give the record back; its part of the pool was given back before. Under heap. */
 void ch__block_recycle(struct ch_heap *, uint32_t index) CH_REQUIRES(ch__role_heap);
+/* Used bits of so many bytes at a pool offset are cleared. In a region. */
+void ch__part_give_back(struct ch_heap *, uint32_t offset, uint32_t bytes)
+	CH_REQUIRES(ch__role_region);
 /* Used bits of the block's parts are cleared; page lists are told by the caller. In a region. */
 void ch__block_give_back(struct ch_heap *, struct ch__block *) CH_REQUIRES(ch__role_region);
 void ch__block_pages_freed(struct ch_heap *, uint32_t hot_offset, bool is_span);

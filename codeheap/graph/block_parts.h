@@ -125,9 +125,8 @@ static inline uint32_t ch__stub_bytes(const struct ch_heap *heap)
 static inline uintptr_t ch__stub_exec(const struct ch_heap *heap, const struct ch__block *block,
 				      uint32_t branch)
 {
-	uint32_t first = atomic_load_explicit(&block->first_branch, memory_order_relaxed);
 	return ch__exec(heap, ch__cold_offset(heap, block) + CH__INDEX_WORD_BYTES +
-				      (branch - first) * ch__stub_bytes(heap));
+				      (branch - ch__block_run(block)) * ch__stub_bytes(heap));
 }
 /* A block in a slot has unwind data of its own, told before it is LIVE and after its poison. */
 static inline bool ch__place_is_slot(const struct ch_heap *heap, uint32_t hot_offset)

@@ -41,12 +41,17 @@ static inline bool ch__branch_has(const struct ch__branch *branch, uint32_t flag
 {
 	return (atomic_load_explicit(&branch->target_kind, memory_order_relaxed) & flag) != 0;
 }
+/* The next one of its run; 0: it is the last. */
+static inline uint32_t ch__branch_after(const struct ch_heap *heap, uint32_t index)
+{
+	return ch__branch_has(ch__branch_at(heap, index), CH__BRANCH_LAST) ? 0 : index + 1;
+}
 /* Of the run that begins at first; 0: there is none. */
 static inline uint32_t ch__branches_count(const struct ch_heap *heap, uint32_t first)
 {
 	uint32_t count = 0;
-	for (bool last = !first; !last; count++)
-		last = ch__branch_has(ch__branch_at(heap, first + count), CH__BRANCH_LAST);
+	for (uint32_t at = first; at; at = ch__branch_after(heap, at))
+		count++;
 	return count;
 }
 static inline uint32_t ch__branch_generation(const struct ch__branch *branch)

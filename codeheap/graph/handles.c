@@ -80,16 +80,6 @@ uint32_t ch__owner_look_up(struct ch_heap *heap, struct ch_owner handle)
 		       : 0;
 }
 
-uint32_t ch__owner_resolve(struct ch_heap *heap, struct ch_owner handle)
-{
-	return ch__owner_look_up(heap, handle);
-}
-
-uint32_t ch__owner_resolve_frozen(struct ch_heap *heap, struct ch_owner handle)
-{
-	return ch__owner_look_up(heap, handle);
-}
-
 struct ch_owner ch__owner_handle(const struct ch_heap *heap, uint32_t index)
 {
 	const struct ch__owner *owner = ch__owner_at(heap, index);

@@ -22,9 +22,17 @@ enum ch_status ch__block_resolve_open(struct ch_heap *, struct ch_block, uint32_
 bool ch__owner_is(const struct ch__owner *, struct ch_owner);
 /* Index of the handle's owner, 0 when stale: to look only. */
 uint32_t ch__owner_look_up(struct ch_heap *, struct ch_owner);
-uint32_t ch__owner_resolve(struct ch_heap *, struct ch_owner) CH_REQUIRES(ch__role_heap);
+static inline uint32_t ch__owner_resolve(struct ch_heap *heap, struct ch_owner handle)
+	CH_REQUIRES(ch__role_heap)
+{
+	return ch__owner_look_up(heap, handle);
+}
 /* The same where all regions are frozen. */
-uint32_t ch__owner_resolve_frozen(struct ch_heap *, struct ch_owner) CH_REQUIRES(ch__role_frozen);
+static inline uint32_t ch__owner_resolve_frozen(struct ch_heap *heap, struct ch_owner handle)
+	CH_REQUIRES(ch__role_frozen)
+{
+	return ch__owner_look_up(heap, handle);
+}
 uint32_t ch__branch_resolve(struct ch_heap *, struct ch_branch) CH_REQUIRES(ch__role_heap);
 struct ch_block ch__block_handle(const struct ch_heap *, uint32_t index);
 struct ch_owner ch__owner_handle(const struct ch_heap *, uint32_t index);

@@ -293,8 +293,7 @@ static uint64_t side_bytes(const struct ch_heap *heap, const struct ch__owner *o
 		/* The thread that has it OPEN may be replacing its list. */
 		if (ch__block_state(block) != CH_BLOCK_OPEN && block->side_list)
 			bytes += ch__side_bytes(block->side_list->capacity);
-		uint32_t first = atomic_load_explicit(&block->first_branch, memory_order_relaxed);
-		bytes += ch__branches_count(heap, first) * sizeof(struct ch__branch);
+		bytes += ch__branches_count(heap, ch__block_run(block)) * sizeof(struct ch__branch);
 	}
 	return bytes;
 }

@@ -152,6 +152,8 @@ enum ch_status ch__side_add(struct ch_heap *heap, struct ch__thread *self, struc
 
 enum ch_status ch__subject_open(struct ch_block handle, struct ch__subject *s)
 {
+	if (ch__is_marking())
+		return CH_E_STATE;
 	s->heap = ch__handle_heap(handle.bits);
 	if (!s->heap)
 		return CH_E_STALE;
@@ -206,8 +208,6 @@ enum ch_status ch__edge_add(struct ch__subject *s, struct ch_block to)
 
 enum ch_status ch_edge_attach(struct ch_block block, struct ch_block to)
 {
-	if (ch__is_marking())
-		return CH_E_STATE;
 	struct ch__subject s;
 	enum ch_status status = ch__subject_open(block, &s);
 	if (status == CH_OK && !ch__block_resolve(s.heap, to))
@@ -234,8 +234,6 @@ static enum ch_status add_owner_edge(struct ch__subject *s, struct ch_owner to)
 
 enum ch_status ch_edge_attach_owner(struct ch_block block, struct ch_owner to)
 {
-	if (ch__is_marking())
-		return CH_E_STATE;
 	struct ch__subject s;
 	enum ch_status status = ch__subject_open(block, &s);
 	if (status == CH_OK)
@@ -292,8 +290,6 @@ static enum ch_status add_lines(struct ch__subject *s, struct ch__lines *lines, 
 enum ch_status ch_block_lines(struct ch_block block, const char *file, const struct ch_line *lines,
 			      size_t n)
 {
-	if (ch__is_marking())
-		return CH_E_STATE;
 	struct ch__subject s;
 	enum ch_status status = ch__subject_open_code(block, false, &s);
 	if (status == CH_OK && ch__side_lines(s.block->side_list))

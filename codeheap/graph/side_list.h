@@ -50,6 +50,10 @@ static inline struct ch__item *ch__side_items(const struct ch__side_list *list)
 	return (struct ch__item *)(uintptr_t)(list->kinds + ((list->capacity + 7u) & ~7u));
 }
 
+static inline bool ch__side_has(const struct ch__side_list *list, enum ch__item_kind kind)
+{
+	return list && memchr(list->kinds, kind, list->count);
+}
 /* NULL when it has none; list may be NULL. */
 static inline const struct ch__lines *ch__side_lines(const struct ch__side_list *list)
 {
@@ -68,7 +72,7 @@ static inline struct ch__own *ch__side_own(const struct ch__side_list *list)
 	return (struct ch__own *)(uintptr_t)(item.at | (uint64_t)item.value << 32);
 }
 
-/* A block that is OPEN and the calling thread's. */
+/* A block that is OPEN and the calling thread's, which has no cycle or visit open. */
 struct ch__subject {
 	struct ch_heap *heap;
 	struct ch__thread *self;

@@ -47,14 +47,14 @@ static void add_block(const struct ch_heap *heap, const struct ch__block *block,
 		      struct ch__counters *sum)
 {
 	uint32_t hot = ch__hot_bytes(block), cold = ch__cold_bytes(block);
-	uint32_t first = atomic_load_explicit(&block->first_branch, memory_order_relaxed);
 	bool is_open = ch__block_state(block) == CH_BLOCK_OPEN;
 	sum->blocks_opened += is_open;
 	sum->blocks_committed += !is_open;
 	sum->code_bytes += hot + cold;
 	sum->hot_bytes += hot;
 	sum->cold_bytes += cold;
-	sum->stub_bytes += (int64_t)ch__branches_count(heap, first) * ch__stub_bytes(heap);
+	sum->stub_bytes += (int64_t)ch__branches_count(heap, ch__block_run(block)) *
+			   ch__stub_bytes(heap);
 }
 
 void ch__stats_recount(struct ch_heap *heap)

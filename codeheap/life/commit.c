@@ -55,10 +55,7 @@ static void cut_part(struct ch_heap *heap, uint32_t offset, uint32_t bytes)
 	if (!bytes)
 		return;
 	ch__pool_poison(heap->pool, ch__exec(heap, offset), bytes);
-	struct ch__page *page = &heap->pool->pages[offset >> heap->pool->page_log2];
-	ch__page_lock(page);
-	ch__page_give_back(heap->pool, offset >> heap->pool->page_log2, offset, bytes);
-	ch__page_unlock(page);
+	ch__part_give_back(heap, offset, bytes);
 }
 
 static void fill_gap(struct ch_heap *heap, uint32_t from, uint32_t to)
@@ -155,15 +152,6 @@ static bool waits_for_others(struct ch_heap *heap, const struct ch__block *block
 		    atomic_load(&target->generation) == item.at)
 			return true;
 	}
-	return false;
-}
-
-static bool has_assumptions(const struct ch__block *block)
-{
-	const struct ch__side_list *list = block->side_list;
-	for (uint32_t i = 0; list && i < list->count; i++)
-		if (list->kinds[i] == CH__ITEM_ASSUME)
-			return true;
 	return false;
 }
 
@@ -369,9 +357,8 @@ static enum ch_status check_codes(struct ch_heap *heap, struct ch__thread *self,
 		if (!used_is_valid(heap, block, &codes[i]) ||
 		    !table_is_valid(heap, block, &codes[i]))
 			return CH_E_ARG;
-		bool has_sites = atomic_load_explicit(&block->first_branch, memory_order_relaxed) ||
-				 block->side_list;
-		if (has_sites && !ch__sites_are_sound(heap, block, &codes[i]))
+		if ((ch__block_run(block) || block->side_list) &&
+		    !ch__sites_are_sound(heap, block, &codes[i]))
 			return CH_E_SITE;
 		if (waits_for_others(heap, block, codes, count))
 			return CH_E_STATE;
@@ -380,7 +367,7 @@ static enum ch_status check_codes(struct ch_heap *heap, struct ch__thread *self,
 			if (status != CH_OK)
 				return status;
 		}
-		*assumes |= has_assumptions(block);
+		*assumes |= ch__side_has(block->side_list, CH__ITEM_ASSUME);
 	}
 	return CH_OK;
 }

@@ -120,13 +120,7 @@ static bool reserve_young(struct request *r)
 	uint32_t kept = 0, old_capacity = self->young_capacity;
 	for (uint32_t i = 0; i < self->young_count; i++) {
 		uint32_t index = ch__block_resolve(r->heap, old[i]);
-		if (!index)
-			continue;
-		const struct ch__block *block = ch__block_at(r->heap, index);
-		enum ch_block_state state = ch__block_state(block);
-		bool held = (block->flags & CH__FLAG_HELD) != 0;
-		if (state == CH_BLOCK_OPEN || (block->flags & CH__FLAG_IMMORTAL) ||
-		    (state == CH_BLOCK_LIVE && !held))
+		if (index && ch__block_is_young_root(ch__block_at(r->heap, index)))
 			grown[kept++] = old[i];
 	}
 	/* Most of what was opened has an entry or an in-edge since: then the old size does. */

@@ -176,11 +176,9 @@ static void check_points(struct check *c, uint32_t index)
 static void check_branches(struct check *c, uint32_t index, bool of_alive)
 {
 	struct ch_heap *heap = c->heap;
-	uint32_t at = atomic_load(&ch__block_at(heap, index)->first_branch);
-	for (bool last = !at; !last; at++) {
-		const struct ch__branch *branch = ch__branch_at(heap, at);
-		last = ch__branch_has(branch, CH__BRANCH_LAST);
-		c->is.linked += ch__branch_target(branch) != 0;
+	uint32_t at = ch__block_run(ch__block_at(heap, index));
+	for (; at; at = ch__branch_after(heap, at)) {
+		c->is.linked += ch__branch_target(ch__branch_at(heap, at)) != 0;
 		if (of_alive)
 			check_branch(c, index, at);
 	}

@@ -143,7 +143,7 @@ byte g_run[2];
 
 /* --- invalidation --- */
 
-/* ch__invalidate_block; order: entry (ch__entry_close), incoming branches (ch__relink_incoming,
+/* ch__invalidate_block; order: entry (ch__entry_close), incoming branches (ch__block_unlink,
  * ch__branch_unlink), state. */
 inline invalidate_D(t) {
 	atomic {
