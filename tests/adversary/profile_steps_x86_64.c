@@ -19,6 +19,8 @@
 #include "tests/support/trap_flag_x86_64.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/time.h>

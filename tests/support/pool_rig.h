@@ -36,7 +36,7 @@ static inline bool rig_may_have(enum ch__backend backend)
 	const char *emulator = getenv("CODEHEAP_TEST_EMULATOR");
 	if (backend == CH__BACKEND_DUAL)
 		return !emulator || !*emulator;
-	return backend != CH__BACKEND_PROCMEM || CH_ARCH_LEAD_BYTES;
+	return backend != CH__BACKEND_PROCMEM || CH_ARCH_LEAD_BYTES > 0;
 }
 
 /* CODEHEAP_WX, which is the heap's to read, stands for AUTO. */
