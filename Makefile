@@ -148,13 +148,27 @@ $(OBJ)/flags: FORCE
 .PHONY: FORCE
 FORCE:
 
+# What runs once in a heap's life, at a fork or a stop, in a check, before the process dies, or beside a system call, is built
+# to be small: a quarter of such a file's code is loops unrolled and calls made inline. The sinks that write are not: a
+# commit waits for them (bench, publish).
+seldom_c := $(wildcard os/linux*.c codeheap/look/trap*.c) os/text.c sinks/sinks.c \
+            $(addprefix pages/,in_place.c pool_check.c pool_fork.c valgrind.c views.c views_private.c) \
+            $(addprefix unwind/,eh_frame_check.c libunwind_own.c nongnu.c sink_libunwind.c template_cfi.c) \
+            $(addprefix codeheap/base/,listener.c panic.c trigger.c vm.c) \
+            $(addprefix codeheap/graph/,place.c stats.c tombstone.c) \
+            $(addprefix codeheap/collect/,cycle.c release.c world.c) \
+            $(addprefix codeheap/life/,discard.c fork.c heap.c thread.c wishes.c) \
+            $(addprefix codeheap/look/,address_name.c check.c walk_tables.c) $(addprefix invalidate/,assumption.c discard.c)
+seldom_o := $(seldom_c:%.c=$(OBJ)/%.o) $(seldom_c:%.c=$(TOBJ)/%.o)
+$(seldom_o): BASE := $(patsubst -O2,-Os,$(BASE))
+
 alloc_flag = -DCH_ALLOC_MALLOC=$(if $(filter malloc,$(ALLOC)),1,0)
 # lib_rules ROOM,OBJECT_FOLDER,FLAGS
 define lib_rules
 $(2)/$(1)/%.o: $(1)/%.c $(OBJ)/flags
 	@mkdir -p $$(@D)
 	@echo "cc $$@"
-	$(Q)$(CC) $(CSTD) $(BASE) $(LIB_FLAGS) $(alloc_flag) $(3) $$(compiled)
+	$(Q)$(CC) $(CSTD) $$(BASE) $(LIB_FLAGS) $(alloc_flag) $(3) $$(compiled)
 $(2)/$(1)/%.S.o: $(1)/%.S $(OBJ)/flags
 	@mkdir -p $$(@D)
 	@echo "cc $$@"
