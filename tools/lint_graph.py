@@ -17,7 +17,7 @@ import sys
 sys.dont_write_bytecode = True
 from rooms import is_upward, part_of  # noqa: E402
 
-# What arch/base.h declares and every room calls; tests/stand_in.c has it for those that are linked without codeheap/.
+# What arch/base.h declares and every room calls; tests/support/stand_in.c has it for those that are linked without codeheap/.
 LEFT_TO_CODEHEAP = {"ch__panic"}
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Runs cases of test programs, some at a time, in the environment that make gives them (test_environment in the Makefile).
+"""Runs cases of test programs, some at a time, in the environment that make gives them (test_environment in mk/tests.mk).
 
 A case runs in a session of its own (build.run), which is killed when the case has ended. What killed programs leave in
 /tmp goes with this process, which has a /tmp of its own.

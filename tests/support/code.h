@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * code.h: the emitters of the architecture that the tests are built for, and what can be said of
- * them in any. Each code_<arch>.h has the same functions; the Makefile names the one. */
+ * them in any. Each code_<arch>.h has the same functions; mk/hosts.mk names the one. */
 #ifndef CH_TESTS_CODE_H
 #define CH_TESTS_CODE_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * frames_code.h: code of the architecture that calls its first argument from a frame of one kind or
  * another, for tests of unwinding, and the trap that a debugger writes. Each frames_code_<arch>.h
- * has the same names; the Makefile names the one. One program includes it once, with _GNU_SOURCE.
+ * has the same names; mk/hosts.mk names the one. One program includes it once, with _GNU_SOURCE.
  *
  * code_framed has the frame of the default shape. code_frameless has a shape of its own, which
  * code_frameless_cfi says; the register of frame pointers is 0 there. Their calls return at the

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * stage_code.h: what the adversaries, and the tests of traps and of the Boehm driver, need of the
  * architecture beside tests/support/code.h: code that waits, faults and hides addresses, traps of
- * the test's own, contexts of signals. Each stage_code_<arch>.h has the same functions; the
- * Makefile names the one. */
+ * the test's own, contexts of signals. Each stage_code_<arch>.h has the same functions; mk/hosts.mk
+ * names the one. */
 #ifndef CH_TESTS_STAGE_CODE_H
 #define CH_TESTS_STAGE_CODE_H
 

@@ -2,7 +2,7 @@
  * template_probe.h: calls a trampoline with every argument register filled, from a frame whose
  * callee-saved registers hold known words, and says what its target saw and what came back; and the
  * same step by step, asking the unwinder of the process at each instruction where the call came
- * from. The registers are those of template_probe_<arch>.h, which the Makefile names. One program
+ * from. The registers are those of template_probe_<arch>.h, which mk/hosts.mk names. One program
  * includes it once. */
 #ifndef CH_TESTS_TEMPLATE_PROBE_H
 #define CH_TESTS_TEMPLATE_PROBE_H
