@@ -402,7 +402,8 @@ CH_API void ch_thread_park(void);
  * note  release a lock taken while parked only after it, never wait for one between */
 CH_API void ch_thread_unpark(void);
 
-/* ch_thread_poll: a safepoint: stops while a cycle wants it, delivers notices, sweeps a step.
+/* ch_thread_poll: a safepoint: stops while a cycle wants it, delivers notices, sweeps a step,
+ * writes names that wait for the perf map.
  * lock  heap, shortly, when there is work
  * safe  an attached thread that holds no lock; its callbacks run here
  * cost  a load and a branch when there is nothing to do */

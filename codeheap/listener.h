@@ -8,6 +8,7 @@
  *   a thread comes, goes    thread_comes, thread_leaves
  *   blocks die              blocks_die, while ch__look_name still knows their names
  *   fork                    fork_prepare, fork_parent, fork_child
+ *   names wait              process-wide, ch__listener_on_names
  *   the heap ends           ends
  *
  * The words in parentheses at each call say which locks are held: heaps (no heap comes or goes), or
@@ -69,6 +70,12 @@ struct ch__greeter {
 	struct ch__greeter *next;
 };
 void ch__listener_greet(struct ch__greeter *);
+
+/* Names of some heap wait to be written to the perf map, since commits come thick: the next call of
+ * any heap writes them, but none may come. Called by who commits or polls, under no lock. One for
+ * the process, until another or NULL comes. */
+typedef void ch__listener_names_wait(void);
+void ch__listener_on_names(ch__listener_names_wait *);
 
 /* --- what a listener may see (look.c) --- */
 
@@ -180,6 +187,8 @@ struct ch__look_pause {
 	uint64_t at_ns, ns;
 };
 uint32_t ch__look_pauses(const struct ch_heap *, struct ch__look_pause[CH__LOOK_PAUSES]);
+/* Writes names that wait, if their time has come. False: they wait still. Any thread, no lock. */
+bool ch__look_write_names(void) CH_EXCLUDES(CH__ANY);
 /* The names of a set of sinks, as CODEHEAP_SINKS has them. */
 void ch__look_sinks(unsigned sinks, char *text, size_t bytes);
 

@@ -16,17 +16,15 @@
  * process have the same name for theirs: a file that one of them has open is left to it, and one
  * that another has written to is not replaced.
  *
- * A commit only puts its lines into a buffer; the writer, a thread of the library's own, writes the
- * buffer some ms later, because a program that has compiled all it needs calls nothing more, and
- * may be killed. The first commit starts the writer, which sleeps while no line waits. Where the
- * process gets no thread, commits write. A mapped file would need no thread, but a file that
- * somebody cuts is a SIGBUS in the VM.
+ * Lines are told into a buffer, and written when the sink is asked to catch up: at once as a rule,
+ * because a program that has compiled all it needs calls little more, and may be killed; but when
+ * commits come thick, no sooner than a share of the time allows. Then they wait for the next
+ * question. A mapped file would need no write, but a file that somebody cuts is a SIGBUS in the VM.
  * Lock: the file lock, one for the process, right of every heap's locks; names are asked for under
  * it. */
 #include "sinks/perfmap_lines.h"
 
 #include <errno.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -36,21 +34,11 @@ enum {
 	LINE_BYTES = 64 + NAME_BYTES, /* two numbers, two spaces, a newline and a name at most */
 	PATH_BYTES = 512,
 	REWRITE_DEAD_LINES = 256, /* fewer are not worth a rewrite, 0.1 ms at least */
-	WRITE_AFTER_MS = 5,
-	WORK_SHARE = 20, /* the next write comes so many times as late as the last one took */
-	NS_PER_MS = 1000000,
-	EXIT_WAIT_MS = 2000,
-};
-
-enum wish { WISH_NONE, WISH_WRITE, WISH_END };
-
-struct writer {
-	struct ch__os_thread thread;
-	/* enum wish, futex; asked for under the file lock. Release pairs with the thread's
-	 * acquire. */
-	_Atomic(uint32_t) wish;
-	_Atomic(uint32_t) is_done; /* futex; release by the thread, acquire by who ends it */
-	int process;               /* [const] */
+	/* What a write takes up of the time: lines 1 ms, however long the thread did not run
+	 * meanwhile; the whole file 40 times as long as it took. So much is saved up. */
+	LINES_NS = 1000000,
+	WORK_SHARE = 40,
+	SAVED_NS = 8000000,
 };
 
 struct user { /* one heap; [file lock] where not const */
@@ -70,10 +58,7 @@ static struct {
 	/* Of what lies at the path, also when it is closed. */
 	CH_BY_FILE struct ch__os_file_id id;
 	CH_BY_FILE bool must_rewrite;
-	CH_BY_FILE struct writer *writer; /* NULL: it was not asked for, or refused */
-	CH_BY_FILE bool is_starting, has_no_thread;
-	CH_BY_FILE bool is_refused_threads; /* of all files of this process */
-	CH_BY_FILE uint64_t next_ns; /* no commit writes the file anew before this time */
+	CH_BY_FILE uint64_t next_ns; /* what is told is not written before */
 	/* Lines of heaps that have gone lie in [orphans_low, orphans_high). */
 	CH_BY_FILE uintptr_t orphans_low, orphans_high;
 	CH_BY_FILE char path[PATH_BYTES];
@@ -175,7 +160,6 @@ static void forget_file(void) CH_REQUIRES(ch__role_file)
 	file.buffer = NULL;
 	file.used = 0;
 	file.must_rewrite = false;
-	file.has_no_thread = file.is_refused_threads;
 	file.orphans_low = file.orphans_high = 0;
 }
 
@@ -362,12 +346,7 @@ static int start_file(void) CH_REQUIRES(ch__role_file)
 	return 0;
 }
 
-/* --- the writer --- */
-static bool has_waiting_lines(void) CH_REQUIRES(ch__role_file)
-{
-	return file.users && (file.used > 0 || file.must_rewrite);
-}
-
+/* --- writing what waits --- */
 /* Nobody reads a file that is not at its place. */
 static bool write_waiting(void) CH_REQUIRES(ch__role_file)
 {
@@ -376,119 +355,20 @@ static bool write_waiting(void) CH_REQUIRES(ch__role_file)
 	return (ch__os_file_is_at(file.fd, file.path) && write_buffer()) || fail_file(errno);
 }
 
-/* Returns how long it took. */
-static uint64_t write_late(struct writer *writer)
+/* Returns whether nothing waits. */
+static bool write_in_turn(void) CH_REQUIRES(ch__role_file)
 {
-	ch__file_lock(&file.lock, CH__RANK_PERF_MAP);
+	if (!file.users || (file.used == 0 && !file.must_rewrite))
+		return true;
 	uint64_t from = ch__os_now_ns();
-	uint32_t wish = WISH_WRITE;
-	atomic_compare_exchange_strong(&writer->wish, &wish, WISH_NONE);
-	if (has_waiting_lines())
-		write_waiting();
-	uint64_t took = ch__os_now_ns() - from;
-	ch__file_unlock(&file.lock, CH__RANK_PERF_MAP);
-	return took;
-}
-
-static void run_writer(void *arg)
-{
-	struct writer *writer = arg;
-	const uint64_t least_ns = (uint64_t)WRITE_AFTER_MS * NS_PER_MS;
-	uint64_t pause_ns = least_ns;
-	uint32_t wish;
-	while ((wish = atomic_load_explicit(&writer->wish, memory_order_acquire)) != WISH_END) {
-		/* No timeout while no line waits. */
-		ch__os_futex_wait(&writer->wish, wish, wish == WISH_NONE ? 0 : pause_ns);
-		if (wish == WISH_NONE)
-			continue;
-		uint64_t took = write_late(writer);
-		pause_ns = took * WORK_SHARE > least_ns ? took * WORK_SHARE : least_ns;
-	}
-	write_late(writer);
-	atomic_store_explicit(&writer->is_done, 1, memory_order_release);
-	ch__os_futex_wake(&writer->is_done);
-}
-
-static void free_writer(struct writer *writer)
-{
-	if (writer)
-		ch__os_unmap(writer, sizeof *writer);
-}
-
-static void ask_writer(struct writer *writer, enum wish wish)
-{
-	atomic_store_explicit(&writer->wish, wish, memory_order_release);
-	ch__os_futex_wake(&writer->wish);
-}
-
-/* It takes the file lock once more. */
-static void end_writer(struct writer *writer)
-{
-	if (!writer)
-		return;
-	ask_writer(writer, WISH_END);
-	ch__os_thread_join(&writer->thread);
-	free_writer(writer);
-}
-
-/* Whoever takes the writer ends it. */
-static struct writer *take_writer(void) CH_REQUIRES(ch__role_file)
-{
-	struct writer *writer = file.writer;
-	file.writer = NULL;
-	return writer;
-}
-
-static void write_at_once(void) CH_REQUIRES(ch__role_file)
-{
-	uint64_t from = ch__os_now_ns();
-	if (file.must_rewrite && from < file.next_ns)
-		return;
+	if (from < file.next_ns)
+		return false;
 	bool is_anew = file.must_rewrite;
 	write_waiting();
-	uint64_t now = ch__os_now_ns();
-	file.next_ns = is_anew ? now + (now - from) * WORK_SHARE : now;
-}
-
-/* Sees to it that what waits is written; true: by a writer that the caller has to start. */
-static bool ask_for_write(void) CH_REQUIRES(ch__role_file)
-{
-	if (!has_waiting_lines() || file.is_starting)
-		return false;
-	if (file.writer) {
-		if (atomic_load_explicit(&file.writer->wish, memory_order_relaxed) == WISH_NONE)
-			ask_writer(file.writer, WISH_WRITE);
-		return false;
-	}
-	if (file.has_no_thread) {
-		write_at_once();
-		return false;
-	}
-	file.is_starting = true;
+	if (file.next_ns + SAVED_NS < from)
+		file.next_ns = from - SAVED_NS;
+	file.next_ns += is_anew ? (ch__os_now_ns() - from) * WORK_SHARE : LINES_NS;
 	return true;
-}
-
-/* Under no file lock: the C library makes the thread, and may allocate. */
-static void start_writer(void)
-{
-	int error = errno;
-	struct writer *writer = ch__os_private(sizeof *writer);
-	if (writer)
-		writer->process = ch__os_process_id();
-	if (writer && !ch__os_thread_start(&writer->thread, run_writer, writer)) {
-		free_writer(writer);
-		writer = NULL;
-	}
-	ch__file_lock(&file.lock, CH__RANK_PERF_MAP);
-	struct writer *unwanted = file.users ? NULL : writer;
-	file.is_starting = false;
-	file.has_no_thread = !writer;
-	if (!unwanted)
-		file.writer = writer;
-	ask_for_write();
-	ch__file_unlock(&file.lock, CH__RANK_PERF_MAP);
-	end_writer(unwanted);
-	errno = error;
 }
 
 /* --- entries --- */
@@ -568,9 +448,7 @@ static void close_perfmap(void *state)
 	if (user->lines &&
 	    (file.must_rewrite ? rewrite_file() : (write_buffer() || fail_file(errno))))
 		orphan_lines(user);
-	struct writer *unwanted = file.users ? NULL : take_writer();
 	ch__file_unlock(&file.lock, CH__RANK_PERF_MAP);
-	end_writer(unwanted);
 }
 
 static void destroy_perfmap(void *state)
@@ -609,11 +487,7 @@ static bool add_ranges(void *state, const struct ch__sink_range *ranges, size_t 
 	bool ok = user->lines != NULL;
 	for (size_t i = 0; ok && i < n; i++)
 		ok = add_range(user, &ranges[i], may_be_known);
-	bool needs_writer = ok && ask_for_write();
-	ok = ok && user->lines; /* a write may have failed */
 	ch__file_unlock(&file.lock, CH__RANK_PERF_MAP);
-	if (needs_writer)
-		start_writer();
 	return ok;
 }
 
@@ -658,6 +532,14 @@ static bool flush_perfmap(void *state, enum ch__flush how)
 	return ok;
 }
 
+static bool catch_up_perfmap(void)
+{
+	ch__file_lock(&file.lock, CH__RANK_PERF_MAP);
+	bool is_done = write_in_turn();
+	ch__file_unlock(&file.lock, CH__RANK_PERF_MAP);
+	return is_done;
+}
+
 static int perfmap_status(void *state)
 {
 	struct user *user = state;
@@ -687,13 +569,10 @@ static void resume_parent(void) CH_RELEASES(ch__role_file)
 	ch__file_unlock(&file.lock, CH__RANK_PERF_MAP);
 }
 
-/* The old file is the parent's, and so are the lines that wait in the buffer, and the writer. */
+/* The old file is the parent's, and so are the lines that wait in the buffer. */
 static void resume_child(void) CH_RELEASES(ch__role_file)
 {
 	close_fd();
-	free_writer(take_writer());
-	file.is_starting = false;
-	file.has_no_thread = file.is_refused_threads = !ch__os_child_may_start_threads();
 	file.must_rewrite = false;
 	file.orphans_low = file.orphans_high = 0;
 	for (struct user *user = file.users; user; user = user->next)
@@ -701,28 +580,6 @@ static void resume_child(void) CH_RELEASES(ch__role_file)
 	if (file.users && (!create_file() || !put_live_lines() || !write_buffer()))
 		fail_file(errno);
 	ch__file_unlock(&file.lock, CH__RANK_PERF_MAP);
-}
-
-/* A lock that another thread holds at this point is left alone, and nobody waits for ever. A child
- * that ran no handler of fork has no such thread. */
-__attribute__((destructor)) static void end_at_exit(void)
-{
-	if (!ch__file_try_lock(&file.lock, CH__RANK_PERF_MAP))
-		return;
-	bool is_here = file.writer && file.writer->process == ch__os_process_id();
-	struct writer *writer = is_here ? take_writer() : NULL;
-	file.has_no_thread = true;
-	ch__file_unlock(&file.lock, CH__RANK_PERF_MAP);
-	if (!writer)
-		return;
-	ask_writer(writer, WISH_END);
-	for (unsigned ms = 0; ms < EXIT_WAIT_MS; ms++) {
-		if (atomic_load_explicit(&writer->is_done, memory_order_acquire)) {
-			end_writer(writer);
-			return;
-		}
-		ch__os_futex_wait(&writer->is_done, 0, NS_PER_MS);
-	}
 }
 
 const struct ch__sink_ops ch__sink_perfmap = {
@@ -734,6 +591,7 @@ const struct ch__sink_ops ch__sink_perfmap = {
 	.add = add_ranges,
 	.remove = remove_ranges,
 	.flush = flush_perfmap,
+	.catch_up = catch_up_perfmap,
 	.status = perfmap_status,
 	.path = perfmap_path,
 	.fork_prepare = prepare_fork,

@@ -599,6 +599,15 @@ void ch__sinks_flush(struct ch__sinks *s, enum ch__flush how)
 			switch_off_failed(s, i, state);
 }
 
+bool ch__sinks_catch_up(void)
+{
+	bool is_done = true;
+	for (unsigned i = 0; i < SINKS; i++)
+		if (table[i]->catch_up)
+			is_done &= table[i]->catch_up();
+	return is_done;
+}
+
 /* The locks of sinks are their own: the table is only read. */
 void ch__sinks_fatal(struct ch__sinks *s)
 {

@@ -68,6 +68,9 @@ void ch__sinks_add(struct ch__sinks *, const struct ch__sink_range *, size_t n)
 void ch__sinks_remove(struct ch__sinks *, const struct ch__sink_range *, size_t n)
 	CH_EXCLUDES(CH__STANDING);
 void ch__sinks_flush(struct ch__sinks *, enum ch__flush) CH_EXCLUDES(CH__STANDING);
+/* After adds, and again later while it returns false: what some heap told is buffered, and writing
+ * it would take too much of the time. No lock of the caller's is needed. */
+bool ch__sinks_catch_up(void) CH_EXCLUDES(CH__STANDING);
 /* In the handler of a signal that ends the process: whoever reads the core finds what is live. */
 void ch__sinks_fatal(struct ch__sinks *);
 static inline bool ch__sinks_want_ranges(unsigned on)

@@ -113,8 +113,8 @@ struct ch__frame_shape {
 };
 
 /* Entries that a sink has no use for are NULL. `state` is what open made; it stays until destroy,
- * also while the sink is off, so that a caller that has just read it may still call. add, remove
- * and flush lock by themselves; the page entries run under the sinks lock. */
+ * also while the sink is off, so that a caller that has just read it may still call. add, remove,
+ * flush and catch_up lock by themselves; the page entries run under the sinks lock. */
 struct ch__sink_ops {
 	const char *name; /* in lists of sinks */
 	enum ch__sink bit;
@@ -130,6 +130,9 @@ struct ch__sink_ops {
 	bool (*add)(void *state, const struct ch__sink_range *, size_t n, bool may_be_known);
 	bool (*remove)(void *state, const struct ch__sink_range *, size_t n);
 	bool (*flush)(void *state, enum ch__flush how);
+	/* Writes what all heaps told and is buffered, unless that would take too much of the time:
+	 * false, it waits. A failure is told by status. */
+	bool (*catch_up)(void);
 	/* The process is about to die: show what there is. In a signal handler: tries locks for a
 	 * short while, allocates nothing but mappings. */
 	void (*fatal)(void *state);

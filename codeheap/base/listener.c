@@ -56,6 +56,13 @@ void ch__listener_greet(struct ch__greeter *greeter)
 						      memory_order_release, memory_order_relaxed));
 }
 
+static _Atomic(ch__listener_names_wait *) who_hears_of_names;
+
+void ch__listener_on_names(ch__listener_names_wait *call)
+{
+	atomic_store(&who_hears_of_names, call);
+}
+
 /* --- what they are told --- */
 
 enum ch_status ch__listeners_begin(struct ch_heap *heap)
@@ -99,6 +106,15 @@ void ch__listeners_used(struct ch_heap *heap)
 	int error = errno;
 	if (atomic_exchange(&heap->use_is_awaited, 0))
 		TELL(heap, used, l_);
+	errno = error;
+}
+
+void ch__listeners_names_wait(void)
+{
+	ch__listener_names_wait *call = atomic_load(&who_hears_of_names);
+	int error = errno;
+	if (call)
+		call();
 	errno = error;
 }
 

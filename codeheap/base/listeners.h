@@ -30,6 +30,7 @@ void ch__listeners_fork_prepare(struct ch_heap *);
 void ch__listeners_fork_parent(struct ch_heap *);
 void ch__listeners_fork_child(struct ch_heap *) CH_REQUIRES(ch__role_heap);
 void ch__listeners_end(struct ch_heap *) CH_EXCLUDES(CH__ANY);
+void ch__listeners_names_wait(void) CH_EXCLUDES(CH__ANY); /* for the perf map to be written */
 bool ch__listeners_file(const struct ch_heap *, const char **path, int *failed);
 
 #endif

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT
  * poll.c: ch_thread_poll: a thread stands still where a heap of its own is stopped, and does what
- * is due: a step of the sweep, notices, requests for a collection. */
+ * is due: a step of the sweep, names that wait to be written, notices, requests for a
+ * collection. */
 #include "codeheap/base/park.h"
 #include "codeheap/base/trigger.h"
 #include "codeheap/collect/death.h"
 #include "codeheap/collect/sweep.h"
+#include "codeheap/graph/tell.h"
 
 /* False when another thread is here now, or the heap is not its any more: a callback left its stack
  * to it, and the list that the caller goes through is not its own. */
@@ -13,6 +15,8 @@ static bool serve(const struct ch__thread *thread, struct ch_heap *heap)
 	bool was_left = false;
 	if (CH_UNLIKELY(atomic_load_explicit(&heap->sweep_pending, memory_order_relaxed)))
 		ch__sweep_step(heap);
+	if (CH_UNLIKELY(atomic_load_explicit(&heap->sinks_wait, memory_order_relaxed)))
+		ch__tell_catch_up(heap);
 	if (CH_UNLIKELY(atomic_load_explicit(&heap->notices_now, memory_order_relaxed))) {
 		ch__notices_deliver(heap);
 		was_left = ch__thread_now(heap) != thread;

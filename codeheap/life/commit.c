@@ -12,6 +12,7 @@
 #include "codeheap/collect/refs.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/handles.h"
+#include "codeheap/graph/tell.h"
 #include "codeheap/life/open.h"
 #include "invalidate/sites.h"
 #include "unwind/unwind.h"
@@ -399,6 +400,8 @@ static enum published publish_told(struct ch_heap *heap, struct ch__thread *self
 	if (tell && result != PUBLISHED)
 		tell_sinks(heap, codes, count, false);
 	ch__heap_unlock(heap);
+	if (tell)
+		ch__tell_catch_up(heap);
 	return result;
 }
 

@@ -90,6 +90,11 @@ uint32_t ch__look_pauses(const struct ch_heap *heap, struct ch__look_pause out[C
 	return count;
 }
 
+bool ch__look_write_names(void)
+{
+	return ch__sinks_catch_up();
+}
+
 void ch__look_sinks(unsigned sinks, char *text, size_t bytes)
 {
 	ch__sinks_print(sinks, text, bytes);

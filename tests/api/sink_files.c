@@ -4,6 +4,8 @@
  * runs on, the sink says that it is off and why, and it can be switched on again. Each case runs
  * for each sink that has a file. */
 #define _GNU_SOURCE
+#include "codeheap/listener.h"
+#include "observe/late_names.h"
 #include "tests/support/heap_rig.h"
 #include "tests/support/own_mounts.h"
 
@@ -304,7 +306,7 @@ EVERY_FILE(without_a_folder_is_off)
 
 /* --- what comes while it is written --- */
 
-/* Then no line waits, which a thread of the library's would write while a case changes the path. */
+/* Then no line waits for a later call, which would meet the path that a case has changed. */
 static void live_and_write(const struct rig *rig)
 {
 	live_and_die(rig, 10);
@@ -535,12 +537,41 @@ EVERY_FILE(names_the_code_of_a_process_that_is_killed)
 	kill_and_check(sink, pid);
 }
 
-TEST_TIMED(perf_map_names_code_some_ms_after_its_commit, 60)
+TEST(perf_map_names_code_when_its_commit_returns)
 {
 	use_folder(&perf_map);
-	pid_t pid = start_and_wait(&perf_map);
-	usleep(15000);
-	kill_and_check(&perf_map, pid);
+	kill_and_check(&perf_map, start_and_wait(&perf_map));
+}
+
+static void check_names_of_a_storm(void (*meanwhile)(void))
+{
+	use_folder(&perf_map);
+	struct rig rig = start(&perf_map);
+	for (int i = 0; i < 3000; i++)
+		rig_block(rig_owner(&rig, "name_before"), 1);
+	rig_block(rig_owner(&rig, "name_of_the_hot_code"), 1);
+	TEST_UNTIL(file_names("name_of_the_hot_code"))
+		meanwhile();
+	rig_end(&rig);
+	leave_folder(&perf_map);
+}
+
+/* Names that come too thick to be written one by one wait for the next call, be it a poll. */
+TEST(perf_map_names_the_code_of_a_storm_at_the_next_poll)
+{
+	ch__listener_on_names(NULL);
+	check_names_of_a_storm(ch_thread_poll);
+}
+
+static void call_nothing(void)
+{
+	usleep(1000);
+}
+
+TEST(perf_map_names_the_code_of_a_storm_though_no_thread_calls)
+{
+	ch__late_names_come();
+	check_names_of_a_storm(call_nothing);
 }
 
 EVERY_FILE(stays_after_exit)

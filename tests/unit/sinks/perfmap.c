@@ -57,24 +57,26 @@ TEST(map_names_ranges_after_flush)
 	remove_own_folder();
 }
 
-/* What nobody flushes: a program that compiles nothing more calls nothing more. */
-static void wait_for_name_or_status(struct bed *bed, const char *path, const void *pc,
-				    const char *name)
+/* What nobody flushes: commits and polls only ask the sinks to catch up. */
+static void catch_up(void)
 {
-	bool is_named = false;
-	TEST_UNTIL(is_named || ch__sinks_status(bed->sinks, CH__SINK_PERF_MAP) != 0) {
-		usleep(1000);
-		struct map_file *map = read_map(path);
-		const struct map_line *line = line_of(map, (uintptr_t)pc);
-		is_named = line && !strcmp(line->name, name);
-		free(map);
-	}
+	TEST_UNTIL(ch__sinks_catch_up())
+		usleep(100);
 }
 
-static void wait_for_name(struct bed *bed, const char *path, const void *pc, const char *name)
+static void check_name_or_status(struct bed *bed, const char *path, const void *pc,
+				 const char *name)
 {
-	wait_for_name_or_status(bed, path, pc, name);
+	catch_up();
+	if (ch__sinks_status(bed->sinks, CH__SINK_PERF_MAP) == 0)
+		check_named(path, pc, name);
+}
+
+static void check_name(struct bed *bed, const char *path, const void *pc, const char *name)
+{
+	catch_up();
 	CHECK_EQ(ch__sinks_status(bed->sinks, CH__SINK_PERF_MAP), 0);
+	check_named(path, pc, name);
 }
 
 TEST(map_names_ranges_without_a_flush)
@@ -85,24 +87,41 @@ TEST(map_names_ranges_without_a_flush)
 	bed_open(&bed, CH__SINK_PERF_MAP);
 	path_of(getpid(), path);
 	add(&bed, 64, 64, 1);
-	wait_for_name(&bed, path, bed.pool + 64, "fn_1");
+	check_name(&bed, path, bed.pool + 64, "fn_1");
 	add(&bed, 512, 64, 2);
-	wait_for_name(&bed, path, bed.pool + 512, "fn_2");
+	check_name(&bed, path, bed.pool + 512, "fn_2");
 	discard(&bed, 64, 64, 1);
 	add(&bed, 96, 64, 3); /* the file is written anew */
 	add(&bed, 1024, 64, 4);
-	wait_for_name(&bed, path, bed.pool + 96, "fn_3");
-	wait_for_name(&bed, path, bed.pool + 1024, "fn_4");
+	check_name(&bed, path, bed.pool + 96, "fn_3");
+	check_name(&bed, path, bed.pool + 1024, "fn_4");
 	check_named(path, bed.pool + 64, NULL);
-	bed_close(&bed);
-	bed_open(&bed, CH__SINK_PERF_MAP); /* the writer went with the last heap */
-	add(&bed, 64, 64, 5);
-	wait_for_name(&bed, path, bed.pool + 64, "fn_5");
 	bed_close(&bed);
 	remove_own_folder();
 }
 
-/* Where the process gets no thread, too; the file may fail as well, with a reason. */
+/* Writes that come without an end take a share of the time, and what waits is written after it. */
+TEST(map_is_written_at_once_until_commits_come_thick)
+{
+	enum { MOST = 5000 };
+	struct bed bed;
+	char path[128];
+	size_t at_once = 0;
+	use_own_folder();
+	bed_open(&bed, CH__SINK_PERF_MAP);
+	path_of(getpid(), path);
+	do
+		add(&bed, at_once * 64, 64, at_once);
+	while (ch__sinks_catch_up() && ++at_once < MOST);
+	CHECK(at_once >= 4 && at_once < MOST);
+	char name[32];
+	snprintf(name, sizeof name, "fn_%zu", at_once);
+	check_name(&bed, path, bed.pool + at_once * 64, name);
+	bed_close(&bed);
+	remove_own_folder();
+}
+
+/* The file may fail, with a reason. */
 TEST(map_names_ranges_without_a_flush_when_any_call_fails)
 {
 	char path[128];
@@ -115,7 +134,7 @@ TEST(map_names_ranges_without_a_flush_when_any_call_fails)
 		ch__os_fail_at(nth, false);
 		for (size_t i = 1; i <= 3; i++) {
 			add(&bed, i * 64, 64, 1);
-			wait_for_name_or_status(&bed, path, bed.pool + i * 64, "fn_1");
+			check_name_or_status(&bed, path, bed.pool + i * 64, "fn_1");
 		}
 		has_failed = ch__os_failable_calls() >= nth;
 		ch__os_fail_at(0, false);
