@@ -52,6 +52,7 @@ static bool table_is_valid(const struct ch_heap *heap, const struct ch__block *b
 /* --- what is unused goes back --- */
 
 static void cut_part(struct ch_heap *heap, uint32_t offset, uint32_t bytes)
+	CH_REQUIRES(ch__role_region)
 {
 	if (!bytes)
 		return;
@@ -68,6 +69,7 @@ static void fill_gap(struct ch_heap *heap, uint32_t from, uint32_t to)
 /* In a region. Shrinks the block's parts to what is used; returns the bytes given back. A run of
  * pages stays whole, and the block begins where its first page does. */
 static uint32_t shrink(struct ch_heap *heap, struct ch__block *block, const struct ch_code *code)
+	CH_REQUIRES(ch__role_region)
 {
 	uint32_t hot = block->hot_offset, hot_bytes = ch__hot_bytes(block);
 	uint32_t room = hot + ch__head_bytes(ch__block_use(heap, block));
