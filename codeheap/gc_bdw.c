@@ -667,7 +667,7 @@ static bool write_anchor(struct bdw *bdw, uint32_t index, struct anchor *anchor,
 	struct ch__thread *self = ch__thread_or_guest(heap);
 	ch__region_enter(self);
 	bool is_alive =
-		ch__is_alive(heap, atomic_load_explicit(&owner->mark, memory_order_relaxed));
+		ch__owner_is_alive(heap, owner);
 	if (is_alive) {
 		*handle = ch__owner_handle(heap, index);
 		anchor->place = (uint32_t)handle->bits;

@@ -20,8 +20,7 @@ static enum ch_status set_entry(struct ch_heap *heap, uint32_t owner_index, uint
 {
 	struct ch__owner *owner = ch__owner_at(heap, owner_index);
 	struct ch__block *block = index ? ch__block_at(heap, index) : NULL;
-	if (!ch__is_alive(heap, atomic_load_explicit(&owner->mark, memory_order_relaxed)) ||
-	    ch__owner_is_released(owner))
+	if (!ch__owner_is_alive(heap, owner) || ch__owner_is_released(owner))
 		return CH_E_STALE;
 	if (!block) {
 		note_replaced(heap, owner->entry);

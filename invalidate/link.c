@@ -147,9 +147,12 @@ static void write_stub(struct ch_heap *heap, const struct ch__block *block, uint
 	ch__pool_sync(heap->pool, stub, ch__stub_bytes(heap));
 }
 
-static enum ch_status attach(struct ch_heap *heap, struct ch__thread *self, struct ch__block *block,
-			     const struct ch_branch_site *site, struct ch_branch *out)
+static enum ch_status attach(struct ch__subject *s, const struct ch_branch_site *site,
+			     struct ch_branch *out)
 {
+	struct ch_heap *heap = s->heap;
+	struct ch__thread *self = s->self;
+	struct ch__block *block = s->block;
 	enum ch_status status = check_site(heap, block, site);
 	if (status != CH_OK)
 		return status;
@@ -189,27 +192,19 @@ enum ch_status ch_branch_attach(struct ch_block handle, const struct ch_branch_s
 	out->bits = 0;
 	if (ch__is_marking())
 		return CH_E_STATE;
-	struct ch_heap *heap = ch__handle_heap(handle.bits);
-	if (!heap)
-		return CH_E_STALE;
-	struct ch__thread *self = ch__thread_self(heap);
-	if (!self)
-		return CH_E_THREAD;
-	uint32_t index;
-	enum ch_status status = ch__block_resolve_open(heap, handle, &index);
-	if (status == CH_E_STALE)
-		return status;
-	struct ch__block *block = ch__block_at(heap, index);
+	struct ch__subject s;
+	enum ch_status status = ch__subject_open(handle, &s);
 	if (status == CH_OK)
-		return attach(heap, self, block, site, out);
+		return attach(&s, site, out);
+	if (status != CH_E_STATE)
+		return status;
 	/* The lock keeps a LIVE block from being invalidated or freed meanwhile. */
-	ch__heap_lock(heap);
+	ch__heap_lock(s.heap);
 	status = CH_E_STALE;
-	if (ch__block_resolve(heap, handle) == index && ch__block_is_alive(heap, block))
-		status = ch__block_state(block) == CH_BLOCK_LIVE
-				 ? attach(heap, self, block, site, out)
-				 : CH_E_STATE;
-	ch__heap_unlock(heap);
+	if (ch__block_resolve(s.heap, handle) && ch__block_is_alive(s.heap, s.block))
+		status = ch__block_state(s.block) == CH_BLOCK_LIVE ? attach(&s, site, out)
+								   : CH_E_STATE;
+	ch__heap_unlock(s.heap);
 	return status;
 }
 

@@ -165,10 +165,7 @@ static void withdraw_names(struct ch_heap *heap, const struct ch__dead *dead, ui
 		if (d->was_open || d->is_data)
 			continue;
 		/* Its record has the place until it is given back. */
-		ranges[n++] = ch__hot_range(heap, ch__block_at(heap, d->index), d->key);
-		if (d->cold_bytes)
-			ranges[n++] = (struct ch__sink_range){ch__exec(heap, d->cold_offset),
-							      d->cold_bytes, d->key, true};
+		n += ch__block_ranges(heap, ch__block_at(heap, d->index), d->key, &ranges[n]);
 	}
 	if (n)
 		ch__sinks_remove(heap->sinks, ranges, n);

@@ -186,11 +186,9 @@ static void rescan(struct ch_marker *marker) CH_REQUIRES(ch__role_frozen)
 	start_lookahead(&look, heap);
 	marker->overflowed = false;
 	for (uint32_t i = 1; i < heap->blocks.used; i++) {
-		if (!heap->blocks.segments[i >> CH__SEGMENT_LOG2])
-			continue;
-		const struct ch__block *block = ch__block_at(heap, i);
-		if ((atomic_load_explicit(&block->generation, memory_order_relaxed) & 1) &&
-		    atomic_load_explicit(&block->mark, memory_order_relaxed) == epoch)
+		if (ch__block_in_use(heap, i) &&
+		    atomic_load_explicit(&ch__block_at(heap, i)->mark, memory_order_relaxed) ==
+			    epoch)
 			trace(marker, &look, i, false);
 	}
 	while (look.taken != look.pushed)
@@ -295,10 +293,7 @@ void ch__mark_all(struct ch_marker *marker)
 {
 	struct ch_heap *heap = marker->heap;
 	for (uint32_t i = 1; i < heap->blocks.used; i++) {
-		if (!heap->blocks.segments[i >> CH__SEGMENT_LOG2] ||
-		    !(atomic_load_explicit(&ch__block_at(heap, i)->generation,
-					   memory_order_acquire) &
-		      1))
+		if (!ch__block_in_use(heap, i))
 			continue;
 		ch__mark_block(marker, i);
 		if (marker->tail - marker->head > marker->queue_mask / 2)

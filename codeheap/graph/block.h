@@ -72,10 +72,6 @@ static inline struct ch__block *ch__block_at(const struct ch_heap *heap, uint32_
 	return ch__table_at_bytes(&heap->blocks, index, sizeof(struct ch__block));
 }
 
-static inline bool ch__is_alive(const struct ch_heap *heap, uint32_t mark)
-{
-	return (int32_t)(mark - atomic_load_explicit(&heap->completed, memory_order_relaxed)) >= 0;
-}
 static inline bool ch__block_is_alive(const struct ch_heap *heap, const struct ch__block *block)
 {
 	return ch__is_alive(heap, atomic_load_explicit(&block->mark, memory_order_relaxed));

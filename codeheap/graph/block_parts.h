@@ -103,6 +103,15 @@ static inline struct ch__sink_range ch__hot_range(const struct ch_heap *heap,
 	return (struct ch__sink_range){ch__exec(heap, block->hot_offset + lead),
 				       ch__hot_bytes(block) - lead, key, false};
 }
+/* The same of all its parts, two at most; how many. Of code. */
+static inline size_t ch__block_ranges(const struct ch_heap *heap, const struct ch__block *block,
+				      uint64_t key, struct ch__sink_range *out)
+{
+	out[0] = ch__hot_range(heap, block, key);
+	out[1] = (struct ch__sink_range){ch__exec(heap, ch__cold_offset(heap, block)),
+					 ch__cold_bytes(block), key, true};
+	return block->cold_granules ? 2 : 1;
+}
 /* Its pages are not RX: they are data, or code that is being written in place. */
 static inline bool ch__block_is_lent(const struct ch_heap *heap, const struct ch__block *block)
 {

@@ -60,8 +60,7 @@ bool ch__owner_hold(struct ch_heap *heap, struct ch_owner handle, struct ch__own
 	ch__owner_lock(owner);
 	/* A release that frees at once marks it dead under the same lock (free_blocks), and its
 	 * record goes back under it. */
-	if (ch__owner_is(owner, handle) &&
-	    ch__is_alive(heap, atomic_load_explicit(&owner->mark, memory_order_relaxed))) {
+	if (ch__owner_is(owner, handle) && ch__owner_is_alive(heap, owner)) {
 		*held = owner;
 		return true;
 	}
@@ -189,7 +188,7 @@ static bool nothing_holds(struct ch_heap *heap, const struct ch__owner *owner, u
 	if (generation & CH__LIFE_RELEASING)
 		return false;
 	return (generation & CH__LIFE_IN_USE) && !owner->blocks_now &&
-	       !ch__is_alive(heap, atomic_load_explicit(&owner->mark, memory_order_relaxed));
+	       !ch__owner_is_alive(heap, owner);
 }
 
 /* In one step against a release, which takes no lock, and under busy, so that whoever holds the

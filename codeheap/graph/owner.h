@@ -38,6 +38,14 @@ static inline struct ch__owner *ch__owner_at(const struct ch_heap *heap, uint32_
 	return ch__table_at_bytes(&heap->owners, index, sizeof(struct ch__owner));
 }
 
+static inline bool ch__is_alive(const struct ch_heap *heap, uint32_t mark)
+{
+	return (int32_t)(mark - atomic_load_explicit(&heap->completed, memory_order_relaxed)) >= 0;
+}
+static inline bool ch__owner_is_alive(const struct ch_heap *heap, const struct ch__owner *owner)
+{
+	return ch__is_alive(heap, atomic_load_explicit(&owner->mark, memory_order_relaxed));
+}
 /* Whether calls through the cell may still enter a block. A release begins, stores the cell and
  * ends, outside of regions: a thread that is stopped before its end has not shut the way in yet. */
 static inline bool ch__owner_enters(const struct ch__owner *owner)

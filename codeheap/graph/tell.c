@@ -65,14 +65,10 @@ static void each_range(void *context, void (*visit)(void *arg, const struct ch__
 		const struct ch__block *block = ch__block_at(heap, i);
 		if (!ch__block_is_published(block) || ch__block_is_data(heap, block))
 			continue;
-		uint64_t key = ch__block_handle(heap, i).bits;
-		struct ch__sink_range hot = ch__hot_range(heap, block, key);
-		visit(arg, &hot);
-		if (!block->cold_granules)
-			continue;
-		struct ch__sink_range cold = {ch__exec(heap, ch__cold_offset(heap, block)),
-					      ch__cold_bytes(block), key, true};
-		visit(arg, &cold);
+		struct ch__sink_range ranges[2];
+		size_t n = ch__block_ranges(heap, block, ch__block_handle(heap, i).bits, ranges);
+		for (size_t part = 0; part < n; part++)
+			visit(arg, &ranges[part]);
 	}
 }
 

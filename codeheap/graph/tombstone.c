@@ -45,7 +45,7 @@ static enum ch__death death_of(const struct ch_heap *heap, const struct ch__owne
 		return CH__DEATH_VM_GONE;
 	if (ch__owner_is_released(owner))
 		return CH__DEATH_OWNER_RELEASED;
-	if (!ch__is_alive(heap, atomic_load_explicit(&owner->mark, memory_order_relaxed)))
+	if (!ch__owner_is_alive(heap, owner))
 		return CH__DEATH_OWNER_UNREACHED;
 	return CH__DEATH_UNREACHED;
 }

@@ -22,6 +22,11 @@ static uint32_t round_up(uint32_t bytes)
 	return (bytes + CH__GRANULE_BYTES - 1) & ~(uint32_t)(CH__GRANULE_BYTES - 1);
 }
 
+static struct ch__block *block_of(const struct ch_heap *heap, const struct ch_code *code)
+{
+	return ch__block_at(heap, ch__handle_index(code->block.bits));
+}
+
 static bool used_is_valid(const struct ch_heap *heap, const struct ch__block *block,
 			  const struct ch_code *code)
 {
@@ -161,8 +166,7 @@ static bool waits_for_others(struct ch_heap *heap, const struct ch__block *block
 static bool owner_lives(struct ch_heap *heap, const struct ch__block *block)
 {
 	const struct ch__owner *owner = ch__owner_at(heap, block->owner);
-	return ch__is_alive(heap, atomic_load_explicit(&owner->mark, memory_order_relaxed)) &&
-	       !ch__owner_is_released(owner);
+	return ch__owner_is_alive(heap, owner) && !ch__owner_is_released(owner);
 }
 
 /* --- publication --- */
@@ -180,8 +184,7 @@ static void tell_valgrind(struct ch_heap *heap, const struct ch_code *codes, siz
 			  bool born)
 {
 	for (size_t i = 0; i < count && CH_UNLIKELY(heap->pool->is_translated); i++) {
-		uint32_t index = ch__handle_index(codes[i].block.bits);
-		const struct ch__block *block = ch__block_at(heap, index);
+		const struct ch__block *block = block_of(heap, &codes[i]);
 		/* An unwinder may look at data until the last of its code is gone. */
 		if (ch__block_is_data(heap, block))
 			continue;
@@ -205,15 +208,9 @@ static void tell_sinks(struct ch_heap *heap, const struct ch_code *codes, size_t
 	struct ch__sink_range ranges[RANGES];
 	size_t n = 0;
 	for (size_t i = 0; i < count; i++) {
-		uint32_t index = ch__handle_index(codes[i].block.bits);
-		const struct ch__block *block = ch__block_at(heap, index);
-		uint64_t key = codes[i].block.bits;
+		const struct ch__block *block = block_of(heap, &codes[i]);
 		if (!ch__block_is_data(heap, block))
-			ranges[n++] = ch__hot_range(heap, block, key);
-		if (block->cold_granules)
-			ranges[n++] = (struct ch__sink_range){
-				ch__exec(heap, ch__cold_offset(heap, block)), ch__cold_bytes(block),
-				key, true};
+			n += ch__block_ranges(heap, block, codes[i].block.bits, &ranges[n]);
 		if (i + 1 < count && n + 2 <= RANGES)
 			continue;
 		if (add)
@@ -282,8 +279,7 @@ static enum published publish(struct ch_heap *heap, struct ch__thread *self, str
 	if (!is_told && sinks_want_ranges(heap))
 		result = UNTOLD;
 	for (size_t i = 0; i < count && result == PUBLISHED; i++) {
-		const struct ch__block *block =
-			ch__block_at(heap, ch__handle_index(codes[i].block.bits));
+		const struct ch__block *block = block_of(heap, &codes[i]);
 		if (!owner_lives(heap, block) || !relies_on_living(heap, block))
 			result = STALE;
 	}
@@ -305,16 +301,15 @@ static uint32_t entry_offset(const struct ch__block *block, const struct ch_code
  * then, and traps where it is unused. */
 static bool land(struct ch_heap *heap, struct ch__thread *self, const struct ch_code *code)
 {
-	struct ch__block *block = ch__block_at(heap, ch__handle_index(code->block.bits));
+	struct ch__block *block = block_of(heap, code);
 	enum ch__span_use use = ch__block_use(heap, block);
 	uint32_t page = block->hot_offset >> heap->pool->page_log2;
 	if (use == CH__SPAN_CODE)
 		return true;
-	if (use == CH__SPAN_IN_PLACE)
+	if (use == CH__SPAN_IN_PLACE) {
 		ch__pool_take_over(heap->pool,
 				   ch__exec(heap, block->hot_offset + ch__head_bytes(use)),
 				   code->used_to);
-	if (use == CH__SPAN_IN_PLACE) {
 		ch__region_enter(self);
 		shrink(heap, block, code);
 		ch__region_leave(self);
@@ -325,7 +320,7 @@ static bool land(struct ch_heap *heap, struct ch__thread *self, const struct ch_
 /* Give back, fill, sync: the blocks are still OPEN, and have their final place afterwards. */
 static void finish_bytes(struct ch_heap *heap, struct ch__thread *self, const struct ch_code *code)
 {
-	struct ch__block *block = ch__block_at(heap, ch__handle_index(code->block.bits));
+	struct ch__block *block = block_of(heap, code);
 	enum ch__span_use use = ch__block_use(heap, block);
 	uint32_t hot = ch__hot_bytes(block), cold = ch__cold_bytes(block);
 	if (use >= CH__SPAN_RODATA)
@@ -378,8 +373,7 @@ static enum ch_status check_codes(struct ch_heap *heap, struct ch__thread *self,
 static void tell_slots(struct ch_heap *heap, const struct ch_code *codes, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
-		uint32_t index = ch__handle_index(codes[i].block.bits);
-		uint32_t offset = ch__block_at(heap, index)->hot_offset;
+		uint32_t offset = block_of(heap, &codes[i])->hot_offset;
 		uint8_t frame = heap->pool->pages[offset >> heap->pool->page_log2].frame;
 		ch__sinks_slot_live(heap->sinks, ch__exec(heap, offset), frame);
 	}

@@ -140,7 +140,7 @@ static bool reserve_young(struct request *r)
 	return true;
 }
 
-static bool needs_extra(const struct ch_open *open)
+static bool needs_side_list(const struct ch_open *open)
 {
 	return open->entry != CH_ENTRY_NONE || open->name ||
 	       (open->flags & (CH_OPEN_OWN_FRAMES | CH_OPEN_IN_PLACE));
@@ -168,7 +168,7 @@ static bool reserve_side(struct request *r)
 		return false;
 	if (r->open->branch_room && !(r->run = ch__branches_take(heap, r->open->branch_room)))
 		return false;
-	if (!needs_extra(r->open))
+	if (!needs_side_list(r->open))
 		return true;
 	r->side_list = ch__meta_alloc(heap->meta, ch__side_bytes(4));
 	if (!r->side_list)
@@ -369,18 +369,15 @@ static bool write_record(struct request *r) CH_REQUIRES(ch__role_region)
 static void give_up_place(struct request *r) CH_REQUIRES(ch__role_region)
 {
 	struct ch_heap *heap = r->heap;
-	struct ch__block place = {.hot_offset = r->hot_offset,
-				  .hot_granules = (uint16_t)(r->hot_bytes / CH__GRANULE_BYTES),
-				  .cold_granules = (uint16_t)(r->cold_bytes / CH__GRANULE_BYTES)};
-	uint32_t page_mask = ((uint32_t)1 << heap->pool->page_log2) - 1;
 	if (r->span_pages)
 		return;
-	place.cold_granule = (uint16_t)((r->cold_offset & page_mask) / CH__GRANULE_BYTES);
 	/* The index words may stand there. */
 	ch__pool_poison(heap->pool, ch__exec(heap, r->hot_offset), CH__GRANULE_BYTES);
-	if (r->cold_bytes)
-		ch__pool_poison(heap->pool, ch__exec(heap, r->cold_offset), CH__GRANULE_BYTES);
-	ch__block_give_back(heap, &place);
+	ch__part_give_back(heap, r->hot_offset, r->hot_bytes);
+	if (!r->cold_bytes)
+		return;
+	ch__pool_poison(heap->pool, ch__exec(heap, r->cold_offset), CH__GRANULE_BYTES);
+	ch__part_give_back(heap, r->cold_offset, r->cold_bytes);
 }
 
 /* Undo the rest of a reservation whose owner died. */
