@@ -37,14 +37,6 @@ DEBUG ?=
 # 1: the objects that tests link count what they run (make coverage).
 COVERAGE ?=
 CROSS ?=
-# Where `make install` puts things; the folders have the names that packagers know.
-PREFIX ?= $(or $(prefix),/usr/local)
-DESTDIR ?=
-bindir ?= $(PREFIX)/bin
-libdir ?= $(PREFIX)/lib
-includedir ?= $(PREFIX)/include
-datadir ?= $(PREFIX)/share
-mandir ?= $(datadir)/man
 version := $(shell sed -n 's/^.define CH_VERSION_TEXT "\(.*\)"/\1/p' codeheap/codeheap.h)
 $(if $(version),,$(error codeheap/codeheap.h has no CH_VERSION_TEXT))
 
@@ -227,8 +219,6 @@ $(BUILD)/%.so: $(OBJ)/%.o tools/codeheap.map
 
 # Which tools and libraries a target needs depends on the build: without the Boehm driver no libgc is asked for.
 export GC SAN ALLOC CROSS CC SETUP DEBUG
-SECONDS ?= 60
-SEED ?= 1
 include mk/hosts.mk mk/install.mk mk/tests.mk mk/ci.mk mk/help.mk
 
 # ---- targets -------------------------------------------------------------------------------------------------------
@@ -250,7 +240,6 @@ all:
 	@tools/setup.sh lib
 	+@$(sub) libs $(user_tools)
 libs: $(libs) $(bdw_libs)
-programs: $(examples) $(user_tools) $(scheme) $(demos) $(stress) $(bench)
 
 clean:
 	rm -rf $(call quoted,$(BUILD))

@@ -33,6 +33,7 @@ installed := $(BUILD)/installed/stamp
 outside_hosts := $(patsubst hosts/%/Makefile,%,$(wildcard hosts/*/Makefile))
 
 # ---- targets ----------------------------------------------------------------------------------------------------------
+programs: $(examples) $(user_tools) $(scheme) $(demos) $(stress) $(bench)
 demo:
 	@tools/setup.sh demo
 	+@$(sub) run-demo

@@ -1,6 +1,14 @@
 # SPDX-License-Identifier: MIT
-# What is installed, taken away and packed; the folders are the Makefile's.
+# What is installed, taken away and packed.
 
+# Where `make install` puts things; the folders have the names that packagers know.
+PREFIX ?= $(or $(prefix),/usr/local)
+DESTDIR ?=
+bindir ?= $(PREFIX)/bin
+libdir ?= $(PREFIX)/lib
+includedir ?= $(PREFIX)/include
+datadir ?= $(PREFIX)/share
+mandir ?= $(datadir)/man
 quoted = '$(subst ','\'',$(1))'
 install_environment = CODEHEAP_BUILD='$(BUILD)' CODEHEAP_GC='$(GC)' CODEHEAP_VERSION='$(version)' CODEHEAP_TOOLS='$(user_tools)' \
   $(foreach folder,DESTDIR PREFIX bindir libdir includedir datadir mandir,$(folder)=$(call quoted,$($(folder))))

@@ -92,6 +92,8 @@ STRICT ?=
 LONG ?=
 # 1: the cases whose verdict hangs on time or load, and no others (make check-timed).
 TIMED ?=
+SECONDS ?= 60
+SEED ?= 1
 check:
 	@tools/setup.sh $(if $(CROSS)$(filter core,$(TIER)),core,check)
 	+@$(sub) run-check $(werror_of_tests)

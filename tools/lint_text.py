@@ -31,6 +31,7 @@ PUBLIC = ["codeheap/codeheap.h", "codeheap/codeheap_bdw.h", "codeheap/profile.h"
 CODE = (".c", ".h", ".S", ".cc")
 TEXT = CODE + (".md", ".sh", ".py", ".scm", ".pml", ".list", ".in", ".map", ".awk", ".ss", ".mk")
 LINE_COLUMNS, FUNCTION_LINES, FILE_LINES, HEADER_LINES, HEADER_FUNCTIONS = 100, 60, 800, 1000, 60
+MAKEFILE_LINES = 250  # what is not the library's is in mk/
 # A system dependency and the only file of the library that may include it, or the one for handlers and the one for all
 # others; None: any one file.
 DEPENDENCIES = [
@@ -443,6 +444,8 @@ def main():
                 find(path, 1, f"has no guard {guard}, which is its path")
         if path in PUBLIC:
             check_public(path, text)
+        if path == "Makefile" and len(lines) > MAKEFILE_LINES:
+            find(path, 1, f"{len(lines)} lines, at most {MAKEFILE_LINES}: parts that do not build the library are in mk/")
         if path.endswith(".md"):
             check_document_quotes(path, text)
     for i, places in users.items():

@@ -121,6 +121,7 @@ case_long_function() {
   offend pages/pool.c "int f(void) {\n$(many 60 '  ;')\n}" 'a function of 62 lines'
 }
 case_long_file() { offend pages/pool.c "$(many 800 'int x;')" 'at most 800'; }
+case_long_makefile() { offend Makefile "$(many 250 '# x')" 'are in mk/'; }
 case_no_licence_line() { echo "int x;" >pages/pool.c; found pages/pool.c 'no SPDX line'; }
 case_public_function_without_comment() { offend codeheap/codeheap.h 'CH_API int ch_x(void);' 'has no comment'; }
 case_public_function_without_ret() {
