@@ -323,7 +323,7 @@ static struct ch__stats_file *create(struct ch_heap *heap, const char *pattern)
 
 static bool make_room(struct ch__stats_file *file, struct ch_heap *heap)
 {
-	if (!ch__stats_walk_create(&file->walk, heap, file->meta))
+	if (!ch__stats_walk_create(&file->walk, heap, &file->heap, file->meta))
 		return false;
 	file->body_room = body_room(&file->walk);
 	file->body = ch__meta_alloc(file->meta, file->body_room);

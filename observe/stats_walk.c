@@ -18,17 +18,17 @@ enum {
 };
 
 bool ch__stats_walk_create(struct ch__stats_walk *walk, struct ch_heap *heap,
-			   struct ch__meta *meta)
+			   const struct ch__look_heap *look, struct ch__meta *meta)
 {
-	ch__look_heap(heap, &walk->look);
+	walk->look = look;
 	walk->heap = heap;
-	size_t parts = walk->look.pool_bytes / BLOCK_BYTES_MIN;
+	size_t parts = walk->look->pool_bytes / BLOCK_BYTES_MIN;
 	walk->pages_room =
-		walk->look.pages < CH__STATS_PAGES_MOST ? walk->look.pages : CH__STATS_PAGES_MOST;
+		walk->look->pages < CH__STATS_PAGES_MOST ? walk->look->pages : CH__STATS_PAGES_MOST;
 	walk->parts_room = parts < CH__STATS_PARTS_MOST ? (uint32_t)parts : CH__STATS_PARTS_MOST;
 	size_t pages_bytes = walk->pages_room * sizeof *walk->pages;
 	size_t parts_bytes = walk->parts_room * sizeof *walk->parts;
-	size_t rows_bytes = walk->look.pages * sizeof *walk->row_of;
+	size_t rows_bytes = walk->look->pages * sizeof *walk->row_of;
 	uint8_t *memory = ch__meta_alloc(meta, pages_bytes + parts_bytes + rows_bytes);
 	if (!memory)
 		return false;
@@ -49,7 +49,7 @@ static struct ch__stats_page *row_at(struct ch__stats_walk *walk, uint32_t page)
 static void list_page(struct ch__stats_walk *walk, uint32_t page)
 {
 	struct ch__look_page seen;
-	uint32_t page_bytes = (uint32_t)walk->look.page_bytes;
+	uint32_t page_bytes = (uint32_t)walk->look->page_bytes;
 	ch__look_page(walk->heap, page, &seen);
 	walk->row_of[page] = 0;
 	if (!seen.is_used)
@@ -87,7 +87,7 @@ static void begin(struct ch__stats_walk *walk)
 	walk->pages_count = walk->pages_left_out = 0;
 	walk->parts_count = walk->parts_left_out = 0;
 	walk->map_rows = CH__STATS_MAP_PAGES;
-	for (uint32_t page = 0; page < walk->look.pages; page++)
+	for (uint32_t page = 0; page < walk->look->pages; page++)
 		list_page(walk, page);
 }
 
@@ -125,7 +125,7 @@ static void count(struct ch__stats_kind *kind, enum ch_block_state state, uint64
 
 static uint32_t page_of(const struct ch__stats_walk *walk, uint32_t offset)
 {
-	return (uint32_t)(offset / walk->look.page_bytes);
+	return (uint32_t)(offset / walk->look->page_bytes);
 }
 
 static bool is_mapped(const struct ch__stats_walk *walk, uint32_t page)
@@ -180,8 +180,8 @@ static void add_to_page(struct ch__stats_walk *walk, const struct ch__look_block
 	else
 		row->dead_bytes += hot + cold;
 	if (block->is_span) {
-		uint64_t all = (uint64_t)row->pages * walk->look.page_bytes;
-		uint64_t taken = (uint64_t)walk->look.head_bytes + hot + cold;
+		uint64_t all = (uint64_t)row->pages * walk->look->page_bytes;
+		uint64_t taken = (uint64_t)walk->look->head_bytes + hot + cold;
 		row->free_bytes = taken < all ? (uint32_t)(all - taken) : 0;
 	}
 	enum ch__stats_part_kind part = CH__STATS_PART_HOT;

@@ -25,12 +25,13 @@ struct ch__stats_walk {
 	struct ch__stats_part *parts;
 	uint32_t parts_room, parts_count, parts_left_out;
 	uint32_t map_rows; /* the first of pages, all of whose parts are listed */
-	struct ch_heap *heap;      /* [const] */
-	struct ch__look_heap look; /* [const] */
+	struct ch_heap *heap;             /* [const] */
+	const struct ch__look_heap *look; /* the caller's [const] */
 };
 
 /* Room for the lists; false: no memory. It goes with the side memory. */
-bool ch__stats_walk_create(struct ch__stats_walk *, struct ch_heap *, struct ch__meta *);
+bool ch__stats_walk_create(struct ch__stats_walk *, struct ch_heap *, const struct ch__look_heap *,
+			   struct ch__meta *);
 /* Over all blocks, in steps: nobody waits for the heap lock longer than one of them takes, and who
  * waits comes before the next one. *is_hurried: the steps follow each other. The ns that it
  * worked. */

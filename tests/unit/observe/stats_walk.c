@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: MIT
+ * stats_walk.c: what the statistics file calls owners, blocks and pages: their kinds. */
+#include "observe/stats_walk.h"
+
+#include "codeheap/base/heap.h"
+#include "os/meta.h"
+#include "tests/support/heap_rig.h"
+
+static struct rig rig;
+static struct ch__meta *meta;
+static struct ch__stats_walk walk;
+
+static void begin(void)
+{
+	struct ch_config config = rig_config(16 << 20);
+	rig = rig_create(&config, NULL, NULL);
+	meta = ch__meta_create();
+	CHECK(meta);
+}
+
+static void take_walk(void)
+{
+	static struct ch__look_heap look;
+	static _Atomic(uint32_t) is_hurried = 1;
+	ch__look_heap(rig.heap, &look);
+	CHECK(ch__stats_walk_create(&walk, rig.heap, &look, meta));
+	ch__stats_walk_run(&walk, &is_hurried);
+}
+
+static void end(void)
+{
+	ch__meta_destroy(meta);
+	rig_end(&rig);
+}
+
+static const struct ch__stats_kind *kind_called(const struct ch__stats_kind *kinds, uint32_t count,
+						const char *name)
+{
+	for (uint32_t i = 0; i < count; i++)
+		if (strcmp(kinds[i].name, name) == 0)
+			return &kinds[i];
+	FAIL("no kind is called %s", name);
+}
+
+/* A kind ends at the first "::", and is of one length with what it is compared with. */
+TEST(kind_of_an_owner_is_what_stands_before_two_colons)
+{
+	static const char *const owners[][2] = {
+		{"scm::a", "scm"},
+		{"sc::a", "sc"},
+		{"scmx::a", "scmx"},
+		{"scm::b::c", "scm"},
+		{"one:colon", "other"},
+		{"a:b::c", "a:b"},
+		{"::nothing", "other"},
+		{"one at its end:", "other"},
+		{"two at its end::", "two at its end"},
+		{"39 characters, the most that fit, to it::",
+		 "39 characters, the most that fit, to it"},
+		{"40 characters are one too many for them!::", "other"},
+	};
+	enum { OWNERS = sizeof owners / sizeof *owners };
+	begin();
+	for (unsigned i = 0; i < OWNERS; i++)
+		rig_block(rig_owner(&rig, owners[i][0]), 1);
+	take_walk();
+	for (unsigned i = 0; i < OWNERS; i++) {
+		unsigned same = 0;
+		for (unsigned k = 0; k < OWNERS; k++)
+			same += strcmp(owners[k][1], owners[i][1]) == 0;
+		CHECK_EQ(kind_called(walk.owners, walk.owners_count, owners[i][1])->live_blocks,
+			 same);
+	}
+	end();
+}
+
+/* Of the block's page, or of the first one of its span. */
+static uint32_t kind_of_page(struct ch_block block)
+{
+	struct ch_info info;
+	CHECK_EQ(ch_block_info(block, &info), CH_OK);
+	const struct ch__pool *pool = rig.heap->pool;
+	uint64_t at = ((uintptr_t)info.exec - pool->exec_base) >> pool->page_log2;
+	for (uint32_t i = 0; i < walk.pages_count; i++)
+		if (walk.pages[i].page == at)
+			return walk.pages[i].kind;
+	FAIL("the page is not listed");
+}
+
+TEST(page_says_what_its_blocks_are)
+{
+	static const struct {
+		uint32_t flags;
+		enum ch_kind kind;
+		uint32_t page;
+		const char *block;
+	} ways[] = {
+		{0, CH_KIND_CODE, CH__STATS_PAGE_CODE, "code"},
+		{CH_OPEN_OWN_FRAMES, CH_KIND_CODE, CH__STATS_PAGE_OWN_FRAMES, "code"},
+		{CH_OPEN_IN_PLACE, CH_KIND_RODATA, CH__STATS_PAGE_DATA, "rodata"},
+		{CH_OPEN_IN_PLACE, CH_KIND_DATA, CH__STATS_PAGE_DATA, "data"},
+	};
+	enum { WAYS = sizeof ways / sizeof *ways, BYTES = 4096 };
+	begin();
+	struct ch_owner owner = rig_owner(&rig, "scm::one");
+	struct ch_block blocks[WAYS], hop;
+	for (unsigned i = 0; i < WAYS; i++) {
+		struct ch_code code;
+		struct ch_open open = {.size = sizeof open,
+				       .owner = owner,
+				       .hot_bytes = BYTES,
+				       .flags = ways[i].flags,
+				       .kind = ways[i].kind};
+		CHECK_EQ(ch_block_open(&open, &code), CH_OK);
+		memset(code.write, 0, BYTES);
+		code.used_to = BYTES;
+		blocks[i] = code.block;
+		CHECK_EQ(ch_block_commit(&code, 1), CH_OK);
+	}
+	CHECK_EQ(ch_trampoline_make(owner, CH_TRAMPOLINE_TAIL,
+				    (const void *)(uintptr_t)rig_fallback, 0, NULL, NULL, &hop),
+		 CH_OK);
+	take_walk();
+	for (unsigned i = 0; i < WAYS; i++) {
+		CHECK_EQ(kind_of_page(blocks[i]), ways[i].page);
+		CHECK_EQ(kind_called(walk.blocks, CH__STATS_BLOCK_KINDS_COUNT, ways[i].block)
+				 ->live_blocks,
+			 ways[i].kind == CH_KIND_CODE ? 2 : 1);
+	}
+	CHECK_EQ(kind_of_page(hop), CH__STATS_PAGE_TRAMPOLINES);
+	CHECK_EQ(kind_called(walk.blocks, CH__STATS_BLOCK_KINDS_COUNT, "trampoline")->live_blocks,
+		 1);
+	end();
+}
