@@ -5,9 +5,9 @@
  * of a debug link are looked for here, because libdw would go on to a server that has them. No
  * lock: whoever opened the names uses them. Source: gdb manual, "Debugging Information in Separate
  * Files", for places and checksums. */
-#include "observe/native_names.h"
-#include "os/os.h"
 #include "observe/elfutils.h"
+#include "observe/native_names.h"
+#include "observe/system.h"
 
 #include <errno.h>
 #include <stdio.h>

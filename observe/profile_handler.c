@@ -7,6 +7,7 @@
  * for the thread that gets it. What is not ours goes to the action that was there before. */
 #include "arch/arch.h"
 #include "observe/profile.h"
+#include "observe/system.h"
 
 #include <errno.h>
 

@@ -8,6 +8,7 @@
 
 #include "arch/arch.h"
 #include "observe/profiler.h"
+#include "observe/system.h"
 #include "os/lock.h"
 
 enum {

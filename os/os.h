@@ -152,6 +152,9 @@ bool ch__os_signal_install(int signal, void (*handler)(int, void *, void *), voi
  * interrupts system calls as the handler that was there would. */
 bool ch__os_signal_install_like(int signal, void (*handler)(int, void *, void *), void *old_action,
 				size_t old_bytes);
+/* The same for SIGPROF; every signal is blocked in the handler. Async-signal-safe. */
+bool ch__os_profile_install(void (*handler)(int, void *, void *), void *old_action,
+			    size_t old_bytes);
 bool ch__os_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void));
 
 /* --- a thread of the library's own (linux_worker.c); not in a signal handler --- */
@@ -169,37 +172,6 @@ bool ch__os_thread_start(struct ch__os_thread *, void (*run)(void *arg), void *a
 bool ch__os_child_may_start_threads(void);
 /* Waits until it returned; asking it to is its owner's affair. */
 void ch__os_thread_join(struct ch__os_thread *) CH_EXCLUDES(CH__STANDING);
-
-/* --- timers (linux_timers.c) --- */
-struct ch__os_timer {
-	void *system;
-};
-/* Sends SIGPROF to the thread again and again, each time when so much of its CPU time, or of
- * everybody's, has passed. A child of fork does not have it. False: errno, also when the thread is
- * gone. */
-bool ch__os_timer_start(struct ch__os_timer *, int thread_id, bool by_wall_clock,
-			uint64_t interval_ns, void *value) CH_EXCLUDES(CH__STANDING);
-/* A signal of it may still come. */
-void ch__os_timer_stop(struct ch__os_timer *) CH_EXCLUDES(CH__STANDING);
-bool ch__os_thread_exists(int thread_id); /* in this process */
-/* Whether the signal is of such a timer, or another of POSIX; how often that expired since the
- * signal before. Async-signal-safe, and so are the other two of SIGPROF. */
-bool ch__os_timer_expired(const void *siginfo, void **value, uint32_t *times);
-/* As ch__os_signal_install; every signal is blocked in the handler. */
-bool ch__os_profile_install(void (*handler)(int, void *, void *), void *old_action,
-			    size_t old_bytes);
-/* As ch__os_signal_chain, as the last thing that such a handler does: what it blocked is open. */
-void ch__os_profile_chain(void *info, void *ucontext, void *old_action);
-
-struct ch__os_mapping {
-	uintptr_t low, high;
-	uint64_t offset, device, inode; /* of its file; inode 0: it has none */
-	bool is_executable;
-	const char *path; /* "" without a name */
-};
-/* Rising by address, while visit returns true. False: errno. */
-bool ch__os_each_mapping(bool (*visit)(void *arg, const struct ch__os_mapping *), void *arg)
-	CH_EXCLUDES(CH__STANDING);
 
 /* --- files of sinks --- */
 /* A new regular file, open for both, which only its owner may read and write; follows no link,
@@ -270,24 +242,6 @@ bool ch__os_place_of(uintptr_t address, struct ch__os_place *) CH_EXCLUDES(CH__S
 /* The C++ name that a symbol stands for, cut to bytes; false: it stands for none, or the process
  * has no C++ runtime. */
 bool ch__os_demangle(const char *symbol, char *text, size_t bytes) CH_EXCLUDES(CH__STANDING);
-/* The process has a library from then on, for ch__os_symbol to look in; its symbols are nobody
- * else's. False: there is none, or the program is static: it would get a second C library. */
-bool ch__os_library_load(const char *library) CH_EXCLUDES(CH__STANDING);
-/* The object that was loaded around an address. */
-enum { CH__OS_HEAD_BYTES = 1024 };
-struct ch__os_image {
-	uintptr_t low, high;
-	uintptr_t bias;    /* what it adds to the addresses in its file */
-	char path[4096];   /* of the file that it was loaded from, which may be another by now */
-	bool is_program;   /* and not a library */
-	size_t head_bytes; /* 0: the beginning of the file is not in memory */
-	uint8_t head[CH__OS_HEAD_BYTES]; /* the file as it was loaded */
-};
-bool ch__os_image_of(uintptr_t address, struct ch__os_image *) CH_EXCLUDES(CH__STANDING);
-/* The object's file, to read; -1: errno. That it is the one that was loaded is not said: its head
- * tells. */
-int ch__os_image_open(const struct ch__os_image *) CH_EXCLUDES(CH__STANDING);
-
 /* --- fault injection --- */
 #if CH_TESTING
 /* Make the nth failable call (OS or metadata) from this one on fail with ENOMEM; 0 = none. Counted

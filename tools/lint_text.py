@@ -18,7 +18,7 @@ from programs import program_of, sources  # noqa: E402
 
 # What an observer knows of the library beside its own room: the public headers, the listener, and what needs no heap.
 OBSERVERS = {"flame": ("os/meta.h", "os/os.h"),
-             "observe": ("arch/arch.h", "arch/base.h", "os/meta.h", "os/os.h", "os/lock.h", "os/ranks.h", "unwind/unwind.h", "flame/flame.h",
+             "observe": ("arch/arch.h", "arch/base.h", "os/meta.h", "os/os.h", "os/linux.h", "os/lock.h", "os/ranks.h", "unwind/unwind.h", "flame/flame.h",
                          "codeheap/codeheap.h", "codeheap/profile.h", "codeheap/listener.h")}
 CLIENTS = ["hosts", "examples", "bench", "stress", "tools"]
 # What files of the library's own tools see beside the public headers.
@@ -37,7 +37,7 @@ MAKEFILE_LINES = 250  # what is not the library's is in mk/
 DEPENDENCIES = [
     (r"sys/mman\.h", "os/linux.c"), (r"jemalloc/.*", "os/meta.c"), (r"gc(/.*)?\.h|gc/.*", "codeheap/gc_bdw.c"),
     (r"libunwind.*\.h", None), (r"(elf|libelf|gelf)\.h", None), (r"valgrind/.*", None),
-    (r"link\.h", ("os/linux_objects.c", "os/linux_images.c")),
+    (r"link\.h", ("os/linux_objects.c", "observe/linux_images.c")),
 ]
 # Macros of compilers, C++ and sanitizers; each other one that a compiler makes says which machine or system it is for.
 PLATFORM = re.compile(r"^\s*#\s*(?:if|ifdef|ifndef|elif)\b.*\b"

@@ -3,7 +3,7 @@
  * object lies around an address and how its file began, and libraries that reports ask for. The
  * dynamic linker's lock is taken, so nothing here is for a signal handler (linux_objects.c). */
 #define _GNU_SOURCE
-#include "os/os.h"
+#include "observe/system.h"
 
 #include <dlfcn.h>
 #include <link.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * linux_timers.c: timers that send SIGPROF to one thread, what their handler asks of a signal,
- * and which files are mapped where. No lock of the library. Async-signal-safe is only what os.h
- * says to be. */
+ * and which files are mapped where. No lock of the library. Async-signal-safe is only what
+ * system.h says to be. */
 #define _GNU_SOURCE
+#include "observe/system.h"
 #include "os/linux.h"
-#include "os/os.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -168,35 +168,4 @@ bool ch__os_each_mapping(bool (*visit)(void *arg, const struct ch__os_mapping *)
 	ch__cancel_allow(cancel);
 	errno = error;
 	return is_read;
-}
-
-/* --- files that the user names --- */
-
-bool ch__os_file_is_plain(const char *path)
-{
-	struct stat found;
-	return lstat(path, &found) != 0 || S_ISREG(found.st_mode);
-}
-
-/* What a standard stream leads to keeps what was written to it. */
-static bool is_standard(const char *path)
-{
-	struct stat found, stream;
-	for (int fd = 0; stat(path, &found) == 0 && fd <= STDERR_FILENO; fd++)
-		if (fstat(fd, &stream) == 0 && stream.st_dev == found.st_dev &&
-		    stream.st_ino == found.st_ino)
-			return true;
-	return false;
-}
-
-int ch__os_file_straight(const char *path)
-{
-	if (ch__os_may_fail())
-		return -1;
-	enum { MODE = 0600 };
-	int flags = O_WRONLY | O_CREAT | O_CLOEXEC | (is_standard(path) ? O_APPEND : O_TRUNC);
-	int cancel = ch__cancel_hold();
-	int fd = ch__os_fd_apart(open(path, flags, MODE));
-	ch__cancel_allow(cancel);
-	return fd;
 }

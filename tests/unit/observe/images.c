@@ -2,7 +2,7 @@
  * images.c: an object that a process was loaded from is described by its own headers, to
  * the byte; the headers here are made up, so that what lies behind the last one is known. */
 #define _GNU_SOURCE
-#include "os/os.h"
+#include "observe/system.h"
 #include "tests/support/harness.h"
 
 #include <link.h>
