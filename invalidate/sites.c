@@ -6,6 +6,7 @@
  *
  * Records of a block that is OPEN belong to its thread; of others they are read under heap. */
 #include "codeheap/base/heaps.h"
+#include "codeheap/base/region.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/find.h"
 #include "codeheap/graph/handles.h"
@@ -437,6 +438,21 @@ static void visit_sites(const struct ch_heap *heap, const struct ch__block *bloc
 	}
 }
 
+/* 0: stale, or found dead: its refs may lead to what the VM has freed. */
+static uint32_t resolve_alive(struct ch_heap *heap, struct ch_block handle, uintptr_t *exec)
+	CH_REQUIRES(ch__role_heap)
+{
+	struct ch__thread *self = ch__thread_or_guest(heap);
+	ch__region_enter(self);
+	uint32_t index = ch__block_resolve(heap, handle);
+	if (index && !ch__block_is_alive(heap, ch__block_at(heap, index)))
+		index = 0;
+	if (index)
+		*exec = ch__exec(heap, ch__block_at(heap, index)->hot_offset);
+	ch__region_leave(self);
+	return index;
+}
+
 enum ch_status ch_block_sites(struct ch_block handle,
 			      bool (*visit)(void *arg, const struct ch_site *site), void *arg)
 {
@@ -447,12 +463,14 @@ enum ch_status ch_block_sites(struct ch_block handle,
 		return CH_E_STALE;
 	/* The heap lock keeps branches linked as they are and the block from being swept. */
 	ch__heap_lock(heap);
-	uint32_t index = ch__block_resolve(heap, handle);
+	uintptr_t exec = 0; /* a scan of this stack meanwhile finds the block */
+	uint32_t index = resolve_alive(heap, handle, &exec);
 	if (index) {
 		ch__heap_lend(heap);
 		visit_sites(heap, ch__block_at(heap, index), visit, arg);
 		ch__heap_take_back(heap);
 	}
 	ch__heap_unlock(heap);
+	__asm__ volatile("" ::"m"(exec));
 	return index ? CH_OK : CH_E_STALE;
 }

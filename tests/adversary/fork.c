@@ -2,6 +2,8 @@
  * fork.c: processes that fork in the middle of everything: isolation of both sides, of
  * grandchildren, locks held by threads that the child does not have. */
 #define _GNU_SOURCE
+#include "codeheap/base/heap.h"
+#include "sinks/sinks.h"
 #include "tests/support/heap_rig.h"
 #include "tests/support/perfmap_reader.h"
 #include "tests/support/stage.h"
@@ -457,6 +459,41 @@ TEST(s31_child_frees_the_span_of_a_dead_block_once)
 	expect_exit(pid, 0);
 	reuse_the_span(&rig, &dead, &live, &before);
 	rig_end(&rig);
+}
+
+/* --- sinks --- */
+
+static struct rig told;
+static _Atomic(int) forker_tid, forked;
+static _Atomic(bool) are_sinks_free;
+
+static void *fork_away(void *arg)
+{
+	(void)arg;
+	atomic_store(&forker_tid, (int)gettid());
+	pid_t child = fork();
+	if (child == 0)
+		_exit(atomic_load(&are_sinks_free) ? 0 : 1);
+	atomic_store(&forked, child);
+	return NULL;
+}
+
+/* The child has their lock free, and what it guards whole. */
+TEST(fork_waits_for_who_changes_the_sinks)
+{
+	told = rig_start(4 << 20);
+	pthread_t forker;
+	ch__sinks_fork_prepare(told.heap->sinks); /* the lock */
+	CHECK_EQ(pthread_create(&forker, NULL, fork_away, NULL), 0);
+	TEST_UNTIL(atomic_load(&forked) || thread_is_asleep(atomic_load(&forker_tid)))
+		usleep(1000);
+	atomic_store(&are_sinks_free, true);
+	ch__sinks_fork_parent(told.heap->sinks);
+	ch_thread_park();
+	pthread_join(forker, NULL);
+	ch_thread_unpark();
+	expect_exit(atomic_load(&forked), 0);
+	rig_end(&told);
 }
 
 /* Where storms are long. */

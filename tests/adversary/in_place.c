@@ -488,3 +488,22 @@ TEST(offsets_into_a_block_in_place_count_from_where_its_name_begins)
 	}
 	rig_end(&rig);
 }
+
+/* A long block of code has as many granules as the word of a tombstone has bits for a place. */
+TEST(offsets_into_a_long_block_are_those_of_code_when_it_is_dead)
+{
+	enum { BYTES = CH__GRANULE_BYTES << 16, AT = 16 };
+	struct rig rig = rig_start(8 << 20);
+	struct ch_owner owner = rig_owner(&rig, "long");
+	struct ch_open open = {.owner = owner, .hot_bytes = BYTES};
+	struct emitter e;
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	e.code.used_to = BYTES;
+	CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
+	uint32_t at = place_of(&rig, e.code.exec + AT).at;
+	CHECK_EQ(at, CH__INDEX_WORD_BYTES + AT);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK_EQ(place_of(&rig, e.code.exec + AT).kind, CH__PLACE_FREED);
+	CHECK_EQ(place_of(&rig, e.code.exec + AT).at, at);
+	rig_end(&rig);
+}

@@ -97,6 +97,24 @@ TEST(handle_of_an_owner_that_was_found_dead_is_stale)
 	end();
 }
 
+static bool count_site(void *arg, const struct ch_site *site)
+{
+	++*(unsigned *)arg;
+	CHECK(site->kind != CH_SITE_REF || site->word == LIVE_WORD);
+	return true;
+}
+
+TEST(sites_of_what_was_found_dead_are_not_visited)
+{
+	unsigned sites = 0;
+	start();
+	CHECK_EQ(ch_block_sites(dead.block, count_site, &sites), CH_E_STALE);
+	CHECK_EQ(sites, 0);
+	CHECK_EQ(ch_block_sites(live.block, count_site, &sites), CH_OK);
+	CHECK_EQ(sites, 3); /* a branch, its stub, a ref */
+	end();
+}
+
 TEST(nothing_has_an_edge_to_what_was_found_dead)
 {
 	struct emitter e;
