@@ -50,7 +50,8 @@ extern "C" {
  * lock  the collector's
  * safe  any registered thread; attach threads and vms afterwards
  * note  runs GC_INIT where nobody did; the first heap of a process collects once, so finalizers
- *       may run here */
+ *       may run here; CH_E_OS, ENOTRECOVERABLE: in the child of a fork in whose moment another
+ *       thread made the first heap */
 CH_API CH_CHECKED enum ch_status ch_bdw_heap_create(const struct ch_config *config,
 						    struct ch_heap **heap);
 

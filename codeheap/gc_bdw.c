@@ -37,6 +37,7 @@
 #include "codeheap/graph/stats.h"
 #include "codeheap/base/trigger.h"
 
+#include <errno.h>
 #include <gc/gc.h>
 #include <gc/gc_mark.h>
 
@@ -85,7 +86,8 @@ enum { TAG_FIRST = 0x43480000 }; /* no plausible half of a link or a small numbe
 
 static struct bdw *heaps;     /* [GC] */
 static struct ch__lock setup; /* outermost, and not held over a fork */
-static bool is_set_up;        /* [setup] */
+static bool is_begun, is_set_up; /* [setup] */
+static bool is_half_set_up; /* of a child whose parent's thread set it up meanwhile [setup] */
 static _Atomic(uint32_t) last_tag = TAG_FIRST;
 static unsigned anchor_kind; /* [const] */
 static void *sentinel;       /* [const] */
@@ -509,8 +511,6 @@ static void fork_child(struct ch_heap *heap)
 {
 	struct bdw *bdw = heap->driver_data;
 	world_stopped = false;
-	/* Somebody set the collector up for this heap: who had the lock changed nothing. */
-	(void)ch__lock_set_free(&setup);
 	if (!bdw)
 		return;
 	for (int i = 0; i < ENGINES; i++)
@@ -534,11 +534,32 @@ static void exclude_tables(void)
 		GC_exclude_static_roots(__start_ch_alloc_tables, __stop_ch_alloc_tables);
 }
 
+/* In a child of fork. A handler and hooks that are there in part cannot be told from those of
+ * others, to which ours would lead on. */
+static void leave_setup(void)
+{
+	is_half_set_up = is_begun && !is_set_up;
+	(void)ch__lock_set_free(&setup);
+}
+
+/* Before the lock is taken; twice does no harm. */
+static bool hear_of_forks(void)
+{
+	static _Atomic(bool) does_hear;
+	if (!atomic_load(&does_hear) && !ch__os_atfork(NULL, NULL, leave_setup))
+		return false;
+	atomic_store(&does_hear, true);
+	return true;
+}
+
 static bool set_up_once(void *object, bool *is_first)
 {
-	bool is_ready = true;
 	ch__lock_parking(&setup, CH__RANK_SETUP);
-	if (!is_set_up) {
+	bool is_ready = !is_half_set_up;
+	if (!is_ready)
+		errno = ENOTRECOVERABLE;
+	if (is_ready && !is_set_up) {
+		is_begun = true;
 		/* As libgc's handler: it must not be interrupted by what that blocks. */
 		is_ready = ch__os_signal_install_like(GC_get_suspend_signal(), handle_suspend,
 						      previous_suspend, sizeof previous_suspend);
@@ -556,6 +577,7 @@ static bool set_up_once(void *object, bool *is_first)
 			GC_set_start_callback(on_start);
 			is_set_up = *is_first = true;
 		}
+		is_begun = is_set_up;
 	}
 	ch__lock_release(&setup, CH__RANK_SETUP);
 	return is_ready;
@@ -572,7 +594,7 @@ static enum ch_status prepare_collector(void)
 	if (!object)
 		return CH_E_MEMORY;
 	bool is_first = false;
-	if (!set_up_once(object, &is_first))
+	if (!hear_of_forks() || !set_up_once(object, &is_first))
 		return CH_E_OS;
 	if (is_first)
 		GC_gcollect(); /* marks the sentinel */

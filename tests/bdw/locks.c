@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: MIT
  * locks.c: the lock of the collector: its hooks walk the list of heaps under it, so a heap comes to
- * the list under it, too. */
+ * the list under it, too; and the lock under which the first heap sets the collector up. */
 #define _GNU_SOURCE
 #include "codeheap/listener.h"
 #include "tests/bdw/support.h"
 
+#include <dlfcn.h>
+#include <errno.h>
 #include <sched.h>
+#include <signal.h>
+#include <sys/wait.h>
 
 static _Atomic(int) maker_tid;
 static _Atomic(bool) is_coming, is_held, is_made;
@@ -54,4 +58,52 @@ TEST(heap_that_is_made_waits_for_the_lock_of_the_collector)
 	CHECK_EQ(pthread_join(maker, NULL), 0);
 	CHECK(!was_early);
 	end_rig(&rig);
+}
+
+/* --- the first heap --- */
+
+static _Atomic(int) held_signal;
+static _Atomic(bool) is_in, goes_on;
+
+/* Of the whole program: who takes the signal of the collector waits here. */
+int sigaction(int signal, const struct sigaction *action, struct sigaction *old)
+{
+	int (*real)(int, const struct sigaction *, struct sigaction *);
+	*(void **)&real = dlsym(RTLD_NEXT, "sigaction");
+	if (action && signal == atomic_load(&held_signal)) {
+		atomic_store(&is_in, true);
+		while (!atomic_load(&goes_on))
+			sched_yield();
+	}
+	return real(signal, action, old);
+}
+
+static void make_in_child(void)
+{
+	struct ch_heap *heap;
+	atomic_store(&held_signal, 0);
+	errno = 0;
+	enum ch_status status = ch_bdw_heap_create(NULL, &heap);
+	_exit(status == CH_E_OS && errno == ENOTRECOVERABLE ? 0 : 1);
+}
+
+TEST(child_of_a_fork_while_the_first_heap_is_made_does_not_wait_for_it)
+{
+	pthread_t maker;
+	int status;
+	GC_set_handle_fork(1);
+	GC_INIT();
+	GC_allow_register_threads();
+	atomic_store(&held_signal, GC_get_suspend_signal());
+	CHECK_EQ(pthread_create(&maker, NULL, make_another, NULL), 0);
+	TEST_UNTIL(atomic_load(&is_in))
+		sched_yield();
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (!child)
+		make_in_child();
+	CHECK_EQ(waitpid(child, &status, 0), child);
+	CHECK_EQ(status, 0);
+	atomic_store(&goes_on, true);
+	CHECK_EQ(pthread_join(maker, NULL), 0);
 }
