@@ -14,8 +14,8 @@
 static _Atomic(int) maker_tid;
 static _Atomic(bool) is_coming, is_held, is_made;
 
-/* Between what the maker allocates and what it publishes; no sleep, which would be taken for its wait
- * for the lock. */
+/* Between what the maker allocates and what it publishes; no sleep, which would be taken for its
+ * wait for the lock. */
 static enum ch_status wait_until_held(struct ch_heap *heap, const char **file)
 {
 	(void)heap, (void)file;

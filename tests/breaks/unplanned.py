@@ -231,9 +231,9 @@ class Runner:
                 of.setdefault(base, []).append((usual, case))
         return [(base, sorted(of[base])) for base in of], left
 
-    def rest(self, bits):
+    def rest(self, plan):
         """The other cases of the core tier."""
-        ran = {tuple(self.index.cases[n].split()) for n in self.index.cases_of(bits)}
+        ran = {(base, case) for base, of in plan for _, case in of}
         known = {tuple(name.split()): seconds for name, seconds in zip(self.index.cases, self.index.seconds)}
         return [(base, sorted((known.get((base, case), 1.0), case) for case in self.jobs[base] if (base, case) not in ran))
                 for base in sorted(self.jobs) if not base.startswith("tool_")]
@@ -278,7 +278,7 @@ class Runner:
     def judge_by_cases(self, candidate, broken):
         passed = []
         plan, candidate.left = self.plan(candidate)
-        for base, of in plan + (self.rest(candidate.bits) if self.options.rest else []):
+        for base, of in plan + (self.rest(plan) if self.options.rest else []):
             try:
                 program = broken.link(base)
             except BuildFailed:  # it is not made of the file

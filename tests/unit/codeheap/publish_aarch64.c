@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * publish_aarch64.c: publishing code cleans and invalidates the caches of all its bytes. No emulator
- * shows that this was left out, and the ledger believes its own note: so the function that the
- * compiler has for it is the program's here, and notes what it is asked for. */
+ * publish_aarch64.c: publishing code cleans and invalidates the caches of all its bytes. No
+ * emulator shows that this was left out, and the ledger believes its own note: so the function that
+ * the compiler has for it is the program's here, and notes what it is asked for. */
 #include "tests/support/heap_rig.h"
 
 enum { LINE_BYTES = 16, NOTES = 256 }; /* the smallest line that the architecture has */
