@@ -1,18 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """The part of `make lint` that keeps what only tests use out of the library: no release object has a global that a header
-shows to tests only (#if CH_TESTING), nor one that the library itself never names but to declare and define it. Arguments:
-the objects. Prints every finding as file:line: text; exits 1 if there is one."""
+shows to tests only (#if CH_TESTING), nor one that the library itself never names but to declare and define it. And the part
+that keeps threads and timers out of the core (P10): only guests call what starts one, and the gate, which they call it by.
+Arguments: the objects. Prints every finding as file:line: text; exits 1 if there is one."""
 import collections
 import glob
 import re
 import sys
 
 sys.dont_write_bytecode = True
-from lint_graph import symbols_of  # noqa: E402
-from rooms import ROOMS  # noqa: E402
+from lint_graph import source_of, symbols_of  # noqa: E402
+from rooms import GUESTS, ROOMS  # noqa: E402
 
 NAME = re.compile(r"\bch__\w+")
+STARTS = {"pthread_create", "thrd_create", "timer_create", "ch__os_thread_start", "ch__os_timer_start"}
+GATE = ("os/linux_worker.c", "os/linux_timers.c")
 
 
 def main(objects):
@@ -26,6 +29,10 @@ def main(objects):
                 line = text.count("\n", 0, block.start(1) + name.start()) + 1
                 shown_to_tests.setdefault(name.group(), f"{path}:{line}")
     for path in objects:
+        source = source_of(path)
+        if source.split("/")[0] not in GUESTS and source not in GATE:
+            findings += [f"{source}:1: the core starts no thread and no timer (P10): {name}"
+                         for name in sorted(symbols_of(path)[1] & STARTS)]
         for name in filter(NAME.match, sorted(symbols_of(path)[0])):
             if name in shown_to_tests:
                 findings.append(f"{shown_to_tests[name]}: {name} is for tests, and {path} has it")
