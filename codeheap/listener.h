@@ -113,6 +113,8 @@ int ch__look_thread_id(const struct ch__thread *);
 /* A word of the profiler's with the thread's record. The record stays as long as the heap, and
  * another thread gets it later. Signal-safe. */
 _Atomic(void *) *ch__look_thread_word(struct ch__thread *);
+/* The calling thread is attached to another heap, too. Signal-safe. */
+bool ch__look_is_elsewhere(const struct ch_heap *);
 /* Another heap that the calling thread is attached to, and in whose memory the address is: is_pool
  * tells blocks from the runtime page. NULL: none. Signal-safe. */
 const struct ch_heap *ch__look_elsewhere(const struct ch_heap *, uintptr_t pc, bool *is_pool);

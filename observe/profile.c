@@ -225,6 +225,7 @@ static int begin(struct ch__profile *profile, unsigned rate,
 		.heap = profile->listener.heap,
 		.timer_value = ch__profile_tag(heap.id),
 		.key_of = ch__look_code,
+		.is_elsewhere = ch__look_is_elsewhere,
 		.elsewhere = ch__profile_elsewhere,
 		.name = ch__look_name,
 	};

@@ -72,6 +72,8 @@ struct ch__profiler_config {
 	/* The key of the code at pc, in the pool; 0: there is none. known: 0, or what it was once,
 	 * and still is if that code lives. Signal-safe. */
 	uint64_t (*key_of)(const struct ch_heap *, uintptr_t pc, uint64_t known);
+	/* There may be such code: asked once a sample. NULL: there is none. Signal-safe. */
+	bool (*is_elsewhere)(const struct ch_heap *);
 	/* The frame of a pc in another heap; 0: it is in none that the thread is attached to.
 	 * Signal-safe. */
 	uint64_t (*elsewhere)(const struct ch_heap *, uintptr_t pc);

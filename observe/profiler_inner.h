@@ -47,6 +47,7 @@ struct ch__sampler {
 	_Atomic(uint64_t) tail;    /* [profile] release; pairs with the acquire of the handler */
 	_Atomic(uint64_t) dropped; /* weights [own], read relaxed */
 	uint32_t last_range;       /* that was hit [own] */
+	bool is_elsewhere;         /* the thread has other heaps, in this sample [own] */
 	struct ch__known_code {
 		uintptr_t pc;
 		uint64_t key;

@@ -49,7 +49,7 @@ static uint64_t code_at(struct ch__sampler *s, uintptr_t address)
 	}
 	if (address - config->runtime_exec < config->runtime_bytes)
 		return CH__FRAME_WORD_RUNTIME;
-	return config->elsewhere ? config->elsewhere(config->heap, address) : 0;
+	return CH_UNLIKELY(s->is_elsewhere) ? config->elsewhere(config->heap, address) : 0;
 }
 
 static uint64_t word_of(struct ch__sampler *s, const struct ch__ranges *ranges, uintptr_t address)
@@ -162,9 +162,11 @@ void ch__sampler_take(struct ch__sampler *s, const struct ch__sampler_stack *sta
 		drop(s, weight);
 		return;
 	}
+	const struct ch__profiler_config *config = &s->profiler->config;
+	s->is_elsewhere = config->is_elsewhere && config->is_elsewhere(config->heap);
 	bool is_cut = false;
 	uint32_t count = 0;
-	if (s->profiler->config.frames && stack->high)
+	if (config->frames && stack->high)
 		count = take_from_vm(s, stack, frames, &is_cut);
 	if (!count)
 		count = take_from_stack(s, stack, frames, &is_cut);
