@@ -121,15 +121,19 @@ lib_c := $(wildcard arch/$(ARCH).c os/*.c pages/*.c unwind/*.c sinks/*.c invalid
          $(filter-out codeheap/gc_bdw.c,$(wildcard codeheap/*.c codeheap/*/*.c))
 lib_s := $(wildcard arch/$(ARCH).S)
 lib_o := $(lib_c:%.c=$(OBJ)/%.o) $(lib_s:%.S=$(OBJ)/%.S.o)
-dl_o := $(patsubst $(OBJ)/os/meta.o,$(OBJ)/os/meta_malloc.o,$(lib_o))
+# Guests of a heap have copies of what keeps nothing (the linker finds of what), and call all else in the core (CH_GUEST).
+guest_o := $(filter $(OBJ)/flame/% $(OBJ)/observe/% $(OBJ)/os/linux_worker.o,$(lib_o))
+core_o := $(filter-out $(guest_o),$(lib_o))
+copied_o := $(filter-out %/meta.o %/ranks.o %/moves.o,$(filter $(OBJ)/arch/% $(OBJ)/os/% $(OBJ)/unwind/walk.o,$(core_o)))
+dl_o := $(patsubst $(OBJ)/os/meta.o,$(OBJ)/os/meta_malloc.o,$(core_o))
 bdw_o := $(if $(filter 1,$(BDW)),$(patsubst %.c,$(OBJ)/%.o,$(wildcard codeheap/gc_bdw.c)))
 # Tests link objects of their own, with the switches by which a test breaks the code or fails its OS calls.
 test_lib_o := $(lib_o:$(OBJ)/%=$(TOBJ)/%)
 test_bdw_o := $(bdw_o:$(OBJ)/%=$(TOBJ)/%)
 jemalloc_o := $(if $(filter jemalloc,$(ALLOC)),$(OBJ)/jemalloc.o)
-public_headers := $(wildcard codeheap/codeheap.h codeheap/codeheap_bdw.h codeheap/profile.h)
-
-libs := $(BUILD)/libcodeheap.a $(BUILD)/libcodeheap.so $(BUILD)/libcodeheap-dl.a $(BUILD)/libcodeheap-dl.so
+public_headers := $(wildcard codeheap/codeheap.h codeheap/codeheap_bdw.h)
+guest_headers := codeheap/listener.h arch/base.h os/meta.h os/ranks.h
+libs := $(foreach name,codeheap codeheap-dl codeheap-profile,$(BUILD)/lib$(name).a $(BUILD)/lib$(name).so)
 bdw_libs := $(if $(bdw_o),$(BUILD)/libcodeheap-bdw.a $(BUILD)/libcodeheap-bdw.so)
 
 # ---- objects -------------------------------------------------------------------------------------------------------
@@ -158,20 +162,17 @@ alloc_flag = -DCH_ALLOC_MALLOC=$(if $(filter malloc,$(ALLOC)),1,0)
 # lib_rules ROOM,OBJECT_FOLDER,FLAGS
 define lib_rules
 $(2)/$(1)/%.o: $(1)/%.c $(OBJ)/flags
-	@mkdir -p $$(@D)
-	@echo "cc $$@"
+	@mkdir -p $$(@D); echo "cc $$@"
 	$(Q)$(CC) $(CSTD) $$(BASE) $(LIB_FLAGS) $(alloc_flag) $(3) $$(compiled)
 $(2)/$(1)/%.S.o: $(1)/%.S $(OBJ)/flags
-	@mkdir -p $$(@D)
-	@echo "cc $$@"
+	@mkdir -p $$(@D); echo "cc $$@"
 	$(Q)$(CC) $(BASE) $(LIB_FLAGS) $(3) $$(compiled)
 endef
 $(foreach d,$(lib_dirs),$(eval $(call lib_rules,$(d),$(OBJ))))
 # What the assembler embeds, the compiler does not list.
 $(OBJ)/flame/flame_template.o $(TOBJ)/flame/flame_template.o: flame/template.svg
 $(OBJ)/os/meta_malloc.o: os/meta.c $(OBJ)/flags
-	@mkdir -p $(@D)
-	@echo "cc $@"
+	@mkdir -p $(@D); echo "cc $@"
 	$(Q)$(CC) $(CSTD) $(BASE) $(LIB_FLAGS) -DCH_ALLOC_MALLOC=1 $(compiled)
 
 # jemalloc without its C++ operators, and with only the calls of its extended interface visible: linked whole it would
@@ -191,22 +192,23 @@ $(OBJ)/jemalloc.o: $(OBJ)/flags
 # Each library is one object whose only global symbols are the public names, and those that a debugger looks for;
 # archive and shared object hold the same one.
 debugger_names := __jit_debug_descriptor __jit_debug_register_code
-$(OBJ)/public.names: tools/public_names.sh $(public_headers)
-	@mkdir -p $(@D)
-	@{ tools/public_names.sh $(public_headers); printf '%s\n' $(debugger_names); } > $(new) $(whole)
-define one_object
-@$(LD_R) -o $(new) $(filter %.o,$^)
-@$(OBJCOPY) --keep-global-symbols=$(OBJ)/public.names $(new) $(whole)
-endef
-$(OBJ)/libcodeheap.o: $(lib_o) $(jemalloc_o) $(OBJ)/public.names
-	$(one_object)
+$(OBJ)/public.names: tools/public_names.sh $(public_headers) $(guest_headers)
+	@mkdir -p $(@D); { tools/public_names.sh $(public_headers); tools/public_names.sh --guests $(guest_headers); printf '%s\n' $(debugger_names); } > $(new) $(whole)
+$(OBJ)/profile.names: tools/public_names.sh codeheap/profile.h
+	@mkdir -p $(@D); $^ > $(new) $(whole)
+$(OBJ)/libcodeheap.o: $(core_o) $(jemalloc_o) $(OBJ)/public.names
 $(OBJ)/libcodeheap-dl.o: $(dl_o) $(OBJ)/public.names
-	$(one_object)
-$(OBJ)/libcodeheap-bdw.o: $(lib_o) $(bdw_o) $(jemalloc_o) $(OBJ)/public.names
-	$(one_object)
+$(OBJ)/libcodeheap-bdw.o: $(core_o) $(bdw_o) $(jemalloc_o) $(OBJ)/public.names
+$(OBJ)/libcodeheap-profile.o: $(guest_o) $(OBJ)/copied.a $(OBJ)/profile.names
+$(addprefix $(OBJ)/libcodeheap,.o -dl.o -bdw.o -profile.o):
+	@$(LD_R) -o $(new) $(filter %.o %.a,$^)
+	@$(OBJCOPY) --keep-global-symbols=$(filter %.names,$^) $(new) $(whole)
+$(OBJ)/copied.a: $(copied_o)
+	@rm -f $(new); $(AR) rcs $(new) $^ $(whole)
 $(BUILD)/%.a: $(OBJ)/%.o
 	@rm -f $(new); $(AR) rcs $(new) $< $(whole)
-so_checks := $(if $(SAN),,-Wl,-z,defs)
+# Guests take the core's functions from whichever library of it the process has.
+so_checks = $(if $(SAN)$(findstring -profile,$@),,-Wl,-z,defs)
 # A program is linked with libX.so, asks the loader for libX.so.MAJOR, and gets libX.so.VERSION.
 so_version := $(firstword $(subst ., ,$(version)))
 # Code calls stubs, the kernel signal handlers and glibc fork handlers of the library: dlclose must not unmap it.

@@ -35,6 +35,9 @@ enum { CH__LINE_BYTES = 64 }; /* of the caches of each machine that there is a p
 
 #define CH_LIKELY(x) __builtin_expect(!!(x), 1)
 #define CH_UNLIKELY(x) __builtin_expect(!!(x), 0)
+/* Guests call it (codeheap/listener.h): the libraries of the core export it to them, by a node of
+ * its own (tools/codeheap.map), and to nobody else. */
+#define CH_GUEST __attribute__((visibility("default")))
 #define CH_COLD __attribute__((cold, noinline))
 /* What a caller passes to the function, also through memory, is there when it is entered. */
 #if defined(__clang__)
@@ -103,7 +106,7 @@ extern struct ch__role ch__role_window;  /* code bytes were written and not yet 
 
 /* The broken-invariant exit of every room; codeheap/base/panic.c sets the hook of the heap's
  * configuration. */
-_Noreturn void ch__panic(const char *reason) CH_COLD;
+_Noreturn CH_GUEST void ch__panic(const char *reason) CH_COLD;
 
 #if CH_CHECK
 #define CH_ASSERT(cond, reason) (CH_LIKELY(cond) ? (void)0 : ch__panic(reason))

@@ -259,7 +259,8 @@ struct ch_config {
 	/* Copied; NULL = environment's JITDUMPDIR, else /tmp. One file: the first heap's. */
 	const char *jitdump_dir;
 	/* Copied; NULL = none. For codeheap-top; %p is the process's number, its second heap adds
-	 * ".2"; a child of fork has one if there is a %p. CODEHEAP_STATS overrides, may fail. */
+	 * ".2"; a child of fork has one if there is a %p. CODEHEAP_STATS overrides, may fail.
+	 * libcodeheap-profile writes it: without that library CH_E_OS, ENOSYS. */
 	const char *stats_file;
 	unsigned step_blocks;    /* freed by one step of the sweep at most; 0 = 64, at most 64 */
 	/* Called on a broken invariant, before the reason and the last 64 events (cycles,

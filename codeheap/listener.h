@@ -25,6 +25,11 @@
 struct ch__thread;
 struct ch__listener;
 
+/* The release of the core. A guest is of the same one: what it shares with the core, all that is
+ * marked CH_GUEST, may be another thing in each. A guest that finds another text, or in a process
+ * without a core no such function, leaves everything alone. */
+CH_GUEST const char *ch__listener_release(void);
+
 /* --- what a listener hears; a call that is NULL is left out --- */
 
 struct ch__listener_calls {
@@ -55,43 +60,44 @@ struct ch__listener {
 
 /* The heap's listener from here on, until `ends`: its memory stays as long. The last one that came
  * hears first. */
-void ch__listener_add(struct ch_heap *, struct ch__listener *);
+CH_GUEST void ch__listener_add(struct ch_heap *, struct ch__listener *);
 /* The heap's listener with this table; NULL: there is none. */
-struct ch__listener *ch__listener_find(const struct ch_heap *, const struct ch__listener_calls *);
+CH_GUEST struct ch__listener *ch__listener_find(const struct ch_heap *,
+	const struct ch__listener_calls *);
 /* The next use of the heap calls `used` of its listeners, once. */
-void ch__listener_await_use(struct ch_heap *);
+CH_GUEST void ch__listener_await_use(struct ch_heap *);
 
 /* Who hears of each heap that is made. Static memory, and stays. */
 struct ch__greeter {
-	/* Nobody else knows the heap yet. `stats_file` is what the configuration asks for, or NULL;
-	 * a greeter that serves the wish stores NULL there. Another status than CH_OK is that of
-	 * ch_heap_create. (heaps) */
-	enum ch_status (*begins)(struct ch_heap *, const char **stats_file);
+	/* Nobody else knows the heap yet. `stats_file` is the file that is asked for, or NULL; a
+	 * greeter that serves the wish stores NULL there. The wish may_fail where it is that of the
+	 * environment. Another status than CH_OK is that of ch_heap_create. (heaps) */
+	enum ch_status (*begins)(struct ch_heap *, const char **stats_file, bool may_fail);
 	struct ch__greeter *next;
 };
-void ch__listener_greet(struct ch__greeter *);
+CH_GUEST void ch__listener_greet(struct ch__greeter *);
 
 /* Names of some heap wait to be written to the perf map, since commits come thick: the next call of
  * any heap writes them, but none may come. Called by who commits or polls, under no lock. One for
  * the process, until another or NULL comes. */
 typedef void ch__listener_names_wait(void);
-void ch__listener_on_names(ch__listener_names_wait *);
+CH_GUEST void ch__listener_on_names(ch__listener_names_wait *);
 
 /* --- what a listener may see (look.c) --- */
 
 /* Under it no heap comes or goes; left of the locks of every heap. */
-void ch__look_lock_heaps(void) CH_ACQUIRES(ch__role_heaps) CH_EXCLUDES(CH__ANY);
-void ch__look_unlock_heaps(void) CH_RELEASES(ch__role_heaps);
+CH_GUEST void ch__look_lock_heaps(void) CH_ACQUIRES(ch__role_heaps) CH_EXCLUDES(CH__ANY);
+CH_GUEST void ch__look_unlock_heaps(void) CH_RELEASES(ch__role_heaps);
 /* The heap of this number; NULL: there is none, or it is not whole yet. */
-struct ch_heap *ch__look_heap_of(uint32_t id) CH_REQUIRES(ch__role_heaps);
+CH_GUEST struct ch_heap *ch__look_heap_of(uint32_t id) CH_REQUIRES(ch__role_heaps);
 /* The locks of a heap, for an observer's own calls: under the first no thread comes or goes, under
  * the second no block dies. */
-void ch__look_lock_threads(struct ch_heap *) CH_ACQUIRES(ch__role_registry);
-void ch__look_unlock_threads(struct ch_heap *) CH_RELEASES(ch__role_registry);
-void ch__look_lock_blocks(struct ch_heap *) CH_ACQUIRES(ch__role_heap);
-void ch__look_unlock_blocks(struct ch_heap *) CH_RELEASES(ch__role_heap);
+CH_GUEST void ch__look_lock_threads(struct ch_heap *) CH_ACQUIRES(ch__role_registry);
+CH_GUEST void ch__look_unlock_threads(struct ch_heap *) CH_RELEASES(ch__role_registry);
+CH_GUEST void ch__look_lock_blocks(struct ch_heap *) CH_ACQUIRES(ch__role_heap);
+CH_GUEST void ch__look_unlock_blocks(struct ch_heap *) CH_RELEASES(ch__role_heap);
 /* The calling thread has a cycle or a visit open: it may not wait for a lock of a heap. */
-bool ch__look_is_marking(void);
+CH_GUEST bool ch__look_is_marking(void);
 
 /* What does not change while the heap lives. */
 struct ch__look_heap {
@@ -102,37 +108,39 @@ struct ch__look_heap {
 	uint32_t pages;
 };
 enum { CH__LOOK_HEAPS_MAX = 255 };
-void ch__look_heap(const struct ch_heap *, struct ch__look_heap *);
+CH_GUEST void ch__look_heap(const struct ch_heap *, struct ch__look_heap *);
 /* The process that the heap is of: a child that ran no handler of fork has another number. */
-int ch__look_process(const struct ch_heap *);
+CH_GUEST int ch__look_process(const struct ch_heap *);
 
 /* Attached threads; `visit` returns false to end. */
-void ch__look_threads(struct ch_heap *, bool (*visit)(void *arg, struct ch__thread *), void *arg)
+CH_GUEST void ch__look_threads(struct ch_heap *, bool (*visit)(void *arg, struct ch__thread *),
+	void *arg)
 	CH_REQUIRES(ch__role_registry);
-int ch__look_thread_id(const struct ch__thread *);
+CH_GUEST int ch__look_thread_id(const struct ch__thread *);
 /* A word of the profiler's with the thread's record. The record stays as long as the heap, and
  * another thread gets it later. Signal-safe. */
-_Atomic(void *) *ch__look_thread_word(struct ch__thread *);
+CH_GUEST _Atomic(void *) *ch__look_thread_word(struct ch__thread *);
 /* The calling thread is attached to another heap, too. Signal-safe. */
-bool ch__look_is_elsewhere(const struct ch_heap *);
+CH_GUEST bool ch__look_is_elsewhere(const struct ch_heap *);
 /* Another heap that the calling thread is attached to, and in whose memory the address is: is_pool
  * tells blocks from the runtime page. NULL: none. Signal-safe. */
-const struct ch_heap *ch__look_elsewhere(const struct ch_heap *, uintptr_t pc, bool *is_pool);
+CH_GUEST const struct ch_heap *ch__look_elsewhere(const struct ch_heap *, uintptr_t pc,
+	bool *is_pool);
 /* The calling thread, if it is attached to the heap of this number. Signal-safe. */
-struct ch__thread *ch__look_self(uint32_t heap_id);
+CH_GUEST struct ch__thread *ch__look_self(uint32_t heap_id);
 /* The upper end of the stack of the thread that sp lies in; 0: it is not known. Signal-safe. */
-uintptr_t ch__look_stack_high(const struct ch__thread *, uintptr_t sp);
+CH_GUEST uintptr_t ch__look_stack_high(const struct ch__thread *, uintptr_t sp);
 
 /* From true to false memcheck does not judge what the calling thread reads: native code leaves
  * values in the frame pointer's register that it takes for none. Signal-safe. */
-void ch__look_anywhere(const struct ch__thread *, bool begins);
+CH_GUEST void ch__look_anywhere(const struct ch__thread *, bool begins);
 /* The code at an address: the number of its heap from CH__LOOK_HEAP_SHIFT on, CH__LOOK_COLD where
  * it is the cold part, and the rest names the block; no other block of the process has or had the
  * same. 0: there is none. `known` is 0, or what the address had once: that is the answer if the
  * code lives. Signal-safe. */
 enum { CH__LOOK_HEAP_SHIFT = 56 };
 #define CH__LOOK_COLD (UINT64_C(1) << 55)
-uint64_t ch__look_code(const struct ch_heap *, uintptr_t pc, uint64_t known);
+CH_GUEST uint64_t ch__look_code(const struct ch_heap *, uintptr_t pc, uint64_t known);
 static inline uint64_t ch__look_word(uint32_t heap_id, uint32_t index, uint32_t generation)
 {
 	return (uint64_t)heap_id << CH__LOOK_HEAP_SHIFT | (uint64_t)(generation >> 1) << 24 | index;
@@ -143,7 +151,7 @@ static inline uint32_t ch__look_generation(uint64_t word)
 	return (uint32_t)(word >> 24) << 1 | 1;
 }
 /* A block that a handle of blocks_die has, in the words of ch__look_code. */
-uint64_t ch__look_key(uint64_t handle);
+CH_GUEST uint64_t ch__look_key(uint64_t handle);
 /* What sinks are told that the code is called; the length, 0: the name is gone. The code lives, or
  * is_dying: it is among those of blocks_die. The caller has the heap lock. */
 struct ch__look_name {
@@ -151,9 +159,10 @@ struct ch__look_name {
 	size_t bytes; /* of text */
 	bool is_slot; /* set: a trampoline's */
 };
-size_t ch__look_name(struct ch_heap *, uint64_t key, bool is_dying, struct ch__look_name *);
+CH_GUEST size_t ch__look_name(struct ch_heap *, uint64_t key, bool is_dying,
+	struct ch__look_name *);
 /* Where owners are entered without code, each address once; how many. */
-size_t ch__look_fallbacks(struct ch_heap *, uintptr_t *fallbacks, size_t max)
+CH_GUEST size_t ch__look_fallbacks(struct ch_heap *, uintptr_t *fallbacks, size_t max)
 	CH_REQUIRES(ch__role_heap);
 
 /* A block that is LIVE, NOTENTRANT or DEAD. Cold bytes may be 0. */
@@ -173,7 +182,7 @@ struct ch__look_block {
 };
 /* Visits blocks from record *next on, at most `records` of them, and moves *next; false: those were
  * the last. The first record is 1. */
-bool ch__look_blocks(struct ch_heap *, uint32_t *next, uint32_t records,
+CH_GUEST bool ch__look_blocks(struct ch_heap *, uint32_t *next, uint32_t records,
 		     void (*visit)(void *arg, const struct ch__look_block *), void *arg)
 	CH_REQUIRES(ch__role_heap);
 /* A page of the pool, by its number; as it is at some moment. */
@@ -182,16 +191,16 @@ struct ch__look_page {
 	uint32_t span_first;  /* the first page of its span */
 	uint32_t taken_bytes; /* header included */
 };
-void ch__look_page(const struct ch_heap *, uint32_t page, struct ch__look_page *);
+CH_GUEST void ch__look_page(const struct ch_heap *, uint32_t page, struct ch__look_page *);
 /* The last pauses, the oldest first; how many. */
 enum { CH__LOOK_PAUSES = 32 };
 struct ch__look_pause {
 	uint64_t at_ns, ns;
 };
-uint32_t ch__look_pauses(const struct ch_heap *, struct ch__look_pause[CH__LOOK_PAUSES]);
+CH_GUEST uint32_t ch__look_pauses(const struct ch_heap *, struct ch__look_pause[CH__LOOK_PAUSES]);
 /* Writes names that wait, if their time has come. False: they wait still. Any thread, no lock. */
-bool ch__look_write_names(void) CH_EXCLUDES(CH__ANY);
+CH_GUEST bool ch__look_write_names(void) CH_EXCLUDES(CH__ANY);
 /* The names of a set of sinks, as CODEHEAP_SINKS has them. */
-void ch__look_sinks(unsigned sinks, char *text, size_t bytes);
+CH_GUEST void ch__look_sinks(unsigned sinks, char *text, size_t bytes);
 
 #endif

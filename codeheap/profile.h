@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * profile.h: the profile of a heap: stacks of its threads, sampled, as a flame graph or as lines
  * that other tools draw. Code that was freed before the end keeps its name. Everything else of a
- * heap is in codeheap.h.
+ * heap is in codeheap.h. Link with libcodeheap-profile, and then with one of libcodeheap,
+ * libcodeheap-dl and libcodeheap-bdw, which has the heap; both of one release.
  *
  *     ok(ch_profile_start(heap, 250, NULL));
  *     run();
@@ -31,7 +32,8 @@ struct ch_profile_options {
  * other heaps that such a thread is attached to has its names, too.
  * in    rate     a second and thread, to 20,000; the kernel's tick bounds it for CPU time
  *       options  NULL = by CPU time, 64 MiB, frame pointers
- * ret   CH_OK | CH_E_ARG | CH_E_STATE it runs | CH_E_MEMORY | CH_E_OS errno kept
+ * ret   CH_OK | CH_E_ARG | CH_E_STATE it runs | CH_E_MEMORY | CH_E_OS errno kept; ELIBBAD:
+ *       libcodeheap is of another release
  * lock  heaps, registry, heap
  * safe  any thread
  * cost  a thread of the library's and a timer for each thread that is sampled, until the stop
@@ -77,6 +79,13 @@ struct ch_profile_view {
  * safe  any thread */
 CH_API CH_CHECKED enum ch_status ch_profile_write(struct ch_heap *heap, const char *path,
 						  const struct ch_profile_view *view);
+
+/* ch_stats_file_enable: heaps made from here on write the statistics file that they are asked for,
+ * by ch_config.stats_file or CODEHEAP_STATS. The library does so itself when it is loaded: the call
+ * is for linkers that leave out a library no function of which is named.
+ * ret   CH_OK also when they did already | CH_E_OS libcodeheap is of another release (ELIBBAD)
+ * safe  any thread */
+CH_API CH_CHECKED enum ch_status ch_stats_file_enable(void);
 
 #ifdef __cplusplus
 }

@@ -88,6 +88,7 @@ $(OBJ)/%.cc.o: %.cc $(OBJ)/flags
 
 # ---- linking ----------------------------------------------------------------------------------------------------------
 link_c = @mkdir -p $(@D); echo "link $@"; $(CC) $(LINK_PROGRAM) -o $(new) $(filter %.o %.a,$^) $(1) $(whole)
+$(filter %/profile,$(examples)): $(BUILD)/libcodeheap-profile.a
 $(filter-out %_boehm,$(examples)): $(BUILD)/%: $(OBJ)/%.o $(BUILD)/libcodeheap.a
 	$(call link_c,-lm)
 $(filter %_boehm,$(examples)): $(BUILD)/%: $(OBJ)/%.o $(BUILD)/libcodeheap-bdw.a
@@ -96,7 +97,7 @@ callgrind_o := $(patsubst %.c,$(OBJ)/%.o,$(wildcard tools/callgrind/*.c))
 # What is installed names no folder of whoever built it.
 $(callgrind_o): BASE += -fdebug-prefix-map="$(CURDIR)"=.
 # What it draws and the files that it makes are the library's work; which of its objects are linked, the linker finds.
-$(OBJ)/rooms.a: $(dl_o)
+$(OBJ)/rooms.a: $(dl_o) $(guest_o)
 	@rm -f $(new); $(AR) rcs $(new) $^ $(whole)
 $(callgrind_names): $(callgrind_o) $(OBJ)/rooms.a
 	$(call link_c,-lm -ldl)
@@ -105,12 +106,12 @@ $(codeheap_top_o): BASE += -fdebug-prefix-map="$(CURDIR)"=.
 $(codeheap_top): $(codeheap_top_o)
 	$(call link_c)
 # It exports its functions, so that its profiles name them where there is no libdw.
-$(BUILD)/scheme: $(scheme_o) $(BUILD)/libcodeheap-bdw.a
+$(BUILD)/scheme: $(scheme_o) $(BUILD)/libcodeheap-profile.a $(BUILD)/libcodeheap-bdw.a
 	$(call link_c,$(if $(static),,-rdynamic) $(GC_LIBS) -lm $(SCHEME_LIBS))
 $(demos): $(BUILD)/demo/%: $(OBJ)/hosts/demo/%.o $(OBJ)/hosts/demo/bytes_$(ARCH).o $(BUILD)/libcodeheap-bdw.a
 	$(call link_c,$(GC_LIBS) -lm)
-$(BUILD)/stress/stress: $(stress_o) $(filter-out $(OBJ)/hosts/scheme/main.o,$(scheme_o)) $(BUILD)/libcodeheap-bdw.a
+$(BUILD)/stress/stress: $(stress_o) $(filter-out $(OBJ)/hosts/scheme/main.o,$(scheme_o)) $(BUILD)/libcodeheap-profile.a $(BUILD)/libcodeheap-bdw.a
 	$(call link_c,$(GC_LIBS) -lm $(SCHEME_LIBS))
-$(BUILD)/bench/bench: $(bench_o) $(BUILD)/libcodeheap-bdw.a
+$(BUILD)/bench/bench: $(bench_o) $(BUILD)/libcodeheap-profile.a $(BUILD)/libcodeheap-bdw.a
 	@mkdir -p $(@D); echo "link $@"; $(if $(bench_cc),$(CXX),$(CC)) $(LINK_PROGRAM) -o $(new) $(filter %.o %.a,$^) \
 	  $(if $(filter 1,$(asmjit)),-lasmjit) $(GC_LIBS) -lm -ldl $(whole)

@@ -78,7 +78,7 @@ script_tests_need := $(if $(filter tests/tool/llvm_unwind.sh,$(scripts)),$(addpr
                      $(if $(filter tests/tool/stress.sh,$(scripts)),$(if $(stress_c),$(BUILD)/stress/stress-tested)) \
                      $(if $(filter tests/tool/boehm_modes.sh,$(scripts)),\
                        $(filter $(BUILD)/tests/adversary_%,$(core_tests)))
-installed_tests := tests/tool/install.sh tests/tool/embedding.sh
+installed_tests := tests/tool/install.sh tests/tool/embedding.sh tests/tool/profile.sh
 test_needs := $(tests) $(BUILD)/tests/runner $(script_tests_need) \
               $(if $(scripts),$(scheme) $(demos) $(if $(CROSS),,$(libs) $(bdw_libs) $(examples) $(user_tools) $(stress) $(bench) \
                 $(BUILD)/fuzz/replay)) \

@@ -6,6 +6,7 @@
 #include "observe/late_names.h"
 
 #include "codeheap/listener.h"
+#include "observe/core.h"
 #include "os/os.h"
 
 enum { WRITE_AFTER_MS = 5, EXIT_WAIT_MS = 2000, NS_PER_MS = 1000000 };
@@ -68,7 +69,8 @@ static void forget_thread(void)
  * such thread, and waits as long. */
 __attribute__((destructor)) static void end_at_exit(void)
 {
-	ch__listener_on_names(NULL);
+	if (ch__core_is_ours())
+		ch__listener_on_names(NULL);
 	if (!atomic_load_explicit(&late.is_started, memory_order_acquire))
 		return;
 	atomic_store_explicit(&late.wish, WISH_END, memory_order_release);
@@ -84,7 +86,7 @@ __attribute__((destructor)) static void end_at_exit(void)
 
 void ch__late_names_come(void)
 {
-	if (ch__os_atfork(NULL, NULL, forget_thread))
+	if (ch__core_is_ours() && ch__os_atfork(NULL, NULL, forget_thread))
 		ch__listener_on_names(names_wait);
 }
 

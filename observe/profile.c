@@ -8,6 +8,7 @@
 #include "observe/profile.h"
 
 #include "codeheap/profile.h"
+#include "observe/core.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -105,10 +106,10 @@ static void take_names(struct ch__profiler *p) CH_REQUIRES(ch__role_heaps)
 }
 
 /* Nobody else knows the heap; another one may have had its number. */
-static enum ch_status heap_begins(struct ch_heap *heap, const char **stats_file)
+static enum ch_status heap_begins(struct ch_heap *heap, const char **stats_file, bool may_fail)
 	CH_REQUIRES(ch__role_heaps)
 {
-	(void)stats_file;
+	(void)stats_file, (void)may_fail;
 	*ch__profile_of(heap) = (struct ch__profile){.meta = NULL};
 	for (uint32_t number = 1; number <= CH__LOOK_HEAPS_MAX; number++)
 		if (profiles[number].hears)
@@ -203,6 +204,12 @@ static bool add_thread(void *arg, struct ch__thread *thread) CH_UNANALYSED("of b
 	return !addition->error;
 }
 
+/* The address of ch__look_name is nowhere, as that of ch__look_code. */
+static size_t name_of(struct ch_heap *heap, uint64_t key, bool is_dying, struct ch__look_name *name)
+{
+	return ch__look_name(heap, key, is_dying, name);
+}
+
 /* It hears of deaths before a thread is sampled; the profile before it stays until it cannot fail
  * any more. */
 static int begin(struct ch__profile *profile, unsigned rate,
@@ -224,10 +231,10 @@ static int begin(struct ch__profile *profile, unsigned rate,
 		.frames_user = options ? options->user : NULL,
 		.heap = profile->listener.heap,
 		.timer_value = ch__profile_tag(heap.id),
-		.key_of = ch__look_code,
-		.is_elsewhere = ch__look_is_elsewhere,
+		.key_of = ch__profile_key,
+		.is_elsewhere = ch__profile_is_elsewhere,
 		.elsewhere = ch__profile_elsewhere,
-		.name = ch__look_name,
+		.name = name_of,
 	};
 	struct addition addition = {.profile = profile};
 	uintptr_t *fallbacks = ch__meta_alloc(profile->meta, FALLBACKS_MAX * sizeof *fallbacks);
@@ -275,6 +282,8 @@ static int start(struct ch__profile *profile, unsigned rate,
 enum ch_status ch_profile_start(struct ch_heap *heap, unsigned rate,
 				const struct ch_profile_options *options)
 {
+	if (!ch__core_is_ours())
+		return status_of(ELIBBAD);
 	if (ch__look_is_marking())
 		return CH_E_STATE;
 	if (!rate || rate > CH__PROFILE_RATE_MAX || (options && options->size != sizeof *options))
@@ -303,7 +312,7 @@ static void end(struct ch__profile *profile) CH_REQUIRES(ch__role_heaps, ch__rol
 
 enum ch_status ch_profile_stop(struct ch_heap *heap, struct ch_profile_counts *counts)
 {
-	if (ch__look_is_marking())
+	if (!ch__core_is_ours() || ch__look_is_marking())
 		return CH_E_STATE;
 	if (counts && counts->size != sizeof *counts)
 		return CH_E_ARG;
@@ -491,7 +500,7 @@ static struct ch__profiler_copy *copy_profile(const struct ch__profile *profile,
 enum ch_status ch_profile_write(struct ch_heap *heap, const char *path,
 				const struct ch_profile_view *view)
 {
-	if (ch__look_is_marking())
+	if (!ch__core_is_ours() || ch__look_is_marking())
 		return CH_E_STATE;
 	struct ch_profile_view none = {.size = sizeof none};
 	uintptr_t fallbacks[FALLBACKS_MAX];

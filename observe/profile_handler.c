@@ -24,6 +24,16 @@ void *ch__profile_tag(uint32_t heap_id)
 	return &tags[heap_id];
 }
 
+uint64_t ch__profile_key(const struct ch_heap *heap, uintptr_t pc, uint64_t known)
+{
+	return ch__look_code(heap, pc, known);
+}
+
+bool ch__profile_is_elsewhere(const struct ch_heap *heap)
+{
+	return ch__look_is_elsewhere(heap);
+}
+
 /* The thread is attached, and so the other heap stays. */
 uint64_t ch__profile_elsewhere(const struct ch_heap *heap, uintptr_t pc)
 {

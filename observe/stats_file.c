@@ -15,6 +15,8 @@
 #define _GNU_SOURCE /* stpcpy */
 #include "observe/stats_file.h"
 
+#include "codeheap/profile.h"
+#include "observe/core.h"
 #include "observe/stats_walk.h"
 #include "os/os.h"
 
@@ -334,7 +336,7 @@ static bool make_room(struct ch__stats_file *file, struct ch_heap *heap)
 static _Atomic(struct ch__stats_file *) files[CH__LOOK_HEAPS_MAX + 1];
 
 /* Whether the file is written, or listens to tell why not. */
-static bool begin(struct ch__stats_file *file, struct ch_heap *heap, bool is_asked_by_vm)
+static bool begin(struct ch__stats_file *file, struct ch_heap *heap, bool may_fail)
 {
 	ch__listener_add(heap, &file->listener);
 	atomic_store(&files[file->heap.id], file);
@@ -344,23 +346,21 @@ static bool begin(struct ch__stats_file *file, struct ch_heap *heap, bool is_ask
 	error = error ? error : errno;
 	turn_off(file, error);
 	errno = error;
-	return !is_asked_by_vm;
+	return may_fail;
 }
 
 /* CH_OK also when a file that only the environment asks for cannot be made: the file listens then
  * and tells why it is off. Without a record nobody could tell of it. */
-static enum ch_status heap_begins(struct ch_heap *heap, const char **asked)
+static enum ch_status heap_begins(struct ch_heap *heap, const char **asked, bool may_fail)
 {
-	const char *wish = ch__os_environment("CODEHEAP_STATS");
-	bool is_asked_by_vm = !wish && *asked;
-	const char *pattern = wish ? wish : *asked;
+	const char *pattern = *asked;
 	*asked = NULL;
 	if (!pattern || !*pattern)
 		return CH_OK;
 	struct ch__stats_file *file = create(heap, pattern);
 	if (!file)
 		return CH_E_MEMORY;
-	if (begin(file, heap, is_asked_by_vm))
+	if (begin(file, heap, may_fail))
 		return CH_OK;
 	return errno == ENOMEM ? CH_E_MEMORY : CH_E_OS;
 }
@@ -458,8 +458,21 @@ _Atomic(uint64_t) *ch__stats_file_period(const struct ch_heap *heap)
 }
 #endif
 
-__attribute__((constructor)) static void come(void)
+enum ch_status ch_stats_file_enable(void)
 {
 	static struct ch__greeter greeter = {.begins = heap_begins};
-	ch__listener_greet(&greeter);
+	static _Atomic(uint32_t) is_enabled;
+	if (!ch__core_is_ours()) {
+		errno = ELIBBAD;
+		return CH_E_OS;
+	}
+	if (!atomic_exchange(&is_enabled, 1))
+		ch__listener_greet(&greeter);
+	return CH_OK;
+}
+
+__attribute__((constructor)) static void come(void)
+{
+	enum ch_status status = ch_stats_file_enable();
+	(void)status;
 }

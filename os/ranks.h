@@ -43,8 +43,8 @@ enum ch__rank {
 #if CH_CHECK >= 2
 /* The calling thread holds no lock of this rank or behind it; a panic if it does, which names that
  * one and what is wanted: NULL is a lock of the rank. */
-void ch__rank_check_for(enum ch__rank, const char *what);
-void ch__rank_note(enum ch__rank, bool is_taken);
+CH_GUEST void ch__rank_check_for(enum ch__rank, const char *what);
+CH_GUEST void ch__rank_note(enum ch__rank, bool is_taken);
 /* The handlers of fork hold the locks of every heap, each heap's in order: between prepare and the
  * other two nothing is noted or asked. */
 void ch__ranks_rest(bool);

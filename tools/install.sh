@@ -38,6 +38,7 @@ entries() { # entries GC: of a build with or without the Boehm driver
   entry 644 codeheap/profile.h "$includedir/codeheap/profile.h"
   library codeheap
   library codeheap-dl
+  library codeheap-profile
   if [ "$1" != none ]; then
     entry 644 codeheap/codeheap_bdw.h "$includedir/codeheap/codeheap_bdw.h"
     library codeheap-bdw

@@ -34,12 +34,15 @@ tools/measure.py --shape >>"$findings" || grep -q 'make measure' "$findings" || 
 
 # ---- exported symbols are the public headers' and those of GDB's JIT interface, and every one is called by a test
 debugger_names="__jit_debug_descriptor __jit_debug_register_code"
-compare() { # compare LIBRARY NM-FLAGS HEADERS...
-  local lib=$1 flags=$2 name h
-  shift 2
+main_h=codeheap/codeheap.h profile_h=codeheap/profile.h bdw_h=codeheap/codeheap_bdw.h
+# What the core exports to guests besides; watched locks are those of DEBUG=1.
+guest_names=$(tools/public_names.sh --guests codeheap/listener.h arch/base.h os/meta.h os/ranks.h | if [ "${DEBUG:-}" = 1 ]; then cat; else grep -v '^ch__rank_'; fi)
+compare() { # compare LIBRARY NM-FLAGS OTHER-NAMES HEADERS...
+  local lib=$1 flags=$2 others=$3 name h
+  shift 3
   for h in "$@"; do [ -f "$h" ] || return; done
   [ -f "$lib" ] || { found "$lib:1: not built"; return; }
-  { tools/public_names.sh "$@"; printf '%s\n' $debugger_names; } | sort -u >"$findings.declared"
+  { tools/public_names.sh "$@"; printf '%s\n' $others; } | grep . | sort -u >"$findings.declared"
   ${CROSS:-}nm $flags --defined-only "$lib" 2>/dev/null | awk 'NF == 3 && $2 != "A" { sub(/@.*/, "", $3); print $3 }' |
     sort -u >"$findings.exported"
   for name in $(comm -13 "$findings.declared" "$findings.exported"); do
@@ -49,15 +52,30 @@ compare() { # compare LIBRARY NM-FLAGS HEADERS...
     found "$(line_in "$1" "$name"): $name is declared, but $lib does not export it"
   done
 }
-main_h=codeheap/codeheap.h profile_h=codeheap/profile.h bdw_h=codeheap/codeheap_bdw.h
-compare "$build/libcodeheap.so" -D $main_h $profile_h
-compare "$build/libcodeheap-dl.so" -D $main_h $profile_h
-compare "$build/libcodeheap.a" -g $main_h $profile_h
-compare "$build/libcodeheap-dl.a" -g $main_h $profile_h
-if [ "${GC:-bdw}" != none ]; then
-  compare "$build/libcodeheap-bdw.so" -D $main_h $profile_h $bdw_h
-  compare "$build/libcodeheap-bdw.a" -g $main_h $profile_h $bdw_h
-fi
+for lib in libcodeheap libcodeheap-dl $([ "${GC:-bdw}" = none ] || echo libcodeheap-bdw); do
+  headers=$main_h
+  [ $lib != libcodeheap-bdw ] || headers="$main_h $bdw_h"
+  compare "$build/$lib.so" -D "$debugger_names $guest_names" $headers
+  compare "$build/$lib.a" -g "$debugger_names $guest_names" $headers
+done
+compare "$build/libcodeheap-profile.so" -D '' $profile_h
+compare "$build/libcodeheap-profile.a" -g '' $profile_h
+
+# ---- guests call of the core what it exports; the core knows no guest, and starts no thread and no timer
+{ tools/public_names.sh $main_h; printf '%s\n' $guest_names; } | sort -u >"$findings.exported"
+for name in $(${CROSS:-}nm -u "$build/libcodeheap-profile.a" 2>/dev/null | awk '$2 ~ /^ch_/ { print $2 }' | sort -u | comm -23 - "$findings.exported"); do
+  found "$build/libcodeheap-profile.a:1: needs $name, which the core does not export"
+done
+for o in $CODEHEAP_GUESTS; do ${CROSS:-}nm -g --defined-only "$o"; done | awk 'NF == 3 { print $3 }' | sort -u >"$findings.guests"
+[ -s "$findings.guests" ] || found "Makefile:1: the guests have no symbols"
+printf '%s\n' timer_create pthread_create >>"$findings.guests"
+sort -u -o "$findings.guests" "$findings.guests"
+for o in $CODEHEAP_OBJECTS; do
+  case " $CODEHEAP_GUESTS " in *" $o "*) continue ;; esac
+  for name in $(${CROSS:-}nm -u "$o" | awk '{ print $2 }' | sort -u | comm -12 - "$findings.guests"); do
+    found "${o#"$build"/obj/}:1: the core needs $name, which is for guests"
+  done
+done
 for h in $main_h $profile_h $bdw_h; do
   [ -f "$h" ] || continue
   for name in $(tools/public_names.sh "$h"); do

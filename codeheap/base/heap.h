@@ -161,6 +161,7 @@ struct ch_heap {
 	struct ch__pause pauses[CH__PAUSES];
 	_Atomic(uint32_t) pauses_noted; /* release after a pause; pairs with look.c */
 	_Atomic(struct ch__listener *) listeners; /* push-only: release; pairs with listener.c */
+	int no_file; /* errno: a statistics file is asked for, and no listener writes one [const] */
 	_Atomic(uint32_t) use_is_awaited; /* ch__listener_await_use; exchanged by who tells */
 };
 

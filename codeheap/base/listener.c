@@ -4,6 +4,7 @@
 #include "codeheap/base/listeners.h"
 #include "codeheap/base/park.h"
 #include "codeheap/listener.h"
+#include "os/os.h"
 
 #include <errno.h>
 
@@ -20,6 +21,11 @@ static struct ch__listener *first_of(const struct ch_heap *heap)
 	l_->calls->call(__VA_ARGS__)
 
 /* --- who comes --- */
+
+const char *ch__listener_release(void)
+{
+	return CH_VERSION_TEXT;
+}
 
 void ch__listener_add(struct ch_heap *heap, struct ch__listener *listener)
 {
@@ -65,18 +71,31 @@ void ch__listener_on_names(ch__listener_names_wait *call)
 
 /* --- what they are told --- */
 
+/* Who asked in the environment looks for the file in vain, and sees no status: it is told once. */
+static void tell_of_no_file(void)
+{
+	static const char line[] =
+		"codeheap: CODEHEAP_STATS needs libcodeheap-profile, which this process has not\n";
+	static _Atomic(uint32_t) is_told;
+	if (!atomic_exchange(&is_told, 1))
+		ch__os_write_last(line, sizeof line - 1);
+}
+
 enum ch_status ch__listeners_begin(struct ch_heap *heap)
 {
-	const char *stats_file = heap->config.stats_file;
+	const char *wish = ch__os_environment("CODEHEAP_STATS");
+	const char *stats_file = wish ? wish : heap->config.stats_file;
 	enum ch_status status = CH_OK;
 	heap->config.stats_file = NULL; /* the caller's text may go */
 	/* Acquire: pairs with the release of ch__listener_greet. */
 	for (struct ch__greeter *g = atomic_load_explicit(&greeters, memory_order_acquire);
 	     g && status == CH_OK; g = g->next)
-		status = g->begins(heap, &stats_file);
+		status = g->begins(heap, &stats_file, wish != NULL);
 	if (status == CH_OK && stats_file && *stats_file) {
-		errno = ENOSYS;
-		status = CH_E_OS;
+		heap->no_file = errno = ENOSYS;
+		status = wish ? CH_OK : CH_E_OS;
+		if (wish)
+			tell_of_no_file();
 	}
 	if (status != CH_OK) {
 		int error = errno;
@@ -151,7 +170,7 @@ void ch__listeners_end(struct ch_heap *heap)
 bool ch__listeners_file(const struct ch_heap *heap, const char **path, int *failed)
 {
 	*path = "";
-	*failed = 0;
+	*failed = heap->no_file;
 	for (struct ch__listener *l = first_of(heap); l; l = l->next)
 		if (l->calls->file)
 			return l->calls->file(l, path, failed);

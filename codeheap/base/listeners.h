@@ -7,7 +7,8 @@
 #include "codeheap/base/heap.h"
 
 /* The heap has its id, and nobody else knows it. CH_E_OS, ENOSYS: the configuration asks for a
- * statistics file, and the process has no code that writes one. */
+ * statistics file, and the process has no code that writes one; where the environment asks,
+ * ch_sink_status says so, and a line on stderr. */
 enum ch_status ch__listeners_begin(struct ch_heap *);
 /* The thread is attached, or about to leave. */
 void ch__listeners_thread_comes(struct ch__thread *) CH_REQUIRES(ch__role_registry);

@@ -341,6 +341,10 @@ static enum ch_status call_profile_write(void)
 {
 	return ch_profile_write(on->heap, "/dev/null", NULL);
 }
+static enum ch_status call_stats_file_enable(void)
+{
+	return ch_stats_file_enable();
+}
 #if CH_TEST_BDW
 static enum ch_status call_bdw_heap_create(void)
 {
@@ -409,7 +413,7 @@ static enum ch_status call_bdw_do_blocking(void)
 									OK) X(sink_set, OK)        \
 									X(sink_flush,              \
 									  OK) X(sink_status, OK)   \
-	X(profile_start, OK) X(profile_stop, OK) X(profile_write, OK)                              \
+	X(profile_start, OK) X(profile_stop, OK) X(profile_write, OK) X(stats_file_enable, OK)     \
 	BDW_CALLS(X)
 
 enum expected { OK, BUSY, THREAD, OWNER, COLLECT, HOST };

@@ -988,6 +988,13 @@ FAILS(failures_profile_stop, "ch_profile_stop", prepare_profile, call_profile_st
       ROW_ALL_SETTINGS)
 FAILS(failures_profile_write, "ch_profile_write", prepare_stopped_profile, call_profile_write,
       ROW_ALL_SETTINGS)
+static enum ch_status call_stats_file_enable(struct scene *s)
+{
+	(void)s;
+	return ch_stats_file_enable();
+}
+FAILS(failures_stats_file_enable, "ch_stats_file_enable", NULL, call_stats_file_enable,
+      ROW_MAKES_NO_CALL | ROW_ALL_SETTINGS)
 #ifndef FAILS_ROWS_ONLY
 
 /* --- what a process does once: in a child for each step --- */
