@@ -405,7 +405,7 @@ CH_API void ch_thread_unpark(void);
 
 /* ch_thread_poll: a safepoint: stops while a cycle wants it, delivers notices, sweeps a step,
  * writes names that wait for the perf map.
- * lock  heap, shortly, when there is work
+ * lock  heap and the perf map's, shortly, when there is work
  * safe  an attached thread that holds no lock; its callbacks run here
  * cost  a load and a branch when there is nothing to do */
 CH_API void ch_thread_poll(void);

@@ -79,7 +79,7 @@ struct ch_heap {
 	struct ch__meta *meta;       /* [const] */
 	struct ch__sinks *sinks;     /* [const] */
 	_Atomic(unsigned) sinks_on;  /* copy for fast paths */
-	/* Sinks have lines that wait: so many calls of ch__tell_catch_up until it asks them. */
+	/* Sinks had lines that wait: so many polls until one asks them. */
 	_Atomic(uint32_t) sinks_wait;
 	_Atomic(bool) reports_traps; /* trap_install.c serves it */
 	struct ch_config config;     /* [const] */

@@ -16,7 +16,7 @@ static bool serve(const struct ch__thread *thread, struct ch_heap *heap)
 	if (CH_UNLIKELY(atomic_load_explicit(&heap->sweep_pending, memory_order_relaxed)))
 		ch__sweep_step(heap);
 	if (CH_UNLIKELY(atomic_load_explicit(&heap->sinks_wait, memory_order_relaxed)))
-		ch__tell_catch_up(heap);
+		ch__tell_poll(heap);
 	if (CH_UNLIKELY(atomic_load_explicit(&heap->notices_now, memory_order_relaxed))) {
 		ch__notices_deliver(heap);
 		was_left = ch__thread_now(heap) != thread;

@@ -120,22 +120,27 @@ enum ch_status ch__tell_create(struct ch_heap *heap, unsigned wanted)
 
 /* --- sinks --- */
 
-/* A question reads the clock. While lines wait commits and polls come by the thousand, so few of
- * them ask. Sequentially consistent: who sets it back to 0 sees what others told before they
- * set it. */
+/* Who told always asks: sinks_wait says only that lines waited once, and another heap or an
+ * observer may have written them. Sequentially consistent: who sets it back to 0 sees what others
+ * told before they set it. */
 void ch__tell_catch_up(struct ch_heap *heap)
 {
-	enum { CALLS = 16 };
-	uint32_t calls = atomic_load_explicit(&heap->sinks_wait, memory_order_relaxed);
-	if (calls > 1) {
-		atomic_store_explicit(&heap->sinks_wait, calls - 1, memory_order_relaxed);
-		return;
-	}
+	enum { POLLS = 16 };
 	atomic_store(&heap->sinks_wait, 0);
 	if (ch__sinks_catch_up())
 		return;
-	atomic_store(&heap->sinks_wait, CALLS);
+	atomic_store(&heap->sinks_wait, POLLS);
 	ch__listeners_names_wait();
+}
+
+/* A question takes a lock and reads the clock, and polls come by the thousand, so few ask. */
+void ch__tell_poll(struct ch_heap *heap)
+{
+	uint32_t polls = atomic_load_explicit(&heap->sinks_wait, memory_order_relaxed);
+	if (polls > 1)
+		atomic_store_explicit(&heap->sinks_wait, polls - 1, memory_order_relaxed);
+	else
+		ch__tell_catch_up(heap);
 }
 
 enum ch_status ch_sink_set(struct ch_heap *heap, unsigned sinks)

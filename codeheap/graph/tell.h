@@ -7,9 +7,9 @@
 
 /* What sinks are told that a block is called; its record has its names. */
 size_t ch__tell_name(const struct ch_heap *, uint64_t handle, char *out, size_t out_bytes);
-/* After ranges were told, and at polls while sinks_wait is not 0: has the sinks write what waits,
- * if its time has come. */
+/* After ranges were told: has the sinks write what waits, if its time has come. */
 void ch__tell_catch_up(struct ch_heap *) CH_EXCLUDES(CH__ANY);
+void ch__tell_poll(struct ch_heap *) CH_EXCLUDES(CH__ANY); /* while sinks_wait is not 0 */
 enum ch_status ch__tell_create(struct ch_heap *, unsigned wanted);
 
 #endif

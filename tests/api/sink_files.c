@@ -574,6 +574,30 @@ TEST(perf_map_names_the_code_of_a_storm_though_no_thread_calls)
 	check_names_of_a_storm(call_nothing);
 }
 
+/* An observer wrote what waited, and the heap was not told. Its next commit is no part of a
+ * storm. Eight times: one commit of some would ask by chance. */
+TEST(perf_map_names_code_that_comes_long_after_a_storm)
+{
+	ch__late_names_come();
+	use_folder(&perf_map);
+	struct rig rig = start(&perf_map);
+	for (int storm = 0; storm < 8; storm++) {
+		char last[32], late[32];
+		snprintf(last, sizeof last, "last_of_storm_%d", storm);
+		snprintf(late, sizeof late, "after_storm_%d", storm);
+		for (int i = 0; i < 500; i++)
+			rig_block(rig_owner(&rig, "name_before"), 1);
+		rig_block(rig_owner(&rig, last), 1);
+		TEST_UNTIL(file_names(last))
+			call_nothing();
+		rig_block(rig_owner(&rig, late), 1);
+		TEST_UNTIL(file_names(late))
+			call_nothing();
+	}
+	rig_end(&rig);
+	leave_folder(&perf_map);
+}
+
 EVERY_FILE(stays_after_exit)
 {
 	static char text[1 << 18]; /* more than a page's bytes in a dump */
