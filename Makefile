@@ -145,8 +145,7 @@ $(OBJ)/flags: FORCE
 FORCE:
 
 # What runs once in a heap's life, at a fork or a stop, in a check, before the process dies, or beside a system call, is built
-# to be small: a quarter of such a file's code is loops unrolled and calls made inline. The sinks that write are not: a
-# commit waits for them (bench, publish).
+# to be small: a quarter of such a file is loops unrolled and calls made inline. The sinks that write are not (bench, publish).
 seldom_c := $(wildcard os/linux*.c observe/linux*.c codeheap/look/trap*.c) os/text.c sinks/sinks.c \
             $(addprefix pages/,in_place.c pool_check.c pool_fork.c valgrind.c views.c views_private.c) \
             $(addprefix unwind/,eh_frame_check.c libunwind_own.c nongnu.c sink_libunwind.c template_cfi.c) \
@@ -155,6 +154,7 @@ seldom_c := $(wildcard os/linux*.c observe/linux*.c codeheap/look/trap*.c) os/te
             $(addprefix codeheap/collect/,cycle.c release.c world.c) \
             $(addprefix codeheap/life/,discard.c fork.c heap.c thread.c wishes.c) \
             $(addprefix codeheap/look/,address_name.c check.c walk_tables.c) $(addprefix invalidate/,assumption.c discard.c)
+$(foreach c,$(seldom_c),$(if $(wildcard $(c)),,$(error seldom_c: there is no $(c))))
 seldom_o := $(seldom_c:%.c=$(OBJ)/%.o) $(seldom_c:%.c=$(TOBJ)/%.o)
 $(seldom_o): BASE := $(patsubst -O2,-Os,$(BASE))
 
