@@ -14,7 +14,8 @@ enum { WRITE_AFTER_MS = 5, EXIT_WAIT_MS = 2000, NS_PER_MS = 1000000 };
 enum wish { WISH_NONE, WISH_WRITE, WISH_END };
 
 static struct {
-	struct ch__os_thread thread; /* of who exchanged has_thread */
+	struct ch__os_thread thread; /* of who exchanged has_thread, as the next */
+	int process;
 	/* enum wish, futex. Release pairs with the thread's acquire. */
 	_Atomic(uint32_t) wish;
 	_Atomic(uint32_t) has_thread; /* or was refused one, and then the wish stays */
@@ -51,8 +52,10 @@ static void names_wait(void)
 	if (atomic_load_explicit(&late.has_thread, memory_order_relaxed) ||
 	    atomic_exchange(&late.has_thread, 1))
 		ch__os_futex_wake(&late.wish);
-	else if (ch__os_thread_start(&late.thread, write_late, NULL))
+	else if (ch__os_thread_start(&late.thread, write_late, NULL)) {
+		late.process = ch__os_process_id();
 		atomic_store_explicit(&late.is_started, 1, memory_order_release);
+	}
 }
 
 /* The thread is the parent's. */
@@ -66,12 +69,13 @@ static void forget_thread(void)
 }
 
 /* A file that does not answer keeps nobody for ever. A child that ran no handler of fork has no
- * such thread, and waits as long. */
+ * such thread. */
 __attribute__((destructor)) static void end_at_exit(void)
 {
 	if (ch__core_is_ours())
 		ch__listener_on_names(NULL);
-	if (!atomic_load_explicit(&late.is_started, memory_order_acquire))
+	if (!atomic_load_explicit(&late.is_started, memory_order_acquire) ||
+	    late.process != ch__os_process_id())
 		return;
 	atomic_store_explicit(&late.wish, WISH_END, memory_order_release);
 	ch__os_futex_wake(&late.wish);

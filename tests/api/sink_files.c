@@ -598,6 +598,28 @@ TEST(perf_map_names_code_that_comes_long_after_a_storm)
 	leave_folder(&perf_map);
 }
 
+/* Its heap is gone before, so that the child asks for no lock that the thread may hold. A wait of
+ * two seconds for the thread would wake each ms. */
+TEST(child_that_ran_no_handler_of_fork_waits_at_its_exit_for_no_thread)
+{
+	enum { STORM = 500, WAKES = 500 };
+	struct rusage used;
+	int status;
+	ch__late_names_come();
+	use_folder(&perf_map);
+	struct rig rig = start(&perf_map);
+	for (int i = 0; i < STORM; i++)
+		rig_block(rig_owner(&rig, "name_before"), 1);
+	rig_end(&rig);
+	pid_t pid = _Fork();
+	if (pid == 0)
+		exit(0);
+	CHECK_EQ(wait4(pid, &status, 0, &used), pid);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	CHECK(used.ru_nvcsw < WAKES);
+	leave_folder(&perf_map);
+}
+
 EVERY_FILE(stays_after_exit)
 {
 	static char text[1 << 18]; /* more than a page's bytes in a dump */
