@@ -266,6 +266,9 @@ TEST(calls_wait_for_the_locks_of_what_they_change)
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
 		const struct row *row = &rows[i];
 		struct scene s;
+		/* Elsewhere the places of the dead wait for a core sync, which changes no page. */
+		if (row->word == page_busy && row->call == release && !CH_ARCH_FETCH_FOLLOWS)
+			continue;
 		make_scene(&s);
 		hold(row->word(&s));
 		row->call(&s);
