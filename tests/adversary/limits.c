@@ -455,7 +455,8 @@ static void come_where_reading_implies_execution(void *backend)
 	struct ch_owner owner = rig_owner(&early, "more");
 	for (int i = 0; rig_stats(&early).committed_bytes_now == before; i++) {
 		struct emitter e;
-		emit_open(&e, owner, 60000, 0);
+		/* More than a page of any size; a page of it stays in use. */
+		emit_open(&e, owner, 1 << 20, 0);
 		emit_ret(&e);
 		CHECK_EQ(emit_commit(&e), CH_OK);
 		CHECK(i < 1000);
