@@ -16,9 +16,9 @@ static _Atomic(bool) is_coming, is_held, is_made;
 
 /* Between what the maker allocates and what it publishes; no sleep, which would be taken for its
  * wait for the lock. */
-static enum ch_status wait_until_held(struct ch_heap *heap, const char **file)
+static enum ch_status wait_until_held(struct ch_heap *heap, const char **file, bool may_fail)
 {
-	(void)heap, (void)file;
+	(void)heap, (void)file, (void)may_fail;
 	atomic_store(&is_coming, true);
 	while (!atomic_load(&is_held))
 		sched_yield();

@@ -254,10 +254,11 @@ static uint32_t greeted;
 static bool are_listeners_gone;
 
 /* Greeters stay. */
-static enum ch_status refuses(struct ch_heap *heap, const char **path)
+static enum ch_status refuses(struct ch_heap *heap, const char **path, bool may_fail)
 {
 	(void)heap;
 	(void)path;
+	(void)may_fail;
 	return are_listeners_gone ? CH_OK : CH_E_STATE;
 }
 static void begin_listeners(void)
