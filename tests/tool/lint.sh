@@ -80,7 +80,11 @@ case_host_knows_no_tool() {
   offend hosts/toy.c '#include "tools/top/view.h"' 'must not know tools/'
 }
 case_tool_sees_what_its_row_says() {
-  mkdir -p flame tools/callgrind && echo "$spdx" | tee flame/flame.h >flame/tree.h
+  local name
+  mkdir -p flame tools/callgrind
+  for name in flame tree; do
+    printf '%s\n' "$spdx" "#ifndef CH_FLAME_${name^^}_H" "#define CH_FLAME_${name^^}_H" '#endif' >"flame/$name.h"
+  done
   offend tools/callgrind/stacks.h '#include "flame/tree.h"' 'public headers only'
   found tools/callgrind/stacks.h 'includes no flame/flame.h'
   printf '%s\n' "$spdx" '#include "flame/flame.h"' >tools/callgrind/stacks.h
