@@ -191,11 +191,14 @@ static void scan_thread(struct ch_marker *marker, struct ch__thread *thread)
 	CH_REQUIRES(ch__role_frozen, ch__role_stopped)
 {
 	const struct ch__shown *shown = &thread->shown;
-	/* Acquire: pairs with the release of PARKED, behind sp and registers. One that runs has
-	 * shown nothing: a host stopped it in a way of its own, or under Boehm it is in a
-	 * GC_do_blocking that did not go through ch_bdw_do_blocking. */
-	if (atomic_load_explicit(&thread->state, memory_order_acquire) == CH__RUNNING &&
-	    thread != ch__thread_self(marker->heap)) {
+	/* Acquire: pairs with the release of PARKED, behind sp and registers. In a stop by the
+	 * library (`stopping`) each thread has shown them: one that says that it runs looks at
+	 * `stopping` at that moment, and goes back. In any other stop one that runs has shown
+	 * nothing: a host stopped it in a way of its own, or under Boehm it is in a GC_do_blocking
+	 * that did not go through ch_bdw_do_blocking. */
+	bool runs = atomic_load_explicit(&thread->state, memory_order_acquire) == CH__RUNNING;
+	if (runs && thread != ch__thread_self(marker->heap) &&
+	    !atomic_load_explicit(&marker->heap->stopping, memory_order_relaxed)) {
 		scan_whole_stack(marker, thread);
 		return;
 	}
