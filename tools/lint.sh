@@ -13,24 +13,30 @@ line_in() { # line_in FILE NAME: file:line of the name's first occurrence
   echo "$1:${n:-1}"
 }
 
-for checker in tools/lint_text.py tools/lint_adversaries.py tests/breaks/rows.py; do
-  text=$(python3 $checker)
+# run_checker COMMAND...: each line that it prints is a finding, but for notes. It exits 1 where it found something: one that
+# crashed or failed without a word is a finding too, not a silent pass.
+run_checker() {
+  local text status
+  text=$("$@")
   status=$?
-  echo "$text" | grep '^note:'
-  echo "$text" | grep -v '^note:' | grep . >>"$findings"
-  # A crash of the checker is a finding too, not a silent pass.
-  [ $status -gt 1 ] && found "$checker:1: ended with $status"
-  [ $status = 1 ] && [ ! -s "$findings" ] && found "$checker:1: failed without a finding"
-done
+  grep '^note:' <<<"$text"
+  grep -v '^note:' <<<"$text" | grep . >>"$findings" || [ $status = 0 ] || found "$1:1: failed without a finding"
+  [ $status -le 1 ] || found "$1:1: ended with $status"
+}
+
+# ---- text, the table of adversaries, mutants
+run_checker tools/lint_text.py
+run_checker tools/lint_adversaries.py
+run_checker tests/breaks/rows.py
 
 # ---- breaks that were judged equivalent stand where the list says
-tests/breaks/unplanned.py lint >>"$findings" || found "tests/breaks/unplanned.py:1: failed"
+run_checker tests/breaks/unplanned.py lint
 
 # ---- the manual page lists what the headers declare
-tools/man_functions.py >>"$findings" || grep -q '^docs/man/' "$findings" || found "tools/man_functions.py:1: failed without a finding"
+run_checker tools/man_functions.py
 
 # ---- the document's figures are of these rooms; that they are fresh is for `make ci`
-tools/measure.py --shape >>"$findings" || grep -q 'make measure' "$findings" || found "tools/measure.py:1: failed without a finding"
+run_checker tools/measure.py --shape
 
 # ---- exported symbols are the public headers' and those of GDB's JIT interface, and every one is called by a test
 debugger_names="__jit_debug_descriptor __jit_debug_register_code"
@@ -93,10 +99,10 @@ for o in $CODEHEAP_OBJECTS; do
 done
 
 # ---- nothing that only tests use
-tools/lint_release.py $CODEHEAP_OBJECTS >>"$findings" || grep -q 'tests' "$findings" || found "tools/lint_release.py:1: failed without a finding"
+run_checker tools/lint_release.py $CODEHEAP_OBJECTS
 
 # ---- no file uses one that uses it, over whatever others
-tools/lint_graph.py $CODEHEAP_OBJECTS >>"$findings" || grep -q 'use each other' "$findings" || found "tools/lint_graph.py:1: failed without a finding"
+run_checker tools/lint_graph.py $CODEHEAP_OBJECTS
 
 # ---- signal-safe units refer to nothing that may lock or allocate
 sed "s|^arch/ARCH|arch/${CODEHEAP_ARCH:-$(uname -m)}|" tools/signal_safe.list >"$findings.safe"
@@ -119,11 +125,7 @@ for o in $safe; do
 done
 
 # ---- the same function by function, where units have other duties too
-reached=$(python3 tools/signal_reach.py "$build" tools/signal_reach.list "${CODEHEAP_ARCH:-$(uname -m)}")
-status=$?
-echo "$reached" | grep '^note:'
-echo "$reached" | grep -v '^note:' | grep . >>"$findings"
-[ $status = 0 ] || grep -q '^tools/signal_reach' "$findings" || found "tools/signal_reach.py:1: ended with $status"
+run_checker tools/signal_reach.py "$build" tools/signal_reach.list "${CODEHEAP_ARCH:-$(uname -m)}"
 
 # ---- public headers stand alone in both languages, with both compilers
 for h in $main_h $profile_h $bdw_h; do
