@@ -55,7 +55,7 @@ lint:
 	@tools/setup.sh lint
 	+@$(sub) run-lint
 run-lint: $(libs) $(bdw_libs) $(lib_o)
-	@CODEHEAP_BUILD=$(BUILD) CODEHEAP_ARCH=$(ARCH) CODEHEAP_OBJECTS='$(lib_o) $(bdw_o)' CODEHEAP_GUESTS='$(guest_o)' \
+	@CODEHEAP_BUILD=$(BUILD) CODEHEAP_ARCH=$(ARCH) CODEHEAP_OBJECTS='$(lib_o) $(bdw_o)' CODEHEAP_GUEST_HEADERS='$(guest_headers)' \
 	 tools/lint.sh
 
 measure: $(lib_o) $(bdw_o)
