@@ -6,13 +6,12 @@ that keeps threads and timers out of the core (P10): only guests call what start
 nothing. (That the core uses nothing of a guest's room, lint_graph.py holds.)
 Arguments: the objects. Prints every finding as file:line: text; exits 1 if there is one."""
 import collections
-import glob
 import re
 import sys
 
 sys.dont_write_bytecode = True
 from lint_graph import source_of, symbols_of  # noqa: E402
-from rooms import GUESTS, ROOMS  # noqa: E402
+from rooms import GUESTS, files_of_rooms  # noqa: E402
 
 NAME = re.compile(r"\bch__\w+")
 STARTS = {"pthread_create", "thrd_create", "timer_create"}
@@ -21,7 +20,7 @@ GATE = "os/linux_worker.c"
 
 def main(objects):
     named, shown_to_tests, findings = collections.Counter(), {}, []
-    for path in sorted(path for room in ROOMS for path in glob.glob(room + "/**/*.[chS]", recursive=True)):
+    for path in files_of_rooms():
         with open(path, encoding="utf-8") as file:
             text = re.sub(r"/\*.*?\*/", lambda m: "\n" * m.group().count("\n"), file.read(), flags=re.S)
         named.update(NAME.findall(text))

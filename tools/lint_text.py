@@ -11,7 +11,7 @@ import re
 import sys
 
 sys.dont_write_bytecode = True
-from rooms import ROOMS, is_upward, part_of  # noqa: E402
+from rooms import PUBLIC, ROOMS, files_of_rooms, is_upward, part_of, ports  # noqa: E402
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../tests/breaks"))
 from programs import program_of, sources  # noqa: E402
@@ -27,7 +27,6 @@ TOOLS = {"tools/callgrind/elf_blocks.c": ("os/os.h", "sinks/elf_image.h"), "tool
          "tools/tidy/broken_contracts.c": ("codeheap/*/*.h", "invalidate/*.h")}
 # Programs of every folder draw with it; it sees the C library only.
 DRAWING = "tools/draw/"
-PUBLIC = ["codeheap/codeheap.h", "codeheap/codeheap_bdw.h", "codeheap/profile.h"]
 CODE = (".c", ".h", ".S", ".cc")
 TEXT = CODE + (".md", ".sh", ".py", ".scm", ".pml", ".list", ".in", ".map", ".awk", ".ss", ".mk")
 LINE_COLUMNS, FUNCTION_LINES, FILE_LINES, HEADER_LINES, HEADER_FUNCTIONS = 100, 60, 800, 1000, 60
@@ -63,10 +62,6 @@ def files():
             path = os.path.relpath(os.path.join(folder, leaf), ".")
             if path.endswith(TEXT) or leaf in ("Makefile", "LICENSE", ".clang-format", ".gitignore") or folder == "./.ci":
                 yield path
-
-
-def files_of_rooms():
-    return sorted(f for room in ROOMS for f in glob.glob(room + "/**/*.*", recursive=True))
 
 
 def strip_comments(text):
@@ -316,7 +311,7 @@ def check_models():
     folder = "docs/model"
     if not os.path.isdir(folder):
         return
-    code = "".join(open(f).read() for f in files_of_rooms() if f.endswith((".c", ".h", ".S")))
+    code = "".join(open(f).read() for f in files_of_rooms())
     words = set(re.findall(r"\bch_\w+", code))
     for leaf in sorted(f for f in os.listdir(folder) if f.endswith(".pml")):
         path = os.path.join(folder, leaf)
@@ -378,12 +373,11 @@ def check_orders():
 
 def machines():
     """What there is a port to, by the names of its files and of macros: riscv64 and __riscv."""
-    names = [os.path.basename(name)[:-2] for name in glob.glob("arch/*.S")]
-    return [re.compile(rf"(?<![A-Za-z])(?:{re.escape(name)}|__{re.sub('[_0-9]+$', '', name)}\w*)") for name in names]
+    return [re.compile(rf"(?<![A-Za-z])(?:{re.escape(name)}|__{re.sub('[_0-9]+$', '', name)}\w*)") for name in ports()]
 
 
 def is_of_a_machine(path):
-    return any(os.path.basename(name)[:-2] in path for name in glob.glob("arch/*.S"))
+    return any(name in path for name in ports())
 
 
 def check_ports(texts):

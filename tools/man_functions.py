@@ -7,8 +7,10 @@ import re
 import sys
 import textwrap
 
+sys.dont_write_bytecode = True
+from rooms import PUBLIC  # noqa: E402
+
 PAGE = "docs/man/codeheap.3"
-HEADERS = ["codeheap/codeheap.h", "codeheap/profile.h", "codeheap/codeheap_bdw.h"]
 KEY = re.compile(r"^ \*\s{1,3}(?:in|out|ret|lock|safe|cost|note)\b")
 TITLES = {"vm": "VM instances", "look": "Looking things up", "graph": "What a block is attached to", "heap": "Heaps",
           "thread": "Threads", "fiber": "Fibers", "owner": "Owners", "block": "Blocks", "trampoline": "Trampolines",
@@ -64,7 +66,7 @@ def functions(path):
 
 
 def statuses():
-    with open(HEADERS[0], encoding="utf-8") as file:
+    with open(PUBLIC[0], encoding="utf-8") as file:
         text = file.read()
     return re.findall(r"X\((CH_\w+), \"([^\"]*)\"\)", text[text.index("CH_STATUS_LIST(X)"):text.index("enum ch_status {")])
 
@@ -72,7 +74,7 @@ def statuses():
 def expected():
     """Both parts of the page, by the word that their comments give them."""
     out, last = [], None
-    for path in HEADERS:
+    for path in PUBLIC:
         for section, name, kind, args, text in functions(path):
             title = TITLES[section] if section else HEADER_TITLES[path]
             if title != last:

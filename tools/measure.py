@@ -7,7 +7,6 @@ needs no object, whether the rows there are those of the tree. Exits 1 if a find
 Code of the ports to other machines has no object in this build: its lines have rows of their own.
 """
 import collections
-import glob
 import os
 import re
 import subprocess
@@ -15,7 +14,7 @@ import sys
 
 sys.dont_write_bytecode = True
 from lint_graph import components_of, graph_of, source_of  # noqa: E402
-from rooms import GUESTS, ROOMS  # noqa: E402
+from rooms import GUESTS, PUBLIC, ROOMS, files_of_rooms, ports  # noqa: E402
 
 DOCUMENT, MACHINE, OFF = "docs/design.md", "x86_64", 0.02
 MARKS = ("<!-- make measure WRITE=1 writes these tables -->", "<!-- end of the tables of make measure -->")
@@ -23,19 +22,16 @@ MARKS = ("<!-- make measure WRITE=1 writes these tables -->", "<!-- end of the t
 DRIVERS = ("codeheap/gc_bdw.c",)
 FUNCTION_LINES = (10, 20, 40, 60)
 HEADERS = 8
-PUBLIC = ["codeheap/codeheap.h", "codeheap/codeheap_bdw.h", "codeheap/profile.h"]
 
 
 def sources():
     """path -> its lines"""
-    paths = (path for room in ROOMS for path in glob.glob(room + "/**/*.[chS]", recursive=True))
-    return {path: open(path, encoding="utf-8").read().split("\n")[:-1] for path in sorted(paths)}
+    return {path: open(path, encoding="utf-8").read().split("\n")[:-1] for path in files_of_rooms()}
 
 
 def port_of(path):
     """The other machine that the file is for, or None."""
-    names = (os.path.basename(name)[:-2] for name in glob.glob("arch/*.S"))
-    return next((name for name in names if name != MACHINE and re.search(rf"(^|[/_]){name}\.", path)), None)
+    return next((name for name in ports() if name != MACHINE and re.search(rf"(^|[/_]){name}\.", path)), None)
 
 
 def text_bytes(objects):
@@ -132,7 +128,7 @@ def check_shape():
     """Names of rooms, and the first cells of the other tables that hang on no figure."""
     before, said, _ = in_document()
     names = {cells(line)[0] for line in said.split("\n")}
-    folders = {f"`{os.path.dirname(path)}/`" for path in sources() if not port_of(path) and path not in DRIVERS}
+    folders = {f"`{os.path.dirname(path)}/`" for path in files_of_rooms() if not port_of(path) and path not in DRIVERS}
     wrong = sorted(folders - names) + sorted(name for name in names - folders if name.endswith("/`"))
     wrong += [row for row in ("**the core**", "public symbols", "components of more than one file") if row not in names]
     for name in wrong:
@@ -146,17 +142,15 @@ def number(cell):
 
 def check_figures(fresh):
     before, said, _ = in_document()
-    first, findings = before.count("\n") + 1, 0
-    said = [line for line in said.split("\n")[1:-1]]
+    first, said = before.count("\n") + 1, said.split("\n")[1:-1]
     stale = [] if len(said) == len(fresh) else [(first, "rows were added or taken away")]
     for at, (old, new) in enumerate(zip(said, fresh)):
         for was, is_now in zip(map(number, cells(old)), map(number, cells(new))):
             if was is not None and is_now is not None and abs(was - is_now) > OFF * max(was, is_now):
                 stale.append((first + 1 + at, f"{cells(new)[0]}: {was:,} here, {is_now:,} in the tree"))
     for at, text in stale:
-        findings += 1
         print(f"{DOCUMENT}:{at}: {text}: make measure WRITE=1")
-    return 1 if findings else 0
+    return 1 if stale else 0
 
 
 def main(arguments):

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""The rooms of the library and their order (docs/design.md, section 3)."""
+"""The rooms of the library and their order (docs/design.md, section 3), their files, and the public headers."""
+import glob
+import os
+
 # Each may know those before it. codeheap/ has parts, and invalidate/ stands between two of them; "codeheap" is the headers that
 # are seen from outside, which know no part.
 ORDER = ("arch", "os", "pages", "unwind", "sinks", "codeheap", "codeheap/base", "codeheap/graph", "invalidate", "codeheap/collect",
@@ -7,6 +10,18 @@ ORDER = ("arch", "os", "pages", "unwind", "sinks", "codeheap", "codeheap/base", 
 ROOMS = tuple(dict.fromkeys(part.split("/")[0] for part in ORDER))
 # Rooms that the core does not know: clients of a heap, and what these draw with.
 GUESTS = ("flame", "observe")
+# The first is the one that all programs include; in the order of the manual page.
+PUBLIC = ("codeheap/codeheap.h", "codeheap/profile.h", "codeheap/codeheap_bdw.h")
+
+
+def files_of_rooms():
+    """Sources and headers of the library."""
+    return sorted(path for room in ROOMS for path in glob.glob(room + "/**/*.[chS]", recursive=True))
+
+
+def ports():
+    """The machines that there is a port to, by their files."""
+    return [os.path.basename(name)[:-2] for name in glob.glob("arch/*.S")]
 
 
 def part_of(path):
