@@ -2,7 +2,7 @@
  * in_place.c: blocks that are written where they will run, and blocks of data: what access
  * their pages have at each step of their life, as the system says it; that they reach each other
  * by distance; what holds them; what they are refused; and that their pages are ordinary code
- * memory again afterwards. What fork does to them is api_in_place_fork.c's. */
+ * memory again afterwards. What fork does to them is tests/adversary/in_place.c's. */
 #define _GNU_SOURCE
 #include "codeheap/collect/death.h"
 #include "codeheap/collect/sweep.h"
