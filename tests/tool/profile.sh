@@ -101,12 +101,18 @@ int main(int argc, char **argv)
 }
 C
 }
+# The flags as a shell splits them: pkg-config quotes a blank in a path.
+flags_of() { # flags_of [--static] PACKAGE...: into the array flags
+  local text
+  text=$(pkg-config --cflags --libs "$@") || fail "pkg-config does not know $*"
+  eval "flags=($text)"
+}
 build_program() { # build_program shared|static PACKAGE..., in this order
   local kind=$1 static=()
   shift
   [ "$kind" = shared ] || static=(--static)
-  eval "flags=($(pkg-config "${static[@]}" --cflags --libs "$@"))" || fail "pkg-config does not know $*"
-  must gcc -std=c11 -O1 -Wall -Wextra -Werror -fno-omit-frame-pointer -rdynamic ${static[0]:+-static} -o "$work/program" \
+  flags_of "${static[@]}" "$@"
+  gcc -std=c11 -O1 -Wall -Wextra -Werror -fno-omit-frame-pointer -rdynamic ${static[0]:+-static} -o "$work/program" \
     "$work/program.c" "${flags[@]}" 2>"$work/log" || fail "$(cat "$work/log")"
 }
 # A static program's own functions have no names: only those of code are there.
@@ -138,7 +144,7 @@ case_profile_beside_codeheap_bdw() {
 case_profile_of_what_is_dlopened() {
   local said
   write_program codeheap-dl
-  eval "flags=($(pkg-config --cflags --libs codeheap-profile codeheap-dl))"
+  flags_of codeheap-profile codeheap-dl
   must gcc -std=c11 -O1 -fno-omit-frame-pointer -shared -fPIC -o "$work/extension.so" "$work/program.c" "${flags[@]}" \
     -Wl,-rpath,"$root/lib"
   cat >"$work/loader.c" <<'C'
@@ -208,7 +214,7 @@ int main(int argc, char **argv)
 	return 0;
 }
 C
-  eval "flags=($(pkg-config --cflags --libs codeheap))"
+  flags_of codeheap
   must gcc -std=c11 -o "$work/bare" "$work/bare.c" "${flags[@]}"
 }
 # ENOSYS is 38 on each machine that there is a port to.
