@@ -12,6 +12,10 @@ struct scene {
 };
 extern struct scene scene;
 void scene_make(void);
+/* A small heap that no sink is told of; NULL: without a statistics file. */
+struct ch_heap *scene_heap(const char *stats_file);
+/* Of the scene's heap, whose code it does not know. */
+struct ch__profiler *scene_profiler(void);
 
 extern const struct order_case cases_stop[];
 extern const struct order_case cases_find[];

@@ -160,19 +160,10 @@ static struct ch__profiler *profiler;
 static struct ch__sampler_slot *slot;
 static ucontext_t context;
 
-static uint64_t no_key(const struct ch_heap *heap, uintptr_t pc, uint64_t known)
-{
-	(void)heap;
-	(void)pc;
-	(void)known;
-	return 0;
-}
 static void make_profiler(void)
 {
 	scene_make();
-	struct ch__profiler_config config = {
-		.meta = scene.heap->meta, .rate = 1, .heap = scene.heap, .key_of = no_key};
-	HOLDS(ch__profiler_create(&config, &profiler) == 0);
+	profiler = scene_profiler();
 	HOLDS(ch__profile_install());
 	order_profile_tag = ch__profile_tag(scene.heap->id);
 	getcontext(&context);

@@ -26,11 +26,7 @@ static struct ch_heap *second;
 
 static void creates_heap(void)
 {
-	struct ch_config config;
-	ch_config_init(&config);
-	config.pool_bytes = 1 << 20;
-	config.sinks = CH_SINK_NONE;
-	HOLDS(ch_heap_create(&config, &second) == CH_OK);
+	second = scene_heap(NULL);
 }
 /* Handles of a heap that comes: each is asked for its heap's number. */
 static void resolves_handles(void)
@@ -300,12 +296,7 @@ static void greets(void)
 
 static void make_file(void)
 {
-	struct ch_config config;
-	ch_config_init(&config);
-	config.pool_bytes = 1 << 20;
-	config.sinks = CH_SINK_NONE;
-	config.stats_file = "statistics.%p";
-	HOLDS(ch_heap_create(&config, &second) == CH_OK);
+	second = scene_heap("statistics.%p");
 }
 /* As in the child of a fork: the file is opened by the first use. */
 static void begin_file(void)
@@ -439,13 +430,6 @@ static struct ch__sampler_slot *slot;
 static ucontext_t context;
 enum { RING_WORDS = 1024, SAMPLES = 300 };
 
-static uint64_t no_key(const struct ch_heap *heap, uintptr_t pc, uint64_t known)
-{
-	(void)heap;
-	(void)pc;
-	(void)known;
-	return 0;
-}
 static void find_sampled(void)
 {
 	sampled = ch__thread_self(scene.heap);
@@ -488,9 +472,7 @@ static void fill_ring(void)
 }
 static void begin_ring(void)
 {
-	struct ch__profiler_config config = {
-		.meta = scene.heap->meta, .rate = 1, .heap = scene.heap, .key_of = no_key};
-	HOLDS(ch__profiler_create(&config, &profiler) == 0);
+	profiler = scene_profiler();
 	slot = ch__profile_slot(&profile, sampled);
 	HOLDS(ch__profiler_add(profiler, slot, 1) == 0);
 	order_as(2, fill_ring);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * main.c: runs the cases of `make orders` whose names it is given, or all. */
+#include "observe/profiler.h"
 #include "tests/orders/cases.h"
 
 #include <stdio.h>
@@ -16,17 +17,42 @@ static void attach(void)
 	HOLDS(ch_thread_attach(scene.heap, low, high) == CH_OK);
 }
 
-void scene_make(void)
+struct ch_heap *scene_heap(const char *stats_file)
 {
 	struct ch_config config;
-	struct ch_ops ops = {.size = sizeof ops};
+	struct ch_heap *heap;
 	ch_config_init(&config);
 	config.pool_bytes = 1 << 20;
 	config.sinks = CH_SINK_NONE;
-	HOLDS(ch_heap_create(&config, &scene.heap) == CH_OK);
+	config.stats_file = stats_file;
+	HOLDS(ch_heap_create(&config, &heap) == CH_OK);
+	return heap;
+}
+
+void scene_make(void)
+{
+	struct ch_ops ops = {.size = sizeof ops};
+	scene.heap = scene_heap(NULL);
 	HOLDS(ch_vm_attach(scene.heap, &ops, NULL, &scene.vm) == CH_OK);
 	order_as(1, attach);
 	order_as(2, attach);
+}
+
+static uint64_t no_key(const struct ch_heap *heap, uintptr_t pc, uint64_t known)
+{
+	(void)heap;
+	(void)pc;
+	(void)known;
+	return 0;
+}
+
+struct ch__profiler *scene_profiler(void)
+{
+	struct ch__profiler_config config = {
+		.meta = scene.heap->meta, .rate = 1, .heap = scene.heap, .key_of = no_key};
+	struct ch__profiler *profiler;
+	HOLDS(ch__profiler_create(&config, &profiler) == 0);
+	return profiler;
 }
 
 static const struct order_case *const rooms[] = {cases_stop, cases_find, cases_data,
