@@ -614,10 +614,14 @@ void ch__os_large_pages(void *at, size_t bytes)
 	errno = error;
 }
 
+static bool advise(void *at, size_t bytes, int advice)
+{
+	return !ch__os_may_fail() && is_of_pages(at, bytes) && madvise(at, bytes, advice) == 0;
+}
+
 bool ch__os_drop(void *at, size_t bytes)
 {
-	return !ch__os_may_fail() && is_of_pages(at, bytes) &&
-	       madvise(at, bytes, MADV_DONTNEED) == 0;
+	return advise(at, bytes, MADV_DONTNEED);
 }
 
 bool ch__os_self_memory(struct ch__os_held *file)
@@ -706,20 +710,17 @@ void ch__os_map_ahead(void *rx, size_t bytes)
 
 bool ch__os_discard(void *rw, size_t bytes)
 {
-	return !ch__os_may_fail() && is_of_pages(rw, bytes) &&
-	       madvise(rw, bytes, MADV_REMOVE) == 0;
+	return advise(rw, bytes, MADV_REMOVE);
 }
 
 bool ch__os_dont_fork(void *at, size_t bytes)
 {
-	return !ch__os_may_fail() && is_of_pages(at, bytes) &&
-	       madvise(at, bytes, MADV_DONTFORK) == 0;
+	return advise(at, bytes, MADV_DONTFORK);
 }
 
 bool ch__os_dont_dump(void *at, size_t bytes)
 {
-	return !ch__os_may_fail() && is_of_pages(at, bytes) &&
-	       madvise(at, bytes, MADV_DONTDUMP) == 0;
+	return advise(at, bytes, MADV_DONTDUMP);
 }
 
 /* --- cross-core synchronization --- */
