@@ -332,6 +332,14 @@ void ch__os_unreserve(void *at, size_t bytes)
 	munmap(at, bytes);
 }
 
+/* After a failure, which errno still tells. */
+static void give_back(void *at, size_t bytes)
+{
+	int error = errno;
+	munmap(at, bytes);
+	errno = error;
+}
+
 /* Where the system likes, which is at a whole page also of those that a test pretends. */
 static void *map_anywhere(size_t bytes, int protection, int flags, int fd)
 {
@@ -344,10 +352,8 @@ static void *map_anywhere(size_t bytes, int protection, int flags, int fd)
 	void *got = mmap(at, mapped, protection, flags | (at ? MAP_FIXED : 0), fd, 0);
 	if (got != MAP_FAILED)
 		return got;
-	int error = errno;
 	if (at)
-		munmap(at, mapped);
-	errno = error;
+		give_back(at, mapped);
 	return NULL;
 }
 
@@ -372,9 +378,7 @@ void *ch__os_private_near(size_t bytes, uintptr_t hint)
 	void *at = ch__os_reserve(bytes, ch__os_page_bytes(), 0, hint);
 	if (at && (ch__os_may_fail() || !is_of_pages(at, bytes) ||
 		   mprotect(at, bytes, PROT_READ | PROT_WRITE) != 0)) {
-		int error = errno;
-		munmap(at, bytes);
-		errno = error;
+		give_back(at, bytes);
 		return NULL;
 	}
 	return at;
@@ -429,9 +433,7 @@ bool ch__os_revive_from(void *from, void *at, size_t bytes)
 	if (copy == MAP_FAILED)
 		return false;
 	if (!ch__os_move_over(copy + skip, bytes, at)) {
-		int error = errno;
-		munmap(copy, skip + bytes);
-		errno = error;
+		give_back(copy, skip + bytes);
 		return false;
 	}
 	munmap(copy, skip);
@@ -639,9 +641,7 @@ _Atomic(uint32_t) *ch__os_words_wiped_by_fork(void)
 	size_t bytes = ch__os_page_bytes();
 	void *at = ch__os_private(bytes);
 	if (at && madvise(at, bytes, MADV_WIPEONFORK) != 0) {
-		int error = errno;
-		munmap(at, bytes);
-		errno = error;
+		give_back(at, bytes);
 		return NULL;
 	}
 	return at;
