@@ -216,8 +216,7 @@ enum ch__perfmap_added ch__perfmap_lines_add(struct ch__perfmap_lines *p,
 					     const struct ch__sink_range *range, bool may_be_known)
 {
 	size_t offset = range->exec - p->config->pool_exec;
-	if (offset >= p->config->pool_bytes || range->bytes == 0 ||
-	    range->bytes > p->config->pool_bytes - offset)
+	if (!ch__sink_is_in_pool(p->config, range))
 		return CH__PERFMAP_IGNORED;
 	if (!has_bitmaps(p, offset, range->bytes))
 		return CH__PERFMAP_NO_MEMORY;

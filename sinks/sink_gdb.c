@@ -328,13 +328,6 @@ static bool put_range(struct gdb *g, struct ch__elf_page *page, const struct ch_
 	return true;
 }
 
-static bool is_in_pool(const struct gdb *g, const struct ch__sink_range *range)
-{
-	size_t offset = range->exec - g->config->pool_exec;
-	return offset < g->config->pool_bytes && range->bytes &&
-	       range->bytes <= g->config->pool_bytes - offset;
-}
-
 static uint32_t page_of(const struct gdb *g, const struct ch__sink_range *range)
 {
 	return (uint32_t)((range->exec - g->config->pool_exec) / g->config->page_bytes);
@@ -342,7 +335,7 @@ static uint32_t page_of(const struct gdb *g, const struct ch__sink_range *range)
 
 static bool add_range(struct gdb *g, const struct ch__sink_range *range, bool may_be_known)
 {
-	if (!is_in_pool(g, range))
+	if (!ch__sink_is_in_pool(g->config, range))
 		return true;
 	uint32_t index = page_of(g, range);
 	struct chunk *chunk = chunk_of(g, index);
@@ -361,7 +354,7 @@ static bool add_range(struct gdb *g, const struct ch__sink_range *range, bool ma
 
 static void remove_range(struct gdb *g, const struct ch__sink_range *range)
 {
-	if (!is_in_pool(g, range))
+	if (!ch__sink_is_in_pool(g->config, range))
 		return;
 	uint32_t index = page_of(g, range);
 	struct chunk *chunk = g->chunks[index / g->pages_per_chunk];

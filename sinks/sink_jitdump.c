@@ -174,13 +174,6 @@ static void clean_name(char *name, size_t n, uintptr_t exec)
 	name[n < NAME_BYTES ? n : NAME_BYTES] = 0;
 }
 
-static bool is_in_pool(const struct user *user, const struct ch__sink_range *range)
-{
-	size_t offset = range->exec - user->config->pool_exec;
-	return offset < user->config->pool_bytes && range->bytes &&
-	       range->bytes <= user->config->pool_bytes - offset;
-}
-
 static const struct ch__frame_shape *shape_of(const struct user *user,
 					      const struct ch__sink_range *range)
 {
@@ -315,7 +308,7 @@ static bool add_ranges(void *state, const struct ch__sink_range *ranges, size_t 
 		if (!user->is_runtime_told)
 			tell_runtime(user);
 		for (size_t i = 0; i < n; i++)
-			if (is_in_pool(user, &ranges[i]))
+			if (ch__sink_is_in_pool(user->config, &ranges[i]))
 				tell_block(user, &ranges[i]);
 		if (!ch__jitdump_flush(&file.out))
 			fail_file(file.out.error);
@@ -331,7 +324,7 @@ static bool remove_ranges(void *state, const struct ch__sink_range *ranges, size
 	ch__file_lock(&file.lock, CH__RANK_JITDUMP);
 	bool ok = user->is_on;
 	for (size_t i = 0; ok && i < n; i++)
-		if (is_in_pool(user, &ranges[i]))
+		if (ch__sink_is_in_pool(user->config, &ranges[i]))
 			note_gone(ranges[i].exec, ranges[i].bytes);
 	ch__file_unlock(&file.lock, CH__RANK_JITDUMP);
 	return ok;
