@@ -54,7 +54,6 @@ struct libgcc {
 	const struct ch__frame_shape *shapes;
 	size_t chunk_bytes, row_bytes; /* a row: what a section of slots covers */
 	uint32_t chunk_count, row_count;
-	bool is_open;
 	/* Of pages, by chunk; of slots, by row; of the runtime page, one FDE. NULL: not registered.
 	 * Release when it is; pairs with part_at. */
 	_Atomic(struct part *) parts[];
@@ -179,10 +178,7 @@ static int open_libgcc(const struct ch__sinks_config *config, const struct ch__f
 	struct libgcc *g = *state;
 	if (!g)
 		g = *state = make_state(config, shapes);
-	if (!g || !register_runtime(g))
-		return ENOMEM;
-	g->is_open = true;
-	return 0;
+	return g && register_runtime(g) ? 0 : ENOMEM;
 }
 
 /* Sections stay registered, with nothing live in them. */
@@ -191,14 +187,11 @@ static void close_libgcc(void *state)
 	struct libgcc *g = state;
 	for (uint32_t i = 0; i < runtime_part(g); i++)
 		kill_part(part_at(g, i));
-	g->is_open = false;
 }
 
 static void destroy_libgcc(void *state)
 {
 	struct libgcc *g = state;
-	if (g->is_open)
-		close_libgcc(g);
 	for (uint32_t i = 0; i <= runtime_part(g); i++)
 		deregister_part(g, i);
 	ch__meta_free(g->config->meta, g, state_bytes(runtime_part(g) + 1));
