@@ -79,6 +79,14 @@ void ch__mark_owner_index(struct ch_marker *marker, uint32_t index)
 		ch__mark_block(marker, owner->entry);
 }
 
+void ch__ref_move(struct ch_heap *heap, uintptr_t exec, uintptr_t moved)
+{
+	/* The world stands between instructions: no thread decodes half a word. */
+	memcpy(ch__pool_write(heap->pool, exec), &moved, sizeof moved);
+	ch__pool_sync(heap->pool, exec, sizeof moved);
+	CH_PUBLISHED(heap->pool, exec, sizeof moved, "ref");
+}
+
 static void report_ref(struct ch_marker *marker, const struct ch__block *block, uint32_t offset)
 {
 	struct ch_heap *heap = marker->heap;
@@ -89,12 +97,8 @@ static void report_ref(struct ch_marker *marker, const struct ch__block *block, 
 		marker->ref(marker, vm, word);
 	} else if (ch__vm_is_told(vm) && vm->ops.ref) {
 		uintptr_t moved = vm->ops.ref(vm->user, word);
-		if (moved != word) {
-			/* The world stands between instructions: no thread decodes half a word. */
-			memcpy(ch__pool_write(heap->pool, exec), &moved, sizeof moved);
-			ch__pool_sync(heap->pool, exec, sizeof moved);
-			CH_PUBLISHED(heap->pool, exec, sizeof moved, "ref");
-		}
+		if (moved != word)
+			ch__ref_move(heap, exec, moved);
 	}
 }
 

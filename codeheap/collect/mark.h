@@ -12,6 +12,8 @@ void ch__mark_drain(struct ch_marker *) CH_REQUIRES(ch__role_frozen);
 /* OPEN, newborn and immortal blocks */
 void ch__mark_roots(struct ch_marker *)
 	CH_REQUIRES(ch__role_frozen);
+/* The word of a ref in code is the one that its VM gave for it; while the VM's threads stand. */
+void ch__ref_move(struct ch_heap *, uintptr_t exec, uintptr_t moved);
 /* Every block that is alive. */
 void ch__mark_all(struct ch_marker *) CH_REQUIRES(ch__role_frozen);
 bool ch__mark_reserve(struct ch_heap *)

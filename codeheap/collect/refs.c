@@ -82,11 +82,8 @@ static bool visit_block(struct visit *v, uint32_t index)
 		bool is_young = false;
 		uintptr_t moved = v->call(v->arg, word, &is_young);
 		any_young |= is_young;
-		if (moved != word) {
-			memcpy(ch__pool_write(heap->pool, exec), &moved, sizeof moved);
-			ch__pool_sync(heap->pool, exec, sizeof moved);
-			CH_PUBLISHED(heap->pool, exec, sizeof moved, "ref");
-		}
+		if (moved != word)
+			ch__ref_move(heap, exec, moved);
 	}
 	return any_young;
 }
