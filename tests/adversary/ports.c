@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <setjmp.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 struct play {
@@ -321,9 +320,7 @@ static void use_large_pages(struct stage *stage)
 		stage_check(stage);
 		_exit(0);
 	}
-	int status;
-	CHECK_EQ(waitpid(pid, &status, 0), pid);
-	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	expect_exit(pid, 0);
 	CHECK_EQ(method_call(&p->m, NULL), 45);
 	stage_end(p->stage);
 }

@@ -6,10 +6,8 @@
 #include "codeheap/graph/block.h"
 #include "tests/support/heap_rig.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 static const size_t pool_bytes = 16 << 20;
@@ -158,7 +156,6 @@ TEST(fork_for_servers_copies_no_code_and_isolates)
 	CHECK_EQ(ch_branch_link(branch, blocks[1]), CH_OK);
 	CHECK(private_dirty(rig.heap->pool) > BLOCKS * BLOCK_BYTES / 1024);
 	for (int i = 0; i < 3; i++) {
-		int status;
 		pid_t pid = fork();
 		CHECK(pid >= 0);
 		if (pid == 0) {
@@ -167,8 +164,7 @@ TEST(fork_for_servers_copies_no_code_and_isolates)
 			rig_check(&rig);
 			_exit(0);
 		}
-		CHECK_EQ(waitpid(pid, &status, 0), pid);
-		CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+		expect_exit(pid, 0);
 		CHECK_EQ(code_call(rig_info(jumper).entry), 1);
 	}
 	rig_check(&rig);

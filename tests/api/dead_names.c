@@ -4,7 +4,6 @@
 #include "tests/support/heap_rig.h"
 #include "tests/support/perfmap_reader.h"
 
-#include <sys/wait.h>
 
 static char path[128];
 
@@ -158,7 +157,6 @@ static void read_own_map(const struct rig *rig, uintptr_t gone, uintptr_t stays)
 
 TEST(kept_names_of_a_parent_are_not_its_childs)
 {
-	int status;
 	struct rig rig = start(0, CH_DEAD_NAMES_KEPT);
 	struct ch_owner owner = rig_owner(&rig, "gone");
 	uintptr_t gone = place_of(rig_block(owner, 1));
@@ -167,8 +165,7 @@ TEST(kept_names_of_a_parent_are_not_its_childs)
 	pid_t pid = fork();
 	if (pid == 0)
 		read_own_map(&rig, gone, stays);
-	CHECK_EQ(waitpid(pid, &status, 0), pid);
-	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	expect_exit(pid, 0);
 	check_name_at(&rig, exec_of(gone), "gone");
 	end(&rig);
 }

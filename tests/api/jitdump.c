@@ -9,7 +9,6 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 static char folder[] = "/tmp/ch-jitdump-XXXXXX";
@@ -230,7 +229,6 @@ static void child_has_it(const struct rig *rig, const void *entry)
 TEST(jitdump_of_a_child_has_the_childs_code)
 {
 	struct rig rig = start();
-	int status;
 	struct ch_owner owner = rig_owner(&rig, "kept");
 	struct ch_block block = rig_block(owner, 3);
 	CHECK_EQ(ch_owner_set_entry(owner, block), CH_OK);
@@ -238,8 +236,7 @@ TEST(jitdump_of_a_child_has_the_childs_code)
 	pid_t pid = fork();
 	if (pid == 0)
 		child_has_it(&rig, entry);
-	CHECK_EQ(waitpid(pid, &status, 0), pid);
-	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	expect_exit(pid, 0);
 	struct dump *dump = read_of(getpid());
 	for (size_t i = 0; i < dump->count; i++)
 		CHECK(dump->records[i].kind != DUMP_LOAD ||
@@ -251,7 +248,7 @@ TEST(jitdump_of_a_child_has_the_childs_code)
 TEST(jitdump_of_a_child_without_code_is_off)
 {
 	struct ch_config config = rig_config(1 << 20);
-	int status, failed;
+	int failed;
 	CHECK(mkdtemp(folder) != NULL);
 	config.sinks = CH_SINK_JITDUMP;
 	config.jitdump_dir = folder;
@@ -265,8 +262,7 @@ TEST(jitdump_of_a_child_without_code_is_off)
 		CHECK_EQ(failed, EFAULT);
 		_exit(0);
 	}
-	CHECK_EQ(waitpid(pid, &status, 0), pid);
-	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	expect_exit(pid, 0);
 	end(&rig);
 }
 
@@ -285,7 +281,6 @@ TEST(jitdump_of_a_child_that_has_no_folder_is_off)
 		CHECK_EQ(code_call_owner(owner), 4);
 		_exit(0);
 	}
-	CHECK_EQ(waitpid(pid, &status, 0), pid);
-	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	expect_exit(pid, 0);
 	rig_end(&rig);
 }

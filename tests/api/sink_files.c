@@ -624,13 +624,11 @@ EVERY_FILE(stays_after_exit)
 {
 	static char text[1 << 18]; /* more than a page's bytes in a dump */
 	char name[64];
-	int status;
 	use_folder(sink);
 	pid_t pid = fork();
 	if (pid == 0)
 		run_and_exit(sink);
-	CHECK_EQ(waitpid(pid, &status, 0), pid);
-	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	expect_exit(pid, 0);
 	snprintf(name, sizeof name, sink->name, (int)pid);
 	snprintf(path, sizeof path, "%s/%s", folder, name);
 	int fd = open(path, O_RDONLY);

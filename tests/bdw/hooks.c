@@ -7,7 +7,6 @@
 #include <dlfcn.h>
 #include <gc/gc_mark.h>
 #include <signal.h>
-#include <sys/wait.h>
 
 enum { METHODS = 100, ROUNDS = 4000 };
 
@@ -361,9 +360,7 @@ TEST(bdw_forked_child_runs_and_collects)
 		/* The walk above ran on this stack: a few words of it may hold a block. */
 		_exit(left >= METHODS / 2 && left <= METHODS / 2 + 8 ? 0 : 1);
 	}
-	int status;
-	CHECK_EQ(waitpid(child, &status, 0), child);
-	CHECK_EQ(status, 0);
+	expect_exit(child, 0);
 	run_apart(&rig, run_kept, NULL);
 	CHECK_EQ(stats_of(rig.heap).blocks_now, METHODS);
 	check_all_freed(&rig);

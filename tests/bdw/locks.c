@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
-#include <sys/wait.h>
 
 static _Atomic(int) maker_tid;
 static _Atomic(bool) is_coming, is_held, is_made;
@@ -90,7 +89,6 @@ static void make_in_child(void)
 TEST(child_of_a_fork_while_the_first_heap_is_made_does_not_wait_for_it)
 {
 	pthread_t maker;
-	int status;
 	GC_set_handle_fork(1);
 	GC_INIT();
 	GC_allow_register_threads();
@@ -102,8 +100,7 @@ TEST(child_of_a_fork_while_the_first_heap_is_made_does_not_wait_for_it)
 	CHECK(child >= 0);
 	if (!child)
 		make_in_child();
-	CHECK_EQ(waitpid(child, &status, 0), child);
-	CHECK_EQ(status, 0);
+	expect_exit(child, 0);
 	atomic_store(&goes_on, true);
 	CHECK_EQ(pthread_join(maker, NULL), 0);
 }

@@ -8,7 +8,6 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define NS_OF_A_SECOND UINT64_C(1000000000)
@@ -209,9 +208,7 @@ TEST(collector_of_another_kind_is_asked_through_its_driver)
 	pid_t child = fork();
 	if (child == 0)
 		_exit(children == 1 ? 42 : 1);
-	int status;
-	CHECK_EQ(waitpid(child, &status, 0), child);
-	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 42);
+	expect_exit(child, 42);
 	CHECK_EQ(children, 0);
 	CHECK_EQ(ch_vm_detach(vm), CH_OK);
 	CHECK_EQ(ends, 0);

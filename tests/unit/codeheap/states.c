@@ -8,10 +8,8 @@
 #include "pages/moves.h"
 #include "tests/support/heap_rig.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 _Static_assert(CH_CHECK >= 2, "tests link checked objects");
@@ -335,16 +333,13 @@ static void live_as_child(struct rig *rig)
 				other = t;
 	static const enum ch__thread_state states[] = {CH__RUNNING, CH__SIGNALLED};
 	for (int i = 0; i < 2; i++) {
-		int status;
 		atomic_store(&other->state, states[i]);
 		pid_t pid = fork();
 		if (pid == 0)
 			_exit(!was_made(&ch__thread_moves, "drop_other_threads", states[i],
 					CH__PARKED) ||
 			      !was_made(&ch__chunk_moves, "close_empty_chunks", 2, 0));
-		while (waitpid(pid, &status, 0) < 0)
-			CHECK_EQ(errno, EINTR);
-		CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+		expect_exit(pid, 0);
 	}
 	/* As the children saw it, for the sum at the end. */
 	for (uint32_t i = 0; ch__thread_moves.rows[i].by; i++)
@@ -630,7 +625,6 @@ TEST(child_of_fork_ends_a_release_that_its_parent_began)
 {
 	struct rig rig = rig_start(1 << 20);
 	struct half_done h;
-	int status;
 	rig_apart(&rig, release_half, &h);
 	pid_t pid = fork();
 	if (pid == 0) {
@@ -639,9 +633,7 @@ TEST(child_of_fork_ends_a_release_that_its_parent_began)
 		rig_collect(&rig, 6);
 		_exit(!is_led_back || ch_owner_info(h.owner, &facts) != CH_E_STALE);
 	}
-	while (waitpid(pid, &status, 0) < 0)
-		CHECK_EQ(errno, EINTR);
-	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	expect_exit(pid, 0);
 	rig_apart(&rig, call_and_end_release, &h);
 	rig_end(&rig);
 }

@@ -3,7 +3,6 @@
  * comes of its blocks and its heap before the profile is written. */
 #include "tests/support/profile_rig.h"
 
-#include <sys/wait.h>
 
 static struct profile_rig rig;
 static struct stage *other;
@@ -228,9 +227,7 @@ TEST(child_of_fork_forgets_the_profile_in_each_heap)
 			CHECK(!ch__profile_of(other->heap)->heard_by[number / 64]);
 		_exit(0);
 	}
-	int status;
-	CHECK_EQ(waitpid(child, &status, 0), child);
-	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	expect_exit(child, 0);
 	CHECK_EQ(ch_owner_release(guest.owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	profile_stop(&rig);
 	expect_lines(";host;", 3, ";guest;", 5);

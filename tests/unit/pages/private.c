@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 static const size_t pool_bytes = 8 << 20;
@@ -110,9 +109,7 @@ TEST(write_of_what_is_there_keeps_pages_shared_procmem)
 		_exit(0);
 	}
 	ch__pool_fork_parent(pool);
-	int status;
-	CHECK_EQ(waitpid(pid, &status, 0), pid);
-	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	expect_exit(pid, 0);
 	rig_destroy(&rig);
 }
 

@@ -12,7 +12,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/wait.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -561,9 +560,7 @@ TEST(child_has_a_list_of_its_own)
 	}
 	ch__sinks_fork_files_parent();
 	ch__sinks_fork_parent(bed.sinks);
-	int status;
-	CHECK_EQ(waitpid(child, &status, 0), child);
-	CHECK_EQ(status, 0);
+	expect_exit(child, 0);
 	CHECK_EQ(gdb_list_length(), 2);
 	check_shown(&bed, 64 + HEAD, "fn_1");
 	check_shown(&bed, 640 + HEAD, NULL);

@@ -10,7 +10,6 @@
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 /* --- failures --- */
 static void check_switched_off(struct bed *bed, int error)
@@ -272,7 +271,7 @@ static void child_without_folder(struct bed *bed)
 static void fork_in(struct bed *bed, int which)
 {
 	char path[128], planted[128];
-	int status, go[2];
+	int go[2];
 	path_of(getpid(), path);
 	CHECK_EQ(pipe(go), 0);
 	ch__sinks_fork_prepare(bed->sinks);
@@ -293,8 +292,7 @@ static void fork_in(struct bed *bed, int which)
 	CHECK_EQ(write(go[1], "", 1), 1);
 	ch__sinks_fork_files_parent();
 	ch__sinks_fork_parent(bed->sinks);
-	CHECK_EQ(waitpid(pid, &status, 0), pid);
-	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	expect_exit(pid, 0);
 	unlink(planted);
 	close(go[0]);
 	close(go[1]);
@@ -324,7 +322,6 @@ TEST(dump_of_a_child_is_its_own)
 
 TEST(dump_is_closed_at_exit)
 {
-	int status;
 	char path[128];
 	use_own_folder();
 	pid_t pid = fork();
@@ -336,8 +333,7 @@ TEST(dump_is_closed_at_exit)
 		discard(&bed, 64, 64, 1);
 		exit(0);
 	}
-	CHECK_EQ(waitpid(pid, &status, 0), pid);
-	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	expect_exit(pid, 0);
 	path_of(pid, path);
 	struct dump *dump = dump_read(path);
 	CHECK_EQ(dump->records[dump->count - 1].kind, DUMP_CLOSE);

@@ -11,7 +11,6 @@
 #include <pthread.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { GRANULES = BED_POOL_BYTES / 8 };
@@ -702,7 +701,6 @@ TEST(map_of_a_child_is_its_own)
 {
 	struct bed a, b;
 	char path[128];
-	int status;
 	use_own_folder();
 	path_of(getpid(), path);
 	bed_open(&a, CH__SINK_PERF_MAP);
@@ -722,8 +720,7 @@ TEST(map_of_a_child_is_its_own)
 	ch__sinks_fork_parent(a.sinks);
 	ch__sinks_fork_parent(b.sinks);
 	ch__ranks_rest(false);
-	CHECK_EQ(waitpid(pid, &status, 0), pid);
-	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	expect_exit(pid, 0);
 	check_named(path, a.pool + 256, NULL);
 	ch__sinks_flush(a.sinks, CH__FLUSH_BUFFERED);
 	check_named(path, a.pool + 64, "fn_1");
