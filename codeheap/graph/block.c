@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * block.c: the records of blocks: handles, information, the way back to the free list. Opening is
  * open.c, publication is commit.c. Lock: records for the free list. */
-#include "codeheap/base/heaps.h"
 #include "codeheap/base/region.h"
 #include "codeheap/base/space.h"
 #include "codeheap/graph/block_parts.h"
@@ -189,21 +188,15 @@ static void fill_info(struct ch_heap *heap, uint32_t index, struct ch_info *info
 
 enum ch_status ch_block_info(struct ch_block handle, struct ch_info *info)
 {
-	if (ch__is_marking())
-		return CH_E_STATE;
-	struct ch_heap *heap = ch__handle_heap(handle.bits);
-	uint32_t index = heap ? ch__block_resolve(heap, handle) : 0;
-	if (!index)
-		return CH_E_STALE;
 	/* The lock keeps the block and its side list from being freed while they are read. */
-	ch__heap_lock(heap);
+	enum ch_status status;
+	struct ch_heap *heap = ch__handle_lock(handle.bits, &status);
+	if (!heap)
+		return status;
 	struct ch__thread *self = ch__thread_or_guest(heap);
+	/* It ends when info has the addresses, where a scan of the caller's stack sees them. */
 	ch__region_enter(self);
-	index = ch__block_resolve(heap, handle);
-	/* What a cycle found dead gives no address, swept or not (I5). The region ends when the
-	 * addresses stand in info, where a scan of the caller's stack sees them. */
-	if (index && !ch__block_is_alive(heap, ch__block_at(heap, index)))
-		index = 0;
+	uint32_t index = ch__block_resolve_alive(heap, handle);
 	if (index)
 		fill_info(heap, index, info);
 	ch__region_leave(self);

@@ -1,8 +1,20 @@
 /* SPDX-License-Identifier: MIT
- * handles.c: from handles to records and back: blocks, branches, owners. It takes no lock; what
- * keeps a record the handle's is said where each function is declared. */
+ * handles.c: from handles to records and back: blocks, branches, owners. What keeps a record the
+ * handle's is said where each function is declared. */
+#include "codeheap/base/heaps.h"
 #include "codeheap/graph/branch.h"
 #include "codeheap/graph/handles.h"
+
+struct ch_heap *ch__handle_lock(uint64_t bits, enum ch_status *status)
+	CH_UNANALYSED("it takes the lock of what it returns")
+{
+	bool is_marking = ch__is_marking();
+	struct ch_heap *heap = is_marking ? NULL : ch__handle_heap(bits);
+	*status = is_marking ? CH_E_STATE : CH_E_STALE;
+	if (heap)
+		ch__heap_lock(heap);
+	return heap;
+}
 
 bool ch__handle_is_known(const struct ch_heap *heap, const struct ch__table *table, uint64_t bits)
 {
@@ -25,6 +37,12 @@ uint32_t ch__block_resolve(struct ch_heap *heap, struct ch_block handle)
 	if (!ch__handle_is_known(heap, &heap->blocks, handle.bits))
 		return 0;
 	return is_of(heap, index, handle) ? index : 0;
+}
+
+uint32_t ch__block_resolve_alive(struct ch_heap *heap, struct ch_block handle)
+{
+	uint32_t index = ch__block_resolve(heap, handle);
+	return index && ch__block_is_alive(heap, ch__block_at(heap, index)) ? index : 0;
 }
 
 enum ch_status ch__block_resolve_open(struct ch_heap *heap, struct ch_block handle, uint32_t *index)

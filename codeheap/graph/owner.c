@@ -2,7 +2,6 @@
  * owner.c: what the VM compiles: its record, its list of blocks, its end (release.c frees what it
  * had). A record lives until its last block is free. Lock: heap, save
  * the list of blocks (the owner's busy, inside a region) and ch__owner_let_go, which takes none. */
-#include "codeheap/base/heaps.h"
 #include "codeheap/base/region.h"
 #include "codeheap/base/vm.h"
 #include "codeheap/graph/block_parts.h"
@@ -299,12 +298,10 @@ static uint64_t side_bytes(const struct ch_heap *heap, const struct ch__owner *o
 
 enum ch_status ch_owner_info(struct ch_owner handle, struct ch_owner_facts *info)
 {
-	if (ch__is_marking())
-		return CH_E_STATE;
-	struct ch_heap *heap = ch__handle_heap(handle.bits);
+	enum ch_status status;
+	struct ch_heap *heap = ch__handle_lock(handle.bits, &status);
 	if (!heap)
-		return CH_E_STALE;
-	ch__heap_lock(heap);
+		return status;
 	struct ch__thread *self = ch__thread_or_guest(heap);
 	ch__region_enter(self);
 	uint32_t index = ch__owner_resolve(heap, handle);

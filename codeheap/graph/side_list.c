@@ -186,7 +186,7 @@ static enum ch_status add_edge_to(struct ch__subject *s, struct ch_block to, uin
 	uint32_t index = __atomic_load_n(&block->owner, __ATOMIC_RELAXED);
 	struct ch__owner *owner = ch__owner_at(s->heap, index);
 	ch__owner_lock(owner);
-	if (ch__block_resolve(s->heap, to) == target && ch__block_is_alive(s->heap, block)) {
+	if (ch__block_resolve_alive(s->heap, to) == target) {
 		struct ch__item item = {ch__handle_generation(to.bits), target};
 		append(s->block->side_list, CH__ITEM_EDGE, item);
 		ch__block_held(block);
