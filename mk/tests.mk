@@ -37,7 +37,7 @@ libs_unit_os_gate := $(addprefix -Wl$(comma)--wrap=,fallocate madvise munmap clo
 libs_unit_observe_images := -Wl,--wrap=dl_iterate_phdr
 libs_unit_pages_pool := -Wl,--wrap=mmap
 libs_unit_codeheap_order := $(addprefix -Wl$(comma)--wrap=,ch__sinks_add ch__sinks_remove ch__sinks_own_destroy ch__page_set_start \
-                              ch__block_kill_now)
+                              ch__blocks_kill)
 libs_unit_codeheap_stopped := -Wl,--wrap=ch__scan_stacks
 libs_tool_libunwind := -Wl,--no-as-needed -lgcc_s -lunwind -Wl,--as-needed
 support_c := $(filter-out $(for_others) tests/support/harness.c tests/support/pretend.c tests/support/coverage.c tests/support/reached.c tests/support/stand_in.c,$(wildcard tests/support/*.c))

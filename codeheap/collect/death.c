@@ -18,7 +18,20 @@
 #include "invalidate/assumption.h"
 #include "invalidate/link.h"
 
-bool ch__dead_names_kept(const struct ch_heap *heap)
+enum { QUARANTINE_MANY_BYTES = 64 << 10 };
+
+/* Indices, no addresses: those would stay on the sweeper's stack, and hold what comes to lie there
+ * next. The record has the block's place until that is given back. */
+struct dead {
+	uint32_t index;
+	uint32_t run;   /* of branches, all unlinked */
+	bool must_wait; /* on the quarantine: its place may not go back at once */
+	bool was_open;
+	uint64_t key;
+};
+
+/* A place of theirs is not used again: an address has one name in the perf map for ever. */
+static bool dead_names_kept(const struct ch_heap *heap)
 {
 	return heap->config.dead_names == CH_DEAD_NAMES_KEPT &&
 	       (ch__sinks_on(heap->sinks) & CH__SINK_PERF_MAP) != 0;
@@ -26,18 +39,21 @@ bool ch__dead_names_kept(const struct ch_heap *heap)
 
 /* --- death --- */
 
-static void count_death(struct ch_heap *heap, const struct ch__dead *dead, enum ch_block_state was)
+static void count_death(struct ch_heap *heap, const struct ch__block *block)
 	CH_REQUIRES(ch__role_heap)
 {
 	struct ch__counters *c = &heap->counters;
+	enum ch_block_state was = ch__block_state(block);
+	uint32_t hot = ch__hot_bytes(block), cold = ch__cold_bytes(block);
+	c->blocks_aborted += was == CH_BLOCK_OPEN;
 	c->blocks_freed += was != CH_BLOCK_OPEN;
-	c->bytes_freed += dead->hot_bytes + dead->cold_bytes;
-	c->code_bytes -= dead->hot_bytes + dead->cold_bytes;
-	c->hot_bytes -= dead->hot_bytes;
-	c->cold_bytes -= dead->cold_bytes;
+	c->bytes_freed += hot + cold;
+	c->code_bytes -= hot + cold;
+	c->hot_bytes -= hot;
+	c->cold_bytes -= cold;
 	if (was == CH_BLOCK_NOTENTRANT) {
 		heap->blocks_notentrant--;
-		heap->notentrant_bytes -= dead->hot_bytes + dead->cold_bytes;
+		heap->notentrant_bytes -= hot + cold;
 	}
 }
 
@@ -94,27 +110,19 @@ static bool is_known(const struct ch_heap *heap, const struct ch__block *block)
 
 /* LIVE | NOTENTRANT | OPEN -> DEAD. In a region, under heap, with the list of its owner locked; the
  * caller clears what is left in starts. */
-static void kill(struct ch_heap *heap, uint32_t index, bool patch_sources, enum ch__death death,
-		 struct ch__dead *dead, struct starts *starts)
-	CH_REQUIRES(ch__role_heap, ch__role_owner, ch__role_region)
+static void kill(struct ch_heap *heap, uint32_t index, enum ch__death death, struct dead *dead,
+		 struct starts *starts) CH_REQUIRES(ch__role_heap, ch__role_owner, ch__role_region)
 {
 	struct ch__block *block = ch__block_at(heap, index);
-	enum ch_block_state was = ch__block_state(block);
 	struct ch__owner *owner = ch__owner_at(heap, block->owner);
-	bool is_data = ch__block_is_data(heap, block);
-	*dead = (struct ch__dead){.index = index,
-			      .hot_offset = block->hot_offset,
-			      .hot_bytes = ch__hot_bytes(block),
-			      .cold_bytes = ch__cold_bytes(block),
-			      .must_wait = death == CH__DEATH_UNREACHED ||
-					   ch__dead_names_kept(heap) || is_known(heap, block),
-			      .was_open = was == CH_BLOCK_OPEN,
-			      .is_data = is_data,
-			      .is_lent = ch__block_is_lent(heap, block),
-			      .key = ch__block_handle(heap, index).bits,
-			      .side_list = block->side_list};
-	if (block->cold_granules)
-		dead->cold_offset = ch__cold_offset(heap, block);
+	bool was_open = ch__block_state(block) == CH_BLOCK_OPEN;
+	/* What leads to code that no cycle reached is as dead; a child without a copy has none. */
+	bool patch_sources = death != CH__DEATH_UNREACHED && death != CH__DEATH_NO_COPY;
+	*dead = (struct dead){.index = index,
+			      .must_wait = death == CH__DEATH_UNREACHED || dead_names_kept(heap) ||
+					   is_known(heap, block),
+			      .was_open = was_open,
+			      .key = ch__block_handle(heap, index).bits};
 	ch__block_unlink(heap, index, patch_sources, false);
 	dead->run = ch__block_run(block);
 	atomic_store_explicit(&block->first_branch, 0, memory_order_relaxed);
@@ -126,21 +134,21 @@ static void kill(struct ch_heap *heap, uint32_t index, bool patch_sources, enum 
 	/* Release: out of every list before none finds it. */
 	uint32_t generation = atomic_load_explicit(&block->generation, memory_order_relaxed);
 	atomic_store_explicit(&block->generation, generation + 1, memory_order_release);
-	if (was != CH_BLOCK_OPEN) {
-		clear_start(heap, starts, dead->hot_offset);
-		if (dead->cold_bytes)
-			clear_start(heap, starts, dead->cold_offset);
+	if (!was_open) {
+		clear_start(heap, starts, block->hot_offset);
+		if (block->cold_granules)
+			clear_start(heap, starts, ch__cold_offset(heap, block));
 	}
+	count_death(heap, block);
 	ch__block_set_state(heap, index, CH_BLOCK_DEAD, CH__CAUSE_NONE, __func__);
-	count_death(heap, dead, was);
-	bool has_notice = was != CH_BLOCK_OPEN && owner->vm->ops.block_freed;
+	bool has_notice = !was_open && owner->vm->ops.block_freed;
 	change_flags(block, CH__FLAG_NOTICE, has_notice ? CH__FLAG_NOTICE : 0);
 }
 
 /* --- withdrawal: outside of regions; names of all first, then traps --- */
 
 /* Who observes the heap may take names. */
-static void tell_listeners(struct ch_heap *heap, const struct ch__dead *dead, uint32_t count)
+static void tell_listeners(struct ch_heap *heap, const struct dead *dead, uint32_t count)
 	CH_REQUIRES(ch__role_heap)
 {
 	uint64_t handles[CH__KILLED_AT_ONCE];
@@ -152,7 +160,7 @@ static void tell_listeners(struct ch_heap *heap, const struct ch__dead *dead, ui
 }
 
 /* In one call: a sink takes its lock once. An OPEN block was never told of. */
-static void withdraw_names(struct ch_heap *heap, const struct ch__dead *dead, uint32_t count)
+static void withdraw_names(struct ch_heap *heap, const struct dead *dead, uint32_t count)
 	CH_REQUIRES(ch__role_heap)
 {
 	tell_listeners(heap, dead, count);
@@ -161,27 +169,30 @@ static void withdraw_names(struct ch_heap *heap, const struct ch__dead *dead, ui
 	if (!ch__sinks_want_ranges(atomic_load_explicit(&heap->sinks_on, memory_order_relaxed)))
 		return;
 	for (uint32_t i = 0; i < count; i++) {
-		const struct ch__dead *d = &dead[i];
-		if (d->was_open || d->is_data)
-			continue;
-		/* Its record has the place until it is given back. */
-		n += ch__block_ranges(heap, ch__block_at(heap, d->index), d->key, &ranges[n]);
+		const struct ch__block *block = ch__block_at(heap, dead[i].index);
+		if (!dead[i].was_open && !ch__block_is_data(heap, block))
+			n += ch__block_ranges(heap, block, dead[i].key, &ranges[n]);
 	}
 	if (n)
 		ch__sinks_remove(heap->sinks, ranges, n);
 }
 
-static void fill_with_traps(struct ch_heap *heap, const struct ch__dead *dead)
+static void fill_with_traps(struct ch_heap *heap, const struct dead *dead)
 {
-	if (!dead->is_lent)
-		ch__pool_poison(heap->pool, ch__exec(heap, dead->hot_offset), dead->hot_bytes);
-	if (dead->cold_bytes)
-		ch__pool_poison(heap->pool, ch__exec(heap, dead->cold_offset), dead->cold_bytes);
-	if (CH_LIKELY(!heap->pool->is_translated) || dead->was_open || dead->is_data)
+	const struct ch__block *block = ch__block_at(heap, dead->index);
+	uintptr_t hot = ch__exec(heap, block->hot_offset);
+	uintptr_t cold = ch__exec(heap, ch__cold_offset(heap, block));
+	/* What is written in place gets them as its pages go back. */
+	if (!ch__block_is_lent(heap, block))
+		ch__pool_poison(heap->pool, hot, ch__hot_bytes(block));
+	if (block->cold_granules)
+		ch__pool_poison(heap->pool, cold, ch__cold_bytes(block));
+	if (CH_LIKELY(!heap->pool->is_translated) || dead->was_open ||
+	    ch__block_is_data(heap, block))
 		return;
-	ch__valgrind_part_dead(heap->pool, ch__exec(heap, dead->hot_offset));
-	if (dead->cold_bytes)
-		ch__valgrind_part_dead(heap->pool, ch__exec(heap, dead->cold_offset));
+	ch__valgrind_part_dead(heap->pool, hot);
+	if (block->cold_granules)
+		ch__valgrind_part_dead(heap->pool, cold);
 }
 
 /* --- notices and quarantine: a DEAD record is on one list or both --- */
@@ -198,82 +209,51 @@ static void queue_notice(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__r
 }
 
 /* What it has besides its place, and its word to the VM. */
-static void drop_side(struct ch_heap *heap, const struct ch__dead *dead) CH_REQUIRES(ch__role_heap)
+static void drop_side(struct ch_heap *heap, const struct dead *dead) CH_REQUIRES(ch__role_heap)
 {
+	struct ch__block *block = ch__block_at(heap, dead->index);
 	if (dead->run) {
 		uint32_t length = ch__branches_free(heap, dead->run);
 		heap->counters.stub_bytes -= (int64_t)length * ch__stub_bytes(heap);
 	}
-	struct ch__block *block = ch__block_at(heap, dead->index);
 	/* Until its names were withdrawn, sinks could ask for them. */
-	if (dead->side_list) {
-		ch__side_take(block);
-		ch__side_drop(heap, dead->side_list);
-	}
+	if (block->side_list)
+		ch__side_drop(heap, ch__side_take(block));
 	if (block->flags & CH__FLAG_NOTICE)
 		queue_notice(heap, dead->index);
 }
 
-static void finish_record(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__role_heap)
-{
-	struct ch__block *block = ch__block_at(heap, index);
-	uint32_t owner = block->owner;
-	ch__block_recycle(heap, index);
-	ch__owner_drop(heap, owner, 1);
-}
-
-/* The record keeps no place. True when it may go, too: no notice is due. */
-static bool forget_place(struct ch__block *block)
-{
-	ch__set16(&block->hot_granules, 0);
-	ch__set16(&block->cold_granules, 0);
-	change_flags(block, CH__FLAG_SPAN, 0);
-	return !(block->flags & CH__FLAG_NOTICE);
-}
-
-/* The unwind data of a slot goes last (I8), while nobody else can have the place. */
-static void forget_slot(struct ch_heap *heap, uint32_t hot_offset)
-{
-	if (ch__place_is_slot(heap, hot_offset))
-		ch__sinks_slot_dead(heap->sinks, ch__exec(heap, hot_offset));
-}
-
-/* The place goes back: DEAD -> FREE, the record too unless its notice is due. Under heap. */
-static void free_place(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__role_heap)
-{
-	struct ch__block *block = ch__block_at(heap, index);
-	struct ch__thread *self = ch__thread_or_guest(heap);
-	bool is_span = (block->flags & CH__FLAG_SPAN) != 0;
-	uint32_t hot_offset = block->hot_offset;
-	forget_slot(heap, hot_offset);
-	ch__region_enter(self);
-	ch__block_give_back(heap, block);
-	ch__region_leave(self);
-	ch__block_pages_freed(heap, hot_offset, is_span);
-	if (forget_place(block))
-		finish_record(heap, index);
-}
-
-/* The same for blocks of one owner in one page, none of them a span. */
-static void free_places(struct ch_heap *heap, const struct ch__dead *dead, uint32_t count)
+/* Places of blocks of one owner in one page, or of one block that has a span, go back: DEAD ->
+ * FREE, the records too unless a notice is due. Under heap. */
+static void free_places(struct ch_heap *heap, const struct dead *dead, uint32_t count)
 	CH_REQUIRES(ch__role_heap)
 {
 	struct ch__thread *self = ch__thread_or_guest(heap);
-	uint32_t page = dead->hot_offset >> heap->pool->page_log2, finished = 0;
-	uint32_t owner = ch__block_at(heap, dead->index)->owner;
-	for (uint32_t i = 0; i < count; i++)
-		forget_slot(heap, dead[i].hot_offset);
+	const struct ch__block *first = ch__block_at(heap, dead->index);
+	uint32_t hot_offset = first->hot_offset, page = hot_offset >> heap->pool->page_log2;
+	uint32_t owner = first->owner, finished = 0;
+	bool is_span = (first->flags & CH__FLAG_SPAN) != 0;
+	/* The unwind data of slots goes last (I8), while nobody else can have the places. */
+	for (uint32_t i = 0; i < count && ch__place_is_slot(heap, hot_offset); i++)
+		ch__sinks_slot_dead(heap->sinks,
+				    ch__exec(heap, ch__block_at(heap, dead[i].index)->hot_offset));
 	ch__region_enter(self);
 	ch__page_lock(&heap->pool->pages[page]);
-	for (uint32_t i = 0; i < count; i++) {
-		ch__page_give_back(heap->pool, page, dead[i].hot_offset, dead[i].hot_bytes);
-		ch__page_give_back(heap->pool, page, dead[i].cold_offset, dead[i].cold_bytes);
+	for (uint32_t i = 0; i < count && !is_span; i++) {
+		const struct ch__block *block = ch__block_at(heap, dead[i].index);
+		ch__page_give_back(heap->pool, page, block->hot_offset, ch__hot_bytes(block));
+		ch__page_give_back(heap->pool, page, ch__cold_offset(heap, block),
+				   ch__cold_bytes(block));
 	}
 	ch__page_unlock(&heap->pool->pages[page]);
 	ch__region_leave(self);
-	ch__block_pages_freed(heap, dead->hot_offset, false);
+	ch__block_pages_freed(heap, hot_offset, is_span);
 	for (uint32_t i = 0; i < count; i++) {
-		if (!forget_place(ch__block_at(heap, dead[i].index)))
+		struct ch__block *block = ch__block_at(heap, dead[i].index);
+		ch__set16(&block->hot_granules, 0);
+		ch__set16(&block->cold_granules, 0);
+		change_flags(block, CH__FLAG_SPAN, 0);
+		if (block->flags & CH__FLAG_NOTICE)
 			continue;
 		ch__block_recycle(heap, dead[i].index);
 		finished++;
@@ -298,25 +278,26 @@ static void pass_syncs(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 	}
 }
 
-static void quarantine(struct ch_heap *heap, const struct ch__dead *dead) CH_REQUIRES(ch__role_heap)
+static void quarantine(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__role_heap)
 {
-	struct ch__block *block = ch__block_at(heap, dead->index);
+	struct ch__block *block = ch__block_at(heap, index);
 	block->quarantine_next = 0;
 	/* Those under way count as passed: Boehm's hook has them without the heap lock. */
 	uint64_t begun = atomic_load(&heap->core_syncs_begun);
 	block->syncs_begun = (uint32_t)begun;
 	if (heap->quarantine_head)
-		ch__block_at(heap, heap->quarantine_tail)->quarantine_next = dead->index;
+		ch__block_at(heap, heap->quarantine_tail)->quarantine_next = index;
 	else
-		heap->quarantine_head = dead->index;
-	heap->quarantine_tail = dead->index;
+		heap->quarantine_head = index;
+	heap->quarantine_tail = index;
 	/* Who waits now is not older than a sync under way: the numbers of neighbours are close. */
 	pass_syncs(heap);
 	if (!heap->quarantine_waits) {
-		heap->quarantine_waits = dead->index;
+		heap->quarantine_waits = index;
 		heap->quarantine_syncs = begun;
 	}
-	atomic_fetch_add_explicit(&heap->quarantine_bytes, dead->hot_bytes + dead->cold_bytes,
+	atomic_fetch_add_explicit(&heap->quarantine_bytes,
+				  ch__hot_bytes(block) + ch__cold_bytes(block),
 				  memory_order_relaxed);
 }
 
@@ -326,13 +307,14 @@ bool ch__quarantine_advance(struct ch_heap *heap, bool in_need)
 	pass_syncs(heap);
 	if (!heap->quarantine_head)
 		return false;
-	if (ch__dead_names_kept(heap)) {
+	if (dead_names_kept(heap)) {
 		if (!in_need)
 			return false;
 		/* Names go before their addresses have others. */
 		ch__sinks_flush(heap->sinks, CH__FLUSH_IN_NEED);
 	}
-	if (in_need)
+	if (in_need || atomic_load_explicit(&heap->quarantine_bytes, memory_order_relaxed) >
+			       QUARANTINE_MANY_BYTES)
 		(void)ch__core_sync(heap);
 	pass_syncs(heap);
 	while (heap->quarantine_head != heap->quarantine_waits) {
@@ -346,7 +328,7 @@ bool ch__quarantine_advance(struct ch_heap *heap, bool in_need)
 		atomic_fetch_sub_explicit(&heap->quarantine_bytes,
 					  ch__hot_bytes(block) + ch__cold_bytes(block),
 					  memory_order_relaxed);
-		free_place(heap, index);
+		free_places(heap, &(struct dead){.index = index}, 1);
 		has_freed = true;
 	}
 	/* Their deaths were told as space that is there in need. Without core syncs it was not; and
@@ -368,7 +350,8 @@ void ch__notices_deliver(struct ch_heap *heap)
 			return;
 		}
 		struct ch__block *block = ch__block_at(heap, index);
-		struct ch_vm *vm = ch__owner_at(heap, block->owner)->vm;
+		uint32_t owner = block->owner;
+		struct ch_vm *vm = ch__owner_at(heap, owner)->vm;
 		void *user = block->user;
 		heap->notice_head = block->notice_next;
 		atomic_fetch_sub_explicit(&heap->notices_now, 1, memory_order_relaxed);
@@ -376,8 +359,10 @@ void ch__notices_deliver(struct ch_heap *heap)
 		void *vm_user = vm->user;
 		block->flags &= (uint8_t)~CH__FLAG_NOTICE;
 		/* Its place has gone back before: the record waited for this notice only. */
-		if (!ch__hot_bytes(block))
-			finish_record(heap, index);
+		if (!ch__hot_bytes(block)) {
+			ch__block_recycle(heap, index);
+			ch__owner_drop(heap, owner, 1);
+		}
 		ch__heap_unlock(heap);
 		ch__holds_nothing();
 		if (freed)
@@ -387,40 +372,30 @@ void ch__notices_deliver(struct ch_heap *heap)
 
 /* --- the end of several --- */
 
-void ch__block_kill_now(struct ch_heap *heap, uint32_t index, enum ch__death death)
+static uint32_t page_of(const struct ch_heap *heap, const struct dead *dead)
 {
-	ch__blocks_kill_now(heap, &index, 1, death);
-}
-
-static bool is_in_one_page(const struct ch_heap *heap, const struct ch__dead *dead)
-{
-	return !(ch__block_at(heap, dead->index)->flags & CH__FLAG_SPAN);
+	return ch__block_at(heap, dead->index)->hot_offset >> heap->pool->page_log2;
 }
 
 /* The places that need not wait for a core sync go back, page by page. */
-static void free_or_quarantine(struct ch_heap *heap, const struct ch__dead *dead, uint32_t count)
+static void free_or_quarantine(struct ch_heap *heap, const struct dead *dead, uint32_t count)
 	CH_REQUIRES(ch__role_heap)
 {
 	for (uint32_t i = 0, end; i < count; i = end) {
 		end = i + 1;
 		if (dead[i].must_wait) {
-			quarantine(heap, &dead[i]);
+			quarantine(heap, dead[i].index);
 			continue;
 		}
-		uint32_t page = dead[i].hot_offset >> heap->pool->page_log2;
-		if (!is_in_one_page(heap, &dead[i])) {
-			free_place(heap, dead[i].index);
-			continue;
-		}
-		while (end < count && !dead[end].must_wait &&
-		       dead[end].hot_offset >> heap->pool->page_log2 == page &&
-		       is_in_one_page(heap, &dead[end]))
+		uint32_t page = page_of(heap, &dead[i]);
+		while (end < count && !dead[end].must_wait && page_of(heap, &dead[end]) == page)
 			end++;
 		free_places(heap, &dead[i], end - i);
 	}
 }
 
-void ch__deaths_finish(struct ch_heap *heap, const struct ch__dead *dead, uint32_t count)
+static void finish(struct ch_heap *heap, const struct dead *dead, uint32_t count)
+	CH_REQUIRES(ch__role_heap)
 {
 	withdraw_names(heap, dead, count);
 	for (uint32_t i = 0; i < count; i++)
@@ -431,73 +406,39 @@ void ch__deaths_finish(struct ch_heap *heap, const struct ch__dead *dead, uint32
 	count_space(heap, count);
 }
 
-/* With the list of the owner locked, as whoever attaches an edge has it. */
-static uint32_t without_edged(struct ch_heap *heap, uint32_t *blocks, uint32_t count)
-	CH_REQUIRES(ch__role_owner)
+void ch__blocks_kill(struct ch_heap *heap, const uint32_t *blocks, uint32_t count,
+		     enum ch__death death)
 {
-	uint32_t n = 0;
-	for (uint32_t i = 0; i < count; i++)
-		if (!(ch__block_at(heap, blocks[i])->flags & CH__FLAG_EDGED))
-			blocks[n++] = blocks[i];
-	return n;
-}
-
-void ch__blocks_kill_now(struct ch_heap *heap, uint32_t *blocks, uint32_t count,
-			 enum ch__death death)
-{
+	struct ch__thread *self = ch__thread_or_guest(heap);
+	struct dead dead[CH__KILLED_AT_ONCE];
+	struct starts starts = {0};
+	uint32_t killed = 0;
 	if (!count)
 		return;
-	struct ch__thread *self = ch__thread_or_guest(heap);
-	struct ch__owner *owner = ch__owner_at(heap, ch__block_at(heap, blocks[0])->owner);
-	struct ch__dead dead[CH__KILLED_AT_ONCE];
-	struct starts starts = {0};
 	ch__stats_note_peak(heap);
 	ch__tombstones_reserve(heap, count);
 	ch__region_enter(self);
-	ch__owner_lock(owner);
-	/* A released block that another one has an edge to goes with that one. */
-	if (death == CH__DEATH_NOT_RUNNING)
-		count = without_edged(heap, blocks, count);
-	for (uint32_t i = 0; i < count; i++)
-		kill(heap, blocks[i], true, death, &dead[i], &starts);
+	for (uint32_t i = 0; i < count;) {
+		uint32_t of = ch__block_at(heap, blocks[i])->owner;
+		struct ch__owner *owner = ch__owner_at(heap, of);
+		ch__owner_lock(owner);
+		do {
+			/* A released block that another one has an edge to goes with that one. Who
+			 * attaches an edge has the lock, too. */
+			if (death != CH__DEATH_NOT_RUNNING ||
+			    !(ch__block_at(heap, blocks[i])->flags & CH__FLAG_EDGED))
+				kill(heap, blocks[i], death, &dead[killed++], &starts);
+		} while (++i < count && ch__block_at(heap, blocks[i])->owner == of);
+		ch__owner_unlock(owner);
+	}
 	clear_starts(heap, &starts);
-	ch__owner_unlock(owner);
 	ch__region_leave(self);
-	ch__deaths_finish(heap, dead, count);
-}
-
-/* A child of fork has no copy: its blocks die, and no byte of them is touched. Their places stay in
- * use, so that unwinders know the frames that are on its stack. Under heap. */
-void ch__blocks_forget_all(struct ch_heap *heap)
-{
-	struct ch__thread *self = ch__thread_or_guest(heap);
-	for (uint32_t i = 1; i < heap->blocks.used; i++) {
-		struct ch__dead dead;
-		struct starts starts = {0};
-		if (!ch__block_in_use(heap, i))
-			continue;
-		struct ch__owner *owner = ch__owner_at(heap, ch__block_at(heap, i)->owner);
-		ch__tombstones_reserve(heap, 1);
-		ch__region_enter(self);
-		ch__owner_lock(owner);
-		kill(heap, i, false, CH__DEATH_NO_COPY, &dead, &starts);
-		clear_starts(heap, &starts);
-		ch__owner_unlock(owner);
-		ch__region_leave(self);
-		heap->counters.blocks_aborted += dead.was_open;
-		drop_side(heap, &dead);
+	if (death != CH__DEATH_NO_COPY) {
+		finish(heap, dead, killed);
+		return;
 	}
-}
-
-void ch__blocks_kill_unreached(struct ch_heap *heap, const uint32_t *blocks, uint32_t count,
-			       struct ch__dead *dead)
-{
-	struct starts starts = {0};
-	for (uint32_t i = 0; i < count; i++) {
-		struct ch__owner *owner = ch__owner_at(heap, ch__block_at(heap, blocks[i])->owner);
-		ch__owner_lock(owner);
-		kill(heap, blocks[i], false, CH__DEATH_UNREACHED, &dead[i], &starts);
-		ch__owner_unlock(owner);
-	}
-	clear_starts(heap, &starts);
+	/* A child of fork has no copy, so no byte is touched. The places stay in use: unwinders
+	 * know the frames that are on its stack. */
+	for (uint32_t i = 0; i < killed; i++)
+		drop_side(heap, &dead[i]);
 }

@@ -24,7 +24,7 @@ static bool kill_committed(struct ch_heap *heap, const struct ch__owner *owner)
 	bool has_others = false;
 	for (uint32_t at = owner->first_block; at; at = ch__block_at(heap, at)->owner_next) {
 		if (count == CH__KILLED_AT_ONCE) {
-			ch__blocks_kill_now(heap, batch, count, CH__DEATH_NOT_RUNNING);
+			ch__blocks_kill(heap, batch, count, CH__DEATH_NOT_RUNNING);
 			count = 0;
 		}
 		/* An OPEN block is its thread's; its commit will say CH_E_STALE. */
@@ -33,7 +33,7 @@ static bool kill_committed(struct ch_heap *heap, const struct ch__owner *owner)
 		else
 			has_others = true;
 	}
-	ch__blocks_kill_now(heap, batch, count, CH__DEATH_NOT_RUNNING);
+	ch__blocks_kill(heap, batch, count, CH__DEATH_NOT_RUNNING);
 	return has_others;
 }
 

@@ -8,9 +8,6 @@
 #include "codeheap/collect/death.h"
 #include "codeheap/collect/sweep.h"
 #include "codeheap/graph/block_parts.h"
-#include "codeheap/graph/stats.h"
-
-enum { QUARANTINE_MANY_BYTES = 64 << 10 };
 
 /* What the death of a block touches lies all over memory: asked for some blocks ahead. */
 static void prefetch_death(const struct ch_heap *heap, const struct ch__block *block)
@@ -27,16 +24,16 @@ static void prefetch_death(const struct ch_heap *heap, const struct ch__block *b
 		__builtin_prefetch(code + at, 1);
 }
 
-/* In a region. Fills dead[] with blocks that no cycle reached; true while there are more to look
- * at. */
-static bool take_dead(struct ch_heap *heap, struct ch__dead *dead, uint32_t room, uint32_t *count)
+/* Finds blocks that no cycle reached; true while there are more to look at. What is found stays dead
+ * (I5), and the heap lock keeps it. In a region: a cycle of Boehm's, which takes no lock, may end
+ * behind it, and begins the sweep anew. */
+static bool take_dead(struct ch_heap *heap, uint32_t found[CH__KILLED_AT_ONCE], uint32_t *count)
 	CH_REQUIRES(ch__role_heap, ch__role_region)
 {
 	enum { LOOKED_AT_MOST = 8192 };
 	uint32_t used = heap->blocks.used, at = heap->sweep_cursor;
 	uint32_t end = used - at > LOOKED_AT_MOST ? at + LOOKED_AT_MOST : used;
-	uint32_t found[CH__KILLED_AT_ONCE], n = 0;
-	for (; at < end && n < room; at++) {
+	for (*count = 0; at < end && *count < heap->config.step_blocks; at++) {
 		if (!atomic_load_explicit(&heap->blocks.segments[at >> CH__SEGMENT_LOG2],
 					  memory_order_relaxed))
 			continue;
@@ -46,11 +43,9 @@ static bool take_dead(struct ch_heap *heap, struct ch__dead *dead, uint32_t room
 		    ch__block_state(block) == CH_BLOCK_OPEN || (block->flags & CH__FLAG_IMMORTAL) ||
 		    ch__block_is_alive(heap, block))
 			continue;
-		found[n++] = at;
+		found[(*count)++] = at;
 		prefetch_death(heap, block);
 	}
-	ch__blocks_kill_unreached(heap, found, n, dead);
-	*count = n;
 	heap->sweep_cursor = at;
 	if (at < used)
 		return true;
@@ -58,35 +53,23 @@ static bool take_dead(struct ch_heap *heap, struct ch__dead *dead, uint32_t room
 	return false;
 }
 
-static void free_owners(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
-{
-	for (uint32_t i = 1; i < heap->owners.used; i++)
-		ch__owner_try_free(heap, i);
-}
-
 static bool step(struct ch_heap *heap)
 {
-	struct ch__dead dead[CH__KILLED_AT_ONCE];
-	uint32_t count = 0, room = heap->config.step_blocks;
+	uint32_t found[CH__KILLED_AT_ONCE], count;
 	uint64_t start = ch__os_now_ns();
 	ch__heap_lock(heap);
 	struct ch__thread *self = ch__thread_or_guest(heap);
-	ch__stats_note_peak(heap);
-	ch__tombstones_reserve(heap, room);
 	ch__region_enter(self);
-	bool more = take_dead(heap, dead, room, &count);
+	bool more = take_dead(heap, found, &count);
 	ch__region_leave(self);
-	ch__deaths_finish(heap, dead, count);
+	ch__blocks_kill(heap, found, count, CH__DEATH_UNREACHED);
 	if (!more) {
-		free_owners(heap);
-		/* What died in the cycle before has seen this cycle's core sync; much of this one's
-		 * is worth one more. */
-		bool is_much = atomic_load_explicit(&heap->quarantine_bytes, memory_order_relaxed) >
-				       QUARANTINE_MANY_BYTES &&
-			       !ch__dead_names_kept(heap);
+		for (uint32_t i = 1; i < heap->owners.used; i++)
+			ch__owner_try_free(heap, i);
 		/* Somebody waits for word of space, and cannot synchronize without this cycle. */
 		bool is_need = !heap->has_core_sync && atomic_load(&heap->anyone_wants_space);
-		ch__quarantine_advance(heap, is_much || is_need);
+		/* What died in the cycle before has seen this cycle's core sync. */
+		ch__quarantine_advance(heap, is_need);
 		ch__trigger_swept(heap);
 		ch__event_note(heap, CH__EVENT_SWEPT, heap->counters.blocks_freed);
 	}
@@ -99,9 +82,8 @@ bool ch__sweep_step(struct ch_heap *heap)
 {
 	ch__sweep_lock(heap);
 	bool more = atomic_load(&heap->sweep_pending) && step(heap);
-	bool is_done = !more;
 	ch__sweep_unlock(heap);
-	if (!is_done)
+	if (more)
 		return true;
 	if (ch__sinks_want_ranges(atomic_load(&heap->sinks_on)))
 		ch__sinks_flush(heap->sinks, CH__FLUSH_COLLECTION);

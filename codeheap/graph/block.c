@@ -98,15 +98,6 @@ void ch__part_give_back(struct ch_heap *heap, uint32_t offset, uint32_t bytes)
 	ch__page_unlock(page);
 }
 
-void ch__block_give_back(struct ch_heap *heap, struct ch__block *block)
-{
-	if (block->flags & CH__FLAG_SPAN)
-		return;
-	ch__part_give_back(heap, block->hot_offset, ch__hot_bytes(block));
-	if (block->cold_granules)
-		ch__part_give_back(heap, ch__cold_offset(heap, block), ch__cold_bytes(block));
-}
-
 /* A page that became FREE may be another thread's already: open.c takes pages and tells the
  * unwinder under the same lock. */
 static void forget_page(struct ch_heap *heap, uint32_t page)

@@ -156,8 +156,6 @@ void ch__block_recycle(struct ch_heap *, uint32_t index) CH_REQUIRES(ch__role_he
 /* Used bits of so many bytes at a pool offset are cleared. In a region. */
 void ch__part_give_back(struct ch_heap *, uint32_t offset, uint32_t bytes)
 	CH_REQUIRES(ch__role_region);
-/* Used bits of the block's parts are cleared; page lists are told by the caller. In a region. */
-void ch__block_give_back(struct ch_heap *, struct ch__block *) CH_REQUIRES(ch__role_region);
 void ch__block_pages_freed(struct ch_heap *, uint32_t hot_offset, bool is_span);
 void ch__page_retire(struct ch_heap *, uint32_t page); /* the caller's open page */
 void ch__block_held(struct ch__block *);               /* it has an in-edge or an entry */

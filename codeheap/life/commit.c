@@ -457,9 +457,8 @@ static enum ch_status abort_open(const struct ch_code *code, enum ch__death deat
 	if (status != CH_OK)
 		return CH_E_STATE;
 	ch__heap_lock(heap);
-	ch__block_kill_now(heap, index, death);
+	ch__blocks_kill(heap, &index, 1, death);
 	ch__heap_unlock(heap);
-	CH__COUNT(self->counters.blocks_aborted, 1);
 	ch__trigger_tell(heap);
 	return CH_OK;
 }

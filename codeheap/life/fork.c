@@ -99,10 +99,8 @@ static void abort_open(struct ch_heap *heap, struct ch__thread *thread) CH_REQUI
 {
 	for (uint32_t i = 0; i < thread->young_count; i++) {
 		uint32_t index = ch__block_resolve(heap, thread->young[i]);
-		if (index && ch__block_state(ch__block_at(heap, index)) == CH_BLOCK_OPEN) {
-			ch__block_kill_now(heap, index, CH__DEATH_FORKED);
-			heap->counters.blocks_aborted++;
-		}
+		if (index && ch__block_state(ch__block_at(heap, index)) == CH_BLOCK_OPEN)
+			ch__blocks_kill(heap, &index, 1, CH__DEATH_FORKED);
 	}
 }
 
@@ -170,7 +168,9 @@ static void reclaim_pages(struct ch_heap *heap)
 static void lose_code(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 {
 	heap->is_codeless = true;
-	ch__blocks_forget_all(heap);
+	for (uint32_t i = 1; i < heap->blocks.used; i++)
+		if (ch__block_in_use(heap, i))
+			ch__blocks_kill(heap, &i, 1, CH__DEATH_NO_COPY);
 	if (ch__thread_self(heap))
 		retire_pages(heap, ch__thread_self(heap));
 }

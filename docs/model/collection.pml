@@ -166,7 +166,7 @@ inline invalidate_D(t) {
 
 /* --- quarantine: unlinked -> sync -> traps -> sync -> free, under the heap lock --- */
 
-/* to_traps: fill_with_traps. advance: ch__quarantine_advance, free_place, ch__block_recycle. */
+/* to_traps: fill_with_traps. advance: ch__quarantine_advance, free_places, ch__block_recycle. */
 
 inline to_traps(s) {
 	assert(at[0] != s && at[1] != s);
@@ -285,7 +285,7 @@ active proctype M1() provided (!stopped)
 			:: else
 			fi
 		};
-		/* ch_owner_release as NOT_RUNNING, free_blocks, ch__blocks_kill_now: the VM vouches for
+		/* ch_owner_release as NOT_RUNNING, free_blocks, ch__blocks_kill: the VM vouches for
 		 * M2. */
 		if
 		:: atomic {

@@ -92,7 +92,7 @@ inline let_die(side, t) {
 	fi;
 	UNLOCK(side)
 }
-/* ch__quarantine_advance, free_place, ch__block_recycle */
+/* ch__quarantine_advance, free_places, ch__block_recycle */
 inline reuse(side, t) {
 	LOCK(side, t);
 	if

@@ -47,13 +47,14 @@ void __wrap_ch__page_set_start(struct ch__pool *pool, uint32_t offset)
 	__real_ch__page_set_start(pool, offset);
 }
 
-void __real_ch__block_kill_now(struct ch_heap *, uint32_t, enum ch__death);
-void __wrap_ch__block_kill_now(struct ch_heap *, uint32_t, enum ch__death);
-void __wrap_ch__block_kill_now(struct ch_heap *heap, uint32_t index, enum ch__death death)
+void __real_ch__blocks_kill(struct ch_heap *, const uint32_t *, uint32_t, enum ch__death);
+void __wrap_ch__blocks_kill(struct ch_heap *, const uint32_t *, uint32_t, enum ch__death);
+void __wrap_ch__blocks_kill(struct ch_heap *heap, const uint32_t *blocks, uint32_t count,
+			    enum ch__death death)
 {
-	if (on_kill)
-		on_kill(index);
-	__real_ch__block_kill_now(heap, index, death);
+	for (uint32_t i = 0; on_kill && i < count; i++)
+		on_kill(blocks[i]);
+	__real_ch__blocks_kill(heap, blocks, count, death);
 }
 
 void __real_ch__sinks_own_destroy(struct ch__sinks *, struct ch__own *);
