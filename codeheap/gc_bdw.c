@@ -35,7 +35,6 @@
 #include "codeheap/base/region.h"
 #include "codeheap/collect/stacks.h"
 #include "codeheap/graph/stats.h"
-#include "codeheap/base/trigger.h"
 
 #include <errno.h>
 #include <gc/gc.h>
@@ -222,7 +221,6 @@ static void mark_noted_owners(struct bdw *bdw, struct ch_marker *marker)
 
 static void push_roots_of(struct bdw *bdw) CH_REQUIRES(ch__role_frozen, ch__role_stopped)
 {
-	struct ch_heap *heap = bdw->heap;
 	struct engine *engine = take_engine(bdw);
 	struct ch_marker *marker = &engine->marker;
 	marker->ref = push_root_ref;
@@ -231,10 +229,6 @@ static void push_roots_of(struct bdw *bdw) CH_REQUIRES(ch__role_frozen, ch__role
 		mark_noted_owners(bdw, marker);
 	ch__mark_roots(marker);
 	ch__scan_stacks(marker);
-	for (struct ch_vm *vm = heap->vms; vm; vm = vm->next)
-		if (vm->is_attached && vm->ops.roots)
-			vm->ops.roots(vm->user, marker);
-	ch__mark_drain(marker);
 	give_engine(engine);
 }
 
@@ -354,7 +348,6 @@ static void before_stop(void) CH_UNANALYSED("a freeze of each heap, in a loop")
 			continue;
 		bdw->must_retrace = !is_cleared;
 		bdw->is_full = true;
-		ch__trigger_cycle_begins(heap);
 		ch__cycle_begin(heap);
 		for (int i = 0; i < ENGINES; i++)
 			ch__marker_init(heap, &bdw->engines[i].marker);
@@ -363,28 +356,12 @@ static void before_stop(void) CH_UNANALYSED("a freeze of each heap, in a loop")
 	}
 }
 
-static void count_pause(struct ch_heap *heap, uint64_t pause_ns)
-{
-	heap->pause_ns_last = heap->mark_ns_last = pause_ns;
-	heap->mark_ns_total += pause_ns;
-	if (pause_ns > heap->pause_ns_max)
-		heap->pause_ns_max = pause_ns;
-	ch__stats_note_pause(heap, ch__os_now_ns(), pause_ns);
-}
-
 static void thaw(struct bdw *bdw) CH_UNANALYSED("a freeze that lasts from event to event")
 {
 	if (!bdw->is_frozen)
 		return;
 	bdw->is_frozen = false;
 	ch__unfreeze(bdw->heap);
-}
-
-static void give_up(struct bdw *bdw)
-{
-	ch__cycle_give_up(bdw->heap);
-	if (bdw->is_full)
-		ch__trigger_cycle_abandoned(bdw->heap);
 }
 
 /* Each stop of a collection scans anew: its last one decides. */
@@ -402,10 +379,10 @@ static void after_start(void)
 		if (!bdw->is_frozen)
 			continue;
 		has_frozen(bdw);
-		count_pause(bdw->heap, ch__os_now_ns() - bdw->stop_ns);
+		ch__stats_note_pause(bdw->heap, bdw->stop_ns, bdw->stop_ns);
 		if (bdw->is_done)
 			continue;
-		give_up(bdw);
+		ch__cycle_give_up(bdw->heap);
 		thaw(bdw);
 	}
 }
@@ -427,14 +404,12 @@ static void after_reclaim(void)
 			continue;
 		has_frozen(bdw);
 		if (bdw->is_full && is_blind(bdw)) {
-			give_up(bdw);
+			ch__cycle_give_up(bdw->heap);
 			bdw->is_full = false;
 		} else if (bdw->is_full) {
 			bdw->is_full = false;
 			sum_marked(bdw);
-			ch__cycle_complete(bdw->heap);
-			bdw->heap->cycles++;
-			ch__trigger_cycle_ended(bdw->heap, ch__os_now_ns() - bdw->stop_ns);
+			ch__cycle_complete(bdw->heap, bdw->stop_ns);
 		}
 		thaw(bdw);
 	}
@@ -516,7 +491,7 @@ static void fork_child(struct ch_heap *heap)
 	for (int i = 0; i < ENGINES; i++)
 		atomic_store(&bdw->engines[i].is_held, 0);
 	if (bdw->is_frozen)
-		bdw->is_frozen = bdw->is_full = false;
+		bdw->is_frozen = bdw->is_full = heap->cycle_has_begun = false;
 }
 
 static const struct ch__driver driver = {collect, destroy, fork_child};

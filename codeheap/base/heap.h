@@ -61,8 +61,8 @@ struct ch_heap {
 	_Atomic(bool) fence_in_regions;
 	_Atomic(bool) has_core_sync;
 	_Atomic(bool) fence_came_late; /* some thread may still enter without it */
-	/* HOST, since ch_mark_begin: there was a core sync; and something was marked [heap] */
-	CH_BY_HEAP bool cycle_is_synced, cycle_has_begun;
+	CH_BY_HEAP bool cycle_is_synced; /* HOST: ch_mark_begin had a core sync [heap] */
+	bool cycle_has_begun; /* and neither ended nor was given up [frozen] */
 	_Atomic(uintptr_t) marker_is; /* ch__lock_self of who has a cycle or visit, or 0; relaxed */
 	bool is_codeless; /* a child of fork without a copy: no block lives [const] */
 	int process;      /* whose memory this is [const] */
@@ -114,7 +114,6 @@ struct ch_heap {
 	_Atomic(uint32_t) sweep_pending; /* a cycle ended and was not swept */
 	uint32_t sweep_cursor;           /* next block to look at [sweep] */
 	uint32_t cycle_number;           /* [frozen] */
-	uint32_t full_cycles;            /* that were completed [frozen] */
 	_Atomic(uint64_t) core_syncs; /* that were completed */
 	/* Counted before each: one that began earlier may have passed a core before what happened
 	 * since. */
@@ -154,7 +153,8 @@ struct ch_heap {
 	CH_BY_HEAP uint64_t blocks_invalidated, branches_linked, branches_unlinked;
 	CH_BY_HEAP uint64_t patch_points_armed, code_bytes_peak, notentrant_bytes;
 	CH_BY_HEAP uint64_t blocks_notentrant, branches_now, owners_now, assumptions_now;
-	/* of cycles; Boehm's hooks store them while the world stands, without the lock */
+	/* of cycles, those that were completed first; Boehm's hooks store them while the world
+	 * stands, without the lock */
 	uint64_t cycles, cycles_abandoned, freezes, mark_ns_last, mark_ns_total, pause_ns_last;
 	uint64_t pause_ns_max, marked_last, stack_roots_last;
 	uint64_t sweep_ns_total; /* stored under heap, relaxed */

@@ -12,13 +12,6 @@
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/stats.h"
 
-static void call_roots(struct ch_marker *marker)
-{
-	for (struct ch_vm *vm = marker->heap->vms; vm; vm = vm->next)
-		if (vm->is_attached && vm->ops.roots)
-			vm->ops.roots(vm->user, marker);
-}
-
 /* Owners follow each other in memory, the blocks of their entries do not. */
 enum { ENTRIES_AHEAD = 16 };
 static void prefetch_entry(const struct ch_heap *heap, uint32_t owner)
@@ -45,39 +38,27 @@ static void mark_owners(struct ch_marker *marker) CH_REQUIRES(ch__role_frozen)
 	}
 }
 
-static void end_pause(struct ch_heap *heap, uint64_t start, uint64_t marked_from)
-{
-	uint64_t now = ch__os_now_ns();
-	heap->cycles++;
-	heap->pause_ns_last = now - start;
-	if (heap->pause_ns_last > heap->pause_ns_max)
-		heap->pause_ns_max = heap->pause_ns_last;
-	ch__stats_note_pause(heap, now, now - start);
-	heap->mark_ns_last = now - marked_from;
-	heap->mark_ns_total += heap->mark_ns_last;
-}
-
 /* --- built-in --- */
 
-/* False: a thread stands on no known stack, and nothing may die. */
-static bool mark_all(struct ch_heap *heap, bool is_synced)
+/* Returns false where a thread stands on no known stack: nothing may die then. */
+static bool mark_all(struct ch_heap *heap, uint64_t start_ns, bool is_synced)
 	CH_REQUIRES(ch__role_heap, ch__role_frozen, ch__role_stopped)
 {
 	struct ch_marker *marker = &heap->marker;
+	uint64_t marked_from = ch__os_now_ns();
 	if (!is_synced)
 		ch__core_sync_by_stop(heap);
-	ch__trigger_cycle_begins(heap);
 	ch__cycle_begin(heap);
 	ch__marking++;
 	ch__mark_roots(marker);
 	mark_owners(marker);
 	ch__scan_stacks(marker);
-	call_roots(marker);
-	ch__mark_drain(marker);
 	ch__marking--;
-	if (!marker->is_blind)
-		ch__cycle_complete(heap);
-	return !marker->is_blind;
+	if (marker->is_blind)
+		return false;
+	ch__cycle_complete(heap, start_ns);
+	ch__stats_note_pause(heap, start_ns, marked_from);
+	return true;
 }
 
 /* One limit for all its waits for threads: those with locks or in regions, and those that run. */
@@ -85,27 +66,18 @@ static bool run_cycle(struct ch_heap *heap, uint64_t until)
 	CH_REQUIRES(ch__role_heap, ch__role_registry)
 {
 	uint64_t start = ch__os_now_ns();
-	if (!ch__freeze_until(heap, until)) {
+	bool is_done = false;
+	if (ch__freeze_until(heap, until)) {
+		heap->freezes++;
+		bool is_synced = ch__core_sync(heap);
+		if (ch__world_stop(heap, until)) {
+			is_done = mark_all(heap, start, is_synced);
+			ch__world_resume(heap);
+		}
+		ch__unfreeze(heap);
+	}
+	if (!is_done)
 		ch__cycle_give_up(heap);
-		return false;
-	}
-	heap->freezes++;
-	bool is_synced = ch__core_sync(heap), is_done = false;
-	if (ch__world_stop(heap, until)) {
-		uint64_t marked_from = ch__os_now_ns();
-		is_done = mark_all(heap, is_synced);
-		if (is_done)
-			end_pause(heap, start, marked_from);
-		else
-			ch__trigger_cycle_abandoned(heap);
-		ch__world_resume(heap);
-	}
-	if (!is_done) {
-		ch__cycle_give_up(heap);
-	}
-	ch__unfreeze(heap);
-	if (is_done)
-		ch__trigger_cycle_ended(heap, ch__os_now_ns() - start);
 	return is_done;
 }
 
@@ -128,11 +100,57 @@ __attribute__((noinline)) static enum ch_status collect_builtin(struct ch_heap *
 	return status;
 }
 
+/* The first vm from this one on that has a way of its own to stop its threads. A vm may be detached
+ * meanwhile: what is called is a copy. Returns false when the heap's lock was not to be had. */
+static bool next_that_stops(struct ch_heap *heap, struct ch_vm **from, struct ch_vm *copy,
+			    uint64_t until_ns)
+{
+	struct ch_vm *vm = *from;
+	if (!ch__heap_lock_until(heap, until_ns))
+		return false;
+	while (vm && !(vm->is_attached && vm->ops.stop_world))
+		vm = vm->next;
+	if (vm) {
+		copy->ops = vm->ops;
+		copy->user = vm->user;
+	}
+	ch__heap_unlock(heap);
+	*from = vm;
+	return true;
+}
+
+/* A level for each such vm: a stop that was made has its end, whatever the others say. The time
+ * that the vms take is theirs: the limit is moved by it. */
+static enum ch_status collect_apart(struct ch_heap *heap, struct ch_vm *vm,
+				    const struct ch__arch_saved *saved, uint64_t until_ns)
+	CH_EXCLUDES(CH__ANY)
+{
+	struct ch_vm copy;
+	if (!next_that_stops(heap, &vm, &copy, until_ns))
+		return CH_E_BUSY;
+	if (!vm)
+		return collect_builtin(heap, saved, until_ns);
+	ch__holds_nothing();
+	uint64_t asked_ns = ch__os_now_ns();
+	bool has_stopped = copy.ops.stop_world(copy.user);
+	until_ns += ch__os_now_ns() - asked_ns;
+	if (!has_stopped) {
+		if (ch__heap_lock_until(heap, until_ns)) {
+			ch__cycle_give_up(heap);
+			ch__heap_unlock(heap);
+		}
+		return CH_E_BUSY;
+	}
+	enum ch_status status = collect_apart(heap, vm->next, saved, until_ns);
+	ch__holds_nothing();
+	if (copy.ops.resume_world)
+		copy.ops.resume_world(copy.user);
+	return status;
+}
+
 enum ch_status ch_heap_collect(struct ch_heap *heap)
 {
-	if (ch__is_marking())
-		return CH_E_STATE;
-	if (heap->config.driver == CH_DRIVER_HOST)
+	if (ch__is_marking() || heap->config.driver == CH_DRIVER_HOST)
 		return CH_E_STATE;
 	/* Published here and not below: the library's own frames hold stale words only. */
 	struct ch__thread *self = ch__thread_self(heap);
@@ -140,11 +158,10 @@ enum ch_status ch_heap_collect(struct ch_heap *heap)
 	ch__arch_save_registers(&saved);
 	if (self)
 		ch__thread_publish_saved(self, &saved);
-	enum ch_status status =
-		heap->driver.collect ? heap->driver.collect(heap)
-				     : ch__world_apart(heap, heap->vms, &saved,
-						       ch__stop_limit(heap, ch__os_now_ns()),
-						       collect_builtin);
+	enum ch_status status = heap->driver.collect
+					? heap->driver.collect(heap)
+					: collect_apart(heap, heap->vms, &saved,
+							ch__stop_limit(heap, ch__os_now_ns()));
 	if (status != CH_OK) {
 		/* What was asked for is still wanted: it is told again. */
 		atomic_store(&heap->collect_told, false);
@@ -171,6 +188,20 @@ static void take_cycle(const struct ch_marker *marker)
 	CH_ACQUIRES(ch__role_heap, ch__role_frozen) CH_UNANALYSED("the marker has them")
 {
 	ch__heap_take_back(marker->heap);
+}
+
+/* The first call that marks begins the cycle. Who only visits refs has no cycle: what is marked
+ * stays as it is, and nothing dies. */
+static void begin_to_mark(struct ch_marker *marker) CH_REQUIRES(ch__role_heap, ch__role_frozen)
+{
+	if (CH_UNLIKELY(!marker->heap->cycle_has_begun))
+		ch__cycle_begin(marker->heap);
+}
+
+static void host_has_stopped(const struct ch_marker *marker)
+	CH_VOUCHES(ch__role_stopped) CH_UNANALYSED("the VM stopped them")
+{
+	(void)marker;
 }
 
 enum ch_status ch_mark_begin(struct ch_heap *heap, struct ch_marker **out)
@@ -201,7 +232,7 @@ enum ch_status ch_mark_begin(struct ch_heap *heap, struct ch_marker **out)
 void ch_mark_owner(struct ch_marker *marker, struct ch_owner handle)
 {
 	ch__host_has_cycle(marker);
-	ch__host_marks(marker);
+	begin_to_mark(marker);
 	uint32_t index = ch__owner_resolve(marker->heap, handle);
 	if (!index)
 		return;
@@ -209,43 +240,46 @@ void ch_mark_owner(struct ch_marker *marker, struct ch_owner handle)
 	ch__mark_drain(marker);
 }
 
+void ch_mark_stack(struct ch_marker *marker, const void *low, const void *high)
+{
+	ch__host_has_cycle(marker);
+	host_has_stopped(marker);
+	begin_to_mark(marker);
+	ch__scan_words(marker, (uintptr_t)low, (uintptr_t)high);
+	/* The refs found are the VM's to trace: reported here, not at the end of the cycle. */
+	ch__mark_drain(marker);
+}
+
 void ch_mark_stacks(struct ch_marker *marker)
 {
-	struct ch_heap *heap = marker->heap;
-	struct ch__thread *self = ch__thread_self(heap);
+	struct ch__thread *self = ch__thread_self(marker->heap);
 	ch__host_has_cycle(marker);
-	ch__host_has_stopped(marker);
-	ch__host_marks(marker);
+	host_has_stopped(marker);
+	begin_to_mark(marker);
 	if (self)
 		ch__thread_publish_self(self);
 	ch__mark_roots(marker);
 	ch__scan_stacks(marker);
-	call_roots(marker);
-	ch__mark_drain(marker);
 }
 
 enum ch_status ch_mark_end(struct ch_marker *marker, bool is_complete)
 {
 	struct ch_heap *heap = marker->heap;
-	enum ch_status status = marker->is_blind ? CH_E_BUSY : CH_OK;
+	bool is_blind = marker->is_blind;
 	take_cycle(marker);
-	is_complete = is_complete && !marker->is_blind;
-	if (is_complete) {
-		ch__host_marks(marker);
+	uint64_t start = heap->cycle_start_ns;
+	if (is_complete && !is_blind) {
+		begin_to_mark(marker);
 		ch__mark_drain(marker);
-		ch__cycle_complete(heap);
+		ch__cycle_complete(heap, start);
 		/* The VM's threads are stopped, or the cycle would not be complete. */
 		if (!heap->cycle_is_synced)
 			ch__core_sync_by_stop(heap);
-		end_pause(heap, heap->cycle_start_ns, heap->cycle_start_ns);
+		ch__stats_note_pause(heap, start, start);
 	} else if (heap->cycle_has_begun) {
 		ch__cycle_give_up(heap);
-		ch__trigger_cycle_abandoned(heap);
 	}
-	heap->cycle_has_begun = false;
 	ch__unfreeze(heap);
-	if (is_complete)
-		ch__trigger_cycle_ended(heap, ch__os_now_ns() - heap->cycle_start_ns);
 	ch__heap_unlock(heap);
-	return status;
+	return is_blind ? CH_E_BUSY : CH_OK;
 }

@@ -15,12 +15,8 @@
 
 void ch__marker_init(struct ch_heap *heap, struct ch_marker *marker)
 {
-	marker->heap = heap;
-	marker->head = marker->tail = 0;
-	marker->overflowed = marker->is_blind = false;
-	marker->marked = marker->stack_roots = 0;
-	marker->ref = NULL;
-	marker->context = NULL;
+	*marker = (struct ch_marker){
+		.heap = heap, .queue = marker->queue, .queue_mask = marker->queue_mask};
 }
 
 bool ch__mark_reserve(struct ch_heap *heap)
@@ -313,6 +309,8 @@ void ch__cycle_begin(struct ch_heap *heap)
 	if (CH_UNLIKELY(epoch - heap->marks_renewed >= MARKS_LAST))
 		renew_marks(heap, epoch);
 	atomic_store_explicit(&heap->epoch, epoch + 1, memory_order_relaxed);
+	heap->cycle_has_begun = true;
+	ch__trigger_cycle_begins(heap);
 	ch__event_note(heap, CH__EVENT_CYCLE_BEGINS, ++heap->cycle_number);
 }
 
@@ -329,9 +327,10 @@ static void end_infancy(struct ch_heap *heap, struct ch_block handle)
 		ch__block_held(block);
 }
 
-void ch__cycle_complete(struct ch_heap *heap)
+void ch__cycle_complete(struct ch_heap *heap, uint64_t start_ns)
 {
-	heap->full_cycles++;
+	heap->cycles++;
+	heap->cycle_has_begun = false;
 	ch__event_note(heap, CH__EVENT_CYCLE_ENDS, heap->marker.marked);
 	for (struct ch__thread *t = heap->threads; t; t = t->next)
 		for (uint32_t i = 0; i < t->young_count; i++)
@@ -343,19 +342,13 @@ void ch__cycle_complete(struct ch_heap *heap)
 			      memory_order_relaxed);
 	heap->sweep_cursor = 1;
 	atomic_store_explicit(&heap->sweep_pending, 1, memory_order_release);
+	ch__trigger_cycle_ended(heap, ch__os_now_ns() - start_ns);
 }
 
 void ch__cycle_give_up(struct ch_heap *heap)
 {
 	ch__event_note(heap, CH__EVENT_CYCLE_GIVEN_UP, ++heap->cycles_abandoned);
-}
-
-void ch__host_marks(struct ch_marker *marker)
-{
-	struct ch_heap *heap = marker->heap;
-	if (CH_LIKELY(heap->cycle_has_begun) || heap->config.driver != CH_DRIVER_HOST)
-		return;
-	heap->cycle_has_begun = true;
-	ch__trigger_cycle_begins(heap);
-	ch__cycle_begin(heap);
+	if (heap->cycle_has_begun)
+		ch__trigger_cycle_abandoned(heap);
+	heap->cycle_has_begun = false;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * stacks.c: the roots that stacks are: a conservative scan of registers, of each thread's stack
- * from its published sp, and of suspended fibers (P1, I7). Runs in the stopped world; takes no
- * lock, allocates nothing.
+ * from its published sp, of suspended fibers, and of what vms report (P1, I7). Runs in the stopped
+ * world; takes no lock, allocates nothing.
  *
  * A word w may be a return address right behind a block's last byte, so w - 1 decides; a word
  * that is a block's start or entry holds that block too. The words belong to other threads'
@@ -229,16 +229,10 @@ void ch__scan_stacks(struct ch_marker *marker)
 		if (t->is_attached)
 			scan_thread(marker, t);
 	scan_fibers(marker);
+	for (struct ch_vm *vm = heap->vms; vm; vm = vm->next)
+		if (vm->is_attached && vm->ops.roots)
+			vm->ops.roots(vm->user, marker);
 	if (CH_UNLIKELY(marker->is_blind))
 		ch__mark_all(marker);
-}
-
-void ch_mark_stack(struct ch_marker *marker, const void *low, const void *high)
-{
-	ch__host_has_cycle(marker);
-	ch__host_has_stopped(marker);
-	ch__host_marks(marker);
-	ch__scan_words(marker, (uintptr_t)low, (uintptr_t)high);
-	/* The refs found are the VM's to trace: reported here, not at the end of the cycle. */
 	ch__mark_drain(marker);
 }

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * world.c: stopping the world of a built-in heap. The VM's own way comes first, under no lock; then
- * polls and parks, and a signal, under registry and heap, after the freeze, so that no thread is
- * stopped inside a region (I1). The wait is bounded (I10).
+ * world.c: stopping the world of a built-in heap by polls, parks and a signal: under registry and
+ * heap, after the freeze, so that no thread is stopped inside a region (I1). The wait is bounded
+ * (I10).
  *
  * The handler is signal-safe: it publishes the interrupted registers in the thread's record and
  * waits on a futex. */
 #include "codeheap/base/region.h"
-#include "codeheap/collect/mark.h"
 #include "codeheap/collect/world.h"
 
 #include <errno.h>
@@ -193,53 +192,4 @@ void ch__world_unlock(struct ch_heap *heap)
 {
 	ch__heap_unlock(heap);
 	ch__registry_unlock(heap);
-}
-
-/* --- the VM's own way --- */
-
-/* The first vm from this one on that has such a way. A vm may be detached meanwhile: what is called
- * is a copy. False: the heap's lock was not to be had. */
-static bool next_that_stops(struct ch_heap *heap, struct ch_vm **from, struct ch_vm *copy,
-			    uint64_t until_ns)
-{
-	struct ch_vm *vm = *from;
-	if (!ch__heap_lock_until(heap, until_ns))
-		return false;
-	while (vm && !(vm->is_attached && vm->ops.stop_world))
-		vm = vm->next;
-	if (vm) {
-		copy->ops = vm->ops;
-		copy->user = vm->user;
-	}
-	ch__heap_unlock(heap);
-	*from = vm;
-	return true;
-}
-
-/* A level for each such vm: a stop that was made has its end, whatever the others say. */
-enum ch_status ch__world_apart(struct ch_heap *heap, struct ch_vm *vm,
-			       const struct ch__arch_saved *saved, uint64_t until_ns,
-			       ch__cycle_run *run)
-{
-	struct ch_vm copy;
-	if (!next_that_stops(heap, &vm, &copy, until_ns))
-		return CH_E_BUSY;
-	if (!vm)
-		return run(heap, saved, until_ns);
-	ch__holds_nothing();
-	uint64_t asked_ns = ch__os_now_ns();
-	bool has_stopped = copy.ops.stop_world(copy.user);
-	until_ns += ch__os_now_ns() - asked_ns;
-	if (!has_stopped) {
-		if (ch__heap_lock_until(heap, until_ns)) {
-			ch__cycle_give_up(heap);
-			ch__heap_unlock(heap);
-		}
-		return CH_E_BUSY;
-	}
-	enum ch_status status = ch__world_apart(heap, vm->next, saved, until_ns, run);
-	ch__holds_nothing();
-	if (copy.ops.resume_world)
-		copy.ops.resume_world(copy.user);
-	return status;
 }

@@ -9,12 +9,6 @@
 bool ch__world_lock(struct ch_heap *, uint64_t until_ns)
 	CH_TRY_ACQUIRES(true, ch__role_registry, ch__role_heap) CH_EXCLUDES(CH__RIGHT_OF_REGISTRY);
 void ch__world_unlock(struct ch_heap *) CH_RELEASES(ch__role_registry, ch__role_heap);
-/* Runs a cycle while each vm that has a way of its own to stop its threads has stopped them. The
- * time that the vms take is theirs: the limit is moved by it. */
-typedef enum ch_status ch__cycle_run(struct ch_heap *, const struct ch__arch_saved *,
-				     uint64_t until_ns);
-enum ch_status ch__world_apart(struct ch_heap *, struct ch_vm *from, const struct ch__arch_saved *,
-			       uint64_t until_ns, ch__cycle_run *run) CH_EXCLUDES(CH__ANY);
 bool ch__world_stop(struct ch_heap *, uint64_t until_ns)
 	CH_TRY_ACQUIRES(true, ch__role_stopped)
 	CH_REQUIRES(ch__role_registry, ch__role_heap, ch__role_frozen);

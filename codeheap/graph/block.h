@@ -59,7 +59,7 @@ enum ch__block_flag {
 	CH__FLAG_ENTRY = 3, /* enum ch_entry */
 	CH__FLAG_SPAN = 4,
 	CH__FLAG_IMMORTAL = 8,
-	CH__FLAG_AGE = 0x30, /* heap->full_cycles at the commit, modulo 4, while it is not held */
+	CH__FLAG_AGE = 0x30, /* heap->cycles at the commit, modulo 4, while it is not held */
 	CH__FLAG_AGE_ONE = 0x10,
 	CH__FLAG_UNLINKED = 0x20, /* held: a branch led to it, and was unlinked where it may run */
 	CH__FLAG_HELD = 0x40,   /* has had an in-edge or an entry: newborn no more */
@@ -148,7 +148,7 @@ static inline bool ch__block_is_young_root(const struct ch__block *block)
  * once a cycle. */
 static inline uint8_t ch__age_stamp(const struct ch_heap *heap)
 {
-	return (uint8_t)(heap->full_cycles * CH__FLAG_AGE_ONE & CH__FLAG_AGE);
+	return (uint8_t)(heap->cycles * CH__FLAG_AGE_ONE & CH__FLAG_AGE);
 }
 
 /* Give the record back; its part of the pool was given back before. Under heap. */

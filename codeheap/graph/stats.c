@@ -33,13 +33,19 @@ void ch__stats_note_peak(struct ch_heap *heap)
 }
 
 /* One at a time: in the stopped world. */
-void ch__stats_note_pause(struct ch_heap *heap, uint64_t at_ns, uint64_t ns)
+void ch__stats_note_pause(struct ch_heap *heap, uint64_t start_ns, uint64_t marked_from_ns)
 {
+	uint64_t at_ns = ch__os_now_ns(), ns = at_ns - start_ns;
 	uint32_t noted = atomic_load_explicit(&heap->pauses_noted, memory_order_relaxed);
 	struct ch__pause *pause = &heap->pauses[noted % CH__PAUSES];
 	atomic_store_explicit(&pause->at_ns, at_ns, memory_order_relaxed);
 	atomic_store_explicit(&pause->ns, ns, memory_order_relaxed);
 	atomic_store_explicit(&heap->pauses_noted, noted + 1, memory_order_release);
+	heap->pause_ns_last = ns;
+	if (ns > heap->pause_ns_max)
+		heap->pause_ns_max = ns;
+	heap->mark_ns_last = at_ns - marked_from_ns;
+	heap->mark_ns_total += heap->mark_ns_last;
 }
 
 /* What a block has of each gauge. */

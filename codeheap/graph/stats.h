@@ -9,7 +9,7 @@
 void ch__stats_recount(struct ch_heap *) CH_REQUIRES(ch__role_heap);
 /* before code bytes go down; under heap */
 void ch__stats_note_peak(struct ch_heap *) CH_REQUIRES(ch__role_heap);
-/* The world stood still for ns, up to at_ns. */
-void ch__stats_note_pause(struct ch_heap *, uint64_t at_ns, uint64_t ns);
+/* The world stood still since start_ns, and was marked since the other. */
+void ch__stats_note_pause(struct ch_heap *, uint64_t start_ns, uint64_t marked_from_ns);
 
 #endif
