@@ -3,58 +3,38 @@
  * HOST heaps. A block is young from its commit until a visit says that none of its refs is. Under
  * the heap lock; a visit has lock and freeze from ch_mark_begin and takes neither, since a stopped
  * thread could hold either. */
-#include "codeheap/base/region.h"
 #include "codeheap/base/vm.h"
 #include "codeheap/collect/mark.h"
 #include "codeheap/collect/refs.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/handles.h"
 
-/* Of a block that others know: a release that frees at once takes it off the list of its owner,
- * whose lock is held, before its side list goes. */
-static bool still_has_refs(struct ch_heap *heap, struct ch__thread *self, struct ch_block handle)
+static bool has_room(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 {
-	const struct ch__block *block = ch__block_at(heap, ch__handle_index(handle.bits));
-	ch__region_enter(self);
-	struct ch__owner *owner =
-		ch__owner_at(heap, __atomic_load_n(&block->owner, __ATOMIC_RELAXED));
-	ch__owner_lock(owner);
-	bool has = ch__block_resolve(heap, handle) && ch__side_has(block->side_list, CH__ITEM_REF);
-	ch__owner_unlock(owner);
-	ch__region_leave(self);
-	return has;
+	if (heap->young_refs_count < heap->young_refs_capacity)
+		return true;
+	uint32_t capacity = heap->young_refs_capacity ? heap->young_refs_capacity * 2 : 256;
+	struct ch_block *grown = ch__meta_alloc(heap->meta, capacity * sizeof *grown);
+	if (!grown)
+		return false;
+	if (heap->young_refs_count)
+		memcpy(grown, heap->young_refs, heap->young_refs_count * sizeof *grown);
+	ch__meta_free(heap->meta, heap->young_refs, heap->young_refs_capacity * sizeof *grown);
+	heap->young_refs = grown;
+	heap->young_refs_capacity = capacity;
+	return true;
 }
 
-/* Without room on the list every block counts as young: slower, never wrong. */
-void ch__young_refs_add(struct ch_heap *heap, struct ch__thread *self, struct ch_block block)
+/* Without room on the list every block counts as young: slower, never wrong. With more entries than
+ * blocks nobody visits, and the list must not grow for ever. */
+void ch__young_refs_add(struct ch_heap *heap, const struct ch_code *codes, size_t count)
 {
-	if (heap->config.driver != CH_DRIVER_HOST || !still_has_refs(heap, self, block))
-		return;
 	ch__heap_lock(heap);
-	/* More entries than blocks: nobody visits, and the list must not grow for ever. */
-	if (heap->young_refs_count > heap->blocks.used)
-		heap->young_refs_lost = true;
-	if (heap->young_refs_lost) {
-		ch__heap_unlock(heap);
-		return;
-	}
-	if (heap->young_refs_count == heap->young_refs_capacity) {
-		uint32_t capacity = heap->young_refs_capacity ? heap->young_refs_capacity * 2 : 256;
-		struct ch_block *grown = ch__meta_alloc(heap->meta, capacity * sizeof *grown);
-		if (grown) {
-			if (heap->young_refs_count)
-				memcpy(grown, heap->young_refs,
-				       heap->young_refs_count * sizeof *grown);
-			ch__meta_free(heap->meta, heap->young_refs,
-				      heap->young_refs_capacity * sizeof *grown);
-			heap->young_refs = grown;
-			heap->young_refs_capacity = capacity;
-		}
-	}
-	if (heap->young_refs_count < heap->young_refs_capacity)
-		heap->young_refs[heap->young_refs_count++] = block;
-	else
-		heap->young_refs_lost = true;
+	for (size_t i = 0; i < count && !heap->young_refs_lost; i++)
+		if (heap->young_refs_count <= heap->blocks.used && has_room(heap))
+			heap->young_refs[heap->young_refs_count++] = codes[i].block;
+		else
+			heap->young_refs_lost = true;
 	ch__heap_unlock(heap);
 }
 

@@ -5,7 +5,7 @@
 
 #include "codeheap/base/heap.h"
 
-/* HOST: a minor collection visits it */
-void ch__young_refs_add(struct ch_heap *, struct ch__thread *, struct ch_block);
+/* HOST: a minor collection visits these blocks, some of which have refs. */
+void ch__young_refs_add(struct ch_heap *, const struct ch_code *, size_t count);
 
 #endif

@@ -343,7 +343,8 @@ static void finish_bytes(struct ch_heap *heap, struct ch__thread *self, const st
 }
 
 static enum ch_status check_codes(struct ch_heap *heap, struct ch__thread *self,
-				  const struct ch_code *codes, size_t count, bool *assumes)
+				  const struct ch_code *codes, size_t count, bool *assumes,
+				  bool *may_be_young)
 {
 	for (size_t i = 0; i < count; i++) {
 		uint32_t index;
@@ -366,6 +367,8 @@ static enum ch_status check_codes(struct ch_heap *heap, struct ch__thread *self,
 				return status;
 		}
 		*assumes |= ch__side_has(block->side_list, CH__ITEM_ASSUME);
+		*may_be_young |= heap->config.driver == CH_DRIVER_HOST &&
+				 ch__side_has(block->side_list, CH__ITEM_REF);
 	}
 	return CH_OK;
 }
@@ -404,8 +407,8 @@ static enum published publish_told(struct ch_heap *heap, struct ch__thread *self
 enum ch_status ch__block_commit(struct ch_heap *heap, struct ch__thread *self,
 				struct ch_code *codes, size_t count, bool in_slots)
 {
-	bool assumes = false;
-	enum ch_status status = check_codes(heap, self, codes, count, &assumes);
+	bool assumes = false, may_be_young = false;
+	enum ch_status status = check_codes(heap, self, codes, count, &assumes, &may_be_young);
 	if (status != CH_OK)
 		return status;
 	for (size_t i = 0; i < count; i++)
@@ -425,8 +428,8 @@ enum ch_status ch__block_commit(struct ch_heap *heap, struct ch__thread *self,
 		return CH_E_STALE;
 	}
 	CH__COUNT(self->counters.blocks_committed, count);
-	for (size_t i = 0; i < count; i++)
-		ch__young_refs_add(heap, self, codes[i].block);
+	if (may_be_young)
+		ch__young_refs_add(heap, codes, count);
 	return CH_OK;
 }
 
