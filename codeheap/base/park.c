@@ -54,14 +54,13 @@ void ch__heap_take_back(struct ch_heap *heap)
  * array of a frame: the thread's bounds would take it for their own. */
 static void publish_sp(struct ch__thread *thread, uintptr_t sp)
 {
-	const struct ch_fiber *fiber = atomic_load_explicit(&thread->fiber, memory_order_relaxed);
 	if (CH_UNLIKELY(sp < thread->stack_low) && thread->stack_grows) {
 		uintptr_t low = ch__os_first_stack_low(thread->stack_low, thread->stack_high);
 		if (low < thread->stack_low)
 			thread->stack_low = low;
 	}
-	bool is_known = (sp >= thread->stack_low && sp < thread->stack_high) ||
-			(fiber && sp >= fiber->low && sp < fiber->high);
+	uintptr_t low, high;
+	bool is_known = ch__thread_stack(thread, sp, &low, &high);
 	thread->shown.sp = sp;
 	thread->shown.signal_stack_end = ch__os_signal_stack_end(sp, !is_known);
 }

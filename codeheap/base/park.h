@@ -125,6 +125,18 @@ static inline struct ch__thread *ch__thread_or_guest(struct ch_heap *heap)
 	return thread ? thread : &heap->guest;
 }
 
+/* The stack that sp lies on: the thread's own, or the fiber's that it runs on. Returns false where
+ * it lies on neither. Signal-safe. */
+static inline bool ch__thread_stack(const struct ch__thread *thread, uintptr_t sp, uintptr_t *low,
+				    uintptr_t *high)
+{
+	/* Acquire: pairs with the release of ch_fiber_resume. */
+	const struct ch_fiber *fiber = atomic_load_explicit(&thread->fiber, memory_order_acquire);
+	bool is_own = sp >= thread->stack_low && sp < thread->stack_high;
+	*low = is_own || !fiber ? thread->stack_low : fiber->low;
+	*high = is_own || !fiber ? thread->stack_high : fiber->high;
+	return sp >= *low && sp < *high;
+}
 /* Of the calling thread, whose registers a signal's frame has; signal-safe. */
 void ch__thread_publish_context(struct ch__thread *, const void *ucontext);
 /* Of the calling thread. While a park is open no stop signal publishes it: what a park is to write

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * look_code.c: what an observer's signal handler may see: the code at an address, and the thread
  * that it runs in. Signal-safe: no lock, no allocation. */
-#include "codeheap/look/backtrace.h"
+#include "codeheap/base/park.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/find.h"
 #include "codeheap/listener.h"
@@ -12,8 +12,7 @@ static bool is_generation(const struct ch_heap *heap, uint32_t index, uint32_t g
 	       generation;
 }
 
-/* Index and generation of the block, and its part; 0 where there is none, or it goes meanwhile
- * (I4). */
+/* 0 also where the block goes meanwhile (I4). */
 uint64_t ch__look_code(const struct ch_heap *heap, uintptr_t pc, uint64_t known)
 {
 	/* A block of this generation was published, and stays where it is (I3). */
@@ -70,5 +69,6 @@ void ch__look_anywhere(const struct ch__thread *thread, bool begins)
 
 uintptr_t ch__look_stack_high(const struct ch__thread *thread, uintptr_t sp)
 {
-	return ch__thread_stack_high(thread, sp);
+	uintptr_t low, high;
+	return ch__thread_stack(thread, sp, &low, &high) ? high : 0;
 }

@@ -10,102 +10,59 @@
 
 /* --- words --- */
 
-static const char *why(enum ch__death death)
+static const char *const deaths[] = {
+	[CH__DEATH_UNREACHED] = "nothing reached it",
+	[CH__DEATH_OWNER_RELEASED] = "its owner was released (COLLECT) and nothing held it",
+	[CH__DEATH_OWNER_UNREACHED] = "the VM's collector did not reach its owner",
+	[CH__DEATH_VM_GONE] = "its vm was detached",
+	[CH__DEATH_NOT_RUNNING] = "its owner was released (NOT_RUNNING)",
+	[CH__DEATH_ABORTED] = "it was aborted, never published",
+	[CH__DEATH_COMMIT_FAILED] = "its commit failed, never published",
+	[CH__DEATH_FORKED] = "the thread that was making it is not in this child of a fork, "
+			     "never published",
+	[CH__DEATH_NO_COPY] = "this child of a fork has no copy of it",
+};
+
+static const char *const causes[] = {
+	[CH__CAUSE_NONE] = "",
+	[CH__CAUSE_REPLACED] = ", replaced as its owner's entry",
+	[CH__CAUSE_INVALIDATED] = ", invalidated by ch_blocks_invalidate",
+	[CH__CAUSE_ASSUMPTION] = ", invalidated by a broken assumption",
+	[CH__CAUSE_DISCARDED] = ", invalidated by ch_vm_discard",
+	[CH__CAUSE_DETACHED] = ", invalidated by ch_vm_detach",
+};
+
+static void put_with(struct ch__text *line, const char *words, uint64_t number, unsigned base)
 {
-	switch (death) {
-	case CH__DEATH_OWNER_RELEASED:
-		return "its owner was released (COLLECT) and nothing held it";
-	case CH__DEATH_OWNER_UNREACHED:
-		return "the VM's collector did not reach its owner";
-	case CH__DEATH_VM_GONE:
-		return "its vm was detached";
-	case CH__DEATH_NOT_RUNNING:
-		return "its owner was released (NOT_RUNNING)";
-	case CH__DEATH_ABORTED:
-		return "it was aborted, never published";
-	case CH__DEATH_COMMIT_FAILED:
-		return "its commit failed, never published";
-	case CH__DEATH_FORKED:
-		return "the thread that was making it is not in this child of a fork, "
-		       "never published";
-	case CH__DEATH_NO_COPY:
-		return "this child of a fork has no copy of it";
-	default:
-		return "nothing reached it";
-	}
+	ch__text_put(line, words);
+	ch__text_put_number(line, number, base);
 }
 
-static void put_cause(struct ch__text *line, const struct ch__place *place)
+static void put_quoted(struct ch__text *line, const char *words, const char *name)
 {
-	switch (place->cause) {
-	case CH__CAUSE_REPLACED:
-		ch__text_put(line, ", replaced as its owner's entry");
-		break;
-	case CH__CAUSE_INVALIDATED:
-		ch__text_put(line, ", invalidated by ch_blocks_invalidate");
-		break;
-	case CH__CAUSE_ASSUMPTION:
-		ch__text_put(line, ", invalidated by a broken assumption");
-		if (!place->by)
-			break;
-		ch__text_put(line, " (#");
-		ch__text_put_number(line, place->by, 10);
-		ch__text_put(line, ".");
-		ch__text_put_number(line, place->by_generation, 10);
-		ch__text_put(line, ")");
-		break;
-	case CH__CAUSE_DISCARDED:
-		ch__text_put(line, ", invalidated by ch_vm_discard");
-		break;
-	case CH__CAUSE_DETACHED:
-		ch__text_put(line, ", invalidated by ch_vm_detach");
-		break;
-	default:
-		break;
-	}
-}
-
-static void put_quoted(struct ch__text *line, const char *name)
-{
+	ch__text_put(line, words);
 	ch__text_put(line, "`");
 	ch__text_put_name(line, name);
 	ch__text_put(line, "`");
 }
 
-static void put_block(struct ch__text *line, const struct ch__place *place)
+static void put_cause(struct ch__text *line, const struct ch__place *place)
 {
-	ch__text_put(line, place->is_slot ? "trampoline " : "block ");
-	put_quoted(line, place->name);
-	ch__text_put(line, " (#");
-	ch__text_put_number(line, place->block, 10);
-	ch__text_put(line, ".");
-	ch__text_put_number(line, place->generation, 10);
-	ch__text_put(line, ", owner ");
-	put_quoted(line, place->owner);
+	ch__text_put(line, causes[place->cause]);
+	if (place->cause != CH__CAUSE_ASSUMPTION || !place->by)
+		return;
+	put_with(line, " (#", place->by, 10);
+	put_with(line, ".", place->by_generation, 10);
 	ch__text_put(line, ")");
 }
 
-static void put_end_of(struct ch__text *line, const struct ch__place *place)
+static void put_block(struct ch__text *line, const struct ch__place *place)
 {
-	bool is_sweep = place->death <= CH__DEATH_VM_GONE;
-	ch__text_put(line, is_sweep ? ", freed in collection " : ", freed after collection ");
-	ch__text_put_number(line, place->collection, 10);
-	ch__text_put(line, " because ");
-	ch__text_put(line, why(place->death));
-	put_cause(line, place);
-}
-
-static void put_unused(struct ch__text *line, const struct ch_heap *heap, uint32_t offset,
-		       bool header)
-{
-	uint32_t page = offset >> heap->pool->page_log2;
-	uint64_t written = atomic_load_explicit(&heap->tombstones_written, memory_order_acquire);
-	ch__text_put(line, header ? "the header of page " : "no block: a byte of page ");
-	ch__text_put_number(line, page, 10);
-	if (!header && written > UINT64_C(1) << heap->tombstones_log2)
-		ch__text_put(line, " that never had one, or freed code, record expired");
-	else if (!header)
-		ch__text_put(line, " that never had one");
+	put_quoted(line, place->is_slot ? "trampoline " : "block ", place->name);
+	put_with(line, " (#", place->block, 10);
+	put_with(line, ".", place->generation, 10);
+	put_quoted(line, ", owner ", place->owner);
+	ch__text_put(line, ")");
 }
 
 /* A death whose record was lost for want of memory may be the last one at any address. */
@@ -114,9 +71,34 @@ static void put_lost(struct ch__text *line, const struct ch_heap *heap)
 	uint64_t lost = atomic_load_explicit(&heap->tombstones_lost, memory_order_acquire);
 	if (!lost)
 		return;
-	ch__text_put(line, " (as far as is known: memory was short, records lost: ");
-	ch__text_put_number(line, lost, 10);
+	put_with(line, " (as far as is known: memory was short, records lost: ", lost, 10);
 	ch__text_put(line, ")");
+}
+
+static void put_freed(struct ch__text *line, const struct ch_heap *heap,
+		      const struct ch__place *place)
+{
+	bool is_sweep = place->death <= CH__DEATH_VM_GONE;
+	put_block(line, place);
+	put_with(line, is_sweep ? ", freed in collection " : ", freed after collection ",
+		 place->collection, 10);
+	ch__text_put(line, " because ");
+	ch__text_put(line, deaths[place->death]);
+	put_cause(line, place);
+	put_lost(line, heap);
+}
+
+static void put_unused(struct ch__text *line, const struct ch_heap *heap, uint32_t offset,
+		       bool is_header)
+{
+	uint64_t written = atomic_load_explicit(&heap->tombstones_written, memory_order_acquire);
+	put_with(line, is_header ? "the header of page " : "no block: a byte of page ",
+		 offset >> heap->pool->page_log2, 10);
+	if (!is_header)
+		ch__text_put(line, " that never had one");
+	if (!is_header && written > UINT64_C(1) << heap->tombstones_log2)
+		ch__text_put(line, ", or freed code, record expired");
+	put_lost(line, heap);
 }
 
 static void put_place(struct ch__text *line, const struct ch_heap *heap, uint32_t offset)
@@ -125,9 +107,7 @@ static void put_place(struct ch__text *line, const struct ch_heap *heap, uint32_
 	ch__place_find(heap, offset, &place);
 	switch (place.kind) {
 	case CH__PLACE_FREED:
-		put_block(line, &place);
-		put_end_of(line, &place);
-		put_lost(line, heap);
+		put_freed(line, heap, &place);
 		break;
 	case CH__PLACE_LIVE:
 		ch__text_put(line, "live ");
@@ -145,18 +125,14 @@ static void put_place(struct ch__text *line, const struct ch_heap *heap, uint32_
 		break;
 	default:
 		put_unused(line, heap, offset, place.kind == CH__PLACE_HEADER);
-		put_lost(line, heap);
 		return;
 	}
 	ch__text_put(line, "; executed at ");
-	ch__text_put(line, place.is_cold ? "cold +" : "+");
-	ch__text_put_number(line, place.at, 16);
+	put_with(line, place.is_cold ? "cold +" : "+", place.at, 16);
 	if (place.kind == CH__PLACE_FREED || !ch__place_find_freed(heap, offset, &place))
 		return;
 	ch__text_put(line, ", where before it lay ");
-	put_block(line, &place);
-	put_end_of(line, &place);
-	put_lost(line, heap);
+	put_freed(line, heap, &place);
 }
 
 /* --- where it came from --- */
@@ -166,7 +142,7 @@ static void put_origin(struct ch__text *line, const struct ch_heap *heap, uintpt
 	struct ch__os_object object;
 	struct ch__place place;
 	uintptr_t call = address - 1; /* its last byte */
-	ch__text_put_number(line, address, 16);
+	put_with(line, "; return address (a guess) ", address, 16);
 	if (ch__pool_has(heap->pool, call)) {
 		ch__place_find(heap, ch__offset(heap, call), &place);
 		if (place.kind <= CH__PLACE_HEADER) {
@@ -175,16 +151,14 @@ static void put_origin(struct ch__text *line, const struct ch_heap *heap, uintpt
 		}
 		ch__text_put(line, place.kind == CH__PLACE_FREED ? " in freed " : " in ");
 		put_block(line, &place);
-		ch__text_put(line, place.is_cold ? " cold +" : " +");
-		ch__text_put_number(line, place.at + 1, 16);
+		put_with(line, place.is_cold ? " cold +" : " +", place.at + 1, 16);
 	} else if (call - heap->pool->runtime_exec < heap->pool->runtime_bytes) {
-		ch__text_put(line, " in the heap's runtime page +");
-		ch__text_put_number(line, address - heap->pool->runtime_exec, 16);
+		put_with(line, " in the heap's runtime page +", address - heap->pool->runtime_exec,
+			 16);
 	} else if (ch__os_object_of(address, &object)) {
 		ch__text_put(line, " in ");
 		ch__text_put_name(line, object.path);
-		ch__text_put(line, " +");
-		ch__text_put_number(line, address - object.at, 16);
+		put_with(line, " +", address - object.at, 16);
 	} else {
 		ch__text_put(line, " in no code that is known");
 	}
@@ -200,7 +174,6 @@ static void put_return(struct ch__text *line, const struct ch_heap *heap, const 
 		ch__text_put(line, "; no return address: its stack cannot be read");
 		return;
 	}
-	ch__text_put(line, "; return address (a guess) ");
 	put_origin(line, heap, ch__arch_context_return(ucontext));
 }
 
@@ -228,18 +201,15 @@ size_t ch_trap_describe(const struct ch_heap *heap, const void *siginfo, const v
 		return 0;
 	if (heap->process != ch__os_process_id()) {
 		/* No handler of a fork ran: not even the library may look at code. */
-		ch__text_put(&line, "code that a child of a raw clone has no copy of (");
-		ch__text_put_number(&line, address, 16);
+		put_with(&line, "code that a child of a raw clone has no copy of (", address, 16);
 		ch__text_put(&line, ")");
 		return ch__text_end(&line);
 	}
 	if (info->si_signo == SIGTRAP && is_foreign(heap, address))
 		return 0;
-	uint32_t offset = ch__offset(heap, address);
 	ch__place_read_begin();
-	put_place(&line, heap, offset);
-	ch__text_put(&line, " (");
-	ch__text_put_number(&line, address, 16);
+	put_place(&line, heap, ch__offset(heap, address));
+	put_with(&line, " (", address, 16);
 	ch__text_put(&line, ")");
 	put_return(&line, heap, ucontext);
 	ch__place_read_end();
