@@ -206,8 +206,6 @@ static void mark_noted_owners(struct bdw *bdw, struct ch_marker *marker)
 {
 	struct ch_heap *heap = bdw->heap;
 	for (uint32_t i = 1; i < heap->owners.used; i++) {
-		if (!heap->owners.segments[i >> CH__SEGMENT_LOG2])
-			continue;
 		const struct ch__owner *owner = ch__owner_at(heap, i);
 		uint32_t mark = atomic_load_explicit(&owner->mark, memory_order_relaxed);
 		if (!(atomic_load_explicit(&owner->generation, memory_order_relaxed) & 1) ||
@@ -247,8 +245,6 @@ static void push_refs_of(const struct ch_heap *heap, const struct ch__side_list 
 static void push_all_refs(const struct ch_heap *heap)
 {
 	for (uint32_t i = 1; i < heap->blocks.used; i++) {
-		if (!heap->blocks.segments[i >> CH__SEGMENT_LOG2])
-			continue;
 		const struct ch__block *block = ch__block_at(heap, i);
 		if ((atomic_load_explicit(&block->generation, memory_order_acquire) & 1) &&
 		    block->side_list && ch__block_is_alive(heap, block))

@@ -72,7 +72,8 @@ uint32_t ch__table_extend(struct ch__table *table, struct ch__meta *meta, uint32
 		return 0;
 	if (!ch__table_back(table, meta, index))
 		return 0;
-	atomic_store_explicit(&table->used, index + count, memory_order_relaxed);
+	/* Release: who walks the records finds a segment for each. */
+	atomic_store_explicit(&table->used, index + count, memory_order_release);
 	return index;
 }
 

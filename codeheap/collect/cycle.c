@@ -16,8 +16,7 @@
 enum { ENTRIES_AHEAD = 16 };
 static void prefetch_entry(const struct ch_heap *heap, uint32_t owner)
 {
-	if (owner < heap->owners.used && heap->owners.segments[owner >> CH__SEGMENT_LOG2] &&
-	    ch__owner_at(heap, owner)->entry)
+	if (owner < heap->owners.used && ch__owner_at(heap, owner)->entry)
 		__builtin_prefetch(ch__block_at(heap, ch__owner_at(heap, owner)->entry), 1);
 }
 
@@ -25,8 +24,6 @@ static void mark_owners(struct ch_marker *marker) CH_REQUIRES(ch__role_frozen)
 {
 	struct ch_heap *heap = marker->heap;
 	for (uint32_t i = 1; i < heap->owners.used; i++) {
-		if (!heap->owners.segments[i >> CH__SEGMENT_LOG2])
-			continue;
 		const struct ch__owner *owner = ch__owner_at(heap, i);
 		prefetch_entry(heap, i + ENTRIES_AHEAD);
 		if (!(atomic_load_explicit(&owner->generation, memory_order_relaxed) & 1) ||

@@ -240,32 +240,27 @@ void ch__mark_drain(struct ch_marker *marker)
 /* A block of the list may have been marked by an edge before it was traced as a root: marking
  * decides. An OPEN block is born with the epoch of its birth, so its links are traced here
  * whatever its mark. */
-static void mark_young(struct ch_marker *marker, struct ch__thread *thread)
-	CH_REQUIRES(ch__role_frozen)
-{
-	struct ch_heap *heap = marker->heap;
-	uint32_t kept = 0;
-	for (uint32_t i = 0; i < thread->young_count; i++) {
-		uint32_t index = ch__block_resolve(heap, thread->young[i]);
-		if (!index || !ch__block_is_young_root(ch__block_at(heap, index)))
-			continue;
-		thread->young[kept++] = thread->young[i];
-		ch__mark_block(marker, index);
-		if (marker->tail - marker->head > marker->queue_mask / 2)
-			ch__mark_drain(marker);
-	}
-	atomic_store_explicit(&thread->young_count, kept, memory_order_relaxed);
-}
-
 void ch__mark_roots(struct ch_marker *marker)
 {
-	for (struct ch__thread *t = marker->heap->threads; t; t = t->next)
-		mark_young(marker, t);
+	struct ch_heap *heap = marker->heap;
+	for (struct ch__thread *t = heap->threads; t; t = t->next) {
+		uint32_t kept = 0;
+		for (uint32_t i = 0; i < t->young_count; i++) {
+			uint32_t index = ch__block_resolve(heap, t->young[i]);
+			if (!index || !ch__block_is_young_root(ch__block_at(heap, index)))
+				continue;
+			t->young[kept++] = t->young[i];
+			ch__mark_block(marker, index);
+			if (marker->tail - marker->head > marker->queue_mask / 2)
+				ch__mark_drain(marker);
+		}
+		atomic_store_explicit(&t->young_count, kept, memory_order_relaxed);
+	}
 }
 
-static uint32_t renewed(const struct ch_heap *heap, uint32_t mark, uint32_t epoch)
+static void renew(const struct ch_heap *heap, _Atomic(uint32_t) *mark, uint32_t epoch)
 {
-	return ch__is_alive(heap, mark) ? epoch : epoch - 1;
+	atomic_store(mark, ch__is_alive(heap, atomic_load(mark)) ? epoch : epoch - 1);
 }
 
 /* Epochs begin again, and marks are compared by their distance, so none may grow old: what is alive
@@ -273,18 +268,10 @@ static uint32_t renewed(const struct ch_heap *heap, uint32_t mark, uint32_t epoc
  * record, once in 2^30 cycles. */
 static void renew_marks(struct ch_heap *heap, uint32_t epoch) CH_REQUIRES(ch__role_frozen)
 {
-	for (uint32_t i = 1; i < heap->blocks.used; i++) {
-		if (!heap->blocks.segments[i >> CH__SEGMENT_LOG2])
-			continue;
-		struct ch__block *block = ch__block_at(heap, i);
-		atomic_store(&block->mark, renewed(heap, atomic_load(&block->mark), epoch));
-	}
-	for (uint32_t i = 1; i < heap->owners.used; i++) {
-		if (!heap->owners.segments[i >> CH__SEGMENT_LOG2])
-			continue;
-		struct ch__owner *owner = ch__owner_at(heap, i);
-		atomic_store(&owner->mark, renewed(heap, atomic_load(&owner->mark), epoch));
-	}
+	for (uint32_t i = 1; i < heap->blocks.used; i++)
+		renew(heap, &ch__block_at(heap, i)->mark, epoch);
+	for (uint32_t i = 1; i < heap->owners.used; i++)
+		renew(heap, &ch__owner_at(heap, i)->mark, epoch);
 	atomic_store(&heap->completed, epoch);
 	heap->marks_renewed = epoch;
 }

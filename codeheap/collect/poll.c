@@ -12,23 +12,21 @@
  * to it, and the list that the caller goes through is not its own. */
 static bool serve(const struct ch__thread *thread, struct ch_heap *heap)
 {
-	bool was_left = false;
 	if (CH_UNLIKELY(atomic_load_explicit(&heap->sweep_pending, memory_order_relaxed)))
 		ch__sweep_step(heap);
 	if (CH_UNLIKELY(atomic_load_explicit(&heap->sinks_wait, memory_order_relaxed)))
 		ch__tell_poll(heap);
 	if (CH_UNLIKELY(atomic_load_explicit(&heap->notices_now, memory_order_relaxed))) {
 		ch__notices_deliver(heap);
-		was_left = ch__thread_now(heap) != thread;
+		if (ch__thread_now(heap) != thread)
+			return false;
 	}
-	if (CH_UNLIKELY(was_left))
-		return false;
 	if (CH_UNLIKELY(atomic_load_explicit(&heap->collect_wanted, memory_order_relaxed) ||
 			atomic_load_explicit(&heap->anyone_wants_space, memory_order_relaxed))) {
 		ch__trigger_poll(heap);
-		was_left = ch__thread_now(heap) != thread;
+		return ch__thread_now(heap) == thread;
 	}
-	return CH_LIKELY(!was_left);
+	return true;
 }
 
 void ch_thread_poll(void)

@@ -76,8 +76,8 @@ static void visit_all(struct visit *v, bool relist) CH_REQUIRES(ch__role_heap)
 	if (relist)
 		heap->young_refs_count = 0;
 	for (uint32_t i = 1; i < heap->blocks.used; i++) {
-		if (!heap->blocks.segments[i >> CH__SEGMENT_LOG2] || !visit_block(v, i) ||
-		    !relist || ch__block_state(ch__block_at(heap, i)) == CH_BLOCK_OPEN)
+		if (!visit_block(v, i) || !relist ||
+		    ch__block_state(ch__block_at(heap, i)) == CH_BLOCK_OPEN)
 			continue;
 		if (heap->young_refs_count < heap->young_refs_capacity)
 			heap->young_refs[heap->young_refs_count++] = ch__block_handle(heap, i);

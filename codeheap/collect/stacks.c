@@ -17,7 +17,7 @@ enum { FIBER_SLACK_BYTES = 256 };
 
 static void root(struct ch_marker *marker, uintptr_t word) CH_REQUIRES(ch__role_frozen)
 {
-	struct ch_heap *heap = marker->heap;
+	const struct ch_heap *heap = marker->heap;
 	/* A root that found no room would be lost: no marked block leads to it (I6). */
 	if (CH_UNLIKELY(marker->tail - marker->head > marker->queue_mask / 2))
 		ch__mark_drain(marker);
@@ -134,21 +134,12 @@ static uintptr_t below(uintptr_t sp, size_t bytes, uintptr_t low)
 	return sp & ~(page - 1);
 }
 
-static bool lies_in(uintptr_t address, uintptr_t low, uintptr_t high)
+static const struct ch_fiber *fiber_of_sp(struct ch_heap *heap, uintptr_t sp)
 {
-	return address >= low && address < high;
-}
-
-static struct ch_fiber *fiber_of_sp(struct ch_heap *heap, const struct ch__thread *thread)
-{
-	uintptr_t sp = thread->shown.sp;
-	struct ch_fiber *fiber = atomic_load_explicit(&thread->fiber, memory_order_acquire);
-	if (fiber && lies_in(sp, fiber->low, fiber->high))
-		return fiber;
-	for (fiber = heap->fibers; fiber; fiber = fiber->next)
-		if (fiber->is_attached && lies_in(sp, fiber->low, fiber->high))
-			return fiber;
-	return NULL;
+	const struct ch_fiber *fiber = heap->fibers;
+	while (fiber && !(fiber->is_attached && sp >= fiber->low && sp < fiber->high))
+		fiber = fiber->next;
+	return fiber;
 }
 
 /* On an alternate stack: the interrupted frames are somewhere on the stack that it runs on, or on
@@ -159,7 +150,7 @@ static void scan_signal_stack(struct ch_marker *marker, const struct ch__thread 
 	const struct ch__shown *shown = &thread->shown;
 	scan_live(marker, thread, below(shown->sp, CH_ARCH_RED_ZONE_BYTES, 0),
 		  shown->signal_stack_end);
-	const struct ch_fiber *fiber = fiber_of_sp(marker->heap, thread);
+	const struct ch_fiber *fiber = fiber_of_sp(marker->heap, shown->sp);
 	if (fiber)
 		scan_copied(marker, fiber->low, fiber->high);
 	scan_whole_stack(marker, thread);
@@ -171,13 +162,13 @@ static bool scan_frames(struct ch_marker *marker, const struct ch__thread *threa
 	CH_REQUIRES(ch__role_frozen, ch__role_stopped)
 {
 	const struct ch__shown *shown = &thread->shown;
-	uintptr_t low = thread->stack_low, high = thread->stack_high;
+	uintptr_t low, high;
 	if (shown->signal_stack_end) {
 		scan_signal_stack(marker, thread);
 		return true;
 	}
-	if (!lies_in(shown->sp, low, high)) {
-		const struct ch_fiber *fiber = fiber_of_sp(marker->heap, thread);
+	if (!ch__thread_stack(thread, shown->sp, &low, &high)) {
+		const struct ch_fiber *fiber = fiber_of_sp(marker->heap, shown->sp);
 		if (!fiber)
 			return false;
 		low = fiber->low;

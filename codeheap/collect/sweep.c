@@ -32,11 +32,8 @@ static bool take_dead(struct ch_heap *heap, uint32_t found[CH__KILLED_AT_ONCE], 
 {
 	enum { LOOKED_AT_MOST = 8192 };
 	uint32_t used = heap->blocks.used, at = heap->sweep_cursor;
-	uint32_t end = used - at > LOOKED_AT_MOST ? at + LOOKED_AT_MOST : used;
+	uint32_t end = at + LOOKED_AT_MOST < used ? at + LOOKED_AT_MOST : used;
 	for (*count = 0; at < end && *count < heap->config.step_blocks; at++) {
-		if (!atomic_load_explicit(&heap->blocks.segments[at >> CH__SEGMENT_LOG2],
-					  memory_order_relaxed))
-			continue;
 		struct ch__block *block = ch__block_at(heap, at);
 		/* Generation, then mark: the mark was stored before the generation (R1). */
 		if (!(atomic_load_explicit(&block->generation, memory_order_acquire) & 1) ||

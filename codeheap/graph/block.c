@@ -204,8 +204,6 @@ enum ch_status ch_block_each(struct ch_heap *heap,
 	ch__heap_lend(heap);
 	uint32_t used = heap->blocks.used;
 	for (uint32_t i = 1; i < used; i++) {
-		if (!atomic_load(&heap->blocks.segments[i >> CH__SEGMENT_LOG2]))
-			continue;
 		struct ch__thread *self = ch__thread_or_guest(heap);
 		struct ch_info info;
 		ch__region_enter(self);

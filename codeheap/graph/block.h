@@ -114,9 +114,8 @@ static inline void ch__block_set_state(struct ch_heap *heap, uint32_t index,
 /* The record is a block's, in whatever state. */
 static inline bool ch__block_in_use(const struct ch_heap *heap, uint32_t index)
 {
-	return heap->blocks.segments[index >> CH__SEGMENT_LOG2] &&
-	       (atomic_load_explicit(&ch__block_at(heap, index)->generation, memory_order_acquire) &
-		1);
+	return atomic_load_explicit(&ch__block_at(heap, index)->generation, memory_order_acquire) &
+	       1;
 }
 /* Of a record in use: it was committed. */
 static inline bool ch__block_is_published(const struct ch__block *block)

@@ -117,7 +117,7 @@ static bool find_published(const struct ch_heap *heap, uint32_t offset, struct c
 /* No start bit leads to a block that is not committed. */
 static bool find_open(const struct ch_heap *heap, uint32_t offset, struct ch__place *place)
 {
-	uint32_t used = atomic_load_explicit(&heap->blocks.used, memory_order_relaxed);
+	uint32_t used = load(&heap->blocks.used);
 	for (uint32_t i = 1; i < used; i++) {
 		if (!ch__block_in_use(heap, i) ||
 		    ch__block_state(ch__block_at(heap, i)) != CH_BLOCK_OPEN)

@@ -139,8 +139,6 @@ static void note_lost_spans(struct ch_heap *heap)
 		if (atomic_load(&pool->pages[i].state) == CH__PAGE_SPAN)
 			pool->pages[i].is_lost = true;
 	for (uint32_t i = 1; i < heap->blocks.used; i++) {
-		if (!heap->blocks.segments[i >> CH__SEGMENT_LOG2])
-			continue;
 		const struct ch__block *block = ch__block_at(heap, i);
 		if (ch__block_state(block) != CH_BLOCK_FREE && (block->flags & CH__FLAG_SPAN))
 			pool->pages[block->hot_offset >> pool->page_log2].is_lost = false;

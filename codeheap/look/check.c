@@ -379,8 +379,6 @@ static void check_records(struct check *c)
 {
 	struct ch_heap *heap = c->heap;
 	for (uint32_t i = 1; i < heap->blocks.used; i++) {
-		if (!heap->blocks.segments[i >> CH__SEGMENT_LOG2])
-			continue;
 		look_at(c, "block", i);
 		check_block(c, ch__block_at(heap, i));
 	}

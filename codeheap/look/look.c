@@ -126,7 +126,7 @@ uint64_t ch__look_key(uint64_t handle)
 size_t ch__look_name(struct ch_heap *heap, uint64_t key, bool is_dying, struct ch__look_name *name)
 {
 	uint32_t index = (uint32_t)key & CH__INDEX_MAX, generation = ch__look_generation(key);
-	if (index >= heap->blocks.used || !heap->blocks.segments[index >> CH__SEGMENT_LOG2])
+	if (index >= heap->blocks.used)
 		return 0;
 	/* Even: it was withdrawn (I3), and has its record until listeners have heard of it. */
 	const struct ch__block *block = ch__block_at(heap, index);
@@ -198,8 +198,7 @@ bool ch__look_blocks(struct ch_heap *heap, uint32_t *next, uint32_t records,
 	struct ch__look_block block;
 	end = end < used ? end : used;
 	for (uint32_t i = *next; i < end; i++)
-		if (atomic_load(&heap->blocks.segments[i >> CH__SEGMENT_LOG2]) &&
-		    look_at(heap, ch__block_at(heap, i), &block))
+		if (look_at(heap, ch__block_at(heap, i), &block))
 			visit(arg, &block);
 	*next = end;
 	return end < used;

@@ -17,7 +17,7 @@ enum { SIGNALS = sizeof signals / sizeof signals[0], LINE_BYTES = 1024 };
 static struct {
 	_Alignas(16) uint8_t bytes[CH__OS_ACTION_BYTES];
 } before[SIGNALS];
-static _Atomic(int) installed[SIGNALS]; /* 0 no, 1 being done, 2 yes */
+static _Atomic(bool) installed[SIGNALS]; /* or being so */
 
 static void say(const struct ch_heap *heap, const void *info, const void *ucontext)
 {
@@ -64,15 +64,13 @@ static void report(int signal, void *info, void *ucontext)
 enum ch_status ch_trap_install(struct ch_heap *heap)
 {
 	for (unsigned i = 0; i < SIGNALS; i++) {
-		int none = 0;
-		if (!atomic_compare_exchange_strong(&installed[i], &none, 1))
+		if (atomic_exchange(&installed[i], true) ||
+		    ch__os_signal_install_like(signals[i], report, before[i].bytes,
+					       sizeof before[i].bytes))
 			continue;
-		bool done = ch__os_signal_install_like(signals[i], report, before[i].bytes,
-						       sizeof before[i].bytes);
-		atomic_store(&installed[i], done ? 2 : 0);
+		atomic_store(&installed[i], false);
 		/* Those that are there only pass on, until a heap asks with success. */
-		if (!done)
-			return CH_E_OS;
+		return CH_E_OS;
 	}
 	atomic_store(&heap->reports_traps, true);
 	return CH_OK;

@@ -31,10 +31,13 @@ static void extends(void)
 	for (int i = 0; i < 2; i++)
 		HOLDS(ch__table_extend(&table, scene.heap->meta, CH__SEGMENT_RECORDS - 1) != 0);
 }
-/* An index that the caller got by a way of its own. */
+/* An index that the caller got by a way of its own, and the last of all records. */
 static void reads_segments(void)
 {
 	for (uint32_t n = 0; n < 4; n++) {
+		uint32_t used = table.used;
+		if (used)
+			HOLDS(((uint32_t *)ch__table_at(&table, used - 1))[2] == 3);
 		uint32_t index = 1 + n % 2 * CH__SEGMENT_RECORDS;
 		uint64_t bits = ch__handle(scene.heap->id, index, 3);
 		if (ch__handle_is_known(scene.heap, &table, bits))
