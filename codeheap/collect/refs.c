@@ -72,9 +72,10 @@ static bool visit_block(struct visit *v, uint32_t index)
 static void visit_all(struct visit *v, bool relist) CH_REQUIRES(ch__role_heap)
 {
 	struct ch_heap *heap = v->heap;
-	bool fits = true;
-	if (relist)
+	if (relist) {
 		heap->young_refs_count = 0;
+		heap->young_refs_lost = false;
+	}
 	for (uint32_t i = 1; i < heap->blocks.used; i++) {
 		if (!visit_block(v, i) || !relist ||
 		    ch__block_state(ch__block_at(heap, i)) == CH_BLOCK_OPEN)
@@ -82,10 +83,8 @@ static void visit_all(struct visit *v, bool relist) CH_REQUIRES(ch__role_heap)
 		if (heap->young_refs_count < heap->young_refs_capacity)
 			heap->young_refs[heap->young_refs_count++] = ch__block_handle(heap, i);
 		else
-			fits = false;
+			heap->young_refs_lost = true;
 	}
-	if (relist)
-		heap->young_refs_lost = !fits;
 }
 
 static void visit_young(struct visit *v) CH_REQUIRES(ch__role_heap)

@@ -15,7 +15,7 @@ static void put_offset(struct ch__text *t, uintptr_t offset)
 /* Under the heap lock names and records stay. */
 static bool put_block(struct ch_heap *heap, uintptr_t at, uintptr_t address, struct ch__text *t)
 {
-	uint32_t generation, index = ch__find(heap, at, &generation);
+	uint32_t index = ch__find_frozen(heap, at);
 	if (!index)
 		return false;
 	const struct ch__block *block = ch__block_at(heap, index);
@@ -43,17 +43,15 @@ static void put_code(struct ch_heap *heap, uintptr_t at, uintptr_t address, stru
 		put_offset(t, address - pool->runtime_exec);
 		return;
 	}
-	if (ch__is_marking()) {
-		ch__text_put(t, "code");
-		put_offset(t, address - pool->exec_base);
-		return;
+	bool is_block = false, may_lock = !ch__is_marking();
+	if (may_lock) {
+		ch__heap_lock(heap);
+		is_block = put_block(heap, at, address, t);
+		ch__heap_unlock(heap);
 	}
-	ch__heap_lock(heap);
-	bool is_block = put_block(heap, at, address, t);
-	ch__heap_unlock(heap);
 	if (is_block)
 		return;
-	ch__text_put(t, "free code memory");
+	ch__text_put(t, may_lock ? "free code memory" : "code");
 	put_offset(t, address - pool->exec_base);
 }
 

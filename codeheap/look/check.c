@@ -68,16 +68,6 @@ static void check_part(struct check *c, uint32_t offset, uint32_t bytes, const c
 		say(c, "its %s part is not found by address", part);
 }
 
-/* The page's header is the pool's business. */
-static void check_frames(struct check *c, const struct ch__block *block)
-{
-	const struct ch__pool *pool = c->heap->pool;
-	uint8_t frame = pool->pages[block->hot_offset >> pool->page_log2].frame;
-	bool has_own = ch__side_own(block->side_list) != NULL || ch__block_is_data(c->heap, block);
-	if ((frame == CH__FRAME_OWN) != has_own)
-		say(c, "it and its page disagree on whose unwind table it is");
-}
-
 /* --- branches --- */
 
 static void check_branch(struct check *c, const struct ch__block *block, uint32_t at)
@@ -209,7 +199,10 @@ static void check_block(struct check *c, const struct ch__block *block)
 		check_branches(c, block, false);
 	if (!ch__block_is_published(block))
 		return;
-	check_frames(c, block);
+	uint8_t frame = heap->pool->pages[block->hot_offset >> heap->pool->page_log2].frame;
+	bool has_own = ch__side_own(block->side_list) != NULL || ch__block_is_data(heap, block);
+	if ((frame == CH__FRAME_OWN) != has_own)
+		say(c, "it and its page disagree on whose unwind table it is");
 	check_part(c, block->hot_offset, ch__hot_bytes(block), "hot");
 	if (block->cold_granules)
 		check_part(c, ch__cold_offset(heap, block), ch__cold_bytes(block), "cold");

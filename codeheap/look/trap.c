@@ -32,6 +32,13 @@ static const char *const causes[] = {
 	[CH__CAUSE_DETACHED] = ", invalidated by ch_vm_detach",
 };
 
+static const char *const kinds[] = {
+	[CH__PLACE_OPEN] = "open ",
+	[CH__PLACE_LIVE] = "live ",
+	[CH__PLACE_NOTENTRANT] = "not yet freed ",
+	[CH__PLACE_FREED] = "",
+};
+
 static void put_with(struct ch__text *line, const char *words, uint64_t number, unsigned base)
 {
 	ch__text_put(line, words);
@@ -75,11 +82,10 @@ static void put_lost(struct ch__text *line, const struct ch_heap *heap)
 	ch__text_put(line, ")");
 }
 
-static void put_freed(struct ch__text *line, const struct ch_heap *heap,
-		      const struct ch__place *place)
+static void put_end_of(struct ch__text *line, const struct ch_heap *heap,
+		       const struct ch__place *place)
 {
 	bool is_sweep = place->death <= CH__DEATH_VM_GONE;
-	put_block(line, place);
 	put_with(line, is_sweep ? ", freed in collection " : ", freed after collection ",
 		 place->collection, 10);
 	ch__text_put(line, " because ");
@@ -105,34 +111,25 @@ static void put_place(struct ch__text *line, const struct ch_heap *heap, uint32_
 {
 	struct ch__place place;
 	ch__place_find(heap, offset, &place);
-	switch (place.kind) {
-	case CH__PLACE_FREED:
-		put_freed(line, heap, &place);
-		break;
-	case CH__PLACE_LIVE:
-		ch__text_put(line, "live ");
-		put_block(line, &place);
-		break;
-	case CH__PLACE_NOTENTRANT:
-		ch__text_put(line, "not yet freed ");
-		put_block(line, &place);
-		put_cause(line, &place);
-		break;
-	case CH__PLACE_OPEN:
-		ch__text_put(line, "open ");
-		put_block(line, &place);
-		ch__text_put(line, ", not committed");
-		break;
-	default:
+	if (place.kind <= CH__PLACE_HEADER) {
 		put_unused(line, heap, offset, place.kind == CH__PLACE_HEADER);
 		return;
 	}
+	ch__text_put(line, kinds[place.kind]);
+	put_block(line, &place);
+	if (place.kind == CH__PLACE_OPEN)
+		ch__text_put(line, ", not committed");
+	else if (place.kind == CH__PLACE_NOTENTRANT)
+		put_cause(line, &place);
+	else if (place.kind == CH__PLACE_FREED)
+		put_end_of(line, heap, &place);
 	ch__text_put(line, "; executed at ");
 	put_with(line, place.is_cold ? "cold +" : "+", place.at, 16);
 	if (place.kind == CH__PLACE_FREED || !ch__place_find_freed(heap, offset, &place))
 		return;
 	ch__text_put(line, ", where before it lay ");
-	put_freed(line, heap, &place);
+	put_block(line, &place);
+	put_end_of(line, heap, &place);
 }
 
 /* --- where it came from --- */

@@ -39,12 +39,10 @@ static void report(int signal, void *info, void *ucontext)
 	unsigned at = 0;
 	while (at + 1 < SIGNALS && signals[at] != signal)
 		at++;
+	/* It may be left by a jump: then the thread's next one is told of again. */
+	is_reporting = !is_reporting;
 	if (is_reporting) {
-		/* It may be left by a jump: then the thread's next one is told of again. */
-		is_reporting = false;
-	} else {
 		int error = errno;
-		is_reporting = true;
 		/* A heap that is found here is not freed before the end. */
 		ch__place_read_begin();
 		for (int id = 1; id <= CH__HEAPS_MAX; id++) {
