@@ -27,7 +27,15 @@ struct dead {
 	uint32_t run;   /* of branches, all unlinked */
 	bool must_wait; /* on the quarantine: its place may not go back at once */
 	bool was_open;
-	uint64_t key;
+};
+
+/* Blocks that end together. */
+struct end {
+	uint32_t count;
+	uint32_t starts_word; /* start bits to clear: those of neighbours go by one store */
+	uint64_t starts_mask;
+	uint64_t keys[CH__KILLED_AT_ONCE]; /* handles */
+	struct dead dead[CH__KILLED_AT_ONCE];
 };
 
 /* A place of theirs is not used again: an address has one name in the perf map for ever. */
@@ -75,26 +83,20 @@ static void change_flags(struct ch__block *block, uint8_t without, uint8_t with)
 			      memory_order_relaxed);
 }
 
-/* Start bits to clear: those of neighbours go by one store. */
-struct starts {
-	uint32_t word;
-	uint64_t mask;
-};
-
-static void clear_starts(struct ch_heap *heap, struct starts *starts)
+static void clear_starts(struct ch_heap *heap, struct end *end)
 {
-	if (starts->mask)
-		ch__page_clear_starts(heap->pool, starts->word, starts->mask);
-	starts->mask = 0;
+	if (end->starts_mask)
+		ch__page_clear_starts(heap->pool, end->starts_word, end->starts_mask);
+	end->starts_mask = 0;
 }
 
-static void clear_start(struct ch_heap *heap, struct starts *starts, uint32_t offset)
+static void clear_start(struct ch_heap *heap, struct end *end, uint32_t offset)
 {
 	uint32_t granule = offset / CH__GRANULE_BYTES;
-	if (starts->word != granule >> 6)
-		clear_starts(heap, starts);
-	starts->word = granule >> 6;
-	starts->mask |= UINT64_C(1) << (granule & 63);
+	if (end->starts_word != granule >> 6)
+		clear_starts(heap, end);
+	end->starts_word = granule >> 6;
+	end->starts_mask |= UINT64_C(1) << (granule & 63);
 }
 
 /* Stale jumps of other cores may lead there, of branches that are or were linked to it; or stale
@@ -109,10 +111,11 @@ static bool is_known(const struct ch_heap *heap, const struct ch__block *block)
 }
 
 /* LIVE | NOTENTRANT | OPEN -> DEAD. In a region, under heap, with the list of its owner locked; the
- * caller clears what is left in starts. */
-static void kill(struct ch_heap *heap, uint32_t index, enum ch__death death, struct dead *dead,
-		 struct starts *starts) CH_REQUIRES(ch__role_heap, ch__role_owner, ch__role_region)
+ * caller clears the starts that are left. */
+static void kill(struct ch_heap *heap, uint32_t index, enum ch__death death, struct end *end)
+	CH_REQUIRES(ch__role_heap, ch__role_owner, ch__role_region)
 {
+	struct dead *dead = &end->dead[end->count];
 	struct ch__block *block = ch__block_at(heap, index);
 	struct ch__owner *owner = ch__owner_at(heap, block->owner);
 	bool was_open = ch__block_state(block) == CH_BLOCK_OPEN;
@@ -121,8 +124,8 @@ static void kill(struct ch_heap *heap, uint32_t index, enum ch__death death, str
 	*dead = (struct dead){.index = index,
 			      .must_wait = death == CH__DEATH_UNREACHED || dead_names_kept(heap) ||
 					   is_known(heap, block),
-			      .was_open = was_open,
-			      .key = ch__block_handle(heap, index).bits};
+			      .was_open = was_open};
+	end->keys[end->count++] = ch__block_handle(heap, index).bits;
 	ch__block_unlink(heap, index, patch_sources, false);
 	dead->run = ch__block_run(block);
 	atomic_store_explicit(&block->first_branch, 0, memory_order_relaxed);
@@ -135,9 +138,9 @@ static void kill(struct ch_heap *heap, uint32_t index, enum ch__death death, str
 	uint32_t generation = atomic_load_explicit(&block->generation, memory_order_relaxed);
 	atomic_store_explicit(&block->generation, generation + 1, memory_order_release);
 	if (!was_open) {
-		clear_start(heap, starts, block->hot_offset);
+		clear_start(heap, end, block->hot_offset);
 		if (block->cold_granules)
-			clear_start(heap, starts, ch__cold_offset(heap, block));
+			clear_start(heap, end, ch__cold_offset(heap, block));
 	}
 	count_death(heap, block);
 	ch__block_set_state(heap, index, CH_BLOCK_DEAD, CH__CAUSE_NONE, __func__);
@@ -147,31 +150,20 @@ static void kill(struct ch_heap *heap, uint32_t index, enum ch__death death, str
 
 /* --- withdrawal: outside of regions; names of all first, then traps --- */
 
-/* Who observes the heap may take names. */
-static void tell_listeners(struct ch_heap *heap, const struct dead *dead, uint32_t count)
-	CH_REQUIRES(ch__role_heap)
+/* Who observes the heap may take names; a sink takes its lock once. An OPEN block was never told
+ * of. */
+static void withdraw_names(struct ch_heap *heap, const struct end *end) CH_REQUIRES(ch__role_heap)
 {
-	uint64_t handles[CH__KILLED_AT_ONCE];
-	if (!ch__has_listeners(heap) || !count)
-		return;
-	for (uint32_t i = 0; i < count; i++)
-		handles[i] = dead[i].key;
-	ch__listeners_blocks_die(heap, handles, count);
-}
-
-/* In one call: a sink takes its lock once. An OPEN block was never told of. */
-static void withdraw_names(struct ch_heap *heap, const struct dead *dead, uint32_t count)
-	CH_REQUIRES(ch__role_heap)
-{
-	tell_listeners(heap, dead, count);
 	struct ch__sink_range ranges[2 * CH__KILLED_AT_ONCE];
 	size_t n = 0;
+	if (ch__has_listeners(heap) && end->count)
+		ch__listeners_blocks_die(heap, end->keys, end->count);
 	if (!ch__sinks_want_ranges(atomic_load_explicit(&heap->sinks_on, memory_order_relaxed)))
 		return;
-	for (uint32_t i = 0; i < count; i++) {
-		const struct ch__block *block = ch__block_at(heap, dead[i].index);
-		if (!dead[i].was_open && !ch__block_is_data(heap, block))
-			n += ch__block_ranges(heap, block, dead[i].key, &ranges[n]);
+	for (uint32_t i = 0; i < end->count; i++) {
+		const struct ch__block *block = ch__block_at(heap, end->dead[i].index);
+		if (!end->dead[i].was_open && !ch__block_is_data(heap, block))
+			n += ch__block_ranges(heap, block, end->keys[i], &ranges[n]);
 	}
 	if (n)
 		ch__sinks_remove(heap->sinks, ranges, n);
@@ -381,38 +373,26 @@ static uint32_t page_of(const struct ch_heap *heap, const struct dead *dead)
 static void free_or_quarantine(struct ch_heap *heap, const struct dead *dead, uint32_t count)
 	CH_REQUIRES(ch__role_heap)
 {
-	for (uint32_t i = 0, end; i < count; i = end) {
-		end = i + 1;
+	for (uint32_t i = 0, to; i < count; i = to) {
+		to = i + 1;
 		if (dead[i].must_wait) {
 			quarantine(heap, dead[i].index);
 			continue;
 		}
 		uint32_t page = page_of(heap, &dead[i]);
-		while (end < count && !dead[end].must_wait && page_of(heap, &dead[end]) == page)
-			end++;
-		free_places(heap, &dead[i], end - i);
+		while (to < count && !dead[to].must_wait && page_of(heap, &dead[to]) == page)
+			to++;
+		free_places(heap, &dead[i], to - i);
 	}
-}
-
-static void finish(struct ch_heap *heap, const struct dead *dead, uint32_t count)
-	CH_REQUIRES(ch__role_heap)
-{
-	withdraw_names(heap, dead, count);
-	for (uint32_t i = 0; i < count; i++)
-		fill_with_traps(heap, &dead[i]);
-	for (uint32_t i = 0; i < count; i++)
-		drop_side(heap, &dead[i]);
-	free_or_quarantine(heap, dead, count);
-	count_space(heap, count);
 }
 
 void ch__blocks_kill(struct ch_heap *heap, const uint32_t *blocks, uint32_t count,
 		     enum ch__death death)
 {
 	struct ch__thread *self = ch__thread_or_guest(heap);
-	struct dead dead[CH__KILLED_AT_ONCE];
-	struct starts starts = {0};
-	uint32_t killed = 0;
+	struct end end;
+	end.count = end.starts_word = 0;
+	end.starts_mask = 0;
 	if (!count)
 		return;
 	ch__stats_note_peak(heap);
@@ -427,18 +407,23 @@ void ch__blocks_kill(struct ch_heap *heap, const uint32_t *blocks, uint32_t coun
 			 * attaches an edge has the lock, too. */
 			if (death != CH__DEATH_NOT_RUNNING ||
 			    !(ch__block_at(heap, blocks[i])->flags & CH__FLAG_EDGED))
-				kill(heap, blocks[i], death, &dead[killed++], &starts);
+				kill(heap, blocks[i], death, &end);
 		} while (++i < count && ch__block_at(heap, blocks[i])->owner == of);
 		ch__owner_unlock(owner);
 	}
-	clear_starts(heap, &starts);
+	clear_starts(heap, &end);
 	ch__region_leave(self);
-	if (death != CH__DEATH_NO_COPY) {
-		finish(heap, dead, killed);
-		return;
-	}
 	/* A child of fork has no copy, so no byte is touched. The places stay in use: unwinders
 	 * know the frames that are on its stack. */
-	for (uint32_t i = 0; i < killed; i++)
-		drop_side(heap, &dead[i]);
+	bool is_here = death != CH__DEATH_NO_COPY;
+	if (is_here)
+		withdraw_names(heap, &end);
+	for (uint32_t i = 0; is_here && i < end.count; i++)
+		fill_with_traps(heap, &end.dead[i]);
+	for (uint32_t i = 0; i < end.count; i++)
+		drop_side(heap, &end.dead[i]);
+	if (is_here) {
+		free_or_quarantine(heap, end.dead, end.count);
+		count_space(heap, end.count);
+	}
 }
