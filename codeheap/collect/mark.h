@@ -24,8 +24,8 @@ void ch__cycle_give_up(struct ch_heap *);
 /* completed = epoch, newborns age; of a cycle that has worked since start_ns. */
 void ch__cycle_complete(struct ch_heap *, uint64_t start_ns) CH_REQUIRES(ch__role_frozen);
 
-/* What only the caller of the interface knows: it is between ch_mark_begin, which took the heap lock
- * and froze, and ch_mark_end. */
+/* What only the caller of the interface knows: this is between ch_mark_begin, which took the heap
+ * lock and froze, and ch_mark_end. */
 static inline void ch__host_has_cycle(const struct ch_marker *marker)
 	CH_VOUCHES(ch__role_heap, ch__role_frozen) CH_UNANALYSED("the marker has them")
 {

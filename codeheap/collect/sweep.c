@@ -24,8 +24,8 @@ static void prefetch_death(const struct ch_heap *heap, const struct ch__block *b
 		__builtin_prefetch(code + at, 1);
 }
 
-/* Finds blocks that no cycle reached; true while there are more to look at. What is found stays dead
- * (I5), and the heap lock keeps it. In a region: a cycle of Boehm's, which takes no lock, may end
+/* Finds blocks that no cycle reached; true while there are more to look at. They stay dead (I5),
+ * and the heap lock keeps them. In a region: a cycle of Boehm's, which takes no lock, may end
  * behind it, and begins the sweep anew. */
 static bool take_dead(struct ch_heap *heap, uint32_t found[CH__KILLED_AT_ONCE], uint32_t *count)
 	CH_REQUIRES(ch__role_heap, ch__role_region)
