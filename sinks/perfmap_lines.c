@@ -15,7 +15,6 @@
  * cache. */
 #include "sinks/perfmap_lines.h"
 
-
 #include <string.h>
 
 enum {
@@ -23,31 +22,7 @@ enum {
 	LIVE = 0,
 	COVERED,
 	KEPT,
-	LOG_BLOCK_BYTES = 1 << 16,
-	LOG_LINES = (LOG_BLOCK_BYTES - 16) / 16,
-};
-
-struct line {
-	uint64_t key;
-	uint32_t offset; /* from the pool's base */
-	uint32_t bytes;  /* 0: dropped */
-};
-
-struct log_block {
-	struct log_block *older;
-	uint64_t count;
-	struct line lines[LOG_LINES];
-};
-_Static_assert(sizeof(struct line) == 16 && sizeof(struct log_block) == LOG_BLOCK_BYTES,
-	       "log blocks");
-
-struct ch__perfmap_lines {
-	const struct ch__sinks_config *config;
-	struct log_block *newest;
-	size_t live, dead, kept;
-	unsigned chunk_log2; /* granules of a chunk */
-	uint32_t chunk_count;
-	uint64_t *chunks[]; /* live words, then covered words, then kept words; NULL: all 0 */
+	LOG_LEAST = 1 << 12, /* lines */
 };
 
 static size_t words_per_map(const struct ch__perfmap_lines *p)
@@ -66,40 +41,24 @@ static size_t bytes_of(const struct ch__perfmap_lines *p)
 	return sizeof *p + p->chunk_count * sizeof p->chunks[0];
 }
 
-static unsigned log2_of(size_t power_of_two)
-{
-	return (unsigned)__builtin_ctzll(power_of_two);
-}
-
 struct ch__perfmap_lines *ch__perfmap_lines_create(const struct ch__sinks_config *config)
 {
-	size_t chunk =
-		config->chunk_bytes < config->pool_bytes ? config->chunk_bytes : config->pool_bytes;
-	size_t chunks = config->pool_bytes / chunk;
+	size_t chunks = config->pool_bytes / config->chunk_bytes;
 	struct ch__perfmap_lines *p =
 		ch__meta_alloc(config->meta, sizeof *p + chunks * sizeof p->chunks[0]);
 	if (!p)
 		return NULL;
 	p->config = config;
-	p->chunk_log2 = log2_of(chunk) - GRANULE_LOG2;
+	p->chunk_log2 = (unsigned)__builtin_ctzll(config->chunk_bytes) - GRANULE_LOG2;
 	p->chunk_count = (uint32_t)chunks;
 	return p;
-}
-
-static void free_log(struct ch__perfmap_lines *p, struct log_block *block)
-{
-	while (block) {
-		struct log_block *older = block->older;
-		ch__meta_free(p->config->meta, block, sizeof *block);
-		block = older;
-	}
 }
 
 void ch__perfmap_lines_destroy(struct ch__perfmap_lines *p)
 {
 	if (!p)
 		return;
-	free_log(p, p->newest);
+	ch__meta_free(p->config->meta, p->log, p->capacity * sizeof *p->log);
 	for (uint32_t i = 0; i < p->chunk_count; i++)
 		ch__meta_free(p->config->meta, p->chunks[i], bitmap_bytes(p));
 	ch__meta_free(p->config->meta, p, bytes_of(p));
@@ -129,6 +88,14 @@ static uint64_t bit_of(size_t granule)
 	return UINT64_C(1) << (granule % 64);
 }
 
+static void clear(struct ch__perfmap_lines *p, unsigned map)
+{
+	for (uint32_t i = 0; i < p->chunk_count; i++)
+		if (p->chunks[i])
+			memset(p->chunks[i] + map * words_per_map(p), 0,
+			       words_per_map(p) * sizeof(uint64_t));
+}
+
 /* Whether any granule of the range is covered; with `cover`, all are afterwards. */
 static bool test_covered(struct ch__perfmap_lines *p, size_t offset, size_t bytes, bool cover)
 {
@@ -154,20 +121,12 @@ static bool is_kept(struct ch__perfmap_lines *p, size_t granule)
 	       (*word_of(p, granule, KEPT) & bit_of(granule));
 }
 
-static void keep(struct ch__perfmap_lines *p, size_t granule)
+static void set_kept(struct ch__perfmap_lines *p, size_t granule, bool is_to_be)
 {
-	if (is_kept(p, granule))
+	if (is_kept(p, granule) == is_to_be)
 		return;
-	*word_of(p, granule, KEPT) |= bit_of(granule);
-	p->kept++;
-}
-
-static void drop_kept(struct ch__perfmap_lines *p, size_t granule)
-{
-	if (!is_kept(p, granule))
-		return;
-	*word_of(p, granule, KEPT) &= ~bit_of(granule);
-	p->kept--;
+	*word_of(p, granule, KEPT) ^= bit_of(granule);
+	p->kept += is_to_be ? 1 : SIZE_MAX;
 }
 
 bool ch__perfmap_lines_keeps(struct ch__perfmap_lines *p, uintptr_t exec, size_t bytes)
@@ -179,36 +138,28 @@ bool ch__perfmap_lines_keeps(struct ch__perfmap_lines *p, uintptr_t exec, size_t
 	/* The text that is asked about was read from a file, which may say anything. */
 	if (bytes && has_bitmaps(p, offset, bytes) && !test_covered(p, offset, bytes, true))
 		return true;
-	drop_kept(p, offset >> GRANULE_LOG2);
+	set_kept(p, offset >> GRANULE_LOG2, false);
 	return false;
-}
-
-bool ch__perfmap_lines_has_kept(const struct ch__perfmap_lines *p)
-{
-	return p->kept > 0;
 }
 
 void ch__perfmap_lines_drop_kept(struct ch__perfmap_lines *p)
 {
-	for (uint32_t i = 0; p->kept && i < p->chunk_count; i++)
-		if (p->chunks[i])
-			memset(p->chunks[i] + KEPT * words_per_map(p), 0,
-			       words_per_map(p) * sizeof(uint64_t));
+	if (p->kept)
+		clear(p, KEPT);
 	p->kept = 0;
 }
 
 /* --- add, remove --- */
-static bool append_line(struct ch__perfmap_lines *p, size_t offset, size_t bytes, uint64_t key)
+static bool resize_log(struct ch__perfmap_lines *p, size_t capacity)
 {
-	struct log_block *block = p->newest;
-	if (!block || block->count == LOG_LINES) {
-		block = ch__meta_alloc(p->config->meta, sizeof *block);
-		if (!block)
-			return false;
-		block->older = p->newest;
-		p->newest = block;
-	}
-	block->lines[block->count++] = (struct line){key, (uint32_t)offset, (uint32_t)bytes};
+	struct ch__perfmap_line *log = ch__meta_alloc(p->config->meta, capacity * sizeof *log);
+	if (!log)
+		return false;
+	if (p->lines)
+		memcpy(log, p->log, p->lines * sizeof *log);
+	ch__meta_free(p->config->meta, p->log, p->capacity * sizeof *log);
+	p->log = log;
+	p->capacity = capacity;
 	return true;
 }
 
@@ -225,10 +176,12 @@ enum ch__perfmap_added ch__perfmap_lines_add(struct ch__perfmap_lines *p,
 	bool is_known = (*live & bit_of(granule)) != 0;
 	if (is_known && may_be_known)
 		return CH__PERFMAP_IGNORED;
-	if (!append_line(p, offset, range->bytes, range->key))
+	if (p->lines == p->capacity && !resize_log(p, p->lines ? p->lines * 2 : LOG_LEAST))
 		return CH__PERFMAP_NO_MEMORY;
+	p->log[p->lines++] =
+		(struct ch__perfmap_line){range->key, (uint32_t)offset, (uint32_t)range->bytes};
 	*live |= bit_of(granule);
-	drop_kept(p, granule);
+	set_kept(p, granule, false);
 	if (is_known)
 		p->dead++;
 	else
@@ -249,87 +202,40 @@ void ch__perfmap_lines_remove(struct ch__perfmap_lines *p, const struct ch__sink
 	*live &= ~bit_of(granule);
 	p->live -= p->live > 0;
 	if (p->config->keeps_dead_names)
-		keep(p, granule);
+		set_kept(p, granule, true);
 	else
 		p->dead++;
 }
 
-void ch__perfmap_lines_count(const struct ch__perfmap_lines *p, size_t *live, size_t *dead)
-{
-	*live += p->live;
-	*dead += p->dead;
-}
-
 /* --- anew --- */
-static bool is_live(struct ch__perfmap_lines *p, const struct line *line)
+/* The log keeps the order of the lines, and room for as many again. */
+static void drop_dead_lines(struct ch__perfmap_lines *p)
 {
-	size_t granule = line->offset >> GRANULE_LOG2;
-	return line->bytes && (*word_of(p, granule, LIVE) & bit_of(granule));
-}
-
-static void uncover_all(struct ch__perfmap_lines *p)
-{
-	for (uint32_t i = 0; i < p->chunk_count; i++)
-		if (p->chunks[i])
-			memset(p->chunks[i] + COVERED * words_per_map(p), 0,
-			       words_per_map(p) * sizeof(uint64_t));
-}
-
-/* Moves the lines that are left together and frees the blocks behind them. Order is of no meaning
- * any more: no two of them overlap. Only the newest block may have room, so the last, partly filled
- * one is put in front. */
-static void compact_log(struct ch__perfmap_lines *p)
-{
-	struct log_block *to = p->newest, *before = NULL;
-	size_t filled = 0;
-	for (struct log_block *from = p->newest; from; from = from->older) {
-		size_t count = from->count; /* `to` may be this block */
-		for (size_t i = 0; i < count; i++) {
-			if (!from->lines[i].bytes)
-				continue;
-			if (filled == LOG_LINES) {
-				to->count = filled;
-				before = to;
-				to = to->older;
-				filled = 0;
-			}
-			to->lines[filled++] = from->lines[i];
-		}
-	}
-	if (!to)
-		return;
-	to->count = filled;
-	free_log(p, to->older);
-	to->older = NULL;
-	if (before) {
-		before->older = NULL;
-		to->older = p->newest;
-		p->newest = to;
-	}
-}
-
-bool ch__perfmap_lines_each_live(struct ch__perfmap_lines *p,
-				 bool (*put)(void *arg, uintptr_t exec, size_t bytes, uint64_t key),
-				 void *arg)
-{
-	size_t live = 0;
-	uncover_all(p);
-	for (struct log_block *block = p->newest; block; block = block->older) {
-		for (size_t i = block->count; i-- > 0;) {
-			struct line *line = &block->lines[i];
-			if (!is_live(p, line) ||
-			    test_covered(p, line->offset, line->bytes, false)) {
-				line->bytes = 0;
-				continue;
-			}
-			test_covered(p, line->offset, line->bytes, true);
-			if (!put(arg, p->config->pool_exec + line->offset, line->bytes, line->key))
-				return false;
-			live++;
-		}
-	}
-	compact_log(p);
-	p->live = live;
+	p->live = 0;
+	for (size_t i = 0; i < p->lines; i++)
+		if (p->log[i].bytes)
+			p->log[p->live++] = p->log[i];
+	p->lines = p->live;
 	p->dead = 0;
-	return true;
+	if (p->capacity > LOG_LEAST && p->lines < p->capacity / 4)
+		(void)resize_log(p, p->capacity / 2);
+}
+
+void ch__perfmap_lines_each_live(struct ch__perfmap_lines *p,
+				 void (*put)(const struct ch__sinks_config *, uintptr_t exec,
+					     size_t bytes, uint64_t key))
+{
+	clear(p, COVERED);
+	for (size_t i = p->lines; i-- > 0;) {
+		struct ch__perfmap_line *line = &p->log[i];
+		size_t granule = line->offset >> GRANULE_LOG2;
+		if (!(*word_of(p, granule, LIVE) & bit_of(granule)) ||
+		    test_covered(p, line->offset, line->bytes, false)) {
+			line->bytes = 0;
+			continue;
+		}
+		test_covered(p, line->offset, line->bytes, true);
+		put(p->config, p->config->pool_exec + line->offset, line->bytes, line->key);
+	}
+	drop_dead_lines(p);
 }

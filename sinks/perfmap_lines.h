@@ -6,7 +6,22 @@
 
 #include "sinks/tools.h"
 
-struct ch__perfmap_lines;
+struct ch__perfmap_line {
+	uint64_t key;
+	uint32_t offset; /* from the pool's base */
+	uint32_t bytes;
+};
+
+struct ch__perfmap_lines {
+	const struct ch__sinks_config *config;
+	struct ch__perfmap_line *log;
+	size_t lines, capacity; /* of the log */
+	/* Of lines: live ones, dead ones that a rewrite would drop, dead ones that stay. */
+	size_t live, dead, kept;
+	unsigned chunk_log2; /* granules of a chunk */
+	uint32_t chunk_count;
+	uint64_t *chunks[]; /* live words, then covered words, then kept words; NULL: all 0 */
+};
 
 enum ch__perfmap_added {
 	CH__PERFMAP_FITS,     /* no line of the file covers any of it */
@@ -21,17 +36,13 @@ void ch__perfmap_lines_destroy(struct ch__perfmap_lines *); /* may be NULL */
 enum ch__perfmap_added ch__perfmap_lines_add(struct ch__perfmap_lines *,
 					     const struct ch__sink_range *, bool may_be_known);
 void ch__perfmap_lines_remove(struct ch__perfmap_lines *, const struct ch__sink_range *);
-/* Adds its numbers of live lines and of dead ones that a rewrite would drop. */
-void ch__perfmap_lines_count(const struct ch__perfmap_lines *, size_t *live, size_t *dead);
 /* Calls put for each live range, none overlapping another, and forgets the dead: the file holds
- * just these lines then, and those that keeps says true of afterwards. False as soon as put says
- * false; the table is good for destroy only after that. */
-bool ch__perfmap_lines_each_live(struct ch__perfmap_lines *,
-				 bool (*put)(void *arg, uintptr_t exec, size_t bytes, uint64_t key),
-				 void *arg);
+ * just these lines then, and those that keeps says true of afterwards. */
+void ch__perfmap_lines_each_live(struct ch__perfmap_lines *,
+				 void (*put)(const struct ch__sinks_config *, uintptr_t exec,
+					     size_t bytes, uint64_t key));
 /* Whether the file keeps the line that begins at exec: of a dead range, none of it reused. */
 bool ch__perfmap_lines_keeps(struct ch__perfmap_lines *, uintptr_t exec, size_t bytes);
-bool ch__perfmap_lines_has_kept(const struct ch__perfmap_lines *);
 void ch__perfmap_lines_drop_kept(struct ch__perfmap_lines *);
 
 #endif

@@ -18,8 +18,7 @@
  * The list and its lock are the process's. The names that GDB looks for are weak and protected: in
  * a shared object they are the library's own, whatever else the process has; in a static link with
  * another JIT that defines them too the list is that JIT's, each entry under its maker's lock.
- * Lock: the gdb lock, one for the process, right of every heap's locks, as the file lock; names are
- * asked for under it, and a debugger stops the process under it. */
+ * Lock: the tool's, in every function; a debugger stops the process under it. */
 #include "sinks/elf_image.h"
 
 #include "arch/arch.h"
@@ -71,27 +70,28 @@ struct image {
 
 struct chunk {
 	struct image *images;
-	uint32_t index;
 	bool has_changed; /* a range is in no image, or an image shows what was removed */
 	struct ch__elf_page pages[];
 };
 
 struct gdb { /* one heap; [gdb lock] where not const */
-	const struct ch__sinks_config *config;
-	const struct ch__frame_shape *shapes;
+	struct ch__tool_user user;
 	uint32_t pages_per_chunk, chunk_count; /* [const] */
-	bool is_open;
-	int error; /* the errno that switched it off */
 	struct image *runtime;
 	uint32_t further; /* images, less one for each chunk that has some */
 	struct chunk *chunks[]; /* NULL: nothing was told of the chunk */
 };
 
-static struct ch__lock jit_lock;
+static struct ch__tool jit = {.rank = CH__RANK_GDB, .fd = -1};
 
-static size_t gdb_bytes(const struct gdb *g)
+static uint32_t chunks_of(const struct ch__sinks_config *config)
 {
-	return sizeof *g + g->chunk_count * sizeof g->chunks[0];
+	return (uint32_t)(config->pool_bytes / config->chunk_bytes);
+}
+
+static size_t gdb_bytes(const struct ch__sinks_config *config)
+{
+	return sizeof(struct gdb) + chunks_of(config) * sizeof(struct chunk *);
 }
 
 static size_t chunk_bytes(const struct gdb *g)
@@ -154,36 +154,32 @@ static struct image *make_image(const struct ch__elf_input *in)
 }
 
 /* --- what an image shows --- */
-static bool waits(const struct gdb *g, const struct chunk *chunk, const void *why)
+/* The ranges of a chunk that one image shows, or that wait for one reason, are another's. False:
+ * there are none. */
+static bool hand_over(struct gdb *g, struct chunk *chunk, const void *from, const void *to)
 {
+	bool had_some = false;
 	for (uint32_t i = 0; i < g->pages_per_chunk; i++)
 		for (uint32_t k = 0; k < chunk->pages[i].count; k++)
-			if (chunk->pages[i].ranges[k].image == why)
-				return true;
-	return false;
-}
-
-/* The ranges of a chunk that one image shows, or that wait for one reason, are another's. */
-static void hand_over(struct gdb *g, struct chunk *chunk, const void *from, const void *to)
-{
-	for (uint32_t i = 0; i < g->pages_per_chunk; i++)
-		for (uint32_t k = 0; k < chunk->pages[i].count; k++)
-			if (chunk->pages[i].ranges[k].image == from)
+			if (chunk->pages[i].ranges[k].image == from) {
 				chunk->pages[i].ranges[k].image = to;
+				had_some = true;
+			}
+	return had_some;
 }
 
 /* The ranges that wait for the same reason get an image. False: there is no memory. */
 static bool show_waiting(struct gdb *g, struct chunk *chunk, const void *why)
 {
 	struct ch__elf_input in = {
-		.config = g->config,
-		.shapes = g->shapes,
+		.config = g->user.config,
+		.shapes = g->user.shapes,
 		.pages = chunk->pages,
 		.page_count = g->pages_per_chunk,
 		.image = why,
-		.base = g->config->pool_exec,
+		.base = g->user.config->pool_exec,
 	};
-	if (!waits(g, chunk, why))
+	if (!hand_over(g, chunk, why, why))
 		return true;
 	struct image *image = make_image(&in);
 	if (!image)
@@ -214,17 +210,17 @@ static void drop_images(struct gdb *g, struct chunk *chunk, bool all)
 /* The runtime page is one range that never changes. */
 static bool show_runtime(struct gdb *g)
 {
-	if (g->runtime || !g->config->runtime_bytes)
+	if (g->runtime || !g->user.config->runtime_bytes)
 		return true;
-	struct ch__elf_range range = {.bytes = (uint32_t)g->config->runtime_bytes};
+	struct ch__elf_range range = {.bytes = (uint32_t)g->user.config->runtime_bytes};
 	struct ch__elf_page page = {.ranges = &range, .count = 1, .frame = 1};
 	struct ch__elf_input in = {
-		.config = g->config,
-		.shapes = g->shapes,
+		.config = g->user.config,
+		.shapes = g->user.shapes,
 		.pages = &page,
 		.page_count = 1,
 		.image = range.image,
-		.base = g->config->runtime_exec,
+		.base = g->user.config->runtime_exec,
 		.name = "codeheap_runtime",
 	};
 	g->runtime = make_image(&in);
@@ -260,10 +256,8 @@ static struct chunk *chunk_of(struct gdb *g, uint32_t page)
 {
 	uint32_t index = page / g->pages_per_chunk;
 	struct chunk *chunk = g->chunks[index];
-	if (!chunk && (chunk = ch__meta_alloc(g->config->meta, chunk_bytes(g)))) {
-		chunk->index = index;
-		g->chunks[index] = chunk;
-	}
+	if (!chunk)
+		chunk = g->chunks[index] = ch__meta_alloc(g->user.config->meta, chunk_bytes(g));
 	return chunk;
 }
 
@@ -272,7 +266,7 @@ static struct chunk *chunk_of(struct gdb *g, uint32_t page)
 static bool has_range(const struct gdb *g, const struct ch__elf_page *page,
 		      const struct ch__sink_range *range, uint32_t *at)
 {
-	uint32_t offset = (uint32_t)(range->exec - g->config->pool_exec);
+	uint32_t offset = (uint32_t)(range->exec - g->user.config->pool_exec);
 	uint32_t low = 0, high = page->count;
 	while (low < high) {
 		uint32_t middle = (low + high) / 2;
@@ -289,12 +283,12 @@ static bool grow_table(struct gdb *g, struct ch__elf_page *page)
 {
 	uint32_t capacity = page->capacity ? page->capacity * 2 : TABLE_LEAST;
 	struct ch__elf_range *grown =
-		ch__meta_alloc(g->config->meta, capacity * sizeof *page->ranges);
+		ch__meta_alloc(g->user.config->meta, capacity * sizeof *page->ranges);
 	if (!grown)
 		return false;
 	if (page->count)
 		memcpy(grown, page->ranges, page->count * sizeof *grown);
-	ch__meta_free(g->config->meta, page->ranges, page->capacity * sizeof *grown);
+	ch__meta_free(g->user.config->meta, page->ranges, page->capacity * sizeof *grown);
 	page->ranges = grown;
 	page->capacity = capacity;
 	return true;
@@ -307,56 +301,49 @@ static void outdate(const struct ch__elf_range *range)
 		((struct image *)(uintptr_t)range->image)->shows_removed = true;
 }
 
-static bool put_range(struct gdb *g, struct ch__elf_page *page, const struct ch__sink_range *range)
+static bool insert(struct gdb *g, struct ch__elf_page *page, uint32_t at)
 {
-	uint32_t at;
-	if (has_range(g, page, range, &at)) {
-		outdate(&page->ranges[at]);
-	} else {
-		if (page->count == page->capacity && !grow_table(g, page))
-			return false;
-		memmove(page->ranges + at + 1, page->ranges + at,
-			(page->count - at) * sizeof *page->ranges);
-		page->count++;
-	}
-	page->ranges[at] = (struct ch__elf_range){
-		.key = range->key,
-		.offset = (uint32_t)(range->exec - g->config->pool_exec),
-		.bytes = (uint32_t)range->bytes & INT32_MAX,
-		.is_cold = range->is_cold,
-	};
+	if (page->count == page->capacity && !grow_table(g, page))
+		return false;
+	memmove(page->ranges + at + 1, page->ranges + at,
+		(page->count - at) * sizeof *page->ranges);
+	page->count++;
 	return true;
-}
-
-static uint32_t page_of(const struct gdb *g, const struct ch__sink_range *range)
-{
-	return (uint32_t)((range->exec - g->config->pool_exec) / g->config->page_bytes);
 }
 
 static bool add_range(struct gdb *g, const struct ch__sink_range *range, bool may_be_known)
 {
-	if (!ch__sink_is_in_pool(g->config, range))
+	const struct ch__sinks_config *config = g->user.config;
+	if (!ch__sink_is_in_pool(config, range))
 		return true;
-	uint32_t index = page_of(g, range);
+	uint32_t at, index = (uint32_t)ch__sink_page(config, range->exec);
 	struct chunk *chunk = chunk_of(g, index);
 	if (!chunk)
 		return false;
 	struct ch__elf_page *page = &chunk->pages[index % g->pages_per_chunk];
-	uint32_t at;
-	if (may_be_known && has_range(g, page, range, &at))
+	bool is_known = has_range(g, page, range, &at);
+	if (is_known && may_be_known)
 		return true;
-	if (!put_range(g, page, range))
+	if (is_known)
+		outdate(&page->ranges[at]);
+	else if (!insert(g, page, at))
 		return false;
-	page->frame = atomic_load_explicit(&g->config->frames[index], memory_order_relaxed);
+	page->ranges[at] = (struct ch__elf_range){
+		.key = range->key,
+		.offset = (uint32_t)(range->exec - config->pool_exec),
+		.bytes = (uint32_t)range->bytes & INT32_MAX,
+		.is_cold = range->is_cold,
+	};
+	page->frame = ch__sink_frame(config, index);
 	chunk->has_changed = true;
 	return true;
 }
 
 static void remove_range(struct gdb *g, const struct ch__sink_range *range)
 {
-	if (!ch__sink_is_in_pool(g->config, range))
+	if (!ch__sink_is_in_pool(g->user.config, range))
 		return;
-	uint32_t index = page_of(g, range);
+	uint32_t index = (uint32_t)ch__sink_page(g->user.config, range->exec);
 	struct chunk *chunk = g->chunks[index / g->pages_per_chunk];
 	struct ch__elf_page *page = chunk ? &chunk->pages[index % g->pages_per_chunk] : NULL;
 	uint32_t at;
@@ -377,115 +364,79 @@ static void free_chunk(struct gdb *g, uint32_t index)
 		return;
 	drop_images(g, chunk, true);
 	for (uint32_t i = 0; i < g->pages_per_chunk; i++)
-		ch__meta_free(g->config->meta, chunk->pages[i].ranges,
+		ch__meta_free(g->user.config->meta, chunk->pages[i].ranges,
 			      chunk->pages[i].capacity * sizeof *chunk->pages[i].ranges);
-	ch__meta_free(g->config->meta, chunk, chunk_bytes(g));
+	ch__meta_free(g->user.config->meta, chunk, chunk_bytes(g));
 	g->chunks[index] = NULL;
 }
 
-static void shut(struct gdb *g)
+static void close_gdb(void *state) CH_REQUIRES(ch__role_file)
 {
+	struct gdb *g = state;
 	if (g->runtime)
 		drop_image(g->runtime);
 	g->runtime = NULL;
 	for (uint32_t i = 0; i < g->chunk_count; i++)
 		free_chunk(g, i);
-	g->is_open = false;
+	ch__tool_leave(&jit, &g->user);
 }
 
-static bool fail(struct gdb *g, int error)
+static bool fail(struct gdb *g) CH_REQUIRES(ch__role_file)
 {
-	shut(g);
-	g->error = error;
+	close_gdb(g);
+	g->user.error = ENOMEM;
 	return false;
 }
 
-static struct gdb *make_state(const struct ch__sinks_config *config,
-			      const struct ch__frame_shape *shapes)
-{
-	struct gdb shape = {.config = config, .shapes = shapes};
-	size_t bytes =
-		config->chunk_bytes < config->pool_bytes ? config->chunk_bytes : config->pool_bytes;
-	shape.pages_per_chunk = (uint32_t)(bytes / config->page_bytes);
-	shape.chunk_count = (uint32_t)(config->pool_bytes / bytes);
-	struct gdb *g = ch__meta_alloc(config->meta, gdb_bytes(&shape));
-	if (g)
-		*g = shape;
-	return g;
-}
-
 static int open_gdb(const struct ch__sinks_config *config, const struct ch__frame_shape *shapes,
-		    void **state)
+		    void **state) CH_REQUIRES(ch__role_file)
 {
-	struct gdb *g = *state;
-	if (!g)
-		g = *state = make_state(config, shapes);
+	struct gdb *g = ch__tool_state(config, shapes, state, gdb_bytes(config));
 	if (!g)
 		return ENOMEM;
-	ch__file_lock(&jit_lock, CH__RANK_GDB);
-	g->is_open = true;
-	g->error = 0;
-	ch__file_unlock(&jit_lock, CH__RANK_GDB);
+	g->pages_per_chunk = (uint32_t)(config->chunk_bytes / config->page_bytes);
+	g->chunk_count = chunks_of(config);
+	ch__tool_join(&jit, &g->user);
 	return 0;
-}
-
-static void close_gdb(void *state)
-{
-	struct gdb *g = state;
-	ch__file_lock(&jit_lock, CH__RANK_GDB);
-	shut(g);
-	ch__file_unlock(&jit_lock, CH__RANK_GDB);
 }
 
 static void destroy_gdb(void *state)
 {
-	struct gdb *g = state;
-	close_gdb(g);
-	ch__meta_free(g->config->meta, g, gdb_bytes(g));
+	const struct ch__sinks_config *config = ((struct gdb *)state)->user.config;
+	ch__meta_free(config->meta, state, gdb_bytes(config));
 }
 
 /* --- entries --- */
 static bool add_ranges(void *state, const struct ch__sink_range *ranges, size_t n,
-		       bool may_be_known)
+		       bool may_be_known) CH_REQUIRES(ch__role_file)
 {
 	struct gdb *g = state;
-	ch__file_lock(&jit_lock, CH__RANK_GDB);
-	bool ok = g->is_open;
+	bool ok = true;
 	for (size_t i = 0; ok && i < n; i++)
 		ok = add_range(g, &ranges[i], may_be_known);
 	/* Ranges that are told late come one by one, and a flush behind them. */
 	if (ok && !may_be_known && somebody_looks())
 		ok = show_all(g, true);
-	if (!ok && g->is_open)
-		fail(g, ENOMEM);
-	ch__file_unlock(&jit_lock, CH__RANK_GDB);
-	return ok;
+	return ok || fail(g);
 }
 
 static bool remove_ranges(void *state, const struct ch__sink_range *ranges, size_t n)
 {
-	struct gdb *g = state;
-	ch__file_lock(&jit_lock, CH__RANK_GDB);
-	bool ok = g->is_open;
-	for (size_t i = 0; ok && i < n; i++)
-		remove_range(g, &ranges[i]);
-	ch__file_unlock(&jit_lock, CH__RANK_GDB);
-	return ok;
+	for (size_t i = 0; i < n; i++)
+		remove_range(state, &ranges[i]);
+	return true;
 }
 
-static bool flush_gdb(void *state, enum ch__flush how)
+static bool flush_gdb(void *state, enum ch__flush how) CH_REQUIRES(ch__role_file)
 {
 	struct gdb *g = state;
-	ch__file_lock(&jit_lock, CH__RANK_GDB);
-	bool ok = g->is_open, somebody_listens = somebody_looks();
-	if (ok && (how == CH__FLUSH_EXACT || somebody_listens))
-		ok = show_all(g, somebody_listens) || fail(g, ENOMEM);
-	else if (ok && how != CH__FLUSH_BUFFERED)
-		for (uint32_t i = 0; i < g->chunk_count; i++)
-			if (g->chunks[i] && g->chunks[i]->has_changed)
-				drop_images(g, g->chunks[i], false);
-	ch__file_unlock(&jit_lock, CH__RANK_GDB);
-	return ok;
+	bool somebody_listens = somebody_looks();
+	if (how == CH__FLUSH_EXACT || somebody_listens)
+		return show_all(g, somebody_listens) || fail(g);
+	for (uint32_t i = 0; how != CH__FLUSH_BUFFERED && i < g->chunk_count; i++)
+		if (g->chunks[i] && g->chunks[i]->has_changed)
+			drop_images(g, g->chunks[i], false);
+	return true;
 }
 
 /* The thread that died may hold the lock, or another one may wait for ever under it. */
@@ -493,82 +444,61 @@ static void show_at_death(void *state)
 {
 	static _Atomic(uint32_t) never;
 	struct gdb *g = state;
-	for (unsigned ms = 0; !ch__file_try_lock(&jit_lock, CH__RANK_GDB); ms++) {
+	for (unsigned ms = 0; !ch__file_try_lock(&jit.lock, jit.rank); ms++) {
 		if (ms == PATIENCE_MS)
 			return;
 		ch__os_futex_wait(&never, 0, 1000000);
 	}
-	if (g->is_open)
+	if (g->user.is_on)
 		show_all(g, true);
-	ch__file_unlock(&jit_lock, CH__RANK_GDB);
+	ch__tool_unlock(&jit);
 }
 
-static int gdb_status(void *state)
-{
-	struct gdb *g = state;
-	ch__file_lock(&jit_lock, CH__RANK_GDB);
-	int error = g->error;
-	ch__file_unlock(&jit_lock, CH__RANK_GDB);
-	return error;
-}
-
-/* Index of the page that a block with a section of its own begins in. */
+/* Of the page that a block with a section of its own begins in. */
 static uint32_t page_of_own(const struct gdb *g, const struct ch__own *own)
 {
 	struct ch__eh_frame_fde fde;
 	uint64_t low = UINT64_MAX;
 	for (size_t at = 0; ch__eh_frame_next(own->section, &at, &fde);)
 		low = fde.low < low ? fde.low : low;
-	return (uint32_t)((low - g->config->pool_exec) / g->config->page_bytes);
+	return (uint32_t)ch__sink_page(g->user.config, low);
 }
 
-/* The section is copied when the block is shown, which comes after this and before its death. */
+/* The section is copied when the block is shown, which comes after it is live and before its
+ * death. */
+static void set_own(struct gdb *g, const struct ch__own *own, const uint8_t *section)
+{
+	uint32_t page = page_of_own(g, own);
+	ch__tool_lock(&jit);
+	struct chunk *chunk = g->user.is_on ? chunk_of(g, page) : NULL;
+	if (chunk)
+		chunk->pages[page % g->pages_per_chunk].own = section;
+	else if (g->user.is_on)
+		fail(g); /* the next add hears of it */
+	ch__tool_unlock(&jit);
+}
+
 static void note_own(void *state, struct ch__own *own)
 {
-	struct gdb *g = state;
-	uint32_t page = page_of_own(g, own);
-	ch__file_lock(&jit_lock, CH__RANK_GDB);
-	struct chunk *chunk = g->is_open ? chunk_of(g, page) : NULL;
-	if (chunk)
-		chunk->pages[page % g->pages_per_chunk].own = own->section;
-	else if (g->is_open)
-		fail(g, ENOMEM); /* the next add hears of it */
-	ch__file_unlock(&jit_lock, CH__RANK_GDB);
+	set_own(state, own, own->section);
 }
 
 static void forget_own(void *state, struct ch__own *own)
 {
-	struct gdb *g = state;
-	uint32_t page = page_of_own(g, own);
-	ch__file_lock(&jit_lock, CH__RANK_GDB);
-	struct chunk *chunk = g->chunks[page / g->pages_per_chunk];
-	if (chunk)
-		chunk->pages[page % g->pages_per_chunk].own = NULL;
-	ch__file_unlock(&jit_lock, CH__RANK_GDB);
+	set_own(state, own, NULL);
 }
 
 static void forget_chunk(void *state, uint32_t chunk)
 {
-	struct gdb *g = state;
-	ch__file_lock(&jit_lock, CH__RANK_GDB);
-	free_chunk(g, chunk);
-	ch__file_unlock(&jit_lock, CH__RANK_GDB);
-}
-
-/* --- fork: a child has the list and its images as they were --- */
-static void prepare_fork(void) CH_ACQUIRES(ch__role_file)
-{
-	ch__file_lock(&jit_lock, CH__RANK_GDB);
-}
-
-static void resume_process(void) CH_RELEASES(ch__role_file)
-{
-	ch__file_unlock(&jit_lock, CH__RANK_GDB);
+	ch__tool_lock(&jit);
+	free_chunk(state, chunk);
+	ch__tool_unlock(&jit);
 }
 
 const struct ch__sink_ops ch__sink_gdb = {
 	.name = "gdb",
 	.bit = CH__SINK_GDB,
+	.tool = &jit,
 	.open = open_gdb,
 	.close = close_gdb,
 	.destroy = destroy_gdb,
@@ -576,11 +506,7 @@ const struct ch__sink_ops ch__sink_gdb = {
 	.remove = remove_ranges,
 	.flush = flush_gdb,
 	.fatal = show_at_death,
-	.status = gdb_status,
 	.own_live = note_own,
 	.own_dead = forget_own,
 	.chunk_gone = forget_chunk,
-	.fork_prepare = prepare_fork,
-	.fork_parent = resume_process,
-	.fork_child = resume_process,
 };

@@ -1,8 +1,23 @@
 /* SPDX-License-Identifier: MIT
  * sink_jitdump.c: the file by which perf inject names code by time: jit-PID.dump, with the bytes,
  * source lines and unwind rules of every piece of code from the moment it was published. It is the
- * one table that is right for an address with several owners one after the other. The bytes of the
- * records are jitdump_records.c's.
+ * one table that is right for an address with several owners one after the other.
+ *
+ *   file      header, then records: [id u32 | bytes u32 | CLOCK_MONOTONIC ns u64 | body]
+ *   LOAD      pid tid u32, address, address, bytes, index u64, name, 0, code
+ *   DEBUG     address, entries u64, then entries: address u64, line u32, column u32, file, 0
+ *   UNWINDING bytes, bytes of .eh_frame_hdr, bytes mapped behind the code u64, .eh_frame,
+ *             .eh_frame_hdr, padding to 8
+ *
+ * perf inject makes a shared object of each LOAD: the code, then .eh_frame at the next 8 bytes,
+ * then .eh_frame_hdr; the record before it tells both. Two things are not as one would expect:
+ *   - Nothing is said to be mapped behind the code. What is mapped there in perf's view of the
+ *     address space is taken from the block behind it, which is in its place, so that its samples
+ *     lose their name.
+ *   - .eh_frame_hdr has no table: perf with libunwind would read it through that map. Without one
+ *     libunwind says that it has no information and follows the frame pointer, which is right for
+ *     blocks that keep it; perf with libdw reads .eh_frame from the file and has the exact rules.
+ * The last entry of DEBUG is at the code's end: a line holds up to the next entry only.
  *
  * A record cannot be taken back, so code that goes is written over by a load record named "[freed]"
  * with traps: what perf sees there later is nobody's. Neighbours that go together share one; all
@@ -13,49 +28,248 @@
  * perf knows one file a process, so the file is the process's, each heap is a user of it, and it
  * stays open until exit, for heaps that come later. It lies in the folder of the heap that opened
  * it. A failed write switches it off for every user and is kept as their status; the next heap that
- * asks starts it anew.
- * Lock: the file lock, one for the process, right of every heap's locks; names and lines are asked
- * for under it. */
-#include "sinks/jitdump_records.h"
+ * asks starts it anew. Lock: the tool's, in every function.
+ * Sources: Linux, tools/perf/Documentation/jitdump-specification.txt; LSB Core 5.0, 10.6. */
+#include "sinks/tools.h"
+
+#include "arch/arch.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 enum {
-	BUFFER_BYTES = 1 << 16,
-	NAME_BYTES = 1000,
-	PATH_BYTES = 512,
+	MAGIC = 0x4a695444, /* "JiTD", in the writer's byte order */
+	VERSION = 1,
+	HEADER_BYTES = 40,
+	PREFIX_BYTES = 16,
+	LOAD_BYTES = PREFIX_BYTES + 40,
+	DEBUG_BYTES = PREFIX_BYTES + 16,
+	DEBUG_ENTRY_BYTES = 16,
+	UNWINDING_BYTES = PREFIX_BYTES + 24,
+	HDR_BYTES = 20,
+	CIE_FIXED_BYTES = 17, /* length, id, version, "zR", alignments, return register, encoding */
+	FDE_FIXED_BYTES = 17, /* length, CIE, pc, range, no augmentation */
+	ENTRY_BYTES = 128,    /* most that a CIE takes, and an FDE */
+	PCREL_SDATA4 = 0x1b,
+	OMIT = 0xff,
 	MOST_LINES = 4096, /* of one block */
 	GONE_MOST = 16,
 };
+_Static_assert(CIE_FIXED_BYTES + CH__FRAME_CFI_BYTES + 7 <= ENTRY_BYTES &&
+		       FDE_FIXED_BYTES + CH__FRAME_FDE_BYTES + 7 <= ENTRY_BYTES,
+	       "room for an entry");
 
-struct user { /* one heap; [file lock] where not const */
-	const struct ch__sinks_config *config;
-	const struct ch__frame_shape *shapes;
-	struct user *next;
-	bool is_on, is_runtime_told;
-	int error; /* the errno that switched it off */
+enum record { LOAD = 0, DEBUG_INFO = 2, CLOSE = 3, UNWINDING_INFO = 4 };
+
+struct user { /* one heap */
+	struct ch__tool_user common;
+	bool is_runtime_told; /* [file lock] */
 };
 
-struct gone {
+struct code {
 	uintptr_t exec;
 	size_t bytes;
+	bool is_traps; /* the code is written as traps; else it is read at exec */
+	const char *name;
 };
 
+static struct ch__tool tool = {
+	.rank = CH__RANK_JITDUMP, .stem = "jit", .extension = "dump", .fd = -1};
 static struct {
-	struct ch__lock lock;
-	CH_BY_FILE struct ch__jitdump_out out;
+	uint64_t now_ns; /* of the records up to the next time that is taken */
+	uint32_t process, thread;
 	CH_BY_FILE struct ch__sink_line *lines;
 	CH_BY_FILE void *marker;
-	CH_BY_FILE struct user *users;
-	CH_BY_FILE uint64_t index; /* of the last load record */
-	CH_BY_FILE struct ch__os_file_id id; /* of the last file, also when it is closed */
-	CH_BY_FILE struct gone gone[GONE_MOST];
+	uint64_t index; /* of the last load record: none is used again in this process */
+	CH_BY_FILE struct code gone[GONE_MOST];
 	CH_BY_FILE size_t gone_count;
-	CH_BY_FILE char path[PATH_BYTES];
-	CH_BY_FILE char folder[PATH_BYTES - 64];
-} file = {.out.fd = -1};
+} file;
+
+/* --- bytes --- */
+static void put(const void *bytes, size_t n) CH_UNANALYSED("records are put under the file lock")
+{
+	ch__tool_put(&tool, bytes, n);
+}
+
+/* As they lie from exec on: a trap of several bytes begins where its address is aligned. */
+static void put_traps(uintptr_t exec, size_t n)
+{
+	enum { PART = 256, ALIGN = 16 };
+	_Alignas(ALIGN) uint8_t traps[ALIGN + PART];
+	ch__arch_fill_traps(traps, sizeof traps);
+	for (size_t part; n; n -= part) {
+		part = n < PART ? n : PART;
+		put(traps + exec % ALIGN, part);
+	}
+}
+
+static void put32(uint32_t word)
+{
+	put(&word, sizeof word);
+}
+
+static void put64(uint64_t word)
+{
+	put(&word, sizeof word);
+}
+
+static void take_time(void)
+{
+	file.now_ns = ch__os_now_ns();
+	file.process = (uint32_t)ch__os_process_id();
+	file.thread = (uint32_t)ch__os_thread_id();
+}
+
+static void put_prefix(enum record id, size_t bytes)
+{
+	put32(id);
+	put32((uint32_t)bytes);
+	put64(file.now_ns);
+}
+
+/* --- records --- */
+static void put_file_header(void)
+{
+	put32(MAGIC);
+	put32(VERSION);
+	put32(HEADER_BYTES);
+	put32(CH_ARCH_ELF_MACHINE);
+	put32(0);
+	put32(file.process);
+	put64(file.now_ns);
+	put64(0); /* times are the clock's, not the processor's */
+}
+
+static void put_load(const struct code *code)
+{
+	size_t name_bytes = strlen(code->name) + 1;
+	put_prefix(LOAD, LOAD_BYTES + name_bytes + code->bytes);
+	put32(file.process);
+	put32(file.thread);
+	put64(code->exec);
+	put64(code->exec);
+	put64(code->bytes);
+	put64(++file.index);
+	put(code->name, name_bytes);
+	if (code->is_traps)
+		put_traps(code->exec, code->bytes);
+	else
+		put((const void *)code->exec, code->bytes);
+}
+
+/* Whether the line speaks of any of the code; the last one holds to the end. */
+static bool is_inside(const struct code *code, const struct ch__sink_line *lines, size_t count,
+		      size_t i)
+{
+	uintptr_t end = i + 1 < count ? lines[i + 1].exec : UINTPTR_MAX;
+	return lines[i].exec < code->exec + code->bytes && end > code->exec;
+}
+
+static void put_line(uint64_t at, uint32_t line, const char *source)
+{
+	put64(at);
+	put32(line);
+	put32(0);
+	put(source, strlen(source) + 1);
+}
+
+static void put_lines(const struct code *code, const char *source,
+		      const struct ch__sink_line *lines, size_t count)
+{
+	size_t inside = 0, last = 0;
+	for (size_t i = 0; i < count; i++) {
+		if (is_inside(code, lines, count, i)) {
+			inside++;
+			last = i;
+		}
+	}
+	if (!inside)
+		return;
+	put_prefix(DEBUG_INFO,
+		   DEBUG_BYTES + (inside + 1) * (DEBUG_ENTRY_BYTES + strlen(source) + 1));
+	put64(code->exec);
+	put64(inside + 1);
+	for (size_t i = 0; i < count; i++)
+		if (is_inside(code, lines, count, i))
+			put_line(lines[i].exec > code->exec ? lines[i].exec : code->exec,
+				 lines[i].line, source);
+	put_line(code->exec + code->bytes, lines[last].line, source);
+}
+
+/* --- unwinding --- */
+static uint8_t *write32(uint8_t *at, uint32_t word)
+{
+	memcpy(at, &word, sizeof word);
+	return at + sizeof word;
+}
+
+/* Ends an entry: its length, and no-ops up to 8 bytes. Returns all its bytes. */
+static size_t end_entry(uint8_t *entry, const uint8_t *at)
+{
+	size_t bytes = ((size_t)(at - entry) + 7) & ~(size_t)7;
+	write32(entry, (uint32_t)bytes - 4);
+	return bytes;
+}
+
+/* Of code without a shape a section says nothing: it is the end mark only. */
+static size_t write_cie(uint8_t entry[ENTRY_BYTES], const struct ch__frame_shape *shape)
+{
+	memset(entry, 0, ENTRY_BYTES);
+	if (!shape->bytes)
+		return 8;
+	uint8_t *at = entry + 8; /* length and id */
+	*at++ = 1;               /* version */
+	memcpy(at, "zR", 3);
+	at += 3;
+	*at++ = shape->code_align;
+	*at++ = (uint8_t)shape->data_align & 0x7f; /* SLEB128 of a small number */
+	*at++ = shape->return_register;
+	*at++ = 1; /* byte of augmentation */
+	*at++ = PCREL_SDATA4;
+	memcpy(at, shape->cfi, shape->bytes);
+	return end_entry(entry, at + shape->bytes);
+}
+
+/* An FDE that will lie at `place` of the section, of `bytes` of code that begin `code` bytes from
+ * the section's start: in front of it, so less than 0. */
+static size_t write_fde(uint8_t entry[ENTRY_BYTES], const struct ch__frame_shape *shape,
+			size_t place, int64_t code, size_t bytes)
+{
+	memset(entry, 0, ENTRY_BYTES);
+	uint8_t *at = write32(entry + 4, (uint32_t)place + 4); /* back to the CIE */
+	at = write32(at, (uint32_t)(int32_t)(code - (int64_t)place - 8));
+	at = write32(at, (uint32_t)bytes);
+	*at++ = 0; /* bytes of augmentation */
+	memcpy(at, shape->fde, shape->fde_bytes);
+	return end_entry(entry, at + shape->fde_bytes);
+}
+
+static void put_hdr(size_t section_bytes)
+{
+	uint8_t hdr[HDR_BYTES + 4] = {1, PCREL_SDATA4, OMIT /* count */, OMIT /* table */};
+	write32(hdr + 4, (uint32_t) - (int32_t)(section_bytes + 4));
+	put(hdr, sizeof hdr);
+}
+
+static void put_unwinding(const struct code *code, const struct ch__frame_shape *shape)
+{
+	uint8_t cie[ENTRY_BYTES], fde[ENTRY_BYTES];
+	if (code->bytes > INT32_MAX / 2)
+		return;
+	/* The section begins at the first 8 bytes behind the code. */
+	int64_t start = -(int64_t)((code->bytes + 7) & ~(size_t)7);
+	size_t cie_bytes = write_cie(cie, shape);
+	size_t fde_bytes = shape->bytes ? write_fde(fde, shape, cie_bytes, start, code->bytes) : 0;
+	size_t section_bytes = cie_bytes + fde_bytes;
+	put_prefix(UNWINDING_INFO, UNWINDING_BYTES + section_bytes + HDR_BYTES + 4);
+	put64(section_bytes + HDR_BYTES);
+	put64(HDR_BYTES);
+	put64(0); /* mapped */
+	put(cie, cie_bytes);
+	put(fde, fde_bytes);
+	put_hdr(section_bytes);
+}
 
 /* --- the file --- */
 static size_t lines_bytes(void)
@@ -67,87 +281,59 @@ static void close_file(void) CH_REQUIRES(ch__role_file)
 {
 	if (file.marker)
 		ch__os_unmap(file.marker, ch__os_page_bytes());
-	if (file.out.fd >= 0)
-		ch__os_close(file.out.fd);
 	file.marker = NULL;
-	file.out.fd = -1;
-	file.out.used = 0;
 	file.gone_count = 0;
+	ch__tool_close(&tool);
 }
 
 static void forget_file(void) CH_REQUIRES(ch__role_file)
 {
 	close_file();
-	if (file.out.buffer)
-		ch__os_unmap(file.out.buffer, BUFFER_BYTES);
+	ch__tool_forget(&tool);
 	if (file.lines)
 		ch__os_unmap(file.lines, lines_bytes());
-	file.out.buffer = NULL;
 	file.lines = NULL;
 }
 
 static bool fail_file(int error) CH_REQUIRES(ch__role_file)
 {
-	for (struct user *user = file.users; user; user = user->next) {
-		user->is_on = false;
-		user->error = error ? error : EIO;
-	}
-	file.users = NULL;
 	forget_file();
-	return false;
+	return ch__tool_fail(&tool, error);
 }
 
 /* The header comes before the marker: who sees the mapping may read the file at once. */
-static int create_file(void) CH_REQUIRES(ch__role_file)
+static bool begin_file(void) CH_REQUIRES(ch__role_file)
 {
-	snprintf(file.path, sizeof file.path, "%s/jit-%d.dump", file.folder, ch__os_process_id());
-	file.out.error = 0;
-	file.out.fd = ch__os_file_create_known(file.path, file.id);
-	if (file.out.fd < 0)
-		return errno ? errno : EIO;
-	file.id = ch__os_file_identify(file.out.fd);
-	ch__jitdump_begin(&file.out);
-	ch__jitdump_header(&file.out);
-	int error = ch__jitdump_flush(&file.out) ? 0 : file.out.error;
-	if (!error && !(file.marker = ch__os_file_marker(file.out.fd)))
-		error = errno ? errno : EIO;
-	if (error)
-		ch__os_file_remove(file.path);
-	return error;
+	take_time();
+	put_file_header();
+	if (ch__tool_flush(&tool) && !(file.marker = ch__os_file_marker(tool.fd)))
+		tool.error = errno ? errno : EIO;
+	if (tool.error)
+		ch__os_file_remove(tool.path);
+	return !tool.error;
 }
 
-static int start_file(const struct ch__sinks_config *config) CH_REQUIRES(ch__role_file)
+static bool start_file(const struct ch__sinks_config *config) CH_REQUIRES(ch__role_file)
 {
 	const char *folder = config->jitdump_dir;
 	if (!folder || !*folder)
 		folder = ch__os_environment("JITDUMPDIR");
-	if (!folder || !*folder)
-		folder = "/tmp";
-	if (strlen(folder) >= sizeof file.folder)
-		return ENAMETOOLONG;
-	memcpy(file.folder, folder, strlen(folder) + 1);
-	file.out.buffer = ch__os_private(BUFFER_BYTES);
-	file.out.room = BUFFER_BYTES;
 	file.lines = ch__os_private(lines_bytes());
-	int error = file.out.buffer && file.lines ? create_file() : ENOMEM;
-	if (error)
-		forget_file();
-	return error;
+	if (!file.lines)
+		tool.error = ENOMEM;
+	if (file.lines && ch__tool_start(&tool, folder, "/tmp") && begin_file())
+		return true;
+	forget_file();
+	return false;
 }
 
-/* --- records --- */
+/* --- what is told --- */
 /* Also takes the time for what is told next. */
 static void tell_gone(void) CH_REQUIRES(ch__role_file)
 {
-	ch__jitdump_begin(&file.out);
-	for (size_t i = 0; i < file.gone_count; i++) {
-		struct ch__jitdump_code code = {.exec = file.gone[i].exec,
-						.bytes = file.gone[i].bytes,
-						.is_traps = true,
-						.name = "[freed]",
-						.index = ++file.index};
-		ch__jitdump_load(&file.out, &code);
-	}
+	take_time();
+	for (size_t i = 0; i < file.gone_count; i++)
+		put_load(&file.gone[i]);
 	file.gone_count = 0;
 }
 
@@ -155,7 +341,7 @@ static void tell_gone(void) CH_REQUIRES(ch__role_file)
 static void note_gone(uintptr_t exec, size_t bytes) CH_REQUIRES(ch__role_file)
 {
 	for (size_t i = file.gone_count; i-- > 0;) {
-		struct gone *gone = &file.gone[i];
+		struct code *gone = &file.gone[i];
 		if (gone->exec + gone->bytes != exec && exec + bytes != gone->exec)
 			continue;
 		gone->exec = exec < gone->exec ? exec : gone->exec;
@@ -164,256 +350,160 @@ static void note_gone(uintptr_t exec, size_t bytes) CH_REQUIRES(ch__role_file)
 	}
 	if (file.gone_count == GONE_MOST)
 		tell_gone();
-	file.gone[file.gone_count++] = (struct gone){exec, bytes};
+	file.gone[file.gone_count++] = (struct code){exec, bytes, true, "[freed]"};
 }
 
-static void clean_name(char *name, size_t n, uintptr_t exec)
-{
-	if (n == 0)
-		n = (size_t)snprintf(name, NAME_BYTES, "jit_%llx", (unsigned long long)exec);
-	name[n < NAME_BYTES ? n : NAME_BYTES] = 0;
-}
-
-static const struct ch__frame_shape *shape_of(const struct user *user,
+static const struct ch__frame_shape *shape_of(const struct ch__tool_user *user,
 					      const struct ch__sink_range *range)
 {
 	static const struct ch__frame_shape none;
-	const struct ch__sinks_config *config = user->config;
-	size_t page = (range->exec - config->pool_exec) / config->page_bytes;
-	uint8_t frame = atomic_load_explicit(&config->frames[page], memory_order_relaxed);
+	uint8_t frame = ch__sink_frame(user->config, ch__sink_page(user->config, range->exec));
 	return frame ? &user->shapes[frame - 1] : &none;
 }
 
-static void load(struct ch__jitdump_code *code, const struct ch__frame_shape *shape)
-	CH_REQUIRES(ch__role_file)
-{
-	ch__jitdump_unwinding(&file.out, code, shape);
-	code->index = ++file.index;
-	ch__jitdump_load(&file.out, code);
-}
-
-static void tell_block(const struct user *user, const struct ch__sink_range *range)
+static void tell_block(const struct ch__tool_user *user, const struct ch__sink_range *range)
 	CH_REQUIRES(ch__role_file)
 {
 	const struct ch__sinks_config *config = user->config;
-	char name[NAME_BYTES + 1];
+	char name[CH__TOOL_NAME_BYTES + 1];
 	const struct ch__frame_shape *shape = shape_of(user, range);
 	/* A disassembler begins with the first byte, and so do the rules of a slot. */
 	size_t head = shape->slot_bytes ? shape->code_at : config->head_bytes;
 	size_t lead = range->bytes > head ? head : 0;
-	struct ch__jitdump_code code = {
+	struct code code = {
 		.exec = range->exec + lead, .bytes = range->bytes - lead, .name = name};
-	clean_name(name, config->name(config->context, range->key, name, NAME_BYTES), range->exec);
+	ch__tool_name(config, range->exec, range->key, name);
 	const char *source = NULL;
 	size_t lines = config->lines ? config->lines(config->context, range->key, &source,
 						     file.lines, MOST_LINES)
 				     : 0;
 	if (lines)
-		ch__jitdump_lines(&file.out, &code, source, file.lines,
+		put_lines(&code, source, file.lines,
 				  lines < MOST_LINES ? lines : MOST_LINES);
-	load(&code, shape);
+	put_unwinding(&code, shape);
+	put_load(&code);
 }
 
 /* The trampoline and the veneers. */
 static void tell_runtime(struct user *user) CH_REQUIRES(ch__role_file)
 {
-	struct ch__jitdump_code code = {.exec = user->config->runtime_exec,
-					.bytes = user->config->runtime_bytes,
+	struct code code = {.exec = user->common.config->runtime_exec,
+					.bytes = user->common.config->runtime_bytes,
 					.name = "codeheap_runtime"};
+	if (code.bytes && !user->is_runtime_told) {
+		put_unwinding(&code, &user->common.shapes[0]);
+		put_load(&code);
+	}
 	user->is_runtime_told = true;
-	if (!code.bytes)
-		return;
-	load(&code, &user->shapes[0]);
 }
 
 /* --- entries --- */
-static void join_file(struct user *user) CH_REQUIRES(ch__role_file)
-{
-	user->next = file.users;
-	file.users = user;
-	user->is_on = true;
-	ch__jitdump_begin(&file.out);
-	tell_runtime(user);
-	if (!ch__jitdump_flush(&file.out))
-		fail_file(file.out.error);
-}
-
 static int open_jitdump(const struct ch__sinks_config *config, const struct ch__frame_shape *shapes,
-			void **state)
+			void **state) CH_REQUIRES(ch__role_file)
 {
-	struct user *user = *state;
-	if (!user) {
-		if (!(user = *state = ch__meta_alloc(config->meta, sizeof *user)))
-			return ENOMEM;
-		*user = (struct user){.config = config, .shapes = shapes};
-	}
-	ch__file_lock(&file.lock, CH__RANK_JITDUMP);
-	user->is_runtime_told = false;
-	if (file.out.fd >= 0 && !ch__os_file_is_at(file.out.fd, file.path))
+	struct user *user = ch__tool_state(config, shapes, state, sizeof *user);
+	if (!user)
+		return ENOMEM;
+	if (tool.fd >= 0 && !ch__os_file_is_at(tool.fd, tool.path))
 		fail_file(errno);
-	user->error = file.out.fd < 0 ? start_file(config) : 0;
-	if (!user->error)
-		join_file(user);
-	int error = user->error;
-	ch__file_unlock(&file.lock, CH__RANK_JITDUMP);
-	return error;
+	if (tool.fd < 0 && !start_file(config))
+		return user->common.error = tool.error;
+	ch__tool_join(&tool, &user->common);
+	take_time();
+	user->is_runtime_told = false;
+	tell_runtime(user);
+	if (!ch__tool_flush(&tool))
+		fail_file(tool.error);
+	return user->common.error;
 }
 
-static void unlink_user(struct user *gone)
+static bool flush_jitdump(void *state, enum ch__flush how) CH_REQUIRES(ch__role_file)
 {
-	struct user **at = &file.users;
-	while (*at && *at != gone)
-		at = &(*at)->next;
-	if (*at)
-		*at = gone->next;
-	gone->is_on = false;
-}
-
-/* Nobody reads a file that is not at its place. */
-static bool flush_file(void) CH_REQUIRES(ch__role_file)
-{
+	(void)state, (void)how;
 	tell_gone();
-	if (!ch__os_file_is_at(file.out.fd, file.path))
-		return fail_file(errno);
-	return ch__jitdump_flush(&file.out) || fail_file(file.out.error);
+	return ch__tool_write(&tool) || fail_file(tool.error);
 }
 
 /* The caller has removed every range before. */
-static void close_jitdump(void *state)
+static void close_jitdump(void *state) CH_REQUIRES(ch__role_file)
 {
 	struct user *user = state;
-	ch__file_lock(&file.lock, CH__RANK_JITDUMP);
-	if (user->is_on && user->config->runtime_bytes)
-		note_gone(user->config->runtime_exec, user->config->runtime_bytes);
-	if (user->is_on && flush_file())
-		unlink_user(user);
-	ch__file_unlock(&file.lock, CH__RANK_JITDUMP);
+	const struct ch__sinks_config *config = user->common.config;
+	if (config->runtime_bytes)
+		note_gone(config->runtime_exec, config->runtime_bytes);
+	if (flush_jitdump(user, CH__FLUSH_BUFFERED))
+		ch__tool_leave(&tool, &user->common);
 }
 
 static void destroy_jitdump(void *state)
 {
 	struct user *user = state;
-	close_jitdump(user);
-	ch__meta_free(user->config->meta, user, sizeof *user);
+	ch__meta_free(user->common.config->meta, user, sizeof *user);
 }
 
 static bool add_ranges(void *state, const struct ch__sink_range *ranges, size_t n,
-		       bool may_be_known)
+		       bool may_be_known) CH_REQUIRES(ch__role_file)
 {
 	(void)may_be_known; /* told twice, code keeps its name */
 	struct user *user = state;
-	ch__file_lock(&file.lock, CH__RANK_JITDUMP);
-	if (user->is_on) {
-		tell_gone();
-		if (!user->is_runtime_told)
-			tell_runtime(user);
-		for (size_t i = 0; i < n; i++)
-			if (ch__sink_is_in_pool(user->config, &ranges[i]))
-				tell_block(user, &ranges[i]);
-		if (!ch__jitdump_flush(&file.out))
-			fail_file(file.out.error);
-	}
-	bool ok = user->is_on;
-	ch__file_unlock(&file.lock, CH__RANK_JITDUMP);
-	return ok;
+	tell_gone();
+	tell_runtime(user);
+	for (size_t i = 0; i < n; i++)
+		if (ch__sink_is_in_pool(user->common.config, &ranges[i]))
+			tell_block(&user->common, &ranges[i]);
+	return ch__tool_flush(&tool) || fail_file(tool.error);
 }
 
 static bool remove_ranges(void *state, const struct ch__sink_range *ranges, size_t n)
+	CH_REQUIRES(ch__role_file)
 {
-	struct user *user = state;
-	ch__file_lock(&file.lock, CH__RANK_JITDUMP);
-	bool ok = user->is_on;
-	for (size_t i = 0; ok && i < n; i++)
+	const struct ch__tool_user *user = state;
+	for (size_t i = 0; i < n; i++)
 		if (ch__sink_is_in_pool(user->config, &ranges[i]))
 			note_gone(ranges[i].exec, ranges[i].bytes);
-	ch__file_unlock(&file.lock, CH__RANK_JITDUMP);
-	return ok;
-}
-
-static bool flush_jitdump(void *state, enum ch__flush how)
-{
-	(void)how;
-	struct user *user = state;
-	ch__file_lock(&file.lock, CH__RANK_JITDUMP);
-	bool ok = user->is_on && flush_file();
-	ch__file_unlock(&file.lock, CH__RANK_JITDUMP);
-	return ok;
-}
-
-static int jitdump_status(void *state)
-{
-	struct user *user = state;
-	ch__file_lock(&file.lock, CH__RANK_JITDUMP);
-	int error = user->error;
-	ch__file_unlock(&file.lock, CH__RANK_JITDUMP);
-	return error;
-}
-
-static const char *jitdump_path(void *state)
-{
-	struct user *user = state;
-	ch__file_lock(&file.lock, CH__RANK_JITDUMP);
-	const char *path = user->is_on ? file.path : "";
-	ch__file_unlock(&file.lock, CH__RANK_JITDUMP);
-	return path;
+	return true;
 }
 
 /* --- fork and exit --- */
-static void prepare_fork(void) CH_ACQUIRES(ch__role_file)
-{
-	ch__file_lock(&file.lock, CH__RANK_JITDUMP);
-}
-
-static void resume_parent(void) CH_RELEASES(ch__role_file)
-{
-	ch__file_unlock(&file.lock, CH__RANK_JITDUMP);
-}
-
 /* The old file is the parent's, and so is what waits in the buffer. The heaps tell what is live,
  * when they have their code back. */
-static void resume_child(void) CH_RELEASES(ch__role_file)
+static void resume_child(void) CH_REQUIRES(ch__role_file)
 {
-	bool was_open = file.out.fd >= 0;
+	bool was_open = tool.fd >= 0;
 	close_file();
-	int error = was_open ? create_file() : 0;
-	for (struct user *user = file.users; user; user = user->next)
+	for (struct user *user = (void *)tool.users; user; user = (void *)user->common.next)
 		user->is_runtime_told = false;
-	if (error)
-		fail_file(error);
-	ch__file_unlock(&file.lock, CH__RANK_JITDUMP);
+	if (was_open && (!ch__tool_create(&tool) || !begin_file()))
+		fail_file(tool.error);
 }
 
 /* A lock that another thread holds at this point is left alone: the file ends without a close
  * record then, which no reader asks for. */
 __attribute__((destructor)) static void close_at_exit(void)
 {
-	if (!ch__file_try_lock(&file.lock, CH__RANK_JITDUMP))
+	if (!ch__file_try_lock(&tool.lock, tool.rank))
 		return;
-	if (file.out.fd >= 0) {
+	if (tool.fd >= 0) {
 		tell_gone();
-		ch__jitdump_close(&file.out);
-		ch__jitdump_flush(&file.out);
+		put_prefix(CLOSE, PREFIX_BYTES);
+		ch__tool_flush(&tool);
 		close_file();
-		for (struct user *user = file.users; user; user = user->next)
-			user->is_on = false;
-		file.users = NULL;
+		while (tool.users)
+			ch__tool_leave(&tool, tool.users);
 	}
-	ch__file_unlock(&file.lock, CH__RANK_JITDUMP);
+	ch__tool_unlock(&tool);
 }
 
 const struct ch__sink_ops ch__sink_jitdump = {
 	.name = "jitdump",
 	.bit = CH__SINK_JITDUMP,
 	.knows_time = true,
+	.tool = &tool,
 	.open = open_jitdump,
 	.close = close_jitdump,
 	.destroy = destroy_jitdump,
 	.add = add_ranges,
 	.remove = remove_ranges,
 	.flush = flush_jitdump,
-	.status = jitdump_status,
-	.path = jitdump_path,
-	.fork_prepare = prepare_fork,
-	.fork_parent = resume_parent,
 	.fork_child = resume_child,
 };

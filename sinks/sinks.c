@@ -17,6 +17,7 @@
 
 #include <errno.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 
 /* In the order in which a new range is told: what has a time comes before what has none. */
@@ -44,15 +45,25 @@ struct ch__sinks {
 	_Atomic(uint8_t) frames[];       /* as the configuration says; stored under the lock */
 };
 
-static void lock_sinks(struct ch__sinks *s) CH_ACQUIRES(ch__role_sinks)
-	CH_EXCLUDES(CH__RIGHT_OF_SINKS) CH_UNANALYSED("it makes the role")
+void ch__sinks_lock(struct ch__sinks *s) CH_UNANALYSED("it makes the role")
 {
 	ch__lock_take(&s->lock, CH__RANK_SINKS);
 }
-static void unlock_sinks(struct ch__sinks *s)
-	CH_RELEASES(ch__role_sinks) CH_UNANALYSED("it makes the role")
+void ch__sinks_unlock(struct ch__sinks *s) CH_UNANALYSED("it makes the role")
 {
 	ch__lock_release(&s->lock, CH__RANK_SINKS);
+}
+static void lock_tool(unsigned i) CH_ACQUIRES(ch__role_file)
+	CH_EXCLUDES(CH__RIGHT_OF_FILE) CH_UNANALYSED("an unwinder needs none")
+{
+	if (table[i]->tool)
+		ch__tool_lock(table[i]->tool);
+}
+static void unlock_tool(unsigned i)
+	CH_RELEASES(ch__role_file) CH_UNANALYSED("an unwinder needs none")
+{
+	if (table[i]->tool)
+		ch__tool_unlock(table[i]->tool);
 }
 
 static size_t sinks_bytes(uint32_t page_count)
@@ -65,32 +76,30 @@ static void switch_off(struct ch__sinks *s, unsigned i)
 	atomic_fetch_and_explicit(&s->on, ~(unsigned)table[i]->bit, memory_order_relaxed);
 }
 
-/* It may have been turned off and on since it answered: then it has no error. */
-static void switch_off_failed(struct ch__sinks *s, unsigned i, void *state)
-{
-	lock_sinks(s);
-	if (table[i]->status(state) != 0)
-		switch_off(s, i);
-	unlock_sinks(s);
-}
-
-static uint8_t frame_at(const struct ch__sinks *s, uint32_t page)
-{
-	return atomic_load_explicit(&s->frames[page], memory_order_relaxed);
-}
-
 static void set_frames(struct ch__sinks *s, uint32_t page, uint32_t pages, uint8_t frame)
 {
 	for (uint32_t end = page + pages; page < end; page++)
 		atomic_store_explicit(&s->frames[page], frame, memory_order_relaxed);
 }
 
-/* The state of the sink in slot i, or NULL when it is off. */
-static void *state_if_on(struct ch__sinks *s, unsigned i)
+/* SINKS: there is no such sink. */
+static unsigned slot_of(enum ch__sink sink)
 {
-	if (!(atomic_load_explicit(&s->on, memory_order_relaxed) & (unsigned)table[i]->bit))
-		return NULL;
+	unsigned i = 0;
+	while (i < SINKS && table[i]->bit != sink)
+		i++;
+	return i;
+}
+
+static void *state_of(const struct ch__sinks *s, unsigned i)
+{
 	return atomic_load_explicit(&s->state[i], memory_order_acquire);
+}
+
+/* The state of the sink in slot i, or NULL when it is off. */
+static void *state_if_on(const struct ch__sinks *s, unsigned i)
+{
+	return ch__sinks_on(s) & (unsigned)table[i]->bit ? state_of(s, i) : NULL;
 }
 
 /* Each sink that is on and has the entry. */
@@ -109,32 +118,37 @@ static void write_shape(struct ch__frame_shape *shape, const uint8_t *cfi, size_
 	shape->data_align = arch->data_align;
 }
 
-struct late {
-	struct ch__sinks *sinks;
-	unsigned slot;
-};
-
-static void remove_late(void *arg, const struct ch__sink_range *range)
+/* The error of a tool's sink; its lock is held. */
+static int error_of(unsigned i, const void *state)
 {
-	struct late *late = arg;
-	void *state = state_if_on(late->sinks, late->slot);
-	if (state && !table[late->slot]->remove(state, range, 1))
-		switch_off(late->sinks, late->slot);
+	return table[i]->tool && state ? ((const struct ch__tool_user *)state)->error : 0;
 }
 
-static void remove_all(struct ch__sinks *s, unsigned i)
+/* With the lock of a tool. False: it has failed, and hears nothing. */
+static bool enter(unsigned i, const struct ch__tool_user *state) CH_ACQUIRES(ch__role_file)
 {
-	struct late late = {s, i};
-	if (table[i]->knows_time && s->config.each && state_if_on(s, i))
-		s->config.each(s->config.context, remove_late, &late);
+	lock_tool(i);
+	return !table[i]->tool || state->is_on;
+}
+
+/* A sink that fails may be turned off and on before it is looked at: then it has no error. */
+static void leave(struct ch__sinks *s, unsigned i, const void *state, bool ok)
+	CH_RELEASES(ch__role_file)
+{
+	unlock_tool(i);
+	if (ok)
+		return;
+	ch__sinks_lock(s);
+	lock_tool(i);
+	if (error_of(i, state) != 0)
+		switch_off(s, i);
+	unlock_tool(i);
+	ch__sinks_unlock(s);
 }
 
 const void *ch__sinks_state(const struct ch__sinks *s, enum ch__sink sink)
 {
-	for (unsigned i = 0; i < SINKS; i++)
-		if (table[i]->bit == sink && (ch__sinks_on(s) & (unsigned)sink))
-			return atomic_load_explicit(&s->state[i], memory_order_acquire);
-	return NULL;
+	return ch__sinks_on(s) & (unsigned)sink ? state_of(s, slot_of(sink)) : NULL;
 }
 
 bool ch__sinks_have(const struct ch__sinks *s, uintptr_t pc)
@@ -159,6 +173,8 @@ int ch__sinks_create(const struct ch__sinks_config *config, unsigned wanted, str
 		return ENOMEM;
 	s->config = *config;
 	s->config.frames = s->frames;
+	if (config->chunk_bytes > config->pool_bytes)
+		s->config.chunk_bytes = config->pool_bytes;
 	s->config.each = NULL; /* nothing is published yet */
 	s->page_count = page_count;
 	const struct ch__arch_cfi *cfi = ch__arch_cfi_frame_pointer();
@@ -177,75 +193,35 @@ int ch__sinks_create(const struct ch__sinks_config *config, unsigned wanted, str
 	return 0;
 }
 
-void ch__sinks_destroy(struct ch__sinks *s)
-{
-	if (!s)
-		return;
-	nobody_else_knows(s);
-	while (s->own)
-		ch__sinks_own_destroy(s, s->own);
-	for (unsigned i = 0; i < SINKS; i++) {
-		void *state = atomic_load_explicit(&s->state[i], memory_order_acquire);
-		remove_all(s, i);
-		if (state)
-			table[i]->destroy(state);
-	}
-	ch__meta_free(s->config.meta, s, sinks_bytes(s->page_count));
-}
-
 /* --- lists of names --- */
-unsigned ch__sinks_known(void)
-{
-	unsigned known = 0;
-	for (unsigned i = 0; i < SINKS; i++)
-		known |= table[i]->bit;
-	return known;
-}
-
-static unsigned bit_of(const char *name, size_t length)
-{
-	for (unsigned i = 0; i < SINKS; i++)
-		if (strlen(table[i]->name) == length && !memcmp(table[i]->name, name, length))
-			return table[i]->bit;
-	return 0;
-}
-
 bool ch__sinks_parse(const char *list, unsigned *wanted)
 {
-	unsigned bits = 0;
-	if (strcmp(list, "none") != 0) {
-		for (const char *at = list;; at++) {
-			size_t length = strcspn(at, ",");
-			unsigned bit = bit_of(at, length);
-			if (!bit)
-				return false;
-			bits |= bit;
-			at += length;
-			if (!*at)
-				break;
-		}
+	*wanted = 0;
+	if (!strcmp(list, "none"))
+		return true;
+	for (const char *at = list;; at++) {
+		size_t length = strcspn(at, ",");
+		unsigned i = 0;
+		while (i < SINKS && (strncmp(table[i]->name, at, length) || table[i]->name[length]))
+			i++;
+		if (i == SINKS)
+			return false;
+		*wanted |= table[i]->bit;
+		at += length;
+		if (!*at)
+			return true;
 	}
-	*wanted = bits;
-	return true;
 }
 
 void ch__sinks_print(unsigned on, char *list, size_t bytes)
 {
 	size_t used = 0;
-	for (unsigned i = 0; i < SINKS; i++) {
-		size_t length = strlen(table[i]->name);
-		if (!(on & (unsigned)table[i]->bit) || used + length + 2 > bytes)
-			continue;
-		if (used)
-			list[used++] = ',';
-		memcpy(list + used, table[i]->name, length);
-		used += length;
-	}
-	if (!used) {
-		memcpy(list, "none", 4);
-		used = 4;
-	}
-	list[used] = 0;
+	for (unsigned i = 0; i < SINKS; i++)
+		if (on & (unsigned)table[i]->bit)
+			used += (size_t)snprintf(list + used, bytes - used, "%s%s", used ? "," : "",
+						 table[i]->name);
+	if (!used)
+		snprintf(list, bytes, "none");
 }
 
 unsigned ch__sinks_on(const struct ch__sinks *s)
@@ -253,34 +229,51 @@ unsigned ch__sinks_on(const struct ch__sinks *s)
 	return atomic_load_explicit(&s->on, memory_order_relaxed);
 }
 
-static void tell_late(void *arg, const struct ch__sink_range *range) CH_REQUIRES(ch__role_sinks)
+/* Ranges of blocks that are published, for one sink. */
+struct late {
+	struct ch__sinks *sinks;
+	unsigned slot;
+	bool is_removed;
+};
+
+static void tell_late(void *arg, const struct ch__sink_range *range)
 {
-	struct late *late = arg;
+	const struct late *late = arg;
+	const struct ch__sinks_config *config = &late->sinks->config;
 	const struct ch__sink_ops *ops = table[late->slot];
 	void *state = state_if_on(late->sinks, late->slot);
 	if (!state)
 		return;
 	if (ops->slot_live) {
-		const struct ch__sinks_config *config = &late->sinks->config;
-		size_t page = (range->exec - config->pool_exec) / config->page_bytes;
-		uint8_t frame = (uint8_t)(frame_at(late->sinks, (uint32_t)page) - 1);
+		size_t page = ch__sink_page(config, range->exec);
+		uint8_t frame = (uint8_t)(ch__sink_frame(config, page) - 1);
 		if (ch__frame_has_slots(frame))
 			ops->slot_live(state, range->exec, frame);
 	}
-	if (ops->add && !ops->add(state, range, 1, true))
+	if (!ops->add)
+		return;
+	if (!enter(late->slot, state) || !(late->is_removed ? ops->remove(state, range, 1)
+							    : ops->add(state, range, 1, true)))
 		switch_off(late->sinks, late->slot);
+	unlock_tool(late->slot);
 }
 
-static int tell_live_pages(struct ch__sinks *s, const struct ch__sink_ops *ops, void *state)
+static void tell_all(struct ch__sinks *s, unsigned i, bool is_removed)
+{
+	struct late late = {s, i, is_removed};
+	if (s->config.each && (table[i]->add || table[i]->slot_live))
+		s->config.each(s->config.context, tell_late, &late);
+}
+
+static bool tell_live_pages(struct ch__sinks *s, const struct ch__sink_ops *ops, void *state)
 	CH_REQUIRES(ch__role_sinks)
 {
-	if (!ops->page_live)
-		return 0;
-	for (uint32_t page = 0; page < s->page_count; page++)
-		if (frame_at(s, page) &&
-		    !ops->page_live(state, page, 1, (uint8_t)(frame_at(s, page) - 1)))
-			return ENOMEM;
-	return 0;
+	bool ok = true;
+	for (uint32_t page = 0; ok && ops->page_live && page < s->page_count; page++) {
+		uint8_t frame = ch__sink_frame(&s->config, page);
+		ok = !frame || ops->page_live(state, page, 1, (uint8_t)(frame - 1));
+	}
+	return ok;
 }
 
 static void tell_own(struct ch__sinks *s, void (*tell)(void *, struct ch__own *), void *state)
@@ -293,54 +286,52 @@ static void tell_own(struct ch__sinks *s, void (*tell)(void *, struct ch__own *)
 static int turn_on(struct ch__sinks *s, unsigned i)
 {
 	const struct ch__sink_ops *ops = table[i];
-	lock_sinks(s);
-	void *state = atomic_load_explicit(&s->state[i], memory_order_relaxed);
+	ch__sinks_lock(s);
+	void *state = state_of(s, i);
+	lock_tool(i);
 	int error = ops->open(&s->config, s->shapes, &state);
+	unlock_tool(i);
 	atomic_store_explicit(&s->state[i], state, memory_order_release);
-	if (!error) {
-		error = tell_live_pages(s, ops, state);
-		if (error)
-			ops->close(state);
-		else
-			tell_own(s, ops->own_live, state);
+	if (!error && !tell_live_pages(s, ops, state)) {
+		ops->close(state);
+		error = ENOMEM;
 	}
 	s->open_error[i] = error;
-	if (!error)
+	if (!error) {
+		tell_own(s, ops->own_live, state);
 		atomic_fetch_or_explicit(&s->on, ops->bit, memory_order_relaxed);
-	unlock_sinks(s);
-	if (error || !(ops->add || ops->slot_live) || !s->config.each)
+	}
+	ch__sinks_unlock(s);
+	if (error || !s->config.each)
 		return error;
-	struct late late = {s, i};
-	s->config.each(s->config.context, tell_late, &late);
-	if (!ops->add)
+	tell_all(s, i, false);
+	if (!ops->flush)
 		return 0;
-	if (!ops->flush(state, CH__FLUSH_BUFFERED))
+	if (!enter(i, state) || !ops->flush(state, CH__FLUSH_BUFFERED))
 		switch_off(s, i);
-	return ops->status(state);
+	error = error_of(i, state);
+	unlock_tool(i);
+	return error;
 }
 
 static void turn_off(struct ch__sinks *s, unsigned i)
 {
-	remove_all(s, i);
-	lock_sinks(s);
-	void *state = atomic_load_explicit(&s->state[i], memory_order_relaxed);
+	if (table[i]->knows_time)
+		tell_all(s, i, true);
+	ch__sinks_lock(s);
+	void *state = state_of(s, i);
 	switch_off(s, i);
 	tell_own(s, table[i]->own_dead, state);
-	table[i]->close(state);
-	unlock_sinks(s);
-}
-
-static void forget_error(struct ch__sinks *s, unsigned i)
-{
-	lock_sinks(s);
-	s->open_error[i] = 0;
-	unlock_sinks(s);
+	if (enter(i, state))
+		table[i]->close(state);
+	unlock_tool(i);
+	ch__sinks_unlock(s);
 }
 
 int ch__sinks_set(struct ch__sinks *s, unsigned wanted)
 {
 	int first_error = 0;
-	if (wanted & ~ch__sinks_known())
+	if (wanted & ~(unsigned)CH__SINKS_ALL)
 		return EINVAL;
 	for (unsigned i = 0; i < SINKS; i++) {
 		bool is_on = (ch__sinks_on(s) & (unsigned)table[i]->bit) != 0;
@@ -353,8 +344,11 @@ int ch__sinks_set(struct ch__sinks *s, unsigned wanted)
 		if (is_on && !is_wanted)
 			turn_off(s, i);
 		/* That it could not be made is nobody's concern any more. */
-		if (!is_wanted)
-			forget_error(s, i);
+		if (!is_wanted) {
+			ch__sinks_lock(s);
+			s->open_error[i] = 0;
+			ch__sinks_unlock(s);
+		}
 		int error = !is_on && is_wanted ? turn_on(s, i) : 0;
 		if (!first_error)
 			first_error = error;
@@ -364,28 +358,42 @@ int ch__sinks_set(struct ch__sinks *s, unsigned wanted)
 
 int ch__sinks_status(struct ch__sinks *s, enum ch__sink sink)
 {
-	int error = EINVAL;
-	lock_sinks(s);
-	for (unsigned i = 0; i < SINKS; i++) {
-		if (table[i]->bit != sink)
-			continue;
-		void *state = atomic_load_explicit(&s->state[i], memory_order_relaxed);
-		error = s->open_error[i];
-		if (!error && state && table[i]->status)
-			error = table[i]->status(state);
-	}
-	unlock_sinks(s);
+	unsigned i = slot_of(sink);
+	if (i == SINKS)
+		return EINVAL;
+	ch__sinks_lock(s);
+	lock_tool(i);
+	int error = s->open_error[i] ? s->open_error[i] : error_of(i, state_of(s, i));
+	unlock_tool(i);
+	ch__sinks_unlock(s);
 	return error;
 }
 
 const char *ch__sinks_path(const struct ch__sinks *s, enum ch__sink sink)
 {
+	unsigned i = slot_of(sink);
+	const struct ch__tool_user *user = i < SINKS && table[i]->tool ? state_of(s, i) : NULL;
+	if (!user)
+		return "";
+	const char *path = enter(i, user) ? table[i]->tool->path : "";
+	unlock_tool(i);
+	return path;
+}
+
+void ch__sinks_destroy(struct ch__sinks *s)
+{
+	if (!s)
+		return;
+	nobody_else_knows(s);
+	while (s->own)
+		ch__sinks_own_destroy(s, s->own);
 	for (unsigned i = 0; i < SINKS; i++) {
-		void *state = atomic_load_explicit(&s->state[i], memory_order_acquire);
-		if (table[i]->bit == sink && table[i]->path && state)
-			return table[i]->path(state);
+		if (state_if_on(s, i))
+			turn_off(s, i);
+		if (state_of(s, i))
+			table[i]->destroy(state_of(s, i));
 	}
-	return "";
+	ch__meta_free(s->config.meta, s, sinks_bytes(s->page_count));
 }
 
 /* --- pages and shapes --- */
@@ -405,27 +413,27 @@ static void kill_pages(struct ch__sinks *s, uint32_t page, uint32_t pages)
 bool ch__sinks_page_live(struct ch__sinks *s, uint32_t page, uint32_t pages, uint8_t frame)
 {
 	bool ok = true;
-	lock_sinks(s);
+	ch__sinks_lock(s);
 	CH_ASSERT(page < s->page_count && pages <= s->page_count - page && is_shape(s, frame),
 		  "sinks: a live page outside the pool, or of no frame shape");
 	for (uint32_t i = page; i < page + pages; i++)
-		if (frame_at(s, i) && frame_at(s, i) != frame + 1)
+		if (ch__sink_frame(&s->config, i) && ch__sink_frame(&s->config, i) != frame + 1)
 			kill_pages(s, i, 1);
 	EACH(s, i, state, page_live)
 		ok = ok && table[i]->page_live(state, page, pages, frame);
 	if (ok)
 		set_frames(s, page, pages, (uint8_t)(frame + 1));
-	unlock_sinks(s);
+	ch__sinks_unlock(s);
 	return ok;
 }
 
 void ch__sinks_page_dead(struct ch__sinks *s, uint32_t page, uint32_t pages)
 {
-	lock_sinks(s);
+	ch__sinks_lock(s);
 	CH_ASSERT(page < s->page_count && pages <= s->page_count - page,
 		  "sinks: a dead page outside the pool");
 	kill_pages(s, page, pages);
-	unlock_sinks(s);
+	ch__sinks_unlock(s);
 }
 
 /* Sinks that are off hear of it too: they may hold registrations from when they were on. */
@@ -433,24 +441,21 @@ void ch__sinks_chunk_gone(struct ch__sinks *s, uint32_t chunk)
 {
 	uint32_t pages = (uint32_t)(s->config.chunk_bytes / s->config.page_bytes);
 	uint32_t first = chunk * pages;
-	lock_sinks(s);
+	ch__sinks_lock(s);
 	CH_ASSERT(first < s->page_count, "sinks: a chunk outside the pool");
 	set_frames(s, first, pages < s->page_count - first ? pages : s->page_count - first, 0);
 	for (unsigned i = 0; i < SINKS; i++) {
-		void *state = atomic_load_explicit(&s->state[i], memory_order_relaxed);
-		if (state && table[i]->chunk_gone)
-			table[i]->chunk_gone(state, chunk);
+		if (state_of(s, i) && table[i]->chunk_gone)
+			table[i]->chunk_gone(state_of(s, i), chunk);
 	}
-	unlock_sinks(s);
+	ch__sinks_unlock(s);
 }
 
 static void tell_shape(struct ch__sinks *s, uint8_t frame)
 {
-	for (unsigned i = 0; i < SINKS; i++) {
-		void *state = atomic_load_explicit(&s->state[i], memory_order_relaxed);
-		if (state && table[i]->shape_added)
-			table[i]->shape_added(state, frame);
-	}
+	for (unsigned i = 0; i < SINKS; i++)
+		if (state_of(s, i) && table[i]->shape_added)
+			table[i]->shape_added(state_of(s, i), frame);
 }
 
 uint8_t ch__sinks_frame_register(struct ch__sinks *s, const uint8_t *cfi, size_t bytes,
@@ -459,14 +464,14 @@ uint8_t ch__sinks_frame_register(struct ch__sinks *s, const uint8_t *cfi, size_t
 	if (bytes == 0 || bytes > CH__FRAME_CFI_BYTES)
 		return 0;
 	uint8_t frame = 0;
-	lock_sinks(s);
+	ch__sinks_lock(s);
 	if (s->shape_count < CH__FRAME_SHAPES) {
 		frame = s->shape_count++;
 		struct ch__frame_shape *shape = &s->shapes[frame];
 		write_shape(shape, cfi, bytes, return_register);
 		tell_shape(s, frame);
 	}
-	unlock_sinks(s);
+	ch__sinks_unlock(s);
 	return frame;
 }
 
@@ -477,7 +482,7 @@ int ch__sinks_slots_register(struct ch__sinks *s, enum ch__template kind, uint16
 	uint8_t frame = (uint8_t)(CH__FRAME_SLOTS + kind);
 	int error = 0;
 	CH_ASSERT(code_at + template.bytes <= slot_bytes, "sinks: a template longer than a slot");
-	lock_sinks(s);
+	ch__sinks_lock(s);
 	if (!is_shape(s, frame)) {
 		struct ch__frame_shape shape;
 		error = ch__template_cfi(&template, &shape);
@@ -489,7 +494,7 @@ int ch__sinks_slots_register(struct ch__sinks *s, enum ch__template kind, uint16
 			tell_shape(s, frame);
 		}
 	}
-	unlock_sinks(s);
+	ch__sinks_unlock(s);
 	return error;
 }
 
@@ -503,10 +508,10 @@ void ch__sinks_slot_live(struct ch__sinks *s, uintptr_t exec, uint8_t frame)
 bool ch__sinks_slot_is_live(struct ch__sinks *s, uintptr_t exec)
 {
 	bool is_live = false;
-	lock_sinks(s);
+	ch__sinks_lock(s);
 	EACH(s, i, state, slot_is_live)
 		is_live |= table[i]->slot_is_live(state, exec);
-	unlock_sinks(s);
+	ch__sinks_unlock(s);
 	return is_live;
 }
 
@@ -524,7 +529,7 @@ struct ch__own *ch__sinks_own_create(struct ch__sinks *s)
 
 void ch__sinks_own_live(struct ch__sinks *s, struct ch__own *own, const void *section)
 {
-	lock_sinks(s);
+	ch__sinks_lock(s);
 	CH_ASSERT(!own->section, "sinks: a block's table is live already");
 	own->section = section;
 	own->prev = NULL;
@@ -534,7 +539,7 @@ void ch__sinks_own_live(struct ch__sinks *s, struct ch__own *own, const void *se
 	s->own = own;
 	EACH(s, i, state, own_live)
 		table[i]->own_live(state, own);
-	unlock_sinks(s);
+	ch__sinks_unlock(s);
 }
 
 /* Its section lay in memory that the child of a fork does not have: unwinders read the end of one
@@ -546,10 +551,9 @@ static bool is_lost(const struct ch__sinks *s, const struct ch__own *own)
 	return s->is_codeless && at < s->config.pool_bytes;
 }
 
-/* False: it stays, for those who still know it. */
-static bool own_dead(struct ch__sinks *s, struct ch__own *own)
+bool ch__sinks_own_dead(struct ch__sinks *s, struct ch__own *own)
 {
-	lock_sinks(s);
+	ch__sinks_lock(s);
 	bool is_kept = is_lost(s, own);
 	if (own->section) {
 		EACH(s, i, state, own_dead)
@@ -560,51 +564,51 @@ static bool own_dead(struct ch__sinks *s, struct ch__own *own)
 			own->next->prev = own->prev;
 	}
 	own->section = NULL;
-	unlock_sinks(s);
+	ch__sinks_unlock(s);
 	return !is_kept;
-}
-
-void ch__sinks_own_dead(struct ch__sinks *s, struct ch__own *own)
-{
-	(void)own_dead(s, own);
 }
 
 void ch__sinks_own_destroy(struct ch__sinks *s, struct ch__own *own)
 {
-	if (!own)
-		return;
-	if (own_dead(s, own))
+	if (own && ch__sinks_own_dead(s, own))
 		ch__meta_free(s->config.meta, own, sizeof *own);
 }
 
 /* --- ranges --- */
 void ch__sinks_add(struct ch__sinks *s, const struct ch__sink_range *ranges, size_t n)
 {
-	EACH(s, i, state, add)
-		if (!table[i]->add(state, ranges, n, false))
-			switch_off_failed(s, i, state);
+	EACH(s, i, state, add) {
+		bool ok = enter(i, state) && table[i]->add(state, ranges, n, false);
+		leave(s, i, state, ok);
+	}
 }
 
 void ch__sinks_remove(struct ch__sinks *s, const struct ch__sink_range *ranges, size_t n)
 {
-	EACH(s, i, state, remove)
-		if (!table[i]->remove(state, ranges, n))
-			switch_off_failed(s, i, state);
+	EACH(s, i, state, remove) {
+		bool ok = enter(i, state) && table[i]->remove(state, ranges, n);
+		leave(s, i, state, ok);
+	}
 }
 
 void ch__sinks_flush(struct ch__sinks *s, enum ch__flush how)
 {
-	EACH(s, i, state, flush)
-		if (!table[i]->flush(state, how))
-			switch_off_failed(s, i, state);
+	EACH(s, i, state, flush) {
+		bool ok = enter(i, state) && table[i]->flush(state, how);
+		leave(s, i, state, ok);
+	}
 }
 
 bool ch__sinks_catch_up(void)
 {
 	bool is_done = true;
-	for (unsigned i = 0; i < SINKS; i++)
-		if (table[i]->catch_up)
-			is_done &= table[i]->catch_up();
+	for (unsigned i = 0; i < SINKS; i++) {
+		if (!table[i]->catch_up)
+			continue;
+		lock_tool(i);
+		is_done &= table[i]->catch_up();
+		unlock_tool(i);
+	}
 	return is_done;
 }
 
@@ -616,30 +620,21 @@ void ch__sinks_fatal(struct ch__sinks *s)
 }
 
 /* --- fork --- */
-void ch__sinks_fork_prepare(struct ch__sinks *s)
-{
-	lock_sinks(s);
-}
-
-void ch__sinks_fork_parent(struct ch__sinks *s)
-{
-	unlock_sinks(s);
-}
-
 /* Without code there is nothing that a file may speak of. */
 static void tell_child(struct ch__sinks *s, unsigned i, bool has_code) CH_REQUIRES(ch__role_sinks)
 {
 	void *state = state_if_on(s, i);
-	struct late late = {s, i};
 	if (!state || !table[i]->knows_time)
 		return;
-	if (!has_code) {
-		switch_off(s, i);
-		table[i]->close(state);
-		s->open_error[i] = EFAULT;
-	} else if (s->config.each) {
-		s->config.each(s->config.context, tell_late, &late);
+	if (has_code) {
+		tell_all(s, i, false);
+		return;
 	}
+	switch_off(s, i);
+	if (enter(i, state))
+		table[i]->close(state);
+	unlock_tool(i);
+	s->open_error[i] = EFAULT;
 }
 
 void ch__sinks_fork_child(struct ch__sinks *s, bool has_code)
@@ -647,26 +642,32 @@ void ch__sinks_fork_child(struct ch__sinks *s, bool has_code)
 	s->is_codeless = !has_code;
 	for (unsigned i = 0; i < SINKS; i++)
 		tell_child(s, i, has_code);
-	unlock_sinks(s);
+	ch__sinks_unlock(s);
 }
 
-void ch__sinks_fork_files_prepare(void)
+void ch__sinks_fork_files_prepare(void) CH_UNANALYSED("the file role is one for several locks")
 {
-	for (unsigned i = 0; i < SINKS; i++)
+	for (unsigned i = 0; i < SINKS; i++) {
+		lock_tool(i);
 		if (table[i]->fork_prepare)
 			table[i]->fork_prepare();
+	}
 }
 
-void ch__sinks_fork_files_parent(void)
+void ch__sinks_fork_files_parent(void) CH_UNANALYSED("the file role is one for several locks")
 {
-	for (unsigned i = SINKS; i-- > 0;)
+	for (unsigned i = SINKS; i-- > 0;) {
 		if (table[i]->fork_parent)
 			table[i]->fork_parent();
+		unlock_tool(i);
+	}
 }
 
-void ch__sinks_fork_files_child(void)
+void ch__sinks_fork_files_child(void) CH_UNANALYSED("the file role is one for several locks")
 {
-	for (unsigned i = SINKS; i-- > 0;)
+	for (unsigned i = SINKS; i-- > 0;) {
 		if (table[i]->fork_child)
 			table[i]->fork_child();
+		unlock_tool(i);
+	}
 }

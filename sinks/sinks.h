@@ -25,7 +25,6 @@ int ch__sinks_set(struct ch__sinks *, unsigned wanted) CH_EXCLUDES(CH__STANDING)
 int ch__sinks_status(struct ch__sinks *, enum ch__sink)
 	CH_EXCLUDES(CH__STANDING);
 const char *ch__sinks_path(const struct ch__sinks *, enum ch__sink); /* of its file, or "" */
-unsigned ch__sinks_known(void); /* bits of the sinks that this build has */
 
 /* A page holds code of the frame shape (0 = frame pointer) from now on / no more. Registers the
  * chunk's object on first use. One aligned store each after that; page_live comes before
@@ -55,8 +54,9 @@ struct ch__own *ch__sinks_own_create(struct ch__sinks *)
 /* Before its code is reachable; the section stays as it is until own_dead. */
 void ch__sinks_own_live(struct ch__sinks *, struct ch__own *, const void *section)
 	CH_EXCLUDES(CH__STANDING);
-/* Nothing of its code is on a stack. One that is dead stays so. */
-void ch__sinks_own_dead(struct ch__sinks *, struct ch__own *) CH_EXCLUDES(CH__STANDING);
+/* Nothing of its code is on a stack. One that is dead stays so. False: it stays, for unwinders that
+ * still know it. */
+bool ch__sinks_own_dead(struct ch__sinks *, struct ch__own *) CH_EXCLUDES(CH__STANDING);
 /* dead first; NULL is nothing */
 void ch__sinks_own_destroy(struct ch__sinks *, struct ch__own *)
 	CH_EXCLUDES(CH__STANDING);
@@ -78,11 +78,10 @@ static inline bool ch__sinks_want_ranges(unsigned on)
 	return (on & ~(unsigned)(CH__SINK_UNWIND | CH__SINK_LIBUNWIND)) != 0;
 }
 
-/* takes the sinks lock */
-void ch__sinks_fork_prepare(struct ch__sinks *)
-	CH_ACQUIRES(ch__role_sinks);
-void ch__sinks_fork_parent(struct ch__sinks *) CH_RELEASES(ch__role_sinks);
-/* the pool is the child's */
+void ch__sinks_lock(struct ch__sinks *) CH_ACQUIRES(ch__role_sinks)
+	CH_EXCLUDES(CH__RIGHT_OF_SINKS);
+void ch__sinks_unlock(struct ch__sinks *) CH_RELEASES(ch__role_sinks);
+/* The pool is the child's, which has the lock. */
 void ch__sinks_fork_child(struct ch__sinks *, bool has_code)
 	CH_RELEASES(ch__role_sinks);
 /* The file lock and the files are the process's: prepare comes once, after every heap's, because

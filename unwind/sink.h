@@ -113,31 +113,32 @@ struct ch__frame_shape {
 };
 
 /* Entries that a sink has no use for are NULL. `state` is what open made; it stays until destroy,
- * also while the sink is off, so that a caller that has just read it may still call. add, remove,
- * flush and catch_up lock by themselves; the page entries run under the sinks lock. */
+ * also while the sink is off, so that a caller that has just read it may still call. Of a tool
+ * open, close, add, remove, flush, catch_up and fork_child are called under its lock, and those
+ * that have a state while it is on, save open. Pages, shapes and tables of blocks are told under
+ * the sinks lock. */
 struct ch__sink_ops {
 	const char *name; /* in lists of sinks */
 	enum ch__sink bit;
 	/* Its records have a time: ranges are removed before close, and told again in a child of
 	 * fork, whose file begins empty. */
 	bool knows_time;
+	struct ch__tool *tool; /* sinks/tools.h; NULL: it is an unwinder */
 	/* 0 or errno; *state is NULL the first time and the old state when the sink was on
 	 * before. */
 	int (*open)(const struct ch__sinks_config *, const struct ch__frame_shape *, void **state);
 	void (*close)(void *state);
-	void (*destroy)(void *state);
-	/* False: the sink has failed and hears nothing more; status tells why. */
+	void (*destroy)(void *state); /* it is closed */
+	/* False: the sink has failed and hears nothing more; its state has the errno. */
 	bool (*add)(void *state, const struct ch__sink_range *, size_t n, bool may_be_known);
 	bool (*remove)(void *state, const struct ch__sink_range *, size_t n);
 	bool (*flush)(void *state, enum ch__flush how);
 	/* Writes what all heaps told and is buffered, unless that would take too much of the time:
-	 * false, it waits. A failure is told by status. */
+	 * false, it waits. */
 	bool (*catch_up)(void);
 	/* The process is about to die: show what there is. In a signal handler: tries locks for a
 	 * short while, allocates nothing but mappings. */
 	void (*fatal)(void *state);
-	int (*status)(void *state);
-	const char *(*path)(void *state); /* of its file, "" while it writes none */
 	bool (*page_live)(void *state, uint32_t page, uint32_t pages, uint8_t frame);
 	void (*page_dead)(void *state, uint32_t page, uint32_t pages);
 	/* The slot that begins at exec, of a live page; under no lock of this room. */
@@ -148,7 +149,7 @@ struct ch__sink_ops {
 	void (*shape_added)(void *state, uint8_t frame);
 	void (*own_live)(void *state, struct ch__own *); /* its section is set */
 	void (*own_dead)(void *state, struct ch__own *);
-	/* What the sink has of the process, not of a heap. */
+	/* What the sink has of the process, not of a heap, beside a tool's lock. */
 	void (*fork_prepare)(void);
 	void (*fork_parent)(void);
 	void (*fork_child)(void);

@@ -148,7 +148,7 @@ enum ch_status ch_sink_set(struct ch_heap *heap, unsigned sinks)
 	if (ch__is_marking())
 		return CH_E_STATE;
 	unsigned wanted = sinks & ~(unsigned)CH_SINK_NONE;
-	if (wanted & ~ch__sinks_known())
+	if (wanted & ~(unsigned)CH__SINKS_ALL)
 		return CH_E_ARG;
 	if (sinks == CH_SINK_DEFAULT)
 		wanted = CH_SINK_UNWIND;
@@ -178,7 +178,7 @@ enum ch_status ch_sink_flush(struct ch_heap *heap)
 	ch__sinks_flush(heap->sinks, CH__FLUSH_EXACT);
 	int error = 0;
 	for (unsigned bit = 1; bit & CH__SINKS_ALL; bit <<= 1)
-		if (!error && (bit & ch__sinks_known()))
+		if (!error)
 			error = ch__sinks_status(heap->sinks, (enum ch__sink)bit);
 	atomic_store(&heap->sinks_on, ch__sinks_on(heap->sinks));
 	ch__heap_unlock(heap);

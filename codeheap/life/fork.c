@@ -40,7 +40,7 @@ static void prepare_heap(struct ch_heap *heap) CH_REQUIRES(ALL_OF_A_HEAP)
 	/* A failure leaves the child without code: it faults, and shares nothing. */
 	bool has_copy = ch__pool_fork_prepare(heap->pool, kind_of(heap));
 	(void)has_copy;
-	ch__sinks_fork_prepare(heap->sinks);
+	ch__sinks_lock(heap->sinks);
 }
 
 /* The set of heaps is the same in all three handlers: ch__heaps_lock is held throughout. The locks
@@ -86,7 +86,7 @@ static void parent(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 		if (!heap)
 			continue;
 		ch__listeners_fork_parent(heap);
-		ch__sinks_fork_parent(heap->sinks);
+		ch__sinks_unlock(heap->sinks);
 		ch__pool_fork_parent(heap->pool);
 		unlock_all(heap);
 	}

@@ -62,10 +62,10 @@ static bool read_sinks(struct ch_config *config, unsigned *wanted)
 	*wanted = config->sinks == CH_SINK_DEFAULT ? CH_SINK_UNWIND : config->sinks;
 	*wanted &= ~(unsigned)CH_SINK_NONE;
 	if (!list)
-		return (*wanted & ~ch__sinks_known()) == 0;
+		return (*wanted & ~(unsigned)CH__SINKS_ALL) == 0;
 	if (ch__sinks_parse(list, wanted))
 		return true;
-	ch__sinks_print(ch__sinks_known(), names, sizeof names);
+	ch__sinks_print((unsigned)CH__SINKS_ALL, names, sizeof names);
 	snprintf(values, sizeof values, "none, or some of %s", names);
 	refuse("CODEHEAP_SINKS", values);
 	return false;

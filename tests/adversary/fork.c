@@ -483,12 +483,12 @@ TEST(fork_waits_for_who_changes_the_sinks)
 {
 	told = rig_start(4 << 20);
 	pthread_t forker;
-	ch__sinks_fork_prepare(told.heap->sinks); /* the lock */
+	ch__sinks_lock(told.heap->sinks); /* the lock */
 	CHECK_EQ(pthread_create(&forker, NULL, fork_away, NULL), 0);
 	TEST_UNTIL(atomic_load(&forked) || thread_is_asleep(atomic_load(&forker_tid)))
 		usleep(1000);
 	atomic_store(&are_sinks_free, true);
-	ch__sinks_fork_parent(told.heap->sinks);
+	ch__sinks_unlock(told.heap->sinks);
 	ch_thread_park();
 	pthread_join(forker, NULL);
 	ch_thread_unpark();

@@ -141,12 +141,12 @@ static void hold_every_lock(struct stage *stage, void *arg)
 	ch__records_lock(heap);
 	ch__freeze(heap);
 	CHECK(ch__pool_fork_prepare(heap->pool, CH__FORK_NONE)); /* the pages' */
-	ch__sinks_fork_prepare(heap->sinks);
+	ch__sinks_lock(heap->sinks);
 	ch__sinks_fork_files_prepare();
 	atomic_store(&p->step, 1);
 	stage_wait(&p->step, 2);
 	ch__sinks_fork_files_parent();
-	ch__sinks_fork_parent(heap->sinks);
+	ch__sinks_unlock(heap->sinks);
 	ch__pool_fork_parent(heap->pool);
 	ch__unfreeze(heap);
 	ch__records_unlock(heap);

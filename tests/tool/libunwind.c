@@ -561,7 +561,7 @@ TEST(child_of_a_fork_has_its_own_libunwind)
 	struct bed bed;
 	bed_open(&bed, CH__SINK_LIBUNWIND);
 	CHECK(ch__sinks_page_live(bed.sinks, 5, 1, 0));
-	ch__sinks_fork_prepare(bed.sinks);
+	ch__sinks_lock(bed.sinks);
 	ch__sinks_fork_files_prepare();
 	pid_t child = fork();
 	CHECK(child >= 0);
@@ -577,7 +577,7 @@ TEST(child_of_a_fork_has_its_own_libunwind)
 		_exit(0);
 	}
 	ch__sinks_fork_files_parent();
-	ch__sinks_fork_parent(bed.sinks);
+	ch__sinks_unlock(bed.sinks);
 	int status;
 	CHECK_EQ(waitpid(child, &status, 0), child);
 	CHECK_EQ(status, 0);

@@ -534,7 +534,7 @@ TEST(threads_that_tell_two_heaps_leave_the_list_whole)
 /* --- fork --- */
 static void fork_prepare(struct bed *bed)
 {
-	ch__sinks_fork_prepare(bed->sinks);
+	ch__sinks_lock(bed->sinks);
 	ch__sinks_fork_files_prepare();
 }
 
@@ -559,7 +559,7 @@ TEST(child_has_a_list_of_its_own)
 		_exit(gdb_list_length() == 0 ? 0 : 1);
 	}
 	ch__sinks_fork_files_parent();
-	ch__sinks_fork_parent(bed.sinks);
+	ch__sinks_unlock(bed.sinks);
 	expect_exit(child, 0);
 	CHECK_EQ(gdb_list_length(), 2);
 	check_shown(&bed, 64 + HEAD, "fn_1");

@@ -274,7 +274,7 @@ static void fork_in(struct bed *bed, int which)
 	int go[2];
 	path_of(getpid(), path);
 	CHECK_EQ(pipe(go), 0);
-	ch__sinks_fork_prepare(bed->sinks);
+	ch__sinks_lock(bed->sinks);
 	ch__sinks_fork_files_prepare();
 	pid_t pid = fork();
 	if (pid == 0) {
@@ -291,7 +291,7 @@ static void fork_in(struct bed *bed, int which)
 		CHECK_EQ(mkfifo(planted, 0600), 0);
 	CHECK_EQ(write(go[1], "", 1), 1);
 	ch__sinks_fork_files_parent();
-	ch__sinks_fork_parent(bed->sinks);
+	ch__sinks_unlock(bed->sinks);
 	expect_exit(pid, 0);
 	unlink(planted);
 	close(go[0]);

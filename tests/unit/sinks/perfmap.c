@@ -710,15 +710,15 @@ TEST(map_of_a_child_is_its_own)
 	add(&a, 64, 64, 1);
 	add(&b, 64, 64, 2);
 	ch__ranks_rest(true); /* as fork.c does: the locks of two heaps are all held */
-	ch__sinks_fork_prepare(b.sinks);
-	ch__sinks_fork_prepare(a.sinks);
+	ch__sinks_lock(b.sinks);
+	ch__sinks_lock(a.sinks);
 	ch__sinks_fork_files_prepare();
 	pid_t pid = fork();
 	if (pid == 0)
 		child_works(&a, &b);
 	ch__sinks_fork_files_parent();
-	ch__sinks_fork_parent(a.sinks);
-	ch__sinks_fork_parent(b.sinks);
+	ch__sinks_unlock(a.sinks);
+	ch__sinks_unlock(b.sinks);
 	ch__ranks_rest(false);
 	expect_exit(pid, 0);
 	check_named(path, a.pool + 256, NULL);

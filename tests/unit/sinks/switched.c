@@ -43,13 +43,22 @@ static void let_files_grow(bool may)
 	CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
 }
 
-/* As ch__sinks_set does, which has the lock likewise. */
-static void turn_off_and_on(struct bed *bed, void *state)
+static int error_of(const struct ch__tool_user *user)
+{
+	ch__tool_lock(ch__sink_perfmap.tool);
+	int error = user->error;
+	ch__tool_unlock(ch__sink_perfmap.tool);
+	return error;
+}
+
+/* As ch__sinks_set does, which has the locks likewise, to a sink that has failed. */
+static void turn_on_anew(struct bed *bed, void *state)
 {
 	static struct ch__frame_shape shapes[CH__FRAMES];
-	ch__sink_perfmap.close(state);
+	ch__tool_lock(ch__sink_perfmap.tool);
 	CHECK_EQ(ch__sink_perfmap.open(&bed->config, shapes, &state), 0);
-	CHECK_EQ(ch__sink_perfmap.status(state), 0);
+	ch__tool_unlock(ch__sink_perfmap.tool);
+	CHECK_EQ(error_of(state), 0);
 }
 
 TEST(sink_that_is_turned_on_anew_while_it_fails_stays_on)
@@ -63,15 +72,15 @@ TEST(sink_that_is_turned_on_anew_while_it_fails_stays_on)
 	path_of(getpid(), path);
 	void *state = (void *)(uintptr_t)ch__sinks_state(bed.sinks, CH__SINK_PERF_MAP);
 	let_files_grow(false);
-	ch__sinks_fork_prepare(bed.sinks); /* the lock */
+	ch__sinks_lock(bed.sinks); /* the lock */
 	CHECK_EQ(pthread_create(&thread, NULL, tell_too_much, &teller), 0);
-	TEST_UNTIL(ch__sink_perfmap.status(state) != 0)
+	TEST_UNTIL(error_of(state) != 0)
 		usleep(1000);
 	TEST_UNTIL(thread_is_asleep(atomic_load(&teller.tid)))
 		usleep(1000);
 	let_files_grow(true);
-	turn_off_and_on(&bed, state);
-	ch__sinks_fork_parent(bed.sinks);
+	turn_on_anew(&bed, state);
+	ch__sinks_unlock(bed.sinks);
 	CHECK_EQ(pthread_join(thread, NULL), 0);
 	CHECK_EQ(ch__sinks_on(bed.sinks), CH__SINK_PERF_MAP);
 	CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_PERF_MAP), 0);

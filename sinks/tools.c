@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: MIT
+ * tools.c: what sinks that write a file share: its name and its life, a buffer that reaches it by
+ * whole writes, and who is switched off when it fails. It knows no format. A write that failed is
+ * the file's last, so a writer asks once, at its end. */
+#include "sinks/tools.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { NAME_ROOM = 64 }; /* behind the folder */
+
+void *ch__tool_state(const struct ch__sinks_config *config, const struct ch__frame_shape *shapes,
+		     void **state, size_t bytes)
+{
+	struct ch__tool_user *user = *state;
+	if (!user && (user = *state = ch__meta_alloc(config->meta, bytes)))
+		*user = (struct ch__tool_user){.config = config, .shapes = shapes};
+	return user;
+}
+
+size_t ch__tool_name(const struct ch__sinks_config *config, uintptr_t exec, uint64_t key,
+		     char *name)
+{
+	size_t n = config->name(config->context, key, name, CH__TOOL_NAME_BYTES);
+	if (n == 0)
+		n = (size_t)snprintf(name, CH__TOOL_NAME_BYTES, "jit_%llx",
+				     (unsigned long long)exec);
+	if (n > CH__TOOL_NAME_BYTES)
+		n = CH__TOOL_NAME_BYTES;
+	name[n] = 0;
+	for (char *at = name; (at = strchr(at, '\n'));)
+		*at = ' '; /* would end a line in the middle of the name */
+	return n;
+}
+
+/* --- the file --- */
+static bool fail_with(struct ch__tool *tool, int error) CH_REQUIRES(ch__role_file)
+{
+	tool->error = error ? error : EIO;
+	return false;
+}
+
+bool ch__tool_create(struct ch__tool *tool)
+{
+	tool->error = 0;
+	tool->written = 0;
+	snprintf(tool->path + tool->folder_bytes, NAME_ROOM, "/%s-%d.%s", tool->stem,
+		 ch__os_process_id(), tool->extension);
+	tool->fd = ch__os_file_create_known(tool->path, tool->id);
+	if (tool->fd < 0)
+		return fail_with(tool, errno);
+	tool->id = ch__os_file_identify(tool->fd);
+	return true;
+}
+
+bool ch__tool_start(struct ch__tool *tool, const char *folder, const char *otherwise)
+{
+	if (!folder || !*folder)
+		folder = otherwise;
+	tool->folder_bytes = strlen(folder);
+	if (tool->folder_bytes >= sizeof tool->path - NAME_ROOM)
+		return fail_with(tool, ENAMETOOLONG);
+	memcpy(tool->path, folder, tool->folder_bytes);
+	tool->buffer = ch__os_private(CH__TOOL_BUFFER_BYTES);
+	return tool->buffer ? ch__tool_create(tool) : fail_with(tool, ENOMEM);
+}
+
+static void write_through(struct ch__tool *tool, const void *bytes, size_t n)
+	CH_REQUIRES(ch__role_file)
+{
+	tool->written += n;
+	if (!tool->error && n && !ch__os_file_write(tool->fd, bytes, n))
+		fail_with(tool, errno);
+}
+
+bool ch__tool_flush(struct ch__tool *tool)
+{
+	write_through(tool, tool->buffer, tool->used);
+	tool->used = 0;
+	return !tool->error;
+}
+
+bool ch__tool_write(struct ch__tool *tool)
+{
+	if (!tool->error && !ch__os_file_is_at(tool->fd, tool->path))
+		fail_with(tool, errno);
+	return ch__tool_flush(tool);
+}
+
+char *ch__tool_room(struct ch__tool *tool, size_t bytes)
+{
+	if (bytes > CH__TOOL_BUFFER_BYTES - tool->used)
+		ch__tool_flush(tool);
+	return tool->buffer + tool->used;
+}
+
+void ch__tool_put(struct ch__tool *tool, const void *bytes, size_t n)
+{
+	char *room = ch__tool_room(tool, n);
+	if (n > CH__TOOL_BUFFER_BYTES) { /* code of a span: from where it lies */
+		write_through(tool, bytes, n);
+		return;
+	}
+	memcpy(room, bytes, n);
+	tool->used += n;
+}
+
+void ch__tool_close(struct ch__tool *tool)
+{
+	if (tool->fd >= 0)
+		ch__os_close(tool->fd);
+	tool->fd = -1;
+	tool->used = 0;
+}
+
+void ch__tool_forget(struct ch__tool *tool)
+{
+	ch__tool_close(tool);
+	if (tool->buffer)
+		ch__os_unmap(tool->buffer, CH__TOOL_BUFFER_BYTES);
+	tool->buffer = NULL;
+}
+
+/* --- users --- */
+void ch__tool_join(struct ch__tool *tool, struct ch__tool_user *user)
+{
+	user->next = tool->users;
+	tool->users = user;
+	user->is_on = true;
+	user->error = 0;
+}
+
+void ch__tool_leave(struct ch__tool *tool, struct ch__tool_user *user)
+{
+	struct ch__tool_user **at = &tool->users;
+	while (*at && *at != user)
+		at = &(*at)->next;
+	if (*at)
+		*at = user->next;
+	user->is_on = false;
+}
+
+bool ch__tool_fail(struct ch__tool *tool, int error)
+{
+	for (; tool->users; tool->users = tool->users->next) {
+		tool->users->is_on = false;
+		tool->users->error = error ? error : EIO;
+	}
+	return false;
+}
