@@ -6,6 +6,7 @@
  * being published, so its record stays. Lock: heap for the calls; the questions of sinks take
  * none. */
 #include "codeheap/base/listeners.h"
+#include "codeheap/base/park.h"
 #include "codeheap/base/region.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/handles.h"
@@ -133,14 +134,18 @@ void ch__tell_catch_up(struct ch_heap *heap)
 	ch__listeners_names_wait();
 }
 
-/* A question takes a lock and reads the clock, and polls come by the thousand, so few ask. */
+/* A question takes a lock and reads the clock, and polls come by the thousand, so few ask. The
+ * write is a park: a stop waits neither for it nor for who has the file. */
 void ch__tell_poll(struct ch_heap *heap)
 {
 	uint32_t polls = atomic_load_explicit(&heap->sinks_wait, memory_order_relaxed);
-	if (polls > 1)
+	if (polls > 1) {
 		atomic_store_explicit(&heap->sinks_wait, polls - 1, memory_order_relaxed);
-	else
-		ch__tell_catch_up(heap);
+		return;
+	}
+	ch__thread_park_here();
+	ch__tell_catch_up(heap);
+	ch_thread_unpark();
 }
 
 enum ch_status ch_sink_set(struct ch_heap *heap, unsigned sinks)

@@ -4,13 +4,16 @@
  * runs on, the sink says that it is off and why, and it can be switched on again. Each case runs
  * for each sink that has a file. */
 #define _GNU_SOURCE
+#include "codeheap/base/heap.h"
 #include "codeheap/listener.h"
 #include "observe/late_names.h"
+#include "sinks/tools.h"
 #include "tests/support/heap_rig.h"
 #include "tests/support/own_mounts.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <sys/mount.h>
@@ -572,6 +575,50 @@ TEST(perf_map_names_the_code_of_a_storm_though_no_thread_calls)
 {
 	ch__late_names_come();
 	check_names_of_a_storm(call_nothing);
+}
+
+/* Two heaps: the map names the code of one, and the other one is stopped meanwhile. */
+struct polled {
+	struct rig named, other;
+	_Atomic(int) tid;
+};
+
+static void *poll_names(void *arg)
+{
+	struct polled *p = arg;
+	CHECK_EQ(ch_thread_attach(p->named.heap, NULL, NULL), CH_OK);
+	CHECK_EQ(ch_thread_attach(p->other.heap, NULL, NULL), CH_OK);
+	atomic_store(&p->named.heap->sinks_wait, 1);
+	atomic_store(&p->tid, (int)gettid());
+	ch_thread_poll();
+	CHECK_EQ(ch_thread_detach(p->other.heap), CH_OK);
+	CHECK_EQ(ch_thread_detach(p->named.heap), CH_OK);
+	return NULL;
+}
+
+/* The case takes the word of the file's lock itself, as a thread would have it whose write does not
+ * come to an end. */
+TEST(stop_waits_for_no_poll_that_writes_names)
+{
+	struct ch_config config = rig_config(1 << 20);
+	struct polled p = {0};
+	pthread_t thread;
+	_Atomic(uint32_t) *word = &ch__sink_perfmap.tool->lock.word;
+	use_folder(&perf_map);
+	config.stop_wait_ms = 1000;
+	p.named = start(&perf_map);
+	p.other = rig_create(&config, NULL, NULL);
+	atomic_store(word, CH__LOCK_TAKEN);
+	CHECK_EQ(pthread_create(&thread, NULL, poll_names, &p), 0);
+	TEST_UNTIL(atomic_load(&p.tid) && thread_is_asleep(atomic_load(&p.tid)))
+		call_nothing();
+	CHECK_EQ(ch_heap_collect(p.other.heap), CH_OK);
+	atomic_store(word, CH__LOCK_FREE);
+	ch__os_futex_wake(word);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	rig_end(&p.other);
+	rig_end(&p.named);
+	leave_folder(&perf_map);
 }
 
 /* An observer wrote what waited, and the heap was not told. Its next commit is no part of a
