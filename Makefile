@@ -152,7 +152,7 @@ seldom_c := $(wildcard os/linux*.c observe/linux*.c codeheap/look/trap*.c) os/te
             $(addprefix codeheap/base/,listener.c panic.c trigger.c vm.c) \
             $(addprefix codeheap/graph/,place.c stats.c tombstone.c) \
             $(addprefix codeheap/collect/,cycle.c release.c world.c) \
-            $(addprefix codeheap/life/,discard.c fork.c heap.c thread.c wishes.c) \
+            $(addprefix codeheap/life/,discard.c fork.c heap.c thread.c veneer.c wishes.c) \
             $(addprefix codeheap/look/,address_name.c check.c walk_tables.c) $(addprefix invalidate/,assumption.c discard.c)
 $(foreach c,$(seldom_c),$(if $(wildcard $(c)),,$(error seldom_c: there is no $(c))))
 seldom_o := $(seldom_c:%.c=$(OBJ)/%.o) $(seldom_c:%.c=$(TOBJ)/%.o)

@@ -634,7 +634,7 @@ enum ch_status ch_bdw_heap_create(const struct ch_config *config, struct ch_heap
 		own = *config;
 	own.stop_signal = 0;
 	struct ch_heap *heap;
-	status = ch__heap_create(&own, &driver, NULL, &heap);
+	status = ch__heap_create(&own, &driver, &heap);
 	if (status != CH_OK)
 		return status;
 	struct bdw *bdw = new_bdw(heap);

@@ -108,7 +108,7 @@ struct ch_heap {
 	struct ch_marker marker;         /* of the open cycle [heap] */
 	uintptr_t stack_copy[CH__COPY_WORDS]; /* of what cannot be scanned in its place [frozen] */
 	struct ch__driver driver;        /* [const] */
-	void *driver_data;               /* [const] */
+	void *driver_data;               /* its own; the core leaves it alone */
 	CH_BY_HEAP uint64_t cycle_start_ns;         /* HOST [heap] */
 	CH_BY_HEAP bool young_refs_lost;            /* a block found no room on young_refs [heap] */
 	_Atomic(uint32_t) sweep_pending; /* a cycle ended and was not swept */
@@ -166,6 +166,6 @@ struct ch_heap {
 };
 
 enum ch_status ch__heap_create(const struct ch_config *, const struct ch__driver *,
-			       void *driver_data, struct ch_heap **);
+			       struct ch_heap **);
 
 #endif

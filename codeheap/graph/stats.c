@@ -6,7 +6,7 @@
 #include "codeheap/graph/branch.h"
 #include "codeheap/graph/stats.h"
 
-static void add(struct ch__counters *sum, const struct ch__counters *more)
+void ch__counters_add(struct ch__counters *sum, const struct ch__counters *more)
 {
 	uint64_t *to = (uint64_t *)(void *)sum;
 	const uint64_t *from = (const uint64_t *)(const void *)more;
@@ -17,9 +17,9 @@ static void add(struct ch__counters *sum, const struct ch__counters *more)
 static struct ch__counters sum_counters(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 {
 	struct ch__counters sum = heap->counters;
-	add(&sum, &heap->guest.counters);
+	ch__counters_add(&sum, &heap->guest.counters);
 	for (struct ch__thread *t = heap->threads; t; t = t->next)
-		add(&sum, &t->counters);
+		ch__counters_add(&sum, &t->counters);
 	return sum;
 }
 

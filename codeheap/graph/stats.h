@@ -5,6 +5,7 @@
 
 #include "codeheap/base/heap.h"
 
+void ch__counters_add(struct ch__counters *sum, const struct ch__counters *more);
 /* After threads are gone in the middle of their counting, and none runs. Under heap. */
 void ch__stats_recount(struct ch_heap *) CH_REQUIRES(ch__role_heap);
 /* before code bytes go down; under heap */

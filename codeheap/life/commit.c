@@ -13,14 +13,9 @@
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/tell.h"
-#include "codeheap/life/open.h"
+#include "codeheap/life/life.h"
 #include "invalidate/sites.h"
 #include "unwind/unwind.h"
-
-static uint32_t round_up(uint32_t bytes)
-{
-	return (bytes + CH__GRANULE_BYTES - 1) & ~(uint32_t)(CH__GRANULE_BYTES - 1);
-}
 
 static struct ch__block *block_of(const struct ch_heap *heap, const struct ch_code *code)
 {
@@ -54,10 +49,7 @@ static bool table_is_valid(const struct ch_heap *heap, const struct ch__block *b
 				     low + ch__hot_bytes(block) + ch__cold_bytes(block));
 }
 
-/* --- what is unused goes back --- */
-
-static void cut_part(struct ch_heap *heap, uint32_t offset, uint32_t bytes)
-	CH_REQUIRES(ch__role_region)
+void ch__part_cut(struct ch_heap *heap, uint32_t offset, uint32_t bytes)
 {
 	if (!bytes)
 		return;
@@ -84,12 +76,12 @@ static uint32_t shrink(struct ch_heap *heap, struct ch__block *block, const stru
 		fill_gap(heap, hot_end, hot + hot_bytes);
 		return 0;
 	}
-	uint32_t given = 0, keep = round_up(hot_end - hot);
+	uint32_t given = 0, keep = ch__round_up(hot_end - hot);
 	fill_gap(heap, hot_end, hot + keep);
 	if (keep < hot_bytes) {
 		given += hot_bytes - keep;
 		ch__set16(&block->hot_granules, keep / CH__GRANULE_BYTES);
-		cut_part(heap, hot + keep, hot_bytes - keep);
+		ch__part_cut(heap, hot + keep, hot_bytes - keep);
 	}
 	if (code->used_from) {
 		/* The index word moves to just before the first used byte. */
@@ -100,13 +92,13 @@ static uint32_t shrink(struct ch_heap *heap, struct ch__block *block, const stru
 		ch__set16(&block->hot_granules,
 			  block->hot_granules - code->used_from / CH__GRANULE_BYTES);
 		given += code->used_from;
-		cut_part(heap, hot, code->used_from);
+		ch__part_cut(heap, hot, code->used_from);
 	}
 	uint32_t cold_bytes = ch__cold_bytes(block);
 	uint32_t cold_end = cold_bytes - (code->cold_bytes - code->cold_used);
 	if (!cold_bytes || cold_end >= cold_bytes)
 		return given;
-	uint32_t cold = ch__cold_offset(heap, block), cold_keep = round_up(cold_end);
+	uint32_t cold = ch__cold_offset(heap, block), cold_keep = ch__round_up(cold_end);
 	/* The granule's slack belongs to the room that the VM was told of. */
 	if (cold_keep > cold_bytes)
 		cold_keep = cold_bytes;
@@ -114,12 +106,10 @@ static uint32_t shrink(struct ch_heap *heap, struct ch__block *block, const stru
 	if (cold_keep < cold_bytes) {
 		given += cold_bytes - cold_keep;
 		ch__set16(&block->cold_granules, cold_keep / CH__GRANULE_BYTES);
-		cut_part(heap, cold + cold_keep, cold_bytes - cold_keep);
+		ch__part_cut(heap, cold + cold_keep, cold_bytes - cold_keep);
 	}
 	return given;
 }
-
-/* --- judgement --- */
 
 /* Whether what the block relies on is still there: assumptions, and blocks that were OPEN when an
  * edge to them was attached and were aborted since. In a region. */
@@ -168,8 +158,6 @@ static bool owner_lives(struct ch_heap *heap, const struct ch__block *block)
 	const struct ch__owner *owner = ch__owner_at(heap, block->owner);
 	return ch__owner_is_alive(heap, owner) && !ch__owner_is_released(owner);
 }
-
-/* --- publication --- */
 
 static void publish_bytes(struct ch_heap *heap, const struct ch__block *block)
 {
@@ -244,7 +232,13 @@ static void go_live(struct ch_heap *heap, uint32_t index)
 		ch__page_set_start(heap->pool, ch__cold_offset(heap, block));
 }
 
-static enum ch_status abort_open(const struct ch_code *, enum ch__death);
+static void abort_open(struct ch_heap *heap, uint32_t index, enum ch__death death)
+{
+	ch__heap_lock(heap);
+	ch__blocks_kill(heap, &index, 1, death);
+	ch__heap_unlock(heap);
+	ch__trigger_tell(heap);
+}
 
 /* Code first: the unwind table that it brought may lie in the data. */
 static void abort_all(struct ch_heap *heap, struct ch_code *codes, size_t count)
@@ -252,11 +246,8 @@ static void abort_all(struct ch_heap *heap, struct ch_code *codes, size_t count)
 	for (int is_data = 0; is_data < 2; is_data++)
 		for (size_t i = 0; i < count; i++) {
 			uint32_t index = ch__block_resolve(heap, codes[i].block);
-			if (!index || ch__block_is_data(heap, ch__block_at(heap, index)) != is_data)
-				continue;
-			enum ch_status status = abort_open(&codes[i], CH__DEATH_COMMIT_FAILED);
-			CH_ASSERT(status == CH_OK, "an open block could not be aborted");
-			(void)status;
+			if (index && ch__block_is_data(heap, ch__block_at(heap, index)) == is_data)
+				abort_open(heap, index, CH__DEATH_COMMIT_FAILED);
 		}
 }
 
@@ -351,9 +342,7 @@ static enum ch_status check_codes(struct ch_heap *heap, struct ch__thread *self,
 		if (ch__block_resolve_open(heap, codes[i].block, &index) != CH_OK)
 			return CH_E_STATE;
 		struct ch__block *block = ch__block_at(heap, index);
-		if (is_among(index, codes, i))
-			return CH_E_ARG;
-		if (!used_is_valid(heap, block, &codes[i]) ||
+		if (is_among(index, codes, i) || !used_is_valid(heap, block, &codes[i]) ||
 		    !table_is_valid(heap, block, &codes[i]))
 			return CH_E_ARG;
 		if ((ch__block_run(block) || block->side_list) &&
@@ -446,29 +435,12 @@ enum ch_status ch_block_commit(struct ch_code *codes, size_t count)
 	return self ? ch__block_commit(heap, self, codes, count, false) : CH_E_THREAD;
 }
 
-/* --- abort --- */
-
-static enum ch_status abort_open(const struct ch_code *code, enum ch__death death)
-{
-	struct ch_heap *heap = ch__handle_heap(code->block.bits);
-	struct ch__thread *self = heap ? ch__thread_self(heap) : NULL;
-	uint32_t index = 0;
-	enum ch_status status =
-		heap ? ch__block_resolve_open(heap, code->block, &index) : CH_E_STALE;
-	if (index && !self)
-		return CH_E_THREAD;
-	if (status != CH_OK)
-		return CH_E_STATE;
-	ch__heap_lock(heap);
-	ch__blocks_kill(heap, &index, 1, death);
-	ch__heap_unlock(heap);
-	ch__trigger_tell(heap);
-	return CH_OK;
-}
-
 enum ch_status ch_block_abort(struct ch_code *code)
 {
-	if (ch__is_marking())
-		return CH_E_STATE;
-	return abort_open(code, CH__DEATH_ABORTED);
+	struct ch__subject s;
+	enum ch_status status = ch__subject_open(code->block, &s);
+	if (status != CH_OK)
+		return status == CH_E_THREAD ? CH_E_THREAD : CH_E_STATE;
+	abort_open(s.heap, ch__handle_index(code->block.bits), CH__DEATH_ABORTED);
+	return CH_OK;
 }

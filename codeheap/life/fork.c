@@ -11,16 +11,7 @@
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/names.h"
 #include "codeheap/graph/stats.h"
-#include "codeheap/life/fork.h"
-
-static _Atomic(int) registered; /* 0 no, 1 being done, 2 yes */
-
-static enum ch__fork kind_of(const struct ch_heap *heap)
-{
-	if (heap->config.fork == CH_FORK_NONE)
-		return CH__FORK_NONE;
-	return CH__FORK_COPY;
-}
+#include "codeheap/life/life.h"
 
 /* What the prepare handler holds of each heap, and the other two let go. */
 #define ALL_OF_A_HEAP ch__role_registry, ch__role_sweep, ch__role_heap, ch__role_records
@@ -38,7 +29,8 @@ static void prepare_heap(struct ch_heap *heap) CH_REQUIRES(ALL_OF_A_HEAP)
 {
 	ch__freeze(heap);
 	/* A failure leaves the child without code: it faults, and shares nothing. */
-	bool has_copy = ch__pool_fork_prepare(heap->pool, kind_of(heap));
+	bool has_copy = ch__pool_fork_prepare(
+		heap->pool, heap->config.fork == CH_FORK_NONE ? CH__FORK_NONE : CH__FORK_COPY);
 	(void)has_copy;
 	ch__sinks_lock(heap->sinks);
 }
@@ -53,16 +45,12 @@ static void prepare(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 		ch__panic("a fork between ch_mark_begin and ch_mark_end, or in a visit");
 	ch__ranks_rest(true);
 	ch__lock_parking(&ch__heaps_lock, CH__RANK_HEAPS);
-	for (int pass = 0; pass < 2; pass++)
-		for (int id = 1; id <= CH__HEAPS_MAX; id++) {
-			struct ch_heap *heap = atomic_load(&ch__heaps[id]);
-			if (!heap)
-				continue;
-			if (pass == 0)
-				lock_all(heap);
-			if (pass == 1)
-				prepare_heap(heap);
-		}
+	for (int id = 1; id <= CH__HEAPS_MAX; id++)
+		if (ch__heaps[id])
+			lock_all(ch__heaps[id]);
+	for (int id = 1; id <= CH__HEAPS_MAX; id++)
+		if (ch__heaps[id])
+			prepare_heap(ch__heaps[id]);
 	ch__sinks_fork_files_prepare();
 	for (int id = 1; id <= CH__HEAPS_MAX; id++)
 		if (ch__heaps[id])
@@ -228,10 +216,10 @@ static void child(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 
 bool ch__fork_register(void)
 {
-	int none = 0;
-	if (!atomic_compare_exchange_strong(&registered, &none, 1))
+	static _Atomic(bool) is_registered;
+	if (atomic_exchange(&is_registered, true))
 		return true;
 	bool done = ch__os_atfork(prepare, parent, child);
-	atomic_store(&registered, done ? 2 : 0);
+	atomic_store(&is_registered, done);
 	return done;
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * heap.c: the life of a heap; the runtime page with the stubs' trampoline and the shared veneers.
- * Locks: heaps, registry, heap. */
+ * heap.c: the life of a heap, from its configuration to its end. Locks: heaps, registry, heap. */
 #include "codeheap/base/event.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/listeners.h"
@@ -11,14 +10,11 @@
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/names.h"
 #include "codeheap/graph/tell.h"
-#include "codeheap/life/fork.h"
-#include "codeheap/life/wishes.h"
+#include "codeheap/life/life.h"
 #include "invalidate/assumption.h"
 #include "invalidate/stub.h"
 
 #include <errno.h>
-
-static _Atomic(uint32_t) heaps_created;
 
 enum {
 	POOL_LEAST_BYTES = 1 << 20, /* of a pool that is made smaller than was asked for */
@@ -132,19 +128,8 @@ static void begin_generations(struct ch_heap *heap)
 	ch__table_begin_at(&heap->assumptions, first, offsetof(struct ch__assumption, generation));
 }
 
-static void write_runtime(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
-{
-	struct ch__pool *pool = heap->pool;
-	ch__stub_init(heap);
-	heap->trampoline = pool->runtime_exec;
-	size_t bytes = ch__arch_trampoline_write(ch__pool_write(pool, heap->trampoline),
-						 heap->trampoline, &heap->stub);
-	ch__pool_sync(pool, heap->trampoline, bytes);
-	CH_PUBLISHED(pool, heap->trampoline, bytes, "trampoline of stubs");
-	heap->veneers_from = heap->veneers_to = (uint32_t)((bytes + 15) & ~(size_t)15);
-}
-
-static enum ch_status fill_heap(struct ch_heap *heap, unsigned wanted) CH_REQUIRES(ch__role_heap)
+static enum ch_status fill_heap(struct ch_heap *heap, unsigned wanted)
+	CH_UNANALYSED("nobody else knows the heap")
 {
 	enum ch_status status = create_pool(heap);
 	if (status != CH_OK)
@@ -164,7 +149,8 @@ static enum ch_status fill_heap(struct ch_heap *heap, unsigned wanted) CH_REQUIR
 	/* Epochs start above 0, so that a mark of 0 is dead. */
 	atomic_store(&heap->epoch, 1);
 	atomic_store(&heap->completed, 1);
-	write_runtime(heap);
+	ch__stub_init(heap);
+	ch__runtime_begin(heap);
 	if (heap->config.stop_signal && heap->config.driver == CH_DRIVER_BUILTIN &&
 	    !ch__world_install_signal(heap->config.stop_signal))
 		return CH_E_OS;
@@ -200,12 +186,6 @@ static void free_left_heaps(void) CH_REQUIRES(ch__heaps_lock)
 	}
 }
 
-static void nobody_else_knows(const struct ch_heap *heap) CH_VOUCHES(ch__role_heap)
-	CH_UNANALYSED("it is not published")
-{
-	(void)heap;
-}
-
 /* Whether some address space is left for what the code will need: side memory, other things of the
  * process, and on dual what a chunk takes while it becomes executable, as much as lies below it. A
  * heap that took the last of it could not be used. */
@@ -226,7 +206,7 @@ static bool has_room(const struct ch_heap *heap)
 /* A fork waits until the heap is whole, or gone: a child has each heap in its table, and nothing of
  * another one in an unwinder or a debugger, nor the locks of theirs (I16). The handlers are
  * registered before: glibc has a lock for them that a fork holds. */
-static enum ch_status make_heap(struct ch_heap *heap, unsigned wanted) CH_REQUIRES(ch__role_heap)
+static enum ch_status make_heap(struct ch_heap *heap, unsigned wanted)
 {
 	enum ch_status status = ch__fork_register() ? CH_OK : CH_E_OS;
 	ch__lock_parking(&ch__heaps_lock, CH__RANK_HEAPS);
@@ -256,10 +236,8 @@ static enum ch_status make_heap(struct ch_heap *heap, unsigned wanted) CH_REQUIR
 }
 
 static enum ch_status create_heap(const struct ch_config *config, unsigned wanted,
-				  const struct ch__driver *driver, void *driver_data,
-				  struct ch_heap **out)
+				  const struct ch__driver *driver, struct ch_heap **out)
 {
-	enum ch_status status;
 	struct ch__meta *meta = ch__meta_create();
 	struct ch_heap *heap = meta ? ch__meta_alloc(meta, sizeof *heap) : NULL;
 	if (!heap) {
@@ -271,32 +249,17 @@ static enum ch_status create_heap(const struct ch_config *config, unsigned wante
 	heap->config = *config;
 	if (driver)
 		heap->driver = *driver;
-	heap->driver_data = driver_data;
-	nobody_else_knows(heap);
-	status = make_heap(heap, wanted);
+	enum ch_status status = make_heap(heap, wanted);
 	if (status != CH_OK)
 		return status;
-	atomic_fetch_add(&heaps_created, 1);
 	if (config->panic)
 		ch__panic_set_hook(config->panic);
 	*out = heap;
 	return CH_OK;
 }
 
-/* Where address space is short, half as much of it may be there. */
-static enum ch_status create_halving(struct ch_config config, unsigned wanted,
-				     const struct ch__driver *driver, void *driver_data,
-				     struct ch_heap **out)
-{
-	enum ch_status status;
-	while ((status = create_heap(&config, wanted, driver, driver_data, out)) == CH_E_MEMORY &&
-	       config.pool_bytes / 2 >= POOL_LEAST_BYTES)
-		config.pool_bytes /= 2;
-	return status;
-}
-
 enum ch_status ch__heap_create(const struct ch_config *in, const struct ch__driver *driver,
-			       void *driver_data, struct ch_heap **out)
+			       struct ch_heap **out)
 {
 	*out = NULL;
 	if (ch__is_marking())
@@ -311,18 +274,28 @@ enum ch_status ch__heap_create(const struct ch_config *in, const struct ch__driv
 	/* Each size of the first backend before any of the next ones, which need less space in some
 	 * steps and more in others: which one a limit leads to would be chance, and what tools see
 	 * of the code with it. */
-	if (config.backend == CH_BACKEND_AUTO && config.fork != CH_FORK_COW) {
-		struct ch_config first = config;
-		first.backend = CH_BACKEND_DUAL;
-		if (create_halving(first, wanted, driver, driver_data, out) == CH_OK)
-			return CH_OK;
+	size_t asked = config.pool_bytes;
+	bool is_first = config.backend == CH_BACKEND_AUTO && config.fork != CH_FORK_COW;
+	if (is_first)
+		config.backend = CH_BACKEND_DUAL;
+	for (;;) {
+		status = create_heap(&config, wanted, driver, out);
+		if (status == CH_E_MEMORY && config.pool_bytes / 2 >= POOL_LEAST_BYTES) {
+			/* Where address space is short, half as much of it may be there. */
+			config.pool_bytes /= 2;
+		} else if (status != CH_OK && is_first) {
+			is_first = false;
+			config.backend = CH_BACKEND_AUTO;
+			config.pool_bytes = asked;
+		} else {
+			return status;
+		}
 	}
-	return create_halving(config, wanted, driver, driver_data, out);
 }
 
 enum ch_status ch_heap_create(const struct ch_config *config, struct ch_heap **heap)
 {
-	return ch__heap_create(config, NULL, NULL, heap);
+	return ch__heap_create(config, NULL, heap);
 }
 
 /* A signal handler in another thread may have found the heap in the table. One that never ends, as
@@ -386,59 +359,4 @@ __attribute__((destructor(FLUSH_PRIORITY))) static void flush_at_exit(void)
 			ch__sinks_flush(heap->sinks, CH__FLUSH_BUFFERED);
 		ch__heap_unlock(heap);
 	}
-}
-
-/* --- veneers and frame shapes --- */
-
-enum ch_status ch_block_veneer(const struct ch_code *code, const void *target, const void **at)
-{
-	*at = NULL;
-	if (ch__is_marking())
-		return CH_E_STATE;
-	struct ch_heap *heap = ch__handle_heap(code->block.bits);
-	uint32_t index;
-	if (!heap || ch__block_resolve_open(heap, code->block, &index) != CH_OK)
-		return CH_E_STATE;
-	if (!ch__thread_self(heap))
-		return CH_E_THREAD;
-	struct ch__pool *pool = heap->pool;
-	enum ch_status status = CH_OK;
-	ch__heap_lock(heap);
-	uint32_t offset = heap->veneers_from;
-	for (; offset < heap->veneers_to; offset += CH_ARCH_VENEER_BYTES)
-		if (ch__arch_veneer_target(ch__pool_read(pool, pool->runtime_exec + offset)) ==
-		    (uintptr_t)target)
-			break;
-	if (offset == heap->veneers_to && offset + CH_ARCH_VENEER_BYTES <= pool->runtime_bytes) {
-		uintptr_t exec = pool->runtime_exec + offset;
-		ch__arch_veneer_write(ch__pool_write(pool, exec), exec, (uintptr_t)target);
-		ch__pool_sync(pool, exec, CH_ARCH_VENEER_BYTES);
-		CH_PUBLISHED(pool, exec, CH_ARCH_VENEER_BYTES, "veneer");
-		heap->veneers_to += CH_ARCH_VENEER_BYTES;
-	}
-	if (offset < heap->veneers_to)
-		*at = (const void *)(pool->runtime_exec + offset);
-	else
-		status = CH_E_FULL;
-	ch__heap_unlock(heap);
-	return status;
-}
-
-enum ch_status ch_frame_register(struct ch_heap *heap, const void *cfi, size_t bytes,
-				 uint8_t *frame)
-{
-	*frame = 0;
-	if (ch__is_marking())
-		return CH_E_STATE;
-	if (!cfi || !bytes || bytes > 64)
-		return CH_E_ARG;
-	*frame = ch__sinks_frame_register(heap->sinks, cfi, bytes,
-					  ch__arch_cfi_frame_pointer()->return_register);
-	if (!*frame)
-		return CH_E_FULL;
-	/* Shapes are numbered in order; two threads may come here the other way round. */
-	uint32_t last = atomic_load(&heap->last_frame);
-	while (last < *frame && !atomic_compare_exchange_weak(&heap->last_frame, &last, *frame))
-		continue;
-	return CH_OK;
 }

@@ -17,7 +17,7 @@
 #include "codeheap/graph/branch.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/names.h"
-#include "codeheap/life/open.h"
+#include "codeheap/life/life.h"
 
 #include <errno.h>
 
@@ -31,7 +31,6 @@ struct request {
 	struct ch__side_list *side_list;
 	uint32_t hot_offset, cold_offset;
 	uint32_t span_pages;   /* 0 = within a page */
-	bool has_own;          /* it brings its unwind table */
 	uint8_t frame;         /* frame number of its pages */
 	enum ch__span_use use; /* of its span */
 	int os_error;          /* errno of the last try, which had room */
@@ -39,13 +38,6 @@ struct request {
 	bool lacks_memory;     /* the last try had room, and no side memory */
 	uint64_t space_seen;   /* heap->space_events before the last try */
 };
-
-static uint32_t round_up(uint64_t bytes)
-{
-	return (uint32_t)((bytes + CH__GRANULE_BYTES - 1) & ~(uint64_t)(CH__GRANULE_BYTES - 1));
-}
-
-/* --- sizes --- */
 
 static enum ch_status size_request(struct request *r)
 {
@@ -62,11 +54,11 @@ static enum ch_status size_request(struct request *r)
 		cold += CH__INDEX_WORD_BYTES;
 	if (hot + cold > pool->pool_bytes || cold > UINT16_MAX * CH__GRANULE_BYTES)
 		return CH_E_ARG;
-	r->hot_bytes = round_up(hot);
-	r->cold_bytes = round_up(cold);
+	r->hot_bytes = ch__round_up(hot);
+	r->cold_bytes = ch__round_up(cold);
 	size_t page_bytes = (size_t)1 << pool->page_log2;
 	uint64_t whole = (uint64_t)r->hot_bytes + r->cold_bytes + CH__PAGE_HEADER_BYTES;
-	if (whole > page_bytes || r->has_own || r->use != CH__SPAN_CODE)
+	if (whole > page_bytes || r->frame == CH__FRAME_OWN || r->use != CH__SPAN_CODE)
 		r->span_pages = (uint32_t)((whole + page_bytes - 1) >> pool->page_log2);
 	/* The entry that closes leads to its veneer, behind all hot bytes. */
 	if (open->entry == CH_ENTRY_PATCH && r->span_pages &&
@@ -177,7 +169,7 @@ static bool reserve_side(struct request *r)
 	if (r->open->entry == CH_ENTRY_GUARD &&
 	    !(r->side_list->guard = ch__meta_alloc(heap->meta, sizeof *r->side_list->guard)))
 		return false;
-	if (r->has_own && !reserve_own(r))
+	if ((r->open->flags & CH_OPEN_OWN_FRAMES) && !reserve_own(r))
 		return false;
 	if (!r->open->name)
 		return true;
@@ -229,36 +221,60 @@ static void note_moved(struct ch_heap *heap)
 		ch__space_returned(heap);
 }
 
+/* A page, or the first of a span, that unwinders know; CH__PAGE_NONE when there is none. */
+static uint32_t take_pages(struct request *r, bool in_need)
+{
+	struct ch_heap *heap = r->heap;
+	struct ch__pool *pool = heap->pool;
+	/* The lock keeps pages that were freed before from being told dead after this. */
+	ch__records_lock(heap);
+	uint32_t taken = r->span_pages ? ch__pool_take_span(pool, r->span_pages, r->frame)
+			 : in_need     ? ch__pool_take_page_in_need(pool, r->frame, r->hot_bytes,
+								    r->cold_bytes)
+				       : ch__pool_take_page(pool, r->frame);
+	if (!in_need)
+		r->refused = taken == CH__PAGE_NONE ? errno : 0;
+	bool is_told = taken == CH__PAGE_NONE || r->frame == CH__FRAME_OWN ||
+		       ch__sinks_page_live(heap->sinks, taken, r->span_pages ? r->span_pages : 1,
+					   r->frame);
+	ch__records_unlock(heap);
+	if (is_told)
+		return taken;
+	r->lacks_memory = true;
+	if (r->span_pages)
+		ch__pool_release_span(pool, taken);
+	else
+		ch__pool_retire_page(pool, taken);
+	note_moved(heap);
+	return CH__PAGE_NONE;
+}
+
+void ch__thread_use_page(struct ch__thread *self, uint32_t frame, uint32_t page)
+{
+	uint32_t old = self->open_page[frame];
+	ch__region_enter(self);
+	self->open_page[frame] = page;
+	ch__region_leave(self);
+	if (old)
+		ch__page_retire(self->heap, old - 1);
+}
+
 /* Takes another page for the thread; true when there is one. Not in a region. */
 static bool next_page(struct request *r, bool in_need)
 {
-	struct ch_heap *heap = r->heap;
-	ch__listeners_use(heap);
-	ch__records_lock(heap);
-	uint32_t taken = in_need ? ch__pool_take_page_in_need(heap->pool, r->frame, r->hot_bytes,
-							      r->cold_bytes)
-				 : ch__pool_take_page(heap->pool, r->frame);
-	if (!in_need)
-		r->refused = taken == CH__PAGE_NONE ? errno : 0;
-	bool is_told = taken != CH__PAGE_NONE &&
-		       ch__sinks_page_live(heap->sinks, taken, 1, r->frame);
-	ch__records_unlock(heap);
+	ch__listeners_use(r->heap);
+	uint32_t taken = take_pages(r, in_need);
 	if (taken == CH__PAGE_NONE)
 		return false;
-	if (!is_told) {
-		r->lacks_memory = true;
-		ch__pool_retire_page(heap->pool, taken);
-		note_moved(heap);
-		return false;
-	}
-	note_moved(heap);
-	uint32_t old = r->self->open_page[r->frame];
-	ch__region_enter(r->self);
-	r->self->open_page[r->frame] = taken + 1;
-	ch__region_leave(r->self);
-	if (old)
-		ch__page_retire(heap, old - 1);
+	note_moved(r->heap);
+	ch__thread_use_page(r->self, r->frame, taken + 1);
 	return true;
+}
+
+static bool reserve_in_own(struct request *r)
+{
+	uint32_t page = r->self->open_page[r->frame];
+	return page && reserve_in(r, page - 1, false);
 }
 
 static bool share_page(struct request *r, bool in_need)
@@ -281,22 +297,9 @@ static bool take_span(struct request *r)
 		r->os_error = errno;
 		return false;
 	}
-	/* The lock keeps a page that was freed before from being told dead after this. */
-	ch__records_lock(heap);
-	uint32_t first = ch__pool_take_span(heap->pool, r->span_pages, r->frame);
-	r->refused = first == CH__PAGE_NONE ? errno : 0;
-	bool is_told = first != CH__PAGE_NONE &&
-		       (r->frame == CH__FRAME_OWN ||
-			ch__sinks_page_live(heap->sinks, first, r->span_pages, r->frame));
-	ch__records_unlock(heap);
+	uint32_t first = take_pages(r, false);
 	if (first == CH__PAGE_NONE)
 		return false;
-	if (!is_told) {
-		r->lacks_memory = true;
-		ch__pool_release_span(heap->pool, first);
-		note_moved(heap);
-		return false;
-	}
 	if (r->use != CH__SPAN_CODE && !ch__pool_lend_span(heap->pool, first, r->use)) {
 		r->os_error = errno;
 		ch__block_pages_freed(heap, first << heap->pool->page_log2, true);
@@ -364,30 +367,6 @@ static bool write_record(struct request *r) CH_REQUIRES(ch__role_region)
 	return true;
 }
 
-/* In the region of the reservation, so that a child of fork knows of a place that no block has. A
- * span goes back as a whole, and is found by its pages (fork.c). */
-static void give_up_place(struct request *r) CH_REQUIRES(ch__role_region)
-{
-	struct ch_heap *heap = r->heap;
-	if (r->span_pages)
-		return;
-	/* The index words may stand there. */
-	ch__pool_poison(heap->pool, ch__exec(heap, r->hot_offset), CH__GRANULE_BYTES);
-	ch__part_give_back(heap, r->hot_offset, r->hot_bytes);
-	if (!r->cold_bytes)
-		return;
-	ch__pool_poison(heap->pool, ch__exec(heap, r->cold_offset), CH__GRANULE_BYTES);
-	ch__part_give_back(heap, r->cold_offset, r->cold_bytes);
-}
-
-/* Undo the rest of a reservation whose owner died. */
-static void unreserve(struct request *r)
-{
-	ch__block_pages_freed(r->heap, r->hot_offset, r->span_pages != 0);
-	/* Somebody may have looked meanwhile, and found no room. */
-	ch__space_returned(r->heap);
-}
-
 /* STRANGER: a callback left its stack to a thread that is not attached. */
 enum placed { PLACED, NO_ROOM, OWNER_DEAD, STRANGER };
 /* Where a try looks besides the thread's page: in those of others, and in all of each. */
@@ -397,38 +376,33 @@ enum look { LOOK_AT_OWN, LOOK_AT_OPEN, LOOK_IN_NEED };
  * that a cycle sees both or none. */
 static enum placed try_place(struct request *r, enum look look)
 {
-	if (r->span_pages) {
-		if (!take_span(r))
-			return NO_ROOM;
-	}
+	if (r->span_pages && !take_span(r))
+		return NO_ROOM;
 	ch__region_enter(r->self);
-	bool fits = r->span_pages != 0;
-	uint32_t page = fits ? 0 : r->self->open_page[r->frame];
-	if (!fits && page)
-		fits = reserve_in(r, page - 1, false);
-	if (!fits && look != LOOK_AT_OWN)
-		fits = share_page(r, look == LOOK_IN_NEED);
+	bool fits = r->span_pages || reserve_in_own(r) ||
+		    (look != LOOK_AT_OWN && share_page(r, look == LOOK_IN_NEED));
 	bool alive = fits && write_record(r);
-	if (fits && !alive)
-		give_up_place(r);
+	/* In the region of the reservation, so that a child of fork knows of a place that no block
+	 * has. A span goes back as a whole, and is found by its pages (fork.c). */
+	if (fits && !alive && !r->span_pages) {
+		ch__part_cut(r->heap, r->hot_offset, r->hot_bytes);
+		ch__part_cut(r->heap, r->cold_offset, r->cold_bytes);
+	}
 	ch__region_leave(r->self);
-	if (fits && !alive)
-		unreserve(r);
-	return !fits ? NO_ROOM : alive ? PLACED : OWNER_DEAD;
+	if (!fits || alive)
+		return fits ? PLACED : NO_ROOM;
+	ch__block_pages_freed(r->heap, r->hot_offset, r->span_pages != 0);
+	/* Somebody may have looked meanwhile, and found no room. */
+	ch__space_returned(r->heap);
+	return OWNER_DEAD;
 }
 
 /* A span needs whole pages, and slots whole chunks; the thread may hold empty pages. */
 static void retire_own_pages(struct request *r)
 {
-	for (int frame = 0; frame < CH__FRAMES_MAX; frame++) {
-		uint32_t page = r->self->open_page[frame];
-		if (!page || (!r->span_pages && frame == r->open->frame))
-			continue;
-		ch__region_enter(r->self);
-		r->self->open_page[frame] = 0;
-		ch__region_leave(r->self);
-		ch__page_retire(r->heap, page - 1);
-	}
+	for (uint32_t frame = 0; frame < CH__FRAMES_MAX; frame++)
+		if (r->span_pages || frame != r->frame)
+			ch__thread_use_page(r->self, frame, 0);
 }
 
 /* Room that is too little for a page to be listed again for it, or lies before a cursor. */
@@ -455,18 +429,12 @@ static enum placed place_slowly(struct request *r)
 		if (r->lacks_memory)
 			return NO_ROOM;
 		r->space_seen = ch__space_now(heap);
-		if (r->span_pages) {
+		while (!r->span_pages && next_page(r, false))
 			if ((placed = try_place(r, LOOK_AT_OWN)) != NO_ROOM)
 				return placed;
-			retire_own_pages(r);
-		} else {
-			while (next_page(r, false))
-				if ((placed = try_place(r, LOOK_AT_OWN)) != NO_ROOM)
-					return placed;
-			if ((placed = try_place(r, LOOK_AT_OPEN)) != NO_ROOM)
-				return placed;
-			retire_own_pages(r);
-		}
+		if ((placed = try_place(r, LOOK_AT_OPEN)) != NO_ROOM)
+			return placed;
+		retire_own_pages(r);
 		if (attempt == 0)
 			continue;
 		if (ch__make_room(heap, CH__ROOM_BY_CORE_SYNC))
@@ -585,10 +553,10 @@ static enum ch_status no_room(const struct request *r)
 enum ch_status ch__block_open(struct ch_heap *heap, struct ch__thread *self,
 			      const struct ch_open *open, struct ch_code *code)
 {
-	struct request r = {.heap = heap, .self = self, .open = open};
-	r.has_own = (open->flags & CH_OPEN_OWN_FRAMES) != 0;
+	struct request r = {.heap = heap, .self = self, .open = open, .frame = open->frame};
 	/* Unwinders are told nothing of data. */
-	r.frame = r.has_own || open->kind != CH_KIND_CODE ? CH__FRAME_OWN : open->frame;
+	if ((open->flags & CH_OPEN_OWN_FRAMES) || open->kind != CH_KIND_CODE)
+		r.frame = CH__FRAME_OWN;
 	if (is_in_place(open))
 		r.use = open->kind == CH_KIND_CODE     ? CH__SPAN_IN_PLACE
 			: open->kind == CH_KIND_RODATA ? CH__SPAN_RODATA
@@ -631,4 +599,23 @@ enum ch_status ch_block_open(const struct ch_open *open, struct ch_code *code)
 	if (!self)
 		return CH_E_THREAD;
 	return is_valid(heap, open) ? ch__block_open(heap, self, open, code) : CH_E_ARG;
+}
+
+enum ch_status ch_frame_register(struct ch_heap *heap, const void *cfi, size_t bytes,
+				 uint8_t *frame)
+{
+	*frame = 0;
+	if (ch__is_marking())
+		return CH_E_STATE;
+	if (!cfi || !bytes || bytes > 64)
+		return CH_E_ARG;
+	*frame = ch__sinks_frame_register(heap->sinks, cfi, bytes,
+					  ch__arch_cfi_frame_pointer()->return_register);
+	if (!*frame)
+		return CH_E_FULL;
+	/* Shapes are numbered in order; two threads may come here the other way round. */
+	uint32_t last = atomic_load(&heap->last_frame);
+	while (last < *frame && !atomic_compare_exchange_weak(&heap->last_frame, &last, *frame))
+		continue;
+	return CH_OK;
 }

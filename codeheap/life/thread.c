@@ -4,7 +4,8 @@
 #include "codeheap/base/event.h"
 #include "codeheap/base/listeners.h"
 #include "codeheap/base/region.h"
-#include "codeheap/graph/block.h"
+#include "codeheap/graph/stats.h"
+#include "codeheap/life/life.h"
 
 static struct ch__thread *take_record(struct ch_heap *heap)
 {
@@ -55,18 +56,9 @@ enum ch_status ch_thread_attach(struct ch_heap *heap, const void *low, const voi
 	 * the record before it serialized another core. */
 	thread->stops_served = 0;
 	ch__thread_serialize(thread);
-	if (ch__has_listeners(heap))
-		ch__listeners_thread_comes(thread);
+	ch__listeners_thread_comes(thread);
 	ch__registry_unlock(heap);
 	return CH_OK;
-}
-
-static void add_counters(struct ch__counters *to, struct ch__counters *from)
-{
-	uint64_t *sum = (uint64_t *)(void *)to, *more = (uint64_t *)(void *)from;
-	for (size_t i = 0; i < sizeof *to / sizeof *sum; i++)
-		sum[i] += more[i];
-	memset(from, 0, sizeof *from);
 }
 
 enum ch_status ch_thread_detach(struct ch_heap *heap)
@@ -77,19 +69,13 @@ enum ch_status ch_thread_detach(struct ch_heap *heap)
 	if (!thread)
 		return CH_E_THREAD;
 	ch__registry_lock(heap);
-	if (ch__has_listeners(heap))
-		ch__listeners_thread_leaves(thread);
+	ch__listeners_thread_leaves(thread);
 	ch__heap_lock(heap);
 	ch__records_flush(heap, thread);
-	for (int frame = 0; frame < CH__FRAMES_MAX; frame++) {
-		uint32_t page = thread->open_page[frame];
-		ch__region_enter(thread);
-		thread->open_page[frame] = 0;
-		ch__region_leave(thread);
-		if (page)
-			ch__page_retire(heap, page - 1);
-	}
-	add_counters(&heap->counters, &thread->counters);
+	for (uint32_t frame = 0; frame < CH__FRAMES_MAX; frame++)
+		ch__thread_use_page(thread, frame, 0);
+	ch__counters_add(&heap->counters, &thread->counters);
+	memset(&thread->counters, 0, sizeof thread->counters);
 	struct ch__thread **link = &ch__thread_list;
 	while (*link != thread)
 		link = &(*link)->next_of_thread;
@@ -160,14 +146,13 @@ enum ch_status ch_fiber_detach(struct ch_fiber *fiber)
 	struct ch_heap *heap = fiber->heap;
 	/* A scan may be reading the stack, which the caller unmaps next. A host's cycle holds the
 	 * heap lock then; Boehm's holds none, but nobody is in a region meanwhile (I1). */
-	struct ch__thread *self = NULL;
 	ch__registry_lock(heap);
 	if (!fiber->is_attached) {
 		ch__registry_unlock(heap);
 		return CH_E_STATE;
 	}
 	ch__heap_lock(heap);
-	self = ch__thread_or_guest(heap);
+	struct ch__thread *self = ch__thread_or_guest(heap);
 	ch__region_enter(self);
 	for (struct ch__thread *t = heap->threads; t; t = t->next) {
 		struct ch_fiber *expected = fiber;

@@ -5,7 +5,7 @@
  * and fills its literals. Lock: heap, in the commit. */
 #include "codeheap/base/heaps.h"
 #include "codeheap/graph/block_parts.h"
-#include "codeheap/life/open.h"
+#include "codeheap/life/life.h"
 
 #include <errno.h>
 

@@ -6,8 +6,7 @@
  *
  * A value that nobody knows is refused, whichever variable has it, and told on stderr: the program
  * knows the status only, and its user would look for what was asked for in vain. */
-#include "codeheap/base/heap.h"
-#include "codeheap/life/wishes.h"
+#include "codeheap/life/life.h"
 
 #include <errno.h>
 #include <stdio.h>

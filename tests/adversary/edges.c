@@ -3,7 +3,7 @@
  * others open blocks for them and fork: an edge that was granted holds its block, and a child of
  * fork has no place that no block has. */
 #define _GNU_SOURCE
-#include "codeheap/life/open.h"
+#include "codeheap/life/life.h"
 #include "tests/support/stage.h"
 
 #include <unistd.h>

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT
+ * life.h: what the files of this part are to each other. */
+#ifndef CH_CODEHEAP_LIFE_LIFE_H
+#define CH_CODEHEAP_LIFE_LIFE_H
+
+#include "codeheap/graph/block.h"
+
+/* ch_block_open of a heap that the owner's handle names, for any frame number: open is valid. */
+enum ch_status ch__block_open(struct ch_heap *, struct ch__thread *, const struct ch_open *,
+			      struct ch_code *);
+/* ch_block_commit; a block in a slot is told to the unwinder before it can be reached. */
+enum ch_status ch__block_commit(struct ch_heap *, struct ch__thread *, struct ch_code *,
+				size_t count, bool in_slots);
+/* Bytes that no block has any more become traps, and the page's; none if bytes is 0. In a region. */
+void ch__part_cut(struct ch_heap *, uint32_t offset, uint32_t bytes) CH_REQUIRES(ch__role_region);
+/* The calling thread opens blocks of the frame number in another page, by its index + 1, or in none
+ * for 0. */
+void ch__thread_use_page(struct ch__thread *self, uint32_t frame, uint32_t page);
+bool ch__fork_register(void);
+/* Writes the trampoline of a heap that nobody else knows. */
+void ch__runtime_begin(struct ch_heap *) CH_REQUIRES(ch__role_heap);
+/* What the environment says overrides the configuration; the set of sinks is resolved. CH_E_ARG: a
+ * value is unknown, and if it is the environment's, stderr has a line of it. */
+enum ch_status ch__wishes_read(struct ch_config *, unsigned *wanted);
+
+static inline uint32_t ch__round_up(uint64_t bytes)
+{
+	return (uint32_t)((bytes + CH__GRANULE_BYTES - 1) & ~(uint64_t)(CH__GRANULE_BYTES - 1));
+}
+
+#endif

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT
+ * veneer.c: the runtime page of a heap: the stubs' trampoline, and behind it veneers, by which code
+ * reaches functions that are far away. Both are written once and stay. Lock: heap. */
+#include "codeheap/base/park.h"
+#include "codeheap/graph/side_list.h"
+#include "codeheap/life/life.h"
+
+void ch__runtime_begin(struct ch_heap *heap)
+{
+	struct ch__pool *pool = heap->pool;
+	heap->trampoline = pool->runtime_exec;
+	size_t bytes = ch__arch_trampoline_write(ch__pool_write(pool, heap->trampoline),
+						 heap->trampoline, &heap->stub);
+	ch__pool_sync(pool, heap->trampoline, bytes);
+	CH_PUBLISHED(pool, heap->trampoline, bytes, "trampoline of stubs");
+	heap->veneers_from = heap->veneers_to = (uint32_t)((bytes + 15) & ~(size_t)15);
+}
+
+enum ch_status ch_block_veneer(const struct ch_code *code, const void *target, const void **at)
+{
+	*at = NULL;
+	struct ch__subject s;
+	enum ch_status status = ch__subject_open(code->block, &s);
+	if (status != CH_OK)
+		return status == CH_E_THREAD ? CH_E_THREAD : CH_E_STATE;
+	struct ch_heap *heap = s.heap;
+	struct ch__pool *pool = heap->pool;
+	ch__heap_lock(heap);
+	uint32_t offset = heap->veneers_from;
+	for (; offset < heap->veneers_to; offset += CH_ARCH_VENEER_BYTES)
+		if (ch__arch_veneer_target(ch__pool_read(pool, pool->runtime_exec + offset)) ==
+		    (uintptr_t)target)
+			break;
+	if (offset == heap->veneers_to && offset + CH_ARCH_VENEER_BYTES <= pool->runtime_bytes) {
+		uintptr_t exec = pool->runtime_exec + offset;
+		ch__arch_veneer_write(ch__pool_write(pool, exec), exec, (uintptr_t)target);
+		ch__pool_sync(pool, exec, CH_ARCH_VENEER_BYTES);
+		CH_PUBLISHED(pool, exec, CH_ARCH_VENEER_BYTES, "veneer");
+		heap->veneers_to += CH_ARCH_VENEER_BYTES;
+	}
+	if (offset < heap->veneers_to)
+		*at = (const void *)(pool->runtime_exec + offset);
+	else
+		status = CH_E_FULL;
+	ch__heap_unlock(heap);
+	return status;
+}
