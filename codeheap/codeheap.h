@@ -16,46 +16,22 @@
  *   entry cell    a word that always holds the owner's entry, or its fallback (an interpreter)
  *   branch        one patch site, one target, one stub
  *   stub          some cold bytes that have the VM compile the branch's target
- *   ref           a VM heap pointer embedded in code
- *   patch point   a place after a call which invalidation turns into a jump to an exit
- *   assumption    what blocks were compiled to rely on; breaking it invalidates them
  *   exec, write   the address where a byte runs, and where it is written while its block is open
  *   world         the attached threads; cycle: one collection; fiber: a stack that may be suspended
- *   NOTENTRANT    invalidated: nothing enters it any more, threads inside leave at the next
- *                 branch or patch point
  *
- * States of a block and the only moves
- *   OPEN -> LIVE         ch_block_commit, by the thread that opened it
- *   OPEN -> FREE         ch_block_abort
- *   LIVE -> NOTENTRANT   ch_blocks_invalidate, ch_assumption_break, ch_vm_discard (heap's lock)
- *   LIVE | NOTENTRANT -> DEAD   the sweep, of what a cycle did not reach;
- *                               ch_owner_release(NOT_RUNNING)
- *   DEAD -> FREE         the sweep, after withdrawal, trap fill and a core synchronization
- *
- * The calls to start with, from examples/min.c:
- *
- *     ok(ch_owner_create(vm, "answer", (const void *)interpret, NULL, &owner));
- *     struct ch_open open = {.size = sizeof open, .owner = owner, .hot_bytes = sizeof code_42};
- *     ok(ch_block_open(&open, &code));
- *     memcpy(code.write, code_42, sizeof code_42); // emit at write, relative to exec
- *     code.used_to = sizeof code_42;
- *     ok(ch_block_commit(&code, 1));
- *     ok(ch_owner_set_entry(owner, code.block));
- *     int (*const *cell)(void) = (int (*const *)(void))ch_owner_cell(owner);
- *     printf("compiled: %d\n", (*cell)());
- *     ok(ch_blocks_invalidate(&code.block, 1, NULL)); // the cell leads to interpret() again
- *     printf("invalidated: %d\n", (*cell)());
- *     ok(ch_heap_collect(heap)); // nothing runs it: withdrawn and filled with traps
+ * The calls to start with are in README.md, codeheap(3) and examples/min.c.
  *
  * Every function says: in, out, ret, lock, safe, cost, note. "lock: heap" means it takes the heap's
  * lock inside, no such line that it takes none; no callback of the VM runs under a lock of the
  * library, save `ref`, `roots` and `visit`. A heap, vm or block that a call is about has no line of
- * its own. Where nothing is said about signals, a function may not be called from a signal handler;
- * one whose signal interrupted or was raised by code of the heap (ch_block_at of its pc), and so no
- * lock, allocator or call of the library, is a caller like any other. A thread that is not attached
- * gets CH_E_THREAD from each call that is for "an attached thread" or "the thread that opened" a
- * block; a stub that it takes is a panic. A stale handle gives CH_E_STALE. From ch_mark_begin to
- * ch_mark_end a thread gets CH_E_STATE where a lock is; in `ref`, `roots` and `visit`, too. */
+ * its own. A handle or pointer that a call gives is none or NULL when it fails; `bytes` or `max`
+ * behind an argument is the room there. Where nothing is said about signals, a function may not be
+ * called from a signal handler; one whose signal interrupted or was raised by code of the heap
+ * (ch_block_at of its pc), and so no lock, allocator or call of the library, is a caller like any
+ * other. A thread that is not attached gets CH_E_THREAD from each call that is for "an attached
+ * thread" or "the thread that opened" a block; a stub that it takes is a panic. A stale handle
+ * gives CH_E_STALE. From ch_mark_begin to ch_mark_end a thread gets CH_E_STATE where a lock is; in
+ * `ref`, `roots` and `visit`, too. */
 #ifndef CODEHEAP_CODEHEAP_H
 #define CODEHEAP_CODEHEAP_H
 
@@ -131,6 +107,13 @@ struct ch_regs {
 	void *extended;
 };
 
+/* The only moves:
+ *   OPEN -> LIVE                ch_block_commit, by the thread that opened it
+ *   OPEN -> FREE                ch_block_abort
+ *   LIVE -> NOTENTRANT          ch_blocks_invalidate, ch_assumption_break, ch_vm_discard
+ *   LIVE | NOTENTRANT -> DEAD   the sweep, of what a cycle did not reach;
+ *                               ch_owner_release(NOT_RUNNING)
+ *   DEAD -> FREE                the sweep, after withdrawal, trap fill and a core sync */
 enum ch_block_state {
 	CH_BLOCK_FREE,
 	CH_BLOCK_OPEN,
@@ -279,7 +262,6 @@ static inline void ch_config_init(struct ch_config *config)
 
 /* ch_heap_create: reserve a pool and start a heap.
  * in    config  NULL = all defaults
- * out   heap    the heap; NULL on failure
  * ret   CH_OK | CH_E_ARG a field, or a variable (told on stderr) | CH_E_MEMORY
  *       | CH_E_OS errno kept; EMFILE: the process has 255 heaps, and can have no more
  * safe  any thread; attach threads and vms afterwards
@@ -331,7 +313,6 @@ struct ch_stats {
 CH_API CH_CHECKED enum ch_status ch_heap_stats(struct ch_heap *heap, struct ch_stats *stats);
 
 /* ch_heap_check: walk every invariant; decode the bytes at every attached site.
- * in    bytes   room at report
  * out   report  what is broken, "" when nothing is; may be NULL with bytes 0
  * ret   CH_OK | CH_E_BROKEN | CH_E_BUSY a thread was held inside a call
  * lock  registry, heap, pages; freezes
@@ -344,7 +325,6 @@ CH_API CH_CHECKED enum ch_status ch_heap_check(struct ch_heap *heap, char *repor
 /* ch_vm_attach: add a VM instance to a heap.
  * in    ops   copied; ops->size is sizeof(struct ch_ops)
  *       user  the first argument of the callbacks
- * out   vm    NULL on failure
  * ret   CH_OK | CH_E_ARG | CH_E_MEMORY
  * lock  heap
  * safe  any thread */
@@ -414,7 +394,7 @@ CH_API void ch_thread_poll(void);
 
 /* ch_fiber_attach: a stack that threads of the heap switch to; suspended, what returns holds code.
  * in    low, high  bounds of the stack
- * out   fiber      NULL on failure; not suspended yet
+ * out   fiber      not suspended yet
  * ret   CH_OK | CH_E_ARG low >= high | CH_E_MEMORY
  * lock  registry
  * safe  any thread */
@@ -445,11 +425,9 @@ CH_API CH_CHECKED enum ch_status ch_fiber_detach(struct ch_fiber *fiber);
  * in    vm        a vm of a BUILTIN or HOST heap (Boehm: ch_bdw_owner_create)
  *       name      copied; what tables and traps say
  *       fallback  the VM's entry without code, same calling convention
- * out   owner     none on failure
  * ret   CH_OK | CH_E_ARG | CH_E_MEMORY | CH_E_STATE the vm was detached
  * lock  heap
- * safe  any thread
- * note  BUILTIN: a root until released. HOST: alive while the VM's collector marks it */
+ * safe  any thread */
 CH_API CH_CHECKED enum ch_status ch_owner_create(struct ch_vm *vm, const char *name,
 						 const void *fallback, void *user,
 						 struct ch_owner *owner);
@@ -486,7 +464,6 @@ struct ch_owner_facts {
 };
 
 /* ch_owner_info: what the heap knows of an owner.
- * out   info  filled on success
  * ret   CH_OK | CH_E_STALE
  * lock  heap
  * safe  any thread
@@ -591,7 +568,6 @@ struct ch_info {
 };
 
 /* ch_block_info: what the heap knows of a block.
- * out   info  filled on success
  * ret   CH_OK | CH_E_STALE
  * lock  heap, shortly
  * safe  any thread */
@@ -609,7 +585,6 @@ struct ch_branch_site {
 /* ch_branch_attach: declare a patch site; its bytes are written to lead to its stub.
  * in    block   OPEN; or LIVE, when branch_room is left: the site must not be reachable yet
  *       site    the instruction's bytes are already there
- * out   branch  none on failure
  * ret   CH_OK | CH_E_STALE | CH_E_STATE | CH_E_FULL branch_room is used up | CH_E_SITE another
  *       instruction, or its displacement is not in one aligned 8; it shares a byte with another
  *       site, a ref, a patchable entry or a stub; an exit or an entry leads between its bytes, or
@@ -630,41 +605,36 @@ CH_API CH_CHECKED enum ch_status ch_branch_attach(struct ch_block block,
  * cost  one store into the code, on procmem into data */
 CH_API CH_CHECKED enum ch_status ch_branch_link(struct ch_branch branch, struct ch_block target);
 
+/* The calls from here to ch_block_lines want an OPEN block (CH_E_STATE), which keeps a list of what
+ * is attached: where the list grows they take the heap's lock. */
+
 /* ch_edge_attach: the block needs another one (an address in a table, an exit in another block).
- * in    block  OPEN
- *       to     not dead; when OPEN, it is committed before the block, or with it
+ * in    to  not dead; when OPEN, it is committed before the block, or with it
  * ret   CH_OK | CH_E_STALE | CH_E_STATE | CH_E_MEMORY
- * lock  heap, when the block's list grows
  * safe  the thread that opened it */
 CH_API CH_CHECKED enum ch_status ch_edge_attach(struct ch_block block, struct ch_block to);
 
 /* ch_edge_attach_owner: the block calls through the owner's cell.
- * in    block  OPEN
- *       to     alive
  * ret   CH_OK | CH_E_STALE | CH_E_STATE | CH_E_MEMORY
- * lock  heap, when the block's list grows
  * safe  the thread that opened it */
 CH_API CH_CHECKED enum ch_status ch_edge_attach_owner(struct ch_block block, struct ch_owner to);
 
 /* ch_ref_attach: eight bytes of the block are a pointer into the VM's heap.
- * in    block  OPEN
- *       at     exec address of the word; any alignment on x86-64 and aarch64
+ * in    at  exec address of the word; any alignment on x86-64 and aarch64
  * ret   CH_OK | CH_E_STALE | CH_E_STATE | CH_E_ARG outside the block | CH_E_SITE shares a byte with
  *       a site, a stub or a patchable entry | CH_E_MEMORY
- * lock  heap, when the block's list grows
  * safe  the thread that opened it
  * note  attach it as the word is written: a cycle between the two does not know it */
 CH_API CH_CHECKED enum ch_status ch_ref_attach(struct ch_block block, const void *at);
 
 /* ch_patch_point_attach: a place that invalidation diverts to an exit.
- * in    block  OPEN
- *       at     exec address of `test eax, imm32` (A9 and four bytes, which the library writes);
- *              aarch64: of a NOP; riscv64: of an aligned `lui x0, 0`, whose immediate it writes
- *       exit   exec address in the block, or in another one (which it then holds); everything is
- *              as at the point, save flags
- *       user   any word, for ch_block_sites
+ * in    at    exec address of `test eax, imm32` (A9 and four bytes, which the library writes);
+ *             aarch64: of a NOP; riscv64: of an aligned `lui x0, 0`, whose immediate it writes
+ *       exit  exec address in the block, or in another one (which it then holds); everything is
+ *             as at the point, save flags
+ *       user  any word, for ch_block_sites
  * ret   CH_OK | CH_E_STALE | CH_E_STATE | CH_E_ARG | CH_E_SITE | CH_E_REACH | CH_E_MEMORY
- * lock  heap, when the block's list grows or the exit is another block's
+ * lock  heap, when the exit is another block's, too
  * safe  the thread that opened it
  * note  needed behind every call that may invalidate, and on each back edge inside a block */
 CH_API CH_CHECKED enum ch_status ch_patch_point_attach(struct ch_block block, const void *at,
@@ -677,8 +647,7 @@ struct ch_line {
 };
 
 /* ch_block_lines: where the block's code comes from, for debuggers and profilers.
- * in    block  OPEN, without lines
- *       file   copied; e.g. an absolute path of a source, or of a listing that the VM wrote
+ * in    file   copied; e.g. an absolute path of a source, or of a listing that the VM wrote
  *       lines  rising by address, in the block, at least one; copied
  * ret   CH_OK | CH_E_STALE | CH_E_STATE not OPEN, or it has lines | CH_E_ARG | CH_E_MEMORY
  * lock  heap
@@ -730,17 +699,15 @@ enum ch_trampoline { CH_TRAMPOLINE_FRAMED, CH_TRAMPOLINE_TAIL };
  * in    owner    whose life governs it; alive
  *       target   at any distance; code of the heap only if something else holds it
  *       payload  not traced
- *       name     copied; NULL = the owner's name only
- *       user     comes back in block_freed and ch_block_info
- * out   block    LIVE, its code at ch_info.entry; none on failure
+ *       name, user  as in ch_open
+ * out   block    LIVE, its code at ch_info.entry
  * ret   CH_OK | CH_E_ARG | CH_E_STALE the owner is dead | CH_E_FULL (also where other code, or a
  *       thread that opened some, has a page in every 1 MiB of the pool: trampolines lie apart) |
  *       CH_E_MEMORY | CH_E_THREAD | CH_E_OS the process has no unwind table for the template
  *       (errno: linked without, or one of an unknown form)
  * lock  heap
  * safe  an attached thread
- * cost  some 100 ns; a page now and then
- * note  as any committed block it dies in two cycles without an entry or branch */
+ * cost  some 100 ns; a page now and then */
 CH_API CH_CHECKED enum ch_status ch_trampoline_make(struct ch_owner owner, enum ch_trampoline kind,
 						    const void *target, uint64_t payload,
 						    const char *name, void *user,
@@ -749,7 +716,6 @@ CH_API CH_CHECKED enum ch_status ch_trampoline_make(struct ch_owner owner, enum 
 /* --- assumption --- */
 
 /* ch_assumption_create: a fact that code may rely on.
- * out   assumption  none on failure
  * ret   CH_OK | CH_E_MEMORY | CH_E_STATE the vm was detached
  * lock  heap
  * safe  any thread */
@@ -757,8 +723,7 @@ CH_API CH_CHECKED enum ch_status ch_assumption_create(struct ch_vm *vm,
 						      struct ch_assumption *assumption);
 
 /* ch_block_assume: the block relies on it.
- * in    block  OPEN
- * ret   CH_OK | CH_E_STALE it broke already | CH_E_STATE | CH_E_MEMORY
+ * ret   CH_OK | CH_E_STALE it broke already | CH_E_STATE not OPEN | CH_E_MEMORY
  * lock  heap
  * safe  the thread that opened it
  * note  assume first, read the fact then: a break between the two is seen at commit */
@@ -842,8 +807,7 @@ CH_API CH_CHECKED enum ch_status ch_mark_end(struct ch_marker *marker, bool is_c
 /* --- look --- */
 
 /* ch_block_at: the block that an address lies in.
- * in    pc     any address (of a return address, pass it less 1)
- * out   block  none when false
+ * in    pc  any address (of a return address, pass it less 1)
  * ret   true when pc lies in a LIVE or NOTENTRANT block
  * safe  any thread, signal handlers, while others allocate and collect
  * cost  some 10 ns */
@@ -867,7 +831,6 @@ enum ch_backtrace { CH_BACKTRACE_FRAMES, CH_BACKTRACE_TABLES };
 /* ch_backtrace: the return addresses of the calling thread, native ones and the heap's.
  * in    ucontext  a signal's whose handler calls it, or NULL = from the caller (by FRAMES not on an
  *                 alternate signal stack)
- *       max       room at pcs
  * out   pcs       innermost first; a ucontext's pc is the first one, and no return address
  * ret   how many
  * lock  none of the library; TABLES: the unwinder's
@@ -883,7 +846,6 @@ CH_API size_t ch_backtrace(const struct ch_heap *heap, enum ch_backtrace how, co
  * perf counts, "function(int)+0x8" with C++ names as written, "object+0x1234" where no symbol is
  * exported.
  * in    is_return  it is a return address: the call before it is meant
- *       bytes      room at text
  * out   text       0-terminated unless bytes is 0; control characters are '?'
  * ret   the length without the 0; >= bytes when it was cut
  * lock  heap, shortly; the dynamic linker's
@@ -919,7 +881,6 @@ CH_API CH_CHECKED enum ch_status ch_trap_install(struct ch_heap *heap);
 /* --- sinks --- */
 
 /* ch_sink_set: choose the tables that are told; one that is switched on is told of all live code.
- * in    sinks  set of enum ch_sink
  * ret   CH_OK | CH_E_ARG | CH_E_BUSY a thread was held inside a call | CH_E_OS errno kept: a file
  *       could not be made, or the process has no libunwind; that sink is off
  * lock  heap, sinks

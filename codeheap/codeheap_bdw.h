@@ -45,7 +45,6 @@ extern "C" {
 
 /* ch_bdw_heap_create: ch_heap_create with the Boehm collector as the driver.
  * in    config  NULL = all defaults; driver stays 0; stop_signal: not used
- * out   heap    the heap; NULL on failure
  * ret   CH_OK | CH_E_ARG a field is out of range | CH_E_OS errno kept | CH_E_MEMORY | CH_E_THREAD
  * lock  the collector's
  * safe  any registered thread; attach threads and vms afterwards
@@ -56,13 +55,9 @@ CH_API CH_CHECKED enum ch_status ch_bdw_heap_create(const struct ch_config *conf
 						    struct ch_heap **heap);
 
 /* ch_bdw_owner_create: ch_owner_create for a Boehm heap.
- * in    vm        a vm of a Boehm heap
- *       name      copied; what tables and traps say
- *       fallback  the VM's entry without code, same calling convention
- *       user      any word; the collector does not see it
- * out   owner     none on failure
- *       anchor    for the method object: while the collector reaches it, the owner is alive; when
- *                 it does not, the next full collection ends the owner. NULL on failure
+ * in    user    any word; the collector does not see it
+ * out   anchor  for the method object: while the collector reaches it, the owner is alive; when it
+ *               does not, the next full collection ends the owner
  * ret   CH_OK | CH_E_ARG | CH_E_MEMORY | CH_E_THREAD
  * lock  the collector's, then heap
  * safe  any attached thread that holds no lock: the allocation may collect and run finalizers */

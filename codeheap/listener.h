@@ -4,13 +4,6 @@
  * the same without it. The two sides of this header are all that an observer and the heap know of
  * each other, beside the public header.
  *
- *   a heap is made          begins      process-wide listeners, ch__listener_greet
- *   a thread comes, goes    thread_comes, thread_leaves
- *   blocks die              blocks_die, while ch__look_name still knows their names
- *   fork                    fork_prepare, fork_parent, fork_child
- *   names wait              process-wide, ch__listener_on_names
- *   the heap ends           ends
- *
  * The words in parentheses at each call say which locks are held: heaps (no heap comes or goes), or
  * of the heap registry (no thread comes or goes) or heap (no block dies). A call may take locks
  * right of those only, and may not call the public interface. */
@@ -36,7 +29,7 @@ struct ch__listener_calls {
 	/* The thread is attached, or about to leave. Called by the thread itself. (registry) */
 	void (*thread_comes)(struct ch__listener *, struct ch__thread *);
 	void (*thread_leaves)(struct ch__listener *, struct ch__thread *);
-	/* Handles of blocks that nobody finds any more. (heap) */
+	/* Handles of blocks that nobody finds any more; ch__look_name knows their names. (heap) */
 	void (*blocks_die)(struct ch__listener *, const uint64_t *handles, size_t n);
 	/* The heap is used (an open takes a page, a thread polls) for the first time since
 	 * ch__listener_await_use. No lock is held. */
@@ -109,7 +102,7 @@ struct ch__look_heap {
 };
 enum { CH__LOOK_HEAPS_MAX = 255 };
 CH_GUEST void ch__look_heap(const struct ch_heap *, struct ch__look_heap *);
-/* The process that the heap is of: a child that ran no handler of fork has another number. */
+/* Of the heap: a child that ran no handler of fork has another number. */
 CH_GUEST int ch__look_process(const struct ch_heap *);
 
 /* Attached threads; `visit` returns false to end. */

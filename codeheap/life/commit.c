@@ -153,18 +153,12 @@ static bool waits_for_others(struct ch_heap *heap, const struct ch__block *block
 	return false;
 }
 
-static bool owner_lives(struct ch_heap *heap, const struct ch__block *block)
+static void valgrind_part(struct ch_heap *heap, uint32_t offset, uint32_t bytes, bool born)
 {
-	const struct ch__owner *owner = ch__owner_at(heap, block->owner);
-	return ch__owner_is_alive(heap, owner) && !ch__owner_is_released(owner);
-}
-
-static void publish_bytes(struct ch_heap *heap, const struct ch__block *block)
-{
-	ch__pool_publish(heap->pool, ch__exec(heap, block->hot_offset), ch__hot_bytes(block));
-	if (block->cold_granules)
-		ch__pool_publish(heap->pool, ch__exec(heap, ch__cold_offset(heap, block)),
-				 ch__cold_bytes(block));
+	if (bytes && born)
+		ch__valgrind_part_born(heap->pool, ch__exec(heap, offset), bytes);
+	else if (bytes)
+		ch__valgrind_part_dead(heap->pool, ch__exec(heap, offset));
 }
 
 /* Valgrind's pool of parts: the block has its final place, and is still OPEN. */
@@ -176,16 +170,8 @@ static void tell_valgrind(struct ch_heap *heap, const struct ch_code *codes, siz
 		/* An unwinder may look at data until the last of its code is gone. */
 		if (ch__block_is_data(heap, block))
 			continue;
-		uintptr_t hot = ch__exec(heap, block->hot_offset);
-		uintptr_t cold = ch__exec(heap, ch__cold_offset(heap, block));
-		if (born)
-			ch__valgrind_part_born(heap->pool, hot, ch__hot_bytes(block));
-		else
-			ch__valgrind_part_dead(heap->pool, hot);
-		if (born && block->cold_granules)
-			ch__valgrind_part_born(heap->pool, cold, ch__cold_bytes(block));
-		else if (block->cold_granules)
-			ch__valgrind_part_dead(heap->pool, cold);
+		valgrind_part(heap, block->hot_offset, ch__hot_bytes(block), born);
+		valgrind_part(heap, ch__cold_offset(heap, block), ch__cold_bytes(block), born);
 	}
 }
 
@@ -271,7 +257,9 @@ static enum published publish(struct ch_heap *heap, struct ch__thread *self, str
 		result = UNTOLD;
 	for (size_t i = 0; i < count && result == PUBLISHED; i++) {
 		const struct ch__block *block = block_of(heap, &codes[i]);
-		if (!owner_lives(heap, block) || !relies_on_living(heap, block))
+		const struct ch__owner *owner = ch__owner_at(heap, block->owner);
+		if (!ch__owner_is_alive(heap, owner) || ch__owner_is_released(owner) ||
+		    !relies_on_living(heap, block))
 			result = STALE;
 	}
 	for (size_t i = 0; i < count && result == PUBLISHED; i++)
@@ -324,7 +312,10 @@ static void finish_bytes(struct ch_heap *heap, struct ch__thread *self, const st
 	ch__region_leave(self);
 	if (given)
 		ch__space_returned(heap);
-	publish_bytes(heap, block);
+	ch__pool_publish(heap->pool, ch__exec(heap, block->hot_offset), ch__hot_bytes(block));
+	if (block->cold_granules)
+		ch__pool_publish(heap->pool, ch__exec(heap, ch__cold_offset(heap, block)),
+				 ch__cold_bytes(block));
 	if (code->eh_frame)
 		ch__sinks_own_live(heap->sinks, ch__side_own(block->side_list), code->eh_frame);
 	struct ch__counters *counters = &self->counters;

@@ -11,7 +11,7 @@ enum ch_status ch__block_open(struct ch_heap *, struct ch__thread *, const struc
 /* ch_block_commit; a block in a slot is told to the unwinder before it can be reached. */
 enum ch_status ch__block_commit(struct ch_heap *, struct ch__thread *, struct ch_code *,
 				size_t count, bool in_slots);
-/* Bytes that no block has any more become traps, and the page's; none if bytes is 0. In a region. */
+/* Bytes that a block had become traps, and go back to their page; they may be none. */
 void ch__part_cut(struct ch_heap *, uint32_t offset, uint32_t bytes) CH_REQUIRES(ch__role_region);
 /* The calling thread opens blocks of the frame number in another page, by its index + 1, or in none
  * for 0. */

@@ -96,39 +96,35 @@ static bool is_valid(const struct ch_heap *heap, const struct ch_open *open)
 	       open->branch_room <= CH__RUN_MAX;
 }
 
-/* --- side memory --- */
-
 static bool reserve_young(struct request *r)
 {
 	struct ch__thread *self = r->self;
-	if (self->young_count < self->young_capacity)
+	uint32_t capacity = self->young_capacity, kept = 0;
+	if (self->young_count < capacity)
 		return true;
-	uint32_t capacity = self->young_capacity ? self->young_capacity * 2 : 64;
-	struct ch_block *grown = ch__meta_alloc(r->heap->meta, capacity * sizeof *grown);
-	if (!grown)
-		return false;
 	ch__region_enter(self);
-	struct ch_block *old = self->young;
-	uint32_t kept = 0, old_capacity = self->young_capacity;
 	for (uint32_t i = 0; i < self->young_count; i++) {
-		uint32_t index = ch__block_resolve(r->heap, old[i]);
+		uint32_t index = ch__block_resolve(r->heap, self->young[i]);
 		if (index && ch__block_is_young_root(ch__block_at(r->heap, index)))
-			grown[kept++] = old[i];
-	}
-	/* Most of what was opened has an entry or an in-edge since: then the old size does. */
-	bool use_old = old_capacity && kept <= old_capacity / 2;
-	if (use_old) {
-		memcpy(old, grown, kept * sizeof *old);
-	} else {
-		self->young = grown;
-		self->young_capacity = capacity;
+			self->young[kept++] = self->young[i];
 	}
 	atomic_store_explicit(&self->young_count, kept, memory_order_relaxed);
 	ch__region_leave(self);
-	if (use_old)
-		ch__meta_free(r->heap->meta, grown, capacity * sizeof *grown);
-	else
-		ch__meta_free(r->heap->meta, old, old_capacity * sizeof *old);
+	/* Most of what was opened has an entry or an in-edge since: then the old size does. */
+	if (kept < capacity / 2)
+		return true;
+	uint32_t longer = capacity ? capacity * 2 : 64;
+	struct ch_block *old = self->young;
+	struct ch_block *grown = ch__meta_alloc(r->heap->meta, longer * sizeof *grown);
+	if (!grown)
+		return false;
+	ch__region_enter(self);
+	if (old)
+		memcpy(grown, old, capacity * sizeof *old);
+	self->young = grown;
+	self->young_capacity = longer;
+	ch__region_leave(self);
+	ch__meta_free(r->heap->meta, old, capacity * sizeof *old);
 	return true;
 }
 
@@ -195,8 +191,6 @@ static void drop_side(struct request *r)
 	}
 	ch__side_free(heap, r->side_list);
 }
-
-/* --- places --- */
 
 static bool reserve_in(struct request *r, uint32_t page_index, bool in_need)
 {
@@ -313,15 +307,6 @@ static bool take_span(struct request *r)
 	return true;
 }
 
-/* --- the record --- */
-
-static void write_index_words(struct request *r)
-{
-	ch__index_word_write(r->heap, r->hot_offset, r->record);
-	if (r->cold_bytes)
-		ch__index_word_write(r->heap, r->cold_offset, r->record);
-}
-
 /* In a region, the place reserved. False: the owner died. */
 static bool write_record(struct request *r) CH_REQUIRES(ch__role_region)
 {
@@ -349,7 +334,9 @@ static bool write_record(struct request *r) CH_REQUIRES(ch__role_region)
 	block->in_head = block->owner_next = block->owner_prev = 0;
 	block->user = open->user;
 	__atomic_store_n(&block->side_list, r->side_list, __ATOMIC_RELEASE);
-	write_index_words(r);
+	ch__index_word_write(heap, r->hot_offset, r->record);
+	if (r->cold_bytes)
+		ch__index_word_write(heap, r->cold_offset, r->record);
 	atomic_store_explicit(&block->mark,
 			      atomic_load_explicit(&heap->epoch, memory_order_relaxed),
 			      memory_order_relaxed);
@@ -454,17 +441,6 @@ static enum placed place_slowly(struct request *r)
 	}
 }
 
-static void await_room(const struct request *r)
-{
-	struct ch_heap *heap = r->heap;
-	ch__heap_lock(heap);
-	uint32_t owner = ch__owner_resolve(heap, r->open->owner);
-	if (owner)
-		ch__trigger_full(heap, ch__owner_at(heap, owner)->vm, r->space_seen);
-	ch__heap_unlock(heap);
-	ch__trigger_tell(heap);
-}
-
 /* From its last look for room until the vm is known to wait for some, what comes free counts. */
 static enum placed place_in_need(struct request *r)
 {
@@ -476,7 +452,12 @@ static enum placed place_in_need(struct request *r)
 	/* Who is refused memory waits for nothing that the heap could tell. */
 	if (placed == NO_ROOM && !r->refused) {
 		CH__COUNT(r->self->counters.opens_full, 1);
-		await_room(r);
+		ch__heap_lock(heap);
+		uint32_t owner = ch__owner_resolve(heap, r->open->owner);
+		if (owner)
+			ch__trigger_full(heap, ch__owner_at(heap, owner)->vm, r->space_seen);
+		ch__heap_unlock(heap);
+		ch__trigger_tell(heap);
 	}
 	atomic_fetch_sub(&heap->opens_in_need, 1);
 	return placed;
