@@ -3,7 +3,6 @@
  * item knows its slot, so a dying block leaves in O(1). Under the heap lock. Breaking one ends its
  * handle. */
 #include "codeheap/base/event.h"
-#include "codeheap/base/heaps.h"
 #include "codeheap/base/region.h"
 #include "codeheap/base/trigger.h"
 #include "codeheap/graph/block_parts.h"
@@ -28,24 +27,20 @@ enum ch_status ch_assumption_create(struct ch_vm *vm, struct ch_assumption *out)
 	if (ch__is_marking())
 		return CH_E_STATE;
 	ch__heap_lock(heap);
-	if (!vm->is_attached) {
-		ch__heap_unlock(heap);
-		return CH_E_STATE;
-	}
-	uint32_t index = ch__table_take(&heap->assumptions, heap->meta);
+	enum ch_status status = vm->is_attached ? CH_E_MEMORY : CH_E_STATE;
+	uint32_t index = vm->is_attached ? ch__table_take(&heap->assumptions, heap->meta) : 0;
 	if (index) {
 		struct ch__assumption *fact = ch__assumption_at(heap, index);
 		CH_MOVE(ch__assumption_moves, index, fact->generation + 1, fact->generation & 1,
 			CH__ASSUMPTION_HOLDS, ch__held(heap), __func__);
 		fact->generation++;
-		fact->vm = vm;
-		fact->count = 0;
 		heap->assumptions_now++;
 		heap->wants_epitaphs = true;
 		out->bits = ch__handle(heap->id, index, fact->generation);
+		status = CH_OK;
 	}
 	ch__heap_unlock(heap);
-	return index ? CH_OK : CH_E_MEMORY;
+	return status;
 }
 
 static bool grow(struct ch_heap *heap, struct ch__assumption *fact)
@@ -111,74 +106,60 @@ void ch__assumption_leave(struct ch_heap *heap, uint32_t index)
 	}
 }
 
-/* The block was invalidated by it, before it ends: its n-th dependent. */
-static void blame(struct ch_heap *heap, uint32_t index, uint32_t n)
-	CH_REQUIRES(ch__role_heap, ch__role_region)
+/* One that is OPEN sees at its commit, by an item without an assumption, that it is gone. */
+static bool break_for(struct ch_heap *heap, struct ch__dependent by, uint32_t fact,
+		      uint32_t generation) CH_REQUIRES(ch__role_heap, ch__role_region)
 {
-	const struct ch__assumption *fact = ch__assumption_at(heap, index);
-	struct ch__dependent by = fact->dependents[n];
 	struct ch__side_list *list = ch__block_at(heap, by.block)->side_list;
-	list->kinds[by.item] = CH__ITEM_BROKEN;
-	ch__side_items(list)[by.item] = (struct ch__item){
-		index, atomic_load_explicit(&fact->generation, memory_order_relaxed)};
+	struct ch__item *item = &ch__side_items(list)[by.item];
+	bool is_its_end = ch__invalidate_block(heap, by.block, CH__CAUSE_ASSUMPTION);
+	if (is_its_end)
+		list->kinds[by.item] = CH__ITEM_BROKEN;
+	*item = is_its_end ? (struct ch__item){fact, generation} : (struct ch__item){0};
+	return is_its_end;
 }
 
-/* Broken: its handle is stale. */
+/* Its handle is stale from here on. */
 static void end_fact(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__role_heap)
 {
 	struct ch__assumption *fact = ch__assumption_at(heap, index);
-	/* An item without an assumption is what commit and the sweep recognise a broken one by. */
-	for (uint32_t i = 0; i < fact->count; i++) {
-		struct ch__dependent by = fact->dependents[i];
-		struct ch__side_list *list = ch__block_at(heap, by.block)->side_list;
-		if (list->kinds[by.item] == CH__ITEM_ASSUME)
-			ch__side_items(list)[by.item].at = 0;
-	}
-	fact->count = 0;
 	CH_MOVE(ch__assumption_moves, index, fact->generation, fact->generation & 1,
 		CH__ASSUMPTION_NONE, ch__held(heap), __func__);
 	fact->generation++;
 	ch__meta_free(heap->meta, fact->dependents, fact->capacity * sizeof *fact->dependents);
 	fact->dependents = NULL;
-	fact->capacity = 0;
+	fact->count = fact->capacity = 0;
 	heap->assumptions_now--;
 	ch__table_give(&heap->assumptions, index, ch__is_worn(fact->generation));
 }
 
 enum ch_status ch_assumption_break(struct ch_assumption handle, size_t *invalidated)
 {
-	struct ch_heap *heap = ch__handle_heap(handle.bits);
-	if (invalidated)
-		*invalidated = 0;
-	if (ch__is_marking())
-		return CH_E_STATE;
+	enum ch_status status;
+	size_t unused;
+	if (!invalidated)
+		invalidated = &unused;
+	*invalidated = 0;
+	struct ch_heap *heap = ch__handle_lock(handle.bits, &status);
 	if (!heap)
-		return CH_E_STALE;
-	ch__heap_lock(heap);
+		return status;
 	uint32_t index = resolve(heap, handle);
-	size_t count = 0;
-	uint64_t sum = 0;
 	if (index) {
 		struct ch__assumption *fact = ch__assumption_at(heap, index);
 		struct ch__thread *self = ch__thread_or_guest(heap);
+		uint64_t bytes_before = heap->notentrant_bytes;
 		for (uint32_t i = 0; i < fact->count; i++) {
 			ch__region_enter(self);
-			uint32_t bytes = ch__invalidate_block(heap, fact->dependents[i].block,
-							      CH__CAUSE_ASSUMPTION);
-			if (bytes)
-				blame(heap, index, i);
-			count += bytes != 0;
-			sum += bytes;
+			*invalidated +=
+				break_for(heap, fact->dependents[i], index, fact->generation);
 			ch__region_leave(self);
 		}
-		/* A dependent that is OPEN sees at its commit that the assumption is gone. */
 		end_fact(heap, index);
-		ch__event_note(heap, CH__EVENT_BROKEN, count);
-		ch__trigger_dead(heap, sum);
+		ch__event_note(heap, CH__EVENT_BROKEN, *invalidated);
+		ch__trigger_dead(heap, heap->notentrant_bytes - bytes_before);
+		status = CH_OK;
 	}
 	ch__heap_unlock(heap);
-	if (invalidated)
-		*invalidated = count;
 	ch__trigger_tell(heap);
-	return index ? CH_OK : CH_E_STALE;
+	return status;
 }

@@ -8,7 +8,6 @@
 struct ch__assumption {
 	_Atomic(uint32_t) generation;
 	uint32_t next_free;
-	struct ch_vm *vm;
 	struct ch__dependent *dependents; /* [heap] */
 	uint32_t count, capacity;
 };

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * branch_way.c: where a branch leads: its exit, its stub, what its bytes and the stub say, and the
  * veneer of the block's entry behind the stubs. It reads only; link.c attaches and changes. */
-#include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/find.h"
 #include "invalidate/branch_way.h"
 
@@ -17,12 +16,6 @@ uintptr_t ch__branch_exit(const struct ch_heap *heap, const struct ch__block *so
 	if (ch__branch_has(ch__branch_at(heap, index), CH__BRANCH_OWN_EXIT))
 		return ch__arch_jump_target(ch__pool_read(heap->pool, hit), hit);
 	return stub;
-}
-
-uintptr_t ch__branch_unlinked_target(const struct ch_heap *heap, uint32_t index)
-{
-	uint32_t source = ch__branch_source(heap, ch__branch_at(heap, index));
-	return source ? ch__branch_exit(heap, ch__block_at(heap, source), index) : 0;
 }
 
 /* Where a stub leads that does not lead on. */

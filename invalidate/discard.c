@@ -11,16 +11,12 @@
 #include "invalidate/discard.h"
 #include "invalidate/invalidate.h"
 
-/* Under heap: owners come and go. */
-static struct ch_vm *vm_of(struct ch_heap *heap, const struct ch__block *block)
+/* Whether the record is that of a block of the vm, or of any if NULL: owners come and go. */
+static bool is_of(struct ch_heap *heap, uint32_t index, const struct ch_vm *vm)
+	CH_REQUIRES(ch__role_heap)
 {
-	CH_ASSERT(CH_CHECK < 2 || ch__lock_is_mine(&heap->lock), "asks for a vm without the lock");
-	return ch__owner_at(heap, block->owner)->vm;
-}
-
-static bool is_of(struct ch_heap *heap, const struct ch__block *block, const struct ch_vm *vm)
-{
-	return !vm || vm_of(heap, block) == vm;
+	return ch__block_in_use(heap, index) &&
+	       (!vm || ch__owner_at(heap, ch__block_at(heap, index)->owner)->vm == vm);
 }
 
 /* Never 0. A record changes its generation as it is used again: 128 times would go unseen. */
@@ -31,27 +27,17 @@ static uint8_t stamp_of(const struct ch_heap *heap, uint32_t index)
 	return (uint8_t)(generation >> 1 | 0x80);
 }
 
-static bool is_found(const struct ch_heap *heap, const struct ch__discard *found, uint32_t index)
-{
-	if (!found->stamps)
-		return true;
-	return index < found->records && found->stamps[index] == stamp_of(heap, index);
-}
-
-/* Under heap. What is invalid at the end: the blocks to get rid of. */
+/* What is invalid at the end: the blocks to get rid of. */
 static void invalidate_all(struct ch_heap *heap, struct ch_vm *vm, enum ch__cause cause,
 			   struct ch__discard *found) CH_REQUIRES(ch__role_heap)
 {
 	struct ch__thread *self = ch__thread_or_guest(heap);
-	uint64_t sum = 0;
+	uint64_t bytes_before = heap->notentrant_bytes;
 	for (uint32_t i = 1; i < found->records; i++) {
-		if (!ch__block_in_use(heap, i))
-			continue;
 		ch__region_enter(self);
-		struct ch__block *block = ch__block_at(heap, i);
-		if (ch__block_in_use(heap, i) && is_of(heap, block, vm) &&
-		    !(block->flags & CH__FLAG_IMMORTAL)) {
-			sum += ch__invalidate_block(heap, i, cause);
+		const struct ch__block *block = ch__block_at(heap, i);
+		if (is_of(heap, i, vm) && !(block->flags & CH__FLAG_IMMORTAL)) {
+			(void)ch__invalidate_block(heap, i, cause);
 			bool is_invalid = ch__block_state(block) == CH_BLOCK_NOTENTRANT;
 			found->count += is_invalid;
 			if (is_invalid && found->stamps)
@@ -59,7 +45,7 @@ static void invalidate_all(struct ch_heap *heap, struct ch_vm *vm, enum ch__caus
 		}
 		ch__region_leave(self);
 	}
-	ch__trigger_dead(heap, sum);
+	ch__trigger_dead(heap, heap->notentrant_bytes - bytes_before);
 	ch__event_note(heap, CH__EVENT_DISCARDED, found->count);
 }
 
@@ -79,9 +65,8 @@ size_t ch__discard_end(struct ch_heap *heap, struct ch_vm *vm, const struct ch__
 {
 	size_t count = 0;
 	ch__heap_lock(heap);
-	for (uint32_t i = 1; i < heap->blocks.used; i++)
-		if (ch__block_in_use(heap, i) && is_of(heap, ch__block_at(heap, i), vm) &&
-		    is_found(heap, found, i))
+	for (uint32_t i = 1; i < found->records; i++)
+		if (is_of(heap, i, vm) && (!found->stamps || found->stamps[i] == stamp_of(heap, i)))
 			count += ch__block_state(ch__block_at(heap, i)) == CH_BLOCK_NOTENTRANT;
 	ch__heap_unlock(heap);
 	ch__meta_free(heap->meta, found->stamps, found->records);
@@ -89,16 +74,14 @@ size_t ch__discard_end(struct ch_heap *heap, struct ch_vm *vm, const struct ch__
 }
 
 /* No callback will say when the VM may free the unwind tables that its blocks brought along:
- * nothing of the VM runs, so unwinders need them no more. Under heap. */
-static void forget_tables(struct ch_heap *heap, const struct ch_vm *vm)
+ * nothing of the VM runs, so unwinders need them no more. */
+static void forget_tables(struct ch_heap *heap, const struct ch_vm *vm) CH_REQUIRES(ch__role_heap)
 {
 	for (uint32_t i = 1; i < heap->blocks.used; i++) {
-		if (!ch__block_in_use(heap, i))
-			continue;
 		const struct ch__block *block = ch__block_at(heap, i);
-		if (!ch__block_is_published(block) || vm_of(heap, block) != vm)
-			continue;
-		struct ch__own *own = ch__side_own(block->side_list);
+		struct ch__own *own = is_of(heap, i, vm) && ch__block_is_published(block)
+					      ? ch__side_own(block->side_list)
+					      : NULL;
 		if (own)
 			ch__sinks_own_dead(heap->sinks, own);
 	}

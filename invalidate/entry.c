@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * entry.c: how callers come in: the cell of an owner, which leads to one of its blocks (I11), and
- * the gate of a block that has one, which is shut when the block stops being entrant (I13). */
+ * entry.c: how callers come in: the cell of an owner, which leads to one of its blocks (I11). */
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/region.h"
-#include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/handles.h"
 #include "invalidate/branch_way.h"
-#include "invalidate/entry.h"
 
 /* The block was the entry until now. */
 static void note_replaced(struct ch_heap *heap, uint32_t index)
@@ -19,10 +16,10 @@ static void note_replaced(struct ch_heap *heap, uint32_t index)
 static enum ch_status set_entry(struct ch_heap *heap, uint32_t owner_index, uint32_t index)
 {
 	struct ch__owner *owner = ch__owner_at(heap, owner_index);
-	struct ch__block *block = index ? ch__block_at(heap, index) : NULL;
+	struct ch__block *block = ch__block_at(heap, index);
 	if (!ch__owner_is_alive(heap, owner) || ch__owner_is_released(owner))
 		return CH_E_STALE;
-	if (!block) {
+	if (!index) {
 		note_replaced(heap, owner->entry);
 		ch__owner_reset_cell(owner);
 		return CH_OK;
@@ -30,14 +27,12 @@ static enum ch_status set_entry(struct ch_heap *heap, uint32_t owner_index, uint
 	/* Invalidation and death of a block look for it in its own owner's cell only. */
 	if (block->owner != owner_index)
 		return CH_E_ARG;
-	if (!ch__block_is_alive(heap, block))
-		return CH_E_STALE;
-	if (ch__block_state(block) != CH_BLOCK_LIVE || ch__block_is_data(heap, block))
-		return CH_E_STATE;
+	enum ch_status status = ch__block_may_run(heap, block);
+	if (status != CH_OK)
+		return status;
 	if (owner->entry != index)
 		note_replaced(heap, owner->entry);
-	if (ch__block_cause(block) != CH__CAUSE_NONE)
-		ch__block_set_cause(block, CH__CAUSE_NONE);
+	ch__block_set_cause(block, CH__CAUSE_NONE);
 	CH_PUBLISHED(heap->pool, ch__exec(heap, block->hot_offset), CH__GRANULE_BYTES, "entry");
 	owner->entry = index;
 	ch__block_held(block);
@@ -52,14 +47,11 @@ static enum ch_status set_entry(struct ch_heap *heap, uint32_t owner_index, uint
 
 enum ch_status ch_owner_set_entry(struct ch_owner handle, struct ch_block block)
 {
-	if (ch__is_marking())
-		return CH_E_STATE;
-	struct ch_heap *heap = ch__handle_heap(handle.bits);
+	enum ch_status status;
+	struct ch_heap *heap = ch__handle_lock(handle.bits, &status);
 	if (!heap)
-		return CH_E_STALE;
-	ch__heap_lock(heap);
+		return status;
 	struct ch__thread *self = ch__thread_or_guest(heap);
-	enum ch_status status = CH_E_STALE;
 	ch__region_enter(self);
 	uint32_t owner = ch__owner_resolve(heap, handle);
 	uint32_t index = block.bits ? ch__block_resolve(heap, block) : 0;
@@ -75,25 +67,4 @@ const void *const *ch_owner_cell(struct ch_owner handle)
 	struct ch_heap *heap = ch__handle_heap(handle.bits);
 	uint32_t index = heap ? ch__owner_look_up(heap, handle) : 0;
 	return index ? (const void *const *)(uintptr_t)&ch__owner_at(heap, index)->cell : NULL;
-}
-
-void ch__entry_close(struct ch_heap *heap, struct ch__block *block)
-{
-	uintptr_t exec = ch__block_gate_exec(heap, block);
-	enum ch_entry kind = ch__block_entry_kind(block);
-	if (kind != CH_ENTRY_PATCH && kind != CH_ENTRY_GUARD)
-		return;
-	CH_MOVE(ch__gate_moves, block->hot_offset, 0,
-		kind == CH_ENTRY_GUARD
-			? __atomic_load_n(block->side_list->guard, __ATOMIC_RELAXED) != 0
-			: ch__arch_diverter_is_armed(ch__pool_read(heap->pool, exec)),
-		CH__GATE_SHUT, ch__held(heap), __func__);
-	if (kind == CH_ENTRY_GUARD) {
-		__atomic_store_n(block->side_list->guard, 1, __ATOMIC_RELEASE);
-	} else {
-		ch__arch_diverter_arm(ch__pool_write(heap->pool, exec), exec,
-				      ch__block_veneer_exec(heap, block));
-		ch__pool_sync(heap->pool, exec, CH_ARCH_DIVERTER_BYTES);
-		CH_PUBLISHED(heap->pool, exec, CH_ARCH_DIVERTER_BYTES, "entry that was shut");
-	}
 }

@@ -1,38 +1,73 @@
 /* SPDX-License-Identifier: MIT
- * invalidate.c: making blocks not entrant while they run (P7). Order (I13): entry and cell,
- * incoming branches, outgoing branches, patch points, NOTENTRANT; what is left is the
- * collector's. Needs no memory, and no system call but what publishing may
- * need (I1); under heap, in regions of a bounded number of blocks. */
+ * invalidate.c: making blocks not entrant while they run (P7), in the order of I13; what is left is
+ * the collector's. Needs no memory, and no system call but what publishing may need (I1); under
+ * heap, in regions of a bounded number of blocks. */
 #include "codeheap/base/event.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/region.h"
 #include "codeheap/base/trigger.h"
-#include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/handles.h"
-#include "invalidate/entry.h"
+#include "invalidate/branch_way.h"
 #include "invalidate/invalidate.h"
 #include "invalidate/link.h"
-#include "invalidate/patch_point.h"
 
 enum { BLOCKS_OF_A_REGION = 64 };
 
-uint32_t ch__invalidate_block(struct ch_heap *heap, uint32_t index, enum ch__cause cause)
+/* The diverter leads to its target from here on. */
+static void shut(struct ch_heap *heap, uintptr_t exec, uintptr_t target)
+	CH_REQUIRES(ch__role_heap, ch__role_region)
+{
+	CH_MOVE(ch__gate_moves, ch__offset(heap, exec), 0,
+		ch__arch_diverter_is_armed(ch__pool_read(heap->pool, exec)), CH__GATE_SHUT,
+		ch__held(heap), __func__);
+	ch__arch_diverter_arm(ch__pool_write(heap->pool, exec), exec, target);
+	ch__pool_sync(heap->pool, exec, CH_ARCH_DIVERTER_BYTES);
+	CH_PUBLISHED(heap->pool, exec, CH_ARCH_DIVERTER_BYTES, "diverter");
+}
+
+static void shut_entry(struct ch_heap *heap, const struct ch__block *block)
+	CH_REQUIRES(ch__role_heap, ch__role_region)
+{
+	enum ch_entry kind = ch__block_entry_kind(block);
+	if (kind == CH_ENTRY_PATCH)
+		shut(heap, ch__block_gate_exec(heap, block), ch__block_veneer_exec(heap, block));
+	if (kind == CH_ENTRY_GUARD) {
+		CH_MOVE(ch__gate_moves, block->hot_offset, 0,
+			__atomic_load_n(block->side_list->guard, __ATOMIC_RELAXED) != 0,
+			CH__GATE_SHUT, ch__held(heap), __func__);
+		__atomic_store_n(block->side_list->guard, 1, __ATOMIC_RELEASE);
+	}
+}
+
+static void divert_points(struct ch_heap *heap, const struct ch__block *block)
+	CH_REQUIRES(ch__role_heap, ch__role_region)
+{
+	const struct ch__side_list *list = block->side_list;
+	for (uint32_t i = 0; list && i < list->count; i++) {
+		struct ch__item item = ch__side_items(list)[i];
+		if (list->kinds[i] != CH__ITEM_POINT)
+			continue;
+		shut(heap, ch__exec(heap, item.at), ch__exec(heap, item.value));
+		heap->patch_points_armed++;
+	}
+}
+
+bool ch__invalidate_block(struct ch_heap *heap, uint32_t index, enum ch__cause cause)
 {
 	struct ch__block *block = ch__block_at(heap, index);
 	if (ch__block_state(block) != CH_BLOCK_LIVE || ch__block_is_data(heap, block))
-		return 0;
+		return false;
 	struct ch__owner *owner = ch__owner_at(heap, block->owner);
-	ch__entry_close(heap, block);
+	shut_entry(heap, block);
 	if (owner->entry == index)
 		ch__owner_reset_cell(owner);
 	ch__block_unlink(heap, index, true, true);
-	ch__exits_divert(heap, index);
+	divert_points(heap, block);
 	ch__block_set_state(heap, index, CH_BLOCK_NOTENTRANT, cause, __func__);
-	uint32_t bytes = ch__hot_bytes(block) + ch__cold_bytes(block);
 	heap->blocks_invalidated++;
 	heap->blocks_notentrant++;
-	heap->notentrant_bytes += bytes;
-	return bytes;
+	heap->notentrant_bytes += ch__hot_bytes(block) + ch__cold_bytes(block);
+	return true;
 }
 
 static bool any_open(struct ch_heap *heap, const struct ch_block *blocks, size_t n)
@@ -49,22 +84,18 @@ static size_t invalidate_handles(struct ch_heap *heap, const struct ch_block *bl
 	CH_REQUIRES(ch__role_heap)
 {
 	struct ch__thread *self = ch__thread_or_guest(heap);
+	uint64_t bytes_before = heap->notentrant_bytes;
 	size_t count = 0;
-	uint64_t sum = 0;
 	for (size_t from = 0; from < n; from += BLOCKS_OF_A_REGION) {
 		size_t to = n - from > BLOCKS_OF_A_REGION ? from + BLOCKS_OF_A_REGION : n;
 		ch__region_enter(self);
 		for (size_t i = from; i < to; i++) {
 			uint32_t index = ch__block_resolve(heap, blocks[i]);
-			uint32_t bytes = index ? ch__invalidate_block(heap, index,
-								      CH__CAUSE_INVALIDATED)
-					       : 0;
-			count += bytes != 0;
-			sum += bytes;
+			count += index && ch__invalidate_block(heap, index, CH__CAUSE_INVALIDATED);
 		}
 		ch__region_leave(self);
 	}
-	ch__trigger_dead(heap, sum);
+	ch__trigger_dead(heap, heap->notentrant_bytes - bytes_before);
 	if (count)
 		ch__event_note(heap, CH__EVENT_INVALIDATED, count);
 	return count;
@@ -80,8 +111,7 @@ static bool find_heap(const struct ch_block *blocks, size_t n, struct ch_heap **
 			continue;
 		if (*heap)
 			return false;
-		if (!*heap)
-			*heap = of;
+		*heap = of;
 	}
 	return true;
 }
@@ -89,8 +119,10 @@ static bool find_heap(const struct ch_block *blocks, size_t n, struct ch_heap **
 enum ch_status ch_blocks_invalidate(const struct ch_block *blocks, size_t n, size_t *count)
 {
 	struct ch_heap *heap;
-	if (count)
-		*count = 0;
+	size_t unused;
+	if (!count)
+		count = &unused;
+	*count = 0;
 	if (ch__is_marking())
 		return CH_E_STATE;
 	if (!find_heap(blocks, n, &heap))
@@ -98,13 +130,9 @@ enum ch_status ch_blocks_invalidate(const struct ch_block *blocks, size_t n, siz
 	if (!heap)
 		return CH_OK;
 	ch__heap_lock(heap);
-	enum ch_status status = CH_E_STATE;
-	if (!any_open(heap, blocks, n)) {
-		size_t done = invalidate_handles(heap, blocks, n);
-		if (count)
-			*count = done;
-		status = CH_OK;
-	}
+	enum ch_status status = any_open(heap, blocks, n) ? CH_E_STATE : CH_OK;
+	if (status == CH_OK)
+		*count = invalidate_handles(heap, blocks, n);
 	ch__heap_unlock(heap);
 	ch__trigger_tell(heap);
 	return status;

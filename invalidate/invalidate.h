@@ -5,9 +5,9 @@
 
 #include "codeheap/graph/block.h"
 
-/* LIVE -> NOTENTRANT; the block's bytes, 0 when it was not LIVE: the caller tells the trigger of
- * their sum. Under heap, in a region. */
-uint32_t ch__invalidate_block(struct ch_heap *, uint32_t block, enum ch__cause)
+/* LIVE -> NOTENTRANT; false: it was not LIVE code. The caller tells the trigger by how much that
+ * raised heap->notentrant_bytes, while it has the lock. */
+bool ch__invalidate_block(struct ch_heap *, uint32_t block, enum ch__cause)
 	CH_REQUIRES(ch__role_heap, ch__role_region);
 
 #endif

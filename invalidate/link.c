@@ -4,38 +4,11 @@
  * (P8). Each site changes by one store that the architecture allows while other threads execute it
  * (I12). Lists of incoming branches change under the heap lock; what marking reads changes in a
  * region, too. */
-#include "codeheap/base/heaps.h"
 #include "codeheap/base/region.h"
-#include "codeheap/graph/block_parts.h"
-#include "codeheap/graph/branch.h"
 #include "codeheap/graph/handles.h"
 #include "invalidate/branch_way.h"
 #include "invalidate/link.h"
 #include "invalidate/sites.h"
-
-/* --- fields --- */
-
-static void store(_Atomic(uint32_t) *field, uint32_t value)
-{
-	atomic_store_explicit(field, value, memory_order_relaxed);
-}
-
-static void set_target(struct ch__branch *branch, uint32_t target)
-{
-	uint32_t word = atomic_load_explicit(&branch->target_kind, memory_order_relaxed);
-	atomic_store_explicit(&branch->target_kind, (word & ~(uint32_t)CH__INDEX_MAX) | target,
-			      memory_order_relaxed);
-}
-
-static void set_next(struct ch__branch *branch, uint32_t next)
-{
-	store(&branch->next_gen, (branch->next_gen & ~(uint32_t)CH__INDEX_MAX) | next);
-}
-
-static void set_prev(struct ch__branch *branch, uint32_t prev)
-{
-	store(&branch->prev_gen, (branch->prev_gen & ~(uint32_t)CH__INDEX_MAX) | prev);
-}
 
 /* --- sites and stubs --- */
 
@@ -66,10 +39,11 @@ static void write_site(struct ch_heap *heap, const struct ch__block *source, uin
 	ch__arch_site_write(kind, write, exec, target);
 	size_t bytes = ch__arch_site_bytes(kind, write);
 	ch__pool_sync(heap->pool, exec, bytes);
-	uintptr_t home = ch__branch_stub_home(heap, source, index);
-	if (ch__stubs_lead_on(heap) && !leads_on &&
-	    ch__arch_stub_leads_to(ch__pool_read(heap->pool, stub)) != home)
-		lead_stub(heap, stub, home);
+	if (ch__stubs_lead_on(heap) && !leads_on) {
+		uintptr_t home = ch__branch_stub_home(heap, source, index);
+		if (ch__arch_stub_leads_to(ch__pool_read(heap->pool, stub)) != home)
+			lead_stub(heap, stub, home);
+	}
 	CH_PUBLISHED(heap->pool, ch__stub_hit_exec(heap, stub), CH_ARCH_STUB_BYTES, "stub");
 	CH_PUBLISHED(heap->pool, exec, bytes, "branch");
 }
@@ -78,7 +52,7 @@ static void write_site(struct ch_heap *heap, const struct ch__block *source, uin
 
 /* The exit must be reached from the site, or from its stub, which the site reaches; and from the
  * jump in the stub's slot. */
-static bool exit_is_near(struct ch_heap *heap, const struct ch__block *block,
+static bool exit_is_near(const struct ch_heap *heap, const struct ch__block *block,
 			 const struct ch_branch_site *site, uint32_t index)
 {
 	uintptr_t exit = (uintptr_t)site->exit, stub = ch__stub_exec(heap, block, index);
@@ -90,40 +64,6 @@ static bool exit_is_near(struct ch_heap *heap, const struct ch__block *block,
 			 (ch__stubs_lead_on(heap) || ch__arch_site_reaches(kind, at, exit)));
 }
 
-static enum ch_status check_site(struct ch_heap *heap, const struct ch__block *block,
-				 const struct ch_branch_site *site)
-{
-	uintptr_t at = (uintptr_t)site->at;
-	if ((unsigned)site->kind > CH_LITERAL ||
-	    !ch__block_has(heap, block, at, CH_ARCH_SITE_LEAST_BYTES))
-		return CH_E_ARG;
-	const uint8_t *read = ch__pool_read(heap->pool, at);
-	enum ch__site kind = (enum ch__site)site->kind;
-	if (!ch__block_has(heap, block, at, ch__arch_site_bytes(kind, read)))
-		return CH_E_ARG;
-	if (!ch__arch_site_is_valid(kind, read, at))
-		return CH_E_SITE;
-	return CH_OK;
-}
-
-/* The instruction is right: what else is there, and where it leads to. */
-static enum ch_status check_place(struct ch_heap *heap, struct ch__thread *self,
-				  const struct ch__block *block, const struct ch_branch_site *site,
-				  uint32_t index)
-{
-	uintptr_t at = (uintptr_t)site->at, exit = (uintptr_t)site->exit;
-	size_t bytes = ch__arch_site_bytes((enum ch__site)site->kind,
-					   ch__pool_read(heap->pool, at));
-	if (!ch__sites_have_room(heap, self, block, at, bytes, false))
-		return CH_E_SITE;
-	if (!exit_is_near(heap, block, site, index))
-		return CH_E_REACH;
-	if (!exit)
-		return CH_OK;
-	bool is_inside = exit > at && exit < at + bytes;
-	return !is_inside && ch__sites_may_lead_to(heap, self, block, exit) ? CH_OK : CH_E_SITE;
-}
-
 static uint32_t free_slot(const struct ch_heap *heap, const struct ch__block *block)
 {
 	uint32_t at = ch__block_run(block);
@@ -132,41 +72,59 @@ static uint32_t free_slot(const struct ch_heap *heap, const struct ch__block *bl
 	return at;
 }
 
+static enum ch_status check_site(const struct ch__subject *s, const struct ch_branch_site *site,
+				 size_t *bytes, uint32_t *index)
+{
+	const struct ch_heap *heap = s->heap;
+	uintptr_t at = (uintptr_t)site->at;
+	enum ch__site kind = (enum ch__site)site->kind;
+	if ((unsigned)site->kind > CH_LITERAL ||
+	    !ch__block_has(heap, s->block, at, CH_ARCH_SITE_LEAST_BYTES))
+		return CH_E_ARG;
+	const uint8_t *read = ch__pool_read(heap->pool, at);
+	*bytes = ch__arch_site_bytes(kind, read);
+	if (!ch__block_has(heap, s->block, at, *bytes))
+		return CH_E_ARG;
+	if (!ch__arch_site_is_valid(kind, read, at))
+		return CH_E_SITE;
+	*index = free_slot(heap, s->block);
+	if (!*index)
+		return CH_E_FULL;
+	if (!ch__sites_allow(s, at, *bytes, (uintptr_t)site->exit, false))
+		return CH_E_SITE;
+	if (!exit_is_near(heap, s->block, site, *index))
+		return CH_E_REACH;
+	/* Its stub would have nobody to ask. */
+	bool has_way = site->exit || ch__owner_at(heap, s->block->owner)->vm->ops.branch_hit;
+	return has_way ? CH_OK : CH_E_ARG;
+}
+
 static void write_stub(struct ch_heap *heap, const struct ch__block *block, uint32_t index,
 		       const void *exit)
 {
 	uintptr_t stub = ch__stub_exec(heap, block, index), hit = ch__stub_hit_exec(heap, stub);
 	uint8_t *write = ch__pool_write(heap->pool, hit);
-	if (exit) {
+	if (exit)
 		ch__arch_jump_write(write, hit, (uintptr_t)exit);
-	} else {
+	else
 		ch__arch_stub_write(write, hit, heap->trampoline, index);
-	}
 	if (heap->pool->stub_lead_bytes)
 		ch__arch_lead_write(ch__pool_lend(heap->pool, stub), heap->pool->delta, hit);
 	ch__pool_sync(heap->pool, stub, ch__stub_bytes(heap));
 }
 
-static enum ch_status attach(struct ch__subject *s, const struct ch_branch_site *site,
+static enum ch_status attach(const struct ch__subject *s, const struct ch_branch_site *site,
 			     struct ch_branch *out)
 {
 	struct ch_heap *heap = s->heap;
-	struct ch__thread *self = s->self;
-	struct ch__block *block = s->block;
-	enum ch_status status = check_site(heap, block, site);
+	uint32_t index;
+	size_t bytes;
+	enum ch_status status = check_site(s, site, &bytes, &index);
 	if (status != CH_OK)
 		return status;
-	uint32_t index = free_slot(heap, block);
-	if (!index)
-		return CH_E_FULL;
-	if ((status = check_place(heap, self, block, site, index)) != CH_OK)
-		return status;
-	/* Its stub would have nobody to ask. */
-	if (!site->exit && !ch__owner_at(heap, block->owner)->vm->ops.branch_hit)
-		return CH_E_ARG;
 	struct ch__branch *branch = ch__branch_at(heap, index);
-	write_stub(heap, block, index, site->exit);
-	ch__region_enter(self);
+	write_stub(heap, s->block, index, site->exit);
+	ch__region_enter(s->self);
 	CH_MOVE(ch__branch_moves, index, ch__branch_generation(branch), ch__branch_state(branch),
 		CH__BRANCH_UNLINKED, ch__held(heap), __func__);
 	uint32_t word = atomic_load_explicit(&branch->target_kind, memory_order_relaxed);
@@ -175,13 +133,12 @@ static enum ch_status attach(struct ch__subject *s, const struct ch_branch_site 
 		word |= CH__BRANCH_OWN_EXIT;
 	atomic_store_explicit(&branch->target_kind, word, memory_order_relaxed);
 	branch->user = site->user;
-	store(&branch->site, ch__offset(heap, (uintptr_t)site->at));
-	ch__region_leave(self);
+	atomic_store_explicit(&branch->site, ch__offset(heap, (uintptr_t)site->at),
+			      memory_order_relaxed);
+	ch__region_leave(s->self);
 	/* Not reachable yet, be the block LIVE. */
-	write_site(heap, block, index, ch__branch_exit(heap, block, index));
-	ch__sites_note(heap, self, block, (uintptr_t)site->at,
-		       ch__arch_site_bytes((enum ch__site)site->kind, site->at),
-		       (uintptr_t)site->exit);
+	write_site(heap, s->block, index, ch__branch_exit(heap, s->block, index));
+	ch__sites_note(s, (uintptr_t)site->at, bytes, (uintptr_t)site->exit);
 	*out = ch__branch_handle(heap, index);
 	return CH_OK;
 }
@@ -190,33 +147,40 @@ enum ch_status ch_branch_attach(struct ch_block handle, const struct ch_branch_s
 				struct ch_branch *out)
 {
 	out->bits = 0;
-	if (ch__is_marking())
-		return CH_E_STATE;
 	struct ch__subject s;
 	enum ch_status status = ch__subject_open(handle, &s);
 	if (status == CH_OK)
 		return attach(&s, site, out);
-	if (status != CH_E_STATE)
+	if (status != CH_E_STATE || ch__is_marking())
 		return status;
 	/* The lock keeps a LIVE block from being invalidated or freed meanwhile. */
 	ch__heap_lock(s.heap);
 	status = CH_E_STALE;
-	if (ch__block_resolve(s.heap, handle) && ch__block_is_alive(s.heap, s.block))
-		status = ch__block_state(s.block) == CH_BLOCK_LIVE ? attach(&s, site, out)
-								   : CH_E_STATE;
+	if (ch__block_resolve(s.heap, handle))
+		status = ch__block_may_run(s.heap, s.block);
+	if (status == CH_OK)
+		status = attach(&s, site, out);
 	ch__heap_unlock(s.heap);
 	return status;
 }
 
 /* --- link and unlink --- */
 
+/* The fields of a record have an index below other bits. */
+static void set_index(_Atomic(uint32_t) *field, uint32_t index)
+{
+	uint32_t word = atomic_load_explicit(field, memory_order_relaxed);
+	atomic_store_explicit(field, (word & ~(uint32_t)CH__INDEX_MAX) | index,
+			      memory_order_relaxed);
+}
+
 static void list_insert(struct ch_heap *heap, struct ch__block *target, uint32_t index)
 {
 	struct ch__branch *branch = ch__branch_at(heap, index);
-	set_next(branch, target->in_head);
-	set_prev(branch, 0);
+	set_index(&branch->next_gen, target->in_head);
+	set_index(&branch->prev_gen, 0);
 	if (target->in_head)
-		set_prev(ch__branch_at(heap, target->in_head), index);
+		set_index(&ch__branch_at(heap, target->in_head)->prev_gen, index);
 	target->in_head = index;
 }
 
@@ -225,25 +189,25 @@ static void list_remove(struct ch_heap *heap, struct ch__block *target, uint32_t
 	struct ch__branch *branch = ch__branch_at(heap, index);
 	uint32_t next = ch__branch_next(branch), prev = ch__branch_prev(branch);
 	if (prev)
-		set_next(ch__branch_at(heap, prev), next);
+		set_index(&ch__branch_at(heap, prev)->next_gen, next);
 	else
 		target->in_head = next;
 	if (next)
-		set_prev(ch__branch_at(heap, next), prev);
-	set_next(branch, 0);
-	set_prev(branch, 0);
+		set_index(&ch__branch_at(heap, next)->prev_gen, prev);
+	set_index(&branch->next_gen, 0);
+	set_index(&branch->prev_gen, 0);
 }
 
 /* Its source may run on: cores may have fetched where it led, and the target's place waits until
  * they have been told (I8). */
-static void note_unlinked(struct ch_heap *heap, const struct ch__branch *branch)
+static void note_unlinked(struct ch__block *target)
 {
-	struct ch__block *target = ch__block_at(heap, ch__branch_target(branch));
 	if (!(target->flags & CH__FLAG_UNLINKED))
 		target->flags |= CH__FLAG_UNLINKED;
 }
 
-void ch__branch_unlink(struct ch_heap *heap, uint32_t index, bool patch)
+static void unlink_branch(struct ch_heap *heap, uint32_t index, bool patch)
+	CH_REQUIRES(ch__role_heap, ch__role_region)
 {
 	struct ch__branch *branch = ch__branch_at(heap, index);
 	uint32_t target = ch__branch_target(branch);
@@ -251,12 +215,13 @@ void ch__branch_unlink(struct ch_heap *heap, uint32_t index, bool patch)
 		return;
 	CH_MOVE(ch__branch_moves, index, ch__branch_generation(branch), ch__branch_state(branch),
 		CH__BRANCH_UNLINKED, ch__held(heap), __func__);
-	if (patch)
-		note_unlinked(heap, branch);
 	list_remove(heap, ch__block_at(heap, target), index);
-	set_target(branch, 0);
+	set_index(&branch->target_kind, 0);
 	heap->branches_unlinked++;
-	uint32_t source = patch ? ch__branch_source(heap, branch) : 0;
+	if (!patch)
+		return;
+	note_unlinked(ch__block_at(heap, target));
+	uint32_t source = ch__branch_source(heap, branch);
 	const struct ch__block *from = ch__block_at(heap, source);
 	if (source)
 		write_site(heap, from, index, ch__branch_exit(heap, from, index));
@@ -264,35 +229,31 @@ void ch__branch_unlink(struct ch_heap *heap, uint32_t index, bool patch)
 
 /* Alive test and act in one region (I5); under heap, so that neither end is invalidated
  * meanwhile. */
-static enum ch_status link_locked(struct ch_heap *heap, struct ch__thread *self, uint32_t index,
-				      uint32_t target) CH_REQUIRES(ch__role_heap)
+static enum ch_status link_locked(struct ch_heap *heap, uint32_t index, uint32_t target)
+	CH_REQUIRES(ch__role_heap)
 {
 	struct ch__branch *branch = ch__branch_at(heap, index);
-	enum ch__site kind = ch__branch_kind(branch);
-	enum ch_status status = CH_OK;
+	struct ch__thread *self = ch__thread_or_guest(heap);
 	ch__region_enter(self);
 	uint32_t source = ch__branch_source(heap, branch);
+	const struct ch__block *from = ch__block_at(heap, source);
 	struct ch__block *to = target ? ch__block_at(heap, target) : NULL;
-	const struct ch__block *from = source ? ch__block_at(heap, source) : NULL;
-	if (!from)
-		status = CH_E_STATE;
-	else if (!ch__block_is_alive(heap, from) || (to && !ch__block_is_alive(heap, to)))
-		status = CH_E_STALE;
-	else if (ch__block_state(from) != CH_BLOCK_LIVE ||
-		 (to && (ch__block_state(to) != CH_BLOCK_LIVE || ch__block_is_data(heap, to))))
-		status = CH_E_STATE;
-	else if (to && (kind == CH__SITE_LEA) && ch__block_entry_kind(to) == CH_ENTRY_NONE)
+	enum ch_status status = source ? ch__block_may_run(heap, from) : CH_E_STATE;
+	if (status == CH_OK && to)
+		status = ch__block_may_run(heap, to);
+	if (status == CH_OK && to && ch__branch_kind(branch) == CH__SITE_LEA &&
+	    ch__block_entry_kind(to) == CH_ENTRY_NONE)
 		status = CH_E_STATE;
 	if (status == CH_OK && !to)
-		ch__branch_unlink(heap, index, true);
+		unlink_branch(heap, index, true);
 	if (status == CH_OK && to) {
 		if (ch__branch_target(branch))
-			note_unlinked(heap, branch);
+			note_unlinked(ch__block_at(heap, ch__branch_target(branch)));
 		/* One store leads the site from the one to the other. */
-		ch__branch_unlink(heap, index, false);
+		unlink_branch(heap, index, false);
 		CH_MOVE(ch__branch_moves, index, ch__branch_generation(branch),
 			ch__branch_state(branch), CH__BRANCH_LINKED, ch__held(heap), __func__);
-		set_target(branch, target);
+		set_index(&branch->target_kind, target);
 		list_insert(heap, to, index);
 		ch__block_held(to);
 		heap->branches_linked++;
@@ -306,17 +267,14 @@ static enum ch_status link_locked(struct ch_heap *heap, struct ch__thread *self,
 
 enum ch_status ch_branch_link(struct ch_branch handle, struct ch_block target_handle)
 {
-	if (ch__is_marking())
-		return CH_E_STATE;
-	struct ch_heap *heap = ch__handle_heap(handle.bits);
+	enum ch_status status;
+	struct ch_heap *heap = ch__handle_lock(handle.bits, &status);
 	if (!heap)
-		return CH_E_STALE;
-	ch__heap_lock(heap);
-	enum ch_status status = CH_E_STALE;
+		return status;
 	uint32_t index = ch__branch_resolve(heap, handle);
 	uint32_t target = target_handle.bits ? ch__block_resolve(heap, target_handle) : 0;
 	if (index && (target || !target_handle.bits))
-		status = link_locked(heap, ch__thread_or_guest(heap), index, target);
+		status = link_locked(heap, index, target);
 	ch__heap_unlock(heap);
 	return status;
 }
@@ -328,7 +286,7 @@ void ch__block_unlink(struct ch_heap *heap, uint32_t index, bool patch_incoming,
 {
 	struct ch__block *block = ch__block_at(heap, index);
 	while (block->in_head)
-		ch__branch_unlink(heap, block->in_head, patch_incoming);
+		unlink_branch(heap, block->in_head, patch_incoming);
 	for (uint32_t at = ch__block_run(block); at; at = ch__branch_after(heap, at))
-		ch__branch_unlink(heap, at, patch_outgoing);
+		unlink_branch(heap, at, patch_outgoing);
 }

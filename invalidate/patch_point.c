@@ -1,22 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * patch_point.c: patch points: where a thread that returns into an invalidated block leaves it at
  * once. One store of the architecture decides between falling through and jumping. */
-#include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/find.h"
 #include "codeheap/graph/handles.h"
-#include "invalidate/patch_point.h"
 #include "invalidate/sites.h"
-
-static bool point_is_sound(struct ch__subject *s, uintptr_t point, uintptr_t exit)
-{
-	if (!ch__arch_diverter_is_there(ch__pool_read(s->heap->pool, point)))
-		return false;
-	if (exit > point && exit < point + CH_ARCH_DIVERTER_BYTES)
-		return false;
-	return ch__sites_have_room(s->heap, s->self, s->block, point, CH_ARCH_DIVERTER_BYTES,
-				   false) &&
-	       ch__sites_may_lead_to(s->heap, s->self, s->block, exit);
-}
 
 enum ch_status ch_patch_point_attach(struct ch_block block, const void *at, const void *exit,
 				     void *user)
@@ -37,7 +24,8 @@ enum ch_status ch_patch_point_attach(struct ch_block block, const void *at, cons
 			return CH_E_ARG;
 		holder.bits = ch__handle(s.heap->id, other, generation);
 	}
-	if (!point_is_sound(&s, point, leads_to))
+	if (!ch__arch_diverter_is_there(ch__pool_read(s.heap->pool, point)) ||
+	    !ch__sites_allow(&s, point, CH_ARCH_DIVERTER_BYTES, leads_to, false))
 		return CH_E_SITE;
 	/* An edge and a point with its user: room for all before the first is written. */
 	if ((status = ch__side_need(s.heap, s.self, s.block, 3)) != CH_OK)
@@ -50,24 +38,6 @@ enum ch_status ch_patch_point_attach(struct ch_block block, const void *at, cons
 	if (status != CH_OK)
 		return status;
 	ch__arch_diverter_write(ch__pool_lend(s.heap->pool, point), point, leads_to);
-	ch__sites_note(s.heap, s.self, s.block, point, CH_ARCH_DIVERTER_BYTES, leads_to);
+	ch__sites_note(&s, point, CH_ARCH_DIVERTER_BYTES, leads_to);
 	return CH_OK;
-}
-
-void ch__exits_divert(struct ch_heap *heap, uint32_t index)
-{
-	const struct ch__side_list *list = ch__block_at(heap, index)->side_list;
-	for (uint32_t i = 0; list && i < list->count; i++) {
-		if (list->kinds[i] != CH__ITEM_POINT)
-			continue;
-		uintptr_t exec = ch__exec(heap, ch__side_items(list)[i].at);
-		CH_MOVE(ch__gate_moves, ch__side_items(list)[i].at, 0,
-			ch__arch_diverter_is_armed(ch__pool_read(heap->pool, exec)), CH__GATE_SHUT,
-			ch__held(heap), __func__);
-		ch__arch_diverter_arm(ch__pool_write(heap->pool, exec), exec,
-				      ch__exec(heap, ch__side_items(list)[i].value));
-		ch__pool_sync(heap->pool, exec, CH_ARCH_DIVERTER_BYTES);
-		CH_PUBLISHED(heap->pool, exec, CH_ARCH_DIVERTER_BYTES, "patch point");
-		heap->patch_points_armed++;
-	}
 }

@@ -5,155 +5,129 @@
  * the architecture's duty, and the VM's own jumps within a block are nobody's but the VM's.
  *
  * Records of a block that is OPEN belong to its thread; of others they are read under heap. */
-#include "codeheap/base/heaps.h"
 #include "codeheap/base/region.h"
-#include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/find.h"
 #include "codeheap/graph/handles.h"
 #include "invalidate/branch_way.h"
 #include "invalidate/sites.h"
 
+enum place_kind { STUBS, ENTRY, BRANCH, POINT, REF };
+
 /* A range that changes as a whole, in pool offsets, and where it may lead by itself. */
 struct place {
+	enum place_kind kind;
 	uint32_t at, end;
 	uint32_t leads_to; /* 0 = nowhere in the pool that stays */
-	uint32_t branch;   /* its index; 0 = none */
-	bool is_point, is_ref;
+	uint32_t index;    /* of the branch, or of the item */
 };
 
-/* Most walks are over two or three records: a call for each would be most of the cost. */
+/* From a kind on: the stubs with their veneer, the entry, branches, then patch points and refs. */
 struct walk {
 	const struct ch_heap *heap;
 	const struct ch__block *block;
-	bool has_entry, has_stubs;
+	enum place_kind next;
 	uint32_t branch, item;
 };
+
+static struct walk walk_from(enum place_kind first, const struct ch_heap *heap,
+			     const struct ch__block *block)
+{
+	return (struct walk){heap, block, first, ch__block_run(block), 0};
+}
 
 static uint32_t first_byte(const struct ch__block *block)
 {
 	return block->hot_offset + CH__INDEX_WORD_BYTES;
 }
 
-__attribute__((always_inline)) static inline struct walk walk_of(const struct ch_heap *heap,
-								 const struct ch__block *block)
+/* 0: the address is not in the pool. */
+static uint32_t offset_in_pool(const struct ch_heap *heap, uintptr_t exec)
 {
-	bool has_entry = ch__block_entry_kind(block) == CH_ENTRY_PATCH;
-	uint32_t first = ch__block_run(block);
-	return (struct walk){heap, block, has_entry, has_entry || first, first, 0};
+	return ch__pool_has(heap->pool, exec) ? ch__offset(heap, exec) : 0;
 }
 
-__attribute__((always_inline)) static inline bool next_branch(struct walk *w, struct place *p)
+static bool next_branch(struct walk *w, struct place *p)
 {
 	while (w->branch) {
 		uint32_t index = w->branch;
 		const struct ch__branch *branch = ch__branch_at(w->heap, index);
-		w->branch = ch__branch_after(w->heap, index);
-		if (!branch->site)
-			continue;
-		uintptr_t exec = ch__exec(w->heap, branch->site), exit = 0;
-		const uint8_t *read = ch__pool_read(w->heap->pool, exec);
 		uint32_t at = branch->site;
+		w->branch = ch__branch_after(w->heap, index);
+		if (!at)
+			continue;
+		const uint8_t *read = ch__pool_read(w->heap->pool, ch__exec(w->heap, at));
+		uintptr_t exit = 0;
 		if (ch__branch_has(branch, CH__BRANCH_OWN_EXIT))
 			exit = ch__branch_exit(w->heap, w->block, index);
-		bool is_ours = exit && ch__pool_has(w->heap->pool, exit);
-		uint32_t bytes = (uint32_t)ch__arch_site_bytes(ch__branch_kind(branch), read);
-		*p = (struct place){.at = at,
-				    .end = at + bytes,
-				    .branch = index,
-				    .leads_to = is_ours ? ch__offset(w->heap, exit) : 0};
+		*p = (struct place){
+			.kind = BRANCH,
+			.at = at,
+			.end = at + (uint32_t)ch__arch_site_bytes(ch__branch_kind(branch), read),
+			.leads_to = offset_in_pool(w->heap, exit),
+			.index = index};
 		return true;
 	}
 	return false;
 }
 
-__attribute__((always_inline)) static inline bool next_item(struct walk *w, struct place *p)
+static bool next_item(struct walk *w, struct place *p)
 {
 	const struct ch__side_list *list = w->block->side_list;
 	while (list && w->item < list->count) {
-		uint32_t i = w->item++;
-		if (list->kinds[i] != CH__ITEM_POINT && list->kinds[i] != CH__ITEM_REF)
+		uint32_t index = w->item++;
+		struct ch__item item = ch__side_items(list)[index];
+		if (list->kinds[index] == CH__ITEM_POINT)
+			*p = (struct place){POINT, item.at, item.at + CH_ARCH_DIVERTER_BYTES,
+					    item.value, index};
+		else if (list->kinds[index] == CH__ITEM_REF)
+			*p = (struct place){REF, item.at, item.at + sizeof(uintptr_t), 0, index};
+		else
 			continue;
-		struct ch__item item = ch__side_items(list)[i];
-		bool is_point = list->kinds[i] == CH__ITEM_POINT;
-		uint32_t bytes = is_point ? CH_ARCH_DIVERTER_BYTES : sizeof(uintptr_t);
-		*p = (struct place){.at = item.at,
-				    .end = item.at + bytes,
-				    .is_point = is_point,
-				    .is_ref = !is_point,
-				    .leads_to = is_point ? item.value : 0};
 		return true;
 	}
 	return false;
 }
 
-/* Entry, stubs with their veneer, branches, then patch points and refs. */
-__attribute__((always_inline)) static inline bool next_place(struct walk *w, struct place *p)
+static bool next_place(struct walk *w, struct place *p)
 {
 	const struct ch__block *block = w->block;
-	*p = (struct place){0};
-	if (w->has_entry) {
-		w->has_entry = false;
-		p->at = first_byte(block);
-		p->end = p->at + CH_ARCH_LANDING_BYTES + CH_ARCH_DIVERTER_BYTES;
-		return true;
+	bool is_patched = ch__block_entry_kind(block) == CH_ENTRY_PATCH;
+	if (w->next == STUBS) {
+		w->next = ENTRY;
+		if (is_patched || w->branch) {
+			uint32_t at = ch__cold_offset(w->heap, block) + CH__INDEX_WORD_BYTES;
+			uint32_t end = ch__offset(w->heap, ch__block_veneer_exec(w->heap, block));
+			end += is_patched ? CH_ARCH_VENEER_BYTES : 0;
+			*p = (struct place){.kind = STUBS, .at = at, .end = end};
+			return true;
+		}
 	}
-	if (w->has_stubs) {
-		w->has_stubs = false;
-		p->at = ch__cold_offset(w->heap, block) + CH__INDEX_WORD_BYTES;
-		p->end = ch__offset(w->heap, ch__block_veneer_exec(w->heap, block));
-		if (ch__block_entry_kind(block) == CH_ENTRY_PATCH)
-			p->end += CH_ARCH_VENEER_BYTES;
-		return true;
+	if (w->next == ENTRY) {
+		w->next = BRANCH;
+		if (is_patched) {
+			uint32_t at = first_byte(block);
+			uint32_t end = at + CH_ARCH_LANDING_BYTES + CH_ARCH_DIVERTER_BYTES;
+			*p = (struct place){.kind = ENTRY, .at = at, .end = end};
+			return true;
+		}
 	}
 	return next_branch(w, p) || next_item(w, p);
-}
-
-static bool is_stub(const struct ch_heap *heap, const struct ch__block *block, uint32_t offset)
-{
-	uint32_t base = ch__cold_offset(heap, block) + CH__INDEX_WORD_BYTES;
-	return block->cold_granules && offset >= base &&
-	       ch__exec(heap, offset) <= ch__block_veneer_exec(heap, block) &&
-	       (offset - base) % ch__stub_bytes(heap) == 0;
 }
 
 /* --- the thread's map of the block that it works on: without it each attach would read all the
  * records before it --- */
 
-static uint32_t end_of_word(uint32_t bit, uint32_t end)
+static bool any_bit(const uint8_t *bits, uint32_t from, uint32_t to)
 {
-	uint32_t next = (bit | 63) + 1;
-	return next < end ? next : end;
+	while (from < to && !(bits[from / 8] >> from % 8 & 1))
+		from++;
+	return from < to;
 }
 
-static uint64_t mask_of(uint32_t from, uint32_t to)
+static void set_bits(uint8_t *bits, uint32_t from, uint32_t to)
 {
-	return (~UINT64_C(0) >> (64 - (to - from))) << from % 64;
-}
-
-static bool any_bit(const uint64_t *words, uint32_t from, uint32_t to)
-{
-	for (uint32_t next; from < to; from = next) {
-		next = end_of_word(from, to);
-		if (words[from / 64] & mask_of(from, next))
-			return true;
-	}
-	return false;
-}
-
-static void set_bits(uint64_t *words, uint32_t from, uint32_t to)
-{
-	for (uint32_t next; from < to; from = next) {
-		next = end_of_word(from, to);
-		words[from / 64] |= mask_of(from, next);
-	}
-}
-
-static void clear_bits(uint64_t *words, uint32_t from, uint32_t to)
-{
-	for (uint32_t next; from < to; from = next) {
-		next = end_of_word(from, to);
-		words[from / 64] &= ~mask_of(from, next);
-	}
+	for (; from < to; from++)
+		bits[from / 8] |= (uint8_t)(1u << from % 8);
 }
 
 static void note(struct ch__site_map *map, uint32_t at, uint32_t end, uint32_t leads_to)
@@ -164,98 +138,92 @@ static void note(struct ch__site_map *map, uint32_t at, uint32_t end, uint32_t l
 		set_bits(map->targets, bit, bit + 1);
 }
 
-static bool reserve_map(struct ch_heap *heap, struct ch__site_map *map, uint32_t bits)
+/* Of a part of the block: whole granules, of a byte each in either. */
+static void clear_part(struct ch__site_map *map, uint32_t offset, uint32_t bytes)
 {
-	if (bits <= map->capacity)
-		return true;
-	uint64_t *words = ch__meta_alloc(heap->meta, (size_t)bits / 8 * 2);
-	if (!words)
-		return false;
-	if (map->capacity)
-		ch__meta_free(heap->meta, map->covered, (size_t)map->capacity / 8 * 2);
-	map->covered = words;
-	map->targets = words + bits / 64;
-	map->capacity = bits;
-	return true;
+	uint32_t at = (offset - map->base) / CH__GRANULE_BYTES;
+	memset(map->covered + at, 0, bytes / CH__GRANULE_BYTES);
+	memset(map->targets + at, 0, bytes / CH__GRANULE_BYTES);
 }
+_Static_assert(CH__GRANULE_BYTES == 8, "a granule has a byte of a site map");
 
 static bool is_of(const struct ch__site_map *map, const struct ch__block *block)
 {
-	return map->block == block && ch__block_state(block) == CH_BLOCK_OPEN &&
+	return map->block == block &&
 	       map->generation == atomic_load_explicit(&block->generation, memory_order_relaxed);
 }
 
-/* NULL: there is none of the block, and the records have to be read. */
-static const struct ch__site_map *map_of(const struct ch__thread *self,
-					 const struct ch__block *block)
+/* NULL: there is none of the block, and the records have to be read. Others attach to a block that
+ * is not OPEN, too. */
+static const struct ch__site_map *map_of(const struct ch__subject *s)
 {
-	return self->sites.is_made && is_of(&self->sites, block) ? &self->sites : NULL;
+	const struct ch__site_map *map = &s->self->sites;
+	bool is_whole = map->is_made && is_of(map, s->block);
+	return is_whole && ch__block_state(s->block) == CH_BLOCK_OPEN ? map : NULL;
 }
 
 /* From all that is attached. Without memory there is none. */
 static void make_map(struct ch_heap *heap, struct ch__site_map *map, const struct ch__block *block)
 {
 	uint32_t page_bytes = (uint32_t)1 << heap->pool->page_log2;
-	uint32_t base = block->hot_offset & ~(page_bytes - 1), hot = block->hot_offset;
+	uint32_t base = block->hot_offset & ~(page_bytes - 1);
 	uint32_t end = block->flags & CH__FLAG_SPAN ? ch__span_end(heap, block) : base + page_bytes;
-	if (!reserve_map(heap, map, end - base))
-		return;
+	uint32_t bytes = (end - base) / CH__GRANULE_BYTES;
+	if (end - base > map->capacity) {
+		uint8_t *maps = ch__meta_alloc(heap->meta, (size_t)bytes * 2);
+		if (!maps)
+			return;
+		ch__meta_free(heap->meta, map->covered, (size_t)map->capacity / 8 * 2);
+		map->covered = maps;
+		map->targets = maps + bytes;
+		map->capacity = end - base;
+	}
 	map->base = base;
-	uint32_t parts[2][2] = {{hot, hot + ch__hot_bytes(block)}, {0, 0}};
-	if (block->cold_granules) {
-		parts[1][0] = ch__cold_offset(heap, block);
-		parts[1][1] = parts[1][0] + ch__cold_bytes(block);
-	}
-	for (int i = 0; i < 2 && parts[i][0]; i++) {
-		clear_bits(map->covered, parts[i][0] - base, parts[i][1] - base);
-		clear_bits(map->targets, parts[i][0] - base, parts[i][1] - base);
-	}
-	struct walk w = walk_of(heap, block);
+	clear_part(map, block->hot_offset, ch__hot_bytes(block));
+	if (block->cold_granules)
+		clear_part(map, ch__cold_offset(heap, block), ch__cold_bytes(block));
+	struct walk w = walk_from(STUBS, heap, block);
 	for (struct place p; next_place(&w, &p);)
 		note(map, p.at, p.end, p.leads_to);
 	map->is_made = true;
 }
 
-void ch__sites_note(struct ch_heap *heap, struct ch__thread *self, const struct ch__block *block,
-		    uintptr_t exec, size_t bytes, uintptr_t exit)
+void ch__sites_note(const struct ch__subject *s, uintptr_t exec, size_t bytes, uintptr_t exit)
 {
 	enum { NOTED_WITHOUT = 8 };
-	struct ch__site_map *map = &self->sites;
-	uint32_t at = ch__offset(heap, exec);
-	if (!is_of(map, block)) {
-		map->block = ch__block_state(block) == CH_BLOCK_OPEN ? block : NULL;
-		map->generation = atomic_load_explicit(&block->generation, memory_order_relaxed);
+	struct ch__site_map *map = &s->self->sites;
+	if (ch__block_state(s->block) != CH_BLOCK_OPEN)
+		return;
+	if (!is_of(map, s->block)) {
+		map->block = s->block;
+		map->generation = atomic_load_explicit(&s->block->generation, memory_order_relaxed);
 		map->noted = 0;
 		map->is_made = false;
 	}
-	if (!map->block)
-		return;
-	if (!map->is_made && ++map->noted > NOTED_WITHOUT)
-		make_map(heap, map, block);
-	else if (map->is_made)
-		note(map, at, at + (uint32_t)bytes,
-		     exit && ch__pool_has(heap->pool, exit) ? ch__offset(heap, exit) : 0);
+	uint32_t at = ch__offset(s->heap, exec);
+	if (map->is_made)
+		note(map, at, at + (uint32_t)bytes, offset_in_pool(s->heap, exit));
+	else if (++map->noted > NOTED_WITHOUT)
+		make_map(s->heap, map, s->block);
 }
 
 /* --- when a site is attached --- */
 
-bool ch__sites_have_room(struct ch_heap *heap, struct ch__thread *self,
-			 const struct ch__block *block, uintptr_t exec, size_t bytes, bool is_ref)
+static bool has_room(const struct ch__subject *s, uint32_t at, uint32_t end, bool is_ref)
 {
-	uint32_t at = ch__offset(heap, exec), end = at + (uint32_t)bytes;
 	/* Of an OPEN block it is not known yet, and the first byte is inside of nothing. */
-	uint32_t entry = ch__offset(heap, ch__block_entry(heap, block));
+	uint32_t entry = ch__offset(s->heap, ch__block_entry(s->heap, s->block));
 	if (entry > at && entry < end)
 		return false;
-	const struct ch__site_map *map = map_of(self, block);
+	const struct ch__site_map *map = map_of(s);
 	uint32_t base = map ? map->base : 0;
 	if (map && !any_bit(map->covered, at - base, end - base) &&
 	    (is_ref || !any_bit(map->targets, at + 1 - base, end - base)))
 		return true;
-	struct walk w = walk_of(heap, block);
-	w.has_stubs &= block->cold_granules && end > ch__cold_offset(heap, block);
+	bool is_cold = s->block->cold_granules && end > ch__cold_offset(s->heap, s->block);
+	struct walk w = walk_from(is_cold ? STUBS : ENTRY, s->heap, s->block);
 	for (struct place p; next_place(&w, &p);) {
-		if (p.at < end && at < p.end && !(is_ref && p.is_ref))
+		if (p.at < end && at < p.end && !(is_ref && p.kind == REF))
 			return false;
 		if (p.leads_to > at && p.leads_to < end && !is_ref)
 			return false;
@@ -266,10 +234,14 @@ bool ch__sites_have_room(struct ch_heap *heap, struct ch__thread *self,
 static bool is_inside_a_place(const struct ch_heap *heap, const struct ch__block *block,
 			      uint32_t offset)
 {
-	struct walk w = walk_of(heap, block);
-	for (struct place p; next_place(&w, &p);)
-		if (offset > p.at && offset < p.end && !is_stub(heap, block, offset))
+	struct walk w = walk_from(STUBS, heap, block);
+	for (struct place p; next_place(&w, &p);) {
+		/* Others may lead to where a stub or the veneer begins. */
+		bool is_stub = p.kind == STUBS && (offset - p.at) % ch__stub_bytes(heap) == 0 &&
+			       ch__exec(heap, offset) <= ch__block_veneer_exec(heap, block);
+		if (offset > p.at && offset < p.end && !is_stub)
 			return true;
+	}
 	return false;
 }
 
@@ -282,19 +254,17 @@ static bool has_way_to(const struct ch_heap *heap, uintptr_t exec, uint32_t offs
 	       (!ch__block_is_data(heap, block) && !is_inside_a_place(heap, block, offset));
 }
 
-bool ch__sites_may_lead_to(struct ch_heap *heap, struct ch__thread *self,
-			   const struct ch__block *block, uintptr_t exec)
+static bool may_lead_to(const struct ch__subject *s, uintptr_t exec)
 {
-	if (!ch__pool_has(heap->pool, exec))
-		return true;
+	struct ch_heap *heap = s->heap;
 	uint32_t offset = ch__offset(heap, exec);
-	if (ch__block_has(heap, block, exec, 1)) {
-		const struct ch__site_map *map = map_of(self, block);
+	if (ch__block_has(heap, s->block, exec, 1)) {
+		const struct ch__site_map *map = map_of(s);
 		uint32_t bit = map ? offset - map->base : 0;
 		return (map && !any_bit(map->covered, bit, bit + 1)) ||
-		       !is_inside_a_place(heap, block, offset);
+		       !is_inside_a_place(heap, s->block, offset);
 	}
-	if (ch__block_state(block) != CH_BLOCK_OPEN)
+	if (ch__block_state(s->block) != CH_BLOCK_OPEN)
 		return has_way_to(heap, exec, offset);
 	ch__heap_lock(heap);
 	bool may = has_way_to(heap, exec, offset);
@@ -302,68 +272,61 @@ bool ch__sites_may_lead_to(struct ch_heap *heap, struct ch__thread *self,
 	return may;
 }
 
-/* --- when a block is committed --- */
-
-struct used {
-	uint32_t hot, hot_end, cold, cold_end, entry;
-};
-
-static bool is_used(const struct used *used, uint32_t from, uint32_t to)
+bool ch__sites_allow(const struct ch__subject *s, uintptr_t exec, size_t bytes, uintptr_t exit,
+		     bool is_ref)
 {
-	return (from >= used->hot && to <= used->hot_end) ||
-	       (from >= used->cold && to <= used->cold_end);
+	uint32_t at = ch__offset(s->heap, exec);
+	if (!has_room(s, at, at + (uint32_t)bytes, is_ref) || (exit > exec && exit < exec + bytes))
+		return false;
+	return !ch__pool_has(s->heap->pool, exit) || may_lead_to(s, exit);
 }
 
-static struct used used_of(const struct ch_heap *heap, const struct ch__block *block,
-			   const struct ch_code *code)
+/* --- when a block is committed --- */
+
+static bool is_used(const struct ch_heap *heap, const struct ch__block *block,
+		    const struct ch_code *code, uint32_t from, uint32_t to)
 {
-	uint32_t exec = first_byte(block), cold_bytes = ch__cold_bytes(block);
-	struct used used = {.hot = exec + code->used_from,
-			    .hot_end = exec + code->used_to,
-			    .entry = exec + code->entry_offset};
-	if (cold_bytes) {
-		used.cold = ch__cold_offset(heap, block) + CH__INDEX_WORD_BYTES;
-		used.cold_end = ch__cold_offset(heap, block) + cold_bytes -
-				(code->cold_bytes - code->cold_used);
-	}
-	return used;
+	uint32_t hot = first_byte(block);
+	if (from >= hot + code->used_from && to <= hot + code->used_to)
+		return true;
+	uint32_t cold = ch__cold_offset(heap, block), unused = code->cold_bytes - code->cold_used;
+	return block->cold_granules && from >= cold + CH__INDEX_WORD_BYTES &&
+	       to <= cold + ch__cold_bytes(block) - unused;
 }
 
 /* Bytes that the VM wrote after it attached them. */
 static bool bytes_are_kept(const struct ch_heap *heap, const struct ch__block *block,
 			   const struct place *p)
 {
-	uintptr_t exec = ch__exec(heap, p->at);
+	uintptr_t exec = ch__exec(heap, p->at), gate = exec + CH_ARCH_LANDING_BYTES;
 	const uint8_t *read = ch__pool_read(heap->pool, exec);
-	if (p->branch) {
-		enum ch__site kind = ch__branch_kind(ch__branch_at(heap, p->branch));
+	if (p->kind == BRANCH) {
+		enum ch__site kind = ch__branch_kind(ch__branch_at(heap, p->index));
 		return ch__arch_site_is_valid(kind, read, exec) &&
-		       ch__branch_leads_to(heap, block, p->branch) ==
-			       ch__branch_exit(heap, block, p->branch);
+		       ch__branch_leads_to(heap, block, p->index) ==
+			       ch__branch_exit(heap, block, p->index);
 	}
-	if (p->is_point)
+	if (p->kind == POINT)
 		return ch__arch_diverter_is_valid(read, exec, ch__exec(heap, p->leads_to));
-	if (p->at == first_byte(block) && ch__block_entry_kind(block) == CH_ENTRY_PATCH)
-		return ch__arch_landing_is_there(read) &&
-		       ch__arch_diverter_is_valid(read + CH_ARCH_LANDING_BYTES,
-						  exec + CH_ARCH_LANDING_BYTES,
-						  ch__block_veneer_exec(heap, block));
-	return true;
+	return p->kind == REF ||
+	       (ch__arch_landing_is_there(read) &&
+		ch__arch_diverter_is_valid(read + CH_ARCH_LANDING_BYTES, gate,
+					   ch__block_veneer_exec(heap, block)));
 }
 
-bool ch__sites_are_sound(struct ch_heap *heap, const struct ch__block *block,
+bool ch__sites_are_sound(const struct ch_heap *heap, const struct ch__block *block,
 			 const struct ch_code *code)
 {
-	struct used used = used_of(heap, block, code);
-	struct walk w = walk_of(heap, block);
-	w.has_stubs = false; /* they lie before what the VM may use, which always stays */
+	uint32_t entry = first_byte(block) + code->entry_offset;
+	/* Stubs lie before what the VM may use, which always stays. */
+	struct walk w = walk_from(ENTRY, heap, block);
 	for (struct place p; next_place(&w, &p);) {
-		if (!is_used(&used, p.at, p.end))
+		if (!is_used(heap, block, code, p.at, p.end))
 			return false;
 		if (p.leads_to && ch__block_has(heap, block, ch__exec(heap, p.leads_to), 1) &&
-		    !is_used(&used, p.leads_to, p.leads_to + 1))
+		    !is_used(heap, block, code, p.leads_to, p.leads_to + 1))
 			return false;
-		if (used.entry > p.at && used.entry < p.end)
+		if (entry > p.at && entry < p.end)
 			return false;
 		if (!bytes_are_kept(heap, block, &p))
 			return false;
@@ -373,46 +336,47 @@ bool ch__sites_are_sound(struct ch_heap *heap, const struct ch__block *block,
 
 enum ch_status ch_ref_attach(struct ch_block block, const void *at)
 {
+	uintptr_t exec = (uintptr_t)at;
 	struct ch__subject s;
 	enum ch_status status = ch__subject_open_code(block, true, &s);
 	if (status != CH_OK)
 		return status;
-	if (!ch__block_has(s.heap, s.block, (uintptr_t)at, sizeof(uintptr_t)))
+	if (!ch__block_has(s.heap, s.block, exec, sizeof(uintptr_t)))
 		return CH_E_ARG;
-	if (!ch__sites_have_room(s.heap, s.self, s.block, (uintptr_t)at, sizeof(uintptr_t), true))
+	if (!ch__sites_allow(&s, exec, sizeof(uintptr_t), 0, true))
 		return CH_E_SITE;
-	struct ch__item item = {.at = ch__offset(s.heap, (uintptr_t)at)};
+	struct ch__item item = {.at = ch__offset(s.heap, exec)};
 	status = ch__side_add(s.heap, s.self, s.block, CH__ITEM_REF, item, NULL);
 	if (status == CH_OK)
-		ch__sites_note(s.heap, s.self, s.block, (uintptr_t)at, sizeof(uintptr_t), 0);
+		ch__sites_note(&s, exec, sizeof(uintptr_t), 0);
 	return status;
 }
 
 /* --- sites, for disassemblers --- */
 
-/* user: of a patch point, the item behind its own. */
 static struct ch_site site_of(const struct ch_heap *heap, const struct ch__block *block,
-			      const struct place *p, const struct ch__item *user)
+			      const struct place *p)
 {
 	uintptr_t exec = ch__exec(heap, p->at);
 	const uint8_t *read = ch__pool_read(heap->pool, exec);
 	struct ch_site site = {.at = (const uint8_t *)exec};
-	if (p->branch) {
-		const struct ch__branch *branch = ch__branch_at(heap, p->branch);
+	if (p->kind == BRANCH) {
+		const struct ch__branch *branch = ch__branch_at(heap, p->index);
 		site.kind = CH_SITE_BRANCH;
-		site.leads_to = (const void *)ch__branch_leads_to(heap, block, p->branch);
+		site.leads_to = (const void *)ch__branch_leads_to(heap, block, p->index);
 		site.branch_kind = (enum ch_branch_kind)ch__branch_kind(branch);
 		site.is_linked = ch__branch_target(branch) != 0;
-		site.branch = ch__branch_handle(heap, p->branch);
+		site.branch = ch__branch_handle(heap, p->index);
 		site.user = branch->user;
-	} else if (p->is_ref) {
+	} else if (p->kind == REF) {
 		site.kind = CH_SITE_REF;
 		memcpy(&site.word, read, sizeof site.word);
 	} else {
+		struct ch__item user = ch__side_items(block->side_list)[p->index + 1];
 		site.kind = CH_SITE_PATCH_POINT;
 		site.leads_to = (const void *)ch__exec(heap, p->leads_to);
 		site.is_linked = ch__arch_diverter_is_armed(read);
-		site.user = (void *)((uintptr_t)user->value << 32 | user->at);
+		site.user = (void *)((uintptr_t)user.value << 32 | user.at);
 	}
 	return site;
 }
@@ -420,57 +384,44 @@ static struct ch_site site_of(const struct ch_heap *heap, const struct ch__block
 static void visit_sites(const struct ch_heap *heap, const struct ch__block *block,
 			bool (*visit)(void *arg, const struct ch_site *site), void *arg)
 {
-	struct walk w = walk_of(heap, block);
-	w.has_entry = w.has_stubs = false;
+	struct walk w = walk_from(BRANCH, heap, block);
 	for (struct place p; next_place(&w, &p);) {
-		const struct ch__item *user =
-			p.is_point ? &ch__side_items(block->side_list)[w.item] : NULL;
-		struct ch_site site = site_of(heap, block, &p, user);
+		struct ch_site site = site_of(heap, block, &p);
 		if (!visit(arg, &site))
 			return;
-		if (!p.branch)
+		if (p.kind != BRANCH)
 			continue;
 		site.kind = CH_SITE_STUB;
-		site.at = (const uint8_t *)ch__stub_exec(heap, block, p.branch);
+		site.at = (const uint8_t *)ch__stub_exec(heap, block, p.index);
 		site.leads_to = NULL;
 		if (!visit(arg, &site))
 			return;
 	}
 }
 
-/* 0: stale, or found dead: its refs may lead to what the VM has freed. */
-static uint32_t resolve_alive(struct ch_heap *heap, struct ch_block handle, uintptr_t *exec)
-	CH_REQUIRES(ch__role_heap)
-{
-	struct ch__thread *self = ch__thread_or_guest(heap);
-	ch__region_enter(self);
-	uint32_t index = ch__block_resolve(heap, handle);
-	if (index && !ch__block_is_alive(heap, ch__block_at(heap, index)))
-		index = 0;
-	if (index)
-		*exec = ch__exec(heap, ch__block_at(heap, index)->hot_offset);
-	ch__region_leave(self);
-	return index;
-}
-
 enum ch_status ch_block_sites(struct ch_block handle,
 			      bool (*visit)(void *arg, const struct ch_site *site), void *arg)
 {
-	if (ch__is_marking())
-		return CH_E_STATE;
-	struct ch_heap *heap = ch__handle_heap(handle.bits);
-	if (!heap)
-		return CH_E_STALE;
 	/* The heap lock keeps branches linked as they are and the block from being swept. */
-	ch__heap_lock(heap);
-	uintptr_t exec = 0; /* a scan of this stack meanwhile finds the block */
-	uint32_t index = resolve_alive(heap, handle, &exec);
+	enum ch_status status;
+	struct ch_heap *heap = ch__handle_lock(handle.bits, &status);
+	if (!heap)
+		return status;
+	struct ch__thread *self = ch__thread_or_guest(heap);
+	ch__region_enter(self);
+	/* The refs of one that was found dead may lead to what the VM has freed. */
+	uint32_t index = ch__block_resolve_alive(heap, handle);
+	const struct ch__block *block = ch__block_at(heap, index);
+	/* A scan of this stack meanwhile finds the block. */
+	uintptr_t exec = index ? ch__exec(heap, block->hot_offset) : 0;
+	ch__region_leave(self);
 	if (index) {
 		ch__heap_lend(heap);
-		visit_sites(heap, ch__block_at(heap, index), visit, arg);
+		visit_sites(heap, block, visit, arg);
 		ch__heap_take_back(heap);
+		status = CH_OK;
 	}
 	ch__heap_unlock(heap);
 	__asm__ volatile("" ::"m"(exec));
-	return index ? CH_OK : CH_E_STALE;
+	return status;
 }

@@ -4,17 +4,14 @@
  * then the branch is linked if both ends live. Entered from the trampoline with the registers of
  * the site; it leaves through regs->pc. */
 #include "codeheap/base/region.h"
-#include "codeheap/graph/block_parts.h"
-#include "codeheap/graph/branch.h"
 #include "codeheap/graph/find.h"
 #include "codeheap/graph/handles.h"
-#include "invalidate/stub.h"
+#include "invalidate/branch_way.h"
+#include "invalidate/link.h"
 
 enum { ASKED_AT_MOST = 8 };
 
 struct hit {
-	struct ch_heap *heap;
-	uint32_t index; /* of the branch */
 	struct ch_branch branch;
 	void *branch_user;
 	struct ch_vm *vm;
@@ -22,43 +19,30 @@ struct hit {
 	uintptr_t linked; /* entry of the target, when another thread linked it meanwhile */
 };
 
-/* The source block is on this thread's stack, so its records stand still. */
-static bool read_hit(struct hit *hit, struct ch__thread *self, uintptr_t return_address)
+/* 0: the block may not be jumped to. The look at its state acquires what its commit wrote. */
+static uintptr_t entry_of(const struct ch_heap *heap, uint32_t index)
 {
-	struct ch_heap *heap = hit->heap;
-	hit->index = ch__arch_stub_index(ch__pool_read(heap->pool, return_address));
+	const struct ch__block *block = ch__block_at(heap, index);
+	return index && ch__block_may_run(heap, block) == CH_OK ? ch__block_entry(heap, block) : 0;
+}
+
+/* The source block is on this thread's stack, so its records stand still. */
+static bool read_hit(struct hit *hit, struct ch_heap *heap, struct ch__thread *self,
+		     uintptr_t return_address)
+{
+	uint32_t index = ch__arch_stub_index(ch__pool_read(heap->pool, return_address));
 	ch__region_enter(self);
-	const struct ch__branch *branch = ch__branch_at(heap, hit->index);
+	const struct ch__branch *branch = ch__branch_at(heap, index);
 	uint32_t source = ch__find_frozen(heap, return_address - 1);
 	if (source) {
 		const struct ch__owner *owner =
 			ch__owner_at(heap, ch__block_at(heap, source)->owner);
-		uint32_t target = ch__branch_target(branch);
-		hit->branch = ch__branch_handle(heap, hit->index);
-		hit->branch_user = branch->user;
-		hit->vm = owner->vm;
-		hit->fallback = owner->fallback;
-		/* The loser of a race on this stub finds it linked, and so to what is LIVE: the
-		 * look at its state acquires what its commit wrote. */
-		if (target && ch__block_is_alive(heap, ch__block_at(heap, target)) &&
-		    ch__block_state(ch__block_at(heap, target)) == CH_BLOCK_LIVE)
-			hit->linked = ch__block_entry(heap, ch__block_at(heap, target));
+		/* The loser of a race on this stub finds it linked. */
+		*hit = (struct hit){ch__branch_handle(heap, index), branch->user, owner->vm,
+				    owner->fallback, entry_of(heap, ch__branch_target(branch))};
 	}
 	ch__region_leave(self);
 	return source != 0;
-}
-
-/* Entry of a block that may be jumped to; from here on the address on the stack keeps it. */
-static uintptr_t entry_of(struct ch_heap *heap, struct ch__thread *self, struct ch_block handle)
-{
-	ch__region_enter(self);
-	uint32_t index = ch__block_resolve(heap, handle);
-	const struct ch__block *block = index ? ch__block_at(heap, index) : NULL;
-	uintptr_t entry = 0;
-	if (block && ch__block_is_alive(heap, block) && ch__block_state(block) == CH_BLOCK_LIVE)
-		entry = ch__block_entry(heap, block);
-	ch__region_leave(self);
-	return entry;
 }
 
 static struct ch__thread *thread_of_now(const struct ch_heap *heap)
@@ -75,8 +59,8 @@ static void stub_hit(struct ch__arch_stub_context *context, struct ch__arch_regs
 	/* The context is the heap's first field. */
 	struct ch_heap *heap = (struct ch_heap *)(void *)context;
 	struct ch__thread *self = thread_of_now(heap);
-	struct hit hit = {.heap = heap};
-	if (!read_hit(&hit, self, return_address))
+	struct hit hit;
+	if (!read_hit(&hit, heap, self, return_address))
 		ch__panic("a stub without a block was taken");
 	CH__COUNT(self->counters.branch_hits, 1);
 	if (hit.linked) {
@@ -94,16 +78,18 @@ static void stub_hit(struct ch__arch_stub_context *context, struct ch__arch_regs
 		if (!block.bits)
 			return;
 		self = thread_of_now(heap);
-		enum ch_status status = ch_branch_link(hit.branch, block);
 		/* CH_E_STATE: the source is not entrant any more: go on unlinked. */
-		uintptr_t entry = entry_of(heap, self, block);
+		enum ch_status status = ch_branch_link(hit.branch, block);
+		/* From here on the address on the stack keeps the block. */
+		ch__region_enter(self);
+		uintptr_t entry = entry_of(heap, ch__block_resolve(heap, block));
+		ch__region_leave(self);
+		if (status != CH_OK || !entry)
+			CH__COUNT(self->counters.branch_hits_stale, 1);
 		if (entry) {
-			if (status != CH_OK)
-				CH__COUNT(self->counters.branch_hits_stale, 1);
 			regs->pc = entry;
 			return;
 		}
-		CH__COUNT(self->counters.branch_hits_stale, 1);
 	}
 	/* Given up: every answer died before it could be entered. The callback has set pc. */
 }

@@ -69,8 +69,7 @@ struct ch__moves ch__branch_moves = {
 			/* Of a LIVE block under heap, too. */
 			{"attach", CH__BRANCH_NONE, CH__BRANCH_UNLINKED, REGION},
 			{"link_locked", CH__BRANCH_UNLINKED, CH__BRANCH_LINKED, HEAP_AND_REGION},
-			{"ch__branch_unlink", CH__BRANCH_LINKED, CH__BRANCH_UNLINKED,
-			 HEAP_AND_REGION},
+			{"unlink_branch", CH__BRANCH_LINKED, CH__BRANCH_UNLINKED, HEAP_AND_REGION},
 			{"ch__branches_free", CH__BRANCH_UNLINKED, CH__BRANCH_NONE, HEAP},
 		},
 };
@@ -84,8 +83,8 @@ struct ch__moves ch__gate_moves = {
 	.states_count = 2,
 	.rows =
 		{
-			{"ch__entry_close", CH__GATE_OPEN, CH__GATE_SHUT, HEAP_AND_REGION},
-			{"ch__exits_divert", CH__GATE_OPEN, CH__GATE_SHUT, HEAP_AND_REGION},
+			{"shut", CH__GATE_OPEN, CH__GATE_SHUT, HEAP_AND_REGION},
+			{"shut_entry", CH__GATE_OPEN, CH__GATE_SHUT, HEAP_AND_REGION},
 		},
 };
 

@@ -50,7 +50,7 @@ struct ch__site_map {
 	bool is_made;
 	uint32_t base;                 /* pool offset of the first bit */
 	uint32_t capacity;             /* bits in each */
-	uint64_t *covered, *targets;
+	uint8_t *covered, *targets;
 };
 
 /* What a thread shows of itself before it stands still: written by the thread, then its state;

@@ -12,7 +12,7 @@
 #include "codeheap/graph/tell.h"
 #include "codeheap/life/life.h"
 #include "invalidate/assumption.h"
-#include "invalidate/stub.h"
+#include "invalidate/link.h"
 
 #include <errno.h>
 

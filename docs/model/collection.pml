@@ -143,8 +143,8 @@ byte g_run[2];
 
 /* --- invalidation --- */
 
-/* ch__invalidate_block; order: entry (ch__entry_close), incoming branches (ch__block_unlink,
- * ch__branch_unlink), state. */
+/* ch__invalidate_block; order: entry (shut_entry), incoming branches (ch__block_unlink,
+ * unlink_branch), state. */
 inline invalidate_D(t) {
 	atomic {
 		!heap_lock && GATE ->

@@ -65,7 +65,7 @@ inline open_and_emit(side, t) {
 	:: else -> LEAVE(side, t)
 	fi
 }
-/* link_locked, ch__branch_unlink */
+/* link_locked, unlink_branch */
 inline link_or_unlink(side, t) {
 	LOCK(side, t);
 	enter(side, t);

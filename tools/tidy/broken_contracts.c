@@ -117,7 +117,8 @@ void unlinks_outside_of_one(struct ch_heap *heap);
 void unlinks_outside_of_one(struct ch_heap *heap)
 {
 	ch__heap_lock(heap);
-	ch__branch_unlink(heap, 1, true); /* expected-warning {{holding role 'ch__role_region'}} */
+	/* expected-warning@+1 {{holding role 'ch__role_region'}} */
+	ch__block_unlink(heap, 1, true, true);
 	ch__heap_unlock(heap);
 }
 
