@@ -59,25 +59,6 @@ static bool grow(struct ch_heap *heap, struct ch__assumption *fact)
 	return true;
 }
 
-static enum ch_status assume(struct ch__subject *s, uint32_t index, struct ch_assumption handle)
-	CH_REQUIRES(ch__role_heap)
-{
-	uint32_t fact_index = resolve(s->heap, handle);
-	if (!fact_index)
-		return CH_E_STALE;
-	struct ch__assumption *fact = ch__assumption_at(s->heap, fact_index);
-	if (!grow(s->heap, fact))
-		return CH_E_MEMORY;
-	struct ch__item item = {.at = fact_index, .value = fact->count};
-	uint32_t at = s->block->side_list ? s->block->side_list->count : 0;
-	enum ch_status status = ch__side_need_locked(s->heap, s->self, s->block, 1);
-	if (status == CH_OK)
-		status = ch__side_add(s->heap, s->self, s->block, CH__ITEM_ASSUME, item, NULL);
-	if (status == CH_OK)
-		fact->dependents[fact->count++] = (struct ch__dependent){index, at};
-	return status;
-}
-
 enum ch_status ch_block_assume(struct ch_block handle, struct ch_assumption assumption)
 {
 	struct ch__subject s;
@@ -85,7 +66,20 @@ enum ch_status ch_block_assume(struct ch_block handle, struct ch_assumption assu
 	if (status != CH_OK)
 		return status;
 	ch__heap_lock(s.heap);
-	status = assume(&s, ch__handle_index(handle.bits), assumption);
+	uint32_t index = resolve(s.heap, assumption);
+	struct ch__assumption *fact = index ? ch__assumption_at(s.heap, index) : NULL;
+	if (!fact)
+		status = CH_E_STALE;
+	else if (!grow(s.heap, fact))
+		status = CH_E_MEMORY;
+	else
+		status = ch__side_need_locked(s.heap, s.self, s.block, 1);
+	if (status == CH_OK) {
+		uint32_t block = ch__handle_index(handle.bits), at = s.block->side_list->count;
+		struct ch__item item = {.at = index, .value = fact->count};
+		status = ch__side_add(s.heap, s.self, s.block, CH__ITEM_ASSUME, item, NULL);
+		fact->dependents[fact->count++] = (struct ch__dependent){block, at};
+	}
 	ch__heap_unlock(s.heap);
 	return status;
 }

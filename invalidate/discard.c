@@ -8,7 +8,6 @@
 #include "codeheap/base/vm.h"
 #include "codeheap/graph/side_list.h"
 #include "codeheap/graph/handles.h"
-#include "invalidate/discard.h"
 #include "invalidate/invalidate.h"
 
 /* Whether the record is that of a block of the vm, or of any if NULL: owners come and go. */

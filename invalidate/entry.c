@@ -16,7 +16,6 @@ static void note_replaced(struct ch_heap *heap, uint32_t index)
 static enum ch_status set_entry(struct ch_heap *heap, uint32_t owner_index, uint32_t index)
 {
 	struct ch__owner *owner = ch__owner_at(heap, owner_index);
-	struct ch__block *block = ch__block_at(heap, index);
 	if (!ch__owner_is_alive(heap, owner) || ch__owner_is_released(owner))
 		return CH_E_STALE;
 	if (!index) {
@@ -24,6 +23,7 @@ static enum ch_status set_entry(struct ch_heap *heap, uint32_t owner_index, uint
 		ch__owner_reset_cell(owner);
 		return CH_OK;
 	}
+	struct ch__block *block = ch__block_at(heap, index);
 	/* Invalidation and death of a block look for it in its own owner's cell only. */
 	if (block->owner != owner_index)
 		return CH_E_ARG;

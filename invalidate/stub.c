@@ -11,38 +11,11 @@
 
 enum { ASKED_AT_MOST = 8 };
 
-struct hit {
-	struct ch_branch branch;
-	void *branch_user;
-	struct ch_vm *vm;
-	const void *fallback;
-	uintptr_t linked; /* entry of the target, when another thread linked it meanwhile */
-};
-
 /* 0: the block may not be jumped to. The look at its state acquires what its commit wrote. */
 static uintptr_t entry_of(const struct ch_heap *heap, uint32_t index)
 {
 	const struct ch__block *block = ch__block_at(heap, index);
 	return index && ch__block_may_run(heap, block) == CH_OK ? ch__block_entry(heap, block) : 0;
-}
-
-/* The source block is on this thread's stack, so its records stand still. */
-static bool read_hit(struct hit *hit, struct ch_heap *heap, struct ch__thread *self,
-		     uintptr_t return_address)
-{
-	uint32_t index = ch__arch_stub_index(ch__pool_read(heap->pool, return_address));
-	ch__region_enter(self);
-	const struct ch__branch *branch = ch__branch_at(heap, index);
-	uint32_t source = ch__find_frozen(heap, return_address - 1);
-	if (source) {
-		const struct ch__owner *owner =
-			ch__owner_at(heap, ch__block_at(heap, source)->owner);
-		/* The loser of a race on this stub finds it linked. */
-		*hit = (struct hit){ch__branch_handle(heap, index), branch->user, owner->vm,
-				    owner->fallback, entry_of(heap, ch__branch_target(branch))};
-	}
-	ch__region_leave(self);
-	return source != 0;
 }
 
 static struct ch__thread *thread_of_now(const struct ch_heap *heap)
@@ -59,27 +32,38 @@ static void stub_hit(struct ch__arch_stub_context *context, struct ch__arch_regs
 	/* The context is the heap's first field. */
 	struct ch_heap *heap = (struct ch_heap *)(void *)context;
 	struct ch__thread *self = thread_of_now(heap);
-	struct hit hit;
-	if (!read_hit(&hit, heap, self, return_address))
+	uint32_t index = ch__arch_stub_index(ch__pool_read(heap->pool, return_address));
+	const struct ch__branch *branch = ch__branch_at(heap, index);
+	ch__region_enter(self);
+	uint32_t source = ch__find_frozen(heap, return_address - 1);
+	/* The loser of a race on this stub finds it linked. */
+	uintptr_t linked = source ? entry_of(heap, ch__branch_target(branch)) : 0;
+	ch__region_leave(self);
+	if (!source)
 		ch__panic("a stub without a block was taken");
 	CH__COUNT(self->counters.branch_hits, 1);
-	if (hit.linked) {
+	if (linked) {
 		CH__COUNT(self->counters.branch_hits_stale, 1);
-		regs->pc = hit.linked;
+		regs->pc = linked;
 		return;
 	}
+	/* The source block is on this thread's stack, so its records stand still. */
+	const struct ch__owner *owner = ch__owner_at(heap, ch__block_at(heap, source)->owner);
+	const struct ch_vm *vm = owner->vm;
+	struct ch_branch handle = ch__branch_handle(heap, index);
+	void *user = branch->user;
 	for (int asked = 0; asked < ASKED_AT_MOST; asked++) {
-		regs->pc = (uintptr_t)hit.fallback;
+		regs->pc = (uintptr_t)owner->fallback;
 		/* Under no lock, and nothing is noted that must be undone: the callback may leave
 		 * by an exception, a longjmp or a cancellation (I14). */
 		ch__holds_nothing();
-		struct ch_block block = hit.vm->ops.branch_hit(
-			hit.vm->user, hit.branch, hit.branch_user, (struct ch_regs *)(void *)regs);
+		struct ch_block block = vm->ops.branch_hit(vm->user, handle, user,
+							   (struct ch_regs *)(void *)regs);
 		if (!block.bits)
 			return;
 		self = thread_of_now(heap);
 		/* CH_E_STATE: the source is not entrant any more: go on unlinked. */
-		enum ch_status status = ch_branch_link(hit.branch, block);
+		enum ch_status status = ch_branch_link(handle, block);
 		/* From here on the address on the stack keeps the block. */
 		ch__region_enter(self);
 		uintptr_t entry = entry_of(heap, ch__block_resolve(heap, block));

@@ -3,7 +3,7 @@
  * what invalidate/discard.c has invalidated, save what stacks hold. */
 #include "codeheap/base/park.h"
 #include "codeheap/base/trigger.h"
-#include "invalidate/discard.h"
+#include "invalidate/invalidate.h"
 
 enum ch_status ch_vm_discard(struct ch_heap *heap, struct ch_vm *vm, size_t *freed, size_t *kept)
 {
