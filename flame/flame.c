@@ -8,41 +8,38 @@ enum { FIRST_ROOM = 64 };
 
 /* --- tables --- */
 
-void *ch__flame_grown(struct ch__meta *meta, void *array, size_t *room, size_t wanted,
-		      size_t item_bytes)
+bool ch__flame_reserve(struct ch__meta *meta, void *pointer, size_t *room, size_t wanted,
+		       size_t item_bytes)
 {
+	void *array;
 	if (wanted <= *room)
-		return array;
+		return true;
 	size_t grown = *room ? *room : FIRST_ROOM;
 	while (grown < wanted)
 		grown *= 2;
 	/* Indices are of 32 bits. */
 	void *fresh = grown > UINT32_MAX ? NULL : ch__meta_alloc(meta, grown * item_bytes);
 	if (!fresh)
-		return NULL;
+		return false;
+	memcpy(&array, pointer, sizeof array);
 	if (array)
 		memcpy(fresh, array, *room * item_bytes);
 	ch__meta_free(meta, array, *room * item_bytes);
+	memcpy(pointer, &fresh, sizeof fresh);
 	*room = grown;
-	return fresh;
+	return true;
 }
 
 static bool reserve_frame(struct ch__flame *flame)
 {
-	void *frames = ch__flame_grown(flame->meta, flame->frames, &flame->frames_room,
-				       flame->frames_used + 1, sizeof *flame->frames);
-	if (frames)
-		flame->frames = frames;
-	return frames != NULL;
+	return ch__flame_reserve(flame->meta, &flame->frames, &flame->frames_room,
+				 flame->frames_used + 1, sizeof *flame->frames);
 }
 
 static bool reserve_node(struct ch__flame *flame)
 {
-	void *nodes = ch__flame_grown(flame->meta, flame->nodes, &flame->nodes_room,
-				      flame->nodes_used + 1, sizeof *flame->nodes);
-	if (nodes)
-		flame->nodes = nodes;
-	return nodes != NULL;
+	return ch__flame_reserve(flame->meta, &flame->nodes, &flame->nodes_room,
+				 flame->nodes_used + 1, sizeof *flame->nodes);
 }
 
 static uint32_t hash_of_name(const char *name, enum ch__flame_kind kind)

@@ -3,6 +3,9 @@
  * are not written: a name stays what it is to every reader. */
 #include "flame/flame_tree.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+
 static void put_frame(struct ch__flame_text *out, const char *name)
 {
 	while (*name) {
@@ -19,9 +22,9 @@ static void put_stack(struct ch__flame_text *out, const char *const *names, uint
 			ch__flame_put(out, ";", 1);
 		put_frame(out, names[i]);
 	}
-	ch__flame_put(out, " ", 1);
-	ch__flame_put_number(out, weight);
-	ch__flame_put(out, "\n", 1);
+	char end[32];
+	snprintf(end, sizeof end, " %" PRIu64 "\n", weight);
+	ch__flame_put_text(out, end);
 }
 
 bool ch__flame_write_folded(struct ch__flame *flame, bool is_reversed, ch__flame_write *write,
@@ -36,14 +39,11 @@ bool ch__flame_write_folded(struct ch__flame *flame, bool is_reversed, ch__flame
 	bool goes_on = ch__flame_walk_begin(&walk, flame, is_reversed, true);
 	while (goes_on && !out.has_failed) {
 		step = ch__flame_walk_next(&walk, &box);
-		if (step != CH__FLAME_BOX)
-			break;
-		void *grown = ch__flame_grown(flame->meta, names, &room, (size_t)box.depth + 1,
-					      sizeof *names);
-		goes_on = grown != NULL;
+		goes_on = step == CH__FLAME_BOX &&
+			  ch__flame_reserve(flame->meta, &names, &room, (size_t)box.depth + 1,
+					    sizeof *names);
 		if (!goes_on)
 			break;
-		names = grown;
 		names[box.depth] = box.name;
 		if (box.self)
 			put_stack(&out, names, box.depth, box.self);

@@ -5,6 +5,10 @@
  * from exact sums, by one rule for all: boxes never leave their parents or overlap. */
 #include "flame/flame_tree.h"
 
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+
 __extension__ typedef unsigned __int128 product;
 
 enum {
@@ -56,34 +60,16 @@ static void put(struct picture *picture, const char *text)
 	ch__flame_put_text(&picture->out, text);
 }
 
-static void put_number(struct picture *picture, uint64_t number)
+/* Words of this file and whole numbers: decimals are what printf writes as the locale says. */
+__attribute__((format(printf, 2, 3))) static void put_format(struct picture *picture,
+							      const char *format, ...)
 {
-	ch__flame_put_number(&picture->out, number);
-}
-
-static void put_attribute(struct picture *picture, const char *name, uint64_t number)
-{
-	put(picture, " ");
-	put(picture, name);
-	put(picture, "=\"");
-	put_number(picture, number);
-	put(picture, "\"");
-}
-
-/* Parts of a pixel. Decimals are written by hand: printf writes them as the locale says. */
-static void put_pixels(struct picture *picture, const char *name, uint64_t parts)
-{
-	char decimals[] = {'.',
-			   (char)('0' + parts / 100 % 10),
-			   (char)('0' + parts / 10 % 10),
-			   (char)('0' + parts % 10),
-			   '"',
-			   0};
-	put(picture, " ");
-	put(picture, name);
-	put(picture, "=\"");
-	put_number(picture, parts / PARTS);
-	put(picture, decimals);
+	char text[512];
+	va_list values;
+	va_start(values, format);
+	vsnprintf(text, sizeof text, format, values);
+	va_end(values);
+	put(picture, text);
 }
 
 /* 1,234,567 */
@@ -92,23 +78,16 @@ static void put_grouped(struct picture *picture, uint64_t number)
 	uint64_t unit = 1;
 	while (number / unit >= 1000)
 		unit *= 1000;
-	put_number(picture, number / unit);
-	for (unit /= 1000; unit; unit /= 1000) {
-		uint64_t group = number / unit % 1000;
-		char digits[] = {',', (char)('0' + group / 100), (char)('0' + group / 10 % 10),
-				 (char)('0' + group % 10), 0};
-		put(picture, digits);
-	}
+	put_format(picture, "%" PRIu64, number / unit);
+	while (unit /= 1000)
+		put_format(picture, ",%03" PRIu64, number / unit % 1000);
 }
 
 static void put_share(struct picture *picture, uint64_t weight)
 {
 	uint64_t share =
 		(uint64_t)(((product)weight * 10000 + picture->total / 2) / picture->total);
-	char decimals[] = {'.', (char)('0' + share / 10 % 10), (char)('0' + share % 10), ' ', '%',
-			   0};
-	put_number(picture, share / 100);
-	put(picture, decimals);
+	put_format(picture, "%" PRIu64 ".%02" PRIu64 " %%", share / 100, share % 100);
 }
 
 static void put_escaped_character(struct picture *picture, uint32_t character)
@@ -190,9 +169,7 @@ static void put_about(struct picture *picture, const struct ch__flame_box *box)
 {
 	put(picture, "<title>");
 	put_escaped(picture, box->name);
-	put(picture, "\n");
-	put(picture, kinds[box->kind].text);
-	put(picture, ": ");
+	put_format(picture, "\n%s: ", kinds[box->kind].text);
 	put_grouped(picture, box->weight);
 	put(picture, " ");
 	put_escaped(picture, picture->view->unit);
@@ -211,23 +188,20 @@ static void put_box(struct picture *picture, const struct ch__flame_box *box)
 {
 	uint64_t left = place_of(picture, box->start);
 	uint64_t width = place_of(picture, box->start + box->weight) - left;
+	uint64_t x = (uint64_t)MARGIN * PARTS + left;
 	uint64_t row = picture->view->is_icicle ? box->depth : picture->depth - box->depth;
-	static const char *const shades[SHADES] = {"s0", "s1", "s2"};
-	put(picture, "<svg class=\"frame ");
-	put(picture, kinds[box->kind].class);
-	put(picture, " ");
-	put(picture, shades[shade_of(box->name)]);
 	/* The line around it would hide it. */
-	put(picture, width < (uint64_t)THIN * PARTS ? " thin\"" : "\"");
-	put_pixels(picture, "x", (uint64_t)MARGIN * PARTS + left);
-	put_attribute(picture, "y", TOP + row * ROW);
-	put_pixels(picture, "width", width);
-	put_attribute(picture, "height", BOX_HEIGHT);
-	put_attribute(picture, "data-start", box->start);
-	put_attribute(picture, "data-count", box->weight);
-	put_attribute(picture, "data-self", box->self);
-	put_attribute(picture, "data-depth", box->depth);
-	put(picture, ">");
+	const char *thin = width < (uint64_t)THIN * PARTS ? " thin" : "";
+	put_format(picture, "<svg class=\"frame %s s%u%s\"", kinds[box->kind].class,
+		   shade_of(box->name), thin);
+	put_format(picture, " x=\"%" PRIu64 ".%03" PRIu64 "\" y=\"%" PRIu64 "\"", x / PARTS,
+		   x % PARTS, TOP + row * ROW);
+	put_format(picture, " width=\"%" PRIu64 ".%03" PRIu64 "\" height=\"%d\"", width / PARTS,
+		   width % PARTS, BOX_HEIGHT);
+	put_format(picture, " data-start=\"%" PRIu64 "\" data-count=\"%" PRIu64 "\"", box->start,
+		   box->weight);
+	put_format(picture, " data-self=\"%" PRIu64 "\" data-depth=\"%" PRIu32 "\">", box->self,
+		   box->depth);
 	put_about(picture, box);
 	put(picture, "<rect width=\"100%\" height=\"100%\"/>");
 	uint64_t padding = (uint64_t)2 * PADDING * PARTS;
@@ -270,12 +244,7 @@ static bool each_box(struct picture *picture, bool is_drawn)
 static void put_line(struct picture *picture, const char *class, unsigned y, const char *text,
 		     unsigned columns)
 {
-	put(picture, "<text class=\"");
-	put(picture, class);
-	put(picture, "\"");
-	put_attribute(picture, "x", MARGIN);
-	put_attribute(picture, "y", y);
-	put(picture, ">");
+	put_format(picture, "<text class=\"%s\" x=\"%d\" y=\"%u\">", class, MARGIN, y);
 	put_cut(picture, text, columns);
 	put(picture, "</text>\n");
 }
@@ -287,19 +256,13 @@ static void put_legend(struct picture *picture)
 	uint64_t ended[CH__FLAME_KINDS] = {0};
 	for (size_t i = 0; i < flame->nodes_used; i++)
 		ended[flame->frames[flame->nodes[i].frame].kind] += flame->nodes[i].self;
-	uint64_t x = MARGIN;
+	size_t x = MARGIN;
 	put(picture, "<g class=\"legend\">\n");
 	for (unsigned kind = 0; kind < CH__FLAME_KINDS; kind++) {
-		put(picture, "<g class=\"kind ");
-		put(picture, kinds[kind].class);
-		put(picture, ended[kind] ? "\"" : " absent\"");
-		put_attribute(picture, "data-self", ended[kind]);
-		put(picture, "><rect");
-		put_attribute(picture, "x", x);
-		put(picture, " y=\"56\" width=\"14\" height=\"12\"/><text");
-		put_attribute(picture, "x", x + 20);
-		put(picture, " y=\"66\">");
-		put(picture, kinds[kind].text);
+		put_format(picture, "<g class=\"kind %s%s\" data-self=\"%" PRIu64 "\">",
+			   kinds[kind].class, ended[kind] ? "" : " absent", ended[kind]);
+		put_format(picture, "<rect x=\"%zu\" y=\"56\" width=\"14\" height=\"12\"/>", x);
+		put_format(picture, "<text x=\"%zu\" y=\"66\">%s", x + 20, kinds[kind].text);
 		if (ended[kind]) {
 			put(picture, " ");
 			put_share(picture, ended[kind]);
@@ -312,39 +275,9 @@ static void put_legend(struct picture *picture)
 
 /* --- the template: each @place@ is one of these, an @ of anything else is itself --- */
 
-static void put_width(struct picture *picture)
-{
-	put_number(picture, WIDTH);
-}
-
-static void put_height(struct picture *picture)
-{
-	put_number(picture, TOP + ((uint64_t)picture->depth + 1) * ROW + BOTTOM);
-}
-
 static void put_unit(struct picture *picture)
 {
 	put_escaped(picture, picture->view->unit);
-}
-
-static void put_total(struct picture *picture)
-{
-	put_number(picture, picture->flame->weight);
-}
-
-static void put_left_out(struct picture *picture)
-{
-	put_number(picture, picture->left_out);
-}
-
-static void put_icicle(struct picture *picture)
-{
-	put_number(picture, picture->view->is_icicle);
-}
-
-static void put_reversed(struct picture *picture)
-{
-	put_number(picture, picture->view->is_reversed);
 }
 
 static void put_title(struct picture *picture)
@@ -372,38 +305,52 @@ static void put_frames(struct picture *picture)
 	picture->is_whole = each_box(picture, true);
 }
 
+/* Below the boxes. */
+static uint64_t end_of_rows(const struct picture *picture)
+{
+	return TOP + ((uint64_t)picture->depth + 1) * ROW;
+}
+
 static void put_below(struct picture *picture)
 {
 	if (!picture->left_out)
 		return;
-	put(picture, "<text class=\"note\"");
-	put_attribute(picture, "x", MARGIN);
-	put_attribute(picture, "y", TOP + ((uint64_t)picture->depth + 1) * ROW + BOTTOM / 2);
-	put(picture, ">");
+	put_format(picture, "<text class=\"note\" x=\"%d\" y=\"%" PRIu64 "\">", MARGIN,
+		   end_of_rows(picture) + BOTTOM / 2);
 	put_grouped(picture, picture->left_out);
 	put(picture, picture->left_out == 1 ? " frame narrower" : " frames narrower");
 	put(picture, " than a tenth of a pixel left out, with all beyond</text>\n");
 }
 
-static const struct {
-	const char *name; /* with the @ behind it */
-	void (*put)(struct picture *);
-} places[] = {
-	{"width@", put_width},       {"height@", put_height},     {"unit@", put_unit},
-	{"total@", put_total},       {"left-out@", put_left_out}, {"icicle@", put_icicle},
-	{"reversed@", put_reversed}, {"title@", put_title},       {"above@", put_above},
-	{"frames@", put_frames},     {"below@", put_below},
-};
-
 /* What stands behind an @ of the template; where the template goes on. */
 static const char *put_place(struct picture *picture, const char *name)
 {
+	const struct {
+		const char *name; /* with the @ behind it */
+		void (*put)(struct picture *);
+		uint64_t number; /* where put is NULL */
+	} places[] = {
+		{"width@", NULL, WIDTH},
+		{"height@", NULL, end_of_rows(picture) + BOTTOM},
+		{"total@", NULL, picture->flame->weight},
+		{"left-out@", NULL, picture->left_out},
+		{"icicle@", NULL, picture->view->is_icicle},
+		{"reversed@", NULL, picture->view->is_reversed},
+		{"unit@", put_unit, 0},
+		{"title@", put_title, 0},
+		{"above@", put_above, 0},
+		{"frames@", put_frames, 0},
+		{"below@", put_below, 0},
+	};
 	for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
 		size_t length = strlen(places[i].name);
-		if (strncmp(name, places[i].name, length) == 0) {
+		if (strncmp(name, places[i].name, length) != 0)
+			continue;
+		if (places[i].put)
 			places[i].put(picture);
-			return name + length;
-		}
+		else
+			put_format(picture, "%" PRIu64, places[i].number);
+		return name + length;
 	}
 	put(picture, "@");
 	return name;

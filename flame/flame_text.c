@@ -30,16 +30,6 @@ void ch__flame_put_text(struct ch__flame_text *out, const char *text)
 	ch__flame_put(out, text, strlen(text));
 }
 
-void ch__flame_put_number(struct ch__flame_text *out, uint64_t number)
-{
-	char digits[20];
-	size_t at = sizeof digits;
-	do
-		digits[--at] = (char)('0' + number % 10);
-	while (number /= 10);
-	ch__flame_put(out, digits + at, sizeof digits - at);
-}
-
 enum { REPLACEMENT = 0xfffd, PICTURE_OF_NUL = 0x2400, PICTURE_OF_DELETE = 0x2421 };
 
 /* What XML can carry and an eye can see, of what UTF-8 can say. */

@@ -84,9 +84,10 @@ enum ch__flame_step ch__flame_walk_next(struct ch__flame_walk *, struct ch__flam
 void ch__flame_walk_skip(struct ch__flame_walk *);
 void ch__flame_walk_end(struct ch__flame_walk *);
 
-/* The array, moved where it had no room for `wanted` items; NULL: no memory, all is as it was. */
-void *ch__flame_grown(struct ch__meta *, void *array, size_t *room, size_t wanted,
-		      size_t item_bytes);
+/* Room for `wanted` items in the array that the pointer leads to; false: no memory, all is as it
+ * was. */
+bool ch__flame_reserve(struct ch__meta *, void *pointer, size_t *room, size_t wanted,
+		       size_t item_bytes);
 
 /* --- text on its way out --- */
 
@@ -100,7 +101,6 @@ struct ch__flame_text {
 
 void ch__flame_put(struct ch__flame_text *, const char *text, size_t bytes);
 void ch__flame_put_text(struct ch__flame_text *, const char *text);
-void ch__flame_put_number(struct ch__flame_text *, uint64_t number);
 /* Writes what is left; false if any write was refused. */
 bool ch__flame_text_end(struct ch__flame_text *);
 

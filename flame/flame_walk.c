@@ -77,11 +77,9 @@ static bool push_level(struct ch__flame_walk *walk, size_t begin, size_t end, ui
 {
 	if (begin == end)
 		return true;
-	void *levels = ch__flame_grown(walk->flame->meta, walk->levels, &walk->levels_room,
-				       walk->levels_used + 1, sizeof *walk->levels);
-	if (!levels)
+	if (!ch__flame_reserve(walk->flame->meta, &walk->levels, &walk->levels_room,
+			       walk->levels_used + 1, sizeof *walk->levels))
 		return false;
-	walk->levels = levels;
 	/* Stacks that share their next frame are sorted already, which is usual far from the leaves
 	 * and would cost the most. */
 	bool is_sorted = true;
@@ -95,11 +93,9 @@ static bool push_level(struct ch__flame_walk *walk, size_t begin, size_t end, ui
 
 static bool add_entry(struct ch__flame_walk *walk, uint32_t node, uint64_t weight)
 {
-	void *entries = ch__flame_grown(walk->flame->meta, walk->entries, &walk->entries_room,
-					walk->entries_used + 1, sizeof *walk->entries);
-	if (!entries)
+	if (!ch__flame_reserve(walk->flame->meta, &walk->entries, &walk->entries_room,
+			       walk->entries_used + 1, sizeof *walk->entries))
 		return false;
-	walk->entries = entries;
 	uint32_t rank = walk->ranks[walk->flame->nodes[node].frame];
 	walk->entries[walk->entries_used++] = (struct ch__flame_entry){rank, node, weight};
 	return true;
