@@ -13,14 +13,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A function that was found: libdw looks through all symbols each time. */
-struct function {
-	struct function *next; /* in its bucket */
-	uintptr_t start, end;
-	const char *name; /* of libdw's, as long as its session */
-};
-enum { FUNCTION_BUCKETS = 1024, BUCKET_BYTES_LOG2 = 6 };
-
 struct object {
 	struct object *next;
 	uintptr_t low, high;
@@ -30,8 +22,12 @@ struct object {
 struct ch__native_names {
 	struct ch__meta *meta;
 	struct object *objects; /* the last one that was asked for comes first */
-	/* By the 64 bytes that the address asked for lies in; a function may stand in several. */
-	struct function *functions[FUNCTION_BUCKETS];
+	/* The function that was found last: libdw looks through all symbols each time, and who has
+	 * many addresses asks for them in their order. */
+	struct function {
+		uintptr_t start, end;
+		const char *name; /* of libdw's, as long as its session; NULL: none was found */
+	} last;
 	struct ch__elfutils elfutils;
 	struct ch__elfutils_session *session; /* NULL: there is no libdw */
 };
@@ -206,37 +202,12 @@ static bool put_name(const char *symbol, char *text, size_t bytes)
 	return true;
 }
 
-static struct function **bucket_of(struct ch__native_names *names, uintptr_t pc)
-{
-	return &names->functions[(pc >> BUCKET_BYTES_LOG2) % FUNCTION_BUCKETS];
-}
-
-static const struct function *know_function(struct ch__native_names *names, uintptr_t pc)
-{
-	for (const struct function *f = *bucket_of(names, pc); f; f = f->next)
-		if (pc >= f->start && pc < f->end)
-			return f;
-	return NULL;
-}
-
-/* Without memory it is looked for again. */
-static void note_function(struct ch__native_names *names, uintptr_t pc, uintptr_t start,
-			  uint64_t bytes, const char *name)
-{
-	struct function **bucket = bucket_of(names, pc), *f;
-	if (!bytes || !(f = ch__meta_alloc(names->meta, sizeof *f)))
-		return;
-	*f = (struct function){*bucket, start, start + (uintptr_t)bytes, name};
-	*bucket = f;
-}
-
 static bool name_by_file(struct ch__native_names *names, uintptr_t pc, char *text, size_t bytes,
 			 uintptr_t *start)
 {
-	const struct function *known = know_function(names, pc);
-	if (known) {
-		*start = known->start;
-		return put_name(known->name, text, bytes);
+	if (names->last.name && pc >= names->last.start && pc < names->last.end) {
+		*start = names->last.start;
+		return put_name(names->last.name, text, bytes);
 	}
 	const struct object *object = object_of(names, pc);
 	if (!object || !object->module)
@@ -248,7 +219,7 @@ static bool name_by_file(struct ch__native_names *names, uintptr_t pc, char *tex
 	if (!name || is_label(name) || offset > pc || (symbol.bytes && offset >= symbol.bytes))
 		return false;
 	*start = pc - (uintptr_t)offset;
-	note_function(names, pc, *start, symbol.bytes, name);
+	names->last = (struct function){*start, *start + (uintptr_t)symbol.bytes, name};
 	return put_name(name, text, bytes);
 }
 
@@ -287,12 +258,6 @@ void ch__native_names_close(struct ch__native_names *names)
 		return;
 	if (names->session)
 		names->elfutils.end(names->session);
-	for (size_t i = 0; i < FUNCTION_BUCKETS; i++)
-		while (names->functions[i]) {
-			struct function *f = names->functions[i];
-			names->functions[i] = f->next;
-			ch__meta_free(names->meta, f, sizeof *f);
-		}
 	while (names->objects) {
 		struct object *object = names->objects;
 		names->objects = object->next;

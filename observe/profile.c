@@ -17,7 +17,6 @@
 enum {
 	FALLBACKS_MAX = 256,
 	TEMPORARY_BYTES = 16,
-	BUFFER_BYTES = 1 << 16,
 	DEATHS_AT_ONCE = 64,
 };
 
@@ -405,33 +404,15 @@ static const struct ch__listener_calls calls = {
 /* --- writing --- */
 
 struct file {
-	int fd;
-	int error;
-	size_t used;
-	char *buffer;
+	int fd, error;
 };
-
-static bool flush(struct file *file)
-{
-	if (file->used && !file->error && !ch__os_file_write(file->fd, file->buffer, file->used))
-		file->error = errno;
-	file->used = 0;
-	return !file->error;
-}
 
 static bool put(void *arg, const char *text, size_t n)
 {
 	struct file *file = arg;
-	while (n) {
-		size_t room = BUFFER_BYTES - file->used, part = n < room ? n : room;
-		memcpy(file->buffer + file->used, text, part);
-		file->used += part;
-		text += part;
-		n -= part;
-		if (file->used == BUFFER_BYTES && !flush(file))
-			return false;
-	}
-	return true;
+	if (!ch__os_file_write(file->fd, text, n))
+		file->error = errno;
+	return !file->error;
 }
 
 /* What is at the path stays until all is written: then the new file takes its name. */
@@ -441,8 +422,8 @@ static int write_file(struct ch__meta *meta, const char *path, struct ch__profil
 	bool is_plain = ch__os_file_is_plain(path);
 	size_t bytes = strlen(path) + TEMPORARY_BYTES;
 	char *beside = ch__meta_alloc(meta, bytes);
-	struct file file = {.fd = -1, .buffer = ch__meta_alloc(meta, BUFFER_BYTES)};
-	int error = beside && file.buffer ? 0 : ENOMEM;
+	struct file file = {.fd = -1};
+	int error = beside ? 0 : ENOMEM;
 	if (!error) {
 		uint32_t number;
 		ch__os_random(&number, sizeof number);
@@ -454,9 +435,7 @@ static int write_file(struct ch__meta *meta, const char *path, struct ch__profil
 	}
 	if (!error)
 		error = ch__profiler_report(copy, view, put, &file);
-	if (!error && !flush(&file))
-		error = file.error;
-	if (error == -1)
+	if (file.error)
 		error = file.error;
 	if (file.fd >= 0 && !ch__os_file_close(file.fd) && !error)
 		error = errno;
@@ -464,7 +443,6 @@ static int write_file(struct ch__meta *meta, const char *path, struct ch__profil
 		error = errno;
 	if (error && file.fd >= 0 && is_plain)
 		ch__os_file_remove(beside);
-	ch__meta_free(meta, file.buffer, BUFFER_BYTES);
 	ch__meta_free(meta, beside, bytes);
 	return error;
 }

@@ -142,7 +142,8 @@ struct ch__profiler_copy *ch__profiler_copy(struct ch__profiler *) CH_EXCLUDES(C
 bool ch__profiler_copy_names(struct ch__profiler *, struct ch__profiler_copy *)
 	CH_EXCLUDES(CH__STANDING);
 void ch__profiler_copy_free(struct ch__profiler_copy *);
-/* 0 or errno; -1: write returned false. Takes the dynamic linker's lock, and none of ours. */
+/* 0 or errno, ENOMEM also when write returned false. Takes the dynamic linker's lock, and none of
+ * ours. */
 int ch__profiler_report(struct ch__profiler_copy *, const struct ch__profiler_view *,
 			bool (*write)(void *arg, const char *text, size_t n), void *arg)
 	CH_EXCLUDES(CH__STANDING);

@@ -120,40 +120,20 @@ static void note(struct ch__meta *meta, struct ch__seen_list *list,
 		list->is_whole = false;
 }
 
-struct now {
-	struct ch__meta *meta;
-	struct ch__seen_list *list;
-};
-
-static bool note_now(void *arg, const struct ch__os_mapping *mapping)
-{
-	struct now *now = arg;
-	if (mapping->is_executable)
-		note(now->meta, now->list, mapping);
-	return true;
-}
-
-bool ch__seen_now(struct ch__meta *meta, struct ch__seen_list *list)
-{
-	struct now now = {meta, list};
-	*list = (struct ch__seen_list){.is_whole = true};
-	return ch__os_each_mapping(note_now, &now);
-}
-
 struct reading {
-	struct ch__profiler *profiler;
-	struct ch__ranges *ranges;
+	struct ch__meta *meta;
+	struct ch__seen_list *seen;
+	struct ch__ranges *ranges; /* of the first `room` of them */
 	uint32_t count, room;
 };
 
 /* Neighbours become one range. */
 static bool read_mapping(void *arg, const struct ch__os_mapping *mapping)
-	CH_UNANALYSED("called by ch__maps_read only")
 {
 	struct reading *r = arg;
 	if (!mapping->is_executable)
 		return true;
-	note(r->profiler->config.meta, &r->profiler->seen, mapping);
+	note(r->meta, r->seen, mapping);
 	if (r->count && r->count <= r->room && r->ranges->at[r->count - 1].high == mapping->low) {
 		r->ranges->at[r->count - 1].high = mapping->high;
 		return true;
@@ -162,6 +142,13 @@ static bool read_mapping(void *arg, const struct ch__os_mapping *mapping)
 		r->ranges->at[r->count] = (struct ch__range){mapping->low, mapping->high};
 	r->count++;
 	return true;
+}
+
+bool ch__seen_now(struct ch__meta *meta, struct ch__seen_list *list)
+{
+	struct reading r = {.meta = meta, .seen = list};
+	*list = (struct ch__seen_list){.is_whole = true};
+	return ch__os_each_mapping(read_mapping, &r);
 }
 
 static size_t ranges_bytes(uint32_t room)
@@ -179,7 +166,7 @@ static int read_ranges(struct ch__profiler *p, struct ch__ranges **out)
 		if (!ranges)
 			return ENOMEM;
 		ranges->bytes = ranges_bytes(room);
-		struct reading r = {p, ranges, 0, room};
+		struct reading r = {p->config.meta, &p->seen, ranges, 0, room};
 		bool is_read = ch__os_each_mapping(read_mapping, &r);
 		int error = errno;
 		if (is_read && r.count <= room) {

@@ -184,19 +184,13 @@ static void write_name(const struct then_and_now *maps, struct native *native, c
 		 native->pc - then->base);
 }
 
-static int name_natives(struct ch__profiler_copy *c)
+static int name_natives(struct ch__profiler_copy *c, struct ch__native_names *symbols)
 {
 	char text[CH__PROFILE_NAME_BYTES];
-	struct then_and_now maps = {.then = &c->seen};
+	struct then_and_now maps = {.then = &c->seen, .symbols = symbols};
 	if (!gather(c))
 		return ENOMEM;
-	if (!ch__seen_now(c->meta, &maps.now)) {
-		int error = errno;
-		ch__seen_free(c->meta, &maps.now);
-		return error;
-	}
-	maps.symbols = ch__native_names_open(c->meta);
-	int error = maps.symbols ? 0 : ENOMEM;
+	int error = ch__seen_now(c->meta, &maps.now) ? 0 : errno;
 	for (uint32_t i = 0; i < c->native_count && !error; i++) {
 		write_name(&maps, &c->natives[i], text, sizeof text);
 		size_t n = strlen(text) + 1;
@@ -206,8 +200,6 @@ static int name_natives(struct ch__profiler_copy *c)
 		else
 			error = ENOMEM;
 	}
-	if (maps.symbols)
-		ch__native_names_close(maps.symbols);
 	ch__seen_free(c->meta, &maps.now);
 	return error;
 }
@@ -219,6 +211,7 @@ struct report {
 	const struct ch__profiler_view *view;
 	uintptr_t *starts; /* of the functions that fallbacks lie in */
 	struct ch__flame *flame;
+	struct ch__native_names *symbols;
 };
 
 static bool interprets(const struct report *r, const struct native *native)
@@ -237,21 +230,17 @@ static bool interprets(const struct report *r, const struct native *native)
 static int find_fallbacks(struct report *r)
 {
 	size_t count = r->view->fallback_count;
-	if (!count) {
-		r->starts = NULL;
-		return 0;
-	}
-	r->starts = ch__meta_alloc(r->copy->meta, count * sizeof *r->starts);
-	struct ch__native_names *symbols = ch__native_names_open(r->copy->meta);
 	char text[CH__PROFILE_NAME_BYTES];
-	for (size_t i = 0; i < count && r->starts && symbols; i++)
-		if (!ch__native_name(symbols, r->view->fallbacks[i], text, sizeof text,
+	if (!count)
+		return 0;
+	r->starts = ch__meta_alloc(r->copy->meta, count * sizeof *r->starts);
+	if (!r->starts)
+		return ENOMEM;
+	for (size_t i = 0; i < count; i++)
+		if (!ch__native_name(r->symbols, r->view->fallbacks[i], text, sizeof text,
 				     &r->starts[i]))
 			r->starts[i] = r->view->fallbacks[i];
-	bool is_done = r->starts && symbols;
-	if (symbols)
-		ch__native_names_close(symbols);
-	return is_done ? 0 : ENOMEM;
+	return 0;
 }
 
 static uint32_t add_code(struct report *r, uint32_t parent, uint64_t word)
@@ -315,25 +304,12 @@ static int add_frames(struct report *r)
 
 /* --- writing --- */
 
-struct out {
-	bool (*write)(void *arg, const char *text, size_t n);
-	void *arg;
-	bool has_failed;
-};
-
-static bool pass_on(void *arg, const char *text, size_t n)
-{
-	struct out *out = arg;
-	out->has_failed = out->has_failed || !out->write(out->arg, text, n);
-	return !out->has_failed;
-}
-
-static bool write_all(const struct report *r, struct out *out)
+static bool write_all(const struct report *r, ch__flame_write *write, void *arg)
 {
 	const struct ch__profiler_counts *counts = &r->copy->counts;
 	char subtitle[256], refused[64] = "";
 	if (r->view->is_folded)
-		return ch__flame_write_folded(r->flame, r->view->is_reversed, pass_on, out);
+		return ch__flame_write_folded(r->flame, r->view->is_reversed, write, arg);
 	if (counts->refused)
 		snprintf(refused, sizeof refused, " (%" PRIu64 " more were refused)",
 			 counts->refused);
@@ -348,25 +324,25 @@ static bool write_all(const struct report *r, struct out *out)
 				      .unit = "samples",
 				      .is_icicle = r->view->is_icicle,
 				      .is_reversed = r->view->is_reversed};
-	return ch__flame_write_svg(r->flame, &view, pass_on, out);
+	return ch__flame_write_svg(r->flame, &view, write, arg);
 }
 
 int ch__profiler_report(struct ch__profiler_copy *c, const struct ch__profiler_view *view,
 			bool (*write)(void *arg, const char *text, size_t n), void *arg)
 {
-	struct ch__profiler_view seen = *view;
-	struct report r = {.copy = c, .view = &seen, .flame = ch__flame_create(c->meta)};
-	struct out out = {write, arg, false};
-	int error = r.flame ? name_natives(c) : ENOMEM;
+	struct report r = {.copy = c,
+			   .view = view,
+			   .flame = ch__flame_create(c->meta),
+			   .symbols = ch__native_names_open(c->meta)};
+	int error = r.flame && r.symbols ? name_natives(c, r.symbols) : ENOMEM;
 	if (!error)
 		error = find_fallbacks(&r);
-	if (!r.starts)
-		seen.fallback_count = 0;
 	if (!error)
 		error = add_frames(&r);
-	if (!error && !write_all(&r, &out))
-		error = out.has_failed ? -1 : ENOMEM;
+	if (!error && !write_all(&r, write, arg))
+		error = ENOMEM;
 	ch__meta_free(c->meta, r.starts, view->fallback_count * sizeof *r.starts);
+	ch__native_names_close(r.symbols);
 	ch__flame_destroy(r.flame);
 	return error;
 }
