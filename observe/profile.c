@@ -203,12 +203,6 @@ static bool add_thread(void *arg, struct ch__thread *thread) CH_UNANALYSED("of b
 	return !addition->error;
 }
 
-/* The address of ch__look_name is nowhere, as that of ch__look_code. */
-static size_t name_of(struct ch_heap *heap, uint64_t key, bool is_dying, struct ch__look_name *name)
-{
-	return ch__look_name(heap, key, is_dying, name);
-}
-
 /* It hears of deaths before a thread is sampled; the profile before it stays until it cannot fail
  * any more. */
 static int begin(struct ch__profile *profile, unsigned rate,
@@ -230,10 +224,6 @@ static int begin(struct ch__profile *profile, unsigned rate,
 		.frames_user = options ? options->user : NULL,
 		.heap = profile->listener.heap,
 		.timer_value = ch__profile_tag(heap.id),
-		.key_of = ch__profile_key,
-		.is_elsewhere = ch__profile_is_elsewhere,
-		.elsewhere = ch__profile_elsewhere,
-		.name = name_of,
 	};
 	struct addition addition = {.profile = profile};
 	uintptr_t *fallbacks = ch__meta_alloc(profile->meta, FALLBACKS_MAX * sizeof *fallbacks);

@@ -30,12 +30,5 @@ struct ch__sampler_slot *ch__profile_slot(struct ch__profile *, struct ch__threa
 bool ch__profile_install(void);
 /* What the timers of a heap's threads carry. */
 void *ch__profile_tag(uint32_t heap_id);
-/* ch__look_code, ch__look_is_elsewhere. Their addresses are nowhere: a process without a core could
- * not be loaded with them. */
-uint64_t ch__profile_key(const struct ch_heap *, uintptr_t pc, uint64_t known);
-bool ch__profile_is_elsewhere(const struct ch_heap *);
-/* The frame of a pc in another heap; 0: it is in none that the calling thread is attached to.
- * Signal-safe. */
-uint64_t ch__profile_elsewhere(const struct ch_heap *, uintptr_t pc);
 
 #endif

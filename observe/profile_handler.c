@@ -24,27 +24,6 @@ void *ch__profile_tag(uint32_t heap_id)
 	return &tags[heap_id];
 }
 
-uint64_t ch__profile_key(const struct ch_heap *heap, uintptr_t pc, uint64_t known)
-{
-	return ch__look_code(heap, pc, known);
-}
-
-bool ch__profile_is_elsewhere(const struct ch_heap *heap)
-{
-	return ch__look_is_elsewhere(heap);
-}
-
-/* The thread is attached, and so the other heap stays. */
-uint64_t ch__profile_elsewhere(const struct ch_heap *heap, uintptr_t pc)
-{
-	bool is_pool;
-	const struct ch_heap *other = ch__look_elsewhere(heap, pc, &is_pool);
-	if (!other)
-		return 0;
-	uint64_t key = is_pool ? ch__look_code(other, pc, 0) : CH__FRAME_WORD_RUNTIME;
-	return key ? key : CH__FRAME_WORD_NO_BLOCK;
-}
-
 /* What no handler may do. */
 static void take(struct ch__thread *thread, const void *ucontext, uint32_t weight)
 {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * profiler.h: the sampling profiler, one of a heap. It knows address ranges and opaque keys,
- * never blocks: what an address of code is, of this heap or another one, and what a key is called,
- * comes from functions that profile.c sets.
+ * profiler.h: the sampling profiler, one of a heap. It knows address ranges and the words and names
+ * that the heap has for its code (codeheap/listener.h), never blocks.
  *
  *   thread of the VM   timer -> SIGPROF -> ch__sampler_take: walk, words into its own ring
  *   worker             every few ms: rings -> tree of stacks; reads the maps again when asked
@@ -67,19 +66,8 @@ struct ch__profiler_config {
 	size_t (*frames)(void *user, const void *pc, const void *sp, const void *end,
 			 const void **frames, size_t max);
 	void *frames_user;
-	struct ch_heap *heap; /* that the functions get back */
+	struct ch_heap *heap;
 	void *timer_value;    /* what signals of its timers carry */
-	/* The key of the code at pc, in the pool; 0: there is none. known: 0, or what it was once,
-	 * and still is if that code lives. Signal-safe. */
-	uint64_t (*key_of)(const struct ch_heap *, uintptr_t pc, uint64_t known);
-	/* There may be such code: asked once a sample. NULL: there is none. Signal-safe. */
-	bool (*is_elsewhere)(const struct ch_heap *);
-	/* The frame of a pc in another heap; 0: it is in none that the thread is attached to.
-	 * Signal-safe. */
-	uint64_t (*elsewhere)(const struct ch_heap *, uintptr_t pc);
-	/* Writes what a key of the heap, this or another one, is called; the length, 0: it is not
-	 * known any more. Its code is dying, or nothing is. Under the profile lock; takes none. */
-	size_t (*name)(struct ch_heap *, uint64_t key, bool is_dying, struct ch__look_name *);
 };
 
 /* 0 or errno. Its worker runs, no thread is sampled. */

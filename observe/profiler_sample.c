@@ -34,9 +34,21 @@ static uint64_t key_at(struct ch__sampler *s, uintptr_t pc)
 {
 	const struct ch__profiler_config *config = &s->profiler->config;
 	struct ch__known_code *known = &s->known[(pc ^ pc >> 5 ^ pc >> 12) % CH__KNOWN_CODES];
-	uint64_t key = config->key_of(config->heap, pc, known->pc == pc ? known->key : 0);
+	uint64_t key = ch__look_code(config->heap, pc, known->pc == pc ? known->key : 0);
 	*known = (struct ch__known_code){pc, key};
 	return key;
+}
+
+/* The frame of a pc in another heap; 0: it is in none that the thread is attached to. It is, and so
+ * the other heap stays. */
+static uint64_t word_elsewhere(const struct ch_heap *heap, uintptr_t pc)
+{
+	bool is_pool;
+	const struct ch_heap *other = ch__look_elsewhere(heap, pc, &is_pool);
+	if (!other)
+		return 0;
+	uint64_t key = is_pool ? ch__look_code(other, pc, 0) : CH__FRAME_WORD_RUNTIME;
+	return key ? key : CH__FRAME_WORD_NO_BLOCK;
 }
 
 /* The frame of an address in the memory of a heap; 0: it is in none. */
@@ -49,7 +61,7 @@ static uint64_t code_at(struct ch__sampler *s, uintptr_t address)
 	}
 	if (address - config->runtime_exec < config->runtime_bytes)
 		return CH__FRAME_WORD_RUNTIME;
-	return CH_UNLIKELY(s->is_elsewhere) ? config->elsewhere(config->heap, address) : 0;
+	return CH_UNLIKELY(s->is_elsewhere) ? word_elsewhere(config->heap, address) : 0;
 }
 
 static uint64_t word_of(struct ch__sampler *s, const struct ch__ranges *ranges, uintptr_t address)
@@ -163,7 +175,7 @@ void ch__sampler_take(struct ch__sampler *s, const struct ch__sampler_stack *sta
 		return;
 	}
 	const struct ch__profiler_config *config = &s->profiler->config;
-	s->is_elsewhere = config->is_elsewhere && config->is_elsewhere(config->heap);
+	s->is_elsewhere = ch__look_is_elsewhere(config->heap);
 	bool is_cut = false;
 	uint32_t count = 0;
 	if (config->frames && stack->high)

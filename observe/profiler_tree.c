@@ -172,7 +172,7 @@ void ch__tree_take_name(struct ch__profiler *p, struct ch_heap *heap, struct ch_
 		return;
 	name->is_taken = true;
 	p->used_bytes -= CH__PROFILE_NAME_BYTES;
-	size_t n = p->config.name(heap, name->key, is_dying, &look);
+	size_t n = ch__look_name(heap, name->key, is_dying, &look);
 	if (!n)
 		return;
 	name->is_slot = look.is_slot;

@@ -38,18 +38,10 @@ void scene_make(void)
 	order_as(2, attach);
 }
 
-static uint64_t no_key(const struct ch_heap *heap, uintptr_t pc, uint64_t known)
-{
-	(void)heap;
-	(void)pc;
-	(void)known;
-	return 0;
-}
-
 struct ch__profiler *scene_profiler(void)
 {
 	struct ch__profiler_config config = {
-		.meta = scene.heap->meta, .rate = 1, .heap = scene.heap, .key_of = no_key};
+		.meta = scene.heap->meta, .rate = 1, .heap = scene.heap};
 	struct ch__profiler *profiler;
 	HOLDS(ch__profiler_create(&config, &profiler) == 0);
 	return profiler;
