@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * granules.c: the bitmaps of used granules and of block starts. Used words change under their
  * page's busy only, by plain loads and stores; start words are shared with lookups without lock
- * (ch__page_find_start). It does not know which page belongs to whom. */
+ * (ch__page_find_start). Bits of a page's header are never set nor looked at. It does not know
+ * which page belongs to whom. */
 #include "pages/inner.h"
 
-enum { NOT_FOUND = 0xffffffff, HEADER_MASK = (1 << CH__HEADER_GRANULES) - 1 };
+enum { NOT_FOUND = 0xffffffff };
 
 static uint64_t load(const _Atomic(uint64_t) *words, uint32_t index)
 {
@@ -14,8 +15,8 @@ static uint64_t load(const _Atomic(uint64_t) *words, uint32_t index)
 static _Atomic(uint64_t) *words_of(_Atomic(uint64_t) *all, const struct ch__pool *pool,
 				   uint32_t page)
 {
-	return all +
-	       ((size_t)page << (pool->page_log2 - 9)); /* 8 bytes a granule, 64 granules a word */
+	/* 8 bytes a granule, 64 granules a word */
+	return all + ((size_t)page << (pool->page_log2 - 9));
 }
 
 /* --- runs of clear bits --- */
@@ -79,6 +80,14 @@ static uint32_t find_upward(const _Atomic(uint64_t) *words, uint32_t from, uint3
 	return NOT_FOUND;
 }
 
+/* The hole at or behind `at`, which is put there. */
+static bool next_hole(const _Atomic(uint64_t) *words, uint32_t *at, uint32_t limit, uint32_t *end)
+{
+	*at = find_upward(words, *at, limit, 1);
+	*end = *at == NOT_FOUND ? NOT_FOUND : next_set(words, *at, limit);
+	return *at != NOT_FOUND;
+}
+
 static uint32_t find_downward(const _Atomic(uint64_t) *words, uint32_t low, uint32_t high,
 			      uint32_t n)
 {
@@ -97,6 +106,23 @@ static uint32_t find_downward(const _Atomic(uint64_t) *words, uint32_t low, uint
 		high = start - 1;
 	}
 	return NOT_FOUND;
+}
+
+/* Hot granules at the lowest place from `low` on, cold ones at the highest above them and below
+ * `high`. */
+static bool find_places(const _Atomic(uint64_t) *words, uint32_t low, uint32_t high, uint32_t hot_n,
+			uint32_t cold_n, uint32_t *hot_at, uint32_t *cold_at)
+{
+	*hot_at = low;
+	if (hot_n && (hot_n > 64 || low + hot_n > high || !is_clear(words, low, hot_n)))
+		*hot_at = find_upward(words, low, high, hot_n);
+	if (*hot_at == NOT_FOUND)
+		return false;
+	low = *hot_at + hot_n;
+	*cold_at = high - cold_n;
+	if (cold_n && (cold_n > 64 || low + cold_n > high || !is_clear(words, *cold_at, cold_n)))
+		*cold_at = find_downward(words, low, high, cold_n);
+	return *cold_at != NOT_FOUND;
 }
 
 /* Adds or takes the bits [from, from + n). */
@@ -133,23 +159,10 @@ bool ch__page_reserve(struct ch__pool *pool, uint32_t index, size_t hot_bytes, s
 	if (hot_bytes > pool->pool_bytes || cold_bytes > pool->pool_bytes)
 		goto full;
 	uint32_t hot_n = (uint32_t)(hot_bytes + 7) / 8, cold_n = (uint32_t)(cold_bytes + 7) / 8;
-	if (hot_n + cold_n > granules)
+	if (hot_n + cold_n > granules ||
+	    !find_places(words, hot_at, cold_at, hot_n, cold_n, &hot_at, &cold_at))
 		goto full;
-	if (hot_n) {
-		if (hot_n > 64 || hot_at + hot_n > cold_at || !is_clear(words, hot_at, hot_n))
-			hot_at = find_upward(words, hot_at, cold_at, hot_n);
-		if (hot_at == NOT_FOUND)
-			goto full;
-	}
 	if (cold_n) {
-		uint32_t low = hot_at + hot_n;
-		if (cold_n <= 64 && low + cold_n <= cold_at &&
-		    is_clear(words, cold_at - cold_n, cold_n))
-			cold_at -= cold_n;
-		else
-			cold_at = find_downward(words, low, cold_at, cold_n);
-		if (cold_at == NOT_FOUND)
-			goto full;
 		flip(words, cold_at, cold_n);
 		*cold = base + cold_at * CH__GRANULE_BYTES;
 		page->cold_cursor = (uint16_t)cold_at;
@@ -160,23 +173,13 @@ bool ch__page_reserve(struct ch__pool *pool, uint32_t index, size_t hot_bytes, s
 		page->hot_cursor = (uint16_t)(hot_at + hot_n);
 	}
 	add(&page->used_granules, (int)(hot_n + cold_n));
-	if (CH_UNLIKELY(pool->is_translated)) {
-		ch__valgrind_grant(pool, pool->exec_base + *hot,
-				   (size_t)hot_n * CH__GRANULE_BYTES);
-		ch__valgrind_grant(pool, pool->exec_base + *cold,
-				   (size_t)cold_n * CH__GRANULE_BYTES);
-	}
+	ch__valgrind_grant(pool, pool->exec_base + *hot, (size_t)hot_n * CH__GRANULE_BYTES);
+	ch__valgrind_grant(pool, pool->exec_base + *cold, (size_t)cold_n * CH__GRANULE_BYTES);
 	return true;
 full:
 	page->has_failed = 1;
 	atomic_store_explicit(&page->freed_granules, 0, memory_order_relaxed);
 	return false;
-}
-
-void ch__granules_mark_header(struct ch__pool *pool, uint32_t index)
-{
-	_Atomic(uint64_t) *words = words_of(pool->used, pool, index);
-	atomic_store_explicit(&words[0], load(words, 0) | HEADER_MASK, memory_order_relaxed);
 }
 
 void ch__granules_reset_cursors(struct ch__pool *pool, uint32_t index)
@@ -203,33 +206,27 @@ void ch__page_give_back(struct ch__pool *pool, uint32_t index, uint32_t offset, 
 	/* As a thread keeps its page it may give back more than the count holds; half is enough. */
 	if (atomic_load_explicit(&page->freed_granules, memory_order_relaxed) < UINT16_MAX / 2)
 		add(&page->freed_granules, (int)n);
-	bool is_empty = atomic_load_explicit(&page->used_granules, memory_order_relaxed) == 0;
 	page->refused_hot = UINT16_MAX;
-	if (is_empty) {
-		ch__granules_reset_cursors(pool, index);
-		return;
-	}
 	if (at + n == page->hot_cursor)
 		page->hot_cursor = (uint16_t)at;
 	if (at == page->cold_cursor)
 		page->cold_cursor = (uint16_t)(at + n);
+	if (atomic_load_explicit(&page->used_granules, memory_order_relaxed) == 0)
+		ch__granules_reset_cursors(pool, index);
 }
 
 bool ch__page_has_room(struct ch__pool *pool, uint32_t index, size_t hot_bytes, size_t cold_bytes)
 {
 	struct ch__page *page = &pool->pages[index];
 	const _Atomic(uint64_t) *words = words_of(pool->used, pool, index);
-	uint32_t granules = ch__pool_granules(pool), hot_at = CH__HEADER_GRANULES;
+	uint32_t granules = ch__pool_granules(pool), hot_at, cold_at;
 	if (hot_bytes + cold_bytes > (size_t)granules * CH__GRANULE_BYTES)
 		return false;
 	uint32_t hot_n = (uint32_t)(hot_bytes + 7) / 8, cold_n = (uint32_t)(cold_bytes + 7) / 8;
 	if (hot_n >= page->refused_hot && cold_n >= page->refused_cold)
 		return false;
-	if (hot_n)
-		hot_at = find_upward(words, hot_at, granules, hot_n);
-	bool fits = hot_at != NOT_FOUND;
-	if (fits && cold_n)
-		fits = find_downward(words, hot_at + hot_n, granules, cold_n) != NOT_FOUND;
+	uint32_t low = CH__HEADER_GRANULES;
+	bool fits = find_places(words, low, granules, hot_n, cold_n, &hot_at, &cold_at);
 	if (fits) {
 		ch__granules_reset_cursors(pool, index);
 	} else {
@@ -243,13 +240,8 @@ uint32_t ch__granules_largest_hole(const struct ch__pool *pool, uint32_t index)
 {
 	const _Atomic(uint64_t) *words = words_of(pool->used, pool, index);
 	uint32_t end = ch__pool_granules(pool), largest = 0;
-	for (uint32_t at = CH__HEADER_GRANULES, next; at < end; at = next) {
-		next = next_set(words, at, end);
-		if (next - at > largest)
-			largest = next - at;
-		while (next < end && load(words, next >> 6) >> (next & 63) & 1)
-			next++;
-	}
+	for (uint32_t at = CH__HEADER_GRANULES, next; next_hole(words, &at, end, &next); at = next)
+		largest = next - at > largest ? next - at : largest;
 	return largest;
 }
 
@@ -269,54 +261,41 @@ void ch__page_clear_starts(struct ch__pool *pool, uint32_t word, uint64_t mask)
 
 /* --- checks --- */
 
-/* Without the header. */
-uint32_t ch__granules_count_used(const struct ch__pool *pool, uint32_t page)
+/* Where the granule's bytes are no traps: of private memory the write view is a copy, and what would
+ * run is looked at, too. */
+static bool is_untrapped(const struct ch__pool *pool, uintptr_t exec)
 {
-	const _Atomic(uint64_t) *words = words_of(pool->used, pool, page);
-	uint32_t used = 0u - (uint32_t)__builtin_popcountll(load(words, 0) & HEADER_MASK);
-	for (uint32_t i = 0; i < ch__pool_granules(pool) / 64; i++)
-		used += (uint32_t)__builtin_popcountll(load(words, i));
-	return used;
+	return !ch__arch_are_traps(ch__pool_read(pool, exec), CH__GRANULE_BYTES) ||
+	       (ch__views_are_private(&pool->inner->views) &&
+		!ch__arch_are_traps((const uint8_t *)exec, CH__GRANULE_BYTES));
 }
 
-uint32_t ch__granules_find_untrapped(const struct ch__pool *pool, uint32_t page)
+const char *ch__granules_fault(const struct ch__pool *pool, uint32_t index, bool has_memory)
 {
-	const _Atomic(uint64_t) *words = words_of(pool->used, pool, page);
-	const uint8_t *read =
-		ch__pool_read(pool, pool->exec_base + ((uintptr_t)page << pool->page_log2));
-	/* Of private memory that is a copy: what would run is looked at, too. */
-	const uint8_t *runs =
-		ch__views_are_private(&pool->inner->views) ? read - pool->delta : read;
-	for (uint32_t g = CH__HEADER_GRANULES; g < ch__pool_granules(pool); g++) {
-		size_t at = (size_t)g * CH__GRANULE_BYTES;
-		if (!(load(words, g >> 6) >> (g & 63) & 1) &&
-		    (!ch__arch_are_traps(read + at, CH__GRANULE_BYTES) ||
-		     (runs != read && !ch__arch_are_traps(runs + at, CH__GRANULE_BYTES))))
-			return g;
+	const _Atomic(uint64_t) *words = words_of(pool->used, pool, index),
+				*starts = words_of(pool->starts, pool, index);
+	uint32_t used = 0, end = ch__pool_granules(pool);
+	for (uint32_t i = 0; i < end / 64; i++) {
+		used += (uint32_t)__builtin_popcountll(load(words, i));
+		if (load(starts, i) & ~load(words, i))
+			return "start in an unused granule";
 	}
-	return NOT_FOUND;
+	if (used != atomic_load_explicit(&pool->pages[index].used_granules, memory_order_relaxed))
+		return "count and bitmap of used granules disagree";
+	for (uint32_t at = CH__HEADER_GRANULES, next; next_hole(words, &at, end, &next); at = next)
+		for (; has_memory && at < next; at++)
+			if (is_untrapped(pool, ch__pool_page_exec(pool, index) +
+						       (size_t)at * CH__GRANULE_BYTES))
+				return "unused granule without trap";
+	return NULL;
 }
 
 void ch__granules_revoke_unused(const struct ch__pool *pool, uint32_t page)
 {
 	const _Atomic(uint64_t) *words = words_of(pool->used, pool, page);
+	uintptr_t exec = ch__pool_page_exec(pool, page);
 	uint32_t end = ch__pool_granules(pool);
-	for (uint32_t at = CH__HEADER_GRANULES, next; at < end; at = next) {
-		next = next_set(words, at, end);
-		ch__valgrind_revoke(pool,
-			       ch__pool_page_exec(pool, page) + (size_t)at * CH__GRANULE_BYTES,
-			       (size_t)(next - at) * CH__GRANULE_BYTES);
-		while (next < end && load(words, next >> 6) >> (next & 63) & 1)
-			next++;
-	}
-}
-
-bool ch__granules_has_stray_start(const struct ch__pool *pool, uint32_t page)
-{
-	const _Atomic(uint64_t) *used = words_of(pool->used, pool, page),
-				*starts = words_of(pool->starts, pool, page);
-	for (uint32_t i = 0; i < ch__pool_granules(pool) / 64; i++)
-		if (load(starts, i) & ~load(used, i))
-			return true;
-	return false;
+	for (uint32_t at = CH__HEADER_GRANULES, next; next_hole(words, &at, end, &next); at = next)
+		ch__valgrind_revoke(pool, exec + (size_t)at * CH__GRANULE_BYTES,
+				    (size_t)(next - at) * CH__GRANULE_BYTES);
 }

@@ -94,16 +94,9 @@ enum ch__chunk_state {
 	CH__CHUNK_LINGERING, /* given up, but the system refused to take it back: it still traps */
 };
 
-struct ch__page_list {
-	uint32_t first, last; /* page index; CH__PAGE_NONE */
-};
-
 struct ch__pool_inner {
 	struct ch__lock lock; /* the pages lock */
 	struct ch__views views;
-	CH_BY_PAGES struct ch__page_list partly[CH__FRAME_NUMBERS]; /* FIFO */
-	/* FIFO, by their chunks' zones, which are COMMITTED */
-	CH_BY_PAGES struct ch__page_list free[CH__ZONES];
 	CH_BY_PAGES uint8_t zones[CH__FRAME_NUMBERS]; /* enum ch__zone of a frame number */
 	void (*gone)(void *arg, uint32_t chunk);      /* NULL: nobody asks [const] */
 	void *gone_arg;                               /* [const] */
@@ -134,6 +127,18 @@ static inline void ch__pages_unlock(struct ch__pool *pool) CH_RELEASES(ch__role_
 	ch__lock_release(&pool->inner->lock, CH__RANK_PAGES);
 }
 
+/* Lists of pages: a head's number is behind those of pages, its next is the first one, its prev the
+ * last. Of FREE pages of committed chunks by zone, of PARTLY pages by frame number. */
+enum { CH__LISTS = CH__ZONES + CH__FRAME_NUMBERS };
+static inline uint32_t ch__free_list(const struct ch__pool *pool, unsigned zone)
+{
+	return pool->page_count + zone;
+}
+static inline uint32_t ch__partly_list(const struct ch__pool *pool, unsigned frame)
+{
+	return pool->page_count + CH__ZONES + frame;
+}
+
 static inline uint32_t ch__pool_granules(const struct ch__pool *pool) /* of a page */
 {
 	return UINT32_C(1) << (pool->page_log2 - 3);
@@ -155,6 +160,12 @@ static inline uint32_t ch__pool_chunk_pages(const struct ch__pool *pool)
 static inline uint32_t ch__pool_chunk_of(const struct ch__pool *pool, uint32_t page)
 {
 	return page >> (pool->chunk_log2 - pool->page_log2);
+}
+
+static inline unsigned ch__pool_zone_at(const struct ch__pool *pool, uint32_t page)
+	CH_REQUIRES(ch__role_pages)
+{
+	return pool->inner->chunk_zones[ch__pool_chunk_of(pool, page)];
 }
 
 static inline uintptr_t ch__pool_page_exec(const struct ch__pool *pool, uint32_t page)
@@ -230,17 +241,12 @@ static inline void ch__valgrind_revoke(const struct ch__pool *pool, uintptr_t ex
 }
 
 /* --- granules.c --- */
-void ch__granules_mark_header(struct ch__pool *, uint32_t page);
-/* under busy */
 void ch__granules_reset_cursors(struct ch__pool *, uint32_t page) CH_REQUIRES(ch__role_busy);
-uint32_t ch__granules_count_used(const struct ch__pool *, uint32_t page);
 /* The longest run of unused granules. */
 uint32_t ch__granules_largest_hole(const struct ch__pool *, uint32_t page);
-/* The first unused granule of the page, not in its header, that holds no trap; UINT32_MAX: none. */
-uint32_t ch__granules_find_untrapped(const struct ch__pool *, uint32_t page);
+/* What is wrong with the page's bitmaps, or with traps where they say so; NULL: nothing. */
+const char *ch__granules_fault(const struct ch__pool *, uint32_t page, bool has_memory);
 /* Valgrind's access to the unused granules of a page goes. */
 void ch__granules_revoke_unused(const struct ch__pool *, uint32_t page);
-/* A start on an unused granule? */
-bool ch__granules_has_stray_start(const struct ch__pool *, uint32_t page);
 
 #endif

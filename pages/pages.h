@@ -124,7 +124,7 @@ struct ch__pool {
 	enum ch__backend backend; /* the one in use [const] */
 	bool is_translated;       /* by Valgrind, which judges accesses too [const] */
 	uint8_t sync_steps;       /* set of enum ch__sync_step [const] */
-	struct ch__page *pages; /* [const pointer] */
+	struct ch__page *pages; /* and behind them the heads of lists [const pointer] */
 	_Atomic(uint64_t) *used;   /* one bit a granule; written under the page's busy */
 	_Atomic(uint64_t) *starts; /* one bit a granule: a part begins; release, lookup acquires */
 	struct ch__meta *meta;  /* [const] */

@@ -5,7 +5,8 @@
  * Lock rank: the pages lock, below heap and above sinks. A page's busy is taken under it, never the
  * other way round. A page is on the list of its state: FREE pages of committed chunks on the free
  * list of their chunk's zone, PARTLY pages on the list of their frame number, no other. Lists are
- * first in, first out: a freed page rests longest, and under pressure every page gets its turn.
+ * circles through a head, and first in, first out: a freed page rests longest, and under pressure
+ * every page gets its turn.
  *
  * I18: a wholly free chunk stays on the list of the zone it last had, which so finds its pages as
  * if there were no other zone; it changes zone only when another one has no free page. */
@@ -19,38 +20,26 @@ static const size_t max_pool_bytes = (size_t)1 << CH_ARCH_POOL_LOG2_MAX;
 
 /* --- lists --- */
 
-static void append(struct ch__pool *pool, struct ch__page_list *list, uint32_t page)
+static void append(struct ch__pool *pool, uint32_t list, uint32_t page) CH_REQUIRES(ch__role_pages)
 {
-	pool->pages[page].next = CH__PAGE_NONE;
-	pool->pages[page].prev = list->last;
-	if (list->last == CH__PAGE_NONE)
-		list->first = page;
-	else
-		pool->pages[list->last].next = page;
-	list->last = page;
+	uint32_t last = pool->pages[list].prev;
+	pool->pages[page].next = list;
+	pool->pages[page].prev = last;
+	pool->pages[last].next = pool->pages[list].prev = page;
 }
 
-static void unlist(struct ch__pool *pool, struct ch__page_list *list, uint32_t page)
+static void unlist(struct ch__pool *pool, uint32_t page) CH_REQUIRES(ch__role_pages)
 {
 	const struct ch__page *p = &pool->pages[page];
-	if (p->prev == CH__PAGE_NONE)
-		list->first = p->next;
-	else
-		pool->pages[p->prev].next = p->next;
-	if (p->next == CH__PAGE_NONE)
-		list->last = p->prev;
-	else
-		pool->pages[p->next].prev = p->prev;
+	pool->pages[p->prev].next = p->next;
+	pool->pages[p->next].prev = p->prev;
 }
 
-static void empty_lists(struct ch__pool_inner *inner)
-	CH_UNANALYSED("the pool is not yet known")
+/* CH__PAGE_NONE when it is empty. */
+static uint32_t first_of(const struct ch__pool *pool, uint32_t list) CH_REQUIRES(ch__role_pages)
 {
-	struct ch__page_list none = {CH__PAGE_NONE, CH__PAGE_NONE};
-	for (unsigned i = 0; i < CH__ZONES; i++)
-		inner->free[i] = none;
-	for (unsigned i = 0; i < CH__FRAME_NUMBERS; i++)
-		inner->partly[i] = none;
+	uint32_t first = pool->pages[list].next;
+	return first != list ? first : CH__PAGE_NONE;
 }
 
 /* --- life --- */
@@ -81,7 +70,7 @@ static bool create_tables(struct ch__pool *pool)
 {
 	struct ch__pool_inner *inner = pool->inner;
 	size_t bytes = 0, bitmap_bytes = pool->pool_bytes / CH__GRANULE_BYTES / 8;
-	size_t pages = take_table(&bytes, pool->page_count * sizeof *pool->pages);
+	size_t pages = take_table(&bytes, (pool->page_count + CH__LISTS) * sizeof *pool->pages);
 	size_t used = take_table(&bytes, bitmap_bytes);
 	size_t starts = take_table(&bytes, bitmap_bytes);
 	size_t states = take_table(&bytes, pool->chunk_count * sizeof *inner->chunk_states);
@@ -98,6 +87,8 @@ static bool create_tables(struct ch__pool *pool)
 	inner->chunk_states = at + states;
 	inner->chunk_zones = at + zones;
 	inner->chunk_used = (uint32_t *)(void *)(at + counts);
+	for (uint32_t list = pool->page_count; list < pool->page_count + CH__LISTS; list++)
+		pool->pages[list].next = pool->pages[list].prev = list;
 	return true;
 }
 
@@ -127,7 +118,6 @@ int ch__pool_create(const struct ch__pool_config *config, struct ch__meta *meta,
 	pool->meta = meta;
 	pool->inner = inner;
 	set_shape(pool, config);
-	empty_lists(inner);
 	if (!create_tables(pool)) {
 		error = errno;
 		goto fail;
@@ -185,15 +175,26 @@ static void count_used(struct ch__pool *pool, uint32_t page, int n) CH_REQUIRES(
 	pool->inner->chunk_used[ch__pool_chunk_of(pool, page)] += (uint32_t)n;
 }
 
-/* Who stays where it is makes no move. */
-static void set_state(struct ch__pool *pool, uint32_t index, enum ch__page_state state,
-		      const char *by)
+/* The only store of a page's state, which its list and the counters follow. Who stays where it is
+ * makes no move. */
+static void set_state(struct ch__pool *pool, uint32_t index, enum ch__page_state to, const char *by)
+	CH_REQUIRES(ch__role_pages)
 {
 	struct ch__page *page = &pool->pages[index];
-	if (ch__page_state(page) != state)
-		CH_MOVE(ch__page_moves, index, 0, ch__page_state(page), state,
-			ch__pages_held(pool) | (page->busy ? CH__UNDER_BUSY : 0), by);
-	atomic_store_explicit(&page->state, (uint8_t)state, memory_order_release);
+	enum ch__page_state from = ch__page_state(page);
+	if (from == to)
+		return;
+	CH_MOVE(ch__page_moves, index, 0, from, to,
+		ch__pages_held(pool) | (page->busy ? CH__UNDER_BUSY : 0), by);
+	if (from == CH__PAGE_FREE || from == CH__PAGE_PARTLY)
+		unlist(pool, index);
+	if (to == CH__PAGE_FREE)
+		append(pool, ch__free_list(pool, ch__pool_zone_at(pool, index)), index);
+	else if (to == CH__PAGE_PARTLY)
+		append(pool, ch__partly_list(pool, page->frame), index);
+	if (from == CH__PAGE_FREE || to == CH__PAGE_FREE)
+		count_used(pool, index, from == CH__PAGE_FREE ? 1 : -1);
+	atomic_store_explicit(&page->state, (uint8_t)to, memory_order_release);
 }
 
 /* A child of a fork without copy has no memory to hand out. */
@@ -202,13 +203,6 @@ static bool has_code(const struct ch__pool *pool)
 	if (!pool->inner->views.has_code)
 		errno = EACCES;
 	return pool->inner->views.has_code;
-}
-
-/* The free list of the page's chunk. */
-static struct ch__page_list *free_list_of(struct ch__pool *pool, uint32_t page)
-	CH_REQUIRES(ch__role_pages)
-{
-	return &pool->inner->free[pool->inner->chunk_zones[ch__pool_chunk_of(pool, page)]];
 }
 
 void ch__pool_set_zone(struct ch__pool *pool, uint8_t frame, enum ch__zone zone)
@@ -225,10 +219,23 @@ void ch__pool_on_gone(struct ch__pool *pool, void (*gone)(void *, uint32_t), voi
 	pool->inner->gone_arg = arg;
 }
 
-static void tell_gone(struct ch__pool *pool, uint32_t chunk)
+/* The chunk's pages, which all are FREE. */
+static void list_chunk(struct ch__pool *pool, uint32_t chunk, enum ch__zone zone)
+	CH_REQUIRES(ch__role_pages)
 {
+	uint32_t first = chunk * ch__pool_chunk_pages(pool);
+	pool->inner->chunk_zones[chunk] = (uint8_t)zone;
+	for (uint32_t i = 0; i < ch__pool_chunk_pages(pool); i++)
+		append(pool, ch__free_list(pool, zone), first + i);
+}
+
+static void unlist_chunk(struct ch__pool *pool, uint32_t chunk) CH_REQUIRES(ch__role_pages)
+{
+	uint32_t first = chunk * ch__pool_chunk_pages(pool);
 	if (pool->inner->gone)
 		pool->inner->gone(pool->inner->gone_arg, chunk);
+	for (uint32_t i = 0; i < ch__pool_chunk_pages(pool); i++)
+		unlist(pool, first + i);
 }
 
 static bool commit_chunk(struct ch__pool *pool, uint32_t chunk, enum ch__zone zone)
@@ -243,18 +250,14 @@ static bool commit_chunk(struct ch__pool *pool, uint32_t chunk, enum ch__zone zo
 	ch__ledger_open(pool, offset, ch__pool_chunk_bytes(pool));
 	ch__valgrind_revoke(pool, exec, ch__pool_chunk_bytes(pool));
 	ch__chunk_set_state(pool, chunk, CH__CHUNK_COMMITTED, __func__);
-	inner->chunk_zones[chunk] = (uint8_t)zone;
-	uint32_t first = chunk * ch__pool_chunk_pages(pool);
-	for (uint32_t i = 0; i < ch__pool_chunk_pages(pool); i++)
-		append(pool, &inner->free[zone], first + i);
+	list_chunk(pool, chunk, zone);
 	atomic_fetch_add_explicit(&pool->chunks_committed, 1, memory_order_relaxed);
 	return true;
 }
 
 /* The system refused memory (errno) for a run of pages. 0 where the chunks that the pool has could
  * hold one if their code were gone. */
-static void judge_refusal(const struct ch__pool *pool, uint32_t pages)
-	CH_REQUIRES(ch__role_pages)
+static void judge_refusal(const struct ch__pool *pool, uint32_t pages) CH_REQUIRES(ch__role_pages)
 {
 	uint32_t run = 0;
 	for (uint32_t chunk = 0; chunk < pool->chunk_count; chunk++) {
@@ -265,72 +268,54 @@ static void judge_refusal(const struct ch__pool *pool, uint32_t pages)
 	}
 }
 
-/* Of a committed chunk without a used page. */
-static void change_zone(struct ch__pool *pool, uint32_t chunk, enum ch__zone zone)
-	CH_REQUIRES(ch__role_pages)
-{
-	struct ch__pool_inner *inner = pool->inner;
-	uint32_t first = chunk * ch__pool_chunk_pages(pool);
-	tell_gone(pool, chunk);
-	for (uint32_t i = first; i < first + ch__pool_chunk_pages(pool); i++) {
-		unlist(pool, free_list_of(pool, i), i);
-		append(pool, &inner->free[zone], i);
-	}
-	inner->chunk_zones[chunk] = (uint8_t)zone;
-}
-
-/* A committed chunk in use stays of its zone; any other may become of this one. */
-static bool may_have_zone(const struct ch__pool *pool, uint32_t chunk, enum ch__zone zone)
-	CH_REQUIRES(ch__role_pages)
-{
-	return pool->inner->chunk_used[chunk] == 0 || pool->inner->chunk_zones[chunk] == zone;
-}
-
-/* The chunk may have the zone, and has it then; false: the OS has no memory. */
-static bool give_zone(struct ch__pool *pool, uint32_t chunk, enum ch__zone zone)
-	CH_REQUIRES(ch__role_pages)
-{
-	if (pool->inner->chunk_states[chunk] != CH__CHUNK_COMMITTED)
-		return commit_chunk(pool, chunk, zone);
-	if (pool->inner->chunk_zones[chunk] != zone)
-		change_zone(pool, chunk, zone);
-	return true;
-}
-
-/* Free pages for a zone that has none: the lowest wholly free chunk of another zone, which needs no
- * memory, or the lowest one without memory. */
-static bool widen_zone(struct ch__pool *pool, enum ch__zone zone) CH_REQUIRES(ch__role_pages)
+/* First page of the lowest run of FREE pages that may be of the zone: a chunk in use stays of its
+ * own, any other may become of this one. */
+static uint32_t find_run(const struct ch__pool *pool, uint32_t pages, enum ch__zone zone,
+			 bool committed_only) CH_REQUIRES(ch__role_pages)
 {
 	const struct ch__pool_inner *inner = pool->inner;
-	uint32_t found = pool->chunk_count;
+	uint32_t run = 0, all = ch__pool_chunk_pages(pool);
 	for (uint32_t chunk = 0; chunk < pool->chunk_count; chunk++) {
-		bool is_committed = inner->chunk_states[chunk] == CH__CHUNK_COMMITTED;
-		if (is_committed && inner->chunk_used[chunk] == 0)
-			return give_zone(pool, chunk, zone);
-		if (!is_committed && found == pool->chunk_count)
-			found = chunk;
+		uint32_t used = inner->chunk_used[chunk], first = chunk * all;
+		if ((committed_only && inner->chunk_states[chunk] != CH__CHUNK_COMMITTED) ||
+		    (used && (used == all || inner->chunk_zones[chunk] != zone))) {
+			run = 0;
+			continue;
+		}
+		for (uint32_t i = first; i < first + all; i++) {
+			run = ch__page_state(&pool->pages[i]) == CH__PAGE_FREE ? run + 1 : 0;
+			if (run == pages)
+				return i + 1 - pages;
+		}
 	}
 	errno = 0;
-	if (found == pool->chunk_count)
-		return false;
-	bool is_given = give_zone(pool, found, zone);
-	if (!is_given)
-		judge_refusal(pool, 1);
-	return is_given;
+	return CH__PAGE_NONE;
 }
 
-/* The next FREE page of a committed chunk of the zone. */
-static uint32_t pop_free(struct ch__pool *pool, enum ch__zone zone) CH_REQUIRES(ch__role_pages)
+/* A run of FREE pages that have memory and are of the zone: rather one that needs no memory.
+ * CH__PAGE_NONE: errno as of who takes it. */
+static uint32_t have_run(struct ch__pool *pool, uint32_t pages, enum ch__zone zone)
+	CH_REQUIRES(ch__role_pages)
 {
-	struct ch__page_list *list = &pool->inner->free[zone];
-	if (!has_code(pool))
+	const struct ch__pool_inner *inner = pool->inner;
+	uint32_t first = find_run(pool, pages, zone, true);
+	if (first == CH__PAGE_NONE)
+		first = find_run(pool, pages, zone, false);
+	if (first == CH__PAGE_NONE)
 		return CH__PAGE_NONE;
-	if (list->first == CH__PAGE_NONE && !widen_zone(pool, zone))
-		return CH__PAGE_NONE;
-	uint32_t page = list->first;
-	unlist(pool, list, page);
-	count_used(pool, page, 1);
-	return page;
+	uint32_t last = ch__pool_chunk_of(pool, first + pages - 1);
+	for (uint32_t chunk = ch__pool_chunk_of(pool, first); chunk <= last; chunk++) {
+		if (inner->chunk_states[chunk] != CH__CHUNK_COMMITTED) {
+			if (!commit_chunk(pool, chunk, zone)) {
+				judge_refusal(pool, pages);
+				return CH__PAGE_NONE;
+			}
+		} else if (inner->chunk_zones[chunk] != zone) {
+			unlist_chunk(pool, chunk);
+			list_chunk(pool, chunk, zone);
+		}
+	}
+	return first;
 }
 
 static void write_header(struct ch__pool *pool, uint32_t page)
@@ -345,9 +330,8 @@ static void write_header(struct ch__pool *pool, uint32_t page)
 
 /* --- pages --- */
 
-/* Under the pages lock and busy. */
 static void open_page(struct ch__pool *pool, uint32_t index, const char *by)
-	CH_REQUIRES(ch__role_busy)
+	CH_REQUIRES(ch__role_pages, ch__role_busy)
 {
 	struct ch__page *page = &pool->pages[index];
 	page->has_failed = 0;
@@ -357,21 +341,24 @@ static void open_page(struct ch__pool *pool, uint32_t index, const char *by)
 	set_state(pool, index, CH__PAGE_OPEN, by);
 }
 
+static uint32_t next_page(struct ch__pool *pool, uint8_t frame) CH_REQUIRES(ch__role_pages)
+{
+	enum ch__zone zone = (enum ch__zone)pool->inner->zones[frame];
+	uint32_t page = first_of(pool, ch__partly_list(pool, frame));
+	if (page == CH__PAGE_NONE)
+		page = first_of(pool, ch__free_list(pool, zone));
+	return page != CH__PAGE_NONE ? page : have_run(pool, 1, zone);
+}
+
 uint32_t ch__pool_take_page(struct ch__pool *pool, uint8_t frame)
 {
-	struct ch__pool_inner *inner = pool->inner;
 	CH_ASSERT(frame < CH__FRAME_NUMBERS, "frame number out of range");
 	ch__pages_lock(pool);
-	uint32_t index = inner->partly[frame].first;
-	if (index != CH__PAGE_NONE && has_code(pool)) {
-		unlist(pool, &inner->partly[frame], index);
-	} else if ((index = pop_free(pool, (enum ch__zone)inner->zones[frame])) !=
-		   CH__PAGE_NONE) {
-		write_header(pool, index);
-		ch__granules_mark_header(pool, index);
-	}
+	uint32_t index = has_code(pool) ? next_page(pool, frame) : CH__PAGE_NONE;
 	if (index != CH__PAGE_NONE) {
 		struct ch__page *page = &pool->pages[index];
+		if (ch__page_state(page) == CH__PAGE_FREE)
+			write_header(pool, index);
 		ch__page_lock(page);
 		/* Who frees a block looks at its page's number without a lock: it stays as it is
 		 * while there are blocks. */
@@ -380,9 +367,7 @@ uint32_t ch__pool_take_page(struct ch__pool *pool, uint8_t frame)
 		open_page(pool, index, __func__);
 		ch__page_unlock(page);
 	}
-	int error = errno;
 	ch__pages_unlock(pool);
-	errno = error;
 	return index;
 }
 
@@ -407,32 +392,23 @@ uint32_t ch__pool_take_page_in_need(struct ch__pool *pool, uint8_t frame, size_t
 	return found;
 }
 
-/* Puts a page that nobody has open in the state that its granules say. Under the pages lock and
- * busy. */
-static void settle(struct ch__pool *pool, uint32_t index, enum ch__page_state before,
-		   const char *by) CH_REQUIRES(ch__role_pages)
+/* Puts a page that nobody has open in the state that its granules say. Under busy. */
+static void settle(struct ch__pool *pool, uint32_t index, const char *by)
+	CH_REQUIRES(ch__role_pages)
 {
 	struct ch__page *page = &pool->pages[index];
-	struct ch__page_list *partly = &pool->inner->partly[page->frame];
+	enum ch__page_state before = ch__page_state(page), to = CH__PAGE_FULL;
 	uint32_t used = atomic_load_explicit(&page->used_granules, memory_order_relaxed);
 	uint32_t freed = atomic_load_explicit(&page->freed_granules, memory_order_relaxed);
 	uint32_t enough = ch__pool_granules(pool) >> CH__LISTED_SHARE_LOG2;
 	uint32_t unused = ch__pool_granules(pool) - CH__HEADER_GRANULES - used;
-	if (used == 0) {
-		if (before == CH__PAGE_PARTLY)
-			unlist(pool, partly, index);
-		set_state(pool, index, CH__PAGE_FREE, by);
-		append(pool, free_list_of(pool, index), index);
-		count_used(pool, index, -1);
-	} else if (before == CH__PAGE_PARTLY) {
-		return;
-	} else if (unused >= enough &&
-		   (freed >= enough || (before == CH__PAGE_OPEN && !page->has_failed))) {
-		set_state(pool, index, CH__PAGE_PARTLY, by);
-		append(pool, partly, index);
-	} else {
-		set_state(pool, index, CH__PAGE_FULL, by);
-	}
+	if (used == 0)
+		to = CH__PAGE_FREE;
+	else if (before == CH__PAGE_PARTLY ||
+		 (unused >= enough &&
+		  (freed >= enough || (before == CH__PAGE_OPEN && !page->has_failed))))
+		to = CH__PAGE_PARTLY;
+	set_state(pool, index, to, by);
 }
 
 void ch__pool_retire_page(struct ch__pool *pool, uint32_t index)
@@ -443,7 +419,7 @@ void ch__pool_retire_page(struct ch__pool *pool, uint32_t index)
 	 * state. */
 	ch__page_lock(page);
 	CH_ASSERT(ch__page_state(page) == CH__PAGE_OPEN, "retired page is not open");
-	settle(pool, index, CH__PAGE_OPEN, __func__);
+	settle(pool, index, __func__);
 	ch__page_unlock(page);
 	ch__pages_unlock(pool);
 }
@@ -464,7 +440,7 @@ bool ch__pool_note_freed(struct ch__pool *pool, uint32_t index)
 	bool is_freed = false;
 	state = ch__page_state(page);
 	if (state == CH__PAGE_FULL || state == CH__PAGE_PARTLY) {
-		settle(pool, index, state, __func__);
+		settle(pool, index, __func__);
 		is_freed = ch__page_state(page) == CH__PAGE_FREE;
 	}
 	ch__page_unlock(page);
@@ -474,79 +450,29 @@ bool ch__pool_note_freed(struct ch__pool *pool, uint32_t index)
 
 /* --- spans --- */
 
-/* First page of the lowest run of FREE pages that may be of the zone, CH__PAGE_NONE when there is
- * none. */
-static uint32_t find_run(const struct ch__pool *pool, uint32_t pages, enum ch__zone zone,
-			 bool committed_only) CH_REQUIRES(ch__role_pages)
+uint32_t ch__pool_take_span(struct ch__pool *pool, uint32_t pages, uint8_t frame)
 {
-	uint32_t run = 0;
-	for (uint32_t i = 0; i < pool->page_count; i++) {
-		uint32_t chunk = ch__pool_chunk_of(pool, i);
-		bool is_usable = ch__page_state(&pool->pages[i]) == CH__PAGE_FREE &&
-				 may_have_zone(pool, chunk, zone);
-		if (committed_only && pool->inner->chunk_states[chunk] != CH__CHUNK_COMMITTED)
-			is_usable = false;
-		run = is_usable ? run + 1 : 0;
-		if (run == pages)
-			return i + 1 - pages;
-	}
-	errno = 0;
-	return CH__PAGE_NONE;
-}
-
-static bool commit_run(struct ch__pool *pool, uint32_t first, uint32_t pages, enum ch__zone zone)
-	CH_REQUIRES(ch__role_pages)
-{
-	uint32_t last = ch__pool_chunk_of(pool, first + pages - 1);
-	for (uint32_t chunk = ch__pool_chunk_of(pool, first); chunk <= last; chunk++)
-		if (!give_zone(pool, chunk, zone))
-			return false;
-	return true;
-}
-
-static void make_span(struct ch__pool *pool, uint32_t first, uint32_t pages, uint8_t frame,
-		      const char *by) CH_REQUIRES(ch__role_pages)
-{
-	for (uint32_t i = first; i < first + pages; i++) {
+	CH_ASSERT(frame < CH__FRAME_NUMBERS && pages, "no such frame number, or no pages");
+	ch__pages_lock(pool);
+	uint32_t first = has_code(pool)
+				 ? have_run(pool, pages, (enum ch__zone)pool->inner->zones[frame])
+				 : CH__PAGE_NONE;
+	for (uint32_t i = first; first != CH__PAGE_NONE && i < first + pages; i++) {
 		struct ch__page *page = &pool->pages[i];
-		unlist(pool, free_list_of(pool, i), i);
-		count_used(pool, i, 1);
-		/* The header of an earlier use is no trap. */
 		uintptr_t exec = ch__pool_page_exec(pool, i);
 		ch__valgrind_grant(pool, exec, (size_t)1 << pool->page_log2);
-		if (i != first)
+		/* The header of an earlier use is no trap. */
+		if (i == first)
+			write_header(pool, i);
+		else
 			ch__pool_poison(pool, exec, CH__PAGE_HEADER_BYTES);
 		page->frame = frame;
 		page->span_pages = i == first ? pages : 0;
 		atomic_store_explicit(&page->span_use, CH__SPAN_CODE, memory_order_relaxed);
 		atomic_store_explicit(&page->span_first, first, memory_order_relaxed);
-		set_state(pool, i, CH__PAGE_SPAN, by);
+		set_state(pool, i, CH__PAGE_SPAN, __func__);
 	}
-	write_header(pool, first);
-}
-
-uint32_t ch__pool_take_span(struct ch__pool *pool, uint32_t pages, uint8_t frame)
-{
-	CH_ASSERT(frame < CH__FRAME_NUMBERS, "frame number out of range");
-	errno = 0;
-	if (pages == 0 || pages > pool->page_count)
-		return CH__PAGE_NONE;
-	ch__pages_lock(pool);
-	enum ch__zone zone = (enum ch__zone)pool->inner->zones[frame];
-	uint32_t first = has_code(pool) ? find_run(pool, pages, zone, true) : CH__PAGE_NONE;
-	if (first == CH__PAGE_NONE && has_code(pool))
-		first = find_run(pool, pages, zone, false);
-	if (first != CH__PAGE_NONE) {
-		if (commit_run(pool, first, pages, zone)) {
-			make_span(pool, first, pages, frame, __func__);
-		} else {
-			first = CH__PAGE_NONE;
-			judge_refusal(pool, pages);
-		}
-	}
-	int error = errno;
 	ch__pages_unlock(pool);
-	errno = error;
 	return first;
 }
 
@@ -555,26 +481,22 @@ static bool release_span(struct ch__pool *pool, uint32_t first, const char *by)
 	CH_REQUIRES(ch__role_pages)
 {
 	uint32_t pages = pool->pages[first].span_pages;
+	uintptr_t exec = ch__pool_page_exec(pool, first);
+	size_t bytes = (size_t)pages << pool->page_log2;
 	CH_ASSERT(ch__page_state(&pool->pages[first]) == CH__PAGE_SPAN && pages,
 		  "not a span's first page");
 	if (pool->inner->views.has_code) {
 		/* Parts that died are without access. */
-		ch__valgrind_grant(pool, ch__pool_page_exec(pool, first),
-			      (size_t)pages << pool->page_log2);
+		ch__valgrind_grant(pool, exec, bytes);
 		if (!ch__span_take_back(pool, first))
 			return false;
-		ch__pool_poison(pool, ch__pool_page_exec(pool, first),
-				(size_t)pages << pool->page_log2);
+		ch__pool_poison(pool, exec, bytes);
 	}
-	CH_PUBLISHED(pool, ch__pool_page_exec(pool, first), (size_t)pages << pool->page_log2,
-		     "poison of a span");
-	ch__valgrind_revoke(pool, ch__pool_page_exec(pool, first),
-			    (size_t)pages << pool->page_log2);
+	CH_PUBLISHED(pool, exec, bytes, "poison of a span");
+	ch__valgrind_revoke(pool, exec, bytes);
 	for (uint32_t i = first; i < first + pages; i++) {
 		pool->pages[i].span_pages = 0;
 		set_state(pool, i, CH__PAGE_FREE, by);
-		append(pool, free_list_of(pool, i), i);
-		count_used(pool, i, -1);
 	}
 	return true;
 }
@@ -593,44 +515,34 @@ bool ch__pool_retry_retired(struct ch__pool *pool)
 	for (uint32_t i = 0; i < pool->page_count && pool->inner->spans_retired && is_back; i++)
 		if (ch__span_is_retired(pool, i))
 			is_back = release_span(pool, i, __func__);
-	int error = errno;
 	ch__pages_unlock(pool);
-	errno = error;
 	return is_back;
 }
 
 /* --- room --- */
 
-static uint64_t free_in_page(const struct ch__pool *pool, const struct ch__page *page)
-{
-	uint32_t used = atomic_load_explicit(&page->used_granules, memory_order_relaxed);
-	return (uint64_t)(ch__pool_granules(pool) - CH__HEADER_GRANULES - used) * CH__GRANULE_BYTES;
-}
-
-/* Free pages first: what is free in one of the others is mostly less than they have in a row, and
- * then its holes are not looked at. */
 void ch__pool_count_free(const struct ch__pool *pool, uint64_t *bytes, uint64_t *largest)
 {
 	uint64_t page_bytes = UINT64_C(1) << pool->page_log2, run = 0;
-	uint32_t pages = pool->inner->views.has_code ? pool->page_count : 0;
 	*bytes = *largest = 0;
-	for (uint32_t i = 0; i < pages; i++) {
-		enum ch__page_state state = ch__page_state(&pool->pages[i]);
-		run = state == CH__PAGE_FREE ? run + page_bytes : 0;
-		*largest = run > *largest ? run : *largest;
-		if (state == CH__PAGE_FREE)
-			*bytes += page_bytes;
-		else if (state != CH__PAGE_SPAN)
-			*bytes += free_in_page(pool, &pool->pages[i]);
-	}
-	for (uint32_t i = 0; i < pages && *largest < page_bytes; i++) {
+	/* From above, where most free pages are: they are mostly more in a row than is free in one
+	 * of the others, whose holes are not looked at then. */
+	for (uint32_t i = pool->inner->views.has_code ? pool->page_count : 0; i-- > 0;) {
 		const struct ch__page *page = &pool->pages[i];
 		enum ch__page_state state = ch__page_state(page);
-		if (state == CH__PAGE_FREE || state == CH__PAGE_SPAN ||
-		    free_in_page(pool, page) <= *largest)
-			continue;
-		uint64_t hole = (uint64_t)ch__granules_largest_hole(pool, i) * CH__GRANULE_BYTES;
-		*largest = hole > *largest ? hole : *largest;
+		uint64_t used = atomic_load_explicit(&page->used_granules, memory_order_relaxed);
+		uint64_t unused = page_bytes, row = run += page_bytes;
+		if (state != CH__PAGE_FREE) {
+			row = run = 0;
+			unused -= CH__PAGE_HEADER_BYTES + used * CH__GRANULE_BYTES;
+			if (state == CH__PAGE_SPAN)
+				unused = 0;
+			else if (unused > *largest)
+				row = ch__granules_largest_hole(pool, i) *
+				      (uint64_t)CH__GRANULE_BYTES;
+		}
+		*bytes += unused;
+		*largest = row > *largest ? row : *largest;
 	}
 }
 
@@ -641,13 +553,8 @@ void ch__pool_count_free(const struct ch__pool *pool, uint64_t *bytes, uint64_t 
 static void give_up_chunk(struct ch__pool *pool, uint32_t chunk) CH_REQUIRES(ch__role_pages)
 {
 	struct ch__pool_inner *inner = pool->inner;
-	bool is_told = inner->chunk_states[chunk] == CH__CHUNK_COMMITTED;
-	if (is_told) {
-		tell_gone(pool, chunk);
-		for (uint32_t i = 0; i < ch__pool_chunk_pages(pool); i++) {
-			uint32_t page = chunk * ch__pool_chunk_pages(pool) + i;
-			unlist(pool, free_list_of(pool, page), page);
-		}
+	if (inner->chunk_states[chunk] == CH__CHUNK_COMMITTED) {
+		unlist_chunk(pool, chunk);
 		atomic_fetch_sub_explicit(&pool->chunks_committed, 1, memory_order_relaxed);
 	}
 	size_t offset = pool->runtime_bytes + ((size_t)chunk << pool->chunk_log2);

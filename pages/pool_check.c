@@ -19,29 +19,24 @@ static bool broken(struct walk *walk, uint32_t page, const char *what)
 	return false;
 }
 
-static unsigned zone_at(const struct ch__pool *pool, uint32_t page) CH_REQUIRES(ch__role_pages)
-{
-	return pool->inner->chunk_zones[ch__pool_chunk_of(pool, page)];
-}
-
-static bool check_list(struct walk *walk, struct ch__page_list list, enum ch__page_state state,
+static bool check_list(struct walk *walk, uint32_t list, enum ch__page_state state,
 		       unsigned frame_or_zone) CH_REQUIRES(ch__role_pages)
 {
-	uint32_t prev = CH__PAGE_NONE;
-	for (uint32_t at = list.first; at != CH__PAGE_NONE;
-	     prev = at, at = walk->pool->pages[at].next) {
-		const struct ch__page *page = &walk->pool->pages[at];
+	const struct ch__page *pages = walk->pool->pages;
+	uint32_t prev = list;
+	for (uint32_t at = pages[list].next; at != list; prev = at, at = pages[at].next) {
+		const struct ch__page *page = &pages[at];
 		if (page->prev != prev)
 			return broken(walk, at, "list links disagree");
 		if (ch__page_state(page) != state)
 			return broken(walk, at, "on the list of another state");
 		if (state == CH__PAGE_PARTLY && page->frame != frame_or_zone)
 			return broken(walk, at, "on the list of another frame number");
-		if (state == CH__PAGE_FREE && zone_at(walk->pool, at) != frame_or_zone)
+		if (state == CH__PAGE_FREE && ch__pool_zone_at(walk->pool, at) != frame_or_zone)
 			return broken(walk, at, "on the free list of another zone");
 		walk->listed++; /* no circle: its first page would have two before it */
 	}
-	return list.last == prev || broken(walk, prev, "list ends elsewhere");
+	return pages[list].prev == prev || broken(walk, prev, "list ends elsewhere");
 }
 
 static bool check_header(struct walk *walk, uint32_t index)
@@ -66,17 +61,15 @@ static bool check_span(struct walk *walk, uint32_t index) CH_REQUIRES(ch__role_p
 	return check_header(walk, index);
 }
 
-static bool check_granules(struct walk *walk, uint32_t index)
+static bool check_granules(struct walk *walk, uint32_t index, bool has_memory)
 {
 	struct ch__pool *pool = walk->pool;
 	struct ch__page *page = &pool->pages[index];
-	uint32_t used = atomic_load_explicit(&page->used_granules, memory_order_relaxed);
-	if (used != ch__granules_count_used(pool, index))
-		return broken(walk, index, "count and bitmap of used granules disagree");
-	if (ch__granules_has_stray_start(pool, index))
-		return broken(walk, index, "start in an unused granule");
+	const char *fault = ch__granules_fault(pool, index, has_memory);
+	if (fault)
+		return broken(walk, index, fault);
 	if (ch__page_state(page) == CH__PAGE_FREE)
-		return used == 0 || broken(walk, index, "free and in use");
+		return page->used_granules == 0 || broken(walk, index, "free and in use");
 	if (page->hot_cursor < CH__HEADER_GRANULES || page->cold_cursor > ch__pool_granules(pool) ||
 	    page->hot_cursor > page->cold_cursor)
 		return broken(walk, index, "cursors crossed");
@@ -96,14 +89,13 @@ static bool check_page(struct walk *walk, uint32_t index) CH_REQUIRES(ch__role_p
 		walk->listed -= is_committed;
 	if (state != CH__PAGE_FREE && !is_committed)
 		return broken(walk, index, "in use without memory");
-	if (state != CH__PAGE_FREE && zone_at(pool, index) != pool->inner->zones[page->frame])
+	if (state != CH__PAGE_FREE &&
+	    ch__pool_zone_at(pool, index) != pool->inner->zones[page->frame])
 		return broken(walk, index, "in a chunk of another zone");
 	if (state == CH__PAGE_SPAN)
 		return check_span(walk, index);
 	ch__page_lock(page);
-	bool is_sound = check_granules(walk, index);
-	if (is_sound && is_committed && ch__granules_find_untrapped(pool, index) != UINT32_MAX)
-		is_sound = broken(walk, index, "unused granule without trap");
+	bool is_sound = check_granules(walk, index, is_committed);
 	ch__page_unlock(page);
 	return is_sound;
 }
@@ -137,10 +129,10 @@ static bool check_all(struct walk *walk) CH_REQUIRES(ch__role_pages)
 {
 	struct ch__pool_inner *inner = walk->pool->inner;
 	for (unsigned zone = 0; zone < CH__ZONES; zone++)
-		if (!check_list(walk, inner->free[zone], CH__PAGE_FREE, zone))
+		if (!check_list(walk, ch__free_list(walk->pool, zone), CH__PAGE_FREE, zone))
 			return false;
 	for (unsigned frame = 0; frame < CH__FRAME_NUMBERS; frame++)
-		if (!check_list(walk, inner->partly[frame], CH__PAGE_PARTLY, frame))
+		if (!check_list(walk, ch__partly_list(walk->pool, frame), CH__PAGE_PARTLY, frame))
 			return false;
 	for (uint32_t chunk = 0; chunk < walk->pool->chunk_count; chunk++)
 		if (!check_chunk(walk, chunk))

@@ -21,9 +21,14 @@ static uint32_t chunk_of(uint32_t page)
 	return page >> (rig.pool->chunk_log2 - rig.pool->page_log2);
 }
 
-static struct ch__page_list *free_list(void)
+static uint32_t free_list(void)
 {
-	return &rig.pool->inner->free[rig.pool->inner->chunk_zones[chunk_of(unused)]];
+	return ch__free_list(rig.pool, rig.pool->inner->chunk_zones[chunk_of(unused)]);
+}
+
+static uint32_t first_free(void)
+{
+	return at(free_list())->next;
 }
 
 static uint8_t *bytes_of(uint32_t page, uint32_t offset)
@@ -57,11 +62,11 @@ static void start(void)
 
 static void links(void)
 {
-	POKE(at(at(free_list()->first)->next)->prev, CH__PAGE_NONE);
+	POKE(at(at(first_free())->next)->prev, free_list());
 }
 static void state(void)
 {
-	POKE(at(free_list()->first)->state, CH__PAGE_OPEN);
+	POKE(at(first_free())->state, CH__PAGE_OPEN);
 }
 static void frame(void)
 {
@@ -69,15 +74,15 @@ static void frame(void)
 }
 static void zone(void)
 {
-	POKE(rig.pool->inner->chunk_zones[chunk_of(free_list()->first)], CH__ZONE_OWN);
+	POKE(rig.pool->inner->chunk_zones[chunk_of(first_free())], CH__ZONE_OWN);
 }
 static void end(void)
 {
-	POKE(free_list()->last, free_list()->first);
+	POKE(at(free_list())->prev, first_free());
 }
 static void circle(void)
 {
-	POKE(at(free_list()->last)->next, free_list()->first);
+	POKE(at(at(free_list())->prev)->next, first_free());
 }
 static void header(void)
 {
@@ -143,9 +148,9 @@ static void no_trap(void)
 }
 static void unlisted(void)
 {
-	uint32_t second = at(free_list()->first)->next;
-	POKE(free_list()->first, second);
-	POKE(at(second)->prev, CH__PAGE_NONE);
+	uint32_t second = at(first_free())->next;
+	POKE(at(free_list())->next, second);
+	POKE(at(second)->prev, free_list());
 }
 static void gauge(void)
 {
