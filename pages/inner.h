@@ -13,7 +13,6 @@
 
 enum {
 	CH__LISTED_SHARE_LOG2 = 5, /* a page is listed when 1/32 of it is free */
-	CH__LEDGER_CHUNKS = 1024,  /* of the largest pool */
 };
 
 /* --- views.c --- */
@@ -108,8 +107,8 @@ struct ch__pool_inner {
 	size_t table_bytes;
 	uintptr_t *parts; /* under Valgrind: of each part its address, at its first granule */
 #if CH_CHECK >= 2
-	/* What was published in the runtime page and in each chunk; NULL: nothing is there. */
-	uint8_t *ledger[1 + CH__LEDGER_CHUNKS];
+	/* What was published in the runtime page and in each chunk of the largest pool (ledger.c). */
+	uint8_t *notes[1 + 1024];
 #endif
 	bool has_copy;
 	struct ch__views_copy copy;
@@ -193,24 +192,14 @@ static inline void ch__chunk_set_state(struct ch__pool *pool, uint32_t chunk,
 	*state = (uint8_t)to;
 }
 
-/* --- ledger.c: the range was committed, and holds traps; is given up --- */
+/* --- ledger.c --- */
 #if CH_CHECK >= 2
-void ch__ledger_open(struct ch__pool *, size_t offset, size_t bytes);
-void ch__ledger_close(struct ch__pool *, size_t offset);
+/* The runtime page or the chunk there was committed, and holds traps. */
+void ch__ledger_open(struct ch__pool *, size_t offset);
 void ch__ledger_destroy(struct ch__pool *);
 #else
-static inline void ch__ledger_open(struct ch__pool *pool, size_t offset, size_t bytes)
-{
-	(void)pool, (void)offset, (void)bytes;
-}
-static inline void ch__ledger_close(struct ch__pool *pool, size_t offset)
-{
-	(void)pool, (void)offset;
-}
-static inline void ch__ledger_destroy(struct ch__pool *pool)
-{
-	(void)pool;
-}
+#define ch__ledger_open(pool, offset) ((void)0)
+#define ch__ledger_destroy(pool) ((void)0)
 #endif
 
 /* --- in_place.c: under the pages lock --- */

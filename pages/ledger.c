@@ -12,110 +12,87 @@
 
 #if CH_CHECK >= 2
 
-/* Of the runtime page, or of a chunk: where its notes are, from which offset on and how far. NULL:
- * there was no memory for them, or the chunk has none itself. */
-static uint8_t *part_of(const struct ch__pool *pool, size_t offset, size_t *from, size_t *bytes)
+/* The runtime page, or a chunk. Its notes are NULL when it never had memory, or they found none. */
+struct part {
+	uint8_t **notes;
+	size_t from, end;
+};
+
+static struct part part_at(const struct ch__pool *pool, size_t offset)
 {
-	const struct ch__pool_inner *inner = pool->inner;
-	if (offset < pool->runtime_bytes) {
-		*from = 0;
-		*bytes = pool->runtime_bytes;
-		return inner->ledger[0];
-	}
+	if (offset < pool->runtime_bytes)
+		return (struct part){&pool->inner->notes[0], 0, pool->runtime_bytes};
 	size_t chunk = (offset - pool->runtime_bytes) >> pool->chunk_log2;
-	*from = pool->runtime_bytes + (chunk << pool->chunk_log2);
-	*bytes = ch__pool_chunk_bytes(pool);
-	return inner->ledger[1 + chunk];
+	size_t from = pool->runtime_bytes + (chunk << pool->chunk_log2);
+	return (struct part){&pool->inner->notes[1 + chunk], from,
+			     from + ch__pool_chunk_bytes(pool)};
 }
 
-void ch__ledger_open(struct ch__pool *pool, size_t offset, size_t bytes)
+void ch__ledger_open(struct ch__pool *pool, size_t offset)
 {
-	if (ch__views_are_private(&pool->inner->views))
-		return;
-	size_t from, whole,
-		part = offset < pool->runtime_bytes
-			       ? 0
-			       : 1 + ((offset - pool->runtime_bytes) >> pool->chunk_log2);
-	if (!pool->inner->ledger[part])
-		pool->inner->ledger[part] = ch__os_notes(bytes);
-	uint8_t *notes = part_of(pool, offset, &from, &whole);
+	struct part part = part_at(pool, offset);
+	if (!*part.notes && !ch__views_are_private(&pool->inner->views))
+		*part.notes = ch__os_notes(part.end - offset);
 	/* Traps, which the views' commit has published. */
-	if (notes)
-		memcpy(notes, pool->inner->views.write + offset, bytes);
-}
-
-void ch__ledger_close(struct ch__pool *pool, size_t offset)
-{
-	size_t from, bytes;
-	uint8_t *notes = part_of(pool, offset, &from, &bytes);
-	if (!notes)
-		return;
-	ch__os_unmap(notes, bytes);
-	pool->inner->ledger[from ? 1 + ((from - pool->runtime_bytes) >> pool->chunk_log2) : 0] =
-		NULL;
+	if (*part.notes)
+		memcpy(*part.notes, pool->inner->views.write + offset, part.end - offset);
 }
 
 void ch__ledger_destroy(struct ch__pool *pool)
 {
-	ch__ledger_close(pool, 0);
-	for (uint32_t chunk = 0; chunk < pool->chunk_count; chunk++)
-		ch__ledger_close(pool, pool->runtime_bytes + ((size_t)chunk << pool->chunk_log2));
-}
-
-/* Threads that compile write to the same chunk, each to its own blocks. */
-__attribute__((no_sanitize("thread"))) void ch__ledger_note(const struct ch__pool *pool, size_t at,
-							    size_t bytes)
-{
-	size_t end = at + bytes, from, part_bytes;
-	while (at < end) {
-		uint8_t *notes = part_of(pool, at, &from, &part_bytes);
-		size_t stop = end < from + part_bytes ? end : from + part_bytes;
-		const uint8_t *write = pool->inner->views.write;
-		for (; notes && at < stop; at++)
-			((volatile uint8_t *)notes)[at - from] =
-				((const volatile uint8_t *)write)[at];
-		at = stop;
+	struct part part = {.end = 0};
+	while (part.end < pool->inner->views.bytes) {
+		part = part_at(pool, part.end);
+		if (*part.notes)
+			ch__os_unmap(*part.notes, part.end - part.from);
 	}
 }
 
-__attribute__((no_sanitize("thread"))) static bool is_noted(const struct ch__pool *pool, size_t at,
-							    size_t end, size_t *lacks)
+/* Notes the bytes, or looks for the first one that was not noted, else the end. Threads that compile
+ * write to the same chunk, each to its own blocks. */
+__attribute__((no_sanitize("thread"))) static size_t go_over(const struct ch__pool *pool, size_t at,
+							     size_t end, bool notes_them)
 {
 	const struct ch__views *v = &pool->inner->views;
-	size_t from, part_bytes;
 	while (at < end) {
-		const uint8_t *notes = part_of(pool, at, &from, &part_bytes);
-		size_t stop = end < from + part_bytes ? end : from + part_bytes;
-		if (ch__views_are_private(v))
-			notes = v->exec + from;
-		for (; notes && at < stop; at++)
-			if (((const volatile uint8_t *)notes)[at - from] !=
-			    ((const volatile uint8_t *)v->write)[at]) {
-				*lacks = at;
-				return false;
-			}
+		struct part part = part_at(pool, at);
+		size_t stop = end < part.end ? end : part.end;
+		volatile uint8_t *notes = *part.notes;
+		if (!notes_them && ch__views_are_private(v))
+			notes = v->exec + part.from;
+		for (; notes && at < stop; at++) {
+			uint8_t byte = ((const volatile uint8_t *)v->write)[at];
+			if (notes_them)
+				notes[at - part.from] = byte;
+			else if (notes[at - part.from] != byte)
+				return at;
+		}
 		at = stop;
 	}
-	return true;
+	return end;
+}
+
+void ch__ledger_note(const struct ch__pool *pool, size_t at, size_t bytes)
+{
+	(void)go_over(pool, at, at + bytes, true);
 }
 
 void ch__ledger_check(const struct ch__pool *pool, size_t at, size_t bytes, const char *what)
 {
 	static char reason[160];
-	size_t lacks = 0;
 	if (!pool->inner->views.has_code)
 		return;
 	/* Among them are free bytes, which memcheck would report. */
 	if (pool->is_translated)
 		ch__valgrind_reports(false);
-	bool all = is_noted(pool, at, at + bytes, &lacks);
+	size_t lacks = go_over(pool, at, at + bytes, false) - at;
 	if (pool->is_translated)
 		ch__valgrind_reports(true);
-	if (all)
+	if (lacks == bytes)
 		return;
 	snprintf(reason, sizeof reason,
-		 "ledger: %s: the byte at +%zu of %zu was written and not published", what,
-		 lacks - at, bytes);
+		 "ledger: %s: the byte at +%zu of %zu was written and not published", what, lacks,
+		 bytes);
 	ch__panic(reason);
 }
 

@@ -181,10 +181,7 @@ void ch__ledger_check(const struct ch__pool *, size_t offset, size_t bytes, cons
 #define CH_PUBLISHED(pool, exec, bytes, what) \
 	ch__ledger_check(pool, (exec) - (pool)->runtime_exec, bytes, what)
 #else
-static inline void ch__ledger_note(const struct ch__pool *pool, size_t offset, size_t bytes)
-{
-	(void)pool, (void)offset, (void)bytes;
-}
+#define ch__ledger_note(pool, offset, bytes) ((void)0)
 #define CH_PUBLISHED(pool, exec, bytes, what) ((void)0)
 #endif
 /* Publish bytes that were lent: execution at the RX address follows. */

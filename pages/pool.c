@@ -135,7 +135,7 @@ int ch__pool_create(const struct ch__pool_config *config, struct ch__meta *meta,
 	pool->delta = inner->views.write - inner->views.exec;
 	if (pool->is_translated)
 		ch__valgrind_pool_born(pool);
-	ch__ledger_open(pool, 0, pool->runtime_bytes);
+	ch__ledger_open(pool, 0);
 	*out = pool;
 	return 0;
 fail_tables:
@@ -247,7 +247,7 @@ static bool commit_chunk(struct ch__pool *pool, uint32_t chunk, enum ch__zone zo
 	ch__valgrind_grant(pool, exec, ch__pool_chunk_bytes(pool));
 	if (!ch__views_commit(&inner->views, offset, ch__pool_chunk_bytes(pool)))
 		return false;
-	ch__ledger_open(pool, offset, ch__pool_chunk_bytes(pool));
+	ch__ledger_open(pool, offset);
 	ch__valgrind_revoke(pool, exec, ch__pool_chunk_bytes(pool));
 	ch__chunk_set_state(pool, chunk, CH__CHUNK_COMMITTED, __func__);
 	list_chunk(pool, chunk, zone);
@@ -558,7 +558,6 @@ static void give_up_chunk(struct ch__pool *pool, uint32_t chunk) CH_REQUIRES(ch_
 		atomic_fetch_sub_explicit(&pool->chunks_committed, 1, memory_order_relaxed);
 	}
 	size_t offset = pool->runtime_bytes + ((size_t)chunk << pool->chunk_log2);
-	ch__ledger_close(pool, offset);
 	bool is_released = ch__views_decommit(&inner->views, offset, ch__pool_chunk_bytes(pool));
 	ch__chunk_set_state(pool, chunk, is_released ? CH__CHUNK_EMPTY : CH__CHUNK_LINGERING,
 			    __func__);
