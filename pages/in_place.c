@@ -47,16 +47,20 @@ bool ch__pool_span_runs(const struct ch__pool *pool, uint32_t first)
 	return runs(word_of(pool, first));
 }
 
+/* The span's pages lose execute access. Where the memory is private what is written there is another
+ * copy than the write view's. Returns false when the system refused; some pages may have lost it. */
+static bool lend(const struct ch__pool *pool, uint32_t first, bool is_writable)
+{
+	return ch__os_protect(pool->inner->views.exec + offset_of(pool, first),
+			      bytes_of(pool, first), is_writable);
+}
+
 bool ch__pool_lend_span(struct ch__pool *pool, uint32_t first, enum ch__span_use use)
 {
-	struct ch__views *v = &pool->inner->views;
 	ch__pages_lock(pool);
 	set_word(pool, first, use);
-	bool is_lent = use == CH__SPAN_CODE ||
-		       ch__views_lend(v, offset_of(pool, first), bytes_of(pool, first), true);
-	int error = errno;
+	bool is_lent = lend(pool, first, true);
 	ch__pages_unlock(pool);
-	errno = error;
 	return is_lent;
 }
 
@@ -66,34 +70,27 @@ void ch__pool_take_over(const struct ch__pool *pool, uintptr_t exec, size_t byte
 		memcpy(ch__pool_lend(pool, exec), (const void *)exec, bytes);
 }
 
-static bool land(struct ch__pool *pool, uint32_t first, unsigned use) CH_REQUIRES(ch__role_pages)
-{
-	struct ch__views *v = &pool->inner->views;
-	size_t offset = offset_of(pool, first), bytes = bytes_of(pool, first);
-	if (use == CH__SPAN_IN_PLACE)
-		return ch__views_take_back(v, offset, bytes);
-	return use != CH__SPAN_RODATA || ch__views_lend(v, offset, bytes, false);
-}
-
 bool ch__pool_land_span(struct ch__pool *pool, uint32_t first)
 {
 	ch__pages_lock(pool);
-	unsigned use = word_of(pool, first);
-	CH_ASSERT(use != CH__SPAN_CODE && !(use & CH__SPAN_RETIRED),
+	unsigned word = word_of(pool, first);
+	CH_ASSERT(word != CH__SPAN_CODE && !(word & CH__SPAN_RETIRED),
 		  "not a span that is written in place");
-	bool is_landed = (use & CH__SPAN_LANDED) || land(pool, first, use);
+	bool is_landed = true;
+	if (word == CH__SPAN_IN_PLACE)
+		is_landed = ch__views_take_back(&pool->inner->views, offset_of(pool, first),
+						bytes_of(pool, first));
+	else if (word == CH__SPAN_RODATA)
+		is_landed = lend(pool, first, false);
 	if (is_landed)
-		set_word(pool, first, use | CH__SPAN_LANDED);
-	int error = errno;
+		set_word(pool, first, word | CH__SPAN_LANDED);
 	ch__pages_unlock(pool);
-	errno = error;
 	return is_landed;
 }
 
 bool ch__span_is_retired(const struct ch__pool *pool, uint32_t page)
 {
-	return ch__page_state(&pool->pages[page]) == CH__PAGE_SPAN &&
-	       (word_of(pool, page) & CH__SPAN_RETIRED);
+	return pool->pages[page].span_pages && (word_of(pool, page) & CH__SPAN_RETIRED);
 }
 
 bool ch__span_take_back(struct ch__pool *pool, uint32_t first)
@@ -116,16 +113,12 @@ bool ch__span_take_back(struct ch__pool *pool, uint32_t first)
 	return is_back;
 }
 
+/* In the first page of a span only there is another word than that of code. */
 bool ch__spans_lend_again(struct ch__pool *pool)
 {
 	for (uint32_t i = 0; i < pool->page_count; i++) {
-		const struct ch__page *page = &pool->pages[i];
-		if (ch__page_state(page) != CH__PAGE_SPAN || !page->span_pages)
-			continue;
 		unsigned word = word_of(pool, i);
-		bool is_writable = word != (CH__SPAN_RODATA | CH__SPAN_LANDED);
-		if (!runs(word) && !ch__views_lend(&pool->inner->views, offset_of(pool, i),
-						   bytes_of(pool, i), is_writable))
+		if (!runs(word) && !lend(pool, i, word != (CH__SPAN_RODATA | CH__SPAN_LANDED)))
 			return false;
 	}
 	return true;
@@ -138,9 +131,7 @@ void ch__spans_leave_zeros(struct ch__pool *pool)
 	/* What is there may be somebody else's. */
 	uint32_t pages = pool->inner->views.has_exec ? pool->page_count : 0;
 	for (uint32_t i = 0; i < pages; i++) {
-		const struct ch__page *page = &pool->pages[i];
-		if (ch__page_state(page) != CH__PAGE_SPAN || !page->span_pages ||
-		    ch__pool_span_use(pool, i) != CH__SPAN_RODATA)
+		if (ch__pool_span_use(pool, i) != CH__SPAN_RODATA)
 			continue;
 		bool is_left = ch__os_map_private(pool->inner->views.exec + offset_of(pool, i),
 						  bytes_of(pool, i), CH__OS_R);

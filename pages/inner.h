@@ -64,12 +64,8 @@ void ch__views_copy_destroy(const struct ch__views *, struct ch__views_copy *);
 bool ch__views_reserve_again(struct ch__views *);
 /* Put the copy at the views' addresses, with access everywhere. */
 bool ch__views_adopt(struct ch__views *, struct ch__views_copy *);
-bool ch__views_close(struct ch__views *, size_t offset, size_t bytes); /* execute access away */
-/* Whole pages of what was committed lose execute access at exec, and are readable, or writable too;
- * where the memory is private what is written there is another copy. Returns false when the system
- * refused; a part of the pages may have changed. */
-bool ch__views_lend(struct ch__views *, size_t offset, size_t bytes, bool is_writable);
-/* They are RX again, with what the write view holds. False: as it was, or a part of them is. */
+/* Pages that were lent are RX again, with what the write view holds. False: as it was, or a part of
+ * them is. */
 bool ch__views_take_back(struct ch__views *, size_t offset, size_t bytes);
 void ch__views_forget(struct ch__views *);  /* all access away, memory unreferenced */
 bool ch__views_exclude(struct ch__views *); /* from fork, and the RW view from core dumps */

@@ -12,7 +12,7 @@
 /* Threads of the VM may be writing OPEN blocks, which the child drops: the thread sanitizer must
  * not judge that copy, and it judges every memcpy. */
 __attribute__((no_sanitize("thread"))) static void copy_bytes(uint8_t *to, const uint8_t *from,
-							       size_t bytes)
+							      size_t bytes)
 {
 	if (!CH_TSAN) {
 		memcpy(to, from, bytes);
@@ -97,17 +97,14 @@ void ch__pool_fork_parent(struct ch__pool *pool)
 static bool close_empty_chunks(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 {
 	struct ch__pool_inner *inner = pool->inner;
-	for (uint32_t chunk = 0, end; chunk < pool->chunk_count; chunk = end) {
-		end = chunk + 1;
-		if (inner->chunk_states[chunk] == CH__CHUNK_COMMITTED)
-			continue;
-		ch__chunk_set_state(pool, chunk, CH__CHUNK_EMPTY, __func__);
-		for (; end < pool->chunk_count && inner->chunk_states[end] != CH__CHUNK_COMMITTED;
+	for (uint32_t chunk = 0, end; chunk < pool->chunk_count; chunk = end + 1) {
+		size_t offset = pool->runtime_bytes + ((size_t)chunk << pool->chunk_log2);
+		for (end = chunk;
+		     end < pool->chunk_count && inner->chunk_states[end] != CH__CHUNK_COMMITTED;
 		     end++)
 			ch__chunk_set_state(pool, end, CH__CHUNK_EMPTY, __func__);
-		size_t offset = pool->runtime_bytes + ((size_t)chunk << pool->chunk_log2);
-		if (!ch__views_close(&inner->views, offset,
-				     (size_t)(end - chunk) << pool->chunk_log2))
+		if (end != chunk && !ch__os_protect_none(inner->views.exec + offset,
+							 (size_t)(end - chunk) << pool->chunk_log2))
 			return false;
 	}
 	return true;
@@ -121,7 +118,7 @@ static void revoke_unused(const struct ch__pool *pool) CH_REQUIRES(ch__role_page
 			continue;
 		if (ch__page_state(&pool->pages[i]) == CH__PAGE_FREE)
 			ch__valgrind_revoke(pool, ch__pool_page_exec(pool, i),
-				       (size_t)1 << pool->page_log2);
+					    (size_t)1 << pool->page_log2);
 		else if (ch__page_state(&pool->pages[i]) != CH__PAGE_SPAN)
 			ch__granules_revoke_unused(pool, i);
 	}

@@ -264,24 +264,15 @@ bool ch__views_commit(struct ch__views *v, size_t offset, size_t bytes)
 	return false;
 }
 
-bool ch__views_close(struct ch__views *v, size_t offset, size_t bytes)
-{
-	return ch__os_protect_none(v->exec + offset, bytes);
-}
-
 bool ch__views_decommit(struct ch__views *v, size_t offset, size_t bytes)
 {
 	if (ch__views_are_private(v))
 		return ch__private_decommit(v, offset, bytes);
-	return ch__views_close(v, offset, bytes) && ch__os_discard(v->write + offset, bytes);
+	return ch__os_protect_none(v->exec + offset, bytes) &&
+	       ch__os_discard(v->write + offset, bytes);
 }
 
 /* --- in place --- */
-
-bool ch__views_lend(struct ch__views *v, size_t offset, size_t bytes, bool is_writable)
-{
-	return ch__os_protect(v->exec + offset, bytes, is_writable);
-}
 
 bool ch__views_take_back(struct ch__views *v, size_t offset, size_t bytes)
 {
