@@ -42,7 +42,6 @@ static inline bool ch__views_are_private(const struct ch__views *v)
 }
 /* The end of the one write path; false: execution does not follow, errno. */
 bool ch__views_sync(struct ch__views *, const uint8_t *exec, size_t bytes);
-extern const char *const ch__views_names[]; /* by enum ch__backend; of AUTO there is none */
 /* 0 or errno. The runtime page is committed and trap-filled, the rest has no execute access. */
 int ch__views_create(struct ch__views *, const struct ch__pool_config *);
 void ch__views_destroy(struct ch__views *);
@@ -51,19 +50,14 @@ bool ch__views_commit(struct ch__views *, size_t offset, size_t bytes);
 /* Access away, then memory; false: it stays mapped and holds what it held. */
 bool ch__views_decommit(struct ch__views *, size_t offset, size_t bytes);
 
-/* Memory of the same kind as the views', to be theirs in a child of fork. */
-struct ch__views_copy {
-	struct ch__os_held file;
-	uint8_t *exec, *write; /* exec: DUAL only */
-};
-bool ch__views_copy_create(const struct ch__views *, struct ch__views_copy *);
-bool ch__views_copy_commit(const struct ch__views *, struct ch__views_copy *, size_t offset,
-			   size_t bytes);
-void ch__views_copy_destroy(const struct ch__views *, struct ch__views_copy *);
+/* Memory of the same kind as the views', to be theirs in a child of fork: a write view, and of DUAL an
+ * exec view. It has what ch__views_populate gives it. */
+bool ch__views_copy(const struct ch__views *, struct ch__views *copy);
+bool ch__views_populate(const struct ch__views *, size_t offset, size_t bytes);
 /* In the child, whose views are gone (DONTFORK): take their addresses again, without access. */
 bool ch__views_reserve_again(struct ch__views *);
 /* Put the copy at the views' addresses, with access everywhere. */
-bool ch__views_adopt(struct ch__views *, struct ch__views_copy *);
+bool ch__views_adopt(struct ch__views *, struct ch__views *copy);
 /* Pages that were lent are RX again, with what the write view holds. False: as it was, or a part of
  * them is. */
 bool ch__views_take_back(struct ch__views *, size_t offset, size_t bytes);
@@ -73,7 +67,6 @@ bool ch__views_exclude(struct ch__views *); /* from fork, and the RW view from c
 /* --- views_private.c --- */
 bool ch__private_map(struct ch__views *);
 void ch__private_destroy(struct ch__views *);
-bool ch__private_commit(struct ch__views *, size_t offset, size_t bytes);
 bool ch__private_decommit(struct ch__views *, size_t offset, size_t bytes);
 bool ch__private_take_back(struct ch__views *, size_t offset, size_t bytes);
 /* Carries the copy over to where it runs. Where threads run one byte of each 8 may differ. */
@@ -106,8 +99,8 @@ struct ch__pool_inner {
 	/* What was published in the runtime page and in each chunk of the largest pool (ledger.c). */
 	uint8_t *notes[1 + 1024];
 #endif
-	bool has_copy;
-	struct ch__views_copy copy;
+	bool has_copy;         /* a fork's child has code */
+	struct ch__views copy; /* of shared memory, for the child */
 };
 
 /* The pages lock. */

@@ -137,7 +137,7 @@ struct ch__pool {
  * committed and trap-filled. */
 int ch__pool_create(const struct ch__pool_config *, struct ch__meta *, struct ch__pool **);
 void ch__pool_destroy(struct ch__pool *);
-const char *ch__pool_backend_name(const struct ch__pool *);
+extern const char *const ch__backend_names[]; /* by enum ch__backend; of AUTO there is none */
 /* False: none has that name. */
 bool ch__backend_of_name(const char *name, enum ch__backend *);
 

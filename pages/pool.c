@@ -159,11 +159,6 @@ void ch__pool_destroy(struct ch__pool *pool)
 	ch__meta_free(meta, pool, sizeof *pool);
 }
 
-const char *ch__pool_backend_name(const struct ch__pool *pool)
-{
-	return ch__views_names[pool->backend];
-}
-
 /* --- states and gauges, under the pages lock --- */
 
 static void count_used(struct ch__pool *pool, uint32_t page, int n) CH_REQUIRES(ch__role_pages)

@@ -23,40 +23,29 @@ __attribute__((no_sanitize("thread"))) static void copy_bytes(uint8_t *to, const
 			*(const volatile uint64_t *)(const volatile void *)(from + at);
 }
 
-/* Memory of committed chunks only; pages in use are copied, the others hold traps. */
-static bool copy_chunk(struct ch__pool *pool, uint32_t chunk)
+static bool copy_range(struct ch__pool_inner *inner, size_t offset, size_t bytes)
 {
-	struct ch__pool_inner *inner = pool->inner;
-	size_t offset = pool->runtime_bytes + ((size_t)chunk << pool->chunk_log2);
-	size_t page_bytes = (size_t)1 << pool->page_log2;
-	if (!ch__views_copy_commit(&inner->views, &inner->copy, offset, ch__pool_chunk_bytes(pool)))
+	if (!ch__views_populate(&inner->copy, offset, bytes))
 		return false;
-	for (size_t at = offset; at < offset + ch__pool_chunk_bytes(pool); at += page_bytes) {
-		const struct ch__page *page =
-			&pool->pages[(at - pool->runtime_bytes) >> pool->page_log2];
-		if (ch__page_state(page) == CH__PAGE_FREE)
-			ch__arch_fill_traps(inner->copy.write + at, page_bytes);
-		else
-			copy_bytes(inner->copy.write + at, inner->views.write + at, page_bytes);
-	}
+	copy_bytes(inner->copy.write + offset, inner->views.write + offset, bytes);
 	return true;
 }
 
+/* The runtime page and the committed chunks, with their traps. */
 static bool copy_pool(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 {
 	struct ch__pool_inner *inner = pool->inner;
-	if (!inner->views.has_code || !ch__views_copy_create(&inner->views, &inner->copy))
+	if (!inner->views.has_code || !ch__views_copy(&inner->views, &inner->copy))
 		return false;
-	CH_ASSERT(inner->copy.write, "a copy without memory");
-	bool is_copied = ch__views_copy_commit(&inner->views, &inner->copy, 0, pool->runtime_bytes);
-	if (is_copied)
-		copy_bytes(inner->copy.write, inner->views.write, pool->runtime_bytes);
+	bool is_copied = copy_range(inner, 0, pool->runtime_bytes);
 	for (uint32_t chunk = 0; is_copied && chunk < pool->chunk_count; chunk++)
 		if (inner->chunk_states[chunk] == CH__CHUNK_COMMITTED)
-			is_copied = copy_chunk(pool, chunk);
+			is_copied = copy_range(
+				inner, pool->runtime_bytes + ((size_t)chunk << pool->chunk_log2),
+				ch__pool_chunk_bytes(pool));
 	if (!is_copied) {
 		int error = errno;
-		ch__views_copy_destroy(&inner->views, &inner->copy);
+		ch__views_destroy(&inner->copy);
 		errno = error;
 	}
 	return is_copied;
@@ -69,7 +58,7 @@ bool ch__pool_fork_prepare(struct ch__pool *pool, enum ch__fork mode)
 	/* Of bytes that nothing has, too. */
 	if (pool->is_translated)
 		ch__valgrind_reports(false);
-	inner->copy = (struct ch__views_copy){.file.fd = -1};
+	inner->copy = (struct ch__views){.file.fd = -1};
 	if (ch__views_are_private(&inner->views))
 		inner->has_copy = mode == CH__FORK_COPY && inner->views.has_code;
 	else
@@ -79,16 +68,9 @@ bool ch__pool_fork_prepare(struct ch__pool *pool, enum ch__fork mode)
 	return mode == CH__FORK_NONE || inner->has_copy;
 }
 
-static void drop_copy(struct ch__pool_inner *inner)
-{
-	if (inner->has_copy)
-		ch__views_copy_destroy(&inner->views, &inner->copy);
-	inner->has_copy = false;
-}
-
 void ch__pool_fork_parent(struct ch__pool *pool)
 {
-	drop_copy(pool->inner);
+	ch__views_destroy(&pool->inner->copy);
 	ch__pages_unlock(pool);
 }
 
@@ -142,7 +124,7 @@ bool ch__pool_fork_child(struct ch__pool *pool)
 		ch__views_forget(&inner->views);
 		ch__spans_leave_zeros(pool);
 	}
-	drop_copy(inner);
+	ch__views_destroy(&inner->copy);
 	if (is_usable && pool->is_translated)
 		revoke_unused(pool);
 	ch__pages_unlock(pool);

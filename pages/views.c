@@ -73,33 +73,24 @@ static bool reserve(struct ch__views *v, const struct ch__pool_config *config)
 	return true;
 }
 
-static bool map_dual(struct ch__views *v)
+static bool map_shared(struct ch__views *v)
 {
+	if (v->backend == CH__BACKEND_MEMFD)
+		return ch__os_memfd(v->bytes, &v->file) &&
+		       ch__os_map_fd(&v->file, 0, v->write, v->bytes, CH__OS_RW);
 	return ch__os_map_shared_rx(v->exec, v->bytes) &&
-	       ch__os_duplicate_rw(v->exec, v->bytes, v->write) &&
-	       ch__os_populate(v->write, v->runtime_bytes) &&
-	       ch__os_protect_none(v->exec + v->runtime_bytes, v->bytes - v->runtime_bytes);
-}
-
-static bool map_memfd(struct ch__views *v)
-{
-	return ch__os_memfd(v->bytes, &v->file) &&
-	       ch__os_fd_commit(&v->file, 0, v->runtime_bytes) &&
-	       ch__os_map_fd(&v->file, 0, v->write, v->bytes, CH__OS_RW) &&
-	       ch__os_map_fd(&v->file, 0, v->exec, v->runtime_bytes, CH__OS_RX);
+	       ch__os_duplicate_rw(v->exec, v->bytes, v->write);
 }
 
 static bool map_views(struct ch__views *v)
 {
 	if (ch__views_are_private(v))
 		return ch__private_map(v);
-	return v->backend == CH__BACKEND_DUAL ? map_dual(v) : map_memfd(v);
-}
-
-static bool fill_traps(struct ch__views *v, size_t offset, size_t bytes)
-{
-	ch__arch_fill_traps(v->write + offset, bytes);
-	return ch__views_sync(v, v->exec + offset, bytes);
+	if (!map_shared(v) || !ch__views_populate(v, 0, v->runtime_bytes))
+		return false;
+	if (v->backend == CH__BACKEND_MEMFD)
+		return ch__os_map_fd(&v->file, 0, v->exec, v->runtime_bytes, CH__OS_RX);
+	return ch__os_protect_none(v->exec + v->runtime_bytes, v->bytes - v->runtime_bytes);
 }
 
 static bool returns(struct ch__views *v, uint32_t value)
@@ -136,22 +127,12 @@ static bool self_test(struct ch__views *v)
 	return false;
 }
 
-/* Whether a child of fork has the views all the same. Valgrind would not notice that they are gone:
- * it would believe its own table of mappings, and die where it looks at code. Emulators that need
- * pages mapped anew do not pass on what they are told of forks. */
-static bool are_inherited(const struct ch__views *v)
-{
-	return (v->sync_steps & (CH__SYNC_VALGRIND | CH__SYNC_REMAP)) != 0 || v->is_part_inherited;
-}
-
 bool ch__views_exclude(struct ch__views *v)
 {
 	size_t whole = v->bytes + 2 * v->guard_bytes;
-	/* A child's private memory is its own from its first write on. */
-	if (ch__views_are_private(v))
-		return ch__os_dont_dump(v->write, v->bytes);
-	/* There a child without a handler shares the code. */
-	if (v->sync_steps & CH__SYNC_VALGRIND)
+	/* A child's private memory is its own from its first write on. Under Valgrind a child
+	 * without a handler shares the code. */
+	if (ch__views_are_private(v) || (v->sync_steps & CH__SYNC_VALGRIND))
 		return ch__os_dont_dump(v->write, v->bytes);
 	return ch__os_dont_fork(v->exec - v->guard_bytes, whole) &&
 	       ch__os_dont_fork(v->write - v->guard_bytes, whole) &&
@@ -172,24 +153,24 @@ static int create_as(struct ch__views *v, const struct ch__pool_config *config,
 	v->has_large_pages = config->is_for_forks && ch__views_are_private(v);
 	v->sync_steps = (uint8_t)((ch__valgrind_runs() ? CH__SYNC_VALGRIND : 0) |
 				  (ch__views_are_private(v) ? CH__SYNC_COPY : 0));
-	if (reserve(v, config) && map_views(v) && self_test(v) && ch__views_exclude(v) &&
-	    fill_traps(v, 0, v->runtime_bytes)) {
-		v->has_code = true;
-		return 0;
+	if (reserve(v, config) && map_views(v) && self_test(v) && ch__views_exclude(v)) {
+		ch__arch_fill_traps(v->write, v->runtime_bytes);
+		if ((v->has_code = ch__views_sync(v, v->exec, v->runtime_bytes)))
+			return 0;
 	}
 	int error = errno ? errno : ENOMEM;
 	ch__views_destroy(v);
 	return error;
 }
 
-const char *const ch__views_names[] = {[CH__BACKEND_DUAL] = "dual",
-				       [CH__BACKEND_MEMFD] = "memfd",
-				       [CH__BACKEND_PROCMEM] = "procmem"};
+const char *const ch__backend_names[] = {[CH__BACKEND_DUAL] = "dual",
+					 [CH__BACKEND_MEMFD] = "memfd",
+					 [CH__BACKEND_PROCMEM] = "procmem"};
 
 bool ch__backend_of_name(const char *name, enum ch__backend *backend)
 {
 	for (unsigned i = CH__BACKEND_DUAL; i <= CH__BACKEND_PROCMEM; i++)
-		if (strcmp(name, ch__views_names[i]) == 0) {
+		if (strcmp(name, ch__backend_names[i]) == 0) {
 			*backend = (enum ch__backend)i;
 			return true;
 		}
@@ -210,14 +191,20 @@ int ch__views_create(struct ch__views *v, const struct ch__pool_config *config)
 	return 0;
 }
 
-void ch__views_destroy(struct ch__views *v)
+static void leave(struct ch__views *v)
 {
 	size_t whole = v->bytes + 2 * v->guard_bytes;
 	if (v->has_exec)
 		ch__os_unreserve(v->exec - v->guard_bytes, whole);
 	if (v->has_write)
 		ch__os_unreserve(v->write - v->guard_bytes, whole);
+	v->has_exec = v->has_write = false;
 	ch__os_let_go(&v->file);
+}
+
+void ch__views_destroy(struct ch__views *v)
+{
+	leave(v);
 	ch__private_destroy(v);
 }
 
@@ -239,27 +226,26 @@ static bool open_range(struct ch__views *v, size_t offset, size_t bytes)
 	return ch__os_revive_from(v->exec, v->exec + offset, bytes);
 }
 
+bool ch__views_populate(const struct ch__views *v, size_t offset, size_t bytes)
+{
+	if (v->backend == CH__BACKEND_MEMFD)
+		return ch__os_fd_commit(&v->file, offset, bytes);
+	return ch__os_populate(v->write + offset, bytes);
+}
+
 bool ch__views_commit(struct ch__views *v, size_t offset, size_t bytes)
 {
-	uint8_t *write = v->write + offset;
-	if (ch__views_are_private(v))
-		return ch__private_commit(v, offset, bytes);
-	if (v->backend == CH__BACKEND_MEMFD && !ch__os_fd_commit(&v->file, offset, bytes))
-		return false;
-	if (v->backend == CH__BACKEND_DUAL && !ch__os_populate(write, bytes))
+	if (!ch__views_populate(v, offset, bytes))
 		return false;
 	/* Traps before access: fresh memory reads as zero, and zeros execute. Then the caches:
 	 * to arm64 their maintenance by address is a load, and dies where there is no access. */
-	ch__arch_fill_traps(write, bytes);
-	if (open_range(v, offset, bytes)) {
-		ch__os_map_ahead(v->exec + offset, bytes);
-		if (ch__views_sync(v, v->exec + offset, bytes))
-			return true;
-	}
+	ch__arch_fill_traps(v->write + offset, bytes);
+	if (ch__views_take_back(v, offset, bytes) &&
+	    (ch__views_are_private(v) || ch__views_sync(v, v->exec + offset, bytes)))
+		return true;
 	int error = errno;
-	ch__views_decommit(
-		v, offset,
-		bytes); /* a range that lingered is still executable: access goes first */
+	/* A range that lingered is still executable: access goes first. */
+	ch__views_decommit(v, offset, bytes);
 	errno = error;
 	return false;
 }
@@ -287,61 +273,39 @@ bool ch__views_take_back(struct ch__views *v, size_t offset, size_t bytes)
 
 /* --- fork --- */
 
-bool ch__views_copy_create(const struct ch__views *v, struct ch__views_copy *copy)
+bool ch__views_copy(const struct ch__views *v, struct ch__views *copy)
 {
-	*copy = (struct ch__views_copy){.file.fd = -1};
+	*copy = (struct ch__views){.backend = v->backend, .file.fd = -1, .bytes = v->bytes};
 	copy->write = ch__os_reserve(v->bytes, v->guard_bytes, 0, ch__os_anywhere);
-	if (!copy->write)
-		return false;
-	if (v->backend == CH__BACKEND_MEMFD) {
-		if (ch__os_memfd(v->bytes, &copy->file) &&
-		    ch__os_map_fd(&copy->file, 0, copy->write, v->bytes, CH__OS_RW))
-			return true;
-	} else {
+	copy->has_write = copy->write != NULL;
+	if (copy->has_write && v->backend == CH__BACKEND_DUAL) {
 		copy->exec = ch__os_reserve(v->bytes, v->guard_bytes, 0, ch__os_anywhere);
-		if (copy->exec && ch__os_map_shared_rx(copy->exec, v->bytes) &&
-		    ch__os_duplicate_rw(copy->exec, v->bytes, copy->write))
-			return true;
+		copy->has_exec = copy->exec != NULL;
 	}
+	if (copy->has_write && (copy->has_exec || v->backend == CH__BACKEND_MEMFD) &&
+	    map_shared(copy))
+		return true;
 	int error = errno;
-	ch__views_copy_destroy(v, copy);
+	ch__views_destroy(copy);
 	errno = error;
 	return false;
-}
-
-bool ch__views_copy_commit(const struct ch__views *v, struct ch__views_copy *copy, size_t offset,
-			   size_t bytes)
-{
-	if (v->backend == CH__BACKEND_MEMFD)
-		return ch__os_fd_commit(&copy->file, offset, bytes);
-	return ch__os_populate(copy->write + offset, bytes);
-}
-
-void ch__views_copy_destroy(const struct ch__views *v, struct ch__views_copy *copy)
-{
-	if (copy->write)
-		ch__os_unreserve(copy->write, v->bytes);
-	if (copy->exec)
-		ch__os_unreserve(copy->exec, v->bytes);
-	ch__os_let_go(&copy->file);
-	*copy = (struct ch__views_copy){.file.fd = -1};
 }
 
 bool ch__views_reserve_again(struct ch__views *v)
 {
 	size_t whole = v->bytes + 2 * v->guard_bytes;
-	if (are_inherited(v)) {
-		ch__os_unreserve(v->exec - v->guard_bytes, whole);
-		ch__os_unreserve(v->write - v->guard_bytes, whole);
-	}
+	/* A child has the views all the same where Valgrind would not notice that they are gone: it
+	 * would believe its own table of mappings, and die where it looks at code. Emulators that
+	 * need pages mapped anew do not pass on what they are told of forks. */
+	if ((v->sync_steps & (CH__SYNC_VALGRIND | CH__SYNC_REMAP)) || v->is_part_inherited)
+		leave(v);
 	v->has_exec = ch__os_reserve_at(v->exec - v->guard_bytes, whole);
 	v->has_write = ch__os_reserve_at(v->write - v->guard_bytes, whole);
 	return v->has_exec && v->has_write;
 }
 
-bool ch__views_adopt(struct ch__views *v, struct ch__views_copy *copy)
+bool ch__views_adopt(struct ch__views *v, struct ch__views *copy)
 {
-	uint8_t *from = copy->write;
 	if (v->backend == CH__BACKEND_MEMFD) {
 		if (!ch__os_map_fd(&copy->file, 0, v->exec, v->bytes, CH__OS_RX))
 			return false;
@@ -351,24 +315,17 @@ bool ch__views_adopt(struct ch__views *v, struct ch__views_copy *copy)
 	} else {
 		if (!ch__os_move_over(copy->exec, v->bytes, v->exec))
 			return false;
-		copy->exec = NULL;
+		copy->has_exec = false;
 	}
-	if (!ch__os_move_over(from, v->bytes, v->write))
-		return false;
-	copy->write = NULL;
-	return true;
+	copy->has_write = !ch__os_move_over(copy->write, v->bytes, v->write);
+	return !copy->has_write;
 }
 
 void ch__views_forget(struct ch__views *v)
 {
 	/* A fresh reservation over the range cannot leave a part of the old one accessible, as
 	 * failing calls could. */
-	size_t whole = v->bytes + 2 * v->guard_bytes;
-	if (v->has_exec)
-		ch__os_unreserve(v->exec - v->guard_bytes, whole);
-	if (v->has_write)
-		ch__os_unreserve(v->write - v->guard_bytes, whole);
-	v->has_exec = v->has_write = v->has_code = false;
+	leave(v);
+	v->has_code = false;
 	ch__views_reserve_again(v);
-	ch__os_let_go(&v->file);
 }

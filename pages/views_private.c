@@ -94,20 +94,6 @@ bool ch__private_take_back(struct ch__views *v, size_t offset, size_t bytes)
 	return false;
 }
 
-bool ch__private_commit(struct ch__views *v, size_t offset, size_t bytes)
-{
-	if (!ch__os_populate(v->write + offset, bytes))
-		return false;
-	ch__arch_fill_traps(v->write + offset, bytes);
-	if (ch__private_take_back(v, offset, bytes))
-		return true;
-	int error = errno;
-	bool is_dropped = ch__os_drop(v->write + offset, bytes);
-	(void)is_dropped;
-	errno = error;
-	return false;
-}
-
 bool ch__private_decommit(struct ch__views *v, size_t offset, size_t bytes)
 {
 	return ch__os_map_private(v->exec + offset, bytes, CH__OS_NONE) &&
@@ -129,7 +115,7 @@ bool ch__private_map(struct ch__views *v)
 		return false;
 	if (v->has_large_pages)
 		ch__os_large_pages(v->write, v->bytes);
-	return ch__private_commit(v, 0, v->runtime_bytes);
+	return ch__views_commit(v, 0, v->runtime_bytes);
 }
 
 void ch__private_destroy(struct ch__views *v)

@@ -162,7 +162,7 @@ enum ch_status ch_heap_stats(struct ch_heap *heap, struct ch_stats *stats)
 	stats->size = sizeof *stats;
 	/* The program's headers may be of another version. */
 	stats->version = CH_VERSION_TEXT;
-	stats->backend = ch__pool_backend_name(heap->pool);
+	stats->backend = ch__backend_names[heap->pool->backend];
 	stats->sinks_on = ch__sinks_on(heap->sinks);
 	ch__heap_lock(heap);
 	struct ch__counters sum = sum_counters(heap);

@@ -64,7 +64,7 @@ TEST(environment_chooses_the_backend)
 		config.backend = CH_BACKEND_DUAL;
 		CHECK_EQ(setenv("CODEHEAP_WX", names[i], 1), 0);
 		struct rig rig = rig_create(&config, NULL, NULL);
-		CHECK_STR(ch__pool_backend_name(rig.heap->pool), names[i]);
+		CHECK_STR(ch__backend_names[rig.heap->pool->backend], names[i]);
 		rig_end(&rig);
 	}
 }
@@ -87,7 +87,7 @@ TEST(configuration_for_forks_asks_for_private_memory)
 	for (int i = 0; i < 2; i++) {
 		config.backend = private[i];
 		CHECK_EQ(ch_heap_create(&config, &heap), CH_OK);
-		CHECK_STR(ch__pool_backend_name(heap->pool), "procmem");
+		CHECK_STR(ch__backend_names[heap->pool->backend], "procmem");
 		CHECK_EQ(ch_heap_destroy(heap), CH_OK);
 	}
 }

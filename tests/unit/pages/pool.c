@@ -66,7 +66,7 @@ TEST(each_backend_has_its_name)
 		if (!rig_may_have(config.backend))
 			continue;
 		struct pool_rig rig = rig_create(&config);
-		CHECK_STR(ch__pool_backend_name(rig.pool), names[i]);
+		CHECK_STR(ch__backend_names[rig.pool->backend], names[i]);
 		rig_destroy(&rig);
 	}
 	CHECK(!ch__backend_of_name("flip", &none) && !ch__backend_of_name("", &none));
