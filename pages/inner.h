@@ -85,9 +85,10 @@ enum ch__chunk_state {
 struct ch__pool_inner {
 	struct ch__lock lock; /* the pages lock */
 	struct ch__views views;
-	CH_BY_PAGES uint8_t zones[CH__FRAME_NUMBERS]; /* enum ch__zone of a frame number */
-	void (*gone)(void *arg, uint32_t chunk);      /* NULL: nobody asks [const] */
-	void *gone_arg;                               /* [const] */
+	/* As the configuration has them [const] */
+	uint8_t zones[CH__FRAME_NUMBERS];
+	void (*gone)(void *arg, uint32_t chunk);
+	void *gone_arg;
 	CH_AT_PAGES uint8_t *chunk_states;
 	CH_AT_PAGES uint8_t *chunk_zones;   /* COMMITTED: enum ch__zone; if wholly free, its last */
 	CH_AT_PAGES uint32_t *chunk_used;   /* pages of the chunk that are not FREE */

@@ -106,6 +106,12 @@ struct ch__pool_config {
 	enum ch__backend backend;
 	bool random_alias;      /* false under TSan */
 	bool is_for_forks;      /* a fork copies few entries: large pages, chunks of 2 MiB */
+	/* enum ch__zone of the chunks in which pages of a frame number lie */
+	uint8_t zones[CH__FRAME_NUMBERS];
+	/* Hears, under the pages lock, of each chunk that loses its memory or changes its zone: all
+	 * its pages are FREE. NULL: nobody asks. */
+	void (*gone)(void *arg, uint32_t chunk);
+	void *gone_arg;
 };
 
 struct ch__pool {
@@ -208,14 +214,6 @@ void ch__valgrind_part_born(const struct ch__pool *, uintptr_t exec, size_t byte
 void ch__valgrind_part_dead(const struct ch__pool *, uintptr_t exec) CH_COLD;
 
 /* --- pages --- */
-/* Pages of this frame number lie in chunks of the zone; before the first of them is taken. All
- * are PAGES at first. */
-void ch__pool_set_zone(struct ch__pool *, uint8_t frame, enum ch__zone)
-	CH_EXCLUDES(ch__role_pages) CH_EXCLUDES(CH__STANDING);
-/* gone() hears, under the pages lock, of each chunk that loses its memory or changes its zone: all
- * its pages are FREE. Set before the first page is taken. */
-void ch__pool_on_gone(struct ch__pool *, void (*gone)(void *, uint32_t chunk), void *arg)
-	CH_EXCLUDES(ch__role_pages) CH_EXCLUDES(CH__STANDING);
 /* An OPEN page of the frame number, its header written and its free bytes trap-filled: a PARTLY
  * one, or a FREE one. CH__PAGE_NONE when no page fits (errno 0: the pool is full, or the rest of it
  * is of other zones) or the OS has no memory, and what the pool has would not do if all of it were

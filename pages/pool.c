@@ -117,6 +117,9 @@ int ch__pool_create(const struct ch__pool_config *config, struct ch__meta *meta,
 		goto fail;
 	pool->meta = meta;
 	pool->inner = inner;
+	memcpy(inner->zones, config->zones, sizeof inner->zones);
+	inner->gone = config->gone;
+	inner->gone_arg = config->gone_arg;
 	set_shape(pool, config);
 	if (!create_tables(pool)) {
 		error = errno;
@@ -198,20 +201,6 @@ static bool has_code(const struct ch__pool *pool)
 	if (!pool->inner->views.has_code)
 		errno = EACCES;
 	return pool->inner->views.has_code;
-}
-
-void ch__pool_set_zone(struct ch__pool *pool, uint8_t frame, enum ch__zone zone)
-{
-	CH_ASSERT(frame < CH__FRAME_NUMBERS && zone < CH__ZONES, "no such frame number or zone");
-	ch__pages_lock(pool);
-	pool->inner->zones[frame] = (uint8_t)zone;
-	ch__pages_unlock(pool);
-}
-
-void ch__pool_on_gone(struct ch__pool *pool, void (*gone)(void *, uint32_t), void *arg)
-{
-	pool->inner->gone = gone;
-	pool->inner->gone_arg = arg;
 }
 
 /* The chunk's pages, which all are FREE. */

@@ -73,13 +73,6 @@ static void each_range(void *context, void (*visit)(void *arg, const struct ch__
 	}
 }
 
-/* Under the pages lock: the chunk goes back to the OS, or to another zone. */
-static void chunk_gone(void *arg, uint32_t chunk)
-{
-	struct ch_heap *heap = arg;
-	ch__sinks_chunk_gone(heap->sinks, chunk);
-}
-
 enum ch_status ch__tell_create(struct ch_heap *heap, unsigned wanted)
 {
 	const struct ch__pool *pool = heap->pool;
@@ -113,9 +106,6 @@ enum ch_status ch__tell_create(struct ch_heap *heap, unsigned wanted)
 		return error == EINVAL ? CH_E_ARG : error == ENOMEM ? CH_E_MEMORY : CH_E_OS;
 	}
 	atomic_store(&heap->sinks_on, ch__sinks_on(heap->sinks));
-	ch__pool_on_gone(heap->pool, chunk_gone, heap);
-	for (uint8_t frame = CH__FRAME_SLOTS; ch__frame_has_slots(frame); frame++)
-		ch__pool_set_zone(heap->pool, frame, CH__ZONE_SLOTS);
 	return CH_OK;
 }
 

@@ -79,6 +79,12 @@ static enum ch_status read_config(const struct ch_config *in, struct ch_config *
 
 /* --- creation --- */
 
+static void chunk_gone(void *arg, uint32_t chunk)
+{
+	struct ch_heap *heap = arg;
+	ch__sinks_chunk_gone(heap->sinks, chunk);
+}
+
 static enum ch_status create_pool(struct ch_heap *heap)
 {
 	const struct ch_config *config = &heap->config;
@@ -89,7 +95,12 @@ static enum ch_status create_pool(struct ch_heap *heap)
 		.backend = (enum ch__backend)config->backend,
 		.random_alias = !CH_TSAN,
 		.is_for_forks = config->fork == CH_FORK_COW,
+		.zones[CH__FRAME_OWN] = CH__ZONE_OWN,
+		.gone = chunk_gone,
+		.gone_arg = heap,
 	};
+	for (uint8_t frame = CH__FRAME_SLOTS; ch__frame_has_slots(frame); frame++)
+		pool.zones[frame] = CH__ZONE_SLOTS;
 	if (pool.is_for_forks && pool.backend == CH__BACKEND_AUTO)
 		pool.backend = CH__BACKEND_PROCMEM;
 	int error = ch__pool_create(&pool, heap->meta, &heap->pool);
@@ -154,7 +165,6 @@ static enum ch_status fill_heap(struct ch_heap *heap, unsigned wanted)
 	if (heap->config.stop_signal && heap->config.driver == CH_DRIVER_BUILTIN &&
 	    !ch__world_install_signal(heap->config.stop_signal))
 		return CH_E_OS;
-	ch__pool_set_zone(heap->pool, CH__FRAME_OWN, CH__ZONE_OWN);
 	return ch__tell_create(heap, wanted);
 }
 

@@ -375,7 +375,7 @@ TEST(pool_lives_where_mprotect_may_not_add_execution)
 
 /* --- every call fails once, then from then on --- */
 
-static void ignore_chunk(void *arg, uint32_t chunk)
+static void count_gone(void *arg, uint32_t chunk)
 {
 	(void)chunk;
 	++*(unsigned *)arg;
@@ -384,7 +384,7 @@ static void ignore_chunk(void *arg, uint32_t chunk)
 /* The whole life of a pool, of which the nth call fails; every step may fail, none may leave a
  * broken pool. A pool that was made lacks nothing; a memfd has other files in its stead. Returns
  * whether nothing failed. */
-static bool live(const struct ch__pool_config *config, uint64_t nth, unsigned *trimmed)
+static bool live(const struct ch__pool_config *config, uint64_t nth)
 {
 	struct ch__meta *meta = ch__meta_create();
 	struct pool_rig rig = {.meta = meta};
@@ -412,7 +412,6 @@ static bool live(const struct ch__pool_config *config, uint64_t nth, unsigned *t
 	}
 	if (span != CH__PAGE_NONE)
 		ch__pool_release_span(rig.pool, span);
-	ch__pool_on_gone(rig.pool, ignore_chunk, trimmed);
 	ch__pool_trim(rig.pool);
 	rig_check(&rig);
 	/* What a failed trim left behind is usable. */
@@ -432,17 +431,19 @@ static void fail_each_call(enum ch__backend backend)
 	config.random_alias &= backend != CH__BACKEND_PROCMEM;
 	unsetenv("CODEHEAP_WX");
 	unsigned trimmed = 0;
+	config.gone = count_gone;
+	config.gone_arg = &trimmed;
 	ch__os_fail_at(UINT64_MAX, false);
-	CHECK(live(&config, UINT64_MAX, &trimmed));
+	CHECK(live(&config, UINT64_MAX));
 	uint64_t calls = ch__os_failable_calls();
 	CHECK(calls > 10 && trimmed > 0);
 	for (unsigned later = 0; later < 2; later++)
 		for (uint64_t n = 1; n <= calls; n++) {
 			ch__os_fail_at(n, later);
-			live(&config, n, &trimmed);
+			live(&config, n);
 			ch__os_fail_at(0, false);
 		}
-	CHECK(live(&config, UINT64_MAX, &trimmed));
+	CHECK(live(&config, UINT64_MAX));
 }
 
 TEST(each_failing_call_leaves_a_sound_pool_dual)

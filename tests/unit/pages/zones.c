@@ -22,10 +22,11 @@ static void hear(void *arg, uint32_t chunk)
 static void zone_rig(struct pool_rig *rig, size_t pool_bytes, struct heard *heard)
 {
 	struct ch__pool_config config = rig_config(pool_bytes);
+	config.zones[SLOTS_FRAME] = CH__ZONE_SLOTS;
+	config.zones[OWN_FRAME] = CH__ZONE_OWN;
+	config.gone = hear;
+	config.gone_arg = heard;
 	*rig = rig_create(&config);
-	ch__pool_on_gone(rig->pool, hear, heard);
-	ch__pool_set_zone(rig->pool, SLOTS_FRAME, CH__ZONE_SLOTS);
-	ch__pool_set_zone(rig->pool, OWN_FRAME, CH__ZONE_OWN);
 }
 
 static uint32_t chunk_of_page(const struct pool_rig *rig, uint32_t page)
