@@ -261,8 +261,7 @@ void ch__page_clear_starts(struct ch__pool *pool, uint32_t word, uint64_t mask)
 
 /* --- checks --- */
 
-/* Where the granule's bytes are no traps: of private memory the write view is a copy, and what would
- * run is looked at, too. */
+/* Of private memory the write view is a copy: what would run is looked at, too. */
 static bool is_untrapped(const struct ch__pool *pool, uintptr_t exec)
 {
 	return !ch__arch_are_traps(ch__pool_read(pool, exec), CH__GRANULE_BYTES) ||

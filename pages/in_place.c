@@ -47,8 +47,9 @@ bool ch__pool_span_runs(const struct ch__pool *pool, uint32_t first)
 	return runs(word_of(pool, first));
 }
 
-/* The span's pages lose execute access. Where the memory is private what is written there is another
- * copy than the write view's. Returns false when the system refused; some pages may have lost it. */
+/* The span's pages lose execute access. Where the memory is private what is written there is
+ * another copy than the write view's. Returns false when the system refused; some pages may have
+ * lost it. */
 static bool lend(const struct ch__pool *pool, uint32_t first, bool is_writable)
 {
 	return ch__os_protect(pool->inner->views.exec + offset_of(pool, first),

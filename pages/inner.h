@@ -1,19 +1,16 @@
 /* SPDX-License-Identifier: MIT
- * inner.h: what the files of pages/ share and nobody else sees: the two views of the memory and the
- * pool's lists.
- *
- *   each view      [guard][runtime page][pool .................][guard]
- *   the memory             0             runtime_bytes           bytes      offsets within it */
+ * inner.h: what the files of pages/ share and nobody else sees: the two views of the memory, the
+ * pool's lists, the tables of legal moves. */
 #ifndef CH_PAGES_INNER_H
 #define CH_PAGES_INNER_H
 
 #include "os/lock.h"
-#include "pages/moves.h"
+#include "os/moves.h"
 #include "pages/pages.h"
 
-enum {
-	CH__LISTED_SHARE_LOG2 = 5, /* a page is listed when 1/32 of it is free */
-};
+#if CH_CHECK >= 2
+extern struct ch__moves ch__page_moves, ch__chunk_moves;
+#endif
 
 /* --- views.c --- */
 
@@ -50,8 +47,8 @@ bool ch__views_commit(struct ch__views *, size_t offset, size_t bytes);
 /* Access away, then memory; false: it stays mapped and holds what it held. */
 bool ch__views_decommit(struct ch__views *, size_t offset, size_t bytes);
 
-/* Memory of the same kind as the views', to be theirs in a child of fork: a write view, and of DUAL an
- * exec view. It has what ch__views_populate gives it. */
+/* Memory of the same kind as the views', to be theirs in a child of fork: a write view, and of DUAL
+ * an exec view. It has what ch__views_populate gives it. */
 bool ch__views_copy(const struct ch__views *, struct ch__views *copy);
 bool ch__views_populate(const struct ch__views *, size_t offset, size_t bytes);
 /* In the child, whose views are gone (DONTFORK): take their addresses again, without access. */
@@ -97,7 +94,7 @@ struct ch__pool_inner {
 	size_t table_bytes;
 	uintptr_t *parts; /* under Valgrind: of each part its address, at its first granule */
 #if CH_CHECK >= 2
-	/* What was published in the runtime page and in each chunk of the largest pool (ledger.c). */
+	/* What was published in the runtime page and in each chunk of the largest pool. */
 	uint8_t *notes[1 + 1024];
 #endif
 	bool has_copy;         /* a fork's child has code */
@@ -135,7 +132,6 @@ static inline uint32_t ch__pool_granules(const struct ch__pool *pool) /* of a pa
 
 enum { CH__HEADER_GRANULES = CH__PAGE_HEADER_BYTES / CH__GRANULE_BYTES };
 
-/* --- fork, check --- */
 static inline size_t ch__pool_chunk_bytes(const struct ch__pool *pool)
 {
 	return (size_t)1 << pool->chunk_log2;

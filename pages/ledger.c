@@ -48,8 +48,8 @@ void ch__ledger_destroy(struct ch__pool *pool)
 	}
 }
 
-/* Notes the bytes, or looks for the first one that was not noted, else the end. Threads that compile
- * write to the same chunk, each to its own blocks. */
+/* Notes the bytes, or looks for the first one that was not noted, else the end. Threads that
+ * compile write to the same chunk, each to its own blocks. */
 __attribute__((no_sanitize("thread"))) static size_t go_over(const struct ch__pool *pool, size_t at,
 							     size_t end, bool notes_them)
 {
@@ -83,11 +83,9 @@ void ch__ledger_check(const struct ch__pool *pool, size_t at, size_t bytes, cons
 	if (!pool->inner->views.has_code)
 		return;
 	/* Among them are free bytes, which memcheck would report. */
-	if (pool->is_translated)
-		ch__valgrind_reports(false);
+	ch__valgrind_reports(false);
 	size_t lacks = go_over(pool, at, at + bytes, false) - at;
-	if (pool->is_translated)
-		ch__valgrind_reports(true);
+	ch__valgrind_reports(true);
 	if (lacks == bytes)
 		return;
 	snprintf(reason, sizeof reason,

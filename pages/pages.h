@@ -4,6 +4,7 @@
  * ranges.
  *
  *   each view   [guard][runtime page][pool .......................][guard]   RW at RX + delta
+ *   the memory           0            runtime_bytes            bytes         offsets within it
  *   code page   +0x00 magic | +0x08 record | +0x10 pool | +0x18 spare
  *               +0x20 hot -> ... trap fill ... <- cold | end
  *
@@ -11,19 +12,9 @@
  * that is smaller). The pages in use of one chunk are of one zone, because unwinders are told of
  * whole chunks, each zone in another way; a chunk whose pages are all FREE may change its zone.
  *
- * moves of a page, each under the pages lock (moves.c asserts them)
- *   FREE -> OPEN                     ch__pool_take_page, committed and trap-filled first
- *   PARTLY -> OPEN                   ch__pool_take_page
- *   FULL -> OPEN                     ch__pool_take_page_in_need
- *   OPEN -> FULL | PARTLY | FREE     ch__pool_retire_page
- *   FULL -> PARTLY | FREE            ch__pool_note_freed
- *   PARTLY -> FREE                   ch__pool_note_freed
- *   FREE -> SPAN                     ch__pool_take_span
- *   SPAN -> FREE                     ch__pool_release_span, ch__pool_retry_retired
- *
- * Locks: the pages lock (in the pool) guards lists, states and commit. A page's `busy` guards its
- * cursors and used bits; it is held for some instructions, only inside a region (ch__pages_lock
- * within fork and the check walk). */
+ * Locks: the pages lock (in the pool) guards lists, states (moves.c has the legal moves) and commit.
+ * A page's `busy` guards its cursors and used bits; it is held for some instructions, only inside a
+ * region (ch__pages_lock within fork and the check walk). */
 #ifndef CH_PAGES_PAGES_H
 #define CH_PAGES_PAGES_H
 
@@ -42,6 +33,9 @@ enum {
 	CH__PAGE_NONE = 0xffffffff,
 	CH__FRAME_NUMBERS = 20, /* pages of different frame numbers share no blocks */
 };
+
+/* Takes the pages lock. */
+#define CH_TAKES_PAGES CH_EXCLUDES(ch__role_pages, CH__STANDING)
 
 enum ch__page_state { CH__PAGE_FREE, CH__PAGE_OPEN, CH__PAGE_PARTLY, CH__PAGE_FULL, CH__PAGE_SPAN };
 
@@ -217,41 +211,31 @@ void ch__valgrind_part_dead(const struct ch__pool *, uintptr_t exec) CH_COLD;
 /* An OPEN page of the frame number, its header written and its free bytes trap-filled: a PARTLY
  * one, or a FREE one. CH__PAGE_NONE when no page fits (errno 0: the pool is full, or the rest of it
  * is of other zones) or the OS has no memory, and what the pool has would not do if all of it were
- * free (errno): no collection would help. Takes the pages lock. */
-uint32_t ch__pool_take_page(struct ch__pool *, uint8_t frame)
-	CH_EXCLUDES(ch__role_pages) CH_EXCLUDES(CH__STANDING);
+ * free (errno): no collection would help. */
+uint32_t ch__pool_take_page(struct ch__pool *, uint8_t frame) CH_TAKES_PAGES;
 /* When that found none: a FULL page that has the room all the same, in holes that were passed over
  * or are less than the 1/32 that lists a page again. It is OPEN; CH__PAGE_NONE when there is none.
  * A page is searched once after each of its frees. */
 uint32_t ch__pool_take_page_in_need(struct ch__pool *, uint8_t frame, size_t hot_bytes,
-				    size_t cold_bytes)
-	CH_EXCLUDES(ch__role_pages) CH_EXCLUDES(CH__STANDING);
-/* The caller's OPEN page. Takes the pages lock. */
-void ch__pool_retire_page(struct ch__pool *, uint32_t page)
-	CH_EXCLUDES(ch__role_pages) CH_EXCLUDES(CH__STANDING);
+				    size_t cold_bytes) CH_TAKES_PAGES;
+void ch__pool_retire_page(struct ch__pool *, uint32_t page) CH_TAKES_PAGES; /* the caller's */
 /* Granules of the page were given back: list it again after 1/32 of it, free it with the last.
- * Returns true when the page became FREE. Takes the pages lock only when it must. */
-bool ch__pool_note_freed(struct ch__pool *, uint32_t page)
-	CH_EXCLUDES(ch__role_pages) CH_EXCLUDES(CH__STANDING);
+ * Returns true when the page became FREE. */
+bool ch__pool_note_freed(struct ch__pool *, uint32_t page) CH_TAKES_PAGES;
 /* A run of whole FREE pages, headers: first page only. First page's index, or CH__PAGE_NONE with
  * errno as above. It may cross chunks, which all are of its zone then. */
-uint32_t ch__pool_take_span(struct ch__pool *, uint32_t pages, uint8_t frame)
-	CH_EXCLUDES(ch__role_pages) CH_EXCLUDES(CH__STANDING);
-void ch__pool_release_span(struct ch__pool *, uint32_t first) CH_EXCLUDES(ch__role_pages)
-	CH_EXCLUDES(CH__STANDING);
+uint32_t ch__pool_take_span(struct ch__pool *, uint32_t pages, uint8_t frame) CH_TAKES_PAGES;
+void ch__pool_release_span(struct ch__pool *, uint32_t first) CH_TAKES_PAGES;
 /* Spans that are retired come back, if the system lets them. False: errno, and one more would not
  * come back either. */
-bool ch__pool_retry_retired(struct ch__pool *)
-	CH_EXCLUDES(ch__role_pages) CH_EXCLUDES(CH__STANDING);
+bool ch__pool_retry_retired(struct ch__pool *) CH_TAKES_PAGES;
 /* A span that was just taken is of this use from here on. False: errno; release it. */
-bool ch__pool_lend_span(struct ch__pool *, uint32_t first, enum ch__span_use)
-	CH_EXCLUDES(ch__role_pages) CH_EXCLUDES(CH__STANDING);
+bool ch__pool_lend_span(struct ch__pool *, uint32_t first, enum ch__span_use) CH_TAKES_PAGES;
 /* What was written in place is taken over, so that the write view has it. */
 void ch__pool_take_over(const struct ch__pool *, uintptr_t exec, size_t bytes);
 /* It is complete: access as its use says, also when it had it. Code is not yet published. False:
  * errno; it is as it was, or a part of it: try again, or release it. */
-bool ch__pool_land_span(struct ch__pool *, uint32_t first) CH_EXCLUDES(ch__role_pages)
-	CH_EXCLUDES(CH__STANDING);
+bool ch__pool_land_span(struct ch__pool *, uint32_t first) CH_TAKES_PAGES;
 static inline enum ch__span_use ch__pool_span_use(const struct ch__pool *pool, uint32_t first)
 {
 	return (enum ch__span_use)(
@@ -261,7 +245,7 @@ static inline enum ch__span_use ch__pool_span_use(const struct ch__pool *pool, u
 /* Whether its pages are RX, and so hold what the write view does. */
 bool ch__pool_span_runs(const struct ch__pool *, uint32_t first);
 /* Gives chunks whose pages are all FREE back to the OS, save one. */
-void ch__pool_trim(struct ch__pool *) CH_EXCLUDES(ch__role_pages) CH_EXCLUDES(CH__STANDING);
+void ch__pool_trim(struct ch__pool *) CH_TAKES_PAGES;
 
 static inline void ch__page_lock(struct ch__page *page)
 	CH_ACQUIRES(ch__role_busy) CH_UNANALYSED("it makes the role")
@@ -346,8 +330,7 @@ void ch__pool_fork_parent(struct ch__pool *) CH_RELEASES(ch__role_pages);
  * has one is in a region, which a fork awaits, or holds the lock. */
 bool ch__pool_fork_child(struct ch__pool *) CH_RELEASES(ch__role_pages);
 
-/* Broken page invariants: writes a reason, returns false. Takes the pages lock. */
-bool ch__pool_check(struct ch__pool *, char *reason, size_t reason_bytes)
-	CH_EXCLUDES(ch__role_pages) CH_EXCLUDES(CH__STANDING);
+/* Broken page invariants: writes a reason, returns false. */
+bool ch__pool_check(struct ch__pool *, char *reason, size_t reason_bytes) CH_TAKES_PAGES;
 
 #endif

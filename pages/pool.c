@@ -15,7 +15,12 @@
 #include <errno.h>
 #include <string.h>
 
-enum { MIN_PAGE_BYTES = 4096, MAX_PAGE_BYTES = 65536, TABLE_ALIGN = CH__LINE_BYTES };
+enum {
+	MIN_PAGE_BYTES = 4096,
+	MAX_PAGE_BYTES = 65536,
+	TABLE_ALIGN = CH__LINE_BYTES,
+	LISTED_SHARE_LOG2 = 5, /* a page is listed when 1/32 of it is free */
+};
 static const size_t max_pool_bytes = (size_t)1 << CH_ARCH_POOL_LOG2_MAX;
 
 /* --- lists --- */
@@ -384,7 +389,7 @@ static void settle(struct ch__pool *pool, uint32_t index, const char *by)
 	enum ch__page_state before = ch__page_state(page), to = CH__PAGE_FULL;
 	uint32_t used = atomic_load_explicit(&page->used_granules, memory_order_relaxed);
 	uint32_t freed = atomic_load_explicit(&page->freed_granules, memory_order_relaxed);
-	uint32_t enough = ch__pool_granules(pool) >> CH__LISTED_SHARE_LOG2;
+	uint32_t enough = ch__pool_granules(pool) >> LISTED_SHARE_LOG2;
 	uint32_t unused = ch__pool_granules(pool) - CH__HEADER_GRANULES - used;
 	if (used == 0)
 		to = CH__PAGE_FREE;
@@ -412,7 +417,7 @@ bool ch__pool_note_freed(struct ch__pool *pool, uint32_t index)
 {
 	struct ch__page *page = &pool->pages[index];
 	enum ch__page_state state = ch__page_state(page);
-	uint32_t enough = ch__pool_granules(pool) >> CH__LISTED_SHARE_LOG2;
+	uint32_t enough = ch__pool_granules(pool) >> LISTED_SHARE_LOG2;
 	if (state != CH__PAGE_FULL && state != CH__PAGE_PARTLY)
 		return false;
 	if (atomic_load_explicit(&page->used_granules, memory_order_relaxed) != 0 &&

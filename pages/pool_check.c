@@ -149,11 +149,9 @@ bool ch__pool_check(struct ch__pool *pool, char *reason, size_t reason_bytes)
 	struct walk walk = {.pool = pool, .reason = reason, .reason_bytes = reason_bytes};
 	ch__pages_lock(pool);
 	/* It looks at bytes that nothing has. */
-	if (pool->is_translated)
-		ch__valgrind_reports(false);
+	ch__valgrind_reports(false);
 	bool is_sound = !pool->inner->views.has_code || check_all(&walk);
-	if (pool->is_translated)
-		ch__valgrind_reports(true);
+	ch__valgrind_reports(true);
 	ch__pages_unlock(pool);
 	return is_sound;
 }

@@ -35,7 +35,7 @@ static bool copy_range(struct ch__pool_inner *inner, size_t offset, size_t bytes
 static bool copy_pool(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 {
 	struct ch__pool_inner *inner = pool->inner;
-	if (!inner->views.has_code || !ch__views_copy(&inner->views, &inner->copy))
+	if (!ch__views_copy(&inner->views, &inner->copy))
 		return false;
 	bool is_copied = copy_range(inner, 0, pool->runtime_bytes);
 	for (uint32_t chunk = 0; is_copied && chunk < pool->chunk_count; chunk++)
@@ -56,15 +56,11 @@ bool ch__pool_fork_prepare(struct ch__pool *pool, enum ch__fork mode)
 	struct ch__pool_inner *inner = pool->inner;
 	ch__pages_lock(pool);
 	/* Of bytes that nothing has, too. */
-	if (pool->is_translated)
-		ch__valgrind_reports(false);
+	ch__valgrind_reports(false);
 	inner->copy = (struct ch__views){.file.fd = -1};
-	if (ch__views_are_private(&inner->views))
-		inner->has_copy = mode == CH__FORK_COPY && inner->views.has_code;
-	else
-		inner->has_copy = mode == CH__FORK_COPY && copy_pool(pool);
-	if (pool->is_translated)
-		ch__valgrind_reports(true);
+	inner->has_copy = mode == CH__FORK_COPY && inner->views.has_code &&
+			  (ch__views_are_private(&inner->views) || copy_pool(pool));
+	ch__valgrind_reports(true);
 	return mode == CH__FORK_NONE || inner->has_copy;
 }
 

@@ -5,7 +5,7 @@
 #include "codeheap/graph/block.h"
 #include "codeheap/base/region.h"
 #include "codeheap/collect/sweep.h"
-#include "pages/moves.h"
+#include "pages/inner.h"
 #include "tests/support/heap_rig.h"
 
 #include <pthread.h>
