@@ -4,7 +4,7 @@
  * ranges.
  *
  *   each view   [guard][runtime page][pool .......................][guard]   RW at RX + delta
- *   the memory           0            runtime_bytes            bytes         offsets within it
+ *   in memory          0             runtime_bytes                 bytes
  *   code page   +0x00 magic | +0x08 record | +0x10 pool | +0x18 spare
  *               +0x20 hot -> ... trap fill ... <- cold | end
  *
@@ -12,7 +12,7 @@
  * that is smaller). The pages in use of one chunk are of one zone, because unwinders are told of
  * whole chunks, each zone in another way; a chunk whose pages are all FREE may change its zone.
  *
- * Locks: the pages lock (in the pool) guards lists, states (moves.c has the legal moves) and commit.
+ * Locks: the pages lock (in the pool) guards lists, states (their legal moves: moves.c) and commit.
  * A page's `busy` guards its cursors and used bits; it is held for some instructions, only inside a
  * region (ch__pages_lock within fork and the check walk). */
 #ifndef CH_PAGES_PAGES_H
