@@ -167,16 +167,7 @@ void ch__pool_destroy(struct ch__pool *pool)
 	ch__meta_free(meta, pool, sizeof *pool);
 }
 
-/* --- states and gauges, under the pages lock --- */
-
-static void count_used(struct ch__pool *pool, uint32_t page, int n) CH_REQUIRES(ch__role_pages)
-{
-	uint32_t used = atomic_load_explicit(&pool->pages_used, memory_order_relaxed) + (uint32_t)n;
-	atomic_store_explicit(&pool->pages_used, used, memory_order_relaxed);
-	if (used > atomic_load_explicit(&pool->pages_peak, memory_order_relaxed))
-		atomic_store_explicit(&pool->pages_peak, used, memory_order_relaxed);
-	pool->inner->chunk_used[ch__pool_chunk_of(pool, page)] += (uint32_t)n;
-}
+/* --- states --- */
 
 /* The only store of a page's state, which its list and the counters follow. Who stays where it is
  * makes no move. */
@@ -195,8 +186,12 @@ static void set_state(struct ch__pool *pool, uint32_t index, enum ch__page_state
 		append(pool, ch__free_list(pool, ch__pool_zone_at(pool, index)), index);
 	else if (to == CH__PAGE_PARTLY)
 		append(pool, ch__partly_list(pool, page->frame), index);
-	if (from == CH__PAGE_FREE || to == CH__PAGE_FREE)
-		count_used(pool, index, from == CH__PAGE_FREE ? 1 : -1);
+	uint32_t more = (uint32_t)((to != CH__PAGE_FREE) - (from != CH__PAGE_FREE));
+	uint32_t used = atomic_load_explicit(&pool->pages_used, memory_order_relaxed) + more;
+	atomic_store_explicit(&pool->pages_used, used, memory_order_relaxed);
+	if (used > atomic_load_explicit(&pool->pages_peak, memory_order_relaxed))
+		atomic_store_explicit(&pool->pages_peak, used, memory_order_relaxed);
+	pool->inner->chunk_used[ch__pool_chunk_of(pool, index)] += more;
 	atomic_store_explicit(&page->state, (uint8_t)to, memory_order_release);
 }
 

@@ -91,15 +91,10 @@ static bool close_empty_chunks(struct ch__pool *pool) CH_REQUIRES(ch__role_pages
 /* To memcheck the adopted memory is as if it all were in use. */
 static void revoke_unused(const struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 {
-	for (uint32_t i = 0; i < pool->page_count; i++) {
-		if (pool->inner->chunk_states[ch__pool_chunk_of(pool, i)] != CH__CHUNK_COMMITTED)
-			continue;
-		if (ch__page_state(&pool->pages[i]) == CH__PAGE_FREE)
-			ch__valgrind_revoke(pool, ch__pool_page_exec(pool, i),
-					    (size_t)1 << pool->page_log2);
-		else if (ch__page_state(&pool->pages[i]) != CH__PAGE_SPAN)
+	for (uint32_t i = 0; i < pool->page_count; i++)
+		if (pool->inner->chunk_states[ch__pool_chunk_of(pool, i)] == CH__CHUNK_COMMITTED &&
+		    ch__page_state(&pool->pages[i]) != CH__PAGE_SPAN)
 			ch__granules_revoke_unused(pool, i);
-	}
 }
 
 static bool take_code(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
