@@ -85,7 +85,7 @@ static bool map_shared(struct ch__views *v)
 static bool map_views(struct ch__views *v)
 {
 	if (ch__views_are_private(v))
-		return ch__private_map(v);
+		return ch__private_map(v) && ch__views_commit(v, 0, v->runtime_bytes);
 	if (!map_shared(v) || !ch__views_populate(v, 0, v->runtime_bytes))
 		return false;
 	if (v->backend == CH__BACKEND_MEMFD)

@@ -115,7 +115,7 @@ bool ch__private_map(struct ch__views *v)
 		return false;
 	if (v->has_large_pages)
 		ch__os_large_pages(v->write, v->bytes);
-	return ch__views_commit(v, 0, v->runtime_bytes);
+	return true;
 }
 
 void ch__private_destroy(struct ch__views *v)
