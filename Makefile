@@ -122,7 +122,7 @@ lib_c := $(wildcard arch/$(ARCH).c os/*.c pages/*.c unwind/*.c sinks/*.c invalid
 lib_s := $(wildcard arch/$(ARCH).S)
 lib_o := $(lib_c:%.c=$(OBJ)/%.o) $(lib_s:%.S=$(OBJ)/%.S.o)
 # Guests of a heap have copies of what keeps nothing (the linker finds of what), and call all else in the core (CH_GUEST).
-guest_o := $(filter $(OBJ)/flame/% $(OBJ)/observe/% $(OBJ)/os/linux_worker.o,$(lib_o))
+guest_o := $(filter $(OBJ)/flame/% $(OBJ)/observe/%,$(lib_o))
 core_o := $(filter-out $(guest_o),$(lib_o))
 copied_o := $(filter-out %/meta.o %/ranks.o %/moves.o,$(filter $(OBJ)/arch/% $(OBJ)/os/% $(OBJ)/unwind/walk.o,$(core_o)))
 dl_o := $(patsubst $(OBJ)/os/meta.o,$(OBJ)/os/meta_malloc.o,$(core_o))

@@ -7,7 +7,7 @@
 
 #include "codeheap/listener.h"
 #include "observe/core.h"
-#include "os/os.h"
+#include "observe/system.h"
 
 enum { WRITE_AFTER_MS = 5, EXIT_WAIT_MS = 2000, NS_PER_MS = 1000000 };
 

@@ -9,6 +9,7 @@
 
 #include "codeheap/profile.h"
 #include "observe/core.h"
+#include "observe/system.h"
 
 #include <errno.h>
 #include <stdio.h>

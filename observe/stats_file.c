@@ -18,7 +18,7 @@
 #include "codeheap/profile.h"
 #include "observe/core.h"
 #include "observe/stats_walk.h"
-#include "os/os.h"
+#include "observe/system.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * system.h: what observers alone ask of the operating system: timers, mappings, and the files that
- * the process was loaded from. os/os.h says what holds of every such call. */
+ * system.h: what observers alone ask of the operating system: timers, threads, files of their own,
+ * mappings, and the files that the process was loaded from. os/os.h says what holds of every such
+ * call. */
 #ifndef CH_OBSERVE_SYSTEM_H
 #define CH_OBSERVE_SYSTEM_H
 
 #include "os/os.h"
+
+#include <sys/types.h>
 
 /* --- timers (linux_timers.c) --- */
 struct ch__os_timer {
@@ -24,6 +27,41 @@ bool ch__os_timer_expired(const void *siginfo, void **value, uint32_t *times);
 /* As ch__os_signal_chain, as the last thing that such a handler does: what it blocked is open. */
 void ch__os_profile_chain(void *info, void *ucontext, void *old_action);
 
+/* --- a thread of the library's own (linux_worker.c); not in a signal handler --- */
+/* All its signals are blocked, its stack is small, and it calls no VM: no collector knows it. A
+ * child of fork does not have it: there the owner forgets the record and joins nothing. */
+struct ch__os_thread {
+	void (*run)(void *arg);
+	void *arg;
+	pthread_t system; /* joined once */
+};
+/* The record stays where it is until the thread is joined. False: errno. */
+bool ch__os_thread_start(struct ch__os_thread *, void (*run)(void *arg), void *arg)
+	CH_EXCLUDES(CH__STANDING);
+/* ThreadSanitizer ends a child of fork that starts one. */
+bool ch__os_child_may_start_threads(void);
+/* Waits until it returned; asking it to is its owner's affair. */
+void ch__os_thread_join(struct ch__os_thread *) CH_EXCLUDES(CH__STANDING);
+
+/* --- files (linux_files.c); not in a signal handler --- */
+/* As ch__os_file_create, save that a file which a living process has locked by this call stays:
+ * EBUSY. The file is locked until it is closed, by a child of fork, too; where its file system has
+ * no such locks, *is_locked is false. */
+int ch__os_file_create_locked(const char *path, bool *is_locked) CH_EXCLUDES(CH__STANDING);
+/* Whether the open file has a name, this or another one; false: ENOENT, nobody can open it. */
+bool ch__os_file_has_name(int fd) CH_EXCLUDES(CH__STANDING);
+/* Some file systems say only here that what was written found no room. */
+bool ch__os_file_close(int fd) CH_EXCLUDES(CH__STANDING);
+/* A file that is there, to read; no device, no pipe. -1: errno. */
+int ch__os_file_open(const char *path) CH_EXCLUDES(CH__STANDING);
+/* Files of the user's: whether the path is a regular file's, or nobody's; and to write to what it
+ * leads to, as a terminal. -1: errno. */
+bool ch__os_file_is_plain(const char *path);
+int ch__os_file_straight(const char *path) CH_EXCLUDES(CH__STANDING);
+/* The permissions of the regular file at the path, if there is one, for the open file. */
+void ch__os_file_take_mode(int fd, const char *path);
+
+/* --- mappings (linux_timers.c) --- */
 struct ch__os_mapping {
 	uintptr_t low, high;
 	uint64_t offset, device, inode; /* of its file; inode 0: it has none */

@@ -267,14 +267,6 @@ int64_t ch__os_file_bytes(int fd)
 	return fstat(fd, &found) == 0 ? (int64_t)found.st_size : -1;
 }
 
-void ch__os_file_take_mode(int fd, const char *path)
-{
-	enum { PERMISSIONS = 0777 };
-	struct stat found;
-	if (lstat(path, &found) == 0 && S_ISREG(found.st_mode))
-		(void)!fchmod(fd, found.st_mode & PERMISSIONS);
-}
-
 static int64_t read_all(int fd, uint64_t offset, void *bytes, size_t n)
 {
 	size_t done = 0;
@@ -351,20 +343,6 @@ static bool write_unharmed(int fd, int64_t offset, const void *bytes, size_t n)
 	return is_written;
 }
 
-/* A pipe would wait for its writer, were it not for O_NONBLOCK. */
-int ch__os_file_open(const char *path)
-{
-	struct stat found;
-	int fd = ch__os_may_fail() ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-	if (fd < 0)
-		return -1;
-	if (fstat(fd, &found) == 0 && S_ISREG(found.st_mode))
-		return fd;
-	close(fd);
-	errno = EINVAL;
-	return -1;
-}
-
 bool ch__os_file_write(int fd, const void *bytes, size_t n)
 {
 	return write_unharmed(fd, AT_ITS_END, bytes, n);
@@ -373,44 +351,6 @@ bool ch__os_file_write(int fd, const void *bytes, size_t n)
 bool ch__os_file_write_at(int fd, uint64_t offset, const void *bytes, size_t n)
 {
 	return write_unharmed(fd, (int64_t)offset, bytes, n);
-}
-
-/* Of the open file, not of the process: closing another descriptor of the same file does not end
- * it, as it would end the older kind. */
-static bool is_locked_by_another(const char *path)
-{
-	struct stat found;
-	if (lstat(path, &found) != 0 || !S_ISREG(found.st_mode))
-		return false;
-	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-	int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	bool is_locked = fd >= 0 && fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
-	if (fd >= 0)
-		close(fd);
-	return is_locked;
-}
-
-int ch__os_file_create_locked(const char *path, bool *is_locked)
-{
-	*is_locked = false;
-	int cancel = ch__cancel_hold();
-	bool is_anothers = is_locked_by_another(path);
-	ch__cancel_allow(cancel);
-	if (is_anothers) {
-		errno = EBUSY;
-		return -1;
-	}
-	int fd = ch__os_file_create(path);
-	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-	*is_locked = fd >= 0 && fcntl(fd, F_OFD_SETLK, &lock) == 0;
-	return fd;
-}
-
-bool ch__os_file_has_name(int fd)
-{
-	struct stat ours;
-	errno = ENOENT;
-	return fstat(fd, &ours) == 0 && ours.st_nlink > 0;
 }
 
 bool ch__os_file_is_at(int fd, const char *path)
@@ -422,17 +362,6 @@ bool ch__os_file_is_at(int fd, const char *path)
 		return true;
 	errno = EEXIST;
 	return false;
-}
-
-bool ch__os_file_close(int fd)
-{
-	bool may_fail = ch__os_may_fail();
-	int error = errno, cancel = ch__cancel_hold();
-	bool is_closed = close(fd) == 0 || errno == EINTR;
-	ch__cancel_allow(cancel);
-	if (may_fail)
-		errno = error;
-	return is_closed && !may_fail;
 }
 
 bool ch__os_file_exchange(const char *one, const char *other)
@@ -449,35 +378,4 @@ bool ch__os_file_rename(const char *from, const char *to)
 void ch__os_file_remove(const char *path)
 {
 	unlink(path);
-}
-
-/* --- files that the user names --- */
-
-bool ch__os_file_is_plain(const char *path)
-{
-	struct stat found;
-	return lstat(path, &found) != 0 || S_ISREG(found.st_mode);
-}
-
-/* What a standard stream leads to keeps what was written to it. */
-static bool is_standard(const char *path)
-{
-	struct stat found, stream;
-	for (int fd = 0; stat(path, &found) == 0 && fd <= STDERR_FILENO; fd++)
-		if (fstat(fd, &stream) == 0 && stream.st_dev == found.st_dev &&
-		    stream.st_ino == found.st_ino)
-			return true;
-	return false;
-}
-
-int ch__os_file_straight(const char *path)
-{
-	if (ch__os_may_fail())
-		return -1;
-	enum { MODE = 0600 };
-	int flags = O_WRONLY | O_CREAT | O_CLOEXEC | (is_standard(path) ? O_APPEND : O_TRUNC);
-	int cancel = ch__cancel_hold();
-	int fd = ch__os_fd_apart(open(path, flags, MODE));
-	ch__cancel_allow(cancel);
-	return fd;
 }

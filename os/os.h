@@ -8,8 +8,6 @@
 
 #include "arch/base.h"
 
-#include <sys/types.h>
-
 /* --- views --- */
 enum ch__os_view { CH__OS_NONE, CH__OS_R, CH__OS_RX, CH__OS_RW };
 size_t ch__os_page_bytes(void);
@@ -157,22 +155,6 @@ bool ch__os_profile_install(void (*handler)(int, void *, void *), void *old_acti
 			    size_t old_bytes);
 bool ch__os_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void));
 
-/* --- a thread of the library's own (linux_worker.c); not in a signal handler --- */
-/* All its signals are blocked, its stack is small, and it calls no VM: no collector knows it. A
- * child of fork does not have it: there the owner forgets the record and joins nothing. */
-struct ch__os_thread {
-	void (*run)(void *arg);
-	void *arg;
-	pthread_t system; /* joined once */
-};
-/* The record stays where it is until the thread is joined. False: errno. */
-bool ch__os_thread_start(struct ch__os_thread *, void (*run)(void *arg), void *arg)
-	CH_EXCLUDES(CH__STANDING);
-/* ThreadSanitizer ends a child of fork that starts one. */
-bool ch__os_child_may_start_threads(void);
-/* Waits until it returned; asking it to is its owner's affair. */
-void ch__os_thread_join(struct ch__os_thread *) CH_EXCLUDES(CH__STANDING);
-
 /* --- files of sinks --- */
 /* A new regular file, open for both, which only its owner may read and write; follows no link,
  * replaces no file but our own; -1: errno. */
@@ -189,28 +171,16 @@ int ch__os_file_create_known(const char *path, struct ch__os_file_id own) CH_EXC
 /* From here on writes go to its end, whoever else writes to it. False: errno. */
 bool ch__os_file_append(int fd) CH_EXCLUDES(CH__STANDING);
 int64_t ch__os_file_bytes(int fd); /* -1: errno */
-/* The permissions of the regular file at the path, if there is one, for the open file. */
-void ch__os_file_take_mode(int fd, const char *path);
 /* How many bytes were read at an offset: fewer than n at the file's end; -1: errno. */
 int64_t ch__os_file_read(int fd, uint64_t offset, void *bytes, size_t n) CH_EXCLUDES(CH__STANDING);
 /* All or false; SIGXFSZ and SIGPIPE do not kill. */
 bool ch__os_file_write(int fd, const void *bytes, size_t n) CH_EXCLUDES(CH__STANDING);
-/* A file that is there, to read; no device, no pipe. -1: errno. */
-int ch__os_file_open(const char *path) CH_EXCLUDES(CH__STANDING);
 /* The same at an offset of the file. */
 bool ch__os_file_write_at(int fd, uint64_t offset, const void *bytes, size_t n)
 	CH_EXCLUDES(CH__STANDING);
-/* As ch__os_file_create, save that a file which a living process has locked by this call stays:
- * EBUSY. The file is locked until it is closed, by a child of fork, too; where its file system has
- * no such locks, *is_locked is false. */
-int ch__os_file_create_locked(const char *path, bool *is_locked) CH_EXCLUDES(CH__STANDING);
-/* Whether the open file has a name, this or another one; false: ENOENT, nobody can open it. */
-bool ch__os_file_has_name(int fd) CH_EXCLUDES(CH__STANDING);
 /* Whether the path still leads to the open file itself; false: errno, EEXIST when something else
  * has its name. */
 bool ch__os_file_is_at(int fd, const char *path) CH_EXCLUDES(CH__STANDING);
-/* Some file systems say only here that what was written found no room. */
-bool ch__os_file_close(int fd) CH_EXCLUDES(CH__STANDING);
 /* Two files change places in one step; ENOSYS, EINVAL where there is no such call. */
 bool ch__os_file_exchange(const char *one, const char *other) CH_EXCLUDES(CH__STANDING);
 bool ch__os_file_rename(const char *from, const char *to) CH_EXCLUDES(CH__STANDING);
@@ -218,10 +188,6 @@ void ch__os_file_remove(const char *path) CH_EXCLUDES(CH__STANDING);
 /* The file's first page, mapped so that profilers note the file's name: readable and executable,
  * as they ask for. Never touched; EPERM where the folder's file system is mounted noexec. */
 void *ch__os_file_marker(int fd) CH_EXCLUDES(CH__STANDING);
-/* Files of the user's: whether the path is a regular file's, or nobody's; and to write to what it
- * leads to, as a terminal. -1: errno. */
-bool ch__os_file_is_plain(const char *path);
-int ch__os_file_straight(const char *path) CH_EXCLUDES(CH__STANDING);
 int ch__os_process_id(void);
 const char *ch__os_process_name(void); /* of the program's file, without its folder */
 const char *ch__os_environment(const char *name); /* NULL when unset, or in a set-uid program */

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 """The part of `make lint` that keeps what only tests use out of the library: no release object has a global that a header
 shows to tests only (#if CH_TESTING), nor one that the library itself never names but to declare and define it. And the part
-that keeps threads and timers out of the core (P10): only guests call what starts one, and the gate, of which the core uses
-nothing. (That the core uses nothing of a guest's room, lint_graph.py holds.)
+that keeps threads and timers out of the core (P10): only guests call what starts one. (That the core uses nothing of a
+guest's room, lint_graph.py holds.)
 Arguments: the objects. Prints every finding as file:line: text; exits 1 if there is one."""
 import collections
 import re
@@ -15,7 +15,6 @@ from rooms import GUESTS, files_of_rooms  # noqa: E402
 
 NAME = re.compile(r"\bch__\w+")
 STARTS = {"pthread_create", "thrd_create", "timer_create"}
-GATE = "os/linux_worker.c"
 
 
 def main(objects):
@@ -29,11 +28,10 @@ def main(objects):
                 line = text.count("\n", 0, block.start(1) + name.start()) + 1
                 shown_to_tests.setdefault(name.group(), f"{path}:{line}")
     symbols = {path: symbols_of(path) for path in objects}
-    starts = STARTS.union(*(symbols[path][0] for path in objects if source_of(path) == GATE))
     for path, (defined, needed) in symbols.items():
         source = source_of(path)
-        if source.split("/")[0] not in GUESTS and source != GATE:
-            findings += [f"{source}:1: the core starts no thread and no timer (P10): {name}" for name in sorted(needed & starts)]
+        if source.split("/")[0] not in GUESTS:
+            findings += [f"{source}:1: the core starts no thread and no timer (P10): {name}" for name in sorted(needed & STARTS)]
         for name in filter(NAME.match, sorted(defined)):
             if name in shown_to_tests:
                 findings.append(f"{shown_to_tests[name]}: {name} is for tests, and {path} has it")

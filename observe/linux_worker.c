@@ -2,8 +2,8 @@
  * linux_worker.c: threads that the library starts for itself, on request only. The C library
  * makes them, so that they may call it. Not async-signal-safe. No lock of the library. */
 #define _GNU_SOURCE
+#include "observe/system.h"
 #include "os/linux.h"
-#include "os/os.h"
 
 #include <errno.h>
 #include <signal.h>

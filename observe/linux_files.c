@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT
+ * linux_files.c: files that only observers have: those that a living process keeps for itself,
+ * files to read, and those that the user names. Not async-signal-safe. No lock. */
+#define _GNU_SOURCE
+#include "observe/system.h"
+#include "os/linux.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Of the open file, not of the process: closing another descriptor of the same file does not end
+ * it, as it would end the older kind. */
+static bool is_locked_by_another(const char *path)
+{
+	struct stat found;
+	if (lstat(path, &found) != 0 || !S_ISREG(found.st_mode))
+		return false;
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+	int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	bool is_locked = fd >= 0 && fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+	if (fd >= 0)
+		close(fd);
+	return is_locked;
+}
+
+int ch__os_file_create_locked(const char *path, bool *is_locked)
+{
+	*is_locked = false;
+	int cancel = ch__cancel_hold();
+	bool is_anothers = is_locked_by_another(path);
+	ch__cancel_allow(cancel);
+	if (is_anothers) {
+		errno = EBUSY;
+		return -1;
+	}
+	int fd = ch__os_file_create(path);
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+	*is_locked = fd >= 0 && fcntl(fd, F_OFD_SETLK, &lock) == 0;
+	return fd;
+}
+
+bool ch__os_file_has_name(int fd)
+{
+	struct stat ours;
+	errno = ENOENT;
+	return fstat(fd, &ours) == 0 && ours.st_nlink > 0;
+}
+
+bool ch__os_file_close(int fd)
+{
+	bool may_fail = ch__os_may_fail();
+	int error = errno, cancel = ch__cancel_hold();
+	bool is_closed = close(fd) == 0 || errno == EINTR;
+	ch__cancel_allow(cancel);
+	if (may_fail)
+		errno = error;
+	return is_closed && !may_fail;
+}
+
+/* A pipe would wait for its writer, were it not for O_NONBLOCK. */
+int ch__os_file_open(const char *path)
+{
+	struct stat found;
+	int fd = ch__os_may_fail() ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	if (fd < 0)
+		return -1;
+	if (fstat(fd, &found) == 0 && S_ISREG(found.st_mode))
+		return fd;
+	close(fd);
+	errno = EINVAL;
+	return -1;
+}
+
+/* --- files that the user names --- */
+
+void ch__os_file_take_mode(int fd, const char *path)
+{
+	enum { PERMISSIONS = 0777 };
+	struct stat found;
+	if (lstat(path, &found) == 0 && S_ISREG(found.st_mode))
+		(void)!fchmod(fd, found.st_mode & PERMISSIONS);
+}
+
+bool ch__os_file_is_plain(const char *path)
+{
+	struct stat found;
+	return lstat(path, &found) != 0 || S_ISREG(found.st_mode);
+}
+
+/* What a standard stream leads to keeps what was written to it. */
+static bool is_standard(const char *path)
+{
+	struct stat found, stream;
+	for (int fd = 0; stat(path, &found) == 0 && fd <= STDERR_FILENO; fd++)
+		if (fstat(fd, &stream) == 0 && stream.st_dev == found.st_dev &&
+		    stream.st_ino == found.st_ino)
+			return true;
+	return false;
+}
+
+int ch__os_file_straight(const char *path)
+{
+	if (ch__os_may_fail())
+		return -1;
+	enum { MODE = 0600 };
+	int flags = O_WRONLY | O_CREAT | O_CLOEXEC | (is_standard(path) ? O_APPEND : O_TRUNC);
+	int cancel = ch__cancel_hold();
+	int fd = ch__os_fd_apart(open(path, flags, MODE));
+	ch__cancel_allow(cancel);
+	return fd;
+}

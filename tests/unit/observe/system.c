@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: MIT
+ * system.c: what only observers ask of the system: their threads take no signal of the process, and
+ * what the user has them write is the user's alone. */
+#define _GNU_SOURCE
+#include "observe/system.h"
+#include "tests/support/harness.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* --- threads --- */
+
+static _Atomic(unsigned) handled;
+
+static void note_signal(int signal)
+{
+	(void)signal;
+	handled++;
+}
+
+struct look {
+	_Atomic(uint32_t) state; /* 1 the worker runs, 2 it is to end */
+	sigset_t blocked;
+	size_t stack_bytes;
+	int thread_id;
+	char name[32];
+};
+
+static void look_around(void *arg)
+{
+	struct look *look = arg;
+	const void *low, *high;
+	pthread_sigmask(SIG_BLOCK, NULL, &look->blocked);
+	if (ch__os_stack_bounds(&low, &high))
+		look->stack_bytes = (size_t)((const char *)high - (const char *)low);
+	pthread_getname_np(pthread_self(), look->name, sizeof look->name);
+	look->thread_id = ch__os_thread_id();
+	atomic_store(&look->state, 1);
+	ch__os_futex_wake(&look->state);
+	while (atomic_load(&look->state) != 2)
+		ch__os_futex_wait(&look->state, 1, 0);
+}
+
+static void wait_until_it_looked(struct look *look)
+{
+	while (atomic_load(&look->state) == 0)
+		ch__os_futex_wait(&look->state, 0, 0);
+}
+
+/* A signal for the process that its own threads block stays pending: the worker must not be who
+ * takes it. */
+TEST(worker_blocks_all_signals_and_has_a_small_stack)
+{
+	struct look look = {0};
+	struct ch__os_thread worker;
+	sigset_t usr1, before, after, pending;
+	signal(SIGUSR1, note_signal);
+	pthread_sigmask(SIG_BLOCK, NULL, &before);
+	CHECK(ch__os_thread_start(&worker, look_around, &look));
+	pthread_sigmask(SIG_BLOCK, NULL, &after);
+	for (int signal = 1; signal < SIGRTMAX; signal++)
+		CHECK_EQ(sigismember(&before, signal), sigismember(&after, signal));
+	wait_until_it_looked(&look);
+	sigemptyset(&usr1);
+	sigaddset(&usr1, SIGUSR1);
+	pthread_sigmask(SIG_BLOCK, &usr1, NULL);
+	CHECK_EQ(kill(getpid(), SIGUSR1), 0);
+	usleep(20000);
+	CHECK(sigpending(&pending) == 0 && sigismember(&pending, SIGUSR1));
+	CHECK_EQ(handled, 0);
+	CHECK(sigismember(&look.blocked, SIGPROF) && sigismember(&look.blocked, SIGTERM));
+	CHECK(look.thread_id != ch__os_thread_id());
+	CHECK_STR(look.name, "codeheap");
+	CHECK(look.stack_bytes > 0 && look.stack_bytes <= 1 << 20);
+	atomic_store(&look.state, 2);
+	ch__os_futex_wake(&look.state);
+	ch__os_thread_join(&worker);
+	/* It goes: a join ends a little before the kernel has forgotten the thread. */
+	while (ch__os_thread_signal(look.thread_id, 0, NULL))
+		usleep(1000);
+	pthread_sigmask(SIG_UNBLOCK, &usr1, NULL);
+	CHECK_EQ(handled, 1);
+}
+
+static void count_up(void *arg)
+{
+	atomic_fetch_add((_Atomic(uint32_t) *)arg, 1);
+}
+
+static void join_nothing_in_a_child(void *arg)
+{
+	struct ch__os_thread again;
+	/* ThreadSanitizer has no threads in a child of a process with some. */
+	if (!CH_TSAN && !ch__os_thread_start(&again, count_up, arg))
+		_exit(2);
+	if (!CH_TSAN)
+		ch__os_thread_join(&again);
+	if (*(_Atomic(uint32_t) *)arg != !CH_TSAN)
+		_exit(3);
+	raise(SIGKILL);
+}
+
+TEST(worker_that_cannot_start_says_so_and_a_child_has_its_own)
+{
+	struct ch__os_thread worker;
+	_Atomic(uint32_t) count = 0;
+	errno = 0;
+	ch__os_fail_as(1, false, EAGAIN);
+	CHECK(!ch__os_thread_start(&worker, count_up, &count));
+	CHECK_EQ(errno, EAGAIN);
+	ch__os_fail_at(0, false);
+	CHECK_EQ(count, 0);
+	struct look look = {0};
+	CHECK(ch__os_thread_start(&worker, look_around, &look));
+	wait_until_it_looked(&look);
+	expect_signal(join_nothing_in_a_child, &count, SIGKILL);
+	atomic_store(&look.state, 2);
+	ch__os_futex_wake(&look.state);
+	ch__os_thread_join(&worker);
+	for (unsigned i = 0; i < 1000; i++) {
+		CHECK(ch__os_thread_start(&worker, count_up, &count));
+		ch__os_thread_join(&worker);
+	}
+	CHECK_EQ(count, 1000);
+}
+
+/* --- files --- */
+
+static char folder[] = "/tmp/codeheap-observe-XXXXXX", path[64];
+
+static void make_folder(void)
+{
+	CHECK(mkdtemp(folder));
+	snprintf(path, sizeof path, "%s/file", folder);
+}
+
+static void remove_folder(void)
+{
+	ch__os_file_remove(path);
+	CHECK_EQ(rmdir(folder), 0);
+}
+
+TEST(file_that_the_user_names_is_its_owner_s_alone)
+{
+	struct stat s;
+	make_folder();
+	umask(0);
+	int fd = ch__os_file_straight(path);
+	CHECK(fd >= 0 && fstat(fd, &s) == 0);
+	CHECK_EQ(s.st_mode & 07777, 0600);
+	close(fd);
+	remove_folder();
+}
+
+static size_t bytes_of_file(void)
+{
+	struct stat found;
+	CHECK_EQ(stat(path, &found), 0);
+	return (size_t)found.st_size;
+}
+
+/* What a standard stream has written stays; of any other file nothing does. */
+TEST(file_of_a_standard_stream_is_written_on)
+{
+	make_folder();
+	for (int stream = 0; stream <= STDERR_FILENO + 1; stream++) {
+		int kept = fcntl(stream, F_DUPFD_CLOEXEC, 10), fd = ch__os_file_create(path);
+		CHECK(fd >= 0 && ch__os_file_write(fd, "before", 6));
+		CHECK_EQ(dup2(fd, stream), stream);
+		if (fd != stream)
+			close(fd);
+		int straight = ch__os_file_straight(path);
+		bool is_kept = bytes_of_file() == 6;
+		bool is_written = straight >= 0 && ch__os_file_write(straight, "+", 1);
+		if (straight >= 0)
+			close(straight);
+		if (kept >= 0) {
+			dup2(kept, stream);
+			close(kept);
+		}
+		CHECK(is_written && straight > STDERR_FILENO);
+		if (is_kept != (stream <= STDERR_FILENO))
+			FAIL("the file of descriptor %d: %zu bytes", stream, bytes_of_file());
+		CHECK_EQ(bytes_of_file(), is_kept ? 7 : 1);
+	}
+	remove_folder();
+}
