@@ -92,7 +92,7 @@ static unsigned anchor_kind; /* [const] */
 static void *sentinel;       /* [const] */
 static bool full_asked;      /* since the last PRE_STOP [GC] */
 static bool world_stopped;   /* [GC] */
-static _Alignas(16) unsigned char previous_suspend[CH__OS_ACTION_BYTES]; /* [setup] */
+static struct ch__os_action previous_suspend; /* [setup] */
 static GC_start_callback_proc previous_start;
 static GC_on_collection_event_proc previous_event;
 static GC_push_other_roots_proc previous_roots;
@@ -305,7 +305,7 @@ static void stop_with(struct ch__thread *thread, int signal, void *info, void *u
 		atomic_load_explicit(&thread->state, memory_order_relaxed) != CH__RUNNING))
 		thread = thread->next_of_thread;
 	if (!thread) {
-		ch__os_signal_chain(signal, info, ucontext, previous_suspend);
+		ch__os_signal_chain(signal, info, ucontext, &previous_suspend, false);
 		return;
 	}
 	struct ch__shown before = thread->shown;
@@ -532,8 +532,8 @@ static bool set_up_once(void *object, bool *is_first)
 	if (is_ready && !is_set_up) {
 		is_begun = true;
 		/* As libgc's handler: it must not be interrupted by what that blocks. */
-		is_ready = ch__os_signal_install_like(GC_get_suspend_signal(), handle_suspend,
-						      previous_suspend, sizeof previous_suspend);
+		is_ready = ch__os_signal_install(GC_get_suspend_signal(), handle_suspend,
+						 &previous_suspend, CH__OS_LIKE_OLD);
 		if (is_ready) {
 			sentinel = object;
 			exclude_tables();

@@ -83,12 +83,12 @@ bool ch__os_timer_expired(const void *siginfo, void **value, uint32_t *times)
 
 /* --- the handler of SIGPROF --- */
 
-void ch__os_profile_chain(void *info, void *ucontext, void *old_action)
+void ch__os_profile_chain(void *info, void *ucontext, struct ch__os_action *old)
 {
 	sigset_t mask = ((const ucontext_t *)ucontext)->uc_sigmask;
 	sigaddset(&mask, SIGPROF);
 	pthread_sigmask(SIG_SETMASK, &mask, NULL);
-	ch__os_signal_chain(SIGPROF, info, ucontext, old_action);
+	ch__os_signal_chain(SIGPROF, info, ucontext, old, false);
 }
 
 /* --- mappings --- */

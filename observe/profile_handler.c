@@ -10,10 +10,9 @@
 #include "observe/system.h"
 
 #include <errno.h>
+#include <signal.h>
 
-static struct {
-	_Alignas(16) uint8_t bytes[CH__OS_ACTION_BYTES];
-} before;
+static struct ch__os_action before;
 /* 0 no, 1 being done, 2 yes; a futex while it is 1. Changed under the registry lock of some heap,
  * so that no child of fork finds a 1. */
 static _Atomic(uint32_t) installed;
@@ -60,7 +59,7 @@ static void handle(int signal, void *info, void *ucontext)
 	bool is_ours = ch__os_timer_expired(info, &value, &times) &&
 		       (uintptr_t)value - (uintptr_t)tags < sizeof tags;
 	if (!is_ours)
-		ch__os_profile_chain(info, ucontext, before.bytes);
+		ch__os_profile_chain(info, ucontext, &before);
 	uint32_t heap_id = is_ours ? (uint32_t)((uintptr_t)value - (uintptr_t)tags) : 0;
 	struct ch__thread *thread = heap_id ? ch__look_self(heap_id) : NULL;
 	if (thread)
@@ -76,7 +75,8 @@ bool ch__profile_install(void)
 			return true;
 		ch__os_futex_wait(&installed, 1, 0);
 	}
-	bool is_done = ch__os_profile_install(handle, before.bytes, sizeof before.bytes);
+	/* Nothing may come between, and leave it by a jump. */
+	bool is_done = ch__os_signal_install(SIGPROF, handle, &before, CH__OS_UNDISTURBED);
 	int error = errno;
 	atomic_store(&installed, is_done ? 2 : 0);
 	ch__os_futex_wake(&installed);

@@ -22,10 +22,10 @@ bool ch__os_timer_start(struct ch__os_timer *, int thread_id, bool by_wall_clock
 void ch__os_timer_stop(struct ch__os_timer *) CH_EXCLUDES(CH__STANDING);
 bool ch__os_thread_exists(int thread_id); /* in this process */
 /* Whether the signal is of such a timer, or another of POSIX; how often that expired since the
- * signal before. Async-signal-safe, and so are the other two of SIGPROF. */
+ * signal before. Async-signal-safe, and so is ch__os_profile_chain. */
 bool ch__os_timer_expired(const void *siginfo, void **value, uint32_t *times);
 /* As ch__os_signal_chain, as the last thing that such a handler does: what it blocked is open. */
-void ch__os_profile_chain(void *info, void *ucontext, void *old_action);
+void ch__os_profile_chain(void *info, void *ucontext, struct ch__os_action *);
 
 /* --- a thread of the library's own (linux_worker.c); not in a signal handler --- */
 /* All its signals are blocked, its stack is small, and it calls no VM: no collector knows it. A

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What ch__os_signal_install leaves and ch__os_signal_chain takes. */
+/* What is in a struct ch__os_action. */
 struct ch__old_action {
 	/* What was there when somebody looked, and what the new handler took the place of. */
 	struct sigaction actions[2];

@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-_Static_assert(sizeof(struct ch__old_action) <= CH__OS_ACTION_BYTES, "room for the old action");
+_Static_assert(sizeof(struct ch__old_action) <= sizeof(struct ch__os_action), "room for it");
 
 /* --- threads and signals --- */
 
@@ -42,12 +42,8 @@ bool ch__os_stack_bounds(const void **low, const void **high)
 	return true;
 }
 
-/* How a handler runs. LIKE_OLD: on the stack, behind the mask and interrupting system calls as the
- * one before. UNDISTURBED: every signal is blocked. */
-enum manner { PLAIN, LIKE_OLD, UNDISTURBED };
-
-static bool install(int signal, void (*handler)(int, void *, void *), void *old_action,
-		    size_t old_bytes, enum manner manner)
+bool ch__os_signal_install(int signal, void (*handler)(int, void *, void *),
+			   struct ch__os_action *old_action, enum ch__os_manner manner)
 {
 	struct sigaction action;
 	struct ch__old_action old;
@@ -56,46 +52,23 @@ static bool install(int signal, void (*handler)(int, void *, void *), void *old_
 	/* Only the pointed-to type of the second parameter differs. */
 	action.sa_sigaction = (void (*)(int, siginfo_t *, void *))(void (*)(void))handler;
 	action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
-	if (old_bytes < sizeof old) {
-		errno = ERANGE;
-		return false;
-	}
 	/* The handler chains to it, and may run as soon as it is there. */
 	if (ch__os_may_fail() || sigaction(signal, NULL, &old.actions[0]) != 0)
 		return false;
 	memcpy(old_action, &old, sizeof old);
-	if (manner == UNDISTURBED)
+	if (manner == CH__OS_UNDISTURBED)
 		sigfillset(&action.sa_mask);
-	if (manner == LIKE_OLD && ch__is_handler(&old.actions[0])) {
+	if (manner == CH__OS_LIKE_OLD && ch__is_handler(&old.actions[0])) {
 		action.sa_mask = old.actions[0].sa_mask;
 		action.sa_flags =
 			SA_SIGINFO | (old.actions[0].sa_flags & (SA_ONSTACK | SA_RESTART));
 	}
-	struct ch__old_action *kept = old_action;
+	struct ch__old_action *kept = (void *)old_action;
 	if (sigaction(signal, &action, &kept->actions[1]) != 0)
 		return false;
 	/* A handler may have come since the look. Release: pairs with ch__replaced. */
 	atomic_store_explicit(&kept->is_exact, 1, memory_order_release);
 	return true;
-}
-
-bool ch__os_signal_install(int signal, void (*handler)(int, void *, void *), void *old_action,
-			   size_t old_bytes)
-{
-	return install(signal, handler, old_action, old_bytes, PLAIN);
-}
-
-bool ch__os_signal_install_like(int signal, void (*handler)(int, void *, void *), void *old_action,
-				size_t old_bytes)
-{
-	return install(signal, handler, old_action, old_bytes, LIKE_OLD);
-}
-
-/* Nothing may come between, and leave it by a jump. */
-bool ch__os_profile_install(void (*handler)(int, void *, void *), void *old_action,
-			    size_t old_bytes)
-{
-	return install(SIGPROF, handler, old_action, old_bytes, UNDISTURBED);
 }
 
 bool ch__os_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void))

@@ -272,8 +272,10 @@ static void act_by_default(int signal, siginfo_t *info, ucontext_t *return_to)
 		die_by_default(signal, info, return_to);
 }
 
-static void chain(int signal, void *info, void *ucontext, struct ch__old_action *old, bool is_last)
+void ch__os_signal_chain(int signal, void *info, void *ucontext, struct ch__os_action *old_action,
+			 bool is_last)
 {
+	struct ch__old_action *old = (void *)old_action;
 	const struct sigaction *action = ch__replaced(old);
 	if (ch__is_handler(action) &&
 	    !((action->sa_flags & SA_RESETHAND) &&
@@ -284,19 +286,9 @@ static void chain(int signal, void *info, void *ucontext, struct ch__old_action 
 		act_by_default(signal, info, is_last ? ucontext : NULL);
 }
 
-bool ch__os_signal_is_handled(const void *old_action)
+bool ch__os_signal_is_handled(const struct ch__os_action *old)
 {
-	return ch__is_handler(ch__replaced(old_action));
-}
-
-void ch__os_signal_chain(int signal, void *info, void *ucontext, void *old_action)
-{
-	chain(signal, info, ucontext, old_action, false);
-}
-
-void ch__os_signal_chain_last(int signal, void *info, void *ucontext, void *old_action)
-{
-	chain(signal, info, ucontext, old_action, true);
+	return ch__is_handler(ch__replaced((const void *)old));
 }
 
 void ch__os_write_last(const char *text, size_t n)

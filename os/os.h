@@ -112,15 +112,17 @@ bool ch__os_thread_signal(int thread_id, int signal, const void *tag);
 enum ch__os_sender { CH__OS_SENDER_OTHER, CH__OS_SENDER_TAGGED, CH__OS_SENDER_UNKNOWN };
 enum ch__os_sender ch__os_signal_sender(const void *siginfo, const void *tag);
 uint64_t ch__os_now_ns(void);
-/* Calls the handler that old_action holds, as the kernel would have; default: the process dies of
- * the signal, stops, or ignores it, as signal(7) says. A handler that asked to be reset is called
- * once. */
-void ch__os_signal_chain(int signal, void *info, void *ucontext, void *old_action);
-/* The same, as the last thing that a handler does: by default the process dies when it returns, and
- * its core has the registers of the interrupted code. */
-void ch__os_signal_chain_last(int signal, void *info, void *ucontext, void *old_action);
-/* Whether old_action holds a handler. */
-bool ch__os_signal_is_handled(const void *old_action);
+/* The action that a handler of ours took the place of. */
+struct ch__os_action {
+	_Alignas(16) unsigned char bytes[320];
+};
+/* Calls the handler that was there, as the kernel would have; default: the process dies of the
+ * signal, stops, or ignores it, as signal(7) says. A handler that asked to be reset is called once.
+ * is_last: the caller returns at once; by default the process dies then, and its core has the
+ * registers of the interrupted code. */
+void ch__os_signal_chain(int signal, void *info, void *ucontext, struct ch__os_action *,
+			 bool is_last);
+bool ch__os_signal_is_handled(const struct ch__os_action *);
 /* The last words of a process, to stderr: no cancellation point, and no error. */
 void ch__os_write_last(const char *text, size_t n);
 /* Whether the aligned 8 bytes can be read. */
@@ -142,17 +144,12 @@ bool ch__os_is_first_stack(const void *low, const void *high);
 uintptr_t ch__os_first_stack_low(uintptr_t low, uintptr_t high);
 /* Bounds of the calling thread's stack. */
 bool ch__os_stack_bounds(const void **low, const void **high) CH_EXCLUDES(CH__STANDING);
-/* old_action receives what ch__os_signal_chain takes; ERANGE when old_bytes is too small for it. */
-enum { CH__OS_ACTION_BYTES = 320 };
-bool ch__os_signal_install(int signal, void (*handler)(int, void *, void *), void *old_action,
-			   size_t old_bytes);
-/* The same, for a handler that passes everything on: it runs on the stack, behind the mask and
- * interrupts system calls as the handler that was there would. */
-bool ch__os_signal_install_like(int signal, void (*handler)(int, void *, void *), void *old_action,
-				size_t old_bytes);
-/* The same for SIGPROF; every signal is blocked in the handler. Async-signal-safe. */
-bool ch__os_profile_install(void (*handler)(int, void *, void *), void *old_action,
-			    size_t old_bytes);
+/* How a handler runs. LIKE_OLD, for one that passes everything on: on the stack, behind the mask
+ * and interrupting system calls as the one that was there. UNDISTURBED: every signal is blocked. */
+enum ch__os_manner { CH__OS_PLAIN, CH__OS_LIKE_OLD, CH__OS_UNDISTURBED };
+/* Async-signal-safe. */
+bool ch__os_signal_install(int signal, void (*handler)(int, void *, void *),
+			   struct ch__os_action *old, enum ch__os_manner);
 bool ch__os_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void));
 
 /* --- files of sinks --- */

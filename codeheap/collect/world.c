@@ -11,9 +11,7 @@
 #include <errno.h>
 
 enum { SIGNALS = 65 }; /* 1 to 64 */
-static struct sigaction_bytes {
-	_Alignas(16) unsigned char bytes[CH__OS_ACTION_BYTES];
-} previous_action[SIGNALS];
+static struct ch__os_action previous_action[SIGNALS];
 enum { ABSENT, IN_WORK, INSTALLED };
 static _Atomic(uint32_t) handler_is[SIGNALS];
 /* Its address tags the signals of this copy of the library: a process may have several. */
@@ -92,13 +90,13 @@ static bool is_wanted(int signal)
 static void handle_stop(int signal, void *info, void *ucontext)
 {
 	int saved_errno = errno;
-	void *previous = previous_action[signal].bytes;
+	struct ch__os_action *previous = &previous_action[signal];
 	enum ch__os_sender sender = ch__os_signal_sender(info, &tag);
 	if (sender != CH__OS_SENDER_OTHER && is_wanted(signal))
 		stop_from(ch__thread_list, ucontext);
 	else if (sender == CH__OS_SENDER_OTHER ||
 		 (sender == CH__OS_SENDER_UNKNOWN && ch__os_signal_is_handled(previous)))
-		ch__os_signal_chain(signal, info, ucontext, previous);
+		ch__os_signal_chain(signal, info, ucontext, previous, false);
 	errno = saved_errno;
 }
 
@@ -114,8 +112,8 @@ bool ch__world_install_signal(int signal)
 		ch__os_futex_wait(&handler_is[signal], IN_WORK, 1000000);
 		seen = ABSENT;
 	}
-	bool done = ch__os_signal_install(signal, handle_stop, previous_action[signal].bytes,
-					  sizeof previous_action[signal].bytes);
+	bool done = ch__os_signal_install(signal, handle_stop, &previous_action[signal],
+					  CH__OS_PLAIN);
 	atomic_store(&handler_is[signal], done ? INSTALLED : ABSENT);
 	ch__os_futex_wake(&handler_is[signal]);
 	return done;

@@ -14,9 +14,7 @@
 static const int signals[] = {SIGSEGV, SIGBUS, SIGILL, SIGTRAP, SIGFPE, SIGABRT};
 enum { SIGNALS = sizeof signals / sizeof signals[0], LINE_BYTES = 1024 };
 
-static struct {
-	_Alignas(16) uint8_t bytes[CH__OS_ACTION_BYTES];
-} before[SIGNALS];
+static struct ch__os_action before[SIGNALS];
 static _Atomic(bool) installed[SIGNALS]; /* or being so */
 
 static void say(const struct ch_heap *heap, const void *info, const void *ucontext)
@@ -56,15 +54,14 @@ static void report(int signal, void *info, void *ucontext)
 		is_reporting = false;
 		errno = error;
 	}
-	ch__os_signal_chain_last(signal, info, ucontext, before[at].bytes);
+	ch__os_signal_chain(signal, info, ucontext, &before[at], true);
 }
 
 enum ch_status ch_trap_install(struct ch_heap *heap)
 {
 	for (unsigned i = 0; i < SIGNALS; i++) {
 		if (atomic_exchange(&installed[i], true) ||
-		    ch__os_signal_install_like(signals[i], report, before[i].bytes,
-					       sizeof before[i].bytes))
+		    ch__os_signal_install(signals[i], report, &before[i], CH__OS_LIKE_OLD))
 			continue;
 		atomic_store(&installed[i], false);
 		/* Those that are there only pass on, until a heap asks with success. */

@@ -502,7 +502,10 @@ static void samples_on(void)
 
 /* --- the action that a signal had --- */
 
-static struct ch__old_action old_action;
+static union {
+	struct ch__os_action kept;
+	struct ch__old_action seen;
+} old_action;
 static _Atomic(uint32_t) actions_taken;
 
 /* In place of the system's: the new action holds before the old one is told. */
@@ -534,7 +537,7 @@ static void begin_action(void)
 }
 static void installs(void)
 {
-	HOLDS(ch__os_signal_install_like(SIGUSR2, nothing, &old_action, sizeof old_action));
+	HOLDS(ch__os_signal_install(SIGUSR2, nothing, &old_action.kept, CH__OS_LIKE_OLD));
 }
 /* The handler, from the moment on in which the system has it. */
 static void chains(void)
@@ -542,7 +545,7 @@ static void chains(void)
 	while (!atomic_load(&actions_taken))
 		order_yield();
 	for (int i = 0; i < 3; i++) {
-		HOLDS(ch__replaced(&old_action)->sa_handler == SIG_IGN);
+		HOLDS(ch__replaced(&old_action.seen)->sa_handler == SIG_IGN);
 		order_yield();
 	}
 }

@@ -16,6 +16,7 @@
 #include "os/meta.h"
 
 #include <link.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -660,10 +661,12 @@ void __wrap_ch__os_unmap(void *at, size_t bytes)
 /* The handler of SIGPROF is called by a case. */
 void (*order_profile_handler)(int, void *, void *);
 void *order_profile_tag;
-bool __wrap_ch__os_profile_install(void (*handler)(int, void *, void *), void *old, size_t bytes)
+bool __real_ch__os_signal_install(int, void (*)(int, void *, void *), void *old, int manner);
+bool __wrap_ch__os_signal_install(int signal, void (*handler)(int, void *, void *), void *old,
+				  int manner)
 {
-	(void)old;
-	(void)bytes;
+	if (signal != SIGPROF)
+		return __real_ch__os_signal_install(signal, handler, old, manner);
 	order_profile_handler = handler;
 	return true;
 }

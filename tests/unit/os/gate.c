@@ -136,14 +136,14 @@ TEST(file_is_read_to_its_end_and_known_by_its_place)
 
 /* --- chained handlers --- */
 
-static _Alignas(16) uint8_t old_action[CH__OS_ACTION_BYTES];
+static struct ch__os_action old_action;
 static _Atomic(unsigned) ours, theirs;
 static siginfo_t *seen_info;
 
 static void our_handler(int signal, void *info, void *ucontext)
 {
 	ours++;
-	ch__os_signal_chain(signal, info, ucontext, old_action);
+	ch__os_signal_chain(signal, info, ucontext, &old_action, false);
 }
 
 static void their_handler(int signal, siginfo_t *info, void *ucontext)
@@ -161,14 +161,13 @@ TEST(chain_calls_the_handler_that_was_there)
 	struct sigaction action = {.sa_sigaction = their_handler, .sa_flags = SA_SIGINFO};
 	sigaddset(&action.sa_mask, SIGUSR2);
 	CHECK_EQ(sigaction(SIGUSR1, &action, NULL), 0);
-	CHECK(!ch__os_signal_install(SIGUSR1, our_handler, old_action, 8));
-	CHECK(ch__os_signal_install(SIGUSR1, our_handler, old_action, sizeof old_action));
+	CHECK(ch__os_signal_install(SIGUSR1, our_handler, &old_action, CH__OS_PLAIN));
 	CHECK(ch__os_thread_signal(ch__os_thread_id(), SIGUSR1, NULL));
 	CHECK_EQ(ours, 1);
 	CHECK_EQ(theirs, 1);
 	CHECK(seen_info);
 	signal(SIGUSR2, SIG_IGN);
-	CHECK(ch__os_signal_install(SIGUSR2, our_handler, old_action, sizeof old_action));
+	CHECK(ch__os_signal_install(SIGUSR2, our_handler, &old_action, CH__OS_PLAIN));
 	CHECK(ch__os_thread_signal(ch__os_thread_id(), SIGUSR2, NULL));
 	CHECK_EQ(ours, 2);
 }
@@ -195,7 +194,7 @@ TEST(handler_that_comes_while_ours_is_installed_is_chained_to)
 	struct sigaction action = {.sa_sigaction = their_handler, .sa_flags = SA_SIGINFO};
 	sigaddset(&action.sa_mask, SIGUSR2);
 	comes_between = &action;
-	CHECK(ch__os_signal_install(SIGUSR1, our_handler, old_action, sizeof old_action));
+	CHECK(ch__os_signal_install(SIGUSR1, our_handler, &old_action, CH__OS_PLAIN));
 	CHECK(!comes_between);
 	CHECK(ch__os_thread_signal(ch__os_thread_id(), SIGUSR1, NULL));
 	CHECK_EQ(ours, 1);
@@ -206,7 +205,7 @@ static void trap_behind_our_handler(void *ignored)
 {
 	if (ignored)
 		signal(SIGTRAP, SIG_IGN);
-	if (!ch__os_signal_install(SIGTRAP, our_handler, old_action, sizeof old_action))
+	if (!ch__os_signal_install(SIGTRAP, our_handler, &old_action, CH__OS_PLAIN))
 		_exit(2);
 	code_raise(SIGTRAP);
 	_exit(3); /* the trap was lost */
