@@ -77,12 +77,10 @@ bool ch__os_may_fail(void)
 	return true;
 }
 
+struct ch__os_pretence ch__os_pretended;
 #endif
 
 /* --- pages of the system --- */
-
-#if CH_TESTING
-struct ch__os_pretence ch__os_pretended;
 
 size_t ch__os_page_bytes(void)
 {
@@ -122,36 +120,6 @@ static size_t whole_pages(size_t bytes)
 	size_t pretended = ch__os_pretended.page_bytes;
 	return pretended ? (bytes + pretended - 1) / pretended * pretended : bytes;
 }
-
-#else
-size_t ch__os_page_bytes(void)
-{
-	return (size_t)sysconf(_SC_PAGESIZE);
-}
-
-static bool is_of_pages(const void *at, size_t bytes)
-{
-	(void)at, (void)bytes;
-	return true;
-}
-
-static bool has_space(size_t bytes)
-{
-	(void)bytes;
-	return true;
-}
-
-static bool has_memory(void)
-{
-	return true;
-}
-
-static size_t whole_pages(size_t bytes)
-{
-	return bytes;
-}
-
-#endif
 
 /* For calls that report nothing. The kernel rounds a length up; who gives back a part of what was
  * mapped names whole pages. */
@@ -345,10 +313,8 @@ static void *map_anywhere(size_t bytes, int protection, int flags, int fd)
 {
 	size_t mapped = whole_pages(bytes);
 	void *at = NULL;
-#if CH_TESTING
 	if (ch__os_pretended.page_bytes && !(at = reserve_anywhere(mapped, ch__os_page_bytes(), 0)))
 		return NULL;
-#endif
 	void *got = mmap(at, mapped, protection, flags | (at ? MAP_FIXED : 0), fd, 0);
 	if (got != MAP_FAILED)
 		return got;
@@ -658,13 +624,9 @@ bool ch__os_self_write(const struct ch__os_held *file, void *to, const void *fro
 	for (size_t done = 0; done < bytes;) {
 		if (!ch__os_holds(file))
 			return false;
-		size_t more = bytes - done;
-#if CH_TESTING
-		if (ch__os_pretended.between_bytes)
-			more = 1;
+		size_t more = ch__os_pretended.between_bytes ? 1 : bytes - done;
 		if (ch__os_pretended.between_bytes && done)
 			ch__os_pretended.between_bytes(to);
-#endif
 		long n = syscall(SYS_pwrite64, fd_of(file), (const uint8_t *)from + done, more,
 				 (off_t)(uintptr_t)to + (off_t)done);
 		if (n > 0)

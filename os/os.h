@@ -205,17 +205,9 @@ bool ch__os_place_of(uintptr_t address, struct ch__os_place *) CH_EXCLUDES(CH__S
 /* The C++ name that a symbol stands for, cut to bytes; false: it stands for none, or the process
  * has no C++ runtime. */
 bool ch__os_demangle(const char *symbol, char *text, size_t bytes) CH_EXCLUDES(CH__STANDING);
-/* --- fault injection --- */
-#if CH_TESTING
-/* Make the nth failable call (OS or metadata) from this one on fail with ENOMEM; 0 = none. Counted
- * per process, and only while nth is not 0: give UINT64_MAX to count without a failure. Release
- * calls cannot fail and do not count. */
-void ch__os_fail_at(uint64_t nth, bool every_later_one);
-void ch__os_fail_as(uint64_t nth, bool every_later_one, int error); /* the same, with an errno */
-uint64_t ch__os_failable_calls(void); /* since the last ch__os_fail_at */
-bool ch__os_may_fail(void);           /* true: the gate says this call fails; used by meta.c too */
 
-/* What a test pretends of the machine. */
+/* --- what only tests do --- */
+/* What a test pretends of the machine; in a library nothing, and what asks is no code there. */
 struct ch__os_pretence {
 	/* Of a system with larger pages: ranges that are not of whole ones are refused. */
 	size_t page_bytes;
@@ -230,8 +222,17 @@ struct ch__os_pretence {
 	/* The time, when somebody has waited so long: nobody sleeps who gives a limit. */
 	uint64_t (*clock)(uint64_t waited_ns);
 };
+#if CH_TESTING
+/* Make the nth failable call (OS or metadata) from this one on fail with ENOMEM; 0 = none. Counted
+ * per process, and only while nth is not 0: give UINT64_MAX to count without a failure. Release
+ * calls cannot fail and do not count. */
+void ch__os_fail_at(uint64_t nth, bool every_later_one);
+void ch__os_fail_as(uint64_t nth, bool every_later_one, int error); /* the same, with an errno */
+uint64_t ch__os_failable_calls(void); /* since the last ch__os_fail_at */
+bool ch__os_may_fail(void);           /* true: the gate says this call fails; used by meta.c too */
 extern struct ch__os_pretence ch__os_pretended;
 #else
+static const struct ch__os_pretence ch__os_pretended = {0};
 static inline bool ch__os_may_fail(void)
 {
 	return false;
