@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * aarch64.c: encodings of traps, patch sites, diverters, stubs and veneers of aarch64, register
- * images of signals, and the CFI of a frame with x29. It allocates nothing, takes no lock and makes
- * no system call; every function is async-signal-safe.
+ * aarch64.c: encodings of patch sites, diverters, stubs and veneers of aarch64, and register images
+ * of signals. It allocates nothing, takes no lock and makes no system call; every function is
+ * async-signal-safe.
  *
  * Concurrent modification: a core may execute a word while another one changes it only if both what
  * was there and what comes are B, BL, NOP, BRK, ISB, SVC, HVC or SMC (Arm ARM, B2.6.5). So B and
@@ -19,19 +19,10 @@
 #include <string.h>
 #include <ucontext.h>
 
-_Static_assert(offsetof(struct ch__arch_regs, pc) == 256, "aarch64.S stores here");
-_Static_assert(offsetof(struct ch__arch_regs, sp) == 264, "aarch64.S stores here");
-_Static_assert(offsetof(struct ch__arch_regs, extended) == 272, "aarch64.S stores here");
-_Static_assert(sizeof(struct ch__arch_regs) == 280, "aarch64.S reserves it");
-_Static_assert(offsetof(struct ch__arch_stub_context, hit) == 0, "aarch64.S loads it");
 _Static_assert(offsetof(struct ch__arch_saved, sp) == 160, "aarch64.S stores here");
-_Static_assert(sizeof(struct ch__arch_template) == 16, "aarch64.S writes the table");
-_Static_assert(offsetof(struct ch__arch_template, target_at) == 10, "aarch64.S writes it");
-_Static_assert(offsetof(struct ch__arch_template, payload_at) == 12, "aarch64.S writes it");
 
 static const uint32_t insn_nop = 0xd503201f;
-static const uint32_t insn_bti_c = 0xd503245f; /* a call, and a jump by x16 or x17, may land here */
-static const uint32_t insn_bti_jc = 0xd50324df; /* and any jump */
+static const uint32_t insn_bti_jc = 0xd50324df; /* a call or any jump may land here */
 static const uint32_t insn_brk = 0xd4200000;    /* immediate in bits 5 to 20 */
 static const uint32_t insn_b = 0x14000000;
 static const uint32_t insn_bl = 0x94000000;
@@ -44,7 +35,6 @@ static const uint32_t insn_movz_w0 = 0x52800000;
 static const uint32_t insn_movk_w0_high = 0x72a00000; /* lsl #16 */
 
 enum {
-	TRAP_IMMEDIATE = 0xc0de, /* no debugger, kernel or compiler has it */
 	BRANCH_BITS = 26,
 	JCC_BRANCH_AT = 4,  /* the B behind the condition */
 	LEA_LITERAL_AT = 8, /* behind LDR and B */
@@ -95,39 +85,7 @@ static bool is_branch(uint32_t word, uint32_t insn)
 	return (word & ~((1u << BRANCH_BITS) - 1)) == insn;
 }
 
-/* --- traps, caches --- */
-
-static uint8_t trap_byte(uintptr_t address)
-{
-	uint32_t trap = insn_brk | (uint32_t)TRAP_IMMEDIATE << 5;
-	return (uint8_t)(trap >> 8 * (address & 3));
-}
-
-void ch__arch_fill_traps(uint8_t *write, size_t bytes)
-{
-	const uint32_t trap = insn_brk | (uint32_t)TRAP_IMMEDIATE << 5;
-	for (; bytes && ((uintptr_t)write & 3); bytes--, write++)
-		*write = trap_byte((uintptr_t)write);
-	for (; bytes >= 4; bytes -= 4, write += 4)
-		memcpy(write, &trap, sizeof trap);
-	for (; bytes; bytes--, write++)
-		*write = trap_byte((uintptr_t)write);
-}
-
-bool ch__arch_are_traps(const uint8_t *read, size_t bytes)
-{
-	const uint32_t trap = insn_brk | (uint32_t)TRAP_IMMEDIATE << 5;
-	for (; bytes && ((uintptr_t)read & 3); bytes--, read++)
-		if (*read != trap_byte((uintptr_t)read))
-			return false;
-	for (; bytes >= 4; bytes -= 4, read += 4)
-		if (load_word(read) != trap)
-			return false;
-	for (; bytes; bytes--, read++)
-		if (*read != trap_byte((uintptr_t)read))
-			return false;
-	return true;
-}
+/* --- caches --- */
 
 void ch__arch_serialize(void)
 {
@@ -254,16 +212,6 @@ uintptr_t ch__arch_diverter_target(const uint8_t *read, uintptr_t exec)
 	return branch_target(load_published(read), exec);
 }
 
-void ch__arch_landing_write(uint8_t *write)
-{
-	memcpy(write, &insn_bti_c, sizeof insn_bti_c);
-}
-
-bool ch__arch_landing_is_there(const uint8_t *read)
-{
-	return load_word(read) == insn_bti_c;
-}
-
 /* --- stubs, trampoline, veneers --- */
 
 /* It leaves x30 alone, in which a caller's address may be, and has its own in x17. The index stands
@@ -349,7 +297,7 @@ static size_t veneer_literal_at(uintptr_t address)
 void ch__arch_veneer_write(uint8_t *write, uintptr_t exec, uintptr_t target)
 {
 	size_t at = veneer_literal_at(exec);
-	const uint32_t code[3] = {insn_bti_c, insn_ldr_x16 | (uint32_t)(at - 4) / 4 << 5,
+	const uint32_t code[3] = {ch__arch_landing, insn_ldr_x16 | (uint32_t)(at - 4) / 4 << 5,
 				  insn_br_x16};
 	uint64_t literal = target;
 	memcpy(write, code, sizeof code);
@@ -456,7 +404,7 @@ uintptr_t ch__arch_unrecorded_return(const void *ucontext)
 	uint32_t word = load_near(pc, at);
 	bool is_unrecorded = word == insn_ret || word == retaa || word == autiasp;
 	is_unrecorded |= word == mov_x29_sp && pushes_record(load_near(pc, pc - 4));
-	if (word == insn_bti_c || word == insn_bti_jc)
+	if (word == ch__arch_landing || word == insn_bti_jc)
 		word = load_near(pc, at += 4);
 	if (word == insn_nop)
 		word = load_near(pc, at += CH_ARCH_DIVERTER_BYTES);
@@ -474,36 +422,17 @@ uintptr_t ch__arch_trap_address(int signal, int code, const void *ucontext)
 bool ch__arch_trap_is_foreign(const uint8_t *read)
 {
 	uint32_t word = load_word(read);
-	return (word & 0xffe0001f) == insn_brk && (word >> 5 & 0xffff) != TRAP_IMMEDIATE;
+	return (word & 0xffe0001f) == insn_brk && word != (uint32_t)ch__arch_traps;
 }
 
-/* --- self-test, CFI --- */
+/* --- self-test --- */
 
 size_t ch__arch_constant_function_write(uint8_t *write, uint32_t value)
 {
-	const uint32_t code[4] = {insn_bti_c, insn_movz_w0 | (value & 0xffff) << 5,
+	const uint32_t code[4] = {ch__arch_landing, insn_movz_w0 | (value & 0xffff) << 5,
 				  insn_movk_w0_high | value >> 16 << 5, insn_ret};
 	memcpy(write, code, sizeof code);
 	return sizeof code;
-}
-
-/* Of a frame whose return address is not signed; a VM that signs registers a shape with
- * DW_CFA_AARCH64_negate_ra_state (0x2d). */
-const struct ch__arch_cfi *ch__arch_cfi_frame_pointer(void)
-{
-	static const struct ch__arch_cfi cfi = {
-		.code_align = 4,
-		.return_register = 30,
-		.data_align = -8,
-		.bytes = 7,
-		.program =
-			{
-				0x0c, 29, 16, /* DW_CFA_def_cfa x29 + 16 */
-				0x80 | 30, 1, /* x30 at cfa - 8 */
-				0x80 | 29, 2, /* x29 at cfa - 16 */
-			},
-	};
-	return &cfi;
 }
 
 /* --- Valgrind --- */

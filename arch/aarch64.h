@@ -27,11 +27,16 @@ enum {
 	CH_ARCH_TEMPLATE_BYTES = 52,
 	CH_ARCH_ELF_MACHINE = 183, /* EM_AARCH64 */
 	CH_ARCH_DWARF_FP = 29,
+	CH_ARCH_DWARF_RETURN = 30,
+	CH_ARCH_DWARF_CODE_ALIGN = 4,
 	CH_ARCH_LANDING_BYTES = 4, /* bti c, which may not change */
 	CH_ARCH_SITE_LEAST_BYTES = 4,
 	CH_ARCH_POOL_LOG2_MAX = 26, /* B reaches 128 MiB, and the runtime lies before the pool */
 	CH_ARCH_FETCH_FOLLOWS = 0,  /* not before each core has synchronized its context */
 };
+static const uint32_t ch__arch_landing = 0xd503245f; /* for a call, and a jump by x16 or x17 */
+/* BRK #0xc0de, an immediate that no debugger, kernel or compiler has. */
+static const uint64_t ch__arch_traps = UINT64_C(0xd4381bc0d4381bc0);
 #define CH_ARCH_NONGNU_NAME "aarch64"
 enum {
 	CH_ARCH_NONGNU_PC = 32,

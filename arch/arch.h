@@ -12,6 +12,8 @@
 
 #include "arch/base.h"
 
+#include <string.h>
+
 /* The list of ports. */
 #if defined(__x86_64__)
 #include "arch/x86_64.h"
@@ -40,7 +42,11 @@
  *   CH_ARCH_TEMPLATE_BYTES     the length of the longest template of a trampoline
  *   CH_ARCH_ELF_MACHINE        e_machine in ELF files
  *   CH_ARCH_DWARF_FP           the frame pointer, in DWARF's numbers
+ *   CH_ARCH_DWARF_RETURN       the return address, likewise
+ *   CH_ARCH_DWARF_CODE_ALIGN   the unit of distances in code
  *   CH_ARCH_LANDING_BYTES      the length of a landing pad before a patchable entry's diverter
+ *   ch__arch_landing           its instruction
+ *   ch__arch_traps             the bytes of traps at a multiple of 8
  *   CH_ARCH_SITE_LEAST_BYTES   the length of the shortest site
  *   CH_ARCH_POOL_LOG2_MAX      of the largest pool
  *   CH_ARCH_FETCH_FOLLOWS      1: other cores run what was published, not what was there before
@@ -63,6 +69,10 @@ struct ch__arch_regs {
 	uint64_t sp;      /* sp at the site */
 	void *extended; /* floating point and vectors, as the machine's header says */
 };
+_Static_assert(offsetof(struct ch__arch_regs, pc) == 256, "each .S stores here");
+_Static_assert(offsetof(struct ch__arch_regs, sp) == 264, "each .S stores here");
+_Static_assert(offsetof(struct ch__arch_regs, extended) == 272, "each .S stores here");
+_Static_assert(sizeof(struct ch__arch_regs) == 280, "each .S reserves it");
 
 /* What a stub's trampoline hands to the stub entry; embedded in the heap. hit() returns with
  * regs->pc set. */
@@ -74,6 +84,7 @@ struct ch__arch_stub_context {
 	uint64_t extended_mask;  /* state components that xsave keeps */
 	uint64_t shadow_stack;   /* 1 = who has one leaves by dropping an entry and jumping */
 };
+_Static_assert(offsetof(struct ch__arch_stub_context, hit) == 0, "each .S loads it");
 
 /* Callee-saved registers, the link register, and sp of a thread that parks. */
 struct ch__arch_saved {
@@ -82,9 +93,36 @@ struct ch__arch_saved {
 };
 
 /* --- traps --- */
+static inline uint8_t ch__arch_trap_byte(const uint8_t *at)
+{
+	return (uint8_t)(ch__arch_traps >> (uintptr_t)at % sizeof ch__arch_traps * 8);
+}
+
 /* Any range: each address gets the byte that a unit of the trap has there. */
-void ch__arch_fill_traps(uint8_t *write, size_t bytes);
-bool ch__arch_are_traps(const uint8_t *read, size_t bytes);
+static inline void ch__arch_fill_traps(uint8_t *write, size_t bytes)
+{
+	if (CH_ARCH_TRAP_UNIT_BYTES == 1) {
+		memset(write, (uint8_t)ch__arch_traps, bytes);
+		return;
+	}
+	for (; bytes && (uintptr_t)write % sizeof ch__arch_traps; bytes--, write++)
+		*write = ch__arch_trap_byte(write);
+	for (; bytes >= sizeof ch__arch_traps; bytes -= sizeof ch__arch_traps) {
+		memcpy(write, &ch__arch_traps, sizeof ch__arch_traps);
+		write += sizeof ch__arch_traps;
+	}
+	memcpy(write, &ch__arch_traps, bytes);
+}
+
+/* From the ninth byte on a range of traps repeats itself. */
+static inline bool ch__arch_are_traps(const uint8_t *read, size_t bytes)
+{
+	size_t first = bytes < sizeof ch__arch_traps ? bytes : sizeof ch__arch_traps;
+	for (size_t i = 0; i < first; i++)
+		if (read[i] != ch__arch_trap_byte(read + i))
+			return false;
+	return memcmp(read + first, read, bytes - first) == 0;
+}
 
 /* --- caches --- */
 /* Publishes bytes written through another view. No system call, save where only the kernel reaches
@@ -121,8 +159,14 @@ bool ch__arch_diverter_is_armed(const uint8_t *read);
 /* Of an armed one. */
 uintptr_t ch__arch_diverter_target(const uint8_t *read, uintptr_t exec);
 /* What an entry begins with where an indirect call may land at marked places only. */
-void ch__arch_landing_write(uint8_t *write);
-bool ch__arch_landing_is_there(const uint8_t *read);
+static inline void ch__arch_landing_write(uint8_t *write)
+{
+	memcpy(write, &ch__arch_landing, CH_ARCH_LANDING_BYTES);
+}
+static inline bool ch__arch_landing_is_there(const uint8_t *read)
+{
+	return memcmp(read, &ch__arch_landing, CH_ARCH_LANDING_BYTES) == 0;
+}
 
 /* --- stubs, trampoline, veneers --- */
 void ch__arch_stub_write(uint8_t *write, uintptr_t exec, uintptr_t trampoline, uint32_t index);
@@ -166,6 +210,9 @@ struct ch__arch_template {
 	uint16_t bytes;                 /* code, then the literals */
 	uint16_t target_at, payload_at; /* 8-byte literals, from begin; aligned in a copy */
 };
+_Static_assert(sizeof(struct ch__arch_template) == 16, "each .S writes the table");
+_Static_assert(offsetof(struct ch__arch_template, target_at) == 10, "each .S writes it");
+_Static_assert(offsetof(struct ch__arch_template, payload_at) == 12, "each .S writes it");
 extern const struct ch__arch_template ch__arch_templates[CH__TEMPLATES]; /* by kind; in the .S */
 
 /* --- register images --- */
@@ -216,13 +263,13 @@ static inline void ch__arch_pause(void);
 /* --- self-test: a function without arguments that returns the value; returns its bytes --- */
 size_t ch__arch_constant_function_write(uint8_t *write, uint32_t value);
 
-/* --- CFI of the frame-pointer shape, for CIEs that unwind/ builds --- */
-struct ch__arch_cfi {
-	uint8_t code_align, return_register;
-	int8_t data_align;
-	uint8_t bytes; /* used bytes of program */
-	uint8_t program[24];
+/* --- CFI of a frame with a record, for CIEs that sinks build --- */
+enum { CH_ARCH_DWARF_DATA_ALIGN = -8 };
+/* The return address is not signed: a VM that signs registers a shape of its own. */
+static const uint8_t ch__arch_cfi_frame_pointer[] = {
+	0x0c, CH_ARCH_DWARF_FP, 16 + CH_ARCH_RECORD_AT, /* DW_CFA_def_cfa: the record's end */
+	0x80 | CH_ARCH_DWARF_RETURN, 1,                 /* DW_CFA_offset: at cfa - 8 */
+	0x80 | CH_ARCH_DWARF_FP, 2,                     /* at cfa - 16 */
 };
-const struct ch__arch_cfi *ch__arch_cfi_frame_pointer(void);
 
 #endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * riscv64.c: encodings of traps, patch sites, diverters, stubs and veneers of RV64GC, register
- * images of signals, and the CFI of a frame with s0. It allocates nothing and takes no lock; its
- * only system calls are those that publish code, which the kernel alone can do for all harts. Every
- * function but ch__arch_stub_context_init is async-signal-safe.
+ * riscv64.c: encodings of patch sites, diverters, stubs and veneers of RV64GC, and register images
+ * of signals. It allocates nothing and takes no lock; its only system calls are those that publish
+ * code, which the kernel alone can do for all harts. Every function is async-signal-safe.
  *
  * Concurrent modification: the architecture promises nothing beyond fence.i; what holds is that an
  * instruction which is one naturally aligned 4-byte word is fetched whole, old or new, and that an
@@ -17,16 +16,8 @@
 #include <sys/cachectl.h>
 #include <ucontext.h>
 
-_Static_assert(offsetof(struct ch__arch_regs, pc) == 256, "riscv64.S stores here");
-_Static_assert(offsetof(struct ch__arch_regs, sp) == 264, "riscv64.S stores here");
-_Static_assert(offsetof(struct ch__arch_regs, extended) == 272, "riscv64.S stores here");
-_Static_assert(sizeof(struct ch__arch_regs) == 280, "riscv64.S reserves it");
-_Static_assert(offsetof(struct ch__arch_stub_context, hit) == 0, "riscv64.S loads it");
 _Static_assert(offsetof(struct ch__arch_saved, sp) == 200, "riscv64.S stores here");
 _Static_assert(sizeof(struct ch__arch_saved) == 208, "riscv64.S reserves it");
-_Static_assert(sizeof(struct ch__arch_template) == 16, "riscv64.S writes the table");
-_Static_assert(offsetof(struct ch__arch_template, target_at) == 10, "riscv64.S writes it");
-_Static_assert(offsetof(struct ch__arch_template, payload_at) == 12, "riscv64.S writes it");
 
 enum {
 	C_EBREAK = 0x9002,
@@ -119,36 +110,7 @@ static void put_far_jump(uint32_t code[3], unsigned literal)
 	code[2] = encode_jr(T3);
 }
 
-/* --- traps, caches --- */
-
-/* The halves of the trap go by address: a range may begin or end within one. */
-void ch__arch_fill_traps(uint8_t *write, size_t bytes)
-{
-	size_t i = 0;
-	for (; i < bytes && (uintptr_t)(write + i) % 8; i++)
-		write[i] = (uint8_t)(C_EBREAK >> ((uintptr_t)(write + i) & 1) * 8);
-	for (; i + 8 <= bytes; i += 8)
-		memcpy(write + i, &(uint64_t){UINT64_C(0x9002900290029002)}, 8);
-	for (; i < bytes; i++)
-		write[i] = (uint8_t)(C_EBREAK >> ((uintptr_t)(write + i) & 1) * 8);
-}
-
-bool ch__arch_are_traps(const uint8_t *read, size_t bytes)
-{
-	size_t i = 0;
-	for (; i < bytes; i++) {
-		uint64_t word;
-		if ((uintptr_t)(read + i) % 8 == 0 && i + 8 <= bytes) {
-			memcpy(&word, read + i, 8);
-			if (word != UINT64_C(0x9002900290029002))
-				return false;
-			i += 7;
-		} else if (read[i] != (uint8_t)(C_EBREAK >> ((uintptr_t)(read + i) & 1) * 8)) {
-			return false;
-		}
-	}
-	return true;
-}
+/* --- caches --- */
 
 /* fence.i would be this hart's, and the thread may be on another one when it is done. */
 void ch__arch_serialize(void)
@@ -282,17 +244,6 @@ void ch__arch_diverter_arm(uint8_t *write, uintptr_t exec, uintptr_t target)
 bool ch__arch_diverter_is_armed(const uint8_t *read)
 {
 	return (load_word(read) & LOW_12) == JAL_X0;
-}
-
-void ch__arch_landing_write(uint8_t *write)
-{
-	(void)write; /* an indirect jump lands anywhere */
-}
-
-bool ch__arch_landing_is_there(const uint8_t *read)
-{
-	(void)read;
-	return true;
 }
 
 /* --- stubs, trampoline, veneers --- */
@@ -551,7 +502,7 @@ bool ch__arch_trap_is_foreign(const uint8_t *read)
 	return halves[0] == 0x0073 && halves[1] == 0x0010;
 }
 
-/* --- self-test, CFI --- */
+/* --- self-test --- */
 
 size_t ch__arch_constant_function_write(uint8_t *write, uint32_t value)
 {
@@ -563,23 +514,6 @@ size_t ch__arch_constant_function_write(uint8_t *write, uint32_t value)
 	};
 	memcpy(write, code, sizeof code);
 	return sizeof code;
-}
-
-const struct ch__arch_cfi *ch__arch_cfi_frame_pointer(void)
-{
-	static const struct ch__arch_cfi cfi = {
-		.code_align = 1,
-		.return_register = 1,
-		.data_align = -8,
-		.bytes = 7,
-		.program =
-			{
-				0x0c, 8, 0,  /* DW_CFA_def_cfa s0 + 0 */
-				0x80 | 1, 1, /* ra at cfa - 8 */
-				0x80 | 8, 2, /* s0 at cfa - 16 */
-			},
-	};
-	return &cfi;
 }
 
 /* --- Valgrind --- */

@@ -28,11 +28,15 @@ enum {
 	CH_ARCH_TEMPLATE_BYTES = 68,
 	CH_ARCH_ELF_MACHINE = 243, /* EM_RISCV */
 	CH_ARCH_DWARF_FP = 8,
-	CH_ARCH_LANDING_BYTES = 0,
+	CH_ARCH_DWARF_RETURN = 1,
+	CH_ARCH_DWARF_CODE_ALIGN = 1,
+	CH_ARCH_LANDING_BYTES = 0, /* an indirect jump lands anywhere */
 	CH_ARCH_SITE_LEAST_BYTES = 4,
 	CH_ARCH_POOL_LOG2_MAX = 30, /* stubs lead anywhere */
 	CH_ARCH_FETCH_FOLLOWS = 1,  /* publishing has each hart execute fence.i, and waits for it */
 };
+static const uint32_t ch__arch_landing = 0;
+static const uint64_t ch__arch_traps = UINT64_C(0x9002900290029002); /* c.ebreak */
 #define CH_ARCH_NONGNU_NAME "riscv"
 enum {
 	CH_ARCH_NONGNU_PC = 64,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * x86_64.c: encodings of traps, patch sites, diverters, stubs and veneers of x86-64, register
- * images of signals, and the CFI of a frame with rbp. It allocates nothing, takes no lock and makes
- * no system call; every function but ch__arch_stub_context_init is async-signal-safe.
+ * x86_64.c: encodings of patch sites, diverters, stubs and veneers of x86-64, and register images
+ * of signals. It allocates nothing, takes no lock and makes no system call; every function but
+ * ch__arch_stub_context_init is async-signal-safe.
  *
  * Concurrent modification: one store whose bytes lie in one naturally aligned 8 (AMD APM 2, section
  * 7.6.1). A core that executes the instruction meanwhile sees the old or the new one, whole. */
@@ -13,18 +13,10 @@
 #include <string.h>
 #include <ucontext.h>
 
-_Static_assert(offsetof(struct ch__arch_regs, pc) == 256, "x86_64.S stores here");
-_Static_assert(offsetof(struct ch__arch_regs, sp) == 264, "x86_64.S stores here");
-_Static_assert(offsetof(struct ch__arch_regs, extended) == 272, "x86_64.S stores here");
-_Static_assert(sizeof(struct ch__arch_regs) == 280, "x86_64.S reserves it");
-_Static_assert(offsetof(struct ch__arch_stub_context, hit) == 0, "x86_64.S loads it");
 _Static_assert(offsetof(struct ch__arch_stub_context, extended_bytes) == 8, "x86_64.S loads it");
 _Static_assert(offsetof(struct ch__arch_stub_context, extended_mask) == 16, "x86_64.S loads it");
 _Static_assert(offsetof(struct ch__arch_stub_context, shadow_stack) == 24, "x86_64.S loads it");
 _Static_assert(offsetof(struct ch__arch_saved, sp) == 48, "x86_64.S stores here");
-_Static_assert(sizeof(struct ch__arch_template) == 16, "x86_64.S writes the table");
-_Static_assert(offsetof(struct ch__arch_template, target_at) == 10, "x86_64.S writes it");
-_Static_assert(offsetof(struct ch__arch_template, payload_at) == 12, "x86_64.S writes it");
 
 enum {
 	INT3 = 0xcc,
@@ -65,27 +57,7 @@ static int32_t displacement(uintptr_t next, uintptr_t target)
 	return (int32_t)(target - next);
 }
 
-/* --- traps, caches --- */
-
-void ch__arch_fill_traps(uint8_t *write, size_t bytes)
-{
-	memset(write, INT3, bytes);
-}
-
-bool ch__arch_are_traps(const uint8_t *read, size_t bytes)
-{
-	size_t i = 0;
-	for (; i + 8 <= bytes; i += 8) {
-		uint64_t word;
-		memcpy(&word, read + i, 8);
-		if (word != UINT64_C(0xcccccccccccccccc))
-			return false;
-	}
-	for (; i < bytes; i++)
-		if (read[i] != INT3)
-			return false;
-	return true;
-}
+/* --- caches --- */
 
 void ch__arch_serialize(void)
 {
@@ -194,18 +166,6 @@ void ch__arch_diverter_arm(uint8_t *write, uintptr_t exec, uintptr_t target)
 bool ch__arch_diverter_is_armed(const uint8_t *read)
 {
 	return __atomic_load_n(read, __ATOMIC_ACQUIRE) == JMP;
-}
-
-/* A callee of a VM's code needs no mark: indirect-branch tracking is not in force for it. */
-void ch__arch_landing_write(uint8_t *write)
-{
-	(void)write;
-}
-
-bool ch__arch_landing_is_there(const uint8_t *read)
-{
-	(void)read;
-	return true;
 }
 
 /* --- stubs, trampoline, veneers --- */
@@ -412,7 +372,7 @@ bool ch__arch_trap_is_foreign(const uint8_t *read)
 	return false;
 }
 
-/* --- self-test, CFI --- */
+/* --- self-test --- */
 
 size_t ch__arch_constant_function_write(uint8_t *write, uint32_t value)
 {
@@ -420,23 +380,6 @@ size_t ch__arch_constant_function_write(uint8_t *write, uint32_t value)
 	memcpy(write + 1, &value, 4);
 	write[5] = 0xc3; /* ret */
 	return 6;
-}
-
-const struct ch__arch_cfi *ch__arch_cfi_frame_pointer(void)
-{
-	static const struct ch__arch_cfi cfi = {
-		.code_align = 1,
-		.return_register = 16,
-		.data_align = -8,
-		.bytes = 7,
-		.program =
-			{
-				0x0c, 6, 16,  /* DW_CFA_def_cfa rbp + 16 */
-				0x80 | 16, 1, /* return address at cfa - 8 */
-				0x80 | 6, 2,  /* rbp at cfa - 16 */
-			},
-	};
-	return &cfi;
 }
 
 /* --- Valgrind --- */

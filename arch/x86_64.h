@@ -28,11 +28,15 @@ enum {
 	CH_ARCH_TEMPLATE_BYTES = 44,
 	CH_ARCH_ELF_MACHINE = 62, /* EM_X86_64 */
 	CH_ARCH_DWARF_FP = 6,
-	CH_ARCH_LANDING_BYTES = 0,
+	CH_ARCH_DWARF_RETURN = 16,
+	CH_ARCH_DWARF_CODE_ALIGN = 1,
+	CH_ARCH_LANDING_BYTES = 0, /* indirect-branch tracking is not in force for a VM's code */
 	CH_ARCH_SITE_LEAST_BYTES = 5,
 	CH_ARCH_POOL_LOG2_MAX = 30, /* all of it and its runtime is within reach of a jump */
 	CH_ARCH_FETCH_FOLLOWS = 1,
 };
+static const uint32_t ch__arch_landing = 0;
+static const uint64_t ch__arch_traps = UINT64_C(0xcccccccccccccccc); /* INT3 */
 #define CH_ARCH_NONGNU_NAME "x86_64"
 enum {
 	CH_ARCH_NONGNU_PC = 16,

@@ -107,15 +107,13 @@ static void *state_if_on(const struct ch__sinks *s, unsigned i)
 	for (unsigned i = 0; i < SINKS; i++) \
 		for (void *state = table[i]->entry ? state_if_on(s, i) : NULL; state; state = NULL)
 
-static void write_shape(struct ch__frame_shape *shape, const uint8_t *cfi, size_t bytes,
-			uint8_t return_register)
+static void write_shape(struct ch__frame_shape *shape, const uint8_t *cfi, size_t bytes)
 {
-	const struct ch__arch_cfi *arch = ch__arch_cfi_frame_pointer();
 	memcpy(shape->cfi, cfi, bytes);
 	shape->bytes = (uint8_t)bytes;
-	shape->return_register = return_register;
-	shape->code_align = arch->code_align;
-	shape->data_align = arch->data_align;
+	shape->return_register = CH_ARCH_DWARF_RETURN;
+	shape->code_align = CH_ARCH_DWARF_CODE_ALIGN;
+	shape->data_align = CH_ARCH_DWARF_DATA_ALIGN;
 }
 
 /* The error of a tool's sink; its lock is held. */
@@ -177,8 +175,7 @@ int ch__sinks_create(const struct ch__sinks_config *config, unsigned wanted, str
 		s->config.chunk_bytes = config->pool_bytes;
 	s->config.each = NULL; /* nothing is published yet */
 	s->page_count = page_count;
-	const struct ch__arch_cfi *cfi = ch__arch_cfi_frame_pointer();
-	write_shape(&s->shapes[0], cfi->program, cfi->bytes, cfi->return_register);
+	write_shape(&s->shapes[0], ch__arch_cfi_frame_pointer, sizeof ch__arch_cfi_frame_pointer);
 	nobody_else_knows(s);
 	s->shape_count = 1;
 	/* Without unwind data no page can be had, so that failure is the creator's; a file is not
@@ -458,8 +455,7 @@ static void tell_shape(struct ch__sinks *s, uint8_t frame)
 			table[i]->shape_added(state_of(s, i), frame);
 }
 
-uint8_t ch__sinks_frame_register(struct ch__sinks *s, const uint8_t *cfi, size_t bytes,
-				 uint8_t return_register)
+uint8_t ch__sinks_frame_register(struct ch__sinks *s, const uint8_t *cfi, size_t bytes)
 {
 	if (bytes == 0 || bytes > CH__FRAME_CFI_BYTES)
 		return 0;
@@ -467,8 +463,7 @@ uint8_t ch__sinks_frame_register(struct ch__sinks *s, const uint8_t *cfi, size_t
 	ch__sinks_lock(s);
 	if (s->shape_count < CH__FRAME_SHAPES) {
 		frame = s->shape_count++;
-		struct ch__frame_shape *shape = &s->shapes[frame];
-		write_shape(shape, cfi, bytes, return_register);
+		write_shape(&s->shapes[frame], cfi, bytes);
 		tell_shape(s, frame);
 	}
 	ch__sinks_unlock(s);

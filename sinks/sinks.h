@@ -95,8 +95,7 @@ void ch__sinks_fork_files_child(void);
 /* A custom frame shape: CFI instructions of a CIE (initial) used for every block of the shape.
  * Shape 0 is the frame pointer's. Returns the shape's number (1..15), or 0 when there is no
  * room. */
-uint8_t ch__sinks_frame_register(struct ch__sinks *, const uint8_t *cfi, size_t bytes,
-				 uint8_t return_register);
+uint8_t ch__sinks_frame_register(struct ch__sinks *, const uint8_t *cfi, size_t bytes);
 
 /* NULL while the sink is off; it stays until the sinks are destroyed. */
 const void *ch__sinks_state(const struct ch__sinks *, enum ch__sink);

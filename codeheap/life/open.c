@@ -590,8 +590,7 @@ enum ch_status ch_frame_register(struct ch_heap *heap, const void *cfi, size_t b
 		return CH_E_STATE;
 	if (!cfi || !bytes || bytes > 64)
 		return CH_E_ARG;
-	*frame = ch__sinks_frame_register(heap->sinks, cfi, bytes,
-					  ch__arch_cfi_frame_pointer()->return_register);
+	*frame = ch__sinks_frame_register(heap->sinks, cfi, bytes);
 	if (!*frame)
 		return CH_E_FULL;
 	/* Shapes are numbered in order; two threads may come here the other way round. */

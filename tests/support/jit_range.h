@@ -24,15 +24,14 @@ static inline uint8_t *jit_put4(uint8_t *at, uint32_t value)
 static inline void jit_range_register(uintptr_t start, uint64_t bytes, const uint8_t *program,
 				      size_t program_bytes)
 {
-	const struct ch__arch_cfi *cfi = ch__arch_cfi_frame_pointer();
 	uint8_t *p = jit_eh_frame + 4;
 	memset(jit_eh_frame, 0, sizeof jit_eh_frame);
 	p = jit_put4(p, 0); /* CIE */
 	*p++ = 1;
 	*p++ = 0; /* no augmentation */
-	*p++ = cfi->code_align;
-	*p++ = (uint8_t)(cfi->data_align & 0x7f);
-	*p++ = cfi->return_register;
+	*p++ = CH_ARCH_DWARF_CODE_ALIGN;
+	*p++ = CH_ARCH_DWARF_DATA_ALIGN & 0x7f;
+	*p++ = CH_ARCH_DWARF_RETURN;
 	CHECK(program_bytes <= 64);
 	memcpy(p, program, program_bytes);
 	p += program_bytes;

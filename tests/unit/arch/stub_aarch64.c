@@ -339,7 +339,6 @@ static uintptr_t write_jit(struct rig *rig, bool is_leaf)
 {
 	static const uint8_t cfi_of_leaf[] = {0x0c, 31, 0}; /* cfa = sp, return address in x30 */
 	enum { JIT_AT = CODE_BYTES - 4096 };
-	const struct ch__arch_cfi *cfi = ch__arch_cfi_frame_pointer();
 	unsigned site = is_leaf ? 5 : 7;
 	uintptr_t entry = (uintptr_t)rig->exec + JIT_AT;
 	memcpy(rig->write + JIT_AT, is_leaf ? code_of_leaf : code_with_frame,
@@ -351,8 +350,8 @@ static uintptr_t write_jit(struct rig *rig, bool is_leaf)
 	frames.jit_low = entry;
 	frames.jit_high = (uintptr_t)rig->exec + CODE_BYTES;
 	frames.is_leaf = is_leaf;
-	jit_range_register(entry, CODE_BYTES - JIT_AT, is_leaf ? cfi_of_leaf : cfi->program,
-			   is_leaf ? sizeof cfi_of_leaf : cfi->bytes);
+	jit_range_register(entry, CODE_BYTES - JIT_AT, is_leaf ? cfi_of_leaf : ch__arch_cfi_frame_pointer,
+			   is_leaf ? sizeof cfi_of_leaf : sizeof ch__arch_cfi_frame_pointer);
 	return entry;
 }
 

@@ -251,18 +251,16 @@ static uint8_t *put4(uint8_t *at, uint32_t value)
 
 static void register_jit_range(uintptr_t start, uint64_t bytes)
 {
-	const struct ch__arch_cfi *cfi = ch__arch_cfi_frame_pointer();
 	uint8_t *p = eh_frame + 4;
 	memset(eh_frame, 0, sizeof eh_frame);
 	p = put4(p, 0); /* CIE */
 	*p++ = 1;
 	*p++ = 0; /* no augmentation: addresses are absolute */
-	*p++ = cfi->code_align;
-	*p++ = (uint8_t)(cfi->data_align & 0x7f);
-	*p++ = cfi->return_register;
-	CHECK(cfi->bytes <= sizeof cfi->program);
-	memcpy(p, cfi->program, cfi->bytes);
-	p += cfi->bytes;
+	*p++ = CH_ARCH_DWARF_CODE_ALIGN;
+	*p++ = CH_ARCH_DWARF_DATA_ALIGN & 0x7f;
+	*p++ = CH_ARCH_DWARF_RETURN;
+	memcpy(p, ch__arch_cfi_frame_pointer, sizeof ch__arch_cfi_frame_pointer);
+	p += sizeof ch__arch_cfi_frame_pointer;
 	while ((p - eh_frame) % 8)
 		*p++ = 0;
 	put4(eh_frame, (uint32_t)(p - eh_frame - 4));
@@ -332,12 +330,11 @@ TEST(unwinder_passes_from_the_callback_into_the_jit_frame)
 TEST(frame_with_rbp_is_told_in_the_numbers_of_the_abi)
 {
 	static const uint8_t program[] = {0x0c, 6, 16, 0x90, 1, 0x86, 2};
-	const struct ch__arch_cfi *cfi = ch__arch_cfi_frame_pointer();
-	CHECK_EQ(cfi->code_align, 1);
-	CHECK_EQ(cfi->data_align, -8);
-	CHECK_EQ(cfi->return_register, 16);
-	CHECK_EQ(cfi->bytes, sizeof program);
-	CHECK(!memcmp(cfi->program, program, sizeof program));
+	CHECK_EQ(CH_ARCH_DWARF_CODE_ALIGN, 1);
+	CHECK_EQ(CH_ARCH_DWARF_DATA_ALIGN, -8);
+	CHECK_EQ(CH_ARCH_DWARF_RETURN, 16);
+	CHECK_EQ(sizeof ch__arch_cfi_frame_pointer, sizeof program);
+	CHECK(!memcmp(ch__arch_cfi_frame_pointer, program, sizeof program));
 }
 
 /* --- images --- */

@@ -287,15 +287,14 @@ static uint8_t *put4(uint8_t *at, uint32_t value)
 /* One CIE of the frame that every page has, one FDE. */
 static void write_table(uint8_t *section, uintptr_t exec, uint64_t bytes)
 {
-	const struct ch__arch_cfi *cfi = ch__arch_cfi_frame_pointer();
 	uint8_t *p = put4(section + 4, 0);
 	*p++ = 1;
 	*p++ = 0; /* no augmentation */
-	*p++ = cfi->code_align;
-	*p++ = (uint8_t)(cfi->data_align & 0x7f);
-	*p++ = cfi->return_register;
-	memcpy(p, cfi->program, cfi->bytes);
-	for (p += cfi->bytes; (p - section) % 8;)
+	*p++ = CH_ARCH_DWARF_CODE_ALIGN;
+	*p++ = CH_ARCH_DWARF_DATA_ALIGN & 0x7f;
+	*p++ = CH_ARCH_DWARF_RETURN;
+	memcpy(p, ch__arch_cfi_frame_pointer, sizeof ch__arch_cfi_frame_pointer);
+	for (p += sizeof ch__arch_cfi_frame_pointer; (p - section) % 8;)
 		*p++ = 0;
 	put4(section, (uint32_t)(p - section - 4));
 	uint8_t *fde = p;

@@ -88,7 +88,7 @@ TEST(frames_are_those_of_the_shape_of_the_page)
 	static const uint8_t cfi[] = {0x0c, 7, 8, 0x90, 1};
 	struct bed bed;
 	open_gdb(&bed);
-	uint8_t frame = ch__sinks_frame_register(bed.sinks, cfi, sizeof cfi, 16);
+	uint8_t frame = ch__sinks_frame_register(bed.sinks, cfi, sizeof cfi);
 	CHECK(frame);
 	CHECK(ch__sinks_page_live(bed.sinks, 0, 1, 0));
 	CHECK(ch__sinks_page_live(bed.sinks, 1, 1, frame));
@@ -100,8 +100,8 @@ TEST(frames_are_those_of_the_shape_of_the_page)
 	const uint8_t *first = gdb_fde_at(entry, pool + 64);
 	const uint8_t *second = gdb_fde_at(entry, pool + BED_PAGE_BYTES + 64);
 	CHECK(first && second);
-	const struct ch__arch_cfi *fp = ch__arch_cfi_frame_pointer();
-	CHECK(!memcmp(program_of(first), fp->program, fp->bytes));
+	CHECK(!memcmp(program_of(first), ch__arch_cfi_frame_pointer,
+		      sizeof ch__arch_cfi_frame_pointer));
 	CHECK(!memcmp(program_of(second), cfi, sizeof cfi));
 	bed_close(&bed);
 }

@@ -216,25 +216,22 @@ static void check_cfi(const struct dump_record *load, const uint8_t *cfi, size_t
 {
 	CHECK(load && load->unwinding);
 	const uint8_t *cie = load->unwinding->body + 24, *end = cie + 4 + dump_u32(cie);
-	const struct ch__arch_cfi *arch = ch__arch_cfi_frame_pointer();
 	CHECK(memcmp(cie + 17, cfi, bytes) == 0);
 	for (const uint8_t *at = cie + 17 + bytes; at < end; at++)
 		CHECK_EQ(*at, 0);
-	CHECK_EQ(cie[12], arch->code_align);
-	CHECK_EQ(cie[13], arch->data_align & 0x7f);
-	CHECK_EQ(cie[14], arch->return_register);
+	CHECK_EQ(cie[12], CH_ARCH_DWARF_CODE_ALIGN);
+	CHECK_EQ(cie[13], CH_ARCH_DWARF_DATA_ALIGN & 0x7f);
+	CHECK_EQ(cie[14], CH_ARCH_DWARF_RETURN);
 	CHECK(cie[15] == 1 && cie[16] == 0x1b);
 }
 
 TEST(dump_has_unwind_rules_of_the_pages_shape)
 {
 	static const uint8_t no_frame[] = {0x0c, 7, 8, 0x90, 1};
-	const struct ch__arch_cfi *by_fp = ch__arch_cfi_frame_pointer();
 	struct bed bed;
 	use_own_folder();
 	bed_open(&bed, CH__SINK_JITDUMP);
-	uint8_t frame = ch__sinks_frame_register(bed.sinks, no_frame, sizeof no_frame,
-						 by_fp->return_register);
+	uint8_t frame = ch__sinks_frame_register(bed.sinks, no_frame, sizeof no_frame);
 	CHECK(frame != 0);
 	CHECK(ch__sinks_page_live(bed.sinks, 0, 2, 0));
 	CHECK(ch__sinks_page_live(bed.sinks, 2, 1, frame));
@@ -246,12 +243,13 @@ TEST(dump_has_unwind_rules_of_the_pages_shape)
 	add(&bed, 5 * BED_PAGE_BYTES, 64, 4); /* no page that is live: it has a table of its own */
 	struct dump *dump = read_own();
 	uintptr_t pool = (uintptr_t)bed.pool;
-	check_cfi(dump_owner(dump, pool + 64, now_ns()), by_fp->program, by_fp->bytes);
+	check_cfi(dump_owner(dump, pool + 64, now_ns()), ch__arch_cfi_frame_pointer,
+		  sizeof ch__arch_cfi_frame_pointer);
 	const struct dump_record *own = dump_owner(dump, pool + 5 * BED_PAGE_BYTES, now_ns());
 	CHECK(own && own->unwinding && dump_count_fdes(own->unwinding) == 0);
 	check_cfi(dump_owner(dump, pool + 2 * BED_PAGE_BYTES, now_ns()), no_frame, sizeof no_frame);
-	check_cfi(dump_owner(dump, pool + 2 * BED_PAGE_BYTES + 128, now_ns()), by_fp->program,
-		  by_fp->bytes);
+	check_cfi(dump_owner(dump, pool + 2 * BED_PAGE_BYTES + 128, now_ns()),
+		  ch__arch_cfi_frame_pointer, sizeof ch__arch_cfi_frame_pointer);
 	dump_free(dump);
 	bed_close(&bed);
 	remove_own_folder();

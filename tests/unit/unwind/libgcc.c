@@ -199,9 +199,8 @@ TEST(backtrace_passes_code_of_another_shape)
 	void *code = bed_code(&bed, 5 * BED_PAGE_BYTES + 64, code_frameless, sizeof code_frameless);
 	CHECK(ch__sinks_page_live(bed.sinks, 6, 1,
 				  0)); /* the chunk is registered before the shape */
-	uint8_t shape =
-		ch__sinks_frame_register(bed.sinks, code_frameless_cfi, sizeof code_frameless_cfi,
-					 ch__arch_cfi_frame_pointer()->return_register);
+	uint8_t shape = ch__sinks_frame_register(bed.sinks, code_frameless_cfi,
+						 sizeof code_frameless_cfi);
 	CHECK_EQ(shape, 1);
 	CHECK(ch__sinks_page_live(bed.sinks, 5, 1, shape));
 	CHECK(passes(code, CODE_FRAMELESS_RETURNS_AT));
@@ -218,9 +217,8 @@ TEST(page_taken_for_another_shape_has_that_shape)
 {
 	struct bed bed;
 	bed_open(&bed, CH__SINK_UNWIND);
-	uint8_t shape =
-		ch__sinks_frame_register(bed.sinks, code_frameless_cfi, sizeof code_frameless_cfi,
-					 ch__arch_cfi_frame_pointer()->return_register);
+	uint8_t shape = ch__sinks_frame_register(bed.sinks, code_frameless_cfi,
+						 sizeof code_frameless_cfi);
 	CHECK_EQ(shape, 1);
 	void *code = bed_code(&bed, 5 * BED_PAGE_BYTES + 64, code_frameless, sizeof code_frameless);
 	CHECK(ch__sinks_page_live(bed.sinks, 4, 3, 0));
@@ -266,10 +264,10 @@ TEST(frame_shapes_run_out)
 	static const uint8_t cfi[97] = {0};
 	struct bed bed;
 	bed_open(&bed, 0);
-	CHECK_EQ(ch__sinks_frame_register(bed.sinks, cfi, sizeof cfi, 16), 0);
+	CHECK_EQ(ch__sinks_frame_register(bed.sinks, cfi, sizeof cfi), 0);
 	for (unsigned i = 1; i < 16; i++)
-		CHECK_EQ(ch__sinks_frame_register(bed.sinks, cfi, 96, 16), i);
-	CHECK_EQ(ch__sinks_frame_register(bed.sinks, cfi, 1, 16), 0);
+		CHECK_EQ(ch__sinks_frame_register(bed.sinks, cfi, 96), i);
+	CHECK_EQ(ch__sinks_frame_register(bed.sinks, cfi, 1), 0);
 	bed_close(&bed);
 }
 
