@@ -88,15 +88,6 @@ __attribute__((always_inline)) static inline uintptr_t ch__arch_strip(uintptr_t 
 	return x30;
 }
 
-/* PACIA1716. */
-static inline uintptr_t ch__arch_sign(uintptr_t return_address, uintptr_t sp)
-{
-	register uintptr_t x17 __asm__("x17") = return_address;
-	register uintptr_t x16 __asm__("x16") = sp;
-	__asm__("hint #8" : "+r"(x17) : "r"(x16));
-	return x17;
-}
-
 static inline bool ch__arch_has_breakpoint(const void *function)
 {
 	return *(const volatile uint32_t *)function == 0xd4200000; /* BRK #0, which gdb writes */

@@ -242,9 +242,6 @@ uintptr_t ch__arch_trap_address(int signal, int code, const void *ucontext);
 bool ch__arch_trap_is_foreign(const uint8_t *read);
 /* Removes a pointer signature, where there is one. Inline: it is asked of every stack word. */
 static inline uintptr_t ch__arch_strip(uintptr_t word);
-/* The return address as a function whose frame is at sp stores it: with the signature, where the
- * processor makes one. For tests of the former. */
-static inline uintptr_t ch__arch_sign(uintptr_t return_address, uintptr_t sp);
 /* Whether a debugger's software breakpoint stands on the first instruction of a function. Inline,
  * since it is asked at every commit. */
 static inline bool ch__arch_has_breakpoint(const void *function);

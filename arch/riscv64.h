@@ -92,12 +92,6 @@ __attribute__((always_inline)) static inline uintptr_t ch__arch_strip(uintptr_t 
 	return word;
 }
 
-static inline uintptr_t ch__arch_sign(uintptr_t return_address, uintptr_t sp)
-{
-	(void)sp;
-	return return_address;
-}
-
 static inline bool ch__arch_has_breakpoint(const void *function)
 {
 	const volatile uint16_t *halves = (const volatile uint16_t *)function;

@@ -105,12 +105,6 @@ __attribute__((always_inline)) static inline uintptr_t ch__arch_strip(uintptr_t 
 	return word;
 }
 
-static inline uintptr_t ch__arch_sign(uintptr_t return_address, uintptr_t sp)
-{
-	(void)sp;
-	return return_address;
-}
-
 static inline bool ch__arch_has_breakpoint(const void *function)
 {
 	return *(const volatile uint8_t *)function == 0xcc; /* INT3 */

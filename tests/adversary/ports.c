@@ -115,7 +115,7 @@ static void build_dropped(struct stage *stage, void *arg)
 static __attribute__((noinline)) uintptr_t signed_word(const struct play *p)
 {
 	for (uintptr_t sp = 1 << 20; sp < 1 << 24; sp += 1 << 16) {
-		uintptr_t word = ch__arch_sign(~p->place, sp);
+		uintptr_t word = code_sign(~p->place, sp);
 		if (word != ~p->place)
 			return word;
 	}

@@ -28,6 +28,16 @@ enum { CODE_LANDING_BYTES = 4 };
 enum { CODE_LANDING_BYTES = 0 };
 #endif
 
+/* A return address as a function whose frame is at sp stores it: PACIA1716, which signs where the
+ * processor does. */
+static inline uintptr_t code_sign(uintptr_t return_address, uintptr_t sp)
+{
+	register uintptr_t x17 __asm__("x17") = return_address;
+	register uintptr_t x16 __asm__("x16") = sp;
+	__asm__("hint #8" : "+r"(x17) : "r"(x16));
+	return x17;
+}
+
 /* --- words --- */
 
 static inline void emit_bytes(struct emitter *e, const void *bytes, uint32_t count)

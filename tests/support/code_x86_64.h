@@ -21,6 +21,13 @@ struct emitter {
 
 enum { EMIT_CC_E = 4, EMIT_CC_NE = 5 };
 
+/* A return address as a function whose frame is at sp stores it. */
+static inline uintptr_t code_sign(uintptr_t return_address, uintptr_t sp)
+{
+	(void)sp;
+	return return_address;
+}
+
 /* --- bytes --- */
 
 static inline void emit_bytes(struct emitter *e, const void *bytes, uint32_t count)

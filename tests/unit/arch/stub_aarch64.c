@@ -5,6 +5,7 @@
  * signatures of return addresses. */
 #define _GNU_SOURCE
 #include "arch/arch.h"
+#include "tests/support/code.h"
 #include "tests/support/jit_range.h"
 #include "tests/support/known_registers.h"
 #include "tests/support/two_views.h"
@@ -631,7 +632,7 @@ TEST(signature_is_stripped_from_a_return_address)
 	uintptr_t address = (uintptr_t)signer;
 	unsigned signed_ones = 0;
 	for (uintptr_t sp = 0x7000; sp < 0x7000 + 16 * 64; sp += 16) {
-		uintptr_t word = ch__arch_sign(address, sp);
+		uintptr_t word = code_sign(address, sp);
 		signed_ones += word != address;
 		CHECK_EQ(ch__arch_strip(word), address);
 	}
