@@ -48,6 +48,11 @@ bool ch__os_file_has_name(int fd)
 	return fstat(fd, &ours) == 0 && ours.st_nlink > 0;
 }
 
+bool ch__os_file_rewind(int fd)
+{
+	return lseek(fd, 0, SEEK_SET) == 0;
+}
+
 bool ch__os_file_close(int fd)
 {
 	bool may_fail = ch__os_may_fail();
@@ -110,4 +115,9 @@ int ch__os_file_straight(const char *path)
 	int fd = ch__os_fd_apart(open(path, flags, MODE));
 	ch__cancel_allow(cancel);
 	return fd;
+}
+
+const char *ch__os_process_name(void)
+{
+	return program_invocation_short_name;
 }

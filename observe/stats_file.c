@@ -198,11 +198,11 @@ static bool write_file(struct ch__stats_file *file, enum ch__stats_state state)
 		.state = state,
 		.flags = file->is_locked ? CH__STATS_FILE_LOCKED : 0,
 	};
-	if (!ch__os_file_write_at(file->fd, 0, &head, sizeof head) ||
-	    !ch__os_file_write_at(file->fd, sizeof head, file->body, file->body_bytes))
+	if (!ch__os_file_rewind(file->fd) || !ch__os_file_write(file->fd, &head, sizeof head) ||
+	    !ch__os_file_write(file->fd, file->body, file->body_bytes))
 		return false;
 	head.sequence = file->sequence += 2;
-	return ch__os_file_write_at(file->fd, 0, &head, sizeof head);
+	return ch__os_file_rewind(file->fd) && ch__os_file_write(file->fd, &head, sizeof head);
 }
 
 /* The file stays as far as it was written: its sequence says that it is not whole. */

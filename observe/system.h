@@ -50,6 +50,7 @@ void ch__os_thread_join(struct ch__os_thread *) CH_EXCLUDES(CH__STANDING);
 int ch__os_file_create_locked(const char *path, bool *is_locked) CH_EXCLUDES(CH__STANDING);
 /* Whether the open file has a name, this or another one; false: ENOENT, nobody can open it. */
 bool ch__os_file_has_name(int fd) CH_EXCLUDES(CH__STANDING);
+bool ch__os_file_rewind(int fd); /* what is written next is its beginning */
 /* Some file systems say only here that what was written found no room. */
 bool ch__os_file_close(int fd) CH_EXCLUDES(CH__STANDING);
 /* A file that is there, to read; no device, no pipe. -1: errno. */
@@ -60,6 +61,7 @@ bool ch__os_file_is_plain(const char *path);
 int ch__os_file_straight(const char *path) CH_EXCLUDES(CH__STANDING);
 /* The permissions of the regular file at the path, if there is one, for the open file. */
 void ch__os_file_take_mode(int fd, const char *path);
+const char *ch__os_process_name(void); /* of the program's file, without its folder */
 
 /* --- mappings (linux_timers.c) --- */
 struct ch__os_mapping {

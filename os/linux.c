@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * linux.c: memory and membarrier of Linux, and the gate that makes a chosen call fail. The one
- * user of sys/mman.h. It decides nothing: what is mapped where is views.c's business. No lock.
+ * linux.c: memory, membarrier and random bytes of Linux, and the gate that makes a chosen call
+ * fail. The one user of sys/mman.h. It decides nothing: what is mapped where is views.c's business.
+ * No lock.
  *
  * PR_SET_MDWE and systemd's MemoryDenyWriteExecute refuse every mprotect that adds PROT_EXEC. So
  * executable memory is mapped executable at birth and reaches its place by mremap or by mmap of a
@@ -17,6 +18,7 @@
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/personality.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -232,6 +234,23 @@ static void *map_none(void *at, size_t bytes)
 bool ch__os_reserve_at(void *at, size_t bytes)
 {
 	return !ch__os_may_fail() && map_none(at, bytes) != NULL;
+}
+
+/* It chooses places of mappings and the keys of hashes: where the kernel gives nothing, time and
+ * addresses will do. */
+void ch__os_random(void *bytes, size_t n)
+{
+	uint8_t *at = bytes;
+	int cancel = ch__cancel_hold();
+	ssize_t got = getrandom(bytes, n, GRND_NONBLOCK);
+	ch__cancel_allow(cancel);
+	if (got == (ssize_t)n)
+		return;
+	uint64_t state = ch__os_now_ns() ^ (uintptr_t)&state ^ (uint64_t)getpid() << 32;
+	for (size_t i = 0; i < n; i++) {
+		state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+		at[i] = (uint8_t)(state >> 56);
+	}
 }
 
 /* A random address in [low, high - bytes] whose sum with offset is aligned; 0 when there is
@@ -611,11 +630,6 @@ _Atomic(uint32_t) *ch__os_words_wiped_by_fork(void)
 		return NULL;
 	}
 	return at;
-}
-
-void ch__os_words_free(_Atomic(uint32_t) *words)
-{
-	munmap((void *)words, ch__os_page_bytes());
 }
 
 /* Not pwrite: that is a cancellation point. */

@@ -86,11 +86,6 @@ int ch__os_process_id(void)
 	return getpid();
 }
 
-const char *ch__os_process_name(void)
-{
-	return program_invocation_short_name;
-}
-
 const char *ch__os_environment(const char *name)
 {
 	return secure_getenv(name);
@@ -266,13 +261,10 @@ int64_t ch__os_file_read(int fd, uint64_t offset, void *bytes, size_t n)
 	return done;
 }
 
-enum { AT_ITS_END = -1 };
-
-static bool write_all(int fd, int64_t offset, const uint8_t *bytes, size_t n)
+static bool write_all(int fd, const uint8_t *bytes, size_t n)
 {
 	while (n) {
-		ssize_t written = offset == AT_ITS_END ? write(fd, bytes, n)
-						       : pwrite(fd, bytes, n, (off_t)offset);
+		ssize_t written = write(fd, bytes, n);
 		if (written < 0 && errno == EINTR)
 			continue;
 		if (written <= 0) {
@@ -280,7 +272,6 @@ static bool write_all(int fd, int64_t offset, const uint8_t *bytes, size_t n)
 			return false;
 		}
 		bytes += written;
-		offset += offset == AT_ITS_END ? 0 : written;
 		n -= (size_t)written;
 	}
 	return true;
@@ -288,7 +279,7 @@ static bool write_all(int fd, int64_t offset, const uint8_t *bytes, size_t n)
 
 /* A write beyond RLIMIT_FSIZE raises SIGXFSZ in this thread, one to a closed pipe SIGPIPE: both are
  * kept blocked and taken back, unless one was pending before and so is somebody else's. */
-static bool write_unharmed(int fd, int64_t offset, const void *bytes, size_t n)
+bool ch__os_file_write(int fd, const void *bytes, size_t n)
 {
 	static const struct timespec at_once = {0, 0};
 	sigset_t ours, before, pending;
@@ -300,7 +291,7 @@ static bool write_unharmed(int fd, int64_t offset, const void *bytes, size_t n)
 	sigpending(&pending);
 	int cancel = ch__cancel_hold();
 	pthread_sigmask(SIG_BLOCK, &ours, &before);
-	bool is_written = write_all(fd, offset, bytes, n);
+	bool is_written = write_all(fd, bytes, n);
 	int error = errno;
 	if (!is_written && (error == EFBIG || error == EPIPE)) {
 		int raised = error == EFBIG ? SIGXFSZ : SIGPIPE;
@@ -314,16 +305,6 @@ static bool write_unharmed(int fd, int64_t offset, const void *bytes, size_t n)
 	ch__cancel_allow(cancel);
 	errno = error;
 	return is_written;
-}
-
-bool ch__os_file_write(int fd, const void *bytes, size_t n)
-{
-	return write_unharmed(fd, AT_ITS_END, bytes, n);
-}
-
-bool ch__os_file_write_at(int fd, uint64_t offset, const void *bytes, size_t n)
-{
-	return write_unharmed(fd, (int64_t)offset, bytes, n);
 }
 
 bool ch__os_file_is_at(int fd, const char *path)

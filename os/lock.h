@@ -63,7 +63,7 @@ void ch__lock_wake(struct ch__lock *) CH_COLD;
 static inline void ch__lock_take(struct ch__lock *lock, enum ch__rank rank)
 	CH_ACQUIRES(lock) CH_UNANALYSED("it makes the lock")
 {
-	ch__rank_check(rank);
+	ch__rank_check_for(rank, NULL);
 	if (CH_UNLIKELY(!ch__lock_seize(lock)))
 		ch__lock_wait(lock);
 	ch__lock_note(lock, rank, true);

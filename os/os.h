@@ -62,9 +62,8 @@ bool ch__os_drop(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
 /* The calling process's memory as a file, to write where no mapping may be written. A child that
  * inherits it would write to its parent. */
 bool ch__os_self_memory(struct ch__os_held *) CH_EXCLUDES(CH__STANDING);
-/* Some words that hold 0, also in each child of fork whatever was stored. NULL: errno. */
+/* A page of words that hold 0, also in each child of fork whatever was stored. NULL: errno. */
 _Atomic(uint32_t) *ch__os_words_wiped_by_fork(void);
-void ch__os_words_free(_Atomic(uint32_t) *) CH_EXCLUDES(CH__STANDING);
 /* No injected failure: what a store leads to has no status. */
 bool ch__os_self_write(const struct ch__os_held *, void *to, const void *from, size_t bytes);
 /* The range is readable, or writable too, and executable no more. It may have changed a part of the
@@ -172,9 +171,6 @@ int64_t ch__os_file_bytes(int fd); /* -1: errno */
 int64_t ch__os_file_read(int fd, uint64_t offset, void *bytes, size_t n) CH_EXCLUDES(CH__STANDING);
 /* All or false; SIGXFSZ and SIGPIPE do not kill. */
 bool ch__os_file_write(int fd, const void *bytes, size_t n) CH_EXCLUDES(CH__STANDING);
-/* The same at an offset of the file. */
-bool ch__os_file_write_at(int fd, uint64_t offset, const void *bytes, size_t n)
-	CH_EXCLUDES(CH__STANDING);
 /* Whether the path still leads to the open file itself; false: errno, EEXIST when something else
  * has its name. */
 bool ch__os_file_is_at(int fd, const char *path) CH_EXCLUDES(CH__STANDING);
@@ -186,7 +182,6 @@ void ch__os_file_remove(const char *path) CH_EXCLUDES(CH__STANDING);
  * as they ask for. Never touched; EPERM where the folder's file system is mounted noexec. */
 void *ch__os_file_marker(int fd) CH_EXCLUDES(CH__STANDING);
 int ch__os_process_id(void);
-const char *ch__os_process_name(void); /* of the program's file, without its folder */
 const char *ch__os_environment(const char *name); /* NULL when unset, or in a set-uid program */
 void ch__os_random(void *bytes, size_t n);
 

@@ -63,10 +63,4 @@ static inline void ch__ranks_rest(bool rests)
 }
 #endif
 
-/* The calling thread may wait for a lock of this rank. */
-static inline void ch__rank_check(enum ch__rank rank)
-{
-	ch__rank_check_for(rank, NULL);
-}
-
 #endif

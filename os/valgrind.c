@@ -17,11 +17,6 @@ bool ch__valgrind_runs(void)
 	return ch__valgrind_ask(CH__ASK_RUNS, 0, 0, 0, 0) != 0;
 }
 
-void ch__valgrind_discard(uintptr_t exec, size_t bytes)
-{
-	ch__valgrind_ask(CH__ASK_DISCARD, exec, bytes, 0, 0);
-}
-
 void ch__valgrind_copy(uintptr_t *to, uintptr_t from, size_t words)
 {
 	ch__valgrind_reports(false);
@@ -29,16 +24,6 @@ void ch__valgrind_copy(uintptr_t *to, uintptr_t from, size_t words)
 		to[i] = ((const volatile uintptr_t *)from)[i];
 	ch__valgrind_reports(true);
 	ch__valgrind_ask(CH__ASK_MAKE_DEFINED, (uintptr_t)to, words * sizeof *to, 0, 0);
-}
-
-uintptr_t ch__valgrind_stack_born(uintptr_t low, uintptr_t high)
-{
-	return ch__valgrind_ask(CH__ASK_STACK_REGISTER, low, high - 1, 0, 0);
-}
-
-void ch__valgrind_stack_dead(uintptr_t number)
-{
-	ch__valgrind_ask(CH__ASK_STACK_DEREGISTER, number, 0, 0, 0);
 }
 
 void ch__valgrind_reports(bool are_wanted)

@@ -9,12 +9,12 @@
 /* valgrind.h of 3.19; memcheck's own begin with its two letters. */
 enum ch__valgrind_request {
 	CH__ASK_RUNS = 0x1001,
-	CH__ASK_DISCARD = 0x1002,
+	CH__ASK_DISCARD = 0x1002, /* its translations of these instructions */
 	CH__ASK_CREATE_MEMPOOL = 0x1303,
 	CH__ASK_DESTROY_MEMPOOL = 0x1304,
 	CH__ASK_MEMPOOL_ALLOC = 0x1305,
 	CH__ASK_MEMPOOL_FREE = 0x1306,
-	CH__ASK_STACK_REGISTER = 0x1501,
+	CH__ASK_STACK_REGISTER = 0x1501, /* one that threads switch to; answers its number */
 	CH__ASK_STACK_DEREGISTER = 0x1502,
 	CH__ASK_CHANGE_REPORTS = 0x1801,
 	CH__ASK_MEMCHECK = 'M' << 24 | 'C' << 16,
@@ -25,13 +25,8 @@ enum ch__valgrind_request {
 uintptr_t ch__valgrind_ask(enum ch__valgrind_request, uintptr_t a, uintptr_t b, uintptr_t c,
 			   uintptr_t d);
 bool ch__valgrind_runs(void);
-/* Its translations of these instructions. */
-void ch__valgrind_discard(uintptr_t exec, size_t bytes) CH_COLD;
 /* Words that may have no value, or no access, and are looked at all the same: the copy has both. */
 void ch__valgrind_copy(uintptr_t *to, uintptr_t from, size_t words) CH_COLD;
-/* A stack that threads switch to, and memcheck would take for frames of another; its number. */
-uintptr_t ch__valgrind_stack_born(uintptr_t low, uintptr_t high) CH_COLD;
-void ch__valgrind_stack_dead(uintptr_t number) CH_COLD;
 /* Of the calling thread; the calls nest. */
 void ch__valgrind_reports(bool are_wanted) CH_COLD;
 

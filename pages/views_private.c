@@ -121,5 +121,5 @@ bool ch__private_map(struct ch__views *v)
 void ch__private_destroy(struct ch__views *v)
 {
 	if (v->is_own)
-		ch__os_words_free(v->is_own);
+		ch__os_unmap((void *)v->is_own, ch__os_page_bytes());
 }

@@ -48,7 +48,7 @@ static inline bool ch__lock_parking_until(struct ch__lock *lock, enum ch__rank r
 					  uint64_t until_ns)
 	CH_TRY_ACQUIRES(true, lock) CH_EXCLUDES(CH__STANDING) CH_UNANALYSED("it makes the lock")
 {
-	ch__rank_check(rank);
+	ch__rank_check_for(rank, NULL);
 	if (CH_UNLIKELY(!ch__lock_seize(lock)) && !ch__lock_wait_parked(lock, until_ns))
 		return false;
 	ch__lock_note(lock, rank, true);

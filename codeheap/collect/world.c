@@ -112,8 +112,8 @@ bool ch__world_install_signal(int signal)
 		ch__os_futex_wait(&handler_is[signal], IN_WORK, 1000000);
 		seen = ABSENT;
 	}
-	bool done = ch__os_signal_install(signal, handle_stop, &previous_action[signal],
-					  CH__OS_PLAIN);
+	bool done =
+		ch__os_signal_install(signal, handle_stop, &previous_action[signal], CH__OS_PLAIN);
 	atomic_store(&handler_is[signal], done ? INSTALLED : ABSENT);
 	ch__os_futex_wake(&handler_is[signal]);
 	return done;

@@ -40,7 +40,7 @@ static void prepare_heap(struct ch_heap *heap) CH_REQUIRES(ALL_OF_A_HEAP)
  * of the next heap, which holds that heap's locks, may wait for it. */
 static void prepare(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 {
-	ch__rank_check(CH__RANK_HEAPS);
+	ch__rank_check_for(CH__RANK_HEAPS, NULL);
 	if (ch__is_marking())
 		ch__panic("a fork between ch_mark_begin and ch_mark_end, or in a visit");
 	ch__ranks_rest(true);

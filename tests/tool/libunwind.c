@@ -280,8 +280,7 @@ TEST(walk_of_libunwind_ends_at_a_withdrawn_page)
 	CHECK_EQ(passes(code, FRAMELESS_RETURN), 0);
 	/* The chunk is registered before the shape. */
 	CHECK(ch__sinks_page_live(bed.sinks, 6, 1, 0));
-	uint8_t shape =
-		ch__sinks_frame_register(bed.sinks, frameless_cfi, sizeof frameless_cfi);
+	uint8_t shape = ch__sinks_frame_register(bed.sinks, frameless_cfi, sizeof frameless_cfi);
 	CHECK(ch__sinks_page_live(bed.sinks, 5, 1, shape));
 	/* To main and beyond. */
 	for (int i = 0; i < 3; i++)
@@ -299,8 +298,7 @@ TEST(walk_of_libunwind_is_right_in_a_reused_page)
 {
 	struct bed bed;
 	bed_open(&bed, CH__SINK_LIBUNWIND);
-	uint8_t narrow =
-		ch__sinks_frame_register(bed.sinks, frameless_cfi, sizeof frameless_cfi);
+	uint8_t narrow = ch__sinks_frame_register(bed.sinks, frameless_cfi, sizeof frameless_cfi);
 	uint8_t broad = ch__sinks_frame_register(bed.sinks, wide_cfi, sizeof wide_cfi);
 	for (int round = 0; round < 4; round++) {
 		bool is_wide = round % 2 != 0;
@@ -435,8 +433,7 @@ TEST(walks_of_libunwind_pass_while_other_pages_flip)
 {
 	struct bed bed;
 	bed_open(&bed, CH__SINK_LIBUNWIND);
-	uint8_t shape =
-		ch__sinks_frame_register(bed.sinks, frameless_cfi, sizeof frameless_cfi);
+	uint8_t shape = ch__sinks_frame_register(bed.sinks, frameless_cfi, sizeof frameless_cfi);
 	void *code = bed_code(&bed, 5 * BED_PAGE_BYTES + 64, frameless, sizeof frameless);
 	CHECK(ch__sinks_page_live(bed.sinks, 5, 1, shape));
 	struct flipper flipper = {.bed = &bed, .pages = 192};

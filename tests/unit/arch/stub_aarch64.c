@@ -351,7 +351,8 @@ static uintptr_t write_jit(struct rig *rig, bool is_leaf)
 	frames.jit_low = entry;
 	frames.jit_high = (uintptr_t)rig->exec + CODE_BYTES;
 	frames.is_leaf = is_leaf;
-	jit_range_register(entry, CODE_BYTES - JIT_AT, is_leaf ? cfi_of_leaf : ch__arch_cfi_frame_pointer,
+	jit_range_register(entry, CODE_BYTES - JIT_AT,
+			   is_leaf ? cfi_of_leaf : ch__arch_cfi_frame_pointer,
 			   is_leaf ? sizeof cfi_of_leaf : sizeof ch__arch_cfi_frame_pointer);
 	return entry;
 }

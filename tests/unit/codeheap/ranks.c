@@ -30,7 +30,7 @@ static const char *said_of_check(enum ch__rank rank)
 	said[0] = 0;
 	ch__panic_set_hook(note_reason);
 	if (!setjmp(out))
-		ch__rank_check(rank);
+		ch__rank_check_for(rank, NULL);
 	ch__panic_set_hook(NULL);
 	return said;
 }

@@ -199,8 +199,8 @@ TEST(backtrace_passes_code_of_another_shape)
 	void *code = bed_code(&bed, 5 * BED_PAGE_BYTES + 64, code_frameless, sizeof code_frameless);
 	CHECK(ch__sinks_page_live(bed.sinks, 6, 1,
 				  0)); /* the chunk is registered before the shape */
-	uint8_t shape = ch__sinks_frame_register(bed.sinks, code_frameless_cfi,
-						 sizeof code_frameless_cfi);
+	uint8_t shape =
+		ch__sinks_frame_register(bed.sinks, code_frameless_cfi, sizeof code_frameless_cfi);
 	CHECK_EQ(shape, 1);
 	CHECK(ch__sinks_page_live(bed.sinks, 5, 1, shape));
 	CHECK(passes(code, CODE_FRAMELESS_RETURNS_AT));
@@ -217,8 +217,8 @@ TEST(page_taken_for_another_shape_has_that_shape)
 {
 	struct bed bed;
 	bed_open(&bed, CH__SINK_UNWIND);
-	uint8_t shape = ch__sinks_frame_register(bed.sinks, code_frameless_cfi,
-						 sizeof code_frameless_cfi);
+	uint8_t shape =
+		ch__sinks_frame_register(bed.sinks, code_frameless_cfi, sizeof code_frameless_cfi);
 	CHECK_EQ(shape, 1);
 	void *code = bed_code(&bed, 5 * BED_PAGE_BYTES + 64, code_frameless, sizeof code_frameless);
 	CHECK(ch__sinks_page_live(bed.sinks, 4, 3, 0));
