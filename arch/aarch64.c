@@ -19,6 +19,7 @@
 #include <string.h>
 #include <ucontext.h>
 
+_Static_assert(offsetof(ucontext_t, uc_mcontext.regs) == CH_ARCH_CONTEXT_AT, "aarch64.h");
 _Static_assert(offsetof(struct ch__arch_saved, sp) == 160, "aarch64.S stores here");
 
 static const uint32_t insn_nop = 0xd503201f;
@@ -321,15 +322,6 @@ void ch__arch_stub_context_init(struct ch__arch_stub_context *context)
 
 /* --- register images --- */
 
-void ch__arch_context_words(const void *ucontext, uintptr_t words[CH_ARCH_CONTEXT_WORDS])
-{
-	const ucontext_t *context = ucontext;
-	for (unsigned i = 0; i < 31; i++)
-		words[i] = context->uc_mcontext.regs[i];
-	words[31] = context->uc_mcontext.sp;
-	words[32] = context->uc_mcontext.pc;
-}
-
 /* Records follow each other, one of them with the address and the size of further ones, which lie
  * behind in the same frame (Linux, asm/sigcontext.h). */
 uintptr_t ch__arch_context_vectors(const void *ucontext, uintptr_t *end)
@@ -359,24 +351,9 @@ uintptr_t ch__arch_context_vectors(const void *ucontext, uintptr_t *end)
 	return (uintptr_t)records;
 }
 
-uintptr_t ch__arch_context_pc(const void *ucontext)
-{
-	return ((const ucontext_t *)ucontext)->uc_mcontext.pc;
-}
-
-uintptr_t ch__arch_context_sp(const void *ucontext)
-{
-	return ((const ucontext_t *)ucontext)->uc_mcontext.sp;
-}
-
-uintptr_t ch__arch_context_fp(const void *ucontext)
-{
-	return ((const ucontext_t *)ucontext)->uc_mcontext.regs[29];
-}
-
 uintptr_t ch__arch_context_return(const void *ucontext)
 {
-	return ch__arch_strip(((const ucontext_t *)ucontext)->uc_mcontext.regs[30]);
+	return ch__arch_strip(ch__arch_context_word(ucontext, 30));
 }
 
 /* 0, which is no instruction, outside the page of the pc. */

@@ -23,7 +23,11 @@ enum {
 	CH_ARCH_HAS_LINK_REGISTER = 1, /* a call leaves its return address in x30 */
 	CH_ARCH_RECORD_AT = 0,
 	CH_ARCH_CONTEXT_WORDS = 33, /* x0 to x30, sp, pc */
-	CH_ARCH_SAVED_WORDS = 20,   /* x19 to x30, d8 to d15 */
+	CH_ARCH_CONTEXT_AT = 184,
+	CH_ARCH_CONTEXT_PC = 32,
+	CH_ARCH_CONTEXT_SP = 31,
+	CH_ARCH_CONTEXT_FP = 29,
+	CH_ARCH_SAVED_WORDS = 20, /* x19 to x30, d8 to d15 */
 	CH_ARCH_TEMPLATE_BYTES = 52,
 	CH_ARCH_ELF_MACHINE = 183, /* EM_AARCH64 */
 	CH_ARCH_DWARF_FP = 29,

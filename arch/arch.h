@@ -38,6 +38,7 @@
  *   CH_ARCH_RECORD_AT          where a frame's record begins, from its frame pointer: the caller's
  *                              frame pointer, then the return address
  *   CH_ARCH_CONTEXT_WORDS      general registers of a signal's context, and its pc
+ *   CH_ARCH_CONTEXT_AT         where they are in a ucontext; ..._PC, _SP, _FP: which word is which
  *   CH_ARCH_SAVED_WORDS        registers that a called function keeps, and the link register
  *   CH_ARCH_TEMPLATE_BYTES     the length of the longest template of a trampoline
  *   CH_ARCH_ELF_MACHINE        e_machine in ELF files
@@ -220,14 +221,29 @@ extern const struct ch__arch_template ch__arch_templates[CH__TEMPLATES]; /* by k
 void ch__arch_save_registers(struct ch__arch_saved *);
 /* Calls fn with them. A function whose whole body is this call passes its own caller's. */
 void ch__arch_with_registers(void (*fn)(const struct ch__arch_saved *));
-/* Copies every general register and the pc of a signal's ucontext. */
-void ch__arch_context_words(const void *ucontext, uintptr_t words[CH_ARCH_CONTEXT_WORDS]);
+/* A general register, or the pc, of a signal's ucontext; i is below CH_ARCH_CONTEXT_WORDS. */
+static inline uintptr_t ch__arch_context_word(const void *ucontext, unsigned i)
+{
+	uintptr_t word;
+	const uint8_t *words = (const uint8_t *)ucontext + CH_ARCH_CONTEXT_AT;
+	memcpy(&word, words + i * sizeof word, sizeof word);
+	return word;
+}
+static inline uintptr_t ch__arch_context_pc(const void *ucontext)
+{
+	return ch__arch_context_word(ucontext, CH_ARCH_CONTEXT_PC);
+}
+static inline uintptr_t ch__arch_context_sp(const void *ucontext)
+{
+	return ch__arch_context_word(ucontext, CH_ARCH_CONTEXT_SP);
+}
+static inline uintptr_t ch__arch_context_fp(const void *ucontext)
+{
+	return ch__arch_context_word(ucontext, CH_ARCH_CONTEXT_FP);
+}
 /* Where a signal's frame has all registers beside those: floating point, vectors, extensions; the
  * first address, and *end. Equal: nowhere. */
 uintptr_t ch__arch_context_vectors(const void *ucontext, uintptr_t *end);
-uintptr_t ch__arch_context_pc(const void *ucontext);
-uintptr_t ch__arch_context_sp(const void *ucontext);
-uintptr_t ch__arch_context_fp(const void *ucontext);
 /* Where a call that trapped came from: a guess, for messages. */
 uintptr_t ch__arch_context_return(const void *ucontext);
 /* Where code returns to that was interrupted at an instruction at which it has no frame record: it

@@ -16,6 +16,7 @@
 #include <sys/cachectl.h>
 #include <ucontext.h>
 
+_Static_assert(offsetof(ucontext_t, uc_mcontext.__gregs) == CH_ARCH_CONTEXT_AT, "riscv64.h");
 _Static_assert(offsetof(struct ch__arch_saved, sp) == 200, "riscv64.S stores here");
 _Static_assert(sizeof(struct ch__arch_saved) == 208, "riscv64.S reserves it");
 
@@ -361,19 +362,6 @@ uintptr_t ch__arch_veneer_target(const uint8_t *read)
 
 /* --- register images --- */
 
-/* The kernel's order: the pc in the place of x0, then x1 to x31. */
-void ch__arch_context_words(const void *ucontext, uintptr_t words[CH_ARCH_CONTEXT_WORDS])
-{
-	const ucontext_t *context = ucontext;
-	for (unsigned i = 0; i < CH_ARCH_CONTEXT_WORDS; i++)
-		words[i] = (uintptr_t)context->uc_mcontext.__gregs[i];
-}
-
-static uintptr_t greg(const void *ucontext, unsigned i)
-{
-	return (uintptr_t)((const ucontext_t *)ucontext)->uc_mcontext.__gregs[i];
-}
-
 enum { FLOATS_BYTES = 32 * 8, VECTORS_BYTES_MAX = 1 << 20 };
 
 /* An emulator's frame may be shorter than the kernel's: where it ends at the latest. */
@@ -407,24 +395,9 @@ uintptr_t ch__arch_context_vectors(const void *ucontext, uintptr_t *end)
 	return low;
 }
 
-uintptr_t ch__arch_context_pc(const void *ucontext)
-{
-	return greg(ucontext, REG_PC);
-}
-
-uintptr_t ch__arch_context_sp(const void *ucontext)
-{
-	return greg(ucontext, REG_SP);
-}
-
 uintptr_t ch__arch_context_return(const void *ucontext)
 {
-	return greg(ucontext, REG_RA);
-}
-
-uintptr_t ch__arch_context_fp(const void *ucontext)
-{
-	return greg(ucontext, REG_S0);
+	return ch__arch_context_word(ucontext, REG_RA);
 }
 
 /* An instruction of either length; 0, which is none, outside the page of the pc. */

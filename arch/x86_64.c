@@ -16,6 +16,7 @@
 _Static_assert(offsetof(struct ch__arch_stub_context, extended_bytes) == 8, "x86_64.S loads it");
 _Static_assert(offsetof(struct ch__arch_stub_context, extended_mask) == 16, "x86_64.S loads it");
 _Static_assert(offsetof(struct ch__arch_stub_context, shadow_stack) == 24, "x86_64.S loads it");
+_Static_assert(offsetof(ucontext_t, uc_mcontext.gregs) == CH_ARCH_CONTEXT_AT, "x86_64.h");
 _Static_assert(offsetof(struct ch__arch_saved, sp) == 48, "x86_64.S stores here");
 
 enum {
@@ -273,16 +274,6 @@ void ch__arch_stub_context_init(struct ch__arch_stub_context *context)
 
 /* --- register images --- */
 
-void ch__arch_context_words(const void *ucontext, uintptr_t words[CH_ARCH_CONTEXT_WORDS])
-{
-	static const uint8_t order[CH_ARCH_CONTEXT_WORDS] = {
-		REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI, REG_R8,
-		REG_R9,  REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15, REG_RIP};
-	const ucontext_t *context = ucontext;
-	for (unsigned i = 0; i < CH_ARCH_CONTEXT_WORDS; i++)
-		words[i] = (uintptr_t)context->uc_mcontext.gregs[order[i]];
-}
-
 /* Of the form of fxsave; behind that, as two numbers say that are reserved there, whatever else
  * xsave wrote: upper halves of vectors, masks, further general registers (Linux, asm/sigcontext.h,
  * struct _fpx_sw_bytes). */
@@ -302,25 +293,10 @@ uintptr_t ch__arch_context_vectors(const void *ucontext, uintptr_t *end)
 	return (uintptr_t)state;
 }
 
-uintptr_t ch__arch_context_pc(const void *ucontext)
-{
-	return (uintptr_t)((const ucontext_t *)ucontext)->uc_mcontext.gregs[REG_RIP];
-}
-
-uintptr_t ch__arch_context_sp(const void *ucontext)
-{
-	return (uintptr_t)((const ucontext_t *)ucontext)->uc_mcontext.gregs[REG_RSP];
-}
-
 uintptr_t ch__arch_context_return(const void *ucontext)
 {
 	uintptr_t sp = ch__arch_context_sp(ucontext);
 	return sp && sp % 8 == 0 ? *(volatile uintptr_t *)sp : 0;
-}
-
-uintptr_t ch__arch_context_fp(const void *ucontext)
-{
-	return (uintptr_t)((const ucontext_t *)ucontext)->uc_mcontext.gregs[REG_RBP];
 }
 
 /* Four bytes of code, lowest first; 0, which begins no instruction here, where they are not all in

@@ -23,7 +23,11 @@ enum {
 	CH_ARCH_RED_ZONE_BYTES = 128,
 	CH_ARCH_HAS_LINK_REGISTER = 0, /* a call leaves its return address on the stack */
 	CH_ARCH_RECORD_AT = 0,
-	CH_ARCH_CONTEXT_WORDS = 17, /* 16 general registers and the pc */
+	CH_ARCH_CONTEXT_WORDS = 17, /* as the kernel has them: REG_R8 to REG_RIP */
+	CH_ARCH_CONTEXT_AT = 40,
+	CH_ARCH_CONTEXT_PC = 16,
+	CH_ARCH_CONTEXT_SP = 15,
+	CH_ARCH_CONTEXT_FP = 10,
 	CH_ARCH_SAVED_WORDS = 6,
 	CH_ARCH_TEMPLATE_BYTES = 44,
 	CH_ARCH_ELF_MACHINE = 62, /* EM_X86_64 */

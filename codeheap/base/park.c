@@ -78,7 +78,8 @@ void ch__thread_publish_saved(struct ch__thread *thread, const struct ch__arch_s
 void ch__thread_publish_context(struct ch__thread *thread, const void *ucontext)
 {
 	struct ch__shown *shown = &thread->shown;
-	ch__arch_context_words(ucontext, shown->words);
+	for (unsigned i = 0; i < CH_ARCH_CONTEXT_WORDS; i++)
+		shown->words[i] = ch__arch_context_word(ucontext, i);
 	shown->words_count = CH_ARCH_CONTEXT_WORDS;
 	shown->may_end = false;
 	shown->vectors_low = ch__arch_context_vectors(ucontext, &shown->vectors_high);

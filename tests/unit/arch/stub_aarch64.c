@@ -576,7 +576,8 @@ static void note_trap(int signal, siginfo_t *info, void *ucontext)
 	trapped_sp = ch__arch_context_sp(ucontext);
 	trapped_fp = ch__arch_context_fp(ucontext);
 	trapped_return = ch__arch_context_return(ucontext);
-	ch__arch_context_words(ucontext, trapped_words);
+	for (unsigned i = 0; i < CH_ARCH_CONTEXT_WORDS; i++)
+		trapped_words[i] = ch__arch_context_word(ucontext, i);
 	((ucontext_t *)ucontext)->uc_mcontext.pc += 4;
 }
 
@@ -607,16 +608,14 @@ TEST(signal_context_gives_every_register_and_the_trapping_address)
 
 TEST(each_register_of_a_signal_context_has_its_place)
 {
-	uintptr_t words[CH_ARCH_CONTEXT_WORDS] = {0};
 	ucontext_t context;
 	memset(&context, 0, sizeof context);
 	for (unsigned i = 0; i < 31; i++)
 		context.uc_mcontext.regs[i] = 0x1000 + i;
 	context.uc_mcontext.sp = 0x1000 + 31;
 	context.uc_mcontext.pc = 0x1000 + 32;
-	ch__arch_context_words(&context, words);
 	for (unsigned i = 0; i < CH_ARCH_CONTEXT_WORDS; i++)
-		CHECK_EQ(words[i], 0x1000 + i);
+		CHECK_EQ(ch__arch_context_word(&context, i), 0x1000 + i);
 }
 
 /* --- signatures --- */

@@ -376,7 +376,8 @@ static void note_trap(int signal, siginfo_t *info, void *ucontext)
 	trapped_sp = ch__arch_context_sp(ucontext);
 	trapped_fp = ch__arch_context_fp(ucontext);
 	trapped_pc = ch__arch_context_pc(ucontext);
-	ch__arch_context_words(ucontext, trapped_words);
+	for (unsigned i = 0; i < CH_ARCH_CONTEXT_WORDS; i++)
+		trapped_words[i] = ch__arch_context_word(ucontext, i);
 }
 
 TEST(signal_context_gives_every_register_and_the_trapping_address)
@@ -389,10 +390,10 @@ TEST(signal_context_gives_every_register_and_the_trapping_address)
 			 : "=&r"(here), "=&r"(sp), "=&r"(fp)::"r15", "rcx", "memory");
 	CHECK_EQ(trapped_at, here);
 	CHECK_EQ(trapped_pc, here + 1);
-	CHECK_EQ(trapped_words[16], here + 1);
-	CHECK_EQ(trapped_words[4], sp);
-	CHECK_EQ(trapped_words[1], 0xcccc);
-	CHECK_EQ(trapped_words[15], 0x1515);
+	CHECK_EQ(trapped_words[REG_RIP], here + 1);
+	CHECK_EQ(trapped_words[REG_RSP], sp);
+	CHECK_EQ(trapped_words[REG_RCX], 0xcccc);
+	CHECK_EQ(trapped_words[REG_R15], 0x1515);
 	CHECK_EQ(trapped_sp, sp);
 	CHECK_EQ(trapped_fp, fp);
 	CHECK_EQ(ch__arch_strip(here), here);
@@ -401,20 +402,17 @@ TEST(signal_context_gives_every_register_and_the_trapping_address)
 	CHECK_EQ(return_address, (uintptr_t)__builtin_return_address(0));
 }
 
-/* Each at its number, then the pc. */
 TEST(each_register_of_a_signal_context_has_its_place)
 {
-	static const int order[] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP,
-				    REG_RSI, REG_RDI, REG_R8,  REG_R9,	REG_R10, REG_R11,
-				    REG_R12, REG_R13, REG_R14, REG_R15, REG_RIP};
-	uintptr_t words[CH_ARCH_CONTEXT_WORDS] = {0};
+	static const int order[] = {REG_R8,  REG_R9,  REG_R10, REG_R11, REG_R12, REG_R13,
+				    REG_R14, REG_R15, REG_RDI, REG_RSI, REG_RBP, REG_RBX,
+				    REG_RDX, REG_RAX, REG_RCX, REG_RSP, REG_RIP};
 	ucontext_t context;
 	memset(&context, 0, sizeof context);
 	for (unsigned i = 0; i < NGREG; i++)
 		context.uc_mcontext.gregs[i] = 0x1000 + i;
-	ch__arch_context_words(&context, words);
 	for (unsigned i = 0; i < CH_ARCH_CONTEXT_WORDS; i++)
-		CHECK_EQ(words[i], 0x1000 + order[i]);
+		CHECK_EQ(ch__arch_context_word(&context, i), 0x1000 + order[i]);
 }
 
 /* --- code without a frame record --- */
