@@ -17,6 +17,7 @@ enum {
 	CH_ARCH_STUB_CALL_BYTES = 12, /* a return address into a stub, x17, is stub + 12 */
 	CH_ARCH_STUB_LEADS_FAR = 0,
 	CH_ARCH_LEAD_BYTES = 0,
+	CH_ARCH_STUB_LITERAL = 0,   /* nothing leads on */
 	CH_ARCH_DIVERTER_BYTES = 4, /* nop <-> b */
 	CH_ARCH_VENEER_BYTES = 24,  /* bti c; ldr x16, literal; br x16; the aligned literal */
 	CH_ARCH_RED_ZONE_BYTES = 0,
@@ -53,18 +54,6 @@ enum {
 static inline void ch__arch_sync(const uint8_t *exec, size_t bytes)
 {
 	__builtin___clear_cache((char *)(uintptr_t)exec, (char *)(uintptr_t)exec + bytes);
-}
-
-static inline void ch__arch_stub_lead(uint8_t *write, uintptr_t target)
-{
-	(void)write;
-	(void)target;
-}
-
-static inline uintptr_t ch__arch_stub_leads_to(const uint8_t *read)
-{
-	(void)read;
-	return 0;
 }
 
 static inline bool ch__arch_lead_reaches(ptrdiff_t delta)

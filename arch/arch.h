@@ -31,6 +31,7 @@
  *   CH_ARCH_STUB_CALL_BYTES    a stub's return address, or what stands for it, from its start
  *   CH_ARCH_STUB_LEADS_FAR     1: a site may not reach all of the pool, and its stub leads on
  *   CH_ARCH_LEAD_BYTES         the length of a lead before a stub; 0: code is not written as a file
+ *   CH_ARCH_STUB_LITERAL       where the stub, or its lead, has what it leads on by; aligned to 8
  *   CH_ARCH_DIVERTER_BYTES     the length of a diverter
  *   CH_ARCH_VENEER_BYTES       the length of a veneer with its literal
  *   CH_ARCH_RED_ZONE_BYTES     what a function may use below its sp
@@ -179,8 +180,16 @@ bool ch__arch_stub_is_valid(const uint8_t *read, uintptr_t exec, uintptr_t tramp
  * any other makes the stub a veneer of its branch. Where a stub has a lead before it: the address
  * that the lead's jump goes to, in data. One aligned store, which may be done while others run the
  * stub. */
-static inline void ch__arch_stub_lead(uint8_t *write, uintptr_t target);
-static inline uintptr_t ch__arch_stub_leads_to(const uint8_t *read);
+static inline void ch__arch_stub_lead(uint8_t *write, uintptr_t target)
+{
+	uint64_t *at = (uint64_t *)(void *)(write + CH_ARCH_STUB_LITERAL);
+	__atomic_store_n(at, target, __ATOMIC_RELEASE);
+}
+static inline uintptr_t ch__arch_stub_leads_to(const uint8_t *read)
+{
+	const uint64_t *at = (const uint64_t *)(const void *)(read + CH_ARCH_STUB_LITERAL);
+	return __atomic_load_n(at, __ATOMIC_ACQUIRE);
+}
 /* A lead stands before a stub where code is not patched while it runs (procmem): a jump by the
  * literal that the write view has there, delta further on, at an address 4 above a multiple of 8.
  * Where CH_ARCH_LEAD_BYTES is 0 no delta is reached. */

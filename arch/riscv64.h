@@ -18,6 +18,7 @@ enum {
 	CH_ARCH_STUB_CALL_BYTES = 12, /* what stands for a return address into a stub */
 	CH_ARCH_STUB_LEADS_FAR = 1,   /* jal reaches 1 MiB; the stub's literal leads on */
 	CH_ARCH_LEAD_BYTES = 0,
+	CH_ARCH_STUB_LITERAL = 12,
 	CH_ARCH_DIVERTER_BYTES = 4, /* lui x0, imm20 <-> jal x0, imm20 */
 	CH_ARCH_VENEER_BYTES = 24,  /* auipc, ld, jr, pad, literal */
 	CH_ARCH_RED_ZONE_BYTES = 0,
@@ -57,21 +58,6 @@ static inline void ch__arch_sync(const uint8_t *exec, size_t bytes)
 	/* Old code would run. */
 	if (CH_UNLIKELY(__riscv_flush_icache(begin, (char *)begin + bytes, 0) != 0))
 		ch__panic("the system does not let code be published any more");
-}
-
-/* Where a stub has the aligned literal that its jump goes through. */
-enum { CH_ARCH_STUB_LITERAL = 12 };
-
-static inline void ch__arch_stub_lead(uint8_t *write, uintptr_t target)
-{
-	uint64_t *at = (uint64_t *)(void *)(write + CH_ARCH_STUB_LITERAL);
-	__atomic_store_n(at, target, __ATOMIC_RELEASE);
-}
-
-static inline uintptr_t ch__arch_stub_leads_to(const uint8_t *read)
-{
-	const uint64_t *at = (const uint64_t *)(const void *)(read + CH_ARCH_STUB_LITERAL);
-	return __atomic_load_n(at, __ATOMIC_ACQUIRE);
 }
 
 static inline bool ch__arch_lead_reaches(ptrdiff_t delta)

@@ -18,8 +18,9 @@ enum {
 	CH_ARCH_STUB_CALL_BYTES = 5, /* a return address into a stub is stub + 5 */
 	CH_ARCH_STUB_LEADS_FAR = 0,  /* a site reaches the whole pool by itself */
 	CH_ARCH_LEAD_BYTES = 24,     /* jmp [literal of the write view], pad, literal, pad */
-	CH_ARCH_DIVERTER_BYTES = 5,  /* test eax, imm32 <-> jmp rel32 */
-	CH_ARCH_VENEER_BYTES = 16,   /* jmp [rip + 2], pad, literal */
+	CH_ARCH_STUB_LITERAL = 12,
+	CH_ARCH_DIVERTER_BYTES = 5, /* test eax, imm32 <-> jmp rel32 */
+	CH_ARCH_VENEER_BYTES = 16,  /* jmp [rip + 2], pad, literal */
 	CH_ARCH_RED_ZONE_BYTES = 128,
 	CH_ARCH_HAS_LINK_REGISTER = 0, /* a call leaves its return address on the stack */
 	CH_ARCH_RECORD_AT = 0,
@@ -57,24 +58,10 @@ static inline void ch__arch_sync(const uint8_t *exec, size_t bytes)
 	__asm__ volatile("" ::: "memory");
 }
 
-/* Of a lead: the length of its jump, and where its literal is. */
-enum { CH_ARCH_LEAD_JUMP_BYTES = 6, CH_ARCH_LEAD_LITERAL = 12 };
-
-static inline void ch__arch_stub_lead(uint8_t *write, uintptr_t target)
-{
-	uint64_t *at = (uint64_t *)(void *)(write + CH_ARCH_LEAD_LITERAL);
-	__atomic_store_n(at, target, __ATOMIC_RELEASE);
-}
-
-static inline uintptr_t ch__arch_stub_leads_to(const uint8_t *read)
-{
-	const uint64_t *at = (const uint64_t *)(const void *)(read + CH_ARCH_LEAD_LITERAL);
-	return __atomic_load_n(at, __ATOMIC_ACQUIRE);
-}
-
 static inline ptrdiff_t ch__arch_lead_displacement(ptrdiff_t delta)
 {
-	return delta + CH_ARCH_LEAD_LITERAL - CH_ARCH_LEAD_JUMP_BYTES;
+	enum { JUMP_BYTES = 6 };
+	return delta + CH_ARCH_STUB_LITERAL - JUMP_BYTES;
 }
 
 static inline bool ch__arch_lead_reaches(ptrdiff_t delta)
@@ -95,7 +82,8 @@ static inline void ch__arch_lead_write(uint8_t *write, ptrdiff_t delta, uintptr_
 	CH_ASSERT((uintptr_t)write % 8 == 4, "a lead's literal is not aligned");
 	memset(write, 0xcc, CH_ARCH_LEAD_BYTES);
 	memcpy(write, &code, sizeof code);
-	ch__arch_stub_lead(write, target);
+	write += CH_ARCH_STUB_LITERAL;
+	__atomic_store_n((uint64_t *)(void *)write, target, __ATOMIC_RELEASE);
 }
 
 static inline bool ch__arch_lead_is_valid(const uint8_t *read, ptrdiff_t delta)
