@@ -88,6 +88,10 @@ static bool next_item(struct walk *w, struct place *p)
 	return false;
 }
 
+/* Most walks of an attach or a commit are over two or three records: calls would be most of the
+ * cost. */
+#define FLAT __attribute__((flatten))
+
 static bool next_place(struct walk *w, struct place *p)
 {
 	const struct ch__block *block = w->block;
@@ -117,17 +121,25 @@ static bool next_place(struct walk *w, struct place *p)
 /* --- the thread's map of the block that it works on: without it each attach would read all the
  * records before it --- */
 
+/* In the byte of from. */
+static uint8_t mask_of(uint32_t from, uint32_t to)
+{
+	unsigned below = from / 8 == to / 8 ? (1u << to % 8) - 1 : 0xff;
+	return (uint8_t)(below & 0xffu << from % 8);
+}
+
 static bool any_bit(const uint8_t *bits, uint32_t from, uint32_t to)
 {
-	while (from < to && !(bits[from / 8] >> from % 8 & 1))
-		from++;
-	return from < to;
+	for (; from < to; from = (from | 7) + 1)
+		if (bits[from / 8] & mask_of(from, to))
+			return true;
+	return false;
 }
 
 static void set_bits(uint8_t *bits, uint32_t from, uint32_t to)
 {
-	for (; from < to; from++)
-		bits[from / 8] |= (uint8_t)(1u << from % 8);
+	for (; from < to; from = (from | 7) + 1)
+		bits[from / 8] |= mask_of(from, to);
 }
 
 static void note(struct ch__site_map *map, uint32_t at, uint32_t end, uint32_t leads_to)
@@ -209,7 +221,7 @@ void ch__sites_note(const struct ch__subject *s, uintptr_t exec, size_t bytes, u
 
 /* --- when a site is attached --- */
 
-static bool has_room(const struct ch__subject *s, uint32_t at, uint32_t end, bool is_ref)
+FLAT static bool has_room(const struct ch__subject *s, uint32_t at, uint32_t end, bool is_ref)
 {
 	/* Of an OPEN block it is not known yet, and the first byte is inside of nothing. */
 	uint32_t entry = ch__offset(s->heap, ch__block_entry(s->heap, s->block));
@@ -314,8 +326,8 @@ static bool bytes_are_kept(const struct ch_heap *heap, const struct ch__block *b
 					   ch__block_veneer_exec(heap, block)));
 }
 
-bool ch__sites_are_sound(const struct ch_heap *heap, const struct ch__block *block,
-			 const struct ch_code *code)
+FLAT bool ch__sites_are_sound(const struct ch_heap *heap, const struct ch__block *block,
+			      const struct ch_code *code)
 {
 	uint32_t entry = first_byte(block) + code->entry_offset;
 	/* Stubs lie before what the VM may use, which always stays. */
