@@ -148,7 +148,7 @@ FORCE:
 # to be small: a quarter of such a file is loops unrolled and calls made inline. The sinks that write are not (bench, publish).
 seldom_c := $(wildcard os/linux*.c observe/linux*.c codeheap/look/trap*.c) os/text.c sinks/sinks.c \
             $(addprefix pages/,in_place.c pool_check.c pool_fork.c valgrind.c views.c views_private.c) \
-            $(addprefix unwind/,eh_frame_check.c libunwind_own.c nongnu.c sink_libunwind.c template_cfi.c) \
+            $(addprefix unwind/,eh_frame_check.c nongnu.c sink_libunwind.c template_cfi.c) \
             $(addprefix codeheap/base/,listener.c panic.c trigger.c vm.c) \
             $(addprefix codeheap/graph/,place.c stats.c tombstone.c) \
             $(addprefix codeheap/collect/,cycle.c release.c world.c) \

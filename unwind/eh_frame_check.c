@@ -101,10 +101,8 @@ static bool is_judged(uint8_t encoding)
 	       (base == 0 || base == ENCODING_PC_RELATIVE);
 }
 
-/* The encoding of the pcs in a CIE's FDEs; false: malformed, or of a kind that is not judged. What
- * an FDE inherits goes to *fde. */
-static bool read_cie(const uint8_t *record, uint32_t bytes, uint8_t *encoding,
-		     struct ch__eh_frame_fde *fde)
+/* What an FDE inherits goes to *fde; false: malformed, or of a kind that is not judged. */
+static bool read_cie(const uint8_t *record, uint32_t bytes, struct ch__eh_frame_fde *fde)
 {
 	struct cursor c = {record + 8, record + bytes, false};
 	uint8_t version = *take(&c, 1);
@@ -126,7 +124,7 @@ static bool read_cie(const uint8_t *record, uint32_t bytes, uint8_t *encoding,
 	fde->initial = c.at;
 	fde->initial_bytes = (uint32_t)(c.end - c.at);
 	fde->has_data = *letter == 'z';
-	*encoding = 0;
+	fde->encoding = 0; /* of its pcs */
 	if (*letter == 0)
 		return !c.is_over;
 	if (*letter++ != 'z')
@@ -138,7 +136,7 @@ static bool read_cie(const uint8_t *record, uint32_t bytes, uint8_t *encoding,
 	fde->initial_bytes = (uint32_t)(c.end - fde->initial);
 	for (; *letter; letter++) {
 		if (*letter == 'R') {
-			*encoding = *take(&c, 1);
+			fde->encoding = *take(&c, 1);
 		} else if (*letter == 'L') {
 			take(&c, 1);
 		} else if (*letter == 'P') {
@@ -150,21 +148,21 @@ static bool read_cie(const uint8_t *record, uint32_t bytes, uint8_t *encoding,
 			return false;
 		}
 	}
-	return !c.is_over && is_judged(*encoding);
+	return !c.is_over && is_judged(fde->encoding);
 }
 
 static bool read_fde(const uint8_t *section, const uint8_t *record, uint32_t bytes,
 		     struct ch__eh_frame_fde *fde)
 {
 	uint32_t distance = read32(record + 4);
-	uint8_t encoding;
 	if (distance > (size_t)(record + 4 - section) || distance % RECORD_ALIGN)
 		return false;
 	const uint8_t *cie = record + 4 - distance;
 	uint32_t cie_bytes = read32(cie) + 4;
 	if (cie_bytes < 12 || cie_bytes > (size_t)(record - cie) || read32(cie + 4) != 0 ||
-	    !read_cie(cie, cie_bytes, &encoding, fde))
+	    !read_cie(cie, cie_bytes, fde))
 		return false;
+	uint8_t encoding = fde->encoding;
 	unsigned size = encoded_bytes(encoding);
 	if (bytes < 8 + 2 * size)
 		return false;
@@ -219,9 +217,8 @@ bool ch__eh_frame_is_sound(const void *eh_frame, uintptr_t low, uintptr_t high)
 		if (length < 8 || length % RECORD_ALIGN || length > SECTION_MOST_BYTES)
 			return false;
 		struct ch__eh_frame_fde fde;
-		uint8_t encoding;
 		if (read32(record + 4) == 0) {
-			if (!read_cie(record, length + 4, &encoding, &fde))
+			if (!read_cie(record, length + 4, &fde))
 				return false;
 		} else {
 			if (!read_fde(section, record, length + 4, &fde) || fde.low < low ||

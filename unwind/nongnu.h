@@ -18,6 +18,9 @@ struct ch__nongnu_object {
 	uintptr_t name, segment; /* all offsets are from segment */
 	uintptr_t table_words;   /* of 8 bytes */
 	uintptr_t table;         /* struct ch__nongnu_entry, rising */
+	/* ours */
+	struct ch__nongnu_object *next_free, *next_own;
+	bool is_added; /* libunwind has it, for good */
 };
 enum { CH__NONGNU_REMOTE_TABLE = 2 }; /* UNW_INFO_FORMAT_REMOTE_TABLE */
 
@@ -38,7 +41,6 @@ enum { CH__NONGNU_SIGNAL_FRAME = 1 /* UNW_INIT_SIGNAL_FRAME */, CH__NONGNU_NO_IN
 /* A context is a ucontext_t, as getcontext and signals give it. */
 struct ch__nongnu {
 	void (*add)(struct ch__nongnu_object *);
-	void (*cancel)(struct ch__nongnu_object *);
 	void (*flush)(void *space, uintptr_t low, uintptr_t high);
 	int (*procedure)(void *space, uintptr_t pc, struct ch__nongnu_procedure *, void *);
 	int (*start)(struct ch__nongnu_cursor *, void *context, int flags);
@@ -48,10 +50,10 @@ struct ch__nongnu {
 	void **general_space; /* by its general interface; NULL when that is not loaded */
 };
 
-/* False: the process has no libunwind, or not all of it. */
-bool ch__nongnu_find(struct ch__nongnu *);
-/* Whether it understands objects as they are laid out here. The object is any unused one; it is
- * not registered before and after. errno says why not. */
+/* NULL: the process has no libunwind, or not all of it. */
+const struct ch__nongnu *ch__nongnu_find(void);
+/* Whether it understands objects as they are laid out here. The object is any that covers nothing;
+ * errno says why not. */
 bool ch__nongnu_understands(const struct ch__nongnu *, struct ch__nongnu_object *);
 /* It forgets what it remembers of frames; it reads the tables anew. */
 void ch__nongnu_flush(const struct ch__nongnu *);
@@ -67,5 +69,7 @@ void ch__nongnu_unlock(void) CH_RELEASES(ch__role_file);
 void ch__nongnu_fill(struct ch__nongnu_object *, uintptr_t start, uintptr_t end, uintptr_t segment,
 		     const struct ch__nongnu_entry *table, size_t entries);
 void ch__nongnu_empty(struct ch__nongnu_object *);
+/* libunwind has the object from here on, if not before. */
+void ch__nongnu_add(const struct ch__nongnu *, struct ch__nongnu_object *);
 
 #endif

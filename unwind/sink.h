@@ -48,7 +48,7 @@ struct ch__sink_line {
 
 struct ch__sinks_config {
 	uintptr_t pool_exec;
-	size_t pool_bytes, page_bytes, chunk_bytes;
+	size_t pool_bytes, page_bytes, chunk_bytes; /* a chunk is the pool at most */
 	uintptr_t runtime_exec; /* the runtime page: trampoline and veneers */
 	size_t runtime_bytes;
 	size_t head_bytes; /* at the start of a range, that are no code */
@@ -83,7 +83,7 @@ struct ch__own {
 	struct ch__own *next, *prev; /* [sinks] live ones */
 	const uint8_t *section;      /* [sinks] NULL while dead */
 	uintptr_t object[16];        /* what an unwinder keeps of it: telling cannot fail */
-	struct ch__libunwind_own *libunwind; /* what libunwind keeps; NULL: it was not told */
+	struct ch__nongnu_object *libunwind; /* what libunwind has; NULL: it was not told */
 };
 
 /* BUFFERED: what is buffered is written. COLLECTION: many dead names are worth a rewrite. EXACT: no

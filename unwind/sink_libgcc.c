@@ -52,7 +52,7 @@ _Static_assert(sizeof(((struct ch__own *)0)->object) == OBJECT_WORDS * sizeof(ui
 struct libgcc {
 	const struct ch__sinks_config *config;
 	const struct ch__frame_shape *shapes;
-	size_t chunk_bytes, row_bytes; /* a row: what a section of slots covers */
+	size_t row_bytes; /* what a section of slots covers */
 	uint32_t chunk_count, row_count;
 	/* Of pages, by chunk; of slots, by row; of the runtime page, one FDE. NULL: not registered.
 	 * Release when it is; pairs with part_at. */
@@ -139,17 +139,14 @@ static size_t state_bytes(uint32_t parts)
 static struct libgcc *make_state(const struct ch__sinks_config *config,
 				 const struct ch__frame_shape *shapes)
 {
-	size_t chunk =
-		config->chunk_bytes < config->pool_bytes ? config->chunk_bytes : config->pool_bytes;
-	size_t row = chunk < ROW_BYTES ? chunk : ROW_BYTES;
-	uint32_t chunks = (uint32_t)(config->pool_bytes / chunk);
+	size_t row = config->chunk_bytes < ROW_BYTES ? config->chunk_bytes : ROW_BYTES;
+	uint32_t chunks = (uint32_t)(config->pool_bytes / config->chunk_bytes);
 	uint32_t rows = (uint32_t)(config->pool_bytes / row);
 	struct libgcc *g = ch__meta_alloc(config->meta, state_bytes(chunks + rows + 1));
 	if (!g)
 		return NULL;
 	g->config = config;
 	g->shapes = shapes;
-	g->chunk_bytes = chunk;
 	g->row_bytes = row;
 	g->chunk_count = chunks;
 	g->row_count = rows;
@@ -203,8 +200,8 @@ static void destroy_libgcc(void *state)
 static uint32_t chunk_of(const struct libgcc *g, uint32_t page, uint32_t *index)
 {
 	size_t at = page * g->config->page_bytes;
-	*index = (uint32_t)(at % g->chunk_bytes / g->config->page_bytes);
-	return (uint32_t)(at / g->chunk_bytes);
+	*index = (uint32_t)(at % g->config->chunk_bytes / g->config->page_bytes);
+	return (uint32_t)(at / g->config->chunk_bytes);
 }
 
 static bool tell_page_of_slots(struct libgcc *g, uint32_t page, uint8_t frame)
@@ -236,9 +233,9 @@ static bool tell_pages_live(void *state, uint32_t page, uint32_t pages, uint8_t 
 		return tell_page_of_slots(g, page, frame); /* never a span */
 	for (uint32_t c = chunk_of(g, page, &index); c <= chunk_of(g, end - 1, &index); c++) {
 		struct ch__eh_place place = {
-			.exec = g->config->pool_exec + c * g->chunk_bytes,
+			.exec = g->config->pool_exec + c * g->config->chunk_bytes,
 			.page_bytes = g->config->page_bytes,
-			.pages = (uint32_t)(g->chunk_bytes / g->config->page_bytes),
+			.pages = (uint32_t)(g->config->chunk_bytes / g->config->page_bytes),
 		};
 		if (!register_part(g, c, &place))
 			return false; /* the others serve their chunks' next use */
@@ -263,7 +260,7 @@ static void tell_pages_dead(void *state, uint32_t page, uint32_t pages)
 static void drop_chunk(void *state, uint32_t chunk)
 {
 	struct libgcc *g = state;
-	uint32_t rows = (uint32_t)(g->chunk_bytes / g->row_bytes);
+	uint32_t rows = (uint32_t)(g->config->chunk_bytes / g->row_bytes);
 	deregister_part(g, chunk);
 	for (uint32_t i = 0; i < rows; i++)
 		deregister_part(g, g->chunk_count + chunk * rows + i);
@@ -297,14 +294,9 @@ static bool ask_slot(void *state, uintptr_t exec)
 /* LLVM's has a call for sections, too, but version 14's does not end at the section's end. */
 static void each_fde(const uint8_t *section, void (*tell)(uintptr_t fde))
 {
-	for (uint32_t record[2];; section += record[0] + sizeof record[0]) {
-		memcpy(record, section, sizeof record[0]);
-		if (!record[0])
-			return;
-		memcpy(record, section, sizeof record);
-		if (record[1])
-			tell((uintptr_t)section);
-	}
+	struct ch__eh_frame_fde fde;
+	for (size_t at = 0; tell && ch__eh_frame_next(section, &at, &fde);)
+		tell((uintptr_t)fde.record);
 }
 
 static void register_own(void *state, struct ch__own *own)
@@ -312,15 +304,13 @@ static void register_own(void *state, struct ch__own *own)
 	(void)state;
 	memset(own->object, 0, sizeof own->object);
 	__register_frame_info(own->section, own->object);
-	if (__unw_add_dynamic_fde)
-		each_fde(own->section, __unw_add_dynamic_fde);
+	each_fde(own->section, __unw_add_dynamic_fde);
 }
 
 static void deregister_own(void *state, struct ch__own *own)
 {
 	(void)state;
-	if (__unw_remove_dynamic_fde)
-		each_fde(own->section, __unw_remove_dynamic_fde);
+	each_fde(own->section, __unw_remove_dynamic_fde);
 	__deregister_frame_info(own->section);
 }
 

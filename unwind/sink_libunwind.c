@@ -15,33 +15,34 @@
  * address in a slot, and wrong for a few instructions around the call only, which a sampler may
  * meet.
  *
- * Walks read the list of objects without a lock, so an object is never freed: cancelled ones cover
- * nothing and serve the next heap. Sections and tables are within 2 GiB of the code, because their
- * offsets have 32 bits; no walk reads them unless a pc of their chunk is on its stack.
+ * A block with an unwind table of its own is an object, too, over the FDEs of the VM's section where
+ * they lie. A section that is farther than 2 GiB from its block is not told, nor one for which there
+ * is no memory: walks go by the frame pointer there.
+ *
+ * Walks read the list of objects without a lock, and one that stood on an object that is cancelled
+ * would not see the rest of the list. So an object is registered for the life of the process: it
+ * covers nothing while it is free, and serves the next block or heap. Sections and tables are within
+ * 2 GiB of the code, because their offsets have 32 bits; no walk reads them unless a pc of their
+ * chunk is on its stack.
  * Lock: the sinks lock is held in every entry; inside come those of nongnu.c and libunwind. */
 #include "unwind/nongnu.h"
 #include "unwind/unwinders.h"
 
 #include <errno.h>
+#include <stdlib.h>
 
 struct libunwind {
-	struct ch__nongnu its;
+	const struct ch__nongnu *its;
 	const struct ch__sinks_config *config;
 	const struct ch__frame_shape *shapes;
 	uint32_t pages_per_chunk, chunk_count;
 	size_t part_bytes, memory_bytes;
 	uint8_t *memory;                     /* a part a chunk, then the runtime page's */
-	struct ch__libunwind_owns owns;
-	bool *is_added; /* by part: libunwind has its object, which may cover nothing */
-	struct ch__nongnu_object *objects[]; /* by part; registered when its end is not 0 */
+	struct ch__nongnu_object *owns, *free_owns; /* of blocks' tables; those without a block */
+	struct ch__nongnu_object *objects[]; /* by part; one covers code when its end is not 0 */
 };
 
 /* --- parts: the table of a chunk and its section --- */
-
-static struct ch__nongnu_entry *table_of(const struct libunwind *u, uint32_t part)
-{
-	return (struct ch__nongnu_entry *)(void *)(u->memory + part * u->part_bytes);
-}
 
 static uint8_t *section_of(const struct libunwind *u, uint32_t part)
 {
@@ -49,16 +50,16 @@ static uint8_t *section_of(const struct libunwind *u, uint32_t part)
 	       u->pages_per_chunk * sizeof(struct ch__nongnu_entry);
 }
 
-static bool is_registered(const struct libunwind *u, uint32_t part)
+static bool covers(const struct libunwind *u, uint32_t part)
 {
 	return u->objects[part]->end != 0;
 }
 
-static void register_part(struct libunwind *u, uint32_t part, uintptr_t exec, uint32_t pages,
-			  size_t page_bytes)
+static void cover(struct libunwind *u, uint32_t part, uintptr_t exec, uint32_t pages,
+		  size_t page_bytes)
 {
 	uint8_t *section = section_of(u, part);
-	struct ch__nongnu_entry *table = table_of(u, part);
+	struct ch__nongnu_entry *table = (void *)(u->memory + part * u->part_bytes);
 	uintptr_t segment = (uintptr_t)u->memory;
 	struct ch__eh_place place = {.exec = exec, .page_bytes = page_bytes, .pages = pages};
 	ch__eh_frame_write(section, &place, u->shapes);
@@ -69,22 +70,101 @@ static void register_part(struct libunwind *u, uint32_t part, uintptr_t exec, ui
 			(int32_t)(intptr_t)(fde - segment)};
 	}
 	ch__nongnu_fill(u->objects[part], exec, exec + pages * page_bytes, segment, table, pages);
-	if (!u->is_added[part])
-		u->its.add(u->objects[part]);
-	u->is_added[part] = true;
+	ch__nongnu_add(u->its, u->objects[part]);
 }
 
 static void kill_pages(struct libunwind *u, uint32_t part, uint32_t first, uint32_t pages)
 {
-	if (!is_registered(u, part))
+	if (!covers(u, part))
 		return;
 	for (uint32_t i = first; i < first + pages; i++)
 		ch__eh_frame_dead(section_of(u, part), i);
 }
 
-static void flush(const struct libunwind *u)
+/* --- tables of blocks --- */
+
+struct reach {
+	uintptr_t low, high; /* of the code */
+	size_t entries;
+};
+
+/* Of the FDEs that cover something. Writes their entries unless table is NULL. */
+static struct reach read_fdes(const uint8_t *section, struct ch__nongnu_entry *table)
 {
-	ch__nongnu_flush(&u->its);
+	struct reach reach = {UINTPTR_MAX, 0, 0};
+	struct ch__eh_frame_fde fde;
+	for (size_t at = 0; ch__eh_frame_next(section, &at, &fde);) {
+		if (!fde.bytes)
+			continue;
+		if (table)
+			table[reach.entries] = (struct ch__nongnu_entry){
+				(int32_t)(fde.low - (uintptr_t)section),
+				(int32_t)(fde.record - section)};
+		reach.low = fde.low < reach.low ? fde.low : reach.low;
+		reach.high = fde.low + fde.bytes > reach.high ? fde.low + fde.bytes : reach.high;
+		reach.entries++;
+	}
+	return reach;
+}
+
+static int compare_starts(const void *a, const void *b)
+{
+	int32_t one = ((const struct ch__nongnu_entry *)a)->start;
+	int32_t other = ((const struct ch__nongnu_entry *)b)->start;
+	return (one > other) - (one < other);
+}
+
+static struct ch__nongnu_object *take_own(struct libunwind *u)
+{
+	struct ch__nongnu_object *object = u->free_owns;
+	if (object) {
+		u->free_owns = object->next_free;
+	} else if (ch__nongnu_take(&object, 1)) {
+		object->next_own = u->owns;
+		u->owns = object;
+	}
+	return object;
+}
+
+static void empty_own(struct libunwind *u, struct ch__nongnu_object *object)
+{
+	ch__nongnu_empty(object);
+	ch__meta_free(u->config->meta, (void *)object->table,
+		      object->table_words * sizeof(uintptr_t));
+}
+
+/* Offsets count from the section. */
+static void tell_own_live(void *state, struct ch__own *own)
+{
+	struct libunwind *u = state;
+	struct reach reach = read_fdes(own->section, NULL);
+	uintptr_t segment = (uintptr_t)own->section;
+	bool is_near = (int64_t)(reach.low - segment) >= INT32_MIN &&
+		       (int64_t)(reach.high - segment) <= INT32_MAX;
+	size_t bytes = reach.entries * sizeof(struct ch__nongnu_entry);
+	struct ch__nongnu_entry *table = is_near ? ch__meta_alloc(u->config->meta, bytes) : NULL;
+	own->libunwind = table ? take_own(u) : NULL;
+	if (!own->libunwind) {
+		ch__meta_free(u->config->meta, table, bytes);
+		return;
+	}
+	read_fdes(own->section, table);
+	qsort(table, reach.entries, sizeof *table, compare_starts);
+	ch__nongnu_fill(own->libunwind, reach.low, reach.high, segment, table, reach.entries);
+	ch__nongnu_add(u->its, own->libunwind);
+}
+
+static void tell_own_dead(void *state, struct ch__own *own)
+{
+	struct libunwind *u = state;
+	struct ch__nongnu_object *object = own->libunwind;
+	if (object) {
+		empty_own(u, object);
+		object->next_free = u->free_owns;
+		u->free_owns = object;
+		own->libunwind = NULL;
+	}
+	ch__nongnu_flush(u->its);
 }
 
 /* --- the sink --- */
@@ -97,8 +177,8 @@ static void tell_runtime(struct libunwind *u)
 	size_t bytes = u->config->runtime_bytes;
 	if (!bytes)
 		return;
-	if (!is_registered(u, part))
-		register_part(u, part, u->config->runtime_exec, 1, bytes);
+	if (!covers(u, part))
+		cover(u, part, u->config->runtime_exec, 1, bytes);
 	ch__eh_frame_live(section_of(u, part), 0, bytes, 0);
 }
 
@@ -124,8 +204,7 @@ static int take_memory(struct libunwind *u)
 
 static size_t state_bytes(uint32_t chunks)
 {
-	return sizeof(struct libunwind) +
-	       (chunks + 1) * (sizeof(struct ch__nongnu_object *) + sizeof(bool));
+	return sizeof(struct libunwind) + (chunks + 1) * sizeof(struct ch__nongnu_object *);
 }
 
 static void free_state(struct libunwind *u)
@@ -139,28 +218,24 @@ static void free_state(struct libunwind *u)
 static int make_state(const struct ch__sinks_config *config, const struct ch__frame_shape *shapes,
 		      struct libunwind **out)
 {
-	struct ch__nongnu its;
-	if (!ch__nongnu_find(&its))
+	const struct ch__nongnu *its = ch__nongnu_find();
+	if (!its)
 		return ENOSYS;
-	size_t chunk_bytes =
-		config->chunk_bytes < config->pool_bytes ? config->chunk_bytes : config->pool_bytes;
-	uint32_t chunks = (uint32_t)((config->pool_bytes + chunk_bytes - 1) / chunk_bytes);
+	uint32_t chunks = (uint32_t)(config->pool_bytes / config->chunk_bytes);
 	struct libunwind *u = ch__meta_alloc(config->meta, state_bytes(chunks));
 	if (!u)
 		return ENOMEM;
 	u->its = its;
-	u->owns = (struct ch__libunwind_owns){.its = &u->its, .meta = config->meta};
 	u->config = config;
 	u->shapes = shapes;
-	u->pages_per_chunk = (uint32_t)(chunk_bytes / config->page_bytes);
+	u->pages_per_chunk = (uint32_t)(config->chunk_bytes / config->page_bytes);
 	u->chunk_count = chunks;
-	u->is_added = (bool *)(void *)(u->objects + chunks + 1);
 	u->part_bytes = (u->pages_per_chunk * sizeof(struct ch__nongnu_entry) +
 			 ch__eh_frame_bytes(&(struct ch__eh_place){.pages = u->pages_per_chunk}) +
 			 15) &
 			~(size_t)15;
 	int error = ch__nongnu_take(u->objects, chunks + 1) ? 0 : ENOMEM;
-	if (!error && !ch__nongnu_understands(&its, u->objects[0]))
+	if (!error && !ch__nongnu_understands(its, u->objects[0]))
 		error = errno;
 	if (!error)
 		error = take_memory(u);
@@ -192,35 +267,37 @@ static void close_libunwind(void *state)
 	for (uint32_t part = 0; part < u->chunk_count; part++)
 		kill_pages(u, part, 0, u->pages_per_chunk);
 	kill_pages(u, u->chunk_count, 0, 1);
-	flush(u);
+	ch__nongnu_flush(u->its);
 }
 
 static void destroy_libunwind(void *state)
 {
 	struct libunwind *u = state;
 	close_libunwind(u);
-	ch__libunwind_own_destroy(&u->owns);
-	for (uint32_t part = 0; part <= u->chunk_count; part++) {
-		if (!u->is_added[part])
-			continue;
-		u->its.cancel(u->objects[part]);
-		ch__nongnu_empty(u->objects[part]);
+	/* The child of a fork may have tables of lost blocks, which nobody withdraws. */
+	for (struct ch__nongnu_object *own = u->owns, *next; own; own = next) {
+		next = own->next_own;
+		if (own->end != 0)
+			empty_own(u, own);
+		ch__nongnu_give(&own, 1);
 	}
+	for (uint32_t part = 0; part <= u->chunk_count; part++)
+		ch__nongnu_empty(u->objects[part]);
 	free_state(u);
 }
 
 static bool tell_pages_live(void *state, uint32_t page, uint32_t pages, uint8_t frame)
 {
 	struct libunwind *u = state;
-	size_t page_bytes = u->config->page_bytes, chunk_bytes = u->pages_per_chunk * page_bytes;
+	size_t page_bytes = u->config->page_bytes, chunk_bytes = u->config->chunk_bytes;
 	/* What returns into a slot returns behind a call of the framed template. */
 	if (ch__frame_has_slots(frame))
 		frame = 0;
 	for (uint32_t end = page + pages; page < end; page++) {
 		uint32_t chunk = page / u->pages_per_chunk, index = page % u->pages_per_chunk;
-		if (!is_registered(u, chunk))
-			register_part(u, chunk, u->config->pool_exec + chunk * chunk_bytes,
-				      u->pages_per_chunk, page_bytes);
+		if (!covers(u, chunk))
+			cover(u, chunk, u->config->pool_exec + chunk * chunk_bytes,
+			      u->pages_per_chunk, page_bytes);
 		if (!ch__eh_frame_is_live(section_of(u, chunk), index))
 			ch__eh_frame_live(section_of(u, chunk), index, page_bytes, frame);
 	}
@@ -232,43 +309,28 @@ static void tell_pages_dead(void *state, uint32_t page, uint32_t pages)
 	struct libunwind *u = state;
 	for (uint32_t end = page + pages; page < end; page++)
 		kill_pages(u, page / u->pages_per_chunk, page % u->pages_per_chunk, 1);
-	flush(u);
+	ch__nongnu_flush(u->its);
 }
 
 static void drop_chunk(void *state, uint32_t chunk)
 {
 	struct libunwind *u = state;
-	kill_pages(u, chunk, 0, u->pages_per_chunk);
 	/* It would hide a block's own table there, whose object may come later in the list. */
-	if (is_registered(u, chunk))
-		ch__nongnu_empty(u->objects[chunk]);
-	flush(u);
+	ch__nongnu_empty(u->objects[chunk]);
+	ch__nongnu_flush(u->its);
 }
 
 static void write_shape(void *state, uint8_t frame)
 {
 	struct libunwind *u = state;
 	for (uint32_t part = 0; part <= u->chunk_count; part++)
-		if (is_registered(u, part) && !ch__frame_has_slots(frame))
+		if (covers(u, part) && !ch__frame_has_slots(frame))
 			ch__eh_frame_shape(section_of(u, part), frame, &u->shapes[frame]);
 }
 
 const struct ch__nongnu *ch__sink_libunwind_its(const void *state)
 {
-	return &((const struct libunwind *)state)->its;
-}
-
-static void tell_own_live(void *state, struct ch__own *own)
-{
-	struct libunwind *u = state;
-	ch__libunwind_own_live(&u->owns, own);
-}
-
-static void tell_own_dead(void *state, struct ch__own *own)
-{
-	struct libunwind *u = state;
-	ch__libunwind_own_dead(&u->owns, own);
-	flush(u);
+	return ((const struct libunwind *)state)->its;
 }
 
 const struct ch__sink_ops ch__sink_libunwind = {

@@ -62,10 +62,7 @@ int ch__template_cfi(const struct ch__arch_template *template, struct ch__frame_
 		record = _Unwind_Find_FDE(template->begin + 1, &bases);
 	if (!record)
 		return ENOENT;
-	if (!ch__eh_frame_of_image(record, &fde) || !take_cie(&fde, shape) ||
-	    !take_fde(&fde, template, shape)) {
-		*shape = (struct ch__frame_shape){0};
-		return ENOTSUP;
-	}
-	return 0;
+	bool is_copied = ch__eh_frame_of_image(record, &fde) && take_cie(&fde, shape) &&
+			 take_fde(&fde, template, shape);
+	return is_copied ? 0 : ENOTSUP;
 }

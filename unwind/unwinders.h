@@ -12,16 +12,6 @@ extern const struct ch__sink_ops ch__sink_libgcc, ch__sink_libunwind;
 struct ch__nongnu;
 const struct ch__nongnu *ch__sink_libunwind_its(const void *state);
 
-/* --- libunwind_own.c: the part of the libunwind sink that serves tables of blocks --- */
-struct ch__libunwind_owns {
-	const struct ch__nongnu *its;
-	struct ch__meta *meta;
-	struct ch__libunwind_own *all, *free;
-};
-void ch__libunwind_own_live(struct ch__libunwind_owns *, struct ch__own *);
-void ch__libunwind_own_dead(struct ch__libunwind_owns *, struct ch__own *);
-void ch__libunwind_own_destroy(struct ch__libunwind_owns *); /* all are dead */
-
 /* --- eh_frame.c: a section of one CIE a shape, one FDE a page or slot, and a last sentinel --- */
 enum { CH__CIE_BYTES = 128 };
 /* What a section covers: whole pages, or the slots of each page. */

@@ -36,7 +36,7 @@ SAME(ch__nongnu_object, table_words, unw_dyn_info_t, u.rti.table_len);
 SAME(ch__nongnu_object, table, unw_dyn_info_t, u.rti.table_data);
 SAME(ch__nongnu_procedure, start, unw_proc_info_t, start_ip);
 SAME(ch__nongnu_procedure, end, unw_proc_info_t, end_ip);
-_Static_assert(sizeof(struct ch__nongnu_object) == sizeof(unw_dyn_info_t), "object");
+_Static_assert(offsetof(struct ch__nongnu_object, next_free) == sizeof(unw_dyn_info_t), "object");
 _Static_assert(sizeof(struct ch__nongnu_procedure) >= sizeof(unw_proc_info_t), "procedure");
 _Static_assert(sizeof(struct ch__nongnu_cursor) >= sizeof(unw_cursor_t), "cursor");
 _Static_assert(sizeof(unw_context_t) == sizeof(ucontext_t), "a context is a ucontext");
