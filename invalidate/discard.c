@@ -5,7 +5,6 @@
 #include "codeheap/base/event.h"
 #include "codeheap/base/region.h"
 #include "codeheap/base/trigger.h"
-#include "codeheap/base/vm.h"
 #include "codeheap/graph/side_list.h"
 #include "codeheap/graph/handles.h"
 #include "invalidate/invalidate.h"

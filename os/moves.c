@@ -11,7 +11,8 @@
 
 static const char *state_name(const struct ch__moves *table, uint32_t state)
 {
-	return state < table->states_count ? table->states[state] : "no state";
+	bool is_state = state < CH__MOVE_STATES && table->states[state];
+	return is_state ? table->states[state] : "no state";
 }
 
 static const char *missing_name(uint32_t missing)

@@ -26,7 +26,7 @@ enum ch__held { /* what a row asks for, and what a caller says is held */
 		CH__UNDER_OWNER = 32, /* the busy of the owner's list */
 };
 
-enum { CH__MOVE_ROWS = 24 };
+enum { CH__MOVE_ROWS = 24, CH__MOVE_STATES = 6 };
 
 struct ch__move {
 	const char *by; /* the function that makes it; NULL ends the rows */
@@ -36,8 +36,7 @@ struct ch__move {
 
 struct ch__moves {
 	const char *noun;
-	const char *const *states;
-	uint32_t states_count;
+	const char *states[CH__MOVE_STATES]; /* their names; NULL behind the last */
 	_Atomic(uint32_t) made; /* bit n: row n was seen; tests read it. relaxed */
 	struct ch__move rows[CH__MOVE_ROWS];
 };

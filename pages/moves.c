@@ -6,11 +6,9 @@
 
 #define PAGES_AND_BUSY (CH__UNDER_PAGES | CH__UNDER_BUSY)
 
-static const char *const page_states[] = {"FREE", "OPEN", "PARTLY", "FULL", "SPAN"};
 struct ch__moves ch__page_moves = {
 	.noun = "page",
-	.states = page_states,
-	.states_count = 5,
+	.states = {"FREE", "OPEN", "PARTLY", "FULL", "SPAN"},
 	.rows =
 		{
 			{"ch__pool_take_page", CH__PAGE_FREE, CH__PAGE_OPEN, PAGES_AND_BUSY},
@@ -32,11 +30,9 @@ struct ch__moves ch__page_moves = {
 
 /* A chunk that was given up may have lingered; the child of a fork has memory for COMMITTED ones
  * only. */
-static const char *const chunk_states[] = {"EMPTY", "COMMITTED", "LINGERING"};
 struct ch__moves ch__chunk_moves = {
 	.noun = "chunk",
-	.states = chunk_states,
-	.states_count = 3,
+	.states = {"EMPTY", "COMMITTED", "LINGERING"},
 	.rows =
 		{
 			{"commit_chunk", CH__CHUNK_EMPTY, CH__CHUNK_COMMITTED, CH__UNDER_PAGES},

@@ -133,10 +133,8 @@ struct ch_heap {
 	CH_BY_HEAP struct ch_block *young_refs; /* with refs that a minor collection visits */
 	/* triggers */
 	_Atomic(uint64_t) bytes_since_cycle, dead_bytes;
-	_Atomic(uint64_t)
-		opened_factor; /* by which the threshold of opened bytes backs off, 0 = 1 */
-	_Atomic(uint64_t) dead_factor;    /* and that of dead bytes */
-	_Atomic(uint64_t) floor_factor;   /* by which their least values do besides, 0 = 1 */
+	/* How often the thresholds doubled: of opened bytes, of dead ones, of their least values. */
+	_Atomic(uint32_t) opened_doublings, dead_doublings, floor_doublings;
 	_Atomic(bool) collect_wanted;
 	_Atomic(bool) collect_told; /* the vms know of it; cleared with collect_wanted */
 	_Atomic(bool) anyone_wants_space;

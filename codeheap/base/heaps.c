@@ -11,12 +11,6 @@ struct ch_heap *ch__heaps_left;
  * leads to a record of one that comes. */
 static uint32_t first_generations[CH__HEAPS_MAX + 1] CH_GUARDED_BY(ch__heaps_lock);
 
-/* They stay as they are: to free them would change files of their sinks, which are the parent's. */
-void ch__heaps_left_fork_child(void)
-{
-	ch__heaps_left = NULL;
-}
-
 bool ch__heaps_choose_id(struct ch_heap *heap)
 {
 	uint32_t id = 1;

@@ -10,7 +10,6 @@ extern _Atomic(struct ch_heap *) ch__heaps[CH__HEAPS_MAX + 1];
 extern struct ch__lock ch__heaps_lock;
 /* Destroyed heaps, chained by left_next, that a handler may still read. */
 extern struct ch_heap *ch__heaps_left CH_GUARDED_BY(ch__heaps_lock);
-void ch__heaps_left_fork_child(void) CH_REQUIRES(ch__heaps_lock);
 /* A free place in the table of heaps, which others do not take meanwhile; the slot is filled last,
  * when the heap is whole. Returns false when all places are taken. */
 bool ch__heaps_choose_id(struct ch_heap *) CH_REQUIRES(ch__heaps_lock);

@@ -14,117 +14,97 @@
 #define HEAP_AND_REGION (CH__UNDER_HEAP | CH__IN_REGION)
 #define DEATH (CH__UNDER_HEAP | CH__IN_REGION | CH__UNDER_OWNER)
 
-static const char *const block_states[] = {"FREE", "OPEN", "LIVE", "NOTENTRANT", "DEAD"};
 struct ch__moves ch__block_moves = {
 	.noun = "block",
-	.states = block_states,
-	.states_count = 5,
-	.rows =
-		{
-			/* Its place is reserved; the generation becomes odd after it. */
-			{"write_record", CH_BLOCK_FREE, CH_BLOCK_OPEN, REGION},
-			/* The owner died meanwhile: the generation stays even. */
-			{"write_record", CH_BLOCK_OPEN, CH_BLOCK_FREE, REGION},
-			/* After the instruction cache and the sinks were told. */
-			{"go_live", CH_BLOCK_OPEN, CH_BLOCK_LIVE, REGION},
-			/* Entry, cell, branches and patch points lead elsewhere (I13). */
-			{"ch__invalidate_block", CH_BLOCK_LIVE, CH_BLOCK_NOTENTRANT,
-			 HEAP_AND_REGION},
-			/* Abort, or the child of a fork whose emitting thread does not exist. */
-			{"kill", CH_BLOCK_OPEN, CH_BLOCK_DEAD, DEATH},
-			/* Sweep, of what is not alive; release as NOT_RUNNING. */
-			{"kill", CH_BLOCK_LIVE, CH_BLOCK_DEAD, DEATH},
-			{"kill", CH_BLOCK_NOTENTRANT, CH_BLOCK_DEAD, DEATH},
-			/* Withdrawn and trapped, its place back after the core sync (I8), its
-			 * notice given. */
-			{"ch__block_recycle", CH_BLOCK_DEAD, CH_BLOCK_FREE, HEAP},
-		},
+	.states = {"FREE", "OPEN", "LIVE", "NOTENTRANT", "DEAD"},
+	.rows = {
+		/* Its place is reserved; the generation becomes odd after it. */
+		{"write_record", CH_BLOCK_FREE, CH_BLOCK_OPEN, REGION},
+		/* The owner died meanwhile: the generation stays even. */
+		{"write_record", CH_BLOCK_OPEN, CH_BLOCK_FREE, REGION},
+		/* After the instruction cache and the sinks were told. */
+		{"go_live", CH_BLOCK_OPEN, CH_BLOCK_LIVE, REGION},
+		/* Entry, cell, branches and patch points lead elsewhere (I13). */
+		{"ch__invalidate_block", CH_BLOCK_LIVE, CH_BLOCK_NOTENTRANT, HEAP_AND_REGION},
+		/* Abort, or the child of a fork whose emitting thread does not exist. */
+		{"kill", CH_BLOCK_OPEN, CH_BLOCK_DEAD, DEATH},
+		/* Sweep, of what is not alive; release as NOT_RUNNING. */
+		{"kill", CH_BLOCK_LIVE, CH_BLOCK_DEAD, DEATH},
+		{"kill", CH_BLOCK_NOTENTRANT, CH_BLOCK_DEAD, DEATH},
+		/* Withdrawn and trapped, its place back after the core sync (I8), its notice given. */
+		{"ch__block_recycle", CH_BLOCK_DEAD, CH_BLOCK_FREE, HEAP},
+	},
 };
 
-static const char *const owner_states[] = {"NONE", "LIVE", "RELEASING", "RELEASED"};
 struct ch__moves ch__owner_moves = {
 	.noun = "owner",
-	.states = owner_states,
-	.states_count = 4,
-	.rows =
-		{
-			{"ch__owner_make", CH__OWNER_NONE, CH__OWNER_LIVE, HEAP_AND_REGION},
-			/* From anywhere, in one step; the record is then the releasing thread's. */
-			{"ch__owner_let_go", CH__OWNER_LIVE, CH__OWNER_RELEASING, 0},
-			/* Its cell leads to the fallback. */
-			{"end_release", CH__OWNER_RELEASING, CH__OWNER_RELEASED, 0},
-			/* A collector found it dead: host and Boehm. */
-			{"ch__owner_try_free", CH__OWNER_LIVE, CH__OWNER_NONE, HEAP_AND_REGION},
-			{"ch__owner_try_free", CH__OWNER_RELEASED, CH__OWNER_NONE, HEAP_AND_REGION},
-		},
+	.states = {"NONE", "LIVE", "RELEASING", "RELEASED"},
+	.rows = {
+		{"ch__owner_make", CH__OWNER_NONE, CH__OWNER_LIVE, HEAP_AND_REGION},
+		/* From anywhere, in one step; the record is then the releasing thread's. */
+		{"ch__owner_let_go", CH__OWNER_LIVE, CH__OWNER_RELEASING, 0},
+		/* Its cell leads to the fallback. */
+		{"end_release", CH__OWNER_RELEASING, CH__OWNER_RELEASED, 0},
+		/* A collector found it dead: host and Boehm. */
+		{"ch__owner_try_free", CH__OWNER_LIVE, CH__OWNER_NONE, HEAP_AND_REGION},
+		{"ch__owner_try_free", CH__OWNER_RELEASED, CH__OWNER_NONE, HEAP_AND_REGION},
+	},
 };
 
-static const char *const branch_states[] = {"NONE", "UNLINKED", "LINKED"};
 struct ch__moves ch__branch_moves = {
 	.noun = "branch",
-	.states = branch_states,
-	.states_count = 3,
-	.rows =
-		{
-			/* Of a LIVE block under heap, too. */
-			{"attach", CH__BRANCH_NONE, CH__BRANCH_UNLINKED, REGION},
-			{"link_locked", CH__BRANCH_UNLINKED, CH__BRANCH_LINKED, HEAP_AND_REGION},
-			{"unlink_branch", CH__BRANCH_LINKED, CH__BRANCH_UNLINKED, HEAP_AND_REGION},
-			{"ch__branches_free", CH__BRANCH_UNLINKED, CH__BRANCH_NONE, HEAP},
-		},
+	.states = {"NONE", "UNLINKED", "LINKED"},
+	.rows = {
+		/* Of a LIVE block under heap, too. */
+		{"attach", CH__BRANCH_NONE, CH__BRANCH_UNLINKED, REGION},
+		{"link_locked", CH__BRANCH_UNLINKED, CH__BRANCH_LINKED, HEAP_AND_REGION},
+		{"unlink_branch", CH__BRANCH_LINKED, CH__BRANCH_UNLINKED, HEAP_AND_REGION},
+		{"ch__branches_free", CH__BRANCH_UNLINKED, CH__BRANCH_NONE, HEAP},
+	},
 };
 
 /* An entry of either kind and a patch point: open, then shut for ever; index is the place in the
  * pool. */
-static const char *const gate_states[] = {"OPEN", "SHUT"};
 struct ch__moves ch__gate_moves = {
 	.noun = "gate",
-	.states = gate_states,
-	.states_count = 2,
-	.rows =
-		{
-			{"shut", CH__GATE_OPEN, CH__GATE_SHUT, HEAP_AND_REGION},
-			{"shut_entry", CH__GATE_OPEN, CH__GATE_SHUT, HEAP_AND_REGION},
-		},
+	.states = {"OPEN", "SHUT"},
+	.rows = {
+		{"shut", CH__GATE_OPEN, CH__GATE_SHUT, HEAP_AND_REGION},
+		{"shut_entry", CH__GATE_OPEN, CH__GATE_SHUT, HEAP_AND_REGION},
+	},
 };
 
-static const char *const assumption_states[] = {"NONE", "HOLDS"};
 struct ch__moves ch__assumption_moves = {
 	.noun = "assumption",
-	.states = assumption_states,
-	.states_count = 2,
-	.rows =
-		{
-			{"ch_assumption_create", CH__ASSUMPTION_NONE, CH__ASSUMPTION_HOLDS, HEAP},
-			{"end_fact", CH__ASSUMPTION_HOLDS, CH__ASSUMPTION_NONE, HEAP},
-		},
+	.states = {"NONE", "HOLDS"},
+	.rows = {
+		{"ch_assumption_create", CH__ASSUMPTION_NONE, CH__ASSUMPTION_HOLDS, HEAP},
+		{"end_fact", CH__ASSUMPTION_HOLDS, CH__ASSUMPTION_NONE, HEAP},
+	},
 };
 
 /* A thread moves itself, save where the collector stands in for the thread that collects, and a
  * child of fork for those that do not exist. The last three rows are the Boehm driver's. */
-static const char *const thread_states[] = {"RUNNING", "PARKED", "SIGNALLED"};
 struct ch__moves ch__thread_moves = {
 	.noun = "thread",
-	.states = thread_states,
-	.states_count = 3,
-	.rows =
-		{
-			{"ch_thread_attach", CH__PARKED, CH__RUNNING, CH__UNDER_REGISTRY},
-			{"ch_thread_detach", CH__RUNNING, CH__PARKED, CH__UNDER_REGISTRY},
-			{"drop_other_threads", CH__RUNNING, CH__PARKED, CH__UNDER_REGISTRY},
-			{"drop_other_threads", CH__SIGNALLED, CH__PARKED, CH__UNDER_REGISTRY},
-			{"park_with", CH__RUNNING, CH__PARKED, 0},
-			{"run_parked", CH__PARKED, CH__RUNNING, 0},
-			/* The world is stopping: back. */
-			{"run_parked", CH__RUNNING, CH__PARKED, 0},
-			{"stop_from", CH__RUNNING, CH__SIGNALLED, 0},
-			{"run_signalled", CH__SIGNALLED, CH__RUNNING, 0},
-			{"run_signalled", CH__RUNNING, CH__SIGNALLED, 0},
-			{"stop_with", CH__RUNNING, CH__SIGNALLED, 0},
-			{"stop_with", CH__SIGNALLED, CH__RUNNING, 0},
-			{"publish_collector", CH__RUNNING, CH__SIGNALLED, 0},
-			{"publish_collector", CH__SIGNALLED, CH__RUNNING, 0},
-		},
+	.states = {"RUNNING", "PARKED", "SIGNALLED"},
+	.rows = {
+		{"ch_thread_attach", CH__PARKED, CH__RUNNING, CH__UNDER_REGISTRY},
+		{"ch_thread_detach", CH__RUNNING, CH__PARKED, CH__UNDER_REGISTRY},
+		{"drop_other_threads", CH__RUNNING, CH__PARKED, CH__UNDER_REGISTRY},
+		{"drop_other_threads", CH__SIGNALLED, CH__PARKED, CH__UNDER_REGISTRY},
+		{"park_with", CH__RUNNING, CH__PARKED, 0},
+		{"run_parked", CH__PARKED, CH__RUNNING, 0},
+		/* The world is stopping: back. */
+		{"run_parked", CH__RUNNING, CH__PARKED, 0},
+		{"stop_from", CH__RUNNING, CH__SIGNALLED, 0},
+		{"run_signalled", CH__SIGNALLED, CH__RUNNING, 0},
+		{"run_signalled", CH__RUNNING, CH__SIGNALLED, 0},
+		{"stop_with", CH__RUNNING, CH__SIGNALLED, 0},
+		{"stop_with", CH__SIGNALLED, CH__RUNNING, 0},
+		{"publish_collector", CH__RUNNING, CH__SIGNALLED, 0},
+		{"publish_collector", CH__SIGNALLED, CH__RUNNING, 0},
+	},
 };
 
 #endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * panic.c: the end of a process whose code heap broke an invariant: the hook of the VM, a line on
- * stderr with what happened before, abort(). Also the texts of statuses. */
+ * stderr with what happened before, abort(). */
 #include "codeheap/base/event.h"
-#include "codeheap/base/panic.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -46,16 +45,4 @@ _Noreturn void ch__panic(const char *reason)
 	say("\n");
 	say_events();
 	abort();
-}
-
-const char *ch_status_text(enum ch_status status)
-{
-	static const char *const texts[] = {
-#define X(name, text) text,
-		CH_STATUS_LIST(X)
-#undef X
-	};
-	if ((unsigned)status >= sizeof texts / sizeof texts[0])
-		return "unknown status";
-	return texts[status];
 }

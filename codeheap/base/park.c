@@ -86,26 +86,26 @@ void ch__thread_publish_context(struct ch__thread *thread, const void *ucontext)
 	publish_sp(thread, ch__arch_context_sp(ucontext));
 }
 
-static void park_with(struct ch__thread *thread, const struct ch__arch_saved *saved, bool may_end)
+static void park_with(const struct ch__arch_saved *saved, bool may_end)
 {
-	if (!ch__park_open(thread))
-		return;
-	ch__thread_publish_saved(thread, saved);
-	thread->shown.may_end = may_end;
-	/* Release: sp and registers are seen by the cycle that sees PARKED (world.c). */
-	ch__thread_set_state(thread, CH__PARKED, memory_order_release, __func__);
+	for (struct ch__thread *t = ch__thread_list; t; t = t->next_of_thread) {
+		if (!ch__park_open(t))
+			continue;
+		ch__thread_publish_saved(t, saved);
+		t->shown.may_end = may_end;
+		/* Release: sp and registers are seen by the cycle that sees PARKED (world.c). */
+		ch__thread_set_state(t, CH__PARKED, memory_order_release, __func__);
+	}
 }
 
-static void park_here(const struct ch__arch_saved *saved)
+void ch__threads_park(const struct ch__arch_saved *saved)
 {
-	for (struct ch__thread *t = ch__thread_list; t; t = t->next_of_thread)
-		park_with(t, saved, false);
+	park_with(saved, false);
 }
 
 static void park_away(const struct ch__arch_saved *saved)
 {
-	for (struct ch__thread *t = ch__thread_list; t; t = t->next_of_thread)
-		park_with(t, saved, true);
+	park_with(saved, true);
 }
 
 /* Both return while the thread stays parked, so what they published must be their caller's
@@ -120,7 +120,7 @@ __attribute__((noinline)) void ch_thread_park(void)
 __attribute__((noinline)) void ch__thread_park_here(void)
 {
 	ch__rank_check_for(CH__RANK_PAGES, "a park");
-	ch__arch_with_registers(park_here);
+	ch__arch_with_registers(ch__threads_park);
 }
 
 /* Lets the records run that are parked once. Where a heap is stopped, its record is returned, and
@@ -156,14 +156,4 @@ void ch_thread_unpark(void)
 	for (struct ch__thread *t = ch__thread_list; t; t = t->next_of_thread)
 		if (t->park_depth && ch__park_close(t))
 			ch__thread_serialize(t);
-}
-
-void ch__threads_park(const struct ch__arch_saved *saved)
-{
-	park_here(saved);
-}
-
-void ch__threads_unpark(void)
-{
-	ch_thread_unpark();
 }

@@ -60,52 +60,32 @@ static inline void ch__lock_parking(struct ch__lock *lock, enum ch__rank rank)
 	(void)ch__lock_parking_until(lock, rank, 0);
 }
 
-/* The locks of a heap by their roles, left ones first. */
-static inline void ch__registry_lock(struct ch_heap *heap) CH_ACQUIRES(ch__role_registry)
-	CH_EXCLUDES(CH__RIGHT_OF_REGISTRY) CH_UNANALYSED("it makes the role")
-{
-	ch__lock_parking(&heap->registry, CH__RANK_REGISTRY);
-}
-static inline void ch__registry_unlock(struct ch_heap *heap)
-	CH_RELEASES(ch__role_registry) CH_UNANALYSED("it makes the role")
-{
-	ch__lock_release(&heap->registry, CH__RANK_REGISTRY);
-}
-static inline void ch__sweep_lock(struct ch_heap *heap) CH_ACQUIRES(ch__role_sweep)
-	CH_EXCLUDES(CH__RIGHT_OF_SWEEP) CH_UNANALYSED("it makes the role")
-{
-	ch__lock_parking(&heap->sweep, CH__RANK_SWEEP);
-}
-static inline void ch__sweep_unlock(struct ch_heap *heap)
-	CH_RELEASES(ch__role_sweep) CH_UNANALYSED("it makes the role")
-{
-	ch__lock_release(&heap->sweep, CH__RANK_SWEEP);
-}
-static inline void ch__heap_lock(struct ch_heap *heap) CH_ACQUIRES(ch__role_heap)
-	CH_EXCLUDES(CH__RIGHT_OF_HEAP) CH_UNANALYSED("it makes the role")
-{
-	ch__lock_parking(&heap->lock, CH__RANK_HEAP);
-}
+/* The functions that take a lock of a heap, by its role, and let it go. */
+#define CH__HEAP_LOCK(take, let_go, lock, rank, role, right)                                  \
+	static inline void take(struct ch_heap *heap) CH_ACQUIRES(role) CH_EXCLUDES(right)    \
+		CH_UNANALYSED("it makes the role")                                            \
+	{                                                                                     \
+		ch__lock_parking(&heap->lock, rank);                                          \
+	}                                                                                     \
+	static inline void let_go(struct ch_heap *heap)                                       \
+		CH_RELEASES(role) CH_UNANALYSED("it makes the role")                          \
+	{                                                                                     \
+		ch__lock_release(&heap->lock, rank);                                          \
+	}
+/* Left ones first. */
+CH__HEAP_LOCK(ch__registry_lock, ch__registry_unlock, registry, CH__RANK_REGISTRY,
+	      ch__role_registry, CH__RIGHT_OF_REGISTRY)
+CH__HEAP_LOCK(ch__sweep_lock, ch__sweep_unlock, sweep, CH__RANK_SWEEP, ch__role_sweep,
+	      CH__RIGHT_OF_SWEEP)
+CH__HEAP_LOCK(ch__heap_lock, ch__heap_unlock, lock, CH__RANK_HEAP, ch__role_heap,
+	      CH__RIGHT_OF_HEAP)
+CH__HEAP_LOCK(ch__records_lock, ch__records_unlock, records, CH__RANK_RECORDS, ch__role_records,
+	      CH__RIGHT_OF_RECORDS)
 static inline bool ch__heap_lock_until(struct ch_heap *heap, uint64_t until_ns)
 	CH_TRY_ACQUIRES(true, ch__role_heap)
 	CH_EXCLUDES(CH__RIGHT_OF_HEAP) CH_UNANALYSED("it makes the role")
 {
 	return ch__lock_parking_until(&heap->lock, CH__RANK_HEAP, until_ns);
-}
-static inline void ch__heap_unlock(struct ch_heap *heap)
-	CH_RELEASES(ch__role_heap) CH_UNANALYSED("it makes the role")
-{
-	ch__lock_release(&heap->lock, CH__RANK_HEAP);
-}
-static inline void ch__records_lock(struct ch_heap *heap) CH_ACQUIRES(ch__role_records)
-	CH_EXCLUDES(CH__RIGHT_OF_RECORDS) CH_UNANALYSED("it makes the role")
-{
-	ch__lock_parking(&heap->records, CH__RANK_RECORDS);
-}
-static inline void ch__records_unlock(struct ch_heap *heap)
-	CH_RELEASES(ch__role_records) CH_UNANALYSED("it makes the role")
-{
-	ch__lock_release(&heap->records, CH__RANK_RECORDS);
 }
 static inline bool ch__heap_try_lock(struct ch_heap *heap)
 	CH_TRY_ACQUIRES(true, ch__role_heap) CH_UNANALYSED("it makes the role")
@@ -161,9 +141,8 @@ static inline __attribute__((always_inline)) void ch__thread_publish_self(struct
 	ch__thread_publish_saved(thread, &saved);
 }
 /* Around a cycle, every attachment of the calling thread; saved are the registers of the function
- * that calls both. */
+ * that calls this and ch_thread_unpark. */
 void ch__threads_park(const struct ch__arch_saved *saved);
-void ch__threads_unpark(void);
 
 /* What the caller holds, for CH_MOVE. */
 static inline uint32_t ch__held(struct ch_heap *heap)

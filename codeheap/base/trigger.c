@@ -3,7 +3,6 @@
  * of collections, no request lost). Counters are atomic; callbacks run under no lock. */
 #include "codeheap/base/listeners.h"
 #include "codeheap/base/park.h"
-#include "codeheap/base/space.h"
 #include "codeheap/base/trigger.h"
 
 enum {
@@ -11,7 +10,8 @@ enum {
 	DEAD_MIN_BYTES = 64 << 10,
 	COMMITTED_PART = 10, /* and a tenth of what is committed */
 	POOL_WANTED_QUARTERS = 3,
-	FLOOR_FACTOR_MAX = 16,
+	DOUBLINGS_MAX = 6,
+	FLOOR_DOUBLINGS_MAX = 4,
 	/* When a full pool asks again: this part of it changed, or so many times the length of the
 	 * last cycle has passed since its end. */
 	WORTH_PART = 10,
@@ -24,13 +24,12 @@ static uint64_t committed_bytes(const struct ch_heap *heap)
 	       << heap->pool->page_log2;
 }
 
-static uint64_t scaled(struct ch_heap *heap, uint64_t least, const _Atomic(uint64_t) *back_off)
+static uint64_t scaled(struct ch_heap *heap, uint64_t least, const _Atomic(uint32_t) *doublings)
 {
 	uint64_t part = committed_bytes(heap) / COMMITTED_PART;
-	uint64_t factor = atomic_load_explicit(back_off, memory_order_relaxed);
-	uint64_t floor_factor = atomic_load_explicit(&heap->floor_factor, memory_order_relaxed);
-	least *= floor_factor ? floor_factor : 1;
-	return (part > least ? part : least) * (factor ? factor : 1);
+	least <<= atomic_load_explicit(&heap->floor_doublings, memory_order_relaxed);
+	return (part > least ? part : least)
+	       << atomic_load_explicit(doublings, memory_order_relaxed);
 }
 
 /* A pool that is full asks for one collection after another, unless it waits until one can find
@@ -41,13 +40,13 @@ static bool is_worth(struct ch_heap *heap)
 	uint64_t changed =
 		atomic_load_explicit(&heap->bytes_since_cycle, memory_order_relaxed) +
 		atomic_load_explicit(&heap->dead_bytes, memory_order_relaxed);
-	uint64_t factor = atomic_load_explicit(&heap->opened_factor, memory_order_relaxed);
+	uint64_t pauses = WORTH_PAUSES
+			  << atomic_load_explicit(&heap->opened_doublings, memory_order_relaxed);
 	/* Where only stops synchronize, what is dead has its place freed by the next one. */
 	bool awaits_stop = !heap->has_core_sync && atomic_load(&heap->quarantine_bytes);
 	return awaits_stop || changed >= heap->pool->pool_bytes / WORTH_PART ||
 	       ch__os_now_ns() - __atomic_load_n(&heap->last_cycle_end_ns, __ATOMIC_RELAXED) >=
-		       WORTH_PAUSES * (factor ? factor : 1) *
-			       __atomic_load_n(&heap->cycle_ns, __ATOMIC_RELAXED);
+		       pauses * __atomic_load_n(&heap->cycle_ns, __ATOMIC_RELAXED);
 }
 
 static void want(struct ch_heap *heap)
@@ -63,7 +62,7 @@ void ch__trigger_opened(struct ch_heap *heap, uint32_t bytes)
 		committed_bytes(heap) * 4 > (uint64_t)heap->pool->pool_bytes * POOL_WANTED_QUARTERS;
 	/* A crowded pool asks as soon as a sixteenth of it was opened since; what a cycle cannot
 	 * free is not asked for again. */
-	if (sum > scaled(heap, OPENED_MIN_BYTES, &heap->opened_factor) ||
+	if (sum > scaled(heap, OPENED_MIN_BYTES, &heap->opened_doublings) ||
 	    (is_crowded && sum > heap->pool->pool_bytes / 16))
 		want(heap);
 }
@@ -72,7 +71,7 @@ void ch__trigger_dead(struct ch_heap *heap, uint64_t bytes)
 {
 	uint64_t sum =
 		bytes + atomic_fetch_add_explicit(&heap->dead_bytes, bytes, memory_order_relaxed);
-	if (sum > scaled(heap, DEAD_MIN_BYTES, &heap->dead_factor) ||
+	if (sum > scaled(heap, DEAD_MIN_BYTES, &heap->dead_doublings) ||
 	    (CH_UNLIKELY(atomic_load_explicit(&heap->anyone_wants_space, memory_order_relaxed)) &&
 	     is_worth(heap)))
 		want(heap);
@@ -119,7 +118,7 @@ void ch__trigger_cycle_ended(struct ch_heap *heap, uint64_t cycle_ns)
 {
 	uint64_t now = ch__os_now_ns();
 	uint64_t between = now - heap->last_cycle_end_ns;
-	uint64_t factor = atomic_load(&heap->floor_factor);
+	uint32_t doublings = atomic_load(&heap->floor_doublings);
 	/* Boehm's hooks come here without the lock, while another thread may end a sweep. */
 	uint64_t swept = __atomic_load_n(&heap->sweep_ns_total, __ATOMIC_RELAXED);
 	uint64_t collecting = cycle_ns + swept - heap->sweep_ns_at_cycle;
@@ -132,20 +131,20 @@ void ch__trigger_cycle_ended(struct ch_heap *heap, uint64_t cycle_ns)
 	/* More than a tenth of the time in collections: ask half as often. Only the least values
 	 * back off: a tenth of what is committed keeps the cost of a block that dies the same,
 	 * however many live. */
-	if (between && collecting * 10 > between && factor < FLOOR_FACTOR_MAX)
-		atomic_store(&heap->floor_factor, (factor ? factor : 1) * 2);
-	else if (factor > 1 && collecting * 40 < between)
-		atomic_store(&heap->floor_factor, factor / 2);
+	if (between && collecting * 10 > between && doublings < FLOOR_DOUBLINGS_MAX)
+		atomic_store(&heap->floor_doublings, doublings + 1);
+	else if (doublings && collecting * 40 < between)
+		atomic_store(&heap->floor_doublings, doublings - 1);
 }
 
 /* A cycle that found little doubles the threshold that asked for it. */
-static void back_off(_Atomic(uint64_t) *factor, bool is_poor)
+static void back_off(_Atomic(uint32_t) *doublings, bool is_poor)
 {
-	uint64_t now = atomic_load(factor);
-	if (is_poor && now < 64)
-		atomic_store(factor, (now ? now : 1) * 2);
-	else if (!is_poor && now > 1)
-		atomic_store(factor, 1);
+	uint32_t now = atomic_load(doublings);
+	if (!is_poor)
+		atomic_store(doublings, 0);
+	else if (now < DOUBLINGS_MAX)
+		atomic_store(doublings, now + 1);
 }
 
 /* Under heap, at the end of a sweep. */
@@ -154,60 +153,39 @@ void ch__trigger_swept(struct ch_heap *heap)
 	uint64_t freed = heap->counters.blocks_freed - heap->blocks_at_cycle;
 	uint64_t bytes = heap->counters.bytes_freed - heap->bytes_at_cycle;
 	bool is_poor = freed * 20 < heap->marked_last;
-	back_off(&heap->opened_factor, is_poor);
+	back_off(&heap->opened_doublings, is_poor);
 	/* Code that only grows says nothing of what was released or invalidated. */
-	back_off(&heap->dead_factor, is_poor && heap->dead_at_cycle > DEAD_MIN_BYTES);
+	back_off(&heap->dead_doublings, is_poor && heap->dead_at_cycle > DEAD_MIN_BYTES);
 	if (freed)
 		atomic_store_explicit(&heap->mean_dead_bytes, bytes / freed, memory_order_relaxed);
 }
 
-/* A callback of the vm and its word, as of one moment: the record may be another vm's when the
- * callback comes. */
-struct call {
-	void (*of)(void *user); /* NULL: the vm is not attached, or has none */
-	void *user;
-};
-
-static void make(struct call call)
+/* Makes one of the vm's callbacks, if it is attached. Of space it is told once, where some came
+ * since its last open failed. The record may be another vm's when the callback comes. */
+static void tell(struct ch_heap *heap, struct ch_vm *vm, bool of_space)
 {
-	if (!call.of)
-		return;
-	ch__holds_nothing();
-	call.of(call.user);
-}
-
-/* Where space came since the vm's last open failed: it is told once. */
-static struct call take_space(struct ch_heap *heap, struct ch_vm *vm)
-{
-	struct call call = {0};
+	void (*call)(void *user) = NULL;
 	ch__heap_lock(heap);
-	if (vm->is_attached && vm->wants_space &&
-	    vm->space_seen != ch__space_now(heap)) {
+	void *user = vm->user;
+	if (vm->is_attached && !of_space) {
+		call = vm->ops.collect_wanted;
+	} else if (vm->is_attached && vm->wants_space && vm->space_seen != ch__space_now(heap)) {
 		vm->wants_space = false;
-		call = (struct call){vm->ops.space_free, vm->user};
+		call = vm->ops.space_free;
 	}
 	ch__heap_unlock(heap);
-	return call;
-}
-
-static struct call want_of(struct ch_heap *heap, struct ch_vm *vm)
-{
-	struct call call = {0};
-	ch__heap_lock(heap);
-	if (vm->is_attached)
-		call = (struct call){vm->ops.collect_wanted, vm->user};
-	ch__heap_unlock(heap);
-	return call;
+	if (!call)
+		return;
+	ch__holds_nothing();
+	call(user);
 }
 
 static void tell_space(struct ch_heap *heap)
 {
 	bool anyone = false, is_ours = ch__thread_self(heap) != NULL;
 	for (struct ch_vm *vm = heap->vms; vm; vm = vm->next)
-		if (!is_ours || ch__thread_now(heap)) {
-			struct call call = take_space(heap, vm);
-			make(call);
-		}
+		if (!is_ours || ch__thread_now(heap))
+			tell(heap, vm, true);
 	ch__heap_lock(heap);
 	for (struct ch_vm *vm = heap->vms; vm; vm = vm->next)
 		anyone |= vm->is_attached && vm->wants_space;
@@ -221,7 +199,7 @@ void ch__trigger_tell(struct ch_heap *heap)
 		return;
 	bool was_told = atomic_exchange(&heap->collect_told, true);
 	for (struct ch_vm *vm = heap->vms; !was_told && vm; vm = vm->next)
-		make(want_of(heap, vm));
+		tell(heap, vm, false);
 }
 
 void ch__trigger_poll(struct ch_heap *heap)

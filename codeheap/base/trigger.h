@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * trigger.h: when a collection is wanted, and who is told (trigger.c). */
+ * trigger.h: when a collection is wanted, and who is told (trigger.c); and counts of what came
+ * free, for those who found no room: a count that did not move says that nothing came. */
 #ifndef CH_CODEHEAP_BASE_TRIGGER_H
 #define CH_CODEHEAP_BASE_TRIGGER_H
 
@@ -20,5 +21,21 @@ void ch__trigger_swept(struct ch_heap *) CH_REQUIRES(ch__role_heap);
 void ch__trigger_tell(struct ch_heap *) CH_EXCLUDES(CH__ANY);
 /* The same, and of space that came; from calls that deliver notices, no lock held. */
 void ch__trigger_poll(struct ch_heap *) CH_EXCLUDES(CH__ANY);
+
+/* Grows with whatever could make room. */
+static inline uint64_t ch__space_now(struct ch_heap *heap)
+{
+	return atomic_load(&heap->space_events) + atomic_load(&heap->space_returns);
+}
+
+/* Bytes went back without a death. */
+static inline void ch__space_returned(struct ch_heap *heap)
+{
+	/* Seq_cst against the opener's count of itself before it looks for room: one of the two
+	 * sees the other. */
+	if (CH_UNLIKELY(atomic_load(&heap->anyone_wants_space) ||
+			atomic_load(&heap->opens_in_need)))
+		atomic_fetch_add(&heap->space_returns, 1);
+}
 
 #endif

@@ -2,7 +2,6 @@
  * vm.c: the records of vms: attached, detached, used again. What ends with a vm besides its
  * record is in invalidate/. Lock: heap. */
 #include "codeheap/base/park.h"
-#include "codeheap/base/vm.h"
 
 /* So many records rest before the one that rests longest is used again: who detaches a vm twice, or
  * uses it afterwards, is more likely told so than believed. */

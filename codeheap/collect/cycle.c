@@ -93,7 +93,7 @@ __attribute__((noinline)) static enum ch_status collect_builtin(struct ch_heap *
 			status = CH_OK;
 		ch__world_unlock(heap);
 	}
-	ch__threads_unpark();
+	ch_thread_unpark();
 	return status;
 }
 

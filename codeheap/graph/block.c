@@ -2,7 +2,7 @@
  * block.c: the records of blocks: handles, information, the way back to the free list. Opening is
  * open.c, publication is commit.c. Lock: records for the free list. */
 #include "codeheap/base/region.h"
-#include "codeheap/base/space.h"
+#include "codeheap/base/trigger.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/branch.h"
 #include "codeheap/graph/handles.h"

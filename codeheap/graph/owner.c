@@ -3,7 +3,6 @@
  * had). A record lives until its last block is free. Lock: heap, save
  * the list of blocks (the owner's busy, inside a region) and ch__owner_let_go, which takes none. */
 #include "codeheap/base/region.h"
-#include "codeheap/base/vm.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/branch.h"
 #include "codeheap/graph/handles.h"

@@ -6,7 +6,6 @@
  * of ranges. */
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/region.h"
-#include "codeheap/base/space.h"
 #include "codeheap/base/trigger.h"
 #include "codeheap/collect/death.h"
 #include "codeheap/collect/refs.h"

@@ -196,7 +196,8 @@ static void child(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 {
 	/* Readers of the parent's other threads did not come along. */
 	atomic_store(&ch__place_readers, 0);
-	ch__heaps_left_fork_child();
+	/* They stay as they are: to free them would change files of their sinks, the parent's. */
+	ch__heaps_left = NULL;
 	/* Sinks free memory. */
 	for (int id = CH__HEAPS_MAX; id > 0; id--)
 		if (ch__heaps[id])

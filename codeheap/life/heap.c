@@ -3,7 +3,6 @@
 #include "codeheap/base/event.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/listeners.h"
-#include "codeheap/base/panic.h"
 #include "codeheap/collect/mark.h"
 #include "codeheap/collect/world.h"
 #include "codeheap/graph/branch.h"

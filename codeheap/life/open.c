@@ -10,7 +10,6 @@
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/listeners.h"
 #include "codeheap/base/region.h"
-#include "codeheap/base/space.h"
 #include "codeheap/base/trigger.h"
 #include "codeheap/collect/make_room.h"
 #include "codeheap/graph/block_parts.h"

@@ -6,7 +6,6 @@
 #include "codeheap/base/region.h"
 #include "codeheap/graph/stats.h"
 #include "codeheap/base/trigger.h"
-#include "codeheap/base/vm.h"
 #include "observe/profile.h"
 #include "observe/profiler_inner.h"
 #include "os/linux.h"

@@ -3,7 +3,7 @@
  * ranks, locks of no holder, threads that do not hear of each other, a heap whose locks are taken
  * out of order, and calls that were left with a lock or a region. */
 #include "codeheap/graph/block.h"
-#include "codeheap/base/panic.h"
+#include "codeheap/base/event.h"
 #include "codeheap/base/region.h"
 #include "os/ranks.h"
 #include "tests/support/heap_rig.h"

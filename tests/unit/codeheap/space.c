@@ -4,7 +4,6 @@
  * other thread by its last steps. */
 #include "codeheap/graph/block.h"
 #include "codeheap/collect/death.h"
-#include "codeheap/base/space.h"
 #include "codeheap/base/trigger.h"
 #include "tests/support/full_rig.h"
 

@@ -141,10 +141,8 @@ static void sweep_ends(const struct rig *rig, uint64_t marked, uint64_t freed)
 
 static void expect_factors(const struct rig *rig, uint64_t opened, uint64_t dead)
 {
-	uint64_t of_opened = atomic_load(&rig->heap->opened_factor);
-	uint64_t of_dead = atomic_load(&rig->heap->dead_factor);
-	CHECK_EQ(of_opened ? of_opened : 1, opened);
-	CHECK_EQ(of_dead ? of_dead : 1, dead);
+	CHECK_EQ(1u << atomic_load(&rig->heap->opened_doublings), opened);
+	CHECK_EQ(1u << atomic_load(&rig->heap->dead_doublings), dead);
 	expect_least(rig, count_opened, opened_least * opened);
 	expect_least(rig, ch__trigger_dead, dead_least * dead);
 }
@@ -175,7 +173,7 @@ TEST(threshold_of_the_dead_grows_where_the_dead_had_asked)
 	rig.heap->dead_at_cycle = dead_least + 1;
 	for (uint64_t factor = 2; factor <= 64; factor *= 2) {
 		sweep_ends(&rig, 1000, 0);
-		CHECK_EQ(atomic_load(&rig.heap->dead_factor), factor);
+		CHECK_EQ(1u << atomic_load(&rig.heap->dead_doublings), factor);
 	}
 	expect_factors(&rig, 64, 64);
 	sweep_ends(&rig, 1000, 1000);
@@ -201,8 +199,7 @@ static void cycle_ends(const struct rig *rig, uint64_t between, uint64_t length)
 
 static void expect_floor(const struct rig *rig, uint64_t factor)
 {
-	uint64_t is = atomic_load(&rig->heap->floor_factor);
-	CHECK_EQ(is ? is : 1, factor);
+	CHECK_EQ(1u << atomic_load(&rig->heap->floor_doublings), factor);
 	expect_least(rig, count_opened, opened_least * factor);
 	expect_least(rig, ch__trigger_dead, dead_least * factor);
 }
