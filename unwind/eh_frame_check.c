@@ -67,20 +67,10 @@ static uint64_t take_leb128(struct cursor *c)
 /* Bytes of a pointer of the encoding; 0: of no fixed length. */
 static unsigned encoded_bytes(uint8_t encoding)
 {
-	switch (encoding & ENCODING_FORMAT) {
-	case 0x0: /* absptr */
-	case 0x4: /* udata8 */
-	case 0xc: /* sdata8 */
-		return 8;
-	case 0x2: /* udata2 */
-	case 0xa: /* sdata2 */
-		return 2;
-	case 0x3: /* udata4 */
-	case 0xb: /* sdata4 */
-		return 4;
-	default:
-		return 0;
-	}
+	/* absptr, udata2, udata4, udata8, sdata2, sdata4, sdata8 */
+	static const uint8_t bytes[ENCODING_FORMAT + 1] = {
+		[0x0] = 8, [0x2] = 2, [0x3] = 4, [0x4] = 8, [0xa] = 2, [0xb] = 4, [0xc] = 8};
+	return bytes[encoding & ENCODING_FORMAT];
 }
 
 static uint64_t value_of(const uint8_t *at, uint8_t encoding)

@@ -14,8 +14,8 @@
 static struct {
 	struct ch__lock lock;
 	CH_BY_FILE struct ch__nongnu_object *free; /* by next_free */
-	struct ch__nongnu its; /* written once, under the lock */
 } process;
+struct ch__nongnu ch__nongnu; /* written once, under the lock */
 
 void ch__nongnu_lock(void)
 {
@@ -33,14 +33,14 @@ void ch__nongnu_unlock(void)
  * carries the name alone; the call that registers has neither. */
 #define LOCAL(name) "_UL" CH_ARCH_NONGNU_NAME "_" name
 #define GENERAL(name) "_U" CH_ARCH_NONGNU_NAME "_" name
-#define SYMBOLS(X)                                  \
-	X(add, "_U_dyn_register")                   \
-	X(flush, GENERAL("flush_cache"))            \
+#define SYMBOLS(X)                                 \
+	X(add, "_U_dyn_register")                  \
+	X(flush, GENERAL("flush_cache"))           \
 	X(procedure, LOCAL("get_proc_info_by_ip")) \
-	X(start, LOCAL("init_local2"))              \
-	X(step, LOCAL("step"))                      \
-	X(get, LOCAL("get_reg"))                    \
-	X(space, LOCAL("local_addr_space"))         \
+	X(start, LOCAL("init_local2"))             \
+	X(step, LOCAL("step"))                     \
+	X(get, LOCAL("get_reg"))                   \
+	X(space, LOCAL("local_addr_space"))        \
 	X(general_space, GENERAL("local_addr_space"))
 
 /* Their types are the members'. */
@@ -73,16 +73,16 @@ static bool find(struct ch__nongnu *n, bool is_loaded)
 
 /* The first one that is found serves all heaps: it has their objects. A program that links the
  * archive has only the members that it uses: some of the weak ones are not enough. */
-const struct ch__nongnu *ch__nongnu_find(void)
+bool ch__nongnu_find(void)
 {
 	struct ch__nongnu n;
 	if (!find(&n, false) && !find(&n, true))
-		return NULL;
+		return false;
 	ch__nongnu_lock();
-	if (!process.its.add)
-		process.its = n;
+	if (!ch__nongnu.add)
+		ch__nongnu = n;
 	ch__nongnu_unlock();
-	return &process.its;
+	return true;
 }
 
 /* --- objects --- */
@@ -142,23 +142,19 @@ void ch__nongnu_fill(struct ch__nongnu_object *object, uintptr_t start, uintptr_
 	/* Walks have no fence: the range is the last thing that becomes true of an object, and the
 	 * code in it is reached after that. */
 	__atomic_store_n(&object->end, end, __ATOMIC_RELEASE);
-}
-
-void ch__nongnu_add(const struct ch__nongnu *n, struct ch__nongnu_object *object)
-{
 	if (!object->is_added)
-		n->add(object);
+		ch__nongnu.add(object);
 	object->is_added = true;
 }
 
 /* A flush also unmaps what libunwind loaded of files' .debug_frame, without a lock of its own: two
  * heaps must not do it at once. */
-void ch__nongnu_flush(const struct ch__nongnu *n)
+void ch__nongnu_flush(void)
 {
 	ch__nongnu_lock();
-	n->flush(*n->space, 0, 0);
-	if (n->general_space && *n->general_space)
-		n->flush(*n->general_space, 0, 0);
+	ch__nongnu.flush(*ch__nongnu.space, 0, 0);
+	if (ch__nongnu.general_space && *ch__nongnu.general_space)
+		ch__nongnu.flush(*ch__nongnu.general_space, 0, 0);
 	ch__nongnu_unlock();
 }
 
@@ -168,14 +164,14 @@ void ch__nongnu_flush(const struct ch__nongnu *n)
  * the table. So the proof is an object whose segment is 0: a length of 0 finds nothing and does no
  * harm, while the right layout finds the range. Offsets from 0 have 32 bits, so table, section and
  * the range, where no code is, lie in a page of the lowest 2 GiB. */
-bool ch__nongnu_understands(const struct ch__nongnu *n, struct ch__nongnu_object *object)
+bool ch__nongnu_understands(struct ch__nongnu_object *object)
 {
 	enum { PLACE = 1 << 30, RANGE = 16 };
 	static const struct ch__frame_shape shapes[CH__FRAMES];
 	struct ch__eh_place place = {.page_bytes = RANGE, .pages = 1};
-	size_t bytes = ch__eh_frame_bytes(&place) + sizeof(struct ch__nongnu_entry);
-	size_t page = ch__os_page_bytes();
-	bytes = (bytes + page - 1) & ~(page - 1);
+	size_t bytes = ch__os_page_bytes();
+	CH_ASSERT(sizeof(struct ch__nongnu_entry) + ch__eh_frame_bytes(&place) <= bytes,
+		  "libunwind's proof is longer than a page");
 	uint8_t *low = ch__os_private_near(bytes, PLACE);
 	if (!low)
 		return false;
@@ -195,10 +191,10 @@ bool ch__nongnu_understands(const struct ch__nongnu *n, struct ch__nongnu_object
 		ch__nongnu_fill(object, at, at + RANGE, 0, table, 1);
 		/* Its spaces are set up by the first cursor. */
 		if (getcontext(&context) == 0)
-			n->start(&cursor, &context, 0);
-		ch__nongnu_add(n, object);
-		is_understood = n->procedure(*n->space, at, &found, NULL) == 0 &&
-				found.start == at && found.end == at + RANGE;
+			ch__nongnu.start(&cursor, &context, 0);
+		is_understood =
+			ch__nongnu.procedure(*ch__nongnu.space, at, &found, NULL) == 0 &&
+			found.start == at && found.end == at + RANGE;
 		ch__nongnu_empty(object);
 	}
 	ch__os_unmap(low, bytes);

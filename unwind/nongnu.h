@@ -50,13 +50,15 @@ struct ch__nongnu {
 	void **general_space; /* by its general interface; NULL when that is not loaded */
 };
 
-/* NULL: the process has no libunwind, or not all of it. */
-const struct ch__nongnu *ch__nongnu_find(void);
+/* That of this process, for all heaps; there once it was found. */
+extern struct ch__nongnu ch__nongnu;
+/* False: the process has no libunwind, or not all of it. */
+bool ch__nongnu_find(void);
 /* Whether it understands objects as they are laid out here. The object is any that covers nothing;
  * errno says why not. */
-bool ch__nongnu_understands(const struct ch__nongnu *, struct ch__nongnu_object *);
+bool ch__nongnu_understands(struct ch__nongnu_object *);
 /* It forgets what it remembers of frames; it reads the tables anew. */
-void ch__nongnu_flush(const struct ch__nongnu *);
+void ch__nongnu_flush(void);
 
 /* Objects that cover nothing, for the life of the process: walks may read one at any time. */
 bool ch__nongnu_take(struct ch__nongnu_object **out, uint32_t count);   /* false: out has some */
@@ -65,11 +67,9 @@ void ch__nongnu_lock(void) CH_ACQUIRES(ch__role_file);
 void ch__nongnu_unlock(void) CH_RELEASES(ch__role_file);
 
 /* An object covers [start, end) from one store on, and nothing before it: walks read it without a
- * lock. */
+ * lock. libunwind has it from its first fill on. */
 void ch__nongnu_fill(struct ch__nongnu_object *, uintptr_t start, uintptr_t end, uintptr_t segment,
 		     const struct ch__nongnu_entry *table, size_t entries);
 void ch__nongnu_empty(struct ch__nongnu_object *);
-/* libunwind has the object from here on, if not before. */
-void ch__nongnu_add(const struct ch__nongnu *, struct ch__nongnu_object *);
 
 #endif

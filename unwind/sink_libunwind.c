@@ -5,25 +5,25 @@
  * otherwise. It writes no CFI itself (eh_frame.c does), and gives no names: libunwind takes none
  * with tables.
  *
- * One object a chunk is registered on the first use of the chunk and stays until the heap goes;
- * pages come and go by one store in the chunk's section. libunwind remembers how frames of a pc are
- * laid out, so each withdrawal ends in a flush. What no flush reaches is the memory of
- * unw_backtrace, one for each thread: it may know the frame of an address that another frame shape
- * has had. Blocks that keep the frame pointer have one shape.
+ * A chunk has one object, from its first use until the heap goes; pages come and go by one store in
+ * the chunk's section. libunwind remembers how frames of a pc are laid out, so each withdrawal ends
+ * in a flush. What no flush reaches is the memory of unw_backtrace, one for each thread: it may know
+ * the frame of an address that another frame shape has had. Blocks that keep the frame pointer have
+ * one shape.
  *
  * Pages of slots are told as pages of the frame-pointer shape: that is right at every return
  * address in a slot, and wrong for a few instructions around the call only, which a sampler may
  * meet.
  *
- * A block with an unwind table of its own is an object, too, over the FDEs of the VM's section where
- * they lie. A section that is farther than 2 GiB from its block is not told, nor one for which there
- * is no memory: walks go by the frame pointer there.
+ * A block with an unwind table of its own has an object over the FDEs of the VM's section, where
+ * they lie. A section farther than 2 GiB from its block is not told, nor one for which there is no
+ * memory: walks go by the frame pointer there.
  *
  * Walks read the list of objects without a lock, and one that stood on an object that is cancelled
  * would not see the rest of the list. So an object is registered for the life of the process: it
- * covers nothing while it is free, and serves the next block or heap. Sections and tables are within
- * 2 GiB of the code, because their offsets have 32 bits; no walk reads them unless a pc of their
- * chunk is on its stack.
+ * covers nothing while it is free, and serves the next block or heap. Sections and tables are
+ * within 2 GiB of the code, because their offsets have 32 bits; no walk reads them unless a pc of
+ * their chunk is on its stack.
  * Lock: the sinks lock is held in every entry; inside come those of nongnu.c and libunwind. */
 #include "unwind/nongnu.h"
 #include "unwind/unwinders.h"
@@ -32,7 +32,6 @@
 #include <stdlib.h>
 
 struct libunwind {
-	const struct ch__nongnu *its;
 	const struct ch__sinks_config *config;
 	const struct ch__frame_shape *shapes;
 	uint32_t pages_per_chunk, chunk_count;
@@ -70,7 +69,6 @@ static void cover(struct libunwind *u, uint32_t part, uintptr_t exec, uint32_t p
 			(int32_t)(intptr_t)(fde - segment)};
 	}
 	ch__nongnu_fill(u->objects[part], exec, exec + pages * page_bytes, segment, table, pages);
-	ch__nongnu_add(u->its, u->objects[part]);
 }
 
 static void kill_pages(struct libunwind *u, uint32_t part, uint32_t first, uint32_t pages)
@@ -151,7 +149,6 @@ static void tell_own_live(void *state, struct ch__own *own)
 	read_fdes(own->section, table);
 	qsort(table, reach.entries, sizeof *table, compare_starts);
 	ch__nongnu_fill(own->libunwind, reach.low, reach.high, segment, table, reach.entries);
-	ch__nongnu_add(u->its, own->libunwind);
 }
 
 static void tell_own_dead(void *state, struct ch__own *own)
@@ -164,13 +161,12 @@ static void tell_own_dead(void *state, struct ch__own *own)
 		u->free_owns = object;
 		own->libunwind = NULL;
 	}
-	ch__nongnu_flush(u->its);
+	ch__nongnu_flush();
 }
 
 /* --- the sink --- */
 
-/* The runtime page holds jumps and a trampoline, and nothing returns into it; who asks about a pc
- * in it gets the caller of the block that jumped there: they leave the frame pointer alone. */
+/* As in sink_libgcc.c. */
 static void tell_runtime(struct libunwind *u)
 {
 	uint32_t part = u->chunk_count;
@@ -218,14 +214,12 @@ static void free_state(struct libunwind *u)
 static int make_state(const struct ch__sinks_config *config, const struct ch__frame_shape *shapes,
 		      struct libunwind **out)
 {
-	const struct ch__nongnu *its = ch__nongnu_find();
-	if (!its)
+	if (!ch__nongnu_find())
 		return ENOSYS;
 	uint32_t chunks = (uint32_t)(config->pool_bytes / config->chunk_bytes);
 	struct libunwind *u = ch__meta_alloc(config->meta, state_bytes(chunks));
 	if (!u)
 		return ENOMEM;
-	u->its = its;
 	u->config = config;
 	u->shapes = shapes;
 	u->pages_per_chunk = (uint32_t)(config->chunk_bytes / config->page_bytes);
@@ -235,7 +229,7 @@ static int make_state(const struct ch__sinks_config *config, const struct ch__fr
 			 15) &
 			~(size_t)15;
 	int error = ch__nongnu_take(u->objects, chunks + 1) ? 0 : ENOMEM;
-	if (!error && !ch__nongnu_understands(its, u->objects[0]))
+	if (!error && !ch__nongnu_understands(u->objects[0]))
 		error = errno;
 	if (!error)
 		error = take_memory(u);
@@ -267,7 +261,7 @@ static void close_libunwind(void *state)
 	for (uint32_t part = 0; part < u->chunk_count; part++)
 		kill_pages(u, part, 0, u->pages_per_chunk);
 	kill_pages(u, u->chunk_count, 0, 1);
-	ch__nongnu_flush(u->its);
+	ch__nongnu_flush();
 }
 
 static void destroy_libunwind(void *state)
@@ -309,7 +303,7 @@ static void tell_pages_dead(void *state, uint32_t page, uint32_t pages)
 	struct libunwind *u = state;
 	for (uint32_t end = page + pages; page < end; page++)
 		kill_pages(u, page / u->pages_per_chunk, page % u->pages_per_chunk, 1);
-	ch__nongnu_flush(u->its);
+	ch__nongnu_flush();
 }
 
 static void drop_chunk(void *state, uint32_t chunk)
@@ -317,7 +311,7 @@ static void drop_chunk(void *state, uint32_t chunk)
 	struct libunwind *u = state;
 	/* It would hide a block's own table there, whose object may come later in the list. */
 	ch__nongnu_empty(u->objects[chunk]);
-	ch__nongnu_flush(u->its);
+	ch__nongnu_flush();
 }
 
 static void write_shape(void *state, uint8_t frame)
@@ -326,11 +320,6 @@ static void write_shape(void *state, uint8_t frame)
 	for (uint32_t part = 0; part <= u->chunk_count; part++)
 		if (covers(u, part) && !ch__frame_has_slots(frame))
 			ch__eh_frame_shape(section_of(u, part), frame, &u->shapes[frame]);
-}
-
-const struct ch__nongnu *ch__sink_libunwind_its(const void *state)
-{
-	return ((const struct libunwind *)state)->its;
 }
 
 const struct ch__sink_ops ch__sink_libunwind = {

@@ -8,10 +8,6 @@
 
 extern const struct ch__sink_ops ch__sink_libgcc, ch__sink_libunwind;
 
-/* --- sink_libunwind.c --- */
-struct ch__nongnu;
-const struct ch__nongnu *ch__sink_libunwind_its(const void *state);
-
 /* --- eh_frame.c: a section of one CIE a shape, one FDE a page or slot, and a last sentinel --- */
 enum { CH__CIE_BYTES = 128 };
 /* What a section covers: whole pages, or the slots of each page. */

@@ -28,8 +28,7 @@ enum {
 };
 
 struct ch__driver {
-	enum ch_status (*collect)(
-		struct ch_heap *); /* one full cycle, its marks final; no lock held */
+	enum ch_status (*collect)(struct ch_heap *); /* a full cycle, its marks final; no lock */
 	void (*destroy)(struct ch_heap *);
 	void (*fork_child)(struct ch_heap *);
 };
@@ -98,8 +97,7 @@ struct ch_heap {
 	CH_BY_HEAP struct ch__side_list *side_lists_parked; /* likewise [heap] */
 	struct ch__lock registry, lock, records, sweep;
 	_Atomic(struct ch__thread *) threads; /* push-only */
-	struct ch__thread
-		guest; /* stands in for a foreign thread that holds the heap lock [heap] */
+	struct ch__thread guest; /* stands in for a foreign thread that has the heap lock [heap] */
 	_Atomic(struct ch_fiber *) fibers;         /* push-only */
 	struct ch_fiber *free_fibers;              /* [registry] */
 	_Atomic(struct ch_vm *) vms;               /* push-only */
@@ -133,7 +131,7 @@ struct ch_heap {
 	CH_BY_HEAP struct ch_block *young_refs; /* with refs that a minor collection visits */
 	/* triggers */
 	_Atomic(uint64_t) bytes_since_cycle, dead_bytes;
-	/* How often the thresholds doubled: of opened bytes, of dead ones, of their least values. */
+	/* How often thresholds doubled: of opened bytes, of dead ones, of their least values. */
 	_Atomic(uint32_t) opened_doublings, dead_doublings, floor_doublings;
 	_Atomic(bool) collect_wanted;
 	_Atomic(bool) collect_told; /* the vms know of it; cleared with collect_wanted */
@@ -144,8 +142,7 @@ struct ch_heap {
 	uint64_t last_cycle_end_ns, cycle_ns; /* end and length of the last one; relaxed */
 	uint64_t sweep_ns_at_cycle, blocks_at_cycle, bytes_at_cycle; /* [frozen] */
 	uint64_t dead_at_cycle, opened_at_cycle; /* of the cycle that runs, or ran [frozen] */
-	_Atomic(uint64_t)
-		mean_dead_bytes; /* of the blocks that the last sweep freed; 0 = unknown */
+	_Atomic(uint64_t) mean_dead_bytes; /* of the blocks of the last sweep; 0: unknown */
 	/* statistics under heap, unless atomic */
 	CH_BY_HEAP struct ch__counters counters; /* of threads that are gone, and of the sweep */
 	CH_BY_HEAP uint64_t blocks_invalidated, branches_linked, branches_unlinked;

@@ -31,7 +31,7 @@ struct ch__moves ch__block_moves = {
 		/* Sweep, of what is not alive; release as NOT_RUNNING. */
 		{"kill", CH_BLOCK_LIVE, CH_BLOCK_DEAD, DEATH},
 		{"kill", CH_BLOCK_NOTENTRANT, CH_BLOCK_DEAD, DEATH},
-		/* Withdrawn and trapped, its place back after the core sync (I8), its notice given. */
+		/* Withdrawn, trapped, its place back after the core sync (I8), notice given. */
 		{"ch__block_recycle", CH_BLOCK_DEAD, CH_BLOCK_FREE, HEAP},
 	},
 };

@@ -68,9 +68,7 @@ uint32_t ch__table_extend(struct ch__table *table, struct ch__meta *meta, uint32
 	uint32_t room = CH__SEGMENT_RECORDS - (index & (CH__SEGMENT_RECORDS - 1));
 	if (count > room)
 		index += room;
-	if (index + count > table->limit)
-		return 0;
-	if (!ch__table_back(table, meta, index))
+	if (index + count > table->limit || !ch__table_back(table, meta, index))
 		return 0;
 	/* Release: who walks the records finds a segment for each. */
 	atomic_store_explicit(&table->used, index + count, memory_order_release);
@@ -90,16 +88,6 @@ static uint32_t pop(const struct ch__table *table, uint32_t *head)
 	return index;
 }
 
-static void push(const struct ch__table *table, uint32_t *head, uint32_t *tail, uint32_t index)
-{
-	*link_of(table, index) = 0;
-	if (*head)
-		*link_of(table, *tail) = index;
-	else
-		*head = index;
-	*tail = index;
-}
-
 uint32_t ch__table_take(struct ch__table *table, struct ch__meta *meta)
 {
 	uint32_t index = pop(table, &table->free_head);
@@ -110,8 +98,12 @@ uint32_t ch__table_take(struct ch__table *table, struct ch__meta *meta)
 
 void ch__table_give(struct ch__table *table, uint32_t index, bool is_worn)
 {
-	if (!is_worn)
-		push(table, &table->free_head, &table->free_tail, index);
+	uint32_t *head = is_worn ? &table->worn_head : &table->free_head;
+	uint32_t *tail = is_worn ? &table->worn_tail : &table->free_tail;
+	*link_of(table, index) = 0;
+	if (*head)
+		*link_of(table, *tail) = index;
 	else
-		push(table, &table->worn_head, &table->worn_tail, index);
+		*head = index;
+	*tail = index;
 }

@@ -35,8 +35,7 @@ static inline bool ch__is_worn(uint32_t generation)
 }
 
 struct ch__table {
-	_Atomic(void *)
-		*segments; /* directory; release store of a new segment pairs with ch__table_at */
+	_Atomic(void *) *segments; /* release of a new segment pairs with ch__table_at */
 	uint32_t record_bytes; /* [const] */
 	uint32_t link_offset;  /* of the field that chains free records [const] */
 	uint32_t limit;        /* records at most [const] */

@@ -14,19 +14,11 @@
 
 enum {
 	CH__THREAD_RECORDS = 1024,
-	CH__FRAMES_MAX = CH__FRAMES,
 	CH__FRAME_OWN = CH__FRAMES, /* pages whose block has an unwind table of its own */
 };
-_Static_assert((int)CH__FRAME_OWN < (int)CH__FRAME_NUMBERS, "pages/ knows the frame number");
-_Static_assert((int)CH__FRAMES_MAX <= (int)CH__FRAME_NUMBERS, "pages know every frame number");
+_Static_assert((int)CH__FRAME_OWN < (int)CH__FRAME_NUMBERS, "pages/ knows each frame number");
 
-/* moves of a thread's state (I9; moves.c has those of attachments and of the Boehm driver, too)
- *                                  RUNNING -> PARKED      itself, sp and registers published
- *                                  first (release)
- *                                  PARKED -> RUNNING      itself, then it looks at `stopping` and
- *                                                         goes back if set
- *                                  RUNNING -> SIGNALLED   its own handler of the stop signal
- *                                  SIGNALLED -> RUNNING   the same handler, once `stopping` is 0 */
+/* Of a thread; I9 and moves.c say who moves it. SIGNALLED: its handler of the stop signal waits. */
 enum ch__thread_state { CH__RUNNING, CH__PARKED, CH__SIGNALLED };
 
 /* Counted by the owning thread without locked instructions, summed by stats.c. */
@@ -66,8 +58,7 @@ struct ch__shown {
 _Static_assert((int)CH_ARCH_SAVED_WORDS <= (int)CH_ARCH_CONTEXT_WORDS, "room for a park's");
 
 struct ch__thread {
-	_Atomic(uint32_t)
-		inside;          /* 1 in a region; release store pairs with freeze's acquire load */
+	_Atomic(uint32_t) inside; /* 1 in a region; release, pairs with freeze's acquire */
 	_Atomic(uint32_t) state; /* enum ch__thread_state; seq_cst against heap->stopping */
 	struct ch_heap *heap;    /* [const] */
 	_Atomic(bool) is_attached; /* [registry]; statistics read it without */
@@ -78,7 +69,7 @@ struct ch__thread {
 	bool stack_grows; /* it is the process's first one [registry] */
 	_Atomic(struct ch_fiber *) fiber; /* whose stack it runs on; NULL = its own */
 	struct ch__shown shown;
-	uint32_t open_page[CH__FRAMES_MAX];     /* page + 1 that it opens blocks in [own, region] */
+	uint32_t open_page[CH__FRAMES];     /* page + 1 that it opens blocks in [own, region] */
 	uint32_t free_records[CH__THREAD_RECORDS]; /* of blocks: a stack [own] */
 	uint32_t free_count;
 	/* Blocks opened, roots while OPEN or newborn. Handles: a record that is used again may be
@@ -92,8 +83,7 @@ struct ch__thread {
 	uint64_t stops_served; /* core_syncs_by_stop when it serialized itself last [own] */
 	_Atomic(uint32_t) serialized; /* how often it did; relaxed */
 	_Atomic(void *) listener_word;    /* ch__look_thread_word */
-	struct ch__thread
-		*next; /* all records of the heap, never unlinked [registry], read anywhere */
+	struct ch__thread *next; /* all of the heap's, never unlinked [registry], read anywhere */
 	struct ch__thread *next_of_thread; /* the same thread's attachments to other heaps [own] */
 };
 

@@ -94,7 +94,7 @@ static void abort_open(struct ch_heap *heap, struct ch__thread *thread) CH_REQUI
 
 static void retire_pages(struct ch_heap *heap, struct ch__thread *thread)
 {
-	for (int frame = 0; frame < CH__FRAMES_MAX; frame++) {
+	for (int frame = 0; frame < CH__FRAMES; frame++) {
 		if (thread->open_page[frame])
 			ch__page_retire(heap, thread->open_page[frame] - 1);
 		thread->open_page[frame] = 0;

@@ -386,7 +386,7 @@ static enum placed try_place(struct request *r, enum look look)
 /* A span needs whole pages, and slots whole chunks; the thread may hold empty pages. */
 static void retire_own_pages(struct request *r)
 {
-	for (uint32_t frame = 0; frame < CH__FRAMES_MAX; frame++)
+	for (uint32_t frame = 0; frame < CH__FRAMES; frame++)
 		if (r->span_pages || frame != r->frame)
 			ch__thread_use_page(r->self, frame, 0);
 }

@@ -10,7 +10,7 @@
 #define _GNU_SOURCE
 #include "codeheap/look/walk_tables.h"
 #include "unwind/nongnu.h"
-#include "unwind/unwinders.h"
+#include "unwind/unwind.h"
 
 #include <ucontext.h>
 #include <unwind.h>
@@ -47,26 +47,26 @@ static _Unwind_Reason_Code see_context(struct _Unwind_Context *context, void *ar
 	return goes_on ? _URC_NO_REASON : _URC_END_OF_STACK;
 }
 
-static void walk_nongnu(const struct ch__nongnu *its, struct walk *w, void *ucontext)
+static void walk_nongnu(struct walk *w, void *ucontext)
 {
 	ucontext_t here;
 	struct ch__nongnu_cursor cursor;
 	if (!ucontext && getcontext(&here) != 0)
 		return;
-	if (its->start(&cursor, ucontext ? ucontext : &here,
+	if (ch__nongnu.start(&cursor, ucontext ? ucontext : &here,
 		       ucontext ? CH__NONGNU_SIGNAL_FRAME : 0) < 0)
 		return;
 	do {
 		uintptr_t pc, sp, fp;
-		if (its->get(&cursor, CH_ARCH_NONGNU_PC, &pc) < 0 || pc <= 1 ||
-		    its->get(&cursor, CH_ARCH_NONGNU_SP, &sp) < 0)
+		if (ch__nongnu.get(&cursor, CH_ARCH_NONGNU_PC, &pc) < 0 || pc <= 1 ||
+		    ch__nongnu.get(&cursor, CH_ARCH_NONGNU_SP, &sp) < 0)
 			return;
 		/* It may have lost the frame pointer, in code that it guessed its way through. */
-		if (its->get(&cursor, CH_ARCH_NONGNU_FP, &fp) < 0)
+		if (ch__nongnu.get(&cursor, CH_ARCH_NONGNU_FP, &fp) < 0)
 			fp = 0;
 		if (!see_frame(w, pc, sp, fp))
 			return;
-	} while (its->step(&cursor) > 0);
+	} while (ch__nongnu.step(&cursor) > 0);
 }
 
 /* The unwinder ended in a frame of the heap's code (libgcc's), or in the one that it called
@@ -87,15 +87,14 @@ size_t ch__walk_tables(const struct ch__sinks *s, void *ucontext, uintptr_t firs
 		       uintptr_t high, uintptr_t *out, size_t max)
 {
 	struct walk w = {.sinks = s, .first = first, .out = out, .max = max};
-	const void *state = ch__sinks_state(s, CH__SINK_LIBUNWIND);
 	if (!max)
 		return 0;
 	if (ucontext) {
 		w.first = ch__arch_context_pc(ucontext);
 		w.first_sp = ch__arch_context_sp(ucontext);
 	}
-	if (state)
-		walk_nongnu(ch__sink_libunwind_its(state), &w, ucontext);
+	if (ch__sinks_state(s, CH__SINK_LIBUNWIND))
+		walk_nongnu(&w, ucontext);
 	else
 		_Unwind_Backtrace(see_context, &w);
 	return w.n + go_on(&w, low, high);
