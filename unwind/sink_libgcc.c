@@ -77,21 +77,19 @@ static struct part *part_of_slot(const struct libgcc *g, uintptr_t exec)
 	return part_at(g, g->chunk_count + (uint32_t)row);
 }
 
-/* False: no memory. */
-static bool register_part(struct libgcc *g, uint32_t i, const struct ch__eh_place *place)
+/* NULL: there is no memory for one that is not registered yet. */
+static struct part *register_part(struct libgcc *g, uint32_t i, const struct ch__eh_place *place)
 {
-	size_t bytes = sizeof(struct part) + ch__eh_frame_bytes(place);
-	if (part_at(g, i))
-		return true;
-	struct part *part = ch__meta_alloc(g->config->meta, bytes);
-	if (!part)
-		return false;
+	struct part *part = part_at(g, i);
+	size_t bytes = sizeof *part + ch__eh_frame_bytes(place);
+	if (part || !(part = ch__meta_alloc(g->config->meta, bytes)))
+		return part;
 	part->place = *place;
 	part->bytes = bytes;
 	ch__eh_frame_write(part->section, place, g->shapes);
 	__register_frame_info(part->section, part->object);
 	atomic_store_explicit(&g->parts[i], part, memory_order_release);
-	return true;
+	return part;
 }
 
 static void set_live(struct part *part, uint32_t index, size_t bytes, uint8_t frame)
@@ -161,12 +159,10 @@ static bool register_runtime(struct libgcc *g)
 	size_t bytes = g->config->runtime_bytes;
 	struct ch__eh_place place = {
 		.exec = g->config->runtime_exec, .page_bytes = bytes, .pages = 1};
-	if (!bytes)
-		return true;
-	if (!register_part(g, runtime_part(g), &place))
-		return false;
-	set_live(part_at(g, runtime_part(g)), 0, bytes, 0);
-	return true;
+	struct part *part = bytes ? register_part(g, runtime_part(g), &place) : NULL;
+	if (part)
+		set_live(part, 0, bytes, 0);
+	return part || !bytes;
 }
 
 static int open_libgcc(const struct ch__sinks_config *config, const struct ch__frame_shape *shapes,
@@ -196,53 +192,38 @@ static void destroy_libgcc(void *state)
 
 /* --- pages --- */
 
-/* Where a page is: its chunk's part, and its FDE there. */
-static uint32_t chunk_of(const struct libgcc *g, uint32_t page, uint32_t *index)
-{
-	size_t at = page * g->config->page_bytes;
-	*index = (uint32_t)(at % g->config->chunk_bytes / g->config->page_bytes);
-	return (uint32_t)(at / g->config->chunk_bytes);
-}
-
-static bool tell_page_of_slots(struct libgcc *g, uint32_t page, uint8_t frame)
+/* The section for a page of the frame shape, and which of its pages that is; NULL: no memory. */
+static struct part *part_for(struct libgcc *g, uint32_t page, uint8_t frame, uint32_t *index)
 {
 	const struct ch__frame_shape *shape = &g->shapes[frame];
-	size_t at = page * g->config->page_bytes, page_bytes = g->config->page_bytes;
-	uint32_t row = (uint32_t)(at / g->row_bytes), i = g->chunk_count + row;
+	size_t page_bytes = g->config->page_bytes, at = page * page_bytes;
+	size_t bytes = shape->slot_bytes ? g->row_bytes : g->config->chunk_bytes;
+	uint32_t i = (uint32_t)(at / bytes);
 	struct ch__eh_place place = {
-		.exec = g->config->pool_exec + row * g->row_bytes,
+		.exec = g->config->pool_exec + i * bytes,
 		.page_bytes = page_bytes,
-		.pages = (uint32_t)(g->row_bytes / page_bytes),
+		.pages = (uint32_t)(bytes / page_bytes),
 		.slots_at = shape->slots_at,
 		.slot_bytes = shape->slot_bytes,
 		.code_at = shape->code_at,
 	};
-	if (!register_part(g, i, &place))
-		return false;
-	struct part *part = part_at(g, i);
-	ch__eh_slots_page(part->section, &part->place,
-			  (uint32_t)(at % g->row_bytes / page_bytes), shape);
-	return true;
+	*index = (uint32_t)(at % bytes / page_bytes);
+	return register_part(g, shape->slot_bytes ? g->chunk_count + i : i, &place);
 }
 
 static bool tell_pages_live(void *state, uint32_t page, uint32_t pages, uint8_t frame)
 {
 	struct libgcc *g = state;
 	uint32_t index, end = page + pages;
-	if (ch__frame_has_slots(frame))
-		return tell_page_of_slots(g, page, frame); /* never a span */
-	for (uint32_t c = chunk_of(g, page, &index); c <= chunk_of(g, end - 1, &index); c++) {
-		struct ch__eh_place place = {
-			.exec = g->config->pool_exec + c * g->config->chunk_bytes,
-			.page_bytes = g->config->page_bytes,
-			.pages = (uint32_t)(g->config->chunk_bytes / g->config->page_bytes),
-		};
-		if (!register_part(g, c, &place))
+	for (uint32_t i = page; i < end; i++)
+		if (!part_for(g, i, frame, &index))
 			return false; /* the others serve their chunks' next use */
-	}
 	for (; page < end; page++) {
-		struct part *part = part_at(g, chunk_of(g, page, &index));
-		set_live(part, index, g->config->page_bytes, frame);
+		struct part *part = part_for(g, page, frame, &index);
+		if (part->place.slot_bytes)
+			ch__eh_slots_page(part->section, &part->place, index, &g->shapes[frame]);
+		else
+			set_live(part, index, part->place.page_bytes, frame);
 	}
 	return true;
 }
@@ -250,10 +231,11 @@ static bool tell_pages_live(void *state, uint32_t page, uint32_t pages, uint8_t 
 static void tell_pages_dead(void *state, uint32_t page, uint32_t pages)
 {
 	struct libgcc *g = state;
-	for (uint32_t index, end = page + pages; page < end; page++) {
-		struct part *part = part_at(g, chunk_of(g, page, &index));
+	uint32_t a_chunk = (uint32_t)(g->config->chunk_bytes / g->config->page_bytes);
+	for (uint32_t end = page + pages; page < end; page++) {
+		struct part *part = part_at(g, page / a_chunk);
 		if (part)
-			set_dead(part, index);
+			set_dead(part, page % a_chunk);
 	}
 }
 
