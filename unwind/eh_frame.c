@@ -10,13 +10,12 @@
  *
  * An unwinder that sorts FDEs does so once, so every FDE is there from the start. Their first pcs
  * never change and the sentinel starts where the last page ends: the range an unwinder computes for
- * the section (GCC 13 computes it again when the section is deregistered) is all of the pages
- * whatever is live. A live FDE covers its own page only, also in a span of pages: libgcc's binary
- * search goes right at a dead FDE, so one inside a longer live range would hide that range. The
- * CIEs have no augmentation, so pcs are absolute pointers and the range is one aligned 8-byte word.
- * The encoding of every CIE is the same: libgcc takes it from the first it sees and never looks
- * again. The instructions of slots are written while all slots of their page are dead: an unwinder
- * reads those of a live FDE only.
+ * the section (GCC 13 does again when it is deregistered) is all of the pages whatever is live. A
+ * live FDE covers its own page only, also in a span of pages: libgcc's binary search goes right at
+ * a dead FDE, so one inside a longer live range would hide that range. The CIEs have no
+ * augmentation, so pcs are absolute pointers and the range is one aligned 8-byte word; libgcc takes
+ * the encoding from the first CIE and never looks again. The instructions of slots are written
+ * while all slots of their page are dead: an unwinder reads those of a live FDE only.
  * Sources: LSB Core 5.0, 10.6 (.eh_frame); libgcc/unwind-dw2-fde.c. */
 #include "unwind/unwinders.h"
 
@@ -87,8 +86,7 @@ static _Atomic(uint64_t) *range_of(uint8_t *fde)
 	return (_Atomic(uint64_t) *)(void *)(fde + FDE_RANGE_AT);
 }
 
-/* A shape that is not registered still has a well-formed CIE: a reader steps over it by its
- * length. */
+/* A shape that is not registered has a well-formed CIE, too: readers step over it. */
 void ch__eh_frame_cie(uint8_t *cie, const struct ch__frame_shape *shape)
 {
 	put32(cie, CH__CIE_BYTES - 4);

@@ -113,7 +113,6 @@ static bool read_cie(const uint8_t *record, uint32_t bytes, struct ch__eh_frame_
 	fde->facts_bytes = (uint32_t)(c.at - fde->facts);
 	fde->initial = c.at;
 	fde->initial_bytes = (uint32_t)(c.end - c.at);
-	fde->has_data = *letter == 'z';
 	fde->encoding = 0; /* of its pcs */
 	if (*letter == 0)
 		return !c.is_over;
@@ -163,7 +162,7 @@ static bool read_fde(const uint8_t *section, const uint8_t *record, uint32_t byt
 	fde->low = first;
 	fde->bytes = value_of(record + 8 + size, encoding & 0x07);
 	struct cursor c = {record + 8 + (size_t)2 * size, record + bytes, false};
-	uint64_t data = fde->has_data ? take_leb128(&c) : 0;
+	uint64_t data = *fde->letters ? take_leb128(&c) : 0;
 	if (data > (size_t)(c.end - c.at))
 		return false;
 	fde->record = record;

@@ -77,12 +77,16 @@ struct ch__sinks_config {
 		     void *arg);
 };
 
+/* Of what libgcc keeps of a section, private: six or seven up to GCC 14. The memory is ours, so
+ * telling cannot fail. */
+enum { CH__OBJECT_WORDS = 16 };
+
 /* The unwind table of one block: a whole .eh_frame section of the VM's, told beside the pages'.
  * Its code lies in chunks of which no page is ever live. */
 struct ch__own {
 	struct ch__own *next, *prev; /* [sinks] live ones */
 	const uint8_t *section;      /* [sinks] NULL while dead */
-	uintptr_t object[16];        /* what an unwinder keeps of it: telling cannot fail */
+	uintptr_t object[CH__OBJECT_WORDS];  /* libgcc's */
 	struct ch__nongnu_object *libunwind; /* what libunwind has; NULL: it was not told */
 };
 

@@ -3,21 +3,18 @@
  * backtraces pass through code. It tells whole pages, or slots, never blocks, and writes no CFI
  * itself (eh_frame.c does).
  *
- * One section a chunk is registered on the first use of the chunk and stays registered, because an
- * unwinder may be inside it at any time: libgcc before 13 searches sections one after the other, so
- * there must be few; libgcc from 13 on frees a section's node under readers. Pages come and go by
- * one store in the section. Only chunk_gone and destroy deregister: then nothing of the chunk is on
- * any stack. The sections of two chunks have disjoint ranges, because libgcc stops at the first
- * whose range may hold the pc; every page of a span has its own live FDE (eh_frame.c says why), so
- * a span may cross chunks.
+ * One section a chunk is registered on the first use of the chunk: libgcc before 13 searches
+ * sections one after the other, so there must be few; later ones free a section's node under
+ * readers. Pages come and go by one store in the section. Only chunk_gone and destroy deregister:
+ * then nothing of the chunk is on any stack. The sections of two chunks have disjoint ranges,
+ * because libgcc stops at the first whose range may hold the pc; a span may cross chunks.
  *
- * A chunk of slots has sections in its stead that cover a part of it each: their FDEs, one a slot,
- * all exist from the start, so that a small user pays for 256 KiB of slots, and a pool full of
- * slots is still a few hundred sections.
+ * A chunk of slots has a section for each 256 KiB in its stead: all FDEs, one a slot, exist from
+ * the start. A small user pays for 256 KiB; a pool full of slots is a few hundred sections.
  *
- * LLVM's libunwind does nothing in __register_frame_info and copies an FDE's range when it is told
- * of it: there FDEs are told one by one. Both may be in one process, and which of them unwinds is
- * decided by the order of libraries, so both are told.
+ * LLVM's libunwind does nothing in __register_frame_info and copies the range of an FDE that it is
+ * told of: there FDEs are told one by one. Both may be in one process, and the order of libraries
+ * decides which of them unwinds: so both are told.
  *
  * A block may bring a section of its own (struct ch__own): one more object, registered before the
  * block is reachable and deregistered when it is freed.
@@ -30,9 +27,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* libgcc's struct object is private: six or seven words up to GCC 14. The memory is ours, so
- * registering cannot fail. */
-enum { OBJECT_WORDS = 16, ROW_BYTES = 256 << 10 };
+enum { ROW_BYTES = 256 << 10 };
 
 extern void __register_frame_info(const void *begin, void *object);
 extern void *__deregister_frame_info(const void *begin);
@@ -41,19 +36,16 @@ extern void __unw_add_dynamic_fde(uintptr_t fde) __attribute__((weak));
 extern void __unw_remove_dynamic_fde(uintptr_t fde) __attribute__((weak));
 
 struct part {
-	uintptr_t object[OBJECT_WORDS];
+	uintptr_t object[CH__OBJECT_WORDS];
 	struct ch__eh_place place;
-	size_t bytes; /* of the allocation */
 	_Alignas(16) uint8_t section[];
 };
-_Static_assert(sizeof(((struct ch__own *)0)->object) == OBJECT_WORDS * sizeof(uintptr_t),
-	       "libgcc's object fits");
 
 struct libgcc {
 	const struct ch__sinks_config *config;
 	const struct ch__frame_shape *shapes;
 	size_t row_bytes; /* what a section of slots covers */
-	uint32_t chunk_count, row_count;
+	uint32_t chunk_count, runtime; /* the last part's index */
 	/* Of pages, by chunk; of slots, by row; of the runtime page, one FDE. NULL: not registered.
 	 * Release when it is; pairs with part_at. */
 	_Atomic(struct part *) parts[];
@@ -64,11 +56,6 @@ struct libgcc {
 static struct part *part_at(const struct libgcc *g, uint32_t i)
 {
 	return atomic_load_explicit(&g->parts[i], memory_order_acquire);
-}
-
-static uint32_t runtime_part(const struct libgcc *g)
-{
-	return g->chunk_count + g->row_count;
 }
 
 static struct part *part_of_slot(const struct libgcc *g, uintptr_t exec)
@@ -85,7 +72,6 @@ static struct part *register_part(struct libgcc *g, uint32_t i, const struct ch_
 	if (part || !(part = ch__meta_alloc(g->config->meta, bytes)))
 		return part;
 	part->place = *place;
-	part->bytes = bytes;
 	ch__eh_frame_write(part->section, place, g->shapes);
 	__register_frame_info(part->section, part->object);
 	atomic_store_explicit(&g->parts[i], part, memory_order_release);
@@ -124,7 +110,7 @@ static void deregister_part(struct libgcc *g, uint32_t i)
 	kill_part(part);
 	atomic_store_explicit(&g->parts[i], NULL, memory_order_release);
 	__deregister_frame_info(part->section);
-	ch__meta_free(g->config->meta, part, part->bytes);
+	ch__meta_free(g->config->meta, part, sizeof *part + ch__eh_frame_bytes(&part->place));
 }
 
 /* --- the sink --- */
@@ -139,15 +125,15 @@ static struct libgcc *make_state(const struct ch__sinks_config *config,
 {
 	size_t row = config->chunk_bytes < ROW_BYTES ? config->chunk_bytes : ROW_BYTES;
 	uint32_t chunks = (uint32_t)(config->pool_bytes / config->chunk_bytes);
-	uint32_t rows = (uint32_t)(config->pool_bytes / row);
-	struct libgcc *g = ch__meta_alloc(config->meta, state_bytes(chunks + rows + 1));
+	uint32_t runtime = chunks + (uint32_t)(config->pool_bytes / row);
+	struct libgcc *g = ch__meta_alloc(config->meta, state_bytes(runtime + 1));
 	if (!g)
 		return NULL;
 	g->config = config;
 	g->shapes = shapes;
 	g->row_bytes = row;
 	g->chunk_count = chunks;
-	g->row_count = rows;
+	g->runtime = runtime;
 	return g;
 }
 
@@ -159,7 +145,7 @@ static bool register_runtime(struct libgcc *g)
 	size_t bytes = g->config->runtime_bytes;
 	struct ch__eh_place place = {
 		.exec = g->config->runtime_exec, .page_bytes = bytes, .pages = 1};
-	struct part *part = bytes ? register_part(g, runtime_part(g), &place) : NULL;
+	struct part *part = bytes ? register_part(g, g->runtime, &place) : NULL;
 	if (part)
 		set_live(part, 0, bytes, 0);
 	return part || !bytes;
@@ -178,16 +164,16 @@ static int open_libgcc(const struct ch__sinks_config *config, const struct ch__f
 static void close_libgcc(void *state)
 {
 	struct libgcc *g = state;
-	for (uint32_t i = 0; i < runtime_part(g); i++)
+	for (uint32_t i = 0; i < g->runtime; i++)
 		kill_part(part_at(g, i));
 }
 
 static void destroy_libgcc(void *state)
 {
 	struct libgcc *g = state;
-	for (uint32_t i = 0; i <= runtime_part(g); i++)
+	for (uint32_t i = 0; i <= g->runtime; i++)
 		deregister_part(g, i);
-	ch__meta_free(g->config->meta, g, state_bytes(runtime_part(g) + 1));
+	ch__meta_free(g->config->meta, g, state_bytes(g->runtime + 1));
 }
 
 /* --- pages --- */
@@ -299,7 +285,7 @@ static void deregister_own(void *state, struct ch__own *own)
 static void write_shape(void *state, uint8_t frame)
 {
 	struct libgcc *g = state;
-	for (uint32_t i = 0; i <= runtime_part(g); i++)
+	for (uint32_t i = 0; i <= g->runtime; i++)
 		if (part_at(g, i))
 			ch__eh_frame_shape(part_at(g, i)->section, frame, &g->shapes[frame]);
 }

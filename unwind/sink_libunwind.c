@@ -7,7 +7,7 @@
  *
  * A chunk has one object, from its first use until the heap goes; pages come and go by one store in
  * the chunk's section. libunwind remembers how frames of a pc are laid out, so each withdrawal ends
- * in a flush. What no flush reaches is the memory of unw_backtrace, one for each thread: it may know
+ * in a flush. A flush does not reach the memory of unw_backtrace, one for each thread: it may know
  * the frame of an address that another frame shape has had. Blocks that keep the frame pointer have
  * one shape.
  *

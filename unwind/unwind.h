@@ -18,7 +18,6 @@ struct ch__eh_frame_fde {
 	const uint8_t *facts, *initial, *program;
 	uint32_t facts_bytes, initial_bytes, data_bytes, program_bytes;
 	uint8_t version, encoding;
-	bool has_data;
 };
 /* The FDE that an unwinder found in the linked image; false: in a form that is not judged. */
 bool ch__eh_frame_of_image(const uint8_t *record, struct ch__eh_frame_fde *);

@@ -2,10 +2,9 @@
  * heap.h: the heap: all its fields, of which each file minds some. Internal to codeheap/ and
  * invalidate/.
  *
- * The order of locks is os/ranks.h's, which watches it.
- * Waiting for the heap's locks and for those left of them is a park (I9); the others are held for a
- * bounded time and never while stopped by a poll. A region (I1) takes no lock but a page's busy,
- * calls no OS but to publish, and does not nest.
+ * The order of locks is os/ranks.h's, which watches it. Waiting for the heap's locks and for those
+ * left of them is a park (I9); the others are held for a bounded time and never while stopped by a
+ * poll.
  *
  * Field tags: [const] set at create, [heap] [registry] [records] under that lock, [own] its
  * thread only, [region] changed in a region only and read by marking, [atomic: ...] with the
@@ -66,9 +65,7 @@ struct ch_heap {
 	bool is_codeless; /* a child of fork without a copy: no block lives [const] */
 	int process;      /* whose memory this is [const] */
 	uint32_t id;                 /* of handles [const] */
-	/* Of its records, behind all of the heaps that had the id before; a multiple of CH__LIVES
-	 * [const] */
-	uint32_t first_generation;
+	uint32_t first_generation; /* a multiple of CH__LIVES (ch__heaps_leave_id) [const] */
 	struct ch_heap *left_next;   /* destroyed and read yet (heaps.c) [ch__heaps_lock] */
 	_Atomic(uint32_t) epoch;     /* marks of this cycle have this value [frozen] */
 	_Atomic(uint32_t) completed; /* R2: epoch of the last full cycle [frozen] */

@@ -7,8 +7,8 @@ _Atomic(struct ch_heap *) ch__heaps[CH__HEAPS_MAX + 1];
 struct ch__lock ch__heaps_lock;
 struct ch_heap *ch__heaps_left;
 
-/* First generations of the next heaps that have these places: no handle of a heap that is gone
- * leads to a record of one that comes. */
+/* First generations of the records of the next heaps that have these places: no handle of a heap
+ * that is gone leads to a record of one that comes. */
 static uint32_t first_generations[CH__HEAPS_MAX + 1] CH_GUARDED_BY(ch__heaps_lock);
 
 bool ch__heaps_choose_id(struct ch_heap *heap)

@@ -11,13 +11,6 @@ __attribute__((noinline)) struct ch__thread *ch__thread_now(const struct ch_heap
 	return ch__thread_self(heap);
 }
 
-#if CH_CHECK >= 2
-__attribute__((noinline)) bool ch__thread_is_here(const struct ch__thread *thread)
-{
-	return thread == &thread->heap->guest || thread == ch__thread_self(thread->heap);
-}
-#endif
-
 /* --- locks --- */
 
 /* The holder may be a cycle that waits for this thread to stop (I9). */

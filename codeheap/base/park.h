@@ -38,9 +38,6 @@ void ch__heap_take_back(struct ch_heap *);
  * same throughout a function. */
 struct ch__thread *ch__thread_now(const struct ch_heap *);
 
-/* In checked builds only: the calling thread has this record. */
-bool ch__thread_is_here(const struct ch__thread *);
-
 /* Takes a lock that may be held for long: waiting is a park. False: it was not free before
  * until_ns, where that is not 0. */
 bool ch__lock_wait_parked(struct ch__lock *, uint64_t until_ns) CH_EXCLUDES(CH__STANDING);

@@ -15,7 +15,7 @@ static inline void ch__region_enter(struct ch__thread *thread) CH_ACQUIRES(ch__r
 	CH_ASSERT(CH_CHECK < 2 || !atomic_load_explicit(&thread->inside, memory_order_relaxed),
 		  "a region within a region: a call was left by longjmp or cancellation, or "
 		  "made in a signal handler");
-	CH_ASSERT(CH_CHECK < 2 || ch__thread_is_here(thread),
+	CH_ASSERT(CH_CHECK < 2 || thread == &heap->guest || thread == ch__thread_now(heap),
 		  "a region of another thread: a callback left its stack to this one");
 	for (;;) {
 		ch__rank_note(CH__RANK_REGION, true);
