@@ -119,8 +119,7 @@ void ch__nongnu_give(struct ch__nongnu_object **given, uint32_t count)
 	ch__nongnu_unlock();
 }
 
-/* Walks read start and then end, and the object may be filled between the two: then no pc lies
- * behind the start that was read. */
+/* Walks read start, then end. Of an object that is filled in between no pc is behind the start. */
 void ch__nongnu_empty(struct ch__nongnu_object *object)
 {
 	__atomic_store_n(&object->end, 0, __ATOMIC_RELEASE);
@@ -139,16 +138,14 @@ void ch__nongnu_fill(struct ch__nongnu_object *object, uintptr_t start, uintptr_
 	object->segment = segment;
 	object->table_words = entries * sizeof *table / sizeof(uintptr_t);
 	object->table = (uintptr_t)table;
-	/* Walks have no fence: the range is the last thing that becomes true of an object, and the
-	 * code in it is reached after that. */
+	/* Walks have no fence: the range becomes true last, and its code is reached after that. */
 	__atomic_store_n(&object->end, end, __ATOMIC_RELEASE);
 	if (!object->is_added)
 		ch__nongnu.add(object);
 	object->is_added = true;
 }
 
-/* A flush also unmaps what libunwind loaded of files' .debug_frame, without a lock of its own: two
- * heaps must not do it at once. */
+/* Under the lock: a flush unmaps, without one of its own, what libunwind loaded of .debug_frame. */
 void ch__nongnu_flush(void)
 {
 	ch__nongnu_lock();

@@ -54,8 +54,7 @@ struct ch__nongnu {
 extern struct ch__nongnu ch__nongnu;
 /* False: the process has no libunwind, or not all of it. */
 bool ch__nongnu_find(void);
-/* Whether it understands objects as they are laid out here. The object is any that covers nothing;
- * errno says why not. */
+/* Whether it reads objects as laid out here, shown by one that covers nothing; else errno. */
 bool ch__nongnu_understands(struct ch__nongnu_object *);
 /* It forgets what it remembers of frames; it reads the tables anew. */
 void ch__nongnu_flush(void);

@@ -77,8 +77,7 @@ struct ch__sinks_config {
 		     void *arg);
 };
 
-/* Of what libgcc keeps of a section, private: six or seven up to GCC 14. The memory is ours, so
- * telling cannot fail. */
+/* What libgcc keeps of a section, in our memory: six or seven words up to GCC 14. */
 enum { CH__OBJECT_WORDS = 16 };
 
 /* The unwind table of one block: a whole .eh_frame section of the VM's, told beside the pages'.
@@ -86,7 +85,7 @@ enum { CH__OBJECT_WORDS = 16 };
 struct ch__own {
 	struct ch__own *next, *prev; /* [sinks] live ones */
 	const uint8_t *section;      /* [sinks] NULL while dead */
-	uintptr_t object[CH__OBJECT_WORDS];  /* libgcc's */
+	uintptr_t object[CH__OBJECT_WORDS];  /* libgcc's: telling cannot fail */
 	struct ch__nongnu_object *libunwind; /* what libunwind has; NULL: it was not told */
 };
 

@@ -137,9 +137,8 @@ static struct libgcc *make_state(const struct ch__sinks_config *config,
 	return g;
 }
 
-/* The runtime page holds jumps and a trampoline, and nothing returns into it; whoever asks about a
- * pc in it (a sampler) gets the caller of the block that jumped there, because they leave the frame
- * pointer alone. */
+/* Nothing returns into the runtime page, which has jumps and a trampoline. A sampler gets the
+ * caller of the block that jumped there: they leave the frame pointer alone. */
 static bool register_runtime(struct libgcc *g)
 {
 	size_t bytes = g->config->runtime_bytes;

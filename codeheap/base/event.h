@@ -33,8 +33,7 @@ enum { CH__EVENTS_KEPT = 64 };
 
 /* Any thread, under any lock, in a signal handler too. */
 void ch__event_note(const struct ch_heap *, enum ch__event, uint64_t value); /* to 2^32 - 1 */
-/* One line, ended: the event that came `age` events before the last. Its bytes; 0: there is none,
- * or it is written over meanwhile. Signal-safe. */
+/* The line of the event `age` events before the last; its bytes, 0: none is left. Signal-safe. */
 enum { CH__EVENT_TEXT_BYTES = 128 };
 size_t ch__event_text(unsigned age, char text[CH__EVENT_TEXT_BYTES]);
 

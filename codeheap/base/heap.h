@@ -110,8 +110,7 @@ struct ch_heap {
 	uint32_t sweep_cursor;           /* next block to look at [sweep] */
 	uint32_t cycle_number;           /* [frozen] */
 	_Atomic(uint64_t) core_syncs; /* that were completed */
-	/* Counted before each: one that began earlier may have passed a core before what happened
-	 * since. */
+	/* Counted before each: one begun earlier may have passed a core before what came since. */
 	_Atomic(uint64_t) core_syncs_begun;
 	_Atomic(uint64_t) core_syncs_by_stop; /* of them; each thread serializes itself after it */
 	CH_BY_HEAP uint32_t quarantine_head, quarantine_tail; /* DEAD blocks, FIFO */

@@ -150,8 +150,7 @@ void ch__listeners_fork_child(struct ch_heap *heap)
 	TELL(heap, fork_child, l_);
 }
 
-/* No handler of a fork finds one of them half gone: the three of them see the same list, under the
- * registry lock. A listener may free itself. */
+/* Under the registry lock: no handler of a fork finds some of them gone. One may free itself. */
 void ch__listeners_end(struct ch_heap *heap)
 {
 	ch__registry_lock(heap);

@@ -63,8 +63,7 @@ struct ch__moves ch__branch_moves = {
 	},
 };
 
-/* An entry of either kind and a patch point: open, then shut for ever; index is the place in the
- * pool. */
+/* An entry of either kind and a patch point; index is the place in the pool. */
 struct ch__moves ch__gate_moves = {
 	.noun = "gate",
 	.states = {"OPEN", "SHUT"},

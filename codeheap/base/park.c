@@ -101,8 +101,7 @@ static void park_away(const struct ch__arch_saved *saved)
 	park_with(saved, true);
 }
 
-/* Both return while the thread stays parked, so what they published must be their caller's
- * registers. */
+/* Both return parked: what they published must be their caller's registers. */
 __attribute__((noinline)) void ch_thread_park(void)
 {
 	/* Who waits for a lock that is held for a bounded time only is not parked (heap.h). */
@@ -116,8 +115,7 @@ __attribute__((noinline)) void ch__thread_park_here(void)
 	ch__arch_with_registers(ch__threads_park);
 }
 
-/* Lets the records run that are parked once. Where a heap is stopped, its record is returned, and
- * it and those before it are as they were. */
+/* Lets the records run that are parked once; or none, and returns that of a stopped heap. */
 static struct ch__thread *run_parked(void)
 {
 	for (struct ch__thread *t = ch__thread_list; t; t = t->next_of_thread) {
@@ -139,8 +137,7 @@ static struct ch__thread *run_parked(void)
 	return NULL;
 }
 
-/* All at once or none: who waits for one heap stays parked to the others, whose cycles may be what
- * the thread waits for (I9). */
+/* All at once or none: the cycles of the other heaps may be what the thread waits for (I9). */
 void ch_thread_unpark(void)
 {
 	struct ch__thread *stopped;

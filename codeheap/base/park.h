@@ -28,18 +28,15 @@ static inline bool ch__is_marking(void)
 	return CH_UNLIKELY(ch__marking != 0);
 }
 
-/* Between the two code of the VM runs in the thread that has the heap lock: each call that would
- * wait for it gives CH_E_STATE. */
+/* Between the two the VM runs under the heap lock: calls that would wait for it give CH_E_STATE. */
 void ch__heap_lend(struct ch_heap *);
 void ch__heap_take_back(struct ch_heap *);
 
-/* Callbacks may leave their stack to another thread, which goes on there: what comes after one asks
- * anew which thread it is. A function of its own, not inlined: a compiler takes the thread for the
- * same throughout a function. */
+/* Asked anew after each callback, which may leave its stack to another thread (I14). Not inlined: a
+ * compiler takes the thread for the same throughout a function. */
 struct ch__thread *ch__thread_now(const struct ch_heap *);
 
-/* Takes a lock that may be held for long: waiting is a park. False: it was not free before
- * until_ns, where that is not 0. */
+/* Waiting is a park. False: the lock was not free before until_ns, where that is not 0. */
 bool ch__lock_wait_parked(struct ch__lock *, uint64_t until_ns) CH_EXCLUDES(CH__STANDING);
 static inline bool ch__lock_parking_until(struct ch__lock *lock, enum ch__rank rank,
 					  uint64_t until_ns)
@@ -137,8 +134,7 @@ static inline __attribute__((always_inline)) void ch__thread_publish_self(struct
 	ch__arch_save_registers(&saved);
 	ch__thread_publish_saved(thread, &saved);
 }
-/* Around a cycle, every attachment of the calling thread; saved are the registers of the function
- * that calls this and ch_thread_unpark. */
+/* Parks every attachment of the calling thread; saved are its registers until ch_thread_unpark. */
 void ch__threads_park(const struct ch__arch_saved *saved);
 
 /* What the caller holds, for CH_MOVE. */

@@ -69,11 +69,9 @@ void ch__table_begin_at(struct ch__table *, uint32_t generation, size_t generati
 /* How many generations the most used of its records is away from the first. */
 uint32_t ch__table_generations(const struct ch__table *);
 void ch__table_destroy(struct ch__table *);
-/* `count` fresh records in a row (one segment); the first index, 0 when there is no memory. Under
- * records. */
+/* The first of `count` fresh records in a row (one segment); 0: no memory. Under records. */
 uint32_t ch__table_extend(struct ch__table *, struct ch__meta *, uint32_t count);
-/* A record: a free one, a fresh one, or a worn one; 0: there is none, or no memory. Under records,
- * and what the table's lists are under. */
+/* A free record, a fresh or a worn one; 0: no memory. Under records, and the lists' lock. */
 uint32_t ch__table_take(struct ch__table *, struct ch__meta *);
 /* Gives one back that nobody has. Likewise. */
 void ch__table_give(struct ch__table *, uint32_t index, bool is_worn);

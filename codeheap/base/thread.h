@@ -45,8 +45,7 @@ struct ch__site_map {
 	uint8_t *covered, *targets;
 };
 
-/* What a thread shows of itself before it stands still: written by the thread, then its state;
- * read in the stopped world. */
+/* What a thread writes before its state says that it stands still; read in the stopped world. */
 struct ch__shown {
 	uintptr_t sp;
 	bool may_end; /* the VM parked it: it may end so, and its stack go while it is scanned */
@@ -111,8 +110,7 @@ struct ch_vm {
 	CH_BY_HEAP struct ch_vm *next_free; /* of those that may be used again */
 };
 
-/* An owner that had the vm is gone. When it was the last one of a vm that is detached, the record
- * may be used again. */
+/* An owner of the vm is gone; behind the last one the record of a detached vm is used again. */
 void ch__vm_owner_gone(struct ch_vm *) CH_REQUIRES(ch__role_heap);
 /* The vm is detached from here on. */
 void ch__vm_leave(struct ch_vm *) CH_REQUIRES(ch__role_heap);

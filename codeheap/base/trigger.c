@@ -12,8 +12,7 @@ enum {
 	POOL_WANTED_QUARTERS = 3,
 	DOUBLINGS_MAX = 6,
 	FLOOR_DOUBLINGS_MAX = 4,
-	/* When a full pool asks again: this part of it changed, or so many times the length of the
-	 * last cycle has passed since its end. */
+	/* A full pool asks again after this part changed, or so many lengths of the last cycle. */
 	WORTH_PART = 10,
 	WORTH_PAUSES = 8,
 };
@@ -60,8 +59,7 @@ void ch__trigger_opened(struct ch_heap *heap, uint32_t bytes)
 							 memory_order_relaxed);
 	bool is_crowded =
 		committed_bytes(heap) * 4 > (uint64_t)heap->pool->pool_bytes * POOL_WANTED_QUARTERS;
-	/* A crowded pool asks as soon as a sixteenth of it was opened since; what a cycle cannot
-	 * free is not asked for again. */
+	/* What a cycle could not free a crowded pool asks for when a sixteenth was opened since. */
 	if (sum > scaled(heap, OPENED_MIN_BYTES, &heap->opened_doublings) ||
 	    (is_crowded && sum > heap->pool->pool_bytes / 16))
 		want(heap);
@@ -129,8 +127,7 @@ void ch__trigger_cycle_ended(struct ch_heap *heap, uint64_t cycle_ns)
 		__atomic_load_n(&heap->counters.blocks_freed, __ATOMIC_RELAXED);
 	heap->bytes_at_cycle = __atomic_load_n(&heap->counters.bytes_freed, __ATOMIC_RELAXED);
 	/* More than a tenth of the time in collections: ask half as often. Only the least values
-	 * back off: a tenth of what is committed keeps the cost of a block that dies the same,
-	 * however many live. */
+	 * back off: a tenth of what is committed keeps the cost of each dead block the same. */
 	if (between && collecting * 10 > between && doublings < FLOOR_DOUBLINGS_MAX)
 		atomic_store(&heap->floor_doublings, doublings + 1);
 	else if (doublings && collecting * 40 < between)

@@ -31,8 +31,7 @@ static inline uint64_t ch__space_now(struct ch_heap *heap)
 /* Bytes went back without a death. */
 static inline void ch__space_returned(struct ch_heap *heap)
 {
-	/* Seq_cst against the opener's count of itself before it looks for room: one of the two
-	 * sees the other. */
+	/* Seq_cst against the opener's count of itself before its look: one sees the other. */
 	if (CH_UNLIKELY(atomic_load(&heap->anyone_wants_space) ||
 			atomic_load(&heap->opens_in_need)))
 		atomic_fetch_add(&heap->space_returns, 1);

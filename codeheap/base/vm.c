@@ -7,8 +7,7 @@
  * uses it afterwards, is more likely told so than believed. */
 enum { VMS_RESTING = 64 };
 
-/* Cycles walk the records, so there are as many as vms were attached at once, those that rest, and
- * those of which an owner is left. */
+/* As many records as vms were attached at once, those that rest, and those with an owner left. */
 static struct ch_vm *take_vm(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 {
 	struct ch_vm *vm = heap->free_vms;
