@@ -179,23 +179,20 @@ static void tell_runtime(struct libunwind *u)
 }
 
 /* From the first byte of the tables, every page is within reach of an offset. */
-static bool is_within_reach(const struct libunwind *u)
-{
-	const struct ch__sinks_config *c = u->config;
-	int64_t first = (int64_t)(c->pool_exec - (uintptr_t)u->memory);
-	int64_t runtime = (int64_t)(c->runtime_exec - (uintptr_t)u->memory);
-	return first > INT32_MIN && first + (int64_t)c->pool_bytes < INT32_MAX &&
-	       runtime > INT32_MIN && runtime < INT32_MAX && u->memory_bytes < INT32_MAX;
-}
-
 static int take_memory(struct libunwind *u)
 {
+	const struct ch__sinks_config *c = u->config;
 	size_t page = ch__os_page_bytes(), bytes = u->part_bytes * (u->chunk_count + 1);
 	u->memory_bytes = (bytes + page - 1) & ~(page - 1);
-	u->memory = ch__os_private_near(u->memory_bytes, u->config->pool_exec);
+	u->memory = ch__os_private_near(u->memory_bytes, c->pool_exec);
 	if (!u->memory)
 		return errno;
-	return is_within_reach(u) ? 0 : ENOMEM;
+	int64_t first = (int64_t)(c->pool_exec - (uintptr_t)u->memory);
+	int64_t runtime = (int64_t)(c->runtime_exec - (uintptr_t)u->memory);
+	bool is_within_reach = first > INT32_MIN && first + (int64_t)c->pool_bytes < INT32_MAX &&
+			       runtime > INT32_MIN && runtime < INT32_MAX &&
+			       u->memory_bytes < INT32_MAX;
+	return is_within_reach ? 0 : ENOMEM;
 }
 
 static size_t state_bytes(uint32_t chunks)
@@ -212,7 +209,7 @@ static void free_state(struct libunwind *u)
 }
 
 static int make_state(const struct ch__sinks_config *config, const struct ch__frame_shape *shapes,
-		      struct libunwind **out)
+		      void **state)
 {
 	if (!ch__nongnu_find())
 		return ENOSYS;
@@ -236,22 +233,17 @@ static int make_state(const struct ch__sinks_config *config, const struct ch__fr
 	if (error)
 		free_state(u);
 	else
-		*out = u;
+		*state = u;
 	return error;
 }
 
 static int open_libunwind(const struct ch__sinks_config *config,
 			  const struct ch__frame_shape *shapes, void **state)
 {
-	struct libunwind *u = *state;
-	if (!u) {
-		int error = make_state(config, shapes, &u);
-		if (error)
-			return error;
-		*state = u;
-	}
-	tell_runtime(u);
-	return 0;
+	int error = *state ? 0 : make_state(config, shapes, state);
+	if (!error)
+		tell_runtime(*state);
+	return error;
 }
 
 /* Objects stay registered, with nothing live in them. */
