@@ -20,6 +20,9 @@ bool ch__heaps_choose_id(struct ch_heap *heap)
 		return false;
 	heap->id = id;
 	heap->first_generation = first_generations[id];
+	heap->blocks.first_generation = heap->first_generation;
+	heap->owners.first_generation = heap->first_generation;
+	heap->assumptions.first_generation = heap->first_generation;
 	return true;
 }
 

@@ -8,14 +8,14 @@
 #include "os/os.h"
 
 bool ch__table_create(struct ch__table *table, uint32_t record_bytes, uint32_t link_offset,
-		      uint32_t limit)
+		      uint32_t generation_offset, uint32_t limit)
 {
-	memset(table, 0, sizeof *table);
 	size_t segments = ((size_t)limit >> CH__SEGMENT_LOG2) + 2;
 	table->directory_bytes = segments * sizeof(void *);
 	table->segments = ch__os_private(table->directory_bytes);
 	table->record_bytes = record_bytes;
 	table->link_offset = link_offset;
+	table->generation_offset = generation_offset;
 	table->limit = limit;
 	return table->segments != NULL;
 }
@@ -41,12 +41,6 @@ bool ch__table_back(struct ch__table *table, struct ch__meta *meta, uint32_t ind
 	/* Pairs with the acquire load in ch__table_at. */
 	atomic_store_explicit(slot, segment, memory_order_release);
 	return true;
-}
-
-void ch__table_begin_at(struct ch__table *table, uint32_t generation, size_t generation_offset)
-{
-	table->first_generation = generation;
-	table->generation_offset = (uint32_t)generation_offset;
 }
 
 uint32_t ch__table_generations(const struct ch__table *table)

@@ -46,7 +46,7 @@ struct ch__table {
 	/* Worn ones rest until the table has no other record; likewise FIFO. */
 	uint32_t worn_head, worn_tail;
 	size_t directory_bytes;        /* [const] */
-	/* Of records that nobody has had yet, and where they have it [const] */
+	/* Of records that nobody has had yet, 0: they have none; and where they have it [const] */
 	uint32_t first_generation, generation_offset;
 };
 
@@ -62,10 +62,9 @@ static inline void *ch__table_at(const struct ch__table *table, uint32_t index)
 	return ch__table_at_bytes(table, index, table->record_bytes);
 }
 
+/* Of a zeroed table, whose first_generation may be set. */
 bool ch__table_create(struct ch__table *, uint32_t record_bytes, uint32_t link_offset,
-		      uint32_t limit);
-/* Before the first record. */
-void ch__table_begin_at(struct ch__table *, uint32_t generation, size_t generation_offset);
+		      uint32_t generation_offset, uint32_t limit);
 /* How many generations the most used of its records is away from the first. */
 uint32_t ch__table_generations(const struct ch__table *);
 void ch__table_destroy(struct ch__table *);

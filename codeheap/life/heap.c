@@ -115,27 +115,20 @@ static bool create_tables(struct ch_heap *heap)
 	enum { KEPT = 1024 * CH__THREAD_RECORDS };
 	size_t blocks = heap->config.pool_bytes / CH__GRANULE_BYTES + KEPT;
 	uint32_t limit = blocks < CH__INDEX_MAX ? (uint32_t)blocks : CH__INDEX_MAX;
+	uint32_t deaths = (1u << CH__TOMBSTONES_LOG2) + 2;
 	return ch__table_create(&heap->blocks, sizeof(struct ch__block),
-				offsetof(struct ch__block, free_next), limit) &&
-	       ch__table_create(&heap->branches, sizeof(struct ch__branch), 0, CH__INDEX_MAX) &&
+				offsetof(struct ch__block, free_next),
+				offsetof(struct ch__block, generation), limit) &&
+	       ch__table_create(&heap->branches, sizeof(struct ch__branch), 0, 0, CH__INDEX_MAX) &&
 	       ch__table_create(&heap->owners, sizeof(struct ch__owner),
-				offsetof(struct ch__owner, next_free), CH__INDEX_MAX) &&
+				offsetof(struct ch__owner, next_free),
+				offsetof(struct ch__owner, generation), CH__INDEX_MAX) &&
 	       ch__table_create(&heap->assumptions, sizeof(struct ch__assumption),
-				offsetof(struct ch__assumption, next_free), CH__INDEX_MAX) &&
-	       ch__table_create(&heap->names, CH__NAME_RECORD_BYTES, 0, CH__INDEX_MAX) &&
-	       ch__table_create(&heap->tombstones, sizeof(struct ch__tombstone), 0,
-				(1u << CH__TOMBSTONES_LOG2) + 2) &&
-	       ch__table_create(&heap->epitaphs, sizeof(struct ch__epitaph), 0,
-				(1u << CH__TOMBSTONES_LOG2) + 2);
-}
-
-/* Before the first record is made. */
-static void begin_generations(struct ch_heap *heap)
-{
-	uint32_t first = heap->first_generation;
-	ch__table_begin_at(&heap->blocks, first, offsetof(struct ch__block, generation));
-	ch__table_begin_at(&heap->owners, first, offsetof(struct ch__owner, generation));
-	ch__table_begin_at(&heap->assumptions, first, offsetof(struct ch__assumption, generation));
+				offsetof(struct ch__assumption, next_free),
+				offsetof(struct ch__assumption, generation), CH__INDEX_MAX) &&
+	       ch__table_create(&heap->names, CH__NAME_RECORD_BYTES, 0, 0, CH__INDEX_MAX) &&
+	       ch__table_create(&heap->tombstones, sizeof(struct ch__tombstone), 0, 0, deaths) &&
+	       ch__table_create(&heap->epitaphs, sizeof(struct ch__epitaph), 0, 0, deaths);
 }
 
 static enum ch_status fill_heap(struct ch_heap *heap, unsigned wanted)
@@ -146,7 +139,6 @@ static enum ch_status fill_heap(struct ch_heap *heap, unsigned wanted)
 		return status;
 	if (!create_tables(heap) || !ch__mark_reserve(heap))
 		return CH_E_MEMORY;
-	begin_generations(heap);
 	bool fast_fence = false, core_sync = false;
 	ch__os_membarrier_register(&fast_fence, &core_sync);
 	atomic_store(&heap->fence_in_regions, !fast_fence);

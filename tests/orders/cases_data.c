@@ -19,8 +19,8 @@ static struct ch__table table;
 
 static void begin_table(void)
 {
-	HOLDS(ch__table_create(&table, 64, 0, 4 * CH__SEGMENT_RECORDS));
-	ch__table_begin_at(&table, 3, 8);
+	table = (struct ch__table){.first_generation = 3};
+	HOLDS(ch__table_create(&table, 64, 0, 8, 4 * CH__SEGMENT_RECORDS));
 }
 static void end_table(void)
 {
