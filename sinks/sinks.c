@@ -173,8 +173,6 @@ int ch__sinks_create(const struct ch__sinks_config *config, unsigned wanted, str
 	if (config->chunk_bytes > config->pool_bytes)
 		s->config.chunk_bytes = config->pool_bytes;
 	s->config.frames = s->frames;
-	if (config->chunk_bytes > config->pool_bytes)
-		s->config.chunk_bytes = config->pool_bytes;
 	s->config.each = NULL; /* nothing is published yet */
 	s->page_count = page_count;
 	write_shape(&s->shapes[0], ch__arch_cfi_frame_pointer, sizeof ch__arch_cfi_frame_pointer);
