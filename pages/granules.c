@@ -110,8 +110,10 @@ static uint32_t find_downward(const _Atomic(uint64_t) *words, uint32_t low, uint
 
 /* Hot granules at the lowest place from `low` on, cold ones at the highest above them and below
  * `high`. */
-static bool find_places(const _Atomic(uint64_t) *words, uint32_t low, uint32_t high, uint32_t hot_n,
-			uint32_t cold_n, uint32_t *hot_at, uint32_t *cold_at)
+__attribute__((always_inline)) static inline bool find_places(const _Atomic(uint64_t) *words,
+							      uint32_t low, uint32_t high,
+							      uint32_t hot_n, uint32_t cold_n,
+							      uint32_t *hot_at, uint32_t *cold_at)
 {
 	*hot_at = low;
 	if (hot_n && (hot_n > 64 || low + hot_n > high || !is_clear(words, low, hot_n)))

@@ -316,6 +316,10 @@ static void have_place_taken(const struct pool_rig *rig)
 				   0) == taken);
 			memset(taken, 0x5a, v->guard_bytes);
 			CHECK(!ch__pool_fork_child(rig->pool));
+			/* Nor does its own child, where views that are inherited go first. */
+			rig->pool->inner->views.is_part_inherited = true;
+			CHECK(!ch__pool_fork_prepare(rig->pool, CH__FORK_COPY));
+			CHECK(!ch__pool_fork_child(rig->pool));
 			for (size_t at = 0; at < v->guard_bytes; at++)
 				CHECK_EQ(taken[at], 0x5a);
 			_exit(0);
