@@ -62,9 +62,9 @@ static void fill_gap(struct ch_heap *heap, uint32_t from, uint32_t to)
 		ch__arch_fill_traps(ch__pool_lend(heap->pool, ch__exec(heap, from)), to - from);
 }
 
-/* In a region. Shrinks the block's parts to what is used; returns the bytes given back. A run of
- * pages stays whole, and the block begins where its first page does. */
-static uint32_t shrink(struct ch_heap *heap, struct ch__block *block, const struct ch_code *code)
+/* Shrinks the block's parts to what is used. A run of pages stays whole, and the block begins where
+ * its first page does. */
+static void shrink(struct ch_heap *heap, struct ch__block *block, const struct ch_code *code)
 	CH_REQUIRES(ch__role_region)
 {
 	uint32_t hot = block->hot_offset, hot_bytes = ch__hot_bytes(block);
@@ -73,15 +73,12 @@ static uint32_t shrink(struct ch_heap *heap, struct ch__block *block, const stru
 	if (block->flags & CH__FLAG_SPAN) {
 		fill_gap(heap, room, room + code->used_from);
 		fill_gap(heap, hot_end, hot + hot_bytes);
-		return 0;
+		return;
 	}
-	uint32_t given = 0, keep = ch__round_up(hot_end - hot);
+	uint32_t keep = ch__round_up(hot_end - hot);
 	fill_gap(heap, hot_end, hot + keep);
-	if (keep < hot_bytes) {
-		given += hot_bytes - keep;
-		ch__set16(&block->hot_granules, keep / CH__GRANULE_BYTES);
-		ch__part_cut(heap, hot + keep, hot_bytes - keep);
-	}
+	ch__set16(&block->hot_granules, keep / CH__GRANULE_BYTES);
+	ch__part_cut(heap, hot + keep, hot_bytes - keep);
 	if (code->used_from) {
 		/* The index word moves to just before the first used byte. */
 		uint32_t index = ch__handle_index(code->block.bits);
@@ -90,24 +87,16 @@ static uint32_t shrink(struct ch_heap *heap, struct ch__block *block, const stru
 		ch__set_hot_offset(block, start);
 		ch__set16(&block->hot_granules,
 			  block->hot_granules - code->used_from / CH__GRANULE_BYTES);
-		given += code->used_from;
 		ch__part_cut(heap, hot, code->used_from);
 	}
 	uint32_t cold_bytes = ch__cold_bytes(block);
 	uint32_t cold_end = cold_bytes - (code->cold_bytes - code->cold_used);
 	if (!cold_bytes || cold_end >= cold_bytes)
-		return given;
+		return;
 	uint32_t cold = ch__cold_offset(heap, block), cold_keep = ch__round_up(cold_end);
-	/* The granule's slack belongs to the room that the VM was told of. */
-	if (cold_keep > cold_bytes)
-		cold_keep = cold_bytes;
 	fill_gap(heap, cold + cold_end, cold + cold_keep);
-	if (cold_keep < cold_bytes) {
-		given += cold_bytes - cold_keep;
-		ch__set16(&block->cold_granules, cold_keep / CH__GRANULE_BYTES);
-		ch__part_cut(heap, cold + cold_keep, cold_bytes - cold_keep);
-	}
-	return given;
+	ch__set16(&block->cold_granules, cold_keep / CH__GRANULE_BYTES);
+	ch__part_cut(heap, cold + cold_keep, cold_bytes - cold_keep);
 }
 
 /* Whether what the block relies on is still there: assumptions, and blocks that were OPEN when an
@@ -304,12 +293,14 @@ static void finish_bytes(struct ch_heap *heap, struct ch__thread *self, const st
 	if (use >= CH__SPAN_RODATA)
 		return;
 	ch__region_enter(self);
-	uint32_t given = shrink(heap, block, code);
+	shrink(heap, block, code);
 	if (block->side_list)
 		block->side_list->entry_offset =
 			entry_offset(block, code) + ch__head_bytes(use) - CH__INDEX_WORD_BYTES;
 	ch__region_leave(self);
-	if (given)
+	hot -= ch__hot_bytes(block);
+	cold -= ch__cold_bytes(block);
+	if (hot + cold)
 		ch__space_returned(heap);
 	ch__pool_publish(heap->pool, ch__exec(heap, block->hot_offset), ch__hot_bytes(block));
 	if (block->cold_granules)
@@ -318,9 +309,9 @@ static void finish_bytes(struct ch_heap *heap, struct ch__thread *self, const st
 	if (code->eh_frame)
 		ch__sinks_own_live(heap->sinks, ch__side_own(block->side_list), code->eh_frame);
 	struct ch__counters *counters = &self->counters;
-	CH__COUNT(counters->code_bytes, -(int64_t)(given));
-	CH__COUNT(counters->hot_bytes, -(int64_t)(hot - ch__hot_bytes(block)));
-	CH__COUNT(counters->cold_bytes, -(int64_t)(cold - ch__cold_bytes(block)));
+	CH__COUNT(counters->code_bytes, -(int64_t)(hot + cold));
+	CH__COUNT(counters->hot_bytes, -(int64_t)hot);
+	CH__COUNT(counters->cold_bytes, -(int64_t)cold);
 }
 
 static enum ch_status check_codes(struct ch_heap *heap, struct ch__thread *self,

@@ -92,15 +92,6 @@ static void abort_open(struct ch_heap *heap, struct ch__thread *thread) CH_REQUI
 	}
 }
 
-static void retire_pages(struct ch_heap *heap, struct ch__thread *thread)
-{
-	for (int frame = 0; frame < CH__FRAMES; frame++) {
-		if (thread->open_page[frame])
-			ch__page_retire(heap, thread->open_page[frame] - 1);
-		thread->open_page[frame] = 0;
-	}
-}
-
 static void drop_other_threads(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 {
 	struct ch__thread *self = ch__thread_self(heap);
@@ -111,7 +102,7 @@ static void drop_other_threads(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 		ch__thread_set_state(t, CH__PARKED, memory_order_seq_cst, __func__);
 		abort_open(heap, t);
 		ch__records_flush(heap, t);
-		retire_pages(heap, t);
+		memset(t->open_page, 0, sizeof t->open_page);
 		t->is_attached = false;
 	}
 	if (self)
@@ -133,7 +124,8 @@ static void note_lost_spans(struct ch_heap *heap)
 	}
 }
 
-/* A thread that is gone had taken a page, or a span, and not got so far as to say whose it is. */
+/* Pages that no thread opens blocks in, and spans that a thread which is gone had taken and not got
+ * so far as to say whose they are. */
 static void reclaim_pages(struct ch_heap *heap)
 {
 	struct ch__pool *pool = heap->pool;
@@ -157,8 +149,9 @@ static void lose_code(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 	for (uint32_t i = 1; i < heap->blocks.used; i++)
 		if (ch__block_in_use(heap, i))
 			ch__blocks_kill(heap, &i, 1, CH__DEATH_NO_COPY);
-	if (ch__thread_self(heap))
-		retire_pages(heap, ch__thread_self(heap));
+	struct ch__thread *self = ch__thread_self(heap);
+	if (self)
+		memset(self->open_page, 0, sizeof self->open_page);
 }
 
 /* The parent's locks and its freeze are the child's. */
@@ -184,8 +177,7 @@ static void wake_heap(struct ch_heap *heap)
 		lose_code(heap);
 	drop_other_threads(heap);
 	ch__owners_end_releases(heap);
-	if (has_code)
-		reclaim_pages(heap);
+	reclaim_pages(heap);
 	ch__stats_recount(heap);
 	ch__heap_unlock(heap);
 	ch__sweep_unlock(heap);

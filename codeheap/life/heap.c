@@ -207,8 +207,20 @@ static bool has_room(const struct ch_heap *heap)
 /* A fork waits until the heap is whole, or gone: a child has each heap in its table, and nothing of
  * another one in an unwinder or a debugger, nor the locks of theirs (I16). The handlers are
  * registered before: glibc has a lock for them that a fork holds. */
-static enum ch_status make_heap(struct ch_heap *heap, unsigned wanted)
+static enum ch_status create_heap(const struct ch_config *config, unsigned wanted,
+				  const struct ch__driver *driver, struct ch_heap **out)
 {
+	struct ch__meta *meta = ch__meta_create();
+	struct ch_heap *heap = meta ? ch__meta_alloc(meta, sizeof *heap) : NULL;
+	if (!heap) {
+		if (meta)
+			ch__meta_destroy(meta);
+		return CH_E_MEMORY;
+	}
+	heap->meta = meta;
+	heap->config = *config;
+	if (driver)
+		heap->driver = *driver;
 	enum ch_status status = ch__fork_register() ? CH_OK : CH_E_OS;
 	ch__lock_parking(&ch__heaps_lock, CH__RANK_HEAPS);
 	if (!ch__place_is_read())
@@ -227,6 +239,9 @@ static enum ch_status make_heap(struct ch_heap *heap, unsigned wanted)
 	if (status == CH_OK) {
 		atomic_store(&ch__heaps[heap->id], heap);
 		ch__event_note(heap, CH__EVENT_CREATED, heap->pool->pool_bytes);
+		if (config->panic)
+			ch__panic_set_hook(config->panic);
+		*out = heap;
 	} else {
 		int error = errno;
 		free_heap(heap);
@@ -234,29 +249,6 @@ static enum ch_status make_heap(struct ch_heap *heap, unsigned wanted)
 	}
 	ch__lock_release(&ch__heaps_lock, CH__RANK_HEAPS);
 	return status;
-}
-
-static enum ch_status create_heap(const struct ch_config *config, unsigned wanted,
-				  const struct ch__driver *driver, struct ch_heap **out)
-{
-	struct ch__meta *meta = ch__meta_create();
-	struct ch_heap *heap = meta ? ch__meta_alloc(meta, sizeof *heap) : NULL;
-	if (!heap) {
-		if (meta)
-			ch__meta_destroy(meta);
-		return CH_E_MEMORY;
-	}
-	heap->meta = meta;
-	heap->config = *config;
-	if (driver)
-		heap->driver = *driver;
-	enum ch_status status = make_heap(heap, wanted);
-	if (status != CH_OK)
-		return status;
-	if (config->panic)
-		ch__panic_set_hook(config->panic);
-	*out = heap;
-	return CH_OK;
 }
 
 enum ch_status ch__heap_create(const struct ch_config *in, const struct ch__driver *driver,
@@ -335,7 +327,7 @@ enum ch_status ch_heap_destroy(struct ch_heap *heap)
 	ch__listeners_end(heap);
 	if (heap->driver.destroy)
 		heap->driver.destroy(heap);
-	/* As in make_heap. */
+	/* As in create_heap. */
 	ch__lock_parking(&ch__heaps_lock, CH__RANK_HEAPS);
 	ch__heaps_leave_id(heap);
 	atomic_store(&ch__heaps[heap->id], NULL);
