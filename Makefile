@@ -146,7 +146,7 @@ FORCE:
 
 # What runs once in a heap's life, at a fork or a stop, in a check, before the process dies, or beside a system call, is built
 # to be small: a quarter of such a file is loops unrolled and calls made inline. The sinks that write are not (bench, publish).
-seldom_c := $(wildcard os/linux*.c observe/linux*.c codeheap/look/trap*.c) os/text.c sinks/sinks.c \
+seldom_c := $(wildcard os/linux*.c observe/linux*.c codeheap/look/trap*.c) os/text.c sinks/elf_image.c sinks/sinks.c \
             $(addprefix pages/,in_place.c pool_check.c pool_fork.c valgrind.c views.c views_private.c) \
             $(addprefix unwind/,eh_frame_check.c nongnu.c sink_libunwind.c template_cfi.c) \
             $(addprefix codeheap/base/,listener.c panic.c trigger.c vm.c) \

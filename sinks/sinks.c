@@ -53,13 +53,15 @@ void ch__sinks_unlock(struct ch__sinks *s) CH_UNANALYSED("it makes the role")
 {
 	ch__lock_release(&s->lock, CH__RANK_SINKS);
 }
-static void lock_tool(unsigned i) CH_ACQUIRES(ch__role_file)
+/* Inline in each add and remove, though this file is built to be small. */
+#define HOT static inline __attribute__((always_inline))
+HOT void lock_tool(unsigned i) CH_ACQUIRES(ch__role_file)
 	CH_EXCLUDES(CH__RIGHT_OF_FILE) CH_UNANALYSED("an unwinder needs none")
 {
 	if (table[i]->tool)
 		ch__tool_lock(table[i]->tool);
 }
-static void unlock_tool(unsigned i)
+HOT void unlock_tool(unsigned i)
 	CH_RELEASES(ch__role_file) CH_UNANALYSED("an unwinder needs none")
 {
 	if (table[i]->tool)
@@ -97,9 +99,10 @@ static void *state_of(const struct ch__sinks *s, unsigned i)
 }
 
 /* The state of the sink in slot i, or NULL when it is off. */
-static void *state_if_on(const struct ch__sinks *s, unsigned i)
+HOT void *state_if_on(const struct ch__sinks *s, unsigned i)
 {
-	return ch__sinks_on(s) & (unsigned)table[i]->bit ? state_of(s, i) : NULL;
+	unsigned on = atomic_load_explicit(&s->on, memory_order_relaxed);
+	return on & (unsigned)table[i]->bit ? state_of(s, i) : NULL;
 }
 
 /* Each sink that is on and has the entry. */
@@ -123,19 +126,15 @@ static int error_of(unsigned i, const void *state)
 }
 
 /* With the lock of a tool. False: it has failed, and hears nothing. */
-static bool enter(unsigned i, const struct ch__tool_user *state) CH_ACQUIRES(ch__role_file)
+HOT bool enter(unsigned i, const struct ch__tool_user *state) CH_ACQUIRES(ch__role_file)
 {
 	lock_tool(i);
 	return !table[i]->tool || state->is_on;
 }
 
 /* A sink that fails may be turned off and on before it is looked at: then it has no error. */
-static void leave(struct ch__sinks *s, unsigned i, const void *state, bool ok)
-	CH_RELEASES(ch__role_file)
+static void switch_off_failed(struct ch__sinks *s, unsigned i, const void *state)
 {
-	unlock_tool(i);
-	if (ok)
-		return;
 	ch__sinks_lock(s);
 	lock_tool(i);
 	if (error_of(i, state) != 0)
@@ -574,7 +573,9 @@ void ch__sinks_add(struct ch__sinks *s, const struct ch__sink_range *ranges, siz
 {
 	EACH(s, i, state, add) {
 		bool ok = enter(i, state) && table[i]->add(state, ranges, n, false);
-		leave(s, i, state, ok);
+		unlock_tool(i);
+		if (!ok)
+			switch_off_failed(s, i, state);
 	}
 }
 
@@ -582,7 +583,9 @@ void ch__sinks_remove(struct ch__sinks *s, const struct ch__sink_range *ranges, 
 {
 	EACH(s, i, state, remove) {
 		bool ok = enter(i, state) && table[i]->remove(state, ranges, n);
-		leave(s, i, state, ok);
+		unlock_tool(i);
+		if (!ok)
+			switch_off_failed(s, i, state);
 	}
 }
 
@@ -590,7 +593,9 @@ void ch__sinks_flush(struct ch__sinks *s, enum ch__flush how)
 {
 	EACH(s, i, state, flush) {
 		bool ok = enter(i, state) && table[i]->flush(state, how);
-		leave(s, i, state, ok);
+		unlock_tool(i);
+		if (!ok)
+			switch_off_failed(s, i, state);
 	}
 }
 

@@ -88,22 +88,10 @@ bool ch__tool_write(struct ch__tool *tool)
 	return ch__tool_flush(tool);
 }
 
-char *ch__tool_room(struct ch__tool *tool, size_t bytes)
+void ch__tool_put_long(struct ch__tool *tool, const void *bytes, size_t n)
 {
-	if (bytes > CH__TOOL_BUFFER_BYTES - tool->used)
-		ch__tool_flush(tool);
-	return tool->buffer + tool->used;
-}
-
-void ch__tool_put(struct ch__tool *tool, const void *bytes, size_t n)
-{
-	char *room = ch__tool_room(tool, n);
-	if (n > CH__TOOL_BUFFER_BYTES) { /* code of a span: from where it lies */
-		write_through(tool, bytes, n);
-		return;
-	}
-	memcpy(room, bytes, n);
-	tool->used += n;
+	ch__tool_flush(tool);
+	write_through(tool, bytes, n);
 }
 
 void ch__tool_close(struct ch__tool *tool)

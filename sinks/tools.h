@@ -6,6 +6,8 @@
 
 #include "unwind/sink.h"
 
+#include <string.h>
+
 /* A page index, or one behind the pool's pages. */
 static inline size_t ch__sink_page(const struct ch__sinks_config *config, uintptr_t exec)
 {
@@ -79,13 +81,28 @@ bool ch__tool_start(struct ch__tool *, const char *folder, const char *otherwise
 /* A file in the same folder under the process's name, empty: what lies there and is no plain file
  * of ours is refused. False: tool->error. */
 bool ch__tool_create(struct ch__tool *) CH_REQUIRES(ch__role_file);
-/* Room in the buffer, for at most CH__TOOL_BUFFER_BYTES; what is written there is counted in
- * tool->used. */
-char *ch__tool_room(struct ch__tool *, size_t bytes) CH_REQUIRES(ch__role_file);
-/* Bytes of any length, which go the same way or straight to the file. */
-void ch__tool_put(struct ch__tool *, const void *, size_t bytes) CH_REQUIRES(ch__role_file);
 /* What is in the buffer goes to the file. False: tool->error, also of an earlier write. */
 bool ch__tool_flush(struct ch__tool *) CH_REQUIRES(ch__role_file);
+/* Room in the buffer, for at most CH__TOOL_BUFFER_BYTES; what is written there is counted in
+ * tool->used. */
+static inline char *ch__tool_room(struct ch__tool *tool, size_t bytes) CH_REQUIRES(ch__role_file)
+{
+	if (CH_UNLIKELY(bytes > CH__TOOL_BUFFER_BYTES - tool->used))
+		ch__tool_flush(tool);
+	return tool->buffer + tool->used;
+}
+/* More bytes than the buffer has, as code of a span, go to the file from where they lie. */
+void ch__tool_put_long(struct ch__tool *, const void *, size_t bytes) CH_REQUIRES(ch__role_file);
+static inline void ch__tool_put(struct ch__tool *tool, const void *bytes, size_t n)
+	CH_REQUIRES(ch__role_file)
+{
+	if (n > CH__TOOL_BUFFER_BYTES) {
+		ch__tool_put_long(tool, bytes, n);
+		return;
+	}
+	memcpy(ch__tool_room(tool, n), bytes, n);
+	tool->used += n;
+}
 /* The same to a file that readers find: one that is not at its path has failed. */
 bool ch__tool_write(struct ch__tool *) CH_REQUIRES(ch__role_file);
 /* What waits in the buffer is dropped. */
