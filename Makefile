@@ -178,7 +178,7 @@ $(OBJ)/os/meta_malloc.o: os/meta.c $(OBJ)/flags
 # jemalloc without its C++ operators, and with only the calls of its extended interface visible: linked whole it would
 # take malloc and free away from the program. Its tables of 2 MiB lie in a section of their own, which the linker gives
 # names for beginning and end: they are no roots of a collector (gc_bdw.c).
-jemalloc_names := mallctl mallctlbymib mallctlnametomib mallocx rallocx xallocx sallocx dallocx sdallocx nallocx
+jemalloc_names := malloc_conf_2_conf_harder mallctl mallctlbymib mallctlnametomib mallocx rallocx xallocx sallocx dallocx sdallocx nallocx
 $(OBJ)/jemalloc.o: $(OBJ)/flags
 	@lib="$(if $(sysroot),$(CURDIR)/$(sysroot_lib)/libjemalloc_pic.a,$$($(CC) -print-file-name=libjemalloc_pic.a))"; \
 	 [ -f "$$lib" ] || { echo "libjemalloc_pic.a is missing: install libjemalloc-dev" >&2; exit 2; }; \

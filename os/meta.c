@@ -127,6 +127,12 @@ void ch__meta_fork_child(struct ch__meta *meta)
 
 #include <jemalloc/jemalloc.h>
 
+/* What our copy of jemalloc reads last, behind MALLOC_CONF. Without it a thread's first call makes
+ * a tcache that nobody uses, chooses one of several arenas for it, and dies of that arena's absence
+ * where no memory is left. The first arena is there as soon as any call is answered. */
+extern const char *malloc_conf_2_conf_harder;
+const char *malloc_conf_2_conf_harder = "narenas:1,tcache:false";
+
 struct shard {
 	struct ch__lock lock;
 	int tcache_flags;       /* [lock] */

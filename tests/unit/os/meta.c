@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -165,5 +166,51 @@ TEST(failing_allocation_says_so)
 	CHECK_EQ(errno, ENOMEM);
 	CHECK(!ch__meta_alloc(meta, SIZE_MAX - 4));
 	CHECK_EQ(ch__meta_bytes(meta), 3 * 16);
+	ch__meta_destroy(meta);
+}
+
+struct starved {
+	struct ch__meta *meta;
+	pthread_barrier_t *started, *limited;
+};
+
+static void *allocate_all(void *arg)
+{
+	struct starved *starved = arg;
+	pthread_barrier_wait(starved->started);
+	pthread_barrier_wait(starved->limited);
+	CHECK(!ch__meta_create());
+	for (size_t bytes = 1 << 20; bytes >= 16; bytes /= 2) {
+		while (ch__meta_alloc(starved->meta, bytes))
+			CHECK(ch__meta_bytes(starved->meta) < 256u << 20);
+		CHECK_EQ(errno, ENOMEM);
+	}
+	return NULL;
+}
+
+TEST(threads_whose_first_allocation_finds_no_memory_are_told)
+{
+	const char *sanitizer = getenv("CODEHEAP_TEST_SAN");
+	if (sanitizer && *sanitizer)
+		skip("a sanitizer maps memory for itself");
+	enum { THREADS = 4 };
+	struct ch__meta *meta = ch__meta_create();
+	pthread_barrier_t started, limited;
+	pthread_t threads[THREADS];
+	struct starved starved = {meta, &started, &limited};
+	struct rlimit before, none = {.rlim_cur = 1};
+	CHECK(meta && pthread_barrier_init(&started, NULL, THREADS + 1) == 0);
+	CHECK_EQ(pthread_barrier_init(&limited, NULL, THREADS + 1), 0);
+	CHECK_EQ(getrlimit(RLIMIT_AS, &before), 0);
+	none.rlim_max = before.rlim_max;
+	for (unsigned i = 0; i < THREADS; i++)
+		CHECK_EQ(pthread_create(&threads[i], NULL, allocate_all, &starved), 0);
+	pthread_barrier_wait(&started);
+	CHECK_EQ(setrlimit(RLIMIT_AS, &none), 0);
+	pthread_barrier_wait(&limited);
+	for (unsigned i = 0; i < THREADS; i++)
+		CHECK_EQ(pthread_join(threads[i], NULL), 0);
+	CHECK_EQ(setrlimit(RLIMIT_AS, &before), 0);
+	CHECK(ch__meta_alloc(meta, 1 << 20));
 	ch__meta_destroy(meta);
 }
