@@ -224,7 +224,7 @@ export GC SAN ALLOC CROSS CC SETUP DEBUG
 include mk/hosts.mk mk/install.mk mk/tests.mk mk/ci.mk mk/help.mk
 
 # ---- targets -------------------------------------------------------------------------------------------------------
-.PHONY: all libs check check-timed steady test-needs run-check hostile run-hostile demo run-demo stress run-stress bench run-bench bench-compare lint run-lint measure \
+.PHONY: all libs check check-timed steady test-needs run-check hostile run-hostile demo demo-needs stress run-stress bench run-bench bench-compare lint run-lint measure \
         coverage run-coverage test-index run-test-index tests-of breaks run-breaks \
         fuzz run-fuzz tidy model orders run-orders mutants run-mutants install uninstall dist clean help vars ci programs
 sub = $(MAKE) --no-print-directory

@@ -10,7 +10,7 @@ help:
 #help make steady         `make check` RUNS=5 times beside LOAD=4 endless loops, what failed and what was unsteady
 #help make check TIER=core  unit, API and adversary cases                                            60 s
 #help make hostile        the core tier in processes that have something taken away; WITH=mdwe     < 1000 s
-#help make demo           the report: programs, churn, invalidation, adversary, trap, heap.svg   < 120 s
+#help make demo           each promise attacked; half a million procedures beside others; build/demo/index.html
 #help make stress         random API programs against a model, Scheme against its interpreter; SECONDS=60 SEED=1
 #help make fuzz           bytes as programs over the interface against a model, by libFuzzer; SECONDS=60
 #help make bench          figures beside their peers, written to build/bench.json                 < 210 s

@@ -36,9 +36,9 @@ outside_hosts := $(patsubst hosts/%/Makefile,%,$(wildcard hosts/*/Makefile))
 programs: $(examples) $(user_tools) $(scheme) $(demos) $(stress) $(bench)
 demo:
 	@tools/setup.sh demo
-	+@$(sub) run-demo
-run-demo: $(libs) $(bdw_libs) $(examples) $(scheme) $(demos)
-	@mkdir -p $(BUILD)/demo && CODEHEAP_BUILD=$(BUILD) hosts/demo/demo.sh
+	+@tools/counted.sh building $(sub) demo-needs
+	@CODEHEAP_BUILD=$(BUILD) hosts/demo/demo.py
+demo-needs: $(libs) $(bdw_libs) $(examples) $(scheme) $(demos)
 
 stress:
 	@tools/setup.sh stress

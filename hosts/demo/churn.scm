@@ -1,5 +1,5 @@
-; CHURN times: define a procedure by eval and call it. Says how much memory of the process is resident after 10,000 and at
-; the end, and what the code heap counted.
+; CHURN times: define a procedure by eval and call it. At each fiftieth of it says how much memory of the process is
+; resident, and what the code heap counted.
 (define n (string->number (get-environment-variable "CHURN")))
 (define env (interaction-environment))
 (define form '(define (test) 1))
@@ -15,8 +15,12 @@
             ((starts-with? line "VmRSS:") (display when) (display line) (newline))
             (else (loop (read-line status)))))
     (close-input-port status)))
-(churn 0 10000)
-(say-resident "early ")
-(churn 10000 n)
-(say-resident "late ")
-(write (code-stats)) (newline)
+(define (fiftieth i) (quotient (* i n) 50))
+(define (go i)
+  (if (< i 50)
+      (begin
+        (churn (fiftieth i) (fiftieth (+ i 1)))
+        (say-resident (string-append "at " (number->string (fiftieth (+ i 1))) " "))
+        (write (code-stats)) (newline)
+        (go (+ i 1)))))
+(go 0)

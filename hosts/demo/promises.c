@@ -148,17 +148,19 @@ int main(void)
 	steady_entry = code.exec;
 	churn();
 	int wx = count_wx_mappings(), threads = count_threads();
-	snprintf(detail, sizeof detail, "%d mappings are writable and executable; PR_SET_MDWE %s",
-		 wx, is_denied ? "was on" : "is not known to this kernel");
+	snprintf(detail, sizeof detail,
+		 "made %d procedures with PR_SET_MDWE %s: %d writable and executable mappings",
+		 ROUNDS, is_denied ? "on" : "unknown to this kernel", wx);
 	say("P3", wx == 0, detail);
 	snprintf(detail, sizeof detail,
-		 "%d look-ups from a signal handler while %d procedures came and went, "
-		 "%d wrong",
+		 "looked up an address %d times in a signal handler while %d procedures "
+		 "came and went: %d wrong",
 		 (int)looked_up, ROUNDS, (int)looked_up_wrong);
 	say("P6", looked_up > 0 && looked_up_wrong == 0, detail);
-	say("P9", fork_isolates(), "the child freed and made code, the parent's ran on");
-	snprintf(detail, sizeof detail, "%d thread in the process after %d procedures", threads,
-		 ROUNDS);
+	say("P9", fork_isolates(),
+	    "forked, freed and made code in the child: the parent's ran on");
+	snprintf(detail, sizeof detail, "counted the threads after %d procedures: %d", ROUNDS,
+		 threads);
 	say("P10", threads == 1, detail);
 	return 0;
 }

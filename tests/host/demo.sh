@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # What `make demo` shows, as tests: the heap's picture holds the heap's own numbers, the adversary runs to its end, the
-# chain and the short promises keep their word. Without arguments it lists its cases, with a name it runs one.
+# chain and the short promises keep their word, and the page that colleagues are shown is whole. Without arguments it lists its cases, with a name it runs one.
 set -u
 build=${CODEHEAP_BUILD:-build}
 # Behind the words of an emulator, where the programs are another machine's.
@@ -9,6 +9,7 @@ read -ra run <<<"${CODEHEAP_TEST_EMULATOR:-}"
 if [ $# = 0 ]; then
   printf '%s\n' "demo_picture_holds_the_statistics 60 0 -" "demo_adversary_runs_to_its_end 60 0 -" \
     "demo_chain_keeps_its_promises 60 0 -" "demo_short_promises_are_kept 60 0 alone"
+  [ -n "${CODEHEAP_TEST_EMULATOR:-}" ] || echo "demo_page_is_whole_in_a_browser 300 0 -"
   exit 0
 fi
 out=$(mktemp -d) || exit 1
@@ -44,11 +45,27 @@ for numbers, g in zip((before, after), panels):
 PYTHON
 }
 
+page() {
+  for tool in chromedriver chromium; do
+    command -v $tool >/dev/null || { echo "skip: there is no $tool"; exit 77; }
+  done
+  # A build whose folder is the case's own, so that a demo beside it is left alone.
+  ln -s "$(realpath "$build")"/{scheme,examples} "$out" && mkdir "$out/demo" && ln -s "$(realpath "$build")"/demo/{chain,promises} "$out/demo" || return 1
+  CODEHEAP_BUILD=$out CODEHEAP_DEMO_TIMES=25000 CODEHEAP_DEMO_PEERS=0 hosts/demo/demo.py >"$out/said" || { cat "$out/said"; return 1; }
+  tail -n 1 "$out/said" | grep -qx '10 of 10 promises kept' || { cat "$out/said"; return 1; }
+  python3 tests/host/demo_page.py "$out/demo" || return 1
+  # What is broken is said, and the exit code says it.
+  printf '#!/bin/sh\necho "chain verdict: BROKEN"\n' >"$out/chain" && chmod +x "$out/chain" && mv -f "$out/chain" "$out/demo/chain" || return 1
+  ! CODEHEAP_BUILD=$out CODEHEAP_DEMO_TIMES=1000 CODEHEAP_DEMO_PEERS=0 hosts/demo/demo.py >"$out/said" || { cat "$out/said"; return 1; }
+  grep -q '^P2 *BROKEN' "$out/said" && grep -q '^P4 *BROKEN' "$out/said" && tail -n 1 "$out/said" | grep -q '^[67] of 10'
+}
+
 case $1 in
   demo_picture_holds_the_statistics) picture ;;
   demo_adversary_runs_to_its_end)
     "${run[@]}" "$build/scheme" --jit hosts/demo/adversary.scm </dev/null | diff - hosts/demo/adversary.out ;;
   demo_chain_keeps_its_promises) "${run[@]}" "$build/demo/chain" ;;
   demo_short_promises_are_kept) "${run[@]}" "$build/demo/promises" >"$out/text" && cat "$out/text" && ! grep -q BROKEN "$out/text" ;;
+  demo_page_is_whole_in_a_browser) page ;;
   *) exit 2 ;;
 esac
