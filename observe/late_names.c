@@ -9,7 +9,7 @@
 #include "observe/core.h"
 #include "observe/system.h"
 
-enum { WRITE_AFTER_MS = 5, EXIT_WAIT_MS = 2000, NS_PER_MS = 1000000 };
+enum { WRITE_AFTER_NS = 5000000, EXIT_WAIT_NS = 2000000000 };
 
 enum wish { WISH_NONE, WISH_WRITE, WISH_END };
 
@@ -20,7 +20,6 @@ static struct {
 	_Atomic(uint32_t) wish;
 	_Atomic(uint32_t) has_thread; /* or was refused one, and then the wish stays */
 	_Atomic(uint32_t) is_started; /* release after the start, acquire by who ends it */
-	_Atomic(uint32_t) is_done;    /* futex; release by the thread, acquire by who ends it */
 } late;
 
 static bool change_wish(uint32_t from, enum wish to)
@@ -35,13 +34,11 @@ static void write_late(void *arg)
 	uint32_t wish;
 	while ((wish = atomic_load_explicit(&late.wish, memory_order_acquire)) != WISH_END) {
 		ch__os_futex_wait(&late.wish, wish,
-				  wish == WISH_NONE ? 0 : (uint64_t)WRITE_AFTER_MS * NS_PER_MS);
+				  wish == WISH_NONE ? 0 : WRITE_AFTER_NS);
 		if (wish == WISH_WRITE && change_wish(WISH_WRITE, WISH_NONE) &&
 		    !ch__look_write_names())
 			(void)change_wish(WISH_NONE, WISH_WRITE);
 	}
-	atomic_store_explicit(&late.is_done, 1, memory_order_release);
-	ch__os_futex_wake(&late.is_done);
 }
 
 static void names_wait(void)
@@ -63,7 +60,6 @@ static void forget_thread(void)
 {
 	bool may_start = ch__os_child_may_start_threads();
 	atomic_store(&late.is_started, 0);
-	atomic_store(&late.is_done, 0);
 	atomic_store(&late.has_thread, !may_start);
 	atomic_store(&late.wish, may_start ? WISH_NONE : WISH_WRITE);
 }
@@ -79,13 +75,8 @@ __attribute__((destructor)) static void end_at_exit(void)
 		return;
 	atomic_store_explicit(&late.wish, WISH_END, memory_order_release);
 	ch__os_futex_wake(&late.wish);
-	for (unsigned ms = 0; ms < EXIT_WAIT_MS; ms++) {
-		if (atomic_load_explicit(&late.is_done, memory_order_acquire)) {
-			ch__os_thread_join(&late.thread);
-			return;
-		}
-		ch__os_futex_wait(&late.is_done, 0, NS_PER_MS);
-	}
+	if (ch__os_thread_ends(&late.thread, ch__os_now_ns() + EXIT_WAIT_NS))
+		ch__os_thread_join(&late.thread);
 }
 
 void ch__late_names_come(void)

@@ -17,6 +17,8 @@ static void *run(void *arg)
 	struct ch__os_thread *thread = arg;
 	pthread_setname_np(pthread_self(), "codeheap");
 	thread->run(thread->arg);
+	atomic_store_explicit(&thread->is_done, 1, memory_order_release);
+	ch__os_futex_wake(&thread->is_done);
 	return NULL;
 }
 
@@ -42,6 +44,7 @@ bool ch__os_thread_start(struct ch__os_thread *thread, void (*fn)(void *arg), vo
 		return false;
 	thread->run = fn;
 	thread->arg = arg;
+	atomic_store(&thread->is_done, 0);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	int error = create(thread);
@@ -63,4 +66,15 @@ void ch__os_thread_join(struct ch__os_thread *thread)
 	int cancel = ch__cancel_hold();
 	pthread_join(thread->system, NULL);
 	ch__cancel_allow(cancel);
+}
+
+bool ch__os_thread_ends(struct ch__os_thread *thread, uint64_t until_ns)
+{
+	enum { NS_PER_MS = 1000000 };
+	while (!atomic_load_explicit(&thread->is_done, memory_order_acquire)) {
+		if (ch__os_now_ns() >= until_ns)
+			return false;
+		ch__os_futex_wait(&thread->is_done, 0, NS_PER_MS);
+	}
+	return true;
 }

@@ -52,7 +52,6 @@ struct ch__stats_file {
 	_Atomic(uint32_t) is_due;  /* a child of fork makes its own; exchanged by who does */
 	_Atomic(uint64_t) period_ns; /* between two writes; 0: none, for tests */
 	_Atomic(uint32_t) wish;    /* enum wish, futex; release pairs with the thread's acquire */
-	_Atomic(uint32_t) is_done; /* the thread wrote for the last time; futex, likewise */
 	_Atomic(uint32_t) has_thread; /* release by who started it, acquire by who joins it */
 	struct ch__os_thread thread;
 	uint64_t sequence;
@@ -215,8 +214,9 @@ static void turn_off(struct ch__stats_file *file, int error)
 	file->fd = -1;
 }
 
-static void write_on(struct ch__stats_file *file)
+static void write_on(void *arg)
 {
+	struct ch__stats_file *file = arg;
 	while (atomic_load_explicit(&file->wish, memory_order_acquire) == WISH_NONE) {
 		uint64_t worked = gather(file), from = ch__os_now_ns();
 		if (!ch__os_file_has_name(file->fd) || !write_file(file, CH__STATS_RUNNING)) {
@@ -235,14 +235,6 @@ static void write_on(struct ch__stats_file *file)
 	gather(file);
 	if (!write_file(file, CH__STATS_ENDED))
 		turn_off(file, errno);
-}
-
-static void run(void *arg)
-{
-	struct ch__stats_file *file = arg;
-	write_on(file);
-	atomic_store_explicit(&file->is_done, 1, memory_order_release);
-	ch__os_futex_wake(&file->is_done);
 }
 
 /* --- its name --- */
@@ -289,9 +281,8 @@ static bool open_and_start(struct ch__stats_file *file)
 		return false;
 	file->sequence = file->samples_count = 0;
 	atomic_store(&file->wish, WISH_NONE);
-	atomic_store(&file->is_done, 0);
 	atomic_store_explicit(&file->is_on, 1, memory_order_release);
-	if (!ch__os_thread_start(&file->thread, run, file)) {
+	if (!ch__os_thread_start(&file->thread, write_on, file)) {
 		int error = errno;
 		turn_off(file, error);
 		ch__os_file_remove(file->path);
@@ -395,9 +386,7 @@ static void end_at_exit(struct ch__stats_file *file, uint64_t until_ns)
 	    !atomic_load_explicit(&file->has_thread, memory_order_acquire))
 		return;
 	ask_to_end(file);
-	while (!atomic_load_explicit(&file->is_done, memory_order_acquire) &&
-	       ch__os_now_ns() < until_ns)
-		ch__os_futex_wait(&file->is_done, 0, NS_PER_MS);
+	(void)ch__os_thread_ends(&file->thread, until_ns);
 }
 
 __attribute__((destructor)) static void end_all_at_exit(void)

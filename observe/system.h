@@ -7,6 +7,7 @@
 
 #include "os/os.h"
 
+#include <stdatomic.h>
 #include <sys/types.h>
 
 /* --- timers (linux_timers.c) --- */
@@ -34,6 +35,7 @@ struct ch__os_thread {
 	void (*run)(void *arg);
 	void *arg;
 	pthread_t system; /* joined once */
+	_Atomic(uint32_t) is_done; /* it returned; futex: release pairs with ch__os_thread_ends */
 };
 /* The record stays where it is until the thread is joined. False: errno. */
 bool ch__os_thread_start(struct ch__os_thread *, void (*run)(void *arg), void *arg)
@@ -42,6 +44,8 @@ bool ch__os_thread_start(struct ch__os_thread *, void (*run)(void *arg), void *a
 bool ch__os_child_may_start_threads(void);
 /* Waits until it returned; asking it to is its owner's affair. */
 void ch__os_thread_join(struct ch__os_thread *) CH_EXCLUDES(CH__STANDING);
+/* Whether it returns by then: who exits waits for no thread for ever. */
+bool ch__os_thread_ends(struct ch__os_thread *, uint64_t until_ns) CH_EXCLUDES(CH__STANDING);
 
 /* --- files (linux_files.c); not in a signal handler --- */
 /* As ch__os_file_create, save that a file which a living process has locked by this call stays:
