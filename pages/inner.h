@@ -79,6 +79,12 @@ enum ch__chunk_state {
 	CH__CHUNK_LINGERING, /* given up, but the system refused to take it back: it still traps */
 };
 
+struct ch__chunk {
+	uint32_t used; /* pages that are not FREE */
+	uint8_t state; /* enum ch__chunk_state */
+	uint8_t zone;  /* COMMITTED: enum ch__zone; if wholly free, its last */
+};
+
 struct ch__pool_inner {
 	struct ch__lock lock; /* the pages lock */
 	struct ch__views views;
@@ -86,9 +92,7 @@ struct ch__pool_inner {
 	uint8_t zones[CH__FRAME_NUMBERS];
 	void (*gone)(void *arg, uint32_t chunk);
 	void *gone_arg;
-	CH_AT_PAGES uint8_t *chunk_states;
-	CH_AT_PAGES uint8_t *chunk_zones;   /* COMMITTED: enum ch__zone; if wholly free, its last */
-	CH_AT_PAGES uint32_t *chunk_used;   /* pages of the chunk that are not FREE */
+	CH_AT_PAGES struct ch__chunk *chunks;
 	CH_BY_PAGES uint32_t spans_retired; /* CH__SPAN_RETIRED */
 	void *tables;                       /* records and bitmaps: one private mapping */
 	size_t table_bytes;
@@ -150,7 +154,7 @@ static inline uint32_t ch__pool_chunk_of(const struct ch__pool *pool, uint32_t p
 static inline unsigned ch__pool_zone_at(const struct ch__pool *pool, uint32_t page)
 	CH_REQUIRES(ch__role_pages)
 {
-	return pool->inner->chunk_zones[ch__pool_chunk_of(pool, page)];
+	return pool->inner->chunks[ch__pool_chunk_of(pool, page)].zone;
 }
 
 static inline uintptr_t ch__pool_page_exec(const struct ch__pool *pool, uint32_t page)
@@ -172,7 +176,7 @@ static inline uint32_t ch__pages_held(const struct ch__pool *pool)
 static inline void ch__chunk_set_state(struct ch__pool *pool, uint32_t chunk,
 				       enum ch__chunk_state to, const char *by)
 {
-	uint8_t *state = &pool->inner->chunk_states[chunk];
+	uint8_t *state = &pool->inner->chunks[chunk].state;
 	if (*state != to)
 		CH_MOVE(ch__chunk_moves, chunk, 0, *state, to, ch__pages_held(pool), by);
 	*state = (uint8_t)to;

@@ -78,9 +78,7 @@ static bool create_tables(struct ch__pool *pool)
 	size_t pages = take_table(&bytes, (pool->page_count + CH__LISTS) * sizeof *pool->pages);
 	size_t used = take_table(&bytes, bitmap_bytes);
 	size_t starts = take_table(&bytes, bitmap_bytes);
-	size_t states = take_table(&bytes, pool->chunk_count * sizeof *inner->chunk_states);
-	size_t zones = take_table(&bytes, pool->chunk_count * sizeof *inner->chunk_zones);
-	size_t counts = take_table(&bytes, pool->chunk_count * sizeof *inner->chunk_used);
+	size_t chunks = take_table(&bytes, pool->chunk_count * sizeof *inner->chunks);
 	uint8_t *at = ch__os_private(bytes);
 	if (!at)
 		return false;
@@ -89,9 +87,7 @@ static bool create_tables(struct ch__pool *pool)
 	pool->pages = (struct ch__page *)(void *)(at + pages);
 	pool->used = (_Atomic(uint64_t) *)(void *)(at + used);
 	pool->starts = (_Atomic(uint64_t) *)(void *)(at + starts);
-	inner->chunk_states = at + states;
-	inner->chunk_zones = at + zones;
-	inner->chunk_used = (uint32_t *)(void *)(at + counts);
+	inner->chunks = (struct ch__chunk *)(void *)(at + chunks);
 	for (uint32_t list = pool->page_count; list < pool->page_count + CH__LISTS; list++)
 		pool->pages[list].next = pool->pages[list].prev = list;
 	return true;
@@ -191,7 +187,7 @@ static void set_state(struct ch__pool *pool, uint32_t index, enum ch__page_state
 	atomic_store_explicit(&pool->pages_used, used, memory_order_relaxed);
 	if (used > atomic_load_explicit(&pool->pages_peak, memory_order_relaxed))
 		atomic_store_explicit(&pool->pages_peak, used, memory_order_relaxed);
-	pool->inner->chunk_used[ch__pool_chunk_of(pool, index)] += more;
+	pool->inner->chunks[ch__pool_chunk_of(pool, index)].used += more;
 	atomic_store_explicit(&page->state, (uint8_t)to, memory_order_release);
 }
 
@@ -208,7 +204,7 @@ static void list_chunk(struct ch__pool *pool, uint32_t chunk, enum ch__zone zone
 	CH_REQUIRES(ch__role_pages)
 {
 	uint32_t first = chunk * ch__pool_chunk_pages(pool);
-	pool->inner->chunk_zones[chunk] = (uint8_t)zone;
+	pool->inner->chunks[chunk].zone = (uint8_t)zone;
 	for (uint32_t i = 0; i < ch__pool_chunk_pages(pool); i++)
 		append(pool, ch__free_list(pool, zone), first + i);
 }
@@ -245,7 +241,7 @@ static void judge_refusal(const struct ch__pool *pool, uint32_t pages) CH_REQUIR
 {
 	uint32_t run = 0;
 	for (uint32_t chunk = 0; chunk < pool->chunk_count; chunk++) {
-		bool is_ours = pool->inner->chunk_states[chunk] == CH__CHUNK_COMMITTED;
+		bool is_ours = pool->inner->chunks[chunk].state == CH__CHUNK_COMMITTED;
 		run = is_ours ? run + ch__pool_chunk_pages(pool) : 0;
 		if (run >= pages)
 			errno = 0;
@@ -257,16 +253,15 @@ static void judge_refusal(const struct ch__pool *pool, uint32_t pages) CH_REQUIR
 static uint32_t find_run(const struct ch__pool *pool, uint32_t pages, enum ch__zone zone,
 			 bool committed_only) CH_REQUIRES(ch__role_pages)
 {
-	const struct ch__pool_inner *inner = pool->inner;
 	uint32_t run = 0, all = ch__pool_chunk_pages(pool);
 	for (uint32_t chunk = 0; chunk < pool->chunk_count; chunk++) {
-		uint32_t used = inner->chunk_used[chunk], first = chunk * all;
-		if ((committed_only && inner->chunk_states[chunk] != CH__CHUNK_COMMITTED) ||
-		    (used && (used == all || inner->chunk_zones[chunk] != zone))) {
+		const struct ch__chunk *c = &pool->inner->chunks[chunk];
+		if ((committed_only && c->state != CH__CHUNK_COMMITTED) ||
+		    (c->used && (c->used == all || c->zone != zone))) {
 			run = 0;
 			continue;
 		}
-		for (uint32_t i = first; i < first + all; i++) {
+		for (uint32_t i = chunk * all; i < (chunk + 1) * all; i++) {
 			run = ch__page_state(&pool->pages[i]) == CH__PAGE_FREE ? run + 1 : 0;
 			if (run == pages)
 				return i + 1 - pages;
@@ -281,7 +276,6 @@ static uint32_t find_run(const struct ch__pool *pool, uint32_t pages, enum ch__z
 static uint32_t have_run(struct ch__pool *pool, uint32_t pages, enum ch__zone zone)
 	CH_REQUIRES(ch__role_pages)
 {
-	const struct ch__pool_inner *inner = pool->inner;
 	uint32_t first = find_run(pool, pages, zone, true);
 	if (first == CH__PAGE_NONE)
 		first = find_run(pool, pages, zone, false);
@@ -289,12 +283,13 @@ static uint32_t have_run(struct ch__pool *pool, uint32_t pages, enum ch__zone zo
 		return CH__PAGE_NONE;
 	uint32_t last = ch__pool_chunk_of(pool, first + pages - 1);
 	for (uint32_t chunk = ch__pool_chunk_of(pool, first); chunk <= last; chunk++) {
-		if (inner->chunk_states[chunk] != CH__CHUNK_COMMITTED) {
+		const struct ch__chunk *c = &pool->inner->chunks[chunk];
+		if (c->state != CH__CHUNK_COMMITTED) {
 			if (!commit_chunk(pool, chunk, zone)) {
 				judge_refusal(pool, pages);
 				return CH__PAGE_NONE;
 			}
-		} else if (inner->chunk_zones[chunk] != zone) {
+		} else if (c->zone != zone) {
 			unlist_chunk(pool, chunk);
 			list_chunk(pool, chunk, zone);
 		}
@@ -537,7 +532,7 @@ void ch__pool_count_free(const struct ch__pool *pool, uint64_t *bytes, uint64_t 
 static void give_up_chunk(struct ch__pool *pool, uint32_t chunk) CH_REQUIRES(ch__role_pages)
 {
 	struct ch__pool_inner *inner = pool->inner;
-	if (inner->chunk_states[chunk] == CH__CHUNK_COMMITTED) {
+	if (inner->chunks[chunk].state == CH__CHUNK_COMMITTED) {
 		unlist_chunk(pool, chunk);
 		atomic_fetch_sub_explicit(&pool->chunks_committed, 1, memory_order_relaxed);
 	}
@@ -554,9 +549,10 @@ void ch__pool_trim(struct ch__pool *pool)
 	ch__pages_lock(pool);
 	uint32_t chunks = inner->views.has_code ? pool->chunk_count : 0;
 	for (uint32_t chunk = 0; chunk < chunks; chunk++) {
-		if (inner->chunk_states[chunk] == CH__CHUNK_EMPTY || inner->chunk_used[chunk] != 0)
+		const struct ch__chunk *c = &inner->chunks[chunk];
+		if (c->state == CH__CHUNK_EMPTY || c->used != 0)
 			continue;
-		if (inner->chunk_states[chunk] == CH__CHUNK_COMMITTED && !has_spare)
+		if (c->state == CH__CHUNK_COMMITTED && !has_spare)
 			has_spare = true; /* the next block need not wait for the system */
 		else
 			give_up_chunk(pool, chunk);

@@ -82,7 +82,7 @@ static bool check_page(struct walk *walk, uint32_t index) CH_REQUIRES(ch__role_p
 	struct ch__page *page = &pool->pages[index];
 	enum ch__page_state state = ch__page_state(page);
 	uint32_t chunk = ch__pool_chunk_of(pool, index);
-	bool is_committed = pool->inner->chunk_states[chunk] == CH__CHUNK_COMMITTED;
+	bool is_committed = pool->inner->chunks[chunk].state == CH__CHUNK_COMMITTED;
 	if (state != CH__PAGE_FREE)
 		walk->used++;
 	if (state == CH__PAGE_FREE || state == CH__PAGE_PARTLY)
@@ -108,8 +108,8 @@ static bool check_chunk(struct walk *walk, uint32_t chunk) CH_REQUIRES(ch__role_
 	for (uint32_t i = first; i < first + pages; i++)
 		if (!check_page(walk, i))
 			return false;
-	walk->committed += pool->inner->chunk_states[chunk] == CH__CHUNK_COMMITTED;
-	return walk->used - used == pool->inner->chunk_used[chunk] ||
+	walk->committed += pool->inner->chunks[chunk].state == CH__CHUNK_COMMITTED;
+	return walk->used - used == pool->inner->chunks[chunk].used ||
 	       broken(walk, first, "its chunk counts other pages in use");
 }
 

@@ -39,7 +39,7 @@ static bool copy_pool(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 		return false;
 	bool is_copied = copy_range(inner, 0, pool->runtime_bytes);
 	for (uint32_t chunk = 0; is_copied && chunk < pool->chunk_count; chunk++)
-		if (inner->chunk_states[chunk] == CH__CHUNK_COMMITTED)
+		if (inner->chunks[chunk].state == CH__CHUNK_COMMITTED)
 			is_copied = copy_range(
 				inner, pool->runtime_bytes + ((size_t)chunk << pool->chunk_log2),
 				ch__pool_chunk_bytes(pool));
@@ -78,7 +78,7 @@ static bool close_empty_chunks(struct ch__pool *pool) CH_REQUIRES(ch__role_pages
 	for (uint32_t chunk = 0, end; chunk < pool->chunk_count; chunk = end + 1) {
 		size_t offset = pool->runtime_bytes + ((size_t)chunk << pool->chunk_log2);
 		for (end = chunk;
-		     end < pool->chunk_count && inner->chunk_states[end] != CH__CHUNK_COMMITTED;
+		     end < pool->chunk_count && inner->chunks[end].state != CH__CHUNK_COMMITTED;
 		     end++)
 			ch__chunk_set_state(pool, end, CH__CHUNK_EMPTY, __func__);
 		if (end != chunk && !ch__os_protect_none(inner->views.exec + offset,
@@ -92,7 +92,7 @@ static bool close_empty_chunks(struct ch__pool *pool) CH_REQUIRES(ch__role_pages
 static void revoke_unused(const struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 {
 	for (uint32_t i = 0; i < pool->page_count; i++)
-		if (pool->inner->chunk_states[ch__pool_chunk_of(pool, i)] == CH__CHUNK_COMMITTED &&
+		if (pool->inner->chunks[ch__pool_chunk_of(pool, i)].state == CH__CHUNK_COMMITTED &&
 		    ch__page_state(&pool->pages[i]) != CH__PAGE_SPAN)
 			ch__granules_revoke_unused(pool, i);
 }

@@ -23,7 +23,7 @@ static uint32_t chunk_of(uint32_t page)
 
 static uint32_t free_list(void)
 {
-	return ch__free_list(rig.pool, rig.pool->inner->chunk_zones[chunk_of(unused)]);
+	return ch__free_list(rig.pool, rig.pool->inner->chunks[chunk_of(unused)].zone);
 }
 
 static uint32_t first_free(void)
@@ -52,7 +52,7 @@ static void start(void)
 	unused = UINT32_MAX;
 	for (uint32_t i = 0; i < rig.pool->page_count && unused == UINT32_MAX; i++)
 		if (ch__page_state(at(i)) == CH__PAGE_FREE &&
-		    rig.pool->inner->chunk_states[chunk_of(i)] == CH__CHUNK_COMMITTED)
+		    rig.pool->inner->chunks[chunk_of(i)].state == CH__CHUNK_COMMITTED)
 			unused = i;
 	CHECK(unused != UINT32_MAX);
 	rig_check(&rig);
@@ -74,7 +74,7 @@ static void frame(void)
 }
 static void zone(void)
 {
-	POKE(rig.pool->inner->chunk_zones[chunk_of(first_free())], CH__ZONE_OWN);
+	POKE(rig.pool->inner->chunks[chunk_of(first_free())].zone, CH__ZONE_OWN);
 }
 static void end(void)
 {
@@ -135,7 +135,7 @@ static void cursor_behind(void)
 }
 static void no_memory(void)
 {
-	POKE(rig.pool->inner->chunk_states[chunk_of(open_page)], CH__CHUNK_EMPTY);
+	POKE(rig.pool->inner->chunks[chunk_of(open_page)].state, CH__CHUNK_EMPTY);
 }
 static void other_zone(void)
 {

@@ -242,7 +242,7 @@ static void expect_committed_only(const struct ch__pool *pool)
 {
 	for (uint32_t chunk = 0; chunk < pool->chunk_count; chunk++) {
 		uintptr_t exec = pool->exec_base + ((uintptr_t)chunk << pool->chunk_log2);
-		bool is_committed = pool->inner->chunk_states[chunk] == CH__CHUNK_COMMITTED;
+		bool is_committed = pool->inner->chunks[chunk].state == CH__CHUNK_COMMITTED;
 		CHECK_EQ(ch__os_is_readable((const void *)exec), is_committed);
 	}
 }
