@@ -115,7 +115,7 @@ struct ch_heap {
 	_Atomic(uint64_t) core_syncs_by_stop; /* of them; each thread serializes itself after it */
 	CH_BY_HEAP uint32_t quarantine_head, quarantine_tail; /* DEAD blocks, FIFO */
 	CH_BY_HEAP uint32_t quarantine_waits; /* the first whose core sync may not have passed */
-	CH_BY_HEAP uint64_t quarantine_syncs; /* that had begun by its death */
+	CH_BY_HEAP uint64_t quarantine_syncs; /* that had begun by the last one's death */
 	_Atomic(uint64_t) quarantine_bytes;
 	CH_BY_HEAP uint32_t notice_head, notice_tail; /* DEAD blocks whose block_freed is due */
 	_Atomic(uint32_t) notices_now;

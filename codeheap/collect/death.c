@@ -254,40 +254,28 @@ static void free_places(struct ch_heap *heap, const struct dead *dead, uint32_t 
 		ch__owner_drop(heap, owner, finished);
 }
 
-/* Blocks of the quarantine whose core sync has passed, from its head on, are told from those that
- * wait, whether they leave it or not: the 32 bits that a block has would begin again. When
- * more syncs are complete than had begun when it was poisoned, one began since. */
+/* When more syncs are complete than had begun as the last block was poisoned, one began since: all
+ * that wait have passed. */
 static void pass_syncs(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 {
-	uint64_t syncs = atomic_load(&heap->core_syncs);
-	while (heap->quarantine_waits && heap->quarantine_syncs < syncs) {
-		const struct ch__block *block = ch__block_at(heap, heap->quarantine_waits);
-		heap->quarantine_waits = block->quarantine_next;
-		if (block->quarantine_next)
-			heap->quarantine_syncs +=
-				ch__block_at(heap, block->quarantine_next)->syncs_begun -
-				block->syncs_begun;
-	}
+	if (heap->quarantine_syncs < atomic_load(&heap->core_syncs))
+		heap->quarantine_waits = 0;
 }
 
 static void quarantine(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__role_heap)
 {
 	struct ch__block *block = ch__block_at(heap, index);
 	block->quarantine_next = 0;
-	/* Those under way count as passed: Boehm's hook has them without the heap lock. */
-	uint64_t begun = atomic_load(&heap->core_syncs_begun);
-	block->syncs_begun = (uint32_t)begun;
 	if (heap->quarantine_head)
 		ch__block_at(heap, heap->quarantine_tail)->quarantine_next = index;
 	else
 		heap->quarantine_head = index;
 	heap->quarantine_tail = index;
-	/* Who waits now is not older than a sync under way: the numbers of neighbours are close. */
 	pass_syncs(heap);
-	if (!heap->quarantine_waits) {
+	if (!heap->quarantine_waits)
 		heap->quarantine_waits = index;
-		heap->quarantine_syncs = begun;
-	}
+	/* Those under way count as passed: Boehm's hook has them without the heap lock. */
+	heap->quarantine_syncs = atomic_load(&heap->core_syncs_begun);
 	atomic_fetch_add_explicit(&heap->quarantine_bytes,
 				  ch__hot_bytes(block) + ch__cold_bytes(block),
 				  memory_order_relaxed);

@@ -29,10 +29,7 @@ struct ch__block {
 	_Atomic(uint8_t) flags;          /* [region]; several threads may set bits at once */
 	_Atomic(uint32_t) first_branch;  /* of its run; 0 = none */
 	/* A DEAD block is on the list of the quarantine, on that of notices, or on both. */
-	union {
-		uint32_t in_head;     /* not DEAD: first incoming branch [heap, region] */
-		uint32_t syncs_begun; /* DEAD: core syncs begun by its death [heap] */
-	};
+	uint32_t in_head; /* first incoming branch [heap, region] */
 	union {
 		uint32_t owner_next;      /* not DEAD: blocks of the owner [its busy] */
 		uint32_t quarantine_next; /* DEAD [heap] */
