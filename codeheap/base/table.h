@@ -41,7 +41,7 @@ struct ch__table {
 	uint32_t limit;        /* records at most [const] */
 	_Atomic(uint32_t) used; /* records handed out at least once, record 0 included; stored under
 			 * [records], release after their segment */
-	/* FIFO [records]; of names LIFO, of names, owners and assumptions [heap] */
+	/* FIFO [records]; of names, owners and assumptions [heap] */
 	uint32_t free_head, free_tail;
 	/* Worn ones rest until the table has no other record; likewise FIFO. */
 	uint32_t worn_head, worn_tail;

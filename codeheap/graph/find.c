@@ -8,7 +8,6 @@
  * read through the RW view, which is never without access. */
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/find.h"
-#include "codeheap/graph/names.h"
 
 bool ch__block_has(const struct ch_heap *heap, const struct ch__block *block, uintptr_t exec,
 		   size_t bytes)
@@ -88,15 +87,4 @@ bool ch_block_at(const struct ch_heap *heap, const void *pc, struct ch_block *bl
 	uint32_t index = ch__find(heap, (uintptr_t)pc, &generation);
 	block->bits = index ? ch__handle(heap->id, index, generation) : 0;
 	return index != 0;
-}
-
-const char *ch__name_text(const struct ch_heap *heap, uint32_t index)
-{
-	if (!index)
-		return "";
-	/* The text is the first field of a name's record (names.c). */
-	_Atomic(char *) *text = ch__table_at(&heap->names, index);
-	/* seq_cst against who takes the text away and then looks for readers. */
-	const char *found = atomic_load_explicit(text, memory_order_seq_cst);
-	return found ? found : "";
 }

@@ -4,22 +4,13 @@
  * without one, from a signal handler too: records are type-stable, and a text lives as long as one
  * reference and the readers of traps that began before that went. */
 #include "codeheap/graph/names.h"
+#include "os/text.h"
 
-struct name {
-	_Atomic(char *) text;
-	uint32_t references;
-	uint32_t next; /* hash chain, list of parked ones, or free list */
-	union {
-		uint32_t hash;
-		char *parked; /* the text that somebody may be reading */
-	};
-	uint32_t short_name; /* of a long one: a name too, held; else 0 */
-};
-_Static_assert(sizeof(struct name) == CH__NAME_RECORD_BYTES, "heap.c makes the table");
+_Atomic(uint32_t) ch__place_readers;
 
-static struct name *name_at(const struct ch_heap *heap, uint32_t index)
+static struct ch__name *name_at(const struct ch_heap *heap, uint32_t index)
 {
-	return ch__table_at(&heap->names, index);
+	return ch__table_at_bytes(&heap->names, index, sizeof(struct ch__name));
 }
 
 /* --- hash: SipHash-1-3 (Aumasson and Bernstein, 2012), with a key of the heap's own --- */
@@ -67,6 +58,28 @@ uint64_t ch__name_hash(const uint64_t key[2], const char *text, size_t bytes)
 	return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
+/* --- texts: signal-safe --- */
+
+const char *ch__name_text(const struct ch_heap *heap, uint32_t index)
+{
+	if (!index)
+		return "";
+	/* seq_cst against who takes the text away and then looks for readers. */
+	const char *text = atomic_load_explicit(&name_at(heap, index)->text, memory_order_seq_cst);
+	return text ? text : "";
+}
+
+void ch__name_cut(char short_text[CH__NAME_SHORT_BYTES], const char *text)
+{
+	static const char dots[] = "...";
+	struct ch__text cut = {short_text, CH__NAME_SHORT_BYTES, 0};
+	ch__text_put(&cut, text);
+	if (ch__text_end(&cut) >= CH__NAME_SHORT_BYTES) {
+		size_t whole = ch__text_whole(text, CH__NAME_SHORT_BYTES - sizeof dots);
+		memcpy(short_text + whole, dots, sizeof dots);
+	}
+}
+
 /* --- records --- */
 
 static bool grow_hash(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
@@ -77,7 +90,7 @@ static bool grow_hash(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 		return heap->name_hash != NULL;
 	for (uint32_t i = 0; heap->name_hash && i <= heap->name_hash_mask; i++) {
 		for (uint32_t at = heap->name_hash[i], next; at; at = next) {
-			struct name *name = name_at(heap, at);
+			struct ch__name *name = name_at(heap, at);
 			next = name->next;
 			name->next = buckets[name->hash & mask];
 			buckets[name->hash & mask] = at;
@@ -89,45 +102,33 @@ static bool grow_hash(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 	return true;
 }
 
-static uint32_t take_record(struct ch_heap *heap)
-{
-	struct ch__table *table = &heap->names;
-	uint32_t index = table->free_head;
-	if (index) {
-		table->free_head = name_at(heap, index)->next;
-		return index;
-	}
-	return ch__table_extend(table, heap->meta, 1);
-}
-
 uint32_t ch__name_short(const struct ch_heap *heap, uint32_t index)
 {
 	uint32_t short_name = index ? name_at(heap, index)->short_name : 0;
 	return short_name ? short_name : index;
 }
 
-static uint32_t make(struct ch_heap *heap, const char *text, size_t bytes, uint32_t short_name)
+static uint32_t make(struct ch_heap *heap, const char *text, size_t bytes, uint32_t hash,
+		     uint32_t short_name) CH_REQUIRES(ch__role_heap)
 {
 	char *copy = ch__meta_alloc(heap->meta, bytes);
-	uint32_t index = copy ? take_record(heap) : 0;
+	uint32_t index = copy ? ch__table_take(&heap->names, heap->meta) : 0;
 	if (!index) {
 		ch__meta_free(heap->meta, copy, bytes);
 		return 0;
 	}
 	memcpy(copy, text, bytes);
-	struct name *name = name_at(heap, index);
+	struct ch__name *name = name_at(heap, index);
+	uint32_t *bucket = &heap->name_hash[hash & heap->name_hash_mask];
 	name->references = 1;
+	name->hash = hash;
 	name->short_name = short_name;
+	name->next = *bucket;
+	*bucket = index;
+	heap->names_count++;
 	/* Pairs with the load in ch__name_text. */
 	atomic_store_explicit(&name->text, copy, memory_order_release);
 	return index;
-}
-
-static uint32_t make_short(struct ch_heap *heap, const char *text) CH_REQUIRES(ch__role_heap)
-{
-	char cut[CH__NAME_SHORT_BYTES];
-	ch__name_cut(cut, text);
-	return ch__name_intern(heap, cut);
 }
 
 uint32_t ch__name_intern(struct ch_heap *heap, const char *text)
@@ -136,28 +137,24 @@ uint32_t ch__name_intern(struct ch_heap *heap, const char *text)
 	uint32_t hash = (uint32_t)ch__name_hash(heap->name_key, text, bytes - 1);
 	if (heap->names_count >= heap->name_hash_mask && !grow_hash(heap))
 		return 0;
-	uint32_t *bucket = &heap->name_hash[hash & heap->name_hash_mask];
-	for (uint32_t at = *bucket; at; at = name_at(heap, at)->next) {
-		struct name *name = name_at(heap, at);
+	uint32_t at = heap->name_hash[hash & heap->name_hash_mask], short_name = 0;
+	for (struct ch__name *name; at; at = name->next) {
+		name = name_at(heap, at);
 		if (name->hash == hash && !strcmp(name->text, text)) {
 			name->references++;
 			return at;
 		}
 	}
-	bool is_long = bytes > CH__NAME_SHORT_BYTES;
-	uint32_t short_name = is_long ? make_short(heap, text) : 0;
-	uint32_t index = is_long && !short_name ? 0 : make(heap, text, bytes, short_name);
-	if (!index) {
-		ch__name_drop(heap, short_name);
-		return 0;
+	if (bytes > CH__NAME_SHORT_BYTES) {
+		char cut[CH__NAME_SHORT_BYTES];
+		ch__name_cut(cut, text);
+		short_name = ch__name_intern(heap, cut);
+		if (!short_name)
+			return 0;
 	}
-	/* Its short form may have made the buckets more. */
-	bucket = &heap->name_hash[hash & heap->name_hash_mask];
-	struct name *name = name_at(heap, index);
-	name->hash = hash;
-	name->next = *bucket;
-	*bucket = index;
-	heap->names_count++;
+	uint32_t index = make(heap, text, bytes, hash, short_name);
+	if (!index)
+		ch__name_drop(heap, short_name);
 	return index;
 }
 
@@ -173,18 +170,17 @@ void ch__names_free_parked(struct ch_heap *heap)
 	if (ch__place_is_read())
 		return;
 	while ((index = heap->names_parked) != 0) {
-		struct name *name = name_at(heap, index);
+		struct ch__name *name = name_at(heap, index);
 		heap->names_parked = name->next;
 		ch__meta_free(heap->meta, name->parked, strlen(name->parked) + 1);
-		name->next = heap->names.free_head;
-		heap->names.free_head = index;
+		ch__table_give(&heap->names, index, false);
 	}
 }
 
 void ch__name_park(struct ch_heap *heap, uint32_t index)
 {
 	while (index) {
-		struct name *name = name_at(heap, index);
+		struct ch__name *name = name_at(heap, index);
 		if (--name->references)
 			return;
 		uint32_t *link = &heap->name_hash[name->hash & heap->name_hash_mask];

@@ -8,9 +8,6 @@
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/find.h"
 #include "codeheap/graph/place.h"
-#include "os/text.h"
-
-_Atomic(uint32_t) ch__place_readers;
 
 void ch__place_read_begin(void)
 {
@@ -23,19 +20,6 @@ void ch__place_read_end(void)
 }
 
 /* --- names --- */
-
-void ch__name_cut(char short_text[CH__NAME_SHORT_BYTES], const char *text)
-{
-	static const char dots[] = "...";
-	size_t n = 0;
-	while (n < CH__NAME_SHORT_BYTES - 1 && text[n])
-		n++;
-	bool is_whole = !text[n];
-	if (!is_whole)
-		n = ch__text_whole(text, CH__NAME_SHORT_BYTES - sizeof dots);
-	memcpy(short_text, text, n);
-	memcpy(short_text + n, is_whole ? "" : dots, is_whole ? 1 : sizeof dots);
-}
 
 static void copy_name(const struct ch_heap *heap, uint32_t name,
 		      char short_text[CH__NAME_SHORT_BYTES])

@@ -126,7 +126,8 @@ static bool create_tables(struct ch_heap *heap)
 	       ch__table_create(&heap->assumptions, sizeof(struct ch__assumption),
 				offsetof(struct ch__assumption, next_free),
 				offsetof(struct ch__assumption, generation), CH__INDEX_MAX) &&
-	       ch__table_create(&heap->names, CH__NAME_RECORD_BYTES, 0, 0, CH__INDEX_MAX) &&
+	       ch__table_create(&heap->names, sizeof(struct ch__name),
+				offsetof(struct ch__name, next), 0, CH__INDEX_MAX) &&
 	       ch__table_create(&heap->tombstones, sizeof(struct ch__tombstone), 0, 0, deaths) &&
 	       ch__table_create(&heap->epitaphs, sizeof(struct ch__epitaph), 0, 0, deaths);
 }

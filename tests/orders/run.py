@@ -45,7 +45,7 @@ USES = {
     "serialize": ["codeheap/base/park.c", "codeheap/base/region.c"],
     "reuse_asked": [],
     "reuse": ["codeheap/life/open.c", "codeheap/life/commit.c", "codeheap/collect/death.c", "codeheap/graph/find.c", "codeheap/graph/handles.c"],
-    "names": ["codeheap/graph/place.c", "codeheap/graph/find.c", "codeheap/graph/names.c"],
+    "names": ["codeheap/graph/place.c", "codeheap/graph/names.c"],
     "tombstone": [],
     "death": [],
     "place": ["codeheap/life/open.c", "codeheap/life/commit.c", "codeheap/collect/death.c", "codeheap/graph/place.c", "codeheap/graph/side_list.c",
