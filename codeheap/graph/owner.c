@@ -142,10 +142,8 @@ enum ch_status ch__owner_make(struct ch_vm *vm, const char *name, const void *fa
 	vm->owners_now++;
 	/* Release, here and where it goes: who reads it sees that its block is no more. */
 	__atomic_store_n(&owner->name, text, __ATOMIC_RELEASE);
-	owner->entry = 0;
-	owner->first_block = 0;
-	atomic_store_explicit(&owner->blocks_now, 0, memory_order_relaxed);
 	owner->has_edges = false;
+	/* The last one that had the record left no block and no entry. */
 	atomic_store_explicit(&owner->cell, fallback, memory_order_relaxed);
 	atomic_store_explicit(&owner->mark,
 			      atomic_load_explicit(&heap->epoch, memory_order_relaxed),
@@ -180,48 +178,27 @@ enum ch_status ch_owner_create(struct ch_vm *vm, const char *name, const void *f
 	return status;
 }
 
-/* No block, no edge of a live block, no collector and no release that has begun. */
-static bool nothing_holds(struct ch_heap *heap, const struct ch__owner *owner, uint32_t generation)
-{
-	if (generation & CH__LIFE_RELEASING)
-		return false;
-	return (generation & CH__LIFE_IN_USE) && !owner->blocks_now &&
-	       !ch__owner_is_alive(heap, owner);
-}
-
-/* In one step against a release, which takes no lock, and under busy, so that whoever holds the
- * record has that of its handle. */
-static bool take_back(struct ch__owner *owner, uint32_t *generation)
-	CH_REQUIRES(ch__role_region)
-{
-	ch__owner_lock(owner);
-	bool is_taken = atomic_compare_exchange_strong(&owner->generation, generation,
-						       (*generation | CH__LIFE) + 1);
-	if (is_taken)
-		ch__owner_reset_cell(owner);
-	ch__owner_unlock(owner);
-	return is_taken;
-}
-
-/* Of a record that nobody has: the bits of its life are those of the last generation. */
-static bool is_worn(uint32_t generation)
-{
-	return ch__is_worn(generation | (CH__LIFE & ~CH__LIFE_IN_USE));
-}
-
-/* Under heap. */
 void ch__owner_try_free(struct ch_heap *heap, uint32_t index)
 {
 	struct ch__owner *owner = ch__owner_at(heap, index);
 	uint32_t generation = atomic_load_explicit(&owner->generation, memory_order_relaxed);
-	if (!nothing_holds(heap, owner, generation))
+	uint32_t next = (generation | CH__LIFE) + 1;
+	/* A release that has begun holds it, too. */
+	if ((generation & CH__LIFE_RELEASING) || !(generation & CH__LIFE_IN_USE) ||
+	    owner->blocks_now || ch__owner_is_alive(heap, owner))
 		return;
 	struct ch__thread *self = ch__thread_or_guest(heap);
 	ch__region_enter(self);
-	bool is_taken = take_back(owner, &generation);
-	if (is_taken)
+	/* In one step against a release, which takes no lock, and under busy, so that whoever holds
+	 * the record has that of its handle. */
+	ch__owner_lock(owner);
+	bool is_taken = atomic_compare_exchange_strong(&owner->generation, &generation, next);
+	if (is_taken) {
+		ch__owner_reset_cell(owner);
 		CH_MOVE(ch__owner_moves, index, generation, ch__owner_state(generation),
 			CH__OWNER_NONE, ch__held(heap), __func__);
+	}
+	ch__owner_unlock(owner);
 	ch__region_leave(self);
 	/* It was released just now: the next sweep finds it. */
 	if (!is_taken)
@@ -230,16 +207,8 @@ void ch__owner_try_free(struct ch_heap *heap, uint32_t index)
 	__atomic_store_n(&owner->name, 0, __ATOMIC_RELEASE);
 	heap->owners_now--;
 	ch__vm_owner_gone(owner->vm);
-	ch__table_give(&heap->owners, index, is_worn((generation | CH__LIFE) + 1));
-}
-
-static uint64_t owner_code_bytes(const struct ch_heap *heap, const struct ch__owner *owner)
-{
-	uint64_t bytes = 0;
-	for (uint32_t i = owner->first_block; i; i = ch__block_at(heap, i)->owner_next)
-		bytes += ch__hot_bytes(ch__block_at(heap, i)) +
-			 ch__cold_bytes(ch__block_at(heap, i));
-	return bytes;
+	/* The bits of its life are those of the last generation. */
+	ch__table_give(&heap->owners, index, ch__is_worn(next | (CH__LIFE & ~CH__LIFE_IN_USE)));
 }
 
 static void end_release(struct ch__owner *owner, uint32_t index)
@@ -281,18 +250,20 @@ void ch__owners_end_releases(struct ch_heap *heap)
 	}
 }
 
-static uint64_t side_bytes(const struct ch_heap *heap, const struct ch__owner *owner)
+static void count_bytes(const struct ch_heap *heap, const struct ch__owner *owner,
+			struct ch_owner_facts *info)
 {
-	uint64_t bytes = sizeof *owner;
+	info->metadata_bytes_now = sizeof *owner;
 	for (uint32_t i = owner->first_block; i; i = ch__block_at(heap, i)->owner_next) {
 		const struct ch__block *block = ch__block_at(heap, i);
-		bytes += sizeof *block;
+		info->code_bytes_now += ch__hot_bytes(block) + ch__cold_bytes(block);
+		info->metadata_bytes_now += sizeof *block;
+		info->metadata_bytes_now += ch__branches_count(heap, ch__block_run(block)) *
+					    sizeof(struct ch__branch);
 		/* The thread that has it OPEN may be replacing its list. */
 		if (ch__block_state(block) != CH_BLOCK_OPEN && block->side_list)
-			bytes += ch__side_bytes(block->side_list->capacity);
-		bytes += ch__branches_count(heap, ch__block_run(block)) * sizeof(struct ch__branch);
+			info->metadata_bytes_now += ch__side_bytes(block->side_list->capacity);
 	}
-	return bytes;
 }
 
 enum ch_status ch_owner_info(struct ch_owner handle, struct ch_owner_facts *info)
@@ -312,15 +283,15 @@ enum ch_status ch_owner_info(struct ch_owner handle, struct ch_owner_facts *info
 			.user = owner->user,
 			.name = ch__name_text(heap, owner->name),
 			.blocks_now = owner->blocks_now,
-			.code_bytes_now = owner_code_bytes(heap, owner),
-			.metadata_bytes_now = side_bytes(heap, owner),
 			.is_released = ch__owner_is_released(owner),
 		};
+		count_bytes(heap, owner, info);
 		if (owner->entry)
 			info->entry = ch__block_handle(heap, owner->entry);
 		ch__owner_unlock(owner);
+		status = CH_OK;
 	}
 	ch__region_leave(self);
 	ch__heap_unlock(heap);
-	return index ? CH_OK : CH_E_STALE;
+	return status;
 }
