@@ -78,7 +78,7 @@ static void forget_tables(struct ch_heap *heap, const struct ch_vm *vm) CH_REQUI
 	for (uint32_t i = 1; i < heap->blocks.used; i++) {
 		const struct ch__block *block = ch__block_at(heap, i);
 		struct ch__own *own = is_of(heap, i, vm) && ch__block_is_published(block)
-					      ? ch__side_own(block->side_list)
+					      ? ch__side_pointer(block->side_list, CH__ITEM_OWN)
 					      : NULL;
 		if (own)
 			ch__sinks_own_dead(heap->sinks, own);

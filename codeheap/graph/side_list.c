@@ -93,20 +93,6 @@ struct ch__side_list *ch__side_take(struct ch__block *block)
 	return __atomic_exchange_n(&block->side_list, NULL, __ATOMIC_SEQ_CST);
 }
 
-static void free_held(struct ch_heap *heap, struct ch__side_list *list)
-{
-	ch__meta_free(heap->meta, list->guard, sizeof *list->guard);
-	ch__sinks_own_destroy(heap->sinks, ch__side_own(list));
-}
-
-void ch__side_free(struct ch_heap *heap, struct ch__side_list *list)
-{
-	if (!list)
-		return;
-	free_held(heap, list);
-	ch__meta_free(heap->meta, list, ch__side_bytes(list->capacity));
-}
-
 static size_t lines_bytes(uint32_t count)
 {
 	return sizeof(struct ch__lines) + count * sizeof((struct ch__lines *)0)->at[0];
@@ -114,15 +100,14 @@ static size_t lines_bytes(uint32_t count)
 
 void ch__side_drop(struct ch_heap *heap, struct ch__side_list *list)
 {
-	if (!list)
-		return;
 	ch__name_drop(heap, list->name);
-	const struct ch__lines *lines = ch__side_lines(list);
+	struct ch__lines *lines = ch__side_pointer(list, CH__ITEM_LINES);
 	if (lines) {
 		ch__name_drop(heap, lines->file);
-		ch__meta_free(heap->meta, (void *)(uintptr_t)lines, lines_bytes(lines->count));
+		ch__meta_free(heap->meta, lines, lines_bytes(lines->count));
 	}
-	free_held(heap, list);
+	ch__meta_free(heap->meta, list->guard, sizeof *list->guard);
+	ch__sinks_own_destroy(heap->sinks, ch__side_pointer(list, CH__ITEM_OWN));
 	free_or_park(heap, list);
 }
 
@@ -176,32 +161,27 @@ enum ch_status ch__subject_open_code(struct ch_block handle, bool writes, struct
 	return use == CH__SPAN_CODE || (use == CH__SPAN_IN_PLACE && !writes) ? CH_OK : CH_E_STATE;
 }
 
-/* In a region. A release looks for edges, and kills what has none, with the owner's list locked. */
-static enum ch_status add_edge_to(struct ch__subject *s, struct ch_block to, uint32_t target)
-	CH_REQUIRES(ch__role_region)
-{
-	struct ch__block *block = ch__block_at(s->heap, target);
-	enum ch_status status = CH_E_STALE;
-	/* place.c reads it so, too: a record that is used again has another generation. */
-	uint32_t index = __atomic_load_n(&block->owner, __ATOMIC_RELAXED);
-	struct ch__owner *owner = ch__owner_at(s->heap, index);
-	ch__owner_lock(owner);
-	if (ch__block_resolve_alive(s->heap, to) == target) {
-		struct ch__item item = {ch__handle_generation(to.bits), target};
-		append(s->block->side_list, CH__ITEM_EDGE, item);
-		ch__block_held(block);
-		block->flags |= CH__FLAG_EDGED;
-		status = CH_OK;
-	}
-	ch__owner_unlock(owner);
-	return status;
-}
-
 enum ch_status ch__edge_add(struct ch__subject *s, struct ch_block to)
 {
+	enum ch_status status = CH_E_STALE;
 	ch__region_enter(s->self);
 	uint32_t target = ch__block_resolve(s->heap, to);
-	enum ch_status status = target ? add_edge_to(s, to, target) : CH_E_STALE;
+	if (target) {
+		struct ch__block *block = ch__block_at(s->heap, target);
+		/* place.c reads it so, too: a record that is used again has another generation. */
+		uint32_t index = __atomic_load_n(&block->owner, __ATOMIC_RELAXED);
+		struct ch__owner *owner = ch__owner_at(s->heap, index);
+		/* A release looks for edges, and kills what has none, under this lock. */
+		ch__owner_lock(owner);
+		if (ch__block_resolve_alive(s->heap, to) == target) {
+			struct ch__item item = {ch__handle_generation(to.bits), target};
+			append(s->block->side_list, CH__ITEM_EDGE, item);
+			ch__block_held(block);
+			block->flags |= CH__FLAG_EDGED;
+			status = CH_OK;
+		}
+		ch__owner_unlock(owner);
+	}
 	ch__region_leave(s->self);
 	return status;
 }
@@ -210,26 +190,9 @@ enum ch_status ch_edge_attach(struct ch_block block, struct ch_block to)
 {
 	struct ch__subject s;
 	enum ch_status status = ch__subject_open(block, &s);
-	if (status == CH_OK && !ch__block_resolve(s.heap, to))
-		status = CH_E_STALE;
 	if (status == CH_OK)
 		status = ch__side_need(s.heap, s.self, s.block, 1);
 	return status == CH_OK ? ch__edge_add(&s, to) : status;
-}
-
-/* In a region. A release that frees at once asks for edges, and marks the owner dead, under the
- * lock of the held. */
-static enum ch_status add_owner_edge(struct ch__subject *s, struct ch_owner to)
-	CH_REQUIRES(ch__role_region)
-{
-	struct ch__owner *owner;
-	if (!ch__owner_hold(s->heap, to, &owner))
-		return CH_E_STALE;
-	struct ch__item item = {ch__handle_generation(to.bits), ch__handle_index(to.bits)};
-	append(s->block->side_list, CH__ITEM_OWNER_EDGE, item);
-	owner->has_edges = true;
-	ch__owner_unlock(owner);
-	return CH_OK;
 }
 
 enum ch_status ch_edge_attach_owner(struct ch_block block, struct ch_owner to)
@@ -240,8 +203,17 @@ enum ch_status ch_edge_attach_owner(struct ch_block block, struct ch_owner to)
 		status = ch__side_need(s.heap, s.self, s.block, 1);
 	if (status != CH_OK)
 		return status;
+	struct ch__owner *owner;
+	status = CH_E_STALE;
 	ch__region_enter(s.self);
-	status = add_owner_edge(&s, to);
+	/* A release that frees at once asks for edges, and marks the owner dead, under this lock. */
+	if (ch__owner_hold(s.heap, to, &owner)) {
+		struct ch__item item = {ch__handle_generation(to.bits), ch__handle_index(to.bits)};
+		append(s.block->side_list, CH__ITEM_OWNER_EDGE, item);
+		owner->has_edges = true;
+		ch__owner_unlock(owner);
+		status = CH_OK;
+	}
 	ch__region_leave(s.self);
 	return status;
 }
@@ -270,41 +242,28 @@ static struct ch__lines *make_lines(struct ch_heap *heap, const struct ch_line *
 	return lines;
 }
 
-/* Under heap. */
-static enum ch_status add_lines(struct ch__subject *s, struct ch__lines *lines, const char *file)
-	CH_REQUIRES(ch__role_heap)
-{
-	enum ch_status status = ch__side_need_locked(s->heap, s->self, s->block, 1);
-	lines->file = status == CH_OK ? ch__name_intern(s->heap, file) : 0;
-	if (!lines->file)
-		return CH_E_MEMORY;
-	uint64_t bits = (uintptr_t)lines;
-	struct ch__item item = {(uint32_t)bits, (uint32_t)(bits >> 32)};
-	ch__region_enter(s->self);
-	append(s->block->side_list, CH__ITEM_LINES, item);
-	s->block->side_list->lines = s->block->side_list->count;
-	ch__region_leave(s->self);
-	return CH_OK;
-}
-
 enum ch_status ch_block_lines(struct ch_block block, const char *file, const struct ch_line *lines,
 			      size_t n)
 {
 	struct ch__subject s;
 	enum ch_status status = ch__subject_open_code(block, false, &s);
-	if (status == CH_OK && ch__side_lines(s.block->side_list))
+	if (status == CH_OK && ch__side_has(s.block->side_list, CH__ITEM_LINES))
 		status = CH_E_STATE;
 	if (status == CH_OK && (!file || !lines || !lines_are_valid(&s, lines, n)))
 		status = CH_E_ARG;
+	if (status == CH_OK)
+		status = ch__side_need(s.heap, s.self, s.block, 1);
 	if (status != CH_OK)
 		return status;
 	struct ch__lines *made = make_lines(s.heap, lines, n);
 	if (!made)
 		return CH_E_MEMORY;
 	ch__heap_lock(s.heap);
-	status = add_lines(&s, made, file);
+	made->file = ch__name_intern(s.heap, file);
 	ch__heap_unlock(s.heap);
-	if (status != CH_OK)
+	if (!made->file) {
 		ch__meta_free(s.heap->meta, made, lines_bytes((uint32_t)n));
-	return status;
+		return CH_E_MEMORY;
+	}
+	return ch__side_add(s.heap, s.self, s.block, CH__ITEM_LINES, ch__item_of(made), NULL);
 }

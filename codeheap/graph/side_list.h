@@ -14,8 +14,8 @@ enum ch__item_kind {
 	CH__ITEM_POINT,      /* at = pool offset; value = exit's pool offset */
 	CH__ITEM_POINT_USER, /* follows POINT: at | value << 32 = user */
 	CH__ITEM_ASSUME,     /* at = assumption index; value = slot in its dependents */
-	CH__ITEM_LINES,      /* at | value << 32 = struct ch__lines * */
-	CH__ITEM_OWN,        /* the first item, at | value << 32 = struct ch__own * */
+	CH__ITEM_LINES,      /* one at most: at | value << 32 = struct ch__lines * */
+	CH__ITEM_OWN,        /* its table for unwinders, likewise struct ch__own * */
 	CH__ITEM_BROKEN,     /* was ASSUME; it invalidated the block: index, generation */
 };
 struct ch__item {
@@ -25,7 +25,6 @@ struct ch__side_list {
 	uint16_t count, capacity;
 	uint32_t name;         /* interned */
 	uint32_t entry_offset; /* from the first byte after the index word */
-	uint32_t lines;        /* number of its LINES item, from 1; 0 = it has none */
 	uint32_t *guard;       /* 0 while entrant; apart, since code holds its address */
 	uint8_t kinds[];       /* capacity kinds, padded to 8; then the items */
 };
@@ -54,22 +53,19 @@ static inline bool ch__side_has(const struct ch__side_list *list, enum ch__item_
 {
 	return list && memchr(list->kinds, kind, list->count);
 }
-/* NULL when it has none; list may be NULL. */
-static inline const struct ch__lines *ch__side_lines(const struct ch__side_list *list)
+static inline struct ch__item ch__item_of(const void *pointer)
 {
-	if (!list || !list->lines)
-		return NULL;
-	struct ch__item item = ch__side_items(list)[list->lines - 1];
-	return (const struct ch__lines *)(uintptr_t)(item.at | (uint64_t)item.value << 32);
+	uint64_t bits = (uintptr_t)pointer;
+	return (struct ch__item){(uint32_t)bits, (uint32_t)(bits >> 32)};
 }
-
-/* Its table for unwinders; NULL when it was opened without CH_OPEN_OWN_FRAMES. */
-static inline struct ch__own *ch__side_own(const struct ch__side_list *list)
+/* What LINES or OWN leads to; NULL when it has none; list may be NULL. */
+static inline void *ch__side_pointer(const struct ch__side_list *list, enum ch__item_kind kind)
 {
-	if (!list || !list->count || list->kinds[0] != CH__ITEM_OWN)
+	const uint8_t *found = list ? memchr(list->kinds, kind, list->count) : NULL;
+	if (!found)
 		return NULL;
-	struct ch__item item = ch__side_items(list)[0];
-	return (struct ch__own *)(uintptr_t)(item.at | (uint64_t)item.value << 32);
+	struct ch__item item = ch__side_items(list)[found - list->kinds];
+	return (void *)(uintptr_t)(item.at | (uint64_t)item.value << 32);
 }
 
 /* A block that is OPEN and the calling thread's, which has no cycle or visit open. */
@@ -94,9 +90,8 @@ enum ch_status ch__side_need_locked(struct ch_heap *, struct ch__thread *, struc
 enum ch_status ch__side_need(struct ch_heap *, struct ch__thread *, struct ch__block *,
 			     uint32_t more);
 struct ch__side_list *ch__side_take(struct ch__block *);      /* from a dead block */
-void ch__side_free(struct ch_heap *, struct ch__side_list *); /* of no block that anybody sees */
-/* Its interned names are let go, too, and unwinders forget its table: nothing of the block is on a
- * stack, and its bytes are traps. Under heap. */
+/* With its interned names and its table for unwinders: nothing of the block is on a stack, and its
+ * bytes are traps, or nobody ever saw it. */
 void ch__side_drop(struct ch_heap *, struct ch__side_list *) CH_REQUIRES(ch__role_heap);
 
 #endif

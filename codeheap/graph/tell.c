@@ -45,7 +45,7 @@ static size_t lines_of(void *context, uint64_t key, const char **file, struct ch
 {
 	const struct ch_heap *heap = context;
 	const struct ch__block *block = ch__block_at(heap, ch__handle_index(key));
-	const struct ch__lines *lines = ch__side_lines(block->side_list);
+	const struct ch__lines *lines = ch__side_pointer(block->side_list, CH__ITEM_LINES);
 	if (!lines)
 		return 0;
 	*file = ch__name_text(heap, lines->file);

@@ -43,7 +43,7 @@ static bool table_is_valid(const struct ch_heap *heap, const struct ch__block *b
 	if (!code->eh_frame)
 		return true;
 	uintptr_t low = ch__exec(heap, block->hot_offset);
-	return ch__side_own(block->side_list) &&
+	return ch__side_has(block->side_list, CH__ITEM_OWN) &&
 	       ch__eh_frame_is_sound(code->eh_frame, low,
 				     low + ch__hot_bytes(block) + ch__cold_bytes(block));
 }
@@ -307,7 +307,8 @@ static void finish_bytes(struct ch_heap *heap, struct ch__thread *self, const st
 		ch__pool_publish(heap->pool, ch__exec(heap, ch__cold_offset(heap, block)),
 				 ch__cold_bytes(block));
 	if (code->eh_frame)
-		ch__sinks_own_live(heap->sinks, ch__side_own(block->side_list), code->eh_frame);
+		ch__sinks_own_live(heap->sinks, ch__side_pointer(block->side_list, CH__ITEM_OWN),
+				   code->eh_frame);
 	struct ch__counters *counters = &self->counters;
 	CH__COUNT(counters->code_bytes, -(int64_t)(hot + cold));
 	CH__COUNT(counters->hot_bytes, -(int64_t)hot);

@@ -26,7 +26,7 @@ struct request {
 	const struct ch_open *open;
 	uint32_t hot_bytes,
 		cold_bytes; /* whole parts, index words and stubs included, granule multiples */
-	uint32_t record, run, name;
+	uint32_t record, run;
 	struct ch__side_list *side_list;
 	uint32_t hot_offset, cold_offset;
 	uint32_t span_pages;   /* 0 = within a page */
@@ -138,8 +138,7 @@ static bool reserve_own(struct request *r)
 	struct ch__own *own = ch__sinks_own_create(r->heap->sinks);
 	if (!own)
 		return false;
-	uint64_t bits = (uintptr_t)own;
-	ch__side_items(r->side_list)[0] = (struct ch__item){(uint32_t)bits, (uint32_t)(bits >> 32)};
+	ch__side_items(r->side_list)[0] = ch__item_of(own);
 	r->side_list->kinds[0] = CH__ITEM_OWN;
 	r->side_list->count = 1;
 	return true;
@@ -169,11 +168,10 @@ static bool reserve_side(struct request *r)
 	if (!r->open->name)
 		return true;
 	ch__heap_lock(heap);
-	r->name = ch__name_intern(heap, r->open->name);
+	r->side_list->name = ch__name_intern(heap, r->open->name);
 	heap->wants_epitaphs = true;
 	ch__heap_unlock(heap);
-	r->side_list->name = r->name;
-	return r->name != 0;
+	return r->side_list->name != 0;
 }
 
 static void drop_side(struct request *r)
@@ -183,12 +181,11 @@ static void drop_side(struct request *r)
 		ch__record_give(heap, r->self, r->record);
 	if (r->run)
 		ch__branches_free(heap, r->run);
-	if (r->name) {
+	if (r->side_list) {
 		ch__heap_lock(heap);
-		ch__name_drop(heap, r->name);
+		ch__side_drop(heap, r->side_list);
 		ch__heap_unlock(heap);
 	}
-	ch__side_free(heap, r->side_list);
 }
 
 static bool reserve_in(struct request *r, uint32_t page_index, bool in_need)

@@ -157,12 +157,10 @@ class Block:
 
     def lines(self):
         """(file, [(exec address, line)]), rising; ("", []) without."""
-        side_list = self.side_list
-        number = side_list["lines"] if side_list else 0
-        items = self.items() if number else []
-        if not 0 < number <= len(items):
+        found = [item for item in self.items() if item[0] == "LINES"]
+        if not found:
             return "", []
-        _, low, high = items[number - 1]
+        _, low, high = found[0]
         record = self.heap.library.record("ch__lines", low | high << 32)
         data = memory.read(record.address_of("at"), record["count"] * 8)
         words = [int.from_bytes(data[i:i + 4], "little") for i in range(0, len(data), 4)]
