@@ -1,20 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * branch.c: the records of branches, which blocks take in runs. */
-#include "codeheap/base/heaps.h"
 #include "codeheap/base/park.h"
 #include "codeheap/graph/branch.h"
-
-/* --- fields --- */
 
 static void store(_Atomic(uint32_t) *field, uint32_t value)
 {
 	atomic_store_explicit(field, value, memory_order_relaxed);
-}
-
-static void set_generation(struct ch__branch *branch, uint32_t generation)
-{
-	store(&branch->next_gen, ch__branch_next(branch) | (generation & 0xff) << 24);
-	store(&branch->prev_gen, ch__branch_prev(branch) | (generation >> 8) << 24);
 }
 
 /* --- runs: free lists of each length --- */
@@ -35,32 +26,22 @@ static void chain(const struct ch_heap *heap, uint32_t first, uint32_t next)
 	ch__branch_at(heap, first)->user = (void *)(uintptr_t)next;
 }
 
-static uint32_t take_rested(struct ch_heap *heap, struct ch__runs *runs)
-	CH_REQUIRES(ch__role_records)
-{
-	uint32_t first = runs->worn;
-	if (first) {
-		runs->worn = chained(heap, first);
-		runs->worn_now--;
-	}
-	return first;
-}
-
-static uint32_t take_run(struct ch_heap *heap, uint32_t count, bool *is_fresh)
-	CH_REQUIRES(ch__role_records)
+static uint32_t take_run(struct ch_heap *heap, uint32_t count) CH_REQUIRES(ch__role_records)
 {
 	struct ch__runs *runs = &heap->branch_runs[count];
 	uint32_t first = runs->free;
-	*is_fresh = false;
 	if (first) {
 		runs->free = chained(heap, first);
 		return first;
 	}
-	if ((uint64_t)runs->worn_now * count > heap->branches_resting)
-		return take_rested(heap, runs);
-	first = ch__table_extend(&heap->branches, heap->meta, count);
-	*is_fresh = first != 0;
-	return first ? first : take_rested(heap, runs);
+	if ((uint64_t)runs->worn_now * count <= heap->branches_resting)
+		first = ch__table_extend(&heap->branches, heap->meta, count);
+	if (!first && runs->worn) {
+		first = runs->worn;
+		runs->worn = chained(heap, first);
+		runs->worn_now--;
+	}
+	return first;
 }
 
 static void give_run(struct ch_heap *heap, uint32_t first, uint32_t count, bool is_worn)
@@ -82,28 +63,15 @@ static void give_run(struct ch_heap *heap, uint32_t first, uint32_t count, bool 
 
 uint32_t ch__branches_take(struct ch_heap *heap, uint32_t count)
 {
-	bool is_fresh;
 	ch__records_lock(heap);
-	uint32_t first = take_run(heap, count, &is_fresh);
+	uint32_t first = take_run(heap, count);
 	ch__records_unlock(heap);
 	for (uint32_t i = 0; first && i < count; i++) {
 		struct ch__branch *branch = ch__branch_at(heap, first + i);
 		branch->user = NULL;
-		atomic_store_explicit(&branch->target_kind, i + 1 == count ? CH__BRANCH_LAST : 0,
-				      memory_order_relaxed);
-		if (is_fresh)
-			set_generation(branch, 1);
+		store(&branch->target_kind, i + 1 == count ? CH__BRANCH_LAST : 0);
 	}
 	return first;
-}
-
-/* The next heap with this one's id begins behind them; 0: they began again. */
-static void note_generations(struct ch_heap *heap, uint32_t generation)
-	CH_REQUIRES(ch__role_records)
-{
-	uint32_t had = generation ? generation : 1u << 16;
-	if (had > heap->branch_generations)
-		heap->branch_generations = had;
 }
 
 uint32_t ch__branches_free(struct ch_heap *heap, uint32_t first)
@@ -118,10 +86,14 @@ uint32_t ch__branches_free(struct ch_heap *heap, uint32_t first)
 				ch__branch_state(branch), CH__BRANCH_NONE, ch__held(heap),
 				__func__);
 		store(&branch->site, 0);
-		set_generation(branch, generation);
+		store(&branch->next_gen, ch__branch_next(branch) | (generation & 0xff) << 24);
+		store(&branch->prev_gen, ch__branch_prev(branch) | (generation >> 8) << 24);
 	}
+	/* 0: they began again. The next heap with this one's id begins behind them. */
+	uint32_t had = generation ? generation : 1u << 16;
 	ch__records_lock(heap);
-	note_generations(heap, generation);
+	if (had > heap->branch_generations)
+		heap->branch_generations = had;
 	give_run(heap, first, length, generation == 0);
 	ch__records_unlock(heap);
 	return length;
