@@ -17,26 +17,23 @@
 
 /* --- names for sinks --- */
 
-size_t ch__tell_name(const struct ch_heap *heap, uint64_t key, char *out, size_t out_bytes)
+static size_t add_name(const char *name, size_t used, char *out, size_t out_bytes)
 {
-	const struct ch__block *block = ch__block_at(heap, ch__handle_index(key));
-	const char *owner = ch__name_text(heap, ch__owner_at(heap, block->owner)->name);
-	const struct ch__side_list *list = block->side_list;
-	const char *own = list ? ch__name_text(heap, list->name) : "";
-	size_t used = 0;
-	for (const char *c = owner; *c && used + 1 < out_bytes; c++)
-		out[used++] = (char)(*c == '\n' ? ' ' : *c);
-	if (*own && used + 1 < out_bytes)
-		out[used++] = ' ';
-	for (const char *c = own; *c && used + 1 < out_bytes; c++)
-		out[used++] = (char)(*c == '\n' ? ' ' : *c);
+	for (; *name && used + 1 < out_bytes; name++)
+		out[used++] = (char)(*name == '\n' ? ' ' : *name);
 	return used;
 }
 
-/* Called under the sinks lock, for blocks that are being published or are published. */
-static size_t name_of(void *context, uint64_t key, char *out, size_t out_bytes)
+size_t ch__tell_name(void *context, uint64_t key, char *out, size_t out_bytes)
 {
-	return ch__tell_name(context, key, out, out_bytes);
+	const struct ch_heap *heap = context;
+	const struct ch__block *block = ch__block_at(heap, ch__handle_index(key));
+	const struct ch__side_list *list = block->side_list;
+	const char *own = list ? ch__name_text(heap, list->name) : "";
+	const char *owner = ch__name_text(heap, ch__owner_at(heap, block->owner)->name);
+	size_t used = add_name(owner, 0, out, out_bytes);
+	used = add_name(*own ? " " : "", used, out, out_bytes);
+	return add_name(own, used, out, out_bytes);
 }
 
 /* The lines of a block, rising by address; *file lives as long as the block is published. */
@@ -94,7 +91,7 @@ enum ch_status ch__tell_create(struct ch_heap *heap, unsigned wanted)
 		.head_bytes = CH__INDEX_WORD_BYTES,
 		.meta = heap->meta,
 		.context = heap,
-		.name = name_of,
+		.name = ch__tell_name,
 		.lines = lines_of,
 		.keeps_dead_names = heap->config.dead_names == CH_DEAD_NAMES_KEPT,
 		.jitdump_dir = heap->config.jitdump_dir,
@@ -153,16 +150,17 @@ enum ch_status ch_sink_set(struct ch_heap *heap, unsigned sinks)
 	/* I19: commits that begin their region from here on tell, under the lock; those before
 	 * are through when the freeze is reached, and the new sink's walk finds their blocks. */
 	atomic_store(&heap->sinks_on, atomic_load(&heap->sinks_on) | wanted);
-	bool are_through = false;
+	enum ch_status status = CH_E_BUSY;
+	int error = 0;
 	if (ch__freeze_until(heap, until)) {
 		ch__unfreeze(heap);
-		are_through = true;
+		error = ch__sinks_set(heap->sinks, wanted);
+		status = error ? CH_E_OS : CH_OK;
 	}
-	int error = are_through ? ch__sinks_set(heap->sinks, wanted) : 0;
 	atomic_store(&heap->sinks_on, ch__sinks_on(heap->sinks));
 	ch__heap_unlock(heap);
 	errno = error;
-	return error ? CH_E_OS : are_through ? CH_OK : CH_E_BUSY;
+	return status;
 }
 
 enum ch_status ch_sink_flush(struct ch_heap *heap)
