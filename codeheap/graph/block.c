@@ -141,37 +141,33 @@ void ch__block_held(struct ch__block *block)
 
 /* --- information --- */
 
-static void fill_owner(struct ch_heap *heap, uint32_t owner_index, struct ch_info *info)
-{
-	const struct ch__owner *owner = ch__owner_at(heap, owner_index);
-	info->owner = ch__owner_handle(heap, owner_index);
-	info->vm = owner->vm;
-	info->name = ch__name_text(heap, owner->name);
-}
-
 static void fill_info(struct ch_heap *heap, uint32_t index, struct ch_info *info)
 {
 	const struct ch__block *block = ch__block_at(heap, index);
-	memset(info, 0, sizeof *info);
-	info->block = ch__block_handle(heap, index);
-	info->user = block->user;
-	info->state = ch__block_state(block);
-	fill_owner(heap, block->owner, info);
-	/* The thread that has it OPEN may be replacing its list. */
-	const struct ch__side_list *list = info->state == CH_BLOCK_OPEN ? NULL : block->side_list;
-	if (list && list->name)
-		info->name = ch__name_text(heap, list->name);
+	const struct ch__owner *owner = ch__owner_at(heap, block->owner);
+	enum ch_block_state state = ch__block_state(block);
 	enum ch__span_use use = ch__block_use(heap, block);
-	info->kind = use < CH__SPAN_RODATA ? CH_KIND_CODE
-					   : (enum ch_kind)(use - CH__SPAN_RODATA + CH_KIND_RODATA);
-	info->exec = (const uint8_t *)ch__exec(heap, block->hot_offset) + ch__head_bytes(use);
-	info->hot_bytes = ch__hot_bytes(block) - ch__head_bytes(use);
+	/* The thread that has it OPEN may be replacing its list. */
+	const struct ch__side_list *list = state == CH_BLOCK_OPEN ? NULL : block->side_list;
+	*info = (struct ch_info){
+		.block = ch__block_handle(heap, index),
+		.owner = ch__owner_handle(heap, block->owner),
+		.vm = owner->vm,
+		.user = block->user,
+		.state = state,
+		.name = ch__name_text(heap, list && list->name ? list->name : owner->name),
+		.kind = use < CH__SPAN_RODATA
+				? CH_KIND_CODE
+				: (enum ch_kind)(use - CH__SPAN_RODATA + CH_KIND_RODATA),
+		.exec = (const uint8_t *)ch__exec(heap, block->hot_offset) + ch__head_bytes(use),
+		.hot_bytes = ch__hot_bytes(block) - ch__head_bytes(use),
+	};
 	if (block->cold_granules) {
 		info->cold_exec = (const uint8_t *)ch__exec(heap, ch__cold_offset(heap, block)) +
 				  CH__INDEX_WORD_BYTES;
 		info->cold_bytes = ch__cold_bytes(block) - CH__INDEX_WORD_BYTES;
 	}
-	if (info->state == CH_BLOCK_LIVE && use < CH__SPAN_RODATA)
+	if (state == CH_BLOCK_LIVE && use < CH__SPAN_RODATA)
 		info->entry = (const uint8_t *)ch__block_entry(heap, block);
 	for (uint32_t at = ch__block_run(block); at; at = ch__branch_after(heap, at))
 		info->branches_now += ch__branch_at(heap, at)->site != 0;
@@ -188,11 +184,13 @@ enum ch_status ch_block_info(struct ch_block handle, struct ch_info *info)
 	/* It ends when info has the addresses, where a scan of the caller's stack sees them. */
 	ch__region_enter(self);
 	uint32_t index = ch__block_resolve_alive(heap, handle);
-	if (index)
+	if (index) {
 		fill_info(heap, index, info);
+		status = CH_OK;
+	}
 	ch__region_leave(self);
 	ch__heap_unlock(heap);
-	return index ? CH_OK : CH_E_STALE;
+	return status;
 }
 
 enum ch_status ch_block_each(struct ch_heap *heap,
@@ -207,7 +205,7 @@ enum ch_status ch_block_each(struct ch_heap *heap,
 		struct ch__thread *self = ch__thread_or_guest(heap);
 		struct ch_info info;
 		ch__region_enter(self);
-		bool is_used = atomic_load(&ch__block_at(heap, i)->generation) & 1;
+		bool is_used = ch__block_in_use(heap, i);
 		if (is_used)
 			fill_info(heap, i, &info);
 		ch__region_leave(self);

@@ -49,7 +49,12 @@ static inline uint32_t ch__cold_bytes(const struct ch__block *block)
 {
 	return (uint32_t)block->cold_granules * CH__GRANULE_BYTES;
 }
-uint32_t ch__span_end(const struct ch_heap *, const struct ch__block *);
+static inline uint32_t ch__span_end(const struct ch_heap *heap, const struct ch__block *block)
+{
+	const struct ch__pool *pool = heap->pool;
+	uint32_t page = block->hot_offset >> pool->page_log2;
+	return (page + pool->pages[page].span_pages) << pool->page_log2;
+}
 /* Pool offset of the cold part; meaningless without one. */
 static inline uint32_t ch__cold_offset(const struct ch_heap *heap, const struct ch__block *block)
 {

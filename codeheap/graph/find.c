@@ -23,13 +23,6 @@ bool ch__block_has(const struct ch_heap *heap, const struct ch__block *block, ui
 	return exec >= cold + CH__INDEX_WORD_BYTES && exec + bytes <= cold + ch__cold_bytes(block);
 }
 
-uint32_t ch__span_end(const struct ch_heap *heap, const struct ch__block *block)
-{
-	const struct ch__pool *pool = heap->pool;
-	uint32_t page = block->hot_offset >> pool->page_log2;
-	return (page + pool->pages[page].span_pages) << pool->page_log2;
-}
-
 static bool covers(const struct ch_heap *heap, const struct ch__block *block, uint32_t offset)
 {
 	if (offset - block->hot_offset < ch__hot_bytes(block))

@@ -92,12 +92,6 @@ static bool read_block(const struct ch_heap *heap, uint32_t index, uint32_t gene
 	return load(&block->generation) == generation;
 }
 
-static bool find_published(const struct ch_heap *heap, uint32_t offset, struct ch__place *place)
-{
-	uint32_t generation, index = ch__find(heap, ch__exec(heap, offset), &generation);
-	return index && read_block(heap, index, generation, offset, place);
-}
-
 /* No start bit leads to a block that is not committed. */
 static bool find_open(const struct ch_heap *heap, uint32_t offset, struct ch__place *place)
 {
@@ -198,9 +192,11 @@ void ch__place_find(const struct ch_heap *heap, uint32_t offset, struct ch__plac
 {
 	enum { TRIES = 3 }; /* a block may be freed and another one be born while it is read */
 	memset(place, 0, sizeof *place);
-	for (int i = 0; i < TRIES; i++)
-		if (find_published(heap, offset, place))
+	for (int i = 0; i < TRIES; i++) {
+		uint32_t generation, index = ch__find(heap, ch__exec(heap, offset), &generation);
+		if (index && read_block(heap, index, generation, offset, place))
 			return;
+	}
 	if (is_header(heap, offset))
 		place->kind = CH__PLACE_HEADER;
 	else if (!find_open(heap, offset, place) && !ch__place_find_freed(heap, offset, place))
