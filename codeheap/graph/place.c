@@ -45,26 +45,13 @@ static uint32_t load(const _Atomic(uint32_t) *field)
 	return atomic_load_explicit(field, memory_order_acquire);
 }
 
-/* Whether the part of a block covers the offset, which place->at is then relative to. */
-static bool covers(uint32_t offset, uint32_t part, uint32_t bytes, bool is_cold,
+/* Whether a part of a block covers the offset; place->at is from behind its lead, as names have it. */
+static bool covers(uint32_t offset, uint32_t part, uint32_t bytes, uint32_t lead,
 		   struct ch__place *place)
 {
-	if (offset - part >= bytes)
-		return false;
-	place->at = offset - part;
-	place->is_cold = is_cold;
-	return true;
-}
-
-/* The same of a hot part: the offset is the one that names of the address have. */
-static bool covers_hot(uint32_t offset, uint32_t hot, uint32_t bytes, enum ch__span_use use,
-		       struct ch__place *place)
-{
-	uint32_t lead = ch__lead_bytes(use);
-	if (!covers(offset, hot, bytes, false, place))
-		return false;
-	place->at = place->at > lead ? place->at - lead : 0;
-	return true;
+	uint32_t at = offset - part;
+	place->at = at > lead ? at - lead : 0;
+	return at < bytes;
 }
 
 /* A record in use, whose generation was read before; false: it is not there, or no more. */
@@ -72,10 +59,10 @@ static bool read_block(const struct ch_heap *heap, uint32_t index, uint32_t gene
 		       uint32_t offset, struct ch__place *place)
 {
 	const struct ch__block *block = ch__block_at(heap, index);
-	uint32_t hot = load(&block->hot_offset);
-	if (!covers_hot(offset, hot, ch__hot_bytes(block), ch__block_use(heap, block), place) &&
-	    !(ch__cold_bytes(block) &&
-	      covers(offset, ch__cold_offset(heap, block), ch__cold_bytes(block), true, place)))
+	uint32_t hot = load(&block->hot_offset), lead = ch__lead_bytes(ch__block_use(heap, block));
+	place->is_cold = !covers(offset, hot, ch__hot_bytes(block), lead, place);
+	if (place->is_cold &&
+	    !covers(offset, ch__cold_offset(heap, block), ch__cold_bytes(block), 0, place))
 		return false;
 	enum ch_block_state state = ch__block_state(block);
 	place->kind = state == CH_BLOCK_OPEN         ? CH__PLACE_OPEN
@@ -138,11 +125,11 @@ static bool read_stone(const struct ch_heap *heap, uint32_t slot, uint32_t numbe
 	uint32_t granule = cold >> CH__TOMB_COLD_SHIFT & CH__TOMB_COLD_GRANULE;
 	uint32_t cold_at =
 		cold & CH__TOMB_SPAN ? hot + hot_bytes : page + granule * CH__GRANULE_BYTES;
+	uint32_t cold_bytes = (cold & CH__TOMB_COLD_GRANULES) * CH__GRANULE_BYTES;
 	bool is_in_place = (cold & CH__TOMB_SPAN) && (cold & CH__TOMB_IN_PLACE);
-	if (!covers_hot(offset, hot, hot_bytes, is_in_place ? CH__SPAN_IN_PLACE : CH__SPAN_CODE,
-			place) &&
-	    !covers(offset, cold_at, (cold & CH__TOMB_COLD_GRANULES) * CH__GRANULE_BYTES, true,
-		    place))
+	uint32_t lead = ch__lead_bytes(is_in_place ? CH__SPAN_IN_PLACE : CH__SPAN_CODE);
+	place->is_cold = !covers(offset, hot, hot_bytes, lead, place);
+	if (place->is_cold && !covers(offset, cold_at, cold_bytes, 0, place))
 		return false;
 	uint32_t how = load(&stone->block_how);
 	*place = (struct ch__place){
