@@ -147,6 +147,22 @@ static void push_from_anchor(struct ch_marker *marker, struct ch_vm *vm, uintptr
 	stack->top = GC_MARK_AND_PUSH((void *)word, stack->top, stack->limit, stack->source);
 }
 
+/* Marks the owner for the cycle under way while the world runs: what is marked instead of an owner
+ * that goes meanwhile lives a cycle longer. */
+static void note_owner(const struct ch_heap *heap, struct ch_owner handle)
+{
+	uint32_t index = ch__owner_look_up(heap, handle);
+	if (!index)
+		return;
+	_Atomic(uint32_t) *mark = &ch__owner_at(heap, index)->mark;
+	uint32_t seen = atomic_load_explicit(mark, memory_order_relaxed);
+	/* In one step: a release that frees at once may mark it dead, which is final. */
+	if (ch__is_alive(heap, seen))
+		atomic_compare_exchange_strong_explicit(
+			mark, &seen, atomic_load_explicit(&heap->epoch, memory_order_relaxed),
+			memory_order_relaxed, memory_order_relaxed);
+}
+
 /* The mark procedure. In the stopped world, or in GC_finalize, when the world runs and regions
  * are frozen still; or in a step of incremental marking, with nothing frozen. */
 static struct GC_ms_entry *mark_anchor(GC_word *object, struct GC_ms_entry *top,
@@ -166,12 +182,12 @@ static struct GC_ms_entry *mark_anchor(GC_word *object, struct GC_ms_entry *top,
 	struct ch_heap *heap = bdw->heap;
 	struct ch_owner handle = {(uint64_t)anchor->generation << 32 | anchor->place};
 	if (!bdw->is_frozen) {
-		ch__owner_note(heap, handle);
+		note_owner(heap, handle);
 		return top;
 	}
 	struct mark_stack stack = {top, limit, (void **)object};
 	has_frozen(bdw);
-	uint32_t index = ch__owner_resolve_frozen(heap, handle);
+	uint32_t index = ch__owner_look_up(heap, handle);
 	if (!index)
 		return top;
 	struct engine *engine = take_engine(bdw);

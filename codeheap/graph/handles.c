@@ -89,7 +89,7 @@ bool ch__owner_is(const struct ch__owner *owner, struct ch_owner handle)
 	return (generation & ~released) == ch__handle_generation(handle.bits);
 }
 
-uint32_t ch__owner_look_up(struct ch_heap *heap, struct ch_owner handle)
+uint32_t ch__owner_look_up(const struct ch_heap *heap, struct ch_owner handle)
 {
 	uint32_t index = ch__handle_index(handle.bits);
 	return ch__handle_is_known(heap, &heap->owners, handle.bits) &&

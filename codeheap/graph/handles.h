@@ -27,16 +27,10 @@ uint32_t ch__block_resolve_alive(struct ch_heap *, struct ch_block) CH_REQUIRES(
 enum ch_status ch__block_resolve_open(struct ch_heap *, struct ch_block, uint32_t *index);
 /* Whether the owner, released or not, is the handle's. */
 bool ch__owner_is(const struct ch__owner *, struct ch_owner);
-/* Index of the handle's owner, 0 when stale: to look only. */
-uint32_t ch__owner_look_up(struct ch_heap *, struct ch_owner);
+/* Index of the handle's owner, 0 when stale: to look only, or where all regions are frozen. */
+uint32_t ch__owner_look_up(const struct ch_heap *, struct ch_owner);
 static inline uint32_t ch__owner_resolve(struct ch_heap *heap, struct ch_owner handle)
 	CH_REQUIRES(ch__role_heap)
-{
-	return ch__owner_look_up(heap, handle);
-}
-/* The same where all regions are frozen. */
-static inline uint32_t ch__owner_resolve_frozen(struct ch_heap *heap, struct ch_owner handle)
-	CH_REQUIRES(ch__role_frozen)
 {
 	return ch__owner_look_up(heap, handle);
 }

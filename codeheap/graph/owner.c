@@ -22,20 +22,6 @@ void ch__owner_unlock(struct ch__owner *owner) CH_UNANALYSED("it makes the role"
 	atomic_store_explicit(&owner->busy, 0, memory_order_release);
 }
 
-void ch__owner_note(struct ch_heap *heap, struct ch_owner handle)
-{
-	uint32_t index = ch__owner_look_up(heap, handle);
-	if (!index)
-		return;
-	_Atomic(uint32_t) *mark = &ch__owner_at(heap, index)->mark;
-	uint32_t seen = atomic_load_explicit(mark, memory_order_relaxed);
-	/* In one step: a release that frees at once may mark it dead, which is final. */
-	if (ch__is_alive(heap, seen))
-		atomic_compare_exchange_strong_explicit(
-			mark, &seen, atomic_load_explicit(&heap->epoch, memory_order_relaxed),
-			memory_order_relaxed, memory_order_relaxed);
-}
-
 bool ch__owner_is_live(struct ch_heap *heap, struct ch_owner handle)
 {
 	uint32_t index = ch__owner_look_up(heap, handle);

@@ -75,9 +75,6 @@ bool ch__owner_is_live(struct ch_heap *, struct ch_owner);
  * stale, or found dead. In a region. */
 bool ch__owner_hold(struct ch_heap *, struct ch_owner, struct ch__owner **)
 	CH_TRY_ACQUIRES(true, ch__role_owner) CH_REQUIRES(ch__role_region);
-/* Marks it for the cycle under way while the world runs. Anywhere: what it marks instead of an
- * owner that goes meanwhile lives a cycle longer. */
-void ch__owner_note(struct ch_heap *, struct ch_owner);
 /* False: the owner died or was released. In a region. */
 bool ch__owner_insert(struct ch_heap *, struct ch_owner, uint32_t block)
 	CH_REQUIRES(ch__role_region);
