@@ -10,7 +10,7 @@ static void note_replaced(struct ch_heap *heap, uint32_t index)
 {
 	struct ch__block *block = index ? ch__block_at(heap, index) : NULL;
 	if (block && ch__block_state(block) == CH_BLOCK_LIVE)
-		ch__block_set_cause(block, CH__CAUSE_REPLACED);
+		ch__block_store(block, CH_BLOCK_LIVE, CH__CAUSE_REPLACED);
 }
 
 static enum ch_status set_entry(struct ch_heap *heap, uint32_t owner_index, uint32_t index)
@@ -32,7 +32,7 @@ static enum ch_status set_entry(struct ch_heap *heap, uint32_t owner_index, uint
 		return status;
 	if (owner->entry != index)
 		note_replaced(heap, owner->entry);
-	ch__block_set_cause(block, CH__CAUSE_NONE);
+	ch__block_store(block, CH_BLOCK_LIVE, CH__CAUSE_NONE);
 	CH_PUBLISHED(heap->pool, ch__exec(heap, block->hot_offset), CH__GRANULE_BYTES, "entry");
 	owner->entry = index;
 	ch__block_held(block);

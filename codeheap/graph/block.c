@@ -155,12 +155,11 @@ static void fill_info(struct ch_heap *heap, uint32_t index, struct ch_info *info
 		.user = block->user,
 		.state = state,
 		.name = ch__name_text(heap, list && list->name ? list->name : owner->name),
-		.kind = use < CH__SPAN_RODATA
-				? CH_KIND_CODE
-				: (enum ch_kind)(use - CH__SPAN_RODATA + CH_KIND_RODATA),
 		.exec = (const uint8_t *)ch__exec(heap, block->hot_offset) + ch__head_bytes(use),
 		.hot_bytes = ch__hot_bytes(block) - ch__head_bytes(use),
 	};
+	if (use >= CH__SPAN_RODATA)
+		info->kind = (enum ch_kind)(use - CH__SPAN_RODATA + CH_KIND_RODATA);
 	if (block->cold_granules) {
 		info->cold_exec = (const uint8_t *)ch__exec(heap, ch__cold_offset(heap, block)) +
 				  CH__INDEX_WORD_BYTES;

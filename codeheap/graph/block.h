@@ -91,11 +91,6 @@ static inline void ch__block_store(struct ch__block *block, enum ch_block_state 
 	atomic_store_explicit(&block->state, (uint8_t)(state | (unsigned)cause << CH__CAUSE_SHIFT),
 			      memory_order_release);
 }
-/* Of a LIVE block, which stays so; under heap and in a region. */
-static inline void ch__block_set_cause(struct ch__block *block, enum ch__cause cause)
-{
-	ch__block_store(block, CH_BLOCK_LIVE, cause);
-}
 /* Every move of a block; by is the function that makes it (moves.c). */
 static inline void ch__block_set_state(struct ch_heap *heap, uint32_t index,
 				       enum ch_block_state to, enum ch__cause cause,

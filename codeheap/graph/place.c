@@ -45,7 +45,7 @@ static uint32_t load(const _Atomic(uint32_t) *field)
 	return atomic_load_explicit(field, memory_order_acquire);
 }
 
-/* Whether a part of a block covers the offset; place->at is from behind its lead, as names have it. */
+/* Whether a part of a block covers the offset; place->at begins behind its lead, as in names. */
 static bool covers(uint32_t offset, uint32_t part, uint32_t bytes, uint32_t lead,
 		   struct ch__place *place)
 {

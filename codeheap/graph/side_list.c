@@ -206,7 +206,7 @@ enum ch_status ch_edge_attach_owner(struct ch_block block, struct ch_owner to)
 	struct ch__owner *owner;
 	status = CH_E_STALE;
 	ch__region_enter(s.self);
-	/* A release that frees at once asks for edges, and marks the owner dead, under this lock. */
+	/* Under its lock a release that frees at once asks for edges, and marks it dead. */
 	if (ch__owner_hold(s.heap, to, &owner)) {
 		struct ch__item item = {ch__handle_generation(to.bits), ch__handle_index(to.bits)};
 		append(s.block->side_list, CH__ITEM_OWNER_EDGE, item);
@@ -247,7 +247,7 @@ enum ch_status ch_block_lines(struct ch_block block, const char *file, const str
 {
 	struct ch__subject s;
 	enum ch_status status = ch__subject_open_code(block, false, &s);
-	if (status == CH_OK && ch__side_has(s.block->side_list, CH__ITEM_LINES))
+	if (status == CH_OK && ch__side_find(s.block->side_list, CH__ITEM_LINES))
 		status = CH_E_STATE;
 	if (status == CH_OK && (!file || !lines || !lines_are_valid(&s, lines, n)))
 		status = CH_E_ARG;

@@ -49,23 +49,23 @@ static inline struct ch__item *ch__side_items(const struct ch__side_list *list)
 	return (struct ch__item *)(uintptr_t)(list->kinds + ((list->capacity + 7u) & ~7u));
 }
 
-static inline bool ch__side_has(const struct ch__side_list *list, enum ch__item_kind kind)
+/* The first item of a kind; NULL when it has none; list may be NULL. */
+static inline struct ch__item *ch__side_find(const struct ch__side_list *list,
+					     enum ch__item_kind kind)
 {
-	return list && memchr(list->kinds, kind, list->count);
+	const uint8_t *found = list ? memchr(list->kinds, kind, list->count) : NULL;
+	return found ? &ch__side_items(list)[found - list->kinds] : NULL;
 }
 static inline struct ch__item ch__item_of(const void *pointer)
 {
 	uint64_t bits = (uintptr_t)pointer;
 	return (struct ch__item){(uint32_t)bits, (uint32_t)(bits >> 32)};
 }
-/* What LINES or OWN leads to; NULL when it has none; list may be NULL. */
+/* What LINES or OWN leads to; NULL without. */
 static inline void *ch__side_pointer(const struct ch__side_list *list, enum ch__item_kind kind)
 {
-	const uint8_t *found = list ? memchr(list->kinds, kind, list->count) : NULL;
-	if (!found)
-		return NULL;
-	struct ch__item item = ch__side_items(list)[found - list->kinds];
-	return (void *)(uintptr_t)(item.at | (uint64_t)item.value << 32);
+	const struct ch__item *item = ch__side_find(list, kind);
+	return item ? (void *)(uintptr_t)(item->at | (uint64_t)item->value << 32) : NULL;
 }
 
 /* A block that is OPEN and the calling thread's, which has no cycle or visit open. */

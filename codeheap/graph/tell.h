@@ -5,8 +5,8 @@
 
 #include "codeheap/base/heap.h"
 
-/* What sinks are told that a block of the heap is called; its record has its names. No lock is taken:
- * sinks ask under their own, of blocks that are published or being so. */
+/* What sinks are told that a block of the heap is called; its record has its names. Takes no lock:
+ * sinks ask under their own, of blocks that are published or are being published. */
 size_t ch__tell_name(void *heap, uint64_t handle, char *out, size_t out_bytes);
 /* After ranges were told: has the sinks write what waits, if its time has come. */
 void ch__tell_catch_up(struct ch_heap *) CH_EXCLUDES(CH__ANY);

@@ -50,14 +50,6 @@ static enum ch__death death_of(const struct ch_heap *heap, const struct ch__owne
 	return CH__DEATH_UNREACHED;
 }
 
-static struct ch__item broken_assumption(const struct ch__side_list *list)
-{
-	for (uint32_t i = 0; list && i < list->count; i++)
-		if (list->kinds[i] == CH__ITEM_BROKEN)
-			return ch__side_items(list)[i];
-	return (struct ch__item){0};
-}
-
 static void put(_Atomic(uint32_t) *field, uint32_t value)
 {
 	atomic_store_explicit(field, value, memory_order_release);
@@ -78,16 +70,14 @@ static void write_epitaph(struct ch_heap *heap, uint32_t slot, const struct ch__
 	CH_REQUIRES(ch__role_heap, ch__role_region)
 {
 	const struct ch__side_list *list = block->side_list;
-	struct ch__item by = {0};
+	const struct ch__item *by = ch__side_find(list, CH__ITEM_BROKEN);
 	if (!atomic_load_explicit(&heap->epitaphs.segments[slot >> CH__SEGMENT_LOG2],
 				  memory_order_relaxed))
 		return;
 	struct ch__epitaph *epitaph = ch__table_at(&heap->epitaphs, slot);
-	if (ch__block_cause(block) == CH__CAUSE_ASSUMPTION)
-		by = broken_assumption(list);
 	put_name(heap, &epitaph->name, list ? ch__name_short(heap, list->name) : 0);
-	put(&epitaph->by, by.at);
-	put(&epitaph->by_generation, by.value);
+	put(&epitaph->by, by ? by->at : 0);
+	put(&epitaph->by_generation, by ? by->value : 0);
 }
 
 static uint32_t cold_word(const struct ch_heap *heap, const struct ch__block *block)

@@ -43,7 +43,7 @@ static bool table_is_valid(const struct ch_heap *heap, const struct ch__block *b
 	if (!code->eh_frame)
 		return true;
 	uintptr_t low = ch__exec(heap, block->hot_offset);
-	return ch__side_has(block->side_list, CH__ITEM_OWN) &&
+	return ch__side_find(block->side_list, CH__ITEM_OWN) &&
 	       ch__eh_frame_is_sound(code->eh_frame, low,
 				     low + ch__hot_bytes(block) + ch__cold_bytes(block));
 }
@@ -337,9 +337,9 @@ static enum ch_status check_codes(struct ch_heap *heap, struct ch__thread *self,
 			if (status != CH_OK)
 				return status;
 		}
-		*assumes |= ch__side_has(block->side_list, CH__ITEM_ASSUME);
+		*assumes |= ch__side_find(block->side_list, CH__ITEM_ASSUME) != NULL;
 		*may_be_young |= heap->config.driver == CH_DRIVER_HOST &&
-				 ch__side_has(block->side_list, CH__ITEM_REF);
+				 ch__side_find(block->side_list, CH__ITEM_REF);
 	}
 	return CH_OK;
 }
