@@ -10,31 +10,25 @@
 
 /* --- free records: a stack of each thread before the heap's FIFO --- */
 
-enum { TAKEN_AT_ONCE = 32, MADE_AT_ONCE = 16 };
-
 static bool refill(struct ch_heap *heap, struct ch__thread *thread)
 {
+	enum { TAKEN_AT_ONCE = 32, MADE_AT_ONCE = 16 };
 	struct ch__table *table = &heap->blocks;
+	uint32_t count = 0;
+	bool goes_on;
 	ch__records_lock(heap);
-	while (table->free_head && thread->free_count < TAKEN_AT_ONCE)
-		thread->free_records[thread->free_count++] = ch__table_take(table, heap->meta);
-	if (!thread->free_count) {
-		/* Not more of those that rest than are needed. */
-		uint32_t before = atomic_load_explicit(&table->used, memory_order_relaxed);
-		uint32_t fresh = ch__table_take(table, heap->meta);
-		uint32_t in_segment = CH__SEGMENT_RECORDS - (fresh & (CH__SEGMENT_RECORDS - 1));
-		if (fresh)
-			thread->free_records[thread->free_count++] = fresh;
-		bool is_fresh = fresh && fresh >= before;
-		for (uint32_t i = 1; is_fresh && i < MADE_AT_ONCE && i < in_segment; i++) {
-			uint32_t more = ch__table_extend(table, heap->meta, 1);
-			if (!more)
-				break;
-			thread->free_records[thread->free_count++] = more;
-		}
-	}
+	/* Free ones; else fresh ones, as far as a segment goes; of those that rest one. */
+	do {
+		uint32_t used = table->used, index = ch__table_take(table, heap->meta);
+		if (index)
+			thread->free_records[count++] = index;
+		bool may_make = table->used > used && table->used % CH__SEGMENT_RECORDS;
+		goes_on = table->free_head ? count < TAKEN_AT_ONCE
+					   : may_make && count < MADE_AT_ONCE;
+	} while (goes_on);
 	ch__records_unlock(heap);
-	return thread->free_count != 0;
+	thread->free_count = count;
+	return count != 0;
 }
 
 uint32_t ch__record_take(struct ch_heap *heap, struct ch__thread *thread)
@@ -60,14 +54,8 @@ static void push_free(struct ch_heap *heap, const uint32_t *indices, uint32_t co
 
 void ch__record_give(struct ch_heap *heap, struct ch__thread *thread, uint32_t index)
 {
-	enum { HALF = CH__THREAD_RECORDS / 2 };
-	if (CH_UNLIKELY(thread->free_count == CH__THREAD_RECORDS)) {
-		/* The older ones, which are in nobody's cache. */
-		push_free(heap, thread->free_records, HALF);
-		memmove(thread->free_records, &thread->free_records[HALF],
-			HALF * sizeof *thread->free_records);
-		thread->free_count = HALF;
-	}
+	if (CH_UNLIKELY(thread->free_count == CH__THREAD_RECORDS))
+		ch__records_flush(heap, thread);
 	thread->free_records[thread->free_count++] = index;
 }
 

@@ -41,5 +41,14 @@ static inline bool ch__place_is_read(void)
 {
 	return atomic_load_explicit(&ch__place_readers, memory_order_seq_cst) != 0;
 }
+/* Between the two, of one thread, places are read: calls nest. */
+static inline void ch__place_read_begin(void)
+{
+	atomic_fetch_add_explicit(&ch__place_readers, 1, memory_order_seq_cst);
+}
+static inline void ch__place_read_end(void)
+{
+	atomic_fetch_sub_explicit(&ch__place_readers, 1, memory_order_seq_cst);
+}
 
 #endif

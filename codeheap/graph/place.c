@@ -9,16 +9,6 @@
 #include "codeheap/graph/find.h"
 #include "codeheap/graph/place.h"
 
-void ch__place_read_begin(void)
-{
-	atomic_fetch_add_explicit(&ch__place_readers, 1, memory_order_seq_cst);
-}
-
-void ch__place_read_end(void)
-{
-	atomic_fetch_sub_explicit(&ch__place_readers, 1, memory_order_seq_cst);
-}
-
 /* --- names --- */
 
 static void copy_name(const struct ch_heap *heap, uint32_t name,

@@ -28,9 +28,6 @@ struct ch__place {
 	char name[CH__NAME_SHORT_BYTES], owner[CH__NAME_SHORT_BYTES];
 };
 
-/* Between the two, of one thread, places are read: calls nest. */
-void ch__place_read_begin(void);
-void ch__place_read_end(void);
 /* The offset lies in the pool. */
 void ch__place_find(const struct ch_heap *, uint32_t offset, struct ch__place *);
 /* The block that was freed there last and is on record. */
