@@ -179,7 +179,9 @@ static void make_map(struct ch_heap *heap, struct ch__site_map *map, const struc
 {
 	uint32_t page_bytes = (uint32_t)1 << heap->pool->page_log2;
 	uint32_t base = block->hot_offset & ~(page_bytes - 1);
-	uint32_t end = block->flags & CH__FLAG_SPAN ? ch__span_end(heap, block) : base + page_bytes;
+	uint32_t end = block->flags & CH__FLAG_SPAN
+			       ? ch__cold_offset(heap, block) + ch__cold_bytes(block)
+			       : base + page_bytes;
 	uint32_t bytes = (end - base) / CH__GRANULE_BYTES;
 	if (end - base > map->capacity) {
 		uint8_t *maps = ch__meta_alloc(heap->meta, (size_t)bytes * 2);

@@ -49,17 +49,11 @@ static inline uint32_t ch__cold_bytes(const struct ch__block *block)
 {
 	return (uint32_t)block->cold_granules * CH__GRANULE_BYTES;
 }
-static inline uint32_t ch__span_end(const struct ch_heap *heap, const struct ch__block *block)
-{
-	const struct ch__pool *pool = heap->pool;
-	uint32_t page = block->hot_offset >> pool->page_log2;
-	return (page + pool->pages[page].span_pages) << pool->page_log2;
-}
-/* Pool offset of the cold part; meaningless without one. */
+/* Pool offset of the cold part, which in a span follows the hot one; meaningless without one. */
 static inline uint32_t ch__cold_offset(const struct ch_heap *heap, const struct ch__block *block)
 {
 	if (CH_UNLIKELY(block->flags & CH__FLAG_SPAN))
-		return ch__span_end(heap, block) - ch__cold_bytes(block);
+		return block->hot_offset + ch__hot_bytes(block);
 	uint32_t page = block->hot_offset >> heap->pool->page_log2;
 	return (page << heap->pool->page_log2) + block->cold_granule * (uint32_t)CH__GRANULE_BYTES;
 }
