@@ -62,6 +62,14 @@ static inline void *ch__table_at(const struct ch__table *table, uint32_t index)
 	return ch__table_at_bytes(table, index, table->record_bytes);
 }
 
+/* Whether the index, which may be anything, leads to a record, in use or not. */
+static inline bool ch__table_has(const struct ch__table *table, uint32_t index)
+{
+	return index && index < table->limit &&
+	       atomic_load_explicit(&table->segments[index >> CH__SEGMENT_LOG2],
+				    memory_order_acquire);
+}
+
 /* Of a zeroed table, whose first_generation may be set. */
 bool ch__table_create(struct ch__table *, uint32_t record_bytes, uint32_t link_offset,
 		      uint32_t generation_offset, uint32_t limit);

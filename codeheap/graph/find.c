@@ -53,9 +53,7 @@ uint32_t ch__find(const struct ch_heap *heap, uintptr_t pc, uint32_t *generation
 		return 0;
 	uint32_t index = read_index_word(ch__pool_read(pool, ch__exec(heap, start)));
 	/* A start bit that was cleared meanwhile may leave any bytes here. */
-	if (index == 0 || index > CH__INDEX_MAX || index >= heap->blocks.limit ||
-	    !atomic_load_explicit(&heap->blocks.segments[index >> CH__SEGMENT_LOG2],
-				  memory_order_acquire))
+	if (!ch__table_has(&heap->blocks, index))
 		return 0;
 	const struct ch__block *block = ch__block_at(heap, index);
 	/* Pairs with the release store of the generation in publish and withdrawal. */

@@ -18,10 +18,7 @@ struct ch_heap *ch__handle_lock(uint64_t bits, enum ch_status *status)
 
 bool ch__handle_is_known(const struct ch_heap *heap, const struct ch__table *table, uint64_t bits)
 {
-	uint32_t index = ch__handle_index(bits);
-	return index && index < table->limit && (bits >> 24 & 0xff) == heap->id &&
-	       atomic_load_explicit(&table->segments[index >> CH__SEGMENT_LOG2],
-				    memory_order_acquire);
+	return (bits >> 24 & 0xff) == heap->id && ch__table_has(table, ch__handle_index(bits));
 }
 
 static bool is_of(const struct ch_heap *heap, uint32_t index, struct ch_block handle)

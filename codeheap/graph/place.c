@@ -15,9 +15,7 @@ static void copy_name(const struct ch_heap *heap, uint32_t name,
 		      char short_text[CH__NAME_SHORT_BYTES])
 {
 	/* The index may come out of a record that is no more. */
-	bool is_name = name && name < heap->names.limit &&
-		       atomic_load_explicit(&heap->names.segments[name >> CH__SEGMENT_LOG2],
-					    memory_order_acquire);
+	bool is_name = ch__table_has(&heap->names, name);
 	ch__name_cut(short_text, is_name ? ch__name_text(heap, name) : "");
 }
 
@@ -91,8 +89,7 @@ static void read_texts(const struct ch_heap *heap, uint32_t slot, uint32_t owner
 		       struct ch__place *place)
 {
 	uint32_t name = 0;
-	if (atomic_load_explicit(&heap->epitaphs.segments[slot >> CH__SEGMENT_LOG2],
-				 memory_order_acquire)) {
+	if (ch__table_has(&heap->epitaphs, slot)) {
 		const struct ch__epitaph *epitaph =
 			ch__table_at_bytes(&heap->epitaphs, slot, sizeof *epitaph);
 		name = load(&epitaph->name);

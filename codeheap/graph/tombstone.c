@@ -71,8 +71,7 @@ static void write_epitaph(struct ch_heap *heap, uint32_t slot, const struct ch__
 {
 	const struct ch__side_list *list = block->side_list;
 	const struct ch__item *by = ch__side_find(list, CH__ITEM_BROKEN);
-	if (!atomic_load_explicit(&heap->epitaphs.segments[slot >> CH__SEGMENT_LOG2],
-				  memory_order_relaxed))
+	if (!ch__table_has(&heap->epitaphs, slot))
 		return;
 	struct ch__epitaph *epitaph = ch__table_at(&heap->epitaphs, slot);
 	put_name(heap, &epitaph->name, list ? ch__name_short(heap, list->name) : 0);
