@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  * branch_way.c: where a branch leads: its exit, its stub, what its bytes and the stub say, and the
  * veneer of the block's entry behind the stubs. It reads only; link.c attaches and changes. */
-#include "codeheap/graph/find.h"
+#include "codeheap/graph/handles.h"
 #include "invalidate/branch_way.h"
 
 uint32_t ch__branch_source(const struct ch_heap *heap, const struct ch__branch *branch)
 {
-	return ch__find_frozen(heap, ch__exec(heap, branch->site));
+	return ch__find(heap, ch__exec(heap, branch->site), NULL);
 }
 
 uintptr_t ch__branch_exit(const struct ch_heap *heap, const struct ch__block *source,

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * patch_point.c: patch points: where a thread that returns into an invalidated block leaves it at
  * once. One store of the architecture decides between falling through and jumping. */
-#include "codeheap/graph/find.h"
 #include "codeheap/graph/handles.h"
 #include "invalidate/sites.h"
 

@@ -6,7 +6,6 @@
  *
  * Records of a block that is OPEN belong to its thread; of others they are read under heap. */
 #include "codeheap/base/region.h"
-#include "codeheap/graph/find.h"
 #include "codeheap/graph/handles.h"
 #include "invalidate/branch_way.h"
 #include "invalidate/sites.h"
@@ -262,7 +261,7 @@ static bool is_inside_a_place(const struct ch_heap *heap, const struct ch__block
 /* To exec in another block than the one that is asked about, or in none. */
 static bool has_way_to(const struct ch_heap *heap, uintptr_t exec, uint32_t offset)
 {
-	uint32_t other = ch__find_frozen(heap, exec);
+	uint32_t other = ch__find(heap, exec, NULL);
 	const struct ch__block *block = ch__block_at(heap, other);
 	return !other ||
 	       (!ch__block_is_data(heap, block) && !is_inside_a_place(heap, block, offset));

@@ -4,7 +4,6 @@
  * then the branch is linked if both ends live. Entered from the trampoline with the registers of
  * the site; it leaves through regs->pc. */
 #include "codeheap/base/region.h"
-#include "codeheap/graph/find.h"
 #include "codeheap/graph/handles.h"
 #include "invalidate/branch_way.h"
 #include "invalidate/link.h"
@@ -35,7 +34,7 @@ static void stub_hit(struct ch__arch_stub_context *context, struct ch__arch_regs
 	uint32_t index = ch__arch_stub_index(ch__pool_read(heap->pool, return_address));
 	const struct ch__branch *branch = ch__branch_at(heap, index);
 	ch__region_enter(self);
-	uint32_t source = ch__find_frozen(heap, return_address - 1);
+	uint32_t source = ch__find(heap, return_address - 1, NULL);
 	/* The loser of a race on this stub finds it linked. */
 	uintptr_t linked = source ? entry_of(heap, ch__branch_target(branch)) : 0;
 	ch__region_leave(self);

@@ -9,7 +9,7 @@
 #include "codeheap/base/park.h"
 #include "codeheap/collect/mark.h"
 #include "codeheap/collect/stacks.h"
-#include "codeheap/graph/find.h"
+#include "codeheap/graph/handles.h"
 
 #define NO_SANITIZE __attribute__((no_sanitize("address", "thread", "undefined")))
 
@@ -21,14 +21,14 @@ static void root(struct ch_marker *marker, uintptr_t word) CH_REQUIRES(ch__role_
 	/* A root that found no room would be lost: no marked block leads to it (I6). */
 	if (CH_UNLIKELY(marker->tail - marker->head > marker->queue_mask / 2))
 		ch__mark_drain(marker);
-	uint32_t index = ch__find_frozen(heap, word - 1);
+	uint32_t index = ch__find(heap, word - 1, NULL);
 	if (index) {
 		marker->stack_roots++;
 		ch__mark_block(marker, index);
 	}
 	/* Only a granule's first address can start another block than the one before. */
 	if (word % CH__GRANULE_BYTES == 0) {
-		uint32_t starts = ch__find_frozen(heap, word);
+		uint32_t starts = ch__find(heap, word, NULL);
 		if (starts && starts != index) {
 			marker->stack_roots++;
 			ch__mark_block(marker, starts);

@@ -7,7 +7,7 @@
  * is none, without a retry: a block on the caller's own stack cannot change under it. Code is
  * read through the RW view, which is never without access. */
 #include "codeheap/graph/block_parts.h"
-#include "codeheap/graph/find.h"
+#include "codeheap/graph/handles.h"
 
 bool ch__block_has(const struct ch_heap *heap, const struct ch__block *block, uintptr_t exec,
 		   size_t bytes)
@@ -68,7 +68,8 @@ uint32_t ch__find(const struct ch_heap *heap, uintptr_t pc, uint32_t *generation
 	/* The loads of the place acquire, so that this one comes last. */
 	if (atomic_load_explicit(&block->generation, memory_order_relaxed) != before)
 		return 0;
-	*generation = before;
+	if (generation)
+		*generation = before;
 	return index;
 }
 

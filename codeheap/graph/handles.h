@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * handles.h: from handles to records and back (handles.c). */
+ * handles.h: from handles to records and back (handles.c), from addresses to blocks (find.c). */
 #ifndef CH_CODEHEAP_GRAPH_HANDLES_H
 #define CH_CODEHEAP_GRAPH_HANDLES_H
 
@@ -38,5 +38,9 @@ uint32_t ch__branch_resolve(struct ch_heap *, struct ch_branch) CH_REQUIRES(ch__
 struct ch_block ch__block_handle(const struct ch_heap *, uint32_t index);
 struct ch_owner ch__owner_handle(const struct ch_heap *, uint32_t index);
 struct ch_branch ch__branch_handle(const struct ch_heap *, uint32_t index);
+
+/* The block whose code pc lies in, index word included; 0 = none, or OPEN. *generation is valid with
+ * it; NULL in the stopped world or under the heap lock. Signal-safe. */
+uint32_t ch__find(const struct ch_heap *, uintptr_t pc, uint32_t *generation);
 
 #endif

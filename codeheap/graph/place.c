@@ -6,7 +6,7 @@
  * is one block's. What is reached through a pointer may have been taken away meanwhile, but not
  * freed: who frees looks for readers first. */
 #include "codeheap/graph/block_parts.h"
-#include "codeheap/graph/find.h"
+#include "codeheap/graph/handles.h"
 #include "codeheap/graph/place.h"
 
 /* --- names --- */

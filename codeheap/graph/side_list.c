@@ -45,10 +45,8 @@ static enum ch_status replace(struct ch_heap *heap, struct ch__thread *self,
 	struct ch__side_list *grown = ch__meta_alloc(heap->meta, ch__side_bytes(capacity));
 	if (!grown)
 		return CH_E_MEMORY;
-	if (old) {
-		memcpy(grown, old, sizeof *grown);
-		memcpy(grown->kinds, old->kinds, count);
-	}
+	if (old)
+		memcpy(grown, old, offsetof(struct ch__side_list, kinds) + count);
 	grown->capacity = (uint16_t)capacity;
 	if (old)
 		memcpy(ch__side_items(grown), ch__side_items(old), count * sizeof(struct ch__item));

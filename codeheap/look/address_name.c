@@ -2,7 +2,7 @@
  * address_name.c: what code an address is in, as text: blocks by owner and name, native code by the
  * dynamic linker. Not signal-safe. Lock: heap, for names of blocks. */
 #include "codeheap/graph/block_parts.h"
-#include "codeheap/graph/find.h"
+#include "codeheap/graph/handles.h"
 #include "codeheap/graph/names.h"
 #include "os/text.h"
 
@@ -15,7 +15,7 @@ static void put_offset(struct ch__text *t, uintptr_t offset)
 /* Under the heap lock names and records stay. */
 static bool put_block(struct ch_heap *heap, uintptr_t at, uintptr_t address, struct ch__text *t)
 {
-	uint32_t index = ch__find_frozen(heap, at);
+	uint32_t index = ch__find(heap, at, NULL);
 	if (!index)
 		return false;
 	const struct ch__block *block = ch__block_at(heap, index);

@@ -5,7 +5,6 @@
 #include "invalidate/assumption.h"
 #include "codeheap/graph/block_parts.h"
 #include "invalidate/branch_way.h"
-#include "codeheap/graph/find.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/base/region.h"
 #include "codeheap/collect/world.h"
@@ -63,8 +62,8 @@ static void check_part(struct check *c, uint32_t offset, uint32_t bytes, const c
 	memcpy(&word, ch__pool_read(heap->pool, exec), sizeof word);
 	if (word != c->number)
 		say(c, "the index word of its %s part says %u", part, word);
-	if (ch__find_frozen(heap, exec) != c->number ||
-	    ch__find_frozen(heap, exec + bytes - 1) != c->number)
+	if (ch__find(heap, exec, NULL) != c->number ||
+	    ch__find(heap, exec + bytes - 1, NULL) != c->number)
 		say(c, "its %s part is not found by address", part);
 }
 

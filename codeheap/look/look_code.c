@@ -3,7 +3,7 @@
  * that it runs in. Signal-safe: no lock, no allocation. */
 #include "codeheap/base/park.h"
 #include "codeheap/graph/block_parts.h"
-#include "codeheap/graph/find.h"
+#include "codeheap/graph/handles.h"
 #include "codeheap/listener.h"
 
 static bool is_generation(const struct ch_heap *heap, uint32_t index, uint32_t generation)
