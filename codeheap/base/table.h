@@ -40,7 +40,8 @@ struct ch__table {
 	uint32_t link_offset;  /* of the field that chains free records [const] */
 	uint32_t limit;        /* records at most [const] */
 	_Atomic(uint32_t) used; /* records handed out at least once, record 0 included; stored under
-			 * [records], release after their segment */
+				 * [records], of tombstones under [heap], release after their
+				 * segment */
 	/* FIFO [records]; of names, owners and assumptions [heap] */
 	uint32_t free_head, free_tail;
 	/* Worn ones rest until the table has no other record; likewise FIFO. */

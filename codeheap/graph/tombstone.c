@@ -16,14 +16,9 @@ void ch__tombstones_reserve(struct ch_heap *heap, uint32_t n)
 	uint64_t wanted = written + n < size ? written + n : size;
 	/* Of tombstones that were written over since the last time. */
 	ch__names_free_parked(heap);
-	/* The table grows under heap only. */
-	if (heap->tombstones.used <= wanted) {
-		ch__records_lock(heap);
-		while (heap->tombstones.used < wanted + 1 &&
-		       ch__table_extend(&heap->tombstones, heap->meta, 1))
-			continue;
-		ch__records_unlock(heap);
-	}
+	while (heap->tombstones.used <= wanted &&
+	       ch__table_extend(&heap->tombstones, heap->meta, 1))
+		continue;
 	if (!heap->wants_epitaphs)
 		return;
 	/* Without memory a block is called as its owner is. They are fewer than a segment has; the
