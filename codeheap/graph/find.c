@@ -12,23 +12,13 @@
 bool ch__block_has(const struct ch_heap *heap, const struct ch__block *block, uintptr_t exec,
 		   size_t bytes)
 {
-	uintptr_t hot =
-		ch__exec(heap, block->hot_offset) + ch__head_bytes(ch__block_use(heap, block));
-	uintptr_t hot_end = ch__exec(heap, block->hot_offset) + ch__hot_bytes(block);
-	if (exec >= hot && exec + bytes <= hot_end)
-		return true;
-	if (!block->cold_granules)
-		return false;
-	uintptr_t cold = ch__exec(heap, ch__cold_offset(heap, block));
-	return exec >= cold + CH__INDEX_WORD_BYTES && exec + bytes <= cold + ch__cold_bytes(block);
-}
-
-static bool covers(const struct ch_heap *heap, const struct ch__block *block, uint32_t offset)
-{
-	if (offset - block->hot_offset < ch__hot_bytes(block))
-		return true;
-	return block->cold_granules &&
-	       offset - ch__cold_offset(heap, block) < ch__cold_bytes(block);
+	uintptr_t in_hot = exec - ch__exec(heap, block->hot_offset);
+	uintptr_t in_cold = exec - ch__exec(heap, ch__cold_offset(heap, block));
+	size_t hot_bytes = ch__hot_bytes(block), cold_bytes = ch__cold_bytes(block);
+	return (in_hot >= ch__head_bytes(ch__block_use(heap, block)) && in_hot <= hot_bytes &&
+		bytes <= hot_bytes - in_hot) ||
+	       (in_cold >= CH__INDEX_WORD_BYTES && in_cold <= cold_bytes &&
+		bytes <= cold_bytes - in_cold);
 }
 
 /* When the block dies and its place is used again while it is looked up, the word is code that the
@@ -63,7 +53,8 @@ uint32_t ch__find(const struct ch_heap *heap, uintptr_t pc, uint32_t *generation
 	/* Its record may be OPEN again since the start bit was read, and an open block's place
 	 * still moves. Acquire: pairs with the release of LIVE in commit.c. */
 	if (atomic_load_explicit(&block->state, memory_order_acquire) == CH_BLOCK_OPEN ||
-	    !covers(heap, block, offset))
+	    (offset - block->hot_offset >= ch__hot_bytes(block) &&
+	     offset - ch__cold_offset(heap, block) >= ch__cold_bytes(block)))
 		return 0;
 	/* The loads of the place acquire, so that this one comes last. */
 	if (atomic_load_explicit(&block->generation, memory_order_relaxed) != before)

@@ -57,11 +57,9 @@ enum ch_status ch__block_resolve_open(struct ch_heap *heap, struct ch_block hand
 uint32_t ch__branch_resolve(struct ch_heap *heap, struct ch_branch handle)
 {
 	uint32_t index = ch__handle_index(handle.bits);
-	return ch__handle_is_known(heap, &heap->branches, handle.bits) &&
-			       ch__branch_at(heap, index)->site &&
-			       ch__branch_handle(heap, index).bits == handle.bits
-		       ? index
-		       : 0;
+	bool is_attached = ch__handle_is_known(heap, &heap->branches, handle.bits) &&
+			   ch__branch_at(heap, index)->site;
+	return is_attached && ch__branch_handle(heap, index).bits == handle.bits ? index : 0;
 }
 
 struct ch_block ch__block_handle(const struct ch_heap *heap, uint32_t index)
@@ -89,10 +87,8 @@ bool ch__owner_is(const struct ch__owner *owner, struct ch_owner handle)
 uint32_t ch__owner_look_up(const struct ch_heap *heap, struct ch_owner handle)
 {
 	uint32_t index = ch__handle_index(handle.bits);
-	return ch__handle_is_known(heap, &heap->owners, handle.bits) &&
-			       ch__owner_is(ch__owner_at(heap, index), handle)
-		       ? index
-		       : 0;
+	bool is_known = ch__handle_is_known(heap, &heap->owners, handle.bits);
+	return is_known && ch__owner_is(ch__owner_at(heap, index), handle) ? index : 0;
 }
 
 struct ch_owner ch__owner_handle(const struct ch_heap *heap, uint32_t index)

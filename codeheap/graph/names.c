@@ -31,23 +31,17 @@ static void sip_round(uint64_t v[4])
 	v[2] = rotate(v[2], 32);
 }
 
-/* The last word has what is left of the text, and the low 8 bits of its length on top. */
-static uint64_t word_at(const char *text, size_t at, size_t bytes)
-{
-	uint64_t word = bytes - at < 8 ? (uint64_t)bytes << 56 : 0;
-	for (size_t i = 0; i < 8 && at + i < bytes; i++)
-		word |= (uint64_t)(uint8_t)text[at + i] << 8 * i;
-	return word;
-}
-
 uint64_t ch__name_hash(const uint64_t key[2], const char *text, size_t bytes)
 {
 	uint64_t v[4] = {key[0] ^ UINT64_C(0x736f6d6570736575),
 			 key[1] ^ UINT64_C(0x646f72616e646f6d),
 			 key[0] ^ UINT64_C(0x6c7967656e657261),
 			 key[1] ^ UINT64_C(0x7465646279746573)};
+	/* Little-endian words; the last one has the low 8 bits of the length on top. */
 	for (size_t at = 0; at <= bytes; at += 8) {
-		uint64_t word = word_at(text, at, bytes);
+		bool is_last = bytes - at < 8;
+		uint64_t word = is_last ? (uint64_t)bytes << 56 : 0;
+		memcpy(&word, text + at, is_last ? bytes - at : 8);
 		v[3] ^= word;
 		sip_round(v);
 		v[0] ^= word;

@@ -199,7 +199,8 @@ static void check_block(struct check *c, const struct ch__block *block)
 	if (!ch__block_is_published(block))
 		return;
 	uint8_t frame = heap->pool->pages[block->hot_offset >> heap->pool->page_log2].frame;
-	bool has_own = ch__side_find(block->side_list, CH__ITEM_OWN) || ch__block_is_data(heap, block);
+	bool has_own = ch__side_find(block->side_list, CH__ITEM_OWN) ||
+		       ch__block_is_data(heap, block);
 	if ((frame == CH__FRAME_OWN) != has_own)
 		say(c, "it and its page disagree on whose unwind table it is");
 	check_part(c, block->hot_offset, ch__hot_bytes(block), "hot");
