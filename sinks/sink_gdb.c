@@ -444,7 +444,7 @@ static void show_at_death(void *state)
 {
 	static _Atomic(uint32_t) never;
 	struct gdb *g = state;
-	for (unsigned ms = 0; !ch__file_try_lock(&jit.lock, jit.rank); ms++) {
+	for (unsigned ms = 0; !ch__tool_try_lock(&jit); ms++) {
 		if (ms == PATIENCE_MS)
 			return;
 		ch__os_futex_wait(&never, 0, 1000000);

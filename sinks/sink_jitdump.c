@@ -481,7 +481,7 @@ static void resume_child(void) CH_REQUIRES(ch__role_file)
  * record then, which no reader asks for. */
 __attribute__((destructor)) static void close_at_exit(void)
 {
-	if (!ch__file_try_lock(&tool.lock, tool.rank))
+	if (!ch__tool_try_lock(&tool))
 		return;
 	if (tool.fd >= 0) {
 		tell_gone();

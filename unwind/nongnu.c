@@ -17,14 +17,14 @@ static struct {
 } process;
 struct ch__nongnu ch__nongnu; /* written once, under the lock */
 
-void ch__nongnu_lock(void)
+void ch__nongnu_lock(void) CH_UNANALYSED("it makes the role")
 {
-	ch__file_lock(&process.lock, CH__RANK_UNWINDER);
+	ch__lock_take(&process.lock, CH__RANK_UNWINDER);
 }
 
-void ch__nongnu_unlock(void)
+void ch__nongnu_unlock(void) CH_UNANALYSED("it makes the role")
 {
-	ch__file_unlock(&process.lock, CH__RANK_UNWINDER);
+	ch__lock_release(&process.lock, CH__RANK_UNWINDER);
 }
 
 /* --- finding it --- */

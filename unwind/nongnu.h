@@ -62,7 +62,7 @@ void ch__nongnu_flush(void);
 /* Objects that cover nothing, for the life of the process: walks may read one at any time. */
 bool ch__nongnu_take(struct ch__nongnu_object **out, uint32_t count);   /* false: out has some */
 void ch__nongnu_give(struct ch__nongnu_object **given, uint32_t count); /* may hold NULLs */
-void ch__nongnu_lock(void) CH_ACQUIRES(ch__role_file);
+void ch__nongnu_lock(void) CH_ACQUIRES(ch__role_file) CH_EXCLUDES(CH__RIGHT_OF_FILE);
 void ch__nongnu_unlock(void) CH_RELEASES(ch__role_file);
 
 /* An object covers [start, end) from one store on, and nothing before it: walks read it without a

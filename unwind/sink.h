@@ -158,22 +158,4 @@ struct ch__sink_ops {
 	void (*fork_child)(void);
 };
 
-/* The lock of a sink's file, or of what is the process's besides: the last that is taken. */
-static inline void ch__file_lock(struct ch__lock *lock, enum ch__rank rank)
-	CH_ACQUIRES(ch__role_file) CH_EXCLUDES(CH__RIGHT_OF_FILE)
-	CH_UNANALYSED("it makes the role")
-{
-	ch__lock_take(lock, rank);
-}
-static inline bool ch__file_try_lock(struct ch__lock *lock, enum ch__rank rank)
-	CH_TRY_ACQUIRES(true, ch__role_file) CH_UNANALYSED("it makes the role")
-{
-	return ch__lock_try(lock, rank);
-}
-static inline void ch__file_unlock(struct ch__lock *lock, enum ch__rank rank)
-	CH_RELEASES(ch__role_file) CH_UNANALYSED("it makes the role")
-{
-	ch__lock_release(lock, rank);
-}
-
 #endif
