@@ -95,14 +95,13 @@ void ch__arch_serialize(void)
 
 /* --- sites --- */
 
-size_t ch__arch_site_bytes(enum ch__site kind, const uint8_t *read)
+size_t ch__arch_site_bytes(enum ch__site kind)
 {
 	static const uint8_t bytes[] = {[CH__SITE_JMP] = 4,
 					[CH__SITE_JCC] = JCC_BRANCH_AT + 4,
 					[CH__SITE_CALL] = 4,
 					[CH__SITE_LEA] = LEA_BYTES,
 					[CH__SITE_LITERAL] = 8};
-	(void)read;
 	return bytes[kind];
 }
 
@@ -257,8 +256,7 @@ bool ch__arch_stub_is_valid(const uint8_t *read, uintptr_t exec, uintptr_t tramp
 
 void ch__arch_stub_entry(void);
 
-size_t ch__arch_trampoline_write(uint8_t *write, uintptr_t exec,
-				 struct ch__arch_stub_context *context)
+size_t ch__arch_trampoline_write(uint8_t *write, struct ch__arch_stub_context *context)
 {
 	const uint32_t code[4] = {
 		insn_ldr_x16 | 4u << 5, /* the context, at +16 */
@@ -267,7 +265,6 @@ size_t ch__arch_trampoline_write(uint8_t *write, uintptr_t exec,
 		insn_br_x16,
 	};
 	uintptr_t literals[2] = {(uintptr_t)context, (uintptr_t)ch__arch_stub_entry};
-	(void)exec; /* position-independent */
 	memcpy(write, code, sizeof code);
 	memcpy(write + sizeof code, literals, sizeof literals);
 	return sizeof code + sizeof literals;

@@ -146,7 +146,7 @@ bool ch__arch_site_is_valid(enum ch__site kind, const uint8_t *read, uintptr_t e
 bool ch__arch_site_reaches(enum ch__site kind, uintptr_t exec, uintptr_t target);
 void ch__arch_site_write(enum ch__site kind, uint8_t *write, uintptr_t exec, uintptr_t target);
 uintptr_t ch__arch_site_target(enum ch__site kind, const uint8_t *read, uintptr_t exec);
-size_t ch__arch_site_bytes(enum ch__site kind, const uint8_t *read);
+size_t ch__arch_site_bytes(enum ch__site kind);
 
 /* --- diverter: a patch point or a patchable entry: falls through, or once armed jumps to its
  * target, which is the same in each call --- */
@@ -198,7 +198,7 @@ static inline void ch__arch_lead_write(uint8_t *write, ptrdiff_t delta, uintptr_
 static inline bool ch__arch_lead_is_valid(const uint8_t *read, ptrdiff_t delta);
 /* Write the trampoline that stubs call: it enters the stub entry with the context. Returns its
  * bytes. */
-size_t ch__arch_trampoline_write(uint8_t *write, uintptr_t exec, struct ch__arch_stub_context *);
+size_t ch__arch_trampoline_write(uint8_t *write, struct ch__arch_stub_context *);
 void ch__arch_stub_context_init(struct ch__arch_stub_context *);
 /* A plain jump in a stub slot, its target within reach; the slot keeps the target whatever it leads
  * to later. */

@@ -134,9 +134,8 @@ static bool has_literal(enum ch__site kind)
 	return kind == CH__SITE_LEA || kind == CH__SITE_LITERAL;
 }
 
-size_t ch__arch_site_bytes(enum ch__site kind, const uint8_t *read)
+size_t ch__arch_site_bytes(enum ch__site kind)
 {
-	(void)read;
 	return field_offset[kind] + (has_literal(kind) ? 8u : 4u);
 }
 
@@ -289,8 +288,7 @@ bool ch__arch_stub_is_valid(const uint8_t *read, uintptr_t exec, uintptr_t tramp
 void ch__arch_stub_entry(void);
 
 /* Entered with t1 = the stub and t3 = its own address. */
-size_t ch__arch_trampoline_write(uint8_t *write, uintptr_t exec,
-				 struct ch__arch_stub_context *context)
+size_t ch__arch_trampoline_write(uint8_t *write, struct ch__arch_stub_context *context)
 {
 	enum { SP = 2, LITERALS = 32 };
 	static const uint32_t first[2] = {
@@ -308,7 +306,7 @@ size_t ch__arch_trampoline_write(uint8_t *write, uintptr_t exec,
 		C_EBREAK << 16 | C_EBREAK,
 	};
 	uintptr_t literals[2] = {(uintptr_t)context, (uintptr_t)ch__arch_stub_entry};
-	CH_ASSERT(exec % 8 == 0, "the trampoline's literals are not aligned");
+	CH_ASSERT((uintptr_t)write % 8 == 0, "the trampoline's literals are not aligned");
 	memcpy(write, code, sizeof code);
 	memcpy(write + LITERALS, literals, sizeof literals);
 	return LITERALS + sizeof literals;

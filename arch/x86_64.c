@@ -71,9 +71,8 @@ void ch__arch_serialize(void)
 static const uint8_t displacement_offset[] = {
 	[CH__SITE_JMP] = 1, [CH__SITE_JCC] = 2, [CH__SITE_CALL] = 1, [CH__SITE_LEA] = 3};
 
-size_t ch__arch_site_bytes(enum ch__site kind, const uint8_t *read)
+size_t ch__arch_site_bytes(enum ch__site kind)
 {
-	(void)read; /* other architectures tell variants apart by their bytes */
 	return kind == CH__SITE_LITERAL ? 8 : displacement_offset[kind] + 4u;
 }
 
@@ -106,7 +105,7 @@ bool ch__arch_site_is_valid(enum ch__site kind, const uint8_t *read, uintptr_t e
 bool ch__arch_site_reaches(enum ch__site kind, uintptr_t exec, uintptr_t target)
 {
 	return kind == CH__SITE_LITERAL ||
-	       fits_displacement(exec + ch__arch_site_bytes(kind, NULL), target);
+	       fits_displacement(exec + ch__arch_site_bytes(kind), target);
 }
 
 void ch__arch_site_write(enum ch__site kind, uint8_t *write, uintptr_t exec, uintptr_t target)
@@ -116,14 +115,14 @@ void ch__arch_site_write(enum ch__site kind, uint8_t *write, uintptr_t exec, uin
 		return;
 	}
 	store_displacement(write + displacement_offset[kind],
-			   displacement(exec + ch__arch_site_bytes(kind, write), target));
+			   displacement(exec + ch__arch_site_bytes(kind), target));
 }
 
 uintptr_t ch__arch_site_target(enum ch__site kind, const uint8_t *read, uintptr_t exec)
 {
 	if (kind == CH__SITE_LITERAL)
 		return __atomic_load_n((const uint64_t *)(const void *)read, __ATOMIC_ACQUIRE);
-	return exec + ch__arch_site_bytes(kind, read) +
+	return exec + ch__arch_site_bytes(kind) +
 	       (uintptr_t)(intptr_t)load_displacement(read + displacement_offset[kind]);
 }
 
@@ -208,8 +207,7 @@ bool ch__arch_stub_is_valid(const uint8_t *read, uintptr_t exec, uintptr_t tramp
 
 void ch__arch_stub_entry(void);
 
-size_t ch__arch_trampoline_write(uint8_t *write, uintptr_t exec,
-				 struct ch__arch_stub_context *context)
+size_t ch__arch_trampoline_write(uint8_t *write, struct ch__arch_stub_context *context)
 {
 	static const uint8_t code[16] = {
 		0xff, 0x35, 10,   0,    0, 0, /* push qword [rip + 10]: the context, at +16 */
@@ -217,7 +215,6 @@ size_t ch__arch_trampoline_write(uint8_t *write, uintptr_t exec,
 		INT3, INT3, INT3, INT3,
 	};
 	uintptr_t literals[2] = {(uintptr_t)context, (uintptr_t)ch__arch_stub_entry};
-	(void)exec; /* position-independent here */
 	memcpy(write, code, sizeof code);
 	memcpy(write + sizeof code, literals, sizeof literals);
 	return sizeof code + sizeof literals;

@@ -37,7 +37,7 @@ static void write_site(struct ch_heap *heap, const struct ch__block *source, uin
 		target = stub;
 	}
 	ch__arch_site_write(kind, write, exec, target);
-	size_t bytes = ch__arch_site_bytes(kind, write);
+	size_t bytes = ch__arch_site_bytes(kind);
 	ch__pool_sync(heap->pool, exec, bytes);
 	if (ch__stubs_lead_on(heap) && !leads_on) {
 		uintptr_t home = ch__branch_stub_home(heap, source, index);
@@ -82,7 +82,7 @@ static enum ch_status check_site(const struct ch__subject *s, const struct ch_br
 	    !ch__block_has(heap, s->block, at, CH_ARCH_SITE_LEAST_BYTES))
 		return CH_E_ARG;
 	const uint8_t *read = ch__pool_read(heap->pool, at);
-	*bytes = ch__arch_site_bytes(kind, read);
+	*bytes = ch__arch_site_bytes(kind);
 	if (!ch__block_has(heap, s->block, at, *bytes))
 		return CH_E_ARG;
 	if (!ch__arch_site_is_valid(kind, read, at))

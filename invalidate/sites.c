@@ -54,14 +54,13 @@ static bool next_branch(struct walk *w, struct place *p)
 		w->branch = ch__branch_after(w->heap, index);
 		if (!at)
 			continue;
-		const uint8_t *read = ch__pool_read(w->heap->pool, ch__exec(w->heap, at));
 		uintptr_t exit = 0;
 		if (ch__branch_has(branch, CH__BRANCH_OWN_EXIT))
 			exit = ch__branch_exit(w->heap, w->block, index);
 		*p = (struct place){
 			.kind = BRANCH,
 			.at = at,
-			.end = at + (uint32_t)ch__arch_site_bytes(ch__branch_kind(branch), read),
+			.end = at + (uint32_t)ch__arch_site_bytes(ch__branch_kind(branch)),
 			.leads_to = offset_in_pool(w->heap, exit),
 			.index = index};
 		return true;

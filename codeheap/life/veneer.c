@@ -9,8 +9,8 @@ void ch__runtime_begin(struct ch_heap *heap)
 {
 	struct ch__pool *pool = heap->pool;
 	heap->trampoline = pool->runtime_exec;
-	size_t bytes = ch__arch_trampoline_write(ch__pool_write(pool, heap->trampoline),
-						 heap->trampoline, &heap->stub);
+	size_t bytes =
+		ch__arch_trampoline_write(ch__pool_write(pool, heap->trampoline), &heap->stub);
 	ch__pool_sync(pool, heap->trampoline, bytes);
 	CH_PUBLISHED(pool, heap->trampoline, bytes, "trampoline of stubs");
 	heap->veneers_from = heap->veneers_to = (uint32_t)((bytes + 15) & ~(size_t)15);

@@ -134,11 +134,11 @@ TEST(site_is_valid_only_where_what_changes_is_aligned)
 			unsigned unit = has_literal(forms[f].kind) ? 8 : 4;
 			CHECK_EQ(accepts(forms[f].kind, forms[f].words, forms[f].count, exec),
 				 (exec + forms[f].field) % unit == 0);
-			CHECK_EQ(ch__arch_site_bytes(forms[f].kind, NULL), forms[f].bytes);
+			CHECK_EQ(ch__arch_site_bytes(forms[f].kind), forms[f].bytes);
 		}
 	for (uintptr_t exec = 0; exec < 64; exec++)
 		CHECK_EQ(accepts(CH__SITE_LITERAL, forms[0].words, 1, exec), exec % 8 == 0);
-	CHECK_EQ(ch__arch_site_bytes(CH__SITE_LITERAL, NULL), 8);
+	CHECK_EQ(ch__arch_site_bytes(CH__SITE_LITERAL), 8);
 }
 
 /* One bit of what must be there is another: of each bit, but those that may be any. */

@@ -92,7 +92,7 @@ TEST(site_is_valid_only_where_its_field_lies_in_one_aligned_8)
 			bool inside = (at + forms[f].field) / 8 == (at + forms[f].field + 3) / 8;
 			CHECK_EQ(ch__arch_site_is_valid(forms[f].kind, site, (uintptr_t)site),
 				 inside);
-			CHECK_EQ(ch__arch_site_bytes(forms[f].kind, site), forms[f].size);
+			CHECK_EQ(ch__arch_site_bytes(forms[f].kind), forms[f].size);
 			site[0] ^= 0x10;
 			CHECK(!ch__arch_site_is_valid(forms[f].kind, site, (uintptr_t)site));
 		}

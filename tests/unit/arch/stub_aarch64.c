@@ -137,8 +137,7 @@ static void map_rig(struct rig *rig,
 	rig->exec = two_views_map(CODE_BYTES, &rig->write);
 	ch__arch_stub_context_init(&rig->context);
 	rig->context.hit = hit;
-	size_t bytes = ch__arch_trampoline_write(
-		rig->write + TRAMPOLINE_AT, (uintptr_t)rig->exec + TRAMPOLINE_AT, &rig->context);
+	size_t bytes = ch__arch_trampoline_write(rig->write + TRAMPOLINE_AT, &rig->context);
 	CHECK(bytes > 0 && bytes <= 64);
 	rig->stub = (uintptr_t)rig->exec + CODE_BYTES - CH_ARCH_STUB_BYTES;
 	ch__arch_stub_write(rig->write + CODE_BYTES - CH_ARCH_STUB_BYTES, rig->stub,
