@@ -162,6 +162,23 @@ EVERY_DRIVER(answer_that_is_not_entrant_is_asked_for_again)
 	stage_end(p->stage);
 }
 
+/* No byte of data is an instruction. */
+EVERY_DRIVER(answer_that_is_data_is_asked_for_again)
+{
+	struct play *p = new_play(stage);
+	struct ch_open open = {.hot_bytes = 64, .kind = CH_KIND_DATA};
+	struct emitter e;
+	stage->hit = answer_dead;
+	stage_apart(stage, build_source, p);
+	open.owner = p->b.owner;
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
+	p->answer = e.code.block;
+	CHECK_EQ(method_call(&p->a, NULL), STAGE_FALLBACK);
+	CHECK_EQ(stage->hits, 8);
+	stage_end(p->stage);
+}
+
 /* Where it said first is not where the thread goes when it says nothing the second time. */
 static struct ch_block answer_dead_then_none(struct stage *stage, struct ch_branch branch,
 					     void *user, struct ch_regs *regs)
