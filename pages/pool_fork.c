@@ -37,6 +37,7 @@ static bool copy_pool(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 	struct ch__pool_inner *inner = pool->inner;
 	if (!ch__views_copy(&inner->views, &inner->copy))
 		return false;
+	CH_ASSERT(inner->copy.write, "a copy without memory");
 	bool is_copied = copy_range(inner, 0, pool->runtime_bytes);
 	for (uint32_t chunk = 0; is_copied && chunk < pool->chunk_count; chunk++)
 		if (inner->chunks[chunk].state == CH__CHUNK_COMMITTED)
