@@ -77,8 +77,10 @@ static void shrink(struct ch_heap *heap, struct ch__block *block, const struct c
 	}
 	uint32_t keep = ch__round_up(hot_end - hot);
 	fill_gap(heap, hot_end, hot + keep);
-	ch__set16(&block->hot_granules, keep / CH__GRANULE_BYTES);
-	ch__part_cut(heap, hot + keep, hot_bytes - keep);
+	if (keep < hot_bytes) {
+		ch__set16(&block->hot_granules, keep / CH__GRANULE_BYTES);
+		ch__part_cut(heap, hot + keep, hot_bytes - keep);
+	}
 	if (code->used_from) {
 		/* The index word moves to just before the first used byte. */
 		uint32_t index = ch__handle_index(code->block.bits);
