@@ -18,8 +18,8 @@ static const char *const deaths[] = {
 	[CH__DEATH_NOT_RUNNING] = "its owner was released (NOT_RUNNING)",
 	[CH__DEATH_ABORTED] = "it was aborted, never published",
 	[CH__DEATH_COMMIT_FAILED] = "its commit failed, never published",
-	[CH__DEATH_FORKED] = "the thread that was making it is not in this child of a fork, "
-			     "never published",
+	[CH__DEATH_FORKED] = ("the thread that was making it is not in this child of a fork, "
+			      "never published"),
 	[CH__DEATH_NO_COPY] = "this child of a fork has no copy of it",
 };
 
