@@ -140,13 +140,23 @@ void ch_fiber_resume(struct ch_fiber *fiber)
 	atomic_store_explicit(&fiber->suspended_sp, 0, memory_order_release);
 }
 
+/* A scan may be reading the stack, which is unmapped next. A host's cycle holds the heap lock then;
+ * Boehm's holds none, but nobody is in a region meanwhile (I1). */
+static void forget_stack(struct ch_fiber *fiber) CH_REQUIRES(ch__role_heap, ch__role_region)
+{
+	for (struct ch__thread *t = fiber->heap->threads; t; t = t->next) {
+		struct ch_fiber *expected = fiber;
+		atomic_compare_exchange_strong(&t->fiber, &expected, NULL);
+	}
+	atomic_store(&fiber->suspended_sp, 0);
+	fiber->is_attached = false;
+}
+
 enum ch_status ch_fiber_detach(struct ch_fiber *fiber)
 {
 	if (ch__is_marking())
 		return CH_E_STATE;
 	struct ch_heap *heap = fiber->heap;
-	/* A scan may be reading the stack, which the caller unmaps next. A host's cycle holds the
-	 * heap lock then; Boehm's holds none, but nobody is in a region meanwhile (I1). */
 	ch__registry_lock(heap);
 	if (!fiber->is_attached) {
 		ch__registry_unlock(heap);
@@ -155,12 +165,7 @@ enum ch_status ch_fiber_detach(struct ch_fiber *fiber)
 	ch__heap_lock(heap);
 	struct ch__thread *self = ch__thread_or_guest(heap);
 	ch__region_enter(self);
-	for (struct ch__thread *t = heap->threads; t; t = t->next) {
-		struct ch_fiber *expected = fiber;
-		atomic_compare_exchange_strong(&t->fiber, &expected, NULL);
-	}
-	atomic_store(&fiber->suspended_sp, 0);
-	fiber->is_attached = false;
+	forget_stack(fiber);
 	ch__region_leave(self);
 	ch__heap_unlock(heap);
 	if (CH_UNLIKELY(heap->pool->is_translated))
