@@ -54,6 +54,10 @@ static void push_free(struct ch_heap *heap, const uint32_t *indices, uint32_t co
 
 void ch__record_give(struct ch_heap *heap, struct ch__thread *thread, uint32_t index)
 {
+	if (!thread) {
+		push_free(heap, &index, 1);
+		return;
+	}
 	if (CH_UNLIKELY(thread->free_count == CH__THREAD_RECORDS))
 		ch__records_flush(heap, thread);
 	thread->free_records[thread->free_count++] = index;
@@ -69,10 +73,7 @@ void ch__block_recycle(struct ch_heap *heap, uint32_t index)
 {
 	ch__block_set_state(heap, index, CH_BLOCK_FREE, CH__CAUSE_NONE, __func__);
 	/* A worn one rests in the table: a thread would take it at once. */
-	if (is_worn(heap, index))
-		push_free(heap, &index, 1);
-	else
-		ch__record_give(heap, ch__thread_or_guest(heap), index);
+	ch__record_give(heap, is_worn(heap, index) ? NULL : ch__thread_or_guest(heap), index);
 }
 
 /* --- places --- */

@@ -151,6 +151,7 @@ void ch__block_pages_freed(struct ch_heap *, uint32_t hot_offset, bool is_span);
 void ch__page_retire(struct ch_heap *, uint32_t page); /* the caller's open page */
 void ch__block_held(struct ch__block *);               /* it has an in-edge or an entry */
 uint32_t ch__record_take(struct ch_heap *, struct ch__thread *);
+/* thread: NULL for the heap's own. */
 void ch__record_give(struct ch_heap *, struct ch__thread *, uint32_t index);
 void ch__records_flush(struct ch_heap *, struct ch__thread *);
 

@@ -188,6 +188,8 @@ enum ch_status ch_edge_attach(struct ch_block block, struct ch_block to)
 {
 	struct ch__subject s;
 	enum ch_status status = ch__subject_open(block, &s);
+	if (status == CH_OK && !ch__block_resolve(s.heap, to))
+		status = CH_E_STALE;
 	if (status == CH_OK)
 		status = ch__side_need(s.heap, s.self, s.block, 1);
 	return status == CH_OK ? ch__edge_add(&s, to) : status;
