@@ -16,10 +16,28 @@
  *   entry cell    a word that always holds the owner's entry, or its fallback (an interpreter)
  *   branch        one patch site, one target, one stub
  *   stub          some cold bytes that have the VM compile the branch's target
+ *   ref           a VM heap pointer embedded in code
+ *   patch point   a place after a call which invalidation turns into a jump to an exit
+ *   assumption    what blocks were compiled to rely on; breaking it invalidates them
  *   exec, write   the address where a byte runs, and where it is written while its block is open
  *   world         the attached threads; cycle: one collection; fiber: a stack that may be suspended
+ *   NOTENTRANT    invalidated: nothing enters it any more, threads inside leave at the next
+ *                 branch or patch point
  *
- * The calls to start with are in README.md, codeheap(3) and examples/min.c.
+ * The calls to start with, from examples/min.c:
+ *
+ *     ok(ch_owner_create(vm, "answer", (const void *)interpret, NULL, &owner));
+ *     struct ch_open open = {.size = sizeof open, .owner = owner, .hot_bytes = sizeof code_42};
+ *     ok(ch_block_open(&open, &code));
+ *     memcpy(code.write, code_42, sizeof code_42); // emit at write, relative to exec
+ *     code.used_to = sizeof code_42;
+ *     ok(ch_block_commit(&code, 1));
+ *     ok(ch_owner_set_entry(owner, code.block));
+ *     int (*const *cell)(void) = (int (*const *)(void))ch_owner_cell(owner);
+ *     printf("compiled: %d\n", (*cell)());
+ *     ok(ch_blocks_invalidate(&code.block, 1, NULL)); // the cell leads to interpret() again
+ *     printf("invalidated: %d\n", (*cell)());
+ *     ok(ch_heap_collect(heap)); // nothing runs it: withdrawn and filled with traps
  *
  * Every function says: in, out, ret, lock, safe, cost, note. "lock: heap" means it takes the heap's
  * lock inside, no such line that it takes none; no callback of the VM runs under a lock of the
@@ -427,7 +445,8 @@ CH_API CH_CHECKED enum ch_status ch_fiber_detach(struct ch_fiber *fiber);
  *       fallback  the VM's entry without code, same calling convention
  * ret   CH_OK | CH_E_ARG | CH_E_MEMORY | CH_E_STATE the vm was detached
  * lock  heap
- * safe  any thread */
+ * safe  any thread
+ * note  BUILTIN: a root until released. HOST: alive while the VM's collector marks it */
 CH_API CH_CHECKED enum ch_status ch_owner_create(struct ch_vm *vm, const char *name,
 						 const void *fallback, void *user,
 						 struct ch_owner *owner);

@@ -216,6 +216,9 @@ def check_quotes():
         find(path, 1, f"{len(lines) - 1} lines, at most 60")
     if not quotes(open("README.md").read().split("\n"), core):
         find("README.md", 1, "does not quote the core of examples/min.c word for word")
+    header = [re.sub(r"^ \*", "", l) for l in open(PUBLIC[0]).read().split("\n")]
+    if not quotes(header, core):
+        find(PUBLIC[0], 1, "does not quote the core of examples/min.c word for word")
 
 
 def check_document_quotes(path, text):

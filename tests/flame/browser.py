@@ -6,6 +6,7 @@
 STACKS are the lines that draw.c read; what must be seen is computed from them, not from the SVG. Exits 1 with what is
 otherwise. Everything that the browser writes goes below the folder of SVG."""
 import os
+import re
 import signal
 import sys
 

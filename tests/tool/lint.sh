@@ -139,6 +139,10 @@ case_public_function_with_keys_out_of_order() {
 }
 case_public_header_includes_more() { offend codeheap/codeheap.h '#include <stdio.h>' 'must not include stdio.h'; }
 case_quote_differs_in_readme() { sed -i 's/return x/return y/' README.md; found README.md 'does not quote'; }
+case_quote_differs_in_header() {
+  sed -i 's/return x/return y/' codeheap/codeheap.h
+  found codeheap/codeheap.h 'does not quote'
+}
 write_embedding() { # write_embedding EXAMPLE LINE: a document that quotes one line of it
   printf '%s\n' "$spdx" 'int main(void) {' '  return 0;' '}' >examples/embed_x.c
   printf '%s\n' "See [it](../examples/embed_x.c)." '' "From [$1](../$1):" '' '```c' "$2" '```' >docs/embedding.md
@@ -490,5 +494,5 @@ mkdir -p os pages unwind sinks codeheap examples docs tools
 core='  int x = 1;\n  return x;'
 printf '%b\n' "$spdx" ' int main(void) {' '  /* [example] */' "$core" '  /* [example end] */' '}' >examples/min.c
 printf '%b\n' 'One sentence.' '```c' "${core//  /}" '```' >README.md
-printf '%b\n' "$spdx" >codeheap/codeheap.h
+printf '%b\n' "$spdx" '/* to start with:' ' *     int x = 1;' ' *     return x;' ' */' >codeheap/codeheap.h
 "case_$name"
