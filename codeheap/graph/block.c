@@ -26,8 +26,9 @@ static bool refill(struct ch_heap *heap, struct ch__thread *thread)
 		goes_on = table->free_head ? count < TAKEN_AT_ONCE
 					   : may_make && count < MADE_AT_ONCE;
 	} while (goes_on);
-	ch__records_unlock(heap);
+	/* Under the lock: a fork's child gives back what its lost threads had. */
 	thread->free_count = count;
+	ch__records_unlock(heap);
 	return count != 0;
 }
 
