@@ -205,25 +205,54 @@ static void looks_at_once(void)
 
 /* --- names --- */
 
+/* Readers may hold back all of them, so that each has a record of its own. */
+enum { NAMES_OF_A_RUN = 3 };
 static uint32_t named;
 
+static void name_comes(void)
+{
+	ch__heap_lock(scene.heap);
+	named = ch__name_intern(scene.heap, "one name");
+	ch__heap_unlock(scene.heap);
+	HOLDS(named && named <= NAMES_OF_A_RUN);
+}
+static void begin_names(void)
+{
+	order_as(1, name_comes);
+}
+static void parked_names_go(void)
+{
+	ch__heap_lock(scene.heap);
+	ch__names_free_parked(scene.heap);
+	ch__heap_unlock(scene.heap);
+}
+static void end_names(void)
+{
+	order_as(1, parked_names_go);
+}
+/* The name that is there goes, then others come and go. */
 static void names_come_and_go(void)
 {
-	for (int i = 0; i < 3; i++) {
+	uint32_t name = named;
+	for (int i = 0; i < NAMES_OF_A_RUN; i++) {
 		ch__heap_lock(scene.heap);
-		named = ch__name_intern(scene.heap, i % 2 ? "one name" : "another name");
-		ch__name_drop(scene.heap, named);
+		if (i)
+			name = ch__name_intern(scene.heap, i % 2 ? "another name" : "one name");
+		ch__name_drop(scene.heap, name);
 		ch__heap_unlock(scene.heap);
 	}
 }
-/* The index is of a name that may be gone, or another one. */
+/* At once of the name that goes: both sides are between their store and their load. Later of one
+ * that may be gone, or another one. */
 static void name_is_read(void)
 {
 	char text[CH__NAME_SHORT_BYTES];
 	for (int i = 0; i < 3; i++) {
-		come_late();
+		uint32_t index = i ? 1 + order_chance(NAMES_OF_A_RUN) : named;
+		if (i)
+			come_late();
 		ch__place_read_begin();
-		ch__name_cut(text, ch__name_text(scene.heap, 1 + order_chance(4)));
+		ch__name_cut(text, ch__name_text(scene.heap, index));
 		ch__place_read_end();
 		HOLDS(!*text || !strcmp(text, "one name") || !strcmp(text, "another name"));
 	}
@@ -258,6 +287,6 @@ const struct order_case cases_find[] = {
 	{"death", 3000, make, begin_death, NULL, {dies, asks_at_once}},
 	{"reuse", 6000, make, begin_reuse, end_reuse, {is_replaced, looks_at_once}},
 	{"reuse_asked", 3000, make, begin_reuse, end_reuse, {is_replaced, asks_at_once}},
-	{"names", 30000, scene_make, NULL, NULL, {names_come_and_go, name_is_read}},
+	{"names", 30000, scene_make, begin_names, end_names, {names_come_and_go, name_is_read}},
 	{NULL},
 };
