@@ -36,8 +36,10 @@ static void reads_segments(void)
 {
 	for (uint32_t n = 0; n < 4; n++) {
 		uint32_t used = table.used;
-		if (used)
+		if (used) {
+			HOLDS(table.segments[(used - 1) >> CH__SEGMENT_LOG2]);
 			HOLDS(((uint32_t *)ch__table_at(&table, used - 1))[2] == 3);
+		}
 		uint32_t index = 1 + n % 2 * CH__SEGMENT_RECORDS;
 		uint64_t bits = ch__handle(scene.heap->id, index, 3);
 		if (ch__handle_is_known(scene.heap, &table, bits))
@@ -224,7 +226,7 @@ const struct order_case cases_data[] = {
 	{"segment", 1000, scene_make, begin_table, end_table, {extends, reads_segments}},
 	{"lists", 1000, scene_make, begin_lists, end_lists, {walks, idles, attaches}},
 	{"frames", 1000, make_section, begin_section, NULL, {frame_lives_once, unwinds}},
-	{"cell", 12000, scene_make, begin_cell, end_cell, {sets_entry, releases}},
+	{"cell", 6000, scene_make, begin_cell, end_cell, {sets_entry, releases}},
 	{"sampler", 1000, make_profiler, begin_sampler, NULL, {takes_samples, removes_sampler}},
 	{"locks", 1000, make_locked, NULL, NULL, {adds_under_locks, adds_under_locks}},
 	{NULL},

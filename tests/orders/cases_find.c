@@ -282,11 +282,11 @@ static void asks_who_died(void)
 
 const struct order_case cases_find[] = {
 	{"lookup", 1500, make, begin, NULL, {make_and_free, looks_up}},
-	{"place", 2000, make, begin, NULL, {make_and_free, asks}},
-	{"tombstone", 2000, one_tombstone, begin, NULL, {make_and_free, asks_who_died}},
-	{"death", 3000, make, begin_death, NULL, {dies, asks_at_once}},
-	{"reuse", 6000, make, begin_reuse, end_reuse, {is_replaced, looks_at_once}},
-	{"reuse_asked", 3000, make, begin_reuse, end_reuse, {is_replaced, asks_at_once}},
-	{"names", 30000, scene_make, begin_names, end_names, {names_come_and_go, name_is_read}},
+	{"place", 12000, make, begin, NULL, {make_and_free, asks}},
+	{"tombstone", 6000, one_tombstone, begin, NULL, {make_and_free, asks_who_died}},
+	{"death", 9000, make, begin_death, NULL, {dies, asks_at_once}},
+	{"reuse", 20000, make, begin_reuse, end_reuse, {is_replaced, looks_at_once}},
+	{"reuse_asked", 12000, make, begin_reuse, end_reuse, {is_replaced, asks_at_once}},
+	{"names", 9000, scene_make, begin_names, end_names, {names_come_and_go, name_is_read}},
 	{NULL},
 };

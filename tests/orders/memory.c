@@ -407,7 +407,11 @@ static uint64_t load_atomic(const volatile void *at, uint32_t bytes, enum order 
 			number = oldest;
 		else if (last > oldest && steps <= STEPS_FAIR && order_chance(stale_in) == 0)
 			number = oldest + order_chance(last - oldest + 1);
-		return read_store(t, p, number, order);
+		uint64_t value = read_store(t, p, number, order);
+		/* This load came before its thread's store: what the others do here shows it. */
+		if (t->has_kept && order_chance(2))
+			leave();
+		return value;
 	}
 	return read_store(t, p, last, order);
 }
