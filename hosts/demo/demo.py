@@ -124,16 +124,21 @@ def outputs():
 # ---- the loop ----
 
 def share_of_library():
-    """Of the loop's processor time, what is inside the library, by its own profiler."""
+    """Of the loop's processor time, what is inside the library, by its own profiler: libc and libgc count for who called them."""
     file = os.path.join(OUT, "churn.folded")
     scheme("--jit", "--sinks=unwind,perfmap", "--profile=" + file, "--profile-rate=500", "hosts/demo/churn.scm",
            env={"CHURN": str(TIMES // 5), "CODEHEAP_PERF_MAP_DIR": OUT})
+    objects = glob.glob(os.path.join(BUILD, "obj/hosts/scheme/*.o"))
+    symbols = subprocess.run(["nm", "--defined-only", *objects], capture_output=True, text=True).stdout if objects else ""
+    own = set(re.findall(r" [tT] (\w+)", symbols))
     inside = whole = 0
     for line in open(file) if os.path.exists(file) else ():
         stack, count = line.rsplit(" ", 1)
+        callers = (frame.split(".")[0] for frame in reversed(stack.split(";")))
+        caller = next((frame for frame in callers if frame.startswith("ch_") or frame in own), "")
         whole += int(count)
-        inside += int(count) if re.search(r"(^|;)ch_", stack) else 0
-    return inside / whole if whole else None
+        inside += int(count) if caller.startswith("ch_") else 0
+    return inside / whole if whole and own else None
 
 
 def churn():
