@@ -28,9 +28,14 @@ static void churn(ch_release release)
 				OK(runtime.release(slot));
 			}
 			slot = add_adder(&runtime, i, "adder");
-			if (i == EARLY)
+			if (i == EARLY) {
+				collect(heap);
 				early = stats_of(heap);
+			}
 		}
+		/* How much waits for the next cycle is a matter of time, and of no leak. */
+		uint64_t freed_unasked = stats_of(heap).blocks_freed;
+		collect(heap);
 		ch_stats late = stats_of(heap);
 		std::printf("%s: committed %" PRIu64 " KiB early, %" PRIu64
 			    " KiB at the end; metadata %" PRIu64 ", %" PRIu64 " KiB; %" PRIu64
@@ -41,7 +46,7 @@ static void churn(ch_release release)
 			    late.cycles, late.blocks_freed);
 		CHECK(late.committed_bytes_now <= early.committed_bytes_now + MIB);
 		CHECK(late.metadata_bytes_now <= early.metadata_bytes_now + MIB);
-		CHECK(late.blocks_freed > ROUNDS / 2);
+		CHECK(freed_unasked > ROUNDS / 2);
 		for (auto fn : kept)
 			OK(runtime.release(fn));
 		collect(heap);
