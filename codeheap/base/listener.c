@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * listener.c: whom a heap tells what happens to it. A list a heap, which only grows while the heap
- * lives, so that those who tell walk it without a lock. Lock: registry and heap for an addition. */
+ * lives, so that those who tell walk it without a lock. Those who add hold the lock of all heaps,
+ * the end of a heap its registry's only: an addition that meets it begins a list of its own. */
 #include "codeheap/base/listeners.h"
 #include "codeheap/base/park.h"
 #include "codeheap/listener.h"
@@ -29,9 +30,12 @@ const char *ch__listener_release(void)
 
 void ch__listener_add(struct ch_heap *heap, struct ch__listener *listener)
 {
+	struct ch__listener *first = atomic_load(&heap->listeners);
 	listener->heap = heap;
-	listener->next = atomic_load_explicit(&heap->listeners, memory_order_relaxed);
-	atomic_store_explicit(&heap->listeners, listener, memory_order_release);
+	do
+		listener->next = first;
+	while (!atomic_compare_exchange_weak_explicit(&heap->listeners, &first, listener,
+						      memory_order_release, memory_order_relaxed));
 }
 
 struct ch__listener *ch__listener_find(const struct ch_heap *heap,
