@@ -38,7 +38,7 @@ demo:
 	@tools/setup.sh demo
 	+@tools/counted.sh building $(sub) demo-needs
 	@CODEHEAP_BUILD=$(BUILD) hosts/demo/demo.py
-demo-needs: $(libs) $(bdw_libs) $(examples) $(scheme) $(demos)
+demo-needs: $(scheme) $(demos)
 
 stress:
 	@tools/setup.sh stress

@@ -213,18 +213,15 @@ def pictures():
             judge(promise, False, f"{path} was not written")
 
 
-def line_of(points, column, high, width=860, height=150):
-    return " ".join(f"{40 + at * (width - 50) / TIMES:.1f},{height - 20 - values[column] * (height - 30) / high:.1f}"
-                    for at, *values in points)
-
-
 def curve(points, column, title):
-    """Values over the loop, as a picture from 0 on."""
-    high = max((point[1 + column] for point in points), default=1) * 1.15 or 1
-    top = max((point[1 + column] for point in points), default=0)
+    """One of the two values over the loop, as a picture from 0 on."""
+    values = [(at, row[column]) for at, *row in points]
+    top = max((value for _, value in values), default=0)
+    high = top * 1.15 or 1
+    line = " ".join(f"{40 + at * 810 / TIMES:.1f},{130 - value * 120 / high:.1f}" for at, value in values)
     return (f'<figure><figcaption>{html.escape(title)}; at most {top:,}</figcaption><svg class="curve" viewBox="0 0 860 150" role="img">'
             f'<path d="M40 5V130H850" fill="none" stroke="#888"/><text x="40" y="146">0</text><text x="850" y="146" text-anchor="end">{TIMES:,}</text>'
-            f'<polyline points="{line_of(points, column, high)}" fill="none" stroke="#06c" stroke-width="2"/></svg></figure>')
+            f'<polyline points="{line}" fill="none" stroke="#06c" stroke-width="2"/></svg></figure>')
 
 
 def rows_of(rows):
