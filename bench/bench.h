@@ -5,6 +5,8 @@
 #define CH_BENCH_H
 
 #include <codeheap/codeheap.h>
+#include <codeheap/collector.h>
+#include <codeheap/look.h>
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * codeheap.h: the whole public interface of libcodeheap, readable from top to bottom; one file
- * however long, because its users read it as one text.
+ * codeheap.h: the public interface of libcodeheap, readable from top to bottom. Beside it are
+ * collector.h, for a collector of the VM's own; codeheap_bdw.h, for Boehm's; look.h, for tools of
+ * the VM's own; and profile.h, the profiler.
  *
  * libcodeheap is the code memory of a JIT: it allocates machine code in a pool of pages that are
  * never writable and executable at once, tells unwinders and profilers about it, invalidates it
@@ -157,7 +158,6 @@ enum ch_backend { CH_BACKEND_AUTO, CH_BACKEND_DUAL, CH_BACKEND_MEMFD, CH_BACKEND
 enum ch_fork { CH_FORK_COPY, CH_FORK_NONE, CH_FORK_COW };
 enum ch_driver { CH_DRIVER_BUILTIN, CH_DRIVER_HOST };
 enum ch_release { CH_RELEASE_COLLECT, CH_RELEASE_NOT_RUNNING };
-enum ch_refs { CH_REFS_ALL, CH_REFS_YOUNG };
 
 /* What a block holds. RODATA and DATA are for code that reaches them by distance, and never run:
  * written in place (CH_OPEN_IN_PLACE), all hot_bytes are theirs, and from commit on readable at
@@ -473,22 +473,6 @@ CH_API const void *const *ch_owner_cell(struct ch_owner owner);
  * safe  any thread; COLLECT also from finalizers and collectors' callbacks, in no stopped world */
 CH_API CH_CHECKED enum ch_status ch_owner_release(struct ch_owner owner, enum ch_release how);
 
-struct ch_owner_facts {
-	struct ch_vm *vm;
-	void *user;
-	const char *name; /* valid while the owner is alive */
-	struct ch_block entry;
-	uint64_t blocks_now, code_bytes_now, metadata_bytes_now;
-	bool is_released;
-};
-
-/* ch_owner_info: what the heap knows of an owner.
- * ret   CH_OK | CH_E_STALE
- * lock  heap
- * safe  any thread
- * cost  O(blocks of the owner) */
-CH_API CH_CHECKED enum ch_status ch_owner_info(struct ch_owner owner, struct ch_owner_facts *info);
-
 /* --- block --- */
 
 /* What to open. Zero what you do not need. */
@@ -675,27 +659,6 @@ struct ch_line {
 CH_API CH_CHECKED enum ch_status ch_block_lines(struct ch_block block, const char *file,
 						const struct ch_line *lines, size_t n);
 
-enum ch_site_kind { CH_SITE_BRANCH, CH_SITE_STUB, CH_SITE_REF, CH_SITE_PATCH_POINT };
-struct ch_site {
-	enum ch_site_kind kind;
-	const uint8_t *at;
-	const void *leads_to; /* BRANCH, PATCH_POINT: where it leads; NULL otherwise */
-	enum ch_branch_kind branch_kind;
-	bool is_linked;          /* BRANCH: linked; PATCH_POINT: diverted */
-	struct ch_branch branch; /* BRANCH, STUB */
-	void *user;
-	uintptr_t word; /* REF: the word */
-};
-
-/* ch_block_sites: visit what is attached to a block, for disassemblers.
- * in    visit  returns false to end
- * ret   CH_OK | CH_E_STALE
- * lock  heap
- * safe  any thread */
-CH_API CH_CHECKED enum ch_status
-ch_block_sites(struct ch_block block, bool (*visit)(void *arg, const struct ch_site *site),
-	       void *arg);
-
 /* ch_frame_register: a frame shape of the VM's own.
  * in    cfi     DWARF call-frame instructions that hold in every block of the shape
  *       bytes   1 to 64
@@ -781,48 +744,6 @@ CH_API CH_CHECKED enum ch_status ch_blocks_invalidate(const struct ch_block *blo
  * safe  an attached thread that holds no lock; or a foreign one */
 CH_API CH_CHECKED enum ch_status ch_heap_collect(struct ch_heap *heap);
 
-/* ch_mark_begin: HOST: a collection, full or minor; before a stop by signals, after one by polls.
- * out   marker  for the other calls, until ch_mark_end
- * ret   CH_OK | CH_E_STATE not a HOST heap, or begun | CH_E_MEMORY | CH_E_BUSY the heap was in use,
- *       or a thread held inside a call, for stop_wait_ms; end other heaps' then, and begin again
- * lock  takes heap and keeps it to ch_mark_end; freezes regions; of several heaps in any order
- * safe  the thread that ends it, too; it does not fork meanwhile */
-CH_API CH_CHECKED enum ch_status ch_mark_begin(struct ch_heap *heap, struct ch_marker **marker);
-
-/* ch_mark_owner: HOST: the VM's collector reached the owner. Calls `ref` for each ref of each
- * block newly reached.
- * safe  the marking thread, mutators stopped
- * cost  O(blocks newly reached) */
-CH_API void ch_mark_owner(struct ch_marker *marker, struct ch_owner owner);
-
-/* ch_mark_stack: scan words conservatively for code addresses.
- * in    low, high  8-byte aligned range: a VM stack, or a stopped thread's registers
- * safe  the marking thread, and the `roots` callback */
-CH_API void ch_mark_stack(struct ch_marker *marker, const void *low, const void *high);
-
-/* ch_mark_stacks: HOST: scan the stacks of parked threads and suspended fibers, open and newborn
- * blocks, `roots` of every vm.
- * safe  the marking thread, mutators stopped; before the VM last drains its own mark stack */
-CH_API void ch_mark_stacks(struct ch_marker *marker);
-
-/* ch_refs_visit: HOST: rewrite or mark the refs in code, of a minor collection, or within a cycle.
- * in    which  YOUNG: only of blocks that may hold refs to young objects
- *       visit  returns the word, moved or not; *is_young true keeps the block on the young list
- * ret   CH_OK
- * safe  the marking thread, mutators stopped
- * cost  O(blocks visited) */
-CH_API CH_CHECKED enum ch_status
-ch_refs_visit(struct ch_marker *marker, enum ch_refs which,
-	      uintptr_t (*visit)(void *arg, uintptr_t word, bool *is_young), void *arg);
-
-/* ch_mark_end: HOST: marking is complete: what is unmarked is dead from here on.
- * in    is_complete  false: nothing dies, of a cycle that is abandoned, or where none was marked
- * ret   CH_OK | CH_E_BUSY a thread is on no attached stack: all code was marked, nothing dies
- * lock  gives heap back; the sweep comes later
- * safe  the thread of ch_mark_begin, before its mutators run
- * note  ch_mark_stacks came before, and the VM drained its own mark stack after it */
-CH_API CH_CHECKED enum ch_status ch_mark_end(struct ch_marker *marker, bool is_complete);
-
 /* --- look --- */
 
 /* ch_block_at: the block that an address lies in.
@@ -841,36 +762,6 @@ CH_API bool ch_block_at(const struct ch_heap *heap, const void *pc, struct ch_bl
 CH_API CH_CHECKED enum ch_status ch_block_each(struct ch_heap *heap,
 					       bool (*visit)(void *arg, const struct ch_info *info),
 					       void *arg);
-
-/* FRAMES: by frame pointers, safe in signal handlers; native code without them ends it or is left
- * out. TABLES: by nongnu libunwind when its sink is on, else by the process's unwinder, through
- * native code of all kinds; where that ends in code of the heap, frame pointers go on. */
-enum ch_backtrace { CH_BACKTRACE_FRAMES, CH_BACKTRACE_TABLES };
-
-/* ch_backtrace: the return addresses of the calling thread, native ones and the heap's.
- * in    ucontext  a signal's whose handler calls it, or NULL = from the caller (by FRAMES not on an
- *                 alternate signal stack)
- * out   pcs       innermost first; a ucontext's pc is the first one, and no return address
- * ret   how many
- * lock  none of the library; TABLES: the unwinder's
- * safe  FRAMES: an attached thread, signal handlers in it. TABLES: any thread; in a handler only of
- *       a signal that cannot have interrupted an unwinder, a loader or an allocator
- * cost  FRAMES: 1 to 2 ns a frame; TABLES: 0.1 to 1 us
- * note  FRAMES ends at a record outside the stack, unaligned, or not above the one before, at a
- *       saved frame pointer of 0 and at a return address of 0 or 1. Less 1, one lies in its call */
-CH_API size_t ch_backtrace(const struct ch_heap *heap, enum ch_backtrace how, const void *ucontext,
-			   const void **pcs, size_t max);
-
-/* ch_address_name: what code an address is in: "OWNER BLOCK+0x1c" from the block's first byte, as
- * perf counts, "function(int)+0x8" with C++ names as written, "object+0x1234" where no symbol is
- * exported.
- * in    is_return  it is a return address: the call before it is meant
- * out   text       0-terminated unless bytes is 0; control characters are '?'
- * ret   the length without the 0; >= bytes when it was cut
- * lock  heap, shortly; the dynamic linker's
- * safe  any thread; not in signal handlers: there, ch_block_at, and names afterwards */
-CH_API size_t ch_address_name(struct ch_heap *heap, const void *address, bool is_return, char *text,
-			      size_t bytes);
 
 /* ch_trap_describe: say what a fatal signal in code of the heap means: "block `NAME` (#INDEX.GEN,
  * owner `NAME`), freed in collection N because ..., invalidated by ...; executed at +0x40 (...)".

@@ -5,6 +5,7 @@
  * bias * scale is a number that the code alone names. Another scale throws such code away.
  * The collector marks, and sweeps as it allocates; moving.c has one that copies. */
 #include <codeheap/codeheap.h>
+#include <codeheap/collector.h>
 
 #include <stdio.h>
 #include <stdlib.h>

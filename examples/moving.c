@@ -21,6 +21,7 @@
  * and that all code died in the end. What a collection leaves behind is overwritten, so that a word
  * that was not rewritten is seen. */
 #include <codeheap/codeheap.h>
+#include <codeheap/collector.h>
 
 #include <stdio.h>
 #include <stdlib.h>

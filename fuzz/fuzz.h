@@ -11,6 +11,7 @@
 #ifndef CH_FUZZ_FUZZ_H
 #define CH_FUZZ_FUZZ_H
 
+#include "codeheap/look.h"
 #include "tests/support/code.h"
 
 enum {

@@ -5,6 +5,7 @@
  * the architecture's duty, and the VM's own jumps within a block are nobody's but the VM's.
  *
  * Records of a block that is OPEN belong to its thread; of others they are read under heap. */
+#include "codeheap/look.h"
 #include "codeheap/base/region.h"
 #include "codeheap/graph/handles.h"
 #include "invalidate/branch_way.h"

@@ -10,6 +10,8 @@
 #define STRESS_GRAPH_WORLD_H
 
 #include "codeheap/codeheap.h"
+#include "codeheap/collector.h"
+#include "codeheap/look.h"
 
 #include "graph.h"
 #include "graph_program.h"

@@ -4,6 +4,7 @@
  * code that is on the stack, returns into it, fibers that were suspended across a collection.
  */
 #define GC_THREADS /* pthread_create registers the thread with the collector */
+#include "codeheap/look.h"
 #include "worker.h"
 
 #include <gc/gc.h>

@@ -34,8 +34,10 @@ page() { # page FILE
   entry 644 "docs/man/$1" "$mandir/man${1##*.}/$1"
 }
 entries() { # entries GC: of a build with or without the Boehm driver
-  entry 644 codeheap/codeheap.h "$includedir/codeheap/codeheap.h"
-  entry 644 codeheap/profile.h "$includedir/codeheap/profile.h"
+  local file
+  for file in codeheap/codeheap.h codeheap/collector.h codeheap/look.h codeheap/profile.h; do
+    entry 644 "$file" "$includedir/$file"
+  done
   library codeheap
   library codeheap-dl
   library codeheap-profile
@@ -43,7 +45,6 @@ entries() { # entries GC: of a build with or without the Boehm driver
     entry 644 codeheap/codeheap_bdw.h "$includedir/codeheap/codeheap_bdw.h"
     library codeheap-bdw
   fi
-  local file
   for file in tools/gdb/codeheap.py tools/gdb/codeheap_gdb/*.py; do
     entry 644 "$file" "$datadir/codeheap/${file#tools/}"
   done

@@ -41,7 +41,7 @@ run_checker tools/measure.py --shape
 
 # ---- exported symbols are the public headers' and those of GDB's JIT interface, and every one is called by a test
 debugger_names="__jit_debug_descriptor __jit_debug_register_code"
-main_h=codeheap/codeheap.h profile_h=codeheap/profile.h bdw_h=codeheap/codeheap_bdw.h
+main_h="codeheap/codeheap.h codeheap/collector.h codeheap/look.h" profile_h=codeheap/profile.h bdw_h=codeheap/codeheap_bdw.h
 # What the core exports to guests besides; watched locks are those of DEBUG=1.
 guest_names=$(tools/public_names.sh --guests $CODEHEAP_GUEST_HEADERS | if [ "${DEBUG:-}" = 1 ]; then cat; else grep -v '^ch__rank_'; fi)
 compare() { # compare LIBRARY NM-FLAGS OTHER-NAMES HEADERS...

@@ -17,7 +17,9 @@ TITLES = {"vm": "VM instances", "look": "Looking things up", "graph": "What a bl
           "assumption": "Assumptions", "invalidate": "Invalidation", "collect": "Collection", "sinks": "Sinks",
           "status": "Statuses", "configuration": "Configuration"}
 # Of a header that has no sections.
-HEADER_TITLES = {"codeheap/codeheap_bdw.h": "With the Boehm collector (codeheap_bdw.h)",
+HEADER_TITLES = {"codeheap/collector.h": "For a collector of the VM's own (collector.h)",
+                 "codeheap/look.h": "For tools of the VM's own (look.h)",
+                 "codeheap/codeheap_bdw.h": "With the Boehm collector (codeheap_bdw.h)",
                  "codeheap/profile.h": "Profiles (profile.h)"}
 
 

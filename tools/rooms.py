@@ -11,7 +11,7 @@ ROOMS = tuple(dict.fromkeys(part.split("/")[0] for part in ORDER))
 # Rooms that the core does not know: clients of a heap, and what these draw with.
 GUESTS = ("flame", "observe")
 # The first is the one that all programs include; in the order of the manual page.
-PUBLIC = ("codeheap/codeheap.h", "codeheap/profile.h", "codeheap/codeheap_bdw.h")
+PUBLIC = ("codeheap/codeheap.h", "codeheap/collector.h", "codeheap/look.h", "codeheap/profile.h", "codeheap/codeheap_bdw.h")
 
 
 def files_of_rooms():

@@ -2,6 +2,7 @@
  * cycle.c: full cycles of the built-in and the host driver. Order: the VM's own stop, registry and
  * heap locks, freeze, wait for regions, one core sync, stop the world, scan, trace, `completed`
  * moves, the world goes on, then the sweep. */
+#include "codeheap/collector.h"
 #include "codeheap/base/region.h"
 #include "codeheap/base/trigger.h"
 #include "codeheap/collect/death.h"

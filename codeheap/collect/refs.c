@@ -3,6 +3,7 @@
  * HOST heaps. A block is young from its commit until a visit says that none of its refs is. Under
  * the heap lock; a visit has lock and freeze from ch_mark_begin and takes neither, since a stopped
  * thread could hold either. */
+#include "codeheap/collector.h"
 #include "codeheap/collect/mark.h"
 #include "codeheap/collect/refs.h"
 #include "codeheap/graph/block_parts.h"

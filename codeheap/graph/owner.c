@@ -2,6 +2,7 @@
  * owner.c: what the VM compiles: its record, its list of blocks, its end (release.c frees what it
  * had). A record lives until its last block is free. Lock: heap, save
  * the list of blocks (the owner's busy, inside a region) and ch__owner_let_go, which takes none. */
+#include "codeheap/look.h"
 #include "codeheap/base/region.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/branch.h"

@@ -2,6 +2,7 @@
  * backtrace.c: backtraces of the calling thread through code of all kinds. By frame pointers it is
  * signal-safe: it finds the stack's bounds in the thread's own record, and calls walk.c. It names
  * nothing. No lock. */
+#include "codeheap/look.h"
 #include "codeheap/base/park.h"
 #include "codeheap/look/walk_tables.h"
 #include "unwind/unwind.h"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * cases_code.cc: what AsmJit makes runs: loops, constants with an alignment, sections, calls near
  * and far, under PR_SET_MDWE too. */
+#include <codeheap/look.h>
+
 #include "cases.h"
 
 #include <sys/prctl.h>

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * cases_told.cc: what the world is told of AsmJit's code: names in backtraces and in the perf map,
  * frames that exceptions pass. */
+#include <codeheap/look.h>
+
 #include "cases.h"
 
 #include <string>

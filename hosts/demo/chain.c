@@ -4,6 +4,7 @@
  * Then a wild jump into freed code, in a child process, with the report that a handler of the
  * VM's own prints. */
 #include <codeheap/codeheap.h>
+#include <codeheap/look.h>
 
 #include "bytes.h"
 

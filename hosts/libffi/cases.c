@@ -2,6 +2,8 @@
  * cases.c: what closures in the heap promise, one case a process: `cases NAME`, without a name the
  * list. Exit 77: the machine lacks what the case needs. */
 #define _GNU_SOURCE
+#include <codeheap/look.h>
+
 #include "cases.h"
 
 #include <pthread.h>

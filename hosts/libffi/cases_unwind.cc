@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * cases_unwind.cc: frames of closures: exceptions pass them, and at each instruction of a closure's
  * code the unwinder finds its caller. */
+#include <codeheap/look.h>
+
 #include "cases.h"
 
 #include <csignal>

@@ -12,6 +12,8 @@
 #ifndef CODEHEAP_LLVM_CHECK_LIFE_H
 #define CODEHEAP_LLVM_CHECK_LIFE_H
 
+#include <codeheap/look.h>
+
 #include "check.h"
 
 #include <algorithm>

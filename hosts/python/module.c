@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * module.c: the functions of the module _codeheap, as thin as they can be; the package codeheap,
  * which is for people, is made of them. */
+#include <codeheap/look.h>
+
 #include "host.h"
 
 #include <errno.h>

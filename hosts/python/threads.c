@@ -7,6 +7,8 @@
  * A parked thread's stack pointer is older than its frames, so the roots are reported here: every
  * trampoline that is running called an evaluator, and the evaluator's _PyCFrame, a local variable
  * that CPython keeps in a list per thread state, tells where the return address lies. */
+#include <codeheap/collector.h>
+
 #include "host.h"
 
 #include <pthread.h>

@@ -3,6 +3,8 @@
  * them, with branches, stubs, refs and patch points marked.
  */
 #define _GNU_SOURCE
+#include <codeheap/look.h>
+
 #include <stdlib.h>
 #include <unistd.h>
 

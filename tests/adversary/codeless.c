@@ -3,6 +3,7 @@
  * failed, or because no handler ran. They interpret, or end by a fault that is described; they hang
  * nowhere, and write nothing that the parent sees. */
 #define _GNU_SOURCE
+#include "codeheap/look.h"
 #include "tests/support/stage.h"
 
 #include <errno.h>

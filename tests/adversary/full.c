@@ -3,6 +3,7 @@
  * followed by a callback after which the open is tried again, and by nothing else; nobody starves,
  * and a pool that has no garbage does not collect without end. */
 #define _GNU_SOURCE
+#include "codeheap/collector.h"
 #include "tests/support/stage.h"
 
 #include <unistd.h>

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * graph.c: what the graph of blocks must hold and let go: chains, cycles, stubs whose
  * source is dropped, blocks half built, addresses and records used again, each kind of edge. */
+#include "codeheap/collector.h"
+#include "codeheap/look.h"
 #include "invalidate/assumption.h"
 #include "codeheap/graph/block_parts.h"
 #include "tests/support/stage.h"

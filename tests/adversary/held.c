@@ -3,6 +3,7 @@
  * lock of its list of threads, a debugger or the scheduler within a call. What a cycle does about
  * threads that do not stop is tested in world.c. */
 #define _GNU_SOURCE
+#include "codeheap/collector.h"
 #include "codeheap/base/region.h"
 #include "tests/support/stage.h"
 

@@ -4,6 +4,7 @@
  * pay for a fence of their own; a stop of the world counts as the core sync, each thread serializes
  * itself before it runs on. Patches under these filters: patch_storm.c. */
 #define _GNU_SOURCE
+#include "codeheap/collector.h"
 #include "codeheap/base/region.h"
 #include "tests/support/stage.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * names.c: an address that had one owner and then another: what the perf map, the jitdump
  * file and the library itself say of it, on every driver. The formats are the unit tests'. */
+#include "codeheap/look.h"
 #include "tests/support/jitdump_reader.h"
 #include "tests/support/perfmap_reader.h"
 #include "tests/support/stage.h"

@@ -11,6 +11,8 @@
 #define _GNU_SOURCE
 #define FAILS_ROWS_ONLY
 #define FAILS_CASE(case_)
+#include "codeheap/collector.h"
+#include "codeheap/look.h"
 #include "tests/unit/codeheap/failures.c"
 
 #include "codeheap/base/heap.h"

@@ -3,6 +3,7 @@
  * in registers, in the red zone, below a signal handler on another stack; regions, abandoned
  * cycles, a guard read and not yet obeyed. */
 #define _GNU_SOURCE
+#include "codeheap/collector.h"
 #include "tests/support/stage.h"
 
 #include <errno.h>

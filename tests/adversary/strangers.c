@@ -13,6 +13,8 @@
 #define GC_THREADS 1
 #define GC_NO_THREAD_REDIRECTS 1
 #include "codeheap/codeheap_bdw.h"
+#include "codeheap/collector.h"
+#include "codeheap/look.h"
 #endif
 
 static struct stage *on;

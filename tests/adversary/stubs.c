@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * stubs.c: branches that are taken while others link, unlink and free what they lead to;
  * sites that break the rules; releases that free at once. */
+#include "codeheap/look.h"
 #include "tests/support/stage.h"
 
 struct play {

@@ -3,6 +3,7 @@
  * while cycles run, lookups and walks from signal handlers while code is freed, processes that
  * lack system calls. */
 #define _GNU_SOURCE
+#include "codeheap/look.h"
 #include "tests/support/stage.h"
 
 #include <errno.h>

@@ -15,6 +15,8 @@
 #define GC_THREADS 1
 #define GC_NO_THREAD_REDIRECTS 1
 #include "codeheap/codeheap_bdw.h"
+#include "codeheap/collector.h"
+#include "codeheap/look.h"
 #include "tests/support/harness.h"
 #include "tests/support/stage_code.h"
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * failures_scene.c: the heap of one step of a walk, with one of everything in it, and the number
  * that says whether anything of it changed. It injects nothing. */
+#include "codeheap/collector.h"
+#include "codeheap/look.h"
 #include "tests/support/failures.h"
 #include "tests/support/stage_code.h"
 

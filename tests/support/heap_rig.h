@@ -6,6 +6,8 @@
 #define CH_TESTS_HEAP_RIG_H
 
 #include "codeheap/codeheap.h"
+#include "codeheap/collector.h"
+#include "codeheap/look.h"
 #include "tests/support/code.h"
 #include "tests/support/harness.h"
 

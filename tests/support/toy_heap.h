@@ -6,6 +6,7 @@
 #define CH_TESTS_TOY_HEAP_H
 
 #include "codeheap/codeheap.h"
+#include "codeheap/collector.h"
 #include "tests/support/harness.h"
 
 #include <stdlib.h>

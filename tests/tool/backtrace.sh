@@ -18,7 +18,7 @@ write_program() {
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "codeheap/codeheap.h"
+#include "codeheap/look.h"
 static struct ch_heap *heap;
 static const void *pcs[64], *in_main, *in_code;
 static size_t n;

@@ -233,7 +233,7 @@ case_install_all_say_the_same_version() {
 case_install_every_name_has_its_symbol_version() {
   local package headers
   for package in $packages; do
-    headers=codeheap/codeheap.h
+    headers="codeheap/codeheap.h codeheap/collector.h codeheap/look.h"
     [ $package != codeheap-bdw ] || headers="$headers codeheap/codeheap_bdw.h"
     if [ $package = codeheap-profile ]; then
       tools/public_names.sh codeheap/profile.h | sed 's/$/@@LIBCODEHEAP_1/' >"$work/wanted"
@@ -292,7 +292,7 @@ case_install_is_staged_in_the_folders_that_packagers_choose() {
   find "$stage" -type f ! -name '*.so.*' ! -path '*/bin/*' ! -perm 644 | grep . && fail "files of another mode than 644"
   for path in usr/lib/some-abi/libcodeheap.so usr/lib/some-abi/libcodeheap.a usr/lib/some-abi/pkgconfig/codeheap-dl.pc \
     usr/lib/some-abi/pkgconfig/codeheap-profile.pc usr/include/some/codeheap/profile.h \
-    usr/include/some/codeheap/codeheap.h usr/man/man3/codeheap.3 usr/man/man3/libcodeheap.3 usr/man/man1/codeheap-gdb.1 \
+    usr/include/some/codeheap/codeheap.h usr/include/some/codeheap/collector.h usr/include/some/codeheap/look.h usr/man/man3/codeheap.3 usr/man/man3/libcodeheap.3 usr/man/man1/codeheap-gdb.1 \
     data/codeheap/gdb/codeheap.py; do
     [ -s "$stage/$path" ] || fail "$path is not there"
   done

@@ -20,7 +20,7 @@ write_program() {
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "codeheap/codeheap.h"
+#include "codeheap/look.h"
 static void ok(enum ch_status status) {
   if (status != CH_OK) exit((fprintf(stderr, "%s\n", ch_status_text(status)), 1));
 }

@@ -356,7 +356,7 @@ assert "libcodeheap-dl" in maps
 case_cxx_program_has_its_names_demangled() {
   command -v g++ >/dev/null || fail "no g++"
   cat >"$work/names.cc" <<'C'
-#include "codeheap/codeheap.h"
+#include "codeheap/look.h"
 #include <iostream>
 namespace shop {
 template <typename T> struct till { __attribute__((noinline)) static int count(T, const char *); };

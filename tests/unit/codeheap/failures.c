@@ -8,6 +8,8 @@
 #include "codeheap/base/park.h"
 #include "codeheap/codeheap_bdw.h"
 #include "codeheap/profile.h"
+#include "codeheap/collector.h"
+#include "codeheap/look.h"
 #include "os/os.h"
 #include "tests/support/stage_code.h"
 

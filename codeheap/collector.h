@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: MIT
+ * collector.h: for a VM with a tracing collector of its own (CH_DRIVER_HOST), whose marking decides
+ * which owners live; ch_mark_stack is for the callback `roots` of each driver. Everything else of a
+ * heap is in codeheap.h, whose head says how functions are described. Boehm's collector has
+ * codeheap_bdw.h.
+ *
+ * A full collection: ch_mark_begin; the VM marks, with ch_mark_owner for each owner that it
+ * reaches; ch_mark_stacks; the VM drains its mark stack; ch_mark_end(marker, true). A minor one:
+ * ch_mark_begin, ch_refs_visit, ch_mark_end(marker, false). */
+#ifndef CODEHEAP_COLLECTOR_H
+#define CODEHEAP_COLLECTOR_H
+
+#include <codeheap/codeheap.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum ch_refs { CH_REFS_ALL, CH_REFS_YOUNG };
+
+/* ch_mark_begin: a collection, full or minor; before a stop by signals, after one by polls.
+ * out   marker  for the other calls, until ch_mark_end
+ * ret   CH_OK | CH_E_STATE not a HOST heap, or begun | CH_E_MEMORY | CH_E_BUSY the heap was in use,
+ *       or a thread held inside a call, for stop_wait_ms; end other heaps' then, and begin again
+ * lock  takes heap and keeps it to ch_mark_end; freezes regions; of several heaps in any order
+ * safe  the thread that ends it, too; it does not fork meanwhile */
+CH_API CH_CHECKED enum ch_status ch_mark_begin(struct ch_heap *heap, struct ch_marker **marker);
+
+/* ch_mark_owner: the VM's collector reached the owner. Calls `ref` for each ref of each
+ * block newly reached.
+ * safe  the marking thread, mutators stopped
+ * cost  O(blocks newly reached) */
+CH_API void ch_mark_owner(struct ch_marker *marker, struct ch_owner owner);
+
+/* ch_mark_stack: scan words conservatively for code addresses.
+ * in    low, high  8-byte aligned range: a VM stack, or a stopped thread's registers
+ * safe  the marking thread, and the `roots` callback */
+CH_API void ch_mark_stack(struct ch_marker *marker, const void *low, const void *high);
+
+/* ch_mark_stacks: scan the stacks of parked threads and suspended fibers, open and newborn
+ * blocks, `roots` of every vm.
+ * safe  the marking thread, mutators stopped; before the VM last drains its own mark stack */
+CH_API void ch_mark_stacks(struct ch_marker *marker);
+
+/* ch_refs_visit: rewrite or mark the refs in code, of a minor collection, or within a cycle.
+ * in    which  YOUNG: only of blocks that may hold refs to young objects
+ *       visit  returns the word, moved or not; *is_young true keeps the block on the young list
+ * ret   CH_OK
+ * safe  the marking thread, mutators stopped
+ * cost  O(blocks visited) */
+CH_API CH_CHECKED enum ch_status
+ch_refs_visit(struct ch_marker *marker, enum ch_refs which,
+	      uintptr_t (*visit)(void *arg, uintptr_t word, bool *is_young), void *arg);
+
+/* ch_mark_end: marking is complete: what is unmarked is dead from here on.
+ * in    is_complete  false: nothing dies, of a cycle that is abandoned, or where none was marked
+ * ret   CH_OK | CH_E_BUSY a thread is on no attached stack: all code was marked, nothing dies
+ * lock  gives heap back; the sweep comes later
+ * safe  the thread of ch_mark_begin, before its mutators run
+ * note  ch_mark_stacks came before, and the VM drained its own mark stack after it */
+CH_API CH_CHECKED enum ch_status ch_mark_end(struct ch_marker *marker, bool is_complete);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

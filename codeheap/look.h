@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MIT
+ * look.h: what tools of a VM ask a heap: the size of an owner, the sites of a block, backtraces,
+ * names of addresses. Nothing here changes a heap. Everything else of a heap is in codeheap.h,
+ * whose head says how functions are described. */
+#ifndef CODEHEAP_LOOK_H
+#define CODEHEAP_LOOK_H
+
+#include <codeheap/codeheap.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ch_owner_facts {
+	struct ch_vm *vm;
+	void *user;
+	const char *name; /* valid while the owner is alive */
+	struct ch_block entry;
+	uint64_t blocks_now, code_bytes_now, metadata_bytes_now;
+	bool is_released;
+};
+
+/* ch_owner_info: what the heap knows of an owner.
+ * ret   CH_OK | CH_E_STALE
+ * lock  heap
+ * safe  any thread
+ * cost  O(blocks of the owner) */
+CH_API CH_CHECKED enum ch_status ch_owner_info(struct ch_owner owner, struct ch_owner_facts *info);
+
+enum ch_site_kind { CH_SITE_BRANCH, CH_SITE_STUB, CH_SITE_REF, CH_SITE_PATCH_POINT };
+struct ch_site {
+	enum ch_site_kind kind;
+	const uint8_t *at;
+	const void *leads_to; /* BRANCH, PATCH_POINT: where it leads; NULL otherwise */
+	enum ch_branch_kind branch_kind;
+	bool is_linked;          /* BRANCH: linked; PATCH_POINT: diverted */
+	struct ch_branch branch; /* BRANCH, STUB */
+	void *user;
+	uintptr_t word; /* REF: the word */
+};
+
+/* ch_block_sites: visit what is attached to a block, for disassemblers.
+ * in    visit  returns false to end
+ * ret   CH_OK | CH_E_STALE
+ * lock  heap
+ * safe  any thread */
+CH_API CH_CHECKED enum ch_status
+ch_block_sites(struct ch_block block, bool (*visit)(void *arg, const struct ch_site *site),
+	       void *arg);
+
+/* FRAMES: by frame pointers, safe in signal handlers; native code without them ends it or is left
+ * out. TABLES: by nongnu libunwind when its sink is on, else by the process's unwinder, through
+ * native code of all kinds; where that ends in code of the heap, frame pointers go on. */
+enum ch_backtrace { CH_BACKTRACE_FRAMES, CH_BACKTRACE_TABLES };
+
+/* ch_backtrace: the return addresses of the calling thread, native ones and the heap's.
+ * in    ucontext  a signal's whose handler calls it, or NULL = from the caller (by FRAMES not on an
+ *                 alternate signal stack)
+ * out   pcs       innermost first; a ucontext's pc is the first one, and no return address
+ * ret   how many
+ * lock  none of the library; TABLES: the unwinder's
+ * safe  FRAMES: an attached thread, signal handlers in it. TABLES: any thread; in a handler only of
+ *       a signal that cannot have interrupted an unwinder, a loader or an allocator
+ * cost  FRAMES: 1 to 2 ns a frame; TABLES: 0.1 to 1 us
+ * note  FRAMES ends at a record outside the stack, unaligned, or not above the one before, at a
+ *       saved frame pointer of 0 and at a return address of 0 or 1. Less 1, one lies in its call */
+CH_API size_t ch_backtrace(const struct ch_heap *heap, enum ch_backtrace how, const void *ucontext,
+			   const void **pcs, size_t max);
+
+/* ch_address_name: what code an address is in: "OWNER BLOCK+0x1c" from the block's first byte, as
+ * perf counts, "function(int)+0x8" with C++ names as written, "object+0x1234" where no symbol is
+ * exported.
+ * in    is_return  it is a return address: the call before it is meant
+ * out   text       0-terminated unless bytes is 0; control characters are '?'
+ * ret   the length without the 0; >= bytes when it was cut
+ * lock  heap, shortly; the dynamic linker's
+ * safe  any thread; not in signal handlers: there, ch_block_at, and names afterwards */
+CH_API size_t ch_address_name(struct ch_heap *heap, const void *address, bool is_return, char *text,
+			      size_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
