@@ -54,9 +54,9 @@ _Static_assert(sizeof(struct anchor) == 12, "an anchor is one granule of the col
 /* A queue for one marker thread at a time. Several may trace at once: a block that two of them
  * mark is traced twice, and nothing else. */
 struct engine {
-	_Atomic(uint32_t) is_held; /* 1 = yes */
-	struct ch_marker marker;
-	char apart[CH__LINE_BYTES]; /* not in one cache line with the next one's is_held */
+	struct ch__lock lock;
+	struct ch_marker marker; /* [lock] */
+	char apart[CH__LINE_BYTES]; /* not in one cache line with the next one's lock */
 };
 
 enum { ENGINES = 4 };
@@ -106,25 +106,20 @@ static bool is_bdw(const struct ch_heap *heap)
 
 /* --- the engine, from any marker thread --- */
 
-static struct engine *take_engine(struct bdw *bdw)
+static struct engine *take_engine(struct bdw *bdw) CH_UNANALYSED("which one, is found out")
 {
-	enum { STACK_LOG2 = 16, SPINS = 1000, NAP_NS = 50000 };
+	enum { STACK_LOG2 = 16 };
 	/* Marker threads have stacks of their own, so each finds its own engine first. */
 	unsigned at = (unsigned)((uintptr_t)__builtin_frame_address(0) >> STACK_LOG2);
-	for (int spins = 0;; spins++, at++) {
-		struct engine *engine = &bdw->engines[at % ENGINES];
-		if (!atomic_exchange_explicit(&engine->is_held, 1, memory_order_acquire))
-			return engine;
-		if (spins < SPINS)
-			ch__arch_pause();
-		else
-			ch__os_futex_wait(&engine->is_held, 1, NAP_NS);
-	}
+	for (int i = 0; i < ENGINES; i++, at++)
+		if (ch__lock_try(&bdw->engines[at % ENGINES].lock, CH__RANK_ENGINE))
+			return &bdw->engines[at % ENGINES];
+	ch__lock_take(&bdw->engines[at % ENGINES].lock, CH__RANK_ENGINE);
+	return &bdw->engines[at % ENGINES];
 }
-
-static void give_engine(struct engine *engine)
+static void give_engine(struct engine *engine) CH_UNANALYSED("take_engine's")
 {
-	atomic_store_explicit(&engine->is_held, 0, memory_order_release);
+	ch__lock_release(&engine->lock, CH__RANK_ENGINE);
 }
 
 /* libgc calls back, and its events say what holds: frozen from PRE_STOP_WORLD to RECLAIM_END,
@@ -501,7 +496,7 @@ static void fork_child(struct ch_heap *heap)
 	if (!bdw)
 		return;
 	for (int i = 0; i < ENGINES; i++)
-		atomic_store(&bdw->engines[i].is_held, 0);
+		ch__lock_set_free(&bdw->engines[i].lock);
 	if (bdw->is_frozen)
 		bdw->is_frozen = bdw->is_full = heap->cycle_has_begun = false;
 }

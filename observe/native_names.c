@@ -10,6 +10,7 @@
 #include "observe/system.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -82,13 +83,15 @@ static int find_linked(const char *file, const char *link, uint32_t crc)
 	return -1;
 }
 
-/* libdw has no word for the callback of a session, only of a module. */
-static ch__elfutils_find_debug *find_by_build_id;
+/* libdw has no word for the callback of a session, only of a module. Relaxed: there is one libdw in
+ * a process, so whoever opens a session stores the same value. */
+static _Atomic(ch__elfutils_find_debug *) find_by_build_id;
 
 static int find_debug(struct ch__elfutils_module *module, void **user, const char *name,
 		      uint64_t base, const char *file, const char *link, uint32_t crc, char **path)
 {
-	ch__elfutils_find_debug *by_build_id = __atomic_load_n(&find_by_build_id, __ATOMIC_ACQUIRE);
+	ch__elfutils_find_debug *by_build_id =
+		atomic_load_explicit(&find_by_build_id, memory_order_relaxed);
 	int fd = by_build_id ? by_build_id(module, user, name, base, file, link, crc, path) : -1;
 	if (fd < 0)
 		fd = find_linked(file, link, crc);
@@ -245,8 +248,8 @@ struct ch__native_names *ch__native_names_open(struct ch__meta *meta)
 		return NULL;
 	names->meta = meta;
 	if (find_elfutils(&names->elfutils)) {
-		__atomic_store_n(&find_by_build_id, names->elfutils.find_by_build_id,
-				 __ATOMIC_RELEASE); /* with find_debug */
+		atomic_store_explicit(&find_by_build_id, names->elfutils.find_by_build_id,
+				      memory_order_relaxed);
 		names->session = names->elfutils.begin(&callbacks);
 	}
 	return names;

@@ -29,6 +29,7 @@
 	X(PERF_MAP, "perf map")                                                                 \
 	X(GDB, "gdb")                                                                           \
 	X(PROFILE, "profile")                                                                   \
+	X(ENGINE, "a marker's queue")                                                           \
 	X(META, "metadata")                                                                     \
 	X(REGION, "region")                                                                     \
 	X(OPENING, "the file of the process's memory")
