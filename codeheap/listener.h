@@ -97,7 +97,6 @@ struct ch__look_heap {
 	uint32_t id; /* 1 to CH__LOOK_HEAPS_MAX; of no other heap at the time */
 	uintptr_t pool_exec, runtime_exec;
 	size_t pool_bytes, runtime_bytes, page_bytes;
-	uint32_t head_bytes; /* of a page that no block has */
 	uint32_t pages;
 };
 enum { CH__LOOK_HEAPS_MAX = 255 };
@@ -182,7 +181,7 @@ CH_GUEST bool ch__look_blocks(struct ch_heap *, uint32_t *next, uint32_t records
 struct ch__look_page {
 	bool is_used, is_span;
 	uint32_t span_first;  /* the first page of its span */
-	uint32_t taken_bytes; /* header included */
+	uint32_t taken_bytes;
 };
 CH_GUEST void ch__look_page(const struct ch_heap *, uint32_t page, struct ch__look_page *);
 /* The last pauses, the oldest first; how many. */

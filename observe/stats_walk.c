@@ -181,7 +181,7 @@ static void add_to_page(struct ch__stats_walk *walk, const struct ch__look_block
 		row->dead_bytes += hot + cold;
 	if (block->is_span) {
 		uint64_t all = (uint64_t)row->pages * walk->look->page_bytes;
-		uint64_t taken = (uint64_t)walk->look->head_bytes + hot + cold;
+		uint64_t taken = (uint64_t)hot + cold;
 		row->free_bytes = taken < all ? (uint32_t)(all - taken) : 0;
 	}
 	enum ch__stats_part_kind part = CH__STATS_PART_HOT;

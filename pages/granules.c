@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * granules.c: the bitmaps of used granules and of block starts. Used words change under their
  * page's busy only, by plain loads and stores; start words are shared with lookups without lock
- * (ch__page_find_start). Bits of a page's header are never set nor looked at. It does not know
- * which page belongs to whom. */
+ * (ch__page_find_start). It does not know which page belongs to whom. */
 #include "pages/inner.h"
 
 enum { NOT_FOUND = 0xffffffff };
@@ -186,7 +185,7 @@ full:
 
 void ch__granules_reset_cursors(struct ch__pool *pool, uint32_t index)
 {
-	pool->pages[index].hot_cursor = CH__HEADER_GRANULES;
+	pool->pages[index].hot_cursor = 0;
 	pool->pages[index].cold_cursor = (uint16_t)ch__pool_granules(pool);
 }
 
@@ -198,8 +197,7 @@ void ch__page_give_back(struct ch__pool *pool, uint32_t index, uint32_t offset, 
 	uint32_t n = (uint32_t)(bytes + 7) / CH__GRANULE_BYTES;
 	if (n == 0)
 		return;
-	CH_ASSERT(at >= CH__HEADER_GRANULES && at + n <= ch__pool_granules(pool),
-		  "range outside its page");
+	CH_ASSERT(at + n <= ch__pool_granules(pool), "range outside its page");
 	CH_ASSERT(load(words, at >> 6) >> (at & 63) & 1, "granules given back twice");
 	CH_PUBLISHED(pool, pool->exec_base + offset, bytes, "poison");
 	flip(words, at, n);
@@ -227,8 +225,7 @@ bool ch__page_has_room(struct ch__pool *pool, uint32_t index, size_t hot_bytes, 
 	uint32_t hot_n = (uint32_t)(hot_bytes + 7) / 8, cold_n = (uint32_t)(cold_bytes + 7) / 8;
 	if (hot_n >= page->refused_hot && cold_n >= page->refused_cold)
 		return false;
-	uint32_t low = CH__HEADER_GRANULES;
-	bool fits = find_places(words, low, granules, hot_n, cold_n, &hot_at, &cold_at);
+	bool fits = find_places(words, 0, granules, hot_n, cold_n, &hot_at, &cold_at);
 	if (fits) {
 		ch__granules_reset_cursors(pool, index);
 	} else {
@@ -242,7 +239,7 @@ uint32_t ch__granules_largest_hole(const struct ch__pool *pool, uint32_t index)
 {
 	const _Atomic(uint64_t) *words = words_of(pool->used, pool, index);
 	uint32_t end = ch__pool_granules(pool), largest = 0;
-	for (uint32_t at = CH__HEADER_GRANULES, next; next_hole(words, &at, end, &next); at = next)
+	for (uint32_t at = 0, next; next_hole(words, &at, end, &next); at = next)
 		largest = next - at > largest ? next - at : largest;
 	return largest;
 }
@@ -283,7 +280,7 @@ const char *ch__granules_fault(const struct ch__pool *pool, uint32_t index, bool
 	}
 	if (used != atomic_load_explicit(&pool->pages[index].used_granules, memory_order_relaxed))
 		return "count and bitmap of used granules disagree";
-	for (uint32_t at = CH__HEADER_GRANULES, next; next_hole(words, &at, end, &next); at = next)
+	for (uint32_t at = 0, next; next_hole(words, &at, end, &next); at = next)
 		for (; has_memory && at < next; at++)
 			if (is_untrapped(pool, ch__pool_page_exec(pool, index) +
 						       (size_t)at * CH__GRANULE_BYTES))
@@ -296,7 +293,7 @@ void ch__granules_revoke_unused(const struct ch__pool *pool, uint32_t page)
 	const _Atomic(uint64_t) *words = words_of(pool->used, pool, page);
 	uintptr_t exec = ch__pool_page_exec(pool, page);
 	uint32_t end = ch__pool_granules(pool);
-	for (uint32_t at = CH__HEADER_GRANULES, next; next_hole(words, &at, end, &next); at = next)
+	for (uint32_t at = 0, next; next_hole(words, &at, end, &next); at = next)
 		ch__valgrind_revoke(pool, exec + (size_t)at * CH__GRANULE_BYTES,
 				    (size_t)(next - at) * CH__GRANULE_BYTES);
 }

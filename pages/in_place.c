@@ -101,10 +101,8 @@ bool ch__span_take_back(struct ch__pool *pool, uint32_t first)
 	size_t offset = offset_of(pool, first), bytes = bytes_of(pool, first);
 	if (runs(word))
 		return true;
-	/* Nothing that was written there in place runs, not even for a moment. The header stays: a
-	 * retired span has one. */
-	ch__arch_fill_traps(inner->views.write + offset + CH__PAGE_HEADER_BYTES,
-			    bytes - CH__PAGE_HEADER_BYTES);
+	/* Nothing that was written there in place runs, not even for a moment. */
+	ch__arch_fill_traps(inner->views.write + offset, bytes);
 	bool is_back = ch__views_take_back(&inner->views, offset, bytes);
 	if (!is_back && !(word & CH__SPAN_RETIRED))
 		inner->spans_retired++;

@@ -134,8 +134,6 @@ static inline uint32_t ch__pool_granules(const struct ch__pool *pool) /* of a pa
 	return UINT32_C(1) << (pool->page_log2 - 3);
 }
 
-enum { CH__HEADER_GRANULES = CH__PAGE_HEADER_BYTES / CH__GRANULE_BYTES };
-
 static inline size_t ch__pool_chunk_bytes(const struct ch__pool *pool)
 {
 	return (size_t)1 << pool->chunk_log2;

@@ -5,8 +5,7 @@
  *
  *   each view   [guard][runtime page][pool .......................][guard]   RW at RX + delta
  *   in memory          0             runtime_bytes                 bytes
- *   code page   +0x00 magic | +0x08 record | +0x10 pool | +0x18 spare
- *               +0x20 hot -> ... trap fill ... <- cold | end
+ *   code page   +0 hot -> ... trap fill ... <- cold | end
  *
  * Offsets are bytes from the pool's base; a granule is 8 bytes; a chunk is 1 MiB (the pool when
  * that is smaller). The pages in use of one chunk are of one zone, because unwinders are told of
@@ -27,7 +26,6 @@
 
 enum {
 	CH__GRANULE_BYTES = 8,
-	CH__PAGE_HEADER_BYTES = 32,
 	CH__CHUNK_BYTES = 1 << 20,
 	CH__LARGE_CHUNK_BYTES = 2 << 20,
 	CH__PAGE_NONE = 0xffffffff,
@@ -64,15 +62,6 @@ enum ch__span_use {
 	CH__SPAN_RETIRED = 8,
 };
 
-struct ch__page_header { /* constant once written */
-	uint64_t magic;
-	struct ch__page *record;
-	struct ch__pool *pool;
-	uint64_t spare;
-};
-_Static_assert(sizeof(struct ch__page_header) == CH__PAGE_HEADER_BYTES, "page header");
-#define CH__PAGE_MAGIC UINT64_C(0x6568a9e50cd7c0de)
-
 struct ch__page {
 	/* 1 while cursors or used bits change; acq/rel. No two pages share a line of the cache:
 	 * their threads change them at once. */
@@ -83,7 +72,7 @@ struct ch__page {
 	_Atomic(uint8_t) span_use; /* SPAN: enum ch__span_use, in its first page [pages]; relaxed */
 	uint16_t hot_cursor;       /* granule in page: next place to try for hot [busy] */
 	uint16_t cold_cursor;      /* granule in page: cold is placed below it [busy] */
-	_Atomic(uint16_t) used_granules;  /* without the header; stored under busy */
+	_Atomic(uint16_t) used_granules;  /* stored under busy */
 	_Atomic(uint16_t) freed_granules; /* given back since taken, or since it failed; likewise */
 	/* Granules that found no room in the whole page, and nothing came free since [busy] */
 	uint16_t refused_hot, refused_cold;
@@ -208,10 +197,10 @@ void ch__valgrind_part_born(const struct ch__pool *, uintptr_t exec, size_t byte
 void ch__valgrind_part_dead(const struct ch__pool *, uintptr_t exec) CH_COLD;
 
 /* --- pages --- */
-/* An OPEN page of the frame number, its header written and its free bytes trap-filled: a PARTLY
- * one, or a FREE one. CH__PAGE_NONE when no page fits (errno 0: the pool is full, or the rest of it
- * is of other zones) or the OS has no memory, and what the pool has would not do if all of it were
- * free (errno): no collection would help. */
+/* An OPEN page of the frame number, its free bytes trap-filled: a PARTLY one, or a FREE one.
+ * CH__PAGE_NONE when no page fits (errno 0: the pool is full, or the rest of it is of other
+ * zones) or the OS has no memory, and what the pool has would not do if all of it were free
+ * (errno): no collection would help. */
 uint32_t ch__pool_take_page(struct ch__pool *, uint8_t frame) CH_TAKES_PAGES;
 /* When that found none: a FULL page that has the room all the same, in holes that were passed over
  * or are less than the 1/32 that lists a page again. It is OPEN; CH__PAGE_NONE when there is none.
@@ -222,8 +211,8 @@ void ch__pool_retire_page(struct ch__pool *, uint32_t page) CH_TAKES_PAGES; /* t
 /* Granules of the page were given back: list it again after 1/32 of it, free it with the last.
  * Returns true when the page became FREE. */
 bool ch__pool_note_freed(struct ch__pool *, uint32_t page) CH_TAKES_PAGES;
-/* A run of whole FREE pages, headers: first page only. First page's index, or CH__PAGE_NONE with
- * errno as above. It may cross chunks, which all are of its zone then. */
+/* A run of whole FREE pages. First page's index, or CH__PAGE_NONE with errno as above. It may
+ * cross chunks, which all are of its zone then. */
 uint32_t ch__pool_take_span(struct ch__pool *, uint32_t pages, uint8_t frame) CH_TAKES_PAGES;
 void ch__pool_release_span(struct ch__pool *, uint32_t first) CH_TAKES_PAGES;
 /* Spans that are retired come back, if the system lets them. False: errno, and one more would not

@@ -297,16 +297,6 @@ static uint32_t have_run(struct ch__pool *pool, uint32_t pages, enum ch__zone zo
 	return first;
 }
 
-static void write_header(struct ch__pool *pool, uint32_t page)
-{
-	struct ch__page_header header = {
-		.magic = CH__PAGE_MAGIC, .record = &pool->pages[page], .pool = pool, .spare = 0};
-	ch__valgrind_grant(pool, ch__pool_page_exec(pool, page), sizeof header);
-	memcpy(ch__pool_write(pool, ch__pool_page_exec(pool, page)), &header, sizeof header);
-	ch__pool_sync(pool, ch__pool_page_exec(pool, page), sizeof header);
-	CH_PUBLISHED(pool, ch__pool_page_exec(pool, page), sizeof header, "page header");
-}
-
 /* --- pages --- */
 
 static void open_page(struct ch__pool *pool, uint32_t index, const char *by)
@@ -336,8 +326,6 @@ uint32_t ch__pool_take_page(struct ch__pool *pool, uint8_t frame)
 	uint32_t index = has_code(pool) ? next_page(pool, frame) : CH__PAGE_NONE;
 	if (index != CH__PAGE_NONE) {
 		struct ch__page *page = &pool->pages[index];
-		if (ch__page_state(page) == CH__PAGE_FREE)
-			write_header(pool, index);
 		ch__page_lock(page);
 		/* Who frees a block looks at its page's number without a lock: it stays as it is
 		 * while there are blocks. */
@@ -380,7 +368,7 @@ static void settle(struct ch__pool *pool, uint32_t index, const char *by)
 	uint32_t used = atomic_load_explicit(&page->used_granules, memory_order_relaxed);
 	uint32_t freed = atomic_load_explicit(&page->freed_granules, memory_order_relaxed);
 	uint32_t enough = ch__pool_granules(pool) >> LISTED_SHARE_LOG2;
-	uint32_t unused = ch__pool_granules(pool) - CH__HEADER_GRANULES - used;
+	uint32_t unused = ch__pool_granules(pool) - used;
 	if (used == 0)
 		to = CH__PAGE_FREE;
 	else if (before == CH__PAGE_PARTLY ||
@@ -438,13 +426,7 @@ uint32_t ch__pool_take_span(struct ch__pool *pool, uint32_t pages, uint8_t frame
 				 : CH__PAGE_NONE;
 	for (uint32_t i = first; first != CH__PAGE_NONE && i < first + pages; i++) {
 		struct ch__page *page = &pool->pages[i];
-		uintptr_t exec = ch__pool_page_exec(pool, i);
-		ch__valgrind_grant(pool, exec, (size_t)1 << pool->page_log2);
-		/* The header of an earlier use is no trap. */
-		if (i == first)
-			write_header(pool, i);
-		else
-			ch__pool_poison(pool, exec, CH__PAGE_HEADER_BYTES);
+		ch__valgrind_grant(pool, ch__pool_page_exec(pool, i), (size_t)1 << pool->page_log2);
 		page->frame = frame;
 		page->span_pages = i == first ? pages : 0;
 		atomic_store_explicit(&page->span_use, CH__SPAN_CODE, memory_order_relaxed);
@@ -513,7 +495,7 @@ void ch__pool_count_free(const struct ch__pool *pool, uint64_t *bytes, uint64_t 
 		uint64_t unused = page_bytes, row = run += page_bytes;
 		if (state != CH__PAGE_FREE) {
 			row = run = 0;
-			unused -= CH__PAGE_HEADER_BYTES + used * CH__GRANULE_BYTES;
+			unused -= used * CH__GRANULE_BYTES;
 			if (state == CH__PAGE_SPAN)
 				unused = 0;
 			else if (unused > *largest)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * pool_check.c: the walk over a pool's invariants: lists, states, counters, bitmaps, headers, traps
- * in unused bytes. It repairs nothing. Lock: pages, then one page's busy at a time. */
+ * pool_check.c: the walk over a pool's invariants: lists, states, counters, bitmaps, traps in
+ * unused bytes. It repairs nothing. Lock: pages, then one page's busy at a time. */
 #include "pages/inner.h"
 
 #include <stdio.h>
@@ -39,16 +39,6 @@ static bool check_list(struct walk *walk, uint32_t list, enum ch__page_state sta
 	return pages[list].prev == prev || broken(walk, prev, "list ends elsewhere");
 }
 
-static bool check_header(struct walk *walk, uint32_t index)
-{
-	struct ch__page_header header;
-	memcpy(&header, ch__pool_read(walk->pool, ch__pool_page_exec(walk->pool, index)),
-	       sizeof header);
-	return (header.magic == CH__PAGE_MAGIC && header.pool == walk->pool &&
-		header.record == &walk->pool->pages[index]) ||
-	       broken(walk, index, "header and record disagree");
-}
-
 static bool check_span(struct walk *walk, uint32_t index) CH_REQUIRES(ch__role_pages)
 {
 	const struct ch__page *page = &walk->pool->pages[index];
@@ -58,7 +48,7 @@ static bool check_span(struct walk *walk, uint32_t index) CH_REQUIRES(ch__role_p
 	if (first != index)
 		return page->span_pages == 0 || broken(walk, index, "span within a span");
 	walk->retired += ch__span_is_retired(walk->pool, index);
-	return check_header(walk, index);
+	return true;
 }
 
 static bool check_granules(struct walk *walk, uint32_t index, bool has_memory)
@@ -70,10 +60,9 @@ static bool check_granules(struct walk *walk, uint32_t index, bool has_memory)
 		return broken(walk, index, fault);
 	if (ch__page_state(page) == CH__PAGE_FREE)
 		return page->used_granules == 0 || broken(walk, index, "free and in use");
-	if (page->hot_cursor < CH__HEADER_GRANULES || page->cold_cursor > ch__pool_granules(pool) ||
-	    page->hot_cursor > page->cold_cursor)
-		return broken(walk, index, "cursors crossed");
-	return check_header(walk, index);
+	return (page->cold_cursor <= ch__pool_granules(pool) &&
+		page->hot_cursor <= page->cold_cursor) ||
+	       broken(walk, index, "cursors crossed");
 }
 
 static bool check_page(struct walk *walk, uint32_t index) CH_REQUIRES(ch__role_pages)

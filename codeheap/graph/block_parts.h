@@ -3,7 +3,7 @@
  *
  *   hot part of a block    +0 record index (4 bytes) | +4 code ............... | trap fill to the
  *                          granule
- *   in place, data         +0 record index | traps to +32 | the VM's bytes, 64-aligned ...
+ *   in place, data         +0 record index | traps to +64 | the VM's bytes, 64-aligned ...
  *   cold part              +0 record index (4 bytes) | +4 stubs, 8 bytes each | VM's cold bytes |
  *                          trap fill */
 #ifndef CH_CODEHEAP_GRAPH_BLOCK_PARTS_H
@@ -13,9 +13,9 @@
 #include "codeheap/graph/side_list.h"
 
 enum { CH__INDEX_WORD_BYTES = 4 };
-/* What is written in place begins at a multiple of 64: behind the page's header and this. */
-enum { CH__IN_PLACE_HEAD_BYTES = 64 - CH__PAGE_HEADER_BYTES };
-/* Slots of trampolines follow each other from the page header on without a gap, so that a page is
+/* What is written in place begins at a multiple of 64, behind this. */
+enum { CH__IN_PLACE_HEAD_BYTES = 64 };
+/* Slots of trampolines follow each other without a gap, so that a page is
  * bump-allocated and its holes are slots: every slot of every kind has this size. */
 enum {
 	CH__SLOT_BYTES = (CH__INDEX_WORD_BYTES + CH_ARCH_TEMPLATE_BYTES + CH__GRANULE_BYTES - 1) &

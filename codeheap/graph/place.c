@@ -151,17 +151,6 @@ bool ch__place_find_freed(const struct ch_heap *heap, uint32_t offset, struct ch
 
 /* --- all --- */
 
-static bool is_header(const struct ch_heap *heap, uint32_t offset)
-{
-	const struct ch__pool *pool = heap->pool;
-	uint32_t index = offset >> pool->page_log2;
-	const struct ch__page *page = &pool->pages[index];
-	uint8_t state = atomic_load_explicit(&page->state, memory_order_relaxed);
-	uint32_t first = atomic_load_explicit(&page->span_first, memory_order_relaxed);
-	return offset - (index << pool->page_log2) < CH__PAGE_HEADER_BYTES &&
-	       state != CH__PAGE_FREE && (state != CH__PAGE_SPAN || first == index);
-}
-
 void ch__place_find(const struct ch_heap *heap, uint32_t offset, struct ch__place *place)
 {
 	enum { TRIES = 3 }; /* a block may be freed and another one be born while it is read */
@@ -171,8 +160,6 @@ void ch__place_find(const struct ch_heap *heap, uint32_t offset, struct ch__plac
 		if (index && read_block(heap, index, generation, offset, place))
 			return;
 	}
-	if (is_header(heap, offset))
-		place->kind = CH__PLACE_HEADER;
-	else if (!find_open(heap, offset, place) && !ch__place_find_freed(heap, offset, place))
+	if (!find_open(heap, offset, place) && !ch__place_find_freed(heap, offset, place))
 		place->kind = CH__PLACE_UNUSED;
 }

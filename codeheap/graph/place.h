@@ -8,7 +8,6 @@
 
 enum ch__place_kind {
 	CH__PLACE_UNUSED, /* no block is here, and none that was is on record */
-	CH__PLACE_HEADER, /* of a page */
 	CH__PLACE_OPEN,
 	CH__PLACE_LIVE,
 	CH__PLACE_NOTENTRANT,

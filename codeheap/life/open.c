@@ -56,7 +56,7 @@ static enum ch_status size_request(struct request *r)
 	r->hot_bytes = ch__round_up(hot);
 	r->cold_bytes = ch__round_up(cold);
 	size_t page_bytes = (size_t)1 << pool->page_log2;
-	uint64_t whole = (uint64_t)r->hot_bytes + r->cold_bytes + CH__PAGE_HEADER_BYTES;
+	uint64_t whole = (uint64_t)r->hot_bytes + r->cold_bytes;
 	if (whole > page_bytes || r->frame == CH__FRAME_OWN || r->use != CH__SPAN_CODE)
 		r->span_pages = (uint32_t)((whole + page_bytes - 1) >> pool->page_log2);
 	/* The entry that closes leads to its veneer, behind all hot bytes. */
@@ -296,7 +296,7 @@ static bool take_span(struct request *r)
 		note_moved(heap);
 		return false;
 	}
-	r->hot_offset = (first << heap->pool->page_log2) + CH__PAGE_HEADER_BYTES;
+	r->hot_offset = first << heap->pool->page_log2;
 	r->cold_offset = ((first + r->span_pages) << heap->pool->page_log2) - r->cold_bytes;
 	/* Hot reaches to the cold part, so that every address of the run has a block. */
 	r->hot_bytes = r->cold_offset - r->hot_offset;

@@ -9,16 +9,14 @@
 
 #include <errno.h>
 
-_Static_assert(CH__PAGE_HEADER_BYTES % CH__GRANULE_BYTES == 0, "the first slot follows the header");
-
 /* The first use of a kind finds its unwind data. */
 static enum ch_status need_template(struct ch_heap *heap, enum ch__template kind)
 {
 	uint32_t ready = atomic_load_explicit(&heap->templates_ready, memory_order_acquire);
 	if (CH_LIKELY(ready >> kind & 1))
 		return CH_OK;
-	int error = ch__sinks_slots_register(heap->sinks, kind, CH__PAGE_HEADER_BYTES,
-					     CH__SLOT_BYTES, CH__INDEX_WORD_BYTES);
+	int error = ch__sinks_slots_register(heap->sinks, kind, 0, CH__SLOT_BYTES,
+					     CH__INDEX_WORD_BYTES);
 	if (error) {
 		errno = error;
 		return CH_E_OS;

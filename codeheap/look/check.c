@@ -261,8 +261,7 @@ static void check_slots_of(struct check *c, uint32_t p)
 	struct ch__pool *pool = heap->pool;
 	uint32_t page_bytes = (uint32_t)1 << pool->page_log2;
 	look_at(c, "page", p);
-	for (uint32_t at = CH__PAGE_HEADER_BYTES; at + CH__SLOT_BYTES <= page_bytes;
-	     at += CH__SLOT_BYTES) {
+	for (uint32_t at = 0; at + CH__SLOT_BYTES <= page_bytes; at += CH__SLOT_BYTES) {
 		uint32_t offset = (p << pool->page_log2) + at;
 		bool is_known = ch__sinks_slot_is_live(heap->sinks, ch__exec(heap, offset));
 		if (is_known && !is_used(pool, offset))

@@ -67,7 +67,6 @@ void ch__look_heap(const struct ch_heap *heap, struct ch__look_heap *out)
 		.pool_bytes = pool->pool_bytes,
 		.runtime_bytes = pool->runtime_bytes,
 		.page_bytes = (size_t)1 << pool->page_log2,
-		.head_bytes = CH__PAGE_HEADER_BYTES,
 		.pages = pool->page_count,
 	};
 }
@@ -213,7 +212,7 @@ void ch__look_page(const struct ch_heap *heap, uint32_t page, struct ch__look_pa
 		.is_used = state != CH__PAGE_FREE,
 		.is_span = state == CH__PAGE_SPAN,
 		.span_first = page,
-		.taken_bytes = CH__PAGE_HEADER_BYTES + used * CH__GRANULE_BYTES,
+		.taken_bytes = used * CH__GRANULE_BYTES,
 	};
 	if (out->is_span)
 		out->span_first =

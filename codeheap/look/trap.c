@@ -94,15 +94,12 @@ static void put_end_of(struct ch__text *line, const struct ch_heap *heap,
 	put_lost(line, heap);
 }
 
-static void put_unused(struct ch__text *line, const struct ch_heap *heap, uint32_t offset,
-		       bool is_header)
+static void put_unused(struct ch__text *line, const struct ch_heap *heap, uint32_t offset)
 {
 	uint64_t written = atomic_load_explicit(&heap->tombstones_written, memory_order_acquire);
-	put_with(line, is_header ? "the header of page " : "no block: a byte of page ",
-		 offset >> heap->pool->page_log2, 10);
-	if (!is_header)
-		ch__text_put(line, " that never had one");
-	if (!is_header && written > UINT64_C(1) << heap->tombstones_log2)
+	put_with(line, "no block: a byte of page ", offset >> heap->pool->page_log2, 10);
+	ch__text_put(line, " that never had one");
+	if (written > UINT64_C(1) << heap->tombstones_log2)
 		ch__text_put(line, ", or freed code, record expired");
 	put_lost(line, heap);
 }
@@ -111,8 +108,8 @@ static void put_place(struct ch__text *line, const struct ch_heap *heap, uint32_
 {
 	struct ch__place place;
 	ch__place_find(heap, offset, &place);
-	if (place.kind <= CH__PLACE_HEADER) {
-		put_unused(line, heap, offset, place.kind == CH__PLACE_HEADER);
+	if (place.kind == CH__PLACE_UNUSED) {
+		put_unused(line, heap, offset);
 		return;
 	}
 	ch__text_put(line, kinds[place.kind]);
@@ -142,7 +139,7 @@ static void put_origin(struct ch__text *line, const struct ch_heap *heap, uintpt
 	put_with(line, "; return address (a guess) ", address, 16);
 	if (ch__pool_has(heap->pool, call)) {
 		ch__place_find(heap, ch__offset(heap, call), &place);
-		if (place.kind <= CH__PLACE_HEADER) {
+		if (place.kind == CH__PLACE_UNUSED) {
 			ch__text_put(line, " in no block");
 			return;
 		}

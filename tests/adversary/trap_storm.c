@@ -60,7 +60,7 @@ static void check_agrees(struct storm *s, const char *text)
 	unsigned size, number, owned, index, generation, at;
 	bool is_freed = !strncmp(text, "block `", 7), is_open = !strncmp(text, "open ", 5);
 	const char *block = strstr(text, "block `");
-	if (!block || !strncmp(text, "no block", 8) || !strncmp(text, "the header", 10))
+	if (!block || !strncmp(text, "no block", 8))
 		return;
 	int n = sscanf(block,
 		       "block `%79[^`]` (#%u.%u, owner `%79[^`]`)%199[^;]; executed at +0x%x", own,

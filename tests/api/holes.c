@@ -26,7 +26,7 @@ static bool note_place(void *arg, const struct ch_info *info)
 	return true;
 }
 
-/* Bytes free and the largest hole; page headers are not free. */
+/* Bytes free and the largest hole. */
 static void measure(const struct rig *rig, uintptr_t base, size_t pages, uint64_t *free_bytes,
 		    uint64_t *largest)
 {
@@ -38,7 +38,7 @@ static void measure(const struct rig *rig, uintptr_t base, size_t pages, uint64_
 	*free_bytes = *largest = 0;
 	for (size_t page = 0; page < pages; page++) {
 		uint64_t run = 0;
-		for (size_t at = page * rig_page_bytes() + 32; at < (page + 1) * rig_page_bytes();
+		for (size_t at = page * rig_page_bytes(); at < (page + 1) * rig_page_bytes();
 		     at += 8) {
 			run = map.used[at / 8] ? 0 : run + 8;
 			*free_bytes += map.used[at / 8] ? 0 : 8;
@@ -150,15 +150,15 @@ TEST(long_lived_blocks_in_every_page_leave_room_for_blocks_and_none_for_spans)
 	CHECK_EQ(pinned, 4);
 	rig_settle(&rig);
 	struct ch_stats stats = rig_stats(&rig);
-	CHECK_EQ(stats.free_bytes_now, 4 * (page - 32 - 64));
-	CHECK_EQ(stats.largest_free_bytes_now, page - 32 - 64);
+	CHECK_EQ(stats.free_bytes_now, 4 * (page - 64));
+	CHECK_EQ(stats.largest_free_bytes_now, page - 64);
 	struct ch_owner owner = rig_owner(&rig, "span");
 	CHECK_EQ(try_open(owner, page - HEADER_AND_INDEX, CH_OPEN_MAY_COLLECT), CH_E_FULL);
 	CHECK_EQ(try_open(owner, page, CH_OPEN_MAY_COLLECT), CH_E_FULL);
 	struct ch_code codes[4];
 	for (int i = 0; i < 4; i++) {
 		struct ch_open open = {
-			.size = sizeof open, .owner = owner, .hot_bytes = page - 32 - 64 - 4};
+			.size = sizeof open, .owner = owner, .hot_bytes = page - 64 - 4};
 		CHECK_EQ(ch_block_open(&open, &codes[i]), CH_OK);
 	}
 	CHECK_EQ(rig_stats(&rig).free_bytes_now, 0);
@@ -186,7 +186,7 @@ TEST(block_of_exactly_a_page_between_occupied_neighbours)
 	struct ch_owner owner = rig_owner(&rig, "between");
 	for (int round = 0; round < 3; round++) {
 		/* The thread may hold it as the page that it opens blocks in. */
-		CHECK(rig_stats(&rig).largest_free_bytes_now >= page - 32);
+		CHECK(rig_stats(&rig).largest_free_bytes_now >= page);
 		CHECK_EQ(try_open(owner, whole + 1, CH_OPEN_MAY_COLLECT), CH_E_FULL);
 		struct ch_open open = {.owner = owner, .hot_bytes = whole};
 		struct emitter e;
@@ -258,7 +258,7 @@ static void make_wide(const struct rig *rig, void *arg)
 {
 	struct ch_open open = {.owner = rig_owner(rig, "wide"),
 			       .hot_bytes = (1 << 19) - 4,
-			       .cold_bytes = (uint32_t)rig_page_bytes() - 36};
+			       .cold_bytes = (uint32_t)rig_page_bytes() - 4};
 	struct emitter e;
 	(void)arg;
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
@@ -280,12 +280,12 @@ TEST(span_of_just_half_a_mebibyte_is_freed_once)
 	struct rig rig = rig_create(&config, &ops, &freed);
 	for (int i = 1; i <= ROUNDS; i++) {
 		rig_apart(&rig, make_wide, NULL);
-		CHECK_EQ(rig_stats(&rig).code_bytes_now, (1 << 19) + rig_page_bytes() - 32);
+		CHECK_EQ(rig_stats(&rig).code_bytes_now, (1 << 19) + rig_page_bytes());
 		rig_collect(&rig, 4);
 		rig_check(&rig);
 		CHECK_EQ(freed, i);
 		CHECK_EQ(rig_stats(&rig).quarantine_bytes_now,
-			 (1 << 19) + rig_page_bytes() - 32);
+			 (1 << 19) + rig_page_bytes());
 	}
 	rig_end(&rig);
 }

@@ -108,7 +108,7 @@ static void check_sums(const struct stats_image *image, uint64_t code_bytes, uin
 		uint64_t code =
 			(uint64_t)page[i].hot_bytes + page[i].cold_bytes + page[i].notentrant_bytes;
 		by_page += code;
-		CHECK_EQ(32 + code + page[i].dead_bytes + page[i].free_bytes,
+		CHECK_EQ(code + page[i].dead_bytes + page[i].free_bytes,
 			 page[i].pages * page_bytes);
 		CHECK(i == 0 || page[i].page > page[i - 1].page);
 	}

@@ -6,7 +6,7 @@
 
 #include "tests/support/heap_rig.h"
 
-enum { HEADER_AND_INDEX = 32 + 4 };
+enum { HEADER_AND_INDEX = 4 };
 
 struct filled {
 	struct ch_owner *owners;

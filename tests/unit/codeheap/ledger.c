@@ -125,8 +125,7 @@ TEST(traps_of_what_is_given_back_are_published)
 	end_published(&rig);
 }
 
-/* Also the page's header, with the first block. */
-TEST(trampoline_and_header_are_published)
+TEST(trampoline_is_published)
 {
 	struct rig rig = rig_start(POOL_BYTES);
 	CHECK_EQ(code_call(rig_info(rig_block(rig_owner(&rig, "owner"), 7)).entry), 7);

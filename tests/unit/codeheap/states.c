@@ -251,7 +251,7 @@ static void give_back(struct ch__pool *pool, uint32_t page, uint32_t offset, uin
 
 static void live_as_page(struct ch__pool *pool)
 {
-	uint32_t hot, cold, room = (1u << pool->page_log2) - CH__PAGE_HEADER_BYTES;
+	uint32_t hot, cold, room = 1u << pool->page_log2;
 	uint32_t page = ch__pool_take_page(pool, 0);
 	ch__pool_retire_page(pool, page);
 	CHECK_EQ(pool->pages[page].state, CH__PAGE_FREE);

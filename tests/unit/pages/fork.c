@@ -381,7 +381,7 @@ TEST(child_without_copy_has_no_code)
 			rig_write(&rig, code, 6);
 			/* Room in it needs no memory of the system's, and no child may have it. */
 			rig_write(&rig, rig_reserve(&rig, partly, 16), 7);
-			size_t room = ((size_t)1 << rig.pool->page_log2) - CH__PAGE_HEADER_BYTES;
+			size_t room = (size_t)1 << rig.pool->page_log2;
 			rig_reserve(&rig, full, room - 64);
 			ch__pool_retire_page(rig.pool, partly);
 			ch__pool_retire_page(rig.pool, full);

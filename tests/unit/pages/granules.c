@@ -23,7 +23,7 @@ TEST(reserve_puts_hot_up_and_cold_down_until_they_meet)
 	struct ch__pool_config config = rig_config(POOL_BYTES);
 	struct pool_rig rig = rig_create(&config);
 	uint32_t page = rig_take(&rig), hot, cold, base = page << rig.pool->page_log2;
-	uint32_t low = base + CH__PAGE_HEADER_BYTES, high = base + (1u << rig.pool->page_log2);
+	uint32_t low = base, high = base + (1u << rig.pool->page_log2);
 	while (high - low >= 24) {
 		CHECK(ch__page_reserve(rig.pool, page, 9, 3, &hot,
 				       &cold)); /* rounded to 16 and 8 */
@@ -34,7 +34,7 @@ TEST(reserve_puts_hot_up_and_cold_down_until_they_meet)
 	}
 	CHECK(!ch__page_reserve(rig.pool, page, 16, 8, &hot, &cold));
 	CHECK_EQ(rig.pool->pages[page].has_failed, 1);
-	CHECK_EQ(rig.pool->pages[page].used_granules, granules_of(&rig) - 4 - (high - low) / 8);
+	CHECK_EQ(rig.pool->pages[page].used_granules, granules_of(&rig) - (high - low) / 8);
 	if (high > low) {
 		CHECK(ch__page_reserve(rig.pool, page, high - low, 0, &hot, &cold));
 		CHECK_EQ(hot, low);
@@ -51,10 +51,11 @@ TEST(reserve_of_a_pair_is_all_or_nothing)
 	struct ch__pool_config config = rig_config(POOL_BYTES);
 	struct pool_rig rig = rig_create(&config);
 	uint32_t page = rig_take(&rig), hot, cold, page_bytes = 1u << rig.pool->page_log2;
-	CHECK(!ch__page_reserve(rig.pool, page, page_bytes - 32, 8, &hot, &cold));
+	CHECK(!ch__page_reserve(rig.pool, page, page_bytes, 8, &hot, &cold));
 	CHECK_EQ(rig.pool->pages[page].used_granules, 0);
-	CHECK(ch__page_reserve(rig.pool, page, page_bytes - 40, 8, &hot, &cold));
-	CHECK_EQ(rig.pool->pages[page].used_granules, granules_of(&rig) - 4);
+	CHECK(ch__page_has_room(rig.pool, page, page_bytes - 8, 8));
+	CHECK(ch__page_reserve(rig.pool, page, page_bytes - 8, 8, &hot, &cold));
+	CHECK_EQ(rig.pool->pages[page].used_granules, granules_of(&rig));
 	rig_check(&rig);
 	rig_destroy(&rig);
 }
@@ -99,7 +100,7 @@ TEST(give_back_twice_panics)
 /* As a page that is listed and taken again. */
 static void reset_cursors(const struct pool_rig *rig, uint32_t page)
 {
-	rig->pool->pages[page].hot_cursor = CH__PAGE_HEADER_BYTES / CH__GRANULE_BYTES;
+	rig->pool->pages[page].hot_cursor = 0;
 	rig->pool->pages[page].cold_cursor = (uint16_t)granules_of(rig);
 }
 
@@ -124,15 +125,15 @@ static void fill_hole(const struct pool_rig *rig, uint32_t page, uint32_t at, ui
 
 TEST(hole_of_just_the_size_is_found_at_either_end_of_a_page)
 {
-	enum { LOWEST = CH__PAGE_HEADER_BYTES / CH__GRANULE_BYTES, LONGEST = 130 };
+	enum { LONGEST = 130 };
 	struct ch__pool_config config = rig_config(POOL_BYTES);
 	struct pool_rig rig = rig_create(&config);
 	uint32_t page = rig_take(&rig), granules = granules_of(&rig);
 	uint32_t base = page << rig.pool->page_log2, hot, cold;
 	for (uint32_t n = 1; n <= LONGEST; n++)
 		for (int is_high = 0; is_high < 2; is_high++) {
-			uint32_t at = is_high ? granules - n : LOWEST, end = at + n;
-			size_t whole = (size_t)(granules - LOWEST) * CH__GRANULE_BYTES;
+			uint32_t at = is_high ? granules - n : 0, end = at + n;
+			size_t whole = (size_t)granules * CH__GRANULE_BYTES;
 			CHECK(ch__page_reserve(rig.pool, page, whole, 0, &hot, &cold));
 			ch__page_give_back(rig.pool, page, base + at * CH__GRANULE_BYTES,
 					   (size_t)n * CH__GRANULE_BYTES);
@@ -147,9 +148,9 @@ TEST(hole_of_just_the_size_is_found_at_either_end_of_a_page)
 				ch__page_give_back(rig.pool, page, base + at * CH__GRANULE_BYTES,
 						   (size_t)n * CH__GRANULE_BYTES);
 			}
-			if (at > LOWEST)
-				ch__page_give_back(rig.pool, page, base + CH__PAGE_HEADER_BYTES,
-						   (size_t)(at - LOWEST) * CH__GRANULE_BYTES);
+			if (at > 0)
+				ch__page_give_back(rig.pool, page, base,
+						   (size_t)at * CH__GRANULE_BYTES);
 			if (end < granules)
 				ch__page_give_back(rig.pool, page, base + end * CH__GRANULE_BYTES,
 						   (size_t)(granules - end) * CH__GRANULE_BYTES);
@@ -229,7 +230,7 @@ TEST(random_pairs_never_overlap_and_fail_only_without_a_hole)
 			}
 			failures++;
 			if (step % 3 == 0) { /* as a page that is listed and taken again */
-				record->hot_cursor = 4;
+				record->hot_cursor = 0;
 				record->cold_cursor = (uint16_t)granules;
 			}
 			continue;
@@ -246,7 +247,7 @@ TEST(random_pairs_never_overlap_and_fail_only_without_a_hole)
 		}
 	}
 	uint32_t used = 0;
-	for (uint32_t i = 4; i < granules; i++)
+	for (uint32_t i = 0; i < granules; i++)
 		used += model[i];
 	CHECK_EQ(used, record->used_granules);
 	CHECK(failures > 0 && single_failures > 0);
@@ -267,7 +268,7 @@ TEST(find_start_gives_the_last_start_at_or_below_in_its_page)
 	for (unsigned round = 0; round < 30; round++) {
 		memset(model, 0, sizeof model);
 		for (unsigned i = 0; i < round; i++) {
-			uint32_t g = 4 + (uint32_t)test_random_below(&random, page_bytes / 8 - 4);
+			uint32_t g = (uint32_t)test_random_below(&random, page_bytes / 8);
 			model[g] = 1;
 			ch__page_set_start(rig.pool, base + g * 8);
 		}
@@ -291,7 +292,7 @@ TEST(find_start_crosses_the_pages_of_a_span)
 	struct pool_rig rig = rig_create(&config);
 	uint32_t page_log2 = rig.pool->page_log2, first = ch__pool_take_span(rig.pool, 3, 1);
 	CHECK(first != CH__PAGE_NONE);
-	uint32_t start = (first << page_log2) + CH__PAGE_HEADER_BYTES,
+	uint32_t start = first << page_log2,
 		 cold = (first + 3) * (1u << page_log2) - 64;
 	ch__page_set_start(rig.pool, start);
 	ch__page_set_start(rig.pool, cold);

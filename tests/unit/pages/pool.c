@@ -204,9 +204,8 @@ TEST(page_with_room_is_taken_again_after_a_thirty_second_of_it_came_free)
 	struct pool_rig rig = rig_create(&config);
 	struct ch__pool *pool = rig.pool;
 	uint32_t page = rig_take(&rig), page_bytes = 1u << pool->page_log2, hot, cold;
-	uint32_t enough = page_bytes / 32, parts = (page_bytes - CH__PAGE_HEADER_BYTES) / 8;
-	uintptr_t first =
-		pool->exec_base + ((uintptr_t)page << pool->page_log2) + CH__PAGE_HEADER_BYTES;
+	uint32_t enough = page_bytes / 32, parts = page_bytes / 8;
+	uintptr_t first = pool->exec_base + ((uintptr_t)page << pool->page_log2);
 	for (uint32_t i = 0; i < parts; i++)
 		rig_reserve(&rig, page, 8);
 	CHECK(!ch__page_reserve(pool, page, 8, 0, &hot, &cold));
@@ -320,7 +319,7 @@ TEST(unused_bytes_trap_at_every_offset)
 	uintptr_t base = pool->exec_base + ((uintptr_t)page << pool->page_log2);
 	const uint32_t unit = CH_ARCH_TRAP_UNIT_BYTES;
 	rig_follow_forks(&rig);
-	CHECK(ch__arch_are_traps(ch__pool_read(pool, base + 32), page_bytes - 32));
+	CHECK(ch__arch_are_traps(ch__pool_read(pool, base), page_bytes));
 	/* Jumps: all of the first and last bytes, and a sample of the middle. */
 	for (uint32_t at = 32; at < page_bytes;
 	     at += at < 96 || at > page_bytes - 64 ? unit : 211 / unit * unit)

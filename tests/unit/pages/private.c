@@ -207,7 +207,7 @@ TEST(memory_is_born_with_traps_when_the_file_was_lost)
 		struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
 		lose_file(&rig, others[i]);
 		uintptr_t code = ch__pool_page_exec(rig.pool, rig_take(&rig));
-		if (!ch__arch_are_traps((const uint8_t *)code + CH__PAGE_HEADER_BYTES, 1024))
+		if (!ch__arch_are_traps((const uint8_t *)code, 1024))
 			FAIL("a new page can be executed and holds no traps: its file was lost");
 		rig_check(&rig);
 		rig_destroy(&rig);
@@ -263,9 +263,7 @@ static void take_chunk(struct pool_rig *rig, uintptr_t code)
 	uint32_t span = ch__pool_take_span(
 		rig->pool, 2 * rig->pool->page_count / rig->pool->chunk_count, 0);
 	CHECK(span != CH__PAGE_NONE);
-	CHECK(ch__arch_are_traps(
-		(const uint8_t *)ch__pool_page_exec(rig->pool, span) + CH__PAGE_HEADER_BYTES,
-		1024));
+	CHECK(ch__arch_are_traps((const uint8_t *)ch__pool_page_exec(rig->pool, span), 1024));
 }
 
 TEST(file_of_the_program_at_the_number_of_ours_is_left_alone)

@@ -393,9 +393,6 @@ class Heap:
         state = self.page_state(page)
         if state == "FREE":
             return f"free page {page} of heap {self.id}"
-        first = self.page(page)["span_first"] if state == "SPAN" else page
-        if address - self.exec_base - (first << self.page_log2) < 32:
-            return f"header of page {page} of heap {self.id}"
         return (f"unused bytes of page {page} of heap {self.id} ({state}): no block, "
                 "and none freed there on record")
 
