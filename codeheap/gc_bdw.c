@@ -31,9 +31,8 @@
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/codeheap_bdw.h"
 #include "codeheap/graph/handles.h"
-#include "codeheap/collect/mark.h"
+#include "codeheap/collect/collect.h"
 #include "codeheap/base/region.h"
-#include "codeheap/collect/stacks.h"
 #include "codeheap/graph/stats.h"
 
 #include <errno.h>

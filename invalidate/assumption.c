@@ -7,7 +7,6 @@
 #include "codeheap/base/trigger.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/handles.h"
-#include "invalidate/assumption.h"
 #include "invalidate/invalidate.h"
 
 static uint32_t resolve(struct ch_heap *heap, struct ch_assumption handle)

@@ -2,7 +2,7 @@
  * branch_way.c: where a branch leads: its exit, its stub, what its bytes and the stub say, and the
  * veneer of the block's entry behind the stubs. It reads only; link.c attaches and changes. */
 #include "codeheap/graph/handles.h"
-#include "invalidate/branch_way.h"
+#include "invalidate/invalidate.h"
 
 uint32_t ch__branch_source(const struct ch_heap *heap, const struct ch__branch *branch)
 {

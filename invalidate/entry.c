@@ -3,7 +3,7 @@
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/region.h"
 #include "codeheap/graph/handles.h"
-#include "invalidate/branch_way.h"
+#include "invalidate/invalidate.h"
 
 /* The block was the entry until now. */
 static void note_replaced(struct ch_heap *heap, uint32_t index)

@@ -7,9 +7,7 @@
 #include "codeheap/base/region.h"
 #include "codeheap/base/trigger.h"
 #include "codeheap/graph/handles.h"
-#include "invalidate/branch_way.h"
 #include "invalidate/invalidate.h"
-#include "invalidate/link.h"
 
 enum { BLOCKS_OF_A_REGION = 64 };
 

@@ -6,9 +6,7 @@
  * region, too. */
 #include "codeheap/base/region.h"
 #include "codeheap/graph/handles.h"
-#include "invalidate/branch_way.h"
-#include "invalidate/link.h"
-#include "invalidate/sites.h"
+#include "invalidate/invalidate.h"
 
 /* --- sites and stubs --- */
 

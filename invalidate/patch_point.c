@@ -2,7 +2,7 @@
  * patch_point.c: patch points: where a thread that returns into an invalidated block leaves it at
  * once. One store of the architecture decides between falling through and jumping. */
 #include "codeheap/graph/handles.h"
-#include "invalidate/sites.h"
+#include "invalidate/invalidate.h"
 
 enum ch_status ch_patch_point_attach(struct ch_block block, const void *at, const void *exit,
 				     void *user)

@@ -8,8 +8,7 @@
 #include "codeheap/look.h"
 #include "codeheap/base/region.h"
 #include "codeheap/graph/handles.h"
-#include "invalidate/branch_way.h"
-#include "invalidate/sites.h"
+#include "invalidate/invalidate.h"
 
 enum place_kind { STUBS, ENTRY, BRANCH, POINT, REF };
 

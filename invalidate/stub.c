@@ -5,8 +5,7 @@
  * the site; it leaves through regs->pc. */
 #include "codeheap/base/region.h"
 #include "codeheap/graph/handles.h"
-#include "invalidate/branch_way.h"
-#include "invalidate/link.h"
+#include "invalidate/invalidate.h"
 
 enum { ASKED_AT_MOST = 8 };
 

@@ -5,11 +5,7 @@
 #include "codeheap/collector.h"
 #include "codeheap/base/region.h"
 #include "codeheap/base/trigger.h"
-#include "codeheap/collect/death.h"
-#include "codeheap/collect/mark.h"
-#include "codeheap/collect/stacks.h"
-#include "codeheap/collect/sweep.h"
-#include "codeheap/collect/world.h"
+#include "codeheap/collect/collect.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/stats.h"
 

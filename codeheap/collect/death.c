@@ -10,13 +10,12 @@
  * Lock: heap; pages and sinks inside. */
 #include "codeheap/base/listeners.h"
 #include "codeheap/base/region.h"
-#include "codeheap/collect/death.h"
+#include "codeheap/collect/collect.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/branch.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/stats.h"
-#include "invalidate/assumption.h"
-#include "invalidate/link.h"
+#include "invalidate/invalidate.h"
 
 enum { QUARANTINE_MANY_BYTES = 64 << 10 };
 

@@ -2,9 +2,8 @@
  * make_room.c: how an open that found no room has some made: the only way from opening to sweeping
  * and collecting. */
 #include "codeheap/base/park.h"
-#include "codeheap/collect/death.h"
+#include "codeheap/collect/collect.h"
 #include "codeheap/collect/make_room.h"
-#include "codeheap/collect/sweep.h"
 
 bool ch__make_room(struct ch_heap *heap, enum ch__room_by by)
 {

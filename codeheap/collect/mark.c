@@ -7,7 +7,7 @@
  * that did not fit stays unmarked, and a rescan of the marked ones finds it again. */
 #include "codeheap/base/event.h"
 #include "codeheap/base/trigger.h"
-#include "codeheap/collect/mark.h"
+#include "codeheap/collect/collect.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/branch.h"
 #include "codeheap/graph/handles.h"

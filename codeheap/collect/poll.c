@@ -4,8 +4,7 @@
  * collection. */
 #include "codeheap/base/park.h"
 #include "codeheap/base/trigger.h"
-#include "codeheap/collect/death.h"
-#include "codeheap/collect/sweep.h"
+#include "codeheap/collect/collect.h"
 #include "codeheap/graph/tell.h"
 
 /* False when another thread is here now, or the heap is not its any more: a callback left its stack

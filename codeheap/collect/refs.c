@@ -4,8 +4,7 @@
  * the heap lock; a visit has lock and freeze from ch_mark_begin and takes neither, since a stopped
  * thread could hold either. */
 #include "codeheap/collector.h"
-#include "codeheap/collect/mark.h"
-#include "codeheap/collect/refs.h"
+#include "codeheap/collect/collect.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/handles.h"
 

@@ -4,7 +4,7 @@
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/region.h"
 #include "codeheap/base/trigger.h"
-#include "codeheap/collect/death.h"
+#include "codeheap/collect/collect.h"
 #include "codeheap/graph/block_parts.h"
 
 /* Its last start is the last thing that a commit writes. A block that is LIVE without one is in its

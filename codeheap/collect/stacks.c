@@ -7,8 +7,7 @@
  * that is a block's start or entry holds that block too. The words belong to other threads'
  * frames, so sanitizers must not judge the reads. */
 #include "codeheap/base/park.h"
-#include "codeheap/collect/mark.h"
-#include "codeheap/collect/stacks.h"
+#include "codeheap/collect/collect.h"
 #include "codeheap/graph/handles.h"
 
 #define NO_SANITIZE __attribute__((no_sanitize("address", "thread", "undefined")))

@@ -5,8 +5,7 @@
 #include "codeheap/base/event.h"
 #include "codeheap/base/region.h"
 #include "codeheap/base/trigger.h"
-#include "codeheap/collect/death.h"
-#include "codeheap/collect/sweep.h"
+#include "codeheap/collect/collect.h"
 #include "codeheap/graph/block_parts.h"
 
 /* What the death of a block touches lies all over memory: asked for some blocks ahead. */

@@ -7,13 +7,12 @@
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/region.h"
 #include "codeheap/base/trigger.h"
-#include "codeheap/collect/death.h"
-#include "codeheap/collect/refs.h"
+#include "codeheap/collect/collect.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/tell.h"
 #include "codeheap/life/life.h"
-#include "invalidate/sites.h"
+#include "invalidate/invalidate.h"
 #include "unwind/unwind.h"
 
 static struct ch__block *block_of(const struct ch_heap *heap, const struct ch_code *code)

@@ -8,7 +8,7 @@
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/listeners.h"
 #include "codeheap/base/region.h"
-#include "codeheap/collect/death.h"
+#include "codeheap/collect/collect.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/names.h"
 #include "codeheap/graph/stats.h"

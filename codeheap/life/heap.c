@@ -3,15 +3,13 @@
 #include "codeheap/base/event.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/listeners.h"
-#include "codeheap/collect/mark.h"
-#include "codeheap/collect/world.h"
+#include "codeheap/collect/collect.h"
 #include "codeheap/graph/branch.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/names.h"
 #include "codeheap/graph/tell.h"
 #include "codeheap/life/life.h"
-#include "invalidate/assumption.h"
-#include "invalidate/link.h"
+#include "invalidate/invalidate.h"
 
 #include <errno.h>
 

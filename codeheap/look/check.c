@@ -2,12 +2,11 @@
  * check.c: the walk of every invariant: records against pages and bitmaps, lists against each
  * other, gauges against what they count, and the bytes at every attached site decoded (P5). Under
  * heap, frozen; says what is broken and changes nothing. */
-#include "invalidate/assumption.h"
+#include "invalidate/invalidate.h"
 #include "codeheap/graph/block_parts.h"
-#include "invalidate/branch_way.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/base/region.h"
-#include "codeheap/collect/world.h"
+#include "codeheap/collect/collect.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
  * source is dropped, blocks half built, addresses and records used again, each kind of edge. */
 #include "codeheap/collector.h"
 #include "codeheap/look.h"
-#include "invalidate/assumption.h"
+#include "invalidate/invalidate.h"
 #include "codeheap/graph/block_parts.h"
 #include "tests/support/stage.h"
 

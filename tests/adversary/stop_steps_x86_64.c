@@ -3,7 +3,7 @@
  * unparks with the trap flag set while a cycle, which saw it parked, reads what it published, and
  * each SIGTRAP sends the thread the cycle's signal once more. */
 #define _GNU_SOURCE
-#include "codeheap/collect/world.h"
+#include "codeheap/collect/collect.h"
 #include "tests/support/stage.h"
 #include "tests/support/trap_flag_x86_64.h"
 

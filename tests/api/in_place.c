@@ -4,8 +4,7 @@
  * by distance; what holds them; what they are refused; and that their pages are ordinary code
  * memory again afterwards. What fork does to them is tests/adversary/in_place.c's. */
 #define _GNU_SOURCE
-#include "codeheap/collect/death.h"
-#include "codeheap/collect/sweep.h"
+#include "codeheap/collect/collect.h"
 #include "tests/support/in_place_rig.h"
 #include "tests/support/stage_code.h"
 

@@ -3,13 +3,10 @@
  * say of them. make tidy compiles it with -verify, which fails as soon as one of them is accepted
  * or says something else: the annotations of the headers are proved to be read. Never linked. */
 #include "codeheap/graph/branch.h"
-#include "codeheap/collect/death.h"
-#include "codeheap/collect/mark.h"
+#include "codeheap/collect/collect.h"
 #include "codeheap/graph/names.h"
-#include "invalidate/link.h"
+#include "invalidate/invalidate.h"
 #include "codeheap/base/region.h"
-#include "codeheap/collect/stacks.h"
-#include "codeheap/collect/world.h"
 
 int needs_the_heap_lock(struct ch_heap *heap);
 int keeps_the_heap_lock(struct ch_heap *heap);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  * counters.c: counters and generations that begin again, each started near its end:
  * nothing stale is believed then, and the heap serves on (docs/design.md, section 5). */
-#include "invalidate/assumption.h"
+#include "invalidate/invalidate.h"
 #include "codeheap/graph/block.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/branch.h"
 #include "codeheap/graph/place.h"
-#include "codeheap/collect/sweep.h"
+#include "codeheap/collect/collect.h"
 #include "tests/support/heap_rig.h"
 #include "tests/support/perfmap_reader.h"
 

@@ -6,8 +6,7 @@
  * its own. */
 #include "codeheap/graph/block.h"
 #include "codeheap/graph/block_parts.h"
-#include "codeheap/collect/mark.h"
-#include "codeheap/collect/sweep.h"
+#include "codeheap/collect/collect.h"
 #include "tests/support/heap_rig.h"
 
 enum {

@@ -3,7 +3,7 @@
  * for who looked too early, and the core synchronizations that a place waits for. It plays the
  * other thread by its last steps. */
 #include "codeheap/graph/block.h"
-#include "codeheap/collect/death.h"
+#include "codeheap/collect/collect.h"
 #include "codeheap/base/trigger.h"
 #include "tests/support/full_rig.h"
 

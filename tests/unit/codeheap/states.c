@@ -4,7 +4,7 @@
  * that a table has is tried without what it asks for, and is made by a scripted life. */
 #include "codeheap/graph/block.h"
 #include "codeheap/base/region.h"
-#include "codeheap/collect/sweep.h"
+#include "codeheap/collect/collect.h"
 #include "pages/inner.h"
 #include "tests/support/heap_rig.h"
 

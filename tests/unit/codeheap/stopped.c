@@ -4,8 +4,7 @@
  * file (--wrap), so that a case makes the moment last. */
 #define _GNU_SOURCE
 #include "codeheap/base/park.h"
-#include "codeheap/collect/mark.h"
-#include "codeheap/collect/stacks.h"
+#include "codeheap/collect/collect.h"
 #include "tests/support/heap_rig.h"
 
 #include <pthread.h>

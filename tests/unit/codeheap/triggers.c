@@ -4,7 +4,7 @@
  * is the pretended clock's. */
 #include "codeheap/graph/block.h"
 #include "codeheap/graph/block_parts.h"
-#include "codeheap/collect/death.h"
+#include "codeheap/collect/collect.h"
 #include "codeheap/base/trigger.h"
 #include "tests/support/heap_rig.h"
 
