@@ -309,10 +309,9 @@ static inline uint32_t ch__page_find_start(const struct ch__pool *pool, uint32_t
 void ch__pool_count_free(const struct ch__pool *, uint64_t *bytes, uint64_t *largest);
 
 /* --- fork --- */
-enum ch__fork { CH__FORK_COPY, CH__FORK_NONE };
 /* Takes the pages lock, also when it returns false (no memory for the copy: the child's views have
  * no access). */
-bool ch__pool_fork_prepare(struct ch__pool *, enum ch__fork) CH_ACQUIRES(ch__role_pages);
+bool ch__pool_fork_prepare(struct ch__pool *, bool has_child_code) CH_ACQUIRES(ch__role_pages);
 void ch__pool_fork_parent(struct ch__pool *) CH_RELEASES(ch__role_pages);
 /* Maps the copy at the same addresses; false on failure and for NONE: the views stay without
  * access, and no code byte may be read or written. Releases the lock. No page's busy is held: who

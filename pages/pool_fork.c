@@ -52,17 +52,17 @@ static bool copy_pool(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 	return is_copied;
 }
 
-bool ch__pool_fork_prepare(struct ch__pool *pool, enum ch__fork mode)
+bool ch__pool_fork_prepare(struct ch__pool *pool, bool has_child_code)
 {
 	struct ch__pool_inner *inner = pool->inner;
 	ch__pages_lock(pool);
 	/* Of bytes that nothing has, too. */
 	ch__valgrind_reports(false);
 	inner->copy = (struct ch__views){.file.fd = -1};
-	inner->has_copy = mode == CH__FORK_COPY && inner->views.has_code &&
+	inner->has_copy = has_child_code && inner->views.has_code &&
 			  (ch__views_are_private(&inner->views) || copy_pool(pool));
 	ch__valgrind_reports(true);
-	return mode == CH__FORK_NONE || inner->has_copy;
+	return !has_child_code || inner->has_copy;
 }
 
 void ch__pool_fork_parent(struct ch__pool *pool)

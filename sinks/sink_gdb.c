@@ -1,24 +1,17 @@
 /* SPDX-License-Identifier: MIT
  * sink_gdb.c: shows code to a debugger through GDB's JIT interface: a list of ELF images in memory,
  * and a function on which the debugger has a breakpoint. It decides which image shows what and when
- * one is made; elf_image.c writes them.
+ * one is made (docs/unwinders.md, section 4); elf_image.c writes them.
  *
- * Nothing is made until somebody looks: a breakpoint stands on the function, or a flush EXACT or a
- * fatal signal asks. Until then an add is an entry in the table of its page. With a debugger each
- * add makes its ranges known before it returns, in a further image: a debugger may hold what it
- * read of an image across a run of the process (GDB 13 does in `finish`), so an image stays in the
- * list while all that it shows lives. When something of it is removed, the next show or a flush
- * COLLECTION takes it from the list. What is left of such images is shown by one image a chunk. An
- * image costs the debugger time at every later one, so all images of a chunk become one
- * when nobody listens, or when the heap has MOST beside one a chunk.
- *
- * An image is unregistered before its successor is registered, because GDB sets breakpoints anew
- * only when code appears. A range is in one image at most: sections of two files must not overlap.
+ * Until somebody looks, an add is an entry in the table of its page. An image stays in the list
+ * while all that it shows lives: when something of it is removed, the next show or a flush
+ * COLLECTION takes it from the list, and one image a chunk shows what is left. An image is
+ * unregistered before its successor is registered, because GDB sets breakpoints anew only when code
+ * appears. A range is in one image at most: sections of two files must not overlap.
  *
  * The list and its lock are the process's. The names that GDB looks for are weak and protected: in
- * a shared object they are the library's own, whatever else the process has; in a static link with
- * another JIT that defines them too the list is that JIT's, each entry under its maker's lock.
- * Lock: the tool's, in every function; a debugger stops the process under it. */
+ * a static link with another JIT that defines them too the list is that JIT's, each entry under its
+ * maker's lock. Lock: the tool's, in every function; a debugger stops the process under it. */
 #include "sinks/elf_image.h"
 
 #include "arch/arch.h"

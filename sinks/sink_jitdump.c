@@ -19,16 +19,11 @@
  *     blocks that keep it; perf with libdw reads .eh_frame from the file and has the exact rules.
  * The last entry of DEBUG is at the code's end: a line holds up to the next entry only.
  *
- * A record cannot be taken back, so code that goes is written over by a load record named "[freed]"
- * with traps: what perf sees there later is nobody's. Neighbours that go together share one; all
- * are written before the next load. perf finds the file because a page of it is mapped executable;
- * a folder mounted noexec forbids that, and the sink is off with EPERM then. Loads are written when
- * they are told, in one write(2) if they fit in the buffer: nothing that runs waits in memory.
- *
- * perf knows one file a process, so the file is the process's, each heap is a user of it, and it
- * stays open until exit, for heaps that come later. It lies in the folder of the heap that opened
- * it. A failed write switches it off for every user and is kept as their status; the next heap that
- * asks starts it anew. Lock: the tool's, in every function.
+ * Code that goes is written over by a load record named "[freed]" with traps (docs/unwinders.md,
+ * section 6), before the next load. The file is the process's, each heap is a user of it, and it
+ * stays open until exit, in the folder of the heap that opened it. A failed write switches it off
+ * for every user and is kept as their status; the next heap that asks starts it anew. Loads are
+ * written when they are told: nothing that runs waits in memory. Lock: the tool's, everywhere.
  * Sources: Linux, tools/perf/Documentation/jitdump-specification.txt; LSB Core 5.0, 10.6. */
 #include "sinks/tools.h"
 

@@ -1,26 +1,18 @@
 /* SPDX-License-Identifier: MIT
  * sink_perfmap.c: the text file by which perf and its kin name addresses: /tmp/perf-PID.map, lines
- * of "start size name" in hexadecimal. It knows nothing of time: who is named is the last owner of
- * an address (a tool that must know who owned it earlier needs jitdump). The tables of what the
- * file says are in perfmap_lines.c.
+ * of "start size name" in hexadecimal. Who reads it, who else writes it and what it costs:
+ * docs/unwinders.md, section 5. The tables of what the file says are in perfmap_lines.c.
  *
- * A reader that finds two lines for one address takes either, so there never are two: a range that
- * overlaps any line of the file, also a dead one, makes the next flush write the whole file anew
- * under another name and move it into place. Dead lines stay until then, or until they are many;
- * those of a heap that keeps them stay until it flushes in need of their addresses. Their blocks
- * can say no name any more, so they are copied from the old file.
- * Lines are written whole: a reader loses the end of a part. perf knows one file a process, so the
- * file is the process's and each heap is a user of it. It stays after exit and after its heaps, for
- * whoever reads the samples then; a heap made after all others have gone starts it anew. A failed
- * write switches the file off for every user and is kept as their status. Other compilers of the
- * process have the same name for theirs: a file that one of them has open is left to it, and one
- * that another has written to is not replaced.
+ * No address has two lines: a range that overlaps any line of the file, also a dead one, makes the
+ * next flush write the whole file anew under another name and move it into place. Dead lines stay
+ * until then, or until they are many; those of a heap that keeps them stay until it flushes in need
+ * of their addresses. Their blocks can say no name any more, so they are copied from the old file.
  *
- * Lines are told into a buffer, and written when the sink is asked to catch up: at once as a rule,
- * because a program that has compiled all it needs calls little more, and may be killed; but when
- * commits come thick, no sooner than a share of the time allows. Then they wait for the next
- * question. A mapped file would need no write, but a file that somebody cuts is a SIGBUS in the VM.
- * Lock: the tool's, in every function. */
+ * The file is the process's, and each heap is a user of it. It stays after its heaps; a heap made
+ * after all others have gone starts it anew. A failed write switches the file off for every user
+ * and is kept as their status. Lines are told into a buffer, and written when the sink is asked to
+ * catch up, no sooner than a share of the time allows. A mapped file would need no write, but a
+ * file that somebody cuts is a SIGBUS in the VM. Lock: the tool's, in every function. */
 #include "sinks/perfmap_lines.h"
 
 #include <errno.h>

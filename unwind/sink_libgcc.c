@@ -1,23 +1,15 @@
 /* SPDX-License-Identifier: MIT
  * sink_libgcc.c: makes code pages known to the unwinder of the process, so that exceptions and
  * backtraces pass through code. It tells whole pages, or slots, never blocks, and writes no CFI
- * itself (eh_frame.c does).
+ * itself (eh_frame.c does). Why so, and what LLVM's libunwind needs besides, is told in
+ * docs/unwinders.md, section 2.
  *
- * One section a chunk is registered on the first use of the chunk: libgcc before 13 searches
- * sections one after the other, so there must be few; later ones free a section's node under
- * readers. Pages come and go by one store in the section. Only chunk_gone and destroy deregister:
- * then nothing of the chunk is on any stack. The sections of two chunks have disjoint ranges,
- * because libgcc stops at the first whose range may hold the pc; a span may cross chunks.
+ * One section a chunk is registered on the first use of the chunk, and of a chunk of slots one for
+ * each 256 KiB. Pages and slots come and go by one store in the section. Only chunk_gone and
+ * destroy deregister: then nothing of the chunk is on any stack. The sections of two chunks have
+ * disjoint ranges, because libgcc stops at the first whose range may hold the pc; a span may cross
+ * chunks. A section that a block brings (struct ch__own) is registered before it is reachable.
  *
- * A chunk of slots has a section for each 256 KiB in its stead: all FDEs, one a slot, exist from
- * the start. A small user pays for 256 KiB; a pool full of slots is a few hundred sections.
- *
- * LLVM's libunwind does nothing in __register_frame_info and copies the range of an FDE that it is
- * told of: there FDEs are told one by one. Both may be in one process, and the order of libraries
- * decides which of them unwinds: so both are told.
- *
- * A block may bring a section of its own (struct ch__own): one more object, registered before the
- * block is reachable and deregistered when it is freed.
  * Lock: the sinks lock is held in every entry, save those of slots: a slot is switched by whoever
  * owns its place, and its section stays, since its page is in use. Inside come the unwinder's own
  * locks. */

@@ -1,29 +1,19 @@
 /* SPDX-License-Identifier: MIT
  * sink_libunwind.c: makes code pages known to nongnu libunwind, where the process has it: its walks
- * do not read what libgcc is told. It is no dependency: the sink is refused with ENOSYS in a
- * process without libunwind, and with ENOTSUP in one whose libunwind lays its objects out
- * otherwise. It writes no CFI itself (eh_frame.c does), and gives no names: libunwind takes none
- * with tables.
+ * do not read what libgcc is told (docs/unwinders.md, section 3). It is no dependency: the sink is
+ * refused with ENOSYS in a process without libunwind, and with ENOTSUP in one whose libunwind lays
+ * its objects out otherwise. It writes no CFI itself (eh_frame.c does).
  *
  * A chunk has one object, from its first use until the heap goes; pages come and go by one store in
- * the chunk's section. libunwind remembers how frames of a pc are laid out, so each withdrawal ends
- * in a flush. A flush does not reach the memory of unw_backtrace, one for each thread: it may know
- * the frame of an address that another frame shape has had. Blocks that keep the frame pointer have
- * one shape.
- *
- * Pages of slots are told as pages of the frame-pointer shape: that is right at every return
- * address in a slot, and wrong for a few instructions around the call only, which a sampler may
- * meet.
- *
- * A block with an unwind table of its own has an object over the FDEs of the VM's section, where
- * they lie. A section farther than 2 GiB from its block is not told, nor one for which there is no
- * memory: walks go by the frame pointer there.
+ * the chunk's section, and each withdrawal ends in a flush of what libunwind remembers. Pages of
+ * slots are told as pages of the frame-pointer shape. A block with an unwind table of its own has
+ * an object over the FDEs of the VM's section, where they lie; one that is farther than 2 GiB from
+ * its block, or for which there is no memory, is not told.
  *
  * Walks read the list of objects without a lock, and one that stood on an object that is cancelled
  * would not see the rest of the list. So an object is registered for the life of the process: it
  * covers nothing while it is free, and serves the next block or heap. Sections and tables are
- * within 2 GiB of the code, because their offsets have 32 bits; no walk reads them unless a pc of
- * their chunk is on its stack.
+ * within 2 GiB of the code, because their offsets have 32 bits.
  * Lock: the sinks lock is held in every entry; inside come those of nongnu.c and libunwind. */
 #include "unwind/nongnu.h"
 #include "unwind/unwinders.h"

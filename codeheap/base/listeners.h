@@ -16,10 +16,6 @@ void ch__listeners_thread_leaves(struct ch__thread *) CH_REQUIRES(ch__role_regis
 /* Handles of blocks that were withdrawn and still have their names. */
 void ch__listeners_blocks_die(struct ch_heap *, const uint64_t *handles, size_t n)
 	CH_REQUIRES(ch__role_heap);
-static inline bool ch__has_listeners(const struct ch_heap *heap)
-{
-	return CH_UNLIKELY(atomic_load_explicit(&heap->listeners, memory_order_relaxed) != NULL);
-}
 void ch__listeners_used(struct ch_heap *) CH_COLD;
 /* A child of fork compiles or collects; not in a region. */
 static inline void ch__listeners_use(struct ch_heap *heap)

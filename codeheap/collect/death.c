@@ -155,7 +155,7 @@ static void withdraw_names(struct ch_heap *heap, const struct end *end) CH_REQUI
 {
 	struct ch__sink_range ranges[2 * CH__KILLED_AT_ONCE];
 	size_t n = 0;
-	if (ch__has_listeners(heap) && end->count)
+	if (end->count)
 		ch__listeners_blocks_die(heap, end->keys, end->count);
 	if (!ch__sinks_want_ranges(atomic_load_explicit(&heap->sinks_on, memory_order_relaxed)))
 		return;
@@ -209,7 +209,8 @@ static void drop_side(struct ch_heap *heap, const struct dead *dead) CH_REQUIRES
 	}
 	/* Until its names were withdrawn, sinks could ask for them. */
 	if (block->side_list)
-		ch__side_drop(heap, ch__side_take(block));
+		ch__side_drop(heap, __atomic_exchange_n(&block->side_list, NULL,
+							__ATOMIC_SEQ_CST));
 	if (block->flags & CH__FLAG_NOTICE)
 		queue_notice(heap, dead->index);
 }

@@ -79,14 +79,6 @@ void ch__block_recycle(struct ch_heap *heap, uint32_t index)
 
 /* --- places --- */
 
-void ch__part_give_back(struct ch_heap *heap, uint32_t offset, uint32_t bytes)
-{
-	struct ch__page *page = &heap->pool->pages[offset >> heap->pool->page_log2];
-	ch__page_lock(page);
-	ch__page_give_back(heap->pool, offset >> heap->pool->page_log2, offset, bytes);
-	ch__page_unlock(page);
-}
-
 /* A page that became FREE may be another thread's already: open.c takes pages and tells the
  * unwinder under the same lock. */
 static void forget_page(struct ch_heap *heap, uint32_t page)

@@ -144,9 +144,6 @@ static inline uint8_t ch__age_stamp(const struct ch_heap *heap)
 
 /* Give the record back; its part of the pool was given back before. Under heap. */
 void ch__block_recycle(struct ch_heap *, uint32_t index) CH_REQUIRES(ch__role_heap);
-/* Used bits of so many bytes at a pool offset are cleared. In a region. */
-void ch__part_give_back(struct ch_heap *, uint32_t offset, uint32_t bytes)
-	CH_REQUIRES(ch__role_region);
 void ch__block_pages_freed(struct ch_heap *, uint32_t hot_offset, bool is_span);
 void ch__page_retire(struct ch_heap *, uint32_t page); /* the caller's open page */
 void ch__block_held(struct ch__block *);               /* it has an in-edge or an entry */

@@ -49,10 +49,13 @@ static bool table_is_valid(const struct ch_heap *heap, const struct ch__block *b
 
 void ch__part_cut(struct ch_heap *heap, uint32_t offset, uint32_t bytes)
 {
+	uint32_t page = offset >> heap->pool->page_log2;
 	if (!bytes)
 		return;
 	ch__pool_poison(heap->pool, ch__exec(heap, offset), bytes);
-	ch__part_give_back(heap, offset, bytes);
+	ch__page_lock(&heap->pool->pages[page]);
+	ch__page_give_back(heap->pool, page, offset, bytes);
+	ch__page_unlock(&heap->pool->pages[page]);
 }
 
 static void fill_gap(struct ch_heap *heap, uint32_t from, uint32_t to)
@@ -142,28 +145,6 @@ static bool waits_for_others(struct ch_heap *heap, const struct ch__block *block
 	return false;
 }
 
-static void valgrind_part(struct ch_heap *heap, uint32_t offset, uint32_t bytes, bool born)
-{
-	if (bytes && born)
-		ch__valgrind_part_born(heap->pool, ch__exec(heap, offset), bytes);
-	else if (bytes)
-		ch__valgrind_part_dead(heap->pool, ch__exec(heap, offset));
-}
-
-/* Valgrind's pool of parts: the block has its final place, and is still OPEN. */
-static void tell_valgrind(struct ch_heap *heap, const struct ch_code *codes, size_t count,
-			  bool born)
-{
-	for (size_t i = 0; i < count && CH_UNLIKELY(heap->pool->is_translated); i++) {
-		const struct ch__block *block = block_of(heap, &codes[i]);
-		/* An unwinder may look at data until the last of its code is gone. */
-		if (ch__block_is_data(heap, block))
-			continue;
-		valgrind_part(heap, block->hot_offset, ch__hot_bytes(block), born);
-		valgrind_part(heap, ch__cold_offset(heap, block), ch__cold_bytes(block), born);
-	}
-}
-
 /* Sinks that write to a file write once a call. */
 static void tell_sinks(struct ch_heap *heap, const struct ch_code *codes, size_t count, bool add)
 {
@@ -184,16 +165,24 @@ static void tell_sinks(struct ch_heap *heap, const struct ch_code *codes, size_t
 	}
 }
 
+/* A part has its final place and all its bytes. */
+static void show_part(const struct ch__pool *pool, uintptr_t exec, uint32_t bytes)
+{
+	CH_PUBLISHED(pool, exec, bytes, "commit");
+	if (CH_UNLIKELY(pool->is_translated))
+		ch__valgrind_part_born(pool, exec, bytes);
+}
+
 /* In a region, its owner alive. */
 static void go_live(struct ch_heap *heap, uint32_t index)
 {
 	struct ch__block *block = ch__block_at(heap, index);
+	/* An unwinder may look at data until the last of its code is gone. */
 	if (!ch__block_is_data(heap, block))
-		CH_PUBLISHED(heap->pool, ch__exec(heap, block->hot_offset), ch__hot_bytes(block),
-			     "commit");
+		show_part(heap->pool, ch__exec(heap, block->hot_offset), ch__hot_bytes(block));
 	if (block->cold_granules)
-		CH_PUBLISHED(heap->pool, ch__exec(heap, ch__cold_offset(heap, block)),
-			     ch__cold_bytes(block), "commit, cold bytes");
+		show_part(heap->pool, ch__exec(heap, ch__cold_offset(heap, block)),
+			  ch__cold_bytes(block));
 	/* Stamped when it was opened; mostly no cycle was completed since. */
 	uint8_t stamp = ch__age_stamp(heap), old = block->flags & CH__FLAG_AGE;
 	if (CH_UNLIKELY(stamp != old) && !(block->flags & CH__FLAG_HELD))
@@ -388,14 +377,12 @@ enum ch_status ch__block_commit(struct ch_heap *heap, struct ch__thread *self,
 			return CH_E_OS;
 	for (size_t i = 0; i < count; i++)
 		finish_bytes(heap, self, &codes[i]);
-	tell_valgrind(heap, codes, count, true);
 	enum published result;
 	do {
 		bool tell = sinks_want_ranges(heap);
 		result = publish_told(heap, self, codes, count, tell, in_slots, assumes);
 	} while (result == UNTOLD);
 	if (result == STALE) {
-		tell_valgrind(heap, codes, count, false);
 		abort_all(heap, codes, count);
 		return CH_E_STALE;
 	}

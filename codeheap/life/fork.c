@@ -30,8 +30,7 @@ static void prepare_heap(struct ch_heap *heap) CH_REQUIRES(ALL_OF_A_HEAP)
 {
 	ch__freeze(heap);
 	/* A failure leaves the child without code: it faults, and shares nothing. */
-	bool has_copy = ch__pool_fork_prepare(
-		heap->pool, heap->config.fork == CH_FORK_NONE ? CH__FORK_NONE : CH__FORK_COPY);
+	bool has_copy = ch__pool_fork_prepare(heap->pool, heap->config.fork != CH_FORK_NONE);
 	(void)has_copy;
 	ch__sinks_lock(heap->sinks);
 }

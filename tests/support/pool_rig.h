@@ -64,7 +64,7 @@ static inline struct pool_rig rig_create(const struct ch__pool_config *config)
 static struct ch__pool *rig_forked;
 static inline void rig_fork_prepare(void)
 {
-	CHECK(ch__pool_fork_prepare(rig_forked, CH__FORK_COPY));
+	CHECK(ch__pool_fork_prepare(rig_forked, true));
 }
 static inline void rig_fork_parent(void)
 {

@@ -75,7 +75,7 @@ static void fork_and_write(struct pool_rig *rig, bool is_mdwe)
 	rig_write(rig, yours, 2);
 	uint8_t *runtime = ch__pool_write(pool, pool->runtime_exec);
 	ch__pool_sync(pool, pool->runtime_exec, ch__arch_constant_function_write(runtime, 3));
-	CHECK(ch__pool_fork_prepare(pool, CH__FORK_COPY));
+	CHECK(ch__pool_fork_prepare(pool, true));
 	pid_t pid = fork();
 	CHECK(pid >= 0);
 	if (pid == 0) {
@@ -198,7 +198,7 @@ static void fork_generations(struct pool_rig *rig, uintptr_t code, unsigned dept
 {
 	if (depth == 0)
 		return;
-	CHECK(ch__pool_fork_prepare(rig->pool, CH__FORK_COPY));
+	CHECK(ch__pool_fork_prepare(rig->pool, true));
 	pid_t pid = fork();
 	CHECK(pid >= 0);
 	if (pid == 0) {
@@ -264,7 +264,7 @@ TEST(child_has_the_whole_runtime_page_and_no_memory_beside_committed_chunks)
 		memcpy(before, runtime, pool->runtime_bytes);
 		expect_same_runtime_page(pool, before);
 		expect_committed_only(pool);
-		CHECK(ch__pool_fork_prepare(pool, CH__FORK_COPY));
+		CHECK(ch__pool_fork_prepare(pool, true));
 		pid_t pid = fork();
 		CHECK(pid >= 0);
 		if (pid == 0) {
@@ -318,7 +318,7 @@ static void have_place_taken(const struct pool_rig *rig)
 			CHECK(!ch__pool_fork_child(rig->pool));
 			/* Nor does its own child, where views that are inherited go first. */
 			rig->pool->inner->views.is_part_inherited = true;
-			CHECK(!ch__pool_fork_prepare(rig->pool, CH__FORK_COPY));
+			CHECK(!ch__pool_fork_prepare(rig->pool, true));
 			CHECK(!ch__pool_fork_child(rig->pool));
 			for (size_t at = 0; at < v->guard_bytes; at++)
 				CHECK_EQ(taken[at], 0x5a);
@@ -334,7 +334,7 @@ TEST(child_whose_place_is_taken_has_no_code_and_takes_nothing)
 		if (backends[i] == CH__BACKEND_PROCMEM || !rig_may_have(backends[i]))
 			continue;
 		struct pool_rig rig = create_as(backends[i]);
-		CHECK(ch__pool_fork_prepare(rig.pool, CH__FORK_COPY));
+		CHECK(ch__pool_fork_prepare(rig.pool, true));
 		have_place_taken(&rig);
 		ch__pool_fork_parent(rig.pool);
 		rig_destroy(&rig);
@@ -387,7 +387,7 @@ TEST(child_without_copy_has_no_code)
 			ch__pool_retire_page(rig.pool, full);
 			CHECK_EQ(ch__page_state(&rig.pool->pages[full]), CH__PAGE_FULL);
 			CHECK_EQ(ch__page_state(&rig.pool->pages[partly]), CH__PAGE_PARTLY);
-			CHECK(ch__pool_fork_prepare(rig.pool, CH__FORK_NONE));
+			CHECK(ch__pool_fork_prepare(rig.pool, false));
 			expect_signal(call_without_code, &call, SIGSEGV);
 			expect_signal(write_without_code, &call, SIGSEGV);
 			ch__pool_fork_parent(rig.pool);
@@ -429,7 +429,7 @@ TEST(each_failing_call_of_a_fork_is_survived)
 		bool is_copied = false;
 		for (uint64_t n = 1; !is_copied; n++) {
 			ch__os_fail_at(n, true);
-			is_copied = ch__pool_fork_prepare(rig.pool, CH__FORK_COPY);
+			is_copied = ch__pool_fork_prepare(rig.pool, true);
 			ch__os_fail_at(0, false);
 			CHECK(n < 100);
 			if (!is_copied)
@@ -439,7 +439,7 @@ TEST(each_failing_call_of_a_fork_is_survived)
 		}
 		for (unsigned n = 2; n < 40; n++) {
 			struct failing f = {&rig, n / 2, n % 2};
-			CHECK(ch__pool_fork_prepare(rig.pool, CH__FORK_COPY));
+			CHECK(ch__pool_fork_prepare(rig.pool, true));
 			expect_signal(fail_in_child, &f, 0);
 			ch__pool_fork_parent(rig.pool);
 		}

@@ -97,7 +97,7 @@ TEST(write_of_what_is_there_keeps_pages_shared_procmem)
 	CHECK(span != CH__PAGE_NONE);
 	uintptr_t code = ch__pool_page_exec(pool, span);
 	size_t bytes = (size_t)pages << pool->page_log2;
-	CHECK(ch__pool_fork_prepare(pool, CH__FORK_COPY));
+	CHECK(ch__pool_fork_prepare(pool, true));
 	pid_t pid = fork();
 	CHECK(pid >= 0);
 	if (pid == 0) {
