@@ -441,9 +441,9 @@ static void put_range(struct image *m, const struct ch__elf_page *page,
 		put_unit(m, name, NULL, 0, low, high);
 }
 
-static void put_section(struct image *m, const Elf64_Shdr *section)
+static void put_section(struct image *m, Elf64_Shdr section)
 {
-	put(&m->part[SECTIONS], section, sizeof *section);
+	put(&m->part[SECTIONS], &section, sizeof section);
 }
 
 static void put_ranges(struct image *m)
@@ -457,7 +457,7 @@ static void put_ranges(struct image *m)
 	while ((range = next_range(m->in, &c))) {
 		uintptr_t low = m->in->base + range->offset;
 		if (!text.sh_size || text.sh_addr + text.sh_size != low) {
-			put_section(m, &text);
+			put_section(m, text);
 			text = (Elf64_Shdr){
 				.sh_name = NAME_TEXT,
 				.sh_type = SHT_NOBITS,
@@ -469,7 +469,7 @@ static void put_ranges(struct image *m)
 		text.sh_size += range->bytes;
 		put_range(m, c.page, range);
 	}
-	put_section(m, &text);
+	put_section(m, text);
 }
 
 /* --- the file --- */
@@ -493,26 +493,21 @@ static Elf64_Shdr section_of(const struct image *m, uint32_t name, uint32_t type
 
 static void put_sections(struct image *m)
 {
-	Elf64_Shdr frames = section_of(m, NAME_EH_FRAME, SHT_PROGBITS, FRAMES);
 	Elf64_Shdr symbols = section_of(m, NAME_SYMTAB, SHT_SYMTAB, SYMBOLS);
-	Elf64_Shdr lines = section_of(m, NAME_LINE, SHT_PROGBITS, LINES);
-	Elf64_Shdr info = section_of(m, NAME_INFO, SHT_PROGBITS, INFO);
-	Elf64_Shdr abbrev = section_of(m, NAME_ABBREV, SHT_PROGBITS, ABBREVIATIONS);
-	Elf64_Shdr strings = section_of(m, NAME_STRTAB, SHT_STRTAB, STRINGS);
-	put_section(m, &frames);
+	put_section(m, section_of(m, NAME_EH_FRAME, SHT_PROGBITS, FRAMES));
 	if (m->part[LINES].used)
-		put_section(m, &lines);
+		put_section(m, section_of(m, NAME_LINE, SHT_PROGBITS, LINES));
 	if (m->part[INFO].used) {
 		put(&m->part[ABBREVIATIONS], abbreviations, sizeof abbreviations);
-		put_section(m, &info);
-		put_section(m, &abbrev);
+		put_section(m, section_of(m, NAME_INFO, SHT_PROGBITS, INFO));
+		put_section(m, section_of(m, NAME_ABBREV, SHT_PROGBITS, ABBREVIATIONS));
 	}
 	symbols.sh_link = sections_of(m) + 1; /* the section of strings, the last one */
 	symbols.sh_info = 1; /* the first that is global */
 	symbols.sh_entsize = sizeof(Elf64_Sym);
 	symbols.sh_addralign = 8;
-	put_section(m, &symbols);
-	put_section(m, &strings);
+	put_section(m, symbols);
+	put_section(m, section_of(m, NAME_STRTAB, SHT_STRTAB, STRINGS));
 }
 
 static void put_header(const struct image *m)

@@ -77,16 +77,6 @@ struct gdb { /* one heap; [gdb lock] where not const */
 
 static struct ch__tool jit = {.rank = CH__RANK_GDB, .fd = -1};
 
-static uint32_t chunks_of(const struct ch__sinks_config *config)
-{
-	return (uint32_t)(config->pool_bytes / config->chunk_bytes);
-}
-
-static size_t gdb_bytes(const struct ch__sinks_config *config)
-{
-	return sizeof(struct gdb) + chunks_of(config) * sizeof(struct chunk *);
-}
-
 static size_t chunk_bytes(const struct gdb *g)
 {
 	return sizeof(struct chunk) + g->pages_per_chunk * sizeof(struct ch__elf_page);
@@ -384,19 +374,15 @@ static bool fail(struct gdb *g) CH_REQUIRES(ch__role_file)
 static int open_gdb(const struct ch__sinks_config *config, const struct ch__frame_shape *shapes,
 		    void **state) CH_REQUIRES(ch__role_file)
 {
-	struct gdb *g = ch__tool_state(config, shapes, state, gdb_bytes(config));
+	uint32_t chunks = (uint32_t)(config->pool_bytes / config->chunk_bytes);
+	struct gdb *g = ch__tool_state(config, shapes, state,
+				       sizeof *g + chunks * sizeof g->chunks[0]);
 	if (!g)
 		return ENOMEM;
 	g->pages_per_chunk = (uint32_t)(config->chunk_bytes / config->page_bytes);
-	g->chunk_count = chunks_of(config);
+	g->chunk_count = chunks;
 	ch__tool_join(&jit, &g->user);
 	return 0;
-}
-
-static void destroy_gdb(void *state)
-{
-	const struct ch__sinks_config *config = ((struct gdb *)state)->user.config;
-	ch__meta_free(config->meta, state, gdb_bytes(config));
 }
 
 /* --- entries --- */
@@ -494,7 +480,6 @@ const struct ch__sink_ops ch__sink_gdb = {
 	.tool = &jit,
 	.open = open_gdb,
 	.close = close_gdb,
-	.destroy = destroy_gdb,
 	.add = add_ranges,
 	.remove = remove_ranges,
 	.flush = flush_gdb,

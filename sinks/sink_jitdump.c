@@ -430,12 +430,6 @@ static void close_jitdump(void *state) CH_REQUIRES(ch__role_file)
 		ch__tool_leave(&tool, &user->common);
 }
 
-static void destroy_jitdump(void *state)
-{
-	struct user *user = state;
-	ch__meta_free(user->common.config->meta, user, sizeof *user);
-}
-
 static bool add_ranges(void *state, const struct ch__sink_range *ranges, size_t n,
 		       bool may_be_known) CH_REQUIRES(ch__role_file)
 {
@@ -496,7 +490,6 @@ const struct ch__sink_ops ch__sink_jitdump = {
 	.tool = &tool,
 	.open = open_jitdump,
 	.close = close_jitdump,
-	.destroy = destroy_jitdump,
 	.add = add_ranges,
 	.remove = remove_ranges,
 	.flush = flush_jitdump,

@@ -268,12 +268,6 @@ static bool catch_up_perfmap(void) CH_REQUIRES(ch__role_file)
 }
 
 /* --- entries --- */
-static bool meets_orphans(const struct ch__sinks_config *config) CH_REQUIRES(ch__role_file)
-{
-	return config->pool_exec < file.orphans_high &&
-	       config->pool_exec + config->pool_bytes > file.orphans_low;
-}
-
 /* Its lines stay in the file, for samples that were taken. */
 static void orphan_lines(struct user *user) CH_REQUIRES(ch__role_file)
 {
@@ -315,7 +309,8 @@ static int open_perfmap(const struct ch__sinks_config *config, const struct ch__
 		return user->common.error = error;
 	}
 	ch__tool_join(&tool, &user->common);
-	file.must_rewrite |= meets_orphans(config);
+	file.must_rewrite |= config->pool_exec < file.orphans_high &&
+			     config->pool_exec + config->pool_bytes > file.orphans_low;
 	if (!file.must_rewrite)
 		put_runtime_line(config);
 	write_waiting();
@@ -326,12 +321,6 @@ static void close_perfmap(void *state) CH_REQUIRES(ch__role_file)
 {
 	if (write_waiting())
 		orphan_lines(state);
-}
-
-static void destroy_perfmap(void *state)
-{
-	struct user *user = state;
-	ch__meta_free(user->common.config->meta, user, sizeof *user);
 }
 
 static bool add_range(struct user *user, const struct ch__sink_range *range, bool may_be_known)
@@ -418,7 +407,6 @@ const struct ch__sink_ops ch__sink_perfmap = {
 	.tool = &tool,
 	.open = open_perfmap,
 	.close = close_perfmap,
-	.destroy = destroy_perfmap,
 	.add = add_ranges,
 	.remove = remove_ranges,
 	.flush = flush_perfmap,

@@ -386,8 +386,12 @@ void ch__sinks_destroy(struct ch__sinks *s)
 	for (unsigned i = 0; i < SINKS; i++) {
 		if (state_if_on(s, i))
 			turn_off(s, i);
-		if (state_of(s, i))
-			table[i]->destroy(state_of(s, i));
+		void *state = state_of(s, i);
+		if (state && table[i]->tool)
+			ch__meta_free(s->config.meta, state,
+				      ((struct ch__tool_user *)state)->bytes);
+		else if (state)
+			table[i]->destroy(state);
 	}
 	ch__meta_free(s->config.meta, s, sinks_bytes(s->page_count));
 }

@@ -15,7 +15,8 @@ void *ch__tool_state(const struct ch__sinks_config *config, const struct ch__fra
 {
 	struct ch__tool_user *user = *state;
 	if (!user && (user = *state = ch__meta_alloc(config->meta, bytes)))
-		*user = (struct ch__tool_user){.config = config, .shapes = shapes};
+		*user = (struct ch__tool_user){
+			.config = config, .shapes = shapes, .bytes = bytes};
 	return user;
 }
 

@@ -33,6 +33,7 @@ static inline bool ch__sink_is_in_pool(const struct ch__sinks_config *config,
 struct ch__tool_user {
 	const struct ch__sinks_config *config; /* [const] */
 	const struct ch__frame_shape *shapes;  /* [const] */
+	size_t bytes;                          /* of the state [const] */
 	struct ch__tool_user *next;
 	bool is_on;
 	int error; /* the errno that switched it off */

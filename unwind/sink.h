@@ -131,7 +131,7 @@ struct ch__sink_ops {
 	 * before. */
 	int (*open)(const struct ch__sinks_config *, const struct ch__frame_shape *, void **state);
 	void (*close)(void *state);
-	void (*destroy)(void *state); /* it is closed */
+	void (*destroy)(void *state); /* it is closed; of an unwinder */
 	/* False: the sink has failed and hears nothing more; its state has the errno. */
 	bool (*add)(void *state, const struct ch__sink_range *, size_t n, bool may_be_known);
 	bool (*remove)(void *state, const struct ch__sink_range *, size_t n);

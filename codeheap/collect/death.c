@@ -209,8 +209,7 @@ static void drop_side(struct ch_heap *heap, const struct dead *dead) CH_REQUIRES
 	}
 	/* Until its names were withdrawn, sinks could ask for them. */
 	if (block->side_list)
-		ch__side_drop(heap, __atomic_exchange_n(&block->side_list, NULL,
-							__ATOMIC_SEQ_CST));
+		ch__side_drop(heap, ch__side_take(block));
 	if (block->flags & CH__FLAG_NOTICE)
 		queue_notice(heap, dead->index);
 }

@@ -86,6 +86,11 @@ enum ch_status ch__side_need(struct ch_heap *heap, struct ch__thread *self, stru
 	return status;
 }
 
+struct ch__side_list *ch__side_take(struct ch__block *block)
+{
+	return __atomic_exchange_n(&block->side_list, NULL, __ATOMIC_SEQ_CST);
+}
+
 static size_t lines_bytes(uint32_t count)
 {
 	return sizeof(struct ch__lines) + count * sizeof((struct ch__lines *)0)->at[0];
