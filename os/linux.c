@@ -28,9 +28,6 @@
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U /* Linux 6.3, include/uapi/linux/memfd.h */
 #endif
-#ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22 /* Linux 5.14 */
-#endif
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
@@ -674,14 +671,6 @@ bool ch__os_populate(void *rw, size_t bytes)
 			return false;
 	}
 	return false;
-}
-
-void ch__os_map_ahead(void *rx, size_t bytes)
-{
-	int error = errno;
-	require_pages(rx, bytes);
-	madvise(rx, bytes, MADV_POPULATE_READ);
-	errno = error;
 }
 
 bool ch__os_discard(void *rw, size_t bytes)

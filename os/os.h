@@ -73,8 +73,6 @@ bool ch__os_protect(void *at, size_t bytes, bool is_writable) CH_EXCLUDES(CH__ST
 bool ch__os_protect_none(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
 /* Commit memory of a shared mapping through its RW view: an error, never SIGBUS. */
 bool ch__os_populate(void *rw, size_t bytes) CH_EXCLUDES(CH__STANDING);
-/* Map what is there already, so that first executions do not fault; it may do nothing. */
-void ch__os_map_ahead(void *rx, size_t bytes) CH_EXCLUDES(CH__STANDING);
 /* Give the memory of a shared mapping back; it reads as zero from then on. */
 bool ch__os_discard(void *rw, size_t bytes) CH_EXCLUDES(CH__STANDING);
 bool ch__os_dont_fork(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);

@@ -75,12 +75,14 @@ bool ch__private_open(struct ch__views *);
 
 enum ch__chunk_state {
 	CH__CHUNK_EMPTY,     /* no access, no memory */
-	CH__CHUNK_COMMITTED, /* its FREE pages are on the free list of its zone */
+	CH__CHUNK_COMMITTED, /* its first pages have memory: of them the FREE ones are on the free
+			      * list of its zone */
 	CH__CHUNK_LINGERING, /* given up, but the system refused to take it back: it still traps */
 };
 
 struct ch__chunk {
-	uint32_t used; /* pages that are not FREE */
+	uint32_t used;  /* pages that are not FREE */
+	uint32_t pages; /* COMMITTED: so many have memory, all below it; else 0 */
 	uint8_t state; /* enum ch__chunk_state */
 	uint8_t zone;  /* COMMITTED: enum ch__zone; if wholly free, its last */
 };
@@ -149,6 +151,13 @@ static inline uint32_t ch__pool_chunk_of(const struct ch__pool *pool, uint32_t p
 	return page >> (pool->chunk_log2 - pool->page_log2);
 }
 
+/* The page has memory, which holds traps where no block is. */
+static inline bool ch__pool_page_is_backed(const struct ch__pool *pool, uint32_t page)
+{
+	uint32_t chunk = ch__pool_chunk_of(pool, page);
+	return page - chunk * ch__pool_chunk_pages(pool) < pool->inner->chunks[chunk].pages;
+}
+
 static inline unsigned ch__pool_zone_at(const struct ch__pool *pool, uint32_t page)
 	CH_REQUIRES(ch__role_pages)
 {
@@ -182,11 +191,11 @@ static inline void ch__chunk_set_state(struct ch__pool *pool, uint32_t chunk,
 
 /* --- ledger.c --- */
 #if CH_CHECK >= 2
-/* The runtime page or the chunk there was committed, and holds traps. */
-void ch__ledger_open(struct ch__pool *, size_t offset);
+/* The runtime page, or a part of a chunk, was committed and holds traps. */
+void ch__ledger_open(struct ch__pool *, size_t offset, size_t bytes);
 void ch__ledger_destroy(struct ch__pool *);
 #else
-#define ch__ledger_open(pool, offset) ((void)0)
+#define ch__ledger_open(pool, offset, bytes) ((void)0)
 #define ch__ledger_destroy(pool) ((void)0)
 #endif
 

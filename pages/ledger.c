@@ -28,14 +28,15 @@ static struct part part_at(const struct ch__pool *pool, size_t offset)
 			     from + ch__pool_chunk_bytes(pool)};
 }
 
-void ch__ledger_open(struct ch__pool *pool, size_t offset)
+void ch__ledger_open(struct ch__pool *pool, size_t offset, size_t bytes)
 {
 	struct part part = part_at(pool, offset);
 	if (!*part.notes && !ch__views_are_private(&pool->inner->views))
-		*part.notes = ch__os_notes(part.end - offset);
+		*part.notes = ch__os_notes(part.end - part.from);
 	/* Traps, which the views' commit has published. */
 	if (*part.notes)
-		memcpy(*part.notes, pool->inner->views.write + offset, part.end - offset);
+		memcpy(*part.notes + (offset - part.from), pool->inner->views.write + offset,
+		       bytes);
 }
 
 void ch__ledger_destroy(struct ch__pool *pool)

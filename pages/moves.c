@@ -41,7 +41,7 @@ struct ch__moves ch__chunk_moves = {
 			{"give_up_chunk", CH__CHUNK_COMMITTED, CH__CHUNK_LINGERING,
 			 CH__UNDER_PAGES},
 			{"give_up_chunk", CH__CHUNK_LINGERING, CH__CHUNK_EMPTY, CH__UNDER_PAGES},
-			{"close_empty_chunks", CH__CHUNK_LINGERING, CH__CHUNK_EMPTY,
+			{"close_the_rest", CH__CHUNK_LINGERING, CH__CHUNK_EMPTY,
 			 CH__UNDER_PAGES},
 		},
 };

@@ -8,8 +8,9 @@
  *   code page   +0 hot -> ... trap fill ... <- cold | end
  *
  * Offsets are bytes from the pool's base; a granule is 8 bytes; a chunk is 1 MiB (the pool when
- * that is smaller). The pages in use of one chunk are of one zone, because unwinders are told of
- * whole chunks, each zone in another way; a chunk whose pages are all FREE may change its zone.
+ * that is smaller), and gets its memory in steps, from its first page on. The pages in use of one
+ * chunk are of one zone, because unwinders are told of whole chunks, each zone in another way; a
+ * chunk whose pages are all FREE may change its zone.
  *
  * Locks: the pages lock (in the pool) guards lists, states (their legal moves: moves.c) and commit.
  * A page's `busy` guards its cursors and used bits; it is held for some instructions, only inside a
@@ -118,7 +119,7 @@ struct ch__pool {
 	_Atomic(uint64_t) *starts; /* one bit a granule: a part begins; release, lookup acquires */
 	struct ch__meta *meta;  /* [const] */
 	struct ch__pool_inner *inner; /* views, lists, chunk states, lock: pages/inner.h */
-	_Atomic(uint32_t) pages_used, pages_peak, chunks_committed; /* gauges, relaxed */
+	_Atomic(uint32_t) pages_used, pages_peak, pages_committed; /* gauges, relaxed */
 };
 
 /* --- life --- */

@@ -20,6 +20,8 @@ enum {
 	MAX_PAGE_BYTES = 65536,
 	TABLE_ALIGN = CH__LINE_BYTES,
 	LISTED_SHARE_LOG2 = 5, /* a page is listed when 1/32 of it is free */
+	STEP_BYTES = 64 << 10, /* a chunk's first memory */
+	STEP_FACTOR_LOG2 = 2,  /* and then four times as much as it has */
 };
 static const size_t max_pool_bytes = (size_t)1 << CH_ARCH_POOL_LOG2_MAX;
 
@@ -139,7 +141,7 @@ int ch__pool_create(const struct ch__pool_config *config, struct ch__meta *meta,
 	pool->delta = inner->views.write - inner->views.exec;
 	if (pool->is_translated)
 		ch__valgrind_pool_born(pool);
-	ch__ledger_open(pool, 0);
+	ch__ledger_open(pool, 0, pool->runtime_bytes);
 	*out = pool;
 	return 0;
 fail_tables:
@@ -199,13 +201,13 @@ static bool has_code(const struct ch__pool *pool)
 	return pool->inner->views.has_code;
 }
 
-/* The chunk's pages, which all are FREE. */
-static void list_chunk(struct ch__pool *pool, uint32_t chunk, enum ch__zone zone)
+/* The chunk's pages that have memory, from one on, all FREE. */
+static void list_pages(struct ch__pool *pool, uint32_t chunk, uint32_t from, enum ch__zone zone)
 	CH_REQUIRES(ch__role_pages)
 {
 	uint32_t first = chunk * ch__pool_chunk_pages(pool);
 	pool->inner->chunks[chunk].zone = (uint8_t)zone;
-	for (uint32_t i = 0; i < ch__pool_chunk_pages(pool); i++)
+	for (uint32_t i = from; i < pool->inner->chunks[chunk].pages; i++)
 		append(pool, ch__free_list(pool, zone), first + i);
 }
 
@@ -214,35 +216,56 @@ static void unlist_chunk(struct ch__pool *pool, uint32_t chunk) CH_REQUIRES(ch__
 	uint32_t first = chunk * ch__pool_chunk_pages(pool);
 	if (pool->inner->gone)
 		pool->inner->gone(pool->inner->gone_arg, chunk);
-	for (uint32_t i = 0; i < ch__pool_chunk_pages(pool); i++)
+	for (uint32_t i = 0; i < pool->inner->chunks[chunk].pages; i++)
 		unlist(pool, first + i);
 }
 
-static bool commit_chunk(struct ch__pool *pool, uint32_t chunk, enum ch__zone zone)
+/* So many pages of a chunk have memory at least. One that had none is of the zone. Large pages of
+ * the system come whole. */
+static bool commit_chunk(struct ch__pool *pool, uint32_t chunk, uint32_t least, enum ch__zone zone)
 	CH_REQUIRES(ch__role_pages)
 {
-	struct ch__pool_inner *inner = pool->inner;
-	size_t offset = pool->runtime_bytes + ((size_t)chunk << pool->chunk_log2);
+	struct ch__chunk *c = &pool->inner->chunks[chunk];
+	uint32_t all = ch__pool_chunk_pages(pool), had = c->pages;
+	uint32_t step = had ? had << STEP_FACTOR_LOG2 : (uint32_t)STEP_BYTES >> pool->page_log2;
+	if (step < least)
+		step = least;
+	if (step > all || pool->inner->views.has_large_pages)
+		step = all;
+	size_t offset = pool->runtime_bytes + ((size_t)chunk << pool->chunk_log2) +
+			((size_t)had << pool->page_log2);
+	size_t bytes = (size_t)(step - had) << pool->page_log2;
 	uintptr_t exec = pool->runtime_exec + offset;
-	ch__valgrind_grant(pool, exec, ch__pool_chunk_bytes(pool));
-	if (!ch__views_commit(&inner->views, offset, ch__pool_chunk_bytes(pool)))
+	ch__valgrind_grant(pool, exec, bytes);
+	if (!ch__views_commit(&pool->inner->views, offset, bytes))
 		return false;
-	ch__ledger_open(pool, offset);
-	ch__valgrind_revoke(pool, exec, ch__pool_chunk_bytes(pool));
+	ch__ledger_open(pool, offset, bytes);
+	ch__valgrind_revoke(pool, exec, bytes);
 	ch__chunk_set_state(pool, chunk, CH__CHUNK_COMMITTED, __func__);
-	list_chunk(pool, chunk, zone);
-	atomic_fetch_add_explicit(&pool->chunks_committed, 1, memory_order_relaxed);
+	c->pages = step;
+	list_pages(pool, chunk, had, zone);
+	atomic_fetch_add_explicit(&pool->pages_committed, step - had, memory_order_relaxed);
 	return true;
 }
 
-/* The system refused memory (errno) for a run of pages. 0 where the chunks that the pool has could
+/* More memory for a chunk that the zone has. False: there is none, or errno. */
+static bool widen_zone(struct ch__pool *pool, enum ch__zone zone) CH_REQUIRES(ch__role_pages)
+{
+	for (uint32_t chunk = 0; chunk < pool->chunk_count; chunk++) {
+		const struct ch__chunk *c = &pool->inner->chunks[chunk];
+		if (c->pages && c->pages < ch__pool_chunk_pages(pool) && c->zone == zone)
+			return commit_chunk(pool, chunk, c->pages + 1, zone);
+	}
+	return false;
+}
+
+/* The system refused memory (errno) for a run of pages. 0 where the pages that the pool has could
  * hold one if their code were gone. */
 static void judge_refusal(const struct ch__pool *pool, uint32_t pages) CH_REQUIRES(ch__role_pages)
 {
 	uint32_t run = 0;
-	for (uint32_t chunk = 0; chunk < pool->chunk_count; chunk++) {
-		bool is_ours = pool->inner->chunks[chunk].state == CH__CHUNK_COMMITTED;
-		run = is_ours ? run + ch__pool_chunk_pages(pool) : 0;
+	for (uint32_t page = 0; page < pool->page_count; page++) {
+		run = ch__pool_page_is_backed(pool, page) ? run + 1 : 0;
 		if (run >= pages)
 			errno = 0;
 	}
@@ -251,21 +274,21 @@ static void judge_refusal(const struct ch__pool *pool, uint32_t pages) CH_REQUIR
 /* First page of the lowest run of FREE pages that may be of the zone: a chunk in use stays of its
  * own, any other may become of this one. */
 static uint32_t find_run(const struct ch__pool *pool, uint32_t pages, enum ch__zone zone,
-			 bool committed_only) CH_REQUIRES(ch__role_pages)
+			 bool backed_only) CH_REQUIRES(ch__role_pages)
 {
 	uint32_t run = 0, all = ch__pool_chunk_pages(pool);
 	for (uint32_t chunk = 0; chunk < pool->chunk_count; chunk++) {
 		const struct ch__chunk *c = &pool->inner->chunks[chunk];
-		if ((committed_only && c->state != CH__CHUNK_COMMITTED) ||
-		    (c->used && (c->used == all || c->zone != zone))) {
-			run = 0;
-			continue;
-		}
-		for (uint32_t i = chunk * all; i < (chunk + 1) * all; i++) {
+		uint32_t has = backed_only ? c->pages : all;
+		if (c->used && (c->used == all || c->zone != zone))
+			has = 0;
+		for (uint32_t i = chunk * all; i < chunk * all + has; i++) {
 			run = ch__page_state(&pool->pages[i]) == CH__PAGE_FREE ? run + 1 : 0;
 			if (run == pages)
 				return i + 1 - pages;
 		}
+		if (has < all)
+			run = 0;
 	}
 	errno = 0;
 	return CH__PAGE_NONE;
@@ -281,17 +304,17 @@ static uint32_t have_run(struct ch__pool *pool, uint32_t pages, enum ch__zone zo
 		first = find_run(pool, pages, zone, false);
 	if (first == CH__PAGE_NONE)
 		return CH__PAGE_NONE;
-	uint32_t last = ch__pool_chunk_of(pool, first + pages - 1);
-	for (uint32_t chunk = ch__pool_chunk_of(pool, first); chunk <= last; chunk++) {
+	uint32_t end = first + pages, all = ch__pool_chunk_pages(pool);
+	for (uint32_t chunk = ch__pool_chunk_of(pool, first); chunk * all < end; chunk++) {
 		const struct ch__chunk *c = &pool->inner->chunks[chunk];
-		if (c->state != CH__CHUNK_COMMITTED) {
-			if (!commit_chunk(pool, chunk, zone)) {
-				judge_refusal(pool, pages);
-				return CH__PAGE_NONE;
-			}
-		} else if (c->zone != zone) {
+		uint32_t needed = end - chunk * all < all ? end - chunk * all : all;
+		if (c->pages && c->zone != zone) {
 			unlist_chunk(pool, chunk);
-			list_chunk(pool, chunk, zone);
+			list_pages(pool, chunk, 0, zone);
+		}
+		if (c->pages < needed && !commit_chunk(pool, chunk, needed, zone)) {
+			judge_refusal(pool, pages);
+			return CH__PAGE_NONE;
 		}
 	}
 	return first;
@@ -315,6 +338,8 @@ static uint32_t next_page(struct ch__pool *pool, uint8_t frame) CH_REQUIRES(ch__
 	enum ch__zone zone = (enum ch__zone)pool->inner->zones[frame];
 	uint32_t page = first_of(pool, ch__partly_list(pool, frame));
 	if (page == CH__PAGE_NONE)
+		page = first_of(pool, ch__free_list(pool, zone));
+	if (page == CH__PAGE_NONE && widen_zone(pool, zone))
 		page = first_of(pool, ch__free_list(pool, zone));
 	return page != CH__PAGE_NONE ? page : have_run(pool, 1, zone);
 }
@@ -516,7 +541,9 @@ static void give_up_chunk(struct ch__pool *pool, uint32_t chunk) CH_REQUIRES(ch_
 	struct ch__pool_inner *inner = pool->inner;
 	if (inner->chunks[chunk].state == CH__CHUNK_COMMITTED) {
 		unlist_chunk(pool, chunk);
-		atomic_fetch_sub_explicit(&pool->chunks_committed, 1, memory_order_relaxed);
+		atomic_fetch_sub_explicit(&pool->pages_committed, inner->chunks[chunk].pages,
+					  memory_order_relaxed);
+		inner->chunks[chunk].pages = 0;
 	}
 	size_t offset = pool->runtime_bytes + ((size_t)chunk << pool->chunk_log2);
 	bool is_released = ch__views_decommit(&inner->views, offset, ch__pool_chunk_bytes(pool));

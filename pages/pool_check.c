@@ -70,13 +70,12 @@ static bool check_page(struct walk *walk, uint32_t index) CH_REQUIRES(ch__role_p
 	struct ch__pool *pool = walk->pool;
 	struct ch__page *page = &pool->pages[index];
 	enum ch__page_state state = ch__page_state(page);
-	uint32_t chunk = ch__pool_chunk_of(pool, index);
-	bool is_committed = pool->inner->chunks[chunk].state == CH__CHUNK_COMMITTED;
+	bool is_backed = ch__pool_page_is_backed(pool, index);
 	if (state != CH__PAGE_FREE)
 		walk->used++;
 	if (state == CH__PAGE_FREE || state == CH__PAGE_PARTLY)
-		walk->listed -= is_committed;
-	if (state != CH__PAGE_FREE && !is_committed)
+		walk->listed -= is_backed;
+	if (state != CH__PAGE_FREE && !is_backed)
 		return broken(walk, index, "in use without memory");
 	if (state != CH__PAGE_FREE &&
 	    ch__pool_zone_at(pool, index) != pool->inner->zones[page->frame])
@@ -84,7 +83,7 @@ static bool check_page(struct walk *walk, uint32_t index) CH_REQUIRES(ch__role_p
 	if (state == CH__PAGE_SPAN)
 		return check_span(walk, index);
 	ch__page_lock(page);
-	bool is_sound = check_granules(walk, index, is_committed);
+	bool is_sound = check_granules(walk, index, is_backed);
 	ch__page_unlock(page);
 	return is_sound;
 }
@@ -93,21 +92,23 @@ static bool check_page(struct walk *walk, uint32_t index) CH_REQUIRES(ch__role_p
 static bool check_chunk(struct walk *walk, uint32_t chunk) CH_REQUIRES(ch__role_pages)
 {
 	const struct ch__pool *pool = walk->pool;
+	const struct ch__chunk *c = &pool->inner->chunks[chunk];
 	uint32_t pages = ch__pool_chunk_pages(pool), first = chunk * pages, used = walk->used;
+	if (c->pages > pages || (c->pages != 0) != (c->state == CH__CHUNK_COMMITTED))
+		return broken(walk, first, "its chunk's memory is not what its state says");
 	for (uint32_t i = first; i < first + pages; i++)
 		if (!check_page(walk, i))
 			return false;
-	walk->committed += pool->inner->chunks[chunk].state == CH__CHUNK_COMMITTED;
-	return walk->used - used == pool->inner->chunks[chunk].used ||
+	walk->committed += c->pages;
+	return walk->used - used == c->used ||
 	       broken(walk, first, "its chunk counts other pages in use");
 }
 
 static bool check_gauges(struct walk *walk)
 {
 	const struct ch__pool *pool = walk->pool;
-	if (walk->committed != atomic_load_explicit(&pool->chunks_committed, memory_order_relaxed))
-		return broken(walk, walk->committed * ch__pool_chunk_pages(pool),
-			      "chunks below it are not what is committed");
+	if (walk->committed != atomic_load_explicit(&pool->pages_committed, memory_order_relaxed))
+		return broken(walk, walk->committed, "have memory, but the gauge differs");
 	if (walk->used > atomic_load_explicit(&pool->pages_peak, memory_order_relaxed))
 		return broken(walk, walk->used, "in use, more than the most");
 	return walk->used == atomic_load_explicit(&pool->pages_used, memory_order_relaxed) ||

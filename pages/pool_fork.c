@@ -31,7 +31,7 @@ static bool copy_range(struct ch__pool_inner *inner, size_t offset, size_t bytes
 	return true;
 }
 
-/* The runtime page and the committed chunks, with their traps. */
+/* The runtime page and the pages that have memory, with their traps. */
 static bool copy_pool(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 {
 	struct ch__pool_inner *inner = pool->inner;
@@ -40,10 +40,10 @@ static bool copy_pool(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 	CH_ASSERT(inner->copy.write, "a copy without memory");
 	bool is_copied = copy_range(inner, 0, pool->runtime_bytes);
 	for (uint32_t chunk = 0; is_copied && chunk < pool->chunk_count; chunk++)
-		if (inner->chunks[chunk].state == CH__CHUNK_COMMITTED)
+		if (inner->chunks[chunk].pages)
 			is_copied = copy_range(
 				inner, pool->runtime_bytes + ((size_t)chunk << pool->chunk_log2),
-				ch__pool_chunk_bytes(pool));
+				(size_t)inner->chunks[chunk].pages << pool->page_log2);
 	if (!is_copied) {
 		int error = errno;
 		ch__views_destroy(&inner->copy);
@@ -73,17 +73,17 @@ void ch__pool_fork_parent(struct ch__pool *pool)
 
 /* The adopted RX view is open everywhere; ranges without memory would read as zeros, which
  * execute. */
-static bool close_empty_chunks(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
+static bool close_the_rest(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 {
-	struct ch__pool_inner *inner = pool->inner;
-	for (uint32_t chunk = 0, end; chunk < pool->chunk_count; chunk = end + 1) {
-		size_t offset = pool->runtime_bytes + ((size_t)chunk << pool->chunk_log2);
-		for (end = chunk;
-		     end < pool->chunk_count && inner->chunks[end].state != CH__CHUNK_COMMITTED;
-		     end++)
-			ch__chunk_set_state(pool, end, CH__CHUNK_EMPTY, __func__);
-		if (end != chunk && !ch__os_protect_none(inner->views.exec + offset,
-							 (size_t)(end - chunk) << pool->chunk_log2))
+	uint8_t *exec = pool->inner->views.exec + pool->runtime_bytes;
+	for (uint32_t chunk = 0; chunk < pool->chunk_count; chunk++)
+		if (!pool->inner->chunks[chunk].pages)
+			ch__chunk_set_state(pool, chunk, CH__CHUNK_EMPTY, __func__);
+	for (uint32_t page = 0, end; page < pool->page_count; page = end + 1) {
+		for (end = page; end < pool->page_count && !ch__pool_page_is_backed(pool, end);)
+			end++;
+		if (end != page && !ch__os_protect_none(exec + ((size_t)page << pool->page_log2),
+							(size_t)(end - page) << pool->page_log2))
 			return false;
 	}
 	return true;
@@ -93,7 +93,7 @@ static bool close_empty_chunks(struct ch__pool *pool) CH_REQUIRES(ch__role_pages
 static void revoke_unused(const struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 {
 	for (uint32_t i = 0; i < pool->page_count; i++)
-		if (pool->inner->chunks[ch__pool_chunk_of(pool, i)].state == CH__CHUNK_COMMITTED &&
+		if (ch__pool_page_is_backed(pool, i) &&
 		    ch__page_state(&pool->pages[i]) != CH__PAGE_SPAN)
 			ch__granules_revoke_unused(pool, i);
 }
@@ -104,7 +104,7 @@ static bool take_code(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 	if (ch__views_are_private(&inner->views))
 		return inner->has_copy && ch__private_open(&inner->views);
 	return ch__views_reserve_again(&inner->views) && inner->has_copy &&
-	       ch__views_adopt(&inner->views, &inner->copy) && close_empty_chunks(pool) &&
+	       ch__views_adopt(&inner->views, &inner->copy) && close_the_rest(pool) &&
 	       ch__spans_lend_again(pool) && ch__views_exclude(&inner->views);
 }
 

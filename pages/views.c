@@ -260,13 +260,9 @@ bool ch__views_decommit(struct ch__views *v, size_t offset, size_t bytes)
 
 bool ch__views_take_back(struct ch__views *v, size_t offset, size_t bytes)
 {
-	uint8_t *exec = v->exec + offset;
 	if (ch__views_are_private(v))
 		return ch__private_take_back(v, offset, bytes);
-	if (!open_range(v, offset, bytes))
-		return false;
-	ch__os_map_ahead(exec, bytes);
-	return true;
+	return open_range(v, offset, bytes);
 }
 
 /* --- fork --- */

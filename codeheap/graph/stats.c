@@ -91,7 +91,7 @@ static void fill_memory(struct ch_heap *heap, struct ch_stats *s) CH_REQUIRES(ch
 	s->page_bytes = (uint64_t)1 << pool->page_log2;
 	s->pages_now = atomic_load(&pool->pages_used);
 	s->pages_peak = atomic_load(&pool->pages_peak);
-	s->committed_bytes_now = (uint64_t)atomic_load(&pool->chunks_committed) << pool->chunk_log2;
+	s->committed_bytes_now = (uint64_t)atomic_load(&pool->pages_committed) << pool->page_log2;
 	ch__pool_count_free(pool, &s->free_bytes_now, &s->largest_free_bytes_now);
 	uint64_t bitmaps = s->pages_now * s->page_bytes / CH__GRANULE_BYTES / 8 * 2;
 	s->metadata_bytes_now = ch__meta_bytes(heap->meta) + bitmaps + table_bytes(&heap->blocks) +

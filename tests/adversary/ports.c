@@ -464,7 +464,7 @@ static void translate_all(int backend, uint8_t *exec, uint8_t *write, size_t byt
 static void translate_pool(struct ch__pool *pool)
 {
 	translate((uint8_t *)pool->runtime_exec, pool->runtime_bytes);
-	translate((uint8_t *)pool->exec_base, (size_t)1 << pool->chunk_log2);
+	translate((uint8_t *)pool->exec_base, (size_t)pool->pages_committed << pool->page_log2);
 }
 
 /* All that writes code: commits, links, entries, invalidation, poison, in pages that were

@@ -4,7 +4,7 @@
 #ifndef CH_TESTS_POOL_RIG_H
 #define CH_TESTS_POOL_RIG_H
 
-#include "pages/pages.h"
+#include "pages/inner.h"
 #include "tests/support/harness.h"
 
 #include <errno.h>
@@ -85,6 +85,15 @@ static inline void rig_check(const struct pool_rig *rig)
 	char reason[200];
 	if (!ch__pool_check(rig->pool, reason, sizeof reason))
 		FAIL("%s", reason);
+}
+
+/* Of which some pages have memory. */
+static inline uint32_t rig_chunks(const struct pool_rig *rig)
+{
+	uint32_t count = 0;
+	for (uint32_t i = 0; i < rig->pool->chunk_count; i++)
+		count += rig->pool->inner->chunks[i].pages != 0;
+	return count;
 }
 
 static inline void rig_destroy(struct pool_rig *rig)

@@ -338,7 +338,7 @@ static void live_as_child(struct rig *rig)
 		if (pid == 0)
 			_exit(!was_made(&ch__thread_moves, "drop_other_threads", states[i],
 					CH__PARKED) ||
-			      !was_made(&ch__chunk_moves, "close_empty_chunks", 2, 0));
+			      !was_made(&ch__chunk_moves, "close_the_rest", 2, 0));
 		expect_exit(pid, 0);
 	}
 	/* As the children saw it, for the sum at the end. */
@@ -346,7 +346,7 @@ static void live_as_child(struct rig *rig)
 		if (strcmp(ch__thread_moves.rows[i].by, "drop_other_threads") == 0)
 			atomic_fetch_or(&ch__thread_moves.made, 1u << i);
 	for (uint32_t i = 0; ch__chunk_moves.rows[i].by; i++)
-		if (strcmp(ch__chunk_moves.rows[i].by, "close_empty_chunks") == 0)
+		if (strcmp(ch__chunk_moves.rows[i].by, "close_the_rest") == 0)
 			atomic_fetch_or(&ch__chunk_moves.made, 1u << i);
 	atomic_store(&other->state, CH__PARKED);
 }

@@ -51,8 +51,7 @@ static void start(void)
 	CHECK_EQ(ch__page_state(at(partly)), CH__PAGE_PARTLY);
 	unused = UINT32_MAX;
 	for (uint32_t i = 0; i < rig.pool->page_count && unused == UINT32_MAX; i++)
-		if (ch__page_state(at(i)) == CH__PAGE_FREE &&
-		    rig.pool->inner->chunks[chunk_of(i)].state == CH__CHUNK_COMMITTED)
+		if (ch__page_state(at(i)) == CH__PAGE_FREE && ch__pool_page_is_backed(rig.pool, i))
 			unused = i;
 	CHECK(unused != UINT32_MAX);
 	rig_check(&rig);
@@ -123,7 +122,11 @@ static void cursor_behind(void)
 }
 static void no_memory(void)
 {
-	POKE(rig.pool->inner->chunks[chunk_of(open_page)].state, CH__CHUNK_EMPTY);
+	POKE(rig.pool->inner->chunks[chunk_of(open_page)].pages, 1);
+}
+static void empty_with_memory(void)
+{
+	POKE(rig.pool->inner->chunks[chunk_of(partly)].state, CH__CHUNK_EMPTY);
 }
 static void other_zone(void)
 {
@@ -166,6 +169,7 @@ TEST(check_walk_sees_each_invariant_of_a_pool_broken)
 		{crossed, "cursors crossed"},
 		{cursor_behind, "cursors crossed"},
 		{no_memory, "in use without memory"},
+		{empty_with_memory, "its chunk's memory is not what its state says"},
 		{other_zone, "in a chunk of another zone"},
 		{no_trap, "unused granule without trap"},
 		{unlisted, "pages listed too many or too few"},

@@ -60,7 +60,7 @@ TEST(pages_of_two_zones_share_no_chunk)
 	/* Each zone goes on in its own chunk. */
 	CHECK_EQ(chunk_of_page(&rig, take(&rig, OWN_FRAME)), chunk_of_page(&rig, c));
 	CHECK_EQ(chunk_of_page(&rig, take(&rig, SLOTS_FRAME)), chunk_of_page(&rig, b));
-	CHECK_EQ(rig.pool->chunks_committed, 3);
+	CHECK_EQ(rig_chunks(&rig), 3);
 	CHECK_EQ(heard.count, 0);
 	rig_check(&rig);
 	rig_destroy(&rig);
@@ -80,7 +80,7 @@ TEST(chunk_without_a_used_page_changes_its_zone_and_that_is_heard)
 	uint32_t own = take(&rig, OWN_FRAME);
 	CHECK_EQ(heard.count, 1);
 	CHECK_EQ(heard.chunks[0], chunk_of_page(&rig, own));
-	CHECK_EQ(rig.pool->chunks_committed, 1);
+	CHECK_EQ(rig_chunks(&rig), 1);
 	rig_check(&rig);
 	uint32_t other = take(&rig, PAGES_FRAME); /* the chunk is in use: another one */
 	CHECK(chunk_of_page(&rig, other) != chunk_of_page(&rig, own));

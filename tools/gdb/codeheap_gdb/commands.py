@@ -216,7 +216,7 @@ def print_stats(heap):
     print(f"  code      {base:#x} .. {base + heap.pool_bytes:#x}, written at {heap.delta:+#x} "
           f"({backend.lower()}), pages of {1 << heap.page_log2}")
     print(f"  pages     {pool['pages_used']} used, {pool['pages_peak']} at most, "
-          f"of {pool['page_count']}; {pool['chunks_committed']} chunks committed")
+          f"of {pool['page_count']}; {pool['pages_committed']} have memory")
     print(f"  blocks    {counts_text(heap)}")
     print(f"  owners    {record['owners_now']}; assumptions {record['assumptions_now']}")
     print(f"  cycles    {record['cycles']}, {record['cycles_abandoned']} abandoned; "
