@@ -98,6 +98,16 @@ enum ch_status {
  * safe  any thread; signal handlers */
 CH_API const char *ch_status_text(enum ch_status status);
 
+/* ch_why: what the call of the calling thread that just failed found wrong, behind the status's
+ * name: the argument, its value and its range; each backend that was tried, and the call of the
+ * system that was refused; the number of the thread that did not stop.
+ * ret   a sentence of at most 239 bytes, in the thread's own memory, until its next call: one that
+ *       succeeds may leave what it passed over on its way. "" before the first
+ * safe  any thread; signal handlers, where a call that was interrupted may have half written it,
+ *       and finds it changed when the handler made a call that failed
+ * note  CODEHEAP_DEBUG=1 writes each one to stderr, too */
+CH_API const char *ch_why(void);
+
 /* --- types --- */
 
 struct ch_heap;

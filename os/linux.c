@@ -73,7 +73,7 @@ bool ch__os_may_fail(void)
 	if (call != nth && !(call > nth && atomic_load(&fail_later)))
 		return false;
 	errno = atomic_load(&fail_error);
-	return true;
+	return !ch__os_note(false, "a call that a test fails");
 }
 
 struct ch__os_pretence ch__os_pretended;
@@ -111,7 +111,7 @@ static bool has_memory(void)
 	if (CH_LIKELY(!ch__os_pretended.commit_error))
 		return true;
 	errno = ch__os_pretended.commit_error;
-	return false;
+	return ch__os_note(false, "a call that a test fails");
 }
 
 static size_t whole_pages(size_t bytes)
@@ -194,7 +194,7 @@ static bool map_view(void *at, size_t bytes, enum ch__os_view view, int flags, i
 	bool is_mapped = mmap(at, bytes, protection_of(view), flags | MAP_FIXED, fd, offset) !=
 			 MAP_FAILED;
 	restore_implied(before);
-	return is_mapped;
+	return ch__os_note(is_mapped, "mmap");
 }
 
 /* mprotect gives no execute access here: nobody can ask for it. */
@@ -206,7 +206,7 @@ static bool protect_view(void *at, size_t bytes, bool is_writable)
 		return false;
 	bool is_changed = mprotect(at, bytes, protection_of(view)) == 0;
 	restore_implied(before);
-	return is_changed;
+	return ch__os_note(is_changed, "mprotect");
 }
 
 /* Exactly there, where at is not NULL; EEXIST when something is mapped. The address is a hint, and
@@ -218,7 +218,7 @@ static void *map_none(void *at, size_t bytes)
 	if (!has_space(bytes) || !is_of_pages(at, bytes))
 		return NULL;
 	void *got = mmap(at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (got == MAP_FAILED)
+	if (!ch__os_note(got != MAP_FAILED, "mmap"))
 		return NULL;
 	if (at && got != at) {
 		munmap(got, bytes);
@@ -332,7 +332,7 @@ static void *map_anywhere(size_t bytes, int protection, int flags, int fd)
 	if (ch__os_pretended.page_bytes && !(at = reserve_anywhere(mapped, ch__os_page_bytes(), 0)))
 		return NULL;
 	void *got = mmap(at, mapped, protection, flags | (at ? MAP_FIXED : 0), fd, 0);
-	if (got != MAP_FAILED)
+	if (ch__os_note(got != MAP_FAILED, "mmap"))
 		return got;
 	if (at)
 		give_back(at, mapped);
@@ -359,7 +359,7 @@ void *ch__os_private_near(size_t bytes, uintptr_t hint)
 {
 	void *at = ch__os_reserve(bytes, ch__os_page_bytes(), 0, hint);
 	if (at && (ch__os_may_fail() || !is_of_pages(at, bytes) ||
-		   mprotect(at, bytes, PROT_READ | PROT_WRITE) != 0)) {
+		   !ch__os_note(mprotect(at, bytes, PROT_READ | PROT_WRITE) == 0, "mprotect"))) {
 		give_back(at, bytes);
 		return NULL;
 	}
@@ -384,8 +384,10 @@ void *ch__os_file_marker(int fd)
 bool ch__os_map_shared_rx(void *at, size_t bytes)
 {
 	return !ch__os_may_fail() && is_of_pages(at, bytes) &&
-	       mmap(at, bytes, exec_protection(),
-		    MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) != MAP_FAILED;
+	       ch__os_note(mmap(at, bytes, exec_protection(),
+				MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1,
+				0) != MAP_FAILED,
+			   "mmap");
 }
 
 /* An old size of 0 makes mremap map the same memory a second time, with the protection of the
@@ -393,7 +395,8 @@ bool ch__os_map_shared_rx(void *at, size_t bytes)
 bool ch__os_duplicate_rw(void *from, size_t bytes, void *to)
 {
 	if (ch__os_may_fail() || !is_of_pages(from, bytes) || !is_of_pages(to, bytes) ||
-	    mremap(from, 0, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to) == MAP_FAILED)
+	    !ch__os_note(mremap(from, 0, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to) != MAP_FAILED,
+			 "mremap"))
 		return false;
 	return !ch__os_may_fail() && protect_view(to, bytes, true);
 }
@@ -401,7 +404,9 @@ bool ch__os_duplicate_rw(void *from, size_t bytes, void *to)
 bool ch__os_move_over(void *from, size_t bytes, void *to)
 {
 	return !ch__os_may_fail() && is_of_pages(to, bytes) &&
-	       mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to) != MAP_FAILED;
+	       ch__os_note(mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to) !=
+				   MAP_FAILED,
+			   "mremap");
 }
 
 /* Duplicates from..at + bytes somewhere (the memory's offset cannot be given to mremap), and moves
@@ -412,7 +417,7 @@ bool ch__os_revive_from(void *from, void *at, size_t bytes)
 	if (ch__os_may_fail() || !is_of_pages(from, skip) || !is_of_pages(at, bytes))
 		return false;
 	uint8_t *copy = mremap(from, 0, skip + bytes, MREMAP_MAYMOVE);
-	if (copy == MAP_FAILED)
+	if (!ch__os_note(copy != MAP_FAILED, "mremap"))
 		return false;
 	if (!ch__os_move_over(copy + skip, bytes, at)) {
 		give_back(copy, skip + bytes);
@@ -496,6 +501,7 @@ static int new_memfd(void)
 	int fd = memfd_create("codeheap", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
 	if (fd < 0 && errno == EINVAL)
 		fd = memfd_create("codeheap", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	ch__os_note(fd >= 0, "memfd_create");
 	return fd;
 }
 
@@ -509,6 +515,7 @@ static int new_nameless_file(const char *folder)
 	int cancel = ch__cancel_hold();
 	int fd = open(folder, O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
 	ch__cancel_allow(cancel);
+	ch__os_note(fd >= 0, "open with O_TMPFILE");
 	if (fd >= 0 && fstatvfs(fd, &system) == 0 && (system.f_flag & ST_NOEXEC)) {
 		ch__os_close(fd);
 		errno = EPERM;
@@ -531,7 +538,7 @@ bool ch__os_memfd(size_t bytes, struct ch__os_held *file)
 		return false;
 	/* Sealed against resizing: nobody who finds the descriptor can make our pages raise
 	 * SIGBUS. Other files have no seals. */
-	if (ch__os_may_fail() || ftruncate(fd, (off_t)bytes) != 0 ||
+	if (ch__os_may_fail() || !ch__os_note(ftruncate(fd, (off_t)bytes) == 0, "ftruncate") ||
 	    (is_memfd && fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK) != 0)) {
 		int error = errno;
 		ch__os_close(fd);
@@ -572,7 +579,7 @@ bool ch__os_fd_commit(const struct ch__os_held *file, size_t offset, size_t byte
 		result = fallocate(fd_of(file), 0, (off_t)offset, (off_t)bytes);
 	while (result != 0 && errno == EINTR);
 	ch__cancel_allow(cancel);
-	return result == 0;
+	return ch__os_note(result == 0, "fallocate");
 }
 
 void ch__os_close(int fd)
@@ -600,7 +607,8 @@ void ch__os_large_pages(void *at, size_t bytes)
 
 static bool advise(void *at, size_t bytes, int advice)
 {
-	return !ch__os_may_fail() && is_of_pages(at, bytes) && madvise(at, bytes, advice) == 0;
+	return !ch__os_may_fail() && is_of_pages(at, bytes) &&
+	       ch__os_note(madvise(at, bytes, advice) == 0, "madvise");
 }
 
 bool ch__os_drop(void *at, size_t bytes)
@@ -615,6 +623,7 @@ bool ch__os_self_memory(struct ch__os_held *file)
 	int cancel = ch__cancel_hold();
 	int fd = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
 	ch__cancel_allow(cancel);
+	ch__os_note(fd >= 0, "open of /proc/self/mem");
 	return hold(file, ch__os_fd_apart(fd));
 }
 
@@ -622,7 +631,7 @@ _Atomic(uint32_t) *ch__os_words_wiped_by_fork(void)
 {
 	size_t bytes = ch__os_page_bytes();
 	void *at = ch__os_private(bytes);
-	if (at && madvise(at, bytes, MADV_WIPEONFORK) != 0) {
+	if (at && !ch__os_note(madvise(at, bytes, MADV_WIPEONFORK) == 0, "madvise")) {
 		give_back(at, bytes);
 		return NULL;
 	}
@@ -643,7 +652,7 @@ bool ch__os_self_write(const struct ch__os_held *file, void *to, const void *fro
 		if (n > 0)
 			done += (size_t)n;
 		else if (n == 0 || errno != EINTR)
-			return false;
+			return ch__os_note(false, "write to /proc/self/mem");
 	}
 	return true;
 }
@@ -657,7 +666,8 @@ bool ch__os_protect(void *at, size_t bytes, bool is_writable)
 
 bool ch__os_protect_none(void *at, size_t bytes)
 {
-	return !ch__os_may_fail() && is_of_pages(at, bytes) && mprotect(at, bytes, PROT_NONE) == 0;
+	return !ch__os_may_fail() && is_of_pages(at, bytes) &&
+	       ch__os_note(mprotect(at, bytes, PROT_NONE) == 0, "mprotect");
 }
 
 bool ch__os_populate(void *rw, size_t bytes)
@@ -668,7 +678,7 @@ bool ch__os_populate(void *rw, size_t bytes)
 		if (madvise(rw, bytes, MADV_POPULATE_WRITE) == 0)
 			return true;
 		if (errno != EINTR && errno != EAGAIN)
-			return false;
+			return ch__os_note(false, "madvise");
 	}
 	return false;
 }

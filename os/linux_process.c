@@ -53,7 +53,8 @@ bool ch__os_signal_install(int signal, void (*handler)(int, void *, void *),
 	action.sa_sigaction = (void (*)(int, siginfo_t *, void *))(void (*)(void))handler;
 	action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
 	/* The handler chains to it, and may run as soon as it is there. */
-	if (ch__os_may_fail() || sigaction(signal, NULL, &old.actions[0]) != 0)
+	if (ch__os_may_fail() ||
+	    !ch__os_note(sigaction(signal, NULL, &old.actions[0]) == 0, "sigaction"))
 		return false;
 	memcpy(old_action, &old, sizeof old);
 	if (manner == CH__OS_UNDISTURBED)
@@ -64,7 +65,7 @@ bool ch__os_signal_install(int signal, void (*handler)(int, void *, void *),
 			SA_SIGINFO | (old.actions[0].sa_flags & (SA_ONSTACK | SA_RESTART));
 	}
 	struct ch__old_action *kept = (void *)old_action;
-	if (sigaction(signal, &action, &kept->actions[1]) != 0)
+	if (!ch__os_note(sigaction(signal, &action, &kept->actions[1]) == 0, "sigaction"))
 		return false;
 	/* A handler may have come since the look. Release: pairs with ch__replaced. */
 	atomic_store_explicit(&kept->is_exact, 1, memory_order_release);
@@ -78,7 +79,7 @@ bool ch__os_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(vo
 	int error = pthread_atfork(prepare, parent, child);
 	if (error)
 		errno = error;
-	return error == 0;
+	return ch__os_note(error == 0, "pthread_atfork");
 }
 
 int ch__os_process_id(void)

@@ -8,6 +8,15 @@
 
 #include "arch/base.h"
 
+/* --- errors --- */
+struct ch__text;
+/* Notes for the calling thread that the system refused a call, errno saying why, unless is_done,
+ * which is returned. */
+bool ch__os_note(bool is_done, const char *call);
+/* The name of an error, behind that of the call that was refused with it, which is forgotten then:
+ * "mremap EPERM". */
+void ch__os_put_error(struct ch__text *, int error);
+
 /* --- views --- */
 enum ch__os_view { CH__OS_NONE, CH__OS_R, CH__OS_RX, CH__OS_RW };
 size_t ch__os_page_bytes(void);

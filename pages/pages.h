@@ -96,6 +96,8 @@ struct ch__pool_config {
 	 * its pages are FREE. NULL: nobody asks. */
 	void (*gone)(void *arg, uint32_t chunk);
 	void *gone_arg;
+	/* Gets "NAME: CALL ERROR; " of each backend that cannot be, unless NULL. */
+	struct ch__text *tried;
 };
 
 struct ch__pool {

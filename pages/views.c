@@ -12,6 +12,7 @@
  *        stores, as under an emulator that translated the code, each sync maps its pages again.
  *
  * A third, PROCMEM, is of private memory (views_private.c). */
+#include "os/text.h"
 #include "pages/inner.h"
 
 #include <errno.h>
@@ -137,11 +138,27 @@ bool ch__views_exclude(struct ch__views *v)
 	       ch__os_dont_dump(v->write, v->bytes);
 }
 
+const char *const ch__backend_names[] = {[CH__BACKEND_DUAL] = "dual",
+					 [CH__BACKEND_MEMFD] = "memfd",
+					 [CH__BACKEND_PROCMEM] = "procmem"};
+
+static void note_refusal(const struct ch__pool_config *config, enum ch__backend backend, int error)
+{
+	if (!config->tried)
+		return;
+	ch__text_put(config->tried, ch__backend_names[backend]);
+	ch__text_put(config->tried, ": ");
+	ch__os_put_error(config->tried, error);
+	ch__text_put(config->tried, "; ");
+}
+
 static int create_as(struct ch__views *v, const struct ch__pool_config *config,
 		     enum ch__backend backend)
 {
-	if (backend == CH__BACKEND_PROCMEM && !CH_ARCH_LEAD_BYTES)
+	if (backend == CH__BACKEND_PROCMEM && !CH_ARCH_LEAD_BYTES) {
+		note_refusal(config, backend, ENOTSUP);
 		return ENOTSUP;
+	}
 	size_t os_page = ch__os_page_bytes();
 	*v = (struct ch__views){.backend = backend,
 				.file.fd = -1,
@@ -157,13 +174,10 @@ static int create_as(struct ch__views *v, const struct ch__pool_config *config,
 			return 0;
 	}
 	int error = errno ? errno : ENOMEM;
+	note_refusal(config, backend, error);
 	ch__views_destroy(v);
 	return error;
 }
-
-const char *const ch__backend_names[] = {[CH__BACKEND_DUAL] = "dual",
-					 [CH__BACKEND_MEMFD] = "memfd",
-					 [CH__BACKEND_PROCMEM] = "procmem"};
 
 bool ch__backend_of_name(const char *name, enum ch__backend *backend)
 {

@@ -2,6 +2,8 @@
  * region.c: waits of and for regions (I1), and synchronizations of the processors' cores. */
 #include "codeheap/base/region.h"
 
+#include "codeheap/base/why.h"
+
 void ch__region_wait(struct ch__thread *thread) CH_UNANALYSED("it makes the role")
 {
 	struct ch_heap *heap = thread->heap;
@@ -36,8 +38,12 @@ static bool await_region(struct ch__thread *thread, uint64_t until_ns)
 			ch__arch_pause();
 			continue;
 		}
-		if (until_ns && ch__os_now_ns() >= until_ns)
+		if (until_ns && ch__os_now_ns() >= until_ns) {
+			(void)ch__because(CH_E_BUSY, "thread %d is held inside a call of the "
+						     "library (0: one that is not attached)",
+					  thread->thread_id);
 			return false;
+		}
 		ch__os_futex_wait(&thread->inside, 1, NAP_NS);
 	}
 	return true;

@@ -5,6 +5,7 @@
 #include "codeheap/collector.h"
 #include "codeheap/base/region.h"
 #include "codeheap/base/trigger.h"
+#include "codeheap/base/why.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/stats.h"
@@ -34,6 +35,12 @@ static void mark_owners(struct ch_marker *marker) CH_REQUIRES(ch__role_frozen)
 
 /* --- built-in --- */
 
+static enum ch_status because_blind(void)
+{
+	return ch__because(CH_E_BUSY, "a thread stood on a stack that is neither its own nor an "
+				      "attached fiber's: ch_fiber_attach it");
+}
+
 /* Returns false where a thread stands on no known stack: nothing may die then. */
 static bool mark_all(struct ch_heap *heap, uint64_t start_ns, bool is_synced)
 	CH_REQUIRES(ch__role_heap, ch__role_frozen, ch__role_stopped)
@@ -48,8 +55,10 @@ static bool mark_all(struct ch_heap *heap, uint64_t start_ns, bool is_synced)
 	mark_owners(marker);
 	ch__scan_stacks(marker);
 	ch__marking--;
-	if (marker->is_blind)
+	if (marker->is_blind) {
+		because_blind();
 		return false;
+	}
 	ch__cycle_complete(heap, start_ns);
 	ch__stats_note_pause(heap, start_ns, marked_from);
 	return true;
@@ -75,17 +84,24 @@ static bool run_cycle(struct ch_heap *heap, uint64_t until)
 	return is_done;
 }
 
+static enum ch_status because_no_queue(void)
+{
+	return ch__because(CH_E_MEMORY, "no side memory for what a cycle marks");
+}
+
 /* Two threads that are attached to two heaps and collect one each would wait for each other: to
  * the other heaps the caller is parked meanwhile (I9, I10). */
 __attribute__((noinline)) static enum ch_status collect_builtin(struct ch_heap *heap,
 							       const struct ch__arch_saved *saved,
 							       uint64_t until_ns)
 {
-	enum ch_status status = CH_E_BUSY;
+	enum ch_status status = ch__told(CH_E_BUSY);
 	ch__threads_park(saved);
-	if (ch__world_lock(heap, until_ns)) {
+	if (!ch__world_lock(heap, until_ns)) {
+		status = ch__because_locked(heap->config.stop_wait_ms);
+	} else {
 		if (!ch__mark_reserve(heap))
-			status = CH_E_MEMORY;
+			status = because_no_queue();
 		else if (run_cycle(heap, until_ns))
 			status = CH_OK;
 		ch__world_unlock(heap);
@@ -121,7 +137,7 @@ static enum ch_status collect_apart(struct ch_heap *heap, struct ch_vm *vm,
 {
 	struct ch_vm copy;
 	if (!next_that_stops(heap, &vm, &copy, until_ns))
-		return CH_E_BUSY;
+		return ch__because_locked(heap->config.stop_wait_ms);
 	if (!vm)
 		return collect_builtin(heap, saved, until_ns);
 	ch__holds_nothing();
@@ -133,7 +149,7 @@ static enum ch_status collect_apart(struct ch_heap *heap, struct ch_vm *vm,
 			ch__cycle_give_up(heap);
 			ch__heap_unlock(heap);
 		}
-		return CH_E_BUSY;
+		return ch__because(CH_E_BUSY, "ch_ops.stop_world of a vm returned false");
 	}
 	enum ch_status status = collect_apart(heap, vm->next, saved, until_ns);
 	ch__holds_nothing();
@@ -144,8 +160,10 @@ static enum ch_status collect_apart(struct ch_heap *heap, struct ch_vm *vm,
 
 enum ch_status ch_heap_collect(struct ch_heap *heap)
 {
-	if (ch__is_marking() || heap->config.driver == CH_DRIVER_HOST)
-		return CH_E_STATE;
+	if (ch__is_marking())
+		return ch__because_marking();
+	if (heap->config.driver == CH_DRIVER_HOST)
+		return ch__because(CH_E_STATE, "a HOST heap is collected by ch_mark_begin");
 	/* Published here and not below: the library's own frames hold stale words only. */
 	struct ch__thread *self = ch__thread_self(heap);
 	struct ch__arch_saved saved;
@@ -201,18 +219,19 @@ static void host_has_stopped(const struct ch_marker *marker)
 enum ch_status ch_mark_begin(struct ch_heap *heap, struct ch_marker **out)
 {
 	*out = NULL;
-	if (heap->config.driver != CH_DRIVER_HOST ||
-	    atomic_load_explicit(&heap->marker_is, memory_order_relaxed) == ch__lock_self())
-		return CH_E_STATE;
+	if (heap->config.driver != CH_DRIVER_HOST)
+		return ch__because(CH_E_STATE, "ch_config.driver is not CH_DRIVER_HOST");
+	if (atomic_load_explicit(&heap->marker_is, memory_order_relaxed) == ch__lock_self())
+		return ch__because_marking();
 	uint64_t start = ch__os_now_ns(), until = ch__stop_limit(heap, start);
 	if (!ch__heap_lock_until(heap, until))
-		return CH_E_BUSY;
+		return ch__because_locked(heap->config.stop_wait_ms);
 	bool has_memory = ch__mark_reserve(heap);
 	if (!has_memory || !ch__freeze_until(heap, until)) {
 		if (has_memory)
 			ch__cycle_give_up(heap);
 		ch__heap_unlock(heap);
-		return has_memory ? CH_E_BUSY : CH_E_MEMORY;
+		return has_memory ? ch__told(CH_E_BUSY) : because_no_queue();
 	}
 	heap->cycle_start_ns = start;
 	heap->freezes++;
@@ -275,5 +294,5 @@ enum ch_status ch_mark_end(struct ch_marker *marker, bool is_complete)
 	}
 	ch__unfreeze(heap);
 	ch__heap_unlock(heap);
-	return is_blind ? CH_E_BUSY : CH_OK;
+	return is_blind ? because_blind() : CH_OK;
 }

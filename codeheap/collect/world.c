@@ -6,6 +6,7 @@
  * The handler is signal-safe: it publishes the interrupted registers in the thread's record and
  * waits on a futex. */
 #include "codeheap/base/region.h"
+#include "codeheap/base/why.h"
 #include "codeheap/collect/collect.h"
 
 #include <errno.h>
@@ -57,7 +58,7 @@ static void stop_from(struct ch__thread *thread, const void *ucontext)
 	}
 	struct ch__shown before = thread->shown;
 	ch__thread_publish_context(thread, ucontext);
-	/* Release: pairs with the acquire in all_stopped. */
+	/* Release: pairs with the load in running. */
 	ch__thread_set_state(thread, CH__SIGNALLED, memory_order_release, __func__);
 	stop_from(thread->next_of_thread, ucontext);
 	thread->shown = before;
@@ -124,10 +125,10 @@ bool ch__world_signal(const struct ch__thread *thread)
 	return ch__os_thread_signal(thread->thread_id, thread->heap->config.stop_signal, &tag);
 }
 
-/* Signals the first time each running thread; true when all are stopped. */
-static bool all_stopped(struct ch_heap *heap, bool signal)
+/* Signals each running thread, if asked to. Returns one that runs, NULL when all are stopped. */
+static const struct ch__thread *running(struct ch_heap *heap, bool signal)
 {
-	bool all = true;
+	const struct ch__thread *found = NULL;
 	struct ch__thread *self = ch__thread_self(heap);
 	for (struct ch__thread *t = heap->threads; t; t = t->next) {
 		if (t == self || !t->is_attached)
@@ -135,11 +136,11 @@ static bool all_stopped(struct ch_heap *heap, bool signal)
 		/* seq_cst: see ch_thread_unpark. */
 		if (atomic_load_explicit(&t->state, memory_order_seq_cst) != CH__RUNNING)
 			continue;
-		all = false;
+		found = t;
 		if (signal)
 			ch__world_signal(t);
 	}
-	return all;
+	return found;
 }
 
 bool ch__world_stop(struct ch_heap *heap, uint64_t until_ns) CH_UNANALYSED("it makes the role")
@@ -149,12 +150,13 @@ bool ch__world_stop(struct ch_heap *heap, uint64_t until_ns) CH_UNANALYSED("it m
 	uint64_t start = ch__os_now_ns();
 	_Atomic(uint32_t) never = 0;
 	uint64_t next_signal = start;
+	const struct ch__thread *thread;
 	for (;;) {
 		uint64_t now = ch__os_now_ns();
 		/* A signal may be lost to a thread that is just leaving its handler: sent again
 		 * each millisecond. */
 		bool signal = heap->config.stop_signal && now >= next_signal;
-		if (all_stopped(heap, signal))
+		if (!(thread = running(heap, signal)))
 			return true;
 		if (signal)
 			next_signal = now + 1000000;
@@ -165,6 +167,10 @@ bool ch__world_stop(struct ch_heap *heap, uint64_t until_ns) CH_UNANALYSED("it m
 		else
 			ch__arch_pause();
 	}
+	(void)ch__because(CH_E_BUSY, "thread %d did not stop in %u ms: %s", thread->thread_id,
+			  heap->config.stop_wait_ms,
+			  heap->config.stop_signal ? "it takes no stop_signal"
+						   : "it neither polled nor parked");
 	ch__world_resume(heap);
 	return false;
 }

@@ -3,6 +3,7 @@
 #include "codeheap/base/event.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/listeners.h"
+#include "codeheap/base/why.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/branch.h"
 #include "codeheap/graph/handles.h"
@@ -10,6 +11,7 @@
 #include "codeheap/graph/tell.h"
 #include "codeheap/life/life.h"
 #include "invalidate/invalidate.h"
+#include "os/text.h"
 
 #include <errno.h>
 
@@ -19,6 +21,7 @@ enum {
 	PAGE_MAX_BYTES = 65536,
 	ROOM_SHARE = 8, /* of the pool's size that is left to others */
 	STOP_WAIT_DEFAULT_MS = 1000,
+	TRIED_BYTES = 160,
 	FLUSH_PRIORITY = 60000, /* at exit: behind destructors that have none */
 };
 
@@ -35,7 +38,8 @@ static enum ch_status fit_to_system(struct ch_config *config)
 {
 	size_t least = ch__os_page_bytes();
 	if (least > PAGE_MAX_BYTES)
-		return CH_E_ARG;
+		return ch__because(CH_E_ARG, "the system's pages have %zu bytes: at most %d",
+				   least, PAGE_MAX_BYTES);
 	if (config->page_bytes < least)
 		config->page_bytes = least;
 	if (config->pool_bytes < config->page_bytes)
@@ -43,10 +47,36 @@ static enum ch_status fit_to_system(struct ch_config *config)
 	return CH_OK;
 }
 
+static enum ch_status check_ranges(const struct ch_config *config)
+{
+	/* What is negative is larger than any limit. */
+	const struct {
+		const char *field;
+		uint64_t is, least, most;
+	} ranges[] = {
+		{"page_bytes", config->page_bytes, PAGE_MIN_BYTES, PAGE_MAX_BYTES},
+		{"pool_bytes", config->pool_bytes, config->page_bytes,
+		 (size_t)1 << CH_ARCH_POOL_LOG2_MAX},
+		{"driver", config->driver, 0, CH_DRIVER_HOST},
+		{"backend", config->backend, 0, CH_BACKEND_PROCMEM},
+		{"fork", config->fork, 0, CH_FORK_COW},
+		{"stop_signal", (unsigned)config->stop_signal, 0, 64},
+		{"dead_names", config->dead_names, 0, CH_DEAD_NAMES_KEPT},
+		{"step_blocks", config->step_blocks, 0, 64},
+	};
+	for (unsigned i = 0; i < sizeof ranges / sizeof *ranges; i++)
+		if (ranges[i].is < ranges[i].least || ranges[i].is > ranges[i].most)
+			return ch__because(CH_E_ARG, "ch_config.%s is %lu: not %lu to %lu",
+					   ranges[i].field, ranges[i].is, ranges[i].least,
+					   ranges[i].most);
+	return CH_OK;
+}
+
 static enum ch_status read_config(const struct ch_config *in, struct ch_config *config)
 {
 	if (in && in->size != sizeof *in)
-		return CH_E_ARG;
+		return ch__because(CH_E_ARG, "ch_config.size is %zu: not %zu", in->size,
+				   sizeof *in);
 	if (in)
 		*config = *in;
 	else
@@ -59,19 +89,19 @@ static enum ch_status read_config(const struct ch_config *in, struct ch_config *
 		config->stop_wait_ms = STOP_WAIT_DEFAULT_MS;
 	if (!config->step_blocks)
 		config->step_blocks = 64;
-	if (!is_power_of_two(config->pool_bytes) || !is_power_of_two(config->page_bytes) ||
-	    config->page_bytes < PAGE_MIN_BYTES || config->page_bytes > PAGE_MAX_BYTES ||
-	    config->step_blocks > 64 || config->pool_bytes < config->page_bytes ||
-	    config->pool_bytes > (size_t)1 << CH_ARCH_POOL_LOG2_MAX ||
-	    (unsigned)config->driver > CH_DRIVER_HOST ||
-	    (unsigned)config->backend > CH_BACKEND_PROCMEM ||
-	    (unsigned)config->fork > CH_FORK_COW ||
-	    (unsigned)config->dead_names > CH_DEAD_NAMES_KEPT ||
-	    (config->fork == CH_FORK_COW &&
-	     (config->backend == CH_BACKEND_DUAL || config->backend == CH_BACKEND_MEMFD)) ||
-	    config->stop_signal < 0 || config->stop_signal > 64)
-		return CH_E_ARG;
-	return fit_to_system(config);
+	if (!is_power_of_two(config->pool_bytes))
+		return ch__because(CH_E_ARG, "ch_config.pool_bytes is %zu: not a power of two",
+				   config->pool_bytes);
+	if (!is_power_of_two(config->page_bytes))
+		return ch__because(CH_E_ARG, "ch_config.page_bytes is %zu: not a power of two",
+				   config->page_bytes);
+	if (config->fork == CH_FORK_COW &&
+	    (config->backend == CH_BACKEND_DUAL || config->backend == CH_BACKEND_MEMFD))
+		return ch__because(CH_E_ARG, "ch_config.fork is CH_FORK_COW, and backend is %s: "
+					     "only AUTO and PROCMEM go with it",
+				   ch__backend_names[config->backend]);
+	enum ch_status status = check_ranges(config);
+	return status == CH_OK ? fit_to_system(config) : status;
 }
 
 /* --- creation --- */
@@ -100,11 +130,16 @@ static enum ch_status create_pool(struct ch_heap *heap)
 		pool.zones[frame] = CH__ZONE_SLOTS;
 	if (pool.is_for_forks && pool.backend == CH__BACKEND_AUTO)
 		pool.backend = CH__BACKEND_PROCMEM;
+	char words[TRIED_BYTES] = "";
+	struct ch__text tried = {words, sizeof words, 0};
+	pool.tried = &tried;
 	int error = ch__pool_create(&pool, heap->meta, &heap->pool);
 	if (!error)
 		return CH_OK;
+	ch__text_end(&tried);
 	errno = error;
-	return error == ENOMEM ? CH_E_MEMORY : CH_E_OS;
+	return ch__because(error == ENOMEM ? CH_E_MEMORY : CH_E_OS,
+			   "no pool of %zu bytes: %s%m", config->pool_bytes, words);
 }
 
 static bool create_tables(struct ch_heap *heap)
@@ -137,7 +172,7 @@ static enum ch_status fill_heap(struct ch_heap *heap, unsigned wanted)
 	if (status != CH_OK)
 		return status;
 	if (!create_tables(heap) || !ch__mark_reserve(heap))
-		return CH_E_MEMORY;
+		return ch__because(CH_E_MEMORY, "no side memory for the heap's tables");
 	bool fast_fence = false, core_sync = false;
 	ch__os_membarrier_register(&fast_fence, &core_sync);
 	atomic_store(&heap->fence_in_regions, !fast_fence);
@@ -154,7 +189,8 @@ static enum ch_status fill_heap(struct ch_heap *heap, unsigned wanted)
 	ch__runtime_begin(heap);
 	if (heap->config.stop_signal && heap->config.driver == CH_DRIVER_BUILTIN &&
 	    !ch__world_install_signal(heap->config.stop_signal))
-		return CH_E_OS;
+		return ch__because(CH_E_OS, "no handler for ch_config.stop_signal %d: %m",
+				   heap->config.stop_signal);
 	return ch__tell_create(heap, wanted);
 }
 
@@ -214,25 +250,28 @@ static enum ch_status create_heap(const struct ch_config *config, unsigned wante
 	if (!heap) {
 		if (meta)
 			ch__meta_destroy(meta);
-		return CH_E_MEMORY;
+		return ch__because(CH_E_MEMORY, "no side memory for a heap");
 	}
 	heap->meta = meta;
 	heap->config = *config;
 	if (driver)
 		heap->driver = *driver;
-	enum ch_status status = ch__fork_register() ? CH_OK : CH_E_OS;
+	enum ch_status status =
+		ch__fork_register() ? CH_OK : ch__because(CH_E_OS, "no fork handlers: %m");
 	ch__lock_parking(&ch__heaps_lock, CH__RANK_HEAPS);
 	if (!ch__place_is_read())
 		free_left_heaps();
 	/* A smaller pool would not help: it is no want of memory. */
 	if (status == CH_OK && !ch__heaps_choose_id(heap)) {
 		errno = EMFILE;
-		status = CH_E_OS;
+		status = ch__because(CH_E_OS, "the process has %d heaps: %m", CH__HEAPS_MAX);
 	}
 	if (status == CH_OK)
 		status = fill_heap(heap, wanted);
 	if (status == CH_OK && !has_room(heap))
-		status = CH_E_MEMORY;
+		status = ch__because(CH_E_MEMORY,
+				     "a pool of %zu bytes leaves too little address space",
+				     heap->config.pool_bytes);
 	if (status == CH_OK)
 		status = ch__listeners_begin(heap);
 	if (status == CH_OK) {
@@ -255,7 +294,7 @@ enum ch_status ch__heap_create(const struct ch_config *in, const struct ch__driv
 {
 	*out = NULL;
 	if (ch__is_marking())
-		return CH_E_STATE;
+		return ch__because_marking();
 	struct ch_config config;
 	unsigned wanted = 0;
 	enum ch_status status = read_config(in, &config);
@@ -304,24 +343,32 @@ static bool wait_for_readers(void)
 enum ch_status ch_heap_destroy(struct ch_heap *heap)
 {
 	if (ch__is_marking())
-		return CH_E_STATE;
+		return ch__because_marking();
 	ch__registry_lock(heap);
 	ch__heap_lock(heap);
 	struct ch__thread *self = ch__thread_self(heap);
-	bool busy = false;
+	unsigned threads = 0, vms = 0, fibers = 0;
+	int thread_id = 0; /* of one of them */
 	for (struct ch__thread *t = heap->threads; t; t = t->next)
-		busy |= t->is_attached && t != self;
+		if (t->is_attached && t != self) {
+			thread_id = t->thread_id;
+			threads++;
+		}
 	for (struct ch_vm *vm = heap->vms; vm; vm = vm->next)
-		busy |= vm->is_attached;
+		vms += vm->is_attached;
 	/* A suspended fiber returns through code, too. */
 	for (struct ch_fiber *fiber = heap->fibers; fiber; fiber = fiber->next)
-		busy |= fiber->is_attached;
+		fibers += fiber->is_attached;
 	ch__heap_unlock(heap);
 	ch__registry_unlock(heap);
-	if (busy)
-		return CH_E_BUSY;
-	if (self && ch_thread_detach(heap) != CH_OK)
-		return CH_E_BUSY;
+	if (threads)
+		return ch__because(CH_E_BUSY, "%u other threads are attached; one is %d", threads,
+				   thread_id);
+	if (vms || fibers)
+		return ch__because(CH_E_BUSY, "%u vms and %u fibers are attached", vms, fibers);
+	enum ch_status status = self ? ch_thread_detach(heap) : CH_OK;
+	if (status != CH_OK)
+		return ch__because(CH_E_BUSY, "the calling thread could not be detached");
 	ch__event_note(heap, CH__EVENT_DESTROYED, heap->pool->pool_bytes);
 	ch__listeners_end(heap);
 	if (heap->driver.destroy)

@@ -6,12 +6,10 @@
  *
  * A value that nobody knows is refused, whichever variable has it, and told on stderr: the program
  * knows the status only, and its user would look for what was asked for in vain. */
+#include "codeheap/base/why.h"
 #include "codeheap/life/life.h"
 
-#include <errno.h>
-#include <stdio.h>
-
-enum { LINE_BYTES = 256 };
+enum { LINE_BYTES = 128 };
 
 static const char *wish(const char *variable)
 {
@@ -19,62 +17,56 @@ static const char *wish(const char *variable)
 	return value && *value ? value : NULL;
 }
 
-/* Says so in one line; the value itself may be anything, and is not repeated. */
-static void refuse(const char *variable, const char *values)
+/* The value itself may be anything, and is not repeated. */
+static enum ch_status refuse(const char *variable, const char *values)
 {
-	char line[LINE_BYTES];
-	int n = snprintf(line, sizeof line, "codeheap: %s must be %s\n", variable, values);
-	ch__os_write_last(line, n < LINE_BYTES ? (size_t)n : sizeof line - 1);
+	return ch__because_user(CH_E_ARG, "%s must be %s", variable, values);
 }
 
-static bool read_backend(struct ch_config *config)
+static enum ch_status read_backend(struct ch_config *config)
 {
 	const char *name = wish("CODEHEAP_WX");
 	enum ch__backend backend = CH__BACKEND_AUTO;
 	if (!name)
-		return true;
-	if (!ch__backend_of_name(name, &backend)) {
-		refuse("CODEHEAP_WX", "dual, memfd or procmem");
-		return false;
-	}
+		return CH_OK;
+	if (!ch__backend_of_name(name, &backend))
+		return refuse("CODEHEAP_WX", "dual, memfd or procmem");
 	config->backend = (enum ch_backend)backend;
-	return true;
+	return CH_OK;
 }
 
-static bool read_dead_names(struct ch_config *config)
+static enum ch_status read_dead_names(struct ch_config *config)
 {
 	const char *name = wish("CODEHEAP_DEAD_NAMES");
 	if (!name)
-		return true;
-	if (strcmp(name, "kept") != 0 && strcmp(name, "replaced") != 0) {
-		refuse("CODEHEAP_DEAD_NAMES", "replaced or kept");
-		return false;
-	}
+		return CH_OK;
+	if (strcmp(name, "kept") != 0 && strcmp(name, "replaced") != 0)
+		return refuse("CODEHEAP_DEAD_NAMES", "replaced or kept");
 	config->dead_names = *name == 'k' ? CH_DEAD_NAMES_KEPT : CH_DEAD_NAMES_REPLACED;
-	return true;
+	return CH_OK;
 }
 
-static bool read_sinks(struct ch_config *config, unsigned *wanted)
+static enum ch_status read_sinks(struct ch_config *config, unsigned *wanted)
 {
-	char names[LINE_BYTES / 2], values[LINE_BYTES - 64];
+	char names[LINE_BYTES];
 	const char *list = wish("CODEHEAP_SINKS");
 	*wanted = config->sinks == CH_SINK_DEFAULT ? CH_SINK_UNWIND : config->sinks;
 	*wanted &= ~(unsigned)CH_SINK_NONE;
-	if (!list)
-		return (*wanted & ~(unsigned)CH__SINKS_ALL) == 0;
-	if (ch__sinks_parse(list, wanted))
-		return true;
+	if (list && ch__sinks_parse(list, wanted))
+		return CH_OK;
+	if (!list && !(*wanted & ~(unsigned)CH__SINKS_ALL))
+		return CH_OK;
 	ch__sinks_print((unsigned)CH__SINKS_ALL, names, sizeof names);
-	snprintf(values, sizeof values, "none, or some of %s", names);
-	refuse("CODEHEAP_SINKS", values);
-	return false;
+	if (!list)
+		return ch__because(CH_E_ARG, "ch_config.sinks is %x: not a set of %s",
+				   config->sinks, names);
+	return ch__because_user(CH_E_ARG, "CODEHEAP_SINKS must be none, or some of %s", names);
 }
 
 /* All of them are looked at, so that one run tells of each mistake. */
 enum ch_status ch__wishes_read(struct ch_config *config, unsigned *wanted)
 {
-	bool is_good = read_backend(config);
-	is_good &= read_dead_names(config);
-	is_good &= read_sinks(config, wanted);
-	return is_good ? CH_OK : CH_E_ARG;
+	enum ch_status backend = read_backend(config), names = read_dead_names(config);
+	enum ch_status sinks = read_sinks(config, wanted);
+	return backend != CH_OK ? backend : names != CH_OK ? names : sinks;
 }

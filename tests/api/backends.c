@@ -35,11 +35,11 @@ TEST(misspelt_wish_of_the_environment_is_told)
 {
 	static const char *const wishes[][3] = {
 		{"CODEHEAP_WX", "dula",
-		 "codeheap: CODEHEAP_WX must be dual, memfd or procmem\n"},
+		 "codeheap: CH_E_ARG: CODEHEAP_WX must be dual, memfd or procmem\n"},
 		{"CODEHEAP_DEAD_NAMES", "keep",
-		 "codeheap: CODEHEAP_DEAD_NAMES must be replaced or kept\n"},
+		 "codeheap: CH_E_ARG: CODEHEAP_DEAD_NAMES must be replaced or kept\n"},
 		{"CODEHEAP_SINKS", "unwind,perfmpa",
-		 "codeheap: CODEHEAP_SINKS must be none, or some of "},
+		 "codeheap: CH_E_ARG: CODEHEAP_SINKS must be none, or some of "},
 	};
 	for (unsigned i = 0; i < 3; i++) {
 		char text[400];

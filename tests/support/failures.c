@@ -28,9 +28,12 @@ enum { STEPS_MOST = 600, REPEATS = 4, STATUSES = CH_E_BROKEN + 1 };
 		".previous\n");                   \
 	extern const char name[]
 EMBED(failures_header, "codeheap/codeheap.h");
+EMBED(failures_header_collector, "codeheap/collector.h");
+EMBED(failures_header_look, "codeheap/look.h");
 EMBED(failures_header_profile, "codeheap/profile.h");
 EMBED(failures_header_bdw, "codeheap/codeheap_bdw.h");
-static const char *const headers[] = {failures_header, failures_header_profile,
+static const char *const headers[] = {failures_header, failures_header_collector,
+				      failures_header_look, failures_header_profile,
 				      failures_header_bdw};
 
 /* The name before the next opening parenthesis at or after `at`. */

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: MIT
+ * why.c: what a status says of the call that gave it: a constant text, and the sentence of the
+ * calling thread. The sentence is made in the thread's own memory: no lock, no allocation, and no
+ * call of the C library but for the environment, which is read once. A handler that fails a call
+ * while it interrupts another one mixes two sentences, and harms nothing. */
+#include "codeheap/base/why.h"
+#include "os/os.h"
+#include "os/text.h"
+
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <errno.h>
+
+enum { WHY_BYTES = 240 };
+static _Thread_local char why[WHY_BYTES];
+
+const char *ch_status_text(enum ch_status status)
+{
+	static const char *const texts[] = {
+#define X(name, text) text,
+		CH_STATUS_LIST(X)
+#undef X
+	};
+	if ((unsigned)status >= sizeof texts / sizeof texts[0])
+		return "unknown status";
+	return texts[status];
+}
+
+const char *ch_why(void)
+{
+	return why;
+}
+
+/* Two threads that read the variable at once read the same. */
+static bool is_debugging(void)
+{
+	enum { UNREAD, NO, YES };
+	static _Atomic(uint32_t) answer;
+	uint32_t known = atomic_load(&answer);
+	if (known == UNREAD) {
+		const char *value = ch__os_environment("CODEHEAP_DEBUG");
+		known = value && value[0] == '1' && !value[1] ? YES : NO;
+		atomic_store(&answer, known);
+	}
+	return known == YES;
+}
+
+/* One write, so that lines of two threads do not mix. */
+static void print(void)
+{
+	char line[WHY_BYTES + 16];
+	struct ch__text text = {line, sizeof line, 0};
+	ch__text_put(&text, "codeheap: ");
+	ch__text_put(&text, why);
+	ch__text_put_byte(&text, '\n');
+	ch__os_write_last(line, text.length);
+}
+
+static void put_decimal(struct ch__text *text, int64_t value)
+{
+	if (value < 0)
+		ch__text_put(text, "-");
+	ch__text_put_number(text, value < 0 ? -(uint64_t)value : (uint64_t)value, 10);
+}
+
+/* What printf does for %s, %d, %u, %lu, %zu and %lx, and %m for a refused call of the system. A
+ * string may be the VM's, so its control characters are taken out. */
+static void put_format(struct ch__text *text, const char *format, va_list *args)
+{
+	for (; *format; format++) {
+		if (*format != '%') {
+			ch__text_put_byte(text, *format);
+			continue;
+		}
+		bool is_long = *++format == 'l' || *format == 'z';
+		if (is_long)
+			format++;
+		if (*format == 's')
+			ch__text_put_name(text, va_arg(*args, const char *));
+		else if (*format == 'm')
+			ch__os_put_error(text, errno);
+		else if (*format == 'd')
+			put_decimal(text, va_arg(*args, int));
+		else
+			ch__text_put_number(text,
+					    is_long ? va_arg(*args, uint64_t)
+						    : va_arg(*args, unsigned),
+					    *format == 'x' ? 16 : 10);
+	}
+}
+
+static void make(enum ch_status status, const char *format, va_list *args)
+{
+	static const char *const names[] = {
+#define X(name, text) #name,
+		CH_STATUS_LIST(X)
+#undef X
+	};
+	struct ch__text text = {why, sizeof why, 0};
+	ch__text_put(&text, names[status]);
+	ch__text_put(&text, ": ");
+	put_format(&text, format, args);
+	ch__text_end(&text);
+}
+
+enum ch_status ch__because(enum ch_status status, const char *format, ...)
+{
+	va_list args;
+	va_start(args, format);
+	make(status, format, &args);
+	va_end(args);
+	if (CH_UNLIKELY(is_debugging()))
+		print();
+	return status;
+}
+
+enum ch_status ch__because_user(enum ch_status status, const char *format, ...)
+{
+	va_list args;
+	va_start(args, format);
+	make(status, format, &args);
+	va_end(args);
+	print();
+	return status;
+}
+
+enum ch_status ch__because_marking(void)
+{
+	return ch__because(CH_E_STATE, "the calling thread is between ch_mark_begin and "
+				       "ch_mark_end, or in ref, roots or visit");
+}
+
+enum ch_status ch__because_locked(unsigned waited_ms)
+{
+	return ch__because(CH_E_BUSY, "another thread held a lock of the heap for %u ms",
+			   waited_ms);
+}

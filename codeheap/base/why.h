@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT
+ * why.h: the sentence beside a status (why.c). Each function that finds something wrong says what,
+ * by the name of the argument or field, with its value and what may be there:
+ *
+ *     return ch__because(CH_E_ARG, "ch_open.hot_bytes is %u: the pool has %zu", bytes, pool);
+ */
+#ifndef CH_CODEHEAP_BASE_WHY_H
+#define CH_CODEHEAP_BASE_WHY_H
+
+#include "arch/base.h"
+#include "codeheap/codeheap.h"
+
+/* Makes the sentence of the calling thread, and returns the status. Formats: %s, %d, %u, %lu, %zu,
+ * %lx, and %m, the refused call of the system with the name of errno. errno stays. Signal-safe. */
+CH_GUEST enum ch_status ch__because(enum ch_status, const char *format, ...)
+	__attribute__((format(printf, 2, 3))) CH_COLD;
+/* The same, for what the user of the program did: stderr has it in any case. */
+enum ch_status ch__because_user(enum ch_status, const char *format, ...)
+	__attribute__((format(printf, 2, 3))) CH_COLD;
+
+/* Of each call with a lock, between ch_mark_begin and ch_mark_end and in ref, roots and visit. */
+enum ch_status ch__because_marking(void) CH_COLD;
+/* Of who waited in vain for a lock of the heap. */
+enum ch_status ch__because_locked(unsigned waited_ms) CH_COLD;
+/* A status whose sentence was made where it was found out. */
+static inline enum ch_status ch__told(enum ch_status status)
+{
+	return status;
+}
+
+#endif

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT
+ * linux_errors.c: which call the system refused to the calling thread last, and the names of
+ * errors. For words only: nothing is decided by them. No lock; signal-safe. */
+#define _GNU_SOURCE
+#include "os/os.h"
+#include "os/text.h"
+
+#include <errno.h>
+#include <string.h>
+
+static _Thread_local struct {
+	const char *call;
+	int error;
+} refused;
+
+bool ch__os_note(bool is_done, const char *call)
+{
+	if (CH_UNLIKELY(!is_done)) {
+		refused.call = call;
+		refused.error = errno;
+	}
+	return is_done;
+}
+
+void ch__os_put_error(struct ch__text *text, int error)
+{
+	const char *name = strerrorname_np(error);
+	if (refused.call && refused.error == error) {
+		ch__text_put(text, refused.call);
+		ch__text_put(text, " ");
+	}
+	refused.call = NULL;
+	ch__text_put(text, name ? name : "errno ");
+	if (!name)
+		ch__text_put_number(text, (uint64_t)error, 10);
+}

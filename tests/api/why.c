@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: MIT
+ * why.c: the sentence beside a status: it names the field and its range, the environment variable,
+ * each backend that was tried, the thread that did not stop; it is the calling thread's own. */
+#define _GNU_SOURCE
+#include "os/os.h"
+#include "tests/support/heap_rig.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { WHY_MOST = 239 };
+
+/* The sentence of the call before has these words. */
+#define SAYS(...)                                                                             \
+	do {                                                                                  \
+		char says_words[WHY_MOST + 1];                                                \
+		snprintf(says_words, sizeof says_words, __VA_ARGS__);                         \
+		if (!strstr(ch_why(), says_words))                                            \
+			FAIL("not in it: %s; the sentence is: %s", says_words, ch_why());     \
+	} while (0)
+
+/* --- configuration --- */
+
+static void refuses(struct ch_config config, const char *words)
+{
+	struct ch_heap *heap;
+	CHECK_EQ(ch_heap_create(&config, &heap), CH_E_ARG);
+	SAYS("CH_E_ARG: ch_config.%s", words);
+}
+
+TEST(sentence_names_the_field_of_a_configuration_and_its_range)
+{
+	struct ch_config ok = rig_config(1 << 20), c;
+	c = ok, c.size = 8, refuses(c, "size is 8");
+	c = ok, c.pool_bytes = 3 << 20, refuses(c, "pool_bytes is 3145728: not a power of two");
+	c = ok, c.pool_bytes = (size_t)1 << 40, refuses(c, "pool_bytes is 1099511627776: not ");
+	c = ok, c.page_bytes = 12288, refuses(c, "page_bytes is 12288: not a power of two");
+	c = ok, c.page_bytes = 131072, refuses(c, "page_bytes is 131072: not 4096 to 65536");
+	c = ok, c.driver = (enum ch_driver)7, refuses(c, "driver is 7: not 0 to 1");
+	c = ok, c.backend = (enum ch_backend)9, refuses(c, "backend is 9: not 0 to 3");
+	c = ok, c.fork = (enum ch_fork)9, refuses(c, "fork is 9: not 0 to 2");
+	c = ok, c.stop_signal = 65, refuses(c, "stop_signal is 65: not 0 to 64");
+	c = ok, c.stop_signal = -1, refuses(c, "stop_signal is ");
+	c = ok, c.step_blocks = 65, refuses(c, "step_blocks is 65: not 0 to 64");
+	c = ok, c.dead_names = (enum ch_dead_names)2, refuses(c, "dead_names is 2: not 0 to 1");
+	unsetenv("CODEHEAP_SINKS");
+	c = ok, c.sinks = 1 << 9, refuses(c, "sinks is 0x200: not a set of unwind,");
+	unsetenv("CODEHEAP_WX");
+	c = ok, c.fork = CH_FORK_COW, c.backend = CH_BACKEND_DUAL;
+	refuses(c, "fork is CH_FORK_COW, and backend is dual");
+}
+
+TEST(sentence_names_the_variable_of_the_environment)
+{
+	static const char *const wishes[][3] = {
+		{"CODEHEAP_WX", "dula", "dual, memfd or procmem"},
+		{"CODEHEAP_DEAD_NAMES", "keep", "replaced or kept"},
+		{"CODEHEAP_SINKS", "unwind,perfmpa", "none, or some of unwind,"},
+	};
+	for (unsigned i = 0; i < 3; i++) {
+		struct ch_heap *heap;
+		CHECK_EQ(setenv(wishes[i][0], wishes[i][1], 1), 0);
+		CHECK_EQ(ch_heap_create(NULL, &heap), CH_E_ARG);
+		SAYS("CH_E_ARG: %s must be %s", wishes[i][0], wishes[i][2]);
+		unsetenv(wishes[i][0]);
+	}
+}
+
+/* --- the system --- */
+
+/* A system that gives code no memory, whichever way it is asked for. */
+TEST(sentence_names_each_backend_that_was_tried_and_the_refused_call)
+{
+	struct ch_config config = rig_config(1 << 20);
+	struct ch_heap *heap;
+	unsetenv("CODEHEAP_WX");
+	ch__os_pretended.commit_error = EPERM;
+	CHECK_EQ(ch_heap_create(&config, &heap), CH_E_OS);
+	CHECK_EQ(errno, EPERM);
+	SAYS("CH_E_OS: no pool of 1048576 bytes: dual: a call that a test fails EPERM; memfd: ");
+	SAYS("fails EPERM; procmem: ");
+	ch__os_pretended.commit_error = 0;
+	CHECK_EQ(ch_heap_create(&config, &heap), CH_OK);
+	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
+}
+
+TEST(sentence_about_the_system_has_the_name_of_the_call)
+{
+	struct ch_config config = rig_config(1 << 20);
+	struct ch_heap *heap;
+	unsetenv("CODEHEAP_WX");
+	config.stop_signal = 9; /* SIGKILL has no handlers */
+	CHECK_EQ(ch_heap_create(&config, &heap), CH_E_OS);
+	CHECK_EQ(errno, EINVAL);
+	SAYS("CH_E_OS: no handler for ch_config.stop_signal 9: sigaction EINVAL");
+}
+
+/* --- threads --- */
+
+struct runner {
+	struct ch_heap *heap;
+	pthread_barrier_t barrier;
+	_Atomic(bool) ends;
+	int thread_id;
+};
+
+static void *run_without_a_poll(void *arg)
+{
+	struct runner *r = arg;
+	CHECK_STR(ch_why(), "");
+	CHECK_EQ(ch_thread_attach(r->heap, NULL, NULL), CH_OK);
+	r->thread_id = (int)syscall(SYS_gettid);
+	pthread_barrier_wait(&r->barrier);
+	while (!atomic_load(&r->ends))
+		usleep(1000);
+	CHECK_EQ(ch_thread_detach(r->heap), CH_OK);
+	return NULL;
+}
+
+TEST(sentence_names_the_thread_that_did_not_stop)
+{
+	struct ch_config config = rig_config(1 << 20);
+	config.stop_wait_ms = 20;
+	struct rig rig = rig_create(&config, NULL, NULL);
+	struct runner r = {.heap = rig.heap};
+	pthread_t thread;
+	CHECK_EQ(pthread_barrier_init(&r.barrier, NULL, 2), 0);
+	CHECK_EQ(pthread_create(&thread, NULL, run_without_a_poll, &r), 0);
+	pthread_barrier_wait(&r.barrier);
+	CHECK_EQ(ch_heap_collect(rig.heap), CH_E_BUSY);
+	SAYS("CH_E_BUSY: thread %d did not stop in 20 ms: it neither polled nor parked",
+	     r.thread_id);
+	CHECK_EQ(ch_vm_detach(rig.vm), CH_OK);
+	CHECK_EQ(ch_heap_destroy(rig.heap), CH_E_BUSY);
+	SAYS("CH_E_BUSY: 1 other threads are attached; one is %d", r.thread_id);
+	atomic_store(&r.ends, true);
+	pthread_join(thread, NULL);
+	CHECK_EQ(ch_heap_destroy(rig.heap), CH_OK);
+}
+
+/* --- stderr --- */
+
+static void fail_with_debug(void *arg)
+{
+	struct ch_config config = rig_config(1 << 20);
+	struct ch_heap *heap;
+	config.step_blocks = 65;
+	CHECK_EQ(setenv("CODEHEAP_DEBUG", arg, 1), 0);
+	CHECK_EQ(ch_heap_create(&config, &heap), CH_E_ARG);
+}
+
+TEST(debug_writes_each_sentence_to_stderr)
+{
+	static const char line[] = "codeheap: CH_E_ARG: ch_config.step_blocks is 65: not 0 to 64\n";
+	char text[400];
+	expect_signal_text(fail_with_debug, "1", 0, text, sizeof text);
+	CHECK(strstr(text, line));
+	expect_signal_text(fail_with_debug, "0", 0, text, sizeof text);
+	CHECK(!strstr(text, line));
+}
