@@ -44,4 +44,4 @@ help:
 vars:
 	@printf '%s\n' 'CC=$(CC)' 'ARCH=$(ARCH)' 'GC=$(GC)' 'SAN=$(SAN)' 'ALLOC=$(ALLOC)' 'CROSS=$(CROSS)' \
 	  'BUILD=$(BUILD)' 'CFLAGS=$(CSTD) $(BASE) $(LIB_FLAGS)' 'CODEHEAP_LIBS=$(GC_LIBS) -lm -pthread' \
-	  'AR=$(AR)' 'EMULATOR=$(EMULATOR)' 'VERSION=$(version)' 'PREFIX=$(PREFIX)' $(foreach folder,bindir libdir includedir datadir mandir,'$(folder)=$($(folder))')
+	  'AR=$(AR)' 'EMULATOR=$(EMULATOR)' 'VERSION=$(version)' 'PREFIX=$(PREFIX)' $(foreach folder,bindir libdir includedir datadir mandir docdir,'$(folder)=$($(folder))')

@@ -3,14 +3,15 @@
 # tools/install.sh install|uninstall|list: puts the built library where a system looks for it, or takes away exactly that.
 # One list says what there is: both read it, so that nothing which is installed can be left behind. `list` prints it.
 # From the environment: CODEHEAP_BUILD the folder of the build, CODEHEAP_GC (none: without the Boehm driver),
-# CODEHEAP_TOOLS programs for users, CODEHEAP_VERSION, DESTDIR, PREFIX, and the directories bindir libdir includedir datadir mandir.
+# CODEHEAP_TOOLS programs for users, CODEHEAP_VERSION, DESTDIR, PREFIX, and the directories bindir libdir includedir datadir mandir docdir.
 set -eu
 umask 022
 build=${CODEHEAP_BUILD:-build}
 version=$CODEHEAP_VERSION
 DESTDIR=${DESTDIR:-}
-folders=(PREFIX bindir libdir includedir datadir mandir)
-ours=("$includedir/codeheap" "$datadir/codeheap/gdb/codeheap_gdb" "$datadir/codeheap/gdb" "$datadir/codeheap")
+folders=(PREFIX bindir libdir includedir datadir mandir docdir)
+ours=("$includedir/codeheap" "$datadir/codeheap/gdb/codeheap_gdb" "$datadir/codeheap/gdb" "$datadir/codeheap"
+  "$docdir/docs" "$docdir/examples" "$docdir")
 
 fail() { echo "install: $*" >&2; exit 2; }
 for name in "${folders[@]}"; do
@@ -21,7 +22,8 @@ for name in "${folders[@]}"; do
   case "${!name}" in *$'\n'* | *$'\t'* | *\"* | *\$* | *\\* | *\#*) fail "$name has a character that a .pc file cannot hold" ;; esac
 done
 
-# Lines of the form KIND<tab>SOURCE<tab>DESTINATION. KIND is a file's mode, `link` (SOURCE is what it leads to) or `pc`.
+# Lines of the form KIND<tab>SOURCE<tab>DESTINATION. KIND is a file's mode, `link` (SOURCE is what it leads to), `pc`, or
+# `page`, which a machine without python3 has not.
 entry() { printf '%s\t%s\t%s\n' "$@"; }
 library() { # library NAME: archive, shared object, the name that programs load and the one that they are linked with
   entry 644 "$build/lib$1.a" "$libdir/lib$1.a"
@@ -34,17 +36,15 @@ page() { # page FILE
   entry 644 "docs/man/$1" "$mandir/man${1##*.}/$1"
 }
 entries() { # entries GC: of a build with or without the Boehm driver
-  local file
-  for file in codeheap/codeheap.h codeheap/collector.h codeheap/look.h codeheap/profile.h; do
+  local file headers="codeheap/codeheap.h codeheap/collector.h codeheap/look.h codeheap/profile.h"
+  [ "$1" = none ] || headers="$headers codeheap/codeheap_bdw.h"
+  for file in $headers codeheap/codeheap.hpp; do
     entry 644 "$file" "$includedir/$file"
   done
   library codeheap
   library codeheap-dl
   library codeheap-profile
-  if [ "$1" != none ]; then
-    entry 644 codeheap/codeheap_bdw.h "$includedir/codeheap/codeheap_bdw.h"
-    library codeheap-bdw
-  fi
+  [ "$1" = none ] || library codeheap-bdw
   for file in tools/gdb/codeheap.py tools/gdb/codeheap_gdb/*.py; do
     entry 644 "$file" "$datadir/codeheap/${file#tools/}"
   done
@@ -54,7 +54,15 @@ entries() { # entries GC: of a build with or without the Boehm driver
   done
   page codeheap.3
   entry link codeheap.3 "$mandir/man3/libcodeheap.3"
+  page codeheap.7
   page codeheap-gdb.1
+  for file in $(sed -n 's,^/\* \(ch_[a-z_]*\): .*,\1,p' $headers); do
+    entry page "$build/man/$file.3" "$mandir/man3/$file.3"
+  done
+  # Beside each other as in the tree, so that their links lead somewhere.
+  for file in README.md LICENSE docs/*.md examples/*.c examples/*.cc; do
+    [ ! -f "$file" ] || entry 644 "$file" "$docdir/$file"
+  done
 }
 
 # A folder below PREFIX is written relative to it, so that a tree that was moved needs one word changed.
@@ -86,6 +94,7 @@ do_install() {
   local kind source destination to
   while IFS=$'\t' read -r kind source destination; do
     to=$DESTDIR$destination
+    [ "$kind" != page ] || { [ -f "$source" ] || continue; kind=644; }
     # A folder that is there keeps its mode: /usr/local/lib may be a group's.
     [ -d "${to%/*}" ] || install -d -- "${to%/*}"
     case "$kind" in

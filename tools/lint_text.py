@@ -11,7 +11,7 @@ import re
 import sys
 
 sys.dont_write_bytecode = True
-from rooms import PUBLIC, ROOMS, files_of_rooms, is_upward, part_of, ports  # noqa: E402
+from rooms import PUBLIC, PUBLIC_CXX, ROOMS, files_of_rooms, is_upward, part_of, ports  # noqa: E402
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../tests/breaks"))
 from programs import program_of, sources  # noqa: E402
@@ -27,7 +27,7 @@ TOOLS = {"tools/callgrind/elf_blocks.c": ("os/os.h", "sinks/elf_image.h"), "tool
          "tools/tidy/broken_contracts.c": ("codeheap/*/*.h", "invalidate/*.h")}
 # Programs of every folder draw with it; it sees the C library only.
 DRAWING = "tools/draw/"
-CODE = (".c", ".h", ".S", ".cc")
+CODE = (".c", ".h", ".hpp", ".S", ".cc")
 TEXT = CODE + (".md", ".sh", ".py", ".scm", ".pml", ".list", ".in", ".map", ".awk", ".ss", ".mk")
 LINE_COLUMNS, FUNCTION_LINES, FILE_LINES, HEADER_LINES, HEADER_FUNCTIONS = 100, 60, 800, 1000, 60
 MAKEFILE_LINES = 250  # what is not the library's is in mk/
@@ -40,7 +40,7 @@ DEPENDENCIES = [
 ]
 # Macros of compilers, C++ and sanitizers; each other one that a compiler makes says which machine or system it is for.
 PLATFORM = re.compile(r"^\s*#\s*(?:if|ifdef|ifndef|elif)\b.*\b"
-                      r"(__(?!cplusplus\b|clang__|has_feature\b|GNUC__|SANITIZE_)\w+|_WIN\d\d|linux|unix)\b")
+                      r"(__(?!cplusplus\b|cpp_exceptions\b|clang__|has_feature\b|GNUC__|SANITIZE_)\w+|_WIN\d\d|linux|unix)\b")
 GAP = r"[\s*/#;]+"
 WORDS = re.compile(r"\b(for" + GAP + r"now|currently|phase" + GAP + r"\d+|TODO|FIXME|hack(?:s|ed|y|ish)?|"
                    r"work-?arounds?|place-?holders?)\b", re.I)
@@ -116,7 +116,7 @@ def check_includes(path, lines, users):
                     find(path, n, f"{room}/ must not know pages/ ({name})")
             elif quoted:
                 find(path, n, f"the library must not include {name}")
-        elif room in CLIENTS and target in ROOMS and name not in PUBLIC:
+        elif room in CLIENTS and target in ROOMS and name not in PUBLIC + (PUBLIC_CXX,):
             if not any(fnmatch.fnmatch(name, seen) for seen in TOOLS.get(path, ())):
                 find(path, n, f"{room}/ sees the public headers only ({name})")
         elif room in CLIENTS and room != "tools" and target in ("tools", "tests") and not name.startswith(DRAWING):

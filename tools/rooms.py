@@ -12,6 +12,8 @@ ROOMS = tuple(dict.fromkeys(part.split("/")[0] for part in ORDER))
 GUESTS = ("flame", "observe")
 # The first is the one that all programs include; in the order of the manual page.
 PUBLIC = ("codeheap/codeheap.h", "codeheap/collector.h", "codeheap/look.h", "codeheap/profile.h", "codeheap/codeheap_bdw.h")
+# The same for C++: inline functions over the first one.
+PUBLIC_CXX = "codeheap/codeheap.hpp"
 
 
 def files_of_rooms():

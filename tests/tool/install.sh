@@ -184,6 +184,43 @@ case_install_example_of_the_readme_runs() {
   done
 }
 
+# The shell lines that README gives for a PREFIX of one's own, word for word, with a home that is the case's.
+case_install_lines_of_the_readme_run() {
+  [ "$(uname -m)" = x86_64 ] || { echo "skip: the example is code of x86-64"; exit 77; }
+  unset PKG_CONFIG_PATH CPATH LIBRARY_PATH LD_LIBRARY_PATH LD_RUN_PATH MAKEFLAGS MFLAGS MAKELEVEL MAKEOVERRIDES
+  sed -n '/^```sh$/,/^```$/p' README.md | sed '/^```/d' >"$work/lines"
+  grep -q pkg-config "$work/lines" && grep -q rpath "$work/lines" || fail "README has no such lines: $(cat "$work/lines")"
+  make() { command make --no-print-directory SETUP=no GC="$gc" BUILD="$build" "$@" >"$work/log" 2>&1; }
+  # The program is put where it is out of the tree's way.
+  (set -e; HOME=$work/home; . <(sed "s,-o ,-o $work/,; s,\\./,$work/," "$work/lines")) >"$work/said" 2>&1 ||
+    { cat "$work/lines" "$work/said" "$work/log" >&2; fail "the lines of README"; }
+  grep -qx 'compiled: 42' "$work/said" || fail "they said $(cat "$work/said")"
+}
+
+# What is installed to be read is the tree's, and what is installed to be compiled compiles there, and runs.
+case_install_has_the_documents() {
+  local file docs=$work/root/share/doc/libcodeheap
+  install_here install PREFIX="$work/root"
+  for file in README.md LICENSE docs/*.md examples/*; do must cmp "$file" "$docs/$file"; done
+  [ "$(find "$docs" -type f | wc -l)" = "$(ls README.md LICENSE docs/*.md examples/* | wc -l)" ] || fail "more is there than the tree has"
+  for file in $(tools/public_names.sh "$work"/root/include/codeheap/*.h); do
+    [ -s "$work/root/share/man/man3/$file.3" ] || fail "$file has no page"
+  done
+}
+case_install_examples_build_where_they_are_installed() {
+  in_empty_folder
+  [ "$(uname -m)" = x86_64 ] || { echo "skip: the examples are code of x86-64"; exit 77; }
+  local file found=0
+  for file in "$root"/share/doc/libcodeheap/examples/*; do
+    case "$gc/$file" in none/*_boehm.c) continue ;; *_boehm.c) flags_of codeheap-bdw ;; *) flags_of codeheap-profile codeheap ;; esac
+    case "$file" in *.cc) must g++ -std=c++17 -Wall -Wextra -Werror -o program "$file" "${flags[@]}" -Wl,-rpath,"$root/lib" ;;
+      *) must gcc -std=c11 -Wall -Wextra -Werror -o program "$file" "${flags[@]}" -lm -pthread -Wl,-rpath,"$root/lib" ;; esac
+    ./program >said 2>&1 || fail "$file ended with $?: $(cat said)"
+    found=$((found + 1))
+  done
+  [ $found -ge 5 ] || fail "$found examples"
+}
+
 # Each header is the first one of a file, and comes twice.
 case_install_headers_stand_alone() {
   in_empty_folder
@@ -198,6 +235,37 @@ case_install_headers_stand_alone() {
     done
   done
   [ "$gc" = none ] || [ -f "$root/include/codeheap/codeheap_bdw.h" ] || fail "codeheap_bdw.h is not installed"
+}
+
+# Of C++, with and without exceptions, as the first header of a file and twice; and what it is for, made by each.
+case_install_cxx_header_by_each_compiler_and_standard() {
+  in_empty_folder
+  local compiler standard without
+  printf '#include <codeheap/codeheap.hpp>\n%.0s' 1 2 >unit.cc
+  # Statuses, where there are no exceptions.
+  cat >>unit.cc <<'C'
+int main()
+{
+	codeheap::heap heap;
+	codeheap::vm vm;
+	codeheap::function<int()> none;
+	if (heap.create() != CH_OK || vm.attach(heap) != CH_OK)
+		return 1;
+	return none.create(vm, "none", nullptr) == CH_E_ARG && !none ? 0 : 2;
+}
+C
+  flags_of codeheap
+  for compiler in g++ clang++-14; do
+    for standard in c++17 c++20 c++2b; do
+      for without in -fexceptions "-fno-exceptions -fno-rtti"; do
+        must $compiler -std=$standard $without $strict -Wconversion -Wcast-qual -Wold-style-cast -o unit unit.cc "${flags[@]}" -Wl,-rpath,"$root/lib"
+        must ./unit
+      done
+      [ "$(uname -m)" = x86_64 ] || continue
+      must $compiler -std=$standard $strict -o program "$tree/examples/cxx.cc" "${flags[@]}" -Wl,-rpath,"$root/lib"
+      [ "$(./program | tail -n 1)" = "compiled: 42" ] || fail "examples/cxx.cc by $compiler as $standard"
+    done
+  done
 }
 
 case_install_refers_to_nothing_of_the_tree() {
@@ -296,7 +364,8 @@ case_install_is_staged_in_the_folders_that_packagers_choose() {
     data/codeheap/gdb/codeheap.py; do
     [ -s "$stage/$path" ] || fail "$path is not there"
   done
-  find "$stage" -mindepth 2 -maxdepth 2 ! -path "$stage/usr/*" ! -path "$stage/data/codeheap" | grep . && fail "outside of the folders"
+  find "$stage" -mindepth 2 -maxdepth 2 ! -path "$stage/usr/*" ! -path "$stage/data/codeheap" ! -path "$stage/data/doc" | grep . && fail "outside of the folders"
+  [ -s "$stage/data/doc/libcodeheap/docs/embedding.md" ] || fail "the documents are not there"
   find "$stage/usr" -mindepth 1 -maxdepth 1 ! -name bin ! -name lib ! -name include ! -name man | grep . && fail "outside of the folders"
   grep -rlF -- "$stage" "$stage" && fail "these name the stage"
   export PKG_CONFIG_LIBDIR=$stage/usr/lib/some-abi/pkgconfig

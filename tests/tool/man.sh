@@ -13,7 +13,7 @@ fail() { echo "$*" >&2; exit 1; }
 # case below, and so is refused.
 page_is_known() {
   case "$1" in
-    codeheap.3 | codeheap-gdb.1) ;;
+    codeheap.3 | codeheap.7 | codeheap-gdb.1) ;;
     scheme.1 | callgrind-names.1 | codeheap-top.1 | codeheap-python.1 | codeheap-lli.1) [ -e "$(source_of "$1")" ] || fail "there is no $(source_of "$1")" ;;
     *) fail "tests/tool/man.sh does not say what $1 tells of" ;;
   esac
@@ -25,7 +25,6 @@ source_of() {
     codeheap-top.1) echo tools/codeheap-top/main.c ;;
     codeheap-lli.1) echo hosts/llvm/lli.c ;;
     codeheap-python.1) echo hosts/python/codeheap/__main__.py ;;
-    codeheap-lli.1) echo hosts/llvm/lli.c ;;
   esac
 }
 # What a program says of itself.
@@ -39,8 +38,6 @@ help_of() {
     codeheap-python.1)
       python3 -c 'import ast, sys; print(ast.get_docstring(ast.parse(open(sys.argv[1]).read())))' "$(source_of "$1")"
       ;;
-    # It is built where LLVM is; its text is looked at everywhere.
-    codeheap-lli.1) sed -n '/^static void usage/,/^}/p' "$(source_of "$1")" ;;
   esac
 }
 
@@ -95,6 +92,29 @@ case_man_page_of_the_library_is_the_headers() {
   done
 }
 
+# Each function has a page, which formatters take and which says every status and argument of the contract in the header.
+case_man_page_of_each_function_is_its_contract() {
+  local page name file
+  tools/man_pages.py "$work/pages" || fail "tools/man_pages.py"
+  ls "$work/pages" | sed 's/\.3$//' | LC_ALL=C sort >"$work/found"
+  { tools/public_names.sh codeheap/*.h; echo ch_config_init; } | LC_ALL=C sort -u | diff - "$work/found" || fail "< a function, > a page"
+  for page in "$work"/pages/*.3; do
+    mandoc -T lint -W warning "$page" 2>&1 | grep -v 'mandoc.db' >"$work/said"
+    ! grep . "$work/said" || fail "mandoc objects to $page"
+    LC_ALL=C.UTF-8 MANWIDTH=400 man --warnings -l "$page" 2>&1 >"$work/${page##*/}.text" | grep . && fail "groff objects to $page"
+  done
+  python3 - "$work" <<'PYTHON'
+import glob, re, sys
+for header in glob.glob("codeheap/*.h"):
+    for name, text in re.findall(r"^/\* (ch_\w+): ((?:(?!\*/).)*)\*/", open(header).read(), re.M | re.S):
+        said = re.sub(r"\s", "", open(f"{sys.argv[1]}/{name}.3.text").read())
+        for line in text.split("\n"):
+            line = re.sub(r"^ \* *(?:(?:in|out|ret|lock|safe|cost|note) +)?", "", line).replace("`", "")
+            for word in line.split():
+                assert word.strip("|.,:;").lower() in said.lower(), f"{name}: its page does not say {word}"
+PYTHON
+}
+
 # Commands and switches, as gdb says them itself.
 case_man_page_of_gdb_has_its_commands() {
   local page=docs/man/codeheap-gdb.1
@@ -119,7 +139,6 @@ case_man_page_of_scheme_has_its_switches() { program_page scheme.1; }
 case_man_page_of_callgrind_names_has_its_switches() { program_page callgrind-names.1; }
 case_man_page_of_codeheap_top_has_its_switches() { program_page codeheap-top.1; }
 case_man_page_of_lli_has_its_switches() { program_page codeheap-lli.1; }
-case_man_page_of_lli_has_its_switches() { program_page codeheap-lli.1; }
 case_man_page_of_python_has_its_switches() {
   program_page codeheap-python.1
   grep -oE '\bCODEHEAP_PYTHON_[A-Z_]+' hosts/python/codeheap/__init__.py | LC_ALL=C sort -u >"$work/says"
@@ -132,7 +151,7 @@ case_man_pages_are_found_where_they_are_installed() {
   local page
   make --no-print-directory GC="${CODEHEAP_TEST_GC:-bdw}" BUILD="$build" install PREFIX="$work/root" >"$work/log" 2>&1 ||
     { cat "$work/log" >&2; fail "make install"; }
-  for page in "3 codeheap" "3 libcodeheap" "1 codeheap-gdb" "1 callgrind-names" "1 codeheap-top"; do
+  for page in "3 codeheap" "3 libcodeheap" "7 codeheap" ch_block_open "3 ch_heap_check" "1 codeheap-gdb" "1 callgrind-names" "1 codeheap-top"; do
     LC_ALL=C.UTF-8 man -M "$work/root/share/man" $page >"$work/text" 2>&1 </dev/null || fail "man $page: $(cat "$work/text")"
     grep -q '^NAME' "$work/text" || fail "man $page shows no page"
   done

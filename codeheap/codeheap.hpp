@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: MIT
+ * codeheap.hpp: codeheap.h for C++17 and later: what must be given back is given back by a
+ * destructor. A class here has one pointer or one handle of codeheap.h, which get() gives for all
+ * calls that have no function here.
+ *
+ *     codeheap::heap heap;
+ *     codeheap::vm vm;
+ *     codeheap::check(heap.create());
+ *     codeheap::check(vm.attach(heap));
+ *     codeheap::attached here(heap);
+ *     codeheap::function<int(int)> twice;
+ *     codeheap::check(twice.create(vm, "twice", interpret));
+ *     codeheap::check(twice.compile(bytes, sizeof bytes));
+ *     std::cout << twice(21);
+ *
+ * Each call answers with a status, and is noexcept. check() makes a codeheap::error of a status
+ * that is not CH_OK; who compiles without exceptions looks at the status. Objects of the classes
+ * move, and are not copied; one that was moved from, or not made yet, is empty. Declare the heap
+ * before what lives in it: destructors run in the other order. */
+#ifndef CODEHEAP_CODEHEAP_HPP
+#define CODEHEAP_CODEHEAP_HPP
+
+#include <codeheap/codeheap.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+#ifdef __cpp_exceptions
+#include <cerrno>
+#include <stdexcept>
+#include <string>
+#endif
+
+namespace codeheap
+{
+
+/* --- status --- */
+
+#ifdef __cpp_exceptions
+/* A status that is not CH_OK. The text of CH_E_OS ends with what errno said. */
+class error : public std::runtime_error
+{
+      public:
+	explicit error(ch_status status) : std::runtime_error(text(status)), its_status(status) {}
+	ch_status status() const noexcept
+	{
+		return its_status;
+	}
+
+      private:
+	static std::string text(ch_status status)
+	{
+		std::string said = ch_status_text(status);
+		return status == CH_E_OS ? said + ": " + std::strerror(errno) : said;
+	}
+	ch_status its_status;
+};
+
+inline void check(ch_status status)
+{
+	if (status != CH_OK)
+		throw error(status);
+}
+#endif
+
+/* A structure of codeheap.h with its size filled in, and all else zero: the default. */
+template <class Structure> Structure sized() noexcept
+{
+	Structure made = {};
+	made.size = sizeof made;
+	return made;
+}
+
+/* --- heap, vm --- */
+
+class heap
+{
+      public:
+	heap() noexcept = default;
+	heap(heap &&other) noexcept : its_heap(std::exchange(other.its_heap, nullptr)) {}
+	heap &operator=(heap other) noexcept
+	{
+		std::swap(its_heap, other.its_heap);
+		return *this;
+	}
+	/* A heap that is in use (CH_E_BUSY) stays: its code may run. */
+	~heap()
+	{
+		(void)(its_heap && destroy() == CH_OK);
+	}
+	/* ret  as ch_heap_create | CH_E_STATE it has a heap already */
+	[[nodiscard]] ch_status create(const ch_config *config = nullptr) noexcept
+	{
+		return its_heap ? CH_E_STATE : ch_heap_create(config, &its_heap);
+	}
+	[[nodiscard]] ch_status destroy() noexcept
+	{
+		ch_status status = ch_heap_destroy(its_heap);
+		if (status == CH_OK)
+			its_heap = nullptr;
+		return status;
+	}
+	[[nodiscard]] ch_status collect() noexcept
+	{
+		return ch_heap_collect(its_heap);
+	}
+	[[nodiscard]] ch_status stats(ch_stats &stats) const noexcept
+	{
+		stats = sized<ch_stats>();
+		return ch_heap_stats(its_heap, &stats);
+	}
+	ch_heap *get() const noexcept
+	{
+		return its_heap;
+	}
+	explicit operator bool() const noexcept
+	{
+		return its_heap != nullptr;
+	}
+
+      private:
+	ch_heap *its_heap = nullptr;
+};
+
+class vm
+{
+      public:
+	vm() noexcept = default;
+	vm(vm &&other) noexcept : its_vm(std::exchange(other.its_vm, nullptr)) {}
+	vm &operator=(vm other) noexcept
+	{
+		std::swap(its_vm, other.its_vm);
+		return *this;
+	}
+	~vm()
+	{
+		(void)(its_vm && detach() == CH_OK);
+	}
+	/* in   ops  none: a vm without callbacks
+	 * ret  as ch_vm_attach | CH_E_STATE it is attached already */
+	[[nodiscard]] ch_status attach(const heap &heap, const ch_ops &ops = sized<ch_ops>(),
+				       void *user = nullptr) noexcept
+	{
+		return its_vm ? CH_E_STATE : ch_vm_attach(heap.get(), &ops, user, &its_vm);
+	}
+	/* No thread runs its code, or will. */
+	[[nodiscard]] ch_status detach() noexcept
+	{
+		return ch_vm_detach(std::exchange(its_vm, nullptr));
+	}
+	ch_vm *get() const noexcept
+	{
+		return its_vm;
+	}
+	explicit operator bool() const noexcept
+	{
+		return its_vm != nullptr;
+	}
+
+      private:
+	ch_vm *its_vm = nullptr;
+};
+
+/* --- thread --- */
+
+/* The thread that makes it is attached to the heap until it ends; a thread that was attached before
+ * stays so afterwards. */
+class attached
+{
+      public:
+	explicit attached(const heap &heap) noexcept
+	    : its_heap(heap.get()), its_status(ch_thread_attach(heap.get(), nullptr, nullptr))
+	{
+	}
+	attached(const attached &) = delete;
+	attached &operator=(const attached &) = delete;
+	~attached()
+	{
+		(void)(its_status == CH_OK && ch_thread_detach(its_heap) == CH_OK);
+	}
+	/* ret  of ch_thread_attach; CH_E_THREAD: it was attached before */
+	[[nodiscard]] ch_status status() const noexcept
+	{
+		return its_status;
+	}
+
+      private:
+	ch_heap *its_heap;
+	ch_status its_status;
+};
+
+/* Put one around each wait: a thread that is parked holds up no collection. */
+class parked
+{
+      public:
+	parked() noexcept
+	{
+		ch_thread_park();
+	}
+	parked(const parked &) = delete;
+	parked &operator=(const parked &) = delete;
+	~parked()
+	{
+		ch_thread_unpark();
+	}
+};
+
+/* --- block --- */
+
+/* A block that is being written. One that was not committed is aborted by the destructor. */
+class open_block
+{
+      public:
+	open_block() noexcept = default;
+	open_block(open_block &&other) noexcept
+	    : its_code(std::exchange(other.its_code, ch_code())),
+	      is_open(std::exchange(other.is_open, false))
+	{
+	}
+	open_block &operator=(open_block other) noexcept
+	{
+		std::swap(its_code, other.its_code);
+		std::swap(is_open, other.is_open);
+		return *this;
+	}
+	~open_block()
+	{
+		(void)(is_open && abort() == CH_OK);
+	}
+	/* ret  as ch_block_open | CH_E_STATE it has an open block already */
+	[[nodiscard]] ch_status open(const ch_open &request) noexcept
+	{
+		if (is_open)
+			return CH_E_STATE;
+		ch_status status = ch_block_open(&request, &its_code);
+		is_open = status == CH_OK;
+		return status;
+	}
+	/* Puts bytes behind those that are there already. False: there is no room for them. */
+	[[nodiscard]] bool append(const void *bytes, std::size_t count) noexcept
+	{
+		if (count > its_code.hot_bytes - its_code.used_to)
+			return false;
+		if (count)
+			std::memcpy(its_code.write + its_code.used_to, bytes, count);
+		its_code.used_to += static_cast<std::uint32_t>(count);
+		return true;
+	}
+	/* The addresses go from here: on a stack they would hold the block. After CH_E_STALE it is
+	 * empty; after any other failure it is open still. */
+	[[nodiscard]] ch_status commit(ch_block &made) noexcept
+	{
+		ch_block handle = its_code.block;
+		ch_status status = ch_block_commit(&its_code, 1);
+		made = status == CH_OK ? handle : ch_block();
+		if (status == CH_OK || status == CH_E_STALE) {
+			its_code = ch_code();
+			is_open = false;
+		}
+		return status;
+	}
+	[[nodiscard]] ch_status abort() noexcept
+	{
+		ch_status status = ch_block_abort(&its_code);
+		its_code = ch_code();
+		is_open = false;
+		return status;
+	}
+	/* What codeheap.h marks "in", `write` and `exec` are here. */
+	ch_code &code() noexcept
+	{
+		return its_code;
+	}
+	explicit operator bool() const noexcept
+	{
+		return is_open;
+	}
+
+      private:
+	ch_code its_code = {};
+	bool is_open = false;
+};
+
+/* --- function --- */
+
+/* An owner whose code has a type: a call goes through the entry cell, so it is right at any time,
+ * in any attached thread: without code it is a call of the fallback. */
+template <class Signature> class function;
+template <class Result, class... Arguments> class function<Result(Arguments...)>
+{
+      public:
+	using pointer = Result (*)(Arguments...);
+	function() noexcept = default;
+	function(function &&other) noexcept
+	    : its_owner(std::exchange(other.its_owner, ch_owner())),
+	      its_cell(std::exchange(other.its_cell, nullptr))
+	{
+	}
+	function &operator=(function other) noexcept
+	{
+		std::swap(its_owner, other.its_owner);
+		std::swap(its_cell, other.its_cell);
+		return *this;
+	}
+	/* Its code goes when nothing runs it any more. */
+	~function()
+	{
+		(void)(its_cell && release() == CH_OK);
+	}
+	/* in   fallback  called while there is no code: not nullptr
+	 * ret  as ch_owner_create | CH_E_STATE it was created already */
+	[[nodiscard]] ch_status create(const vm &vm, const char *name, pointer fallback,
+				       void *user = nullptr) noexcept
+	{
+		if (its_cell)
+			return CH_E_STATE;
+		ch_status status = ch_owner_create(
+			vm.get(), name, reinterpret_cast<const void *>(fallback), user, &its_owner);
+		its_cell = status == CH_OK ? ch_owner_cell(its_owner) : nullptr;
+		return status;
+	}
+	/* Makes code of bytes that run at any address, and enters it from here on.
+	 * ret  as ch_block_open, ch_block_commit and ch_owner_set_entry */
+	[[nodiscard]] ch_status compile(const void *bytes, std::size_t count,
+					unsigned flags = 0) noexcept
+	{
+		if (count > UINT32_MAX)
+			return CH_E_ARG;
+		ch_open request = opens(static_cast<std::uint32_t>(count));
+		request.flags = flags;
+		open_block block;
+		ch_block made;
+		ch_status status = block.open(request);
+		if (status != CH_OK)
+			return status;
+		if (!block.append(bytes, count))
+			return CH_E_ARG;
+		status = block.commit(made);
+		return status == CH_OK ? set_entry(made) : status;
+	}
+	/* What to give to open_block::open for code of this function. */
+	ch_open opens(std::uint32_t hot_bytes) const noexcept
+	{
+		ch_open request = sized<ch_open>();
+		request.owner = its_owner;
+		request.hot_bytes = hot_bytes;
+		return request;
+	}
+	/* in   block  of this function; none = back to the fallback */
+	[[nodiscard]] ch_status set_entry(ch_block block) noexcept
+	{
+		return ch_owner_set_entry(its_owner, block);
+	}
+	[[nodiscard]] ch_status release(ch_release how = CH_RELEASE_COLLECT) noexcept
+	{
+		its_cell = nullptr;
+		return ch_owner_release(std::exchange(its_owner, ch_owner()), how);
+	}
+	Result operator()(Arguments... arguments) const
+	{
+		const void *entry = __atomic_load_n(its_cell, __ATOMIC_RELAXED);
+		return reinterpret_cast<pointer>(const_cast<void *>(entry))(
+			std::forward<Arguments>(arguments)...);
+	}
+	ch_owner get() const noexcept
+	{
+		return its_owner;
+	}
+	explicit operator bool() const noexcept
+	{
+		return its_cell != nullptr;
+	}
+
+      private:
+	ch_owner its_owner = {};
+	const void *const *its_cell = nullptr;
+};
+
+} // namespace codeheap
+
+#endif

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT
+ * cxx.cc: the smallest program in C++17: one function that is interpreted, compiled, called through
+ * its type, and thrown away by its destructor. */
+#include <codeheap/codeheap.hpp>
+
+#include <iostream>
+
+static int interpret(int number)
+{
+	return number + number;
+}
+
+int main()
+{
+	static const unsigned char twice_bytes[] = {0x8d, 0x04, 0x3f, 0xc3}; /* lea eax, [rdi+rdi]; ret */
+	try {
+		codeheap::heap heap;
+		codeheap::vm vm;
+		codeheap::check(heap.create());
+		codeheap::check(vm.attach(heap));
+		codeheap::attached here(heap);
+		codeheap::check(here.status());
+		codeheap::function<int(int)> twice;
+		codeheap::check(twice.create(vm, "twice", interpret));
+		std::cout << "interpreted: " << twice(21) << "\n";
+		codeheap::check(twice.compile(twice_bytes, sizeof twice_bytes));
+		std::cout << "compiled: " << twice(21) << "\n";
+	} catch (const codeheap::error &error) {
+		std::cerr << "cxx: " << error.what() << "\n";
+		return 1;
+	}
+	return 0;
+}

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: MIT
+ * cxx.cc: codeheap.hpp: what is made is given back once, whichever object has it in the end, and
+ * what fails leaves its object as it was. */
+#include "codeheap/codeheap.hpp"
+#include "codeheap/look.h"
+#include "tests/support/frames_rig.h"
+
+#include <type_traits>
+
+using signature = int(frames::callee *, int);
+using codeheap::function;
+
+static int interpret(frames::callee *fn, int number)
+{
+	return -fn(number);
+}
+static int plus_one(int number)
+{
+	return number + 1;
+}
+
+template <class Type> constexpr bool moves = std::is_nothrow_move_constructible<Type>::value &&
+					     std::is_nothrow_move_assignable<Type>::value &&
+					     !std::is_copy_constructible<Type>::value;
+static_assert(moves<codeheap::heap> && moves<codeheap::vm> && moves<codeheap::open_block> &&
+		      moves<function<signature>>,
+	      "objects move, and are not copied");
+
+struct scene {
+	codeheap::heap heap;
+	codeheap::vm vm;
+	codeheap::attached here;
+	scene() : heap(made()), here(heap)
+	{
+		CHECK_EQ(vm.attach(heap), CH_OK);
+		CHECK_EQ(here.status(), CH_OK);
+	}
+	static codeheap::heap made()
+	{
+		codeheap::heap heap;
+		CHECK_EQ(heap.create(), CH_OK);
+		return heap;
+	}
+	ch_stats stats() const
+	{
+		ch_stats stats;
+		CHECK_EQ(heap.stats(stats), CH_OK);
+		return stats;
+	}
+	function<signature> compiled(const char *name) const
+	{
+		function<signature> made;
+		frames::bytes code = frames::plain_code(frames::FRAMED);
+		CHECK_EQ(made.create(vm, name, interpret), CH_OK);
+		CHECK_EQ(made.compile(code.at.data(), code.size()), CH_OK);
+		return made;
+	}
+};
+
+TEST(function_calls_its_fallback_its_code_and_its_fallback_again)
+{
+	scene s;
+	function<signature> f;
+	CHECK(!f);
+	CHECK_EQ(f.create(s.vm, "f", interpret), CH_OK);
+	CHECK_EQ(f(plus_one, 6), -7);
+	frames::bytes code = frames::plain_code(frames::FRAMED);
+	CHECK_EQ(f.compile(code.at.data(), code.size()), CH_OK);
+	CHECK_EQ(f(plus_one, 6), 7);
+	CHECK_EQ(f.set_entry(ch_block()), CH_OK);
+	CHECK_EQ(f(plus_one, 6), -7);
+}
+
+TEST(function_that_was_moved_is_the_same_and_what_it_replaced_is_released)
+{
+	scene s;
+	function<signature> f = s.compiled("f"), g = s.compiled("g");
+	ch_owner of_f = f.get(), of_g = g.get();
+	ch_owner_facts facts;
+	g = std::move(f);
+	CHECK(!f && g && g.get().bits == of_f.bits);
+	CHECK_EQ(g(plus_one, 1), 2);
+	CHECK(ch_owner_cell(of_g) == nullptr ||
+	      (ch_owner_info(of_g, &facts) == CH_OK && facts.is_released));
+	function<signature> h(std::move(g));
+	CHECK(!g && h(plus_one, 1) == 2);
+}
+
+TEST(destructors_leave_nothing_behind)
+{
+	scene s;
+	{
+		codeheap::vm other;
+		CHECK_EQ(other.attach(s.heap), CH_OK);
+		function<signature> f = s.compiled("f"), g = s.compiled("g");
+		CHECK_EQ(s.stats().vms_now, 2);
+		CHECK_EQ(s.stats().owners_now, 2);
+		CHECK_EQ(g.release(CH_RELEASE_NOT_RUNNING), CH_OK);
+	}
+	for (int i = 0; i < 3; i++) {
+		wipe_stack();
+		CHECK_EQ(s.heap.collect(), CH_OK);
+	}
+	CHECK_EQ(s.stats().vms_now, 1);
+	CHECK_EQ(s.stats().owners_now, 0);
+	CHECK_EQ(s.stats().blocks_now, 0);
+	CHECK_EQ(s.heap.destroy(), CH_E_BUSY); /* by the vm of the scene */
+	CHECK(s.heap);
+}
+
+TEST(heap_and_vm_that_were_given_up_can_be_made_again)
+{
+	codeheap::heap heap;
+	CHECK_EQ(heap.create(), CH_OK);
+	codeheap::vm vm, other;
+	CHECK_EQ(vm.attach(heap), CH_OK);
+	other = std::move(vm);
+	CHECK(!vm && other);
+	CHECK_EQ(other.detach(), CH_OK);
+	CHECK_EQ(vm.attach(heap), CH_OK);
+	vm = codeheap::vm();
+	CHECK_EQ(heap.destroy(), CH_OK);
+	CHECK(!heap);
+	CHECK_EQ(heap.create(), CH_OK);
+	codeheap::heap moved(std::move(heap));
+	CHECK(!heap && moved);
+}
+
+TEST(block_that_is_not_committed_is_aborted)
+{
+	scene s;
+	function<signature> f = s.compiled("f");
+	{
+		codeheap::open_block block, other;
+		CHECK_EQ(block.open(f.opens(64)), CH_OK);
+		CHECK_EQ(block.open(f.opens(64)), CH_E_STATE);
+		other = std::move(block);
+		CHECK(!block && other);
+		CHECK_EQ(s.stats().blocks_open_now, 1);
+		CHECK(!other.append(nullptr, other.code().hot_bytes + 1));
+	}
+	CHECK_EQ(s.stats().blocks_open_now, 0);
+	CHECK_EQ(s.stats().blocks_aborted, 1);
+}
+
+TEST(block_that_was_committed_leaves_no_address_behind)
+{
+	scene s;
+	function<signature> f = s.compiled("f");
+	frames::bytes code = frames::plain_code(frames::FRAMED);
+	codeheap::open_block block;
+	ch_block made;
+	CHECK_EQ(block.open(f.opens(static_cast<uint32_t>(code.size()))), CH_OK);
+	CHECK(block.append(code.at.data(), 1) && block.append(code.at.data() + 1, code.size() - 1));
+	CHECK_EQ(block.commit(made), CH_OK);
+	CHECK(!block && !block.code().exec && made.bits);
+	CHECK_EQ(f.set_entry(made), CH_OK);
+	CHECK_EQ(f(plus_one, 3), 4);
+}
+
+TEST(what_fails_says_so_and_changes_nothing)
+{
+	scene s;
+	function<signature> f = s.compiled("f");
+	CHECK_EQ(f.create(s.vm, "again", interpret), CH_E_STATE);
+	CHECK_EQ(s.vm.attach(s.heap), CH_E_STATE);
+	CHECK_EQ(s.heap.create(), CH_E_STATE);
+	CHECK_EQ(f.compile("", 0), CH_E_ARG);
+	CHECK_EQ(f(plus_one, 1), 2);
+	codeheap::attached twice(s.heap);
+	CHECK_EQ(twice.status(), CH_E_THREAD);
+	try {
+		codeheap::check(f.compile("", 0));
+		FAIL("nothing was thrown");
+	} catch (const codeheap::error &error) {
+		CHECK_EQ(error.status(), CH_E_ARG);
+		CHECK_STR(error.what(), ch_status_text(CH_E_ARG));
+	}
+}
