@@ -12,7 +12,8 @@ static int interpret(int number)
 
 int main()
 {
-	static const unsigned char twice_bytes[] = {0x8d, 0x04, 0x3f, 0xc3}; /* lea eax, [rdi+rdi]; ret */
+	/* lea eax, [rdi + rdi]; ret */
+	static const unsigned char twice_bytes[] = {0x8d, 0x04, 0x3f, 0xc3};
 	try {
 		codeheap::heap heap;
 		codeheap::vm vm;

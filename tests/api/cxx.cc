@@ -137,7 +137,8 @@ TEST(block_that_is_not_committed_is_aborted)
 		other = std::move(block);
 		CHECK(!block && other);
 		CHECK_EQ(s.stats().blocks_open_now, 1);
-		CHECK(!other.append(nullptr, other.code().hot_bytes + 1));
+		static const uint8_t much[4096] = {};
+		CHECK(!other.append(much, sizeof much) && other.append(much, 1));
 	}
 	CHECK_EQ(s.stats().blocks_open_now, 0);
 	CHECK_EQ(s.stats().blocks_aborted, 1);

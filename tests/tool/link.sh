@@ -197,6 +197,22 @@ C
   must "$work/empty" "$PWD/$build/libcodeheap-dl.so"
 }
 
+# What is linked is not loaded later: the loader says it in the words that the documents have.
+case_linked_library_is_refused_in_an_empty_program_in_the_documents_words() {
+  cat >"$work/loads.c" <<'C'
+#include <dlfcn.h>
+#include <stdio.h>
+int main(int argc, char **argv) {
+  return dlopen(argv[argc - 1], RTLD_NOW) ? 0 : puts(dlerror()) < 0 ? 2 : 1;
+}
+C
+  must "$cc" -o "$work/loads" "$work/loads.c"
+  local said words
+  said=$("$work/loads" "$PWD/$build/libcodeheap.so") && return 0 # another loader, with more room
+  words=${said#*: }
+  grep -qF "$words" docs/operating.md && grep -qF "$words" docs/building.md || fail "no document has these words: $words"
+}
+
 # Each copy stops a thread by the same signal, which the other's handler passes on.
 case_two_copies_of_the_library_stop_threads_by_one_signal() {
   cat >"$work/copies.c" <<'C'

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: MIT
+ * library.c: a library whose threads are not its own: it compiles a function for whoever calls it,
+ * attaches each thread that comes, and detaches it when it ends. main and its threads stand for the
+ * program of others: they know nothing of code heaps, and one of them waits in read() all the time. */
+#include <codeheap/codeheap.h>
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+/* --- the library --- */
+
+static struct ch_heap *heap;
+static struct ch_vm *vm;
+static pthread_key_t key;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static _Thread_local bool is_attached;
+
+static void detach(void *attached_to)
+{
+	(void)!ch_thread_detach(attached_to);
+}
+
+static void start(void)
+{
+	struct ch_config config;
+	struct ch_ops ops = {.size = sizeof ops};
+	ch_config_init(&config);
+	config.stop_signal = SIGURG; /* threads of others neither poll nor park */
+	if (pthread_key_create(&key, detach) || ch_heap_create(&config, &heap) != CH_OK)
+		heap = NULL;
+	else if (ch_vm_attach(heap, &ops, NULL, &vm) != CH_OK)
+		vm = NULL;
+}
+
+/* First in each function that others call. False: do without code. */
+static bool enter(void)
+{
+	pthread_once(&once, start);
+	if (!is_attached && heap && vm && ch_thread_attach(heap, NULL, NULL) == CH_OK)
+		is_attached = pthread_setspecific(key, heap) == 0;
+	return is_attached;
+}
+
+static int slowly(int number)
+{
+	return number + number;
+}
+
+/* Twice the number, by code that is made and thrown away here. */
+static int library_twice(int number)
+{
+	static const unsigned char twice[] = {0x8d, 0x04, 0x3f, 0xc3}; /* lea eax, [rdi+rdi]; ret */
+	struct ch_owner owner;
+	struct ch_code code;
+	if (!enter() || ch_owner_create(vm, "twice", (const void *)slowly, NULL, &owner) != CH_OK)
+		return slowly(number);
+	struct ch_open open = {.size = sizeof open, .owner = owner, .hot_bytes = sizeof twice};
+	if (ch_block_open(&open, &code) == CH_OK) {
+		memcpy(code.write, twice, sizeof twice);
+		code.used_to = sizeof twice;
+		if (ch_block_commit(&code, 1) == CH_OK)
+			(void)!ch_owner_set_entry(owner, code.block);
+	}
+	int result = (*(int (*const *)(int))ch_owner_cell(owner))(number);
+	(void)!ch_owner_release(owner, CH_RELEASE_COLLECT);
+	return result;
+}
+
+static bool library_tidy(void)
+{
+	return enter() && ch_heap_collect(heap) == CH_OK;
+}
+
+/* --- the program --- */
+
+static int never[2];
+
+static void *wait_for_ever(void *called)
+{
+	char byte;
+	*(int *)called = library_twice(1);
+	return read(never[0], &byte, 1) < 0 ? called : NULL;
+}
+static void *call(void *wrong)
+{
+	for (int i = 0; i < 1000; i++)
+		*(int *)wrong += library_twice(i) != 2 * i;
+	return NULL;
+}
+
+int main(void)
+{
+	pthread_t waits, calls;
+	int called = 0, wrong = 0, collected = 0;
+	if (pipe(never) || pthread_create(&waits, NULL, wait_for_ever, &called))
+		return 1;
+	for (int i = 0; i < 10; i++) {
+		if (pthread_create(&calls, NULL, call, &wrong) || pthread_join(calls, NULL))
+			return 1;
+		collected += library_tidy();
+	}
+	close(never[1]);
+	pthread_join(waits, NULL);
+	printf("wrong: %d; collected: %d of 10, beside a thread in read()\n", wrong, collected);
+	return wrong || called != 2 || collected != 10;
+}
