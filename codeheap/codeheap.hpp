@@ -43,7 +43,9 @@ namespace codeheap
 class error : public std::runtime_error
 {
       public:
-	explicit error(ch_status status) : std::runtime_error(text(status)), its_status(status) {}
+	explicit error(ch_status status) : std::runtime_error(text(status)), its_status(status)
+	{
+	}
 	ch_status status() const noexcept
 	{
 		return its_status;
@@ -79,7 +81,9 @@ class heap
 {
       public:
 	heap() noexcept = default;
-	heap(heap &&other) noexcept : its_heap(std::exchange(other.its_heap, nullptr)) {}
+	heap(heap &&other) noexcept : its_heap(std::exchange(other.its_heap, nullptr))
+	{
+	}
 	heap &operator=(heap other) noexcept
 	{
 		std::swap(its_heap, other.its_heap);
@@ -128,7 +132,9 @@ class vm
 {
       public:
 	vm() noexcept = default;
-	vm(vm &&other) noexcept : its_vm(std::exchange(other.its_vm, nullptr)) {}
+	vm(vm &&other) noexcept : its_vm(std::exchange(other.its_vm, nullptr))
+	{
+	}
 	vm &operator=(vm other) noexcept
 	{
 		std::swap(its_vm, other.its_vm);

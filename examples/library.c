@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * library.c: a library whose threads are not its own: it compiles a function for whoever calls it,
  * attaches each thread that comes, and detaches it when it ends. main and its threads stand for the
- * program of others: they know nothing of code heaps, and one of them waits in read() all the time. */
+ * program of others, which knows nothing of code heaps; one of them waits in read() all along. */
 #include <codeheap/codeheap.h>
 
 #include <pthread.h>

@@ -19,9 +19,9 @@ static int plus_one(int number)
 	return number + 1;
 }
 
-template <class Type> constexpr bool moves = std::is_nothrow_move_constructible<Type>::value &&
-					     std::is_nothrow_move_assignable<Type>::value &&
-					     !std::is_copy_constructible<Type>::value;
+template <class T> constexpr bool moves =
+	std::is_nothrow_move_constructible<T>::value && std::is_nothrow_move_assignable<T>::value &&
+	!std::is_copy_constructible<T>::value;
 static_assert(moves<codeheap::heap> && moves<codeheap::vm> && moves<codeheap::open_block> &&
 		      moves<function<signature>>,
 	      "objects move, and are not copied");
