@@ -42,6 +42,14 @@ enum {
 static const uint32_t ch__arch_landing = 0xd503245f; /* for a call, and a jump by x16 or x17 */
 /* BRK #0xc0de, an immediate that no debugger, kernel or compiler has. */
 static const uint64_t ch__arch_traps = UINT64_C(0xd4381bc0d4381bc0);
+/* By pairs, the first of each at the lower address. x19 to x28; d8 to d15, which only
+ * DW_CFA_offset_extended can name. */
+static const uint8_t ch__arch_cfi_saves[] = {
+	0x93, 4,  0x94, 3,  0x95, 6,  0x96, 5,  0x97, 8,  0x98, 7,  0x99, 10, 0x9a, 9,
+	0x9b, 12, 0x9c, 11,
+	5, 72, 14, 5, 73, 13, 5, 74, 16, 5, 75, 15, 5, 76, 18, 5, 77, 17, 5, 78, 20, 5, 79, 19};
+/* DW_CFA_def_cfa: sp; the return address stays in x30 */
+static const uint8_t ch__arch_cfi_leaf[] = {0x0c, 31, 0};
 #define CH_ARCH_NONGNU_NAME "aarch64"
 enum {
 	CH_ARCH_NONGNU_PC = 32,

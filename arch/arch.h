@@ -48,6 +48,9 @@
  *   CH_ARCH_DWARF_CODE_ALIGN   the unit of distances in code
  *   CH_ARCH_LANDING_BYTES      the length of a landing pad before a patchable entry's diverter
  *   ch__arch_landing           its instruction
+ *   ch__arch_cfi_saves         the other registers that a callee keeps, from a frame's record on
+ *                              downwards, as DW_CFA_offset says it
+ *   ch__arch_cfi_leaf          the frame of code that has none, as at its call
  *   ch__arch_traps             the bytes of traps at a multiple of 8
  *   CH_ARCH_SITE_LEAST_BYTES   the length of the shortest site
  *   CH_ARCH_POOL_LOG2_MAX      of the largest pool
@@ -285,7 +288,7 @@ static inline void ch__arch_pause(void);
 /* --- self-test: a function without arguments that returns the value; returns its bytes --- */
 size_t ch__arch_constant_function_write(uint8_t *write, uint32_t value);
 
-/* --- CFI of a frame with a record, for CIEs that sinks build --- */
+/* --- CFI of the frame shapes of each heap, for CIEs that sinks build --- */
 enum { CH_ARCH_DWARF_DATA_ALIGN = -8 };
 /* The return address is not signed: a VM that signs registers a shape of its own. */
 static const uint8_t ch__arch_cfi_frame_pointer[] = {

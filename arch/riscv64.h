@@ -42,6 +42,13 @@ enum {
 };
 static const uint32_t ch__arch_landing = 0;
 static const uint64_t ch__arch_traps = UINT64_C(0x9002900290029002); /* c.ebreak */
+/* s1 to s11, then fs0 to fs11, downwards */
+static const uint8_t ch__arch_cfi_saves[] = {
+	0x89, 3,  0x92, 4,  0x93, 5,  0x94, 6,  0x95, 7,  0x96, 8,  0x97, 9,  0x98, 10,
+	0x99, 11, 0x9a, 12, 0x9b, 13, 0xa8, 14, 0xa9, 15, 0xb2, 16, 0xb3, 17, 0xb4, 18,
+	0xb5, 19, 0xb6, 20, 0xb7, 21, 0xb8, 22, 0xb9, 23, 0xba, 24, 0xbb, 25};
+/* DW_CFA_def_cfa: sp; the return address stays in ra */
+static const uint8_t ch__arch_cfi_leaf[] = {0x0c, 2, 0};
 #define CH_ARCH_NONGNU_NAME "riscv"
 enum {
 	CH_ARCH_NONGNU_PC = 64,

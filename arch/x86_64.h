@@ -42,6 +42,10 @@ enum {
 };
 static const uint32_t ch__arch_landing = 0;
 static const uint64_t ch__arch_traps = UINT64_C(0xcccccccccccccccc); /* INT3 */
+/* rbx, r12 to r15, pushed in this order */
+static const uint8_t ch__arch_cfi_saves[] = {0x83, 3, 0x8c, 4, 0x8d, 5, 0x8e, 6, 0x8f, 7};
+/* DW_CFA_def_cfa: rsp + 8; the return address at cfa - 8 */
+static const uint8_t ch__arch_cfi_leaf[] = {0x0c, 7, 8, 0x80 | CH_ARCH_DWARF_RETURN, 1};
 #define CH_ARCH_NONGNU_NAME "x86_64"
 enum {
 	CH_ARCH_NONGNU_PC = 16,

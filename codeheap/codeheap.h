@@ -493,7 +493,7 @@ struct ch_open {
 	uint32_t cold_bytes;   /* the same for side exits; stubs are not counted */
 	uint32_t branch_room;  /* to come; 8 cold bytes each (procmem 32, aarch64 16, riscv64 24) */
 	enum ch_entry entry;
-	uint8_t frame;           /* shape: 0 = keeps the frame pointer; else ch_frame_register's */
+	uint8_t frame;           /* enum ch_frame_shape, or ch_frame_register's */
 	unsigned flags;          /* set of enum ch_open_flags */
 	const void *not_entrant; /* where an invalidated entry leads; NULL = the owner's fallback */
 	const char *name;        /* copied; NULL = the owner's name only */
@@ -669,11 +669,22 @@ struct ch_line {
 CH_API CH_CHECKED enum ch_status ch_block_lines(struct ch_block block, const char *file,
 						const struct ch_line *lines, size_t n);
 
-/* ch_frame_register: a frame shape of the VM's own.
- * in    cfi     DWARF call-frame instructions that hold in every block of the shape
+/* How unwinders, exceptions and samplers pass code, from its prologue's end to its epilogue.
+ * POINTER: the code begins with push rbp; mov rbp, rsp (aarch64: stp x29, x30, [sp, #-16]!; mov
+ * x29, sp; riscv64: ra and s0 stored below sp as at the call, which is s0 then). Exactly pc, sp and
+ * rbp (x29, s0) come back: another register that a callee keeps, and the code saves and changes, is
+ * wrong in whoever catches an exception that passes. KEEPS_ALL: next to that pair the code stores
+ * all others, downwards: rbx, r12 to r15 by push; aarch64: x19 to x28, then d8 to d15, by stp of
+ * two, [sp, #-16]!; riscv64: s1 to s11, fs0 to fs11. LEAF: no frame, sp as at the call (x86-64;
+ * else: and the return address in x30, ra), all callees' registers untouched, calls nothing. */
+enum ch_frame_shape { CH_FRAME_POINTER, CH_FRAME_KEEPS_ALL, CH_FRAME_LEAF };
+
+/* ch_frame_register: a frame shape of the VM's own; examples/frames.c has one.
+ * in    cfi     DWARF call-frame instructions that hold at each instruction of every block of the
+ *               shape: the whole rule, from the CFA on, since nothing comes before them
  *       bytes   1 to 64
  * out   frame   for ch_open.frame
- * ret   CH_OK | CH_E_ARG | CH_E_FULL 15 shapes are registered
+ * ret   CH_OK | CH_E_ARG | CH_E_FULL 13 shapes are registered
  * lock  sinks
  * safe  any thread */
 CH_API CH_CHECKED enum ch_status ch_frame_register(struct ch_heap *heap, const void *cfi,

@@ -110,13 +110,23 @@ HOT void *state_if_on(const struct ch__sinks *s, unsigned i)
 	for (unsigned i = 0; i < SINKS; i++) \
 		for (void *state = table[i]->entry ? state_if_on(s, i) : NULL; state; state = NULL)
 
+/* The program goes on so. */
 static void write_shape(struct ch__frame_shape *shape, const uint8_t *cfi, size_t bytes)
 {
-	memcpy(shape->cfi, cfi, bytes);
-	shape->bytes = (uint8_t)bytes;
+	memcpy(shape->cfi + shape->bytes, cfi, bytes);
+	shape->bytes = (uint8_t)(shape->bytes + bytes);
 	shape->return_register = CH_ARCH_DWARF_RETURN;
 	shape->code_align = CH_ARCH_DWARF_CODE_ALIGN;
 	shape->data_align = CH_ARCH_DWARF_DATA_ALIGN;
+}
+
+static void write_fixed_shapes(struct ch__frame_shape *shapes)
+{
+	static const uint8_t *const record = ch__arch_cfi_frame_pointer;
+	write_shape(&shapes[CH__FRAME_POINTER], record, sizeof ch__arch_cfi_frame_pointer);
+	write_shape(&shapes[CH__FRAME_KEEPS_ALL], record, sizeof ch__arch_cfi_frame_pointer);
+	write_shape(&shapes[CH__FRAME_KEEPS_ALL], ch__arch_cfi_saves, sizeof ch__arch_cfi_saves);
+	write_shape(&shapes[CH__FRAME_LEAF], ch__arch_cfi_leaf, sizeof ch__arch_cfi_leaf);
 }
 
 /* The error of a tool's sink; its lock is held. */
@@ -174,9 +184,9 @@ int ch__sinks_create(const struct ch__sinks_config *config, unsigned wanted, str
 	s->config.frames = s->frames;
 	s->config.each = NULL; /* nothing is published yet */
 	s->page_count = page_count;
-	write_shape(&s->shapes[0], ch__arch_cfi_frame_pointer, sizeof ch__arch_cfi_frame_pointer);
 	nobody_else_knows(s);
-	s->shape_count = 1;
+	write_fixed_shapes(s->shapes);
+	s->shape_count = CH__FRAMES_FIXED;
 	/* Without unwind data no page can be had, so that failure is the creator's; a file is not
 	 * worth a heap. */
 	int error = ch__sinks_set(s, wanted);

@@ -93,8 +93,7 @@ void ch__sinks_fork_files_parent(void);
 void ch__sinks_fork_files_child(void);
 
 /* A custom frame shape: CFI instructions of a CIE (initial) used for every block of the shape.
- * Shape 0 is the frame pointer's. Returns the shape's number (1..15), or 0 when there is no
- * room. */
+ * Returns the shape's number, from CH__FRAMES_FIXED on, or 0 when there is no room. */
 uint8_t ch__sinks_frame_register(struct ch__sinks *, const uint8_t *cfi, size_t bytes);
 
 /* NULL while the sink is off; it stays until the sinks are destroyed. */

@@ -13,8 +13,13 @@
 
 #include <stdatomic.h>
 
-/* Frame numbers: ordinary shapes, the frame pointer's first, then the slot shapes. */
+/* Frame numbers: ordinary shapes, first those that each heap has, as in the public header, then the
+ * slot shapes. */
 enum {
+	CH__FRAME_POINTER,
+	CH__FRAME_KEEPS_ALL,
+	CH__FRAME_LEAF,
+	CH__FRAMES_FIXED,
 	CH__FRAME_SHAPES = 16,
 	CH__FRAME_SLOTS = CH__FRAME_SHAPES, /* plus enum ch__template */
 	CH__FRAMES = CH__FRAME_SLOTS + CH__TEMPLATES

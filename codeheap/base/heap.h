@@ -80,7 +80,7 @@ struct ch_heap {
 	_Atomic(bool) reports_traps; /* trap_install.c serves it */
 	struct ch_config config;     /* [const] */
 	uintptr_t trampoline;        /* exec [const] */
-	_Atomic(uint32_t) last_frame; /* highest frame shape registered */
+	_Atomic(uint32_t) last_frame; /* highest frame shape there is */
 	_Atomic(uint32_t) templates_ready; /* bits of enum ch__template that have unwind data */
 	CH_BY_HEAP uint32_t veneers_from, veneers_to; /* offsets in the runtime page [heap] */
 	struct ch__table blocks, branches, owners, assumptions, names, tombstones, epitaphs;

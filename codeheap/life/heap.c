@@ -254,6 +254,7 @@ static enum ch_status create_heap(const struct ch_config *config, unsigned wante
 	}
 	heap->meta = meta;
 	heap->config = *config;
+	heap->last_frame = CH__FRAMES_FIXED - 1;
 	if (driver)
 		heap->driver = *driver;
 	enum ch_status status =

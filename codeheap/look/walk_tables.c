@@ -36,13 +36,19 @@ static bool see_frame(struct walk *w, uintptr_t pc, uintptr_t sp, uintptr_t fp)
 	return w->n < w->max;
 }
 
-/* In a frame's context, the frame address is that of the frame below: this frame's sp. */
+/* In a frame's context, the frame address is that of the frame below: this frame's sp. Of the frame
+ * that a signal interrupted, libgcc on aarch64 says where the signal's frame ends. */
 static _Unwind_Reason_Code see_context(struct _Unwind_Context *context, void *arg)
 {
-	uintptr_t pc = (uintptr_t)_Unwind_GetIP(context);
+	const struct walk *w = arg;
+	int is_interrupted = 0;
+	uintptr_t pc = (uintptr_t)_Unwind_GetIPInfo(context, &is_interrupted);
+	uintptr_t sp = (uintptr_t)_Unwind_GetCFA(context);
 	if (pc <= 1)
 		return _URC_END_OF_STACK;
-	bool goes_on = see_frame(arg, pc, (uintptr_t)_Unwind_GetCFA(context),
+	if (is_interrupted && pc == w->first && w->first_sp)
+		sp = w->first_sp;
+	bool goes_on = see_frame(arg, pc, sp,
 				 (uintptr_t)_Unwind_GetGR(context, CH_ARCH_DWARF_FP));
 	return goes_on ? _URC_NO_REASON : _URC_END_OF_STACK;
 }

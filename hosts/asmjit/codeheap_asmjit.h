@@ -174,11 +174,11 @@ struct ch_asmjit_options {
 	/* Of the first byte of each code, a power of two, at most 64, as AsmJit's own allocator
 	 * aligns: its align() and its constants count from there. */
 	uint32_t alignment = 64;
-	/* How code is unwound: 0 = by its frame pointer; else a number of ch_frame_register. */
+	/* How code is unwound: enum ch_frame_shape, or a number of ch_frame_register. */
 	uint8_t frame = 0;
 	/* True: exceptions pass the code. Each function of the compiler is given to prepare(), and
 	 * saves every register that a callee keeps; code by hand pushes rbp, sets it, and pushes
-	 * rbx, r12, r13, r14, r15. One frame shape of the heap's 15. */
+	 * rbx, r12, r13, r14, r15 (CH_FRAME_KEEPS_ALL). */
 	bool passes_exceptions = false;
 	/* False: code without a frame that is known. Unwinding ends there, and each code takes
 	 * whole pages. */
@@ -201,8 +201,7 @@ class ch_asmjit_runtime : public asmjit::JitRuntime
 		else if (options.passes_exceptions + (options.frame != 0) + !options.is_unwound > 1)
 			its_status = CH_E_ARG;
 		else if (options.passes_exceptions)
-			its_status = ch_frame_register(heap, saving_all, sizeof saving_all,
-						       &its_options.frame);
+			its_options.frame = CH_FRAME_KEEPS_ALL;
 		if (its_status == CH_OK)
 			open_vm();
 	}
@@ -317,12 +316,6 @@ class ch_asmjit_runtime : public asmjit::JitRuntime
 
 	/* x86-64: AsmJit pushes them behind rbp, in the order of their numbers. */
 	static constexpr uint32_t KEPT_BY_CALLEES = 1u << 3 | 0xfu << 12;
-	static constexpr uint8_t saving_all[] = {
-		0x0c,      6, 16, /* DW_CFA_def_cfa rbp + 16 */
-		0x80 | 16, 1,     /* return address at cfa - 8 */
-		0x80 | 6,  2,     /* rbp, then rbx and r12 to r15 */
-		0x80 | 3,  3, 0x80 | 12, 4, 0x80 | 13, 5, 0x80 | 14, 6, 0x80 | 15, 7,
-	};
 
 	template <class Function> static const void *as_address(Function *function) noexcept
 	{

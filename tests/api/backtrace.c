@@ -355,15 +355,20 @@ static void on_sigtrap(int flags)
 	CHECK_EQ(sigaction(SIGTRAP, &action, NULL), 0);
 }
 
-/* Code with a frame that traps; call_end is the trap's pc. */
-static struct made make_trap(void)
+/* Code that traps, with a frame or without one; call_end is the trap's pc. */
+static struct made make_trap(enum ch_frame_shape frame)
 {
 	struct emitter e;
-	emit_open(&e, rig_owner(&rig, "trap"), 32, 0);
-	emit_enter(&e);
+	struct ch_open open = {.owner = rig_owner(&rig, "trap"), .hot_bytes = 32, .frame = frame};
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	if (frame == CH_FRAME_POINTER)
+		emit_enter(&e);
 	uint32_t end = e.at + CODE_TRAP_BEHIND_BYTES;
 	emit_breakpoint(&e);
-	emit_leave(&e);
+	if (frame == CH_FRAME_POINTER)
+		emit_leave(&e);
+	else
+		emit_ret(&e);
 	return commit(&e, end);
 }
 
@@ -376,7 +381,7 @@ ONE_BODY void into_trap(void)
 TEST(backtraces_start_in_code_that_a_signal_interrupted)
 {
 	start(CH_SINK_UNWIND);
-	inner = make_trap();
+	inner = make_trap(CH_FRAME_POINTER);
 	outer = make_framed("outer");
 	/* The first walk over a table sorts it, which no handler may do. */
 	how = CH_BACKTRACE_TABLES;
@@ -392,6 +397,22 @@ TEST(backtraces_start_in_code_that_a_signal_interrupted)
 			CHECK_BEGINS(name_of(pcs[0], false), "trap+0x");
 		}
 	}
+	rig_end(&rig);
+}
+
+TEST(code_without_a_frame_that_a_signal_interrupted_has_its_caller)
+{
+	start(CH_SINK_UNWIND);
+	inner = make_trap(CH_FRAME_LEAF);
+	outer = make_framed("outer");
+	how = CH_BACKTRACE_TABLES;
+	call_code(outer.entry, trace);
+	on_sigtrap(0);
+	call_code(outer.entry, into_trap);
+	CHECK_EQ(find(inner.call_end), 0);
+	CHECK(IS_IN(1, call_code));
+	CHECK(IS_IN(2, into_trap));
+	CHECK_EQ(find(outer.call_end), 3);
 	rig_end(&rig);
 }
 

@@ -17,13 +17,28 @@ alignas(8) static uint8_t tables[64][TABLE_BYTES];
 TEST(exception_passes_blocks_of_every_shape)
 {
 	rig r = start(8 * MIB);
-	block framed = new_block(r, FRAMED, "framed"), frameless = new_block(r, FRAMELESS, "less");
-	for (int i = 1; i < 100; i++) {
-		CHECK_EQ(catch_from(framed, throw_it, i), -i);
-		CHECK_EQ(catch_from(frameless, throw_it, i), -i);
-		CHECK_EQ(catch_from(framed, return_it, i), i);
-		CHECK_EQ(catch_from(frameless, return_it, i), i);
-	}
+	block blocks[] = {new_block(r, FRAMED, "framed"), new_block(r, FRAMELESS, "less"),
+			  new_block(r, SAVING, "saving")};
+	for (int i = 1; i < 100; i++)
+		for (const block &b : blocks) {
+			CHECK_EQ(catch_from(b, throw_it, i), -i);
+			CHECK_EQ(catch_from(b, return_it, i), i);
+		}
+	end(r);
+}
+
+/* What CH_FRAME_POINTER does not promise: the unwinder takes the code's register for its caller's.
+ */
+TEST(register_saved_under_the_pointer_shape_comes_back_wrong)
+{
+	rig r = start(8 * MIB);
+	block b = new_block(r, MISTAKEN, "mistaken");
+	run returns = {&b, return_it, 5}, throws = {&b, throw_it, 6};
+	int result = 0;
+	CHECK(frames_keeps_registers(run_and_catch, &returns, &result));
+	CHECK_EQ(result, 5);
+	CHECK(!frames_keeps_registers(run_and_catch, &throws, &result));
+	CHECK_EQ(result, -6);
 	end(r);
 }
 

@@ -31,8 +31,41 @@ inline bytes call_of(const void *function)
 			     0xf2e00010 | uint32_t(word >> 48) << 5, 0xd63f0200});
 }
 
+/* stp a, a + 1, [sp, -16]! of a pair from x19, or, is_vector, d8 on; ldp of it and sp + 16; 0 into
+ * both */
+inline uint32_t push_pair(uint32_t a, bool is_vector)
+{
+	return (is_vector ? 0x6dbf0000 : 0xa9bf0000) | (a + 1) << 10 | 31 << 5 | a;
+}
+inline uint32_t pop_pair(uint32_t a, bool is_vector)
+{
+	return (is_vector ? 0x6cc10000 : 0xa8c10000) | (a + 1) << 10 | 31 << 5 | a;
+}
+inline bytes clear_pair(uint32_t a, bool is_vector)
+{
+	uint32_t clear = is_vector ? 0x9e6703e0 : 0xaa1f03e0; /* fmov d, xzr; mov x, xzr */
+	return instructions({clear | a, clear | (a + 1)});
+}
+inline bytes saving_code()
+{
+	static const uint32_t pairs[] = {19, 21, 23, 25, 27, 8, 10, 12, 14};
+	/* bti c; stp x29, x30, [sp, -16]!; mov x29, sp */
+	bytes b = instructions({0xd503245f, 0xa9bf7bfd, 0x910003fd});
+	for (uint32_t pair : pairs)
+		b.word(push_pair(pair, pair < 19));
+	for (uint32_t pair : pairs)
+		append(b, clear_pair(pair, pair < 19));
+	append(b, instructions({0xaa0003f0, 0x2a0103e0, 0xd63f0200}));
+	for (int i = 8; i >= 0; i--)
+		b.word(pop_pair(pairs[i], pairs[i] < 19));
+	append(b, instructions({0xa8c17bfd, 0xd65f03c0}));
+	return b;
+}
+
 inline bytes plain_code(shape kind)
 {
+	if (kind == SAVING)
+		return saving_code();
 	/* bti c; stp x29, x30, [sp, -16]!; mov x29, sp; mov x16, x0; mov w0, w1; blr x16;
 	 * ldp x29, x30, [sp], 16; ret */
 	if (kind == FRAMED)
@@ -93,7 +126,7 @@ inline void frameless_rules(bytes &b)
 	asm volatile("mov x19, xzr; mov x20, xzr; mov x21, xzr; mov x22, xzr; mov x23, xzr;"   \
 		     "mov x24, xzr; mov x25, xzr; mov x26, xzr; mov x27, xzr; mov x28, xzr" :: \
 			     : "x19", "x20", "x21", "x22", "x23", "x24", "x25", "x26", "x27",  \
-			       "x28")
+			       "x28", "d8", "d9", "d10", "d11", "d12", "d13", "d14", "d15")
 
 asm(R"(
 	.text
@@ -104,10 +137,10 @@ asm(R"(
 frames_keeps_registers:
 	.cfi_startproc
 	hint #34
-	stp x29, x30, [sp, #-112]!
-	.cfi_def_cfa_offset 112
-	.cfi_offset 29, -112
-	.cfi_offset 30, -104
+	stp x29, x30, [sp, #-176]!
+	.cfi_def_cfa_offset 176
+	.cfi_offset 29, -176
+	.cfi_offset 30, -168
 	mov x29, sp
 	.cfi_def_cfa_register 29
 	stp x19, x20, [sp, #16]
@@ -115,18 +148,25 @@ frames_keeps_registers:
 	stp x23, x24, [sp, #48]
 	stp x25, x26, [sp, #64]
 	stp x27, x28, [sp, #80]
-	.cfi_offset 19, -96
-	.cfi_offset 20, -88
-	.cfi_offset 21, -80
-	.cfi_offset 22, -72
-	.cfi_offset 23, -64
-	.cfi_offset 24, -56
-	.cfi_offset 25, -48
-	.cfi_offset 26, -40
-	.cfi_offset 27, -32
-	.cfi_offset 28, -24
+	.cfi_offset 19, -160
+	.cfi_offset 20, -152
+	.cfi_offset 21, -144
+	.cfi_offset 22, -136
+	.cfi_offset 23, -128
+	.cfi_offset 24, -120
+	.cfi_offset 25, -112
+	.cfi_offset 26, -104
+	.cfi_offset 27, -96
+	.cfi_offset 28, -88
 	str x2, [sp, #96]
 	str x29, [sp, #104]
+	stp d8, d9, [sp, #112]
+	stp d10, d11, [sp, #128]
+	stp d12, d13, [sp, #144]
+	stp d14, d15, [sp, #160]
+	.irp n, 0, 1, 2, 3, 4, 5, 6, 7
+	.cfi_offset 72 + \n, -64 + 8 * \n
+	.endr
 	mov x16, x0
 	mov x0, x1
 	mov x19, #0x1b1b
@@ -135,6 +175,10 @@ frames_keeps_registers:
 	movk x19, #0x1b1b, lsl #48
 	.irp n, 20, 21, 22, 23, 24, 25, 26, 27, 28
 	add x\n, x19, #\n
+	.endr
+	.irp n, 8, 9, 10, 11, 12, 13, 14, 15
+	add x9, x19, #\n
+	fmov d\n, x9
 	.endr
 	blr x16
 	ldr x2, [sp, #96]
@@ -149,6 +193,12 @@ frames_keeps_registers:
 	sub x11, x11, #\n
 	orr x10, x10, x11
 	.endr
+	.irp n, 8, 9, 10, 11, 12, 13, 14, 15
+	fmov x11, d\n
+	sub x11, x11, x9
+	sub x11, x11, #\n
+	orr x10, x10, x11
+	.endr
 	ldr x11, [sp, #104]
 	sub x11, x11, x29
 	orr x10, x10, x11
@@ -159,7 +209,11 @@ frames_keeps_registers:
 	ldp x23, x24, [sp, #48]
 	ldp x25, x26, [sp, #64]
 	ldp x27, x28, [sp, #80]
-	ldp x29, x30, [sp], #112
+	ldp d8, d9, [sp, #112]
+	ldp d10, d11, [sp, #128]
+	ldp d12, d13, [sp, #144]
+	ldp d14, d15, [sp, #160]
+	ldp x29, x30, [sp], #176
 	.cfi_restore 29
 	.cfi_restore 30
 	.cfi_def_cfa 31, 0

@@ -11,6 +11,8 @@ namespace frames
 static const uint8_t frameless_cfi[] = {0x0c, 2, 48, 0x80 | 1, 6};
 
 enum : uint32_t { RA = 1, SP = 2, T1 = 6, S0 = 8, S1 = 9, A0 = 10, A1 = 11, S2 = 18 };
+/* Of fsd, fld: what sd, ld differ by. */
+enum : uint32_t { AS_FLOAT = 4 };
 
 inline uint32_t addi(uint32_t rd, uint32_t rs, int32_t number)
 {
@@ -48,8 +50,38 @@ inline bytes call_of(const void *function)
 	return b.word(jalr(RA, T1));
 }
 
+/* The nth of s1 to s11, then of fs0 to fs11; is_float says which. */
+inline uint32_t saved_register(int nth, bool *is_float)
+{
+	*is_float = nth >= 11;
+	int of_its_kind = *is_float ? nth - 11 : nth + 1;
+	return uint32_t(of_its_kind < 2 ? 8 + of_its_kind : 16 + of_its_kind);
+}
+inline bytes saving_code()
+{
+	bool is_float;
+	bytes b = instructions({addi(SP, SP, -16), sd(RA, SP, 8), sd(S0, SP, 0), addi(S0, SP, 16),
+				addi(SP, SP, -192)});
+	for (int i = 0; i < 23; i++) {
+		uint32_t reg = saved_register(i, &is_float);
+		b.word(sd(reg, S0, -24 - 8 * i) | (is_float ? uint32_t(AS_FLOAT) : 0));
+		/* fmv.d.x reg, x0; li reg, 0 */
+		b.word(is_float ? 0xf2000053 | reg << 7 : addi(reg, 0, 0));
+	}
+	append(b, instructions({addi(T1, A0, 0), addi(A0, A1, 0), jalr(RA, T1)}));
+	for (int i = 0; i < 23; i++) {
+		uint32_t reg = saved_register(i, &is_float);
+		b.word(ld(reg, S0, -24 - 8 * i) | (is_float ? uint32_t(AS_FLOAT) : 0));
+	}
+	append(b, instructions({addi(SP, S0, -16), ld(RA, SP, 8), ld(S0, SP, 0), addi(SP, SP, 16),
+				jalr(0, RA)}));
+	return b;
+}
+
 inline bytes plain_code(shape kind)
 {
+	if (kind == SAVING)
+		return saving_code();
 	if (kind == FRAMED)
 		return instructions({addi(SP, SP, -16), sd(RA, SP, 8), sd(S0, SP, 0),
 				     addi(S0, SP, 16), addi(T1, A0, 0), addi(A0, A1, 0),
@@ -107,7 +139,9 @@ inline void frameless_rules(bytes &b)
 #define FRAMES_CHANGE_REGISTERS()                                                            \
 	asm volatile("li s1, 0; li s2, 0; li s3, 0; li s4, 0; li s5, 0; li s6, 0; li s7, 0;" \
 		     "li s8, 0; li s9, 0; li s10, 0; li s11, 0" ::                           \
-			     : "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11")
+			     : "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", \
+			       "fs0", "fs1", "fs2", "fs3", "fs4", "fs5", "fs6", "fs7", "fs8",      \
+			       "fs9", "fs10", "fs11")
 
 asm(R"(
 	.text
@@ -117,25 +151,25 @@ asm(R"(
 	.type frames_keeps_registers, @function
 frames_keeps_registers:
 	.cfi_startproc
-	addi sp, sp, -128
-	.cfi_def_cfa_offset 128
-	sd ra, 120(sp)
-	sd s0, 112(sp)
+	addi sp, sp, -224
+	.cfi_def_cfa_offset 224
+	sd ra, 216(sp)
+	sd s0, 208(sp)
 	.cfi_offset ra, -8
 	.cfi_offset s0, -16
-	addi s0, sp, 128
+	addi s0, sp, 224
 	.cfi_def_cfa s0, 0
-	sd s1, 104(sp)
-	sd s2, 96(sp)
-	sd s3, 88(sp)
-	sd s4, 80(sp)
-	sd s5, 72(sp)
-	sd s6, 64(sp)
-	sd s7, 56(sp)
-	sd s8, 48(sp)
-	sd s9, 40(sp)
-	sd s10, 32(sp)
-	sd s11, 24(sp)
+	sd s1, 200(sp)
+	sd s2, 192(sp)
+	sd s3, 184(sp)
+	sd s4, 176(sp)
+	sd s5, 168(sp)
+	sd s6, 160(sp)
+	sd s7, 152(sp)
+	sd s8, 144(sp)
+	sd s9, 136(sp)
+	sd s10, 128(sp)
+	sd s11, 120(sp)
 	.cfi_offset s1, -24
 	.cfi_offset s2, -32
 	.cfi_offset s3, -40
@@ -147,6 +181,10 @@ frames_keeps_registers:
 	.cfi_offset s9, -88
 	.cfi_offset s10, -96
 	.cfi_offset s11, -104
+	.irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
+	fsd fs\n, (112 - 8 * \n)(sp)
+	.cfi_offset fs\n, -112 - 8 * \n
+	.endr
 	sd a2, 16(sp)
 	sd s0, 8(sp)
 	mv t1, a0
@@ -154,6 +192,10 @@ frames_keeps_registers:
 	li s1, 0x1b1b1b1b
 	.irp n, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
 	addi s\n, s1, \n
+	.endr
+	.irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
+	addi t0, s1, \n
+	fmv.d.x fs\n, t0
 	.endr
 	jalr t1
 	ld a2, 16(sp)
@@ -165,27 +207,36 @@ frames_keeps_registers:
 	addi t3, t3, -\n
 	or t2, t2, t3
 	.endr
+	.irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
+	fmv.x.d t3, fs\n
+	sub t3, t3, t0
+	addi t3, t3, -\n
+	or t2, t2, t3
+	.endr
 	ld t3, 8(sp)
 	sub t3, t3, s0
 	or t2, t2, t3
 	seqz a0, t2
-	ld s1, 104(sp)
-	ld s2, 96(sp)
-	ld s3, 88(sp)
-	ld s4, 80(sp)
-	ld s5, 72(sp)
-	ld s6, 64(sp)
-	ld s7, 56(sp)
-	ld s8, 48(sp)
-	ld s9, 40(sp)
-	ld s10, 32(sp)
-	ld s11, 24(sp)
-	ld ra, 120(sp)
-	ld s0, 112(sp)
+	ld s1, 200(sp)
+	ld s2, 192(sp)
+	ld s3, 184(sp)
+	ld s4, 176(sp)
+	ld s5, 168(sp)
+	ld s6, 160(sp)
+	ld s7, 152(sp)
+	ld s8, 144(sp)
+	ld s9, 136(sp)
+	ld s10, 128(sp)
+	ld s11, 120(sp)
+	ld ra, 216(sp)
+	ld s0, 208(sp)
+	.irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
+	fld fs\n, (112 - 8 * \n)(sp)
+	.endr
 	.cfi_restore ra
 	.cfi_restore s0
-	.cfi_def_cfa sp, 128
-	addi sp, sp, 128
+	.cfi_def_cfa sp, 224
+	addi sp, sp, 224
 	.cfi_def_cfa_offset 0
 	ret
 	.cfi_endproc

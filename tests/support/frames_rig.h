@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * frames_rig.h: what the C++ tests of unwinding share: a heap with a vm, code of three frame shapes
- * that calls a C function, blocks that catch exceptions themselves, and the unwind sections that
- * these bring along, written byte by byte. */
+ * frames_rig.h: what the C++ tests of unwinding share: a heap with a vm, code of several shapes of
+ * frames that calls a C function, blocks that catch exceptions themselves, and the unwind sections
+ * that these bring along, written byte by byte. */
 #ifndef CH_TESTS_FRAMES_RIG_H
 #define CH_TESTS_FRAMES_RIG_H
 
@@ -43,12 +43,14 @@ struct bytes {
 	}
 };
 
-enum shape { FRAMED, FRAMELESS, OWN };
+/* MISTAKEN: the code of SAVING, under the shape of FRAMED. */
+enum shape { FRAMED, FRAMELESS, OWN, SAVING, MISTAKEN };
 enum { CAUGHT = 1000 }; /* what code that catches adds to the number */
 
 } // namespace frames
 
-/* plain_code: FRAMED or FRAMELESS code that calls fn(argument). catching_code: code that returns
+/* plain_code: FRAMED, FRAMELESS or SAVING code that calls fn(argument); the last changes all
+ * registers that a callee keeps before it calls. catching_code: code that returns
  * what the callee returns, or the number that it threw and CAUGHT more: its call and its landing
  * pad are at CALL_AT and LANDING_AT. FRAMES_CHANGE_REGISTERS:
  * callees change all registers that their callers may rely on, so that the unwinder must find the
@@ -159,7 +161,7 @@ inline ch_status open_block(const rig &r, shape kind, uint32_t size, ch_owner ow
 	open.size = sizeof open;
 	open.owner = owner;
 	open.hot_bytes = size;
-	open.frame = kind == FRAMELESS ? r.frameless : 0;
+	open.frame = kind == FRAMELESS ? r.frameless : kind == SAVING ? CH_FRAME_KEEPS_ALL : 0;
 	open.flags = kind == OWN ? CH_OPEN_OWN_FRAMES : 0;
 	open.user = user;
 	return ch_block_open(&open, code);
@@ -175,10 +177,10 @@ inline block commit_block(ch_code &code, const bytes &b, ch_owner owner)
 	return {owner, code.block, code.exec, b.size()};
 }
 
-/* Code of a page: FRAMED or FRAMELESS. */
+/* Code of a page: not OWN. */
 inline block new_block(const rig &r, shape kind, const char *name)
 {
-	bytes b = plain_code(kind);
+	bytes b = plain_code(kind == MISTAKEN ? SAVING : kind);
 	ch_owner owner = new_owner(r, name);
 	ch_code code;
 	CHECK_EQ(open_block(r, kind, b.size(), owner, nullptr, &code), CH_OK);

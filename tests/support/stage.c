@@ -5,6 +5,8 @@
 #define _GNU_SOURCE
 #include "tests/support/stage.h"
 
+#include "codeheap/collector.h"
+
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/membarrier.h>
@@ -18,7 +20,6 @@
 #define GC_THREADS 1
 #define GC_NO_THREAD_REDIRECTS 1
 #include "codeheap/codeheap_bdw.h"
-#include "codeheap/collector.h"
 #include <gc/gc.h>
 /* Roots of the collector, as the stage's owners are; nothing else reads them. */
 static void *volatile anchors[STAGE_OWNERS];

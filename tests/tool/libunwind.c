@@ -314,6 +314,56 @@ TEST(walk_of_libunwind_is_right_in_a_reused_page)
 	bed_close(&bed);
 }
 
+/* What CH_FRAME_KEEPS_ALL says it pushes, which it sets to 0; push rax; call rdi; and all back. */
+static const uint8_t saving[] = {0x55, 0x48, 0x89, 0xe5, 0x53, 0x41, 0x54, 0x41, 0x55, 0x41, 0x56,
+				 0x41, 0x57, 0x31, 0xdb, 0x45, 0x31, 0xe4, 0x45, 0x31, 0xed, 0x45,
+				 0x31, 0xf6, 0x45, 0x31, 0xff, 0x50, 0xff, 0xd7, 0x59, 0x41, 0x5f,
+				 0x41, 0x5e, 0x41, 0x5d, 0x41, 0x5c, 0x5b, 0x5d, 0xc3};
+/* Calls code(callee) with the registers that a callee keeps set to 0x1111 and the next. */
+void with_known(const void *code, void (*callee)(void));
+__asm__(".text\n.type with_known, @function\nwith_known: .cfi_startproc\n"
+	".irp r, rbx, r12, r13, r14, r15\n push %\\r\n"
+	".cfi_adjust_cfa_offset 8\n .cfi_rel_offset %\\r, 0\n .endr\n"
+	"mov $0x1111, %ebx\n mov $0x1112, %r12d\n mov $0x1113, %r13d\n"
+	"mov $0x1114, %r14d\n mov $0x1115, %r15d\n"
+	"mov %rdi, %rax\n mov %rsi, %rdi\n call *%rax\n"
+	".irp r, r15, r14, r13, r12, rbx\n pop %\\r\n"
+	".cfi_adjust_cfa_offset -8\n .cfi_restore %\\r\n .endr\n"
+	"ret\n.cfi_endproc\n.size with_known, . - with_known\n");
+static unsigned known_found;
+
+static void find_known(void)
+{
+	static const unw_regnum_t kept[] = {UNW_X86_64_RBX, UNW_X86_64_R12, UNW_X86_64_R13,
+					    UNW_X86_64_R14, UNW_X86_64_R15};
+	unw_context_t context;
+	unw_cursor_t cursor;
+	unw_word_t pc, word;
+	unw_getcontext(&context);
+	CHECK_EQ(unw_init_local(&cursor, &context), 0);
+	while (unw_step(&cursor) > 0) {
+		CHECK_EQ(unw_get_reg(&cursor, UNW_REG_IP, &pc), 0);
+		if (pc - (uintptr_t)with_known > 128)
+			continue;
+		for (unsigned i = 0; i < 5; i++) {
+			CHECK_EQ(unw_get_reg(&cursor, kept[i], &word), 0);
+			CHECK_EQ(word, 0x1111 + i);
+			known_found++;
+		}
+	}
+}
+
+TEST(walk_of_libunwind_finds_the_registers_that_code_saved)
+{
+	struct bed bed;
+	bed_open(&bed, CH__SINK_LIBUNWIND);
+	void *code = bed_code(&bed, 5 * BED_PAGE_BYTES + 64, saving, sizeof saving);
+	CHECK(ch__sinks_page_live(bed.sinks, 5, 1, CH__FRAME_KEEPS_ALL));
+	with_known(code, find_known);
+	CHECK_EQ(known_found, 5);
+	bed_close(&bed);
+}
+
 /* --- a block with a table of its own --- */
 /* CIE "zR", absolute pcs, the frameless frame; two FDEs, the higher one first; the end. */
 struct own_section {

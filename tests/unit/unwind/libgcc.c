@@ -201,7 +201,7 @@ TEST(backtrace_passes_code_of_another_shape)
 				  0)); /* the chunk is registered before the shape */
 	uint8_t shape =
 		ch__sinks_frame_register(bed.sinks, code_frameless_cfi, sizeof code_frameless_cfi);
-	CHECK_EQ(shape, 1);
+	CHECK_EQ(shape, CH__FRAMES_FIXED);
 	CHECK(ch__sinks_page_live(bed.sinks, 5, 1, shape));
 	CHECK(passes(code, CODE_FRAMELESS_RETURNS_AT));
 	/* The page comes back for code with frame pointers. */
@@ -219,7 +219,7 @@ TEST(page_taken_for_another_shape_has_that_shape)
 	bed_open(&bed, CH__SINK_UNWIND);
 	uint8_t shape =
 		ch__sinks_frame_register(bed.sinks, code_frameless_cfi, sizeof code_frameless_cfi);
-	CHECK_EQ(shape, 1);
+	CHECK_EQ(shape, CH__FRAMES_FIXED);
 	void *code = bed_code(&bed, 5 * BED_PAGE_BYTES + 64, code_frameless, sizeof code_frameless);
 	CHECK(ch__sinks_page_live(bed.sinks, 4, 3, 0));
 	CHECK(ch__sinks_page_live(bed.sinks, 5, 1, shape));
@@ -265,7 +265,7 @@ TEST(frame_shapes_run_out)
 	struct bed bed;
 	bed_open(&bed, 0);
 	CHECK_EQ(ch__sinks_frame_register(bed.sinks, cfi, sizeof cfi), 0);
-	for (unsigned i = 1; i < 16; i++)
+	for (unsigned i = CH__FRAMES_FIXED; i < CH__FRAME_SHAPES; i++)
 		CHECK_EQ(ch__sinks_frame_register(bed.sinks, cfi, 96), i);
 	CHECK_EQ(ch__sinks_frame_register(bed.sinks, cfi, 1), 0);
 	bed_close(&bed);

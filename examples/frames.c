@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: MIT
+ * frames.c: code without a frame pointer, under a frame shape of the VM's own, called by code that
+ * saves all registers: unwinders find the callers of both. x86-64. */
+#include <codeheap/codeheap.h>
+#include <codeheap/look.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* push rbx; sub rsp, 16; call rdi; add rsp, 16; pop rbx; ret */
+static const unsigned char fixed[] = {0x53, 0x48, 0x83, 0xec, 16, 0xff, 0xd7,
+				      0x48, 0x83, 0xc4, 16, 0x5b, 0xc3};
+/* From its prologue to its epilogue, in DWARF's words: the whole rule. */
+static const unsigned char fixed_rule[] = {
+	0x0c, 7, 32,  /* DW_CFA_def_cfa: the caller's sp is rsp (7) + 32: 16, rbx, return address */
+	0x80 | 16, 1, /* DW_CFA_offset: the return address (16) is 1 * 8 below the caller's sp */
+	0x80 | 3, 2,  /* rbx (3) is 2 * 8 below it; another register has the caller's value */
+};
+/* As CH_FRAME_KEEPS_ALL wants it: push rbp; mov rbp, rsp; push rbx, r12, r13, r14, r15. Then
+ * push rax; mov rax, rdi; mov rdi, rsi; call rax; pop rcx, r15, r14, r13, r12, rbx, rbp; ret */
+static const unsigned char saving[] = {
+	0x55, 0x48, 0x89, 0xe5, 0x53, 0x41, 0x54, 0x41, 0x55, 0x41, 0x56, 0x41, 0x57,
+	0x50, 0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7, 0xff, 0xd0,
+	0x59, 0x41, 0x5f, 0x41, 0x5e, 0x41, 0x5d, 0x41, 0x5c, 0x5b, 0x5d, 0xc3};
+
+static struct ch_heap *heap;
+static struct ch_vm *vm;
+static const void *callers[16];
+static size_t count;
+
+static void ok(enum ch_status status)
+{
+	if (status == CH_OK)
+		return;
+	fprintf(stderr, "frames: %s\n", ch_status_text(status));
+	exit(1);
+}
+
+static int interpret(void)
+{
+	return -1;
+}
+
+static const void *make(const char *name, const void *bytes, uint32_t n, uint8_t frame)
+{
+	static struct ch_code code;
+	struct ch_open open = {.size = sizeof open, .hot_bytes = n, .frame = frame};
+	ok(ch_owner_create(vm, name, (const void *)interpret, NULL, &open.owner));
+	ok(ch_block_open(&open, &code));
+	memcpy(code.write, bytes, n);
+	code.used_to = n;
+	ok(ch_block_commit(&code, 1));
+	ok(ch_owner_set_entry(open.owner, code.block));
+	return code.exec;
+}
+
+static void look(void)
+{
+	count = ch_backtrace(heap, CH_BACKTRACE_TABLES, NULL, callers, 16);
+}
+
+/* Whether callers[i] is in the code of that name. */
+static int is_in(size_t i, const char *name)
+{
+	char text[64];
+	ch_address_name(heap, callers[i], true, text, sizeof text);
+	return strncmp(text, name, strlen(name)) == 0;
+}
+
+int main(void)
+{
+	struct ch_ops ops = {.size = sizeof ops};
+	uint8_t shape;
+	ok(ch_heap_create(NULL, &heap));
+	ok(ch_vm_attach(heap, &ops, NULL, &vm));
+	ok(ch_thread_attach(heap, NULL, NULL));
+	ok(ch_frame_register(heap, fixed_rule, sizeof fixed_rule, &shape));
+	const void *callee = make("fixed", fixed, sizeof fixed, shape);
+	const void *caller = make("saving", saving, sizeof saving, CH_FRAME_KEEPS_ALL);
+	((void (*)(const void *, void (*)(void)))caller)(callee, look);
+	size_t i = 0;
+	while (i < count && !is_in(i, "fixed"))
+		i++;
+	if (i + 2 >= count || !is_in(i + 1, "saving")) {
+		fprintf(stderr, "frames: the walk is wrong in frame %zu of %zu\n", i, count);
+		return 1;
+	}
+	printf("look is called by fixed, fixed by saving, saving by main\n");
+	ok(ch_vm_detach(vm));
+	ok(ch_heap_destroy(heap));
+	return 0;
+}
