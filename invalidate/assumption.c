@@ -72,11 +72,11 @@ enum ch_status ch_block_assume(struct ch_block handle, struct ch_assumption assu
 	else if (!grow(s.heap, fact))
 		status = CH_E_MEMORY;
 	else
-		status = ch__side_need_locked(s.heap, s.self, s.block, 1);
+		status = ch__side_need_locked(&s, 1);
 	if (status == CH_OK) {
 		uint32_t block = ch__handle_index(handle.bits), at = s.block->side_list->count;
 		struct ch__item item = {.at = index, .value = fact->count};
-		status = ch__side_add(s.heap, s.self, s.block, CH__ITEM_ASSUME, item, NULL);
+		status = ch__side_add(&s, CH__ITEM_ASSUME, item, NULL);
 		fact->dependents[fact->count++] = (struct ch__dependent){block, at};
 	}
 	ch__heap_unlock(s.heap);

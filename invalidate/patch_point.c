@@ -27,13 +27,13 @@ enum ch_status ch_patch_point_attach(struct ch_block block, const void *at, cons
 	    !ch__sites_allow(&s, point, CH_ARCH_DIVERTER_BYTES, leads_to, false))
 		return CH_E_SITE;
 	/* An edge and a point with its user: room for all before the first is written. */
-	if ((status = ch__side_need(s.heap, s.self, s.block, 3)) != CH_OK)
+	if ((status = ch__side_need(&s, 3)) != CH_OK)
 		return status;
 	if (holder.bits && (status = ch__edge_add(&s, holder)) != CH_OK)
 		return status;
 	struct ch__item item = {ch__offset(s.heap, point), ch__offset(s.heap, leads_to)};
 	struct ch__item second = {(uint32_t)(uintptr_t)user, (uint32_t)((uintptr_t)user >> 32)};
-	status = ch__side_add(s.heap, s.self, s.block, CH__ITEM_POINT, item, &second);
+	status = ch__side_add(&s, CH__ITEM_POINT, item, &second);
 	if (status != CH_OK)
 		return status;
 	ch__arch_diverter_write(ch__pool_lend(s.heap->pool, point), point, leads_to);

@@ -358,7 +358,7 @@ enum ch_status ch_ref_attach(struct ch_block block, const void *at)
 	if (!ch__sites_allow(&s, exec, sizeof(uintptr_t), 0, true))
 		return CH_E_SITE;
 	struct ch__item item = {.at = ch__offset(s.heap, exec)};
-	status = ch__side_add(s.heap, s.self, s.block, CH__ITEM_REF, item, NULL);
+	status = ch__side_add(&s, CH__ITEM_REF, item, NULL);
 	if (status == CH_OK)
 		ch__sites_note(&s, exec, sizeof(uintptr_t), 0);
 	return status;

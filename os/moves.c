@@ -32,12 +32,9 @@ static _Noreturn CH_COLD void refuse(const struct ch__moves *table, uint32_t ind
 	char bytes[200];
 	struct ch__text text = {bytes, sizeof bytes, 0};
 	ch__text_put(&text, table->noun);
-	ch__text_put(&text, " ");
-	ch__text_put_number(&text, index, 10);
-	if (generation) {
-		ch__text_put(&text, ".");
-		ch__text_put_number(&text, generation, 10);
-	}
+	ch__text_put_with(&text, " ", index, 10);
+	if (generation)
+		ch__text_put_with(&text, ".", generation, 10);
 	ch__text_put(&text, " may not move from ");
 	ch__text_put(&text, state_name(table, from));
 	ch__text_put(&text, " to ");

@@ -38,6 +38,13 @@ static inline void ch__text_put_number(struct ch__text *text, uint64_t value, un
 		ch__text_put_byte(text, digits[--n]);
 }
 
+static inline void ch__text_put_with(struct ch__text *text, const char *words, uint64_t value,
+				     unsigned base)
+{
+	ch__text_put(text, words);
+	ch__text_put_number(text, value, base);
+}
+
 /* A name that a VM or a file has given, and which may hold anything. Control characters become
  * question marks, those of UTF-8 beyond ASCII too: a terminal would obey them. */
 void ch__text_put_name(struct ch__text *, const char *name);

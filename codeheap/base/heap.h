@@ -14,6 +14,7 @@
 
 #include "codeheap/base/table.h"
 #include "codeheap/base/thread.h"
+#include "os/moves.h"
 
 enum {
 	CH__LIVES = 8, /* generations from one life of an owner's record to the next */
@@ -25,6 +26,16 @@ enum {
 	CH__COPY_WORDS = 4096,
 	CH__PAUSES = 32, /* the last ones, for observers */
 };
+
+/* States of records that have no word of their own for them, and the tables of legal moves
+ * (moves.c). */
+enum ch__owner_state { CH__OWNER_NONE, CH__OWNER_LIVE, CH__OWNER_RELEASING, CH__OWNER_RELEASED };
+enum ch__branch_state { CH__BRANCH_NONE, CH__BRANCH_UNLINKED, CH__BRANCH_LINKED };
+enum ch__gate_state { CH__GATE_OPEN, CH__GATE_SHUT };
+enum ch__assumption_state { CH__ASSUMPTION_NONE, CH__ASSUMPTION_HOLDS };
+
+extern struct ch__moves ch__block_moves, ch__owner_moves, ch__branch_moves, ch__gate_moves,
+	ch__assumption_moves, ch__thread_moves; /* in checked builds */
 
 struct ch__driver {
 	enum ch_status (*collect)(struct ch_heap *); /* a full cycle, its marks final; no lock */

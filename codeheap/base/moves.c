@@ -5,7 +5,6 @@
  * Who makes a move holds what its row says; no other move exists. An owner that is not alive keeps
  * its state until its last block is free; a record on a free list is FREE or NONE. */
 #include "codeheap/base/heap.h"
-#include "codeheap/base/moves.h"
 
 #if CH_CHECK >= 2
 

@@ -5,7 +5,6 @@
 #define CH_CODEHEAP_BASE_PARK_H
 
 #include "codeheap/base/heap.h"
-#include "codeheap/base/moves.h"
 
 /* ch_thread_park for waits of the library, out of which the thread comes before it may end. */
 void ch__thread_park_here(void);

@@ -4,7 +4,6 @@
 #define CH_CODEHEAP_GRAPH_BRANCH_H
 
 #include "codeheap/base/heap.h"
-#include "codeheap/base/moves.h"
 
 /* user | site | target:24 kind:3 flags:5 | next:24 generation low:8 | prev:24 generation high:8 */
 struct ch__branch {

@@ -4,7 +4,6 @@
 #define CH_CODEHEAP_GRAPH_OWNER_H
 
 #include "codeheap/base/heap.h"
-#include "codeheap/base/moves.h"
 
 /* Life of an owner's record: one word says whose it is and how far its release has come, so that
  * who has a handle of before changes nothing of who has the record since. */

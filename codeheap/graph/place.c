@@ -7,7 +7,7 @@
  * freed: who frees looks for readers first. */
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/handles.h"
-#include "codeheap/graph/place.h"
+#include "codeheap/graph/tombstone.h"
 
 /* --- names --- */
 

@@ -31,9 +31,9 @@ static void free_or_park(struct ch_heap *heap, struct ch__side_list *list)
 enum { FIRST_ITEMS = 4 }; /* items of the shortest list; the most that is added at once */
 
 /* A longer list in the place of the block's; the one that was there is the caller's to free. */
-static enum ch_status replace(struct ch_heap *heap, struct ch__thread *self,
-			      struct ch__block *block, uint32_t more)
+static enum ch_status replace(const struct ch__subject *s, uint32_t more)
 {
+	struct ch__block *block = s->block;
 	struct ch__side_list *old = block->side_list;
 	uint32_t count = old ? old->count : 0;
 	uint32_t capacity = old ? old->capacity * 2u : FIRST_ITEMS;
@@ -42,7 +42,7 @@ static enum ch_status replace(struct ch_heap *heap, struct ch__thread *self,
 		return CH_E_MEMORY;
 	if (capacity > UINT16_MAX)
 		capacity = UINT16_MAX;
-	struct ch__side_list *grown = ch__meta_alloc(heap->meta, ch__side_bytes(capacity));
+	struct ch__side_list *grown = ch__meta_alloc(s->heap->meta, ch__side_bytes(capacity));
 	if (!grown)
 		return CH_E_MEMORY;
 	if (old)
@@ -50,39 +50,37 @@ static enum ch_status replace(struct ch_heap *heap, struct ch__thread *self,
 	grown->capacity = (uint16_t)capacity;
 	if (old)
 		memcpy(ch__side_items(grown), ch__side_items(old), count * sizeof(struct ch__item));
-	ch__region_enter(self);
+	ch__region_enter(s->self);
 	/* place.c reads its name. */
 	__atomic_store_n(&block->side_list, grown, __ATOMIC_SEQ_CST);
-	ch__region_leave(self);
+	ch__region_leave(s->self);
 	return CH_OK;
 }
 
-enum ch_status ch__side_need_locked(struct ch_heap *heap, struct ch__thread *self,
-				    struct ch__block *block, uint32_t more)
+enum ch_status ch__side_need_locked(const struct ch__subject *s, uint32_t more)
 {
-	struct ch__side_list *old = block->side_list;
+	struct ch__side_list *old = s->block->side_list;
 	if (old && old->count + more <= old->capacity)
 		return CH_OK;
-	enum ch_status status = replace(heap, self, block, more);
+	enum ch_status status = replace(s, more);
 	/* The guard went over to the new list. */
 	if (status == CH_OK && old)
-		free_or_park(heap, old);
+		free_or_park(s->heap, old);
 	return status;
 }
 
-enum ch_status ch__side_need(struct ch_heap *heap, struct ch__thread *self, struct ch__block *block,
-			     uint32_t more)
+enum ch_status ch__side_need(const struct ch__subject *s, uint32_t more)
 {
-	const struct ch__side_list *old = block->side_list;
+	const struct ch__side_list *old = s->block->side_list;
 	if (old && old->count + more <= old->capacity)
 		return CH_OK;
 	if (!old)
-		return replace(heap, self, block, more);
+		return replace(s, more);
 	/* Others change the items of assumptions under the heap lock; a copy in the making
 	 * would lose what they write. */
-	ch__heap_lock(heap);
-	enum ch_status status = ch__side_need_locked(heap, self, block, more);
-	ch__heap_unlock(heap);
+	ch__heap_lock(s->heap);
+	enum ch_status status = ch__side_need_locked(s, more);
+	ch__heap_unlock(s->heap);
 	return status;
 }
 
@@ -116,18 +114,17 @@ static void append(struct ch__side_list *list, enum ch__item_kind kind, struct c
 	list->count++;
 }
 
-enum ch_status ch__side_add(struct ch_heap *heap, struct ch__thread *self, struct ch__block *block,
-			    enum ch__item_kind kind, struct ch__item item,
-			    const struct ch__item *second)
+enum ch_status ch__side_add(const struct ch__subject *s, enum ch__item_kind kind,
+			    struct ch__item item, const struct ch__item *second)
 {
-	enum ch_status status = ch__side_need(heap, self, block, second ? 2 : 1);
+	enum ch_status status = ch__side_need(s, second ? 2 : 1);
 	if (status != CH_OK)
 		return status;
-	ch__region_enter(self);
-	append(block->side_list, kind, item);
+	ch__region_enter(s->self);
+	append(s->block->side_list, kind, item);
 	if (second)
-		append(block->side_list, CH__ITEM_POINT_USER, *second);
-	ch__region_leave(self);
+		append(s->block->side_list, CH__ITEM_POINT_USER, *second);
+	ch__region_leave(s->self);
 	return CH_OK;
 }
 
@@ -191,7 +188,7 @@ enum ch_status ch_edge_attach(struct ch_block block, struct ch_block to)
 	if (status == CH_OK && !ch__block_resolve(s.heap, to))
 		status = CH_E_STALE;
 	if (status == CH_OK)
-		status = ch__side_need(s.heap, s.self, s.block, 1);
+		status = ch__side_need(&s, 1);
 	return status == CH_OK ? ch__edge_add(&s, to) : status;
 }
 
@@ -200,7 +197,7 @@ enum ch_status ch_edge_attach_owner(struct ch_block block, struct ch_owner to)
 	struct ch__subject s;
 	enum ch_status status = ch__subject_open(block, &s);
 	if (status == CH_OK)
-		status = ch__side_need(s.heap, s.self, s.block, 1);
+		status = ch__side_need(&s, 1);
 	if (status != CH_OK)
 		return status;
 	struct ch__owner *owner;
@@ -252,7 +249,7 @@ enum ch_status ch_block_lines(struct ch_block block, const char *file, const str
 	if (status == CH_OK && (!file || !lines || !lines_are_valid(&s, lines, n)))
 		status = CH_E_ARG;
 	if (status == CH_OK)
-		status = ch__side_need(s.heap, s.self, s.block, 1);
+		status = ch__side_need(&s, 1);
 	if (status != CH_OK)
 		return status;
 	struct ch__lines *made = make_lines(s.heap, lines, n);
@@ -265,5 +262,5 @@ enum ch_status ch_block_lines(struct ch_block block, const char *file, const str
 		ch__meta_free(s.heap->meta, made, lines_bytes((uint32_t)n));
 		return CH_E_MEMORY;
 	}
-	return ch__side_add(s.heap, s.self, s.block, CH__ITEM_LINES, ch__item_of(made), NULL);
+	return ch__side_add(&s, CH__ITEM_LINES, ch__item_of(made), NULL);
 }

@@ -82,13 +82,11 @@ enum ch_status ch__subject_open_code(struct ch_block, bool writes, struct ch__su
 enum ch_status ch__edge_add(struct ch__subject *, struct ch_block to);
 
 /* Append an item to an OPEN block's list. */
-enum ch_status ch__side_add(struct ch_heap *, struct ch__thread *, struct ch__block *,
-			    enum ch__item_kind, struct ch__item, const struct ch__item *second);
-enum ch_status ch__side_need_locked(struct ch_heap *, struct ch__thread *, struct ch__block *,
-				    uint32_t more)
+enum ch_status ch__side_add(const struct ch__subject *, enum ch__item_kind, struct ch__item,
+			    const struct ch__item *second);
+enum ch_status ch__side_need_locked(const struct ch__subject *, uint32_t more)
 	CH_REQUIRES(ch__role_heap) CH_EXCLUDES(CH__STANDING);
-enum ch_status ch__side_need(struct ch_heap *, struct ch__thread *, struct ch__block *,
-			     uint32_t more);
+enum ch_status ch__side_need(const struct ch__subject *, uint32_t more);
 struct ch__side_list *ch__side_take(struct ch__block *);      /* from a dead block */
 /* With its interned names and its table for unwinders: nothing of the block is on a stack, and its
  * bytes are traps, or nobody ever saw it. */

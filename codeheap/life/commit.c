@@ -323,7 +323,8 @@ static enum ch_status check_codes(struct ch_heap *heap, struct ch__thread *self,
 		if (waits_for_others(heap, block, codes, count))
 			return CH_E_STATE;
 		if (entry_offset(block, &codes[i]) && !block->side_list) {
-			enum ch_status status = ch__side_need(heap, self, block, 1);
+			struct ch__subject s = {heap, self, block};
+			enum ch_status status = ch__side_need(&s, 1);
 			if (status != CH_OK)
 				return status;
 		}

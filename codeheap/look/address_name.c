@@ -7,12 +7,6 @@
 #include "codeheap/graph/names.h"
 #include "os/text.h"
 
-static void put_offset(struct ch__text *t, uintptr_t offset)
-{
-	ch__text_put(t, "+");
-	ch__text_put_number(t, offset, 16);
-}
-
 /* Under the heap lock names and records stay. */
 static bool put_block(struct ch_heap *heap, uintptr_t at, uintptr_t address, struct ch__text *t)
 {
@@ -32,7 +26,7 @@ static bool put_block(struct ch_heap *heap, uintptr_t at, uintptr_t address, str
 		ch__text_put(t, " (cold)");
 	}
 	/* Before the VM's bytes of a block in place there are others. */
-	put_offset(t, address > start ? address - start : 0);
+	ch__text_put_with(t, "+", address > start ? address - start : 0, 16);
 	return true;
 }
 
@@ -41,7 +35,7 @@ static void put_code(struct ch_heap *heap, uintptr_t at, uintptr_t address, stru
 	const struct ch__pool *pool = heap->pool;
 	if (!ch__pool_has(pool, at)) {
 		ch__text_put(t, "runtime page of the code heap");
-		put_offset(t, address - pool->runtime_exec);
+		ch__text_put_with(t, "+", address - pool->runtime_exec, 16);
 		return;
 	}
 	bool is_block = false, may_lock = !ch__is_marking();
@@ -53,7 +47,7 @@ static void put_code(struct ch_heap *heap, uintptr_t at, uintptr_t address, stru
 	if (is_block)
 		return;
 	ch__text_put(t, may_lock ? "free code memory" : "code");
-	put_offset(t, address - pool->exec_base);
+	ch__text_put_with(t, "+", address - pool->exec_base, 16);
 }
 
 static void put_native(uintptr_t at, uintptr_t address, struct ch__text *t)
@@ -62,18 +56,18 @@ static void put_native(uintptr_t at, uintptr_t address, struct ch__text *t)
 	struct ch__os_place place;
 	char name[NAME_BYTES];
 	if (!ch__os_place_of(at, &place)) {
-		put_offset(t, address);
+		ch__text_put_with(t, "+", address, 16);
 		return;
 	}
 	if (place.symbol) {
 		bool is_cxx = ch__os_demangle(place.symbol, name, sizeof name);
 		ch__text_put_name(t, is_cxx ? name : place.symbol);
-		put_offset(t, address - place.symbol_at);
+		ch__text_put_with(t, "+", address - place.symbol_at, 16);
 		return;
 	}
 	const char *slash = strrchr(place.object, '/');
 	ch__text_put_name(t, slash ? slash + 1 : place.object);
-	put_offset(t, address - place.object_at);
+	ch__text_put_with(t, "+", address - place.object_at, 16);
 }
 
 size_t ch_address_name(struct ch_heap *heap, const void *address, bool is_return, char *text,

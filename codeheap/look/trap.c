@@ -3,7 +3,7 @@
  * by which collection, why, and what took it out of use before. Signal-safe: no lock, no
  * allocation; what lies where is place.c's. */
 #include "codeheap/graph/block_parts.h"
-#include "codeheap/graph/place.h"
+#include "codeheap/graph/tombstone.h"
 #include "os/text.h"
 
 #include <signal.h>
@@ -39,12 +39,6 @@ static const char *const kinds[] = {
 	[CH__PLACE_FREED] = "",
 };
 
-static void put_with(struct ch__text *line, const char *words, uint64_t number, unsigned base)
-{
-	ch__text_put(line, words);
-	ch__text_put_number(line, number, base);
-}
-
 static void put_quoted(struct ch__text *line, const char *words, const char *name)
 {
 	ch__text_put(line, words);
@@ -58,16 +52,16 @@ static void put_cause(struct ch__text *line, const struct ch__place *place)
 	ch__text_put(line, causes[place->cause]);
 	if (place->cause != CH__CAUSE_ASSUMPTION || !place->by)
 		return;
-	put_with(line, " (#", place->by, 10);
-	put_with(line, ".", place->by_generation, 10);
+	ch__text_put_with(line, " (#", place->by, 10);
+	ch__text_put_with(line, ".", place->by_generation, 10);
 	ch__text_put(line, ")");
 }
 
 static void put_block(struct ch__text *line, const struct ch__place *place)
 {
 	put_quoted(line, place->is_slot ? "trampoline " : "block ", place->name);
-	put_with(line, " (#", place->block, 10);
-	put_with(line, ".", place->generation, 10);
+	ch__text_put_with(line, " (#", place->block, 10);
+	ch__text_put_with(line, ".", place->generation, 10);
 	put_quoted(line, ", owner ", place->owner);
 	ch__text_put(line, ")");
 }
@@ -78,7 +72,7 @@ static void put_lost(struct ch__text *line, const struct ch_heap *heap)
 	uint64_t lost = atomic_load_explicit(&heap->tombstones_lost, memory_order_acquire);
 	if (!lost)
 		return;
-	put_with(line, " (as far as is known: memory was short, records lost: ", lost, 10);
+	ch__text_put_with(line, " (as far as is known: memory was short, records lost: ", lost, 10);
 	ch__text_put(line, ")");
 }
 
@@ -86,8 +80,8 @@ static void put_end_of(struct ch__text *line, const struct ch_heap *heap,
 		       const struct ch__place *place)
 {
 	bool is_sweep = place->death <= CH__DEATH_VM_GONE;
-	put_with(line, is_sweep ? ", freed in collection " : ", freed after collection ",
-		 place->collection, 10);
+	ch__text_put_with(line, is_sweep ? ", freed in collection " : ", freed after collection ",
+			  place->collection, 10);
 	ch__text_put(line, " because ");
 	ch__text_put(line, deaths[place->death]);
 	put_cause(line, place);
@@ -97,7 +91,7 @@ static void put_end_of(struct ch__text *line, const struct ch_heap *heap,
 static void put_unused(struct ch__text *line, const struct ch_heap *heap, uint32_t offset)
 {
 	uint64_t written = atomic_load_explicit(&heap->tombstones_written, memory_order_acquire);
-	put_with(line, "no block: a byte of page ", offset >> heap->pool->page_log2, 10);
+	ch__text_put_with(line, "no block: a byte of page ", offset >> heap->pool->page_log2, 10);
 	ch__text_put(line, " that never had one");
 	if (written > UINT64_C(1) << heap->tombstones_log2)
 		ch__text_put(line, ", or freed code, record expired");
@@ -121,7 +115,7 @@ static void put_place(struct ch__text *line, const struct ch_heap *heap, uint32_
 	else if (place.kind == CH__PLACE_FREED)
 		put_end_of(line, heap, &place);
 	ch__text_put(line, "; executed at ");
-	put_with(line, place.is_cold ? "cold +" : "+", place.at, 16);
+	ch__text_put_with(line, place.is_cold ? "cold +" : "+", place.at, 16);
 	if (place.kind == CH__PLACE_FREED || !ch__place_find_freed(heap, offset, &place))
 		return;
 	ch__text_put(line, ", where before it lay ");
@@ -136,7 +130,7 @@ static void put_origin(struct ch__text *line, const struct ch_heap *heap, uintpt
 	struct ch__os_object object;
 	struct ch__place place;
 	uintptr_t call = address - 1; /* its last byte */
-	put_with(line, "; return address (a guess) ", address, 16);
+	ch__text_put_with(line, "; return address (a guess) ", address, 16);
 	if (ch__pool_has(heap->pool, call)) {
 		ch__place_find(heap, ch__offset(heap, call), &place);
 		if (place.kind == CH__PLACE_UNUSED) {
@@ -145,14 +139,14 @@ static void put_origin(struct ch__text *line, const struct ch_heap *heap, uintpt
 		}
 		ch__text_put(line, place.kind == CH__PLACE_FREED ? " in freed " : " in ");
 		put_block(line, &place);
-		put_with(line, place.is_cold ? " cold +" : " +", place.at + 1, 16);
+		ch__text_put_with(line, place.is_cold ? " cold +" : " +", place.at + 1, 16);
 	} else if (call - heap->pool->runtime_exec < heap->pool->runtime_bytes) {
-		put_with(line, " in the heap's runtime page +", address - heap->pool->runtime_exec,
-			 16);
+		ch__text_put_with(line, " in the heap's runtime page +",
+				  address - heap->pool->runtime_exec, 16);
 	} else if (ch__os_object_of(address, &object)) {
 		ch__text_put(line, " in ");
 		ch__text_put_name(line, object.path);
-		put_with(line, " +", address - object.at, 16);
+		ch__text_put_with(line, " +", address - object.at, 16);
 	} else {
 		ch__text_put(line, " in no code that is known");
 	}
@@ -195,7 +189,8 @@ size_t ch_trap_describe(const struct ch_heap *heap, const void *siginfo, const v
 		return 0;
 	if (heap->process != ch__os_process_id()) {
 		/* No handler of a fork ran: not even the library may look at code. */
-		put_with(&line, "code that a child of a raw clone has no copy of (", address, 16);
+		ch__text_put_with(&line, "code that a child of a raw clone has no copy of (",
+				  address, 16);
 		ch__text_put(&line, ")");
 		return ch__text_end(&line);
 	}
@@ -203,7 +198,7 @@ size_t ch_trap_describe(const struct ch_heap *heap, const void *siginfo, const v
 		return 0;
 	ch__place_read_begin();
 	put_place(&line, heap, ch__offset(heap, address));
-	put_with(&line, " (", address, 16);
+	ch__text_put_with(&line, " (", address, 16);
 	ch__text_put(&line, ")");
 	put_return(&line, heap, ucontext);
 	ch__place_read_end();

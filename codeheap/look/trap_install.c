@@ -6,7 +6,7 @@
  * Signal-safe: no allocation but mappings; locks are tried, for a bounded time. It is the process's
  * and serves every heap that asked. */
 #include "codeheap/base/heaps.h"
-#include "codeheap/graph/place.h"
+#include "codeheap/graph/tombstone.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -3,7 +3,7 @@
  * refuses what they ask for, other threads look their addresses up, and sinks are on. */
 #define _GNU_SOURCE
 #include "codeheap/graph/block_parts.h"
-#include "codeheap/graph/place.h"
+#include "codeheap/graph/tombstone.h"
 #include "tests/support/in_place_rig.h"
 #include "tests/support/perfmap_reader.h"
 

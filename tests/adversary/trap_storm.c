@@ -3,7 +3,7 @@
  * again: each line is one block's, whichever; and heaps go while a handler is looking for them. */
 #define _GNU_SOURCE
 #include "codeheap/graph/block_parts.h"
-#include "codeheap/graph/place.h"
+#include "codeheap/graph/tombstone.h"
 #include "tests/support/trap_rig.h"
 
 #include <pthread.h>

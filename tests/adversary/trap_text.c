@@ -3,7 +3,7 @@
  * kind, room of every size, and how much memory the records of the dead take. */
 #define _GNU_SOURCE
 #include "codeheap/graph/block_parts.h"
-#include "codeheap/graph/place.h"
+#include "codeheap/graph/tombstone.h"
 #include "tests/support/trap_rig.h"
 
 #include <sys/mman.h>

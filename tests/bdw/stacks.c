@@ -3,7 +3,7 @@
  * wherever its address is: on the stack, in the pc alone, in a parked thread, in a suspended
  * fiber (P1). And what is no root: the tables of the library's allocator. */
 #include "codeheap/graph/block.h"
-#include "codeheap/base/moves.h"
+#include "codeheap/base/heap.h"
 #include "os/os.h"
 #include "tests/bdw/support.h"
 #include "tests/support/published.h"

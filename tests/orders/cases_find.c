@@ -3,7 +3,7 @@
  * place without a lock (I3, I4): it gets the block that is there, or one that was, and never a
  * mixture. */
 #include "codeheap/graph/block_parts.h"
-#include "codeheap/graph/place.h"
+#include "codeheap/graph/tombstone.h"
 #include "tests/orders/cases.h"
 
 #include <stdio.h>
