@@ -28,7 +28,6 @@
 #include <utility>
 
 #ifdef __cpp_exceptions
-#include <cerrno>
 #include <stdexcept>
 #include <string>
 #endif
@@ -39,11 +38,11 @@ namespace codeheap
 /* --- status --- */
 
 #ifdef __cpp_exceptions
-/* A status that is not CH_OK. The text of CH_E_OS ends with what errno said. */
+/* A status that is not CH_OK, as a sentence: the status's, and what ch_why had to say of it. */
 class error : public std::runtime_error
 {
       public:
-	explicit error(ch_status status) : std::runtime_error(text(status)), its_status(status)
+	explicit error(ch_status status) : std::runtime_error(sentence(status)), its_status(status)
 	{
 	}
 	ch_status status() const noexcept
@@ -52,14 +51,16 @@ class error : public std::runtime_error
 	}
 
       private:
-	static std::string text(ch_status status)
+	static std::string sentence(ch_status status)
 	{
 		std::string said = ch_status_text(status);
-		return status == CH_E_OS ? said + ": " + std::strerror(errno) : said;
+		const char *why = ch_why();
+		return *why ? said + ": " + why : said;
 	}
 	ch_status its_status;
 };
 
+/* The status of the call before: nothing else of the library comes between. */
 inline void check(ch_status status)
 {
 	if (status != CH_OK)

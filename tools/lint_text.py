@@ -30,6 +30,7 @@ DRAWING = "tools/draw/"
 CODE = (".c", ".h", ".hpp", ".S", ".cc")
 TEXT = CODE + (".md", ".sh", ".py", ".scm", ".pml", ".list", ".in", ".map", ".awk", ".ss", ".mk")
 LINE_COLUMNS, FUNCTION_LINES, FILE_LINES, HEADER_LINES, HEADER_FUNCTIONS = 100, 60, 800, 1000, 60
+README_LINES = 100
 MAKEFILE_LINES = 250  # what is not the library's is in mk/
 # A system dependency and the only file of the library that may include it, or the one for handlers and the one for all
 # others; None: any one file.
@@ -202,6 +203,9 @@ def check_quotes():
     if not os.path.exists("README.md"):
         print("note: no README.md, its quote of examples/min.c is not compared")
         return
+    readme = open("README.md").read().split("\n")
+    if len(readme) > README_LINES + 1:
+        find("README.md", 1, f"{len(readme) - 1} lines, at most {README_LINES}")
     if not os.path.exists(path):
         return find(path, 1, "missing")
     lines = open(path).read().split("\n")
@@ -214,7 +218,7 @@ def check_quotes():
         find(path, begin[0] + 1, f"the core has {len(core)} lines, at most 12")
     if len(lines) > 61:
         find(path, 1, f"{len(lines) - 1} lines, at most 60")
-    if not quotes(open("README.md").read().split("\n"), core):
+    if not quotes(readme, core):
         find("README.md", 1, "does not quote the core of examples/min.c word for word")
     header = [re.sub(r"^ \*", "", l) for l in open(PUBLIC[0]).read().split("\n")]
     if not quotes(header, core):

@@ -5,6 +5,7 @@
 #include "codeheap/look.h"
 #include "tests/support/frames_rig.h"
 
+#include <string>
 #include <type_traits>
 
 using signature = int(frames::callee *, int);
@@ -170,11 +171,17 @@ TEST(what_fails_says_so_and_changes_nothing)
 	CHECK_EQ(f(plus_one, 1), 2);
 	codeheap::attached twice(s.heap);
 	CHECK_EQ(twice.status(), CH_E_THREAD);
+	codeheap::heap other;
+	ch_config config;
+	ch_config_init(&config);
+	config.page_bytes = 5;
 	try {
-		codeheap::check(f.compile("", 0));
+		codeheap::check(other.create(&config));
 		FAIL("nothing was thrown");
 	} catch (const codeheap::error &error) {
 		CHECK_EQ(error.status(), CH_E_ARG);
-		CHECK_STR(error.what(), ch_status_text(CH_E_ARG));
+		std::string said = error.what(), text = ch_status_text(CH_E_ARG);
+		CHECK(said.compare(0, text.size(), text) == 0);
+		CHECK(said.find("page_bytes") != std::string::npos);
 	}
 }

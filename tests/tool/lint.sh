@@ -139,6 +139,7 @@ case_public_function_with_keys_out_of_order() {
 }
 case_public_header_includes_more() { offend codeheap/codeheap.h '#include <stdio.h>' 'must not include stdio.h'; }
 case_quote_differs_in_readme() { sed -i 's/return x/return y/' README.md; found README.md 'does not quote'; }
+case_readme_is_too_long() { yes | head -n 100 >>README.md; found README.md '105 lines, at most 100'; }
 case_quote_differs_in_header() {
   sed -i 's/return x/return y/' codeheap/codeheap.h
   found codeheap/codeheap.h 'does not quote'
