@@ -141,7 +141,7 @@ struct ch_regs {
  *   OPEN -> FREE                ch_block_abort
  *   LIVE -> NOTENTRANT          ch_blocks_invalidate, ch_assumption_break, ch_vm_discard
  *   LIVE | NOTENTRANT -> DEAD   the sweep, of what a cycle did not reach;
- *                               ch_owner_release(NOT_RUNNING)
+ *                               ch_owner_release and ch_code_free (NOT_RUNNING)
  *   DEAD -> FREE                the sweep, after withdrawal, trap fill and a core sync */
 enum ch_block_state {
 	CH_BLOCK_FREE,
@@ -371,7 +371,7 @@ CH_API CH_CHECKED enum ch_status ch_vm_detach(struct ch_vm *vm);
 
 /* ch_vm_discard: invalidate all code of one vm, or of all, free at once what no stack holds,
  * leave the rest to later cycles. Immortal blocks stay, and those that are open.
- * in    vm     NULL = every vm of the heap
+ * in    vm     NULL = every vm of the heap; code without an owner is no vm's
  * out   freed  of the blocks it found, invalidated before or by it: those that are freed (host and
  *              Boehm driver: the VM's next cycle will, so 0); may be NULL
  *       kept   the others; may be NULL
@@ -488,11 +488,12 @@ CH_API CH_CHECKED enum ch_status ch_owner_release(struct ch_owner owner, enum ch
 /* What to open. Zero what you do not need. */
 struct ch_open {
 	size_t size;           /* sizeof(struct ch_open) */
-	struct ch_owner owner; /* whose life governs it */
+	struct ch_heap *heap;  /* of code that lives until ch_code_free; or */
+	struct ch_owner owner; /* whose life governs it; one of both */
 	uint32_t hot_bytes;    /* most that will be emitted; what is unused is given back */
 	uint32_t cold_bytes;   /* the same for side exits; stubs are not counted */
 	uint32_t branch_room;  /* to come; 8 cold bytes each (procmem 32, aarch64 16, riscv64 24) */
-	enum ch_entry entry;
+	enum ch_entry entry;     /* NONE without an owner */
 	uint8_t frame;           /* enum ch_frame_shape, or ch_frame_register's */
 	unsigned flags;          /* set of enum ch_open_flags */
 	const void *not_entrant; /* where an invalidated entry leads; NULL = the owner's fallback */
@@ -522,7 +523,7 @@ struct ch_code {
 };
 
 /* ch_block_open: make room for a block.
- * in    open  owner alive, hot_bytes > 0
+ * in    open  one of heap and owner, who is alive; hot_bytes > 0
  * out   code  all zero on failure
  * ret   CH_OK | CH_E_ARG also if larger than the pool | CH_E_STALE the owner is dead | CH_E_FULL |
  *       CH_E_MEMORY | CH_E_THREAD | CH_E_OS errno kept | CH_E_REACH riscv64: PATCH, 1 MiB or more
@@ -565,12 +566,34 @@ CH_API CH_CHECKED enum ch_status ch_block_commit(struct ch_code *codes, size_t c
  * safe  the thread that opened it */
 CH_API CH_CHECKED enum ch_status ch_block_abort(struct ch_code *code);
 
+/* ch_code_add: make code of bytes that are ready and do not depend on where they lie.
+ * in    bytes, n  the code; it keeps the frame pointer, or calls nothing that unwinds
+ *       name      copied; what perf, gdb and traps say
+ * out   to        the address of a pointer to a function of any type: the code's; NULL on failure
+ * ret   as ch_block_open and ch_block_commit
+ * lock  heap
+ * safe  an attached thread */
+CH_API CH_CHECKED enum ch_status ch_code_add(struct ch_heap *heap, const void *bytes, size_t n,
+					     const char *name, void *to);
+
+/* ch_code_free: the end of code without an owner, by its address.
+ * in    heap  NULL = whichever has the address: O(heaps)
+ *       at    what ch_code_add gave, ch_code.exec or its entry
+ *       how   COLLECT: when no stack is in it and nothing has an edge or branch to it. NOT_RUNNING:
+ *             now; where another block attached an edge to it, when a cycle finds none
+ * ret   CH_OK | CH_E_ARG no code begins there | CH_E_STATE an owner's, or immortal | CH_E_STALE it
+ *       was freed already, if nothing else is there yet
+ * lock  COLLECT by an attached thread: none; else heap
+ * safe  any thread; COLLECT also from finalizers and collectors' callbacks, in no stopped world */
+CH_API CH_CHECKED enum ch_status ch_code_free(struct ch_heap *heap, const void *at,
+					      enum ch_release how);
+
 struct ch_info {
 	struct ch_block block;
-	struct ch_owner owner;
-	struct ch_vm *vm;
+	struct ch_owner owner; /* none without one */
+	struct ch_vm *vm;      /* NULL without an owner */
 	void *user;
-	const char *name; /* the owner's name; valid while the owner is alive */
+	const char *name; /* the block's, else the owner's; valid while the block is alive */
 	enum ch_block_state state;
 	const uint8_t *exec;      /* hot bytes */
 	const uint8_t *cold_exec; /* cold bytes, stubs included */
@@ -634,8 +657,9 @@ CH_API CH_CHECKED enum ch_status ch_edge_attach_owner(struct ch_block block, str
 
 /* ch_ref_attach: eight bytes of the block are a pointer into the VM's heap.
  * in    at  exec address of the word; any alignment on x86-64 and aarch64
- * ret   CH_OK | CH_E_STALE | CH_E_STATE | CH_E_ARG outside the block | CH_E_SITE shares a byte with
- *       a site, a stub or a patchable entry | CH_E_MEMORY
+ * ret   CH_OK | CH_E_STALE | CH_E_STATE also without an owner, whose vm is asked (Boehm: not) |
+ *       CH_E_ARG outside the block | CH_E_SITE shares a byte with a site, a stub or a patchable
+ *       entry | CH_E_MEMORY
  * safe  the thread that opened it
  * note  attach it as the word is written: a cycle between the two does not know it */
 CH_API CH_CHECKED enum ch_status ch_ref_attach(struct ch_block block, const void *at);

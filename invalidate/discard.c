@@ -9,11 +9,12 @@
 #include "codeheap/graph/handles.h"
 #include "invalidate/invalidate.h"
 
-/* Whether the record is that of a block of the vm, or of any if NULL: owners come and go. */
+/* Whether the record is that of a block of the vm, or of any if NULL: owners come and go. Code
+ * without one is no vm's. */
 static bool is_of(struct ch_heap *heap, uint32_t index, const struct ch_vm *vm)
 	CH_REQUIRES(ch__role_heap)
 {
-	return ch__block_in_use(heap, index) &&
+	return ch__block_in_use(heap, index) && ch__block_at(heap, index)->owner &&
 	       (!vm || ch__owner_at(heap, ch__block_at(heap, index)->owner)->vm == vm);
 }
 

@@ -353,6 +353,9 @@ enum ch_status ch_ref_attach(struct ch_block block, const void *at)
 	enum ch_status status = ch__subject_open_code(block, true, &s);
 	if (status != CH_OK)
 		return status;
+	/* Without an owner there is no vm to report it to. */
+	if (!s.block->owner && !s.heap->driver.collect)
+		return CH_E_STATE;
 	if (!ch__block_has(s.heap, s.block, exec, sizeof(uintptr_t)))
 		return CH_E_ARG;
 	if (!ch__sites_allow(&s, exec, sizeof(uintptr_t), 0, true))

@@ -111,6 +111,7 @@ struct ch_heap {
 	_Atomic(struct ch_vm *) vms;               /* push-only */
 	CH_BY_HEAP struct ch_vm *free_vms, *free_vms_last; /* FIFO [heap] */
 	CH_BY_HEAP uint32_t free_vms_now;                  /* [heap] */
+	struct ch_vm nobody; /* of code without an owner: never attached, no callbacks [const] */
 	struct ch_marker marker;         /* of the open cycle [heap] */
 	uintptr_t stack_copy[CH__COPY_WORDS]; /* of what cannot be scanned in its place [frozen] */
 	struct ch__driver driver;        /* [const] */

@@ -392,7 +392,8 @@ void ch__blocks_kill(struct ch_heap *heap, const uint32_t *blocks, uint32_t coun
 		do {
 			/* A released block that another one has an edge to goes with that one. Who
 			 * attaches an edge has the lock, too. */
-			if (death != CH__DEATH_NOT_RUNNING ||
+			if ((death != CH__DEATH_NOT_RUNNING &&
+			     death != CH__DEATH_FREED_NOT_RUNNING) ||
 			    !(ch__block_at(heap, blocks[i])->flags & CH__FLAG_EDGED))
 				kill(heap, blocks[i], death, &end);
 		} while (++i < count && ch__block_at(heap, blocks[i])->owner == of);

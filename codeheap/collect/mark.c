@@ -39,7 +39,8 @@ static inline void mark_record(struct ch_marker *marker, struct ch__block *block
 			       uint32_t epoch, uint32_t completed)
 {
 	uint32_t mark = atomic_load_explicit(&block->mark, memory_order_relaxed);
-	if (mark == epoch)
+	/* Of this cycle, or ahead of it: ch__mark_roots comes to what leads on. */
+	if ((int32_t)(mark - epoch) >= 0)
 		return;
 	if ((int32_t)(mark - completed) < 0)
 		return;
@@ -185,9 +186,9 @@ static void rescan(struct ch_marker *marker) CH_REQUIRES(ch__role_frozen)
 	start_lookahead(&look, heap);
 	marker->overflowed = false;
 	for (uint32_t i = 1; i < heap->blocks.used; i++) {
-		if (ch__block_in_use(heap, i) &&
-		    atomic_load_explicit(&ch__block_at(heap, i)->mark, memory_order_relaxed) ==
-			    epoch)
+		uint32_t mark =
+			atomic_load_explicit(&ch__block_at(heap, i)->mark, memory_order_relaxed);
+		if (ch__block_in_use(heap, i) && (int32_t)(mark - epoch) >= 0)
 			trace(marker, &look, i, false);
 	}
 	while (look.taken != look.pushed)
@@ -236,6 +237,15 @@ void ch__mark_drain(struct ch_marker *marker)
 	}
 }
 
+/* What is its own root needs no mark, and is traced in each cycle. Half of the queue is free. */
+static void mark_root(struct ch_marker *marker, uint32_t index)
+{
+	if (ch__block_is_own_root(marker->heap, ch__block_at(marker->heap, index)))
+		marker->queue[marker->tail++ & marker->queue_mask] = index;
+	else
+		ch__mark_block(marker, index);
+}
+
 /* A block of the list may have been marked by an edge before it was traced as a root: marking
  * decides. An OPEN block is born with the epoch of its birth, so its links are traced here
  * whatever its mark. */
@@ -246,10 +256,10 @@ void ch__mark_roots(struct ch_marker *marker)
 		uint32_t kept = 0;
 		for (uint32_t i = 0; i < t->young_count; i++) {
 			uint32_t index = ch__block_resolve(heap, t->young[i]);
-			if (!index || !ch__block_is_young_root(ch__block_at(heap, index)))
+			if (!index || !ch__block_is_young_root(heap, ch__block_at(heap, index)))
 				continue;
 			t->young[kept++] = t->young[i];
-			ch__mark_block(marker, index);
+			mark_root(marker, index);
 			if (marker->tail - marker->head > marker->queue_mask / 2)
 				ch__mark_drain(marker);
 		}
@@ -259,16 +269,20 @@ void ch__mark_roots(struct ch_marker *marker)
 
 static void renew(const struct ch_heap *heap, _Atomic(uint32_t) *mark, uint32_t epoch)
 {
-	atomic_store(mark, ch__is_alive(heap, atomic_load(mark)) ? epoch : epoch - 1);
+	uint32_t seen = atomic_load(mark);
+	atomic_store(mark, ch__is_ahead(heap, seen)   ? epoch + CH__MARK_AHEAD
+			   : ch__is_alive(heap, seen) ? epoch
+						      : epoch - 1);
 }
 
 /* Epochs begin again, and marks are compared by their distance, so none may grow old: what is alive
- * has this epoch from here on, what is not the one before. It takes as long as a look at each
- * record, once in 2^30 cycles. */
+ * has this epoch from here on, what is not the one before, and what is ahead is as far ahead again.
+ * It takes as long as a look at each record, once in 2^29 cycles. */
 static void renew_marks(struct ch_heap *heap, uint32_t epoch) CH_REQUIRES(ch__role_frozen)
 {
 	for (uint32_t i = 1; i < heap->blocks.used; i++)
 		renew(heap, &ch__block_at(heap, i)->mark, epoch);
+	renew(heap, &ch__owner_at(heap, 0)->mark, epoch);
 	for (uint32_t i = 1; i < heap->owners.used; i++)
 		renew(heap, &ch__owner_at(heap, i)->mark, epoch);
 	atomic_store(&heap->completed, epoch);
@@ -289,10 +303,9 @@ void ch__mark_all(struct ch_marker *marker)
 
 void ch__cycle_begin(struct ch_heap *heap)
 {
-	enum { MARKS_LAST = 1 << 30 };
 	ch__marker_init(heap, &heap->marker);
 	uint32_t epoch = atomic_load_explicit(&heap->epoch, memory_order_relaxed);
-	if (CH_UNLIKELY(epoch - heap->marks_renewed >= MARKS_LAST))
+	if (CH_UNLIKELY(epoch - heap->marks_renewed >= CH__MARKS_LAST))
 		renew_marks(heap, epoch);
 	atomic_store_explicit(&heap->epoch, epoch + 1, memory_order_relaxed);
 	heap->cycle_has_begun = true;

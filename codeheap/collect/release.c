@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT
  * release.c: ch_owner_release: the owner is let go (owner.c), and where nobody runs its blocks they
- * end at once (death.c). Lock: heap, but for CH_RELEASE_COLLECT, which takes none. */
+ * end at once (death.c); ch_code_free, the same for code without an owner. Lock: heap, but for
+ * CH_RELEASE_COLLECT by an attached thread, which takes none. */
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/region.h"
 #include "codeheap/base/trigger.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/handles.h"
+#include "codeheap/graph/names.h"
 
 /* Its last start is the last thing that a commit writes. A block that is LIVE without one is in its
  * commit's hands: once it were dead, the commit would set a start where there is no block (I3). */
@@ -87,5 +90,82 @@ enum ch_status ch_owner_release(struct ch_owner handle, enum ch_release how)
 	}
 	ch__heap_unlock(heap);
 	ch__trigger_tell(heap);
+	return status;
+}
+
+/* --- code without an owner --- */
+
+static struct ch_heap *heap_of(uintptr_t at)
+{
+	struct ch_heap *found = NULL;
+	ch__place_read_begin();
+	for (int id = 1; id <= CH__HEAPS_MAX && !found; id++) {
+		struct ch_heap *heap = atomic_load(&ch__heaps[id]);
+		if (heap && ch__pool_has(heap->pool, at))
+			found = heap;
+	}
+	ch__place_read_end();
+	return found;
+}
+
+/* The block that begins there is its own root no more: its mark is this cycle's. In the region no
+ * cycle moves on between the two, and would find an old one. */
+static enum ch_status end_root(struct ch_heap *heap, uintptr_t at, uint32_t *index)
+	CH_REQUIRES(ch__role_region)
+{
+	*index = ch__find(heap, at, NULL);
+	if (!*index)
+		return ch__pool_has(heap->pool, at) ? CH_E_STALE : CH_E_ARG;
+	struct ch__block *block = ch__block_at(heap, *index);
+	uint32_t head = ch__head_bytes(ch__block_use(heap, block));
+	if (at != ch__exec(heap, block->hot_offset) + head && at != ch__block_entry(heap, block))
+		return CH_E_ARG;
+	if (block->owner || (block->flags & CH__FLAG_IMMORTAL))
+		return CH_E_STATE;
+	uint32_t mark = atomic_load_explicit(&block->mark, memory_order_relaxed);
+	uint32_t epoch = atomic_load_explicit(&heap->epoch, memory_order_relaxed);
+	/* Of two who free it one is told so. */
+	bool is_ended = ch__is_ahead(heap, mark) &&
+			atomic_compare_exchange_strong(&block->mark, &mark, epoch);
+	return is_ended ? CH_OK : CH_E_STALE;
+}
+
+static enum ch_status free_locked(struct ch_heap *heap, uintptr_t at, enum ch_release how)
+	CH_REQUIRES(ch__role_heap)
+{
+	uint32_t index;
+	struct ch__thread *self = ch__thread_or_guest(heap);
+	ch__region_enter(self);
+	enum ch_status status = end_root(heap, at, &index);
+	ch__region_leave(self);
+	if (status == CH_OK && how == CH_RELEASE_NOT_RUNNING &&
+	    is_committed(heap, ch__block_at(heap, index)))
+		ch__blocks_kill(heap, &index, 1, CH__DEATH_FREED_NOT_RUNNING);
+	return status;
+}
+
+enum ch_status ch_code_free(struct ch_heap *heap, const void *address, enum ch_release how)
+{
+	uintptr_t at = (uintptr_t)address;
+	uint32_t index;
+	if (ch__is_marking())
+		return CH_E_STATE;
+	if (!heap && !(heap = heap_of(at)))
+		return CH_E_ARG;
+	enum ch_status status;
+	struct ch__thread *self = ch__thread_self(heap);
+	if (how == CH_RELEASE_COLLECT && self) {
+		ch__region_enter(self);
+		status = end_root(heap, at, &index);
+		ch__region_leave(self);
+	} else {
+		ch__heap_lock(heap);
+		status = free_locked(heap, at, how);
+		ch__heap_unlock(heap);
+	}
+	if (status == CH_OK && how == CH_RELEASE_COLLECT)
+		ch__trigger_released(heap, 1);
+	else
+		ch__trigger_tell(heap);
 	return status;
 }

@@ -133,7 +133,7 @@ static void fill_info(struct ch_heap *heap, uint32_t index, struct ch_info *info
 	*info = (struct ch_info){
 		.block = ch__block_handle(heap, index),
 		.owner = ch__owner_handle(heap, block->owner),
-		.vm = owner->vm,
+		.vm = block->owner ? owner->vm : NULL,
 		.user = block->user,
 		.state = state,
 		.name = ch__name_text(heap, list && list->name ? list->name : owner->name),

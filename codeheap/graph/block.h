@@ -15,7 +15,7 @@ struct ch__block {
 	_Atomic(uint32_t) generation;    /* odd = in use, even = none */
 	_Atomic(uint32_t) mark;          /* epoch of the last cycle that reached it (R2) */
 	_Atomic(uint32_t) hot_offset;    /* pool offset of the hot part; relaxed, lookup acquires */
-	uint32_t owner;                  /* index */
+	uint32_t owner;                  /* index; 0 = none: it lives until it is freed */
 	union {
 		_Atomic(uint16_t) hot_granules;
 		_Atomic(uint16_t) span_granules_low; /* SPAN: of its hot part */
@@ -58,6 +58,7 @@ enum ch__block_flag {
 	CH__FLAG_IMMORTAL = 8,
 	CH__FLAG_AGE = 0x30, /* heap->cycles at the commit, modulo 4, while it is not held */
 	CH__FLAG_AGE_ONE = 0x10,
+	CH__FLAG_LEADS = 0x10, /* held: where it is its own root, something may hang on it */
 	CH__FLAG_UNLINKED = 0x20, /* held: a branch led to it, and was unlinked where it may run */
 	CH__FLAG_HELD = 0x40,   /* has had an in-edge or an entry: newborn no more */
 	CH__FLAG_NOTICE = 0x80, /* DEAD: its block_freed is due */
@@ -129,11 +130,19 @@ static inline bool ch__block_is_newborn(const struct ch__block *block)
 {
 	return ch__block_state(block) == CH_BLOCK_LIVE && !(block->flags & CH__FLAG_HELD);
 }
-/* It needs no edge to live: the list of its thread has it. */
-static inline bool ch__block_is_young_root(const struct ch__block *block)
+/* It is committed, and lives until it is freed. */
+static inline bool ch__block_is_own_root(const struct ch_heap *heap, const struct ch__block *block)
 {
+	return ch__is_ahead(heap, atomic_load_explicit(&block->mark, memory_order_relaxed));
+}
+/* It needs no edge to live, and is traced or ages: the list of its thread has it. */
+static inline bool ch__block_is_young_root(const struct ch_heap *heap,
+					   const struct ch__block *block)
+{
+	uint8_t leads = CH__FLAG_HELD | CH__FLAG_LEADS;
 	return ch__block_state(block) == CH_BLOCK_OPEN || (block->flags & CH__FLAG_IMMORTAL) ||
-	       ch__block_is_newborn(block);
+	       ch__block_is_newborn(block) ||
+	       ((block->flags & leads) == leads && ch__block_is_own_root(heap, block));
 }
 /* The age of a newborn block is counted from a stamp, so that a block that several lists hold ages
  * once a cycle. */

@@ -93,6 +93,8 @@ uint32_t ch__owner_look_up(const struct ch_heap *heap, struct ch_owner handle)
 
 struct ch_owner ch__owner_handle(const struct ch_heap *heap, uint32_t index)
 {
+	if (!index)
+		return (struct ch_owner){0};
 	const struct ch__owner *owner = ch__owner_at(heap, index);
 	uint32_t generation = atomic_load_explicit(&owner->generation, memory_order_relaxed);
 	generation &= ~(uint32_t)(CH__LIFE_RELEASING | CH__LIFE_RELEASED);

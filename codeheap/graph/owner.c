@@ -75,6 +75,8 @@ bool ch__owner_insert(struct ch_heap *heap, struct ch_owner handle, uint32_t ind
 
 void ch__owner_drop(struct ch_heap *heap, uint32_t owner_index, uint32_t records)
 {
+	if (!owner_index)
+		return;
 	struct ch__owner *owner = ch__owner_at(heap, owner_index);
 	struct ch__thread *self = ch__thread_or_guest(heap);
 	ch__region_enter(self);
@@ -90,6 +92,8 @@ void ch__owner_remove(struct ch_heap *heap, uint32_t index)
 {
 	struct ch__block *block = ch__block_at(heap, index);
 	struct ch__owner *owner = ch__owner_at(heap, block->owner);
+	if (!block->owner)
+		return;
 	if (block->owner_prev)
 		ch__block_at(heap, block->owner_prev)->owner_next = block->owner_next;
 	else
@@ -106,6 +110,16 @@ void ch__owner_reset_cell(struct ch__owner *owner)
 }
 
 /* --- life --- */
+
+bool ch__owner_of_none(struct ch_heap *heap)
+{
+	if (!ch__table_back(&heap->owners, heap->meta, 0))
+		return false;
+	struct ch__owner *none = ch__owner_at(heap, 0);
+	none->vm = &heap->nobody;
+	atomic_store(&none->mark, heap->epoch + CH__MARK_AHEAD);
+	return true;
+}
 
 /* The heap lock is held, the name interned: what is written here cannot fail. */
 enum ch_status ch__owner_make(struct ch_vm *vm, const char *name, const void *fallback, void *user,

@@ -37,6 +37,14 @@ static inline struct ch__owner *ch__owner_at(const struct ch_heap *heap, uint32_
 	return ch__table_at_bytes(&heap->owners, index, sizeof(struct ch__owner));
 }
 
+/* What is its own root has a mark so many cycles ahead: no cycle that ends before makes it old, and
+ * marks are renewed sooner (mark.c). */
+enum { CH__MARKS_LAST = 1 << 29, CH__MARK_AHEAD = CH__MARKS_LAST + 64 };
+static inline bool ch__is_ahead(const struct ch_heap *heap, uint32_t mark)
+{
+	return (int32_t)(mark - atomic_load_explicit(&heap->epoch, memory_order_relaxed)) > 0;
+}
+
 static inline bool ch__is_alive(const struct ch_heap *heap, uint32_t mark)
 {
 	return (int32_t)(mark - atomic_load_explicit(&heap->completed, memory_order_relaxed)) >= 0;
@@ -84,6 +92,9 @@ bool ch__owner_let_go(struct ch_heap *, struct ch_owner, uint32_t *blocks);
 void ch__owners_end_releases(struct ch_heap *) CH_REQUIRES(ch__role_heap);
 /* Records of its blocks became FREE; under heap. */
 void ch__owner_drop(struct ch_heap *, uint32_t owner, uint32_t records) CH_REQUIRES(ch__role_heap);
+/* Record 0 is the owner of code that has none: it is not found, made, entered or released, lists
+ * and counts no block, and hears nothing. False: no memory. */
+bool ch__owner_of_none(struct ch_heap *);
 /* Off its owner's list, whose lock is held. */
 void ch__owner_remove(struct ch_heap *, uint32_t block) CH_REQUIRES(ch__role_owner);
 /* its list; in a region */

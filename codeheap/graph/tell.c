@@ -32,7 +32,7 @@ size_t ch__tell_name(void *context, uint64_t key, char *out, size_t out_bytes)
 	const char *own = list ? ch__name_text(heap, list->name) : "";
 	const char *owner = ch__name_text(heap, ch__owner_at(heap, block->owner)->name);
 	size_t used = add_name(owner, 0, out, out_bytes);
-	used = add_name(*own ? " " : "", used, out, out_bytes);
+	used = add_name(used && *own ? " " : "", used, out, out_bytes);
 	return add_name(own, used, out, out_bytes);
 }
 

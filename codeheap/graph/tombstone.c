@@ -36,6 +36,8 @@ static enum ch__death death_of(const struct ch_heap *heap, const struct ch__owne
 {
 	if (death != CH__DEATH_UNREACHED)
 		return death;
+	if (owner->vm == &heap->nobody)
+		return CH__DEATH_FREED;
 	if (!owner->vm->is_attached)
 		return CH__DEATH_VM_GONE;
 	if (ch__owner_is_released(owner))

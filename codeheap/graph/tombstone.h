@@ -27,6 +27,9 @@ enum ch__death {
 	CH__DEATH_COMMIT_FAILED,
 	CH__DEATH_FORKED, /* in a child without the thread that had it open */
 	CH__DEATH_NO_COPY, /* in a child without a copy of the code */
+	/* By ch_code_free: of a cycle, and at once. */
+	CH__DEATH_FREED,
+	CH__DEATH_FREED_NOT_RUNNING,
 };
 
 /* Read without a lock: number, the rest, number again. Stored under heap, each with release, so
@@ -84,7 +87,7 @@ struct ch__place {
 	enum ch__place_kind kind;
 	uint32_t block, generation;
 	uint32_t at; /* bytes from the part's first one */
-	bool is_cold, is_slot;
+	bool is_cold, is_slot, has_owner;
 	enum ch__cause cause;
 	enum ch__death death; /* FREED, and what follows */
 	uint32_t collection;

@@ -185,6 +185,9 @@ static enum ch_status fill_heap(struct ch_heap *heap, unsigned wanted)
 	/* Epochs start above 0, so that a mark of 0 is dead. */
 	atomic_store(&heap->epoch, 1);
 	atomic_store(&heap->completed, 1);
+	heap->nobody.heap = heap;
+	if (!ch__owner_of_none(heap))
+		return CH_E_MEMORY;
 	ch__stub_init(heap);
 	ch__runtime_begin(heap);
 	if (heap->config.stop_signal && heap->config.driver == CH_DRIVER_BUILTIN &&

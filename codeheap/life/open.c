@@ -87,6 +87,7 @@ static bool kind_is_valid(const struct ch_open *open)
 static bool is_valid(const struct ch_heap *heap, const struct ch_open *open)
 {
 	return open->size == sizeof *open && open->hot_bytes > 0 &&
+	       (!open->heap || (!open->owner.bits && open->entry == CH_ENTRY_NONE)) &&
 	       (unsigned)open->entry <= CH_ENTRY_GUARD &&
 	       open->frame <= atomic_load_explicit(&heap->last_frame, memory_order_relaxed) &&
 	       !(open->flags & ~(unsigned)(CH_OPEN_MAY_COLLECT | CH_OPEN_IMMORTAL |
@@ -104,7 +105,7 @@ static bool reserve_young(struct request *r)
 	ch__region_enter(self);
 	for (uint32_t i = 0; i < self->young_count; i++) {
 		uint32_t index = ch__block_resolve(r->heap, self->young[i]);
-		if (index && ch__block_is_young_root(ch__block_at(r->heap, index)))
+		if (index && ch__block_is_young_root(r->heap, ch__block_at(r->heap, index)))
 			self->young[kept++] = self->young[i];
 	}
 	atomic_store_explicit(&self->young_count, kept, memory_order_relaxed);
@@ -324,7 +325,7 @@ static bool write_record(struct request *r) CH_REQUIRES(ch__role_region)
 	ch__set16(&block->cold_granules, r->cold_bytes / CH__GRANULE_BYTES);
 	unsigned flags = open->entry | (r->span_pages ? CH__FLAG_SPAN : 0) |
 			 (open->flags & CH_OPEN_IMMORTAL ? CH__FLAG_IMMORTAL : 0) |
-			 ch__age_stamp(heap);
+			 (open->heap ? CH__FLAG_HELD | CH__FLAG_LEADS : ch__age_stamp(heap));
 	atomic_store_explicit(&block->flags, (uint8_t)flags, memory_order_relaxed);
 	atomic_store_explicit(&block->first_branch, r->run, memory_order_relaxed);
 	block->in_head = block->owner_next = block->owner_prev = 0;
@@ -339,7 +340,7 @@ static bool write_record(struct request *r) CH_REQUIRES(ch__role_region)
 	ch__block_set_state(heap, r->record, CH_BLOCK_OPEN, CH__CAUSE_NONE, __func__);
 	/* Release: fields before the generation (I3); pairs with ch__find and handles. */
 	uint32_t generation = atomic_load_explicit(&block->generation, memory_order_relaxed);
-	if (!ch__owner_insert(heap, open->owner, r->record)) {
+	if (!open->heap && !ch__owner_insert(heap, open->owner, r->record)) {
 		ch__block_set_state(heap, r->record, CH_BLOCK_FREE, CH__CAUSE_NONE, __func__);
 		return false;
 	}
@@ -450,7 +451,7 @@ static enum placed place_in_need(struct request *r)
 		CH__COUNT(r->self->counters.opens_full, 1);
 		ch__heap_lock(heap);
 		uint32_t owner = ch__owner_resolve(heap, r->open->owner);
-		if (owner)
+		if (owner || r->open->heap)
 			ch__trigger_full(heap, ch__owner_at(heap, owner)->vm, r->space_seen);
 		ch__heap_unlock(heap);
 		ch__trigger_tell(heap);
@@ -569,8 +570,8 @@ enum ch_status ch_block_open(const struct ch_open *open, struct ch_code *code)
 	memset((uint8_t *)code + 64, 0, sizeof *code - 64);
 	if (ch__is_marking())
 		return CH_E_STATE;
-	struct ch_heap *heap = ch__handle_heap(open->owner.bits);
-	if (!heap || !ch__owner_is_live(heap, open->owner))
+	struct ch_heap *heap = open->heap ? open->heap : ch__handle_heap(open->owner.bits);
+	if (!heap || (!open->heap && !ch__owner_is_live(heap, open->owner)))
 		return CH_E_STALE;
 	struct ch__thread *self = ch__thread_self(heap);
 	if (!self)

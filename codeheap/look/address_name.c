@@ -16,10 +16,9 @@ static bool put_block(struct ch_heap *heap, uintptr_t at, uintptr_t address, str
 	const struct ch__block *block = ch__block_at(heap, index);
 	const char *own = block->side_list ? ch__name_text(heap, block->side_list->name) : "";
 	ch__text_put_name(t, ch__name_text(heap, ch__owner_at(heap, block->owner)->name));
-	if (*own) {
+	if (*own && block->owner)
 		ch__text_put(t, " ");
-		ch__text_put_name(t, own);
-	}
+	ch__text_put_name(t, own);
 	uintptr_t start = ch__hot_range(heap, block, 0).exec;
 	if (at - ch__exec(heap, block->hot_offset) >= ch__hot_bytes(block)) {
 		start = ch__exec(heap, ch__cold_offset(heap, block));

@@ -14,7 +14,8 @@
 /* What the records have together, and the lists and gauges of the heap must have, too. */
 struct sums {
 	uint64_t blocks;   /* of a heap: records that are not FREE */
-	uint64_t in_use;   /* of them OPEN, LIVE, NOTENTRANT: on the list of an owner */
+	uint64_t owned;    /* of them those with an owner */
+	uint64_t in_use;   /* of those OPEN, LIVE, NOTENTRANT: on the list of their owner */
 	uint64_t granules; /* of all of them, the spans left out */
 	uint64_t linked;   /* branches of those in use */
 	uint64_t notentrant, notentrant_bytes;
@@ -175,7 +176,8 @@ static void add_block(struct check *c, const struct ch__block *block)
 	/* Of a record whose place went back it has none. */
 	if (state != CH_BLOCK_FREE && !(block->flags & CH__FLAG_SPAN))
 		c->is.granules += bytes / CH__GRANULE_BYTES;
-	c->is.in_use += state != CH_BLOCK_FREE && state != CH_BLOCK_DEAD;
+	c->is.owned += state != CH_BLOCK_FREE && block->owner;
+	c->is.in_use += state != CH_BLOCK_FREE && state != CH_BLOCK_DEAD && block->owner;
 	if (state == CH_BLOCK_NOTENTRANT) {
 		c->is.notentrant++;
 		c->is.notentrant_bytes += bytes;
@@ -358,7 +360,7 @@ static void check_sums(struct check *c) CH_REQUIRES(ch__role_heap)
 	check_dead(c, heap->notice_head, heap->notice_tail, true);
 	compare(c, "owners", heap->owners_now, c->is.owners);
 	compare(c, "owners of vms", owners_of_vms, c->is.owners);
-	compare(c, "blocks of owners", c->is.blocks_of_owners, c->is.blocks);
+	compare(c, "blocks of owners", c->is.blocks_of_owners, c->is.owned);
 	compare(c, "blocks on the lists of owners", c->is.listed, c->is.in_use);
 	compare(c, "branches that lead to blocks", c->is.incoming, c->is.linked);
 	compare(c, "blocks not entrant", heap->blocks_notentrant, c->is.notentrant);

@@ -21,6 +21,8 @@ static const char *const deaths[] = {
 	[CH__DEATH_FORKED] = ("the thread that was making it is not in this child of a fork, "
 			      "never published"),
 	[CH__DEATH_NO_COPY] = "this child of a fork has no copy of it",
+	[CH__DEATH_FREED] = "it was freed (COLLECT) and nothing held it",
+	[CH__DEATH_FREED_NOT_RUNNING] = "it was freed (NOT_RUNNING)",
 };
 
 static const char *const causes[] = {
@@ -62,7 +64,8 @@ static void put_block(struct ch__text *line, const struct ch__place *place)
 	put_quoted(line, place->is_slot ? "trampoline " : "block ", place->name);
 	ch__text_put_with(line, " (#", place->block, 10);
 	ch__text_put_with(line, ".", place->generation, 10);
-	put_quoted(line, ", owner ", place->owner);
+	if (place->has_owner)
+		put_quoted(line, ", owner ", place->owner);
 	ch__text_put(line, ")");
 }
 
@@ -79,7 +82,7 @@ static void put_lost(struct ch__text *line, const struct ch_heap *heap)
 static void put_end_of(struct ch__text *line, const struct ch_heap *heap,
 		       const struct ch__place *place)
 {
-	bool is_sweep = place->death <= CH__DEATH_VM_GONE;
+	bool is_sweep = place->death <= CH__DEATH_VM_GONE || place->death == CH__DEATH_FREED;
 	ch__text_put_with(line, is_sweep ? ", freed in collection " : ", freed after collection ",
 			  place->collection, 10);
 	ch__text_put(line, " because ");

@@ -228,6 +228,39 @@ TEST(names_of_every_length_and_kind)
 	rig_end(&rig);
 }
 
+/* --- code without an owner --- */
+
+static void free_code(const struct rig *rig, void *arg)
+{
+	uintptr_t *inverted = arg;
+	uint8_t bytes[CODE_LANDING_BYTES + 8] = {0};
+	void (*f)(void);
+	CHECK_EQ(ch_code_add(rig->heap, bytes, sizeof bytes, "alone", &f), CH_OK);
+	CHECK_EQ(ch_code_free(NULL, (const void *)(uintptr_t)f, (enum ch_release)*inverted), CH_OK);
+	*inverted = ~(uintptr_t)f;
+}
+
+static void check_told(enum ch_release how, const char *because)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct made_up m;
+	uintptr_t inverted = how;
+	rig_apart(&rig, free_code, &inverted);
+	rig_collect(&rig, 1);
+	make_up(&m, (const void *)~inverted, 1);
+	CHECK(ch_trap_describe(rig.heap, &m.info, &m.context, caught.text, sizeof caught.text));
+	check_begins(caught.text, "block `alone` (#");
+	check_has(caught.text, because);
+	CHECK(!strstr(caught.text, "owner"));
+	rig_end(&rig);
+}
+
+TEST(freed_code_without_an_owner_has_its_name_and_how_it_was_freed)
+{
+	check_told(CH_RELEASE_NOT_RUNNING, " because it was freed (NOT_RUNNING)");
+	check_told(CH_RELEASE_COLLECT, " because it was freed (COLLECT) and nothing held it");
+}
+
 /* --- room --- */
 
 static bool is_whole_utf8(const char *text)

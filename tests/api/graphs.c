@@ -58,7 +58,7 @@ static void toy_collect_apart(struct graph *g)
 }
 
 static const struct graph_driver host_driver = {toy_method, toy_constant, toy_built, toy_drop_root,
-						toy_collect_apart, rig_apart};
+						toy_collect_apart, rig_apart, false};
 
 /* --- built-in: the toy heap releases the owners that nothing reaches --- */
 
@@ -90,7 +90,7 @@ static void release_and_collect(struct graph *g)
 
 static const struct graph_driver builtin_driver = {builtin_method, builtin_constant, nothing_to_do,
 						   no_root_to_drop, release_and_collect,
-						   rig_apart};
+						   rig_apart, false};
 
 static void run_graphs(bool is_host)
 {

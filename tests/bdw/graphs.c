@@ -110,7 +110,8 @@ static void bdw_collect(struct graph *g)
 }
 
 static const struct graph_driver bdw_driver = {bdw_method,    bdw_constant, bdw_built,
-					       bdw_drop_root, bdw_collect,  bdw_apart};
+					       bdw_drop_root, bdw_collect,  bdw_apart,
+					       .has_refs_of_own = true};
 
 TEST(graphs_under_the_boehm_driver_match_the_model)
 {

@@ -6,7 +6,7 @@
  *   root -> method object -> owner -> entry block
  *   block -> branch, plain edge, exit of a patch point -> block      block -> owner edge -> owner
  *   block -> ref -> constant object -> method object
- *   suspended fiber -> block;   OPEN and newborn blocks are roots */
+ *   suspended fiber -> block;   OPEN and newborn blocks, and those without an owner, are roots */
 #ifndef CH_TESTS_GRAPH_MODEL_H
 #define CH_TESTS_GRAPH_MODEL_H
 
@@ -33,17 +33,18 @@ struct graph_driver {
 	void (*collect)(struct graph *);            /* one full cycle and its sweep */
 	/* rig_apart, on a thread that the driver knows */
 	void (*apart)(const struct rig *, void (*fn)(const struct rig *, void *), void *arg);
+	bool has_refs_of_own; /* code without an owner may have refs */
 };
 
 struct graph_block {
-	int owner;
+	int owner; /* NONE: it is its own root until it is freed */
 	struct ch_block handle;
 	struct ch_code code; /* of an OPEN one */
 	int links[GRAPH_LINKS], edges[2], owner_edge, constants[2];
 	struct ch_branch branches[GRAPH_LINKS];
 	enum ch_block_state state;
 	bool is_held; /* it has had an in-edge or an entry */
-	bool is_dead, is_reached;
+	bool is_own_root, is_dead, is_reached;
 };
 
 struct graph {
@@ -79,7 +80,7 @@ static inline void graph_attach_some(struct graph *g, int at, struct emitter *e)
 	struct graph_block *b = &g->blocks[at];
 	for (int i = 0; i < 2; i++) {
 		b->edges[i] = b->constants[i] = GRAPH_NONE;
-		if (graph_chance(g, 40)) {
+		if (graph_chance(g, 40) && (b->owner >= 0 || g->driver->has_refs_of_own)) {
 			int c = b->constants[i] = graph_pick(g, GRAPH_CONSTANTS);
 			const void *ref = emit_ref_word(e, ~g->words[c]);
 			CHECK_EQ(ch_ref_attach(b->handle, ref), CH_OK);
@@ -108,16 +109,30 @@ static inline void graph_attach_some(struct graph *g, int at, struct emitter *e)
 static inline void graph_make_block(struct graph *g, int at)
 {
 	struct graph_block *b = &g->blocks[at];
-	b->owner = graph_pick(g, GRAPH_METHODS);
+	b->owner = graph_chance(g, 12) ? GRAPH_NONE : graph_pick(g, GRAPH_METHODS);
 	struct emitter e;
-	emit_open(&e, g->owners[b->owner], 200, GRAPH_LINKS);
+	struct ch_open open = {.hot_bytes = 200, .branch_room = GRAPH_LINKS};
+	const void *exit = NULL;
+	if (b->owner == GRAPH_NONE)
+		open.heap = g->rig.heap;
+	else
+		open.owner = g->owners[b->owner];
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
 	b->handle = e.code.block;
+	/* There is no vm to ask. */
+	if (b->owner == GRAPH_NONE)
+		CHECK_EQ(ch_block_veneer(&e.code, (const void *)(uintptr_t)rig_fallback, &exit),
+			 CH_OK);
 	graph_attach_some(g, at, &e);
 	for (int i = 0; i < GRAPH_LINKS; i++) {
+		struct ch_branch_site site = {
+			.at = emit_site_jmp(&e), .kind = CH_JMP, .exit = exit};
 		b->links[i] = GRAPH_NONE;
-		b->branches[i] = emit_jmp(&e, NULL);
+		CHECK_EQ(ch_branch_attach(b->handle, &site, &b->branches[i]), CH_OK);
 	}
 	b->state = graph_chance(g, 6) ? CH_BLOCK_OPEN : CH_BLOCK_LIVE;
+	b->is_own_root = b->owner == GRAPH_NONE && b->state == CH_BLOCK_LIVE;
+	b->is_held = b->owner == GRAPH_NONE;
 	if (b->state == CH_BLOCK_LIVE)
 		CHECK_EQ(emit_commit(&e), CH_OK);
 	e.code.used_to = e.at;
@@ -139,7 +154,7 @@ static inline void graph_link(struct graph *g)
 		}
 	for (int at = 0; at < GRAPH_BLOCKS; at++) {
 		struct graph_block *b = &g->blocks[at];
-		if (b->state != CH_BLOCK_LIVE || !graph_chance(g, 50))
+		if (b->owner == GRAPH_NONE || b->state != CH_BLOCK_LIVE || !graph_chance(g, 50))
 			continue;
 		CHECK_EQ(ch_owner_set_entry(g->owners[b->owner], b->handle), CH_OK);
 		g->entries[b->owner] = at;
@@ -156,7 +171,7 @@ static inline void graph_invalidate(struct graph *g, int at)
 	CHECK_EQ(ch_blocks_invalidate(&b->handle, 1, &count), CH_OK);
 	CHECK_EQ(count, 1);
 	b->state = CH_BLOCK_NOTENTRANT;
-	if (g->entries[b->owner] == at)
+	if (b->owner >= 0 && g->entries[b->owner] == at)
 		g->entries[b->owner] = GRAPH_NONE;
 	for (int from = 0; from < GRAPH_BLOCKS; from++)
 		for (int i = 0; i < GRAPH_LINKS; i++)
@@ -263,7 +278,7 @@ static inline void graph_compute(struct graph *g)
 	for (int at = 0; at < GRAPH_BLOCKS; at++) {
 		const struct graph_block *b = &g->blocks[at];
 		bool is_newborn = b->state == CH_BLOCK_LIVE && !b->is_held && g->cycles < 2;
-		if (!b->is_dead && (b->state == CH_BLOCK_OPEN || is_newborn))
+		if (!b->is_dead && (b->state == CH_BLOCK_OPEN || is_newborn || b->is_own_root))
 			graph_reach(g, at);
 	}
 	for (int f = 0; f < GRAPH_FIBERS; f++)
@@ -280,7 +295,7 @@ static inline void graph_bury(struct graph *g)
 	for (int at = 0; at < GRAPH_BLOCKS; at++) {
 		struct graph_block *b = &g->blocks[at];
 		b->is_dead |= !b->is_reached;
-		if (b->is_dead && g->entries[b->owner] == at)
+		if (b->is_dead && b->owner >= 0 && g->entries[b->owner] == at)
 			g->entries[b->owner] = GRAPH_NONE;
 	}
 }
@@ -307,6 +322,16 @@ static inline void graph_cycle(struct graph *g)
 	graph_compare(g);
 }
 
+/* From here on only what reaches it holds it. */
+static inline void graph_free_own(struct graph *g, int at)
+{
+	struct graph_block *b = &g->blocks[at];
+	b->is_own_root = false;
+	CHECK_EQ(ch_code_free(graph_chance(g, 50) ? g->rig.heap : NULL, rig_info(b->handle).exec,
+			      CH_RELEASE_COLLECT),
+		 CH_OK);
+}
+
 /* Runs one random graph to its end: no root, no fiber, no open block, nothing left. */
 static inline void graph_run(struct graph *g)
 {
@@ -319,6 +344,9 @@ static inline void graph_run(struct graph *g)
 				g->is_root[m] = false;
 				g->driver->drop_root(g, m);
 			}
+		for (int at = 0; at < GRAPH_BLOCKS; at++)
+			if (g->blocks[at].is_own_root && (round == 2 || graph_chance(g, 40)))
+				graph_free_own(g, at);
 		for (int at = 0; at < GRAPH_BLOCKS; at++)
 			if (graph_chance(g, 10))
 				graph_invalidate(g, at);

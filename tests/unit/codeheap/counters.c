@@ -327,16 +327,21 @@ TEST(code_lives_through_any_number_of_cycles_that_are_given_up)
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct ch_block block = rig_block(owner, 4);
 	CHECK_EQ(ch_owner_set_entry(owner, block), CH_OK);
-	for (int round = 0; round < 3; round++) {
+	struct emitter own_root;
+	struct ch_open open = {.heap = rig.heap, .hot_bytes = 16};
+	CHECK_EQ(emit_open_as(&own_root, &open), CH_OK);
+	emit_ret(&own_root);
+	CHECK_EQ(emit_commit(&own_root), CH_OK);
+	for (int round = 0; round < 6; round++) {
 		/* As many as may be before marks are made young. */
-		rig.heap->epoch += (UINT32_C(1) << 30) - 2;
+		rig.heap->epoch += CH__MARKS_LAST - 2;
 		for (int i = 0; i < 4; i++)
 			run_cycle(&rig, owner, false);
 	}
 	run_cycle(&rig, owner, true);
 	while (ch__sweep_step(rig.heap))
 		continue;
-	CHECK(rig_is_there(block));
+	CHECK(rig_is_there(block) && rig_is_there(own_root.code.block));
 	CHECK_EQ(code_call_owner(owner), 4);
 	rig_end(&rig);
 }
@@ -349,9 +354,9 @@ TEST(what_is_dead_stays_so_through_any_number_of_cycles_without_a_sweep)
 	CHECK_EQ(ch_owner_set_entry(dead, block), CH_OK);
 	run_cycle(&rig, owner, true);
 	CHECK(!rig_is_there(block));
-	for (int round = 0; round < 4; round++) {
-		rig.heap->epoch += (UINT32_C(1) << 30) - 2;
-		rig.heap->completed += (UINT32_C(1) << 30) - 2;
+	for (int round = 0; round < 8; round++) {
+		rig.heap->epoch += CH__MARKS_LAST - 2;
+		rig.heap->completed += CH__MARKS_LAST - 2;
 		for (int i = 0; i < 4; i++) {
 			/* The owner that lives has been marked in each. */
 			ch__owner_at(rig.heap, ch__handle_index(owner.bits))->mark =

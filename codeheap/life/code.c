@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT
+ * code.c: code of bytes that are ready, in one call. */
+#include "codeheap/codeheap.h"
+
+enum ch_status ch_code_add(struct ch_heap *heap, const void *bytes, size_t n, const char *name,
+			   void *to)
+{
+	struct ch_code code;
+	struct ch_open open = {
+		.size = sizeof open, .heap = heap, .hot_bytes = (uint32_t)n, .name = name};
+	memset(to, 0, sizeof code.exec);
+	enum ch_status status = n > UINT32_MAX ? CH_E_ARG : ch_block_open(&open, &code);
+	if (status != CH_OK)
+		return status;
+	memcpy(code.write, bytes, n);
+	code.used_to = (uint32_t)n;
+	status = ch_block_commit(&code, 1);
+	if (status == CH_OK)
+		memcpy(to, &code.exec, sizeof code.exec);
+	else
+		(void)!ch_block_abort(&code);
+	return status;
+}

@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: MIT
+ * code.c: code without an owner: made of bytes, called, freed by its address; until then a root of
+ * its own, that no vm's end and no discard touches, and that holds what it leads to. */
+#include "tests/support/heap_rig.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+typedef uint32_t (*function)(void);
+
+/* Bytes that return the value, wherever they lie. */
+static uint32_t write_value(uint32_t value, uint8_t *bytes, uint32_t room)
+{
+	struct emitter e = {.code = {.write = bytes, .exec = bytes, .hot_bytes = room}};
+	emit_landing(&e);
+	emit_value(&e, value);
+	emit_ret(&e);
+	return e.at;
+}
+
+static function add_value(struct ch_heap *heap, const char *name, uint32_t value)
+{
+	uint8_t bytes[32];
+	function f;
+	CHECK_EQ(ch_code_add(heap, bytes, write_value(value, bytes, sizeof bytes), name, &f),
+		 CH_OK);
+	return f;
+}
+
+static const void *address(function f)
+{
+	return (const void *)(uintptr_t)f;
+}
+
+static struct ch_block block_of(struct ch_heap *heap, function f)
+{
+	struct ch_block block;
+	CHECK(ch_block_at(heap, address(f), &block));
+	return block;
+}
+
+/* What a test keeps outside of stacks: addresses inverted, handles as they are. */
+struct made {
+	uintptr_t inverted;
+	struct ch_block block, target;
+	struct ch_branch branch;
+};
+
+static function made_function(const struct made *m)
+{
+	return (function)~m->inverted;
+}
+
+static void make(const struct rig *rig, void *arg)
+{
+	struct made *m = arg;
+	function f = add_value(rig->heap, "made", 7);
+	m->block = block_of(rig->heap, f);
+	m->inverted = ~(uintptr_t)f;
+}
+
+static void call(const struct rig *rig, void *arg)
+{
+	(void)rig;
+	CHECK_EQ(made_function(arg)(), 7);
+}
+
+static void release(const struct rig *rig, void *arg)
+{
+	CHECK_EQ(ch_code_free(rig->heap, address(made_function(arg)), CH_RELEASE_COLLECT), CH_OK);
+	CHECK_EQ(ch_code_free(rig->heap, address(made_function(arg)), CH_RELEASE_COLLECT),
+		 CH_E_STALE);
+}
+
+TEST(code_is_made_of_bytes_called_and_freed_by_its_address)
+{
+	struct rig rig = rig_start(1 << 20);
+	function f = add_value(rig.heap, "f", 42);
+	CHECK_EQ(f(), 42);
+	struct ch_info info = rig_info(block_of(rig.heap, f));
+	CHECK_EQ(strcmp(info.name, "f"), 0);
+	CHECK_EQ(info.owner.bits, 0);
+	CHECK_EQ(info.vm, NULL);
+	CHECK_EQ((uintptr_t)info.exec, (uintptr_t)f);
+	char name[64];
+	ch_address_name(rig.heap, address(f), false, name, sizeof name);
+	CHECK_EQ(strncmp(name, "f+", 2), 0);
+	rig_check(&rig);
+	CHECK_EQ(ch_code_free(rig.heap, address(f), CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK(!rig_is_there(info.block));
+	CHECK_EQ(ch_code_free(rig.heap, address(f), CH_RELEASE_NOT_RUNNING), CH_E_STALE);
+	rig_end(&rig);
+}
+
+TEST(bytes_that_are_none_or_too_many_are_refused)
+{
+	struct rig rig = rig_start(1 << 20);
+	uint8_t bytes[32];
+	function f = made_function(&(struct made){0});
+	CHECK_EQ(ch_code_add(rig.heap, bytes, 0, "f", &f), CH_E_ARG);
+	CHECK(!f);
+	CHECK_EQ(ch_code_add(rig.heap, bytes, (size_t)UINT32_MAX + 2, "f", &f), CH_E_ARG);
+	CHECK_EQ(ch_code_add(rig.heap, bytes, 2 << 20, "f", &f), CH_E_ARG);
+	struct ch_open both = {.size = sizeof both,
+			       .heap = rig.heap,
+			       .owner = rig_owner(&rig, "owner"),
+			       .hot_bytes = 16};
+	struct ch_open entered = {
+		.size = sizeof entered, .heap = rig.heap, .hot_bytes = 16, .entry = CH_ENTRY_GUARD};
+	struct ch_code code;
+	CHECK_EQ(ch_block_open(&both, &code), CH_E_ARG);
+	CHECK_EQ(ch_block_open(&entered, &code), CH_E_ARG);
+	rig_end(&rig);
+}
+
+TEST(what_is_freed_begins_at_the_address_and_has_no_owner)
+{
+	struct rig rig = rig_start(1 << 20);
+	function f = add_value(rig.heap, "f", 42);
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	struct ch_block owned = rig_block(owner, 1);
+	CHECK_EQ(ch_owner_set_entry(owner, owned), CH_OK);
+	struct emitter e;
+	struct ch_open immortal = {
+		.heap = rig.heap, .hot_bytes = 16, .flags = CH_OPEN_IMMORTAL};
+	CHECK_EQ(emit_open_as(&e, &immortal), CH_OK);
+	emit_ret(&e);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	for (int how = CH_RELEASE_COLLECT; how <= CH_RELEASE_NOT_RUNNING; how++) {
+		enum ch_release end = (enum ch_release)how;
+		const char *middle = (const char *)address(f) + 2;
+		CHECK_EQ(ch_code_free(rig.heap, middle, end), CH_E_ARG);
+		CHECK_EQ(ch_code_free(rig.heap, &rig, end), CH_E_ARG);
+		CHECK_EQ(ch_code_free(NULL, &rig, end), CH_E_ARG);
+		CHECK_EQ(ch_code_free(rig.heap, rig_info(owned).exec, end), CH_E_STATE);
+		CHECK_EQ(ch_code_free(rig.heap, e.code.exec, end), CH_E_STATE);
+	}
+	CHECK_EQ(f(), 42);
+	CHECK_EQ(code_call_owner(owner), 1);
+	rig_collect(&rig, 3);
+	CHECK(rig_is_there(e.code.block));
+	CHECK_EQ(ch_code_free(NULL, address(f), CH_RELEASE_NOT_RUNNING), CH_OK);
+	rig_end(&rig);
+}
+
+TEST(code_without_an_owner_lives_until_it_is_freed_and_no_cycle_longer)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct made m;
+	rig_apart(&rig, make, &m);
+	rig_collect(&rig, 5);
+	rig_apart(&rig, call, &m);
+	rig_apart(&rig, release, &m);
+	CHECK(rig_is_there(m.block));
+	rig_collect(&rig, 1);
+	CHECK(!rig_is_there(m.block));
+	rig_end(&rig);
+}
+
+TEST(freed_code_that_a_stack_is_in_lives_until_it_is_left)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct made m;
+	uintptr_t stack[64] = {0};
+	struct ch_fiber *fiber;
+	rig_apart(&rig, make, &m);
+	CHECK_EQ(ch_fiber_attach(rig.heap, stack, stack + 64, &fiber), CH_OK);
+	stack[32] = ~m.inverted + 1;
+	ch_fiber_suspend(fiber, stack + 24);
+	rig_apart(&rig, release, &m);
+	rig_collect(&rig, 4);
+	CHECK(rig_is_there(m.block));
+	CHECK_EQ(ch_fiber_detach(fiber), CH_OK);
+	stack[32] = 0;
+	rig_collect(&rig, 1);
+	CHECK(!rig_is_there(m.block));
+	rig_end(&rig);
+}
+
+/* --- what it leads to --- */
+
+/* A root with an edge to one block and a branch to another, which nothing else leads to. */
+static void make_leading(const struct rig *rig, void *arg)
+{
+	struct made *m = arg;
+	struct ch_owner owner = rig_owner(rig, "targets");
+	m->target = rig_block(owner, 1);
+	struct ch_block edge_to = rig_block(owner, 2);
+	m[1].target = edge_to;
+	struct emitter e;
+	struct ch_open open = {.heap = rig->heap, .hot_bytes = 64, .branch_room = 1};
+	const void *exit;
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	CHECK_EQ(ch_block_veneer(&e.code, (const void *)(uintptr_t)rig_fallback, &exit), CH_OK);
+	struct ch_branch_site site = {.at = emit_site_jmp(&e), .kind = CH_JMP};
+	/* Nobody could be asked. */
+	CHECK_EQ(ch_branch_attach(e.code.block, &site, &m->branch), CH_E_ARG);
+	site.exit = exit;
+	CHECK_EQ(ch_branch_attach(e.code.block, &site, &m->branch), CH_OK);
+	CHECK_EQ(ch_ref_attach(e.code.block, emit_ref_word(&e, 1)), CH_E_STATE);
+	CHECK_EQ(ch_edge_attach(e.code.block, edge_to), CH_OK);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	CHECK_EQ(ch_branch_link(m->branch, m->target), CH_OK);
+	m->block = e.code.block;
+	m->inverted = ~(uintptr_t)e.code.exec;
+}
+
+TEST(what_code_without_an_owner_leads_to_lives_as_long_as_it_does)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct made m[2];
+	rig_apart(&rig, make_leading, m);
+	rig_collect(&rig, 5);
+	CHECK(rig_is_there(m[0].block) && rig_is_there(m[0].target) && rig_is_there(m[1].target));
+	CHECK_EQ(code_call((const void *)~m[0].inverted), 1);
+	rig_apart(&rig, release, m);
+	wipe_stack();
+	rig_collect(&rig, 1);
+	CHECK(!rig_is_there(m[0].block) && !rig_is_there(m[0].target));
+	CHECK(!rig_is_there(m[1].target));
+	rig_end(&rig);
+}
+
+static void make_wide(const struct rig *rig, void *arg)
+{
+	struct ch_block *targets = arg;
+	struct ch_owner owner = rig_owner(rig, "targets");
+	enum { WIDTH = 5000 };
+	for (int i = 0; i < WIDTH; i++) {
+		struct emitter e;
+		struct ch_open open = {.heap = rig->heap, .hot_bytes = 16};
+		targets[i] = rig_block(owner, 1);
+		CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+		CHECK_EQ(ch_edge_attach(e.code.block, targets[i]), CH_OK);
+		emit_ret(&e);
+		CHECK_EQ(emit_commit(&e), CH_OK);
+	}
+}
+
+TEST(more_roots_with_edges_than_the_queue_holds_keep_all_of_theirs)
+{
+	enum { WIDTH = 5000 };
+	struct rig rig = rig_start(4 << 20);
+	struct ch_block *targets = calloc(WIDTH, sizeof *targets);
+	rig_apart(&rig, make_wide, targets);
+	rig_collect(&rig, 4);
+	for (int i = 0; i < WIDTH; i++)
+		CHECK(rig_is_there(targets[i]));
+	rig_end(&rig);
+	free(targets);
+}
+
+TEST(code_that_another_block_has_an_edge_to_goes_with_that_one)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct made m;
+	rig_apart(&rig, make, &m);
+	struct ch_owner owner = rig_owner(&rig, "holder");
+	struct emitter e;
+	emit_open(&e, owner, 16, 0);
+	CHECK_EQ(ch_edge_attach(e.code.block, m.block), CH_OK);
+	emit_ret(&e);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	CHECK_EQ(ch_owner_set_entry(owner, e.code.block), CH_OK);
+	CHECK_EQ(ch_code_free(NULL, (const void *)~m.inverted, CH_RELEASE_NOT_RUNNING), CH_OK);
+	rig_collect(&rig, 3);
+	CHECK(rig_is_there(m.block));
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_OK);
+	memset(&e, 0, sizeof e);
+	wipe_stack();
+	rig_collect(&rig, 3);
+	CHECK(!rig_is_there(m.block));
+	rig_end(&rig);
+}
+
+static void make_holder(const struct rig *rig, void *arg)
+{
+	struct made *m = arg;
+	struct ch_owner owner = rig_owner(rig, "holder");
+	struct emitter e;
+	emit_open(&e, owner, 16, 0);
+	CHECK_EQ(ch_edge_attach(e.code.block, m->block), CH_OK);
+	emit_ret(&e);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+}
+
+TEST(code_that_an_edge_leads_to_stays_its_own_root)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct made m;
+	rig_apart(&rig, make, &m);
+	rig_apart(&rig, make_holder, &m);
+	/* The holder is marked while it is newborn, and then dies. */
+	rig_collect(&rig, 5);
+	CHECK_EQ(rig_stats(&rig).blocks_now, 1);
+	rig_apart(&rig, call, &m);
+	rig_apart(&rig, release, &m);
+	rig_collect(&rig, 1);
+	CHECK(!rig_is_there(m.block));
+	rig_end(&rig);
+}
+
+/* --- beside the heap's other ends --- */
+
+TEST(no_discard_and_no_end_of_a_vm_takes_code_without_an_owner)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct made m;
+	rig_apart(&rig, make, &m);
+	size_t freed, kept;
+	CHECK_EQ(ch_vm_discard(rig.heap, NULL, &freed, &kept), CH_OK);
+	CHECK_EQ(freed + kept, 0);
+	CHECK_EQ(ch_vm_detach(rig.vm), CH_OK);
+	rig_collect(&rig, 3);
+	CHECK_EQ(rig_info(m.block).state, CH_BLOCK_LIVE);
+	rig_apart(&rig, call, &m);
+	CHECK_EQ(ch_code_free(rig.heap, (const void *)~m.inverted, CH_RELEASE_NOT_RUNNING), CH_OK);
+	rig_check(&rig);
+	CHECK_EQ(ch_heap_destroy(rig.heap), CH_OK);
+}
+
+static void free_here(const struct rig *rig, void *arg)
+{
+	struct made *m = arg;
+	CHECK_EQ(ch_code_free(rig->heap, (const void *)~m[0].inverted, CH_RELEASE_NOT_RUNNING),
+		 CH_OK);
+	CHECK_EQ(ch_code_free(rig->heap, (const void *)~m[1].inverted, CH_RELEASE_COLLECT), CH_OK);
+}
+
+TEST(thread_that_is_not_attached_frees_code)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct made m[2];
+	rig_apart(&rig, make, &m[0]);
+	rig_apart(&rig, make, &m[1]);
+	rig_alone(&rig, free_here, m);
+	CHECK(!rig_is_there(m[0].block) && rig_is_there(m[1].block));
+	rig_collect(&rig, 1);
+	CHECK(!rig_is_there(m[1].block));
+	rig_end(&rig);
+}
+
+/* A child calls the code where it has a copy, and is told that there is none where not. */
+static void run_child(enum ch_fork fork_as)
+{
+	struct ch_config config = rig_config(1 << 20);
+	config.fork = fork_as;
+	struct ch_heap *heap;
+	if (fork_as == CH_FORK_COW && getenv("CODEHEAP_WX"))
+		return;
+	if (fork_as == CH_FORK_COW && ch_heap_create(&config, &heap) != CH_OK)
+		return;
+	if (fork_as == CH_FORK_COW)
+		CHECK_EQ(ch_heap_destroy(heap), CH_OK);
+	struct rig rig = rig_create(&config, NULL, NULL);
+	function f = add_value(rig.heap, "f", 42);
+	struct ch_block block = block_of(rig.heap, f);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (!child) {
+		bool has_code = fork_as != CH_FORK_NONE;
+		if (rig_is_there(block) != has_code || (has_code && f() != 42))
+			_exit(1);
+		enum ch_status status = ch_code_free(NULL, address(f), CH_RELEASE_NOT_RUNNING);
+		_exit(status == (has_code ? CH_OK : CH_E_STALE) ? 0 : 2);
+	}
+	int how;
+	CHECK_EQ(waitpid(child, &how, 0), child);
+	CHECK_EQ(how, 0);
+	CHECK_EQ(f(), 42);
+	rig_end(&rig);
+}
+
+TEST(child_of_a_fork_has_code_without_an_owner_as_any_other)
+{
+	run_child(CH_FORK_COPY);
+	run_child(CH_FORK_NONE);
+	run_child(CH_FORK_COW);
+}
