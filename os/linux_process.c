@@ -148,13 +148,8 @@ static bool is_same(struct ch__os_file_id one, struct ch__os_file_id other)
 	return one.device == other.device && one.inode == other.inode;
 }
 
-/* A name in /proc/self/fd is a descriptor's number; the names of the two folders are 0. */
-static bool is_open_as(const char *name, struct ch__os_file_id file)
-{
-	return *name != '.' && is_same(ch__os_file_identify((int)strtol(name, NULL, 10)), file);
-}
-
-/* A folder that cannot be read may list anything. */
+/* A name in /proc/self/fd is a descriptor's number; the names of the two folders are 0. A folder
+ * that cannot be read may list anything. */
 static bool is_open_here(struct ch__os_file_id file)
 {
 	enum { NAME_AT = 19, LENGTH_AT = 16 }; /* of the kernel's struct linux_dirent64 */
@@ -167,7 +162,9 @@ static bool is_open_here(struct ch__os_file_id file)
 		for (long at = 0; !is_open && at < n;) {
 			uint16_t length;
 			memcpy(&length, entries + at + LENGTH_AT, sizeof length);
-			is_open = is_open_as(entries + at + NAME_AT, file);
+			const char *name = entries + at + NAME_AT;
+			int fd = (int)strtol(name, NULL, 10);
+			is_open = *name != '.' && is_same(ch__os_file_identify(fd), file);
 			at += length;
 		}
 	}

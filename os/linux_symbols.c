@@ -14,12 +14,6 @@ extern char *__cxa_demangle(const char *symbol, char *buffer, size_t *bytes, int
 	__attribute__((weak));
 typedef char *demangler(const char *, char *, size_t *, int *);
 
-/* Who has found a symbol calls it for good. */
-static void pin(const char *path)
-{
-	dlopen(path, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
-}
-
 void *ch__os_symbol(const char *library, const char *name)
 {
 	if (ch__os_may_fail())
@@ -27,8 +21,9 @@ void *ch__os_symbol(const char *library, const char *name)
 	Dl_info info;
 	void *at = dlsym(RTLD_DEFAULT, name);
 	if (at) {
+		/* Who has found a symbol calls it for good. */
 		if (dladdr(at, &info) && info.dli_fname)
-			pin(info.dli_fname);
+			dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
 		return at;
 	}
 	/* One that was opened as local to its user: nothing is loaded here. */
@@ -48,18 +43,14 @@ bool ch__os_place_of(uintptr_t address, struct ch__os_place *place)
 	return true;
 }
 
-static demangler *find_demangler(void)
-{
-	if (__cxa_demangle)
-		return __cxa_demangle;
-	return (demangler *)ch__os_symbol("libstdc++.so.6", "__cxa_demangle");
-}
-
 bool ch__os_demangle(const char *symbol, char *text, size_t bytes)
 {
 	/* The demangler takes the names of types too, and those are single letters. */
-	demangler *demangle = strncmp(symbol, "_Z", 2) == 0 ? find_demangler() : NULL;
+	bool is_cxx = strncmp(symbol, "_Z", 2) == 0;
+	demangler *demangle = is_cxx ? __cxa_demangle : NULL;
 	int status = 0;
+	if (is_cxx && !demangle)
+		demangle = (demangler *)ch__os_symbol("libstdc++.so.6", "__cxa_demangle");
 	char *name = demangle && bytes ? demangle(symbol, NULL, NULL, &status) : NULL;
 	if (!name)
 		return false;

@@ -4,7 +4,6 @@
 #include "pages/inner.h"
 
 #include <stdio.h>
-#include <string.h>
 
 struct walk {
 	struct ch__pool *pool;

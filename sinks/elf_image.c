@@ -78,12 +78,6 @@ static const struct ch__elf_range *next_range(const struct ch__elf_input *in, st
 	return NULL;
 }
 
-/* The section that a block brought is told of the page that the block begins in. */
-static const uint8_t *own_of(const struct ch__elf_page *page, const struct ch__elf_range *range)
-{
-	return range == page->ranges ? page->own : NULL;
-}
-
 static bool has_slots(const struct ch__elf_input *in, const struct ch__elf_page *page)
 {
 	return page->frame && in->shapes[page->frame - 1].slot_bytes != 0;
@@ -254,7 +248,8 @@ static void put_frames(struct image *m)
 	struct cursor c = {0};
 	const struct ch__elf_range *range;
 	while ((range = next_range(m->in, &c))) {
-		if (own_of(c.page, range))
+		/* The section that a block brought is told of the page where the block begins. */
+		if (range == c.page->ranges && c.page->own)
 			put_own(p, c.page->own);
 		if (!c.page->frame)
 			continue;

@@ -97,16 +97,6 @@ static void tell_debugger(struct jit_entry *entry, uint32_t action)
 	__jit_debug_descriptor.relevant = NULL;
 }
 
-static void enlist(struct jit_entry *entry)
-{
-	struct jit_entry *next = __jit_debug_descriptor.first;
-	entry->next = next;
-	if (next)
-		next->previous = entry;
-	__jit_debug_descriptor.first = entry;
-	tell_debugger(entry, JIT_REGISTER);
-}
-
 /* The debugger reads the entry's address only, so its memory may go afterwards. */
 static void drop_image(struct image *image)
 {
@@ -128,11 +118,15 @@ static struct image *make_image(const struct ch__elf_input *in)
 	struct image *image = memory.at;
 	if (!image)
 		return NULL;
+	struct jit_entry *next = __jit_debug_descriptor.first;
 	*image = (struct image){
-		.entry = {.file = memory.image, .file_bytes = memory.image_bytes},
+		.entry = {.next = next, .file = memory.image, .file_bytes = memory.image_bytes},
 		.bytes = memory.bytes,
 	};
-	enlist(&image->entry);
+	if (next)
+		next->previous = &image->entry;
+	__jit_debug_descriptor.first = &image->entry;
+	tell_debugger(&image->entry, JIT_REGISTER);
 	return image;
 }
 

@@ -30,7 +30,6 @@
 #include "arch/arch.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 enum {

@@ -337,8 +337,6 @@ static void turn_off(struct ch__sinks *s, unsigned i)
 int ch__sinks_set(struct ch__sinks *s, unsigned wanted)
 {
 	int first_error = 0;
-	if (wanted & ~(unsigned)CH__SINKS_ALL)
-		return EINVAL;
 	for (unsigned i = 0; i < SINKS; i++) {
 		bool is_on = (ch__sinks_on(s) & (unsigned)table[i]->bit) != 0;
 		bool is_wanted = (wanted & (unsigned)table[i]->bit) != 0;

@@ -100,7 +100,7 @@ enum ch_status ch__tell_create(struct ch_heap *heap, unsigned wanted)
 	int error = ch__sinks_create(&sinks, wanted, &heap->sinks);
 	if (error) {
 		errno = error;
-		return error == EINVAL ? CH_E_ARG : error == ENOMEM ? CH_E_MEMORY : CH_E_OS;
+		return error == ENOMEM ? CH_E_MEMORY : CH_E_OS;
 	}
 	atomic_store(&heap->sinks_on, ch__sinks_on(heap->sinks));
 	return CH_OK;

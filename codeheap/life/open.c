@@ -262,12 +262,6 @@ static bool next_page(struct request *r, bool in_need)
 	return true;
 }
 
-static bool reserve_in_own(struct request *r)
-{
-	uint32_t page = r->self->open_page[r->frame];
-	return page && reserve_in(r, page - 1, false);
-}
-
 static bool share_page(struct request *r, bool in_need)
 {
 	struct ch__pool *pool = r->heap->pool;
@@ -363,7 +357,8 @@ static enum placed try_place(struct request *r, enum look look)
 	if (r->span_pages && !take_span(r))
 		return NO_ROOM;
 	ch__region_enter(r->self);
-	bool fits = r->span_pages || reserve_in_own(r) ||
+	uint32_t page = r->self->open_page[r->frame];
+	bool fits = r->span_pages || (page && reserve_in(r, page - 1, false)) ||
 		    (look != LOOK_AT_OWN && share_page(r, look == LOOK_IN_NEED));
 	bool alive = fits && write_record(r);
 	/* In the region of the reservation, so that a child of fork knows of a place that no block
