@@ -122,6 +122,7 @@ struct ch__pool {
 	struct ch__meta *meta;  /* [const] */
 	struct ch__pool_inner *inner; /* views, lists, chunk states, lock: pages/inner.h */
 	_Atomic(uint32_t) pages_used, pages_peak, pages_committed; /* gauges, relaxed */
+	_Atomic(bool) wants_trim; /* stored under [pages]; relaxed: who frees next sees it, too */
 };
 
 /* --- life --- */
@@ -238,6 +239,13 @@ static inline enum ch__span_use ch__pool_span_use(const struct ch__pool *pool, u
 bool ch__pool_span_runs(const struct ch__pool *, uint32_t first);
 /* Gives chunks whose pages are all FREE back to the OS, save one. */
 void ch__pool_trim(struct ch__pool *) CH_TAKES_PAGES;
+/* The same, where several are and have more than a quarter of the memory. For who freed code, and
+ * holds no lock. */
+static inline void ch__pool_trim_if_worth(struct ch__pool *pool) CH_TAKES_PAGES
+{
+	if (CH_UNLIKELY(atomic_load_explicit(&pool->wants_trim, memory_order_relaxed)))
+		ch__pool_trim(pool);
+}
 
 static inline void ch__page_lock(struct ch__page *page)
 	CH_ACQUIRES(ch__role_busy) CH_UNANALYSED("it makes the role")

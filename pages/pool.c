@@ -20,6 +20,7 @@ enum {
 	MAX_PAGE_BYTES = 65536,
 	TABLE_ALIGN = CH__LINE_BYTES,
 	LISTED_SHARE_LOG2 = 5, /* a page is listed when 1/32 of it is free */
+	TRIMMED_SHARE = 4,     /* chunks go back when more than this part is in unused ones */
 	STEP_BYTES = 64 << 10, /* a chunk's first memory */
 	STEP_FACTOR_LOG2 = 2,  /* and then four times as much as it has */
 };
@@ -167,6 +168,21 @@ void ch__pool_destroy(struct ch__pool *pool)
 
 /* --- states --- */
 
+/* A chunk became unused. What comes and goes by less than a quarter of the memory, or one chunk,
+ * stays. */
+static void judge_unused(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
+{
+	uint32_t chunks = 0, pages = 0;
+	for (uint32_t chunk = 0; chunk < pool->chunk_count; chunk++) {
+		const struct ch__chunk *c = &pool->inner->chunks[chunk];
+		chunks += c->pages && !c->used;
+		pages += c->used ? 0 : c->pages;
+	}
+	uint32_t all = atomic_load_explicit(&pool->pages_committed, memory_order_relaxed);
+	if (chunks > 1 && pages > all / TRIMMED_SHARE)
+		atomic_store_explicit(&pool->wants_trim, true, memory_order_relaxed);
+}
+
 /* The only store of a page's state, which its list and the counters follow. Who stays where it is
  * makes no move. */
 static void set_state(struct ch__pool *pool, uint32_t index, enum ch__page_state to, const char *by)
@@ -189,7 +205,10 @@ static void set_state(struct ch__pool *pool, uint32_t index, enum ch__page_state
 	atomic_store_explicit(&pool->pages_used, used, memory_order_relaxed);
 	if (used > atomic_load_explicit(&pool->pages_peak, memory_order_relaxed))
 		atomic_store_explicit(&pool->pages_peak, used, memory_order_relaxed);
-	pool->inner->chunks[ch__pool_chunk_of(pool, index)].used += more;
+	struct ch__chunk *chunk = &pool->inner->chunks[ch__pool_chunk_of(pool, index)];
+	chunk->used += more;
+	if (to == CH__PAGE_FREE && !chunk->used)
+		judge_unused(pool);
 	atomic_store_explicit(&page->state, (uint8_t)to, memory_order_release);
 }
 
@@ -556,6 +575,7 @@ void ch__pool_trim(struct ch__pool *pool)
 	struct ch__pool_inner *inner = pool->inner;
 	bool has_spare = false;
 	ch__pages_lock(pool);
+	atomic_store_explicit(&pool->wants_trim, false, memory_order_relaxed);
 	uint32_t chunks = inner->views.has_code ? pool->chunk_count : 0;
 	for (uint32_t chunk = 0; chunk < chunks; chunk++) {
 		const struct ch__chunk *c = &inner->chunks[chunk];

@@ -192,6 +192,7 @@ static void tell_space(struct ch_heap *heap)
 
 void ch__trigger_tell(struct ch_heap *heap)
 {
+	ch__pool_trim_if_worth(heap->pool);
 	if (!atomic_load_explicit(&heap->collect_wanted, memory_order_relaxed))
 		return;
 	bool was_told = atomic_exchange(&heap->collect_told, true);

@@ -18,6 +18,7 @@ void ch__trigger_cycle_abandoned(struct ch_heap *);
 void ch__trigger_cycle_ended(struct ch_heap *, uint64_t cycle_ns);
 void ch__trigger_swept(struct ch_heap *) CH_REQUIRES(ch__role_heap);
 /* Tells the vms that a collection is wanted; no lock held. */
+/* And memory that this leaves unused goes back to the system. */
 void ch__trigger_tell(struct ch_heap *) CH_EXCLUDES(CH__ANY);
 /* The same, and of space that came; from calls that deliver notices, no lock held. */
 void ch__trigger_poll(struct ch_heap *) CH_EXCLUDES(CH__ANY);

@@ -414,4 +414,9 @@ void ch__blocks_kill(struct ch_heap *heap, const uint32_t *blocks, uint32_t coun
 		free_or_quarantine(heap, end.dead, end.count);
 		count_space(heap, end.count);
 	}
+	/* Who frees by hand never collects. */
+	if (death == CH__DEATH_NOT_RUNNING && !atomic_load(&heap->sweep_pending) &&
+	    atomic_load_explicit(&heap->quarantine_bytes, memory_order_relaxed) >
+		    QUARANTINE_MANY_BYTES)
+		(void)ch__quarantine_advance(heap, false);
 }

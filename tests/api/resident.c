@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * resident.c: what a heap costs of the machine's memory, as /proc/self/smaps has it: its first
- * block, by every backend and size of page. */
+ * block, by every backend and size of page; what stays of many that were freed by hand. */
 #include "tests/support/heap_rig.h"
 
 #include <stdio.h>
@@ -77,4 +77,79 @@ TEST(first_block_costs_at_most_256_kib_procmem)
 {
 	skip_without_procmem();
 	by_each_size_of_page(CH_BACKEND_PROCMEM);
+}
+
+/* --- freed by hand --- */
+
+enum { MANY = 20000, MANY_BYTES = 600, LEFT_BYTES = 3 << 20 };
+
+static struct ch_block large_block(struct ch_owner owner)
+{
+	struct emitter e;
+	emit_open(&e, owner, MANY_BYTES, 0);
+	emit_ret(&e);
+	e.code.used_to = MANY_BYTES;
+	CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
+	return e.code.block;
+}
+
+/* Nobody collects. Where a branch led, the place waits for a core synchronization. */
+static void free_many(bool are_linked)
+{
+	static struct ch_owner owners[MANY];
+	struct rig rig = rig_start(64 << 20);
+	struct ch_owner source = rig_owner(&rig, "source");
+	struct ch_branch branch;
+	rig_jumper(source, NULL, &branch);
+	for (int i = 0; i < MANY; i++) {
+		owners[i] = rig_owner(&rig, "one of many");
+		struct ch_block block = large_block(owners[i]);
+		if (are_linked)
+			CHECK_EQ(ch_branch_link(branch, block), CH_OK);
+	}
+	uint64_t most = rig_stats(&rig).committed_bytes_now;
+	unsigned long before = resident();
+	CHECK(most >= (uint64_t)MANY * MANY_BYTES);
+	for (int i = 0; i < MANY; i++)
+		CHECK_EQ(ch_owner_release(owners[i], CH_RELEASE_NOT_RUNNING), CH_OK);
+	struct ch_stats stats = rig_stats(&rig);
+	CHECK_EQ(stats.cycles, 0);
+	/* One chunk has the source, one the page of the thread and what waits, one is spare. */
+	if (stats.committed_bytes_now > LEFT_BYTES)
+		FAIL("%llu KiB of %llu are committed for %llu bytes of code",
+		     (unsigned long long)stats.committed_bytes_now / KIB,
+		     (unsigned long long)most / KIB, (unsigned long long)stats.code_bytes_now);
+	unsigned long after = resident(), gone = (unsigned long)(most - LEFT_BYTES) / KIB;
+	if (!TEST_SANITIZED && after + gone > before)
+		FAIL("the process has %lu KiB, and had %lu", after, before);
+	rig_check(&rig);
+	rig_end(&rig);
+}
+
+TEST(code_freed_by_hand_gives_its_memory_back_without_a_collection)
+{
+	free_many(false);
+}
+
+TEST(code_freed_by_hand_that_branches_led_to_gives_its_memory_back)
+{
+	free_many(true);
+}
+
+/* What comes and goes by little stays. */
+TEST(memory_in_use_again_at_once_is_not_given_back)
+{
+	struct rig rig = rig_start(64 << 20);
+	static struct ch_owner owners[MANY];
+	for (int i = 0; i < MANY; i++)
+		large_block(owners[i] = rig_owner(&rig, "one of many"));
+	uint64_t most = rig_stats(&rig).committed_bytes_now;
+	for (int round = 0; round < 3; round++) {
+		for (int i = 0; i < MANY / 5; i++)
+			CHECK_EQ(ch_owner_release(owners[i], CH_RELEASE_NOT_RUNNING), CH_OK);
+		CHECK(rig_stats(&rig).committed_bytes_now >= most);
+		for (int i = 0; i < MANY / 5; i++)
+			large_block(owners[i] = rig_owner(&rig, "one of many"));
+	}
+	rig_end(&rig);
 }
