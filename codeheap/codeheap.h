@@ -555,7 +555,7 @@ CH_API CH_CHECKED enum ch_status ch_block_veneer(const struct ch_code *code, con
  *       access; all are OPEN, and not to be written any more: commit again, or abort
  * lock  none without assumptions, names and sinks beyond the unwinder; else heap; eh_frame: sinks
  * safe  the thread that opened them
- * cost  some 30 ns a block, and their handles compared in pairs; no system call
+ * cost  some 30 ns a block; no system call
  * note  a committed block that gets no entry and no branch for two cycles dies: where others
  *       collect without end, be ready for CH_E_STALE and compile again */
 CH_API CH_CHECKED enum ch_status ch_block_commit(struct ch_code *codes, size_t count);

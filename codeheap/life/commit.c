@@ -119,23 +119,66 @@ static bool relies_on_living(struct ch_heap *heap, const struct ch__block *block
 	return true;
 }
 
-static bool is_among(uint32_t index, const struct ch_code *codes, size_t count)
+/* The blocks that are committed together. A few are compared one by one; of many the indices are in
+ * a table with open addressing, at most half full, where 0 is none. */
+struct among {
+	const struct ch_code *codes;
+	size_t count;
+	uint32_t *slots, mask;
+};
+enum { FEW = 16 };
+
+static bool is_among(const struct among *among, uint32_t index, size_t count)
 {
+	uint32_t at = index * UINT32_C(0x9e3779b1);
+	if (among->slots) {
+		while (among->slots[at & among->mask] && among->slots[at & among->mask] != index)
+			at++;
+		return among->slots[at & among->mask] != 0;
+	}
 	for (size_t i = 0; i < count; i++)
-		if (ch__handle_index(codes[i].block.bits) == index)
+		if (ch__handle_index(among->codes[i].block.bits) == index)
 			return true;
 	return false;
+}
+
+static void note_among(struct among *among, uint32_t index)
+{
+	uint32_t at = index * UINT32_C(0x9e3779b1);
+	while (among->slots && among->slots[at & among->mask])
+		at++;
+	if (among->slots)
+		among->slots[at & among->mask] = index;
+}
+
+/* CH_E_ARG: a block comes twice. */
+static enum ch_status gather(struct ch_heap *heap, struct among *among)
+{
+	uint32_t slots = 4 * FEW;
+	while (slots < 2 * among->count)
+		slots *= 2;
+	among->mask = slots - 1;
+	if (among->count > FEW &&
+	    !(among->slots = ch__meta_alloc(heap->meta, slots * sizeof *among->slots)))
+		return CH_E_MEMORY;
+	for (size_t i = 0; i < among->count; i++) {
+		uint32_t index = ch__handle_index(among->codes[i].block.bits);
+		if (is_among(among, index, i))
+			return CH_E_ARG;
+		note_among(among, index);
+	}
+	return CH_OK;
 }
 
 /* What a published block needs is published, so that no abort leaves it an edge to nothing. From
  * here on the targets can only be committed, or aborted, which publish() sees. */
 static bool waits_for_others(struct ch_heap *heap, const struct ch__block *block,
-			     const struct ch_code *codes, size_t count)
+			     const struct among *among)
 {
 	const struct ch__side_list *list = block->side_list;
 	for (uint32_t i = 0; list && i < list->count; i++) {
 		struct ch__item item = ch__side_items(list)[i];
-		if (list->kinds[i] != CH__ITEM_EDGE || is_among(item.value, codes, count))
+		if (list->kinds[i] != CH__ITEM_EDGE || is_among(among, item.value, among->count))
 			continue;
 		const struct ch__block *target = ch__block_at(heap, item.value);
 		if (ch__block_state(target) == CH_BLOCK_OPEN &&
@@ -309,21 +352,21 @@ static void finish_bytes(struct ch_heap *heap, struct ch__thread *self, const st
 }
 
 static enum ch_status check_codes(struct ch_heap *heap, struct ch__thread *self,
-				  const struct ch_code *codes, size_t count, bool *assumes,
-				  bool *may_be_young)
+				  const struct among *among, bool *assumes, bool *may_be_young)
 {
-	for (size_t i = 0; i < count; i++) {
+	const struct ch_code *codes = among->codes;
+	for (size_t i = 0; i < among->count; i++) {
 		uint32_t index;
 		if (ch__block_resolve_open(heap, codes[i].block, &index) != CH_OK)
 			return CH_E_STATE;
 		struct ch__block *block = ch__block_at(heap, index);
-		if (is_among(index, codes, i) || !used_is_valid(heap, block, &codes[i]) ||
+		if (!used_is_valid(heap, block, &codes[i]) ||
 		    !table_is_valid(heap, block, &codes[i]))
 			return CH_E_ARG;
 		if ((ch__block_run(block) || block->side_list) &&
 		    !ch__sites_are_sound(heap, block, &codes[i]))
 			return CH_E_SITE;
-		if (waits_for_others(heap, block, codes, count))
+		if (waits_for_others(heap, block, among))
 			return CH_E_STATE;
 		if (entry_offset(block, &codes[i]) && !block->side_list) {
 			struct ch__subject s = {heap, self, block};
@@ -373,7 +416,12 @@ enum ch_status ch__block_commit(struct ch_heap *heap, struct ch__thread *self,
 				struct ch_code *codes, size_t count, bool in_slots)
 {
 	bool assumes = false, may_be_young = false;
-	enum ch_status status = check_codes(heap, self, codes, count, &assumes, &may_be_young);
+	struct among among = {.codes = codes, .count = count};
+	enum ch_status status = gather(heap, &among);
+	if (status == CH_OK)
+		status = check_codes(heap, self, &among, &assumes, &may_be_young);
+	if (among.slots)
+		ch__meta_free(heap->meta, among.slots, (among.mask + 1) * sizeof *among.slots);
 	if (status != CH_OK)
 		return status;
 	for (size_t i = 0; i < count; i++)

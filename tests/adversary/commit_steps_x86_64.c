@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: MIT
+ * commit_steps_x86_64.c: what a commit of many blocks costs, in instructions: the trap flag counts
+ * them. Asked of a commit that is refused for its last block, when it has judged all of them. */
+#define _GNU_SOURCE
+#include "os/os.h"
+#include "tests/support/heap_rig.h"
+#include "tests/support/trap_flag_x86_64.h"
+
+#include <signal.h>
+
+enum { FEW = 60, TIMES = 8, MANY = TIMES * FEW };
+
+static volatile unsigned long steps;
+
+static void count_step(int signal)
+{
+	(void)signal;
+	steps++;
+}
+
+/* Each has an edge to the one before it. */
+static void open_all(struct rig *rig, struct ch_code *codes, unsigned count)
+{
+	struct ch_owner owner = rig_owner(rig, "many");
+	for (unsigned i = 0; i < count; i++) {
+		struct emitter e;
+		emit_open(&e, owner, 16, 0);
+		emit_ret(&e);
+		codes[i] = e.code;
+		codes[i].used_to = 1;
+		if (i)
+			CHECK_EQ(ch_edge_attach(codes[i].block, codes[i - 1].block), CH_OK);
+	}
+}
+
+static unsigned long steps_of(struct ch_code *codes, unsigned count, enum ch_status expected)
+{
+	steps = 0;
+	trap_flag_set();
+	enum ch_status status = ch_block_commit(codes, count);
+	trap_flag_clear();
+	CHECK_EQ(status, expected);
+	return steps;
+}
+
+TEST(commit_of_many_blocks_looks_at_each_a_bounded_number_of_times)
+{
+	static struct ch_code codes[MANY];
+	struct rig rig = rig_start(8 << 20);
+	struct sigaction action = {.sa_handler = count_step};
+	CHECK_EQ(sigaction(SIGTRAP, &action, NULL), 0);
+	open_all(&rig, codes, MANY);
+	unsigned long few, many;
+	codes[FEW - 1].used_to = 1 << 20;
+	few = steps_of(codes, FEW, CH_E_ARG);
+	codes[FEW - 1].used_to = 1;
+	codes[MANY - 1].used_to = 1 << 20;
+	many = steps_of(codes, MANY, CH_E_ARG);
+	codes[MANY - 1].used_to = 1;
+	if (many > few * TIMES * 3 / 2)
+		FAIL("%d blocks take %lu instructions, and %d blocks %lu", FEW, few, MANY, many);
+	CHECK(few > FEW);
+	CHECK_EQ(ch_block_commit(codes, MANY), CH_OK);
+	rig_check(&rig);
+	rig_end(&rig);
+}
+
+/* Nothing is done but where all can be. */
+TEST(commit_of_many_blocks_is_refused_as_a_small_one_is)
+{
+	static struct ch_code codes[FEW];
+	struct rig rig = rig_start(8 << 20);
+	open_all(&rig, codes, FEW);
+	struct ch_code last = codes[FEW - 1];
+	codes[FEW - 1] = codes[3];
+	CHECK_EQ(ch_block_commit(codes, FEW), CH_E_ARG);
+	codes[FEW - 1] = last;
+	/* Without the one that the first of them has an edge to. */
+	CHECK_EQ(ch_block_commit(codes + 1, FEW - 1), CH_E_STATE);
+	ch__os_fail_at(1, false);
+	enum ch_status status = ch_block_commit(codes, FEW);
+	ch__os_fail_at(0, false);
+	CHECK_EQ(status, CH_E_MEMORY);
+	CHECK_EQ(rig_stats(&rig).blocks_open_now, FEW);
+	CHECK_EQ(ch_block_commit(codes, FEW), CH_OK);
+	CHECK_EQ(rig_stats(&rig).blocks_open_now, 0);
+	rig_check(&rig);
+	rig_end(&rig);
+}
