@@ -50,7 +50,10 @@
  * other. A thread that is not attached gets CH_E_THREAD from each call that is for "an attached
  * thread" or "the thread that opened" a block; a stub that it takes is a panic. A stale handle
  * gives CH_E_STALE. From ch_mark_begin to ch_mark_end a thread gets CH_E_STATE where a lock is; in
- * `ref`, `roots` and `visit`, too. */
+ * `ref`, `roots` and `visit`, too.
+ *
+ * Structures with a `size` grow at their end. The caller sets it to sizeof: a smaller one, of an
+ * older header, is taken, and what it lacks is 0; a larger one is CH_E_ARG. */
 #ifndef CODEHEAP_CODEHEAP_H
 #define CODEHEAP_CODEHEAP_H
 
@@ -334,7 +337,7 @@ struct ch_stats {
 
 /* ch_heap_stats: a snapshot of counters and gauges.
  * out   stats  stats->size is set by the caller
- * ret   CH_OK | CH_E_ARG size is not that of this version
+ * ret   CH_OK | CH_E_ARG size
  * lock  heap, shortly; free bytes are counted without it
  * safe  any thread
  * cost  O(pages of the pool) */
@@ -589,6 +592,7 @@ CH_API CH_CHECKED enum ch_status ch_code_free(struct ch_heap *heap, const void *
 					      enum ch_release how);
 
 struct ch_info {
+	size_t size; /* in: sizeof(struct ch_info) */
 	struct ch_block block;
 	struct ch_owner owner; /* none without one */
 	struct ch_vm *vm;      /* NULL without an owner */
@@ -604,7 +608,8 @@ struct ch_info {
 };
 
 /* ch_block_info: what the heap knows of a block.
- * ret   CH_OK | CH_E_STALE
+ * out   info  info->size is set by the caller
+ * ret   CH_OK | CH_E_STALE | CH_E_ARG size
  * lock  heap, shortly
  * safe  any thread */
 CH_API CH_CHECKED enum ch_status ch_block_info(struct ch_block block, struct ch_info *info);
@@ -814,8 +819,8 @@ CH_API CH_CHECKED enum ch_status ch_block_each(struct ch_heap *heap,
  *       ucontext  its ucontext_t
  *       bytes     room at text; 600 are enough but for long paths
  * out   text      one line, 0-terminated unless bytes is 0; cut at a character
- * ret   the length without the 0; >= bytes when it was cut; 0 = the pc is not in the heap's pages,
- *       or somebody sent the signal: chain to the next handler
+ * ret   the length without the 0; >= bytes when it was cut; 0 = neither the pc nor the address
+ *       that faulted is in the heap's pages, or somebody sent the signal: chain to the next handler
  * safe  signal handlers, in any thread, while others allocate and free
  * note  what it names was freed among the last 65,536 blocks; names are cut to 63 bytes */
 CH_API size_t ch_trap_describe(const struct ch_heap *heap, const void *siginfo,

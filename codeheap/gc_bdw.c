@@ -32,6 +32,7 @@
 #include "codeheap/codeheap_bdw.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/collect/collect.h"
+#include "codeheap/base/sized.h"
 #include "codeheap/base/region.h"
 #include "codeheap/graph/stats.h"
 
@@ -633,15 +634,21 @@ enum ch_status ch_bdw_heap_create(const struct ch_config *config, struct ch_heap
 	*out = NULL;
 	if (ch__is_marking())
 		return CH_E_STATE;
-	if (config && (config->size != sizeof *config || config->driver != CH_DRIVER_BUILTIN))
-		return CH_E_ARG;
-	enum ch_status status = prepare_collector();
+	enum ch_status status = CH_OK;
+	if (config)
+		status = ch__sized_check("ch_config", config, CH__UP_TO(struct ch_config, driver),
+					 sizeof *config);
+	if (status == CH_OK && config && config->driver != CH_DRIVER_BUILTIN)
+		status = ch__because(CH_E_ARG, "ch_config.driver is %d: not CH_DRIVER_BUILTIN",
+				     (int)config->driver);
+	if (status == CH_OK)
+		status = prepare_collector();
 	if (status != CH_OK)
 		return status;
 	struct ch_config own;
 	ch_config_init(&own);
 	if (config)
-		own = *config;
+		ch__sized_take(&own, sizeof own, config);
 	own.stop_signal = 0;
 	struct ch_heap *heap;
 	status = ch__heap_create(&own, &driver, &heap);

@@ -12,6 +12,7 @@ extern "C" {
 #endif
 
 struct ch_owner_facts {
+	size_t size; /* in: sizeof(struct ch_owner_facts) */
 	struct ch_vm *vm;
 	void *user;
 	const char *name; /* valid while the owner is alive */
@@ -21,7 +22,8 @@ struct ch_owner_facts {
 };
 
 /* ch_owner_info: what the heap knows of an owner.
- * ret   CH_OK | CH_E_STALE
+ * out   info  info->size is set by the caller
+ * ret   CH_OK | CH_E_STALE | CH_E_ARG size
  * lock  heap
  * safe  any thread
  * cost  O(blocks of the owner) */

@@ -44,7 +44,7 @@ int main(void)
 	printf("invalidated: %d\n", (*cell)());
 	ok(ch_heap_collect(heap)); // nothing runs it: withdrawn and filled with traps
 	/* [example end] */
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	printf("collected: %s\n", ch_block_info(code.block, &info) == CH_E_STALE ? "yes" : "no");
 	ok(ch_owner_release(owner, CH_RELEASE_COLLECT));
 	ok(ch_vm_detach(vm));

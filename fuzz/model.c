@@ -111,7 +111,7 @@ void fuzz_bury(int at)
 static void check_closed(int at)
 {
 	const struct fuzz_block *b = &fuzz.blocks[at];
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	if (b->edge != FUZZ_NONE && fuzz_is_there(b->edge) &&
 	    fuzz.blocks[b->edge].life == b->edge_life && b->state != CH_BLOCK_OPEN &&
 	    ch_block_info(fuzz.blocks[b->edge].handle, &info) != CH_OK)
@@ -139,7 +139,7 @@ void fuzz_cycle_done(bool is_exact)
 	check_refs(is_exact);
 	for (int i = 0; i < FUZZ_BLOCKS; i++) {
 		struct fuzz_block *b = &fuzz.blocks[i];
-		struct ch_info info;
+		struct ch_info info = {.size = sizeof info};
 		if (!fuzz_is_there(i))
 			continue;
 		is_gone[i] = ch_block_info(b->handle, &info) != CH_OK;
@@ -182,7 +182,7 @@ static void check_protections(void)
 static void check_info(int at)
 {
 	const struct fuzz_block *b = &fuzz.blocks[at];
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	struct ch_block found;
 	if (ch_block_info(b->handle, &info) != CH_OK)
 		FAIL("block %d is gone", b->life);
@@ -198,7 +198,7 @@ static void check_info(int at)
 
 static void check_gone(void)
 {
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	for (int i = 0; i < FUZZ_GONE && i < fuzz.gone_count; i++)
 		CHECK_EQ(ch_block_info(fuzz.gone[i], &info), CH_E_STALE);
 }

@@ -228,7 +228,7 @@ static void commit_block(void)
 	CHECK_EQ(ch_block_commit(codes, (size_t)count), is_doomed ? CH_E_STALE : CH_OK);
 	for (int i = 0; i < count; i++) {
 		struct fuzz_block *b = &fuzz.blocks[slots[i]];
-		struct ch_info info;
+		struct ch_info info = {.size = sizeof info};
 		if (is_doomed) {
 			doom_holders(slots[i]);
 			fuzz_bury(slots[i]);
@@ -311,7 +311,7 @@ static void make_trampoline(void)
 {
 	int owner = fuzz_below(FUZZ_OWNERS), at = empty_slot();
 	struct ch_block block;
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	enum ch_trampoline kind = (enum ch_trampoline)fuzz_below(2);
 	if (at == FUZZ_NONE || fuzz.owners[owner].state == OWNER_NONE || fuzz.lives == FUZZ_LIVES)
 		return;
@@ -511,7 +511,7 @@ static void point_at(struct fuzz_fiber *f, int word)
 	int block = fuzz_below(FUZZ_BLOCKS);
 	const struct fuzz_block *b = &fuzz.blocks[block];
 	uint8_t how = fuzz_byte();
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	f->blocks[word] = FUZZ_NONE;
 	if (b->state != CH_BLOCK_LIVE && b->state != CH_BLOCK_NOTENTRANT)
 		return;

@@ -305,7 +305,7 @@ uint32_t graph_code_open_leaf(uint32_t owner)
 
 static void note_commit(struct graph_node *node)
 {
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	/* It may be gone or not entrant already: then its entry is of no use. */
 	if (ch_block_info(node->handle, &info) == CH_OK) {
 		node->hot_bytes = info.hot_bytes;
@@ -354,7 +354,7 @@ uint32_t graph_code_trampoline(int slot, int kind)
 				   (const void *)(uintptr_t)graph_emit_payload, node->number,
 				   name, node, &node->handle),
 		GRAPH_BIT(CH_OK) | GRAPH_BIT(CH_E_FULL) | GRAPH_BIT(CH_E_STALE), "trampoline");
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	if (status != CH_OK || ch_block_info(node->handle, &info) != CH_OK) {
 		atomic_store(&node->state, NODE_LOST);
 		return 0;

@@ -63,7 +63,7 @@ static void observe(void)
 	sorted_count = 0;
 	for (uint32_t i = 1; i < node_count(); i++) {
 		struct graph_node *node = graph_node(i);
-		struct ch_info info;
+		struct ch_info info = {.size = sizeof info};
 		node->is_there = node->is_entrant = false;
 		if (atomic_load(&node->state) != NODE_COMMITTED ||
 		    ch_block_info(node->handle, &info) != CH_OK)

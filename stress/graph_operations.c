@@ -50,7 +50,7 @@ static void drop_owner(int slot, bool by_release)
 static void make_young(int slot, int blocks)
 {
 	uint32_t owner = graph_driver_owner(heap_at(slot), 0), last = 0, all[8];
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	int count = 0;
 	for (int i = 0; owner && i < blocks && i < 8; i++) {
 		uint32_t number = graph_code_open_leaf(owner);
@@ -303,7 +303,7 @@ static bool visit_block(void *arg, const struct ch_info *info)
 static void look_at_block(const struct graph_node *node)
 {
 	struct ch_block found;
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	/* The place of a dead block may have another one. */
 	if (ch_block_info(node->handle, &info) != CH_OK)
 		return;
@@ -344,7 +344,7 @@ __attribute__((noinline)) static void look(struct graph_thread *t, const struct 
 	uint32_t number = code_at(o->operand[0]),
 		 owner = atomic_load(&slot_at(o->operand[0])->owner);
 	struct ch_stats stats = {.size = sizeof stats};
-	struct ch_owner_facts facts;
+	struct ch_owner_facts facts = {.size = sizeof facts};
 	if (o->operand[1] == 0 && ch_heap_stats(heap, &stats) != CH_OK)
 		graph_fail("no statistics");
 	else if (o->operand[1] == 1 && number)

@@ -44,7 +44,7 @@ static size_t live_on_stack(struct ch_block *blocks)
 	size_t frames = ch_backtrace(jit_heap(), CH_BACKTRACE_FRAMES, NULL, pcs, FRAMES), n = 0;
 	for (size_t i = 0; i < frames; i++) {
 		struct ch_block block;
-		struct ch_info info;
+		struct ch_info info = {.size = sizeof info};
 		if (ch_block_at(jit_heap(), (const char *)pcs[i] - 1, &block) &&
 		    ch_block_info(block, &info) == CH_OK && info.state == CH_BLOCK_LIVE)
 			blocks[n++] = block;
@@ -58,7 +58,7 @@ static void cell_changed(struct context *ctx, struct cell *cell)
 	size_t n = live_on_stack(blocks);
 	jit_hooks.cell_changed(ctx, cell);
 	for (size_t i = 0; i < n; i++) {
-		struct ch_info info;
+		struct ch_info info = {.size = sizeof info};
 		if (ch_block_info(blocks[i], &info) == CH_OK && info.state == CH_BLOCK_NOTENTRANT)
 			atomic_fetch_add(&on_stack, 1);
 	}
@@ -139,7 +139,7 @@ static void *collect_halfway(void *argument)
 {
 	struct ch_code *blocks = argument;
 	struct ch_owner owner;
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	void *made;
 	check(ch_thread_attach(jit_heap(), NULL, NULL));
 	check(ch_bdw_owner_create(half_built_vm, "half-built", (const void *)never_called, NULL,

@@ -2,6 +2,7 @@
  * vm.c: the records of vms: attached, detached, used again. What ends with a vm besides its
  * record is in invalidate/. Lock: heap. */
 #include "codeheap/base/park.h"
+#include "codeheap/base/sized.h"
 
 /* So many records rest before the one that rests longest is used again: who detaches a vm twice, or
  * uses it afterwards, is more likely told so than believed. */
@@ -57,13 +58,17 @@ enum ch_status ch_vm_attach(struct ch_heap *heap, const struct ch_ops *ops, void
 {
 	*out = NULL;
 	if (ch__is_marking())
-		return CH_E_STATE;
-	if (!ops || ops->size != sizeof *ops)
-		return CH_E_ARG;
+		return ch__because_marking();
+	if (!ops)
+		return ch__because(CH_E_ARG, "ops is NULL");
+	enum ch_status status = ch__sized_check(
+		"ch_ops", ops, CH__UP_TO(struct ch_ops, branch_hit), sizeof *ops);
+	if (status != CH_OK)
+		return status;
 	ch__heap_lock(heap);
 	struct ch_vm *vm = take_vm(heap);
 	if (vm) {
-		vm->ops = *ops;
+		ch__sized_take(&vm->ops, sizeof vm->ops, ops);
 		vm->user = user;
 		vm->wants_space = false;
 		/* Release: a hook that sees it attached sees its callbacks. */
@@ -71,5 +76,5 @@ enum ch_status ch_vm_attach(struct ch_heap *heap, const struct ch_ops *ops, void
 		*out = vm;
 	}
 	ch__heap_unlock(heap);
-	return vm ? CH_OK : CH_E_MEMORY;
+	return vm ? CH_OK : ch__because(CH_E_MEMORY, "no side memory for a vm");
 }

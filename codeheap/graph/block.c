@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * block.c: the records of blocks: handles, information, the way back to the free list. Opening is
  * open.c, publication is commit.c. Lock: records for the free list. */
+#include "codeheap/base/sized.h"
 #include "codeheap/base/region.h"
 #include "codeheap/base/trigger.h"
 #include "codeheap/graph/block_parts.h"
@@ -131,6 +132,7 @@ static void fill_info(struct ch_heap *heap, uint32_t index, struct ch_info *info
 	/* The thread that has it OPEN may be replacing its list. */
 	const struct ch__side_list *list = state == CH_BLOCK_OPEN ? NULL : block->side_list;
 	*info = (struct ch_info){
+		.size = sizeof *info,
 		.block = ch__block_handle(heap, index),
 		.owner = ch__owner_handle(heap, block->owner),
 		.vm = block->owner ? owner->vm : NULL,
@@ -153,19 +155,32 @@ static void fill_info(struct ch_heap *heap, uint32_t index, struct ch_info *info
 		info->branches_now += ch__branch_at(heap, at)->site != 0;
 }
 
-enum ch_status ch_block_info(struct ch_block handle, struct ch_info *info)
+/* Straight to the caller where that has room for all: no address is left on our stack. */
+static void fill_sized(struct ch_heap *heap, uint32_t index, struct ch_info *out)
 {
+	struct ch_info whole;
+	bool is_whole = out->size == sizeof whole;
+	fill_info(heap, index, is_whole ? out : &whole);
+	if (!is_whole)
+		ch__sized_give(out, &whole);
+}
+
+enum ch_status ch_block_info(struct ch_block handle, struct ch_info *out)
+{
+	enum ch_status status = ch__sized_check("ch_info", out, CH__UP_TO(struct ch_info, block),
+						sizeof *out);
+	if (status != CH_OK)
+		return status;
 	/* The lock keeps the block and its side list from being freed while they are read. */
-	enum ch_status status;
 	struct ch_heap *heap = ch__handle_lock(handle.bits, &status);
 	if (!heap)
 		return status;
 	struct ch__thread *self = ch__thread_or_guest(heap);
-	/* It ends when info has the addresses, where a scan of the caller's stack sees them. */
+	/* It ends when out has the addresses, where a scan of the caller's stack sees them. */
 	ch__region_enter(self);
 	uint32_t index = ch__block_resolve_alive(heap, handle);
 	if (index) {
-		fill_info(heap, index, info);
+		fill_sized(heap, index, out);
 		status = CH_OK;
 	}
 	ch__region_leave(self);

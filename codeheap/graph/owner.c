@@ -2,6 +2,7 @@
  * owner.c: what the VM compiles: its record, its list of blocks, its end (release.c frees what it
  * had). A record lives until its last block is free. Lock: heap, save
  * the list of blocks (the owner's busy, inside a region) and ch__owner_let_go, which takes none. */
+#include "codeheap/base/sized.h"
 #include "codeheap/look.h"
 #include "codeheap/base/region.h"
 #include "codeheap/graph/block_parts.h"
@@ -267,9 +268,12 @@ static void count_bytes(const struct ch_heap *heap, const struct ch__owner *owne
 	}
 }
 
-enum ch_status ch_owner_info(struct ch_owner handle, struct ch_owner_facts *info)
+enum ch_status ch_owner_info(struct ch_owner handle, struct ch_owner_facts *out)
 {
-	enum ch_status status;
+	enum ch_status status = ch__sized_check(
+		"ch_owner_facts", out, CH__UP_TO(struct ch_owner_facts, vm), sizeof *out);
+	if (status != CH_OK)
+		return status;
 	struct ch_heap *heap = ch__handle_lock(handle.bits, &status);
 	if (!heap)
 		return status;
@@ -279,17 +283,18 @@ enum ch_status ch_owner_info(struct ch_owner handle, struct ch_owner_facts *info
 	if (index) {
 		struct ch__owner *owner = ch__owner_at(heap, index);
 		ch__owner_lock(owner);
-		*info = (struct ch_owner_facts){
+		struct ch_owner_facts info = {
 			.vm = owner->vm,
 			.user = owner->user,
 			.name = ch__name_text(heap, owner->name),
 			.blocks_now = owner->blocks_now,
 			.is_released = ch__owner_is_released(owner),
 		};
-		count_bytes(heap, owner, info);
+		count_bytes(heap, owner, &info);
 		if (owner->entry)
-			info->entry = ch__block_handle(heap, owner->entry);
+			info.entry = ch__block_handle(heap, owner->entry);
 		ch__owner_unlock(owner);
+		ch__sized_give(out, &info);
 		status = CH_OK;
 	}
 	ch__region_leave(self);

@@ -2,6 +2,7 @@
  * stats.c: counters and gauges, summed over threads, as a struct. Under the heap lock; the
  * counters of running threads are read while they change, so a snapshot is exact only
  * where nothing runs. */
+#include "codeheap/base/sized.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/branch.h"
 #include "codeheap/graph/stats.h"
@@ -152,14 +153,15 @@ static void fill_cycles(struct ch_heap *heap, struct ch_stats *s) CH_REQUIRES(ch
 	s->freezes = heap->freezes;
 }
 
-enum ch_status ch_heap_stats(struct ch_heap *heap, struct ch_stats *stats)
+enum ch_status ch_heap_stats(struct ch_heap *heap, struct ch_stats *out)
 {
 	if (ch__is_marking())
-		return CH_E_STATE;
-	if (stats->size != sizeof *stats)
-		return CH_E_ARG;
-	memset(stats, 0, sizeof *stats);
-	stats->size = sizeof *stats;
+		return ch__because_marking();
+	enum ch_status status = ch__sized_check(
+		"ch_stats", out, CH__UP_TO(struct ch_stats, backend), sizeof *out);
+	if (status != CH_OK)
+		return status;
+	struct ch_stats whole = {0}, *stats = &whole;
 	/* The program's headers may be of another version. */
 	stats->version = CH_VERSION_TEXT;
 	stats->backend = ch__backend_names[heap->pool->backend];
@@ -173,5 +175,6 @@ enum ch_status ch_heap_stats(struct ch_heap *heap, struct ch_stats *stats)
 	ch__stats_note_peak(heap);
 	stats->code_bytes_peak = heap->code_bytes_peak;
 	ch__heap_unlock(heap);
+	ch__sized_give(out, stats);
 	return CH_OK;
 }

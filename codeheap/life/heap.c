@@ -3,7 +3,7 @@
 #include "codeheap/base/event.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/listeners.h"
-#include "codeheap/base/why.h"
+#include "codeheap/base/sized.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/branch.h"
 #include "codeheap/graph/handles.h"
@@ -74,11 +74,14 @@ static enum ch_status check_ranges(const struct ch_config *config)
 
 static enum ch_status read_config(const struct ch_config *in, struct ch_config *config)
 {
-	if (in && in->size != sizeof *in)
-		return ch__because(CH_E_ARG, "ch_config.size is %zu: not %zu", in->size,
-				   sizeof *in);
+	enum ch_status status = CH_OK;
 	if (in)
-		*config = *in;
+		status = ch__sized_check("ch_config", in, CH__UP_TO(struct ch_config, driver),
+					 sizeof *in);
+	if (status != CH_OK)
+		return status;
+	if (in)
+		ch__sized_take(config, sizeof *config, in);
 	else
 		ch_config_init(config);
 	if (!config->pool_bytes)
@@ -100,7 +103,7 @@ static enum ch_status read_config(const struct ch_config *in, struct ch_config *
 		return ch__because(CH_E_ARG, "ch_config.fork is CH_FORK_COW, and backend is %s: "
 					     "only AUTO and PROCMEM go with it",
 				   ch__backend_names[config->backend]);
-	enum ch_status status = check_ranges(config);
+	status = check_ranges(config);
 	return status == CH_OK ? fit_to_system(config) : status;
 }
 

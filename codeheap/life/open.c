@@ -10,6 +10,7 @@
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/listeners.h"
 #include "codeheap/base/region.h"
+#include "codeheap/base/sized.h"
 #include "codeheap/base/trigger.h"
 #include "codeheap/collect/make_room.h"
 #include "codeheap/graph/block_parts.h"
@@ -86,7 +87,7 @@ static bool kind_is_valid(const struct ch_open *open)
 
 static bool is_valid(const struct ch_heap *heap, const struct ch_open *open)
 {
-	return open->size == sizeof *open && open->hot_bytes > 0 &&
+	return open->hot_bytes > 0 &&
 	       (!open->heap || (!open->owner.bits && open->entry == CH_ENTRY_NONE)) &&
 	       (unsigned)open->entry <= CH_ENTRY_GUARD &&
 	       open->frame <= atomic_load_explicit(&heap->last_frame, memory_order_relaxed) &&
@@ -558,6 +559,17 @@ enum ch_status ch__block_open(struct ch_heap *heap, struct ch__thread *self,
 	return CH_OK;
 }
 
+static enum ch_status CH_COLD open_sized(const struct ch_open *open, struct ch_code *code)
+{
+	struct ch_open whole;
+	enum ch_status status = ch__sized_check(
+		"ch_open", open, CH__UP_TO(struct ch_open, hot_bytes), sizeof *open);
+	if (status != CH_OK)
+		return status;
+	ch__sized_take(&whole, sizeof whole, open);
+	return ch_block_open(&whole, code);
+}
+
 enum ch_status ch_block_open(const struct ch_open *open, struct ch_code *code)
 {
 	/* In two: at this size gcc takes a string instruction, which is slower than stores. */
@@ -565,6 +577,8 @@ enum ch_status ch_block_open(const struct ch_open *open, struct ch_code *code)
 	memset((uint8_t *)code + 64, 0, sizeof *code - 64);
 	if (ch__is_marking())
 		return CH_E_STATE;
+	if (CH_UNLIKELY(open->size != sizeof *open))
+		return open_sized(open, code);
 	struct ch_heap *heap = open->heap ? open->heap : ch__handle_heap(open->owner.bits);
 	if (!heap || (!open->heap && !ch__owner_is_live(heap, open->owner)))
 		return CH_E_STALE;

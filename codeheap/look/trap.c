@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * trap.c: what a fatal signal in the pool means (P4), in one line: the block that was freed there,
- * by which collection, why, and what took it out of use before. Signal-safe: no lock, no
- * allocation; what lies where is place.c's. */
+ * by which collection, why, and what took it out of use before; what a live block did; who stored
+ * to exec. Signal-safe: no lock, no allocation; what lies where is place.c's. */
+#include "codeheap/base/park.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/tombstone.h"
 #include "os/text.h"
@@ -101,14 +102,16 @@ static void put_unused(struct ch__text *line, const struct ch_heap *heap, uint32
 	put_lost(line, heap);
 }
 
-static void put_place(struct ch__text *line, const struct ch_heap *heap, uint32_t offset)
+/* Returns whether the place is a block in use. */
+static bool put_place(struct ch__text *line, const struct ch_heap *heap, uint32_t offset)
 {
 	struct ch__place place;
 	ch__place_find(heap, offset, &place);
 	if (place.kind == CH__PLACE_UNUSED) {
 		put_unused(line, heap, offset);
-		return;
+		return false;
 	}
+	bool is_used = place.kind != CH__PLACE_FREED;
 	ch__text_put(line, kinds[place.kind]);
 	put_block(line, &place);
 	if (place.kind == CH__PLACE_OPEN)
@@ -119,21 +122,24 @@ static void put_place(struct ch__text *line, const struct ch_heap *heap, uint32_
 		put_end_of(line, heap, &place);
 	ch__text_put(line, "; executed at ");
 	ch__text_put_with(line, place.is_cold ? "cold +" : "+", place.at, 16);
-	if (place.kind == CH__PLACE_FREED || !ch__place_find_freed(heap, offset, &place))
-		return;
+	if (!is_used || !ch__place_find_freed(heap, offset, &place))
+		return is_used;
 	ch__text_put(line, ", where before it lay ");
 	put_block(line, &place);
 	put_end_of(line, heap, &place);
+	return true;
 }
 
 /* --- where it came from --- */
 
-static void put_origin(struct ch__text *line, const struct ch_heap *heap, uintptr_t address)
+static void put_origin(struct ch__text *line, const struct ch_heap *heap, const char *words,
+		       uintptr_t address, uint32_t back)
 {
 	struct ch__os_object object;
 	struct ch__place place;
-	uintptr_t call = address - 1; /* its last byte */
-	ch__text_put_with(line, "; return address (a guess) ", address, 16);
+	uintptr_t call = address - back; /* the last byte of a call */
+	ch__text_put(line, words);
+	ch__text_put_with(line, "", address, 16);
 	if (ch__pool_has(heap->pool, call)) {
 		ch__place_find(heap, ch__offset(heap, call), &place);
 		if (place.kind == CH__PLACE_UNUSED) {
@@ -142,7 +148,7 @@ static void put_origin(struct ch__text *line, const struct ch_heap *heap, uintpt
 		}
 		ch__text_put(line, place.kind == CH__PLACE_FREED ? " in freed " : " in ");
 		put_block(line, &place);
-		ch__text_put_with(line, place.is_cold ? " cold +" : " +", place.at + 1, 16);
+		ch__text_put_with(line, place.is_cold ? " cold +" : " +", place.at + back, 16);
 	} else if (call - heap->pool->runtime_exec < heap->pool->runtime_bytes) {
 		ch__text_put_with(line, " in the heap's runtime page +",
 				  address - heap->pool->runtime_exec, 16);
@@ -165,7 +171,55 @@ static void put_return(struct ch__text *line, const struct ch_heap *heap, const 
 		ch__text_put(line, "; no return address: its stack cannot be read");
 		return;
 	}
-	put_origin(line, heap, ch__arch_context_return(ucontext));
+	put_origin(line, heap, "; return address (a guess) ",
+		   ch__arch_context_return(ucontext), 1);
+}
+
+/* --- what it was, beside the place --- */
+
+static bool has_data_address(const siginfo_t *info)
+{
+	return info->si_signo == SIGSEGV || info->si_signo == SIGBUS;
+}
+
+static void put_signal(struct ch__text *line, const siginfo_t *info)
+{
+	const char *name = info->si_signo == SIGSEGV   ? "SIGSEGV"
+			   : info->si_signo == SIGBUS  ? "SIGBUS"
+			   : info->si_signo == SIGILL  ? "SIGILL"
+			   : info->si_signo == SIGFPE  ? "SIGFPE"
+			   : info->si_signo == SIGTRAP ? "SIGTRAP"
+						       : "a signal";
+	ch__text_put(line, "; ");
+	ch__text_put(line, name);
+	if (has_data_address(info))
+		ch__text_put_with(line, " at address ", (uintptr_t)info->si_addr, 16);
+}
+
+/* What can be read and raises such a signal was stored to. Returns false where the address is not
+ * the heap's, or the page has no access at all. */
+static bool put_store(struct ch__text *line, const struct ch_heap *heap, const siginfo_t *info,
+		      uintptr_t pc)
+{
+	uintptr_t at = (uintptr_t)info->si_addr;
+	struct ch__place place;
+	if (!has_data_address(info) || at == pc || !ch__pool_has(heap->pool, at) ||
+	    !ch__os_is_readable((const void *)(at & ~(uintptr_t)7)))
+		return false;
+	ch__place_find(heap, ch__offset(heap, at), &place);
+	if (place.kind == CH__PLACE_UNUSED) {
+		ch__text_put(line, "a store to exec in no block");
+	} else {
+		ch__text_put(line, "a store to exec of ");
+		ch__text_put(line, place.kind == CH__PLACE_FREED ? "freed " : kinds[place.kind]);
+		put_block(line, &place);
+		ch__text_put_with(line, place.is_cold ? ", cold +" : ", +", place.at, 16);
+	}
+	ch__text_put_with(line, " (", at, 16);
+	ch__text_put(line, place.kind == CH__PLACE_OPEN
+				   ? "): exec is never writable, emit at ch_code.write"
+				   : "): exec is never writable");
+	return true;
 }
 
 /* Whether the bytes of a trap say that it is another's; the last ones of the pool have none behind
@@ -187,8 +241,11 @@ size_t ch_trap_describe(const struct ch_heap *heap, const void *siginfo, const v
 	uintptr_t address = ch__arch_trap_address(info->si_signo, info->si_code, ucontext);
 	if (bytes)
 		text[0] = 0;
+	bool is_here = ch__pool_has(heap->pool, address);
+	bool is_ours = is_here || (has_data_address(info) &&
+				   ch__pool_has(heap->pool, (uintptr_t)info->si_addr));
 	/* Somebody sent it: wherever the thread stood, it did nothing. */
-	if (info->si_code <= 0 || !ch__pool_has(heap->pool, address))
+	if (info->si_code <= 0 || !is_ours)
 		return 0;
 	if (heap->process != ch__os_process_id()) {
 		/* No handler of a fork ran: not even the library may look at code. */
@@ -200,10 +257,21 @@ size_t ch_trap_describe(const struct ch_heap *heap, const void *siginfo, const v
 	if (info->si_signo == SIGTRAP && is_foreign(heap, address))
 		return 0;
 	ch__place_read_begin();
-	put_place(&line, heap, ch__offset(heap, address));
-	ch__text_put_with(&line, " (", address, 16);
-	ch__text_put(&line, ")");
-	put_return(&line, heap, ucontext);
+	bool is_told = is_here;
+	if (put_store(&line, heap, info, address)) {
+		put_origin(&line, heap, "; by ", address, 0);
+		is_told = true;
+	} else if (is_here) {
+		bool is_used = put_place(&line, heap, ch__offset(heap, address));
+		ch__text_put_with(&line, " (", address, 16);
+		ch__text_put(&line, ")");
+		put_return(&line, heap, ucontext);
+		if (is_used)
+			put_signal(&line, info);
+		else if (!ch__thread_self(heap))
+			ch__text_put(&line, "; by a thread that is not attached");
+	}
 	ch__place_read_end();
-	return ch__text_end(&line);
+	ch__text_end(&line);
+	return is_told ? line.length : 0;
 }

@@ -294,7 +294,8 @@ class ch_asmjit_runtime : public asmjit::JitRuntime
 	asmjit::Error _release(void *address) noexcept override
 	{
 		ch_block block;
-		ch_info info;
+		ch_info info = {};
+		info.size = sizeof info;
 		asmjit::Error error = attach();
 		if (error)
 			return error;

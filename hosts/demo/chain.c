@@ -70,8 +70,8 @@ static void say_states(const char *when)
 	printf("%s\n", when);
 	for (int i = 0; i < LINKS; i++) {
 		static const char *const states[] = {"free", "open", "live", "not entrant", "dead"};
-		struct ch_info info;
-		struct ch_owner_facts facts;
+		struct ch_info info = {.size = sizeof info};
+		struct ch_owner_facts facts = {.size = sizeof facts};
 		bool is_freed = ch_block_info(blocks[i], &info) == CH_E_STALE;
 		ok(ch_owner_info(owners[i], &facts));
 		printf("  block of %s: %-12s method %s: lives\n", names[i],
@@ -169,7 +169,7 @@ int main(void)
 	ok(ch_blocks_invalidate(&blocks[1], 1, NULL));
 	ok(ch_heap_collect(heap));
 	say_states(" B invalidated, collected");
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	bool right = ch_block_info(blocks[0], &info) == CH_OK && info.state == CH_BLOCK_LIVE;
 	for (int i = 1; i < LINKS; i++)
 		right &= ch_block_info(blocks[i], &info) == CH_E_STALE;

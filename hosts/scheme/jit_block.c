@@ -331,7 +331,7 @@ enum place block_place(struct compilation *c, struct method *method, struct vers
 
 const void *version_address(struct jit_vm *jit, const struct version *version)
 {
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 
 	if (jit->is_arena)
 		return version->arena_at;

@@ -103,7 +103,7 @@ static void disassemble_range(FILE *out, const char *title, const uint8_t *exec,
 static void disassemble_block(FILE *out, const struct version *version)
 {
 	static const char *const kinds[] = {"point", "generic", "entry", "body", "case"};
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	struct marks marks = {0};
 
 	if (!version->block.bits || ch_block_info(version->block, &info) != CH_OK ||

@@ -165,7 +165,8 @@ static void *heap_make(kind kind, int number, const char *name)
 static void heap_release(void *code, bool is_running)
 {
 	ch_block block;
-	ch_info info;
+	ch_info info = {};
+	info.size = sizeof info;
 	if (!ch_block_at(heap, code, &block) || ch_block_info(block, &info) != CH_OK)
 		return;
 	if (ch_owner_release(info.owner,

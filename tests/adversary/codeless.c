@@ -29,7 +29,7 @@ static struct play *new_play(struct stage *stage, enum ch_fork fork)
 static void build(struct stage *stage, void *arg)
 {
 	struct play *p = arg;
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	method_jumper(stage, &p->a, "A");
 	method_constant(stage, &p->b, "Rapunzel", 2);
 	method_link(&p->a, 0, &p->b);
@@ -49,7 +49,7 @@ static void build(struct stage *stage, void *arg)
 static void use_every_call(struct play *p)
 {
 	struct stage *stage = p->stage;
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	struct ch_block found;
 	struct ch_code code;
 	size_t count = 9, kept = 9;

@@ -221,7 +221,7 @@ static void build_constant(struct stage *stage, void *arg)
 static void find_word(struct stage *stage, void *arg)
 {
 	struct play *p = arg;
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	(void)stage;
 	CHECK_EQ(ch_block_info(p->m.block, &info), CH_OK);
 	p->held = (uintptr_t)info.entry;

@@ -531,7 +531,7 @@ static void fill_the_rest(struct stage *stage, struct method *m)
 
 static const void *entry_of(const struct method *m)
 {
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	CHECK_EQ(ch_block_info(m->block, &info), CH_OK);
 	return info.entry;
 }

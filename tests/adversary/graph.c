@@ -67,7 +67,7 @@ EVERY_DRIVER(s03_invalidated_middle_of_a_chain_frees_its_tail)
 	CHECK_EQ(stage_stats(stage).blocks_now, 1);
 	CHECK_EQ(g->b.freed + g->c.freed + g->d.freed, 3);
 	CHECK(method_is_known(&g->a));
-	struct ch_owner_facts facts;
+	struct ch_owner_facts facts = {.size = sizeof facts};
 	CHECK_EQ(ch_owner_info(g->d.owner, &facts), CH_OK);
 	CHECK_EQ(method_call(&g->a, NULL), STAGE_FALLBACK);
 	end_graph(g);
@@ -153,7 +153,7 @@ static void build_far_target(struct stage *stage, void *arg)
 	method_jumper(stage, &g->a, "A");
 	size_t page = (size_t)1 << stage->heap->pool->page_log2;
 	static struct method fillers[2 * 65536 / 16];
-	struct ch_info a, b;
+	struct ch_info a = {.size = sizeof a}, b = {.size = sizeof b};
 	for (unsigned i = 0; i < 2 * page / 16; i++)
 		method_constant(stage, &fillers[i], "filler", 1);
 	method_constant(stage, &g->b, "B", 2);
@@ -312,7 +312,7 @@ static void build_aba(struct stage *stage, void *arg)
 static void note_place(struct stage *stage, void *arg)
 {
 	struct graph *g = arg;
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	(void)stage;
 	CHECK_EQ(ch_block_info(g->b.block, &info), CH_OK);
 	g->word = ~(uintptr_t)info.exec;
@@ -458,7 +458,7 @@ static void build_edges(struct stage *stage, void *arg)
 		emit_ret(&e);
 		method_commit_only(&e, m);
 	}
-	struct ch_info exit;
+	struct ch_info exit = {.size = sizeof exit};
 	CHECK_EQ(ch_block_info(g->b.block, &exit), CH_OK);
 	method_new(stage, &g->a, "A");
 	method_open(&e, &g->a);
@@ -508,7 +508,7 @@ static void build_exit_elsewhere(struct stage *stage, void *arg)
 	emit_frame_end(&e);
 	emit_ret(&e);
 	method_commit_only(&e, &g->b);
-	struct ch_info exit;
+	struct ch_info exit = {.size = sizeof exit};
 	CHECK_EQ(ch_block_info(g->b.block, &exit), CH_OK);
 	method_new(stage, &g->a, "A");
 	method_open(&e, &g->a);
@@ -607,7 +607,7 @@ static void report_word(struct stage *stage, struct ch_marker *marker)
 
 static void word_of_b(struct graph *g, unsigned forward)
 {
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	CHECK_EQ(ch_block_info(g->b.block, &info), CH_OK);
 	g->word = ~(uintptr_t)(info.exec - CH__INDEX_WORD_BYTES + forward);
 }

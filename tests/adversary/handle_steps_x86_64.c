@@ -190,7 +190,7 @@ static void release_at_once(struct play *p)
 
 static struct ch_owner_facts facts_of(struct ch_owner owner)
 {
-	struct ch_owner_facts facts;
+	struct ch_owner_facts facts = {.size = sizeof facts};
 	CHECK_EQ(ch_owner_info(owner, &facts), CH_OK);
 	return facts;
 }
@@ -252,7 +252,7 @@ static void open_block(struct play *p)
 
 static void judge_owner_of(struct play *p, struct ch_block block)
 {
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	if (p->status == CH_OK && ch_block_info(block, &info) == CH_OK &&
 	    info.owner.bits != p->owner.bits)
 		FAIL("step %u: a block of an owner that was gone is a stranger's", p->wanted);
@@ -420,7 +420,7 @@ static uintptr_t same_word(void *arg, uintptr_t word, bool *is_young)
 static void judge_refs(struct play *p)
 {
 	unsigned visits = 0;
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	if (p->status != CH_OK)
 		CHECK_EQ(p->status, CH_E_STALE);
 	bool is_there = ch_block_info(p->code.block, &info) == CH_OK;
@@ -533,7 +533,7 @@ static void judge_cell(struct play *p)
 	}
 	/* A release that is not through holds the record; one that is does not. */
 	rig_collect(&p->rig, 2);
-	struct ch_owner_facts facts;
+	struct ch_owner_facts facts = {.size = sizeof facts};
 	CHECK_EQ(ch_owner_info(p->owner, &facts), CH_E_STALE);
 }
 

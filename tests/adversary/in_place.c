@@ -379,7 +379,7 @@ static void *look_up(void *arg)
 	uint64_t found = 0, at = 0;
 	while (!atomic_load(&w->is_over)) {
 		struct ch_block block;
-		struct ch_info info;
+		struct ch_info info = {.size = sizeof info};
 		at = (at * 25214903917u + 11) % pool->pool_bytes;
 		const uint8_t *pc = (const uint8_t *)pool->exec_base + at;
 		if (!ch_block_at(w->rig->heap, pc, &block) || ch_block_info(block, &info) != CH_OK)

@@ -482,7 +482,7 @@ EVERY_DRIVER(s55_a_thousand_collections_write_no_code)
 	static struct method all[500];
 	for (int i = 0; i < 500; i++)
 		method_constant(stage, &all[i], "hot", (uint32_t)i);
-	struct ch_info info, later;
+	struct ch_info info = {.size = sizeof info}, later = {.size = sizeof later};
 	CHECK_EQ(ch_block_info(all[7].block, &info), CH_OK);
 	const struct ch__pool *pool = stage->heap->pool;
 	/* Code is written through this view only: a store of the collector is a fault. */
@@ -506,7 +506,7 @@ EVERY_DRIVER(s55_a_thousand_collections_write_no_code)
 static void build_named(struct stage *stage, void *arg)
 {
 	struct play *p = arg;
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	method_constant(stage, &p->m, "Schneewittchen", 7);
 	CHECK_EQ(ch_block_info(p->m.block, &info), CH_OK);
 	p->word = ~(uintptr_t)info.exec;

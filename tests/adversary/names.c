@@ -30,7 +30,7 @@ static struct play *new_play(struct stage *stage, unsigned sinks)
 static void build_old(struct stage *stage, void *arg)
 {
 	struct play *p = arg;
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	method_constant(stage, &p->old, "Schneeweisschen", 1);
 	CHECK_EQ(method_call(&p->old, NULL), 1);
 	CHECK_EQ(ch_block_info(p->old.block, &info), CH_OK);
@@ -55,7 +55,7 @@ static void let_old_die(struct play *p)
 
 static void build_fresh(struct play *p)
 {
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	method_constant(p->stage, &p->fresh, "Rosenrot", 2);
 	CHECK_EQ(method_call(&p->fresh, NULL), 2);
 	CHECK_EQ(ch_block_info(p->fresh.block, &info), CH_OK);
@@ -93,7 +93,7 @@ EVERY_DRIVER(s52_perf_map_has_one_line_for_an_address_with_two_owners)
 static void build_unflushed(struct stage *stage, void *arg)
 {
 	struct play *p = arg;
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	method_constant(stage, &p->old, "Schneeweisschen", 1);
 	CHECK_EQ(ch_block_info(p->old.block, &info), CH_OK);
 	p->place = ~(uintptr_t)info.exec;

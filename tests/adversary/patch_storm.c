@@ -311,7 +311,7 @@ static void release_at_once(struct play *p)
 
 static uintptr_t entry_address(struct ch_block block)
 {
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	return ch_block_info(block, &info) == CH_OK ? (uintptr_t)info.entry : 0;
 }
 

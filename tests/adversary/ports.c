@@ -103,7 +103,7 @@ STOPPING_DRIVER(s18_return_address_in_the_link_register_only)
 static void build_dropped(struct stage *stage, void *arg)
 {
 	struct play *p = arg;
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	method_constant(stage, &p->m, "signed", 1);
 	CHECK_EQ(ch_block_info(p->m.block, &info), CH_OK);
 	p->place = ~(uintptr_t)(info.exec + 3);

@@ -567,7 +567,7 @@ static const void *const *make_code(void)
 		CHECK_EQ(emit_commit(&e), CH_OK);
 		CHECK_EQ(ch_owner_set_entry(owner, e.code.block), CH_OK);
 		if (i) {
-			struct ch_owner_facts facts;
+			struct ch_owner_facts facts = {.size = sizeof facts};
 			CHECK_EQ(ch_owner_info(before, &facts), CH_OK);
 			CHECK_EQ(ch_branch_link(branch, facts.entry), CH_OK);
 		}

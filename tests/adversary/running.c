@@ -383,7 +383,7 @@ static void build_end_and_neighbour(struct stage *stage, void *arg)
 	struct play *p = arg;
 	build_ending_in_a_call(stage, p);
 	method_constant(stage, &p->other, "next", 2);
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	CHECK_EQ(ch_block_info(p->other.block, &info), CH_OK);
 	CHECK_EQ((uintptr_t)info.exec - CH__INDEX_WORD_BYTES, p->word);
 }
@@ -412,7 +412,7 @@ static void build_hundred(struct stage *stage, void *arg)
 
 static void find_middle(struct stage *stage, void *arg)
 {
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	(void)stage;
 	struct method *all = arg;
 	CHECK_EQ(ch_block_info(all[FALSE_OF / 2].block, &info), CH_OK);

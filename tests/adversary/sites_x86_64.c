@@ -307,7 +307,7 @@ TEST(site_is_refused_over_a_patchable_entry_and_over_stubs)
 	start();
 	struct emitter e;
 	open_nops(&e, 256, 64, 4, CH_ENTRY_PATCH);
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	CHECK_EQ(ch_block_info(e.code.block, &info), CH_OK);
 	for (uint32_t i = 0; i < 5; i++)
 		REFUSED(&e, ref(&e, e.code.exec + i), CH_E_SITE);

@@ -509,7 +509,7 @@ OWN_DRIVER(guard_within_a_fiber_that_is_scanned_whole_is_passed_over)
 static void build_hidden(struct stage *stage, void *arg)
 {
 	struct play *p = arg;
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	build_other(stage, p);
 	CHECK_EQ(ch_block_info(p->other.block, &info), CH_OK);
 	p->result = ~(uint64_t)(uintptr_t)(info.exec + 2);

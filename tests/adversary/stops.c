@@ -508,7 +508,7 @@ static void decide_only(struct stage *stage, const uintptr_t *word)
 static void build_doomed(struct stage *stage, void *arg)
 {
 	struct spin *s = arg;
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	struct emitter e;
 	method_jumper(stage, &s->other, "live");
 	s->m.owner = s->other.owner;

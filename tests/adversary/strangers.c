@@ -141,7 +141,7 @@ static enum ch_status call_owner_release(void)
 }
 static enum ch_status call_owner_info(void)
 {
-	struct ch_owner_facts facts;
+	struct ch_owner_facts facts = {.size = sizeof facts};
 	return ch_owner_info(live.owner, &facts);
 }
 static enum ch_status call_block_open(void)
@@ -168,7 +168,7 @@ static enum ch_status call_block_abort(void)
 }
 static enum ch_status call_block_info(void)
 {
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	return ch_block_info(live.block, &info);
 }
 static enum ch_status call_branch_attach(void)

@@ -354,7 +354,7 @@ EVERY_DRIVER(s47_linking_changes_no_byte_but_the_displacement)
 	for (int i = 0; i < 3000; i++)
 		method_constant(stage, &fillers[i], "filler", 4);
 	method_constant(stage, &p->c, "C", 3);
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	CHECK_EQ(ch_block_info(p->a.block, &info), CH_OK);
 	uint8_t before[64], after[64];
 	uint32_t bytes = info.hot_bytes < sizeof before ? info.hot_bytes : sizeof before;

@@ -474,7 +474,7 @@ static void build_in_stage(struct stage *stage, void *arg)
 {
 	static struct method m; /* its notice comes when this thread is gone */
 	struct in_fiber *f = arg;
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	method_constant(stage, &m, "gone", 7);
 	CHECK_EQ(ch_block_info(m.block, &info), CH_OK);
 	f->freed = ~(uintptr_t)info.exec;

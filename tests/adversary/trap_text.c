@@ -222,7 +222,7 @@ TEST(names_of_every_length_and_kind)
 	}
 	/* The name itself is not cut elsewhere. */
 	struct ch_owner owner = rig_owner(&rig, name);
-	struct ch_owner_facts facts;
+	struct ch_owner_facts facts = {.size = sizeof facts};
 	CHECK_EQ(ch_owner_info(owner, &facts), CH_OK);
 	CHECK_STR(facts.name, name);
 	rig_end(&rig);

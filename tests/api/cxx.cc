@@ -77,7 +77,8 @@ TEST(function_that_was_moved_is_the_same_and_what_it_replaced_is_released)
 	scene s;
 	function<signature> f = s.compiled("f"), g = s.compiled("g");
 	ch_owner of_f = f.get(), of_g = g.get();
-	ch_owner_facts facts;
+	ch_owner_facts facts = {};
+	facts.size = sizeof facts;
 	g = std::move(f);
 	CHECK(!f && g && g.get().bits == of_f.bits);
 	CHECK_EQ(g(plus_one, 1), 2);

@@ -33,8 +33,8 @@ static struct kept make_one_of_each(const struct rig *rig, unsigned lives)
 
 static void expect_stale(const struct rig *rig, const struct kept *old, const struct kept *now)
 {
-	struct ch_info info;
-	struct ch_owner_facts facts;
+	struct ch_info info = {.size = sizeof info};
+	struct ch_owner_facts facts = {.size = sizeof facts};
 	struct ch_code code;
 	struct ch_open open = {.size = sizeof open, .owner = old->owner, .hot_bytes = 16};
 	struct ch_block block, none = {0};
@@ -67,7 +67,7 @@ static void expect_stale(const struct rig *rig, const struct kept *old, const st
 /* What the present heap has was not touched. */
 static void expect_whole(const struct rig *rig, const struct kept *now)
 {
-	struct ch_owner_facts facts;
+	struct ch_owner_facts facts = {.size = sizeof facts};
 	CHECK_EQ(ch_owner_info(now->owner, &facts), CH_OK);
 	CHECK(!facts.is_released);
 	CHECK_EQ(facts.entry.bits, now->block.bits);
@@ -91,7 +91,7 @@ TEST(handles_of_a_heap_that_is_gone_are_stale_in_the_next_one)
 			expect_stale(&rig, &kept[j], &kept[i]);
 		expect_whole(&rig, &kept[i]);
 		rig_end(&rig);
-		struct ch_info info;
+		struct ch_info info = {.size = sizeof info};
 		CHECK_EQ(ch_block_info(kept[i].block, &info), CH_E_STALE);
 	}
 }

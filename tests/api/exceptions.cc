@@ -89,7 +89,8 @@ static int spoil_and_throw(int number)
 	CHECK_EQ(ch_owner_release(spoiled.owner, CH_RELEASE_COLLECT), CH_OK);
 	for (int i = 0; i < 3; i++) {
 		CHECK_EQ(ch_heap_collect(spoiled_rig->heap), CH_OK);
-		ch_info info;
+		ch_info info = {};
+		info.size = sizeof info;
 		CHECK_EQ(ch_block_info(spoiled.handle, &info), CH_OK);
 		CHECK_EQ(info.state, CH_BLOCK_NOTENTRANT);
 	}

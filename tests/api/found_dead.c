@@ -66,7 +66,7 @@ static void end(void)
 
 TEST(handle_of_a_block_that_was_found_dead_is_stale)
 {
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	struct ch_branch made;
 	struct ch_branch_site site = {.kind = CH_JMP};
 	start();

@@ -409,7 +409,7 @@ TEST(handles_of_data_go_stale_as_others_do)
 	rig_collect(&rig, 3);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct emitter e;
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	emit_open_in_place(&e, owner, CH_KIND_DATA, 100);
 	CHECK_EQ(ch_edge_attach(e.code.block, blocks[0]), CH_E_STALE);
 	CHECK_EQ(ch_owner_set_entry(owner, blocks[1]), CH_E_STALE);

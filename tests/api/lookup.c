@@ -56,7 +56,7 @@ static void *make_blocks(void *arg)
 /* A handle that a lookup gave is of a block that covered the address, or covers it still. */
 static void judge(uintptr_t pc, struct ch_block block)
 {
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	if (ch_block_info(block, &info) != CH_OK)
 		return;
 	bool in_hot = pc - (uintptr_t)info.exec + 4 < info.hot_bytes + 4;

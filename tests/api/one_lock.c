@@ -117,7 +117,7 @@ struct question {
 static void ask(void *arg)
 {
 	struct question *question = arg;
-	struct ch_info info = {0};
+	struct ch_info info = {.size = sizeof info};
 	question->status = ch_block_info(question->block, &info);
 	question->state = info.state;
 }

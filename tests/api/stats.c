@@ -142,7 +142,7 @@ static void compare(void)
 			dull++;
 			dull_bytes += s->hot + s->cold;
 		}
-		struct ch_owner_facts facts;
+		struct ch_owner_facts facts = {.size = sizeof facts};
 		CHECK_EQ(ch_owner_info(s->owner, &facts), CH_OK);
 		CHECK_EQ(facts.code_bytes_now, s->hot + s->cold);
 		CHECK_EQ(facts.blocks_now, 1);

@@ -229,7 +229,7 @@ TEST(owner_calls_give_each_status)
 	CHECK_EQ(count, 1);
 	FAILS(ch_owner_set_entry(owner, e.code.block), CH_E_STATE);
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
-	struct ch_owner_facts facts;
+	struct ch_owner_facts facts = {.size = sizeof facts};
 	FAILS(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_E_STALE);
 	FAILS(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_E_STALE);
 	FAILS(ch_owner_set_entry(owner, (struct ch_block){0}), CH_E_STALE);
@@ -254,7 +254,7 @@ TEST(owner_info_tells_what_was_given)
 		 CH_OK);
 	struct ch_block block = rig_block(owner, 3);
 	CHECK_EQ(ch_owner_set_entry(owner, block), CH_OK);
-	struct ch_owner_facts facts;
+	struct ch_owner_facts facts = {.size = sizeof facts};
 	CHECK_EQ(ch_owner_info(owner, &facts), CH_OK);
 	CHECK_STR(facts.name, "sum-of-squares");
 	CHECK_EQ(facts.user, &word);

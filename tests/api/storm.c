@@ -166,7 +166,7 @@ static void run(uint64_t slot)
 static void invalidate(uint64_t slot)
 {
 	struct ch_owner owner = {atomic_load(&owners[slot])};
-	struct ch_owner_facts facts;
+	struct ch_owner_facts facts = {.size = sizeof facts};
 	if (owner.bits && ch_owner_info(owner, &facts) == CH_OK && facts.entry.bits)
 		CHECK_EQ(ch_blocks_invalidate(&facts.entry, 1, NULL), CH_OK);
 }

@@ -55,7 +55,7 @@ static struct method *any_method(struct worker *w)
 
 static bool is_alive(const struct method *m)
 {
-	struct ch_owner_facts facts;
+	struct ch_owner_facts facts = {.size = sizeof facts};
 	return ch_owner_info(m->owner, &facts) == CH_OK && facts.entry.bits == m->block.bits;
 }
 

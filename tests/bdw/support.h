@@ -271,7 +271,7 @@ struct asked {
 static inline void ask(void *arg)
 {
 	struct asked *asked = arg;
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	asked->is_known = ch_block_info(asked->block, &info) == CH_OK;
 }
 

@@ -243,7 +243,7 @@ static struct ch_block make_trampoline(struct ch_owner owner, enum ch_trampoline
 				       const void *target)
 {
 	struct ch_block block;
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	OK(ch_trampoline_make(owner, kind, target, REF_WORD, NULL, NULL, &block));
 	OK(ch_owner_set_entry(owner, block));
 	OK(ch_block_info(block, &info));
@@ -254,7 +254,7 @@ static struct ch_block make_trampoline(struct ch_owner owner, enum ch_trampoline
 /* tail jumps to framed, which calls call_outer. */
 static void make_trampolines(void)
 {
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	OK(ch_block_info(make_trampoline(framed, CH_TRAMPOLINE_FRAMED, (const void *)call_outer),
 			 &info));
 	make_trampoline(tail, CH_TRAMPOLINE_TAIL, info.entry);

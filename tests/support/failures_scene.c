@@ -114,7 +114,7 @@ void scene_start(struct scene *s, const struct failures_setting *setting)
 
 static void end_block(struct ch_code *code)
 {
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	if (code->block.bits && ch_block_info(code->block, &info) == CH_OK &&
 	    info.state == CH_BLOCK_OPEN)
 		CHECK_EQ(ch_block_abort(code), CH_OK);
@@ -198,7 +198,7 @@ static bool add_block(void *arg, const struct ch_info *info)
 
 static void add_owner(struct sum *sum, struct ch_owner owner)
 {
-	struct ch_owner_facts facts;
+	struct ch_owner_facts facts = {.size = sizeof facts};
 	enum ch_status status = ch_owner_info(owner, &facts);
 	add(sum, status);
 	if (status != CH_OK)
@@ -309,7 +309,7 @@ void scene_still_works(struct scene *s)
 	CHECK_EQ(code_call_owner(owner), 42);
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	CHECK_EQ(scene_collect(s), CH_OK);
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	/* The place that the call got is really there. */
 	if (s->code.block.bits && ch_block_info(s->code.block, &info) == CH_OK &&
 	    info.state == CH_BLOCK_OPEN) {

@@ -200,7 +200,8 @@ inline block new_stamped(const rig &r, const char *name)
 {
 	ch_owner owner = new_owner(r, name);
 	ch_block handle;
-	ch_info info;
+	ch_info info = {};
+	info.size = sizeof info;
 	ch_status status;
 	do {
 		CHECK_EQ(ch_trampoline_make(owner, CH_TRAMPOLINE_FRAMED,

@@ -156,13 +156,13 @@ static inline void rig_settle(const struct rig *rig)
 
 static inline bool rig_is_there(struct ch_block block)
 {
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	return ch_block_info(block, &info) == CH_OK;
 }
 
 static inline struct ch_info rig_info(struct ch_block block)
 {
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	CHECK_EQ(ch_block_info(block, &info), CH_OK);
 	return info;
 }

@@ -526,7 +526,7 @@ void method_link(struct method *m, unsigned branch, const struct method *target)
 
 bool block_is_known(struct ch_block block)
 {
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	bool is_known = ch_block_info(block, &info) == CH_OK;
 	memset(&info, 0, sizeof info);
 	__asm__ volatile("" ::"r"(&info) : "memory");
@@ -535,7 +535,7 @@ bool block_is_known(struct ch_block block)
 
 enum ch_block_state block_state(struct ch_block block)
 {
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	enum ch_block_state state = CH_BLOCK_FREE;
 	if (ch_block_info(block, &info) == CH_OK)
 		state = info.state;

@@ -304,10 +304,10 @@ case_install_every_name_has_its_symbol_version() {
     headers="codeheap/codeheap.h codeheap/collector.h codeheap/look.h"
     [ $package != codeheap-bdw ] || headers="$headers codeheap/codeheap_bdw.h"
     if [ $package = codeheap-profile ]; then
-      tools/public_names.sh codeheap/profile.h | sed 's/$/@@LIBCODEHEAP_1/' >"$work/wanted"
+      tools/public_names.sh codeheap/profile.h | sed 's/$/@@LIBCODEHEAP_0.2/' >"$work/wanted"
     else
       { tools/public_names.sh $headers; printf '%s\n' __jit_debug_descriptor __jit_debug_register_code; } |
-        sed 's/$/@@LIBCODEHEAP_1/' | LC_ALL=C sort >"$work/wanted"
+        sed 's/$/@@LIBCODEHEAP_0.2/' | LC_ALL=C sort >"$work/wanted"
       [ "$(wc -l <"$work/wanted")" -gt 40 ] || fail "the headers have no names"
     fi
     readelf -W --dyn-syms "$build/lib$package.so" |
@@ -328,7 +328,7 @@ case_install_library_of_another_version_is_refused() {
   must gcc -shared -fPIC -o other/libcodeheap.so.$(header_major) -Wl,-soname,libcodeheap.so.$(header_major) \
     -Wl,--version-script=other.map other.c
   if said=$(LD_LIBRARY_PATH=other ./program 2>&1); then fail "it ran: $said"; fi
-  grep -q "libcodeheap.so.$(header_major): version .LIBCODEHEAP_1' not found" <<<"$said" || fail "the loader said: $said"
+  grep -q "libcodeheap.so.$(header_major): version .LIBCODEHEAP_0.2' not found" <<<"$said" || fail "the loader said: $said"
 }
 
 # Both want the installed library, which is not there yet: one of them makes it, the other one waits.

@@ -422,7 +422,7 @@ int main(void) {
   struct ch_owner owner;
   struct ch_block block;
   struct ch_code open_code;
-  struct ch_info info;
+  struct ch_info info = {.size = sizeof info};
   struct ch_ops ops = {.size = sizeof ops};
   char report[200];
   void *bases[3];

@@ -69,7 +69,7 @@ struct play {
 static void build_and_run(struct stage *stage, void *arg)
 {
 	struct play *p = arg;
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	method_constant(stage, &p->m, "collected", p->value);
 	if (method_call(&p->m, NULL) != p->value)
 		FAIL("valgrind: code that was collected ran once more");

@@ -399,7 +399,7 @@ FAILS(failures_owner_release_not_running, "ch_owner_release", NULL, call_release
 
 static enum ch_status call_owner_info(struct scene *s)
 {
-	struct ch_owner_facts facts;
+	struct ch_owner_facts facts = {.size = sizeof facts};
 	return ch_owner_info(s->owner, &facts);
 }
 FAILS(failures_owner_info, "ch_owner_info", NULL, call_owner_info,
@@ -605,7 +605,7 @@ FAILS(failures_block_abort_of_everything, "ch_block_abort", prepare_full_block, 
 
 static enum ch_status call_block_info(struct scene *s)
 {
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	return ch_block_info(s->live, &info);
 }
 FAILS(failures_block_info, "ch_block_info", NULL, call_block_info,
@@ -637,7 +637,7 @@ static enum ch_status call_ref(struct scene *s)
 }
 static enum ch_status call_point(struct scene *s)
 {
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	CHECK_EQ(ch_block_info(s->live, &info), CH_OK);
 	return ch_patch_point_attach(s->open.code.block, s->point, info.exec, NULL);
 }
@@ -855,7 +855,7 @@ static enum ch_status call_backtrace(struct scene *s)
 static enum ch_status call_name(struct scene *s)
 {
 	char text[100];
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	CHECK_EQ(ch_block_info(s->live, &info), CH_OK);
 	CHECK(ch_address_name(s->heap, info.exec, false, text, sizeof text) > 0);
 	CHECK(ch_address_name(s->heap, (const void *)(uintptr_t)strtol, false, text, sizeof text) >
@@ -915,7 +915,7 @@ FAILS(failures_sink_status, "ch_sink_status", NULL, call_sink_status,
 
 static enum ch_status call_fork(struct scene *s)
 {
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	CHECK_EQ(ch_block_info(s->live, &info), CH_OK);
 	pid_t child = fork();
 	CHECK(child >= 0);

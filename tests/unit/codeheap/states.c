@@ -458,7 +458,7 @@ static void drop_owner_by_host(void)
 		CHECK_EQ(ch_mark_end(marker, true), CH_OK);
 		ch_thread_poll();
 	}
-	struct ch_owner_facts facts;
+	struct ch_owner_facts facts = {.size = sizeof facts};
 	CHECK_EQ(ch_owner_info(owner, &facts), CH_E_STALE);
 	rig_end(&rig);
 }
@@ -628,7 +628,7 @@ TEST(child_of_fork_ends_a_release_that_its_parent_began)
 	rig_apart(&rig, release_half, &h);
 	pid_t pid = fork();
 	if (pid == 0) {
-		struct ch_owner_facts facts;
+		struct ch_owner_facts facts = {.size = sizeof facts};
 		bool is_led_back = code_call_owner(h.owner) == RIG_FALLBACK;
 		rig_collect(&rig, 6);
 		_exit(!is_led_back || ch_owner_info(h.owner, &facts) != CH_E_STALE);

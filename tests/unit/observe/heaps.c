@@ -30,7 +30,7 @@ static void end(void)
 
 static const void *make_code(struct stage *stage, struct method *m, const char *name)
 {
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	method_constant(stage, m, name, 1);
 	CHECK_EQ(ch_block_info(m->block, &info), CH_OK);
 	return info.exec;
@@ -156,7 +156,7 @@ TEST(callers_of_code_of_another_heap_are_shown)
 	static uintptr_t words[64];
 	struct method host, guest;
 	struct emitter e;
-	struct ch_info caller, callee;
+	struct ch_info caller = {.size = sizeof caller}, callee = {.size = sizeof callee};
 	uint64_t with_record = 0;
 	begin();
 	method_new(rig.stage, &host, "host");

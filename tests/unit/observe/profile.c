@@ -252,7 +252,7 @@ static struct ch_info make_moments(const char *name)
 {
 	struct method m;
 	struct emitter e;
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	method_new(rig.stage, &m, name);
 	method_open(&e, &m);
 	emit_moments(&e);
@@ -306,7 +306,7 @@ TEST(sampled_code_has_room_for_its_name)
 	enum { LITTLE_BYTES = 120000, CODES = 60, TAKES = 5000 };
 	profile_begin(&rig, STAGE_POLLS);
 	struct method m;
-	struct ch_info info = {0};
+	struct ch_info info = {.size = sizeof info};
 	char name[300];
 	profile_start_still(&rig, LITTLE_BYTES);
 	for (int i = 0; i < CODES; i++) {
@@ -374,7 +374,7 @@ TEST(memory_of_a_profile_is_counted_and_bounded)
 	}
 	for (int i = 0; i < CODES; i++) {
 		struct method m;
-		struct ch_info info;
+		struct ch_info info = {.size = sizeof info};
 		method_constant(rig.stage, &m, "code", 1);
 		CHECK_EQ(ch_block_info(m.block, &info), CH_OK);
 		profile_take_pc(&rig, info.exec, 1);
@@ -422,7 +422,7 @@ TEST(sampled_code_keeps_its_name_when_its_place_is_used_again)
 	const void *at = NULL;
 	for (unsigned i = 0; i < 8; i++) {
 		struct method m;
-		struct ch_info info = {0};
+		struct ch_info info = {.size = sizeof info};
 		char name[20], line[30];
 		snprintf(name, sizeof name, "life%u", i);
 		method_constant(s, &m, name, i);
@@ -454,7 +454,7 @@ TEST(sampled_code_is_not_another_of_the_same_record)
 	profile_begin(&rig, STAGE_POLLS);
 	struct stage *s = rig.stage;
 	struct method first, again;
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	method_constant(s, &first, "first", 1);
 	profile_start_still(&rig, 0);
 	CHECK_EQ(ch_block_info(first.block, &info), CH_OK);
@@ -525,7 +525,7 @@ TEST(kinds_of_frames_have_their_colours)
 	struct stage *s = rig.stage;
 	struct method jumper;
 	struct ch_owner owner;
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	struct ch_block slot;
 	method_jumper(s, &jumper, "with-stubs");
 	CHECK_EQ(ch_owner_create(s->vm, "slot", (const void *)(uintptr_t)interpret, NULL, &owner),

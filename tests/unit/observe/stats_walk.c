@@ -77,7 +77,7 @@ TEST(kind_of_an_owner_is_what_stands_before_two_colons)
 /* Of the block's page, or of the first one of its span. */
 static uint32_t kind_of_page(struct ch_block block)
 {
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 	CHECK_EQ(ch_block_info(block, &info), CH_OK);
 	const struct ch__pool *pool = rig.heap->pool;
 	uint64_t at = ((uintptr_t)info.exec - pool->exec_base) >> pool->page_log2;

@@ -125,7 +125,7 @@ static struct ch_block leaf(int slot, uint64_t extra)
 /* Each condition, both ways, first by its stub and then linked. */
 TEST(emitter_makes_conditional_sites)
 {
-	struct ch_info info;
+	struct ch_info info = {.size = sizeof info};
 
 	start();
 	on_hit = answer;

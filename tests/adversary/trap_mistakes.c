@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT
+ * trap_mistakes.c: the first mistakes of who embeds the library, told by name: a store to exec
+ * instead of write, a fault inside live code, a jump into freed code by a thread that nobody
+ * attached. */
+#define _GNU_SOURCE
+#include "codeheap/graph/block_parts.h"
+#include "tests/support/trap_rig.h"
+
+#include <pthread.h>
+
+/* No sanitizer looks at the store first: it is to fault. */
+__attribute__((noinline, no_sanitize("address", "thread", "undefined"))) static void
+store(volatile uint8_t *at)
+{
+	*at = 1;
+}
+
+static void store_to(uint8_t *at)
+{
+	caught.signal = 0;
+	caught.text[0] = 0;
+	if (!sigsetjmp(caught.back, 1))
+		store(at);
+	CHECK(caught.signal == SIGSEGV || caught.signal == SIGBUS);
+}
+
+static void check_is_own(const char *said)
+{
+	check_has(said, "; by 0x");
+	check_has(said, "adversary_trap_mistakes +0x");
+}
+
+TEST(store_to_exec_of_an_open_block_is_told_to_use_write)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct emitter e;
+	struct ch_open open = {.owner = rig_owner(&rig, "o"), .hot_bytes = 64, .name = "b"};
+	char wanted[200];
+	catch_traps(rig.heap);
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	store_to(e.code.exec + 3);
+	snprintf(wanted, sizeof wanted,
+		 "a store to exec of open block `b` (#%u.%u, owner `o`), +0x%x (0x%lx): exec is "
+		 "never writable, emit at ch_code.write; by 0x",
+		 ch__handle_index(e.code.block.bits), ch__handle_generation(e.code.block.bits),
+		 3 + CH__INDEX_WORD_BYTES, (unsigned long)(uintptr_t)e.code.exec + 3);
+	check_begins(caught.text, wanted);
+	check_is_own(caught.text);
+	CHECK_EQ(caught.length, strlen(caught.text));
+	/* What is emitted where it belongs runs. */
+	emit_value(&e, 7);
+	emit_ret(&e);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	CHECK_EQ(code_call(e.code.exec), 7);
+	store_to(e.code.exec);
+	check_begins(caught.text, "a store to exec of live block `b` (#");
+	check_has(caught.text, "): exec is never writable; by 0x");
+	CHECK_EQ(code_call(e.code.exec), 7);
+	rig_end(&rig);
+}
+
+TEST(store_to_freed_code_is_told_whose_it_was)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "gone");
+	uint8_t *at = (uint8_t *)(uintptr_t)rig_info(rig_block(owner, 3)).exec;
+	catch_traps(rig.heap);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	store_to(at);
+	check_begins(caught.text, "a store to exec of freed block `gone` (#");
+	check_is_own(caught.text);
+	rig_end(&rig);
+}
+
+TEST(fault_inside_live_code_says_its_signal_and_address)
+{
+	struct rig rig = rig_start(1 << 20);
+	catch_traps(rig.heap);
+	for (size_t i = 0; i < sizeof code_faults / sizeof code_faults[0]; i++) {
+		struct emitter e;
+		struct ch_open open = {.owner = rig_owner(&rig, "o"), .hot_bytes = 40, .name = "b"};
+		int signal = code_faults[i].signal;
+		CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+		emit_fault(&e, signal);
+		CHECK_EQ(emit_commit(&e), CH_OK);
+		jump_to(e.code.exec);
+		CHECK_EQ(caught.signal, signal);
+		check_begins(caught.text, "live block `b` (#");
+		check_has(caught.text, signal == SIGSEGV   ? "; SIGSEGV at address 0x"
+				       : signal == SIGBUS  ? "; SIGBUS at address 0x"
+				       : signal == SIGILL  ? "; SIGILL"
+				       : signal == SIGFPE  ? "; SIGFPE"
+				       : signal == SIGTRAP ? "; SIGTRAP"
+							   : "no such signal");
+	}
+	rig_end(&rig);
+}
+
+static void *jump_unattached(void *at)
+{
+	jump_to(at);
+	return NULL;
+}
+
+TEST(jump_into_freed_code_by_a_thread_that_is_not_attached_says_so)
+{
+	static const char words[] = "; by a thread that is not attached";
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "gone");
+	const uint8_t *at = rig_info(rig_block(owner, 3)).exec;
+	pthread_t thread;
+	catch_traps(rig.heap);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK_EQ(pthread_create(&thread, NULL, jump_unattached, (void *)(uintptr_t)at), 0);
+	pthread_join(thread, NULL);
+	check_begins(caught.text, "block `gone` (#");
+	check_has(caught.text, words);
+	jump_to(at);
+	check_begins(caught.text, "block `gone` (#");
+	CHECK(!strstr(caught.text, words));
+	rig_end(&rig);
+}

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: MIT
+ * sizes.c: structs that begin with their size, given as a program with an older header gives them:
+ * shorter, and behind them memory that is something else; and as one with a newer header does. */
+#include "codeheap/look.h"
+#include "tests/support/heap_rig.h"
+
+enum { GARBAGE = 0xa5 };
+
+/* Bytes of a struct of an older header, whose last field is the one that is named. */
+#define UP_TO(type, field) (offsetof(type, field) + sizeof(((type *)0)->field))
+
+static void check_untouched(const void *whole, size_t from, size_t bytes)
+{
+	for (size_t i = from; i < bytes; i++)
+		CHECK_EQ(((const uint8_t *)whole)[i], GARBAGE);
+}
+
+TEST(configuration_of_an_older_header_has_defaults_for_what_it_lacks)
+{
+	struct ch_config now = rig_config(1 << 20), older;
+	struct ch_heap *heap;
+	memset(&older, GARBAGE, sizeof older);
+	memcpy(&older, &now, UP_TO(struct ch_config, driver));
+	older.size = UP_TO(struct ch_config, driver);
+	CHECK_EQ(ch_heap_create(&older, &heap), CH_OK);
+	struct ch_stats stats = {.size = sizeof stats};
+	CHECK_EQ(ch_heap_stats(heap, &stats), CH_OK);
+	CHECK_EQ(stats.pool_bytes, 1 << 20);
+	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
+}
+
+static struct ch_block no_block(void *user, struct ch_branch branch, void *branch_user,
+				struct ch_regs *regs)
+{
+	(void)user, (void)branch, (void)branch_user, (void)regs;
+	return (struct ch_block){0};
+}
+
+TEST(callbacks_of_an_older_header_end_where_it_ends)
+{
+	struct ch_ops older;
+	memset(&older, GARBAGE, sizeof older);
+	older.branch_hit = no_block;
+	older.size = UP_TO(struct ch_ops, branch_hit);
+	struct ch_config config = rig_config(1 << 20);
+	struct rig rig = rig_create(&config, NULL, NULL);
+	struct ch_vm *vm;
+	CHECK_EQ(ch_vm_attach(rig.heap, &older, NULL, &vm), CH_OK);
+	/* Each of roots, block_freed, stop_world would be called at GARBAGE. */
+	struct ch_owner owner;
+	CHECK_EQ(ch_owner_create(vm, "older", (const void *)(uintptr_t)rig_fallback, NULL, &owner),
+		 CH_OK);
+	rig_block(owner, 1);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_OK);
+	rig_settle(&rig);
+	CHECK_EQ(ch_vm_detach(vm), CH_OK);
+	rig_end(&rig);
+}
+
+TEST(answers_of_the_library_end_where_the_older_struct_ends)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "method");
+	struct ch_block block = rig_block(owner, 3);
+	struct ch_info info;
+	memset(&info, GARBAGE, sizeof info);
+	info.size = UP_TO(struct ch_info, name);
+	CHECK_EQ(ch_block_info(block, &info), CH_OK);
+	CHECK_EQ(info.block.bits, block.bits);
+	CHECK_STR(info.name, "method");
+	CHECK_EQ(info.size, UP_TO(struct ch_info, name));
+	check_untouched(&info, info.size, sizeof info);
+	struct ch_stats stats;
+	memset(&stats, GARBAGE, sizeof stats);
+	stats.size = UP_TO(struct ch_stats, pages_now);
+	CHECK_EQ(ch_heap_stats(rig.heap, &stats), CH_OK);
+	CHECK_EQ(stats.pool_bytes, 1 << 20);
+	check_untouched(&stats, UP_TO(struct ch_stats, pages_now), sizeof stats);
+	struct ch_owner_facts facts;
+	memset(&facts, GARBAGE, sizeof facts);
+	facts.size = UP_TO(struct ch_owner_facts, name);
+	CHECK_EQ(ch_owner_info(owner, &facts), CH_OK);
+	CHECK_STR(facts.name, "method");
+	check_untouched(&facts, UP_TO(struct ch_owner_facts, name), sizeof facts);
+	rig_end(&rig);
+}
+
+static void says(const char *words)
+{
+	if (strncmp(ch_why(), words, strlen(words)) != 0)
+		FAIL("%s is not how it begins: %s", words, ch_why());
+}
+
+TEST(structs_of_a_newer_header_are_refused_by_name)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_config config = rig_config(1 << 20);
+	struct ch_ops ops = {.size = sizeof ops + 8};
+	struct ch_stats stats = {.size = sizeof stats + 8};
+	struct ch_info info = {.size = sizeof info + 8};
+	struct ch_owner_facts facts = {.size = sizeof facts + 8};
+	struct ch_owner owner = rig_owner(&rig, "method");
+	struct ch_heap *heap;
+	struct ch_vm *vm;
+	config.size += 8;
+	CHECK_EQ(ch_heap_create(&config, &heap), CH_E_ARG);
+	says("CH_E_ARG: ch_config.size is ");
+	CHECK_EQ(ch_vm_attach(rig.heap, &ops, NULL, &vm), CH_E_ARG);
+	says("CH_E_ARG: ch_ops.size is ");
+	CHECK_EQ(ch_heap_stats(rig.heap, &stats), CH_E_ARG);
+	says("CH_E_ARG: ch_stats.size is ");
+	CHECK_EQ(ch_block_info(rig_block(owner, 1), &info), CH_E_ARG);
+	says("CH_E_ARG: ch_info.size is ");
+	CHECK_EQ(ch_owner_info(owner, &facts), CH_E_ARG);
+	says("CH_E_ARG: ch_owner_facts.size is ");
+	rig_end(&rig);
+}
