@@ -208,6 +208,9 @@ enum ch_open_flags {
 	 * from then on. Whole pages, exec a multiple of 64, cold_bytes and branch_room 0, no PATCH
 	 * (CH_E_ARG); no refs, no patch points (CH_E_STATE). */
 	CH_OPEN_IN_PLACE = 8,
+	/* With an owner: lives until ch_code_free, or the end of its owner, entry or not: the owner
+	 * is a group, that ch_owner_release ends as a whole; its vm hears block_freed. */
+	CH_OPEN_KEPT = 16,
 };
 
 /* --- callbacks of a VM --- */
@@ -579,7 +582,7 @@ CH_API CH_CHECKED enum ch_status ch_block_abort(struct ch_code *code);
 CH_API CH_CHECKED enum ch_status ch_code_add(struct ch_heap *heap, const void *bytes, size_t n,
 					     const char *name, void *to);
 
-/* ch_code_free: the end of code without an owner, by its address.
+/* ch_code_free: the end of code without an owner, or of CH_OPEN_KEPT, by its address.
  * in    heap  NULL = whichever has the address: O(heaps)
  *       at    what ch_code_add gave, ch_code.exec or its entry
  *       how   COLLECT: when no stack is in it and nothing has an edge or branch to it. NOT_RUNNING:

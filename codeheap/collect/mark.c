@@ -237,6 +237,17 @@ void ch__mark_drain(struct ch_marker *marker)
 	}
 }
 
+/* A block is kept as long as its owner is: from here on only what reaches it holds it. */
+static bool ends_with_owner(struct ch_heap *heap, struct ch__block *block)
+{
+	const struct ch__owner *owner = ch__owner_at(heap, block->owner);
+	if (!ch__block_is_own_root(heap, block) ||
+	    (ch__owner_is_alive(heap, owner) && !ch__owner_is_released(owner)))
+		return false;
+	atomic_store_explicit(&block->mark, heap->epoch - 1, memory_order_relaxed);
+	return true;
+}
+
 /* What is its own root needs no mark, and is traced in each cycle. Half of the queue is free. */
 static void mark_root(struct ch_marker *marker, uint32_t index)
 {
@@ -256,7 +267,8 @@ void ch__mark_roots(struct ch_marker *marker)
 		uint32_t kept = 0;
 		for (uint32_t i = 0; i < t->young_count; i++) {
 			uint32_t index = ch__block_resolve(heap, t->young[i]);
-			if (!index || !ch__block_is_young_root(heap, ch__block_at(heap, index)))
+			if (!index || !ch__block_is_young_root(heap, ch__block_at(heap, index)) ||
+			    ends_with_owner(heap, ch__block_at(heap, index)))
 				continue;
 			t->young[kept++] = t->young[i];
 			mark_root(marker, index);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * release.c: ch_owner_release: the owner is let go (owner.c), and where nobody runs its blocks they
- * end at once (death.c); ch_code_free, the same for code without an owner. Lock: heap, but for
+ * end at once (death.c); ch_code_free, the same for code that is its own root. Lock: heap, but for
  * CH_RELEASE_COLLECT by an attached thread, which takes none. */
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/region.h"
@@ -120,7 +120,7 @@ static enum ch_status end_root(struct ch_heap *heap, uintptr_t at, uint32_t *ind
 	uint32_t head = ch__head_bytes(ch__block_use(heap, block));
 	if (at != ch__exec(heap, block->hot_offset) + head && at != ch__block_entry(heap, block))
 		return CH_E_ARG;
-	if (block->owner || (block->flags & CH__FLAG_IMMORTAL))
+	if ((block->owner && !ch__block_leads(block)) || (block->flags & CH__FLAG_IMMORTAL))
 		return CH_E_STATE;
 	uint32_t mark = atomic_load_explicit(&block->mark, memory_order_relaxed);
 	uint32_t epoch = atomic_load_explicit(&heap->epoch, memory_order_relaxed);

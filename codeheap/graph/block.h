@@ -58,7 +58,7 @@ enum ch__block_flag {
 	CH__FLAG_IMMORTAL = 8,
 	CH__FLAG_AGE = 0x30, /* heap->cycles at the commit, modulo 4, while it is not held */
 	CH__FLAG_AGE_ONE = 0x10,
-	CH__FLAG_LEADS = 0x10, /* held: where it is its own root, something may hang on it */
+	CH__FLAG_LEADS = 0x10, /* held: of an own root: its thread's list has it */
 	CH__FLAG_UNLINKED = 0x20, /* held: a branch led to it, and was unlinked where it may run */
 	CH__FLAG_HELD = 0x40,   /* has had an in-edge or an entry: newborn no more */
 	CH__FLAG_NOTICE = 0x80, /* DEAD: its block_freed is due */
@@ -130,6 +130,12 @@ static inline bool ch__block_is_newborn(const struct ch__block *block)
 {
 	return ch__block_state(block) == CH_BLOCK_LIVE && !(block->flags & CH__FLAG_HELD);
 }
+/* It is opened without an owner, or to be kept; from its commit on it is its own root. */
+static inline bool ch__block_leads(const struct ch__block *block)
+{
+	uint8_t both = CH__FLAG_HELD | CH__FLAG_LEADS;
+	return (atomic_load_explicit(&block->flags, memory_order_relaxed) & both) == both;
+}
 /* It is committed, and lives until it is freed. */
 static inline bool ch__block_is_own_root(const struct ch_heap *heap, const struct ch__block *block)
 {
@@ -139,10 +145,9 @@ static inline bool ch__block_is_own_root(const struct ch_heap *heap, const struc
 static inline bool ch__block_is_young_root(const struct ch_heap *heap,
 					   const struct ch__block *block)
 {
-	uint8_t leads = CH__FLAG_HELD | CH__FLAG_LEADS;
 	return ch__block_state(block) == CH_BLOCK_OPEN || (block->flags & CH__FLAG_IMMORTAL) ||
 	       ch__block_is_newborn(block) ||
-	       ((block->flags & leads) == leads && ch__block_is_own_root(heap, block));
+	       (ch__block_leads(block) && ch__block_is_own_root(heap, block));
 }
 /* The age of a newborn block is counted from a stamp, so that a block that several lists hold ages
  * once a cycle. */

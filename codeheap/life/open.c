@@ -92,7 +92,8 @@ static bool is_valid(const struct ch_heap *heap, const struct ch_open *open)
 	       (unsigned)open->entry <= CH_ENTRY_GUARD &&
 	       open->frame <= atomic_load_explicit(&heap->last_frame, memory_order_relaxed) &&
 	       !(open->flags & ~(unsigned)(CH_OPEN_MAY_COLLECT | CH_OPEN_IMMORTAL |
-					   CH_OPEN_OWN_FRAMES | CH_OPEN_IN_PLACE)) &&
+					   CH_OPEN_OWN_FRAMES | CH_OPEN_IN_PLACE |
+					   CH_OPEN_KEPT)) &&
 	       kind_is_valid(open) && (!(open->flags & CH_OPEN_OWN_FRAMES) || open->frame == 0) &&
 	       open->branch_room <= CH__RUN_MAX;
 }
@@ -318,9 +319,10 @@ static bool write_record(struct request *r) CH_REQUIRES(ch__role_region)
 		ch__set16(&block->cold_granule, (r->cold_offset & page_mask) / CH__GRANULE_BYTES);
 	}
 	ch__set16(&block->cold_granules, r->cold_bytes / CH__GRANULE_BYTES);
+	bool is_own_root = open->heap || (open->flags & CH_OPEN_KEPT);
 	unsigned flags = open->entry | (r->span_pages ? CH__FLAG_SPAN : 0) |
 			 (open->flags & CH_OPEN_IMMORTAL ? CH__FLAG_IMMORTAL : 0) |
-			 (open->heap ? CH__FLAG_HELD | CH__FLAG_LEADS : ch__age_stamp(heap));
+			 (is_own_root ? CH__FLAG_HELD | CH__FLAG_LEADS : ch__age_stamp(heap));
 	atomic_store_explicit(&block->flags, (uint8_t)flags, memory_order_relaxed);
 	atomic_store_explicit(&block->first_branch, r->run, memory_order_relaxed);
 	block->in_head = block->owner_next = block->owner_prev = 0;

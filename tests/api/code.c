@@ -302,6 +302,121 @@ TEST(code_that_an_edge_leads_to_stays_its_own_root)
 	rig_end(&rig);
 }
 
+/* --- kept with an owner --- */
+
+static uint32_t freed_users;
+
+static void note_freed(void *vm_user, void *block_user)
+{
+	(void)vm_user;
+	freed_users += (uint32_t)(uintptr_t)block_user;
+}
+
+enum { GROUP = 3 };
+struct group {
+	struct ch_owner owner;
+	struct ch_block kept[GROUP], other;
+	uintptr_t inverted[GROUP];
+};
+
+static void make_group(const struct rig *rig, void *arg)
+{
+	struct group *g = arg;
+	g->owner = rig_owner(rig, "group");
+	g->other = rig_block(g->owner, 9);
+	for (uintptr_t i = 0; i < GROUP; i++) {
+		struct emitter e;
+		struct ch_open open = {.owner = g->owner,
+				       .hot_bytes = 16,
+				       .flags = CH_OPEN_KEPT,
+				       .user = (void *)((uintptr_t)1 << 8 * i)};
+		CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+		emit_value(&e, (uint32_t)i);
+		emit_ret(&e);
+		CHECK_EQ(emit_commit(&e), CH_OK);
+		g->kept[i] = e.code.block;
+		g->inverted[i] = ~(uintptr_t)e.code.exec;
+	}
+}
+
+static struct rig start_group(struct group *g)
+{
+	struct ch_config config = rig_config(1 << 20);
+	struct ch_ops ops = {.size = sizeof ops, .block_freed = note_freed};
+	struct rig rig = rig_create(&config, &ops, NULL);
+	freed_users = 0;
+	rig_apart(&rig, make_group, g);
+	rig_collect(&rig, 4);
+	for (int i = 0; i < GROUP; i++)
+		CHECK(rig_is_there(g->kept[i]));
+	CHECK(!rig_is_there(g->other));
+	return rig;
+}
+
+TEST(kept_code_lives_without_an_entry_until_it_is_freed)
+{
+	struct group g;
+	struct rig rig = start_group(&g);
+	CHECK_EQ(ch_code_free(NULL, (const void *)~g.inverted[0], CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK(!rig_is_there(g.kept[0]));
+	CHECK_EQ(ch_code_free(NULL, (const void *)~g.inverted[1], CH_RELEASE_COLLECT), CH_OK);
+	CHECK_EQ(ch_code_free(NULL, (const void *)~g.inverted[1], CH_RELEASE_COLLECT), CH_E_STALE);
+	wipe_stack();
+	rig_collect(&rig, 1);
+	CHECK(!rig_is_there(g.kept[1]) && rig_is_there(g.kept[2]));
+	CHECK_EQ(freed_users, 0x101);
+	CHECK_EQ(ch_owner_release(g.owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK(!rig_is_there(g.kept[2]));
+	rig_end(&rig);
+}
+
+TEST(kept_code_goes_with_its_owner)
+{
+	struct group g;
+	struct rig rig = start_group(&g);
+	CHECK_EQ(ch_owner_release(g.owner, CH_RELEASE_COLLECT), CH_OK);
+	rig_collect(&rig, 1);
+	for (int i = 0; i < GROUP; i++)
+		CHECK(!rig_is_there(g.kept[i]));
+	CHECK_EQ(freed_users, 0x10101);
+	rig_end(&rig);
+}
+
+static void mark_host(const struct rig *rig, void *owner)
+{
+	struct ch_marker *marker;
+	CHECK_EQ(ch_mark_begin(rig->heap, &marker), CH_OK);
+	if (owner)
+		ch_mark_owner(marker, *(struct ch_owner *)owner);
+	ch_mark_stacks(marker);
+	CHECK_EQ(ch_mark_end(marker, true), CH_OK);
+}
+
+/* This thread's stack has addresses in it. */
+static void collect_host(const struct rig *rig, struct ch_owner *owner)
+{
+	rig_alone(rig, mark_host, owner);
+	for (int i = 0; i < 8; i++)
+		ch_thread_poll();
+}
+
+TEST(kept_code_goes_with_an_owner_that_a_host_does_not_mark)
+{
+	struct group g;
+	struct ch_config config = rig_config(1 << 20);
+	config.driver = CH_DRIVER_HOST;
+	struct rig rig = rig_create(&config, NULL, NULL);
+	rig_apart(&rig, make_group, &g);
+	for (int i = 0; i < 4; i++)
+		collect_host(&rig, &g.owner);
+	CHECK(rig_is_there(g.kept[0]) && !rig_is_there(g.other));
+	collect_host(&rig, NULL);
+	collect_host(&rig, NULL);
+	for (int i = 0; i < GROUP; i++)
+		CHECK(!rig_is_there(g.kept[i]));
+	rig_end(&rig);
+}
+
 /* --- beside the heap's other ends --- */
 
 TEST(no_discard_and_no_end_of_a_vm_takes_code_without_an_owner)

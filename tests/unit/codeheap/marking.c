@@ -333,3 +333,29 @@ TEST(return_address_at_the_very_end_of_the_pool_holds_its_block)
 	CHECK(rig_is_there(last));
 	rig_end(&rig);
 }
+
+/* --- code without an owner --- */
+
+static void add_many(const struct rig *rig, void *arg)
+{
+	uint32_t count = *(uint32_t *)arg;
+	for (uint32_t i = 0; i < count; i++) {
+		uint8_t bytes[16] = {0};
+		void (*f)(void);
+		CHECK_EQ(ch_code_add(rig->heap, bytes, sizeof bytes, "f", &f), CH_OK);
+	}
+}
+
+TEST(code_on_which_nothing_hangs_is_on_no_list_of_roots)
+{
+	struct rig rig = rig_start(1 << 20);
+	uint32_t count = 5000, listed = 0;
+	rig_apart(&rig, add_many, &count);
+	rig_collect(&rig, 1);
+	for (struct ch__thread *t = rig.heap->threads; t; t = t->next)
+		listed += t->young_count;
+	CHECK_EQ(listed, 0);
+	CHECK_EQ(rig_stats(&rig).marked_blocks_last, 0);
+	CHECK_EQ(rig_stats(&rig).blocks_now, count);
+	rig_end(&rig);
+}
