@@ -32,6 +32,7 @@ enum {
 	CH_ARCH_TEMPLATE_BYTES = 52,
 	CH_ARCH_ELF_MACHINE = 183, /* EM_AARCH64 */
 	CH_ARCH_DWARF_FP = 29,
+	CH_ARCH_DWARF_SP = 31,
 	CH_ARCH_DWARF_RETURN = 30,
 	CH_ARCH_DWARF_CODE_ALIGN = 4,
 	CH_ARCH_LANDING_BYTES = 4, /* bti c, which may not change */
@@ -50,6 +51,9 @@ static const uint8_t ch__arch_cfi_saves[] = {
 	5, 72, 14, 5, 73, 13, 5, 74, 16, 5, 75, 15, 5, 76, 18, 5, 77, 17, 5, 78, 20, 5, 79, 19};
 /* DW_CFA_def_cfa: sp; the return address stays in x30 */
 static const uint8_t ch__arch_cfi_leaf[] = {0x0c, 31, 0};
+/* No number of an expression is the pc of a frame that a signal interrupted. */
+enum { CH_ARCH_HAS_STEPS = 0, CH_ARCH_STEPS_CFA = 0, CH_ARCH_STEPS_KEPT = 1 };
+static const uint8_t ch__arch_steps_kept[] = {30};
 #define CH_ARCH_NONGNU_NAME "aarch64"
 enum {
 	CH_ARCH_NONGNU_PC = 32,

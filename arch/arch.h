@@ -44,6 +44,7 @@
  *   CH_ARCH_TEMPLATE_BYTES     the length of the longest template of a trampoline
  *   CH_ARCH_ELF_MACHINE        e_machine in ELF files
  *   CH_ARCH_DWARF_FP           the frame pointer, in DWARF's numbers
+ *   CH_ARCH_DWARF_SP           sp, likewise
  *   CH_ARCH_DWARF_RETURN       the return address, likewise
  *   CH_ARCH_DWARF_CODE_ALIGN   the unit of distances in code
  *   CH_ARCH_LANDING_BYTES      the length of a landing pad before a patchable entry's diverter
@@ -51,6 +52,9 @@
  *   ch__arch_cfi_saves         the other registers that a callee keeps, from a frame's record on
  *                              downwards, as DW_CFA_offset says it
  *   ch__arch_cfi_leaf          the frame of code that has none, as at its call
+ *   CH_ARCH_HAS_STEPS          1: a rule may find what code says by a frame's pc
+ *   CH_ARCH_STEPS_CFA          the caller's sp above sp at the call
+ *   ch__arch_steps_kept        the registers that such code may save; CH_ARCH_STEPS_KEPT of them
  *   ch__arch_traps             the bytes of traps at a multiple of 8
  *   CH_ARCH_SITE_LEAST_BYTES   the length of the shortest site
  *   CH_ARCH_POOL_LOG2_MAX      of the largest pool

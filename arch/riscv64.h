@@ -33,6 +33,7 @@ enum {
 	CH_ARCH_TEMPLATE_BYTES = 68,
 	CH_ARCH_ELF_MACHINE = 243, /* EM_RISCV */
 	CH_ARCH_DWARF_FP = 8,
+	CH_ARCH_DWARF_SP = 2,
 	CH_ARCH_DWARF_RETURN = 1,
 	CH_ARCH_DWARF_CODE_ALIGN = 1,
 	CH_ARCH_LANDING_BYTES = 0, /* an indirect jump lands anywhere */
@@ -49,6 +50,9 @@ static const uint8_t ch__arch_cfi_saves[] = {
 	0xb5, 19, 0xb6, 20, 0xb7, 21, 0xb8, 22, 0xb9, 23, 0xba, 24, 0xbb, 25};
 /* DW_CFA_def_cfa: sp; the return address stays in ra */
 static const uint8_t ch__arch_cfi_leaf[] = {0x0c, 2, 0};
+/* As on aarch64. */
+enum { CH_ARCH_HAS_STEPS = 0, CH_ARCH_STEPS_CFA = 0, CH_ARCH_STEPS_KEPT = 1 };
+static const uint8_t ch__arch_steps_kept[] = {1};
 #define CH_ARCH_NONGNU_NAME "riscv"
 enum {
 	CH_ARCH_NONGNU_PC = 64,

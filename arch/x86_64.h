@@ -33,6 +33,7 @@ enum {
 	CH_ARCH_TEMPLATE_BYTES = 44,
 	CH_ARCH_ELF_MACHINE = 62, /* EM_X86_64 */
 	CH_ARCH_DWARF_FP = 6,
+	CH_ARCH_DWARF_SP = 7,
 	CH_ARCH_DWARF_RETURN = 16,
 	CH_ARCH_DWARF_CODE_ALIGN = 1,
 	CH_ARCH_LANDING_BYTES = 0, /* indirect-branch tracking is not in force for a VM's code */
@@ -46,6 +47,9 @@ static const uint64_t ch__arch_traps = UINT64_C(0xcccccccccccccccc); /* INT3 */
 static const uint8_t ch__arch_cfi_saves[] = {0x83, 3, 0x8c, 4, 0x8d, 5, 0x8e, 6, 0x8f, 7};
 /* DW_CFA_def_cfa: rsp + 8; the return address at cfa - 8 */
 static const uint8_t ch__arch_cfi_leaf[] = {0x0c, 7, 8, 0x80 | CH_ARCH_DWARF_RETURN, 1};
+/* An expression names the pc of a frame by the number of the return address. */
+enum { CH_ARCH_HAS_STEPS = 1, CH_ARCH_STEPS_CFA = 8, CH_ARCH_STEPS_KEPT = 6 };
+static const uint8_t ch__arch_steps_kept[] = {3, 6, 12, 13, 14, 15};
 #define CH_ARCH_NONGNU_NAME "x86_64"
 enum {
 	CH_ARCH_NONGNU_PC = 16,

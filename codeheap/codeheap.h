@@ -526,6 +526,7 @@ struct ch_code {
 	 * block, ch_vm_detach returns, or commit fails; or it lies in RODATA that the block has an
 	 * edge to. NULL: unwinding ends at the block. */
 	const void *eh_frame;
+	const struct ch_frame *frame; /* in: CH_FRAME_STEPS */
 };
 
 /* ch_block_open: make room for a block.
@@ -709,14 +710,34 @@ CH_API CH_CHECKED enum ch_status ch_block_lines(struct ch_block block, const cha
  * all others, downwards: rbx, r12 to r15 by push; aarch64: x19 to x28, then d8 to d15, by stp of
  * two, [sp, #-16]!; riscv64: s1 to s11, fs0 to fs11. LEAF: no frame, sp as at the call (x86-64;
  * else: and the return address in x30, ra), all callees' registers untouched, calls nothing. */
-enum ch_frame_shape { CH_FRAME_POINTER, CH_FRAME_KEEPS_ALL, CH_FRAME_LEAF };
+enum ch_frame_shape { CH_FRAME_POINTER, CH_FRAME_KEEPS_ALL, CH_FRAME_LEAF, CH_FRAME_STEPS };
+
+/* STEPS: a frame of a fixed size, and what unwinders know of it at each instruction, for calls and
+ * for signals: ch_code.frame, copied behind the code, of which it is the end then. x86-64. At most
+ * 65,000 bytes, ENTRY_NONE or GUARD, no cold_bytes, branch_room or IN_PLACE (else CH_E_ARG). Before
+ * the first step the frame is as at the call: cfa 8. No step lies where a call returns to. A child
+ * of fork without a copy takes such code for LEAF. */
+struct ch_frame_step {
+	uint16_t at;  /* exec offset; rising */
+	uint16_t cfa; /* from at on the caller's sp is so many bytes above sp: a multiple of 8 */
+};
+struct ch_frame_save {
+	uint8_t reg;   /* DWARF's number: 3 (rbx), 6 (rbp), 12 to 15; once */
+	uint8_t below; /* from at on it is saved so many words under the caller's sp: 2 or more */
+	uint16_t at;
+};
+struct ch_frame {
+	const struct ch_frame_step *steps;
+	const struct ch_frame_save *saves;
+	uint8_t steps_n, saves_n; /* at most 12 each */
+};
 
 /* ch_frame_register: a frame shape of the VM's own; examples/frames.c has one.
  * in    cfi     DWARF call-frame instructions that hold at each instruction of every block of the
  *               shape: the whole rule, from the CFA on, since nothing comes before them
  *       bytes   1 to 64
  * out   frame   for ch_open.frame
- * ret   CH_OK | CH_E_ARG | CH_E_FULL 13 shapes are registered
+ * ret   CH_OK | CH_E_ARG | CH_E_FULL 12 shapes are registered
  * lock  sinks
  * safe  any thread */
 CH_API CH_CHECKED enum ch_status ch_frame_register(struct ch_heap *heap, const void *cfi,

@@ -18,6 +18,7 @@
 #include "sinks/elf_image.h"
 
 #include "arch/arch.h"
+#include "unwind/steps.h"
 
 #include <elf.h>
 #include <string.h>
@@ -258,8 +259,11 @@ static void put_frames(struct image *m)
 		bool is_slot = has_slots(m->in, c.page);
 		if (is_slot)
 			code_of(m->in, c.page, range, &low, &high);
-		put_fde(p, cie_of(m, c.page->frame - 1U), low, high - low, shape->fde,
-			is_slot ? sizeof shape->fde : 0);
+		uint8_t steps[CH__STEPS_FDE_BYTES];
+		size_t bytes = shape->steps ? ch__steps_fde(shape->steps, low, steps)
+					    : (is_slot ? sizeof shape->fde : 0);
+		put_fde(p, cie_of(m, c.page->frame - 1U), low, high - low,
+			shape->steps ? steps : shape->fde, bytes);
 	}
 	put32(p, 0);
 }

@@ -28,6 +28,7 @@
 #include "sinks/tools.h"
 
 #include "arch/arch.h"
+#include "unwind/steps.h"
 
 #include <errno.h>
 #include <string.h>
@@ -44,14 +45,15 @@ enum {
 	HDR_BYTES = 20,
 	CIE_FIXED_BYTES = 17, /* length, id, version, "zR", alignments, return register, encoding */
 	FDE_FIXED_BYTES = 17, /* length, CIE, pc, range, no augmentation */
-	ENTRY_BYTES = 128,    /* most that a CIE takes, and an FDE */
+	ENTRY_BYTES = 192,    /* most that a CIE takes, and an FDE */
 	PCREL_SDATA4 = 0x1b,
 	OMIT = 0xff,
 	MOST_LINES = 4096, /* of one block */
 	GONE_MOST = 16,
 };
 _Static_assert(CIE_FIXED_BYTES + CH__FRAME_CFI_BYTES + 7 <= ENTRY_BYTES &&
-		       FDE_FIXED_BYTES + CH__FRAME_FDE_BYTES + 7 <= ENTRY_BYTES,
+		       FDE_FIXED_BYTES + CH__FRAME_FDE_BYTES + 7 <= ENTRY_BYTES &&
+		       FDE_FIXED_BYTES + CH__STEPS_FDE_BYTES + 7 <= ENTRY_BYTES,
 	       "room for an entry");
 
 enum record { LOAD = 0, DEBUG_INFO = 2, CLOSE = 3, UNWINDING_INFO = 4 };
@@ -228,13 +230,15 @@ static size_t write_cie(uint8_t entry[ENTRY_BYTES], const struct ch__frame_shape
 /* An FDE that will lie at `place` of the section, of `bytes` of code that begin `code` bytes from
  * the section's start: in front of it, so less than 0. */
 static size_t write_fde(uint8_t entry[ENTRY_BYTES], const struct ch__frame_shape *shape,
-			size_t place, int64_t code, size_t bytes)
+			size_t place, int64_t start, const struct code *code)
 {
 	memset(entry, 0, ENTRY_BYTES);
 	uint8_t *at = write32(entry + 4, (uint32_t)place + 4); /* back to the CIE */
-	at = write32(at, (uint32_t)(int32_t)(code - (int64_t)place - 8));
-	at = write32(at, (uint32_t)bytes);
+	at = write32(at, (uint32_t)(int32_t)(start - (int64_t)place - 8));
+	at = write32(at, (uint32_t)code->bytes);
 	*at++ = 0; /* bytes of augmentation */
+	if (shape->steps)
+		return end_entry(entry, at + ch__steps_fde(shape->steps, code->exec, at));
 	memcpy(at, shape->fde, shape->fde_bytes);
 	return end_entry(entry, at + shape->fde_bytes);
 }
@@ -254,7 +258,7 @@ static void put_unwinding(const struct code *code, const struct ch__frame_shape 
 	/* The section begins at the first 8 bytes behind the code. */
 	int64_t start = -(int64_t)((code->bytes + 7) & ~(size_t)7);
 	size_t cie_bytes = write_cie(cie, shape);
-	size_t fde_bytes = shape->bytes ? write_fde(fde, shape, cie_bytes, start, code->bytes) : 0;
+	size_t fde_bytes = shape->bytes ? write_fde(fde, shape, cie_bytes, start, code) : 0;
 	size_t section_bytes = cie_bytes + fde_bytes;
 	put_prefix(UNWINDING_INFO, UNWINDING_BYTES + section_bytes + HDR_BYTES + 4);
 	put64(section_bytes + HDR_BYTES);

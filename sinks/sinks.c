@@ -11,6 +11,7 @@
  * allocated until destroy. */
 #include "sinks/sinks.h"
 #include "sinks/tools.h"
+#include "unwind/steps.h"
 #include "unwind/unwinders.h"
 
 #include "arch/arch.h"
@@ -40,6 +41,7 @@ struct ch__sinks {
 	uint32_t page_count; /* [const] */
 	CH_BY_SINKS uint8_t shape_count;
 	CH_BY_SINKS struct ch__frame_shape shapes[CH__FRAMES];
+	_Atomic(struct ch__steps *) steps; /* NULL: none yet; release, pairs with steps_of */
 	CH_BY_SINKS struct ch__own *own; /* the live ones */
 	CH_BY_SINKS bool is_codeless;    /* the child of a fork without copy */
 	_Atomic(uint8_t) frames[];       /* as the configuration says; stored under the lock */
@@ -98,6 +100,11 @@ static void *state_of(const struct ch__sinks *s, unsigned i)
 	return atomic_load_explicit(&s->state[i], memory_order_acquire);
 }
 
+static struct ch__steps *steps_of(const struct ch__sinks *s)
+{
+	return atomic_load_explicit(&s->steps, memory_order_acquire);
+}
+
 /* The state of the sink in slot i, or NULL when it is off. */
 HOT void *state_if_on(const struct ch__sinks *s, unsigned i)
 {
@@ -127,6 +134,7 @@ static void write_fixed_shapes(struct ch__frame_shape *shapes)
 	write_shape(&shapes[CH__FRAME_KEEPS_ALL], record, sizeof ch__arch_cfi_frame_pointer);
 	write_shape(&shapes[CH__FRAME_KEEPS_ALL], ch__arch_cfi_saves, sizeof ch__arch_cfi_saves);
 	write_shape(&shapes[CH__FRAME_LEAF], ch__arch_cfi_leaf, sizeof ch__arch_cfi_leaf);
+	write_shape(&shapes[CH__FRAME_STEPS], ch__arch_cfi_leaf, sizeof ch__arch_cfi_leaf);
 }
 
 /* The error of a tool's sink; its lock is held. */
@@ -401,6 +409,10 @@ void ch__sinks_destroy(struct ch__sinks *s)
 		else if (state)
 			table[i]->destroy(state);
 	}
+	if (steps_of(s)) {
+		ch__steps_end(steps_of(s));
+		ch__meta_free(s->config.meta, steps_of(s), sizeof(struct ch__steps));
+	}
 	ch__meta_free(s->config.meta, s, sinks_bytes(s->page_count));
 }
 
@@ -479,6 +491,40 @@ uint8_t ch__sinks_frame_register(struct ch__sinks *s, const uint8_t *cfi, size_t
 	}
 	ch__sinks_unlock(s);
 	return frame;
+}
+
+/* --- code with steps --- */
+
+bool ch__sinks_steps_begin(struct ch__sinks *s)
+{
+	if (CH_LIKELY(steps_of(s) != NULL))
+		return true;
+	ch__sinks_lock(s);
+	struct ch__steps *steps = steps_of(s);
+	if (!steps) {
+		steps = ch__meta_alloc(s->config.meta, sizeof *steps);
+		if (steps && !ch__steps_begin(steps, s->config.pool_exec, s->config.pool_bytes)) {
+			ch__meta_free(s->config.meta, steps, sizeof *steps);
+			steps = NULL;
+		}
+		if (steps) {
+			s->shapes[CH__FRAME_STEPS].steps = steps;
+			tell_shape(s, CH__FRAME_STEPS);
+			atomic_store_explicit(&s->steps, steps, memory_order_release);
+		}
+	}
+	ch__sinks_unlock(s);
+	return steps != NULL;
+}
+
+void ch__sinks_steps_live(struct ch__sinks *s, uintptr_t exec, uintptr_t note)
+{
+	ch__steps_live(steps_of(s), exec, note);
+}
+
+void ch__sinks_steps_dead(struct ch__sinks *s, uintptr_t exec, size_t bytes)
+{
+	ch__steps_dead(steps_of(s), exec, bytes);
 }
 
 int ch__sinks_slots_register(struct ch__sinks *s, enum ch__template kind, uint16_t slots_at,
@@ -652,6 +698,9 @@ static void tell_child(struct ch__sinks *s, unsigned i, bool has_code) CH_REQUIR
 void ch__sinks_fork_child(struct ch__sinks *s, bool has_code)
 {
 	s->is_codeless = !has_code;
+	/* Notes lie in the code. */
+	if (!has_code && steps_of(s))
+		ch__steps_dead(steps_of(s), s->config.pool_exec, s->config.pool_bytes);
 	for (unsigned i = 0; i < SINKS; i++)
 		tell_child(s, i, has_code);
 	ch__sinks_unlock(s);

@@ -96,6 +96,13 @@ void ch__sinks_fork_files_child(void);
  * Returns the shape's number, from CH__FRAMES_FIXED on, or 0 when there is no room. */
 uint8_t ch__sinks_frame_register(struct ch__sinks *, const uint8_t *cfi, size_t bytes);
 
+/* Before a page is taken for code with steps; false: no memory. Then of a block that has them: its
+ * note lies there from before it is reachable until it is poisoned, and is forgotten before its
+ * place serves again. No lock of this room is taken. */
+bool ch__sinks_steps_begin(struct ch__sinks *) CH_EXCLUDES(CH__STANDING);
+void ch__sinks_steps_live(struct ch__sinks *, uintptr_t exec, uintptr_t note);
+void ch__sinks_steps_dead(struct ch__sinks *, uintptr_t exec, size_t bytes);
+
 /* NULL while the sink is off; it stays until the sinks are destroyed. */
 const void *ch__sinks_state(const struct ch__sinks *, enum ch__sink);
 bool ch__sinks_have(const struct ch__sinks *, uintptr_t pc); /* in the pool or the runtime page */

@@ -4,7 +4,8 @@
  * slot, because the frame of a template differs from instruction to instruction. It registers
  * nothing and takes no lock: one writer a page, one a slot.
  *
- *   section   [CIE of each frame shape] [FDE of page or slot 0]..[of n-1] [sentinel] [0]
+ *   section   [CIE of each frame shape] [a longer one of steps] [FDE of page or slot 0]..[of n-1]
+ *             [sentinel] [0]
  *   FDE       +0 length | +4 distance to its CIE | +8 first pc | +16 bytes of pc, 0 = dead
  *             | of a slot +24 instructions, then 0 = DW_CFA_nop
  *
@@ -17,6 +18,7 @@
  * the encoding from the first CIE and never looks again. The instructions of slots are written
  * while all slots of their page are dead: an unwinder reads those of a live FDE only.
  * Sources: LSB Core 5.0, 10.6 (.eh_frame); libgcc/unwind-dw2-fde.c. */
+#include "unwind/steps.h"
 #include "unwind/unwinders.h"
 
 #include <stdatomic.h>
@@ -29,12 +31,16 @@ enum {
 	FDE_PC_AT = 8,
 	FDE_RANGE_AT = 16,
 	FDE_CFA_AT = 24,
-	FDES_AT = CH__FRAMES * CH__CIE_BYTES,
+	STEPS_AT = CH__FRAMES * CH__CIE_BYTES,
+	STEPS_BYTES = CH__STEPS_PROGRAM_BYTES + 24,
+	FDES_AT = STEPS_AT + STEPS_BYTES,
 	TERMINATOR_BYTES = 8,
 };
 _Static_assert(CIE_FIXED_BYTES + CH__FRAME_CFI_BYTES <= CH__CIE_BYTES,
 	       "a CIE has room for a program");
-_Static_assert(FDE_RANGE_AT % 8 == 0 && FDE_CFA_AT % 8 == 0 && CH__FRAME_FDE_BYTES % 8 == 0,
+_Static_assert(CIE_FIXED_BYTES + CH__STEPS_PROGRAM_BYTES <= STEPS_BYTES, "and a longer one");
+_Static_assert(FDES_AT % 8 == 0 && FDE_RANGE_AT % 8 == 0 && FDE_CFA_AT % 8 == 0 &&
+		       CH__FRAME_FDE_BYTES % 8 == 0,
 	       "the range is one aligned word");
 _Static_assert(sizeof(uintptr_t) == 8, "pcs are 8 bytes");
 
@@ -77,7 +83,8 @@ uint8_t *ch__eh_frame_fde(uint8_t *section, uint32_t index)
 /* The distance goes from the field itself back to the CIE. */
 static void set_cie(uint8_t *section, uint8_t *fde, uint8_t frame)
 {
-	const uint8_t *cie = section + (size_t)frame * CH__CIE_BYTES;
+	const uint8_t *cie =
+		section + (frame == CH__FRAME_STEPS ? STEPS_AT : (size_t)frame * CH__CIE_BYTES);
 	put32(fde + FDE_CIE_AT, (uint32_t)(fde + FDE_CIE_AT - cie));
 }
 
@@ -87,21 +94,32 @@ static _Atomic(uint64_t) *range_of(uint8_t *fde)
 }
 
 /* A shape that is not registered has a well-formed CIE, too: readers step over it. */
-void ch__eh_frame_cie(uint8_t *cie, const struct ch__frame_shape *shape)
+static void write_cie(uint8_t *cie, uint32_t bytes, const struct ch__frame_shape *shape,
+		      const uint8_t *program, uint32_t program_bytes)
 {
-	put32(cie, CH__CIE_BYTES - 4);
+	put32(cie, bytes - 4);
 	put32(cie + 4, 0); /* id of a CIE */
 	cie[8] = CIE_VERSION;
 	cie[9] = 0; /* no augmentation */
 	cie[10] = shape->code_align;
 	cie[11] = (uint8_t)shape->data_align & 0x7f; /* SLEB128 of a small number: its low 7 bits */
 	cie[12] = shape->return_register;
-	memcpy(cie + CIE_FIXED_BYTES, shape->cfi, shape->bytes); /* the rest stays 0, DW_CFA_nop */
+	memcpy(cie + CIE_FIXED_BYTES, program, program_bytes); /* the rest stays 0, DW_CFA_nop */
+}
+
+void ch__eh_frame_cie(uint8_t *cie, const struct ch__frame_shape *shape)
+{
+	write_cie(cie, CH__CIE_BYTES, shape, shape->cfi, shape->bytes);
 }
 
 void ch__eh_frame_shape(uint8_t *section, uint8_t frame, const struct ch__frame_shape *shape)
 {
+	const struct ch__steps *steps = shape->steps;
 	ch__eh_frame_cie(section + (size_t)frame * CH__CIE_BYTES, shape);
+	if (frame == CH__FRAME_STEPS)
+		write_cie(section + STEPS_AT, STEPS_BYTES, shape,
+			  steps ? steps->program : shape->cfi,
+			  steps ? steps->program_bytes : shape->bytes);
 }
 
 static uint8_t *write_fde(uint8_t *section, uint8_t *fde, uint32_t bytes, uint64_t first_pc)

@@ -19,6 +19,7 @@ enum {
 	CH__FRAME_POINTER,
 	CH__FRAME_KEEPS_ALL,
 	CH__FRAME_LEAF,
+	CH__FRAME_STEPS,
 	CH__FRAMES_FIXED,
 	CH__FRAME_SHAPES = 16,
 	CH__FRAME_SLOTS = CH__FRAME_SHAPES, /* plus enum ch__template */
@@ -107,7 +108,11 @@ enum { CH__FRAME_CFI_BYTES = 96, CH__FRAME_FDE_BYTES = 24 };
  * slots of one size, the first at slots_at of the page; in each that is live runs the same code,
  * code_bytes long from code_at of the slot on, with an FDE of its own: the program `fde`, whose
  * locations count from the first byte of the code. A range that is told of such a page is one whole
- * slot. */
+ * slot.
+ *
+ * Of the shape of steps the program is that of code which is at its call; what unwinders are told
+ * is in `steps` (steps.h), which also has what a block's own FDE says. NULL: nobody has used it. */
+struct ch__steps;
 struct ch__frame_shape {
 	uint8_t cfi[CH__FRAME_CFI_BYTES];
 	uint8_t bytes, return_register;
@@ -118,6 +123,7 @@ struct ch__frame_shape {
 	uint8_t code_at, code_bytes;
 	uint8_t fde_bytes;
 	uint8_t fde[CH__FRAME_FDE_BYTES]; /* behind fde_bytes: 0, DW_CFA_nop */
+	const struct ch__steps *steps;
 };
 
 /* Entries that a sink has no use for are NULL. `state` is what open made; it stays until destroy,

@@ -2,6 +2,7 @@
  * mirror.c: what the public header and a lower room both declare, since no room below may include
  * the header: each value and layout is the same in both, so that a cast passes it on. */
 #include "codeheap/base/heap.h"
+#include "unwind/steps.h"
 
 #define SAME(ours, theirs) \
 	_Static_assert((unsigned)(ours) == (unsigned)(theirs), "one value under two names")
@@ -26,6 +27,14 @@ SAME(CH_SINK_LIBUNWIND, CH__SINK_LIBUNWIND);
 SAME(CH_FRAME_POINTER, CH__FRAME_POINTER);
 SAME(CH_FRAME_KEEPS_ALL, CH__FRAME_KEEPS_ALL);
 SAME(CH_FRAME_LEAF, CH__FRAME_LEAF);
+SAME(CH_FRAME_STEPS, CH__FRAME_STEPS);
+SAME(sizeof(struct ch_frame), sizeof(struct ch__frame));
+SAME(offsetof(struct ch_frame, saves), offsetof(struct ch__frame, saves));
+SAME(offsetof(struct ch_frame, steps_n), offsetof(struct ch__frame, steps_n));
+SAME(offsetof(struct ch_frame, saves_n), offsetof(struct ch__frame, saves_n));
+SAME(offsetof(struct ch_frame_step, cfa), offsetof(struct ch__step, cfa));
+SAME(offsetof(struct ch_frame_save, below), offsetof(struct ch__save, below));
+SAME(offsetof(struct ch_frame_save, at), offsetof(struct ch__save, at));
 
 SAME(CH_TRAMPOLINE_FRAMED, CH__TEMPLATE_FRAMED);
 SAME(CH_TRAMPOLINE_TAIL, CH__TEMPLATE_TAIL);

@@ -228,6 +228,11 @@ static void free_places(struct ch_heap *heap, const struct dead *dead, uint32_t 
 	for (uint32_t i = 0; i < count && ch__place_is_slot(heap, hot_offset); i++)
 		ch__sinks_slot_dead(heap->sinks,
 				    ch__exec(heap, ch__block_at(heap, dead[i].index)->hot_offset));
+	for (uint32_t i = 0; i < count && ch__place_has_steps(heap, hot_offset); i++) {
+		const struct ch__block *block = ch__block_at(heap, dead[i].index);
+		ch__sinks_steps_dead(heap->sinks, ch__exec(heap, block->hot_offset),
+				     ch__hot_bytes(block));
+	}
 	ch__region_enter(self);
 	ch__page_lock(&heap->pool->pages[page]);
 	for (uint32_t i = 0; i < count && !is_span; i++) {

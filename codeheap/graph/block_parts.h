@@ -137,6 +137,11 @@ static inline uintptr_t ch__stub_exec(const struct ch_heap *heap, const struct c
 				      (branch - ch__block_run(block)) * ch__stub_bytes(heap));
 }
 /* A block in a slot has unwind data of its own, told before it is LIVE and after its poison. */
+static inline bool ch__place_has_steps(const struct ch_heap *heap, uint32_t hot_offset)
+{
+	return heap->pool->pages[hot_offset >> heap->pool->page_log2].frame == CH__FRAME_STEPS;
+}
+
 static inline bool ch__place_is_slot(const struct ch_heap *heap, uint32_t hot_offset)
 {
 	return ch__frame_has_slots(heap->pool->pages[hot_offset >> heap->pool->page_log2].frame);

@@ -13,6 +13,7 @@
 #include "codeheap/graph/tell.h"
 #include "codeheap/life/life.h"
 #include "invalidate/invalidate.h"
+#include "unwind/steps.h"
 #include "unwind/unwind.h"
 
 static struct ch__block *block_of(const struct ch_heap *heap, const struct ch_code *code)
@@ -27,6 +28,8 @@ static bool used_is_valid(const struct ch_heap *heap, const struct ch__block *bl
 	enum ch_entry entry = ch__block_entry_kind(block);
 	if (ch__block_is_data(heap, block))
 		return true; /* all of its room is */
+	if (ch__place_has_steps(heap, block->hot_offset))
+		hot_room -= CH__NOTE_MOST_BYTES + CH__GRANULE_BYTES;
 	if (code->used_from >= code->used_to || code->used_to > hot_room || code->used_from % 8 ||
 	    code->cold_used > code->cold_bytes)
 		return false;
@@ -39,6 +42,11 @@ static bool used_is_valid(const struct ch_heap *heap, const struct ch__block *bl
 static bool table_is_valid(const struct ch_heap *heap, const struct ch__block *block,
 			   const struct ch_code *code)
 {
+	bool has_steps = !ch__block_is_data(heap, block) &&
+			 ch__place_has_steps(heap, block->hot_offset);
+	const struct ch__frame *frame = (const struct ch__frame *)code->frame;
+	if (has_steps ? !ch__frame_is_sound(frame, code->used_to) : frame != NULL)
+		return false;
 	if (!code->eh_frame)
 		return true;
 	uintptr_t low = ch__exec(heap, block->hot_offset);
@@ -321,16 +329,33 @@ static bool land(struct ch_heap *heap, struct ch__thread *self, const struct ch_
 	return ch__pool_land_span(heap->pool, page);
 }
 
+/* The note of a block that has steps, behind its code: returns where the used bytes end then. */
+static uint32_t write_note(struct ch_heap *heap, const struct ch__block *block,
+			   const struct ch_code *code)
+{
+	uint32_t room = block->hot_offset + ch__head_bytes(CH__SPAN_CODE);
+	uint32_t at = ch__round_up(room + code->used_to);
+	uintptr_t exec = ch__exec(heap, at);
+	fill_gap(heap, room + code->used_to, at);
+	uint32_t bytes = ch__frame_note(ch__pool_lend(heap->pool, exec),
+					(const struct ch__frame *)code->frame, at - room);
+	ch__sinks_steps_live(heap->sinks, ch__exec(heap, room + code->used_from), exec);
+	return at + bytes - room;
+}
+
 /* Give back, fill, sync: the blocks are still OPEN, and have their final place afterwards. */
 static void finish_bytes(struct ch_heap *heap, struct ch__thread *self, const struct ch_code *code)
 {
 	struct ch__block *block = block_of(heap, code);
 	enum ch__span_use use = ch__block_use(heap, block);
 	uint32_t hot = ch__hot_bytes(block), cold = ch__cold_bytes(block);
+	struct ch_code whole = *code;
 	if (use >= CH__SPAN_RODATA)
 		return;
 	ch__region_enter(self);
-	shrink(heap, block, code);
+	if (ch__place_has_steps(heap, block->hot_offset))
+		whole.used_to = write_note(heap, block, code);
+	shrink(heap, block, &whole);
 	if (block->side_list)
 		block->side_list->entry_offset =
 			entry_offset(block, code) + ch__head_bytes(use) - CH__INDEX_WORD_BYTES;

@@ -18,6 +18,7 @@
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/names.h"
 #include "codeheap/life/life.h"
+#include "unwind/steps.h"
 
 #include <errno.h>
 
@@ -46,6 +47,8 @@ static enum ch_status size_request(struct request *r)
 	uint64_t hot = (uint64_t)open->hot_bytes + ch__head_bytes(r->use);
 	uint64_t cold = (uint64_t)open->cold_bytes +
 			(uint64_t)open->branch_room * ch__stub_bytes(r->heap);
+	if (r->frame == CH__FRAME_STEPS)
+		hot += CH__NOTE_MOST_BYTES + CH__GRANULE_BYTES;
 	if (open->entry == CH_ENTRY_PATCH) {
 		hot += CH_ARCH_LANDING_BYTES + CH_ARCH_DIVERTER_BYTES;
 		cold += CH_ARCH_VENEER_BYTES;
@@ -85,6 +88,15 @@ static bool kind_is_valid(const struct ch_open *open)
 					      !(open->flags & CH_OPEN_OWN_FRAMES));
 }
 
+/* Its note lies behind all of it, and leads unwinders to nothing but hot bytes. */
+static bool steps_are_valid(const struct ch_open *open)
+{
+	return open->frame != CH_FRAME_STEPS ||
+	       (CH_ARCH_HAS_STEPS && !is_in_place(open) && !open->cold_bytes &&
+		!open->branch_room && open->entry != CH_ENTRY_PATCH &&
+		open->hot_bytes <= CH__STEPS_CODE_BYTES);
+}
+
 static bool is_valid(const struct ch_heap *heap, const struct ch_open *open)
 {
 	return open->hot_bytes > 0 &&
@@ -95,7 +107,7 @@ static bool is_valid(const struct ch_heap *heap, const struct ch_open *open)
 					   CH_OPEN_OWN_FRAMES | CH_OPEN_IN_PLACE |
 					   CH_OPEN_KEPT)) &&
 	       kind_is_valid(open) && (!(open->flags & CH_OPEN_OWN_FRAMES) || open->frame == 0) &&
-	       open->branch_room <= CH__RUN_MAX;
+	       open->branch_room <= CH__RUN_MAX && steps_are_valid(open);
 }
 
 static bool reserve_young(struct request *r)
@@ -468,6 +480,8 @@ static void fill_code(struct request *r, struct ch_code *code)
 	code->exec = (uint8_t *)hot;
 	code->write = r->use == CH__SPAN_CODE ? ch__pool_lend(heap->pool, hot) : code->exec;
 	code->hot_bytes = r->hot_bytes - head;
+	if (r->frame == CH__FRAME_STEPS)
+		code->hot_bytes = r->open->hot_bytes;
 	if (r->cold_bytes) {
 		uintptr_t cold = ch__exec(heap, r->cold_offset) + CH__INDEX_WORD_BYTES + stubs;
 		code->cold_exec = (uint8_t *)cold;
@@ -537,6 +551,8 @@ enum ch_status ch__block_open(struct ch_heap *heap, struct ch__thread *self,
 		r.use = open->kind == CH_KIND_CODE     ? CH__SPAN_IN_PLACE
 			: open->kind == CH_KIND_RODATA ? CH__SPAN_RODATA
 						       : CH__SPAN_DATA;
+	if (r.frame == CH__FRAME_STEPS && !ch__sinks_steps_begin(heap->sinks))
+		return CH_E_MEMORY;
 	enum ch_status status = size_request(&r);
 	if (status != CH_OK)
 		return status;

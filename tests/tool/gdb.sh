@@ -316,13 +316,14 @@ __asm__(".globl known\n.type known, @function\nknown: .cfi_startproc\n"
   "mov %rdi, %rax\n mov %rsi, %rdi\n call *%rax\n"
   ".irp r, r15, r14, r13, r12, rbx\n pop %\\r\n .cfi_adjust_cfa_offset -8\n .cfi_restore %\\r\n.endr\n"
   "ret\n.cfi_endproc\n.size known, . - known\n");
-static const void *make(struct ch_vm *vm, const char *name, const void *bytes, uint32_t n, uint8_t frame) {
+static const void *make(struct ch_vm *vm, const char *name, const void *bytes, uint32_t n, uint8_t frame, const struct ch_frame *steps) {
   struct ch_open open = {.size = sizeof open, .hot_bytes = n, .frame = frame};
   struct ch_code c;
   ok(ch_owner_create(vm, name, (const void *)(size_t)shown, NULL, &open.owner));
   ok(ch_block_open(&open, &c));
   memcpy(c.write, bytes, n);
   c.used_to = n;
+  c.frame = steps;
   ok(ch_block_commit(&c, 1));
   return c.exec;
 }
@@ -341,8 +342,14 @@ int main(void) {
   ok(ch_heap_create(&config, &heap));
   ok(ch_vm_attach(heap, &ops, NULL, &vm));
   ok(ch_thread_attach(heap, NULL, NULL));
-  known(make(vm, "saves_all", saving, sizeof saving, CH_FRAME_KEEPS_ALL), shown);
-  known(make(vm, "has_none", leaf, sizeof leaf, CH_FRAME_LEAF), shown);
+  known(make(vm, "saves_all", saving, sizeof saving, CH_FRAME_KEEPS_ALL, NULL), shown);
+  known(make(vm, "has_none", leaf, sizeof leaf, CH_FRAME_LEAF, NULL), shown);
+  /* push rbx; xor ebx, ebx; sub rsp, 16; int3; add rsp, 16; pop rbx; int3; ret */
+  static const unsigned char stepped[] = {0x53, 0x31, 0xdb, 0x48, 0x83, 0xec, 16, 0xcc, 0x48, 0x83, 0xc4, 16, 0x5b, 0xcc, 0xc3};
+  static const struct ch_frame_step steps[] = {{1, 16}, {7, 32}, {12, 16}, {13, 8}};
+  static const struct ch_frame_save saves[] = {{3, 2, 1}};
+  static const struct ch_frame frame = {steps, saves, 4, 1};
+  known(make(vm, "has_steps", stepped, sizeof stepped, CH_FRAME_STEPS, &frame), shown);
   return 0;
 }
 C
@@ -356,7 +363,16 @@ info registers rbx r12 r13 r14 r15
 delete
 continue
 bt
+continue
+bt
+frame function known
+info registers rbx r12
+continue
+bt
 END
+  [ "$(grep -cE '^#0 .*in has_steps \(\)' "$work/said")" = 2 ] || fail "has_steps did not stop twice: $(cat "$work/said")"
+  [ "$(grep -cE '^#1 .*known \(' "$work/said")" = 4 ] || fail "its caller is not there: $(cat "$work/said")"
+  [ "$(grep -cE '^rbx +0x1111' "$work/said")" = 2 ] || fail "its caller has another rbx: $(cat "$work/said")"
   said '^#1 .*in saves_all \(\)'
   said '^#2 .*known \('
   said '^#3 .*main \('

@@ -572,6 +572,29 @@ TEST(heap_tells_libunwind_and_backtraces_by_it)
 		FAIL("libunwind: the chunk of a destroyed heap is registered");
 }
 
+TEST(walk_of_libunwind_passes_code_with_steps)
+{
+	/* push rbx; sub rsp, 16; xor ebx, ebx; call rdi; add rsp, 16; pop rbx; ret */
+	static const uint8_t stepped[] = {0x53, 0x48, 0x83, 0xec, 16, 0x31, 0xdb, 0xff,
+					  0xd7, 0x48, 0x83, 0xc4, 16, 0x5b, 0xc3};
+	static const struct ch_frame_step steps[] = {{1, 16}, {5, 32}, {13, 16}, {14, 8}};
+	static const struct ch_frame_save saves[] = {{3, 2, 1}};
+	static const struct ch_frame frame = {steps, saves, 4, 1};
+	struct ch_config config = rig_config(1 << 20);
+	config.sinks = CH_SINK_LIBUNWIND;
+	rig = rig_create(&config, NULL, NULL);
+	struct emitter e;
+	struct ch_open open = {
+		.owner = rig_owner(&rig, "stepped"), .hot_bytes = 32, .frame = CH_FRAME_STEPS};
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	emit_bytes(&e, stepped, sizeof stepped);
+	e.code.frame = &frame;
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	with_known(e.code.exec, find_known);
+	CHECK_EQ(known_found, 5);
+	rig_end(&rig);
+}
+
 static void trace_from_signal(int signal, siginfo_t *info, void *ucontext)
 {
 	(void)signal, (void)info;

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: MIT
+ * steps_x86_64.cc: code that says of each of its instructions where its caller's frame is
+ * (CH_FRAME_STEPS): seen by walks from a signal at each, and by exceptions; in a place that serves
+ * again; behind a call that is the last thing of its code; and which frames are refused. */
+#include "tests/support/frames_rig.h"
+#include "tests/support/trap_flag_x86_64.h"
+
+#include <signal.h>
+#include <ucontext.h>
+
+using namespace frames;
+
+enum { MIB = 1 << 20 };
+
+/* push rbx, r12, rbp; sub rsp, ROOM; xor ebx, r12d, ebp; mov rax, rdi; mov edi, esi; call rax;
+ * add rsp, ROOM; pop rbp, r12, rbx; ret */
+enum { FRAME_AT = 8, CALL = 20, RETURN = 22, SIZE = 31, INSTRUCTIONS = 15 };
+static bytes code_of(uint8_t room)
+{
+	return bytes()({0x53, 0x41, 0x54, 0x55, 0x48, 0x83, 0xec, room})(
+		{0x31, 0xdb, 0x45, 0x31, 0xe4, 0x31, 0xed})(
+		{0x48, 0x89, 0xf8, 0x89, 0xf7, 0xff, 0xd0})(
+		{0x48, 0x83, 0xc4, room, 0x5d, 0x41, 0x5c, 0x5b, 0xc3});
+}
+
+struct described {
+	ch_frame_step steps[8];
+	ch_frame_save saves[3];
+	ch_frame frame;
+};
+static void describe(described *d, uint8_t room)
+{
+	auto whole = static_cast<uint16_t>(32 + room);
+	*d = {{{1, 16}, {3, 24}, {4, 32}, {8, whole}, {26, 32}, {27, 24}, {29, 16}, {30, 8}},
+	      {{3, 2, 1}, {12, 3, 3}, {6, 4, 4}},
+	      {}};
+	d->frame = {d->steps, d->saves, 8, 3};
+}
+
+static ch_status try_commit(const rig &r, const bytes &b, const ch_frame *frame, block *out)
+{
+	ch_open open = {};
+	ch_code code;
+	open.size = sizeof open;
+	open.owner = new_owner(r, "steps");
+	open.hot_bytes = b.size();
+	open.frame = CH_FRAME_STEPS;
+	CHECK_EQ(ch_block_open(&open, &code), CH_OK);
+	CHECK_EQ(code.hot_bytes, b.size());
+	std::memcpy(code.write, b.at.data(), b.size());
+	code.used_to = b.size();
+	code.frame = frame;
+	ch_status status = ch_block_commit(&code, 1);
+	*out = {open.owner, code.block, code.exec, b.size()};
+	if (status != CH_OK)
+		CHECK_EQ(ch_block_abort(&code), CH_OK);
+	else
+		CHECK_EQ(ch_owner_set_entry(open.owner, code.block), CH_OK);
+	return status;
+}
+
+static block new_steps(const rig &r, uint8_t room)
+{
+	described d;
+	block b;
+	describe(&d, room);
+	CHECK_EQ(try_commit(r, code_of(room), &d.frame, &b), CH_OK);
+	return b;
+}
+
+/* code(fn, 1) with the registers that a callee keeps set to 0x1111 and the next. */
+extern "C" void steps_call(entry *code, callee *fn);
+extern "C" char steps_call_end[];
+asm(R"(
+	.text
+	.type steps_call, @function
+steps_call:
+	.cfi_startproc
+	.irp r, rbx, rbp, r12, r13, r14, r15
+	push %\r
+	.cfi_adjust_cfa_offset 8
+	.cfi_rel_offset %\r, 0
+	.endr
+	sub $8, %rsp
+	.cfi_adjust_cfa_offset 8
+	mov $0x1111, %ebx
+	mov $0x1112, %ebp
+	mov $0x1113, %r12d
+	mov $0x1114, %r13d
+	mov $0x1115, %r14d
+	mov $0x1116, %r15d
+	mov %rdi, %rax
+	mov %rsi, %rdi
+	mov $1, %esi
+	call *%rax
+	add $8, %rsp
+	.cfi_adjust_cfa_offset -8
+	.irp r, r15, r14, r13, r12, rbp, rbx
+	pop %\r
+	.cfi_adjust_cfa_offset -8
+	.cfi_restore %\r
+	.endr
+	ret
+	.cfi_endproc
+steps_call_end:
+	.size steps_call, . - steps_call
+)");
+
+/* 1: the caller is there with its registers; -1: with others; 0: it is not. */
+static _Unwind_Reason_Code see(_Unwind_Context *context, void *found)
+{
+	static const int numbers[] = {3, 6, 12, 13, 14, 15};
+	auto pc = _Unwind_GetIP(context);
+	if (pc <= reinterpret_cast<uintptr_t>(&steps_call) ||
+	    pc >= reinterpret_cast<uintptr_t>(steps_call_end))
+		return _URC_NO_REASON;
+	int result = 1;
+	for (unsigned i = 0; i < 6; i++)
+		if (_Unwind_GetGR(context, numbers[i]) != 0x1111 + i)
+			result = -1;
+	*static_cast<int *>(found) = result;
+	return _URC_NO_REASON;
+}
+
+static int look()
+{
+	int found = 0;
+	_Unwind_Backtrace(see, &found);
+	return found;
+}
+
+static volatile int looked;
+static int look_from_a_callee(int number)
+{
+	looked = look();
+	return number;
+}
+
+static const uint8_t *stepped;
+static bool was_at[SIZE];
+
+static void on_step(int, siginfo_t *, void *ucontext)
+{
+	auto *context = static_cast<ucontext_t *>(ucontext);
+	auto at = static_cast<uintptr_t>(context->uc_mcontext.gregs[REG_RIP]) -
+		  reinterpret_cast<uintptr_t>(stepped);
+	if (at >= SIZE)
+		return;
+	was_at[at] = true;
+	if (look() != 1)
+		FAIL("unwinding from offset %u does not find the caller's registers",
+		     static_cast<unsigned>(at));
+}
+
+static int nothing(int number)
+{
+	return number;
+}
+
+TEST(caller_is_found_at_each_instruction)
+{
+	rig r = start(8 * MIB);
+	struct sigaction action = {};
+	action.sa_sigaction = on_step;
+	action.sa_flags = SA_SIGINFO;
+	CHECK_EQ(sigaction(SIGTRAP, &action, nullptr), 0);
+	for (uint8_t room : {16, 48, 112}) {
+		block b = new_steps(r, room);
+		steps_call(b.run(), look_from_a_callee);
+		CHECK_EQ(looked, 1);
+		stepped = b.exec;
+		std::memset(was_at, 0, sizeof was_at);
+		trap_flag_set();
+		steps_call(b.run(), nothing);
+		trap_flag_clear();
+		unsigned count = 0;
+		for (bool was : was_at)
+			count += was;
+		CHECK_EQ(count, INSTRUCTIONS);
+	}
+	end(r);
+}
+
+TEST(exception_passes_code_with_steps)
+{
+	rig r = start(8 * MIB);
+	block first = new_steps(r, 48), second = new_steps(r, 16), third = new_steps(r, 112);
+	for (int i = 1; i < 100; i++)
+		for (const block &b : {first, second, third}) {
+			CHECK_EQ(catch_from(b, throw_it, i), -i);
+			CHECK_EQ(catch_from(b, return_it, i), i);
+		}
+	end(r);
+}
+
+TEST(place_that_serves_again_has_the_frame_of_what_is_there)
+{
+	rig r = start(8 * MIB);
+	const uint8_t *place = nullptr;
+	unsigned reused = 0;
+	for (unsigned i = 0; i < 300; i++) {
+		block b = new_steps(r, static_cast<uint8_t>(16 + 16 * (i % 6)));
+		reused += b.exec == place;
+		place = b.exec;
+		looked = 0;
+		steps_call(b.run(), look_from_a_callee);
+		if (looked != 1)
+			FAIL("code in a place that served before has another frame (round %u)", i);
+		CHECK_EQ(catch_from(b, throw_it, 3), -3);
+		release(b);
+	}
+	CHECK(reused > 100);
+	end(r);
+}
+
+/* In its place are traps, and no note: a walk from there may not look for one. */
+static void on_freed(int, siginfo_t *, void *ucontext)
+{
+	greg_t *registers = static_cast<ucontext_t *>(ucontext)->uc_mcontext.gregs;
+	looked = look();
+	auto *sp = reinterpret_cast<greg_t *>(registers[REG_RSP]);
+	registers[REG_RIP] = *sp;
+	registers[REG_RSP] += 8;
+}
+
+TEST(caller_of_freed_code_is_found)
+{
+	rig r = start(8 * MIB);
+	struct sigaction action = {};
+	action.sa_sigaction = on_freed;
+	action.sa_flags = SA_SIGINFO;
+	CHECK_EQ(sigaction(SIGTRAP, &action, nullptr), 0);
+	block neighbour = new_steps(r, 16), freed = new_steps(r, 48);
+	release(freed);
+	steps_call(freed.run(), nothing);
+	CHECK_EQ(looked, 1);
+	CHECK_EQ(catch_from(neighbour, throw_it, 7), -7);
+	end(r);
+}
+
+/* What returns there would be the block behind it, or its note. */
+TEST(exception_passes_a_call_that_is_the_last_instruction)
+{
+	rig r = start(8 * MIB);
+	for (uint8_t pad = 0; pad < 8; pad++) {
+		bytes b;
+		for (unsigned i = 0; i < pad; i++)
+			b({0x90});
+		/* push rbx; xor ebx, ebx; mov rax, rdi; mov edi, esi; call rax */
+		b({0x53, 0x31, 0xdb, 0x48, 0x89, 0xf8, 0x89, 0xf7, 0xff, 0xd0});
+		auto at = static_cast<uint16_t>(pad + 1);
+		ch_frame_step step = {at, 16};
+		ch_frame_save save = {3, 2, at};
+		ch_frame frame = {&step, &save, 1, 1};
+		block first, second;
+		CHECK_EQ(try_commit(r, b, &frame, &first), CH_OK);
+		CHECK_EQ(try_commit(r, b, &frame, &second), CH_OK);
+		CHECK_EQ(catch_from(first, throw_it, 4), -4);
+		CHECK_EQ(catch_from(second, throw_it, 5), -5);
+	}
+	end(r);
+}
+
+/* Whether the frame is taken, after one change. */
+template <class Change> static ch_status with(const rig &r, Change change)
+{
+	described d;
+	block b;
+	describe(&d, 48);
+	change(d);
+	return try_commit(r, code_of(48), &d.frame, &b);
+}
+
+TEST(frame_that_is_malformed_is_refused)
+{
+	rig r = start(8 * MIB);
+	block b;
+	CHECK_EQ(with(r, [](described &) {}), CH_OK);
+	CHECK_EQ(try_commit(r, code_of(48), nullptr, &b), CH_E_ARG);
+	CHECK_EQ(with(r, [](described &d) { d.steps[2].at = 1; }), CH_E_ARG);
+	CHECK_EQ(with(r, [](described &d) { d.steps[7].at = SIZE; }), CH_E_ARG);
+	CHECK_EQ(with(r, [](described &d) { d.steps[0].cfa = 12; }), CH_E_ARG);
+	CHECK_EQ(with(r, [](described &d) { d.steps[0].cfa = 0; }), CH_E_ARG);
+	CHECK_EQ(with(r, [](described &d) { d.steps[3].cfa = 32768; }), CH_E_ARG);
+	CHECK_EQ(with(r, [](described &d) { d.frame.steps_n = 13; }), CH_E_ARG);
+	CHECK_EQ(with(r, [](described &d) { d.frame.saves_n = 13; }), CH_E_ARG);
+	CHECK_EQ(with(r, [](described &d) { d.saves[0].reg = 5; }), CH_E_ARG);
+	CHECK_EQ(with(r, [](described &d) { d.saves[1].reg = 3; }), CH_E_ARG);
+	CHECK_EQ(with(r, [](described &d) { d.saves[0].below = 1; }), CH_E_ARG);
+	CHECK_EQ(with(r, [](described &d) { d.saves[0].at = SIZE; }), CH_E_ARG);
+	ch_open open = {};
+	ch_code code;
+	open.size = sizeof open;
+	open.owner = new_owner(r, "refused");
+	open.frame = CH_FRAME_STEPS;
+	open.hot_bytes = 65001;
+	CHECK_EQ(ch_block_open(&open, &code), CH_E_ARG);
+	open.hot_bytes = 64;
+	open.cold_bytes = 8;
+	CHECK_EQ(ch_block_open(&open, &code), CH_E_ARG);
+	open.cold_bytes = 0;
+	open.branch_room = 1;
+	CHECK_EQ(ch_block_open(&open, &code), CH_E_ARG);
+	open.branch_room = 0;
+	open.entry = CH_ENTRY_PATCH;
+	CHECK_EQ(ch_block_open(&open, &code), CH_E_ARG);
+	end(r);
+}

@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: MIT
+ * steps.c: what unwinders read of code whose frame is right at each instruction: the map of a heap,
+ * the notes of blocks, and the program of a CIE that finds a note by the pc. It registers nothing
+ * and takes no lock: one writer a block; unwinders read without atomics, ordered by how the code
+ * became reachable.
+ *
+ *   note      +0 bytes back to the code's first (u32)
+ *             +4 of each register of ch__arch_steps_kept: from which offset on it is saved (0xffff:
+ *                never), how many bytes below the caller's sp (u16 each)
+ *             then steps: from which offset on, the caller's sp above sp (u16 each); the first is
+ *                of offset 0, the end is 0xffff
+ *
+ * A pc register that an expression can name is that of the frame itself, for a call and for a
+ * signal, on x86-64 only: libgcc, nongnu and LLVM's libunwind. A saved register's expression counts
+ * the CFA anew, because libunwind before 1.7 hands it a stale one.
+ * Sources: DWARF 4, 2.5.1 and 6.4.2. */
+#include "unwind/steps.h"
+
+#include <string.h>
+
+enum {
+	NEVER = 0xffff,
+	OP_ADDR = 0x03,
+	OP_DEREF = 0x06,
+	OP_CONST1S = 0x09,
+	OP_DUP = 0x12,
+	OP_DROP = 0x13,
+	OP_OVER = 0x14,
+	OP_PICK = 0x15,
+	OP_SWAP = 0x16,
+	OP_AND = 0x1a,
+	OP_MINUS = 0x1c,
+	OP_PLUS = 0x22,
+	OP_PLUS_UCONST = 0x23,
+	OP_SHL = 0x24,
+	OP_SHR = 0x25,
+	OP_BRA = 0x28,
+	OP_GT = 0x2b,
+	OP_SKIP = 0x2f,
+	OP_LIT0 = 0x30,
+	OP_BREG0 = 0x70,
+	OP_PC = OP_BREG0 + CH_ARCH_DWARF_RETURN,
+	OP_DEREF_SIZE = 0x94,
+	CFA_OFFSET = 0x80,
+	CFA_DEF_CFA_EXPRESSION = 0x0f,
+	CFA_VAL_EXPRESSION = 0x16,
+};
+_Static_assert(CH__NOTE_STEPS_AT + 2 < 128, "places in a note are one byte of ULEB128");
+
+/* What code without a note has: the frame as at the call. */
+static struct {
+	uint32_t back;
+	uint16_t saves[CH_ARCH_STEPS_KEPT][2];
+	uint16_t steps[2][2];
+} none = {.steps = {{0, CH_ARCH_STEPS_CFA}, {NEVER, 0}}};
+
+/* --- the program --- */
+
+struct writer {
+	uint8_t bytes[256];
+	uint32_t used;
+};
+
+#define PUT(w, ...) put((w), (const uint8_t[]){__VA_ARGS__}, sizeof((const uint8_t[]){__VA_ARGS__}))
+static void put(struct writer *w, const uint8_t *bytes, size_t n)
+{
+	CH_ASSERT(w->used + n <= sizeof w->bytes, "an expression is longer than it can be");
+	memcpy(w->bytes + w->used, bytes, n);
+	w->used += (uint32_t)n;
+}
+
+static void put_address(struct writer *w, const volatile void *address)
+{
+	uint64_t word = (uintptr_t)address;
+	PUT(w, OP_ADDR);
+	put(w, (const uint8_t *)&word, sizeof word);
+}
+
+/* A jump forward; its distance is written when its target is. */
+static uint32_t put_jump(struct writer *w, uint8_t op)
+{
+	PUT(w, op, 0, 0);
+	return w->used;
+}
+
+static void land(struct writer *w, uint32_t jump)
+{
+	w->bytes[jump - 2] = (uint8_t)(w->used - jump);
+}
+
+static void jump_back(struct writer *w, uint32_t to)
+{
+	int16_t distance = (int16_t)(to - (w->used + 3));
+	PUT(w, OP_SKIP, (uint8_t)distance, (uint8_t)(distance >> 8));
+}
+
+/* Leaves the note, and the pc's offset in the code above it. */
+static void put_find(struct writer *w, const struct ch__steps *s)
+{
+	PUT(w, OP_PC, 0);
+	put_address(w, (const void *)s->pool_exec);
+	PUT(w, OP_MINUS, OP_LIT0 + 3, OP_SHR, OP_LIT0 + 1, OP_SHL);
+	put_address(w, s->map);
+	PUT(w, OP_PLUS, OP_DEREF_SIZE, 2, OP_DUP);
+	uint32_t has_note = put_jump(w, OP_BRA);
+	PUT(w, OP_DROP);
+	put_address(w, &none);
+	PUT(w, OP_LIT0);
+	uint32_t has_none = put_jump(w, OP_SKIP);
+	land(w, has_note);
+	/* note = (pc & -8) + 8 * (distance - 1); offset = pc - note + back */
+	PUT(w, OP_LIT0 + 1, OP_MINUS, OP_LIT0 + 3, OP_SHL);
+	PUT(w, OP_PC, 0, OP_CONST1S, 0xf8, OP_AND, OP_PLUS);
+	PUT(w, OP_DUP, OP_DEREF_SIZE, 4, OP_OVER, OP_MINUS, OP_PC, 0, OP_PLUS);
+	land(w, has_none);
+}
+
+/* Offset, first step -> offset, CFA: of the last step that is not behind the offset. */
+static void put_walk(struct writer *w)
+{
+	uint32_t again = w->used;
+	PUT(w, OP_DUP, OP_PLUS_UCONST, 4, OP_DEREF_SIZE, 2, OP_PICK, 2, OP_GT);
+	uint32_t found = put_jump(w, OP_BRA);
+	PUT(w, OP_PLUS_UCONST, 4);
+	jump_back(w, again);
+	land(w, found);
+	PUT(w, OP_PLUS_UCONST, 2, OP_DEREF_SIZE, 2, OP_BREG0 + CH_ARCH_DWARF_SP, 0, OP_PLUS);
+}
+
+static void put_cfa(struct writer *w, const struct ch__steps *s)
+{
+	put_find(w, s);
+	PUT(w, OP_SWAP, OP_PLUS_UCONST, CH__NOTE_STEPS_AT);
+	put_walk(w);
+}
+
+/* The value of the nth register that may be saved. */
+static void put_saved(struct writer *w, const struct ch__steps *s, unsigned nth)
+{
+	uint8_t at = (uint8_t)(CH__NOTE_SAVES_AT + 4 * nth);
+	put_find(w, s);
+	PUT(w, OP_OVER, OP_PLUS_UCONST, at, OP_DEREF_SIZE, 2, OP_OVER, OP_GT);
+	uint32_t kept = put_jump(w, OP_BRA);
+	PUT(w, OP_OVER, OP_PLUS_UCONST, CH__NOTE_STEPS_AT);
+	put_walk(w);
+	PUT(w, OP_PICK, 2, OP_PLUS_UCONST, (uint8_t)(at + 2), OP_DEREF_SIZE, 2, OP_MINUS, OP_DEREF);
+	uint32_t end = put_jump(w, OP_SKIP);
+	land(w, kept);
+	PUT(w, (uint8_t)(OP_BREG0 + ch__arch_steps_kept[nth]), 0);
+	land(w, end);
+}
+
+static void add(struct ch__steps *s, const uint8_t *bytes, size_t n)
+{
+	CH_ASSERT(s->program_bytes + n <= sizeof s->program, "a program is longer than it can be");
+	memcpy(s->program + s->program_bytes, bytes, n);
+	s->program_bytes += (uint32_t)n;
+}
+
+static void add_expression(struct ch__steps *s, const struct writer *w)
+{
+	uint8_t length[2] = {(uint8_t)(0x80 | (w->used & 0x7f)), (uint8_t)(w->used >> 7)};
+	add(s, length, sizeof length); /* ULEB128 */
+	add(s, w->bytes, w->used);
+}
+
+static void make_program(struct ch__steps *s)
+{
+	struct writer w = {.used = 0};
+	put_cfa(&w, s);
+	add(s, (const uint8_t[]){CFA_DEF_CFA_EXPRESSION}, 1);
+	add_expression(s, &w);
+	add(s, (const uint8_t[]){CFA_OFFSET | CH_ARCH_DWARF_RETURN, 1}, 2);
+	for (unsigned i = 0; i < CH_ARCH_STEPS_KEPT; i++) {
+		w.used = 0;
+		put_saved(&w, s, i);
+		add(s, (const uint8_t[]){CFA_VAL_EXPRESSION, ch__arch_steps_kept[i]}, 2);
+		add_expression(s, &w);
+	}
+}
+
+bool ch__steps_begin(struct ch__steps *s, uintptr_t pool_exec, size_t pool_bytes)
+{
+	memset(s, 0, sizeof *s);
+	s->pool_exec = pool_exec;
+	s->map_bytes = pool_bytes / 8 * sizeof *s->map;
+	s->map = ch__os_private(s->map_bytes);
+	if (!s->map)
+		return false;
+	memset(none.saves, 0xff, sizeof none.saves);
+	make_program(s);
+	return true;
+}
+
+void ch__steps_end(struct ch__steps *s)
+{
+	if (s->map)
+		ch__os_unmap(s->map, s->map_bytes);
+	s->map = NULL;
+}
+
+/* --- notes --- */
+
+static unsigned kept_index(uint8_t reg)
+{
+	unsigned i = 0;
+	while (i < CH_ARCH_STEPS_KEPT && ch__arch_steps_kept[i] != reg)
+		i++;
+	return i;
+}
+
+bool ch__frame_is_sound(const struct ch__frame *f, uint32_t code_bytes)
+{
+	enum { CFA_MOST = 32767 };
+	uint32_t seen = 0, least = CH_ARCH_STEPS_CFA;
+	if (!f || f->steps_n > CH__STEPS_MOST || f->saves_n > CH__STEPS_MOST)
+		return false;
+	for (unsigned i = 0; i < f->steps_n; i++)
+		if (f->steps[i].at >= code_bytes || (i && f->steps[i].at <= f->steps[i - 1].at) ||
+		    f->steps[i].cfa % 8 || f->steps[i].cfa < least ||
+		    f->steps[i].cfa > CFA_MOST)
+			return false;
+	for (unsigned i = 0; i < f->saves_n; i++) {
+		unsigned kept = kept_index(f->saves[i].reg);
+		/* The first word below the caller's sp is the return address. */
+		if (kept == CH_ARCH_STEPS_KEPT || (seen & 1u << kept) || f->saves[i].below < 2 ||
+		    f->saves[i].at >= code_bytes)
+			return false;
+		seen |= 1u << kept;
+	}
+	return true;
+}
+
+static uint8_t *put_pair(uint8_t *at, uint32_t first, uint32_t second)
+{
+	uint16_t words[2] = {(uint16_t)first, (uint16_t)second};
+	memcpy(at, words, sizeof words);
+	return at + sizeof words;
+}
+
+uint32_t ch__frame_note(uint8_t *write, const struct ch__frame *f, uint32_t behind)
+{
+	uint8_t *at = write + CH__NOTE_STEPS_AT;
+	memcpy(write, &behind, sizeof behind);
+	memset(write + CH__NOTE_SAVES_AT, 0xff, 4 * CH_ARCH_STEPS_KEPT);
+	for (unsigned i = 0; i < f->saves_n; i++)
+		put_pair(write + CH__NOTE_SAVES_AT + 4 * kept_index(f->saves[i].reg),
+			 f->saves[i].at, 8u * f->saves[i].below);
+	if (!f->steps_n || f->steps[0].at)
+		at = put_pair(at, 0, CH_ARCH_STEPS_CFA);
+	for (unsigned i = 0; i < f->steps_n; i++)
+		at = put_pair(at, f->steps[i].at, f->steps[i].cfa);
+	at = put_pair(at, NEVER, 0);
+	return (uint32_t)(at - write);
+}
+
+/* --- the map --- */
+
+static _Atomic(uint16_t) *map_at(const struct ch__steps *s, uintptr_t exec)
+{
+	return &s->map[(exec - s->pool_exec) / 8];
+}
+
+void ch__steps_live(struct ch__steps *s, uintptr_t exec, uintptr_t note)
+{
+	for (uintptr_t at = exec & ~(uintptr_t)7; at <= note; at += 8)
+		atomic_store_explicit(map_at(s, at), (uint16_t)((note - at) / 8 + 1),
+				      memory_order_relaxed);
+}
+
+void ch__steps_dead(struct ch__steps *s, uintptr_t exec, size_t bytes)
+{
+	for (uintptr_t at = exec & ~(uintptr_t)7; at < exec + bytes; at += 8)
+		atomic_store_explicit(map_at(s, at), 0, memory_order_relaxed);
+}
+
+/* --- for debuggers: the same as an FDE's instructions --- */
+
+static uint16_t word_at(const uint8_t *at)
+{
+	uint16_t word;
+	memcpy(&word, at, sizeof word);
+	return word;
+}
+
+/* DW_CFA_advance_loc2, in units of code. */
+static uint8_t *put_advance(uint8_t *out, int32_t *from, int32_t to)
+{
+	uint16_t distance = (uint16_t)((to - *from) / CH_ARCH_DWARF_CODE_ALIGN);
+	if (distance) {
+		*out++ = 0x03;
+		memcpy(out, &distance, sizeof distance);
+		out += sizeof distance;
+	}
+	*from = to;
+	return out;
+}
+
+/* DW_CFA_def_cfa_offset; DW_CFA_offset of the registers that are saved from here on. */
+static uint8_t *put_state(uint8_t *out, const uint8_t *note, uint32_t at, const uint8_t *step)
+{
+	if (word_at(step) == at) {
+		uint16_t cfa = word_at(step + 2);
+		*out++ = 0x0e;
+		*out++ = (uint8_t)(0x80 | (cfa & 0x7f));
+		*out++ = (uint8_t)(0x80 | (cfa >> 7 & 0x7f));
+		*out++ = (uint8_t)(cfa >> 14);
+	}
+	for (unsigned i = 0; i < CH_ARCH_STEPS_KEPT; i++) {
+		const uint8_t *save = note + CH__NOTE_SAVES_AT + 4 * i;
+		if (word_at(save) != at)
+			continue;
+		uint16_t words = word_at(save + 2) / 8;
+		*out++ = CFA_OFFSET | ch__arch_steps_kept[i];
+		*out++ = (uint8_t)(0x80 | (words & 0x7f));
+		*out++ = (uint8_t)(words >> 7);
+	}
+	return out;
+}
+
+/* The next offset at which something changes; NEVER: nothing does. */
+static uint16_t next_change(const uint8_t *note, const uint8_t *step, uint32_t at, bool is_first)
+{
+	uint16_t next = word_at(step);
+	for (unsigned i = 0; i < CH_ARCH_STEPS_KEPT; i++) {
+		uint16_t save = word_at(note + CH__NOTE_SAVES_AT + 4 * i);
+		if (save < next && (is_first || save > at))
+			next = save;
+	}
+	return next;
+}
+
+size_t ch__steps_fde(const struct ch__steps *s, uintptr_t exec, uint8_t *out)
+{
+	uint16_t distance = atomic_load_explicit(map_at(s, exec), memory_order_relaxed);
+	if (!distance)
+		return 0;
+	const uint8_t *note =
+		(const uint8_t *)(exec & ~(uintptr_t)7) + 8 * ((uintptr_t)distance - 1);
+	const uint8_t *step = note + CH__NOTE_STEPS_AT;
+	uint8_t *to = out;
+	uint32_t back, at = 0;
+	memcpy(&back, note, sizeof back);
+	/* The FDE begins there, maybe before the code. */
+	int32_t from = (int32_t)(exec - ((uintptr_t)note - back));
+	for (bool is_first = true; (at = next_change(note, step, at, is_first)) != NEVER;
+	     is_first = false) {
+		if ((int32_t)at > from)
+			to = put_advance(to, &from, (int32_t)at);
+		to = put_state(to, note, at, step);
+		step += word_at(step) == at ? 4 : 0;
+	}
+	return (size_t)(to - out);
+}
