@@ -85,6 +85,7 @@ uint32_t bench_random(uint64_t *state);
 /* --- rows' functions, each in a process of its own --- */
 
 void bench_alloc_young(void);
+void bench_code(void);
 void bench_alloc_lifo(void);
 void bench_alloc_aged(void);
 void bench_metadata(void);

@@ -21,6 +21,7 @@ static const struct {
 	void (*run)(void);
 } groups[] = {
 	{"alloc_young", bench_alloc_young},
+	{"code", bench_code},
 	{"alloc_lifo", bench_alloc_lifo},
 	{"alloc_aged", bench_alloc_aged},
 	{"metadata", bench_metadata},

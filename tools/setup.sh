@@ -81,6 +81,7 @@ probe_hosts() {
   has_tool clang-14 || need clang-14
   has_file /usr/include/asmjit/asmjit.h || need libasmjit-dev
   has_file /usr/include/*/ffi.h || need libffi-dev
+  has_file /usr/include/xbyak/xbyak.h || need libxbyak-dev
 }
 probe_demo() {
   probe_lib
@@ -148,8 +149,13 @@ probe() {
   esac
 }
 
-# Ends the set-up when all that is installed is there: the libraries of a foreign architecture are in the tree.
+# Ends the set-up when all that is installed is there: the libraries of a foreign architecture are in the tree, and the source
+# of a host that is built anew.
 finish() {
+  case "$target,$CROSS,$GC" in
+    check,,none | coverage,,none) ;;
+    check,,* | coverage,,* | hosts,,* | ci,,*) tools/source.sh pcre2 || exit 2 ;;
+  esac
   wanted=${CROSS##*/}
   [ "$target" != ci ] || wanted=$(machines)
   for machine in $wanted; do

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT
+ * codeheap_sljit.h: the executable allocator of sljit on a code heap. Whoever compiles sljit, or
+ * PCRE2, puts it in front: -include codeheap_sljit.h. One file of the program defines
+ * `struct ch_heap *codeheap_sljit_heap` and sets it before the first code is made. */
+#ifndef CODEHEAP_SLJIT_H
+#define CODEHEAP_SLJIT_H
+
+#include <codeheap/codeheap.h>
+
+/* Code is written at one address and runs at another, which is at a distance of its own. */
+#define SLJIT_EXECUTABLE_ALLOCATOR 0
+#define SLJIT_PROT_EXECUTABLE_ALLOCATOR 1
+#define SLJIT_WX_EXECUTABLE_ALLOCATOR 0
+#define SLJIT_MALLOC_EXEC(bytes, data) codeheap_sljit_open(bytes, data)
+#define SLJIT_FREE_EXEC(exec, data) codeheap_sljit_free(exec)
+#define SLJIT_EXEC_OFFSET(write) codeheap_sljit_offset()
+#define SLJIT_UPDATE_WX_FLAGS(from, to, may_run) \
+	do {                                     \
+		if (may_run)                     \
+			codeheap_sljit_commit(to); \
+	} while (0)
+
+extern struct ch_heap *codeheap_sljit_heap;
+/* A thread makes one piece of code at a time. */
+static _Thread_local struct ch_code codeheap_sljit_code;
+
+/* data: what sljit_generate_code was given: the name of the code, or NULL. */
+static inline void *codeheap_sljit_open(size_t bytes, const void *data)
+{
+	struct ch_open open = {.size = sizeof open,
+			       .heap = codeheap_sljit_heap,
+			       .hot_bytes = bytes <= UINT32_MAX ? (uint32_t)bytes : UINT32_MAX,
+			       .name = data ? (const char *)data : "sljit"};
+	return ch_block_open(&open, &codeheap_sljit_code) ? NULL : codeheap_sljit_code.write;
+}
+static inline intptr_t codeheap_sljit_offset(void)
+{
+	return (intptr_t)codeheap_sljit_code.exec - (intptr_t)codeheap_sljit_code.write;
+}
+/* sljit hears of no failure here: code that is not committed is traps. */
+static inline void codeheap_sljit_commit(const void *end)
+{
+	struct ch_code *code = &codeheap_sljit_code;
+	code->used_to = (uint32_t)((const uint8_t *)end - code->exec);
+	if (!ch_block_commit(code, 1))
+		code->exec = NULL;
+}
+static inline void codeheap_sljit_free(const void *exec)
+{
+	enum ch_status status = exec == codeheap_sljit_code.exec
+		? ch_block_abort(&codeheap_sljit_code)
+		: ch_code_free(codeheap_sljit_heap, exec, CH_RELEASE_NOT_RUNNING);
+	(void)status;
+}
+#endif

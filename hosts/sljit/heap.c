@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT
+ * heap.c: the heap of a program with sljit in it, made before main; it is told when code is freed
+ * at its end. CODEHEAP_SINKS and the other variables of the library hold for it. */
+#include <codeheap/codeheap.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+extern struct ch_heap *codeheap_sljit_heap;
+struct ch_heap *codeheap_sljit_heap;
+
+static void say(void)
+{
+	struct ch_stats stats = {.size = sizeof stats};
+	char report[512];
+	if (ch_heap_check(codeheap_sljit_heap, report, sizeof report) ||
+	    ch_heap_stats(codeheap_sljit_heap, &stats)) {
+		fprintf(stderr, "heap: %s\n", report);
+		_Exit(9);
+	}
+	if (getenv("CODEHEAP_SLJIT_SAYS"))
+		fprintf(stderr, "heap: %lu made, %lu alive\n",
+			(unsigned long)stats.blocks_committed, (unsigned long)stats.blocks_now);
+}
+
+__attribute__((constructor)) static void begin(void)
+{
+	if (ch_heap_create(NULL, &codeheap_sljit_heap) ||
+	    ch_thread_attach(codeheap_sljit_heap, NULL, NULL) ||
+	    ch_trap_install(codeheap_sljit_heap)) {
+		fprintf(stderr, "heap: %s\n", ch_why());
+		_Exit(9);
+	}
+	atexit(say);
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT
+// cases.cc: what xbyak makes runs from a code heap, and is gone when its generator is. Each case is
+// run in a process of its own, by its name.
+#include "codeheap_xbyak.h"
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#define CHECK(what) ((what) ? (void)0 : failed(__LINE__, #what))
+#define OK(call) CHECK((call) == CH_OK)
+#define CASES(X) \
+	X(code_runs_once_it_is_committed) X(code_that_grows_finds_its_labels) \
+	X(what_was_never_committed_is_gone) X(freed_code_is_named_by_its_trap) \
+	X(no_code_is_made_where_there_is_no_room)
+
+[[noreturn]] static void failed(int line, const char *what)
+{
+	std::fprintf(stderr, "cases.cc:%d: %s (%s)\n", line, what, ch_why());
+	std::_Exit(1);
+}
+
+/* adds what it was made with, in a loop: a label backward and one forward. */
+struct adder : Xbyak::CodeGenerator {
+	adder(codeheap_xbyak *memory, int times, size_t bytes, void *how = nullptr)
+	    : Xbyak::CodeGenerator(bytes, how, memory)
+	{
+		Xbyak::Label loop, out;
+		xor_(eax, eax);
+		L(loop);
+		test(esi, esi);
+		jz(out, T_NEAR);
+		for (int i = 0; i < times; i++)
+			add(eax, edi);
+		dec(esi);
+		jmp(loop, T_NEAR);
+		L(out);
+		ret();
+	}
+	int operator()(int what, int loops) { return getCode<int (*)(int, int)>()(what, loops); }
+};
+
+static ch_heap *heap;
+
+static uint64_t blocks()
+{
+	ch_stats stats;
+	stats.size = sizeof stats;
+	OK(ch_heap_stats(heap, &stats));
+	return stats.blocks_now;
+}
+
+static void code_runs_once_it_is_committed()
+{
+	codeheap_xbyak memory(heap, "adder");
+	{
+		adder one(&memory, 1, 4096), two(&memory, 2, 4096);
+		OK(memory.commit(one));
+		OK(memory.commit(two));
+		CHECK(one(3, 5) == 15 && two(3, 5) == 30);
+		CHECK(memory.commit(one) == CH_E_STATE);
+		CHECK(blocks() == 2);
+	}
+	CHECK(blocks() == 0);
+}
+
+static void code_that_grows_finds_its_labels()
+{
+	codeheap_xbyak memory(heap, "grown");
+	adder large(&memory, 9000, 256, Xbyak::AutoGrow);
+	OK(memory.commit(large));
+	CHECK(large.getSize() > 16384 && large(2, 3) == 54000);
+	CHECK(blocks() == 1);
+}
+
+static void what_was_never_committed_is_gone()
+{
+	codeheap_xbyak memory(heap, "draft");
+	for (int i = 0; i < 1000; i++)
+		adder(&memory, 1, 4096);
+	CHECK(blocks() == 0);
+}
+
+static void end_well(int)
+{
+	std::_Exit(0);
+}
+static void freed_code_is_named_by_its_trap()
+{
+	codeheap_xbyak memory(heap, "gone");
+	auto code = std::make_unique<adder>(&memory, 1, 4096);
+	OK(memory.commit(*code));
+	auto fn = code->getCode<int (*)(int, int)>();
+	code.reset();
+	std::signal(SIGTRAP, end_well); // the handler of the heap goes on to it
+	OK(ch_trap_install(heap));
+	std::freopen("trap.txt", "w", stderr);
+	fn(1, 1);
+}
+
+static void no_code_is_made_where_there_is_no_room()
+{
+	codeheap_xbyak memory(heap, "large");
+	try {
+		adder too_large(&memory, 1, size_t(1) << 33);
+		CHECK(!"xbyak has room");
+	} catch (const Xbyak::Error &error) {
+		CHECK(int(error) == Xbyak::ERR_CANT_ALLOC);
+	}
+	CHECK(blocks() == 0);
+}
+
+int main(int count, char **words)
+{
+	OK(ch_heap_create(nullptr, &heap));
+	OK(ch_thread_attach(heap, nullptr, nullptr));
+#define X(name)                                      \
+	if (count == 2 && !std::strcmp(words[1], #name)) \
+		return name(), 0;
+	CASES(X)
+#undef X
+	return 2;
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT
+ * codeheap_xbyak.h: an Allocator for xbyak on a code heap, for the generators of one thread. Code
+ * is written where it runs, and runs once it is committed:
+ *
+ *     codeheap_xbyak memory(heap, "adder");
+ *     Adder adder(4096, nullptr, &memory); // class Adder : Xbyak::CodeGenerator
+ *     if (memory.commit(adder) == CH_OK)   // instead of ready()
+ *             adder.getCode<int (*)(int)>()(1); */
+#ifndef CODEHEAP_XBYAK_H
+#define CODEHEAP_XBYAK_H
+
+#include <codeheap/codeheap.h>
+#include <map>
+#include <xbyak/xbyak.h>
+
+class codeheap_xbyak : public Xbyak::Allocator
+{
+      public:
+	codeheap_xbyak(ch_heap *its_heap, const char *its_name) : heap(its_heap), name(its_name) {}
+	uint8_t *alloc(size_t bytes) override
+	{
+		ch_open open = {};
+		open.size = sizeof open;
+		open.heap = heap;
+		open.name = name;
+		open.hot_bytes = bytes <= UINT32_MAX ? uint32_t(bytes) : UINT32_MAX;
+		open.flags = CH_OPEN_IN_PLACE;
+		ch_code code;
+		if (ch_block_open(&open, &code) != CH_OK)
+			return nullptr; // xbyak throws ERR_CANT_ALLOC
+		return (opened[code.exec] = code).exec;
+	}
+	void free(uint8_t *exec) override
+	{
+		if (!opened.count(exec))
+			(void)!ch_code_free(heap, exec, CH_RELEASE_NOT_RUNNING);
+		else if (ch_block_abort(&opened[exec]) == CH_OK) // it was not committed
+			opened.erase(exec);
+	}
+	bool useProtect() const override { return false; }
+	ch_status commit(Xbyak::CodeGenerator &generator)
+	{
+		generator.ready();
+		auto code = opened.find(generator.getCode());
+		if (code == opened.end())
+			return CH_E_STATE;
+		code->second.used_to = uint32_t(generator.getSize());
+		ch_status status = ch_block_commit(&code->second, 1);
+		if (status == CH_OK)
+			opened.erase(code);
+		return status;
+	}
+
+      private:
+	ch_heap *heap;
+	const char *name;
+	std::map<const uint8_t *, ch_code> opened;
+};
+#endif
