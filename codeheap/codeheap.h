@@ -130,8 +130,9 @@ struct ch_assumption { uint64_t bits; };
  * stub's, changes of sp, gp and tp are not taken. */
 struct ch_regs {
 	uint64_t gpr[32];
-	/* In: the owner's fallback. Out: where to go on when no block is returned, or when each one
-	 * that was returned had died before it could be entered. */
+	/* In: the fallback of the owner whose code has the branch. Out: where to go on when no
+	 * block is returned, or when each one that was returned had died before it could be
+	 * entered. */
 	uint64_t pc;
 	uint64_t sp; /* sp at the site; read only */
 	/* x86-64: vector state, as xsave or fxsave leave it. aarch64: q0..q31, fpsr, fpcr; riscv64:
@@ -623,7 +624,7 @@ CH_API CH_CHECKED enum ch_status ch_block_info(struct ch_block block, struct ch_
 struct ch_branch_site {
 	const void *at; /* exec address of the instruction, or of the literal */
 	enum ch_branch_kind kind;
-	void *user;       /* comes back in branch_hit */
+	void *user;       /* comes back in branch_hit, until block_freed of the block */
 	const void *exit; /* where it leads while unlinked; NULL = a stub of its own */
 };
 

@@ -4,14 +4,13 @@
  * calls that have no function here.
  *
  *     codeheap::heap heap;
- *     codeheap::vm vm;
  *     codeheap::check(heap.create());
- *     codeheap::check(vm.attach(heap));
  *     codeheap::attached here(heap);
- *     codeheap::function<int(int)> twice;
- *     codeheap::check(twice.create(vm, "twice", interpret));
- *     codeheap::check(twice.compile(bytes, sizeof bytes));
+ *     codeheap::code<int(int)> twice;
+ *     codeheap::check(twice.add(heap, bytes, sizeof bytes, "twice"));
  *     std::cout << twice(21);
+ *
+ * codeheap::function is for what a VM compiles, interprets and compiles again.
  *
  * Each call answers with a status, and is noexcept. check() makes a codeheap::error of a status
  * that is not CH_OK; who compiles without exceptions looks at the status. Objects of the classes
@@ -262,17 +261,14 @@ class open_block
 		ch_block handle = its_code.block;
 		ch_status status = ch_block_commit(&its_code, 1);
 		made = status == CH_OK ? handle : ch_block();
-		if (status == CH_OK || status == CH_E_STALE) {
-			its_code = ch_code();
-			is_open = false;
-		}
+		if (status == CH_OK || status == CH_E_STALE)
+			forget();
 		return status;
 	}
 	[[nodiscard]] ch_status abort() noexcept
 	{
 		ch_status status = ch_block_abort(&its_code);
-		its_code = ch_code();
-		is_open = false;
+		forget();
 		return status;
 	}
 	/* What codeheap.h marks "in", `write` and `exec` are here. */
@@ -286,8 +282,72 @@ class open_block
 	}
 
       private:
+	/* The compiler may not leave out the stores, though nobody reads them. */
+	void forget() noexcept
+	{
+		its_code = ch_code();
+		is_open = false;
+		__asm__ volatile("" : : "r"(&its_code) : "memory");
+	}
 	ch_code its_code = {};
 	bool is_open = false;
+};
+
+/* --- code --- */
+
+/* Code that has no vm and no owner. It lives until it is freed, or until its object ends: then it
+ * goes when nothing runs it any more. */
+template <class Signature> class code;
+template <class Result, class... Arguments> class code<Result(Arguments...)>
+{
+      public:
+	using pointer = Result (*)(Arguments...);
+	code() noexcept = default;
+	code(code &&other) noexcept
+	    : its_heap(other.its_heap), its_entry(std::exchange(other.its_entry, nullptr))
+	{
+	}
+	code &operator=(code other) noexcept
+	{
+		std::swap(its_heap, other.its_heap);
+		std::swap(its_entry, other.its_entry);
+		return *this;
+	}
+	~code()
+	{
+		(void)(its_entry && free() == CH_OK);
+	}
+	/* in   bytes, count  run at any address
+	 * ret  as ch_code_add | CH_E_STATE it has code already */
+	[[nodiscard]] ch_status add(const heap &heap, const void *bytes, std::size_t count,
+				    const char *name) noexcept
+	{
+		its_heap = its_entry ? its_heap : heap.get();
+		return its_entry ? CH_E_STATE
+				 : ch_code_add(heap.get(), bytes, count, name, &its_entry);
+	}
+	[[nodiscard]] ch_status free(ch_release how = CH_RELEASE_COLLECT) noexcept
+	{
+		return ch_code_free(
+			its_heap, reinterpret_cast<const void *>(std::exchange(its_entry, nullptr)),
+			how);
+	}
+	Result operator()(Arguments... arguments) const
+	{
+		return its_entry(std::forward<Arguments>(arguments)...);
+	}
+	pointer get() const noexcept
+	{
+		return its_entry;
+	}
+	explicit operator bool() const noexcept
+	{
+		return its_entry != nullptr;
+	}
+
+      private:
+	ch_heap *its_heap = nullptr;
+	pointer its_entry = nullptr;
 };
 
 /* --- function --- */

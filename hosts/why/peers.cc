@@ -126,52 +126,25 @@ const peer asmjit_runtime = {"AsmJit", asmjit_start, asmjit_make, asmjit_release
 /* --- the code heap --- */
 
 static ch_heap *heap;
-static ch_vm *vm;
 
-static int no_code()
-{
-	return -1;
-}
 static bool heap_start()
 {
-	ch_ops ops = {};
-	ops.size = sizeof ops;
-	return ch_heap_create(nullptr, &heap) == CH_OK &&
-	       ch_vm_attach(heap, &ops, nullptr, &vm) == CH_OK && ch_trap_install(heap) == CH_OK;
-}
-static bool is_attached()
-{
-	ch_status status = ch_thread_attach(heap, nullptr, nullptr);
-	return status == CH_OK || status == CH_E_THREAD;
+	return ch_heap_create(nullptr, &heap) == CH_OK && ch_trap_install(heap) == CH_OK;
 }
 static void *heap_make(kind kind, int number, const char *name)
 {
-	ch_code code;
-	ch_open open = {};
-	open.size = sizeof open;
-	open.hot_bytes = MOST_BYTES;
-	open.flags = CH_OPEN_MAY_COLLECT;
-	if (!is_attached() ||
-	    ch_owner_create(vm, name, reinterpret_cast<const void *>(no_code), nullptr,
-			    &open.owner) != CH_OK ||
-	    ch_block_open(&open, &code) != CH_OK)
-		return nullptr;
-	code.used_to = static_cast<std::uint32_t>(emit(kind, number, code.write));
-	if (ch_block_commit(&code, 1) != CH_OK ||
-	    ch_owner_set_entry(open.owner, code.block) != CH_OK)
-		return nullptr;
-	return code.exec;
+	std::uint8_t bytes[MOST_BYTES];
+	void *made = nullptr;
+	ch_status status = ch_thread_attach(heap, nullptr, nullptr);
+	if (status == CH_OK || status == CH_E_THREAD) /* it is attached */
+		status = ch_code_add(heap, bytes, emit(kind, number, bytes), name, &made);
+	return status == CH_OK ? made : nullptr;
 }
 static void heap_release(void *code, bool is_running)
 {
-	ch_block block;
-	ch_info info = {};
-	info.size = sizeof info;
-	if (!ch_block_at(heap, code, &block) || ch_block_info(block, &info) != CH_OK)
-		return;
-	if (ch_owner_release(info.owner,
-			     is_running ? CH_RELEASE_COLLECT : CH_RELEASE_NOT_RUNNING) != CH_OK)
-		std::fputs("why: not released\n", stderr);
+	if (ch_code_free(heap, code, is_running ? CH_RELEASE_COLLECT : CH_RELEASE_NOT_RUNNING) !=
+	    CH_OK)
+		std::fputs("why: not freed\n", stderr);
 	if (is_running && ch_heap_collect(heap) != CH_OK)
 		std::fputs("why: not collected\n", stderr);
 }

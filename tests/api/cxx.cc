@@ -20,11 +20,12 @@ static int plus_one(int number)
 	return number + 1;
 }
 
-template <class T> constexpr bool moves =
-	std::is_nothrow_move_constructible<T>::value && std::is_nothrow_move_assignable<T>::value &&
+template <class T>
+constexpr bool moves =
+	std::is_nothrow_move_constructible<T>::value &&std::is_nothrow_move_assignable<T>::value &&
 	!std::is_copy_constructible<T>::value;
-static_assert(moves<codeheap::heap> && moves<codeheap::vm> && moves<codeheap::open_block> &&
-		      moves<function<signature>>,
+static_assert(moves<codeheap::code<signature>> && moves<codeheap::heap> && moves<codeheap::vm> &&
+		      moves<codeheap::open_block> && moves<function<signature>>,
 	      "objects move, and are not copied");
 
 struct scene {
@@ -57,6 +58,30 @@ struct scene {
 		return made;
 	}
 };
+
+TEST(code_runs_until_its_object_ends)
+{
+	scene s;
+	frames::bytes bytes = frames::plain_code(frames::FRAMED);
+	{
+		codeheap::code<signature> f, g;
+		CHECK(!f);
+		CHECK_EQ(f.add(s.heap, bytes.at.data(), bytes.size(), "f"), CH_OK);
+		CHECK_EQ(f.add(s.heap, bytes.at.data(), bytes.size(), "f"), CH_E_STATE);
+		CHECK_EQ(g.add(s.heap, bytes.at.data(), bytes.size(), "g"), CH_OK);
+		CHECK_EQ(f(plus_one, 6), 7);
+		g = std::move(f);
+		CHECK(!f && g(plus_one, 7) == 8);
+		CHECK_EQ(g.free(CH_RELEASE_NOT_RUNNING), CH_OK);
+		CHECK(!g);
+		CHECK_EQ(f.add(s.heap, bytes.at.data(), bytes.size(), "f"), CH_OK);
+	}
+	for (int i = 0; i < 3; i++) {
+		wipe_stack();
+		CHECK_EQ(s.heap.collect(), CH_OK);
+	}
+	CHECK_EQ(s.stats().blocks_now, 0);
+}
 
 TEST(function_calls_its_fallback_its_code_and_its_fallback_again)
 {

@@ -138,8 +138,8 @@ case_public_function_with_keys_out_of_order() {
   offend codeheap/codeheap.h '/* ch_x: does\n * safe  any\n * ret   one */\nCH_API int ch_x(void);' 'the order is'
 }
 case_public_header_includes_more() { offend codeheap/codeheap.h '#include <stdio.h>' 'must not include stdio.h'; }
-case_quote_differs_in_readme() { sed -i 's/return x/return y/' README.md; found README.md 'does not quote'; }
-case_readme_is_too_long() { yes | head -n 100 >>README.md; found README.md '105 lines, at most 100'; }
+case_quote_differs_in_readme() { sed -i 's/return 7/return 8/' README.md; found README.md 'does not quote'; }
+case_readme_is_too_long() { yes | head -n 100 >>README.md; found README.md '107 lines, at most 100'; }
 case_quote_differs_in_header() {
   sed -i 's/return x/return y/' codeheap/codeheap.h
   found codeheap/codeheap.h 'does not quote'
@@ -494,6 +494,7 @@ cd "$work" || exit 1
 mkdir -p os pages unwind sinks codeheap examples docs tools
 core='  int x = 1;\n  return x;'
 printf '%b\n' "$spdx" ' int main(void) {' '  /* [example] */' "$core" '  /* [example end] */' '}' >examples/min.c
-printf '%b\n' 'One sentence.' '```c' "${core//  /}" '```' >README.md
+printf '%b\n' "$spdx" 'int main(void)' '{' ' return 7;' '}' >examples/smallest.c
+printf '%b\n' 'One sentence.' '```c' 'int main(void)' '{' ' return 7;' '}' '```' >README.md
 printf '%b\n' "$spdx" '/* to start with:' ' *     int x = 1;' ' *     return x;' ' */' >codeheap/codeheap.h
 "case_$name"
