@@ -5,6 +5,7 @@
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/region.h"
 #include "codeheap/base/trigger.h"
+#include "codeheap/base/why.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/handles.h"
@@ -144,14 +145,24 @@ static enum ch_status free_locked(struct ch_heap *heap, uintptr_t at, enum ch_re
 	return status;
 }
 
+static enum ch_status not_freed(enum ch_status status, uintptr_t at)
+{
+	if (status == CH_E_ARG)
+		return ch__because(status, "no code of the heap begins at 0x%lx", at);
+	if (status == CH_E_STALE)
+		return ch__because(status, "what was at 0x%lx is freed already", at);
+	return ch__because(status, "code at 0x%lx is immortal, or an owner's without CH_OPEN_KEPT",
+			   at);
+}
+
 enum ch_status ch_code_free(struct ch_heap *heap, const void *address, enum ch_release how)
 {
 	uintptr_t at = (uintptr_t)address;
 	uint32_t index;
 	if (ch__is_marking())
-		return CH_E_STATE;
+		return ch__because_marking();
 	if (!heap && !(heap = heap_of(at)))
-		return CH_E_ARG;
+		return not_freed(CH_E_ARG, at);
 	enum ch_status status;
 	struct ch__thread *self = ch__thread_self(heap);
 	if (how == CH_RELEASE_COLLECT && self) {
@@ -167,5 +178,5 @@ enum ch_status ch_code_free(struct ch_heap *heap, const void *address, enum ch_r
 		ch__trigger_released(heap, 1);
 	else
 		ch__trigger_tell(heap);
-	return status;
+	return status == CH_OK ? CH_OK : not_freed(status, at);
 }

@@ -132,6 +132,7 @@ TEST(what_is_freed_begins_at_the_address_and_has_no_owner)
 		enum ch_release end = (enum ch_release)how;
 		const char *middle = (const char *)address(f) + 2;
 		CHECK_EQ(ch_code_free(rig.heap, middle, end), CH_E_ARG);
+		CHECK(strstr(ch_why(), "begins at 0x"));
 		CHECK_EQ(ch_code_free(rig.heap, &rig, end), CH_E_ARG);
 		CHECK_EQ(ch_code_free(NULL, &rig, end), CH_E_ARG);
 		CHECK_EQ(ch_code_free(rig.heap, rig_info(owned).exec, end), CH_E_STATE);
