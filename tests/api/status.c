@@ -314,7 +314,7 @@ TEST(block_open_gives_each_status)
 	FAILS(try_open(o), CH_E_ARG);
 	o = ok, o.frame = 200;
 	FAILS(try_open(o), CH_E_ARG);
-	o = ok, o.frame = 3; /* never registered */
+	o = ok, o.frame = CH_FRAME_STEPS + 1; /* never registered */
 	FAILS(try_open(o), CH_E_ARG);
 	o = ok, o.flags = 0x4000;
 	FAILS(try_open(o), CH_E_ARG);
