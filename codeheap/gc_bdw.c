@@ -633,7 +633,7 @@ enum ch_status ch_bdw_heap_create(const struct ch_config *config, struct ch_heap
 {
 	*out = NULL;
 	if (ch__is_marking())
-		return CH_E_STATE;
+		return ch__because_marking();
 	enum ch_status status = CH_OK;
 	if (config)
 		status = ch__sized_check("ch_config", config, CH__UP_TO(struct ch_config, driver),
@@ -698,7 +698,7 @@ enum ch_status ch_bdw_owner_create(struct ch_vm *vm, const char *name, const voi
 	owner->bits = 0;
 	*out = NULL;
 	if (ch__is_marking())
-		return CH_E_STATE;
+		return ch__because_marking();
 	struct ch_heap *heap = vm->heap;
 	if (!fallback || !is_bdw(heap))
 		return CH_E_ARG;

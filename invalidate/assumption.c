@@ -2,6 +2,7 @@
  * assumption.c: facts that blocks rely on. Each has a vector of dependents (block, item); the
  * item knows its slot, so a dying block leaves in O(1). Under the heap lock. Breaking one ends its
  * handle. */
+#include "codeheap/base/why.h"
 #include "codeheap/base/event.h"
 #include "codeheap/base/region.h"
 #include "codeheap/base/trigger.h"
@@ -24,7 +25,7 @@ enum ch_status ch_assumption_create(struct ch_vm *vm, struct ch_assumption *out)
 	struct ch_heap *heap = vm->heap;
 	out->bits = 0;
 	if (ch__is_marking())
-		return CH_E_STATE;
+		return ch__because_marking();
 	ch__heap_lock(heap);
 	enum ch_status status = vm->is_attached ? CH_E_MEMORY : CH_E_STATE;
 	uint32_t index = vm->is_attached ? ch__table_take(&heap->assumptions, heap->meta) : 0;

@@ -2,6 +2,7 @@
  * discard.c: all code of one vm, or of all, at once; and the end of a vm. Everything is
  * invalidated under one hold of the heap lock; the cycle that frees what no stack holds is begun in
  * codeheap/life/discard.c. */
+#include "codeheap/base/why.h"
 #include "codeheap/base/event.h"
 #include "codeheap/base/region.h"
 #include "codeheap/base/trigger.h"
@@ -89,7 +90,7 @@ static void forget_tables(struct ch_heap *heap, const struct ch_vm *vm) CH_REQUI
 enum ch_status ch_vm_detach(struct ch_vm *vm)
 {
 	if (ch__is_marking())
-		return CH_E_STATE;
+		return ch__because_marking();
 	struct ch_heap *heap = vm->heap;
 	uint32_t blocks;
 	ch__heap_lock(heap);

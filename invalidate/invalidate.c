@@ -2,6 +2,7 @@
  * invalidate.c: making blocks not entrant while they run (P7), in the order of I13; what is left is
  * the collector's. Needs no memory, and no system call but what publishing may need (I1); under
  * heap, in regions of a bounded number of blocks. */
+#include "codeheap/base/why.h"
 #include "codeheap/base/event.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/region.h"
@@ -122,7 +123,7 @@ enum ch_status ch_blocks_invalidate(const struct ch_block *blocks, size_t n, siz
 		count = &unused;
 	*count = 0;
 	if (ch__is_marking())
-		return CH_E_STATE;
+		return ch__because_marking();
 	if (!find_heap(blocks, n, &heap))
 		return CH_E_ARG;
 	if (!heap)

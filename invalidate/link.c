@@ -4,6 +4,7 @@
  * (P8). Each site changes by one store that the architecture allows while other threads execute it
  * (I12). Lists of incoming branches change under the heap lock; what marking reads changes in a
  * region, too. */
+#include "codeheap/base/why.h"
 #include "codeheap/base/region.h"
 #include "codeheap/graph/handles.h"
 #include "invalidate/invalidate.h"
@@ -78,23 +79,30 @@ static enum ch_status check_site(const struct ch__subject *s, const struct ch_br
 	enum ch__site kind = (enum ch__site)site->kind;
 	if ((unsigned)site->kind > CH_LITERAL ||
 	    !ch__block_has(heap, s->block, at, CH_ARCH_SITE_LEAST_BYTES))
-		return CH_E_ARG;
+		return ch__because(CH_E_ARG, "ch_branch_site: kind %d at %lx: not one of enum "
+					     "ch_branch_kind in the block", (int)site->kind, at);
 	const uint8_t *read = ch__pool_read(heap->pool, at);
 	*bytes = ch__arch_site_bytes(kind);
 	if (!ch__block_has(heap, s->block, at, *bytes))
-		return CH_E_ARG;
+		return ch__because(CH_E_ARG, "ch_branch_site.at %lx: %zu bytes are not in the "
+					     "block", at, *bytes);
 	if (!ch__arch_site_is_valid(kind, read, at))
-		return CH_E_SITE;
+		return ch__because(CH_E_SITE, "ch_branch_site.at %lx: another instruction than "
+					      "kind %d has, or unaligned", at, (int)site->kind);
 	*index = free_slot(heap, s->block);
 	if (!*index)
-		return CH_E_FULL;
+		return ch__because(CH_E_FULL, "ch_open.branch_room of the block is used up");
 	if (!ch__sites_allow(s, at, *bytes, (uintptr_t)site->exit, false))
-		return CH_E_SITE;
+		return ch__because(CH_E_SITE, "ch_branch_site.at %lx shares bytes with what is "
+					      "attached, or an exit or entry leads inside", at);
 	if (!exit_is_near(heap, s->block, site, *index))
-		return CH_E_REACH;
+		return ch__because(CH_E_REACH, "ch_branch_site.exit %lx is too far from %lx",
+				   (uintptr_t)site->exit, at);
 	/* Its stub would have nobody to ask. */
 	bool has_way = site->exit || ch__owner_at(heap, s->block->owner)->vm->ops.branch_hit;
-	return has_way ? CH_OK : CH_E_ARG;
+	if (has_way)
+		return CH_OK;
+	return ch__because(CH_E_ARG, "ch_branch_site.exit is NULL, and the vm has no branch_hit");
 }
 
 static void write_stub(struct ch_heap *heap, const struct ch__block *block, uint32_t index,
@@ -115,8 +123,8 @@ static enum ch_status attach(const struct ch__subject *s, const struct ch_branch
 			     struct ch_branch *out)
 {
 	struct ch_heap *heap = s->heap;
-	uint32_t index;
-	size_t bytes;
+	uint32_t index = 0;
+	size_t bytes = 0;
 	enum ch_status status = check_site(s, site, &bytes, &index);
 	if (status != CH_OK)
 		return status;
@@ -146,7 +154,7 @@ enum ch_status ch_branch_attach(struct ch_block handle, const struct ch_branch_s
 {
 	out->bits = 0;
 	struct ch__subject s;
-	enum ch_status status = ch__subject_open(handle, &s);
+	enum ch_status status = ch__subject_look(handle, &s);
 	if (status == CH_OK)
 		return attach(&s, site, out);
 	if (status != CH_E_STATE || ch__is_marking())

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * patch_point.c: patch points: where a thread that returns into an invalidated block leaves it at
  * once. One store of the architecture decides between falling through and jumping. */
+#include "codeheap/base/why.h"
 #include "codeheap/graph/handles.h"
 #include "invalidate/invalidate.h"
 
@@ -13,19 +14,21 @@ enum ch_status ch_patch_point_attach(struct ch_block block, const void *at, cons
 		return status;
 	uintptr_t point = (uintptr_t)at, leads_to = (uintptr_t)exit;
 	if (!ch__block_has(s.heap, s.block, point, CH_ARCH_DIVERTER_BYTES))
-		return CH_E_ARG;
+		return ch__because(CH_E_ARG, "the point %lx is not in the block", point);
 	if (!ch__pool_has(s.heap->pool, leads_to) || !ch__arch_diverter_reaches(point, leads_to))
-		return CH_E_REACH;
+		return ch__because(CH_E_REACH, "the exit %lx is out of the point's reach",
+				   leads_to);
 	struct ch_block holder = {0};
 	if (!ch__block_has(s.heap, s.block, leads_to, 1)) {
 		uint32_t generation, other = ch__find(s.heap, leads_to, &generation);
 		if (!other || ch__block_is_data(s.heap, ch__block_at(s.heap, other)))
-			return CH_E_ARG;
+			return ch__because(CH_E_ARG, "the exit %lx is in no code", leads_to);
 		holder.bits = ch__handle(s.heap->id, other, generation);
 	}
 	if (!ch__arch_diverter_is_there(ch__pool_read(s.heap->pool, point)) ||
 	    !ch__sites_allow(&s, point, CH_ARCH_DIVERTER_BYTES, leads_to, false))
-		return CH_E_SITE;
+		return ch__because(CH_E_SITE, "at %lx are other bytes than of a patch point, or "
+					      "an attached site", point);
 	/* An edge and a point with its user: room for all before the first is written. */
 	if ((status = ch__side_need(&s, 3)) != CH_OK)
 		return status;

@@ -5,6 +5,7 @@
  * the architecture's duty, and the VM's own jumps within a block are nobody's but the VM's.
  *
  * Records of a block that is OPEN belong to its thread; of others they are read under heap. */
+#include "codeheap/base/why.h"
 #include "codeheap/look.h"
 #include "codeheap/base/region.h"
 #include "codeheap/graph/handles.h"
@@ -357,9 +358,10 @@ enum ch_status ch_ref_attach(struct ch_block block, const void *at)
 	if (!s.block->owner && !s.heap->driver.collect)
 		return CH_E_STATE;
 	if (!ch__block_has(s.heap, s.block, exec, sizeof(uintptr_t)))
-		return CH_E_ARG;
+		return ch__because(CH_E_ARG, "the ref %lx is not in the block", exec);
 	if (!ch__sites_allow(&s, exec, sizeof(uintptr_t), 0, true))
-		return CH_E_SITE;
+		return ch__because(CH_E_SITE, "the ref %lx shares bytes with what is attached",
+				   exec);
 	struct ch__item item = {.at = ch__offset(s.heap, exec)};
 	status = ch__side_add(&s, CH__ITEM_REF, item, NULL);
 	if (status == CH_OK)

@@ -136,3 +136,17 @@ enum ch_status ch__because_locked(unsigned waited_ms)
 	return ch__because(CH_E_BUSY, "another thread held a lock of the heap for %u ms",
 			   waited_ms);
 }
+
+enum ch_status ch__because_stranger(void)
+{
+	return ch__because(CH_E_THREAD, "thread %d is not attached to the heap",
+			   ch__os_thread_id());
+}
+
+enum ch_status ch__because_stale(const char *what, uint64_t bits)
+{
+	if (!bits)
+		return ch__because(CH_E_STALE, "the handle of the %s is none", what);
+	return ch__because(CH_E_STALE, "%s #%lu.%lu is dead, or never was", what,
+			   bits & 0xffffff, bits >> 32);
+}

@@ -22,6 +22,10 @@ enum ch_status ch__because_user(enum ch_status, const char *format, ...)
 enum ch_status ch__because_marking(void) CH_COLD;
 /* Of who waited in vain for a lock of the heap. */
 enum ch_status ch__because_locked(unsigned waited_ms) CH_COLD;
+/* Of a call that only an attached thread may make. */
+enum ch_status ch__because_stranger(void) CH_COLD;
+/* Of a handle that leads to nothing, or nothing any more: "block", "owner" ... */
+enum ch_status ch__because_stale(const char *what, uint64_t bits) CH_COLD;
 /* A status whose sentence was made where it was found out. */
 static inline enum ch_status ch__told(enum ch_status status)
 {

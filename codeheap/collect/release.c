@@ -2,6 +2,7 @@
  * release.c: ch_owner_release: the owner is let go (owner.c), and where nobody runs its blocks they
  * end at once (death.c); ch_code_free, the same for code that is its own root. Lock: heap, but for
  * CH_RELEASE_COLLECT by an attached thread, which takes none. */
+#include "codeheap/base/why.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/region.h"
 #include "codeheap/base/trigger.h"

@@ -192,7 +192,7 @@ enum ch_status ch_block_each(struct ch_heap *heap,
 			     bool (*visit)(void *arg, const struct ch_info *info), void *arg)
 {
 	if (ch__is_marking())
-		return CH_E_STATE;
+		return ch__because_marking();
 	ch__heap_lock(heap);
 	ch__heap_lend(heap);
 	uint32_t used = heap->blocks.used;

@@ -167,7 +167,7 @@ enum ch_status ch_owner_create(struct ch_vm *vm, const char *name, const void *f
 {
 	out->bits = 0;
 	if (ch__is_marking())
-		return CH_E_STATE;
+		return ch__because_marking();
 	struct ch_heap *heap = vm->heap;
 	if (!fallback || heap->driver.collect)
 		return CH_E_ARG;

@@ -2,6 +2,7 @@
  * side_list.c: the side list of a block, and of what is on it edges and lines; refs, patch points
  * and assumptions are of invalidate/. Attached while the block is OPEN, by the thread that opened
  * it, in a region, since marking reads the list of OPEN blocks too. */
+#include "codeheap/base/why.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/region.h"
 #include "codeheap/graph/block_parts.h"
@@ -130,21 +131,29 @@ enum ch_status ch__side_add(const struct ch__subject *s, enum ch__item_kind kind
 
 /* --- the calls of the public header --- */
 
-enum ch_status ch__subject_open(struct ch_block handle, struct ch__subject *s)
+enum ch_status ch__subject_look(struct ch_block handle, struct ch__subject *s)
 {
 	if (ch__is_marking())
-		return CH_E_STATE;
+		return ch__because_marking();
 	s->heap = ch__handle_heap(handle.bits);
 	if (!s->heap)
-		return CH_E_STALE;
+		return ch__because_stale("block", handle.bits);
 	s->self = ch__thread_self(s->heap);
 	if (!s->self)
-		return CH_E_THREAD;
+		return ch__because_stranger();
 	uint32_t index;
 	enum ch_status status = ch__block_resolve_open(s->heap, handle, &index);
 	if (index)
 		s->block = ch__block_at(s->heap, index);
-	return status;
+	return status == CH_E_STALE ? ch__because_stale("block", handle.bits) : status;
+}
+
+enum ch_status ch__subject_open(struct ch_block handle, struct ch__subject *s)
+{
+	enum ch_status status = ch__subject_look(handle, s);
+	return status == CH_E_STATE && !ch__is_marking()
+		       ? ch__because(CH_E_STATE, "the block is not OPEN")
+		       : status;
 }
 
 enum ch_status ch__subject_open_code(struct ch_block handle, bool writes, struct ch__subject *s)
@@ -153,7 +162,10 @@ enum ch_status ch__subject_open_code(struct ch_block handle, bool writes, struct
 	if (status != CH_OK)
 		return status;
 	enum ch__span_use use = ch__block_use(s->heap, s->block);
-	return use == CH__SPAN_CODE || (use == CH__SPAN_IN_PLACE && !writes) ? CH_OK : CH_E_STATE;
+	if (use == CH__SPAN_CODE || (use == CH__SPAN_IN_PLACE && !writes))
+		return CH_OK;
+	return ch__because(CH_E_STATE, "the block is %s",
+			   use == CH__SPAN_IN_PLACE ? "written in place" : "data");
 }
 
 enum ch_status ch__edge_add(struct ch__subject *s, struct ch_block to)

@@ -5,6 +5,7 @@
  * A key is a block's handle. What is asked by key is asked of a block that is published, or is
  * being published, so its record stays. Lock: heap for the calls; the questions of sinks take
  * none. */
+#include "codeheap/base/why.h"
 #include "codeheap/base/listeners.h"
 #include "codeheap/base/park.h"
 #include "codeheap/base/region.h"
@@ -138,7 +139,7 @@ void ch__tell_poll(struct ch_heap *heap)
 enum ch_status ch_sink_set(struct ch_heap *heap, unsigned sinks)
 {
 	if (ch__is_marking())
-		return CH_E_STATE;
+		return ch__because_marking();
 	unsigned wanted = sinks & ~(unsigned)CH_SINK_NONE;
 	if (wanted & ~(unsigned)CH__SINKS_ALL)
 		return CH_E_ARG;
@@ -166,7 +167,7 @@ enum ch_status ch_sink_set(struct ch_heap *heap, unsigned sinks)
 enum ch_status ch_sink_flush(struct ch_heap *heap)
 {
 	if (ch__is_marking())
-		return CH_E_STATE;
+		return ch__because_marking();
 	ch__heap_lock(heap);
 	ch__sinks_flush(heap->sinks, CH__FLUSH_EXACT);
 	int error = 0;

@@ -4,6 +4,7 @@
  * back to the page first.
  * Lock: the owner's busy inside a region; heap when an assumption has to be judged or sinks hear
  * of ranges. */
+#include "codeheap/base/why.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/region.h"
 #include "codeheap/base/trigger.h"
@@ -168,11 +169,12 @@ static enum ch_status gather(struct ch_heap *heap, struct among *among)
 	among->mask = slots - 1;
 	if (among->count > FEW &&
 	    !(among->slots = ch__meta_alloc(heap->meta, slots * sizeof *among->slots)))
-		return CH_E_MEMORY;
+		return ch__because(CH_E_MEMORY, "no side memory for a commit of %zu blocks",
+				   among->count);
 	for (size_t i = 0; i < among->count; i++) {
 		uint32_t index = ch__handle_index(among->codes[i].block.bits);
 		if (is_among(among, index, i))
-			return CH_E_ARG;
+			return ch__because(CH_E_ARG, "ch_code %zu is there twice", i);
 		note_among(among, index);
 	}
 	return CH_OK;
@@ -377,6 +379,14 @@ static void finish_bytes(struct ch_heap *heap, struct ch__thread *self, const st
 	CH__COUNT(counters->cold_bytes, -(int64_t)cold);
 }
 
+static enum ch_status because_used(const struct ch_code *code)
+{
+	return ch__because(CH_E_ARG, "ch_code: used %u to %u of %u hot bytes, %u of %u cold, entry "
+				     "at %u: out of range",
+			   code->used_from, code->used_to, code->hot_bytes, code->cold_used,
+			   code->cold_bytes, code->entry_offset);
+}
+
 static enum ch_status check_codes(struct ch_heap *heap, struct ch__thread *self,
 				  const struct among *among, bool *assumes, bool *may_be_young)
 {
@@ -384,16 +394,22 @@ static enum ch_status check_codes(struct ch_heap *heap, struct ch__thread *self,
 	for (size_t i = 0; i < among->count; i++) {
 		uint32_t index;
 		if (ch__block_resolve_open(heap, codes[i].block, &index) != CH_OK)
-			return CH_E_STATE;
+			return ch__because(CH_E_STATE, "ch_code %zu of %zu is not OPEN", i,
+					   among->count);
 		struct ch__block *block = ch__block_at(heap, index);
-		if (!used_is_valid(heap, block, &codes[i]) ||
-		    !table_is_valid(heap, block, &codes[i]))
-			return CH_E_ARG;
+		if (!used_is_valid(heap, block, &codes[i]))
+			return because_used(&codes[i]);
+		if (!table_is_valid(heap, block, &codes[i]))
+			return ch__because(CH_E_ARG, "ch_code.eh_frame is malformed, speaks of "
+						     "other code, or was not announced");
 		if ((ch__block_run(block) || block->side_list) &&
 		    !ch__sites_are_sound(heap, block, &codes[i]))
-			return CH_E_SITE;
+			return ch__because(CH_E_SITE,
+					   "ch_code %zu: a site, ref or exit is outside of what is "
+					   "used, was written over, or has the entry inside", i);
 		if (waits_for_others(heap, block, among))
-			return CH_E_STATE;
+			return ch__because(CH_E_STATE, "ch_code %zu has an edge to an OPEN block "
+						       "that is not committed with it", i);
 		if (entry_offset(block, &codes[i]) && !block->side_list) {
 			struct ch__subject s = {heap, self, block};
 			enum ch_status status = ch__side_need(&s, 1);
@@ -452,7 +468,8 @@ enum ch_status ch__block_commit(struct ch_heap *heap, struct ch__thread *self,
 		return status;
 	for (size_t i = 0; i < count; i++)
 		if (!land(heap, self, &codes[i]))
-			return CH_E_OS;
+			return ch__because(CH_E_OS, "ch_code %zu, written in place, does not get "
+						    "its access: %m", i);
 	for (size_t i = 0; i < count; i++)
 		finish_bytes(heap, self, &codes[i]);
 	enum published result;
@@ -462,7 +479,8 @@ enum ch_status ch__block_commit(struct ch_heap *heap, struct ch__thread *self,
 	} while (result == UNTOLD);
 	if (result == STALE) {
 		abort_all(heap, codes, count);
-		return CH_E_STALE;
+		return ch__because(CH_E_STALE, "the owner of a block died, an assumption broke, or "
+					       "a block that an edge names was aborted");
 	}
 	CH__COUNT(self->counters.blocks_committed, count);
 	if (may_be_young)
@@ -473,14 +491,14 @@ enum ch_status ch__block_commit(struct ch_heap *heap, struct ch__thread *self,
 enum ch_status ch_block_commit(struct ch_code *codes, size_t count)
 {
 	if (ch__is_marking())
-		return CH_E_STATE;
+		return ch__because_marking();
 	if (!count)
-		return CH_E_ARG;
+		return ch__because(CH_E_ARG, "count is 0");
 	struct ch_heap *heap = ch__handle_heap(codes[0].block.bits);
 	if (!heap)
-		return CH_E_STATE;
+		return ch__because(CH_E_STATE, "ch_code.block is of no heap");
 	struct ch__thread *self = ch__thread_self(heap);
-	return self ? ch__block_commit(heap, self, codes, count, false) : CH_E_THREAD;
+	return self ? ch__block_commit(heap, self, codes, count, false) : ch__because_stranger();
 }
 
 enum ch_status ch_block_abort(struct ch_code *code)
@@ -488,7 +506,9 @@ enum ch_status ch_block_abort(struct ch_code *code)
 	struct ch__subject s;
 	enum ch_status status = ch__subject_open(code->block, &s);
 	if (status != CH_OK)
-		return status == CH_E_THREAD ? CH_E_THREAD : CH_E_STATE;
+		return status == CH_E_THREAD
+			       ? status
+			       : ch__because(CH_E_STATE, "ch_code.block is not OPEN");
 	abort_open(s.heap, ch__handle_index(code->block.bits), CH__DEATH_ABORTED);
 	return CH_OK;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * discard.c: getting rid of all code of one vm, or of all: a cycle frees
  * what invalidate/discard.c has invalidated, save what stacks hold. */
+#include "codeheap/base/why.h"
 #include "codeheap/base/park.h"
 #include "codeheap/base/trigger.h"
 #include "invalidate/invalidate.h"
@@ -12,7 +13,7 @@ enum ch_status ch_vm_discard(struct ch_heap *heap, struct ch_vm *vm, size_t *fre
 	if (kept)
 		*kept = 0;
 	if (ch__is_marking())
-		return CH_E_STATE;
+		return ch__because_marking();
 	/* With a collector of the VM's the next cycle is the VM's to run. */
 	bool collects = heap->config.driver == CH_DRIVER_BUILTIN && !heap->driver.collect;
 	struct ch__discard found;

@@ -56,7 +56,9 @@ static enum ch_status size_request(struct request *r)
 	if (cold)
 		cold += CH__INDEX_WORD_BYTES;
 	if (hot + cold > pool->pool_bytes || cold > UINT16_MAX * CH__GRANULE_BYTES)
-		return CH_E_ARG;
+		return ch__because(CH_E_ARG, "%lu hot and %lu cold bytes of the block: the pool "
+					     "has %zu, a cold part at most %d",
+				   hot, cold, pool->pool_bytes, UINT16_MAX * CH__GRANULE_BYTES);
 	r->hot_bytes = ch__round_up(hot);
 	r->cold_bytes = ch__round_up(cold);
 	size_t page_bytes = (size_t)1 << pool->page_log2;
@@ -66,9 +68,13 @@ static enum ch_status size_request(struct request *r)
 	/* The entry that closes leads to its veneer, behind all hot bytes. */
 	if (open->entry == CH_ENTRY_PATCH && r->span_pages &&
 	    !ch__arch_diverter_reaches(0, (uintptr_t)r->span_pages << pool->page_log2))
-		return CH_E_REACH;
+		return ch__because(CH_E_REACH, "the entry of %u bytes does not reach their end",
+				   r->hot_bytes);
 	/* No collection would ever make room for it. */
-	return r->span_pages > pool->page_count ? CH_E_ARG : CH_OK;
+	if (r->span_pages > pool->page_count)
+		return ch__because(CH_E_ARG, "the block takes %u pages of the pool's %u",
+				   r->span_pages, pool->page_count);
+	return CH_OK;
 }
 
 static bool is_in_place(const struct ch_open *open)
@@ -77,15 +83,20 @@ static bool is_in_place(const struct ch_open *open)
 }
 
 /* Nothing that the library writes among the bytes of the VM; of data, nothing of code. */
-static bool kind_is_valid(const struct ch_open *open)
+static const char *kind_is_wrong(const struct ch_open *open)
 {
+	bool is_code = open->kind == CH_KIND_CODE;
 	if ((unsigned)open->kind > CH_KIND_DATA)
-		return false;
-	if (is_in_place(open) &&
-	    (open->entry == CH_ENTRY_PATCH || open->branch_room || open->cold_bytes))
-		return false;
-	return open->kind == CH_KIND_CODE || (open->entry == CH_ENTRY_NONE && !open->frame &&
-					      !(open->flags & CH_OPEN_OWN_FRAMES));
+		return "kind is not one of enum ch_kind";
+	if (is_in_place(open) && open->entry == CH_ENTRY_PATCH)
+		return "entry is PATCH: not of data, or of what is written in place";
+	if (is_in_place(open) && (open->branch_room || open->cold_bytes))
+		return "branch_room or cold_bytes: not of data, or of what is written in place";
+	if (!is_code && open->entry != CH_ENTRY_NONE)
+		return "entry: data is not entered";
+	if (!is_code && (open->frame || (open->flags & CH_OPEN_OWN_FRAMES)))
+		return "frame or CH_OPEN_OWN_FRAMES: data has no frames";
+	return NULL;
 }
 
 /* Its note lies behind all of it, and leads unwinders to nothing but hot bytes. */
@@ -97,17 +108,30 @@ static bool steps_are_valid(const struct ch_open *open)
 		open->hot_bytes <= CH__STEPS_CODE_BYTES);
 }
 
-static bool is_valid(const struct ch_heap *heap, const struct ch_open *open)
+/* What is wrong with a request, or NULL. */
+static const char *what_is_wrong(const struct ch_heap *heap, const struct ch_open *open)
 {
-	return open->hot_bytes > 0 &&
-	       (!open->heap || (!open->owner.bits && open->entry == CH_ENTRY_NONE)) &&
-	       (unsigned)open->entry <= CH_ENTRY_GUARD &&
-	       open->frame <= atomic_load_explicit(&heap->last_frame, memory_order_relaxed) &&
-	       !(open->flags & ~(unsigned)(CH_OPEN_MAY_COLLECT | CH_OPEN_IMMORTAL |
-					   CH_OPEN_OWN_FRAMES | CH_OPEN_IN_PLACE |
-					   CH_OPEN_KEPT)) &&
-	       kind_is_valid(open) && (!(open->flags & CH_OPEN_OWN_FRAMES) || open->frame == 0) &&
-	       open->branch_room <= CH__RUN_MAX && steps_are_valid(open);
+	const unsigned known = CH_OPEN_MAY_COLLECT | CH_OPEN_IMMORTAL | CH_OPEN_OWN_FRAMES |
+			       CH_OPEN_IN_PLACE | CH_OPEN_KEPT;
+	if (!open->hot_bytes)
+		return "hot_bytes is 0";
+	if (open->heap && open->owner.bits)
+		return "heap and owner: one of both";
+	if (open->heap && open->entry != CH_ENTRY_NONE)
+		return "entry: code without an owner is entered by its address";
+	if ((unsigned)open->entry > CH_ENTRY_GUARD)
+		return "entry is not one of enum ch_entry";
+	if (open->frame > atomic_load_explicit(&heap->last_frame, memory_order_relaxed))
+		return "frame is none that is registered";
+	if (open->flags & ~known)
+		return "flags has bits that are none of enum ch_open_flags";
+	if ((open->flags & CH_OPEN_OWN_FRAMES) && open->frame)
+		return "frame is not 0 beside CH_OPEN_OWN_FRAMES";
+	if (open->branch_room > CH__RUN_MAX)
+		return "branch_room is larger than a block can have branches";
+	if (!steps_are_valid(open))
+		return "frame is CH_FRAME_STEPS: not with this machine, size, entry or cold part";
+	return kind_is_wrong(open);
 }
 
 static bool reserve_young(struct request *r)
@@ -528,16 +552,26 @@ static void count_open(struct request *r)
 /* A child of fork that has no code gets none: no collection would help. */
 static enum ch_status no_room(const struct request *r)
 {
+	uint32_t bytes = r->hot_bytes + r->cold_bytes;
 	if (r->refused) {
 		errno = r->refused;
-		return r->refused == ENOMEM ? CH_E_MEMORY : CH_E_OS;
+		return ch__because(r->refused == ENOMEM ? CH_E_MEMORY : CH_E_OS,
+				   "the system gives the pool no memory for %u bytes: %m", bytes);
 	}
-	if (!r->heap->is_codeless && !r->os_error) {
-		ch__event_note(r->heap, CH__EVENT_FULL, r->hot_bytes + r->cold_bytes);
-		return r->lacks_memory ? CH_E_MEMORY : CH_E_FULL;
+	if (r->heap->is_codeless || r->os_error) {
+		errno = r->heap->is_codeless ? EACCES : r->os_error;
+		return ch__because(CH_E_OS, "%s: %m", r->heap->is_codeless
+							      ? "this child of a fork has no code"
+							      : "the system gives no page");
 	}
-	errno = r->heap->is_codeless ? EACCES : r->os_error;
-	return CH_E_OS;
+	ch__event_note(r->heap, CH__EVENT_FULL, bytes);
+	if (r->lacks_memory)
+		return ch__because(CH_E_MEMORY, "no side memory for the block");
+	return ch__because(CH_E_FULL, "no room for %u bytes in a pool of %zu, %s", bytes,
+			   r->heap->pool->pool_bytes,
+			   r->open->flags & CH_OPEN_MAY_COLLECT
+				   ? "after a collection"
+				   : "and CH_OPEN_MAY_COLLECT is not set");
 }
 
 enum ch_status ch__block_open(struct ch_heap *heap, struct ch__thread *self,
@@ -557,14 +591,15 @@ enum ch_status ch__block_open(struct ch_heap *heap, struct ch__thread *self,
 	if (status != CH_OK)
 		return status;
 	enum placed placed = NO_ROOM;
-	status = CH_E_MEMORY;
-	if (reserve_side(&r)) {
+	if (!reserve_side(&r)) {
+		status = ch__because(CH_E_MEMORY, "no side memory for the block");
+	} else {
 		placed = r.span_pages ? NO_ROOM : try_place(&r, LOOK_AT_OWN);
 		if (CH_UNLIKELY(placed == NO_ROOM))
 			placed = place_in_need(&r);
 		status = placed == NO_ROOM    ? no_room(&r)
-			 : placed == STRANGER ? CH_E_THREAD
-					      : CH_E_STALE;
+			 : placed == STRANGER ? ch__because_stranger()
+			 : ch__because_stale("owner", open->owner.bits);
 	}
 	if (placed != PLACED) {
 		int error = errno;
@@ -594,16 +629,19 @@ enum ch_status ch_block_open(const struct ch_open *open, struct ch_code *code)
 	memset(code, 0, 64);
 	memset((uint8_t *)code + 64, 0, sizeof *code - 64);
 	if (ch__is_marking())
-		return CH_E_STATE;
+		return ch__because_marking();
 	if (CH_UNLIKELY(open->size != sizeof *open))
 		return open_sized(open, code);
 	struct ch_heap *heap = open->heap ? open->heap : ch__handle_heap(open->owner.bits);
 	if (!heap || (!open->heap && !ch__owner_is_live(heap, open->owner)))
-		return CH_E_STALE;
+		return ch__because_stale("owner", open->owner.bits);
 	struct ch__thread *self = ch__thread_self(heap);
 	if (!self)
-		return CH_E_THREAD;
-	return is_valid(heap, open) ? ch__block_open(heap, self, open, code) : CH_E_ARG;
+		return ch__because_stranger();
+	const char *wrong = what_is_wrong(heap, open);
+	if (CH_UNLIKELY(wrong != NULL))
+		return ch__because(CH_E_ARG, "ch_open: %s", wrong);
+	return ch__block_open(heap, self, open, code);
 }
 
 enum ch_status ch_frame_register(struct ch_heap *heap, const void *cfi, size_t bytes,
@@ -611,12 +649,12 @@ enum ch_status ch_frame_register(struct ch_heap *heap, const void *cfi, size_t b
 {
 	*frame = 0;
 	if (ch__is_marking())
-		return CH_E_STATE;
+		return ch__because_marking();
 	if (!cfi || !bytes || bytes > 64)
-		return CH_E_ARG;
+		return ch__because(CH_E_ARG, "bytes is %zu: not 1 to 64, or cfi is NULL", bytes);
 	*frame = ch__sinks_frame_register(heap->sinks, cfi, bytes);
 	if (!*frame)
-		return CH_E_FULL;
+		return ch__because(CH_E_FULL, "all frame shapes of the heap are registered");
 	/* Shapes are numbered in order; two threads may come here the other way round. */
 	uint32_t last = atomic_load(&heap->last_frame);
 	while (last < *frame && !atomic_compare_exchange_weak(&heap->last_frame, &last, *frame))

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * thread.c: attachments of threads to heaps, and fibers. Parks and locks are park.c, regions
  * region.c. Lock: registry for the lists. */
+#include "codeheap/base/why.h"
 #include "codeheap/base/event.h"
 #include "codeheap/base/listeners.h"
 #include "codeheap/base/region.h"
@@ -26,7 +27,7 @@ static struct ch__thread *take_record(struct ch_heap *heap)
 enum ch_status ch_thread_attach(struct ch_heap *heap, const void *low, const void *high)
 {
 	if (ch__is_marking())
-		return CH_E_STATE;
+		return ch__because_marking();
 	if (ch__thread_self(heap))
 		return CH_E_THREAD;
 	if ((!low || !high) && !ch__os_stack_bounds(&low, &high))
@@ -64,7 +65,7 @@ enum ch_status ch_thread_attach(struct ch_heap *heap, const void *low, const voi
 enum ch_status ch_thread_detach(struct ch_heap *heap)
 {
 	if (ch__is_marking())
-		return CH_E_STATE;
+		return ch__because_marking();
 	struct ch__thread *thread = ch__thread_self(heap);
 	if (!thread)
 		return CH_E_THREAD;
@@ -95,7 +96,7 @@ enum ch_status ch_fiber_attach(struct ch_heap *heap, const void *low, const void
 {
 	*out = NULL;
 	if (ch__is_marking())
-		return CH_E_STATE;
+		return ch__because_marking();
 	if (low >= high)
 		return CH_E_ARG;
 	ch__registry_lock(heap);
@@ -155,7 +156,7 @@ static void forget_stack(struct ch_fiber *fiber) CH_REQUIRES(ch__role_heap, ch__
 enum ch_status ch_fiber_detach(struct ch_fiber *fiber)
 {
 	if (ch__is_marking())
-		return CH_E_STATE;
+		return ch__because_marking();
 	struct ch_heap *heap = fiber->heap;
 	ch__registry_lock(heap);
 	if (!fiber->is_attached) {

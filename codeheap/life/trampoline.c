@@ -3,6 +3,7 @@
  * committed as any block, in a page of slots of its template, where it has unwind data of its own;
  * from then on nothing else tells it from a block. It writes no instruction: it copies the template
  * and fills its literals. Lock: heap, in the commit. */
+#include "codeheap/base/why.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/life/life.h"
@@ -43,7 +44,7 @@ enum ch_status ch_trampoline_make(struct ch_owner owner, enum ch_trampoline kind
 {
 	*block = (struct ch_block){0};
 	if (ch__is_marking())
-		return CH_E_STATE;
+		return ch__because_marking();
 	struct ch_heap *heap = ch__handle_heap(owner.bits);
 	if (!heap || !ch__owner_is_live(heap, owner))
 		return CH_E_STALE;

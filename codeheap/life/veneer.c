@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * veneer.c: the runtime page of a heap: the stubs' trampoline, and behind it veneers, by which code
  * reaches functions that are far away. Both are written once and stay. Lock: heap. */
+#include "codeheap/base/why.h"
 #include "codeheap/base/park.h"
 #include "codeheap/graph/side_list.h"
 #include "codeheap/life/life.h"
@@ -22,7 +23,9 @@ enum ch_status ch_block_veneer(const struct ch_code *code, const void *target, c
 	struct ch__subject s;
 	enum ch_status status = ch__subject_open(code->block, &s);
 	if (status != CH_OK)
-		return status == CH_E_THREAD ? CH_E_THREAD : CH_E_STATE;
+		return status == CH_E_THREAD
+			       ? status
+			       : ch__because(CH_E_STATE, "ch_code.block is not OPEN");
 	struct ch_heap *heap = s.heap;
 	struct ch__pool *pool = heap->pool;
 	ch__heap_lock(heap);
@@ -41,7 +44,8 @@ enum ch_status ch_block_veneer(const struct ch_code *code, const void *target, c
 	if (offset < heap->veneers_to)
 		*at = (const void *)(pool->runtime_exec + offset);
 	else
-		status = CH_E_FULL;
+		status = ch__because(CH_E_FULL, "the veneers' page of %zu bytes is full",
+				     pool->runtime_bytes);
 	ch__heap_unlock(heap);
 	return status;
 }

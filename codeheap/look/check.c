@@ -2,6 +2,7 @@
  * check.c: the walk of every invariant: records against pages and bitmaps, lists against each
  * other, gauges against what they count, and the bytes at every attached site decoded (P5). Under
  * heap, frozen; says what is broken and changes nothing. */
+#include "codeheap/base/why.h"
 #include "invalidate/invalidate.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/handles.h"
@@ -388,7 +389,7 @@ static void check_records(struct check *c)
 enum ch_status ch_heap_check(struct ch_heap *heap, char *report, size_t bytes)
 {
 	if (ch__is_marking())
-		return CH_E_STATE;
+		return ch__because_marking();
 	struct check c = {.heap = heap, .report = report, .room = bytes};
 	if (bytes)
 		report[0] = 0;

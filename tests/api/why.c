@@ -162,3 +162,86 @@ TEST(debug_writes_each_sentence_to_stderr)
 	expect_signal_text(fail_with_debug, "0", 0, text, sizeof text);
 	CHECK(!strstr(text, line));
 }
+
+/* --- blocks --- */
+
+static void open_refuses(struct ch_open open, enum ch_status wanted, const char *words)
+{
+	struct ch_code code;
+	CHECK_EQ(ch_block_open(&open, &code), wanted);
+	SAYS("%s", words);
+}
+
+TEST(sentence_names_what_is_wrong_with_a_request_for_a_block)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	struct ch_open ok = {.size = sizeof ok, .owner = owner, .hot_bytes = 64}, o;
+	o = ok, o.hot_bytes = 0, open_refuses(o, CH_E_ARG, "CH_E_ARG: ch_open: hot_bytes is 0");
+	o = ok, o.hot_bytes = 2 << 20, open_refuses(o, CH_E_ARG, "hot and 0 cold bytes of the ");
+	o = ok, o.frame = 200, open_refuses(o, CH_E_ARG, "ch_open: frame is none that is ");
+	o = ok, o.flags = 0x4000, open_refuses(o, CH_E_ARG, "ch_open: flags has bits that ");
+	o = ok, o.branch_room = UINT32_MAX, open_refuses(o, CH_E_ARG, "ch_open: branch_room is ");
+	o = ok, o.entry = (enum ch_entry)5, open_refuses(o, CH_E_ARG, "ch_open: entry is not ");
+	o = ok, o.kind = CH_KIND_DATA, o.frame = 1;
+	open_refuses(o, CH_E_ARG, "ch_open: frame or CH_OPEN_OWN_FRAMES: data has no frames");
+	o = ok, o.owner.bits = 0, open_refuses(o, CH_E_STALE, "the handle of the owner is none");
+	CHECK_EQ(ch_thread_detach(rig.heap), CH_OK);
+	char words[100];
+	snprintf(words, sizeof words, "CH_E_THREAD: thread %d is not attached to the heap",
+		 (int)syscall(SYS_gettid));
+	open_refuses(ok, CH_E_THREAD, words);
+	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_OK);
+	enum ch_status status;
+	struct ch_code code;
+	ok.hot_bytes = 60000;
+	while ((status = ch_block_open(&ok, &code)) == CH_OK)
+		continue;
+	CHECK_EQ(status, CH_E_FULL);
+	SAYS("bytes in a pool of 1048576, and CH_OPEN_MAY_COLLECT is not set");
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_OK);
+	open_refuses(ok, CH_E_STALE, "CH_E_STALE: owner #");
+}
+
+TEST(sentence_names_what_is_wrong_with_a_commit_or_a_site)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_open open = {.owner = rig_owner(&rig, "o"), .hot_bytes = 64, .branch_room = 1};
+	struct emitter e;
+	struct ch_branch branch;
+	struct ch_branch_site site = {.kind = CH_JMP};
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	emit_value(&e, 5);
+	CHECK_EQ(ch_block_commit(&e.code, 0), CH_E_ARG);
+	SAYS("CH_E_ARG: count is 0");
+	struct ch_code twice[2] = {e.code, e.code};
+	twice[0].used_to = twice[1].used_to = e.at;
+	CHECK_EQ(ch_block_commit(twice, 2), CH_E_ARG);
+	SAYS("CH_E_ARG: ch_code 1 is there twice");
+	twice[0].used_to = e.code.hot_bytes + 1;
+	CHECK_EQ(ch_block_commit(twice, 1), CH_E_ARG);
+	SAYS("CH_E_ARG: ch_code: used 0 to %u of %u hot bytes", e.code.hot_bytes + 1,
+	     e.code.hot_bytes);
+	site.at = e.code.exec + 4096;
+	CHECK_EQ(ch_branch_attach(e.code.block, &site, &branch), CH_E_ARG);
+	SAYS("CH_E_ARG: ch_branch_site");
+	site.at = e.code.exec;
+	CHECK_EQ(ch_branch_attach(e.code.block, &site, &branch), CH_E_SITE);
+	SAYS("CH_E_SITE: ch_branch_site.at 0x%lx: another instruction than kind 0 has, or",
+	     (unsigned long)(uintptr_t)e.code.exec);
+	CHECK_EQ(ch_patch_point_attach(e.code.block, e.code.exec + 4096, e.code.exec, NULL),
+		 CH_E_ARG);
+	SAYS("CH_E_ARG: the point ");
+	CHECK_EQ(ch_ref_attach(e.code.block, e.code.exec + 4096), CH_E_ARG);
+	SAYS("CH_E_ARG: the ref ");
+	emit_ret(&e);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	CHECK_EQ(ch_block_commit(&e.code, 1), CH_E_STATE);
+	SAYS("CH_E_STATE: ch_code 0 of 1 is not OPEN");
+	CHECK_EQ(ch_ref_attach(e.code.block, e.code.exec), CH_E_STATE);
+	SAYS("CH_E_STATE: the block is not OPEN");
+	uint8_t frame;
+	CHECK_EQ(ch_frame_register(rig.heap, e.code.exec, 65, &frame), CH_E_ARG);
+	SAYS("CH_E_ARG: bytes is 65: not 1 to 64");
+	rig_end(&rig);
+}
