@@ -578,7 +578,7 @@ CH_API CH_CHECKED enum ch_status ch_block_abort(struct ch_code *code);
  * in    bytes, n  the code; it keeps the frame pointer, or calls nothing that unwinds
  *       name      copied; what perf, gdb and traps say
  * out   to        the address of a pointer to a function of any type: the code's; NULL on failure
- * ret   as ch_block_open and ch_block_commit
+ * ret   CH_OK | CH_E_ARG | CH_E_FULL | CH_E_MEMORY | CH_E_OS errno kept | CH_E_THREAD
  * lock  heap
  * safe  an attached thread */
 CH_API CH_CHECKED enum ch_status ch_code_add(struct ch_heap *heap, const void *bytes, size_t n,

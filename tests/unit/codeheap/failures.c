@@ -515,6 +515,34 @@ static enum ch_status call_veneer(struct scene *s)
 FAILS(failures_block_veneer, "ch_block_veneer", NULL, call_veneer,
       ROW_MAKES_NO_CALL | ROW_ALL_SETTINGS)
 
+static void (*added)(void);
+
+static enum ch_status call_add(struct scene *s)
+{
+	static const uint8_t bytes[64];
+	enum ch_status status = ch_code_add(s->heap, bytes, sizeof bytes, "added", &added);
+	CHECK((status == CH_OK) == (added != NULL));
+	return status;
+}
+static void prepare_added(struct scene *s)
+{
+	CHECK_EQ(call_add(s), CH_OK);
+}
+static enum ch_status call_free(struct scene *s)
+{
+	return ch_code_free(s->heap, (const void *)(uintptr_t)added, CH_RELEASE_COLLECT);
+}
+static enum ch_status call_free_now(struct scene *s)
+{
+	(void)s;
+	return ch_code_free(NULL, (const void *)(uintptr_t)added, CH_RELEASE_NOT_RUNNING);
+}
+FAILS(failures_code_add, "ch_code_add", NULL, call_add, ROW_ALL_SETTINGS)
+FAILS(failures_code_free, "ch_code_free", prepare_added, call_free,
+      ROW_MAKES_NO_CALL | ROW_ALL_SETTINGS)
+FAILS(failures_code_free_not_running, "ch_code_free", prepare_added, call_free_now,
+      ROW_ALL_SETTINGS)
+
 static enum ch_status call_commit(struct scene *s)
 {
 	return ch_block_commit(&s->open.code, 1);
@@ -1116,7 +1144,7 @@ TEST(failures_have_a_row_for_each_function)
 {
 	unsigned count = 0;
 	failures_each_function(find_row, &count);
-	CHECK_EQ(count, 61 + 4);
+	CHECK_EQ(count, 63 + 4);
 	for (unsigned i = 0; i < row_count; i++)
 		if (rows[i]->function && !failures_documented(rows[i]->function))
 			FAIL("%s is in no header", rows[i]->function);
