@@ -20,6 +20,8 @@
 static struct stage *on;
 static struct ch_vm *spare_vm;
 static struct method live, spare;
+static void *ownerless; /* code without an owner */
+static const uint8_t zeros[8];
 static struct emitter open_block; /* the main thread's */
 static struct ch_assumption fact, broken;
 static struct ch_fiber *fiber;
@@ -149,6 +151,15 @@ static enum ch_status call_block_open(void)
 	struct emitter e;
 	struct ch_open open = {.owner = live.owner, .hot_bytes = 8};
 	return emit_open_as(&e, &open);
+}
+static enum ch_status call_code_add(void)
+{
+	void *to;
+	return ch_code_add(on->heap, zeros, sizeof zeros, "stranger's", &to);
+}
+static enum ch_status call_code_free(void)
+{
+	return ch_code_free(on->heap, ownerless, CH_RELEASE_NOT_RUNNING);
 }
 static enum ch_status call_block_veneer(void)
 {
@@ -397,7 +408,8 @@ static enum ch_status call_bdw_do_blocking(void)
 								 OK) X(owner_cell,                 \
 								       OK) X(owner_release,        \
 									     OK) X(owner_info, OK) \
-			X(block_open, THREAD) X(block_veneer, THREAD) X(block_commit, THREAD) X(   \
+			X(code_add, THREAD) X(code_free, OK) X(block_open, THREAD)                  \
+			X(block_veneer, THREAD) X(block_commit, THREAD) X(                         \
 				block_abort, THREAD) X(block_info,                                 \
 						       OK) X(branch_attach,                        \
 							     THREAD) X(branch_link,                \
@@ -491,6 +503,7 @@ static void prepare(struct stage *stage)
 	method_jmp(&e, &live, 0);
 	method_commit(&e, &live);
 	method_new(stage, &spare, "spare");
+	CHECK_EQ(ch_code_add(on->heap, zeros, sizeof zeros, "ownerless", &ownerless), CH_OK);
 	CHECK_EQ(ch_assumption_create(stage->vm, &fact), CH_OK);
 	struct ch_open open = {.owner = live.owner, .hot_bytes = 64, .branch_room = 1};
 	CHECK_EQ(emit_open_as(&open_block, &open), CH_OK);
