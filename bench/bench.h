@@ -91,6 +91,7 @@ void bench_alloc_aged(void);
 void bench_metadata(void);
 void bench_pressure(void);
 void bench_fork(void);
+void bench_create(void);
 void bench_lookup(void);
 void bench_mark(void);
 void bench_sweep(void);

@@ -41,6 +41,7 @@ static const struct {
 	{"stats_file", bench_stats_file},
 	{"pressure", bench_pressure},
 	{"fork", bench_fork},
+	{"heap_create", bench_create},
 	{"scheme", bench_scheme},
 	{"python", bench_python},
 };

@@ -300,7 +300,7 @@ static inline void ch_config_init(struct ch_config *config)
  * ret   CH_OK | CH_E_ARG a field, or a variable (told on stderr) | CH_E_MEMORY
  *       | CH_E_OS errno kept; EMFILE: the process has 255 heaps, and can have no more
  * safe  any thread; attach threads and vms afterwards
- * cost  some system calls; memory is committed as it is used, 64 KiB first */
+ * cost  some 25 system calls; memory is committed as it is used, 64 KiB first */
 CH_API CH_CHECKED enum ch_status ch_heap_create(const struct ch_config *config,
 						struct ch_heap **heap);
 

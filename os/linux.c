@@ -106,6 +106,13 @@ static bool has_space(size_t bytes)
 	return false;
 }
 
+bool ch__os_space_is_limited(void)
+{
+	struct rlimit limit;
+	return ch__os_pretended.reserve_bytes || getrlimit(RLIMIT_AS, &limit) != 0 ||
+	       limit.rlim_cur != RLIM_INFINITY;
+}
+
 static bool has_memory(void)
 {
 	if (CH_LIKELY(!ch__os_pretended.commit_error))

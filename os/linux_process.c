@@ -23,11 +23,19 @@ _Static_assert(sizeof(struct ch__old_action) <= sizeof(struct ch__os_action), "r
 
 bool ch__os_stack_bounds(const void **low, const void **high)
 {
+	/* Of the process's first stack, which the C library looks up in /proc/self/maps: once. A
+	 * thread that stands there is its thread. Relaxed: a mixture of two has the same end. */
+	static _Atomic(const void *) first_low, first_high;
 	pthread_attr_t attributes;
 	void *base;
 	size_t bytes;
 	if (ch__os_may_fail())
 		return false;
+	uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+	*low = atomic_load_explicit(&first_low, memory_order_relaxed);
+	*high = atomic_load_explicit(&first_high, memory_order_relaxed);
+	if (here >= (uintptr_t)*low && here < (uintptr_t)*high)
+		return true;
 	int error = pthread_getattr_np(pthread_self(), &attributes);
 	if (error == 0) {
 		error = pthread_attr_getstack(&attributes, &base, &bytes);
@@ -39,6 +47,10 @@ bool ch__os_stack_bounds(const void **low, const void **high)
 	}
 	*low = base;
 	*high = (uint8_t *)base + bytes;
+	if (ch__os_is_first_stack(*low, *high)) {
+		atomic_store_explicit(&first_low, *low, memory_order_relaxed);
+		atomic_store_explicit(&first_high, *high, memory_order_relaxed);
+	}
 	return true;
 }
 

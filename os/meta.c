@@ -135,7 +135,7 @@ const char *malloc_conf_2_conf_harder = "narenas:1,tcache:false";
 
 struct shard {
 	struct ch__lock lock;
-	int tcache_flags;       /* [lock] */
+	int tcache_flags;       /* 0: none was made yet [lock] */
 	_Atomic(int64_t) bytes; /* stored under lock; negative where others' memory is freed */
 } __attribute__((aligned(64)));
 
@@ -163,9 +163,17 @@ static int new_tcache(void)
 								     : MALLOCX_TCACHE_NONE;
 }
 
+/* Made at the first use: eight of them would be most of what an empty heap costs. */
+static int tcache_of(struct shard *shard)
+{
+	if (CH_UNLIKELY(!shard->tcache_flags))
+		shard->tcache_flags = new_tcache();
+	return shard->tcache_flags;
+}
+
 static void destroy_tcache(int flags)
 {
-	if (flags == MALLOCX_TCACHE_NONE)
+	if (!flags || flags == MALLOCX_TCACHE_NONE)
 		return;
 	/* The inverse of MALLOCX_TCACHE: two is added, the number begins at bit 8. */
 	unsigned index = ((unsigned)flags >> 8) - 2;
@@ -233,8 +241,6 @@ struct ch__meta *ch__meta_create(void)
 	}
 	meta->arena = arena;
 	meta->arena_flags = flags;
-	for (unsigned i = 0; i < SHARDS; i++)
-		meta->shards[i].tcache_flags = new_tcache();
 	return meta;
 }
 
@@ -262,7 +268,7 @@ void *ch__meta_alloc(struct ch__meta *meta, size_t bytes)
 	}
 	struct shard *shard = own_shard(meta);
 	ch__lock_take(&shard->lock, CH__RANK_META);
-	void *at = mallocx(size, meta->arena_flags | shard->tcache_flags | MALLOCX_ZERO);
+	void *at = mallocx(size, meta->arena_flags | tcache_of(shard) | MALLOCX_ZERO);
 	if (at)
 		count(shard, (int64_t)size);
 	ch__lock_release(&shard->lock, CH__RANK_META);
@@ -278,7 +284,7 @@ void ch__meta_free(struct ch__meta *meta, void *at, size_t bytes)
 		return;
 	struct shard *shard = own_shard(meta);
 	ch__lock_take(&shard->lock, CH__RANK_META);
-	sdallocx(at, size, shard->tcache_flags);
+	sdallocx(at, size, tcache_of(shard));
 	count(shard, -(int64_t)size);
 	ch__lock_release(&shard->lock, CH__RANK_META);
 }
@@ -297,7 +303,7 @@ void ch__meta_fork_child(struct ch__meta *meta)
 {
 	for (unsigned i = 0; i < SHARDS; i++) {
 		if (ch__lock_set_free(&meta->shards[i].lock))
-			meta->shards[i].tcache_flags = new_tcache();
+			meta->shards[i].tcache_flags = 0;
 	}
 }
 

@@ -30,6 +30,8 @@ void ch__os_look_at_personality(void);
 static const uintptr_t ch__os_anywhere = UINTPTR_MAX;
 void *ch__os_reserve(size_t bytes, size_t align, size_t offset, uintptr_t hint)
 	CH_EXCLUDES(CH__STANDING);
+/* Whether the process may have so much address space and no more (RLIMIT_AS). */
+bool ch__os_space_is_limited(void);
 /* exactly there; EEXIST when something is mapped */
 bool ch__os_reserve_at(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
 void ch__os_unreserve(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);

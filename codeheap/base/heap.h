@@ -95,6 +95,8 @@ struct ch_heap {
 	_Atomic(uint32_t) templates_ready; /* bits of enum ch__template that have unwind data */
 	CH_BY_HEAP uint32_t veneers_from, veneers_to; /* offsets in the runtime page [heap] */
 	struct ch__table blocks, branches, owners, assumptions, names, tombstones, epitaphs;
+	void *directories; /* of them all: one mapping [const] */
+	size_t directories_bytes;
 	CH_BY_RECORDS uint32_t branch_generations; /* the most that a run has had */
 	CH_BY_RECORDS struct ch__runs branch_runs[CH__RUN_MAX + 1]; /* by their length */
 	uint32_t branches_resting; /* worn records of a length that rest [const] */

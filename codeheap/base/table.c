@@ -5,26 +5,14 @@
  * heap's first generation. */
 #include "codeheap/base/table.h"
 
-#include "os/os.h"
-
-bool ch__table_create(struct ch__table *table, uint32_t record_bytes, uint32_t link_offset,
-		      uint32_t generation_offset, uint32_t limit)
+void ch__table_init(struct ch__table *table, void *directory, uint32_t record_bytes,
+		    uint32_t link_offset, uint32_t generation_offset, uint32_t limit)
 {
-	size_t segments = ((size_t)limit >> CH__SEGMENT_LOG2) + 2;
-	table->directory_bytes = segments * sizeof(void *);
-	table->segments = ch__os_private(table->directory_bytes);
+	table->segments = directory;
 	table->record_bytes = record_bytes;
 	table->link_offset = link_offset;
 	table->generation_offset = generation_offset;
 	table->limit = limit;
-	return table->segments != NULL;
-}
-
-void ch__table_destroy(struct ch__table *table)
-{
-	if (table->segments)
-		ch__os_unmap(table->segments, table->directory_bytes);
-	table->segments = NULL;
 }
 
 bool ch__table_back(struct ch__table *table, struct ch__meta *meta, uint32_t index)

@@ -46,7 +46,6 @@ struct ch__table {
 	uint32_t free_head, free_tail;
 	/* Worn ones rest until the table has no other record; likewise FIFO. */
 	uint32_t worn_head, worn_tail;
-	size_t directory_bytes;        /* [const] */
 	/* Of records that nobody has had yet, 0: they have none; and where they have it [const] */
 	uint32_t first_generation, generation_offset;
 };
@@ -71,12 +70,16 @@ static inline bool ch__table_has(const struct ch__table *table, uint32_t index)
 				    memory_order_acquire);
 }
 
-/* Of a zeroed table, whose first_generation may be set. */
-bool ch__table_create(struct ch__table *, uint32_t record_bytes, uint32_t link_offset,
-		      uint32_t generation_offset, uint32_t limit);
+/* What a table of so many records needs of zeroed memory, to be touched as it grows. */
+static inline size_t ch__table_directory_bytes(uint32_t limit)
+{
+	return (((size_t)limit >> CH__SEGMENT_LOG2) + 2) * sizeof(void *);
+}
+/* Of a zeroed table, whose first_generation may be set; its directory outlives it. */
+void ch__table_init(struct ch__table *, void *directory, uint32_t record_bytes,
+		    uint32_t link_offset, uint32_t generation_offset, uint32_t limit);
 /* How many generations the most used of its records is away from the first. */
 uint32_t ch__table_generations(const struct ch__table *);
-void ch__table_destroy(struct ch__table *);
 /* The first of `count` fresh records in a row (one segment); 0: no memory. Under records. */
 uint32_t ch__table_extend(struct ch__table *, struct ch__meta *, uint32_t count);
 /* A free record, a fresh or a worn one; 0: no memory. Under records, and the lists' lock. */

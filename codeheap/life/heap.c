@@ -150,22 +150,36 @@ static bool create_tables(struct ch_heap *heap)
 	/* Threads keep free ones. A segment that is never used costs 8 bytes, never touched. */
 	enum { KEPT = 1024 * CH__THREAD_RECORDS };
 	size_t blocks = heap->config.pool_bytes / CH__GRANULE_BYTES + KEPT;
-	uint32_t limit = blocks < CH__INDEX_MAX ? (uint32_t)blocks : CH__INDEX_MAX;
+	uint32_t most = blocks < CH__INDEX_MAX ? (uint32_t)blocks : CH__INDEX_MAX;
 	uint32_t deaths = (1u << CH__TOMBSTONES_LOG2) + 2;
-	return ch__table_create(&heap->blocks, sizeof(struct ch__block),
-				offsetof(struct ch__block, free_next),
-				offsetof(struct ch__block, generation), limit) &&
-	       ch__table_create(&heap->branches, sizeof(struct ch__branch), 0, 0, CH__INDEX_MAX) &&
-	       ch__table_create(&heap->owners, sizeof(struct ch__owner),
-				offsetof(struct ch__owner, next_free),
-				offsetof(struct ch__owner, generation), CH__INDEX_MAX) &&
-	       ch__table_create(&heap->assumptions, sizeof(struct ch__assumption),
-				offsetof(struct ch__assumption, next_free),
-				offsetof(struct ch__assumption, generation), CH__INDEX_MAX) &&
-	       ch__table_create(&heap->names, sizeof(struct ch__name),
-				offsetof(struct ch__name, next), 0, CH__INDEX_MAX) &&
-	       ch__table_create(&heap->tombstones, sizeof(struct ch__tombstone), 0, 0, deaths) &&
-	       ch__table_create(&heap->epitaphs, sizeof(struct ch__epitaph), 0, 0, deaths);
+	const struct {
+		struct ch__table *table;
+		size_t bytes, link, generation;
+		uint32_t limit;
+	} rows[] = {
+		{&heap->blocks, sizeof(struct ch__block), offsetof(struct ch__block, free_next),
+		 offsetof(struct ch__block, generation), most},
+		{&heap->branches, sizeof(struct ch__branch), 0, 0, CH__INDEX_MAX},
+		{&heap->owners, sizeof(struct ch__owner), offsetof(struct ch__owner, next_free),
+		 offsetof(struct ch__owner, generation), CH__INDEX_MAX},
+		{&heap->assumptions, sizeof(struct ch__assumption),
+		 offsetof(struct ch__assumption, next_free),
+		 offsetof(struct ch__assumption, generation), CH__INDEX_MAX},
+		{&heap->names, sizeof(struct ch__name), offsetof(struct ch__name, next), 0,
+		 CH__INDEX_MAX},
+		{&heap->tombstones, sizeof(struct ch__tombstone), 0, 0, deaths},
+		{&heap->epitaphs, sizeof(struct ch__epitaph), 0, 0, deaths},
+	};
+	enum { TABLES = sizeof rows / sizeof *rows };
+	for (unsigned i = 0; i < TABLES; i++)
+		heap->directories_bytes += ch__table_directory_bytes(rows[i].limit);
+	uint8_t *at = heap->directories = ch__os_private(heap->directories_bytes);
+	for (unsigned i = 0; at && i < TABLES; i++) {
+		ch__table_init(rows[i].table, at, (uint32_t)rows[i].bytes, (uint32_t)rows[i].link,
+			       (uint32_t)rows[i].generation, rows[i].limit);
+		at += ch__table_directory_bytes(rows[i].limit);
+	}
+	return at != NULL;
 }
 
 static enum ch_status fill_heap(struct ch_heap *heap, unsigned wanted)
@@ -206,13 +220,8 @@ static void free_heap(struct ch_heap *heap)
 	/* Sinks first: unwinders and debuggers know code and tables until they are told. */
 	if (heap->sinks)
 		ch__sinks_destroy(heap->sinks);
-	ch__table_destroy(&heap->blocks);
-	ch__table_destroy(&heap->branches);
-	ch__table_destroy(&heap->owners);
-	ch__table_destroy(&heap->assumptions);
-	ch__table_destroy(&heap->names);
-	ch__table_destroy(&heap->tombstones);
-	ch__table_destroy(&heap->epitaphs);
+	if (heap->directories)
+		ch__os_unmap(heap->directories, heap->directories_bytes);
 	if (heap->pool)
 		ch__pool_destroy(heap->pool);
 	ch__meta_destroy(meta);
@@ -228,11 +237,13 @@ static void free_left_heaps(void) CH_REQUIRES(ch__heaps_lock)
 	}
 }
 
-/* Whether some address space is left for what the code will need: side memory, other things of the
- * process, and on dual what a chunk takes while it becomes executable, as much as lies below it. A
- * heap that took the last of it could not be used. */
+/* Whether some address space is left, where it is limited, for what the code will need: side
+ * memory, other things of the process, and on dual what a chunk takes while it becomes executable,
+ * as much as lies below it. A heap that took the last of it could not be used. */
 static bool has_room(const struct ch_heap *heap)
 {
+	if (!ch__os_space_is_limited())
+		return true;
 	size_t pool = heap->config.pool_bytes, bytes = pool / ROOM_SHARE;
 	bool is_dual = heap->pool->backend == CH__BACKEND_DUAL;
 	void *room = ch__os_private(bytes), *below = NULL;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * resident.c: what a heap costs of the machine's memory, as /proc/self/smaps has it: its first
- * block, by every backend and size of page; what stays of many that were freed by hand. */
+ * block, by every backend and size of page; what stays of many that were freed by hand; and how
+ * often the system and the allocator are asked for a heap. */
+#include "os/os.h"
 #include "tests/support/heap_rig.h"
 
 #include <stdio.h>
@@ -9,6 +11,7 @@ enum {
 	KIB = 1024,
 	NOTES_KIB = CH_CHECK >= 2 ? 64 : 0, /* checked builds copy what they publish */
 	FIRST_BLOCK_KIB = 256 + NOTES_KIB,
+	HEAP_KIB = 200, /* and three times a page: the runtime's, by two views, and its notes */
 };
 
 /* Files' pages are the system's to keep or drop; what shared memory has for a name is none. */
@@ -152,4 +155,28 @@ TEST(memory_in_use_again_at_once_is_not_given_back)
 			large_block(owners[i] = rig_owner(&rig, "one of many"));
 	}
 	rig_end(&rig);
+}
+
+/* --- a heap --- */
+
+/* Of a second one, by the gate through which all calls go that may fail. */
+TEST(heap_is_made_by_few_calls_of_the_system)
+{
+	enum { MOST_CALLS = 24 };
+	struct rig first = rig_start(64 << 20);
+	struct ch_config config = rig_config(64 << 20);
+	struct ch_heap *heap;
+	config.sinks = CH_SINK_UNWIND;
+	unsigned long before = resident();
+	ch__os_fail_at(UINT64_MAX, false);
+	CHECK_EQ(ch_heap_create(&config, &heap), CH_OK);
+	uint64_t calls = ch__os_failable_calls();
+	ch__os_fail_at(0, false);
+	unsigned long after = resident();
+	if (calls > MOST_CALLS)
+		FAIL("%llu calls", (unsigned long long)calls);
+	if (!TEST_SANITIZED && after > before + HEAP_KIB + 3 * rig_page_bytes() / KIB)
+		FAIL("a heap without code has %lu KiB", after - before);
+	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
+	rig_end(&first);
 }

@@ -15,16 +15,16 @@ static uint32_t shared;
 
 /* --- segments --- */
 
+enum { TABLE_RECORDS = 4 * CH__SEGMENT_RECORDS };
 static struct ch__table table;
+static void *directory[4 + 2];
 
 static void begin_table(void)
 {
 	table = (struct ch__table){.first_generation = 3};
-	HOLDS(ch__table_create(&table, 64, 0, 8, 4 * CH__SEGMENT_RECORDS));
-}
-static void end_table(void)
-{
-	ch__table_destroy(&table);
+	HOLDS(sizeof directory == ch__table_directory_bytes(TABLE_RECORDS));
+	memset(directory, 0, sizeof directory);
+	ch__table_init(&table, directory, 64, 0, 8, TABLE_RECORDS);
 }
 static void extends(void)
 {
@@ -223,7 +223,7 @@ static void make_locked(void)
 }
 
 const struct order_case cases_data[] = {
-	{"segment", 1000, scene_make, begin_table, end_table, {extends, reads_segments}},
+	{"segment", 1000, scene_make, begin_table, NULL, {extends, reads_segments}},
 	{"lists", 1000, scene_make, begin_lists, end_lists, {walks, idles, attaches}},
 	{"frames", 1000, make_section, begin_section, NULL, {frame_lives_once, unwinds}},
 	{"cell", 6000, scene_make, begin_cell, end_cell, {sets_entry, releases}},
