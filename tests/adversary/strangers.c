@@ -408,8 +408,8 @@ static enum ch_status call_bdw_do_blocking(void)
 								 OK) X(owner_cell,                 \
 								       OK) X(owner_release,        \
 									     OK) X(owner_info, OK) \
-			X(code_add, THREAD) X(code_free, OK) X(block_open, THREAD)                  \
-			X(block_veneer, THREAD) X(block_commit, THREAD) X(                         \
+			X(code_add, THREAD) X(code_free, OK) X(block_open, THREAD)                 \
+			X(block_veneer, THREAD) X(block_commit, THREAD) X(                        \
 				block_abort, THREAD) X(block_info,                                 \
 						       OK) X(branch_attach,                        \
 							     THREAD) X(branch_link,                \
