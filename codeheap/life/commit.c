@@ -160,7 +160,7 @@ static void note_among(struct among *among, uint32_t index)
 		among->slots[at & among->mask] = index;
 }
 
-/* CH_E_ARG: a block comes twice. */
+/* CH_E_STATE: one is not an OPEN block of the heap. CH_E_ARG: a block comes twice. */
 static enum ch_status gather(struct ch_heap *heap, struct among *among)
 {
 	uint32_t slots = 4 * FEW;
@@ -172,7 +172,10 @@ static enum ch_status gather(struct ch_heap *heap, struct among *among)
 		return ch__because(CH_E_MEMORY, "no side memory for a commit of %zu blocks",
 				   among->count);
 	for (size_t i = 0; i < among->count; i++) {
-		uint32_t index = ch__handle_index(among->codes[i].block.bits);
+		uint32_t index;
+		if (ch__block_resolve_open(heap, among->codes[i].block, &index) != CH_OK)
+			return ch__because(CH_E_STATE, "ch_code %zu of %zu is not OPEN", i,
+					   among->count);
 		if (is_among(among, index, i))
 			return ch__because(CH_E_ARG, "ch_code %zu is there twice", i);
 		note_among(among, index);
@@ -392,11 +395,7 @@ static enum ch_status check_codes(struct ch_heap *heap, struct ch__thread *self,
 {
 	const struct ch_code *codes = among->codes;
 	for (size_t i = 0; i < among->count; i++) {
-		uint32_t index;
-		if (ch__block_resolve_open(heap, codes[i].block, &index) != CH_OK)
-			return ch__because(CH_E_STATE, "ch_code %zu of %zu is not OPEN", i,
-					   among->count);
-		struct ch__block *block = ch__block_at(heap, index);
+		struct ch__block *block = block_of(heap, &codes[i]);
 		if (!used_is_valid(heap, block, &codes[i]))
 			return because_used(&codes[i]);
 		if (!table_is_valid(heap, block, &codes[i]))

@@ -385,7 +385,7 @@ static void *look_up(void *arg)
 		if (!ch_block_at(w->rig->heap, pc, &block) || ch_block_info(block, &info) != CH_OK)
 			continue;
 		found++;
-		CHECK(pc >= info.exec - 32 && pc < info.exec + info.hot_bytes);
+		CHECK(pc >= info.exec - 64 && pc < info.exec + info.hot_bytes);
 	}
 	atomic_fetch_add(&w->found, found);
 	return NULL;

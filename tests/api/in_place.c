@@ -327,7 +327,7 @@ TEST(open_refuses_what_the_library_would_write_among_the_bytes)
 		{.flags = CH_OPEN_IN_PLACE, .branch_room = 1},
 		{.flags = CH_OPEN_IN_PLACE, .cold_bytes = 8},
 		{.flags = CH_OPEN_IN_PLACE, .entry = CH_ENTRY_PATCH},
-		{.flags = 16},
+		{.flags = 2 * CH_OPEN_KEPT},
 		{.kind = CH_KIND_DATA, .branch_room = 1},
 		{.kind = CH_KIND_DATA, .cold_bytes = 1},
 		{.kind = CH_KIND_RODATA, .entry = CH_ENTRY_GUARD},
