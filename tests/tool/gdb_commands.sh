@@ -98,7 +98,6 @@ codeheap at \$veneer
 codeheap at \$sum_return
 codeheap at \$freed_entry
 codeheap at \$sum_entry + 0x2000
-codeheap at \$sum_entry & ~0xfff
 codeheap at (\$sum_entry & ~0xfff) - 0x4000
 codeheap at \$sum_entry + 0x8000
 codeheap at (long)\$sum_entry + ch__heaps[1]->pool->delta
@@ -113,7 +112,6 @@ EOF
   said "^$(fact sum_return): block [0-9]+ of sum, LIVE, at \+0x[0-9a-f]+, $work/debuggee:13$"
   said "^$(fact freed_entry): freed code: block [0-9]+ of dead, freed at collection 1 \(invalidated\), at \+0x4$"
   said ': unused bytes of page 0 of heap 1'
-  said ': header of page 0 of heap 1'
   said ": runtime page of heap 1: the stubs' trampoline"
   said ': free page 2 of heap 1'
   said " is the write view of $(fact sum_entry): block [0-9]+ of sum"
