@@ -498,7 +498,7 @@ static void heap_without_room_for_a_shape_is_a_status(void)
 	int n = 0;
 	while ((status = ch_ffi_open(place.heap, NULL, &more[n])) == CH_OK)
 		CHECK(++n < 16);
-	CHECK(status == CH_E_FULL && n == 14 && !more[n]);
+	CHECK(status == CH_E_FULL && n == 11 && !more[n]);
 	while (n)
 		ch_ffi_close(more[--n]);
 	int three = 3;
