@@ -43,7 +43,7 @@ struct ch_ffi_options {
  * in    heap     BUILTIN driver
  *       options  NULL = none
  * out   ffi      NULL on failure
- * ret   CH_OK | CH_E_MEMORY | CH_E_FULL the heap has 15 frame shapes | CH_E_ARG
+ * ret   CH_OK | CH_E_MEMORY | CH_E_FULL the heap has 12 of the VM's frame shapes | CH_E_ARG
  * safe  any thread */
 CH_CHECKED enum ch_status ch_ffi_open(struct ch_heap *heap, const struct ch_ffi_options *options,
 				      struct ch_ffi **ffi);
