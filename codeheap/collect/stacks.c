@@ -14,6 +14,8 @@
 
 enum { FIBER_SLACK_BYTES = 256 };
 
+/* The pool's first address is no root: frames of the library have it, and what begins there is the
+ * word before a block's code. */
 static void root(struct ch_marker *marker, uintptr_t word) CH_REQUIRES(ch__role_frozen)
 {
 	const struct ch_heap *heap = marker->heap;
@@ -48,7 +50,7 @@ static void scan_copies(struct ch_marker *marker, uintptr_t low, uintptr_t high)
 		ch__valgrind_copy(words, at, count);
 		for (size_t i = 0; i < count; i++) {
 			uintptr_t word = ch__arch_strip(words[i]);
-			if (word - pool->exec_base <= pool->pool_bytes)
+			if (word - pool->exec_base - 1 < pool->pool_bytes)
 				root(marker, word);
 		}
 	}
@@ -71,7 +73,7 @@ ch__scan_words(struct ch_marker *marker, uintptr_t low, uintptr_t high)
 	}
 	for (uintptr_t at = low; at + 8 <= high; at += 8) {
 		uintptr_t word = ch__arch_strip(*(volatile uintptr_t *)at);
-		if (CH_LIKELY(word - base > size))
+		if (CH_LIKELY(word - base - 1 >= size))
 			continue;
 		root(marker, word);
 	}

@@ -615,6 +615,7 @@ static void word_of_b(struct graph *g, unsigned forward)
 static void build_reported(struct stage *stage, void *arg)
 {
 	struct graph *g = arg;
+	method_constant(stage, &g->c, "first", 1); /* at the pool's first address */
 	build_target(stage, g);
 	word_of_b(g, (unsigned)g->value);
 }
@@ -643,6 +644,26 @@ EVERY_DRIVER(word_on_a_stack_of_the_vm_holds_its_block)
 EVERY_DRIVER(s23_word_at_the_start_of_a_block_holds_it)
 {
 	hold_by_roots(stage, 0);
+}
+
+/* It is in frames of the library itself, and no code begins there. */
+static void build_first(struct stage *stage, void *arg)
+{
+	struct graph *g = arg;
+	build_target(stage, g);
+	g->word = ~stage->heap->pool->exec_base;
+}
+
+EVERY_DRIVER(the_pools_first_address_holds_nothing)
+{
+	struct graph *g = new_graph(stage);
+	g->asked = 1;
+	stage->roots = report_word;
+	stage_apart(stage, build_first, g);
+	for (int i = 0; i < 4; i++)
+		stage_collect(stage);
+	CHECK(!method_is_known(&g->b));
+	end_graph(g);
 }
 
 static void build_immortal(struct stage *stage, void *arg)
