@@ -4,6 +4,7 @@
 # and unpacks them below FOLDER. Lists, cache and status are folders of its own beside it: neither apt's nor dpkg's state of
 # the machine changes, and root is not needed. Goes on where it was cut off; does nothing when all is there.
 set -eu
+. "$(dirname "$0")/debian.sh"
 arch=$1 sysroot=$2
 packages='libc6 libgcc-s1 libstdc++6 libgc1 libgc-dev libjemalloc2 libjemalloc-dev libunwind8 libunwind-dev liblzma5 liblzma-dev'
 [ "$(cat "$sysroot/complete" 2>/dev/null)" = "$packages" ] && exit 0
@@ -16,11 +17,6 @@ flock 9
 apt=$sysroot/apt
 mkdir -p "$apt/state/lists/partial" "$apt/cache/archives/partial" "$apt/no-parts" "$apt/log" "$apt/debs"
 : >"$apt/status"
-# The mirror and release of the machine itself; what else its sources name has no place here.
-release=$(. /etc/os-release && [ "$ID" = debian ] && echo "$VERSION_CODENAME" || echo bookworm)
-mirror=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null |
-  grep -ohE '^[^#]*https?://[^ ]*/debian/?( |$)' | grep -oE 'https?://[^ ]*' | head -n 1)
-mirror=${mirror:-http://deb.debian.org/debian}
 printf '%s\n' "deb $mirror $release main" "deb $mirror $release-updates main" >"$apt/sources.list"
 # Read behind the machine's own settings, such as its proxy; hooks that would touch its state are cleared.
 cat >"$apt/apt.conf" <<END
@@ -47,15 +43,7 @@ fetch() {
     rm -f "$apt"/debs/*.deb &&
     (cd "$apt/debs" && timeout -s KILL 300 apt-get -c "$apt/apt.conf" -q download $packages)
 }
-# A mirror may be slow or away for a moment.
-fetch_again() {
-  for pause in 10 30 0; do
-    fetch && return
-    sleep $pause
-  done
-  return 1
-}
-fetch_again >"$apt/log/fetch" 2>&1 </dev/null || {
+again fetch >"$apt/log/fetch" 2>&1 </dev/null || {
   tail -n 5 "$apt/log/fetch" >&2
   echo "sysroot: cannot fetch $packages" >&2
   exit 2
