@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * codeheap.h: the public interface of libcodeheap, readable from top to bottom. Beside it are
- * collector.h, for a collector of the VM's own; codeheap_bdw.h, for Boehm's; look.h, for tools of
- * the VM's own; and profile.h, the profiler.
+ * codeheap.h: the public interface of libcodeheap, one text that is read from top to bottom, and so
+ * one file. Beside it are collector.h, for a collector of the VM's own; codeheap_bdw.h, for
+ * Boehm's; look.h, for tools of the VM's own; and profile.h, the profiler.
  *
  * libcodeheap is the code memory of a JIT: it allocates machine code in a pool of pages that are
  * never writable and executable at once, tells unwinders and profilers about it, invalidates it
