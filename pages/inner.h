@@ -153,6 +153,7 @@ static inline uint32_t ch__pool_chunk_of(const struct ch__pool *pool, uint32_t p
 
 /* The page has memory, which holds traps where no block is. */
 static inline bool ch__pool_page_is_backed(const struct ch__pool *pool, uint32_t page)
+	CH_REQUIRES(ch__role_pages)
 {
 	uint32_t chunk = ch__pool_chunk_of(pool, page);
 	return page - chunk * ch__pool_chunk_pages(pool) < pool->inner->chunks[chunk].pages;

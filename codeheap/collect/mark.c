@@ -249,7 +249,7 @@ static bool ends_with_owner(struct ch_heap *heap, struct ch__block *block)
 }
 
 /* What is its own root needs no mark, and is traced in each cycle. Half of the queue is free. */
-static void mark_root(struct ch_marker *marker, uint32_t index)
+static void mark_root(struct ch_marker *marker, uint32_t index) CH_REQUIRES(ch__role_frozen)
 {
 	if (ch__block_is_own_root(marker->heap, ch__block_at(marker->heap, index)))
 		marker->queue[marker->tail++ & marker->queue_mask] = index;
