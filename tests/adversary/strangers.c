@@ -3,6 +3,8 @@
  * by one: what is for attached threads says CH_E_THREAD and changes nothing, everything else works.
  * A stub that a stranger takes is a panic. The headers are read: no function is left out. */
 #define _GNU_SOURCE
+#include "codeheap/collector.h"
+#include "codeheap/look.h"
 #include "codeheap/profile.h"
 #include "tests/support/stage.h"
 
@@ -13,8 +15,6 @@
 #define GC_THREADS 1
 #define GC_NO_THREAD_REDIRECTS 1
 #include "codeheap/codeheap_bdw.h"
-#include "codeheap/collector.h"
-#include "codeheap/look.h"
 #endif
 
 static struct stage *on;
