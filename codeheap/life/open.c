@@ -590,22 +590,20 @@ enum ch_status ch__block_open(struct ch_heap *heap, struct ch__thread *self,
 	enum ch_status status = size_request(&r);
 	if (status != CH_OK)
 		return status;
-	enum placed placed = NO_ROOM;
 	if (!reserve_side(&r)) {
-		status = ch__because(CH_E_MEMORY, "no side memory for the block");
-	} else {
-		placed = r.span_pages ? NO_ROOM : try_place(&r, LOOK_AT_OWN);
-		if (CH_UNLIKELY(placed == NO_ROOM))
-			placed = place_in_need(&r);
-		status = placed == NO_ROOM    ? no_room(&r)
-			 : placed == STRANGER ? ch__because_stranger()
-			 : ch__because_stale("owner", open->owner.bits);
+		drop_side(&r);
+		return ch__because(CH_E_MEMORY, "no side memory for the block");
 	}
-	if (placed != PLACED) {
+	enum placed placed = r.span_pages ? NO_ROOM : try_place(&r, LOOK_AT_OWN);
+	if (CH_UNLIKELY(placed == NO_ROOM))
+		placed = place_in_need(&r);
+	if (CH_UNLIKELY(placed != PLACED)) {
 		int error = errno;
 		drop_side(&r);
 		errno = error;
-		return status;
+		return placed == NO_ROOM    ? no_room(&r)
+		       : placed == STRANGER ? ch__because_stranger()
+					    : ch__because_stale("owner", open->owner.bits);
 	}
 	fill_code(&r, code);
 	count_open(&r);

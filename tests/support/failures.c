@@ -3,6 +3,7 @@
  *   - the status is one that the header lists for the function, a refusal, and has a text; where
  *     it is CH_E_OS, errno is what the system said;
  *   - the heap check is clean, and a call that failed changed nothing: fingerprints are equal;
+ *   - where nothing failed, the sentence of ch_why is the one of before;
  *   - repeated failures keep nothing: no descriptor, no address space, no side memory;
  *   - a sink is on, or says the errno that switched it off;
  *   - the same call succeeds when nothing fails any more, and code is made, run and freed. */
@@ -149,6 +150,8 @@ struct walk {
 
 static enum ch_status call_failing(const struct walk *w, struct scene *s, uint64_t *calls)
 {
+	char said[400];
+	snprintf(said, sizeof said, "%s", ch_why());
 	s->is_failing = true;
 	ch__os_fail_as(w->n, w->every_later_one, w->error);
 	enum ch_status status = w->row->call(s);
@@ -156,6 +159,8 @@ static enum ch_status call_failing(const struct walk *w, struct scene *s, uint64
 	*calls = ch__os_failable_calls();
 	ch__os_fail_at(0, false);
 	s->is_failing = false;
+	if (status == CH_OK && *calls < w->n && strcmp(said, ch_why()) != 0)
+		STEP_FAIL(w, "it succeeded, and says: %s", ch_why());
 	if (status == CH_OK)
 		return status;
 	if (*calls < w->n)
