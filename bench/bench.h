@@ -109,6 +109,9 @@ void bench_stats_file(void);
 void bench_scheme(void);
 void bench_python(void);
 
+/* counted.c: for callgrind */
+void bench_counted(void);
+
 /* --- peers --- */
 
 /* AsmJit's JitAllocator, dual-mapped. NULL where AsmJit is not installed. */

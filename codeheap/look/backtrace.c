@@ -11,9 +11,11 @@ size_t ch_backtrace(const struct ch_heap *heap, enum ch_backtrace how, const voi
 		    const void **pcs, size_t max)
 {
 	uintptr_t *out = (uintptr_t *)(void *)pcs;
-	uintptr_t pc = 0, fp = (uintptr_t)__builtin_frame_address(0);
+	uintptr_t pc, fp = (uintptr_t)__builtin_frame_address(0);
 	uintptr_t sp = fp + (uintptr_t)(intptr_t)CH_ARCH_RECORD_AT;
-	uintptr_t first = (uintptr_t)__builtin_extract_return_addr(__builtin_return_address(0));
+	/* The walk may be called in this frame's place, and write over its record. */
+	ch__arch_frame_step(fp, &fp, &pc);
+	uintptr_t first = pc = ch__arch_strip(pc);
 	if (ucontext) {
 		pc = ch__arch_context_pc(ucontext);
 		fp = ch__arch_context_fp(ucontext);

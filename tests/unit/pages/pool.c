@@ -289,11 +289,11 @@ TEST(span_is_a_run_of_free_pages_and_comes_back)
 	CHECK(large >= small + 3 || large + all / 2 <= small);
 	CHECK_EQ(pool->pages_used, 1 + 3 + all / 2);
 	uintptr_t end = pool->exec_base + ((uintptr_t)(large + all / 2) << pool->page_log2);
-	rig_write(&rig, end - 8, 99);
-	CHECK_EQ(rig_call(end - 8), 99);
+	rig_write(&rig, end - 16, 99);
+	CHECK_EQ(rig_call(end - 16), 99);
 	rig_check(&rig);
 	ch__pool_release_span(pool, large);
-	CHECK(ch__arch_are_traps(ch__pool_read(pool, end - 8), 8));
+	CHECK(ch__arch_are_traps(ch__pool_read(pool, end - 16), 16));
 	ch__pool_release_span(pool, small);
 	ch__pool_retire_page(pool, one);
 	rig_check(&rig);
