@@ -47,10 +47,11 @@
  * behind an argument is the room there. Where nothing is said about signals, a function may not be
  * called from a signal handler; one whose signal interrupted or was raised by code of the heap
  * (ch_block_at of its pc), and so no lock, allocator or call of the library, is a caller like any
- * other. A thread that is not attached gets CH_E_THREAD from each call that is for "an attached
- * thread" or "the thread that opened" a block; a stub that it takes is a panic. A stale handle
- * gives CH_E_STALE. From ch_mark_begin to ch_mark_end a thread gets CH_E_STATE where a lock is; in
- * `ref`, `roots` and `visit`, too.
+ * other. A thread that is not attached is attached by the call that opens a block; it gets
+ * CH_E_THREAD from each that is for "an attached thread" or "the thread that opened" one; a stub
+ * that it takes is a panic. The thread's end detaches it. A stale handle gives CH_E_STALE. From
+ * ch_mark_begin to ch_mark_end a thread gets CH_E_STATE where a lock is; in `ref`, `roots` and
+ * `visit`, too.
  *
  * Structures with a `size` grow at their end. The caller sets it to sizeof: a smaller one, of an
  * older header, is taken, and what it lacks is 0; a larger one is CH_E_ARG. */
@@ -392,15 +393,20 @@ CH_API CH_CHECKED enum ch_status ch_vm_discard(struct ch_heap *heap, struct ch_v
 
 /* --- thread --- */
 
-/* ch_thread_attach: the calling thread may run and make code of the heap from here on.
+/* ch_thread_attach: the calling thread may run and make code of the heap from here to its end. A
+ * thread that makes code is attached by that call; one that only runs it, by this one.
  * in    low, high  bounds of its stack, NULL = ask the system
- * ret   CH_OK | CH_E_THREAD attached to it already | CH_E_MEMORY | CH_E_OS no stack bounds
+ * ret   CH_OK also where a call attached it | CH_E_THREAD this function did | CH_E_MEMORY |
+ *       CH_E_OS no stack bounds, or no pthread key
  * lock  registry
- * safe  any thread, once a heap */
+ * safe  any thread, once a heap
+ * note  its end takes the locks that ch_thread_detach takes: do not join it from `ref`, `roots`,
+ *       `visit` or between ch_mark_begin and ch_mark_end. One that a system call of its own made,
+ *       not pthread_create, detaches itself */
 CH_API CH_CHECKED enum ch_status ch_thread_attach(struct ch_heap *heap, const void *low,
 						  const void *high);
 
-/* ch_thread_detach: the calling thread has left the heap's code for good.
+/* ch_thread_detach: the calling thread has left the heap's code for good, before its end.
  * ret   CH_OK | CH_E_THREAD not attached
  * lock  registry, heap
  * safe  an attached thread, parked or not, without a suspended fiber of its own */
@@ -536,7 +542,8 @@ struct ch_code {
  * ret   CH_OK | CH_E_ARG also if larger than the pool | CH_E_STALE the owner is dead | CH_E_FULL |
  *       CH_E_MEMORY | CH_E_THREAD | CH_E_OS errno kept | CH_E_REACH riscv64: PATCH, 1 MiB or more
  * lock  none on the fast path; pages and heap when a page is needed; see CH_OPEN_MAY_COLLECT
- * safe  an attached thread; only it may go on with the block
+ * safe  any thread, on its own stack and known to Boehm's collector, else CH_E_THREAD; attaches
+ *       it; only it may go on with the block
  * cost  some 50 ns; a page now and then
  * note  never collects by itself: where that may help CH_E_FULL, and `collect_wanted` */
 CH_API CH_CHECKED enum ch_status ch_block_open(const struct ch_open *open, struct ch_code *code);
@@ -763,7 +770,7 @@ enum ch_trampoline { CH_TRAMPOLINE_FRAMED, CH_TRAMPOLINE_TAIL };
  *       CH_E_MEMORY | CH_E_THREAD | CH_E_OS the process has no unwind table for the template
  *       (errno: linked without, or one of an unknown form)
  * lock  heap
- * safe  an attached thread
+ * safe  as ch_block_open
  * cost  some 100 ns; a page now and then */
 CH_API CH_CHECKED enum ch_status ch_trampoline_make(struct ch_owner owner, enum ch_trampoline kind,
 						    const void *target, uint64_t payload,

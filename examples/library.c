@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * library.c: a library whose threads are not its own: it compiles a function for whoever calls it,
- * attaches each thread that comes, and detaches it when it ends. main and its threads stand for the
- * program of others, which knows nothing of code heaps; one of them waits in read() all along. */
+ * library.c: a library whose threads are not its own: it compiles a function for whoever calls it.
+ * The call that opens a block attaches the thread, whose end detaches it. main and its threads are
+ * the program of others, which knows nothing of code heaps; one waits in read() all along. */
 #include <codeheap/codeheap.h>
 
 #include <pthread.h>
@@ -13,14 +13,7 @@
 
 static struct ch_heap *heap;
 static struct ch_vm *vm;
-static pthread_key_t key;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static _Thread_local bool is_attached;
-
-static void detach(void *attached_to)
-{
-	(void)!ch_thread_detach(attached_to);
-}
 
 static void start(void)
 {
@@ -28,9 +21,7 @@ static void start(void)
 	struct ch_ops ops = {.size = sizeof ops};
 	ch_config_init(&config);
 	config.stop_signal = SIGURG; /* threads of others neither poll nor park */
-	if (pthread_key_create(&key, detach) || ch_heap_create(&config, &heap) != CH_OK)
-		heap = NULL;
-	else if (ch_vm_attach(heap, &ops, NULL, &vm) != CH_OK)
+	if (ch_heap_create(&config, &heap) != CH_OK || ch_vm_attach(heap, &ops, NULL, &vm) != CH_OK)
 		vm = NULL;
 }
 
@@ -38,9 +29,7 @@ static void start(void)
 static bool enter(void)
 {
 	pthread_once(&once, start);
-	if (!is_attached && heap && vm && ch_thread_attach(heap, NULL, NULL) == CH_OK)
-		is_attached = pthread_setspecific(key, heap) == 0;
-	return is_attached;
+	return vm;
 }
 
 static int slowly(int number)

@@ -155,18 +155,16 @@ enum ch_status ch_branch_attach(struct ch_block handle, const struct ch_branch_s
 	out->bits = 0;
 	struct ch__subject s;
 	enum ch_status status = ch__subject_look(handle, &s);
-	if (status != CH_OK)
-		return status;
-	if (s.state == CH_BLOCK_OPEN)
+	if (status == CH_OK)
 		return attach(&s, site, out);
+	if (status != CH_E_STATE || ch__is_marking())
+		return status;
 	/* The lock keeps a LIVE block from being invalidated or freed meanwhile. */
 	ch__heap_lock(s.heap);
-	uint32_t index = ch__block_resolve(s.heap, handle);
-	if (!index)
-		status = ch__because_stale("block", handle.bits);
-	else if (!ch__block_may_run(s.heap, s.block))
-		status = ch__because_not_entrant(s.heap, index);
-	else
+	status = CH_E_STALE;
+	if (ch__block_resolve(s.heap, handle))
+		status = ch__block_may_run(s.heap, s.block);
+	if (status == CH_OK)
 		status = attach(&s, site, out);
 	ch__heap_unlock(s.heap);
 	return status;
@@ -214,8 +212,7 @@ static void note_unlinked(struct ch__block *target)
 		target->flags |= CH__FLAG_UNLINKED;
 }
 
-/* Where `patch` says so, the site leads to its exit then; 0: no block has the site any more. */
-static void unlink_branch(struct ch_heap *heap, uint32_t index, bool patch, uint32_t source)
+static void unlink_branch(struct ch_heap *heap, uint32_t index, bool patch)
 	CH_REQUIRES(ch__role_heap, ch__role_region)
 {
 	struct ch__branch *branch = ch__branch_at(heap, index);
@@ -230,6 +227,7 @@ static void unlink_branch(struct ch_heap *heap, uint32_t index, bool patch, uint
 	if (!patch)
 		return;
 	note_unlinked(ch__block_at(heap, target));
+	uint32_t source = ch__branch_source(heap, branch);
 	const struct ch__block *from = ch__block_at(heap, source);
 	if (source)
 		write_site(heap, from, index, ch__branch_exit(heap, from, index));
@@ -246,23 +244,19 @@ static enum ch_status link_locked(struct ch_heap *heap, uint32_t index, uint32_t
 	uint32_t source = ch__branch_source(heap, branch);
 	const struct ch__block *from = ch__block_at(heap, source);
 	struct ch__block *to = target ? ch__block_at(heap, target) : NULL;
-	enum ch_status status = CH_OK;
-	if (!source)
-		status = ch__because(CH_E_STATE, "the branch's block is OPEN");
-	else if (!ch__block_may_run(heap, from))
-		status = ch__because_not_entrant(heap, source);
-	else if (to && !ch__block_may_run(heap, to))
-		status = ch__because_not_entrant(heap, target);
-	else if (to && ch__branch_kind(branch) == CH__SITE_LEA &&
-		 ch__block_entry_kind(to) == CH_ENTRY_NONE)
-		status = ch__because(CH_E_STATE, "a CH_LEA to a block with CH_ENTRY_NONE");
+	enum ch_status status = source ? ch__block_may_run(heap, from) : CH_E_STATE;
+	if (status == CH_OK && to)
+		status = ch__block_may_run(heap, to);
+	if (status == CH_OK && to && ch__branch_kind(branch) == CH__SITE_LEA &&
+	    ch__block_entry_kind(to) == CH_ENTRY_NONE)
+		status = CH_E_STATE;
 	if (status == CH_OK && !to)
-		unlink_branch(heap, index, true, source);
+		unlink_branch(heap, index, true);
 	if (status == CH_OK && to) {
 		if (ch__branch_target(branch))
 			note_unlinked(ch__block_at(heap, ch__branch_target(branch)));
 		/* One store leads the site from the one to the other. */
-		unlink_branch(heap, index, false, 0);
+		unlink_branch(heap, index, false);
 		CH_MOVE(ch__branch_moves, index, ch__branch_generation(branch),
 			ch__branch_state(branch), CH__BRANCH_LINKED, ch__held(heap), __func__);
 		set_index(&branch->target_kind, target);
@@ -280,16 +274,12 @@ static enum ch_status link_locked(struct ch_heap *heap, uint32_t index, uint32_t
 enum ch_status ch_branch_link(struct ch_branch handle, struct ch_block target_handle)
 {
 	enum ch_status status;
-	struct ch_heap *heap = ch__handle_lock("branch", handle.bits, &status);
+	struct ch_heap *heap = ch__handle_lock(handle.bits, &status);
 	if (!heap)
 		return status;
 	uint32_t index = ch__branch_resolve(heap, handle);
 	uint32_t target = target_handle.bits ? ch__block_resolve(heap, target_handle) : 0;
-	if (!index)
-		status = ch__because_stale("branch", handle.bits);
-	else if (!target && target_handle.bits)
-		status = ch__because_stale("block", target_handle.bits);
-	else
+	if (index && (target || !target_handle.bits))
 		status = link_locked(heap, index, target);
 	ch__heap_unlock(heap);
 	return status;
@@ -301,11 +291,8 @@ void ch__block_unlink(struct ch_heap *heap, uint32_t index, bool patch_incoming,
 		      bool patch_outgoing)
 {
 	struct ch__block *block = ch__block_at(heap, index);
-	for (uint32_t at; (at = block->in_head) != 0;) {
-		const struct ch__branch *branch = ch__branch_at(heap, at);
-		uint32_t source = patch_incoming ? ch__branch_source(heap, branch) : 0;
-		unlink_branch(heap, at, patch_incoming, source);
-	}
+	while (block->in_head)
+		unlink_branch(heap, block->in_head, patch_incoming);
 	for (uint32_t at = ch__block_run(block); at; at = ch__branch_after(heap, at))
-		unlink_branch(heap, at, patch_outgoing, index);
+		unlink_branch(heap, at, patch_outgoing);
 }

@@ -54,6 +54,27 @@ bool ch__os_stack_bounds(const void **low, const void **high)
 	return true;
 }
 
+bool ch__os_at_thread_end(void (*call)(void *))
+{
+	static _Atomic(uint64_t) key_made; /* the key + 1; 0 = none */
+	pthread_key_t fresh;
+	if (ch__os_may_fail())
+		return false;
+	int error = 0;
+	uint64_t known = atomic_load(&key_made);
+	if (!known && (error = pthread_key_create(&fresh, call)) == 0) {
+		if (atomic_compare_exchange_strong(&key_made, &known, (uint64_t)fresh + 1))
+			known = (uint64_t)fresh + 1;
+		else
+			pthread_key_delete(fresh); /* another thread made it first */
+	}
+	if (!error)
+		error = pthread_setspecific((pthread_key_t)(known - 1), &key_made);
+	if (error)
+		errno = error;
+	return !error;
+}
+
 bool ch__os_signal_install(int signal, void (*handler)(int, void *, void *),
 			   struct ch__os_action *old_action, enum ch__os_manner manner)
 {

@@ -41,6 +41,7 @@ struct ch__driver {
 	enum ch_status (*collect)(struct ch_heap *); /* a full cycle, its marks final; no lock */
 	void (*destroy)(struct ch_heap *);
 	void (*fork_child)(struct ch_heap *);
+	bool (*knows_thread)(void); /* the calling one: what it needs, to be attached by a call */
 };
 
 struct ch_marker {

@@ -87,7 +87,7 @@ struct ch__moves ch__thread_moves = {
 	.noun = "thread",
 	.states = {"RUNNING", "PARKED", "SIGNALLED"},
 	.rows = {
-		{"ch_thread_attach", CH__PARKED, CH__RUNNING, CH__UNDER_REGISTRY},
+		{"attach", CH__PARKED, CH__RUNNING, CH__UNDER_REGISTRY},
 		{"ch_thread_detach", CH__RUNNING, CH__PARKED, CH__UNDER_REGISTRY},
 		{"drop_other_threads", CH__RUNNING, CH__PARKED, CH__UNDER_REGISTRY},
 		{"drop_other_threads", CH__SIGNALLED, CH__PARKED, CH__UNDER_REGISTRY},

@@ -19,6 +19,14 @@ static inline struct ch__thread *ch__thread_self(const struct ch_heap *heap)
 	return thread;
 }
 
+/* For sentences that name a thread: a VM may not know that it is attached. */
+static inline const char *ch__thread_by_call(const struct ch__thread *thread)
+{
+	return atomic_load_explicit(&thread->is_by_call, memory_order_relaxed)
+		       ? ", attached by a call that made code,"
+		       : "";
+}
+
 /* How many cycles and visits the thread has open. Public functions that would wait for a lock or a
  * region then give CH_E_STATE: the thread has it itself, or one that stands still. */
 extern _Thread_local uint32_t ch__marking;

@@ -61,6 +61,9 @@ struct ch__thread {
 	_Atomic(uint32_t) state; /* enum ch__thread_state; seq_cst against heap->stopping */
 	struct ch_heap *heap;    /* [const] */
 	_Atomic(bool) is_attached; /* [registry]; statistics read it without */
+	/* ch_block_open attached it, not the VM. Stored by the thread, under registry where it
+	 * becomes true; whoever says why a thread runs reads it, relaxed. */
+	_Atomic(bool) is_by_call;
 	int thread_id;           /* [registry] */
 	uint32_t park_depth;     /* [own]; handlers of the thread look */
 	/* [registry]; the thread itself lowers stack_low as its stack grows, before it shows sp */

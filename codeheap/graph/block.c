@@ -111,6 +111,16 @@ void ch__page_retire(struct ch_heap *heap, uint32_t page)
 	ch__space_returned(heap);
 }
 
+void ch__thread_use_page(struct ch__thread *self, uint32_t frame, uint32_t page)
+{
+	uint32_t old = self->open_page[frame];
+	ch__region_enter(self);
+	self->open_page[frame] = page;
+	ch__region_leave(self);
+	if (old)
+		ch__page_retire(self->heap, old - 1);
+}
+
 void ch__block_held(struct ch__block *block)
 {
 	/* Mostly it is already: then without a locked instruction. */
@@ -172,17 +182,17 @@ enum ch_status ch_block_info(struct ch_block handle, struct ch_info *out)
 	if (status != CH_OK)
 		return status;
 	/* The lock keeps the block and its side list from being freed while they are read. */
-	struct ch_heap *heap = ch__handle_lock("block", handle.bits, &status);
+	struct ch_heap *heap = ch__handle_lock(handle.bits, &status);
 	if (!heap)
 		return status;
 	struct ch__thread *self = ch__thread_or_guest(heap);
 	/* It ends when out has the addresses, where a scan of the caller's stack sees them. */
 	ch__region_enter(self);
 	uint32_t index = ch__block_resolve_alive(heap, handle);
-	if (index)
+	if (index) {
 		fill_sized(heap, index, out);
-	else
-		status = ch__because_stale("block", handle.bits);
+		status = CH_OK;
+	}
 	ch__region_leave(self);
 	ch__heap_unlock(heap);
 	return status;

@@ -160,6 +160,9 @@ static inline uint8_t ch__age_stamp(const struct ch_heap *heap)
 void ch__block_recycle(struct ch_heap *, uint32_t index) CH_REQUIRES(ch__role_heap);
 void ch__block_pages_freed(struct ch_heap *, uint32_t hot_offset, bool is_span);
 void ch__page_retire(struct ch_heap *, uint32_t page); /* the caller's open page */
+/* The calling thread opens blocks of the frame number in another page, by its index + 1, or in none
+ * for 0. */
+void ch__thread_use_page(struct ch__thread *self, uint32_t frame, uint32_t page);
 void ch__block_held(struct ch__block *);               /* it has an in-edge or an entry */
 uint32_t ch__record_take(struct ch_heap *, struct ch__thread *);
 /* thread: NULL for the heap's own. */

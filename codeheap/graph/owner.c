@@ -128,12 +128,12 @@ enum ch_status ch__owner_make(struct ch_vm *vm, const char *name, const void *fa
 {
 	struct ch_heap *heap = vm->heap;
 	if (!vm->is_attached)
-		return ch__because(CH_E_STATE, "the vm was detached");
+		return CH_E_STATE;
 	uint32_t text = ch__name_intern(heap, name ? name : "");
 	uint32_t fresh = text ? ch__table_take(&heap->owners, heap->meta) : 0;
 	if (!fresh) {
 		ch__name_drop(heap, text);
-		return ch__because(CH_E_MEMORY, "no side memory for an owner");
+		return CH_E_MEMORY;
 	}
 	struct ch__owner *owner = ch__owner_at(heap, fresh);
 	struct ch__thread *self = ch__thread_or_guest(heap);
@@ -169,10 +169,8 @@ enum ch_status ch_owner_create(struct ch_vm *vm, const char *name, const void *f
 	if (ch__is_marking())
 		return ch__because_marking();
 	struct ch_heap *heap = vm->heap;
-	if (!fallback)
-		return ch__because(CH_E_ARG, "fallback is NULL");
-	if (heap->driver.collect)
-		return ch__because(CH_E_ARG, "the heap is Boehm's: ch_bdw_owner_create");
+	if (!fallback || heap->driver.collect)
+		return CH_E_ARG;
 	ch__heap_lock(heap);
 	uint32_t index;
 	enum ch_status status = ch__owner_make(vm, name, fallback, user, &index);
@@ -276,7 +274,7 @@ enum ch_status ch_owner_info(struct ch_owner handle, struct ch_owner_facts *out)
 		"ch_owner_facts", out, CH__UP_TO(struct ch_owner_facts, vm), sizeof *out);
 	if (status != CH_OK)
 		return status;
-	struct ch_heap *heap = ch__handle_lock("owner", handle.bits, &status);
+	struct ch_heap *heap = ch__handle_lock(handle.bits, &status);
 	if (!heap)
 		return status;
 	struct ch__thread *self = ch__thread_or_guest(heap);
@@ -297,8 +295,7 @@ enum ch_status ch_owner_info(struct ch_owner handle, struct ch_owner_facts *out)
 			info.entry = ch__block_handle(heap, owner->entry);
 		ch__owner_unlock(owner);
 		ch__sized_give(out, &info);
-	} else {
-		status = ch__because_stale("owner", handle.bits);
+		status = CH_OK;
 	}
 	ch__region_leave(self);
 	ch__heap_unlock(heap);

@@ -278,16 +278,6 @@ static uint32_t take_pages(struct request *r, bool in_need)
 	return CH__PAGE_NONE;
 }
 
-void ch__thread_use_page(struct ch__thread *self, uint32_t frame, uint32_t page)
-{
-	uint32_t old = self->open_page[frame];
-	ch__region_enter(self);
-	self->open_page[frame] = page;
-	ch__region_leave(self);
-	if (old)
-		ch__page_retire(self->heap, old - 1);
-}
-
 /* Takes another page for the thread; true when there is one. Not in a region. */
 static bool next_page(struct request *r, bool in_need)
 {
@@ -396,8 +386,7 @@ static enum placed try_place(struct request *r, enum look look)
 	if (r->span_pages && !take_span(r))
 		return NO_ROOM;
 	ch__region_enter(r->self);
-	/* What has a frame of its own has pages of its own. */
-	uint32_t page = r->span_pages ? 0 : r->self->open_page[r->frame];
+	uint32_t page = r->self->open_page[r->frame];
 	bool fits = r->span_pages || (page && reserve_in(r, page - 1, false)) ||
 		    (look != LOOK_AT_OWN && share_page(r, look == LOOK_IN_NEED));
 	bool alive = fits && write_record(r);
@@ -587,7 +576,7 @@ enum ch_status ch__block_open(struct ch_heap *heap, struct ch__thread *self,
 			: open->kind == CH_KIND_RODATA ? CH__SPAN_RODATA
 						       : CH__SPAN_DATA;
 	if (r.frame == CH__FRAME_STEPS && !ch__sinks_steps_begin(heap->sinks))
-		return ch__because_memory("the frames of CH_FRAME_STEPS");
+		return CH_E_MEMORY;
 	enum ch_status status = size_request(&r);
 	if (status != CH_OK)
 		return status;
@@ -634,13 +623,12 @@ enum ch_status ch_block_open(const struct ch_open *open, struct ch_code *code)
 	struct ch_heap *heap = open->heap ? open->heap : ch__handle_heap(open->owner.bits);
 	if (!heap || (!open->heap && !ch__owner_is_live(heap, open->owner)))
 		return ch__because_stale("owner", open->owner.bits);
-	struct ch__thread *self = ch__thread_self(heap);
-	if (!self)
-		return ch__because_stranger();
 	const char *wrong = what_is_wrong(heap, open);
 	if (CH_UNLIKELY(wrong != NULL))
 		return ch__because(CH_E_ARG, "ch_open: %s", wrong);
-	return ch__block_open(heap, self, open, code);
+	struct ch__thread *self;
+	enum ch_status status = ch__thread_need(heap, &self);
+	return CH_LIKELY(status == CH_OK) ? ch__block_open(heap, self, open, code) : status;
 }
 
 enum ch_status ch_frame_register(struct ch_heap *heap, const void *cfi, size_t bytes,

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * thread.c: attachments of threads to heaps, and fibers. Parks and locks are park.c, regions
  * region.c. Lock: registry for the lists. */
-#include "codeheap/base/why.h"
 #include "codeheap/base/event.h"
 #include "codeheap/base/listeners.h"
 #include "codeheap/base/region.h"
+#include "codeheap/base/why.h"
 #include "codeheap/graph/stats.h"
 #include "codeheap/life/life.h"
 
@@ -24,16 +24,19 @@ static struct ch__thread *take_record(struct ch_heap *heap)
 	return fresh;
 }
 
-enum ch_status ch_thread_attach(struct ch_heap *heap, const void *low, const void *high)
+/* Registered anew by each attachment, so that a destructor behind this one may attach again. What a
+ * thread keeps that ends between ch_mark_begin and ch_mark_end, nobody else may take. */
+static void leave_all(void *unused)
 {
-	if (ch__is_marking())
-		return ch__because_marking();
-	if (ch__thread_self(heap))
-		return CH_E_THREAD;
-	if ((!low || !high) && !ch__os_stack_bounds(&low, &high))
+	(void)unused;
+	while (ch__thread_list && ch_thread_detach(ch__thread_list->heap) == CH_OK)
+		continue;
+}
+
+static enum ch_status attach(struct ch_heap *heap, const void *low, const void *high, bool by_call)
+{
+	if (!ch__os_at_thread_end(leave_all))
 		return CH_E_OS;
-	if (low >= high)
-		return CH_E_ARG;
 	ch__registry_lock(heap);
 	struct ch__thread *thread = take_record(heap);
 	if (!thread) {
@@ -44,6 +47,7 @@ enum ch_status ch_thread_attach(struct ch_heap *heap, const void *low, const voi
 	thread->stack_high = (uintptr_t)high;
 	thread->stack_grows = ch__os_is_first_stack(low, high);
 	thread->thread_id = ch__os_thread_id();
+	thread->is_by_call = by_call;
 	thread->park_depth = 0;
 	atomic_store(&thread->fiber, NULL);
 	ch__thread_set_state(thread, CH__RUNNING, memory_order_seq_cst, __func__);
@@ -62,6 +66,42 @@ enum ch_status ch_thread_attach(struct ch_heap *heap, const void *low, const voi
 	return CH_OK;
 }
 
+enum ch_status ch_thread_attach(struct ch_heap *heap, const void *low, const void *high)
+{
+	if (ch__is_marking())
+		return ch__because_marking();
+	struct ch__thread *thread = ch__thread_self(heap);
+	if (thread && !thread->is_by_call)
+		return CH_E_THREAD;
+	/* Its stack is known: a call attaches a thread nowhere else. */
+	if (thread) {
+		thread->is_by_call = false;
+		return CH_OK;
+	}
+	if ((!low || !high) && !ch__os_stack_bounds(&low, &high))
+		return CH_E_OS;
+	if (low >= high)
+		return CH_E_ARG;
+	return attach(heap, low, high, false);
+}
+
+enum ch_status ch__thread_attach_by_call(struct ch_heap *heap, struct ch__thread **self)
+{
+	const void *low, *high, *sp = __builtin_frame_address(0);
+	if (heap->driver.knows_thread && !heap->driver.knows_thread())
+		return ch__because(CH_E_THREAD, "the thread is not attached, and not registered "
+						"with the collector");
+	if (!ch__os_stack_bounds(&low, &high))
+		return CH_E_OS;
+	/* A fiber, or a signal's stack: what lies on the thread's own below it is not known. */
+	if (sp < low || sp >= high)
+		return ch__because(CH_E_THREAD, "the thread is not attached, and runs on a stack "
+						"that the system does not know");
+	enum ch_status status = attach(heap, low, high, true);
+	*self = ch__thread_self(heap);
+	return status;
+}
+
 enum ch_status ch_thread_detach(struct ch_heap *heap)
 {
 	if (ch__is_marking())
@@ -77,11 +117,15 @@ enum ch_status ch_thread_detach(struct ch_heap *heap)
 		ch__thread_use_page(thread, frame, 0);
 	ch__counters_add(&heap->counters, &thread->counters);
 	memset(&thread->counters, 0, sizeof thread->counters);
+	/* Its stack may be unmapped next, and a cycle of Boehm's may not have stopped the thread,
+	 * which the collector does not know at its end: as in forget_stack. */
+	ch__region_enter(thread);
+	thread->is_attached = false;
+	ch__region_leave(thread);
 	struct ch__thread **link = &ch__thread_list;
 	while (*link != thread)
 		link = &(*link)->next_of_thread;
 	*link = thread->next_of_thread;
-	thread->is_attached = false;
 	ch__event_note(heap, CH__EVENT_DETACHED, (uint64_t)thread->thread_id);
 	ch__thread_set_state(thread, CH__PARKED, memory_order_seq_cst, __func__);
 	ch__heap_unlock(heap);

@@ -20,7 +20,7 @@ static enum ch_status need_template(struct ch_heap *heap, enum ch__template kind
 					     CH__INDEX_WORD_BYTES);
 	if (error) {
 		errno = error;
-		return ch__because(CH_E_OS, "no unwind table of the trampolines: %m");
+		return CH_E_OS;
 	}
 	atomic_fetch_or_explicit(&heap->templates_ready, UINT32_C(1) << kind, memory_order_release);
 	return CH_OK;
@@ -47,15 +47,14 @@ enum ch_status ch_trampoline_make(struct ch_owner owner, enum ch_trampoline kind
 		return ch__because_marking();
 	struct ch_heap *heap = ch__handle_heap(owner.bits);
 	if (!heap || !ch__owner_is_live(heap, owner))
-		return ch__because_stale("owner", owner.bits);
-	struct ch__thread *self = ch__thread_self(heap);
-	if (!self)
-		return ch__because_stranger();
+		return CH_E_STALE;
 	if ((unsigned)kind >= CH__TEMPLATES || !target)
-		return ch__because(CH_E_ARG, "target is NULL, or kind %d is not 0 to %d",
-				   (int)kind, CH__TEMPLATES - 1);
+		return CH_E_ARG;
 	enum ch__template template = (enum ch__template)kind;
-	enum ch_status status = need_template(heap, template);
+	struct ch__thread *self;
+	enum ch_status status = ch__thread_need(heap, &self);
+	if (status == CH_OK)
+		status = need_template(heap, template);
 	if (status != CH_OK)
 		return status;
 	struct ch_open open = {

@@ -25,7 +25,6 @@ static void say(void)
 __attribute__((constructor)) static void begin(void)
 {
 	if (ch_heap_create(NULL, &codeheap_sljit_heap) ||
-	    ch_thread_attach(codeheap_sljit_heap, NULL, NULL) ||
 	    ch_trap_install(codeheap_sljit_heap)) {
 		fprintf(stderr, "heap: %s\n", ch_why());
 		_Exit(9);

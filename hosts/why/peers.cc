@@ -135,10 +135,9 @@ static void *heap_make(kind kind, int number, const char *name)
 {
 	std::uint8_t bytes[MOST_BYTES];
 	void *made = nullptr;
-	ch_status status = ch_thread_attach(heap, nullptr, nullptr);
-	if (status == CH_OK || status == CH_E_THREAD) /* it is attached */
-		status = ch_code_add(heap, bytes, emit(kind, number, bytes), name, &made);
-	return status == CH_OK ? made : nullptr;
+	if (ch_code_add(heap, bytes, emit(kind, number, bytes), name, &made) != CH_OK)
+		return nullptr;
+	return made;
 }
 static void heap_release(void *code, bool is_running)
 {

@@ -115,7 +115,6 @@ static void no_code_is_made_where_there_is_no_room()
 int main(int count, char **words)
 {
 	OK(ch_heap_create(nullptr, &heap));
-	OK(ch_thread_attach(heap, nullptr, nullptr));
 #define X(name)                                      \
 	if (count == 2 && !std::strcmp(words[1], #name)) \
 		return name(), 0;

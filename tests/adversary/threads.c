@@ -144,9 +144,6 @@ TEST(s37_thread_that_is_not_attached_is_told)
 	struct play *p = new_play(stage);
 	method_new(stage, &p->m[0], "method");
 	CHECK_EQ(ch_thread_detach(stage->heap), CH_OK);
-	struct ch_open open = {.owner = p->m[0].owner, .hot_bytes = 8};
-	struct emitter e;
-	CHECK_EQ(emit_open_as(&e, &open), CH_E_THREAD);
 	CHECK_EQ(ch_thread_detach(stage->heap), CH_E_THREAD);
 	ch_thread_park();
 	ch_thread_unpark();

@@ -283,10 +283,10 @@ static enum ch_status try_open(struct ch_open open)
 	return status;
 }
 
-static void *open_unattached(void *arg)
+static void *commit_unattached(void *arg)
 {
-	const struct ch_open *open = arg;
-	CHECK_EQ(try_open(*open), CH_E_THREAD);
+	CHECK_EQ(ch_block_commit(arg, 1), CH_E_THREAD);
+	CHECK_EQ(ch_block_abort(arg), CH_E_THREAD);
 	return NULL;
 }
 
@@ -320,11 +320,14 @@ TEST(block_open_gives_each_status)
 	FAILS(try_open(o), CH_E_ARG);
 	o = ok, o.owner.bits = 0;
 	FAILS(try_open(o), CH_E_STALE);
+	struct ch_code code;
+	CHECK_EQ(ch_block_open(&ok, &code), CH_OK);
 	before = rig_stats(&rig);
 	pthread_t thread;
-	CHECK_EQ(pthread_create(&thread, NULL, open_unattached, &ok), 0);
+	CHECK_EQ(pthread_create(&thread, NULL, commit_unattached, &code), 0);
 	pthread_join(thread, NULL);
 	expect_unchanged(__LINE__);
+	CHECK_EQ(ch_block_abort(&code), CH_OK);
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_OK);
 	FAILS(try_open(ok), CH_E_STALE);
 	rig_end(&rig);

@@ -103,6 +103,7 @@ TEST(sentence_about_the_system_has_the_name_of_the_call)
 
 struct runner {
 	struct ch_heap *heap;
+	bool by_call;
 	pthread_barrier_t barrier;
 	_Atomic(bool) ends;
 	int thread_id;
@@ -112,7 +113,10 @@ static void *run_without_a_poll(void *arg)
 {
 	struct runner *r = arg;
 	CHECK_STR(ch_why(), "");
-	CHECK_EQ(ch_thread_attach(r->heap, NULL, NULL), CH_OK);
+	void (*f)(void);
+	CHECK_EQ(r->by_call ? ch_code_add(r->heap, "\0\0\0", 4, "made", &f)
+			    : ch_thread_attach(r->heap, NULL, NULL),
+		 CH_OK);
 	r->thread_id = (int)syscall(SYS_gettid);
 	pthread_barrier_wait(&r->barrier);
 	while (!atomic_load(&r->ends))
@@ -121,25 +125,31 @@ static void *run_without_a_poll(void *arg)
 	return NULL;
 }
 
-TEST(sentence_names_the_thread_that_did_not_stop)
+static void expect_runner_is_named(bool by_call, const char *how)
 {
 	struct ch_config config = rig_config(1 << 20);
 	config.stop_wait_ms = 20;
 	struct rig rig = rig_create(&config, NULL, NULL);
-	struct runner r = {.heap = rig.heap};
+	struct runner r = {.heap = rig.heap, .by_call = by_call};
 	pthread_t thread;
 	CHECK_EQ(pthread_barrier_init(&r.barrier, NULL, 2), 0);
 	CHECK_EQ(pthread_create(&thread, NULL, run_without_a_poll, &r), 0);
 	pthread_barrier_wait(&r.barrier);
 	CHECK_EQ(ch_heap_collect(rig.heap), CH_E_BUSY);
-	SAYS("CH_E_BUSY: thread %d did not stop in 20 ms: it neither polled nor parked",
-	     r.thread_id);
+	SAYS("CH_E_BUSY: thread %d%s did not stop in 20 ms: it neither polled nor parked",
+	     r.thread_id, how);
 	CHECK_EQ(ch_vm_detach(rig.vm), CH_OK);
 	CHECK_EQ(ch_heap_destroy(rig.heap), CH_E_BUSY);
 	SAYS("CH_E_BUSY: 1 other threads are attached; one is %d", r.thread_id);
 	atomic_store(&r.ends, true);
 	pthread_join(thread, NULL);
 	CHECK_EQ(ch_heap_destroy(rig.heap), CH_OK);
+}
+
+TEST(sentence_names_the_thread_that_did_not_stop)
+{
+	expect_runner_is_named(false, "");
+	expect_runner_is_named(true, ", attached by a call that made code,");
 }
 
 /* --- stderr --- */
@@ -186,14 +196,13 @@ TEST(sentence_names_what_is_wrong_with_a_request_for_a_block)
 	o = ok, o.kind = CH_KIND_DATA, o.frame = 1;
 	open_refuses(o, CH_E_ARG, "ch_open: frame or CH_OPEN_OWN_FRAMES: data has no frames");
 	o = ok, o.owner.bits = 0, open_refuses(o, CH_E_STALE, "the handle of the owner is none");
-	CHECK_EQ(ch_thread_detach(rig.heap), CH_OK);
-	char words[100];
-	snprintf(words, sizeof words, "CH_E_THREAD: thread %d is not attached to the heap",
-		 (int)syscall(SYS_gettid));
-	open_refuses(ok, CH_E_THREAD, words);
-	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_OK);
 	enum ch_status status;
 	struct ch_code code;
+	CHECK_EQ(ch_block_open(&ok, &code), CH_OK);
+	CHECK_EQ(ch_thread_detach(rig.heap), CH_OK);
+	CHECK_EQ(ch_block_commit(&code, 1), CH_E_THREAD);
+	SAYS("CH_E_THREAD: thread %d is not attached to the heap", (int)syscall(SYS_gettid));
+	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_OK);
 	ok.hot_bytes = 60000;
 	while ((status = ch_block_open(&ok, &code)) == CH_OK)
 		continue;
@@ -244,53 +253,4 @@ TEST(sentence_names_what_is_wrong_with_a_commit_or_a_site)
 	CHECK_EQ(ch_frame_register(rig.heap, e.code.exec, 65, &frame), CH_E_ARG);
 	SAYS("CH_E_ARG: bytes is 65: not 1 to 64");
 	rig_end(&rig);
-}
-
-TEST(sentence_names_what_a_handle_or_an_address_leads_to)
-{
-	struct rig rig = rig_start(1 << 20);
-	struct ch_owner owner = rig_owner(&rig, "o"), other = rig_owner(&rig, "p");
-	struct ch_block block = rig_block(owner, 5), none = {0}, trampoline;
-	struct ch_branch branch;
-	struct ch_block jumper = rig_jumper(other, NULL, &branch);
-	struct ch_assumption fact;
-	struct emitter e;
-	CHECK_EQ(ch_owner_set_entry(other, block), CH_E_ARG);
-	SAYS("CH_E_ARG: the block is another owner's");
-	CHECK_EQ(ch_blocks_invalidate(&block, 1, NULL), CH_OK);
-	CHECK_EQ(ch_owner_set_entry(owner, block), CH_E_STATE);
-	SAYS("CH_E_STATE: block #%u is NOTENTRANT", rig_record(block));
-	CHECK_EQ(ch_branch_link(branch, block), CH_E_STATE);
-	SAYS("CH_E_STATE: block #%u is NOTENTRANT", rig_record(block));
-	emit_open(&e, owner, 32, 1);
-	struct ch_branch early = emit_jmp(&e, NULL);
-	CHECK_EQ(ch_branch_link(early, jumper), CH_E_STATE);
-	SAYS("CH_E_STATE: the branch's block is OPEN");
-	CHECK_EQ(ch_edge_attach(e.code.block, none), CH_E_STALE);
-	SAYS("CH_E_STALE: the handle of the block is none");
-	CHECK_EQ(ch_assumption_create(rig.vm, &fact), CH_OK);
-	CHECK_EQ(ch_assumption_break(fact, NULL), CH_OK);
-	CHECK_EQ(ch_assumption_break(fact, NULL), CH_E_STALE);
-	SAYS("CH_E_STALE: assumption #");
-	CHECK_EQ(ch_block_assume(e.code.block, fact), CH_E_STALE);
-	SAYS("CH_E_STALE: assumption #");
-	CHECK_EQ(ch_block_lines(e.code.block, NULL, NULL, 0), CH_E_ARG);
-	SAYS("CH_E_ARG: file is NULL, or the 0 lines do not rise");
-	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
-	CHECK_EQ(ch_trampoline_make(owner, CH_TRAMPOLINE_TAIL, NULL, 0, NULL, NULL, &trampoline),
-		 CH_E_ARG);
-	SAYS("CH_E_ARG: target is NULL, or kind 1 is not 0 to 1");
-	CHECK_EQ(ch_code_free(rig.heap, &rig, CH_RELEASE_COLLECT), CH_E_ARG);
-	SAYS("CH_E_ARG: no code of the heap begins at 0x%lx", (unsigned long)(uintptr_t)&rig);
-	CHECK_EQ(ch_sink_set(rig.heap, 1 << 9), CH_E_ARG);
-	SAYS("CH_E_ARG: sinks is 0x200: not a set");
-	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
-	CHECK_EQ(ch_owner_set_entry(owner, none), CH_E_STALE);
-	SAYS("CH_E_STALE: owner #");
-	CHECK_EQ(ch_branch_link(branch, block), CH_E_STALE);
-	SAYS("CH_E_STALE: block #%u.", rig_record(block));
-	CHECK_EQ(ch_vm_detach(rig.vm), CH_OK);
-	CHECK_EQ(ch_assumption_create(rig.vm, &fact), CH_E_STATE);
-	SAYS("CH_E_STATE: the vm was detached");
-	CHECK_EQ(ch_heap_destroy(rig.heap), CH_OK);
 }

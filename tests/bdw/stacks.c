@@ -3,7 +3,7 @@
  * wherever its address is: on the stack, in the pc alone, in a parked thread, in a suspended
  * fiber (P1). And what is no root: the tables of the library's allocator. */
 #include "codeheap/graph/block.h"
-#include "codeheap/base/heap.h"
+#include "codeheap/base/park.h"
 #include "os/os.h"
 #include "tests/bdw/support.h"
 #include "tests/support/published.h"
@@ -15,6 +15,7 @@
 enum { CYCLES = 3 };
 enum { BEFORE, INSIDE, GO_ON, DONE };
 
+static struct rig *own_rig;
 static _Atomic(int) stage;
 static struct ch_block block; /* of the method under test; the method is held by nobody */
 static const void *entry;     /* its code, outside of every root of the library */
@@ -153,6 +154,57 @@ TEST(bdw_pc_alone_holds_code)
 	end_rig(&rig);
 }
 
+/* --- attached by a call --- */
+
+static uint64_t *wait_inside_attached(uint64_t *sum)
+{
+	CHECK(ch__thread_self(own_rig->heap));
+	return wait_inside(sum);
+}
+
+static void *make_and_run(void *arg)
+{
+	struct GC_stack_base base;
+	CHECK_EQ(GC_get_stack_base(&base), GC_SUCCESS);
+	CHECK_EQ(GC_register_my_thread(&base), GC_SUCCESS);
+	build(arg, (void *)(uintptr_t)wait_inside_attached);
+	uint64_t sum = 0;
+	CHECK_EQ(call(entry, &sum), 8);
+	stage = DONE;
+	/* Its attachment ends behind this. */
+	CHECK_EQ(GC_unregister_my_thread(), GC_SUCCESS);
+	return NULL;
+}
+
+TEST(bdw_thread_that_a_call_attached_holds_its_code_until_it_ends)
+{
+	struct rig rig = start_rig(0);
+	own_rig = &rig;
+	check_survives(&rig, make_and_run, &rig);
+	CHECK_EQ(stats_of(rig.heap).threads_now, 1);
+	end_rig(&rig);
+}
+
+static void *make_unknown(void *arg)
+{
+	struct rig *rig = arg;
+	void (*f)(void);
+	CHECK_EQ(ch_code_add(rig->heap, "\0\0\0", 4, "unknown", &f), CH_E_THREAD);
+	CHECK(strstr(ch_why(), "not registered with the collector"));
+	CHECK(!ch__thread_self(rig->heap));
+	return NULL;
+}
+
+TEST(bdw_thread_that_the_collector_does_not_know_is_attached_by_no_call)
+{
+	struct rig rig = start_rig(0);
+	pthread_t thread;
+	CHECK_EQ(pthread_create(&thread, NULL, make_unknown, &rig), 0);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	CHECK_EQ(stats_of(rig.heap).threads_now, 1);
+	end_rig(&rig);
+}
+
 static void *block_quietly(void *arg)
 {
 	(void)arg;
@@ -226,8 +278,6 @@ TEST(bdw_unparked_thread_is_scanned_where_it_is)
 	check_survives(&rig, run_thread, &rig);
 	end_rig(&rig);
 }
-
-static struct rig *own_rig;
 
 static uint64_t *collect_inside(uint64_t *sum)
 {

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: MIT
+ * attach.c: threads that the call attaches by which they make code, and that their end detaches,
+ * whatever it is. Their records are used again. */
+#define _GNU_SOURCE
+#include "codeheap/base/park.h"
+#include "tests/support/heap_rig.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+typedef uint32_t (*function)(void);
+
+static struct rig rig;
+
+static enum ch_status add(function *f)
+{
+	uint8_t bytes[32];
+	struct emitter e = {.code = {.write = bytes, .exec = bytes, .hot_bytes = sizeof bytes}};
+	emit_landing(&e);
+	emit_value(&e, 7);
+	emit_ret(&e);
+	return ch_code_add(rig.heap, bytes, e.at, "short-lived", f);
+}
+
+static void make_and_free(void)
+{
+	function f;
+	CHECK_EQ(add(&f), CH_OK);
+	CHECK_EQ(f(), 7);
+	CHECK_EQ(ch_code_free(rig.heap, (const void *)(uintptr_t)f, CH_RELEASE_NOT_RUNNING), CH_OK);
+}
+
+static void *come_and_go(void *arg)
+{
+	(void)arg;
+	CHECK(!ch__thread_self(rig.heap));
+	make_and_free();
+	CHECK(ch__thread_self(rig.heap));
+	return NULL;
+}
+
+static unsigned records(void)
+{
+	unsigned count = 0;
+	for (const struct ch__thread *t = rig.heap->threads; t; t = t->next)
+		count++;
+	return count;
+}
+
+static void run(void *(*body)(void *))
+{
+	pthread_t thread;
+	CHECK_EQ(pthread_create(&thread, NULL, body, NULL), 0);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	CHECK_EQ(rig_stats(&rig).threads_now, 1);
+}
+
+TEST(thread_that_makes_code_is_attached_until_it_ends)
+{
+	rig = rig_start(0);
+	for (int i = 0; i < 10000; i++)
+		run(come_and_go);
+	CHECK_EQ(records(), 2);
+	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+	rig_end(&rig);
+}
+
+/* --- ends --- */
+
+static void *attach_and_end(void *arg)
+{
+	(void)arg;
+	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_OK);
+	ch_thread_park();
+	return NULL;
+}
+
+TEST(thread_that_ends_parked_is_detached)
+{
+	rig = rig_start(0);
+	run(attach_and_end);
+	rig_end(&rig);
+}
+
+int __cxa_thread_atexit_impl(void (*)(void *), void *, void *);
+static pthread_key_t key;
+static _Atomic(int) ends;
+
+static void end_of_object(void *unused)
+{
+	(void)unused;
+	make_and_free();
+	ends++;
+}
+
+/* The one runs before the library's end of the thread, the other behind it. */
+static void *end_with_objects(void *arg)
+{
+	make_and_free();
+	CHECK_EQ(__cxa_thread_atexit_impl(end_of_object, NULL, &rig), 0);
+	CHECK_EQ(pthread_setspecific(key, &rig), 0);
+	return arg;
+}
+
+TEST(objects_of_a_thread_that_end_with_it_may_make_code)
+{
+	rig = rig_start(0);
+	run(come_and_go); /* the library has its key */
+	CHECK_EQ(pthread_key_create(&key, end_of_object), 0);
+	run(end_with_objects);
+	CHECK_EQ(ends, 2);
+	CHECK_EQ(pthread_key_delete(key), 0);
+	rig_end(&rig);
+}
+
+static _Atomic(int) waits;
+
+static void *wait_for_ever(void *arg)
+{
+	make_and_free();
+	ch_thread_park();
+	waits = 1;
+	/* Not cancelled in a system call: ThreadSanitizer takes it for waiting ever after. */
+	for (;; sched_yield())
+		pthread_testcancel();
+	return arg;
+}
+
+static pthread_t start_waiter(void)
+{
+	pthread_t thread;
+	waits = 0;
+	CHECK_EQ(pthread_create(&thread, NULL, wait_for_ever, NULL), 0);
+	while (!waits)
+		sched_yield();
+	return thread;
+}
+
+TEST(thread_that_is_cancelled_is_detached)
+{
+	rig = rig_start(0);
+	pthread_t thread = start_waiter();
+	CHECK_EQ(rig_stats(&rig).threads_now, 2);
+	CHECK_EQ(pthread_cancel(thread), 0);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	CHECK_EQ(rig_stats(&rig).threads_now, 1);
+	rig_end(&rig);
+}
+
+TEST(process_ends_beside_threads_that_calls_attached)
+{
+	int pid = fork();
+	if (!pid) {
+		rig = rig_start(0);
+		start_waiter();
+		exit(3);
+	}
+	expect_exit(pid, 3);
+}
+
+static void *fork_in_thread(void *arg)
+{
+	make_and_free();
+	int pid = fork();
+	if (!pid) {
+		make_and_free();
+		pthread_t thread;
+		CHECK_EQ(pthread_create(&thread, NULL, come_and_go, NULL), 0);
+		CHECK_EQ(pthread_join(thread, NULL), 0);
+		_exit(rig_stats(&rig).threads_now == 1 ? 4 : 5);
+	}
+	expect_exit(pid, 4);
+	return arg;
+}
+
+TEST(child_of_a_thread_that_a_call_attached_goes_on_with_it)
+{
+	rig = rig_start(0);
+	run(fork_in_thread);
+	rig_end(&rig);
+}
+
+/* --- what stays CH_E_THREAD --- */
+
+static ucontext_t outer, inner;
+static enum ch_status seen;
+
+static void add_on_a_fiber(void)
+{
+	function f;
+	seen = add(&f);
+}
+
+static void *run_fiber(void *arg)
+{
+	enum { BYTES = 1 << 18 };
+	void *stack = malloc(BYTES);
+	CHECK_EQ(getcontext(&inner), 0);
+	inner.uc_stack = (stack_t){.ss_sp = stack, .ss_size = BYTES};
+	inner.uc_link = &outer;
+	makecontext(&inner, add_on_a_fiber, 0);
+	CHECK_EQ(swapcontext(&outer, &inner), 0);
+	CHECK_EQ(seen, CH_E_THREAD);
+	CHECK(!ch__thread_self(rig.heap));
+	free(stack);
+	return arg;
+}
+
+TEST(call_on_a_stack_that_the_system_does_not_know_attaches_nothing)
+{
+	rig = rig_start(0);
+	run(run_fiber);
+	rig_end(&rig);
+}
+
+TEST(attachment_by_a_call_becomes_the_callers_own_once)
+{
+	rig = rig_start(0);
+	CHECK_EQ(ch_thread_detach(rig.heap), CH_OK);
+	make_and_free();
+	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_OK);
+	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_E_THREAD);
+	CHECK_EQ(ch_thread_detach(rig.heap), CH_OK);
+	CHECK_EQ(ch_thread_detach(rig.heap), CH_E_THREAD);
+	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_OK);
+	rig_end(&rig);
+}
