@@ -212,7 +212,8 @@ static void note_unlinked(struct ch__block *target)
 		target->flags |= CH__FLAG_UNLINKED;
 }
 
-static void unlink_branch(struct ch_heap *heap, uint32_t index, bool patch)
+/* Where `patch` says so, the site leads to its exit then; 0: no block has the site any more. */
+static void unlink_branch(struct ch_heap *heap, uint32_t index, bool patch, uint32_t source)
 	CH_REQUIRES(ch__role_heap, ch__role_region)
 {
 	struct ch__branch *branch = ch__branch_at(heap, index);
@@ -227,7 +228,6 @@ static void unlink_branch(struct ch_heap *heap, uint32_t index, bool patch)
 	if (!patch)
 		return;
 	note_unlinked(ch__block_at(heap, target));
-	uint32_t source = ch__branch_source(heap, branch);
 	const struct ch__block *from = ch__block_at(heap, source);
 	if (source)
 		write_site(heap, from, index, ch__branch_exit(heap, from, index));
@@ -251,12 +251,12 @@ static enum ch_status link_locked(struct ch_heap *heap, uint32_t index, uint32_t
 	    ch__block_entry_kind(to) == CH_ENTRY_NONE)
 		status = CH_E_STATE;
 	if (status == CH_OK && !to)
-		unlink_branch(heap, index, true);
+		unlink_branch(heap, index, true, source);
 	if (status == CH_OK && to) {
 		if (ch__branch_target(branch))
 			note_unlinked(ch__block_at(heap, ch__branch_target(branch)));
 		/* One store leads the site from the one to the other. */
-		unlink_branch(heap, index, false);
+		unlink_branch(heap, index, false, 0);
 		CH_MOVE(ch__branch_moves, index, ch__branch_generation(branch),
 			ch__branch_state(branch), CH__BRANCH_LINKED, ch__held(heap), __func__);
 		set_index(&branch->target_kind, target);
@@ -291,8 +291,11 @@ void ch__block_unlink(struct ch_heap *heap, uint32_t index, bool patch_incoming,
 		      bool patch_outgoing)
 {
 	struct ch__block *block = ch__block_at(heap, index);
-	while (block->in_head)
-		unlink_branch(heap, block->in_head, patch_incoming);
+	for (uint32_t at; (at = block->in_head) != 0;) {
+		const struct ch__branch *branch = ch__branch_at(heap, at);
+		uint32_t source = patch_incoming ? ch__branch_source(heap, branch) : 0;
+		unlink_branch(heap, at, patch_incoming, source);
+	}
 	for (uint32_t at = ch__block_run(block); at; at = ch__branch_after(heap, at))
-		unlink_branch(heap, at, patch_outgoing);
+		unlink_branch(heap, at, patch_outgoing, index);
 }

@@ -122,13 +122,11 @@ static size_t write_name(const struct ch__elf_input *in, const struct ch__elf_ra
  * and double underlines become something else, in a name without capitals and spaces. */
 static bool is_taken_apart(const char *name)
 {
-	bool has_marks = false;
-	for (const char *c = name; *c; c++) {
-		if (*c == ' ' || (*c >= 'A' && *c <= 'Z'))
-			return false;
-		has_marks |= *c == '.' || (*c == '_' && c[1] == '_');
-	}
-	return has_marks;
+	if (!strchr(name, '.') && !strstr(name, "__"))
+		return false;
+	while (*name && *name != ' ' && !(*name >= 'A' && *name <= 'Z'))
+		name++;
+	return !*name;
 }
 
 /* --- bytes --- */

@@ -386,7 +386,8 @@ static enum placed try_place(struct request *r, enum look look)
 	if (r->span_pages && !take_span(r))
 		return NO_ROOM;
 	ch__region_enter(r->self);
-	uint32_t page = r->self->open_page[r->frame];
+	/* What has a frame of its own has pages of its own. */
+	uint32_t page = r->span_pages ? 0 : r->self->open_page[r->frame];
 	bool fits = r->span_pages || (page && reserve_in(r, page - 1, false)) ||
 		    (look != LOOK_AT_OWN && share_page(r, look == LOOK_IN_NEED));
 	bool alive = fits && write_record(r);
