@@ -96,7 +96,7 @@ enum ch_status ch_vm_detach(struct ch_vm *vm)
 	ch__heap_lock(heap);
 	if (!vm->is_attached) {
 		ch__heap_unlock(heap);
-		return CH_E_STATE;
+		return ch__because(CH_E_STATE, "the vm was detached before");
 	}
 	struct ch__discard all = {.records = heap->blocks.used};
 	invalidate_all(heap, vm, CH__CAUSE_DETACHED, &all);

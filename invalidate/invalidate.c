@@ -125,11 +125,13 @@ enum ch_status ch_blocks_invalidate(const struct ch_block *blocks, size_t n, siz
 	if (ch__is_marking())
 		return ch__because_marking();
 	if (!find_heap(blocks, n, &heap))
-		return CH_E_ARG;
+		return ch__because(CH_E_ARG, "the blocks are of two heaps");
 	if (!heap)
 		return CH_OK;
 	ch__heap_lock(heap);
-	enum ch_status status = any_open(heap, blocks, n) ? CH_E_STATE : CH_OK;
+	enum ch_status status = CH_OK;
+	if (any_open(heap, blocks, n))
+		status = ch__because(CH_E_STATE, "one of the %zu blocks is OPEN", n);
 	if (status == CH_OK)
 		*count = invalidate_handles(heap, blocks, n);
 	ch__heap_unlock(heap);

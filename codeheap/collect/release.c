@@ -76,10 +76,10 @@ enum ch_status ch_owner_release(struct ch_owner handle, enum ch_release how)
 	struct ch_heap *heap = ch__handle_heap(handle.bits);
 	uint32_t blocks;
 	if (!heap)
-		return CH_E_STALE;
+		return ch__because_stale("owner", handle.bits);
 	if (how == CH_RELEASE_COLLECT) {
 		if (!ch__owner_let_go(heap, handle, &blocks))
-			return CH_E_STALE;
+			return ch__because_stale("owner", handle.bits);
 		/* An estimate: blocks may have come and gone meanwhile. */
 		ch__trigger_released(heap, blocks);
 		return CH_OK;

@@ -128,12 +128,12 @@ enum ch_status ch__owner_make(struct ch_vm *vm, const char *name, const void *fa
 {
 	struct ch_heap *heap = vm->heap;
 	if (!vm->is_attached)
-		return CH_E_STATE;
+		return ch__because(CH_E_STATE, "the vm was detached");
 	uint32_t text = ch__name_intern(heap, name ? name : "");
 	uint32_t fresh = text ? ch__table_take(&heap->owners, heap->meta) : 0;
 	if (!fresh) {
 		ch__name_drop(heap, text);
-		return CH_E_MEMORY;
+		return ch__because(CH_E_MEMORY, "no side memory for an owner");
 	}
 	struct ch__owner *owner = ch__owner_at(heap, fresh);
 	struct ch__thread *self = ch__thread_or_guest(heap);
@@ -169,8 +169,10 @@ enum ch_status ch_owner_create(struct ch_vm *vm, const char *name, const void *f
 	if (ch__is_marking())
 		return ch__because_marking();
 	struct ch_heap *heap = vm->heap;
-	if (!fallback || heap->driver.collect)
-		return CH_E_ARG;
+	if (!fallback)
+		return ch__because(CH_E_ARG, "fallback is NULL");
+	if (heap->driver.collect)
+		return ch__because(CH_E_ARG, "the heap is Boehm's: ch_bdw_owner_create");
 	ch__heap_lock(heap);
 	uint32_t index;
 	enum ch_status status = ch__owner_make(vm, name, fallback, user, &index);

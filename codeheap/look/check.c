@@ -395,18 +395,19 @@ enum ch_status ch_heap_check(struct ch_heap *heap, char *report, size_t bytes)
 		report[0] = 0;
 	uint64_t until = ch__stop_limit(heap, ch__os_now_ns());
 	if (!ch__world_lock(heap, until))
-		return CH_E_BUSY;
+		return ch__because_locked(heap->config.stop_wait_ms);
 	char pages[160];
 	if (!ch__pool_check(heap->pool, pages, sizeof pages))
 		say(&c, "%s", pages);
 	if (!ch__freeze_until(heap, until)) {
 		ch__world_unlock(heap);
-		return CH_E_BUSY;
+		return ch__told(CH_E_BUSY);
 	}
 	check_records(&c);
 	check_pages(&c);
 	check_sums(&c);
 	ch__unfreeze(heap);
 	ch__world_unlock(heap);
-	return c.broken ? CH_E_BROKEN : CH_OK;
+	return c.broken ? ch__because(CH_E_BROKEN, "an invariant of the heap does not hold: see report")
+			: CH_OK;
 }

@@ -5,6 +5,7 @@
  *
  * Signal-safe: no allocation but mappings; locks are tried, for a bounded time. It is the process's
  * and serves every heap that asked. */
+#include "codeheap/base/why.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/graph/tombstone.h"
 
@@ -65,7 +66,7 @@ enum ch_status ch_trap_install(struct ch_heap *heap)
 			continue;
 		atomic_store(&installed[i], false);
 		/* Those that are there only pass on, until a heap asks with success. */
-		return CH_E_OS;
+		return ch__because(CH_E_OS, "no handler for signal %d: %m", signals[i]);
 	}
 	atomic_store(&heap->reports_traps, true);
 	return CH_OK;
