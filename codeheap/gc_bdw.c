@@ -465,13 +465,21 @@ static uint32_t completed_of(const struct ch_heap *heap)
 	return atomic_load_explicit(&heap->completed, memory_order_acquire);
 }
 
+static enum ch_status because_unregistered(void)
+{
+	return ch__because(CH_E_THREAD, "the collector of Boehm does not know thread %d",
+			   ch__os_thread_id());
+}
+
 static enum ch_status collect(struct ch_heap *heap)
 {
 	if (!GC_thread_is_registered())
-		return CH_E_THREAD;
+		return because_unregistered();
 	uint32_t before = completed_of(heap);
 	GC_gcollect();
-	return completed_of(heap) != before ? CH_OK : CH_E_BUSY;
+	return completed_of(heap) != before
+		       ? CH_OK
+		       : ch__because(CH_E_BUSY, "the collector of Boehm did not end a cycle");
 }
 
 static void destroy(struct ch_heap *heap)
@@ -575,14 +583,14 @@ static enum ch_status prepare_collector(void)
 	if (!GC_is_init_called())
 		GC_INIT();
 	if (!GC_thread_is_registered())
-		return CH_E_THREAD;
+		return because_unregistered();
 	/* Allocated before the lock: finalizers may run, and may make a heap. */
 	void *object = GC_MALLOC_ATOMIC(1);
 	if (!object)
-		return CH_E_MEMORY;
+		return ch__because_memory("the collector of Boehm");
 	bool is_first = false;
 	if (!hear_of_forks() || !set_up_once(object, &is_first))
-		return CH_E_OS;
+		return ch__because(CH_E_OS, "the collector of Boehm cannot be set up: %m");
 	if (is_first)
 		GC_gcollect(); /* marks the sentinel */
 	return CH_OK;
@@ -660,8 +668,10 @@ enum ch_status ch_bdw_heap_create(const struct ch_config *config, struct ch_heap
 	if (status != CH_OK)
 		return status;
 	struct bdw *bdw = new_bdw(heap);
-	if (!bdw)
-		return ch_heap_destroy(heap) == CH_OK ? CH_E_MEMORY : CH_E_BUSY;
+	if (!bdw) {
+		(void)!ch_heap_destroy(heap);
+		return ch__because_memory("a heap of Boehm");
+	}
 	GC_alloc_lock();
 	heap->driver_data = bdw;
 	bdw->next = heaps;
@@ -705,13 +715,15 @@ enum ch_status ch_bdw_owner_create(struct ch_vm *vm, const char *name, const voi
 	if (ch__is_marking())
 		return ch__because_marking();
 	struct ch_heap *heap = vm->heap;
-	if (!fallback || !is_bdw(heap))
-		return CH_E_ARG;
+	if (!is_bdw(heap))
+		return ch__because(CH_E_ARG, "the heap is not Boehm's: ch_owner_create");
+	if (!fallback)
+		return ch__because(CH_E_ARG, "fallback is NULL");
 	if (!GC_thread_is_registered())
-		return CH_E_THREAD;
+		return because_unregistered();
 	struct anchor *anchor = GC_generic_malloc(sizeof *anchor, (int)anchor_kind);
 	if (!anchor)
-		return CH_E_MEMORY;
+		return ch__because_memory("an owner");
 	ch__heap_lock(heap);
 	grow_queues(heap->driver_data);
 	enum ch_status status;

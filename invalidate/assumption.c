@@ -27,8 +27,8 @@ enum ch_status ch_assumption_create(struct ch_vm *vm, struct ch_assumption *out)
 	if (ch__is_marking())
 		return ch__because_marking();
 	ch__heap_lock(heap);
-	enum ch_status status = vm->is_attached ? CH_E_MEMORY : CH_E_STATE;
-	uint32_t index = vm->is_attached ? ch__table_take(&heap->assumptions, heap->meta) : 0;
+	bool is_attached = vm->is_attached;
+	uint32_t index = is_attached ? ch__table_take(&heap->assumptions, heap->meta) : 0;
 	if (index) {
 		struct ch__assumption *fact = ch__assumption_at(heap, index);
 		CH_MOVE(ch__assumption_moves, index, fact->generation + 1, fact->generation & 1,
@@ -37,10 +37,11 @@ enum ch_status ch_assumption_create(struct ch_vm *vm, struct ch_assumption *out)
 		heap->assumptions_now++;
 		heap->wants_epitaphs = true;
 		out->bits = ch__handle(heap->id, index, fact->generation);
-		status = CH_OK;
 	}
 	ch__heap_unlock(heap);
-	return status;
+	if (!is_attached)
+		return ch__because(CH_E_STATE, "the vm was detached");
+	return index ? CH_OK : ch__because_memory("an assumption");
 }
 
 static bool grow(struct ch_heap *heap, struct ch__assumption *fact)
@@ -69,9 +70,9 @@ enum ch_status ch_block_assume(struct ch_block handle, struct ch_assumption assu
 	uint32_t index = resolve(s.heap, assumption);
 	struct ch__assumption *fact = index ? ch__assumption_at(s.heap, index) : NULL;
 	if (!fact)
-		status = CH_E_STALE;
+		status = ch__because_stale("assumption", assumption.bits);
 	else if (!grow(s.heap, fact))
-		status = CH_E_MEMORY;
+		status = ch__because_memory("a dependent of the assumption");
 	else
 		status = ch__side_need_locked(&s, 1);
 	if (status == CH_OK) {
@@ -134,7 +135,7 @@ enum ch_status ch_assumption_break(struct ch_assumption handle, size_t *invalida
 	if (!invalidated)
 		invalidated = &unused;
 	*invalidated = 0;
-	struct ch_heap *heap = ch__handle_lock(handle.bits, &status);
+	struct ch_heap *heap = ch__handle_lock("assumption", handle.bits, &status);
 	if (!heap)
 		return status;
 	uint32_t index = resolve(heap, handle);
@@ -151,7 +152,8 @@ enum ch_status ch_assumption_break(struct ch_assumption handle, size_t *invalida
 		end_fact(heap, index);
 		ch__event_note(heap, CH__EVENT_BROKEN, *invalidated);
 		ch__trigger_dead(heap, heap->notentrant_bytes - bytes_before);
-		status = CH_OK;
+	} else {
+		status = ch__because_stale("assumption", handle.bits);
 	}
 	ch__heap_unlock(heap);
 	ch__trigger_tell(heap);

@@ -1,8 +1,21 @@
 /* SPDX-License-Identifier: MIT
- * branch_way.c: where a branch leads: its exit, its stub, what its bytes and the stub say, and the
- * veneer of the block's entry behind the stubs. It reads only; link.c attaches and changes. */
+ * branch_way.c: why a block may not be entered; where a branch leads: its exit, its stub, what its
+ * bytes and the stub say, and the veneer of the block's entry behind the stubs. It reads only;
+ * link.c attaches and changes. */
+#include "codeheap/base/why.h"
 #include "codeheap/graph/handles.h"
 #include "invalidate/invalidate.h"
+
+enum ch_status ch__because_not_entrant(const struct ch_heap *heap, uint32_t index)
+{
+	const struct ch__block *block = ch__block_at(heap, index);
+	if (!ch__block_is_alive(heap, block))
+		return ch__because_stale("block", ch__block_handle(heap, index).bits);
+	return ch__because(CH_E_STATE, "block #%u is %s", index,
+			   ch__block_is_data(heap, block)		   ? "data"
+			   : ch__block_state(block) == CH_BLOCK_OPEN ? "OPEN"
+								   : "NOTENTRANT");
+}
 
 uint32_t ch__branch_source(const struct ch_heap *heap, const struct ch__branch *branch)
 {

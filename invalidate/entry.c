@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * entry.c: how callers come in: the cell of an owner, which leads to one of its blocks (I11). */
 #include "codeheap/base/heaps.h"
+#include "codeheap/base/why.h"
 #include "codeheap/base/region.h"
 #include "codeheap/graph/handles.h"
 #include "invalidate/invalidate.h"
@@ -17,7 +18,7 @@ static enum ch_status set_entry(struct ch_heap *heap, uint32_t owner_index, uint
 {
 	struct ch__owner *owner = ch__owner_at(heap, owner_index);
 	if (!ch__owner_is_alive(heap, owner) || ch__owner_is_released(owner))
-		return CH_E_STALE;
+		return ch__because_stale("owner", ch__owner_handle(heap, owner_index).bits);
 	if (!index) {
 		note_replaced(heap, owner->entry);
 		ch__owner_reset_cell(owner);
@@ -26,10 +27,9 @@ static enum ch_status set_entry(struct ch_heap *heap, uint32_t owner_index, uint
 	struct ch__block *block = ch__block_at(heap, index);
 	/* Invalidation and death of a block look for it in its own owner's cell only. */
 	if (block->owner != owner_index)
-		return CH_E_ARG;
-	enum ch_status status = ch__block_may_run(heap, block);
-	if (status != CH_OK)
-		return status;
+		return ch__because(CH_E_ARG, "the block is another owner's");
+	if (!ch__block_may_run(heap, block))
+		return ch__because_not_entrant(heap, index);
 	if (owner->entry != index)
 		note_replaced(heap, owner->entry);
 	ch__block_store(block, CH_BLOCK_LIVE, CH__CAUSE_NONE);
@@ -48,14 +48,18 @@ static enum ch_status set_entry(struct ch_heap *heap, uint32_t owner_index, uint
 enum ch_status ch_owner_set_entry(struct ch_owner handle, struct ch_block block)
 {
 	enum ch_status status;
-	struct ch_heap *heap = ch__handle_lock(handle.bits, &status);
+	struct ch_heap *heap = ch__handle_lock("owner", handle.bits, &status);
 	if (!heap)
 		return status;
 	struct ch__thread *self = ch__thread_or_guest(heap);
 	ch__region_enter(self);
 	uint32_t owner = ch__owner_resolve(heap, handle);
 	uint32_t index = block.bits ? ch__block_resolve(heap, block) : 0;
-	if (owner && (index || !block.bits))
+	if (!owner)
+		status = ch__because_stale("owner", handle.bits);
+	else if (!index && block.bits)
+		status = ch__because_stale("block", block.bits);
+	else
 		status = set_entry(heap, owner, index);
 	ch__region_leave(self);
 	ch__heap_unlock(heap);

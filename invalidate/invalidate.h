@@ -7,15 +7,16 @@
 #include "codeheap/graph/branch.h"
 
 /* --- whether a block may be entered, and where a branch leads (branch_way.c) --- */
-/* CH_OK: the block is code that may be entered; else why not. In a region: acts on it are, too. */
-static inline enum ch_status ch__block_may_run(const struct ch_heap *heap,
-					       const struct ch__block *block)
+/* Whether the block is code that may be entered. In a region: acts on it are, too. */
+static inline bool ch__block_may_run(const struct ch_heap *heap, const struct ch__block *block)
 {
 	if (!ch__block_is_alive(heap, block))
-		return CH_E_STALE;
+		return false;
 	bool is_live = ch__block_state(block) == CH_BLOCK_LIVE;
-	return is_live && !ch__block_is_data(heap, block) ? CH_OK : CH_E_STATE;
+	return is_live && !ch__block_is_data(heap, block);
 }
+/* Why it may not: CH_E_STALE or CH_E_STATE. */
+enum ch_status ch__because_not_entrant(const struct ch_heap *, uint32_t block);
 /* Whether sites are led on by what stubs hold. */
 static inline bool ch__stubs_lead_on(const struct ch_heap *heap)
 {

@@ -155,16 +155,18 @@ enum ch_status ch_branch_attach(struct ch_block handle, const struct ch_branch_s
 	out->bits = 0;
 	struct ch__subject s;
 	enum ch_status status = ch__subject_look(handle, &s);
-	if (status == CH_OK)
-		return attach(&s, site, out);
-	if (status != CH_E_STATE || ch__is_marking())
+	if (status != CH_OK)
 		return status;
+	if (s.state == CH_BLOCK_OPEN)
+		return attach(&s, site, out);
 	/* The lock keeps a LIVE block from being invalidated or freed meanwhile. */
 	ch__heap_lock(s.heap);
-	status = CH_E_STALE;
-	if (ch__block_resolve(s.heap, handle))
-		status = ch__block_may_run(s.heap, s.block);
-	if (status == CH_OK)
+	uint32_t index = ch__block_resolve(s.heap, handle);
+	if (!index)
+		status = ch__because_stale("block", handle.bits);
+	else if (!ch__block_may_run(s.heap, s.block))
+		status = ch__because_not_entrant(s.heap, index);
+	else
 		status = attach(&s, site, out);
 	ch__heap_unlock(s.heap);
 	return status;
@@ -244,12 +246,16 @@ static enum ch_status link_locked(struct ch_heap *heap, uint32_t index, uint32_t
 	uint32_t source = ch__branch_source(heap, branch);
 	const struct ch__block *from = ch__block_at(heap, source);
 	struct ch__block *to = target ? ch__block_at(heap, target) : NULL;
-	enum ch_status status = source ? ch__block_may_run(heap, from) : CH_E_STATE;
-	if (status == CH_OK && to)
-		status = ch__block_may_run(heap, to);
-	if (status == CH_OK && to && ch__branch_kind(branch) == CH__SITE_LEA &&
-	    ch__block_entry_kind(to) == CH_ENTRY_NONE)
-		status = CH_E_STATE;
+	enum ch_status status = CH_OK;
+	if (!source)
+		status = ch__because(CH_E_STATE, "the branch's block is OPEN");
+	else if (!ch__block_may_run(heap, from))
+		status = ch__because_not_entrant(heap, source);
+	else if (to && !ch__block_may_run(heap, to))
+		status = ch__because_not_entrant(heap, target);
+	else if (to && ch__branch_kind(branch) == CH__SITE_LEA &&
+		 ch__block_entry_kind(to) == CH_ENTRY_NONE)
+		status = ch__because(CH_E_STATE, "a CH_LEA to a block with CH_ENTRY_NONE");
 	if (status == CH_OK && !to)
 		unlink_branch(heap, index, true, source);
 	if (status == CH_OK && to) {
@@ -274,12 +280,16 @@ static enum ch_status link_locked(struct ch_heap *heap, uint32_t index, uint32_t
 enum ch_status ch_branch_link(struct ch_branch handle, struct ch_block target_handle)
 {
 	enum ch_status status;
-	struct ch_heap *heap = ch__handle_lock(handle.bits, &status);
+	struct ch_heap *heap = ch__handle_lock("branch", handle.bits, &status);
 	if (!heap)
 		return status;
 	uint32_t index = ch__branch_resolve(heap, handle);
 	uint32_t target = target_handle.bits ? ch__block_resolve(heap, target_handle) : 0;
-	if (index && (target || !target_handle.bits))
+	if (!index)
+		status = ch__because_stale("branch", handle.bits);
+	else if (!target && target_handle.bits)
+		status = ch__because_stale("block", target_handle.bits);
+	else
 		status = link_locked(heap, index, target);
 	ch__heap_unlock(heap);
 	return status;

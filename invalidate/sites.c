@@ -356,7 +356,7 @@ enum ch_status ch_ref_attach(struct ch_block block, const void *at)
 		return status;
 	/* Without an owner there is no vm to report it to. */
 	if (!s.block->owner && !s.heap->driver.collect)
-		return CH_E_STATE;
+		return ch__because(CH_E_STATE, "the block has no owner whose vm knows refs");
 	if (!ch__block_has(s.heap, s.block, exec, sizeof(uintptr_t)))
 		return ch__because(CH_E_ARG, "the ref %lx is not in the block", exec);
 	if (!ch__sites_allow(&s, exec, sizeof(uintptr_t), 0, true))
@@ -421,7 +421,7 @@ enum ch_status ch_block_sites(struct ch_block handle,
 {
 	/* The heap lock keeps branches linked as they are and the block from being swept. */
 	enum ch_status status;
-	struct ch_heap *heap = ch__handle_lock(handle.bits, &status);
+	struct ch_heap *heap = ch__handle_lock("block", handle.bits, &status);
 	if (!heap)
 		return status;
 	struct ch__thread *self = ch__thread_or_guest(heap);
@@ -436,7 +436,8 @@ enum ch_status ch_block_sites(struct ch_block handle,
 		ch__heap_lend(heap);
 		visit_sites(heap, block, visit, arg);
 		ch__heap_take_back(heap);
-		status = CH_OK;
+	} else {
+		status = ch__because_stale("block", handle.bits);
 	}
 	ch__heap_unlock(heap);
 	__asm__ volatile("" ::"m"(exec));

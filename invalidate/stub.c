@@ -13,7 +13,7 @@ enum { ASKED_AT_MOST = 8 };
 static uintptr_t entry_of(const struct ch_heap *heap, uint32_t index)
 {
 	const struct ch__block *block = ch__block_at(heap, index);
-	return index && ch__block_may_run(heap, block) == CH_OK ? ch__block_entry(heap, block) : 0;
+	return index && ch__block_may_run(heap, block) ? ch__block_entry(heap, block) : 0;
 }
 
 static struct ch__thread *thread_of_now(const struct ch_heap *heap)

@@ -7,6 +7,7 @@
  * time. Files are written under no lock. */
 #include "observe/profile.h"
 
+#include "codeheap/base/why.h"
 #include "codeheap/profile.h"
 #include "observe/core.h"
 #include "observe/system.h"
@@ -160,10 +161,23 @@ static void thread_leaves(struct ch__listener *listener, struct ch__thread *thre
 
 /* --- start and stop --- */
 
+/* Its functions may be other things: none is called. */
+static enum ch_status refused_core(void)
+{
+	errno = ELIBBAD;
+	return CH_E_OS;
+}
+
 static enum ch_status status_of(int error)
 {
 	errno = error;
-	return !error ? CH_OK : error == ENOMEM ? CH_E_MEMORY : CH_E_OS;
+	return !error ? CH_OK
+		      : ch__because(error == ENOMEM ? CH_E_MEMORY : CH_E_OS, "the profile: %m");
+}
+
+static enum ch_status because_size(const char *name, size_t size, size_t wanted)
+{
+	return ch__because(CH_E_ARG, "%s.size is %zu: not %zu", name, size, wanted);
 }
 
 static void forget(struct ch__profile *profile) CH_REQUIRES(ch__role_heap)
@@ -273,11 +287,13 @@ enum ch_status ch_profile_start(struct ch_heap *heap, unsigned rate,
 				const struct ch_profile_options *options)
 {
 	if (!ch__core_is_ours())
-		return status_of(ELIBBAD);
+		return refused_core();
 	if (ch__look_is_marking())
-		return CH_E_STATE;
-	if (!rate || rate > CH__PROFILE_RATE_MAX || (options && options->size != sizeof *options))
-		return CH_E_ARG;
+		return ch__because_marking();
+	if (!rate || rate > CH__PROFILE_RATE_MAX)
+		return ch__because(CH_E_ARG, "rate is %u: not 1 to %d", rate, CH__PROFILE_RATE_MAX);
+	if (options && options->size != sizeof *options)
+		return because_size("ch_profile_options", options->size, sizeof *options);
 	ch__look_lock_heaps();
 	ch__look_lock_threads(heap);
 	struct ch__profile *profile = listen_to(heap);
@@ -285,7 +301,7 @@ enum ch_status ch_profile_start(struct ch_heap *heap, unsigned rate,
 	int error = is_running ? 0 : start(profile, rate, options);
 	ch__look_unlock_threads(heap);
 	ch__look_unlock_heaps();
-	return is_running ? CH_E_STATE : status_of(error);
+	return is_running ? ch__because(CH_E_STATE, "a profile is running") : status_of(error);
 }
 
 /* Names are taken while blocks have some: from then on it needs nothing of the heap. */
@@ -302,10 +318,12 @@ static void end(struct ch__profile *profile) CH_REQUIRES(ch__role_heaps, ch__rol
 
 enum ch_status ch_profile_stop(struct ch_heap *heap, struct ch_profile_counts *counts)
 {
-	if (!ch__core_is_ours() || ch__look_is_marking())
+	if (!ch__core_is_ours())
 		return CH_E_STATE;
+	if (ch__look_is_marking())
+		return ch__because_marking();
 	if (counts && counts->size != sizeof *counts)
-		return CH_E_ARG;
+		return because_size("ch_profile_counts", counts->size, sizeof *counts);
 	ch__look_lock_heaps();
 	ch__look_lock_threads(heap);
 	struct ch__profile *profile = ch__profile_of(heap);
@@ -320,7 +338,7 @@ enum ch_status ch_profile_stop(struct ch_heap *heap, struct ch_profile_counts *c
 	}
 	ch__look_unlock_threads(heap);
 	ch__look_unlock_heaps();
-	return is_running ? CH_OK : CH_E_STATE;
+	return is_running ? CH_OK : ch__because(CH_E_STATE, "no profile is running");
 }
 
 /* Its own profile ends; those of others have the names of its code. */
@@ -469,12 +487,14 @@ static struct ch__profiler_copy *copy_profile(const struct ch__profile *profile,
 enum ch_status ch_profile_write(struct ch_heap *heap, const char *path,
 				const struct ch_profile_view *view)
 {
-	if (!ch__core_is_ours() || ch__look_is_marking())
+	if (!ch__core_is_ours())
 		return CH_E_STATE;
+	if (ch__look_is_marking())
+		return ch__because_marking();
 	struct ch_profile_view none = {.size = sizeof none};
 	uintptr_t fallbacks[FALLBACKS_MAX];
 	if (!path || !*path || !is_view(view))
-		return CH_E_ARG;
+		return ch__because(CH_E_ARG, "path is empty, or view has another size or flags");
 	if (!view)
 		view = &none;
 	struct ch__profiler_view seen = {
@@ -492,7 +512,7 @@ enum ch_status ch_profile_write(struct ch_heap *heap, const char *path,
 		is_there ? copy_profile(profile, fallbacks, &seen.fallback_count) : NULL;
 	ch__look_unlock_heaps();
 	if (!is_there)
-		return CH_E_STATE;
+		return ch__because(CH_E_STATE, "there was no profile");
 	int error = copy ? write_file(profile->meta, path, copy, &seen) : ENOMEM;
 	ch__profiler_copy_free(copy);
 	return status_of(error);

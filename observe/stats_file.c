@@ -15,6 +15,7 @@
 #define _GNU_SOURCE /* stpcpy */
 #include "observe/stats_file.h"
 
+#include "codeheap/base/why.h"
 #include "codeheap/profile.h"
 #include "observe/core.h"
 #include "observe/stats_walk.h"
@@ -350,10 +351,11 @@ static enum ch_status heap_begins(struct ch_heap *heap, const char **asked, bool
 		return CH_OK;
 	struct ch__stats_file *file = create(heap, pattern);
 	if (!file)
-		return CH_E_MEMORY;
+		return ch__because(CH_E_MEMORY, "no memory for the statistics file");
 	if (begin(file, heap, may_fail))
 		return CH_OK;
-	return errno == ENOMEM ? CH_E_MEMORY : CH_E_OS;
+	return ch__because(errno == ENOMEM ? CH_E_MEMORY : CH_E_OS, "the statistics file %s: %m",
+			   pattern);
 }
 
 static void ask_to_end(struct ch__stats_file *file)

@@ -19,7 +19,7 @@ from programs import program_of, sources  # noqa: E402
 # What an observer knows of the library beside its own room: the public headers, the listener, and what needs no heap.
 OBSERVERS = {"flame": ("os/meta.h", "os/os.h"),
              "observe": ("arch/arch.h", "arch/base.h", "os/meta.h", "os/os.h", "os/linux.h", "os/lock.h", "os/ranks.h", "unwind/unwind.h", "flame/flame.h",
-                         "codeheap/codeheap.h", "codeheap/profile.h", "codeheap/listener.h")}
+                         "codeheap/codeheap.h", "codeheap/profile.h", "codeheap/listener.h", "codeheap/base/why.h")}
 CLIENTS = ["hosts", "examples", "bench", "stress", "tools"]
 # What files of the library's own tools see beside the public headers.
 TOOLS = {"tools/callgrind/elf_blocks.c": ("os/os.h", "sinks/elf_image.h"), "tools/callgrind/jitdump.h": ("unwind/sink.h",),
@@ -84,6 +84,19 @@ def strip_comments_only(text):
 
 def line_of(text, at):
     return text.count("\n", 0, at) + 1
+
+
+# Whatever refuses says why (base/why.h): a status stands as a value in ch__because() and ch__told() only.
+UNTOLD = ("codeheap/life/thread.c",)
+STATUS = re.compile(r"ch__(?:because(?:_user)?|told)\([^,;\"()]*|(?:[!=]=|case)\s*CH_E_\w+|(CH_E_\w+)")
+
+
+def check_statuses(path, bare):
+    if path.split("/")[0] not in ("codeheap", "invalidate") or path in PUBLIC + (PUBLIC_CXX,) + UNTOLD:
+        return
+    for m in STATUS.finditer(bare):
+        if m.group(1):
+            find(path, line_of(bare, m.start()), f"{m.group(1)} without a sentence: ch__because(), or ch__told() where it was made before")
 
 
 def check_includes(path, lines, users):
@@ -431,6 +444,7 @@ def main():
         if path.endswith(CODE + (".sh", ".py")) and not any("SPDX-License-Identifier: MIT" in l for l in lines[:3]):
             find(path, 1, "no SPDX line")
         if path.endswith(CODE):
+            check_statuses(path, strip_comments(text))
             bare = strip_comments(text).split("\n")
             # Strings are blanked above, but an include's name is one: it is read from the raw line.
             check_includes(path, [raw if "include" in b else "" for raw, b in zip(lines, bare)], users)

@@ -4,6 +4,7 @@
  * the end of a heap its registry's only: an addition that meets it begins a list of its own. */
 #include "codeheap/base/listeners.h"
 #include "codeheap/base/park.h"
+#include "codeheap/base/why.h"
 #include "codeheap/listener.h"
 #include "os/os.h"
 
@@ -94,7 +95,9 @@ enum ch_status ch__listeners_begin(struct ch_heap *heap)
 		status = g->begins(heap, &stats_file, wish != NULL);
 	if (status == CH_OK && stats_file && *stats_file) {
 		heap->no_file = errno = ENOSYS;
-		status = wish ? CH_OK : CH_E_OS;
+		if (!wish)
+			status = ch__because(CH_E_OS, "ch_config.stats_file needs "
+						      "libcodeheap-profile: %m");
 		if (wish)
 			tell_of_no_file();
 	}

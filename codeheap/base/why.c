@@ -143,6 +143,11 @@ enum ch_status ch__because_stranger(void)
 			   ch__os_thread_id());
 }
 
+enum ch_status ch__because_memory(const char *what)
+{
+	return ch__because(CH_E_MEMORY, "no side memory for %s", what);
+}
+
 enum ch_status ch__because_stale(const char *what, uint64_t bits)
 {
 	if (!bits)

@@ -19,11 +19,13 @@ enum ch_status ch__because_user(enum ch_status, const char *format, ...)
 	__attribute__((format(printf, 2, 3))) CH_COLD;
 
 /* Of each call with a lock, between ch_mark_begin and ch_mark_end and in ref, roots and visit. */
-enum ch_status ch__because_marking(void) CH_COLD;
+CH_GUEST enum ch_status ch__because_marking(void) CH_COLD;
 /* Of who waited in vain for a lock of the heap. */
 enum ch_status ch__because_locked(unsigned waited_ms) CH_COLD;
 /* Of a call that only an attached thread may make. */
 enum ch_status ch__because_stranger(void) CH_COLD;
+/* Of what the heap's own records need. */
+enum ch_status ch__because_memory(const char *what) CH_COLD;
 /* Of a handle that leads to nothing, or nothing any more: "block", "owner" ... */
 enum ch_status ch__because_stale(const char *what, uint64_t bits) CH_COLD;
 /* A status whose sentence was made where it was found out. */

@@ -6,7 +6,6 @@
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/region.h"
 #include "codeheap/base/trigger.h"
-#include "codeheap/base/why.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/handles.h"
@@ -72,7 +71,7 @@ static void free_blocks(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__ro
 enum ch_status ch_owner_release(struct ch_owner handle, enum ch_release how)
 {
 	if (how == CH_RELEASE_NOT_RUNNING && ch__is_marking())
-		return CH_E_STATE;
+		return ch__because_marking();
 	struct ch_heap *heap = ch__handle_heap(handle.bits);
 	uint32_t blocks;
 	if (!heap)
@@ -85,14 +84,12 @@ enum ch_status ch_owner_release(struct ch_owner handle, enum ch_release how)
 		return CH_OK;
 	}
 	ch__heap_lock(heap);
-	enum ch_status status = CH_E_STALE;
-	if (ch__owner_let_go(heap, handle, &blocks)) {
+	bool is_let_go = ch__owner_let_go(heap, handle, &blocks);
+	if (is_let_go)
 		free_blocks(heap, ch__handle_index(handle.bits));
-		status = CH_OK;
-	}
 	ch__heap_unlock(heap);
 	ch__trigger_tell(heap);
-	return status;
+	return is_let_go ? CH_OK : ch__because_stale("owner", handle.bits);
 }
 
 /* --- code without an owner --- */
@@ -110,6 +107,16 @@ static struct ch_heap *heap_of(uintptr_t at)
 	return found;
 }
 
+static enum ch_status because_nothing(uintptr_t at)
+{
+	return ch__because(CH_E_ARG, "no code of the heap begins at %lx", at);
+}
+
+static enum ch_status because_freed(uintptr_t at)
+{
+	return ch__because(CH_E_STALE, "what was at %lx is freed already", at);
+}
+
 /* The block that begins there is its own root no more: its mark is this cycle's. In the region no
  * cycle moves on between the two, and would find an old one. */
 static enum ch_status end_root(struct ch_heap *heap, uintptr_t at, uint32_t *index)
@@ -117,19 +124,20 @@ static enum ch_status end_root(struct ch_heap *heap, uintptr_t at, uint32_t *ind
 {
 	*index = ch__find(heap, at, NULL);
 	if (!*index)
-		return ch__pool_has(heap->pool, at) ? CH_E_STALE : CH_E_ARG;
+		return ch__pool_has(heap->pool, at) ? because_freed(at) : because_nothing(at);
 	struct ch__block *block = ch__block_at(heap, *index);
 	uint32_t head = ch__head_bytes(ch__block_use(heap, block));
 	if (at != ch__exec(heap, block->hot_offset) + head && at != ch__block_entry(heap, block))
-		return CH_E_ARG;
+		return because_nothing(at);
 	if ((block->owner && !ch__block_leads(block)) || (block->flags & CH__FLAG_IMMORTAL))
-		return CH_E_STATE;
+		return ch__because(CH_E_STATE, "the code at %lx is immortal, or an owner's "
+					       "without CH_OPEN_KEPT", at);
 	uint32_t mark = atomic_load_explicit(&block->mark, memory_order_relaxed);
 	uint32_t epoch = atomic_load_explicit(&heap->epoch, memory_order_relaxed);
 	/* Of two who free it one is told so. */
 	bool is_ended = ch__is_ahead(heap, mark) &&
 			atomic_compare_exchange_strong(&block->mark, &mark, epoch);
-	return is_ended ? CH_OK : CH_E_STALE;
+	return is_ended ? CH_OK : because_freed(at);
 }
 
 static enum ch_status free_locked(struct ch_heap *heap, uintptr_t at, enum ch_release how)
@@ -146,16 +154,6 @@ static enum ch_status free_locked(struct ch_heap *heap, uintptr_t at, enum ch_re
 	return status;
 }
 
-static enum ch_status not_freed(enum ch_status status, uintptr_t at)
-{
-	if (status == CH_E_ARG)
-		return ch__because(status, "no code of the heap begins at 0x%lx", at);
-	if (status == CH_E_STALE)
-		return ch__because(status, "what was at 0x%lx is freed already", at);
-	return ch__because(status, "code at 0x%lx is immortal, or an owner's without CH_OPEN_KEPT",
-			   at);
-}
-
 enum ch_status ch_code_free(struct ch_heap *heap, const void *address, enum ch_release how)
 {
 	uintptr_t at = (uintptr_t)address;
@@ -163,7 +161,7 @@ enum ch_status ch_code_free(struct ch_heap *heap, const void *address, enum ch_r
 	if (ch__is_marking())
 		return ch__because_marking();
 	if (!heap && !(heap = heap_of(at)))
-		return not_freed(CH_E_ARG, at);
+		return because_nothing(at);
 	enum ch_status status;
 	struct ch__thread *self = ch__thread_self(heap);
 	if (how == CH_RELEASE_COLLECT && self) {
@@ -179,5 +177,5 @@ enum ch_status ch_code_free(struct ch_heap *heap, const void *address, enum ch_r
 		ch__trigger_released(heap, 1);
 	else
 		ch__trigger_tell(heap);
-	return status == CH_OK ? CH_OK : not_freed(status, at);
+	return status;
 }

@@ -182,17 +182,17 @@ enum ch_status ch_block_info(struct ch_block handle, struct ch_info *out)
 	if (status != CH_OK)
 		return status;
 	/* The lock keeps the block and its side list from being freed while they are read. */
-	struct ch_heap *heap = ch__handle_lock(handle.bits, &status);
+	struct ch_heap *heap = ch__handle_lock("block", handle.bits, &status);
 	if (!heap)
 		return status;
 	struct ch__thread *self = ch__thread_or_guest(heap);
 	/* It ends when out has the addresses, where a scan of the caller's stack sees them. */
 	ch__region_enter(self);
 	uint32_t index = ch__block_resolve_alive(heap, handle);
-	if (index) {
+	if (index)
 		fill_sized(heap, index, out);
-		status = CH_OK;
-	}
+	else
+		status = ch__because_stale("block", handle.bits);
 	ch__region_leave(self);
 	ch__heap_unlock(heap);
 	return status;

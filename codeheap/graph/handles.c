@@ -2,17 +2,20 @@
  * handles.c: from handles to records and back: blocks, branches, owners. What keeps a record the
  * handle's is said where each function is declared. */
 #include "codeheap/base/heaps.h"
+#include "codeheap/base/why.h"
 #include "codeheap/graph/branch.h"
 #include "codeheap/graph/handles.h"
 
-struct ch_heap *ch__handle_lock(uint64_t bits, enum ch_status *status)
+struct ch_heap *ch__handle_lock(const char *what, uint64_t bits, enum ch_status *status)
 	CH_UNANALYSED("it takes the lock of what it returns")
 {
 	bool is_marking = ch__is_marking();
 	struct ch_heap *heap = is_marking ? NULL : ch__handle_heap(bits);
-	*status = is_marking ? CH_E_STATE : CH_E_STALE;
+	*status = CH_OK;
 	if (heap)
 		ch__heap_lock(heap);
+	else
+		*status = is_marking ? ch__because_marking() : ch__because_stale(what, bits);
 	return heap;
 }
 
@@ -42,16 +45,17 @@ uint32_t ch__block_resolve_alive(struct ch_heap *heap, struct ch_block handle)
 	return index && ch__block_is_alive(heap, ch__block_at(heap, index)) ? index : 0;
 }
 
-enum ch_status ch__block_resolve_open(struct ch_heap *heap, struct ch_block handle, uint32_t *index)
+enum ch_block_state ch__block_resolve_state(struct ch_heap *heap, struct ch_block handle,
+					    uint32_t *index)
 {
 	*index = ch__block_resolve(heap, handle);
 	if (!*index)
-		return CH_E_STALE;
+		return CH_BLOCK_FREE;
 	enum ch_block_state state = ch__block_state(ch__block_at(heap, *index));
 	/* Else the block died between the two, and what is OPEN is another thread's. */
 	if (!is_of(heap, *index, handle))
-		return CH_E_STALE;
-	return state == CH_BLOCK_OPEN ? CH_OK : CH_E_STATE;
+		return CH_BLOCK_FREE;
+	return state;
 }
 
 uint32_t ch__branch_resolve(struct ch_heap *heap, struct ch_branch handle)

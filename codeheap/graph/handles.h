@@ -5,10 +5,9 @@
 
 #include "codeheap/graph/block.h"
 
-/* The heap that has the handle, locked: a call that waits begins so. NULL, and nothing is locked:
- * *status says why, CH_E_STATE or CH_E_STALE. Else *status is CH_E_STALE, which is true until the
- * caller finds the record. */
-struct ch_heap *ch__handle_lock(uint64_t bits, enum ch_status *status)
+/* The heap that has the handle, locked: a call that waits begins so. *status is CH_OK; or NULL, and
+ * nothing is locked: *status says why, CH_E_STATE or CH_E_STALE of `what`. */
+struct ch_heap *ch__handle_lock(const char *what, uint64_t bits, enum ch_status *status)
 	CH_TRY_ACQUIRES(true, ch__role_heap) CH_EXCLUDES(CH__RIGHT_OF_HEAP);
 /* A record that a handle led to is acted on only as long as it cannot be another one's: with the
  * heap lock, under which every record goes back; in the stopped world; an owner's also while its
@@ -22,9 +21,8 @@ bool ch__handle_is_known(const struct ch_heap *, const struct ch__table *, uint6
 uint32_t ch__block_resolve(struct ch_heap *, struct ch_block);
 /* The same; 0 also when a cycle found the block dead, swept or not (I5). In a region. */
 uint32_t ch__block_resolve_alive(struct ch_heap *, struct ch_block) CH_REQUIRES(ch__role_region);
-/* CH_OK: the block is OPEN, and of the calling thread, which alone ends that; else CH_E_STALE, or
- * CH_E_STATE. Anywhere. */
-enum ch_status ch__block_resolve_open(struct ch_heap *, struct ch_block, uint32_t *index);
+/* OPEN: the block is the calling thread's, which alone ends that. FREE: it is stale. Anywhere. */
+enum ch_block_state ch__block_resolve_state(struct ch_heap *, struct ch_block, uint32_t *index);
 /* Whether the owner, released or not, is the handle's. */
 bool ch__owner_is(const struct ch__owner *, struct ch_owner);
 /* Index of the handle's owner, 0 when stale: to look only, or where all regions are frozen. */

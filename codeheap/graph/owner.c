@@ -276,7 +276,7 @@ enum ch_status ch_owner_info(struct ch_owner handle, struct ch_owner_facts *out)
 		"ch_owner_facts", out, CH__UP_TO(struct ch_owner_facts, vm), sizeof *out);
 	if (status != CH_OK)
 		return status;
-	struct ch_heap *heap = ch__handle_lock(handle.bits, &status);
+	struct ch_heap *heap = ch__handle_lock("owner", handle.bits, &status);
 	if (!heap)
 		return status;
 	struct ch__thread *self = ch__thread_or_guest(heap);
@@ -297,7 +297,8 @@ enum ch_status ch_owner_info(struct ch_owner handle, struct ch_owner_facts *out)
 			info.entry = ch__block_handle(heap, owner->entry);
 		ch__owner_unlock(owner);
 		ch__sized_give(out, &info);
-		status = CH_OK;
+	} else {
+		status = ch__because_stale("owner", handle.bits);
 	}
 	ch__region_leave(self);
 	ch__heap_unlock(heap);

@@ -40,12 +40,12 @@ static enum ch_status replace(const struct ch__subject *s, uint32_t more)
 	uint32_t capacity = old ? old->capacity * 2u : FIRST_ITEMS;
 	CH_ASSERT(more <= FIRST_ITEMS, "side list: more at once than its first length");
 	if (count + more > UINT16_MAX)
-		return CH_E_MEMORY;
+		return ch__because(CH_E_MEMORY, "the block has %u attached things already", count);
 	if (capacity > UINT16_MAX)
 		capacity = UINT16_MAX;
 	struct ch__side_list *grown = ch__meta_alloc(s->heap->meta, ch__side_bytes(capacity));
 	if (!grown)
-		return CH_E_MEMORY;
+		return ch__because_memory("what is attached to the block");
 	if (old)
 		memcpy(grown, old, offsetof(struct ch__side_list, kinds) + count);
 	grown->capacity = (uint16_t)capacity;
@@ -142,18 +142,19 @@ enum ch_status ch__subject_look(struct ch_block handle, struct ch__subject *s)
 	if (!s->self)
 		return ch__because_stranger();
 	uint32_t index;
-	enum ch_status status = ch__block_resolve_open(s->heap, handle, &index);
-	if (index)
-		s->block = ch__block_at(s->heap, index);
-	return status == CH_E_STALE ? ch__because_stale("block", handle.bits) : status;
+	s->state = ch__block_resolve_state(s->heap, handle, &index);
+	if (s->state == CH_BLOCK_FREE)
+		return ch__because_stale("block", handle.bits);
+	s->block = ch__block_at(s->heap, index);
+	return CH_OK;
 }
 
 enum ch_status ch__subject_open(struct ch_block handle, struct ch__subject *s)
 {
 	enum ch_status status = ch__subject_look(handle, s);
-	return status == CH_E_STATE && !ch__is_marking()
-		       ? ch__because(CH_E_STATE, "the block is not OPEN")
-		       : status;
+	if (status == CH_OK && s->state != CH_BLOCK_OPEN)
+		return ch__because(CH_E_STATE, "the block is not OPEN");
+	return status;
 }
 
 enum ch_status ch__subject_open_code(struct ch_block handle, bool writes, struct ch__subject *s)
@@ -170,7 +171,7 @@ enum ch_status ch__subject_open_code(struct ch_block handle, bool writes, struct
 
 enum ch_status ch__edge_add(struct ch__subject *s, struct ch_block to)
 {
-	enum ch_status status = CH_E_STALE;
+	bool is_there = false;
 	ch__region_enter(s->self);
 	uint32_t target = ch__block_resolve(s->heap, to);
 	if (target) {
@@ -185,12 +186,12 @@ enum ch_status ch__edge_add(struct ch__subject *s, struct ch_block to)
 			append(s->block->side_list, CH__ITEM_EDGE, item);
 			ch__block_held(block);
 			block->flags |= CH__FLAG_EDGED;
-			status = CH_OK;
+			is_there = true;
 		}
 		ch__owner_unlock(owner);
 	}
 	ch__region_leave(s->self);
-	return status;
+	return is_there ? CH_OK : ch__because_stale("block", to.bits);
 }
 
 enum ch_status ch_edge_attach(struct ch_block block, struct ch_block to)
@@ -198,7 +199,7 @@ enum ch_status ch_edge_attach(struct ch_block block, struct ch_block to)
 	struct ch__subject s;
 	enum ch_status status = ch__subject_open(block, &s);
 	if (status == CH_OK && !ch__block_resolve(s.heap, to))
-		status = CH_E_STALE;
+		status = ch__because_stale("block", to.bits);
 	if (status == CH_OK)
 		status = ch__side_need(&s, 1);
 	return status == CH_OK ? ch__edge_add(&s, to) : status;
@@ -213,18 +214,17 @@ enum ch_status ch_edge_attach_owner(struct ch_block block, struct ch_owner to)
 	if (status != CH_OK)
 		return status;
 	struct ch__owner *owner;
-	status = CH_E_STALE;
 	ch__region_enter(s.self);
 	/* Under its lock a release that frees at once asks for edges, and marks it dead. */
-	if (ch__owner_hold(s.heap, to, &owner)) {
+	bool is_there = ch__owner_hold(s.heap, to, &owner);
+	if (is_there) {
 		struct ch__item item = {ch__handle_generation(to.bits), ch__handle_index(to.bits)};
 		append(s.block->side_list, CH__ITEM_OWNER_EDGE, item);
 		owner->has_edges = true;
 		ch__owner_unlock(owner);
-		status = CH_OK;
 	}
 	ch__region_leave(s.self);
-	return status;
+	return is_there ? CH_OK : ch__because_stale("owner", to.bits);
 }
 
 /* --- lines --- */
@@ -257,22 +257,23 @@ enum ch_status ch_block_lines(struct ch_block block, const char *file, const str
 	struct ch__subject s;
 	enum ch_status status = ch__subject_open_code(block, false, &s);
 	if (status == CH_OK && ch__side_find(s.block->side_list, CH__ITEM_LINES))
-		status = CH_E_STATE;
+		status = ch__because(CH_E_STATE, "the block has lines already");
 	if (status == CH_OK && (!file || !lines || !lines_are_valid(&s, lines, n)))
-		status = CH_E_ARG;
+		status = ch__because(CH_E_ARG, "file is NULL, or the %zu lines do not rise "
+						"by address in the block", n);
 	if (status == CH_OK)
 		status = ch__side_need(&s, 1);
 	if (status != CH_OK)
 		return status;
 	struct ch__lines *made = make_lines(s.heap, lines, n);
 	if (!made)
-		return CH_E_MEMORY;
+		return ch__because_memory("the lines");
 	ch__heap_lock(s.heap);
 	made->file = ch__name_intern(s.heap, file);
 	ch__heap_unlock(s.heap);
 	if (!made->file) {
 		ch__meta_free(s.heap->meta, made, lines_bytes((uint32_t)n));
-		return CH_E_MEMORY;
+		return ch__because_memory("the name of the file");
 	}
 	return ch__side_add(&s, CH__ITEM_LINES, ch__item_of(made), NULL);
 }

@@ -73,9 +73,10 @@ struct ch__subject {
 	struct ch_heap *heap;
 	struct ch__thread *self;
 	struct ch__block *block;
+	enum ch_block_state state; /* as ch__subject_look saw it */
 };
 enum ch_status ch__subject_open(struct ch_block, struct ch__subject *);
-/* The same, whose CH_E_STATE of a block that is not OPEN says nothing: the caller may go on. */
+/* The same, of a block in any state. */
 enum ch_status ch__subject_look(struct ch_block, struct ch__subject *);
 /* The same, to attach what only code has; `writes`: what the library writes among the VM's bytes,
  * or reads there while the block is OPEN. */

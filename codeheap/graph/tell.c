@@ -78,7 +78,7 @@ enum ch_status ch__tell_create(struct ch_heap *heap, unsigned wanted)
 	if (heap->config.jitdump_dir) {
 		size_t bytes = strlen(heap->config.jitdump_dir) + 1;
 		if (!(dir = ch__meta_alloc(heap->meta, bytes)))
-			return CH_E_MEMORY;
+			return ch__because_memory("ch_config.jitdump_dir");
 		memcpy(dir, heap->config.jitdump_dir, bytes);
 	}
 	heap->config.jitdump_dir = dir; /* goes with the heap's side memory */
@@ -101,7 +101,7 @@ enum ch_status ch__tell_create(struct ch_heap *heap, unsigned wanted)
 	int error = ch__sinks_create(&sinks, wanted, &heap->sinks);
 	if (error) {
 		errno = error;
-		return error == ENOMEM ? CH_E_MEMORY : CH_E_OS;
+		return ch__because(error == ENOMEM ? CH_E_MEMORY : CH_E_OS, "the sinks: %m");
 	}
 	atomic_store(&heap->sinks_on, ch__sinks_on(heap->sinks));
 	return CH_OK;
@@ -136,27 +136,39 @@ void ch__tell_poll(struct ch_heap *heap)
 	ch_thread_unpark();
 }
 
+/* Which one failed, and how it does: errno. */
+static enum ch_status because_sink(const struct ch_heap *heap)
+{
+	uint64_t failed = 0;
+	for (unsigned bit = 1; bit & CH__SINKS_ALL; bit <<= 1)
+		if (ch__sinks_status(heap->sinks, (enum ch__sink)bit))
+			failed |= bit;
+	return ch__because(CH_E_OS, "the sinks %lx failed and are off: %m", failed);
+}
+
 enum ch_status ch_sink_set(struct ch_heap *heap, unsigned sinks)
 {
 	if (ch__is_marking())
 		return ch__because_marking();
 	unsigned wanted = sinks & ~(unsigned)CH_SINK_NONE;
 	if (wanted & ~(unsigned)CH__SINKS_ALL)
-		return CH_E_ARG;
+		return ch__because(CH_E_ARG, "sinks is %lx: not a set of enum ch_sink",
+				   (uint64_t)sinks);
 	if (sinks == CH_SINK_DEFAULT)
 		wanted = CH_SINK_UNWIND;
 	uint64_t until = ch__stop_limit(heap, ch__os_now_ns());
 	if (!ch__heap_lock_until(heap, until))
-		return CH_E_BUSY;
+		return ch__because_locked(heap->config.stop_wait_ms);
 	/* I19: commits that begin their region from here on tell, under the lock; those before
 	 * are through when the freeze is reached, and the new sink's walk finds their blocks. */
 	atomic_store(&heap->sinks_on, atomic_load(&heap->sinks_on) | wanted);
-	enum ch_status status = CH_E_BUSY;
+	enum ch_status status = ch__told(CH_E_BUSY);
 	int error = 0;
 	if (ch__freeze_until(heap, until)) {
 		ch__unfreeze(heap);
 		error = ch__sinks_set(heap->sinks, wanted);
-		status = error ? CH_E_OS : CH_OK;
+		errno = error;
+		status = error ? because_sink(heap) : CH_OK;
 	}
 	atomic_store(&heap->sinks_on, ch__sinks_on(heap->sinks));
 	ch__heap_unlock(heap);
@@ -177,7 +189,7 @@ enum ch_status ch_sink_flush(struct ch_heap *heap)
 	atomic_store(&heap->sinks_on, ch__sinks_on(heap->sinks));
 	ch__heap_unlock(heap);
 	errno = error;
-	return error ? CH_E_OS : CH_OK;
+	return error ? because_sink(heap) : CH_OK;
 }
 
 bool ch_sink_status(struct ch_heap *heap, enum ch_sink sink, const char **path, int *failed)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * code.c: code of bytes that are ready, in one call. */
-#include "codeheap/codeheap.h"
+#include "codeheap/base/why.h"
 
 enum ch_status ch_code_add(struct ch_heap *heap, const void *bytes, size_t n, const char *name,
 			   void *to)
@@ -9,7 +9,9 @@ enum ch_status ch_code_add(struct ch_heap *heap, const void *bytes, size_t n, co
 	struct ch_open open = {
 		.size = sizeof open, .heap = heap, .hot_bytes = (uint32_t)n, .name = name};
 	memset(to, 0, sizeof code.exec);
-	enum ch_status status = n > UINT32_MAX ? CH_E_ARG : ch_block_open(&open, &code);
+	if (n > UINT32_MAX)
+		return ch__because(CH_E_ARG, "n is %zu: not 1 to %u", n, UINT32_MAX);
+	enum ch_status status = ch_block_open(&open, &code);
 	if (status != CH_OK)
 		return status;
 	memcpy(code.write, bytes, n);

@@ -173,7 +173,7 @@ static enum ch_status gather(struct ch_heap *heap, struct among *among)
 				   among->count);
 	for (size_t i = 0; i < among->count; i++) {
 		uint32_t index;
-		if (ch__block_resolve_open(heap, among->codes[i].block, &index) != CH_OK)
+		if (ch__block_resolve_state(heap, among->codes[i].block, &index) != CH_BLOCK_OPEN)
 			return ch__because(CH_E_STATE, "ch_code %zu of %zu is not OPEN", i,
 					   among->count);
 		if (is_among(among, index, i))
@@ -410,7 +410,7 @@ static enum ch_status check_codes(struct ch_heap *heap, struct ch__thread *self,
 			return ch__because(CH_E_STATE, "ch_code %zu has an edge to an OPEN block "
 						       "that is not committed with it", i);
 		if (entry_offset(block, &codes[i]) && !block->side_list) {
-			struct ch__subject s = {heap, self, block};
+			struct ch__subject s = {heap, self, block, CH_BLOCK_OPEN};
 			enum ch_status status = ch__side_need(&s, 1);
 			if (status != CH_OK)
 				return status;

@@ -204,7 +204,7 @@ static enum ch_status fill_heap(struct ch_heap *heap, unsigned wanted)
 	atomic_store(&heap->completed, 1);
 	heap->nobody.heap = heap;
 	if (!ch__owner_of_none(heap))
-		return CH_E_MEMORY;
+		return ch__because_memory("the heap");
 	ch__stub_init(heap);
 	ch__runtime_begin(heap);
 	if (heap->config.stop_signal && heap->config.driver == CH_DRIVER_BUILTIN &&

@@ -577,7 +577,7 @@ enum ch_status ch__block_open(struct ch_heap *heap, struct ch__thread *self,
 			: open->kind == CH_KIND_RODATA ? CH__SPAN_RODATA
 						       : CH__SPAN_DATA;
 	if (r.frame == CH__FRAME_STEPS && !ch__sinks_steps_begin(heap->sinks))
-		return CH_E_MEMORY;
+		return ch__because_memory("the frames of CH_FRAME_STEPS");
 	enum ch_status status = size_request(&r);
 	if (status != CH_OK)
 		return status;

@@ -20,7 +20,7 @@ static enum ch_status need_template(struct ch_heap *heap, enum ch__template kind
 					     CH__INDEX_WORD_BYTES);
 	if (error) {
 		errno = error;
-		return CH_E_OS;
+		return ch__because(CH_E_OS, "no unwind table of the trampolines: %m");
 	}
 	atomic_fetch_or_explicit(&heap->templates_ready, UINT32_C(1) << kind, memory_order_release);
 	return CH_OK;
@@ -47,9 +47,10 @@ enum ch_status ch_trampoline_make(struct ch_owner owner, enum ch_trampoline kind
 		return ch__because_marking();
 	struct ch_heap *heap = ch__handle_heap(owner.bits);
 	if (!heap || !ch__owner_is_live(heap, owner))
-		return CH_E_STALE;
+		return ch__because_stale("owner", owner.bits);
 	if ((unsigned)kind >= CH__TEMPLATES || !target)
-		return CH_E_ARG;
+		return ch__because(CH_E_ARG, "target is NULL, or kind %d is not 0 to %d",
+				   (int)kind, CH__TEMPLATES - 1);
 	enum ch__template template = (enum ch__template)kind;
 	struct ch__thread *self;
 	enum ch_status status = ch__thread_need(heap, &self);

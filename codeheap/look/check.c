@@ -408,6 +408,5 @@ enum ch_status ch_heap_check(struct ch_heap *heap, char *report, size_t bytes)
 	check_sums(&c);
 	ch__unfreeze(heap);
 	ch__world_unlock(heap);
-	return c.broken ? ch__because(CH_E_BROKEN, "an invariant of the heap does not hold: see report")
-			: CH_OK;
+	return c.broken ? ch__because(CH_E_BROKEN, "report says what is broken") : CH_OK;
 }

@@ -254,3 +254,52 @@ TEST(sentence_names_what_is_wrong_with_a_commit_or_a_site)
 	SAYS("CH_E_ARG: bytes is 65: not 1 to 64");
 	rig_end(&rig);
 }
+
+TEST(sentence_names_what_a_handle_or_an_address_leads_to)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "o"), other = rig_owner(&rig, "p");
+	struct ch_block block = rig_block(owner, 5), none = {0}, trampoline;
+	struct ch_branch branch;
+	struct ch_block jumper = rig_jumper(other, NULL, &branch);
+	struct ch_assumption fact;
+	struct emitter e;
+	CHECK_EQ(ch_owner_set_entry(other, block), CH_E_ARG);
+	SAYS("CH_E_ARG: the block is another owner's");
+	CHECK_EQ(ch_blocks_invalidate(&block, 1, NULL), CH_OK);
+	CHECK_EQ(ch_owner_set_entry(owner, block), CH_E_STATE);
+	SAYS("CH_E_STATE: block #%u is NOTENTRANT", rig_record(block));
+	CHECK_EQ(ch_branch_link(branch, block), CH_E_STATE);
+	SAYS("CH_E_STATE: block #%u is NOTENTRANT", rig_record(block));
+	emit_open(&e, owner, 32, 1);
+	struct ch_branch early = emit_jmp(&e, NULL);
+	CHECK_EQ(ch_branch_link(early, jumper), CH_E_STATE);
+	SAYS("CH_E_STATE: the branch's block is OPEN");
+	CHECK_EQ(ch_edge_attach(e.code.block, none), CH_E_STALE);
+	SAYS("CH_E_STALE: the handle of the block is none");
+	CHECK_EQ(ch_assumption_create(rig.vm, &fact), CH_OK);
+	CHECK_EQ(ch_assumption_break(fact, NULL), CH_OK);
+	CHECK_EQ(ch_assumption_break(fact, NULL), CH_E_STALE);
+	SAYS("CH_E_STALE: assumption #");
+	CHECK_EQ(ch_block_assume(e.code.block, fact), CH_E_STALE);
+	SAYS("CH_E_STALE: assumption #");
+	CHECK_EQ(ch_block_lines(e.code.block, NULL, NULL, 0), CH_E_ARG);
+	SAYS("CH_E_ARG: file is NULL, or the 0 lines do not rise");
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	CHECK_EQ(ch_trampoline_make(owner, CH_TRAMPOLINE_TAIL, NULL, 0, NULL, NULL, &trampoline),
+		 CH_E_ARG);
+	SAYS("CH_E_ARG: target is NULL, or kind 1 is not 0 to 1");
+	CHECK_EQ(ch_code_free(rig.heap, &rig, CH_RELEASE_COLLECT), CH_E_ARG);
+	SAYS("CH_E_ARG: no code of the heap begins at 0x%lx", (unsigned long)(uintptr_t)&rig);
+	CHECK_EQ(ch_sink_set(rig.heap, 1 << 9), CH_E_ARG);
+	SAYS("CH_E_ARG: sinks is 0x200: not a set");
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK_EQ(ch_owner_set_entry(owner, none), CH_E_STALE);
+	SAYS("CH_E_STALE: owner #");
+	CHECK_EQ(ch_branch_link(branch, block), CH_E_STALE);
+	SAYS("CH_E_STALE: block #%u.", rig_record(block));
+	CHECK_EQ(ch_vm_detach(rig.vm), CH_OK);
+	CHECK_EQ(ch_assumption_create(rig.vm, &fact), CH_E_STATE);
+	SAYS("CH_E_STATE: the vm was detached");
+	CHECK_EQ(ch_heap_destroy(rig.heap), CH_OK);
+}
