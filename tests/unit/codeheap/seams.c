@@ -185,7 +185,8 @@ static void wake_in_child(struct ch_heap *heap)
 
 TEST(collector_of_another_kind_is_asked_through_its_driver)
 {
-	static const struct ch__driver driver = {collect, end, wake_in_child};
+	static const struct ch__driver driver = {
+		.collect = collect, .destroy = end, .fork_child = wake_in_child};
 	struct ch_config config = rig_config(1 << 20);
 	struct ch_ops none = {.size = sizeof none};
 	struct ch_heap *heap;
