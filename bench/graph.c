@@ -33,8 +33,10 @@ static double lookup_ours(const struct lookup *l, int loops)
 	double start = bench_cpu_ns();
 	for (int k = 0; k < loops; k++)
 		for (uint32_t i = 0; i < l->count; i++) {
-			struct ch_block block;
-			sum += ch_block_at(l->bench->heap, l->ours[i], &block) + block.bits;
+			struct ch_spot spot;
+			spot.size = sizeof spot;
+			sum += ch_code_at(l->bench->heap, l->ours[i], false, &spot) +
+			       spot.block.bits;
 		}
 	double time = (bench_cpu_ns() - start) / ((double)loops * l->count);
 	return sum ? time : NAN;

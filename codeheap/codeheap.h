@@ -46,7 +46,7 @@
  * its own. A handle or pointer that a call gives is none or NULL when it fails; `bytes` or `max`
  * behind an argument is the room there. Where nothing is said about signals, a function may not be
  * called from a signal handler; one whose signal interrupted or was raised by code of the heap
- * (ch_block_at of its pc), and so no lock, allocator or call of the library, is a caller like any
+ * (ch_code_at of its pc), and so no lock, allocator or call of the library, is a caller like any
  * other. A thread that is not attached is attached by the call that opens a block; it gets
  * CH_E_THREAD from each that is for "an attached thread" or "the thread that opened" one; a stub
  * that it takes is a panic. The thread's end detaches it. A stale handle gives CH_E_STALE. From
@@ -511,7 +511,7 @@ struct ch_open {
 	unsigned flags;          /* set of enum ch_open_flags */
 	const void *not_entrant; /* where an invalidated entry leads; NULL = the owner's fallback */
 	const char *name;        /* copied; NULL = the owner's name only */
-	void *user;              /* comes back in block_freed and ch_block_info */
+	void *user;              /* comes back in block_freed, ch_block_info and ch_code_at */
 	enum ch_kind kind;       /* data: entry, frame, cold_bytes, branch_room 0, no OWN_FRAMES */
 };
 
@@ -631,7 +631,7 @@ CH_API CH_CHECKED enum ch_status ch_block_info(struct ch_block block, struct ch_
 struct ch_branch_site {
 	const void *at; /* exec address of the instruction, or of the literal */
 	enum ch_branch_kind kind;
-	void *user;       /* comes back in branch_hit, until block_freed of the block */
+	void *user;       /* comes back in branch_hit, until block_freed of the block; ch_code_at */
 	const void *exit; /* where it leads while unlinked; NULL = a stub of its own */
 };
 
@@ -828,12 +828,30 @@ CH_API CH_CHECKED enum ch_status ch_heap_collect(struct ch_heap *heap);
 
 /* --- look --- */
 
-/* ch_block_at: the block that an address lies in.
- * in    pc  any address (of a return address, pass it less 1)
- * ret   true when pc lies in a LIVE or NOTENTRANT block
- * safe  any thread, signal handlers, while others allocate and collect
- * cost  some 10 ns */
-CH_API bool ch_block_at(const struct ch_heap *heap, const void *pc, struct ch_block *block);
+struct ch_spot {
+	size_t size; /* in: sizeof(struct ch_spot) */
+	struct ch_block block;
+	struct ch_owner owner; /* none without one */
+	void *user;            /* ch_open.user */
+	const uint8_t *exec;   /* of the part, hot or cold (stubs included), that pc is in */
+	uint32_t offset;       /* of pc, from there */
+	bool is_cold;
+	bool has_site;             /* a return address behind a branch of kind CH_CALL */
+	enum ch_block_state state; /* LIVE or NOTENTRANT */
+	void *site_user;           /* ch_branch_site.user of that */
+};
+
+/* ch_code_at: the code, or data, that an address lies in, and the VM's own words there: what stack
+ * maps, exception tables, deoptimization and line tables begin with.
+ * in    heap       NULL = whichever has the address: O(heaps), and a word that all threads write
+ *       is_return  pc is a return address: the call before it is meant
+ * out   spot       as it was at one moment; spot->size is set by the caller; else 0 when false
+ * ret   true when it lies in a LIVE or NOTENTRANT block; false also for a size that is too small
+ *       or larger than this version's
+ * safe  any thread, signal handlers, callbacks, while others allocate, free and collect
+ * cost  some 10 ns; is_return: O(branches of the block) */
+CH_API bool ch_code_at(const struct ch_heap *heap, const void *pc, bool is_return,
+		       struct ch_spot *spot);
 
 /* ch_block_each: visit every block that is not free.
  * in    visit  returns false to end

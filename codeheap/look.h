@@ -76,7 +76,7 @@ CH_API size_t ch_backtrace(const struct ch_heap *heap, enum ch_backtrace how, co
  * out   text       0-terminated unless bytes is 0; control characters are '?'
  * ret   the length without the 0; >= bytes when it was cut
  * lock  heap, shortly; the dynamic linker's
- * safe  any thread; not in signal handlers: there, ch_block_at, and names afterwards */
+ * safe  any thread; not in signal handlers: there, ch_code_at, and names afterwards */
 CH_API size_t ch_address_name(struct ch_heap *heap, const void *address, bool is_return, char *text,
 			      size_t bytes);
 

@@ -3,6 +3,7 @@
  * stack that is scanned word by word could hold it by chance. */
 #define _GNU_SOURCE /* strchrnul */
 #include "fuzz/fuzz.h"
+#include "tests/support/block_at.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -191,7 +192,7 @@ static void check_info(int at)
 	if ((b->state == CH_BLOCK_LIVE) != (info.entry != NULL))
 		FAIL("block %d has an entry and should not, or the other way round", b->life);
 	if (b->state != CH_BLOCK_OPEN &&
-	    (!ch_block_at(fuzz.heap, info.exec + info.hot_bytes - 1, &found) ||
+	    (!block_at(fuzz.heap, info.exec + info.hot_bytes - 1, &found) ||
 	     found.bits != b->handle.bits))
 		FAIL("an address in block %d is not known to be", b->life);
 }

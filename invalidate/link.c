@@ -138,9 +138,8 @@ static enum ch_status attach(const struct ch__subject *s, const struct ch_branch
 	if (site->exit)
 		word |= CH__BRANCH_OWN_EXIT;
 	atomic_store_explicit(&branch->target_kind, word, memory_order_relaxed);
-	branch->user = site->user;
-	atomic_store_explicit(&branch->site, ch__offset(heap, (uintptr_t)site->at),
-			      memory_order_relaxed);
+	ch__branch_set_user(branch, site->user);
+	ch__branch_set_site(branch, ch__offset(heap, (uintptr_t)site->at));
 	ch__region_leave(s->self);
 	/* Not reachable yet, be the block LIVE. */
 	write_site(heap, s->block, index, ch__branch_exit(heap, s->block, index));

@@ -302,7 +302,7 @@ static bool visit_block(void *arg, const struct ch_info *info)
 
 static void look_at_block(const struct graph_node *node)
 {
-	struct ch_block found;
+	struct ch_spot spot = {.size = sizeof spot};
 	struct ch_info info = {.size = sizeof info};
 	/* The place of a dead block may have another one. */
 	if (ch_block_info(node->handle, &info) != CH_OK)
@@ -312,24 +312,24 @@ static void look_at_block(const struct graph_node *node)
 	if (atomic_load(&node->state) == NODE_COMMITTED && info.state != CH_BLOCK_OPEN &&
 	    info.exec != node->exec)
 		graph_fail("block g%u moved", node->number);
-	ch_block_at(graph_heap_of(node)->heap, node->exec, &found);
+	(void)!ch_code_at(NULL, node->exec, false, &spot);
 }
 
 static void look_at_stack(struct graph_thread *t)
 {
 	const void *pcs[64];
-	struct ch_block found;
+	struct ch_spot spot = {.size = sizeof spot};
 	struct graph_stack *s = t->stack;
 	struct ch_heap *heap = graph_world.heaps[0].heap;
 	size_t count =
 		t->is_in_handler ? 0 : ch_backtrace(heap, CH_BACKTRACE_FRAMES, NULL, pcs, 64);
 	for (size_t i = 0; i < count; i++)
-		ch_block_at(heap, (const char *)pcs[i] - 1, &found);
+		(void)!ch_code_at(heap, pcs[i], true, &spot);
 	/* What is on the stack can always be looked up. */
 	for (int i = 0; i < s->pinned; i++) {
 		const struct graph_node *node = s->frames[i].node;
-		if (!ch_block_at(graph_heap_of(node)->heap, node->exec, &found) ||
-		    found.bits != node->handle.bits)
+		if (!ch_code_at(graph_heap_of(node)->heap, node->exec, false, &spot) ||
+		    spot.block.bits != node->handle.bits || spot.user != node)
 			graph_fail("block g%u is on the stack, and its address is not its",
 				   node->number);
 	}

@@ -203,13 +203,13 @@ static void on_shot(int number, siginfo_t *info, void *ucontext)
 {
 	(void)number, (void)info;
 	const void *pcs[64];
-	struct ch_block found;
+	struct ch_spot spot = {.size = sizeof spot};
 	struct ch_heap *heap = graph_world.heaps[0].heap;
 	if (!graph_self() || graph_self()->is_over)
 		return;
 	size_t count = ch_backtrace(heap, CH_BACKTRACE_FRAMES, ucontext, pcs, 64);
 	for (size_t i = 0; i < count; i++)
-		ch_block_at(heap, (const char *)pcs[i] - (i > 0), &found);
+		(void)!ch_code_at(heap, pcs[i], i > 0, &spot);
 }
 
 void graph_signal_raise(void)

@@ -43,11 +43,9 @@ static size_t live_on_stack(struct ch_block *blocks)
 	const void *pcs[FRAMES];
 	size_t frames = ch_backtrace(jit_heap(), CH_BACKTRACE_FRAMES, NULL, pcs, FRAMES), n = 0;
 	for (size_t i = 0; i < frames; i++) {
-		struct ch_block block;
-		struct ch_info info = {.size = sizeof info};
-		if (ch_block_at(jit_heap(), (const char *)pcs[i] - 1, &block) &&
-		    ch_block_info(block, &info) == CH_OK && info.state == CH_BLOCK_LIVE)
-			blocks[n++] = block;
+		struct ch_spot spot = {.size = sizeof spot};
+		if (ch_code_at(jit_heap(), pcs[i], true, &spot) && spot.state == CH_BLOCK_LIVE)
+			blocks[n++] = spot.block;
 	}
 	return n;
 }

@@ -26,6 +26,16 @@ bool ch__heaps_choose_id(struct ch_heap *heap)
 	return true;
 }
 
+struct ch_heap *ch__heap_at(uintptr_t address)
+{
+	for (int id = 1; id <= CH__HEAPS_MAX; id++) {
+		struct ch_heap *heap = atomic_load(&ch__heaps[id]);
+		if (heap && ch__pool_has(heap->pool, address))
+			return heap;
+	}
+	return NULL;
+}
+
 void ch__heaps_leave_id(const struct ch_heap *heap) CH_UNANALYSED("nobody has a lock of the heap")
 {
 	const struct ch__table *tables[] = {&heap->blocks, &heap->owners, &heap->assumptions};

@@ -16,6 +16,10 @@ bool ch__heaps_choose_id(struct ch_heap *) CH_REQUIRES(ch__heaps_lock);
 /* Nobody makes handles of the heap any more. */
 void ch__heaps_leave_id(const struct ch_heap *) CH_REQUIRES(ch__heaps_lock);
 
+/* The heap whose pool has the address, NULL: none. Signal-safe; the heap stays while its code does,
+ * or places are read (ch__place_read_begin). O(heaps). */
+struct ch_heap *ch__heap_at(uintptr_t address);
+
 static inline struct ch_heap *ch__handle_heap(uint64_t bits)
 {
 	return atomic_load_explicit(&ch__heaps[(bits >> 24) & 0xff], memory_order_acquire);

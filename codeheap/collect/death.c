@@ -127,7 +127,6 @@ static void kill(struct ch_heap *heap, uint32_t index, enum ch__death death, str
 	end->keys[end->count++] = ch__block_handle(heap, index).bits;
 	ch__block_unlink(heap, index, patch_sources, false);
 	dead->run = ch__block_run(block);
-	atomic_store_explicit(&block->first_branch, 0, memory_order_relaxed);
 	if (owner->entry == index)
 		ch__owner_reset_cell(owner);
 	ch__owner_remove(heap, index);
@@ -136,6 +135,8 @@ static void kill(struct ch_heap *heap, uint32_t index, enum ch__death death, str
 	/* Release: out of every list before none finds it. */
 	uint32_t generation = atomic_load_explicit(&block->generation, memory_order_relaxed);
 	atomic_store_explicit(&block->generation, generation + 1, memory_order_release);
+	/* Release: who finds it without branches finds it dead. */
+	atomic_store_explicit(&block->first_branch, 0, memory_order_release);
 	if (!was_open) {
 		clear_start(heap, end, block->hot_offset);
 		if (block->cold_granules)

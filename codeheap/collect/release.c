@@ -96,13 +96,8 @@ enum ch_status ch_owner_release(struct ch_owner handle, enum ch_release how)
 
 static struct ch_heap *heap_of(uintptr_t at)
 {
-	struct ch_heap *found = NULL;
 	ch__place_read_begin();
-	for (int id = 1; id <= CH__HEAPS_MAX && !found; id++) {
-		struct ch_heap *heap = atomic_load(&ch__heaps[id]);
-		if (heap && ch__pool_has(heap->pool, at))
-			found = heap;
-	}
+	struct ch_heap *found = ch__heap_at(at);
 	ch__place_read_end();
 	return found;
 }

@@ -23,7 +23,7 @@ static uint32_t chained(const struct ch_heap *heap, uint32_t first)
 
 static void chain(const struct ch_heap *heap, uint32_t first, uint32_t next)
 {
-	ch__branch_at(heap, first)->user = (void *)(uintptr_t)next;
+	ch__branch_set_user(ch__branch_at(heap, first), (void *)(uintptr_t)next);
 }
 
 static uint32_t take_run(struct ch_heap *heap, uint32_t count) CH_REQUIRES(ch__role_records)
@@ -68,7 +68,7 @@ uint32_t ch__branches_take(struct ch_heap *heap, uint32_t count)
 	ch__records_unlock(heap);
 	for (uint32_t i = 0; first && i < count; i++) {
 		struct ch__branch *branch = ch__branch_at(heap, first + i);
-		branch->user = NULL;
+		ch__branch_set_user(branch, NULL);
 		store(&branch->target_kind, i + 1 == count ? CH__BRANCH_LAST : 0);
 	}
 	return first;
@@ -85,7 +85,7 @@ uint32_t ch__branches_free(struct ch_heap *heap, uint32_t first)
 			CH_MOVE(ch__branch_moves, first + i, ch__branch_generation(branch),
 				ch__branch_state(branch), CH__BRANCH_NONE, ch__held(heap),
 				__func__);
-		store(&branch->site, 0);
+		ch__branch_set_site(branch, 0);
 		store(&branch->next_gen, ch__branch_next(branch) | (generation & 0xff) << 24);
 		store(&branch->prev_gen, ch__branch_prev(branch) | (generation >> 8) << 24);
 	}

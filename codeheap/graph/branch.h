@@ -7,8 +7,9 @@
 
 /* user | site | target:24 kind:3 flags:5 | next:24 generation low:8 | prev:24 generation high:8 */
 struct ch__branch {
-	void *user;
-	/* Stored relaxed: stale handles are judged while records change owner. */
+	/* Stored release, the user's word first: code_at.c finds it by its site, and judges both
+	 * by the generation of the block, in any life of the record. */
+	_Atomic(void *) user;
 	_Atomic(uint32_t) site;               /* pool offset of the instruction; 0 = not attached */
 	_Atomic(uint32_t) target_kind;        /* [region] */
 	_Atomic(uint32_t) next_gen, prev_gen; /* [heap] */
@@ -39,6 +40,15 @@ static inline enum ch__site ch__branch_kind(const struct ch__branch *branch)
 static inline bool ch__branch_has(const struct ch__branch *branch, uint32_t flag)
 {
 	return (atomic_load_explicit(&branch->target_kind, memory_order_relaxed) & flag) != 0;
+}
+static inline void ch__branch_set_user(struct ch__branch *branch, void *user)
+{
+	atomic_store_explicit(&branch->user, user, memory_order_release);
+}
+/* The last of its fields that are stored. */
+static inline void ch__branch_set_site(struct ch__branch *branch, uint32_t site)
+{
+	atomic_store_explicit(&branch->site, site, memory_order_release);
 }
 /* The next one of its run; 0: it is the last. */
 static inline uint32_t ch__branch_after(const struct ch_heap *heap, uint32_t index)

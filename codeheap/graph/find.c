@@ -63,11 +63,3 @@ uint32_t ch__find(const struct ch_heap *heap, uintptr_t pc, uint32_t *generation
 		*generation = before;
 	return index;
 }
-
-bool ch_block_at(const struct ch_heap *heap, const void *pc, struct ch_block *block)
-{
-	uint32_t generation = 0;
-	uint32_t index = ch__find(heap, (uintptr_t)pc, &generation);
-	block->bits = index ? ch__handle(heap->id, index, generation) : 0;
-	return index != 0;
-}

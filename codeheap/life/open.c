@@ -335,7 +335,8 @@ static bool write_record(struct request *r) CH_REQUIRES(ch__role_region)
 	uint32_t page_mask = ((uint32_t)1 << heap->pool->page_log2) - 1;
 	uint32_t hot = r->hot_bytes / CH__GRANULE_BYTES;
 	ch__set_hot_offset(block, r->hot_offset);
-	/* place.c may look at a record that is used again: release, as all of its place. */
+	/* place.c and code_at.c may look at a record that is used again: release, as all of its
+	 * place. */
 	__atomic_store_n(&block->owner, ch__handle_index(open->owner.bits), __ATOMIC_RELEASE);
 	if (r->span_pages) {
 		ch__set16(&block->span_granules_low, hot);
@@ -350,9 +351,9 @@ static bool write_record(struct request *r) CH_REQUIRES(ch__role_region)
 			 (open->flags & CH_OPEN_IMMORTAL ? CH__FLAG_IMMORTAL : 0) |
 			 (is_own_root ? CH__FLAG_HELD | CH__FLAG_LEADS : ch__age_stamp(heap));
 	atomic_store_explicit(&block->flags, (uint8_t)flags, memory_order_relaxed);
-	atomic_store_explicit(&block->first_branch, r->run, memory_order_relaxed);
+	atomic_store_explicit(&block->first_branch, r->run, memory_order_release);
 	block->in_head = block->owner_next = block->owner_prev = 0;
-	block->user = open->user;
+	__atomic_store_n(&block->user, open->user, __ATOMIC_RELEASE);
 	__atomic_store_n(&block->side_list, r->side_list, __ATOMIC_RELEASE);
 	ch__index_word_write(heap, r->hot_offset, r->record);
 	if (r->cold_bytes)

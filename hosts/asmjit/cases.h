@@ -108,8 +108,9 @@ __attribute__((noinline)) inline void scrub_stack()
 
 inline bool is_code(ch_heap *heap, const void *address)
 {
-	ch_block block;
-	return ch_block_at(heap, address, &block);
+	ch_spot spot = {};
+	spot.size = sizeof spot;
+	return ch_code_at(heap, address, false, &spot);
 }
 
 /* --- code made with AsmJit's compiler --- */

@@ -293,14 +293,15 @@ class ch_asmjit_runtime : public asmjit::JitRuntime
 	/* An address that add gave; once. */
 	asmjit::Error _release(void *address) noexcept override
 	{
-		ch_block block;
+		ch_spot spot = {};
 		ch_info info = {};
+		spot.size = sizeof spot;
 		info.size = sizeof info;
 		asmjit::Error error = attach();
 		if (error)
 			return error;
-		if (!address || !ch_block_at(its_heap, address, &block) ||
-		    ch_block_info(block, &info) != CH_OK || info.vm != its_vm)
+		if (!address || !ch_code_at(its_heap, address, false, &spot) ||
+		    ch_block_info(spot.block, &info) != CH_OK || info.vm != its_vm)
 			return asmjit::kErrorInvalidArgument;
 		/* Without an entry, since somebody discarded it: any address in it will do. */
 		if (info.entry && info.entry != address)

@@ -57,10 +57,10 @@ static struct ch_owner compile(const char *name, uint8_t number, struct ch_code 
 
 static void look_up(int signal_number)
 {
-	struct ch_block found;
+	struct ch_spot spot = {.size = sizeof spot};
 	(void)signal_number;
 	looked_up++;
-	if (!ch_block_at(heap, steady_entry, &found) || found.bits != steady.bits)
+	if (!ch_code_at(heap, steady_entry, false, &spot) || spot.block.bits != steady.bits)
 		looked_up_wrong++;
 }
 

@@ -64,8 +64,8 @@ __attribute__((noinline)) void scrub_stack(void)
 
 bool is_code(const struct place *place, const void *address)
 {
-	struct ch_block block;
-	return ch_block_at(place->heap, address, &block);
+	struct ch_spot spot = {.size = sizeof spot};
+	return ch_code_at(place->heap, address, false, &spot);
 }
 
 struct ch_stats stats_of(const struct place *place)

@@ -101,8 +101,9 @@ static void on_step(int, siginfo_t *, void *ucontext)
 {
 	ucontext_t *context = static_cast<ucontext_t *>(ucontext);
 	uintptr_t pc = static_cast<uintptr_t>(context->uc_mcontext.gregs[REG_RIP]);
-	ch_block block;
-	if (ch_block_at(stepped, reinterpret_cast<void *>(pc), &block)) {
+	ch_spot spot = {};
+	spot.size = sizeof spot;
+	if (ch_code_at(stepped, reinterpret_cast<void *>(pc), false, &spot)) {
 		char name[64];
 		const void *pcs[1];
 		if (seen.insert(pc).second &&

@@ -85,11 +85,12 @@ template <typename World, typename Module> struct life {
 	static int drop_and_throw(void *arg)
 	{
 		auto *d = static_cast<dropped *>(arg);
-		struct ch_block block;
+		struct ch_spot spot = {};
+		spot.size = sizeof spot;
 		d->m->drop();
 		for (int i = 0; i < 3; i++)
 			CHECK(ch_heap_collect(d->m->w.heap) == CH_OK);
-		CHECK(ch_block_at(d->m->w.heap, d->code, &block));
+		CHECK(ch_code_at(d->m->w.heap, d->code, false, &spot));
 		throw std::runtime_error("dropped");
 	}
 

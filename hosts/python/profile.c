@@ -106,8 +106,8 @@ static uintptr_t return_address(const _PyCFrame *cframe)
  * did, and what that noted is of another call. */
 static const _PyCFrame *outer_of_half(const _PyCFrame *cframe)
 {
-	struct ch_block block;
-	return ch_block_at(the_heap, (const void *)(return_address(cframe) - 1), &block)
+	struct ch_spot spot = {.size = sizeof spot};
+	return ch_code_at(the_heap, (const void *)return_address(cframe), true, &spot)
 		       ? the_thread.caller
 		       : NULL;
 }

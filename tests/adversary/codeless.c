@@ -57,7 +57,7 @@ static void use_every_call(struct play *p)
 	CHECK_EQ(method_call(&p->b, NULL), STAGE_FALLBACK);
 	CHECK_EQ(method_call(&p->guarded, NULL), STAGE_FALLBACK);
 	CHECK_EQ(ch_block_info(p->b.block, &info), CH_E_STALE);
-	CHECK(!ch_block_at(stage->heap, (const void *)~p->entry, &found));
+	CHECK(!block_at(stage->heap, (const void *)~p->entry, &found));
 	CHECK_EQ(ch_owner_set_entry(p->b.owner, p->b.block), CH_E_STALE);
 	CHECK_EQ(ch_branch_link(p->a.branch[0], p->b.block), CH_E_STALE);
 	CHECK_EQ(ch_blocks_invalidate(&p->b.block, 1, &count), CH_OK);

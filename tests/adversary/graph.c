@@ -334,7 +334,7 @@ static void reuse_place(struct stage *stage, void *arg)
 		CHECK_EQ(emit_commit(&e), CH_OK);
 		struct ch_block found;
 		for (uint32_t at = 0; at < 100; at++)
-			CHECK(ch_block_at(stage->heap, e.code.exec + at, &found) &&
+			CHECK(block_at(stage->heap, e.code.exec + at, &found) &&
 			      found.bits == e.code.block.bits);
 		if (e.code.exec > old || e.code.exec + 100 <= old) {
 			method_drop(stage, &m);

@@ -41,6 +41,7 @@ struct play {
 	unsigned strangers_count;
 	struct ch_code code;
 	struct ch_block block, found;
+	struct ch_spot spot;
 	enum ch_status status;
 	unsigned wanted, step; /* the step at which it stands still */
 	_Atomic(int) is_there;
@@ -372,7 +373,7 @@ TEST(site_of_a_block_that_goes_is_never_a_strangers)
 
 static void look_up(struct play *p)
 {
-	(void)!ch_block_at(p->rig.heap, p->code.exec + SITE_AT, &p->found);
+	(void)!block_at(p->rig.heap, p->code.exec + SITE_AT, &p->found);
 }
 
 static void judge_look_up(struct play *p)
@@ -388,6 +389,75 @@ TEST(look_up_passes_over_a_record_that_is_open_again)
 	static const struct act act = {false, 1, NULL, NULL, look_up,
 				       open_in_its_place, judge_look_up};
 	play_all(&act, make_late_site, 20);
+}
+
+/* Of a block with a call: its own words, and each says which of the two it is of. */
+enum { RETURNS_AT = SITE_AT + 5 };
+static char old_words[2], new_words[2];
+
+static void make_call_of(struct ch_owner owner, char *words, struct ch_code *code)
+{
+	static const uint8_t call[] = {0x90, 0x90, 0x90, 0xe8, 0, 0, 0, 0};
+	struct ch_open open = {.size = sizeof open,
+			       .owner = owner,
+			       .hot_bytes = 2 * (uint32_t)rig_page_bytes(),
+			       .branch_room = 1,
+			       .user = &words[0]};
+	CHECK_EQ(ch_block_open(&open, code), CH_OK);
+	memcpy(code->write, call, sizeof call);
+	struct ch_branch_site site = {
+		.at = code->exec + SITE_AT, .kind = CH_CALL, .user = &words[1]};
+	struct ch_branch branch;
+	CHECK_EQ(ch_branch_attach(code->block, &site, &branch), CH_OK);
+	code->used_to = sizeof call;
+	CHECK_EQ(ch_block_commit(code, 1), CH_OK);
+}
+
+static void make_call(struct play *p)
+{
+	make_call_of(p->owner, old_words, &p->code);
+}
+
+static void look_at_call(struct play *p)
+{
+	p->spot.size = sizeof p->spot;
+	(void)!ch_code_at(p->rig.heap, p->code.exec + RETURNS_AT, true, &p->spot);
+}
+
+/* The main thread has another one LIVE in the place, and in the records. */
+static void replace_call(struct play *p)
+{
+	struct ch_code code;
+	CHECK_EQ(ch_owner_release(p->owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	create_strangers(p);
+	p->block.bits = 0;
+	if (!p->stranger.bits)
+		return;
+	make_call_of(p->stranger, new_words, &code);
+	CHECK(code.exec == p->code.exec);
+	CHECK_EQ(rig_record(code.block), rig_record(p->code.block));
+	p->block = code.block;
+}
+
+static void judge_call(struct play *p)
+{
+	const struct ch_spot *spot = &p->spot;
+	bool is_old = spot->block.bits == p->code.block.bits;
+	const char *words = is_old ? old_words : new_words;
+	if (!spot->block.bits)
+		return;
+	if (!is_old && spot->block.bits != p->block.bits)
+		FAIL("step %u: a look-up has found a block that never was", p->wanted);
+	if (spot->owner.bits != (is_old ? p->owner : p->stranger).bits || spot->user != &words[0] ||
+	    !spot->has_site || spot->site_user != &words[1])
+		FAIL("step %u: a look-up says of one block what another one has", p->wanted);
+}
+
+TEST(look_up_never_says_of_a_block_what_the_next_one_has)
+{
+	static const struct act act = {false, 1, NULL, NULL, look_at_call, replace_call,
+				       judge_call};
+	play_all(&act, make_call, 60);
 }
 
 /* --- refs --- */

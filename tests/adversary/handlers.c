@@ -106,7 +106,7 @@ static bool is_on_signal_stack(const struct play *p)
 static bool is_in_code(const struct play *p, const void *ucontext)
 {
 	struct ch_block block;
-	return ch_block_at(p->stage->heap, (const void *)ch__arch_context_pc(ucontext), &block);
+	return block_at(p->stage->heap, (const void *)ch__arch_context_pc(ucontext), &block);
 }
 
 /* It runs code, whose callee does what the case is about. */

@@ -382,7 +382,7 @@ static void *look_up(void *arg)
 		struct ch_info info = {.size = sizeof info};
 		at = (at * 25214903917u + 11) % pool->pool_bytes;
 		const uint8_t *pc = (const uint8_t *)pool->exec_base + at;
-		if (!ch_block_at(w->rig->heap, pc, &block) || ch_block_info(block, &info) != CH_OK)
+		if (!block_at(w->rig->heap, pc, &block) || ch_block_info(block, &info) != CH_OK)
 			continue;
 		found++;
 		CHECK(pc >= info.exec - 64 && pc < info.exec + info.hot_bytes);

@@ -279,7 +279,7 @@ TEST(cold_part_has_no_more_than_65535_granules)
 		CHECK_EQ(rig_info(e.code.block).cold_bytes, MOST);
 		CHECK_EQ(code_call(rig_info(e.code.block).exec), 64);
 		for (uint32_t at = 0; at < MOST - stubs; at += MOST - stubs - 1) {
-			CHECK(ch_block_at(rig.heap, e.code.cold_exec + at, &found));
+			CHECK(block_at(rig.heap, e.code.cold_exec + at, &found));
 			CHECK_EQ(found.bits, e.code.block.bits);
 		}
 		rig_check(&rig);

@@ -223,7 +223,7 @@ static void use_size(struct stage *stage, uint32_t hot, enum ch_status expected)
 		method_commit(&e, &m);
 		CHECK_EQ(method_call(&m, NULL), hot);
 		struct ch_block found;
-		CHECK(ch_block_at(stage->heap, e.code.exec + e.at - 1, &found));
+		CHECK(block_at(stage->heap, e.code.exec + e.at - 1, &found));
 		CHECK_EQ(found.bits, m.block.bits);
 		stage_check(stage);
 	}

@@ -299,10 +299,11 @@ static enum ch_status call_refs_visit(void)
 {
 	return marker ? ch_refs_visit(marker, CH_REFS_ALL, visit_word, NULL) : CH_OK;
 }
-static enum ch_status call_block_at(void)
+static enum ch_status call_code_at(void)
 {
-	struct ch_block block;
-	return OK_IF(ch_block_at(on->heap, *live.cell, &block) && block.bits == live.block.bits);
+	struct ch_spot spot = {.size = sizeof spot};
+	return OK_IF(ch_code_at(on->heap, *live.cell, false, &spot) &&
+		     spot.block.bits == live.block.bits);
 }
 static bool visit_block(void *arg, const struct ch_info *info)
 {
@@ -431,7 +432,7 @@ static enum ch_status call_bdw_do_blocking(void)
 						X(mark_owner, OK) X(mark_stack, OK) X(             \
 							mark_stacks, OK) X(refs_visit,             \
 									   OK) X(mark_end, OK)     \
-							X(block_at, OK) X(block_each, OK) X(       \
+							X(code_at, OK) X(block_each, OK) X(       \
 								backtrace, OK) X(address_name, OK) \
 								X(trap_describe,                   \
 								  OK) X(trap_install,              \
@@ -609,7 +610,7 @@ static bool works_within_a_cycle(const char *name)
 	static const char *const all[] = {
 		"ch_status_text", "ch_why", "ch_config_init", "ch_thread_park", "ch_thread_unpark",
 		"ch_thread_poll", "ch_fiber_suspend", "ch_fiber_resume", "ch_owner_cell",
-		"ch_mark_owner", "ch_mark_stack", "ch_mark_stacks", "ch_refs_visit", "ch_block_at",
+		"ch_mark_owner", "ch_mark_stack", "ch_mark_stacks", "ch_refs_visit", "ch_code_at",
 		"ch_backtrace", "ch_address_name", "ch_trap_describe", "ch_trap_install",
 		"ch_sink_status", "ch_stats_file_enable"};
 	for (unsigned i = 0; i < sizeof all / sizeof *all; i++)

@@ -254,7 +254,7 @@ SHARED_DRIVER(s12_storm_on_one_stub)
 		struct ch_block block;
 		p->stub = NULL;
 		CHECK_EQ(ch_block_sites(p->a.block, find_target, p), CH_OK);
-		if (p->stub && ch_block_at(stage->heap, p->stub, &block))
+		if (p->stub && block_at(stage->heap, p->stub, &block))
 			CHECK_EQ(ch_blocks_invalidate(&block, 1, NULL), CH_OK);
 		if (round % 16 == 0)
 			stage_collect(stage);

@@ -172,7 +172,7 @@ static void judge_walk(const struct ch_heap *heap, const void *const *pcs, size_
 		i++;
 	if (i == n)
 		FAIL("profiler: the walk does not reach the code that runs");
-	if (!ch_block_at(heap, (const uint8_t *)pcs[i] - (i > 0), &block))
+	if (!block_at(heap, (const uint8_t *)pcs[i] - (i > 0), &block))
 		FAIL("profiler: code on its own stack is nobody's");
 	CHECK_EQ(block.bits, spending);
 }
@@ -186,7 +186,7 @@ static void walk_here(int signal, siginfo_t *info, void *ucontext)
 	size_t n = ch_backtrace(heap, CH_BACKTRACE_FRAMES, ucontext, pcs, 32);
 	for (size_t i = 0; i < n; i++) {
 		struct ch_block block;
-		if (ch_block_at(heap, (const uint8_t *)pcs[i] - (i > 0), &block))
+		if (block_at(heap, (const uint8_t *)pcs[i] - (i > 0), &block))
 			atomic_fetch_add(&found_blocks, 1);
 	}
 	judge_walk(heap, pcs, n);

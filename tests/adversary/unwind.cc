@@ -47,7 +47,7 @@ static void judge_trace(void *const *pcs, int count)
 	for (int i = 0; i < count; i++) {
 		ch_block found;
 		auto before = reinterpret_cast<uintptr_t>(pcs[i]) - 1; /* the outermost pc is 0 */
-		in_code += ch_block_at(current->r->heap, reinterpret_cast<void *>(before), &found);
+		in_code += block_at(current->r->heap, reinterpret_cast<void *>(before), &found);
 		has_mark |= pcs[i] == current->mark;
 	}
 	if (in_code != current->depth || !has_mark)

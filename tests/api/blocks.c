@@ -82,9 +82,9 @@ TEST(hot_bytes_may_be_given_from_the_end)
 		CHECK_EQ((uintptr_t)info.exec % 8, 4);
 		CHECK_EQ(code_call(info.entry), room);
 		struct ch_block found;
-		CHECK(from == 0 || !ch_block_at(rig.heap, start - 8, &found) ||
+		CHECK(from == 0 || !block_at(rig.heap, start - 8, &found) ||
 		      found.bits != e.code.block.bits);
-		CHECK(ch_block_at(rig.heap, start, &found) && found.bits == e.code.block.bits);
+		CHECK(block_at(rig.heap, start, &found) && found.bits == e.code.block.bits);
 		CHECK_EQ(ch_owner_set_entry(owner, e.code.block), CH_OK);
 		CHECK_EQ(code_call_owner(owner), room);
 	}
@@ -125,9 +125,9 @@ TEST(hot_bytes_of_a_run_of_pages_may_be_given_from_the_end)
 			CHECK_EQ(info.entry, e.code.exec + entry);
 			CHECK_EQ(code_call(info.entry), 40 + more);
 			struct ch_block found;
-			CHECK(ch_block_at(rig.heap, e.code.exec, &found) &&
+			CHECK(block_at(rig.heap, e.code.exec, &found) &&
 			      found.bits == e.code.block.bits);
-			CHECK(ch_block_at(rig.heap, info.entry, &found) &&
+			CHECK(block_at(rig.heap, info.entry, &found) &&
 			      found.bits == e.code.block.bits);
 			CHECK_EQ(ch_owner_set_entry(owner, e.code.block), CH_OK);
 			CHECK_EQ(code_call_owner(owner), 40 + more);

@@ -37,7 +37,7 @@ static const void *address(function f)
 static struct ch_block block_of(struct ch_heap *heap, function f)
 {
 	struct ch_block block;
-	CHECK(ch_block_at(heap, address(f), &block));
+	CHECK(block_at(heap, address(f), &block));
 	return block;
 }
 

@@ -159,7 +159,7 @@ TEST(a_block_of_a_whole_page_and_one_byte_more)
 			CHECK_EQ(emit_commit(&e), CH_OK);
 			CHECK_EQ(code_call(e.code.exec), pages);
 			struct ch_block found;
-			CHECK(ch_block_at(rig.heap, e.code.exec + open.hot_bytes - 1, &found));
+			CHECK(block_at(rig.heap, e.code.exec + open.hot_bytes - 1, &found));
 			CHECK_EQ(found.bits, e.code.block.bits);
 			rig_check(&rig);
 			/* A span's pages are whole: nobody else's. */
@@ -198,9 +198,9 @@ TEST(a_span_has_branches_exits_and_a_cold_part)
 	CHECK_EQ(code_call(e.code.exec), 33);
 	CHECK_EQ(code_call(e.code.cold_exec), 33);
 	struct ch_block found;
-	CHECK(ch_block_at(rig.heap, e.code.cold_exec + cold.at - 1, &found));
+	CHECK(block_at(rig.heap, e.code.cold_exec + cold.at - 1, &found));
 	CHECK_EQ(found.bits, e.code.block.bits);
-	CHECK(ch_block_at(rig.heap, e.code.exec + page, &found));
+	CHECK(block_at(rig.heap, e.code.exec + page, &found));
 	rig_check(&rig);
 	CHECK_EQ(ch_blocks_invalidate(&e.code.block, 1, NULL), CH_OK);
 	CHECK_EQ(code_call(e.code.exec), RIG_FALLBACK);

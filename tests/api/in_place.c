@@ -220,11 +220,11 @@ TEST(data_dies_when_no_block_and_no_stack_holds_it)
 	for (int i = 0; i < 4; i++)
 		CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
 	struct ch_block found;
-	CHECK(ch_block_at(rig.heap, inside, &found) && found.bits == blocks[1].bits);
+	CHECK(block_at(rig.heap, inside, &found) && found.bits == blocks[1].bits);
 	CHECK(rig_is_there(blocks[0]) && rig_is_there(blocks[1]));
 	rig_collect(&rig, 1);
 	CHECK(!rig_is_there(blocks[0]) && !rig_is_there(blocks[1]) && rig_is_there(blocks[2]));
-	CHECK(!ch_block_at(rig.heap, inside, &found));
+	CHECK(!block_at(rig.heap, inside, &found));
 	rig_end(&rig);
 }
 

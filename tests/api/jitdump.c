@@ -175,7 +175,7 @@ static void *watch(void *arg)
 		const void *pc;
 		while (!(pc = atomic_load(&wanted)))
 			sched_yield();
-		while (!ch_block_at(watched.heap, pc, &block))
+		while (!block_at(watched.heap, pc, &block))
 			continue;
 		seen_at[i] = now_ns();
 		atomic_store(&wanted, NULL);

@@ -651,17 +651,17 @@ TEST(lookup_of_foreign_addresses_finds_none)
 {
 	start();
 	struct ch_block block = {5};
-	CHECK(!ch_block_at(rig.heap, &rig, &block));
+	CHECK(!block_at(rig.heap, &rig, &block));
 	CHECK_EQ(block.bits, 0);
-	CHECK(!ch_block_at(rig.heap, NULL, &block));
+	CHECK(!block_at(rig.heap, NULL, &block));
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct ch_block made = rig_block(owner, 1);
 	struct ch_info info = rig_info(made);
 	for (uint32_t i = 0; i < info.hot_bytes; i++) {
-		CHECK(ch_block_at(rig.heap, info.exec + i, &block));
+		CHECK(block_at(rig.heap, info.exec + i, &block));
 		CHECK_EQ(block.bits, made.bits);
 	}
-	CHECK(!ch_block_at(rig.heap, info.exec + info.hot_bytes, &block));
+	CHECK(!block_at(rig.heap, info.exec + info.hot_bytes, &block));
 	const void *pcs[32];
 	CHECK(ch_backtrace(rig.heap, CH_BACKTRACE_FRAMES, NULL, pcs, 32) >= 1);
 	CHECK_EQ(ch_backtrace(rig.heap, CH_BACKTRACE_FRAMES, NULL, pcs, 0), 0);

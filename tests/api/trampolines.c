@@ -108,7 +108,7 @@ TEST(trampoline_is_found_and_named)
 	CHECK(info.state == CH_BLOCK_LIVE && info.owner.bits == owner.bits && info.vm == rig.vm);
 	for (uint32_t i = 0; i < info.hot_bytes; i++) {
 		struct ch_block found;
-		CHECK(ch_block_at(rig.heap, info.exec + i, &found));
+		CHECK(block_at(rig.heap, info.exec + i, &found));
 		CHECK_EQ(found.bits, plain.bits);
 	}
 	CHECK_EQ(call(info.entry), 1);
@@ -232,7 +232,7 @@ TEST(released_trampoline_is_withdrawn_and_poisoned)
 		ch_thread_poll();
 		CHECK_EQ(d.freed, 1);
 		CHECK(!rig_is_there(d.block));
-		CHECK(!ch_block_at(rig.heap, (const void *)~d.hidden, &found));
+		CHECK(!block_at(rig.heap, (const void *)~d.hidden, &found));
 		for (int i = 0; i < 44; i++)
 			if (is_unwindable(~d.hidden + (uintptr_t)i))
 				FAIL("unwinder: byte %d of a freed trampoline is known", i);

@@ -5,6 +5,7 @@
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/tombstone.h"
 #include "tests/orders/cases.h"
+#include "tests/support/code.h"
 
 #include <stdio.h>
 
@@ -14,18 +15,23 @@ enum { BLOCKS = 3, SMALL_BYTES = 64, LARGE_BYTES = 128, LOOKED_AT = 96, NAMES = 
 static struct truth {
 	uint32_t index, generation;
 	bool is_committed, is_large;
+	uint64_t owner_bits;
+	uint32_t number;
 	char name[16], owner[16];
 } truth[BLOCKS];
 static uint32_t truths, serial;
 static const uint8_t *place;
 
-UNSEEN static void note_open(struct ch_block block, uint32_t number, bool is_large)
+UNSEEN static void note_open(struct ch_block block, uint64_t owner, uint32_t number,
+			     bool is_large)
 {
 	struct truth *t = &truth[truths++];
 	t->index = ch__handle_index(block.bits);
 	t->generation = (uint32_t)ch__handle_generation(block.bits);
 	t->is_committed = false;
 	t->is_large = is_large;
+	t->owner_bits = owner;
+	t->number = number;
 	snprintf(t->name, sizeof t->name, "block%u", number);
 	snprintf(t->owner, sizeof t->owner, "owner%u", number);
 }
@@ -41,6 +47,30 @@ UNSEEN static const struct truth *truth_of(uint32_t index, uint32_t generation)
 	return NULL;
 }
 
+/* The VM's words of the block with this number, and of its call. */
+static void *word_of(uint32_t number)
+{
+	return (void *)(uintptr_t)(number * 2);
+}
+static void *call_of(uint32_t number)
+{
+	return (void *)(uintptr_t)(number * 2 + 1);
+}
+static bool has_site = true;
+/* A call that returns where the others look. */
+static void attach_call(const struct ch_code *code, uint32_t number)
+{
+	static const uint8_t call[] = {CODE_CALL_BYTES};
+	memcpy(code->write + LOOKED_AT - sizeof call, call, sizeof call);
+	struct ch_branch_site site = {.at = code->exec + LOOKED_AT - sizeof call,
+				      .kind = CH_CALL,
+				      .user = call_of(number),
+				      .exit = code->exec};
+	struct ch_branch branch;
+	if (ch_branch_attach(code->block, &site, &branch) != CH_OK)
+		order_failed("%s", ch_why());
+}
+
 static void make_block(struct ch_code *code, struct ch_owner *owner, bool is_large)
 {
 	char name[16], owner_name[16];
@@ -48,10 +78,16 @@ static void make_block(struct ch_code *code, struct ch_owner *owner, bool is_lar
 	snprintf(name, sizeof name, "block%u", number);
 	snprintf(owner_name, sizeof owner_name, "owner%u", number);
 	HOLDS(ch_owner_create(scene.vm, owner_name, (const void *)&serial, NULL, owner) == CH_OK);
-	struct ch_open open = {
-		.size = sizeof open, .owner = *owner, .hot_bytes = LARGE_BYTES, .name = name};
+	struct ch_open open = {.size = sizeof open,
+			       .owner = *owner,
+			       .hot_bytes = LARGE_BYTES,
+			       .branch_room = 1,
+			       .name = name,
+			       .user = word_of(number)};
 	HOLDS(ch_block_open(&open, code) == CH_OK);
-	note_open(code->block, number, is_large);
+	note_open(code->block, owner->bits, number, is_large);
+	if (is_large && has_site)
+		attach_call(code, number);
 	/* Its place becomes smaller with the commit. */
 	code->used_to = is_large ? LARGE_BYTES : SMALL_BYTES;
 	note_commit();
@@ -90,11 +126,15 @@ static void begin(void)
 	truths = 0;
 }
 
-UNSEEN static void found(uint32_t index, uint32_t generation)
+UNSEEN static void found(const struct ch_spot *spot)
 {
-	const struct truth *t = truth_of(index, generation);
+	const struct truth *t = truth_of(ch__handle_index(spot->block.bits),
+					 ch__handle_generation(spot->block.bits));
 	/* The address lies in none of the small ones. */
 	HOLDS(t && t->is_committed && t->is_large);
+	HOLDS(spot->user == word_of(t->number) && spot->owner.bits == t->owner_bits);
+	HOLDS(spot->exec + spot->offset == place);
+	HOLDS(spot->has_site ? spot->site_user == call_of(t->number) : !has_site);
 }
 /* At any moment of the other thread's. */
 static void come_late(void)
@@ -104,9 +144,9 @@ static void come_late(void)
 }
 static void look_up(void)
 {
-	struct ch_block block;
-	if (ch_block_at(scene.heap, place, &block))
-		found(ch__handle_index(block.bits), ch__handle_generation(block.bits));
+	struct ch_spot spot = {.size = sizeof spot};
+	if (ch_code_at(scene.heap, place, true, &spot))
+		found(&spot);
 }
 static void looks_up(void)
 {
@@ -203,6 +243,31 @@ static void looks_at_once(void)
 		look_up();
 }
 
+/* A call comes to a block that others know. */
+static struct ch_code known;
+
+static void make_known(void)
+{
+	has_site = false;
+	make_block(&known, &dying, true);
+	has_site = true;
+}
+static void begin_late(void)
+{
+	truths = 0;
+	order_as(1, make_known);
+	has_site = false;
+}
+static void end_late(void)
+{
+	has_site = true;
+	order_as(1, dies);
+}
+static void call_comes(void)
+{
+	attach_call(&known, truth[0].number);
+}
+
 /* --- names --- */
 
 /* Readers may hold back all of them, so that each has a record of its own. */
@@ -287,6 +352,7 @@ const struct order_case cases_find[] = {
 	{"death", 9000, make, begin_death, NULL, {dies, asks_at_once}},
 	{"reuse", 20000, make, begin_reuse, end_reuse, {is_replaced, looks_at_once}},
 	{"reuse_asked", 12000, make, begin_reuse, end_reuse, {is_replaced, asks_at_once}},
+	{"late_site", 3000, make, begin_late, end_late, {call_comes, looks_at_once}},
 	{"names", 9000, scene_make, begin_names, end_names, {names_come_and_go, name_is_read}},
 	{NULL},
 };

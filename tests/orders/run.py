@@ -9,6 +9,7 @@ tests/breaks/rows.py. The files that it breaks are compiled anew, and of a heade
 """
 import concurrent.futures
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -26,6 +27,7 @@ OBJECTS = os.path.join(BUILD, "obj-test")
 CC = "gcc"
 FLAGS = ("-std=gnu11 -O1 -g -fno-omit-frame-pointer -fno-pie -ftls-model=initial-exec -pthread -Wall -Wextra -Wshadow -Werror "
          "-DCH_TESTING=1 -DCH_TEST_BDW=0 -DCH_ALLOC_MALLOC=1").split()
+FLAGS.append(f'-DCH_TEST_CODE="tests/support/code_{platform.machine()}.h"')
 WRAPPED = ("memcpy memset ch__meta_alloc ch__meta_free ch__os_futex_wait ch__os_futex_wake ch__os_membarrier_fence "
            "ch__os_membarrier_core_sync ch__os_thread_start ch__os_timer_start ch__os_timer_stop ch__os_unmap "
            "ch__arch_serialize ch__os_signal_install ch__os_timer_expired sigaction").split()
@@ -44,7 +46,9 @@ USES = {
     "action": [],
     "serialize": ["codeheap/base/park.c", "codeheap/base/region.c"],
     "reuse_asked": [],
-    "reuse": ["codeheap/life/open.c", "codeheap/life/commit.c", "codeheap/collect/death.c", "codeheap/graph/find.c", "codeheap/graph/handles.c"],
+    "late_site": ["codeheap/look/code_at.c", "invalidate/link.c"],
+    "reuse": ["codeheap/life/open.c", "codeheap/life/commit.c", "codeheap/collect/death.c", "codeheap/graph/find.c", "codeheap/graph/handles.c",
+              "codeheap/graph/branch.c", "codeheap/look/code_at.c", "invalidate/link.c"],
     "names": ["codeheap/graph/place.c", "codeheap/graph/names.c"],
     "tombstone": [],
     "death": [],

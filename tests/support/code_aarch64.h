@@ -24,6 +24,7 @@ enum { EMIT_CC_E = 0, EMIT_CC_NE = 1 };
  * each block begins with `bti c`. */
 #if defined(__ARM_FEATURE_BTI_DEFAULT)
 enum { CODE_LANDING_BYTES = 4 };
+#define CODE_CALL_BYTES 0, 0, 0, 0x94 /* a call, its target apart */
 #else
 enum { CODE_LANDING_BYTES = 0 };
 #endif

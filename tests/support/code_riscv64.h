@@ -14,6 +14,7 @@
 #include <string.h>
 
 enum { CODE_LANDING_BYTES = 0 }; /* no call needs a mark where it lands */
+#define CODE_CALL_BYTES 0xef, 0, 0, 0 /* a call, its target apart */
 
 struct emitter {
 	struct ch_code code;

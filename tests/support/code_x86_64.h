@@ -13,6 +13,7 @@
 #include <string.h>
 
 enum { CODE_LANDING_BYTES = 0 }; /* no call needs a mark where it lands */
+#define CODE_CALL_BYTES 0xe8, 0, 0, 0, 0 /* a call, its target apart */
 
 struct emitter {
 	struct ch_code code;
@@ -182,7 +183,7 @@ static inline const void *emit_site_jcc(struct emitter *e, uint8_t condition)
 static inline const void *emit_site_call(struct emitter *e)
 {
 	emit_pad(e, 1);
-	EMIT(e, 0xe8, 0, 0, 0, 0);
+	EMIT(e, CODE_CALL_BYTES);
 	return emit_here(e) - 5;
 }
 /* lea rax, [rip + disp32] */

@@ -6,6 +6,7 @@
 #define CH_TESTS_FRAMES_RIG_H
 
 #include "codeheap/codeheap.h"
+#include "tests/support/block_at.h"
 #include "tests/support/harness.h"
 
 #include <cstdlib>

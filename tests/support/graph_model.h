@@ -183,7 +183,7 @@ static inline void graph_invalidate(struct graph *g, int at)
 static inline int graph_block_at(const struct graph *g, uintptr_t word)
 {
 	struct ch_block found;
-	if (!ch_block_at(g->rig.heap, (const void *)word, &found))
+	if (!block_at(g->rig.heap, (const void *)word, &found))
 		return GRAPH_NONE;
 	for (int at = 0; at < GRAPH_BLOCKS; at++)
 		if (g->blocks[at].handle.bits == found.bits)

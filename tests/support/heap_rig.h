@@ -8,6 +8,7 @@
 #include "codeheap/codeheap.h"
 #include "codeheap/collector.h"
 #include "codeheap/look.h"
+#include "tests/support/block_at.h"
 #include "tests/support/code.h"
 #include "tests/support/harness.h"
 

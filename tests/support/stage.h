@@ -9,6 +9,7 @@
 #define CH_TESTS_STAGE_H
 
 #include "codeheap/graph/block.h"
+#include "tests/support/block_at.h"
 #include "tests/support/harness.h"
 #include "tests/support/stage_code.h"
 

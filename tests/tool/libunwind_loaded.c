@@ -46,7 +46,7 @@ static void walk(void)
 	struct ch_block block;
 	frames = ch_backtrace(walking->heap, CH_BACKTRACE_TABLES, NULL, pcs, 64);
 	for (size_t i = 0; i < frames; i++)
-		has_block |= ch_block_at(walking->heap, pcs[i], &block);
+		has_block |= block_at(walking->heap, pcs[i], &block);
 }
 
 static void find_loaded(int flags)

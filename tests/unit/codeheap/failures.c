@@ -860,8 +860,9 @@ FAILS(failures_refs_visit, "ch_refs_visit", prepare_visit, call_refs,
 
 static enum ch_status call_at(struct scene *s)
 {
-	struct ch_block block;
-	CHECK(!ch_block_at(s->heap, s, &block));
+	struct ch_spot spot = {.size = sizeof spot};
+	CHECK(!ch_code_at(NULL, s, true, &spot));
+	CHECK(!ch_code_at(s->heap, s, false, &spot));
 	return CH_OK;
 }
 static bool end_here(void *arg, const struct ch_info *info)
@@ -898,7 +899,7 @@ static enum ch_status call_describe(struct scene *s)
 	CHECK_EQ(ch_trap_describe(s->heap, &info, &context, text, sizeof text), 0);
 	return CH_OK;
 }
-FAILS(failures_block_at, "ch_block_at", NULL, call_at, ROW_MAKES_NO_CALL | ROW_ALL_SETTINGS)
+FAILS(failures_code_at, "ch_code_at", NULL, call_at, ROW_MAKES_NO_CALL | ROW_ALL_SETTINGS)
 FAILS(failures_block_each, "ch_block_each", NULL, call_each, ROW_MAKES_NO_CALL | ROW_ALL_SETTINGS)
 FAILS(failures_backtrace, "ch_backtrace", NULL, call_backtrace, ROW_MAKES_NO_CALL)
 FAILS(failures_address_name, "ch_address_name", NULL, call_name, ROW_MAKES_NO_CALL)

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT
+ * code_at.c: from an address to what the VM knows of the code there: its record, where in it the
+ * address is, and the VM's word at a call. Signal-safe: no lock, no allocation.
+ *
+ * I4: all of it is read between two looks at the generation, by loads that acquire, out of memory
+ * that is of one kind for as long as the heap is there. */
+#include "codeheap/base/heaps.h"
+#include "codeheap/base/sized.h"
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/branch.h"
+#include "codeheap/graph/handles.h"
+#include "codeheap/graph/names.h"
+
+/* The user's word of the call that ends at the offset. */
+static bool read_branch(const struct ch_heap *heap, const struct ch__block *block, uint32_t offset,
+			struct ch_spot *spot)
+{
+	/* Acquire: pairs with the release in open.c; the run's records say where it ends. */
+	uint32_t at = atomic_load_explicit(&block->first_branch, memory_order_acquire);
+	for (; at; at = ch__branch_after(heap, at)) {
+		const struct ch__branch *branch = ch__branch_at(heap, at);
+		/* Pairs with the release in ch__branch_set_site. */
+		uint32_t site = atomic_load_explicit(&branch->site, memory_order_acquire);
+		enum ch__site kind = ch__branch_kind(branch);
+		if (!site || kind != CH__SITE_CALL || site + ch__arch_site_bytes(kind) != offset)
+			continue;
+		spot->site_user = atomic_load_explicit(&branch->user, memory_order_acquire);
+		return true;
+	}
+	return false;
+}
+
+static bool read_spot(const struct ch_heap *heap, uintptr_t pc, bool is_return,
+		      struct ch_spot *spot)
+{
+	uint32_t generation = 0, index = ch__find(heap, pc - is_return, &generation);
+	if (!index)
+		return false;
+	const struct ch__block *block = ch__block_at(heap, index);
+	uint32_t part = atomic_load_explicit(&block->hot_offset, memory_order_acquire);
+	uint32_t head = ch__head_bytes(ch__block_use(heap, block));
+	uint32_t at = ch__offset(heap, pc - is_return);
+	bool is_cold = at - part >= ch__hot_bytes(block);
+	if (is_cold) {
+		part = ch__cold_offset(heap, block);
+		head = CH__INDEX_WORD_BYTES;
+	}
+	uint32_t owner = __atomic_load_n(&block->owner, __ATOMIC_ACQUIRE);
+	*spot = (struct ch_spot){
+		.size = spot->size,
+		.block.bits = ch__handle(heap->id, index, generation),
+		.owner = ch__owner_handle(heap, owner),
+		.user = __atomic_load_n(&block->user, __ATOMIC_ACQUIRE),
+		.exec = (const uint8_t *)ch__exec(heap, part + head),
+		.offset = ch__offset(heap, pc) - part - head,
+		.is_cold = is_cold,
+		.state = ch__block_state(block),
+	};
+	spot->has_site = is_return && read_branch(heap, block, ch__offset(heap, pc), spot);
+	return at - part >= head && ch__block_is_published(block) &&
+	       atomic_load_explicit(&block->generation, memory_order_relaxed) == generation;
+}
+
+bool ch_code_at(const struct ch_heap *heap, const void *pc, bool is_return, struct ch_spot *out)
+{
+	uintptr_t address = (uintptr_t)pc;
+	struct ch_spot whole;
+	bool is_whole = out->size == sizeof whole;
+	/* No sentence: to make one is not signal-safe. */
+	if (out->size < CH__UP_TO(struct ch_spot, block) || out->size > sizeof whole)
+		return false;
+	/* Straight to the caller where that has room for all: our stack keeps no address. */
+	struct ch_spot *spot = is_whole ? out : &whole;
+	bool is_counted = !heap;
+	if (is_counted) {
+		ch__place_read_begin();
+		heap = ch__heap_at(address - is_return);
+	}
+	spot->size = out->size;
+	bool is_found = heap && read_spot(heap, address, is_return, spot);
+	if (is_counted)
+		ch__place_read_end();
+	if (!is_found)
+		*spot = (struct ch_spot){.size = out->size};
+	if (!is_whole)
+		ch__sized_give(out, spot);
+	return is_found;
+}
