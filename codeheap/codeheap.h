@@ -251,6 +251,8 @@ struct ch_ops {
 	 * thread that it stops has parked, outside of the library. False: CH_E_BUSY. */
 	bool (*stop_world)(void *vm_user);
 	void (*resume_world)(void *vm_user); /* once for each stop_world that returned true */
+	/* ch_vm_detach calls block_freed for each block that the vm has then, under no lock. */
+	bool tells_detached;
 };
 
 /* --- configuration --- */
@@ -285,6 +287,9 @@ struct ch_config {
 	/* Called on a broken invariant, before the reason and the last 64 events (cycles,
 	 * invalidations, threads, forks) go to stderr, and abort(). Process-wide: the last one. */
 	void (*panic)(const char *reason);
+	/* Freed blocks that traps can name: a power of two, 64 to 1,048,576; 0 = 65,536. 32 bytes
+	 * and a name each, taken as blocks die. */
+	unsigned remembered_dead;
 };
 
 /* ch_config_init: fill a configuration with the defaults. */
@@ -368,11 +373,13 @@ CH_API CH_CHECKED enum ch_status ch_vm_attach(struct ch_heap *heap, const struct
 					      void *user, struct ch_vm **vm);
 
 /* ch_vm_detach: remove a VM instance; releases its owners and discards its blocks; no callback
- * comes afterwards, save one that another thread, inside the library meanwhile, was about to make.
+ * comes afterwards, save one that another thread, inside the library meanwhile, was about to make;
+ * with `tells_detached` block_freed comes before, here, for each block that is left.
  * in    vm  no thread runs its code, or will
  * ret   CH_OK | CH_E_STATE it was detached before
- * lock  heap
+ * lock  heap; none while block_freed runs
  * safe  any thread
+ * cost  O(owners and blocks of the heap)
  * note  blocks that are still on a stack are freed by later cycles; user stays valid until the
  *       calls of other threads that poll, collect or open have returned */
 CH_API CH_CHECKED enum ch_status ch_vm_detach(struct ch_vm *vm);
@@ -465,7 +472,8 @@ CH_API CH_CHECKED enum ch_status ch_fiber_detach(struct ch_fiber *fiber);
 /* ch_owner_create: something the VM compiles; with no entry yet, its cell holds the fallback.
  * in    vm        a vm of a BUILTIN or HOST heap (Boehm: ch_bdw_owner_create)
  *       name      copied; what tables and traps say
- *       fallback  the VM's entry without code, same calling convention
+ *       fallback  the VM's entry without code, same calling convention; NULL where nobody calls
+ *                 through the cell: it leads to a trap then that says so
  * ret   CH_OK | CH_E_ARG | CH_E_MEMORY | CH_E_STATE the vm was detached
  * lock  heap
  * safe  any thread
@@ -872,7 +880,7 @@ CH_API CH_CHECKED enum ch_status ch_block_each(struct ch_heap *heap,
  * ret   the length without the 0; >= bytes when it was cut; 0 = neither the pc nor the address
  *       that faulted is in the heap's pages, or somebody sent the signal: chain to the next handler
  * safe  signal handlers, in any thread, while others allocate and free
- * note  what it names was freed among the last 65,536 blocks; names are cut to 63 bytes */
+ * note  what it names is among the ch_config.remembered_dead; names are cut to 63 bytes */
 CH_API size_t ch_trap_describe(const struct ch_heap *heap, const void *siginfo,
 			       const void *ucontext, char *text, size_t bytes);
 

@@ -376,7 +376,7 @@ template <class Result, class... Arguments> class function<Result(Arguments...)>
 	{
 		(void)(its_cell && release() == CH_OK);
 	}
-	/* in   fallback  called while there is no code: not nullptr
+	/* in   fallback  called while there is no code; nullptr: a trap that says so
 	 * ret  as ch_owner_create | CH_E_STATE it was created already */
 	[[nodiscard]] ch_status create(const vm &vm, const char *name, pointer fallback,
 				       void *user = nullptr) noexcept

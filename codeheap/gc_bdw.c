@@ -717,8 +717,6 @@ enum ch_status ch_bdw_owner_create(struct ch_vm *vm, const char *name, const voi
 	struct ch_heap *heap = vm->heap;
 	if (!is_bdw(heap))
 		return ch__because(CH_E_ARG, "the heap is not Boehm's: ch_owner_create");
-	if (!fallback)
-		return ch__because(CH_E_ARG, "fallback is NULL");
 	if (!GC_thread_is_registered())
 		return because_unregistered();
 	struct anchor *anchor = GC_generic_malloc(sizeof *anchor, (int)anchor_kind);

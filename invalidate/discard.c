@@ -87,6 +87,54 @@ static void forget_tables(struct ch_heap *heap, const struct ch_vm *vm) CH_REQUI
 	}
 }
 
+/* A commit looks at the owner and goes LIVE in one region: those that saw it before it was let go
+ * are through after a freeze. */
+static void await_commits(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
+{
+	if (ch__freeze_until(heap, ch__stop_limit(heap, ch__os_now_ns())))
+		ch__unfreeze(heap);
+}
+
+/* The next users of blocks of the vm whose end was not told, and vm->told behind them. A notice
+ * that waits counts: who delivers it finds that it was told. */
+static uint32_t gather_users(struct ch_heap *heap, struct ch_vm *vm, void **users, uint32_t most)
+	CH_REQUIRES(ch__role_heap)
+{
+	uint32_t n = 0, i = vm->told;
+	for (; n < most && i < heap->blocks.used; i++) {
+		const struct ch__block *block = ch__block_at(heap, i);
+		enum ch_block_state state = ch__block_state(block);
+		bool is_due = state == CH_BLOCK_DEAD ? (block->flags & CH__FLAG_NOTICE) != 0
+						     : ch__block_is_published(block);
+		if (is_due && ch__owner_at(heap, block->owner)->vm == vm)
+			users[n++] = block->user;
+	}
+	vm->told = i;
+	return n;
+}
+
+/* Blocks that die meanwhile are told of by whoever delivers notices, from vm->told on. */
+static void tell_all(struct ch_heap *heap, struct ch_vm *vm) CH_EXCLUDES(CH__ANY)
+{
+	enum { AT_ONCE = 64 };
+	void *users[AT_ONCE];
+	void (*freed)(void *, void *) = vm->ops.block_freed;
+	void *vm_user = vm->user;
+	uint32_t n;
+	do {
+		ch__heap_lock(heap);
+		n = gather_users(heap, vm, users, AT_ONCE);
+		if (!n) {
+			vm->told = UINT32_MAX;
+			ch__vm_owner_gone(vm);
+		}
+		ch__heap_unlock(heap);
+		ch__holds_nothing();
+		for (uint32_t i = 0; i < n; i++)
+			freed(vm_user, users[i]);
+	} while (n);
+}
+
 enum ch_status ch_vm_detach(struct ch_vm *vm)
 {
 	if (ch__is_marking())
@@ -110,7 +158,16 @@ enum ch_status ch_vm_detach(struct ch_vm *vm)
 			ch__trigger_released(heap, 0);
 	}
 	forget_tables(heap, vm);
+	bool is_told = vm->ops.tells_detached && vm->ops.block_freed;
+	if (is_told) {
+		await_commits(heap);
+		vm->owners_now++; /* the record stays until all is told */
+	} else {
+		vm->told = UINT32_MAX;
+	}
 	ch__vm_leave(vm);
 	ch__heap_unlock(heap);
+	if (is_told)
+		tell_all(heap, vm);
 	return CH_OK;
 }

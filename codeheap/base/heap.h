@@ -22,7 +22,7 @@ enum {
 	CH__BRANCHES_RESTING = 1 << 18,
 	CH__HEAPS_MAX = 255,
 	CH__QUEUE_MIN = 1 << 12,
-	CH__TOMBSTONES_LOG2 = 16,
+	CH__TOMBSTONES_LOG2 = 16, CH__TOMBSTONES_MOST = 1 << 20,
 	CH__COPY_WORDS = 4096,
 	CH__PAUSES = 32, /* the last ones, for observers */
 };
@@ -94,6 +94,8 @@ struct ch_heap {
 	uintptr_t trampoline;        /* exec [const] */
 	_Atomic(uint32_t) last_frame; /* highest frame shape there is */
 	_Atomic(uint32_t) templates_ready; /* bits of enum ch__template that have unwind data */
+	/* A trap of the runtime page: where cells of owners without a fallback lead [const] */
+	const void *no_fallback;
 	CH_BY_HEAP uint32_t veneers_from, veneers_to; /* offsets in the runtime page [heap] */
 	struct ch__table blocks, branches, owners, assumptions, names, tombstones, epitaphs;
 	void *directories; /* of them all: one mapping [const] */

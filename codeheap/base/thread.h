@@ -110,12 +110,15 @@ struct ch_vm {
 	CH_BY_HEAP uint64_t space_seen;
 	struct ch_vm *next; /* all records of the heap, never unlinked [heap], read anywhere */
 	CH_BY_HEAP uint32_t owners_now; /* of the vm; with one it is not used again */
+	/* The end of blocks with lower records is told no more: none of them while the vm is
+	 * attached, all of them once it was detached [heap] */
+	CH_BY_HEAP uint32_t told;
 	CH_BY_HEAP struct ch_vm *next_free; /* of those that may be used again */
 };
 
 /* An owner of the vm is gone; behind the last one the record of a detached vm is used again. */
 void ch__vm_owner_gone(struct ch_vm *) CH_REQUIRES(ch__role_heap);
-/* The vm is detached from here on. */
+/* The vm is detached from here on. Who has told of its blocks sets `told`. */
 void ch__vm_leave(struct ch_vm *) CH_REQUIRES(ch__role_heap);
 /* Refs of its code are reported. A detached vm's may lead to nothing, and its code runs no more. */
 static inline bool ch__vm_is_told(const struct ch_vm *vm)

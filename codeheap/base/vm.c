@@ -71,6 +71,7 @@ enum ch_status ch_vm_attach(struct ch_heap *heap, const struct ch_ops *ops, void
 		ch__sized_take(&vm->ops, sizeof vm->ops, ops);
 		vm->user = user;
 		vm->wants_space = false;
+		vm->told = 0;
 		/* Release: a hook that sees it attached sees its callbacks. */
 		atomic_store_explicit(&vm->is_attached, true, memory_order_release);
 		*out = vm;

@@ -340,7 +340,7 @@ void ch__notices_deliver(struct ch_heap *heap)
 		void *user = block->user;
 		heap->notice_head = block->notice_next;
 		atomic_fetch_sub_explicit(&heap->notices_now, 1, memory_order_relaxed);
-		void (*freed)(void *, void *) = vm->is_attached ? vm->ops.block_freed : NULL;
+		void (*freed)(void *, void *) = index >= vm->told ? vm->ops.block_freed : NULL;
 		void *vm_user = vm->user;
 		block->flags &= (uint8_t)~CH__FLAG_NOTICE;
 		/* Its place has gone back before: the record waited for this notice only. */

@@ -138,7 +138,7 @@ enum ch_status ch__owner_make(struct ch_vm *vm, const char *name, const void *fa
 	struct ch__owner *owner = ch__owner_at(heap, fresh);
 	struct ch__thread *self = ch__thread_or_guest(heap);
 	ch__region_enter(self);
-	owner->fallback = fallback;
+	owner->fallback = fallback ? fallback : heap->no_fallback;
 	owner->user = user;
 	owner->vm = vm;
 	vm->owners_now++;
@@ -146,7 +146,7 @@ enum ch_status ch__owner_make(struct ch_vm *vm, const char *name, const void *fa
 	__atomic_store_n(&owner->name, text, __ATOMIC_RELEASE);
 	owner->has_edges = false;
 	/* The last one that had the record left no block and no entry. */
-	atomic_store_explicit(&owner->cell, fallback, memory_order_relaxed);
+	atomic_store_explicit(&owner->cell, owner->fallback, memory_order_relaxed);
 	atomic_store_explicit(&owner->mark,
 			      atomic_load_explicit(&heap->epoch, memory_order_relaxed),
 			      memory_order_relaxed);
@@ -169,8 +169,6 @@ enum ch_status ch_owner_create(struct ch_vm *vm, const char *name, const void *f
 	if (ch__is_marking())
 		return ch__because_marking();
 	struct ch_heap *heap = vm->heap;
-	if (!fallback)
-		return ch__because(CH_E_ARG, "fallback is NULL");
 	if (heap->driver.collect)
 		return ch__because(CH_E_ARG, "the heap is Boehm's: ch_bdw_owner_create");
 	ch__heap_lock(heap);

@@ -16,7 +16,7 @@ enum ch__life {
 
 struct ch__owner {
 	_Atomic(const void *) cell; /* first: the VM calls through its address */
-	const void *fallback;
+	const void *fallback; /* the heap's no_fallback where the VM gave none */
 	void *user;
 	struct ch_vm *vm;
 	_Atomic(uint32_t) generation; /* | enum ch__life; seq_cst against the cell */

@@ -63,6 +63,8 @@ static enum ch_status check_ranges(const struct ch_config *config)
 		{"stop_signal", (unsigned)config->stop_signal, 0, 64},
 		{"dead_names", config->dead_names, 0, CH_DEAD_NAMES_KEPT},
 		{"step_blocks", config->step_blocks, 0, 64},
+		{"remembered_dead", config->remembered_dead, CH__KILLED_AT_ONCE,
+		 CH__TOMBSTONES_MOST},
 	};
 	for (unsigned i = 0; i < sizeof ranges / sizeof *ranges; i++)
 		if (ranges[i].is < ranges[i].least || ranges[i].is > ranges[i].most)
@@ -92,12 +94,17 @@ static enum ch_status read_config(const struct ch_config *in, struct ch_config *
 		config->stop_wait_ms = STOP_WAIT_DEFAULT_MS;
 	if (!config->step_blocks)
 		config->step_blocks = 64;
+	if (!config->remembered_dead)
+		config->remembered_dead = 1u << CH__TOMBSTONES_LOG2;
 	if (!is_power_of_two(config->pool_bytes))
 		return ch__because(CH_E_ARG, "ch_config.pool_bytes is %zu: not a power of two",
 				   config->pool_bytes);
 	if (!is_power_of_two(config->page_bytes))
 		return ch__because(CH_E_ARG, "ch_config.page_bytes is %zu: not a power of two",
 				   config->page_bytes);
+	if (!is_power_of_two(config->remembered_dead))
+		return ch__because(CH_E_ARG, "ch_config.remembered_dead is %u: not a power of two",
+				   config->remembered_dead);
 	if (config->fork == CH_FORK_COW &&
 	    (config->backend == CH_BACKEND_DUAL || config->backend == CH_BACKEND_MEMFD))
 		return ch__because(CH_E_ARG, "ch_config.fork is CH_FORK_COW, and backend is %s: "
@@ -151,7 +158,7 @@ static bool create_tables(struct ch_heap *heap)
 	enum { KEPT = 1024 * CH__THREAD_RECORDS };
 	size_t blocks = heap->config.pool_bytes / CH__GRANULE_BYTES + KEPT;
 	uint32_t most = blocks < CH__INDEX_MAX ? (uint32_t)blocks : CH__INDEX_MAX;
-	uint32_t deaths = (1u << CH__TOMBSTONES_LOG2) + 2;
+	uint32_t deaths = heap->config.remembered_dead + 2;
 	const struct {
 		struct ch__table *table;
 		size_t bytes, link, generation;
@@ -195,7 +202,7 @@ static enum ch_status fill_heap(struct ch_heap *heap, unsigned wanted)
 	atomic_store(&heap->fence_in_regions, !fast_fence);
 	atomic_store(&heap->has_core_sync, core_sync);
 	heap->guest.heap = heap;
-	heap->tombstones_log2 = CH__TOMBSTONES_LOG2;
+	heap->tombstones_log2 = (uint32_t)__builtin_ctz(heap->config.remembered_dead);
 	heap->branches_resting = CH__BRANCHES_RESTING;
 	ch__os_random(heap->name_key, sizeof heap->name_key);
 	heap->process = ch__os_process_id();
@@ -373,7 +380,7 @@ enum ch_status ch_heap_destroy(struct ch_heap *heap)
 			threads++;
 		}
 	for (struct ch_vm *vm = heap->vms; vm; vm = vm->next)
-		vms += vm->is_attached;
+		vms += vm->told != UINT32_MAX; /* or is being told of its blocks */
 	/* A suspended fiber returns through code, too. */
 	for (struct ch_fiber *fiber = heap->fibers; fiber; fiber = fiber->next)
 		fibers += fiber->is_attached;

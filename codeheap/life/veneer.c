@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * veneer.c: the runtime page of a heap: the stubs' trampoline, and behind it veneers, by which code
- * reaches functions that are far away. Both are written once and stay. Lock: heap. */
+ * veneer.c: the runtime page of a heap: the stubs' trampoline, a trap for cells that lead nowhere,
+ * and behind it veneers, by which code reaches functions that are far away. All are written once
+ * and stay. Lock: heap. */
 #include "codeheap/base/why.h"
 #include "codeheap/base/park.h"
 #include "codeheap/graph/side_list.h"
@@ -14,7 +15,10 @@ void ch__runtime_begin(struct ch_heap *heap)
 		ch__arch_trampoline_write(ch__pool_write(pool, heap->trampoline), &heap->stub);
 	ch__pool_sync(pool, heap->trampoline, bytes);
 	CH_PUBLISHED(pool, heap->trampoline, bytes, "trampoline of stubs");
-	heap->veneers_from = heap->veneers_to = (uint32_t)((bytes + 15) & ~(size_t)15);
+	/* The page was filled with traps. */
+	bytes = (bytes + 15) & ~(size_t)15;
+	heap->no_fallback = (const void *)(heap->trampoline + bytes);
+	heap->veneers_from = heap->veneers_to = (uint32_t)bytes + 16;
 }
 
 enum ch_status ch_block_veneer(const struct ch_code *code, const void *target, const void **at)

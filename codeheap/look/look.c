@@ -144,7 +144,7 @@ size_t ch__look_fallbacks(struct ch_heap *heap, uintptr_t *fallbacks, size_t max
 	for (uint32_t i = 1; i < heap->owners.used && count < max; i++) {
 		const struct ch__owner *owner = ch__owner_at(heap, i);
 		uintptr_t fallback = (uintptr_t)owner->fallback;
-		if (!(atomic_load(&owner->generation) & 1) || !fallback)
+		if (!(atomic_load(&owner->generation) & 1) || owner->fallback == heap->no_fallback)
 			continue;
 		size_t at = 0;
 		while (at < count && fallbacks[at] != fallback)

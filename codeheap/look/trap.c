@@ -241,7 +241,8 @@ size_t ch_trap_describe(const struct ch_heap *heap, const void *siginfo, const v
 	uintptr_t address = ch__arch_trap_address(info->si_signo, info->si_code, ucontext);
 	if (bytes)
 		text[0] = 0;
-	bool is_here = ch__pool_has(heap->pool, address);
+	bool is_nowhere = address == (uintptr_t)heap->no_fallback;
+	bool is_here = is_nowhere || ch__pool_has(heap->pool, address);
 	bool is_ours = is_here || (has_data_address(info) &&
 				   ch__pool_has(heap->pool, (uintptr_t)info->si_addr));
 	/* Somebody sent it: wherever the thread stood, it did nothing. */
@@ -262,7 +263,9 @@ size_t ch_trap_describe(const struct ch_heap *heap, const void *siginfo, const v
 		put_origin(&line, heap, "; by ", address, 0);
 		is_told = true;
 	} else if (is_here) {
-		bool is_used = put_place(&line, heap, ch__offset(heap, address));
+		bool is_used = !is_nowhere && put_place(&line, heap, ch__offset(heap, address));
+		if (is_nowhere)
+			ch__text_put(&line, "the cell of an owner without an entry and a fallback");
 		ch__text_put_with(&line, " (", address, 16);
 		ch__text_put(&line, ")");
 		put_return(&line, heap, ucontext);

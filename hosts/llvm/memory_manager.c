@@ -70,10 +70,6 @@ struct codeheap_llvm_module {
 	char text[256];
 };
 
-static void no_entry(void)
-{
-}
-
 /* Grows an array by one; false = as it was. */
 static bool grow(void **array, size_t used, size_t *room, size_t item)
 {
@@ -393,8 +389,7 @@ enum ch_status codeheap_llvm_module_create(struct codeheap_llvm *llvm, const cha
 		return CH_E_MEMORY;
 	module->llvm = llvm;
 	/* Nothing goes through the cell: LLVM's users call functions by address. */
-	enum ch_status status = ch_owner_create(llvm->vm, name, (const void *)(uintptr_t)no_entry,
-						module, &module->owner);
+	enum ch_status status = ch_owner_create(llvm->vm, name, NULL, module, &module->owner);
 	if (status != CH_OK) {
 		free(module);
 		return status;

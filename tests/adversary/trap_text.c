@@ -60,6 +60,27 @@ TEST(caller_in_a_block_is_named)
 	rig_end(&rig);
 }
 
+TEST(cell_of_an_owner_without_a_fallback_leads_to_a_trap_that_says_so)
+{
+	static const char line[] = "the cell of an owner without an entry and a fallback (0x";
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner;
+	CHECK_EQ(ch_owner_create(rig.vm, "nowhere", NULL, NULL, &owner), CH_OK);
+	const void *const *cell = ch_owner_cell(owner);
+	catch_traps(rig.heap);
+	jump_to(*cell);
+	CHECK_EQ(caught.signal, SIGTRAP);
+	check_begins(caught.text, line);
+	struct ch_block block = rig_block(owner, 3);
+	CHECK_EQ(ch_owner_set_entry(owner, block), CH_OK);
+	CHECK_EQ(((uint32_t(*)(void))(uintptr_t)*cell)(), 3);
+	CHECK_EQ(ch_blocks_invalidate(&block, 1, NULL), CH_OK);
+	caught.text[0] = 0;
+	jump_to(*cell);
+	check_begins(caught.text, line);
+	rig_end(&rig);
+}
+
 static const char *said_of_return(const struct rig *rig, const void *at, uintptr_t return_to)
 {
 	struct made_up m;
@@ -362,6 +383,24 @@ TEST(tombstones_are_65536_in_bounded_memory)
 	for (int i = 0; i < STONES / 8; i++)
 		die(owner, NULL);
 	CHECK(rig_stats(&rig).metadata_bytes_now <= full + 4096);
+	rig_end(&rig);
+}
+
+TEST(as_many_dead_are_remembered_as_the_configuration_says)
+{
+	struct ch_config config = rig_config(1 << 20);
+	config.remembered_dead = 64;
+	struct rig rig = rig_create(&config, NULL, NULL);
+	const void *at[2];
+	struct ch_owner owner = rig_owner(&rig, "others");
+	die(owner, NULL); /* its thread has a page, and lists */
+	free_spans(&rig, at);
+	for (int i = 0; i < 62; i++)
+		die(owner, NULL);
+	check_begins(describe_at(rig.heap, at[0]), "block `eldest` (#");
+	die(owner, NULL);
+	check_has(describe_at(rig.heap, at[0]), "record expired");
+	check_begins(describe_at(rig.heap, at[1]), "block `second` (#");
 	rig_end(&rig);
 }
 

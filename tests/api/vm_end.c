@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT
+ * vm_end.c: what a VM is told of its blocks as it detaches: each that it has, once, if it asked;
+ * whatever the callback does, and whatever dies meanwhile. */
+#include "tests/support/heap_rig.h"
+
+enum { BLOCKS = 200 }; /* more than are told at once */
+
+static struct rig rig;
+static struct ch_vm *ending;
+static unsigned told[BLOCKS + 1];
+static bool collects, is_ending;
+
+/* The user word of a block is its number. */
+static void note_freed(void *vm_user, void *block_user)
+{
+	uintptr_t number = (uintptr_t)block_user;
+	CHECK_EQ((uintptr_t)vm_user, 7);
+	CHECK(number >= 1 && number <= BLOCKS);
+	told[number]++;
+	if (!collects || !is_ending)
+		return;
+	CHECK_EQ(ch_vm_detach(ending), CH_E_STATE);
+	if (number % 50 == 1)
+		CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+}
+
+static struct ch_block make(struct ch_owner owner, uintptr_t number, unsigned flags)
+{
+	struct ch_open open = {
+		.owner = owner, .hot_bytes = 16, .user = (void *)number, .flags = flags};
+	struct emitter e;
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	emit_value(&e, (uint32_t)number);
+	emit_ret(&e);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	return e.code.block;
+}
+
+static struct ch_owner own(struct ch_vm *vm)
+{
+	struct ch_owner owner;
+	CHECK_EQ(ch_owner_create(vm, "ending", NULL, NULL, &owner), CH_OK);
+	return owner;
+}
+
+static void start(bool tells)
+{
+	struct ch_ops ops = {
+		.size = sizeof ops, .block_freed = note_freed, .tells_detached = tells};
+	rig = rig_start(1 << 20);
+	CHECK_EQ(ch_vm_attach(rig.heap, &ops, (void *)7, &ending), CH_OK);
+	memset(told, 0, sizeof told);
+}
+
+static void check_told(unsigned from, unsigned to, unsigned times)
+{
+	for (unsigned i = from; i <= to; i++)
+		if (told[i] != times)
+			FAIL("block %u was told %u times, not %u", i, told[i], times);
+}
+
+/* Kept ones, an immortal one, one whose notice waits, one that was told before, one that is dead to
+ * a cycle that comes meanwhile; and one that is OPEN, which never was. */
+static void end_with_blocks_of_all_kinds(void)
+{
+	struct ch_owner owner = own(ending), released = own(ending), early = own(ending);
+	struct ch_owner other = own(rig.vm);
+	struct ch_code open_code;
+	struct ch_open open = {.size = sizeof open, .owner = owner, .hot_bytes = 16};
+	make(early, 1, 0);
+	CHECK_EQ(ch_owner_release(early, CH_RELEASE_NOT_RUNNING), CH_OK);
+	rig_settle(&rig);
+	ch_thread_poll();
+	CHECK_EQ(told[1], 1);
+	make(released, 2, 0);
+	CHECK_EQ(ch_owner_release(released, CH_RELEASE_NOT_RUNNING), CH_OK);
+	make(owner, 3, CH_OPEN_IMMORTAL);
+	for (uintptr_t i = 4; i <= BLOCKS; i++)
+		make(owner, i, 0);
+	make(other, BLOCKS + 1, 0);
+	CHECK_EQ(ch_block_open(&open, &open_code), CH_OK);
+	CHECK_EQ(told[2], 0);
+	is_ending = true;
+	CHECK_EQ(ch_vm_detach(ending), CH_OK);
+	is_ending = false;
+	CHECK_EQ(ch_block_commit(&open_code, 1), CH_E_ARG);
+	CHECK_EQ(ch_block_abort(&open_code), CH_OK);
+}
+
+static void end_all(void)
+{
+	ch_thread_poll();
+	rig_collect(&rig, 3);
+	ch_thread_poll();
+	rig_end(&rig);
+}
+
+TEST(blocks_of_a_vm_that_detaches_are_told_once_if_it_asked)
+{
+	start(true);
+	end_with_blocks_of_all_kinds();
+	check_told(1, BLOCKS, 1);
+	end_all();
+	check_told(1, BLOCKS, 1);
+}
+
+TEST(callback_of_a_vm_that_detaches_may_collect)
+{
+	start(true);
+	collects = true;
+	end_with_blocks_of_all_kinds();
+	check_told(1, BLOCKS, 1);
+	end_all();
+	check_told(1, BLOCKS, 1);
+}
+
+TEST(blocks_of_a_vm_that_detaches_are_not_told_unasked)
+{
+	start(false);
+	end_with_blocks_of_all_kinds();
+	check_told(2, BLOCKS, 0);
+	end_all();
+	check_told(2, BLOCKS, 0);
+}
+
+static void destroy_heap(void *vm_user, void *block_user)
+{
+	(void)vm_user, (void)block_user;
+	told[0]++;
+	CHECK_EQ(ch_heap_destroy(rig.heap), CH_E_BUSY);
+}
+
+TEST(heap_stays_until_its_last_vm_is_told)
+{
+	struct ch_ops ops = {
+		.size = sizeof ops, .block_freed = destroy_heap, .tells_detached = true};
+	rig = rig_start(1 << 20);
+	CHECK_EQ(ch_vm_detach(rig.vm), CH_OK);
+	CHECK_EQ(ch_vm_attach(rig.heap, &ops, NULL, &ending), CH_OK);
+	make(own(ending), 1, 0);
+	CHECK_EQ(ch_vm_detach(ending), CH_OK);
+	CHECK_EQ(told[0], 1);
+	CHECK_EQ(ch_heap_destroy(rig.heap), CH_OK);
+}
