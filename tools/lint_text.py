@@ -87,12 +87,11 @@ def line_of(text, at):
 
 
 # Whatever refuses says why (base/why.h): a status stands as a value in ch__because() and ch__told() only.
-UNTOLD = ("codeheap/life/thread.c",)
 STATUS = re.compile(r"ch__(?:because(?:_user)?|told)\([^,;\"()]*|(?:[!=]=|case)\s*CH_E_\w+|(CH_E_\w+)")
 
 
 def check_statuses(path, bare):
-    if path.split("/")[0] not in ("codeheap", "invalidate") or path in PUBLIC + (PUBLIC_CXX,) + UNTOLD:
+    if path.split("/")[0] not in ("codeheap", "invalidate") or path in PUBLIC + (PUBLIC_CXX,):
         return
     for m in STATUS.finditer(bare):
         if m.group(1):

@@ -36,12 +36,12 @@ static void leave_all(void *unused)
 static enum ch_status attach(struct ch_heap *heap, const void *low, const void *high, bool by_call)
 {
 	if (!ch__os_at_thread_end(leave_all))
-		return CH_E_OS;
+		return ch__because(CH_E_OS, "the end of threads cannot be heard of: %m");
 	ch__registry_lock(heap);
 	struct ch__thread *thread = take_record(heap);
 	if (!thread) {
 		ch__registry_unlock(heap);
-		return CH_E_MEMORY;
+		return ch__because_memory("a thread");
 	}
 	thread->stack_low = (uintptr_t)low;
 	thread->stack_high = (uintptr_t)high;
@@ -66,22 +66,34 @@ static enum ch_status attach(struct ch_heap *heap, const void *low, const void *
 	return CH_OK;
 }
 
+static enum ch_status because_bounds(void)
+{
+	return ch__because(CH_E_OS, "the system does not know the stack of thread %d",
+			   ch__os_thread_id());
+}
+
+static enum ch_status because_stack(const void *low, const void *high)
+{
+	return ch__because(CH_E_ARG, "low %lx is not below high %lx", (uintptr_t)low,
+			   (uintptr_t)high);
+}
+
 enum ch_status ch_thread_attach(struct ch_heap *heap, const void *low, const void *high)
 {
 	if (ch__is_marking())
 		return ch__because_marking();
 	struct ch__thread *thread = ch__thread_self(heap);
 	if (thread && !thread->is_by_call)
-		return CH_E_THREAD;
+		return ch__because(CH_E_THREAD, "thread %d is attached already", thread->thread_id);
 	/* Its stack is known: a call attaches a thread nowhere else. */
 	if (thread) {
 		thread->is_by_call = false;
 		return CH_OK;
 	}
 	if ((!low || !high) && !ch__os_stack_bounds(&low, &high))
-		return CH_E_OS;
+		return because_bounds();
 	if (low >= high)
-		return CH_E_ARG;
+		return because_stack(low, high);
 	return attach(heap, low, high, false);
 }
 
@@ -92,7 +104,7 @@ enum ch_status ch__thread_attach_by_call(struct ch_heap *heap, struct ch__thread
 		return ch__because(CH_E_THREAD, "the thread is not attached, and not registered "
 						"with the collector");
 	if (!ch__os_stack_bounds(&low, &high))
-		return CH_E_OS;
+		return because_bounds();
 	/* A fiber, or a signal's stack: what lies on the thread's own below it is not known. */
 	if (sp < low || sp >= high)
 		return ch__because(CH_E_THREAD, "the thread is not attached, and runs on a stack "
@@ -108,7 +120,7 @@ enum ch_status ch_thread_detach(struct ch_heap *heap)
 		return ch__because_marking();
 	struct ch__thread *thread = ch__thread_self(heap);
 	if (!thread)
-		return CH_E_THREAD;
+		return ch__because_stranger();
 	ch__registry_lock(heap);
 	ch__listeners_thread_leaves(thread);
 	ch__heap_lock(heap);
@@ -142,7 +154,7 @@ enum ch_status ch_fiber_attach(struct ch_heap *heap, const void *low, const void
 	if (ch__is_marking())
 		return ch__because_marking();
 	if (low >= high)
-		return CH_E_ARG;
+		return because_stack(low, high);
 	ch__registry_lock(heap);
 	struct ch_fiber *fiber = heap->free_fibers;
 	if (fiber) {
@@ -151,7 +163,7 @@ enum ch_status ch_fiber_attach(struct ch_heap *heap, const void *low, const void
 		fiber = ch__meta_alloc(heap->meta, sizeof *fiber);
 		if (!fiber) {
 			ch__registry_unlock(heap);
-			return CH_E_MEMORY;
+			return ch__because_memory("a fiber");
 		}
 		fiber->heap = heap;
 		fiber->next = heap->fibers;
@@ -205,7 +217,7 @@ enum ch_status ch_fiber_detach(struct ch_fiber *fiber)
 	ch__registry_lock(heap);
 	if (!fiber->is_attached) {
 		ch__registry_unlock(heap);
-		return CH_E_STATE;
+		return ch__because(CH_E_STATE, "the fiber is not attached");
 	}
 	ch__heap_lock(heap);
 	struct ch__thread *self = ch__thread_or_guest(heap);

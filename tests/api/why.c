@@ -299,6 +299,11 @@ TEST(sentence_names_what_a_handle_or_an_address_leads_to)
 	SAYS("CH_E_STALE: owner #");
 	CHECK_EQ(ch_branch_link(branch, block), CH_E_STALE);
 	SAYS("CH_E_STALE: block #%u.", rig_record(block));
+	struct ch_fiber *fiber;
+	CHECK_EQ(ch_fiber_attach(rig.heap, &rig, &rig, &fiber), CH_E_ARG);
+	SAYS("CH_E_ARG: low 0x");
+	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_E_THREAD);
+	SAYS("CH_E_THREAD: thread %d is attached already", (int)syscall(SYS_gettid));
 	CHECK_EQ(ch_vm_detach(rig.vm), CH_OK);
 	CHECK_EQ(ch_assumption_create(rig.vm, &fact), CH_E_STATE);
 	SAYS("CH_E_STATE: the vm was detached");
