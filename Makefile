@@ -224,14 +224,14 @@ export GC SAN ALLOC CROSS CC SETUP DEBUG
 include mk/hosts.mk mk/install.mk mk/tests.mk mk/ci.mk mk/help.mk
 
 # ---- targets -------------------------------------------------------------------------------------------------------
-.PHONY: all libs check check-timed steady test-needs run-check hostile run-hostile demo demo-needs stress run-stress bench run-bench bench-compare lint run-lint measure \
+.PHONY: all libs check check-timed steady test-needs run-check hostile run-hostile demo demo-needs stress run-stress bench run-bench bench-compare instructions run-instructions lint run-lint measure \
         coverage run-coverage test-index run-test-index tests-of breaks run-breaks \
         fuzz run-fuzz tidy model orders run-orders mutants run-mutants install uninstall dist clean help vars ci programs
 sub = $(MAKE) --no-print-directory
 
 # Each of these is a make of its own, or takes files away: beside another one in the same folder both would write the
 # same files. Those of one command come one after the other; within each of them jobs are as many as ever.
-makes_of_their_own := all check check-timed steady hostile demo stress bench lint coverage test-index tests-of breaks mutants install uninstall clean $(outside_hosts)
+makes_of_their_own := all check check-timed steady hostile demo stress bench instructions lint coverage test-index tests-of breaks mutants install uninstall clean $(outside_hosts)
 ifneq ($(word 2,$(MAKECMDGOALS)),)
 ifneq ($(filter $(makes_of_their_own),$(MAKECMDGOALS)),)
 .NOTPARALLEL:

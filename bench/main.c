@@ -263,8 +263,11 @@ int main(int argc, char **argv)
 			json = argv[i] + 7;
 		} else if (!strncmp(argv[i], "--only=", 7)) {
 			only = argv[i] + 7;
+		} else if (!strcmp(argv[i], "--counted")) {
+			bench_counted();
+			return 0;
 		} else {
-			fprintf(stderr, "usage: bench [--json=FILE] [--only=GROUP]\n");
+			fprintf(stderr, "usage: bench [--json=FILE] [--only=GROUP] | --counted\n");
 			return 2;
 		}
 	}

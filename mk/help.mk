@@ -15,6 +15,7 @@ help:
 #help make fuzz           bytes as programs over the interface against a model, by libFuzzer; SECONDS=60
 #help make bench          figures beside their peers, written to build/bench.json                 < 210 s
 #help make bench-compare OLD=file   what got worse by more than 15 % since that bench.json           1 s
+#help make instructions  of each hot path, by callgrind, beside bench/instructions.list; WRITE=1 writes it   60 s
 #help make lint           include direction, exports, docs, words, lengths, symbol allowlists       10 s
 #help make measure        the size of the library in tables; WRITE=1 puts them into docs/design.md, CHECK=1 compares  10 s
 #help make tidy           contracts of locks and world by clang, clang-tidy, cppcheck, -fanalyzer; PARTS=some  < 180 s

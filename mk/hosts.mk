@@ -56,6 +56,12 @@ run-bench: $(bench) $(scheme) $(libs) $(if $(CROSS),,$(filter host-python,$(outs
 bench-compare:
 	@$(if $(OLD),,echo 'bench-compare: give OLD=file' >&2; exit 2;) tools/bench_compare.py $(OLD) $(BUILD)/bench.json
 
+instructions:
+	@tools/setup.sh bench
+	+@$(sub) run-instructions
+run-instructions: $(bench)
+	@timeout -s KILL 900 tools/instructions.py $(bench) bench/instructions.list $(if $(filter 1,$(WRITE)),--write)
+
 # Hosts that others wrote know the installed library by pkg-config, and nothing of this tree.
 .PHONY: $(outside_hosts) $(outside_hosts:%=host-%) asked-hosts
 # Those that are asked for at once are one make's work: two would link the same library at one time.

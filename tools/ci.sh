@@ -141,6 +141,7 @@ fi
 after thread
 step 900 orders one make orders
 step 400 stress one make stress SECONDS=60
+step 900 instructions one make instructions
 step 300 lint one make lint
 after lint
 step 300 measure one make measure CHECK=1

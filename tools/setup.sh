@@ -98,6 +98,7 @@ probe_bench() {
   has_tool luajit || want luajit
   has_file /usr/bin/python3.11 || need python3
   has_tool pkg-config || need pkg-config
+  has_file /usr/include/valgrind/callgrind.h || need valgrind
   has_file /usr/include/python3.11/Python.h || need python3-dev
 }
 probe_coverage() {

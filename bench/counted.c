@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: MIT
+ * counted.c: the hot paths, each some thousand times, between two marks that callgrind knows: how
+ * many instructions one takes does not hang on the machine. tools/instructions.py runs it so; alone
+ * it does the same work and says nothing. */
+#define _GNU_SOURCE
+#include "bench/bench.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <valgrind/callgrind.h>
+
+enum { BYTES = 192, FEW = 1000, MANY = 10000, OUT = 3, GRAPH_BYTES = 28, BATCH = 32 };
+
+static struct bench_heap *bench;
+static struct ch_owner owner;
+static struct ch_owner owners[MANY];
+static struct ch_block blocks[MANY], none;
+static struct ch_branch branches[MANY * OUT];
+static void *places[MANY];
+static uint8_t pattern[BYTES];
+static uint64_t random_state;
+
+/* What ran since the last mark is of no path. */
+static void begin(void)
+{
+	CALLGRIND_ZERO_STATS;
+}
+static void end(const char *path, uint32_t count)
+{
+	char text[64];
+	bench_format(text, sizeof text, "%s %u", path, count);
+	CALLGRIND_DUMP_STATS_AT(text);
+}
+
+/* Once before it is counted: memory is there, and the free lists have what they give. */
+static void twice(void (*path)(void), const char *name, uint32_t count)
+{
+	path();
+	begin();
+	path();
+	end(name, count);
+}
+
+static void open_heap(unsigned sinks)
+{
+	struct ch_config config;
+	ch_config_init(&config);
+	config.sinks = sinks;
+	bench = bench_heap_open(&config);
+	owner = bench_owner(bench, "scm::procedure program.scm:17");
+	random_state = 3;
+}
+static void close_heap(void)
+{
+	bench_ok(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), "owner_release");
+	bench_heap_close(bench);
+}
+
+/* --- a block's life --- */
+
+static void make_blocks(void)
+{
+	for (uint32_t i = 0; i < MANY; i++) {
+		if (i % 10 == 0)
+			owners[i / 10] = bench_owner(bench, "scm::procedure program.scm:17");
+		blocks[i] = bench_block(owners[i / 10], BYTES);
+		bench_ok(ch_owner_set_entry(owners[i / 10], blocks[i]), "set_entry");
+	}
+}
+static void release_blocks(enum ch_release how)
+{
+	for (uint32_t i = 0; i < MANY / 10; i++)
+		bench_ok(ch_owner_release(owners[i], how), "owner_release");
+}
+/* A block is held by two cycles at most; the last one ends the quarantine. */
+static void collect(void)
+{
+	for (int i = 0; i < 4; i++)
+		bench_ok(ch_heap_collect(bench->heap), "collect");
+}
+
+static void count_lives(unsigned sinks, const char *make, const char *release, const char *sweep)
+{
+	open_heap(sinks);
+	make_blocks();
+	release_blocks(CH_RELEASE_NOT_RUNNING);
+	begin();
+	make_blocks();
+	end(make, MANY);
+	begin();
+	release_blocks(CH_RELEASE_NOT_RUNNING);
+	end(release, MANY);
+	collect();
+	make_blocks();
+	release_blocks(CH_RELEASE_COLLECT);
+	begin();
+	collect();
+	end(sweep, MANY);
+	close_heap();
+}
+
+static void make_and_free(void)
+{
+	for (uint32_t i = 0; i < FEW; i++) {
+		bench_ok(ch_code_add(bench->heap, pattern, BYTES, "code", &places[0]), "code_add");
+		bench_ok(ch_code_free(bench->heap, places[0], CH_RELEASE_NOT_RUNNING), "code_free");
+	}
+}
+/* One of many goes and another one comes. */
+static void exchange(void)
+{
+	for (uint32_t i = 0; i < FEW; i++) {
+		void **place = &places[bench_random(&random_state) % MANY];
+		bench_ok(ch_code_free(bench->heap, *place, CH_RELEASE_NOT_RUNNING), "code_free");
+		bench_ok(ch_code_add(bench->heap, pattern, BYTES, "code", place), "code_add");
+	}
+}
+static void count_code(void)
+{
+	open_heap(CH_SINK_NONE);
+	twice(make_and_free, "code_1", FEW);
+	for (uint32_t i = 0; i < MANY; i++)
+		bench_ok(ch_code_add(bench->heap, pattern, BYTES, "code", &places[i]), "code_add");
+	twice(exchange, "code_10000", FEW);
+	for (uint32_t i = 0; i < MANY; i++)
+		bench_ok(ch_code_free(bench->heap, places[i], CH_RELEASE_NOT_RUNNING), "code_free");
+	close_heap();
+}
+
+static void make_trampolines(void)
+{
+	struct ch_owner its;
+	bench_ok(ch_owner_create(bench->vm, "t", bench_fallback(), NULL, &its), "owner_create");
+	for (uint32_t i = 0; i < FEW; i++)
+		bench_ok(ch_trampoline_make(its, CH_TRAMPOLINE_FRAMED, bench_fallback(), i, NULL,
+					    NULL, &blocks[0]),
+			 "trampoline_make");
+	bench_ok(ch_owner_release(its, CH_RELEASE_NOT_RUNNING), "owner_release");
+}
+
+static void make_batches(void)
+{
+	static struct ch_code codes[BATCH];
+	struct ch_owner its = bench_owner(bench, "scm::procedure program.scm:17");
+	struct ch_open open = {.size = sizeof open, .owner = its, .hot_bytes = BYTES};
+	for (uint32_t b = 0; b < FEW / BATCH; b++) {
+		for (uint32_t i = 0; i < BATCH; i++) {
+			bench_ok(ch_block_open(&open, &codes[i]), "block_open");
+			codes[i].used_to = BYTES;
+		}
+		bench_ok(ch_block_commit(codes, BATCH), "block_commit");
+	}
+	bench_ok(ch_sink_flush(bench->heap), "sink_flush");
+	bench_ok(ch_owner_release(its, CH_RELEASE_NOT_RUNNING), "owner_release");
+	bench_ok(ch_sink_flush(bench->heap), "sink_flush");
+}
+static void count_told(unsigned sinks, const char *name)
+{
+	char kept[128] = "";
+	const char *path = "";
+	open_heap(sinks);
+	twice(make_batches, name, FEW / BATCH * BATCH);
+	if (ch_sink_status(bench->heap, CH_SINK_PERF_MAP, &path, NULL) == CH_OK)
+		bench_format(kept, sizeof kept, "%s", path);
+	close_heap();
+	if (*kept)
+		unlink(kept);
+}
+
+/* --- the graph --- */
+
+static void find_all(void)
+{
+	uint64_t sum = 0;
+	for (uint32_t i = 0; i < MANY; i++) {
+		struct ch_block block;
+		sum += ch_block_at(bench->heap, places[i], &block) + block.bits;
+	}
+	if (!sum)
+		bench_die("no address is in a block");
+}
+
+static void make_graph(void)
+{
+	static const uint8_t jump[5] = {0xe9, 0, 0, 0, 0};
+	struct ch_open open = {.size = sizeof open,
+			       .owner = owner,
+			       .hot_bytes = GRAPH_BYTES,
+			       .branch_room = OUT};
+	for (uint32_t i = 0; i < MANY; i++) {
+		struct ch_code code;
+		bench_ok(ch_block_open(&open, &code), "block_open");
+		memset(code.write, 0x90, GRAPH_BYTES);
+		for (uint32_t k = 0; k < OUT; k++) {
+			memcpy(code.write + 8 * k + 4, jump, sizeof jump);
+			struct ch_branch_site site = {.at = code.exec + 8 * k + 4, .kind = CH_JMP};
+			bench_ok(ch_branch_attach(code.block, &site, &branches[i * OUT + k]),
+				 "branch_attach");
+		}
+		code.used_to = GRAPH_BYTES;
+		bench_ok(ch_block_commit(&code, 1), "block_commit");
+		blocks[i] = code.block;
+		places[i] = code.exec + bench_random(&random_state) % GRAPH_BYTES;
+	}
+	bench_ok(ch_owner_set_entry(owner, blocks[0]), "set_entry");
+}
+static void link_all(void)
+{
+	for (uint32_t i = 0; i < MANY * OUT; i++)
+		bench_ok(ch_branch_link(branches[i],
+					i % OUT ? blocks[bench_random(&random_state) % MANY]
+						: blocks[(i / OUT + 1) % MANY]),
+			 "link");
+}
+static void unlink_all(void)
+{
+	for (uint32_t i = 0; i < MANY * OUT; i++)
+		bench_ok(ch_branch_link(branches[i], none), "unlink");
+}
+static void mark(void)
+{
+	bench_ok(ch_heap_collect(bench->heap), "collect");
+}
+
+static void count_graph(void)
+{
+	open_heap(CH_SINK_NONE);
+	make_graph();
+	twice(find_all, "lookup", MANY);
+	link_all();
+	unlink_all();
+	begin();
+	link_all();
+	end("link", MANY * OUT);
+	twice(mark, "mark", MANY);
+	begin();
+	unlink_all();
+	end("unlink", MANY * OUT);
+	link_all();
+	begin();
+	bench_ok(ch_blocks_invalidate(blocks, MANY, NULL), "invalidate");
+	end("invalidate", MANY);
+	close_heap();
+}
+
+void bench_counted(void)
+{
+	memset(pattern, 0xc3, sizeof pattern);
+	count_lives(CH_SINK_NONE, "make", "release", "sweep");
+	count_lives(CH_SINK_UNWIND | CH_SINK_GDB, "make_told", "release_told", "sweep_told");
+	count_code();
+	count_told(CH_SINK_NONE, "publish_none");
+	count_told(CH_SINK_UNWIND, "publish_unwind");
+	count_told(CH_SINK_PERF_MAP, "publish_perf_map");
+	count_told(CH_SINK_GDB, "publish_gdb");
+	open_heap(CH_SINK_UNWIND);
+	twice(make_trampolines, "trampoline", FEW);
+	close_heap();
+	count_graph();
+}
