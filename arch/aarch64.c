@@ -95,6 +95,18 @@ void ch__arch_serialize(void)
 
 /* --- sites --- */
 
+static bool may_be_exchanged(uint32_t word)
+{
+	return is_branch(word, insn_b) || is_branch(word, insn_bl) || word == insn_nop ||
+	       (word & 0xffe0001f) == insn_brk;
+}
+
+bool ch__arch_may_change(uintptr_t exec, const uint8_t *from, const uint8_t *to, size_t bytes)
+{
+	return bytes == 4 && exec % 4 == 0 && may_be_exchanged(load_word(from)) &&
+	       may_be_exchanged(load_word(to));
+}
+
 size_t ch__arch_site_bytes(enum ch__site kind)
 {
 	static const uint8_t bytes[] = {[CH__SITE_JMP] = 4,

@@ -155,6 +155,10 @@ void ch__arch_site_write(enum ch__site kind, uint8_t *write, uintptr_t exec, uin
 uintptr_t ch__arch_site_target(enum ch__site kind, const uint8_t *read, uintptr_t exec);
 size_t ch__arch_site_bytes(enum ch__site kind);
 
+/* Whether one instruction of the VM's at exec may become another one of so many bytes, within one
+ * aligned 8, while others run it. */
+bool ch__arch_may_change(uintptr_t exec, const uint8_t *from, const uint8_t *to, size_t bytes);
+
 /* --- diverter: a patch point or a patchable entry: falls through, or once armed jumps to its
  * target, which is the same in each call --- */
 void ch__arch_diverter_write(uint8_t *write, uintptr_t exec, uintptr_t target);

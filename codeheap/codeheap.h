@@ -523,7 +523,9 @@ struct ch_open {
 	enum ch_kind kind;       /* data: entry, frame, cold_bytes, branch_room 0, no OWN_FRAMES */
 };
 
-/* A block under construction: emit at write, relative to exec; set what is marked "in". */
+/* A block under construction: emit at write, relative to exec; set what is marked "in". Write leads
+ * to the code until the block is committed or aborted; then what is stored there may be lost, or
+ * another block's: ch_code_write. At exec nothing is to be read before the commit. */
 struct ch_code {
 	struct ch_block block;
 	uint8_t *write, *exec;           /* hot bytes */
@@ -610,6 +612,29 @@ CH_API CH_CHECKED enum ch_status ch_code_add(struct ch_heap *heap, const void *b
  * safe  any thread; COLLECT also from finalizers and collectors' callbacks, in no stopped world */
 CH_API CH_CHECKED enum ch_status ch_code_free(struct ch_heap *heap, const void *at,
 					      enum ch_release how);
+
+/* NOT_RUNNING: any bytes; the caller vouches that no thread runs or loads them meanwhile. WORD,
+ * INSTRUCTION: while others do, each of whom gets the old ones or the new. WORD: 1, 2, 4 or 8 bytes
+ * that code loads, aligned to so many. INSTRUCTION: some bytes of one, within an aligned 8, whose
+ * length stays; aarch64: the whole of B, BL, NOP or BRK, which becomes another of them; riscv64: of
+ * an aligned one of 4 bytes. */
+enum ch_write { CH_WRITE_NOT_RUNNING, CH_WRITE_WORD, CH_WRITE_INSTRUCTION };
+
+/* ch_code_write: write into code that was committed, where ch_code.write does not lead any more.
+ * in    heap   NULL = whichever has the address: O(heaps)
+ *       at, n  exec address; the bytes lie in the hot ones of one block, or in its cold ones
+ * ret   CH_OK whoever comes to the bytes from here on runs the new ones | CH_E_ARG they do not lie
+ *       so, or the block is OPEN | CH_E_STATE data, or a trampoline | CH_E_SITE they share one with
+ *       an attached site or ref, a stub, a patchable entry or a block's steps; or while others run
+ *       them they may not change so | CH_E_OS errno kept; nothing changed: aarch64 without
+ *       membarrier's core synchronization; procmem, more than one byte, while others run them: each
+ *       such page is a mapping, of which a process has so many
+ * lock  heap
+ * safe  any thread
+ * cost  O(n + what is attached), and a core synchronization, 1 us; procmem, 5 to 20 us */
+CH_API CH_CHECKED enum ch_status ch_code_write(struct ch_heap *heap, const void *at,
+					       const void *bytes, size_t n,
+					       enum ch_write how);
 
 struct ch_info {
 	size_t size; /* in: sizeof(struct ch_info) */

@@ -57,6 +57,10 @@ bool ch__sites_allow(const struct ch__subject *, uintptr_t exec, size_t bytes, u
 		     bool is_ref);
 /* These bytes are attached now and lead to exit (0: nowhere that matters). */
 void ch__sites_note(const struct ch__subject *, uintptr_t exec, size_t bytes, uintptr_t exit);
+/* What of the library's has one of these bytes of a block: "a branch", "a ref" ...; NULL: nothing.
+ * Under heap. */
+const char *ch__sites_among(const struct ch_heap *, const struct ch__block *, uintptr_t exec,
+			    size_t bytes);
 /* Whether an OPEN block may be committed as *code says: every site lies in what is used and is as
  * it was attached, and the entry is not inside one. */
 bool ch__sites_are_sound(const struct ch_heap *, const struct ch__block *,

@@ -294,6 +294,22 @@ bool ch__sites_allow(const struct ch__subject *s, uintptr_t exec, size_t bytes, 
 	return !ch__pool_has(s->heap->pool, exit) || may_lead_to(s, exit);
 }
 
+const char *ch__sites_among(const struct ch_heap *heap, const struct ch__block *block,
+			    uintptr_t exec, size_t bytes)
+{
+	static const char *const names[] = {[STUBS] = "a stub",
+					    [ENTRY] = "the patchable entry",
+					    [BRANCH] = "a branch",
+					    [POINT] = "a patch point",
+					    [REF] = "a ref"};
+	uint32_t at = ch__offset(heap, exec);
+	struct walk w = walk_from(STUBS, heap, block);
+	for (struct place p; next_place(&w, &p);)
+		if (p.at < at + bytes && at < p.end)
+			return names[p.kind];
+	return NULL;
+}
+
 /* --- when a block is committed --- */
 
 static bool is_used(const struct ch_heap *heap, const struct ch__block *block,

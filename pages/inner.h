@@ -21,6 +21,7 @@ struct ch__views {
 	uint8_t *exec, *write;    /* offset 0 in the RX and in the RW view, a copy where the memory
 				   * is private */
 	_Atomic(uint32_t) *is_own; /* PROCMEM: file is of this process, not of its parent */
+	_Atomic(uint32_t) *exchanges; /* PROCMEM: odd while a page is exchanged; wiped in a child */
 	struct ch__lock *opening;  /* PROCMEM: around who opens file; wiped in a child, so free */
 	size_t bytes;             /* of the memory */
 	size_t runtime_bytes;     /* committed first, never given back: what revives other ranges */
@@ -68,6 +69,9 @@ bool ch__private_decommit(struct ch__views *, size_t offset, size_t bytes);
 bool ch__private_take_back(struct ch__views *, size_t offset, size_t bytes);
 /* Carries the copy over to where it runs. Where threads run one byte of each 8 may differ. */
 bool ch__private_write(struct ch__views *, size_t from, size_t to);
+/* The system's page around the offset becomes one that holds what the copy does, between two
+ * instructions of those who run it. False: errno, and nothing changed. */
+bool ch__private_exchange(struct ch__views *, size_t offset);
 /* The file leads to this process's memory, as it does not yet in a child of fork. */
 bool ch__private_open(struct ch__views *);
 

@@ -192,6 +192,9 @@ static inline void ch__pool_sync(const struct ch__pool *pool, uintptr_t exec, si
 {
 	ch__pool_publish(pool, exec, bytes);
 }
+/* The aligned 8 bytes at exec change as one, while others run or load them, and are published.
+ * False: errno, and nothing changed. The caller keeps others from writing them. */
+bool ch__pool_store(const struct ch__pool *, uintptr_t exec, uint64_t word);
 /* Fill with traps, then sync. */
 void ch__pool_poison(const struct ch__pool *, uintptr_t exec, size_t bytes);
 

@@ -63,8 +63,18 @@ static bool trim(const struct ch__views *v, size_t *from, size_t *to)
 	return *from < *to;
 }
 
+/* An exchange that has begun may have copied what was there before the caller stored, and one that
+ * begins later has what it stored. Read by an exchange of the word itself, so that the stores come
+ * first. */
+static void await_exchange(const struct ch__views *v)
+{
+	while (atomic_fetch_add_explicit(v->exchanges, 0, memory_order_seq_cst) & 1)
+		ch__arch_pause();
+}
+
 bool ch__private_write(struct ch__views *v, size_t from, size_t to)
 {
+	await_exchange(v);
 	if (!trim(v, &from, &to))
 		return true;
 	return carry_over(v, v->exec + from, v->write + from, to - from);
@@ -94,6 +104,16 @@ bool ch__private_take_back(struct ch__views *v, size_t offset, size_t bytes)
 	return false;
 }
 
+/* mremap takes the old page away and puts the new one there in one step: who runs in it waits for
+ * that. Others may publish to the page at any time. */
+bool ch__private_exchange(struct ch__views *v, size_t offset)
+{
+	atomic_fetch_add_explicit(v->exchanges, 1, memory_order_seq_cst);
+	bool is_there = ch__private_take_back(v, offset & ~(v->guard_bytes - 1), v->guard_bytes);
+	atomic_fetch_add_explicit(v->exchanges, 1, memory_order_release);
+	return is_there;
+}
+
 bool ch__private_decommit(struct ch__views *v, size_t offset, size_t bytes)
 {
 	return ch__os_map_private(v->exec + offset, bytes, CH__OS_NONE) &&
@@ -107,7 +127,8 @@ bool ch__private_map(struct ch__views *v)
 	v->is_own = ch__os_words_wiped_by_fork();
 	if (!v->is_own)
 		return false;
-	/* Two words on: a checked build's lock holds an address. */
+	v->exchanges = v->is_own + 1;
+	/* A checked build's lock holds an address. */
 	v->opening = (struct ch__lock *)(void *)(v->is_own + 2);
 	if (!ch__private_open(v))
 		return false;

@@ -522,6 +522,11 @@ void ch__sinks_steps_live(struct ch__sinks *s, uintptr_t exec, uintptr_t note)
 	ch__steps_live(steps_of(s), exec, note);
 }
 
+uintptr_t ch__sinks_steps_note(const struct ch__sinks *s, uintptr_t exec)
+{
+	return ch__steps_note(steps_of(s), exec);
+}
+
 void ch__sinks_steps_dead(struct ch__sinks *s, uintptr_t exec, size_t bytes)
 {
 	ch__steps_dead(steps_of(s), exec, bytes);

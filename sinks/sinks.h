@@ -101,6 +101,7 @@ uint8_t ch__sinks_frame_register(struct ch__sinks *, const uint8_t *cfi, size_t 
  * place serves again. No lock of this room is taken. */
 bool ch__sinks_steps_begin(struct ch__sinks *) CH_EXCLUDES(CH__STANDING);
 void ch__sinks_steps_live(struct ch__sinks *, uintptr_t exec, uintptr_t note);
+uintptr_t ch__sinks_steps_note(const struct ch__sinks *, uintptr_t exec); /* 0: none */
 void ch__sinks_steps_dead(struct ch__sinks *, uintptr_t exec, size_t bytes);
 
 /* NULL while the sink is off; it stays until the sinks are destroyed. */

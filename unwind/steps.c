@@ -268,6 +268,12 @@ void ch__steps_live(struct ch__steps *s, uintptr_t exec, uintptr_t note)
 				      memory_order_relaxed);
 }
 
+uintptr_t ch__steps_note(const struct ch__steps *s, uintptr_t exec)
+{
+	uint16_t distance = atomic_load_explicit(map_at(s, exec), memory_order_relaxed);
+	return distance ? (exec & ~(uintptr_t)7) + (distance - 1) * 8u : 0;
+}
+
 void ch__steps_dead(struct ch__steps *s, uintptr_t exec, size_t bytes)
 {
 	for (uintptr_t at = exec & ~(uintptr_t)7; at < exec + bytes; at += 8)

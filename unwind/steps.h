@@ -52,6 +52,8 @@ bool ch__frame_is_sound(const struct ch__frame *, uint32_t code_bytes);
 uint32_t ch__frame_note(uint8_t *write, const struct ch__frame *, uint32_t behind);
 /* From the block's first granule to its note, which is one of them: before it is reachable. */
 void ch__steps_live(struct ch__steps *, uintptr_t exec, uintptr_t note);
+/* Of the block whose code exec lies in; 0: of none. */
+uintptr_t ch__steps_note(const struct ch__steps *, uintptr_t exec);
 /* After it was poisoned. */
 void ch__steps_dead(struct ch__steps *, uintptr_t exec, size_t bytes);
 /* The instructions of an FDE for the block at exec, whose CIE says the frame of LEAF, into

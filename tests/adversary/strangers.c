@@ -165,6 +165,10 @@ static enum ch_status call_code_free(void)
 {
 	return ch_code_free(on->heap, ownerless, CH_RELEASE_NOT_RUNNING);
 }
+static enum ch_status call_code_write(void)
+{
+	return ch_code_write(on->heap, ownerless, ownerless, 4, CH_WRITE_NOT_RUNNING);
+}
 static enum ch_status call_block_veneer(void)
 {
 	const void *at;
@@ -413,7 +417,8 @@ static enum ch_status call_bdw_do_blocking(void)
 								 OK) X(owner_cell,                 \
 								       OK) X(owner_release,        \
 									     OK) X(owner_info, OK) \
-			X(code_add, MAKES)  X(code_free, OK) X(block_open, MAKES)                  \
+			X(code_add, MAKES) X(code_write, OK) X(code_free, OK)                      \
+			X(block_open, MAKES)                                                       \
 			X(block_veneer, THREAD) X(block_commit, THREAD) X(                        \
 				block_abort, THREAD) X(block_info,                                 \
 						       OK) X(branch_attach,                        \

@@ -88,6 +88,17 @@ TEST(commit_publishes)
 	end_published(&rig);
 }
 
+TEST(write_publishes)
+{
+	struct rig rig = rig_start(POOL_BYTES);
+	const uint8_t *at = rig_info(rig_block(rig_owner(&rig, "owner"), 5)).entry;
+	static const uint8_t others[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+	at = (const uint8_t *)(((uintptr_t)at + 7) & ~(uintptr_t)7);
+	CHECK_EQ(ch_code_write(NULL, at, others, 4, CH_WRITE_NOT_RUNNING), CH_OK);
+	CHECK_EQ(ch_code_write(NULL, at, others, 8, CH_WRITE_WORD), CH_OK);
+	end_published(&rig);
+}
+
 TEST(link_publishes)
 {
 	struct rig rig = rig_start(POOL_BYTES);

@@ -327,3 +327,45 @@ TEST(check_finds_free_code_that_is_no_trap)
 	rig_check(&rig);
 	rig_destroy(&rig);
 }
+
+/* --- a page that is exchanged --- */
+
+enum { EXCHANGES = 40000, LOOKS = 500 };
+struct exchange {
+	struct ch__pool *pool;
+	uintptr_t exchanged, published; /* words in one page */
+	_Atomic(uint32_t) count;
+};
+
+static void *exchange(void *arg)
+{
+	struct exchange *x = arg;
+	for (uint64_t i = 0; i < EXCHANGES; i++) {
+		uint64_t word = i * 0x0101010101010101;
+		CHECK(ch__pool_store(x->pool, x->exchanged, word));
+		CHECK_EQ(*(const volatile uint64_t *)x->exchanged, word);
+		atomic_fetch_add(&x->count, 1);
+	}
+	return NULL;
+}
+
+/* The page that comes holds what others published since it was made. */
+TEST(word_that_is_published_beside_an_exchange_of_its_page_is_there)
+{
+	skip_without_procmem();
+	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	uintptr_t at = rig_reserve(&rig, rig_take(&rig), 64) & ~(uintptr_t)7;
+	struct exchange x = {.pool = rig.pool, .exchanged = at + 8, .published = at + 16};
+	pthread_t thread;
+	CHECK_EQ(pthread_create(&thread, NULL, exchange, &x), 0);
+	for (uint64_t word = 1; atomic_load(&x.count) < EXCHANGES; word += 0x1234567) {
+		uint64_t *write = (uint64_t *)(void *)ch__pool_lend(x.pool, x.published);
+		__atomic_store_n(write, word, __ATOMIC_RELAXED);
+		ch__pool_publish(x.pool, x.published, sizeof word);
+		for (int looks = 0; looks < LOOKS; looks++)
+			CHECK_EQ(*(const volatile uint64_t *)x.published, word);
+	}
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	rig_check(&rig);
+	rig_destroy(&rig);
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT
+ * write.c: bytes of committed code are written again: by any stores where nobody runs them, else by
+ * one that the architecture allows (I12). What is the library's in a block is not the VM's to
+ * write. Lock: heap: no site in the same 8 bytes changes meanwhile, and the block stays. */
+#include "codeheap/base/heaps.h"
+#include "codeheap/base/region.h"
+#include "codeheap/base/why.h"
+#include "codeheap/graph/handles.h"
+#include "codeheap/graph/names.h"
+#include "invalidate/invalidate.h"
+#include "sinks/sinks.h"
+
+#include <errno.h>
+
+static enum ch_status check_place(const struct ch_heap *heap, uintptr_t at, size_t n)
+	CH_REQUIRES(ch__role_heap)
+{
+	uint32_t index = ch__find(heap, at, NULL);
+	const struct ch__block *block = ch__block_at(heap, index);
+	if (!n || !index || !ch__block_has(heap, block, at, n))
+		return ch__because(CH_E_ARG, "%zu bytes at %lx are not in one part of a block "
+					     "that is committed", n, at);
+	if (ch__block_is_data(heap, block) || ch__place_is_slot(heap, block->hot_offset))
+		return ch__because(CH_E_STATE, "%lx is in data, or in a trampoline", at);
+	const char *among = ch__sites_among(heap, block, at, n);
+	if (ch__place_has_steps(heap, block->hot_offset)) {
+		uintptr_t note = ch__sinks_steps_note(heap->sinks, at);
+		among = at + n <= note ? among : "ch_code.frame";
+	}
+	if (among)
+		return ch__because(CH_E_SITE, "among the %zu bytes at %lx are some of %s", n, at,
+				   among);
+	return CH_OK;
+}
+
+static bool may_change(const struct ch_heap *heap, uintptr_t at, const uint8_t *bytes, size_t n,
+		       enum ch_write how)
+{
+	enum { UNIT = 8 };
+	if (how == CH_WRITE_NOT_RUNNING)
+		return true;
+	if (n > UNIT - at % UNIT)
+		return false;
+	if (how == CH_WRITE_WORD)
+		return (n & (n - 1)) == 0 && at % n == 0;
+	return ch__arch_may_change(at, ch__pool_read(heap->pool, at), bytes, n);
+}
+
+static bool store(struct ch__pool *pool, uintptr_t at, const void *bytes, size_t n,
+		  enum ch_write how)
+{
+	if (how == CH_WRITE_NOT_RUNNING) {
+		memcpy(ch__pool_write(pool, at), bytes, n);
+		ch__pool_sync(pool, at, n);
+		return true;
+	}
+	uint64_t word;
+	uintptr_t skip = at % sizeof word;
+	memcpy(&word, ch__pool_read(pool, at - skip), sizeof word);
+	memcpy((uint8_t *)&word + skip, bytes, n);
+	return ch__pool_store(pool, at - skip, word);
+}
+
+static enum ch_status write_locked(struct ch_heap *heap, uintptr_t at, const void *bytes, size_t n,
+				   enum ch_write how) CH_REQUIRES(ch__role_heap)
+{
+	enum ch_status status = check_place(heap, at, n);
+	if (status != CH_OK)
+		return status;
+	if (!may_change(heap, at, bytes, n, how))
+		return ch__because(CH_E_SITE, "%zu bytes at %lx are no %s that may change while "
+					      "others run it", n, at,
+				   how == CH_WRITE_WORD ? "aligned word" : "instruction");
+	/* Before the bytes change: where it is refused, cores may go on with the old ones. */
+	errno = ENOTSUP;
+	if (!CH_ARCH_FETCH_FOLLOWS && !ch__core_sync(heap))
+		return ch__because(CH_E_OS, "membarrier's core synchronization is refused: %m");
+	if (!store(heap->pool, at, bytes, n, how))
+		return ch__because(CH_E_OS, "the page of %lx cannot be exchanged: %m", at);
+	CH_PUBLISHED(heap->pool, at, n, "write");
+	if (!ch__core_sync(heap) && !CH_ARCH_FETCH_FOLLOWS)
+		ch__panic("the system does not let code be written any more");
+	return CH_OK;
+}
+
+enum ch_status ch_code_write(struct ch_heap *heap, const void *at, const void *bytes, size_t n,
+			     enum ch_write how)
+{
+	if (ch__is_marking())
+		return ch__because_marking();
+	if ((unsigned)how > CH_WRITE_INSTRUCTION)
+		return ch__because(CH_E_ARG, "how is %d: not one of enum ch_write", (int)how);
+	ch__place_read_begin();
+	heap = heap ? heap : ch__heap_at((uintptr_t)at);
+	ch__place_read_end();
+	if (!heap)
+		return ch__because(CH_E_ARG, "%lx is in no heap", (uintptr_t)at);
+	ch__heap_lock(heap);
+	enum ch_status status = write_locked(heap, (uintptr_t)at, bytes, n, how);
+	ch__heap_unlock(heap);
+	return status;
+}
