@@ -41,16 +41,17 @@
  *     ok(ch_heap_collect(heap)); // nothing runs it: withdrawn and filled with traps
  *
  * Every function says: in, out, ret, lock, safe, cost, note. "lock: heap" means it takes the heap's
- * lock inside, no such line that it takes none; no callback of the VM runs under a lock of the
- * library, save `ref`, `roots` and `visit`. A heap, vm or block that a call is about has no line of
- * its own. A handle or pointer that a call gives is none or NULL when it fails; `bytes` or `max`
- * behind an argument is the room there. Where nothing is said about signals, a function may not be
- * called from a signal handler; one whose signal interrupted or was raised by code of the heap
- * (ch_code_at of its pc), and so no lock, allocator or call of the library, is a caller like any
- * other. A thread that is not attached is attached by the call that opens a block; it gets
- * CH_E_THREAD from each that is for "an attached thread" or "the thread that opened" one; a stub
- * that it takes is a panic. The thread's end detaches it. A stale handle gives CH_E_STALE. From
- * ch_mark_begin to ch_mark_end a thread gets CH_E_STATE where a lock is; in `ref`, `roots` and
+ * lock inside, no such line that it takes none; no "cost" line that it is O(1) but for the length
+ * of a name, a list that doubles, and what waits for the lock; no callback of the VM runs under a
+ * lock of the library, save `ref`, `roots` and `visit`. A heap, vm or block that a call is about
+ * has no line of its own. A handle or pointer that a call gives is none or NULL when it fails;
+ * `bytes` or `max` behind an argument is the room there. Where nothing is said about signals, a
+ * function may not be called from a signal handler; one whose signal interrupted or was raised by
+ * code of the heap (ch_code_at of its pc), and so no lock, allocator or call of the library, is a
+ * caller like any other. A thread that is not attached is attached by the call that opens a block;
+ * it gets CH_E_THREAD from each that is for "an attached thread" or "the thread that opened" one; a
+ * stub that it takes is a panic. The thread's end detaches it. A stale handle gives CH_E_STALE.
+ * From ch_mark_begin to ch_mark_end a thread gets CH_E_STATE where a lock is; in `ref`, `roots` and
  * `visit`, too.
  *
  * Structures with a `size` grow at their end. The caller sets it to sizeof: a smaller one, of an
@@ -315,6 +316,7 @@ CH_API CH_CHECKED enum ch_status ch_heap_create(const struct ch_config *config,
  * ret   CH_OK | CH_E_BUSY a vm, a fiber or another thread is attached
  * lock  registry, heap
  * safe  any thread; every handle of the heap is stale afterwards
+ * cost  O(memory of the heap)
  * note  files of sinks stay; what a handler read for a second stays until a heap comes or goes */
 CH_API CH_CHECKED enum ch_status ch_heap_destroy(struct ch_heap *heap);
 
@@ -407,6 +409,7 @@ CH_API CH_CHECKED enum ch_status ch_vm_discard(struct ch_heap *heap, struct ch_v
  *       CH_E_OS no stack bounds, or no pthread key
  * lock  registry
  * safe  any thread, once a heap
+ * cost  O(threads of the heap); some system calls
  * note  its end takes the locks that ch_thread_detach takes: do not join it from `ref`, `roots`,
  *       `visit` or between ch_mark_begin and ch_mark_end. One that a system call of its own made,
  *       not pthread_create, detaches itself */
@@ -464,7 +467,8 @@ CH_API void ch_fiber_resume(struct ch_fiber *fiber);
 /* ch_fiber_detach: the stack is gone; no frame on it will be returned to.
  * ret   CH_OK | CH_E_STATE not attached; the stack may be unmapped at once: no cycle scans it
  * lock  registry, heap
- * safe  any thread */
+ * safe  any thread
+ * cost  O(threads of the heap) */
 CH_API CH_CHECKED enum ch_status ch_fiber_detach(struct ch_fiber *fiber);
 
 /* --- owner --- */
@@ -501,7 +505,8 @@ CH_API const void *const *ch_owner_cell(struct ch_owner owner);
  *       an edge to is left to the cycles
  * ret   CH_OK | CH_E_STALE (also when released already)
  * lock  COLLECT: none; NOT_RUNNING: heap
- * safe  any thread; COLLECT also from finalizers and collectors' callbacks, in no stopped world */
+ * safe  any thread; COLLECT also from finalizers and collectors' callbacks, in no stopped world
+ * cost  COLLECT: O(1); NOT_RUNNING: O(its blocks, and what is attached to or leads to them) */
 CH_API CH_CHECKED enum ch_status ch_owner_release(struct ch_owner owner, enum ch_release how);
 
 /* --- block --- */
@@ -563,7 +568,8 @@ CH_API CH_CHECKED enum ch_status ch_block_open(const struct ch_open *open, struc
  * out   at      exec address; immortal, shared by all callers of the target
  * ret   CH_OK | CH_E_STATE | CH_E_FULL the veneers' page is full
  * lock  heap
- * safe  the thread that opened it */
+ * safe  the thread that opened it
+ * cost  O(veneers of the heap) */
 CH_API CH_CHECKED enum ch_status ch_block_veneer(const struct ch_code *code, const void *target,
 						 const void **at);
 
@@ -588,7 +594,8 @@ CH_API CH_CHECKED enum ch_status ch_block_commit(struct ch_code *codes, size_t c
 /* ch_block_abort: forget an open block.
  * ret   CH_OK | CH_E_STATE not open
  * lock  heap
- * safe  the thread that opened it */
+ * safe  the thread that opened it
+ * cost  O(what is attached to it) */
 CH_API CH_CHECKED enum ch_status ch_block_abort(struct ch_code *code);
 
 /* ch_code_add: make code of bytes that are ready and do not depend on where they lie.
@@ -597,7 +604,8 @@ CH_API CH_CHECKED enum ch_status ch_block_abort(struct ch_code *code);
  * out   to        the address of a pointer to a function of any type: the code's; NULL on failure
  * ret   CH_OK | CH_E_ARG | CH_E_FULL | CH_E_MEMORY | CH_E_OS errno kept | CH_E_THREAD
  * lock  heap
- * safe  an attached thread */
+ * safe  an attached thread
+ * cost  some 100 ns, and a copy of the bytes */
 CH_API CH_CHECKED enum ch_status ch_code_add(struct ch_heap *heap, const void *bytes, size_t n,
 					     const char *name, void *to);
 
@@ -609,7 +617,8 @@ CH_API CH_CHECKED enum ch_status ch_code_add(struct ch_heap *heap, const void *b
  * ret   CH_OK | CH_E_ARG no code begins there | CH_E_STATE an owner's, or immortal | CH_E_STALE it
  *       was freed already, if nothing else is there yet
  * lock  COLLECT by an attached thread: none; else heap
- * safe  any thread; COLLECT also from finalizers and collectors' callbacks, in no stopped world */
+ * safe  any thread; COLLECT also from finalizers and collectors' callbacks, in no stopped world
+ * cost  COLLECT: O(1); NOT_RUNNING: O(what is attached to it or leads there) */
 CH_API CH_CHECKED enum ch_status ch_code_free(struct ch_heap *heap, const void *at,
 					      enum ch_release how);
 
@@ -656,7 +665,8 @@ struct ch_info {
  * out   info  info->size is set by the caller
  * ret   CH_OK | CH_E_STALE | CH_E_ARG size
  * lock  heap, shortly
- * safe  any thread */
+ * safe  any thread
+ * cost  O(its branches) */
 CH_API CH_CHECKED enum ch_status ch_block_info(struct ch_block block, struct ch_info *info);
 
 /* --- graph --- */
@@ -677,7 +687,8 @@ struct ch_branch_site {
  *       its own exit between those of another | CH_E_REACH the exit is too far from the site or
  *       from its stub | CH_E_ARG outside the block, or neither an exit nor a branch_hit
  * lock  OPEN: none, or heap where the exit is another block's; LIVE: heap
- * safe  an attached thread */
+ * safe  an attached thread
+ * cost  O(branches of the block) */
 CH_API CH_CHECKED enum ch_status ch_branch_attach(struct ch_block block,
 						  const struct ch_branch_site *site,
 						  struct ch_branch *branch);
@@ -723,6 +734,7 @@ CH_API CH_CHECKED enum ch_status ch_ref_attach(struct ch_block block, const void
  * ret   CH_OK | CH_E_STALE | CH_E_STATE | CH_E_ARG | CH_E_SITE | CH_E_REACH | CH_E_MEMORY
  * lock  heap, when the exit is another block's, too
  * safe  the thread that opened it
+ * cost  O(1); O(what is attached there) when the exit is another block's
  * note  needed behind every call that may invalidate, and on each back edge inside a block */
 CH_API CH_CHECKED enum ch_status ch_patch_point_attach(struct ch_block block, const void *at,
 						       const void *exit, void *user);
@@ -833,6 +845,7 @@ CH_API CH_CHECKED enum ch_status ch_block_assume(struct ch_block block,
  * ret   CH_OK | CH_E_STALE it broke already
  * lock  heap
  * safe  any thread
+ * cost  O(its blocks, and what is attached to or leads to them)
  * note  change the fact first, break then. A VM that drops the fact breaks it, too */
 CH_API CH_CHECKED enum ch_status ch_assumption_break(struct ch_assumption assumption,
 						     size_t *invalidated);
@@ -856,7 +869,8 @@ CH_API CH_CHECKED enum ch_status ch_blocks_invalidate(const struct ch_block *blo
  * ret   CH_OK | CH_E_BUSY nothing was freed: a thread did not stop, or is on no attached stack |
  *       CH_E_STATE a HOST heap | CH_E_MEMORY | CH_E_THREAD Boehm: the collector does not know it
  * lock  registry, heap; delivers block_freed
- * safe  an attached thread that holds no lock; or a foreign one */
+ * safe  an attached thread that holds no lock; or a foreign one
+ * cost  O(blocks and owners of the heap, and words of the stacks) */
 CH_API CH_CHECKED enum ch_status ch_heap_collect(struct ch_heap *heap);
 
 /* --- look --- */
@@ -905,6 +919,7 @@ CH_API CH_CHECKED enum ch_status ch_block_each(struct ch_heap *heap,
  * ret   the length without the 0; >= bytes when it was cut; 0 = neither the pc nor the address
  *       that faulted is in the heap's pages, or somebody sent the signal: chain to the next handler
  * safe  signal handlers, in any thread, while others allocate and free
+ * cost  O(freed blocks that are remembered)
  * note  what it names is among the ch_config.remembered_dead; names are cut to 63 bytes */
 CH_API size_t ch_trap_describe(const struct ch_heap *heap, const void *siginfo,
 			       const void *ucontext, char *text, size_t bytes);
@@ -927,13 +942,15 @@ CH_API CH_CHECKED enum ch_status ch_trap_install(struct ch_heap *heap);
  * ret   CH_OK | CH_E_ARG | CH_E_BUSY a thread was held inside a call | CH_E_OS errno kept: a file
  *       could not be made, or the process has no libunwind; that sink is off
  * lock  heap, sinks
- * safe  any thread; the unwinder's off: while none unwinds through a block with OWN_FRAMES */
+ * safe  any thread; the unwinder's off: while none unwinds through a block with OWN_FRAMES
+ * cost  O(blocks of the heap) for each that is switched on */
 CH_API CH_CHECKED enum ch_status ch_sink_set(struct ch_heap *heap, unsigned sinks);
 
 /* ch_sink_flush: write what is buffered; show to GDB what there is, whether it listens or not.
  * ret   CH_OK | CH_E_OS a sink failed and is off
  * lock  sinks
- * safe  any thread */
+ * safe  any thread
+ * cost  O(what waits); with GDB O(blocks of the heap) */
 CH_API CH_CHECKED enum ch_status ch_sink_flush(struct ch_heap *heap);
 
 /* ch_sink_status: whether a sink is on, and what switched it off.

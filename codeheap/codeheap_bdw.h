@@ -48,6 +48,7 @@ extern "C" {
  * ret   CH_OK | CH_E_ARG a field is out of range | CH_E_OS errno kept | CH_E_MEMORY | CH_E_THREAD
  * lock  the collector's
  * safe  any registered thread; attach threads and vms afterwards
+ * cost  that of ch_heap_create; of the process's first one, a collection
  * note  runs GC_INIT where nobody did; the first heap of a process collects once, so finalizers
  *       may run here; CH_E_OS, ENOTRECOVERABLE: in the child of a fork in whose moment another
  *       thread made the first heap */

@@ -23,7 +23,8 @@ enum ch_refs { CH_REFS_ALL, CH_REFS_YOUNG };
  * ret   CH_OK | CH_E_STATE not a HOST heap, or begun | CH_E_MEMORY | CH_E_BUSY the heap was in use,
  *       or a thread held inside a call, for stop_wait_ms; end other heaps' then, and begin again
  * lock  takes heap and keeps it to ch_mark_end; freezes regions; of several heaps in any order
- * safe  the thread that ends it, too; it does not fork meanwhile */
+ * safe  the thread that ends it, too; it does not fork meanwhile
+ * cost  O(threads of the heap); waits for regions */
 CH_API CH_CHECKED enum ch_status ch_mark_begin(struct ch_heap *heap, struct ch_marker **marker);
 
 /* ch_mark_owner: the VM's collector reached the owner. Calls `ref` for each ref of each
@@ -34,12 +35,14 @@ CH_API void ch_mark_owner(struct ch_marker *marker, struct ch_owner owner);
 
 /* ch_mark_stack: scan words conservatively for code addresses.
  * in    low, high  8-byte aligned range: a VM stack, or a stopped thread's registers
- * safe  the marking thread, and the `roots` callback */
+ * safe  the marking thread, and the `roots` callback
+ * cost  O(words, and blocks newly reached) */
 CH_API void ch_mark_stack(struct ch_marker *marker, const void *low, const void *high);
 
 /* ch_mark_stacks: scan the stacks of parked threads and suspended fibers, open and newborn
  * blocks, `roots` of every vm.
- * safe  the marking thread, mutators stopped; before the VM last drains its own mark stack */
+ * safe  the marking thread, mutators stopped; before the VM last drains its own mark stack
+ * cost  O(blocks of the heap, and words of the stacks) */
 CH_API void ch_mark_stacks(struct ch_marker *marker);
 
 /* ch_refs_visit: rewrite or mark the refs in code, of a minor collection, or within a cycle.
@@ -57,6 +60,7 @@ ch_refs_visit(struct ch_marker *marker, enum ch_refs which,
  * ret   CH_OK | CH_E_BUSY a thread is on no attached stack: all code was marked, nothing dies
  * lock  gives heap back; the sweep comes later
  * safe  the thread of ch_mark_begin, before its mutators run
+ * cost  O(blocks newly reached)
  * note  ch_mark_stacks came before, and the VM drained its own mark stack after it */
 CH_API CH_CHECKED enum ch_status ch_mark_end(struct ch_marker *marker, bool is_complete);
 

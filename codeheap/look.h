@@ -45,7 +45,8 @@ struct ch_site {
  * in    visit  returns false to end
  * ret   CH_OK | CH_E_STALE
  * lock  heap
- * safe  any thread */
+ * safe  any thread
+ * cost  O(what is attached to the block) */
 CH_API CH_CHECKED enum ch_status
 ch_block_sites(struct ch_block block, bool (*visit)(void *arg, const struct ch_site *site),
 	       void *arg);
@@ -76,7 +77,8 @@ CH_API size_t ch_backtrace(const struct ch_heap *heap, enum ch_backtrace how, co
  * out   text       0-terminated unless bytes is 0; control characters are '?'
  * ret   the length without the 0; >= bytes when it was cut
  * lock  heap, shortly; the dynamic linker's
- * safe  any thread; not in signal handlers: there, ch_code_at, and names afterwards */
+ * safe  any thread; not in signal handlers: there, ch_code_at, and names afterwards
+ * cost  in native code O(symbols of the object) */
 CH_API size_t ch_address_name(struct ch_heap *heap, const void *address, bool is_return, char *text,
 			      size_t bytes);
 

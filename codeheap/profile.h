@@ -55,7 +55,8 @@ struct ch_profile_counts {
  * out   counts  counts->size is set by the caller; may be NULL
  * ret   CH_OK | CH_E_STATE none runs | CH_E_ARG
  * lock  heaps, registry, heap
- * safe  any thread */
+ * safe  any thread
+ * cost  O(blocks of the heap, and samples) */
 CH_API CH_CHECKED enum ch_status ch_profile_stop(struct ch_heap *heap,
 						 struct ch_profile_counts *counts);
 
@@ -76,7 +77,8 @@ struct ch_profile_view {
  *       view  NULL = an SVG without a title
  * ret   CH_OK | CH_E_STATE no profile (also in a child of fork) | CH_E_ARG | CH_E_MEMORY | CH_E_OS
  * lock  heaps, heap; the dynamic linker's
- * safe  any thread */
+ * safe  any thread
+ * cost  O(samples, and symbols of the objects) */
 CH_API CH_CHECKED enum ch_status ch_profile_write(struct ch_heap *heap, const char *path,
 						  const struct ch_profile_view *view);
 

@@ -86,6 +86,8 @@ def line_of(text, at):
     return text.count("\n", 0, at) + 1
 
 
+# Of a public function: an array, or a callback for each of many. Without a `cost` line it says O(1).
+MANY = re.compile(r"\bsize_t (?:n|count)\b|\(\*visit\)")
 # Whatever refuses says why (base/why.h): a status stands as a value in ch__because() and ch__told() only.
 STATUS = re.compile(r"ch__(?:because(?:_user)?|told)\([^,;\"()]*|(?:[!=]=|case)\s*CH_E_\w+|(CH_E_\w+)")
 
@@ -196,6 +198,8 @@ def check_public(path, text):
             find(path, line, f"{name}: no `ret` line")
         if "safe" not in keys:
             find(path, line, f"{name}: no `safe` line")
+        if "cost" not in keys and MANY.search(",".join(arguments(bare, m.end() - 1))):
+            find(path, line, f"{name}: no `cost` line, though it is given or visits many")
     if path == PUBLIC[0] and len(names) > HEADER_FUNCTIONS:
         find(path, 1, f"{len(names)} functions, at most {HEADER_FUNCTIONS}")
 
