@@ -441,6 +441,14 @@ CH_API void ch_thread_unpark(void);
  * cost  a load and a branch when there is nothing to do */
 CH_API void ch_thread_poll(void);
 
+/* ch_thread_poll_word: the word that machine code tests in the place of a call: not 0, where
+ * ch_thread_poll has something to do.
+ * ret   the heap's word, at one address for all threads while the heap lives
+ * safe  any thread; code loads 4 bytes, in no order
+ * note  polls of the heap's threads set it back. It stays set while a stop or a sweep lasts, or an
+ *       open waits for space. A thread that is attached to two heaps tests both */
+CH_API const volatile uint32_t *ch_thread_poll_word(struct ch_heap *heap);
+
 /* --- fiber --- */
 
 /* ch_fiber_attach: a stack that threads of the heap switch to; suspended, what returns holds code.

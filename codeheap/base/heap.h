@@ -83,6 +83,7 @@ struct ch_heap {
 	_Atomic(uint32_t) completed; /* R2: epoch of the last full cycle [frozen] */
 	uint32_t marks_renewed;      /* epoch when marks were made young last [frozen] */
 	_Atomic(uint32_t) stopping;  /* built-in: the world is to stop; futex */
+	_Atomic(uint32_t) poll_due;  /* the word of ch_thread_poll_word (trigger.h) */
 	struct ch__pool *pool;       /* [const] */
 	struct ch__meta *meta;       /* [const] */
 	struct ch__sinks *sinks;     /* [const] */

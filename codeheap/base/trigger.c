@@ -51,6 +51,7 @@ static bool is_worth(struct ch_heap *heap)
 static void want(struct ch_heap *heap)
 {
 	atomic_store_explicit(&heap->collect_wanted, true, memory_order_relaxed);
+	ch__poll_want(heap);
 }
 
 void ch__trigger_opened(struct ch_heap *heap, uint32_t bytes)
@@ -91,6 +92,7 @@ void ch__trigger_full(struct ch_heap *heap, struct ch_vm *vm, uint64_t space_see
 		vm->space_seen = space_seen;
 	vm->wants_space = true;
 	atomic_store(&heap->anyone_wants_space, true);
+	ch__poll_want(heap);
 	if (is_worth(heap))
 		want(heap);
 }
@@ -102,6 +104,8 @@ void ch__trigger_cycle_begins(struct ch_heap *heap)
 	heap->opened_at_cycle = atomic_exchange(&heap->bytes_since_cycle, 0);
 	atomic_store(&heap->collect_wanted, false);
 	atomic_store(&heap->collect_told, false);
+	/* A request of a moment ago was taken for one that is told. */
+	ch__poll_want(heap);
 }
 
 void ch__trigger_cycle_abandoned(struct ch_heap *heap)

@@ -23,6 +23,13 @@ void ch__trigger_tell(struct ch_heap *) CH_EXCLUDES(CH__ANY);
 /* The same, and of space that came; from calls that deliver notices, no lock held. */
 void ch__trigger_poll(struct ch_heap *) CH_EXCLUDES(CH__ANY);
 
+/* A reason for ch_thread_poll was stored before. A read-modify-write, as each change of the word
+ * is: who takes it back sees the reasons of all who set it (poll.c). */
+static inline void ch__poll_want(struct ch_heap *heap)
+{
+	atomic_fetch_or_explicit(&heap->poll_due, 1, memory_order_release);
+}
+
 /* Grows with whatever could make room. */
 static inline uint64_t ch__space_now(struct ch_heap *heap)
 {

@@ -177,6 +177,7 @@ enum ch_status ch_heap_collect(struct ch_heap *heap)
 	if (status != CH_OK) {
 		/* What was asked for is still wanted: it is told again. */
 		atomic_store(&heap->collect_told, false);
+		ch__poll_want(heap);
 		return status;
 	}
 	ch__sweep_all(heap);

@@ -10,6 +10,7 @@
  * Lock: heap; pages and sinks inside. */
 #include "codeheap/base/listeners.h"
 #include "codeheap/base/region.h"
+#include "codeheap/base/trigger.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/branch.h"
@@ -197,7 +198,8 @@ static void queue_notice(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__r
 	else
 		heap->notice_head = index;
 	heap->notice_tail = index;
-	atomic_fetch_add_explicit(&heap->notices_now, 1, memory_order_relaxed);
+	if (!atomic_fetch_add_explicit(&heap->notices_now, 1, memory_order_relaxed))
+		ch__poll_want(heap);
 }
 
 /* What it has besides its place, and its word to the VM. */

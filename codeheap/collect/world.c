@@ -6,6 +6,7 @@
  * The handler is signal-safe: it publishes the interrupted registers in the thread's record and
  * waits on a futex. */
 #include "codeheap/base/region.h"
+#include "codeheap/base/trigger.h"
 #include "codeheap/base/why.h"
 #include "codeheap/collect/collect.h"
 
@@ -147,6 +148,7 @@ bool ch__world_stop(struct ch_heap *heap, uint64_t until_ns) CH_UNANALYSED("it m
 {
 	/* seq_cst: pairs with ch_thread_unpark. */
 	atomic_store_explicit(&heap->stopping, 1, memory_order_seq_cst);
+	ch__poll_want(heap);
 	uint64_t start = ch__os_now_ns();
 	_Atomic(uint32_t) never = 0;
 	uint64_t next_signal = start;

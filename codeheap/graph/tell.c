@@ -9,6 +9,7 @@
 #include "codeheap/base/listeners.h"
 #include "codeheap/base/park.h"
 #include "codeheap/base/region.h"
+#include "codeheap/base/trigger.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/names.h"
@@ -119,6 +120,7 @@ void ch__tell_catch_up(struct ch_heap *heap)
 	if (ch__sinks_catch_up())
 		return;
 	atomic_store(&heap->sinks_wait, POLLS);
+	ch__poll_want(heap);
 	ch__listeners_names_wait();
 }
 

@@ -104,6 +104,10 @@ static enum ch_status call_thread_poll(void)
 	ch_thread_poll();
 	return CH_OK;
 }
+static enum ch_status call_thread_poll_word(void)
+{
+	return ch_thread_poll_word(on->heap) ? CH_OK : CH_E_STATE;
+}
 static enum ch_status call_fiber_attach(void)
 {
 	return ch_fiber_attach(on->heap, fiber_stack, fiber_stack + sizeof fiber_stack, &fiber);
@@ -444,6 +448,7 @@ static enum ch_status call_bdw_do_blocking(void)
 									OK) X(sink_set, OK)        \
 									X(sink_flush,              \
 									  OK) X(sink_status, OK)   \
+	X(thread_poll_word, OK)                                                                    \
 	X(profile_start, OK) X(profile_stop, OK) X(profile_write, OK) X(stats_file_enable, OK)     \
 	BDW_CALLS(X)
 
@@ -613,11 +618,12 @@ EVERY_DRIVER(stub_that_a_stranger_takes_is_a_panic)
 static bool works_within_a_cycle(const char *name)
 {
 	static const char *const all[] = {
-		"ch_status_text", "ch_why", "ch_config_init", "ch_thread_park", "ch_thread_unpark",
-		"ch_thread_poll", "ch_fiber_suspend", "ch_fiber_resume", "ch_owner_cell",
-		"ch_mark_owner", "ch_mark_stack", "ch_mark_stacks", "ch_refs_visit", "ch_code_at",
-		"ch_backtrace", "ch_address_name", "ch_trap_describe", "ch_trap_install",
-		"ch_sink_status", "ch_stats_file_enable"};
+		"ch_status_text", "ch_why", "ch_config_init", "ch_thread_park",
+		"ch_thread_unpark", "ch_thread_poll", "ch_thread_poll_word", "ch_fiber_suspend",
+		"ch_fiber_resume", "ch_owner_cell", "ch_mark_owner", "ch_mark_stack",
+		"ch_mark_stacks", "ch_refs_visit", "ch_code_at", "ch_backtrace",
+		"ch_address_name", "ch_trap_describe", "ch_trap_install", "ch_sink_status",
+		"ch_stats_file_enable"};
 	for (unsigned i = 0; i < sizeof all / sizeof *all; i++)
 		if (!strcmp(all[i], name))
 			return true;

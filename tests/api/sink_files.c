@@ -4,7 +4,7 @@
  * runs on, the sink says that it is off and why, and it can be switched on again. Each case runs
  * for each sink that has a file. */
 #define _GNU_SOURCE
-#include "codeheap/base/heap.h"
+#include "codeheap/base/trigger.h"
 #include "codeheap/listener.h"
 #include "observe/late_names.h"
 #include "sinks/tools.h"
@@ -589,6 +589,7 @@ static void *poll_names(void *arg)
 	CHECK_EQ(ch_thread_attach(p->named.heap, NULL, NULL), CH_OK);
 	CHECK_EQ(ch_thread_attach(p->other.heap, NULL, NULL), CH_OK);
 	atomic_store(&p->named.heap->sinks_wait, 1);
+	ch__poll_want(p->named.heap);
 	atomic_store(&p->tid, (int)gettid());
 	ch_thread_poll();
 	CHECK_EQ(ch_thread_detach(p->other.heap), CH_OK);

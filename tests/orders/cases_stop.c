@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * cases_stop.c: regions against the freeze, and parks against the stop of the world (I1, I9). */
 #include "codeheap/base/region.h"
+#include "codeheap/base/trigger.h"
 #include "codeheap/collect/collect.h"
 #include "tests/orders/cases.h"
 
@@ -123,7 +124,43 @@ static void runs_no_more(void)
 	served[1] = stops_made;
 }
 
+/* --- the word of polls --- */
+
+static void begin_word(void)
+{
+	struct ch_heap *heap = scene.heap;
+	atomic_store(&heap->collect_wanted, false);
+	atomic_store(&heap->collect_told, false);
+	atomic_store(&heap->sinks_wait, 0);
+	atomic_store(&heap->poll_due, 0);
+}
+static void wants_a_collection(void)
+{
+	ch__trigger_cycle_abandoned(scene.heap);
+}
+static void has_names_that_wait(void)
+{
+	atomic_store_explicit(&scene.heap->sinks_wait, 9, memory_order_relaxed);
+	ch__poll_want(scene.heap);
+}
+static void polls_by_the_word(void)
+{
+	for (int i = 0; i < 3; i++) {
+		ch_thread_poll();
+		order_yield();
+	}
+}
+/* What no poll has seen to, another one will. */
+static void end_word(void)
+{
+	struct ch_heap *heap = scene.heap;
+	bool is_asked = atomic_load(&heap->collect_wanted) && !atomic_load(&heap->collect_told);
+	HOLDS(atomic_load(&heap->poll_due) || !(is_asked || atomic_load(&heap->sinks_wait)));
+}
+
 const struct order_case cases_stop[] = {
+	{"poll_word", 5000, scene_make, begin_word, end_word,
+	 {wants_a_collection, polls_by_the_word, has_names_that_wait}},
 	{"serialize", 1000, both_parked, NULL, runs_no_more, {runs_on, syncs_by_stops}},
 	{"regions", 3000, scene_make, NULL, NULL,
 	 {changes_in_regions, changes_in_regions, reads_frozen}},

@@ -35,6 +35,7 @@ WRAPPED = ("memcpy memset ch__meta_alloc ch__meta_free ch__os_futex_wait ch__os_
 USES = {
     "regions": ["codeheap/base/region.c"],
     "regions_fenced": ["codeheap/base/region.c"],
+    "poll_word": ["codeheap/base/trigger.c", "codeheap/collect/poll.c"],
     "stop": ["codeheap/base/park.c", "codeheap/base/region.c", "codeheap/collect/world.c"],
     "segment": ["codeheap/graph/handles.c", "codeheap/base/table.c"],
     "lists": [],
