@@ -209,8 +209,8 @@ $(BUILD)/%.a: $(OBJ)/%.o
 	@rm -f $(new); $(AR) rcs $(new) $< $(whole)
 # Guests take the core's functions from whichever library of it the process has.
 so_checks = $(if $(SAN)$(findstring -profile,$@),,-Wl,-z,defs)
-# A program is linked with libX.so, asks the loader for libX.so.MAJOR, and gets libX.so.VERSION.
-so_version := $(firstword $(subst ., ,$(version)))
+# A program is linked with libX.so, asks the loader for libX.so.BINARY, and gets libX.so.VERSION.
+so_version := $(shell sed -n 's/^.define CH_VERSION_BINARY \([0-9]*\).*/\1/p' codeheap/codeheap.h)
 # Code calls stubs, the kernel signal handlers and glibc fork handlers of the library: dlclose must not unmap it.
 so_stays := -Wl,-z,nodelete
 $(BUILD)/%.so: $(OBJ)/%.o tools/codeheap.map

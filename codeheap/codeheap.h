@@ -69,9 +69,10 @@ extern "C" {
 #endif
 
 #define CH_VERSION_MAJOR 0
-#define CH_VERSION_MINOR 1
+#define CH_VERSION_MINOR 2
 #define CH_VERSION_PATCH 0
-#define CH_VERSION_TEXT "0.1.0"
+#define CH_VERSION_TEXT "0.2.0"
+#define CH_VERSION_BINARY 1 /* of libX.so.1: programs that were linked with another need theirs */
 
 #define CH_API __attribute__((visibility("default")))
 #define CH_CHECKED __attribute__((warn_unused_result))

@@ -11,7 +11,7 @@ datadir ?= $(PREFIX)/share
 mandir ?= $(datadir)/man
 docdir ?= $(datadir)/doc/libcodeheap
 quoted = '$(subst ','\'',$(1))'
-install_environment = CODEHEAP_BUILD='$(BUILD)' CODEHEAP_GC='$(GC)' CODEHEAP_VERSION='$(version)' CODEHEAP_TOOLS='$(user_tools)' \
+install_environment = CODEHEAP_BUILD='$(BUILD)' CODEHEAP_GC='$(GC)' CODEHEAP_VERSION='$(version)' CODEHEAP_BINARY='$(so_version)' CODEHEAP_TOOLS='$(user_tools)' \
   $(foreach folder,DESTDIR PREFIX bindir libdir includedir datadir mandir docdir,$(folder)=$(call quoted,$($(folder))))
 # A page for each function, from its contract in the header.
 man_pages := $(BUILD)/man/stamp

@@ -3,11 +3,11 @@
 # tools/install.sh install|uninstall|list: puts the built library where a system looks for it, or takes away exactly that.
 # One list says what there is: both read it, so that nothing which is installed can be left behind. `list` prints it.
 # From the environment: CODEHEAP_BUILD the folder of the build, CODEHEAP_GC (none: without the Boehm driver),
-# CODEHEAP_TOOLS programs for users, CODEHEAP_VERSION, DESTDIR, PREFIX, and the directories bindir libdir includedir datadir mandir docdir.
+# CODEHEAP_TOOLS programs for users, CODEHEAP_VERSION, CODEHEAP_BINARY (the number that programs ask for), DESTDIR, PREFIX, and the directories bindir libdir includedir datadir mandir docdir.
 set -eu
 umask 022
 build=${CODEHEAP_BUILD:-build}
-version=$CODEHEAP_VERSION
+version=$CODEHEAP_VERSION binary=$CODEHEAP_BINARY
 DESTDIR=${DESTDIR:-}
 folders=(PREFIX bindir libdir includedir datadir mandir docdir)
 ours=("$includedir/codeheap" "$datadir/codeheap/gdb/codeheap_gdb" "$datadir/codeheap/gdb" "$datadir/codeheap"
@@ -28,8 +28,8 @@ entry() { printf '%s\t%s\t%s\n' "$@"; }
 library() { # library NAME: archive, shared object, the name that programs load and the one that they are linked with
   entry 644 "$build/lib$1.a" "$libdir/lib$1.a"
   entry 755 "$build/lib$1.so.$version" "$libdir/lib$1.so.$version"
-  entry link "lib$1.so.$version" "$libdir/lib$1.so.${version%%.*}"
-  entry link "lib$1.so.${version%%.*}" "$libdir/lib$1.so"
+  entry link "lib$1.so.$version" "$libdir/lib$1.so.$binary"
+  entry link "lib$1.so.$binary" "$libdir/lib$1.so"
   entry pc "tools/$1.pc.in" "$libdir/pkgconfig/$1.pc"
 }
 page() { # page FILE

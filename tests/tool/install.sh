@@ -15,7 +15,7 @@ trap 'rm -rf "$work"' EXIT
 
 fail() { echo "$*" >&2; exit 1; }
 must() { "$@" || fail "failed: $*"; }
-header_version() { sed -n 's/^#define CH_VERSION_'"$1"' "\{0,1\}\([0-9.]*\)"\{0,1\}$/\1/p' codeheap/codeheap.h; }
+header_version() { sed -n 's/^#define CH_VERSION_'"$1"' "\{0,1\}\([0-9.]*\).*/\1/p' "$tree/codeheap/codeheap.h"; }
 # What is asked of make in this build; nothing is built again.
 install_here() { make --no-print-directory GC="$gc" BUILD="$build" "$@" >"$work/log" 2>&1 || { cat "$work/log" >&2; fail "make $*"; }; }
 
@@ -109,7 +109,7 @@ run_shared() { # run_shared PACKAGE compiler...
   flags_of "$package"
   must "$@" $strict -o program program.c -x none "${flags[@]}"
   loaded=$(LD_LIBRARY_PATH=$root/lib ldd program) || fail "ldd"
-  grep -qF "$root/lib/lib$package.so.$(header_major) " <<<"$loaded" || fail "$*: not linked with the installed lib$package: $loaded"
+  grep -qF "$root/lib/lib$package.so.$(header_version BINARY) " <<<"$loaded" || fail "$*: not linked with the installed lib$package: $loaded"
   said=$(LD_LIBRARY_PATH=$root/lib ./program) || fail "$* $package: the program failed"
   [ "$said" = "$wanted" ] || fail "$* $package: said $said, wanted $wanted"
 }
@@ -123,7 +123,6 @@ run_static() { # run_static PACKAGE compiler...
   said=$(./program) || fail "$* $package, static: the program failed"
   [ "$said" = "$wanted" ] || fail "$* $package, static: said $said, wanted $wanted"
 }
-header_major() { echo "${version%%.*}"; }
 in_empty_folder() {
   version=$(header_version TEXT)
   wanted="-1 2 -1 $version"
@@ -290,7 +289,7 @@ case_install_all_say_the_same_version() {
     [ "$(pkg-config --modversion $package)" = "$version" ] || fail "$package.pc says $(pkg-config --modversion $package)"
     pkg-config --exists "$package >= $version" || fail "$package is not of version $version"
     soname=$(readelf -dW "$root/lib/lib$package.so" | sed -n 's/.*SONAME.*\[\(.*\)\]/\1/p')
-    [ "$soname" = "lib$package.so.$(header_version MAJOR)" ] || fail "the loader is asked for $soname"
+    [ "$soname" = "lib$package.so.$(header_version BINARY)" ] || fail "the loader is asked for $soname"
     [ "$(readlink -f "$root/lib/$soname")" = "$root/lib/lib$package.so.$version" ] || fail "$soname leads elsewhere"
     [ "$(readlink -f "$root/lib/lib$package.so")" = "$root/lib/lib$package.so.$version" ] || fail "lib$package.so leads elsewhere"
   done
@@ -325,10 +324,10 @@ case_install_library_of_another_version_is_refused() {
   mkdir other
   "$tree/tools/public_names.sh" "$tree/codeheap/codeheap.h" | sed 's/.*/void &(void); void &(void) {}/' >other.c
   echo 'LIBCODEHEAP_2 { global: ch_*; };' >other.map
-  must gcc -shared -fPIC -o other/libcodeheap.so.$(header_major) -Wl,-soname,libcodeheap.so.$(header_major) \
+  must gcc -shared -fPIC -o other/libcodeheap.so.$(header_version BINARY) -Wl,-soname,libcodeheap.so.$(header_version BINARY) \
     -Wl,--version-script=other.map other.c
   if said=$(LD_LIBRARY_PATH=other ./program 2>&1); then fail "it ran: $said"; fi
-  grep -q "libcodeheap.so.$(header_major): version .LIBCODEHEAP_0.2' not found" <<<"$said" || fail "the loader said: $said"
+  grep -q "libcodeheap.so.$(header_version BINARY): version .LIBCODEHEAP_0.2' not found" <<<"$said" || fail "the loader said: $said"
 }
 
 # Both want the installed library, which is not there yet: one of them makes it, the other one waits.

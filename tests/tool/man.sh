@@ -82,10 +82,10 @@ case_man_page_of_the_library_is_the_headers() {
     $(grep -oE '\bch_[a-z_]+\b' docs/man/codeheap.3 | sort -u); do
     grep -qw "$name" codeheap/*.h || fail "the page speaks of $name, which no header has"
   done
-  local major
-  major=$(sed -n 's/^#define CH_VERSION_MAJOR //p' codeheap/codeheap.h)
+  local binary
+  binary=$(sed -n 's/^#define CH_VERSION_BINARY \([0-9]*\).*/\1/p' codeheap/codeheap.h)
   for name in $(grep -oE 'lib[a-z-]+\.so\.[0-9]+' docs/man/codeheap.3); do
-    [ "${name##*.}" = "$major" ] || fail "the page speaks of $name; the version is $major"
+    [ "${name##*.}" = "$binary" ] || fail "the page speaks of $name; programs ask for number $binary"
   done
   for name in $(sed -n 's/^\.It Ev \(CODEHEAP_[A-Z_]*\|JITDUMPDIR\)$/\1/p' docs/man/codeheap.3); do
     grep -rq "\"$name\"" codeheap os pages unwind sinks observe || fail "the page speaks of $name, which the library does not read"
