@@ -174,8 +174,8 @@ static void find_all(void)
 {
 	uint64_t sum = 0;
 	for (uint32_t i = 0; i < MANY; i++) {
-		struct ch_block block;
-		sum += ch_block_at(bench->heap, places[i], &block) + block.bits;
+		struct ch_spot spot = {.size = sizeof spot};
+		sum += ch_code_at(bench->heap, places[i], false, &spot) + spot.block.bits;
 	}
 	if (!sum)
 		bench_die("no address is in a block");
