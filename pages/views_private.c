@@ -65,11 +65,13 @@ static bool trim(const struct ch__views *v, size_t *from, size_t *to)
 
 /* An exchange that has begun may have copied what was there before the caller stored, and one that
  * begins later has what it stored. Read by an exchange of the word itself, so that the stores come
- * first. */
+ * first. Asleep: who exchanges must get to run. */
 static void await_exchange(const struct ch__views *v)
 {
-	while (atomic_fetch_add_explicit(v->exchanges, 0, memory_order_seq_cst) & 1)
-		ch__arch_pause();
+	enum { NAP_NS = 1000000 };
+	uint32_t count;
+	while ((count = atomic_fetch_add_explicit(v->exchanges, 0, memory_order_seq_cst)) & 1)
+		ch__os_futex_wait(v->exchanges, count, NAP_NS);
 }
 
 bool ch__private_write(struct ch__views *v, size_t from, size_t to)
@@ -111,6 +113,7 @@ bool ch__private_exchange(struct ch__views *v, size_t offset)
 	atomic_fetch_add_explicit(v->exchanges, 1, memory_order_seq_cst);
 	bool is_there = ch__private_take_back(v, offset & ~(v->guard_bytes - 1), v->guard_bytes);
 	atomic_fetch_add_explicit(v->exchanges, 1, memory_order_release);
+	ch__os_futex_wake(v->exchanges);
 	return is_there;
 }
 

@@ -3,7 +3,7 @@
  * library's stops it, by name. Who runs the code meanwhile is tests/adversary/write.c's. */
 #include "codeheap/base/heap.h"
 #include "tests/support/heap_rig.h"
-#include "tests/support/stage_code.h"
+#include "tests/support/stage.h"
 
 #include <errno.h>
 #include <sys/wait.h>
@@ -242,6 +242,24 @@ TEST(what_others_load_is_an_aligned_word)
 	rig_end(&rig);
 }
 
+/* --- membarrier --- */
+
+/* By a filter that comes when the heap is there. */
+TEST(write_needs_core_synchronization_only_where_cores_go_on_with_what_they_fetched)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_info info = rig_info(rig_block(rig_owner(&rig, "owner"), 1));
+	uint8_t bytes[64];
+	uint32_t n = make_answer(2, bytes);
+	stage_refuse_membarrier(STAGE_REFUSE_CORE_SYNC);
+	for (int i = 0; i < 2; i++) {
+		enum ch_status status = ch_code_write(NULL, info.entry, bytes, n, NOT_RUNNING);
+		CHECK_EQ(status, CH_ARCH_FETCH_FOLLOWS ? CH_OK : CH_E_OS);
+		CHECK_EQ(code_call(info.entry), CH_ARCH_FETCH_FOLLOWS ? 2 : 1);
+	}
+	rig_end(&rig);
+}
+
 /* --- fork --- */
 
 TEST(write_in_a_child_of_fork_is_its_own)
@@ -278,6 +296,8 @@ static struct rig start_private(void)
 /* There each page that others run and that gets more than one byte is a mapping of its own. */
 TEST(write_that_gets_no_mapping_changes_nothing)
 {
+	if (TEST_SANITIZED)
+		skip("a sanitizer maps memory of its own");
 	struct rig rig = start_private();
 	struct emitter e;
 	emit_open(&e, rig_owner(&rig, "owner"), 64, 0);

@@ -203,6 +203,24 @@ TEST(site_is_refused_when_its_instruction_is_another)
 }
 
 /* What the architecture does not let change while it runs. */
+TEST(instruction_that_others_run_may_become_b_bl_nop_or_brk_only)
+{
+	static const uint32_t words[] = {b, bl + 5, nop, 0xd4381bc0, /* from here on none: */
+					 ret, bti_c, 0x54000060, 0x34000000, 0x58000040, 0};
+	enum { FIRST_WRONG = 4, WORDS = sizeof words / sizeof *words };
+	for (unsigned i = 0; i < WORDS; i++)
+		for (unsigned j = 0; j < WORDS; j++) {
+			uint8_t from[8] = {0}, to[8] = {0};
+			put_word(from, words[i]);
+			put_word(to, words[j]);
+			CHECK_EQ(ch__arch_may_change(0x1004, from, to, 4),
+				 i < FIRST_WRONG && j < FIRST_WRONG);
+			CHECK(!ch__arch_may_change(0x1002, from, to, 4));
+			CHECK(!ch__arch_may_change(0x1000, from, to, 8));
+			CHECK(!ch__arch_may_change(0x1000, from, to, 2));
+		}
+}
+
 TEST(site_refuses_instructions_that_may_not_change)
 {
 	static const uint32_t wrong[] = {

@@ -142,6 +142,18 @@ TEST(site_is_valid_only_where_what_changes_is_aligned)
 }
 
 /* One bit of what must be there is another: of each bit, but those that may be any. */
+TEST(instruction_that_others_run_is_an_aligned_one_of_four_bytes)
+{
+	for (unsigned i = 0; i < 4; i++)
+		for (unsigned j = 0; j < 4; j++) {
+			uint8_t from[8] = {(uint8_t)(0x10 | i)}, to[8] = {(uint8_t)(0x30 | j)};
+			CHECK_EQ(ch__arch_may_change(0x1004, from, to, 4), i == 3 && j == 3);
+			CHECK(!ch__arch_may_change(0x1002, from, to, 4));
+			CHECK(!ch__arch_may_change(0x1000, from, to, 8));
+			CHECK(!ch__arch_may_change(0x1000, from, to, 2));
+		}
+}
+
 TEST(site_is_refused_when_a_bit_of_its_instructions_is_another)
 {
 	for (unsigned f = 0; f < FORMS; f++) {
