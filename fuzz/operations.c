@@ -562,9 +562,56 @@ static void use_gone(void)
 	CHECK_EQ(ch_block_assume(gone, fuzz.facts[0].handle), CH_E_STALE);
 }
 
+/* --- writing again --- */
+
+struct written {
+	const uint8_t *at;
+	size_t n;
+	bool is_attached;
+};
+
+static bool look_at_site(void *arg, const struct ch_site *site)
+{
+	struct written *w = arg;
+	const uint8_t *from = site->at;
+	size_t bytes = site->kind == CH_SITE_REF           ? 8
+		       : site->kind == CH_SITE_PATCH_POINT ? CH_ARCH_DIVERTER_BYTES
+		       : site->kind == CH_SITE_STUB
+			       ? 0
+			       : ch__arch_site_bytes((enum ch__site)site->branch_kind);
+	w->is_attached |= from < w->at + w->n && w->at < from + bytes;
+	return true;
+}
+
+/* Hot bytes of a block get what they are. It takes no byte of the program: what is in the corpus
+ * stays what it was. */
+static void write_again(void)
+{
+	const struct fuzz_block *b = &fuzz.blocks[fuzz.calls % FUZZ_BLOCKS];
+	struct ch_info info = {.size = sizeof info};
+	if (b->state == CH_BLOCK_FREE || ch_block_info(b->handle, &info) != CH_OK)
+		return;
+	struct written w = {info.exec + fuzz.calls * 7 % info.hot_bytes, 1 + fuzz.calls % 13,
+			    false};
+	CHECK_EQ(ch_block_sites(b->handle, look_at_site, &w), CH_OK);
+	if (b->entry_kind == CH_ENTRY_PATCH)
+		w.is_attached |= w.at < info.exec + CH_ARCH_LANDING_BYTES + CH_ARCH_DIVERTER_BYTES;
+	enum ch_write how = (enum ch_write)(fuzz.calls % 2);
+	bool is_word = w.n <= 8 && !(w.n & (w.n - 1)) && (uintptr_t)w.at % w.n == 0;
+	enum ch_status expected = CH_OK;
+	if (b->state == CH_BLOCK_OPEN || w.at + w.n > info.exec + info.hot_bytes)
+		expected = CH_E_ARG;
+	else if (b->life == FUZZ_FALLBACK)
+		expected = CH_E_STATE;
+	else if (w.is_attached || (how == CH_WRITE_WORD && !is_word))
+		expected = CH_E_SITE;
+	CHECK_EQ(ch_code_write(fuzz.calls % 3 ? fuzz.heap : NULL, w.at, w.at, w.n, how), expected);
+}
+
 static void poll(void)
 {
 	ch_thread_poll();
+	write_again();
 }
 
 #define OPERATIONS(X)                                                                             \
