@@ -23,7 +23,7 @@ static inline struct ch__thread *ch__thread_self(const struct ch_heap *heap)
 static inline const char *ch__thread_by_call(const struct ch__thread *thread)
 {
 	return atomic_load_explicit(&thread->is_by_call, memory_order_relaxed)
-		       ? ", attached by a call that made code,"
+		       ? " (which a call that made code attached)"
 		       : "";
 }
 

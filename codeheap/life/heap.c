@@ -373,10 +373,10 @@ enum ch_status ch_heap_destroy(struct ch_heap *heap)
 	ch__heap_lock(heap);
 	struct ch__thread *self = ch__thread_self(heap);
 	unsigned threads = 0, vms = 0, fibers = 0;
-	int thread_id = 0; /* of one of them */
+	const struct ch__thread *one = NULL; /* of them */
 	for (struct ch__thread *t = heap->threads; t; t = t->next)
 		if (t->is_attached && t != self) {
-			thread_id = t->thread_id;
+			one = t;
 			threads++;
 		}
 	for (struct ch_vm *vm = heap->vms; vm; vm = vm->next)
@@ -384,11 +384,13 @@ enum ch_status ch_heap_destroy(struct ch_heap *heap)
 	/* A suspended fiber returns through code, too. */
 	for (struct ch_fiber *fiber = heap->fibers; fiber; fiber = fiber->next)
 		fibers += fiber->is_attached;
+	if (one)
+		(void)ch__because(CH_E_BUSY, "%u other threads are attached; one is %d%s", threads,
+				  one->thread_id, ch__thread_by_call(one));
 	ch__heap_unlock(heap);
 	ch__registry_unlock(heap);
 	if (threads)
-		return ch__because(CH_E_BUSY, "%u other threads are attached; one is %d", threads,
-				   thread_id);
+		return ch__told(CH_E_BUSY);
 	if (vms || fibers)
 		return ch__because(CH_E_BUSY, "%u vms and %u fibers are attached", vms, fibers);
 	enum ch_status status = self ? ch_thread_detach(heap) : CH_OK;

@@ -141,7 +141,7 @@ static void expect_runner_is_named(bool by_call, const char *how)
 	     r.thread_id, how);
 	CHECK_EQ(ch_vm_detach(rig.vm), CH_OK);
 	CHECK_EQ(ch_heap_destroy(rig.heap), CH_E_BUSY);
-	SAYS("CH_E_BUSY: 1 other threads are attached; one is %d", r.thread_id);
+	SAYS("CH_E_BUSY: 1 other threads are attached; one is %d%s", r.thread_id, how);
 	atomic_store(&r.ends, true);
 	pthread_join(thread, NULL);
 	CHECK_EQ(ch_heap_destroy(rig.heap), CH_OK);
@@ -150,7 +150,7 @@ static void expect_runner_is_named(bool by_call, const char *how)
 TEST(sentence_names_the_thread_that_did_not_stop)
 {
 	expect_runner_is_named(false, "");
-	expect_runner_is_named(true, ", attached by a call that made code,");
+	expect_runner_is_named(true, " (which a call that made code attached)");
 }
 
 /* --- stderr --- */
