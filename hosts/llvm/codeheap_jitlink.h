@@ -21,8 +21,6 @@
 #include <atomic>
 #include <memory>
 
-#include "tables.h"
-
 namespace codeheap
 {
 
@@ -44,12 +42,10 @@ class JITLinkMemoryManager final : public llvm::jitlink::JITLinkMemoryManager
       private:
 	class InFlight;
 	struct Module;
-	JITLinkMemoryManager();
+	JITLinkMemoryManager() = default;
 	static void OnBlockFreed(void *, void *);
 
 	ch_vm *Vm = nullptr;
-	struct tables Tables;
-	bool HasTables = false;
 };
 
 } // namespace codeheap

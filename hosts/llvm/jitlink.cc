@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "frames.h"
+#include "tables.h"
 
 using namespace llvm;
 using namespace llvm::jitlink;
@@ -101,14 +102,14 @@ Error JITLinkMemoryManager::InFlight::openBlock(Segment &S, unsigned Flags)
 		return failure("a segment is too large", CH_E_FULL);
 	Open.hot_bytes = static_cast<uint32_t>(S.Bytes);
 	if (S.Kind == CH_KIND_CODE) {
-		S.Table = table_new(&Manager.Tables);
+		S.Table = table_new();
 		if (!S.Table)
 			return failure("a segment", CH_E_MEMORY);
 		Open.user = S.Table;
 	}
 	ch_status Status = ch_block_open(&Open, &S.Code);
 	if (Status != CH_OK) {
-		table_free(&Manager.Tables, S.Table);
+		table_free(S.Table);
 		return failure("no block for a segment", Status);
 	}
 	Segments.push_back(S);
@@ -282,7 +283,7 @@ void JITLinkMemoryManager::InFlight::forget()
 		ch_status Status = ch_block_abort(&S.Code);
 		// Stale: a commit that failed has aborted it.
 		if (Status == CH_OK || Status == CH_E_STALE)
-			table_free(&Manager.Tables, S.Table);
+			table_free(S.Table);
 	}
 	Segments.clear();
 	if (ch_owner_release(Owner, CH_RELEASE_COLLECT) != CH_OK)
@@ -291,15 +292,9 @@ void JITLinkMemoryManager::InFlight::forget()
 
 // --- the manager ---
 
-JITLinkMemoryManager::JITLinkMemoryManager()
+void JITLinkMemoryManager::OnBlockFreed(void *, void *Table)
 {
-	HasTables = tables_start(&Tables) == 0;
-}
-
-void JITLinkMemoryManager::OnBlockFreed(void *Self, void *Table)
-{
-	table_free(&static_cast<JITLinkMemoryManager *>(Self)->Tables,
-		   static_cast<struct table *>(Table));
+	table_free(static_cast<struct table *>(Table));
 }
 
 Expected<std::unique_ptr<JITLinkMemoryManager>> JITLinkMemoryManager::Create(ch_heap *Heap)
@@ -308,8 +303,7 @@ Expected<std::unique_ptr<JITLinkMemoryManager>> JITLinkMemoryManager::Create(ch_
 	ch_ops Ops = {};
 	Ops.size = sizeof Ops;
 	Ops.block_freed = OnBlockFreed;
-	if (!M->HasTables)
-		return failure("a memory manager", CH_E_MEMORY);
+	Ops.tells_detached = true;
 	ch_status Status = ch_vm_attach(Heap, &Ops, M.get(), &M->Vm);
 	if (Status != CH_OK)
 		return failure("a memory manager", Status);
@@ -320,8 +314,6 @@ JITLinkMemoryManager::~JITLinkMemoryManager()
 {
 	if (Vm && ch_vm_detach(Vm) != CH_OK)
 		report_fatal_error("codeheap: a memory manager could not be detached");
-	if (HasTables)
-		tables_end(&Tables);
 }
 
 void JITLinkMemoryManager::allocate(const JITLinkDylib *, LinkGraph &G,

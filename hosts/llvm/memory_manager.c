@@ -39,7 +39,6 @@ struct codeheap_llvm {
 	struct ch_vm *vm;
 	unsigned flags;
 	size_t room_bytes;
-	struct tables tables;
 	_Atomic(size_t) modules;
 };
 
@@ -88,14 +87,15 @@ static bool grow(void **array, size_t used, size_t *room, size_t item)
 
 static void on_block_freed(void *vm_user, void *block_user)
 {
-	struct codeheap_llvm *llvm = vm_user;
-	table_free(&llvm->tables, block_user);
+	(void)vm_user;
+	table_free(block_user);
 }
 
 enum ch_status codeheap_llvm_create(struct ch_heap *heap, unsigned flags,
 				    struct codeheap_llvm **made)
 {
-	struct ch_ops ops = {.size = sizeof ops, .block_freed = on_block_freed};
+	struct ch_ops ops = {
+		.size = sizeof ops, .block_freed = on_block_freed, .tells_detached = true};
 	struct ch_stats stats = {.size = sizeof stats};
 	*made = NULL;
 	enum ch_status status = ch_heap_stats(heap, &stats);
@@ -106,13 +106,8 @@ enum ch_status codeheap_llvm_create(struct ch_heap *heap, unsigned flags,
 		return CH_E_MEMORY;
 	llvm->flags = flags;
 	llvm->room_bytes = (size_t)stats.page_bytes - ROOM_PAGE_LESS;
-	if (tables_start(&llvm->tables) != 0) {
-		free(llvm);
-		return CH_E_MEMORY;
-	}
 	status = ch_vm_attach(heap, &ops, llvm, &llvm->vm);
 	if (status != CH_OK) {
-		tables_end(&llvm->tables);
 		free(llvm);
 		return status;
 	}
@@ -127,7 +122,6 @@ enum ch_status codeheap_llvm_destroy(struct codeheap_llvm *llvm)
 	enum ch_status status = ch_vm_detach(llvm->vm);
 	if (status != CH_OK)
 		return status;
-	tables_end(&llvm->tables);
 	free(llvm);
 	return CH_OK;
 }
@@ -166,7 +160,7 @@ static struct room *open_room(struct codeheap_llvm_module *module, enum ch_kind 
 		fail(module, "no memory for a section", CH_E_MEMORY);
 		return NULL;
 	}
-	struct room room = {.kind = kind, .table = is_code ? table_new(&llvm->tables) : NULL};
+	struct room room = {.kind = kind, .table = is_code ? table_new() : NULL};
 	if (is_code && !room.table) {
 		fail(module, "no memory for a section", CH_E_MEMORY);
 		return NULL;
@@ -178,7 +172,7 @@ static struct room *open_room(struct codeheap_llvm_module *module, enum ch_kind 
 		     (llvm->flags & CODEHEAP_LLVM_MAY_COLLECT ? CH_OPEN_MAY_COLLECT : 0);
 	enum ch_status status = ch_block_open(&open, &room.code);
 	if (status != CH_OK) {
-		table_free(&llvm->tables, room.table);
+		table_free(room.table);
 		/* Nothing else of what is asked for can be out of range. */
 		fail(module,
 		     status == CH_E_ARG ? "a section is larger than the pool has room for"
@@ -363,7 +357,7 @@ static void on_destroy(void *opaque)
 		enum ch_status status = ch_block_abort(&room->code);
 		/* Where the commit found the owner dead the library aborted them. */
 		if (room->table && (status == CH_OK || status == CH_E_STALE))
-			table_free(&llvm->tables, room->table);
+			table_free(room->table);
 	}
 	if (ch_owner_release(module->owner, CH_RELEASE_COLLECT) != CH_OK)
 		fprintf(stderr, "codeheap: a module's owner was released already\n");
