@@ -95,9 +95,9 @@ void ch__assumption_leave(struct ch_heap *heap, uint32_t index)
 		struct ch__assumption *fact = ch__assumption_at(heap, item->at);
 		struct ch__dependent last = fact->dependents[--fact->count];
 		fact->dependents[item->value] = last;
-		ch__side_items(ch__block_at(heap, last.block)->side_list)[last.item].value =
-			item->value;
-		item->at = 0;
+		ch__side_set(ch__block_at(heap, last.block)->side_list, last.item, CH__ITEM_ASSUME,
+			     *item);
+		ch__side_set(list, i, CH__ITEM_ASSUME, (struct ch__item){0});
 	}
 }
 
@@ -106,11 +106,11 @@ static bool break_for(struct ch_heap *heap, struct ch__dependent by, uint32_t fa
 		      uint32_t generation) CH_REQUIRES(ch__role_heap, ch__role_region)
 {
 	struct ch__side_list *list = ch__block_at(heap, by.block)->side_list;
-	struct ch__item *item = &ch__side_items(list)[by.item];
 	bool is_its_end = ch__invalidate_block(heap, by.block, CH__CAUSE_ASSUMPTION);
 	if (is_its_end)
-		list->kinds[by.item] = CH__ITEM_BROKEN;
-	*item = is_its_end ? (struct ch__item){fact, generation} : (struct ch__item){0};
+		ch__side_set(list, by.item, CH__ITEM_BROKEN, (struct ch__item){fact, generation});
+	else
+		ch__side_set(list, by.item, CH__ITEM_ASSUME, (struct ch__item){0});
 	return is_its_end;
 }
 

@@ -19,6 +19,7 @@
 enum {
 	CH__LIVES = 8, /* generations from one life of an owner's record to the next */
 	CH__RUN_MAX = CH__SEGMENT_RECORDS / 2, /* branches of a block */
+	CH__SIDE_CLASSES = 15, /* capacities of side lists: 4 * 2^n, the last one 65,535 */
 	CH__BRANCHES_RESTING = 1 << 18,
 	CH__HEAPS_MAX = 255,
 	CH__QUEUE_MIN = 1 << 12,
@@ -108,7 +109,8 @@ struct ch_heap {
 	CH_BY_HEAP uint32_t *name_hash;     /* [heap] */
 	CH_BY_HEAP uint32_t name_hash_mask, names_count;
 	CH_BY_HEAP uint32_t names_parked;           /* whose texts are read without a lock [heap] */
-	CH_BY_HEAP struct ch__side_list *side_lists_parked; /* likewise [heap] */
+	/* That no block has, by capacity. */
+	CH_BY_RECORDS struct ch__side_list *side_lists_free[CH__SIDE_CLASSES];
 	struct ch__lock registry, lock, records, sweep;
 	_Atomic(struct ch__thread *) threads; /* push-only */
 	struct ch__thread guest; /* stands in for a foreign thread that has the heap lock [heap] */

@@ -61,11 +61,14 @@ static bool read_block(const struct ch_heap *heap, uint32_t index, uint32_t gene
 	place->is_slot = ch__place_is_slot(heap, hot);
 	place->block = index;
 	place->generation = generation;
-	const struct ch__side_list *list = __atomic_load_n(&block->side_list, __ATOMIC_SEQ_CST);
+	const struct ch__side_list *list = __atomic_load_n(&block->side_list, __ATOMIC_ACQUIRE);
 	uint32_t owner = __atomic_load_n(&block->owner, __ATOMIC_ACQUIRE);
 	uint32_t owner_name = __atomic_load_n(&ch__owner_at(heap, owner)->name, __ATOMIC_ACQUIRE);
-	copy_names(heap, list ? list->name : 0, owner_name, place);
-	return load(&block->generation) == generation;
+	uint32_t name = list ? __atomic_load_n(&list->name, __ATOMIC_ACQUIRE) : 0;
+	copy_names(heap, name, owner_name, place);
+	/* An OPEN block may have another list by now, and another block this one. */
+	return load(&block->generation) == generation &&
+	       __atomic_load_n(&block->side_list, __ATOMIC_RELAXED) == list;
 }
 
 /* No start bit leads to a block that is not committed. */

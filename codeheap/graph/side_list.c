@@ -9,27 +9,44 @@
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/names.h"
 
-/* A list that no block has any more, under heap. Its items give way to the link: readers without a
- * lock look at the name only. */
-static struct ch__side_list **link_of(struct ch__side_list *list)
+/* Lists of a capacity that no block has. The longest is one item short of a doubling. */
+static struct ch__side_list **free_of(struct ch_heap *heap, uint32_t capacity)
+	CH_REQUIRES(ch__role_records)
 {
-	return (struct ch__side_list **)(void *)ch__side_items(list);
+	unsigned doublings = 0;
+	while ((uint32_t)CH__SIDE_FIRST << doublings < capacity)
+		doublings++;
+	return &heap->side_lists_free[doublings];
 }
 
-static void free_or_park(struct ch_heap *heap, struct ch__side_list *list)
-	CH_REQUIRES(ch__role_heap)
+struct ch__side_list *ch__side_make(struct ch_heap *heap, uint32_t capacity)
 {
-	*link_of(list) = heap->side_lists_parked;
-	heap->side_lists_parked = list;
-	if (ch__place_is_read())
-		return;
-	while ((list = heap->side_lists_parked) != NULL) {
-		heap->side_lists_parked = *link_of(list);
-		ch__meta_free(heap->meta, list, ch__side_bytes(list->capacity));
+	ch__records_lock(heap);
+	struct ch__side_list **free = free_of(heap, capacity), *list = *free;
+	if (list)
+		*free = list->next_free;
+	ch__records_unlock(heap);
+	if (!list) {
+		list = ch__meta_alloc(heap->meta, ch__side_bytes(capacity));
+		if (list)
+			list->capacity = (uint16_t)capacity;
+		return list;
 	}
+	atomic_store_explicit(&list->count, 0, memory_order_release);
+	ch__side_set_name(list, 0);
+	list->entry_offset = 0;
+	list->guard = NULL;
+	return list;
 }
 
-enum { FIRST_ITEMS = 4 }; /* items of the shortest list; the most that is added at once */
+static void give_back(struct ch_heap *heap, struct ch__side_list *list)
+{
+	ch__records_lock(heap);
+	struct ch__side_list **free = free_of(heap, list->capacity);
+	list->next_free = *free;
+	*free = list;
+	ch__records_unlock(heap);
+}
 
 /* A longer list in the place of the block's; the one that was there is the caller's to free. */
 static enum ch_status replace(const struct ch__subject *s, uint32_t more)
@@ -37,23 +54,25 @@ static enum ch_status replace(const struct ch__subject *s, uint32_t more)
 	struct ch__block *block = s->block;
 	struct ch__side_list *old = block->side_list;
 	uint32_t count = old ? old->count : 0;
-	uint32_t capacity = old ? old->capacity * 2u : FIRST_ITEMS;
-	CH_ASSERT(more <= FIRST_ITEMS, "side list: more at once than its first length");
+	uint32_t capacity = old ? old->capacity * 2u : CH__SIDE_FIRST;
+	CH_ASSERT(more <= CH__SIDE_FIRST, "side list: more at once than its first length");
 	if (count + more > UINT16_MAX)
 		return ch__because(CH_E_MEMORY, "the block has %u attached things already", count);
 	if (capacity > UINT16_MAX)
 		capacity = UINT16_MAX;
-	struct ch__side_list *grown = ch__meta_alloc(s->heap->meta, ch__side_bytes(capacity));
+	struct ch__side_list *grown = ch__side_make(s->heap, capacity);
 	if (!grown)
 		return ch__because_memory("what is attached to the block");
-	if (old)
-		memcpy(grown, old, offsetof(struct ch__side_list, kinds) + count);
-	grown->capacity = (uint16_t)capacity;
-	if (old)
-		memcpy(ch__side_items(grown), ch__side_items(old), count * sizeof(struct ch__item));
+	for (uint32_t i = 0; i < count; i++)
+		ch__side_append(grown, old->kinds[i], ch__side_items(old)[i]);
+	if (old) {
+		ch__side_set_name(grown, old->name);
+		grown->entry_offset = old->entry_offset;
+		grown->guard = old->guard;
+	}
 	ch__region_enter(s->self);
 	/* place.c reads its name. */
-	__atomic_store_n(&block->side_list, grown, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&block->side_list, grown, __ATOMIC_RELEASE);
 	ch__region_leave(s->self);
 	return CH_OK;
 }
@@ -66,7 +85,7 @@ enum ch_status ch__side_need_locked(const struct ch__subject *s, uint32_t more)
 	enum ch_status status = replace(s, more);
 	/* The guard went over to the new list. */
 	if (status == CH_OK && old)
-		free_or_park(s->heap, old);
+		give_back(s->heap, old);
 	return status;
 }
 
@@ -87,7 +106,9 @@ enum ch_status ch__side_need(const struct ch__subject *s, uint32_t more)
 
 struct ch__side_list *ch__side_take(struct ch__block *block)
 {
-	return __atomic_exchange_n(&block->side_list, NULL, __ATOMIC_SEQ_CST);
+	struct ch__side_list *list = block->side_list;
+	__atomic_store_n(&block->side_list, NULL, __ATOMIC_RELEASE);
+	return list;
 }
 
 static size_t lines_bytes(uint32_t count)
@@ -105,14 +126,7 @@ void ch__side_drop(struct ch_heap *heap, struct ch__side_list *list)
 	}
 	ch__meta_free(heap->meta, list->guard, sizeof *list->guard);
 	ch__sinks_own_destroy(heap->sinks, ch__side_pointer(list, CH__ITEM_OWN));
-	free_or_park(heap, list);
-}
-
-static void append(struct ch__side_list *list, enum ch__item_kind kind, struct ch__item item)
-{
-	ch__side_items(list)[list->count] = item;
-	list->kinds[list->count] = (uint8_t)kind;
-	list->count++;
+	give_back(heap, list);
 }
 
 enum ch_status ch__side_add(const struct ch__subject *s, enum ch__item_kind kind,
@@ -122,9 +136,9 @@ enum ch_status ch__side_add(const struct ch__subject *s, enum ch__item_kind kind
 	if (status != CH_OK)
 		return status;
 	ch__region_enter(s->self);
-	append(s->block->side_list, kind, item);
+	ch__side_append(s->block->side_list, kind, item);
 	if (second)
-		append(s->block->side_list, CH__ITEM_POINT_USER, *second);
+		ch__side_append(s->block->side_list, CH__ITEM_POINT_USER, *second);
 	ch__region_leave(s->self);
 	return CH_OK;
 }
@@ -183,7 +197,7 @@ enum ch_status ch__edge_add(struct ch__subject *s, struct ch_block to)
 		ch__owner_lock(owner);
 		if (ch__block_resolve_alive(s->heap, to) == target) {
 			struct ch__item item = {ch__handle_generation(to.bits), target};
-			append(s->block->side_list, CH__ITEM_EDGE, item);
+			ch__side_append(s->block->side_list, CH__ITEM_EDGE, item);
 			ch__block_held(block);
 			block->flags |= CH__FLAG_EDGED;
 			is_there = true;
@@ -219,7 +233,7 @@ enum ch_status ch_edge_attach_owner(struct ch_block block, struct ch_owner to)
 	bool is_there = ch__owner_hold(s.heap, to, &owner);
 	if (is_there) {
 		struct ch__item item = {ch__handle_generation(to.bits), ch__handle_index(to.bits)};
-		append(s.block->side_list, CH__ITEM_OWNER_EDGE, item);
+		ch__side_append(s.block->side_list, CH__ITEM_OWNER_EDGE, item);
 		owner->has_edges = true;
 		ch__owner_unlock(owner);
 	}

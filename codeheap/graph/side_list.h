@@ -6,7 +6,10 @@
 #include "codeheap/base/heap.h"
 
 /* The side list of a block: edges, refs, patch points, assumptions. Items lie behind the head; it
- * is replaced as a whole when it grows, the old one freed outside the region. */
+ * is replaced as a whole when it grows. Its memory stays a list of that capacity for as long as the
+ * heap is there: code_at.c and place.c read it without a lock, by a block that may have it no more,
+ * and judge what they read by the generation of the block (I4). So what they read is stored with
+ * release, each time. */
 enum ch__item_kind {
 	CH__ITEM_EDGE,       /* value = block index, at = its generation */
 	CH__ITEM_OWNER_EDGE, /* value = owner index, at = its generation */
@@ -22,10 +25,14 @@ struct ch__item {
 	uint32_t at, value;
 };
 struct ch__side_list {
-	uint16_t count, capacity;
+	_Atomic(uint16_t) count;
+	uint16_t capacity;     /* [const] */
 	uint32_t name;         /* interned */
 	uint32_t entry_offset; /* from the first byte after the index word */
-	uint32_t *guard;       /* 0 while entrant; apart, since code holds its address */
+	union {
+		uint32_t *guard; /* 0 while entrant; apart, since code holds its address */
+		struct ch__side_list *next_free; /* no block has it [records] */
+	};
 	uint8_t kinds[];       /* capacity kinds, padded to 8; then the items */
 };
 
@@ -84,6 +91,30 @@ enum ch_status ch__subject_open_code(struct ch_block, bool writes, struct ch__su
 /* Resolves, tests alive and acts in one region (I5); there is room for the item. */
 enum ch_status ch__edge_add(struct ch__subject *, struct ch_block to);
 
+/* A list of no block, empty; NULL: no memory. Capacities are doublings of the first. */
+enum { CH__SIDE_FIRST = 4 };
+struct ch__side_list *ch__side_make(struct ch_heap *, uint32_t capacity);
+/* Changes an item that is there. */
+static inline void ch__side_set(struct ch__side_list *list, uint32_t at, enum ch__item_kind kind,
+				struct ch__item item)
+{
+	struct ch__item *to = &ch__side_items(list)[at];
+	__atomic_store_n(&to->at, item.at, __ATOMIC_RELEASE);
+	__atomic_store_n(&to->value, item.value, __ATOMIC_RELEASE);
+	__atomic_store_n(&list->kinds[at], (uint8_t)kind, __ATOMIC_RELEASE);
+}
+/* Appends one for which there is room; marking may read the list. */
+static inline void ch__side_append(struct ch__side_list *list, enum ch__item_kind kind,
+				   struct ch__item item)
+{
+	uint16_t count = atomic_load_explicit(&list->count, memory_order_relaxed);
+	ch__side_set(list, count, kind, item);
+	atomic_store_explicit(&list->count, (uint16_t)(count + 1), memory_order_release);
+}
+static inline void ch__side_set_name(struct ch__side_list *list, uint32_t name)
+{
+	__atomic_store_n(&list->name, name, __ATOMIC_RELEASE);
+}
 /* Append an item to an OPEN block's list. */
 enum ch_status ch__side_add(const struct ch__subject *, enum ch__item_kind, struct ch__item,
 			    const struct ch__item *second);

@@ -177,9 +177,7 @@ static bool reserve_own(struct request *r)
 	struct ch__own *own = ch__sinks_own_create(r->heap->sinks);
 	if (!own)
 		return false;
-	ch__side_items(r->side_list)[0] = ch__item_of(own);
-	r->side_list->kinds[0] = CH__ITEM_OWN;
-	r->side_list->count = 1;
+	ch__side_append(r->side_list, CH__ITEM_OWN, ch__item_of(own));
 	return true;
 }
 
@@ -195,10 +193,9 @@ static bool reserve_side(struct request *r)
 		return false;
 	if (!needs_side_list(r->open))
 		return true;
-	r->side_list = ch__meta_alloc(heap->meta, ch__side_bytes(4));
+	r->side_list = ch__side_make(heap, CH__SIDE_FIRST);
 	if (!r->side_list)
 		return false;
-	r->side_list->capacity = 4;
 	if (r->open->entry == CH_ENTRY_GUARD &&
 	    !(r->side_list->guard = ch__meta_alloc(heap->meta, sizeof *r->side_list->guard)))
 		return false;
@@ -207,7 +204,7 @@ static bool reserve_side(struct request *r)
 	if (!r->open->name)
 		return true;
 	ch__heap_lock(heap);
-	r->side_list->name = ch__name_intern(heap, r->open->name);
+	ch__side_set_name(r->side_list, ch__name_intern(heap, r->open->name));
 	heap->wants_epitaphs = true;
 	ch__heap_unlock(heap);
 	return r->side_list->name != 0;

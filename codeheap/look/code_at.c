@@ -11,7 +11,8 @@
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/names.h"
 
-/* The user's word of the call that ends at the offset. */
+/* The VM's word of the branch that ends at the offset, as long as a call is: one that returns there
+ * is a call, or came with a return address that the VM made. */
 static bool read_branch(const struct ch_heap *heap, const struct ch__block *block, uint32_t offset,
 			struct ch_spot *spot)
 {
@@ -21,10 +22,28 @@ static bool read_branch(const struct ch_heap *heap, const struct ch__block *bloc
 		const struct ch__branch *branch = ch__branch_at(heap, at);
 		/* Pairs with the release in ch__branch_set_site. */
 		uint32_t site = atomic_load_explicit(&branch->site, memory_order_acquire);
-		enum ch__site kind = ch__branch_kind(branch);
-		if (!site || kind != CH__SITE_CALL || site + ch__arch_site_bytes(kind) != offset)
+		if (!site || site + ch__arch_site_bytes(CH__SITE_CALL) != offset)
 			continue;
 		spot->site_user = atomic_load_explicit(&branch->user, memory_order_acquire);
+		return true;
+	}
+	return false;
+}
+
+/* That of the patch point at the offset. */
+static bool read_point(const struct ch__block *block, uint32_t offset, struct ch_spot *spot)
+{
+	const struct ch__side_list *list = __atomic_load_n(&block->side_list, __ATOMIC_ACQUIRE);
+	uint32_t count =
+		list ? atomic_load_explicit(&list->count, memory_order_acquire) : 0;
+	for (uint32_t i = 1; i < count; i++) {
+		const struct ch__item *user = &ch__side_items(list)[i];
+		if (__atomic_load_n(&list->kinds[i], __ATOMIC_ACQUIRE) != CH__ITEM_POINT_USER ||
+		    __atomic_load_n(&user[-1].at, __ATOMIC_ACQUIRE) != offset)
+			continue;
+		uint64_t low = __atomic_load_n(&user->at, __ATOMIC_ACQUIRE);
+		uint64_t high = __atomic_load_n(&user->value, __ATOMIC_ACQUIRE);
+		spot->site_user = (void *)(uintptr_t)(high << 32 | low);
 		return true;
 	}
 	return false;
@@ -56,7 +75,9 @@ static bool read_spot(const struct ch_heap *heap, uintptr_t pc, bool is_return,
 		.is_cold = is_cold,
 		.state = ch__block_state(block),
 	};
-	spot->has_site = is_return && read_branch(heap, block, ch__offset(heap, pc), spot);
+	uint32_t offset = ch__offset(heap, pc);
+	spot->has_site = is_return && (read_branch(heap, block, offset, spot) ||
+				       read_point(block, offset, spot));
 	return at - part >= head && ch__block_is_published(block) &&
 	       atomic_load_explicit(&block->generation, memory_order_relaxed) == generation;
 }

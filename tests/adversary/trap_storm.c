@@ -250,7 +250,7 @@ static void churn_in_child(void *arg)
 	struct emitter e;
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
-	CHECK(!rig->heap->side_lists_parked);
+	CHECK(!rig->heap->names_parked);
 }
 
 TEST(child_of_a_fork_has_no_readers)

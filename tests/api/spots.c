@@ -112,16 +112,36 @@ TEST(return_address_behind_a_call_has_the_word_of_its_branch)
 	rig_end(&rig);
 }
 
-TEST(jump_is_no_call)
+/* Two points, and a call before the second one. */
+TEST(return_address_behind_a_call_has_the_word_of_its_point)
 {
 	struct rig rig = rig_start(1 << 20);
 	struct emitter e;
-	emit_open(&e, rig_owner(&rig, "jumps"), 64, 1);
-	emit_jmp(&e, &rig);
+	const void *point[2];
+	char words[3];
+	emit_open(&e, rig_owner(&rig, "points"), 96, 1);
+	emit_enter(&e);
+	for (int i = 0; i < 2; i++) {
+		point[i] = emit_point(&e);
+		CHECK_EQ(ch_patch_point_attach(e.code.block, point[i], e.code.exec, &words[i]),
+			 CH_OK);
+	}
+	const void *call = emit_site_call(&e);
+	emit_attach(&e, call, CH_CALL, &words[2]);
 	const void *behind = emit_here(&e);
-	emit_ret(&e);
+	CHECK_EQ(ch_patch_point_attach(e.code.block, emit_point(&e), e.code.exec, NULL), CH_OK);
+	emit_leave(&e);
 	CHECK_EQ(emit_commit(&e), CH_OK);
-	CHECK(!spot_at(rig.heap, behind, true).has_site);
+	for (int times = 0; times < 2; times++) {
+		for (int i = 0; i < 2; i++) {
+			CHECK(spot_at(rig.heap, point[i], true).has_site);
+			CHECK(spot_at(rig.heap, point[i], true).site_user == &words[i]);
+			CHECK(!spot_at(rig.heap, point[i], false).has_site);
+		}
+		CHECK(spot_at(NULL, behind, true).site_user == &words[2]);
+		CHECK(!spot_at(rig.heap, (const uint8_t *)point[0] + 1, true).has_site);
+		CHECK_EQ(ch_blocks_invalidate(&e.code.block, 1, NULL), CH_OK);
+	}
 	rig_end(&rig);
 }
 

@@ -3,6 +3,7 @@
  * place without a lock (I3, I4): it gets the block that is there, or one that was, and never a
  * mixture. */
 #include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/handles.h"
 #include "codeheap/graph/tombstone.h"
 #include "tests/orders/cases.h"
 #include "tests/support/code.h"
@@ -17,6 +18,7 @@ static struct truth {
 	bool is_committed, is_large;
 	uint64_t owner_bits;
 	uint32_t number;
+	bool has_site;
 	char name[16], owner[16];
 } truth[BLOCKS];
 static uint32_t truths, serial;
@@ -32,8 +34,13 @@ UNSEEN static void note_open(struct ch_block block, uint64_t owner, uint32_t num
 	t->is_large = is_large;
 	t->owner_bits = owner;
 	t->number = number;
+	t->has_site = false;
 	snprintf(t->name, sizeof t->name, "block%u", number);
 	snprintf(t->owner, sizeof t->owner, "owner%u", number);
+}
+UNSEEN static void note_site(void)
+{
+	truth[truths - 1].has_site = true;
 }
 UNSEEN static void note_commit(void)
 {
@@ -47,7 +54,7 @@ UNSEEN static const struct truth *truth_of(uint32_t index, uint32_t generation)
 	return NULL;
 }
 
-/* The VM's words of the block with this number, and of its call. */
+/* The VM's words of the block with this number, and of its site. */
 static void *word_of(uint32_t number)
 {
 	return (void *)(uintptr_t)(number * 2);
@@ -56,7 +63,9 @@ static void *call_of(uint32_t number)
 {
 	return (void *)(uintptr_t)(number * 2 + 1);
 }
-static bool has_site = true;
+static enum { NO_SITE, A_CALL, A_POINT } site_there = A_CALL;
+/* The next block has no name, and so no side list. */
+static bool is_bare, bare_comes;
 /* A call that returns where the others look. */
 static void attach_call(const struct ch_code *code, uint32_t number)
 {
@@ -71,6 +80,15 @@ static void attach_call(const struct ch_code *code, uint32_t number)
 		order_failed("%s", ch_why());
 }
 
+/* There, too. */
+static void attach_point(const struct ch_code *code, uint32_t number)
+{
+	static const uint8_t point[] = {CODE_POINT_BYTES};
+	memcpy(code->write + LOOKED_AT, point, sizeof point);
+	HOLDS(ch_patch_point_attach(code->block, code->exec + LOOKED_AT, code->exec,
+				    call_of(number)) == CH_OK);
+}
+
 static void make_block(struct ch_code *code, struct ch_owner *owner, bool is_large)
 {
 	char name[16], owner_name[16];
@@ -82,12 +100,16 @@ static void make_block(struct ch_code *code, struct ch_owner *owner, bool is_lar
 			       .owner = *owner,
 			       .hot_bytes = LARGE_BYTES,
 			       .branch_room = 1,
-			       .name = name,
+			       .name = is_bare ? NULL : name,
 			       .user = word_of(number)};
 	HOLDS(ch_block_open(&open, code) == CH_OK);
 	note_open(code->block, owner->bits, number, is_large);
-	if (is_large && has_site)
+	if (is_large && site_there == A_CALL)
 		attach_call(code, number);
+	if (is_large && site_there == A_POINT)
+		attach_point(code, number);
+	if (is_large && site_there != NO_SITE)
+		note_site();
 	/* Its place becomes smaller with the commit. */
 	code->used_to = is_large ? LARGE_BYTES : SMALL_BYTES;
 	note_commit();
@@ -126,15 +148,22 @@ static void begin(void)
 	truths = 0;
 }
 
-UNSEEN static void found(const struct ch_spot *spot)
+UNSEEN static const struct truth *found_block(uint32_t index, uint32_t generation)
 {
-	const struct truth *t = truth_of(ch__handle_index(spot->block.bits),
-					 ch__handle_generation(spot->block.bits));
+	const struct truth *t = truth_of(index, generation);
 	/* The address lies in none of the small ones. */
 	HOLDS(t && t->is_committed && t->is_large);
+	return t;
+}
+UNSEEN static void found(const struct ch_spot *spot)
+{
+	const struct truth *t = found_block(ch__handle_index(spot->block.bits),
+					    ch__handle_generation(spot->block.bits));
 	HOLDS(spot->user == word_of(t->number) && spot->owner.bits == t->owner_bits);
 	HOLDS(spot->exec + spot->offset == place);
-	HOLDS(spot->has_site ? spot->site_user == call_of(t->number) : !has_site);
+	if (spot->has_site ? spot->site_user != call_of(t->number) : t->has_site)
+		order_failed("block %u has %s, a word %p", t->number,
+			     spot->has_site ? "a site" : "none", spot->site_user);
 }
 /* At any moment of the other thread's. */
 static void come_late(void)
@@ -145,6 +174,9 @@ static void come_late(void)
 static void look_up(void)
 {
 	struct ch_spot spot = {.size = sizeof spot};
+	uint32_t generation, index = ch__find(scene.heap, (uintptr_t)place - 1, &generation);
+	if (index)
+		found_block(index, generation);
 	if (ch_code_at(scene.heap, place, true, &spot))
 		found(&spot);
 }
@@ -243,24 +275,49 @@ static void looks_at_once(void)
 		look_up();
 }
 
+/* Another one comes to its side list, too. */
+static void begin_points(void)
+{
+	site_there = A_POINT;
+	is_large_first = true;
+	begin_death();
+}
+static void begin_bare(void)
+{
+	begin_points();
+	bare_comes = true;
+}
+static void is_replaced_by_its_like(void)
+{
+	struct ch_code code;
+	dies();
+	is_bare = bare_comes;
+	site_there = is_bare ? NO_SITE : A_POINT;
+	make_block(&code, &dying, true);
+}
+static void end_points(void)
+{
+	order_as(1, dies);
+	site_there = A_CALL;
+	is_bare = bare_comes = false;
+}
+
 /* A call comes to a block that others know. */
 static struct ch_code known;
 
 static void make_known(void)
 {
-	has_site = false;
 	make_block(&known, &dying, true);
-	has_site = true;
 }
 static void begin_late(void)
 {
 	truths = 0;
+	site_there = NO_SITE;
 	order_as(1, make_known);
-	has_site = false;
 }
 static void end_late(void)
 {
-	has_site = true;
+	site_there = A_CALL;
 	order_as(1, dies);
 }
 static void call_comes(void)
@@ -353,6 +410,8 @@ const struct order_case cases_find[] = {
 	{"reuse", 20000, make, begin_reuse, end_reuse, {is_replaced, looks_at_once}},
 	{"reuse_asked", 12000, make, begin_reuse, end_reuse, {is_replaced, asks_at_once}},
 	{"late_site", 3000, make, begin_late, end_late, {call_comes, looks_at_once}},
+	{"points", 12000, make, begin_points, end_points, {is_replaced_by_its_like, looks_at_once}},
+	{"bare", 12000, make, begin_bare, end_points, {is_replaced_by_its_like, looks_at_once}},
 	{"names", 9000, scene_make, begin_names, end_names, {names_come_and_go, name_is_read}},
 	{NULL},
 };

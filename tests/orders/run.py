@@ -47,6 +47,7 @@ USES = {
     "action": [],
     "serialize": ["codeheap/base/park.c", "codeheap/base/region.c"],
     "reuse_asked": [],
+    "points": ["codeheap/graph/side_list.c", "codeheap/life/open.c", "invalidate/patch_point.c"],
     "late_site": ["codeheap/look/code_at.c", "invalidate/link.c"],
     "reuse": ["codeheap/life/open.c", "codeheap/life/commit.c", "codeheap/collect/death.c", "codeheap/graph/find.c", "codeheap/graph/handles.c",
               "codeheap/graph/branch.c", "codeheap/look/code_at.c", "invalidate/link.c"],

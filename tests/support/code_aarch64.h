@@ -25,6 +25,7 @@ enum { EMIT_CC_E = 0, EMIT_CC_NE = 1 };
 #if defined(__ARM_FEATURE_BTI_DEFAULT)
 enum { CODE_LANDING_BYTES = 4 };
 #define CODE_CALL_BYTES 0, 0, 0, 0x94 /* a call, its target apart */
+#define CODE_POINT_BYTES 0x1f, 0x20, 0x03, 0xd5
 #else
 enum { CODE_LANDING_BYTES = 0 };
 #endif

@@ -15,6 +15,7 @@
 
 enum { CODE_LANDING_BYTES = 0 }; /* no call needs a mark where it lands */
 #define CODE_CALL_BYTES 0xef, 0, 0, 0 /* a call, its target apart */
+#define CODE_POINT_BYTES 0x37, 0, 0, 0
 
 struct emitter {
 	struct ch_code code;

@@ -14,6 +14,7 @@
 
 enum { CODE_LANDING_BYTES = 0 }; /* no call needs a mark where it lands */
 #define CODE_CALL_BYTES 0xe8, 0, 0, 0, 0 /* a call, its target apart */
+#define CODE_POINT_BYTES 0xa9, 0, 0, 0, 0
 
 struct emitter {
 	struct ch_code code;
@@ -162,7 +163,7 @@ static inline void emit_guard_test(struct emitter *e, const uint32_t *guard, uin
 /* test eax, imm32: the five bytes of a patch point; the library fills in the rest. */
 static inline const void *emit_point(struct emitter *e)
 {
-	EMIT(e, 0xa9, 0, 0, 0, 0);
+	EMIT(e, CODE_POINT_BYTES);
 	return emit_here(e) - 5;
 }
 
