@@ -199,7 +199,8 @@ static bool waits_for_others(const int *slots, int count)
 		bool is_among = false;
 		for (int j = 0; j < count; j++)
 			is_among |= slots[j] == b->edge;
-		if (b->edge != FUZZ_NONE && !is_among && !b->is_doomed &&
+		if (b->edge != FUZZ_NONE && !is_among &&
+		    fuzz.blocks[b->edge].life == b->edge_life &&
 		    fuzz.blocks[b->edge].state == CH_BLOCK_OPEN)
 			return true;
 	}

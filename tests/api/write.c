@@ -77,6 +77,35 @@ TEST(code_that_is_not_entrant_is_written)
 	rig_end(&rig);
 }
 
+/* Of one page, of several, and written in place. */
+TEST(code_in_any_place_is_written)
+{
+	struct rig rig = rig_start(4 << 20);
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	struct ch_open opens[] = {{.owner = owner, .hot_bytes = 64},
+				  {.owner = owner, .hot_bytes = 200000},
+				  {.owner = owner, .hot_bytes = 64, .flags = CH_OPEN_IN_PLACE}};
+	for (unsigned i = 0; i < sizeof opens / sizeof *opens; i++) {
+		struct emitter e;
+		uint8_t bytes[64];
+		CHECK_EQ(emit_open_as(&e, &opens[i]), CH_OK);
+		emit_value(&e, 1);
+		emit_ret(&e);
+		emit_nops(&e, 4);
+		CHECK_EQ(emit_commit(&e), CH_OK);
+		CHECK_EQ(answer_of(e.code.block), 1);
+		const uint8_t *entry = rig_info(e.code.block).entry;
+		CHECK_EQ(ch_code_write(NULL, entry, bytes, make_answer(2, bytes), NOT_RUNNING),
+			 CH_OK);
+		CHECK_EQ(answer_of(e.code.block), 2);
+		uintptr_t at = ((uintptr_t)entry + 7) & ~(uintptr_t)7;
+		uint64_t word = ~*(const uint64_t *)at;
+		CHECK_EQ(ch_code_write(NULL, (const void *)at, &word, 8, CH_WRITE_WORD), CH_OK);
+		CHECK_EQ(*(const volatile uint64_t *)at, word);
+	}
+	rig_end(&rig);
+}
+
 TEST(write_stays_in_one_part_of_a_committed_block)
 {
 	struct rig rig = rig_start(1 << 20);
