@@ -241,6 +241,8 @@ struct ch_ops {
 	void (*roots)(void *vm_user, struct ch_marker *marker);
 	/* A block is gone from every table: once, in ch_thread_poll or ch_heap_collect. */
 	void (*block_freed)(void *vm_user, void *block_user);
+	/* ch_vm_detach calls block_freed for each block that the vm has then, under no lock. */
+	bool tells_detached;
 	/* A collection would be worth its while; called by any call that opens, releases or
 	 * invalidates. Set a flag, or collect from a safe place; may not call back. */
 	void (*collect_wanted)(void *vm_user);
@@ -253,8 +255,6 @@ struct ch_ops {
 	 * thread that it stops has parked, outside of the library. False: CH_E_BUSY. */
 	bool (*stop_world)(void *vm_user);
 	void (*resume_world)(void *vm_user); /* once for each stop_world that returned true */
-	/* ch_vm_detach calls block_freed for each block that the vm has then, under no lock. */
-	bool tells_detached;
 };
 
 /* --- configuration --- */
@@ -286,12 +286,12 @@ struct ch_config {
 	 * libcodeheap-profile writes it: without that library CH_E_OS, ENOSYS. */
 	const char *stats_file;
 	unsigned step_blocks;    /* freed by one step of the sweep at most; 0 = 64, at most 64 */
-	/* Called on a broken invariant, before the reason and the last 64 events (cycles,
-	 * invalidations, threads, forks) go to stderr, and abort(). Process-wide: the last one. */
-	void (*panic)(const char *reason);
 	/* Freed blocks that traps can name: a power of two, 64 to 1,048,576; 0 = 65,536. 32 bytes
 	 * and a name each, taken as blocks die. */
 	unsigned remembered_dead;
+	/* Called on a broken invariant, before the reason and the last 64 events (cycles,
+	 * invalidations, threads, forks) go to stderr, and abort(). Process-wide: the last one. */
+	void (*panic)(const char *reason);
 };
 
 /* ch_config_init: fill a configuration with the defaults. */
@@ -531,10 +531,10 @@ struct ch_open {
 	enum ch_entry entry;     /* NONE without an owner */
 	uint8_t frame;           /* enum ch_frame_shape, or ch_frame_register's */
 	unsigned flags;          /* set of enum ch_open_flags */
+	enum ch_kind kind;       /* data: entry, frame, cold_bytes, branch_room 0, no OWN_FRAMES */
 	const void *not_entrant; /* where an invalidated entry leads; NULL = the owner's fallback */
 	const char *name;        /* copied; NULL = the owner's name only */
 	void *user;              /* comes back in block_freed, ch_block_info and ch_code_at */
-	enum ch_kind kind;       /* data: entry, frame, cold_bytes, branch_room 0, no OWN_FRAMES */
 };
 
 /* A block under construction: emit at write, relative to exec; set what is marked "in". Write leads

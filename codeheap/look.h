@@ -15,10 +15,10 @@ struct ch_owner_facts {
 	size_t size; /* in: sizeof(struct ch_owner_facts) */
 	struct ch_vm *vm;
 	void *user;
+	bool is_released;
 	const char *name; /* valid while the owner is alive */
 	struct ch_block entry;
 	uint64_t blocks_now, code_bytes_now, metadata_bytes_now;
-	bool is_released;
 };
 
 /* ch_owner_info: what the heap knows of an owner.

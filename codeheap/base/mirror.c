@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * mirror.c: what the public header and a lower room both declare, since no room below may include
- * the header: each value and layout is the same in both, so that a cast passes it on. */
+ * the header: each value and layout is the same in both, so that a cast passes it on. And that
+ * structs which grow have no padding at their end (sized.h). */
 #include "codeheap/base/heap.h"
+#include "codeheap/base/sized.h"
+#include "codeheap/look.h"
 #include "unwind/steps.h"
 
 #define SAME(ours, theirs) \
@@ -47,3 +50,14 @@ SAME(offsetof(struct ch_regs, gpr), offsetof(struct ch__arch_regs, gpr));
 SAME(offsetof(struct ch_regs, pc), offsetof(struct ch__arch_regs, pc));
 SAME(offsetof(struct ch_regs, sp), offsetof(struct ch__arch_regs, sp));
 SAME(offsetof(struct ch_regs, extended), offsetof(struct ch__arch_regs, extended));
+
+#define ENDS_WITH(type, field) \
+	_Static_assert(CH__UP_TO(type, field) == sizeof(type), "padding that a field would take")
+
+ENDS_WITH(struct ch_config, panic);
+ENDS_WITH(struct ch_ops, resume_world);
+ENDS_WITH(struct ch_open, user);
+ENDS_WITH(struct ch_info, kind);
+ENDS_WITH(struct ch_owner_facts, metadata_bytes_now);
+ENDS_WITH(struct ch_spot, site_user);
+ENDS_WITH(struct ch_stats, freezes);

@@ -2,7 +2,8 @@
  * sized.h: the structs of the public headers that begin with their size, and so may grow. A program
  * that was compiled with an older header gives a smaller one: what it lacks is 0, the default of
  * every field, and what it has no room for is not written. A larger one, of a newer header, asks
- * for what this library does not know, and is refused by name. Fields are added at the end only.
+ * for what this library does not know, and is refused by name. Fields are added at the end only,
+ * and the last one ends the struct: nobody knows what an older program has in its padding.
  *
  * Each has a least size, below which nobody could have meant it: with the first fields, which every
  * version has. */
