@@ -151,6 +151,8 @@ def check_tools(texts):
 
 
 def check_lengths(path, lines):
+    if path.startswith("tests/old/"):  # a release's header, as it was
+        return
     has_reason = any("length:" in line for line in lines[:30])
     if len(lines) > FILE_LINES and not has_reason and path not in PUBLIC:
         find(path, 1, f"{len(lines)} lines, at most {FILE_LINES} without a `length:` reason in the head")
