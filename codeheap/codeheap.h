@@ -910,13 +910,14 @@ struct ch_spot {
 CH_API bool ch_code_at(const struct ch_heap *heap, const void *pc, bool is_return,
 		       struct ch_spot *spot);
 
-/* ch_block_each: visit every block that is not free.
- * in    visit  returns false to end
+/* ch_block_each: visit every block that is not free, or those of a name: from a name to its code.
+ * in    name   NULL = all; a block's own, or its owner's where it has none
+ *       visit  returns false to end
  * ret   CH_OK
  * lock  heap
  * safe  any thread
  * cost  O(blocks) */
-CH_API CH_CHECKED enum ch_status ch_block_each(struct ch_heap *heap,
+CH_API CH_CHECKED enum ch_status ch_block_each(struct ch_heap *heap, const char *name,
 					       bool (*visit)(void *arg, const struct ch_info *info),
 					       void *arg);
 

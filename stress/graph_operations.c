@@ -353,7 +353,8 @@ __attribute__((noinline)) static void look(struct graph_thread *t, const struct 
 		graph_allow(ch_block_sites(graph_node(number)->handle, visit_site, NULL),
 			    GRAPH_BIT(CH_OK) | GRAPH_BIT(CH_E_STALE), "sites");
 	else if (o->operand[1] == 3)
-		graph_allow(ch_block_each(heap, visit_block, NULL), GRAPH_BIT(CH_OK), "each block");
+		graph_allow(ch_block_each(heap, NULL, visit_block, NULL), GRAPH_BIT(CH_OK),
+			    "each block");
 	else if (o->operand[1] == 4 && owner)
 		graph_allow(ch_owner_info(graph_owner(owner)->handle, &facts),
 			    GRAPH_BIT(CH_OK) | GRAPH_BIT(CH_E_STALE), "an owner");

@@ -198,7 +198,7 @@ enum ch_status ch_block_info(struct ch_block handle, struct ch_info *out)
 	return status;
 }
 
-enum ch_status ch_block_each(struct ch_heap *heap,
+enum ch_status ch_block_each(struct ch_heap *heap, const char *name,
 			     bool (*visit)(void *arg, const struct ch_info *info), void *arg)
 {
 	if (ch__is_marking())
@@ -214,7 +214,8 @@ enum ch_status ch_block_each(struct ch_heap *heap,
 		if (is_used)
 			fill_info(heap, i, &info);
 		ch__region_leave(self);
-		if (is_used && !visit(arg, &info))
+		bool is_asked_for = is_used && (!name || !strcmp(info.name, name));
+		if (is_asked_for && !visit(arg, &info))
 			break;
 	}
 	ch__heap_take_back(heap);

@@ -54,7 +54,7 @@ struct heap_map_panel *heap_map_take(struct ch_heap *heap, const char *title)
 		return NULL;
 	snprintf(panel->title, sizeof panel->title, "%s", title);
 	panel->stats.size = sizeof panel->stats;
-	if (ch_block_each(heap, add_block, panel) != CH_OK || panel->has_failed ||
+	if (ch_block_each(heap, NULL, add_block, panel) != CH_OK || panel->has_failed ||
 	    ch_heap_stats(heap, &panel->stats) != CH_OK) {
 		heap_map_free(panel);
 		return NULL;

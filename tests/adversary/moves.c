@@ -356,7 +356,7 @@ TEST(open_in_a_thread_that_is_not_attached_any_more_says_so)
 	rig_apart(&p->first, fill_first, NULL);
 	struct ch_stats before = rig_stats(&p->first);
 	size_t count = 0;
-	CHECK_EQ(ch_block_each(p->first.heap, invalidate_later, NULL), CH_OK);
+	CHECK_EQ(ch_block_each(p->first.heap, NULL, invalidate_later, NULL), CH_OK);
 	for (unsigned i = 0; i < noted; i++)
 		CHECK_EQ(ch_blocks_invalidate(&notes[i], 1, &count), CH_OK);
 	run_in_two_threads(p, open_in_first);

@@ -322,7 +322,7 @@ static bool visit_block(void *arg, const struct ch_info *info)
 static enum ch_status call_block_each(void)
 {
 	int blocks = 0;
-	enum ch_status status = ch_block_each(on->heap, visit_block, &blocks);
+	enum ch_status status = ch_block_each(on->heap, NULL, visit_block, &blocks);
 	return status != CH_OK ? status : OK_IF(blocks >= 2);
 }
 static enum ch_status call_backtrace(void)
@@ -679,7 +679,7 @@ static void visit_and_call(struct stage *stage)
 {
 	int visits = 0;
 	prepare(stage);
-	CHECK_EQ(ch_block_each(stage->heap, call_all_of_a_block, &visits), CH_OK);
+	CHECK_EQ(ch_block_each(stage->heap, NULL, call_all_of_a_block, &visits), CH_OK);
 	CHECK(visits > 0);
 	visits = 0;
 	CHECK_EQ(ch_block_sites(live.block, call_all_of_a_site, &visits), CH_OK);

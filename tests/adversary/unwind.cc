@@ -513,7 +513,7 @@ static void check_known(const storm *s)
 	census all;
 	for (int i = 0; i < 3; i++)
 		CHECK_EQ(ch_heap_collect(s->r.heap), CH_OK); /* through the quarantine */
-	CHECK_EQ(ch_block_each(s->r.heap, count_in, &all), CH_OK);
+	CHECK_EQ(ch_block_each(s->r.heap, nullptr, count_in, &all), CH_OK);
 	CHECK_EQ(all.infos.size(), KINDS);
 	ch_stats stats;
 	stats.size = sizeof stats;

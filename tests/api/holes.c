@@ -34,7 +34,7 @@ static void measure(const struct rig *rig, uintptr_t base, size_t pages, uint64_
 	memset(&map, 0, sizeof map);
 	map.base = base;
 	map.bytes = pages * rig_page_bytes();
-	CHECK_EQ(ch_block_each(rig->heap, note_place, &map), CH_OK);
+	CHECK_EQ(ch_block_each(rig->heap, NULL, note_place, &map), CH_OK);
 	*free_bytes = *largest = 0;
 	for (size_t page = 0; page < pages; page++) {
 		uint64_t run = 0;

@@ -76,7 +76,7 @@ static void check_all(void)
 	ch_thread_unpark();
 	CHECK_EQ(ch_sink_flush(rig.heap), CH_OK);
 	struct map_file *map = read_map(path);
-	CHECK_EQ(ch_block_each(rig.heap, check_one, map), CH_OK);
+	CHECK_EQ(ch_block_each(rig.heap, NULL, check_one, map), CH_OK);
 	free(map);
 	atomic_store(&is_paused, false);
 	/* One that is still on its way out of this rest would count for the next one, and commit

@@ -205,6 +205,53 @@ TEST(code_is_found_in_whichever_heap_has_it)
 	CHECK(!is_code(NULL, entry[1]));
 }
 
+/* --- from a name --- */
+
+struct named {
+	struct ch_block blocks[4];
+	unsigned count;
+};
+
+static bool note_named(void *arg, const struct ch_info *info)
+{
+	struct named *named = arg;
+	CHECK(named->count < 4);
+	named->blocks[named->count++] = info->block;
+	return true;
+}
+
+static unsigned count_named(const struct rig *rig, const char *name)
+{
+	struct named named = {0};
+	CHECK_EQ(ch_block_each(rig->heap, name, note_named, &named), CH_OK);
+	return named.count;
+}
+
+TEST(name_leads_to_the_code_that_has_it)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	struct ch_block plain = rig_block(owner, 1);
+	struct ch_open open = {.owner = owner, .hot_bytes = 16, .name = "own"};
+	struct emitter e;
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	emit_ret(&e);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	struct named named = {0};
+	CHECK_EQ(ch_block_each(rig.heap, "own", note_named, &named), CH_OK);
+	CHECK_EQ(named.count, 1);
+	CHECK_EQ(named.blocks[0].bits, e.code.block.bits);
+	named.count = 0;
+	CHECK_EQ(ch_block_each(rig.heap, "owner", note_named, &named), CH_OK);
+	CHECK_EQ(named.count, 1);
+	CHECK_EQ(named.blocks[0].bits, plain.bits);
+	CHECK_EQ(count_named(&rig, "ow"), 0);
+	CHECK_EQ(count_named(&rig, NULL), 2);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK_EQ(count_named(&rig, "own") + count_named(&rig, "owner"), 0);
+	rig_end(&rig);
+}
+
 TEST(spot_of_an_older_header_is_filled_as_far_as_it_goes)
 {
 	struct rig rig = rig_start(1 << 20);

@@ -424,10 +424,10 @@ TEST(block_each_visits_all_and_ends_when_told)
 	for (uint32_t i = 0; i < 10; i++)
 		rig_block(owner, i);
 	int left = 100;
-	CHECK_EQ(ch_block_each(rig.heap, count_blocks, &left), CH_OK);
+	CHECK_EQ(ch_block_each(rig.heap, NULL, count_blocks, &left), CH_OK);
 	CHECK_EQ(left, 90);
 	left = 3;
-	CHECK_EQ(ch_block_each(rig.heap, count_blocks, &left), CH_OK);
+	CHECK_EQ(ch_block_each(rig.heap, NULL, count_blocks, &left), CH_OK);
 	CHECK_EQ(left, 0);
 	rig_end(&rig);
 }

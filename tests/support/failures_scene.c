@@ -254,7 +254,7 @@ uint64_t scene_fingerprint(const struct scene *s)
 		return sum.value;
 	add_stats(&sum, s->heap);
 	struct known known = {.sum = &sum};
-	CHECK_EQ(ch_block_each(s->heap, add_block, &known), CH_OK);
+	CHECK_EQ(ch_block_each(s->heap, NULL, add_block, &known), CH_OK);
 	for (unsigned i = 0; i < known.count; i++) {
 		/* What a cycle found dead is there until it is swept, without its sites. */
 		enum ch_status status = ch_block_sites(known.blocks[i], add_site, &sum);

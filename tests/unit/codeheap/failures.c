@@ -896,7 +896,7 @@ static bool end_here(void *arg, const struct ch_info *info)
 }
 static enum ch_status call_each(struct scene *s)
 {
-	return ch_block_each(s->heap, end_here, NULL);
+	return ch_block_each(s->heap, NULL, end_here, NULL);
 }
 static enum ch_status call_backtrace(struct scene *s)
 {

@@ -204,7 +204,7 @@ static void leave_a_visit(void *arg)
 	struct ch_stats stats = {.size = sizeof stats};
 	alarm(TEST_PATIENCE_S);
 	if (!setjmp(out))
-		CHECK_EQ(ch_block_each(rig->heap, leave, NULL), CH_OK);
+		CHECK_EQ(ch_block_each(rig->heap, NULL, leave, NULL), CH_OK);
 	CHECK_EQ(ch_heap_stats(rig->heap, &stats), CH_E_STATE);
 }
 
