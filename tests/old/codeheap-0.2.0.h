@@ -739,7 +739,7 @@ CH_API CH_CHECKED enum ch_status ch_ref_attach(struct ch_block block, const void
  *             aarch64: of a NOP; riscv64: of an aligned `lui x0, 0`, whose immediate it writes
  *       exit  exec address in the block, or in another one (which it then holds); everything is
  *             as at the point, save flags
- *       user  any word, for ch_block_sites
+ *       user  any word, for ch_block_sites and ch_code_at
  * ret   CH_OK | CH_E_STALE | CH_E_STATE | CH_E_ARG | CH_E_SITE | CH_E_REACH | CH_E_MEMORY
  * lock  heap, when the exit is another block's, too
  * safe  the thread that opened it
@@ -892,9 +892,10 @@ struct ch_spot {
 	const uint8_t *exec;   /* of the part, hot or cold (stubs included), that pc is in */
 	uint32_t offset;       /* of pc, from there */
 	bool is_cold;
-	bool has_site;             /* a return address behind a branch of kind CH_CALL */
+	/* A return address: behind a call that is a branch, else at a patch point; its user. */
+	bool has_site;
 	enum ch_block_state state; /* LIVE or NOTENTRANT */
-	void *site_user;           /* ch_branch_site.user of that */
+	void *site_user;
 };
 
 /* ch_code_at: the code, or data, that an address lies in, and the VM's own words there: what stack
@@ -905,17 +906,18 @@ struct ch_spot {
  * ret   true when it lies in a LIVE or NOTENTRANT block; false also for a size that is too small
  *       or larger than this version's
  * safe  any thread, signal handlers, callbacks, while others allocate, free and collect
- * cost  some 10 ns; is_return: O(branches of the block) */
+ * cost  some 10 ns; is_return: O(what is attached to the block) */
 CH_API bool ch_code_at(const struct ch_heap *heap, const void *pc, bool is_return,
 		       struct ch_spot *spot);
 
-/* ch_block_each: visit every block that is not free.
- * in    visit  returns false to end
+/* ch_block_each: visit every block that is not free, or those of a name: from a name to its code.
+ * in    name   NULL = all; a block's own, or its owner's where it has none
+ *       visit  returns false to end
  * ret   CH_OK
  * lock  heap
  * safe  any thread
  * cost  O(blocks) */
-CH_API CH_CHECKED enum ch_status ch_block_each(struct ch_heap *heap,
+CH_API CH_CHECKED enum ch_status ch_block_each(struct ch_heap *heap, const char *name,
 					       bool (*visit)(void *arg, const struct ch_info *info),
 					       void *arg);
 
