@@ -10,6 +10,7 @@
 #ifndef CH_TESTS_GRAPH_MODEL_H
 #define CH_TESTS_GRAPH_MODEL_H
 
+#include "codeheap/graph/handles.h"
 #include "tests/support/heap_rig.h"
 
 enum {
@@ -179,12 +180,14 @@ static inline void graph_invalidate(struct graph *g, int at)
 				g->blocks[from].links[i] = GRAPH_NONE;
 }
 
-/* The block that a word names: the one behind a block's last byte is a start, and held too. */
+/* The block that a word names, as roots are found: the one behind a block's last byte is a start,
+ * and held too, and what stands before a block's first byte is the block's. */
 static inline int graph_block_at(const struct graph *g, uintptr_t word)
 {
-	struct ch_block found;
-	if (!block_at(g->rig.heap, (const void *)word, &found))
+	uint32_t index = ch__find(g->rig.heap, word, NULL);
+	if (!index)
 		return GRAPH_NONE;
+	struct ch_block found = ch__block_handle(g->rig.heap, index);
 	for (int at = 0; at < GRAPH_BLOCKS; at++)
 		if (g->blocks[at].handle.bits == found.bits)
 			return at;
