@@ -179,6 +179,12 @@ static void look_up(void)
 		found_block(index, generation);
 	if (ch_code_at(scene.heap, place, true, &spot))
 		found(&spot);
+	/* Of an instruction less is read: what is left must be right by itself. */
+	if (!ch_code_at(scene.heap, place - 1, false, &spot))
+		return;
+	const struct truth *t = found_block(ch__handle_index(spot.block.bits),
+					    ch__handle_generation(spot.block.bits));
+	HOLDS(spot.user == word_of(t->number) && spot.owner.bits == t->owner_bits);
 }
 static void looks_up(void)
 {
@@ -407,11 +413,11 @@ const struct order_case cases_find[] = {
 	{"place", 12000, make, begin, NULL, {make_and_free, asks}},
 	{"tombstone", 6000, one_tombstone, begin, NULL, {make_and_free, asks_who_died}},
 	{"death", 9000, make, begin_death, NULL, {dies, asks_at_once}},
-	{"reuse", 20000, make, begin_reuse, end_reuse, {is_replaced, looks_at_once}},
+	{"reuse", 40000, make, begin_reuse, end_reuse, {is_replaced, looks_at_once}},
 	{"reuse_asked", 12000, make, begin_reuse, end_reuse, {is_replaced, asks_at_once}},
 	{"late_site", 3000, make, begin_late, end_late, {call_comes, looks_at_once}},
-	{"points", 12000, make, begin_points, end_points, {is_replaced_by_its_like, looks_at_once}},
-	{"bare", 12000, make, begin_bare, end_points, {is_replaced_by_its_like, looks_at_once}},
+	{"points", 40000, make, begin_points, end_points, {is_replaced_by_its_like, looks_at_once}},
+	{"bare", 40000, make, begin_bare, end_points, {is_replaced_by_its_like, looks_at_once}},
 	{"names", 9000, scene_make, begin_names, end_names, {names_come_and_go, name_is_read}},
 	{NULL},
 };
