@@ -250,7 +250,9 @@ int main()
 	codeheap::function<int()> none;
 	if (heap.create() != CH_OK || vm.attach(heap) != CH_OK)
 		return 1;
-	return none.create(vm, "none", nullptr) == CH_E_ARG && !none ? 0 : 2;
+	if (none || none.create(vm, "none", nullptr) != CH_OK || !none)
+		return 2;
+	return none.create(vm, "none", nullptr) == CH_E_STATE ? 0 : 3;
 }
 C
   flags_of codeheap
