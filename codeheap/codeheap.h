@@ -204,7 +204,11 @@ enum ch_dead_names { CH_DEAD_NAMES_REPLACED, CH_DEAD_NAMES_KEPT };
 
 enum ch_open_flags {
 	CH_OPEN_MAY_COLLECT =
-		1, /* the caller holds no lock: a full pool is collected once before CH_E_FULL */
+		1, /* the caller holds no lock. A full pool is collected until that frees nothing,
+		    * at most four times; and what a cycle freed is kept for the open that asked for
+		    * it, beside opens with this flag. CH_E_FULL then means that what lives, with
+		    * what others make meanwhile and a page a thread, leaves no such room.
+		    * Where a vm has stop_world, and in a HOST heap, nothing is kept */
 	CH_OPEN_IMMORTAL = 2, /* a root for the heap's life: shared exits, entry thunks */
 	CH_OPEN_OWN_FRAMES = 4, /* unwinders know the block by ch_code.eh_frame only; frame is 0.
 				 * It gets whole pages, apart from other code by 1 MiB */

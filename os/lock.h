@@ -4,7 +4,7 @@
  *
  * Whoever takes it says its rank, which checked builds watch (os/ranks.h). ch__lock_take is for
  * locks that are held for a bounded time. Where the holder may wait for the thread that wants the
- * lock, that thread parks first: ch__lock_parking (codeheap/) does, by the two halves of a wait. */
+ * lock, that thread parks first: ch__lock_parking (codeheap/) does, by the two parts of a wait. */
 #ifndef CH_OS_LOCK_H
 #define CH_OS_LOCK_H
 
@@ -44,7 +44,7 @@ static inline void ch__lock_note(struct ch__lock *lock, enum ch__rank rank, bool
 	ch__rank_note(rank, is_taken);
 }
 
-/* --- the halves of a wait: they take the word, and note nothing --- */
+/* --- the parts: they take the word and let it go, and note nothing --- */
 static inline bool ch__lock_seize(struct ch__lock *lock)
 {
 	uint32_t seen = CH__LOCK_FREE;
@@ -56,9 +56,16 @@ bool ch__lock_spin(struct ch__lock *);
 /* Sleeps. False: the lock was not free before until_ns, where that is not 0. */
 bool ch__lock_sleep(struct ch__lock *, uint64_t until_ns) CH_EXCLUDES(CH__STANDING);
 
+void ch__lock_wake(struct ch__lock *) CH_COLD;
+static inline void ch__lock_let_go(struct ch__lock *lock)
+{
+	if (CH_UNLIKELY(atomic_exchange_explicit(&lock->word, CH__LOCK_FREE,
+						 memory_order_release) == CH__LOCK_AWAITED))
+		ch__lock_wake(lock);
+}
+
 /* --- take and release --- */
 void ch__lock_wait(struct ch__lock *) CH_COLD;
-void ch__lock_wake(struct ch__lock *) CH_COLD;
 
 static inline void ch__lock_take(struct ch__lock *lock, enum ch__rank rank)
 	CH_ACQUIRES(lock) CH_UNANALYSED("it makes the lock")
@@ -81,9 +88,7 @@ static inline void ch__lock_release(struct ch__lock *lock, enum ch__rank rank)
 	CH_RELEASES(lock) CH_UNANALYSED("it makes the lock")
 {
 	ch__lock_note(lock, rank, false);
-	if (CH_UNLIKELY(atomic_exchange_explicit(&lock->word, CH__LOCK_FREE,
-						 memory_order_release) == CH__LOCK_AWAITED))
-		ch__lock_wake(lock);
+	ch__lock_let_go(lock);
 }
 
 /* In the child of a fork: true when a thread that is gone had the lock, which is free from then on.

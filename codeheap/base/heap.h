@@ -112,6 +112,12 @@ struct ch_heap {
 	/* That no block has, by capacity. */
 	CH_BY_RECORDS struct ch__side_list *side_lists_free[CH__SIDE_CLASSES];
 	struct ch__lock registry, lock, records, sweep;
+	/* Of opens that may collect one at a time looks beyond its thread's page (make_room.c).
+	 * Held through code of the VM, so it has no rank: who waits for it holds nothing, and does
+	 * not wait for ever. */
+	struct ch__lock need;
+	_Atomic(uintptr_t) need_is; /* fiber or thread that has it; whoever clears it lets go */
+	_Atomic(bool) stops_apart;  /* a vm came that stops its threads itself; never goes back */
 	_Atomic(struct ch__thread *) threads; /* push-only */
 	struct ch__thread guest; /* stands in for a foreign thread that has the heap lock [heap] */
 	_Atomic(struct ch_fiber *) fibers;         /* push-only */
@@ -155,6 +161,7 @@ struct ch_heap {
 	_Atomic(uint64_t) space_events; /* blocks whose place became reusable, or will in need */
 	_Atomic(uint64_t) space_returns; /* places given back besides, while somebody asks */
 	_Atomic(uint32_t) opens_in_need; /* have looked for room, and not yet asked to be told */
+	_Atomic(uint32_t) newborns; /* that the last cycle left for being so; relaxed */
 	uint64_t last_cycle_end_ns, cycle_ns; /* end and length of the last one; relaxed */
 	uint64_t sweep_ns_at_cycle, blocks_at_cycle, bytes_at_cycle; /* [frozen] */
 	uint64_t dead_at_cycle, opened_at_cycle; /* of the cycle that runs, or ran [frozen] */

@@ -72,6 +72,8 @@ enum ch_status ch_vm_attach(struct ch_heap *heap, const struct ch_ops *ops, void
 		vm->user = user;
 		vm->wants_space = false;
 		vm->told = 0;
+		if (vm->ops.stop_world)
+			atomic_store(&heap->stops_apart, true);
 		/* Release: a hook that sees it attached sees its callbacks. */
 		atomic_store_explicit(&vm->is_attached, true, memory_order_release);
 		*out = vm;

@@ -11,6 +11,13 @@ enum ch__room_by {
 	CH__ROOM_BY_COLLECTION, /* a cycle; callbacks may leave the stack to another thread */
 };
 
+/* Between the two no other open that may collect takes what a cycle freed. An open inside another
+ * one's callback goes along with that, as does each open where a vm stops its threads itself: that
+ * stop waits for threads outside of the library. Returns what leave wants; 0 where it waited longer
+ * than a cycle may. */
+uintptr_t ch__need_enter(struct ch_heap *, const struct ch__thread *self) CH_EXCLUDES(CH__ANY);
+void ch__need_leave(struct ch_heap *, uintptr_t entered);
+
 /* Returns whether it was worth a look: something may have come free. */
 bool ch__make_room(struct ch_heap *, enum ch__room_by) CH_EXCLUDES(CH__ANY);
 

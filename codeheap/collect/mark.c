@@ -325,17 +325,21 @@ void ch__cycle_begin(struct ch_heap *heap)
 	ch__event_note(heap, CH__EVENT_CYCLE_BEGINS, ++heap->cycle_number);
 }
 
-/* The second full cycle after its commit ends: nothing but marks holds the block from here on. */
-static void end_infancy(struct ch_heap *heap, struct ch_block handle)
+/* The second full cycle after its commit ends: nothing but marks holds the block from here on.
+ * True: no cycle before the next one can find it dead. */
+static bool end_infancy(struct ch_heap *heap, struct ch_block handle)
 {
 	uint32_t index = ch__block_resolve(heap, handle);
 	if (!index)
-		return;
+		return false;
 	struct ch__block *block = ch__block_at(heap, index);
 	/* The stamp alone: a flag below it would borrow a cycle. */
 	uint8_t age = (uint8_t)(ch__age_stamp(heap) - (block->flags & CH__FLAG_AGE)) & CH__FLAG_AGE;
-	if (ch__block_is_newborn(block) && age >= 2 * CH__FLAG_AGE_ONE)
+	if (!ch__block_is_newborn(block))
+		return false;
+	if (age >= 2 * CH__FLAG_AGE_ONE)
 		ch__block_held(block);
+	return true;
 }
 
 void ch__cycle_complete(struct ch_heap *heap, uint64_t start_ns)
@@ -343,9 +347,11 @@ void ch__cycle_complete(struct ch_heap *heap, uint64_t start_ns)
 	heap->cycles++;
 	heap->cycle_has_begun = false;
 	ch__event_note(heap, CH__EVENT_CYCLE_ENDS, heap->marker.marked);
+	uint32_t newborns = 0;
 	for (struct ch__thread *t = heap->threads; t; t = t->next)
 		for (uint32_t i = 0; i < t->young_count; i++)
-			end_infancy(heap, t->young[i]);
+			newborns += end_infancy(heap, t->young[i]);
+	atomic_store_explicit(&heap->newborns, newborns, memory_order_relaxed);
 	heap->marked_last = heap->marker.marked;
 	heap->stack_roots_last = heap->marker.stack_roots;
 	atomic_store_explicit(&heap->completed,

@@ -423,10 +423,24 @@ static enum placed place_in_holes(struct request *r)
 	return placed;
 }
 
+/* One cycle does where nothing changes meanwhile. What was just made outlives two; and what a cycle
+ * freed may lie in too small parts, go to opens that never collect, or wait for the stop of the
+ * next cycle as its core sync: that counts as freed. */
+static bool is_worth_a_cycle(struct request *r, unsigned cycles, uint64_t deaths)
+{
+	struct ch_heap *heap = r->heap;
+	unsigned most = heap->has_core_sync ? 3 : 4;
+	if (!(r->open->flags & CH_OPEN_MAY_COLLECT) || r->refused || cycles == most)
+		return false;
+	return cycles == 0 || atomic_load(&heap->space_events) != deaths ||
+	       atomic_load_explicit(&heap->newborns, memory_order_relaxed) > 0;
+}
+
 static enum placed place_slowly(struct request *r)
 {
 	struct ch_heap *heap = r->heap;
-	bool may_collect = (r->open->flags & CH_OPEN_MAY_COLLECT) != 0, has_collected = false;
+	uint64_t deaths = 0;
+	unsigned cycles = 0;
 	for (int attempt = 0;; attempt++) {
 		enum placed placed;
 		if (attempt)
@@ -448,16 +462,14 @@ static enum placed place_slowly(struct request *r)
 			continue;
 		if ((placed = place_in_holes(r)) != NO_ROOM)
 			return placed;
-		if (!may_collect || r->refused ||
-		    !ch__make_room(heap, CH__ROOM_BY_COLLECTION))
+		if (!is_worth_a_cycle(r, cycles++, deaths))
+			return NO_ROOM;
+		deaths = atomic_load(&heap->space_events);
+		if (!ch__make_room(heap, CH__ROOM_BY_COLLECTION))
 			return NO_ROOM;
 		r->self = ch__thread_now(heap);
 		if (!r->self)
 			return STRANGER;
-		/* Without core syncs, what a cycle frees waits for the stop of another. */
-		may_collect = !has_collected && !heap->has_core_sync &&
-			      atomic_load(&heap->quarantine_bytes);
-		has_collected = true;
 	}
 }
 
@@ -467,8 +479,11 @@ static enum placed place_in_need(struct request *r)
 	struct ch_heap *heap = r->heap;
 	if (heap->is_codeless)
 		return NO_ROOM;
+	uintptr_t entered = r->open->flags & CH_OPEN_MAY_COLLECT
+				    ? ch__need_enter(heap, r->self) : 0;
 	atomic_fetch_add(&heap->opens_in_need, 1);
 	enum placed placed = place_slowly(r);
+	ch__need_leave(heap, entered);
 	/* Who is refused memory waits for nothing that the heap could tell. */
 	if (placed == NO_ROOM && !r->refused) {
 		CH__COUNT(r->self->counters.opens_full, 1);

@@ -579,3 +579,78 @@ EVERY_DRIVER(s27_discard_of_everything_needs_no_room_and_no_memory)
 {
 	invalidate_each_kind(stage, true);
 }
+
+/* --- opens that collect, beside each other --- */
+
+enum { SHARERS = 4, SHARED_MIB = 1 << 20, LIVE_PART = 8, SHARED_MOST = 2048, SHARED_LEAST = 64,
+       KEPT_EACH = SHARED_MIB / LIVE_PART / SHARERS / ((SHARED_MOST + SHARED_LEAST) / 2),
+       OPENS_A_MS = 10 };
+
+struct sharer {
+	struct stage *stage;
+	unsigned number, opens;
+	struct method kept[KEPT_EACH];
+};
+
+static void open_or_fail(struct emitter *e, struct sharer *s, struct method *m, uint32_t bytes)
+{
+	struct ch_open open = {.owner = m->owner,
+			       .hot_bytes = bytes,
+			       .user = m,
+			       .flags = CH_OPEN_MAY_COLLECT};
+	enum ch_status status = emit_open_as(e, &open);
+	if (status != CH_OK)
+		FAIL("open %u of thread %u, %u bytes: %s (%s)", s->opens, s->number, bytes,
+		     ch_status_text(status), ch_why());
+}
+
+static void open_beside_others(struct stage *stage, void *arg)
+{
+	struct sharer *s = arg;
+	struct test_random random = test_random_new();
+	random.state += s->number;
+	for (; s->opens < OPENS_A_MS * storm_ms_of(5000); s->opens++) {
+		struct method *m = &s->kept[test_random_below(&random, KEPT_EACH)];
+		uint32_t bytes = SHARED_LEAST + (uint32_t)test_random_below(
+							&random, SHARED_MOST - SHARED_LEAST);
+		struct emitter e;
+		if (m->owner.bits)
+			method_drop(stage, m);
+		method_new(stage, m, "shared");
+		open_or_fail(&e, s, m, bytes);
+		emit_value(&e, s->number);
+		emit_ret(&e);
+		e.at = bytes;
+		method_commit(&e, m);
+		CHECK_EQ(method_call(m, NULL), s->number);
+		memset(&e, 0, sizeof e);
+		stage_poll(stage);
+	}
+}
+
+/* An eighth of the pool is alive, and the rest what was dropped, or made a moment ago. 200,000 opens
+ * with CODEHEAP_TEST_STORM_MS=5000; each CODEHEAP_TEST_SEED has others. */
+THREADED_DRIVER(opens_that_collect_find_room_beside_each_other)
+{
+	struct stage_thread threads[SHARERS];
+	struct sharer *all = calloc(SHARERS, sizeof *all);
+	CHECK(all);
+	stage->config.pool_bytes = SHARED_MIB;
+	stage->counts_only = true;
+	stage_start(stage);
+	ch_thread_park();
+	for (unsigned i = 0; i < SHARERS; i++) {
+		all[i] = (struct sharer){.stage = stage, .number = i};
+		stage_spawn(stage, &threads[i], open_beside_others, &all[i]);
+	}
+	for (unsigned i = 0; i < SHARERS; i++)
+		stage_join(&threads[i]);
+	ch_thread_unpark();
+	struct ch_stats stats = stage_stats(stage);
+	printf("%llu blocks, %llu cycles\n", (unsigned long long)stats.blocks_committed,
+	       (unsigned long long)stats.cycles);
+	CHECK(stats.cycles > 0);
+	CHECK_EQ(stats.opens_full, 0);
+	stage_end(stage);
+	free(all);
+}

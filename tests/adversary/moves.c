@@ -316,6 +316,48 @@ TEST(open_is_finished_by_the_thread_that_a_notice_returns_in_signals)
 	open_in_a_full_page(stage_new(STAGE_SIGNALS));
 }
 
+/* Its fiber is suspended in a callback of its collection for as long as the VM likes: the next open
+ * waits no longer than for a cycle, and has the turn from then on. */
+static void open_while_one_stays_away(struct stage *stage)
+{
+	stage->config.pool_bytes = rig_page_bytes();
+	stage->config.stop_wait_ms = 100;
+	stage->counts_only = false;
+	struct play *p = new_play(stage);
+	struct ch_code code;
+	stage_apart(stage, fill_page, p);
+	stage->gone = gone_elsewhere;
+	fiber_start(stage, &p->fiber, open_and_commit, p);
+	fiber_resume(&p->fiber);
+	CHECK(p->has_left && !p->fiber.is_done);
+	for (int i = 0; i < 2; i++) {
+		struct ch_open open = {.size = sizeof open,
+				       .owner = p->target.owner,
+				       .hot_bytes = 1000,
+				       .flags = CH_OPEN_MAY_COLLECT};
+		CHECK_EQ(ch_block_open(&open, &code), CH_OK);
+		CHECK_EQ(ch_block_abort(&code), CH_OK);
+	}
+	CHECK_EQ(atomic_load(&stage->heap->need_is), 0);
+	fiber_resume(&p->fiber);
+	CHECK(p->fiber.is_done);
+	CHECK_EQ(p->status, CH_OK);
+	CHECK_EQ(atomic_load(&stage->heap->need.word), CH__LOCK_FREE);
+	CHECK_EQ(method_call(&p->target, NULL), 17);
+	fiber_end(&p->fiber);
+	stage->gone = NULL;
+	stage_end(p->stage);
+}
+
+TEST(opens_go_on_where_the_one_whose_turn_it_is_stays_away_polls)
+{
+	open_while_one_stays_away(stage_new(STAGE_POLLS));
+}
+TEST(opens_go_on_where_the_one_whose_turn_it_is_stays_away_signals)
+{
+	open_while_one_stays_away(stage_new(STAGE_SIGNALS));
+}
+
 static void open_in_first(struct fiber *f, void *arg)
 {
 	struct play *p = arg;

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: MIT
  * full.c: a pool that is full still serves: a status, invalidation without space, then room
  * after a collection; callbacks exactly when promised; spans and fragmentation. */
+#include "codeheap/base/heap.h"
 #include "tests/support/full_rig.h"
 #include "tests/support/stage_code.h"
+
+#include <pthread.h>
+#include <unistd.h>
 
 static int wanted_calls, space_calls;
 static void *last_user;
@@ -341,5 +345,144 @@ TEST(open_that_collects_finds_its_room_after_opens_of_callbacks)
 	rig_check(&rig);
 	for (uint32_t i = 0; i < n.count; i++)
 		CHECK_EQ(ch_block_abort(&n.codes[i]), CH_OK);
+	rig_end(&rig);
+}
+
+/* --- an open that collects has what its cycles freed --- */
+
+struct rival {
+	struct ch_heap *heap;
+	struct ch_owner owner;
+	uint32_t bytes;
+	pthread_t thread;
+	_Atomic(bool) is_done;
+	bool has_begun;
+	enum ch_status status;
+};
+
+/* All pages but one have a block that stays; the one of that page is let go. */
+static struct filled fill_but_one(const struct rig *rig, struct rival *r, size_t pages)
+{
+	r->heap = rig->heap;
+	r->bytes = (uint32_t)rig_page_bytes() - HEADER_AND_INDEX;
+	struct filled f = fill_pool(rig, pages, r->bytes);
+	CHECK_EQ(f.count, pages);
+	r->owner = rig_owner(rig, "rival");
+	CHECK_EQ(ch_owner_release(f.owners[0], CH_RELEASE_COLLECT), CH_OK);
+	return f;
+}
+
+static void *open_as_rival(void *arg)
+{
+	struct rival *r = arg;
+	struct ch_code code;
+	struct ch_open open = {.size = sizeof open,
+			       .owner = r->owner,
+			       .hot_bytes = r->bytes,
+			       .flags = CH_OPEN_MAY_COLLECT};
+	r->status = ch_block_open(&open, &code);
+	atomic_store(&r->is_done, true);
+	if (r->status == CH_OK)
+		CHECK_EQ(ch_block_abort(&code), CH_OK);
+	return NULL;
+}
+
+/* The sweep of an open's cycle is over, its place not taken yet. */
+static void bring_rival(void *vm_user, void *block_user)
+{
+	struct rival *r = vm_user;
+	(void)block_user;
+	if (r->has_begun)
+		return;
+	r->has_begun = true;
+	CHECK_EQ(pthread_create(&r->thread, NULL, open_as_rival, r), 0);
+	TEST_UNTIL(atomic_load(&r->is_done) ||
+		   atomic_load(&r->heap->need.word) == CH__LOCK_AWAITED) {
+		ch_thread_park();
+		usleep(100);
+		ch_thread_unpark();
+	}
+}
+
+TEST(what_a_cycle_freed_is_kept_for_the_open_that_asked_for_it)
+{
+	enum { PAGES = 4 };
+	struct rival r = {.has_begun = false};
+	struct ch_config config = rig_config(PAGES * rig_page_bytes());
+	struct ch_ops ops = {.size = sizeof ops, .block_freed = bring_rival};
+	struct rig rig = rig_create(&config, &ops, &r);
+	struct filled f = fill_but_one(&rig, &r, PAGES);
+	struct ch_owner owner = rig_owner(&rig, "first");
+	struct ch_code code;
+	struct ch_open open = {.size = sizeof open,
+			       .owner = owner,
+			       .hot_bytes = r.bytes,
+			       .flags = CH_OPEN_MAY_COLLECT};
+	CHECK_EQ(ch_block_open(&open, &code), CH_OK);
+	CHECK(r.has_begun);
+	ch_thread_park();
+	CHECK_EQ(pthread_join(r.thread, NULL), 0);
+	ch_thread_unpark();
+	CHECK_EQ(r.status, CH_E_FULL);
+	CHECK_EQ(ch_block_abort(&code), CH_OK);
+	forget(&f);
+	rig_end(&rig);
+}
+
+/* It has the place that the open has, whose callback it is in: there is none besides. */
+static void open_inside(void *vm_user, void *block_user)
+{
+	struct rival *r = vm_user;
+	(void)block_user;
+	if (r->has_begun)
+		return;
+	r->has_begun = true;
+	(void)open_as_rival(r);
+}
+
+TEST(open_that_collects_inside_the_callback_of_one_goes_along_with_it)
+{
+	enum { PAGES = 4 };
+	struct rival r = {.has_begun = false};
+	struct ch_config config = rig_config(PAGES * rig_page_bytes());
+	struct ch_ops ops = {.size = sizeof ops, .block_freed = open_inside};
+	struct rig rig = rig_create(&config, &ops, &r);
+	struct filled f = fill_but_one(&rig, &r, PAGES);
+	CHECK_EQ(try_open(rig_owner(&rig, "outer"), r.bytes, CH_OPEN_MAY_COLLECT), CH_OK);
+	CHECK_EQ(r.status, CH_OK);
+	forget(&f);
+	rig_end(&rig);
+}
+
+/* --- what was just made --- */
+
+static void fill_with_newborns(const struct rig *rig, void *arg)
+{
+	enum ch_status status = CH_OK;
+	uint32_t *count = arg;
+	for (*count = 0; status == CH_OK; ++*count) {
+		struct ch_owner owner = rig_owner(rig, "newborn");
+		struct ch_open open = {.owner = owner,
+				       .hot_bytes = (uint32_t)rig_page_bytes() - HEADER_AND_INDEX};
+		struct emitter e;
+		status = emit_open_as(&e, &open);
+		if (status != CH_OK)
+			break;
+		emit_ret(&e);
+		e.at = open.hot_bytes;
+		CHECK_EQ(emit_commit(&e), CH_OK);
+	}
+	CHECK_EQ(status, CH_E_FULL);
+}
+
+TEST(open_that_collects_waits_until_what_was_just_made_has_aged)
+{
+	struct rig rig = start_pages(4);
+	uint32_t count;
+	rig_apart(&rig, fill_with_newborns, &count);
+	CHECK_EQ(count, 4);
+	CHECK_EQ(rig_stats(&rig).cycles, 0);
+	CHECK_EQ(try_open(rig_owner(&rig, "next"), 60, CH_OPEN_MAY_COLLECT), CH_OK);
+	CHECK(rig_stats(&rig).cycles <= 4);
 	rig_end(&rig);
 }
