@@ -179,8 +179,10 @@ enum ch_release { CH_RELEASE_COLLECT, CH_RELEASE_NOT_RUNNING };
 /* What a block holds. RODATA and DATA are for code that reaches them by distance, and never run:
  * written in place (CH_OPEN_IN_PLACE), all hot_bytes are theirs, and from commit on readable at
  * exec, or writable too. An edge from a block that is held keeps one, a word on a stack that leads
- * into it, or IMMORTAL; else it dies in two cycles. It may have edges itself; nothing else is
- * attached or entered (CH_E_STATE), invalidation passes it over, and no sink hears of it. */
+ * into it, or IMMORTAL; else it dies in two cycles, or in that of its last user. Where that one is
+ * released or freed NOT_RUNNING it dies with it at once, whatever is on a stack. It may have edges
+ * itself; nothing else is attached or entered (CH_E_STATE), invalidation passes it over, and no
+ * sink hears of it. */
 enum ch_kind { CH_KIND_CODE, CH_KIND_RODATA, CH_KIND_DATA };
 
 /* Sinks: tables of the outside world. CH_SINK_DEFAULT in a configuration: the unwinder's. */

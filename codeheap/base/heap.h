@@ -25,6 +25,7 @@ enum {
 	CH__QUEUE_MIN = 1 << 12,
 	CH__TOMBSTONES_LOG2 = 16, CH__TOMBSTONES_MOST = 1 << 20,
 	CH__COPY_WORDS = 4096,
+	CH__ORPHANS_MOST = 512,
 	CH__PAUSES = 32, /* the last ones, for observers */
 };
 
@@ -143,6 +144,8 @@ struct ch_heap {
 	CH_BY_HEAP uint32_t quarantine_waits; /* the first whose core sync may not have passed */
 	CH_BY_HEAP uint64_t quarantine_syncs; /* that had begun by the last one's death */
 	_Atomic(uint64_t) quarantine_bytes;
+	/* Data that lost its last user, of one kill; cycles free what has no room here. */
+	CH_BY_HEAP uint32_t orphans[CH__ORPHANS_MOST], orphans_count;
 	CH_BY_HEAP uint32_t notice_head, notice_tail; /* DEAD blocks whose block_freed is due */
 	_Atomic(uint32_t) notices_now;
 	_Atomic(uint64_t) tombstones_written; /* release after the entry; place.c acquires */

@@ -110,6 +110,43 @@ static bool is_known(const struct ch_heap *heap, const struct ch__block *block)
 		ch__block_state(block) != CH_BLOCK_OPEN);
 }
 
+static void push_orphan(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__role_heap)
+{
+	if (heap->orphans_count < CH__ORPHANS_MOST)
+		heap->orphans[heap->orphans_count++] = index;
+}
+
+/* Data that its last user leaves goes with that one, where that is said not to run: it waits on the
+ * list of orphans until its user's unwind table has gone. Under heap. */
+static void leave_data(struct ch_heap *heap, const struct ch__block *block, bool adopts)
+	CH_REQUIRES(ch__role_heap)
+{
+	const struct ch__side_list *list = block->side_list;
+	for (uint32_t i = 0; list && i < list->count; i++) {
+		struct ch__item item = ch__side_items(list)[i];
+		if (list->kinds[i] != CH__ITEM_EDGE)
+			continue;
+		struct ch__block *to = ch__block_at(heap, item.value);
+		if (atomic_load_explicit(&to->generation, memory_order_relaxed) != item.at ||
+		    !ch__block_is_data(heap, to) ||
+		    __atomic_sub_fetch(&to->in_head, 1, __ATOMIC_RELAXED) || !adopts ||
+		    (to->flags & CH__FLAG_IMMORTAL) || ch__block_is_own_root(heap, to))
+			continue;
+		push_orphan(heap, item.value);
+	}
+}
+
+static bool is_by_hand(enum ch__death death)
+{
+	return death == CH__DEATH_NOT_RUNNING || death == CH__DEATH_FREED_NOT_RUNNING;
+}
+
+static bool was_left(const struct ch_heap *heap, const struct ch__block *block)
+{
+	return ch__block_is_data(heap, block) &&
+	       !__atomic_load_n(&block->in_head, __ATOMIC_RELAXED);
+}
+
 /* LIVE | NOTENTRANT | OPEN -> DEAD. In a region, under heap, with the list of its owner locked; the
  * caller clears the starts that are left. */
 static void kill(struct ch_heap *heap, uint32_t index, enum ch__death death, struct end *end)
@@ -126,6 +163,9 @@ static void kill(struct ch_heap *heap, uint32_t index, enum ch__death death, str
 					   is_known(heap, block),
 			      .was_open = was_open};
 	end->keys[end->count++] = ch__block_handle(heap, index).bits;
+	leave_data(heap, block, is_by_hand(death));
+	if (ch__block_is_data(heap, block))
+		block->in_head = 0; /* users that die with it: no list of branches */
 	ch__block_unlink(heap, index, patch_sources, false);
 	dead->run = ch__block_run(block);
 	if (owner->entry == index)
@@ -304,14 +344,23 @@ bool ch__quarantine_advance(struct ch_heap *heap, bool in_need)
 			       QUARANTINE_MANY_BYTES)
 		(void)ch__core_sync(heap);
 	pass_syncs(heap);
-	while (heap->quarantine_head != heap->quarantine_waits) {
-		uint32_t index = heap->quarantine_head;
+	uint32_t kept = 0, next;
+	for (uint32_t index = heap->quarantine_head; index != heap->quarantine_waits;
+	     index = next) {
 		struct ch__block *block = ch__block_at(heap, index);
+		next = block->quarantine_next;
 		/* Data that died with its code may hold the code's unwind table, which goes as the
-		 * sweep comes to it. */
-		if (ch__block_is_data(heap, block) && atomic_load(&heap->sweep_pending))
-			break;
-		heap->quarantine_head = block->quarantine_next;
+		 * sweep comes to it. What died behind such data does not wait for it. */
+		if (ch__block_is_data(heap, block) && atomic_load(&heap->sweep_pending)) {
+			kept = index;
+			continue;
+		}
+		if (kept)
+			ch__block_at(heap, kept)->quarantine_next = next;
+		else
+			heap->quarantine_head = next;
+		if (!next)
+			heap->quarantine_tail = kept;
 		atomic_fetch_sub_explicit(&heap->quarantine_bytes,
 					  ch__hot_bytes(block) + ch__cold_bytes(block),
 					  memory_order_relaxed);
@@ -381,15 +430,13 @@ static void free_or_quarantine(struct ch_heap *heap, const struct dead *dead, ui
 	}
 }
 
-void ch__blocks_kill(struct ch_heap *heap, const uint32_t *blocks, uint32_t count,
-		     enum ch__death death)
+static void kill_some(struct ch_heap *heap, const uint32_t *blocks, uint32_t count,
+		      enum ch__death death, bool are_orphans) CH_REQUIRES(ch__role_heap)
 {
 	struct ch__thread *self = ch__thread_or_guest(heap);
 	struct end end;
 	end.count = end.starts_word = 0;
 	end.starts_mask = 0;
-	if (!count)
-		return;
 	ch__stats_note_peak(heap);
 	ch__tombstones_reserve(heap, count);
 	ch__region_enter(self);
@@ -399,10 +446,10 @@ void ch__blocks_kill(struct ch_heap *heap, const uint32_t *blocks, uint32_t coun
 		ch__owner_lock(owner);
 		do {
 			/* A released block that another one has an edge to goes with that one. Who
-			 * attaches an edge has the lock, too. */
-			if ((death != CH__DEATH_NOT_RUNNING &&
-			     death != CH__DEATH_FREED_NOT_RUNNING) ||
-			    !(ch__block_at(heap, blocks[i])->flags & CH__FLAG_EDGED))
+			 * attaches an edge has the lock, too: an orphan may have a user again. */
+			const struct ch__block *block = ch__block_at(heap, blocks[i]);
+			if (!is_by_hand(death) || !(block->flags & CH__FLAG_EDGED) ||
+			    (are_orphans && was_left(heap, block)))
 				kill(heap, blocks[i], death, &end);
 		} while (++i < count && ch__block_at(heap, blocks[i])->owner == of);
 		ch__owner_unlock(owner);
@@ -422,8 +469,30 @@ void ch__blocks_kill(struct ch_heap *heap, const uint32_t *blocks, uint32_t coun
 		free_or_quarantine(heap, end.dead, end.count);
 		count_space(heap, end.count);
 	}
+}
+
+void ch__blocks_kill(struct ch_heap *heap, const uint32_t *blocks, uint32_t count,
+		     enum ch__death death)
+{
+	uint32_t orphans[CH__KILLED_AT_ONCE];
+	/* What its users left before they could take it along. */
+	for (uint32_t i = 0; is_by_hand(death) && i < count; i++) {
+		const struct ch__block *block = ch__block_at(heap, blocks[i]);
+		if ((block->flags & CH__FLAG_EDGED) && was_left(heap, block))
+			push_orphan(heap, blocks[i]);
+	}
+	for (bool are_orphans = false; count || heap->orphans_count; are_orphans = true) {
+		kill_some(heap, blocks, count, death, are_orphans);
+		blocks = orphans;
+		for (count = 0; heap->orphans_count && count < CH__KILLED_AT_ONCE;) {
+			uint32_t index = heap->orphans[--heap->orphans_count];
+			/* Cycles free what its commit has in hands yet. */
+			if (ch__block_is_committed(heap, ch__block_at(heap, index)))
+				orphans[count++] = index;
+		}
+	}
 	/* Who frees by hand never collects. */
-	if (death == CH__DEATH_NOT_RUNNING && !atomic_load(&heap->sweep_pending) &&
+	if (is_by_hand(death) && !atomic_load(&heap->sweep_pending) &&
 	    atomic_load_explicit(&heap->quarantine_bytes, memory_order_relaxed) >
 		    QUARANTINE_MANY_BYTES)
 		(void)ch__quarantine_advance(heap, false);

@@ -11,15 +11,6 @@
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/names.h"
 
-/* Its last start is the last thing that a commit writes. A block that is LIVE without one is in its
- * commit's hands: once it were dead, the commit would set a start where there is no block (I3). */
-static bool is_committed(const struct ch_heap *heap, const struct ch__block *block)
-{
-	return ch__block_state(block) != CH_BLOCK_OPEN &&
-	       ch__page_has_start(heap->pool, block->cold_granules ? ch__cold_offset(heap, block)
-								    : block->hot_offset);
-}
-
 /* All blocks of the owner that were committed. True: one is not, or is being so. */
 static bool kill_committed(struct ch_heap *heap, const struct ch__owner *owner)
 	CH_REQUIRES(ch__role_heap)
@@ -32,7 +23,7 @@ static bool kill_committed(struct ch_heap *heap, const struct ch__owner *owner)
 			count = 0;
 		}
 		/* An OPEN block is its thread's; its commit will say CH_E_STALE. */
-		if (is_committed(heap, ch__block_at(heap, at)))
+		if (ch__block_is_committed(heap, ch__block_at(heap, at)))
 			batch[count++] = at;
 		else
 			has_others = true;
@@ -144,7 +135,7 @@ static enum ch_status free_locked(struct ch_heap *heap, uintptr_t at, enum ch_re
 	enum ch_status status = end_root(heap, at, &index);
 	ch__region_leave(self);
 	if (status == CH_OK && how == CH_RELEASE_NOT_RUNNING &&
-	    is_committed(heap, ch__block_at(heap, index)))
+	    ch__block_is_committed(heap, ch__block_at(heap, index)))
 		ch__blocks_kill(heap, &index, 1, CH__DEATH_FREED_NOT_RUNNING);
 	return status;
 }

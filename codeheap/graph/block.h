@@ -28,8 +28,10 @@ struct ch__block {
 	_Atomic(uint8_t) state;          /* enum ch_block_state | enum ch__cause << 3 [region] */
 	_Atomic(uint8_t) flags;          /* [region]; several threads may set bits at once */
 	_Atomic(uint32_t) first_branch;  /* of its run; 0 = none */
+	/* First incoming branch [heap, region]. Of data: how many blocks have an edge to it,
+	 * counted up under the lock of its owner and down under heap, by atomic steps. */
+	uint32_t in_head;
 	/* A DEAD block is on the list of the quarantine, on that of notices, or on both. */
-	uint32_t in_head; /* first incoming branch [heap, region] */
 	union {
 		uint32_t owner_next;      /* not DEAD: blocks of the owner [its busy] */
 		uint32_t quarantine_next; /* DEAD [heap] */

@@ -147,4 +147,13 @@ static inline bool ch__place_is_slot(const struct ch_heap *heap, uint32_t hot_of
 	return ch__frame_has_slots(heap->pool->pages[hot_offset >> heap->pool->page_log2].frame);
 }
 
+/* Its last start is the last thing that a commit writes. A block that is LIVE without one is in its
+ * commit's hands: once it were dead, the commit would set a start where there is no block (I3). */
+static inline bool ch__block_is_committed(const struct ch_heap *heap, const struct ch__block *block)
+{
+	return ch__block_state(block) != CH_BLOCK_OPEN &&
+	       ch__page_has_start(heap->pool, block->cold_granules ? ch__cold_offset(heap, block)
+								    : block->hot_offset);
+}
+
 #endif

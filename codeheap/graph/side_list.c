@@ -200,6 +200,8 @@ enum ch_status ch__edge_add(struct ch__subject *s, struct ch_block to)
 			ch__side_append(s->block->side_list, CH__ITEM_EDGE, item);
 			ch__block_held(block);
 			block->flags |= CH__FLAG_EDGED;
+			if (ch__block_is_data(s->heap, block))
+				__atomic_add_fetch(&block->in_head, 1, __ATOMIC_RELAXED);
 			is_there = true;
 		}
 		ch__owner_unlock(owner);

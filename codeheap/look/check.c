@@ -103,6 +103,8 @@ static void check_in_edges(struct check *c, const struct ch__block *block)
 {
 	struct ch_heap *heap = c->heap;
 	uint32_t seen = 0;
+	if (ch__block_is_data(heap, block))
+		return;
 	for (uint32_t at = block->in_head; at;
 	     at = ch__branch_at(heap, at)->next_gen & CH__INDEX_MAX) {
 		if (ch__branch_target(ch__branch_at(heap, at)) != c->number ||

@@ -628,8 +628,8 @@ static void open_beside_others(struct stage *stage, void *arg)
 	}
 }
 
-/* An eighth of the pool is alive, and the rest what was dropped, or made a moment ago. 200,000 opens
- * with CODEHEAP_TEST_STORM_MS=5000; each CODEHEAP_TEST_SEED has others. */
+/* An eighth of the pool is alive, and the rest what was dropped, or made a moment ago. With
+ * CODEHEAP_TEST_STORM_MS=5000 it is 200,000 opens; each CODEHEAP_TEST_SEED has others. */
 THREADED_DRIVER(opens_that_collect_find_room_beside_each_other)
 {
 	struct stage_thread threads[SHARERS];

@@ -261,17 +261,83 @@ TEST(invalidation_passes_data_over_and_discard_frees_it_with_its_code)
 	rig_end(&rig);
 }
 
-TEST(release_of_an_image_that_does_not_run_frees_its_code_at_once)
+TEST(release_of_an_image_that_does_not_run_frees_its_code_and_data_at_once)
 {
 	struct rig rig = rig_start(4 << 20);
 	struct image image = image_make(&rig, CH_OPEN_OWN_FRAMES);
 	CHECK_EQ(ch_owner_release(image.owner, CH_RELEASE_NOT_RUNNING), CH_OK);
-	CHECK(!rig_is_there(image.blocks[IMAGE_CODE]));
-	image.variable = NULL;
-	rig_collect(&rig, 2);
 	for (int i = 0; i < 3; i++)
 		CHECK(!rig_is_there(image.blocks[i]));
+	CHECK_EQ(rig_stats(&rig).cycles, 0);
+	rig_check(&rig);
+	rig_collect(&rig, 2);
 	CHECK_EQ(rig_stats(&rig).pages_now, 0);
+	rig_end(&rig);
+}
+
+/* Code in place that returns 1 and has an edge to the block. */
+static struct ch_block user_of(struct ch_owner owner, struct ch_block data, bool commits)
+{
+	struct emitter e;
+	emit_open_in_place(&e, owner, CH_KIND_CODE, 64);
+	emit_landing(&e);
+	emit_value(&e, 1);
+	emit_ret(&e);
+	e.code.used_to = e.at;
+	CHECK_EQ(ch_edge_attach(e.code.block, data), CH_OK);
+	if (commits)
+		CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
+	return e.code.block;
+}
+
+TEST(data_of_several_users_dies_with_the_last_of_them)
+{
+	struct rig rig = rig_start(4 << 20);
+	struct ch_owner owners[3], of_data = rig_owner(&rig, "data");
+	struct emitter e;
+	emit_open_in_place(&e, of_data, CH_KIND_DATA, 64);
+	CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
+	struct ch_block data = e.code.block;
+	for (int i = 0; i < 3; i++) {
+		owners[i] = rig_owner(&rig, "user");
+		(void)user_of(owners[i], data, true);
+	}
+	/* Its owner ends first: users keep it. */
+	CHECK_EQ(ch_owner_release(of_data, CH_RELEASE_NOT_RUNNING), CH_OK);
+	for (int i = 0; i < 3; i++) {
+		CHECK(rig_is_there(data));
+		CHECK_EQ(ch_owner_release(owners[i], CH_RELEASE_NOT_RUNNING), CH_OK);
+	}
+	CHECK(!rig_is_there(data));
+	rig_end(&rig);
+}
+
+TEST(data_with_an_edge_of_code_that_is_being_made_stays)
+{
+	struct rig rig = rig_start(4 << 20);
+	struct ch_owner old = rig_owner(&rig, "old"), next = rig_owner(&rig, "next");
+	struct emitter e;
+	emit_open_in_place(&e, next, CH_KIND_DATA, 64);
+	CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
+	struct ch_block data = e.code.block;
+	(void)user_of(old, data, true);
+	(void)user_of(next, data, false);
+	CHECK_EQ(ch_owner_release(old, CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK(rig_is_there(data));
+	rig_end(&rig);
+}
+
+TEST(images_that_are_released_by_hand_never_fill_the_pool)
+{
+	struct rig rig = rig_start(4 << 20);
+	for (int i = 0; i < 1000; i++) {
+		struct image image = image_make(&rig, i % 2 ? CH_OPEN_OWN_FRAMES : 0);
+		CHECK_EQ(ch_owner_release(image.owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+		if (!rig.heap->has_core_sync)
+			rig_collect(&rig, 1);
+	}
+	CHECK_EQ(rig_stats(&rig).opens_full, 0);
+	rig_check(&rig);
 	rig_end(&rig);
 }
 
@@ -314,6 +380,35 @@ TEST(dead_data_keeps_its_bytes_until_the_sweep_is_through)
 		;
 	advance(&rig);
 	expect_free((const uint8_t *)image.variable, 4);
+	rig_end(&rig);
+}
+
+TEST(what_died_behind_dead_data_does_not_wait_for_it)
+{
+	struct ch_config config = rig_config(4 << 20);
+	config.step_blocks = 1;
+	config.driver = CH_DRIVER_HOST;
+	struct rig rig = rig_create(&config, NULL, NULL);
+	struct image image = image_make(&rig, 0);
+	mark_nothing(&rig);
+	(void)ch__sweep_step(rig.heap);
+	(void)ch__sweep_step(rig.heap);
+	CHECK(!rig_is_there(image.blocks[0]) && !rig_is_there(image.blocks[1]));
+	CHECK(atomic_load(&rig.heap->sweep_pending));
+	uint64_t of_data = atomic_load(&rig.heap->quarantine_bytes);
+	struct ch_owner target = rig_owner(&rig, "target");
+	struct ch_branch branch;
+	(void)rig_jumper(rig_owner(&rig, "jumper"), NULL, &branch);
+	CHECK_EQ(ch_branch_link(branch, rig_block(target, 1)), CH_OK);
+	CHECK_EQ(ch_owner_release(target, CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK(atomic_load(&rig.heap->quarantine_bytes) > of_data);
+	advance(&rig);
+	CHECK(!rig.heap->has_core_sync || atomic_load(&rig.heap->quarantine_bytes) == of_data);
+	rig_check(&rig);
+	while (ch__sweep_step(rig.heap))
+		;
+	advance(&rig);
+	CHECK(!rig.heap->has_core_sync || atomic_load(&rig.heap->quarantine_bytes) == 0);
 	rig_end(&rig);
 }
 
