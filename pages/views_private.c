@@ -96,8 +96,11 @@ bool ch__private_take_back(struct ch__views *v, size_t offset, size_t bytes)
 	if (ch__os_map_private(born, bytes, CH__OS_RX)) {
 		if (align == LARGE_PAGE_BYTES)
 			ch__os_large_pages(born, bytes);
-		if (carry_over(v, born, v->write + offset, bytes) &&
-		    ch__os_move_over(born, bytes, v->exec + offset))
+		/* Bytes that nothing has, too. */
+		ch__valgrind_reports(false);
+		bool is_full = carry_over(v, born, v->write + offset, bytes);
+		ch__valgrind_reports(true);
+		if (is_full && ch__os_move_over(born, bytes, v->exec + offset))
 			return true;
 	}
 	int error = errno;
