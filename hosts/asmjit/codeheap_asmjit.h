@@ -15,10 +15,10 @@
  *     handle(21);
  *
  * Rules, with their reasons in README.md: the heap's driver is the built-in one. Each thread that
- * runs code is attached: add() and release() attach the thread that calls them, attach() does it
- * for others, and the end of the thread detaches it. add() may collect: who calls it holds no lock
- * that another attached thread waits for unparked. Code keeps the frame pointer
- * (runtime.prepare(func)), unless the options say otherwise. */
+ * runs code is attached: add() attaches the thread that calls it, attach() does it for others, and
+ * the end of the thread detaches it. add() may collect: who calls it holds no lock that another
+ * attached thread waits for unparked. Code keeps the frame pointer (runtime.prepare(func)), unless
+ * the options say otherwise. */
 #ifndef CODEHEAP_ASMJIT_H
 #define CODEHEAP_ASMJIT_H
 
@@ -28,8 +28,6 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
-#include <memory>
-#include <new>
 #include <utility>
 
 /* --- errors --- */
@@ -58,47 +56,6 @@ inline asmjit::Error ch_asmjit_error(ch_status status) noexcept
 		return asmjit::kErrorInvalidState;
 	}
 }
-
-/* --- threads --- */
-
-/* The heaps that a thread was attached to here, and is detached from when it ends. A heap that is
- * gone by then is an address that the library does not find among the thread's. */
-class ch_asmjit_thread
-{
-      public:
-	static ch_status attach(ch_heap *heap) noexcept
-	{
-		ch_status status = ch_thread_attach(heap, nullptr, nullptr);
-		if (status == CH_E_THREAD)
-			return CH_OK; /* it is attached */
-		if (status != CH_OK)
-			return status;
-		static thread_local ch_asmjit_thread self;
-		for (const node *n = self.first.get(); n; n = n->next.get())
-			if (n->heap == heap)
-				return CH_OK; /* of a heap before it at the same address */
-		std::unique_ptr<node> fresh(new (std::nothrow) node);
-		if (!fresh)
-			return ch_thread_detach(heap) == CH_OK ? CH_E_MEMORY : CH_E_STATE;
-		fresh->heap = heap;
-		fresh->next = std::move(self.first);
-		self.first = std::move(fresh);
-		return CH_OK;
-	}
-	~ch_asmjit_thread() noexcept
-	{
-		for (const node *n = first.get(); n; n = n->next.get())
-			(void)(ch_thread_detach(n->heap) == CH_OK);
-	}
-
-      private:
-	struct node {
-		ch_heap *heap = nullptr;
-		std::unique_ptr<node> next;
-	};
-	ch_asmjit_thread() noexcept = default;
-	std::unique_ptr<node> first;
-};
 
 /* --- a function --- */
 
@@ -225,7 +182,8 @@ class ch_asmjit_runtime : public asmjit::JitRuntime
 	/* The calling thread may run code from here to its end. Again and again if you like. */
 	asmjit::Error attach() const noexcept
 	{
-		return ch_asmjit_error(ch_asmjit_thread::attach(its_heap));
+		ch_status status = ch_thread_attach(its_heap, nullptr, nullptr);
+		return status == CH_E_THREAD ? asmjit::kErrorOk : ch_asmjit_error(status);
 	}
 	/* The frame that the options speak of; for a function of a compiler, before it is finished.
 	 */
@@ -261,14 +219,24 @@ class ch_asmjit_runtime : public asmjit::JitRuntime
 	asmjit::Error add(ch_asmjit_function<Signature> *to, asmjit::CodeHolder *code,
 			  const char *name = nullptr, Signature *fallback = nullptr) noexcept
 	{
-		ch_asmjit_function<Signature> made;
-		asmjit::Error error =
-			add_owned(code, name, fallback ? as_address(fallback) : nothing_there(),
-				  &made.its_owner, nullptr);
+		ch_asmjit_function<Signature> made; /* on an error its end takes all back */
+		made.how = its_options.release;
+		asmjit::Error error = prepare(code);
 		if (error)
 			return error;
-		made.how = its_options.release;
+		ch_status status = ch_owner_create(
+			its_vm, name ? name : name_in(code),
+			fallback ? reinterpret_cast<const void *>(fallback)
+				 : reinterpret_cast<const void *>(no_function),
+			this, &made.its_owner);
+		if (status != CH_OK)
+			return ch_asmjit_error(status);
 		made.cell = ch_owner_cell(made.its_owner);
+		error = make(made.its_owner, code, nullptr, nullptr);
+		if (error) {
+			made.how = CH_RELEASE_NOT_RUNNING; /* nobody was told of it */
+			return error;
+		}
 		to->release();
 		to->swap(made);
 		return asmjit::kErrorOk;
@@ -283,7 +251,7 @@ class ch_asmjit_runtime : public asmjit::JitRuntime
 		if (!*of)
 			return asmjit::kErrorInvalidArgument;
 		asmjit::Error error = prepare(code);
-		return error ? error : make(of->its_owner, code, nullptr);
+		return error ? error : make(of->its_owner, code, nullptr, nullptr);
 	}
 
 	asmjit::Error _add(void **to, asmjit::CodeHolder *code) noexcept override
@@ -294,24 +262,17 @@ class ch_asmjit_runtime : public asmjit::JitRuntime
 	asmjit::Error _release(void *address) noexcept override
 	{
 		ch_spot spot = {};
-		ch_info info = {};
 		spot.size = sizeof spot;
-		info.size = sizeof info;
-		asmjit::Error error = attach();
-		if (error)
-			return error;
 		if (!address || !ch_code_at(its_heap, address, false, &spot) ||
-		    ch_block_info(spot.block, &info) != CH_OK || info.vm != its_vm)
+		    spot.owner.bits != its_owner.bits)
 			return asmjit::kErrorInvalidArgument;
-		/* Without an entry, since somebody discarded it: any address in it will do. */
-		if (info.entry && info.entry != address)
-			return asmjit::kErrorInvalidArgument;
-		return ch_asmjit_error(ch_owner_release(info.owner, its_options.release));
+		return ch_asmjit_error(ch_code_free(its_heap, address, its_options.release));
 	}
 
       private:
 	ch_heap *its_heap;
 	ch_vm *its_vm = nullptr;
+	ch_owner its_owner = {}; /* a group: of all that is known by its address */
 	ch_asmjit_options its_options;
 	ch_status its_status = CH_OK;
 	std::atomic<bool> is_collection_wanted{false};
@@ -319,17 +280,9 @@ class ch_asmjit_runtime : public asmjit::JitRuntime
 	/* x86-64: AsmJit pushes them behind rbp, in the order of their numbers. */
 	static constexpr uint32_t KEPT_BY_CALLEES = 1u << 3 | 0xfu << 12;
 
-	template <class Function> static const void *as_address(Function *function) noexcept
-	{
-		return reinterpret_cast<const void *>(function);
-	}
 	[[noreturn]] static void no_function() noexcept
 	{
 		std::abort();
-	}
-	static const void *nothing_there() noexcept
-	{
-		return as_address(no_function);
 	}
 
 	void open_vm() noexcept
@@ -340,6 +293,8 @@ class ch_asmjit_runtime : public asmjit::JitRuntime
 			static_cast<ch_asmjit_runtime *>(user)->is_collection_wanted = true;
 		};
 		its_status = ch_vm_attach(its_heap, &ops, this, &its_vm);
+		if (its_status == CH_OK)
+			its_status = ch_owner_create(its_vm, "asmjit", nullptr, this, &its_owner);
 	}
 	void close_vm() noexcept
 	{
@@ -364,27 +319,9 @@ class ch_asmjit_runtime : public asmjit::JitRuntime
 
 	asmjit::Error add_address(void **to, asmjit::CodeHolder *code, const char *name) noexcept
 	{
-		ch_owner owner;
 		*to = nullptr;
-		return add_owned(code, name, nothing_there(), &owner, to);
-	}
-
-	asmjit::Error add_owned(asmjit::CodeHolder *code, const char *name, const void *fallback,
-				ch_owner *owner, void **entry) noexcept
-	{
 		asmjit::Error error = prepare(code);
-		if (error)
-			return error;
-		ch_status status =
-			ch_owner_create(its_vm, name ? name : name_in(code), fallback, this, owner);
-		if (status != CH_OK)
-			return ch_asmjit_error(status);
-		error = make(*owner, code, entry);
-		if (error) { /* nobody was told of it */
-			(void)(ch_owner_release(*owner, CH_RELEASE_NOT_RUNNING) == CH_OK);
-			*owner = {};
-		}
-		return error;
+		return error ? error : make(its_owner, code, name ? name : name_in(code), to);
 	}
 
 	/* The code's size and labels are known then. Nothing is lost on an error. */
@@ -419,8 +356,10 @@ class ch_asmjit_runtime : public asmjit::JitRuntime
 		return asmjit::kErrorTooLarge;
 	}
 
-	/* A block with the code, and the owner is entered there. */
-	asmjit::Error make(ch_owner owner, asmjit::CodeHolder *code, void **entry) noexcept
+	/* A block with the code. Of a handle's owner, which is entered there; or of the group, by a
+	 * name of its own, and its address is given. */
+	asmjit::Error make(ch_owner owner, asmjit::CodeHolder *code, const char *name,
+			   void **address) noexcept
 	{
 		size_t bytes = code->codeSize();
 		uint32_t alignment = its_options.alignment;
@@ -429,11 +368,13 @@ class ch_asmjit_runtime : public asmjit::JitRuntime
 		ch_open open = {};
 		open.size = sizeof open;
 		open.owner = owner;
+		open.name = name;
 		open.hot_bytes = static_cast<uint32_t>(bytes + alignment);
 		if (open.hot_bytes != bytes + alignment)
 			return asmjit::kErrorTooLarge;
 		open.frame = its_options.frame;
-		open.flags = (its_options.may_collect ? CH_OPEN_MAY_COLLECT : 0) |
+		open.flags = (address ? CH_OPEN_KEPT : 0) |
+			     (its_options.may_collect ? CH_OPEN_MAY_COLLECT : 0) |
 			     (its_options.is_unwound ? 0 : CH_OPEN_OWN_FRAMES);
 		ch_code room;
 		ch_status status = ch_block_open(&open, &room);
@@ -443,11 +384,13 @@ class ch_asmjit_runtime : public asmjit::JitRuntime
 			return ch_asmjit_error(status);
 		asmjit::Error error = fill(&room, alignment, code);
 		if (!error)
-			error = publish(owner, &room);
+			error = ch_asmjit_error(ch_block_commit(&room, 1));
 		if (error) /* it may be aborted already */
 			(void)(ch_block_abort(&room) == CH_OK);
-		else if (entry)
-			*entry = room.exec + room.entry_offset;
+		else if (address)
+			*address = room.exec + room.entry_offset;
+		else
+			error = ch_asmjit_error(ch_owner_set_entry(owner, room.block));
 		return error;
 	}
 
@@ -499,14 +442,6 @@ class ch_asmjit_runtime : public asmjit::JitRuntime
 			reloc->_payload = reinterpret_cast<uintptr_t>(at);
 		}
 		return asmjit::kErrorOk;
-	}
-
-	static asmjit::Error publish(ch_owner owner, ch_code *room) noexcept
-	{
-		ch_status status = ch_block_commit(room, 1);
-		if (status == CH_OK)
-			status = ch_owner_set_entry(owner, room->block);
-		return ch_asmjit_error(status);
 	}
 };
 
