@@ -490,7 +490,7 @@ CH_API CH_CHECKED enum ch_status ch_fiber_detach(struct ch_fiber *fiber);
 
 /* ch_owner_create: something the VM compiles; with no entry yet, its cell holds the fallback.
  * in    vm        a vm of a BUILTIN or HOST heap (Boehm: ch_bdw_owner_create)
- *       name      copied; what tables and traps say
+ *       name      copied; what tables and traps say, before a block's own; NULL = none
  *       fallback  the VM's entry without code, same calling convention; NULL where nobody calls
  *                 through the cell: it leads to a trap then that says so
  * ret   CH_OK | CH_E_ARG | CH_E_MEMORY | CH_E_STATE the vm was detached

@@ -22,7 +22,6 @@ static void copy_name(const struct ch_heap *heap, uint32_t name,
 static void copy_names(const struct ch_heap *heap, uint32_t name, uint32_t owner,
 		       struct ch__place *place)
 {
-	place->has_owner = owner != 0;
 	copy_name(heap, owner, place->owner);
 	copy_name(heap, name ? name : owner, place->name);
 }

@@ -15,8 +15,9 @@ static bool put_block(struct ch_heap *heap, uintptr_t at, uintptr_t address, str
 		return false;
 	const struct ch__block *block = ch__block_at(heap, index);
 	const char *own = block->side_list ? ch__name_text(heap, block->side_list->name) : "";
-	ch__text_put_name(t, ch__name_text(heap, ch__owner_at(heap, block->owner)->name));
-	if (*own && block->owner)
+	const char *owner = ch__name_text(heap, ch__owner_at(heap, block->owner)->name);
+	ch__text_put_name(t, owner);
+	if (*own && *owner)
 		ch__text_put(t, " ");
 	ch__text_put_name(t, own);
 	uintptr_t start = ch__hot_range(heap, block, 0).exec;

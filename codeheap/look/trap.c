@@ -65,7 +65,7 @@ static void put_block(struct ch__text *line, const struct ch__place *place)
 	put_quoted(line, place->is_slot ? "trampoline " : "block ", place->name);
 	ch__text_put_with(line, " (#", place->block, 10);
 	ch__text_put_with(line, ".", place->generation, 10);
-	if (place->has_owner)
+	if (*place->owner)
 		put_quoted(line, ", owner ", place->owner);
 	ch__text_put(line, ")");
 }

@@ -294,7 +294,7 @@ class ch_asmjit_runtime : public asmjit::JitRuntime
 		};
 		its_status = ch_vm_attach(its_heap, &ops, this, &its_vm);
 		if (its_status == CH_OK)
-			its_status = ch_owner_create(its_vm, "asmjit", nullptr, this, &its_owner);
+			its_status = ch_owner_create(its_vm, nullptr, nullptr, this, &its_owner);
 	}
 	void close_vm() noexcept
 	{

@@ -18,6 +18,7 @@
 struct ch_ffi {
 	struct ch_heap *heap;
 	struct ch_vm *vm;
+	struct ch_owner owner; /* a group: of all closures */
 	struct ch_ffi_options options;
 	_Atomic(bool) is_collection_wanted;
 	uint8_t frame;
@@ -72,24 +73,19 @@ enum ch_status ch_ffi_open(struct ch_heap *heap, const struct ch_ffi_options *op
 		ch_frame_register(heap, ch_ffi_frame, ch_ffi_frame_bytes, &ffi->frame);
 	if (status == CH_OK)
 		status = ch_vm_attach(heap, &ops, ffi, &ffi->vm);
-	if (status != CH_OK) {
+	if (status == CH_OK)
+		status = ch_owner_create(ffi->vm, NULL, NULL, NULL, &ffi->owner);
+	if (status == CH_OK)
+		*out = ffi;
+	else if (!ffi->vm || ch_vm_detach(ffi->vm) == CH_OK)
 		free(ffi);
-		return status;
-	}
-	*out = ffi;
-	return CH_OK;
+	return status;
 }
 
 void ch_ffi_close(struct ch_ffi *ffi)
 {
 	if (ch_vm_detach(ffi->vm) == CH_OK)
 		free(ffi);
-}
-
-/* Closures are called by their address, not by their cell, which leads here while there is none. */
-static void no_code(void)
-{
-	abort();
 }
 
 static enum ch_status fill(struct ch_code *code, ffi_cif *cif, const struct bound *bound)
@@ -103,31 +99,6 @@ static enum ch_status fill(struct ch_code *code, ffi_cif *cif, const struct boun
 	memcpy(code->write, &image, sizeof image);
 	code->used_to = sizeof image;
 	return CH_OK;
-}
-
-static enum ch_status make(const struct ch_ffi *ffi, struct ch_owner owner, ffi_cif *cif,
-			   const struct bound *bound, void **at)
-{
-	struct ch_open open = {.size = sizeof open,
-			       .owner = owner,
-			       .hot_bytes = sizeof(struct image),
-			       .frame = ffi->frame,
-			       .user = bound->user};
-	struct ch_code code;
-	if (!ffi->options.may_not_collect)
-		open.flags = CH_OPEN_MAY_COLLECT;
-	enum ch_status status = ch_block_open(&open, &code);
-	if (status != CH_OK)
-		return status;
-	status = fill(&code, cif, bound);
-	if (status == CH_OK)
-		status = ch_block_commit(&code, 1);
-	if (status == CH_OK)
-		status = ch_owner_set_entry(owner, code.block);
-	else if (ch_block_abort(&code) != CH_OK)
-		return status; /* the commit aborted it */
-	*at = code.exec;
-	return status;
 }
 
 /* The thread stops here if a cycle wants it to, notices are delivered, and a collection is made
@@ -146,23 +117,33 @@ enum ch_status ch_ffi_closure_create(struct ch_ffi *ffi, ffi_cif *cif,
 				     const char *name, struct ch_ffi_closure *closure)
 {
 	const struct bound bound = {.fun = fun, .user = user};
-	struct ch_ffi_closure made = {.code = NULL};
-	*closure = made;
-	if (!ffi->options.may_not_collect)
+	struct ch_open open = {.size = sizeof open,
+			       .owner = ffi->owner,
+			       .hot_bytes = sizeof(struct image),
+			       .flags = CH_OPEN_KEPT,
+			       .frame = ffi->frame,
+			       .name = name,
+			       .user = user};
+	struct ch_code code;
+	closure->code = NULL;
+	if (!ffi->options.may_not_collect) {
 		rest(ffi);
-	enum ch_status status =
-		ch_owner_create(ffi->vm, name, (const void *)(uintptr_t)no_code, user, &made.owner);
+		open.flags |= CH_OPEN_MAY_COLLECT;
+	}
+	enum ch_status status = ch_block_open(&open, &code);
 	if (status != CH_OK)
 		return status;
-	status = make(ffi, made.owner, cif, &bound, &made.code);
+	status = fill(&code, cif, &bound);
 	if (status == CH_OK)
-		*closure = made;
-	else if (ch_owner_release(made.owner, CH_RELEASE_NOT_RUNNING) != CH_OK)
-		return status;
+		status = ch_block_commit(&code, 1);
+	if (status == CH_OK)
+		closure->code = code.exec;
+	else if (ch_block_abort(&code) != CH_OK)
+		return status; /* the commit aborted it */
 	return status;
 }
 
 enum ch_status ch_ffi_closure_release(struct ch_ffi_closure closure, enum ch_release how)
 {
-	return ch_owner_release(closure.owner, how);
+	return ch_code_free(NULL, closure.code, how);
 }

@@ -26,7 +26,6 @@ struct ch_ffi;
 /* A value; code 0 = none. */
 struct ch_ffi_closure {
 	void *code; /* what C calls: valid until the closure is released */
-	struct ch_owner owner;
 };
 
 /* Zero what you do not need. */

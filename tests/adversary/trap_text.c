@@ -91,6 +91,25 @@ static const char *said_of_return(const struct rig *rig, const void *at, uintptr
 	return said;
 }
 
+TEST(code_of_a_group_without_a_name_is_known_by_its_own)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner group = rig_owner(&rig, NULL);
+	struct ch_open open = {
+		.owner = group, .hot_bytes = 16, .flags = CH_OPEN_KEPT, .name = "member"};
+	struct emitter e;
+	char text[160];
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	emit_ret(&e);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	ch_address_name(rig.heap, e.code.exec, false, text, sizeof text);
+	CHECK_EQ(strncmp(text, "member+", 7), 0);
+	CHECK_EQ(ch_code_free(rig.heap, e.code.exec, CH_RELEASE_NOT_RUNNING), CH_OK);
+	check_begins(describe_at(rig.heap, e.code.exec), "block `member` (#");
+	CHECK(!strstr(caught.text, "owner `"));
+	rig_end(&rig);
+}
+
 TEST(caller_elsewhere_is_named)
 {
 	struct rig rig = rig_start(1 << 20);

@@ -179,8 +179,10 @@ enum ch_release { CH_RELEASE_COLLECT, CH_RELEASE_NOT_RUNNING };
 /* What a block holds. RODATA and DATA are for code that reaches them by distance, and never run:
  * written in place (CH_OPEN_IN_PLACE), all hot_bytes are theirs, and from commit on readable at
  * exec, or writable too. An edge from a block that is held keeps one, a word on a stack that leads
- * into it, or IMMORTAL; else it dies in two cycles. It may have edges itself; nothing else is
- * attached or entered (CH_E_STATE), invalidation passes it over, and no sink hears of it. */
+ * into it, or IMMORTAL; else it dies in two cycles, or in that of its last user. Where that one is
+ * released or freed NOT_RUNNING it dies with it at once, whatever is on a stack. It may have edges
+ * itself; nothing else is attached or entered (CH_E_STATE), invalidation passes it over, and no
+ * sink hears of it. */
 enum ch_kind { CH_KIND_CODE, CH_KIND_RODATA, CH_KIND_DATA };
 
 /* Sinks: tables of the outside world. CH_SINK_DEFAULT in a configuration: the unwinder's. */
@@ -204,7 +206,11 @@ enum ch_dead_names { CH_DEAD_NAMES_REPLACED, CH_DEAD_NAMES_KEPT };
 
 enum ch_open_flags {
 	CH_OPEN_MAY_COLLECT =
-		1, /* the caller holds no lock: a full pool is collected once before CH_E_FULL */
+		1, /* the caller holds no lock. A full pool is collected until that frees nothing,
+		    * at most four times; and what a cycle freed is kept for the open that asked for
+		    * it, beside opens with this flag. CH_E_FULL then means that what lives, with
+		    * what others make meanwhile and a page a thread, leaves no such room.
+		    * Where a vm has stop_world, and in a HOST heap, nothing is kept */
 	CH_OPEN_IMMORTAL = 2, /* a root for the heap's life: shared exits, entry thunks */
 	CH_OPEN_OWN_FRAMES = 4, /* unwinders know the block by ch_code.eh_frame only; frame is 0.
 				 * It gets whole pages, apart from other code by 1 MiB */
@@ -484,7 +490,7 @@ CH_API CH_CHECKED enum ch_status ch_fiber_detach(struct ch_fiber *fiber);
 
 /* ch_owner_create: something the VM compiles; with no entry yet, its cell holds the fallback.
  * in    vm        a vm of a BUILTIN or HOST heap (Boehm: ch_bdw_owner_create)
- *       name      copied; what tables and traps say
+ *       name      copied; what tables and traps say, before a block's own; NULL = none
  *       fallback  the VM's entry without code, same calling convention; NULL where nobody calls
  *                 through the cell: it leads to a trap then that says so
  * ret   CH_OK | CH_E_ARG | CH_E_MEMORY | CH_E_STATE the vm was detached
