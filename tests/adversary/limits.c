@@ -198,6 +198,7 @@ TEST(s50_no_way_to_two_views_is_a_status_with_its_errno)
 	errno = 0;
 	CHECK_EQ(ch_heap_create(&config, &heap), CH_E_OS);
 	CHECK_EQ(errno, ENFILE); /* of the last way that was tried */
+	CHECK(strstr(ch_why(), "open with O_TMPFILE ENFILE"));
 	CHECK_EQ((uintptr_t)heap, 0);
 }
 

@@ -142,3 +142,32 @@ TEST(block_in_the_record_of_another_has_sites_of_its_own)
 	emit_ret(&second);
 	end(&second);
 }
+
+/* Says false after that many. */
+struct some_sites {
+	unsigned wanted, seen;
+};
+
+static bool see_some_sites(void *arg, const struct ch_site *site)
+{
+	struct some_sites *some = arg;
+	(void)site;
+	return ++some->seen < some->wanted;
+}
+
+TEST(visit_of_sites_ends_at_the_site_or_stub_whose_visitor_says_so)
+{
+	enum { BRANCHES = 3 };
+	struct emitter e;
+	rig = rig_start(1 << 20);
+	emit_open(&e, rig_owner(&rig, "owner"), 256, BRANCHES);
+	for (int i = 0; i < BRANCHES; i++)
+		(void)emit_attach(&e, emit_site_jmp(&e), CH_JMP, NULL);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	for (unsigned wanted = 1; wanted <= 2 * BRANCHES + 1; wanted++) {
+		struct some_sites some = {.wanted = wanted};
+		CHECK_EQ(ch_block_sites(e.code.block, see_some_sites, &some), CH_OK);
+		CHECK_EQ(some.seen, wanted < 2 * BRANCHES ? wanted : 2 * BRANCHES);
+	}
+	rig_end(&rig);
+}

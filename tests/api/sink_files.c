@@ -577,6 +577,26 @@ TEST(perf_map_names_the_code_of_a_storm_though_no_thread_calls)
 	check_names_of_a_storm(call_nothing);
 }
 
+static uint64_t processor_ms(void)
+{
+	struct timespec used;
+	CHECK_EQ(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used), 0);
+	return (uint64_t)used.tv_sec * 1000 + (uint64_t)used.tv_nsec / 1000000;
+}
+
+TEST(perf_map_s_thread_that_waits_for_names_uses_no_time)
+{
+	enum { REST_MS = 300 };
+	ch__late_names_come();
+	check_names_of_a_storm(call_nothing);
+	uint64_t before = processor_ms();
+	usleep(REST_MS * 1000);
+	uint64_t used = processor_ms() - before;
+	if (used > REST_MS / 4)
+		FAIL("a process that rests for %d ms uses %d ms of a processor", REST_MS,
+		     (int)used);
+}
+
 /* Two heaps: the map names the code of one, and the other one is stopped meanwhile. */
 struct polled {
 	struct rig named, other;

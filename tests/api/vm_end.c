@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * vm_end.c: what a VM is told of its blocks as it detaches: each that it has, once, if it asked;
  * whatever the callback does, and whatever dies meanwhile. */
+#include "codeheap/base/thread.h"
 #include "tests/support/heap_rig.h"
 
 enum { BLOCKS = 200 }; /* more than are told at once */
@@ -121,6 +122,33 @@ TEST(blocks_of_a_vm_that_detaches_are_not_told_unasked)
 	check_told(2, BLOCKS, 0);
 	end_all();
 	check_told(2, BLOCKS, 0);
+}
+
+/* The words of so many blocks are on the stack of the call at once. */
+static void count_gathered(void *vm_user, void *block_user)
+{
+	enum { AT_ONCE = 64 };
+	(void)vm_user, (void)block_user;
+	if (!is_ending)
+		return;
+	told[0]++;
+	uint32_t batches = (told[0] + AT_ONCE - 1) / AT_ONCE;
+	if (ending->told != UINT32_MAX && ending->told > 1 + batches * AT_ONCE)
+		FAIL("block %u is told, and %u records were gone through", told[0], ending->told);
+}
+
+TEST(words_of_64_blocks_are_gathered_at_once)
+{
+	start(true);
+	ending->ops.block_freed = count_gathered;
+	struct ch_owner owner = own(ending);
+	for (unsigned i = 1; i <= BLOCKS; i++)
+		make(owner, i, 0);
+	is_ending = true;
+	CHECK_EQ(ch_vm_detach(ending), CH_OK);
+	is_ending = false;
+	CHECK_EQ(told[0], BLOCKS);
+	end_all();
 }
 
 static void destroy_heap(void *vm_user, void *block_user)

@@ -77,13 +77,14 @@ def lint():
             with open(file, encoding="utf-8") as f:
                 text = f.read()
             source = operators.Source(text)
-            body = next(("\n".join(text.split("\n")[source.line(source.tokens[brace].at) - 1:
-                                                    source.line(source.tokens[source.tokens[brace].partner].at)])
-                         for name, brace in source.functions() if name == function), None)
-            if body is None:
+            # A file may have it twice, of which one is compiled.
+            body = [line for name, brace in source.functions() if name == function
+                    for line in text.split("\n")[source.line(source.tokens[brace].at) - 1:
+                                                 source.line(source.tokens[source.tokens[brace].partner].at)]]
+            if not body:
                 print(f"{EQUIVALENT}:1: {file} has no function {function}")
             for line in old:
-                if body is not None and line not in squeezed(body):
+                if body and line not in squeezed("\n".join(body)):
                     print(f"{EQUIVALENT}:1: {file}, {function}: no line is: {line}")
         known += 1
     return known

@@ -294,6 +294,41 @@ TEST(walk_of_libunwind_ends_at_a_withdrawn_page)
 	bed_close(&bed);
 }
 
+/* --- flushes --- */
+
+static _Atomic(int) flushing, flushes;
+
+static void flush_slowly(void *space, uintptr_t low, uintptr_t high)
+{
+	(void)space, (void)low, (void)high;
+	if (atomic_fetch_add(&flushing, 1))
+		FAIL("two threads flush at once, and libunwind has no lock of its own");
+	usleep(1000);
+	atomic_fetch_sub(&flushing, 1);
+	atomic_fetch_add(&flushes, 1);
+}
+
+static void *flush_often(void *arg)
+{
+	(void)arg;
+	for (int i = 0; i < 20; i++)
+		ch__nongnu_flush();
+	return NULL;
+}
+
+TEST(flushes_of_libunwind_come_one_by_one)
+{
+	pthread_t thread;
+	CHECK(ch__nongnu_find());
+	void (*whole)(void *, uintptr_t, uintptr_t) = ch__nongnu.flush;
+	ch__nongnu.flush = flush_slowly;
+	CHECK_EQ(pthread_create(&thread, NULL, flush_often, NULL), 0);
+	(void)flush_often(NULL);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	ch__nongnu.flush = whole;
+	CHECK(atomic_load(&flushes) >= 40);
+}
+
 TEST(walk_of_libunwind_is_right_in_a_reused_page)
 {
 	struct bed bed;

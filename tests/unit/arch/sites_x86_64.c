@@ -375,6 +375,16 @@ TEST(storm_of_diverters_never_tears_at_any_offset)
 	CHECK_EQ(bad, 0);
 }
 
+TEST(function_that_returns_a_constant_is_as_long_as_it_says)
+{
+	uint8_t code[32];
+	memset(code, 0xcc, sizeof code);
+	size_t bytes = ch__arch_constant_function_write(code, 0x12345678);
+	CHECK(bytes > 0 && bytes < sizeof code);
+	CHECK_EQ(code[bytes - 1], 0xc3); /* ret */
+	CHECK_EQ(code[bytes], 0xcc);
+}
+
 TEST(request_to_valgrind_has_no_effect_without_it)
 {
 	enum { RUNNING_ON_VALGRIND = 0x1001 };

@@ -3,6 +3,7 @@
  * what a script can make slow by choosing names. The records themselves are counted. Counters that
  * run out are counters.c. */
 #include "codeheap/graph/block.h"
+#include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/names.h"
 #include "tests/support/heap_rig.h"
 
@@ -294,6 +295,38 @@ TEST(each_heap_hashes_names_by_a_key_of_its_own)
 		CHECK(a.heap->name_key[i] != b.heap->name_key[i]);
 	rig_end(&a);
 	rig_end(&b);
+}
+
+/* --- sites --- */
+
+/* The block that is OPEN has the map of its thread, from its first byte to its last, in whatever
+ * page it is. */
+TEST(map_of_sites_is_of_all_of_the_open_block)
+{
+	enum { SITES = 12, BLOCKS = 16 };
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	const struct ch__site_map *map = &ch__thread_self(rig.heap)->sites;
+	uint32_t seen = 0;
+	for (int n = 0; n < BLOCKS; n++) {
+		struct emitter e;
+		emit_open(&e, owner, rig_page_bytes() / 4, SITES);
+		for (int i = 0; i < SITES; i++)
+			(void)emit_attach(&e, emit_site_jmp(&e), CH_JMP, NULL);
+		const struct ch__block *block = map->block;
+		CHECK(map->is_made && block);
+		uint32_t offset = ch__offset(rig.heap, (uintptr_t)e.code.exec);
+		CHECK(offset - block->hot_offset < ch__hot_bytes(block));
+		if (block->hot_offset < map->base ||
+		    block->hot_offset + ch__hot_bytes(block) > map->base + map->capacity)
+			FAIL("a block at %x has a map of %x and %x bytes", block->hot_offset,
+			     map->base, map->capacity);
+		seen |= 1u << (block->hot_offset >> rig.heap->pool->page_log2 & 1);
+		e.at = rig_page_bytes() / 4 - 64; /* traps, so that the block keeps its place */
+		CHECK_EQ(emit_commit(&e), CH_OK);
+	}
+	CHECK_EQ(seen, 3); /* pages of an even and of an odd number */
+	rig_end(&rig);
 }
 
 /* --- heaps --- */

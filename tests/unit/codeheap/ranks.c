@@ -55,6 +55,26 @@ TEST(locks_out_of_order_are_both_named)
 	ch__rank_note(CH__RANK_PAGES, false);
 }
 
+/* What was on the stack before is no part of the sentence. */
+static __attribute__((noinline)) void leave_words_on_the_stack(void)
+{
+	volatile char words[4000];
+	for (size_t i = 0; i < sizeof words; i++)
+		words[i] = 'x';
+}
+
+TEST(sentence_about_locks_is_whole_and_ends_where_it_ends)
+{
+	ch__rank_note(CH__RANK_PAGES, true);
+	CHECK(*said_of_check(CH__RANK_HEAP)); /* the linker writes to the stack at first calls */
+	leave_words_on_the_stack();
+	const char *text = said_of_check(CH__RANK_HEAP);
+	ch__rank_note(CH__RANK_PAGES, false);
+	CHECK_STR(text,
+		  "locks out of order: heap is wanted by who holds pages, or a call was left by "
+		  "longjmp or cancellation");
+}
+
 TEST(second_lock_of_a_rank_counts_until_both_are_let_go)
 {
 	ch__rank_note(CH__RANK_HEAP, true);

@@ -181,6 +181,41 @@ TEST(threshold_of_the_dead_grows_where_the_dead_had_asked)
 	end_with_pages(&rig);
 }
 
+/* Blocks that nothing leads to live through the first cycles, and then die in one. A word on the
+ * stack may keep some. */
+TEST(sweep_that_ends_moves_the_thresholds)
+{
+	enum { BLOCKS = 100, CYCLES = 8 };
+	struct rig rig = rig_start(pool_bytes);
+	struct ch_owner owner = rig_owner(&rig, "kept");
+	unsigned most = 0;
+	uint64_t freed = 0;
+	for (int i = 0; i < BLOCKS; i++)
+		rig_block(owner, 1);
+	for (int i = 0; i < CYCLES && freed < BLOCKS / 2; i++) {
+		CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+		unsigned doublings = atomic_load(&rig.heap->opened_doublings);
+		freed = rig_stats(&rig).blocks_freed;
+		most = doublings > most ? doublings : most;
+		CHECK(freed < BLOCKS / 2 || doublings == 0);
+	}
+	CHECK(most > 0);
+	CHECK(freed >= BLOCKS / 2);
+	rig_end(&rig);
+}
+
+TEST(full_pool_asks_for_a_collection_where_that_is_worth_its_while)
+{
+	struct rig rig = start_with_pages(0);
+	forget(&rig);
+	ch__heap_lock(rig.heap);
+	atomic_store(&rig.heap->dead_bytes, pool_bytes / 10);
+	ch__trigger_full(rig.heap, rig.vm, 0);
+	ch__heap_unlock(rig.heap);
+	CHECK(is_wanted(&rig));
+	end_with_pages(&rig);
+}
+
 static _Atomic(uint64_t) time_ns;
 
 static uint64_t tell_time(uint64_t waited_ns)

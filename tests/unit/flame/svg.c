@@ -98,6 +98,30 @@ TEST(boxes_lie_where_the_weights_say)
 	CHECK_EQ(ch__meta_bytes(meta), 0);
 }
 
+/* Of each kind a box of 14 pixels, and its name behind it. */
+TEST(names_of_kinds_stand_6_pixels_behind_their_boxes)
+{
+	struct ch__flame *flame = new_flame();
+	struct flame_text out = {0};
+	unsigned kinds = 0;
+	CHECK(flame_add(flame, "main;b", CH__FLAME_NATIVE, 3));
+	CHECK(ch__flame_write_svg(flame, &plain, flame_take, &out));
+	const char *at = strstr(out.text, "<g class=\"legend\">");
+	CHECK(at);
+	while ((at = strstr(at, "\" y=\"56\" width=\"14\""))) {
+		const char *box = at, *name = strstr(at, "<text x=\"");
+		while (box[-1] != '"')
+			box--;
+		CHECK(name);
+		CHECK_EQ(atoi(name + strlen("<text x=\"")), atoi(box) + 14 + 6);
+		kinds++;
+		at = name;
+	}
+	CHECK_EQ(kinds, CH__FLAME_KINDS);
+	free(out.text);
+	ch__flame_destroy(flame);
+}
+
 TEST(icicle_and_reversed_turn_the_picture)
 {
 	struct ch__flame *flame = new_flame();

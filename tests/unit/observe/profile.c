@@ -106,6 +106,54 @@ TEST(memory_that_is_mapped_meanwhile_is_known_soon)
 	profile_end(&rig);
 }
 
+/* Readings that nobody asks for have a tenth of a second between them. */
+TEST(memory_is_seldom_read_unasked)
+{
+	enum { READINGS = 4, LEAST_NS = 100000000 };
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, 0);
+	uint64_t last = 0;
+	for (int i = 0; i < READINGS; i++) {
+		wait_for_maps();
+		struct ch__profiler *p = profile_running(&rig);
+		ch__profile_lock(p);
+		uint64_t now = p->maps_read_ns;
+		ch__profile_unlock(p);
+		/* The first one may be of what the start has done. */
+		if (i > 1 && now - last < LEAST_NS)
+			FAIL("read again after %llu us", (unsigned long long)(now - last) / 1000);
+		last = now;
+	}
+	profile_end(&rig);
+}
+
+/* A file that is mapped on, behind what was mapped of it and seen. */
+TEST(object_that_grows_is_named_to_its_new_end)
+{
+	char path[128];
+	profile_begin(&rig, STAGE_POLLS);
+	snprintf(path, sizeof path, "%s.grown", rig.path);
+	int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0700);
+	CHECK(fd >= 0 && ftruncate(fd, 2 * MAP_BYTES) == 0);
+	uint8_t *at = mmap(NULL, 2 * MAP_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(at != MAP_FAILED);
+	CHECK(mmap(at, MAP_BYTES, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_FIXED, fd, 0) == at);
+	profile_start_still(&rig, 0);
+	wait_for_maps();
+	CHECK(mmap(at, 2 * MAP_BYTES, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_FIXED, fd, 0) == at);
+	wait_for_maps();
+	profile_take_pc(&rig, at + 0x10, 3);
+	profile_take_pc(&rig, at + MAP_BYTES + 0x20, 5);
+	profile_stop(&rig);
+	profile_read(&rig, 0);
+	CHECK_EQ(profile_weight(&rig, ".grown+0x10;"), 3);
+	CHECK_EQ(profile_weight(&rig, ".grown+0x10020;"), 5);
+	close(fd);
+	unlink(path);
+	munmap(at, 2 * MAP_BYTES);
+	profile_end(&rig);
+}
+
 /* How many frames the sample of a stack has. */
 static uint32_t frames_of(const void *pc, const uintptr_t *returns, size_t count)
 {
@@ -382,6 +430,115 @@ TEST(memory_of_a_profile_is_counted_and_bounded)
 	}
 	CHECK(profile_stop(&rig).dropped > 0);
 	profile_end(&rig);
+}
+
+static size_t side_bytes(void)
+{
+	return ch__meta_bytes(ch__profile_of(rig.stage->heap)->meta);
+}
+
+static void take_many_stacks(uintptr_t from, uintptr_t count)
+{
+	for (uintptr_t i = from; i < from + count; i++) {
+		profile_take_pc(&rig, (const void *)((uintptr_t)profile_burn_all + i), 1);
+		if (i % 500 == 0)
+			profile_wait_for_worker(&rig);
+	}
+}
+
+TEST(profile_that_another_one_follows_leaves_no_memory)
+{
+	enum { ROUNDS = 5, STACKS = 2000 };
+	size_t first = 0;
+	profile_begin(&rig, STAGE_POLLS);
+	struct method m;
+	struct ch_info info = {.size = sizeof info};
+	method_constant(rig.stage, &m, "code", 1);
+	CHECK_EQ(ch_block_info(m.block, &info), CH_OK);
+	for (int round = 0; round < ROUNDS; round++) {
+		profile_start_still(&rig, 1 << 20);
+		take_many_stacks(0, STACKS);
+		profile_take_pc(&rig, info.exec, 1);
+		(void)profile_stop(&rig);
+		if (round == 1)
+			first = side_bytes();
+	}
+	/* What is mapped may be another list each time. */
+	if (side_bytes() > first + (10 << 10))
+		FAIL("%zu bytes after the second profile, %zu after profile %d", first,
+		     side_bytes(), ROUNDS);
+	profile_end(&rig);
+}
+
+/* The table of nodes is made wider meanwhile, again and again. */
+TEST(stack_that_comes_again_is_found_again)
+{
+	enum { STACKS = 5000 };
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, 8 << 20);
+	struct ch__profiler *p = profile_running(&rig);
+	uint32_t nodes[2];
+	for (int i = 0; i < 2; i++) {
+		take_many_stacks(0, STACKS);
+		profile_wait_for_worker(&rig);
+		ch__profile_lock(p);
+		nodes[i] = p->tree.count;
+		ch__profile_unlock(p);
+	}
+	CHECK(nodes[0] > STACKS);
+	CHECK_EQ(nodes[1], nodes[0]);
+	CHECK_EQ(profile_stop(&rig).dropped, 0);
+	profile_end(&rig);
+}
+
+TEST(profile_that_cannot_be_written_for_want_of_memory_leaves_none)
+{
+	enum { STACKS = 2000 };
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, 16 << 20);
+	take_many_stacks(0, STACKS);
+	(void)profile_stop(&rig);
+	unsigned refused = 0;
+	size_t before = side_bytes();
+	for (uint64_t nth = 1; nth < 10; nth++) {
+		ch__os_fail_at(nth, false);
+		enum ch_status status = ch_profile_write(rig.stage->heap, rig.path, NULL);
+		uint64_t calls = ch__os_failable_calls();
+		ch__os_fail_at(0, false);
+		CHECK_EQ(side_bytes(), before);
+		refused += status == CH_E_MEMORY;
+		CHECK(status == CH_OK || calls >= nth);
+	}
+	CHECK(refused > 0);
+	profile_end(&rig);
+}
+
+static size_t mapped_bytes(void)
+{
+	unsigned long pages = 0;
+	FILE *f = fopen("/proc/self/statm", "r");
+	CHECK(f && fscanf(f, "%lu", &pages) == 1);
+	fclose(f);
+	return pages * ch__os_page_bytes();
+}
+
+TEST(memory_of_a_profile_goes_with_its_heap)
+{
+	enum { ROUNDS = 60, FIRST = 20, EACH_MOST = 256 << 10 };
+	size_t first = 0;
+	for (int round = 0; round < ROUNDS; round++) {
+		if (round == FIRST)
+			first = mapped_bytes();
+		profile_begin(&rig, STAGE_POLLS);
+		profile_start_still(&rig, 1 << 20);
+		profile_end(&rig);
+	}
+	/* Sanitizers keep freed memory on purpose. */
+	const char *sanitizer = getenv("CODEHEAP_TEST_SAN");
+	if ((!sanitizer || !*sanitizer) &&
+	    mapped_bytes() > first + (size_t)(ROUNDS - FIRST) * EACH_MOST)
+		FAIL("%zu bytes are mapped after %d heaps, %zu after %d", mapped_bytes(), ROUNDS,
+		     first, FIRST);
 }
 
 static void come_and_go(struct stage *stage, void *arg)

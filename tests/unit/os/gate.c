@@ -4,6 +4,7 @@
  * membarrier. */
 #define _GNU_SOURCE
 #include "os/os.h"
+#include "os/text.h"
 #include "tests/support/harness.h"
 #include "tests/support/stage_code.h"
 
@@ -66,6 +67,36 @@ TEST(file_create_takes_no_bait)
 	remove_folder();
 }
 
+/* A kernel without large pages refuses each such wish, and nobody is told. */
+TEST(wish_for_large_pages_that_is_refused_leaves_errno_alone)
+{
+	size_t bytes = ch__os_page_bytes();
+	void *at = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(at != MAP_FAILED);
+	CHECK_EQ(munmap(at, bytes), 0);
+	errno = E2BIG;
+	CHECK(madvise(at, bytes, MADV_HUGEPAGE) != 0 && errno != E2BIG);
+	errno = E2BIG;
+	ch__os_large_pages(at, bytes);
+	CHECK_EQ(errno, E2BIG);
+}
+
+/* Descriptor 0 is one, where a program has closed its input. */
+TEST(file_without_a_name_that_begins_as_descriptor_0_was_not_refused)
+{
+	char bytes[64] = "";
+	struct ch__text text = {bytes, sizeof bytes, 0};
+	struct ch__os_held file;
+	close(STDIN_FILENO);
+	errno = E2BIG;
+	CHECK(ch__os_memfd(ch__os_page_bytes(), &file));
+	ch__os_put_error(&text, E2BIG);
+	ch__text_end(&text);
+	CHECK_STR(bytes, "E2BIG");
+	CHECK(fcntl(STDIN_FILENO, F_GETFD) < 0);
+	ch__os_let_go(&file);
+}
+
 TEST(new_file_is_its_owner_s_alone)
 {
 	struct stat s;
@@ -76,6 +107,45 @@ TEST(new_file_is_its_owner_s_alone)
 	close(fd);
 	ch__os_file_remove(path_of("file"));
 	remove_folder();
+}
+
+/* Writes the file as if long before, or after, `when`. */
+static void date_file(const char *path, const struct timespec *when, int64_t later_ns)
+{
+	int64_t ns = (int64_t)when->tv_sec * 1000000000 + when->tv_nsec + later_ns;
+	struct timespec at[2] = {{.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000}};
+	at[1] = at[0];
+	CHECK_EQ(utimensat(AT_FDCWD, path, at, 0), 0);
+}
+
+/* A file is of this process when it changed after the start, which is known to 50 ms. The parts of
+ * seconds at which clocks stand are others for each process. */
+TEST(file_is_an_earlier_process_s_until_this_one_began)
+{
+	enum { PROCESSES = 4, BEFORE_NS = 60000000 };
+	for (int i = 0; i < PROCESSES; i++) {
+		struct timespec began;
+		CHECK_EQ(clock_gettime(CLOCK_REALTIME, &began), 0);
+		pid_t pid = fork();
+		CHECK(pid >= 0);
+		if (pid == 0) {
+			struct ch__os_file_id none = {0};
+			int fd = ch__os_file_create(path_of("file"));
+			CHECK(fd >= 0);
+			close(fd);
+			CHECK_EQ(ch__os_file_create_known(path_of("file"), none), -1);
+			CHECK_EQ(errno, EBUSY);
+			date_file(path_of("file"), &began, -BEFORE_NS);
+			fd = ch__os_file_create_known(path_of("file"), none);
+			CHECK(fd >= 0);
+			close(fd);
+			ch__os_file_remove(path_of("file"));
+			remove_folder();
+			_exit(0);
+		}
+		expect_exit(pid, 0);
+		usleep(230000);
+	}
 }
 
 static _Atomic(unsigned) fatal_signals;

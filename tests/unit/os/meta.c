@@ -70,6 +70,25 @@ TEST(destroy_returns_what_was_never_freed)
 		CHECK(resident_bytes() < first + (40u << 20));
 }
 
+/* A heap's caches of threads go with it, too: few bytes of each, and a number of which the
+ * allocator has 4,094. */
+TEST(many_that_come_and_go_leave_nothing)
+{
+	enum { FIRST = 100, ROUNDS = 5000 };
+	size_t first = 0;
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		struct ch__meta *meta = ch__meta_create();
+		CHECK(meta);
+		for (size_t bytes = 16; bytes <= 1024; bytes *= 2)
+			CHECK(ch__meta_alloc(meta, bytes));
+		ch__meta_destroy(meta);
+		if (round == FIRST)
+			first = resident_bytes();
+	}
+	if (!getenv("CODEHEAP_TEST_SAN") || !*getenv("CODEHEAP_TEST_SAN"))
+		CHECK(resident_bytes() < first + (8u << 20));
+}
+
 struct worker {
 	struct ch__meta *meta;
 	uint64_t seed;

@@ -198,6 +198,35 @@ TEST(lost_file_is_opened_again)
 	rig_destroy(&rig);
 }
 
+static unsigned open_descriptors(void)
+{
+	unsigned count = 0;
+	for (int fd = 0; fd < 256; fd++)
+		count += fcntl(fd, F_GETFD) >= 0;
+	return count;
+}
+
+/* A server that forks for each request, and whose child forks again, would run out of them. */
+TEST(child_of_a_fork_closes_the_file_of_its_parent_s_memory)
+{
+	skip_without_procmem();
+	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	rig_write(&rig, rig_reserve(&rig, rig_take(&rig), 16), 1);
+	unsigned before = open_descriptors();
+	CHECK(ch__pool_fork_prepare(rig.pool, true));
+	pid_t pid = fork();
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		CHECK(ch__pool_fork_child(rig.pool));
+		rig_write(&rig, rig_reserve(&rig, rig_take(&rig), 16), 2);
+		CHECK_EQ(open_descriptors(), before);
+		_exit(0);
+	}
+	ch__pool_fork_parent(rig.pool);
+	expect_exit(pid, 0);
+	rig_destroy(&rig);
+}
+
 /* The same when memory is born: it would be zeros, which execute. */
 TEST(memory_is_born_with_traps_when_the_file_was_lost)
 {

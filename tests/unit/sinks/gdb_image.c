@@ -42,6 +42,39 @@ TEST(image_has_symbols_with_sizes_and_a_frame_for_each_range)
 	bed_close(&bed);
 }
 
+static size_t name_without_end(void *context, uint64_t key, char *out, size_t out_bytes)
+{
+	(void)context, (void)key;
+	memset(out, 'n', out_bytes - 1);
+	out[out_bytes - 1] = 0;
+	return 5000; /* as long as it would have been */
+}
+
+TEST(long_name_is_cut_to_what_its_symbol_has_room_for)
+{
+	enum { MOST = 511, COLD = sizeof " [cold]" - 1 };
+	struct bed bed;
+	use_heads(&bed);
+	bed.config.name = name_without_end;
+	CHECK_EQ(ch__sinks_create(&bed.config, CH__SINK_GDB, &bed.sinks), 0);
+	struct ch__sink_range block[] = {range_at(&bed, 64, 40, 7), range_at(&bed, 8000, 24, 7)};
+	block[1].is_cold = true;
+	CHECK(ch__sinks_page_live(bed.sinks, 0, 1, 0));
+	ch__sinks_add(bed.sinks, block, 2);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	uintptr_t pool = (uintptr_t)bed.pool;
+	const struct gdb_entry *entry = gdb_entry_of(pool + 64 + HEAD);
+	const char *name;
+	CHECK(entry && gdb_symbol_at(entry, pool + 64 + HEAD, &name));
+	CHECK_EQ(strlen(name), MOST);
+	CHECK_EQ(strspn(name, "n"), MOST);
+	CHECK(gdb_symbol_at(entry, pool + 8000 + HEAD, &name));
+	CHECK_EQ(strlen(name), MOST);
+	CHECK_EQ(strspn(name, "n"), MOST - COLD);
+	CHECK_STR(name + MOST - COLD, " [cold]");
+	bed_close(&bed);
+}
+
 /* Readers go through the table by what its section says of it. */
 TEST(table_of_symbols_says_how_long_and_of_which_binding_they_are)
 {

@@ -44,6 +44,19 @@ TEST(dump_is_switched_off_when_the_file_may_not_grow)
 	remove_own_folder();
 }
 
+/* The header fits, and what is told first does not. */
+TEST(dump_without_room_for_its_first_code_is_off_from_the_start)
+{
+	struct bed bed;
+	struct rlimit limit = {4096, 4096};
+	use_own_folder();
+	CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	bed_open(&bed, CH__SINK_JITDUMP);
+	check_switched_off(&bed, EFBIG);
+	bed_close(&bed);
+	remove_own_folder();
+}
+
 /* Fails each system or metadata call of a life in turn. */
 TEST(dump_is_right_or_off_when_any_call_fails)
 {

@@ -592,7 +592,7 @@ TEST(map_is_right_or_off_when_any_call_fails)
 	remove_own_folder();
 }
 
-TEST(map_of_an_earlier_process_of_the_same_number_is_replaced)
+static void replace_an_earlier_map(void)
 {
 	char path[128];
 	struct bed bed;
@@ -612,6 +612,18 @@ TEST(map_of_an_earlier_process_of_the_same_number_is_replaced)
 	check_named(path, bed.pool + 64, "fn_1");
 	bed_close(&bed);
 	remove_own_folder();
+}
+
+TEST(map_of_an_earlier_process_of_the_same_number_is_replaced)
+{
+	replace_an_earlier_map();
+}
+
+/* The folder of descriptors, which is read to know who has the map open, is descriptor 0 then. */
+TEST(map_of_an_earlier_process_is_replaced_by_one_without_an_input)
+{
+	close(STDIN_FILENO);
+	replace_an_earlier_map();
 }
 
 /* --- several heaps, late start, fork --- */

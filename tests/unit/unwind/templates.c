@@ -332,6 +332,27 @@ TEST(chunk_of_slots_is_forgotten_as_a_whole)
 	bed_close(&bed);
 }
 
+/* A chunk has slots in several sections, of which each goes with it. */
+TEST(each_section_of_slots_goes_with_its_chunk)
+{
+	struct bed bed;
+	open_slots(&bed, CH__SINK_UNWIND);
+	size_t before = ch__meta_bytes(bed.config.meta);
+	uint8_t frame = frame_of(CH__TEMPLATE_FRAMED);
+	CHECK(ch__sinks_page_live(bed.sinks, BED_PAGES_PER_CHUNK, BED_PAGES_PER_CHUNK, frame));
+	for (uint32_t page = BED_PAGES_PER_CHUNK; page < 2 * BED_PAGES_PER_CHUNK; page++) {
+		uintptr_t exec = (uintptr_t)bed.pool + slot_offset(page, 3);
+		ch__sinks_slot_live(bed.sinks, exec, frame);
+		CHECK(libgcc_knows((const uint8_t *)exec + CODE_AT));
+		ch__sinks_slot_dead(bed.sinks, exec);
+	}
+	CHECK(ch__meta_bytes(bed.config.meta) > before);
+	ch__sinks_page_dead(bed.sinks, BED_PAGES_PER_CHUNK, BED_PAGES_PER_CHUNK);
+	ch__sinks_chunk_gone(bed.sinks, 1);
+	CHECK_EQ(ch__meta_bytes(bed.config.meta), before);
+	bed_close(&bed);
+}
+
 /* --- turned on late --- */
 
 static uintptr_t published[2];
