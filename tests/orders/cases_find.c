@@ -64,8 +64,8 @@ static void *call_of(uint32_t number)
 	return (void *)(uintptr_t)(number * 2 + 1);
 }
 static enum { NO_SITE, A_CALL, A_POINT } site_there = A_CALL;
-/* The next block has no name, and so no side list. */
-static bool is_bare, bare_comes;
+/* The next block has no name, and so no side list; or no site, and so nothing in it. */
+static bool is_bare, bare_comes, siteless_comes;
 /* A call that returns where the others look. */
 static void attach_call(const struct ch_code *code, uint32_t number)
 {
@@ -293,19 +293,24 @@ static void begin_bare(void)
 	begin_points();
 	bare_comes = true;
 }
+static void begin_siteless(void)
+{
+	begin_points();
+	siteless_comes = true;
+}
 static void is_replaced_by_its_like(void)
 {
 	struct ch_code code;
 	dies();
 	is_bare = bare_comes;
-	site_there = is_bare ? NO_SITE : A_POINT;
+	site_there = bare_comes || siteless_comes ? NO_SITE : A_POINT;
 	make_block(&code, &dying, true);
 }
 static void end_points(void)
 {
 	order_as(1, dies);
 	site_there = A_CALL;
-	is_bare = bare_comes = false;
+	is_bare = bare_comes = siteless_comes = false;
 }
 
 /* A call comes to a block that others know. */
@@ -418,6 +423,8 @@ const struct order_case cases_find[] = {
 	{"late_site", 3000, make, begin_late, end_late, {call_comes, looks_at_once}},
 	{"points", 40000, make, begin_points, end_points, {is_replaced_by_its_like, looks_at_once}},
 	{"bare", 40000, make, begin_bare, end_points, {is_replaced_by_its_like, looks_at_once}},
+	{"siteless", 24000, make, begin_siteless, end_points,
+	 {is_replaced_by_its_like, looks_at_once}},
 	{"names", 9000, scene_make, begin_names, end_names, {names_come_and_go, name_is_read}},
 	{NULL},
 };
