@@ -112,7 +112,8 @@ int ch__os_thread_id(void);
 /* End of the caller's alternate signal stack when sp lies on it, else 0. One with SS_AUTODISARM is
  * looked for where it may be, and found within 1 MiB of sp. */
 uintptr_t ch__os_signal_stack_end(uintptr_t sp, bool may_be_disarmed);
-/* To a thread of this process, with a tag that its handler finds. A signal below SIGRTMIN that is
+/* To a thread of this process, with a tag that its handler finds; signal 0 asks whether there is
+ * such a thread: ESRCH. A signal below SIGRTMIN that is
  * pending is not sent again, and one for which the queue of signals has no room comes without its
  * tag. */
 bool ch__os_thread_signal(int thread_id, int signal, const void *tag);

@@ -3,12 +3,30 @@
  * stop threads (world.c) and does not scan their stacks (stacks.c). */
 #include "codeheap/base/region.h"
 
+#include <errno.h>
+
 _Thread_local struct ch__thread *ch__thread_list;
 _Thread_local uint32_t ch__marking;
 
 __attribute__((noinline)) struct ch__thread *ch__thread_now(const struct ch_heap *heap)
 {
 	return ch__thread_self(heap);
+}
+
+bool ch__thread_is_gone(const struct ch__thread *thread)
+{
+	int error = errno;
+	bool is_gone = !ch__os_thread_signal(thread->thread_id, 0, NULL) && errno == ESRCH;
+	errno = error;
+	return is_gone;
+}
+
+const char *ch__thread_how(const struct ch__thread *thread)
+{
+	return ch__thread_is_gone(thread) ? " (which ended and is attached)"
+	       : atomic_load_explicit(&thread->is_by_call, memory_order_relaxed)
+		       ? " (which a call that made code attached)"
+		       : "";
 }
 
 /* --- locks --- */

@@ -19,13 +19,11 @@ static inline struct ch__thread *ch__thread_self(const struct ch_heap *heap)
 	return thread;
 }
 
-/* For sentences that name a thread: a VM may not know that it is attached. */
-static inline const char *ch__thread_by_call(const struct ch__thread *thread)
-{
-	return atomic_load_explicit(&thread->is_by_call, memory_order_relaxed)
-		       ? " (which a call that made code attached)"
-		       : "";
-}
+/* The system has no such thread: it ended by no way that the library sees. False where another
+ * thread of the process has the number. */
+bool ch__thread_is_gone(const struct ch__thread *);
+/* For sentences that name a thread: a VM may not know that it is attached, or that it ended. */
+const char *ch__thread_how(const struct ch__thread *);
 
 /* How many cycles and visits the thread has open. Public functions that would wait for a lock or a
  * region then give CH_E_STATE: the thread has it itself, or one that stands still. */

@@ -170,7 +170,7 @@ bool ch__world_stop(struct ch_heap *heap, uint64_t until_ns) CH_UNANALYSED("it m
 			ch__arch_pause();
 	}
 	(void)ch__because(CH_E_BUSY, "thread %d%s did not stop in %u ms: %s", thread->thread_id,
-			  ch__thread_by_call(thread), heap->config.stop_wait_ms,
+			  ch__thread_how(thread), heap->config.stop_wait_ms,
 			  heap->config.stop_signal ? "it takes no stop_signal"
 						   : "it neither polled nor parked");
 	ch__world_resume(heap);

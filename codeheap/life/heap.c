@@ -376,7 +376,8 @@ enum ch_status ch_heap_destroy(struct ch_heap *heap)
 	const struct ch__thread *one = NULL; /* of them */
 	for (struct ch__thread *t = heap->threads; t; t = t->next)
 		if (t->is_attached && t != self) {
-			one = t;
+			if (!one || ch__thread_is_gone(t))
+				one = t;
 			threads++;
 		}
 	for (struct ch_vm *vm = heap->vms; vm; vm = vm->next)
@@ -386,7 +387,7 @@ enum ch_status ch_heap_destroy(struct ch_heap *heap)
 		fibers += fiber->is_attached;
 	if (one)
 		(void)ch__because(CH_E_BUSY, "%u other threads are attached; one is %d%s", threads,
-				  one->thread_id, ch__thread_by_call(one));
+				  one->thread_id, ch__thread_how(one));
 	ch__heap_unlock(heap);
 	ch__registry_unlock(heap);
 	if (threads)

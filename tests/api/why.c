@@ -153,6 +153,40 @@ TEST(sentence_names_the_thread_that_did_not_stop)
 	expect_runner_is_named(true, " (which a call that made code attached)");
 }
 
+static void *end_unseen(void *arg)
+{
+	struct runner *r = arg;
+	CHECK_EQ(ch_thread_attach(r->heap, NULL, NULL), CH_OK);
+	r->thread_id = (int)syscall(SYS_gettid);
+	syscall(SYS_exit, 0); /* no destructor of a key runs */
+	return NULL;
+}
+
+TEST(sentence_says_that_the_thread_ended_and_is_attached)
+{
+	struct ch_config config = rig_config(1 << 20);
+	config.stop_wait_ms = 20;
+	struct rig rig = rig_create(&config, NULL, NULL);
+	struct runner gone = {.heap = rig.heap}, there = {.heap = rig.heap};
+	pthread_t threads[2];
+	CHECK_EQ(pthread_create(&threads[0], NULL, end_unseen, &gone), 0);
+	CHECK_EQ(pthread_join(threads[0], NULL), 0);
+	CHECK_EQ(ch_heap_collect(rig.heap), CH_E_BUSY);
+	SAYS("CH_E_BUSY: thread %d (which ended and is attached) did not stop in 20 ms: "
+	     "it neither polled nor parked",
+	     gone.thread_id);
+	/* Of several that one is named. */
+	CHECK_EQ(pthread_barrier_init(&there.barrier, NULL, 2), 0);
+	CHECK_EQ(pthread_create(&threads[1], NULL, run_without_a_poll, &there), 0);
+	pthread_barrier_wait(&there.barrier);
+	CHECK_EQ(ch_vm_detach(rig.vm), CH_OK);
+	CHECK_EQ(ch_heap_destroy(rig.heap), CH_E_BUSY);
+	SAYS("CH_E_BUSY: 2 other threads are attached; one is %d (which ended and is attached)",
+	     gone.thread_id);
+	atomic_store(&there.ends, true);
+	CHECK_EQ(pthread_join(threads[1], NULL), 0);
+}
+
 /* --- stderr --- */
 
 static void fail_with_debug(void *arg)
