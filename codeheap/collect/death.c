@@ -20,9 +20,10 @@
 
 enum { QUARANTINE_MANY_BYTES = 64 << 10 };
 
-/* Indices, no addresses: those would stay on the sweeper's stack, and hold what comes to lie there
+/* No address of code: that would stay on the sweeper's stack, and hold what comes to lie there
  * next. The record has the block's place until that is given back. */
 struct dead {
+	struct ch__block *block;
 	uint32_t index;
 	uint32_t run;   /* of branches, all unlinked */
 	bool must_wait; /* on the quarantine: its place may not go back at once */
@@ -158,15 +159,18 @@ static void kill(struct ch_heap *heap, uint32_t index, enum ch__death death, str
 	bool was_open = ch__block_state(block) == CH_BLOCK_OPEN;
 	/* What leads to code that no cycle reached is as dead; a child without a copy has none. */
 	bool patch_sources = death != CH__DEATH_UNREACHED && death != CH__DEATH_NO_COPY;
-	*dead = (struct dead){.index = index,
+	uint32_t generation = atomic_load_explicit(&block->generation, memory_order_relaxed);
+	*dead = (struct dead){.block = block,
+			      .index = index,
 			      .must_wait = death == CH__DEATH_UNREACHED || dead_names_kept(heap) ||
 					   is_known(heap, block),
 			      .was_open = was_open};
-	end->keys[end->count++] = ch__block_handle(heap, index).bits;
+	end->keys[end->count++] = ch__handle(heap->id, index, generation);
 	leave_data(heap, block, is_by_hand(death));
 	if (ch__block_is_data(heap, block))
 		block->in_head = 0; /* users that die with it: no list of branches */
-	ch__block_unlink(heap, index, patch_sources, false);
+	if (block->in_head || ch__block_run(block))
+		ch__block_unlink(heap, index, patch_sources, false);
 	dead->run = ch__block_run(block);
 	if (owner->entry == index)
 		ch__owner_reset_cell(owner);
@@ -174,7 +178,6 @@ static void kill(struct ch_heap *heap, uint32_t index, enum ch__death death, str
 	ch__assumption_leave(heap, index);
 	ch__tombstone_write(heap, index, death);
 	/* Release: out of every list before none finds it. */
-	uint32_t generation = atomic_load_explicit(&block->generation, memory_order_relaxed);
 	atomic_store_explicit(&block->generation, generation + 1, memory_order_release);
 	/* Release: who finds it without branches finds it dead. */
 	atomic_store_explicit(&block->first_branch, 0, memory_order_release);
@@ -202,7 +205,7 @@ static void withdraw_names(struct ch_heap *heap, const struct end *end) CH_REQUI
 	if (!ch__sinks_want_ranges(atomic_load_explicit(&heap->sinks_on, memory_order_relaxed)))
 		return;
 	for (uint32_t i = 0; i < end->count; i++) {
-		const struct ch__block *block = ch__block_at(heap, end->dead[i].index);
+		const struct ch__block *block = end->dead[i].block;
 		if (!end->dead[i].was_open && !ch__block_is_data(heap, block))
 			n += ch__block_ranges(heap, block, end->keys[i], &ranges[n]);
 	}
@@ -212,7 +215,7 @@ static void withdraw_names(struct ch_heap *heap, const struct end *end) CH_REQUI
 
 static void fill_with_traps(struct ch_heap *heap, const struct dead *dead)
 {
-	const struct ch__block *block = ch__block_at(heap, dead->index);
+	const struct ch__block *block = dead->block;
 	uintptr_t hot = ch__exec(heap, block->hot_offset);
 	uintptr_t cold = ch__exec(heap, ch__cold_offset(heap, block));
 	/* What is written in place gets them as its pages go back. */
@@ -245,7 +248,7 @@ static void queue_notice(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__r
 /* What it has besides its place, and its word to the VM. */
 static void drop_side(struct ch_heap *heap, const struct dead *dead) CH_REQUIRES(ch__role_heap)
 {
-	struct ch__block *block = ch__block_at(heap, dead->index);
+	struct ch__block *block = dead->block;
 	if (dead->run) {
 		uint32_t length = ch__branches_free(heap, dead->run);
 		heap->counters.stub_bytes -= (int64_t)length * ch__stub_bytes(heap);
@@ -263,23 +266,24 @@ static void free_places(struct ch_heap *heap, const struct dead *dead, uint32_t 
 	CH_REQUIRES(ch__role_heap)
 {
 	struct ch__thread *self = ch__thread_or_guest(heap);
-	const struct ch__block *first = ch__block_at(heap, dead->index);
+	const struct ch__block *first = dead->block;
 	uint32_t hot_offset = first->hot_offset, page = hot_offset >> heap->pool->page_log2;
 	uint32_t owner = first->owner, finished = 0;
 	bool is_span = (first->flags & CH__FLAG_SPAN) != 0;
+	bool is_slot = ch__place_is_slot(heap, hot_offset);
+	bool has_steps = ch__place_has_steps(heap, hot_offset);
 	/* The unwind data of slots goes last (I8), while nobody else can have the places. */
-	for (uint32_t i = 0; i < count && ch__place_is_slot(heap, hot_offset); i++)
-		ch__sinks_slot_dead(heap->sinks,
-				    ch__exec(heap, ch__block_at(heap, dead[i].index)->hot_offset));
-	for (uint32_t i = 0; i < count && ch__place_has_steps(heap, hot_offset); i++) {
-		const struct ch__block *block = ch__block_at(heap, dead[i].index);
-		ch__sinks_steps_dead(heap->sinks, ch__exec(heap, block->hot_offset),
-				     ch__hot_bytes(block));
+	for (uint32_t i = 0; i < count && (is_slot || has_steps); i++) {
+		uintptr_t hot = ch__exec(heap, dead[i].block->hot_offset);
+		if (is_slot)
+			ch__sinks_slot_dead(heap->sinks, hot);
+		else
+			ch__sinks_steps_dead(heap->sinks, hot, ch__hot_bytes(dead[i].block));
 	}
 	ch__region_enter(self);
 	ch__page_lock(&heap->pool->pages[page]);
 	for (uint32_t i = 0; i < count && !is_span; i++) {
-		const struct ch__block *block = ch__block_at(heap, dead[i].index);
+		const struct ch__block *block = dead[i].block;
 		ch__page_give_back(heap->pool, page, block->hot_offset, ch__hot_bytes(block));
 		ch__page_give_back(heap->pool, page, ch__cold_offset(heap, block),
 				   ch__cold_bytes(block));
@@ -288,7 +292,7 @@ static void free_places(struct ch_heap *heap, const struct dead *dead, uint32_t 
 	ch__region_leave(self);
 	ch__block_pages_freed(heap, hot_offset, is_span);
 	for (uint32_t i = 0; i < count; i++) {
-		struct ch__block *block = ch__block_at(heap, dead[i].index);
+		struct ch__block *block = dead[i].block;
 		ch__set16(&block->hot_granules, 0);
 		ch__set16(&block->cold_granules, 0);
 		change_flags(block, CH__FLAG_SPAN, 0);
@@ -309,22 +313,21 @@ static void pass_syncs(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 		heap->quarantine_waits = 0;
 }
 
-static void quarantine(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__role_heap)
+static void quarantine(struct ch_heap *heap, const struct dead *dead) CH_REQUIRES(ch__role_heap)
 {
-	struct ch__block *block = ch__block_at(heap, index);
-	block->quarantine_next = 0;
+	dead->block->quarantine_next = 0;
 	if (heap->quarantine_head)
-		ch__block_at(heap, heap->quarantine_tail)->quarantine_next = index;
+		ch__block_at(heap, heap->quarantine_tail)->quarantine_next = dead->index;
 	else
-		heap->quarantine_head = index;
-	heap->quarantine_tail = index;
+		heap->quarantine_head = dead->index;
+	heap->quarantine_tail = dead->index;
 	pass_syncs(heap);
 	if (!heap->quarantine_waits)
-		heap->quarantine_waits = index;
+		heap->quarantine_waits = dead->index;
 	/* Those under way count as passed: Boehm's hook has them without the heap lock. */
 	heap->quarantine_syncs = atomic_load(&heap->core_syncs_begun);
 	atomic_fetch_add_explicit(&heap->quarantine_bytes,
-				  ch__hot_bytes(block) + ch__cold_bytes(block),
+				  ch__hot_bytes(dead->block) + ch__cold_bytes(dead->block),
 				  memory_order_relaxed);
 }
 
@@ -364,7 +367,7 @@ bool ch__quarantine_advance(struct ch_heap *heap, bool in_need)
 		atomic_fetch_sub_explicit(&heap->quarantine_bytes,
 					  ch__hot_bytes(block) + ch__cold_bytes(block),
 					  memory_order_relaxed);
-		free_places(heap, &(struct dead){.index = index}, 1);
+		free_places(heap, &(struct dead){.block = block, .index = index}, 1);
 		has_freed = true;
 	}
 	/* Their deaths were told as space that is there in need. Without core syncs it was not; and
@@ -410,7 +413,7 @@ void ch__notices_deliver(struct ch_heap *heap)
 
 static uint32_t page_of(const struct ch_heap *heap, const struct dead *dead)
 {
-	return ch__block_at(heap, dead->index)->hot_offset >> heap->pool->page_log2;
+	return dead->block->hot_offset >> heap->pool->page_log2;
 }
 
 /* The places that need not wait for a core sync go back, page by page. */
@@ -420,7 +423,7 @@ static void free_or_quarantine(struct ch_heap *heap, const struct dead *dead, ui
 	for (uint32_t i = 0, to; i < count; i = to) {
 		to = i + 1;
 		if (dead[i].must_wait) {
-			quarantine(heap, dead[i].index);
+			quarantine(heap, &dead[i]);
 			continue;
 		}
 		uint32_t page = page_of(heap, &dead[i]);

@@ -100,10 +100,11 @@ static inline void ch__block_set_state(struct ch_heap *heap, uint32_t index,
 				       const char *by)
 {
 	struct ch__block *block = ch__block_at(heap, index);
-	const struct ch__owner *owner = ch__owner_at(heap, block->owner);
-	CH_MOVE(ch__block_moves, index, atomic_load(&block->generation), ch__block_state(block),
-		to, ch__held(heap) | (atomic_load(&owner->busy) ? CH__UNDER_OWNER : 0), by);
-	(void)owner;
+	CH_MOVE(ch__block_moves, index, atomic_load(&block->generation), ch__block_state(block), to,
+		ch__held(heap) | (atomic_load(&ch__owner_at(heap, block->owner)->busy)
+					  ? CH__UNDER_OWNER
+					  : 0),
+		by);
 	ch__block_store(block, to, cause);
 }
 /* The record is a block's, in whatever state. */

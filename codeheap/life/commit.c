@@ -73,14 +73,14 @@ static void fill_gap(struct ch_heap *heap, uint32_t from, uint32_t to)
 		ch__arch_fill_traps(ch__pool_lend(heap->pool, ch__exec(heap, from)), to - from);
 }
 
-/* Shrinks the block's parts to what is used. A run of pages stays whole, and the block begins where
- * its first page does. */
-static void shrink(struct ch_heap *heap, struct ch__block *block, const struct ch_code *code)
-	CH_REQUIRES(ch__role_region)
+/* Shrinks the block's parts to what is used, the hot one to used_to. A run of pages stays whole,
+ * and the block begins where its first page does. */
+static void shrink(struct ch_heap *heap, struct ch__block *block, const struct ch_code *code,
+		   uint32_t used_to) CH_REQUIRES(ch__role_region)
 {
 	uint32_t hot = block->hot_offset, hot_bytes = ch__hot_bytes(block);
 	uint32_t room = hot + ch__head_bytes(ch__block_use(heap, block));
-	uint32_t hot_end = room + code->used_to;
+	uint32_t hot_end = room + used_to;
 	if (block->flags & CH__FLAG_SPAN) {
 		fill_gap(heap, room, room + code->used_from);
 		fill_gap(heap, hot_end, hot + hot_bytes);
@@ -328,7 +328,7 @@ static bool land(struct ch_heap *heap, struct ch__thread *self, const struct ch_
 				   ch__exec(heap, block->hot_offset + ch__head_bytes(use)),
 				   code->used_to);
 		ch__region_enter(self);
-		shrink(heap, block, code);
+		shrink(heap, block, code, code->used_to);
 		ch__region_leave(self);
 	}
 	return ch__pool_land_span(heap->pool, page);
@@ -354,21 +354,25 @@ static void finish_bytes(struct ch_heap *heap, struct ch__thread *self, const st
 	struct ch__block *block = block_of(heap, code);
 	enum ch__span_use use = ch__block_use(heap, block);
 	uint32_t hot = ch__hot_bytes(block), cold = ch__cold_bytes(block);
-	struct ch_code whole = *code;
+	uint32_t used_to = code->used_to;
 	if (use >= CH__SPAN_RODATA)
 		return;
 	ch__region_enter(self);
 	if (ch__place_has_steps(heap, block->hot_offset))
-		whole.used_to = write_note(heap, block, code);
-	shrink(heap, block, &whole);
+		used_to = write_note(heap, block, code);
+	shrink(heap, block, code, used_to);
 	if (block->side_list)
 		block->side_list->entry_offset =
 			entry_offset(block, code) + ch__head_bytes(use) - CH__INDEX_WORD_BYTES;
 	ch__region_leave(self);
 	hot -= ch__hot_bytes(block);
 	cold -= ch__cold_bytes(block);
-	if (hot + cold)
+	if (hot + cold) {
 		ch__space_returned(heap);
+		CH__COUNT(self->counters.code_bytes, -(int64_t)(hot + cold));
+		CH__COUNT(self->counters.hot_bytes, -(int64_t)hot);
+		CH__COUNT(self->counters.cold_bytes, -(int64_t)cold);
+	}
 	ch__pool_publish(heap->pool, ch__exec(heap, block->hot_offset), ch__hot_bytes(block));
 	if (block->cold_granules)
 		ch__pool_publish(heap->pool, ch__exec(heap, ch__cold_offset(heap, block)),
@@ -376,10 +380,6 @@ static void finish_bytes(struct ch_heap *heap, struct ch__thread *self, const st
 	if (code->eh_frame)
 		ch__sinks_own_live(heap->sinks, ch__side_pointer(block->side_list, CH__ITEM_OWN),
 				   code->eh_frame);
-	struct ch__counters *counters = &self->counters;
-	CH__COUNT(counters->code_bytes, -(int64_t)(hot + cold));
-	CH__COUNT(counters->hot_bytes, -(int64_t)hot);
-	CH__COUNT(counters->cold_bytes, -(int64_t)cold);
 }
 
 static enum ch_status because_used(const struct ch_code *code)
