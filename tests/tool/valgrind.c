@@ -336,6 +336,30 @@ static void fork_children(void)
 	rig_end(&rig);
 }
 
+/* What nothing has in the parent has nobody in the child, whose memory is another one. */
+static void read_in_child(void *arg)
+{
+	(void)arg;
+	volatile uint8_t byte = *(const volatile uint8_t *)freed_entry;
+	(void)byte;
+	_exit(0);
+}
+
+static void read_freed_code_in_child(void)
+{
+	struct rig rig = rig_start(2 * MIB);
+	struct ch_owner owner = rig_owner(&rig, "freed");
+	freed_entry = rig_info(rig_block(owner, 4)).entry;
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	pid_t pid = fork();
+	CHECK(pid >= 0);
+	if (pid == 0)
+		read_in_child(NULL);
+	int status;
+	CHECK_EQ(waitpid(pid, &status, 0), pid);
+	rig_end(&rig);
+}
+
 /* --- cases --- */
 
 #define CLEAN_CASE(name, body)               \
@@ -377,6 +401,17 @@ TEST_LIMIT(memcheck_reports_a_read_of_freed_code, LIMIT_S)
 	expect_said(name, "rig_collect_here"); /* who freed it */
 	expect_said(name, "emit_commit");      /* and who made it */
 	CHECK_EQ(status, REPORTED);
+}
+
+TEST_LIMIT(memcheck_reports_a_read_of_freed_code_in_a_child, LIMIT_S)
+{
+	static const char name[] = "memcheck_reports_a_read_of_freed_code_in_a_child";
+	if (is_under_valgrind()) {
+		read_freed_code_in_child();
+		return;
+	}
+	CHECK_EQ(run_case(name), 0); /* of the parent */
+	expect_said(name, "Invalid read of size 1");
 }
 
 TEST_LIMIT(memcheck_reports_a_write_behind_the_end_of_code, LIMIT_S)

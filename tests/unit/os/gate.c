@@ -81,6 +81,33 @@ TEST(wish_for_large_pages_that_is_refused_leaves_errno_alone)
 	CHECK_EQ(errno, E2BIG);
 }
 
+/* They are asked in handlers and in loops of locks, whose errno is somebody else's. */
+TEST(questions_that_the_system_refuses_leave_errno_alone)
+{
+	_Atomic(uint32_t) word = 1;
+	uintptr_t to[2];
+	char *hole = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(hole != MAP_FAILED);
+	errno = E2BIG;
+	ch__os_futex_wait(&word, 0, 0); /* EAGAIN */
+	CHECK_EQ(errno, E2BIG);
+	ch__os_futex_wait(&word, 1, 1000); /* ETIMEDOUT */
+	CHECK_EQ(errno, E2BIG);
+	CHECK(!ch__os_is_readable(hole));
+	CHECK_EQ(errno, E2BIG);
+	CHECK_EQ(ch__os_copy(to, (uintptr_t)hole, sizeof to), 0);
+	CHECK_EQ(errno, E2BIG);
+	CHECK(!ch__os_notes((size_t)1 << 50));
+	CHECK_EQ(errno, E2BIG);
+	int words = dup(STDERR_FILENO);
+	close(STDERR_FILENO);
+	ch__os_write_last("nothing", 7);
+	int error = errno;
+	dup2(words, STDERR_FILENO);
+	CHECK_EQ(error, E2BIG);
+	munmap(hole, 4096);
+}
+
 /* Descriptor 0 is one, where a program has closed its input. */
 TEST(file_without_a_name_that_begins_as_descriptor_0_was_not_refused)
 {
