@@ -143,6 +143,32 @@ TEST(block_in_the_record_of_another_has_sites_of_its_own)
 	end(&second);
 }
 
+/* Exits into other blocks lie below or above what the map of a block has. */
+TEST(exit_into_another_page_is_in_no_map_of_the_block)
+{
+	enum { BEFORE = 12, LARGE_BYTES = 3000, BLOCKS = 64 };
+	struct ch_open open = {.hot_bytes = 16, .flags = CH_OPEN_IMMORTAL};
+	struct emitter e;
+	rig = rig_start(64 << 20);
+	open.owner = owner = rig_owner(&rig, "owner");
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	emit_value(&e, 1);
+	emit_ret(&e);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	const uint8_t *exit = e.code.exec;
+	for (int n = 0; n < BLOCKS; n++) {
+		emit_open(&e, owner, LARGE_BYTES, 2 * BEFORE);
+		for (int i = 0; i < BEFORE; i++)
+			CHECK_EQ(branch(&e, emit_site_jmp(&e), CH_JMP, NULL), CH_OK);
+		for (int i = 0; i < BEFORE; i++)
+			CHECK_EQ(branch(&e, emit_site_jmp(&e), CH_JMP, exit), CH_OK);
+		e.at = LARGE_BYTES - 64;
+		CHECK_EQ(emit_commit(&e), CH_OK);
+	}
+	rig_check(&rig);
+	rig_end(&rig);
+}
+
 /* Says false after that many. */
 struct some_sites {
 	unsigned wanted, seen;

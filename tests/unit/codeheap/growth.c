@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 /* --- vms --- */
 
@@ -275,6 +276,48 @@ TEST(long_name_is_found_again_where_its_short_form_made_the_buckets_more)
 	ch__name_drop(heap, name);
 	CHECK_EQ(heap->names_count, count - 2);
 	ch__heap_unlock(heap);
+	rig_end(&rig);
+}
+
+struct hashed {
+	uint32_t hash, number;
+};
+
+static int by_hash(const void *a, const void *b)
+{
+	uint32_t one = ((const struct hashed *)a)->hash, other = ((const struct hashed *)b)->hash;
+	return (one > other) - (one < other);
+}
+
+/* Of so many names some have one hash. */
+TEST(names_of_one_hash_are_two_names)
+{
+	enum { HASHED = 400000 };
+	static struct hashed all[HASHED];
+	struct rig rig = rig_start(1 << 20);
+	struct ch_heap *heap = rig.heap;
+	char text[16];
+	int found = 0;
+	for (uint32_t i = 0; i < HASHED; i++) {
+		int n = snprintf(text, sizeof text, "%u", i);
+		all[i] = (struct hashed){ch__name_hash(heap->name_key, text, (size_t)n), i};
+	}
+	qsort(all, HASHED, sizeof *all, by_hash);
+	ch__heap_lock(heap);
+	for (int i = 1; i < HASHED; i++) {
+		if (all[i].hash != all[i - 1].hash)
+			continue;
+		snprintf(text, sizeof text, "%u", all[i - 1].number);
+		uint32_t one = ch__name_intern(heap, text);
+		snprintf(text, sizeof text, "%u", all[i].number);
+		uint32_t other = ch__name_intern(heap, text);
+		CHECK(one && other);
+		CHECK(one != other);
+		CHECK_STR(ch__name_text(heap, other), text);
+		found++;
+	}
+	ch__heap_unlock(heap);
+	CHECK(found > 0);
 	rig_end(&rig);
 }
 

@@ -112,7 +112,10 @@ TEST(names_of_kinds_stand_6_pixels_behind_their_boxes)
 		const char *box = at, *name = strstr(at, "<text x=\"");
 		while (box[-1] != '"')
 			box--;
-		CHECK(name);
+		const char *group = box - strlen("<rect x=\"") - 2; /* its end, and the line's */
+		while (*group != '\n' && *group != '<')
+			group--;
+		CHECK(name && strncmp(group, "<g class=\"kind ", 15) == 0);
 		CHECK_EQ(atoi(name + strlen("<text x=\"")), atoi(box) + 14 + 6);
 		kinds++;
 		at = name;

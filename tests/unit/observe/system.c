@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* --- threads --- */
@@ -129,6 +130,33 @@ TEST(worker_that_cannot_start_says_so_and_a_child_has_its_own)
 		ch__os_thread_join(&worker);
 	}
 	CHECK_EQ(count, 1000);
+}
+
+static void rest(void *arg)
+{
+	usleep(*(const useconds_t *)arg);
+}
+
+static uint64_t processor_us(void)
+{
+	struct timespec used;
+	CHECK_EQ(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used), 0);
+	return (uint64_t)used.tv_sec * 1000000 + (uint64_t)used.tv_nsec / 1000;
+}
+
+TEST(wait_for_the_end_of_a_worker_uses_no_time)
+{
+	struct ch__os_thread worker;
+	useconds_t rest_us = 300000;
+	CHECK(ch__os_thread_start(&worker, rest, &rest_us));
+	uint64_t before = processor_us();
+	CHECK(!ch__os_thread_ends(&worker, ch__os_now_ns() + 20000000));
+	CHECK(ch__os_thread_ends(&worker, ch__os_now_ns() + UINT64_C(60000000000)));
+	uint64_t used = processor_us() - before;
+	if (used > rest_us / 3)
+		FAIL("a wait for %u us uses %llu us of a processor", (unsigned)rest_us,
+		     (unsigned long long)used);
+	ch__os_thread_join(&worker);
 }
 
 /* --- files --- */

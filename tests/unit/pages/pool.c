@@ -311,6 +311,28 @@ static void call_address(void *address)
 	rig_call((uintptr_t)address);
 }
 
+/* A span from behind the first page to the end of a chunk. */
+TEST(one_chunk_that_comes_and_goes_stays_and_two_do_not)
+{
+	struct ch__pool_config config = rig_config(64 << 20);
+	struct pool_rig rig = rig_create(&config);
+	struct ch__pool *pool = rig.pool;
+	uint32_t a_chunk = pool->page_count / pool->chunk_count;
+	(void)rig_reserve(&rig, rig_take(&rig), 16);
+	for (uint32_t chunks = 1; chunks <= 2; chunks++) {
+		uint32_t unused = 0, span = ch__pool_take_span(pool, (chunks + 1) * a_chunk - 1, 0);
+		CHECK_EQ(span, 1);
+		CHECK(!atomic_load(&pool->wants_trim));
+		ch__pool_release_span(pool, span);
+		for (uint32_t i = 0; i < pool->chunk_count; i++)
+			unused += pool->inner->chunks[i].pages && !pool->inner->chunks[i].used;
+		CHECK_EQ(unused, chunks);
+		CHECK_EQ(atomic_load(&pool->wants_trim), chunks > 1);
+	}
+	rig_check(&rig);
+	rig_destroy(&rig);
+}
+
 TEST(unused_bytes_trap_at_every_offset)
 {
 	struct ch__pool_config config = rig_config(64 << 10);
