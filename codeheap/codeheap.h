@@ -570,7 +570,8 @@ struct ch_code {
  * in    open  one of heap and owner, who is alive; hot_bytes > 0
  * out   code  all zero on failure
  * ret   CH_OK | CH_E_ARG also if larger than the pool | CH_E_STALE the owner is dead | CH_E_FULL |
- *       CH_E_MEMORY | CH_E_THREAD | CH_E_OS errno kept | CH_E_REACH riscv64: PATCH, 1 MiB or more
+ *       CH_E_MEMORY | CH_E_THREAD | CH_E_STATE the thread is parked | CH_E_OS errno kept |
+ *       CH_E_REACH riscv64: PATCH, 1 MiB or more
  * lock  none on the fast path; pages and heap when a page is needed; see CH_OPEN_MAY_COLLECT
  * safe  any thread, on its own stack and known to Boehm's collector, else CH_E_THREAD; attaches
  *       it; only it may go on with the block
@@ -617,9 +618,10 @@ CH_API CH_CHECKED enum ch_status ch_block_abort(struct ch_code *code);
  * in    bytes, n  the code; it keeps the frame pointer, or calls nothing that unwinds
  *       name      copied; what perf, gdb and traps say
  * out   to        the address of a pointer to a function of any type: the code's; NULL on failure
- * ret   CH_OK | CH_E_ARG | CH_E_FULL | CH_E_MEMORY | CH_E_OS errno kept | CH_E_THREAD
+ * ret   CH_OK | CH_E_ARG | CH_E_FULL | CH_E_MEMORY | CH_E_OS errno kept | CH_E_THREAD | CH_E_STATE
+ *       the thread is parked
  * lock  heap
- * safe  an attached thread
+ * safe  any thread, as ch_block_open
  * cost  some 100 ns, and a copy of the bytes */
 CH_API CH_CHECKED enum ch_status ch_code_add(struct ch_heap *heap, const void *bytes, size_t n,
 					     const char *name, void *to);
@@ -827,8 +829,8 @@ enum ch_trampoline { CH_TRAMPOLINE_FRAMED, CH_TRAMPOLINE_TAIL };
  * out   block    LIVE, its code at ch_info.entry
  * ret   CH_OK | CH_E_ARG | CH_E_STALE the owner is dead | CH_E_FULL (also where other code, or a
  *       thread that opened some, has a page in every 1 MiB of the pool: trampolines lie apart) |
- *       CH_E_MEMORY | CH_E_THREAD | CH_E_OS the process has no unwind table for the template
- *       (errno: linked without, or one of an unknown form)
+ *       CH_E_MEMORY | CH_E_THREAD | CH_E_STATE the thread is parked | CH_E_OS the process has no
+ *       unwind table for the template (errno: linked without, or one of an unknown form)
  * lock  heap
  * safe  as ch_block_open
  * cost  some 100 ns; a page now and then */

@@ -13,12 +13,13 @@ enum ch_status ch__block_commit(struct ch_heap *, struct ch__thread *, struct ch
 				size_t count, bool in_slots);
 /* Bytes that a block had become traps, and go back to their page; they may be none. */
 void ch__part_cut(struct ch_heap *, uint32_t offset, uint32_t bytes) CH_REQUIRES(ch__role_region);
-/* The calling thread, which a call attaches that needs it; and the cold half, where it is not. */
-enum ch_status ch__thread_attach_by_call(struct ch_heap *, struct ch__thread **self) CH_COLD;
+/* The calling thread, which a call attaches that needs it, and refuses where it is parked; and the
+ * cold half. */
+enum ch_status ch__thread_need_cold(struct ch_heap *, struct ch__thread **self) CH_COLD;
 static inline enum ch_status ch__thread_need(struct ch_heap *heap, struct ch__thread **self)
 {
 	*self = ch__thread_self(heap);
-	return CH_LIKELY(*self) ? CH_OK : ch__thread_attach_by_call(heap, self);
+	return CH_LIKELY(*self && !(*self)->park_depth) ? CH_OK : ch__thread_need_cold(heap, self);
 }
 bool ch__fork_register(void);
 /* Writes the trampoline of a heap that nobody else knows. */

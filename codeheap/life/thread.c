@@ -97,9 +97,12 @@ enum ch_status ch_thread_attach(struct ch_heap *heap, const void *low, const voi
 	return attach(heap, low, high, false);
 }
 
-enum ch_status ch__thread_attach_by_call(struct ch_heap *heap, struct ch__thread **self)
+enum ch_status ch__thread_need_cold(struct ch_heap *heap, struct ch__thread **self)
 {
 	const void *low, *high, *sp = __builtin_frame_address(0);
+	if (*self)
+		return ch__because(CH_E_STATE, "thread %d is parked: ch_thread_unpark comes first",
+				   (*self)->thread_id);
 	if (heap->driver.knows_thread && !heap->driver.knows_thread())
 		return ch__because(CH_E_THREAD, "the thread is not attached, and not registered "
 						"with the collector");

@@ -162,6 +162,35 @@ static void *end_unseen(void *arg)
 	return NULL;
 }
 
+TEST(code_is_not_made_while_the_thread_is_parked)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_open open = {
+		.size = sizeof open, .owner = rig_owner(&rig, "owner"), .hot_bytes = 64};
+	struct ch_code code;
+	struct ch_block block;
+	void (*f)(void);
+	int id = (int)syscall(SYS_gettid);
+	ch_thread_park();
+	for (int parks = 2; parks; parks--) {
+		CHECK_EQ(ch_block_open(&open, &code), CH_E_STATE);
+		SAYS("CH_E_STATE: thread %d is parked: ch_thread_unpark comes first", id);
+		CHECK_EQ(ch_code_add(rig.heap, "\0\0\0", 4, "made", &f), CH_E_STATE);
+		CHECK_EQ(ch_trampoline_make(open.owner, CH_TRAMPOLINE_FRAMED, rig_start, 0, NULL,
+					    NULL, &block),
+			 CH_E_STATE);
+		CHECK_EQ(rig_stats(&rig).blocks_open_now, 0);
+		if (parks == 2) {
+			ch_thread_park();
+			ch_thread_unpark();
+		}
+	}
+	ch_thread_unpark();
+	CHECK_EQ(ch_block_open(&open, &code), CH_OK);
+	CHECK_EQ(ch_block_abort(&code), CH_OK);
+	rig_end(&rig);
+}
+
 TEST(sentence_says_that_the_thread_ended_and_is_attached)
 {
 	struct ch_config config = rig_config(1 << 20);
