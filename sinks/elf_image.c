@@ -204,8 +204,8 @@ static void close_record(struct part *p, size_t from)
 static size_t cie_of(struct image *m, unsigned frame)
 {
 	struct part *p = &m->part[FRAMES];
-	uint8_t cie[CH__CIE_BYTES] = {0};
 	if (!m->cies[frame]) {
+		uint8_t cie[CH__CIE_BYTES] = {0};
 		m->cies[frame] = p->used + 1;
 		ch__eh_frame_cie(cie, &m->in->shapes[frame]);
 		put(p, cie, sizeof cie);
@@ -216,10 +216,12 @@ static size_t cie_of(struct image *m, unsigned frame)
 static void put_fde(struct part *p, size_t cie, uint64_t low, uint64_t bytes,
 		    const uint8_t *program, size_t program_bytes)
 {
-	size_t record = open_length(p);
-	put32(p, (uint32_t)(p->used - cie));
-	put64(p, low);
-	put64(p, bytes);
+	size_t record = p->used + sizeof(uint32_t); /* behind its length, which comes last */
+	struct {
+		uint32_t length, cie;
+		uint64_t low, bytes;
+	} head = {0, (uint32_t)(record - cie), low, bytes};
+	put(p, &head, sizeof head);
 	put(p, program, program_bytes);
 	close_record(p, record);
 }
@@ -386,8 +388,6 @@ static void put_unit(struct image *m, const char *name, const char *file, size_t
 static size_t lines_of(const struct image *m, const struct ch__elf_range *range, const char **file)
 {
 	const struct ch__sinks_config *config = m->in->config;
-	if (m->in->name || !config->lines)
-		return 0;
 	return config->lines(config->context, range->key, file, m->lines, m->most_lines);
 }
 
@@ -560,7 +560,7 @@ struct ch__elf_memory ch__elf_image_make(const struct ch__elf_input *in, size_t 
 	const struct ch__elf_range *range;
 	const char *file;
 	size_t most_lines = 0, lines;
-	while ((range = next_range(in, &c)))
+	while (!in->name && in->config->lines && (range = next_range(in, &c)))
 		if ((lines = lines_of(&m, range, &file)) > most_lines)
 			most_lines = lines;
 	if (most_lines && !(m.lines = ch__os_private(most_lines * sizeof *m.lines)))

@@ -17,13 +17,15 @@ static bool kill_committed(struct ch_heap *heap, const struct ch__owner *owner)
 {
 	uint32_t batch[CH__KILLED_AT_ONCE], count = 0;
 	bool has_others = false;
-	for (uint32_t at = owner->first_block; at; at = ch__block_at(heap, at)->owner_next) {
+	const struct ch__block *block;
+	for (uint32_t at = owner->first_block; at; at = block->owner_next) {
+		block = ch__block_at(heap, at);
 		if (count == CH__KILLED_AT_ONCE) {
 			ch__blocks_kill(heap, batch, count, CH__DEATH_NOT_RUNNING);
 			count = 0;
 		}
 		/* An OPEN block is its thread's; its commit will say CH_E_STALE. */
-		if (ch__block_is_committed(heap, ch__block_at(heap, at)))
+		if (ch__block_is_committed(heap, block))
 			batch[count++] = at;
 		else
 			has_others = true;

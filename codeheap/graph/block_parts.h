@@ -107,9 +107,11 @@ static inline size_t ch__block_ranges(const struct ch_heap *heap, const struct c
 				      uint64_t key, struct ch__sink_range *out)
 {
 	out[0] = ch__hot_range(heap, block, key);
+	if (!block->cold_granules)
+		return 1;
 	out[1] = (struct ch__sink_range){ch__exec(heap, ch__cold_offset(heap, block)),
 					 ch__cold_bytes(block), key, true};
-	return block->cold_granules ? 2 : 1;
+	return 2;
 }
 /* Its pages are not RX: they are data, or code that is being written in place. */
 static inline bool ch__block_is_lent(const struct ch_heap *heap, const struct ch__block *block)
