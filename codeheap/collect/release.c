@@ -18,12 +18,18 @@ static bool kill_committed(struct ch_heap *heap, const struct ch__owner *owner)
 	uint32_t batch[CH__KILLED_AT_ONCE], count = 0;
 	bool has_others = false;
 	const struct ch__block *block;
-	for (uint32_t at = owner->first_block; at; at = block->owner_next) {
+	for (uint32_t at = owner->first_block, next; at; at = next) {
 		block = ch__block_at(heap, at);
 		if (count == CH__KILLED_AT_ONCE) {
+			struct ch_block here = ch__block_handle(heap, at);
 			ch__blocks_kill(heap, batch, count, CH__DEATH_NOT_RUNNING);
 			count = 0;
+			/* Data of those goes with them: its record may be another block's. */
+			next = owner->first_block;
+			if (!ch__block_resolve(heap, here))
+				continue;
 		}
+		next = block->owner_next;
 		/* An OPEN block is its thread's; its commit will say CH_E_STALE. */
 		if (ch__block_is_committed(heap, block))
 			batch[count++] = at;

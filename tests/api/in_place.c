@@ -312,6 +312,29 @@ TEST(data_of_several_users_dies_with_the_last_of_them)
 	rig_end(&rig);
 }
 
+/* The release has as many blocks in hands as it kills at once when their data goes, too. */
+TEST(owner_of_many_blocks_ends_whole_where_data_goes_with_the_first_ones)
+{
+	struct ch_config config = rig_config(4 << 20);
+	config.stop_wait_ms = 20;
+	struct rig rig = rig_create(&config, NULL, NULL);
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	struct ch_block first = rig_block(owner, 1);
+	struct emitter e;
+	emit_open_in_place(&e, owner, CH_KIND_DATA, 64);
+	CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
+	(void)user_of(owner, e.code.block, true);
+	for (uint32_t i = 1; i < 64; i++)
+		(void)rig_block(owner, i);
+	/* Who would look again is held up. */
+	atomic_store(&rig.heap->guest.inside, 1);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	atomic_store(&rig.heap->guest.inside, 0);
+	CHECK(!rig_is_there(e.code.block));
+	CHECK(!rig_is_there(first));
+	rig_end(&rig);
+}
+
 TEST(data_with_an_edge_of_code_that_is_being_made_stays)
 {
 	struct rig rig = rig_start(4 << 20);
