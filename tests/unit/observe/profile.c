@@ -432,6 +432,38 @@ TEST(memory_of_a_profile_is_counted_and_bounded)
 	profile_end(&rig);
 }
 
+static size_t give_address(void *user, const void *pc, const void *sp, const void *end,
+			   const void **return_addresses, size_t max)
+{
+	(void)pc, (void)sp, (void)end;
+	CHECK(max > 0);
+	return_addresses[0] = user;
+	return 1;
+}
+
+/* A call that is the last instruction of a block returns behind it. */
+TEST(frame_of_the_vm_is_of_the_byte_before_it)
+{
+	struct method m, below;
+	struct ch_info info = {.size = sizeof info};
+	profile_begin(&rig, STAGE_POLLS);
+	method_constant(rig.stage, &below, "below", 1);
+	method_constant(rig.stage, &m, "caller", 1);
+	CHECK_EQ(ch_block_info(m.block, &info), CH_OK);
+	void *end = (void *)((uintptr_t)info.exec + info.hot_bytes);
+	struct ch_profile_options options = {
+		.size = sizeof options, .frames = give_address, .user = end};
+	CHECK_EQ(ch_profile_start(rig.stage->heap, 1, &options), CH_OK);
+	uintptr_t none[] = {0};
+	struct ch__sampler_stack stack =
+		make_stack(&made, (const void *)((uintptr_t)profile_burn_all + 8), none, 1);
+	profile_take(&rig, &stack, 9);
+	profile_stop(&rig);
+	profile_read(&rig, 0);
+	CHECK_EQ(profile_weight(&rig, "caller"), 9);
+	profile_end(&rig);
+}
+
 static size_t side_bytes(void)
 {
 	return ch__meta_bytes(ch__profile_of(rig.stage->heap)->meta);
