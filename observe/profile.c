@@ -227,7 +227,6 @@ static int begin(struct ch__profile *profile, unsigned rate,
 	struct ch__look_heap heap;
 	ch__look_heap(profile->listener.heap, &heap);
 	struct ch__profiler_config config = {
-		.meta = profile->meta,
 		.rate = rate,
 		.by_wall_clock = options && options->by_wall_clock,
 		.memory_bytes = options ? options->memory_bytes : 0,

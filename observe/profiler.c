@@ -125,25 +125,29 @@ static void nobody_else_knows(const struct ch__profiler *p) CH_VOUCHES(ch__role_
 	(void)p;
 }
 
+/* Rings are mappings; all else is of its own memory, which goes as a whole. A handler that does not
+ * end keeps it for good. */
 static void free_profiler(struct ch__profiler *p) CH_REQUIRES(ch__role_profile)
 {
-	while (p->samplers) {
-		struct ch__sampler *s = p->samplers;
-		p->samplers = s->next;
-		free_sampler(p, s);
-	}
-	ch__maps_destroy(p);
-	ch__tree_destroy(p);
-	ch__seen_free(p->config.meta, &p->seen);
-	ch__meta_free(p->config.meta, p, sizeof *p);
+	if (!ch__handlers_left(p))
+		return;
+	for (struct ch__sampler *s = p->samplers; s; s = s->next)
+		ch__os_unmap(s->ring, s->ring_bytes);
+	ch__meta_destroy(p->meta);
 }
 
 int ch__profiler_create(const struct ch__profiler_config *config, struct ch__profiler **out)
 {
 	*out = NULL;
-	struct ch__profiler *p = ch__meta_alloc(config->meta, sizeof *p);
-	if (!p)
+	struct ch__meta *meta = ch__meta_create();
+	if (!meta)
 		return ENOMEM;
+	struct ch__profiler *p = ch__meta_alloc(meta, sizeof *p);
+	if (!p) {
+		ch__meta_destroy(meta);
+		return ENOMEM;
+	}
+	p->meta = meta;
 	p->config = *config;
 	if (!p->config.memory_bytes)
 		p->config.memory_bytes = MEMORY_DEFAULT_BYTES;
@@ -333,6 +337,6 @@ void ch__profiler_fork_child(struct ch__profiler *p) CH_UNANALYSED("of prepare")
 		atomic_store(&s->slot->sampler, NULL);
 		atomic_store(&s->slot->inside, 0);
 	}
-	p->has_worker = false;
+	ch__meta_fork_child(p->meta);
 	ch__profile_unlock(p);
 }

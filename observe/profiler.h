@@ -55,7 +55,6 @@ struct ch__sampler_slot {
 };
 
 struct ch__profiler_config {
-	struct ch__meta *meta;
 	unsigned rate;
 	bool by_wall_clock;
 	size_t memory_bytes;

@@ -103,6 +103,7 @@ struct ch__seen_list {
 
 struct ch__profiler {
 	struct ch__profiler_config config; /* [const] */
+	struct ch__meta *meta; /* of all that it has, itself too [const] */
 	struct ch__lock lock;
 	struct ch__os_thread worker;
 	bool has_worker;               /* of who makes and stops it */
@@ -139,7 +140,6 @@ void ch__profiler_merge(struct ch__profiler *, struct ch__profiler_counts *)
 
 /* --- profiler_tree.c --- */
 bool ch__tree_create(struct ch__profiler *) CH_REQUIRES(ch__role_profile);
-void ch__tree_destroy(struct ch__profiler *) CH_REQUIRES(ch__role_profile);
 /* False: no memory, and the stack is not there. Frames: innermost first. */
 bool ch__tree_add(struct ch__profiler *, const uint64_t *frames, uint32_t count, bool is_cut,
 		  uint32_t weight) CH_REQUIRES(ch__role_profile);
@@ -159,7 +159,6 @@ int ch__maps_read(struct ch__profiler *) CH_REQUIRES(ch__role_profile);
 void ch__maps_destroy(struct ch__profiler *) CH_REQUIRES(ch__role_profile);
 /* What is mapped by now: a list in side memory that counts as nobody's. False: errno. */
 bool ch__seen_now(struct ch__meta *, struct ch__seen_list *);
-void ch__seen_free(struct ch__meta *, struct ch__seen_list *);
 bool ch__seen_copy(struct ch__meta *, const struct ch__seen_list *, struct ch__seen_list *copy);
 /* What the address was of; NULL: nothing known, or (*is_several) now this and now that. */
 const struct ch__seen *ch__seen_find(const struct ch__seen_list *, uintptr_t address,

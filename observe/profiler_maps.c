@@ -45,23 +45,13 @@ static bool append(struct ch__meta *meta, struct ch__seen_list *list, const stru
 	return entry->path != NULL;
 }
 
-void ch__seen_free(struct ch__meta *meta, struct ch__seen_list *list)
-{
-	for (uint32_t i = 0; i < list->count; i++)
-		ch__meta_free(meta, list->at[i].path, strlen(list->at[i].path) + 1);
-	ch__meta_free(meta, list->at, list->capacity * sizeof *list->at);
-	memset(list, 0, sizeof *list);
-}
-
 bool ch__seen_copy(struct ch__meta *meta, const struct ch__seen_list *list,
 		   struct ch__seen_list *copy)
 {
 	*copy = (struct ch__seen_list){.is_whole = list->is_whole};
 	for (uint32_t i = 0; i < list->count; i++)
-		if (!append(meta, copy, &list->at[i])) {
-			ch__seen_free(meta, copy);
+		if (!append(meta, copy, &list->at[i]))
 			return false;
-		}
 	return true;
 }
 
@@ -162,11 +152,11 @@ static int read_ranges(struct ch__profiler *p, struct ch__ranges **out)
 {
 	enum { ROOM_MIN = 64 };
 	for (uint32_t room = ROOM_MIN;;) {
-		struct ch__ranges *ranges = ch__meta_alloc(p->config.meta, ranges_bytes(room));
+		struct ch__ranges *ranges = ch__meta_alloc(p->meta, ranges_bytes(room));
 		if (!ranges)
 			return ENOMEM;
 		ranges->bytes = ranges_bytes(room);
-		struct reading r = {p->config.meta, &p->seen, ranges, 0, room};
+		struct reading r = {p->meta, &p->seen, ranges, 0, room};
 		bool is_read = ch__os_each_mapping(read_mapping, &r);
 		int error = errno;
 		if (is_read && r.count <= room) {
@@ -174,7 +164,7 @@ static int read_ranges(struct ch__profiler *p, struct ch__ranges **out)
 			*out = ranges;
 			return 0;
 		}
-		ch__meta_free(p->config.meta, ranges, ranges->bytes);
+		ch__meta_free(p->meta, ranges, ranges->bytes);
 		if (!is_read)
 			return error ? error : EIO;
 		room = 2 * r.count;
@@ -191,7 +181,7 @@ int ch__maps_read(struct ch__profiler *p)
 	struct ch__ranges *old = atomic_exchange(&p->ranges, fresh);
 	/* A handler that does not end keeps what it has for good. */
 	if (old && ch__handlers_left(p))
-		ch__meta_free(p->config.meta, old, old->bytes);
+		ch__meta_free(p->meta, old, old->bytes);
 	return 0;
 }
 
@@ -199,5 +189,5 @@ void ch__maps_destroy(struct ch__profiler *p)
 {
 	struct ch__ranges *ranges = atomic_exchange(&p->ranges, NULL);
 	if (ranges)
-		ch__meta_free(p->config.meta, ranges, ranges->bytes);
+		ch__meta_free(p->meta, ranges, ranges->bytes);
 }

@@ -9,7 +9,7 @@ void *ch__profile_alloc(struct ch__profiler *p, size_t bytes)
 {
 	if (bytes > p->config.memory_bytes - p->used_bytes)
 		return NULL;
-	void *at = ch__meta_alloc(p->config.meta, bytes);
+	void *at = ch__meta_alloc(p->meta, bytes);
 	if (at)
 		p->used_bytes += bytes;
 	return at;
@@ -17,7 +17,7 @@ void *ch__profile_alloc(struct ch__profiler *p, size_t bytes)
 
 void ch__profile_free(struct ch__profiler *p, void *at, size_t bytes)
 {
-	ch__meta_free(p->config.meta, at, bytes);
+	ch__meta_free(p->meta, at, bytes);
 	p->used_bytes -= bytes;
 }
 

@@ -30,7 +30,7 @@ struct ch__profiler_copy {
 	struct ch__tree names; /* those only; texts are the copy's */
 	struct ch__seen_list seen;
 	struct native *natives;
-	uint32_t native_count, native_room;
+	uint32_t native_count;
 };
 
 /* --- the copy --- */
@@ -71,10 +71,13 @@ static bool copy_names(const struct ch__profiler *p, struct ch__profiler_copy *c
 
 struct ch__profiler_copy *ch__profiler_copy(struct ch__profiler *p)
 {
-	struct ch__meta *meta = p->config.meta;
-	struct ch__profiler_copy *c = ch__meta_alloc(meta, sizeof *c);
-	if (!c)
+	struct ch__meta *meta = ch__meta_create();
+	struct ch__profiler_copy *c = meta ? ch__meta_alloc(meta, sizeof *c) : NULL;
+	if (!c) {
+		if (meta)
+			ch__meta_destroy(meta);
 		return NULL;
+	}
 	c->meta = meta;
 	c->rate = p->config.rate;
 	c->by_wall_clock = p->config.by_wall_clock;
@@ -96,30 +99,11 @@ bool ch__profiler_copy_names(struct ch__profiler *p, struct ch__profiler_copy *c
 	return is_copied;
 }
 
-static void free_natives(struct ch__profiler_copy *c)
-{
-	for (uint32_t i = 0; i < c->native_count; i++)
-		if (c->natives[i].name)
-			ch__meta_free(c->meta, c->natives[i].name, strlen(c->natives[i].name) + 1);
-	ch__meta_free(c->meta, c->natives, c->native_room * sizeof *c->natives);
-	c->natives = NULL;
-	c->native_count = c->native_room = 0;
-}
-
+/* All that it has is of its own memory. */
 void ch__profiler_copy_free(struct ch__profiler_copy *c)
 {
-	if (!c)
-		return;
-	free_natives(c);
-	for (size_t i = 0; c->names.names && i <= c->names.names_mask; i++)
-		if (c->names.names[i].text)
-			ch__meta_free(c->meta, c->names.names[i].text, c->names.names[i].bytes);
-	if (c->names.names)
-		ch__meta_free(c->meta, c->names.names,
-			      ((size_t)c->names.names_mask + 1) * sizeof *c->names.names);
-	ch__seen_free(c->meta, &c->seen);
-	ch__meta_free(c->meta, c->nodes, c->node_count * sizeof *c->nodes);
-	ch__meta_free(c->meta, c, sizeof *c);
+	if (c)
+		ch__meta_destroy(c->meta);
 }
 
 /* --- native code --- */
@@ -136,13 +120,11 @@ static bool gather(struct ch__profiler_copy *c)
 	uint32_t n = 0;
 	for (uint32_t i = 1; i < c->node_count; i++)
 		n += ch__frame_is_native(c->nodes[i].word);
-	free_natives(c);
 	if (!n)
 		return true;
 	c->natives = ch__meta_alloc(c->meta, n * sizeof *c->natives);
 	if (!c->natives)
 		return false;
-	c->native_room = n;
 	for (uint32_t i = 1; i < c->node_count; i++)
 		if (ch__frame_is_native(c->nodes[i].word))
 			c->natives[c->native_count++].pc = (uintptr_t)c->nodes[i].word;
@@ -200,7 +182,6 @@ static int name_natives(struct ch__profiler_copy *c, struct ch__native_names *sy
 		else
 			error = ENOMEM;
 	}
-	ch__seen_free(c->meta, &maps.now);
 	return error;
 }
 
@@ -293,7 +274,6 @@ static int add_frames(struct report *r)
 		else if (node->weight)
 			ch__flame_weigh(r->flame, frames[i], node->weight);
 	}
-	ch__meta_free(c->meta, frames, c->node_count * sizeof *frames);
 	if (error || !c->counts.dropped)
 		return error;
 	uint32_t dropped = ch__flame_child(r->flame, 0, "[dropped]", CH__FLAME_OTHER);
@@ -341,7 +321,6 @@ int ch__profiler_report(struct ch__profiler_copy *c, const struct ch__profiler_v
 		error = add_frames(&r);
 	if (!error && !write_all(&r, write, arg))
 		error = ENOMEM;
-	ch__meta_free(c->meta, r.starts, view->fallback_count * sizeof *r.starts);
 	ch__native_names_close(r.symbols);
 	ch__flame_destroy(r.flame);
 	return error;

@@ -23,7 +23,7 @@ bool ch__tree_create(struct ch__profiler *p)
 	size_t most = UINT32_MAX >> CH__NODES_LOG2;
 	tree->pieces_max = (uint32_t)(pieces < most ? pieces : most);
 	/* A bound of its own: it grows with the profile's. */
-	tree->pieces = ch__meta_alloc(p->config.meta, tree->pieces_max * sizeof *tree->pieces);
+	tree->pieces = ch__meta_alloc(p->meta, tree->pieces_max * sizeof *tree->pieces);
 	tree->buckets = ch__profile_alloc(p, BUCKETS_MIN * sizeof *tree->buckets);
 	tree->names = ch__profile_alloc(p, NAMES_MIN * sizeof *tree->names);
 	if (tree->buckets)
@@ -35,23 +35,6 @@ bool ch__tree_create(struct ch__profiler *p)
 	tree->pieces[0] = ch__profile_alloc(p, PIECE_BYTES);
 	tree->count = 1; /* the root */
 	return tree->pieces[0] != NULL;
-}
-
-void ch__tree_destroy(struct ch__profiler *p)
-{
-	struct ch__tree *tree = &p->tree;
-	for (uint32_t i = 0; tree->pieces && i < tree->pieces_max && tree->pieces[i]; i++)
-		ch__profile_free(p, tree->pieces[i], PIECE_BYTES);
-	for (uint32_t i = 0; tree->names && i <= tree->names_mask; i++)
-		if (tree->names[i].text)
-			ch__profile_free(p, tree->names[i].text, tree->names[i].bytes);
-	if (tree->names)
-		ch__profile_free(p, tree->names, (tree->names_mask + 1) * sizeof *tree->names);
-	if (tree->buckets)
-		ch__profile_free(p, tree->buckets,
-				 (tree->buckets_mask + 1) * sizeof *tree->buckets);
-	ch__meta_free(p->config.meta, tree->pieces, tree->pieces_max * sizeof *tree->pieces);
-	memset(tree, 0, sizeof *tree);
 }
 
 /* Twice the buckets; without memory the chains just grow. */

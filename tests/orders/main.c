@@ -40,8 +40,7 @@ void scene_make(void)
 
 struct ch__profiler *scene_profiler(void)
 {
-	struct ch__profiler_config config = {
-		.meta = scene.heap->meta, .rate = 1, .heap = scene.heap};
+	struct ch__profiler_config config = {.rate = 1, .heap = scene.heap};
 	struct ch__profiler *profiler;
 	HOLDS(ch__profiler_create(&config, &profiler) == 0);
 	return profiler;

@@ -3,6 +3,8 @@
  * comes of its blocks and its heap before the profile is written. */
 #include "tests/support/profile_rig.h"
 
+#include <errno.h>
+#include <sys/mman.h>
 
 static struct profile_rig rig;
 static struct stage *other;
@@ -209,17 +211,25 @@ TEST(heap_that_the_thread_has_left_names_no_code_of_it)
 	end();
 }
 
-/* The child has no profile, and blocks that die in it are told to none. */
+/* The child has no profile, and blocks that die in it are told to none. What the threads of the
+ * parent wrote to is not of the child. */
 TEST(child_of_fork_forgets_the_profile_in_each_heap)
 {
 	struct method host, guest;
+	uint64_t *ring;
 	profile_skip_if_signals_wait();
 	begin();
 	profile_take_pc(&rig, make_code(rig.stage, &host, "host"), 3);
 	profile_take_pc(&rig, make_code(other, &guest, "guest"), 5);
+	struct ch__profiler *p = profile_running(&rig);
+	ch__profile_lock(p);
+	ring = p->samplers->ring;
+	ch__profile_unlock(p);
+	CHECK_EQ(msync(ring, 1, MS_ASYNC), 0);
 	pid_t child = fork();
 	CHECK(child >= 0);
 	if (child == 0) {
+		CHECK(msync(ring, 1, MS_ASYNC) != 0 && errno == ENOMEM);
 		CHECK_EQ(ch_profile_write(rig.stage->heap, rig.path, NULL), CH_E_STATE);
 		CHECK_EQ(ch_owner_release(guest.owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 		CHECK_EQ(ch_owner_release(host.owner, CH_RELEASE_NOT_RUNNING), CH_OK);

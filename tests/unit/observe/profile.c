@@ -464,9 +464,23 @@ TEST(frame_of_the_vm_is_of_the_byte_before_it)
 	profile_end(&rig);
 }
 
-static size_t side_bytes(void)
+static size_t mapped_bytes(void)
 {
-	return ch__meta_bytes(ch__profile_of(rig.stage->heap)->meta);
+	unsigned long pages = 0;
+	FILE *f = fopen("/proc/self/statm", "r");
+	CHECK(f && fscanf(f, "%lu", &pages) == 1);
+	fclose(f);
+	return pages * ch__os_page_bytes();
+}
+
+/* What is lost is an arena each time. Sanitizers keep freed memory on purpose. */
+static void see_that_nothing_stays(size_t first, int rounds)
+{
+	enum { EACH_MOST = 256 << 10 };
+	const char *sanitizer = getenv("CODEHEAP_TEST_SAN");
+	size_t bytes = mapped_bytes();
+	if ((!sanitizer || !*sanitizer) && bytes > first + (size_t)rounds * EACH_MOST)
+		FAIL("%zu bytes are mapped after %d rounds, %zu before them", bytes, rounds, first);
 }
 
 static void take_many_stacks(uintptr_t from, uintptr_t count)
@@ -480,25 +494,17 @@ static void take_many_stacks(uintptr_t from, uintptr_t count)
 
 TEST(profile_that_another_one_follows_leaves_no_memory)
 {
-	enum { ROUNDS = 5, STACKS = 2000 };
+	enum { FIRST = 5, ROUNDS = 30, STACKS = 200 };
 	size_t first = 0;
 	profile_begin(&rig, STAGE_POLLS);
-	struct method m;
-	struct ch_info info = {.size = sizeof info};
-	method_constant(rig.stage, &m, "code", 1);
-	CHECK_EQ(ch_block_info(m.block, &info), CH_OK);
-	for (int round = 0; round < ROUNDS; round++) {
+	for (int round = 0; round < FIRST + ROUNDS; round++) {
+		if (round == FIRST)
+			first = mapped_bytes();
 		profile_start_still(&rig, 1 << 20);
 		take_many_stacks(0, STACKS);
-		profile_take_pc(&rig, info.exec, 1);
 		(void)profile_stop(&rig);
-		if (round == 1)
-			first = side_bytes();
 	}
-	/* What is mapped may be another list each time. */
-	if (side_bytes() > first + (10 << 10))
-		FAIL("%zu bytes after the second profile, %zu after profile %d", first,
-		     side_bytes(), ROUNDS);
+	see_that_nothing_stays(first, ROUNDS);
 	profile_end(&rig);
 }
 
@@ -525,52 +531,44 @@ TEST(stack_that_comes_again_is_found_again)
 
 TEST(profile_that_cannot_be_written_for_want_of_memory_leaves_none)
 {
-	enum { STACKS = 2000 };
+	enum { STACKS = 200, FIRST = 5, ROUNDS = 30, CALLS = 10 };
 	profile_begin(&rig, STAGE_POLLS);
 	profile_start_still(&rig, 16 << 20);
 	take_many_stacks(0, STACKS);
 	(void)profile_stop(&rig);
 	unsigned refused = 0;
-	size_t before = side_bytes();
-	for (uint64_t nth = 1; nth < 10; nth++) {
-		ch__os_fail_at(nth, false);
-		enum ch_status status = ch_profile_write(rig.stage->heap, rig.path, NULL);
-		uint64_t calls = ch__os_failable_calls();
-		ch__os_fail_at(0, false);
-		CHECK_EQ(side_bytes(), before);
-		refused += status == CH_E_MEMORY;
-		CHECK(status == CH_OK || calls >= nth);
+	size_t first = 0, side = ch__meta_bytes(ch__profile_of(rig.stage->heap)->meta);
+	for (int round = 0; round < FIRST + ROUNDS; round++) {
+		if (round == FIRST)
+			first = mapped_bytes();
+		for (uint64_t nth = 1; nth < CALLS; nth++) {
+			ch__os_fail_at(nth, false);
+			enum ch_status status =
+				ch_profile_write(rig.stage->heap, rig.path, NULL);
+			uint64_t calls = ch__os_failable_calls();
+			ch__os_fail_at(0, false);
+			CHECK_EQ(ch__meta_bytes(ch__profile_of(rig.stage->heap)->meta), side);
+			refused += status == CH_E_MEMORY;
+			CHECK(status == CH_OK || calls >= nth);
+		}
 	}
 	CHECK(refused > 0);
+	see_that_nothing_stays(first, ROUNDS);
 	profile_end(&rig);
-}
-
-static size_t mapped_bytes(void)
-{
-	unsigned long pages = 0;
-	FILE *f = fopen("/proc/self/statm", "r");
-	CHECK(f && fscanf(f, "%lu", &pages) == 1);
-	fclose(f);
-	return pages * ch__os_page_bytes();
 }
 
 TEST(memory_of_a_profile_goes_with_its_heap)
 {
-	enum { ROUNDS = 60, FIRST = 20, EACH_MOST = 256 << 10 };
+	enum { ROUNDS = 40, FIRST = 20 };
 	size_t first = 0;
-	for (int round = 0; round < ROUNDS; round++) {
+	for (int round = 0; round < FIRST + ROUNDS; round++) {
 		if (round == FIRST)
 			first = mapped_bytes();
 		profile_begin(&rig, STAGE_POLLS);
 		profile_start_still(&rig, 1 << 20);
 		profile_end(&rig);
 	}
-	/* Sanitizers keep freed memory on purpose. */
-	const char *sanitizer = getenv("CODEHEAP_TEST_SAN");
-	if ((!sanitizer || !*sanitizer) &&
-	    mapped_bytes() > first + (size_t)(ROUNDS - FIRST) * EACH_MOST)
-		FAIL("%zu bytes are mapped after %d heaps, %zu after %d", mapped_bytes(), ROUNDS,
-		     first, FIRST);
+	see_that_nothing_stays(first, ROUNDS);
 }
 
 static void come_and_go(struct stage *stage, void *arg)
