@@ -126,7 +126,7 @@ run-check: $(test_needs)
 	@$(test_environment) $(BUILD)/tests/runner -l tests/cannot_run.list -j $(or $(JOBS),3) $(if $(V),-v) $(if $(T),-t '$(T)') \
 	 $(if $(filter 1,$(STRICT)),-S) $(if $(filter 1,$(TIMED)),-c -a $(unsteady),$(if $(filter 1,$(STRICT)),,-a $(unsteady))) \
 	 $(if $(SLOWEST),-L $(SLOWEST)) \
-	 $(if $(EMULATOR),-e '$(EMULATOR)' -n $(emulator_name),$(if $(filter thread,$(SAN)),-n thread)) \
+	 $(if $(EMULATOR),-e '$(EMULATOR)' -n $(emulator_name),$(if $(SAN),-n $(firstword $(subst $(comma), ,$(SAN))))) \
 	 $(if $(strip $(variant))$(filter-out x86_64,$(ARCH)),,-x) $(tests) $(scripts)
 
 # The core tier once more under each restriction of tests/runner/hostile.c; WITH=name runs under one, T=name runs one test.

@@ -8,6 +8,7 @@
 #include "tests/support/trap_flag_x86_64.h"
 
 #include "codeheap/graph/block.h"
+#include "codeheap/listener.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -40,8 +41,9 @@ struct play {
 	struct ch_owner strangers[STRANGERS_MOST];
 	unsigned strangers_count;
 	struct ch_code code;
-	struct ch_block block, found;
+	struct ch_block block;
 	struct ch_spot spot;
+	uint64_t word; /* of a look-up */
 	enum ch_status status;
 	unsigned wanted, step; /* the step at which it stands still */
 	_Atomic(int) is_there;
@@ -373,12 +375,12 @@ TEST(site_of_a_block_that_goes_is_never_a_strangers)
 
 static void look_up(struct play *p)
 {
-	(void)!block_at(p->rig.heap, p->code.exec + SITE_AT, &p->found);
+	p->word = ch__look_code(p->rig.heap, (uintptr_t)p->code.exec + SITE_AT, 0);
 }
 
 static void judge_look_up(struct play *p)
 {
-	if (p->found.bits && p->found.bits != p->code.block.bits)
+	if (p->word && p->word != ch__look_key(p->code.block.bits))
 		FAIL("step %u: a look-up has found a block that is OPEN", p->wanted);
 	struct ch_code code = {.block = p->block};
 	CHECK_EQ(ch_block_abort(&code), CH_OK);

@@ -43,7 +43,8 @@ def cross_build_of(machine):
     """The folder of a foreign build, and what make is told. Where Debian has no libraries there is no libgc."""
     with open(f"tools/machines/{machine}.list", encoding="utf-8") as file:
         has_libraries = any(line.startswith("debian ") for line in file)
-    folder, settings = f"cross-{machine}-linux-gnu", [f"CROSS={machine}-linux-gnu-"]
+    prefix = f"{machine}-linux-gnu-"
+    folder, settings = f"cross-{machine}-linux-gnu", [f"CROSS={prefix}", f"CC={prefix}gcc"]
     return (folder, settings) if has_libraries else (folder + "-gc-none", settings + ["GC=none"])
 
 

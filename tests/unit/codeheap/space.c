@@ -5,6 +5,7 @@
 #include "codeheap/graph/block.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/base/trigger.h"
+#include "pages/inner.h"
 #include "tests/support/full_rig.h"
 
 static _Atomic(int) told;
@@ -160,5 +161,39 @@ TEST(place_of_code_that_a_branch_led_to_waits)
 		CHECK_EQ(waits_after(&rig, DIED), !CH_ARCH_FETCH_FOLLOWS);
 		rig_collect(&rig, 1);
 	}
+	rig_end(&rig);
+}
+
+/* Where the system has no mapping left, a page can be neither lent nor taken back. However often a
+ * block is asked for, that is one page. */
+TEST(refused_opens_in_place_keep_at_most_a_page)
+{
+	enum { PAGES = 4, TRIES = PAGES };
+	struct ch_config config = rig_config(PAGES * rig_page_bytes());
+	struct rig rig = rig_create(&config, NULL, NULL);
+	struct ch_open open = {.size = sizeof open,
+			       .owner = rig_owner(&rig, "in place"),
+			       .hot_bytes = 64,
+			       .flags = CH_OPEN_IN_PLACE};
+	struct ch_code code;
+	uint32_t kept = 0;
+	unsigned refused = 1;
+	/* Else its memory is what is refused. */
+	CHECK_EQ(ch_block_open(&open, &code), CH_OK);
+	CHECK_EQ(ch_block_abort(&code), CH_OK);
+	for (uint64_t nth = 1; refused && nth < 20; nth++) {
+		refused = 0;
+		for (int i = 0; i < TRIES; i++) {
+			ch__os_fail_at(nth, true);
+			enum ch_status status = ch_block_open(&open, &code);
+			ch__os_fail_at(0, false);
+			refused += status != CH_OK;
+			if (status == CH_OK)
+				CHECK_EQ(ch_block_abort(&code), CH_OK);
+			if (rig.heap->pool->inner->spans_retired > kept)
+				kept = rig.heap->pool->inner->spans_retired;
+		}
+	}
+	CHECK_EQ(kept, 1);
 	rig_end(&rig);
 }

@@ -212,7 +212,7 @@ TEST(threads_whose_first_allocation_finds_no_memory_are_told)
 	const char *sanitizer = getenv("CODEHEAP_TEST_SAN");
 	if (sanitizer && *sanitizer)
 		skip("a sanitizer maps memory for itself");
-	enum { THREADS = 4 };
+	enum { THREADS = 12 };
 	struct ch__meta *meta = ch__meta_create();
 	pthread_barrier_t started, limited;
 	pthread_t threads[THREADS];

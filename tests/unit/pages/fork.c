@@ -136,10 +136,14 @@ static void commit_beside(struct pool_rig *rig)
 	CHECK(pid >= 0);
 	if (pid == 0) {
 		await(&m->parent_wrote);
-		uintptr_t code = rig_reserve(rig, rig_take(rig), 16);
+		/* Memory of the size that was looked for: the whole chunk's. */
+		uint32_t span = ch__pool_take_span(rig->pool, ch__pool_chunk_pages(rig->pool), 0);
+		CHECK(span != CH__PAGE_NONE);
+		uintptr_t code = ch__pool_page_exec(rig->pool, span) + 64;
 		rig_write(rig, code, 2);
 		_exit(rig_call(code) != 2);
 	}
+	CHECK_EQ(ch__pool_chunk_bytes(rig->pool), MIB);
 	CHECK(mmap(place, MIB, PROT_READ | PROT_WRITE,
 		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == place);
 	atomic_store(&m->parent_wrote, 1);
