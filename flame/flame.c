@@ -143,27 +143,7 @@ struct ch__flame *ch__flame_create(struct ch__meta *meta)
 	if (!flame)
 		return NULL;
 	flame->meta = meta;
-	if (!begin(flame)) {
-		ch__flame_destroy(flame);
-		return NULL;
-	}
-	return flame;
-}
-
-void ch__flame_destroy(struct ch__flame *flame)
-{
-	if (!flame)
-		return;
-	struct ch__meta *meta = flame->meta;
-	for (size_t i = 0; i < flame->frames_used; i++)
-		ch__meta_free(meta, flame->frames[i].name, flame->frames[i].bytes);
-	ch__meta_free(meta, flame->frames, flame->frames_room * sizeof *flame->frames);
-	ch__meta_free(meta, flame->nodes, flame->nodes_room * sizeof *flame->nodes);
-	ch__meta_free(meta, flame->by_name.slots,
-		      flame->by_name.size * sizeof *flame->by_name.slots);
-	ch__meta_free(meta, flame->by_parent.slots,
-		      flame->by_parent.size * sizeof *flame->by_parent.slots);
-	ch__meta_free(meta, flame, sizeof *flame);
+	return begin(flame) ? flame : NULL;
 }
 
 uint32_t ch__flame_child(struct ch__flame *flame, uint32_t parent, const char *name,

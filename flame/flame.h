@@ -23,8 +23,8 @@ enum ch__flame_kind {
 	CH__FLAME_KINDS,
 };
 
+/* NULL: no memory. All that the tree has is of the side memory, and goes with it. */
 struct ch__flame *ch__flame_create(struct ch__meta *);
-void ch__flame_destroy(struct ch__flame *); /* may be NULL */
 
 /* The frame of this name and kind that the parent called, made if there is none; node 0 is the
  * root, which is no frame. The name is copied and may be of any bytes; "" is "[unknown]". 0: no

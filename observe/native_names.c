@@ -257,14 +257,6 @@ struct ch__native_names *ch__native_names_open(struct ch__meta *meta)
 
 void ch__native_names_close(struct ch__native_names *names)
 {
-	if (!names)
-		return;
-	if (names->session)
+	if (names && names->session)
 		names->elfutils.end(names->session);
-	while (names->objects) {
-		struct object *object = names->objects;
-		names->objects = object->next;
-		ch__meta_free(names->meta, object, sizeof *object);
-	}
-	ch__meta_free(names->meta, names, sizeof *names);
 }

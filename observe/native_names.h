@@ -10,7 +10,8 @@
 
 struct ch__native_names;
 
-/* NULL: no memory. libdw and the files are read as names are asked for. */
+/* NULL: no memory. libdw and the files are read as names are asked for. What is known is of the
+ * side memory, and goes with it; what libdw has, and the files, go by close. */
 struct ch__native_names *ch__native_names_open(struct ch__meta *) CH_EXCLUDES(CH__STANDING);
 void ch__native_names_close(struct ch__native_names *)
 	CH_EXCLUDES(CH__STANDING); /* NULL: nothing */

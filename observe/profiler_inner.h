@@ -77,7 +77,7 @@ struct ch__code_name {
 
 struct ch__tree {
 	struct ch__node **pieces;
-	uint32_t pieces_max, count, limit; /* count: nodes */
+	uint32_t pieces_max, count; /* count: nodes */
 	uint32_t *buckets, buckets_mask;
 	struct ch__code_name *names; /* open addressing */
 	uint32_t names_mask, names_count;

@@ -322,6 +322,5 @@ int ch__profiler_report(struct ch__profiler_copy *c, const struct ch__profiler_v
 	if (!error && !write_all(&r, write, arg))
 		error = ENOMEM;
 	ch__native_names_close(r.symbols);
-	ch__flame_destroy(r.flame);
 	return error;
 }

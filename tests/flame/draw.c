@@ -86,6 +86,5 @@ int main(int argc, char **argv)
 	bool is_written =
 		is_folded ? ch__flame_write_folded(flame, view.is_reversed, write_out, stdout)
 			  : ch__flame_write_svg(flame, &view, write_out, stdout);
-	ch__flame_destroy(flame);
 	return is_written && fflush(stdout) == 0 ? 0 : 1;
 }

@@ -147,7 +147,6 @@ static bool write_stacks(const struct cg_command *command, const struct cg_graph
 		is_good = draw(flame, command, graph, title, event, output);
 	if (!is_good)
 		cg_complain(command->inputs[0].name, "out of memory");
-	ch__flame_destroy(flame);
 	if (meta)
 		ch__meta_destroy(meta);
 	return is_good;

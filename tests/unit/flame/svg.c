@@ -94,8 +94,6 @@ TEST(boxes_lie_where_the_weights_say)
 	CHECK(strstr(svg.text, "trampoline\n") && svg.has_script);
 	CHECK(!strstr(svg.text, "left out"));
 	flame_forget(&svg);
-	ch__flame_destroy(flame);
-	CHECK_EQ(ch__meta_bytes(meta), 0);
 }
 
 /* Of each kind a box of 14 pixels, and its name behind it. */
@@ -122,7 +120,6 @@ TEST(names_of_kinds_stand_6_pixels_behind_their_boxes)
 	}
 	CHECK_EQ(kinds, CH__FLAME_KINDS);
 	free(out.text);
-	ch__flame_destroy(flame);
 }
 
 TEST(icicle_and_reversed_turn_the_picture)
@@ -152,7 +149,6 @@ TEST(icicle_and_reversed_turn_the_picture)
 		CHECK(!strstr(svg.text, "title") && strstr(svg.text, " graph\n"));
 		flame_forget(&svg);
 	}
-	ch__flame_destroy(flame);
 }
 
 TEST(names_of_any_bytes_are_text_to_a_reader)
@@ -181,7 +177,6 @@ TEST(names_of_any_bytes_are_text_to_a_reader)
 			 names[i][1]);
 		CHECK(strstr(svg.text, lines)); /* the document's title, too */
 		flame_forget(&svg);
-		ch__flame_destroy(flame);
 	}
 }
 
@@ -206,7 +201,6 @@ TEST(labels_are_cut_to_their_boxes)
 	CHECK_STR(box->label + 128, "\xe2\x80\xa6");
 	CHECK_EQ(strspn(box->title, "n"), sizeof svg.boxes[0].title - 1);
 	flame_forget(&svg);
-	ch__flame_destroy(flame);
 	/* Characters of two columns, and boxes too narrow for a name. */
 	flame = new_flame();
 	ch__flame_weigh(flame, ch__flame_child(flame, 0, "a", CH__FLAME_CODE), 20);
@@ -219,7 +213,6 @@ TEST(labels_are_cut_to_their_boxes)
 		  "b\xe6\x97\xa5\xe6\x9c\xac");
 	CHECK_STR(flame_find(&svg, "c", 1)->label, "c");
 	flame_forget(&svg);
-	ch__flame_destroy(flame);
 }
 
 TEST(narrow_frames_are_left_out_and_counted)
@@ -242,7 +235,6 @@ TEST(narrow_frames_are_left_out_and_counted)
 	CHECK(strstr(svg.text, "2 frames narrower than a tenth of a pixel left out"));
 	check_boxes(&svg, false);
 	flame_forget(&svg);
-	ch__flame_destroy(flame);
 }
 
 TEST(nothing_at_all_and_huge_weights_are_drawn)
@@ -260,7 +252,6 @@ TEST(nothing_at_all_and_huge_weights_are_drawn)
 	CHECK(strstr(flame_find(&svg, "h", 2)->title,
 		     "9,223,372,036,854,775,808 samples, 50.00 %"));
 	flame_forget(&svg);
-	ch__flame_destroy(flame);
 }
 
 /* 590 samples on 1180 pixels: one has two pixels, the least that is drawn with a line around. */
@@ -280,7 +271,6 @@ TEST(box_of_two_pixels_has_a_line_around_it_and_a_thinner_one_has_none)
 	CHECK(strstr(flame_find(&svg, "edge", 1)->class, "thin"));
 	CHECK(!strstr(flame_find(&svg, "rest", 1)->class, "thin"));
 	flame_forget(&svg);
-	ch__flame_destroy(flame);
 }
 
 /* Names may look like places of the template, which may have an @ of its own. */
@@ -297,7 +287,6 @@ TEST(each_place_of_the_template_is_filled_once)
 	CHECK_EQ(left, 4);
 	CHECK(strcmp(out.text + out.bytes - 7, "</svg>\n") == 0);
 	free(out.text);
-	ch__flame_destroy(flame);
 }
 
 /* Numbers in the picture are no words of a language. */
@@ -315,7 +304,6 @@ TEST(locale_changes_no_number)
 	CHECK(strstr(out[0].text, "33.33 %"));
 	free(out[0].text);
 	free(out[1].text);
-	ch__flame_destroy(flame);
 }
 
 static char *random_stack(struct test_random *random, char *stack, size_t room, unsigned names,
@@ -352,7 +340,6 @@ TEST(random_trees_have_no_box_out_of_place)
 			      ended == flame_whole(svg.root, "data-total"));
 			flame_forget(&svg);
 		}
-		ch__flame_destroy(flame);
 	}
 }
 
@@ -369,7 +356,6 @@ TEST(writer_that_refuses_ends_the_picture)
 		free(out.text);
 	}
 	free(whole.text);
-	ch__flame_destroy(flame);
 }
 
 TEST(each_failing_allocation_refuses_the_picture)
@@ -399,7 +385,6 @@ TEST(each_failing_allocation_refuses_the_picture)
 		}
 		CHECK(failures >= 8);
 	}
-	ch__flame_destroy(flame);
 }
 
 /* Each stack goes on from some frame of the last one, as a sampled program does: 200,000 of them,
@@ -471,7 +456,6 @@ static uint64_t write_many_stacks(void)
 		free(picture.text);
 	}
 	CHECK_EQ(ch__meta_bytes(meta), bytes);
-	ch__flame_destroy(flame);
 	return longest;
 }
 

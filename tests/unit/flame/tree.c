@@ -17,10 +17,10 @@ static struct ch__flame *new_flame(void)
 	return flame;
 }
 
-static void end_flame(struct ch__flame *flame)
+static void end_flame(void)
 {
-	ch__flame_destroy(flame);
-	CHECK_EQ(ch__meta_bytes(meta), 0);
+	ch__meta_destroy(meta);
+	meta = NULL;
 }
 
 TEST(stacks_are_merged_and_sorted)
@@ -36,7 +36,7 @@ TEST(stacks_are_merged_and_sorted)
 	check_folded(flame, false, "begin;a;x 5\nmain 1\nmain;a;x 2\nmain;b 7\n");
 	check_folded(flame, true, "b;main 7\nmain 1\nx;a;begin 5\nx;a;main 2\n");
 	check_folded(flame, false, "begin;a;x 5\nmain 1\nmain;a;x 2\nmain;b 7\n");
-	end_flame(flame);
+	end_flame();
 }
 
 TEST(a_child_is_found_again_by_name_and_kind)
@@ -58,7 +58,7 @@ TEST(a_child_is_found_again_by_name_and_kind)
 	ch__flame_weigh(flame, ch__flame_child(flame, native, "h", CH__FLAME_CODE), 8);
 	check_folded(flame, false, "f 3\nf;h 12\n");
 	check_folded(flame, true, "f 3\nh;f 12\n");
-	end_flame(flame);
+	end_flame();
 }
 
 TEST(names_of_any_bytes_stay_one_line_of_text)
@@ -100,7 +100,6 @@ TEST(names_of_any_bytes_stay_one_line_of_text)
 		ch__flame_weigh(one, node, i + 1);
 		snprintf(wanted, sizeof wanted, "%s %zu\n", names[i].written, i + 1);
 		check_folded(one, false, wanted);
-		ch__flame_destroy(one);
 	}
 	/* Names that are written alike are one stack. */
 	CHECK(ch__flame_child(flame, 0, "a;b", CH__FLAME_CODE));
@@ -108,7 +107,7 @@ TEST(names_of_any_bytes_stay_one_line_of_text)
 	CHECK(ch__flame_child(flame, 0, "a:b", CH__FLAME_CODE));
 	ch__flame_weigh(flame, 2, 2);
 	check_folded(flame, false, "a:b 3\n");
-	end_flame(flame);
+	end_flame();
 }
 
 TEST(weights_of_the_root_and_huge_ones_are_shown)
@@ -120,7 +119,7 @@ TEST(weights_of_the_root_and_huge_ones_are_shown)
 	CHECK(flame_add(flame, "g", CH__FLAME_CODE, UINT64_MAX)); /* 1 is left */
 	check_folded(flame, false, "[unknown] 7\nf 18446744073709551607\ng 1\n");
 	check_folded(flame, true, "[unknown] 7\nf 18446744073709551607\ng 1\n");
-	end_flame(flame);
+	end_flame();
 }
 
 /* Random trees against sums made without a tree. */
@@ -159,7 +158,7 @@ TEST(random_stacks_keep_their_weights)
 			free(folded);
 		}
 		CHECK_EQ(lines[0], lines[1]);
-		end_flame(flame);
+		end_flame();
 	}
 }
 
@@ -175,7 +174,7 @@ TEST(refused_write_ends_the_writing)
 	CHECK(!ch__flame_write_folded(flame, false, flame_take, &out));
 	CHECK(out.bytes > 0 && out.bytes <= out.limit);
 	free(out.text);
-	end_flame(flame);
+	end_flame();
 }
 
 static bool fill(struct ch__flame *flame)
@@ -195,7 +194,6 @@ TEST(each_failing_allocation_leaves_the_tree_as_it_was)
 	struct ch__flame *whole = new_flame();
 	CHECK(fill(whole));
 	char *wanted[] = {flame_folded(whole, false), flame_folded(whole, true)};
-	ch__flame_destroy(whole);
 	unsigned failures = 0;
 	for (uint64_t nth = 1;; nth++) {
 		ch__os_fail_at(nth, false);
@@ -209,7 +207,6 @@ TEST(each_failing_allocation_leaves_the_tree_as_it_was)
 		ch__os_fail_at(0, false);
 		if (calls < nth) {
 			CHECK(were_written[0] && were_written[1]);
-			ch__flame_destroy(flame);
 			free(out[0].text);
 			free(out[1].text);
 			break;
@@ -220,12 +217,11 @@ TEST(each_failing_allocation_leaves_the_tree_as_it_was)
 			check_folded(flame, false, wanted[0]);
 			check_folded(flame, true, wanted[1]);
 		}
-		ch__flame_destroy(flame);
 		free(out[0].text);
 		free(out[1].text);
 	}
 	CHECK(failures > 30);
-	CHECK_EQ(ch__meta_bytes(meta), 0);
+	end_flame();
 	free(wanted[0]);
 	free(wanted[1]);
 }

@@ -88,6 +88,11 @@ TEST(head_is_of_the_files_first_bytes_as_far_as_they_can_be_read)
 	CHECK(is_found_at(0));
 	CHECK_EQ(image.head_bytes, sizeof image.head);
 	CHECK_EQ(memcmp(image.head, memory, sizeof image.head), 0);
+	/* The file may begin somewhere else than the object's addresses do. */
+	segments[1].p_vaddr = 64;
+	CHECK(is_found_at(64));
+	CHECK_EQ(memcmp(image.head, memory + 64, sizeof image.head), 0);
+	segments[1].p_vaddr = 0;
 	segments[1].p_flags = PF_X;
 	CHECK(is_found_at(0));
 	CHECK_EQ(image.head_bytes, 0);

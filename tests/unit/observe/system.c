@@ -187,6 +187,24 @@ TEST(file_that_the_user_names_is_its_owner_s_alone)
 	remove_folder();
 }
 
+/* A close that fails says so once, and the number is free all the same. */
+TEST(close_that_fails_says_so)
+{
+	make_folder();
+	errno = 0;
+	CHECK(!ch__os_file_close(-1));
+	CHECK_EQ(errno, EBADF);
+	int fd = ch__os_file_straight(path);
+	CHECK(fd >= 0);
+	ch__os_fail_at(1, false);
+	CHECK(!ch__os_file_close(fd));
+	ch__os_fail_at(0, false);
+	CHECK_EQ(fcntl(fd, F_GETFD), -1);
+	fd = ch__os_file_straight(path);
+	CHECK(ch__os_file_close(fd));
+	remove_folder();
+}
+
 static size_t bytes_of_file(void)
 {
 	struct stat found;

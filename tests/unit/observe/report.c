@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: MIT
+ * report.c: what a profile says of stacks that the test put into its tree, to the letter; and what
+ * a signal leaves alone. */
+#include "tests/support/profile_rig.h"
+
+#include "codeheap/base/heap.h"
+
+#include <signal.h>
+
+static struct profile_rig rig;
+
+/* --- reports --- */
+
+enum { CODES = 2 };
+static uint64_t codes[CODES]; /* as words of frames; the second one has a cold part */
+
+static void make_codes(void)
+{
+	struct method m[CODES];
+	method_constant(rig.stage, &m[0], "inner", 1);
+	method_jumper(rig.stage, &m[1], "outer");
+	for (unsigned i = 0; i < CODES; i++) {
+		struct ch_info info = {.size = sizeof info};
+		CHECK_EQ(ch_block_info(m[i].block, &info), CH_OK);
+		codes[i] = ch__look_code(rig.stage->heap, (uintptr_t)info.exec, 0);
+		CHECK(codes[i]);
+	}
+}
+
+static void add(const uint64_t *frames, uint32_t count, bool is_cut, uint32_t weight)
+{
+	struct ch__profiler *p = profile_running(&rig);
+	ch__profile_lock(p);
+	CHECK(ch__tree_add(p, frames, count, is_cut, weight));
+	ch__profile_unlock(p);
+}
+
+static void expect_folded(unsigned flags, const char *wanted)
+{
+	profile_read(&rig, flags);
+	CHECK_STR(rig.text, wanted);
+}
+
+TEST(report_says_what_was_seen_to_the_letter)
+{
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, 0);
+	make_codes();
+	uint64_t cold = codes[1] | CH__LOOK_COLD;
+	uint64_t stacks[][3] = {{codes[0], codes[1], CH__FRAME_WORD_UNKNOWN},
+				{codes[0], cold, CH__FRAME_WORD_UNKNOWN},
+				{CH__FRAME_WORD_RUNTIME, codes[1], CH__FRAME_WORD_UNKNOWN},
+				{CH__FRAME_WORD_NO_BLOCK, codes[0], codes[0]}};
+	for (uint32_t i = 0; i < 4; i++)
+		add(stacks[i], 3, i == 3, i + 1);
+	add(&stacks[0][1], 2, false, 10);
+	add(stacks[0], 3, false, 20);
+	struct ch__profiler *p = profile_running(&rig);
+	ch__profile_lock(p);
+	uint32_t nodes = p->tree.count, names = p->tree.names_count;
+	p->counts.dropped += 7;
+	ch__profile_unlock(p);
+	/* The root; three of the first stack, two more each of the next, and four behind [cut]. */
+	CHECK_EQ(nodes, 1 + 3 + 2 + 1 + 4);
+	CHECK_EQ(names, CODES);
+	expect_folded(0, "[cut];inner;inner;[code memory without a block] 4\n"
+			 "[dropped] 7\n"
+			 "[unknown];outer 10\n"
+			 "[unknown];outer;[runtime page of the code heap] 3\n"
+			 "[unknown];outer;inner 21\n"
+			 "[unknown];outer (cold);inner 2\n");
+	profile_end(&rig);
+}
+
+
+/* Reversed, a stack begins with the frame that was running. */
+TEST(reversed_report_begins_with_what_ran)
+{
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, 0);
+	make_codes();
+	uint64_t stacks[][2] = {{codes[0], codes[1]}, {codes[0], CH__FRAME_WORD_UNKNOWN}};
+	add(stacks[0], 2, false, 3);
+	add(stacks[1], 2, false, 4);
+	add(stacks[1], 1, false, 5);
+	expect_folded(0, "[unknown];inner 4\ninner 5\nouter;inner 3\n");
+	expect_folded(CH_PROFILE_REVERSED, "inner 5\ninner;[unknown] 4\ninner;outer 3\n");
+	profile_end(&rig);
+}
+
+/* What was noted of a code, and could not be named before it went, is shown without a name. */
+TEST(code_without_a_name_is_freed_code)
+{
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, 0);
+	make_codes();
+	uint64_t gone = codes[0] + (UINT64_C(1) << 24); /* a later life of its record */
+	add(&codes[0], 1, false, 1);
+	add(&gone, 1, false, 2);
+	expect_folded(0, "[freed code] 2\ninner 1\n");
+	profile_end(&rig);
+}
+
+TEST(name_that_is_too_long_is_cut)
+{
+	enum { LONG = CH__PROFILE_NAME_BYTES + 88, MOST = CH__PROFILE_NAME_BYTES - 1 };
+	struct method m;
+	struct ch_info info = {.size = sizeof info};
+	char name[LONG + 1], line[LONG];
+	for (int bytes = MOST - 1; bytes <= MOST + 1; bytes++) {
+		profile_begin(&rig, STAGE_POLLS);
+		profile_start_still(&rig, 0);
+		memset(name, 'x', sizeof name);
+		name[bytes] = 0;
+		method_constant(rig.stage, &m, name, 1);
+		CHECK_EQ(ch_block_info(m.block, &info), CH_OK);
+		profile_take_pc(&rig, info.exec, 1);
+		snprintf(line, sizeof line, "%.*s 1\n", bytes < MOST ? bytes : MOST, name);
+		expect_folded(0, line);
+		profile_end(&rig);
+	}
+}
+
+/* The picture says with how many samples it was made, and of what. */
+TEST(picture_says_what_it_was_made_of)
+{
+	profile_begin(&rig, STAGE_POLLS);
+	struct ch_profile_options options = {.size = sizeof options, .by_wall_clock = true};
+	CHECK_EQ(ch_profile_start(rig.stage->heap, 1, &options), CH_OK);
+	struct ch__profiler *p = profile_running(&rig);
+	CHECK_EQ(ch_profile_stop(rig.stage->heap, NULL), CH_OK);
+	p = ch__profile_of(rig.stage->heap)->profiler;
+	for (int refused = 0; refused <= 3; refused += 3) {
+		ch__profile_lock(p);
+		p->counts = (struct ch__profiler_counts){.samples = 11, .threads = 2, .dropped = 5,
+							 .cut = 4, .refused = (uint64_t)refused};
+		ch__profile_unlock(p);
+		CHECK_EQ(ch_profile_write(rig.stage->heap, rig.path, NULL), CH_OK);
+		char *svg = profile_file(rig.path);
+		const char *wanted = refused ? "1 Hz of wall-clock time; 11 samples of 2 threads "
+					       "(3 more were refused), 5 dropped, 4 cut at 512 "
+					       "frames"
+					     : "1 Hz of wall-clock time; 11 samples of 2 threads, "
+					       "5 dropped, 4 cut at 512 frames";
+		if (!strstr(svg, wanted))
+			FAIL("the picture does not say: %s", wanted);
+		free(svg);
+	}
+	profile_end(&rig);
+}
+
+static size_t give_address(void *user, const void *pc, const void *sp, const void *end,
+			   const void **return_addresses, size_t max)
+{
+	(void)pc, (void)sp, (void)end;
+	CHECK(max > 0);
+	return_addresses[0] = user;
+	return 1;
+}
+
+/* --- frames of a VM --- */
+
+/* A call that is the last instruction of a block returns behind it. */
+TEST(frame_of_the_vm_is_of_the_byte_before_it)
+{
+	struct method m, below;
+	struct ch_info info = {.size = sizeof info};
+	profile_begin(&rig, STAGE_POLLS);
+	method_constant(rig.stage, &below, "below", 1);
+	method_constant(rig.stage, &m, "caller", 1);
+	CHECK_EQ(ch_block_info(m.block, &info), CH_OK);
+	void *end = (void *)((uintptr_t)info.exec + info.hot_bytes);
+	struct ch_profile_options options = {
+		.size = sizeof options, .frames = give_address, .user = end};
+	CHECK_EQ(ch_profile_start(rig.stage->heap, 1, &options), CH_OK);
+	static uintptr_t words[16];
+	struct ch__sampler_stack stack = {.pc = (uintptr_t)profile_burn_all + 8,
+					  .sp = (uintptr_t)words,
+					  .high = (uintptr_t)(words + 16)};
+	profile_take(&rig, &stack, 9);
+	profile_stop(&rig);
+	profile_read(&rig, 0);
+	CHECK_EQ(profile_weight(&rig, "caller"), 9);
+	profile_end(&rig);
+}
+
+/* --- the tree --- */
+
+static bool is_added(struct ch__profiler *p, uint64_t word, size_t bytes_left)
+{
+	uint32_t count = p->tree.count, names = p->tree.names_count;
+	ch__profile_lock(p);
+	p->config.memory_bytes = p->used_bytes + bytes_left;
+	bool is_added = ch__tree_add(p, &word, 1, false, 1);
+	ch__profile_unlock(p);
+	CHECK_EQ(p->tree.count, count + is_added);
+	CHECK_EQ(p->tree.names_count, names + is_added);
+	return is_added;
+}
+
+/* Code is in the tree together with room for its name, or not at all. */
+TEST(code_is_noted_with_room_for_its_name_or_not_at_all)
+{
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, 0);
+	make_codes();
+	struct ch__profiler *p = profile_running(&rig);
+	CHECK(!is_added(p, codes[0], CH__PROFILE_NAME_BYTES - 1));
+	CHECK(is_added(p, codes[0], CH__PROFILE_NAME_BYTES));
+	CHECK(!is_added(p, codes[1], 0));
+	CHECK(is_added(p, codes[1], 2 * CH__PROFILE_NAME_BYTES));
+	expect_folded(0, "inner 1\nouter 1\n");
+	profile_end(&rig);
+}
+
+/* The tables grow with what is in them: a look-up stays short. */
+TEST(tables_of_the_tree_grow_with_it)
+{
+	enum { NODES = 3000, NAMES = 300 };
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, 0);
+	make_codes();
+	struct ch__profiler *p = profile_running(&rig);
+	const struct ch__tree *tree = &p->tree;
+	for (uint64_t i = 0; i < NODES; i++) {
+		uint64_t word = i < NAMES ? codes[0] + (i << 24) : 0x1000 + i;
+		add(&word, 1, false, 1);
+		CHECK(tree->buckets_mask + 1 >= tree->count);
+		CHECK(tree->buckets_mask + 1 <= (tree->count < 256 ? 256 : 2 * tree->count));
+		CHECK(tree->names_mask + 1 >= 2 * tree->names_count);
+		CHECK(tree->names_mask + 1 <= 64 + 4 * tree->names_count);
+	}
+	CHECK_EQ(tree->count, 1 + NODES);
+	CHECK_EQ(tree->names_count, NAMES);
+	for (uint64_t i = 0; i < NAMES; i++)
+		CHECK_EQ(ch__tree_name(tree, codes[0] + (i << 24))->key, codes[0] + (i << 24));
+	CHECK(!ch__tree_name(tree, codes[1]));
+	profile_end(&rig);
+}
+
+/* --- signals --- */
+
+/* As a timer of the profile would send it to this thread. */
+static void send(void *tag, int code)
+{
+	siginfo_t info = {.si_signo = SIGPROF, .si_code = code};
+	info.si_value.sival_ptr = tag;
+	info.si_overrun = 2;
+	CHECK_EQ(syscall(SYS_rt_tgsigqueueinfo, getpid(), syscall(SYS_gettid), SIGPROF, &info), 0);
+}
+
+static uint64_t words_taken(struct ch__sampler_slot *slot)
+{
+	return atomic_load(&atomic_load(&slot->sampler)->head);
+}
+
+/* One that comes within another takes nothing, and leaves the other its sampler. */
+TEST(signal_within_a_handler_takes_nothing)
+{
+	profile_skip_if_signals_wait();
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, 0);
+	struct ch__sampler_slot *slot = profile_slot(&rig);
+	void *tag = ch__profile_tag(rig.stage->heap->id);
+	uint64_t before = words_taken(slot);
+	send(tag, SI_TIMER);
+	uint64_t one = words_taken(slot);
+	CHECK(one > before);
+	CHECK_EQ(atomic_load(&slot->inside), 0);
+	atomic_store(&slot->inside, 1);
+	send(tag, SI_TIMER);
+	CHECK_EQ(words_taken(slot), one);
+	CHECK_EQ(atomic_load(&slot->inside), 1);
+	atomic_store(&slot->inside, 0);
+	/* Three ticks at once are a weight of three. */
+	CHECK_EQ(profile_stop(&rig).samples, 3);
+	profile_end(&rig);
+}
