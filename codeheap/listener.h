@@ -25,11 +25,13 @@ CH_GUEST const char *ch__listener_release(void);
 
 /* --- what a listener hears; a call that is NULL is left out --- */
 
+enum { CH__LOOK_DEATHS_MOST = 64 };
 struct ch__listener_calls {
 	/* The thread is attached, or about to leave. Called by the thread itself. (registry) */
 	void (*thread_comes)(struct ch__listener *, struct ch__thread *);
 	void (*thread_leaves)(struct ch__listener *, struct ch__thread *);
-	/* Handles of blocks that nobody finds any more; ch__look_name knows their names. (heap) */
+	/* Handles of blocks that nobody finds any more, CH__LOOK_DEATHS_MOST at most; ch__look_name
+	 * knows their names. (heap) */
 	void (*blocks_die)(struct ch__listener *, const uint64_t *handles, size_t n);
 	/* The heap is used (an open takes a page, a thread polls) for the first time since
 	 * ch__listener_await_use. No lock is held. */

@@ -19,7 +19,6 @@
 enum {
 	FALLBACKS_MAX = 256,
 	TEMPORARY_BYTES = 16,
-	DEATHS_AT_ONCE = 64,
 };
 
 /* --- who hears of whom --- */
@@ -67,16 +66,13 @@ static struct ch__profiler *next_hearer(const struct ch__profile *profile, uint3
 
 static void blocks_die(struct ch__listener *listener, const uint64_t *handles, size_t n)
 {
-	const struct ch__profile *profile = (const struct ch__profile *)listener;
-	uint64_t keys[DEATHS_AT_ONCE];
-	for (size_t from = 0; from < n; from += DEATHS_AT_ONCE) {
-		size_t count = n - from < DEATHS_AT_ONCE ? n - from : DEATHS_AT_ONCE;
-		for (size_t i = 0; i < count; i++)
-			keys[i] = ch__look_key(handles[from + i]);
-		uint32_t number = 1;
-		for (struct ch__profiler *p; (p = next_hearer(profile, &number));)
-			ch__profiler_dying(p, listener->heap, keys, count);
-	}
+	uint64_t keys[CH__LOOK_DEATHS_MOST];
+	for (size_t i = 0; i < n; i++)
+		keys[i] = ch__look_key(handles[i]);
+	uint32_t number = 1;
+	for (struct ch__profiler *p;
+	     (p = next_hearer((const struct ch__profile *)listener, &number));)
+		ch__profiler_dying(p, listener->heap, keys, n);
 }
 
 /* No heap comes or goes: the profile hears of deaths in each of them, or does not any more. */

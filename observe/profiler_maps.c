@@ -60,7 +60,8 @@ const struct ch__seen *ch__seen_find(const struct ch__seen_list *list, uintptr_t
 {
 	const struct ch__seen *found = NULL;
 	*is_several = false;
-	for (uint32_t i = 0; i < list->count; i++) {
+	/* What was left out may have been there. */
+	for (uint32_t i = 0; i < list->count && list->is_whole; i++) {
 		const struct ch__seen *seen = &list->at[i];
 		if (address < seen->low || address >= seen->high)
 			continue;

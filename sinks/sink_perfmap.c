@@ -390,8 +390,6 @@ static void resume_child(void) CH_REQUIRES(ch__role_file)
 	file.orphans_low = file.orphans_high = 0;
 	if (!tool.users)
 		return;
-	EACH_USER(user)
-		ch__perfmap_lines_drop_kept(user->lines); /* nobody can be sampled there */
 	if (!ch__tool_create(&tool) || !ch__os_file_append(tool.fd)) {
 		fail_file(tool.error ? tool.error : errno);
 		return;

@@ -136,7 +136,6 @@ void ch__eh_frame_write(uint8_t *section, const struct ch__eh_place *place,
 {
 	uint32_t bytes = fde_bytes(place);
 	uint8_t *fde = section + FDES_AT;
-	memset(section, 0, ch__eh_frame_bytes(place));
 	for (unsigned i = 0; i < CH__FRAMES; i++)
 		ch__eh_frame_shape(section, (uint8_t)i, &shapes[i]);
 	for (uint32_t page = 0; page < place->pages; page++) {

@@ -16,6 +16,7 @@
 #include "codeheap/graph/branch.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/stats.h"
+#include "codeheap/listener.h"
 #include "invalidate/invalidate.h"
 
 enum { QUARANTINE_MANY_BYTES = 64 << 10 };
@@ -196,6 +197,7 @@ static void kill(struct ch_heap *heap, uint32_t index, enum ch__death death, str
 
 /* Who observes the heap may take names; a sink takes its lock once. An OPEN block was never told
  * of. */
+_Static_assert((int)CH__KILLED_AT_ONCE <= (int)CH__LOOK_DEATHS_MOST, "listeners have room");
 static void withdraw_names(struct ch_heap *heap, const struct end *end) CH_REQUIRES(ch__role_heap)
 {
 	struct ch__sink_range ranges[2 * CH__KILLED_AT_ONCE];

@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: MIT
  * stopped.c: a stopped thread that tries to run again while its stack is scanned. For a moment its
  * record says that it runs; what it published holds (I7). The linker leads the scan through this
- * file (--wrap), so that a case makes the moment last. */
+ * file (--wrap), so that a case makes the moment last. Then a thread that does not stop: how often
+ * it is asked to; and one on a fiber that it did not tell of. */
 #define _GNU_SOURCE
 #include "codeheap/base/park.h"
 #include "codeheap/collect/collect.h"
+#include "os/os.h"
 #include "tests/support/heap_rig.h"
 
 #include <pthread.h>
 #include <signal.h>
+#include <sys/mman.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 enum { STACK_BYTES = 1 << 16 };
@@ -102,4 +106,93 @@ TEST(thread_that_tries_to_run_in_a_stop_is_scanned_by_what_it_published)
 	rig_collect(&h.rig, 3);
 	CHECK(!rig_is_there(block));
 	rig_end(&h.rig);
+}
+
+/* --- a thread that takes no signal --- */
+
+static void *take_no_signals(void *arg)
+{
+	struct holder *h = arg;
+	sigset_t all;
+	sigfillset(&all);
+	CHECK_EQ(pthread_sigmask(SIG_SETMASK, &all, NULL), 0);
+	CHECK_EQ(ch_thread_attach(h->rig.heap, NULL, NULL), CH_OK);
+	atomic_store(&step, 1);
+	while (atomic_load(&step) == 1)
+		usleep(100);
+	CHECK_EQ(ch_thread_detach(h->rig.heap), CH_OK);
+	return NULL;
+}
+
+/* The gate counts the signals: they may fail. */
+TEST(thread_that_takes_no_signal_is_sent_one_each_millisecond)
+{
+	enum { WAIT_MS = 60 };
+	struct holder h;
+	struct ch_config config = rig_config(1 << 20);
+	config.stop_signal = SIGUSR1;
+	config.stop_wait_ms = WAIT_MS;
+	h.rig = rig_create(&config, NULL, NULL);
+	atomic_store(&step, 0);
+	CHECK_EQ(pthread_create(&h.thread, NULL, take_no_signals, &h), 0);
+	TEST_UNTIL(atomic_load(&step) == 1)
+		usleep(100);
+	ch__os_fail_at(UINT64_MAX, false);
+	CHECK_EQ(ch_heap_collect(h.rig.heap), CH_E_BUSY);
+	uint64_t calls = ch__os_failable_calls();
+	ch__os_fail_at(0, false);
+	/* And one or two of the look for what is freed. */
+	if (calls < 2 || calls > WAIT_MS + 20)
+		FAIL("%llu calls in %d ms", (unsigned long long)calls, WAIT_MS);
+	atomic_store(&step, 2);
+	CHECK_EQ(pthread_join(h.thread, NULL), 0);
+	rig_end(&h.rig);
+}
+
+/* --- a fiber that the thread did not tell of --- */
+
+static struct rig *on_fiber;
+static ucontext_t thread_context, fiber_context;
+
+/* The one word that holds the block lies on the fiber. */
+static void collect_on_fiber(void)
+{
+	volatile uintptr_t word = ~atomic_load(&hidden);
+	for (int i = 0; i < 4; i++)
+		rig_collect_here(on_fiber, NULL);
+	CHECK(rig_is_there(block));
+	word = 0;
+	(void)word;
+	swapcontext(&fiber_context, &thread_context);
+}
+
+/* Of those that the heap knows it is the one around sp, whichever came first, and lies above or
+ * below. What lies between it and those above cannot be read. */
+TEST(fiber_that_is_run_unsaid_is_found_by_its_bounds)
+{
+	enum { FIBERS = 5, RUNS = 2, GUARD = 3, PLACES = 6 };
+	static const int place_of[FIBERS] = {0, 5, RUNS, 4, 1};
+	struct rig rig = rig_start(1 << 20);
+	struct ch_fiber *fibers[FIBERS];
+	uint8_t *stacks = mmap(NULL, PLACES * STACK_BYTES, PROT_READ | PROT_WRITE,
+			       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(stacks != MAP_FAILED);
+	CHECK_EQ(mprotect(stacks + GUARD * STACK_BYTES, STACK_BYTES, PROT_NONE), 0);
+	for (int i = 0; i < FIBERS; i++) {
+		uint8_t *low = stacks + place_of[i] * STACK_BYTES;
+		CHECK_EQ(ch_fiber_attach(rig.heap, low, low + STACK_BYTES, &fibers[i]), CH_OK);
+	}
+	on_fiber = &rig;
+	rig_apart(&rig, make_and_release, NULL);
+	CHECK_EQ(getcontext(&fiber_context), 0);
+	fiber_context.uc_stack.ss_sp = stacks + RUNS * STACK_BYTES;
+	fiber_context.uc_stack.ss_size = STACK_BYTES;
+	makecontext(&fiber_context, collect_on_fiber, 0);
+	CHECK_EQ(swapcontext(&thread_context, &fiber_context), 0);
+	rig_collect(&rig, 3);
+	CHECK(!rig_is_there(block));
+	for (int i = 0; i < FIBERS; i++)
+		CHECK_EQ(ch_fiber_detach(fibers[i]), CH_OK);
+	CHECK_EQ(munmap(stacks, PLACES * STACK_BYTES), 0);
+	rig_end(&rig);
 }

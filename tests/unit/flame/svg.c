@@ -280,6 +280,8 @@ TEST(each_place_of_the_template_is_filled_once)
 	struct flame_text out = {0};
 	CHECK(flame_add(flame, "@frames@", CH__FLAME_CODE, 1));
 	CHECK(ch__flame_write_svg(flame, &plain, flame_take, &out));
+	/* 104 above, two rows of 17, 30 below. */
+	CHECK(strstr(out.text, " height=\"168\""));
 	unsigned left = 0;
 	for (const char *at = out.text; (at = strchr(at, '@')); at++)
 		left += strncmp(at, "@media ", 7) != 0;

@@ -61,6 +61,28 @@ TEST(a_child_is_found_again_by_name_and_kind)
 	end_flame();
 }
 
+/* However many there are, wherever the tables were made wider: each name once, each child once. */
+TEST(each_of_many_children_is_found_again)
+{
+	enum { CHILDREN = 5000 };
+	static uint32_t nodes[CHILDREN];
+	struct ch__flame *flame = new_flame();
+	size_t bytes = 0;
+	for (int round = 0; round < 2; round++) {
+		for (uint32_t i = 0; i < CHILDREN; i++) {
+			char name[20];
+			snprintf(name, sizeof name, "f%u", i / 2);
+			uint32_t parent = i % 2 ? nodes[i - 1] : 0;
+			uint32_t node = ch__flame_child(flame, parent, name, CH__FLAME_CODE);
+			CHECK(node && (round == 0 || node == nodes[i]));
+			nodes[i] = node;
+		}
+		CHECK(round == 0 || ch__meta_bytes(meta) == bytes);
+		bytes = ch__meta_bytes(meta);
+	}
+	end_flame();
+}
+
 TEST(names_of_any_bytes_stay_one_line_of_text)
 {
 	struct ch__flame *flame = new_flame();

@@ -193,7 +193,7 @@ TEST(object_is_named_from_its_first_byte_to_its_last)
 {
 	struct ch__seen objects[] = {{.low = 0x1000, .high = 0x3000, .inode = 1},
 				     {.low = 0x3000, .high = 0x4000, .inode = 2}};
-	const struct ch__seen_list list = {.at = objects, .count = 2};
+	const struct ch__seen_list list = {.is_whole = true, .at = objects, .count = 2};
 	bool is_several;
 	CHECK(!ch__seen_find(&list, 0xfff, &is_several));
 	CHECK(ch__seen_find(&list, 0x1000, &is_several) == &objects[0]);

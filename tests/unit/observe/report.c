@@ -149,6 +149,8 @@ TEST(picture_says_what_it_was_made_of)
 	profile_end(&rig);
 }
 
+/* --- frames of a VM --- */
+
 static size_t give_address(void *user, const void *pc, const void *sp, const void *end,
 			   const void **return_addresses, size_t max)
 {
@@ -157,8 +159,6 @@ static size_t give_address(void *user, const void *pc, const void *sp, const voi
 	return_addresses[0] = user;
 	return 1;
 }
-
-/* --- frames of a VM --- */
 
 /* A call that is the last instruction of a block returns behind it. */
 TEST(frame_of_the_vm_is_of_the_byte_before_it)
@@ -181,6 +181,29 @@ TEST(frame_of_the_vm_is_of_the_byte_before_it)
 	profile_stop(&rig);
 	profile_read(&rig, 0);
 	CHECK_EQ(profile_weight(&rig, "caller"), 9);
+	profile_end(&rig);
+}
+
+/* A mapping that could not be noted may have been anywhere: nothing native has a name then. */
+TEST(native_code_has_no_name_where_a_mapping_was_not_noted)
+{
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, 0);
+	struct ch__profiler *p = profile_running(&rig);
+	add(&(uint64_t){(uintptr_t)profile_burn_all + 1}, 1, false, 3);
+	void *mapped = profile_map_file(&rig, "object", NULL, 4096);
+	bool is_whole = true;
+	for (uint64_t nth = 1; is_whole && nth < 20; nth++) {
+		ch__os_fail_at(nth, false);
+		ch__profile_lock(p);
+		(void)ch__maps_read(p);
+		is_whole = p->seen.is_whole;
+		ch__profile_unlock(p);
+		ch__os_fail_at(0, false);
+	}
+	CHECK(!is_whole);
+	expect_folded(0, "[unknown] 3\n");
+	CHECK_EQ(munmap(mapped, 4096), 0);
 	profile_end(&rig);
 }
 
@@ -235,6 +258,33 @@ TEST(tables_of_the_tree_grow_with_it)
 	for (uint64_t i = 0; i < NAMES; i++)
 		CHECK_EQ(ch__tree_name(tree, codes[0] + (i << 24))->key, codes[0] + (i << 24));
 	CHECK(!ch__tree_name(tree, codes[1]));
+	profile_end(&rig);
+}
+
+/* The thread that starts a profile has a ring, or nothing is started: whatever the memory. */
+TEST(profile_without_room_for_a_ring_does_not_start)
+{
+	enum { MOST = 64 << 10, STEP = 512 };
+	size_t least = 0;
+	profile_begin(&rig, STAGE_POLLS);
+	for (size_t bytes = STEP; bytes < MOST; bytes += STEP) {
+		struct ch_profile_options options = {.size = sizeof options,
+						     .memory_bytes = bytes};
+		enum ch_status status = ch_profile_start(rig.stage->heap, 1, &options);
+		if (status != CH_OK) {
+			CHECK_EQ(status, CH_E_MEMORY);
+			CHECK_EQ(least, 0);
+			continue;
+		}
+		struct ch__profiler *p = profile_running(&rig);
+		ch__profile_lock(p);
+		CHECK(p->samplers && p->samplers->ring);
+		CHECK(p->used_bytes <= bytes);
+		ch__profile_unlock(p);
+		CHECK_EQ(profile_stop(&rig).threads, 1);
+		least = least ? least : bytes;
+	}
+	CHECK(least > 2 * STEP);
 	profile_end(&rig);
 }
 

@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * stats_walk.c: what the statistics file calls owners, blocks and pages: their kinds; and how long
- * it sleeps between two walks. */
-#define _GNU_SOURCE
+ * stats_walk.c: what the statistics file calls owners, blocks and pages: their kinds. */
 #include "observe/stats_walk.h"
 
 #include "codeheap/base/heap.h"
 #include "os/meta.h"
 #include "tests/support/heap_rig.h"
-#include "tests/support/stats_reader.h"
 
 static struct rig rig;
 static struct ch__meta *meta;
@@ -134,32 +131,4 @@ TEST(page_says_what_its_blocks_are)
 	CHECK_EQ(kind_called(walk.blocks, CH__STATS_BLOCK_KINDS_COUNT, "trampoline")->live_blocks,
 		 1);
 	end();
-}
-
-/* A hundred times as long as it worked, two seconds at most. The work of one of six walks is under
- * ten milliseconds on any machine. */
-TEST(pause_between_two_walks_is_short_where_work_is_little)
-{
-	enum { WRITES = 6, NS_PER_MS = 1000000, SHORT_MS = 1000 };
-	char folder[] = "/tmp/codeheap.XXXXXX", path[sizeof folder + 5];
-	CHECK(mkdtemp(folder));
-	snprintf(path, sizeof path, "%s/file", folder);
-	struct ch_config config = rig_config(1 << 20);
-	config.stats_file = path;
-	rig = rig_create(&config, NULL, NULL);
-	atomic_store(ch__stats_file_period(rig.heap), NS_PER_MS);
-	struct stats_image *image = stats_read(path, WRITES);
-	struct ch__stats_section section;
-	const struct ch__stats_sample *sample = stats_section(image, CH__STATS_SAMPLES, &section);
-	uint64_t least = UINT64_MAX;
-	CHECK(section.count >= WRITES);
-	for (uint32_t i = 1; i < section.count; i++)
-		if (sample[i].at_ns - sample[i - 1].at_ns < least)
-			least = sample[i].at_ns - sample[i - 1].at_ns;
-	if (least < NS_PER_MS || least > (uint64_t)SHORT_MS * NS_PER_MS)
-		FAIL("the shortest pause took %llu ns", (unsigned long long)least);
-	free(image);
-	rig_end(&rig);
-	CHECK_EQ(unlink(path), 0);
-	CHECK_EQ(rmdir(folder), 0);
 }

@@ -79,6 +79,14 @@ TEST(memfd_beyond_the_file_size_limit_is_an_error_not_a_signal)
 	struct rlimit limit = {MIB, MIB};
 	unsetenv("CODEHEAP_WX");
 	config.backend = CH__BACKEND_MEMFD;
+	struct pool_rig rig = rig_create(&config);
+	limit.rlim_cur = rig.pool->runtime_bytes + rig.pool->pool_bytes;
+	rig_destroy(&rig);
+	limit.rlim_max = limit.rlim_cur;
+	CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	rig = rig_create(&config);
+	rig_destroy(&rig);
+	limit.rlim_cur--;
 	CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
 	CHECK_EQ(create_error(config), EFBIG);
 }
@@ -403,6 +411,18 @@ static void count_gone(void *arg, uint32_t chunk)
 	++*(unsigned *)arg;
 }
 
+/* What was handed out runs, from its first byte to its last. */
+static void run_span(const struct pool_rig *rig, uint32_t first, uint32_t pages)
+{
+	enum { ROOM = 64 };
+	uintptr_t low = ch__pool_page_exec(rig->pool, first);
+	for (int i = 0; i < 2; i++) {
+		uintptr_t at = i ? low + ((size_t)pages << rig->pool->page_log2) - ROOM : low;
+		rig_write(rig, at, 40 + (uint32_t)i);
+		CHECK_EQ(rig_call(at), 40 + (uint32_t)i);
+	}
+}
+
 /* The whole life of a pool, of which the nth call fails; every step may fail, none may leave a
  * broken pool. A pool that was made lacks nothing; a memfd has other files in its stead, and under
  * Valgrind a pool may lack the list of what that is told. Returns whether nothing failed. */
@@ -433,14 +453,23 @@ static bool live(const struct ch__pool_config *config, uint64_t nth)
 		rig_give_back(&rig, code, 16);
 		ch__pool_retire_page(rig.pool, page);
 	}
-	if (span != CH__PAGE_NONE)
+	if (span != CH__PAGE_NONE) {
+		run_span(&rig, span, rig.pool->page_count / 2);
 		ch__pool_release_span(rig.pool, span);
+	}
 	ch__pool_trim(rig.pool);
 	rig_check(&rig);
 	/* What a failed trim left behind is usable. */
 	page = ch__pool_take_page(rig.pool, 0);
 	span = ch__pool_take_span(rig.pool, rig.pool->page_count / 2, 0);
 	is_whole &= page != CH__PAGE_NONE && span != CH__PAGE_NONE;
+	if (page != CH__PAGE_NONE) {
+		uintptr_t code = rig_reserve(&rig, page, 16);
+		rig_write(&rig, code, 78);
+		CHECK_EQ(rig_call(code), 78);
+	}
+	if (span != CH__PAGE_NONE)
+		run_span(&rig, span, rig.pool->page_count / 2);
 	rig_check(&rig);
 	rig_destroy(&rig);
 	return is_whole;

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT
+ * stats_file.c: how long a statistics file's thread sleeps, and what a child of fork makes of its
+ * parent's file. What the file says is shown by tests/api/stats_file.c. */
+#define _GNU_SOURCE
+#include "observe/stats_walk.h"
+#include "tests/support/heap_rig.h"
+#include "tests/support/stats_reader.h"
+
+#include <sys/stat.h>
+
+static char folder[] = "/tmp/codeheap.XXXXXX";
+
+static struct rig start_with(const char *pattern)
+{
+	struct ch_config config = rig_config(1 << 20);
+	unsetenv("CODEHEAP_STATS");
+	config.stats_file = pattern;
+	return rig_create(&config, NULL, NULL);
+}
+
+static bool is_there(const char *path)
+{
+	struct stat found;
+	return lstat(path, &found) == 0;
+}
+
+/* A hundred times as long as it worked, two seconds at most. The work of one of six walks is under
+ * ten milliseconds on any machine. */
+TEST(pause_between_two_writes_is_short_where_work_is_little)
+{
+	enum { WRITES = 6, NS_PER_MS = 1000000, SHORT_MS = 1000 };
+	char path[sizeof folder + 5];
+	CHECK(mkdtemp(folder));
+	snprintf(path, sizeof path, "%s/file", folder);
+	struct rig rig = start_with(path);
+	atomic_store(ch__stats_file_period(rig.heap), NS_PER_MS);
+	struct stats_image *image = stats_read(path, WRITES);
+	struct ch__stats_section section;
+	const struct ch__stats_sample *sample = stats_section(image, CH__STATS_SAMPLES, &section);
+	uint64_t least = UINT64_MAX;
+	CHECK(section.count >= WRITES);
+	for (uint32_t i = 1; i < section.count; i++)
+		if (sample[i].at_ns - sample[i - 1].at_ns < least)
+			least = sample[i].at_ns - sample[i - 1].at_ns;
+	if (least < NS_PER_MS || least > (uint64_t)SHORT_MS * NS_PER_MS)
+		FAIL("the shortest pause took %llu ns", (unsigned long long)least);
+	free(image);
+	rig_end(&rig);
+	CHECK_EQ(unlink(path), 0);
+	CHECK_EQ(rmdir(folder), 0);
+}
+
+static void skip_without_threads_in_children(void)
+{
+	if (CH_TSAN)
+		skip("ThreadSanitizer has no threads in a child of a process with some");
+}
+
+/* A file that was turned off stays so in a child. */
+TEST(child_of_fork_makes_no_file_where_its_parent_has_lost_it)
+{
+	char pattern[sizeof folder + 10], own[sizeof folder + 20];
+	skip_without_threads_in_children();
+	CHECK(mkdtemp(folder));
+	snprintf(pattern, sizeof pattern, "%s/file.%%p", folder);
+	snprintf(own, sizeof own, "%s/file.%d", folder, getpid());
+	struct rig rig = start_with(pattern);
+	atomic_store(ch__stats_file_period(rig.heap), 1);
+	free(stats_read(own, 1));
+	CHECK_EQ(unlink(own), 0);
+	TEST_UNTIL(!ch_sink_status(rig.heap, CH_SINK_STATS_FILE, NULL, NULL))
+		usleep(1000);
+	pid_t pid = fork();
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+		snprintf(own, sizeof own, "%s/file.%d", folder, getpid());
+		bool has_file = is_there(own);
+		rig_end(&rig);
+		_exit(has_file || is_there(own));
+	}
+	expect_exit(pid, 0);
+	rig_end(&rig);
+	CHECK_EQ(rmdir(folder), 0);
+}

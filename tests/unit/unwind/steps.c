@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: MIT
+ * steps.c: the notes of code whose frame is right at each instruction, and the map that leads to
+ * them, byte by byte. That unwinders follow them is for tests/api/steps.c to show. */
+#include "tests/support/harness.h"
+#include "unwind/steps.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { POOL_BYTES = 1 << 20, POOL_AT = 0x10000 };
+
+static void skip_without_steps(void)
+{
+	if (!CH_ARCH_HAS_STEPS)
+		skip("code with steps is not of this architecture");
+}
+
+TEST(map_leads_from_each_word_of_a_block_to_its_note)
+{
+	struct ch__steps s;
+	CHECK(ch__steps_begin(&s, POOL_AT, POOL_BYTES));
+	uintptr_t exec = POOL_AT + 512 + 3, note = POOL_AT + 560;
+	ch__steps_live(&s, exec, note);
+	for (uintptr_t at = POOL_AT; at < POOL_AT + 1024; at++) {
+		uintptr_t wanted = at >= (exec & ~(uintptr_t)7) && at < note + 8 ? note : 0;
+		if (ch__steps_note(&s, at) != wanted)
+			FAIL("at %zu: %zu", (size_t)(at - POOL_AT),
+			     (size_t)(ch__steps_note(&s, at) - POOL_AT));
+	}
+	/* The last word of the pool has a place, too. */
+	ch__steps_live(&s, POOL_AT + POOL_BYTES - 16, POOL_AT + POOL_BYTES - 8);
+	CHECK_EQ(ch__steps_note(&s, POOL_AT + POOL_BYTES - 1), POOL_AT + POOL_BYTES - 8);
+	ch__steps_dead(&s, exec, note - exec);
+	CHECK_EQ(ch__steps_note(&s, exec), 0);
+	CHECK_EQ(ch__steps_note(&s, note - 1), 0);
+	CHECK_EQ(ch__steps_note(&s, note), note);
+	ch__steps_dead(&s, note, 1);
+	CHECK_EQ(ch__steps_note(&s, note), 0);
+	ch__steps_end(&s);
+}
+
+TEST(map_goes_with_its_heap)
+{
+	struct ch__steps s;
+	CHECK(ch__steps_begin(&s, POOL_AT, POOL_BYTES));
+	void *map = s.map;
+	CHECK_EQ(s.map_bytes, POOL_BYTES / 4);
+	CHECK_EQ(msync(map, s.map_bytes, MS_ASYNC), 0);
+	ch__steps_end(&s);
+	CHECK(msync(map, 1, MS_ASYNC) != 0 && errno == ENOMEM);
+	ch__steps_end(&s);
+	ch__os_fail_at(1, false);
+	CHECK(!ch__steps_begin(&s, POOL_AT, POOL_BYTES));
+	ch__os_fail_at(0, false);
+	ch__steps_end(&s);
+}
+
+/* Of each bound the last that is taken and the first that is not. */
+TEST(frames_are_sound_up_to_their_bounds)
+{
+	enum { CODE = 100 };
+	skip_without_steps();
+	const uint8_t reg = ch__arch_steps_kept[0], other = ch__arch_steps_kept[1];
+	struct ch__step steps[CH__STEPS_MOST + 1];
+	for (uint16_t i = 0; i <= CH__STEPS_MOST; i++)
+		steps[i] = (struct ch__step){.at = i, .cfa = 16};
+	const struct {
+		bool is_sound;
+		uint8_t steps_n, saves_n;
+		struct ch__step step[2];
+		struct ch__save save[2];
+	} rows[] = {
+		{true, 0, 0, {{0, 0}}, {{0}}},
+		{true, 1, 0, {{CODE - 1, 8}}, {{0}}},
+		{false, 1, 0, {{CODE, 8}}, {{0}}},
+		{false, 1, 0, {{4, 0}}, {{0}}},
+		{false, 1, 0, {{4, 12}}, {{0}}},
+		{true, 1, 0, {{4, 32760}}, {{0}}},
+		{false, 1, 0, {{4, 32768}}, {{0}}},
+		{true, 2, 0, {{4, 16}, {5, 8}}, {{0}}},
+		{false, 2, 0, {{4, 16}, {4, 8}}, {{0}}},
+		{false, 2, 0, {{4, 16}, {3, 8}}, {{0}}},
+		{true, 0, 1, {{0, 0}}, {{reg, 2, CODE - 1}}},
+		{false, 0, 1, {{0, 0}}, {{reg, 2, CODE}}},
+		{false, 0, 1, {{0, 0}}, {{reg, 1, 0}}},
+		{false, 0, 1, {{0, 0}}, {{200, 2, 0}}},
+		{true, 0, 2, {{0, 0}}, {{reg, 2, 0}, {other, 3, 0}}},
+		{false, 0, 2, {{0, 0}}, {{reg, 2, 0}, {reg, 3, 0}}},
+	};
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		struct ch__frame frame = {rows[i].step, rows[i].save, rows[i].steps_n,
+					  rows[i].saves_n};
+		if (ch__frame_is_sound(&frame, CODE) != rows[i].is_sound)
+			FAIL("row %zu", i);
+	}
+	struct ch__frame most = {.steps = steps, .steps_n = CH__STEPS_MOST};
+	CHECK(ch__frame_is_sound(&most, CODE));
+	most.steps_n++;
+	CHECK(!ch__frame_is_sound(&most, CODE));
+	CHECK(!ch__frame_is_sound(NULL, CODE));
+}
+
+TEST(note_has_what_the_frame_says_and_nothing_behind_it)
+{
+	skip_without_steps();
+	uint8_t note[CH__NOTE_MOST_BYTES + 8];
+	const uint8_t reg = ch__arch_steps_kept[1];
+	const struct ch__step steps[] = {{1, 16}, {4, 32}};
+	const struct ch__save saves[] = {{reg, 3, 5}};
+	struct ch__frame frame = {steps, saves, 2, 1};
+	for (int from_the_first = 0; from_the_first < 2; from_the_first++) {
+		struct ch__step first[] = {{0, 24}, {4, 32}};
+		if (from_the_first)
+			frame.steps = first;
+		memset(note, 0xee, sizeof note);
+		uint32_t bytes = ch__frame_note(note, &frame, 48);
+		uint16_t words[20] = {48, 0, 0xffff, 0xffff, 5, 24};
+		unsigned n = 6;
+		for (unsigned i = 2; i < CH_ARCH_STEPS_KEPT; i++)
+			words[n++] = 0xffff, words[n++] = 0xffff;
+		if (!from_the_first)
+			words[n++] = 0, words[n++] = CH_ARCH_STEPS_CFA;
+		for (unsigned i = 0; i < 2; i++)
+			words[n++] = frame.steps[i].at, words[n++] = frame.steps[i].cfa;
+		CHECK_EQ(bytes, 2 * (n + 2));
+		CHECK_EQ(memcmp(note, words, 2 * n), 0);
+		CHECK(note[2 * n] == 0xff && note[2 * n + 1] == 0xff);
+		CHECK_EQ(note[bytes], 0xee);
+	}
+}
