@@ -33,9 +33,6 @@ static void stamp(enum ch__template kind, uint8_t *write, const void *target, ui
 	memcpy(write, template.begin, template.bytes);
 	memcpy(write + template.target_at, &to, sizeof to);
 	memcpy(write + template.payload_at, &payload, sizeof payload);
-	/* The slot is the block, so that a slot goes back as it was taken. */
-	ch__arch_fill_traps(write + template.bytes,
-			    CH__SLOT_BYTES - CH__INDEX_WORD_BYTES - template.bytes);
 }
 
 enum ch_status ch_trampoline_make(struct ch_owner owner, enum ch_trampoline kind,
@@ -71,6 +68,7 @@ enum ch_status ch_trampoline_make(struct ch_owner owner, enum ch_trampoline kind
 	if (status != CH_OK)
 		return status;
 	stamp(template, code.write, target, payload);
+	/* The slot is the block: it goes back as it was taken. Behind the template are traps. */
 	code.used_to = code.hot_bytes;
 	status = ch__block_commit(heap, self, &code, 1, true);
 	if (status == CH_OK)

@@ -400,6 +400,70 @@ TEST(tombstone_of_the_death_2_to_the_32_is_not_read_while_it_is_written)
 	rig_end(&rig);
 }
 
+/* The last one that was written. */
+static const struct ch__tombstone *last_stone(const struct rig *rig)
+{
+	return ch__table_at(&rig->heap->tombstones, rig->heap->tombstones.used - 1);
+}
+
+/* Of code without a cold part, with one, and of a trampoline. */
+TEST(tombstone_says_where_the_parts_were)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "plain");
+	(void)rig_owner(&rig, "keeps the pages");
+	(void)rig_block(rig_owner(&rig, "stays"), 1);
+	(void)rig_block(owner, 1);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK_EQ(last_stone(&rig)->cold, 0);
+	struct ch_branch branch;
+	owner = rig_owner(&rig, "with stubs");
+	struct ch_info info = rig_info(rig_jumper(owner, NULL, &branch));
+	uint32_t at = ch__offset(rig.heap, (uintptr_t)info.cold_exec);
+	uint32_t in_page = at % (uint32_t)rig_page_bytes() / CH__GRANULE_BYTES;
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	uint32_t cold = last_stone(&rig)->cold;
+	CHECK_EQ(cold >> CH__TOMB_COLD_SHIFT, in_page);
+	CHECK_EQ(cold & CH__TOMB_COLD_GRANULES,
+		 (info.cold_bytes + CH__INDEX_WORD_BYTES + CH__GRANULE_BYTES - 1) /
+			 CH__GRANULE_BYTES);
+	struct ch_block slot;
+	owner = rig_owner(&rig, "slot");
+	if (ch_trampoline_make(owner, CH_TRAMPOLINE_TAIL, (const void *)(uintptr_t)rig_fallback, 0,
+			       NULL, NULL, &slot) == CH_OK) {
+		CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+		CHECK_EQ(last_stone(&rig)->cold, CH__TOMB_SLOT);
+	}
+	rig_end(&rig);
+}
+
+/* Of a heap without code all is free, in one row; a span in the middle leaves the larger side. */
+TEST(free_room_is_counted_in_rows)
+{
+	enum { PAGES = 16 };
+	struct ch_config config = rig_config(PAGES * rig_page_bytes());
+	struct rig rig = rig_create(&config, NULL, NULL);
+	uint64_t page = rig_page_bytes();
+	uint32_t spans[PAGES];
+	CHECK_EQ(rig_stats(&rig).free_bytes_now, PAGES * page);
+	CHECK_EQ(rig_stats(&rig).largest_free_bytes_now, PAGES * page);
+	for (int i = 0; i < PAGES; i++)
+		spans[i] = ch__pool_take_span(rig.heap->pool, 1, 0);
+	CHECK_EQ(rig_stats(&rig).free_bytes_now, 0);
+	CHECK_EQ(rig_stats(&rig).largest_free_bytes_now, 0);
+	/* All but pages 5 and 6: rows of 5 and of 9. */
+	for (int i = 0; i < PAGES; i++)
+		if (spans[i] != 5 && spans[i] != 6)
+			ch__pool_release_span(rig.heap->pool, spans[i]);
+	CHECK_EQ(rig_stats(&rig).free_bytes_now, (PAGES - 2) * page);
+	CHECK_EQ(rig_stats(&rig).largest_free_bytes_now, 9 * page);
+	ch__pool_release_span(rig.heap->pool, 6);
+	CHECK_EQ(rig_stats(&rig).largest_free_bytes_now, 10 * page);
+	ch__pool_release_span(rig.heap->pool, 5);
+	CHECK_EQ(rig_stats(&rig).largest_free_bytes_now, PAGES * page);
+	rig_end(&rig);
+}
+
 /* Its tables grow by segments, which no allocator counts. */
 TEST(metadata_of_a_heap_has_the_segments_of_its_tables)
 {

@@ -197,3 +197,51 @@ TEST(refused_opens_in_place_keep_at_most_a_page)
 	CHECK_EQ(kept, 1);
 	rig_end(&rig);
 }
+
+/* Who is released at once, and is called through its cell by code that lives, keeps the cell: it
+ * leads to the fallback, and is no other owner's. */
+TEST(cell_of_a_released_owner_stays_while_code_calls_through_it)
+{
+	enum { CALLED = 31, STRANGERS = 40 };
+	struct rig rig = start();
+	struct ch_owner called = rig_owner(&rig, "called"), caller = rig_owner(&rig, "caller");
+	struct emitter e;
+	CHECK_EQ(ch_owner_set_entry(called, rig_block(called, CALLED)), CH_OK);
+	emit_open(&e, caller, 64, 0);
+	CHECK_EQ(ch_edge_attach_owner(e.code.block, called), CH_OK);
+	const void *exec = emit_here(&e);
+	emit_jump_cell(&e, ch_owner_cell(called));
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	CHECK_EQ(code_call(exec), CALLED);
+	CHECK_EQ(ch_owner_release(called, CH_RELEASE_NOT_RUNNING), CH_OK);
+	for (int i = 0; i < STRANGERS; i++) {
+		struct ch_owner stranger = rig_owner(&rig, "stranger");
+		CHECK_EQ(ch_owner_set_entry(stranger, rig_block(stranger, 7)), CH_OK);
+		CHECK_EQ(code_call(exec), RIG_FALLBACK);
+	}
+	rig_end(&rig);
+}
+
+/* A slot that is used again, too. */
+TEST(behind_the_template_of_a_slot_there_are_traps)
+{
+	enum { SLOTS = 20 };
+	struct rig rig = start();
+	for (int round = 0; round < 2; round++) {
+		struct ch_owner owner = rig_owner(&rig, "slots");
+		for (int i = 0; i < SLOTS; i++) {
+			struct ch_block slot;
+			CHECK_EQ(ch_trampoline_make(owner, CH_TRAMPOLINE_TAIL,
+						    (const void *)(uintptr_t)rig_fallback, 0, NULL,
+						    NULL, &slot),
+				 CH_OK);
+			struct ch_info info = rig_info(slot);
+			size_t used = ch__arch_templates[CH_TRAMPOLINE_TAIL].bytes;
+			CHECK(info.hot_bytes > used);
+			CHECK(ch__arch_are_traps((const uint8_t *)info.exec + used,
+						 info.hot_bytes - used));
+		}
+		CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	}
+	rig_end(&rig);
+}

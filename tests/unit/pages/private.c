@@ -158,6 +158,28 @@ TEST(sync_carries_over_the_words_that_it_touches_and_no_others)
 	rig_destroy(&rig);
 }
 
+static void nothing_between(const void *to)
+{
+	(void)to;
+}
+
+/* A kernel may take fewer bytes than it was given. */
+TEST(what_is_carried_over_in_pieces_is_whole)
+{
+	skip_without_procmem();
+	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	struct words w = {.pool = rig.pool};
+	w.at = (rig_reserve(&rig, rig_take(&rig), sizeof w.before + 8) + 7) & ~(uintptr_t)7;
+	for (size_t i = 0; i < WORDS; i++)
+		w.before[i] = (w.after[i] = UINT64_C(0x0123456789abcdef) * (i + 1)) ^ 1;
+	fill_words(&w, w.after);
+	ch__os_pretended.between_bytes = nothing_between;
+	ch__pool_sync(w.pool, w.at, sizeof w.after);
+	ch__os_pretended.between_bytes = NULL;
+	expect_written(&w, 0, sizeof w.after);
+	rig_destroy(&rig);
+}
+
 /* --- the file --- */
 
 static int file_of(const struct pool_rig *rig)

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT
+ * nongnu.c: the objects that stand for pages in libunwind's list: a process has them for good, so
+ * what a heap gives back the next one takes. That libunwind reads them is shown by
+ * tests/tool/libunwind.c. */
+#include "os/os.h"
+#include "tests/support/harness.h"
+#include "unwind/nongnu.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int by_address(const void *a, const void *b)
+{
+	uintptr_t x = *(const uintptr_t *)a, y = *(const uintptr_t *)b;
+	return (x > y) - (x < y);
+}
+
+TEST(objects_that_are_given_back_are_those_that_are_taken)
+{
+	/* More than two pages have, and all of what these have. */
+	size_t a_page = ch__os_page_bytes() / sizeof(struct ch__nongnu_object);
+	uint32_t count = (uint32_t)(3 * a_page);
+	struct ch__nongnu_object **first = calloc(count, sizeof(void *));
+	struct ch__nongnu_object **second = calloc(count, sizeof(void *));
+	CHECK(first && second);
+	CHECK(ch__nongnu_take(first, count));
+	ch__nongnu_give(first, count);
+	ch__os_fail_at(1, true); /* no memory of the system is needed */
+	CHECK(ch__nongnu_take(second, count));
+	ch__os_fail_at(0, false);
+	qsort(first, count, sizeof *first, by_address);
+	qsort(second, count, sizeof *second, by_address);
+	CHECK_EQ(memcmp(first, second, count * sizeof *first), 0);
+	for (uint32_t i = 1; i < count; i++)
+		CHECK(first[i] > first[i - 1]);
+	/* One that finds none has some of what it wanted, which goes back, too. */
+	ch__os_fail_at(1, true);
+	memset(first, 0, count * sizeof *first);
+	CHECK(!ch__nongnu_take(first, 1));
+	ch__os_fail_at(0, false);
+	ch__nongnu_give(second, count - 1);
+	memset(first, 0, count * sizeof *first);
+	ch__os_fail_at(1, true);
+	CHECK(!ch__nongnu_take(first, count));
+	ch__os_fail_at(0, false);
+	CHECK(first[count - 2] && !first[count - 1]);
+	ch__nongnu_give(first, count);
+	ch__nongnu_give(&second[count - 1], 1);
+	ch__os_fail_at(1, true);
+	CHECK(ch__nongnu_take(first, count));
+	ch__os_fail_at(0, false);
+	ch__nongnu_give(first, count);
+	free(first);
+	free(second);
+}
