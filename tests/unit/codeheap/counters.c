@@ -5,6 +5,7 @@
 #include "codeheap/graph/block.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/branch.h"
+#include "codeheap/graph/stats.h"
 #include "codeheap/graph/tombstone.h"
 #include "codeheap/collect/collect.h"
 #include "tests/support/heap_rig.h"
@@ -434,6 +435,32 @@ TEST(tombstone_says_where_the_parts_were)
 		CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 		CHECK_EQ(last_stone(&rig)->cold, CH__TOMB_SLOT);
 	}
+	rig_end(&rig);
+}
+
+/* What a child of fork counts anew is what was counted. */
+TEST(gauges_that_are_counted_anew_are_those_that_were)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	struct ch_branch branch;
+	struct emitter open;
+	(void)rig_block(owner, 1);
+	(void)rig_jumper(owner, NULL, &branch);
+	emit_open(&open, owner, 100, 2);
+	struct ch_stats before = rig_stats(&rig);
+	ch__heap_lock(rig.heap);
+	ch__stats_recount(rig.heap);
+	ch__heap_unlock(rig.heap);
+	struct ch_stats after = rig_stats(&rig);
+#define X(name)                          \
+	if (before.name != after.name)   \
+		FAIL(#name " is another one: %llu and %llu", \
+		     (unsigned long long)before.name, (unsigned long long)after.name);
+	CH_STATS_LIST(X)
+#undef X
+	CHECK(before.hot_bytes_now && before.cold_bytes_now && before.stub_bytes_now);
+	CHECK_EQ(ch_block_abort(&open.code), CH_OK);
 	rig_end(&rig);
 }
 

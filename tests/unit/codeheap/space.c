@@ -245,3 +245,30 @@ TEST(behind_the_template_of_a_slot_there_are_traps)
 	}
 	rig_end(&rig);
 }
+
+/* Whatever the first byte that both have. */
+TEST(ref_that_shares_a_byte_with_a_branch_is_refused_and_another_is_not)
+{
+	enum { REF = sizeof(uintptr_t), PADS = 2, PAD = 4, OTHERS = 10 };
+	static const uint8_t padding[64 + PADS * PAD];
+	struct rig rig = start();
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	for (int pad = 0; pad < PADS; pad++)
+		for (int at = -2 * REF; at <= 2 * REF; at++) {
+			struct emitter e;
+			struct ch_branch branch;
+			emit_open(&e, owner, 512, 1);
+			emit_bytes(&e, padding, 64 + (size_t)pad * PAD);
+			const uint8_t *low = emit_site_jmp(&e), *high = emit_here(&e);
+			struct ch_branch_site site = {.at = low, .kind = CH_JMP};
+			CHECK_EQ(ch_branch_attach(e.code.block, &site, &branch), CH_OK);
+			/* So many that the thread has a map of the block. */
+			for (int i = 0; i < OTHERS; i++)
+				CHECK_EQ(ch_ref_attach(e.code.block, low + 160 + REF * i), CH_OK);
+			bool is_shared = low + at + REF > low && low + at < high;
+			CHECK_EQ(ch_ref_attach(e.code.block, low + at),
+				 is_shared ? CH_E_SITE : CH_OK);
+			CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+		}
+	rig_end(&rig);
+}
