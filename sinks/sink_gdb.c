@@ -245,6 +245,9 @@ static bool has_range(const struct gdb *g, const struct ch__elf_page *page,
 {
 	uint32_t offset = (uint32_t)(range->exec - g->user.config->pool_exec);
 	uint32_t low = 0, high = page->count;
+	/* Mostly it comes behind all that the page has. */
+	if (high && page->ranges[high - 1].offset < offset)
+		low = high;
 	while (low < high) {
 		uint32_t middle = (low + high) / 2;
 		if (page->ranges[middle].offset < offset)
