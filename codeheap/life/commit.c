@@ -390,12 +390,42 @@ static enum ch_status because_used(const struct ch_code *code)
 			   code->cold_bytes, code->entry_offset);
 }
 
+/* Mostly traps lie there. Behind the end of a page may be no memory. */
+static inline bool is_in_doubt(const struct ch_heap *heap, uint32_t end)
+{
+	return (end & (((uint32_t)1 << heap->pool->page_log2) - 1)) &&
+	       ch__word_behind(heap, end) != (uint32_t)ch__arch_traps;
+}
+
+/* Whether the emitter kept to the room of its block. Of one that did not, Valgrind tells. */
+static enum ch_status look_behind(struct ch_heap *heap, const struct ch__block *block)
+{
+	enum ch_status status = CH_OK;
+	if (CH_UNLIKELY(heap->pool->is_translated))
+		return CH_OK;
+	uint32_t hot = block->hot_offset + ch__hot_bytes(block);
+	if (CH_UNLIKELY(is_in_doubt(heap, hot)))
+		status = ch__overrun_judge(heap, block, hot, "hot");
+	if (CH_LIKELY(status != CH_OK || !block->cold_granules))
+		return status;
+	uint32_t cold = ch__cold_offset(heap, block) + ch__cold_bytes(block);
+	return is_in_doubt(heap, cold) ? ch__overrun_judge(heap, block, cold, "cold") : CH_OK;
+}
+
+/* What of the blocks takes more than the usual steps. */
+struct besides {
+	bool assumes, may_be_young, is_lent;
+};
+
 static enum ch_status check_codes(struct ch_heap *heap, struct ch__thread *self,
-				  const struct among *among, bool *assumes, bool *may_be_young)
+				  const struct among *among, struct besides *besides)
 {
 	const struct ch_code *codes = among->codes;
 	for (size_t i = 0; i < among->count; i++) {
 		struct ch__block *block = block_of(heap, &codes[i]);
+		enum ch_status overrun = look_behind(heap, block);
+		if (CH_UNLIKELY(overrun != CH_OK))
+			return overrun;
 		if (!used_is_valid(heap, block, &codes[i]))
 			return because_used(&codes[i]);
 		if (!table_is_valid(heap, block, &codes[i]))
@@ -415,9 +445,10 @@ static enum ch_status check_codes(struct ch_heap *heap, struct ch__thread *self,
 			if (status != CH_OK)
 				return status;
 		}
-		*assumes |= ch__side_find(block->side_list, CH__ITEM_ASSUME) != NULL;
-		*may_be_young |= heap->config.driver == CH_DRIVER_HOST &&
-				 ch__side_find(block->side_list, CH__ITEM_REF);
+		besides->assumes |= ch__side_find(block->side_list, CH__ITEM_ASSUME) != NULL;
+		besides->may_be_young |= heap->config.driver == CH_DRIVER_HOST &&
+					 ch__side_find(block->side_list, CH__ITEM_REF);
+		besides->is_lent |= ch__block_use(heap, block) != CH__SPAN_CODE;
 	}
 	return CH_OK;
 }
@@ -456,16 +487,16 @@ static enum published publish_told(struct ch_heap *heap, struct ch__thread *self
 enum ch_status ch__block_commit(struct ch_heap *heap, struct ch__thread *self,
 				struct ch_code *codes, size_t count, bool in_slots)
 {
-	bool assumes = false, may_be_young = false;
+	struct besides besides = {0};
 	struct among among = {.codes = codes, .count = count};
 	enum ch_status status = gather(heap, &among);
 	if (status == CH_OK)
-		status = check_codes(heap, self, &among, &assumes, &may_be_young);
+		status = check_codes(heap, self, &among, &besides);
 	if (among.slots)
 		ch__meta_free(heap->meta, among.slots, (among.mask + 1) * sizeof *among.slots);
 	if (status != CH_OK)
 		return status;
-	for (size_t i = 0; i < count; i++)
+	for (size_t i = 0; besides.is_lent && i < count; i++)
 		if (!land(heap, self, &codes[i]))
 			return ch__because(CH_E_OS, "ch_code %zu, written in place, does not get "
 						    "its access: %m", i);
@@ -474,7 +505,7 @@ enum ch_status ch__block_commit(struct ch_heap *heap, struct ch__thread *self,
 	enum published result;
 	do {
 		bool tell = sinks_want_ranges(heap);
-		result = publish_told(heap, self, codes, count, tell, in_slots, assumes);
+		result = publish_told(heap, self, codes, count, tell, in_slots, besides.assumes);
 	} while (result == UNTOLD);
 	if (result == STALE) {
 		abort_all(heap, codes, count);
@@ -482,7 +513,7 @@ enum ch_status ch__block_commit(struct ch_heap *heap, struct ch__thread *self,
 					       "a block that an edge names was aborted");
 	}
 	CH__COUNT(self->counters.blocks_committed, count);
-	if (may_be_young)
+	if (besides.may_be_young)
 		ch__young_refs_add(heap, codes, count);
 	return CH_OK;
 }

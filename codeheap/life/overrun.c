@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT
+ * overrun.c: whether an emitter wrote behind the room of its block, which its commit asks. The four
+ * bytes there are another part's index word, or traps: of what nobody has, of a block that died, of
+ * one that was opened a moment ago.
+ * Others open, commit and free blocks there meanwhile. What looks wrong is looked at again while
+ * nobody does: under the heap lock, where blocks die, and frozen, since regions do the rest. */
+#include "codeheap/base/region.h"
+#include "codeheap/base/why.h"
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/names.h"
+#include "codeheap/life/life.h"
+
+static bool is_whole(const struct ch_heap *heap, uint32_t offset)
+{
+	uint32_t word = ch__word_behind(heap, offset);
+	if (word == (uint32_t)ch__arch_traps)
+		return true;
+	if (!ch__table_has(&heap->blocks, word))
+		return false;
+	const struct ch__block *block = ch__block_at(heap, word);
+	return block->hot_offset == offset || ch__cold_offset(heap, block) == offset;
+}
+
+static enum ch_status because_overrun(const struct ch_heap *heap, const struct ch__block *block,
+				      const char *part)
+{
+	const struct ch__side_list *list = block->side_list;
+	uint32_t owner = ch__owner_at(heap, block->owner)->name;
+	return ch__because(CH_E_BROKEN,
+			   "the emitter of `%s` wrote behind the %s bytes of the block: what lies "
+			   "there is damaged",
+			   ch__name_text(heap, list && list->name ? list->name : owner), part);
+}
+
+enum ch_status ch__overrun_judge(struct ch_heap *heap, const struct ch__block *block, uint32_t end,
+				 const char *part)
+{
+	enum ch_status status = CH_OK;
+	if (is_whole(heap, end))
+		return CH_OK;
+	ch__heap_lock(heap);
+	/* Where a thread stays in a region nothing is known of the word. */
+	if (ch__freeze_until(heap, ch__stop_limit(heap, ch__os_now_ns()))) {
+		bool is_damaged = !is_whole(heap, end);
+		ch__unfreeze(heap);
+		if (is_damaged)
+			status = because_overrun(heap, block, part);
+	}
+	ch__heap_unlock(heap);
+	return status;
+}

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: MIT
+ * overrun.c: an emitter that writes behind the room of its block is told so at its commit, which
+ * leaves everything as it was; and one that does not, never, whatever others do with the bytes
+ * there. */
+#include "codeheap/base/region.h"
+#include "tests/support/heap_rig.h"
+#include "tests/support/stage_code.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+static struct rig rig;
+static struct ch_owner owner;
+
+static void start(void)
+{
+	rig = rig_start(1 << 20);
+	owner = rig_owner(&rig, "owner");
+	/* Valgrind reports such a store itself, and the library leaves it to it. */
+	if (rig.heap->pool->is_translated)
+		skip("Valgrind sees the store");
+}
+
+static void open_answer(struct emitter *e, const char *name)
+{
+	struct ch_open open = {
+		.owner = owner, .hot_bytes = 40, .cold_bytes = 16, .name = name};
+	CHECK_EQ(emit_open_as(e, &open), CH_OK);
+	emit_landing(e);
+	emit_value(e, 42);
+	emit_ret(e);
+	memset(e->code.cold_write, 0x90, 8);
+	e->code.cold_used = 8;
+}
+
+/* One byte more than there is room for, which is one of the four that are looked at. */
+static void refuse_with(struct emitter *e, uint8_t *behind, const char *says)
+{
+	uint8_t was = *behind;
+	*behind = (uint8_t)(was ^ 0x5a);
+	CHECK_EQ(emit_commit(e), CH_E_BROKEN);
+	if (!strstr(ch_why(), says))
+		FAIL("\"%s\" does not say \"%s\"", ch_why(), says);
+	CHECK_EQ(rig_info(e->code.block).state, CH_BLOCK_OPEN);
+	*behind = was;
+}
+
+static void serves(struct emitter *e)
+{
+	CHECK_EQ(emit_commit(e), CH_OK);
+	CHECK_EQ(code_call(rig_info(e->code.block).entry), 42);
+	CHECK_EQ(ch_owner_set_entry(owner, e->code.block), CH_OK);
+}
+
+TEST(store_behind_hot_bytes_into_free_room_is_told_at_commit)
+{
+	struct emitter e;
+	start();
+	open_answer(&e, "loop-7");
+	for (uint32_t i = 0; i < 4; i++)
+		refuse_with(&e, e.code.write + e.code.hot_bytes + i,
+			    "the emitter of `loop-7` wrote behind the hot bytes");
+	serves(&e);
+	rig_end(&rig);
+}
+
+/* Cold parts grow down: behind the first one is the end of the page. */
+TEST(store_behind_cold_bytes_is_told_at_commit)
+{
+	struct emitter first, e;
+	start();
+	open_answer(&first, "first");
+	open_answer(&e, NULL);
+	for (uint32_t i = 0; i < 4; i++)
+		refuse_with(&e, e.code.cold_write + e.code.cold_bytes + i,
+			    "the emitter of `owner` wrote behind the cold bytes");
+	serves(&first);
+	refuse_with(&e, e.code.cold_write + e.code.cold_bytes, "cold");
+	serves(&e);
+	rig_end(&rig);
+}
+
+/* Whoever has what lies there: a block that is open, one that is live, one that died. */
+TEST(store_behind_hot_bytes_into_another_block_is_told_at_commit)
+{
+	struct emitter e, other;
+	start();
+	open_answer(&e, "loop-7");
+	open_answer(&other, "other");
+	CHECK_EQ(other.code.write, e.code.write + e.code.hot_bytes + 4);
+	uint8_t *behind = e.code.write + e.code.hot_bytes;
+	refuse_with(&e, behind, "loop-7");
+	serves(&other);
+	refuse_with(&e, behind, "loop-7");
+	/* The index of another block's record. */
+	refuse_with(&e, behind + 3, "loop-7");
+	CHECK_EQ(ch_blocks_invalidate(&other.code.block, 1, NULL), CH_OK);
+	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+	refuse_with(&e, behind, "loop-7");
+	serves(&e);
+	rig_end(&rig);
+}
+
+/* A word that leads to a record is not yet that of the block which lies there. */
+TEST(index_of_another_block_behind_the_room_is_no_neighbour)
+{
+	struct emitter e, other, third;
+	start();
+	open_answer(&e, "loop-7");
+	open_answer(&other, "other");
+	open_answer(&third, "third");
+	uint32_t *behind = (uint32_t *)(void *)(e.code.write + e.code.hot_bytes);
+	uint32_t was = *behind;
+	memcpy(behind, third.code.write - 4, 4);
+	CHECK(*behind != was);
+	CHECK_EQ(emit_commit(&e), CH_E_BROKEN);
+	*behind = was;
+	serves(&e);
+	serves(&other);
+	serves(&third);
+	rig_end(&rig);
+}
+
+TEST(overrun_of_one_block_leaves_a_batch_open)
+{
+	struct emitter e[2];
+	struct ch_code codes[2];
+	start();
+	for (int i = 0; i < 2; i++) {
+		open_answer(&e[i], "one of two");
+		codes[i] = e[i].code;
+		codes[i].used_to = e[i].at;
+	}
+	uint8_t *behind = codes[1].write + codes[1].hot_bytes, was = *behind;
+	*behind = 0x90;
+	CHECK_EQ(ch_block_commit(codes, 2), CH_E_BROKEN);
+	for (int i = 0; i < 2; i++)
+		CHECK_EQ(rig_info(codes[i].block).state, CH_BLOCK_OPEN);
+	*behind = was;
+	CHECK_EQ(ch_block_commit(codes, 2), CH_OK);
+	rig_end(&rig);
+}
+
+static _Atomic(bool) is_half_written;
+
+/* As a thread that fills what lies there with traps, and is stopped half way. */
+static void *write_half(void *arg)
+{
+	uint32_t *word = arg, was = *word;
+	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_OK);
+	ch__region_enter(ch__thread_self(rig.heap));
+	__atomic_store_n(word, was ^ 0xffff, __ATOMIC_RELAXED);
+	atomic_store(&is_half_written, true);
+	TEST_UNTIL(atomic_load(&rig.heap->freeze))
+		sched_yield();
+	__atomic_store_n(word, was, __ATOMIC_RELAXED);
+	ch__region_leave(ch__thread_self(rig.heap));
+	CHECK_EQ(ch_thread_detach(rig.heap), CH_OK);
+	return NULL;
+}
+
+TEST(word_that_another_thread_is_writing_is_no_overrun)
+{
+	struct emitter e;
+	pthread_t thread;
+	start();
+	open_answer(&e, "loop-7");
+	CHECK_EQ(pthread_create(&thread, NULL, write_half, e.code.write + e.code.hot_bytes), 0);
+	TEST_UNTIL(atomic_load(&is_half_written))
+		sched_yield();
+	serves(&e);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	rig_end(&rig);
+}
+
+/* The last block of a page ends where there may be no memory; a run of pages does, too. */
+TEST(room_that_ends_with_its_page_is_not_looked_behind)
+{
+	struct emitter e;
+	start();
+	uint32_t page = (uint32_t)rig_page_bytes();
+	for (uint32_t pages = 1; pages < 4; pages++) {
+		struct ch_open open = {.owner = owner, .hot_bytes = pages * page - 4};
+		CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+		CHECK_EQ(e.code.hot_bytes, pages * page - 4);
+		emit_landing(&e);
+		emit_value(&e, 42);
+		emit_ret(&e);
+		serves(&e);
+	}
+	rig_end(&rig);
+}
