@@ -11,8 +11,8 @@ enum ch_status ch__block_open(struct ch_heap *, struct ch__thread *, const struc
 /* ch_block_commit; a block in a slot is told to the unwinder before it can be reached. */
 enum ch_status ch__block_commit(struct ch_heap *, struct ch__thread *, struct ch_code *,
 				size_t count, bool in_slots);
-/* The first word behind a part, which ends within its page. Somebody may be filling it with traps by
- * plain stores: the thread sanitizer must not judge this look. */
+/* The first word behind a part, which ends within its page. Somebody may be filling it with traps
+ * by plain stores: the thread sanitizer must not judge this look. */
 #if CH_TSAN
 __attribute__((no_sanitize("thread")))
 #endif

@@ -618,7 +618,7 @@ breaks() {
   cmp -s "hosts/scheme/$file.c" "$work/changed.c" && fail "nothing was changed by $change"
   # shellcheck disable=SC2046
   "${CC:-gcc}" -std=gnu11 -O2 -g -w -fno-omit-frame-pointer -I. -Ihosts/scheme -pthread -o "$work/broken" "$work/changed.c" \
-    $(find "$build/obj/hosts/scheme" -name '*.o' ! -name "$file.o") "$build/obj/tools/draw/draw_heap.o" "$build/libcodeheap-bdw.a" -lgc -lm ||
+    $(find "$build/obj/hosts/scheme" -name '*.o' ! -name "$file.o") "$build/obj/tools/draw/draw_heap.o" "$build/libcodeheap-profile.a" "$build/libcodeheap-bdw.a" -lgc -lm ||
     fail "$change: it does not build"
   SCHEME=$work/broken bash "$0" "$@" > "$work/noticed" 2>&1
   status=$?

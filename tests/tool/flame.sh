@@ -127,7 +127,7 @@ flame_broken_rules_are_noticed() {
   breaks draws plain flame_svg.c 'picture->depth - box->depth' 'box->depth'
   breaks draws plain flame_svg.c 'box->start + box->weight) - left' 'box->start + box->weight) - left + PARTS'
   breaks draws plain flame_svg.c 'for (uint64_t used = 1; *text;)' 'for (uint64_t used = 0; *text; columns++)'
-  breaks draws plain flame_svg.c 'put(picture, kinds[box->kind].class)' 'put(picture, kinds[0].class)'
+  breaks draws plain flame_svg.c 'kinds[box->kind].class' 'kinds[0].class'
   breaks draws plain flame_walk.c 'level->start += box->weight' 'level->start += box->self'
   breaks reverses plain flame_walk.c 'entry.node = nodes[entry.node].parent' 'entry.node = 0' --icicle --reversed
   breaks draws plain template.svg '.cold rect { fill: #56b4e9 }' '.cold rect { fill: #36a08a }'
