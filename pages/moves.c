@@ -23,6 +23,7 @@ struct ch__moves ch__page_moves = {
 			{"ch__pool_note_freed", CH__PAGE_PARTLY, CH__PAGE_FREE, PAGES_AND_BUSY},
 			{"ch__pool_take_span", CH__PAGE_FREE, CH__PAGE_SPAN, CH__UNDER_PAGES},
 			{"ch__pool_release_span", CH__PAGE_SPAN, CH__PAGE_FREE, CH__UNDER_PAGES},
+			{"ch__pool_cut_span", CH__PAGE_SPAN, CH__PAGE_FREE, CH__UNDER_PAGES},
 			/* It was retired: its pages are executable again. */
 			{"ch__pool_retry_retired", CH__PAGE_SPAN, CH__PAGE_FREE, CH__UNDER_PAGES},
 		},

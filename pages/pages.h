@@ -222,6 +222,8 @@ bool ch__pool_note_freed(struct ch__pool *, uint32_t page) CH_TAKES_PAGES;
  * cross chunks, which all are of its zone then. */
 uint32_t ch__pool_take_span(struct ch__pool *, uint32_t pages, uint8_t frame) CH_TAKES_PAGES;
 void ch__pool_release_span(struct ch__pool *, uint32_t first) CH_TAKES_PAGES;
+/* The span keeps so many of its pages, which are code; the others are FREE. */
+void ch__pool_cut_span(struct ch__pool *, uint32_t first, uint32_t kept) CH_TAKES_PAGES;
 /* Spans that are retired come back, if the system lets them. False: errno, and one more would not
  * come back either. */
 bool ch__pool_retry_retired(struct ch__pool *) CH_TAKES_PAGES;

@@ -513,6 +513,18 @@ void ch__pool_release_span(struct ch__pool *pool, uint32_t first)
 	ch__pages_unlock(pool);
 }
 
+void ch__pool_cut_span(struct ch__pool *pool, uint32_t first, uint32_t kept)
+{
+	ch__pages_lock(pool);
+	struct ch__page *pages = &pool->pages[first], *rest = &pages[kept];
+	CH_ASSERT(kept && kept < pages->span_pages && ch__pool_span_runs(pool, first),
+		  "a span keeps some of its pages, which run");
+	rest->span_pages = pages->span_pages - kept;
+	pages->span_pages = kept;
+	(void)release_span(pool, first + kept, __func__);
+	ch__pages_unlock(pool);
+}
+
 bool ch__pool_retry_retired(struct ch__pool *pool)
 {
 	bool is_back = true;

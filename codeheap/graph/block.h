@@ -162,6 +162,8 @@ static inline uint8_t ch__age_stamp(const struct ch_heap *heap)
 /* Give the record back; its part of the pool was given back before. Under heap. */
 void ch__block_recycle(struct ch_heap *, uint32_t index) CH_REQUIRES(ch__role_heap);
 void ch__block_pages_freed(struct ch_heap *, uint32_t hot_offset, bool is_span);
+/* So many pages at the end of the span of an OPEN block go back; it is of the others. */
+void ch__block_pages_cut(struct ch_heap *, uint32_t hot_offset, uint32_t pages);
 void ch__page_retire(struct ch_heap *, uint32_t page); /* the caller's open page */
 /* The calling thread opens blocks of the frame number in another page, by its index + 1, or in none
  * for 0. */

@@ -412,6 +412,7 @@ static void make_wide(const struct rig *rig, void *arg)
 	CHECK_EQ(emit_open_as(&e, &wide->open), CH_OK);
 	emit_value(&e, 5);
 	emit_ret(&e);
+	e.at = e.code.hot_bytes; /* what is not used of a run goes back */
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	wide->block = e.code.block;
 }

@@ -328,6 +328,7 @@ static void pass_a_span(storm *s, bool own)
 	open.size = sizeof open;
 	open.owner = owner;
 	open.hot_bytes = 3 * MIB / 2;
+	open.cold_bytes = 8; /* so that it stays whole */
 	open.flags = own ? CH_OPEN_OWN_FRAMES : 0;
 	ch_code code;
 	ch_status status = ch_block_open(&open, &code);
@@ -609,6 +610,7 @@ static void *work_until_cancelled(void *arg)
 		open.size = sizeof open;
 		open.owner = owner;
 		open.hot_bytes = 3 * MIB / 2;
+	open.cold_bytes = 8; /* so that it stays whole */
 		ch_code code;
 		CHECK_EQ(ch_block_open(&open, &code), CH_OK);
 		commit_block(code, plain_code(FRAMED), owner);

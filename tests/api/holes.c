@@ -246,6 +246,106 @@ TEST(page_that_was_empty_is_looked_at_again)
 	rig_end(&rig);
 }
 
+/* --- runs of pages that were asked for and not used --- */
+
+struct dwarf_eh_bases {
+	void *tbase, *dbase, *func;
+};
+extern const void *_Unwind_Find_FDE(void *pc, struct dwarf_eh_bases *);
+
+static bool is_unwindable(const uint8_t *pc)
+{
+	struct dwarf_eh_bases bases;
+	return _Unwind_Find_FDE((void *)(uintptr_t)pc, &bases) != NULL;
+}
+
+enum { POOL_PAGES = 16, ASKED_PAGES = 6 };
+
+/* A block that asks for six pages, less what the library needs of them, and uses so many bytes. */
+static struct ch_block use_of_six(struct emitter *e, const struct ch_open *as, size_t used)
+{
+	struct ch_open open = *as;
+	size_t page = rig_page_bytes();
+	size_t head = as->flags & CH_OPEN_IN_PLACE ? 64 : 4;
+	open.hot_bytes = (uint32_t)(ASKED_PAGES * page - head);
+	CHECK_EQ(emit_open_as(e, &open), CH_OK);
+	memset(e->code.write, 0x11, e->code.hot_bytes);
+	emit_landing(e);
+	emit_value(e, 7);
+	emit_ret(e);
+	e->at = (uint32_t)used;
+	CHECK_EQ(emit_commit(e), CH_OK);
+	CHECK_EQ(code_call(e->code.exec), 7);
+	return e->code.block;
+}
+
+static void uses_pages(const struct rig *rig, const struct ch_open *as, size_t used, size_t pages)
+{
+	struct emitter e;
+	size_t page = rig_page_bytes(), head = as->flags & CH_OPEN_IN_PLACE ? 64 : 4;
+	struct ch_block block = use_of_six(&e, as, used);
+	struct ch_stats stats = rig_stats(rig);
+	CHECK_EQ(stats.pages_now, pages);
+	CHECK_EQ(stats.code_bytes_now, pages * page);
+	CHECK_EQ(stats.hot_bytes_now, pages * page);
+	CHECK_EQ(rig_info(block).hot_bytes, pages * page - head);
+	/* What of the room was written and not used. */
+	CHECK(ch__arch_are_traps(e.code.exec + used, ASKED_PAGES * page - head - used));
+	bool is_told = !(as->flags & CH_OPEN_OWN_FRAMES);
+	CHECK_EQ(is_unwindable(e.code.exec + pages * page - head - 1), is_told);
+	CHECK(!is_unwindable(e.code.exec + pages * page - head));
+	rig_check(rig);
+	struct ch_open rest = *as;
+	struct ch_code code;
+	rest.size = sizeof rest;
+	rest.hot_bytes = (uint32_t)((POOL_PAGES - pages) * page - head) + 1;
+	CHECK_EQ(ch_block_open(&rest, &code), CH_E_FULL);
+	rest.hot_bytes--;
+	CHECK_EQ(ch_block_open(&rest, &code), CH_OK);
+	CHECK_EQ(rig_stats(rig).pages_now, POOL_PAGES);
+	CHECK_EQ(ch_block_abort(&code), CH_OK);
+	CHECK_EQ(ch_code_free(rig->heap, e.code.exec, CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK_EQ(rig_stats(rig).pages_now, 0);
+	CHECK_EQ(rig_stats(rig).code_bytes_now, 0);
+	rig_check(rig);
+}
+
+TEST(pages_behind_what_is_used_go_back_at_commit)
+{
+	static const unsigned flags[] = {0, CH_OPEN_OWN_FRAMES, CH_OPEN_IN_PLACE};
+	for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+		struct rig rig = start_pages(POOL_PAGES);
+		struct ch_open as = {.heap = rig.heap, .flags = flags[i]};
+		size_t page = rig_page_bytes(), head = flags[i] & CH_OPEN_IN_PLACE ? 64 : 4;
+		uses_pages(&rig, &as, 64, 1);
+		uses_pages(&rig, &as, page - head, 1);
+		uses_pages(&rig, &as, page - head + 1, 2);
+		uses_pages(&rig, &as, 5 * page - head, 5);
+		uses_pages(&rig, &as, 5 * page - head + 1, 6);
+		rig_end(&rig);
+	}
+}
+
+/* They lie behind all hot bytes, and every address between has a block. */
+TEST(run_of_pages_with_cold_bytes_at_its_end_stays_whole)
+{
+	struct rig rig = start_pages(POOL_PAGES);
+	struct emitter e;
+	struct ch_open open = {.heap = rig.heap,
+			       .hot_bytes = (uint32_t)(ASKED_PAGES * rig_page_bytes()) - 100,
+			       .cold_bytes = 60};
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	emit_landing(&e);
+	emit_value(&e, 7);
+	emit_ret(&e);
+	memset(e.code.cold_write, 0x90, 60);
+	e.code.cold_used = 60;
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	CHECK_EQ(rig_stats(&rig).pages_now, ASKED_PAGES);
+	CHECK_EQ(e.code.cold_exec[59], 0x90);
+	rig_end(&rig);
+}
+
 /* --- a span whose size has a low half of 0 --- */
 
 static void count_freed(void *user, void *block)

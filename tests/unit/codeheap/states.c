@@ -288,6 +288,8 @@ static void live_as_page(struct ch__pool *pool)
 	CHECK_EQ(pool->pages[page].state, CH__PAGE_FREE);
 	/* Pages that are executable again at the second try. */
 	page = ch__pool_take_span(pool, 2, 0);
+	ch__pool_cut_span(pool, page, 1);
+	CHECK_EQ(pool->pages[page + 1].state, CH__PAGE_FREE);
 	CHECK(ch__pool_lend_span(pool, page, CH__SPAN_DATA));
 	ch__os_fail_at(1, true);
 	ch__pool_release_span(pool, page);
