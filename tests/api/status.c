@@ -559,6 +559,9 @@ TEST(attachments_give_each_status)
 	FAILS(ch_patch_point_attach(e.code.block, end, at, NULL), CH_E_ARG);
 	FAILS(ch_patch_point_attach(e.code.block, at, (const void *)((uintptr_t)1 << 62), NULL),
 	      CH_E_REACH);
+	/* Near, and before the pool, which begins at a multiple of its size. */
+	uintptr_t pool = (uintptr_t)at & ~(uintptr_t)(rig_stats(&rig).pool_bytes - 1);
+	FAILS(ch_patch_point_attach(e.code.block, at, (const void *)(pool - 64), NULL), CH_E_REACH);
 	FAILS(ch_patch_point_attach(e.code.block, at, (const uint8_t *)end + 256, NULL), CH_E_ARG);
 	CHECK_EQ(ch_patch_point_attach(e.code.block, at, info.exec, NULL), CH_OK);
 	struct ch_assumption fact, no_fact = {0};

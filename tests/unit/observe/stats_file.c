@@ -56,6 +56,35 @@ static void skip_without_threads_in_children(void)
 		skip("ThreadSanitizer has no threads in a child of a process with some");
 }
 
+static bool has_open(const char *path)
+{
+	char name[40], leads_to[300];
+	bool has = false;
+	for (int fd = 0; fd < 64; fd++) {
+		snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+		ssize_t n = readlink(name, leads_to, sizeof leads_to);
+		has |= n >= (ssize_t)strlen(path) && !memcmp(leads_to, path, strlen(path));
+	}
+	return has;
+}
+
+TEST(file_that_was_turned_off_is_closed)
+{
+	char path[sizeof folder + 5];
+	CHECK(mkdtemp(folder));
+	snprintf(path, sizeof path, "%s/file", folder);
+	struct rig rig = start_with(path);
+	atomic_store(ch__stats_file_period(rig.heap), 1);
+	free(stats_read(path, 1));
+	CHECK(has_open(path));
+	CHECK_EQ(unlink(path), 0);
+	TEST_UNTIL(!has_open(path))
+		usleep(1000);
+	CHECK(!ch_sink_status(rig.heap, CH_SINK_STATS_FILE, NULL, NULL));
+	rig_end(&rig);
+	CHECK_EQ(rmdir(folder), 0);
+}
+
 /* A file that was turned off stays so in a child. */
 TEST(child_of_fork_makes_no_file_where_its_parent_has_lost_it)
 {

@@ -132,3 +132,26 @@ TEST(page_says_what_its_blocks_are)
 		 1);
 	end();
 }
+
+/* Its place is kept, as its name is. */
+TEST(block_that_died_is_counted_apart_while_its_place_is_kept)
+{
+	struct ch_config config = rig_config(16 << 20);
+	config.sinks = CH_SINK_PERF_MAP;
+	config.dead_names = CH_DEAD_NAMES_KEPT;
+	rig = rig_create(&config, NULL, NULL);
+	meta = ch__meta_create();
+	CHECK(meta);
+	struct ch_owner owner = rig_owner(&rig, "scm::one"), gone = rig_owner(&rig, "scm::two");
+	rig_block(owner, 1);
+	struct ch_block dead = rig_block(gone, 2);
+	uint64_t bytes = rig_info(dead).hot_bytes + 4;
+	CHECK_EQ(ch_owner_release(gone, CH_RELEASE_NOT_RUNNING), CH_OK);
+	take_walk();
+	const struct ch__stats_kind *kind = kind_called(walk.owners, walk.owners_count, "scm");
+	CHECK_EQ(kind->live_blocks, 1);
+	CHECK_EQ(kind->dead_blocks, 1);
+	CHECK_EQ(kind->dead_bytes, bytes);
+	CHECK_EQ(kind->notentrant_blocks, 0);
+	end();
+}

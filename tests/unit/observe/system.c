@@ -238,3 +238,21 @@ TEST(file_of_a_standard_stream_is_written_on)
 	}
 	remove_folder();
 }
+
+/* --- what is read --- */
+
+TEST(what_is_no_file_is_not_opened_and_says_so)
+{
+	errno = 0;
+	CHECK_EQ(ch__os_file_open("/"), -1);
+	CHECK_EQ(errno, EINVAL);
+	CHECK_EQ(ch__os_file_open("/nowhere"), -1);
+	CHECK_EQ(errno, ENOENT);
+}
+
+/* A program without a standard input gets its number for the next file. */
+TEST(file_that_gets_the_first_number_is_opened)
+{
+	CHECK_EQ(close(STDIN_FILENO), 0);
+	CHECK_EQ(ch__os_file_open("/proc/self/exe"), STDIN_FILENO);
+}

@@ -183,7 +183,9 @@ TEST(failing_allocation_says_so)
 	CHECK_EQ(errno, ERANGE);
 	CHECK(!ch__meta_alloc(meta, SIZE_MAX / 4));
 	CHECK_EQ(errno, ENOMEM);
+	errno = 0;
 	CHECK(!ch__meta_alloc(meta, SIZE_MAX - 4));
+	CHECK_EQ(errno, ENOMEM);
 	CHECK_EQ(ch__meta_bytes(meta), 3 * 16);
 	ch__meta_destroy(meta);
 }
