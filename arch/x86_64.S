@@ -202,12 +202,19 @@ ch__arch_save_registers:
 	.cfi_endproc
 	.size	ch__arch_save_registers, . - ch__arch_save_registers
 
-/* void ch__arch_with_registers(void (*fn)(const struct ch__arch_saved *)) */
+/* void ch__arch_with_registers(void (*fn)(const struct ch__arch_saved *))
+ * uintptr_t ch__arch_call_with_registers(uintptr_t (*fn)(const struct ch__arch_saved *, void *,
+ *                                                        void *), void *, void *)
+ * One body: the arguments behind fn stay where they are. */
 	.globl	ch__arch_with_registers
 	.hidden	ch__arch_with_registers
 	.type	ch__arch_with_registers, @function
+	.globl	ch__arch_call_with_registers
+	.hidden	ch__arch_call_with_registers
+	.type	ch__arch_call_with_registers, @function
 	.p2align 4
 ch__arch_with_registers:
+ch__arch_call_with_registers:
 	.cfi_startproc
 	endbr64
 	subq	$72, %rsp
@@ -228,6 +235,7 @@ ch__arch_with_registers:
 	ret
 	.cfi_endproc
 	.size	ch__arch_with_registers, . - ch__arch_with_registers
+	.size	ch__arch_call_with_registers, . - ch__arch_call_with_registers
 
 /* Templates of trampolines (arch.h): never run where they are, copied with their literals filled.
  * The code lies in the image as in a block, 4 bytes above a multiple of 8. All argument registers,

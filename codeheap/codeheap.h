@@ -281,7 +281,11 @@ struct ch_config {
 	 * for servers that fork often: AUTO is PROCMEM, whose pages a child shares until one of
 	 * both writes; x86-64 only; not with DUAL and MEMFD: CH_E_ARG. */
 	enum ch_fork fork;
-	int stop_signal;       /* BUILTIN: stop running threads by it, too; 0 = polls and parks */
+	/* HOST (else CH_E_ARG): ch_mark_begin stops the attached threads as a BUILTIN cycle does,
+	 * and ch_mark_end lets them go on; false: the VM does both. */
+	bool stops_world;
+	/* BUILTIN, stops_world: stop running threads by it, too; 0 = polls and parks */
+	int stop_signal;
 	unsigned stop_wait_ms; /* what a cycle waits in all for threads and their locks; 0 = 1000 */
 	unsigned sinks;        /* set of enum ch_sink; CODEHEAP_SINKS overrides */
 	enum ch_dead_names dead_names; /* CODEHEAP_DEAD_NAMES overrides: replaced, kept */

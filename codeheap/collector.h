@@ -6,7 +6,10 @@
  *
  * A full collection: ch_mark_begin; the VM marks, with ch_mark_owner for each owner that it
  * reaches; ch_mark_stacks; the VM drains its mark stack; ch_mark_end(marker, true). A minor one:
- * ch_mark_begin, ch_refs_visit, ch_mark_end(marker, false). */
+ * ch_mark_begin, ch_refs_visit, ch_mark_end(marker, false).
+ *
+ * With ch_config.stops_world ch_mark_begin stops the other attached threads, and ch_mark_end lets
+ * them go on: "mutators stopped" is true between the two. Without it the VM does both. */
 #ifndef CODEHEAP_COLLECTOR_H
 #define CODEHEAP_COLLECTOR_H
 
@@ -18,13 +21,17 @@ extern "C" {
 
 enum ch_refs { CH_REFS_ALL, CH_REFS_YOUNG };
 
-/* ch_mark_begin: a collection, full or minor; before a stop by signals, after one by polls.
+/* ch_mark_begin: a collection, full or minor; before a stop by signals of the VM's own, after one by
+ * polls of its own; with stops_world in the place of both, and the caller counts as parked then.
  * out   marker  for the other calls, until ch_mark_end
  * ret   CH_OK | CH_E_STATE not a HOST heap, or begun | CH_E_MEMORY | CH_E_BUSY the heap was in use,
- *       or a thread held inside a call, for stop_wait_ms; end other heaps' then, and begin again
- * lock  takes heap and keeps it to ch_mark_end; freezes regions; of several heaps in any order
- * safe  the thread that ends it, too; it does not fork meanwhile
- * cost  O(threads of the heap); waits for regions */
+ *       or a thread held inside a call, or it did not stop, for stop_wait_ms: nobody is stopped;
+ *       end other heaps' then, and begin again
+ * lock  takes heap and keeps it to ch_mark_end; freezes regions; of several heaps in any order.
+ *       stops_world: takes registry before it, and keeps both
+ * safe  the thread that ends it, too, attached or not; it does not fork meanwhile, nor run code of
+ *       a heap, nor wait for a thread that attaches, detaches, ends or forks: those wait for it
+ * cost  O(threads of the heap); waits for regions, and where it stops, for threads */
 CH_API CH_CHECKED enum ch_status ch_mark_begin(struct ch_heap *heap, struct ch_marker **marker);
 
 /* ch_mark_owner: the VM's collector reached the owner. Calls `ref` for each ref of each
@@ -58,7 +65,8 @@ ch_refs_visit(struct ch_marker *marker, enum ch_refs which,
 /* ch_mark_end: marking is complete: what is unmarked is dead from here on.
  * in    is_complete  false: nothing dies, of a cycle that is abandoned, or where none was marked
  * ret   CH_OK | CH_E_BUSY a thread is on no attached stack: all code was marked, nothing dies
- * lock  gives heap back; the sweep comes later
+ * lock  gives heap back; the sweep comes later. stops_world: registry, too, and lets the threads
+ *       go on, whatever it returns
  * safe  the thread of ch_mark_begin, before its mutators run
  * cost  O(blocks newly reached)
  * note  ch_mark_stacks came before, and the VM drained its own mark stack after it */

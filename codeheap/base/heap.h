@@ -4,7 +4,8 @@
  *
  * The order of locks is os/ranks.h's, which watches it. Waiting for the heap's locks and for those
  * left of them is a park (I9); the others are held for a bounded time and never while stopped by a
- * poll.
+ * poll. A cycle of a host holds the heap lock through code of the VM, and with stops_world the
+ * registry before it: threads that come, go or fork wait for its end, parked.
  *
  * Field tags: [const] set at create, [heap] [registry] [records] under that lock, [own] its
  * thread only, [region] changed in a region only and read by marking, [atomic: ...] with the
@@ -84,7 +85,7 @@ struct ch_heap {
 	_Atomic(uint32_t) epoch;     /* marks of this cycle have this value [frozen] */
 	_Atomic(uint32_t) completed; /* R2: epoch of the last full cycle [frozen] */
 	uint32_t marks_renewed;      /* epoch when marks were made young last [frozen] */
-	_Atomic(uint32_t) stopping;  /* built-in: the world is to stop; futex */
+	_Atomic(uint32_t) stopping;  /* the library is to stop the world; futex */
 	_Atomic(uint32_t) poll_due;  /* the word of ch_thread_poll_word (trigger.h) */
 	struct ch__pool *pool;       /* [const] */
 	struct ch__meta *meta;       /* [const] */

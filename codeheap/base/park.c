@@ -114,7 +114,7 @@ void ch__threads_park(const struct ch__arch_saved *saved)
 	park_with(saved, false);
 }
 
-static void park_away(const struct ch__arch_saved *saved)
+void ch__threads_park_away(const struct ch__arch_saved *saved)
 {
 	park_with(saved, true);
 }
@@ -124,7 +124,7 @@ __attribute__((noinline)) void ch_thread_park(void)
 {
 	/* Who waits for a lock that is held for a bounded time only is not parked (heap.h). */
 	ch__rank_check_for(CH__RANK_PAGES, "a park");
-	ch__arch_with_registers(park_away);
+	ch__arch_with_registers(ch__threads_park_away);
 }
 
 __attribute__((noinline)) void ch__thread_park_here(void)

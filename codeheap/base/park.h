@@ -141,6 +141,8 @@ static inline __attribute__((always_inline)) void ch__thread_publish_self(struct
 }
 /* Parks every attachment of the calling thread; saved are its registers until ch_thread_unpark. */
 void ch__threads_park(const struct ch__arch_saved *saved);
+/* The same for a thread that goes on in code of the VM, parked. */
+void ch__threads_park_away(const struct ch__arch_saved *saved);
 
 /* What the caller holds, for CH_MOVE. */
 static inline uint32_t ch__held(struct ch_heap *heap)

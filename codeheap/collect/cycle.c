@@ -190,17 +190,52 @@ enum ch_status ch_heap_collect(struct ch_heap *heap)
 
 /* --- host --- */
 
-/* From ch_mark_begin to ch_mark_end the marker holds the heap lock and the freeze. */
+/* From ch_mark_begin to ch_mark_end the marker holds the heap lock and the freeze; with
+ * ch_config.stops_world the registry, too, left of them: who comes or goes waits for the end. */
 static void leave_cycle(const struct ch_marker *marker)
 	CH_RELEASES(ch__role_heap, ch__role_frozen) CH_UNANALYSED("the marker has them")
 {
 	ch__heap_lend(marker->heap);
+	if (marker->heap->config.stops_world)
+		ch__rank_note(CH__RANK_REGISTRY, false);
 }
 
 static void take_cycle(const struct ch_marker *marker)
 	CH_ACQUIRES(ch__role_heap, ch__role_frozen) CH_UNANALYSED("the marker has them")
 {
+	if (marker->heap->config.stops_world)
+		ch__rank_note(CH__RANK_REGISTRY, true);
 	ch__heap_take_back(marker->heap);
+}
+
+static bool lock_host(struct ch_heap *heap, uint64_t until_ns)
+	CH_TRY_ACQUIRES(true, ch__role_heap) CH_UNANALYSED("the registry where it stops")
+{
+	return heap->config.stops_world ? ch__world_lock(heap, until_ns)
+					: ch__heap_lock_until(heap, until_ns);
+}
+
+static void unlock_host(struct ch_heap *heap)
+	CH_RELEASES(ch__role_heap) CH_UNANALYSED("the registry where it stops")
+{
+	ch__heap_unlock(heap);
+	if (heap->config.stops_world)
+		ch__registry_unlock(heap);
+}
+
+/* As in run_cycle: no thread is stopped inside a region (I1), and one limit for all waits (I10). */
+static bool freeze_and_stop(struct ch_heap *heap, uint64_t until_ns)
+	CH_TRY_ACQUIRES(true, ch__role_frozen)
+	CH_REQUIRES(ch__role_heap) CH_UNANALYSED("some stop, some do not")
+{
+	if (!ch__freeze_until(heap, until_ns))
+		return false;
+	heap->freezes++;
+	heap->cycle_is_synced = ch__core_sync(heap);
+	if (!heap->config.stops_world || ch__world_stop(heap, until_ns))
+		return true;
+	ch__unfreeze(heap);
+	return false;
 }
 
 /* The first call that marks begins the cycle. Who only visits refs has no cycle: what is marked
@@ -217,30 +252,50 @@ static void host_has_stopped(const struct ch_marker *marker)
 	(void)marker;
 }
 
-enum ch_status ch_mark_begin(struct ch_heap *heap, struct ch_marker **out)
+static enum ch_status begin_locked(struct ch_heap *heap, uint64_t start_ns, uint64_t until_ns,
+				   struct ch_marker **out) CH_RELEASES(ch__role_heap)
+	CH_UNANALYSED("the marker keeps the lock")
 {
+	bool has_memory = ch__mark_reserve(heap);
+	if (!has_memory || !freeze_and_stop(heap, until_ns)) {
+		if (has_memory)
+			ch__cycle_give_up(heap);
+		unlock_host(heap);
+		return has_memory ? ch__told(CH_E_BUSY) : because_no_queue();
+	}
+	heap->cycle_start_ns = start_ns;
+	ch__marker_init(heap, &heap->marker);
+	*out = &heap->marker;
+	leave_cycle(*out);
+	return CH_OK;
+}
+
+/* Who stops others is parked itself, to every heap, from before the first wait to ch_mark_end: two
+ * that collect one heap each would wait for each other (I9). */
+static uintptr_t begin_host(const struct ch__arch_saved *saved, void *of, void *at)
+{
+	struct ch_heap *heap = of;
+	struct ch_marker **out = at;
 	*out = NULL;
 	if (heap->config.driver != CH_DRIVER_HOST)
 		return ch__because(CH_E_STATE, "ch_config.driver is not CH_DRIVER_HOST");
 	if (atomic_load_explicit(&heap->marker_is, memory_order_relaxed) == ch__lock_self())
 		return ch__because_marking();
 	uint64_t start = ch__os_now_ns(), until = ch__stop_limit(heap, start);
-	if (!ch__heap_lock_until(heap, until))
-		return ch__because_locked(heap->config.stop_wait_ms);
-	bool has_memory = ch__mark_reserve(heap);
-	if (!has_memory || !ch__freeze_until(heap, until)) {
-		if (has_memory)
-			ch__cycle_give_up(heap);
-		ch__heap_unlock(heap);
-		return has_memory ? ch__told(CH_E_BUSY) : because_no_queue();
-	}
-	heap->cycle_start_ns = start;
-	heap->freezes++;
-	heap->cycle_is_synced = ch__core_sync(heap);
-	ch__marker_init(heap, &heap->marker);
-	*out = &heap->marker;
-	leave_cycle(*out);
-	return CH_OK;
+	if (heap->config.stops_world)
+		ch__threads_park_away(saved);
+	enum ch_status status = lock_host(heap, until)
+					? begin_locked(heap, start, until, out)
+					: ch__because_locked(heap->config.stop_wait_ms);
+	if (status != CH_OK && heap->config.stops_world)
+		ch_thread_unpark();
+	return status;
+}
+
+/* May return parked: what is published must be the caller's registers. */
+__attribute__((noinline)) enum ch_status ch_mark_begin(struct ch_heap *heap, struct ch_marker **out)
+{
+	return (enum ch_status)ch__arch_call_with_registers(begin_host, heap, out);
 }
 
 void ch_mark_owner(struct ch_marker *marker, struct ch_owner handle)
@@ -276,6 +331,19 @@ void ch_mark_stacks(struct ch_marker *marker)
 	ch__scan_stacks(marker);
 }
 
+/* What ch_mark_begin stopped and holds; the threads run on before the thaw, as in run_cycle. */
+static void end_host(struct ch_heap *heap)
+	CH_RELEASES(ch__role_heap, ch__role_frozen) CH_UNANALYSED("some stop, some do not")
+{
+	bool has_stopped = heap->config.stops_world;
+	if (has_stopped)
+		ch__world_resume(heap);
+	ch__unfreeze(heap);
+	unlock_host(heap);
+	if (has_stopped)
+		ch_thread_unpark();
+}
+
 enum ch_status ch_mark_end(struct ch_marker *marker, bool is_complete)
 {
 	struct ch_heap *heap = marker->heap;
@@ -286,14 +354,13 @@ enum ch_status ch_mark_end(struct ch_marker *marker, bool is_complete)
 		begin_to_mark(marker);
 		ch__mark_drain(marker);
 		ch__cycle_complete(heap, start);
-		/* The VM's threads are stopped, or the cycle would not be complete. */
+		/* The threads are stopped, or the cycle would not be complete. */
 		if (!heap->cycle_is_synced)
 			ch__core_sync_by_stop(heap);
 		ch__stats_note_pause(heap, start, start);
 	} else if (heap->cycle_has_begun) {
 		ch__cycle_give_up(heap);
 	}
-	ch__unfreeze(heap);
-	ch__heap_unlock(heap);
+	end_host(heap);
 	return is_blind ? because_blind() : CH_OK;
 }

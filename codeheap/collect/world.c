@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * world.c: stopping the world of a built-in heap by polls, parks and a signal: under registry and
- * heap, after the freeze, so that no thread is stopped inside a region (I1). The wait is bounded
- * (I10).
+ * world.c: stopping the world of a heap, a built-in one or a host's with stops_world, by polls,
+ * parks and a signal: under registry and heap, after the freeze, so that no thread is stopped
+ * inside a region (I1). The wait is bounded (I10).
  *
  * The handler is signal-safe: it publishes the interrupted registers in the thread's record and
  * waits on a futex. */
