@@ -242,7 +242,7 @@ void ch__arch_save_registers(struct ch__arch_saved *);
 /* Calls fn with them. A function whose whole body is this call passes its own caller's. */
 void ch__arch_with_registers(void (*fn)(const struct ch__arch_saved *));
 /* The same, with two arguments more; returns what fn does. */
-uintptr_t ch__arch_call_with_registers(uintptr_t (*fn)(const struct ch__arch_saved *, void *, void *),
+uint32_t ch__arch_call_with_registers(uint32_t (*fn)(const struct ch__arch_saved *, void *, void *),
 				       void *, void *);
 /* A general register, or the pc, of a signal's ucontext; i is below CH_ARCH_CONTEXT_WORDS. */
 static inline uintptr_t ch__arch_context_word(const void *ucontext, unsigned i)

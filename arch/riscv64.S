@@ -173,7 +173,7 @@ ch__arch_save_registers:
 	.size	ch__arch_save_registers, . - ch__arch_save_registers
 
 /* void ch__arch_with_registers(void (*fn)(const struct ch__arch_saved *))
- * uintptr_t ch__arch_call_with_registers(uintptr_t (*fn)(const struct ch__arch_saved *, void *,
+ * uint32_t ch__arch_call_with_registers(uint32_t (*fn)(const struct ch__arch_saved *, void *,
  *                                                        void *), void *, void *)
  * One body: the arguments behind fn stay where they are. */
 	.globl	ch__arch_with_registers

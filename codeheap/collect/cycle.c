@@ -272,7 +272,7 @@ static enum ch_status begin_locked(struct ch_heap *heap, uint64_t start_ns, uint
 
 /* Who stops others is parked itself, to every heap, from before the first wait to ch_mark_end: two
  * that collect one heap each would wait for each other (I9). */
-static uintptr_t begin_host(const struct ch__arch_saved *saved, void *of, void *at)
+static uint32_t begin_host(const struct ch__arch_saved *saved, void *of, void *at)
 {
 	struct ch_heap *heap = of;
 	struct ch_marker **out = at;

@@ -162,6 +162,14 @@ struct stage *stage_new(enum stage_driver driver)
 	return s;
 }
 
+struct stage *stage_new_host(int stop_signal)
+{
+	struct stage *s = stage_new(STAGE_HOST);
+	s->config.stops_world = true;
+	s->config.stop_signal = stop_signal;
+	return s;
+}
+
 #if CH_TEST_BDW
 /* CODEHEAP_TEST_BOEHM: "markers", four threads mark; "incremental", marking in steps between which
  * the world runs. Anything else: as libgc comes. */

@@ -45,6 +45,7 @@ struct ch_block stage_no_target(struct stage *, struct ch_branch, void *user, st
 
 /* Fills config with the run's page size; change it before stage_start. */
 struct stage *stage_new(enum stage_driver);
+struct stage *stage_new_host(int stop_signal); /* whose ch_mark_begin stops the threads; 0: none */
 void stage_start(struct stage *); /* the calling thread is attached */
 /* stage_start for a case with memory of its own, zeroed: a struct that begins with its stage. It is
  * the stage's user, and goes with the stage. */
@@ -185,6 +186,13 @@ uint64_t stage_call_holding(const void *const *cell, void (*fn)(void *), void *a
 		struct stage *stage_ = stage_new(driver_); \
 		body(stage_);                              \
 	}
+/* A host whose ch_mark_begin stops the threads. */
+#define STAGE_HOST_THAT_STOPS_CASE(name, signal_, body)   \
+	TEST(name##_host_that_stops)                      \
+	{                                                 \
+		struct stage *stage_ = stage_new_host(signal_); \
+		body(stage_);                             \
+	}
 #if CH_TEST_BDW
 #define STAGE_BOEHM_CASE(name, body) STAGE_CASE(name, _boehm, STAGE_BOEHM, body)
 #else
@@ -208,10 +216,11 @@ uint64_t stage_call_holding(const void *const *cell, void (*fn)(void *), void *a
 #if CH_TSAN
 #define STOPPING_DRIVER(name) __attribute__((unused)) static void body_##name(struct stage *stage)
 #else
-#define STOPPING_DRIVER(name)                                  \
-	static void body_##name(struct stage *);               \
-	STAGE_CASE(name, _signals, STAGE_SIGNALS, body_##name) \
-	STAGE_BOEHM_CASE(name, body_##name)                    \
+#define STOPPING_DRIVER(name)                                             \
+	static void body_##name(struct stage *);                          \
+	STAGE_CASE(name, _signals, STAGE_SIGNALS, body_##name)            \
+	STAGE_HOST_THAT_STOPS_CASE(name, STAGE_STOP_SIGNAL, body_##name) \
+	STAGE_BOEHM_CASE(name, body_##name)                               \
 	static void body_##name(struct stage *stage)
 #endif
 /* Any thread may collect while others run, stage_poll and park; a host as well. */
@@ -225,6 +234,7 @@ uint64_t stage_call_holding(const void *const *cell, void (*fn)(void *), void *a
 		stage_->has_world = true;                      \
 		body_##name(stage_);                           \
 	}                                                      \
+	STAGE_HOST_THAT_STOPS_CASE(name, 0, body_##name)       \
 	STAGE_BOEHM_CASE(name, body_##name)                    \
 	static void body_##name(struct stage *stage)
 /* The same, where a host has no part in it. */
