@@ -127,7 +127,8 @@ static void refuse_and_run(struct stage *stage, enum stage_refusal how, bool is_
 	THREADED_DRIVER(name)                        \
 	{                                            \
 		refuse_and_run(stage, how, is_late); \
-	}
+	}                                            \
+	STAGE_HOST_THAT_STOPS_CASE(name, 0, body_##name)
 EACH_REFUSAL(fallback_is_taken_where_membarrier_is_not_permitted, STAGE_REFUSE_EPERM, false)
 EACH_REFUSAL(fallback_is_taken_where_there_is_no_membarrier, STAGE_REFUSE_ENOSYS, false)
 EACH_REFUSAL(fallback_is_taken_where_core_sync_is_not_permitted, STAGE_REFUSE_CORE_SYNC, false)

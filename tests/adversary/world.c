@@ -227,6 +227,8 @@ static void give_up_thrice(struct stage *stage)
 STAGE_CASE(cycle_is_given_up_in_time_and_the_next_one_works, _polls, STAGE_POLLS, give_up_thrice)
 STAGE_CASE(cycle_is_given_up_in_time_and_the_next_one_works, _signals, STAGE_SIGNALS,
 	   give_up_thrice)
+STAGE_HOST_THAT_STOPS_CASE(cycle_is_given_up_in_time_and_the_next_one_works, STAGE_STOP_SIGNAL,
+			   give_up_thrice)
 
 static void give_up_once(struct stage *stage)
 {
@@ -394,6 +396,7 @@ static void come_and_go(struct stage *stage)
 	end_play(p);
 }
 STAGE_CASE(threads_attach_and_detach_while_a_cycle_waits, _polls, STAGE_POLLS, come_and_go)
+STAGE_HOST_THAT_STOPS_CASE(threads_attach_and_detach_while_a_cycle_waits, 0, come_and_go)
 
 /* --- a thread of two heaps --- */
 

@@ -48,6 +48,7 @@ TEST(sentence_names_the_field_of_a_configuration_and_its_range)
 	c = ok, c.step_blocks = 65, refuses(c, "step_blocks is 65: not 0 to 64");
 	c = ok, c.remembered_dead = 96, refuses(c, "remembered_dead is 96: not a power of two");
 	c = ok, c.dead_names = (enum ch_dead_names)2, refuses(c, "dead_names is 2: not 0 to 1");
+	c = ok, c.stops_world = true, refuses(c, "stops_world is for CH_DRIVER_HOST only");
 	unsetenv("CODEHEAP_SINKS");
 	c = ok, c.sinks = 1 << 9, refuses(c, "sinks is 0x200: not a set of unwind,");
 	unsetenv("CODEHEAP_WX");
