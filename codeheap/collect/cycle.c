@@ -325,8 +325,10 @@ void ch_mark_stacks(struct ch_marker *marker)
 	ch__host_has_cycle(marker);
 	host_has_stopped(marker);
 	begin_to_mark(marker);
-	if (self)
+	if (self) {
 		ch__thread_publish_self(self);
+		self->shown.may_end = false; /* it waits here, be it parked or not */
+	}
 	ch__mark_roots(marker);
 	ch__scan_stacks(marker);
 }

@@ -44,6 +44,14 @@ static enum ch_status plain_owner(struct ch_vm *vm, const char *name, const void
 	return ch_owner_create(vm, name, fallback, user, owner);
 }
 
+static enum ch_status create_that_stops(const struct ch_config *config, struct ch_heap **heap)
+{
+	struct ch_config stops = *config;
+	stops.stops_world = true;
+	stops.stop_signal = SIGURG;
+	return ch_heap_create(&stops, heap);
+}
+
 static const struct failures_setting settings[] = {
 	{"dual", CH_BACKEND_DUAL, CH_SINK_UNWIND, CH_DRIVER_BUILTIN, false, ch_heap_create,
 	 plain_owner},
@@ -55,6 +63,8 @@ static const struct failures_setting settings[] = {
 	 plain_owner},
 	{"host", CH_BACKEND_DUAL, CH_SINK_UNWIND, CH_DRIVER_HOST, false, ch_heap_create,
 	 plain_owner},
+	{"host that stops", CH_BACKEND_DUAL, CH_SINK_UNWIND, CH_DRIVER_HOST, false,
+	 create_that_stops, plain_owner},
 #if CH_TEST_BDW
 	{"Boehm", CH_BACKEND_DUAL, CH_SINK_UNWIND, CH_DRIVER_BUILTIN, true, ch_bdw_heap_create,
 	 ch_bdw_owner_create},
