@@ -21,8 +21,8 @@ extern "C" {
 
 enum ch_refs { CH_REFS_ALL, CH_REFS_YOUNG };
 
-/* ch_mark_begin: a collection, full or minor; before a stop by signals of the VM's own, after one by
- * polls of its own; with stops_world in the place of both, and the caller counts as parked then.
+/* ch_mark_begin: a collection, full or minor; before a stop by signals, after one by polls; with
+ * ch_config.stops_world it is the stop, and the caller counts as parked then.
  * out   marker  for the other calls, until ch_mark_end
  * ret   CH_OK | CH_E_STATE not a HOST heap, or begun | CH_E_MEMORY | CH_E_BUSY the heap was in use,
  *       or a thread held inside a call, or it did not stop, for stop_wait_ms: nobody is stopped;

@@ -15,9 +15,9 @@ from rows import all_rows
 
 TABLE = "tests/adversaries.md"
 SCENARIOS = 55
-SUFFIXES = {"_polls": "P", "_signals": "S", "_host": "H", "_boehm": "B"}
-DRIVERS = {"EVERY_DRIVER": "PSHB", "OWN_DRIVER": "PSH", "STOPPING_DRIVER": "SB", "THREADED_DRIVER": "PSB",
-           "SHARED_DRIVER": "PSHB", "UNDER_VALGRIND": "PSHB"}
+SUFFIXES = {"_polls": "P", "_signals": "S", "_host": "H", "_host_that_stops": "T", "_boehm": "B"}
+DRIVERS = {"EVERY_DRIVER": "PSHB", "OWN_DRIVER": "PSH", "STOPPING_DRIVER": "STB", "THREADED_DRIVER": "PSB",
+           "SHARED_DRIVER": "PSHTB", "UNDER_VALGRIND": "PSHB"}
 STAGES = {"POLLS": "P", "SIGNALS": "S", "HOST": "H", "BOEHM": "B"}
 findings = 0
 
@@ -58,15 +58,18 @@ def cases_of_c(path, cases):
         base, drivers = name, set(DRIVERS.get(macro, ""))
         if macro == "STAGE_CASE":
             drivers = {SUFFIXES[suffix]} if suffix in SUFFIXES else set()
+        elif macro == "STAGE_HOST_THAT_STOPS_CASE":
+            drivers = {"T"}
         elif macro == "STAGE_BOEHM_CASE":
             drivers = {"B"}
         elif macro not in DRIVERS and name.endswith(tuple(SUFFIXES)):
-            ending = name[name.rindex("_"):]
+            ending = next(suffix for suffix in SUFFIXES if name.endswith(suffix))
             base, drivers = name[:-len(ending)], {SUFFIXES[ending]}
         elif macro.startswith("TEST"):
             # What it begins with says nothing of drivers; the stage that its body starts does.
             body = text[m.end():text.find("\n}", m.end())]
             drivers = drivers or {STAGES[d] for d in re.findall(r"stage_new\(STAGE_(\w+)\)", body)}
+            drivers |= {"T"} if "stage_new_host(" in body else set()
         elif macro not in DRIVERS and not re.search(r"define " + macro + r"\((?:name|case)_?\b", text):
             continue
         case = cases.setdefault(base, Case(base, path, text.count("\n", 0, m.start()) + 1))
@@ -117,13 +120,13 @@ def rows_of_table():
 
 def check_where(row, cases):
     """Drivers of a scenario's row: all that its tests have, and none that no test has."""
-    named = set(re.match(r"[PSHB()]*", row.where).group(0)) - set("()")
+    named = set(re.match(r"[PSHTB()]*", row.where).group(0)) - set("()")
     had, may_be_polls = set(), False
     for name in row.tests:
         if name in cases:
             had |= cases[name].drivers
             may_be_polls |= not cases[name].drivers
-    for letter in "PSHB":
+    for letter in "PSHTB":
         if letter in had and letter not in named:
             find(TABLE, row.line, f"scenario {row.number}: its tests run on {letter}, which the row does not name")
         if letter in named and letter not in had and not (letter == "P" and may_be_polls):

@@ -323,8 +323,28 @@ static void *come(void *arg)
 	struct play *p = arg;
 	wait_parked(&p->step, 1);
 	CHECK_EQ(ch_thread_attach(p->stage->heap, NULL, NULL), CH_OK);
+	atomic_store(&p->number, 1);
 	CHECK_EQ(atomic_load(&p->done), 1);
 	return NULL; /* its end detaches it */
+}
+
+TEST(thread_that_attaches_waits_for_mark_end)
+{
+	struct play *p = new_play(0, 0);
+	pthread_t newcomer;
+	CHECK_EQ(pthread_create(&newcomer, NULL, come, p), 0);
+	struct ch_marker *marker = begin(p->stage->heap);
+	atomic_store(&p->step, 1);
+	TEST_UNTIL(atomic_load(&p->stage->heap->registry.word) == CH__LOCK_AWAITED ||
+		   atomic_load(&p->number))
+		usleep(100);
+	usleep(2000);
+	atomic_store(&p->done, 1);
+	end(marker);
+	ch_thread_park();
+	CHECK_EQ(pthread_join(newcomer, NULL), 0);
+	ch_thread_unpark();
+	stage_end(p->stage);
 }
 
 static void go(struct stage *stage, void *arg)
