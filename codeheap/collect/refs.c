@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * refs.c: visiting the refs in code outside a full cycle, for minor and moving collections of
- * HOST heaps. A block is young from its commit until a visit says that none of its refs is. Under
+ * HOST heaps. A block is young from its opening until a visit says that none of its refs is; its
+ * commit puts it on the list before it is LIVE. Under
  * the heap lock; a visit has lock and freeze from ch_mark_begin and takes neither, since a stopped
  * thread could hold either. */
 #include "codeheap/collector.h"
@@ -67,7 +68,8 @@ static bool visit_block(struct visit *v, uint32_t index)
 	return any_young;
 }
 
-/* Every block; `relist` makes the list anew as far as it has room. */
+/* Every block; `relist` makes the list anew as far as it has room. Of an OPEN block nobody knows
+ * whether its commit was here: it may come to be there twice. */
 static void visit_all(struct visit *v, bool relist) CH_REQUIRES(ch__role_heap)
 {
 	struct ch_heap *heap = v->heap;
@@ -76,8 +78,7 @@ static void visit_all(struct visit *v, bool relist) CH_REQUIRES(ch__role_heap)
 		heap->young_refs_lost = false;
 	}
 	for (uint32_t i = 1; i < heap->blocks.used; i++) {
-		if (!visit_block(v, i) || !relist ||
-		    ch__block_state(ch__block_at(heap, i)) == CH_BLOCK_OPEN)
+		if (!visit_block(v, i) || !relist)
 			continue;
 		if (heap->young_refs_count < heap->young_refs_capacity)
 			heap->young_refs[heap->young_refs_count++] = ch__block_handle(heap, i);
@@ -86,21 +87,26 @@ static void visit_all(struct visit *v, bool relist) CH_REQUIRES(ch__role_heap)
 	}
 }
 
+static bool is_open(struct ch_heap *heap, uint32_t index)
+{
+	return ch__block_state(ch__block_at(heap, index)) == CH_BLOCK_OPEN;
+}
+
 static void visit_young(struct visit *v) CH_REQUIRES(ch__role_heap)
 {
 	struct ch_heap *heap = v->heap;
 	uint32_t kept = 0;
 	for (uint32_t i = 0; i < heap->young_refs_count; i++) {
 		uint32_t index = ch__block_resolve(heap, heap->young_refs[i]);
-		if (index && visit_block(v, index))
+		if (index && (is_open(heap, index) || visit_block(v, index)))
 			heap->young_refs[kept++] = heap->young_refs[i];
 	}
 	heap->young_refs_count = kept;
-	/* OPEN blocks may hold refs, too; they join the list at commit. */
+	/* OPEN blocks may hold refs, too; they join the list as they are committed. */
 	for (struct ch__thread *t = heap->threads; t; t = t->next)
 		for (uint32_t i = 0; i < t->young_count; i++) {
 			uint32_t index = ch__block_resolve(heap, t->young[i]);
-			if (index && ch__block_state(ch__block_at(heap, index)) == CH_BLOCK_OPEN)
+			if (index && is_open(heap, index))
 				visit_block(v, index);
 		}
 }

@@ -527,6 +527,9 @@ enum ch_status ch__block_commit(struct ch_heap *heap, struct ch__thread *self,
 						    "its access: %m", i);
 	for (size_t i = 0; i < count; i++)
 		finish_bytes(heap, self, &codes[i]);
+	/* While they are OPEN, and so visited in any case: each wait may be a minor collection. */
+	if (besides.may_be_young)
+		ch__young_refs_add(heap, codes, count);
 	enum published result;
 	do {
 		bool tell = sinks_want_ranges(heap);
@@ -538,8 +541,6 @@ enum ch_status ch__block_commit(struct ch_heap *heap, struct ch__thread *self,
 					       "a block that an edge names was aborted");
 	}
 	CH__COUNT(self->counters.blocks_committed, count);
-	if (besides.may_be_young)
-		ch__young_refs_add(heap, codes, count);
 	return CH_OK;
 }
 

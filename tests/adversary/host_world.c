@@ -5,6 +5,7 @@
  * stopped thread holds is tested in stops.c, with this driver, too. */
 #define _GNU_SOURCE
 #include "codeheap/collector.h"
+#include "codeheap/graph/handles.h"
 #include "tests/support/stage.h"
 
 #include <string.h>
@@ -572,6 +573,60 @@ TEST(two_threads_collect_one_heap)
 	CHECK_EQ(stage_stats(p->stage).cycles_abandoned, 0);
 	CHECK_EQ(stage_stats(p->stage).blocks_now, 0);
 	stage_end(p->stage);
+}
+
+/* --- a commit that waits is a place for a minor collection --- */
+
+static void commit_with_ref(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	struct emitter e;
+	method_open(&e, &p->m);
+	CHECK_EQ(ch_ref_attach(e.code.block, emit_ref_word(&e, 8)), CH_OK);
+	emit_ret(&e);
+	p->m.block = e.code.block;
+	(void)stage;
+	atomic_store(&p->ready, 1);
+	wait_parked(&p->step, 1);
+	method_commit_only(&e, &p->m);
+}
+
+static uintptr_t count_visits(void *arg, uintptr_t word, bool *is_young)
+{
+	CHECK_EQ(word, 8);
+	*(int *)arg += 1;
+	return *is_young = true, word;
+}
+
+static int visits_of_minor(struct stage *stage)
+{
+	int visits = 0;
+	struct ch_marker *marker = begin(stage->heap);
+	CHECK_EQ(ch_refs_visit(marker, CH_REFS_YOUNG, count_visits, &visits), CH_OK);
+	end(marker);
+	return visits;
+}
+
+/* Who waits for the lock is parked. What is LIVE then, and on no list, no minor collection sees. */
+TEST(block_with_refs_that_waits_in_its_commit_is_not_live)
+{
+	struct play *p = new_play(0, 0);
+	struct stage *stage = p->stage;
+	struct stage_thread commits;
+	method_new(stage, &p->m, "young");
+	stage_spawn(stage, &commits, commit_with_ref, p);
+	wait_parked(&p->ready, 1);
+	ch__heap_lock(stage->heap);
+	atomic_store(&p->step, 1);
+	TEST_UNTIL(atomic_load(&stage->heap->lock.word) == CH__LOCK_AWAITED)
+		usleep(100);
+	uint32_t index = ch__block_resolve(stage->heap, p->m.block);
+	CHECK_EQ(ch__block_state(ch__block_at(stage->heap, index)), CH_BLOCK_OPEN);
+	ch__heap_unlock(stage->heap);
+	stage_join(&commits);
+	for (int i = 0; i < 3; i++)
+		CHECK_EQ(visits_of_minor(stage), 1);
+	stage_end(stage);
 }
 
 /* --- registers of who collects, to the other heap --- */
