@@ -46,6 +46,14 @@ case_precise_in_what_is_dlopened() { runs embed_precise codeheap-dl shared; }
 case_precise_attaches_no_ref() { breaks embed_precise codeheap 's/OK(ch_ref_attach(.*));/(void)0;/'; }
 case_precise_marks_no_owner() { breaks embed_precise codeheap 's/ch_mark_owner(.*);/(void)0;/'; }
 case_precise_assumes_nothing() { breaks embed_precise codeheap 's/OK(ch_block_assume(.*));/(void)0;/'; }
+case_threads_shared() { runs embed_threads codeheap shared; }
+case_threads_static() { runs embed_threads codeheap static; }
+case_threads_in_what_is_dlopened() { runs embed_threads codeheap-dl shared; }
+case_threads_attach_no_ref() { breaks embed_threads codeheap 's/OK(ch_ref_attach(.*));/(void)0;/'; }
+case_threads_mark_no_owner() { breaks embed_threads codeheap 's/ch_mark_owner(.*);/(void)0;/'; }
+case_threads_visit_no_young_ref() { breaks embed_threads codeheap 's/OK(ch_refs_visit(.*));/(void)0;/'; }
+case_threads_leave_refs_as_they_were() { breaks embed_threads codeheap 's/^\treturn move(word);/\tmove(word);\n\treturn word;/'; }
+case_threads_are_awaited_unparked() { breaks embed_threads codeheap 's/ch_thread_\(un\)\?park();/(void)0;/'; }
 case_boehm_shared() { runs embed_boehm codeheap-bdw shared; }
 case_boehm_static() { runs embed_boehm codeheap-bdw static; }
 case_boehm_attaches_no_ref() { breaks embed_boehm codeheap-bdw 's/OK(ch_ref_attach(.*));/(void)0;/'; }
