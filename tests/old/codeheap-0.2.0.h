@@ -745,7 +745,8 @@ CH_API CH_CHECKED enum ch_status ch_edge_attach_owner(struct ch_block block, str
  *       CH_E_ARG outside the block | CH_E_SITE shares a byte with a site, a stub or a patchable
  *       entry | CH_E_MEMORY
  * safe  the thread that opened it
- * note  attach it as the word is written: a cycle between the two does not know it */
+ * note  attach it as the word is written: a cycle between the two does not know it. Where other
+ *       threads may collect, before: while the word is 0 */
 CH_API CH_CHECKED enum ch_status ch_ref_attach(struct ch_block block, const void *at);
 
 /* ch_patch_point_attach: a place that invalidation diverts to an exit.
