@@ -19,7 +19,8 @@
 #include <stdlib.h>
 
 enum { THREADS = 2, COUNT = 250, ROUNDS = 20, CALLS = 4, SCALE = 3 };
-enum { YOUNG = 200, OLD = 4000, MADE = THREADS * ROUNDS * COUNT };
+enum { YOUNG = 200, ALL_YOUNG = THREADS * YOUNG, OLD = 4000 };
+enum { MADE = THREADS * ROUNDS * COUNT };
 
 struct object {
 	long value;
@@ -51,7 +52,7 @@ static struct ch_vm *vm;
 
 static bool is_old(const struct object *object)
 {
-	return object >= spaces[0] && object < spaces[2];
+	return object >= spaces[0] && object < spaces[1] + OLD;
 }
 
 /* Where the object is from now on. Objects name no others here, so there is nothing to scan. */
@@ -88,7 +89,7 @@ static void collect(bool wants_full)
 {
 	struct ch_marker *marker;
 	OK(ch_mark_begin(heap, &marker)); /* the other threads stand still from here on */
-	is_full = wants_full || old_used + THREADS * YOUNG > OLD;
+	is_full = wants_full || old_used + ALL_YOUNG > OLD;
 	if (is_full) {
 		old = old == spaces[0] ? spaces[1] : spaces[0];
 		old_used = 0;
@@ -181,7 +182,7 @@ static void *run(void *mutator)
 	for (int round = 0; round < ROUNDS; round++) {
 		for (int i = 0; i < COUNT; i++)
 			make_function(&self->functions[i], round * COUNT + i);
-		for (long i = 0; i < CALLS * COUNT; i++) {
+		for (int i = 0; i < CALLS * COUNT; i++) {
 			struct function *function = &self->functions[i % COUNT];
 			MUST(call(function, i) == function->bias * SCALE + i);
 			ch_thread_poll(); /* stands still here while the other one collects */

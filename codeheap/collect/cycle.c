@@ -284,9 +284,11 @@ static uint32_t begin_host(const struct ch__arch_saved *saved, void *of, void *a
 	uint64_t start = ch__os_now_ns(), until = ch__stop_limit(heap, start);
 	if (heap->config.stops_world)
 		ch__threads_park_away(saved);
-	enum ch_status status = lock_host(heap, until)
-					? begin_locked(heap, start, until, out)
-					: ch__because_locked(heap->config.stop_wait_ms);
+	enum ch_status status;
+	if (lock_host(heap, until))
+		status = begin_locked(heap, start, until, out);
+	else
+		status = ch__because_locked(heap->config.stop_wait_ms);
 	if (status != CH_OK && heap->config.stops_world)
 		ch_thread_unpark();
 	return status;
