@@ -210,7 +210,8 @@ static void turn_off(struct ch__stats_file *file, int error)
 {
 	atomic_store_explicit(&file->failed, error, memory_order_relaxed);
 	atomic_store_explicit(&file->is_on, 0, memory_order_release);
-	if (file->fd >= 0) return;
+	if (file->fd >= 0)
+		ch__os_close(file->fd);
 	file->fd = -1;
 }
 
