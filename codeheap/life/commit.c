@@ -73,40 +73,35 @@ static void fill_gap(struct ch_heap *heap, uint32_t from, uint32_t to)
 		ch__arch_fill_traps(ch__pool_lend(heap->pool, ch__exec(heap, from)), to - from);
 }
 
-/* What a run of pages keeps for its hot part: pages up to that of the last used byte; all of them
- * where cold bytes lie at its end. */
-static uint32_t kept_of_span(const struct ch_heap *heap, const struct ch__block *block,
-			     uint32_t used)
+/* Of a run of pages the block keeps those up to its last used byte; all of them where cold bytes
+ * lie at the end, since every address has a block. While it is emitted in place it keeps them, so
+ * that nothing of it is left when its pages run. Returns how many are nobody's from here on. */
+static uint32_t CH_COLD shrink_span(struct ch_heap *heap, struct ch__block *block,
+				    const struct ch_code *code, uint32_t used_to)
+	CH_REQUIRES(ch__role_region)
 {
 	uint32_t in_page = ((uint32_t)1 << heap->pool->page_log2) - 1;
-	return block->cold_granules ? ch__hot_bytes(block) : (used + in_page) & ~in_page;
-}
-
-/* In a region: the pages behind are nobody's from here on. How many they are. */
-static uint32_t cut_span(const struct ch_heap *heap, struct ch__block *block, uint32_t used)
-{
-	uint32_t hot = ch__hot_bytes(block), kept = kept_of_span(heap, block, used);
+	uint32_t hot = block->hot_offset, bytes = ch__hot_bytes(block), kept = bytes;
+	uint32_t room = hot + ch__head_bytes(ch__block_use(heap, block));
+	uint32_t end = room + used_to;
+	if (!block->cold_granules && !ch__block_is_lent(heap, block))
+		kept = (end - hot + in_page) & ~in_page;
+	fill_gap(heap, room, room + code->used_from);
+	fill_gap(heap, end, hot + kept);
 	ch__set16(&block->span_granules_low, kept / CH__GRANULE_BYTES);
 	ch__set16(&block->span_granules_high, kept / CH__GRANULE_BYTES >> 16);
-	return (hot - kept) >> heap->pool->page_log2;
+	return (bytes - kept) >> heap->pool->page_log2;
 }
 
-/* Shrinks the block's parts to what is used, the hot one to used_to. A run of pages begins where
- * its first page does, and what goes of it goes as pages (cut_span). What was emitted in place is
- * nowhere when its pages run. */
-static void shrink(struct ch_heap *heap, struct ch__block *block, const struct ch_code *code,
-		   uint32_t used_to) CH_REQUIRES(ch__role_region)
+/* Shrinks the block's parts to what is used, the hot one to used_to. Returns how many pages of a
+ * run go. */
+static uint32_t shrink(struct ch_heap *heap, struct ch__block *block, const struct ch_code *code,
+		       uint32_t used_to) CH_REQUIRES(ch__role_region)
 {
+	if (CH_UNLIKELY(block->flags & CH__FLAG_SPAN))
+		return shrink_span(heap, block, code, used_to);
 	uint32_t hot = block->hot_offset, hot_bytes = ch__hot_bytes(block);
-	uint32_t room = hot + ch__head_bytes(ch__block_use(heap, block));
-	uint32_t hot_end = room + used_to;
-	if (block->flags & CH__FLAG_SPAN) {
-		bool is_lent = ch__block_is_lent(heap, block);
-		fill_gap(heap, room, room + code->used_from);
-		fill_gap(heap, hot_end,
-			 hot + (is_lent ? hot_bytes : kept_of_span(heap, block, hot_end - hot)));
-		return;
-	}
+	uint32_t hot_end = hot + ch__head_bytes(CH__SPAN_CODE) + used_to;
 	uint32_t keep = ch__round_up(hot_end - hot);
 	fill_gap(heap, hot_end, hot + keep);
 	if (keep < hot_bytes) {
@@ -126,11 +121,12 @@ static void shrink(struct ch_heap *heap, struct ch__block *block, const struct c
 	uint32_t cold_bytes = ch__cold_bytes(block);
 	uint32_t cold_end = cold_bytes - (code->cold_bytes - code->cold_used);
 	if (!cold_bytes || cold_end >= cold_bytes)
-		return;
+		return 0;
 	uint32_t cold = ch__cold_offset(heap, block), cold_keep = ch__round_up(cold_end);
 	fill_gap(heap, cold + cold_end, cold + cold_keep);
 	ch__set16(&block->cold_granules, cold_keep / CH__GRANULE_BYTES);
 	ch__part_cut(heap, cold + cold_keep, cold_bytes - cold_keep);
+	return 0;
 }
 
 /* Whether what the block relies on is still there: assumptions, and blocks that were OPEN when an
@@ -349,7 +345,7 @@ static bool land(struct ch_heap *heap, struct ch__thread *self, const struct ch_
 				   ch__exec(heap, block->hot_offset + ch__head_bytes(use)),
 				   code->used_to);
 		ch__region_enter(self);
-		shrink(heap, block, code, code->used_to);
+		(void)shrink(heap, block, code, code->used_to);
 		ch__region_leave(self);
 	}
 	return ch__pool_land_span(heap->pool, page);
@@ -375,15 +371,13 @@ static void finish_bytes(struct ch_heap *heap, struct ch__thread *self, const st
 	struct ch__block *block = block_of(heap, code);
 	enum ch__span_use use = ch__block_use(heap, block);
 	uint32_t hot = ch__hot_bytes(block), cold = ch__cold_bytes(block);
-	uint32_t used_to = code->used_to, pages_cut = 0;
+	uint32_t used_to = code->used_to, pages_cut;
 	if (use >= CH__SPAN_RODATA)
 		return;
 	ch__region_enter(self);
 	if (ch__place_has_steps(heap, block->hot_offset))
 		used_to = write_note(heap, block, code);
-	shrink(heap, block, code, used_to);
-	if (block->flags & CH__FLAG_SPAN)
-		pages_cut = cut_span(heap, block, ch__head_bytes(use) + used_to);
+	pages_cut = shrink(heap, block, code, used_to);
 	if (block->side_list)
 		block->side_list->entry_offset =
 			entry_offset(block, code) + ch__head_bytes(use) - CH__INDEX_WORD_BYTES;
