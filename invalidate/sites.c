@@ -37,7 +37,7 @@ static struct walk walk_from(enum place_kind first, const struct ch_heap *heap,
 
 static uint32_t first_byte(const struct ch__block *block)
 {
-	return block->hot_offset + CH__INDEX_WORD_BYTES;
+	return block->hot_offset + CH__HEAD_BYTES;
 }
 
 /* 0: the address is not in the pool. */
@@ -98,7 +98,7 @@ static bool next_place(struct walk *w, struct place *p)
 	if (w->next == STUBS) {
 		w->next = ENTRY;
 		if (is_patched || w->branch) {
-			uint32_t at = ch__cold_offset(w->heap, block) + CH__INDEX_WORD_BYTES;
+			uint32_t at = ch__cold_offset(w->heap, block) + CH__HEAD_BYTES;
 			uint32_t end = ch__offset(w->heap, ch__block_veneer_exec(w->heap, block));
 			end += is_patched ? CH_ARCH_VENEER_BYTES : 0;
 			*p = (struct place){.kind = STUBS, .at = at, .end = end};
@@ -319,7 +319,7 @@ static bool is_used(const struct ch_heap *heap, const struct ch__block *block,
 	if (from >= hot + code->used_from && to <= hot + code->used_to)
 		return true;
 	uint32_t cold = ch__cold_offset(heap, block), unused = code->cold_bytes - code->cold_used;
-	return block->cold_granules && from >= cold + CH__INDEX_WORD_BYTES &&
+	return block->cold_granules && from >= cold + CH__HEAD_BYTES &&
 	       to <= cold + ch__cold_bytes(block) - unused;
 }
 
@@ -446,7 +446,7 @@ enum ch_status ch_block_sites(struct ch_block handle,
 	uint32_t index = ch__block_resolve_alive(heap, handle);
 	const struct ch__block *block = ch__block_at(heap, index);
 	/* A scan of this stack meanwhile finds the block. */
-	uintptr_t exec = index ? ch__exec(heap, block->hot_offset) : 0;
+	uintptr_t exec = index ? ch__exec(heap, first_byte(block)) : 0;
 	ch__region_leave(self);
 	if (index) {
 		ch__heap_lend(heap);

@@ -6,10 +6,9 @@
  *   [ELF header] [.eh_frame] [.symtab] [.debug_line] [.debug_info] [.debug_abbrev] [.strtab]
  *   [section headers]
  *
- * There is a .text, without contents, for each run of ranges that follow each other without a gap.
+ * There is a .text, without contents, for each run of ranges with nothing between them but a head.
  * A debugger looks for a symbol only in the file whose section holds the pc, and several files may
- * show code of one page: so a section covers what its file shows and no byte more. A symbol begins
- * behind the range's head: a breakpoint is set there, and would destroy what is not code. A range
+ * show code of one page: so a section covers what its file shows, and no range of another. A range
  * has a frame, of its page or as the block brought it. Pcs are absolute. A range with lines
  * is a compilation unit of its own, which has one file and one function. So is, without a file, a
  * range whose name GDB would show as another language's. All is written twice: the first time there
@@ -88,13 +87,10 @@ static bool has_slots(const struct ch__elf_input *in, const struct ch__elf_page 
 static void code_of(const struct ch__elf_input *in, const struct ch__elf_page *page,
 		    const struct ch__elf_range *range, uintptr_t *low, uintptr_t *high)
 {
-	size_t head = in->name ? 0 : in->config->head_bytes;
-	*low = in->base + range->offset + (head < range->bytes ? head : 0);
-	*high = in->base + range->offset + range->bytes;
-	if (has_slots(in, page)) {
-		*low = in->base + range->offset + in->shapes[page->frame - 1].code_at;
+	*low = in->base + range->offset;
+	*high = *low + range->bytes;
+	if (has_slots(in, page))
 		*high = *low + in->shapes[page->frame - 1].code_bytes;
-	}
 }
 
 /* Returns the length, less than `bytes`. */
@@ -453,7 +449,7 @@ static void put_ranges(struct image *m)
 	put(&m->part[SYMBOLS], &no_symbol, sizeof no_symbol);
 	while ((range = next_range(m->in, &c))) {
 		uintptr_t low = m->in->base + range->offset;
-		if (!text.sh_size || text.sh_addr + text.sh_size != low) {
+		if (!text.sh_size || low - (text.sh_addr + text.sh_size) > m->in->config->head_bytes) {
 			put_section(m, text);
 			text = (Elf64_Shdr){
 				.sh_name = NAME_TEXT,
@@ -463,7 +459,7 @@ static void put_ranges(struct image *m)
 				.sh_addralign = 1,
 			};
 		}
-		text.sh_size += range->bytes;
+		text.sh_size = low + range->bytes - text.sh_addr;
 		put_range(m, c.page, range);
 	}
 	put_section(m, text);

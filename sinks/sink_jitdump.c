@@ -365,11 +365,7 @@ static void tell_block(const struct ch__tool_user *user, const struct ch__sink_r
 	const struct ch__sinks_config *config = user->config;
 	char name[CH__TOOL_NAME_BYTES + 1];
 	const struct ch__frame_shape *shape = shape_of(user, range);
-	/* A disassembler begins with the first byte, and so do the rules of a slot. */
-	size_t head = shape->slot_bytes ? shape->code_at : config->head_bytes;
-	size_t lead = range->bytes > head ? head : 0;
-	struct code code = {
-		.exec = range->exec + lead, .bytes = range->bytes - lead, .name = name};
+	struct code code = {.exec = range->exec, .bytes = range->bytes, .name = name};
 	ch__tool_name(config, range->exec, range->key, name);
 	const char *source = NULL;
 	size_t lines = config->lines ? config->lines(config->context, range->key, &source,

@@ -57,7 +57,7 @@ struct ch__sinks_config {
 	size_t pool_bytes, page_bytes, chunk_bytes; /* a chunk is the pool at most */
 	uintptr_t runtime_exec; /* the runtime page: trampoline and veneers */
 	size_t runtime_bytes;
-	size_t head_bytes; /* at the start of a range, that are no code */
+	size_t head_bytes; /* before each range, that are no code, and no other range has */
 	struct ch__meta *meta;
 	/* By page: the frame shape of its code, + 1; 0: the page is dead, or its code has unwind
 	 * tables of its own. The table of sinks sets it. A page keeps its shape while a range of it
@@ -108,7 +108,7 @@ enum { CH__FRAME_CFI_BYTES = 96, CH__FRAME_FDE_BYTES = 24 };
  * slots of one size, the first at slots_at of the page; in each that is live runs the same code,
  * code_bytes long from code_at of the slot on, with an FDE of its own: the program `fde`, whose
  * locations count from the first byte of the code. A range that is told of such a page is one whole
- * slot.
+ * slot from its code on.
  *
  * Of the shape of steps the program is that of code which is at its call; what unwinders are told
  * is in `steps` (steps.h), which also has what a block's own FDE says. NULL: nobody has used it. */

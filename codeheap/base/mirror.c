@@ -56,7 +56,7 @@ SAME(offsetof(struct ch_regs, extended), offsetof(struct ch__arch_regs, extended
 
 ENDS_WITH(struct ch_config, panic);
 ENDS_WITH(struct ch_ops, resume_world);
-ENDS_WITH(struct ch_open, user);
+ENDS_WITH(struct ch_open, align);
 ENDS_WITH(struct ch_info, kind);
 ENDS_WITH(struct ch_owner_facts, metadata_bytes_now);
 ENDS_WITH(struct ch_spot, site_user);

@@ -3,9 +3,10 @@
  * from its published sp, of suspended fibers, and of what vms report (P1, I7). Runs in the stopped
  * world; takes no lock, allocates nothing.
  *
- * A word w may be a return address right behind a block's last byte, so w - 1 decides; a word
- * that is a block's start or entry holds that block too. The words belong to other threads'
- * frames, so sanitizers must not judge the reads. */
+ * A word w may be a return address right behind a block's last byte, so w - 1 decides. The head
+ * between a part's start and its code is longer than a byte: so a block's first byte holds it, too,
+ * and a return address holds no neighbour. The words belong to other threads' frames, so sanitizers
+ * must not judge the reads. */
 #include "codeheap/base/park.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/handles.h"
@@ -15,7 +16,7 @@
 enum { FIBER_SLACK_BYTES = 256 };
 
 /* The pool's first address is no root: frames of the library have it, and what begins there is the
- * word before a block's code. */
+ * head before a block's code. */
 static void root(struct ch_marker *marker, uintptr_t word) CH_REQUIRES(ch__role_frozen)
 {
 	const struct ch_heap *heap = marker->heap;
@@ -26,14 +27,6 @@ static void root(struct ch_marker *marker, uintptr_t word) CH_REQUIRES(ch__role_
 	if (index) {
 		marker->stack_roots++;
 		ch__mark_block(marker, index);
-	}
-	/* Only a granule's first address can start another block than the one before. */
-	if (word % CH__GRANULE_BYTES == 0) {
-		uint32_t starts = ch__find(heap, word, NULL);
-		if (starts && starts != index) {
-			marker->stack_roots++;
-			ch__mark_block(marker, starts);
-		}
 	}
 }
 

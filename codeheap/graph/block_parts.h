@@ -1,24 +1,28 @@
 /* SPDX-License-Identifier: MIT
  * block_parts.h: where the parts of a block lie, and what is in front of the VM's bytes.
  *
- *   hot part of a block    +0 record index (4 bytes) | +4 code ............... | trap fill to the
- *                          granule
+ *   hot part of a block    +0 record index (4 bytes) | +4 traps | +8 the VM's bytes ... | trap fill
+ *                          to the granule
  *   in place, data         +0 record index | traps to +64 | the VM's bytes, 64-aligned ...
- *   cold part              +0 record index (4 bytes) | +4 stubs, 8 bytes each | VM's cold bytes |
- *                          trap fill */
+ *   cold part              +0 record index (4 bytes) | +4 traps | +8 stubs, 8 bytes each | VM's
+ *                          cold bytes | trap fill
+ *
+ * So the VM's bytes are 8-aligned, and the return address of a call that ends a part is the index
+ * word of the part behind it, never that one's code. */
 #ifndef CH_CODEHEAP_GRAPH_BLOCK_PARTS_H
 #define CH_CODEHEAP_GRAPH_BLOCK_PARTS_H
 
 #include "codeheap/graph/block.h"
 #include "codeheap/graph/side_list.h"
 
-enum { CH__INDEX_WORD_BYTES = 4 };
+enum { CH__INDEX_WORD_BYTES = 4, CH__HEAD_BYTES = 8 };
+_Static_assert(CH__HEAD_BYTES % CH__GRANULE_BYTES == 0, "what begins a part ends at a granule");
 /* What is written in place begins at a multiple of 64, behind this. */
 enum { CH__IN_PLACE_HEAD_BYTES = 64 };
 /* Slots of trampolines follow each other without a gap, so that a page is
  * bump-allocated and its holes are slots: every slot of every kind has this size. */
 enum {
-	CH__SLOT_BYTES = (CH__INDEX_WORD_BYTES + CH_ARCH_TEMPLATE_BYTES + CH__GRANULE_BYTES - 1) &
+	CH__SLOT_BYTES = (CH__HEAD_BYTES + CH_ARCH_TEMPLATE_BYTES + CH__GRANULE_BYTES - 1) &
 			 ~(CH__GRANULE_BYTES - 1),
 };
 
@@ -32,7 +36,8 @@ static inline void ch__set_hot_offset(struct ch__block *block, uint32_t offset)
 {
 	atomic_store_explicit(&block->hot_offset, offset, memory_order_release);
 }
-/* The index word that a part begins with; aligned, written and looked up as a whole. */
+/* The head that a part begins with. Its index word is aligned, written and looked up as a whole; the
+ * rest is traps, which are there already, unless the VM's bytes were there before. */
 static inline void ch__index_word_write(const struct ch_heap *heap, uint32_t offset, uint32_t index)
 {
 	uint8_t *write = ch__pool_lend(heap->pool, heap->pool->exec_base + offset);
@@ -69,7 +74,7 @@ static inline uint32_t ch__offset(const struct ch_heap *heap, uintptr_t exec)
 static inline uintptr_t ch__block_gate_exec(const struct ch_heap *heap,
 					    const struct ch__block *block)
 {
-	return ch__exec(heap, block->hot_offset) + CH__INDEX_WORD_BYTES + CH_ARCH_LANDING_BYTES;
+	return ch__exec(heap, block->hot_offset) + CH__HEAD_BYTES + CH_ARCH_LANDING_BYTES;
 }
 /* What its pages are for; constant while it has them. */
 static inline enum ch__span_use ch__block_use(const struct ch_heap *heap,
@@ -86,21 +91,16 @@ static inline bool ch__block_is_data(const struct ch_heap *heap, const struct ch
 /* Bytes of the hot part before those of the VM. */
 static inline uint32_t ch__head_bytes(enum ch__span_use use)
 {
-	return use == CH__SPAN_CODE ? CH__INDEX_WORD_BYTES : CH__IN_PLACE_HEAD_BYTES;
+	return use == CH__SPAN_CODE ? CH__HEAD_BYTES : CH__IN_PLACE_HEAD_BYTES;
 }
-/* Those of them that offsets into the block do not count: it has its index word at 0 for all who
+/* What sinks are told of its hot part: the VM's bytes, so that the first of them is +0x0 for all who
  * are told of it. */
-static inline uint32_t ch__lead_bytes(enum ch__span_use use)
-{
-	return ch__head_bytes(use) - CH__INDEX_WORD_BYTES;
-}
-/* What sinks are told of its hot part: an index word, then the VM's bytes. */
 static inline struct ch__sink_range ch__hot_range(const struct ch_heap *heap,
 						  const struct ch__block *block, uint64_t key)
 {
-	uint32_t lead = ch__lead_bytes(ch__block_use(heap, block));
-	return (struct ch__sink_range){ch__exec(heap, block->hot_offset + lead),
-				       ch__hot_bytes(block) - lead, key, false};
+	uint32_t head = ch__head_bytes(ch__block_use(heap, block));
+	return (struct ch__sink_range){ch__exec(heap, block->hot_offset + head),
+				       ch__hot_bytes(block) - head, key, false};
 }
 /* The same of all its parts, two at most; how many. Of code. */
 static inline size_t ch__block_ranges(const struct ch_heap *heap, const struct ch__block *block,
@@ -109,8 +109,9 @@ static inline size_t ch__block_ranges(const struct ch_heap *heap, const struct c
 	out[0] = ch__hot_range(heap, block, key);
 	if (!block->cold_granules)
 		return 1;
-	out[1] = (struct ch__sink_range){ch__exec(heap, ch__cold_offset(heap, block)),
-					 ch__cold_bytes(block), key, true};
+	out[1] = (struct ch__sink_range){
+		ch__exec(heap, ch__cold_offset(heap, block) + CH__HEAD_BYTES),
+		ch__cold_bytes(block) - CH__HEAD_BYTES, key, true};
 	return 2;
 }
 /* Its pages are not RX: they are data, or code that is being written in place. */
@@ -122,9 +123,9 @@ static inline bool ch__block_is_lent(const struct ch_heap *heap, const struct ch
 static inline uintptr_t ch__block_entry(const struct ch_heap *heap, const struct ch__block *block)
 {
 	uint32_t skip = block->side_list ? block->side_list->entry_offset : 0;
-	return ch__exec(heap, block->hot_offset + CH__INDEX_WORD_BYTES + skip);
+	return ch__exec(heap, block->hot_offset + CH__HEAD_BYTES + skip);
 }
-/* Whether exec lies in the block's code: behind the index words. */
+/* Whether exec lies in the block's code: behind the heads of its parts. */
 bool ch__block_has(const struct ch_heap *, const struct ch__block *, uintptr_t exec, size_t bytes);
 /* Of a branch: its stub, and the lead before it, if stubs have one. */
 static inline uint32_t ch__stub_bytes(const struct ch_heap *heap)
@@ -135,7 +136,7 @@ static inline uint32_t ch__stub_bytes(const struct ch_heap *heap)
 static inline uintptr_t ch__stub_exec(const struct ch_heap *heap, const struct ch__block *block,
 				      uint32_t branch)
 {
-	return ch__exec(heap, ch__cold_offset(heap, block) + CH__INDEX_WORD_BYTES +
+	return ch__exec(heap, ch__cold_offset(heap, block) + CH__HEAD_BYTES +
 				      (branch - ch__block_run(block)) * ch__stub_bytes(heap));
 }
 /* A block in a slot has unwind data of its own, told before it is LIVE and after its poison. */

@@ -37,7 +37,7 @@ struct ch_block ch__block_handle(const struct ch_heap *, uint32_t index);
 struct ch_owner ch__owner_handle(const struct ch_heap *, uint32_t index);
 struct ch_branch ch__branch_handle(const struct ch_heap *, uint32_t index);
 
-/* The block whose code pc lies in, index word included; 0 = none, or OPEN. *generation is valid
+/* The block whose code pc lies in, head included; 0 = none, or OPEN. *generation is valid
  * with it; NULL in the stopped world or under the heap lock. Signal-safe. */
 uint32_t ch__find(const struct ch_heap *, uintptr_t pc, uint32_t *generation);
 

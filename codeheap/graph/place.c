@@ -33,12 +33,12 @@ static uint32_t load(const _Atomic(uint32_t) *field)
 	return atomic_load_explicit(field, memory_order_acquire);
 }
 
-/* Whether a part of a block covers the offset; place->at begins behind its lead, as in names. */
-static bool covers(uint32_t offset, uint32_t part, uint32_t bytes, uint32_t lead,
+/* Whether a part of a block covers the offset; place->at begins behind its head, as in names. */
+static bool covers(uint32_t offset, uint32_t part, uint32_t bytes, uint32_t head,
 		   struct ch__place *place)
 {
 	uint32_t at = offset - part;
-	place->at = at > lead ? at - lead : 0;
+	place->at = at > head ? at - head : 0;
 	return at < bytes;
 }
 
@@ -47,10 +47,11 @@ static bool read_block(const struct ch_heap *heap, uint32_t index, uint32_t gene
 		       uint32_t offset, struct ch__place *place)
 {
 	const struct ch__block *block = ch__block_at(heap, index);
-	uint32_t hot = load(&block->hot_offset), lead = ch__lead_bytes(ch__block_use(heap, block));
-	place->is_cold = !covers(offset, hot, ch__hot_bytes(block), lead, place);
+	uint32_t hot = load(&block->hot_offset), head = ch__head_bytes(ch__block_use(heap, block));
+	place->is_cold = !covers(offset, hot, ch__hot_bytes(block), head, place);
 	if (place->is_cold &&
-	    !covers(offset, ch__cold_offset(heap, block), ch__cold_bytes(block), 0, place))
+	    !covers(offset, ch__cold_offset(heap, block), ch__cold_bytes(block), CH__HEAD_BYTES,
+		    place))
 		return false;
 	enum ch_block_state state = ch__block_state(block);
 	place->kind = state == CH_BLOCK_OPEN         ? CH__PLACE_OPEN
@@ -117,9 +118,9 @@ static bool read_stone(const struct ch_heap *heap, uint32_t slot, uint32_t numbe
 		cold & CH__TOMB_SPAN ? hot + hot_bytes : page + granule * CH__GRANULE_BYTES;
 	uint32_t cold_bytes = (cold & CH__TOMB_COLD_GRANULES) * CH__GRANULE_BYTES;
 	bool is_in_place = (cold & CH__TOMB_SPAN) && (cold & CH__TOMB_IN_PLACE);
-	uint32_t lead = ch__lead_bytes(is_in_place ? CH__SPAN_IN_PLACE : CH__SPAN_CODE);
-	place->is_cold = !covers(offset, hot, hot_bytes, lead, place);
-	if (place->is_cold && !covers(offset, cold_at, cold_bytes, 0, place))
+	uint32_t head = ch__head_bytes(is_in_place ? CH__SPAN_IN_PLACE : CH__SPAN_CODE);
+	place->is_cold = !covers(offset, hot, hot_bytes, head, place);
+	if (place->is_cold && !covers(offset, cold_at, cold_bytes, CH__HEAD_BYTES, place))
 		return false;
 	uint32_t how = load(&stone->block_how);
 	*place = (struct ch__place){

@@ -28,7 +28,7 @@ struct ch__side_list {
 	_Atomic(uint16_t) count;
 	uint16_t capacity;     /* [const] */
 	uint32_t name;         /* interned */
-	uint32_t entry_offset; /* from the first byte after the index word */
+	uint32_t entry_offset; /* from the first byte behind the head */
 	union {
 		uint32_t *guard; /* 0 while entrant; apart, since code holds its address */
 		struct ch__side_list *next_free; /* no block has it [records] */

@@ -90,7 +90,7 @@ enum ch_status ch__tell_create(struct ch_heap *heap, unsigned wanted)
 		.chunk_bytes = (size_t)1 << pool->chunk_log2,
 		.runtime_exec = pool->runtime_exec,
 		.runtime_bytes = pool->runtime_bytes,
-		.head_bytes = CH__INDEX_WORD_BYTES,
+		.head_bytes = CH__HEAD_BYTES,
 		.meta = heap->meta,
 		.context = heap,
 		.name = ch__tell_name,

@@ -109,10 +109,11 @@ static uint32_t shrink(struct ch_heap *heap, struct ch__block *block, const stru
 		ch__part_cut(heap, hot + keep, hot_bytes - keep);
 	}
 	if (code->used_from) {
-		/* The index word moves to just before the first used byte. */
+		/* The head moves to just before the first used byte. */
 		uint32_t index = ch__handle_index(code->block.bits);
 		uint32_t start = hot + code->used_from;
 		ch__index_word_write(heap, start, index);
+		fill_gap(heap, start + CH__INDEX_WORD_BYTES, start + CH__HEAD_BYTES);
 		ch__set_hot_offset(block, start);
 		ch__set16(&block->hot_granules,
 			  block->hot_granules - code->used_from / CH__GRANULE_BYTES);
@@ -380,7 +381,7 @@ static void finish_bytes(struct ch_heap *heap, struct ch__thread *self, const st
 	pages_cut = shrink(heap, block, code, used_to);
 	if (block->side_list)
 		block->side_list->entry_offset =
-			entry_offset(block, code) + ch__head_bytes(use) - CH__INDEX_WORD_BYTES;
+			entry_offset(block, code) + ch__head_bytes(use) - CH__HEAD_BYTES;
 	ch__region_leave(self);
 	if (CH_UNLIKELY(pages_cut))
 		ch__block_pages_cut(heap, block->hot_offset, pages_cut);

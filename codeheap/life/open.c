@@ -27,7 +27,8 @@ struct request {
 	struct ch__thread *self;
 	const struct ch_open *open;
 	uint32_t hot_bytes,
-		cold_bytes; /* whole parts, index words and stubs included, granule multiples */
+		cold_bytes; /* whole parts, heads and stubs included, granule multiples */
+	uint32_t slack; /* hot bytes that are reserved beside them, to move the part for its align */
 	uint32_t record, run;
 	struct ch__side_list *side_list;
 	uint32_t hot_offset, cold_offset;
@@ -44,7 +45,8 @@ static enum ch_status size_request(struct request *r)
 {
 	const struct ch_open *open = r->open;
 	struct ch__pool *pool = r->heap->pool;
-	uint64_t hot = (uint64_t)open->hot_bytes + ch__head_bytes(r->use);
+	uint32_t head = ch__head_bytes(r->use);
+	uint64_t hot = (uint64_t)open->hot_bytes + head;
 	uint64_t cold = (uint64_t)open->cold_bytes +
 			(uint64_t)open->branch_room * ch__stub_bytes(r->heap);
 	if (r->frame == CH__FRAME_STEPS)
@@ -54,15 +56,16 @@ static enum ch_status size_request(struct request *r)
 		cold += CH_ARCH_VENEER_BYTES;
 	}
 	if (cold)
-		cold += CH__INDEX_WORD_BYTES;
-	if (hot + cold > pool->pool_bytes || cold > UINT16_MAX * CH__GRANULE_BYTES)
+		cold += CH__HEAD_BYTES;
+	r->slack = open->align > head ? (uint32_t)open->align - head : 0;
+	if (hot + r->slack + cold > pool->pool_bytes || cold > UINT16_MAX * CH__GRANULE_BYTES)
 		return ch__because(CH_E_ARG, "%lu hot and %lu cold bytes of the block: the pool "
 					     "has %zu, a cold part at most %d",
 				   hot, cold, pool->pool_bytes, UINT16_MAX * CH__GRANULE_BYTES);
 	r->hot_bytes = ch__round_up(hot);
 	r->cold_bytes = ch__round_up(cold);
 	size_t page_bytes = (size_t)1 << pool->page_log2;
-	uint64_t whole = (uint64_t)r->hot_bytes + r->cold_bytes;
+	uint64_t whole = (uint64_t)r->hot_bytes + r->slack + r->cold_bytes;
 	if (whole > page_bytes || r->frame == CH__FRAME_OWN || r->use != CH__SPAN_CODE)
 		r->span_pages = (uint32_t)((whole + page_bytes - 1) >> pool->page_log2);
 	/* The entry that closes leads to its veneer, behind all hot bytes. */
@@ -108,6 +111,14 @@ static bool steps_are_valid(const struct ch_open *open)
 		open->hot_bytes <= CH__STEPS_CODE_BYTES);
 }
 
+/* A page is as large at least, and begins at a multiple of it. */
+enum { ALIGN_MOST = 4096 };
+
+static bool align_is_valid(size_t align)
+{
+	return align <= ALIGN_MOST && !(align & (align - 1));
+}
+
 /* What is wrong with a request, or NULL. */
 static const char *what_is_wrong(const struct ch_heap *heap, const struct ch_open *open)
 {
@@ -115,6 +126,8 @@ static const char *what_is_wrong(const struct ch_heap *heap, const struct ch_ope
 			       CH_OPEN_IN_PLACE | CH_OPEN_KEPT;
 	if (!open->hot_bytes)
 		return "hot_bytes is 0";
+	if (!align_is_valid(open->align))
+		return "align is not a power of two up to 4096";
 	if (open->heap && open->owner.bits)
 		return "heap and owner: one of both";
 	if (open->heap && open->entry != CH_ENTRY_NONE)
@@ -224,17 +237,32 @@ static void drop_side(struct request *r)
 	}
 }
 
+/* Puts the hot part where its code is aligned; what was reserved before and behind it goes back, and
+ * holds traps still. The tail first: it moves the page's cursor back. */
+static void move_to_align(struct request *r, uint32_t page_index) CH_REQUIRES(ch__role_busy)
+{
+	struct ch__pool *pool = r->heap->pool;
+	uint32_t from = r->hot_offset, mask = (uint32_t)r->open->align - 1;
+	uint32_t front = -(from + CH__HEAD_BYTES) & mask;
+	r->hot_offset = from + front;
+	ch__page_give_back(pool, page_index, r->hot_offset + r->hot_bytes, r->slack - front);
+	ch__page_give_back(pool, page_index, from, front);
+}
+
 static bool reserve_in(struct request *r, uint32_t page_index, bool in_need)
 {
 	struct ch__page *page = &r->heap->pool->pages[page_index];
 	ch__page_lock(page);
+	uint32_t hot_bytes = r->hot_bytes + r->slack;
 	/* The page may have been retired and taken for another shape since its index was read. */
 	bool fits = atomic_load_explicit(&page->state, memory_order_relaxed) == CH__PAGE_OPEN &&
 		    page->frame == r->frame &&
-		    (!in_need || ch__page_has_room(r->heap->pool, page_index, r->hot_bytes,
+		    (!in_need || ch__page_has_room(r->heap->pool, page_index, hot_bytes,
 						   r->cold_bytes)) &&
-		    ch__page_reserve(r->heap->pool, page_index, r->hot_bytes, r->cold_bytes,
+		    ch__page_reserve(r->heap->pool, page_index, hot_bytes, r->cold_bytes,
 				     &r->hot_offset, &r->cold_offset);
+	if (fits && r->slack)
+		move_to_align(r, page_index);
 	ch__page_unlock(page);
 	return fits;
 }
@@ -255,8 +283,9 @@ static uint32_t take_pages(struct request *r, bool in_need)
 	/* The lock keeps pages that were freed before from being told dead after this. */
 	ch__records_lock(heap);
 	uint32_t taken = r->span_pages ? ch__pool_take_span(pool, r->span_pages, r->frame)
-			 : in_need     ? ch__pool_take_page_in_need(pool, r->frame, r->hot_bytes,
-								    r->cold_bytes)
+			 : in_need     ? ch__pool_take_page_in_need(
+						 pool, r->frame, r->hot_bytes + r->slack,
+						 r->cold_bytes)
 				       : ch__pool_take_page(pool, r->frame);
 	if (!in_need)
 		r->refused = taken == CH__PAGE_NONE ? errno : 0;
@@ -316,9 +345,9 @@ static bool take_span(struct request *r)
 		note_moved(heap);
 		return false;
 	}
-	r->hot_offset = first << heap->pool->page_log2;
+	r->hot_offset = (first << heap->pool->page_log2) + r->slack;
 	r->cold_offset = ((first + r->span_pages) << heap->pool->page_log2) - r->cold_bytes;
-	/* Hot reaches to the cold part, so that every address of the run has a block. */
+	/* Hot reaches to the cold part, so that every address behind its head has a block. */
 	r->hot_bytes = r->cold_offset - r->hot_offset;
 	return true;
 }
@@ -511,10 +540,10 @@ static void fill_code(struct request *r, struct ch_code *code)
 	if (r->frame == CH__FRAME_STEPS)
 		code->hot_bytes = r->open->hot_bytes;
 	if (r->cold_bytes) {
-		uintptr_t cold = ch__exec(heap, r->cold_offset) + CH__INDEX_WORD_BYTES + stubs;
+		uintptr_t cold = ch__exec(heap, r->cold_offset) + CH__HEAD_BYTES + stubs;
 		code->cold_exec = (uint8_t *)cold;
 		code->cold_write = ch__pool_lend(heap->pool, cold);
-		code->cold_bytes = r->cold_bytes - CH__INDEX_WORD_BYTES - stubs;
+		code->cold_bytes = r->cold_bytes - CH__HEAD_BYTES - stubs;
 	}
 	if (r->open->entry == CH_ENTRY_PATCH) {
 		/* The veneer to the not-entrant target is the first of the VM's cold bytes. */

@@ -17,7 +17,7 @@ static enum ch_status need_template(struct ch_heap *heap, enum ch__template kind
 	if (CH_LIKELY(ready >> kind & 1))
 		return CH_OK;
 	int error = ch__sinks_slots_register(heap->sinks, kind, 0, CH__SLOT_BYTES,
-					     CH__INDEX_WORD_BYTES);
+					     CH__HEAD_BYTES);
 	if (error) {
 		errno = error;
 		return ch__because(CH_E_OS, "no unwind table of the trampolines: %m");
@@ -58,7 +58,7 @@ enum ch_status ch_trampoline_make(struct ch_owner owner, enum ch_trampoline kind
 	struct ch_open open = {
 		.size = sizeof open,
 		.owner = owner,
-		.hot_bytes = CH__SLOT_BYTES - CH__INDEX_WORD_BYTES,
+		.hot_bytes = CH__SLOT_BYTES - CH__HEAD_BYTES,
 		.frame = (uint8_t)(CH__FRAME_SLOTS + kind),
 		.name = name,
 		.user = user,

@@ -136,7 +136,7 @@ static void check_entry(struct check *c, const struct ch__block *block, bool is_
 	if (ch__block_entry_kind(block) != CH_ENTRY_PATCH)
 		return;
 	if (!ch__arch_landing_is_there(ch__pool_read(
-		    heap->pool, ch__exec(heap, block->hot_offset) + CH__INDEX_WORD_BYTES)))
+		    heap->pool, ch__exec(heap, block->hot_offset) + CH__HEAD_BYTES)))
 		say(c, "the bytes before the entry changed");
 	check_diverter(c, ch__block_gate_exec(heap, block), ch__block_veneer_exec(heap, block),
 		       is_dead_end, "the entry");

@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-enum { INDEX_WORD_BYTES = 4, PANELS_MOST = 8 };
+enum { HEAD_BYTES = 8, PANELS_MOST = 8 };
 
 struct heap_map_panel {
 	char title[80];
@@ -29,8 +29,8 @@ static bool add_part(struct heap_map_panel *panel, const uint8_t *exec, uint32_t
 		panel->parts = grown;
 		panel->capacity = capacity;
 	}
-	panel->parts[panel->count++] = (struct drawn_part){(uintptr_t)exec - INDEX_WORD_BYTES,
-							   bytes + INDEX_WORD_BYTES, kind};
+	panel->parts[panel->count++] = (struct drawn_part){(uintptr_t)exec - HEAD_BYTES,
+							   bytes + HEAD_BYTES, kind};
 	return true;
 }
 

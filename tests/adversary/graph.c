@@ -609,7 +609,7 @@ static void word_of_b(struct graph *g, unsigned forward)
 {
 	struct ch_info info = {.size = sizeof info};
 	CHECK_EQ(ch_block_info(g->b.block, &info), CH_OK);
-	g->word = ~(uintptr_t)(info.exec - CH__INDEX_WORD_BYTES + forward);
+	g->word = ~(uintptr_t)(info.exec - CH__HEAD_BYTES + forward);
 }
 
 static void build_reported(struct stage *stage, void *arg)

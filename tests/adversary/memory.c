@@ -236,7 +236,7 @@ EVERY_DRIVER(s28_pool_of_one_page)
 	size_t page = test_page_bytes() ? test_page_bytes() : 16384;
 	stage->config.pool_bytes = page;
 	struct play *p = new_play(stage);
-	uint32_t whole = (uint32_t)page_bytes(stage) - CH__INDEX_WORD_BYTES;
+	uint32_t whole = (uint32_t)page_bytes(stage) - CH__HEAD_BYTES;
 	for (int i = 0; i < 3; i++) {
 		use_size(stage, whole, CH_OK);
 		use_size(stage, whole + 1, CH_E_ARG); /* it never will fit */
@@ -251,7 +251,7 @@ EVERY_DRIVER(s28_pool_of_one_page)
 EVERY_DRIVER(s28_block_of_exactly_a_page_and_one_byte_more)
 {
 	struct play *p = new_play(stage);
-	uint32_t whole = (uint32_t)page_bytes(stage) - CH__INDEX_WORD_BYTES;
+	uint32_t whole = (uint32_t)page_bytes(stage) - CH__HEAD_BYTES;
 	uint32_t page = (uint32_t)page_bytes(stage);
 	uint32_t sizes[] = {
 		whole - 1,           whole, whole + 1, page, page * 2 - 1, page * 3 + whole,

@@ -344,7 +344,7 @@ static uint64_t collect_and_leave(void *arg)
 /* The call is the block's last instruction, and ends with its last granule. */
 static void build_ending_in_a_call(struct stage *stage, void *arg)
 {
-	enum { ENDING_BYTES = 6 * CH__GRANULE_BYTES - CH__INDEX_WORD_BYTES };
+	enum { ENDING_BYTES = 6 * CH__GRANULE_BYTES - CH__HEAD_BYTES };
 	struct play *p = arg;
 	struct emitter e;
 	method_new(stage, &p->m, "end");
@@ -385,7 +385,7 @@ static void build_end_and_neighbour(struct stage *stage, void *arg)
 	method_constant(stage, &p->other, "next", 2);
 	struct ch_info info = {.size = sizeof info};
 	CHECK_EQ(ch_block_info(p->other.block, &info), CH_OK);
-	CHECK_EQ((uintptr_t)info.exec - CH__INDEX_WORD_BYTES, p->word);
+	CHECK_EQ((uintptr_t)info.exec - CH__HEAD_BYTES, p->word);
 }
 
 EVERY_DRIVER(s23_return_address_at_the_start_of_the_next_block)

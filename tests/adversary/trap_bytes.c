@@ -60,7 +60,7 @@ static uint32_t hot_bytes_of(const struct shape *shape)
 	if (shape->hot < PAGES)
 		return shape->hot < CODE_NOP_BYTES ? CODE_NOP_BYTES : shape->hot;
 	return shape->hot > PAGES ? (shape->hot - PAGES) * page + 100
-				  : page - CH__INDEX_WORD_BYTES;
+				  : page - CH__HEAD_BYTES;
 }
 
 static void note_parts(struct ch_heap *heap, struct dying *d)
@@ -430,7 +430,7 @@ static void build_pair(const struct rig *rig, void *arg)
 		emit_ret(&e);
 		CHECK_EQ(emit_commit(&e), CH_OK);
 		p->blocks[i] = e.code.block;
-		p->at[i] = e.code.exec - CH__INDEX_WORD_BYTES;
+		p->at[i] = e.code.exec - CH__HEAD_BYTES;
 		CHECK_EQ(ch_owner_set_entry(p->owners[i], p->blocks[i]), CH_OK);
 	}
 }
@@ -508,7 +508,7 @@ TEST(place_that_was_used_again_is_told)
 	struct ch_owner owner = rig_owner(&rig, "third");
 	struct ch_open open = {.owner = owner, .hot_bytes = 12 - CODE_LANDING_BYTES};
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
-	CHECK_EQ((uintptr_t)e.code.exec - CH__INDEX_WORD_BYTES, (uintptr_t)p.at[1]);
+	CHECK_EQ((uintptr_t)e.code.exec - CH__HEAD_BYTES, (uintptr_t)p.at[1]);
 	uint32_t from = e.at;
 	emit_nops(&e, 1);
 	emit_breakpoint(&e);
@@ -518,7 +518,7 @@ TEST(place_that_was_used_again_is_told)
 	check_begins(caught.text, "live block `third` (#");
 	snprintf(wanted, sizeof wanted,
 		 ", owner `third`); executed at +0x%x, where before it lay block `second` (#",
-		 CH__INDEX_WORD_BYTES + from + CODE_NOP_BYTES);
+		 CH__HEAD_BYTES + from + CODE_NOP_BYTES);
 	check_has(caught.text, wanted);
 	check_has(caught.text, ", owner `second`), freed after collection 0 because its owner was "
 			       "released (NOT_RUNNING) (0x");
@@ -554,7 +554,7 @@ TEST(faults_of_live_code_name_block_and_offset)
 			 "live block `b` (#%u.%u, owner `o`); executed at +0x%x (0x%lx); return ",
 			 ch__handle_index(e.code.block.bits),
 			 ch__handle_generation(e.code.block.bits),
-			 code_faults[i].at + CH__INDEX_WORD_BYTES,
+			 code_faults[i].at + CH__HEAD_BYTES,
 			 (unsigned long)(uintptr_t)e.code.exec + code_faults[i].at);
 		check_begins(caught.text, wanted);
 	}
@@ -576,7 +576,7 @@ TEST(fault_in_an_invalidated_block_says_by_what)
 	check_begins(caught.text, "not yet freed block `o` (#");
 	snprintf(wanted, sizeof wanted,
 		 ", owner `o`), invalidated by ch_blocks_invalidate; executed at +0x%x (0x",
-		 CH__INDEX_WORD_BYTES + code_faults[0].at);
+		 CH__HEAD_BYTES + code_faults[0].at);
 	check_has(caught.text, wanted);
 	rig_end(&rig);
 }

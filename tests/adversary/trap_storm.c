@@ -77,7 +77,7 @@ static void check_agrees(struct storm *s, const char *text)
 		FAIL("trap: names of nobody: %s", text);
 	bool aborts = !strcmp(kind, "aborted");
 	if (strncmp(owner, kind, strlen(kind)) != 0 || owned != number ||
-	    at >= (size + CH__INDEX_WORD_BYTES + 7) / 8 * 8 || !(generation & 1))
+	    at >= (size + CH__HEAD_BYTES + 7) / 8 * 8 || !(generation & 1))
 		FAIL("trap: not of one block: %s", text);
 	if (is_freed && !strstr(how, aborts ? "because it was aborted, never published"
 					    : "because its owner was released (NOT_RUNNING)"))

@@ -54,7 +54,7 @@ TEST(caller_in_a_block_is_named)
 		 "; return address (a guess) 0x%lx in block `caller` (#%u.%u, owner `caller`) "
 		 "+0x%x",
 		 (unsigned long)(uintptr_t)exec + at, ch__handle_index(caller.bits),
-		 ch__handle_generation(caller.bits), CH__INDEX_WORD_BYTES + at);
+		 ch__handle_generation(caller.bits), CH__HEAD_BYTES + at);
 	check_has(caught.text, wanted);
 	CHECK_STR(strstr(caught.text, "; return"), wanted); /* and that is all */
 	rig_end(&rig);

@@ -5,8 +5,8 @@
 #include "tests/support/heap_rig.h"
 #include "tests/support/stage_code.h"
 
-/* Of a block that returns a number: its code and its index word. */
-enum { ANSWER_BLOCK_BYTES = (4 + CODE_LANDING_BYTES + CODE_ANSWER_BYTES + 7) & ~7 };
+/* Of a block that returns a number: its code and its head. */
+enum { ANSWER_BLOCK_BYTES = (8 + CODE_LANDING_BYTES + CODE_ANSWER_BYTES + 7) & ~7 };
 
 /* --- from both ends, and what goes back --- */
 
@@ -30,10 +30,10 @@ TEST(commit_gives_unused_bytes_back_to_the_page)
 		used += e.at + 11;
 	}
 	struct ch_stats stats = rig_stats(&rig);
-	/* An answer and 11 bytes, with an index word each. */
-	CHECK_EQ(stats.code_bytes_now, COUNT * (ANSWER_BLOCK_BYTES + 16));
+	/* An answer and 11 bytes, with a head each. */
+	CHECK_EQ(stats.code_bytes_now, COUNT * (ANSWER_BLOCK_BYTES + 24));
 	CHECK_EQ(stats.hot_bytes_now, COUNT * ANSWER_BLOCK_BYTES);
-	CHECK_EQ(stats.cold_bytes_now, COUNT * 16);
+	CHECK_EQ(stats.cold_bytes_now, COUNT * 24);
 	CHECK(used < stats.code_bytes_now);
 	rig_end(&rig);
 }
@@ -79,7 +79,7 @@ TEST(hot_bytes_may_be_given_from_the_end)
 		struct ch_info info = rig_info(e.code.block);
 		CHECK_EQ(info.exec, start);
 		CHECK_EQ(info.entry, e.code.exec + entry);
-		CHECK_EQ((uintptr_t)info.exec % 8, 4);
+		CHECK_EQ((uintptr_t)info.exec % 8, 0);
 		CHECK_EQ(code_call(info.entry), room);
 		struct ch_block found;
 		CHECK(from == 0 || !block_at(rig.heap, start - 8, &found) ||
@@ -141,14 +141,14 @@ TEST(hot_bytes_of_a_run_of_pages_may_be_given_from_the_end)
 	rig_end(&rig);
 }
 
-TEST(entries_lie_at_four_modulo_eight)
+TEST(exec_is_a_multiple_of_eight_without_asking)
 {
 	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	for (uint32_t size = 6; size < 80; size++) {
 		struct emitter e;
 		emit_open(&e, owner, size, 0);
-		CHECK_EQ((uintptr_t)e.code.exec % 8, 4);
+		CHECK_EQ((uintptr_t)e.code.exec % 8, 0);
 		CHECK(e.code.hot_bytes >= size);
 		emit_value(&e, size);
 		emit_ret(&e);

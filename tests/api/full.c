@@ -145,7 +145,7 @@ TEST(a_block_of_a_whole_page_and_one_byte_more)
 	for (uint32_t pages = 1; pages <= 4; pages++) {
 		for (uint32_t more = 0; more < 2; more++) {
 			struct ch_open open = {.owner = owner,
-					       .hot_bytes = pages * page - HEADER_AND_INDEX + more};
+					       .hot_bytes = pages * page - HEAD_BYTES + more};
 			struct emitter e;
 			enum ch_status status = emit_open_as(&e, &open);
 			if (pages == 4 && more) {
@@ -215,16 +215,16 @@ TEST(a_span_needs_pages_in_a_row)
 {
 	uint32_t page = (uint32_t)rig_page_bytes();
 	struct rig rig = start_pages(4);
-	struct filled f = fill_pool(&rig, 4, page - HEADER_AND_INDEX);
+	struct filled f = fill_pool(&rig, 4, page - HEAD_BYTES);
 	CHECK_EQ(f.count, 4);
 	struct ch_owner owner = rig_owner(&rig, "span");
 	/* Every other page becomes free: blocks lie in pages in the order of filling. */
 	CHECK_EQ(ch_owner_release(f.owners[0], CH_RELEASE_NOT_RUNNING), CH_OK);
 	CHECK_EQ(ch_owner_release(f.owners[2], CH_RELEASE_NOT_RUNNING), CH_OK);
-	CHECK_EQ(try_open(owner, 2 * page - HEADER_AND_INDEX, CH_OPEN_MAY_COLLECT), CH_E_FULL);
-	CHECK_EQ(try_open(owner, page - HEADER_AND_INDEX, 0), CH_OK);
+	CHECK_EQ(try_open(owner, 2 * page - HEAD_BYTES, CH_OPEN_MAY_COLLECT), CH_E_FULL);
+	CHECK_EQ(try_open(owner, page - HEAD_BYTES, 0), CH_OK);
 	CHECK_EQ(ch_owner_release(f.owners[1], CH_RELEASE_NOT_RUNNING), CH_OK);
-	CHECK_EQ(try_open(owner, 2 * page - HEADER_AND_INDEX, CH_OPEN_MAY_COLLECT), CH_OK);
+	CHECK_EQ(try_open(owner, 2 * page - HEAD_BYTES, CH_OPEN_MAY_COLLECT), CH_OK);
 	CHECK_EQ(code_call_owner(f.owners[3]), 3);
 	forget(&f);
 	rig_end(&rig);
@@ -364,7 +364,7 @@ struct rival {
 static struct filled fill_but_one(const struct rig *rig, struct rival *r, size_t pages)
 {
 	r->heap = rig->heap;
-	r->bytes = (uint32_t)rig_page_bytes() - HEADER_AND_INDEX;
+	r->bytes = (uint32_t)rig_page_bytes() - HEAD_BYTES;
 	struct filled f = fill_pool(rig, pages, r->bytes);
 	CHECK_EQ(f.count, pages);
 	r->owner = rig_owner(rig, "rival");
@@ -463,7 +463,7 @@ static void fill_with_newborns(const struct rig *rig, void *arg)
 	for (*count = 0; status == CH_OK; ++*count) {
 		struct ch_owner owner = rig_owner(rig, "newborn");
 		struct ch_open open = {.owner = owner,
-				       .hot_bytes = (uint32_t)rig_page_bytes() - HEADER_AND_INDEX};
+				       .hot_bytes = (uint32_t)rig_page_bytes() - HEAD_BYTES};
 		struct emitter e;
 		status = emit_open_as(&e, &open);
 		if (status != CH_OK)

@@ -20,8 +20,8 @@ struct map {
 static bool note_place(void *arg, const struct ch_info *info)
 {
 	struct map *map = arg;
-	size_t at = (size_t)((uintptr_t)info->exec - 4 - map->base);
-	for (size_t i = 0; i < info->hot_bytes + 4u; i++)
+	size_t at = (size_t)((uintptr_t)info->exec - 8 - map->base);
+	for (size_t i = 0; i < info->hot_bytes + 8u; i++)
 		map->used[(at + i) / 8] = 1;
 	return true;
 }
@@ -86,7 +86,7 @@ static uint32_t take_holes(const struct rig *rig, uintptr_t base, struct ch_owne
 			return n;
 		struct ch_open open = {.size = sizeof open,
 				       .owner = owner,
-				       .hot_bytes = (uint32_t)largest - 4 + 1};
+				       .hot_bytes = (uint32_t)largest - 8 + 1};
 		CHECK_EQ(ch_block_open(&open, &codes[n]), CH_E_FULL);
 		open.hot_bytes--;
 		if (ch_block_open(&open, &codes[n]) != CH_OK)
@@ -120,7 +120,7 @@ TEST(holes_are_counted_and_the_largest_one_is_served)
 		uint32_t n = take_holes(&rig, base, owner, codes, SLOTS, &left);
 		uint64_t taken = 0;
 		for (uint32_t i = 0; i < n; i++)
-			taken += codes[i].hot_bytes + 4u;
+			taken += codes[i].hot_bytes + 8u;
 		CHECK_EQ(taken, free_bytes - left);
 		served += taken;
 		rig_check(&rig);
@@ -153,12 +153,12 @@ TEST(long_lived_blocks_in_every_page_leave_room_for_blocks_and_none_for_spans)
 	CHECK_EQ(stats.free_bytes_now, 4 * (page - 64));
 	CHECK_EQ(stats.largest_free_bytes_now, page - 64);
 	struct ch_owner owner = rig_owner(&rig, "span");
-	CHECK_EQ(try_open(owner, page - HEADER_AND_INDEX, CH_OPEN_MAY_COLLECT), CH_E_FULL);
+	CHECK_EQ(try_open(owner, page - HEAD_BYTES, CH_OPEN_MAY_COLLECT), CH_E_FULL);
 	CHECK_EQ(try_open(owner, page, CH_OPEN_MAY_COLLECT), CH_E_FULL);
 	struct ch_code codes[4];
 	for (int i = 0; i < 4; i++) {
 		struct ch_open open = {
-			.size = sizeof open, .owner = owner, .hot_bytes = page - 64 - 4};
+			.size = sizeof open, .owner = owner, .hot_bytes = page - 64 - 8};
 		CHECK_EQ(ch_block_open(&open, &codes[i]), CH_OK);
 	}
 	CHECK_EQ(rig_stats(&rig).free_bytes_now, 0);
@@ -175,7 +175,7 @@ TEST(long_lived_blocks_in_every_page_leave_room_for_blocks_and_none_for_spans)
  * page behind comes free; then it takes both. */
 TEST(block_of_exactly_a_page_between_occupied_neighbours)
 {
-	uint32_t page = (uint32_t)rig_page_bytes(), whole = page - HEADER_AND_INDEX;
+	uint32_t page = (uint32_t)rig_page_bytes(), whole = page - HEAD_BYTES;
 	struct rig rig = start_pages(4);
 	struct filled f = fill_pool(&rig, 4, whole);
 	CHECK_EQ(f.count, 4);
@@ -219,7 +219,7 @@ TEST(block_of_exactly_a_page_between_occupied_neighbours)
 static void fill_empty_and_leave(const struct rig *rig, void *arg)
 {
 	(void)arg;
-	uint32_t whole = (uint32_t)rig_page_bytes() - HEADER_AND_INDEX;
+	uint32_t whole = (uint32_t)rig_page_bytes() - HEAD_BYTES;
 	struct ch_owner owner = rig_owner(rig, "most of it");
 	struct ch_open open = {.size = sizeof open, .owner = owner, .hot_bytes = whole - 500};
 	struct ch_code code;
@@ -357,8 +357,8 @@ static void count_freed(void *user, void *block)
 static void make_wide(const struct rig *rig, void *arg)
 {
 	struct ch_open open = {.owner = rig_owner(rig, "wide"),
-			       .hot_bytes = (1 << 19) - 4,
-			       .cold_bytes = (uint32_t)rig_page_bytes() - 4};
+			       .hot_bytes = (1 << 19) - 8,
+			       .cold_bytes = (uint32_t)rig_page_bytes() - 8};
 	struct emitter e;
 	(void)arg;
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);

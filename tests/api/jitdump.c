@@ -151,7 +151,7 @@ TEST(jitdump_has_each_trampoline_by_name)
 		loads += dump->records[i].kind == DUMP_LOAD;
 	CHECK_EQ(loads, TRAMPOLINES + 1); /* and the runtime page */
 	const struct dump_record *all = dump_owner(dump, (uintptr_t)last.entry, now_ns());
-	size_t bytes = last.hot_bytes - 4 < sizeof code ? last.hot_bytes - 4 : sizeof code;
+	size_t bytes = last.hot_bytes < sizeof code ? last.hot_bytes : sizeof code;
 	memcpy(code, last.entry, bytes);
 	CHECK(memcmp(all->code + ((uintptr_t)last.entry - all->at), code, bytes) == 0);
 	CHECK_EQ(dump_count_fdes(all->unwinding), 1);

@@ -146,7 +146,7 @@ TEST(room_that_a_commit_gives_back_is_told)
 	struct ch_heap *heap = heap_of_hearers(&h, 1, 1);
 	struct emitter e;
 	struct ch_owner owner = rig_owner(&h.rig, "all of it");
-	emit_open(&e, owner, (uint32_t)rig_page_bytes() - HEADER_AND_INDEX, 0);
+	emit_open(&e, owner, (uint32_t)rig_page_bytes() - HEAD_BYTES, 0);
 	CHECK_EQ(try_open(owner, 600, 0), CH_E_FULL);
 	poll_here();
 	CHECK_EQ(h.told, 0);
@@ -188,7 +188,7 @@ TEST(page_of_a_thread_that_leaves_is_told_as_space)
 	CHECK_EQ(pthread_create(&thread, NULL, open_page_and_leave, &l), 0);
 	pthread_barrier_wait(&l.barrier);
 	struct ch_owner owner = rig_owner(&h.rig, "two pages");
-	uint32_t both = 2 * (uint32_t)rig_page_bytes() - HEADER_AND_INDEX;
+	uint32_t both = 2 * (uint32_t)rig_page_bytes() - HEAD_BYTES;
 	CHECK_EQ(try_open(owner, both, CH_OPEN_MAY_COLLECT), CH_E_FULL);
 	poll_here();
 	CHECK_EQ(h.told, 0);

@@ -42,9 +42,9 @@ static void open_slot(struct slot *s)
 			       .branch_room = s->branches};
 	CHECK_EQ(emit_open_as(&s->e, &open), CH_OK);
 	s->state = CH_BLOCK_OPEN;
-	s->hot = round8(open.hot_bytes + CODE_LANDING_BYTES + 4);
+	s->hot = round8(open.hot_bytes + CODE_LANDING_BYTES + 8);
 	uint32_t stubs = ch__stub_bytes(rig.heap) * s->branches;
-	s->cold = cold + s->branches ? round8(4 + stubs + cold) : 0;
+	s->cold = cold + s->branches ? round8(8 + stubs + cold) : 0;
 	s->linked_to = 0;
 	model.opened++;
 	model.owners++;
@@ -59,9 +59,9 @@ static void commit_slot(struct slot *s)
 	emit_filler(&s->e, s->e.at + (uint32_t)test_random_below(&dice, 20));
 	emit_ret(&s->e);
 	s->e.code.cold_used = s->e.code.cold_bytes / 2;
-	s->hot = round8(4 + s->e.at);
+	s->hot = round8(8 + s->e.at);
 	if (s->cold)
-		s->cold = round8(4 + ch__stub_bytes(rig.heap) * s->branches + s->e.code.cold_used);
+		s->cold = round8(8 + ch__stub_bytes(rig.heap) * s->branches + s->e.code.cold_used);
 	CHECK_EQ(emit_commit(&s->e), CH_OK);
 	s->state = CH_BLOCK_LIVE;
 	model.committed++;

@@ -6,7 +6,7 @@
 
 #include "tests/support/heap_rig.h"
 
-enum { HEADER_AND_INDEX = 4 };
+enum { HEAD_BYTES = 8 };
 
 struct filled {
 	struct ch_owner *owners;

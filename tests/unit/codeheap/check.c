@@ -203,7 +203,7 @@ static void gate(void)
 }
 static void landing(void)
 {
-	change_byte(ch__exec(heap, block(patched)->hot_offset) + CH__INDEX_WORD_BYTES);
+	change_byte(ch__exec(heap, block(patched)->hot_offset) + CH__HEAD_BYTES);
 }
 static void open_gate(void)
 {

@@ -297,7 +297,7 @@ static void fill_pool(const struct rig *rig, void *arg)
 	struct ch_owner owner = rig_owner(rig, "page");
 	struct emitter e;
 	struct ch_open open = {.owner = owner};
-	open.hot_bytes = (1u << pool->page_log2) - CH__INDEX_WORD_BYTES;
+	open.hot_bytes = (1u << pool->page_log2) - CH__HEAD_BYTES;
 	(void)arg;
 	while (emit_open_as(&e, &open) == CH_OK) {
 		emit_ret(&e);

@@ -26,7 +26,7 @@ TEST(nothing_is_made_until_somebody_asks)
 	CHECK_EQ(gdb_list_length(), 0);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
 	CHECK_EQ(gdb_list_length(), 2); /* the runtime's, and the chunk's */
-	check_shown(&bed, 64 + HEAD, "fn_7");
+	check_shown(&bed, 64, "fn_7");
 	CHECK_STR(gdb_name_of((uintptr_t)bed.runtime), "codeheap_runtime");
 	bed_close(&bed);
 	CHECK_EQ(gdb_list_length(), 0);
@@ -45,19 +45,19 @@ TEST(removed_range_is_in_no_image_when_its_collection_has_ended)
 		discard(&bed, i * 640, 64, i);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_COLLECTION);
 	for (size_t i = 0; i < 100; i += 2)
-		check_shown(&bed, i * 640 + HEAD, NULL);
-	check_shown(&bed, BED_CHUNK_BYTES + HEAD, "fn_900"); /* it did not change */
+		check_shown(&bed, i * 640, NULL);
+	check_shown(&bed, BED_CHUNK_BYTES, "fn_900"); /* it did not change */
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
 	for (size_t i = 0; i < 100; i++) {
 		char name[40];
 		bed_name(NULL, i, name, sizeof name);
-		check_shown(&bed, i * 640 + HEAD, i % 2 ? name : NULL);
+		check_shown(&bed, i * 640, i % 2 ? name : NULL);
 	}
 	add(&bed, 0, 32, 1000);
 	add(&bed, 32, 32, 1001);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
-	check_shown(&bed, HEAD, "fn_1000");
-	check_shown(&bed, 32 + HEAD, "fn_1001");
+	check_shown(&bed, 0, "fn_1000");
+	check_shown(&bed, 32, "fn_1001");
 	gdb_list_length();
 	bed_close(&bed);
 }
@@ -72,8 +72,8 @@ TEST(chunk_that_goes_leaves_the_list)
 	discard(&bed, BED_CHUNK_BYTES + 64, 64, 2);
 	ch__sinks_chunk_gone(bed.sinks, 1);
 	CHECK_EQ(gdb_list_length(), 2);
-	check_shown(&bed, BED_CHUNK_BYTES + 64 + HEAD, NULL);
-	check_shown(&bed, 64 + HEAD, "fn_1");
+	check_shown(&bed, BED_CHUNK_BYTES + 64, NULL);
+	check_shown(&bed, 64, "fn_1");
 	bed_close(&bed);
 }
 
@@ -100,8 +100,8 @@ TEST(sink_that_is_off_is_not_in_the_list)
 	add(&bed, 128, 64, 2); /* nobody is told */
 	CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_GDB), 0);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
-	check_shown(&bed, 640 + HEAD, "fn_77");
-	check_shown(&bed, 64 + HEAD, NULL);
+	check_shown(&bed, 640, "fn_77");
+	check_shown(&bed, 64, NULL);
 	bed_close(&bed);
 }
 
@@ -119,8 +119,8 @@ TEST(sink_that_was_off_does_not_know_the_shapes_of_the_dead)
 	add(&bed, BED_PAGE_BYTES + 64, 40, 2);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
 	uintptr_t pool = (uintptr_t)bed.pool;
-	check_shown(&bed, 64 + HEAD, "fn_1");
-	if (gdb_fde_at(gdb_entry_of(pool + 64), pool + 64 + HEAD))
+	check_shown(&bed, 64, "fn_1");
+	if (gdb_fde_at(gdb_entry_of(pool + 64), pool + 64))
 		FAIL("gdb: a page that died while the sink was off has a frame");
 	CHECK(gdb_fde_at(gdb_entry_of(pool + 64), pool + BED_PAGE_BYTES + 64));
 	bed_close(&bed);
@@ -136,13 +136,13 @@ TEST(heaps_share_the_list)
 	ch__sinks_flush(first.sinks, CH__FLUSH_EXACT);
 	ch__sinks_flush(second.sinks, CH__FLUSH_EXACT);
 	CHECK_EQ(gdb_list_length(), 4);
-	check_shown(&first, 64 + HEAD, "fn_1");
-	check_shown(&second, 64 + HEAD, "fn_2");
-	uintptr_t gone = (uintptr_t)first.pool + 64 + HEAD;
+	check_shown(&first, 64, "fn_1");
+	check_shown(&second, 64, "fn_2");
+	uintptr_t gone = (uintptr_t)first.pool + 64;
 	bed_close(&first);
 	CHECK_EQ(gdb_list_length(), 2);
 	CHECK(gdb_name_of(gone) == NULL);
-	check_shown(&second, 64 + HEAD, "fn_2");
+	check_shown(&second, 64, "fn_2");
 	bed_close(&second);
 }
 
@@ -224,12 +224,12 @@ TEST(debugger_knows_a_range_when_its_add_returns)
 	CHECK_EQ(debugger.events, 0);
 	add(&bed, 640, 64, 2);
 	CHECK(debugger.events > 0);
-	check_shown(&bed, 64 + HEAD, "fn_1"); /* and what was there before */
-	check_shown(&bed, 640 + HEAD, "fn_2");
+	check_shown(&bed, 64, "fn_1"); /* and what was there before */
+	check_shown(&bed, 640, "fn_2");
 	discard(&bed, 64, 64, 1);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_COLLECTION);
-	check_shown(&bed, 64 + HEAD, NULL);
-	check_shown(&bed, 640 + HEAD, "fn_2");
+	check_shown(&bed, 64, NULL);
+	check_shown(&bed, 640, "fn_2");
 	detach_debugger();
 	discard(&bed, 640, 64, 2);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_COLLECTION);
@@ -260,11 +260,11 @@ TEST(image_stays_while_what_it_shows_lives)
 	discard(&bed, 5 * 64, 64, 5);
 	add(&bed, 5 * 64, 64, 1000); /* in the place of what died */
 	CHECK(hears_of(first));
-	check_shown(&bed, 5 * 64 + HEAD, "fn_1000");
+	check_shown(&bed, 5 * 64, "fn_1000");
 	discard(&bed, 64, 64, 1);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_COLLECTION);
 	CHECK(!hears_of(first));
-	check_shown(&bed, 64 + HEAD, NULL);
+	check_shown(&bed, 64, NULL);
 	detach_debugger();
 	bed_close(&bed);
 }
@@ -285,7 +285,7 @@ TEST(what_outlives_its_neighbour_is_shown_apart_from_what_is_new)
 	discard(&bed, 192, 64, 3);
 	add(&bed, 192, 64, 4);
 	CHECK(gdb_entry_of(pool + 128) == left);
-	check_shown(&bed, 192 + HEAD, "fn_4");
+	check_shown(&bed, 192, "fn_4");
 	detach_debugger();
 	bed_close(&bed);
 }
@@ -302,7 +302,7 @@ TEST(images_become_one_a_chunk_when_nobody_listens)
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
 	CHECK_EQ(gdb_list_length(), 2);
 	for (size_t i = 1; i < 20; i++)
-		CHECK(gdb_name_of((uintptr_t)bed.pool + i * 64 + HEAD));
+		CHECK(gdb_name_of((uintptr_t)bed.pool + i * 64));
 	bed_close(&bed);
 }
 
@@ -335,12 +335,12 @@ TEST(range_that_is_told_twice_is_shown_by_its_last_name)
 	ch__sinks_add(bed.sinks, two, 2);
 	CHECK_EQ(gdb_list_length(), 2);
 	add(&bed, 64, 64, 3);
-	check_shown(&bed, 64 + HEAD, "fn_3");
-	check_shown(&bed, 128 + HEAD, "fn_2");
+	check_shown(&bed, 64, "fn_3");
+	check_shown(&bed, 128, "fn_2");
 	CHECK_EQ(gdb_list_length(), 3);
 	for (const struct gdb_entry *e = __jit_debug_descriptor.first; e; e = e->next) {
 		const char *name;
-		if (gdb_symbol_at(e, (uintptr_t)bed.pool + 64 + HEAD, &name))
+		if (gdb_symbol_at(e, (uintptr_t)bed.pool + 64, &name))
 			CHECK_STR(name, "fn_3");
 	}
 	detach_debugger();
@@ -381,7 +381,7 @@ TEST(debugger_of_an_old_chunk_reads_what_is_new)
 		size_t page = test_random_below(&random, BED_PAGES_PER_CHUNK);
 		size_t at = page * BED_PAGE_BYTES + (A_PAGE - 1) * BYTES;
 		add(&bed, at, BYTES, i);
-		CHECK(gdb_name_of((uintptr_t)bed.pool + at + HEAD));
+		CHECK(gdb_name_of((uintptr_t)bed.pool + at));
 		discard(&bed, at, BYTES, i);
 	}
 	CHECK(debugger.symbols <= RANGES);
@@ -524,8 +524,8 @@ TEST(threads_that_tell_two_heaps_leave_the_list_whole)
 	ch__sinks_flush(first.sinks, CH__FLUSH_EXACT);
 	ch__sinks_flush(second.sinks, CH__FLUSH_EXACT);
 	gdb_list_length();
-	check_shown(&second, 64 + HEAD, "fn_1");
-	check_shown(&first, BED_CHUNK_BYTES + HEAD, NULL);
+	check_shown(&second, 64, "fn_1");
+	check_shown(&first, BED_CHUNK_BYTES, NULL);
 	bed_close(&first);
 	bed_close(&second);
 	CHECK_EQ(gdb_list_length(), 0);
@@ -549,12 +549,12 @@ TEST(child_has_a_list_of_its_own)
 	if (child == 0) {
 		ch__sinks_fork_files_child();
 		ch__sinks_fork_child(bed.sinks, true);
-		check_shown(&bed, 64 + HEAD, "fn_1");
+		check_shown(&bed, 64, "fn_1");
 		discard(&bed, 64, 64, 1);
 		add(&bed, 640, 64, 2);
 		ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
-		check_shown(&bed, 64 + HEAD, NULL);
-		check_shown(&bed, 640 + HEAD, "fn_2");
+		check_shown(&bed, 64, NULL);
+		check_shown(&bed, 640, "fn_2");
 		bed_close(&bed);
 		_exit(gdb_list_length() == 0 ? 0 : 1);
 	}
@@ -562,8 +562,8 @@ TEST(child_has_a_list_of_its_own)
 	ch__sinks_unlock(bed.sinks);
 	expect_exit(child, 0);
 	CHECK_EQ(gdb_list_length(), 2);
-	check_shown(&bed, 64 + HEAD, "fn_1");
-	check_shown(&bed, 640 + HEAD, NULL);
+	check_shown(&bed, 64, "fn_1");
+	check_shown(&bed, 640, NULL);
 	bed_close(&bed);
 }
 
@@ -607,7 +607,7 @@ TEST(each_failure_switches_off_and_says_why)
 			CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_GDB), 0);
 			add(&bed, 64, 64, 1);
 			ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
-			check_shown(&bed, 64 + HEAD, "fn_1");
+			check_shown(&bed, 64, "fn_1");
 			CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_GDB), 0);
 		}
 		bed_close(&bed);
@@ -633,7 +633,7 @@ TEST(fatal_path_shows_all_and_waits_for_no_lock)
 	open_gdb(&bed);
 	add(&bed, 64, 64, 1);
 	ch__sinks_fatal(bed.sinks);
-	check_shown(&bed, 64 + HEAD, "fn_1");
+	check_shown(&bed, 64, "fn_1");
 	bed_close(&bed);
 	use_heads(&bed);
 	bed.config.name = name_that_dies;
@@ -642,6 +642,6 @@ TEST(fatal_path_shows_all_and_waits_for_no_lock)
 	dying = bed.sinks;
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
 	CHECK(dying == NULL);
-	check_shown(&bed, 64 + HEAD, "fn_1");
+	check_shown(&bed, 64, "fn_1");
 	bed_close(&bed);
 }

@@ -8,7 +8,7 @@
 #include "tests/support/gdb_list.h"
 #include "tests/support/unwind_rig.h"
 
-enum { HEAD = 4 };
+enum { HEAD = 8 };
 
 static inline void use_heads(struct bed *bed)
 {

@@ -17,17 +17,17 @@ TEST(image_has_symbols_with_sizes_and_a_frame_for_each_range)
 	ch__sinks_add(bed.sinks, block, 3);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
 	uintptr_t pool = (uintptr_t)bed.pool;
-	const struct gdb_entry *entry = gdb_entry_of(pool + 64 + HEAD);
+	const struct gdb_entry *entry = gdb_entry_of(pool + 64);
 	const char *name;
 	CHECK(entry);
 	CHECK_EQ(gdb_symbol_count(entry), 3);
-	const Elf64_Sym *symbol = gdb_symbol_at(entry, pool + 64 + HEAD, &name);
+	const Elf64_Sym *symbol = gdb_symbol_at(entry, pool + 64, &name);
 	CHECK(symbol);
 	CHECK_STR(name, "fn_7");
-	CHECK_EQ(symbol->st_value, pool + 64 + HEAD); /* what comes before is no code */
-	CHECK_EQ(symbol->st_size, 40 - HEAD);
+	CHECK_EQ(symbol->st_value, pool + 64); /* what comes before is no code */
+	CHECK_EQ(symbol->st_size, 40);
 	CHECK_EQ(ELF64_ST_TYPE(symbol->st_info), STT_FUNC);
-	CHECK(gdb_symbol_at(entry, pool + 8000 + HEAD, &name));
+	CHECK(gdb_symbol_at(entry, pool + 8000, &name));
 	CHECK_STR(name, "fn_7 [cold]");
 	CHECK(gdb_symbol_at(entry, pool + BED_PAGE_BYTES * 3 + 99, &name));
 	CHECK_STR(name, "fn_8");
@@ -63,12 +63,12 @@ TEST(long_name_is_cut_to_what_its_symbol_has_room_for)
 	ch__sinks_add(bed.sinks, block, 2);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
 	uintptr_t pool = (uintptr_t)bed.pool;
-	const struct gdb_entry *entry = gdb_entry_of(pool + 64 + HEAD);
+	const struct gdb_entry *entry = gdb_entry_of(pool + 64);
 	const char *name;
-	CHECK(entry && gdb_symbol_at(entry, pool + 64 + HEAD, &name));
+	CHECK(entry && gdb_symbol_at(entry, pool + 64, &name));
 	CHECK_EQ(strlen(name), MOST);
 	CHECK_EQ(strspn(name, "n"), MOST);
-	CHECK(gdb_symbol_at(entry, pool + 8000 + HEAD, &name));
+	CHECK(gdb_symbol_at(entry, pool + 8000, &name));
 	CHECK_EQ(strlen(name), MOST);
 	CHECK_EQ(strspn(name, "n"), MOST - COLD);
 	CHECK_STR(name + MOST - COLD, " [cold]");
@@ -83,7 +83,7 @@ TEST(table_of_symbols_says_how_long_and_of_which_binding_they_are)
 	add(&bed, 64, 40, 1);
 	add(&bed, 128, 40, 2);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
-	const struct gdb_entry *entry = gdb_entry_of((uintptr_t)bed.pool + 64 + HEAD);
+	const struct gdb_entry *entry = gdb_entry_of((uintptr_t)bed.pool + 64);
 	CHECK(entry);
 	const Elf64_Ehdr *header = gdb_header(entry);
 	CHECK_EQ(header->e_shentsize, sizeof(Elf64_Shdr));
@@ -148,7 +148,7 @@ TEST(span_is_one_symbol_and_one_frame)
 	add(&bed, at, 3 * BED_PAGE_BYTES, 5);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
 	CHECK_EQ(gdb_list_length(), 2);
-	check_shown(&bed, at + HEAD, "fn_5");
+	check_shown(&bed, at, "fn_5");
 	check_shown(&bed, at + 3 * BED_PAGE_BYTES - 1, "fn_5");
 	uintptr_t pc = (uintptr_t)bed.pool + at + 3 * BED_PAGE_BYTES - 1;
 	CHECK(gdb_fde_at(gdb_entry_of(pc), pc));
@@ -170,12 +170,12 @@ static void check_span_with_cold(struct bed *bed, uint32_t page, size_t cold_byt
 	ch__sinks_add(bed->sinks, block, 2);
 	ch__sinks_flush(bed->sinks, CH__FLUSH_EXACT);
 	gdb_check_sections();
-	check_shown(bed, at + 16 + HEAD, hot_name);
+	check_shown(bed, at + 16, hot_name);
 	check_shown(bed, cold - 1, hot_name);
-	check_shown(bed, cold + HEAD, cold_name);
+	check_shown(bed, cold, cold_name);
 	check_shown(bed, cold + cold_bytes - 1, cold_name);
 	CHECK(gdb_fde_at(gdb_entry_of(pool + cold - 1), pool + cold - 1));
-	CHECK(gdb_fde_at(gdb_entry_of(pool + cold + HEAD), pool + cold + HEAD));
+	CHECK(gdb_fde_at(gdb_entry_of(pool + cold), pool + cold));
 }
 
 TEST(cold_part_of_a_span_has_a_section_that_is_its_own)
@@ -259,7 +259,7 @@ TEST(block_with_frames_of_its_own_has_those)
 	uint8_t section[128];
 	open_gdb(&bed);
 	uintptr_t pool = (uintptr_t)bed.pool, home = pool + 2 * BED_CHUNK_BYTES;
-	size_t n = write_section(section, home, pool + 64 + HEAD, 30);
+	size_t n = write_section(section, home, pool + 64, 30);
 	bed_code(&bed, 2 * BED_CHUNK_BYTES, section, n);
 	CHECK(ch__eh_frame_is_sound((const void *)home, pool, pool + 200));
 	struct ch__own *own = ch__sinks_own_create(bed.sinks);
@@ -269,10 +269,10 @@ TEST(block_with_frames_of_its_own_has_those)
 	add(&bed, BED_PAGE_BYTES, 40, 8); /* has none, and its page is not live */
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
 	const struct gdb_entry *entry = gdb_entry_of(pool + 64);
-	const uint8_t *fde = gdb_fde_at(entry, pool + 64 + HEAD);
-	CHECK(fde && fde == gdb_fde_at(entry, pool + 64 + HEAD + 29));
-	CHECK(!gdb_fde_at(entry, pool + 64) && !gdb_fde_at(entry, pool + 64 + HEAD + 30));
-	CHECK(!gdb_fde_at(entry, pool + BED_PAGE_BYTES + HEAD));
+	const uint8_t *fde = gdb_fde_at(entry, pool + 64);
+	CHECK(fde && fde == gdb_fde_at(entry, pool + 64 + 29));
+	CHECK(!gdb_fde_at(entry, pool + 64) && !gdb_fde_at(entry, pool + 64 + 30));
+	CHECK(!gdb_fde_at(entry, pool + BED_PAGE_BYTES));
 	CHECK(!memcmp(program_of(fde), "\x0c\x07\x08\x90\x01", 5));
 	CHECK(!memcmp(fde + 24, "\x41\x0e\x10", 3));
 	CHECK(program_of(fde)[-4] == 0 && program_of(fde)[-1] == 16); /* no augmentation; rip */
@@ -289,8 +289,8 @@ TEST(block_with_frames_of_its_own_has_those)
 	ch__sinks_own_destroy(bed.sinks, own);
 	add(&bed, 64, 40, 9); /* without */
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
-	check_shown(&bed, 64 + HEAD, "fn_9");
-	CHECK(!gdb_fde_at(gdb_entry_of(pool + 64), pool + 64 + HEAD));
+	check_shown(&bed, 64, "fn_9");
+	CHECK(!gdb_fde_at(gdb_entry_of(pool + 64), pool + 64));
 	bed_close(&bed);
 }
 
@@ -447,14 +447,14 @@ TEST(debug_sections_are_those_of_the_standard_byte_for_byte)
 	two_lines[0] = (struct ch__sink_line){pool + 6, 300};
 	two_lines[1] = (struct ch__sink_line){pool + 26, 12};
 	for (uint64_t key = 1; key < 3; key++) {
-		uintptr_t low = pool + key * 64 + HEAD, high = pool + key * 64 + 40;
+		uintptr_t low = pool + key * 64, high = pool + key * 64 + 40;
 		add(&bed, key * 64, 40, key);
 		write_unit(&info, key == 1 ? "fn_1" : "fn_2", (uint32_t)line.n, low, high);
 		write_lines(&line, pool + key * 64 + 6, high);
 	}
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
-	const struct gdb_entry *entry = gdb_entry_of(pool + 64 + HEAD);
-	CHECK(entry && entry == gdb_entry_of(pool + 128 + HEAD));
+	const struct gdb_entry *entry = gdb_entry_of(pool + 64);
+	CHECK(entry && entry == gdb_entry_of(pool + 128));
 	check_section(entry, ".debug_abbrev", abbreviations, sizeof abbreviations);
 	check_section(entry, ".debug_line", line.bytes, line.n);
 	check_section(entry, ".debug_info", info.bytes, info.n);
@@ -508,17 +508,17 @@ TEST(image_says_the_language_of_names_that_would_be_changed)
 	for (uint64_t key = 2; key < 5; key++)
 		add(&bed, 64 + 64 * key, 40, key);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
-	check_shown(&bed, 64 + 64 * 2 + HEAD, "plain");
+	check_shown(&bed, 64 + 64 * 2, "plain");
 	CHECK(!gdb_section(gdb_entry_of(pool + 200), ".debug_info"));
 	for (uint64_t key = 0; key < 2; key++)
 		add(&bed, 64 + 64 * key, 40, key);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
-	CHECK_STR(named_by_unit(pool + 64 + HEAD, &language), "py::f:/a.py");
+	CHECK_STR(named_by_unit(pool + 64, &language), "py::f:/a.py");
 	CHECK_EQ(language, C99);
-	CHECK(!named_by_unit(pool + 64 + HEAD - 1, &language));
+	CHECK(!named_by_unit(pool + 64 - 1, &language));
 	CHECK_STR(named_by_unit(pool + 128 + 39, &language), "my__func");
 	for (uint64_t key = 2; key < 5; key++)
-		CHECK(!named_by_unit(pool + 64 + 64 * key + HEAD, &language));
+		CHECK(!named_by_unit(pool + 64 + 64 * key, &language));
 	CHECK(gdb_section(gdb_entry_of(pool + 70), ".debug_abbrev"));
 	CHECK(!gdb_section(gdb_entry_of(pool + 70), ".debug_line"));
 	bed_close(&bed);

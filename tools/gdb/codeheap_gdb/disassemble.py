@@ -53,8 +53,8 @@ class Notes:
 
     def note_trampoline(self):
         """The literals of a template: the target of its one indirect call or jump, the payload."""
-        start = self.block.hot[0] + heaps.INDEX_WORD_BYTES
-        code = self.block.heap.code(start, self.block.hot[1] - heaps.INDEX_WORD_BYTES)
+        start = self.block.hot[0] + heaps.HEAD_BYTES
+        code = self.block.heap.code(start, self.block.hot[1] - heaps.HEAD_BYTES)
         for opcode in (CALL_LITERAL, JUMP_LITERAL):
             at = code.find(opcode) + len(opcode)
             if at < len(opcode):
@@ -140,7 +140,7 @@ def is_instruction(block, address):
     """Whether an instruction of the block begins there, and no literal."""
     notes = Notes(block)
     start, size = block.hot
-    first = start + heaps.INDEX_WORD_BYTES
+    first = start + block.head_bytes
     if not start <= address < start + size:
         first = block.stubs_end()
     found = {at for at, _, _ in instructions(block, notes, first, address + 1)} | set(notes.stubs)
@@ -171,8 +171,7 @@ def print_block(block, shown):
           f"{hot_bytes} hot bytes, {cold_bytes} cold bytes")
     for text in edges_text(block):
         print(f"   needs {text}")
-    print_code(block, hot + heaps.INDEX_WORD_BYTES, code_end(block, hot, hot_bytes), notes, lines,
-               shown)
+    print_code(block, hot + block.head_bytes, code_end(block, hot, hot_bytes), notes, lines, shown)
     if not cold_bytes:
         return
     print("   cold:")

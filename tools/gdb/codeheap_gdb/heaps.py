@@ -9,6 +9,8 @@ import gdb
 from codeheap_gdb import machine, memory
 
 INDEX_WORD_BYTES = 4
+HEAD_BYTES = 8  # of a part, its index word first; block_parts.h
+IN_PLACE_HEAD_BYTES = 64
 GRANULE_BYTES = 8
 INDEX_MASK = 0xffffff  # table.h: indices beside other bits have 24
 ALL_BITS = (1 << 64) - 1
@@ -36,7 +38,7 @@ class Block:
 
     @property
     def hot(self):
-        """(exec address, bytes) of the hot part, its index word included."""
+        """(exec address, bytes) of the hot part, its head included."""
         granules = self.record["hot_granules"]
         if self.is_span:
             granules |= self.record["cold_granule"] << 16
@@ -57,6 +59,13 @@ class Block:
         return self.heap.exec_base + start, size
 
     @property
+    def head_bytes(self):
+        """Of its hot part: what lies before the VM's bytes."""
+        page = self.heap.page(self.record["hot_offset"] >> self.heap.page_log2)
+        use = page["span_use"] & self.heap.library.constant("CH__SPAN_USE")
+        return IN_PLACE_HEAD_BYTES if self.is_span and use else HEAD_BYTES
+
+    @property
     def side_list(self):
         """The record of the side list, or None."""
         address = self.record["side_list"]
@@ -65,7 +74,7 @@ class Block:
     @property
     def entry(self):
         side_list = self.side_list
-        return self.hot[0] + INDEX_WORD_BYTES + (side_list["entry_offset"] if side_list else 0)
+        return self.hot[0] + HEAD_BYTES + (side_list["entry_offset"] if side_list else 0)
 
     @property
     def patchable_entry(self):
@@ -73,7 +82,7 @@ class Block:
         library = self.heap.library
         kind = self.record["flags"] & library.constant("CH__FLAG_ENTRY")
         is_patch = library.enum_names("ch_entry", "CH_ENTRY_").get(kind) == "PATCH"
-        return self.hot[0] + INDEX_WORD_BYTES if is_patch else None
+        return self.hot[0] + HEAD_BYTES if is_patch else None
 
     @property
     def owner_name(self):
@@ -104,13 +113,13 @@ class Block:
         """"+0x8" in the hot part, "cold +0x8" in the other; from the start of its code."""
         start, size = self.hot
         if 0 <= address - start < size:
-            return f"{address - start - INDEX_WORD_BYTES:+#x}"
-        return f"cold {address - self.cold[0] - INDEX_WORD_BYTES:+#x}"
+            return f"{address - start - self.head_bytes:+#x}"
+        return f"cold {address - self.cold[0] - HEAD_BYTES:+#x}"
 
     def branches(self):
         """(index, record, address of the stub) of each branch that is attached."""
         index, found = self.record["first_branch"], []
-        stub = self.cold[0] + INDEX_WORD_BYTES
+        stub = self.cold[0] + HEAD_BYTES
         while index:
             record = self.heap.branches.at(index)
             if record is None:
@@ -139,7 +148,7 @@ class Block:
             record = self.heap.branches.at(index + count - 1)
             if record is None or record["target_kind"] & last:
                 break
-        return self.cold[0] + INDEX_WORD_BYTES + count * self.heap.machine.STUB_BYTES
+        return self.cold[0] + HEAD_BYTES + count * self.heap.machine.STUB_BYTES
 
     def items(self):
         """(kind, at, value) of its side list, kinds without their prefix: EDGE, REF, POINT, ..."""
@@ -358,18 +367,20 @@ class Heap:
         return found
 
     def parts_of(self, stone):
-        """(offset, bytes) of the hot and of the cold part."""
+        """(offset, bytes, bytes of the head) of the hot and of the cold part."""
         hot, cold, size = stone["hot_offset"], stone["cold"], stone["hot_granules"] * GRANULE_BYTES
         shift = self.library.constant("CH__TOMB_COLD_SHIFT")
         granule = cold >> shift & self.library.constant("CH__TOMB_COLD_GRANULE")
         page = hot >> self.page_log2 << self.page_log2
         is_span = cold & self.library.constant("CH__TOMB_SPAN")
-        return ((hot, size),
+        is_in_place = is_span and cold & self.library.constant("CH__TOMB_IN_PLACE")
+        return ((hot, size, IN_PLACE_HEAD_BYTES if is_in_place else HEAD_BYTES),
                 (hot + size if is_span else page + granule * GRANULE_BYTES,
-                 (cold & self.library.constant("CH__TOMB_COLD_GRANULES")) * GRANULE_BYTES))
+                 (cold & self.library.constant("CH__TOMB_COLD_GRANULES")) * GRANULE_BYTES,
+                 HEAD_BYTES))
 
     def stone_has(self, stone, offset):
-        return any(0 <= offset - low < size for low, size in self.parts_of(stone))
+        return any(0 <= offset - low < size for low, size, _ in self.parts_of(stone))
 
     def describe_gap(self, address):
         """What lies at an address of the pool that no block covers."""
@@ -386,7 +397,8 @@ class Heap:
             is_invalidated = how >> 28 >= self.library.constant("CH__CAUSE_INVALIDATED")
             cause = ("invalidated" if is_invalidated
                      else deaths.get(how >> 24 & 15, "?").lower().replace("_", " "))
-            at = next(offset - low for low, size in parts if 0 <= offset - low < size)
+            at = next(max(offset - low - head, 0) for low, size, head in parts
+                      if 0 <= offset - low < size)
             return (f"freed code: block {number} of {self.name(name)}, "
                     f"freed at collection {stone['collection']} ({cause}), at +{at:#x}")
         page = (address - self.exec_base) >> self.page_log2
