@@ -164,8 +164,8 @@ static void fill_info(struct ch_heap *heap, uint32_t index, struct ch_info *info
 		info->kind = (enum ch_kind)(use - CH__SPAN_RODATA + CH_KIND_RODATA);
 	if (block->cold_granules) {
 		info->cold_exec = (const uint8_t *)ch__exec(heap, ch__cold_offset(heap, block)) +
-				  CH__HEAD_BYTES;
-		info->cold_bytes = ch__cold_bytes(block) - CH__HEAD_BYTES;
+				  CH__INDEX_WORD_BYTES;
+		info->cold_bytes = ch__cold_bytes(block) - CH__INDEX_WORD_BYTES;
 	}
 	if (state == CH_BLOCK_LIVE && use < CH__SPAN_RODATA)
 		info->entry = (const uint8_t *)ch__block_entry(heap, block);

@@ -4,10 +4,10 @@
  *   hot part of a block    +0 record index (4 bytes) | +4 traps | +8 the VM's bytes ... | trap fill
  *                          to the granule
  *   in place, data         +0 record index | traps to +64 | the VM's bytes, 64-aligned ...
- *   cold part              +0 record index (4 bytes) | +4 traps | +8 stubs, 8 bytes each | VM's
- *                          cold bytes | trap fill
+ *   cold part              +0 record index (4 bytes) | +4 stubs, 8 bytes each | VM's cold bytes |
+ *                          trap fill
  *
- * So the VM's bytes are 8-aligned, and the return address of a call that ends a part is the index
+ * So the hot bytes are 8-aligned, and the return address of a call that ends a part is the index
  * word of the part behind it, never that one's code. */
 #ifndef CH_CODEHEAP_GRAPH_BLOCK_PARTS_H
 #define CH_CODEHEAP_GRAPH_BLOCK_PARTS_H
@@ -15,8 +15,9 @@
 #include "codeheap/graph/block.h"
 #include "codeheap/graph/side_list.h"
 
+/* The head of a hot part is 8 bytes, that of a cold one its index word. */
 enum { CH__INDEX_WORD_BYTES = 4, CH__HEAD_BYTES = 8 };
-_Static_assert(CH__HEAD_BYTES % CH__GRANULE_BYTES == 0, "what begins a part ends at a granule");
+_Static_assert(CH__HEAD_BYTES % CH__GRANULE_BYTES == 0, "hot bytes begin at a granule");
 /* What is written in place begins at a multiple of 64, behind this. */
 enum { CH__IN_PLACE_HEAD_BYTES = 64 };
 /* Slots of trampolines follow each other without a gap, so that a page is
@@ -110,8 +111,8 @@ static inline size_t ch__block_ranges(const struct ch_heap *heap, const struct c
 	if (!block->cold_granules)
 		return 1;
 	out[1] = (struct ch__sink_range){
-		ch__exec(heap, ch__cold_offset(heap, block) + CH__HEAD_BYTES),
-		ch__cold_bytes(block) - CH__HEAD_BYTES, key, true};
+		ch__exec(heap, ch__cold_offset(heap, block) + CH__INDEX_WORD_BYTES),
+		ch__cold_bytes(block) - CH__INDEX_WORD_BYTES, key, true};
 	return 2;
 }
 /* Its pages are not RX: they are data, or code that is being written in place. */
@@ -136,7 +137,7 @@ static inline uint32_t ch__stub_bytes(const struct ch_heap *heap)
 static inline uintptr_t ch__stub_exec(const struct ch_heap *heap, const struct ch__block *block,
 				      uint32_t branch)
 {
-	return ch__exec(heap, ch__cold_offset(heap, block) + CH__HEAD_BYTES +
+	return ch__exec(heap, ch__cold_offset(heap, block) + CH__INDEX_WORD_BYTES +
 				      (branch - ch__block_run(block)) * ch__stub_bytes(heap));
 }
 /* A block in a slot has unwind data of its own, told before it is LIVE and after its poison. */

@@ -56,7 +56,7 @@ static enum ch_status size_request(struct request *r)
 		cold += CH_ARCH_VENEER_BYTES;
 	}
 	if (cold)
-		cold += CH__HEAD_BYTES;
+		cold += CH__INDEX_WORD_BYTES;
 	r->slack = open->align > head ? (uint32_t)open->align - head : 0;
 	if (hot + r->slack + cold > pool->pool_bytes || cold > UINT16_MAX * CH__GRANULE_BYTES)
 		return ch__because(CH_E_ARG, "%lu hot and %lu cold bytes of the block: the pool "
@@ -540,10 +540,10 @@ static void fill_code(struct request *r, struct ch_code *code)
 	if (r->frame == CH__FRAME_STEPS)
 		code->hot_bytes = r->open->hot_bytes;
 	if (r->cold_bytes) {
-		uintptr_t cold = ch__exec(heap, r->cold_offset) + CH__HEAD_BYTES + stubs;
+		uintptr_t cold = ch__exec(heap, r->cold_offset) + CH__INDEX_WORD_BYTES + stubs;
 		code->cold_exec = (uint8_t *)cold;
 		code->cold_write = ch__pool_lend(heap->pool, cold);
-		code->cold_bytes = r->cold_bytes - CH__HEAD_BYTES - stubs;
+		code->cold_bytes = r->cold_bytes - CH__INDEX_WORD_BYTES - stubs;
 	}
 	if (r->open->entry == CH_ENTRY_PATCH) {
 		/* The veneer to the not-entrant target is the first of the VM's cold bytes. */

@@ -62,7 +62,7 @@ static bool read_spot(const struct ch_heap *heap, uintptr_t pc, bool is_return,
 	bool is_cold = at - part >= ch__hot_bytes(block);
 	if (is_cold) {
 		part = ch__cold_offset(heap, block);
-		head = CH__HEAD_BYTES;
+		head = CH__INDEX_WORD_BYTES;
 	}
 	uint32_t owner = __atomic_load_n(&block->owner, __ATOMIC_ACQUIRE);
 	*spot = (struct ch_spot){

@@ -244,19 +244,22 @@ uint64_t arena_bytes(void)
 	return bytes;
 }
 
+/* As a code heap has it, so that the emitter does the same for both. */
+enum { HOT_HEAD = 8 };
+
 static int arena_take(struct image *image, uint32_t hot_bytes, uint32_t cold_bytes)
 {
-	uint32_t hot = (hot_bytes + BLOCK_SKEW + 7) & ~7u,
-		 cold = (cold_bytes + BLOCK_SKEW + 7) & ~7u;
+	uint32_t hot = (hot_bytes + HOT_HEAD + 7) & ~7u,
+		 cold = (cold_bytes + COLD_SKEW + 7) & ~7u;
 
 	if (arena.hot + hot + cold > arena.cold &&
 	    (!next_piece() || arena.hot + hot + cold > arena.cold))
 		return 0;
-	image->exec[HOT] = image->write[HOT] = arena.hot + BLOCK_SKEW;
+	image->exec[HOT] = image->write[HOT] = arena.hot + HOT_HEAD;
 	arena.hot += hot;
 	arena.cold -= cold;
 	arena.bytes += hot + cold;
-	image->exec[COLD] = image->write[COLD] = arena.cold + BLOCK_SKEW;
+	image->exec[COLD] = image->write[COLD] = arena.cold + COLD_SKEW;
 	return 1;
 }
 

@@ -23,7 +23,7 @@ enum {
 	MAX_LITERALS = 80,
 	MAX_POINTS = 16,
 	MAX_LINES = 128,
-	BLOCK_SKEW = 4, /* both sections start at this address modulo 8 */
+	COLD_SKEW = 4, /* where its section starts modulo 8; the hot one starts at 0 */
 };
 
 enum emit_reg { R0, R1, R2, R3, ARG0, ARG1, ARG2, ARG3, CTX, FPTR, FRAME, SP };

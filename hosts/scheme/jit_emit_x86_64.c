@@ -367,7 +367,8 @@ uint32_t emit_site_field(enum emit_site kind)
 void emit_site(struct emitter *e, enum emit_site kind, enum emit_cond cond, int record, int exit)
 {
 	static const uint8_t nops[4][3] = {{0}, {0x90}, {0x66, 0x90}, {0x0f, 0x1f, 0x00}};
-	uint32_t field = e->used[e->section] + BLOCK_SKEW + emit_site_field(kind);
+	uint32_t skew = e->section == COLD ? COLD_SKEW : 0;
+	uint32_t field = e->used[e->section] + skew + emit_site_field(kind);
 	unsigned pad = (field & 7) <= 4 ? 0 : 8 - (field & 7);
 
 	for (unsigned i = 0; i < pad; i++)

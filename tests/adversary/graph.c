@@ -609,7 +609,7 @@ static void word_of_b(struct graph *g, unsigned forward)
 {
 	struct ch_info info = {.size = sizeof info};
 	CHECK_EQ(ch_block_info(g->b.block, &info), CH_OK);
-	g->word = ~(uintptr_t)(info.exec - CH__HEAD_BYTES + forward);
+	g->word = ~(uintptr_t)(info.exec + forward);
 }
 
 static void build_reported(struct stage *stage, void *arg)
@@ -644,6 +644,30 @@ EVERY_DRIVER(word_on_a_stack_of_the_vm_holds_its_block)
 EVERY_DRIVER(s23_word_at_the_start_of_a_block_holds_it)
 {
 	hold_by_roots(stage, 0);
+}
+
+/* The call is the last thing of a block: its return address is the first byte of the next part. */
+static void build_neighbour(struct stage *stage, void *arg)
+{
+	struct graph *g = arg;
+	build_reported(stage, g);
+	g->word = ~(~g->word - CH__HEAD_BYTES);
+	struct ch_spot spot = {.size = sizeof spot};
+	CHECK(ch_code_at(stage->heap, (const void *)~g->word, true, &spot));
+	CHECK(spot.block.bits == g->c.block.bits && spot.offset);
+	CHECK(!ch_code_at(stage->heap, (const void *)~g->word, false, &spot));
+}
+
+EVERY_DRIVER(return_address_at_a_blocks_end_holds_no_neighbour)
+{
+	struct graph *g = new_graph(stage);
+	g->asked = 1;
+	stage->roots = report_word;
+	stage_apart(stage, build_neighbour, g);
+	for (int i = 0; i < 4; i++)
+		stage_collect(stage);
+	CHECK(!method_is_known(&g->b) && method_is_known(&g->c));
+	end_graph(g);
 }
 
 /* It is in frames of the library itself, and no code begins there. */

@@ -428,7 +428,7 @@ TEST(sinks_hear_of_code_in_place_and_of_no_data)
 		struct map_file *map = read_map(path);
 		const struct map_line *line = line_of(map, (uintptr_t)code);
 		CHECK(line && !strcmp(line->name, "image"));
-		CHECK_EQ(line->start + CH__HEAD_BYTES, code);
+		CHECK_EQ(line->start, code);
 		CHECK(!line_of(map, (uintptr_t)image.variable));
 		CHECK(!line_of(map, (uintptr_t)rig_info(image.blocks[0]).exec));
 		free(map);
@@ -437,7 +437,7 @@ TEST(sinks_hear_of_code_in_place_and_of_no_data)
 		CHECK_EQ(ch_sink_set(rig.heap, config.sinks), CH_OK);
 	}
 	ch_address_name(rig.heap, code + 8, false, text, sizeof text);
-	CHECK_STR(text, "image+0xc");
+	CHECK_STR(text, "image+0x8");
 	ch_address_name(rig.heap, image.variable, false, text, sizeof text);
 	CHECK(strncmp(text, "image+", 6) == 0);
 	CHECK_EQ(ch_owner_release(image.owner, CH_RELEASE_COLLECT), CH_OK);
@@ -470,20 +470,20 @@ TEST(offsets_into_a_block_in_place_count_from_where_its_name_begins)
 		char text[100];
 		emit_open_in_place(&e, owner, (enum ch_kind)kind, 5000);
 		CHECK_EQ(place_of(&rig, e.code.exec + 16).kind, CH__PLACE_OPEN);
-		CHECK_EQ(place_of(&rig, e.code.exec + 16).at, CH__HEAD_BYTES + 16);
+		CHECK_EQ(place_of(&rig, e.code.exec + 16).at, 16);
 		e.code.used_to = 5000;
 		CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
 		ch_address_name(rig.heap, e.code.exec + 16, false, text, sizeof text);
-		CHECK_STR(text, "named+0x14");
+		CHECK_STR(text, "named+0x10");
 		CHECK_EQ(place_of(&rig, e.code.exec + 16).kind, CH__PLACE_LIVE);
-		CHECK_EQ(place_of(&rig, e.code.exec + 16).at, 0x14);
+		CHECK_EQ(place_of(&rig, e.code.exec + 16).at, 16);
 		/* Its page has bytes before it that are nobody's. */
 		ch_address_name(rig.heap, e.code.exec - 16, false, text, sizeof text);
 		CHECK_STR(text, "named+0x0");
 		CHECK_EQ(place_of(&rig, e.code.exec - 16).at, 0);
 		CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 		CHECK_EQ(place_of(&rig, e.code.exec + 16).kind, CH__PLACE_FREED);
-		CHECK_EQ(place_of(&rig, e.code.exec + 16).at, 0x14);
+		CHECK_EQ(place_of(&rig, e.code.exec + 16).at, 16);
 		CHECK_EQ(place_of(&rig, e.code.exec - 16).at, 0);
 	}
 	rig_end(&rig);
@@ -501,7 +501,7 @@ TEST(offsets_into_a_long_block_are_those_of_code_when_it_is_dead)
 	e.code.used_to = BYTES;
 	CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
 	uint32_t at = place_of(&rig, e.code.exec + AT).at;
-	CHECK_EQ(at, CH__HEAD_BYTES + AT);
+	CHECK_EQ(at, AT);
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	CHECK_EQ(place_of(&rig, e.code.exec + AT).kind, CH__PLACE_FREED);
 	CHECK_EQ(place_of(&rig, e.code.exec + AT).at, at);

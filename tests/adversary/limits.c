@@ -257,7 +257,7 @@ TEST(block_has_no_more_than_65535_attachments)
 /* Its granules are counted by 16 bits: what does not fit is refused. */
 TEST(cold_part_has_no_more_than_65535_granules)
 {
-	enum { MOST = 65535 * CH__GRANULE_BYTES - CH__HEAD_BYTES };
+	enum { MOST = 65535 * CH__GRANULE_BYTES - CH__INDEX_WORD_BYTES };
 	struct rig rig = rig_start(1 << 20);
 	struct ch_open open = {.hot_bytes = 64};
 	struct ch_block found;

@@ -131,12 +131,13 @@ static void check_byte(const struct dying *d, uintptr_t part, uint32_t at, bool 
 {
 	char wanted[400];
 	const struct shape *shape = d->shape;
+	uint32_t head = is_cold ? CH__INDEX_WORD_BYTES : CH__HEAD_BYTES;
 	snprintf(wanted, sizeof wanted,
 		 "%s `%s` (#%u.%u, owner `%s`), %s; executed at %s+0x%x (0x%lx); return address "
 		 "(a guess) 0x",
 		 shape->trampoline ? "trampoline" : "block",
 		 shape->own_name ? shape->own_name : shape->name, ch__handle_index(d->block.bits),
-		 d->generation, shape->name, how, is_cold ? "cold " : "", at,
+		 d->generation, shape->name, how, is_cold ? "cold " : "", at > head ? at - head : 0,
 		 (unsigned long)part + at);
 	jump_to((const void *)(part + at));
 	if (!may_be_gone || caught.signal != SIGSEGV)
@@ -393,11 +394,11 @@ TEST(code_that_was_never_published_is_told)
 	jump_to(at); /* what is not emitted traps */
 	CHECK_EQ(caught.signal, SIGTRAP);
 	check_begins(caught.text, "open block `f` (#");
-	check_has(caught.text, "owner `f`), not committed; executed at +0x4 (");
+	check_has(caught.text, "owner `f`), not committed; executed at +0x0 (");
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	jump_to(at);
 	check_has(caught.text, "), freed after collection 0 because it was aborted, never "
-			       "published; executed at +0x4 (");
+			       "published; executed at +0x0 (");
 	emit_open(&e, owner, 16, 0);
 	CHECK_EQ((uintptr_t)e.code.exec, (uintptr_t)at);
 	CHECK_EQ(ch_block_assume(e.code.block, assumption), CH_OK);
@@ -406,7 +407,7 @@ TEST(code_that_was_never_published_is_told)
 	CHECK_EQ(emit_commit(&e), CH_E_STALE);
 	jump_to(at);
 	check_has(caught.text, "), freed after collection 0 because its commit failed, never "
-			       "published; executed at +0x4 (");
+			       "published; executed at +0x0 (");
 	rig_end(&rig);
 }
 
@@ -424,9 +425,9 @@ static void build_pair(const struct rig *rig, void *arg)
 	for (int i = 0; i < 2; i++) {
 		struct emitter e;
 		p->owners[i] = rig_owner(rig, i ? "second" : "first");
-		struct ch_open open = {.owner = p->owners[i], .hot_bytes = 60 - CODE_LANDING_BYTES};
+		struct ch_open open = {.owner = p->owners[i], .hot_bytes = 56 - CODE_LANDING_BYTES};
 		CHECK_EQ(emit_open_as(&e, &open), CH_OK);
-		emit_filler(&e, 60 - CODE_RETURN_BYTES);
+		emit_filler(&e, 56 - CODE_RETURN_BYTES);
 		emit_ret(&e);
 		CHECK_EQ(emit_commit(&e), CH_OK);
 		p->blocks[i] = e.code.block;
@@ -518,11 +519,11 @@ TEST(place_that_was_used_again_is_told)
 	check_begins(caught.text, "live block `third` (#");
 	snprintf(wanted, sizeof wanted,
 		 ", owner `third`); executed at +0x%x, where before it lay block `second` (#",
-		 CH__HEAD_BYTES + from + CODE_NOP_BYTES);
+		 from + CODE_NOP_BYTES);
 	check_has(caught.text, wanted);
 	check_has(caught.text, ", owner `second`), freed after collection 0 because its owner was "
 			       "released (NOT_RUNNING) (0x");
-	jump_to(p.at[1] + 16);
+	jump_to(p.at[1] + 24);
 	check_begins(caught.text, "block `second` (#");
 	check_has(caught.text, "; executed at +0x10 (0x");
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
@@ -554,7 +555,7 @@ TEST(faults_of_live_code_name_block_and_offset)
 			 "live block `b` (#%u.%u, owner `o`); executed at +0x%x (0x%lx); return ",
 			 ch__handle_index(e.code.block.bits),
 			 ch__handle_generation(e.code.block.bits),
-			 code_faults[i].at + CH__HEAD_BYTES,
+			 code_faults[i].at,
 			 (unsigned long)(uintptr_t)e.code.exec + code_faults[i].at);
 		check_begins(caught.text, wanted);
 	}
@@ -576,7 +577,7 @@ TEST(fault_in_an_invalidated_block_says_by_what)
 	check_begins(caught.text, "not yet freed block `o` (#");
 	snprintf(wanted, sizeof wanted,
 		 ", owner `o`), invalidated by ch_blocks_invalidate; executed at +0x%x (0x",
-		 CH__HEAD_BYTES + code_faults[0].at);
+		 code_faults[0].at);
 	check_has(caught.text, wanted);
 	rig_end(&rig);
 }
@@ -594,7 +595,7 @@ TEST(traps_of_debuggers_are_at_the_pc)
 		make_up(&m, p.at[0] + 8, 1);
 		m.info.si_code = codes[i];
 		ch_trap_describe(rig.heap, &m.info, &m.context, caught.text, sizeof caught.text);
-		snprintf(wanted, sizeof wanted, "executed at +0x%x (", 8 + CODE_TRAP_BEHIND_BYTES);
+		snprintf(wanted, sizeof wanted, "executed at +0x%x (", CODE_TRAP_BEHIND_BYTES);
 		check_has(caught.text, wanted);
 	}
 	rig_end(&rig);

@@ -454,7 +454,7 @@ TEST(trap_is_told_wherever_it_happens)
 		expect_signal_text(places[i], &f, SIGTRAP, f.text, sizeof f.text);
 		check_begins(f.text, "libcodeheap: block `gone` (#");
 		check_has(f.text, ", freed after collection 0 because its owner was released "
-				  "(NOT_RUNNING); executed at +0x4 (0x");
+				  "(NOT_RUNNING); executed at +0x0 (0x");
 	}
 	expect_signal_text(trap_in_a_grandchild, &f, 0, f.text, sizeof f.text);
 	check_begins(f.text, "libcodeheap: block `gone` (#");
@@ -511,7 +511,7 @@ EVERY_DRIVER(trap_in_a_fiber_is_told)
 		f.has_signal_stack = i;
 		expect_signal_text(trap_in_a_fiber, &f, SIGTRAP, f.text, sizeof f.text);
 		check_begins(f.text, "libcodeheap: block `gone` (#");
-		check_has(f.text, ", invalidated by ch_blocks_invalidate; executed at +0x4 (0x");
+		check_has(f.text, ", invalidated by ch_blocks_invalidate; executed at +0x0 (0x");
 		check_has(f.text, stage->driver == STAGE_HOST || stage->driver == STAGE_BOEHM
 					  ? "because the VM's collector did not reach its owner,"
 					  : "because its owner was released (COLLECT) and nothing "

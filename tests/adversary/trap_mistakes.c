@@ -43,7 +43,7 @@ TEST(store_to_exec_of_an_open_block_is_told_to_use_write)
 		 "a store to exec of open block `b` (#%u.%u, owner `o`), +0x%x (0x%lx): exec is "
 		 "never writable, emit at ch_code.write; by 0x",
 		 ch__handle_index(e.code.block.bits), ch__handle_generation(e.code.block.bits),
-		 3 + CH__HEAD_BYTES, (unsigned long)(uintptr_t)e.code.exec + 3);
+		 3, (unsigned long)(uintptr_t)e.code.exec + 3);
 	check_begins(caught.text, wanted);
 	check_is_own(caught.text);
 	CHECK_EQ(caught.length, strlen(caught.text));

@@ -54,7 +54,7 @@ TEST(caller_in_a_block_is_named)
 		 "; return address (a guess) 0x%lx in block `caller` (#%u.%u, owner `caller`) "
 		 "+0x%x",
 		 (unsigned long)(uintptr_t)exec + at, ch__handle_index(caller.bits),
-		 ch__handle_generation(caller.bits), CH__HEAD_BYTES + at);
+		 ch__handle_generation(caller.bits), at);
 	check_has(caught.text, wanted);
 	CHECK_STR(strstr(caught.text, "; return"), wanted); /* and that is all */
 	rig_end(&rig);
@@ -118,7 +118,7 @@ TEST(caller_elsewhere_is_named)
 	const struct ch__pool *pool = rig.heap->pool;
 	uintptr_t base = pool->exec_base;
 	char wanted[200];
-	snprintf(wanted, sizeof wanted, " in freed block `gone` (#%u.%u, owner `gone`) +0x6",
+	snprintf(wanted, sizeof wanted, " in freed block `gone` (#%u.%u, owner `gone`) +0x2",
 		 ch__handle_index(block.bits), ch__handle_generation(block.bits));
 	check_has(said_of_return(&rig, at, (uintptr_t)at + 2), wanted);
 	check_has(said_of_return(&rig, at, base + pool->pool_bytes / 2), " in no block");

@@ -590,14 +590,14 @@ TEST(address_in_code_has_the_names_of_owner_and_block)
 	emit_jmp(&e, NULL);
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	struct ch_info info = rig_info(e.code.block);
-	CHECK_STR(name_of(info.exec, false), "fib loop+0x4");
-	CHECK_STR(name_of(info.exec + 3, false), "fib loop+0x7");
+	CHECK_STR(name_of(info.exec, false), "fib loop+0x0");
+	CHECK_STR(name_of(info.exec + 3, false), "fib loop+0x3");
 	CHECK(info.cold_bytes);
-	CHECK_STR(name_of(info.cold_exec + 4, false), "fib loop (cold)+0x8");
+	CHECK_STR(name_of(info.cold_exec + 4, false), "fib loop (cold)+0x4");
 	/* The call is the last thing of the block: its return address is of what follows. */
 	const uint8_t *end = info.exec + info.hot_bytes;
 	char wanted[64];
-	snprintf(wanted, sizeof wanted, "fib loop+0x%x", info.hot_bytes + 4);
+	snprintf(wanted, sizeof wanted, "fib loop+0x%x", info.hot_bytes);
 	CHECK_STR(name_of(end, true), wanted);
 	CHECK_BEGINS(name_of(end, false), "free code memory+0x");
 	rig_end(&rig);
@@ -620,7 +620,7 @@ TEST(freed_code_has_no_name)
 	start(CH_SINK_UNWIND);
 	struct ch_owner owner = rig_owner(&rig, "short life");
 	const void *at = rig_info(rig_block(owner, 1)).exec;
-	CHECK_BEGINS(name_of(at, false), "short life+0x4");
+	CHECK_BEGINS(name_of(at, false), "short life+0x0");
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	CHECK_BEGINS(name_of(at, false), "free code memory+0x");
 	rig_end(&rig);
@@ -667,7 +667,7 @@ TEST(name_that_is_too_long_is_cut)
 	struct ch_block block = rig_block(rig_owner(&rig, "a name of some length"), 1);
 	const void *at = rig_info(block).exec;
 	size_t length = ch_address_name(rig.heap, at, false, text, sizeof text);
-	CHECK_EQ(length, strlen("a name of some length+0x4"));
+	CHECK_EQ(length, strlen("a name of some length+0x0"));
 	CHECK_STR(text, "a name of some ");
 	CHECK_EQ(ch_address_name(rig.heap, at, false, text, 1), length);
 	CHECK_STR(text, "");
@@ -682,7 +682,7 @@ TEST(name_has_no_control_characters)
 	static const char name[] = "red\033[31m\nbell\007\x7f \xc2\x9b"
 				   "2J \xc3\xa9\xc2";
 	struct ch_block block = rig_block(rig_owner(&rig, name), 1);
-	CHECK_STR(name_of(rig_info(block).exec, false), "red?[31m?bell?? ??2J \xc3\xa9\xc2+0x4");
+	CHECK_STR(name_of(rig_info(block).exec, false), "red?[31m?bell?? ??2J \xc3\xa9\xc2+0x0");
 	rig_end(&rig);
 }
 

@@ -31,9 +31,9 @@ TEST(commit_gives_unused_bytes_back_to_the_page)
 	}
 	struct ch_stats stats = rig_stats(&rig);
 	/* An answer and 11 bytes, with a head each. */
-	CHECK_EQ(stats.code_bytes_now, COUNT * (ANSWER_BLOCK_BYTES + 24));
+	CHECK_EQ(stats.code_bytes_now, COUNT * (ANSWER_BLOCK_BYTES + 16));
 	CHECK_EQ(stats.hot_bytes_now, COUNT * ANSWER_BLOCK_BYTES);
-	CHECK_EQ(stats.cold_bytes_now, COUNT * 24);
+	CHECK_EQ(stats.cold_bytes_now, COUNT * 16);
 	CHECK(used < stats.code_bytes_now);
 	rig_end(&rig);
 }

@@ -136,7 +136,7 @@ TEST(long_lived_blocks_in_every_page_leave_room_for_blocks_and_none_for_spans)
 {
 	uint32_t page = (uint32_t)rig_page_bytes();
 	struct rig rig = start_pages(4);
-	struct filled f = fill_pool(&rig, 4, 60);
+	struct filled f = fill_pool(&rig, 4, 56);
 	uintptr_t last_page = 0;
 	uint32_t pinned = 0;
 	for (uint32_t i = 0; i < f.count; i++) {

@@ -405,7 +405,7 @@ TEST(full_pool_says_so_and_serves_again)
 {
 	struct rig rig = rig_start(2 << 20);
 	struct filled f[3];
-	unsigned slot_bytes = (4 + CH_ARCH_TEMPLATE_BYTES + 7) & ~7;
+	unsigned slot_bytes = (8 + CH_ARCH_TEMPLATE_BYTES + 7) & ~7;
 	unsigned slots = (unsigned)rig_page_bytes() / slot_bytes;
 	for (int round = 0; round < 3; round++) {
 		rig_apart(&rig, fill, &f[round]);

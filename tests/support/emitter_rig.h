@@ -156,8 +156,8 @@ static inline struct ch_block place(void)
 			       .branch_room = (uint32_t)e->site_count};
 	static struct ch_code code;
 	CHECK_EQ(ch_block_open(&open, &code), CH_OK);
-	CHECK_EQ((uintptr_t)code.exec % 8, BLOCK_SKEW);
-	CHECK(!e->used[COLD] || (uintptr_t)code.cold_exec % 8 == BLOCK_SKEW);
+	CHECK_EQ((uintptr_t)code.exec % 8, 0);
+	CHECK(!e->used[COLD] || (uintptr_t)code.cold_exec % 8 == COLD_SKEW);
 	settle(&code);
 	attach(&code);
 	code.used_from = 0;

@@ -61,7 +61,7 @@ struct graph {
 	struct graph_block blocks[GRAPH_BLOCKS];
 	struct ch_fiber *fibers[GRAPH_FIBERS];
 	uintptr_t *stacks[GRAPH_FIBERS];
-	int fiber_blocks[GRAPH_FIBERS][4];
+	int fiber_blocks[GRAPH_FIBERS][2];
 	int cycles;
 };
 
@@ -180,20 +180,6 @@ static inline void graph_invalidate(struct graph *g, int at)
 				g->blocks[from].links[i] = GRAPH_NONE;
 }
 
-/* The block that a word names, as roots are found: the one behind a block's last byte is a start,
- * and held too, and what stands before a block's first byte is the block's. */
-static inline int graph_block_at(const struct graph *g, uintptr_t word)
-{
-	uint32_t index = ch__find(g->rig.heap, word, NULL);
-	if (!index)
-		return GRAPH_NONE;
-	struct ch_block found = ch__block_handle(g->rig.heap, index);
-	for (int at = 0; at < GRAPH_BLOCKS; at++)
-		if (g->blocks[at].handle.bits == found.bits)
-			return at;
-	FAIL("an address of no block of the graph");
-}
-
 static inline void graph_suspend(struct graph *g)
 {
 	for (int f = 0; f < GRAPH_FIBERS; f++) {
@@ -203,11 +189,11 @@ static inline void graph_suspend(struct graph *g)
 		for (int i = 0; i < 2; i++) {
 			int at = g->fiber_blocks[f][i] = graph_pick(g, GRAPH_BLOCKS);
 			struct ch_info info = rig_info(g->blocks[at].handle);
-			/* A return address may be the one behind the block's last byte. */
+			/* A return address may be the one behind the block's last byte, where the
+			 * next part begins: it holds the block, and not its neighbour. */
 			uint32_t skip = graph_chance(g, 30) ? info.hot_bytes : 7;
 			uintptr_t word = (uintptr_t)info.exec + skip;
 			stack[GRAPH_FIBER_WORDS / 2 + 9 * i] = word;
-			g->fiber_blocks[f][i + 2] = graph_block_at(g, word);
 		}
 		CHECK_EQ(ch_fiber_attach(g->rig.heap, stack, stack + GRAPH_FIBER_WORDS,
 					 &g->fibers[f]),
@@ -285,7 +271,7 @@ static inline void graph_compute(struct graph *g)
 			graph_reach(g, at);
 	}
 	for (int f = 0; f < GRAPH_FIBERS; f++)
-		for (int i = 0; g->fibers[f] && i < 4; i++)
+		for (int i = 0; g->fibers[f] && i < 2; i++)
 			/* OPEN blocks are no place to return to, but they are roots anyway. */
 			graph_reach(g, g->fiber_blocks[f][i]);
 }

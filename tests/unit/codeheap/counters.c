@@ -426,7 +426,7 @@ TEST(tombstone_says_where_the_parts_were)
 	uint32_t cold = last_stone(&rig)->cold;
 	CHECK_EQ(cold >> CH__TOMB_COLD_SHIFT, in_page);
 	CHECK_EQ(cold & CH__TOMB_COLD_GRANULES,
-		 (info.cold_bytes + CH__HEAD_BYTES + CH__GRANULE_BYTES - 1) /
+		 (info.cold_bytes + CH__INDEX_WORD_BYTES + CH__GRANULE_BYTES - 1) /
 			 CH__GRANULE_BYTES);
 	struct ch_block slot;
 	owner = rig_owner(&rig, "slot");

@@ -208,7 +208,7 @@ TEST(commit_of_many_blocks_tells_each_name_once)
 		CHECK_EQ(told, ranges);
 		CHECK(batches <= ranges / (BATCH - 1) + 1);
 		CHECK_EQ(last_told,
-			 (uintptr_t)codes[BLOCKS - 1].cold_exec - CH__HEAD_BYTES);
+			 (uintptr_t)codes[BLOCKS - 1].cold_exec);
 		rig_end(&rig);
 	}
 }

@@ -272,7 +272,7 @@ TEST(dump_has_a_record_of_each_trampoline)
 	static const uint8_t code[] = {1, 2, 3, 4, 5, 6, 7, 8};
 	const uint8_t *slots = bed_code(&bed, BED_PAGE_BYTES + SLOTS_AT, code, sizeof code);
 	for (size_t i = 0; i < 10; i++)
-		add(&bed, BED_PAGE_BYTES + SLOTS_AT + i * SLOT_BYTES, SLOT_BYTES, i);
+		add(&bed, BED_PAGE_BYTES + SLOTS_AT + i * SLOT_BYTES + 4, SLOT_BYTES - 4, i);
 	flush(&bed);
 	struct dump *dump = read_own();
 	for (size_t i = 0; i < 10; i++) {

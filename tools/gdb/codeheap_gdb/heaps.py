@@ -8,8 +8,8 @@ import gdb
 
 from codeheap_gdb import machine, memory
 
-INDEX_WORD_BYTES = 4
-HEAD_BYTES = 8  # of a part, its index word first; block_parts.h
+INDEX_WORD_BYTES = 4  # that a part begins with; all of the head of a cold one
+HEAD_BYTES = 8
 IN_PLACE_HEAD_BYTES = 64
 GRANULE_BYTES = 8
 INDEX_MASK = 0xffffff  # table.h: indices beside other bits have 24
@@ -114,12 +114,12 @@ class Block:
         start, size = self.hot
         if 0 <= address - start < size:
             return f"{address - start - self.head_bytes:+#x}"
-        return f"cold {address - self.cold[0] - HEAD_BYTES:+#x}"
+        return f"cold {address - self.cold[0] - INDEX_WORD_BYTES:+#x}"
 
     def branches(self):
         """(index, record, address of the stub) of each branch that is attached."""
         index, found = self.record["first_branch"], []
-        stub = self.cold[0] + HEAD_BYTES
+        stub = self.cold[0] + INDEX_WORD_BYTES
         while index:
             record = self.heap.branches.at(index)
             if record is None:
@@ -148,7 +148,7 @@ class Block:
             record = self.heap.branches.at(index + count - 1)
             if record is None or record["target_kind"] & last:
                 break
-        return self.cold[0] + HEAD_BYTES + count * self.heap.machine.STUB_BYTES
+        return self.cold[0] + INDEX_WORD_BYTES + count * self.heap.machine.STUB_BYTES
 
     def items(self):
         """(kind, at, value) of its side list, kinds without their prefix: EDGE, REF, POINT, ..."""
@@ -377,7 +377,7 @@ class Heap:
         return ((hot, size, IN_PLACE_HEAD_BYTES if is_in_place else HEAD_BYTES),
                 (hot + size if is_span else page + granule * GRANULE_BYTES,
                  (cold & self.library.constant("CH__TOMB_COLD_GRANULES")) * GRANULE_BYTES,
-                 HEAD_BYTES))
+                 INDEX_WORD_BYTES))
 
     def stone_has(self, stone, offset):
         return any(0 <= offset - low < size for low, size, _ in self.parts_of(stone))
