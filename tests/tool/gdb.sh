@@ -226,7 +226,7 @@ END
 }
 
 # gdb sees the trap first, and keeps it; the handler has it when gdb hands it on.
-trap_line='^libcodeheap: block `scm::gone` \(#[0-9.]+, owner `scm::gone`\), freed after collection 0 because its owner was released \(NOT_RUNNING\); executed at \+0x4 \(0x[0-9a-f]+\); return address \(a guess\) 0x[0-9a-f]+ in .*victim \+0x[0-9a-f]+$'
+trap_line='^libcodeheap: block `scm::gone` \(#[0-9.]+, owner `scm::gone`\), freed after collection 0 because its owner was released \(NOT_RUNNING\); executed at \+0x0 \(0x[0-9a-f]+\); return address \(a guess\) 0x[0-9a-f]+ in .*victim \+0x[0-9a-f]+$'
 case_trap_in_freed_code_is_told() {
   program "$build/libcodeheap.a"
   session --args "$work/victim" wild <<'END'

@@ -110,7 +110,7 @@ EOF
   said "^$(fact square_return): block [0-9]+ of square by C, LIVE, at \+0x9$"
   said "^$(fact veneer): runtime page of heap 1: a veneer, jumps to 0x[0-9a-f]+ <checkpoint>$"
   said "^$(fact sum_return): block [0-9]+ of sum, LIVE, at \+0x[0-9a-f]+, $work/debuggee:13$"
-  said "^$(fact freed_entry): freed code: block [0-9]+ of dead, freed at collection 1 \(invalidated\), at \+0x4$"
+  said "^$(fact freed_entry): freed code: block [0-9]+ of dead, freed at collection 1 \(invalidated\), at \+0x0$"
   said ': unused bytes of page 0 of heap 1'
   said ": runtime page of heap 1: the stubs' trampoline"
   said ': free page 2 of heap 1'

@@ -302,7 +302,7 @@ static void be_told_of_a_trap(struct rig *rig)
 	expect_signal_text(jump_and_be_told, rig, SIGTRAP, text, sizeof text);
 	if (!strstr(text, "libcodeheap: block `freed` (#") ||
 	    !strstr(text, ", owner `freed`), freed after collection 0 because its owner was "
-			  "released (NOT_RUNNING); executed at +0x4 (0x") ||
+			  "released (NOT_RUNNING); executed at +0x0 (0x") ||
 	    !strstr(text, "); return address (a guess) 0x") || !strstr(text, "tool_valgrind +0x"))
 		FAIL("valgrind: the trap said: %s", text);
 }
