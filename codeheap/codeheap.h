@@ -545,7 +545,7 @@ struct ch_open {
 	const void *not_entrant; /* where an invalidated entry leads; NULL = the owner's fallback */
 	const char *name;        /* copied; NULL = the owner's name only */
 	void *user;              /* comes back in block_freed, ch_block_info and ch_code_at */
-	size_t align;            /* of exec: a power of two, 16 to 4096; 0 = 8, of data and IN_PLACE 64 */
+	size_t align; /* of exec: a power of two, at most 4096; 0 = 8, in place and of data 64 */
 };
 
 /* A block under construction: emit at write, relative to exec; set what is marked "in". Write leads

@@ -449,7 +449,8 @@ static void put_ranges(struct image *m)
 	put(&m->part[SYMBOLS], &no_symbol, sizeof no_symbol);
 	while ((range = next_range(m->in, &c))) {
 		uintptr_t low = m->in->base + range->offset;
-		if (!text.sh_size || low - (text.sh_addr + text.sh_size) > m->in->config->head_bytes) {
+		uintptr_t gap = low - (text.sh_addr + text.sh_size);
+		if (!text.sh_size || gap > m->in->config->head_bytes) {
 			put_section(m, text);
 			text = (Elf64_Shdr){
 				.sh_name = NAME_TEXT,

@@ -37,8 +37,8 @@ static inline void ch__set_hot_offset(struct ch__block *block, uint32_t offset)
 {
 	atomic_store_explicit(&block->hot_offset, offset, memory_order_release);
 }
-/* The head that a part begins with. Its index word is aligned, written and looked up as a whole; the
- * rest is traps, which are there already, unless the VM's bytes were there before. */
+/* The index word that a part begins with: aligned, written and looked up as a whole. The rest of
+ * the head is traps already, unless the VM's bytes were there before. */
 static inline void ch__index_word_write(const struct ch_heap *heap, uint32_t offset, uint32_t index)
 {
 	uint8_t *write = ch__pool_lend(heap->pool, heap->pool->exec_base + offset);
@@ -94,8 +94,8 @@ static inline uint32_t ch__head_bytes(enum ch__span_use use)
 {
 	return use == CH__SPAN_CODE ? CH__HEAD_BYTES : CH__IN_PLACE_HEAD_BYTES;
 }
-/* What sinks are told of its hot part: the VM's bytes, so that the first of them is +0x0 for all who
- * are told of it. */
+/* What sinks are told of its hot part: the VM's bytes, so that the first of them is +0x0 for all
+ * who are told of it. */
 static inline struct ch__sink_range ch__hot_range(const struct ch_heap *heap,
 						  const struct ch__block *block, uint64_t key)
 {

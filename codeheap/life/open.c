@@ -28,7 +28,7 @@ struct request {
 	const struct ch_open *open;
 	uint32_t hot_bytes,
 		cold_bytes; /* whole parts, heads and stubs included, granule multiples */
-	uint32_t slack; /* hot bytes that are reserved beside them, to move the part for its align */
+	uint32_t slack; /* hot bytes reserved beside them, to move the part for its align */
 	uint32_t record, run;
 	struct ch__side_list *side_list;
 	uint32_t hot_offset, cold_offset;
@@ -57,13 +57,13 @@ static enum ch_status size_request(struct request *r)
 	}
 	if (cold)
 		cold += CH__INDEX_WORD_BYTES;
-	r->slack = open->align > head ? (uint32_t)open->align - head : 0;
-	if (hot + r->slack + cold > pool->pool_bytes || cold > UINT16_MAX * CH__GRANULE_BYTES)
+	if (hot + cold > pool->pool_bytes || cold > UINT16_MAX * CH__GRANULE_BYTES)
 		return ch__because(CH_E_ARG, "%lu hot and %lu cold bytes of the block: the pool "
 					     "has %zu, a cold part at most %d",
 				   hot, cold, pool->pool_bytes, UINT16_MAX * CH__GRANULE_BYTES);
 	r->hot_bytes = ch__round_up(hot);
 	r->cold_bytes = ch__round_up(cold);
+	r->slack = open->align > head ? (uint32_t)open->align - head : 0;
 	size_t page_bytes = (size_t)1 << pool->page_log2;
 	uint64_t whole = (uint64_t)r->hot_bytes + r->slack + r->cold_bytes;
 	if (whole > page_bytes || r->frame == CH__FRAME_OWN || r->use != CH__SPAN_CODE)
@@ -237,8 +237,8 @@ static void drop_side(struct request *r)
 	}
 }
 
-/* Puts the hot part where its code is aligned; what was reserved before and behind it goes back, and
- * holds traps still. The tail first: it moves the page's cursor back. */
+/* Puts the hot part where its code is aligned; what was reserved before and behind it goes back,
+ * and holds traps still. The tail first: it moves the page's cursor back. */
 static void move_to_align(struct request *r, uint32_t page_index) CH_REQUIRES(ch__role_busy)
 {
 	struct ch__pool *pool = r->heap->pool;

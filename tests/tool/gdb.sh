@@ -460,7 +460,7 @@ case_core_of_a_crash_names_code() {
   (ulimit -c unlimited) 2>/dev/null || { echo 'skip: cores are forbidden'; exit 77; }
   program "$build/libcodeheap.a"
   (cd "$work" && ulimit -c unlimited && exec ./victim die) >"$work/log" 2>&1
-  grep -q '^libcodeheap: live block `scm::inner` (#[0-9.]*, owner `scm::inner`); executed at +0x12 ' "$work/log" || fail "the handler said: $(cat "$work/log")"
+  grep -q '^libcodeheap: live block `scm::inner` (#[0-9.]*, owner `scm::inner`); executed at +0xe ' "$work/log" || fail "the handler said: $(cat "$work/log")"
   local core
   core=$(find "$work" -name 'core*' -size +0 | head -1)
   [ -n "$core" ] || { echo 'skip: the kernel wrote no core'; exit 77; }

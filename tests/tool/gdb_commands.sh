@@ -499,7 +499,7 @@ codeheap blocks
 codeheap at \$other_entry
 python attempt("disassemble 1")
 EOF
-  said "^ +2\.[0-9]+ +$(before_fact other_entry 4) .* LIVE +- other$"
+  said "^ +2\.[0-9]+ +$(fact other_entry) .* LIVE +- other$"
   said '^ +1\.[0-9]+ .* LIVE +1/2 sum$'
   said "^$(fact other_entry): block 2\.[0-9]+ of other, LIVE, at \+0x0$"
   said '^sentence: There are 2 heaps: write HEAP\.1'

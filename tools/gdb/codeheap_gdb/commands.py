@@ -181,7 +181,8 @@ with their bytes, state, branches (linked/attached), owner's name and the block'
         print(row.format("block", "hot", "bytes", "cold", "bytes", "state", "links", "name"))
         for heap in found:
             for block in filter(wanted.has, heap.each_block()):
-                (hot, hot_bytes), (cold, cold_bytes) = block.hot, block.cold
+                hot, hot_bytes = block.hot_code
+                cold, cold_bytes = block.cold_code
                 shown += 1
                 print(row.format(block.number, f"{hot:#x}", hot_bytes,
                                  f"{cold:#x}" if cold_bytes else "-", cold_bytes or "-",

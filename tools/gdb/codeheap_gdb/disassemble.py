@@ -53,8 +53,8 @@ class Notes:
 
     def note_trampoline(self):
         """The literals of a template: the target of its one indirect call or jump, the payload."""
-        start = self.block.hot[0] + heaps.HEAD_BYTES
-        code = self.block.heap.code(start, self.block.hot[1] - heaps.HEAD_BYTES)
+        start, size = self.block.hot_code
+        code = self.block.heap.code(start, size)
         for opcode in (CALL_LITERAL, JUMP_LITERAL):
             at = code.find(opcode) + len(opcode)
             if at < len(opcode):
@@ -165,13 +165,13 @@ def demand_code(block):
 def print_block(block, shown):
     demand_code(block)
     notes, lines = Notes(block), block.lines()
-    hot, hot_bytes = block.hot
-    cold, cold_bytes = block.cold
+    hot, hot_bytes = block.hot_code
+    cold, cold_bytes = block.cold_code
     print(f"{block.label} of {block.full_name}, {block.state}: "
           f"{hot_bytes} hot bytes, {cold_bytes} cold bytes")
     for text in edges_text(block):
         print(f"   needs {text}")
-    print_code(block, hot + block.head_bytes, code_end(block, hot, hot_bytes), notes, lines, shown)
+    print_code(block, hot, code_end(block, hot, hot_bytes), notes, lines, shown)
     if not cold_bytes:
         return
     print("   cold:")

@@ -51,7 +51,7 @@ class CodeUnwinder(Unwinder):
                 if shape == "OTHER":
                     return None
                 block = heap.find(pc)
-                start = block.hot[0] if block else pc
+                start = block.hot_code[0] if block else pc
                 pushed = 0 if shape == "TAIL" else known.before_frame(heap, pc)
                 return self.out(pending, heap, start, pushed)
         return None

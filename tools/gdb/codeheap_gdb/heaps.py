@@ -66,6 +66,18 @@ class Block:
         return IN_PLACE_HEAD_BYTES if self.is_span and use else HEAD_BYTES
 
     @property
+    def hot_code(self):
+        """(exec address, bytes) of the hot part behind its head: what the VM knows of it."""
+        start, size = self.hot
+        return start + self.head_bytes, size - self.head_bytes
+
+    @property
+    def cold_code(self):
+        """The same of the cold part, stubs included; no bytes when there is none."""
+        start, size = self.cold
+        return (start + INDEX_WORD_BYTES, size - INDEX_WORD_BYTES) if size else (0, 0)
+
+    @property
     def side_list(self):
         """The record of the side list, or None."""
         address = self.record["side_list"]
