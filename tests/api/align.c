@@ -147,13 +147,15 @@ TEST(block_behind_an_aligned_one_leaves_no_gap)
 {
 	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
-	struct emitter e, next;
+	struct emitter first, e, next;
 	struct ch_open open = {.owner = owner, .hot_bytes = 40, .align = 1024};
+	emit_open(&first, owner, 40, 0);
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
 	emit_open(&next, owner, 40, 0);
 	CHECK_EQ(next.code.exec, e.code.exec + e.code.hot_bytes + CH__HEAD_BYTES);
 	CHECK_EQ(ch_block_abort(&next.code), CH_OK);
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	CHECK_EQ(ch_block_abort(&first.code), CH_OK);
 	rig_end(&rig);
 }
 

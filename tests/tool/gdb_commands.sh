@@ -103,8 +103,8 @@ codeheap at \$sum_entry + 0x8000
 codeheap at (long)\$sum_entry + ch__heaps[1]->pool->delta
 codeheap at checkpoint
 EOF
-  said "^ +[0-9]+ +$(before_fact sum_entry 4) .* LIVE +1/2 sum$"
-  said "^ +[0-9]+ +$(before_fact square_entry 4) .* LIVE +- square by C$"
+  said "^ +[0-9]+ +$(fact sum_entry) .* LIVE +1/2 sum$"
+  said "^ +[0-9]+ +$(fact square_entry) .* LIVE +- square by C$"
   said '^1 blocks$'
   said ', 5 LIVE \('
   said "^$(fact square_return): block [0-9]+ of square by C, LIVE, at \+0x9$"
@@ -248,7 +248,7 @@ codeheap disassemble \$sum_entry
 bt
 python attempt("break square")
 EOF
-  said "^ +[0-9]+ +$(before_fact sum_entry 4) .* LIVE +1/2 sum$"
+  said "^ +[0-9]+ +$(fact sum_entry) .* LIVE +1/2 sum$"
   said 'freed code: block [0-9]+ of dead, freed at collection 1 \(invalidated\)'
   said "^   $(fact sum_call): +call +$(fact square_entry) "
   said '^#2 .* in sum \[LIVE\] \(\) at '
