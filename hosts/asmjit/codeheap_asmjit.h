@@ -369,9 +369,10 @@ class ch_asmjit_runtime : public asmjit::JitRuntime
 		open.size = sizeof open;
 		open.owner = owner;
 		open.name = name;
-		open.hot_bytes = static_cast<uint32_t>(bytes + alignment);
-		if (open.hot_bytes != bytes + alignment)
+		open.hot_bytes = static_cast<uint32_t>(bytes);
+		if (open.hot_bytes != bytes)
 			return asmjit::kErrorTooLarge;
+		open.align = alignment;
 		open.frame = its_options.frame;
 		open.flags = (address ? CH_OPEN_KEPT : 0) |
 			     (its_options.may_collect ? CH_OPEN_MAY_COLLECT : 0) |
@@ -382,38 +383,33 @@ class ch_asmjit_runtime : public asmjit::JitRuntime
 			return refused(open.hot_bytes);
 		if (status != CH_OK)
 			return ch_asmjit_error(status);
-		asmjit::Error error = fill(&room, alignment, code);
+		asmjit::Error error = fill(&room, code);
 		if (!error)
 			error = ch_asmjit_error(ch_block_commit(&room, 1));
 		if (error) /* it may be aborted already */
 			(void)(ch_block_abort(&room) == CH_OK);
 		else if (address)
-			*address = room.exec + room.entry_offset;
+			*address = room.exec;
 		else
 			error = ch_asmjit_error(ch_owner_set_entry(owner, room.block));
 		return error;
 	}
 
-	static asmjit::Error fill(ch_code *room, uint32_t alignment,
-				  asmjit::CodeHolder *code) noexcept
+	static asmjit::Error fill(ch_code *room, asmjit::CodeHolder *code) noexcept
 	{
-		uintptr_t exec = reinterpret_cast<uintptr_t>(room->exec);
-		uintptr_t base = asmjit::Support::alignUp<uintptr_t>(exec, alignment);
-		uint32_t offset = static_cast<uint32_t>(base - exec);
+		uintptr_t base = reinterpret_cast<uintptr_t>(room->exec);
 		asmjit::Error error = lead_by_veneers(room, base, code);
 		if (!error)
 			error = code->relocateToBase(base);
 		if (!error)
 			error = code->copyFlattenedData(
-				room->write + offset, room->hot_bytes - offset,
+				room->write, room->hot_bytes,
 				asmjit::CopySectionFlags::kPadSectionBuffer);
 		if (error)
 			return error;
 		/* Less than was asked for: calls that reach their target need no word in AsmJit's
 		 * table of addresses. */
-		room->used_to = offset + static_cast<uint32_t>(code->codeSize());
-		room->entry_offset = offset;
-		room->used_from = offset & ~7u;
+		room->used_to = static_cast<uint32_t>(code->codeSize());
 		return asmjit::kErrorOk;
 	}
 

@@ -42,6 +42,26 @@ TEST(image_has_symbols_with_sizes_and_a_frame_for_each_range)
 	bed_close(&bed);
 }
 
+/* Each range has a section of its own otherwise, and an image room for 65279 of them. */
+TEST(ranges_with_a_head_between_them_are_one_section)
+{
+	struct bed bed;
+	open_gdb(&bed);
+	uintptr_t pool = (uintptr_t)bed.pool;
+	CHECK(ch__sinks_page_live(bed.sinks, 0, 1, 0));
+	struct ch__sink_range block[] = {range_at(&bed, 64, 40, 7), range_at(&bed, 104 + HEAD, 24, 8),
+					 range_at(&bed, 136 + 2 * HEAD, 24, 9)};
+	ch__sinks_add(bed.sinks, block, 3);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	const struct gdb_entry *entry = gdb_entry_of(pool + 64);
+	const char *name;
+	CHECK(entry && gdb_claims(entry, pool + 104) && !gdb_claims(entry, pool + 136));
+	CHECK(!gdb_symbol_at(entry, pool + 104, &name));
+	CHECK(gdb_symbol_at(entry, pool + 104 + HEAD, &name));
+	CHECK_STR(name, "fn_8");
+	bed_close(&bed);
+}
+
 static size_t name_without_end(void *context, uint64_t key, char *out, size_t out_bytes)
 {
 	(void)context, (void)key;
