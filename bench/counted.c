@@ -193,8 +193,8 @@ static void make_graph(void)
 		bench_ok(ch_block_open(&open, &code), "block_open");
 		memset(code.write, 0x90, GRAPH_BYTES);
 		for (uint32_t k = 0; k < OUT; k++) {
-			memcpy(code.write + 8 * k + 4, jump, sizeof jump);
-			struct ch_branch_site site = {.at = code.exec + 8 * k + 4, .kind = CH_JMP};
+			memcpy(code.write + 8 * k + 3, jump, sizeof jump);
+			struct ch_branch_site site = {.at = code.exec + 8 * k + 3, .kind = CH_JMP};
 			bench_ok(ch_branch_attach(code.block, &site, &branches[i * OUT + k]),
 				 "branch_attach");
 		}

@@ -150,8 +150,8 @@ static struct bench_heap *build_graph(const uint32_t *edges)
 		bench_ok(ch_block_open(&open, &code), "block_open");
 		memset(code.write, 0x90, 28);
 		for (uint32_t k = 0; k < OUT; k++) {
-			memcpy(code.write + 8 * k + 4, jump, sizeof jump);
-			struct ch_branch_site site = {.at = code.exec + 8 * k + 4, .kind = CH_JMP};
+			memcpy(code.write + 8 * k + 3, jump, sizeof jump);
+			struct ch_branch_site site = {.at = code.exec + 8 * k + 3, .kind = CH_JMP};
 			bench_ok(ch_branch_attach(code.block, &site, &branches[i * OUT + k]),
 				 "branch_attach");
 		}
@@ -394,8 +394,8 @@ static void make_pair(struct ch_owner owner, struct pair *pair)
 		memset(codes[i].write, 0x90, 60);
 		codes[i].used_to = 60;
 	}
-	memcpy(codes[0].write + 4, jump, sizeof jump);
-	struct ch_branch_site site = {.at = codes[0].exec + 4, .kind = CH_JMP};
+	memcpy(codes[0].write + 3, jump, sizeof jump);
+	struct ch_branch_site site = {.at = codes[0].exec + 3, .kind = CH_JMP};
 	bench_ok(ch_branch_attach(codes[0].block, &site, &pair->branch), "branch_attach");
 	bench_ok(ch_block_commit(codes, 2), "block_commit");
 	pair->from = codes[0].block;

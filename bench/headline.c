@@ -36,11 +36,11 @@ static void define_and_call(struct bench_heap *bench)
 	bench_ok(ch_block_open(&open, &codes[1]), "block_open");
 	memset(codes[0].write, 0x90, 60);
 	memset(codes[1].write, 0x90, 60);
-	memcpy(codes[0].write + 4, jump, sizeof jump);
+	memcpy(codes[0].write + 3, jump, sizeof jump);
 	memcpy(codes[1].write, one, sizeof one);
 	codes[0].used_to = codes[1].used_to = 60;
 	struct ch_branch branch;
-	struct ch_branch_site site = {.at = codes[0].exec + 4, .kind = CH_JMP};
+	struct ch_branch_site site = {.at = codes[0].exec + 3, .kind = CH_JMP};
 	bench_ok(ch_branch_attach(codes[0].block, &site, &branch), "branch_attach");
 	bench_ok(ch_block_commit(codes, 2), "block_commit");
 	bench_ok(ch_branch_link(branch, codes[1].block), "branch_link");

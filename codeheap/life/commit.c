@@ -85,7 +85,7 @@ static uint32_t CH_COLD shrink_span(struct ch_heap *heap, struct ch__block *bloc
 	uint32_t room = hot + ch__head_bytes(ch__block_use(heap, block));
 	uint32_t end = room + used_to;
 	if (!block->cold_granules && !ch__block_is_lent(heap, block))
-		kept = (end - hot + in_page) & ~in_page;
+		kept = ((end + in_page) & ~in_page) - hot;
 	fill_gap(heap, room, room + code->used_from);
 	fill_gap(heap, end, hot + kept);
 	ch__set16(&block->span_granules_low, kept / CH__GRANULE_BYTES);

@@ -15,7 +15,7 @@ uint32_t demo_return_number(uint8_t *write, uint8_t number)
 
 uint32_t demo_number_and_jump(uint8_t *write, uint8_t number, uint32_t *jump_at)
 {
-	/* mov eax, number; a NOP of two bytes; jmp, its displacement at 8 + 4 */
+	/* mov eax, number; a NOP of two bytes; jmp, its displacement at 8 */
 	const uint8_t bytes[] = {0xb8, number, 0, 0, 0, 0x66, 0x90, 0xe9, 0, 0, 0, 0};
 
 	memcpy(write, bytes, sizeof bytes);

@@ -87,7 +87,7 @@ TEST(store_behind_hot_bytes_into_another_block_is_told_at_commit)
 	start();
 	open_answer(&e, "loop-7");
 	open_answer(&other, "other");
-	CHECK_EQ(other.code.write, e.code.write + e.code.hot_bytes + 4);
+	CHECK_EQ(other.code.write, e.code.write + e.code.hot_bytes + 8);
 	uint8_t *behind = e.code.write + e.code.hot_bytes;
 	refuse_with(&e, behind, "loop-7");
 	serves(&other);
@@ -111,7 +111,7 @@ TEST(index_of_another_block_behind_the_room_is_no_neighbour)
 	open_answer(&third, "third");
 	uint32_t *behind = (uint32_t *)(void *)(e.code.write + e.code.hot_bytes);
 	uint32_t was = *behind;
-	memcpy(behind, third.code.write - 4, 4);
+	memcpy(behind, third.code.write - 8, 4);
 	CHECK(*behind != was);
 	CHECK_EQ(emit_commit(&e), CH_E_BROKEN);
 	*behind = was;
@@ -180,9 +180,9 @@ TEST(room_that_ends_with_its_page_is_not_looked_behind)
 	start();
 	uint32_t page = (uint32_t)rig_page_bytes();
 	for (uint32_t pages = 1; pages < 4; pages++) {
-		struct ch_open open = {.owner = owner, .hot_bytes = pages * page - 4};
+		struct ch_open open = {.owner = owner, .hot_bytes = pages * page - 8};
 		CHECK_EQ(emit_open_as(&e, &open), CH_OK);
-		CHECK_EQ(e.code.hot_bytes, pages * page - 4);
+		CHECK_EQ(e.code.hot_bytes, pages * page - 8);
 		emit_landing(&e);
 		emit_value(&e, 42);
 		emit_ret(&e);

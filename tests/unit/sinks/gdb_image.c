@@ -49,7 +49,8 @@ TEST(ranges_with_a_head_between_them_are_one_section)
 	open_gdb(&bed);
 	uintptr_t pool = (uintptr_t)bed.pool;
 	CHECK(ch__sinks_page_live(bed.sinks, 0, 1, 0));
-	struct ch__sink_range block[] = {range_at(&bed, 64, 40, 7), range_at(&bed, 104 + HEAD, 24, 8),
+	struct ch__sink_range block[] = {range_at(&bed, 64, 40, 7),
+					 range_at(&bed, 104 + HEAD, 24, 8),
 					 range_at(&bed, 136 + 2 * HEAD, 24, 9)};
 	ch__sinks_add(bed.sinks, block, 3);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
