@@ -16,7 +16,7 @@ static struct ch_block calling_block(const struct rig *rig, const char *owner, c
 {
 	struct emitter e;
 	struct ch_owner caller = rig_owner(rig, owner);
-	emit_open(&e, caller, 40, 0);
+	emit_open(&e, caller, 48, 0);
 	emit_enter(&e);
 	emit_call_c(&e, callee);
 	emit_leave(&e);

@@ -52,7 +52,7 @@ static struct made commit(struct emitter *e, uint32_t call_end)
 static struct made make_framed(const char *name)
 {
 	struct emitter e;
-	emit_open(&e, rig_owner(&rig, name), 32, 0);
+	emit_open(&e, rig_owner(&rig, name), 40, 0);
 	uint32_t from = e.at;
 	emit_bytes(&e, code_framed, sizeof code_framed);
 	return commit(&e, from + CODE_FRAMED_RETURNS_AT);
@@ -64,7 +64,7 @@ static struct made make_frameless(const char *name)
 	CHECK_EQ(ch_frame_register(rig.heap, code_frameless_cfi, sizeof code_frameless_cfi, &frame),
 		 CH_OK);
 	struct emitter e;
-	struct ch_open open = {.owner = rig_owner(&rig, name), .hot_bytes = 32, .frame = frame};
+	struct ch_open open = {.owner = rig_owner(&rig, name), .hot_bytes = 40, .frame = frame};
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
 	uint32_t from = e.at;
 	emit_bytes(&e, code_frameless, sizeof code_frameless);
@@ -359,7 +359,7 @@ static void on_sigtrap(int flags)
 static struct made make_trap(enum ch_frame_shape frame)
 {
 	struct emitter e;
-	struct ch_open open = {.owner = rig_owner(&rig, "trap"), .hot_bytes = 32, .frame = frame};
+	struct ch_open open = {.owner = rig_owner(&rig, "trap"), .hot_bytes = 40, .frame = frame};
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
 	if (frame == CH_FRAME_POINTER)
 		emit_enter(&e);

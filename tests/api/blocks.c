@@ -60,7 +60,7 @@ TEST(hot_bytes_may_be_given_from_the_end)
 {
 	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
-	for (uint32_t room = 8; room < 200; room += 4) {
+	for (uint32_t room = 16; room < 200; room += 4) {
 		struct emitter e;
 		emit_open(&e, owner, room, 0);
 		uint32_t last = e.code.hot_bytes;
@@ -145,7 +145,7 @@ TEST(exec_is_a_multiple_of_eight_without_asking)
 {
 	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
-	for (uint32_t size = 6; size < 80; size++) {
+	for (uint32_t size = CODE_LANDING_BYTES + CODE_ANSWER_BYTES; size < 80; size++) {
 		struct emitter e;
 		emit_open(&e, owner, size, 0);
 		CHECK_EQ((uintptr_t)e.code.exec % 8, 0);

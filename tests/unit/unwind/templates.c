@@ -361,7 +361,8 @@ static void each_published(void *context, void (*visit)(void *, const struct ch_
 {
 	(void)context;
 	for (unsigned i = 0; i < 2; i++) {
-		struct ch__sink_range range = {published[i], SLOT_BYTES, i + 1, false};
+		struct ch__sink_range range = {published[i] + CODE_AT, SLOT_BYTES - CODE_AT,
+						i + 1, false};
 		visit(arg, &range);
 	}
 }
