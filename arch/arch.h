@@ -225,8 +225,8 @@ uintptr_t ch__arch_veneer_target(const uint8_t *read);
  * pointer; TAIL jumps. */
 enum ch__template { CH__TEMPLATE_FRAMED, CH__TEMPLATE_TAIL, CH__TEMPLATES };
 struct ch__arch_template {
-	/* 4 bytes above a multiple of 8, as the code of a block is; a copy at such an address, its
-	 * literals filled, is a trampoline. One FDE covers exactly its bytes. */
+	/* At a multiple of 8, as the code of a block is; a copy at such an address, its literals
+	 * filled, is a trampoline. One FDE covers exactly its bytes. */
 	const uint8_t *begin;
 	uint16_t bytes;                 /* code, then the literals */
 	uint16_t target_at, payload_at; /* 8-byte literals, from begin; aligned in a copy */

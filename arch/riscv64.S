@@ -206,13 +206,12 @@ ch__arch_call_with_registers:
 	.size	ch__arch_call_with_registers, . - ch__arch_call_with_registers
 
 /* Templates of trampolines (arch.h): never run where they are, copied with their literals filled.
- * The code lies in the image as in a block, 4 bytes above a multiple of 8. All argument registers
+ * The code lies in the image as in a block, at a multiple of 8. All argument registers
  * stay as they were; t2 is the register of the static chain, what a function is called with
  * besides. t1 is clobbered. */
 	.macro	template name
 	.type	template_\name, @function
 	.balign	8
-	.skip	4
 template_\name:
 	.cfi_startproc
 	.endm
@@ -229,8 +228,8 @@ template_\name\()_end:
 	.size	template_\name, . - template_\name
 	.endm
 
-	.set FRAMED_TARGET, 52
-	.set TAIL_TARGET, 20
+	.set FRAMED_TARGET, 56
+	.set TAIL_TARGET, 16
 
 	template framed
 	addi	sp, sp, -16
