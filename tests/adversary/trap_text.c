@@ -11,6 +11,8 @@
 
 /* --- where it came from --- */
 
+static uint32_t call_end; /* of the last calling block, from exec */
+
 static struct ch_block calling_block(const struct rig *rig, const char *owner, const void *callee,
 				     const uint8_t **exec)
 {
@@ -19,6 +21,7 @@ static struct ch_block calling_block(const struct rig *rig, const char *owner, c
 	emit_open(&e, caller, 48, 0);
 	emit_enter(&e);
 	emit_call_c(&e, callee);
+	call_end = e.at;
 	emit_leave(&e);
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	CHECK_EQ(ch_owner_set_entry(caller, e.code.block), CH_OK);
@@ -49,7 +52,7 @@ TEST(caller_in_a_block_is_named)
 	jump_to(exec);
 	CHECK_EQ(caught.signal, SIGTRAP);
 	check_begins(caught.text, "block `gone` (#");
-	uint32_t at = CODE_ENTER_BYTES + CODE_CALL_C_BYTES + CODE_LANDING_BYTES;
+	uint32_t at = call_end;
 	snprintf(wanted, sizeof wanted,
 		 "; return address (a guess) 0x%lx in block `caller` (#%u.%u, owner `caller`) "
 		 "+0x%x",

@@ -340,7 +340,7 @@ TEST(refs_of_blocks_that_nobody_visits_take_no_memory)
 	for (int i = 0; i < 100000; i++) {
 		struct ch_owner owner = rig_owner(&rig, "owner");
 		struct emitter e;
-		emit_open(&e, owner, 16, 0);
+		emit_open(&e, owner, 24, 0);
 		const void *ref = emit_ref_word(&e, 1);
 		CHECK_EQ(ch_ref_attach(e.code.block, ref), CH_OK);
 		CHECK_EQ(emit_commit(&e), CH_OK);
