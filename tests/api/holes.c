@@ -312,6 +312,7 @@ static void uses_pages(const struct rig *rig, const struct ch_open *as, size_t u
 	CHECK_EQ(rig_stats(rig).pages_now, POOL_PAGES);
 	CHECK_EQ(ch_block_abort(&code), CH_OK);
 	CHECK_EQ(ch_code_free(rig->heap, e.code.exec, CH_RELEASE_NOT_RUNNING), CH_OK);
+	rig_settle(rig);
 	CHECK_EQ(rig_stats(rig).pages_now, 0);
 	CHECK_EQ(rig_stats(rig).code_bytes_now, 0);
 	rig_check(rig);

@@ -77,15 +77,15 @@ END
 }
 
 callgrind_objects_of_a_scheme_program() {
-  # Code that is discarded again and again, so that addresses have several owners.
+  # Code that is discarded again and again in a small pool, so that addresses have several owners.
   cat >"$work/work.scm" <<'END'
 (define (fib n) (if (< n 2) n (+ (fib (- n 1)) (fib (- n 2)))))
 (define (again n) (if (= n 0) 'done (begin (fib 6) (gc) (again (- n 1)))))
 (display (fib 12))
-(again 3)
+(again 12)
 (display (fib 12))
 END
-  (cd "$work" && CODEHEAP_SINKS=jitdump JITDUMPDIR="$work" "$here/$build/scheme" --jit --lines --discard-every=10 work.scm) >"$work/out" 2>"$work/err" ||
+  (cd "$work" && CODEHEAP_SINKS=jitdump JITDUMPDIR="$work" "$here/$build/scheme" --jit --lines --pool=131072 --discard-every=10 work.scm) >"$work/out" 2>"$work/err" ||
     fail "the program failed: $(cat "$work/err")"
   set -- "$work"/jit-*.dump
   [ $# = 1 ] && [ -s "$1" ] || fail 'there is no dump'

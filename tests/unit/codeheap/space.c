@@ -222,7 +222,7 @@ TEST(cell_of_a_released_owner_stays_while_code_calls_through_it)
 	rig_end(&rig);
 }
 
-/* A slot that is used again, too. */
+/* A slot that is used again, too. On x86-64 both templates fill theirs. */
 TEST(behind_the_template_of_a_slot_there_are_traps)
 {
 	enum { SLOTS = 20 };
@@ -237,7 +237,7 @@ TEST(behind_the_template_of_a_slot_there_are_traps)
 				 CH_OK);
 			struct ch_info info = rig_info(slot);
 			size_t used = ch__arch_templates[CH_TRAMPOLINE_TAIL].bytes;
-			CHECK(info.hot_bytes > used);
+			CHECK(info.hot_bytes >= used);
 			CHECK(ch__arch_are_traps((const uint8_t *)info.exec + used,
 						 info.hot_bytes - used));
 		}

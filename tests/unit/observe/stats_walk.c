@@ -145,7 +145,7 @@ TEST(block_that_died_is_counted_apart_while_its_place_is_kept)
 	struct ch_owner owner = rig_owner(&rig, "scm::one"), gone = rig_owner(&rig, "scm::two");
 	rig_block(owner, 1);
 	struct ch_block dead = rig_block(gone, 2);
-	uint64_t bytes = rig_info(dead).hot_bytes + 4;
+	uint64_t bytes = rig_info(dead).hot_bytes + 8; /* and its head */
 	CHECK_EQ(ch_owner_release(gone, CH_RELEASE_NOT_RUNNING), CH_OK);
 	take_walk();
 	const struct ch__stats_kind *kind = kind_called(walk.owners, walk.owners_count, "scm");
