@@ -77,8 +77,10 @@ void *ch__meta_alloc(struct ch__meta *meta, size_t bytes)
 {
 	size_t size = rounded(bytes);
 	struct link *at = ch__os_may_fail() || size < bytes ? NULL : calloc(1, sizeof *at + size);
-	if (!at)
+	if (!at) {
+		errno = ENOMEM;
 		return NULL;
+	}
 	ch__lock_take(&meta->lock, CH__RANK_META);
 	at->next = meta->list.next;
 	at->prev = &meta->list;

@@ -22,7 +22,7 @@ static void start(void)
 /* Each holds a word of its own. */
 static void open_with_ref(struct emitter *e, struct ch_owner of)
 {
-	emit_open(e, of, 24, 0);
+	emit_open(e, of, 32, 0);
 	CHECK_EQ(ch_ref_attach(e->code.block, emit_ref_word(e, WORDS + made++)), CH_OK);
 	emit_ret(e);
 }

@@ -256,7 +256,7 @@ TEST(dump_has_unwind_rules_of_the_pages_shape)
 }
 
 /* --- trampolines --- */
-enum { SLOTS_AT = 64, SLOT_BYTES = 72 };
+enum { SLOTS_AT = 64, SLOT_BYTES = 80 };
 
 /* Each slot is a record with its name, its code and one FDE, like a block of any other shape. */
 TEST(dump_has_a_record_of_each_trampoline)

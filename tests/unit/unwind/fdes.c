@@ -5,7 +5,7 @@
 #define _GNU_SOURCE
 #include "tests/support/unwind_rig.h"
 
-enum { MOST = 1024, SLOTS_AT = 32, CODE_AT = 4 };
+enum { MOST = 1024, SLOTS_AT = 32, CODE_AT = 8 };
 enum { SLOT_BYTES = (CODE_AT + CH_ARCH_TEMPLATE_BYTES + 7) & ~7 };
 
 /* --- the stand-in --- */

@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { SLOTS_AT = 32, CODE_AT = 4, SLOT_BYTES = (CODE_AT + CH_ARCH_TEMPLATE_BYTES + 7) & ~7 };
+enum { SLOTS_AT = 32, CODE_AT = 8, SLOT_BYTES = (CODE_AT + CH_ARCH_TEMPLATE_BYTES + 7) & ~7 };
 
 extern void __register_frame_info(const void *begin, void *object);
 extern void *__deregister_frame_info(const void *begin);
