@@ -129,8 +129,10 @@ static bool is_noticed(struct dropped *d)
 		uint8_t frame = CH__FRAME_SLOTS + CH__TEMPLATE_FRAMED;
 		struct ch__eh_place place = {
 			(uintptr_t)d->bed->pool, BED_PAGE_BYTES, 4, SLOTS_AT, SLOT_BYTES, CODE_AT};
-		uint8_t *section = aligned_alloc(16, (ch__eh_frame_bytes(&place) + 15) & ~15UL);
+		size_t bytes = (ch__eh_frame_bytes(&place) + 15) & ~15UL;
+		uint8_t *section = aligned_alloc(16, bytes);
 		CHECK(section);
+		memset(section, 0, bytes); /* as side memory comes */
 		ch__eh_frame_write(section, &place, d->shapes);
 		ch__eh_slots_page(section, &place, 2, &d->shapes[frame]);
 		uint32_t slot = ch__eh_slot_index(&place, (uintptr_t)d->code - CODE_AT);
