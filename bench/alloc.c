@@ -361,7 +361,7 @@ static double records_bytes(uint32_t branches)
 		bench_ok(ch_block_open(&open, &code), "block_open");
 		memset(code.write, 0xc3, 100);
 		for (uint32_t k = 0; k < branches; k++) {
-			/* The displacement lies in one aligned 8: exec is 4 past a granule. */
+			/* The displacement lies in one aligned 8: exec is a multiple of 8. */
 			memcpy(code.write + 8 * k + 3, jump, 5);
 			struct ch_branch_site site = {.at = code.exec + 8 * k + 3, .kind = CH_JMP};
 			bench_ok(ch_branch_attach(code.block, &site, &branch[k]), "branch_attach");

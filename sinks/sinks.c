@@ -262,8 +262,7 @@ static void tell_late(void *arg, const struct ch__sink_range *range)
 		size_t page = ch__sink_page(config, range->exec);
 		uint8_t frame = (uint8_t)(ch__sink_frame(config, page) - 1);
 		if (ch__frame_has_slots(frame))
-			ops->slot_live(state,
-				       range->exec - late->sinks->shapes[frame].code_at, frame);
+			ops->slot_live(state, range->exec - config->head_bytes, frame);
 	}
 	if (!ops->add)
 		return;

@@ -33,6 +33,23 @@ static void mark_owners(struct ch_marker *marker) CH_REQUIRES(ch__role_frozen)
 	}
 }
 
+/* No thread is stopped inside a region (I1), and all waits have one limit (I10): for threads with
+ * locks or in regions, and for those that run. False: nothing is frozen or stopped. Where a host
+ * stops its threads itself, they are. */
+static bool freeze_and_stop(struct ch_heap *heap, uint64_t until_ns)
+	CH_TRY_ACQUIRES(true, ch__role_frozen, ch__role_stopped)
+	CH_REQUIRES(ch__role_heap) CH_UNANALYSED("some stop, some do not")
+{
+	if (!ch__freeze_until(heap, until_ns))
+		return false;
+	heap->freezes++;
+	heap->cycle_is_synced = ch__core_sync(heap);
+	if (!heap->config.stops_world || ch__world_stop(heap, until_ns))
+		return true;
+	ch__unfreeze(heap);
+	return false;
+}
+
 /* --- built-in --- */
 
 static enum ch_status because_blind(void)
@@ -42,12 +59,12 @@ static enum ch_status because_blind(void)
 }
 
 /* Returns false where a thread stands on no known stack: nothing may die then. */
-static bool mark_all(struct ch_heap *heap, uint64_t start_ns, bool is_synced)
+static bool mark_all(struct ch_heap *heap, uint64_t start_ns)
 	CH_REQUIRES(ch__role_heap, ch__role_frozen, ch__role_stopped)
 {
 	struct ch_marker *marker = &heap->marker;
 	uint64_t marked_from = ch__os_now_ns();
-	if (!is_synced)
+	if (!heap->cycle_is_synced)
 		ch__core_sync_by_stop(heap);
 	ch__cycle_begin(heap);
 	ch__marking++;
@@ -64,19 +81,14 @@ static bool mark_all(struct ch_heap *heap, uint64_t start_ns, bool is_synced)
 	return true;
 }
 
-/* One limit for all its waits for threads: those with locks or in regions, and those that run. */
 static bool run_cycle(struct ch_heap *heap, uint64_t until)
 	CH_REQUIRES(ch__role_heap, ch__role_registry)
 {
 	uint64_t start = ch__os_now_ns();
 	bool is_done = false;
-	if (ch__freeze_until(heap, until)) {
-		heap->freezes++;
-		bool is_synced = ch__core_sync(heap);
-		if (ch__world_stop(heap, until)) {
-			is_done = mark_all(heap, start, is_synced);
-			ch__world_resume(heap);
-		}
+	if (freeze_and_stop(heap, until)) {
+		is_done = mark_all(heap, start);
+		ch__world_resume(heap);
 		ch__unfreeze(heap);
 	}
 	if (!is_done)
@@ -221,21 +233,6 @@ static void unlock_host(struct ch_heap *heap)
 	ch__heap_unlock(heap);
 	if (heap->config.stops_world)
 		ch__registry_unlock(heap);
-}
-
-/* As in run_cycle: no thread is stopped inside a region (I1), and one limit for all waits (I10). */
-static bool freeze_and_stop(struct ch_heap *heap, uint64_t until_ns)
-	CH_TRY_ACQUIRES(true, ch__role_frozen)
-	CH_REQUIRES(ch__role_heap) CH_UNANALYSED("some stop, some do not")
-{
-	if (!ch__freeze_until(heap, until_ns))
-		return false;
-	heap->freezes++;
-	heap->cycle_is_synced = ch__core_sync(heap);
-	if (!heap->config.stops_world || ch__world_stop(heap, until_ns))
-		return true;
-	ch__unfreeze(heap);
-	return false;
 }
 
 /* The first call that marks begins the cycle. Who only visits refs has no cycle: what is marked

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * refs.c: visiting the refs in code outside a full cycle, for minor and moving collections of
  * HOST heaps. A block is young from its opening until a visit says that none of its refs is; its
- * commit puts it on the list before it is LIVE. Under
- * the heap lock; a visit has lock and freeze from ch_mark_begin and takes neither, since a stopped
- * thread could hold either. */
+ * commit puts it on the list before it is LIVE. Under the heap lock; a visit has lock and freeze
+ * from ch_mark_begin and takes neither, since a stopped thread could hold either. */
 #include "codeheap/collector.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/block_parts.h"

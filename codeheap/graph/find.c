@@ -21,17 +21,6 @@ bool ch__block_has(const struct ch_heap *heap, const struct ch__block *block, ui
 		bytes <= cold_bytes - in_cold);
 }
 
-/* When the block dies and its place is used again while it is looked up, the word is code that the
- * VM is writing by whatever stores it likes: what was read is judged by the record, and the thread
- * sanitizer must not judge it. */
-#if CH_TSAN
-__attribute__((no_sanitize("thread")))
-#endif
-static uint32_t read_index_word(const uint8_t *read)
-{
-	return *(const volatile uint32_t *)(const volatile void *)read;
-}
-
 uint32_t ch__find(const struct ch_heap *heap, uintptr_t pc, uint32_t *generation)
 {
 	const struct ch__pool *pool = heap->pool;
@@ -41,7 +30,7 @@ uint32_t ch__find(const struct ch_heap *heap, uintptr_t pc, uint32_t *generation
 	uint32_t start = ch__page_find_start(pool, offset);
 	if (start == UINT32_MAX)
 		return 0;
-	uint32_t index = read_index_word(ch__pool_read(pool, ch__exec(heap, start)));
+	uint32_t index = ch__index_word_read(heap, start);
 	/* A start bit that was cleared meanwhile may leave any bytes here. */
 	if (!ch__table_has(&heap->blocks, index))
 		return 0;

@@ -414,7 +414,7 @@ static enum ch_status because_used(const struct ch_code *code)
 static inline bool is_in_doubt(const struct ch_heap *heap, uint32_t end)
 {
 	return (end & (((uint32_t)1 << heap->pool->page_log2) - 1)) &&
-	       ch__word_behind(heap, end) != (uint32_t)ch__arch_traps;
+	       ch__index_word_read(heap, end) != (uint32_t)ch__arch_traps;
 }
 
 /* Whether the emitter kept to the room of its block. Of one that did not, Valgrind tells. */

@@ -112,6 +112,8 @@ static enum ch_status read_config(const struct ch_config *in, struct ch_config *
 				   ch__backend_names[config->backend]);
 	if (config->stops_world && config->driver != CH_DRIVER_HOST)
 		return ch__because(CH_E_ARG, "ch_config.stops_world is for CH_DRIVER_HOST only");
+	/* What is kept says whether the library stops the threads. */
+	config->stops_world |= config->driver == CH_DRIVER_BUILTIN;
 	status = check_ranges(config);
 	return status == CH_OK ? fit_to_system(config) : status;
 }
@@ -216,8 +218,7 @@ static enum ch_status fill_heap(struct ch_heap *heap, unsigned wanted)
 		return ch__because_memory("the heap");
 	ch__stub_init(heap);
 	ch__runtime_begin(heap);
-	bool stops = heap->config.driver == CH_DRIVER_BUILTIN || heap->config.stops_world;
-	if (stops && heap->config.stop_signal &&
+	if (heap->config.stops_world && heap->config.stop_signal &&
 	    !ch__world_install_signal(heap->config.stop_signal))
 		return ch__because(CH_E_OS, "no handler for ch_config.stop_signal %d: %m",
 				   heap->config.stop_signal);

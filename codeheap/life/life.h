@@ -3,25 +3,22 @@
 #ifndef CH_CODEHEAP_LIFE_LIFE_H
 #define CH_CODEHEAP_LIFE_LIFE_H
 
-#include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/block.h"
 
 /* ch_block_open of a heap that the owner's handle names, for any frame number: open is valid. */
 enum ch_status ch__block_open(struct ch_heap *, struct ch__thread *, const struct ch_open *,
 			      struct ch_code *);
+/* In two: at this size gcc takes a string instruction, which is slower than stores. */
+static inline void ch__code_clear(struct ch_code *code)
+{
+	memset(code, 0, 64);
+	memset((uint8_t *)code + 64, 0, sizeof *code - 64);
+}
 /* ch_block_commit; a block in a slot is told to the unwinder before it can be reached. */
 enum ch_status ch__block_commit(struct ch_heap *, struct ch__thread *, struct ch_code *,
 				size_t count, bool in_slots);
-/* The first word behind a part, which ends within its page. Somebody may be filling it with traps
- * by plain stores: the thread sanitizer must not judge this look. */
-#if CH_TSAN
-__attribute__((no_sanitize("thread")))
-#endif
-static inline uint32_t ch__word_behind(const struct ch_heap *heap, uint32_t end)
-{
-	const uint8_t *read = ch__pool_read(heap->pool, ch__exec(heap, end));
-	return *(const volatile uint32_t *)(const volatile void *)read;
-}
-/* CH_E_BROKEN: it is not what the heap has there. Takes heap and freezes where it looks so. */
+/* CH_E_BROKEN: the word behind a part is not what the heap has there. Takes heap and freezes where
+ * it looks so. */
 enum ch_status ch__overrun_judge(struct ch_heap *, const struct ch__block *, uint32_t end,
 				 const char *part) CH_COLD;
 /* Bytes that a block had become traps, and go back to their page; they may be none. */

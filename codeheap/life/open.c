@@ -656,9 +656,7 @@ static enum ch_status CH_COLD open_sized(const struct ch_open *open, struct ch_c
 
 enum ch_status ch_block_open(const struct ch_open *open, struct ch_code *code)
 {
-	/* In two: at this size gcc takes a string instruction, which is slower than stores. */
-	memset(code, 0, 64);
-	memset((uint8_t *)code + 64, 0, sizeof *code - 64);
+	ch__code_clear(code);
 	if (ch__is_marking())
 		return ch__because_marking();
 	if (CH_UNLIKELY(open->size != sizeof *open))

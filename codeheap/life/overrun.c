@@ -12,7 +12,7 @@
 
 static bool is_whole(const struct ch_heap *heap, uint32_t offset)
 {
-	uint32_t word = ch__word_behind(heap, offset);
+	uint32_t word = ch__index_word_read(heap, offset);
 	if (word == (uint32_t)ch__arch_traps)
 		return true;
 	if (!ch__table_has(&heap->blocks, word))

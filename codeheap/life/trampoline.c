@@ -64,9 +64,7 @@ enum ch_status ch_trampoline_make(struct ch_owner owner, enum ch_trampoline kind
 		.user = user,
 	};
 	struct ch_code code;
-	/* In two, as in ch_block_open. */
-	memset(&code, 0, 64);
-	memset((uint8_t *)&code + 64, 0, sizeof code - 64);
+	ch__code_clear(&code);
 	status = ch__block_open(heap, self, &open, &code);
 	if (status != CH_OK)
 		return status;

@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-enum { HEAD_BYTES = 8, PANELS_MOST = 8 };
+enum { HOT_HEAD_BYTES = 8, COLD_HEAD_BYTES = 4, PANELS_MOST = 8 };
 
 struct heap_map_panel {
 	char title[80];
@@ -16,8 +16,9 @@ struct heap_map_panel {
 	bool has_failed;
 };
 
+/* With its head, which lies before exec. */
 static bool add_part(struct heap_map_panel *panel, const uint8_t *exec, uint32_t bytes,
-		     enum drawn_kind kind)
+		     uint32_t head, enum drawn_kind kind)
 {
 	if (panel->count == panel->capacity) {
 		size_t capacity = panel->capacity ? panel->capacity * 2 : 1024;
@@ -29,8 +30,8 @@ static bool add_part(struct heap_map_panel *panel, const uint8_t *exec, uint32_t
 		panel->parts = grown;
 		panel->capacity = capacity;
 	}
-	panel->parts[panel->count++] = (struct drawn_part){(uintptr_t)exec - HEAD_BYTES,
-							   bytes + HEAD_BYTES, kind};
+	panel->parts[panel->count++] = (struct drawn_part){(uintptr_t)exec - head,
+							   bytes + head, kind};
 	return true;
 }
 
@@ -41,10 +42,11 @@ static bool add_block(void *arg, const struct ch_info *info)
 		return true;
 	bool is_live = info->state == CH_BLOCK_LIVE;
 	panel->blocks++;
-	return add_part(panel, info->exec, info->hot_bytes,
+	return add_part(panel, info->exec, info->hot_bytes, HOT_HEAD_BYTES,
 			is_live ? DRAWN_HOT : DRAWN_NOTENTRANT) &&
-	       (!info->cold_exec || add_part(panel, info->cold_exec, info->cold_bytes,
-					     is_live ? DRAWN_COLD : DRAWN_NOTENTRANT));
+	       (!info->cold_exec ||
+		add_part(panel, info->cold_exec, info->cold_bytes, COLD_HEAD_BYTES,
+			 is_live ? DRAWN_COLD : DRAWN_NOTENTRANT));
 }
 
 struct heap_map_panel *heap_map_take(struct ch_heap *heap, const char *title)

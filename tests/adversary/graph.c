@@ -620,15 +620,23 @@ static void build_reported(struct stage *stage, void *arg)
 	word_of_b(g, (unsigned)g->value);
 }
 
-static void hold_by_roots(struct stage *stage, unsigned forward)
+/* What is built has one root, the word that the vm reports. */
+static struct graph *collect_reported(struct stage *stage, void (*build)(struct stage *, void *),
+				      unsigned value)
 {
 	struct graph *g = new_graph(stage);
-	g->value = forward;
+	g->value = value;
 	g->asked = 1;
 	stage->roots = report_word;
-	stage_apart(stage, build_reported, g);
+	stage_apart(stage, build, g);
 	for (int i = 0; i < 4; i++)
 		stage_collect(stage);
+	return g;
+}
+
+static void hold_by_roots(struct stage *stage, unsigned forward)
+{
+	struct graph *g = collect_reported(stage, build_reported, forward);
 	CHECK(method_is_known(&g->b));
 	g->asked = 0;
 	stage_collect(stage);
@@ -660,12 +668,7 @@ static void build_neighbour(struct stage *stage, void *arg)
 
 EVERY_DRIVER(return_address_at_a_blocks_end_holds_no_neighbour)
 {
-	struct graph *g = new_graph(stage);
-	g->asked = 1;
-	stage->roots = report_word;
-	stage_apart(stage, build_neighbour, g);
-	for (int i = 0; i < 4; i++)
-		stage_collect(stage);
+	struct graph *g = collect_reported(stage, build_neighbour, 0);
 	CHECK(!method_is_known(&g->b) && method_is_known(&g->c));
 	end_graph(g);
 }
@@ -680,12 +683,7 @@ static void build_first(struct stage *stage, void *arg)
 
 EVERY_DRIVER(the_pools_first_address_holds_nothing)
 {
-	struct graph *g = new_graph(stage);
-	g->asked = 1;
-	stage->roots = report_word;
-	stage_apart(stage, build_first, g);
-	for (int i = 0; i < 4; i++)
-		stage_collect(stage);
+	struct graph *g = collect_reported(stage, build_first, 0);
 	CHECK(!method_is_known(&g->b));
 	end_graph(g);
 }

@@ -63,27 +63,27 @@ static void wait_parked(_Atomic(int) *word, int value)
 
 /* --- threads stand between the two --- */
 
-static void call_and_poll(struct stage *stage, void *arg)
+static void call_often(struct play *p, bool polls)
 {
-	struct play *p = arg;
-	(void)stage;
 	atomic_fetch_add(&p->ready, 1);
 	while (!atomic_load(&p->step)) {
 		CHECK_EQ(method_call(&p->m, NULL), 7);
 		atomic_fetch_add(&p->calls, 1);
-		ch_thread_poll();
+		if (polls)
+			ch_thread_poll();
 	}
+}
+
+static void call_and_poll(struct stage *stage, void *arg)
+{
+	(void)stage;
+	call_often(arg, true);
 }
 
 __attribute__((unused)) static void call_only(struct stage *stage, void *arg)
 {
-	struct play *p = arg;
 	(void)stage;
-	atomic_fetch_add(&p->ready, 1);
-	while (!atomic_load(&p->step)) {
-		CHECK_EQ(method_call(&p->m, NULL), 7);
-		atomic_fetch_add(&p->calls, 1);
-	}
+	call_often(arg, false);
 }
 
 static void expect_stand(struct play *p)
@@ -106,14 +106,6 @@ static uintptr_t no_visit(void *arg, uintptr_t word, bool *is_young)
 	return word;
 }
 
-static void mark_all(struct play *p, struct ch_marker *marker)
-{
-	for (unsigned i = 0; i < STAGE_OWNERS; i++)
-		if (p->stage->owners[i].bits)
-			ch_mark_owner(marker, p->stage->owners[i]);
-	ch_mark_stacks(marker);
-}
-
 static void collect_beside(struct play *p)
 {
 	struct ch_marker *marker, *again;
@@ -124,7 +116,7 @@ static void collect_beside(struct play *p)
 		expect_stand(p);
 		CHECK_EQ(ch_mark_begin(p->stage->heap, &again), CH_E_STATE);
 		if (is_full)
-			mark_all(p, marker);
+			stage_mark(p->stage, marker);
 		else
 			CHECK_EQ(ch_refs_visit(marker, CH_REFS_YOUNG, no_visit, NULL), CH_OK);
 		expect_stand(p);
@@ -420,7 +412,7 @@ TEST(fork_of_another_thread_waits_for_mark_end)
 	struct ch_marker *marker = begin(p->stage->heap);
 	atomic_store(&p->step, 1);
 	wait_for_registry(p->stage->heap);
-	mark_all(p, marker);
+	stage_mark(p->stage, marker);
 	atomic_store(&p->done, 1);
 	CHECK_EQ(ch_mark_end(marker, true), CH_OK);
 	stage_join(&forks);
@@ -445,6 +437,23 @@ TEST(fork_of_the_caller_before_mark_end_is_a_panic)
 
 /* --- two that collect --- */
 
+/* A method, a second heap, and a thread beside the caller. */
+static struct play *new_pair(struct stage_thread *beside, void (*work)(struct stage *, void *))
+{
+	struct play *p = new_play(0, 0);
+	add_other(p);
+	method_constant(p->stage, &p->m, "seven", 7);
+	stage_spawn(p->stage, beside, work, p);
+	return p;
+}
+
+static void end_pair(struct play *p, struct stage_thread *beside)
+{
+	stage_join(beside);
+	end_other(p);
+	stage_end(p->stage);
+}
+
 /* Parked, it begins to collect the second heap while the first one's cycle is open. */
 static void collect_other(struct stage *stage, void *arg)
 {
@@ -466,19 +475,15 @@ static void collect_other(struct stage *stage, void *arg)
 
 TEST(thread_that_has_a_cycle_of_one_heap_is_parked_to_the_other)
 {
-	struct play *p = new_play(0, 0);
 	struct stage_thread collector;
-	add_other(p);
-	stage_spawn(p->stage, &collector, collect_other, p);
+	struct play *p = new_pair(&collector, collect_other);
 	stage_wait(&p->ready, 1);
 	struct ch_marker *marker = begin(p->stage->heap);
 	atomic_store(&p->step, 1);
 	wait_parked(&p->step, 2);
 	end(marker);
 	atomic_store(&p->done, 1);
-	stage_join(&collector);
-	end_other(p);
-	stage_end(p->stage);
+	end_pair(p, &collector);
 }
 
 static void collect_other_often(struct stage *stage, void *arg)
@@ -494,10 +499,8 @@ static void collect_other_often(struct stage *stage, void *arg)
 
 TEST(two_threads_of_two_heaps_collect_one_each)
 {
-	struct play *p = new_play(0, 0);
 	struct stage_thread collector;
-	add_other(p);
-	stage_spawn(p->stage, &collector, collect_other_often, p);
+	struct play *p = new_pair(&collector, collect_other_often);
 	for (int i = 0; i < 10 * CYCLES; i++) {
 		end(begin(i % 8 ? p->stage->heap : p->other));
 		ch_thread_poll();
@@ -518,11 +521,8 @@ static void poll_in_both(struct stage *stage, void *arg)
 
 TEST(two_heaps_are_collected_in_one_stop)
 {
-	struct play *p = new_play(0, 0);
 	struct stage_thread worker;
-	add_other(p);
-	method_constant(p->stage, &p->m, "seven", 7);
-	stage_spawn(p->stage, &worker, poll_in_both, p);
+	struct play *p = new_pair(&worker, poll_in_both);
 	stage_wait(&p->ready, 1);
 	struct ch_heap *heaps[] = {p->stage->heap, p->other};
 	for (int i = 0; i < 4; i++) {
@@ -535,9 +535,7 @@ TEST(two_heaps_are_collected_in_one_stop)
 	}
 	expect_run(p);
 	atomic_store(&p->step, 1);
-	stage_join(&worker);
-	end_other(p);
-	stage_end(p->stage);
+	end_pair(p, &worker);
 }
 
 /* Both make code, run it, and collect, each whenever it comes to it. */

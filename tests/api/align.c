@@ -174,29 +174,6 @@ TEST(align_that_is_no_power_of_two_or_too_large_is_refused)
 	rig_end(&rig);
 }
 
-/* The front that an emitter gives back may have been written: before the code are traps again. */
-TEST(head_of_a_block_that_gave_its_front_back_is_traps)
-{
-	struct rig rig = rig_start(1 << 20);
-	struct ch_owner owner = rig_owner(&rig, "owner");
-	for (uint32_t from = 0; from < 64; from += 8) {
-		struct emitter e;
-		emit_open(&e, owner, 200, 0);
-		memset(e.code.write, 0x11, e.code.hot_bytes);
-		e.at = from;
-		emit_landing(&e);
-		emit_value(&e, from);
-		emit_ret(&e);
-		e.code.used_from = e.code.entry_offset = from;
-		CHECK_EQ(emit_commit(&e), CH_OK);
-		struct ch_info info = rig_info(e.code.block);
-		CHECK_EQ(code_call(info.exec), from);
-		CHECK(ch__arch_are_traps(info.exec - 4, 4));
-	}
-	rig_check(&rig);
-	rig_end(&rig);
-}
-
 /* Lines of a perf map, names of addresses. */
 TEST(first_byte_of_code_is_offset_zero_where_it_is_named)
 {

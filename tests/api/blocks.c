@@ -67,11 +67,11 @@ TEST(hot_bytes_may_be_given_from_the_end)
 		/* The last bytes, from a multiple of 8 before them. */
 		uint32_t entry = last - CODE_LANDING_BYTES - CODE_ANSWER_BYTES;
 		uint32_t from = entry & ~7u;
+		memset(e.code.write, 0x90, entry);
 		e.at = entry;
 		emit_landing(&e);
 		emit_value(&e, room);
 		emit_ret(&e);
-		memset(e.code.write + from, 0x90, entry - from);
 		e.code.used_from = from;
 		e.code.entry_offset = entry;
 		const uint8_t *start = e.code.exec + from;
@@ -81,6 +81,7 @@ TEST(hot_bytes_may_be_given_from_the_end)
 		CHECK_EQ(info.entry, e.code.exec + entry);
 		CHECK_EQ((uintptr_t)info.exec % 8, 0);
 		CHECK_EQ(code_call(info.entry), room);
+		CHECK(ch__arch_are_traps(start - 4, 4)); /* where the emitter had written */
 		struct ch_block found;
 		CHECK(from == 0 || !block_at(rig.heap, start - 8, &found) ||
 		      found.bits != e.code.block.bits);
@@ -92,7 +93,7 @@ TEST(hot_bytes_may_be_given_from_the_end)
 	rig_end(&rig);
 }
 
-/* A run of pages stays whole: it begins where its first page does, and what is not used traps. */
+/* Used to its end a run of pages stays whole, from its first page on; what is not used traps. */
 TEST(hot_bytes_of_a_run_of_pages_may_be_given_from_the_end)
 {
 	struct rig rig = rig_start(8 << 20);

@@ -250,16 +250,21 @@ void stage_end(struct stage *s)
 
 /* --- collections --- */
 
+void stage_mark(struct stage *s, struct ch_marker *marker)
+{
+	for (unsigned i = 0; i < STAGE_OWNERS; i++)
+		if (s->owners[i].bits)
+			ch_mark_owner(marker, s->owners[i]);
+	ch_mark_stacks(marker);
+}
+
 static enum ch_status collect_host(struct stage *s)
 {
 	struct ch_marker *marker;
 	stop_world();
 	enum ch_status status = ch_mark_begin(s->heap, &marker);
 	if (status == CH_OK) {
-		for (unsigned i = 0; i < STAGE_OWNERS; i++)
-			if (s->owners[i].bits)
-				ch_mark_owner(marker, s->owners[i]);
-		ch_mark_stacks(marker);
+		stage_mark(s, marker);
 		status = ch_mark_end(marker, true);
 	}
 	resume_world();

@@ -57,6 +57,8 @@ void stage_end(struct stage *); /* checks the heap first */
 /* One full cycle and its whole sweep; notices are delivered. */
 void stage_collect_now(struct stage *);
 enum ch_status stage_try_collect_now(struct stage *);
+/* What a host marks in a cycle: the owners that it reaches, then stacks. */
+void stage_mark(struct stage *, struct ch_marker *);
 /* Overwrites what earlier calls left below the caller's frame. Called by the case itself: a frame
  * between the two would lie over such words. */
 void stage_scrub(void);

@@ -373,6 +373,7 @@ TEST(unwind_turned_on_late_knows_live_slots)
 {
 	struct bed bed;
 	bed_map(&bed);
+	bed.config.head_bytes = CODE_AT;
 	bed.config.each = each_published;
 	CHECK_EQ(ch__sinks_create(&bed.config, 0, &bed.sinks), 0);
 	uint8_t frame = frame_of(CH__TEMPLATE_TAIL);
