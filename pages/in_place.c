@@ -115,7 +115,7 @@ bool ch__span_take_back(struct ch__pool *pool, uint32_t first)
 /* In the first page of a span only there is another word than that of code. */
 bool ch__spans_lend_again(struct ch__pool *pool)
 {
-	for (uint32_t i = 0; i < pool->page_count; i++) {
+	for (uint32_t i = 0; i < ch__pool_pages_end(pool); i++) {
 		unsigned word = word_of(pool, i);
 		if (!runs(word) && !lend(pool, i, word != (CH__SPAN_RODATA | CH__SPAN_LANDED)))
 			return false;
@@ -128,7 +128,7 @@ bool ch__spans_lend_again(struct ch__pool *pool)
 void ch__spans_leave_zeros(struct ch__pool *pool)
 {
 	/* What is there may be somebody else's. */
-	uint32_t pages = pool->inner->views.has_exec ? pool->page_count : 0;
+	uint32_t pages = pool->inner->views.has_exec ? ch__pool_pages_end(pool) : 0;
 	for (uint32_t i = 0; i < pages; i++) {
 		if (ch__pool_span_use(pool, i) != CH__SPAN_RODATA)
 			continue;

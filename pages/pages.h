@@ -122,6 +122,9 @@ struct ch__pool {
 	struct ch__meta *meta;  /* [const] */
 	struct ch__pool_inner *inner; /* views, lists, chunk states, lock: pages/inner.h */
 	_Atomic(uint32_t) pages_used, pages_peak, pages_committed; /* gauges, relaxed */
+	/* No page from here on ever had memory: they are FREE, and nobody walks over their records.
+	 * Grows under [pages]; relaxed: who is told of a page later has its record from there. */
+	_Atomic(uint32_t) pages_end;
 	_Atomic(bool) wants_trim; /* stored under [pages]; relaxed: who frees next sees it, too */
 };
 
@@ -133,6 +136,11 @@ void ch__pool_destroy(struct ch__pool *);
 extern const char *const ch__backend_names[]; /* by enum ch__backend; of AUTO there is none */
 /* False: none has that name. */
 bool ch__backend_of_name(const char *name, enum ch__backend *);
+
+static inline uint32_t ch__pool_pages_end(const struct ch__pool *pool)
+{
+	return atomic_load_explicit(&pool->pages_end, memory_order_relaxed);
+}
 
 /* --- addresses --- */
 static inline bool ch__pool_has(const struct ch__pool *pool, uintptr_t exec)

@@ -262,6 +262,9 @@ static bool commit_chunk(struct ch__pool *pool, uint32_t chunk, uint32_t least, 
 	ch__valgrind_revoke(pool, exec, bytes);
 	ch__chunk_set_state(pool, chunk, CH__CHUNK_COMMITTED, __func__);
 	c->pages = step;
+	uint32_t end = chunk * all + step;
+	if (end > ch__pool_pages_end(pool))
+		atomic_store_explicit(&pool->pages_end, end, memory_order_relaxed);
 	list_pages(pool, chunk, had, zone);
 	atomic_fetch_add_explicit(&pool->pages_committed, step - had, memory_order_relaxed);
 	return true;
@@ -283,7 +286,7 @@ static bool widen_zone(struct ch__pool *pool, enum ch__zone zone) CH_REQUIRES(ch
 static void judge_refusal(const struct ch__pool *pool, uint32_t pages) CH_REQUIRES(ch__role_pages)
 {
 	uint32_t run = 0;
-	for (uint32_t page = 0; page < pool->page_count; page++) {
+	for (uint32_t page = 0; page < ch__pool_pages_end(pool); page++) {
 		run = ch__pool_page_is_backed(pool, page) ? run + 1 : 0;
 		if (run >= pages)
 			errno = 0;
@@ -387,7 +390,7 @@ uint32_t ch__pool_take_page_in_need(struct ch__pool *pool, uint8_t frame, size_t
 {
 	uint32_t found = CH__PAGE_NONE;
 	ch__pages_lock(pool);
-	uint32_t pages = has_code(pool) ? pool->page_count : 0;
+	uint32_t pages = has_code(pool) ? ch__pool_pages_end(pool) : 0;
 	for (uint32_t i = 0; i < pages && found == CH__PAGE_NONE; i++) {
 		struct ch__page *page = &pool->pages[i];
 		if (ch__page_state(page) != CH__PAGE_FULL || page->frame != frame)
@@ -529,7 +532,8 @@ bool ch__pool_retry_retired(struct ch__pool *pool)
 {
 	bool is_back = true;
 	ch__pages_lock(pool);
-	for (uint32_t i = 0; i < pool->page_count && pool->inner->spans_retired && is_back; i++)
+	for (uint32_t i = 0; pool->inner->spans_retired && is_back && i < ch__pool_pages_end(pool);
+	     i++)
 		if (ch__span_is_retired(pool, i))
 			is_back = release_span(pool, i, __func__);
 	ch__pages_unlock(pool);
@@ -540,11 +544,14 @@ bool ch__pool_retry_retired(struct ch__pool *pool)
 
 void ch__pool_count_free(const struct ch__pool *pool, uint64_t *bytes, uint64_t *largest)
 {
-	uint64_t page_bytes = UINT64_C(1) << pool->page_log2, run = 0;
-	*bytes = *largest = 0;
+	bool has_code = pool->inner->views.has_code;
+	uint32_t end = ch__pool_pages_end(pool);
+	uint64_t page_bytes = UINT64_C(1) << pool->page_log2;
+	uint64_t run = has_code ? (pool->page_count - end) * page_bytes : 0;
+	*bytes = *largest = run;
 	/* From above, where most free pages are: they are mostly more in a row than is free in one
 	 * of the others, whose holes are not looked at then. */
-	for (uint32_t i = pool->inner->views.has_code ? pool->page_count : 0; i-- > 0;) {
+	for (uint32_t i = has_code ? end : 0; i-- > 0;) {
 		const struct ch__page *page = &pool->pages[i];
 		enum ch__page_state state = ch__page_state(page);
 		uint64_t used = atomic_load_explicit(&page->used_granules, memory_order_relaxed);

@@ -79,9 +79,11 @@ static bool close_the_rest(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 	for (uint32_t chunk = 0; chunk < pool->chunk_count; chunk++)
 		if (!pool->inner->chunks[chunk].pages)
 			ch__chunk_set_state(pool, chunk, CH__CHUNK_EMPTY, __func__);
+	uint32_t had = ch__pool_pages_end(pool);
 	for (uint32_t page = 0, end; page < pool->page_count; page = end + 1) {
-		for (end = page; end < pool->page_count && !ch__pool_page_is_backed(pool, end);)
+		for (end = page; end < had && !ch__pool_page_is_backed(pool, end);)
 			end++;
+		end = end == had ? pool->page_count : end;
 		if (end != page && !ch__os_protect_none(exec + ((size_t)page << pool->page_log2),
 							(size_t)(end - page) << pool->page_log2))
 			return false;
@@ -92,7 +94,7 @@ static bool close_the_rest(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 /* To memcheck the adopted memory is as if it all were in use. */
 static void revoke_unused(const struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 {
-	for (uint32_t i = 0; i < pool->page_count; i++)
+	for (uint32_t i = 0; i < ch__pool_pages_end(pool); i++)
 		if (ch__pool_page_is_backed(pool, i) &&
 		    ch__page_state(&pool->pages[i]) != CH__PAGE_SPAN)
 			ch__granules_revoke_unused(pool, i);

@@ -38,7 +38,8 @@ struct ch__sinks {
 	_Atomic(unsigned) on;
 	_Atomic(void *) state[SINKS]; /* release when open made it, pairs with acquire in tell */
 	CH_BY_SINKS int open_error[SINKS];
-	uint32_t page_count; /* [const] */
+	uint32_t page_count;          /* [const] */
+	CH_BY_SINKS uint32_t page_end; /* no page from here on ever had frames */
 	CH_BY_SINKS uint8_t shape_count;
 	CH_BY_SINKS struct ch__frame_shape shapes[CH__FRAMES];
 	_Atomic(struct ch__steps *) steps; /* NULL: none yet; release, pairs with steps_of */
@@ -283,7 +284,7 @@ static bool tell_live_pages(struct ch__sinks *s, const struct ch__sink_ops *ops,
 	CH_REQUIRES(ch__role_sinks)
 {
 	bool ok = true;
-	for (uint32_t page = 0; ok && ops->page_live && page < s->page_count; page++) {
+	for (uint32_t page = 0; ok && ops->page_live && page < s->page_end; page++) {
 		uint8_t frame = ch__sink_frame(&s->config, page);
 		ok = !frame || ops->page_live(state, page, 1, (uint8_t)(frame - 1));
 	}
@@ -441,8 +442,10 @@ bool ch__sinks_page_live(struct ch__sinks *s, uint32_t page, uint32_t pages, uin
 			kill_pages(s, i, 1);
 	EACH(s, i, state, page_live)
 		ok = ok && table[i]->page_live(state, page, pages, frame);
-	if (ok)
+	if (ok) {
 		set_frames(s, page, pages, (uint8_t)(frame + 1));
+		s->page_end = page + pages > s->page_end ? page + pages : s->page_end;
+	}
 	ch__sinks_unlock(s);
 	return ok;
 }

@@ -114,7 +114,7 @@ static void drop_other_threads(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 static void note_lost_spans(struct ch_heap *heap)
 {
 	struct ch__pool *pool = heap->pool;
-	for (uint32_t i = 0; i < pool->page_count; i++)
+	for (uint32_t i = 0; i < ch__pool_pages_end(pool); i++)
 		if (atomic_load(&pool->pages[i].state) == CH__PAGE_SPAN)
 			pool->pages[i].is_lost = true;
 	for (uint32_t i = 1; i < heap->blocks.used; i++) {
@@ -131,7 +131,7 @@ static void reclaim_pages(struct ch_heap *heap)
 	struct ch__pool *pool = heap->pool;
 	const struct ch__thread *self = ch__thread_self(heap);
 	note_lost_spans(heap);
-	for (uint32_t i = 0; i < pool->page_count; i++) {
+	for (uint32_t i = 0; i < ch__pool_pages_end(pool); i++) {
 		enum ch__page_state state = (enum ch__page_state)atomic_load(&pool->pages[i].state);
 		uint32_t frame = pool->pages[i].frame;
 		if (state == CH__PAGE_OPEN && !(self && self->open_page[frame] == i + 1))

@@ -17,6 +17,7 @@
 
 enum {
 	POOL_LEAST_BYTES = 1 << 20, /* of a pool that is made smaller than was asked for */
+	LIMITED_POOL_BYTES = 64 << 20, /* unless another size is asked for, by RLIMIT_AS */
 	PAGE_MIN_BYTES = 4096,
 	PAGE_MAX_BYTES = 65536,
 	ROOM_SHARE = 8, /* of the pool's size that is left to others */
@@ -87,7 +88,9 @@ static enum ch_status read_config(const struct ch_config *in, struct ch_config *
 	else
 		ch_config_init(config);
 	if (!config->pool_bytes)
-		config->pool_bytes = 64u << 20;
+		config->pool_bytes = ch__os_space_is_limited()
+					     ? LIMITED_POOL_BYTES
+					     : (size_t)1 << CH_ARCH_POOL_LOG2_MAX;
 	if (!config->page_bytes)
 		config->page_bytes = 16384;
 	if (!config->stop_wait_ms)

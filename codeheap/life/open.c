@@ -319,7 +319,7 @@ static bool next_page(struct request *r, bool in_need)
 static bool share_page(struct request *r, bool in_need)
 {
 	struct ch__pool *pool = r->heap->pool;
-	for (uint32_t i = 0; i < pool->page_count; i++)
+	for (uint32_t i = 0; i < ch__pool_pages_end(pool); i++)
 		if (atomic_load_explicit(&pool->pages[i].state, memory_order_relaxed) ==
 			    CH__PAGE_OPEN &&
 		    reserve_in(r, i, in_need))

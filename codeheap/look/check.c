@@ -339,7 +339,7 @@ static void check_pages(struct check *c)
 	const struct ch__pool *pool = c->heap->pool;
 	bool has_unwinder = (ch__sinks_on(c->heap->sinks) & CH__SINK_UNWIND) != 0;
 	uint64_t used = 0;
-	for (uint32_t i = 0; i < pool->page_count; i++) {
+	for (uint32_t i = 0; i < ch__pool_pages_end(pool); i++) {
 		const struct ch__page *page = &pool->pages[i];
 		if (atomic_load(&page->state) == CH__PAGE_SPAN)
 			continue;

@@ -59,7 +59,7 @@ static void by_each_size_of_page(enum ch_backend backend)
 {
 	unsetenv("CODEHEAP_WX");
 	for (size_t page = 4 * KIB; page <= 64 * KIB; page *= 2) {
-		struct ch_config config = rig_config(64 << 20);
+		struct ch_config config = rig_config(0);
 		config.page_bytes = page;
 		config.backend = backend;
 		expect_signal(make_first_block, &config, 0);
@@ -159,12 +159,40 @@ TEST(memory_in_use_again_at_once_is_not_given_back)
 
 /* --- a heap --- */
 
+/* What nobody was asked for comes with the code, and statistics do not walk over what never was. */
+TEST(pool_that_nobody_gave_a_size_grows_with_its_code)
+{
+	enum { PIECE = 1 << 20, MOST = 96 };
+	struct rig rig = rig_start(0);
+	struct ch_owner owner = rig_owner(&rig, "large");
+	struct ch_stats stats = rig_stats(&rig);
+	CHECK(stats.committed_bytes_now <= PIECE);
+	CHECK_EQ(stats.free_bytes_now, stats.pool_bytes);
+	CHECK_EQ(stats.largest_free_bytes_now, stats.pool_bytes);
+	unsigned count = stats.pool_bytes / PIECE < MOST ? stats.pool_bytes / PIECE - 1 : MOST;
+	for (unsigned i = 0; i < count; i++) {
+		struct emitter e;
+		emit_open(&e, owner, PIECE - 64, 0);
+		emit_value(&e, i);
+		emit_ret(&e);
+		e.code.used_to = PIECE - 64;
+		CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
+		CHECK_EQ(ch_owner_set_entry(owner, e.code.block), CH_OK);
+		CHECK_EQ(code_call_owner(owner), (int)i);
+	}
+	stats = rig_stats(&rig);
+	CHECK_EQ(stats.free_bytes_now, stats.pool_bytes - (uint64_t)count * PIECE);
+	CHECK(stats.committed_bytes_now >= (uint64_t)count * PIECE);
+	rig_check(&rig);
+	rig_end(&rig);
+}
+
 /* Of a second one, by the gate through which all calls go that may fail. */
 TEST(heap_is_made_by_few_calls_of_the_system)
 {
 	enum { MOST_CALLS = 24 };
-	struct rig first = rig_start(64 << 20);
-	struct ch_config config = rig_config(64 << 20);
+	struct rig first = rig_start(0);
+	struct ch_config config = rig_config(0);
 	struct ch_heap *heap;
 	config.sinks = CH_SINK_UNWIND;
 	unsigned long before = resident();
