@@ -268,9 +268,9 @@ struct ch_ops {
 /* Zero is the default of every field. Fill it with ch_config_init. */
 struct ch_config {
 	size_t size;       /* sizeof(struct ch_config) */
-	/* Power of two, one page to 1 GiB (aarch64: 64 MiB): how far the pool may grow. 0 = as far
-	 * as it can, 64 MiB under a limit of address space. Halved, to 1 MiB at least, until it
-	 * fits in the address space that is left; ch_stats has what it got. */
+	/* How far the pool may grow: a power of two, one page to 1 GiB (aarch64: 64 MiB). 0 = 256
+	 * MiB; 64 MiB on aarch64 and under a limit of address space. Halved, to 1 MiB at least,
+	 * until it fits in the address space that is left; ch_stats has what it got. */
 	size_t pool_bytes;
 	size_t page_bytes; /* power of two, 4096 to 65536; 0 = 16384; the system's if larger */
 	const void *near_address; /* place the pool within reach of it; NULL = near the library */

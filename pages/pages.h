@@ -101,7 +101,7 @@ struct ch__pool_config {
 };
 
 struct ch__pool {
-	uintptr_t exec_base;    /* of page 0, aligned to pool_bytes [const] */
+	uintptr_t exec_base;    /* of page 0, aligned to 2 MiB, or to a smaller pool [const] */
 	ptrdiff_t delta;        /* write = exec + delta [const] */
 	size_t pool_bytes;      /* [const] */
 	uint32_t page_log2;     /* [const] */

@@ -22,6 +22,14 @@ enum { SELF_TEST_FIRST = 0x5eed1, SELF_TEST_SECOND = 0x5eed2 };
 
 /* --- backends --- */
 
+/* Of the pool: so that its chunks, and large pages of the system, lie where those begin. More would
+ * leave fewer places near an address. */
+static size_t place_align(const struct ch__pool_config *config)
+{
+	size_t most = CH__LARGE_CHUNK_BYTES;
+	return config->pool_bytes < most ? config->pool_bytes : most;
+}
+
 /* In one piece, whose middle is given back: the views are within reach of a lead. Large pages need
  * the same place in one on both sides. */
 static bool reserve_both(struct ch__views *v, const struct ch__pool_config *config, uintptr_t hint)
@@ -36,7 +44,7 @@ static bool reserve_both(struct ch__views *v, const struct ch__pool_config *conf
 	/* Where space is short, the views come nearer before the pool is made smaller. */
 	for (;; apart = apart / 2 & ~(align - 1)) {
 		delta = (whole + apart + align - 1) & ~(align - 1);
-		at = ch__os_reserve(delta + whole, config->pool_bytes,
+		at = ch__os_reserve(delta + whole, place_align(config),
 				    v->guard_bytes + v->runtime_bytes, hint);
 		if (at || !apart)
 			break;
@@ -62,7 +70,7 @@ static bool reserve(struct ch__views *v, const struct ch__pool_config *config)
 	 * before we return. */
 	uintptr_t alias = config->random_alias ? 0 : hint;
 	uint8_t *at =
-		ch__os_reserve(whole, config->pool_bytes, v->guard_bytes + v->runtime_bytes, hint);
+		ch__os_reserve(whole, place_align(config), v->guard_bytes + v->runtime_bytes, hint);
 	if (!at)
 		return false;
 	v->exec = at + v->guard_bytes;

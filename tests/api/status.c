@@ -88,7 +88,7 @@ TEST(heap_create_takes_no_configuration_at_all)
 	struct ch_stats stats = {.size = sizeof stats};
 	CHECK_EQ(ch_heap_stats(heap, &stats), CH_OK);
 	CHECK_EQ(stats.pool_bytes,
-		 ch__os_space_is_limited() ? 64 << 20 : 1 << CH_ARCH_POOL_LOG2_MAX);
+		 ch__os_space_is_limited() || CH_ARCH_POOL_LOG2_MAX < 28 ? 64 << 20 : 256 << 20);
 	CHECK_EQ(stats.page_bytes, ch__os_page_bytes() > 16384 ? ch__os_page_bytes() : 16384);
 	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
 }
@@ -560,8 +560,9 @@ TEST(attachments_give_each_status)
 	FAILS(ch_patch_point_attach(e.code.block, end, at, NULL), CH_E_ARG);
 	FAILS(ch_patch_point_attach(e.code.block, at, (const void *)((uintptr_t)1 << 62), NULL),
 	      CH_E_REACH);
-	/* Near, and before the pool, which begins at a multiple of its size. */
-	uintptr_t pool = (uintptr_t)at & ~(uintptr_t)(rig_stats(&rig).pool_bytes - 1);
+	/* Near, and before the pool, which begins at a multiple of 1 MiB and is no larger. */
+	CHECK_EQ(rig_stats(&rig).pool_bytes, 1 << 20);
+	uintptr_t pool = (uintptr_t)at & ~(uintptr_t)((1 << 20) - 1);
 	FAILS(ch_patch_point_attach(e.code.block, at, (const void *)(pool - 64), NULL), CH_E_REACH);
 	FAILS(ch_patch_point_attach(e.code.block, at, (const uint8_t *)end + 256, NULL), CH_E_ARG);
 	CHECK_EQ(ch_patch_point_attach(e.code.block, at, info.exec, NULL), CH_OK);

@@ -12,7 +12,7 @@
 enum drawn_kind { DRAWN_HOT, DRAWN_COLD, DRAWN_NOTENTRANT, DRAWN_DEAD, DRAWN_KINDS };
 
 struct drawn_part {
-	uint64_t at; /* an address, or an offset in a pool, which is aligned to its size */
+	uint64_t at; /* an address, or an offset in a pool, which begins at a whole page */
 	uint32_t bytes;
 	enum drawn_kind kind;
 };

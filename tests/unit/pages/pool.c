@@ -91,16 +91,21 @@ TEST(memfd_beyond_the_file_size_limit_is_an_error_not_a_signal)
 	CHECK_EQ(create_error(config), EFBIG);
 }
 
+static void expect_near(const struct ch__pool *pool, uintptr_t hint)
+{
+	intptr_t distance = (intptr_t)(pool->exec_base - hint);
+	CHECK(distance < (INT64_C(1) << 30) && distance > -(INT64_C(1) << 30));
+}
+
 TEST(pool_is_aligned_near_its_hint_and_the_alias_is_far)
 {
 	struct ch__pool_config config = rig_config(64 * MIB);
 	struct pool_rig rig = rig_create(&config);
 	struct ch__pool *pool = rig.pool;
-	CHECK_EQ(pool->exec_base % pool->pool_bytes, 0);
+	CHECK_EQ(pool->exec_base % CH__LARGE_CHUNK_BYTES, 0);
 	CHECK_EQ(pool->runtime_exec + pool->runtime_bytes, pool->exec_base);
 	uintptr_t here = (uintptr_t)ch__pool_create;
-	intptr_t distance = (intptr_t)(pool->exec_base - here);
-	CHECK(distance < (INT64_C(1) << 30) && distance > -(INT64_C(1) << 30));
+	expect_near(pool, here);
 	CHECK(pool->delta > 64 * MIB || pool->delta < -64 * MIB);
 	intptr_t far = INT64_C(1) << 32;
 	CHECK(!config.random_alias || pool->stub_lead_bytes || pool->delta > far ||
@@ -111,15 +116,37 @@ TEST(pool_is_aligned_near_its_hint_and_the_alias_is_far)
 	      !ch__pool_has(pool, pool->exec_base - 1));
 	/* A second pool finds a place near by as well. */
 	struct pool_rig other = rig_create(&config);
-	distance = (intptr_t)(other.pool->exec_base - here);
-	CHECK(distance < (INT64_C(1) << 30) && distance > -(INT64_C(1) << 30));
+	expect_near(other.pool, here);
 	rig_destroy(&other);
 	config.near_address = config.random_alias ? 0x200000000000 : here + 64 * MIB;
 	other = rig_create(&config);
-	distance = (intptr_t)(other.pool->exec_base - config.near_address);
-	CHECK(distance < (INT64_C(1) << 30) && distance > -(INT64_C(1) << 30));
+	expect_near(other.pool, config.near_address);
 	rig_destroy(&other);
 	rig_destroy(&rig);
+}
+
+/* Each quarter of the GiB before the hint, and of that behind it, has something in it already. */
+TEST(pool_finds_a_place_between_what_is_there)
+{
+	struct ch__pool_config config = rig_config((size_t)1 << CH_ARCH_POOL_LOG2_MAX);
+	uintptr_t hint = UINT64_C(0x200000000000);
+	static const unsigned at_mib[] = {240, 740};
+	if (!config.random_alias)
+		skip("memory may lie in some ranges only");
+	if (config.pool_bytes > 256 * MIB)
+		config.pool_bytes = 256 * MIB;
+	config.near_address = hint;
+	for (unsigned i = 0; i < 2; i++) {
+		CHECK(ch__os_reserve_at((void *)(hint - (1024 - at_mib[i]) * MIB), 50 * MIB));
+		CHECK(ch__os_reserve_at((void *)(hint + at_mib[i] * MIB), 50 * MIB));
+	}
+	for (int i = 0; i < 8; i++) {
+		struct pool_rig rig = rig_create(&config);
+		if (rig.pool->backend == CH__BACKEND_PROCMEM)
+			skip("both views lie in one piece, which fits nowhere there");
+		expect_near(rig.pool, hint);
+		rig_destroy(&rig);
+	}
 }
 
 /* --- /proc/self/maps --- */
