@@ -108,6 +108,19 @@ TEST(questions_that_the_system_refuses_leave_errno_alone)
 	munmap(hole, 4096);
 }
 
+/* Who has found a symbol calls it for good, whoever else lets go of its object. */
+TEST(object_of_a_symbol_that_was_found_stays)
+{
+	static const char library[] = "libresolv.so.2", name[] = "__p_class";
+	void *handle = dlopen(library, RTLD_NOW | RTLD_GLOBAL);
+	if (!handle || !dlsym(handle, name))
+		skip("there is no such library");
+	void *symbol = ch__os_symbol("libnone.so", name);
+	CHECK_EQ((uintptr_t)symbol, (uintptr_t)dlsym(handle, name));
+	CHECK_EQ(dlclose(handle), 0);
+	CHECK(dlopen(library, RTLD_NOW | RTLD_NOLOAD));
+}
+
 /* Descriptor 0 is one, where a program has closed its input. */
 TEST(file_without_a_name_that_begins_as_descriptor_0_was_not_refused)
 {
@@ -162,6 +175,8 @@ TEST(file_is_an_earlier_process_s_until_this_one_began)
 			close(fd);
 			CHECK_EQ(ch__os_file_create_known(path_of("file"), none), -1);
 			CHECK_EQ(errno, EBUSY);
+			CHECK_EQ(dup(STDERR_FILENO), fd); /* no look at it left a descriptor */
+			close(fd);
 			date_file(path_of("file"), &began, -BEFORE_NS);
 			fd = ch__os_file_create_known(path_of("file"), none);
 			CHECK(fd >= 0);
@@ -395,6 +410,17 @@ TEST(stack_that_the_process_began_on_is_known)
 	void *other = malloc(1 << 16);
 	CHECK(other && !ch__os_is_first_stack(other, (char *)other + (1 << 16)));
 	free(other);
+}
+
+/* The C library looks the first stack up in /proc, and the process may have no descriptor left. */
+TEST(stack_bounds_that_the_c_library_cannot_tell_are_an_error)
+{
+	const struct rlimit none = {0, 0};
+	const void *low, *high;
+	CHECK_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+	errno = 0;
+	CHECK(!ch__os_stack_bounds(&low, &high));
+	CHECK_EQ(errno, EMFILE);
 }
 
 TEST(stack_bounds_enclose_the_frame_of_every_thread)

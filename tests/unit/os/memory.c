@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: MIT
+ * memory.c: memory that the gate to the OS asks for: which kind of file it is of, where it lies
+ * when much is there already, what it is told of large pages. */
+#define _GNU_SOURCE
+#include "os/os.h"
+#include "tests/support/harness.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+static const char *path_of(const struct ch__os_held *file)
+{
+	static char path[128];
+	char link[64];
+	snprintf(link, sizeof link, "/proc/self/fd/%d", file->fd);
+	ssize_t n = readlink(link, path, sizeof path - 1);
+	CHECK(n > 0);
+	path[n] = 0;
+	return path;
+}
+
+static bool begins(const char *text, const char *with)
+{
+	return strncmp(text, with, strlen(with)) == 0;
+}
+
+TEST(memory_of_a_file_is_a_memfd_and_only_where_that_is_refused_another)
+{
+	size_t page = ch__os_page_bytes();
+	struct ch__os_held file;
+	CHECK(ch__os_memfd(page, &file));
+	if (!begins(path_of(&file), "/memfd:codeheap"))
+		skip("the system gives none");
+	ch__os_let_go(&file);
+	ch__os_fail_at(1, false);
+	CHECK(ch__os_memfd(page, &file));
+	ch__os_fail_at(0, false);
+	if (!begins(path_of(&file), "/dev/shm/") && !begins(path_of(&file), "/tmp/"))
+		FAIL("where no memfd is, it is %s", path_of(&file));
+	ch__os_let_go(&file);
+}
+
+TEST(file_that_was_refused_is_held_by_nobody)
+{
+	size_t page = ch__os_page_bytes();
+	struct ch__os_held file;
+	struct rlimit limit;
+	CHECK(ch__os_memfd(page, &file) && ch__os_holds(&file));
+	CHECK_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
+	limit.rlim_cur = page;
+	CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	int fd = file.fd;
+	CHECK(!ch__os_memfd(2 * page, &file));
+	CHECK_EQ(errno, EFBIG);
+	CHECK(!ch__os_holds(&file));
+	CHECK_EQ(close(fd), 0);
+}
+
+enum { MIB = 1 << 20, ROUNDS = 16 };
+static const uintptr_t hint = UINT64_C(0x200000000000);
+
+static void *reserve_near(void)
+{
+	void *at = ch__os_reserve(MIB, MIB, 0, hint);
+	CHECK(at);
+	ch__os_unreserve(at, MIB);
+	return at;
+}
+
+TEST(place_near_an_address_is_below_it_while_there_is_one)
+{
+	if (CH_TSAN)
+		skip("memory may lie in some ranges only");
+	for (int i = 0; i < ROUNDS; i++) {
+		uintptr_t at = (uintptr_t)reserve_near();
+		CHECK(at < hint && hint - at <= (uintptr_t)1 << 30);
+	}
+	/* All of that is somebody's: above. */
+	CHECK(ch__os_reserve_at((void *)(hint - 1024ul * MIB), 1024ul * MIB));
+	for (int i = 0; i < ROUNDS; i++) {
+		uintptr_t at = (uintptr_t)reserve_near();
+		CHECK(at >= hint && at - hint < (uintptr_t)1 << 30);
+	}
+}
+
+/* One place is as good as the next: where something is, another one is tried. */
+TEST(place_near_an_address_is_found_where_half_is_taken)
+{
+	if (CH_TSAN)
+		skip("memory may lie in some ranges only");
+	CHECK(ch__os_reserve_at((void *)(hint - 1024ul * MIB), 512 * MIB));
+	CHECK(ch__os_reserve_at((void *)(hint + 512ul * MIB), 512 * MIB));
+	for (int i = 0; i < ROUNDS; i++) {
+		uintptr_t at = (uintptr_t)reserve_near();
+		CHECK(at >= hint - 512ul * MIB && at < hint);
+	}
+}
+
+static bool has_flag(const void *at, const char *flag)
+{
+	char line[512];
+	unsigned long low, high;
+	bool is_it = false, has = false;
+	FILE *smaps = fopen("/proc/self/smaps", "r");
+	CHECK(smaps);
+	while (fgets(line, sizeof line, smaps)) {
+		if (sscanf(line, "%lx-%lx ", &low, &high) == 2)
+			is_it = low <= (uintptr_t)at && (uintptr_t)at < high;
+		else if (is_it && begins(line, "VmFlags:"))
+			has = strstr(line, flag) != NULL;
+	}
+	fclose(smaps);
+	return has;
+}
+
+TEST(memory_that_is_for_large_pages_is_known_to_the_system_as_such)
+{
+	uint8_t *at = mmap(NULL, 4 * MIB, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(at != MAP_FAILED && !has_flag(at, " hg"));
+	if (madvise(at + 2 * MIB, 2 * MIB, MADV_HUGEPAGE) != 0 || !has_flag(at + 2 * MIB, " hg"))
+		skip("the kernel has no large pages, or does not say so");
+	ch__os_large_pages(at, 2 * MIB);
+	CHECK(has_flag(at, " hg"));
+	munmap(at, 4 * MIB);
+}
