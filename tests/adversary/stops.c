@@ -144,15 +144,20 @@ static uint64_t raise_on_other_stack(void *arg)
 
 static int signal_stack_flags;
 
+enum { SIGNAL_STACK_BYTES = 128 << 10 };
+
 static void *new_signal_stack(struct stage *stage)
 {
-	enum { BYTES = 128 << 10 };
-	stack_t stack = {.ss_size = BYTES, .ss_flags = signal_stack_flags};
-	stack.ss_sp = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	stack_t stack = {.ss_size = SIGNAL_STACK_BYTES, .ss_flags = signal_stack_flags};
+	stack.ss_sp = mmap(NULL, 2 * SIGNAL_STACK_BYTES, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	CHECK(stack.ss_sp != MAP_FAILED);
+	/* What lies behind it cannot be read. */
+	CHECK_EQ(mprotect((uint8_t *)stack.ss_sp + SIGNAL_STACK_BYTES, SIGNAL_STACK_BYTES,
+			  PROT_NONE), 0);
 	if (sigaltstack(&stack, NULL) != 0 && signal_stack_flags)
 		skip("no signal stack can be disarmed: %s", strerror(errno));
-	stage_signal_stack(stage, stack.ss_sp, BYTES);
+	stage_signal_stack(stage, stack.ss_sp, SIGNAL_STACK_BYTES);
 	struct sigaction action = {.sa_handler = park_in_handler, .sa_flags = SA_ONSTACK};
 	CHECK_EQ(sigaction(SIGUSR1, &action, NULL), 0);
 	return stack.ss_sp;
@@ -163,7 +168,7 @@ static void drop_signal_stack(struct stage *stage, void *at)
 	stage_signal_stack(stage, NULL, 0);
 	stack_t none = {.ss_flags = SS_DISABLE};
 	CHECK_EQ(sigaltstack(&none, NULL), 0);
-	CHECK_EQ(munmap(at, 128 << 10), 0);
+	CHECK_EQ(munmap(at, 2 * SIGNAL_STACK_BYTES), 0);
 }
 
 static void enter_on_signal_stack(struct stage *stage, void *arg)

@@ -108,19 +108,6 @@ TEST(questions_that_the_system_refuses_leave_errno_alone)
 	munmap(hole, 4096);
 }
 
-/* Who has found a symbol calls it for good, whoever else lets go of its object. */
-TEST(object_of_a_symbol_that_was_found_stays)
-{
-	static const char library[] = "libresolv.so.2", name[] = "__p_class";
-	void *handle = dlopen(library, RTLD_NOW | RTLD_GLOBAL);
-	if (!handle || !dlsym(handle, name))
-		skip("there is no such library");
-	void *symbol = ch__os_symbol("libnone.so", name);
-	CHECK_EQ((uintptr_t)symbol, (uintptr_t)dlsym(handle, name));
-	CHECK_EQ(dlclose(handle), 0);
-	CHECK(dlopen(library, RTLD_NOW | RTLD_NOLOAD));
-}
-
 /* Descriptor 0 is one, where a program has closed its input. */
 TEST(file_without_a_name_that_begins_as_descriptor_0_was_not_refused)
 {

@@ -239,3 +239,87 @@ TEST(threads_whose_first_allocation_finds_no_memory_are_told)
 	CHECK(ch__meta_alloc(meta, 1 << 20));
 	ch__meta_destroy(meta);
 }
+
+/* --- what the allocator keeps for it --- */
+
+/* jemalloc's, in the builds that have it. */
+__attribute__((weak)) int mallctl(const char *, void *, size_t *, void *, size_t);
+
+static unsigned told(const char *name)
+{
+	unsigned n;
+	size_t bytes = sizeof n;
+	if (!mallctl)
+		skip("this build has the C library's allocator");
+	CHECK_EQ(mallctl(name, &n, &bytes, NULL, 0), 0);
+	return n;
+}
+
+static void come_and_go(unsigned count, size_t bytes)
+{
+	struct ch__meta *metas[24];
+	for (unsigned i = 0; i < count; i++)
+		CHECK((metas[i] = ch__meta_create()) && ch__meta_alloc(metas[i], bytes));
+	for (unsigned i = 0; i < count; i++)
+		ch__meta_destroy(metas[i]);
+}
+
+/* More at a time than wait for the next, and one that had more than one may keep. */
+TEST(memory_that_comes_again_needs_no_more_arenas)
+{
+	come_and_go(24, 64);
+	come_and_go(1, 40 << 20);
+	unsigned arenas = told("arenas.narenas");
+	for (int i = 0; i < 4; i++) {
+		come_and_go(24, 64);
+		come_and_go(1, 40 << 20);
+	}
+	CHECK_EQ(told("arenas.narenas"), arenas);
+}
+
+static void *allocate_one(void *meta)
+{
+	CHECK(ch__meta_alloc(meta, 64));
+	return NULL;
+}
+
+/* Each number is given once, from the lowest that is free. */
+TEST(memory_that_went_leaves_no_cache_of_a_thread)
+{
+	enum { THREADS = 32 };
+	pthread_t threads[THREADS];
+	unsigned first = told("tcache.create");
+	struct ch__meta *meta = ch__meta_create();
+	for (int i = 0; i < THREADS; i++)
+		CHECK_EQ(pthread_create(&threads[i], NULL, allocate_one, meta), 0);
+	for (int i = 0; i < THREADS; i++)
+		CHECK_EQ(pthread_join(threads[i], NULL), 0);
+	ch__meta_destroy(meta);
+	/* As many as were made for it are free; then comes the first that nobody had. */
+	unsigned most = 0;
+	for (int i = 0; i < 8; i++) {
+		unsigned n = told("tcache.create");
+		most = n > most ? n : most;
+	}
+	CHECK(most <= first + 8);
+}
+
+TEST(child_keeps_the_caches_that_no_thread_was_changing)
+{
+	skip_if_allocator_forgets_forks();
+	struct ch__meta *meta = ch__meta_create();
+	CHECK(meta && ch__meta_alloc(meta, 64));
+	unsigned first = told("tcache.create");
+	pid_t pid = fork();
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		ch__meta_fork_child(meta);
+		CHECK(ch__meta_alloc(meta, 64));
+		CHECK_EQ(told("tcache.create"), first + 1);
+		_exit(0);
+	}
+	int status;
+	CHECK_EQ(waitpid(pid, &status, 0), pid);
+	CHECK_EQ(status, 0);
+	ch__meta_destroy(meta);
+}
