@@ -25,7 +25,7 @@ enum ch__thread_state { CH__RUNNING, CH__PARKED, CH__SIGNALLED };
 struct ch__counters {
 	uint64_t blocks_opened, blocks_committed, blocks_aborted, blocks_freed;
 	uint64_t bytes_opened, bytes_freed, branch_hits, branch_hits_stale, opens_full;
-	int64_t code_bytes, hot_bytes, cold_bytes, stub_bytes;
+	int64_t code_bytes, cold_bytes, stub_bytes; /* code: cold ones too */
 };
 
 /* Adds to a counter of the calling thread's own; stats.c reads it meanwhile. */

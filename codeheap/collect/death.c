@@ -59,7 +59,6 @@ static void count_death(struct ch_heap *heap, const struct ch__block *block)
 	c->blocks_freed += was != CH_BLOCK_OPEN;
 	c->bytes_freed += hot + cold;
 	c->code_bytes -= hot + cold;
-	c->hot_bytes -= hot;
 	c->cold_bytes -= cold;
 	if (was == CH_BLOCK_NOTENTRANT) {
 		heap->blocks_notentrant--;

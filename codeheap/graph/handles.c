@@ -19,24 +19,12 @@ struct ch_heap *ch__handle_lock(const char *what, uint64_t bits, enum ch_status 
 	return heap;
 }
 
-bool ch__handle_is_known(const struct ch_heap *heap, const struct ch__table *table, uint64_t bits)
-{
-	return (bits >> 24 & 0xff) == heap->id && ch__table_has(table, ch__handle_index(bits));
-}
-
-static bool is_of(const struct ch_heap *heap, uint32_t index, struct ch_block handle)
-{
-	uint32_t generation =
-		atomic_load_explicit(&ch__block_at(heap, index)->generation, memory_order_acquire);
-	return (generation & 1) && generation == ch__handle_generation(handle.bits);
-}
-
 uint32_t ch__block_resolve(struct ch_heap *heap, struct ch_block handle)
 {
 	uint32_t index = ch__handle_index(handle.bits);
 	if (!ch__handle_is_known(heap, &heap->blocks, handle.bits))
 		return 0;
-	return is_of(heap, index, handle) ? index : 0;
+	return ch__block_is(ch__block_at(heap, index), handle) ? index : 0;
 }
 
 uint32_t ch__block_resolve_alive(struct ch_heap *heap, struct ch_block handle)
@@ -48,14 +36,14 @@ uint32_t ch__block_resolve_alive(struct ch_heap *heap, struct ch_block handle)
 enum ch_block_state ch__block_resolve_state(struct ch_heap *heap, struct ch_block handle,
 					    uint32_t *index)
 {
-	*index = ch__block_resolve(heap, handle);
-	if (!*index)
+	*index = ch__handle_index(handle.bits);
+	if (!ch__handle_is_known(heap, &heap->blocks, handle.bits))
 		return CH_BLOCK_FREE;
-	enum ch_block_state state = ch__block_state(ch__block_at(heap, *index));
+	const struct ch__block *block = ch__block_at(heap, *index);
+	bool is_its = ch__block_is(block, handle);
+	enum ch_block_state state = ch__block_state(block);
 	/* Else the block died between the two, and what is OPEN is another thread's. */
-	if (!is_of(heap, *index, handle))
-		return CH_BLOCK_FREE;
-	return state;
+	return is_its && ch__block_is(block, handle) ? state : CH_BLOCK_FREE;
 }
 
 uint32_t ch__branch_resolve(struct ch_heap *heap, struct ch_branch handle)
@@ -79,20 +67,6 @@ struct ch_branch ch__branch_handle(const struct ch_heap *heap, uint32_t index)
 	uint32_t generation =
 		heap->first_generation + ch__branch_generation(ch__branch_at(heap, index));
 	return (struct ch_branch){ch__handle(heap->id, index, generation)};
-}
-
-bool ch__owner_is(const struct ch__owner *owner, struct ch_owner handle)
-{
-	uint32_t generation = atomic_load_explicit(&owner->generation, memory_order_acquire);
-	uint32_t released = CH__LIFE_RELEASING | CH__LIFE_RELEASED;
-	return (generation & ~released) == ch__handle_generation(handle.bits);
-}
-
-uint32_t ch__owner_look_up(const struct ch_heap *heap, struct ch_owner handle)
-{
-	uint32_t index = ch__handle_index(handle.bits);
-	bool is_known = ch__handle_is_known(heap, &heap->owners, handle.bits);
-	return is_known && ch__owner_is(ch__owner_at(heap, index), handle) ? index : 0;
 }
 
 struct ch_owner ch__owner_handle(const struct ch_heap *heap, uint32_t index)

@@ -15,7 +15,17 @@ struct ch_heap *ch__handle_lock(const char *what, uint64_t bits, enum ch_status 
  * otherwise may be a stranger's at the next instruction. */
 
 /* Whether there is a record where the handle says. */
-bool ch__handle_is_known(const struct ch_heap *, const struct ch__table *, uint64_t bits);
+static inline bool ch__handle_is_known(const struct ch_heap *heap, const struct ch__table *table,
+				       uint64_t bits)
+{
+	return (bits >> 24 & 0xff) == heap->id && ch__table_has(table, ch__handle_index(bits));
+}
+/* Whether the record is in use, and of the handle's block. */
+static inline bool ch__block_is(const struct ch__block *block, struct ch_block handle)
+{
+	uint32_t generation = atomic_load_explicit(&block->generation, memory_order_acquire);
+	return (generation & 1) && generation == ch__handle_generation(handle.bits);
+}
 /* Index of the handle's block, 0 when stale. With the heap lock or frozen; in a region, to look
  * again under what excludes its reuse, or to look only. */
 uint32_t ch__block_resolve(struct ch_heap *, struct ch_block);
@@ -24,9 +34,26 @@ uint32_t ch__block_resolve_alive(struct ch_heap *, struct ch_block) CH_REQUIRES(
 /* OPEN: the block is the calling thread's, which alone ends that. FREE: it is stale. Anywhere. */
 enum ch_block_state ch__block_resolve_state(struct ch_heap *, struct ch_block, uint32_t *index);
 /* Whether the owner, released or not, is the handle's. */
-bool ch__owner_is(const struct ch__owner *, struct ch_owner);
+static inline bool ch__owner_is(const struct ch__owner *owner, struct ch_owner handle)
+{
+	uint32_t generation = atomic_load_explicit(&owner->generation, memory_order_acquire);
+	uint32_t released = CH__LIFE_RELEASING | CH__LIFE_RELEASED;
+	return (generation & ~released) == ch__handle_generation(handle.bits);
+}
 /* Index of the handle's owner, 0 when stale: to look only, or where all regions are frozen. */
-uint32_t ch__owner_look_up(const struct ch_heap *, struct ch_owner);
+static inline uint32_t ch__owner_look_up(const struct ch_heap *heap, struct ch_owner handle)
+{
+	uint32_t index = ch__handle_index(handle.bits);
+	bool is_known = ch__handle_is_known(heap, &heap->owners, handle.bits);
+	return is_known && ch__owner_is(ch__owner_at(heap, index), handle) ? index : 0;
+}
+/* Whether the handle is that of an owner that was not released; of one that is stale at the next
+ * instruction, maybe. Anywhere. */
+static inline bool ch__owner_is_live(const struct ch_heap *heap, struct ch_owner handle)
+{
+	uint32_t index = ch__owner_look_up(heap, handle);
+	return index && !ch__owner_is_released(ch__owner_at(heap, index));
+}
 static inline uint32_t ch__owner_resolve(struct ch_heap *heap, struct ch_owner handle)
 	CH_REQUIRES(ch__role_heap)
 {

@@ -24,12 +24,6 @@ void ch__owner_unlock(struct ch__owner *owner) CH_UNANALYSED("it makes the role"
 	atomic_store_explicit(&owner->busy, 0, memory_order_release);
 }
 
-bool ch__owner_is_live(struct ch_heap *heap, struct ch_owner handle)
-{
-	uint32_t index = ch__owner_look_up(heap, handle);
-	return index && !ch__owner_is_released(ch__owner_at(heap, index));
-}
-
 static uint32_t count_blocks(struct ch__owner *owner, int32_t more)
 {
 	uint32_t now = atomic_load_explicit(&owner->blocks_now, memory_order_relaxed) +

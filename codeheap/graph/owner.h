@@ -75,9 +75,6 @@ static inline bool ch__owner_is_released(const struct ch__owner *owner)
 		(CH__LIFE_RELEASING | CH__LIFE_RELEASED)) != 0;
 }
 
-/* Whether the handle is that of an owner that was not released; of one that is stale at the next
- * instruction, maybe. Anywhere. */
-bool ch__owner_is_live(struct ch_heap *, struct ch_owner);
 /* With its list locked, which keeps the record the handle's; false, and nothing is locked: it is
  * stale, or found dead. In a region. */
 bool ch__owner_hold(struct ch_heap *, struct ch_owner, struct ch__owner **)

@@ -58,7 +58,6 @@ static void add_block(const struct ch_heap *heap, const struct ch__block *block,
 	sum->blocks_opened += is_open;
 	sum->blocks_committed += !is_open;
 	sum->code_bytes += hot + cold;
-	sum->hot_bytes += hot;
 	sum->cold_bytes += cold;
 	sum->stub_bytes += (int64_t)ch__branches_count(heap, ch__block_run(block)) *
 			   ch__stub_bytes(heap);
@@ -75,7 +74,6 @@ void ch__stats_recount(struct ch_heap *heap)
 	mend->blocks_committed += committed - was.blocks_committed;
 	mend->blocks_opened += opened - was.blocks_opened;
 	mend->code_bytes += is.code_bytes - was.code_bytes;
-	mend->hot_bytes += is.hot_bytes - was.hot_bytes;
 	mend->cold_bytes += is.cold_bytes - was.cold_bytes;
 	mend->stub_bytes += is.stub_bytes - was.stub_bytes;
 }
@@ -104,7 +102,7 @@ static void fill_memory(struct ch_heap *heap, struct ch_stats *s) CH_REQUIRES(ch
 static void fill_counters(const struct ch__counters *c, struct ch_stats *s)
 {
 	s->code_bytes_now = (uint64_t)c->code_bytes;
-	s->hot_bytes_now = (uint64_t)c->hot_bytes;
+	s->hot_bytes_now = (uint64_t)(c->code_bytes - c->cold_bytes);
 	s->cold_bytes_now = (uint64_t)c->cold_bytes;
 	s->stub_bytes_now = (uint64_t)c->stub_bytes;
 	s->blocks_opened = c->blocks_opened;

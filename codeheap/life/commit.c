@@ -390,7 +390,6 @@ static void finish_bytes(struct ch_heap *heap, struct ch__thread *self, const st
 	if (hot + cold) {
 		ch__space_returned(heap);
 		CH__COUNT(self->counters.code_bytes, -(int64_t)(hot + cold));
-		CH__COUNT(self->counters.hot_bytes, -(int64_t)hot);
 		CH__COUNT(self->counters.cold_bytes, -(int64_t)cold);
 	}
 	ch__pool_publish(heap->pool, ch__exec(heap, block->hot_offset), ch__hot_bytes(block));

@@ -30,6 +30,7 @@ struct request {
 		cold_bytes; /* whole parts, heads and stubs included, granule multiples */
 	uint32_t slack; /* hot bytes reserved beside them, to move the part for its align */
 	uint32_t record, run;
+	struct ch_block handle; /* of the record, once it is written */
 	struct ch__side_list *side_list;
 	uint32_t hot_offset, cold_offset;
 	uint32_t span_pages;   /* 0 = within a page */
@@ -155,9 +156,11 @@ static bool reserve_young(struct request *r)
 		return true;
 	ch__region_enter(self);
 	for (uint32_t i = 0; i < self->young_count; i++) {
-		uint32_t index = ch__block_resolve(r->heap, self->young[i]);
-		if (index && ch__block_is_young_root(r->heap, ch__block_at(r->heap, index)))
-			self->young[kept++] = self->young[i];
+		struct ch_block handle = self->young[i];
+		const struct ch__block *block =
+			ch__block_at(r->heap, ch__handle_index(handle.bits));
+		if (ch__block_is(block, handle) && ch__block_is_young_root(r->heap, block))
+			self->young[kept++] = handle;
 	}
 	atomic_store_explicit(&self->young_count, kept, memory_order_relaxed);
 	ch__region_leave(self);
@@ -395,8 +398,9 @@ static bool write_record(struct request *r) CH_REQUIRES(ch__role_region)
 		return false;
 	}
 	atomic_store_explicit(&block->generation, generation + 1, memory_order_release);
+	r->handle.bits = ch__handle(heap->id, r->record, generation + 1);
 	uint32_t young = atomic_load_explicit(&r->self->young_count, memory_order_relaxed);
-	r->self->young[young] = ch__block_handle(heap, r->record);
+	r->self->young[young] = r->handle;
 	atomic_store_explicit(&r->self->young_count, young + 1, memory_order_relaxed);
 	return true;
 }
@@ -533,7 +537,7 @@ static void fill_code(struct request *r, struct ch_code *code)
 	uint32_t head = ch__head_bytes(r->use);
 	uintptr_t hot = ch__exec(heap, r->hot_offset) + head;
 	uint32_t stubs = r->open->branch_room * ch__stub_bytes(heap);
-	code->block = ch__block_handle(heap, r->record);
+	code->block = r->handle;
 	code->exec = (uint8_t *)hot;
 	code->write = r->use == CH__SPAN_CODE ? ch__pool_lend(heap->pool, hot) : code->exec;
 	code->hot_bytes = r->hot_bytes - head;
@@ -571,9 +575,10 @@ static void count_open(struct request *r)
 	CH__COUNT(c->blocks_opened, 1);
 	CH__COUNT(c->bytes_opened, r->hot_bytes + r->cold_bytes);
 	CH__COUNT(c->code_bytes, r->hot_bytes + r->cold_bytes);
-	CH__COUNT(c->hot_bytes, r->hot_bytes);
-	CH__COUNT(c->cold_bytes, r->cold_bytes);
-	CH__COUNT(c->stub_bytes, (long)r->open->branch_room * ch__stub_bytes(r->heap));
+	if (r->cold_bytes) {
+		CH__COUNT(c->cold_bytes, r->cold_bytes);
+		CH__COUNT(c->stub_bytes, (long)r->open->branch_room * ch__stub_bytes(r->heap));
+	}
 	r->self->unreported_bytes += r->hot_bytes + r->cold_bytes;
 	if (CH_UNLIKELY(r->self->unreported_bytes >= 8192)) {
 		ch__trigger_opened(r->heap, r->self->unreported_bytes);

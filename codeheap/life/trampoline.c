@@ -6,6 +6,7 @@
 #include "codeheap/base/why.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/handles.h"
 #include "codeheap/life/life.h"
 
 #include <errno.h>
