@@ -85,9 +85,8 @@ enum ch_status ch_block_assume(struct ch_block handle, struct ch_assumption assu
 	return status;
 }
 
-void ch__assumption_leave(struct ch_heap *heap, uint32_t index)
+void ch__assumption_leave(struct ch_heap *heap, struct ch__side_list *list)
 {
-	struct ch__side_list *list = ch__block_at(heap, index)->side_list;
 	for (uint32_t i = 0; list && i < list->count; i++) {
 		struct ch__item *item = &ch__side_items(list)[i];
 		if (list->kinds[i] != CH__ITEM_ASSUME || !item->at)

@@ -81,7 +81,7 @@ static inline struct ch__assumption *ch__assumption_at(const struct ch_heap *hea
 	return ch__table_at_bytes(&heap->assumptions, index, sizeof(struct ch__assumption));
 }
 /* A dead block leaves all lists. */
-void ch__assumption_leave(struct ch_heap *, uint32_t block) CH_REQUIRES(ch__role_heap);
+void ch__assumption_leave(struct ch_heap *, struct ch__side_list *) CH_REQUIRES(ch__role_heap);
 
 /* --- blocks become not entrant (invalidate.c), all of a vm, or all (discard.c) --- */
 /* LIVE -> NOTENTRANT; false: it was not LIVE code. The caller tells the trigger by how much that

@@ -130,9 +130,8 @@ __attribute__((always_inline)) static inline bool find_places(const _Atomic(uint
 static void flip(_Atomic(uint64_t) *words, uint32_t from, uint32_t n)
 {
 	while (n) {
-		uint32_t room = 64 - (from & 63), take = n < room ? n : room;
-		uint64_t mask = (take == 64 ? ~UINT64_C(0) : (UINT64_C(1) << take) - 1)
-				<< (from & 63);
+		uint32_t shift = from & 63, take = n < 64 - shift ? n : 64 - shift;
+		uint64_t mask = ~UINT64_C(0) >> (64 - take) << shift;
 		atomic_store_explicit(&words[from >> 6], load(words, from >> 6) ^ mask,
 				      memory_order_relaxed);
 		from += take;
@@ -143,8 +142,7 @@ static void flip(_Atomic(uint64_t) *words, uint32_t from, uint32_t n)
 static void add(_Atomic(uint16_t) *counter, int n)
 {
 	int sum = atomic_load_explicit(counter, memory_order_relaxed) + n;
-	atomic_store_explicit(counter, (uint16_t)(sum > UINT16_MAX ? UINT16_MAX : sum),
-			      memory_order_relaxed);
+	atomic_store_explicit(counter, (uint16_t)sum, memory_order_relaxed);
 }
 
 /* --- reserve, give back --- */

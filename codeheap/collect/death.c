@@ -174,9 +174,9 @@ static void kill(struct ch_heap *heap, uint32_t index, enum ch__death death, str
 	dead->run = ch__block_run(block);
 	if (owner->entry == index)
 		ch__owner_reset_cell(owner);
-	ch__owner_remove(heap, index);
-	ch__assumption_leave(heap, index);
-	ch__tombstone_write(heap, index, death);
+	ch__owner_remove(heap, owner, block);
+	ch__assumption_leave(heap, block->side_list);
+	ch__tombstone_write(heap, block, index, death);
 	/* Release: out of every list before none finds it. */
 	atomic_store_explicit(&block->generation, generation + 1, memory_order_release);
 	/* Release: who finds it without branches finds it dead. */
@@ -217,18 +217,19 @@ static void withdraw_names(struct ch_heap *heap, const struct end *end) CH_REQUI
 static void fill_with_traps(struct ch_heap *heap, const struct dead *dead)
 {
 	const struct ch__block *block = dead->block;
-	uintptr_t hot = ch__exec(heap, block->hot_offset);
-	uintptr_t cold = ch__exec(heap, ch__cold_offset(heap, block));
+	uintptr_t hot = ch__exec(heap, block->hot_offset), cold = 0;
 	/* What is written in place gets them as its pages go back. */
 	if (!ch__block_is_lent(heap, block))
 		ch__pool_poison(heap->pool, hot, ch__hot_bytes(block));
-	if (block->cold_granules)
+	if (block->cold_granules) {
+		cold = ch__exec(heap, ch__cold_offset(heap, block));
 		ch__pool_poison(heap->pool, cold, ch__cold_bytes(block));
+	}
 	if (CH_LIKELY(!heap->pool->is_translated) || dead->was_open ||
 	    ch__block_is_data(heap, block))
 		return;
 	ch__valgrind_part_dead(heap->pool, hot);
-	if (block->cold_granules)
+	if (cold)
 		ch__valgrind_part_dead(heap->pool, cold);
 }
 
@@ -286,8 +287,9 @@ static void free_places(struct ch_heap *heap, const struct dead *dead, uint32_t 
 	for (uint32_t i = 0; i < count && !is_span; i++) {
 		const struct ch__block *block = dead[i].block;
 		ch__page_give_back(heap->pool, page, block->hot_offset, ch__hot_bytes(block));
-		ch__page_give_back(heap->pool, page, ch__cold_offset(heap, block),
-				   ch__cold_bytes(block));
+		if (block->cold_granules)
+			ch__page_give_back(heap->pool, page, ch__cold_offset(heap, block),
+					   ch__cold_bytes(block));
 	}
 	ch__page_unlock(&heap->pool->pages[page]);
 	ch__region_leave(self);
@@ -445,17 +447,18 @@ static void kill_some(struct ch_heap *heap, const uint32_t *blocks, uint32_t cou
 	ch__tombstones_reserve(heap, count);
 	ch__region_enter(self);
 	for (uint32_t i = 0; i < count;) {
-		uint32_t of = ch__block_at(heap, blocks[i])->owner;
+		const struct ch__block *block = ch__block_at(heap, blocks[i]);
+		uint32_t of = block->owner;
 		struct ch__owner *owner = ch__owner_at(heap, of);
 		ch__owner_lock(owner);
 		do {
 			/* A released block that another one has an edge to goes with that one. Who
 			 * attaches an edge has the lock, too: an orphan may have a user again. */
-			const struct ch__block *block = ch__block_at(heap, blocks[i]);
 			if (!is_by_hand(death) || !(block->flags & CH__FLAG_EDGED) ||
 			    (are_orphans && was_left(heap, block)))
 				kill(heap, blocks[i], death, &end);
-		} while (++i < count && ch__block_at(heap, blocks[i])->owner == of);
+			block = ++i < count ? ch__block_at(heap, blocks[i]) : NULL;
+		} while (block && block->owner == of);
 		ch__owner_unlock(owner);
 	}
 	clear_starts(heap, &end);

@@ -83,10 +83,8 @@ void ch__owner_drop(struct ch_heap *heap, uint32_t owner_index, uint32_t records
 		ch__owner_try_free(heap, owner_index);
 }
 
-void ch__owner_remove(struct ch_heap *heap, uint32_t index)
+void ch__owner_remove(struct ch_heap *heap, struct ch__owner *owner, struct ch__block *block)
 {
-	struct ch__block *block = ch__block_at(heap, index);
-	struct ch__owner *owner = ch__owner_at(heap, block->owner);
 	if (!block->owner)
 		return;
 	if (block->owner_prev)

@@ -93,7 +93,8 @@ void ch__owner_drop(struct ch_heap *, uint32_t owner, uint32_t records) CH_REQUI
  * and counts no block, and hears nothing. False: no memory. */
 bool ch__owner_of_none(struct ch_heap *);
 /* Off its owner's list, whose lock is held. */
-void ch__owner_remove(struct ch_heap *, uint32_t block) CH_REQUIRES(ch__role_owner);
+void ch__owner_remove(struct ch_heap *, struct ch__owner *, struct ch__block *)
+	CH_REQUIRES(ch__role_owner);
 /* its list; in a region */
 void ch__owner_lock(struct ch__owner *)
 	CH_ACQUIRES(ch__role_owner) CH_REQUIRES(ch__role_region);

@@ -144,10 +144,10 @@ bool ch__place_find_freed(const struct ch_heap *heap, uint32_t offset, struct ch
 	/* Acquire: pairs with the release in tombstone.c. */
 	uint64_t written = atomic_load_explicit(&heap->tombstones_written, memory_order_acquire);
 	uint64_t oldest = written > size ? written - size : 0;
-	uint32_t used = atomic_load_explicit(&heap->tombstones.used, memory_order_relaxed);
 	for (uint64_t n = written; n > oldest; n--) {
 		uint32_t slot = 1 + (uint32_t)((n - 1) & (size - 1));
-		if (slot < used && read_stone(heap, slot, ch__tombstone_number(n), offset, place))
+		if (ch__table_has(&heap->tombstones, slot) &&
+		    read_stone(heap, slot, ch__tombstone_number(n), offset, place))
 			return true;
 	}
 	return false;

@@ -9,25 +9,25 @@ static uint32_t slot_of(const struct ch_heap *heap, uint64_t written)
 	return 1 + (uint32_t)(written & ((UINT64_C(1) << heap->tombstones_log2) - 1));
 }
 
+/* They are fewer than a segment has; the ring's last slot may be alone in its own. */
+static void back(struct ch_heap *heap, struct ch__table *table, uint32_t first, uint32_t last)
+{
+	ch__table_back(table, heap->meta, first);
+	ch__table_back(table, heap->meta, last);
+	if (last < first)
+		ch__table_back(table, heap->meta, (uint32_t)1 << heap->tombstones_log2);
+}
+
 void ch__tombstones_reserve(struct ch_heap *heap, uint32_t n)
 {
 	uint64_t written = atomic_load_explicit(&heap->tombstones_written, memory_order_relaxed);
-	uint64_t size = UINT64_C(1) << heap->tombstones_log2;
-	uint64_t wanted = written + n < size ? written + n : size;
+	uint32_t first = slot_of(heap, written), last = slot_of(heap, written + n);
 	/* Of tombstones that were written over since the last time. */
 	ch__names_free_parked(heap);
-	while (heap->tombstones.used <= wanted &&
-	       ch__table_extend(&heap->tombstones, heap->meta, 1))
-		continue;
-	if (!heap->wants_epitaphs)
-		return;
-	/* Without memory a block is called as its owner is. They are fewer than a segment has; the
-	 * ring's last slot may be alone in its own. */
-	uint32_t first = slot_of(heap, written), last = slot_of(heap, written + n);
-	ch__table_back(&heap->epitaphs, heap->meta, first);
-	ch__table_back(&heap->epitaphs, heap->meta, last);
-	if (last < first)
-		ch__table_back(&heap->epitaphs, heap->meta, (uint32_t)size);
+	back(heap, &heap->tombstones, first, last);
+	/* Without memory a block is called as its owner is. */
+	if (heap->wants_epitaphs)
+		back(heap, &heap->epitaphs, first, last);
 }
 
 /* What the sweep found dead may be so because of its owner. */
@@ -86,13 +86,13 @@ static uint32_t cold_word(const struct ch_heap *heap, const struct ch__block *bl
 	       (ch__place_is_slot(heap, block->hot_offset) ? CH__TOMB_SLOT : 0);
 }
 
-void ch__tombstone_write(struct ch_heap *heap, uint32_t index, enum ch__death death)
+void ch__tombstone_write(struct ch_heap *heap, const struct ch__block *block, uint32_t index,
+			 enum ch__death death)
 {
-	const struct ch__block *block = ch__block_at(heap, index);
 	const struct ch__owner *owner = ch__owner_at(heap, block->owner);
 	uint64_t written = atomic_load_explicit(&heap->tombstones_written, memory_order_relaxed);
 	uint32_t slot = slot_of(heap, written);
-	if (slot >= heap->tombstones.used) {
+	if (!ch__table_has(&heap->tombstones, slot)) {
 		uint64_t lost = atomic_load_explicit(&heap->tombstones_lost, memory_order_relaxed);
 		atomic_store_explicit(&heap->tombstones_lost, lost + 1, memory_order_release);
 		return;

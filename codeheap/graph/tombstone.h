@@ -71,7 +71,7 @@ struct ch__epitaph {
 void ch__tombstones_reserve(struct ch_heap *, uint32_t n)
 	CH_REQUIRES(ch__role_heap) CH_EXCLUDES(CH__STANDING);
 /* The block is dying; in a region, without memory. */
-void ch__tombstone_write(struct ch_heap *, uint32_t block, enum ch__death)
+void ch__tombstone_write(struct ch_heap *, const struct ch__block *, uint32_t index, enum ch__death)
 	CH_REQUIRES(ch__role_heap, ch__role_region);
 
 enum ch__place_kind {
