@@ -112,7 +112,7 @@ struct ch_heap {
 	CH_BY_HEAP uint32_t name_hash_mask, names_count;
 	CH_BY_HEAP uint32_t names_parked;           /* whose texts are read without a lock [heap] */
 	/* That no block has, by capacity. */
-	CH_BY_RECORDS struct ch__side_list *side_lists_free[CH__SIDE_CLASSES];
+	CH_BY_HEAP struct ch__side_list *side_lists_free[CH__SIDE_CLASSES];
 	struct ch__lock registry, lock, records, sweep;
 	/* Of opens that may collect one at a time looks beyond its thread's page (make_room.c).
 	 * Held through code of the VM, so it has no rank: who waits for it holds nothing, and does

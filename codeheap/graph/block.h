@@ -60,7 +60,7 @@ enum ch__block_flag {
 	CH__FLAG_IMMORTAL = 8,
 	CH__FLAG_AGE = 0x30, /* heap->cycles at the commit, modulo 4, while it is not held */
 	CH__FLAG_AGE_ONE = 0x10,
-	CH__FLAG_LEADS = 0x10, /* held: of an own root: its thread's list has it */
+	CH__FLAG_LEADS = 0x10, /* held: it was opened to be its own root */
 	CH__FLAG_UNLINKED = 0x20, /* held: a branch led to it, and was unlinked where it may run */
 	CH__FLAG_HELD = 0x40,   /* has had an in-edge or an entry: newborn no more */
 	CH__FLAG_NOTICE = 0x80, /* DEAD: its block_freed is due */
@@ -143,14 +143,6 @@ static inline bool ch__block_leads(const struct ch__block *block)
 static inline bool ch__block_is_own_root(const struct ch_heap *heap, const struct ch__block *block)
 {
 	return ch__is_ahead(heap, atomic_load_explicit(&block->mark, memory_order_relaxed));
-}
-/* It needs no edge to live, and is traced or ages: the list of its thread has it. */
-static inline bool ch__block_is_young_root(const struct ch_heap *heap,
-					   const struct ch__block *block)
-{
-	return ch__block_state(block) == CH_BLOCK_OPEN || (block->flags & CH__FLAG_IMMORTAL) ||
-	       ch__block_is_newborn(block) ||
-	       (ch__block_leads(block) && ch__block_is_own_root(heap, block));
 }
 /* The age of a newborn block is counted from a stamp, so that a block that several lists hold ages
  * once a cycle. */

@@ -161,6 +161,22 @@ static inline bool ch__place_is_slot(const struct ch_heap *heap, uint32_t hot_of
 	return ch__frame_has_slots(heap->pool->pages[hot_offset >> heap->pool->page_log2].frame);
 }
 
+/* Own roots that lead nowhere, and keep no owner: no cycle has anything to do with them. */
+static inline bool ch__block_is_alone(const struct ch__block *block)
+{
+	return !block->owner && !ch__block_run(block) &&
+	       !(block->side_list && block->side_list->count);
+}
+/* It needs no edge to live, and is traced or ages: the list of its thread has it. */
+static inline bool ch__block_is_young_root(const struct ch_heap *heap,
+					   const struct ch__block *block)
+{
+	return ch__block_state(block) == CH_BLOCK_OPEN || (block->flags & CH__FLAG_IMMORTAL) ||
+	       ch__block_is_newborn(block) ||
+	       (ch__block_leads(block) && ch__block_is_own_root(heap, block) &&
+		!ch__block_is_alone(block));
+}
+
 /* Its last start is the last thing that a commit writes. A block that is LIVE without one is in its
  * commit's hands: once it were dead, the commit would set a start where there is no block (I3). */
 static inline bool ch__block_is_committed(const struct ch_heap *heap, const struct ch__block *block)

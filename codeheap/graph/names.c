@@ -21,7 +21,7 @@ static uint64_t rotate(uint64_t word, int bits)
 	return word << bits | word >> (64 - bits);
 }
 
-static void sip_round(uint64_t v[4])
+static inline __attribute__((always_inline)) void sip_round(uint64_t v[4])
 {
 	v[0] += v[1], v[2] += v[3];
 	v[1] = rotate(v[1], 13) ^ v[0], v[3] = rotate(v[3], 16) ^ v[2];
@@ -161,7 +161,7 @@ void ch__name_hold(struct ch_heap *heap, uint32_t index)
 void ch__names_free_parked(struct ch_heap *heap)
 {
 	uint32_t index;
-	if (ch__place_is_read())
+	if (!heap->names_parked || ch__place_is_read())
 		return;
 	while ((index = heap->names_parked) != 0) {
 		struct ch__name *name = name_at(heap, index);

@@ -11,7 +11,7 @@
 
 /* Lists of a capacity that no block has. The longest is one item short of a doubling. */
 static struct ch__side_list **free_of(struct ch_heap *heap, uint32_t capacity)
-	CH_REQUIRES(ch__role_records)
+	CH_REQUIRES(ch__role_heap)
 {
 	unsigned doublings = 0;
 	while ((uint32_t)CH__SIDE_FIRST << doublings < capacity)
@@ -21,17 +21,14 @@ static struct ch__side_list **free_of(struct ch_heap *heap, uint32_t capacity)
 
 struct ch__side_list *ch__side_make(struct ch_heap *heap, uint32_t capacity)
 {
-	ch__records_lock(heap);
 	struct ch__side_list **free = free_of(heap, capacity), *list = *free;
-	if (list)
-		*free = list->next_free;
-	ch__records_unlock(heap);
 	if (!list) {
 		list = ch__meta_alloc(heap->meta, ch__side_bytes(capacity));
 		if (list)
 			list->capacity = (uint16_t)capacity;
 		return list;
 	}
+	*free = list->next_free;
 	atomic_store_explicit(&list->count, 0, memory_order_release);
 	ch__side_set_name(list, 0);
 	list->entry_offset = 0;
@@ -39,17 +36,16 @@ struct ch__side_list *ch__side_make(struct ch_heap *heap, uint32_t capacity)
 	return list;
 }
 
-static void give_back(struct ch_heap *heap, struct ch__side_list *list)
+static void give_back(struct ch_heap *heap, struct ch__side_list *list) CH_REQUIRES(ch__role_heap)
 {
-	ch__records_lock(heap);
 	struct ch__side_list **free = free_of(heap, list->capacity);
 	list->next_free = *free;
 	*free = list;
-	ch__records_unlock(heap);
 }
 
 /* A longer list in the place of the block's; the one that was there is the caller's to free. */
 static enum ch_status replace(const struct ch__subject *s, uint32_t more)
+	CH_REQUIRES(ch__role_heap)
 {
 	struct ch__block *block = s->block;
 	struct ch__side_list *old = block->side_list;
@@ -94,8 +90,6 @@ enum ch_status ch__side_need(const struct ch__subject *s, uint32_t more)
 	const struct ch__side_list *old = s->block->side_list;
 	if (old && old->count + more <= old->capacity)
 		return CH_OK;
-	if (!old)
-		return replace(s, more);
 	/* Others change the items of assumptions under the heap lock; a copy in the making
 	 * would lose what they write. */
 	ch__heap_lock(s->heap);

@@ -31,7 +31,7 @@ struct ch__side_list {
 	uint32_t entry_offset; /* from the first byte behind the head */
 	union {
 		uint32_t *guard; /* 0 while entrant; apart, since code holds its address */
-		struct ch__side_list *next_free; /* no block has it [records] */
+		struct ch__side_list *next_free; /* no block has it [heap] */
 	};
 	uint8_t kinds[];       /* capacity kinds, padded to 8; then the items */
 };
@@ -60,7 +60,8 @@ static inline struct ch__item *ch__side_items(const struct ch__side_list *list)
 static inline struct ch__item *ch__side_find(const struct ch__side_list *list,
 					     enum ch__item_kind kind)
 {
-	const uint8_t *found = list ? memchr(list->kinds, kind, list->count) : NULL;
+	size_t count = list ? list->count : 0;
+	const uint8_t *found = count ? memchr(list->kinds, kind, count) : NULL;
 	return found ? &ch__side_items(list)[found - list->kinds] : NULL;
 }
 static inline struct ch__item ch__item_of(const void *pointer)
@@ -93,7 +94,8 @@ enum ch_status ch__edge_add(struct ch__subject *, struct ch_block to);
 
 /* A list of no block, empty; NULL: no memory. Capacities are doublings of the first. */
 enum { CH__SIDE_FIRST = 4 };
-struct ch__side_list *ch__side_make(struct ch_heap *, uint32_t capacity);
+struct ch__side_list *ch__side_make(struct ch_heap *, uint32_t capacity)
+	CH_REQUIRES(ch__role_heap);
 /* Changes an item that is there. */
 static inline void ch__side_set(struct ch__side_list *list, uint32_t at, enum ch__item_kind kind,
 				struct ch__item item)

@@ -262,9 +262,6 @@ static void go_live(struct ch_heap *heap, uint32_t index)
 	if (CH_UNLIKELY(stamp != old) && !(block->flags & CH__FLAG_HELD))
 		block->flags ^= stamp ^ old;
 	bool is_own_root = ch__block_leads(block) && !(block->flags & CH__FLAG_IMMORTAL);
-	bool is_leaf = !ch__block_run(block) && !(block->side_list && block->side_list->count);
-	if (is_own_root && is_leaf && !block->owner)
-		block->flags &= (uint8_t)~CH__FLAG_LEADS;
 	uint32_t epoch = atomic_load_explicit(&heap->epoch, memory_order_relaxed);
 	atomic_store_explicit(&block->mark, epoch + (is_own_root ? CH__MARK_AHEAD : 0),
 			      memory_order_relaxed);

@@ -209,7 +209,14 @@ static bool reserve_side(struct request *r)
 		return false;
 	if (!needs_side_list(r->open))
 		return true;
+	const char *name = r->open->name;
+	ch__heap_lock(heap);
 	r->side_list = ch__side_make(heap, CH__SIDE_FIRST);
+	if (r->side_list && name) {
+		ch__side_set_name(r->side_list, ch__name_intern(heap, name));
+		heap->wants_epitaphs = true;
+	}
+	ch__heap_unlock(heap);
 	if (!r->side_list)
 		return false;
 	if (r->open->entry == CH_ENTRY_GUARD &&
@@ -217,13 +224,7 @@ static bool reserve_side(struct request *r)
 		return false;
 	if ((r->open->flags & CH_OPEN_OWN_FRAMES) && !reserve_own(r))
 		return false;
-	if (!r->open->name)
-		return true;
-	ch__heap_lock(heap);
-	ch__side_set_name(r->side_list, ch__name_intern(heap, r->open->name));
-	heap->wants_epitaphs = true;
-	ch__heap_unlock(heap);
-	return r->side_list->name != 0;
+	return !name || r->side_list->name;
 }
 
 static void drop_side(struct request *r)
