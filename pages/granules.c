@@ -127,7 +127,7 @@ __attribute__((always_inline)) static inline bool find_places(const _Atomic(uint
 }
 
 /* Adds or takes the bits [from, from + n). */
-static void flip(_Atomic(uint64_t) *words, uint32_t from, uint32_t n)
+static inline void flip(_Atomic(uint64_t) *words, uint32_t from, uint32_t n)
 {
 	while (n) {
 		uint32_t shift = from & 63, take = n < 64 - shift ? n : 64 - shift;

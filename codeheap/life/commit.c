@@ -22,14 +22,14 @@ static struct ch__block *block_of(const struct ch_heap *heap, const struct ch_co
 	return ch__block_at(heap, ch__handle_index(code->block.bits));
 }
 
-static bool used_is_valid(const struct ch_heap *heap, const struct ch__block *block,
-			  const struct ch_code *code)
+static bool used_is_valid(const struct ch__block *block, const struct ch_code *code,
+			  enum ch__span_use use, bool has_steps)
 {
-	uint32_t hot_room = ch__hot_bytes(block) - ch__head_bytes(ch__block_use(heap, block));
+	uint32_t hot_room = ch__hot_bytes(block) - ch__head_bytes(use);
 	enum ch_entry entry = ch__block_entry_kind(block);
-	if (ch__block_is_data(heap, block))
+	if (use >= CH__SPAN_RODATA)
 		return true; /* all of its room is */
-	if (ch__place_has_steps(heap, block->hot_offset))
+	if (has_steps)
 		hot_room -= CH__NOTE_MOST_BYTES + CH__GRANULE_BYTES;
 	if (code->used_from >= code->used_to || code->used_to > hot_room || code->used_from % 8 ||
 	    code->cold_used > code->cold_bytes)
@@ -41,10 +41,8 @@ static bool used_is_valid(const struct ch_heap *heap, const struct ch__block *bl
 
 /* A table for unwinders comes with a block that was opened for one, and speaks of it only. */
 static bool table_is_valid(const struct ch_heap *heap, const struct ch__block *block,
-			   const struct ch_code *code)
+			   const struct ch_code *code, bool has_steps)
 {
-	bool has_steps = !ch__block_is_data(heap, block) &&
-			 ch__place_has_steps(heap, block->hot_offset);
 	const struct ch__frame *frame = (const struct ch__frame *)code->frame;
 	if (has_steps ? !ch__frame_is_sound(frame, code->used_to) : frame != NULL)
 		return false;
@@ -95,7 +93,7 @@ static uint32_t CH_COLD shrink_span(struct ch_heap *heap, struct ch__block *bloc
 
 /* Shrinks the block's parts to what is used, the hot one to used_to. Returns how many pages of a
  * run go. */
-static uint32_t shrink(struct ch_heap *heap, struct ch__block *block, const struct ch_code *code,
+static inline uint32_t shrink(struct ch_heap *heap, struct ch__block *block, const struct ch_code *code,
 		       uint32_t used_to) CH_REQUIRES(ch__role_region)
 {
 	if (CH_UNLIKELY(block->flags & CH__FLAG_SPAN))
@@ -442,9 +440,12 @@ static enum ch_status check_codes(struct ch_heap *heap, struct ch__thread *self,
 		enum ch_status overrun = look_behind(heap, block);
 		if (CH_UNLIKELY(overrun != CH_OK))
 			return overrun;
-		if (!used_is_valid(heap, block, &codes[i]))
+		/* Pages of data have another frame number. */
+		bool has_steps = ch__place_has_steps(heap, block->hot_offset);
+		enum ch__span_use use = ch__block_use(heap, block);
+		if (!used_is_valid(block, &codes[i], use, has_steps))
 			return because_used(&codes[i]);
-		if (!table_is_valid(heap, block, &codes[i]))
+		if (!table_is_valid(heap, block, &codes[i], has_steps))
 			return ch__because(CH_E_ARG, "ch_code.eh_frame is malformed, speaks of "
 						     "other code, or was not announced");
 		if ((ch__block_run(block) || block->side_list) &&
@@ -464,7 +465,7 @@ static enum ch_status check_codes(struct ch_heap *heap, struct ch__thread *self,
 		besides->assumes |= ch__side_find(block->side_list, CH__ITEM_ASSUME) != NULL;
 		besides->may_be_young |= heap->config.driver == CH_DRIVER_HOST &&
 					 ch__side_find(block->side_list, CH__ITEM_REF);
-		besides->is_lent |= ch__block_use(heap, block) != CH__SPAN_CODE;
+		besides->is_lent |= use != CH__SPAN_CODE;
 	}
 	return CH_OK;
 }

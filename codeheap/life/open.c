@@ -148,12 +148,10 @@ static const char *what_is_wrong(const struct ch_heap *heap, const struct ch_ope
 	return kind_is_wrong(open);
 }
 
-static bool reserve_young(struct request *r)
+static bool CH_COLD make_young(struct request *r)
 {
 	struct ch__thread *self = r->self;
 	uint32_t capacity = self->young_capacity, kept = 0;
-	if (self->young_count < capacity)
-		return true;
 	ch__region_enter(self);
 	for (uint32_t i = 0; i < self->young_count; i++) {
 		struct ch_block handle = self->young[i];
@@ -180,6 +178,11 @@ static bool reserve_young(struct request *r)
 	ch__region_leave(self);
 	ch__meta_free(r->heap->meta, old, capacity * sizeof *old);
 	return true;
+}
+
+static bool reserve_young(struct request *r)
+{
+	return r->self->young_count < r->self->young_capacity || make_young(r);
 }
 
 static bool needs_side_list(const struct ch_open *open)
@@ -253,7 +256,7 @@ static void move_to_align(struct request *r, uint32_t page_index) CH_REQUIRES(ch
 	ch__page_give_back(pool, page_index, from, front);
 }
 
-static bool reserve_in(struct request *r, uint32_t page_index, bool in_need)
+static inline bool reserve_in(struct request *r, uint32_t page_index, bool in_need)
 {
 	struct ch__page *page = &r->heap->pool->pages[page_index];
 	ch__page_lock(page);

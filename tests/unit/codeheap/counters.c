@@ -387,9 +387,10 @@ TEST(tombstone_of_the_death_2_to_the_32_is_not_read_while_it_is_written)
 		ch__place_find(rig.heap, offsets[i], &place);
 		CHECK_EQ(place.kind, CH__PLACE_FREED);
 	}
-	uint32_t last = rig.heap->tombstones.used - 1;
 	struct ch__tombstone *stone = NULL;
-	for (uint32_t slot = 1; slot <= last; slot++) {
+	for (uint32_t slot = 1; slot <= (uint32_t)1 << rig.heap->tombstones_log2; slot++) {
+		if (!ch__table_has(&rig.heap->tombstones, slot))
+			continue;
 		struct ch__tombstone *at = ch__table_at(&rig.heap->tombstones, slot);
 		if (at->hot_granules && at->hot_offset <= offsets[1] &&
 		    offsets[1] < at->hot_offset + at->hot_granules * CH__GRANULE_BYTES)
@@ -404,7 +405,7 @@ TEST(tombstone_of_the_death_2_to_the_32_is_not_read_while_it_is_written)
 /* The last one that was written. */
 static const struct ch__tombstone *last_stone(const struct rig *rig)
 {
-	return ch__table_at(&rig->heap->tombstones, rig->heap->tombstones.used - 1);
+	return ch__table_at(&rig->heap->tombstones, (uint32_t)rig->heap->tombstones_written);
 }
 
 /* Of code without a cold part, with one, and of a trampoline. */
