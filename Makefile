@@ -150,8 +150,8 @@ seldom_c := $(wildcard os/linux*.c observe/linux*.c codeheap/look/trap*.c) os/te
             $(addprefix pages/,in_place.c pool_check.c pool_fork.c valgrind.c views.c views_private.c) \
             $(addprefix unwind/,eh_frame_check.c nongnu.c sink_libunwind.c template_cfi.c) \
             $(addprefix codeheap/base/,listener.c panic.c trigger.c vm.c) \
-            $(addprefix codeheap/graph/,place.c stats.c tombstone.c) \
-            $(addprefix codeheap/collect/,cycle.c release.c world.c) \
+            $(addprefix codeheap/graph/,place.c stats.c) \
+            $(addprefix codeheap/collect/,cycle.c world.c) \
             $(addprefix codeheap/life/,discard.c fork.c heap.c thread.c veneer.c wishes.c) \
             $(addprefix codeheap/look/,address_name.c check.c walk_tables.c) $(addprefix invalidate/,assumption.c discard.c)
 $(foreach c,$(seldom_c),$(if $(wildcard $(c)),,$(error seldom_c: there is no $(c))))

@@ -369,8 +369,9 @@ class Heap:
         """The newest record of a block that was freed where the address is, or None."""
         offset = address - self.exec_base
         stones = self.library.table(self.record["tombstones"], "ch__tombstone")
-        size = 1 << self.library.constant("CH__TOMBSTONES_LOG2")
+        size = 1 << self.record["tombstones_log2"]
         written = self.record["tombstones_written"]
+        stones.used = min(written, size) + 1  # slots are numbered by deaths, not handed out
         found, age = None, None
         for slot, stone in stones.each():
             younger = (written - slot) % size  # 0 = the one written last
@@ -403,7 +404,9 @@ class Heap:
             index = how & 0xffffff
             number = f"{self.id}.{index}" if self.has_peers else index
             epitaphs = self.library.table(self.record["epitaphs"], "ch__epitaph")
-            own = epitaphs.at((stone["number"] - 1) % (1 << self.library.constant("CH__TOMBSTONES_LOG2")) + 1)
+            size = 1 << self.record["tombstones_log2"]
+            epitaphs.used = size + 1
+            own = epitaphs.at((stone["number"] - 1) % size + 1)
             name = own["name"] if own and own["name"] else stone["owner_name"]
             deaths = self.library.enum_names("ch__death", "CH__DEATH_")
             is_invalidated = how >> 28 >= self.library.constant("CH__CAUSE_INVALIDATED")
