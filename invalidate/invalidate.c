@@ -62,7 +62,7 @@ bool ch__invalidate_block(struct ch_heap *heap, uint32_t index, enum ch__cause c
 		ch__owner_reset_cell(owner);
 	ch__block_unlink(heap, index, true, true);
 	divert_points(heap, block);
-	ch__block_set_state(heap, index, CH_BLOCK_NOTENTRANT, cause, __func__);
+	ch__block_set_state(heap, block, index, CH_BLOCK_NOTENTRANT, cause, __func__);
 	heap->blocks_invalidated++;
 	heap->blocks_notentrant++;
 	heap->notentrant_bytes += ch__hot_bytes(block) + ch__cold_bytes(block);

@@ -150,11 +150,11 @@ static bool was_left(const struct ch_heap *heap, const struct ch__block *block)
 
 /* LIVE | NOTENTRANT | OPEN -> DEAD. In a region, under heap, with the list of its owner locked; the
  * caller clears the starts that are left. */
-static void kill(struct ch_heap *heap, uint32_t index, enum ch__death death, struct end *end)
+static void kill(struct ch_heap *heap, struct ch__block *block, uint32_t index,
+		 enum ch__death death, struct end *end)
 	CH_REQUIRES(ch__role_heap, ch__role_owner, ch__role_region)
 {
 	struct dead *dead = &end->dead[end->count];
-	struct ch__block *block = ch__block_at(heap, index);
 	struct ch__owner *owner = ch__owner_at(heap, block->owner);
 	bool was_open = ch__block_state(block) == CH_BLOCK_OPEN;
 	/* What leads to code that no cycle reached is as dead; a child without a copy has none. */
@@ -187,7 +187,7 @@ static void kill(struct ch_heap *heap, uint32_t index, enum ch__death death, str
 			clear_start(heap, end, ch__cold_offset(heap, block));
 	}
 	count_death(heap, block);
-	ch__block_set_state(heap, index, CH_BLOCK_DEAD, CH__CAUSE_NONE, __func__);
+	ch__block_set_state(heap, block, index, CH_BLOCK_DEAD, CH__CAUSE_NONE, __func__);
 	bool has_notice = !was_open && owner->vm->ops.block_freed;
 	change_flags(block, CH__FLAG_NOTICE, has_notice ? CH__FLAG_NOTICE : 0);
 }
@@ -301,7 +301,7 @@ static void free_places(struct ch_heap *heap, const struct dead *dead, uint32_t 
 		change_flags(block, CH__FLAG_SPAN, 0);
 		if (block->flags & CH__FLAG_NOTICE)
 			continue;
-		ch__block_recycle(heap, dead[i].index);
+		ch__block_recycle(heap, block, dead[i].index);
 		finished++;
 	}
 	if (finished)
@@ -402,7 +402,7 @@ void ch__notices_deliver(struct ch_heap *heap)
 		block->flags &= (uint8_t)~CH__FLAG_NOTICE;
 		/* Its place has gone back before: the record waited for this notice only. */
 		if (!ch__hot_bytes(block)) {
-			ch__block_recycle(heap, index);
+			ch__block_recycle(heap, block, index);
 			ch__owner_drop(heap, owner, 1);
 		}
 		ch__heap_unlock(heap);
@@ -447,7 +447,7 @@ static void kill_some(struct ch_heap *heap, const uint32_t *blocks, uint32_t cou
 	ch__tombstones_reserve(heap, count);
 	ch__region_enter(self);
 	for (uint32_t i = 0; i < count;) {
-		const struct ch__block *block = ch__block_at(heap, blocks[i]);
+		struct ch__block *block = ch__block_at(heap, blocks[i]);
 		uint32_t of = block->owner;
 		struct ch__owner *owner = ch__owner_at(heap, of);
 		ch__owner_lock(owner);
@@ -456,7 +456,7 @@ static void kill_some(struct ch_heap *heap, const uint32_t *blocks, uint32_t cou
 			 * attaches an edge has the lock, too: an orphan may have a user again. */
 			if (!is_by_hand(death) || !(block->flags & CH__FLAG_EDGED) ||
 			    (are_orphans && was_left(heap, block)))
-				kill(heap, blocks[i], death, &end);
+				kill(heap, block, blocks[i], death, &end);
 			block = ++i < count ? ch__block_at(heap, blocks[i]) : NULL;
 		} while (block && block->owner == of);
 		ch__owner_unlock(owner);

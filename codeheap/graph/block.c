@@ -40,17 +40,17 @@ uint32_t ch__record_take(struct ch_heap *heap, struct ch__thread *thread)
 	return thread->free_records[--thread->free_count];
 }
 
-static bool is_worn(const struct ch_heap *heap, uint32_t index)
+static bool is_worn(const struct ch__block *block)
 {
-	return ch__is_worn(atomic_load_explicit(&ch__block_at(heap, index)->generation,
-						memory_order_relaxed));
+	return ch__is_worn(atomic_load_explicit(&block->generation, memory_order_relaxed));
 }
 
 static void push_free(struct ch_heap *heap, const uint32_t *indices, uint32_t count)
 {
 	ch__records_lock(heap);
 	for (uint32_t i = 0; i < count; i++)
-		ch__table_give(&heap->blocks, indices[i], is_worn(heap, indices[i]));
+		ch__table_give(&heap->blocks, indices[i],
+			       is_worn(ch__block_at(heap, indices[i])));
 	ch__records_unlock(heap);
 }
 
@@ -71,11 +71,11 @@ void ch__records_flush(struct ch_heap *heap, struct ch__thread *thread)
 	thread->free_count = 0;
 }
 
-void ch__block_recycle(struct ch_heap *heap, uint32_t index)
+void ch__block_recycle(struct ch_heap *heap, struct ch__block *block, uint32_t index)
 {
-	ch__block_set_state(heap, index, CH_BLOCK_FREE, CH__CAUSE_NONE, __func__);
+	ch__block_set_state(heap, block, index, CH_BLOCK_FREE, CH__CAUSE_NONE, __func__);
 	/* A worn one rests in the table: a thread would take it at once. */
-	ch__record_give(heap, is_worn(heap, index) ? NULL : ch__thread_or_guest(heap), index);
+	ch__record_give(heap, is_worn(block) ? NULL : ch__thread_or_guest(heap), index);
 }
 
 /* --- places --- */

@@ -95,11 +95,10 @@ static inline void ch__block_store(struct ch__block *block, enum ch_block_state 
 			      memory_order_release);
 }
 /* Every move of a block; by is the function that makes it (moves.c). */
-static inline void ch__block_set_state(struct ch_heap *heap, uint32_t index,
-				       enum ch_block_state to, enum ch__cause cause,
-				       const char *by)
+static inline void ch__block_set_state(struct ch_heap *heap, struct ch__block *block,
+				       uint32_t index, enum ch_block_state to,
+				       enum ch__cause cause, const char *by)
 {
-	struct ch__block *block = ch__block_at(heap, index);
 	CH_MOVE(ch__block_moves, index, atomic_load(&block->generation), ch__block_state(block), to,
 		ch__held(heap) | (atomic_load(&ch__owner_at(heap, block->owner)->busy)
 					  ? CH__UNDER_OWNER
@@ -152,7 +151,8 @@ static inline uint8_t ch__age_stamp(const struct ch_heap *heap)
 }
 
 /* Give the record back; its part of the pool was given back before. Under heap. */
-void ch__block_recycle(struct ch_heap *, uint32_t index) CH_REQUIRES(ch__role_heap);
+void ch__block_recycle(struct ch_heap *, struct ch__block *, uint32_t index)
+	CH_REQUIRES(ch__role_heap);
 void ch__block_pages_freed(struct ch_heap *, uint32_t hot_offset, bool is_span);
 /* So many pages at the end of the span of an OPEN block go back; it is of the others. */
 void ch__block_pages_cut(struct ch_heap *, uint32_t hot_offset, uint32_t pages);

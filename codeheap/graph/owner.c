@@ -48,10 +48,10 @@ bool ch__owner_hold(struct ch_heap *heap, struct ch_owner handle, struct ch__own
 	return false;
 }
 
-bool ch__owner_insert(struct ch_heap *heap, struct ch_owner handle, uint32_t index)
+bool ch__owner_insert(struct ch_heap *heap, struct ch_owner handle, struct ch__block *block,
+		      uint32_t index)
 {
 	struct ch__owner *owner;
-	struct ch__block *block = ch__block_at(heap, index);
 	if (!ch__owner_hold(heap, handle, &owner))
 		return false;
 	if (ch__owner_is_released(owner)) {

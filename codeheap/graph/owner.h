@@ -80,7 +80,8 @@ static inline bool ch__owner_is_released(const struct ch__owner *owner)
 bool ch__owner_hold(struct ch_heap *, struct ch_owner, struct ch__owner **)
 	CH_TRY_ACQUIRES(true, ch__role_owner) CH_REQUIRES(ch__role_region);
 /* False: the owner died or was released. In a region. */
-bool ch__owner_insert(struct ch_heap *, struct ch_owner, uint32_t block)
+struct ch__block;
+bool ch__owner_insert(struct ch_heap *, struct ch_owner, struct ch__block *, uint32_t index)
 	CH_REQUIRES(ch__role_region);
 /* It is released, and its cell leads to the fallback; *blocks: that it had, about. False: it is
  * stale, or was released before. Anywhere, without a lock. */

@@ -12,8 +12,10 @@ static uint32_t slot_of(const struct ch_heap *heap, uint64_t written)
 /* They are fewer than a segment has; the ring's last slot may be alone in its own. */
 static void back(struct ch_heap *heap, struct ch__table *table, uint32_t first, uint32_t last)
 {
-	ch__table_back(table, heap->meta, first);
-	ch__table_back(table, heap->meta, last);
+	if (CH_UNLIKELY(!ch__table_has(table, first)))
+		ch__table_back(table, heap->meta, first);
+	if (CH_UNLIKELY(!ch__table_has(table, last)))
+		ch__table_back(table, heap->meta, last);
 	if (last < first)
 		ch__table_back(table, heap->meta, (uint32_t)1 << heap->tombstones_log2);
 }

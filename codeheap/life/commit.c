@@ -93,7 +93,7 @@ static uint32_t CH_COLD shrink_span(struct ch_heap *heap, struct ch__block *bloc
 
 /* Shrinks the block's parts to what is used, the hot one to used_to. Returns how many pages of a
  * run go. */
-static inline uint32_t shrink(struct ch_heap *heap, struct ch__block *block, const struct ch_code *code,
+static uint32_t shrink(struct ch_heap *heap, struct ch__block *block, const struct ch_code *code,
 		       uint32_t used_to) CH_REQUIRES(ch__role_region)
 {
 	if (CH_UNLIKELY(block->flags & CH__FLAG_SPAN))
@@ -263,7 +263,7 @@ static void go_live(struct ch_heap *heap, uint32_t index)
 	uint32_t epoch = atomic_load_explicit(&heap->epoch, memory_order_relaxed);
 	atomic_store_explicit(&block->mark, epoch + (is_own_root ? CH__MARK_AHEAD : 0),
 			      memory_order_relaxed);
-	ch__block_set_state(heap, index, CH_BLOCK_LIVE, CH__CAUSE_NONE, __func__);
+	ch__block_set_state(heap, block, index, CH_BLOCK_LIVE, CH__CAUSE_NONE, __func__);
 	ch__page_set_start(heap->pool, block->hot_offset);
 	if (block->cold_granules)
 		ch__page_set_start(heap->pool, ch__cold_offset(heap, block));

@@ -394,11 +394,12 @@ static bool write_record(struct request *r) CH_REQUIRES(ch__role_region)
 	atomic_store_explicit(&block->mark,
 			      atomic_load_explicit(&heap->epoch, memory_order_relaxed),
 			      memory_order_relaxed);
-	ch__block_set_state(heap, r->record, CH_BLOCK_OPEN, CH__CAUSE_NONE, __func__);
+	ch__block_set_state(heap, block, r->record, CH_BLOCK_OPEN, CH__CAUSE_NONE, __func__);
 	/* Release: fields before the generation (I3); pairs with ch__find and handles. */
 	uint32_t generation = atomic_load_explicit(&block->generation, memory_order_relaxed);
-	if (!open->heap && !ch__owner_insert(heap, open->owner, r->record)) {
-		ch__block_set_state(heap, r->record, CH_BLOCK_FREE, CH__CAUSE_NONE, __func__);
+	if (!open->heap && !ch__owner_insert(heap, open->owner, block, r->record)) {
+		ch__block_set_state(heap, block, r->record, CH_BLOCK_FREE, CH__CAUSE_NONE,
+				    __func__);
 		return false;
 	}
 	atomic_store_explicit(&block->generation, generation + 1, memory_order_release);

@@ -174,7 +174,8 @@ static void put_block(void *arg)
 	ch__heap_lock(s->heap);
 	ch__region_enter(ch__thread_or_guest(s->heap));
 	ch__owner_lock(owner);
-	ch__block_set_state(s->heap, s->index, (enum ch_block_state)s->to, CH__CAUSE_NONE, s->by);
+	ch__block_set_state(s->heap, ch__block_at(s->heap, s->index), s->index,
+			    (enum ch_block_state)s->to, CH__CAUSE_NONE, s->by);
 }
 
 TEST(block_put_in_a_state_that_its_own_does_not_lead_to_dies_and_is_named)
