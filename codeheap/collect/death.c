@@ -262,6 +262,11 @@ static void drop_side(struct ch_heap *heap, const struct dead *dead) CH_REQUIRES
 		queue_notice(heap, dead->index);
 }
 
+static uint32_t page_of(const struct ch_heap *heap, const struct dead *dead)
+{
+	return dead->block->hot_offset >> heap->pool->page_log2;
+}
+
 /* Places of blocks of one owner in one page, or of one block that has a span, go back: DEAD ->
  * FREE, the records too unless a notice is due. Under heap. */
 static void free_places(struct ch_heap *heap, const struct dead *dead, uint32_t count)
@@ -336,7 +341,6 @@ static void quarantine(struct ch_heap *heap, const struct dead *dead) CH_REQUIRE
 
 bool ch__quarantine_advance(struct ch_heap *heap, bool in_need)
 {
-	bool has_freed = false;
 	pass_syncs(heap);
 	if (!heap->quarantine_head)
 		return false;
@@ -350,7 +354,8 @@ bool ch__quarantine_advance(struct ch_heap *heap, bool in_need)
 			       QUARANTINE_MANY_BYTES)
 		(void)ch__core_sync(heap);
 	pass_syncs(heap);
-	uint32_t kept = 0, next;
+	struct dead same[CH__KILLED_AT_ONCE];
+	uint32_t kept = 0, count = 0, next;
 	for (uint32_t index = heap->quarantine_head; index != heap->quarantine_waits;
 	     index = next) {
 		struct ch__block *block = ch__block_at(heap, index);
@@ -370,14 +375,22 @@ bool ch__quarantine_advance(struct ch_heap *heap, bool in_need)
 		atomic_fetch_sub_explicit(&heap->quarantine_bytes,
 					  ch__hot_bytes(block) + ch__cold_bytes(block),
 					  memory_order_relaxed);
-		free_places(heap, &(struct dead){.block = block, .index = index}, 1);
-		has_freed = true;
+		struct dead dead = {.block = block, .index = index};
+		if (count == CH__KILLED_AT_ONCE ||
+		    (count && (page_of(heap, same) != page_of(heap, &dead) ||
+			       same->block->owner != block->owner))) {
+			free_places(heap, same, count);
+			count = 0;
+		}
+		same[count++] = dead;
 	}
+	if (!count)
+		return false;
+	free_places(heap, same, count);
 	/* Their deaths were told as space that is there in need. Without core syncs it was not; and
 	 * who looks for room while they are on their way finds them neither here nor there. */
-	if (has_freed)
-		count_space(heap, 1);
-	return has_freed;
+	count_space(heap, 1);
+	return true;
 }
 
 /* A notice may leave its stack to a thread that is not of this heap: the others wait for one. */
@@ -413,11 +426,6 @@ void ch__notices_deliver(struct ch_heap *heap)
 }
 
 /* --- the end of several --- */
-
-static uint32_t page_of(const struct ch_heap *heap, const struct dead *dead)
-{
-	return dead->block->hot_offset >> heap->pool->page_log2;
-}
 
 /* The places that need not wait for a core sync go back, page by page. */
 static void free_or_quarantine(struct ch_heap *heap, const struct dead *dead, uint32_t count)
