@@ -321,6 +321,14 @@ static void pass_syncs(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 		heap->quarantine_waits = 0;
 }
 
+/* Stored under heap only. */
+static void count_waiting(struct ch_heap *heap, int64_t bytes) CH_REQUIRES(ch__role_heap)
+{
+	uint64_t now = atomic_load_explicit(&heap->quarantine_bytes, memory_order_relaxed);
+	atomic_store_explicit(&heap->quarantine_bytes, now + (uint64_t)bytes,
+			      memory_order_relaxed);
+}
+
 static void quarantine(struct ch_heap *heap, const struct dead *dead) CH_REQUIRES(ch__role_heap)
 {
 	dead->block->quarantine_next = 0;
@@ -334,9 +342,7 @@ static void quarantine(struct ch_heap *heap, const struct dead *dead) CH_REQUIRE
 		heap->quarantine_waits = dead->index;
 	/* Those under way count as passed: Boehm's hook has them without the heap lock. */
 	heap->quarantine_syncs = atomic_load(&heap->core_syncs_begun);
-	atomic_fetch_add_explicit(&heap->quarantine_bytes,
-				  ch__hot_bytes(dead->block) + ch__cold_bytes(dead->block),
-				  memory_order_relaxed);
+	count_waiting(heap, (int64_t)ch__hot_bytes(dead->block) + ch__cold_bytes(dead->block));
 }
 
 bool ch__quarantine_advance(struct ch_heap *heap, bool in_need)
@@ -372,9 +378,7 @@ bool ch__quarantine_advance(struct ch_heap *heap, bool in_need)
 			heap->quarantine_head = next;
 		if (!next)
 			heap->quarantine_tail = kept;
-		atomic_fetch_sub_explicit(&heap->quarantine_bytes,
-					  ch__hot_bytes(block) + ch__cold_bytes(block),
-					  memory_order_relaxed);
+		count_waiting(heap, -(int64_t)ch__hot_bytes(block) - ch__cold_bytes(block));
 		struct dead dead = {.block = block, .index = index};
 		if (count == CH__KILLED_AT_ONCE ||
 		    (count && (page_of(heap, same) != page_of(heap, &dead) ||
