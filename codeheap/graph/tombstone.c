@@ -10,7 +10,8 @@ static uint32_t slot_of(const struct ch_heap *heap, uint64_t written)
 }
 
 /* They are fewer than a segment has; the ring's last slot may be alone in its own. */
-static void back(struct ch_heap *heap, struct ch__table *table, uint32_t first, uint32_t last)
+static inline void back(struct ch_heap *heap, struct ch__table *table, uint32_t first,
+			uint32_t last)
 {
 	if (CH_UNLIKELY(!ch__table_has(table, first)))
 		ch__table_back(table, heap->meta, first);
