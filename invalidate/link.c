@@ -181,9 +181,9 @@ static void set_index(_Atomic(uint32_t) *field, uint32_t index)
 			      memory_order_relaxed);
 }
 
-static void list_insert(struct ch_heap *heap, struct ch__block *target, uint32_t index)
+static void list_insert(struct ch_heap *heap, struct ch__block *target, struct ch__branch *branch,
+			uint32_t index)
 {
-	struct ch__branch *branch = ch__branch_at(heap, index);
 	set_index(&branch->next_gen, target->in_head);
 	set_index(&branch->prev_gen, 0);
 	if (target->in_head)
@@ -191,9 +191,8 @@ static void list_insert(struct ch_heap *heap, struct ch__block *target, uint32_t
 	target->in_head = index;
 }
 
-static void list_remove(struct ch_heap *heap, struct ch__block *target, uint32_t index)
+static void list_remove(struct ch_heap *heap, struct ch__block *target, struct ch__branch *branch)
 {
-	struct ch__branch *branch = ch__branch_at(heap, index);
 	uint32_t next = ch__branch_next(branch), prev = ch__branch_prev(branch);
 	if (prev)
 		set_index(&ch__branch_at(heap, prev)->next_gen, next);
@@ -213,8 +212,9 @@ static void note_unlinked(struct ch__block *target)
 		target->flags |= CH__FLAG_UNLINKED;
 }
 
-/* Where `patch` says so, the site leads to its exit then; 0: no block has the site any more. */
-static void unlink_branch(struct ch_heap *heap, uint32_t index, bool patch, uint32_t source)
+/* Where `patch` says so, the site leads to its exit then; NULL: no block has the site any more. */
+static void unlink_branch(struct ch_heap *heap, uint32_t index, bool patch,
+			  const struct ch__block *source)
 	CH_REQUIRES(ch__role_heap, ch__role_region)
 {
 	struct ch__branch *branch = ch__branch_at(heap, index);
@@ -223,15 +223,15 @@ static void unlink_branch(struct ch_heap *heap, uint32_t index, bool patch, uint
 		return;
 	CH_MOVE(ch__branch_moves, index, ch__branch_generation(branch), ch__branch_state(branch),
 		CH__BRANCH_UNLINKED, ch__held(heap), __func__);
-	list_remove(heap, ch__block_at(heap, target), index);
+	struct ch__block *to = ch__block_at(heap, target);
+	list_remove(heap, to, branch);
 	set_index(&branch->target_kind, 0);
 	heap->branches_unlinked++;
 	if (!patch)
 		return;
-	note_unlinked(ch__block_at(heap, target));
-	const struct ch__block *from = ch__block_at(heap, source);
+	note_unlinked(to);
 	if (source)
-		write_site(heap, from, index, ch__branch_exit(heap, from, index));
+		write_site(heap, source, index, ch__branch_exit(heap, source, index));
 }
 
 /* Alive test and act in one region (I5); under heap, so that neither end is invalidated
@@ -256,16 +256,16 @@ static enum ch_status link_locked(struct ch_heap *heap, uint32_t index, uint32_t
 		 ch__block_entry_kind(to) == CH_ENTRY_NONE)
 		status = ch__because(CH_E_STATE, "a CH_LEA to a block with CH_ENTRY_NONE");
 	if (status == CH_OK && !to)
-		unlink_branch(heap, index, true, source);
+		unlink_branch(heap, index, true, from);
 	if (status == CH_OK && to) {
 		if (ch__branch_target(branch))
 			note_unlinked(ch__block_at(heap, ch__branch_target(branch)));
 		/* One store leads the site from the one to the other. */
-		unlink_branch(heap, index, false, 0);
+		unlink_branch(heap, index, false, NULL);
 		CH_MOVE(ch__branch_moves, index, ch__branch_generation(branch),
 			ch__branch_state(branch), CH__BRANCH_LINKED, ch__held(heap), __func__);
 		set_index(&branch->target_kind, target);
-		list_insert(heap, to, index);
+		list_insert(heap, to, branch, index);
 		ch__block_held(to);
 		heap->branches_linked++;
 		CH_PUBLISHED(heap->pool, ch__exec(heap, to->hot_offset), CH__GRANULE_BYTES,
@@ -303,8 +303,9 @@ void ch__block_unlink(struct ch_heap *heap, uint32_t index, bool patch_incoming,
 	for (uint32_t at; (at = block->in_head) != 0;) {
 		const struct ch__branch *branch = ch__branch_at(heap, at);
 		uint32_t source = patch_incoming ? ch__branch_source(heap, branch) : 0;
-		unlink_branch(heap, at, patch_incoming, source);
+		unlink_branch(heap, at, patch_incoming,
+			      source ? ch__block_at(heap, source) : NULL);
 	}
 	for (uint32_t at = ch__block_run(block); at; at = ch__branch_after(heap, at))
-		unlink_branch(heap, at, patch_outgoing, index);
+		unlink_branch(heap, at, patch_outgoing, block);
 }

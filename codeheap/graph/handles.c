@@ -46,12 +46,20 @@ enum ch_block_state ch__block_resolve_state(struct ch_heap *heap, struct ch_bloc
 	return is_its && ch__block_is(block, handle) ? state : CH_BLOCK_FREE;
 }
 
+/* 16 bits, whose place among those of handles is the heap's. */
+static uint32_t generation_of(const struct ch_heap *heap, const struct ch__branch *branch)
+{
+	return heap->first_generation + ch__branch_generation(branch);
+}
+
 uint32_t ch__branch_resolve(struct ch_heap *heap, struct ch_branch handle)
 {
 	uint32_t index = ch__handle_index(handle.bits);
-	bool is_attached = ch__handle_is_known(heap, &heap->branches, handle.bits) &&
-			   ch__branch_at(heap, index)->site;
-	return is_attached && ch__branch_handle(heap, index).bits == handle.bits ? index : 0;
+	if (!ch__handle_is_known(heap, &heap->branches, handle.bits))
+		return 0;
+	const struct ch__branch *branch = ch__branch_at(heap, index);
+	bool is_its = generation_of(heap, branch) == ch__handle_generation(handle.bits);
+	return branch->site && is_its ? index : 0;
 }
 
 struct ch_block ch__block_handle(const struct ch_heap *heap, uint32_t index)
@@ -63,9 +71,7 @@ struct ch_block ch__block_handle(const struct ch_heap *heap, uint32_t index)
 
 struct ch_branch ch__branch_handle(const struct ch_heap *heap, uint32_t index)
 {
-	/* 16 bits, whose place among those of handles is the heap's. */
-	uint32_t generation =
-		heap->first_generation + ch__branch_generation(ch__branch_at(heap, index));
+	uint32_t generation = generation_of(heap, ch__branch_at(heap, index));
 	return (struct ch_branch){ch__handle(heap->id, index, generation)};
 }
 
