@@ -273,3 +273,24 @@ TEST(ref_that_shares_a_byte_with_a_branch_is_refused_and_another_is_not)
 		}
 	rig_end(&rig);
 }
+
+/* Two owners, whose blocks lie in turn in one page. */
+static void make_in_turn(const struct rig *rig, void *unused)
+{
+	(void)unused;
+	struct ch_owner owners[2] = {rig_owner(rig, "one"), rig_owner(rig, "other")};
+	for (int i = 0; i < 6; i++)
+		(void)rig_block(owners[i % 2], 1);
+	for (int i = 0; i < 2; i++)
+		CHECK_EQ(ch_owner_release(owners[i], CH_RELEASE_COLLECT), CH_OK);
+}
+
+TEST(owners_end_whose_places_leave_the_quarantine_together)
+{
+	struct rig rig = rig_start(1 << 20);
+	rig_apart(&rig, make_in_turn, NULL);
+	rig_collect(&rig, 4);
+	CHECK_EQ(rig_stats(&rig).blocks_now, 0);
+	CHECK_EQ(rig_stats(&rig).owners_now, 0);
+	rig_end(&rig);
+}
