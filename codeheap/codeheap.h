@@ -176,13 +176,15 @@ enum ch_fork { CH_FORK_COPY, CH_FORK_NONE, CH_FORK_COW };
 enum ch_driver { CH_DRIVER_BUILTIN, CH_DRIVER_HOST };
 enum ch_release { CH_RELEASE_COLLECT, CH_RELEASE_NOT_RUNNING };
 
-/* What a block holds. RODATA and DATA are for code that reaches them by distance, and never run:
- * written in place (CH_OPEN_IN_PLACE), all hot_bytes are theirs, and from commit on readable at
- * exec, or writable too. An edge from a block that is held keeps one, a word on a stack that leads
- * into it, or IMMORTAL; else it dies in two cycles, or in that of its last user. Where that one is
- * released or freed NOT_RUNNING it dies with it at once, whatever is on a stack. It may have edges
- * itself; nothing else is attached or entered (CH_E_STATE), invalidation passes it over, and no
- * sink hears of it. */
+/* What a block holds. RODATA and DATA are for code that reaches them by distance, and never run.
+ * All hot_bytes are theirs. RODATA is readable at exec from commit on, DATA writable too. What fits
+ * in a fourth of a page shares pages with others of its kind and costs its bytes and 8; of RODATA
+ * write is not exec then. Larger data, and data with CH_OPEN_IN_PLACE, has whole pages; there write
+ * is exec, a multiple of 64. An edge from a block that is held keeps one, a word on a stack that
+ * leads into it, or IMMORTAL; else it dies in two cycles, or in that of its last user. Where that
+ * one is released or freed NOT_RUNNING it dies with it at once, whatever is on a stack. It may have
+ * edges itself; nothing else is attached or entered (CH_E_STATE), invalidation passes it over, and
+ * no sink hears of it. */
 enum ch_kind { CH_KIND_CODE, CH_KIND_RODATA, CH_KIND_DATA };
 
 /* Sinks: tables of the outside world. CH_SINK_DEFAULT in a configuration: the unwinder's. */

@@ -178,7 +178,7 @@ static void make_map(struct ch_heap *heap, struct ch__site_map *map, const struc
 {
 	uint32_t page_bytes = (uint32_t)1 << heap->pool->page_log2;
 	uint32_t base = block->hot_offset & ~(page_bytes - 1);
-	uint32_t end = block->flags & CH__FLAG_SPAN
+	uint32_t end = block->flags & CH__FLAG_APART
 			       ? ch__cold_offset(heap, block) + ch__cold_bytes(block)
 			       : base + page_bytes;
 	uint32_t bytes = (end - base) / CH__GRANULE_BYTES;

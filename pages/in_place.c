@@ -9,6 +9,9 @@
  *   RODATA     RW      R        RX, or RETIRED: as it was
  *   DATA       RW      RW       RX, or RETIRED
  *
+ * Pages that small blocks of data share are taken for one kind, R or RW, and released as a span of
+ * one page.
+ *
  * Private backends: what is written at exec is no copy of the write view, nor the other way round,
  * until it is taken over. Lock: pages. */
 #include "pages/inner.h"
@@ -31,9 +34,11 @@ static size_t offset_of(const struct ch__pool *pool, uint32_t first)
 	return pool->runtime_bytes + ((size_t)first << pool->page_log2);
 }
 
+/* Of a shared page: itself. */
 static size_t bytes_of(const struct ch__pool *pool, uint32_t first)
 {
-	return (size_t)pool->pages[first].span_pages << pool->page_log2;
+	size_t pages = pool->pages[first].span_pages;
+	return (pages ? pages : 1) << pool->page_log2;
 }
 
 /* Whether pages of such a word are RX. */
@@ -47,20 +52,25 @@ bool ch__pool_span_runs(const struct ch__pool *pool, uint32_t first)
 	return runs(word_of(pool, first));
 }
 
-/* The span's pages lose execute access. Where the memory is private what is written there is
- * another copy than the write view's. Returns false when the system refused; some pages may have
- * lost it. */
-static bool lend(const struct ch__pool *pool, uint32_t first, bool is_writable)
+/* The pages lose execute access. Where the memory is private what is written there is another copy
+ * than the write view's. Returns false when the system refused; some pages may have lost it. */
+static bool lend(const struct ch__pool *pool, uint32_t first, unsigned word)
 {
+	bool is_writable = word != CH__PAGE_RODATA && word != (CH__SPAN_RODATA | CH__SPAN_LANDED);
 	return ch__os_protect(pool->inner->views.exec + offset_of(pool, first),
 			      bytes_of(pool, first), is_writable);
+}
+
+bool ch__span_lend(struct ch__pool *pool, uint32_t first, enum ch__span_use use)
+{
+	set_word(pool, first, use);
+	return lend(pool, first, use);
 }
 
 bool ch__pool_lend_span(struct ch__pool *pool, uint32_t first, enum ch__span_use use)
 {
 	ch__pages_lock(pool);
-	set_word(pool, first, use);
-	bool is_lent = lend(pool, first, true);
+	bool is_lent = ch__span_lend(pool, first, use);
 	ch__pages_unlock(pool);
 	return is_lent;
 }
@@ -82,7 +92,7 @@ bool ch__pool_land_span(struct ch__pool *pool, uint32_t first)
 		is_landed = ch__views_take_back(&pool->inner->views, offset_of(pool, first),
 						bytes_of(pool, first));
 	else if (word == CH__SPAN_RODATA)
-		is_landed = lend(pool, first, false);
+		is_landed = lend(pool, first, word | CH__SPAN_LANDED);
 	if (is_landed)
 		set_word(pool, first, word | CH__SPAN_LANDED);
 	ch__pages_unlock(pool);
@@ -112,12 +122,12 @@ bool ch__span_take_back(struct ch__pool *pool, uint32_t first)
 	return is_back;
 }
 
-/* In the first page of a span only there is another word than that of code. */
+/* In the first page of a span only, and in shared ones, there is another word than that of code. */
 bool ch__spans_lend_again(struct ch__pool *pool)
 {
 	for (uint32_t i = 0; i < ch__pool_pages_end(pool); i++) {
 		unsigned word = word_of(pool, i);
-		if (!runs(word) && !lend(pool, i, word != (CH__SPAN_RODATA | CH__SPAN_LANDED)))
+		if (!runs(word) && !lend(pool, i, word))
 			return false;
 	}
 	return true;
@@ -130,7 +140,8 @@ void ch__spans_leave_zeros(struct ch__pool *pool)
 	/* What is there may be somebody else's. */
 	uint32_t pages = pool->inner->views.has_exec ? ch__pool_pages_end(pool) : 0;
 	for (uint32_t i = 0; i < pages; i++) {
-		if (ch__pool_span_use(pool, i) != CH__SPAN_RODATA)
+		enum ch__span_use use = ch__pool_span_use(pool, i);
+		if (use != CH__SPAN_RODATA && use != CH__PAGE_RODATA)
 			continue;
 		bool is_left = ch__os_map_private(pool->inner->views.exec + offset_of(pool, i),
 						  bytes_of(pool, i), CH__OS_R);

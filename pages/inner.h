@@ -95,7 +95,7 @@ struct ch__pool_inner {
 	struct ch__lock lock; /* the pages lock */
 	struct ch__views views;
 	/* As the configuration has them [const] */
-	uint8_t zones[CH__FRAME_NUMBERS];
+	uint8_t zones[CH__FRAME_NUMBERS], uses[CH__FRAME_NUMBERS];
 	void (*gone)(void *arg, uint32_t chunk);
 	void *gone_arg;
 	CH_AT_PAGES struct ch__chunk *chunks;
@@ -205,6 +205,9 @@ void ch__ledger_destroy(struct ch__pool *);
 #endif
 
 /* --- in_place.c: under the pages lock --- */
+/* The span, or page, loses execute access for such a use. False: errno; a page has what it had. */
+bool ch__span_lend(struct ch__pool *, uint32_t first, enum ch__span_use)
+	CH_REQUIRES(ch__role_pages);
 /* The span's pages are RX, as others are, whatever they were, and hold traps where they were not.
  * False: it is retired. */
 bool ch__span_take_back(struct ch__pool *, uint32_t first) CH_REQUIRES(ch__role_pages);

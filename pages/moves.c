@@ -21,6 +21,12 @@ struct ch__moves ch__page_moves = {
 			{"ch__pool_note_freed", CH__PAGE_FULL, CH__PAGE_PARTLY, PAGES_AND_BUSY},
 			{"ch__pool_note_freed", CH__PAGE_FULL, CH__PAGE_FREE, PAGES_AND_BUSY},
 			{"ch__pool_note_freed", CH__PAGE_PARTLY, CH__PAGE_FREE, PAGES_AND_BUSY},
+			/* Of data, when it is empty: as a span of one page. */
+			{"ch__pool_retire_page", CH__PAGE_OPEN, CH__PAGE_SPAN, PAGES_AND_BUSY},
+			{"ch__pool_retire_page", CH__PAGE_SPAN, CH__PAGE_FREE, CH__UNDER_PAGES},
+			{"ch__pool_note_freed", CH__PAGE_FULL, CH__PAGE_SPAN, PAGES_AND_BUSY},
+			{"ch__pool_note_freed", CH__PAGE_PARTLY, CH__PAGE_SPAN, PAGES_AND_BUSY},
+			{"ch__pool_note_freed", CH__PAGE_SPAN, CH__PAGE_FREE, CH__UNDER_PAGES},
 			{"ch__pool_take_span", CH__PAGE_FREE, CH__PAGE_SPAN, CH__UNDER_PAGES},
 			{"ch__pool_release_span", CH__PAGE_SPAN, CH__PAGE_FREE, CH__UNDER_PAGES},
 			{"ch__pool_cut_span", CH__PAGE_SPAN, CH__PAGE_FREE, CH__UNDER_PAGES},

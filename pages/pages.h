@@ -30,7 +30,7 @@ enum {
 	CH__CHUNK_BYTES = 1 << 20,
 	CH__LARGE_CHUNK_BYTES = 2 << 20,
 	CH__PAGE_NONE = 0xffffffff,
-	CH__FRAME_NUMBERS = 20, /* pages of different frame numbers share no blocks */
+	CH__FRAME_NUMBERS = 22, /* pages of different frame numbers share no blocks */
 };
 
 /* Takes the pages lock. */
@@ -49,18 +49,20 @@ enum ch__backend {
 	CH__BACKEND_PROCMEM,
 };
 
-/* What a span is for, and so how its pages are mapped at exec. No page is ever writable and
- * executable, and execute access comes back by a fresh mapping. */
+/* What a span is for, or a page that blocks of one kind share, and so how it is mapped at exec. No
+ * page is ever writable and executable, and execute access comes back by a fresh mapping. */
 enum ch__span_use {
-	CH__SPAN_CODE,     /* RX, written through the write view */
+	CH__SPAN_CODE,     /* RX, written through the write view; pages of code, too */
 	CH__SPAN_IN_PLACE, /* RW until ch__pool_land_span, RX from then on */
 	CH__SPAN_RODATA,   /* RW until then, R from then on */
 	CH__SPAN_DATA,     /* RW */
-	CH__SPAN_USE = 3,
-	CH__SPAN_LANDED = 4,
+	CH__PAGE_RODATA,   /* R, written through the write view */
+	CH__PAGE_DATA,     /* RW */
+	CH__SPAN_USE = 7,
+	CH__SPAN_LANDED = 8,
 	/* Released, but the system does not give the pages execute access again: nobody's, without
 	 * it, full of traps in the write view. */
-	CH__SPAN_RETIRED = 8,
+	CH__SPAN_RETIRED = 16,
 };
 
 struct ch__page {
@@ -70,7 +72,8 @@ struct ch__page {
 	_Atomic(uint8_t) state; /* enum ch__page_state [pages]; relaxed reads by lookup of spans */
 	uint8_t frame;          /* frame number of its blocks [pages]; constant while it has some */
 	uint8_t has_failed;     /* an allocation did not fit since it was listed [busy] */
-	_Atomic(uint8_t) span_use; /* SPAN: enum ch__span_use, in its first page [pages]; relaxed */
+	/* enum ch__span_use: SPAN: in its first page; of a shared page [pages]; relaxed */
+	_Atomic(uint8_t) span_use;
 	uint16_t hot_cursor;       /* granule in page: next place to try for hot [busy] */
 	uint16_t cold_cursor;      /* granule in page: cold is placed below it [busy] */
 	_Atomic(uint16_t) used_granules;  /* stored under busy */
@@ -92,6 +95,7 @@ struct ch__pool_config {
 	bool is_for_forks;      /* a fork copies few entries: large pages, chunks of 2 MiB */
 	/* enum ch__zone of the chunks in which pages of a frame number lie */
 	uint8_t zones[CH__FRAME_NUMBERS];
+	uint8_t uses[CH__FRAME_NUMBERS]; /* enum ch__span_use of their pages: CODE, PAGE_... */
 	/* Hears, under the pages lock, of each chunk that loses its memory or changes its zone: all
 	 * its pages are FREE. NULL: nobody asks. */
 	void (*gone)(void *arg, uint32_t chunk);
@@ -101,7 +105,7 @@ struct ch__pool_config {
 };
 
 struct ch__pool {
-	uintptr_t exec_base;    /* of page 0, aligned to 2 MiB, or to a smaller pool [const] */
+	uintptr_t exec_base;    /* of page 0, at a multiple of 64 MiB or a smaller pool [const] */
 	ptrdiff_t delta;        /* write = exec + delta [const] */
 	size_t pool_bytes;      /* [const] */
 	uint32_t page_log2;     /* [const] */
@@ -212,7 +216,8 @@ void ch__valgrind_part_born(const struct ch__pool *, uintptr_t exec, size_t byte
 void ch__valgrind_part_dead(const struct ch__pool *, uintptr_t exec) CH_COLD;
 
 /* --- pages --- */
-/* An OPEN page of the frame number, its free bytes trap-filled: a PARTLY one, or a FREE one.
+/* An OPEN page of the frame number, its free bytes trap-filled: a PARTLY one, or a FREE one. Pages
+ * of data lose execute access until they are FREE again, or retired as a span is.
  * CH__PAGE_NONE when no page fits (errno 0: the pool is full, or the rest of it is of other
  * zones) or the OS has no memory, and what the pool has would not do if all of it were free
  * (errno): no collection would help. */

@@ -122,6 +122,7 @@ int ch__pool_create(const struct ch__pool_config *config, struct ch__meta *meta,
 	pool->meta = meta;
 	pool->inner = inner;
 	memcpy(inner->zones, config->zones, sizeof inner->zones);
+	memcpy(inner->uses, config->uses, sizeof inner->uses);
 	inner->gone = config->gone;
 	inner->gone_arg = config->gone_arg;
 	set_shape(pool, config);
@@ -366,11 +367,25 @@ static uint32_t next_page(struct ch__pool *pool, uint8_t frame) CH_REQUIRES(ch__
 	return page != CH__PAGE_NONE ? page : have_run(pool, 1, zone);
 }
 
+/* Of a page that is not of code, which is code's as long as it is FREE. False: errno. */
+static bool has_access(struct ch__pool *pool, uint32_t index, uint8_t frame)
+	CH_REQUIRES(ch__role_pages)
+{
+	enum ch__span_use use = (enum ch__span_use)pool->inner->uses[frame];
+	bool is_free = ch__page_state(&pool->pages[index]) == CH__PAGE_FREE;
+	if (CH_LIKELY(use == CH__SPAN_CODE || !is_free) || ch__span_lend(pool, index, use))
+		return true;
+	pool->pages[index].span_use = CH__SPAN_CODE;
+	return false;
+}
+
 uint32_t ch__pool_take_page(struct ch__pool *pool, uint8_t frame)
 {
 	CH_ASSERT(frame < CH__FRAME_NUMBERS, "frame number out of range");
 	ch__pages_lock(pool);
 	uint32_t index = has_code(pool) ? next_page(pool, frame) : CH__PAGE_NONE;
+	if (index != CH__PAGE_NONE && !has_access(pool, index, frame))
+		index = CH__PAGE_NONE;
 	if (index != CH__PAGE_NONE) {
 		struct ch__page *page = &pool->pages[index];
 		ch__page_lock(page);
@@ -406,7 +421,8 @@ uint32_t ch__pool_take_page_in_need(struct ch__pool *pool, uint8_t frame, size_t
 	return found;
 }
 
-/* Puts a page that nobody has open in the state that its granules say. Under busy. */
+/* Puts a page that nobody has open in the state that its granules say; one of data that has none is
+ * a span of one page, to be released. Under busy. */
 static void settle(struct ch__pool *pool, uint32_t index, const char *by)
 	CH_REQUIRES(ch__role_pages)
 {
@@ -416,7 +432,11 @@ static void settle(struct ch__pool *pool, uint32_t index, const char *by)
 	uint32_t freed = atomic_load_explicit(&page->freed_granules, memory_order_relaxed);
 	uint32_t enough = ch__pool_granules(pool) >> LISTED_SHARE_LOG2;
 	uint32_t unused = ch__pool_granules(pool) - used;
-	if (used == 0)
+	if (used == 0 && CH_UNLIKELY(ch__pool_span_use(pool, index) != CH__SPAN_CODE)) {
+		page->span_pages = 1;
+		atomic_store_explicit(&page->span_first, index, memory_order_relaxed);
+		to = CH__PAGE_SPAN;
+	} else if (used == 0)
 		to = CH__PAGE_FREE;
 	else if (before == CH__PAGE_PARTLY ||
 		 (unused >= enough &&
@@ -424,6 +444,9 @@ static void settle(struct ch__pool *pool, uint32_t index, const char *by)
 		to = CH__PAGE_PARTLY;
 	set_state(pool, index, to, by);
 }
+
+static bool release_span(struct ch__pool *pool, uint32_t first, const char *by)
+	CH_REQUIRES(ch__role_pages);
 
 void ch__pool_retire_page(struct ch__pool *pool, uint32_t index)
 {
@@ -435,6 +458,8 @@ void ch__pool_retire_page(struct ch__pool *pool, uint32_t index)
 	CH_ASSERT(ch__page_state(page) == CH__PAGE_OPEN, "retired page is not open");
 	settle(pool, index, __func__);
 	ch__page_unlock(page);
+	if (CH_UNLIKELY(ch__page_state(page) == CH__PAGE_SPAN))
+		(void)release_span(pool, index, __func__);
 	ch__pages_unlock(pool);
 }
 
@@ -458,6 +483,8 @@ bool ch__pool_note_freed(struct ch__pool *pool, uint32_t index)
 		is_freed = ch__page_state(page) == CH__PAGE_FREE;
 	}
 	ch__page_unlock(page);
+	if (CH_UNLIKELY(state != CH__PAGE_SPAN && ch__page_state(page) == CH__PAGE_SPAN))
+		is_freed = release_span(pool, index, __func__);
 	ch__pages_unlock(pool);
 	return is_freed;
 }

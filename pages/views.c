@@ -22,11 +22,11 @@ enum { SELF_TEST_FIRST = 0x5eed1, SELF_TEST_SECOND = 0x5eed2 };
 
 /* --- backends --- */
 
-/* Of the pool: so that its chunks, and large pages of the system, lie where those begin. More would
- * leave fewer places near an address. */
+/* Of the pool: so that chunks, and large pages of the system, lie where those begin. A large pool
+ * at a multiple of its size would find few places near an address. */
 static size_t place_align(const struct ch__pool_config *config)
 {
-	size_t most = CH__LARGE_CHUNK_BYTES;
+	size_t most = 64 << 20;
 	return config->pool_bytes < most ? config->pool_bytes : most;
 }
 

@@ -42,9 +42,6 @@ SAME(offsetof(struct ch_frame_save, at), offsetof(struct ch__save, at));
 SAME(CH_TRAMPOLINE_FRAMED, CH__TEMPLATE_FRAMED);
 SAME(CH_TRAMPOLINE_TAIL, CH__TEMPLATE_TAIL);
 
-/* By their distance (block.c). */
-SAME(CH_KIND_DATA - CH_KIND_RODATA, CH__SPAN_DATA - CH__SPAN_RODATA);
-
 SAME(sizeof(struct ch_regs), sizeof(struct ch__arch_regs));
 SAME(offsetof(struct ch_regs, gpr), offsetof(struct ch__arch_regs, gpr));
 SAME(offsetof(struct ch_regs, pc), offsetof(struct ch__arch_regs, pc));

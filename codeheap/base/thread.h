@@ -14,9 +14,14 @@
 
 enum {
 	CH__THREAD_RECORDS = 1024,
-	CH__FRAME_OWN = CH__FRAMES, /* pages whose block has an unwind table of its own */
+	/* Pages of which unwinders are told nothing: whose block has a table of its own, or is
+	 * data; and those that small blocks of data share. */
+	CH__FRAME_OWN = CH__FRAMES,
+	CH__FRAME_RODATA,
+	CH__FRAME_DATA,
+	CH__PAGE_FRAMES
 };
-_Static_assert((int)CH__FRAME_OWN < (int)CH__FRAME_NUMBERS, "pages/ knows each frame number");
+_Static_assert((int)CH__PAGE_FRAMES <= (int)CH__FRAME_NUMBERS, "pages/ knows each frame number");
 
 /* Of a thread; I9 and moves.c say who moves it. SIGNALLED: its handler of the stop signal waits. */
 enum ch__thread_state { CH__RUNNING, CH__PARKED, CH__SIGNALLED };
@@ -71,7 +76,7 @@ struct ch__thread {
 	bool stack_grows; /* it is the process's first one [registry] */
 	_Atomic(struct ch_fiber *) fiber; /* whose stack it runs on; NULL = its own */
 	struct ch__shown shown;
-	uint32_t open_page[CH__FRAMES];     /* page + 1 that it opens blocks in [own, region] */
+	uint32_t open_page[CH__PAGE_FRAMES]; /* page + 1 that it opens blocks in [own, region] */
 	uint32_t free_records[CH__THREAD_RECORDS]; /* of blocks: a stack [own] */
 	uint32_t free_count;
 	/* Blocks opened, roots while OPEN or newborn. Handles: a record that is used again may be

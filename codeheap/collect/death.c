@@ -218,8 +218,8 @@ static void fill_with_traps(struct ch_heap *heap, const struct dead *dead)
 {
 	const struct ch__block *block = dead->block;
 	uintptr_t hot = ch__exec(heap, block->hot_offset), cold = 0;
-	/* What is written in place gets them as its pages go back. */
-	if (!ch__block_is_lent(heap, block))
+	/* Data, and what is written in place, get them as their places go back. */
+	if (!ch__block_is_lent(heap, block) && !ch__block_is_data(heap, block))
 		ch__pool_poison(heap->pool, hot, ch__hot_bytes(block));
 	if (block->cold_granules) {
 		cold = ch__exec(heap, ch__cold_offset(heap, block));
@@ -276,9 +276,13 @@ static void free_places(struct ch_heap *heap, const struct dead *dead, uint32_t 
 	const struct ch__block *first = dead->block;
 	uint32_t hot_offset = first->hot_offset, page = hot_offset >> heap->pool->page_log2;
 	uint32_t owner = first->owner, finished = 0;
-	bool is_span = (first->flags & CH__FLAG_SPAN) != 0;
+	bool is_span = ch__block_is_span(heap, first);
 	bool is_slot = ch__place_is_slot(heap, hot_offset);
 	bool has_steps = ch__place_has_steps(heap, hot_offset);
+	bool is_shared = !is_span && ch__block_is_data(heap, first);
+	for (uint32_t i = 0; i < count && is_shared; i++)
+		ch__pool_poison(heap->pool, ch__exec(heap, dead[i].block->hot_offset),
+				ch__hot_bytes(dead[i].block));
 	/* The unwind data of slots goes last (I8), while nobody else can have the places. */
 	for (uint32_t i = 0; i < count && (is_slot || has_steps); i++) {
 		uintptr_t hot = ch__exec(heap, dead[i].block->hot_offset);
@@ -303,7 +307,7 @@ static void free_places(struct ch_heap *heap, const struct dead *dead, uint32_t 
 		struct ch__block *block = dead[i].block;
 		ch__set16(&block->hot_granules, 0);
 		ch__set16(&block->cold_granules, 0);
-		change_flags(block, CH__FLAG_SPAN, 0);
+		change_flags(block, CH__FLAG_APART, 0);
 		if (block->flags & CH__FLAG_NOTICE)
 			continue;
 		ch__block_recycle(heap, block, dead[i].index);

@@ -161,7 +161,7 @@ static void fill_info(struct ch_heap *heap, uint32_t index, struct ch_info *info
 		.hot_bytes = ch__hot_bytes(block) - ch__head_bytes(use),
 	};
 	if (use >= CH__SPAN_RODATA)
-		info->kind = (enum ch_kind)(use - CH__SPAN_RODATA + CH_KIND_RODATA);
+		info->kind = ch__use_is_constant(use) ? CH_KIND_RODATA : CH_KIND_DATA;
 	if (block->cold_granules) {
 		info->cold_exec = (const uint8_t *)ch__exec(heap, ch__cold_offset(heap, block)) +
 				  CH__INDEX_WORD_BYTES;

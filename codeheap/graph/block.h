@@ -56,7 +56,7 @@ enum { CH__STATE_MASK = 7, CH__CAUSE_SHIFT = 3 }; /* of ch__block.state */
 
 enum ch__block_flag {
 	CH__FLAG_ENTRY = 3, /* enum ch_entry */
-	CH__FLAG_SPAN = 4,
+	CH__FLAG_APART = 4,
 	CH__FLAG_IMMORTAL = 8,
 	CH__FLAG_AGE = 0x30, /* heap->cycles at the commit, modulo 4, while it is not held */
 	CH__FLAG_AGE_ONE = 0x10,

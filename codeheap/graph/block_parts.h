@@ -57,7 +57,7 @@ static inline uint32_t ch__index_word_read(const struct ch_heap *heap, uint32_t 
 static inline uint32_t ch__hot_bytes(const struct ch__block *block)
 {
 	uint32_t granules = block->hot_granules;
-	if (block->flags & CH__FLAG_SPAN)
+	if (block->flags & CH__FLAG_APART)
 		granules = block->span_granules_low | (uint32_t)block->span_granules_high << 16;
 	return granules * CH__GRANULE_BYTES;
 }
@@ -68,7 +68,7 @@ static inline uint32_t ch__cold_bytes(const struct ch__block *block)
 /* Pool offset of the cold part, which in a span follows the hot one; meaningless without one. */
 static inline uint32_t ch__cold_offset(const struct ch_heap *heap, const struct ch__block *block)
 {
-	if (CH_UNLIKELY(block->flags & CH__FLAG_SPAN))
+	if (CH_UNLIKELY(block->flags & CH__FLAG_APART))
 		return block->hot_offset + ch__hot_bytes(block);
 	uint32_t page = block->hot_offset >> heap->pool->page_log2;
 	return (page << heap->pool->page_log2) + block->cold_granule * (uint32_t)CH__GRANULE_BYTES;
@@ -91,9 +91,23 @@ static inline uintptr_t ch__block_gate_exec(const struct ch_heap *heap,
 static inline enum ch__span_use ch__block_use(const struct ch_heap *heap,
 					      const struct ch__block *block)
 {
-	if (CH_LIKELY(!(block->flags & CH__FLAG_SPAN)))
+	if (CH_LIKELY(!(block->flags & CH__FLAG_APART)))
 		return CH__SPAN_CODE;
 	return ch__pool_span_use(heap->pool, block->hot_offset >> heap->pool->page_log2);
+}
+/* Of whole pages that are written where they lie. */
+static inline bool ch__use_is_in_place(enum ch__span_use use)
+{
+	return use >= CH__SPAN_IN_PLACE && use <= CH__SPAN_DATA;
+}
+static inline bool ch__use_is_constant(enum ch__span_use use)
+{
+	return use == CH__SPAN_RODATA || use == CH__PAGE_RODATA;
+}
+/* It has whole pages, and no other block lies there. */
+static inline bool ch__block_is_span(const struct ch_heap *heap, const struct ch__block *block)
+{
+	return (block->flags & CH__FLAG_APART) && ch__block_use(heap, block) < CH__PAGE_RODATA;
 }
 static inline bool ch__block_is_data(const struct ch_heap *heap, const struct ch__block *block)
 {
@@ -102,7 +116,7 @@ static inline bool ch__block_is_data(const struct ch_heap *heap, const struct ch
 /* Bytes of the hot part before those of the VM. */
 static inline uint32_t ch__head_bytes(enum ch__span_use use)
 {
-	return use == CH__SPAN_CODE ? CH__HEAD_BYTES : CH__IN_PLACE_HEAD_BYTES;
+	return ch__use_is_in_place(use) ? CH__IN_PLACE_HEAD_BYTES : CH__HEAD_BYTES;
 }
 /* What sinks are told of its hot part: the VM's bytes, so that the first of them is +0x0 for all
  * who are told of it. */
@@ -125,10 +139,10 @@ static inline size_t ch__block_ranges(const struct ch_heap *heap, const struct c
 		ch__cold_bytes(block) - CH__INDEX_WORD_BYTES, key, true};
 	return 2;
 }
-/* Its pages are not RX: they are data, or code that is being written in place. */
+/* Its pages are its own and not RX: they are data, or code that is being written in place. */
 static inline bool ch__block_is_lent(const struct ch_heap *heap, const struct ch__block *block)
 {
-	return (block->flags & CH__FLAG_SPAN) &&
+	return ch__block_is_span(heap, block) &&
 	       !ch__pool_span_runs(heap->pool, block->hot_offset >> heap->pool->page_log2);
 }
 static inline uintptr_t ch__block_entry(const struct ch_heap *heap, const struct ch__block *block)

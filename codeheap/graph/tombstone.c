@@ -81,11 +81,11 @@ static void write_epitaph(struct ch_heap *heap, uint32_t slot, const struct ch__
 
 static uint32_t cold_word(const struct ch_heap *heap, const struct ch__block *block)
 {
-	bool is_span = (block->flags & CH__FLAG_SPAN) != 0;
+	bool is_apart = (block->flags & CH__FLAG_APART) != 0;
 	return (uint32_t)block->cold_granules |
-	       (is_span ? 0 : (uint32_t)block->cold_granule << CH__TOMB_COLD_SHIFT) |
-	       (is_span ? CH__TOMB_SPAN : 0) |
-	       (ch__block_use(heap, block) != CH__SPAN_CODE ? CH__TOMB_IN_PLACE : 0) |
+	       (is_apart ? 0 : (uint32_t)block->cold_granule << CH__TOMB_COLD_SHIFT) |
+	       (is_apart ? CH__TOMB_SPAN : 0) |
+	       (ch__use_is_in_place(ch__block_use(heap, block)) ? CH__TOMB_IN_PLACE : 0) |
 	       (ch__place_is_slot(heap, block->hot_offset) ? CH__TOMB_SLOT : 0);
 }
 

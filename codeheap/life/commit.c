@@ -96,7 +96,7 @@ static uint32_t CH_COLD shrink_span(struct ch_heap *heap, struct ch__block *bloc
 static uint32_t shrink(struct ch_heap *heap, struct ch__block *block, const struct ch_code *code,
 		       uint32_t used_to) CH_REQUIRES(ch__role_region)
 {
-	if (CH_UNLIKELY(block->flags & CH__FLAG_SPAN))
+	if (CH_UNLIKELY(block->flags & CH__FLAG_APART))
 		return shrink_span(heap, block, code, used_to);
 	uint32_t hot = block->hot_offset, hot_bytes = ch__hot_bytes(block);
 	uint32_t hot_end = hot + ch__head_bytes(CH__SPAN_CODE) + used_to;
@@ -322,7 +322,7 @@ static enum published publish(struct ch_heap *heap, struct ch__thread *self, str
 /* Where the entry lies in the block as it will be, from its first byte. */
 static uint32_t entry_offset(const struct ch__block *block, const struct ch_code *code)
 {
-	bool stays_whole = (block->flags & CH__FLAG_SPAN) != 0;
+	bool stays_whole = (block->flags & CH__FLAG_APART) != 0;
 	return code->entry_offset - (stays_whole ? 0 : code->used_from);
 }
 
@@ -334,7 +334,7 @@ static bool land(struct ch_heap *heap, struct ch__thread *self, const struct ch_
 	struct ch__block *block = block_of(heap, code);
 	enum ch__span_use use = ch__block_use(heap, block);
 	uint32_t page = block->hot_offset >> heap->pool->page_log2;
-	if (use == CH__SPAN_CODE)
+	if (!ch__use_is_in_place(use))
 		return true;
 	if (use == CH__SPAN_IN_PLACE) {
 		ch__pool_take_over(heap->pool,
@@ -368,6 +368,8 @@ static void finish_bytes(struct ch_heap *heap, struct ch__thread *self, const st
 	enum ch__span_use use = ch__block_use(heap, block);
 	uint32_t hot = ch__hot_bytes(block), cold = ch__cold_bytes(block);
 	uint32_t used_to = code->used_to, pages_cut;
+	if (use == CH__PAGE_RODATA)
+		ch__pool_publish(heap->pool, ch__exec(heap, block->hot_offset), hot);
 	if (use >= CH__SPAN_RODATA)
 		return;
 	ch__region_enter(self);
@@ -465,7 +467,7 @@ static enum ch_status check_codes(struct ch_heap *heap, struct ch__thread *self,
 		besides->assumes |= ch__side_find(block->side_list, CH__ITEM_ASSUME) != NULL;
 		besides->may_be_young |= heap->config.driver == CH_DRIVER_HOST &&
 					 ch__side_find(block->side_list, CH__ITEM_REF);
-		besides->is_lent |= use != CH__SPAN_CODE;
+		besides->is_lent |= ch__use_is_in_place(use);
 	}
 	return CH_OK;
 }

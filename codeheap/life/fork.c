@@ -119,7 +119,7 @@ static void note_lost_spans(struct ch_heap *heap)
 			pool->pages[i].is_lost = true;
 	for (uint32_t i = 1; i < heap->blocks.used; i++) {
 		const struct ch__block *block = ch__block_at(heap, i);
-		if (ch__block_state(block) != CH_BLOCK_FREE && (block->flags & CH__FLAG_SPAN))
+		if (ch__block_state(block) != CH_BLOCK_FREE && (block->flags & CH__FLAG_APART))
 			pool->pages[block->hot_offset >> pool->page_log2].is_lost = false;
 	}
 }

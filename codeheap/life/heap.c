@@ -140,7 +140,11 @@ static enum ch_status create_pool(struct ch_heap *heap)
 		.backend = (enum ch__backend)config->backend,
 		.random_alias = !CH_TSAN,
 		.is_for_forks = config->fork == CH_FORK_COW,
-		.zones[CH__FRAME_OWN] = CH__ZONE_OWN,
+		.zones = {[CH__FRAME_OWN] = CH__ZONE_OWN,
+			  [CH__FRAME_RODATA] = CH__ZONE_OWN,
+			  [CH__FRAME_DATA] = CH__ZONE_OWN},
+		.uses = {[CH__FRAME_RODATA] = CH__PAGE_RODATA,
+			 [CH__FRAME_DATA] = CH__PAGE_DATA},
 		.gone = chunk_gone,
 		.gone_arg = heap,
 	};

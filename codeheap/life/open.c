@@ -67,7 +67,7 @@ static enum ch_status size_request(struct request *r)
 	r->slack = open->align > head ? (uint32_t)open->align - head : 0;
 	size_t page_bytes = (size_t)1 << pool->page_log2;
 	uint64_t whole = (uint64_t)r->hot_bytes + r->slack + r->cold_bytes;
-	if (whole > page_bytes || r->frame == CH__FRAME_OWN || r->use != CH__SPAN_CODE)
+	if (whole > page_bytes || r->frame == CH__FRAME_OWN || ch__use_is_in_place(r->use))
 		r->span_pages = (uint32_t)((whole + page_bytes - 1) >> pool->page_log2);
 	/* The entry that closes leads to its veneer, behind all hot bytes. */
 	if (open->entry == CH_ENTRY_PATCH && r->span_pages &&
@@ -296,7 +296,7 @@ static uint32_t take_pages(struct request *r, bool in_need)
 				       : ch__pool_take_page(pool, r->frame);
 	if (!in_need)
 		r->refused = taken == CH__PAGE_NONE ? errno : 0;
-	bool is_told = taken == CH__PAGE_NONE || r->frame == CH__FRAME_OWN ||
+	bool is_told = taken == CH__PAGE_NONE || r->frame >= CH__FRAME_OWN ||
 		       ch__sinks_page_live(heap->sinks, taken, r->span_pages ? r->span_pages : 1,
 					   r->frame);
 	ch__records_unlock(heap);
@@ -366,12 +366,13 @@ static bool write_record(struct request *r) CH_REQUIRES(ch__role_region)
 	const struct ch_open *open = r->open;
 	struct ch__block *block = ch__block_at(heap, r->record);
 	uint32_t page_mask = ((uint32_t)1 << heap->pool->page_log2) - 1;
+	bool is_apart = r->span_pages || r->use != CH__SPAN_CODE;
 	uint32_t hot = r->hot_bytes / CH__GRANULE_BYTES;
 	ch__set_hot_offset(block, r->hot_offset);
 	/* place.c and code_at.c may look at a record that is used again: release, as all of its
 	 * place. */
 	__atomic_store_n(&block->owner, ch__handle_index(open->owner.bits), __ATOMIC_RELEASE);
-	if (r->span_pages) {
+	if (is_apart) {
 		ch__set16(&block->span_granules_low, hot);
 		ch__set16(&block->span_granules_high, hot >> 16);
 	} else {
@@ -380,7 +381,7 @@ static bool write_record(struct request *r) CH_REQUIRES(ch__role_region)
 	}
 	ch__set16(&block->cold_granules, r->cold_bytes / CH__GRANULE_BYTES);
 	bool is_own_root = open->heap || (open->flags & CH_OPEN_KEPT);
-	unsigned flags = open->entry | (r->span_pages ? CH__FLAG_SPAN : 0) |
+	unsigned flags = open->entry | (is_apart ? CH__FLAG_APART : 0) |
 			 (open->flags & CH_OPEN_IMMORTAL ? CH__FLAG_IMMORTAL : 0) |
 			 (is_own_root ? CH__FLAG_HELD | CH__FLAG_LEADS : ch__age_stamp(heap));
 	atomic_store_explicit(&block->flags, (uint8_t)flags, memory_order_relaxed);
@@ -445,7 +446,7 @@ static enum placed try_place(struct request *r, enum look look)
 /* A span needs whole pages, and slots whole chunks; the thread may hold empty pages. */
 static void retire_own_pages(struct request *r)
 {
-	for (uint32_t frame = 0; frame < CH__FRAMES; frame++)
+	for (uint32_t frame = 0; frame < CH__PAGE_FRAMES; frame++)
 		if (r->span_pages || frame != r->frame)
 			ch__thread_use_page(r->self, frame, 0);
 }
@@ -544,7 +545,8 @@ static void fill_code(struct request *r, struct ch_code *code)
 	uint32_t stubs = r->open->branch_room * ch__stub_bytes(heap);
 	code->block = r->handle;
 	code->exec = (uint8_t *)hot;
-	code->write = r->use == CH__SPAN_CODE ? ch__pool_lend(heap->pool, hot) : code->exec;
+	bool is_apart = r->use == CH__SPAN_CODE || r->use == CH__PAGE_RODATA;
+	code->write = is_apart ? ch__pool_lend(heap->pool, hot) : code->exec;
 	code->hot_bytes = r->hot_bytes - head;
 	if (r->frame == CH__FRAME_STEPS)
 		code->hot_bytes = r->open->hot_bytes;
@@ -617,6 +619,23 @@ static enum ch_status no_room(const struct request *r)
 				   : "and CH_OPEN_MAY_COLLECT is not set");
 }
 
+/* Data that takes a fourth of a page at most shares pages, unless its writer knows one address. */
+static void choose_use(struct request *r)
+{
+	const struct ch_open *open = r->open;
+	bool is_data = open->kind != CH_KIND_CODE, is_constant = open->kind == CH_KIND_RODATA;
+	uint64_t bytes = CH__HEAD_BYTES + (uint64_t)open->hot_bytes + open->align;
+	if (is_data && !(open->flags & CH_OPEN_IN_PLACE) &&
+	    bytes <= UINT64_C(1) << (r->heap->pool->page_log2 - 2)) {
+		r->frame = is_constant ? CH__FRAME_RODATA : CH__FRAME_DATA;
+		r->use = is_constant ? CH__PAGE_RODATA : CH__PAGE_DATA;
+		return;
+	}
+	r->use = !is_data      ? CH__SPAN_IN_PLACE
+		 : is_constant ? CH__SPAN_RODATA
+			       : CH__SPAN_DATA;
+}
+
 enum ch_status ch__block_open(struct ch_heap *heap, struct ch__thread *self,
 			      const struct ch_open *open, struct ch_code *code)
 {
@@ -625,9 +644,7 @@ enum ch_status ch__block_open(struct ch_heap *heap, struct ch__thread *self,
 	if ((open->flags & CH_OPEN_OWN_FRAMES) || open->kind != CH_KIND_CODE)
 		r.frame = CH__FRAME_OWN;
 	if (is_in_place(open))
-		r.use = open->kind == CH_KIND_CODE     ? CH__SPAN_IN_PLACE
-			: open->kind == CH_KIND_RODATA ? CH__SPAN_RODATA
-						       : CH__SPAN_DATA;
+		choose_use(&r);
 	if (r.frame == CH__FRAME_STEPS && !ch__sinks_steps_begin(heap->sinks))
 		return ch__because_memory("the frames of CH_FRAME_STEPS");
 	enum ch_status status = size_request(&r);

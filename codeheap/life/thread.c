@@ -128,7 +128,7 @@ enum ch_status ch_thread_detach(struct ch_heap *heap)
 	ch__listeners_thread_leaves(thread);
 	ch__heap_lock(heap);
 	ch__records_flush(heap, thread);
-	for (uint32_t frame = 0; frame < CH__FRAMES; frame++)
+	for (uint32_t frame = 0; frame < CH__PAGE_FRAMES; frame++)
 		ch__thread_use_page(thread, frame, 0);
 	ch__counters_add(&heap->counters, &thread->counters);
 	memset(&thread->counters, 0, sizeof thread->counters);

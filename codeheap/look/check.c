@@ -177,7 +177,7 @@ static void add_block(struct check *c, const struct ch__block *block)
 	uint32_t bytes = ch__hot_bytes(block) + ch__cold_bytes(block);
 	c->is.blocks += state != CH_BLOCK_FREE;
 	/* Of a record whose place went back it has none. */
-	if (state != CH_BLOCK_FREE && !(block->flags & CH__FLAG_SPAN))
+	if (state != CH_BLOCK_FREE && !ch__block_is_span(c->heap, block))
 		c->is.granules += bytes / CH__GRANULE_BYTES;
 	c->is.owned += state != CH_BLOCK_FREE && block->owner;
 	c->is.in_use += state != CH_BLOCK_FREE && state != CH_BLOCK_DEAD && block->owner;
@@ -205,7 +205,7 @@ static void check_block(struct check *c, const struct ch__block *block)
 	uint8_t frame = heap->pool->pages[block->hot_offset >> heap->pool->page_log2].frame;
 	bool has_own = ch__side_find(block->side_list, CH__ITEM_OWN) ||
 		       ch__block_is_data(heap, block);
-	if ((frame == CH__FRAME_OWN) != has_own)
+	if ((frame >= CH__FRAME_OWN) != has_own)
 		say(c, "it and its page disagree on whose unwind table it is");
 	check_part(c, block->hot_offset, ch__hot_bytes(block), "hot");
 	if (block->cold_granules)

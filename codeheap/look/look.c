@@ -160,8 +160,8 @@ size_t ch__look_fallbacks(struct ch_heap *heap, uintptr_t *fallbacks, size_t max
 static enum ch__look_kind kind_of(const struct ch_heap *heap, const struct ch__block *block)
 {
 	if (ch__block_is_data(heap, block))
-		return ch__block_use(heap, block) == CH__SPAN_RODATA ? CH__LOOK_RODATA
-								     : CH__LOOK_DATA;
+		return ch__use_is_constant(ch__block_use(heap, block)) ? CH__LOOK_RODATA
+								       : CH__LOOK_DATA;
 	uint8_t frame = heap->pool->pages[block->hot_offset >> heap->pool->page_log2].frame;
 	if (ch__frame_has_slots(frame))
 		return CH__LOOK_TRAMPOLINE;
@@ -179,7 +179,7 @@ static bool look_at(const struct ch_heap *heap, const struct ch__block *block,
 	*out = (struct ch__look_block){
 		.state = state,
 		.kind = kind_of(heap, block),
-		.is_span = (block->flags & CH__FLAG_SPAN) != 0,
+		.is_span = ch__block_is_span(heap, block),
 		.hot_offset = block->hot_offset,
 		.hot_bytes = ch__hot_bytes(block),
 		.cold_bytes = ch__cold_bytes(block),

@@ -95,10 +95,10 @@ static void live_as_child(struct rig *rig, struct image *image, struct emitter *
 	expect_no_both(rig);
 }
 
-static void fork_with_images(enum ch_backend backend, enum ch_fork mode)
+static void fork_with_image(enum ch_backend backend, enum ch_fork mode, unsigned flags)
 {
 	struct rig rig = start_on(backend, mode);
-	struct image image = image_make(&rig, 0);
+	struct image image = image_make(&rig, flags);
 	struct emitter mine;
 	struct opener other = {.rig = &rig};
 	pthread_t thread;
@@ -130,6 +130,12 @@ static void fork_with_images(enum ch_backend backend, enum ch_fork mode)
 	rig_end(&rig);
 }
 
+static void fork_with_images(enum ch_backend backend, enum ch_fork mode)
+{
+	fork_with_image(backend, mode, 0);
+	fork_with_image(backend, mode, IMAGE_SHARES);
+}
+
 TEST(fork_copies_images_and_what_is_open)
 {
 	fork_with_images(CH_BACKEND_AUTO, CH_FORK_COPY);
@@ -151,10 +157,13 @@ static void read_from(void *at)
 	(void)*(volatile uint8_t *)at;
 }
 
-TEST(child_without_copy_has_neither_code_nor_data)
+/* What unwinders were told of reads as the end of a table. */
+static void fork_without_copy(unsigned flags)
 {
 	struct rig rig = start_on(CH_BACKEND_AUTO, CH_FORK_NONE);
-	struct image image = image_make(&rig, 0);
+	struct image image = image_make(&rig, flags);
+	const uint32_t *constant = (const void *)rig_info(image.blocks[0]).exec;
+	CHECK_EQ(*constant, IMAGE_CONSTANT);
 	pid_t child = fork();
 	CHECK(child >= 0);
 	if (!child) {
@@ -162,6 +171,7 @@ TEST(child_without_copy_has_neither_code_nor_data)
 		for (int i = 0; i < 3; i++)
 			CHECK(!rig_is_there(image.blocks[i]));
 		expect_signal(read_from, image.variable, SIGSEGV);
+		CHECK_EQ(*constant, 0);
 		struct emitter e;
 		struct ch_open open = {.owner = image.owner, .hot_bytes = 9, .kind = CH_KIND_DATA};
 		CHECK_EQ(emit_open_as(&e, &open), CH_E_OS);
@@ -171,6 +181,12 @@ TEST(child_without_copy_has_neither_code_nor_data)
 	expect_exit(child, 3);
 	CHECK_EQ(code_call_owner(image.owner), IMAGE_CONSTANT);
 	rig_end(&rig);
+}
+
+TEST(child_without_copy_has_neither_code_nor_data)
+{
+	fork_without_copy(0);
+	fork_without_copy(IMAGE_SHARES);
 }
 
 /* --- what the system refuses --- */

@@ -114,7 +114,7 @@ static inline void emit_open_in_place(struct emitter *e, struct ch_owner owner, 
 
 /* The owner's code returns the variable and adds 1 to it; the code at `reset` returns the constant,
  * and the variable is 1 more then. */
-enum { IMAGE_CONSTANT = 4100, IMAGE_CODE = 2 };
+enum { IMAGE_CONSTANT = 4100, IMAGE_CODE = 2, IMAGE_SHARES = 1 << 30 /* pages of data */ };
 
 struct image {
 	struct ch_owner owner;
@@ -129,12 +129,14 @@ static inline struct image image_make(const struct rig *rig, unsigned flags)
 	struct emitter parts[3];
 	struct ch_code codes[3];
 	static const enum ch_kind kinds[] = {CH_KIND_RODATA, CH_KIND_DATA, CH_KIND_CODE};
+	unsigned of_data = flags & IMAGE_SHARES ? 0 : CH_OPEN_IN_PLACE;
+	unsigned of_code = (flags & ~(unsigned)IMAGE_SHARES) | CH_OPEN_IN_PLACE;
 	/* Records are handed out downwards: the sweep comes to the data first. */
 	for (int i = IMAGE_CODE; i >= 0; i--) {
 		struct ch_open open = {.owner = image.owner,
 				       .hot_bytes = 256,
 				       .kind = kinds[i],
-				       .flags = i == IMAGE_CODE ? flags | CH_OPEN_IN_PLACE : 0};
+				       .flags = i == IMAGE_CODE ? of_code : of_data};
 		CHECK_EQ(emit_open_as(&parts[i], &open), CH_OK);
 		image.blocks[i] = parts[i].code.block;
 	}

@@ -250,6 +250,25 @@ static void give_back(struct ch__pool *pool, uint32_t page, uint32_t offset, uin
 	(void)ch__pool_note_freed(pool, page);
 }
 
+/* Pages of data go as spans of one page, from each state. */
+static void live_as_data(struct ch__pool *pool)
+{
+	uint32_t hot, room = 1u << pool->page_log2;
+	for (int i = 0; i < 3; i++) {
+		uint32_t page = ch__pool_take_page(pool, CH__FRAME_DATA);
+		CHECK_EQ(pool->pages[page].span_use, CH__PAGE_DATA);
+		hot = i ? fill_page(pool, page) : 0;
+		ch__pool_retire_page(pool, page);
+		if (i == 1)
+			give_back(pool, page, hot, room / 2);
+		if (i)
+			give_back(pool, page, i == 1 ? hot + room / 2 : hot,
+				  i == 1 ? room / 2 : room);
+		CHECK_EQ(pool->pages[page].state, CH__PAGE_FREE);
+		CHECK_EQ(pool->pages[page].span_use, CH__SPAN_CODE);
+	}
+}
+
 static void live_as_page(struct ch__pool *pool)
 {
 	uint32_t hot, cold, room = 1u << pool->page_log2;
@@ -298,6 +317,7 @@ static void live_as_page(struct ch__pool *pool)
 	CHECK_EQ(pool->pages[page].state, CH__PAGE_SPAN);
 	CHECK(ch__pool_retry_retired(pool));
 	CHECK_EQ(pool->pages[page].state, CH__PAGE_FREE);
+	live_as_data(pool);
 	check_all_made(&ch__page_moves);
 }
 

@@ -102,7 +102,7 @@ TEST(pool_is_aligned_near_its_hint_and_the_alias_is_far)
 	struct ch__pool_config config = rig_config(64 * MIB);
 	struct pool_rig rig = rig_create(&config);
 	struct ch__pool *pool = rig.pool;
-	CHECK_EQ(pool->exec_base % CH__LARGE_CHUNK_BYTES, 0);
+	CHECK_EQ(pool->exec_base % pool->pool_bytes, 0);
 	CHECK_EQ(pool->runtime_exec + pool->runtime_bytes, pool->exec_base);
 	uintptr_t here = (uintptr_t)ch__pool_create;
 	expect_near(pool, here);

@@ -5,7 +5,15 @@
 #define _GNU_SOURCE
 #include "tests/support/pool_rig.h"
 
-enum { MIB = 1 << 20, PAGES_FRAME = 0, SLOTS_FRAME = 1, OWN_FRAME = 16, OTHER_PAGES_FRAME = 3 };
+enum {
+	MIB = 1 << 20,
+	PAGES_FRAME = 0,
+	SLOTS_FRAME = 1,
+	OTHER_PAGES_FRAME = 3,
+	OWN_FRAME = 16,
+	RODATA_FRAME,
+	DATA_FRAME
+};
 
 struct heard {
 	uint32_t chunks[64], count;
@@ -23,7 +31,10 @@ static void zone_rig(struct pool_rig *rig, size_t pool_bytes, struct heard *hear
 {
 	struct ch__pool_config config = rig_config(pool_bytes);
 	config.zones[SLOTS_FRAME] = CH__ZONE_SLOTS;
-	config.zones[OWN_FRAME] = CH__ZONE_OWN;
+	for (int frame = OWN_FRAME; frame <= DATA_FRAME; frame++)
+		config.zones[frame] = CH__ZONE_OWN;
+	config.uses[RODATA_FRAME] = CH__PAGE_RODATA;
+	config.uses[DATA_FRAME] = CH__PAGE_DATA;
 	config.gone = hear;
 	config.gone_arg = heard;
 	*rig = rig_create(&config);
@@ -193,14 +204,15 @@ TEST(zones_come_and_go_at_random)
 	struct heard heard = {.count = 0};
 	struct pool_rig rig;
 	zone_rig(&rig, 8 * MIB, &heard);
-	static const uint8_t frames[] = {PAGES_FRAME, SLOTS_FRAME, OWN_FRAME, OTHER_PAGES_FRAME};
+	static const uint8_t frames[] = {PAGES_FRAME,       SLOTS_FRAME,  OWN_FRAME,
+					 OTHER_PAGES_FRAME, RODATA_FRAME, DATA_FRAME};
 	enum { HELD = 64 };
 	uint32_t held[HELD];
 	bool is_span[HELD], is_held[HELD] = {false};
 	struct test_random random = test_random_new();
 	for (unsigned i = 0; i < 20000; i++) {
 		unsigned at = (unsigned)test_random_below(&random, HELD);
-		uint8_t frame = frames[test_random_below(&random, 4)];
+		uint8_t frame = frames[test_random_below(&random, sizeof frames)];
 		if (is_held[at]) {
 			if (is_span[at])
 				ch__pool_release_span(rig.pool, held[at]);
@@ -208,7 +220,7 @@ TEST(zones_come_and_go_at_random)
 				ch__pool_retire_page(rig.pool, held[at]);
 			is_held[at] = false;
 		} else {
-			is_span[at] = test_random_below(&random, 4) == 0;
+			is_span[at] = frame < RODATA_FRAME && test_random_below(&random, 4) == 0;
 			uint32_t pages = 1 + (uint32_t)test_random_below(&random, 90);
 			held[at] = is_span[at] ? ch__pool_take_span(rig.pool, pages, frame)
 					       : ch__pool_take_page(rig.pool, frame);
@@ -233,8 +245,11 @@ TEST(each_failing_call_leaves_sound_zones)
 		ch__os_fail_at(n, false);
 		uint32_t page = ch__pool_take_page(rig.pool, PAGES_FRAME);
 		uint32_t span = ch__pool_take_span(rig.pool, 2 * chunk_pages(&rig) + 1, OWN_FRAME);
+		uint32_t data = ch__pool_take_page(rig.pool, DATA_FRAME);
 		if (page != CH__PAGE_NONE)
 			ch__pool_retire_page(rig.pool, page);
+		if (data != CH__PAGE_NONE)
+			ch__pool_retire_page(rig.pool, data);
 		if (span != CH__PAGE_NONE)
 			ch__pool_release_span(rig.pool, span);
 		uint32_t slots = ch__pool_take_span(rig.pool, 3 * chunk_pages(&rig), SLOTS_FRAME);
@@ -242,6 +257,10 @@ TEST(each_failing_call_leaves_sound_zones)
 		calls = n < calls ? calls : ch__os_failable_calls() + 1;
 		ch__os_fail_at(0, false);
 		rig_check(&rig);
+		/* Its page is executable again, or is so at the second try. */
+		CHECK(ch__pool_retry_retired(rig.pool));
+		if (data != CH__PAGE_NONE)
+			CHECK_EQ(rig.pool->pages[data].span_use, CH__SPAN_CODE);
 		if (slots != CH__PAGE_NONE)
 			ch__pool_release_span(rig.pool, slots);
 		take(&rig, OWN_FRAME);

@@ -34,7 +34,7 @@ class Block:
 
     @property
     def is_span(self):
-        return self.record["flags"] & self.heap.library.constant("CH__FLAG_SPAN") != 0
+        return self.record["flags"] & self.heap.library.constant("CH__FLAG_APART") != 0
 
     @property
     def hot(self):

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: MIT
+ * small_data.c: constants and variables that share pages: what they cost, the access that each kind
+ * has, and pages that are code's again. */
+#include "tests/support/in_place_rig.h"
+
+#include <signal.h>
+#include <stdlib.h>
+
+enum { MANY = 20000, POOL = 4 << 20 };
+
+static struct ch_code data_open(const struct rig *rig, enum ch_kind kind, uint32_t bytes)
+{
+	struct ch_code code;
+	struct ch_open open = {.size = sizeof open,
+			       .heap = rig->heap,
+			       .hot_bytes = bytes,
+			       .kind = kind};
+	CHECK_EQ(ch_block_open(&open, &code), CH_OK);
+	CHECK_EQ(code.hot_bytes % 8, 0);
+	CHECK(code.hot_bytes >= bytes && (uintptr_t)code.exec % 8 == 0);
+	return code;
+}
+
+static struct ch_code data_make(const struct rig *rig, enum ch_kind kind, uint32_t bytes,
+				uint8_t with)
+{
+	struct ch_code code = data_open(rig, kind, bytes);
+	memset(code.write, with, code.hot_bytes);
+	CHECK_EQ(ch_block_commit(&code, 1), CH_OK);
+	return code;
+}
+
+static void data_free(const struct rig *rig, const struct ch_code *code)
+{
+	CHECK_EQ(ch_code_free(rig->heap, code->exec, CH_RELEASE_NOT_RUNNING), CH_OK);
+}
+
+static bool holds(const struct ch_code *code, uint32_t bytes, uint8_t with)
+{
+	for (uint32_t i = 0; i < bytes; i++)
+		if (code->exec[i] != with)
+			return false;
+	return true;
+}
+
+static uint32_t bytes_of(int i)
+{
+	return i % 2 ? 8 : 16;
+}
+
+/* Each has its bytes and a head of 8. */
+TEST(many_small_constants_cost_their_bytes)
+{
+	static struct ch_code codes[MANY];
+	struct rig rig = rig_start(POOL);
+	for (int i = 0; i < MANY; i++)
+		codes[i] = data_make(&rig, i % 4 < 2 ? CH_KIND_RODATA : CH_KIND_DATA, bytes_of(i),
+				     (uint8_t)i);
+	struct ch_stats stats = rig_stats(&rig);
+	CHECK_EQ(stats.code_bytes_now, MANY * (8 + 12));
+	if (stats.pages_now * stats.page_bytes > MANY * 20 + 4 * stats.page_bytes)
+		FAIL("%llu pages of %llu", (unsigned long long)stats.pages_now,
+		     (unsigned long long)stats.page_bytes);
+	for (int i = 0; i < MANY; i++)
+		CHECK(holds(&codes[i], bytes_of(i), (uint8_t)i));
+	rig_check(&rig);
+	for (int i = 0; i < MANY; i++)
+		data_free(&rig, &codes[i]);
+	rig_collect(&rig, 2);
+	rig_check(&rig);
+	/* All of it is code's again: but for what this thread has open. */
+	CHECK_EQ(ch_thread_detach(rig.heap), CH_OK);
+	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_OK);
+	stats = rig_stats(&rig);
+	CHECK_EQ(stats.free_bytes_now, stats.pool_bytes);
+	expect_free(codes[0].exec, 8);
+	struct ch_owner owner = rig_owner(&rig, "code");
+	for (int i = 0; i < 3; i++) {
+		struct emitter e;
+		emit_open(&e, owner, (1 << 20) - 64, 0);
+		emit_value(&e, (uint32_t)i);
+		emit_ret(&e);
+		e.code.used_to = e.code.hot_bytes;
+		CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
+		CHECK_EQ(code_call(e.code.exec), i);
+	}
+	rig_end(&rig);
+}
+
+static void write_to(void *at)
+{
+	*(volatile uint8_t *)at = 1;
+}
+
+static void jump_to(void *at)
+{
+	(void)code_call(at);
+}
+
+/* No moment at which a page may be written where it runs: neither kind ever runs. */
+TEST(small_data_has_the_access_of_its_kind)
+{
+	struct rig rig = rig_start(POOL);
+	for (int round = 0; round < 2; round++) {
+		struct ch_code constant = data_open(&rig, CH_KIND_RODATA, 100);
+		struct ch_code variable = data_open(&rig, CH_KIND_DATA, 100);
+		CHECK(constant.write != constant.exec);
+		CHECK_EQ(variable.write, variable.exec);
+		expect_access(constant.exec, 100, "r--");
+		expect_access(variable.exec, 100, "rw-");
+		memset(constant.write, 0x55, 100);
+		CHECK_EQ(ch_block_commit(&constant, 1), CH_OK);
+		CHECK_EQ(ch_block_commit(&variable, 1), CH_OK);
+		CHECK(holds(&constant, 100, 0x55));
+		expect_no_both(&rig);
+		expect_signal(write_to, (void *)(uintptr_t)constant.exec, SIGSEGV);
+		expect_signal(jump_to, (void *)(uintptr_t)constant.exec, SIGSEGV);
+		expect_signal(jump_to, (void *)(uintptr_t)variable.exec, SIGSEGV);
+		write_to((void *)(uintptr_t)variable.exec);
+		CHECK_EQ(variable.exec[0], 1);
+		CHECK_EQ(rig_info(constant.block).kind, CH_KIND_RODATA);
+		CHECK_EQ(rig_info(variable.block).kind, CH_KIND_DATA);
+		struct ch_spot at = {.size = sizeof at};
+		CHECK(ch_code_at(rig.heap, constant.exec + 5, false, &at));
+		CHECK_EQ(at.offset, 5);
+		data_free(&rig, &constant);
+		data_free(&rig, &variable);
+		rig_collect(&rig, 2);
+		/* Freed bytes are traps, to all who may read them. */
+		if (!ch__valgrind_runs())
+			CHECK(ch__arch_are_traps(constant.exec, 100) &&
+			      ch__arch_are_traps(variable.exec, 100));
+	}
+	rig_end(&rig);
+}
+
+/* Where the memory that is written is another than that which is read. */
+TEST(small_constants_are_carried_over_to_where_they_are_read)
+{
+	skip_without_procmem();
+	unsetenv("CODEHEAP_WX");
+	struct ch_config config = rig_config(POOL);
+	config.backend = CH_BACKEND_PROCMEM;
+	struct rig rig = rig_create(&config, NULL, NULL);
+	struct ch_code constant = data_make(&rig, CH_KIND_RODATA, 40, 0x66);
+	struct ch_code variable = data_make(&rig, CH_KIND_DATA, 40, 0x77);
+	CHECK(holds(&constant, 40, 0x66) && holds(&variable, 40, 0x77));
+	expect_access(constant.exec, 40, "r--");
+	data_free(&rig, &constant);
+	data_free(&rig, &variable);
+	rig_collect(&rig, 2);
+	CHECK(ch__arch_are_traps(constant.exec, 40) && ch__arch_are_traps(variable.exec, 40));
+	rig_end(&rig);
+}
+
+/* What is larger, and what is written where it lies, has pages of its own. */
+TEST(data_in_place_and_large_data_share_no_page)
+{
+	struct rig rig = rig_start(POOL);
+	uint32_t page = (uint32_t)rig_page_bytes();
+	struct ch_code small = data_make(&rig, CH_KIND_RODATA, page / 4 - 8, 1);
+	struct ch_code large = data_make(&rig, CH_KIND_RODATA, page / 4, 2), in_place;
+	CHECK_EQ((uintptr_t)small.exec % page, 8);
+	CHECK_EQ((uintptr_t)large.exec % page, 64);
+	CHECK_EQ(large.write, large.exec);
+	struct ch_open open = {.size = sizeof open,
+			       .heap = rig.heap,
+			       .hot_bytes = 8,
+			       .kind = CH_KIND_RODATA,
+			       .flags = CH_OPEN_IN_PLACE};
+	CHECK_EQ(ch_block_open(&open, &in_place), CH_OK);
+	CHECK_EQ(in_place.write, in_place.exec);
+	CHECK_EQ((uintptr_t)in_place.exec % page, 64);
+	CHECK_EQ(ch_block_commit(&in_place, 1), CH_OK);
+	rig_check(&rig);
+	rig_end(&rig);
+}
+
+/* By size, kind and time at random, code among them; the check of the heap judges. */
+TEST(small_data_and_code_come_and_go_at_random)
+{
+	enum { HELD = 400, TURNS = 20000 };
+	static struct {
+		struct ch_code code;
+		uint32_t bytes;
+		uint8_t with;
+	} held[HELD];
+	struct rig rig = rig_start(POOL);
+	struct test_random random = test_random_new();
+	for (int i = 0; i < TURNS; i++) {
+		unsigned at = (unsigned)test_random_below(&random, HELD);
+		if (held[at].bytes) {
+			CHECK(holds(&held[at].code, held[at].bytes, held[at].with));
+			data_free(&rig, &held[at].code);
+			held[at].bytes = 0;
+		} else {
+			uint64_t kind = test_random_below(&random, 3);
+			held[at].bytes = 1 + (uint32_t)test_random_below(&random, 300);
+			held[at].with = (uint8_t)i;
+			held[at].code = data_open(&rig, (enum ch_kind)kind, held[at].bytes);
+			held[at].code.used_to = kind == CH_KIND_CODE ? held[at].bytes : 0;
+			memset(held[at].code.write, held[at].with, held[at].bytes);
+			CHECK_EQ(ch_block_commit(&held[at].code, 1), CH_OK);
+		}
+		if (i % 500 == 0)
+			rig_check(&rig);
+	}
+	rig_check(&rig);
+	rig_end(&rig);
+}
