@@ -38,8 +38,16 @@ bool ch__views_sync(struct ch__views *v, const uint8_t *exec, size_t bytes)
 void ch__pool_sync_steps(const struct ch__pool *pool, uintptr_t exec, size_t bytes)
 {
 	int error = errno;
+	struct ch__views *v = &pool->inner->views;
+	uint32_t page = (uint32_t)((exec - pool->exec_base) >> pool->page_log2);
+	size_t from = exec - (uintptr_t)v->exec;
+	/* What never runs is only carried over: a fresh mapping would let it. */
+	bool is_data = ch__pool_has(pool, exec) && ch__pool_span_use(pool, page) >= CH__PAGE_RODATA;
+	bool follows = !is_data ? ch__views_sync(v, (const uint8_t *)exec, bytes)
+				: !ch__views_are_private(v) ||
+					  ch__private_write(v, from, from + bytes);
 	/* Old code would run. */
-	if (!ch__views_sync(&pool->inner->views, (const uint8_t *)exec, bytes))
+	if (!follows)
 		ch__panic("the system does not let code be written any more");
 	errno = error;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * small_data.c: constants and variables that share pages: what they cost, the access that each kind
  * has, and pages that are code's again. */
+#include "pages/inner.h"
 #include "tests/support/in_place_rig.h"
 
 #include <signal.h>
@@ -98,9 +99,8 @@ static void jump_to(void *at)
 }
 
 /* No moment at which a page may be written where it runs: neither kind ever runs. */
-TEST(small_data_has_the_access_of_its_kind)
+static void see_access(struct rig rig)
 {
-	struct rig rig = rig_start(POOL);
 	for (int round = 0; round < 2; round++) {
 		struct ch_code constant = data_open(&rig, CH_KIND_RODATA, 100);
 		struct ch_code variable = data_open(&rig, CH_KIND_DATA, 100);
@@ -134,6 +134,26 @@ TEST(small_data_has_the_access_of_its_kind)
 	rig_end(&rig);
 }
 
+TEST(small_data_has_the_access_of_its_kind)
+{
+	see_access(rig_start(POOL));
+}
+
+/* Where an emulator runs, pages of code are mapped again behind each store. */
+TEST(small_data_keeps_its_access_where_code_is_mapped_again)
+{
+	unsetenv("CODEHEAP_WX");
+	struct ch_config config = rig_config(POOL);
+	config.backend = CH_BACKEND_MEMFD;
+	struct rig rig = rig_create(&config, NULL, NULL);
+	rig.heap->pool->sync_steps |= CH__SYNC_REMAP;
+	rig.heap->pool->inner->views.sync_steps |= CH__SYNC_REMAP;
+	struct ch_code first = data_make(&rig, CH_KIND_RODATA, 40, 0x11);
+	struct ch_code second = data_make(&rig, CH_KIND_DATA, 40, 0x22);
+	see_access(rig);
+	(void)first, (void)second;
+}
+
 /* Where the memory that is written is another than that which is read. */
 TEST(small_constants_are_carried_over_to_where_they_are_read)
 {
@@ -149,7 +169,9 @@ TEST(small_constants_are_carried_over_to_where_they_are_read)
 	data_free(&rig, &constant);
 	data_free(&rig, &variable);
 	rig_collect(&rig, 2);
-	CHECK(ch__arch_are_traps(constant.exec, 40) && ch__arch_are_traps(variable.exec, 40));
+	if (!ch__valgrind_runs())
+		CHECK(ch__arch_are_traps(constant.exec, 40) &&
+		      ch__arch_are_traps(variable.exec, 40));
 	rig_end(&rig);
 }
 
