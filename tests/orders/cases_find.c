@@ -418,7 +418,7 @@ const struct order_case cases_find[] = {
 	{"place", 12000, make, begin, NULL, {make_and_free, asks}},
 	{"tombstone", 6000, one_tombstone, begin, NULL, {make_and_free, asks_who_died}},
 	{"death", 9000, make, begin_death, NULL, {dies, asks_at_once}},
-	{"reuse", 40000, make, begin_reuse, end_reuse, {is_replaced, looks_at_once}},
+	{"reuse", 400000, make, begin_reuse, end_reuse, {is_replaced, looks_at_once}},
 	{"reuse_asked", 12000, make, begin_reuse, end_reuse, {is_replaced, asks_at_once}},
 	{"late_site", 3000, make, begin_late, end_late, {call_comes, looks_at_once}},
 	{"points", 40000, make, begin_points, end_points, {is_replaced_by_its_like, looks_at_once}},
