@@ -23,15 +23,25 @@ bool ch__lock_spin(struct ch__lock *lock)
 	return false;
 }
 
-/* Who gives up leaves the word AWAITED: the holder wakes nobody, once. */
+/* The holder stores `word` and then looks at is_awaited, without a fence. So the sleeper stores
+ * is_awaited, has every thread pass a fence, and then looks at `word`: either it finds the lock
+ * free, or the holder's look comes behind the fence and sees that it sleeps. Where membarrier is
+ * refused the sleeper looks again after a nap. Who gives up leaves is_awaited set: the next holder
+ * wakes nobody, once. */
 bool ch__lock_sleep(struct ch__lock *lock, uint64_t until_ns)
 {
-	while (atomic_exchange_explicit(&lock->word, CH__LOCK_AWAITED, memory_order_acquire) !=
-	       CH__LOCK_FREE) {
+	enum { NAP_NS = 1000000 };
+	while (!ch__lock_seize(lock)) {
+		atomic_store_explicit(&lock->is_awaited, 1, memory_order_seq_cst);
+		uint64_t limit = ch__os_membarrier_fence() ? 0 : NAP_NS;
+		if (ch__lock_seize(lock))
+			break;
 		uint64_t now = until_ns ? ch__os_now_ns() : 0;
 		if (until_ns && now >= until_ns)
 			return false;
-		ch__os_futex_wait(&lock->word, CH__LOCK_AWAITED, until_ns ? until_ns - now : 0);
+		if (until_ns && (!limit || until_ns - now < limit))
+			limit = until_ns - now;
+		ch__os_futex_wait(&lock->is_awaited, 1, limit);
 	}
 	return true;
 }
@@ -44,10 +54,14 @@ void ch__lock_wait(struct ch__lock *lock)
 
 void ch__lock_wake(struct ch__lock *lock)
 {
-	ch__os_futex_wake(&lock->word);
+	/* All wake, and who finds the lock taken again says again that it sleeps. The store comes
+	 * first: who is about to sleep finds another value than 1, and looks again. */
+	atomic_store_explicit(&lock->is_awaited, 0, memory_order_seq_cst);
+	ch__os_futex_wake(&lock->is_awaited);
 }
 
 bool ch__lock_set_free(struct ch__lock *lock)
 {
+	atomic_store(&lock->is_awaited, 0);
 	return atomic_exchange(&lock->word, CH__LOCK_FREE) != CH__LOCK_FREE;
 }
