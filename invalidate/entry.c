@@ -14,22 +14,11 @@ static void note_replaced(struct ch_heap *heap, uint32_t index)
 		ch__block_store(block, CH_BLOCK_LIVE, CH__CAUSE_REPLACED);
 }
 
-static enum ch_status set_entry(struct ch_heap *heap, uint32_t owner_index, uint32_t index)
+/* The block is LIVE, and stays so while its owner is held. */
+static void lead_cell(struct ch_heap *heap, struct ch__owner *owner, uint32_t index)
+	CH_REQUIRES(ch__role_owner, ch__role_region)
 {
-	struct ch__owner *owner = ch__owner_at(heap, owner_index);
-	if (!ch__owner_is_alive(heap, owner) || ch__owner_is_released(owner))
-		return ch__because_stale("owner", ch__owner_handle(heap, owner_index).bits);
-	if (!index) {
-		note_replaced(heap, owner->entry);
-		ch__owner_reset_cell(owner);
-		return CH_OK;
-	}
 	struct ch__block *block = ch__block_at(heap, index);
-	/* Invalidation and death of a block look for it in its own owner's cell only. */
-	if (block->owner != owner_index)
-		return ch__because(CH_E_ARG, "the block is another owner's");
-	if (!ch__block_may_run(heap, block))
-		return ch__because_not_entrant(heap, index);
 	if (owner->entry != index)
 		note_replaced(heap, owner->entry);
 	ch__block_store(block, CH_BLOCK_LIVE, CH__CAUSE_NONE);
@@ -42,27 +31,64 @@ static enum ch_status set_entry(struct ch_heap *heap, uint32_t owner_index, uint
 			      memory_order_seq_cst);
 	if (ch__owner_is_released(owner))
 		atomic_store_explicit(&owner->cell, owner->fallback, memory_order_seq_cst);
+}
+
+static enum ch_status set_entry(struct ch_heap *heap, struct ch_owner owner_handle,
+				struct ch__owner *owner, struct ch_block handle)
+	CH_REQUIRES(ch__role_owner, ch__role_region)
+{
+	if (ch__owner_is_released(owner))
+		return ch__because_stale("owner", owner_handle.bits);
+	if (!handle.bits) {
+		note_replaced(heap, owner->entry);
+		ch__owner_reset_cell(owner);
+		return CH_OK;
+	}
+	uint32_t index = ch__block_resolve(heap, handle);
+	if (!index)
+		return ch__because_stale("block", handle.bits);
+	const struct ch__block *block = ch__block_at(heap, index);
+	uint32_t of = __atomic_load_n(&block->owner, __ATOMIC_ACQUIRE);
+	/* A block of another owner may end at any time, and its record be written anew for one of
+	 * this owner: the second look at the generation tells. */
+	if (!ch__block_is(block, handle))
+		return ch__because_stale("block", handle.bits);
+	/* Invalidation and death of a block look for it in its own owner's cell only. */
+	if (of != ch__handle_index(owner_handle.bits))
+		return ch__because(CH_E_ARG, "the block is another owner's");
+	if (!ch__block_may_run(heap, block))
+		return ch__because_not_entrant(heap, index);
+	lead_cell(heap, owner, index);
 	return CH_OK;
 }
 
+/* Entry and cell change while the owner is held: so do the end and the invalidation of its blocks.
+ * A thread that is not attached has its region under the heap lock. */
 enum ch_status ch_owner_set_entry(struct ch_owner handle, struct ch_block block)
 {
-	enum ch_status status;
-	struct ch_heap *heap = ch__handle_lock("owner", handle.bits, &status);
+	if (ch__is_marking())
+		return ch__because_marking();
+	struct ch_heap *heap = ch__handle_heap(handle.bits);
 	if (!heap)
-		return status;
-	struct ch__thread *self = ch__thread_or_guest(heap);
+		return ch__because_stale("owner", handle.bits);
+	struct ch__thread *self = ch__thread_self(heap);
+	bool is_guest = !self;
+	if (is_guest) {
+		ch__heap_lock(heap);
+		self = &heap->guest;
+	}
+	struct ch__owner *owner;
+	enum ch_status status;
 	ch__region_enter(self);
-	uint32_t owner = ch__owner_resolve(heap, handle);
-	uint32_t index = block.bits ? ch__block_resolve(heap, block) : 0;
-	if (!owner)
+	if (ch__owner_hold(heap, handle, &owner)) {
+		status = set_entry(heap, handle, owner, block);
+		ch__owner_unlock(owner);
+	} else {
 		status = ch__because_stale("owner", handle.bits);
-	else if (!index && block.bits)
-		status = ch__because_stale("block", block.bits);
-	else
-		status = set_entry(heap, owner, index);
+	}
 	ch__region_leave(self);
-	ch__heap_unlock(heap);
+	if (is_guest)
+		ch__heap_unlock(heap);
 	return status;
 }
 

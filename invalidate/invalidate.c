@@ -57,12 +57,15 @@ bool ch__invalidate_block(struct ch_heap *heap, uint32_t index, enum ch__cause c
 	if (ch__block_state(block) != CH_BLOCK_LIVE || ch__block_is_data(heap, block))
 		return false;
 	struct ch__owner *owner = ch__owner_at(heap, block->owner);
+	/* To its end: nobody makes the block the entry again before it is NOTENTRANT. */
+	ch__owner_lock(owner);
 	shut_entry(heap, block);
 	if (owner->entry == index)
 		ch__owner_reset_cell(owner);
 	ch__block_unlink(heap, index, true, true);
 	divert_points(heap, block);
 	ch__block_set_state(heap, block, index, CH_BLOCK_NOTENTRANT, cause, __func__);
+	ch__owner_unlock(owner);
 	heap->blocks_invalidated++;
 	heap->blocks_notentrant++;
 	heap->notentrant_bytes += ch__hot_bytes(block) + ch__cold_bytes(block);

@@ -60,7 +60,7 @@ bool ch__lock_sleep(struct ch__lock *, uint64_t until_ns) CH_EXCLUDES(CH__STANDI
 void ch__lock_wake(struct ch__lock *) CH_COLD;
 /* A plain store, then a plain load. A thread that goes to sleep has every thread pass a fence by
  * membarrier, so no locked instruction is needed between the two here. */
-static inline void ch__lock_let_go(struct ch__lock *lock)
+static inline __attribute__((always_inline)) void ch__lock_let_go(struct ch__lock *lock)
 {
 	atomic_store_explicit(&lock->word, CH__LOCK_FREE, memory_order_release);
 	atomic_signal_fence(memory_order_seq_cst);

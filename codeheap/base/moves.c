@@ -11,7 +11,7 @@
 #define REGION CH__IN_REGION
 #define HEAP CH__UNDER_HEAP
 #define HEAP_AND_REGION (CH__UNDER_HEAP | CH__IN_REGION)
-#define DEATH (CH__UNDER_HEAP | CH__IN_REGION | CH__UNDER_OWNER)
+#define HELD (CH__UNDER_HEAP | CH__IN_REGION | CH__UNDER_OWNER)
 
 struct ch__moves ch__block_moves = {
 	.noun = "block",
@@ -24,12 +24,12 @@ struct ch__moves ch__block_moves = {
 		/* After the instruction cache and the sinks were told. */
 		{"go_live", CH_BLOCK_OPEN, CH_BLOCK_LIVE, REGION},
 		/* Entry, cell, branches and patch points lead elsewhere (I13). */
-		{"ch__invalidate_block", CH_BLOCK_LIVE, CH_BLOCK_NOTENTRANT, HEAP_AND_REGION},
+		{"ch__invalidate_block", CH_BLOCK_LIVE, CH_BLOCK_NOTENTRANT, HELD},
 		/* Abort, or the child of a fork whose emitting thread does not exist. */
-		{"kill", CH_BLOCK_OPEN, CH_BLOCK_DEAD, DEATH},
+		{"kill", CH_BLOCK_OPEN, CH_BLOCK_DEAD, HELD},
 		/* Sweep, of what is not alive; release as NOT_RUNNING. */
-		{"kill", CH_BLOCK_LIVE, CH_BLOCK_DEAD, DEATH},
-		{"kill", CH_BLOCK_NOTENTRANT, CH_BLOCK_DEAD, DEATH},
+		{"kill", CH_BLOCK_LIVE, CH_BLOCK_DEAD, HELD},
+		{"kill", CH_BLOCK_NOTENTRANT, CH_BLOCK_DEAD, HELD},
 		/* Withdrawn, trapped, its place back after the core sync (I8), notice given. */
 		{"ch__block_recycle", CH_BLOCK_DEAD, CH_BLOCK_FREE, HEAP},
 	},

@@ -54,9 +54,9 @@ static void free_blocks(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__ro
 	}
 	struct ch__thread *self = ch__thread_or_guest(heap);
 	ch__region_enter(self);
+	ch__owner_lock(owner);
 	ch__owner_reset_cell(owner);
 	/* Dead from here on for every driver, unless a block may call through its cell. */
-	ch__owner_lock(owner);
 	if (!owner->has_edges)
 		atomic_store_explicit(&owner->mark,
 				      atomic_load_explicit(&heap->completed, memory_order_relaxed) -

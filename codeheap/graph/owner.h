@@ -21,13 +21,14 @@ struct ch__owner {
 	struct ch_vm *vm;
 	_Atomic(uint32_t) generation; /* | enum ch__life; seq_cst against the cell */
 	_Atomic(uint32_t) mark;
-	uint32_t entry;                /* block index [heap, region] */
+	uint32_t entry;                /* block index [busy]; the cell, too, save by a release */
 	_Atomic(uint32_t) first_block; /* stored under [busy], relaxed */
 	/* Records not FREE yet, DEAD ones included; stored under busy, read as it is. */
 	_Atomic(uint32_t) blocks_now;
 	uint32_t name;
 	bool has_edges;        /* some block attached an edge to it [busy] */
-	_Atomic(uint8_t) busy; /* 1 while its list of blocks changes, or it ends; in a region */
+	/* 1 while its blocks or its entry change, or it ends; in a region. */
+	_Atomic(uint8_t) busy;
 	uint32_t next_free;
 };
 _Static_assert(sizeof(struct ch__owner) == CH__LINE_BYTES, "no two share a line");
@@ -104,6 +105,6 @@ void ch__owner_try_free(struct ch_heap *, uint32_t owner) CH_REQUIRES(ch__role_h
 /* Makes an owner under heap and in a region; the Boehm driver creates its anchor between. */
 enum ch_status ch__owner_make(struct ch_vm *, const char *name, const void *fallback, void *user,
 			      uint32_t *index) CH_REQUIRES(ch__role_heap);
-void ch__owner_reset_cell(struct ch__owner *);
+void ch__owner_reset_cell(struct ch__owner *) CH_REQUIRES(ch__role_owner);
 
 #endif

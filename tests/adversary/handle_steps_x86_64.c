@@ -683,5 +683,8 @@ TEST(cell_of_an_owner_that_is_released_meanwhile_leads_to_its_fallback)
 {
 	static const struct act act = {false, 5, NULL, NULL, set_entry_beside, release_by_the_way,
 				       judge_entry};
+	static const struct act attached = {true, 5, NULL, NULL, set_entry_beside,
+					    release_by_the_way, judge_entry};
 	play_all(&act, make_entry, 20);
+	play_all(&attached, make_entry, 20);
 }

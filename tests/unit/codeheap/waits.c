@@ -244,13 +244,14 @@ static const struct row {
 	void (*call)(struct scene *);
 } rows[] = {
 	ROW(owner_busy, open_one), ROW(owner_busy, abort_one), ROW(owner_busy, release),
-	ROW(owner_busy, attach_edge), ROW(bare_busy, release_bare),
+	ROW(owner_busy, attach_edge), ROW(owner_busy, set_entry),
+	ROW(owner_busy, invalidate), ROW(bare_busy, release_bare),
 	ROW(page_busy, open_one), ROW(page_busy, commit), ROW(page_busy, abort_one),
 	ROW(page_busy, release), ROW(page_busy, detach), ROW(page_busy, check),
 	ROW(pages_lock, open_run), ROW(pages_lock, detach), ROW(pages_lock, check),
 	ROW(pages_lock, collect),
 	ROW(heap_lock, abort_one), ROW(heap_lock, release), ROW(heap_lock, link_branch),
-	ROW(heap_lock, set_entry), ROW(heap_lock, invalidate), ROW(heap_lock, assume),
+	ROW(heap_lock, invalidate), ROW(heap_lock, assume),
 	ROW(heap_lock, break_fact), ROW(heap_lock, create_fact), ROW(heap_lock, create_owner),
 	ROW(heap_lock, attach_vm), ROW(heap_lock, discard), ROW(heap_lock, look),
 	ROW(heap_lock, check), ROW(heap_lock, collect),
