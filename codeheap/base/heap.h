@@ -81,7 +81,7 @@ struct ch_heap {
 	int process;      /* whose memory this is [const] */
 	uint32_t id;                 /* of handles [const] */
 	uint32_t first_generation; /* a multiple of CH__LIVES (ch__heaps_leave_id) [const] */
-	struct ch_heap *left_next;   /* destroyed and read yet (heaps.c) [ch__heaps_lock] */
+	uint64_t cycles; /* completed ones: every open and commit reads it [frozen] */
 	_Atomic(uint32_t) epoch;     /* marks of this cycle have this value [frozen] */
 	_Atomic(uint32_t) completed; /* R2: epoch of the last full cycle [frozen] */
 	uint32_t marks_renewed;      /* epoch when marks were made young last [frozen] */
@@ -175,14 +175,15 @@ struct ch_heap {
 	CH_BY_HEAP uint64_t blocks_invalidated, branches_linked, branches_unlinked;
 	CH_BY_HEAP uint64_t patch_points_armed, code_bytes_peak, notentrant_bytes;
 	CH_BY_HEAP uint64_t blocks_notentrant, branches_now, owners_now, assumptions_now;
-	/* of cycles, those that were completed first; Boehm's hooks store them while the world
-	 * stands, without the lock */
-	uint64_t cycles, cycles_abandoned, freezes, mark_ns_last, mark_ns_total, pause_ns_last;
+	/* of cycles, as `cycles` is; Boehm's hooks store them while the world stands, without the
+	 * lock */
+	uint64_t cycles_abandoned, freezes, mark_ns_last, mark_ns_total, pause_ns_last;
 	uint64_t pause_ns_max, marked_last, stack_roots_last;
 	uint64_t sweep_ns_total; /* stored under heap, relaxed */
 	struct ch__pause pauses[CH__PAUSES];
 	_Atomic(uint32_t) pauses_noted; /* release after a pause; pairs with look.c */
 	_Atomic(struct ch__listener *) listeners; /* push-only: release; pairs with listener.c */
+	struct ch_heap *left_next;   /* destroyed and read yet (heaps.c) [ch__heaps_lock] */
 	int no_file; /* errno: a statistics file is asked for, and no listener writes one [const] */
 	_Atomic(uint32_t) use_is_awaited; /* ch__listener_await_use; exchanged by who tells */
 };
