@@ -12,18 +12,6 @@
 
 /* --- list of blocks --- */
 
-void ch__owner_lock(struct ch__owner *owner) CH_UNANALYSED("it makes the role")
-{
-	while (CH_UNLIKELY(atomic_exchange_explicit(&owner->busy, 1, memory_order_acquire)))
-		while (atomic_load_explicit(&owner->busy, memory_order_relaxed))
-			ch__arch_pause();
-}
-
-void ch__owner_unlock(struct ch__owner *owner) CH_UNANALYSED("it makes the role")
-{
-	atomic_store_explicit(&owner->busy, 0, memory_order_release);
-}
-
 static uint32_t count_blocks(struct ch__owner *owner, int32_t more)
 {
 	uint32_t now = atomic_load_explicit(&owner->blocks_now, memory_order_relaxed) +

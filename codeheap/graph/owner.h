@@ -76,6 +76,20 @@ static inline bool ch__owner_is_released(const struct ch__owner *owner)
 		(CH__LIFE_RELEASING | CH__LIFE_RELEASED)) != 0;
 }
 
+/* Its list and its entry; in a region. */
+static inline void ch__owner_lock(struct ch__owner *owner)
+	CH_ACQUIRES(ch__role_owner) CH_REQUIRES(ch__role_region) CH_UNANALYSED("it makes the role")
+{
+	while (CH_UNLIKELY(atomic_exchange_explicit(&owner->busy, 1, memory_order_acquire)))
+		while (atomic_load_explicit(&owner->busy, memory_order_relaxed))
+			ch__arch_pause();
+}
+static inline void ch__owner_unlock(struct ch__owner *owner)
+	CH_RELEASES(ch__role_owner) CH_UNANALYSED("it makes the role")
+{
+	atomic_store_explicit(&owner->busy, 0, memory_order_release);
+}
+
 /* With its list locked, which keeps the record the handle's; false, and nothing is locked: it is
  * stale, or found dead. In a region. */
 bool ch__owner_hold(struct ch_heap *, struct ch_owner, struct ch__owner **)
@@ -97,10 +111,6 @@ bool ch__owner_of_none(struct ch_heap *);
 /* Off its owner's list, whose lock is held. */
 void ch__owner_remove(struct ch_heap *, struct ch__owner *, struct ch__block *)
 	CH_REQUIRES(ch__role_owner);
-/* its list; in a region */
-void ch__owner_lock(struct ch__owner *)
-	CH_ACQUIRES(ch__role_owner) CH_REQUIRES(ch__role_region);
-void ch__owner_unlock(struct ch__owner *) CH_RELEASES(ch__role_owner);
 void ch__owner_try_free(struct ch_heap *, uint32_t owner) CH_REQUIRES(ch__role_heap);
 /* Makes an owner under heap and in a region; the Boehm driver creates its anchor between. */
 enum ch_status ch__owner_make(struct ch_vm *, const char *name, const void *fallback, void *user,
