@@ -62,21 +62,11 @@ static enum ch_status set_entry(struct ch_heap *heap, struct ch_owner owner_hand
 	return CH_OK;
 }
 
-/* Entry and cell change while the owner is held: so do the end and the invalidation of its blocks.
- * A thread that is not attached has its region under the heap lock. */
-enum ch_status ch_owner_set_entry(struct ch_owner handle, struct ch_block block)
+/* Entry and cell change while the owner is held, and so do its blocks end or become invalid. */
+static enum ch_status set_entry_by(struct ch__thread *self, struct ch_owner handle,
+				   struct ch_block block)
 {
-	if (ch__is_marking())
-		return ch__because_marking();
-	struct ch_heap *heap = ch__handle_heap(handle.bits);
-	if (!heap)
-		return ch__because_stale("owner", handle.bits);
-	struct ch__thread *self = ch__thread_self(heap);
-	bool is_guest = !self;
-	if (is_guest) {
-		ch__heap_lock(heap);
-		self = &heap->guest;
-	}
+	struct ch_heap *heap = self->heap;
 	struct ch__owner *owner;
 	enum ch_status status;
 	ch__region_enter(self);
@@ -87,8 +77,23 @@ enum ch_status ch_owner_set_entry(struct ch_owner handle, struct ch_block block)
 		status = ch__because_stale("owner", handle.bits);
 	}
 	ch__region_leave(self);
-	if (is_guest)
-		ch__heap_unlock(heap);
+	return status;
+}
+
+enum ch_status ch_owner_set_entry(struct ch_owner handle, struct ch_block block)
+{
+	if (ch__is_marking())
+		return ch__because_marking();
+	struct ch_heap *heap = ch__handle_heap(handle.bits);
+	if (!heap)
+		return ch__because_stale("owner", handle.bits);
+	struct ch__thread *self = ch__thread_self(heap);
+	if (self)
+		return set_entry_by(self, handle, block);
+	/* A thread that is not attached has its region under the heap lock. */
+	ch__heap_lock(heap);
+	enum ch_status status = set_entry_by(&heap->guest, handle, block);
+	ch__heap_unlock(heap);
 	return status;
 }
 
