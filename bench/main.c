@@ -49,6 +49,7 @@ static const struct {
 static struct bench_row rows[ROWS_MAX];
 static int row_count;
 static int pipe_write = -1;
+static char machine[512];
 
 /* --- in the row's process --- */
 
@@ -211,7 +212,10 @@ static bool write_json(const char *path)
 	FILE *file = fopen(path, "w");
 	if (!file)
 		return false;
-	fputs("{\"rows\":[", file);
+	fprintf(file, "{\"processors\":%ld", sysconf(_SC_NPROCESSORS_ONLN));
+	json_text(file, "machine", machine);
+	json_text(file, "compiler", __VERSION__);
+	fputs(",\"rows\":[", file);
 	for (int i = 0; i < row_count; i++) {
 		const struct bench_row *row = &rows[i];
 		fprintf(file, "%s\n{\"name\":\"%s\"", i ? "," : "", row->name);
@@ -225,7 +229,8 @@ static bool write_json(const char *path)
 		if (row->goal_sign)
 			snprintf(goal, sizeof goal, "%c= %g", row->goal_sign, row->goal);
 		json_text(file, "goal", goal);
-		fprintf(file, ",\"met\":%s,\"runs\":%d", met[row->met], row->runs);
+		fprintf(file, ",\"goal_is_of_ratio\":%s,\"met\":%s,\"runs\":%d",
+			row->goal_is_of_ratio ? "true" : "false", met[row->met], row->runs);
 		json_number(file, "spread", row->spread);
 		json_text(file, "note", row->note);
 		fputc('}', file);
@@ -234,7 +239,7 @@ static bool write_json(const char *path)
 	return fclose(file) == 0;
 }
 
-static void print_machine(void)
+static void look_at_machine(void)
 {
 	struct utsname names;
 	char line[256], cpu[200] = "unknown processor";
@@ -245,8 +250,14 @@ static void print_machine(void)
 	if (info)
 		fclose(info);
 	uname(&names);
-	printf("machine   %s, %ld processors, %s %s\n", cpu, sysconf(_SC_NPROCESSORS_ONLN),
-	       names.sysname, names.release);
+	snprintf(machine, sizeof machine, "%s, %ld processors, %s %s", cpu,
+		 sysconf(_SC_NPROCESSORS_ONLN), names.sysname, names.release);
+}
+
+static void print_machine(void)
+{
+	look_at_machine();
+	printf("machine   %s\n", machine);
 	printf("compiler  %s, flags of this build: make vars\n", __VERSION__);
 	printf("peers     %s | %s\n", peer_asmjit_name(false), peer_asmjit_name(true));
 	printf("time      processor time of the thread, unless the row says wall; medians of runs; "

@@ -13,7 +13,7 @@ help:
 #help make demo           each promise attacked; half a million procedures beside others; build/demo/index.html
 #help make stress         random API programs against a model, Scheme against its interpreter; SECONDS=60 SEED=1
 #help make fuzz           bytes as programs over the interface against a model, by libFuzzer; SECONDS=60
-#help make bench          figures beside their peers, written to build/bench.json                 < 210 s
+#help make bench          figures beside their peers, in build/bench.json; WRITE=1: docs/figures.md < 210 s
 #help make bench-compare OLD=file   what got worse by more than 15 % since that bench.json           1 s
 #help make instructions  of each hot path, by callgrind, beside bench/instructions.list; WRITE=1 writes it   60 s
 #help make lint           include direction, exports, docs, words, lengths, symbol allowlists       10 s

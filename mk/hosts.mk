@@ -53,6 +53,7 @@ bench:
 run-bench: $(bench) $(scheme) $(libs) $(if $(CROSS),,$(filter host-python,$(outside_hosts:%=host-%)))
 	@$(if $(bench),CODEHEAP_BUILD=$(BUILD) timeout -s KILL 1200 $(bench) --json=$(BUILD)/bench.json,\
 	  echo 'bench: bench/ is empty' >&2; exit 2)
+	@$(if $(filter 1,$(WRITE)),tools/figures.py $(BUILD)/bench.json bench/causes.list docs/figures.md)
 bench-compare:
 	@$(if $(OLD),,echo 'bench-compare: give OLD=file' >&2; exit 2;) tools/bench_compare.py $(OLD) $(BUILD)/bench.json
 
