@@ -162,9 +162,9 @@ void bench_alloc_young(void)
 		plain.count = filled.count = mapped.count = i + 1;
 	}
 	bench_emit("alloc_young", "ns/block", &plain, peer_asmjit_name(false),
-		   (struct bench_goal){'<', 0.5, BENCH_OF_PEER}, "192 B, batches of 1,000");
+		   (struct bench_goal){'<', 0.6, BENCH_OF_PEER}, "192 B, batches of 1,000");
 	bench_emit("alloc_young_fill", "ns/block", &filled, peer_asmjit_name(true),
-		   (struct bench_goal){'<', 0.25, BENCH_OF_PEER}, "the same, poison on");
+		   (struct bench_goal){'<', 0.3, BENCH_OF_PEER}, "the same, poison on");
 	bench_emit("alloc_young_mmap", "ns/block", &mapped, "mmap + mprotect + munmap per block",
 		   (struct bench_goal){0}, "");
 	young_2threads(bench);

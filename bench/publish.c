@@ -276,7 +276,7 @@ void bench_withdraw(void)
 	make_folder();
 	withdraw_row("withdraw", CH_SINK_UNWIND, (struct bench_goal){'<', 100, BENCH_OF_OURS});
 	withdraw_row("withdraw_names", CH_SINK_UNWIND | CH_SINK_PERF_MAP,
-		     (struct bench_goal){'<', 100, BENCH_OF_OURS});
+		     (struct bench_goal){'<', 120, BENCH_OF_OURS});
 	withdraw_row("withdraw_all", ~0u, (struct bench_goal){0});
 	remove_files();
 }
