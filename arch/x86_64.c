@@ -10,6 +10,7 @@
 
 #include <cpuid.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <ucontext.h>
 
@@ -261,16 +262,22 @@ uintptr_t ch__arch_veneer_target(const uint8_t *read)
 }
 
 /* A processor whose system uses xsave has leaf 13 of cpuid, which says how long the image in
- * standard form is that holds all that the system enables (Intel SDM 1, 13.4.3). */
+ * standard form is that holds all that the system enables (Intel SDM 1, 13.4.3). Where the system
+ * is a guest each cpuid leaves it, for microseconds: a process asks once. */
 void ch__arch_stub_context_init(struct ch__arch_stub_context *context)
 {
+	static _Atomic(uint32_t) known; /* the bytes, alone: whoever else asks finds the same */
 	unsigned a, b, c, d;
-	context->extended_bytes = 0;
-	if (__get_cpuid(1, &a, &b, &c, &d) && (c & bit_OSXSAVE)) {
+	uint32_t bytes = atomic_load_explicit(&known, memory_order_relaxed);
+	if (!bytes && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_OSXSAVE)) {
+		__cpuid_count(0xd, 0, a, b, c, d);
+		bytes = (b + XSAVE_ALIGN - 1) & ~(unsigned)(XSAVE_ALIGN - 1);
+		atomic_store_explicit(&known, bytes, memory_order_relaxed);
+	}
+	context->extended_bytes = bytes;
+	if (bytes) {
 		__asm__ volatile("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
 		context->extended_mask = ((uint64_t)d << 32 | a) & ~(UINT64_C(1) << XSAVE_PKRU);
-		__cpuid_count(0xd, 0, a, b, c, d);
-		context->extended_bytes = (b + XSAVE_ALIGN - 1) & ~(unsigned)(XSAVE_ALIGN - 1);
 	}
 	context->shadow_stack = 1;
 }

@@ -286,6 +286,10 @@ int main(int argc, char **argv)
 	for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
 		if (!only || !strcmp(only, groups[i].name))
 			run_group((int)i);
+	if (!row_count) {
+		fprintf(stderr, "bench: no group is called `%s`\n", only);
+		return 2;
+	}
 	int missed = 0;
 	for (int i = 0; i < row_count; i++)
 		missed += rows[i].met == BENCH_MISSED;

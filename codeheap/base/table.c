@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * table.c: type-stable tables of records: a directory of segments that are never freed before the
  * heap, so that a reader without a lock may follow any index that was ever handed out. The
- * directory is lazily touched memory. Of tables that handles lead to, records begin with the
- * heap's first generation. */
+ * directory and segments are lazily touched memory. Of tables that handles lead to, a record begins
+ * with the heap's first generation when it is handed out first: 0, which it has before, is of no
+ * handle. */
 #include "codeheap/base/table.h"
 
 void ch__table_init(struct ch__table *table, void *directory, uint32_t record_bytes,
@@ -15,6 +16,11 @@ void ch__table_init(struct ch__table *table, void *directory, uint32_t record_by
 	table->limit = limit;
 }
 
+static _Atomic(uint32_t) *generation_of(const struct ch__table *table, uint32_t index)
+{
+	return (void *)((char *)ch__table_at(table, index) + table->generation_offset);
+}
+
 bool ch__table_back(struct ch__table *table, struct ch__meta *meta, uint32_t index)
 {
 	_Atomic(void *) *slot = &table->segments[index >> CH__SEGMENT_LOG2];
@@ -23,9 +29,6 @@ bool ch__table_back(struct ch__table *table, struct ch__meta *meta, uint32_t ind
 	char *segment = ch__meta_alloc(meta, (size_t)CH__SEGMENT_RECORDS * table->record_bytes);
 	if (!segment)
 		return false;
-	for (uint32_t i = 0; table->first_generation && i < CH__SEGMENT_RECORDS; i++)
-		memcpy(segment + (size_t)i * table->record_bytes + table->generation_offset,
-		       &table->first_generation, sizeof table->first_generation);
 	/* Pairs with the acquire load in ch__table_at. */
 	atomic_store_explicit(slot, segment, memory_order_release);
 	return true;
@@ -35,11 +38,9 @@ uint32_t ch__table_generations(const struct ch__table *table)
 {
 	uint32_t most = 0;
 	for (uint32_t i = 1; i < table->used; i++) {
-		const char *record = ch__table_at(table, i);
-		uint32_t generation;
-		memcpy(&generation, record + table->generation_offset, sizeof generation);
-		if (generation - table->first_generation > most)
-			most = generation - table->first_generation;
+		uint32_t generation = *generation_of(table, i) - table->first_generation;
+		if (generation > most)
+			most = generation;
 	}
 	return most;
 }
@@ -52,6 +53,11 @@ uint32_t ch__table_extend(struct ch__table *table, struct ch__meta *meta, uint32
 		index += room;
 	if (index + count > table->limit || !ch__table_back(table, meta, index))
 		return 0;
+	/* Relaxed: 0 and this are of no handle that there is. */
+	for (uint32_t i = index; table->first_generation && i < index + count; i++) {
+		_Atomic(uint32_t) *generation = generation_of(table, i);
+		atomic_store_explicit(generation, table->first_generation, memory_order_relaxed);
+	}
 	/* Release: who walks the records finds a segment for each. */
 	atomic_store_explicit(&table->used, index + count, memory_order_release);
 	return index;

@@ -57,7 +57,7 @@ USES = {
     "place": ["codeheap/life/open.c", "codeheap/life/commit.c", "codeheap/collect/death.c", "codeheap/graph/place.c", "codeheap/graph/side_list.c",
               "codeheap/graph/names.c", "codeheap/graph/tombstone.c"],
 }
-LIMIT_S = 120
+LIMIT_S = 400
 
 
 def compile_to(source, object, first=None):
