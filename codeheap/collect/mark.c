@@ -35,20 +35,31 @@ bool ch__mark_reserve(struct ch_heap *heap)
 	return true;
 }
 
+/* What the mark of a block is compared with. */
+struct cycle {
+	uint32_t completed, cycles; /* the epoch is so many behind it */
+};
+
+static inline struct cycle this_cycle(const struct ch_heap *heap)
+{
+	uint32_t completed = atomic_load_explicit(&heap->completed, memory_order_relaxed);
+	uint32_t epoch = atomic_load_explicit(&heap->epoch, memory_order_relaxed);
+	return (struct cycle){completed, epoch - completed};
+}
+
 static inline void mark_record(struct ch_marker *marker, struct ch__block *block, uint32_t index,
-			       uint32_t epoch, uint32_t completed)
+			       struct cycle cycle)
 {
 	uint32_t mark = atomic_load_explicit(&block->mark, memory_order_relaxed);
-	/* Of this cycle, or ahead of it: ch__mark_roots comes to what leads on. */
-	if ((int32_t)(mark - epoch) >= 0)
-		return;
-	if ((int32_t)(mark - completed) < 0)
+	/* Dead (older than completed), of this cycle, or ahead of it, where ch__mark_roots comes to
+	 * what leads on: one distance tells the three. */
+	if (mark - cycle.completed >= cycle.cycles)
 		return;
 	if (CH_UNLIKELY(marker->tail - marker->head > marker->queue_mask)) {
 		marker->overflowed = true;
 		return;
 	}
-	atomic_store_explicit(&block->mark, epoch, memory_order_relaxed);
+	atomic_store_explicit(&block->mark, cycle.completed + cycle.cycles, memory_order_relaxed);
 	marker->queue[marker->tail++ & marker->queue_mask] = index;
 	marker->marked++;
 }
@@ -56,9 +67,7 @@ static inline void mark_record(struct ch_marker *marker, struct ch__block *block
 void ch__mark_block(struct ch_marker *marker, uint32_t index)
 {
 	struct ch_heap *heap = marker->heap;
-	mark_record(marker, ch__block_at(heap, index), index,
-		    atomic_load_explicit(&heap->epoch, memory_order_relaxed),
-		    atomic_load_explicit(&heap->completed, memory_order_relaxed));
+	mark_record(marker, ch__block_at(heap, index), index, this_cycle(heap));
 }
 
 void ch__mark_owner_index(struct ch_marker *marker, uint32_t index)
@@ -98,8 +107,8 @@ static void report_ref(struct ch_marker *marker, const struct ch__block *block, 
 	}
 }
 
-static void trace_extra(struct ch_marker *marker, const struct ch__block *block, bool refs)
-	CH_REQUIRES(ch__role_frozen)
+static CH_OPAQUE void trace_extra(struct ch_marker *marker, const struct ch__block *block,
+				  bool refs) CH_REQUIRES(ch__role_frozen)
 {
 	const struct ch__side_list *list = block->side_list;
 	const struct ch__item *items = ch__side_items(list);
@@ -121,41 +130,49 @@ static void trace_extra(struct ch_marker *marker, const struct ch__block *block,
 	}
 }
 
-/* Targets whose records are on their way into the cache, oldest first: one is looked at when
- * EDGES_AHEAD more have been asked for, or when nothing else is left, so that the walk seldom waits
- * for a record. */
+/* Targets whose records are on their way into the cache: one is looked at when EDGES_AHEAD more
+ * have been asked for, or when nothing else is left, so that the walk seldom waits for a record. */
 enum { EDGES_AHEAD = 16, BLOCKS_AHEAD = 8 };
 struct lookahead {
-	uint32_t epoch, completed, pushed, taken;
-	struct {
-		struct ch__block *block;
+	struct cycle cycle;
+	uint32_t next;
+	struct edge {
+		struct ch__block *block; /* NULL: none */
 		uint32_t index;
 	} ring[EDGES_AHEAD];
 };
 
 static void start_lookahead(struct lookahead *look, const struct ch_heap *heap)
 {
-	look->epoch = atomic_load_explicit(&heap->epoch, memory_order_relaxed);
-	look->completed = atomic_load_explicit(&heap->completed, memory_order_relaxed);
-	look->pushed = look->taken = 0;
+	*look = (struct lookahead){.cycle = this_cycle(heap)};
 }
 
-static inline void mark_oldest(struct ch_marker *marker, struct lookahead *look)
+/* Looks at what is in the place of the ring, and puts another edge there. */
+static inline void exchange_edge(struct ch_marker *marker, struct lookahead *look, uint32_t place,
+				 struct edge edge)
 {
-	uint32_t slot = look->taken++ % EDGES_AHEAD;
-	mark_record(marker, look->ring[slot].block, look->ring[slot].index, look->epoch,
-		    look->completed);
+	struct edge *slot = &look->ring[place], waited = *slot;
+	*slot = edge;
+	if (waited.block)
+		mark_record(marker, waited.block, waited.index, look->cycle);
 }
 
-static inline void push_edge(struct ch_marker *marker, struct lookahead *look,
-			     struct ch__block *block, uint32_t index)
+static inline void push_edge(struct ch_marker *marker, struct lookahead *look, struct edge edge)
 {
-	__builtin_prefetch(block, 1);
-	if (look->pushed - look->taken == EDGES_AHEAD)
-		mark_oldest(marker, look);
-	uint32_t slot = look->pushed++ % EDGES_AHEAD;
-	look->ring[slot].block = block;
-	look->ring[slot].index = index;
+	__builtin_prefetch(edge.block, 1);
+	exchange_edge(marker, look, look->next, edge);
+	look->next = (look->next + 1) % EDGES_AHEAD;
+}
+
+/* The newest first: in a chain of blocks no other is on its way. */
+static bool mark_newest(struct ch_marker *marker, struct lookahead *look, uint32_t most)
+{
+	uint32_t marked = marker->tail;
+	for (uint32_t i = 0; i < EDGES_AHEAD && marker->tail - marked < most; i++) {
+		look->next = (look->next - 1) % EDGES_AHEAD;
+		exchange_edge(marker, look, look->next, (struct edge){NULL, 0});
+	}
+	return marker->tail != marked;
 }
 
 static inline void trace(struct ch_marker *marker, struct lookahead *look, uint32_t index,
@@ -171,7 +188,7 @@ static inline void trace(struct ch_marker *marker, struct lookahead *look, uint3
 		uint32_t target = word & CH__INDEX_MAX;
 		if (!target)
 			continue;
-		push_edge(marker, look, ch__block_at(heap, target), target);
+		push_edge(marker, look, (struct edge){ch__block_at(heap, target), target});
 	}
 	if (block->side_list)
 		trace_extra(marker, block, refs);
@@ -191,8 +208,7 @@ static void rescan(struct ch_marker *marker) CH_REQUIRES(ch__role_frozen)
 		if (ch__block_in_use(heap, i) && (int32_t)(mark - epoch) >= 0)
 			trace(marker, &look, i, false);
 	}
-	while (look.taken != look.pushed)
-		mark_oldest(marker, &look);
+	mark_newest(marker, &look, EDGES_AHEAD);
 }
 
 static void prefetch_branches(const struct ch_marker *marker, uint32_t place)
@@ -211,21 +227,16 @@ static void drain_queue(struct ch_marker *marker) CH_REQUIRES(ch__role_frozen)
 {
 	struct lookahead look;
 	start_lookahead(&look, marker->heap);
-	for (;;) {
-		uint32_t mask = marker->queue_mask, waiting = marker->tail - marker->head;
-		if (CH_UNLIKELY(waiting > mask - mask / 4)) {
-			/* Depth first, so that a wide graph does not fill the queue. */
-			trace(marker, &look, marker->queue[--marker->tail & mask], true);
-		} else if (waiting) {
+	do {
+		uint32_t mask = marker->queue_mask, waiting, place;
+		while ((waiting = marker->tail - marker->head)) {
+			/* Depth first where it fills: a wide graph needs no room then. */
+			place = waiting > mask - mask / 4 ? --marker->tail : marker->head++;
 			if (waiting > BLOCKS_AHEAD)
 				prefetch_branches(marker, marker->head + BLOCKS_AHEAD);
-			trace(marker, &look, marker->queue[marker->head++ & mask], true);
-		} else if (look.taken != look.pushed) {
-			mark_oldest(marker, &look);
-		} else {
-			return;
+			trace(marker, &look, marker->queue[place & mask], true);
 		}
-	}
+	} while (mark_newest(marker, &look, 1));
 }
 
 void ch__mark_drain(struct ch_marker *marker)
