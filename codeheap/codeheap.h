@@ -48,11 +48,11 @@
  * `bytes` or `max` behind an argument is the room there. Where nothing is said about signals, a
  * function may not be called from a signal handler; one whose signal interrupted or was raised by
  * code of the heap (ch_code_at of its pc), and so no lock, allocator or call of the library, is a
- * caller like any other. A thread that is not attached is attached by the call that opens a block;
- * it gets CH_E_THREAD from each that is for "an attached thread" or "the thread that opened" one; a
- * stub that it takes is a panic. The thread's end detaches it. A stale handle gives CH_E_STALE.
- * From ch_mark_begin to ch_mark_end a thread gets CH_E_STATE where a lock is; in `ref`, `roots` and
- * `visit`, too.
+ * caller like any other. A thread that is not attached is attached by the call that opens a block,
+ * and detached by its end; it gets CH_E_THREAD from each that is for "an attached thread" or "the
+ * thread that opened" one, which may hand an OPEN block to another attached one; a stub that it
+ * takes is a panic. A stale handle gives CH_E_STALE. From ch_mark_begin to ch_mark_end a thread
+ * gets CH_E_STATE where a lock is; in `ref`, `roots` and `visit`, too.
  *
  * Structures with a `size` grow at their end. The caller sets it to sizeof: a smaller one, of an
  * older header, is taken, and what it lacks is 0; a larger one is CH_E_ARG. */
@@ -178,13 +178,15 @@ enum ch_release { CH_RELEASE_COLLECT, CH_RELEASE_NOT_RUNNING };
 
 /* What a block holds. RODATA and DATA are for code that reaches them by distance, and never run.
  * All hot_bytes are theirs. RODATA is readable at exec from commit on, DATA writable too. What fits
- * in a fourth of a page shares pages with others of its kind and costs its bytes and 8; of RODATA
- * write is not exec then. Larger data, and data with CH_OPEN_IN_PLACE, has whole pages; there write
- * is exec, a multiple of 64. An edge from a block that is held keeps one, a word on a stack that
- * leads into it, or IMMORTAL; else it dies in two cycles, or in that of its last user. Where that
- * one is released or freed NOT_RUNNING it dies with it at once, whatever is on a stack. It may have
- * edges itself; nothing else is attached or entered (CH_E_STATE), invalidation passes it over, and
- * no sink hears of it. */
+ * in a fourth of a page shares pages with others of its kind and costs its bytes and 8, which are
+ * the heap's and lie between: who writes behind a variable damages the next one. Of such RODATA
+ * write is not exec. Larger data, and data with CH_OPEN_IN_PLACE, has whole pages; there write is
+ * exec, a multiple of 64. Each kind has chunks of the pool (1 MiB) of its own, so a pool of one
+ * chunk has code or data. With ch_open.heap or CH_OPEN_KEPT data lives as such code does; else an
+ * edge from a block that is held keeps it, a word on a stack, or IMMORTAL, or it dies in two
+ * cycles, or in that of its last user. Where that one is released or freed NOT_RUNNING it dies
+ * with it at once, whatever is on a stack. It may have edges itself; nothing else is attached or
+ * entered (CH_E_STATE), invalidation passes it over, and no sink hears of it. */
 enum ch_kind { CH_KIND_CODE, CH_KIND_RODATA, CH_KIND_DATA };
 
 /* Sinks: tables of the outside world. CH_SINK_DEFAULT in a configuration: the unwinder's. */
@@ -275,7 +277,7 @@ struct ch_config {
 	 * until it fits in the address space that is left; ch_stats has what it got. */
 	size_t pool_bytes;
 	size_t page_bytes; /* power of two, 4096 to 65536; 0 = 16384; the system's if larger */
-	const void *near_address; /* place the pool within reach of it; NULL = near the library */
+	const void *near_address; /* the pool within reach of it where room is; NULL: the library */
 	/* BUILTIN: owners are roots until released; HOST: the VM's own collector marks them. */
 	enum ch_driver driver;
 	enum ch_backend backend; /* AUTO = first whose self-test passes; CODEHEAP_WX overrides */
@@ -406,7 +408,7 @@ CH_API CH_CHECKED enum ch_status ch_vm_detach(struct ch_vm *vm);
  * out   freed  of the blocks it found, invalidated before or by it: those that are freed (host and
  *              Boehm driver: the VM's next cycle will, so 0); may be NULL
  *       kept   the others; may be NULL
- * ret   CH_OK | CH_E_BUSY a thread did not stop: everything is invalidated, nothing was freed
+ * ret   CH_OK | CH_E_ARG vm | CH_E_BUSY a thread did not stop: all is invalid, nothing was freed
  * lock  registry, heap: it waits for the latter without a bound before it invalidates, and then
  *       stop_wait_ms; the caller holds no lock that a thread could wait for without parking
  * safe  any thread, also while others run JIT code
@@ -433,7 +435,7 @@ CH_API CH_CHECKED enum ch_status ch_thread_attach(struct ch_heap *heap, const vo
 /* ch_thread_detach: the calling thread has left the heap's code for good, before its end.
  * ret   CH_OK | CH_E_THREAD not attached
  * lock  registry, heap
- * safe  an attached thread, parked or not, without a suspended fiber of its own */
+ * safe  an attached thread, parked or not, without a suspended fiber; its OPEN blocks stay OPEN */
 CH_API CH_CHECKED enum ch_status ch_thread_detach(struct ch_heap *heap);
 
 /* ch_thread_park: up to ch_thread_unpark the caller runs no code of a heap, and counts as stopped.
@@ -477,7 +479,7 @@ CH_API CH_CHECKED enum ch_status ch_fiber_attach(struct ch_heap *heap, const voi
 /* ch_fiber_suspend: the stack of fiber is about to be left; before the switch.
  * in    fiber      the fiber whose stack the caller runs on; a thread's own stack is attached as
  *                  a fiber for this, too
- *       lowest_sp  below every frame that is kept; 256 bytes more are scanned below it
+ *       lowest_sp  below every frame that is kept; 256 bytes more are scanned; elsewhere: all is
  * safe  the thread that runs on it
  * note  from here to ch_fiber_resume both stacks are scanned */
 CH_API void ch_fiber_suspend(struct ch_fiber *fiber, const void *lowest_sp);
@@ -525,7 +527,7 @@ CH_API const void *const *ch_owner_cell(struct ch_owner owner);
  * in    how  COLLECT: its code goes when no stack or block holds it; NOT_RUNNING: at once, the
  *       caller vouching that no thread is inside it or will be; a block that another one attached
  *       an edge to is left to the cycles
- * ret   CH_OK | CH_E_STALE (also when released already)
+ * ret   CH_OK | CH_E_ARG how | CH_E_STALE (also when released already)
  * lock  COLLECT: none; NOT_RUNNING: heap
  * safe  any thread; COLLECT also from finalizers and collectors' callbacks, in no stopped world
  * cost  COLLECT: O(1); NOT_RUNNING: O(its blocks, and what is attached to or leads to them) */
@@ -548,7 +550,7 @@ struct ch_open {
 	const void *not_entrant; /* where an invalidated entry leads; NULL = the owner's fallback */
 	const char *name;        /* copied; NULL = the owner's name only */
 	void *user;              /* comes back in block_freed, ch_block_info and ch_code_at */
-	size_t align; /* of exec: a power of two, at most 4096; 0 = 8, in place and of data 64 */
+	size_t align; /* of exec: a power of two, at most 4096; 0 = 8, in whole pages of data 64 */
 };
 
 /* A block under construction: emit at write, relative to exec; set what is marked "in". Write leads
@@ -601,7 +603,8 @@ CH_API CH_CHECKED enum ch_status ch_block_veneer(const struct ch_code *code, con
  * in    codes  their "in" fields are set
  *       count  blocks that become reachable together; all or none
  * ret   CH_OK | CH_E_STATE not open, or an edge names an OPEN block that is not among them:
- *       nothing was done | CH_E_ARG one comes twice, used more than there is, or an eh_frame that
+ *       nothing was done | CH_E_ARG one comes twice, used more than there is (of data nothing is
+ *       looked at: all its room is used), or an eh_frame that
  *       is malformed, speaks of other code or was not announced at open | CH_E_SITE a site lies
  *       outside of what is used, was written over, or has the entry inside; or an exit of the
  *       block leads to bytes that are not used | CH_E_MEMORY | CH_E_STALE
@@ -641,8 +644,8 @@ CH_API CH_CHECKED enum ch_status ch_code_add(struct ch_heap *heap, const void *b
  *       at    what ch_code_add gave, ch_code.exec or its entry
  *       how   COLLECT: when no stack is in it and nothing has an edge or branch to it. NOT_RUNNING:
  *             now; where another block attached an edge to it, when a cycle finds none
- * ret   CH_OK | CH_E_ARG no code begins there | CH_E_STATE an owner's, or immortal | CH_E_STALE it
- *       was freed already, if nothing else is there yet
+ * ret   CH_OK | CH_E_ARG how, or no code begins there | CH_E_STATE an owner's, or immortal |
+ *       CH_E_STALE nothing is there, or not any more, and nothing else yet
  * lock  COLLECT by an attached thread: none; else heap
  * safe  any thread; COLLECT also from finalizers and collectors' callbacks, in no stopped world
  * cost  COLLECT: O(1); NOT_RUNNING: O(what is attached to it or leads there) */

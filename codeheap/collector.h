@@ -64,7 +64,8 @@ ch_refs_visit(struct ch_marker *marker, enum ch_refs which,
 
 /* ch_mark_end: marking is complete: what is unmarked is dead from here on.
  * in    is_complete  false: nothing dies, of a cycle that is abandoned, or where none was marked
- * ret   CH_OK | CH_E_BUSY a thread is on no attached stack: all code was marked, nothing dies
+ * ret   CH_OK | CH_E_BUSY a thread is on no attached stack: all code was marked, nothing dies |
+ *       CH_E_STATE the calling thread has begun none, or ended it
  * lock  gives heap back; the sweep comes later. stops_world: registry, too, and lets the threads
  *       go on, whatever it returns
  * safe  the thread of ch_mark_begin, before its mutators run

@@ -77,6 +77,8 @@ static enum ch_status check_site(const struct ch__subject *s, const struct ch_br
 	const struct ch_heap *heap = s->heap;
 	uintptr_t at = (uintptr_t)site->at;
 	enum ch__site kind = (enum ch__site)site->kind;
+	if (ch__block_is_data(heap, s->block))
+		return ch__because(CH_E_STATE, "the block is data");
 	if ((unsigned)site->kind > CH_LITERAL ||
 	    !ch__block_has(heap, s->block, at, CH_ARCH_SITE_LEAST_BYTES))
 		return ch__because(CH_E_ARG, "ch_branch_site: kind %d at %lx: not one of enum "

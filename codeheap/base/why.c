@@ -152,6 +152,6 @@ enum ch_status ch__because_stale(const char *what, uint64_t bits)
 {
 	if (!bits)
 		return ch__because(CH_E_STALE, "the handle of the %s is none", what);
-	return ch__because(CH_E_STALE, "%s #%lu.%lu is dead, or never was", what,
+	return ch__because(CH_E_STALE, "%s #%lu.%lu is dead, never was, or another heap's", what,
 			   bits & 0xffffff, bits >> 32);
 }

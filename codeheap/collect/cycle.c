@@ -348,6 +348,8 @@ static void end_host(struct ch_heap *heap)
 enum ch_status ch_mark_end(struct ch_marker *marker, bool is_complete)
 {
 	struct ch_heap *heap = marker->heap;
+	if (atomic_load_explicit(&heap->marker_is, memory_order_relaxed) != ch__lock_self())
+		return ch__because(CH_E_STATE, "the calling thread has no ch_mark_begin to end");
 	bool is_blind = marker->is_blind;
 	take_cycle(marker);
 	uint64_t start = heap->cycle_start_ns;

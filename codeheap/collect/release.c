@@ -67,8 +67,20 @@ static void free_blocks(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__ro
 	ch__owner_try_free(heap, index);
 }
 
+static bool is_release(enum ch_release how)
+{
+	return how == CH_RELEASE_COLLECT || how == CH_RELEASE_NOT_RUNNING;
+}
+
+static enum ch_status because_how(enum ch_release how)
+{
+	return ch__because(CH_E_ARG, "how is %d: not one of enum ch_release", (int)how);
+}
+
 enum ch_status ch_owner_release(struct ch_owner handle, enum ch_release how)
 {
+	if (!is_release(how))
+		return because_how(how);
 	if (how == CH_RELEASE_NOT_RUNNING && ch__is_marking())
 		return ch__because_marking();
 	struct ch_heap *heap = ch__handle_heap(handle.bits);
@@ -108,7 +120,7 @@ static enum ch_status because_nothing(uintptr_t at)
 
 static enum ch_status because_freed(uintptr_t at)
 {
-	return ch__because(CH_E_STALE, "what was at %lx is freed already", at);
+	return ch__because(CH_E_STALE, "nothing is at %lx, or not any more: freed already", at);
 }
 
 /* The block that begins there is its own root no more: its mark is this cycle's. In the region no
@@ -152,6 +164,8 @@ enum ch_status ch_code_free(struct ch_heap *heap, const void *address, enum ch_r
 {
 	uintptr_t at = (uintptr_t)address;
 	uint32_t index;
+	if (!is_release(how))
+		return because_how(how);
 	if (ch__is_marking())
 		return ch__because_marking();
 	if (!heap && !(heap = heap_of(at)))

@@ -190,7 +190,8 @@ static enum ch_status gather(struct ch_heap *heap, struct among *among)
 	for (size_t i = 0; i < among->count; i++) {
 		uint32_t index;
 		if (ch__block_resolve_state(heap, among->codes[i].block, &index) != CH_BLOCK_OPEN)
-			return ch__because(CH_E_STATE, "ch_code %zu of %zu is not OPEN", i,
+			return ch__because(CH_E_STATE, "ch_code %zu of %zu is not OPEN, or of "
+						       "another heap than the first", i,
 					   among->count);
 		if (is_among(among, index, i))
 			return ch__because(CH_E_ARG, "ch_code %zu is there twice", i);
@@ -454,7 +455,11 @@ static enum ch_status check_codes(struct ch_heap *heap, struct ch__thread *self,
 		    !ch__sites_are_sound(heap, block, &codes[i]))
 			return ch__because(CH_E_SITE,
 					   "ch_code %zu: a site, ref or exit is outside of what is "
-					   "used, was written over, or has the entry inside", i);
+					   "used, was written over, or has the entry inside%s", i,
+					   ch__block_entry_kind(block) == CH_ENTRY_PATCH
+						   ? "; a patchable entry is the first bytes: emit "
+						     "behind its entry_bytes"
+						   : "");
 		if (waits_for_others(heap, block, among))
 			return ch__because(CH_E_STATE, "ch_code %zu has an edge to an OPEN block "
 						       "that is not committed with it", i);

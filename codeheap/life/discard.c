@@ -14,6 +14,8 @@ enum ch_status ch_vm_discard(struct ch_heap *heap, struct ch_vm *vm, size_t *fre
 		*kept = 0;
 	if (ch__is_marking())
 		return ch__because_marking();
+	if (vm && vm->heap != heap)
+		return ch__because(CH_E_ARG, "the vm is another heap's");
 	/* With a collector of the VM's the next cycle is the VM's to run. */
 	bool collects = heap->config.driver == CH_DRIVER_BUILTIN && !heap->driver.collect;
 	struct ch__discard found;

@@ -597,7 +597,9 @@ static void count_open(struct request *r)
 /* A child of fork that has no code gets none: no collection would help. */
 static enum ch_status no_room(const struct request *r)
 {
+	const struct ch__pool *pool = r->heap->pool;
 	uint32_t bytes = r->hot_bytes + r->cold_bytes;
+	uint32_t used = atomic_load_explicit(&pool->pages_used, memory_order_relaxed);
 	if (r->refused) {
 		errno = r->refused;
 		return ch__because(r->refused == ENOMEM ? CH_E_MEMORY : CH_E_OS,
@@ -612,11 +614,15 @@ static enum ch_status no_room(const struct request *r)
 	ch__event_note(r->heap, CH__EVENT_FULL, bytes);
 	if (r->lacks_memory)
 		return ch__because(CH_E_MEMORY, "no side memory for the block");
-	return ch__because(CH_E_FULL, "no room for %u bytes in a pool of %zu, %s", bytes,
-			   r->heap->pool->pool_bytes,
+	return ch__because(CH_E_FULL, "no room for %u bytes in a pool of %zu, %s%s", bytes,
+			   pool->pool_bytes,
 			   r->open->flags & CH_OPEN_MAY_COLLECT
 				   ? "after a collection"
-				   : "and CH_OPEN_MAY_COLLECT is not set");
+				   : "and CH_OPEN_MAY_COLLECT is not set",
+			   (uint64_t)used << pool->page_log2 < pool->pool_bytes
+				   ? ": what pages are free lie apart, or in a chunk (1 MiB) of "
+				     "another kind"
+				   : "");
 }
 
 /* Data that takes a fourth of a page at most shares pages, unless its writer knows one address. */

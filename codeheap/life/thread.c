@@ -188,6 +188,9 @@ enum ch_status ch_fiber_attach(struct ch_heap *heap, const void *low, const void
 void ch_fiber_suspend(struct ch_fiber *fiber, const void *lowest_sp)
 {
 	uintptr_t sp = (uintptr_t)lowest_sp & ~(uintptr_t)7;
+	/* No stack of the fiber: all of it is scanned, and no byte besides. */
+	if (sp - fiber->low > fiber->high - fiber->low)
+		sp = fiber->low;
 	/* Release: the frames above sp are written; pairs with the scan's acquire. */
 	atomic_store_explicit(&fiber->suspended_sp, sp, memory_order_release);
 }

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: MIT
+ * refusals.c: words that no enumeration has, calls out of turn, things of another heap, and pools
+ * that are full of one kind: each is refused with a sentence, and nothing is lost or changed. */
+#include "codeheap/collector.h"
+#include "tests/support/heap_rig.h"
+
+#include <stdint.h>
+
+/* The call returns the status, and its sentence has the words. */
+#define REFUSED(call, status, words)                                                          \
+	do {                                                                                  \
+		CHECK_EQ((call), (status));                                                   \
+		if (!strstr(ch_why(), words))                                                 \
+			FAIL("not in it: %s; the sentence is: %s", words, ch_why());          \
+	} while (0)
+
+TEST(release_of_no_known_kind_frees_nothing)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	struct ch_block block = rig_block(owner, 7);
+	CHECK_EQ(ch_owner_set_entry(owner, block), CH_OK);
+	struct emitter e;
+	struct ch_open open = {.heap = rig.heap, .hot_bytes = 16};
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	emit_ret(&e);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	for (int how = -1; how < 10; how += 3) {
+		if (how == CH_RELEASE_COLLECT || how == CH_RELEASE_NOT_RUNNING)
+			continue;
+		REFUSED(ch_owner_release(owner, (enum ch_release)how), CH_E_ARG,
+			"not one of enum ch_release");
+		REFUSED(ch_code_free(rig.heap, e.code.exec, (enum ch_release)how), CH_E_ARG,
+			"not one of enum ch_release");
+	}
+	rig_collect(&rig, 3);
+	CHECK_EQ(code_call_owner(owner), 7);
+	CHECK(rig_is_there(e.code.block));
+	CHECK_EQ(ch_code_free(rig.heap, e.code.exec, CH_RELEASE_NOT_RUNNING), CH_OK);
+	REFUSED(ch_code_free(rig.heap, e.code.exec, CH_RELEASE_NOT_RUNNING), CH_E_STALE,
+		"not any more");
+	rig_end(&rig);
+}
+
+TEST(collection_that_was_not_begun_is_not_ended)
+{
+	struct ch_config config = rig_config(1 << 20);
+	config.driver = CH_DRIVER_HOST;
+	struct rig rig = rig_create(&config, NULL, NULL);
+	struct ch_marker *marker;
+	CHECK_EQ(ch_mark_begin(rig.heap, &marker), CH_OK);
+	ch_mark_stacks(marker);
+	CHECK_EQ(ch_mark_end(marker, true), CH_OK);
+	for (int is_complete = 0; is_complete < 2; is_complete++)
+		REFUSED(ch_mark_end(marker, is_complete), CH_E_STATE, "no ch_mark_begin to end");
+	CHECK_EQ(rig_stats(&rig).cycles, 1);
+	/* The thread is as it was: it takes locks, and begins another one. */
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	CHECK_EQ(ch_owner_set_entry(owner, rig_block(owner, 3)), CH_OK);
+	CHECK_EQ(code_call_owner(owner), 3);
+	CHECK_EQ(ch_mark_begin(rig.heap, &marker), CH_OK);
+	CHECK_EQ(ch_mark_end(marker, false), CH_OK);
+	rig_end(&rig);
+}
+
+/* A stack pointer from elsewhere: the whole of the fiber's stack is scanned, and nothing else. */
+TEST(fiber_that_is_left_with_a_foreign_stack_pointer_holds_what_is_on_its_stack)
+{
+	struct rig rig = rig_start(1 << 20);
+	static uintptr_t around[192], *const stack = around + 64;
+	static char elsewhere;
+	const void *const wrong[] = {&elsewhere, NULL, (const void *)(UINTPTR_MAX - 15), around,
+				     around + 129};
+	struct emitter e;
+	struct ch_fiber *fiber;
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	emit_open(&e, owner, 16, 0);
+	emit_ret(&e);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	struct ch_block block = e.code.block;
+	stack[0] = (uintptr_t)e.code.exec;
+	e.code.exec = NULL;
+	CHECK_EQ(ch_fiber_attach(rig.heap, stack, stack + 64, &fiber), CH_OK);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_OK);
+	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+		ch_fiber_suspend(fiber, wrong[i]);
+		rig_collect(&rig, 2);
+		CHECK(rig_is_there(block));
+		ch_fiber_resume(fiber);
+	}
+	CHECK_EQ(ch_fiber_detach(fiber), CH_OK);
+	rig_end(&rig);
+}
+
+TEST(branch_is_not_attached_to_data)
+{
+	struct rig rig = rig_start(4 << 20);
+	for (int kind = CH_KIND_RODATA; kind <= CH_KIND_DATA; kind++) {
+		struct ch_open open = {.size = sizeof open, .heap = rig.heap, .hot_bytes = 64};
+		open.kind = (enum ch_kind)kind;
+		struct ch_code code;
+		struct ch_branch branch;
+		CHECK_EQ(ch_block_open(&open, &code), CH_OK);
+		struct ch_branch_site site = {.at = code.exec, .kind = CH_JMP};
+		REFUSED(ch_branch_attach(code.block, &site, &branch), CH_E_STATE, "is data");
+		CHECK_EQ(branch.bits, 0);
+		CHECK_EQ(ch_block_abort(&code), CH_OK);
+	}
+	rig_end(&rig);
+}
+
+TEST(what_is_of_another_heap_is_called_so)
+{
+	struct rig rig = rig_start(1 << 20), other = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "owner"), foreign = rig_owner(&other, "foreign");
+	struct ch_block block = rig_block(foreign, 5);
+	size_t freed = 1, kept = 1;
+	CHECK_EQ(ch_owner_set_entry(foreign, block), CH_OK);
+	REFUSED(ch_vm_discard(rig.heap, other.vm, &freed, &kept), CH_E_ARG, "another heap's");
+	CHECK_EQ(freed + kept, 0);
+	REFUSED(ch_owner_set_entry(owner, block), CH_E_STALE, "another heap's");
+	struct emitter e[2];
+	emit_open(&e[0], owner, 16, 0);
+	emit_open(&e[1], foreign, 16, 0);
+	struct ch_code codes[2];
+	for (int i = 0; i < 2; i++) {
+		emit_ret(&e[i]);
+		codes[i] = e[i].code;
+		codes[i].used_to = e[i].at;
+	}
+	REFUSED(ch_block_commit(codes, 2), CH_E_STATE, "another heap than the first");
+	for (int i = 0; i < 2; i++)
+		CHECK_EQ(ch_block_abort(&codes[i]), CH_OK);
+	CHECK_EQ(code_call_owner(foreign), 5);
+	rig_end(&other);
+	rig_end(&rig);
+}
+
+/* A pool of one chunk has code or data, and says so; a second chunk has the other kind. */
+TEST(pool_of_one_chunk_says_that_it_has_one_kind)
+{
+	for (size_t chunks = 1; chunks <= 2; chunks++) {
+		struct rig rig = rig_start(chunks << 20);
+		struct ch_owner owner = rig_owner(&rig, "owner");
+		struct ch_code code;
+		struct ch_open open = {.size = sizeof open, .heap = rig.heap, .hot_bytes = 64};
+		open.kind = CH_KIND_RODATA;
+		(void)rig_block(owner, 1);
+		if (chunks == 1) {
+			REFUSED(ch_block_open(&open, &code), CH_E_FULL, "of another kind");
+		} else {
+			CHECK_EQ(ch_block_open(&open, &code), CH_OK);
+			CHECK_EQ(ch_block_abort(&code), CH_OK);
+		}
+		rig_end(&rig);
+	}
+}
+
+TEST(patchable_entry_that_was_written_over_is_named)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct emitter e;
+	struct ch_open open = {.owner = rig_owner(&rig, "o"), .hot_bytes = 64};
+	open.entry = CH_ENTRY_PATCH;
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	CHECK(e.code.entry_bytes > 0);
+	memset(e.code.write, 0x90, 16);
+	e.code.used_to = 32;
+	REFUSED(ch_block_commit(&e.code, 1), CH_E_SITE, "emit behind its entry_bytes");
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	rig_end(&rig);
+}
