@@ -513,7 +513,7 @@ CH_API CH_CHECKED enum ch_status ch_owner_create(struct ch_vm *vm, const char *n
 /* ch_owner_set_entry: the owner is entered at this block from here on.
  * in    block  a LIVE block of the owner; none = back to the fallback
  * ret   CH_OK | CH_E_STALE | CH_E_STATE not LIVE, or data | CH_E_ARG another owner's
- * lock  heap
+ * lock  by an attached thread: none; else heap
  * safe  any thread */
 CH_API CH_CHECKED enum ch_status ch_owner_set_entry(struct ch_owner owner, struct ch_block block);
 
