@@ -59,6 +59,7 @@ static bool read_block(const struct ch_heap *heap, uint32_t index, uint32_t gene
 						     : CH__PLACE_LIVE;
 	place->cause = ch__block_cause(block);
 	place->is_slot = ch__place_is_slot(heap, hot);
+	place->is_data = ch__block_is_data(heap, block);
 	place->block = index;
 	place->generation = generation;
 	const struct ch__side_list *list = __atomic_load_n(&block->side_list, __ATOMIC_ACQUIRE);

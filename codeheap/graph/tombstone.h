@@ -87,7 +87,7 @@ struct ch__place {
 	enum ch__place_kind kind;
 	uint32_t block, generation;
 	uint32_t at; /* bytes from the part's first one */
-	bool is_cold, is_slot;
+	bool is_cold, is_slot, is_data; /* is_data: not of FREED */
 	enum ch__cause cause;
 	enum ch__death death; /* FREED, and what follows */
 	uint32_t collection;

@@ -72,6 +72,27 @@ TEST(store_to_freed_code_is_told_whose_it_was)
 	rig_end(&rig);
 }
 
+/* Of constants and variables that share pages, and of those that have pages of their own. */
+TEST(store_to_a_constant_says_that_it_is_data)
+{
+	struct rig rig = rig_start(4 << 20);
+	catch_traps(rig.heap);
+	for (uint32_t bytes = 16; bytes <= 160000; bytes *= 100) {
+		struct ch_code code;
+		struct ch_open open = {.size = sizeof open,
+				       .heap = rig.heap,
+				       .hot_bytes = bytes,
+				       .kind = CH_KIND_RODATA,
+				       .name = "table"};
+		CHECK_EQ(ch_block_open(&open, &code), CH_OK);
+		memset(code.write, 0, bytes);
+		CHECK_EQ(ch_block_commit(&code, 1), CH_OK);
+		store_to(code.exec);
+		check_begins(caught.text, "a store to exec of live data `table` (#");
+	}
+	rig_end(&rig);
+}
+
 TEST(fault_inside_live_code_says_its_signal_and_address)
 {
 	struct rig rig = rig_start(1 << 20);
