@@ -12,11 +12,10 @@
 
 #include <stdatomic.h>
 
-enum { CH__LOCK_FREE, CH__LOCK_TAKEN };
+enum { CH__LOCK_FREE, CH__LOCK_TAKEN, CH__LOCK_AWAITED };
 
 struct CH_CAPABILITY("lock") ch__lock {
 	_Atomic(uint32_t) word; /* release of who lets it go pairs with acquire of who takes it */
-	_Atomic(uint32_t) is_awaited; /* 1: a thread sleeps on this word, or is about to */
 #if CH_CHECK >= 2
 	_Atomic(uintptr_t) holder; /* ch__lock_self of who has it; relaxed */
 #endif
@@ -58,13 +57,11 @@ bool ch__lock_spin(struct ch__lock *);
 bool ch__lock_sleep(struct ch__lock *, uint64_t until_ns) CH_EXCLUDES(CH__STANDING);
 
 void ch__lock_wake(struct ch__lock *) CH_COLD;
-/* A plain store, then a plain load. A thread that goes to sleep has every thread pass a fence by
- * membarrier, so no locked instruction is needed between the two here. */
-static inline __attribute__((always_inline)) void ch__lock_let_go(struct ch__lock *lock)
+/* One access: once it is free the lock may go, with its heap. */
+static inline void ch__lock_let_go(struct ch__lock *lock)
 {
-	atomic_store_explicit(&lock->word, CH__LOCK_FREE, memory_order_release);
-	atomic_signal_fence(memory_order_seq_cst);
-	if (CH_UNLIKELY(atomic_load_explicit(&lock->is_awaited, memory_order_relaxed)))
+	if (CH_UNLIKELY(atomic_exchange_explicit(&lock->word, CH__LOCK_FREE,
+						 memory_order_release) == CH__LOCK_AWAITED))
 		ch__lock_wake(lock);
 }
 

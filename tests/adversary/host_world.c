@@ -328,7 +328,7 @@ TEST(thread_that_attaches_waits_for_mark_end)
 	CHECK_EQ(pthread_create(&newcomer, NULL, come, p), 0);
 	struct ch_marker *marker = begin(p->stage->heap);
 	atomic_store(&p->step, 1);
-	TEST_UNTIL(atomic_load(&p->stage->heap->registry.is_awaited) ||
+	TEST_UNTIL(atomic_load(&p->stage->heap->registry.word) == CH__LOCK_AWAITED ||
 		   atomic_load(&p->number))
 		usleep(100);
 	usleep(2000);
@@ -354,7 +354,7 @@ static void go(struct stage *stage, void *arg)
 
 static void wait_for_registry(struct ch_heap *heap)
 {
-	TEST_UNTIL(atomic_load(&heap->registry.is_awaited))
+	TEST_UNTIL(atomic_load(&heap->registry.word) == CH__LOCK_AWAITED)
 		usleep(100);
 	usleep(2000);
 }
@@ -616,7 +616,7 @@ TEST(block_with_refs_that_waits_in_its_commit_is_not_live)
 	wait_parked(&p->ready, 1);
 	ch__heap_lock(stage->heap);
 	atomic_store(&p->step, 1);
-	TEST_UNTIL(atomic_load(&stage->heap->lock.is_awaited))
+	TEST_UNTIL(atomic_load(&stage->heap->lock.word) == CH__LOCK_AWAITED)
 		usleep(100);
 	uint32_t index = ch__block_resolve(stage->heap, p->m.block);
 	CHECK_EQ(ch__block_state(ch__block_at(stage->heap, index)), CH_BLOCK_OPEN);

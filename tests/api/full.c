@@ -397,7 +397,7 @@ static void bring_rival(void *vm_user, void *block_user)
 	r->has_begun = true;
 	CHECK_EQ(pthread_create(&r->thread, NULL, open_as_rival, r), 0);
 	TEST_UNTIL(atomic_load(&r->is_done) ||
-		   atomic_load(&r->heap->need.is_awaited)) {
+		   atomic_load(&r->heap->need.word) == CH__LOCK_AWAITED) {
 		ch_thread_park();
 		usleep(100);
 		ch_thread_unpark();

@@ -624,17 +624,18 @@ TEST(stop_waits_for_no_poll_that_writes_names)
 	struct ch_config config = rig_config(1 << 20);
 	struct polled p = {0};
 	pthread_t thread;
-	struct ch__lock *lock = &ch__sink_perfmap.tool->lock;
+	_Atomic(uint32_t) *word = &ch__sink_perfmap.tool->lock.word;
 	use_folder(&perf_map);
 	config.stop_wait_ms = 1000;
 	p.named = start(&perf_map);
 	p.other = rig_create(&config, NULL, NULL);
-	CHECK(ch__lock_seize(lock));
+	atomic_store(word, CH__LOCK_TAKEN);
 	CHECK_EQ(pthread_create(&thread, NULL, poll_names, &p), 0);
 	TEST_UNTIL(atomic_load(&p.tid) && thread_is_asleep(atomic_load(&p.tid)))
 		call_nothing();
 	CHECK_EQ(ch_heap_collect(p.other.heap), CH_OK);
-	ch__lock_let_go(lock);
+	atomic_store(word, CH__LOCK_FREE);
+	ch__os_futex_wake(word);
 	CHECK_EQ(pthread_join(thread, NULL), 0);
 	rig_end(&p.other);
 	rig_end(&p.named);

@@ -228,7 +228,6 @@ const struct order_case cases_data[] = {
 	{"frames", 1000, make_section, begin_section, NULL, {frame_lives_once, unwinds}},
 	{"cell", 6000, scene_make, begin_cell, end_cell, {sets_entry, releases}},
 	{"sampler", 1000, make_profiler, begin_sampler, NULL, {takes_samples, removes_sampler}},
-	{"locks", 4000, make_locked, NULL, NULL,
-	 {adds_under_locks, adds_under_locks, adds_under_locks}},
+	{"locks", 1000, make_locked, NULL, NULL, {adds_under_locks, adds_under_locks}},
 	{NULL},
 };

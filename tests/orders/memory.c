@@ -24,7 +24,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-/* What the library is not linked with directly. */
+/* The functions of the C library and the gate that the library is not linked with directly. */
 void *__real_memcpy(void *, const void *, size_t);
 void *__real_memset(void *, int, size_t);
 void *__real_ch__meta_alloc(struct ch__meta *, size_t);
@@ -624,21 +624,18 @@ void __wrap_ch__meta_free(struct ch__meta *meta, void *at, size_t bytes)
 		order_failed("too much is freed: a shorter case is needed");
 	gone[gone_count++] = (struct gone){meta, at, bytes};
 }
-static uint32_t wakes; /* nothing else ends a wait without a limit: a lost one shows */
 void __wrap_ch__os_futex_wait(_Atomic(uint32_t) *word, uint32_t value, uint64_t timeout_ns)
 {
-	if (!is_simulating)
-		__real_ch__os_futex_wait(word, value, timeout_ns);
-	order_yield();
-	bool is_asleep = is_simulating && memory_at((uintptr_t)word, 4) == value && !timeout_ns;
-	for (uint32_t before = wakes; is_asleep && wakes == before;)
+	if (is_simulating)
 		order_yield();
+	else
+		__real_ch__os_futex_wait(word, value, timeout_ns);
 }
 void __wrap_ch__os_futex_wake(_Atomic(uint32_t) *word)
 {
-	wakes++;
-	make_kept(&threads[self]);
-	if (!is_simulating)
+	if (is_simulating)
+		make_kept(&threads[self]);
+	else
 		__real_ch__os_futex_wake(word);
 }
 /* Neither threads nor timers of the system. */

@@ -42,7 +42,7 @@ TEST(sleeper_is_woken_by_who_lets_the_lock_go)
 	ch__lock_take(&lock, CH__RANK_PAGES);
 	CHECK_EQ(pthread_create(&thread, NULL, add, NULL), 0);
 	/* From here on it sleeps, or is about to and finds that the word has changed. */
-	while (!atomic_load(&lock.is_awaited))
+	while (atomic_load(&lock.word) != CH__LOCK_AWAITED)
 		usleep(1000);
 	usleep(20000);
 	ch__lock_release(&lock, CH__RANK_PAGES);
