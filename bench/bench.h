@@ -24,7 +24,7 @@ enum bench_met { BENCH_NO_GOAL, BENCH_MET, BENCH_MISSED, BENCH_ABSENT };
 
 /* Crosses a pipe: no pointers. A figure that was not measured is NAN. */
 struct bench_row {
-	char name[40], unit[16], peer_name[96], note[128];
+	char name[40], unit[16], peer_name[96], note[160];
 	double ours, peer, limit, ratio, goal, spread;
 	char goal_sign; /* '<' or '>', 0 = no goal */
 	bool goal_is_of_ratio;
@@ -37,6 +37,9 @@ struct bench_row {
 struct bench_runs {
 	double ours[BENCH_RUNS_MAX], peer[BENCH_RUNS_MAX], limit[BENCH_RUNS_MAX];
 	int count, peer_count, limit_count;
+	/* The row goes by the machine's disk, or by two of its clocks: the best run is shown and
+	 * judged, and that of the peer and the limit beside it. The spread tells of all runs. */
+	bool is_of_best;
 };
 
 struct bench_goal {

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "bench/bench.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -275,7 +276,8 @@ void bench_mark(void)
 
 void bench_sweep(void)
 {
-	enum { BLOCKS = 100000, OF_AN_OWNER = 10, BYTES = 192, OF_A_KEEPER = 1000 };
+	/* Any word of a stack may look like a return address (I7), and hold one block. */
+	enum { BLOCKS = 100000, OF_AN_OWNER = 10, BYTES = 192, OF_A_KEEPER = 1000, HELD_MOST = 4 };
 	struct bench_runs runs = {0};
 	bench_pin(1);
 	struct bench_heap *bench = bench_heap_open(NULL);
@@ -307,8 +309,11 @@ void bench_sweep(void)
 		double collecting = bench_cpu_ns() - from;
 		struct ch_stats after = bench_stats(bench);
 		uint64_t freed = after.blocks_freed - before.blocks_freed;
-		if (freed < BLOCKS)
+		if (freed + HELD_MOST < BLOCKS) {
+			fprintf(stderr, "of %d blocks %" PRIu64 " were freed in run %d\n", BLOCKS,
+				freed, r);
 			bench_die("the sweep did not free every block");
+		}
 		double start = bench_cpu_ns();
 		for (int i = 0; i < BLOCKS; i++)
 			memset(filled + (size_t)(i * 7919 % BLOCKS) * BYTES, 0xcc + r, BYTES);

@@ -137,7 +137,7 @@ static void take_turns(const char *stats_file, double *with, double *without)
 
 void bench_stats_file(void)
 {
-	struct bench_runs time = {0};
+	struct bench_runs time = {.is_of_best = true};
 	char path[64];
 	bench_format(path, sizeof path, "/tmp/codeheap-bench-%ld.stats", (long)getpid());
 	unsetenv("CODEHEAP_STATS");

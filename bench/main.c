@@ -67,6 +67,12 @@ static double spread_of(double *values, int count)
 		       : 0;
 }
 
+static double shown_of(double *values, int count, bool is_of_best)
+{
+	double middle = bench_median(values, count);
+	return is_of_best && count ? values[0] : middle;
+}
+
 static double against(const struct bench_row *row, struct bench_goal goal)
 {
 	switch (goal.of) {
@@ -87,11 +93,13 @@ void bench_emit(const char *name, const char *unit, const struct bench_runs *mea
 	snprintf(row.name, sizeof row.name, "%s", name);
 	snprintf(row.unit, sizeof row.unit, "%s", unit);
 	snprintf(row.peer_name, sizeof row.peer_name, "%s", peer_name ? peer_name : "");
-	snprintf(row.note, sizeof row.note, "%s", note ? note : "");
+	bench_format(row.note, sizeof row.note, "%s%s", runs.is_of_best ? "best run; " : "",
+		     note ? note : "");
 	row.spread = spread_of(runs.ours, runs.count);
-	row.ours = bench_median(runs.ours, runs.count);
-	row.peer = runs.peer_count ? bench_median(runs.peer, runs.peer_count) : NAN;
-	row.limit = runs.limit_count ? bench_median(runs.limit, runs.limit_count) : NAN;
+	row.ours = shown_of(runs.ours, runs.count, runs.is_of_best);
+	row.peer = runs.peer_count ? shown_of(runs.peer, runs.peer_count, runs.is_of_best) : NAN;
+	row.limit =
+		runs.limit_count ? shown_of(runs.limit, runs.limit_count, runs.is_of_best) : NAN;
 	row.ratio = goal.of == BENCH_OF_LIMIT ? row.ours / row.limit : row.ours / row.peer;
 	row.goal_is_of_ratio = goal.of != BENCH_OF_OURS;
 	double value = against(&row, goal);
