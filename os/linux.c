@@ -257,30 +257,24 @@ void ch__os_random(void *bytes, size_t n)
 	}
 }
 
-/* A random address in [low, high - bytes] whose sum with offset is aligned; 0 when there is
- * none. */
-static uintptr_t random_place(uintptr_t low, uintptr_t high, size_t bytes, size_t align,
-			      size_t offset)
-{
-	uintptr_t first = (low + offset + align - 1) & ~(uintptr_t)(align - 1), random;
-	if (high < bytes || high - bytes + offset < first)
-		return 0;
-	ch__os_random(&random, sizeof random);
-	return first + random % ((high - bytes + offset - first) / align + 1) * align - offset;
-}
-
+/* In [low, high), at an address whose sum with offset is aligned: a random one of those, then
+ * others as far apart as the tries reach, so that a few places are each tried once. */
 static void *reserve_between(uintptr_t low, uintptr_t high, size_t bytes, size_t align,
 			     size_t offset)
 {
 	if (low < lowest_place)
 		low = lowest_place;
-	for (unsigned i = 0; i < PLACE_TRIES && low < high; i++) {
-		uintptr_t place = random_place(low, high, bytes, align, offset);
-		void *got = place ? map_none((void *)place, bytes) : NULL;
-		if (got)
+	uintptr_t first = (low + offset + align - 1) & ~(uintptr_t)(align - 1), at;
+	if (high < bytes || high - bytes + offset < first)
+		return NULL;
+	uintptr_t places = (high - bytes + offset - first) / align + 1;
+	uintptr_t tries = places < PLACE_TRIES ? places : PLACE_TRIES;
+	ch__os_random(&at, sizeof at);
+	for (uintptr_t i = 0; i < tries; i++, at += places / tries) {
+		at %= places;
+		void *got = map_none((void *)(first - offset + at * align), bytes);
+		if (got || errno != EEXIST)
 			return got;
-		if (!place || errno != EEXIST)
-			return NULL;
 	}
 	return NULL;
 }

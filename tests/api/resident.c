@@ -82,6 +82,28 @@ TEST(first_block_costs_at_most_256_kib_procmem)
 	by_each_size_of_page(CH_BACKEND_PROCMEM);
 }
 
+/* --- asked for and not used --- */
+
+TEST(room_of_a_large_block_that_was_not_used_is_given_back_by_its_commit)
+{
+	enum { ROOM = 16 << 20, CHUNKS_KIB = 3 << 10 };
+	struct rig rig = rig_start(64 << 20);
+	struct emitter e;
+	emit_open(&e, rig_owner(&rig, "large"), ROOM, 0);
+	emit_value(&e, 7);
+	emit_ret(&e);
+	unsigned long before = resident();
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	unsigned long after = resident(), gone = ROOM / KIB - CHUNKS_KIB;
+	if (rig_stats(&rig).committed_bytes_now > CHUNKS_KIB * KIB)
+		FAIL("%llu KiB are committed",
+		     (unsigned long long)rig_stats(&rig).committed_bytes_now / KIB);
+	if (!TEST_SANITIZED && after + gone > before)
+		FAIL("the process has %lu KiB, and had %lu", after, before);
+	CHECK_EQ(code_call(rig_info(e.code.block).exec), 7);
+	rig_end(&rig);
+}
+
 /* --- freed by hand --- */
 
 enum { MANY = 20000, MANY_BYTES = 600, LEFT_BYTES = 3 << 20 };

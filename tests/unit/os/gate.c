@@ -516,6 +516,21 @@ TEST(reserve_where_there_is_no_space_says_so)
 	}
 }
 
+/* Below the address first, then above: of 16 places on each side the free one. */
+TEST(only_place_that_is_left_near_an_address_is_found)
+{
+	size_t place = 64 << 20, near = 16 * place;
+	uint8_t *all = mmap(NULL, 2 * near + place, PROT_NONE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	CHECK(all != MAP_FAILED);
+	uint8_t *low = (uint8_t *)(((uintptr_t)all + place - 1) & ~(uintptr_t)(place - 1));
+	for (unsigned i = 0; i < 32; i += i == 15 ? 1 : 5) {
+		ch__os_unreserve(low + i * place, place);
+		CHECK(ch__os_reserve(place, place, 0, (uintptr_t)low + near) == low + i * place);
+	}
+	ch__os_unreserve(all, 2 * near + place);
+}
+
 /* --- a system that is interrupted --- */
 
 static unsigned refusals, calls_seen;
