@@ -65,10 +65,15 @@ enum ch_status ch_vm_attach(struct ch_heap *heap, const struct ch_ops *ops, void
 		"ch_ops", ops, CH__UP_TO(struct ch_ops, branch_hit), sizeof *ops);
 	if (status != CH_OK)
 		return status;
+	struct ch_ops all = {0};
+	ch__sized_take(&all, sizeof all, ops);
+	if (all.stop_world && heap->config.driver == CH_DRIVER_HOST)
+		return ch__because(CH_E_ARG, "ch_ops.stop_world is for CH_DRIVER_BUILTIN only: the "
+					     "driver of a HOST heap stops the threads");
 	ch__heap_lock(heap);
 	struct ch_vm *vm = take_vm(heap);
 	if (vm) {
-		ch__sized_take(&vm->ops, sizeof vm->ops, ops);
+		vm->ops = all;
 		vm->user = user;
 		vm->wants_space = false;
 		vm->told = 0;

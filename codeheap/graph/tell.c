@@ -206,5 +206,7 @@ bool ch_sink_status(struct ch_heap *heap, enum ch_sink sink, const char **path, 
 		*path = ch__sinks_path(heap->sinks, (enum ch__sink)sink);
 	if (failed)
 		*failed = ch__sinks_status(heap->sinks, (enum ch__sink)sink);
-	return (ch__sinks_on(heap->sinks) & (unsigned)sink) != 0;
+	/* Of one only: a set has no answer. */
+	return ch__sinks_status(heap->sinks, (enum ch__sink)sink) != EINVAL &&
+	       (ch__sinks_on(heap->sinks) & (unsigned)sink) != 0;
 }

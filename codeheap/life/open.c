@@ -59,8 +59,8 @@ static enum ch_status size_request(struct request *r)
 	if (cold)
 		cold += CH__INDEX_WORD_BYTES;
 	if (hot + cold > pool->pool_bytes || cold > UINT16_MAX * CH__GRANULE_BYTES)
-		return ch__because(CH_E_ARG, "%lu hot and %lu cold bytes of the block: the pool "
-					     "has %zu, a cold part at most %d",
+		return ch__because(CH_E_ARG, "%lu hot and %lu cold bytes of the block, heads and "
+					     "all: the pool has %zu, a cold part at most %d",
 				   hot, cold, pool->pool_bytes, UINT16_MAX * CH__GRANULE_BYTES);
 	r->hot_bytes = ch__round_up(hot);
 	r->cold_bytes = ch__round_up(cold);

@@ -4,6 +4,7 @@
 #include "codeheap/collector.h"
 #include "tests/support/heap_rig.h"
 
+#include <errno.h>
 #include <stdint.h>
 
 /* The call returns the status, and its sentence has the words. */
@@ -168,5 +169,43 @@ TEST(patchable_entry_that_was_written_over_is_named)
 	e.code.used_to = 32;
 	REFUSED(ch_block_commit(&e.code, 1), CH_E_SITE, "emit behind its entry_bytes");
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	rig_end(&rig);
+}
+
+static bool never_stops(void *vm_user)
+{
+	(void)vm_user;
+	return false;
+}
+
+/* A HOST heap's threads are stopped by its driver, which asks no vm. */
+TEST(vm_of_a_host_heap_has_no_stop_of_its_own)
+{
+	struct ch_config config = rig_config(1 << 20);
+	config.driver = CH_DRIVER_HOST;
+	struct rig rig = rig_create(&config, NULL, NULL);
+	struct ch_ops ops = {.size = sizeof ops, .stop_world = never_stops};
+	struct ch_vm *vm = rig.vm;
+	REFUSED(ch_vm_attach(rig.heap, &ops, NULL, &vm), CH_E_ARG, "for CH_DRIVER_BUILTIN only");
+	CHECK(!vm);
+	ops.stop_world = NULL;
+	CHECK_EQ(ch_vm_attach(rig.heap, &ops, NULL, &vm), CH_OK);
+	CHECK_EQ(ch_vm_detach(vm), CH_OK);
+	rig_end(&rig);
+}
+
+TEST(set_of_sinks_has_no_status)
+{
+	struct rig rig = rig_start(1 << 20);
+	static const unsigned sets[] = {0, CH_SINK_UNWIND | CH_SINK_PERF_MAP, 77, 1u << 31};
+	CHECK(ch_sink_status(rig.heap, CH_SINK_UNWIND, NULL, NULL));
+	for (unsigned i = 0; i < sizeof sets / sizeof *sets; i++) {
+		const char *path = NULL;
+		int failed = 0;
+		if (ch_sink_status(rig.heap, (enum ch_sink)sets[i], &path, &failed))
+			FAIL("a sink %u is on", sets[i]);
+		CHECK_EQ(failed, EINVAL);
+		CHECK(!*path);
+	}
 	rig_end(&rig);
 }

@@ -260,9 +260,9 @@ struct ch_ops {
 	 * failed; another open that fails asks anew. From ch_thread_poll or ch_heap_collect of a
 	 * thread of this heap, which may be another one, before that open returned. */
 	void (*space_free)(void *vm_user);
-	/* BUILTIN: the VM's own way to have its threads stand still, beside polls, parks and the
-	 * signal: before all of them, in the thread that collects, be it attached or not. Each
-	 * thread that it stops has parked, outside of the library. False: CH_E_BUSY. */
+	/* BUILTIN (HOST: CH_E_ARG): the VM's own way to have its threads stand still, beside polls,
+	 * parks and the signal: before all of them, in the thread that collects, be it attached or
+	 * not. Each thread that it stops has parked, outside of the library. False: CH_E_BUSY. */
 	bool (*stop_world)(void *vm_user);
 	void (*resume_world)(void *vm_user); /* once for each stop_world that returned true */
 };
@@ -989,7 +989,7 @@ CH_API CH_CHECKED enum ch_status ch_sink_flush(struct ch_heap *heap);
 /* ch_sink_status: whether a sink is on, and what switched it off.
  * out   path    of its file, "" without one; may be NULL
  *       failed  errno that switched it off, else 0; may be NULL
- * ret   true while it is on
+ * ret   true while it is on; false for what is not one sink, failed is EINVAL then
  * lock  sinks
  * safe  any thread */
 CH_API bool ch_sink_status(struct ch_heap *heap, enum ch_sink sink, const char **path, int *failed);
