@@ -14,6 +14,9 @@
  * change them): stubs and veneers use no others. */
 #define _GNU_SOURCE /* fields of ucontext */
 #include "arch/arch.h"
+#include "arch/registers.h"
+#include "arch/sites.h"
+#include "arch/stubs.h"
 
 #include <signal.h>
 #include <string.h>

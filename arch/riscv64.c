@@ -10,6 +10,9 @@
  * leads on by its literal. t1 and t3 are those that linkers' stubs clobber, too (psABI, PLT). */
 #define _GNU_SOURCE /* register names of ucontext */
 #include "arch/arch.h"
+#include "arch/registers.h"
+#include "arch/sites.h"
+#include "arch/stubs.h"
 
 #include <signal.h>
 #include <string.h>

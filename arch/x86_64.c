@@ -7,6 +7,9 @@
  * 7.6.1). A core that executes the instruction meanwhile sees the old or the new one, whole. */
 #define _GNU_SOURCE /* register names of ucontext */
 #include "arch/arch.h"
+#include "arch/registers.h"
+#include "arch/sites.h"
+#include "arch/stubs.h"
 
 #include <cpuid.h>
 #include <signal.h>

@@ -35,6 +35,7 @@
 #include "codeheap/base/sized.h"
 #include "codeheap/base/region.h"
 #include "codeheap/graph/stats.h"
+#include "os/threads.h"
 
 #include <errno.h>
 #include <gc/gc.h>

@@ -3,6 +3,7 @@
  * bytes and the stub say, and the veneer of the block's entry behind the stubs. It reads only;
  * link.c attaches and changes. */
 #include "codeheap/base/why.h"
+#include "arch/sites.h"
 #include "codeheap/graph/handles.h"
 #include "invalidate/invalidate.h"
 

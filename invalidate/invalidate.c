@@ -3,6 +3,7 @@
  * the collector's. Needs no memory, and no system call but what publishing may need (I1); under
  * heap, in regions of a bounded number of blocks. */
 #include "codeheap/base/why.h"
+#include "arch/sites.h"
 #include "codeheap/base/event.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/region.h"

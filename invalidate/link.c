@@ -5,6 +5,7 @@
  * (I12). Lists of incoming branches change under the heap lock; what marking reads changes in a
  * region, too. */
 #include "codeheap/base/why.h"
+#include "arch/sites.h"
 #include "codeheap/base/region.h"
 #include "codeheap/graph/handles.h"
 #include "invalidate/invalidate.h"

@@ -2,6 +2,7 @@
  * patch_point.c: patch points: where a thread that returns into an invalidated block leaves it at
  * once. One store of the architecture decides between falling through and jumping. */
 #include "codeheap/base/why.h"
+#include "arch/sites.h"
 #include "codeheap/graph/handles.h"
 #include "invalidate/invalidate.h"
 

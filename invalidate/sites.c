@@ -6,6 +6,7 @@
  *
  * Records of a block that is OPEN belong to its thread; of others they are read under heap. */
 #include "codeheap/base/why.h"
+#include "arch/sites.h"
 #include "codeheap/look.h"
 #include "codeheap/base/region.h"
 #include "codeheap/graph/handles.h"

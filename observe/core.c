@@ -4,6 +4,7 @@
 
 #include "codeheap/listener.h"
 #include "os/os.h"
+#include "os/threads.h"
 
 #include <stdatomic.h>
 #include <stdio.h>

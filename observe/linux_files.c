@@ -3,6 +3,7 @@
  * files to read, and those that the user names. Not async-signal-safe. No lock. */
 #define _GNU_SOURCE
 #include "observe/system.h"
+#include "os/files.h"
 #include "os/linux.h"
 
 #include <errno.h>

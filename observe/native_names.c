@@ -8,6 +8,7 @@
 #include "observe/elfutils.h"
 #include "observe/native_names.h"
 #include "observe/system.h"
+#include "os/files.h"
 
 #include <errno.h>
 #include <stdatomic.h>

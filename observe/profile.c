@@ -11,6 +11,7 @@
 #include "codeheap/profile.h"
 #include "observe/core.h"
 #include "observe/system.h"
+#include "os/files.h"
 
 #include <errno.h>
 #include <stdio.h>

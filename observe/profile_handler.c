@@ -6,6 +6,7 @@
  * A signal of ours carries the tag of its heap, an address that no timer of others can name, and is
  * for the thread that gets it. What is not ours goes to the action that was there before. */
 #include "arch/arch.h"
+#include "arch/registers.h"
 #include "observe/profile.h"
 #include "observe/system.h"
 

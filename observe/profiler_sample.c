@@ -7,6 +7,7 @@
  * has none, the walk begins with its caller's. Of code of a heap the instruction may say who the
  * caller is; else the caller is left out, and the rest is right. */
 #include "observe/profiler_inner.h"
+#include "arch/registers.h"
 #include "unwind/unwind.h"
 
 /* The range that was hit last comes first: neighbours on a stack are often of one object. */

@@ -20,6 +20,7 @@
 #include "observe/core.h"
 #include "observe/stats_walk.h"
 #include "observe/system.h"
+#include "os/files.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -8,6 +8,7 @@
 #include "observe/stats_walk.h"
 
 #include "os/os.h"
+#include "os/threads.h"
 
 #include <string.h>
 

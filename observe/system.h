@@ -6,6 +6,7 @@
 #define CH_OBSERVE_SYSTEM_H
 
 #include "os/os.h"
+#include "os/threads.h"
 
 #include <stdatomic.h>
 #include <sys/types.h>

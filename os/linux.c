@@ -8,7 +8,9 @@
  * file, never by mprotect. */
 #define _GNU_SOURCE
 #include "os/linux.h"
+#include "os/files.h"
 #include "os/os.h"
+#include "os/threads.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -5,6 +5,7 @@
  * knows more. */
 #define _GNU_SOURCE
 #include "os/os.h"
+#include "os/threads.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -3,7 +3,9 @@
  * actions, stack bounds, fork handlers, environment. Not async-signal-safe. No lock. */
 #define _GNU_SOURCE
 #include "os/linux.h"
+#include "os/files.h"
 #include "os/os.h"
+#include "os/threads.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,6 +3,7 @@
  * object and symbol an address lies in, and what C++ calls it. Nothing here is async-signal-safe:
  * the dynamic linker takes its lock, the demangler allocates. No lock of the library. */
 #define _GNU_SOURCE
+#include "os/files.h"
 #include "os/os.h"
 
 #include <dlfcn.h>

@@ -5,6 +5,7 @@
 #include "arch/arch.h"
 #include "os/linux.h"
 #include "os/os.h"
+#include "os/threads.h"
 #include "os/valgrind.h"
 
 #include <errno.h>

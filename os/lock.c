@@ -4,6 +4,7 @@
 
 #include "arch/arch.h"
 #include "os/os.h"
+#include "os/threads.h"
 
 enum { SPINS = 64 };
 

@@ -2,7 +2,9 @@
  * granules.c: the bitmaps of used granules and of block starts. Used words change under their
  * page's busy only, by plain loads and stores; start words are shared with lookups without lock
  * (ch__page_find_start). It does not know which page belongs to whom. */
+#include "pages/granules.h"
 #include "pages/inner.h"
+#include "pages/write.h"
 
 enum { NOT_FOUND = 0xffffffff };
 

@@ -15,6 +15,7 @@
  * Private backends: what is written at exec is no copy of the write view, nor the other way round,
  * until it is taken over. Lock: pages. */
 #include "pages/inner.h"
+#include "pages/write.h"
 
 #include <errno.h>
 #include <string.h>

@@ -6,6 +6,7 @@
  * runs is what a sync carried over. It takes no lock: callers hold what keeps the bytes as they
  * are. */
 #include "pages/inner.h"
+#include "pages/write.h"
 
 #include <stdio.h>
 #include <string.h>

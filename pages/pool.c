@@ -10,7 +10,9 @@
  *
  * I18: a wholly free chunk stays on the list of the zone it last had, which so finds its pages as
  * if there were no other zone; it changes zone only when another one has no free page. */
+#include "pages/granules.h"
 #include "pages/inner.h"
+#include "pages/write.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * pool_check.c: the walk over a pool's invariants: lists, states, counters, bitmaps, traps in
  * unused bytes. It repairs nothing. Lock: pages, then one page's busy at a time. */
+#include "pages/granules.h"
 #include "pages/inner.h"
 
 #include <stdio.h>

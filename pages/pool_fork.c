@@ -4,6 +4,7 @@
  * before the fork: one taken in the child would race with the parent. A child whose handler does
  * not run, or fails, has no code at all. Private memory needs no copy: the system makes one of each
  * page that either process writes, also where no handler runs. Lock: pages. */
+#include "pages/granules.h"
 #include "pages/inner.h"
 
 #include <errno.h>

@@ -3,6 +3,7 @@
  * to execution at the RX address (ch__pool_sync). No lock; where the views need no further step, no
  * system call on x86-64. */
 #include "pages/inner.h"
+#include "pages/write.h"
 
 #include <errno.h>
 

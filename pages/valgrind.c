@@ -11,6 +11,7 @@
  * All requests are behind pool->is_translated: a program outside of Valgrind pays for a test. No
  * lock, no system call. */
 #include "pages/inner.h"
+#include "pages/write.h"
 
 void ch__valgrind_pool_born(const struct ch__pool *pool)
 {

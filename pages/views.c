@@ -13,7 +13,9 @@
  *
  * A third, PROCMEM, is of private memory (views_private.c). */
 #include "os/text.h"
+#include "arch/stubs.h"
 #include "pages/inner.h"
+#include "pages/write.h"
 
 #include <errno.h>
 #include <string.h>

@@ -8,6 +8,7 @@
  * change, from the first to the last. The kernel may store them byte by byte (`rep movsb`; seen):
  * where a thread may be running them, one byte changes at most. So what a branch leads by is data,
  * in the copy, which is near for that (arch.h, leads). */
+#include "os/threads.h"
 #include "pages/inner.h"
 
 #include <errno.h>

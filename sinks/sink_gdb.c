@@ -15,6 +15,8 @@
 #include "sinks/elf_image.h"
 
 #include "arch/arch.h"
+#include "arch/registers.h"
+#include "os/threads.h"
 
 #include <errno.h>
 #include <string.h>

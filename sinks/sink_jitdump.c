@@ -28,6 +28,7 @@
 #include "sinks/tools.h"
 
 #include "arch/arch.h"
+#include "os/threads.h"
 #include "unwind/steps.h"
 
 #include <errno.h>

@@ -4,6 +4,7 @@
 #ifndef CH_SINKS_TOOLS_H
 #define CH_SINKS_TOOLS_H
 
+#include "os/files.h"
 #include "unwind/sink.h"
 
 #include <string.h>

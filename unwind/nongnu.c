@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "unwind/nongnu.h"
 
+#include "os/files.h"
 #include "unwind/unwinders.h"
 
 #include <errno.h>

@@ -7,6 +7,7 @@
 #define CH_UNWIND_SINK_H
 
 #include "arch/arch.h"
+#include "arch/stubs.h"
 #include "os/lock.h"
 #include "os/meta.h"
 #include "os/os.h"

@@ -11,6 +11,7 @@
 #include "unwind/unwind.h"
 
 #include "arch/arch.h"
+#include "arch/registers.h"
 
 /* A record holds two words, caller's frame pointer and return address. */
 enum { RECORD_BYTES = 16, LAST_MARK = 1 };

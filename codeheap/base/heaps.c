@@ -2,6 +2,7 @@
  * heaps.c: the heaps of the process: the table that handles index, the ids that heaps take and
  * leave, and the heaps that were destroyed while a signal handler may read them. Lock: heaps. */
 #include "codeheap/base/heaps.h"
+#include "pages/write.h"
 
 _Atomic(struct ch_heap *) ch__heaps[CH__HEAPS_MAX + 1];
 struct ch__lock ch__heaps_lock;

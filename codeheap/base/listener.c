@@ -7,6 +7,7 @@
 #include "codeheap/base/why.h"
 #include "codeheap/listener.h"
 #include "os/os.h"
+#include "os/threads.h"
 
 #include <errno.h>
 

@@ -2,6 +2,7 @@
  * park.c: who the calling thread is, its parks, and the locks whose wait is a park. It does not
  * stop threads (world.c) and does not scan their stacks (stacks.c). */
 #include "codeheap/base/region.h"
+#include "os/threads.h"
 
 #include <errno.h>
 

@@ -4,6 +4,7 @@
 #ifndef CH_CODEHEAP_BASE_PARK_H
 #define CH_CODEHEAP_BASE_PARK_H
 
+#include "arch/registers.h"
 #include "codeheap/base/heap.h"
 
 /* ch_thread_park for waits of the library, out of which the thread comes before it may end. */

@@ -3,6 +3,7 @@
 #include "codeheap/base/region.h"
 
 #include "codeheap/base/why.h"
+#include "os/threads.h"
 
 void ch__region_wait(struct ch__thread *thread) CH_UNANALYSED("it makes the role")
 {

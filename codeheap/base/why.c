@@ -6,6 +6,7 @@
 #include "codeheap/base/why.h"
 #include "os/os.h"
 #include "os/text.h"
+#include "os/threads.h"
 
 #include <stdarg.h>
 #include <stdatomic.h>

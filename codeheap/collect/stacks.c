@@ -10,6 +10,7 @@
 #include "codeheap/base/park.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/handles.h"
+#include "os/threads.h"
 
 #define NO_SANITIZE __attribute__((no_sanitize("address", "thread", "undefined")))
 

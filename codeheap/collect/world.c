@@ -9,6 +9,7 @@
 #include "codeheap/base/trigger.h"
 #include "codeheap/base/why.h"
 #include "codeheap/collect/collect.h"
+#include "os/threads.h"
 
 #include <errno.h>
 

@@ -14,6 +14,8 @@
 
 #include "codeheap/graph/block.h"
 #include "codeheap/graph/side_list.h"
+#include "pages/granules.h"
+#include "pages/write.h"
 
 /* The head of a hot part is 8 bytes, that of a cold one its index word. */
 enum { CH__INDEX_WORD_BYTES = 4, CH__HEAD_BYTES = 8 };

@@ -13,6 +13,7 @@
 #include "codeheap/graph/names.h"
 #include "codeheap/graph/stats.h"
 #include "codeheap/life/life.h"
+#include "os/threads.h"
 
 /* What the prepare handler holds of each heap, and the other two let go. */
 #define ALL_OF_A_HEAP ch__role_registry, ch__role_sweep, ch__role_heap, ch__role_records

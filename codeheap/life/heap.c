@@ -12,6 +12,7 @@
 #include "codeheap/life/life.h"
 #include "invalidate/invalidate.h"
 #include "os/text.h"
+#include "os/threads.h"
 
 #include <errno.h>
 

@@ -7,6 +7,7 @@
  * another thread, the quarantine after an extra core sync, holes that were passed over, one
  * collection if the caller allows it, CH_E_FULL (P8). */
 #include "codeheap/base/event.h"
+#include "arch/sites.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/listeners.h"
 #include "codeheap/base/region.h"

@@ -6,6 +6,7 @@
 #include "codeheap/base/park.h"
 #include "codeheap/graph/side_list.h"
 #include "codeheap/life/life.h"
+#include "pages/write.h"
 
 void ch__runtime_begin(struct ch_heap *heap)
 {

@@ -3,6 +3,7 @@
  * one that the architecture allows (I12). What is the library's in a block is not the VM's to
  * write. Lock: heap: no site in the same 8 bytes changes meanwhile, and the block stays. */
 #include "codeheap/base/heaps.h"
+#include "arch/sites.h"
 #include "codeheap/base/region.h"
 #include "codeheap/base/why.h"
 #include "codeheap/graph/handles.h"

@@ -5,6 +5,7 @@
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/names.h"
+#include "os/files.h"
 #include "os/text.h"
 
 /* Under the heap lock names and records stay. */

@@ -3,6 +3,7 @@
  * other, gauges against what they count, and the bytes at every attached site decoded (P5). Under
  * heap, frozen; says what is broken and changes nothing. */
 #include "codeheap/base/why.h"
+#include "arch/sites.h"
 #include "invalidate/invalidate.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/handles.h"

@@ -5,6 +5,7 @@
  * I4: all of it is read between two looks at the generation, by loads that acquire, out of memory
  * that is of one kind for as long as the heap is there. */
 #include "codeheap/base/heaps.h"
+#include "arch/sites.h"
 #include "codeheap/base/sized.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/branch.h"

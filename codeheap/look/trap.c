@@ -6,6 +6,7 @@
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/tombstone.h"
 #include "os/text.h"
+#include "os/threads.h"
 
 #include <signal.h>
 

@@ -8,6 +8,7 @@
 #include "codeheap/base/why.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/graph/tombstone.h"
+#include "os/threads.h"
 
 #include <errno.h>
 #include <signal.h>

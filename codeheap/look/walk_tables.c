@@ -9,6 +9,7 @@
  * the middle of a stack. */
 #define _GNU_SOURCE
 #include "codeheap/look/walk_tables.h"
+#include "arch/registers.h"
 #include "unwind/nongnu.h"
 #include "unwind/unwind.h"
 

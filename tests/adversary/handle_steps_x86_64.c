@@ -5,6 +5,7 @@
  * has done the rest. In each scene that is a later step, until the call has no more of them. */
 #define _GNU_SOURCE
 #include "tests/support/heap_rig.h"
+#include "pages/granules.h"
 #include "tests/support/trap_flag_x86_64.h"
 
 #include "codeheap/graph/block.h"

@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "codeheap/collector.h"
 #include "codeheap/graph/handles.h"
+#include "os/threads.h"
 #include "tests/support/stage.h"
 
 #include <string.h>

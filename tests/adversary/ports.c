@@ -5,6 +5,7 @@
  * them stand the cases that need not have it: a test's own record of return addresses, and machines
  * that the gate to the system pretends. */
 #define _GNU_SOURCE
+#include "pages/write.h"
 #include "tests/support/stage.h"
 
 #include <errno.h>

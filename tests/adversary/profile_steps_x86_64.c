@@ -13,6 +13,7 @@
 #define FAILS_CASE(case_)
 #include "codeheap/collector.h"
 #include "codeheap/look.h"
+#include "os/threads.h"
 #include "tests/unit/codeheap/failures.c"
 
 #include "codeheap/base/heap.h"

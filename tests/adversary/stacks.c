@@ -3,6 +3,7 @@
  * frames below an alternate stack that is an array of a frame, or beyond the bounds that a stack
  * once had; stacks that nobody named, have guards, or are gone. */
 #define _GNU_SOURCE
+#include "os/threads.h"
 #include "tests/support/stage.h"
 
 #include <errno.h>

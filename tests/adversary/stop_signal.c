@@ -4,6 +4,7 @@
  * stops.c. */
 #define _GNU_SOURCE
 #include "tests/support/published.h"
+#include "os/threads.h"
 #include "tests/support/stage.h"
 
 #include <string.h>

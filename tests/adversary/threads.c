@@ -4,6 +4,7 @@
  * lack system calls. */
 #define _GNU_SOURCE
 #include "codeheap/look.h"
+#include "pages/write.h"
 #include "tests/support/stage.h"
 
 #include <errno.h>

@@ -4,6 +4,7 @@
  * ends in time whatever the thread that died held. Each fatal signal hits a child. */
 #define _GNU_SOURCE
 #include "arch/arch.h"
+#include "arch/registers.h"
 #include "os/os.h"
 #include "tests/support/gdb_list.h"
 #include "tests/support/heap_rig.h"

@@ -4,6 +4,7 @@
  * follow the line. */
 #include "arch/base.h"
 #include "codeheap/base/event.h"
+#include "os/threads.h"
 #include "tests/support/heap_rig.h"
 
 #include <pthread.h>

@@ -7,6 +7,7 @@
 #include "codeheap/base/trigger.h"
 #include "codeheap/listener.h"
 #include "observe/late_names.h"
+#include "os/threads.h"
 #include "sinks/tools.h"
 #include "tests/support/heap_rig.h"
 #include "tests/support/own_mounts.h"

@@ -2,6 +2,7 @@
  * small_data.c: constants and variables that share pages: what they cost, the access that each kind
  * has, and pages that are code's again. */
 #include "pages/inner.h"
+#include "pages/write.h"
 #include "tests/support/in_place_rig.h"
 
 #include <signal.h>

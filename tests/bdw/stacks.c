@@ -5,6 +5,7 @@
 #include "codeheap/graph/block.h"
 #include "codeheap/base/park.h"
 #include "os/os.h"
+#include "os/threads.h"
 #include "tests/bdw/support.h"
 #include "tests/support/published.h"
 

@@ -4,6 +4,7 @@
 #include "codeheap/graph/handles.h"
 #include "codeheap/base/region.h"
 #include "observe/profile.h"
+#include "pages/granules.h"
 #include "tests/orders/cases.h"
 #include "unwind/unwinders.h"
 #include "observe/profiler_inner.h"

@@ -5,6 +5,7 @@
 #define CH_TESTS_CODE_H
 
 #include "arch/arch.h"
+#include "arch/sites.h"
 
 /* An instruction of emit_moments: where it is, whether there is a frame record, and, where there is
  * none, how many words were pushed onto the return address. */

@@ -5,6 +5,7 @@
 #define CH_TESTS_KNOWN_REGISTERS_H
 
 #include "arch/arch.h"
+#include "arch/registers.h"
 #include "tests/support/harness.h"
 
 /* call(arg) with the registers that a function keeps set from known, and the stack at known_sp; it

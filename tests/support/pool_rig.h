@@ -5,6 +5,9 @@
 #define CH_TESTS_POOL_RIG_H
 
 #include "pages/inner.h"
+#include "os/threads.h"
+#include "pages/granules.h"
+#include "pages/write.h"
 #include "tests/support/harness.h"
 
 #include <errno.h>

@@ -20,6 +20,7 @@
 #define GC_THREADS 1
 #define GC_NO_THREAD_REDIRECTS 1
 #include "codeheap/codeheap_bdw.h"
+#include "os/threads.h"
 #include <gc/gc.h>
 /* Roots of the collector, as the stage's owners are; nothing else reads them. */
 static void *volatile anchors[STAGE_OWNERS];

@@ -4,6 +4,9 @@
  * needs no pool: code lies in two views that the file maps itself. */
 #define _GNU_SOURCE
 #include "arch/arch.h"
+#include "arch/registers.h"
+#include "arch/sites.h"
+#include "arch/stubs.h"
 #include "tests/support/two_views.h"
 
 #include <pthread.h>

@@ -4,6 +4,9 @@
  * executes them; a request to Valgrind where none runs. It needs no pool. */
 #define _GNU_SOURCE
 #include "arch/arch.h"
+#include "arch/registers.h"
+#include "arch/sites.h"
+#include "arch/stubs.h"
 #include "tests/support/two_views.h"
 
 #include <pthread.h>

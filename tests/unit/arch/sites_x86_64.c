@@ -4,6 +4,8 @@
  * none runs. It needs no pool: code lies in two views that the file maps itself. */
 #define _GNU_SOURCE
 #include "arch/arch.h"
+#include "arch/sites.h"
+#include "arch/stubs.h"
 #include "tests/support/harness.h"
 
 #include <pthread.h>

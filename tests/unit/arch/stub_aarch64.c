@@ -5,6 +5,7 @@
  * signatures of return addresses. */
 #define _GNU_SOURCE
 #include "arch/arch.h"
+#include "arch/stubs.h"
 #include "tests/support/code.h"
 #include "tests/support/jit_range.h"
 #include "tests/support/known_registers.h"

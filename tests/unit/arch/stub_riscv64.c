@@ -4,6 +4,8 @@
  * longjmp out of the callback; the image of callee-saved registers. */
 #define _GNU_SOURCE
 #include "arch/arch.h"
+#include "arch/sites.h"
+#include "arch/stubs.h"
 #include "tests/support/known_registers.h"
 #include "tests/support/two_views.h"
 

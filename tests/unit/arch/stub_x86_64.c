@@ -4,6 +4,8 @@
  * callee-saved registers; what a signal's context says of its code. */
 #define _GNU_SOURCE
 #include "arch/arch.h"
+#include "arch/sites.h"
+#include "arch/stubs.h"
 #include "tests/support/harness.h"
 #include "tests/support/known_registers.h"
 

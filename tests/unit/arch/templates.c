@@ -4,6 +4,8 @@
  * indirect jump may land. What unwinders say of them is tests/unit/unwind/templates.c's. */
 #define _GNU_SOURCE
 #include "arch/arch.h"
+#include "arch/registers.h"
+#include "arch/stubs.h"
 #include "tests/support/template_probe.h"
 #include "tests/support/two_views.h"
 

@@ -6,6 +6,7 @@
 #include "codeheap/collect/collect.h"
 #include "codeheap/base/trigger.h"
 #include "pages/inner.h"
+#include "pages/write.h"
 #include "tests/support/full_rig.h"
 
 static _Atomic(int) told;

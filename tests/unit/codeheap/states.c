@@ -5,6 +5,7 @@
 #include "codeheap/graph/block.h"
 #include "codeheap/base/region.h"
 #include "codeheap/collect/collect.h"
+#include "pages/granules.h"
 #include "pages/inner.h"
 #include "tests/support/heap_rig.h"
 

@@ -3,6 +3,7 @@
  * what the user has them write is the user's alone. */
 #define _GNU_SOURCE
 #include "observe/system.h"
+#include "os/files.h"
 #include "tests/support/harness.h"
 
 #include <errno.h>

@@ -4,7 +4,9 @@
  * membarrier. */
 #define _GNU_SOURCE
 #include "os/os.h"
+#include "os/files.h"
 #include "os/text.h"
+#include "os/threads.h"
 #include "tests/support/harness.h"
 #include "tests/support/stage_code.h"
 

@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include "os/lock.h"
 #include "os/os.h"
+#include "os/threads.h"
 #include "tests/support/harness.h"
 
 #include <pthread.h>

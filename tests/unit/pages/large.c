@@ -2,6 +2,7 @@
  * large.c: a system whose pages are of 64 KiB, as the gate to the OS pretends it: the
  * gate refuses what such a kernel would refuse or round up over a neighbour; a pool lies, grows,
  * gives back and is copied for a child by whole pages of that size. */
+#include "os/files.h"
 #include "tests/support/pool_rig.h"
 
 #include <fcntl.h>

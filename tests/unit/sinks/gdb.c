@@ -5,6 +5,7 @@
  * What an image says is tested in gdb_image.c. */
 #define _GNU_SOURCE
 #include "tests/support/frames_code.h"
+#include "arch/registers.h"
 #include "tests/unit/sinks/gdb.h"
 
 #include <errno.h>

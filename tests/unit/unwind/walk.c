@@ -3,6 +3,7 @@
  * one. */
 #include "arch/arch.h"
 #include "os/os.h"
+#include "os/threads.h"
 #include "tests/support/harness.h"
 #include "unwind/unwind.h"
 

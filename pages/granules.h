@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT
+ * granules.h: the bitmaps of used granules and of block starts, and a page's busy (granules.c). */
+#ifndef CH_PAGES_GRANULES_H
+#define CH_PAGES_GRANULES_H
+
+#include "pages/pool.h"
+
+static inline void ch__page_lock(struct ch__page *page)
+	CH_ACQUIRES(ch__role_busy) CH_UNANALYSED("it makes the role")
+{
+	while (CH_UNLIKELY(atomic_exchange_explicit(&page->busy, 1, memory_order_acquire)))
+		while (atomic_load_explicit(&page->busy, memory_order_relaxed))
+			ch__arch_pause();
+}
+static inline void ch__page_unlock(struct ch__page *page)
+	CH_RELEASES(ch__role_busy) CH_UNANALYSED("it makes the role")
+{
+	atomic_store_explicit(&page->busy, 0, memory_order_release);
+}
+
+/* --- granules of a page, under its busy --- */
+/* Reserve hot bytes upwards and cold bytes (may be 0) downwards; offsets from the pool's base.
+ * False: does not fit. */
+bool ch__page_reserve(struct ch__pool *, uint32_t page, size_t hot_bytes, size_t cold_bytes,
+		       uint32_t *hot, uint32_t *cold) CH_REQUIRES(ch__role_busy);
+/* Whether they would fit with the cursors at the page's ends; then they are put there. */
+bool ch__page_has_room(struct ch__pool *, uint32_t page, size_t hot_bytes, size_t cold_bytes)
+	CH_REQUIRES(ch__role_busy);
+/* Give a range of used granules back (it holds traps already); moves a cursor back when the range
+ * ends at it. */
+void ch__page_give_back(struct ch__pool *, uint32_t page, uint32_t offset, size_t bytes)
+	CH_REQUIRES(ch__role_busy);
+void ch__page_set_start(struct ch__pool *, uint32_t offset);   /* atomic; release */
+static inline bool ch__page_has_start(const struct ch__pool *pool, uint32_t offset)
+{
+	uint32_t granule = offset / CH__GRANULE_BYTES;
+	return atomic_load_explicit(&pool->starts[granule >> 6], memory_order_acquire) >>
+		       (granule & 63) &
+	       1;
+}
+/* The starts `mask` of one word of the bitmap, which holds 64 granules. */
+void ch__page_clear_starts(struct ch__pool *, uint32_t word, uint64_t mask);
+/* Offset of the last start at or below `offset` in its page; UINT32_MAX when none. No lock;
+ * signal-safe. Every lookup goes through it: two words of the bitmap, which are 1 KiB of code, are
+ * looked at without a branch between them, since no branch predictor knows where blocks begin. */
+static inline uint32_t ch__page_find_start(const struct ch__pool *pool, uint32_t offset)
+{
+	uint32_t granule = offset / CH__GRANULE_BYTES, first = offset >> pool->page_log2;
+	const struct ch__page *page = &pool->pages[first];
+	if (CH_UNLIKELY(atomic_load_explicit(&page->state, memory_order_relaxed) ==
+			CH__PAGE_SPAN)) {
+		uint32_t index = first;
+		first = atomic_load_explicit(&page->span_first, memory_order_relaxed);
+		/* A page that is becoming a span may show any first page of an earlier one. */
+		if (CH_UNLIKELY(first > index))
+			return UINT32_MAX;
+	}
+	uint32_t lowest = first << (pool->page_log2 - 9), at = granule >> 6;
+	uint64_t word = atomic_load_explicit(&pool->starts[at], memory_order_acquire)
+			<< (63 - (granule & 63));
+	uint64_t below = 0;
+	if (CH_LIKELY(at > lowest))
+		below = atomic_load_explicit(&pool->starts[--at], memory_order_acquire);
+	uint32_t is_below = 0u - (uint32_t)(word == 0);
+	word |= below & (uint64_t)(int64_t)(int32_t)is_below;
+	uint32_t top = (granule & ~is_below) | ((at * 64 + 63) & is_below);
+	while (CH_UNLIKELY(!word)) {
+		if (at <= lowest)
+			return UINT32_MAX;
+		word = atomic_load_explicit(&pool->starts[--at], memory_order_acquire);
+		top = at * 64 + 63;
+	}
+	return (top - (uint32_t)__builtin_clzll(word)) * CH__GRANULE_BYTES;
+}
+
+/* --- within pages/ --- */
+void ch__granules_reset_cursors(struct ch__pool *, uint32_t page) CH_REQUIRES(ch__role_busy);
+/* The longest run of unused granules. */
+uint32_t ch__granules_largest_hole(const struct ch__pool *, uint32_t page);
+/* What is wrong with the page's bitmaps, or with traps where they say so; NULL: nothing. */
+const char *ch__granules_fault(const struct ch__pool *, uint32_t page, bool has_memory);
+/* Valgrind's access to the unused granules of a page goes. */
+void ch__granules_revoke_unused(const struct ch__pool *, uint32_t page);
+
+#endif
