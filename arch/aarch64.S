@@ -209,7 +209,7 @@ ch__arch_call_with_registers:
 	.size	ch__arch_with_registers, . - ch__arch_with_registers
 	.size	ch__arch_call_with_registers, . - ch__arch_call_with_registers
 
-/* Templates of trampolines (arch.h): never run where they are, copied with their literals filled.
+/* Templates of trampolines (stubs.h): never run where they are, copied with their literals filled.
  * The code lies in the image as in a block, at a multiple of 8. All argument registers
  * stay as they were, x8 included, in which a caller passes the place of a large result; x15 has
  * the payload, and x16 the target: a page of BTI takes a jump by x16 where it takes a call. */

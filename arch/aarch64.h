@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * aarch64.h: constants and inline functions of arch/arch.h for aarch64.
+ * aarch64.h: constants and inline functions of the four contracts for aarch64.
  *
  * One aligned word of a site changes, and both the old and the new one are B, BL, NOP or BRK (Arm
  * ARM B2.6.5); or an aligned literal of 8 bytes does, which is data. Kinds of sites: JMP B; JCC

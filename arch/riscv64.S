@@ -205,7 +205,7 @@ ch__arch_call_with_registers:
 	.size	ch__arch_with_registers, . - ch__arch_with_registers
 	.size	ch__arch_call_with_registers, . - ch__arch_call_with_registers
 
-/* Templates of trampolines (arch.h): never run where they are, copied with their literals filled.
+/* Templates of trampolines (stubs.h): never run where they are, copied with their literals filled.
  * The code lies in the image as in a block, at a multiple of 8. All argument registers
  * stay as they were; t2 is the register of the static chain, what a function is called with
  * besides. t1 is clobbered. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * riscv64.h: constants and inline functions of arch/arch.h for riscv64.
+ * riscv64.h: constants and inline functions of the four contracts for riscv64.
  *
  * One aligned word of a site changes, a jal, or the lui of x0 that a jal takes the place of; or an
  * aligned literal of 8 bytes. Kinds of sites: JMP jal x0; JCC a branch over the jal x0 behind it,

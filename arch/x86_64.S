@@ -237,7 +237,7 @@ ch__arch_call_with_registers:
 	.size	ch__arch_with_registers, . - ch__arch_with_registers
 	.size	ch__arch_call_with_registers, . - ch__arch_call_with_registers
 
-/* Templates of trampolines (arch.h): never run where they are, copied with their literals filled.
+/* Templates of trampolines (stubs.h): never run where they are, copied with their literals filled.
  * The code lies in the image as in a block, at a multiple of 8. All argument registers,
  * al (the count of vector registers of a call with variable arguments) and r11 stay as they were;
  * r10 is the register that the ABI sets apart for what a function is called with besides. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * x86_64.h: constants and inline functions of arch/arch.h for x86-64.
+ * x86_64.h: constants and inline functions of the four contracts for x86-64.
  *
  * The bytes of a site that change lie in one naturally aligned 8, within one instruction (AMD APM
  * 2, 7.6.1). Kinds of sites: JMP E9 rel32; JCC 0F 8x rel32; CALL E8 rel32; LEA lea reg, [rip +

@@ -7,7 +7,7 @@
  * which code can be written is in the process. A write is one call of the aligned 8 bytes that
  * change, from the first to the last. The kernel may store them byte by byte (`rep movsb`; seen):
  * where a thread may be running them, one byte changes at most. So what a branch leads by is data,
- * in the copy, which is near for that (arch.h, leads). */
+ * in the copy, which is near for that (stubs.h, leads). */
 #include "os/threads.h"
 #include "pages/inner.h"
 
