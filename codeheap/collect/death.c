@@ -16,6 +16,7 @@
 #include "codeheap/graph/branch.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/stats.h"
+#include "codeheap/graph/tell.h"
 #include "codeheap/listener.h"
 #include "invalidate/invalidate.h"
 

@@ -22,8 +22,8 @@ enum { CH__INDEX_WORD_BYTES = 4, CH__HEAD_BYTES = 8 };
 _Static_assert(CH__HEAD_BYTES % CH__GRANULE_BYTES == 0, "hot bytes begin at a granule");
 /* What is written in place begins at a multiple of 64, behind this. */
 enum { CH__IN_PLACE_HEAD_BYTES = 64 };
-/* Slots of trampolines follow each other without a gap, so that a page is
- * bump-allocated and its holes are slots: every slot of every kind has this size. */
+/* Slots of trampolines follow each other without a gap, so that a page is bump-allocated and its
+ * holes are slots: every slot of every kind has this size. */
 enum {
 	CH__SLOT_BYTES = (CH__HEAD_BYTES + CH_ARCH_TEMPLATE_BYTES + CH__GRANULE_BYTES - 1) &
 			 ~(CH__GRANULE_BYTES - 1),
@@ -120,27 +120,6 @@ static inline uint32_t ch__head_bytes(enum ch__span_use use)
 {
 	return ch__use_is_in_place(use) ? CH__IN_PLACE_HEAD_BYTES : CH__HEAD_BYTES;
 }
-/* What sinks are told of its hot part: the VM's bytes, so that the first of them is +0x0 for all
- * who are told of it. */
-static inline struct ch__sink_range ch__hot_range(const struct ch_heap *heap,
-						  const struct ch__block *block, uint64_t key)
-{
-	uint32_t head = ch__head_bytes(ch__block_use(heap, block));
-	return (struct ch__sink_range){ch__exec(heap, block->hot_offset + head),
-				       ch__hot_bytes(block) - head, key, false};
-}
-/* The same of all its parts, two at most; how many. Of code. */
-static inline size_t ch__block_ranges(const struct ch_heap *heap, const struct ch__block *block,
-				      uint64_t key, struct ch__sink_range *out)
-{
-	out[0] = ch__hot_range(heap, block, key);
-	if (!block->cold_granules)
-		return 1;
-	out[1] = (struct ch__sink_range){
-		ch__exec(heap, ch__cold_offset(heap, block) + CH__INDEX_WORD_BYTES),
-		ch__cold_bytes(block) - CH__INDEX_WORD_BYTES, key, true};
-	return 2;
-}
 /* Its pages are its own and not RX: they are data, or code that is being written in place. */
 static inline bool ch__block_is_lent(const struct ch_heap *heap, const struct ch__block *block)
 {
@@ -171,12 +150,10 @@ static inline bool ch__place_has_steps(const struct ch_heap *heap, uint32_t hot_
 {
 	return heap->pool->pages[hot_offset >> heap->pool->page_log2].frame == CH__FRAME_STEPS;
 }
-
 static inline bool ch__place_is_slot(const struct ch_heap *heap, uint32_t hot_offset)
 {
 	return ch__frame_has_slots(heap->pool->pages[hot_offset >> heap->pool->page_log2].frame);
 }
-
 /* Own roots that lead nowhere, and keep no owner: no cycle has anything to do with them. */
 static inline bool ch__block_is_alone(const struct ch__block *block)
 {
@@ -192,7 +169,6 @@ static inline bool ch__block_is_young_root(const struct ch_heap *heap,
 	       (ch__block_leads(block) && ch__block_is_own_root(heap, block) &&
 		!ch__block_is_alone(block));
 }
-
 /* Its last start is the last thing that a commit writes. A block that is LIVE without one is in its
  * commit's hands: once it were dead, the commit would set a start where there is no block (I3). */
 static inline bool ch__block_is_committed(const struct ch_heap *heap, const struct ch__block *block)

@@ -4,6 +4,7 @@
 #include "codeheap/look.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/handles.h"
+#include "codeheap/graph/tell.h"
 #include "codeheap/graph/names.h"
 #include "os/files.h"
 #include "os/text.h"
