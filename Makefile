@@ -132,7 +132,7 @@ test_lib_o := $(lib_o:$(OBJ)/%=$(TOBJ)/%)
 test_bdw_o := $(bdw_o:$(OBJ)/%=$(TOBJ)/%)
 jemalloc_o := $(if $(filter jemalloc,$(ALLOC)),$(OBJ)/jemalloc.o)
 public_headers := $(wildcard codeheap/codeheap.h codeheap/collector.h codeheap/look.h codeheap/codeheap_bdw.h)
-guest_headers := codeheap/listener.h codeheap/base/why.h arch/base.h os/meta.h os/ranks.h
+guest_headers := codeheap/guest_look.h codeheap/listener.h codeheap/base/why.h arch/base.h os/meta.h os/ranks.h
 libs := $(foreach name,codeheap codeheap-dl codeheap-profile,$(BUILD)/lib$(name).a $(BUILD)/lib$(name).so)
 bdw_libs := $(if $(bdw_o),$(BUILD)/libcodeheap-bdw.a $(BUILD)/libcodeheap-bdw.so)
 

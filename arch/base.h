@@ -35,8 +35,8 @@ enum { CH__LINE_BYTES = 64 }; /* of the caches of each machine that there is a p
 
 #define CH_LIKELY(x) __builtin_expect(!!(x), 1)
 #define CH_UNLIKELY(x) __builtin_expect(!!(x), 0)
-/* Guests call it (codeheap/listener.h): the libraries of the core export it to them, by a node of
- * its own (tools/codeheap.map), and to nobody else. */
+/* Guests call it (codeheap/listener.h, guest_look.h): the libraries of the core export it to them,
+ * by a node of its own (tools/codeheap.map), and to nobody else. */
 #define CH_GUEST __attribute__((visibility("default")))
 #define CH_COLD __attribute__((cold, noinline))
 /* What a caller passes to the function, also through memory, is there when it is entered. */

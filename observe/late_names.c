@@ -5,6 +5,7 @@
  * Where the process gets none, the next call writes. No lock. */
 #include "observe/late_names.h"
 
+#include "codeheap/guest_look.h"
 #include "codeheap/listener.h"
 #include "observe/core.h"
 #include "observe/system.h"

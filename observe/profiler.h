@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * profiler.h: the sampling profiler, one of a heap. It knows address ranges and the words and names
- * that the heap has for its code (codeheap/listener.h), never blocks.
+ * that the heap has for its code (codeheap/guest_look.h), never blocks.
  *
  *   thread of the VM   timer -> SIGPROF -> ch__sampler_take: walk, words into its own ring
  *   worker             every few ms: rings -> tree of stacks; reads the maps again when asked
@@ -13,7 +13,7 @@
 #ifndef CH_OBSERVE_PROFILER_H
 #define CH_OBSERVE_PROFILER_H
 
-#include "codeheap/listener.h"
+#include "codeheap/guest_look.h"
 #include "os/meta.h"
 #include "os/os.h"
 

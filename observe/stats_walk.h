@@ -3,7 +3,7 @@
 #ifndef CH_OBSERVE_STATS_WALK_H
 #define CH_OBSERVE_STATS_WALK_H
 
-#include "codeheap/listener.h"
+#include "codeheap/guest_look.h"
 #include "observe/stats_file.h"
 #include "os/meta.h"
 

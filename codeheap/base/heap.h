@@ -13,6 +13,7 @@
 #ifndef CH_CODEHEAP_BASE_HEAP_H
 #define CH_CODEHEAP_BASE_HEAP_H
 
+#include "codeheap/base/cycle.h"
 #include "codeheap/base/table.h"
 #include "codeheap/base/thread.h"
 #include "os/moves.h"
@@ -39,26 +40,6 @@ enum ch__assumption_state { CH__ASSUMPTION_NONE, CH__ASSUMPTION_HOLDS };
 
 extern struct ch__moves ch__block_moves, ch__owner_moves, ch__branch_moves, ch__gate_moves,
 	ch__assumption_moves, ch__thread_moves; /* in checked builds */
-
-struct ch__driver {
-	enum ch_status (*collect)(struct ch_heap *); /* a full cycle, its marks final; no lock */
-	void (*destroy)(struct ch_heap *);
-	void (*fork_child)(struct ch_heap *);
-	bool (*knows_thread)(void); /* the calling one: what it needs, to be attached by a call */
-};
-
-struct ch_marker {
-	struct ch_heap *heap;
-	/* A ref of a block newly reached; NULL passes refs to the vm's callback. */
-	void (*ref)(struct ch_marker *, struct ch_vm *, uintptr_t word);
-	void *context;       /* the driver's */
-	uint32_t *queue;     /* ring of block indices waiting to be traced */
-	uint32_t queue_mask; /* capacity - 1 */
-	uint32_t head, tail;
-	bool overflowed; /* a block did not fit: rescan marked blocks */
-	bool is_blind; /* a thread stands on a stack that nobody named */
-	uint64_t marked, stack_roots;
-};
 
 struct ch__listener;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * listeners.h: what the core tells its observers (listener.c); what these see is listener.h's.
+ * listeners.h: what the core tells its observers (listener.c); what these see is guest_look.h.
  * Nobody listens to most heaps. */
 #ifndef CH_CODEHEAP_BASE_LISTENERS_H
 #define CH_CODEHEAP_BASE_LISTENERS_H

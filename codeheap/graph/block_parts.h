@@ -7,8 +7,8 @@
  *   cold part              +0 record index (4 bytes) | +4 stubs, 8 bytes each | VM's cold bytes |
  *                          trap fill
  *
- * So the hot bytes are 8-aligned, and the return address of a call that ends a part is the index
- * word of the part behind it, never that one's code. */
+ * So hot bytes are 8-aligned, and the return address of a call that ends a part is never code of
+ * the part behind it, but that one's index word. */
 #ifndef CH_CODEHEAP_GRAPH_BLOCK_PARTS_H
 #define CH_CODEHEAP_GRAPH_BLOCK_PARTS_H
 
@@ -17,11 +17,10 @@
 #include "pages/granules.h"
 #include "pages/write.h"
 
-/* The head of a hot part is 8 bytes, that of a cold one its index word. */
-enum { CH__INDEX_WORD_BYTES = 4, CH__HEAD_BYTES = 8 };
+/* The head of a hot part is 8 bytes, that of a cold one its index word. What is written in place
+ * begins at a multiple of 64, behind a head as long. */
+enum { CH__INDEX_WORD_BYTES = 4, CH__HEAD_BYTES = 8, CH__IN_PLACE_HEAD_BYTES = 64 };
 _Static_assert(CH__HEAD_BYTES % CH__GRANULE_BYTES == 0, "hot bytes begin at a granule");
-/* What is written in place begins at a multiple of 64, behind this. */
-enum { CH__IN_PLACE_HEAD_BYTES = 64 };
 /* Slots of trampolines follow each other without a gap, so that a page is bump-allocated and its
  * holes are slots: every slot of every kind has this size. */
 enum {
@@ -138,7 +137,7 @@ static inline uint32_t ch__stub_bytes(const struct ch_heap *heap)
 {
 	return heap->pool->stub_lead_bytes + CH_ARCH_STUB_BYTES;
 }
-/* Exec address of the stub slot of a branch of the block: the lead's where it has one. */
+/* Where the stub of a branch of the block begins: its lead, where stubs have one. */
 static inline uintptr_t ch__stub_exec(const struct ch_heap *heap, const struct ch__block *block,
 				      uint32_t branch)
 {
@@ -169,8 +168,8 @@ static inline bool ch__block_is_young_root(const struct ch_heap *heap,
 	       (ch__block_leads(block) && ch__block_is_own_root(heap, block) &&
 		!ch__block_is_alone(block));
 }
-/* Its last start is the last thing that a commit writes. A block that is LIVE without one is in its
- * commit's hands: once it were dead, the commit would set a start where there is no block (I3). */
+/* Its last start is the last thing that a commit writes. A LIVE block without one is in a commit's
+ * hands: were it dead, the commit would set a start where there is no block (I3). */
 static inline bool ch__block_is_committed(const struct ch_heap *heap, const struct ch__block *block)
 {
 	return ch__block_state(block) != CH_BLOCK_OPEN &&

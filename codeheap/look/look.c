@@ -4,7 +4,7 @@
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/graph/handles.h"
-#include "codeheap/listener.h"
+#include "codeheap/guest_look.h"
 #include "codeheap/graph/names.h"
 #include "codeheap/graph/tell.h"
 

@@ -4,7 +4,7 @@
 #include "codeheap/base/park.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/handles.h"
-#include "codeheap/listener.h"
+#include "codeheap/guest_look.h"
 
 static bool is_generation(const struct ch_heap *heap, uint32_t index, uint32_t generation)
 {

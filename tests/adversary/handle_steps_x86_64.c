@@ -9,7 +9,7 @@
 #include "tests/support/trap_flag_x86_64.h"
 
 #include "codeheap/graph/block.h"
-#include "codeheap/listener.h"
+#include "codeheap/guest_look.h"
 
 #include <errno.h>
 #include <pthread.h>
