@@ -31,7 +31,9 @@ enum ch_refs { CH_REFS_ALL, CH_REFS_YOUNG };
  *       stops_world: takes registry before it, and keeps both
  * safe  the thread that ends it, too, attached or not; it does not fork meanwhile, nor run code of
  *       a heap, nor wait for a thread that attaches, detaches, ends or forks: those wait for it
- * cost  O(threads of the heap); waits for regions, and where it stops, for threads */
+ * cost  O(threads of the heap); waits for regions, and where it stops, for threads
+ * note  a thread that a stop_signal stopped may stand between ch_owner_create and the VM's note of
+ *       the owner, which then dies unmarked: the VM blocks the signal from the one to the other */
 CH_API CH_CHECKED enum ch_status ch_mark_begin(struct ch_heap *heap, struct ch_marker **marker);
 
 /* ch_mark_owner: the VM's collector reached the owner. Calls `ref` for each ref of each

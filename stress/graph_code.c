@@ -184,6 +184,57 @@ static struct graph_node *open_node(uint32_t owner, struct ch_open *open)
 	return node;
 }
 
+/* --- data --- */
+
+/* Its words all say its number. */
+static uint32_t make_data(uint32_t owner)
+{
+	static const uint32_t bytes[] = {8, 40, 1000, 5000, HUGE_BYTES};
+	unsigned which = atomic_load(&graph_world.node_count);
+	struct ch_open open = {.hot_bytes = bytes[which % 29 ? which % 4 : 4],
+			       .kind = which & 4 ? CH_KIND_RODATA : CH_KIND_DATA};
+	struct graph_node *node = open_node(owner, &open);
+	if (!node)
+		return 0;
+	node->is_data = true;
+	node->is_constant = open.kind == CH_KIND_RODATA;
+	for (uint32_t at = 0; at < open.hot_bytes; at += sizeof node->number)
+		memcpy(node->code.write + at, &node->number, sizeof node->number);
+	node->code.used_to = open.hot_bytes;
+	return graph_code_commit(node->number) ? node->number : 0;
+}
+
+/* Of its own, or that of another block. */
+static void hold_data(struct graph_node *node, uint32_t other)
+{
+	uint32_t data = other ? graph_node(other)->data : make_data(node->owner);
+	if (data && graph_allow(ch_edge_attach(node->handle, graph_node(data)->handle),
+				GRAPH_BIT(CH_OK) | GRAPH_BIT(CH_E_STALE), "an edge to data") ==
+			    CH_OK) {
+		node->data = data;
+		atomic_store(&graph_node(data)->is_held, true);
+	}
+}
+
+void graph_code_judge_data(const struct graph_node *node)
+{
+	const struct graph_node *data = graph_node(node->data);
+	uint32_t last = data->code.used_to / (uint32_t)sizeof data->number - 1;
+	uint32_t *words = (uint32_t *)(uintptr_t)data->exec;
+	if (!node->data)
+		return;
+	for (uint32_t i = 0; i <= last; i += last ? last : 1) {
+		uint32_t word = __atomic_load_n(&words[i], __ATOMIC_RELAXED);
+		if (word != data->number)
+			graph_fail("block g%u runs, and word %u of its data g%u is 0x%x",
+				   node->number, i, data->number, word);
+		if (!data->is_constant)
+			__atomic_store_n(&words[i], word, __ATOMIC_RELAXED);
+	}
+}
+
+/* --- code --- */
+
 static void put_cold(struct emitter *e)
 {
 	struct ch_code *code = &e->node->code;
@@ -261,6 +312,8 @@ uint32_t graph_code_open(int slot, unsigned shape, int x, int y)
 	struct emitter e = emitter_of(node);
 	put_cold(&e);
 	hold_others(&e, graph_code_beside(slot, x), graph_code_beside(slot, y));
+	if (graph_world.program->data && (shape & GRAPH_EDGE))
+		hold_data(node, (x ^ y) & 1 ? node->edge : 0);
 	if (open.entry != CH_ENTRY_PATCH)
 		graph_emit_landing(&e.hot);
 	if (open.entry == CH_ENTRY_GUARD)
@@ -294,6 +347,8 @@ uint32_t graph_code_open_leaf(uint32_t owner)
 		return 0;
 	struct emitter e = emitter_of(node);
 	node->is_leaf = true;
+	if (graph_world.program->data)
+		hold_data(node, 0);
 	graph_emit_landing(&e.hot);
 	graph_emit_enter(&e.hot);
 	graph_emit_return(&e.hot, node->number);

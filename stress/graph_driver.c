@@ -41,6 +41,12 @@ static bool is_host(void)
 	return graph_world.program->driver == GRAPH_HOST;
 }
 
+/* The harness stops the host's world, not the heap. */
+static bool stops_host(void)
+{
+	return is_host() && !graph_world.program->stops;
+}
+
 static bool is_boehm(void)
 {
 	return graph_world.program->driver == GRAPH_BOEHM;
@@ -106,7 +112,8 @@ static void start_heap(int index)
 	config.page_bytes = (size_t)p->page_kb << 10;
 	config.driver = is_host() ? CH_DRIVER_HOST : CH_DRIVER_BUILTIN;
 	config.backend = p->memfd ? CH_BACKEND_MEMFD : CH_BACKEND_AUTO;
-	config.stop_signal = p->driver == GRAPH_SIGNALS ? STOP_SIGNAL : 0;
+	config.stops_world = p->stops;
+	config.stop_signal = p->driver == GRAPH_SIGNALS || p->stops == 2 ? STOP_SIGNAL : 0;
 	config.stop_wait_ms = GRAPH_WAIT_MS / 2;
 	config.sinks = (unsigned)p->sinks;
 	config.jitdump_dir = graph_world.folder;
@@ -187,6 +194,22 @@ void graph_driver_leave_thread(struct graph_thread *t)
 
 /* --- owners --- */
 
+/* Stopped between the call and the note of what it returned, the thread would have an owner that
+ * the collector does not mark. */
+static void create_undisturbed(struct ch_vm *of, const char *name, const void *fallback,
+			       struct graph_owner *o)
+{
+	sigset_t stop, before;
+	sigemptyset(&stop);
+	if (graph_world.program->stops)
+		sigaddset(&stop, STOP_SIGNAL);
+	pthread_sigmask(SIG_BLOCK, &stop, &before);
+	graph_allow(ch_owner_create(of, name, fallback, o, &o->handle), GRAPH_BIT(CH_OK),
+		    "an owner");
+	atomic_store(&o->is_born, true);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
 uint32_t graph_driver_owner(int heap, int vm)
 {
 	uint32_t number = atomic_fetch_add(&graph_world.owner_count, 1);
@@ -202,20 +225,18 @@ uint32_t graph_driver_owner(int heap, int vm)
 	o->heap = heap;
 	o->vm = vm;
 	atomic_store(&o->users, 1);
-	enum ch_status status;
 	if (is_boehm()) {
 		struct method *method = GC_MALLOC(sizeof *method);
 		if (!method)
 			graph_fail("no memory for a method");
 		methods[number] = method;
-		status = ch_bdw_owner_create(of, name, fallback, o, &o->handle, &method->anchor);
+		graph_allow(ch_bdw_owner_create(of, name, fallback, o, &o->handle, &method->anchor),
+			    GRAPH_BIT(CH_OK), "an owner");
+		atomic_store(&o->is_born, true);
 	} else {
-		status = ch_owner_create(of, name, fallback, o, &o->handle);
+		create_undisturbed(of, name, fallback, o);
 	}
-	graph_allow(status, GRAPH_BIT(CH_OK), "an owner");
 	o->cell = ch_owner_cell(o->handle);
-	/* The last thing: the host's collector reads it. */
-	atomic_store(&o->is_born, true);
 	return number;
 }
 
@@ -296,13 +317,13 @@ static void move_on(void)
 void graph_driver_park(void)
 {
 	ch_thread_park();
-	if (is_host())
+	if (stops_host())
 		stand_still();
 }
 
 void graph_driver_unpark(void)
 {
-	if (is_host())
+	if (stops_host())
 		move_on();
 	ch_thread_unpark();
 }
@@ -319,7 +340,8 @@ void graph_driver_sleep(unsigned us)
 void graph_driver_safepoint(void)
 {
 	const struct graph_program *p = graph_world.program;
-	if (p->driver == GRAPH_POLLS || p->driver == GRAPH_BOEHM || graph_self()->is_in_handler)
+	if (p->driver == GRAPH_POLLS || p->driver == GRAPH_BOEHM || p->stops ||
+	    graph_self()->is_in_handler)
 		ch_thread_poll();
 	else if (p->driver == GRAPH_PARKS || (is_host() && atomic_load(&host.is_wanted))) {
 		graph_driver_park();
@@ -381,10 +403,22 @@ static bool collect_host(int heap)
 	return is_mine;
 }
 
+/* Who comes while another one marks does without. */
+static bool collect_stopping(int heap)
+{
+	bool is_mine = !pthread_mutex_trylock(&host.lock);
+	if (is_mine) {
+		mark_and_end(heap);
+		pthread_mutex_unlock(&host.lock);
+	}
+	ch_thread_poll();
+	return is_mine;
+}
+
 bool graph_driver_collect(int heap)
 {
 	if (is_host())
-		return collect_host(heap);
+		return stops_host() ? collect_host(heap) : collect_stopping(heap);
 	unsigned allowed = GRAPH_BIT(CH_OK);
 	if (is_boehm() && graph_world.program->incremental)
 		allowed |= GRAPH_BIT(CH_E_BUSY);

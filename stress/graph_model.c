@@ -44,8 +44,8 @@ static void judge_state(const struct graph_node *node, const struct ch_info *inf
 		graph_fail("block g%u is live after its invalidation", node->number);
 	if (node->fact && atomic_load(&graph_world.facts[node->fact].is_broken))
 		graph_fail("block g%u is live, what it assumed is broken", node->number);
-	/* Immortal code is passed over by discards. */
-	if (!(node->shape & GRAPH_IMMORTAL) &&
+	/* Immortal code is passed over by discards, and so is data. */
+	if (!(node->shape & GRAPH_IMMORTAL) && !node->is_data &&
 	    atomic_load(&node->committed_at) <
 		    atomic_load(&h->discarded_at[graph_owner(node->owner)->vm]))
 		graph_fail("block g%u outlived a discard as a live one", node->number);
@@ -199,6 +199,7 @@ static void reach_from(struct graph_node *node)
 			reach(target_of(node, arm), "an arm of block", node->number);
 	reach(node->edge, "an edge of block", node->number);
 	reach(node->shared_exit, "a patch point of block", node->number);
+	reach(node->data, "data of block", node->number);
 	reach_owner(node->edge_owner);
 	if (graph_world.program->driver == GRAPH_HOST || graph_world.program->driver == GRAPH_BOEHM)
 		reach_owner(node->ref_owner);
@@ -285,7 +286,7 @@ static void run_reached(void)
 	static const int leave[] = {GRAPH_GO_LEAVE};
 	for (uint32_t i = 0; i < sorted_count; i++) {
 		struct graph_node *node = graph_node(sorted[i]);
-		if (!node->is_reached || !node->is_entrant || node->is_exit)
+		if (!node->is_reached || !node->is_entrant || node->is_exit || node->is_data)
 			continue;
 		GRAPH_COUNT(graph_must_live, 1);
 		graph_run_node(node, leave, 1);

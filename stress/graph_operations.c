@@ -74,9 +74,14 @@ static void make_young(int slot, int blocks)
 	graph_allow(ch_owner_release(graph_owner(owner)->handle, CH_RELEASE_NOT_RUNNING),
 		    GRAPH_BIT(CH_OK), "release of young code");
 	graph_driver_drop(owner, false);
-	for (int i = 0; i < count; i++)
+	for (int i = 0; i < count; i++) {
+		uint32_t data = graph_node(all[i])->data;
 		if (ch_block_info(graph_node(all[i])->handle, &info) != CH_E_STALE)
 			graph_fail("block g%u is there after its release as not running", all[i]);
+		if (data && ch_block_info(graph_node(data)->handle, &info) != CH_E_STALE)
+			graph_fail("data g%u is there after its only user g%u is gone", data,
+				   all[i]);
+	}
 }
 
 /* --- blocks --- */

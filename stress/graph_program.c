@@ -278,6 +278,9 @@ static void choose_settings(struct dice *d)
 	p->eager = chance(d, 50);
 	p->parallel = 1 + below(d, 3);
 	p->incremental = chance(d, 20);
+	p->stops = p->driver == GRAPH_HOST ? below(d, 3) : 0;
+	/* Of a pool of one chunk of 1 MiB data takes all, and leaves none for code. */
+	p->data = p->pool_kb >= 4096 && chance(d, 60);
 }
 
 void graph_program_generate(struct graph_program *p, uint64_t seed)

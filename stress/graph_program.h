@@ -81,7 +81,9 @@ enum graph_driver { GRAPH_POLLS, GRAPH_PARKS, GRAPH_SIGNALS, GRAPH_HOST, GRAPH_B
 		X(sinks)                                 /* enum ch_sink of all heaps */ \
 		X(eager)    /* a collection as soon as one is wanted */                  \
 		X(parallel) /* Boehm: markers */                                         \
-		X(incremental)
+		X(incremental)                                                           \
+		X(stops) /* the host's heap stops threads itself: 1 polls, 2 a signal */ \
+		X(data)  /* blocks with an edge have data, too */
 
 struct graph_program {
 	uint64_t seed;

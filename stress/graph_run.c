@@ -57,6 +57,10 @@ static void judge_place(const struct graph_node *node, uintptr_t pc)
 	if (atomic_load(&node->notices))
 		graph_fail("%s g%u runs after the notice that it was freed", text_of(node),
 			   node->number);
+	if (atomic_load(&graph_node(node->data)->notices))
+		graph_fail("%s g%u runs after the notice that its data g%u was freed",
+			   text_of(node), node->number, node->data);
+	graph_code_judge_data(node);
 }
 
 static void judge_entrance(struct graph_thread *t, struct graph_stack *s, struct graph_node *node)

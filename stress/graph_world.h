@@ -64,9 +64,9 @@ struct graph_node {
 	const uint8_t *exec, *entry, *cold;
 	uint32_t hot_bytes, cold_bytes;
 	unsigned shape;
-	bool is_exit, is_trampoline, is_leaf;
+	bool is_exit, is_trampoline, is_leaf, is_data, is_constant;
 	struct graph_arm arms[GRAPH_ARMS + 1];
-	uint32_t edge, shared_exit, edge_owner, ref_owner, fact; /* 0: none */
+	uint32_t edge, shared_exit, edge_owner, ref_owner, fact, data; /* 0: none */
 	_Atomic(int) state;
 	_Atomic(uint64_t) committed_at; /* of graph_tick; and the cycles of the heap then */
 	_Atomic(uint64_t) cycles_at;
@@ -232,6 +232,8 @@ uint32_t graph_code_open_exit(int slot);
 uint32_t graph_code_open_leaf(uint32_t owner);
 bool graph_code_commit(uint32_t number);
 void graph_code_abort(uint32_t number);
+/* Fails where the data of a block that runs is not what was put there; writes it again. */
+void graph_code_judge_data(const struct graph_node *node);
 uint32_t graph_code_trampoline(int slot, int kind);
 /* Makes it the owner's entry and the slot's newest block. */
 bool graph_code_publish(int slot, uint32_t number, bool as_entry);
