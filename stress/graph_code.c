@@ -204,10 +204,12 @@ static uint32_t make_data(uint32_t owner)
 	return graph_code_commit(node->number) ? node->number : 0;
 }
 
-/* Of its own, or that of another block. */
+/* That of another block, where this has some, or its own. */
 static void hold_data(struct graph_node *node, uint32_t other)
 {
-	uint32_t data = other ? graph_node(other)->data : make_data(node->owner);
+	uint32_t data = graph_node(other)->data;
+	if (!data)
+		data = make_data(node->owner);
 	if (data && graph_allow(ch_edge_attach(node->handle, graph_node(data)->handle),
 				GRAPH_BIT(CH_OK) | GRAPH_BIT(CH_E_STALE), "an edge to data") ==
 			    CH_OK) {
@@ -339,7 +341,7 @@ uint32_t graph_code_open_exit(int slot)
 	return node->number;
 }
 
-uint32_t graph_code_open_leaf(uint32_t owner)
+uint32_t graph_code_open_leaf(uint32_t owner, uint32_t other)
 {
 	struct ch_open open = {.hot_bytes = LEAF_BYTES};
 	struct graph_node *node = open_node(owner, &open);
@@ -348,7 +350,7 @@ uint32_t graph_code_open_leaf(uint32_t owner)
 	struct emitter e = emitter_of(node);
 	node->is_leaf = true;
 	if (graph_world.program->data)
-		hold_data(node, 0);
+		hold_data(node, other);
 	graph_emit_landing(&e.hot);
 	graph_emit_enter(&e.hot);
 	graph_emit_return(&e.hot, node->number);

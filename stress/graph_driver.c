@@ -194,6 +194,13 @@ void graph_driver_leave_thread(struct graph_thread *t)
 
 /* --- owners --- */
 
+/* The last thing: who sees it uses the rest. */
+static void be_born(struct graph_owner *o)
+{
+	o->cell = ch_owner_cell(o->handle);
+	atomic_store(&o->is_born, true);
+}
+
 /* Stopped between the call and the note of what it returned, the thread would have an owner that
  * the collector does not mark. */
 static void create_undisturbed(struct ch_vm *of, const char *name, const void *fallback,
@@ -206,7 +213,7 @@ static void create_undisturbed(struct ch_vm *of, const char *name, const void *f
 	pthread_sigmask(SIG_BLOCK, &stop, &before);
 	graph_allow(ch_owner_create(of, name, fallback, o, &o->handle), GRAPH_BIT(CH_OK),
 		    "an owner");
-	atomic_store(&o->is_born, true);
+	be_born(o);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
@@ -232,11 +239,10 @@ uint32_t graph_driver_owner(int heap, int vm)
 		methods[number] = method;
 		graph_allow(ch_bdw_owner_create(of, name, fallback, o, &o->handle, &method->anchor),
 			    GRAPH_BIT(CH_OK), "an owner");
-		atomic_store(&o->is_born, true);
+		be_born(o);
 	} else {
 		create_undisturbed(of, name, fallback, o);
 	}
-	o->cell = ch_owner_cell(o->handle);
 	return number;
 }
 

@@ -53,7 +53,7 @@ static void make_young(int slot, int blocks)
 	struct ch_info info = {.size = sizeof info};
 	int count = 0;
 	for (int i = 0; owner && i < blocks && i < 8; i++) {
-		uint32_t number = graph_code_open_leaf(owner);
+		uint32_t number = graph_code_open_leaf(owner, i ? 0 : code_at(slot));
 		if (!number || !graph_code_commit(number))
 			break;
 		all[count++] = number;
@@ -78,7 +78,8 @@ static void make_young(int slot, int blocks)
 		uint32_t data = graph_node(all[i])->data;
 		if (ch_block_info(graph_node(all[i])->handle, &info) != CH_E_STALE)
 			graph_fail("block g%u is there after its release as not running", all[i]);
-		if (data && ch_block_info(graph_node(data)->handle, &info) != CH_E_STALE)
+		if (data && graph_node(data)->owner == owner &&
+		    ch_block_info(graph_node(data)->handle, &info) != CH_E_STALE)
 			graph_fail("data g%u is there after its only user g%u is gone", data,
 				   all[i]);
 	}

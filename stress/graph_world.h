@@ -229,7 +229,8 @@ int graph_code_beside(int slot, int other);
 /* Opens a block of the slot's owner and emits it; 0 where it cannot be. */
 uint32_t graph_code_open(int slot, unsigned shape, int x, int y);
 uint32_t graph_code_open_exit(int slot);
-uint32_t graph_code_open_leaf(uint32_t owner);
+/* Its data, if the program has any, is that of another block, or its own. */
+uint32_t graph_code_open_leaf(uint32_t owner, uint32_t other);
 bool graph_code_commit(uint32_t number);
 void graph_code_abort(uint32_t number);
 /* Fails where the data of a block that runs is not what was put there; writes it again. */
