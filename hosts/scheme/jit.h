@@ -64,10 +64,11 @@ static inline void types_set(struct slot_types *types, int slot, enum slot_type 
 
 /* What a block is: where it begins and in which of the possible roles. K_POINT: specialised by
  * types. K_GENERIC: arithmetic for any types, no exits of its own but errors. K_ENTRY: checks argc
- * and goes on to the body. K_BODY: behind that check. K_CASE + n: the nth case of the inline cache
- * at a call, or the nth specialisation behind a guard; the last one serves every callee, every
- * type. */
-enum version_kind { K_POINT, K_GENERIC, K_ENTRY, K_BODY, K_CASE };
+ * and goes on to the body. K_BODY: behind that check. K_BARE: K_POINT where the frame is not up yet,
+ * which only tests of what a body begins with have come before. K_CASE + n: the nth case of the
+ * inline cache at a call, or the nth specialisation behind a guard; the last one serves every
+ * callee, every type. */
+enum version_kind { K_POINT, K_GENERIC, K_ENTRY, K_BODY, K_BARE, K_CASE };
 
 struct version {
 	uint32_t pc;
@@ -156,6 +157,9 @@ struct compilation {
 	uint64_t from_calls;                                   /* of those: results of calls */
 	int r0_slot,
 		r0_fresh; /* slot whose value R0 holds behind, and before, an instruction; or -1 */
+	int is_bare;      /* no frame, no check of stacks yet: nothing was written, nothing calls */
+	const struct insn *pc;
+	const struct insn *go_on; /* the block goes on there; NULL: at the next instruction */
 	int record_count;
 	struct jit_record records[MAX_RECORDS];
 	int assumed_count;
@@ -221,6 +225,7 @@ void end_with_goto(struct compilation *c, uint32_t pc);
 int guard_label(struct compilation *c, const struct insn *pc);
 enum slot_type observe(struct compilation *c, int slot); /* known, or that of the live value */
 void note_write(struct compilation *c, int slot, enum slot_type type);
+void finish_slot(struct compilation *c, int slot, enum slot_type type); /* R0 is its value */
 void load_slot(struct compilation *c, enum emit_reg to,
 	       int slot); /* by way of R0, if it is there */
 void store_pc(struct compilation *c, const struct insn *pc);
@@ -236,6 +241,7 @@ void compile_compare(struct compilation *c, const struct insn *pc,
 /* ---- jit_calls.c ---- */
 void compile_entry(struct compilation *c);
 void compile_body(struct compilation *c);
+void set_up_frame(struct compilation *c);
 void compile_call(struct compilation *c, const struct insn *pc);
 void compile_apply(struct compilation *c, const struct insn *pc);
 

@@ -35,7 +35,48 @@ static void emit_prepare(struct compilation *c)
 	emit_patch_point(c->e, exit_label(c, c->code->insns));
 }
 
-/* What the entry cell leads to: callers that do not know the callee. */
+/* The frame of a rest list is up at once, any other when it is needed. */
+void compile_body(struct compilation *c)
+{
+	c->is_bare = !c->code->has_rest;
+	if (c->is_bare)
+		return;
+	emit_enter(c->e);
+	emit_prepare(c);
+	c->fp = NULL;
+}
+
+/* So many slots may lie above the limit, where there is a margin. */
+enum { SMALL_FRAME = 32 };
+
+void set_up_frame(struct compilation *c)
+{
+	struct emitter *e = c->e;
+	int slow = emit_label(e), ready = emit_label(e);
+	int is_small = c->code->frame_slots <= SMALL_FRAME;
+
+	c->is_bare = 0;
+	c->r0_fresh = -1;
+	emit_enter(e);
+	emit_op_load(e, DO_CMP, SP, CTX, offsetof(struct context, entry_limit));
+	emit_goto_if(e, IF_BELOW, slow);
+	if (!is_small)
+		emit_address(e, R0, FPTR, SLOT(c->code->frame_slots));
+	emit_op_load(e, DO_CMP, is_small ? FPTR : R0, CTX,
+		     offsetof(struct context, now.stack_limit));
+	emit_goto_if(e, IF_ABOVE, slow);
+	emit_store(e, CTX, offsetof(struct context, now.fp), FPTR);
+	emit_bind(e, ready);
+	emit_in(e, COLD);
+	emit_bind(e, slow);
+	emit_imm(e, ARG2, (uint64_t)c->code->exact_args);
+	emit_prepare(c);
+	emit_goto(e, ready);
+	emit_in(e, HOT);
+}
+
+/* What the entry cell leads to: callers that do not know the callee. Without arguments there is
+ * nothing that a body of its own could be specialised by: it follows. */
 void compile_entry(struct compilation *c)
 {
 	struct emitter *e = c->e;
@@ -45,39 +86,18 @@ void compile_entry(struct compilation *c)
 		emit_op_imm(e, DO_CMP, ARG2, c->code->exact_args);
 		emit_goto_if(e, IF_NE, mismatch);
 	}
-	emit_site(e, SITE_JUMP, IF_EQ, add_record(c, REC_BODY, c->code, K_BODY, 0), -1);
+	if (c->code->has_rest || c->code->exact_args) {
+		emit_site(e, SITE_JUMP, IF_EQ, add_record(c, REC_BODY, c->code, K_BODY, 0), -1);
+		c->is_done = 1;
+	} else {
+		compile_body(c);
+	}
 	emit_in(e, COLD);
 	emit_bind(e, mismatch);
 	emit_enter(e);
 	emit_move(e, ARG0, CTX);
 	emit_move(e, ARG1, FPTR);
 	emit_call(e, (const void *)prepare); /* raises the error */
-	emit_in(e, HOT);
-}
-
-void compile_body(struct compilation *c)
-{
-	struct emitter *e = c->e;
-	int slow = emit_label(e), ready = emit_label(e);
-
-	emit_enter(e);
-	if (c->code->has_rest) {
-		emit_prepare(c);
-		c->fp = NULL;
-		return;
-	}
-	emit_op_load(e, DO_CMP, SP, CTX, offsetof(struct context, entry_limit));
-	emit_goto_if(e, IF_BELOW, slow);
-	emit_address(e, R0, FPTR, SLOT(c->code->frame_slots));
-	emit_op_load(e, DO_CMP, R0, CTX, offsetof(struct context, now.stack_limit));
-	emit_goto_if(e, IF_ABOVE, slow);
-	emit_store(e, CTX, offsetof(struct context, now.fp), FPTR);
-	emit_bind(e, ready);
-	emit_in(e, COLD);
-	emit_bind(e, slow);
-	emit_imm(e, ARG2, (uint64_t)c->code->exact_args);
-	emit_prepare(c);
-	emit_goto(e, ready);
 	emit_in(e, HOT);
 }
 

@@ -102,7 +102,8 @@ static void disassemble_range(FILE *out, const char *title, const uint8_t *exec,
 
 static void disassemble_block(FILE *out, const struct version *version)
 {
-	static const char *const kinds[] = {"point", "generic", "entry", "body", "case"};
+	static const char *const kinds[] = {"point", "generic", "entry",
+					     "body",  "bare",    "case"};
 	struct ch_info info = {.size = sizeof info};
 	struct marks marks = {0};
 

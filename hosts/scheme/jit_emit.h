@@ -18,7 +18,7 @@ enum {
 	SECTION_ROOM = 4096, /* bytes of each of the two */
 	MAX_LABELS = 256,
 	MAX_FIXES = 320,
-	MAX_SITES = 8,
+	MAX_SITES = 12,
 	MAX_REFS = 64,
 	MAX_LITERALS = 80,
 	MAX_POINTS = 16,

@@ -125,13 +125,6 @@ static int is_generic(struct compilation *c, const struct insn *pc)
 
 /* ---- arithmetic ---- */
 
-static void store_result(struct compilation *c, int slot, enum slot_type type)
-{
-	emit_store(c->e, FPTR, SLOT(slot), R0);
-	note_write(c, slot, type);
-	c->r0_slot = slot;
-}
-
 static const void *slow_function(uint16_t op)
 {
 	switch (op) {
@@ -159,7 +152,7 @@ static void any_arithmetic(struct compilation *c, const struct insn *pc, const s
 	load_value(c, ARG1, x);
 	load_value(c, ARG2, y);
 	call_c(c, pc, slow_function(pc->op));
-	store_result(c, pc->a, TY_ANY);
+	finish_slot(c, pc->a, TY_ANY);
 }
 
 static void divide(struct compilation *c, const struct insn *pc, int guard)
@@ -189,16 +182,25 @@ static void fixnum_arithmetic(struct compilation *c, const struct insn *pc, cons
 			      const struct operand *y)
 {
 	struct emitter *e = c->e;
-	int guard = guard_label(c, pc);
+	int is_sum = pc->op == OP_ADD || pc->op == OP_SUB || pc->op == OP_ADDI;
+	/* A sum that overflows is a flonum from then on: that needs no version of its own. */
+	int guard = is_sum && is_known(c, x) && is_known(c, y) ? exit_label(c, pc)
+							       : guard_label(c, pc);
 
 	int is_right_first = y->slot >= 0 && y->slot == c->r0_fresh;
+	if (is_right_first && pc->op == OP_ADD) {
+		const struct operand *left = x;
+		x = y;
+		y = left;
+		is_right_first = 0;
+	}
 	if (is_right_first)
 		load_fixnum(c, R1, y, &guard, pc);
 	load_fixnum(c, R0, x, &guard, pc);
 	if (pc->op == OP_ADDI) {
 		emit_op_imm(e, DO_ADD, R0, y->immediate * 2);
 		emit_goto_if(e, IF_OVERFLOW, guard);
-		store_result(c, pc->a, TY_FIXNUM);
+		finish_slot(c, pc->a, TY_FIXNUM);
 		return;
 	}
 	if (!is_right_first)
@@ -223,7 +225,7 @@ static void fixnum_arithmetic(struct compilation *c, const struct insn *pc, cons
 	default:
 		divide(c, pc, guard);
 	}
-	store_result(c, pc->a, TY_FIXNUM);
+	finish_slot(c, pc->a, TY_FIXNUM);
 }
 
 static void float_arithmetic(struct compilation *c, const struct insn *pc, const struct operand *x,
@@ -240,7 +242,7 @@ static void float_arithmetic(struct compilation *c, const struct insn *pc, const
 	load_float(c, 1, y, &guard, pc);
 	emit_fop(c->e, (enum emit_fop)ops[pc->op - OP_ADD], 0, 1);
 	emit_call(c->e, (const void *)make_flonum);
-	store_result(c, pc->a, TY_FLONUM);
+	finish_slot(c, pc->a, TY_FLONUM);
 }
 
 void compile_arithmetic(struct compilation *c, const struct insn *pc)
@@ -314,7 +316,13 @@ static enum emit_cond fixnum_compare(struct compilation *c, const struct insn *p
 		emit_op(c->e, DO_CMP, R0, R1);
 		return (enum emit_cond)cmp->fixnum;
 	}
+	if (y->slot < 0 && is_known(c, x) && x->slot != c->r0_fresh) {
+		emit_cmp_imm(c->e, FPTR, SLOT(x->slot),
+			     (int32_t)(int64_t)make_fixnum(y->immediate));
+		return (enum emit_cond)cmp->fixnum;
+	}
 	load_fixnum(c, R0, x, &guard, pc);
+	c->r0_slot = x->slot;
 	if (y->slot < 0) {
 		emit_op_imm(c->e, DO_CMP, R0, (int32_t)(int64_t)make_fixnum(y->immediate));
 	} else if (is_known(c, y)) {

@@ -7,6 +7,8 @@
 
 #define SLOT(n) ((int32_t)(n)*8)
 
+enum { SHORT_BLOCK = 256 };
+
 enum slot_type type_of_value(value v)
 {
 	static const uint8_t types[] = {
@@ -119,31 +121,48 @@ int guard_label(struct compilation *c, const struct insn *pc)
 	return guard;
 }
 
+/* Without a frame its failure is that of a body: the interpreter begins anew. */
+static int add_point(struct compilation *c, uint32_t pc)
+{
+	int record = add_record(c, c->is_bare ? REC_BODY : REC_GOTO, c->code,
+				c->is_bare ? K_BARE : K_POINT, pc);
+
+	c->records[record].types = c->types;
+	return record;
+}
+
 void end_with_goto(struct compilation *c, uint32_t pc)
 {
-	emit_site(c->e, SITE_JUMP, IF_EQ, add_record(c, REC_GOTO, c->code, K_POINT, pc), -1);
+	emit_site(c->e, SITE_JUMP, IF_EQ, add_point(c, pc), -1);
 	c->is_done = 1;
 }
 
-/* What the live values would do becomes the conditional jump: one jump, not two. */
+/* What the live values would do follows in this block: no jump. */
 static void two_way(struct compilation *c, enum emit_cond cond, const struct insn *yes,
 		    const struct insn *no)
 {
 	static const uint8_t opposites[] = {[IF_EQ] = IF_NE, [IF_NE] = IF_EQ, [IF_LT] = IF_GE,
 					    [IF_GE] = IF_LT, [IF_GT] = IF_LE, [IF_LE] = IF_GT};
 
-	if (c->likely == LIKELY_NO) {
+	if (c->likely == LIKELY_YES) {
 		const struct insn *other = yes;
 		yes = no;
 		no = other;
 		cond = (enum emit_cond)opposites[cond];
 	}
-	int record = add_record(c, REC_GOTO, c->code, K_POINT, pc_index(c->code, yes));
-	emit_site(c->e, SITE_JUMP_IF, cond, record, -1);
-	end_with_goto(c, pc_index(c->code, no));
+	emit_site(c->e, SITE_JUMP_IF, cond, add_point(c, pc_index(c->code, yes)), -1);
+	if (c->likely == LIKELY_UNKNOWN)
+		end_with_goto(c, pc_index(c->code, no));
+	else
+		c->go_on = no;
 }
 
 /* ---- what is known of slots ---- */
+
+static int is_two_words(uint16_t op)
+{
+	return op == OP_RECREF || op == OP_RECSET || op == OP_CALLG || op == OP_TAILCALLG;
+}
 
 enum slot_type observe(struct compilation *c, int slot)
 {
@@ -174,9 +193,18 @@ void load_slot(struct compilation *c, enum emit_reg to, int slot)
 		c->r0_fresh = -1;
 }
 
-static void finish_slot(struct compilation *c, int slot, enum slot_type type)
+/* What is returned at once needs no slot. */
+static int is_returned(const struct compilation *c, int slot)
 {
-	emit_store(c->e, FPTR, SLOT(slot), R0);
+	const struct insn *next = c->pc + (is_two_words(c->pc->op) ? 2 : 1);
+
+	return next->op == OP_RETURN && next->a == slot;
+}
+
+void finish_slot(struct compilation *c, int slot, enum slot_type type)
+{
+	if (!is_returned(c, slot))
+		emit_store(c->e, FPTR, SLOT(slot), R0);
 	note_write(c, slot, type);
 	c->r0_slot = slot;
 }
@@ -222,7 +250,7 @@ static void op_const(struct compilation *c, const struct insn *pc)
 {
 	value v = pc->op == OP_FIX ? make_fixnum(pc->bc) : insn_const(pc);
 
-	if (!is_pointer(v) && (int64_t)v == (int32_t)(int64_t)v) {
+	if (!is_pointer(v) && (int64_t)v == (int32_t)(int64_t)v && !is_returned(c, pc->a)) {
 		emit_store_imm(c->e, FPTR, SLOT(pc->a), (int32_t)(int64_t)v);
 		note_write(c, pc->a, type_of_value(v));
 		return;
@@ -420,7 +448,18 @@ static void op_record(struct compilation *c, const struct insn *pc)
 
 static void jump_always(struct compilation *c, const struct insn *pc, int is_taken)
 {
-	end_with_goto(c, pc_index(c->code, is_taken ? insn_jump(pc) : pc + 1));
+	c->go_on = is_taken ? insn_jump(pc) : pc + 1;
+}
+
+/* What several ways lead to is compiled for each of them where it is short, or this block is. */
+static void op_jump(struct compilation *c, const struct insn *pc)
+{
+	const struct insn *to = insn_jump(pc);
+
+	if (to->op == OP_RETURN || c->e->used[c->e->section] < SHORT_BLOCK)
+		c->go_on = to;
+	else
+		end_with_goto(c, pc_index(c->code, to));
 }
 
 /* JT, JF, JNULL, JNNULL: against one constant. */
@@ -451,14 +490,14 @@ static void op_type_test(struct compilation *c, const struct insn *pc)
 	int other = emit_label(e);
 
 	if (known != TY_ANY && (wanted != TY_ANY || known != wanted)) {
-		end_with_goto(c, pc_index(c->code, known == wanted ? yes : no));
+		c->go_on = known == wanted ? yes : no;
 		return;
 	}
 	emit_load(e, R0, FPTR, SLOT(pc->a));
 	emit_test_bits(e, R0, 3);
 	emit_goto_if(e, IF_NE, other);
 	emit_cmp_imm(e, R0, 0, pc->b);
-	int record = add_record(c, REC_GOTO, c->code, K_POINT, pc_index(c->code, yes));
+	int record = add_point(c, pc_index(c->code, yes));
 	types_set(&c->records[record].types, pc->a, wanted);
 	emit_site(e, SITE_JUMP_IF, IF_EQ, record, -1);
 	emit_bind(e, other);
@@ -525,7 +564,8 @@ static void simple_op(struct compilation *c, const struct insn *pc)
 		break;
 	case OP_RETURN:
 		load_slot(c, R0, pc->a);
-		emit_leave(e);
+		if (!c->is_bare)
+			emit_leave(e);
 		emit_return(e);
 		c->is_done = 1;
 		break;
@@ -562,7 +602,7 @@ static void compile_op(struct compilation *c, const struct insn *pc)
 		op_loop(c, pc);
 		break;
 	case OP_JMP:
-		jump_always(c, pc, 1);
+		op_jump(c, pc);
 		break;
 	case OP_JT:
 	case OP_JF:
@@ -625,9 +665,36 @@ static int is_room(const struct emitter *e, const struct compilation *c)
 	       c->assumed_count < MAX_ASSUMED;
 }
 
-static int is_two_words(uint16_t op)
+static int is_fixnum_slot(const struct compilation *c, int slot)
 {
-	return op == OP_RECREF || op == OP_RECSET || op == OP_CALLG || op == OP_TAILCALLG;
+	return types_get(&c->types, slot) == TY_FIXNUM;
+}
+
+/* Whether an instruction can run before the frame is up: it has no exit, writes no slot, and what
+ * it jumps to is not behind it. A recursion's leaves often are no more. */
+static int is_bare_op(const struct compilation *c, const struct insn *pc)
+{
+	switch (pc->op) {
+	case OP_RETURN:
+	case OP_JMP:
+	case OP_JT:
+	case OP_JF:
+	case OP_JNULL:
+	case OP_JNNULL:
+	case OP_JTYPE:
+	case OP_JNTYPE:
+	case OP_JEQ:
+	case OP_JNEQ:
+		return 1;
+	case OP_FIX:
+	case OP_CONST:
+	case OP_MOVE:
+		return is_returned(c, pc->a);
+	default:
+		if (pc->op < OP_JLT || pc->op > OP_JNNUMEQI || !is_fixnum_slot(c, pc->a))
+			return 0;
+		return op_formats[pc->op] == F_AIJ || is_fixnum_slot(c, pc->b);
+	}
 }
 
 void compile_code(struct compilation *c, uint32_t start)
@@ -638,24 +705,26 @@ void compile_code(struct compilation *c, uint32_t start)
 	c->r0_slot = -1;
 	if (c->kind == K_ENTRY || c->kind == K_BODY)
 		note_line(c->e, jit_line(c->code, NULL));
-	if (c->kind == K_ENTRY) {
+	if (c->kind == K_ENTRY)
 		compile_entry(c);
-		return;
-	}
 	if (c->kind == K_BODY)
 		compile_body(c);
-	while (!c->is_done) {
-		/* A loop's head is a program point of its own: its back edges lead there. */
-		int is_first = pc_index(c->code, pc) == start && c->kind != K_BODY;
+	c->is_bare |= c->kind == K_BARE;
+	/* A loop's head is a program point of its own: its back edges lead there. */
+	for (int is_first = !c->is_bare && c->kind != K_BODY; !c->is_done; is_first = 0) {
+		c->pc = pc;
+		c->go_on = NULL;
 		note_line(c->e, jit_line(c->code, pc));
 		c->likely = LIKELY_UNKNOWN;
 		c->r0_fresh = c->r0_slot;
 		c->r0_slot = -1;
-		if (!is_first && (pc->op == OP_LOOP || !is_room(c->e, c)))
+		if (c->is_bare && !is_bare_op(c, pc))
+			set_up_frame(c);
+		if (!is_first && (pc->op == OP_LOOP || (pc->op != OP_RETURN && !is_room(c->e, c))))
 			end_with_goto(c, pc_index(c->code, pc));
 		else
 			compile_op(c, pc);
-		pc += is_two_words(pc->op) ? 2 : 1;
+		pc = c->go_on ? c->go_on : pc + (is_two_words(pc->op) ? 2 : 1);
 	}
 	emit_exits(c);
 }
