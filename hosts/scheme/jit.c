@@ -188,7 +188,10 @@ static void cell_changed(struct context *ctx, struct cell *cell)
 			if (jit->assumed[i]->assumed != cell)
 				continue;
 			jit->assumed[i]->hits = 1;
-			emit_patch_rel(jit->assumed[i]->arena_at, jit->assumed[i]->arena_stub);
+			emit_patch_rel(jit->assumed[i]->arena_at,
+				       jit->assumed[i]->record_kind == REC_LEAF
+					       ? jit->assumed[i]->arena_at + 4
+					       : jit->assumed[i]->arena_stub);
 		}
 		jit_unlock(jit);
 		return;

@@ -93,13 +93,15 @@ struct method {
 
 /* What a branch, a guard or a call asks for when it is taken without a link. The code object is
  * alive while the block is on a stack: its frame holds the closure. */
-enum record_kind { REC_GOTO, REC_BODY, REC_GUARD };
+/* REC_LEAF, of the arena: a jump that a redefinition makes none (jit_calls.c). */
+enum record_kind { REC_GOTO, REC_BODY, REC_GUARD, REC_LEAF };
 struct jit_record {
 	uint8_t record_kind;
 	uint8_t version_kind;
 	int16_t argc;
 	uint32_t pc;
 	uint32_t hits;
+	uint32_t call; /* --arena, a loop by a tail call: where its instruction is */
 	struct code *code;
 	struct slot_types types;
 	struct ch_branch branch;
@@ -229,10 +231,12 @@ void finish_slot(struct compilation *c, int slot, enum slot_type type); /* R0 is
 void load_slot(struct compilation *c, enum emit_reg to,
 	       int slot); /* by way of R0, if it is there */
 void store_pc(struct compilation *c, const struct insn *pc);
+void emit_poll(struct compilation *c, const struct insn *pc, const struct insn *exit);
 void call_c(struct compilation *c, const struct insn *pc,
 	    const void *function); /* ARG1.. are set */
 
 /* ---- jit_numbers.c ---- */
+enum emit_cond fixnum_condition(const struct insn *pc); /* that it jumps */
 void compile_arithmetic(struct compilation *c, const struct insn *pc);
 void compile_compare(struct compilation *c, const struct insn *pc,
 		     void (*two_way)(struct compilation *c, enum emit_cond cond,

@@ -371,6 +371,11 @@ struct jit_target jit_arena_hit(struct jit_record *record, struct context *ctx, 
 	struct version version;
 	struct jit_target next = {NULL, argc};
 
+	if (record->assumed && record->hits && record->record_kind == REC_GOTO) {
+		next.arg2 = (uint64_t)(record->code->insns + record->call);
+		next.at = jit_exit_thunk;
+		return next;
+	}
 	if (record->assumed && record->hits) {
 		/* The global was redefined: the callee's frame holds the closure of before. What is
 		 * there instead may be none, which has no slots. */

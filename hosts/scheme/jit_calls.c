@@ -15,6 +15,7 @@ struct call {
 	struct cell *cell; /* NULL: the callee is in its slot */
 	int base, argc, dst, is_tail;
 	value constant; /* the callee, where it is known for sure; else V_NONE */
+	int has_leaf, join; /* label of what follows the call, with the result in R0 */
 };
 
 /* ---- entries ---- */
@@ -121,6 +122,8 @@ static void finish_call(struct compilation *c, const struct call *call)
 
 	emit_patch_point(e, exit);
 	emit_store(e, CTX, offsetof(struct context, now.fp), FPTR);
+	if (call->has_leaf)
+		emit_bind(e, call->join);
 	emit_store(e, FPTR, SLOT(call->dst), R0);
 	forget_from(c, call->base);
 	note_write(c, call->dst, TY_ANY);
@@ -153,31 +156,153 @@ static void store_link(struct compilation *c, const struct call *call)
 static void move_arguments(struct compilation *c, const struct call *call)
 {
 	for (int i = 0; i < call->argc; i++) {
-		emit_load(c->e, R1, FPTR, SLOT(call->base + 3 + i));
-		emit_store(c->e, FPTR, SLOT(i), R1);
+		int from = call->base + FRAME_HEADER + i;
+		if (from != c->r0_fresh)
+			emit_load(c->e, R1, FPTR, SLOT(from));
+		emit_store(c->e, FPTR, SLOT(i), from != c->r0_fresh ? R1 : R0);
 	}
 }
 
-static void call_body(struct compilation *c, const struct call *call, struct code *code)
+/* ---- leaves ---- */
+
+/* What returns at once: an argument, or a word that is no pointer. */
+static int is_leaf(const struct insn *at, int argc)
+{
+	if (at->op == OP_RETURN)
+		return at->a < argc;
+	if (at->op != OP_FIX && (at->op != OP_CONST || is_pointer(insn_const(at))))
+		return 0;
+	return at[1].op == OP_RETURN && at[1].a == at->a;
+}
+
+/* The test that a body begins with, on arguments that are in their slots: the condition under which
+ * it jumps. 0: it is none that needs no look at types. */
+static int compile_leaf_test(struct compilation *c, const struct insn *test, int args,
+			     enum emit_cond *cond)
+{
+	struct emitter *e = c->e;
+	int slot = args + test->a, is_number = test->op >= OP_JLT && test->op <= OP_JNNUMEQI;
+	int is_immediate = op_formats[test->op] == F_AIJ;
+	int32_t word = is_immediate ? (int32_t)(int64_t)make_fixnum((int16_t)test->b) : V_NIL;
+
+	if (!is_number && test->op != OP_JNULL && test->op != OP_JNNULL)
+		return 0;
+	if (is_number && (types_get(&c->types, slot) != TY_FIXNUM ||
+			  (!is_immediate && types_get(&c->types, args + test->b) != TY_FIXNUM)))
+		return 0;
+	*cond = is_number ? fixnum_condition(test) : test->op == OP_JNULL ? IF_EQ : IF_NE;
+	if (is_number && !is_immediate) {
+		if (c->r0_fresh != slot)
+			emit_load(e, R1, FPTR, SLOT(slot));
+		emit_op_load(e, DO_CMP, c->r0_fresh == slot ? R0 : R1, FPTR,
+			     SLOT(args + test->b));
+	} else if (c->r0_fresh == slot) {
+		emit_op_imm(e, DO_CMP, R0, word);
+	} else {
+		emit_cmp_imm(e, FPTR, SLOT(slot), word);
+	}
+	return 1;
+}
+
+static void jump_to_leaf(struct compilation *c, const struct call *call, enum emit_cond cond,
+			 int label)
+{
+	if (!c->jit->is_arena) {
+		emit_goto_if(c->e, cond, label);
+		return;
+	}
+	int record = add_record(c, REC_LEAF, c->code, K_POINT, 0);
+	c->records[record].assumed = call->cell;
+	emit_site(c->e, SITE_JUMP_IF, cond, record, label);
+}
+
+/* A procedure that calls itself makes no call where the callee would return at once: half of the
+ * calls of most recursions. Only itself, as what traces it makes its own code anew. */
+static void compile_leaf(struct compilation *c, struct call *call)
+{
+	static const uint8_t opposites[] = {[IF_EQ] = IF_NE, [IF_NE] = IF_EQ, [IF_LT] = IF_GE,
+					    [IF_GE] = IF_LT, [IF_GT] = IF_LE, [IF_LE] = IF_GT};
+	struct emitter *e = c->e;
+	const struct insn *test = c->code->insns, *leaf = insn_jump(test);
+	enum emit_cond cond;
+	int args = call->base + FRAME_HEADER;
+	int jumps = leaf && is_leaf(leaf, call->argc);
+
+	if (!leaf || (!jumps && !is_leaf(test + 1, call->argc)) ||
+	    !compile_leaf_test(c, test, args, &cond))
+		return;
+	if (!jumps) {
+		leaf = test + 1;
+		cond = (enum emit_cond)opposites[cond];
+	}
+	call->has_leaf = 1;
+	call->join = emit_label(e);
+	if (leaf->op == OP_RETURN && c->r0_fresh == args + leaf->a) {
+		jump_to_leaf(c, call, cond, call->join);
+		return;
+	}
+	int found = emit_label(e);
+	jump_to_leaf(c, call, cond, found);
+	emit_in(e, COLD);
+	emit_bind(e, found);
+	if (leaf->op == OP_RETURN)
+		emit_load(e, R0, FPTR, SLOT(args + leaf->a));
+	else
+		emit_imm(e, R0, leaf->op == OP_FIX ? make_fixnum(leaf->bc) : insn_const(leaf));
+	emit_goto(e, call->join);
+	emit_in(e, HOT);
+}
+
+/* What is known of the arguments, the callee knows. */
+static void pass_types(struct compilation *c, const struct call *call, int record)
+{
+	struct slot_types *types = &c->records[record].types;
+
+	memset(types, 0, sizeof *types);
+	for (int i = 0; i < call->argc; i++)
+		types_set(types, i, types_get(&c->types, call->base + FRAME_HEADER + i));
+}
+
+/* A procedure's tail call of itself is a loop: the frame stays up, and its checks are those of a
+ * loop's head. The arguments are still where they were evaluated when the jump is made. */
+static void loop_to_start(struct compilation *c, const struct call *call)
+{
+	emit_poll(c, call->pc, call->pc);
+	move_arguments(c, call);
+	emit_ref(c->e, R0, call->constant);
+	emit_store(c->e, FPTR, -8, R0);
+	int record = add_record(c, REC_GOTO, c->code, K_POINT, 0);
+	pass_types(c, call, record);
+	c->records[record].call = pc_index(c->code, call->pc);
+	if (c->jit->is_arena)
+		c->records[record].assumed = call->cell;
+	emit_site(c->e, SITE_JUMP, IF_EQ, record, -1);
+	c->is_done = 1;
+}
+
+static void call_body(struct compilation *c, struct call *call, struct code *code)
 {
 	struct emitter *e = c->e;
 	int32_t distance = SLOT(call->base + FRAME_HEADER);
+	if (call->is_tail && code == c->code && call->constant != V_NONE && !code->has_rest &&
+	    call->argc <= call->base + 2) {
+		loop_to_start(c, call);
+		return;
+	}
 	int record = add_record(c, REC_BODY, code, K_BODY, 0);
-
 	c->records[record].argc = (int16_t)call->argc;
-	/* What is known of the arguments, the callee knows. */
-	for (int i = 0; i < call->argc && !code->has_rest; i++)
-		types_set(&c->records[record].types, i, types_get(&c->types, call->base + 3 + i));
+	if (!code->has_rest)
+		pass_types(c, call, record);
 	if (call->constant != V_NONE && c->jit->is_arena)
 		c->records[record].assumed = call->cell;
 	if (call->is_tail) {
 		/* The arguments may come to lie on the closure's slot. */
-		if (call->constant != V_NONE)
-			emit_ref(e, R0, call->constant);
-		else
-			emit_load(e, R0, FPTR, distance - 8);
+		if (call->constant == V_NONE)
+			emit_load(e, R2, FPTR, distance - 8);
 		move_arguments(c, call);
-		emit_store(e, FPTR, -8, R0);
+		if (call->constant != V_NONE)
+			emit_ref(e, R2, call->constant);
+		emit_store(e, FPTR, -8, R2);
 		if (code->has_rest)
 			emit_imm(e, ARG2, (uint64_t)call->argc);
 		emit_leave(e);
@@ -186,6 +311,8 @@ static void call_body(struct compilation *c, const struct call *call, struct cod
 		return;
 	}
 	if (call->constant != V_NONE) {
+		if (code == c->code && !code->has_rest)
+			compile_leaf(c, call);
 		emit_ref(e, R0, call->constant);
 		emit_store(e, FPTR, distance - 8, R0);
 	}
@@ -286,7 +413,7 @@ static int takes(const struct code *code, int argc)
 }
 
 /* One case; a miss leads to the block of the next one. */
-static void call_case(struct compilation *c, const struct call *call, struct code *code, int index)
+static void call_case(struct compilation *c, struct call *call, struct code *code, int index)
 {
 	struct emitter *e = c->e;
 	int miss = emit_label(e);
@@ -310,7 +437,7 @@ static void call_case(struct compilation *c, const struct call *call, struct cod
 	call_body(c, call, code);
 }
 
-static void call_cached(struct compilation *c, const struct call *call, value live)
+static void call_cached(struct compilation *c, struct call *call, value live)
 {
 	int is_first = pc_index(c->code, call->pc) == c->start;
 	int index = is_first && c->kind >= K_CASE ? (int)c->kind - K_CASE : 0;

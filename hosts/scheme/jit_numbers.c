@@ -378,6 +378,14 @@ static void guess(struct compilation *c, const struct comparison *cmp, const str
 	c->likely = holds ? LIKELY_YES : LIKELY_NO;
 }
 
+enum emit_cond fixnum_condition(const struct insn *pc)
+{
+	int index = pc->op - OP_JLT;
+	const struct comparison *cmp = &comparisons[index % 5];
+
+	return (enum emit_cond)(index % 10 >= 5 ? cmp->opposite : cmp->fixnum);
+}
+
 void compile_compare(struct compilation *c, const struct insn *pc,
 		     void (*two_way)(struct compilation *c, enum emit_cond cond,
 				     const struct insn *yes, const struct insn *no))

@@ -520,7 +520,8 @@ static value poll_loop(struct context *ctx)
 	return V_UNSPEC;
 }
 
-static void op_loop(struct compilation *c, const struct insn *pc)
+/* Serves an interrupt; in code that died meanwhile the interpreter goes on at `exit`. */
+void emit_poll(struct compilation *c, const struct insn *pc, const struct insn *exit)
 {
 	struct emitter *e = c->e;
 	int served = emit_label(e), back = emit_label(e);
@@ -531,7 +532,9 @@ static void op_loop(struct compilation *c, const struct insn *pc)
 	emit_in(e, COLD);
 	emit_bind(e, served);
 	call_c(c, pc, (const void *)poll_loop);
-	emit_patch_point(e, exit_label(c, pc + 1));
+	emit_patch_point(e, exit_label(c, exit));
+	if (c->r0_fresh >= 0)
+		emit_load(e, R0, FPTR, SLOT(c->r0_fresh));
 	emit_goto(e, back);
 	emit_in(e, HOT);
 }
@@ -599,7 +602,7 @@ static void compile_op(struct compilation *c, const struct insn *pc)
 		op_closure(c, pc);
 		break;
 	case OP_LOOP:
-		op_loop(c, pc);
+		emit_poll(c, pc, pc + 1);
 		break;
 	case OP_JMP:
 		op_jump(c, pc);
