@@ -350,6 +350,7 @@ static void call_any(struct compilation *c, const struct call *call)
 	int again = emit_label(e), slow = emit_label(e), join = emit_label(e);
 	int32_t distance = SLOT(call->base + FRAME_HEADER);
 
+	c->r0_fresh = -1;
 	emit_bind(e, again);
 	emit_load(e, R0, FPTR, distance - 8);
 	emit_test_bits(e, R0, 3);
@@ -420,6 +421,7 @@ static void call_case(struct compilation *c, struct call *call, struct code *cod
 	uint32_t at = pc_index(c->code, call->pc);
 	int record = add_record(c, REC_GOTO, c->code, (enum version_kind)(K_CASE + index + 1), at);
 
+	c->r0_fresh = -1;
 	emit_load(e, R0, FPTR, SLOT(call->base + 2));
 	if (types_get(&c->types, call->base + 2) != TY_CLOSURE) {
 		emit_test_bits(e, R0, 3);
