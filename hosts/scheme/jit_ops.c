@@ -717,12 +717,14 @@ void compile_code(struct compilation *c, uint32_t start)
 	for (int is_first = !c->is_bare && c->kind != K_BODY; !c->is_done; is_first = 0) {
 		c->pc = pc;
 		c->go_on = NULL;
-		note_line(c->e, jit_line(c->code, pc));
 		c->likely = LIKELY_UNKNOWN;
 		c->r0_fresh = c->r0_slot;
 		c->r0_slot = -1;
-		if (c->is_bare && !is_bare_op(c, pc))
+		if (c->is_bare && !is_bare_op(c, pc)) {
+			note_line(c->e, jit_line(c->code, NULL));
 			set_up_frame(c);
+		}
+		note_line(c->e, jit_line(c->code, pc));
 		if (!is_first && (pc->op == OP_LOOP || (pc->op != OP_RETURN && !is_room(c->e, c))))
 			end_with_goto(c, pc_index(c->code, pc));
 		else
