@@ -13,12 +13,34 @@
 		} \
 	} while (0)
 
+static void start(struct fn *fn, struct expander *e, struct node *lambda)
+{
+	fn->e = e;
+	fn->lambda = lambda;
+	fn->insns = fn->first_insns;
+	fn->lines = fn->first_lines;
+	fn->capacity = FIRST_INSNS;
+	fn->consts = fn->first_consts;
+	fn->const_uses = fn->first_uses;
+	fn->const_capacity = fn->const_use_capacity = FIRST_CONSTS;
+}
+
+/* An array whose first part is in the record, doubled. */
+static void *doubled(void *array, const void *first, int count, size_t item)
+{
+	size_t bytes = (size_t)count * item;
+
+	if (array != first)
+		return grow_scanned(array, 2 * bytes);
+	return memcpy(new_scanned(2 * bytes), first, bytes);
+}
+
 int emit_wide(struct fn *fn, enum op op, int a, int bc)
 {
 	if (fn->count == fn->capacity) {
-		fn->capacity = fn->capacity * 2 + 32;
-		fn->insns = grow_scanned(fn->insns, (size_t)fn->capacity * sizeof *fn->insns);
-		fn->lines = grow_scanned(fn->lines, (size_t)fn->capacity * sizeof *fn->lines);
+		fn->insns = doubled(fn->insns, fn->first_insns, fn->count, sizeof *fn->insns);
+		fn->lines = doubled(fn->lines, fn->first_lines, fn->count, sizeof *fn->lines);
+		fn->capacity *= 2;
 	}
 	fn->lines[fn->count] = (uint32_t)fn->line;
 	fn->insns[fn->count].op = (uint16_t)op;
@@ -43,10 +65,17 @@ int emit_const(struct fn *fn, enum op op, int a, value datum)
 	while (index < fn->const_count && fn->consts[index] != datum)
 		index++;
 	if (index == fn->const_count) {
-		GROW(fn, fn->consts, fn->const_count, fn->const_capacity);
+		if (index == fn->const_capacity) {
+			fn->consts = doubled(fn->consts, fn->first_consts, index, sizeof datum);
+			fn->const_capacity *= 2;
+		}
 		fn->consts[fn->const_count++] = datum;
 	}
-	GROW(fn, fn->const_uses, fn->const_use_count, fn->const_use_capacity);
+	if (fn->const_use_count == fn->const_use_capacity) {
+		fn->const_uses = doubled(fn->const_uses, fn->first_uses, fn->const_use_count,
+					 sizeof *fn->const_uses);
+		fn->const_use_capacity *= 2;
+	}
 	fn->const_uses[fn->const_use_count++] = fn->count;
 	return emit_wide(fn, op, a, index);
 }
@@ -216,11 +245,10 @@ static value gen_lambda(struct fn *fn, struct node *lambda)
 
 value generate_code(struct expander *e, struct node *lambda)
 {
-	struct fn *fn = new_scanned(sizeof *fn);
+	struct fn fn = {0};
 
-	fn->e = e;
-	fn->lambda = lambda;
-	return gen_lambda(fn, lambda);
+	start(&fn, e, lambda);
+	return gen_lambda(&fn, lambda);
 }
 
 /* Emits the closure into dst; the inner procedure is returned for its list of free variables. */
@@ -231,8 +259,7 @@ static struct fn *gen_closure(struct fn *fn, struct node *lambda, int dst)
 
 	check_c_stack(fn->e->ctx);
 	inner->up = fn;
-	inner->e = fn->e;
-	inner->lambda = lambda;
+	start(inner, fn->e, lambda);
 	value code = gen_lambda(inner, lambda);
 	emit_const(fn, OP_CLOSURE, dst, code);
 	for (int i = 0; i < inner->free_count; i++) {

@@ -9,6 +9,9 @@
 /* Where the value of an expression goes: a slot, or one of these. */
 enum { DST_TAIL = -1, DST_EFFECT = -2 };
 
+/* What most procedures need is in the record itself: one allocation, not five. */
+enum { FIRST_INSNS = 32, FIRST_CONSTS = 8 };
+
 struct fn {
 	struct fn *up;
 	struct expander *e;
@@ -24,6 +27,10 @@ struct fn {
 	int free_count, free_capacity;
 	int next_slot, max_slot;
 	int line;
+	struct insn first_insns[FIRST_INSNS];
+	uint32_t first_lines[FIRST_INSNS];
+	value first_consts[FIRST_CONSTS];
+	int first_uses[FIRST_CONSTS];
 };
 
 struct label {

@@ -79,6 +79,8 @@ struct version {
 	const void *arena_at; /* --arena: its address */
 };
 
+enum { FIRST_VERSIONS = 2, FIRST_HEADS = 16 };
+
 /* struct method: the JIT's part of a struct code; lives and dies with it in the Boehm heap. */
 struct method {
 	void *anchor;
@@ -89,6 +91,8 @@ struct method {
 	uint16_t *heads;        /* by pc: index + 1 of the first version */
 	struct version *versions;
 	uint32_t count, capacity;
+	struct version first[FIRST_VERSIONS]; /* what most procedures need is in the record */
+	uint16_t first_heads[FIRST_HEADS];
 };
 
 /* What a branch, a guard or a call asks for when it is taken without a link. The code object is
@@ -246,6 +250,7 @@ void compile_compare(struct compilation *c, const struct insn *pc,
 void compile_entry(struct compilation *c);
 void compile_body(struct compilation *c);
 void set_up_frame(struct compilation *c);
+int is_bare_call(const struct compilation *c, const struct insn *pc);
 void compile_call(struct compilation *c, const struct insn *pc);
 void compile_apply(struct compilation *c, const struct insn *pc);
 

@@ -33,10 +33,20 @@ static void copy_plain(const struct string *from, int64_t start, char *to, size_
  * where there is no line from `eval`. */
 void jit_name_of(const struct code *code, char *text, size_t bytes)
 {
-	char name[64] = "lambda", file[64] = "prelude";
+	static const char prefix[] = "scm::";
+	enum { PART = 64 };
+	char file[PART] = "prelude", *at = text + sizeof prefix - 1;
 
+	memcpy(text, prefix, sizeof prefix);
 	if (is_symbol(code->name))
-		copy_plain(AS(symbol, code->name)->name, 0, name, sizeof name);
+		copy_plain(AS(symbol, code->name)->name, 0, at, PART);
+	else
+		strcpy(at, "lambda");
+	at += strlen(at);
+	if (!code->line) {
+		strcpy(at, " eval");
+		return;
+	}
 	if (is_type(code->file, T_STRING)) {
 		const struct string *path = AS(string, code->file);
 		int64_t base = path->length;
@@ -44,10 +54,7 @@ void jit_name_of(const struct code *code, char *text, size_t bytes)
 			base--;
 		copy_plain(path, base, file, sizeof file);
 	}
-	if (code->line)
-		snprintf(text, bytes, "scm::%s %s:%d", name, file, code->line);
-	else
-		snprintf(text, bytes, "scm::%s eval", name);
+	snprintf(at, bytes - (size_t)(at - text), " %s:%d", file, code->line);
 }
 
 /* NULL: not from a file. */
@@ -68,6 +75,20 @@ static const char *source_of(const struct code *code)
 	return copy;
 }
 
+/* 0: no memory. */
+static int give_heads(struct method *method, size_t count)
+{
+	method->versions = method->first;
+	method->capacity = FIRST_VERSIONS;
+	method->heads = method->first_heads;
+	if (count <= FIRST_HEADS)
+		return 1;
+	method->heads = GC_MALLOC_ATOMIC(count * sizeof *method->heads);
+	if (method->heads)
+		memset(method->heads, 0, count * sizeof *method->heads);
+	return method->heads != NULL;
+}
+
 /* NULL: no memory. No lock is held: this allocates in the collector's heap. */
 struct method *method_of(struct context *ctx, struct code *code)
 {
@@ -82,10 +103,8 @@ struct method *method_of(struct context *ctx, struct code *code)
 	method = GC_MALLOC(sizeof *method);
 	if (!method)
 		return NULL;
-	method->heads = GC_MALLOC_ATOMIC((size_t)code->insn_count * sizeof *method->heads);
-	if (!method->heads)
+	if (!give_heads(method, (size_t)code->insn_count))
 		return NULL;
-	memset(method->heads, 0, (size_t)code->insn_count * sizeof *method->heads);
 	if (jit->is_arena) {
 		method->arena_cell = jit_fallback_thunk;
 		cell = &method->arena_cell;

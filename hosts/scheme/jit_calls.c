@@ -305,7 +305,8 @@ static void call_body(struct compilation *c, struct call *call, struct code *cod
 		emit_store(e, FPTR, -8, R2);
 		if (code->has_rest)
 			emit_imm(e, ARG2, (uint64_t)call->argc);
-		emit_leave(e);
+		if (!c->is_bare)
+			emit_leave(e);
 		emit_site(e, SITE_JUMP, IF_EQ, record, -1);
 		c->is_done = 1;
 		return;
@@ -451,6 +452,19 @@ static void call_cached(struct compilation *c, struct call *call, value live)
 		call_any(c, call);
 }
 
+/* A tail call without arguments needs no frame. Only behind an entry: a body that is jumped to has
+ * the check that a loop of such calls polls at. */
+int is_bare_call(const struct compilation *c, const struct insn *pc)
+{
+	if (pc->op != OP_TAILCALLG || pc->c != 0 || c->kind != K_ENTRY)
+		return 0;
+	const struct cell *cell = AS(cell, insn_const(pc + 1));
+	value live = cell->content;
+	return __atomic_load_n(&cell->version, __ATOMIC_ACQUIRE) <= REDEFINITIONS &&
+	       is_type(live, T_CLOSURE) && AS(closure, live)->code != c->code &&
+	       takes(AS(closure, live)->code, 0);
+}
+
 static void call_global(struct compilation *c, struct call *call)
 {
 	struct emitter *e = c->e;
@@ -459,9 +473,12 @@ static void call_global(struct compilation *c, struct call *call)
 	int is_stable = __atomic_load_n(&cell->version, __ATOMIC_ACQUIRE) <= REDEFINITIONS;
 	int is_arena = c->jit->is_arena;
 
+	int is_closure = is_type(live, T_CLOSURE) && takes(AS(closure, live)->code, call->argc);
+
+	/* Another thread may have defined it since is_bare_call. */
+	if (c->is_bare && !(is_stable && is_closure && AS(closure, live)->code != c->code))
+		set_up_frame(c);
 	if (is_stable) {
-		int is_closure =
-			is_type(live, T_CLOSURE) && takes(AS(closure, live)->code, call->argc);
 		struct prim *prim = is_type(live, T_PRIM) ? AS(prim, live) : NULL;
 		if (prim && (call->argc < prim->min_args ||
 			     (prim->max_args >= 0 && call->argc > prim->max_args)))

@@ -32,14 +32,12 @@ static void byte(struct emitter *e, unsigned b)
 
 static void word32(struct emitter *e, uint32_t word)
 {
-	for (int i = 0; i < 4; i++)
-		byte(e, word >> (8 * i) & 0xff);
+	emit_bytes(e, &word, sizeof word);
 }
 
 static void word64(struct emitter *e, uint64_t word)
 {
-	word32(e, (uint32_t)word);
-	word32(e, (uint32_t)(word >> 32));
+	emit_bytes(e, &word, sizeof word);
 }
 
 void emit_start(struct emitter *e, int is_arena)

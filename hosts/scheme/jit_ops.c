@@ -693,6 +693,8 @@ static int is_bare_op(const struct compilation *c, const struct insn *pc)
 	case OP_CONST:
 	case OP_MOVE:
 		return is_returned(c, pc->a);
+	case OP_TAILCALLG:
+		return is_bare_call(c, pc);
 	default:
 		if (pc->op < OP_JLT || pc->op > OP_JNNUMEQI || !is_fixnum_slot(c, pc->a))
 			return 0;
