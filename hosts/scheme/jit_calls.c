@@ -507,7 +507,11 @@ static void call_global(struct compilation *c, struct call *call)
 	emit_goto_if(e, IF_EQ, exit_label(c, call->pc));
 	emit_store(e, FPTR, SLOT(call->base + 2), R0);
 	note_write(c, call->base + 2, TY_ANY);
-	call_cached(c, call, live);
+	/* A form of the top level runs once: a cache would cost more than it saves. */
+	if (c->kind == K_ENTRY)
+		call_any(c, call);
+	else
+		call_cached(c, call, live);
 }
 
 void compile_call(struct compilation *c, const struct insn *pc)
