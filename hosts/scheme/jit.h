@@ -64,10 +64,10 @@ static inline void types_set(struct slot_types *types, int slot, enum slot_type 
 
 /* What a block is: where it begins and in which of the possible roles. K_POINT: specialised by
  * types. K_GENERIC: arithmetic for any types, no exits of its own but errors. K_ENTRY: checks argc
- * and goes on to the body. K_BODY: behind that check. K_BARE: K_POINT where the frame is not up yet,
- * which only tests of what a body begins with have come before. K_CASE + n: the nth case of the
- * inline cache at a call, or the nth specialisation behind a guard; the last one serves every
- * callee, every type. */
+ * and goes on to the body. K_BODY: behind that check. K_BARE: K_POINT where the frame is not up
+ * yet, behind nothing but the tests that a body begins with. K_CASE + n: the nth case of the inline
+ * cache at a call, or the nth specialisation behind a guard; the last one serves every callee,
+ * every type. */
 enum version_kind { K_POINT, K_GENERIC, K_ENTRY, K_BODY, K_BARE, K_CASE };
 
 struct version {
@@ -97,7 +97,7 @@ struct method {
 
 /* What a branch, a guard or a call asks for when it is taken without a link. The code object is
  * alive while the block is on a stack: its frame holds the closure. */
-/* REC_LEAF, of the arena: a jump that a redefinition makes none (jit_calls.c). */
+/* REC_LEAF: of the arena, a jump that a redefinition makes none (jit_calls.c). */
 enum record_kind { REC_GOTO, REC_BODY, REC_GUARD, REC_LEAF };
 struct jit_record {
 	uint8_t record_kind;

@@ -364,13 +364,14 @@ uint32_t emit_site_field(enum emit_site kind)
 
 void emit_site(struct emitter *e, enum emit_site kind, enum emit_cond cond, int record, int exit)
 {
-	static const uint8_t nops[4][3] = {{0}, {0x90}, {0x66, 0x90}, {0x0f, 0x1f, 0x00}};
 	uint32_t skew = e->section == COLD ? COLD_SKEW : 0;
 	uint32_t field = e->used[e->section] + skew + emit_site_field(kind);
 	unsigned pad = (field & 7) <= 4 ? 0 : 8 - (field & 7);
 
+	/* Prefixes without a meaning: a nop would be one more instruction, between a comparison
+	 * and the jump that the processor makes one of both. */
 	for (unsigned i = 0; i < pad; i++)
-		byte(e, nops[pad][i]);
+		byte(e, 0x2e);
 	if (!emit_add_site(e, kind, record, exit))
 		return;
 	if (kind == SITE_JUMP_IF) {
