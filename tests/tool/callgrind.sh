@@ -41,7 +41,7 @@ profile() {
 # Recursion in itself, between two, and in a loop; a procedure that is passed.
 work_scm() {
   cat >"$work/work.scm" <<'END'
-(define (fib n) (if (< n 2) n (+ (fib (- n 1)) (fib (- n 2)))))
+(define (fib n) (if (< n 2) (+ n 0) (+ (fib (- n 1)) (fib (- n 2)))))
 (define (is-even? n) (if (= n 0) #t (not (is-odd? (- n 1)))))
 (define (is-odd? n) (if (= n 0) #f (not (is-even? (- n 1)))))
 (define (sum l) (if (null? l) 0 (+ (car l) (sum (cdr l)))))
@@ -54,10 +54,11 @@ END
   printf '610\n#t\n160400\n' >"$work/wanted"
 }
 
-# All calls but the few that the interpreter made before there was code.
+# All calls but the few that the interpreter made before there was code, and the two of sum on an empty list: a leaf is
+# tested in front of its call. That of fib is none, as it adds.
 judge() {
   python3 tests/callgrind/judge.py "$work/before" "$work/after" "$map" "$@" 'scm::fib work.scm:1=1900..1973' \
-    'scm::sum work.scm:4=800..802' || exit 1
+    'scm::sum work.scm:4=798..800' || exit 1
 }
 
 callgrind_names_of_a_scheme_program() {
