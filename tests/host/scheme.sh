@@ -11,7 +11,7 @@ trap 'rm -rf "$work"' EXIT
 
 cases="interp:120 jit:120 arena:120 gc_every_stub:300 pool_of_4_pages:120 discard_every:900
 pages_of_64k:120 memfd:120 nothing_interpreted:120 errors_name_lines:60 deep_recursion:60 mdwe:60
-two_vms:180 trace_fires_once:60 disassembly:60 redefinition:60 eval_stays_flat:120
+two_vms:180 trace_fires_once:60 disassembly:60 redefinition:60 loops_hear_of_redefinitions:120 eval_stays_flat:120
 full_pool_serves:120 exits_stay_flat:60 mixed_types:60 wrong_use:60 code_checks_out:120
 repl:60 listings_of_bytecode:120 trampolines:180 trampolines_keep_tail_calls_flat:60
 trampolines_name_what_is_interpreted:60 trampolines_in_perf:300 trampolines_in_gdb:120 most_trampolines_in_perf:300:timed
@@ -183,6 +183,28 @@ END
   local word
   for word in 'branch, linked' 'branch, not linked' stub 'ref 0x' 'patch point, not diverted'; do
     grep -qF "$word" "$work/out" || fail "no '$word'"
+  done
+}
+
+# Loops by tail calls and recursions of other threads, which make no call to a procedure of another name, end when what
+# they are is defined anew.
+loops_hear_of_redefinitions() {
+  local mode
+  for mode in --jit --arena '--jit --discard-every=1000'; do
+    # shellcheck disable=SC2086
+    says '(out stopped)' $mode << 'END'
+(define (spin n) (spin (+ n 1)))
+(define (fib n) (if (< n 2) n (+ (fib (- n 1)) (fib (- n 2)))))
+(define (forever) (if (> (fib 12) 0) (forever) 'stopped))
+(define spinning (spawn (lambda () (spin 0))))
+(define summing (spawn (lambda () (forever))))
+(define (work n) (if (> n 0) (begin (make-vector 100 0) (work (- n 1)))))
+(work 20000)
+(set! spin (lambda (n) 'out))
+(define out (thread-join spinning))
+(set! fib (lambda (n) -1))
+(write (list out (thread-join summing)))
+END
   done
 }
 
