@@ -263,10 +263,32 @@ static void pass_types(struct compilation *c, const struct call *call, int recor
 		types_set(types, i, types_get(&c->types, call->base + FRAME_HEADER + i));
 }
 
+/* Results of calls where the procedure had fixnums are taken for some: the loop comes back to the
+ * version that is there, which needs no look at them. */
+static void expect_fixnums(struct compilation *c, const struct call *call)
+{
+	int guard = -1;
+
+	for (int i = 0; i < call->argc; i++) {
+		int slot = call->base + FRAME_HEADER + i;
+		if (slot >= 64 || !(c->from_calls >> slot & 1) ||
+		    types_get(&c->types, slot) != TY_ANY || types_get(&c->types, i) != TY_FIXNUM)
+			continue;
+		if (guard < 0)
+			guard = guard_label(c, call->pc);
+		if (slot != c->r0_fresh)
+			emit_load(c->e, R1, FPTR, SLOT(slot));
+		emit_test_bits(c->e, slot != c->r0_fresh ? R1 : R0, 1);
+		emit_goto_if(c->e, IF_EQ, guard);
+		types_set(&c->types, slot, TY_FIXNUM);
+	}
+}
+
 /* A procedure's tail call of itself is a loop: the frame stays up, and its checks are those of a
  * loop's head. The arguments are still where they were evaluated when the jump is made. */
 static void loop_to_start(struct compilation *c, const struct call *call)
 {
+	expect_fixnums(c, call);
 	emit_poll(c, call->pc, call->pc);
 	move_arguments(c, call);
 	emit_ref(c->e, R0, call->constant);
