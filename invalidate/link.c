@@ -203,8 +203,6 @@ static void list_remove(struct ch_heap *heap, struct ch__block *target, struct c
 		target->in_head = next;
 	if (next)
 		set_index(&ch__branch_at(heap, next)->prev_gen, prev);
-	set_index(&branch->next_gen, 0);
-	set_index(&branch->prev_gen, 0);
 }
 
 /* Its source may run on: cores may have fetched where it led, and the target's place waits until

@@ -7,7 +7,6 @@
 #include "pages/granules.h"
 #include "pages/inner.h"
 
-#include <errno.h>
 #include <string.h>
 
 /* Threads of the VM may be writing OPEN blocks, which the child drops: the thread sanitizer must
@@ -45,11 +44,6 @@ static bool copy_pool(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 			is_copied = copy_range(
 				inner, pool->runtime_bytes + ((size_t)chunk << pool->chunk_log2),
 				(size_t)inner->chunks[chunk].pages << pool->page_log2);
-	if (!is_copied) {
-		int error = errno;
-		ch__views_destroy(&inner->copy);
-		errno = error;
-	}
 	return is_copied;
 }
 

@@ -465,8 +465,9 @@ void ch__sinks_chunk_gone(struct ch__sinks *s, uint32_t chunk)
 	uint32_t pages = (uint32_t)(s->config.chunk_bytes / s->config.page_bytes);
 	uint32_t first = chunk * pages;
 	ch__sinks_lock(s);
-	CH_ASSERT(first < s->page_count, "sinks: a chunk outside the pool");
-	set_frames(s, first, pages < s->page_count - first ? pages : s->page_count - first, 0);
+	CH_ASSERT(first < s->page_count && pages <= s->page_count - first,
+		  "sinks: a chunk outside the pool");
+	set_frames(s, first, pages, 0);
 	for (unsigned i = 0; i < SINKS; i++) {
 		if (state_of(s, i) && table[i]->chunk_gone)
 			table[i]->chunk_gone(state_of(s, i), chunk);

@@ -119,7 +119,7 @@ static bool read_cie(const uint8_t *record, uint32_t bytes, struct ch__eh_frame_
 	if (*letter++ != 'z')
 		return false;
 	uint64_t data = take_leb128(&c);
-	if (data > fde->initial_bytes || (size_t)(c.end - c.at) < data)
+	if ((size_t)(c.end - c.at) < data)
 		return false;
 	fde->initial = c.at + data;
 	fde->initial_bytes = (uint32_t)(c.end - fde->initial);

@@ -77,9 +77,6 @@ static bool find_open(const struct ch_heap *heap, uint32_t offset, struct ch__pl
 {
 	uint32_t used = load(&heap->blocks.used);
 	for (uint32_t i = 1; i < used; i++) {
-		if (!ch__block_in_use(heap, i) ||
-		    ch__block_state(ch__block_at(heap, i)) != CH_BLOCK_OPEN)
-			continue;
 		uint32_t generation = load(&ch__block_at(heap, i)->generation);
 		if ((generation & 1) && read_block(heap, i, generation, offset, place))
 			return true;

@@ -117,6 +117,30 @@ TEST(site_of_each_kind_is_there_at_the_commit)
 	}
 }
 
+/* Also where the thread has a map of the block's sites, which each new one goes into. */
+TEST(bytes_of_a_ref_are_no_other_site_s)
+{
+	enum { POINTS = 20, REFS = 4, REFS_FROM = 256 };
+	struct emitter e;
+	rig = rig_start(1 << 20);
+	owner = rig_owner(&rig, "owner");
+	emit_open(&e, owner, 512, 0);
+	for (int i = 0; i < POINTS; i++)
+		CHECK_EQ(ch_patch_point_attach(e.code.block, emit_point(&e), e.code.exec, NULL),
+			 CH_OK);
+	for (uint32_t at = REFS_FROM; at < REFS_FROM + REFS * 32; at += 32) {
+		CHECK_EQ(ch_ref_attach(e.code.block, e.code.exec + at), CH_OK);
+		e.at = at + CH_ARCH_TRAP_UNIT_BYTES - CH_ARCH_DIVERTER_BYTES;
+		for (; e.at < at + 8; e.at += CH_ARCH_TRAP_UNIT_BYTES - CH_ARCH_DIVERTER_BYTES)
+			CHECK_EQ(ch_patch_point_attach(e.code.block, emit_point(&e), e.code.exec,
+						       NULL),
+				 CH_E_SITE);
+	}
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	rig_check(&rig);
+	rig_end(&rig);
+}
+
 /* A thread keeps a map of the sites of the block that it works on. A later block has the record and
  * the place of that one, and other sites. */
 TEST(block_in_the_record_of_another_has_sites_of_its_own)

@@ -532,6 +532,11 @@ TEST(site_outside_of_what_is_used_is_refused)
 		CHECK_EQ(commit_as(&e, from, at + size, from, f == FORMS ? 41 : 0), CH_OK);
 	}
 	struct emitter e;
+	/* An exit at the last byte that the block has. */
+	open_nops(&e, 64, 64, 0, CH_ENTRY_NONE);
+	CHECK_EQ(point(&e, put_point(&e, 8), e.code.cold_exec + e.code.cold_bytes - 1), CH_OK);
+	REFUSED(&e, commit_as(&e, 0, 64, 0, (uint32_t)e.code.cold_bytes - 1), CH_E_SITE);
+	CHECK_EQ(commit_as(&e, 0, 64, 0, (uint32_t)e.code.cold_bytes), CH_OK);
 	open_nops(&e, 64, 64, 0, CH_ENTRY_NONE);
 	CHECK_EQ(ref(&e, e.code.cold_exec + 8), CH_OK);
 	REFUSED(&e, commit_as(&e, 0, 64, 0, 15), CH_E_SITE);

@@ -125,6 +125,7 @@ TEST(caller_elsewhere_is_named)
 		 ch__handle_index(block.bits), ch__handle_generation(block.bits));
 	check_has(said_of_return(&rig, at, (uintptr_t)at + 2), wanted);
 	check_has(said_of_return(&rig, at, base + pool->pool_bytes / 2), " in no block");
+	CHECK_STR(strstr(caught.text, " in no block"), " in no block");
 	check_has(said_of_return(&rig, at, base + pool->pool_bytes), " in no block");
 	check_has(said_of_return(&rig, at, pool->runtime_exec + 3),
 		  " in the heap's runtime page +0x3");

@@ -383,6 +383,7 @@ static void count_foreign(int signal)
 	(void)signal;
 	/* What the library blocks in its handler is open here. */
 	raise(SIGUSR1);
+	errno = EDOM;
 	atomic_fetch_add(&foreign, atomic_load(&others));
 }
 static void count_other(int signal)
@@ -399,7 +400,9 @@ TEST(sigprof_of_others_goes_to_their_handler)
 	CHECK_EQ(sigaction(SIGUSR1, &action, NULL), 0);
 	profile_begin(&rig, STAGE_POLLS);
 	profile_start_still(&rig, 0);
+	errno = 0;
 	raise(SIGPROF);
+	CHECK_EQ(errno, 0);
 	CHECK_EQ(atomic_load(&foreign), 1);
 	timer_t timer;
 	struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGPROF};

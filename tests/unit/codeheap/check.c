@@ -288,6 +288,60 @@ TEST(heap_check_sees_each_invariant_broken)
 	rig_end(&rig);
 }
 
+static void owners_now(void)
+{
+	POKE(heap->owners_now, heap->owners_now + 1);
+}
+static void owners_of_vms(void)
+{
+	POKE(heap->vms->owners_now, heap->vms->owners_now + 1);
+}
+static void blocks_of_owners(void)
+{
+	POKE(ch__owner_at(heap, owner)->blocks_now, ch__owner_at(heap, owner)->blocks_now + 1);
+}
+static void blocks_notentrant(void)
+{
+	POKE(heap->blocks_notentrant, heap->blocks_notentrant + 1);
+}
+static void bytes_notentrant(void)
+{
+	POKE(heap->notentrant_bytes, heap->notentrant_bytes + 8);
+}
+static void assumptions_now(void)
+{
+	POKE(heap->assumptions_now, heap->assumptions_now + 1);
+}
+static void bytes_that_wait(void)
+{
+	POKE(heap->quarantine_bytes, heap->quarantine_bytes + 8);
+}
+
+TEST(heap_check_sees_each_sum_that_is_wrong)
+{
+	static const struct {
+		void (*breaks)(void);
+		const char *says;
+	} sums[] = {{owners_now, "owners: "},
+		    {owners_of_vms, "owners of vms: "},
+		    {blocks_of_owners, "blocks of owners: "},
+		    {blocks_notentrant, "blocks not entrant: "},
+		    {bytes_notentrant, "bytes not entrant: "},
+		    {assumptions_now, "assumptions: "},
+		    {bytes_that_wait, "bytes on the quarantine: "}};
+	start();
+	for (unsigned i = 0; i < sizeof sums / sizeof *sums; i++) {
+		char report[300];
+		sums[i].breaks();
+		enum ch_status status = ch_heap_check(heap, report, sizeof report);
+		poke_undo();
+		if (status != CH_E_BROKEN || strncmp(report, sums[i].says, strlen(sums[i].says)))
+			FAIL("it should say \"%s\", and says \"%s\"", sums[i].says, report);
+	}
+	rig_check(&rig);
+	rig_end(&rig);
+}
+
 TEST(heap_check_fills_the_room_that_it_is_given)
 {
 	char cut[8], one[1];

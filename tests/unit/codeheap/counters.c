@@ -86,6 +86,24 @@ TEST(record_of_a_block_that_wore_out_rests_while_there_are_others)
 	rig_end(&rig);
 }
 
+TEST(records_that_go_back_together_all_come_again)
+{
+	enum { OWNERS = 50 };
+	struct rig rig = rig_start(1 << 20);
+	struct ch__table *owners = &rig.heap->owners;
+	uint32_t used = 0;
+	for (int turn = 0; turn < 4; turn++) {
+		struct ch_owner all[OWNERS];
+		for (int i = 0; i < OWNERS; i++)
+			all[i] = rig_owner(&rig, "owner");
+		used = used ? used : owners->used;
+		CHECK_EQ(owners->used, used);
+		for (int i = 0; i < OWNERS; i++)
+			CHECK_EQ(ch_owner_release(all[i], CH_RELEASE_NOT_RUNNING), CH_OK);
+	}
+	rig_end(&rig);
+}
+
 TEST(records_of_owners_that_wore_out_serve_when_there_are_no_others)
 {
 	struct rig rig = rig_start(1 << 20);

@@ -749,6 +749,23 @@ static uint64_t pretend_time(uint64_t waited_ns)
 	return now_ns();
 }
 
+TEST(map_that_cannot_be_read_leaves_the_one_that_was)
+{
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, 0);
+	struct ch__profiler *p = profile_running(&rig);
+	ch__profile_lock(p);
+	struct ch__ranges *before = atomic_load(&p->ranges);
+	CHECK(before);
+	ch__os_fail_at(1, true);
+	int error = ch__maps_read(p);
+	ch__os_fail_at(0, false);
+	CHECK(error != 0);
+	CHECK(atomic_load(&p->ranges) == before);
+	ch__profile_unlock(p);
+	profile_end(&rig);
+}
+
 TEST(what_a_handler_reads_waits_for_it)
 {
 	ch__os_pretended.clock = pretend_time;

@@ -114,6 +114,14 @@ TEST(pool_is_aligned_near_its_hint_and_the_alias_is_far)
 	      ch__pool_has(pool, pool->exec_base + pool->pool_bytes - 1));
 	CHECK(!ch__pool_has(pool, pool->exec_base + pool->pool_bytes) &&
 	      !ch__pool_has(pool, pool->exec_base - 1));
+	/* A larger one begins where chunks and large pages do. */
+	config.pool_bytes = 128 * MIB;
+	for (int i = 0; i < 4; i++) {
+		struct pool_rig large = rig_create(&config);
+		CHECK_EQ(large.pool->exec_base % (64 * MIB), 0);
+		rig_destroy(&large);
+	}
+	config.pool_bytes = 64 * MIB;
 	/* A second pool finds a place near by as well. */
 	struct pool_rig other = rig_create(&config);
 	expect_near(other.pool, here);

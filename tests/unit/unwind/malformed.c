@@ -169,6 +169,7 @@ TEST(sections_of_every_form_are_sound)
 		{.what = "sdata2", .encoding = SDATA2, .low = 0x1000},
 		{.what = "sdata4", .encoding = SDATA4, .low = 0x10000},
 		{.what = "negative sdata4", .encoding = SDATA4, .low = (uintptr_t)-0x1000},
+		{.what = "a far sdata4", .encoding = SDATA4, .low = (uintptr_t)-0x70000000},
 		{.what = "sdata8", .encoding = SDATA8},
 		{.what = "relative", .encoding = PC_RELATIVE | SDATA4},
 		{.what = "relative, 8 bytes", .encoding = PC_RELATIVE | ABSOLUTE},
