@@ -47,6 +47,23 @@ static void check_mapping(uintptr_t at, const char *expected)
 	CHECK(is_found);
 }
 
+/* A fork copies an entry a page: a chunk is a large page of the system, and comes whole. */
+TEST(procmem_for_forks_takes_large_pages)
+{
+	skip_without_procmem();
+	struct ch__pool_config config = rig_config(pool_bytes);
+	config.backend = CH__BACKEND_PROCMEM;
+	config.is_for_forks = true;
+	unsetenv("CODEHEAP_WX");
+	struct pool_rig rig = rig_create(&config);
+	struct ch__pool *pool = rig.pool;
+	(void)rig_take(&rig);
+	CHECK_EQ((size_t)pool->pages_committed << pool->page_log2, CH__LARGE_CHUNK_BYTES);
+	CHECK_EQ(pool->exec_base % CH__LARGE_CHUNK_BYTES, 0);
+	CHECK_EQ((uintptr_t)pool->delta % CH__LARGE_CHUNK_BYTES, 0);
+	rig_destroy(&rig);
+}
+
 TEST(procmem_has_no_other_address_of_its_code)
 {
 	skip_without_procmem();
