@@ -166,8 +166,30 @@ static void put_origin(struct ch__text *line, const struct ch_heap *heap, const 
 	}
 }
 
+/* Whether there is code at an address, as far as put_origin can tell. */
+static bool is_in_code(const struct ch_heap *heap, uintptr_t address)
+{
+	struct ch__os_object object;
+	return ch__pool_has(heap->pool, address - 1) ||
+	       address - 1 - heap->pool->runtime_exec < heap->pool->runtime_bytes ||
+	       ch__os_object_of(address, &object);
+}
+
+/* The return address of the frame record, where it leads to code; else the other guess. */
+static uintptr_t recorded_return(const struct ch_heap *heap, const void *ucontext, uintptr_t guess)
+{
+	uintptr_t fp = ch__arch_context_fp(ucontext), caller, address;
+	const uintptr_t *record = (const uintptr_t *)(fp + (uintptr_t)(intptr_t)CH_ARCH_RECORD_AT);
+	if (fp % sizeof fp || !ch__os_is_readable(record) || !ch__os_is_readable(record + 1))
+		return guess;
+	ch__arch_frame_step(fp, &caller, &address);
+	address = ch__arch_strip(address);
+	return is_in_code(heap, address) ? address : guess;
+}
+
 /* The word on top of the stack, or the link register, is the return address of a call that led
- * here; of a jump, that of the caller of the code which jumped. */
+ * here; of a jump, that of the caller of the code which jumped. Where it leads to no code, the code
+ * that trapped has a frame, whose record has it. */
 static void put_return(struct ch__text *line, const struct ch_heap *heap, const void *ucontext)
 {
 	const void *sp = (const void *)ch__arch_context_sp(ucontext);
@@ -176,8 +198,10 @@ static void put_return(struct ch__text *line, const struct ch_heap *heap, const 
 		ch__text_put(line, "; no return address: its stack cannot be read");
 		return;
 	}
-	put_origin(line, heap, "; return address (a guess) ",
-		   ch__arch_context_return(ucontext), 1);
+	uintptr_t guess = ch__arch_context_return(ucontext);
+	if (!is_in_code(heap, guess))
+		guess = recorded_return(heap, ucontext, guess);
+	put_origin(line, heap, "; return address (a guess) ", guess, 1);
 }
 
 /* --- what it was, beside the place --- */

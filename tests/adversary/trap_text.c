@@ -63,6 +63,38 @@ TEST(caller_in_a_block_is_named)
 	rig_end(&rig);
 }
 
+/* The line of a trap at an address, with no code on top of the stack, and a record at fp. */
+static void describe_with_record(const struct rig *rig, const void *at, const void *record)
+{
+	struct made_up m;
+	uintptr_t fp = (uintptr_t)record - (uintptr_t)(intptr_t)CH_ARCH_RECORD_AT;
+	make_up(&m, at, 1);
+	memcpy((uint8_t *)&m.context + CH_ARCH_CONTEXT_AT + CH_ARCH_CONTEXT_FP * sizeof fp, &fp,
+	       sizeof fp);
+	caught.length =
+		ch_trap_describe(rig->heap, &m.info, &m.context, caught.text, sizeof caught.text);
+}
+
+TEST(frame_record_says_who_called_where_the_stack_does_not)
+{
+	static const char none[] = "; return address (a guess) 0x1 in no code that is known";
+	struct rig rig = rig_start(1 << 20);
+	struct ch_block gone, caller = rig_block(rig_owner(&rig, "caller"), 3);
+	const uint8_t *at = freed_block(&rig, "gone", &gone);
+	uintptr_t record[3] = {0, (uintptr_t)rig_info(caller).exec + 1, 2};
+	const uint8_t *closed = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(closed != MAP_FAILED);
+	describe_with_record(&rig, at, record);
+	check_has(caught.text, " in block `caller` (#");
+	describe_with_record(&rig, at, record + 1); /* leads to no code */
+	check_has(caught.text, none);
+	describe_with_record(&rig, at, (const uint8_t *)record + 1);
+	check_has(caught.text, none);
+	describe_with_record(&rig, at, closed);
+	check_has(caught.text, none);
+	rig_end(&rig);
+}
+
 TEST(cell_of_an_owner_without_a_fallback_leads_to_a_trap_that_says_so)
 {
 	static const char line[] = "the cell of an owner without an entry and a fallback (0x";
