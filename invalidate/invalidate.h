@@ -55,6 +55,8 @@ void ch__stub_init(struct ch_heap *);
  * block is OPEN and the thread's, or LIVE and heap is held. */
 bool ch__sites_allow(const struct ch__subject *, uintptr_t exec, size_t bytes, uintptr_t exit,
 		     bool is_ref);
+/* CH_E_ARG of an address that is not in the block: "the ref" ... */
+enum ch_status ch__because_outside(const struct ch__subject *, const char *what, uintptr_t at);
 /* These bytes are attached now and lead to exit (0: nowhere that matters). */
 void ch__sites_note(const struct ch__subject *, uintptr_t exec, size_t bytes, uintptr_t exit);
 /* What of the library's has one of these bytes of a block: "a branch", "a ref" ...; NULL: nothing.

@@ -72,6 +72,21 @@ static uint32_t free_slot(const struct ch_heap *heap, const struct ch__block *bl
 	return at;
 }
 
+/* Some bytes further on what is only unaligned would be a site. */
+static enum ch_status because_bytes(enum ch__site kind, const uint8_t *read, uintptr_t at)
+{
+	static const char *const kinds[] = {"CH_JMP", "CH_JCC", "CH_CALL", "CH_LEA", "CH_LITERAL"};
+	_Alignas(8) uint8_t bytes[32]; /* machines read them by words */
+	memcpy(bytes, read, ch__arch_site_bytes(kind));
+	for (unsigned further = 1; further < 8; further++)
+		if (ch__arch_site_is_valid(kind, bytes, at + further))
+			return ch__because(CH_E_SITE, "ch_branch_site.at %lx: this %s is unaligned:"
+						      " %u bytes further on it is not", at,
+					   kinds[kind], further);
+	return ch__because(CH_E_SITE, "ch_branch_site.at %lx: another instruction than %s has", at,
+			   kinds[kind]);
+}
+
 static enum ch_status check_site(const struct ch__subject *s, const struct ch_branch_site *site,
 				 size_t *bytes, uint32_t *index)
 {
@@ -80,18 +95,18 @@ static enum ch_status check_site(const struct ch__subject *s, const struct ch_br
 	enum ch__site kind = (enum ch__site)site->kind;
 	if (ch__block_is_data(heap, s->block))
 		return ch__because(CH_E_STATE, "the block is data");
-	if ((unsigned)site->kind > CH_LITERAL ||
-	    !ch__block_has(heap, s->block, at, CH_ARCH_SITE_LEAST_BYTES))
-		return ch__because(CH_E_ARG, "ch_branch_site: kind %d at %lx: not one of enum "
-					     "ch_branch_kind in the block", (int)site->kind, at);
+	if ((unsigned)site->kind > CH_LITERAL)
+		return ch__because(CH_E_ARG, "ch_branch_site.kind is %d: not one of enum "
+					     "ch_branch_kind", (int)site->kind);
+	if (!ch__block_has(heap, s->block, at, CH_ARCH_SITE_LEAST_BYTES))
+		return ch__because_outside(s, "ch_branch_site.at", at);
 	const uint8_t *read = ch__pool_read(heap->pool, at);
 	*bytes = ch__arch_site_bytes(kind);
 	if (!ch__block_has(heap, s->block, at, *bytes))
 		return ch__because(CH_E_ARG, "ch_branch_site.at %lx: %zu bytes are not in the "
 					     "block", at, *bytes);
 	if (!ch__arch_site_is_valid(kind, read, at))
-		return ch__because(CH_E_SITE, "ch_branch_site.at %lx: another instruction than "
-					      "kind %d has, or unaligned", at, (int)site->kind);
+		return because_bytes(kind, read, at);
 	*index = free_slot(heap, s->block);
 	if (!*index)
 		return ch__because(CH_E_FULL, "ch_open.branch_room of the block is used up");

@@ -15,7 +15,7 @@ enum ch_status ch_patch_point_attach(struct ch_block block, const void *at, cons
 		return status;
 	uintptr_t point = (uintptr_t)at, leads_to = (uintptr_t)exit;
 	if (!ch__block_has(s.heap, s.block, point, CH_ARCH_DIVERTER_BYTES))
-		return ch__because(CH_E_ARG, "the point %lx is not in the block", point);
+		return ch__because_outside(&s, "the point", point);
 	if (!ch__pool_has(s.heap->pool, leads_to) || !ch__arch_diverter_reaches(point, leads_to))
 		return ch__because(CH_E_REACH, "the exit %lx is out of the point's reach",
 				   leads_to);

@@ -364,6 +364,15 @@ FLAT bool ch__sites_are_sound(const struct ch_heap *heap, const struct ch__block
 	return true;
 }
 
+enum ch_status ch__because_outside(const struct ch__subject *s, const char *what, uintptr_t at)
+{
+	uintptr_t exec = at - (uintptr_t)s->heap->pool->delta;
+	if (ch__block_has(s->heap, s->block, exec, 1))
+		return ch__because(CH_E_ARG, "%s %lx is an address of write: its exec is %lx", what,
+				   at, exec);
+	return ch__because(CH_E_ARG, "%s %lx is not in the block", what, at);
+}
+
 enum ch_status ch_ref_attach(struct ch_block block, const void *at)
 {
 	uintptr_t exec = (uintptr_t)at;
@@ -375,7 +384,7 @@ enum ch_status ch_ref_attach(struct ch_block block, const void *at)
 	if (!s.block->owner && !s.heap->driver.collect)
 		return ch__because(CH_E_STATE, "the block has no owner whose vm knows refs");
 	if (!ch__block_has(s.heap, s.block, exec, sizeof(uintptr_t)))
-		return ch__because(CH_E_ARG, "the ref %lx is not in the block", exec);
+		return ch__because_outside(&s, "the ref", exec);
 	if (!ch__sites_allow(&s, exec, sizeof(uintptr_t), 0, true))
 		return ch__because(CH_E_SITE, "the ref %lx shares bytes with what is attached",
 				   exec);

@@ -141,11 +141,13 @@ void ch__tell_poll(struct ch_heap *heap)
 /* Which one failed, and how it does: errno. */
 static enum ch_status because_sink(const struct ch_heap *heap)
 {
-	uint64_t failed = 0;
+	char names[96];
+	unsigned failed = 0;
 	for (unsigned bit = 1; bit & CH__SINKS_ALL; bit <<= 1)
 		if (ch__sinks_status(heap->sinks, (enum ch__sink)bit))
 			failed |= bit;
-	return ch__because(CH_E_OS, "the sinks %lx failed and are off: %m", failed);
+	ch__sinks_print(failed, names, sizeof names);
+	return ch__because(CH_E_OS, "failed and off: %s, with %m", names);
 }
 
 enum ch_status ch_sink_set(struct ch_heap *heap, unsigned sinks)

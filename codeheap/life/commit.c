@@ -401,6 +401,9 @@ static void finish_bytes(struct ch_heap *heap, struct ch__thread *self, const st
 
 static enum ch_status because_used(const struct ch_code *code)
 {
+	if (!code->used_to)
+		return ch__because(CH_E_ARG, "ch_code.used_to is 0: the caller sets it to the hot "
+					     "bytes that were emitted");
 	return ch__because(CH_E_ARG, "ch_code: used %u to %u of %u hot bytes, %u of %u cold, entry "
 				     "at %u: out of range",
 			   code->used_from, code->used_to, code->hot_bytes, code->cold_used,

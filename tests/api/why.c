@@ -296,13 +296,27 @@ TEST(sentence_names_what_is_wrong_with_a_commit_or_a_site)
 	CHECK_EQ(ch_block_commit(twice, 1), CH_E_ARG);
 	SAYS("CH_E_ARG: ch_code: used 0 to %u of %u hot bytes", e.code.hot_bytes + 1,
 	     e.code.hot_bytes);
+	twice[0].used_to = 0;
+	CHECK_EQ(ch_block_commit(twice, 1), CH_E_ARG);
+	SAYS("CH_E_ARG: ch_code.used_to is 0: ");
 	site.at = e.code.exec + 4096;
 	CHECK_EQ(ch_branch_attach(e.code.block, &site, &branch), CH_E_ARG);
-	SAYS("CH_E_ARG: ch_branch_site");
+	SAYS("CH_E_ARG: ch_branch_site.at 0x%lx is not in the block",
+	     (unsigned long)(uintptr_t)site.at);
 	site.at = e.code.exec;
 	CHECK_EQ(ch_branch_attach(e.code.block, &site, &branch), CH_E_SITE);
-	SAYS("CH_E_SITE: ch_branch_site.at 0x%lx: another instruction than kind 0 has, or",
+	SAYS("CH_E_SITE: ch_branch_site.at 0x%lx: another instruction than CH_JMP has",
 	     (unsigned long)(uintptr_t)e.code.exec);
+	site.kind = CH_LITERAL, site.at = e.code.exec + 3;
+	CHECK_EQ(ch_branch_attach(e.code.block, &site, &branch), CH_E_SITE);
+	SAYS("CH_E_SITE: ch_branch_site.at 0x%lx: this CH_LITERAL is unaligned: 5 bytes further",
+	     (unsigned long)(uintptr_t)site.at);
+	site.kind = CH_LITERAL + 1;
+	CHECK_EQ(ch_branch_attach(e.code.block, &site, &branch), CH_E_ARG);
+	SAYS("CH_E_ARG: ch_branch_site.kind is 5: ");
+	CHECK_EQ(ch_ref_attach(e.code.block, e.code.write), CH_E_ARG);
+	SAYS("CH_E_ARG: the ref 0x%lx is an address of write: its exec is 0x%lx",
+	     (unsigned long)(uintptr_t)e.code.write, (unsigned long)(uintptr_t)e.code.exec);
 	CHECK_EQ(ch_patch_point_attach(e.code.block, e.code.exec + 4096, e.code.exec, NULL),
 		 CH_E_ARG);
 	SAYS("CH_E_ARG: the point ");
@@ -318,6 +332,18 @@ TEST(sentence_names_what_is_wrong_with_a_commit_or_a_site)
 	CHECK_EQ(ch_frame_register(rig.heap, e.code.exec, 65, &frame), CH_E_ARG);
 	SAYS("CH_E_ARG: bytes is 65: not 1 to 64");
 	rig_end(&rig);
+}
+
+TEST(sentence_names_the_sink_that_failed)
+{
+	struct ch_config config;
+	struct ch_heap *heap;
+	ch_config_init(&config);
+	config.jitdump_dir = "/dev/null/none";
+	CHECK_EQ(ch_heap_create(&config, &heap), CH_OK);
+	CHECK_EQ(ch_sink_set(heap, CH_SINK_JITDUMP | CH_SINK_UNWIND), CH_E_OS);
+	SAYS("CH_E_OS: failed and off: jitdump, with ");
+	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
 }
 
 TEST(sentence_names_what_a_handle_or_an_address_leads_to)
