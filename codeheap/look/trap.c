@@ -23,8 +23,8 @@ static const char *const deaths[] = {
 	[CH__DEATH_FORKED] = ("the thread that was making it is not in this child of a fork, "
 			      "never published"),
 	[CH__DEATH_NO_COPY] = "this child of a fork has no copy of it",
-	[CH__DEATH_FREED] = "it was freed (COLLECT) and nothing held it",
-	[CH__DEATH_FREED_NOT_RUNNING] = "it was freed (NOT_RUNNING)",
+	[CH__DEATH_FREED] = "of ch_code_free (COLLECT), and nothing held it",
+	[CH__DEATH_FREED_NOT_RUNNING] = "of ch_code_free (NOT_RUNNING)",
 };
 
 static const char *const causes[] = {
@@ -107,16 +107,21 @@ static void put_unused(struct ch__text *line, const struct ch_heap *heap, uint32
 	put_lost(line, heap);
 }
 
-/* Returns whether the place is a block in use. */
-static bool put_place(struct ch__text *line, const struct ch_heap *heap, uint32_t offset)
+static bool is_in_use(enum ch__place_kind kind)
+{
+	return kind != CH__PLACE_UNUSED && kind != CH__PLACE_FREED;
+}
+
+static enum ch__place_kind put_place(struct ch__text *line, const struct ch_heap *heap,
+				     uint32_t offset)
 {
 	struct ch__place place;
 	ch__place_find(heap, offset, &place);
+	enum ch__place_kind kind = place.kind;
 	if (place.kind == CH__PLACE_UNUSED) {
 		put_unused(line, heap, offset);
-		return false;
+		return kind;
 	}
-	bool is_used = place.kind != CH__PLACE_FREED;
 	ch__text_put(line, kinds[place.kind]);
 	put_block(line, &place);
 	if (place.kind == CH__PLACE_OPEN)
@@ -127,12 +132,12 @@ static bool put_place(struct ch__text *line, const struct ch_heap *heap, uint32_
 		put_end_of(line, heap, &place);
 	ch__text_put(line, "; executed at ");
 	ch__text_put_with(line, place.is_cold ? "cold +" : "+", place.at, 16);
-	if (!is_used || !ch__place_find_freed(heap, offset, &place))
-		return is_used;
+	if (!is_in_use(kind) || !ch__place_find_freed(heap, offset, &place))
+		return kind;
 	ch__text_put(line, ", where before it lay ");
 	put_block(line, &place);
 	put_end_of(line, heap, &place);
-	return true;
+	return kind;
 }
 
 /* --- where it came from --- */
@@ -211,7 +216,8 @@ static bool has_data_address(const siginfo_t *info)
 	return info->si_signo == SIGSEGV || info->si_signo == SIGBUS;
 }
 
-static void put_signal(struct ch__text *line, const siginfo_t *info)
+/* A trap in live code is the VM's, or one of those that fill the block behind the VM's bytes. */
+static void put_signal(struct ch__text *line, const siginfo_t *info, enum ch__place_kind kind)
 {
 	const char *name = info->si_signo == SIGSEGV   ? "SIGSEGV"
 			   : info->si_signo == SIGBUS  ? "SIGBUS"
@@ -223,6 +229,8 @@ static void put_signal(struct ch__text *line, const siginfo_t *info)
 	ch__text_put(line, name);
 	if (has_data_address(info))
 		ch__text_put_with(line, " at address ", (uintptr_t)info->si_addr, 16);
+	if (info->si_signo == SIGTRAP && kind == CH__PLACE_LIVE)
+		ch__text_put(line, ": its own trap, or it ran on behind its end");
 }
 
 /* What can be read and raises such a signal was stored to. Returns false where the address is not
@@ -292,14 +300,16 @@ size_t ch_trap_describe(const struct ch_heap *heap, const void *siginfo, const v
 		put_origin(&line, heap, "; by ", address, 0);
 		is_told = true;
 	} else if (is_here) {
-		bool is_used = !is_nowhere && put_place(&line, heap, ch__offset(heap, address));
+		enum ch__place_kind kind = CH__PLACE_UNUSED;
 		if (is_nowhere)
 			ch__text_put(&line, "the cell of an owner without an entry and a fallback");
+		else
+			kind = put_place(&line, heap, ch__offset(heap, address));
 		ch__text_put_with(&line, " (", address, 16);
 		ch__text_put(&line, ")");
 		put_return(&line, heap, ucontext);
-		if (is_used)
-			put_signal(&line, info);
+		if (is_in_use(kind))
+			put_signal(&line, info, kind);
 		else if (!ch__thread_self(heap))
 			ch__text_put(&line, "; by a thread that is not attached");
 	}

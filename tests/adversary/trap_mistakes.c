@@ -111,7 +111,7 @@ TEST(fault_inside_live_code_says_its_signal_and_address)
 				       : signal == SIGBUS  ? "; SIGBUS at address 0x"
 				       : signal == SIGILL  ? "; SIGILL"
 				       : signal == SIGFPE  ? "; SIGFPE"
-				       : signal == SIGTRAP ? "; SIGTRAP"
+				       : signal == SIGTRAP ? "; SIGTRAP: its own trap, or"
 							   : "no such signal");
 	}
 	rig_end(&rig);
