@@ -48,3 +48,30 @@ void ch__heaps_leave_id(const struct ch_heap *heap) CH_UNANALYSED("nobody has a 
 	first_generations[heap->id] =
 		heap->first_generation + most / CH__LIVES * CH__LIVES + CH__LIVES;
 }
+
+/* --- pools that went --- */
+
+enum { GONE = 16 };
+static struct {
+	_Atomic(uintptr_t) from;
+	_Atomic(size_t) bytes; /* 0 while it changes */
+} gone[GONE];
+
+void ch__heaps_pool_goes(const struct ch_heap *heap)
+{
+	static unsigned next;
+	unsigned i = next++ % GONE;
+	atomic_store(&gone[i].bytes, 0);
+	atomic_store(&gone[i].from, heap->pool->exec_base);
+	atomic_store(&gone[i].bytes, heap->pool->pool_bytes);
+}
+
+bool ch__heaps_had(uintptr_t address)
+{
+	bool had = false;
+	for (unsigned i = 0; i < GONE; i++) {
+		size_t bytes = atomic_load(&gone[i].bytes);
+		had = had || address - atomic_load(&gone[i].from) < bytes;
+	}
+	return had && !ch__heap_at(address);
+}

@@ -20,6 +20,11 @@ void ch__heaps_leave_id(const struct ch_heap *) CH_REQUIRES(ch__heaps_lock);
  * or places are read (ch__place_read_begin). O(heaps). */
 struct ch_heap *ch__heap_at(uintptr_t address);
 
+/* The heap is being destroyed, and its pool goes: the last 16 are remembered. */
+void ch__heaps_pool_goes(const struct ch_heap *) CH_REQUIRES(ch__heaps_lock);
+/* Whether one of these pools had the address, which no heap has now. Signal-safe. */
+bool ch__heaps_had(uintptr_t address);
+
 static inline struct ch_heap *ch__handle_heap(uint64_t bits)
 {
 	return atomic_load_explicit(&ch__heaps[(bits >> 24) & 0xff], memory_order_acquire);

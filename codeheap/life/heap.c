@@ -417,6 +417,7 @@ enum ch_status ch_heap_destroy(struct ch_heap *heap)
 	/* As in create_heap. */
 	ch__lock_parking(&ch__heaps_lock, CH__RANK_HEAPS);
 	ch__heaps_leave_id(heap);
+	ch__heaps_pool_goes(heap);
 	atomic_store(&ch__heaps[heap->id], NULL);
 	heap->left_next = ch__heaps_left;
 	ch__heaps_left = heap;

@@ -5,9 +5,11 @@
  *
  * Signal-safe: no allocation but mappings; locks are tried, for a bounded time. It is the process's
  * and serves every heap that asked. */
+#include "arch/registers.h"
 #include "codeheap/base/why.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/graph/tombstone.h"
+#include "os/text.h"
 #include "os/threads.h"
 
 #include <errno.h>
@@ -33,6 +35,23 @@ static void say(const struct ch_heap *heap, const void *info, const void *uconte
 	ch__os_write_last(line, n);
 }
 
+/* A code of 0 or less: somebody sent the signal. */
+static void say_gone(int signal, const siginfo_t *info, const void *ucontext)
+{
+	char line[LINE_BYTES];
+	struct ch__text text = {line, sizeof line, 0};
+	uintptr_t at = ch__arch_trap_address(signal, info->si_code, ucontext);
+	bool is_data = !ch__heaps_had(at) && (signal == SIGSEGV || signal == SIGBUS);
+	if (is_data)
+		at = (uintptr_t)info->si_addr;
+	if (info->si_code <= 0 || !ch__heaps_had(at))
+		return;
+	ch__text_put_with(&text, is_data ? "libcodeheap: a load or store at "
+					 : "libcodeheap: executed at ", at, 16);
+	ch__text_put(&text, " in the pool of a heap that was destroyed\n");
+	ch__os_write_last(line, text.length);
+}
+
 static void report(int signal, void *info, void *ucontext)
 {
 	static _Thread_local bool is_reporting; /* an error of its own goes to the next handler */
@@ -52,6 +71,7 @@ static void report(int signal, void *info, void *ucontext)
 			say(heap, info, ucontext);
 			ch__sinks_fatal(heap->sinks);
 		}
+		say_gone(signal, info, ucontext);
 		ch__place_read_end();
 		is_reporting = false;
 		errno = error;

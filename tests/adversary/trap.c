@@ -60,6 +60,38 @@ TEST(trap_in_freed_code_is_described_and_kills)
 	rig_end(&t.rig);
 }
 
+#if !TEST_SANITIZED /* they take such a signal themselves */
+static void run_destroyed(void *arg)
+{
+	struct trap *t = arg;
+	CHECK_EQ(ch_trap_install(t->rig.heap), CH_OK);
+	rig_end(&t->rig);
+	code_call(t->freed);
+}
+
+static void load_destroyed(void *arg)
+{
+	struct trap *t = arg;
+	CHECK_EQ(ch_trap_install(t->rig.heap), CH_OK);
+	rig_end(&t->rig);
+	(void)*(const volatile uint8_t *)t->freed;
+}
+
+TEST(code_of_a_heap_that_was_destroyed_is_told)
+{
+	struct trap t;
+	char wanted[120];
+	trap_start(&t, 0);
+	expect_signal_text(run_destroyed, &t, SIGSEGV, t.text, sizeof t.text);
+	snprintf(wanted, sizeof wanted, "libcodeheap: executed at 0x%lx in the pool of a heap that "
+		 "was destroyed\n", (unsigned long)(uintptr_t)t.freed);
+	CHECK_STR(t.text, wanted);
+	expect_signal_text(load_destroyed, &t, SIGSEGV, t.text, sizeof t.text);
+	CHECK(strstr(t.text, "libcodeheap: a load or store at 0x"));
+	rig_end(&t.rig);
+}
+#endif
+
 static int raised;
 
 static void raise_one(void *arg)
