@@ -62,6 +62,8 @@ bool ch__os_stack_bounds(const void **low, const void **high) CH_EXCLUDES(CH__ST
 /* `call` runs once in the calling thread as that ends, behind the destructors of C++; what it or
  * another such destructor calls may ask again. Each caller in the process names the same `call`. */
 bool ch__os_at_thread_end(void (*call)(void *)) CH_EXCLUDES(CH__STANDING);
+/* Whether a fault of the processor, or abort(), raises it. */
+bool ch__os_signal_is_fault(int signal);
 /* How a handler runs. LIKE_OLD, for one that passes everything on: on the stack, behind the mask
  * and interrupting system calls as the one that was there. UNDISTURBED: every signal is blocked. */
 enum ch__os_manner { CH__OS_PLAIN, CH__OS_LIKE_OLD, CH__OS_UNDISTURBED };

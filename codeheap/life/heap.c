@@ -115,6 +115,9 @@ static enum ch_status read_config(const struct ch_config *in, struct ch_config *
 		return ch__because(CH_E_ARG, "ch_config.fork is CH_FORK_COW, and backend is %s: "
 					     "only AUTO and PROCMEM go with it",
 				   ch__backend_names[config->backend]);
+	if (config->stop_signal && ch__os_signal_is_fault(config->stop_signal))
+		return ch__because(CH_E_ARG, "ch_config.stop_signal is %d: a fault raises it",
+				   config->stop_signal);
 	if (config->stops_world && config->driver != CH_DRIVER_HOST)
 		return ch__because(CH_E_ARG, "ch_config.stops_world is for CH_DRIVER_HOST only");
 	/* What is kept says whether the library stops the threads. */
