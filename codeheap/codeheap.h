@@ -289,7 +289,7 @@ struct ch_config {
 	/* HOST (else CH_E_ARG): ch_mark_begin stops the attached threads as a BUILTIN cycle does,
 	 * and ch_mark_end lets them go on; false: the VM does both. */
 	bool stops_world;
-	/* BUILTIN, stops_world: stop running threads by it, too; 0 = polls and parks; no fault's */
+	/* BUILTIN, stops_world: stop running threads by it, too, by no fault's; 0 = polls, parks */
 	int stop_signal;
 	unsigned stop_wait_ms; /* what a cycle waits in all for threads and their locks; 0 = 1000 */
 	unsigned sinks;        /* set of enum ch_sink; CODEHEAP_SINKS overrides */
