@@ -611,8 +611,8 @@ CH_API CH_CHECKED enum ch_status ch_block_veneer(const struct ch_code *code, con
  *       the owner is dead, an assumption broke, or a block that an edge names was aborted: all the
  *       blocks were aborted | CH_E_OS errno kept: what was written in place does not get its
  *       access; all are OPEN, and not to be written any more: commit again, or abort | CH_E_BROKEN
- *       the bytes behind the room of one are not what the heap has there: its emitter wrote on,
- *       and another block, or free room, is damaged; all are OPEN
+ *       the bytes around the room of one are not what the heap has there: its emitter, or that
+ *       of the block before it, wrote on, and what lies there is damaged; all are OPEN
  * lock  none without assumptions, names and sinks beyond the unwinder; else heap; eh_frame: sinks
  * safe  the thread that opened them
  * cost  some 30 ns a block; no system call

@@ -417,12 +417,26 @@ static inline bool is_in_doubt(const struct ch_heap *heap, uint32_t end)
 	       ch__index_word_read(heap, end) != (uint32_t)ch__arch_traps;
 }
 
+/* What open wrote in front of each part. Others read it all the time, and nobody writes it. */
+static inline bool has_head(const struct ch_heap *heap, uint32_t hot, uint32_t index)
+{
+	return ch__index_word_read(heap, hot) == index &&
+	       ch__index_word_read(heap, hot + CH__INDEX_WORD_BYTES) ==
+		       (uint32_t)(ch__arch_traps >> 32);
+}
+
 /* Whether the emitter kept to the room of its block. Of one that did not, Valgrind tells. */
-static enum ch_status look_behind(struct ch_heap *heap, const struct ch__block *block)
+static enum ch_status look_around(struct ch_heap *heap, const struct ch__block *block,
+				  uint32_t index)
 {
 	enum ch_status status = CH_OK;
 	if (CH_UNLIKELY(heap->pool->is_translated))
 		return CH_OK;
+	if (CH_UNLIKELY(!has_head(heap, block->hot_offset, index)))
+		return ch__overrun_in_front(heap, block, "hot");
+	if (block->cold_granules &&
+	    CH_UNLIKELY(ch__index_word_read(heap, ch__cold_offset(heap, block)) != index))
+		return ch__overrun_in_front(heap, block, "cold");
 	uint32_t hot = block->hot_offset + ch__hot_bytes(block);
 	if (CH_UNLIKELY(is_in_doubt(heap, hot)))
 		status = ch__overrun_judge(heap, block, hot, "hot");
@@ -443,7 +457,8 @@ static enum ch_status check_codes(struct ch_heap *heap, struct ch__thread *self,
 	const struct ch_code *codes = among->codes;
 	for (size_t i = 0; i < among->count; i++) {
 		struct ch__block *block = block_of(heap, &codes[i]);
-		enum ch_status overrun = look_behind(heap, block);
+		enum ch_status overrun =
+			look_around(heap, block, ch__handle_index(codes[i].block.bits));
 		if (CH_UNLIKELY(overrun != CH_OK))
 			return overrun;
 		/* Pages of data have another frame number. */

@@ -17,6 +17,9 @@ static inline void ch__code_clear(struct ch_code *code)
 /* ch_block_commit; a block in a slot is told to the unwinder before it can be reached. */
 enum ch_status ch__block_commit(struct ch_heap *, struct ch__thread *, struct ch_code *,
 				size_t count, bool in_slots);
+/* CH_E_BROKEN: the head of a part was written over. */
+enum ch_status ch__overrun_in_front(const struct ch_heap *, const struct ch__block *,
+				    const char *part) CH_COLD;
 /* CH_E_BROKEN: the word behind a part is not what the heap has there. Takes heap and freezes where
  * it looks so. */
 enum ch_status ch__overrun_judge(struct ch_heap *, const struct ch__block *, uint32_t end,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * overrun.c: whether an emitter wrote behind the room of its block, which its commit asks. The four
- * bytes there are another part's index word, or traps: of what nobody has, of a block that died, of
- * one that was opened a moment ago.
+ * overrun.c: whether an emitter wrote around the room of its block, which its commit asks. In front
+ * is the head, which is the block's alone. The four bytes behind it are another part's index word,
+ * or traps: of what nobody has, of a block that died, of one that was opened a moment ago.
+ *
  * Others open, commit and free blocks there meanwhile. What looks wrong is looked at again while
  * nobody does: under the heap lock, where blocks die, and frozen, since regions do the rest. */
 #include "codeheap/base/region.h"
@@ -21,15 +22,28 @@ static bool is_whole(const struct ch_heap *heap, uint32_t offset)
 	return block->hot_offset == offset || ch__cold_offset(heap, block) == offset;
 }
 
-static enum ch_status because_overrun(const struct ch_heap *heap, const struct ch__block *block,
-				      const char *part)
+static const char *name_of(const struct ch_heap *heap, const struct ch__block *block)
 {
 	const struct ch__side_list *list = block->side_list;
 	uint32_t owner = ch__owner_at(heap, block->owner)->name;
+	return ch__name_text(heap, list && list->name ? list->name : owner);
+}
+
+static enum ch_status because_overrun(const struct ch_heap *heap, const struct ch__block *block,
+				      const char *part)
+{
 	return ch__because(CH_E_BROKEN,
 			   "the emitter of `%s` wrote behind the %s bytes of the block: what lies "
-			   "there is damaged",
-			   ch__name_text(heap, list && list->name ? list->name : owner), part);
+			   "there is damaged", name_of(heap, block), part);
+}
+
+enum ch_status ch__overrun_in_front(const struct ch_heap *heap, const struct ch__block *block,
+				    const char *part)
+{
+	return ch__because(CH_E_BROKEN,
+			   "what lies in front of the %s bytes of `%s` was written over: by its "
+			   "emitter, or by that of the block before it", part,
+			   name_of(heap, block));
 }
 
 enum ch_status ch__overrun_judge(struct ch_heap *heap, const struct ch__block *block, uint32_t end,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * overrun.c: an emitter that writes behind the room of its block is told so at its commit, which
+ * overrun.c: an emitter that writes around the room of its block is told so at its commit, which
  * leaves everything as it was; and one that does not, never, whatever others do with the bytes
  * there. */
 #include "codeheap/base/region.h"
@@ -77,6 +77,23 @@ TEST(store_behind_cold_bytes_is_told_at_commit)
 	serves(&first);
 	refuse_with(&e, e.code.cold_write + e.code.cold_bytes, "cold");
 	serves(&e);
+	rig_end(&rig);
+}
+
+/* By the emitter of the block, or of the one before it, whose commit need not come first. */
+TEST(store_in_front_of_a_part_is_told_at_its_commit)
+{
+	struct emitter before, e;
+	start();
+	open_answer(&before, "before");
+	open_answer(&e, "loop-7");
+	CHECK_EQ(e.code.write, before.code.write + before.code.hot_bytes + 8);
+	for (uint32_t i = 1; i <= 8; i++)
+		refuse_with(&e, e.code.write - i, "in front of the hot bytes of `loop-7`");
+	for (uint32_t i = 1; i <= 4; i++)
+		refuse_with(&e, e.code.cold_write - i, "in front of the cold bytes of `loop-7`");
+	serves(&e);
+	serves(&before);
 	rig_end(&rig);
 }
 
