@@ -26,10 +26,16 @@ session() {
     echo 'skip: the kernel refuses ptrace'
     exit 77
   fi
-  if grep -qi 'Could not insert hardware' "$work/said"; then
-    echo 'skip: no hardware breakpoints'
-    exit 77
-  fi
+}
+# needs_registers PROGRAM FUNCTION: some virtual machines take a debug register and never stop at it.
+needs_registers() {
+  session --args "$1" <<END
+break main
+run
+hbreak $2
+continue
+END
+  grep -q "^Breakpoint 2, $2" "$work/said" || { echo 'skip: no hardware breakpoints'; exit 77; }
 }
 said() { grep -qE -- "$1" "$work/said" || fail "gdb did not say '$1': $(tail -40 "$work/said")"; }
 said_not() { ! grep -qE -- "$1" "$work/said" || fail "gdb said '$1': $(tail -40 "$work/said")"; }
@@ -192,6 +198,7 @@ END
 # It waits for the code: set before the program runs.
 case_breakpoint_at_a_line_stops_there() {
   program "$build/libcodeheap.a"
+  needs_registers "$work/victim" leaf
   session --args "$work/victim" <<'END'
 hbreak victim.scm:5
 hbreak -function scm::outer
@@ -513,6 +520,7 @@ END
 
 case_scheme_stops_at_a_line() {
   [ -x "$build/scheme" ] || { echo 'skip: no Scheme in this build'; exit 77; }
+  needs_registers "$build/scheme" jit_start
   write_scheme
   session --args "$build/scheme" --sinks=unwind,gdb "$work/fairy.scm" <<'END'
 break collect

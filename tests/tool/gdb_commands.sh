@@ -17,6 +17,7 @@ fail() { # fail MESSAGE: with what gdb and the program said
 }
 
 # A kernel or sandbox that refuses ptrace, or debug registers, leaves nothing to test; a case that passes has had them.
+# Some virtual machines take a debug register and never stop at it.
 needs_registers=
 skip_without_tracing() {
   command -v gdb >/dev/null || return
@@ -25,8 +26,7 @@ skip_without_tracing() {
   [ -n "$needs_registers" ] || return
   gdb -nx -batch -ex 'break main' -ex 'run' -ex 'hbreak code_is_ready' -ex 'continue' \
     "$work/debuggee" >"$work/probe" 2>&1 </dev/null
-  grep -qi "could not insert hardware\|no hardware breakpoint\|couldn't write debug register" "$work/probe" &&
-    { echo "skip: no hardware breakpoints here"; exit 77; }
+  grep -q '^Breakpoint 2, code_is_ready' "$work/probe" || { echo "skip: no hardware breakpoints here"; exit 77; }
 }
 
 # The facts of the running program become $variables of gdb; attempt() shows a failure as a sentence.
@@ -631,6 +631,7 @@ EOF
 # (fib 6) makes 25 calls of fib, each by a branch to the block that it begins with: the sum is there so that no test in
 # front of a call does without it.
 case_gdb_scheme_breakpoints_count_calls() {
+  start registers
   cat >"$work/program.scm" <<'EOF'
 (define (fib n) (if (< n 2) (+ n 0) (+ (fib (- n 1)) (fib (- n 2)))))
 (define (run n) (fib n))
