@@ -30,7 +30,6 @@ enum {
 	TEST_EAX = 0xa9,
 	FXSAVE_BYTES = 512,
 	XSAVE_ALIGN = 64,
-	XSAVE_PKRU = 9, /* state component: protection keys belong to the thread, not to the code */
 };
 
 /* --- single accesses --- */
@@ -280,7 +279,7 @@ void ch__arch_stub_context_init(struct ch__arch_stub_context *context)
 	context->extended_bytes = bytes;
 	if (bytes) {
 		__asm__ volatile("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
-		context->extended_mask = ((uint64_t)d << 32 | a) & ~(UINT64_C(1) << XSAVE_PKRU);
+		context->extended_mask = ch__arch_kept_state((uint64_t)d << 32 | a);
 	}
 	context->shadow_stack = 1;
 }

@@ -66,6 +66,14 @@ static inline void ch__arch_sync(const uint8_t *exec, size_t bytes)
 	__asm__ volatile("" ::: "memory");
 }
 
+/* Of the components of state that the system enables, those that a stub hit keeps: protection keys
+ * belong to the thread, not to the code. */
+static inline uint64_t ch__arch_kept_state(uint64_t enabled)
+{
+	enum { XSAVE_PKRU = 9 };
+	return enabled & ~(UINT64_C(1) << XSAVE_PKRU);
+}
+
 static inline ptrdiff_t ch__arch_lead_displacement(ptrdiff_t delta)
 {
 	enum { JUMP_BYTES = 6 };

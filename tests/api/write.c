@@ -342,6 +342,13 @@ TEST(write_that_gets_no_mapping_changes_nothing)
 	       CH_E_OS, "cannot be exchanged");
 	CHECK_EQ(errno, ENOMEM);
 	CHECK_EQ(answer_of(e.code.block), 1);
+	/* Two bytes that differ, the lowest ones or in the middle of the word. */
+	static const uint32_t two_bytes[] = {0x00000202, 0x00020201, 0x02000201};
+	for (unsigned i = 0; i < sizeof two_bytes / sizeof *two_bytes; i++) {
+		expect(ch_code_write(NULL, value, &two_bytes[i], 4, CH_WRITE_INSTRUCTION), CH_E_OS,
+		       "cannot be exchanged");
+		CHECK_EQ(answer_of(e.code.block), 1);
+	}
 	CHECK_EQ(ch_code_write(NULL, value, &(uint32_t){7}, 4, CH_WRITE_INSTRUCTION), CH_OK);
 	CHECK_EQ(answer_of(e.code.block), 7);
 	CHECK_EQ(ch_code_write(NULL, value, &(uint32_t){0x02020202}, 4, NOT_RUNNING), CH_OK);

@@ -194,6 +194,29 @@ TEST(jumps_of_stubs_and_diverters_reach_exactly_two_gib)
 	}
 }
 
+static void check_lead(ptrdiff_t delta, int32_t displacement)
+{
+	_Alignas(8) uint8_t bytes[4 + CH_ARCH_LEAD_BYTES];
+	int32_t written;
+	CHECK(ch__arch_lead_reaches(delta));
+	CHECK_EQ(ch__arch_lead_displacement(delta), displacement);
+	ch__arch_lead_write(bytes + 4, delta, 0x7f0011223344);
+	memcpy(&written, bytes + 4 + 2, sizeof written); /* behind FF 25 */
+	CHECK_EQ(written, displacement);
+	CHECK(ch__arch_lead_is_valid(bytes + 4, delta));
+	CHECK(!ch__arch_lead_is_valid(bytes + 4, delta + 1));
+	CHECK(!ch__arch_lead_is_valid(bytes + 4, delta - 1));
+}
+
+TEST(lead_reaches_exactly_two_gib)
+{
+	enum { JUMP_TO_LITERAL = CH_ARCH_STUB_LITERAL - 6 };
+	check_lead(0x7fffffff - JUMP_TO_LITERAL, INT32_MAX);
+	CHECK(!ch__arch_lead_reaches(0x7fffffff - JUMP_TO_LITERAL + 1));
+	check_lead(-0x80000000ll - JUMP_TO_LITERAL, INT32_MIN);
+	CHECK(!ch__arch_lead_reaches(-0x80000000ll - JUMP_TO_LITERAL - 1));
+}
+
 static void write_out_of_reach(void *arg)
 {
 	uint8_t site[8] = {0xe9};
@@ -394,6 +417,29 @@ TEST(request_to_valgrind_has_no_effect_without_it)
 	CHECK_EQ(ch__arch_valgrind_ask(words), 0);
 	for (uintptr_t i = 1; i < 6; i++)
 		CHECK_EQ(words[i], i);
+}
+
+enum { STORED_BEFORE = 0x5eed0011, STORED_BEHIND = 0x5eed0022 };
+
+__attribute__((noinline)) static void store_twice(uint32_t *at)
+{
+	*at = STORED_BEFORE;
+	ch__arch_sync((const uint8_t *)at, sizeof *at);
+	*at = STORED_BEHIND;
+}
+
+/* The compiler drops a store that another one overwrites, unless something between them may read
+ * it. */
+TEST(stores_stay_on_their_side_of_what_publishes_them)
+{
+	enum { LOOKED_AT = 128 };
+	static const uint32_t values[] = {STORED_BEFORE, STORED_BEHIND};
+	const uint8_t *code = (const uint8_t *)(uintptr_t)store_twice;
+	uint32_t word = 0;
+	store_twice(&word);
+	CHECK_EQ(word, STORED_BEHIND);
+	for (unsigned i = 0; i < 2; i++)
+		CHECK(memmem(code, LOOKED_AT, &values[i], sizeof values[i]) != NULL);
 }
 
 TEST(serializing_function_has_the_instruction_that_serializes)

@@ -173,6 +173,15 @@ TEST(stub_hit_keeps_or_changes_every_register)
 	probe_all(&rig);
 }
 
+/* Few processors have them: the bit alone is asked. */
+TEST(stub_hit_keeps_all_state_but_protection_keys)
+{
+	enum { PROTECTION_KEYS = 1 << 9 };
+	CHECK_EQ(ch__arch_kept_state(UINT64_MAX), ~(uint64_t)PROTECTION_KEYS);
+	CHECK_EQ(ch__arch_kept_state(PROTECTION_KEYS), 0);
+	CHECK_EQ(ch__arch_kept_state(0xe7), 0xe7);
+}
+
 TEST(stub_hit_keeps_state_without_xsave)
 {
 	static struct rig rig;

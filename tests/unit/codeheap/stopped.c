@@ -196,3 +196,30 @@ TEST(fiber_that_is_run_unsaid_is_found_by_its_bounds)
 	CHECK_EQ(munmap(stacks, PLACES * STACK_BYTES), 0);
 	rig_end(&rig);
 }
+
+/* --- what a signal found in the registers --- */
+
+TEST(each_register_that_a_signal_interrupted_is_shown)
+{
+	enum { FIRST = 0x1000, UNSHOWN = 0x5a };
+	static ucontext_t context;
+	static uintptr_t words[CH_ARCH_CONTEXT_WORDS];
+	struct rig rig = rig_start(1 << 20);
+	struct ch__thread *self = ch__thread_self(rig.heap);
+	for (unsigned i = 0; i < CH_ARCH_CONTEXT_WORDS; i++)
+		words[i] = FIRST + i;
+	words[CH_ARCH_CONTEXT_SP] = (uintptr_t)__builtin_frame_address(0);
+	memcpy((char *)&context + CH_ARCH_CONTEXT_AT, words, sizeof words);
+	memset(self->shown.words, UNSHOWN, sizeof self->shown.words);
+	self->shown.words_count = 0;
+	self->shown.may_end = true;
+	ch__thread_publish_context(self, &context);
+	for (unsigned i = 0; i < CH_ARCH_CONTEXT_WORDS; i++) {
+		CHECK_EQ(ch__arch_context_word(&context, i), words[i]);
+		CHECK_EQ(self->shown.words[i], words[i]);
+	}
+	CHECK_EQ(self->shown.words_count, CH_ARCH_CONTEXT_WORDS);
+	CHECK_EQ(self->shown.sp, words[CH_ARCH_CONTEXT_SP]);
+	CHECK(!self->shown.may_end);
+	rig_end(&rig);
+}
