@@ -3,6 +3,8 @@
  * this was left out, and the ledger believes its own note: so the function of the C library that
  * asks the kernel for it is the program's here, and notes what it is asked for. */
 #define _GNU_SOURCE
+#include "codeheap/base/heap.h"
+#include "pages/write.h"
 #include "tests/support/heap_rig.h"
 
 #include <sys/cachectl.h>
@@ -42,6 +44,25 @@ TEST(each_byte_that_is_published_is_fetched_anew)
 		if (!is_noted(at))
 			FAIL("byte %d of %u", (int)(at - low), info.hot_bytes);
 	CHECK_EQ(code_call(info.exec), 7);
+	rig_end(&rig);
+}
+
+/* Where the views need no step besides: an emulator's do, so the case takes that away. */
+TEST(each_byte_that_is_published_is_fetched_anew_where_views_need_no_step)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_info info = rig_info(rig_block(rig_owner(&rig, "published"), 7));
+	struct ch__pool *pool = rig.heap->pool;
+	uintptr_t low = (uintptr_t)info.exec;
+	uint8_t steps = pool->sync_steps;
+	noted = 0;
+	memset(notes, 0, sizeof notes);
+	pool->sync_steps = 0;
+	ch__pool_publish(pool, low, info.hot_bytes);
+	pool->sync_steps = steps;
+	for (uintptr_t at = low; at < low + info.hot_bytes; at++)
+		if (!is_noted(at))
+			FAIL("byte %d of %u", (int)(at - low), info.hot_bytes);
 	rig_end(&rig);
 }
 
