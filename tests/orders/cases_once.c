@@ -189,6 +189,16 @@ static void tells_slots(void)
 	}
 }
 
+/* Each before a block of its own that has steps: one of the two makes their map. */
+static void looks_for_notes(void)
+{
+	for (uintptr_t i = 0; i < 3; i++) {
+		HOLDS(ch__sinks_steps_begin(sinks));
+		HOLDS(!ch__sinks_steps_note(sinks, fake_pool + 8 * i));
+		order_yield();
+	}
+}
+
 static void begin_parts(void)
 {
 	state = NULL;
@@ -559,6 +569,7 @@ const struct order_case cases_once[] = {
 	{"vms", 1000, scene_make, begin_vms, end_vms, {attaches_vm, walks_vms}},
 	{"fibers", 1000, make_fibers, begin_fibers, end_fibers, {changes_fibers, looks_at_fibers}},
 	{"sinks", 1000, make_sinks, begin_sinks, end_sinks, {turns_on, tells_slots}},
+	{"steps", 1000, make_sinks, begin_sinks, end_sinks, {looks_for_notes, looks_for_notes}},
 	{"parts", 1000, make_sinks, begin_parts, end_parts, {registers_parts, asks_slots}},
 	{"object", 1000, NULL, begin_object, NULL, {object_is_used_again, searches_object}},
 	{"listeners", GREETERS, scene_make, begin_listeners, end_listeners,

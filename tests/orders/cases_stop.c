@@ -5,6 +5,10 @@
 #include "codeheap/collect/collect.h"
 #include "tests/orders/cases.h"
 
+#include <signal.h>
+#include <string.h>
+#include <ucontext.h>
+
 static uint32_t shared, seen;
 
 /* --- regions --- */
@@ -74,6 +78,28 @@ static void stops(void)
 			HOLDS(t->shown.sp != 1 && t->shown.words_count <= CH_ARCH_CONTEXT_WORDS);
 		ch__world_resume(heap);
 	}
+}
+
+/* A signal comes at any time: also when no stop wants it. */
+static void is_signalled(void)
+{
+	uint32_t *word = order_self() == 1 ? &shared : &seen;
+	ucontext_t context = {0};
+	uintptr_t sp = (uintptr_t)__builtin_frame_address(0);
+	memcpy((char *)&context + CH_ARCH_CONTEXT_AT + CH_ARCH_CONTEXT_SP * sizeof sp, &sp,
+	       sizeof sp);
+	for (int i = 0; i < 3; i++) {
+		(*word)++;
+		order_stop_handler(SIGUSR1, NULL, &context);
+	}
+	(*word)++;
+	ch_thread_park();
+}
+static void stops_by_signals(void)
+{
+	scene_make();
+	scene.heap->config.stop_signal = SIGUSR1;
+	HOLDS(ch__world_install_signal(SIGUSR1));
 }
 
 /* --- a stop in place of a core sync --- */
@@ -167,5 +193,7 @@ const struct order_case cases_stop[] = {
 	{"regions_fenced", 3000, fenced, NULL, NULL,
 	 {changes_in_regions, changes_in_regions, reads_frozen}},
 	{"stop", 3000, scene_make, NULL, parks_no_more, {parks, polls, stops}},
+	{"signalled", 3000, stops_by_signals, NULL, parks_no_more,
+	 {is_signalled, is_signalled, stops}},
 	{NULL},
 };

@@ -14,7 +14,9 @@
 #include "tests/orders/memory.h"
 
 #include "os/meta.h"
+#include "os/threads.h"
 
+#include <errno.h>
 #include <link.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -35,7 +37,7 @@ void __real_ch__os_futex_wake(_Atomic(uint32_t) *);
 #define memset __real_memset
 
 enum { THREADS = THREADS_MAX + 1 }; /* 0 makes and ends runs */
-enum { PLACES = 4096, TABLE = 16384, STORES = 65536, VIEWS = 2048, CELLS = 1 << 15 };
+enum { PLACES = 4096, TABLE = 16384, STORES = 65536, VIEWS = 8192, CELLS = 1 << 15 };
 enum { STACK_BYTES = 256 * 1024, STEPS_FAIR = 60000, STEPS_MOST = 400000 };
 enum { LARGE_BYTES = 2048, SLEEP_STEPS = 800 };
 enum order { RELAXED, CONSUME, ACQUIRE, RELEASE, ACQ_REL, SEQ_CST };
@@ -304,9 +306,11 @@ static void make_kept(struct thread *t)
 
 /* --- plain accesses --- */
 
+/* errno is each thread's own; those of all coroutines are one. */
 static bool is_watched(uintptr_t address)
 {
 	return is_simulating && address - (uintptr_t)tls_low >= tls_bytes + 4096 &&
+	       address - (uintptr_t)&errno >= sizeof errno &&
 	       address - (uintptr_t)stacks >= (size_t)STACK_BYTES * THREADS;
 }
 
@@ -662,16 +666,30 @@ void __wrap_ch__os_unmap(void *at, size_t bytes)
 	else
 		__real_ch__os_unmap(at, bytes);
 }
-/* The handler of SIGPROF is called by a case. */
+/* The handlers of SIGPROF and SIGUSR1 are called by a case. */
 void (*order_profile_handler)(int, void *, void *);
 void *order_profile_tag;
+void (*order_stop_handler)(int, void *, void *);
 bool __real_ch__os_signal_install(int, void (*)(int, void *, void *), void *old, int manner);
 bool __wrap_ch__os_signal_install(int signal, void (*handler)(int, void *, void *), void *old,
 				  int manner)
 {
-	if (signal != SIGPROF)
+	if (signal != SIGPROF && signal != SIGUSR1)
 		return __real_ch__os_signal_install(signal, handler, old, manner);
-	order_profile_handler = handler;
+	*(signal == SIGPROF ? &order_profile_handler : &order_stop_handler) = handler;
+	return true;
+}
+enum ch__os_sender __wrap_ch__os_signal_sender(const void *info, const void *tag)
+{
+	(void)info;
+	(void)tag;
+	return CH__OS_SENDER_TAGGED;
+}
+bool __wrap_ch__os_thread_signal(int thread_id, int signal, const void *tag)
+{
+	(void)thread_id;
+	(void)signal;
+	(void)tag;
 	return true;
 }
 bool __wrap_ch__os_timer_expired(const void *info, void **value, uint32_t *times)

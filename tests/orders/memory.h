@@ -51,6 +51,8 @@ extern uint32_t order_serialized;
 /* What the library has installed for SIGPROF, and the tag that its signals are given. */
 extern void (*order_profile_handler)(int, void *, void *);
 extern void *order_profile_tag;
+/* The same for SIGUSR1: each of its signals is the library's own, and none is sent. */
+extern void (*order_stop_handler)(int, void *, void *);
 /* What a case knows besides is no access of the simulated memory. */
 #define UNSEEN __attribute__((no_sanitize("thread"), noinline))
 

@@ -30,13 +30,14 @@ FLAGS = ("-std=gnu11 -O1 -g -fno-omit-frame-pointer -fno-pie -ftls-model=initial
 FLAGS.append(f'-DCH_TEST_CODE="tests/support/code_{platform.machine()}.h"')
 WRAPPED = ("memcpy memset ch__meta_alloc ch__meta_free ch__os_futex_wait ch__os_futex_wake ch__os_membarrier_fence "
            "ch__os_membarrier_core_sync ch__os_thread_start ch__os_timer_start ch__os_timer_stop ch__os_unmap "
-           "ch__arch_serialize ch__os_signal_install ch__os_timer_expired sigaction").split()
+           "ch__arch_serialize ch__os_signal_install ch__os_signal_sender ch__os_thread_signal ch__os_timer_expired sigaction").split()
 # What a case runs of a header's functions, besides its own file.
 USES = {
     "regions": ["codeheap/base/region.c"],
     "regions_fenced": ["codeheap/base/region.c"],
     "poll_word": ["codeheap/base/trigger.c", "codeheap/collect/poll.c"],
     "stop": ["codeheap/base/park.c", "codeheap/base/region.c", "codeheap/collect/world.c"],
+    "signalled": ["codeheap/base/park.c", "codeheap/collect/world.c"],
     "segment": ["codeheap/graph/handles.c", "codeheap/base/table.c"],
     "lists": [],
     "frames": [],
@@ -51,6 +52,7 @@ USES = {
     "late_site": ["codeheap/look/code_at.c", "invalidate/link.c"],
     "reuse": ["codeheap/life/open.c", "codeheap/life/commit.c", "codeheap/collect/death.c", "codeheap/graph/find.c", "codeheap/graph/handles.c",
               "codeheap/graph/branch.c", "codeheap/look/code_at.c", "invalidate/link.c"],
+    "steps": [],
     "names": ["codeheap/graph/place.c", "codeheap/graph/names.c"],
     "tombstone": [],
     "death": [],
