@@ -197,6 +197,37 @@ static void removes_sampler(void)
 	ch__profiler_name_all(profiler, scene.heap, scene.heap->id);
 }
 
+/* --- an owner whose handle came without an order --- */
+
+static struct ch_owner made[2];
+static _Atomic(uint64_t) told;
+
+static void makes_owners(void)
+{
+	for (int i = 0; i < 2; i++) {
+		HOLDS(ch_owner_create(scene.vm, "owner", &shared, NULL, &made[i]) == CH_OK);
+		atomic_store_explicit(&told, made[i].bits, memory_order_relaxed);
+	}
+}
+/* Stale is what the table does not have yet, as this thread sees it. */
+static void enters_owners(void)
+{
+	for (int i = 0; i < 6; i++) {
+		struct ch_owner handle = {atomic_load_explicit(&told, memory_order_relaxed)};
+		enum ch_status status = CH_OK;
+		if (handle.bits)
+			status = ch_owner_set_entry(handle, (struct ch_block){0});
+		HOLDS(status == CH_OK || status == CH_E_STALE);
+		order_yield();
+	}
+}
+static void end_owners(void)
+{
+	for (int i = 0; i < 2; i++)
+		HOLDS(ch_owner_release(made[i], CH_RELEASE_NOT_RUNNING) == CH_OK);
+	atomic_store(&told, 0);
+}
+
 /* --- locks --- */
 
 static void adds_under_locks(void)
@@ -228,6 +259,7 @@ const struct order_case cases_data[] = {
 	{"lists", 1000, scene_make, begin_lists, end_lists, {walks, idles, attaches}},
 	{"frames", 1000, make_section, begin_section, NULL, {frame_lives_once, unwinds}},
 	{"cell", 6000, scene_make, begin_cell, end_cell, {sets_entry, releases}},
+	{"owner", 2000, scene_make, NULL, end_owners, {makes_owners, enters_owners}},
 	{"sampler", 1000, make_profiler, begin_sampler, NULL, {takes_samples, removes_sampler}},
 	{"locks", 1000, make_locked, NULL, NULL, {adds_under_locks, adds_under_locks}},
 	{NULL},

@@ -9,7 +9,9 @@
  * store that is not seq_cst may stay in the core's buffer behind loads that follow it, until
  * another store, a read-modify-write or a membarrier; and a relaxed one may be kept back by the
  * compiler, until a fence of the compiler's: no membarrier reaches it there. A store that reaches
- * memory is the newest of its atomic: that is the one thing in which C11 allows more. */
+ * memory is the newest of its atomic: that is the one thing in which C11 allows more.
+ *
+ * length: threads, stores and the functions in place of the library's share all of their state. */
 #define _GNU_SOURCE 1
 #include "tests/orders/memory.h"
 

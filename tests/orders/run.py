@@ -42,6 +42,7 @@ USES = {
     "lists": [],
     "frames": [],
     "cell": ["codeheap/graph/owner.c", "invalidate/entry.c", "codeheap/graph/handles.c"],
+    "owner": ["codeheap/graph/owner.c", "invalidate/entry.c", "codeheap/graph/handles.c"],
     "sampler": [],
     "locks": ["os/lock.c", "codeheap/base/park.c", "codeheap/graph/owner.c"],
     "heap": [],
