@@ -56,9 +56,10 @@ struct ch__listener {
 /* The heap's listener from here on, until `ends`: its memory stays as long. The last one that came
  * hears first. */
 CH_GUEST void ch__listener_add(struct ch_heap *, struct ch__listener *);
+#if CH_TESTING
 /* The heap's listener with this table; NULL: there is none. */
-CH_GUEST struct ch__listener *ch__listener_find(const struct ch_heap *,
-	const struct ch__listener_calls *);
+struct ch__listener *ch__listener_find(const struct ch_heap *, const struct ch__listener_calls *);
+#endif
 /* The next use of the heap calls `used` of its listeners, once. */
 CH_GUEST void ch__listener_await_use(struct ch_heap *);
 

@@ -349,6 +349,7 @@ void *ch__os_private(size_t bytes)
 						MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
 }
 
+#if CH_CHECK >= 2
 void *ch__os_notes(size_t bytes)
 {
 	int error = errno;
@@ -357,6 +358,7 @@ void *ch__os_notes(size_t bytes)
 	errno = error;
 	return got;
 }
+#endif
 
 void *ch__os_private_near(size_t bytes, uintptr_t hint)
 {

@@ -40,6 +40,7 @@ void ch__listener_add(struct ch_heap *heap, struct ch__listener *listener)
 						      memory_order_release, memory_order_relaxed));
 }
 
+#if CH_TESTING
 struct ch__listener *ch__listener_find(const struct ch_heap *heap,
 				       const struct ch__listener_calls *calls)
 {
@@ -48,6 +49,7 @@ struct ch__listener *ch__listener_find(const struct ch_heap *heap,
 		listener = listener->next;
 	return listener;
 }
+#endif
 
 void ch__listener_await_use(struct ch_heap *heap)
 {

@@ -375,6 +375,19 @@ released() { # released SOURCE HEADER FINDING
 case_global_that_only_tests_use() {
   released 'int ch__only(void) { return 1; }' 'int ch__only(void); /* ch__only */' 'only tests use ch__only'
 }
+case_global_that_only_checked_builds_use() {
+  printf -v header '%s\n' 'int ch__only(void);' '#if CH_CHECK >= 2' '#if CH_LATER' 'static inline int ch__a(void) { return ch__only(); }' \
+    '#endif' '#endif'
+  released 'int ch__only(void) { return 1; }' "$header" 'only tests use ch__only'
+}
+case_global_that_a_release_uses_behind_a_checked_block() {
+  mkdir -p pages
+  printf '%s\n' 'int ch__used(void);' '#if CH_CHECK >= 2' 'int ch__a(void);' '#else' '#define A ch__used()' '#endif' >pages/a.h
+  printf '%s\n' '#include "pages/a.h"' 'int ch__used(void) { return 1; }' 'int used(void);' 'int used(void) { return A; }' >pages/a.c
+  gcc -I. -c -o a.o pages/a.c || exit 1
+  local said
+  said=$("$root/tools/lint_release.py" a.o) || fail "refused: $said"
+}
 case_global_for_tests_in_a_release_object() {
   printf -v header '%s\n' '#define CH_TESTING 1' '#if CH_TESTING' 'int ch__pretended(void);' '#endif'
   released 'int ch__pretended(void) { return 1; } int ch__a(void) { return ch__pretended(); }' "$header" \
