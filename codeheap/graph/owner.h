@@ -27,7 +27,8 @@ struct ch__owner {
 	_Atomic(uint32_t) blocks_now;
 	uint32_t name;
 	bool has_edges;        /* some block attached an edge to it [busy] */
-	/* 1 while its blocks or its entry change, or it ends; in a region. */
+	/* 1 while its blocks or its entry change, or it ends. The thread that stored it is in a
+	 * region, which a fork awaits: a child inherits none that is 1 (I16). */
 	_Atomic(uint8_t) busy;
 	uint32_t next_free;
 };
