@@ -2,6 +2,7 @@
  * hooks.c: the driver among the collector's events: starts and stops that are given up,
  * partial collections, the window between a start and its stop, other users of the hooks, fork,
  * an overflow of the collector's mark stack. */
+#include "codeheap/base/heap.h"
 #include "tests/bdw/support.h"
 
 #include <dlfcn.h>
@@ -204,6 +205,61 @@ TEST(bdw_incremental_marking_sees_changed_links)
 	       (unsigned long long)given_up);
 	CHECK(cycles > 2 && given_up > 2);
 	check_all_freed(&rig);
+}
+
+/* Owners that earlier stops noted are more than the marker's queue has places. */
+enum { MANY = CH__QUEUE_MIN + 200 };
+static struct method *many[MANY]; /* a root of the collector */
+
+static void build_many(struct rig *rig, void *arg)
+{
+	(void)arg;
+	for (int i = 0; i < MANY; i++) {
+		many[i] = new_method(rig, (uint64_t)i + 1);
+		CHECK(compile(many[i], NULL, NULL, plain_callee));
+	}
+}
+
+static void run_many(struct rig *rig, void *arg)
+{
+	(void)rig, (void)arg;
+	for (int i = 0; i < MANY; i++)
+		CHECK_EQ(run_method(many[i]), many[i]->sum);
+}
+
+static void mark_in_steps(struct rig *rig, void *arg)
+{
+	uint64_t until = stats_of(rig->heap).cycles + 3;
+	(void)arg;
+	TEST_UNTIL(stats_of(rig->heap).cycles >= until) {
+		GC_collect_a_little();
+		GC_MALLOC(64);
+		ch_thread_poll();
+	}
+}
+
+TEST(bdw_owners_noted_in_earlier_stops_are_more_than_the_queue_holds)
+{
+	GC_INIT();
+	GC_set_full_freq(0);
+	GC_enable_incremental();
+	GC_set_time_limit(1000);
+	struct rig rig = start_rig(0);
+	run_apart(&rig, build_many, NULL);
+	for (int i = 0; i < 3; i++)
+		collect(&rig);
+	CHECK_EQ(stats_of(rig.heap).blocks_now, MANY);
+	give_up_one_in = 8;
+	GC_set_stop_func(give_up_sometimes);
+	run_apart(&rig, mark_in_steps, NULL);
+	GC_set_stop_func(never_give_up);
+	CHECK(stats_of(rig.heap).cycles_abandoned > 0);
+	CHECK_EQ(stats_of(rig.heap).blocks_now, MANY);
+	run_apart(&rig, run_many, NULL);
+	memset(many, 0, sizeof many);
+	collect(&rig);
+	CHECK_EQ(stats_of(rig.heap).blocks_now, 0);
+	end_rig(&rig);
 }
 
 /* --- between a start and its stop --- */
