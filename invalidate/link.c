@@ -148,7 +148,7 @@ static enum ch_status attach(const struct ch__subject *s, const struct ch_branch
 		return status;
 	struct ch__branch *branch = ch__branch_at(heap, index);
 	write_stub(heap, s->block, index, site->exit);
-	ch__region_enter(s->self);
+	ch__region_enter_inline(s->self);
 	CH_MOVE(ch__branch_moves, index, ch__branch_generation(branch), ch__branch_state(branch),
 		CH__BRANCH_UNLINKED, ch__held(heap), __func__);
 	uint32_t word = atomic_load_explicit(&branch->target_kind, memory_order_relaxed);
@@ -257,7 +257,7 @@ static enum ch_status link_locked(struct ch_heap *heap, uint32_t index, uint32_t
 {
 	struct ch__branch *branch = ch__branch_at(heap, index);
 	struct ch__thread *self = ch__thread_or_guest(heap);
-	ch__region_enter(self);
+	ch__region_enter_inline(self);
 	uint32_t source = ch__branch_source(heap, branch);
 	const struct ch__block *from = ch__block_at(heap, source);
 	struct ch__block *to = target ? ch__block_at(heap, target) : NULL;

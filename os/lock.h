@@ -92,6 +92,18 @@ static inline void ch__lock_release(struct ch__lock *lock, enum ch__rank rank)
 	ch__lock_let_go(lock);
 }
 
+/* The functions that take a lock, by its role, and let it go, whose contracts are in a header. `of`
+ * are their parameters, `by` is ch__lock_take or ch__lock_parking. */
+#define CH__LOCK_FUNCTIONS(take, let_go, of, by, lock, rank)  \
+	void take(of) CH_UNANALYSED("it makes the role")      \
+	{                                                     \
+		by(&(lock), rank);                            \
+	}                                                     \
+	void let_go(of) CH_UNANALYSED("it makes the role")    \
+	{                                                     \
+		ch__lock_release(&(lock), rank);              \
+	}
+
 /* In the child of a fork: true when a thread that is gone had the lock, which is free from then on.
  * The caller repairs what that thread may have left half done. */
 bool ch__lock_set_free(struct ch__lock *);

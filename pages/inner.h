@@ -49,17 +49,8 @@ struct ch__pool_inner {
 	struct ch__views copy; /* of shared memory, for the child */
 };
 
-/* The pages lock. */
-static inline void ch__pages_lock(struct ch__pool *pool) CH_ACQUIRES(ch__role_pages)
-	CH_EXCLUDES(CH__RIGHT_OF_PAGES) CH_UNANALYSED("it makes the role")
-{
-	ch__lock_take(&pool->inner->lock, CH__RANK_PAGES);
-}
-static inline void ch__pages_unlock(struct ch__pool *pool) CH_RELEASES(ch__role_pages)
-	CH_UNANALYSED("it makes the role")
-{
-	ch__lock_release(&pool->inner->lock, CH__RANK_PAGES);
-}
+void ch__pages_lock(struct ch__pool *) CH_ACQUIRES(ch__role_pages) CH_EXCLUDES(CH__RIGHT_OF_PAGES);
+void ch__pages_unlock(struct ch__pool *) CH_RELEASES(ch__role_pages);
 
 /* Lists of pages: a head's number is behind those of pages, its next is the first one, its prev the
  * last. Of FREE pages of committed chunks by zone, of PARTLY pages by frame number. */

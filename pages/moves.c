@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * moves.c: the legal moves of pages and of chunks. Empty in a build without these checks. */
+ * moves.c: the pages lock, and the legal moves of the pages and chunks that change under it, which
+ * checked builds know. */
 #include "pages/inner.h"
+
+CH__LOCK_FUNCTIONS(ch__pages_lock, ch__pages_unlock, struct ch__pool *pool, ch__lock_take,
+		   pool->inner->lock, CH__RANK_PAGES)
 
 #if CH_CHECK >= 2
 

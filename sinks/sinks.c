@@ -48,14 +48,9 @@ struct ch__sinks {
 	_Atomic(uint8_t) frames[];       /* as the configuration says; stored under the lock */
 };
 
-void ch__sinks_lock(struct ch__sinks *s) CH_UNANALYSED("it makes the role")
-{
-	ch__lock_take(&s->lock, CH__RANK_SINKS);
-}
-void ch__sinks_unlock(struct ch__sinks *s) CH_UNANALYSED("it makes the role")
-{
-	ch__lock_release(&s->lock, CH__RANK_SINKS);
-}
+CH__LOCK_FUNCTIONS(ch__sinks_lock, ch__sinks_unlock, struct ch__sinks *s, ch__lock_take, s->lock,
+		   CH__RANK_SINKS)
+
 /* Inline in each add and remove, though this file is built to be small. */
 #define HOT static inline __attribute__((always_inline))
 HOT void lock_tool(unsigned i) CH_ACQUIRES(ch__role_file)

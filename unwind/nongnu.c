@@ -18,15 +18,8 @@ static struct {
 } process;
 struct ch__nongnu ch__nongnu; /* written once, under the lock */
 
-void ch__nongnu_lock(void) CH_UNANALYSED("it makes the role")
-{
-	ch__lock_take(&process.lock, CH__RANK_UNWINDER);
-}
-
-void ch__nongnu_unlock(void) CH_UNANALYSED("it makes the role")
-{
-	ch__lock_release(&process.lock, CH__RANK_UNWINDER);
-}
+CH__LOCK_FUNCTIONS(ch__nongnu_lock, ch__nongnu_unlock, void, ch__lock_take, process.lock,
+		   CH__RANK_UNWINDER)
 
 /* --- finding it --- */
 

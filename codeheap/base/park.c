@@ -43,6 +43,13 @@ bool ch__lock_wait_parked(struct ch__lock *lock, uint64_t until_ns)
 	return is_taken;
 }
 
+#define HEAP_LOCK(take, let_go, lock, rank) \
+	CH__LOCK_FUNCTIONS(take, let_go, struct ch_heap *heap, ch__lock_parking, heap->lock, rank)
+HEAP_LOCK(ch__registry_lock, ch__registry_unlock, registry, CH__RANK_REGISTRY)
+HEAP_LOCK(ch__sweep_lock, ch__sweep_unlock, sweep, CH__RANK_SWEEP)
+HEAP_LOCK(ch__heap_lock, ch__heap_unlock, lock, CH__RANK_HEAP)
+HEAP_LOCK(ch__records_lock, ch__records_unlock, records, CH__RANK_RECORDS)
+
 /* Of all calls that lock the thread makes one only, which begins another heap's cycle and gives up
  * in time: so the lock has no rank meanwhile. */
 void ch__heap_lend(struct ch_heap *heap)

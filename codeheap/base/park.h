@@ -60,27 +60,14 @@ static inline void ch__lock_parking(struct ch__lock *lock, enum ch__rank rank)
 	(void)ch__lock_parking_until(lock, rank, 0);
 }
 
-/* The functions that take a lock of a heap, by its role, and let it go. */
-#define CH__HEAP_LOCK(take, let_go, lock, rank, role, right)                                  \
-	static inline void take(struct ch_heap *heap) CH_ACQUIRES(role) CH_EXCLUDES(right)    \
-		CH_UNANALYSED("it makes the role")                                            \
-	{                                                                                     \
-		ch__lock_parking(&heap->lock, rank);                                          \
-	}                                                                                     \
-	static inline void let_go(struct ch_heap *heap)                                       \
-		CH_RELEASES(role) CH_UNANALYSED("it makes the role")                          \
-	{                                                                                     \
-		ch__lock_release(&heap->lock, rank);                                          \
-	}
-/* Left ones first. */
-CH__HEAP_LOCK(ch__registry_lock, ch__registry_unlock, registry, CH__RANK_REGISTRY,
-	      ch__role_registry, CH__RIGHT_OF_REGISTRY)
-CH__HEAP_LOCK(ch__sweep_lock, ch__sweep_unlock, sweep, CH__RANK_SWEEP, ch__role_sweep,
-	      CH__RIGHT_OF_SWEEP)
-CH__HEAP_LOCK(ch__heap_lock, ch__heap_unlock, lock, CH__RANK_HEAP, ch__role_heap,
-	      CH__RIGHT_OF_HEAP)
-CH__HEAP_LOCK(ch__records_lock, ch__records_unlock, records, CH__RANK_RECORDS, ch__role_records,
-	      CH__RIGHT_OF_RECORDS)
+/* Take a lock of a heap and let it go. Left ones first. */
+#define CH__HEAP_LOCK(take, let_go, role, right)                             \
+	void take(struct ch_heap *) CH_ACQUIRES(role) CH_EXCLUDES(right); \
+	void let_go(struct ch_heap *) CH_RELEASES(role);
+CH__HEAP_LOCK(ch__registry_lock, ch__registry_unlock, ch__role_registry, CH__RIGHT_OF_REGISTRY)
+CH__HEAP_LOCK(ch__sweep_lock, ch__sweep_unlock, ch__role_sweep, CH__RIGHT_OF_SWEEP)
+CH__HEAP_LOCK(ch__heap_lock, ch__heap_unlock, ch__role_heap, CH__RIGHT_OF_HEAP)
+CH__HEAP_LOCK(ch__records_lock, ch__records_unlock, ch__role_records, CH__RIGHT_OF_RECORDS)
 static inline bool ch__heap_lock_until(struct ch_heap *heap, uint64_t until_ns)
 	CH_TRY_ACQUIRES(true, ch__role_heap)
 	CH_EXCLUDES(CH__RIGHT_OF_HEAP) CH_UNANALYSED("it makes the role")

@@ -5,6 +5,11 @@
 #include "codeheap/base/why.h"
 #include "os/threads.h"
 
+void ch__region_enter(struct ch__thread *thread) CH_UNANALYSED("it makes the role")
+{
+	ch__region_enter_inline(thread);
+}
+
 void ch__region_wait(struct ch__thread *thread) CH_UNANALYSED("it makes the role")
 {
 	struct ch_heap *heap = thread->heap;

@@ -7,7 +7,10 @@
 
 void ch__region_wait(struct ch__thread *) CH_COLD;
 
-static inline void ch__region_enter(struct ch__thread *thread) CH_ACQUIRES(ch__role_region)
+/* The inline one is for who makes, commits, links and frees blocks. */
+void ch__region_enter(struct ch__thread *) CH_ACQUIRES(ch__role_region)
+	CH_EXCLUDES(ch__role_frozen, ch__role_stopped);
+static inline void ch__region_enter_inline(struct ch__thread *thread) CH_ACQUIRES(ch__role_region)
 	CH_EXCLUDES(ch__role_frozen, ch__role_stopped) CH_UNANALYSED("it makes the role")
 {
 	struct ch_heap *heap = thread->heap;

@@ -292,7 +292,7 @@ static void free_places(struct ch_heap *heap, const struct dead *dead, uint32_t 
 		else
 			ch__sinks_steps_dead(heap->sinks, hot, ch__hot_bytes(dead[i].block));
 	}
-	ch__region_enter(self);
+	ch__region_enter_inline(self);
 	ch__page_lock(&heap->pool->pages[page]);
 	for (uint32_t i = 0; i < count && !is_span; i++) {
 		const struct ch__block *block = dead[i].block;
@@ -462,7 +462,7 @@ static void kill_some(struct ch_heap *heap, const uint32_t *blocks, uint32_t cou
 	end.starts_mask = 0;
 	ch__stats_note_peak(heap);
 	ch__tombstones_reserve(heap, count);
-	ch__region_enter(self);
+	ch__region_enter_inline(self);
 	for (uint32_t i = 0; i < count;) {
 		struct ch__block *block = ch__block_at(heap, blocks[i]);
 		uint32_t of = block->owner;

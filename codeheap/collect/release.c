@@ -53,7 +53,7 @@ static void free_blocks(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__ro
 		(void)kill_committed(heap, owner);
 	}
 	struct ch__thread *self = ch__thread_or_guest(heap);
-	ch__region_enter(self);
+	ch__region_enter_inline(self);
 	ch__owner_lock(owner);
 	ch__owner_reset_cell(owner);
 	/* Dead from here on for every driver, unless a block may call through its cell. */
@@ -151,7 +151,7 @@ static enum ch_status free_locked(struct ch_heap *heap, uintptr_t at, enum ch_re
 {
 	uint32_t index;
 	struct ch__thread *self = ch__thread_or_guest(heap);
-	ch__region_enter(self);
+	ch__region_enter_inline(self);
 	enum ch_status status = end_root(heap, at, &index);
 	ch__region_leave(self);
 	if (status == CH_OK && how == CH_RELEASE_NOT_RUNNING &&
@@ -173,7 +173,7 @@ enum ch_status ch_code_free(struct ch_heap *heap, const void *address, enum ch_r
 	enum ch_status status;
 	struct ch__thread *self = ch__thread_self(heap);
 	if (how == CH_RELEASE_COLLECT && self) {
-		ch__region_enter(self);
+		ch__region_enter_inline(self);
 		status = end_root(heap, at, &index);
 		ch__region_leave(self);
 	} else {

@@ -304,7 +304,7 @@ static enum published publish(struct ch_heap *heap, struct ch__thread *self, str
 			      size_t count, bool is_told)
 {
 	enum published result = PUBLISHED;
-	ch__region_enter(self);
+	ch__region_enter_inline(self);
 	if (!is_told && sinks_want_ranges(heap))
 		result = UNTOLD;
 	for (size_t i = 0; i < count && result == PUBLISHED; i++) {
@@ -341,7 +341,7 @@ static bool land(struct ch_heap *heap, struct ch__thread *self, const struct ch_
 		ch__pool_take_over(heap->pool,
 				   ch__exec(heap, block->hot_offset + ch__head_bytes(use)),
 				   code->used_to);
-		ch__region_enter(self);
+		ch__region_enter_inline(self);
 		(void)shrink(heap, block, code, code->used_to);
 		ch__region_leave(self);
 	}
@@ -373,7 +373,7 @@ static void finish_bytes(struct ch_heap *heap, struct ch__thread *self, const st
 		ch__pool_publish(heap->pool, ch__exec(heap, block->hot_offset), hot);
 	if (use >= CH__SPAN_RODATA)
 		return;
-	ch__region_enter(self);
+	ch__region_enter_inline(self);
 	if (ch__place_has_steps(heap, block->hot_offset))
 		used_to = write_note(heap, block, code);
 	pages_cut = shrink(heap, block, code, used_to);

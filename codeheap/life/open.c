@@ -153,7 +153,7 @@ static bool CH_COLD make_young(struct request *r)
 {
 	struct ch__thread *self = r->self;
 	uint32_t capacity = self->young_capacity, kept = 0;
-	ch__region_enter(self);
+	ch__region_enter_inline(self);
 	for (uint32_t i = 0; i < self->young_count; i++) {
 		struct ch_block handle = self->young[i];
 		const struct ch__block *block =
@@ -171,7 +171,7 @@ static bool CH_COLD make_young(struct request *r)
 	struct ch_block *grown = ch__meta_alloc(r->heap->meta, longer * sizeof *grown);
 	if (!grown)
 		return false;
-	ch__region_enter(self);
+	ch__region_enter_inline(self);
 	if (old)
 		memcpy(grown, old, capacity * sizeof *old);
 	self->young = grown;
@@ -423,7 +423,7 @@ static enum placed try_place(struct request *r, enum look look)
 {
 	if (r->span_pages && !take_span(r))
 		return NO_ROOM;
-	ch__region_enter(r->self);
+	ch__region_enter_inline(r->self);
 	/* What has a frame of its own has pages of its own. */
 	uint32_t page = r->span_pages ? 0 : r->self->open_page[r->frame];
 	bool fits = r->span_pages || (page && reserve_in(r, page - 1, false)) ||
