@@ -3,15 +3,14 @@
  * and a function on which the debugger has a breakpoint. It decides which image shows what and when
  * one is made (docs/unwinders.md, section 4); elf_image.c writes them.
  *
- * Until somebody looks, an add is an entry in the table of its page. An image stays in the list
- * while all that it shows lives: when something of it is removed, the next show or a flush
- * COLLECTION takes it from the list, and one image a chunk shows what is left. An image is
- * unregistered before its successor is registered, because GDB sets breakpoints anew only when code
- * appears. A range is in one image at most: sections of two files must not overlap.
+ * Until somebody looks, an add is an entry in the table of its page. When something of an image is
+ * removed, the next show or a flush COLLECTION takes the image from the list, before its successor
+ * is registered: GDB sets breakpoints anew only when code appears. A range is in one image at most:
+ * sections of two files must not overlap.
  *
- * The list and its lock are the process's. The names that GDB looks for are weak and protected: in
- * a static link with another JIT that defines them too the list is that JIT's, each entry under its
- * maker's lock. Lock: the tool's, in every function; a debugger stops the process under it. */
+ * The names that GDB looks for are weak and protected: in a static link with another JIT the list
+ * is that JIT's, each entry under its maker's lock. Lock: the tool's, in every function; a debugger
+ * stops the process under it. */
 #include "sinks/elf_image.h"
 
 #include "arch/arch.h"

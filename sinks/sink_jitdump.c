@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * sink_jitdump.c: the file by which perf inject names code by time: jit-PID.dump, with the bytes,
- * source lines and unwind rules of every piece of code from the moment it was published. It is the
- * one table that is right for an address with several owners one after the other.
+ * source lines and unwind rules of every piece of code from the moment it was published. What it is
+ * good for, and what becomes of freed code: docs/unwinders.md, section 6.
  *
  *   file      header, then records: [id u32 | bytes u32 | CLOCK_MONOTONIC ns u64 | body]
  *   LOAD      pid tid u32, address, address, bytes, index u64, name, 0, code
@@ -19,11 +19,9 @@
  *     blocks that keep it; perf with libdw reads .eh_frame from the file and has the exact rules.
  * The last entry of DEBUG is at the code's end: a line holds up to the next entry only.
  *
- * Code that goes is written over by a load record named "[freed]" with traps (docs/unwinders.md,
- * section 6), before the next load. The file is the process's, each heap is a user of it, and it
- * stays open until exit, in the folder of the heap that opened it. A failed write switches it off
- * for every user and is kept as their status; the next heap that asks starts it anew. Loads are
- * written when they are told: nothing that runs waits in memory. Lock: the tool's, everywhere.
+ * The file is the process's and stays open until exit, in the folder of the heap that opened it. A
+ * failed write switches it off for every heap; the next one that asks starts it anew. Loads are
+ * written when they are told, the load named "[freed]" before the next one. Lock: the tool's.
  * Sources: Linux, tools/perf/Documentation/jitdump-specification.txt; LSB Core 5.0, 10.6. */
 #include "sinks/tools.h"
 
@@ -37,12 +35,6 @@
 enum {
 	MAGIC = 0x4a695444, /* "JiTD", in the writer's byte order */
 	VERSION = 1,
-	HEADER_BYTES = 40,
-	PREFIX_BYTES = 16,
-	LOAD_BYTES = PREFIX_BYTES + 40,
-	DEBUG_BYTES = PREFIX_BYTES + 16,
-	DEBUG_ENTRY_BYTES = 16,
-	UNWINDING_BYTES = PREFIX_BYTES + 24,
 	HDR_BYTES = 20,
 	CIE_FIXED_BYTES = 17, /* length, id, version, "zR", alignments, return register, encoding */
 	FDE_FIXED_BYTES = 17, /* length, CIE, pc, range, no augmentation */
@@ -58,6 +50,37 @@ _Static_assert(CIE_FIXED_BYTES + CH__FRAME_CFI_BYTES + 7 <= ENTRY_BYTES &&
 	       "room for an entry");
 
 enum record { LOAD = 0, DEBUG_INFO = 2, CLOSE = 3, UNWINDING_INFO = 4 };
+
+/* What of the file and of each record has its place. */
+struct file_head {
+	uint32_t magic, version, bytes, machine, unused, process;
+	uint64_t now_ns, flags; /* no flag: times are the clock's, not the processor's */
+};
+struct prefix {
+	uint32_t id, bytes;
+	uint64_t now_ns;
+};
+struct load_head {
+	struct prefix prefix;
+	uint32_t process, thread;
+	uint64_t exec, code, bytes, index;
+};
+struct debug_head {
+	struct prefix prefix;
+	uint64_t exec, entries;
+};
+struct debug_entry {
+	uint64_t at;
+	uint32_t line, column;
+};
+struct unwinding_head {
+	struct prefix prefix;
+	uint64_t bytes, hdr_bytes, mapped;
+};
+_Static_assert(sizeof(struct file_head) == 40 && sizeof(struct prefix) == 16 &&
+		       sizeof(struct load_head) == 56 && sizeof(struct debug_head) == 32 &&
+		       sizeof(struct debug_entry) == 16 && sizeof(struct unwinding_head) == 40,
+	       "they lie in the file as they lie in memory");
 
 struct user { /* one heap */
 	struct ch__tool_user common;
@@ -101,16 +124,6 @@ static void put_traps(uintptr_t exec, size_t n)
 	}
 }
 
-static void put32(uint32_t word)
-{
-	put(&word, sizeof word);
-}
-
-static void put64(uint64_t word)
-{
-	put(&word, sizeof word);
-}
-
 static void take_time(void)
 {
 	file.now_ns = ch__os_now_ns();
@@ -118,36 +131,36 @@ static void take_time(void)
 	file.thread = (uint32_t)ch__os_thread_id();
 }
 
-static void put_prefix(enum record id, size_t bytes)
+static struct prefix prefix_of(enum record id, size_t bytes)
 {
-	put32(id);
-	put32((uint32_t)bytes);
-	put64(file.now_ns);
+	return (struct prefix){id, (uint32_t)bytes, file.now_ns};
 }
 
 /* --- records --- */
-static void put_file_header(void)
+static void put_file_head(void)
 {
-	put32(MAGIC);
-	put32(VERSION);
-	put32(HEADER_BYTES);
-	put32(CH_ARCH_ELF_MACHINE);
-	put32(0);
-	put32(file.process);
-	put64(file.now_ns);
-	put64(0); /* times are the clock's, not the processor's */
+	struct file_head head = {.magic = MAGIC,
+				 .version = VERSION,
+				 .bytes = sizeof head,
+				 .machine = CH_ARCH_ELF_MACHINE,
+				 .process = file.process,
+				 .now_ns = file.now_ns};
+	put(&head, sizeof head);
 }
 
 static void put_load(const struct code *code)
 {
 	size_t name_bytes = strlen(code->name) + 1;
-	put_prefix(LOAD, LOAD_BYTES + name_bytes + code->bytes);
-	put32(file.process);
-	put32(file.thread);
-	put64(code->exec);
-	put64(code->exec);
-	put64(code->bytes);
-	put64(++file.index);
+	struct load_head head = {
+		prefix_of(LOAD, sizeof head + name_bytes + code->bytes),
+		file.process,
+		file.thread,
+		code->exec,
+		code->exec,
+		code->bytes,
+		++file.index,
+	};
+	put(&head, sizeof head);
 	put(code->name, name_bytes);
 	if (code->is_traps)
 		put_traps(code->exec, code->bytes);
@@ -165,9 +178,8 @@ static bool is_inside(const struct code *code, const struct ch__sink_line *lines
 
 static void put_line(uint64_t at, uint32_t line, const char *source)
 {
-	put64(at);
-	put32(line);
-	put32(0);
+	struct debug_entry entry = {at, line, 0};
+	put(&entry, sizeof entry);
 	put(source, strlen(source) + 1);
 }
 
@@ -183,10 +195,10 @@ static void put_lines(const struct code *code, const char *source,
 	}
 	if (!inside)
 		return;
-	put_prefix(DEBUG_INFO,
-		   DEBUG_BYTES + (inside + 1) * (DEBUG_ENTRY_BYTES + strlen(source) + 1));
-	put64(code->exec);
-	put64(inside + 1);
+	size_t entries = inside + 1, each = sizeof(struct debug_entry) + strlen(source) + 1;
+	struct debug_head head = {prefix_of(DEBUG_INFO, sizeof head + entries * each), code->exec,
+				  entries};
+	put(&head, sizeof head);
 	for (size_t i = 0; i < count; i++)
 		if (is_inside(code, lines, count, i))
 			put_line(lines[i].exec > code->exec ? lines[i].exec : code->exec,
@@ -261,10 +273,13 @@ static void put_unwinding(const struct code *code, const struct ch__frame_shape 
 	size_t cie_bytes = write_cie(cie, shape);
 	size_t fde_bytes = shape->bytes ? write_fde(fde, shape, cie_bytes, start, code) : 0;
 	size_t section_bytes = cie_bytes + fde_bytes;
-	put_prefix(UNWINDING_INFO, UNWINDING_BYTES + section_bytes + HDR_BYTES + 4);
-	put64(section_bytes + HDR_BYTES);
-	put64(HDR_BYTES);
-	put64(0); /* mapped */
+	struct unwinding_head head = {
+		prefix_of(UNWINDING_INFO, sizeof head + section_bytes + HDR_BYTES + 4),
+		section_bytes + HDR_BYTES,
+		HDR_BYTES,
+		0,
+	};
+	put(&head, sizeof head);
 	put(cie, cie_bytes);
 	put(fde, fde_bytes);
 	put_hdr(section_bytes);
@@ -304,7 +319,7 @@ static bool fail_file(int error) CH_REQUIRES(ch__role_file)
 static bool begin_file(void) CH_REQUIRES(ch__role_file)
 {
 	take_time();
-	put_file_header();
+	put_file_head();
 	if (ch__tool_flush(&tool) && !(file.marker = ch__os_file_marker(tool.fd)))
 		tool.error = errno ? errno : EIO;
 	if (tool.error)
@@ -474,7 +489,8 @@ __attribute__((destructor)) static void close_at_exit(void)
 		return;
 	if (tool.fd >= 0) {
 		tell_gone();
-		put_prefix(CLOSE, PREFIX_BYTES);
+		struct prefix close = prefix_of(CLOSE, sizeof close);
+		put(&close, sizeof close);
 		ch__tool_flush(&tool);
 		close_file();
 		while (tool.users)

@@ -3,16 +3,13 @@
  * of "start size name" in hexadecimal. Who reads it, who else writes it and what it costs:
  * docs/unwinders.md, section 5. The tables of what the file says are in perfmap_lines.c.
  *
- * No address has two lines: a range that overlaps any line of the file, also a dead one, makes the
- * next flush write the whole file anew under another name and move it into place. Dead lines stay
- * until then, or until they are many; those of a heap that keeps them stay until it flushes in need
- * of their addresses. Their blocks can say no name any more, so they are copied from the old file.
+ * A range that overlaps any line of the file, also a dead one, makes the next flush write the whole
+ * file anew under another name and move it into place. Lines of a heap that keeps the dead ones are
+ * copied from the old file: their blocks can say no name any more.
  *
- * The file is the process's, and each heap is a user of it. It stays after its heaps; a heap made
- * after all others have gone starts it anew. A failed write switches the file off for every user
- * and is kept as their status. Lines are told into a buffer, and written when the sink is asked to
- * catch up, no sooner than a share of the time allows. A mapped file would need no write, but a
- * file that somebody cuts is a SIGBUS in the VM. Lock: the tool's, in every function. */
+ * The file is the process's. It stays after its heaps; a heap made after all others have gone
+ * starts it anew. A failed write switches it off for every heap. A mapped file would need no write,
+ * but a file that somebody cuts is a SIGBUS in the VM. Lock: the tool's, in every function. */
 #include "sinks/perfmap_lines.h"
 
 #include <errno.h>

@@ -42,7 +42,7 @@ struct ch__sinks {
 	CH_BY_SINKS uint32_t page_end; /* no page from here on ever had frames */
 	CH_BY_SINKS uint8_t shape_count;
 	CH_BY_SINKS struct ch__frame_shape shapes[CH__FRAMES];
-	_Atomic(struct ch__steps *) steps; /* NULL: none yet; release, pairs with steps_of */
+	_Atomic(struct ch__steps *) steps; /* NULL: none yet; release, pairs with ch__sinks_steps */
 	CH_BY_SINKS struct ch__own *own; /* the live ones */
 	CH_BY_SINKS bool is_codeless;    /* the child of a fork without copy */
 	_Atomic(uint8_t) frames[];       /* as the configuration says; stored under the lock */
@@ -51,15 +51,13 @@ struct ch__sinks {
 CH__LOCK_FUNCTIONS(ch__sinks_lock, ch__sinks_unlock, struct ch__sinks *s, ch__lock_take, s->lock,
 		   CH__RANK_SINKS)
 
-/* Inline in each add and remove, though this file is built to be small. */
-#define HOT static inline __attribute__((always_inline))
-HOT void lock_tool(unsigned i) CH_ACQUIRES(ch__role_file)
+static void lock_tool(unsigned i) CH_ACQUIRES(ch__role_file)
 	CH_EXCLUDES(CH__RIGHT_OF_FILE) CH_UNANALYSED("an unwinder needs none")
 {
 	if (table[i]->tool)
 		ch__tool_lock(table[i]->tool);
 }
-HOT void unlock_tool(unsigned i)
+static void unlock_tool(unsigned i)
 	CH_RELEASES(ch__role_file) CH_UNANALYSED("an unwinder needs none")
 {
 	if (table[i]->tool)
@@ -96,13 +94,15 @@ static void *state_of(const struct ch__sinks *s, unsigned i)
 	return atomic_load_explicit(&s->state[i], memory_order_acquire);
 }
 
-static struct ch__steps *steps_of(const struct ch__sinks *s)
+struct ch__steps *ch__sinks_steps(const struct ch__sinks *s)
 {
 	return atomic_load_explicit(&s->steps, memory_order_acquire);
 }
 
-/* The state of the sink in slot i, or NULL when it is off. */
-HOT void *state_if_on(const struct ch__sinks *s, unsigned i)
+/* The state of the sink in slot i, or NULL when it is off. Inline, though this file is built to be
+ * small: each block that comes or goes asks it of every sink. */
+static inline __attribute__((always_inline)) void *state_if_on(const struct ch__sinks *s,
+							       unsigned i)
 {
 	unsigned on = atomic_load_explicit(&s->on, memory_order_relaxed);
 	return on & (unsigned)table[i]->bit ? state_of(s, i) : NULL;
@@ -140,7 +140,7 @@ static int error_of(unsigned i, const void *state)
 }
 
 /* With the lock of a tool. False: it has failed, and hears nothing. */
-HOT bool enter(unsigned i, const struct ch__tool_user *state) CH_ACQUIRES(ch__role_file)
+static bool enter(unsigned i, const struct ch__tool_user *state) CH_ACQUIRES(ch__role_file)
 {
 	lock_tool(i);
 	return !table[i]->tool || state->is_on;
@@ -405,9 +405,9 @@ void ch__sinks_destroy(struct ch__sinks *s)
 		else if (state)
 			table[i]->destroy(state);
 	}
-	if (steps_of(s)) {
-		ch__steps_end(steps_of(s));
-		ch__meta_free(s->config.meta, steps_of(s), sizeof(struct ch__steps));
+	if (ch__sinks_steps(s)) {
+		ch__steps_end(ch__sinks_steps(s));
+		ch__meta_free(s->config.meta, ch__sinks_steps(s), sizeof(struct ch__steps));
 	}
 	ch__meta_free(s->config.meta, s, sinks_bytes(s->page_count));
 }
@@ -496,10 +496,10 @@ uint8_t ch__sinks_frame_register(struct ch__sinks *s, const uint8_t *cfi, size_t
 
 bool ch__sinks_steps_begin(struct ch__sinks *s)
 {
-	if (CH_LIKELY(steps_of(s) != NULL))
+	if (CH_LIKELY(ch__sinks_steps(s) != NULL))
 		return true;
 	ch__sinks_lock(s);
-	struct ch__steps *steps = steps_of(s);
+	struct ch__steps *steps = ch__sinks_steps(s);
 	if (!steps) {
 		steps = ch__meta_alloc(s->config.meta, sizeof *steps);
 		if (steps && !ch__steps_begin(steps, s->config.pool_exec, s->config.pool_bytes)) {
@@ -514,21 +514,6 @@ bool ch__sinks_steps_begin(struct ch__sinks *s)
 	}
 	ch__sinks_unlock(s);
 	return steps != NULL;
-}
-
-void ch__sinks_steps_live(struct ch__sinks *s, uintptr_t exec, uintptr_t note)
-{
-	ch__steps_live(steps_of(s), exec, note);
-}
-
-uintptr_t ch__sinks_steps_note(const struct ch__sinks *s, uintptr_t exec)
-{
-	return ch__steps_note(steps_of(s), exec);
-}
-
-void ch__sinks_steps_dead(struct ch__sinks *s, uintptr_t exec, size_t bytes)
-{
-	ch__steps_dead(steps_of(s), exec, bytes);
 }
 
 int ch__sinks_slots_register(struct ch__sinks *s, enum ch__template kind, uint16_t slots_at,
@@ -631,34 +616,27 @@ void ch__sinks_own_destroy(struct ch__sinks *s, struct ch__own *own)
 }
 
 /* --- ranges --- */
+#define TELL(s, entry, ...)                                                            \
+	EACH(s, i, state, entry) {                                                     \
+		bool ok = enter(i, state) && table[i]->entry(state, __VA_ARGS__);      \
+		unlock_tool(i);                                                        \
+		if (!ok)                                                               \
+			switch_off_failed(s, i, state);                                \
+	}
+
 void ch__sinks_add(struct ch__sinks *s, const struct ch__sink_range *ranges, size_t n)
 {
-	EACH(s, i, state, add) {
-		bool ok = enter(i, state) && table[i]->add(state, ranges, n, false);
-		unlock_tool(i);
-		if (!ok)
-			switch_off_failed(s, i, state);
-	}
+	TELL(s, add, ranges, n, false)
 }
 
 void ch__sinks_remove(struct ch__sinks *s, const struct ch__sink_range *ranges, size_t n)
 {
-	EACH(s, i, state, remove) {
-		bool ok = enter(i, state) && table[i]->remove(state, ranges, n);
-		unlock_tool(i);
-		if (!ok)
-			switch_off_failed(s, i, state);
-	}
+	TELL(s, remove, ranges, n)
 }
 
 void ch__sinks_flush(struct ch__sinks *s, enum ch__flush how)
 {
-	EACH(s, i, state, flush) {
-		bool ok = enter(i, state) && table[i]->flush(state, how);
-		unlock_tool(i);
-		if (!ok)
-			switch_off_failed(s, i, state);
-	}
+	TELL(s, flush, how)
 }
 
 bool ch__sinks_catch_up(void)
@@ -703,8 +681,8 @@ void ch__sinks_fork_child(struct ch__sinks *s, bool has_code)
 {
 	s->is_codeless = !has_code;
 	/* Notes lie in the code. */
-	if (!has_code && steps_of(s))
-		ch__steps_dead(steps_of(s), s->config.pool_exec, s->config.pool_bytes);
+	if (!has_code && ch__sinks_steps(s))
+		ch__steps_dead(ch__sinks_steps(s), s->config.pool_exec, s->config.pool_bytes);
 	for (unsigned i = 0; i < SINKS; i++)
 		tell_child(s, i, has_code);
 	ch__sinks_unlock(s);
@@ -719,20 +697,13 @@ void ch__sinks_fork_files_prepare(void) CH_UNANALYSED("the file role is one for 
 	}
 }
 
-void ch__sinks_fork_files_parent(void) CH_UNANALYSED("the file role is one for several locks")
+void ch__sinks_fork_files_done(bool is_child)
+	CH_UNANALYSED("the file role is one for several locks")
 {
 	for (unsigned i = SINKS; i-- > 0;) {
-		if (table[i]->fork_parent)
-			table[i]->fork_parent();
-		unlock_tool(i);
-	}
-}
-
-void ch__sinks_fork_files_child(void) CH_UNANALYSED("the file role is one for several locks")
-{
-	for (unsigned i = SINKS; i-- > 0;) {
-		if (table[i]->fork_child)
-			table[i]->fork_child();
+		void (*call)(void) = is_child ? table[i]->fork_child : table[i]->fork_parent;
+		if (call)
+			call();
 		unlock_tool(i);
 	}
 }

@@ -85,24 +85,20 @@ void ch__sinks_unlock(struct ch__sinks *) CH_RELEASES(ch__role_sinks);
 void ch__sinks_fork_child(struct ch__sinks *, bool has_code)
 	CH_RELEASES(ch__role_sinks);
 /* The file lock and the files are the process's: prepare comes once, after every heap's, because
- * threads that hold a heap's locks may wait for it; parent and child once, before any heap's. The
- * child's files are opened under its pid and name every live range, so names are asked for
- * there. */
+ * threads that hold a heap's locks may wait for it; done once, before any heap's. The child's files
+ * are opened under its pid and name every live range, so names are asked for there. */
 void ch__sinks_fork_files_prepare(void);
-void ch__sinks_fork_files_parent(void);
-void ch__sinks_fork_files_child(void);
+void ch__sinks_fork_files_done(bool is_child);
 
 /* A custom frame shape: CFI instructions of a CIE (initial) used for every block of the shape.
  * Returns the shape's number, from CH__FRAMES_FIXED on, or 0 when there is no room. */
 uint8_t ch__sinks_frame_register(struct ch__sinks *, const uint8_t *cfi, size_t bytes);
 
-/* Before a page is taken for code with steps; false: no memory. Then of a block that has them: its
- * note lies there from before it is reachable until it is poisoned, and is forgotten before its
- * place serves again. No lock of this room is taken. */
+/* Before a page is taken for code with steps; false: no memory. Then the map of notes: a block with
+ * steps has its note there from before the block is reachable until it is poisoned, and the note is
+ * forgotten before its place serves again. No lock of this room is taken. */
 bool ch__sinks_steps_begin(struct ch__sinks *) CH_EXCLUDES(CH__STANDING);
-void ch__sinks_steps_live(struct ch__sinks *, uintptr_t exec, uintptr_t note);
-uintptr_t ch__sinks_steps_note(const struct ch__sinks *, uintptr_t exec); /* 0: none */
-void ch__sinks_steps_dead(struct ch__sinks *, uintptr_t exec, size_t bytes);
+struct ch__steps *ch__sinks_steps(const struct ch__sinks *); /* NULL: not begun */
 
 /* NULL while the sink is off; it stays until the sinks are destroyed. */
 const void *ch__sinks_state(const struct ch__sinks *, enum ch__sink);

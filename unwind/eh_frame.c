@@ -9,14 +9,13 @@
  *   FDE       +0 length | +4 distance to its CIE | +8 first pc | +16 bytes of pc, 0 = dead
  *             | of a slot +24 instructions, then 0 = DW_CFA_nop
  *
- * An unwinder that sorts FDEs does so once, so every FDE is there from the start. Their first pcs
- * never change and the sentinel starts where the last page ends: the range an unwinder computes for
- * the section (GCC 13 does again when it is deregistered) is all of the pages whatever is live. A
- * live FDE covers its own page only, also in a span of pages: libgcc's binary search goes right at
- * a dead FDE, so one inside a longer live range would hide that range. The CIEs have no
- * augmentation, so pcs are absolute pointers and the range is one aligned 8-byte word; libgcc takes
- * the encoding from the first CIE and never looks again. The instructions of slots are written
- * while all slots of their page are dead: an unwinder reads those of a live FDE only.
+ * Every FDE is there from the start, and first pcs never change (docs/unwinders.md, section 2). The
+ * sentinel starts where the last page ends: so the range of the section is all of the pages. A live
+ * FDE covers its own page only, also in a span of pages: libgcc's binary search goes right at a
+ * dead FDE, so one inside a longer live range would hide that range. The CIEs have no augmentation,
+ * so pcs are absolute pointers and the range is one aligned 8-byte word; libgcc takes the encoding
+ * from the first CIE only. The instructions of slots are written while all slots of their page are
+ * dead.
  * Sources: LSB Core 5.0, 10.6 (.eh_frame); libgcc/unwind-dw2-fde.c. */
 #include "unwind/steps.h"
 #include "unwind/unwinders.h"

@@ -4,11 +4,10 @@
  * itself (eh_frame.c does). Why so, and what LLVM's libunwind needs besides, is told in
  * docs/unwinders.md, section 2.
  *
- * One section a chunk is registered on the first use of the chunk, and of a chunk of slots one for
- * each 256 KiB. Pages and slots come and go by one store in the section. Only chunk_gone and
- * destroy deregister: then nothing of the chunk is on any stack. The sections of two chunks have
- * disjoint ranges, because libgcc stops at the first whose range may hold the pc; a span may cross
- * chunks. A section that a block brings (struct ch__own) is registered before it is reachable.
+ * A section is registered on the first use of its chunk, or of its 256 KiB of slots. Only
+ * chunk_gone and destroy deregister: then nothing of the chunk is on any stack. The sections of two
+ * chunks have disjoint ranges, because libgcc stops at the first whose range may hold the pc; a
+ * span may cross chunks.
  *
  * Lock: the sinks lock is held in every entry, save those of slots: a slot is switched by whoever
  * owns its place, and its section stays, since its page is in use. Inside come the unwinder's own

@@ -1,20 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * sink_libunwind.c: makes code pages known to nongnu libunwind, where the process has it: its walks
- * do not read what libgcc is told (docs/unwinders.md, section 3). It is no dependency: the sink is
- * refused with ENOSYS in a process without libunwind, and with ENOTSUP in one whose libunwind lays
- * its objects out otherwise. It writes no CFI itself (eh_frame.c does).
+ * sink_libunwind.c: makes code pages known to nongnu libunwind, where the process has it: which one
+ * will do, why an object stays for the life of the process, and why it lies within 2 GiB of the
+ * code is in docs/unwinders.md, section 3. It writes no CFI itself (eh_frame.c does).
  *
  * A chunk has one object, from its first use until the heap goes; pages come and go by one store in
- * the chunk's section, and each withdrawal ends in a flush of what libunwind remembers. Pages of
- * slots are told as pages of the frame-pointer shape. A block with an unwind table of its own has
- * an object over the FDEs of the VM's section, where they lie; one that is farther than 2 GiB from
- * its block, or for which there is no memory, is not told.
- *
- * Walks read the list of objects without a lock, and one that stood on an object that is cancelled
- * would not see the rest of the list. So an object is registered for the life of the process: it
- * covers nothing while it is free, and serves the next block or heap. Sections and tables are
- * within 2 GiB of the code, because their offsets have 32 bits.
- * Lock: the sinks lock is held in every entry; inside come those of nongnu.c and libunwind. */
+ * the chunk's section, and each withdrawal ends in a flush of what libunwind remembers. A block
+ * with an unwind table of its own has an object over the FDEs of the VM's section, where they lie;
+ * one for which there is no memory is not told. A free object covers nothing. Lock: the sinks lock
+ * is held in every entry; inside come those of nongnu.c and libunwind. */
 #include "unwind/nongnu.h"
 #include "unwind/unwinders.h"
 

@@ -19,6 +19,7 @@
 #include "codeheap/graph/tell.h"
 #include "codeheap/listener.h"
 #include "invalidate/invalidate.h"
+#include "unwind/steps.h"
 
 enum { QUARANTINE_MANY_BYTES = 64 << 10 };
 
@@ -290,7 +291,8 @@ static void free_places(struct ch_heap *heap, const struct dead *dead, uint32_t 
 		if (is_slot)
 			ch__sinks_slot_dead(heap->sinks, hot);
 		else
-			ch__sinks_steps_dead(heap->sinks, hot, ch__hot_bytes(dead[i].block));
+			ch__steps_dead(ch__sinks_steps(heap->sinks), hot,
+				       ch__hot_bytes(dead[i].block));
 	}
 	ch__region_enter_inline(self);
 	ch__page_lock(&heap->pool->pages[page]);

@@ -358,7 +358,7 @@ static uint32_t write_note(struct ch_heap *heap, const struct ch__block *block,
 	fill_gap(heap, room + code->used_to, at);
 	uint32_t bytes = ch__frame_note(ch__pool_lend(heap->pool, exec),
 					(const struct ch__frame *)code->frame, at - room);
-	ch__sinks_steps_live(heap->sinks, ch__exec(heap, room + code->used_from), exec);
+	ch__steps_live(ch__sinks_steps(heap->sinks), ch__exec(heap, room + code->used_from), exec);
 	return at + bytes - room;
 }
 

@@ -69,7 +69,7 @@ static void unlock_all(struct ch_heap *heap) CH_RELEASES(ALL_OF_A_HEAP, ch__role
 
 static void parent(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 {
-	ch__sinks_fork_files_parent();
+	ch__sinks_fork_files_done(false);
 	for (int id = CH__HEAPS_MAX; id > 0; id--) {
 		struct ch_heap *heap = atomic_load(&ch__heaps[id]);
 		if (!heap)
@@ -197,7 +197,7 @@ static void child(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 	for (int id = CH__HEAPS_MAX; id > 0; id--)
 		if (ch__heaps[id])
 			ch__meta_fork_child(ch__heaps[id]->meta);
-	ch__sinks_fork_files_child();
+	ch__sinks_fork_files_done(true);
 	for (int id = CH__HEAPS_MAX; id > 0; id--) {
 		struct ch_heap *heap = atomic_load(&ch__heaps[id]);
 		if (!heap)

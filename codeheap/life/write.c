@@ -10,6 +10,7 @@
 #include "codeheap/graph/names.h"
 #include "invalidate/invalidate.h"
 #include "sinks/sinks.h"
+#include "unwind/steps.h"
 
 #include <errno.h>
 
@@ -25,7 +26,7 @@ static enum ch_status check_place(const struct ch_heap *heap, uintptr_t at, size
 		return ch__because(CH_E_STATE, "%lx is in data, or in a trampoline", at);
 	const char *among = ch__sites_among(heap, block, at, n);
 	if (ch__place_has_steps(heap, block->hot_offset)) {
-		uintptr_t note = ch__sinks_steps_note(heap->sinks, at);
+		uintptr_t note = ch__steps_note(ch__sinks_steps(heap->sinks), at);
 		among = at + n <= note ? among : "ch_code.frame";
 	}
 	if (among)

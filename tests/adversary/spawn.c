@@ -145,7 +145,7 @@ static void hold_every_lock(struct stage *stage, void *arg)
 	ch__sinks_fork_files_prepare();
 	atomic_store(&p->step, 1);
 	stage_wait(&p->step, 2);
-	ch__sinks_fork_files_parent();
+	ch__sinks_fork_files_done(false);
 	ch__sinks_unlock(heap->sinks);
 	ch__pool_fork_parent(heap->pool);
 	ch__unfreeze(heap);

@@ -671,7 +671,7 @@ TEST(child_of_a_fork_has_its_own_libunwind)
 	pid_t child = fork();
 	CHECK(child >= 0);
 	if (!child) {
-		ch__sinks_fork_files_child();
+		ch__sinks_fork_files_done(true);
 		ch__sinks_fork_child(bed.sinks, true);
 		ch__sinks_page_dead(bed.sinks, 5, 1);
 		CHECK(ch__sinks_page_live(bed.sinks, 70, 1, 0));
@@ -681,7 +681,7 @@ TEST(child_of_a_fork_has_its_own_libunwind)
 		bed_close(&other);
 		_exit(0);
 	}
-	ch__sinks_fork_files_parent();
+	ch__sinks_fork_files_done(false);
 	ch__sinks_unlock(bed.sinks);
 	int status;
 	CHECK_EQ(waitpid(child, &status, 0), child);

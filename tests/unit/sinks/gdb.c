@@ -548,7 +548,7 @@ TEST(child_has_a_list_of_its_own)
 	fork_prepare(&bed);
 	pid_t child = fork();
 	if (child == 0) {
-		ch__sinks_fork_files_child();
+		ch__sinks_fork_files_done(true);
 		ch__sinks_fork_child(bed.sinks, true);
 		check_shown(&bed, 64, "fn_1");
 		discard(&bed, 64, 64, 1);
@@ -559,7 +559,7 @@ TEST(child_has_a_list_of_its_own)
 		bed_close(&bed);
 		_exit(gdb_list_length() == 0 ? 0 : 1);
 	}
-	ch__sinks_fork_files_parent();
+	ch__sinks_fork_files_done(false);
 	ch__sinks_unlock(bed.sinks);
 	expect_exit(child, 0);
 	CHECK_EQ(gdb_list_length(), 2);

@@ -242,7 +242,7 @@ static void child_works(struct bed *bed, const char *parents)
 {
 	char path[128];
 	path_of(getpid(), path);
-	ch__sinks_fork_files_child();
+	ch__sinks_fork_files_done(true);
 	discard(bed, 512, 64, 5); /* before its heap's handler has run */
 	ch__sinks_fork_child(bed->sinks, true);
 	CHECK_STR(ch__sinks_path(bed->sinks, CH__SINK_JITDUMP), path);
@@ -273,7 +273,7 @@ static void child_without_code(struct bed *bed)
 {
 	char path[128];
 	path_of(getpid(), path);
-	ch__sinks_fork_files_child();
+	ch__sinks_fork_files_done(true);
 	ch__sinks_fork_child(bed->sinks, false);
 	CHECK_EQ(ch__sinks_status(bed->sinks, CH__SINK_JITDUMP), EFAULT);
 	check_switched_off(bed, EFAULT);
@@ -283,7 +283,7 @@ static void child_without_code(struct bed *bed)
 
 static void child_without_folder(struct bed *bed)
 {
-	ch__sinks_fork_files_child();
+	ch__sinks_fork_files_done(true);
 	ch__sinks_fork_child(bed->sinks, true);
 	check_switched_off(bed, EEXIST);
 	_exit(0);
@@ -311,7 +311,7 @@ static void fork_in(struct bed *bed, int which)
 	if (which == 2)
 		CHECK_EQ(mkfifo(planted, 0600), 0);
 	CHECK_EQ(write(go[1], "", 1), 1);
-	ch__sinks_fork_files_parent();
+	ch__sinks_fork_files_done(false);
 	ch__sinks_unlock(bed->sinks);
 	expect_exit(pid, 0);
 	unlink(planted);

@@ -695,7 +695,7 @@ static void child_works(struct bed *a, struct bed *b)
 {
 	char path[128];
 	path_of(getpid(), path);
-	ch__sinks_fork_files_child();
+	ch__sinks_fork_files_done(true);
 	ch__sinks_fork_child(a->sinks, true);
 	discard(a, 512, 64, 5); /* another heap's handler has yet to run */
 	ch__sinks_fork_child(b->sinks, true);
@@ -728,7 +728,7 @@ TEST(map_of_a_child_is_its_own)
 	pid_t pid = fork();
 	if (pid == 0)
 		child_works(&a, &b);
-	ch__sinks_fork_files_parent();
+	ch__sinks_fork_files_done(false);
 	ch__sinks_unlock(a.sinks);
 	ch__sinks_unlock(b.sinks);
 	ch__ranks_rest(false);
