@@ -35,7 +35,9 @@ SAME(sizeof(struct ch_frame), sizeof(struct ch__frame));
 SAME(offsetof(struct ch_frame, saves), offsetof(struct ch__frame, saves));
 SAME(offsetof(struct ch_frame, steps_n), offsetof(struct ch__frame, steps_n));
 SAME(offsetof(struct ch_frame, saves_n), offsetof(struct ch__frame, saves_n));
+SAME(sizeof(struct ch_frame_step), sizeof(struct ch__step));
 SAME(offsetof(struct ch_frame_step, cfa), offsetof(struct ch__step, cfa));
+SAME(sizeof(struct ch_frame_save), sizeof(struct ch__save));
 SAME(offsetof(struct ch_frame_save, below), offsetof(struct ch__save, below));
 SAME(offsetof(struct ch_frame_save, at), offsetof(struct ch__save, at));
 

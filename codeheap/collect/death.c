@@ -108,9 +108,9 @@ static bool is_known(const struct ch_heap *heap, const struct ch__block *block)
 {
 	uint8_t flags = atomic_load_explicit(&block->flags, memory_order_relaxed);
 	bool was_linked = (flags & CH__FLAG_HELD) && (flags & CH__FLAG_UNLINKED);
-	return block->in_head != 0 || was_linked ||
-	       ((!CH_ARCH_FETCH_FOLLOWS || ch__block_is_data(heap, block)) &&
-		ch__block_state(block) != CH_BLOCK_OPEN);
+	bool is_data = ch__block_is_data(heap, block);
+	return (is_data ? block->users : block->in_head) != 0 || was_linked ||
+	       ((!CH_ARCH_FETCH_FOLLOWS || is_data) && ch__block_state(block) != CH_BLOCK_OPEN);
 }
 
 static void push_orphan(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__role_heap)
@@ -132,7 +132,7 @@ static void leave_data(struct ch_heap *heap, const struct ch__block *block, bool
 		struct ch__block *to = ch__block_at(heap, item.value);
 		if (atomic_load_explicit(&to->generation, memory_order_relaxed) != item.at ||
 		    !ch__block_is_data(heap, to) ||
-		    __atomic_sub_fetch(&to->in_head, 1, __ATOMIC_RELAXED) || !adopts ||
+		    __atomic_sub_fetch(&to->users, 1, __ATOMIC_RELAXED) || !adopts ||
 		    (to->flags & CH__FLAG_IMMORTAL) || ch__block_is_own_root(heap, to))
 			continue;
 		push_orphan(heap, item.value);
@@ -147,7 +147,7 @@ static bool is_by_hand(enum ch__death death)
 static bool was_left(const struct ch_heap *heap, const struct ch__block *block)
 {
 	return ch__block_is_data(heap, block) &&
-	       !__atomic_load_n(&block->in_head, __ATOMIC_RELAXED);
+	       !__atomic_load_n(&block->users, __ATOMIC_RELAXED);
 }
 
 /* LIVE | NOTENTRANT | OPEN -> DEAD. In a region, under heap, with the list of its owner locked; the
@@ -170,8 +170,8 @@ static void kill(struct ch_heap *heap, struct ch__block *block, uint32_t index,
 	end->keys[end->count++] = ch__handle(heap->id, index, generation);
 	leave_data(heap, block, is_by_hand(death));
 	if (ch__block_is_data(heap, block))
-		block->in_head = 0; /* users that die with it: no list of branches */
-	if (block->in_head || ch__block_run(block))
+		block->users = 0; /* they die with it */
+	else if (block->in_head || ch__block_run(block))
 		ch__block_unlink(heap, index, patch_sources, false);
 	dead->run = ch__block_run(block);
 	if (owner->entry == index)
@@ -258,8 +258,10 @@ static void drop_side(struct ch_heap *heap, const struct dead *dead) CH_REQUIRES
 		heap->counters.stub_bytes -= (int64_t)length * ch__stub_bytes(heap);
 	}
 	/* Until its names were withdrawn, sinks could ask for them. */
-	if (block->side_list)
-		ch__side_drop(heap, ch__side_take(block));
+	struct ch__side_list *list = block->side_list;
+	__atomic_store_n(&block->side_list, NULL, __ATOMIC_RELEASE);
+	if (list)
+		ch__side_drop(heap, list);
 	if (block->flags & CH__FLAG_NOTICE)
 		queue_notice(heap, dead->index);
 }

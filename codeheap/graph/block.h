@@ -28,9 +28,12 @@ struct ch__block {
 	_Atomic(uint8_t) state;          /* enum ch_block_state | enum ch__cause << 3 [region] */
 	_Atomic(uint8_t) flags;          /* [region]; several threads may set bits at once */
 	_Atomic(uint32_t) first_branch;  /* of its run; 0 = none */
-	/* First incoming branch [heap, region]. Of data: how many blocks have an edge to it,
-	 * counted up under the lock of its owner and down under heap, by atomic steps. */
-	uint32_t in_head;
+	union {
+		uint32_t in_head; /* of code: the first incoming branch [heap, region] */
+		/* Of data: how many blocks have an edge to it, counted up under the lock of its
+		 * owner and down under heap, by atomic steps. */
+		uint32_t users;
+	};
 	/* A DEAD block is on the list of the quarantine, on that of notices, or on both. */
 	union {
 		uint32_t owner_next;      /* not DEAD: blocks of the owner [its busy] */
@@ -66,6 +69,7 @@ enum ch__block_flag {
 	CH__FLAG_NOTICE = 0x80, /* DEAD: its block_freed is due */
 	CH__FLAG_EDGED = 0x80,  /* not DEAD: a block attached an edge to it */
 };
+_Static_assert(((unsigned)CH_ENTRY_PATCH | CH_ENTRY_GUARD) <= CH__FLAG_ENTRY, "each kind fits");
 
 static inline struct ch__block *ch__block_at(const struct ch_heap *heap, uint32_t index)
 {

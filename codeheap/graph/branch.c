@@ -15,15 +15,15 @@ static void store(_Atomic(uint32_t) *field, uint32_t value)
  * that length at the earliest, or when the table has no other run. */
 _Static_assert(CH__BRANCHES_RESTING == 1 << 18, "2^18 * 2^16 records");
 
-/* Free runs are chained by the user's word: without a site nobody resolves them. */
 static uint32_t chained(const struct ch_heap *heap, uint32_t first)
 {
-	return (uint32_t)(uintptr_t)ch__branch_at(heap, first)->user;
+	return (uint32_t)ch__branch_at(heap, first)->next_free;
 }
 
+/* Release, as the user's word: without a site nobody takes it for one. */
 static void chain(const struct ch_heap *heap, uint32_t first, uint32_t next)
 {
-	ch__branch_set_user(ch__branch_at(heap, first), (void *)(uintptr_t)next);
+	atomic_store_explicit(&ch__branch_at(heap, first)->next_free, next, memory_order_release);
 }
 
 static uint32_t take_run(struct ch_heap *heap, uint32_t count) CH_REQUIRES(ch__role_records)

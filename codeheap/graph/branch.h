@@ -9,7 +9,10 @@
 struct ch__branch {
 	/* Stored release, the user's word first: code_at.c finds it by its site, and judges both
 	 * by the generation of the block, in any life of the record. */
-	_Atomic(void *) user;
+	union {
+		_Atomic(void *) user;
+		_Atomic(uintptr_t) next_free; /* of a free run's first record: the next run's */
+	};
 	_Atomic(uint32_t) site;               /* pool offset of the instruction; 0 = not attached */
 	_Atomic(uint32_t) target_kind;        /* [region] */
 	_Atomic(uint32_t) next_gen, prev_gen; /* [heap] */

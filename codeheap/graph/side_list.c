@@ -98,13 +98,6 @@ enum ch_status ch__side_need(const struct ch__subject *s, uint32_t more)
 	return status;
 }
 
-struct ch__side_list *ch__side_take(struct ch__block *block)
-{
-	struct ch__side_list *list = block->side_list;
-	__atomic_store_n(&block->side_list, NULL, __ATOMIC_RELEASE);
-	return list;
-}
-
 static size_t lines_bytes(uint32_t count)
 {
 	return sizeof(struct ch__lines) + count * sizeof((struct ch__lines *)0)->at[0];
@@ -195,7 +188,7 @@ enum ch_status ch__edge_add(struct ch__subject *s, struct ch_block to)
 			ch__block_held(block);
 			block->flags |= CH__FLAG_EDGED;
 			if (ch__block_is_data(s->heap, block))
-				__atomic_add_fetch(&block->in_head, 1, __ATOMIC_RELAXED);
+				__atomic_add_fetch(&block->users, 1, __ATOMIC_RELAXED);
 			is_there = true;
 		}
 		ch__owner_unlock(owner);

@@ -123,7 +123,6 @@ enum ch_status ch__side_add(const struct ch__subject *, enum ch__item_kind, stru
 enum ch_status ch__side_need_locked(const struct ch__subject *, uint32_t more)
 	CH_REQUIRES(ch__role_heap) CH_EXCLUDES(CH__STANDING);
 enum ch_status ch__side_need(const struct ch__subject *, uint32_t more);
-struct ch__side_list *ch__side_take(struct ch__block *);      /* from a dead block */
 /* With its interned names and its table for unwinders: nothing of the block is on a stack, and its
  * bytes are traps, or nobody ever saw it. */
 void ch__side_drop(struct ch_heap *, struct ch__side_list *) CH_REQUIRES(ch__role_heap);
