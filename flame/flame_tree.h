@@ -38,8 +38,6 @@ struct ch__flame {
 	uint64_t weight; /* of all stacks */
 };
 
-/* --- walk --- */
-
 /* A frame of a stack under way: in a walk from the root, a node; in one from the leaves, the node
  * that the stack has come to, and all that this stack weighs. */
 struct ch__flame_entry {
@@ -89,8 +87,6 @@ void ch__flame_walk_end(struct ch__flame_walk *);
 bool ch__flame_reserve(struct ch__meta *, void *pointer, size_t *room, size_t wanted,
 		       size_t item_bytes);
 
-/* --- text on its way out --- */
-
 struct ch__flame_text {
 	ch__flame_write *write;
 	void *arg;
@@ -109,8 +105,6 @@ bool ch__flame_text_end(struct ch__flame_text *);
  * character, so that what is written is text to every reader. */
 uint32_t ch__flame_character(const char *name, const char **end);
 void ch__flame_put_character(struct ch__flame_text *, uint32_t code_point);
-
-/* --- flame_template.c --- */
 
 /* What each picture has, as text: template.svg. */
 extern const char ch__flame_template[];

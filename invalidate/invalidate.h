@@ -6,7 +6,6 @@
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/branch.h"
 
-/* --- whether a block may be entered, and where a branch leads (branch_way.c) --- */
 /* Whether the block is code that may be entered. In a region: acts on it are, too. */
 static inline bool ch__block_may_run(const struct ch_heap *heap, const struct ch__block *block)
 {
@@ -41,14 +40,12 @@ uintptr_t ch__branch_stub_home(const struct ch_heap *, const struct ch__block *,
  * behind the stubs. */
 uintptr_t ch__block_veneer_exec(const struct ch_heap *, const struct ch__block *);
 
-/* --- branches are led elsewhere (link.c), by those who take them, too (stub.c) --- */
 /* Every branch that leads to the block, then the block's own, are taken off their targets' lists,
  * and re-pointed to their stubs or exits where it says so: not in code that is dying. */
 void ch__block_unlink(struct ch_heap *, uint32_t block, bool patch_incoming, bool patch_outgoing)
 	CH_REQUIRES(ch__role_heap, ch__role_region);
 void ch__stub_init(struct ch_heap *);
 
-/* --- bytes that are patched or rewritten, and what may not lie among them (sites.c, I12) --- */
 /* Whether bytes in the block may be attached that lead to exit: they overlap nothing that is
  * attached, nothing that leads anywhere leads between two of them, and they lead to no byte but the
  * first of a site, wherever it is. A ref leads nowhere, and its word may overlap another's. The
@@ -68,7 +65,6 @@ const char *ch__sites_among(const struct ch_heap *, const struct ch__block *, ui
 bool ch__sites_are_sound(const struct ch_heap *, const struct ch__block *,
 			 const struct ch_code *code);
 
-/* --- facts that blocks rely on, and the blocks that do (assumption.c) --- */
 struct ch__assumption {
 	_Atomic(uint32_t) generation;
 	uint32_t next_free;
@@ -85,7 +81,6 @@ static inline struct ch__assumption *ch__assumption_at(const struct ch_heap *hea
 /* A dead block leaves all lists. */
 void ch__assumption_leave(struct ch_heap *, struct ch__side_list *) CH_REQUIRES(ch__role_heap);
 
-/* --- blocks become not entrant (invalidate.c), all of a vm, or all (discard.c) --- */
 /* LIVE -> NOTENTRANT; false: it was not LIVE code. The caller tells the trigger by how much that
  * raised heap->notentrant_bytes, while it has the lock. */
 bool ch__invalidate_block(struct ch_heap *, uint32_t block, enum ch__cause)

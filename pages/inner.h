@@ -13,8 +13,6 @@
 extern struct ch__moves ch__page_moves, ch__chunk_moves;
 #endif
 
-/* --- pool.c --- */
-
 enum ch__chunk_state {
 	CH__CHUNK_EMPTY,     /* no access, no memory */
 	CH__CHUNK_COMMITTED, /* its first pages have memory: of them the FREE ones are on the free
@@ -123,7 +121,6 @@ static inline void ch__chunk_set_state(struct ch__pool *pool, uint32_t chunk,
 	*state = (uint8_t)to;
 }
 
-/* --- ledger.c --- */
 #if CH_CHECK >= 2
 /* The runtime page, or a part of a chunk, was committed and holds traps. */
 void ch__ledger_open(struct ch__pool *, size_t offset, size_t bytes);
@@ -133,7 +130,6 @@ void ch__ledger_destroy(struct ch__pool *);
 #define ch__ledger_destroy(pool) ((void)0)
 #endif
 
-/* --- in_place.c: under the pages lock --- */
 /* The span, or page, loses execute access for such a use. False: errno; a page has what it had. */
 bool ch__span_lend(struct ch__pool *, uint32_t first, enum ch__span_use)
 	CH_REQUIRES(ch__role_pages);
@@ -146,7 +142,6 @@ void ch__spans_leave_zeros(struct ch__pool *) CH_REQUIRES(ch__role_pages);
 /* In a child of fork, whose pages all are RX: what the spans are lent for. */
 bool ch__spans_lend_again(struct ch__pool *) CH_REQUIRES(ch__role_pages);
 
-/* --- valgrind.c --- */
 void ch__valgrind_pool_born(const struct ch__pool *) CH_COLD;
 void ch__valgrind_pool_dead(const struct ch__pool *) CH_COLD;
 void ch__valgrind_access(const struct ch__pool *, uintptr_t exec, size_t bytes,

@@ -54,7 +54,6 @@ bool ch__views_take_back(struct ch__views *, size_t offset, size_t bytes);
 void ch__views_forget(struct ch__views *);  /* all access away, memory unreferenced */
 bool ch__views_exclude(struct ch__views *); /* from fork, and the RW view from core dumps */
 
-/* --- views_private.c --- */
 bool ch__private_map(struct ch__views *);
 void ch__private_destroy(struct ch__views *);
 bool ch__private_decommit(struct ch__views *, size_t offset, size_t bytes);

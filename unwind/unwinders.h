@@ -8,7 +8,6 @@
 
 extern const struct ch__sink_ops ch__sink_libgcc, ch__sink_libunwind;
 
-/* --- eh_frame.c: a section of one CIE a shape, one FDE a page or slot, and a last sentinel --- */
 enum { CH__CIE_BYTES = 128 };
 /* What a section covers: whole pages, or the slots of each page. */
 struct ch__eh_place {
@@ -35,7 +34,6 @@ uint32_t ch__eh_slot_index(const struct ch__eh_place *, uintptr_t exec);
 void ch__eh_slots_page(uint8_t *section, const struct ch__eh_place *, uint32_t page,
 		       const struct ch__frame_shape *shape);
 
-/* --- template_cfi.c: what the linked image says of a template's frame --- */
 /* Fills what the CIE and the FDE of the template say, and code_bytes. 0 or errno: ENOENT the
  * process has no table for it; ENOTSUP it has one, but in a form that cannot be copied. */
 int ch__template_cfi(const struct ch__arch_template *, struct ch__frame_shape *);

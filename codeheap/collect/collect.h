@@ -7,7 +7,6 @@
 #include "codeheap/base/heap.h"
 #include "codeheap/graph/tombstone.h"
 
-/* --- marking, and where a cycle begins and ends (mark.c) --- */
 void ch__marker_init(struct ch_heap *, struct ch_marker *);
 void ch__mark_block(struct ch_marker *, uint32_t block) CH_REQUIRES(ch__role_frozen);
 void ch__mark_owner_index(struct ch_marker *, uint32_t owner) CH_REQUIRES(ch__role_frozen);
@@ -35,7 +34,6 @@ static inline void ch__host_has_cycle(const struct ch_marker *marker)
 	(void)marker;
 }
 
-/* --- words on stacks that lead into code (stacks.c) --- */
 void ch__scan_words(struct ch_marker *, uintptr_t low, uintptr_t high)
 	CH_REQUIRES(ch__role_frozen, ch__role_stopped);
 /* Threads, from their published sp, fibers, and what the vms' callbacks report; then what they hold
@@ -44,7 +42,6 @@ void ch__scan_words(struct ch_marker *, uintptr_t low, uintptr_t high)
 void ch__scan_stacks(struct ch_marker *)
 	CH_REQUIRES(ch__role_frozen, ch__role_stopped);
 
-/* --- the threads of a heap are stopped (world.c) --- */
 /* Registry and heap, or none: who has one of them may be held there, as within a region (I10). */
 bool ch__world_lock(struct ch_heap *, uint64_t until_ns)
 	CH_TRY_ACQUIRES(true, ch__role_registry, ch__role_heap) CH_EXCLUDES(CH__RIGHT_OF_REGISTRY);
@@ -57,7 +54,6 @@ bool ch__world_install_signal(int signal);
 /* The stop signal of the thread's heap, which its handler knows for the library's. Signal-safe. */
 bool ch__world_signal(const struct ch__thread *);
 
-/* --- what no cycle reached is found, and blocks end for any reason (sweep.c, death.c) --- */
 /* One step; true while there is more. No lock held; takes sweep, heap, pages, sinks. */
 bool ch__sweep_step(struct ch_heap *) CH_EXCLUDES(CH__ANY);
 void ch__sweep_all(struct ch_heap *) CH_EXCLUDES(CH__ANY);
