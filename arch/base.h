@@ -75,7 +75,7 @@ struct CH_CAPABILITY("role") ch__role;
 /* Locks, in the order in which they are taken. */
 extern struct ch__role ch__role_heaps; /* the set of heaps: of observers only */
 extern struct ch__role ch__role_registry, ch__role_sweep, ch__role_heap, ch__role_records,
-	ch__role_pages, ch__role_sinks, ch__role_file, ch__role_profile;
+	ch__role_pages, ch__role_sinks, ch__role_file, ch__role_guest;
 extern struct ch__role ch__role_region; /* the caller is inside one (I1) */
 /* In a region, of one page and of one owner's list. */
 extern struct ch__role ch__role_busy, ch__role_owner;
@@ -89,12 +89,12 @@ extern struct ch__role ch__role_window;  /* code bytes were written and not yet 
 #define CH_AT_PAGES CH_PT_GUARDED_BY(ch__role_pages)
 #define CH_BY_SINKS CH_GUARDED_BY(ch__role_sinks)
 #define CH_BY_FILE CH_GUARDED_BY(ch__role_file)
-#define CH_BY_PROFILE CH_GUARDED_BY(ch__role_profile)
+#define CH_BY_GUEST CH_GUARDED_BY(ch__role_guest)
 /* Where nothing may be allocated, waited for or asked of the system. */
 #define CH__STANDING ch__role_region, ch__role_stopped
 /* What may not be held by who takes a lock. */
-#define CH__RIGHT_OF_PROFILE CH__STANDING
-#define CH__RIGHT_OF_FILE ch__role_profile, CH__RIGHT_OF_PROFILE
+#define CH__RIGHT_OF_GUEST CH__STANDING
+#define CH__RIGHT_OF_FILE ch__role_guest, CH__RIGHT_OF_GUEST
 #define CH__RIGHT_OF_SINKS ch__role_file, CH__RIGHT_OF_FILE
 #define CH__RIGHT_OF_PAGES ch__role_sinks, CH__RIGHT_OF_SINKS
 #define CH__RIGHT_OF_RECORDS ch__role_pages, CH__RIGHT_OF_PAGES

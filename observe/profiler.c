@@ -29,7 +29,7 @@ static size_t ring_bytes(uint64_t words)
 }
 
 /* Pages that are never written cost nothing. */
-static bool make_ring(struct ch__profiler *p, struct ch__sampler *s) CH_REQUIRES(ch__role_profile)
+static bool make_ring(struct ch__profiler *p, struct ch__sampler *s) CH_REQUIRES(ch__role_guest)
 {
 	size_t left = (p->config.memory_bytes - p->used_bytes) / RINGS_SHARE;
 	uint64_t words = UINT64_C(1) << CH__RING_WORDS_LOG2;
@@ -45,7 +45,7 @@ static bool make_ring(struct ch__profiler *p, struct ch__sampler *s) CH_REQUIRES
 	return s->ring != NULL;
 }
 
-static void merge(struct ch__profiler *p, struct ch__sampler *s) CH_REQUIRES(ch__role_profile)
+static void merge(struct ch__profiler *p, struct ch__sampler *s) CH_REQUIRES(ch__role_guest)
 {
 	/* Acquire: pairs with the release of the handler. */
 	uint64_t head = atomic_load_explicit(&s->head, memory_order_acquire);
@@ -68,7 +68,7 @@ static void merge(struct ch__profiler *p, struct ch__sampler *s) CH_REQUIRES(ch_
 }
 
 static void free_sampler(struct ch__profiler *p, struct ch__sampler *s)
-	CH_REQUIRES(ch__role_profile)
+	CH_REQUIRES(ch__role_guest)
 {
 	p->used_bytes -= s->ring_bytes;
 	ch__os_unmap(s->ring, s->ring_bytes);
@@ -76,7 +76,7 @@ static void free_sampler(struct ch__profiler *p, struct ch__sampler *s)
 }
 
 /* Those whose thread has left go when they are empty. */
-static void merge_all(struct ch__profiler *p) CH_REQUIRES(ch__role_profile)
+static void merge_all(struct ch__profiler *p) CH_REQUIRES(ch__role_guest)
 {
 	for (struct ch__sampler **link = &p->samplers; *link;) {
 		struct ch__sampler *s = *link;
@@ -119,7 +119,7 @@ static void work(void *arg)
 
 /* --- life --- */
 
-static void nobody_else_knows(const struct ch__profiler *p) CH_VOUCHES(ch__role_profile)
+static void nobody_else_knows(const struct ch__profiler *p) CH_VOUCHES(ch__role_guest)
 	CH_UNANALYSED("before its heap has it, or after")
 {
 	(void)p;
@@ -127,7 +127,7 @@ static void nobody_else_knows(const struct ch__profiler *p) CH_VOUCHES(ch__role_
 
 /* Rings are mappings; all else is of its own memory, which goes as a whole. A handler that does not
  * end keeps it for good. */
-static void free_profiler(struct ch__profiler *p) CH_REQUIRES(ch__role_profile)
+static void free_profiler(struct ch__profiler *p) CH_REQUIRES(ch__role_guest)
 {
 	if (!ch__handlers_left(p))
 		return;

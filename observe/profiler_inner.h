@@ -110,39 +110,39 @@ struct ch__profiler {
 	_Atomic(uint32_t) ending;      /* futex of the worker */
 	_Atomic(uint32_t) maps_wanted; /* a handler met memory that it does not know; relaxed */
 	_Atomic(struct ch__ranges *) ranges; /* release; pairs with the acquire of handlers */
-	CH_BY_PROFILE struct ch__sampler *samplers;
-	CH_BY_PROFILE size_t used_bytes;
-	CH_BY_PROFILE struct ch__tree tree;
-	CH_BY_PROFILE struct ch__seen_list seen;
-	CH_BY_PROFILE uint64_t maps_read_ns;
-	CH_BY_PROFILE struct ch__profiler_counts counts; /* dropped: by the tree, and of who left */
+	CH_BY_GUEST struct ch__sampler *samplers;
+	CH_BY_GUEST size_t used_bytes;
+	CH_BY_GUEST struct ch__tree tree;
+	CH_BY_GUEST struct ch__seen_list seen;
+	CH_BY_GUEST uint64_t maps_read_ns;
+	CH_BY_GUEST struct ch__profiler_counts counts; /* dropped: by the tree, and of who left */
 };
 
-static inline void ch__profile_lock(struct ch__profiler *p) CH_ACQUIRES(ch__role_profile)
-	CH_EXCLUDES(CH__RIGHT_OF_PROFILE) CH_UNANALYSED("it makes the role")
+static inline void ch__profile_lock(struct ch__profiler *p) CH_ACQUIRES(ch__role_guest)
+	CH_EXCLUDES(CH__RIGHT_OF_GUEST) CH_UNANALYSED("it makes the role")
 {
-	ch__lock_take(&p->lock, CH__RANK_PROFILE);
+	ch__lock_take(&p->lock, CH__RANK_GUEST);
 }
-static inline void ch__profile_unlock(struct ch__profiler *p) CH_RELEASES(ch__role_profile)
+static inline void ch__profile_unlock(struct ch__profiler *p) CH_RELEASES(ch__role_guest)
 	CH_UNANALYSED("it makes the role")
 {
-	ch__lock_release(&p->lock, CH__RANK_PROFILE);
+	ch__lock_release(&p->lock, CH__RANK_GUEST);
 }
 
 /* Zeroed memory that counts as the profile's; NULL: the bound is reached, or there is none. */
-void *ch__profile_alloc(struct ch__profiler *, size_t bytes) CH_REQUIRES(ch__role_profile);
-void ch__profile_free(struct ch__profiler *, void *at, size_t bytes) CH_REQUIRES(ch__role_profile);
+void *ch__profile_alloc(struct ch__profiler *, size_t bytes) CH_REQUIRES(ch__role_guest);
+void ch__profile_free(struct ch__profiler *, void *at, size_t bytes) CH_REQUIRES(ch__role_guest);
 
 /* --- profiler.c --- */
 /* All that rings have is in the tree, and counted. */
 void ch__profiler_merge(struct ch__profiler *, struct ch__profiler_counts *)
-	CH_REQUIRES(ch__role_profile);
+	CH_REQUIRES(ch__role_guest);
 
 /* --- profiler_tree.c --- */
-bool ch__tree_create(struct ch__profiler *) CH_REQUIRES(ch__role_profile);
+bool ch__tree_create(struct ch__profiler *) CH_REQUIRES(ch__role_guest);
 /* False: no memory, and the stack is not there. Frames: innermost first. */
 bool ch__tree_add(struct ch__profiler *, const uint64_t *frames, uint32_t count, bool is_cut,
-		  uint32_t weight) CH_REQUIRES(ch__role_profile);
+		  uint32_t weight) CH_REQUIRES(ch__role_guest);
 static inline struct ch__node *ch__tree_node(const struct ch__tree *tree, uint32_t index)
 {
 	return &tree->pieces[index >> CH__NODES_LOG2][index & ((1u << CH__NODES_LOG2) - 1)];
@@ -151,12 +151,12 @@ static inline struct ch__node *ch__tree_node(const struct ch__tree *tree, uint32
 struct ch__code_name *ch__tree_name(const struct ch__tree *, uint64_t key);
 /* Asks for the name, once. */
 void ch__tree_take_name(struct ch__profiler *, struct ch_heap *, struct ch__code_name *,
-			bool is_dying) CH_REQUIRES(ch__role_profile);
+			bool is_dying) CH_REQUIRES(ch__role_guest);
 
 /* --- profiler_maps.c --- */
 /* Reads what is mapped, notes what was not seen, and gives handlers the ranges. 0 or errno. */
-int ch__maps_read(struct ch__profiler *) CH_REQUIRES(ch__role_profile);
-void ch__maps_destroy(struct ch__profiler *) CH_REQUIRES(ch__role_profile);
+int ch__maps_read(struct ch__profiler *) CH_REQUIRES(ch__role_guest);
+void ch__maps_destroy(struct ch__profiler *) CH_REQUIRES(ch__role_guest);
 /* What is mapped by now: a list in side memory that counts as nobody's. False: errno. */
 bool ch__seen_now(struct ch__meta *, struct ch__seen_list *);
 bool ch__seen_copy(struct ch__meta *, const struct ch__seen_list *, struct ch__seen_list *copy);
@@ -169,6 +169,6 @@ bool ch__seen_is_same(const struct ch__seen *, const struct ch__seen *);
 /* Every handler that had ranges, or a sampler, before the call, is out of it: that of one slot, or
  * all of them. False: one is not, after a second. */
 bool ch__handler_left(struct ch__sampler_slot *);
-bool ch__handlers_left(struct ch__profiler *) CH_REQUIRES(ch__role_profile);
+bool ch__handlers_left(struct ch__profiler *) CH_REQUIRES(ch__role_guest);
 
 #endif

@@ -36,7 +36,7 @@ struct ch__profiler_copy {
 /* --- the copy --- */
 
 static bool copy_nodes(struct ch__profiler *p, struct ch__profiler_copy *c)
-	CH_REQUIRES(ch__role_profile)
+	CH_REQUIRES(ch__role_guest)
 {
 	c->nodes = ch__meta_alloc(c->meta, p->tree.count * sizeof *c->nodes);
 	if (!c->nodes)
@@ -48,7 +48,7 @@ static bool copy_nodes(struct ch__profiler *p, struct ch__profiler_copy *c)
 }
 
 static bool copy_names(const struct ch__profiler *p, struct ch__profiler_copy *c)
-	CH_REQUIRES(ch__role_profile)
+	CH_REQUIRES(ch__role_guest)
 {
 	const struct ch__tree *from = &p->tree;
 	size_t count = (size_t)from->names_mask + 1;

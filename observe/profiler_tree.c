@@ -38,7 +38,7 @@ bool ch__tree_create(struct ch__profiler *p)
 }
 
 /* Twice the buckets; without memory the chains just grow. */
-static void widen(struct ch__profiler *p) CH_REQUIRES(ch__role_profile)
+static void widen(struct ch__profiler *p) CH_REQUIRES(ch__role_guest)
 {
 	struct ch__tree *tree = &p->tree;
 	uint32_t old = tree->buckets_mask + 1, mask = old * 2 - 1;
@@ -56,11 +56,11 @@ static void widen(struct ch__profiler *p) CH_REQUIRES(ch__role_profile)
 	tree->buckets_mask = mask;
 }
 
-static bool note_code(struct ch__profiler *p, uint64_t word) CH_REQUIRES(ch__role_profile);
+static bool note_code(struct ch__profiler *p, uint64_t word) CH_REQUIRES(ch__role_guest);
 
 /* 0: no memory. */
 static uint32_t child(struct ch__profiler *p, uint32_t parent, uint64_t word)
-	CH_REQUIRES(ch__role_profile)
+	CH_REQUIRES(ch__role_guest)
 {
 	struct ch__tree *tree = &p->tree;
 	uint32_t *bucket = &tree->buckets[hash_of(word, parent) & tree->buckets_mask];
@@ -112,7 +112,7 @@ struct ch__code_name *ch__tree_name(const struct ch__tree *tree, uint64_t key)
 	return name->key ? name : NULL;
 }
 
-static bool widen_names(struct ch__profiler *p) CH_REQUIRES(ch__role_profile)
+static bool widen_names(struct ch__profiler *p) CH_REQUIRES(ch__role_guest)
 {
 	struct ch__tree *tree = &p->tree, old = *tree;
 	size_t count = (size_t)old.names_mask + 1;

@@ -28,7 +28,7 @@
 	X(JITDUMP, "jitdump")                                                                   \
 	X(PERF_MAP, "perf map")                                                                 \
 	X(GDB, "gdb")                                                                           \
-	X(PROFILE, "profile")                                                                   \
+	X(GUEST, "guest")                                                                       \
 	X(ENGINE, "a marker's queue")                                                           \
 	X(META, "metadata")                                                                     \
 	X(REGION, "region")                                                                     \
