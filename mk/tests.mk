@@ -40,8 +40,10 @@ libs_unit_codeheap_order := $(addprefix -Wl$(comma)--wrap=,ch__sinks_add ch__sin
                               ch__blocks_kill)
 libs_unit_codeheap_stopped := -Wl,--wrap=ch__scan_stacks
 libs_tool_libunwind := -Wl,--no-as-needed -lgcc_s -lunwind -Wl,--as-needed
-support_c := $(filter-out $(for_others) tests/support/harness.c tests/support/pretend.c tests/support/coverage.c tests/support/reached.c tests/support/stand_in.c,$(wildcard tests/support/*.c))
+support_c := $(filter-out $(for_others) tests/support/harness.c tests/support/os_failing.c tests/support/pretend.c tests/support/coverage.c tests/support/reached.c tests/support/stand_in.c,$(wildcard tests/support/*.c))
 support_o := $(support_c:%.c=$(TOBJ)/%.o)
+# Goes with the objects of os/ that tests link.
+failing_o := $(TOBJ)/tests/support/os_failing.o
 core_tests := $(call program_of,$(core_c) $(core_cc))
 tool_tests := $(call program_of,$(tool_c))
 # The shell tests need the products and tools of a plain build: a sanitizer cannot be preloaded into python or gdb.
@@ -151,13 +153,13 @@ $(TOBJ)/%.cc.o: %.cc $(OBJ)/flags
 # ---- linking ----------------------------------------------------------------------------------------------------------
 # Bytes as programs over the public interface: `make fuzz` makes them up, replay runs files of them.
 fuzz_o := $(patsubst %.c,$(TOBJ)/%.o,$(filter-out $(for_others),$(wildcard fuzz/*.c)))
-$(BUILD)/fuzz/replay: $(fuzz_o) $(test_lib_o) $(reached_o) $(jemalloc_o)
+$(BUILD)/fuzz/replay: $(fuzz_o) $(test_lib_o) $(failing_o) $(reached_o) $(jemalloc_o)
 	$(call link_c,$(count_link) -lm)
-$(BUILD)/fuzz/fuzz: $(filter-out %/replay.o,$(fuzz_o)) $(test_lib_o)
+$(BUILD)/fuzz/fuzz: $(filter-out %/replay.o,$(fuzz_o)) $(test_lib_o) $(failing_o)
 	@mkdir -p $(@D); echo "link $@"; $(CC) $(LINK) -fsanitize=fuzzer -o $(new) $^ -lm $(whole)
 # The same program on the objects that tests link: `make mutants` breaks one of them, and so does tests/tool/stress.sh.
 $(BUILD)/stress/stress-tested: $(stress_c:%.c=$(TOBJ)/%.o) $(filter-out $(OBJ)/hosts/scheme/main.o,$(scheme_o)) \
-                               $(test_lib_o) $(test_bdw_o) $(reached_o) $(jemalloc_o)
+                               $(test_lib_o) $(failing_o) $(test_bdw_o) $(reached_o) $(jemalloc_o)
 	$(call link_c,$(count_link) $(GC_LIBS) -lm $(SCHEME_LIBS))
 # By gcc, whatever the library was built with: what a compiler leaves in registers and frames is scanned, too, and holds
 # the block that is to die.
@@ -193,7 +195,7 @@ unit_room = $(word 2,$(subst _, ,$(1)))
 define test_rule
 $(BUILD)/tests/$(1): $(TOBJ)/$(4) $(TOBJ)/tests/support/harness.o $(TOBJ)/tests/support/pretend.o $(coverage_o) $(addprefix $(TOBJ)/,$(addsuffix .a,$(2))) \
   $(if $(filter codeheap,$(2)),$(test_bdw_o) $(TOBJ)/tests/support.a,$(TOBJ)/tests/stand_in.a) \
-  $(if $(filter os,$(2)),$(jemalloc_o))
+  $(if $(filter os,$(2)),$(failing_o) $(jemalloc_o))
 	@mkdir -p $$(@D); echo "link $$@"
 	$(Q)$(3) $(LINK_PROGRAM) $(count_link) $$(count_ends) -o $$(new) -Wl,--start-group $$(filter %.o %.a,$$^) -Wl,--end-group \
 	  $(if $(filter codeheap,$(2)),$(GC_LIBS)) $(libs_$(1)) -lm -ldl $$(whole)

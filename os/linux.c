@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * linux.c: memory, membarrier and random bytes of Linux, and the gate that makes a chosen call
- * fail. The one user of sys/mman.h. It decides nothing: what is mapped where is views.c's business.
- * No lock.
+ * linux.c: memory, membarrier and random bytes of Linux. The one user of sys/mman.h. It decides
+ * nothing: what is mapped where is views.c's business. No lock.
  *
  * PR_SET_MDWE and systemd's MemoryDenyWriteExecute refuse every mprotect that adds PROT_EXEC. So
  * executable memory is mapped executable at birth and reaches its place by mremap or by mmap of a
@@ -39,47 +38,6 @@ static const uintptr_t near_bytes = UINT64_C(1) << 30;
 static const uintptr_t user_bytes =
 	UINT64_C(1) << 46; /* random places stay below it: x86-64 has 47 bits, others more */
 static const uintptr_t lowest_place = UINT64_C(1) << 20; /* above every vm.mmap_min_addr in use */
-
-/* --- fault injection --- */
-
-#if CH_TESTING
-static _Atomic(uint64_t) fail_nth, calls;
-static _Atomic(bool) fail_later;
-static _Atomic(int) fail_error;
-
-void ch__os_fail_as(uint64_t nth, bool every_later_one, int error)
-{
-	atomic_store(&fail_nth, 0);
-	atomic_store(&calls, 0);
-	atomic_store(&fail_later, every_later_one);
-	atomic_store(&fail_error, error);
-	atomic_store(&fail_nth, nth);
-}
-
-void ch__os_fail_at(uint64_t nth, bool every_later_one)
-{
-	ch__os_fail_as(nth, every_later_one, ENOMEM);
-}
-
-uint64_t ch__os_failable_calls(void)
-{
-	return atomic_load(&calls);
-}
-
-bool ch__os_may_fail(void)
-{
-	uint64_t nth = atomic_load_explicit(&fail_nth, memory_order_relaxed);
-	if (CH_LIKELY(nth == 0))
-		return false;
-	uint64_t call = atomic_fetch_add(&calls, 1) + 1;
-	if (call != nth && !(call > nth && atomic_load(&fail_later)))
-		return false;
-	errno = atomic_load(&fail_error);
-	return !ch__os_note(false, "a call that a test fails");
-}
-
-struct ch__os_pretence ch__os_pretended;
-#endif
 
 /* --- pages of the system --- */
 
