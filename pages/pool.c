@@ -18,15 +18,12 @@
 #include <string.h>
 
 enum {
-	MIN_PAGE_BYTES = 4096,
-	MAX_PAGE_BYTES = 65536,
 	TABLE_ALIGN = CH__LINE_BYTES,
 	LISTED_SHARE_LOG2 = 5, /* a page is listed when 1/32 of it is free */
 	TRIMMED_SHARE = 4,     /* chunks go back when more than this part is in unused ones */
 	STEP_BYTES = 64 << 10, /* a chunk's first memory */
 	STEP_FACTOR_LOG2 = 2,  /* and then four times as much as it has */
 };
-static const size_t max_pool_bytes = (size_t)1 << CH_ARCH_POOL_LOG2_MAX;
 
 /* --- lists --- */
 
@@ -53,20 +50,6 @@ static uint32_t first_of(const struct ch__pool *pool, uint32_t list) CH_REQUIRES
 }
 
 /* --- life --- */
-
-static bool is_power_of_two(size_t n)
-{
-	return n && !(n & (n - 1));
-}
-
-static bool config_is_valid(const struct ch__pool_config *config)
-{
-	return is_power_of_two(config->pool_bytes) && is_power_of_two(config->page_bytes) &&
-	       config->page_bytes >= MIN_PAGE_BYTES && config->page_bytes <= MAX_PAGE_BYTES &&
-	       config->page_bytes >= ch__os_page_bytes() &&
-	       config->pool_bytes >= config->page_bytes && config->pool_bytes <= max_pool_bytes &&
-	       config->backend <= CH__BACKEND_PROCMEM;
-}
 
 static size_t take_table(size_t *used, size_t bytes)
 {
@@ -114,8 +97,6 @@ int ch__pool_create(const struct ch__pool_config *config, struct ch__meta *meta,
 		    struct ch__pool **out)
 {
 	*out = NULL;
-	if (!config_is_valid(config))
-		return EINVAL;
 	struct ch__pool *pool = ch__meta_alloc(meta, sizeof *pool);
 	struct ch__pool_inner *inner = ch__meta_alloc(meta, sizeof *inner);
 	int error = ENOMEM;

@@ -132,8 +132,8 @@ struct ch__pool {
 };
 
 /* --- life --- */
-/* 0, or errno of the call that failed; EINVAL for a bad configuration. The runtime page is
- * committed and trap-filled. */
+/* 0, or errno of the call that failed. The configuration is sound: heap.c judges it. The runtime
+ * page is committed and trap-filled. */
 int ch__pool_create(const struct ch__pool_config *, struct ch__meta *, struct ch__pool **);
 void ch__pool_destroy(struct ch__pool *);
 extern const char *const ch__backend_names[]; /* by enum ch__backend; of AUTO there is none */

@@ -232,22 +232,6 @@ void ch__views_destroy(struct ch__views *v)
 
 /* --- commit --- */
 
-static bool open_range(struct ch__views *v, size_t offset, size_t bytes)
-{
-	/* A mapping made over the reservation has lost the reservation's DONTFORK; a duplicated one
-	 * inherits it. */
-	if (v->backend == CH__BACKEND_MEMFD) {
-		if (!ch__os_map_fd(&v->file, offset, v->exec + offset, bytes, CH__OS_RX))
-			return false;
-		if ((v->sync_steps & CH__SYNC_VALGRIND) ||
-		    ch__os_dont_fork(v->exec + offset, bytes))
-			return true;
-		v->is_part_inherited = true;
-		return false;
-	}
-	return ch__os_revive_from(v->exec, v->exec + offset, bytes);
-}
-
 bool ch__views_populate(const struct ch__views *v, size_t offset, size_t bytes)
 {
 	if (v->backend == CH__BACKEND_MEMFD)
@@ -286,7 +270,18 @@ bool ch__views_take_back(struct ch__views *v, size_t offset, size_t bytes)
 {
 	if (ch__views_are_private(v))
 		return ch__private_take_back(v, offset, bytes);
-	return open_range(v, offset, bytes);
+	/* A mapping made over the reservation has lost the reservation's DONTFORK; a duplicated one
+	 * inherits it. */
+	if (v->backend == CH__BACKEND_MEMFD) {
+		if (!ch__os_map_fd(&v->file, offset, v->exec + offset, bytes, CH__OS_RX))
+			return false;
+		if ((v->sync_steps & CH__SYNC_VALGRIND) ||
+		    ch__os_dont_fork(v->exec + offset, bytes))
+			return true;
+		v->is_part_inherited = true;
+		return false;
+	}
+	return ch__os_revive_from(v->exec, v->exec + offset, bytes);
 }
 
 /* --- fork --- */

@@ -133,24 +133,10 @@ static void put(struct part *p, const void *bytes, size_t n)
 	p->used += n;
 }
 
-static void put8(struct part *p, unsigned byte)
+/* The low bytes of the number. */
+static void put_number(struct part *p, uint64_t number, size_t bytes)
 {
-	put(p, &(uint8_t){(uint8_t)byte}, 1);
-}
-
-static void put16(struct part *p, uint16_t word)
-{
-	put(p, &word, sizeof word);
-}
-
-static void put32(struct part *p, uint32_t word)
-{
-	put(p, &word, sizeof word);
-}
-
-static void put64(struct part *p, uint64_t word)
-{
-	put(p, &word, sizeof word);
+	put(p, &number, bytes);
 }
 
 static void put_text(struct part *p, const char *text)
@@ -161,23 +147,23 @@ static void put_text(struct part *p, const char *text)
 static void put_unsigned(struct part *p, uint32_t value)
 {
 	for (; value >= 0x80; value >>= 7)
-		put8(p, value | 0x80);
-	put8(p, value);
+		put_number(p, value | 0x80, 1);
+	put_number(p, value, 1);
 }
 
 static void put_signed(struct part *p, int64_t value)
 {
 	while (value < -0x40 || value >= 0x40) {
-		put8(p, (unsigned)(value & 0x7f) | 0x80);
+		put_number(p, (unsigned)(value & 0x7f) | 0x80, 1);
 		value >>= 7;
 	}
-	put8(p, (unsigned)value & 0x7f);
+	put_number(p, (unsigned)value & 0x7f, 1);
 }
 
 /* Leaves room for a word that counts the bytes behind it. */
 static size_t open_length(struct part *p)
 {
-	put32(p, 0);
+	put_number(p, 0, 4);
 	return p->used;
 }
 
@@ -185,7 +171,7 @@ static void close_length(struct part *p, size_t from)
 {
 	size_t used = p->used;
 	p->used = from - sizeof(uint32_t);
-	put32(p, (uint32_t)(used - from));
+	put_number(p, (uint32_t)(used - from), 4);
 	p->used = used;
 }
 
@@ -193,7 +179,7 @@ static void close_length(struct part *p, size_t from)
 static void close_record(struct part *p, size_t from)
 {
 	while ((p->used - from) % 8 != 4)
-		put8(p, 0); /* DW_CFA_nop */
+		put_number(p, 0, 1); /* DW_CFA_nop */
 	close_length(p, from);
 }
 
@@ -229,9 +215,9 @@ static void put_own(struct part *p, const uint8_t *section)
 	struct ch__eh_frame_fde fde;
 	for (size_t at = 0; ch__eh_frame_next(section, &at, &fde);) {
 		size_t cie = p->used, record = open_length(p);
-		put32(p, 0);
-		put8(p, fde.version);
-		put8(p, 0);
+		put_number(p, 0, 4);
+		put_number(p, fde.version, 1);
+		put_number(p, 0, 1);
 		put(p, fde.facts, fde.facts_bytes);
 		put(p, fde.initial, fde.initial_bytes);
 		close_record(p, record);
@@ -261,7 +247,7 @@ static void put_frames(struct image *m)
 		put_fde(p, cie_of(m, c.page->frame - 1U), low, high - low,
 			shape->steps ? steps : shape->fde, bytes);
 	}
-	put32(p, 0);
+	put_number(p, 0, 4);
 }
 
 /* --- source lines --- */
@@ -316,16 +302,16 @@ static const uint8_t abbreviations[] = {
 static void put_line_header(struct part *p, const char *file)
 {
 	static const uint8_t operands[] = {0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1};
-	put16(p, 4); /* version */
+	put_number(p, 4, 2); /* version */
 	size_t header = open_length(p);
-	put8(p, 1);    /* bytes of the smallest instruction */
-	put8(p, 1);    /* operations an instruction */
-	put8(p, 1);    /* rows begin statements */
-	put8(p, 0xfb); /* line base -5, range 14: of opcodes that are not used */
-	put8(p, 14);
-	put8(p, sizeof operands + 1);
+	put_number(p, 1, 1);    /* bytes of the smallest instruction */
+	put_number(p, 1, 1);    /* operations an instruction */
+	put_number(p, 1, 1);    /* rows begin statements */
+	put_number(p, 0xfb, 1); /* line base -5, range 14: of opcodes that are not used */
+	put_number(p, 14, 1);
+	put_number(p, sizeof operands + 1, 1);
 	put(p, operands, sizeof operands);
-	put8(p, 0); /* no folders */
+	put_number(p, 0, 1); /* no folders */
 	put_text(p, file);
 	put(p, "\0\0\0\0", 4); /* folder, time and bytes of the file; no more files */
 	close_length(p, header);
@@ -335,22 +321,22 @@ static void put_rows(struct part *p, const struct ch__sink_line *lines, size_t n
 {
 	uintptr_t pc = lines[0].exec;
 	int64_t line = 1;
-	put8(p, 0);
+	put_number(p, 0, 1);
 	put_unsigned(p, 9);
-	put8(p, LNE_SET_ADDRESS);
-	put64(p, pc);
+	put_number(p, LNE_SET_ADDRESS, 1);
+	put_number(p, pc, 8);
 	for (size_t i = 0; i < n; i++) {
 		if (lines[i].exec != pc) {
-			put8(p, LNS_ADVANCE_PC);
+			put_number(p, LNS_ADVANCE_PC, 1);
 			put_unsigned(p, (uint32_t)(lines[i].exec - pc));
 		}
-		put8(p, LNS_ADVANCE_LINE);
+		put_number(p, LNS_ADVANCE_LINE, 1);
 		put_signed(p, (int64_t)lines[i].line - line);
-		put8(p, LNS_COPY);
+		put_number(p, LNS_COPY, 1);
 		pc = lines[i].exec;
 		line = lines[i].line;
 	}
-	put8(p, LNS_ADVANCE_PC);
+	put_number(p, LNS_ADVANCE_PC, 1);
 	put_unsigned(p, (uint32_t)(high - pc));
 	put(p, ((const uint8_t[]){0, 1, LNE_END_SEQUENCE}), 3);
 }
@@ -361,22 +347,22 @@ static void put_unit(struct image *m, const char *name, const char *file, size_t
 {
 	struct part *p = &m->part[INFO];
 	size_t unit = open_length(p);
-	put16(p, 4); /* version */
-	put32(p, 0); /* the abbreviations */
-	put8(p, sizeof(uintptr_t));
-	put8(p, file ? UNIT_OF_LINES : UNIT_OF_A_NAME);
-	put8(p, LANG_C99);
+	put_number(p, 4, 2); /* version */
+	put_number(p, 0, 4); /* the abbreviations */
+	put_number(p, sizeof(uintptr_t), 1);
+	put_number(p, file ? UNIT_OF_LINES : UNIT_OF_A_NAME, 1);
+	put_number(p, LANG_C99, 1);
 	if (file) {
 		put_text(p, file);
-		put32(p, (uint32_t)line_at);
+		put_number(p, (uint32_t)line_at, 4);
 	}
-	put64(p, low);
-	put64(p, high - low);
-	put8(p, FUNCTION);
+	put_number(p, low, 8);
+	put_number(p, high - low, 8);
+	put_number(p, FUNCTION, 1);
 	put_text(p, name);
-	put64(p, low);
-	put64(p, high - low);
-	put8(p, 0);
+	put_number(p, low, 8);
+	put_number(p, high - low, 8);
+	put_number(p, 0, 1);
 	close_length(p, unit);
 }
 

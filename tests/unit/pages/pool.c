@@ -33,28 +33,6 @@ static int create_error(struct ch__pool_config config)
 	return error;
 }
 
-TEST(create_refuses_bad_configurations)
-{
-	struct ch__pool_config good = rig_config(4 * MIB), bad;
-	CHECK_EQ(create_error(good), 0);
-	static const size_t pools[] = {0, 3 * MIB, 4096, (size_t)1 << 31};
-	for (unsigned i = 0; i < 4; i++) {
-		bad = good;
-		bad.page_bytes = 8192;
-		bad.pool_bytes = pools[i];
-		CHECK_EQ(create_error(bad), EINVAL);
-	}
-	static const size_t pages[] = {0, 2048, 12288, 131072};
-	for (unsigned i = 0; i < 4; i++) {
-		bad = good;
-		bad.page_bytes = pages[i];
-		CHECK_EQ(create_error(bad), EINVAL);
-	}
-	bad = good;
-	bad.backend = (enum ch__backend)7;
-	CHECK_EQ(create_error(bad), EINVAL);
-}
-
 TEST(each_backend_has_its_name)
 {
 	struct ch__pool_config config = rig_config(MIB);
