@@ -22,3 +22,14 @@ uint32_t demo_number_and_jump(uint8_t *write, uint8_t number, uint32_t *jump_at)
 	*jump_at = 7;
 	return sizeof bytes;
 }
+
+uint32_t demo_call(uint8_t *write, const void *address)
+{
+	/* push rbp; mov rbp, rsp; mov rax, address; call rax; pop rbp; ret */
+	const uint8_t bytes[] = {0x55, 0x48, 0x89, 0xe5, 0x48, 0xb8, 0,    0,    0,
+				 0,    0,    0,    0,    0,    0xff, 0xd0, 0x5d, 0xc3};
+
+	memcpy(write, bytes, sizeof bytes);
+	memcpy(write + 6, &address, sizeof address);
+	return sizeof bytes;
+}

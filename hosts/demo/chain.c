@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * chain.c: A -> B -> C -> D, each the code of a method that lives on. B is invalidated: C and D,
  * which only B led to, are freed although their methods live; A and B follow their own rules.
- * Then a wild jump into freed code, in a child process, with the report that a handler of the
- * VM's own prints. */
+ * Then a wild jump into freed code, in a child process: from code of C's method that has the old
+ * address of D, with the report that a handler of the VM's own prints. */
 #include <codeheap/codeheap.h>
 #include <codeheap/look.h>
 
@@ -111,6 +111,20 @@ static void report(int signal_number, siginfo_t *info, void *context)
 	raise(signal_number);
 }
 
+/* New code of C's method, which has the old address of D and holds nothing there. */
+static int (*calls_freed(void))(void)
+{
+	struct ch_open open = {
+		.size = sizeof open, .owner = owners[2], .hot_bytes = DEMO_CALL_BYTES};
+	struct ch_code code;
+	do /* elsewhere than D was */
+		ok(ch_block_open(&open, &code));
+	while ((uintptr_t)entry_of_d - (uintptr_t)code.exec < code.hot_bytes);
+	code.used_to = demo_call(code.write, entry_of_d);
+	ok(ch_block_commit(&code, 1));
+	return (int (*)(void))(uintptr_t)code.exec;
+}
+
 static bool jump_wild(void)
 {
 	fflush(stdout);
@@ -121,8 +135,7 @@ static bool jump_wild(void)
 		struct sigaction action = {.sa_flags = SA_SIGINFO};
 		action.sa_sigaction = report;
 		sigaction(SIGTRAP, &action, NULL);
-		int (*freed)(void) = (int (*)(void))(uintptr_t)entry_of_d;
-		freed();
+		calls_freed()();
 		_exit(0);
 	}
 	int status = 0;
@@ -177,7 +190,7 @@ int main(void)
 	char broken[200];
 	bool withdrawn = names_are_right() && ch_heap_check(heap, broken, sizeof broken) == CH_OK;
 	printf("names verdict: %s\n", withdrawn ? "kept" : "BROKEN");
-	printf(" a wild jump to where D was:\n");
+	printf(" a wild jump from link-C to where link-D was:\n");
 	bool trapped = jump_wild();
 	printf("trap verdict: %s\n", trapped ? "kept" : "BROKEN");
 	return right && withdrawn && trapped ? 0 : 1;
