@@ -5,7 +5,6 @@
  *
  *     codeheap::heap heap;
  *     codeheap::check(heap.create());
- *     codeheap::attached here(heap);
  *     codeheap::code<int(int)> twice;
  *     codeheap::check(twice.add(heap, bytes, sizeof bytes, "twice"));
  *     std::cout << twice(21);
@@ -15,7 +14,9 @@
  * Each call answers with a status, and is noexcept. check() makes a codeheap::error of a status
  * that is not CH_OK; who compiles without exceptions looks at the status. Objects of the classes
  * move, and are not copied; one that was moved from, or not made yet, is empty. Declare the heap
- * before what lives in it: destructors run in the other order. */
+ * before what lives in it: destructors run in the other order. A code or function that outlives
+ * its heap frees nothing. A thread that makes code is attached by that call; one that only runs
+ * code makes an `attached`. */
 #ifndef CODEHEAP_CODEHEAP_HPP
 #define CODEHEAP_CODEHEAP_HPP
 
@@ -109,6 +110,15 @@ class heap
 	[[nodiscard]] ch_status collect() noexcept
 	{
 		return ch_heap_collect(its_heap);
+	}
+	/* What to give to open_block::open for code that a `code` has in the end. */
+	ch_open opens(std::uint32_t hot_bytes, const char *name = nullptr) const noexcept
+	{
+		ch_open request = sized<ch_open>();
+		request.heap = its_heap;
+		request.hot_bytes = hot_bytes;
+		request.name = name;
+		return request;
 	}
 	[[nodiscard]] ch_status stats(ch_stats &stats) const noexcept
 	{
@@ -222,13 +232,14 @@ class open_block
 	open_block() noexcept = default;
 	open_block(open_block &&other) noexcept
 	    : its_code(std::exchange(other.its_code, ch_code())),
-	      is_open(std::exchange(other.is_open, false))
+	      is_open(std::exchange(other.is_open, false)), can_be_freed(other.can_be_freed)
 	{
 	}
 	open_block &operator=(open_block other) noexcept
 	{
 		std::swap(its_code, other.its_code);
 		std::swap(is_open, other.is_open);
+		std::swap(can_be_freed, other.can_be_freed);
 		return *this;
 	}
 	~open_block()
@@ -242,6 +253,7 @@ class open_block
 			return CH_E_STATE;
 		ch_status status = ch_block_open(&request, &its_code);
 		is_open = status == CH_OK;
+		can_be_freed = request.heap || (request.flags & CH_OPEN_KEPT);
 		return status;
 	}
 	/* Puts bytes behind those that are there already. False: there is no room for them. */
@@ -276,6 +288,11 @@ class open_block
 	{
 		return its_code;
 	}
+	/* It lives until ch_code_free: not for as long as an owner wants. */
+	bool is_freed_by_address() const noexcept
+	{
+		return can_be_freed;
+	}
 	explicit operator bool() const noexcept
 	{
 		return is_open;
@@ -290,13 +307,20 @@ class open_block
 		__asm__ volatile("" : : "r"(&its_code) : "memory");
 	}
 	ch_code its_code = {};
-	bool is_open = false;
+	bool is_open = false, can_be_freed = false;
 };
 
 /* --- code --- */
 
 /* Code that has no vm and no owner. It lives until it is freed, or until its object ends: then it
- * goes when nothing runs it any more. */
+ * goes when nothing runs it any more.
+ *
+ * Bytes that depend on where they lie are emitted into an open block first:
+ *
+ *     codeheap::open_block block;
+ *     codeheap::check(block.open(heap.opens(64, "twice")));
+ *     block.code().used_to = emit(block.code().write, block.code().exec);
+ *     codeheap::check(twice.commit(block)); */
 template <class Signature> class code;
 template <class Result, class... Arguments> class code<Result(Arguments...)>
 {
@@ -304,12 +328,12 @@ template <class Result, class... Arguments> class code<Result(Arguments...)>
 	using pointer = Result (*)(Arguments...);
 	code() noexcept = default;
 	code(code &&other) noexcept
-	    : its_heap(other.its_heap), its_entry(std::exchange(other.its_entry, nullptr))
+	    : its_block(other.its_block), its_entry(std::exchange(other.its_entry, nullptr))
 	{
 	}
 	code &operator=(code other) noexcept
 	{
-		std::swap(its_heap, other.its_heap);
+		std::swap(its_block, other.its_block);
 		std::swap(its_entry, other.its_entry);
 		return *this;
 	}
@@ -322,15 +346,38 @@ template <class Result, class... Arguments> class code<Result(Arguments...)>
 	[[nodiscard]] ch_status add(const heap &heap, const void *bytes, std::size_t count,
 				    const char *name) noexcept
 	{
-		its_heap = its_entry ? its_heap : heap.get();
-		return its_entry ? CH_E_STATE
-				 : ch_code_add(heap.get(), bytes, count, name, &its_entry);
+		if (its_entry)
+			return CH_E_STATE;
+		ch_status status = ch_code_add(heap.get(), bytes, count, name, &its_entry);
+		if (status == CH_OK)
+			its_block = block_at(reinterpret_cast<const void *>(its_entry));
+		return status;
 	}
-	[[nodiscard]] ch_status free(ch_release how = CH_RELEASE_COLLECT) noexcept
+	/* in   block  opened with heap::opens, or with CH_OPEN_KEPT; the code is entered where
+	 *             entry_offset says. It is empty afterwards, as after open_block::commit
+	 * ret  as ch_block_commit | CH_E_STATE it has code already, or the block is an owner's */
+	[[nodiscard]] ch_status commit(open_block &block) noexcept
 	{
-		return ch_code_free(
-			its_heap, reinterpret_cast<const void *>(std::exchange(its_entry, nullptr)),
-			how);
+		if (its_entry || !block || !block.is_freed_by_address())
+			return CH_E_STATE;
+		const std::uint8_t *entry = block.code().exec + block.code().entry_offset;
+		ch_block made;
+		ch_status status = block.commit(made);
+		if (status != CH_OK)
+			return status;
+		its_block = made;
+		its_entry = reinterpret_cast<pointer>(reinterpret_cast<std::uintptr_t>(entry));
+		return status;
+	}
+	/* Not inlined: a copy of the address in the caller's frame would hold the block.
+	 * ret  as ch_code_free | CH_E_STALE it is not there any more, and maybe its heap neither */
+	[[nodiscard]] __attribute__((noinline)) ch_status free(ch_release how = CH_RELEASE_COLLECT) noexcept
+	{
+		const void *at = reinterpret_cast<const void *>(std::exchange(its_entry, nullptr));
+		/* Another heap may have code there by now. */
+		if (!at || block_at(at).bits != its_block.bits)
+			return CH_E_STALE;
+		return ch_code_free(nullptr, at, how);
 	}
 	Result operator()(Arguments... arguments) const
 	{
@@ -346,7 +393,17 @@ template <class Result, class... Arguments> class code<Result(Arguments...)>
 	}
 
       private:
-	ch_heap *its_heap = nullptr;
+	__attribute__((noinline)) static ch_block block_at(const void *at) noexcept
+	{
+		ch_spot spot = sized<ch_spot>();
+		bool is_there = ch_code_at(nullptr, at, false, &spot);
+		ch_block found = is_there ? spot.block : ch_block();
+		/* On a stack its addresses would hold the block. */
+		spot = ch_spot();
+		__asm__ volatile("" : : "r"(&spot) : "memory");
+		return found;
+	}
+	ch_block its_block = {};
 	pointer its_entry = nullptr;
 };
 

@@ -17,7 +17,6 @@ int main()
 	try {
 		codeheap::heap heap;
 		codeheap::check(heap.create());
-		codeheap::attached here(heap);
 		codeheap::code<int(int)> code;
 		codeheap::check(code.add(heap, twice_bytes, sizeof twice_bytes, "twice"));
 		std::cout << "code: " << code(21) << "\n";

@@ -83,6 +83,80 @@ TEST(code_runs_until_its_object_ends)
 	CHECK_EQ(s.stats().blocks_now, 0);
 }
 
+TEST(code_that_was_emitted_where_it_lies_is_called_by_its_type)
+{
+	scene s;
+	frames::bytes bytes = frames::plain_code(frames::FRAMED);
+	uint32_t count = static_cast<uint32_t>(bytes.size());
+	codeheap::code<signature> f;
+	codeheap::open_block block;
+	CHECK_EQ(f.commit(block), CH_E_STATE);
+	ch_open request = s.heap.opens(count + 8, "f");
+	request.align = 256;
+	CHECK_EQ(block.open(request), CH_OK);
+	ch_code &at = block.code();
+	CHECK_EQ(reinterpret_cast<uintptr_t>(at.exec) % 256, 0);
+	std::memset(at.write, 0, 8);
+	std::memcpy(at.write + 8, bytes.at.data(), count);
+	const uint8_t *entry = at.exec + 8;
+	at.used_to = count + 8, at.entry_offset = 4096;
+	CHECK_EQ(f.commit(block), CH_E_ARG);
+	CHECK(!f && block);
+	at.entry_offset = 8;
+	CHECK_EQ(f.commit(block), CH_OK);
+	CHECK(!block && reinterpret_cast<const uint8_t *>(f.get()) == entry);
+	CHECK_EQ(f(plus_one, 6), 7);
+	CHECK_EQ(block.open(request), CH_OK);
+	CHECK(block.append(bytes.at.data(), count));
+	CHECK_EQ(f.commit(block), CH_E_STATE);
+	CHECK_EQ(f.free(CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK_EQ(f.free(), CH_E_STALE);
+	CHECK_EQ(f.commit(block), CH_OK);
+	CHECK_EQ(f(plus_one, 7), 8);
+	function<signature> owner = s.compiled("owner");
+	codeheap::code<signature> g;
+	CHECK_EQ(block.open(owner.opens(count)), CH_OK);
+	CHECK(block.append(bytes.at.data(), count));
+	CHECK_EQ(g.commit(block), CH_E_STATE);
+	CHECK_EQ(block.abort(), CH_OK);
+	request = owner.opens(count);
+	request.flags = CH_OPEN_KEPT;
+	CHECK_EQ(block.open(request), CH_OK);
+	CHECK(block.append(bytes.at.data(), count));
+	CHECK_EQ(g.commit(block), CH_OK);
+	CHECK_EQ(g(plus_one, 8), 9);
+	CHECK_EQ(g.free(CH_RELEASE_NOT_RUNNING), CH_OK);
+}
+
+TEST(code_and_function_that_outlive_their_heap_free_nothing)
+{
+	frames::bytes bytes = frames::plain_code(frames::FRAMED);
+	codeheap::code<signature> f, g, h;
+	function<signature> older;
+	codeheap::heap heap;
+	CHECK_EQ(heap.create(), CH_OK);
+	CHECK_EQ(f.add(heap, bytes.at.data(), bytes.size(), "f"), CH_OK);
+	CHECK_EQ(g.add(heap, bytes.at.data(), bytes.size(), "g"), CH_OK);
+	{
+		codeheap::vm vm;
+		CHECK_EQ(vm.attach(heap), CH_OK);
+		CHECK_EQ(older.create(vm, "older", interpret), CH_OK);
+	}
+	CHECK_EQ(heap.destroy(), CH_OK);
+	CHECK_EQ(f.free(), CH_E_STALE);
+	/* The next heap mostly has the place, and its first code the address. */
+	CHECK_EQ(heap.create(), CH_OK);
+	CHECK_EQ(f.add(heap, bytes.at.data(), bytes.size(), "f"), CH_OK);
+	CHECK_EQ(h.add(heap, bytes.at.data(), bytes.size(), "h"), CH_OK);
+	g = codeheap::code<signature>();
+	CHECK_EQ(older.release(), CH_E_STALE);
+	CHECK_EQ(f(plus_one, 1), 2);
+	CHECK_EQ(h.free(), CH_OK);
+	CHECK_EQ(f.free(CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK_EQ(f.add(heap, bytes.at.data(), bytes.size(), "f"), CH_OK);
+	/* It ends after its heap, as all that was declared before it does. */
+}
+
 TEST(function_calls_its_fallback_its_code_and_its_fallback_again)
 {
 	scene s;
