@@ -7,6 +7,7 @@
  * time. Files are written under no lock. */
 #include "observe/profile.h"
 
+#include "codeheap/base/sized.h"
 #include "codeheap/base/why.h"
 #include "codeheap/profile.h"
 #include "observe/core.h"
@@ -172,11 +173,6 @@ static enum ch_status status_of(int error)
 		      : ch__because(error == ENOMEM ? CH_E_MEMORY : CH_E_OS, "the profile: %m");
 }
 
-static enum ch_status because_size(const char *name, size_t size, size_t wanted)
-{
-	return ch__because(CH_E_ARG, "%s.size is %zu: not %zu", name, size, wanted);
-}
-
 static void forget(struct ch__profile *profile) CH_REQUIRES(ch__role_heap)
 {
 	ch__profiler_destroy(profile->profiler);
@@ -288,8 +284,16 @@ enum ch_status ch_profile_start(struct ch_heap *heap, unsigned rate,
 		return ch__because_marking();
 	if (!rate || rate > CH__PROFILE_RATE_MAX)
 		return ch__because(CH_E_ARG, "rate is %u: not 1 to %d", rate, CH__PROFILE_RATE_MAX);
-	if (options && options->size != sizeof *options)
-		return because_size("ch_profile_options", options->size, sizeof *options);
+	struct ch_profile_options whole;
+	if (options) {
+		enum ch_status status = ch__sized_check(
+			"ch_profile_options", options,
+			CH__UP_TO(struct ch_profile_options, by_wall_clock), sizeof whole);
+		if (status != CH_OK)
+			return status;
+		ch__sized_take(&whole, sizeof whole, options);
+		options = &whole;
+	}
 	ch__look_lock_heaps();
 	ch__look_lock_threads(heap);
 	struct ch__profile *profile = listen_to(heap);
@@ -318,8 +322,13 @@ enum ch_status ch_profile_stop(struct ch_heap *heap, struct ch_profile_counts *c
 		return CH_E_STATE;
 	if (ch__look_is_marking())
 		return ch__because_marking();
-	if (counts && counts->size != sizeof *counts)
-		return because_size("ch_profile_counts", counts->size, sizeof *counts);
+	enum ch_status size = CH_OK;
+	if (counts)
+		size = ch__sized_check("ch_profile_counts", counts,
+				       CH__UP_TO(struct ch_profile_counts, samples),
+				       sizeof *counts);
+	if (size != CH_OK)
+		return size;
 	ch__look_lock_heaps();
 	ch__look_lock_threads(heap);
 	struct ch__profile *profile = ch__profile_of(heap);
@@ -328,9 +337,14 @@ enum ch_status ch_profile_stop(struct ch_heap *heap, struct ch_profile_counts *c
 		struct ch__profiler_counts c;
 		end(profile);
 		ch__profiler_count(profile->profiler, &c);
+		struct ch_profile_counts all = {.size = sizeof all,
+						.samples = c.samples,
+						.dropped = c.dropped,
+						.cut = c.cut,
+						.threads = c.threads,
+						.refused = c.refused};
 		if (counts)
-			*counts = (struct ch_profile_counts){sizeof *counts, c.samples, c.dropped,
-							     c.cut,          c.threads, c.refused};
+			ch__sized_give(counts, &all);
 	}
 	ch__look_unlock_threads(heap);
 	ch__look_unlock_heaps();
@@ -452,10 +466,23 @@ static int write_file(struct ch__meta *meta, const char *path, struct ch__profil
 	return error;
 }
 
-static bool is_view(const struct ch_profile_view *view)
+/* Fills a whole one with what the caller's has, or with zeros for none. */
+static enum ch_status take_view(struct ch_profile_view *whole, const struct ch_profile_view *view)
 {
 	const unsigned known = CH_PROFILE_FOLDED | CH_PROFILE_ICICLE | CH_PROFILE_REVERSED;
-	return !view || (view->size == sizeof *view && !(view->flags & ~known));
+	*whole = (struct ch_profile_view){.size = sizeof *whole};
+	if (!view)
+		return CH_OK;
+	enum ch_status status =
+		ch__sized_check("ch_profile_view", view, CH__UP_TO(struct ch_profile_view, flags),
+				sizeof *whole);
+	if (status != CH_OK)
+		return status;
+	ch__sized_take(whole, sizeof *whole, view);
+	return whole->flags & ~known ? ch__because(CH_E_ARG, "ch_profile_view.flags is %u: others "
+							     "than enum ch_profile_flags has",
+						   whole->flags)
+				     : CH_OK;
 }
 
 /* A copy of all that is written; NULL: no memory. Names are taken after it: each of its codes has
@@ -481,24 +508,25 @@ static struct ch__profiler_copy *copy_profile(const struct ch__profile *profile,
 }
 
 enum ch_status ch_profile_write(struct ch_heap *heap, const char *path,
-				const struct ch_profile_view *view)
+				const struct ch_profile_view *asked)
 {
 	if (!ch__core_is_ours())
 		return CH_E_STATE;
 	if (ch__look_is_marking())
 		return ch__because_marking();
-	struct ch_profile_view none = {.size = sizeof none};
+	struct ch_profile_view view;
 	uintptr_t fallbacks[FALLBACKS_MAX];
-	if (!path || !*path || !is_view(view))
-		return ch__because(CH_E_ARG, "path is empty, or view has another size or flags");
-	if (!view)
-		view = &none;
+	if (!path || !*path)
+		return ch__because(CH_E_ARG, "path is empty");
+	enum ch_status status = take_view(&view, asked);
+	if (status != CH_OK)
+		return status;
 	struct ch__profiler_view seen = {
-		.is_folded = (view->flags & CH_PROFILE_FOLDED) != 0,
-		.is_icicle = (view->flags & CH_PROFILE_ICICLE) != 0,
-		.is_reversed = (view->flags & CH_PROFILE_REVERSED) != 0,
-		.title = view->title,
-		.interpreter = view->interpreter,
+		.is_folded = (view.flags & CH_PROFILE_FOLDED) != 0,
+		.is_icicle = (view.flags & CH_PROFILE_ICICLE) != 0,
+		.is_reversed = (view.flags & CH_PROFILE_REVERSED) != 0,
+		.title = view.title,
+		.interpreter = view.interpreter,
 		.fallbacks = fallbacks,
 	};
 	struct ch__profile *profile = ch__profile_of(heap);

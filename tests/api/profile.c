@@ -60,13 +60,62 @@ TEST_TIMED(folded_profile_splits_work_by_its_time, 60)
 	profile_end(&rig);
 }
 
+/* --- headers of other versions --- */
+
+static void says(const char *words)
+{
+	if (strncmp(ch_why(), words, strlen(words)) != 0)
+		FAIL("%s is not how it begins: %s", words, ch_why());
+}
+
+TEST(structs_of_an_older_header_end_where_they_end)
+{
+	enum { GARBAGE = 0xa5 };
+	profile_begin(&rig, STAGE_POLLS);
+	struct ch_heap *heap = rig.stage->heap;
+	struct ch_profile_options options;
+	struct ch_profile_counts counts;
+	struct ch_profile_view view;
+	memset(&options, GARBAGE, sizeof options);
+	memset(&counts, GARBAGE, sizeof counts);
+	memset(&view, GARBAGE, sizeof view);
+	options.size = offsetof(struct ch_profile_options, frames);
+	options.by_wall_clock = false, options.memory_bytes = 0;
+	counts.size = offsetof(struct ch_profile_counts, refused);
+	view.size = offsetof(struct ch_profile_view, title);
+	view.flags = CH_PROFILE_FOLDED;
+	CHECK_EQ(ch_profile_start(heap, 100, &options), CH_OK);
+	CHECK_EQ(ch_profile_stop(heap, &counts), CH_OK);
+	CHECK(counts.threads != 0);
+	for (size_t i = counts.size; i < sizeof counts; i++)
+		CHECK_EQ(((const uint8_t *)&counts)[i], GARBAGE);
+	CHECK_EQ(ch_profile_write(heap, rig.path, &view), CH_OK);
+	profile_end(&rig);
+}
+
+TEST(structs_of_a_newer_header_are_refused_by_name)
+{
+	profile_begin(&rig, STAGE_POLLS);
+	struct ch_heap *heap = rig.stage->heap;
+	struct ch_profile_options options = {.size = sizeof options + 8};
+	struct ch_profile_counts counts = {.size = sizeof counts + 8};
+	struct ch_profile_view view = {.size = sizeof view + 8};
+	CHECK_EQ(ch_profile_start(heap, 100, &options), CH_E_ARG);
+	says("CH_E_ARG: ch_profile_options.size is ");
+	CHECK_EQ(ch_profile_stop(heap, &counts), CH_E_ARG);
+	says("CH_E_ARG: ch_profile_counts.size is ");
+	CHECK_EQ(ch_profile_write(heap, rig.path, &view), CH_E_ARG);
+	says("CH_E_ARG: ch_profile_view.size is ");
+	profile_end(&rig);
+}
+
 /* --- refusals --- */
 
 TEST(profiles_say_what_they_refuse)
 {
 	profile_begin(&rig, STAGE_POLLS);
 	struct ch_heap *heap = rig.stage->heap;
-	struct ch_profile_options options = {.size = sizeof options - 1};
+	struct ch_profile_options options = {.size = sizeof options + 8};
 	struct ch_profile_counts counts = {.size = 3};
 	struct ch_profile_view view = {.size = sizeof view, .flags = 8};
 	CHECK_EQ(ch_profile_stop(heap, NULL), CH_E_STATE);
