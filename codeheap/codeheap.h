@@ -55,7 +55,8 @@
  * gets CH_E_STATE where a lock is; in `ref`, `roots` and `visit`, too.
  *
  * Structures with a `size` grow at their end. The caller sets it to sizeof: a smaller one, of an
- * older header, is taken, and what it lacks is 0; a larger one is CH_E_ARG. */
+ * older header, is taken, and what it lacks is 0; a larger one is CH_E_ARG. Structures with `spare`
+ * words grow into them: where a word is not 0, a field of a newer header, it is CH_E_ARG. */
 #ifndef CODEHEAP_CODEHEAP_H
 #define CODEHEAP_CODEHEAP_H
 
@@ -562,8 +563,7 @@ struct ch_code {
 	uint8_t *cold_write, *cold_exec; /* cold bytes */
 	uint32_t hot_bytes, cold_bytes;  /* room */
 	uint32_t entry_bytes;            /* PATCH: the library's bytes at exec, before the VM's */
-	/* in: hot bytes in use; used_from is a multiple of 8, and 0 with ENTRY_PATCH. */
-	uint32_t used_from, used_to;
+	uint32_t used_from, used_to; /* in: hot bytes in use; from: 0, a multiple of 8; PATCH: 0 */
 	uint32_t cold_used;    /* in */
 	uint32_t entry_offset; /* in: from exec; PATCH: 0 */
 	const uint32_t *guard; /* GUARD: 0 while entrant; the VM's entry tests it */
@@ -574,6 +574,7 @@ struct ch_code {
 	 * edge to. NULL: unwinding ends at the block. */
 	const void *eh_frame;
 	const struct ch_frame *frame; /* in: CH_FRAME_STEPS */
+	uint64_t spare[4];            /* ch_block_open sets them to 0 */
 };
 
 /* ch_block_open: make room for a block.
@@ -672,8 +673,7 @@ enum ch_write { CH_WRITE_NOT_RUNNING, CH_WRITE_WORD, CH_WRITE_INSTRUCTION };
  * safe  any thread
  * cost  O(n + what is attached), and a core synchronization, 1 us; procmem, 5 to 20 us */
 CH_API CH_CHECKED enum ch_status ch_code_write(struct ch_heap *heap, const void *at,
-					       const void *bytes, size_t n,
-					       enum ch_write how);
+					       const void *bytes, size_t n, enum ch_write how);
 
 struct ch_info {
 	size_t size; /* in: sizeof(struct ch_info) */
@@ -706,6 +706,7 @@ struct ch_branch_site {
 	enum ch_branch_kind kind;
 	void *user;       /* comes back in branch_hit, until block_freed of the block; ch_code_at */
 	const void *exit; /* where it leads while unlinked; NULL = a stub of its own */
+	uint64_t spare[2]; /* 0 */
 };
 
 /* ch_branch_attach: declare a patch site; its bytes are written to lead to its stub.
@@ -925,8 +926,7 @@ struct ch_spot {
  * in    heap       NULL = whichever has the address: O(heaps), and a word that all threads write
  *       is_return  pc is a return address: the call before it is meant
  * out   spot       as it was at one moment; spot->size is set by the caller; else 0 when false
- * ret   true when it lies in a LIVE or NOTENTRANT block; false also for a size that is too small
- *       or larger than this version's
+ * ret   true when it lies in a LIVE or NOTENTRANT block; false also for a size out of range
  * safe  any thread, signal handlers, callbacks, while others allocate, free and collect
  * cost  some 10 ns; is_return: O(what is attached to the block) */
 CH_API bool ch_code_at(const struct ch_heap *heap, const void *pc, bool is_return,

@@ -7,6 +7,7 @@
 #include "codeheap/base/why.h"
 #include "arch/sites.h"
 #include "codeheap/base/region.h"
+#include "codeheap/base/sized.h"
 #include "codeheap/graph/handles.h"
 #include "invalidate/invalidate.h"
 
@@ -95,6 +96,10 @@ static enum ch_status check_site(const struct ch__subject *s, const struct ch_br
 	enum ch__site kind = (enum ch__site)site->kind;
 	if (ch__block_is_data(heap, s->block))
 		return ch__because(CH_E_STATE, "the block is data");
+	enum ch_status status =
+		ch__spare_check("ch_branch_site", site->spare, sizeof site->spare);
+	if (status != CH_OK)
+		return status;
 	if ((unsigned)site->kind > CH_LITERAL)
 		return ch__because(CH_E_ARG, "ch_branch_site.kind is %d: not one of enum "
 					     "ch_branch_kind", (int)site->kind);

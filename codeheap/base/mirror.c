@@ -5,6 +5,7 @@
 #include "codeheap/base/heap.h"
 #include "codeheap/base/sized.h"
 #include "codeheap/look.h"
+#include "codeheap/profile.h"
 #include "unwind/steps.h"
 
 #define SAME(ours, theirs) \
@@ -60,3 +61,8 @@ ENDS_WITH(struct ch_info, kind);
 ENDS_WITH(struct ch_owner_facts, metadata_bytes_now);
 ENDS_WITH(struct ch_spot, site_user);
 ENDS_WITH(struct ch_stats, freezes);
+ENDS_WITH(struct ch_profile_options, user);
+ENDS_WITH(struct ch_profile_counts, refused);
+ENDS_WITH(struct ch_profile_view, interpreter);
+ENDS_WITH(struct ch_code, spare);
+ENDS_WITH(struct ch_branch_site, spare);

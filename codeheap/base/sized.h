@@ -5,6 +5,10 @@
  * for what this library does not know, and is refused by name. Fields are added at the end only,
  * and the last one ends the struct: nobody knows what an older program has in its padding.
  *
+ * Structs without a size, which come in arrays or are read on hot paths, have spare words at their
+ * end that new fields take, and that are 0 until then. A word that is not 0 is a field of a newer
+ * header, and is refused by name, too.
+ *
  * Each has a least size, below which nobody could have meant it: with the first fields, which every
  * version has. */
 #ifndef CH_CODEHEAP_BASE_SIZED_H
@@ -26,6 +30,18 @@ static inline enum ch_status ch__sized_check(const char *name, const void *sized
 		return CH_OK;
 	return ch__because(CH_E_ARG, "%s.size is %zu: libcodeheap " CH_VERSION_TEXT
 				     " takes %zu to %zu", name, size, least, most);
+}
+
+/* Of the spare words of a struct. */
+static inline enum ch_status ch__spare_check(const char *name, const uint64_t *words, size_t bytes)
+{
+	uint64_t all = 0;
+	for (size_t i = 0; i < bytes / sizeof *words; i++)
+		all |= words[i];
+	if (CH_LIKELY(!all))
+		return CH_OK;
+	return ch__because(CH_E_ARG, "%s.spare is not 0: libcodeheap " CH_VERSION_TEXT
+				     " knows no such field", name);
 }
 
 /* Fills a whole one with what the caller's has, which was checked, and zeros. */

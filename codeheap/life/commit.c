@@ -7,6 +7,7 @@
 #include "codeheap/base/why.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/region.h"
+#include "codeheap/base/sized.h"
 #include "codeheap/base/trigger.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/block_parts.h"
@@ -461,6 +462,10 @@ static enum ch_status check_codes(struct ch_heap *heap, struct ch__thread *self,
 			look_around(heap, block, ch__handle_index(codes[i].block.bits));
 		if (CH_UNLIKELY(overrun != CH_OK))
 			return overrun;
+		enum ch_status spare =
+			ch__spare_check("ch_code", codes[i].spare, sizeof codes[i].spare);
+		if (CH_UNLIKELY(spare != CH_OK))
+			return spare;
 		/* Pages of data have another frame number. */
 		bool has_steps = ch__place_has_steps(heap, block->hot_offset);
 		enum ch__span_use use = ch__block_use(heap, block);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * sizes.c: structs that begin with their size, given as a program with an older header gives them:
- * shorter, and behind them memory that is something else; and as one with a newer header does. */
+ * shorter, and behind them memory that is something else; and as one with a newer header does. And
+ * structs that grow into spare words. */
 #include "codeheap/look.h"
 #include "tests/support/heap_rig.h"
 
@@ -82,6 +83,16 @@ TEST(answers_of_the_library_end_where_the_older_struct_ends)
 	CHECK_EQ(ch_owner_info(owner, &facts), CH_OK);
 	CHECK_STR(facts.name, "method");
 	check_untouched(&facts, UP_TO(struct ch_owner_facts, name), sizeof facts);
+	struct ch_spot spot;
+	memset(&spot, GARBAGE, sizeof spot);
+	spot.size = UP_TO(struct ch_spot, user);
+	struct ch_info whole = {.size = sizeof whole};
+	CHECK_EQ(ch_block_info(block, &whole), CH_OK);
+	CHECK(ch_code_at(rig.heap, whole.entry, false, &spot));
+	CHECK_EQ(spot.block.bits, block.bits);
+	check_untouched(&spot, UP_TO(struct ch_spot, user), sizeof spot);
+	CHECK(!ch_code_at(rig.heap, &whole, false, &spot));
+	check_untouched(&spot, UP_TO(struct ch_spot, user), sizeof spot);
 	rig_end(&rig);
 }
 
@@ -100,6 +111,7 @@ TEST(structs_of_a_newer_header_are_refused_by_name)
 	struct ch_info info = {.size = sizeof info + 8};
 	struct ch_owner_facts facts = {.size = sizeof facts + 8};
 	struct ch_owner owner = rig_owner(&rig, "method");
+	struct ch_spot spot = {.size = sizeof spot + 8};
 	struct ch_heap *heap;
 	struct ch_vm *vm;
 	config.size += 8;
@@ -113,5 +125,39 @@ TEST(structs_of_a_newer_header_are_refused_by_name)
 	says("CH_E_ARG: ch_info.size is ");
 	CHECK_EQ(ch_owner_info(owner, &facts), CH_E_ARG);
 	says("CH_E_ARG: ch_owner_facts.size is ");
+	struct ch_info found = {.size = sizeof found};
+	CHECK_EQ(ch_block_info(rig_block(owner, 2), &found), CH_OK);
+	CHECK(!ch_code_at(rig.heap, found.entry, false, &spot));
+	spot.size = sizeof spot;
+	CHECK(ch_code_at(rig.heap, found.entry, false, &spot));
+	rig_end(&rig);
+}
+
+TEST(spare_words_are_0_and_a_field_of_a_newer_header_is_refused_by_name)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_open open = {.owner = rig_owner(&rig, "o"), .hot_bytes = 64, .branch_room = 1};
+	struct ch_branch_site site = {.kind = CH_JMP};
+	struct ch_branch branch;
+	struct emitter e;
+	memset(&e, GARBAGE, sizeof e);
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	site.at = emit_site_jmp(&e);
+	e.code.used_to = e.at;
+	for (size_t i = 0; i < sizeof site.spare / sizeof *site.spare; i++) {
+		site.spare[i] = 1;
+		CHECK_EQ(ch_branch_attach(e.code.block, &site, &branch), CH_E_ARG);
+		says("CH_E_ARG: ch_branch_site.spare is not 0: ");
+		site.spare[i] = 0;
+	}
+	CHECK_EQ(ch_branch_attach(e.code.block, &site, &branch), CH_OK);
+	for (size_t i = 0; i < sizeof e.code.spare / sizeof *e.code.spare; i++) {
+		CHECK_EQ(e.code.spare[i], 0);
+		e.code.spare[i] = 1;
+		CHECK_EQ(ch_block_commit(&e.code, 1), CH_E_ARG);
+		says("CH_E_ARG: ch_code.spare is not 0: ");
+		e.code.spare[i] = 0;
+	}
+	CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
 	rig_end(&rig);
 }
