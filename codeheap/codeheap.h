@@ -555,8 +555,8 @@ struct ch_open {
 };
 
 /* A block under construction: emit at write, relative to exec; set what is marked "in". Write leads
- * to the code until the block is committed or aborted; then what is stored there may be lost, or
- * another block's: ch_code_write. At exec nothing is to be read before the commit. */
+ * to the code until the block is committed or aborted; what a copy of it stores then may be lost,
+ * or another block's: ch_code_write. At exec nothing is to be read or run before the commit. */
 struct ch_code {
 	struct ch_block block;
 	uint8_t *write, *exec;           /* hot bytes */
@@ -601,7 +601,7 @@ CH_API CH_CHECKED enum ch_status ch_block_veneer(const struct ch_code *code, con
 						 const void **at);
 
 /* ch_block_commit: publish blocks that were opened; from then on they may run.
- * in    codes  their "in" fields are set
+ * in    codes  their "in" fields are set; after CH_OK write and cold_write of each are NULL
  *       count  blocks that become reachable together; all or none
  * ret   CH_OK | CH_E_STATE not open, or an edge names an OPEN block that is not among them:
  *       nothing was done | CH_E_ARG one comes twice, used more than there is (of data nothing is

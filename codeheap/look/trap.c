@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * trap.c: what a fatal signal in the pool means (P4), in one line: the block that was freed there,
  * by which collection, why, and what took it out of use before; what a live block did; who stored
- * to exec. Signal-safe: no lock, no allocation; what lies where is place.c's. */
+ * to exec, or ran what is for writing. Signal-safe: no lock, no allocation; what lies where is
+ * place.c's. */
 #include "codeheap/base/park.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/tombstone.h"
@@ -233,30 +234,56 @@ static void put_signal(struct ch__text *line, const siginfo_t *info, enum ch__pl
 		ch__text_put(line, ": its own trap, or it ran on behind its end");
 }
 
+/* The exec address of a byte of the write view. */
+static uintptr_t exec_of(const struct ch_heap *heap, uintptr_t write)
+{
+	return write - (uintptr_t)heap->pool->delta;
+}
+
+/* The block whose view was mistaken for the other one. Returns whether it is open. */
+static bool put_mistaken(struct ch__text *line, const struct ch_heap *heap, uint32_t offset,
+			 uintptr_t at)
+{
+	struct ch__place place;
+	ch__place_find(heap, offset, &place);
+	if (place.kind == CH__PLACE_UNUSED) {
+		ch__text_put(line, " in no block");
+	} else {
+		ch__text_put(line, " of ");
+		ch__text_put(line, place.kind == CH__PLACE_FREED ? "freed " : kinds[place.kind]);
+		put_block(line, &place);
+		ch__text_put_with(line, place.is_cold ? ", cold +" : ", +", place.at, 16);
+	}
+	ch__text_put_with(line, " (", at, 16);
+	ch__text_put(line, ")");
+	return place.kind == CH__PLACE_OPEN;
+}
+
 /* What can be read and raises such a signal was stored to. Returns false where the address is not
  * the heap's, or the page has no access at all. */
 static bool put_store(struct ch__text *line, const struct ch_heap *heap, const siginfo_t *info,
 		      uintptr_t pc)
 {
 	uintptr_t at = (uintptr_t)info->si_addr;
-	struct ch__place place;
 	if (!has_data_address(info) || at == pc || !ch__pool_has(heap->pool, at) ||
 	    !ch__os_is_readable((const void *)(at & ~(uintptr_t)7)))
 		return false;
-	ch__place_find(heap, ch__offset(heap, at), &place);
-	if (place.kind == CH__PLACE_UNUSED) {
-		ch__text_put(line, "a store to exec in no block");
-	} else {
-		ch__text_put(line, "a store to exec of ");
-		ch__text_put(line, place.kind == CH__PLACE_FREED ? "freed " : kinds[place.kind]);
-		put_block(line, &place);
-		ch__text_put_with(line, place.is_cold ? ", cold +" : ", +", place.at, 16);
-	}
-	ch__text_put_with(line, " (", at, 16);
-	ch__text_put(line, place.kind == CH__PLACE_OPEN
-				   ? "): exec is never writable, emit at ch_code.write"
-				   : "): exec is never writable");
+	ch__text_put(line, "a store to exec");
+	bool is_open = put_mistaken(line, heap, ch__offset(heap, at), at);
+	ch__text_put(line, is_open ? ": exec is never writable, emit at ch_code.write"
+				   : ": exec is never writable");
 	return true;
+}
+
+/* The write view is never executable: who jumps to ch_code.write faults before the first byte. */
+static void put_written(struct ch__text *line, const struct ch_heap *heap, uintptr_t write,
+			const void *ucontext)
+{
+	ch__text_put(line, "executed at the write address");
+	bool is_open = put_mistaken(line, heap, ch__offset(heap, exec_of(heap, write)), write);
+	ch__text_put(line, is_open ? ": code runs at ch_code.exec, from its commit on"
+				   : ": code runs at ch_code.exec");
+	put_return(line, heap, ucontext);
 }
 
 /* Whether the bytes of a trap say that it is another's; the last ones of the pool have none behind
@@ -280,8 +307,10 @@ size_t ch_trap_describe(const struct ch_heap *heap, const void *siginfo, const v
 		text[0] = 0;
 	bool is_nowhere = address == (uintptr_t)heap->no_fallback;
 	bool is_here = is_nowhere || ch__pool_has(heap->pool, address);
-	bool is_ours = is_here || (has_data_address(info) &&
-				   ch__pool_has(heap->pool, (uintptr_t)info->si_addr));
+	bool is_written = ch__pool_has(heap->pool, exec_of(heap, address));
+	bool is_ours =
+		is_here || is_written ||
+		(has_data_address(info) && ch__pool_has(heap->pool, (uintptr_t)info->si_addr));
 	/* Somebody sent it: wherever the thread stood, it did nothing. */
 	if (info->si_code <= 0 || !is_ours)
 		return 0;
@@ -298,6 +327,9 @@ size_t ch_trap_describe(const struct ch_heap *heap, const void *siginfo, const v
 	bool is_told = is_here;
 	if (put_store(&line, heap, info, address)) {
 		put_origin(&line, heap, "; by ", address, 0);
+		is_told = true;
+	} else if (is_written) {
+		put_written(&line, heap, address, ucontext);
 		is_told = true;
 	} else if (is_here) {
 		enum ch__place_kind kind = CH__PLACE_UNUSED;

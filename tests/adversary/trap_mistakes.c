@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * trap_mistakes.c: the first mistakes of who embeds the library, told by name: a store to exec
- * instead of write, a fault inside live code, a jump into freed code by a thread that nobody
- * attached. */
+ * instead of write, a call of write instead of exec, a fault inside live code, a jump into freed
+ * code by a thread that nobody attached. */
 #define _GNU_SOURCE
 #include "codeheap/graph/block_parts.h"
 #include "tests/support/trap_rig.h"
@@ -56,6 +56,82 @@ TEST(store_to_exec_of_an_open_block_is_told_to_use_write)
 	check_begins(caught.text, "a store to exec of live block `b` (#");
 	check_has(caught.text, "): exec is never writable; by 0x");
 	CHECK_EQ(code_call(e.code.exec), 7);
+	rig_end(&rig);
+}
+
+static void call_of_write_is_told(const struct ch_heap *heap, struct ch_owner owner)
+{
+	struct emitter e;
+	struct ch_open open = {.owner = owner, .hot_bytes = 64, .name = "b"};
+	char wanted[300];
+	catch_traps(heap);
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	emit_value(&e, 7);
+	emit_ret(&e);
+	const uint8_t *write = e.code.write;
+	jump_to(write);
+	CHECK(caught.signal == SIGSEGV || caught.signal == SIGBUS);
+	snprintf(wanted, sizeof wanted,
+		 "executed at the write address of open block `b` (#%u.%u, owner `o`), +0x0 "
+		 "(0x%lx): code runs at ch_code.exec, from its commit on; return address",
+		 ch__handle_index(e.code.block.bits), ch__handle_generation(e.code.block.bits),
+		 (unsigned long)(uintptr_t)write);
+	check_begins(caught.text, wanted);
+	check_has(caught.text, "adversary_trap_mistakes +0x");
+	CHECK_EQ(caught.length, strlen(caught.text));
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	jump_to(write + 4);
+	check_begins(caught.text, "executed at the write address of live block `b` (#");
+	check_has(caught.text, ", +0x4 (0x");
+	check_has(caught.text, "): code runs at ch_code.exec; return address");
+	CHECK_EQ(code_call(e.code.exec), 7);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	jump_to(write);
+	check_begins(caught.text, "executed at the write address of freed block `b` (#");
+}
+
+/* By each backend that the machine has; whatever the run asks for is one of them. */
+TEST(call_of_the_write_address_is_told_to_use_exec)
+{
+	int tried = 0;
+	for (int backend = CH_BACKEND_AUTO; backend <= CH_BACKEND_PROCMEM; backend++) {
+		struct ch_config config = rig_config(1 << 20);
+		struct ch_heap *heap;
+		config.backend = (enum ch_backend)backend;
+		if (backend != CH_BACKEND_AUTO)
+			unsetenv("CODEHEAP_WX");
+		if (ch_heap_create(&config, &heap) != CH_OK)
+			continue;
+		CHECK_EQ(ch_heap_destroy(heap), CH_OK);
+		struct rig rig = rig_create(&config, NULL, NULL);
+		call_of_write_is_told(rig.heap, rig_owner(&rig, "o"));
+		rig_end(&rig);
+		tried++;
+	}
+	CHECK(tried >= 2);
+}
+
+/* As docs/embedding.md says, section 14: what works by luck elsewhere shows itself there. */
+TEST(private_memory_runs_nothing_before_the_commit_and_no_late_store)
+{
+	skip_without_procmem();
+	struct ch_config config = rig_config(1 << 20);
+	config.backend = CH_BACKEND_PROCMEM;
+	unsetenv("CODEHEAP_WX");
+	struct rig rig = rig_create(&config, NULL, NULL);
+	struct emitter e;
+	emit_open(&e, rig_owner(&rig, "o"), 64, 0);
+	emit_value(&e, 7);
+	emit_ret(&e);
+	uint8_t *write = e.code.write;
+	catch_traps(rig.heap);
+	jump_to(e.code.exec);
+	CHECK(caught.signal == SIGTRAP || caught.signal == SIGILL);
+	check_has(caught.text, ", not committed; executed at +0x0 ");
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	ch__arch_fill_traps(write, CH_ARCH_TRAP_UNIT_BYTES);
+	CHECK_EQ(code_call(e.code.exec), 7);
+	memcpy(write, e.code.exec, CH_ARCH_TRAP_UNIT_BYTES);
 	rig_end(&rig);
 }
 

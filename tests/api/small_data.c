@@ -182,10 +182,11 @@ TEST(data_in_place_and_large_data_share_no_page)
 	struct rig rig = rig_start(POOL);
 	uint32_t page = (uint32_t)rig_page_bytes();
 	struct ch_code small = data_make(&rig, CH_KIND_RODATA, page / 4 - 8, 1);
-	struct ch_code large = data_make(&rig, CH_KIND_RODATA, page / 4, 2), in_place;
+	struct ch_code large = data_open(&rig, CH_KIND_RODATA, page / 4), in_place;
 	CHECK_EQ((uintptr_t)small.exec % page, 8);
 	CHECK_EQ((uintptr_t)large.exec % page, 64);
 	CHECK_EQ(large.write, large.exec);
+	CHECK_EQ(ch_block_commit(&large, 1), CH_OK);
 	struct ch_open open = {.size = sizeof open,
 			       .heap = rig.heap,
 			       .hot_bytes = 8,

@@ -355,3 +355,28 @@ TEST(write_that_gets_no_mapping_changes_nothing)
 	CHECK_EQ(answer_of(e.code.block), 0x02020202);
 	rig_end(&rig);
 }
+
+TEST(write_ends_with_the_commit_that_succeeds)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_code codes[2];
+	for (int i = 0; i < 2; i++) {
+		struct emitter e;
+		emit_open(&e, rig_owner(&rig, "o"), 64, 64);
+		emit_value(&e, 5);
+		emit_ret(&e);
+		e.code.used_to = 0;
+		codes[i] = e.code;
+		codes[0].used_to = e.at;
+	}
+	CHECK_EQ(ch_block_commit(codes, 2), CH_E_ARG);
+	for (int i = 0; i < 2; i++)
+		CHECK(codes[i].write && codes[i].cold_write);
+	codes[1].used_to = codes[0].used_to;
+	CHECK_EQ(ch_block_commit(codes, 2), CH_OK);
+	for (int i = 0; i < 2; i++) {
+		CHECK(!codes[i].write && !codes[i].cold_write);
+		CHECK_EQ(code_call(codes[i].exec), 5);
+	}
+	rig_end(&rig);
+}

@@ -149,9 +149,10 @@ static void write_given_back_code(void)
 	emit_open(&e, rig_owner(&rig, "short"), 512, 0);
 	emit_value(&e, 1);
 	emit_ret(&e);
+	volatile uint8_t *write = e.code.write;
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	/* The rest of the room is not the block's any more. */
-	*(volatile uint8_t *)(e.code.write + 256) = *(volatile uint8_t *)(e.code.write + 264);
+	write[256] = write[264];
 }
 
 static void call_c(const void *owner)
