@@ -98,6 +98,13 @@ static inline bool ch__arch_has_breakpoint(const void *function)
 	return *(const volatile uint32_t *)function == 0xd4200000; /* BRK #0, which gdb writes */
 }
 
+static inline uintptr_t ch__arch_thread_pointer(void)
+{
+	uintptr_t pointer;
+	__asm__ volatile("mrs %0, tpidr_el0" : "=r"(pointer));
+	return pointer;
+}
+
 static inline void ch__arch_pause(void)
 {
 	__asm__ volatile("yield" ::: "memory");

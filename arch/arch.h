@@ -146,6 +146,9 @@ void ch__arch_serialize(void);
 /* --- cores and pages --- */
 /* What a loop that waits for another core does. */
 static inline void ch__arch_pause(void);
+/* Another value in each thread that lives, never 0. Asked anew each time: a compiler takes the
+ * address of a thread's variable for the same throughout a function, callbacks included. */
+static inline uintptr_t ch__arch_thread_pointer(void);
 /* No system has smaller ones: memory is of one kind within. */
 enum { CH_ARCH_SMALLEST_PAGE = 4096 };
 

@@ -100,6 +100,13 @@ static inline bool ch__arch_has_breakpoint(const void *function)
 	return halves[0] == 0x9002 || (halves[0] == 0x0073 && halves[1] == 0x0010);
 }
 
+static inline uintptr_t ch__arch_thread_pointer(void)
+{
+	uintptr_t pointer;
+	__asm__ volatile("mv %0, tp" : "=r"(pointer));
+	return pointer;
+}
+
 static inline void ch__arch_pause(void)
 {
 	__asm__ volatile(".word 0x0100000f"); /* pause, which older processors take for a fence */

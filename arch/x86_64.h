@@ -118,6 +118,13 @@ static inline bool ch__arch_has_breakpoint(const void *function)
 	return *(const volatile uint8_t *)function == 0xcc; /* INT3 */
 }
 
+static inline uintptr_t ch__arch_thread_pointer(void)
+{
+	uintptr_t pointer;
+	__asm__ volatile("mov %%fs:0, %0" : "=r"(pointer));
+	return pointer;
+}
+
 static inline void ch__arch_pause(void)
 {
 	__builtin_ia32_pause();

@@ -2,17 +2,10 @@
  * lock.c: waiting for a lock: some spins, then sleep. */
 #include "os/lock.h"
 
-#include "arch/arch.h"
 #include "os/os.h"
 #include "os/threads.h"
 
 enum { SPINS = 64 };
-
-__attribute__((noinline)) uintptr_t ch__lock_self(void)
-{
-	static _Thread_local char here;
-	return (uintptr_t)&here;
-}
 
 bool ch__lock_spin(struct ch__lock *lock)
 {
@@ -27,6 +20,11 @@ bool ch__lock_spin(struct ch__lock *lock)
 /* Who gives up leaves the word AWAITED: the holder wakes nobody, once. */
 bool ch__lock_sleep(struct ch__lock *lock, uint64_t until_ns)
 {
+	if (CH_UNLIKELY(ch__lock_is_mine(lock))) {
+		if (until_ns)
+			return false;
+		ch__panic("a lock is wanted by the thread that holds it: " CH__MISPLACED_CALL);
+	}
 	while (atomic_exchange_explicit(&lock->word, CH__LOCK_AWAITED, memory_order_acquire) !=
 	       CH__LOCK_FREE) {
 		uint64_t now = until_ns ? ch__os_now_ns() : 0;
@@ -50,5 +48,7 @@ void ch__lock_wake(struct ch__lock *lock)
 
 bool ch__lock_set_free(struct ch__lock *lock)
 {
+	/* A new thread may get the memory, and so the value, of the one that is gone. */
+	atomic_store_explicit(&lock->holder, 0, memory_order_relaxed);
 	return atomic_exchange(&lock->word, CH__LOCK_FREE) != CH__LOCK_FREE;
 }

@@ -8,6 +8,7 @@
 #ifndef CH_OS_LOCK_H
 #define CH_OS_LOCK_H
 
+#include "arch/arch.h"
 #include "os/ranks.h"
 
 #include <stdatomic.h>
@@ -16,31 +17,26 @@ enum { CH__LOCK_FREE, CH__LOCK_TAKEN, CH__LOCK_AWAITED };
 
 struct CH_CAPABILITY("lock") ch__lock {
 	_Atomic(uint32_t) word; /* release of who lets it go pairs with acquire of who takes it */
-#if CH_CHECK >= 2
-	_Atomic(uintptr_t) holder; /* ch__lock_self of who has it; relaxed */
-#endif
+	/* ch__lock_self of who has it, or 0; relaxed. A thread finds its own value there while it
+	 * has the lock, and at no other time: it stores 0 before it lets the lock go. */
+	_Atomic(uintptr_t) holder;
 };
 
-/* Another value in each thread that lives. */
-uintptr_t ch__lock_self(void);
+/* Another value in each thread that lives; not kept over a callback, which may leave its stack to
+ * another thread (I14). */
+static inline uintptr_t ch__lock_self(void)
+{
+	return ch__arch_thread_pointer();
+}
 
-/* Checked builds know who holds a lock: moves of states ask it (I20). */
+/* Moves of states ask it in checked builds (I20), and who is about to wait in all of them. */
 static inline bool ch__lock_is_mine(const struct ch__lock *lock)
 {
-#if CH_CHECK >= 2
-	return atomic_load_explicit(&lock->word, memory_order_relaxed) != CH__LOCK_FREE &&
-	       atomic_load_explicit(&lock->holder, memory_order_relaxed) == ch__lock_self();
-#else
-	return (void)lock, false;
-#endif
+	return atomic_load_explicit(&lock->holder, memory_order_relaxed) == ch__lock_self();
 }
 static inline void ch__lock_note(struct ch__lock *lock, enum ch__rank rank, bool is_taken)
 {
-#if CH_CHECK >= 2
 	atomic_store_explicit(&lock->holder, is_taken ? ch__lock_self() : 0, memory_order_relaxed);
-#else
-	(void)lock;
-#endif
 	ch__rank_note(rank, is_taken);
 }
 
@@ -53,7 +49,8 @@ static inline bool ch__lock_seize(struct ch__lock *lock)
 }
 /* Tries for some instructions. */
 bool ch__lock_spin(struct ch__lock *);
-/* Sleeps. False: the lock was not free before until_ns, where that is not 0. */
+/* Sleeps. False: the lock was not free before until_ns, where that is not 0. A thread that has the
+ * lock itself would sleep for ever: false at once, or a panic where it has no limit. */
 bool ch__lock_sleep(struct ch__lock *, uint64_t until_ns) CH_EXCLUDES(CH__STANDING);
 
 void ch__lock_wake(struct ch__lock *) CH_COLD;

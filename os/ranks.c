@@ -19,13 +19,13 @@ static _Thread_local bool is_resting;
 
 static _Noreturn CH_COLD void refuse(const char *what, const char *has)
 {
-	char bytes[160];
+	char bytes[240];
 	struct ch__text text = {bytes, sizeof bytes, 0};
 	ch__text_put(&text, "locks out of order: ");
 	ch__text_put(&text, what);
 	ch__text_put(&text, " is wanted by who holds ");
 	ch__text_put(&text, has);
-	ch__text_put(&text, ", or a call was left by longjmp or cancellation");
+	ch__text_put(&text, "; or " CH__MISPLACED_CALL);
 	ch__text_end(&text);
 	ch__panic(bytes);
 }

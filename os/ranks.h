@@ -41,6 +41,11 @@ enum ch__rank {
 	CH__RANKS
 };
 
+/* How a thread comes to want what it has itself. */
+#define CH__MISPLACED_CALL                                                                      \
+	"called in a signal handler that interrupted a call of the library, or a call was left " \
+	"by longjmp or cancellation"
+
 #if CH_CHECK >= 2
 /* The calling thread holds no lock of this rank or behind it; a panic if it does, which names that
  * one and what is wanted: NULL is a lock of the rank. */

@@ -57,6 +57,7 @@ struct ch_heap {
 	_Atomic(bool) fence_came_late; /* some thread may still enter without it */
 	CH_BY_HEAP bool cycle_is_synced; /* it had a core sync before its stop [heap] */
 	bool cycle_has_begun; /* and neither ended nor was given up [frozen] */
+	_Atomic(uintptr_t) freezer;   /* ch__lock_self of who froze it last, or 0; relaxed */
 	_Atomic(uintptr_t) marker_is; /* ch__lock_self of who has a cycle or visit, or 0; relaxed */
 	bool is_codeless; /* a child of fork without a copy: no block lives [const] */
 	int process;      /* whose memory this is [const] */

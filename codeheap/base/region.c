@@ -14,6 +14,10 @@ void ch__region_wait(struct ch__thread *thread) CH_UNANALYSED("it makes the role
 {
 	struct ch_heap *heap = thread->heap;
 	ch__region_leave(thread);
+	if (CH_UNLIKELY(atomic_load_explicit(&heap->freezer, memory_order_relaxed) ==
+			ch__lock_self()))
+		ch__panic("a region is wanted by the thread that froze the heap: "
+			  CH__MISPLACED_CALL);
 	ch__thread_park_here();
 	uint32_t value;
 	while ((value = atomic_load_explicit(&heap->freeze, memory_order_acquire)) != 0)
@@ -66,6 +70,7 @@ static bool regions_end(struct ch_heap *heap, uint64_t until_ns)
 bool ch__freeze_until(struct ch_heap *heap, uint64_t until_ns) CH_UNANALYSED("it makes the role")
 {
 	atomic_fetch_add_explicit(&heap->freeze, 1, memory_order_seq_cst);
+	atomic_store_explicit(&heap->freezer, ch__lock_self(), memory_order_relaxed);
 	if (atomic_load_explicit(&heap->fence_came_late, memory_order_relaxed) ||
 	    (!atomic_load_explicit(&heap->fence_in_regions, memory_order_relaxed) &&
 	     !ch__os_membarrier_fence()))
@@ -83,6 +88,8 @@ void ch__freeze(struct ch_heap *heap) CH_UNANALYSED("it makes the role")
 
 void ch__unfreeze(struct ch_heap *heap) CH_UNANALYSED("it makes the role")
 {
+	/* Where two have frozen it, the other is not known any more, and none is taken for it. */
+	atomic_store_explicit(&heap->freezer, 0, memory_order_relaxed);
 	if (atomic_fetch_sub_explicit(&heap->freeze, 1, memory_order_release) == 1)
 		ch__os_futex_wake(&heap->freeze);
 }

@@ -71,8 +71,9 @@ TEST(sentence_about_locks_is_whole_and_ends_where_it_ends)
 	const char *text = said_of_check(CH__RANK_HEAP);
 	ch__rank_note(CH__RANK_PAGES, false);
 	CHECK_STR(text,
-		  "locks out of order: heap is wanted by who holds pages, or a call was left by "
-		  "longjmp or cancellation");
+		  "locks out of order: heap is wanted by who holds pages; or called in a signal "
+		  "handler that interrupted a call of the library, or a call was left by longjmp "
+		  "or cancellation");
 }
 
 TEST(second_lock_of_a_rank_counts_until_both_are_let_go)
@@ -248,6 +249,49 @@ static void leave_a_region(void *arg)
 		longjmp(out, 1);
 	}
 	ch__region_enter(ch__thread_self(rig->heap));
+}
+
+static struct ch_heap *interrupted;
+
+static void add_code(int signal)
+{
+	void *to;
+	(void)signal;
+	(void)!ch_code_add(interrupted, "\x90", 1, "in a handler", &to);
+}
+
+static void interrupt_a_call(void *arg)
+{
+	struct rig *rig = arg;
+	interrupted = rig->heap;
+	alarm(TEST_PATIENCE_S);
+	CHECK(signal(SIGUSR1, add_code) != SIG_ERR);
+	ch__heap_lock(rig->heap);
+	raise(SIGUSR1);
+}
+
+static void wait_for_a_region(int signal)
+{
+	(void)signal;
+	ch__region_wait(ch__thread_self(interrupted));
+}
+
+static void interrupt_a_freeze(void *arg)
+{
+	struct rig *rig = arg;
+	interrupted = rig->heap;
+	alarm(TEST_PATIENCE_S);
+	CHECK(signal(SIGUSR1, wait_for_a_region) != SIG_ERR);
+	ch__rank_note(CH__RANK_REGION, true);
+	ch__freeze(rig->heap);
+	raise(SIGUSR1);
+}
+
+TEST(call_in_a_handler_that_interrupted_another_one_ends_the_process)
+{
+	static const char why[] = "called in a signal handler that interrupted a call of the";
+	expect_panic(interrupt_a_call, why);
+	expect_panic(interrupt_a_freeze, why);
 }
 
 TEST(call_that_was_left_by_longjmp_is_found_by_the_next_one)

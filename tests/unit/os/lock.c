@@ -8,6 +8,9 @@
 #include "tests/support/harness.h"
 
 #include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { THREADS = 4, ROUNDS = 20000 };
@@ -95,6 +98,54 @@ TEST(lock_of_another_thread_is_not_mine_and_a_wait_for_it_ends_in_time)
 	end_keeper(thread);
 	CHECK(ch__lock_try(&lock, CH__RANK_PAGES));
 	CHECK(ch__lock_is_mine(&lock));
+	ch__lock_release(&lock, CH__RANK_PAGES);
+}
+
+/* --- a handler that interrupted who has the lock --- */
+
+static void wait_in_a_handler(int signal)
+{
+	(void)signal;
+	ch__lock_wait(&lock);
+}
+
+static void interrupt_the_holder(void *arg)
+{
+	(void)arg;
+	alarm(TEST_PATIENCE_S);
+	CHECK(signal(SIGUSR1, wait_in_a_handler) != SIG_ERR);
+	ch__lock_take(&lock, CH__RANK_PAGES);
+	raise(SIGUSR1);
+}
+
+/* The parts of a wait know no ranks: so this is what a release build says. */
+TEST(thread_that_waits_for_its_own_lock_is_told_how_that_comes)
+{
+	char text[400] = "";
+	expect_signal_text(interrupt_the_holder, NULL, SIGABRT, text, sizeof text);
+	if (!strstr(text, "wanted by the thread that holds it: called in a signal handler that "
+			  "interrupted a call of the library, or a call was left by longjmp"))
+		FAIL("said: %s", text);
+}
+
+TEST(wait_with_a_limit_for_the_own_lock_ends_at_once)
+{
+	enum { FOR_EVER_NS = 1000000000 };
+	ch__lock_take(&lock, CH__RANK_PAGES);
+	uint64_t until = ch__os_now_ns() + FOR_EVER_NS * (uint64_t)TEST_PATIENCE_S;
+	CHECK(!ch__lock_sleep(&lock, until));
+	CHECK(ch__os_now_ns() < until);
+	ch__lock_release(&lock, CH__RANK_PAGES);
+	CHECK(!ch__lock_is_mine(&lock));
+}
+
+TEST(lock_that_was_set_free_has_no_holder)
+{
+	ch__lock_take(&lock, CH__RANK_PAGES);
+	CHECK(ch__lock_set_free(&lock));
+	ch__rank_note(CH__RANK_PAGES, false);
+	CHECK(!ch__lock_is_mine(&lock));
+	CHECK(ch__lock_try(&lock, CH__RANK_PAGES));
 	ch__lock_release(&lock, CH__RANK_PAGES);
 }
 
