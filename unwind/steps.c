@@ -47,12 +47,15 @@ enum {
 };
 _Static_assert(CH__NOTE_STEPS_AT + 2 < 128, "places in a note are one byte of ULEB128");
 
-/* What code without a note has: the frame as at the call. */
-static struct {
+/* What code without a note has: the frame as at the call, nothing saved. */
+static const struct {
 	uint32_t back;
 	uint16_t saves[CH_ARCH_STEPS_KEPT][2];
 	uint16_t steps[2][2];
-} none = {.steps = {{0, CH_ARCH_STEPS_CFA}, {NEVER, 0}}};
+} none = {
+	.saves = {[0 ... CH_ARCH_STEPS_KEPT - 1] = {NEVER, NEVER}},
+	.steps = {{0, CH_ARCH_STEPS_CFA}, {NEVER, 0}},
+};
 
 /* --- the program --- */
 
@@ -187,7 +190,6 @@ bool ch__steps_begin(struct ch__steps *s, uintptr_t pool_exec, size_t pool_bytes
 	s->map = ch__os_private(s->map_bytes);
 	if (!s->map)
 		return false;
-	memset(none.saves, 0xff, sizeof none.saves);
 	make_program(s);
 	return true;
 }
