@@ -14,10 +14,9 @@ static inline void ch__region_enter_inline(struct ch__thread *thread) CH_ACQUIRE
 	CH_EXCLUDES(ch__role_frozen, ch__role_stopped) CH_UNANALYSED("it makes the role")
 {
 	struct ch_heap *heap = thread->heap;
-	/* The same of regions: they do not nest. */
-	CH_ASSERT(CH_CHECK < 2 || !atomic_load_explicit(&thread->inside, memory_order_relaxed),
-		  "a region within a region: a call was left by longjmp or cancellation, or "
-		  "made in a signal handler");
+	/* Regions do not nest: the inner one would end the outer, or spin on a busy of its own. */
+	CH_ASSERT(!atomic_load_explicit(&thread->inside, memory_order_relaxed),
+		  "a region within a region: " CH__MISPLACED_CALL);
 	CH_ASSERT(CH_CHECK < 2 || thread == &heap->guest || thread == ch__thread_now(heap),
 		  "a region of another thread: a callback left its stack to this one");
 	for (;;) {

@@ -315,8 +315,11 @@ static enum published publish(struct ch_heap *heap, struct ch__thread *self, str
 		    !relies_on_living(heap, block))
 			result = STALE;
 	}
-	for (size_t i = 0; i < count && result == PUBLISHED; i++)
+	for (size_t i = 0; i < count && result == PUBLISHED; i++) {
 		go_live(heap, ch__handle_index(codes[i].block.bits));
+		/* A late store would be lost, or damage another block, in silence: it faults. */
+		codes[i].write = codes[i].cold_write = NULL;
+	}
 	ch__region_leave(self);
 	return result;
 }
@@ -576,13 +579,7 @@ enum ch_status ch_block_commit(struct ch_code *codes, size_t count)
 	if (!heap)
 		return ch__because(CH_E_STATE, "ch_code.block is of no heap");
 	struct ch__thread *self = ch__thread_self(heap);
-	if (!self)
-		return ch__because_stranger();
-	enum ch_status status = ch__block_commit(heap, self, codes, count, false);
-	/* A late store would be lost, or damage another block, in silence: so it faults. */
-	for (size_t i = 0; status == CH_OK && i < count; i++)
-		codes[i].write = codes[i].cold_write = NULL;
-	return status;
+	return self ? ch__block_commit(heap, self, codes, count, false) : ch__because_stranger();
 }
 
 enum ch_status ch_block_abort(struct ch_code *code)
