@@ -71,7 +71,7 @@ enum { CONSTANT_AT = 6, ADD_AT = 16, BYTES = sizeof template - 1 };
 
 static void compile(struct object *function)
 {
-	static struct ch_code code; /* on the stack its addresses would hold the block */
+	struct ch_code code;
 	struct ch_open open = {.size = sizeof open, .owner = function->owner, .hot_bytes = BYTES};
 	struct object *constant = allocate(0);
 	if (ch_block_open(&open, &code) != CH_OK)
@@ -83,8 +83,11 @@ static void compile(struct object *function)
 	memcpy(code.write + CONSTANT_AT, &constant, sizeof constant);
 	OK(ch_ref_attach(code.block, code.exec + CONSTANT_AT)); /* no collection in between */
 	code.used_to = BYTES;
-	if (ch_block_commit(&code, 1) == CH_OK) /* else the assumption broke */
-		OK(ch_owner_set_entry(function->owner, code.block));
+	struct ch_block block = code.block;
+	bool is_made = ch_block_commit(&code, 1) == CH_OK;
+	memset(&code, 0, sizeof code); /* addresses on a stack would hold the block */
+	if (is_made)                   /* else the assumption broke */
+		OK(ch_owner_set_entry(function->owner, block));
 }
 
 /* The fallback of each owner: called like the code, when there is none. */

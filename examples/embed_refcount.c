@@ -64,7 +64,7 @@ enum { CONSTANT_AT = 6, ADD_AT = 16, BYTES = sizeof template - 1 };
 
 static void compile(struct function *function)
 {
-	static struct ch_code code; /* on the stack its addresses would hold the block */
+	struct ch_code code;
 	struct ch_open open = {.size = sizeof open, .owner = function->owner, .hot_bytes = BYTES};
 	long *constant = open.user = malloc(sizeof *constant); /* the block's; see block_freed */
 	MUST(constant);
@@ -75,8 +75,11 @@ static void compile(struct function *function)
 		memcpy(code.write + CONSTANT_AT, &constant, sizeof constant);
 		memcpy(code.write + ADD_AT, &helper, sizeof helper);
 		code.used_to = BYTES;
-		if (ch_block_commit(&code, 1) == CH_OK) { /* else the assumption broke */
-			OK(ch_owner_set_entry(function->owner, code.block));
+		struct ch_block block = code.block;
+		bool is_made = ch_block_commit(&code, 1) == CH_OK;
+		memset(&code, 0, sizeof code); /* addresses on a stack would hold the block */
+		if (is_made) {                 /* else the assumption broke */
+			OK(ch_owner_set_entry(function->owner, block));
 			return;
 		}
 	}

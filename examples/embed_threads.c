@@ -137,7 +137,7 @@ enum { CONSTANT_AT = 6, ADD_AT = 16, BYTES = sizeof template - 1 };
  * while it names nothing, and nothing is called between the object's making and its store. */
 static void compile(struct function *function)
 {
-	static _Thread_local struct ch_code code; /* on the stack it would hold the block */
+	struct ch_code code;
 	struct ch_open open = {.size = sizeof open, .owner = function->owner, .hot_bytes = BYTES};
 	if (ch_block_open(&open, &code) != CH_OK)
 		return; /* the pool is full: the interpreter goes on */
@@ -147,9 +147,11 @@ static void compile(struct function *function)
 	struct object *constant = allocate(function->bias * SCALE);
 	memcpy(code.write + CONSTANT_AT, &constant, sizeof constant);
 	code.used_to = BYTES;
+	struct ch_block block = code.block;
 	OK(ch_block_commit(&code, 1));
+	memset(&code, 0, sizeof code); /* addresses on a stack would hold the block */
 	/* CH_E_STALE, where two full collections came since: the next call compiles it again. */
-	(void)!ch_owner_set_entry(function->owner, code.block);
+	(void)!ch_owner_set_entry(function->owner, block);
 }
 
 /* The fallback of each owner: called like the code, when there is none. */
