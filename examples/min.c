@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * min.c: the shortest complete program: one block of code, called through its owner's cell,
- * invalidated, collected. */
+ * min.c: the shortest program with an owner: one block of code, called through its owner's cell,
+ * invalidated, collected. smallest.c has code without an owner. */
 #include <codeheap/codeheap.h>
 
 #include <stdio.h>
@@ -26,26 +26,26 @@ int main(void)
 	struct ch_heap *heap;
 	struct ch_vm *vm;
 	struct ch_owner owner;
-	static struct ch_code code; /* not on the stack, where its addresses would hold the block */
+	struct ch_code code;
 	ok(ch_heap_create(NULL, &heap));
 	ok(ch_vm_attach(heap, &ops, NULL, &vm));
 	ok(ch_thread_attach(heap, NULL, NULL));
-	/* [example] */
 	ok(ch_owner_create(vm, "answer", (const void *)interpret, NULL, &owner));
 	struct ch_open open = {.size = sizeof open, .owner = owner, .hot_bytes = sizeof code_42};
 	ok(ch_block_open(&open, &code));
 	memcpy(code.write, code_42, sizeof code_42); // emit at write, relative to exec
 	code.used_to = sizeof code_42;
 	ok(ch_block_commit(&code, 1));
-	ok(ch_owner_set_entry(owner, code.block));
+	struct ch_block block = code.block;
+	memset(&code, 0, sizeof code); // addresses on a stack would hold the block
+	ok(ch_owner_set_entry(owner, block));
 	int (*const *cell)(void) = (int (*const *)(void))ch_owner_cell(owner);
 	printf("compiled: %d\n", (*cell)());
-	ok(ch_blocks_invalidate(&code.block, 1, NULL)); // the cell leads to interpret() again
+	ok(ch_blocks_invalidate(&block, 1, NULL)); // the cell leads to interpret() again
 	printf("invalidated: %d\n", (*cell)());
 	ok(ch_heap_collect(heap)); // nothing runs it: withdrawn and filled with traps
-	/* [example end] */
 	struct ch_info info = {.size = sizeof info};
-	printf("collected: %s\n", ch_block_info(code.block, &info) == CH_E_STALE ? "yes" : "no");
+	printf("collected: %s\n", ch_block_info(block, &info) == CH_E_STALE ? "yes" : "no");
 	ok(ch_owner_release(owner, CH_RELEASE_COLLECT));
 	ok(ch_vm_detach(vm));
 	ok(ch_heap_destroy(heap));

@@ -217,34 +217,26 @@ def quotes(lines, core):
 
 
 def check_quotes():
-    path = "examples/min.c"
+    smallest = "examples/smallest.c"
     if not os.path.exists("README.md"):
         print("note: no README.md, its quote of examples/smallest.c is not compared")
         return
     readme = open("README.md").read().split("\n")
     if len(readme) > README_LINES + 1:
         find("README.md", 1, f"{len(readme) - 1} lines, at most {README_LINES}")
-    if not os.path.exists(path):
-        return find(path, 1, "missing")
-    lines = open(path).read().split("\n")
-    begin = [i for i, l in enumerate(lines) if l.strip(" \t/*") == "[example]"]
-    end = [i for i, l in enumerate(lines) if l.strip(" \t/*") == "[example end]"]
-    if len(begin) != 1 or len(end) != 1 or end[0] <= begin[0]:
-        return find(path, 1, "needs one line with the mark [example] and after it one with [example end]")
-    core = dedent(lines[begin[0] + 1:end[0]])
-    if len(core) > 12:
-        find(path, begin[0] + 1, f"the core has {len(core)} lines, at most 12")
-    if len(lines) > 61:
-        find(path, 1, f"{len(lines) - 1} lines, at most 60")
-    smallest = "examples/smallest.c"
     if not os.path.exists(smallest):
         return find(smallest, 1, "missing")
     main = open(smallest).read().rstrip("\n").split("\n")
-    if "int main(void)" not in main or not quotes(readme, main[main.index("int main(void)"):]):
+    if "int main(void)" not in main:
+        return find(smallest, 1, "has no line `int main(void)`")
+    main = main[main.index("int main(void)"):]
+    if len(main) > 10:
+        find(smallest, 1, f"main has {len(main)} lines, at most 10")
+    if not quotes(readme, main):
         find("README.md", 1, f"does not quote the program of {smallest} word for word")
     header = [re.sub(r"^ \*", "", l) for l in open(PUBLIC[0]).read().split("\n")]
-    if not quotes(header, core):
-        find(PUBLIC[0], 1, "does not quote the core of examples/min.c word for word")
+    if not quotes(header, dedent(main[2:-1])):
+        find(PUBLIC[0], 1, f"does not quote the calls of {smallest} word for word")
 
 
 def check_document_quotes(path, text):

@@ -141,7 +141,7 @@ case_public_header_includes_more() { offend codeheap/codeheap.h '#include <stdio
 case_quote_differs_in_readme() { sed -i 's/return 7/return 8/' README.md; found README.md 'does not quote'; }
 case_readme_is_too_long() { yes | head -n 100 >>README.md; found README.md '107 lines, at most 100'; }
 case_quote_differs_in_header() {
-  sed -i 's/return x/return y/' codeheap/codeheap.h
+  sed -i 's/return 7/return 8/' codeheap/codeheap.h
   found codeheap/codeheap.h 'does not quote'
 }
 write_embedding() { # write_embedding EXAMPLE LINE: a document that quotes one line of it
@@ -163,7 +163,8 @@ case_quote_in_a_document_is_missing() {
   sed -i '/^From/d' docs/embedding.md
   found docs/embedding.md 'quotes nothing of examples/embed_x.c'
 }
-case_quote_without_marks() { sed -i '/example end/d' examples/min.c; found examples/min.c 'the mark'; }
+case_smallest_example_without_main() { sed -i '/int main/d' examples/smallest.c; found examples/smallest.c 'has no line'; }
+case_smallest_example_is_too_long() { sed -i '$s/^/\n\n\n\n\n\n\n/' examples/smallest.c; found examples/smallest.c 'at most 10'; }
 
 # reaches C-TEXT FINDING: of a handler in codeheap/a.o, which calls what codeheap/b.o defines, with the list as it is. Each is a
 # folder, its build and list, for judge_reached.
@@ -505,9 +506,7 @@ work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
 mkdir -p os pages unwind sinks codeheap examples docs tools
-core='  int x = 1;\n  return x;'
-printf '%b\n' "$spdx" ' int main(void) {' '  /* [example] */' "$core" '  /* [example end] */' '}' >examples/min.c
 printf '%b\n' "$spdx" 'int main(void)' '{' ' return 7;' '}' >examples/smallest.c
 printf '%b\n' 'One sentence.' '```c' 'int main(void)' '{' ' return 7;' '}' '```' >README.md
-printf '%b\n' "$spdx" '/* to start with:' ' *     int x = 1;' ' *     return x;' ' */' >codeheap/codeheap.h
+printf '%b\n' "$spdx" '/* to start with:' ' *     return 7;' ' */' >codeheap/codeheap.h
 "case_$name"
