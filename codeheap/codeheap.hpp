@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * codeheap.hpp: codeheap.h for C++17 and later: what must be given back is given back by a
- * destructor. A class here has one pointer or one handle of codeheap.h, which get() gives for all
- * calls that have no function here.
+ * codeheap.hpp: codeheap.h for C++17 and later, with a class for each thing to give back: its
+ * destructor gives the thing back. A class has one pointer or one handle of codeheap.h, and get()
+ * gives the pointer or handle for calls without a function here.
  *
  *     codeheap::heap heap;
  *     codeheap::check(heap.create());
@@ -9,14 +9,14 @@
  *     codeheap::check(twice.add(heap, bytes, sizeof bytes, "twice"));
  *     std::cout << twice(21);
  *
- * codeheap::function is for what a VM compiles, interprets and compiles again.
+ * codeheap::function is for functions that a VM compiles, interprets and compiles again.
  *
- * Each call answers with a status, and is noexcept. check() makes a codeheap::error of a status
- * that is not CH_OK; who compiles without exceptions looks at the status. Objects of the classes
- * move, and are not copied; one that was moved from, or not made yet, is empty. Declare the heap
- * before what lives in it: destructors run in the other order. A code or function that outlives
- * its heap frees nothing. A thread that makes code is attached by that call; one that only runs
- * code makes an `attached`. */
+ * Each call answers with a status, and is noexcept. check() makes a codeheap::error of every status
+ * but CH_OK; programs without exceptions look at the status. Objects of the classes move, and are
+ * not copied. An object that was moved from, or not made yet, is empty. Declare the heap before the
+ * objects that live in the heap: destructors run in reverse order. A code or function that outlives
+ * its heap frees nothing. A call that makes code attaches its thread; a thread that only runs code
+ * makes an `attached`. */
 #ifndef CODEHEAP_CODEHEAP_HPP
 #define CODEHEAP_CODEHEAP_HPP
 
@@ -38,7 +38,7 @@ namespace codeheap
 /* --- status --- */
 
 #ifdef __cpp_exceptions
-/* A status that is not CH_OK, as a sentence: the status's, and what ch_why had to say of it. */
+/* A status other than CH_OK, as a sentence: the text of the status, then the sentence of ch_why. */
 class error : public std::runtime_error
 {
       public:
@@ -60,7 +60,7 @@ class error : public std::runtime_error
 	ch_status its_status;
 };
 
-/* The status of the call before: nothing else of the library comes between. */
+/* Takes the status of the last call: make no other call of the library in between. */
 inline void check(ch_status status)
 {
 	if (status != CH_OK)
@@ -68,7 +68,7 @@ inline void check(ch_status status)
 }
 #endif
 
-/* A structure of codeheap.h with its size filled in, and all else zero: the default. */
+/* A structure of codeheap.h with its size filled in, and all other fields zero: the default. */
 template <class Structure> Structure sized() noexcept
 {
 	Structure made = {};
@@ -90,12 +90,12 @@ class heap
 		std::swap(its_heap, other.its_heap);
 		return *this;
 	}
-	/* A heap that is in use (CH_E_BUSY) stays: its code may run. */
+	/* A heap in use (CH_E_BUSY) stays: its code may run. */
 	~heap()
 	{
 		(void)(its_heap && destroy() == CH_OK);
 	}
-	/* ret  as ch_heap_create | CH_E_STATE it has a heap already */
+	/* ret  as ch_heap_create | CH_E_STATE the object has a heap already */
 	[[nodiscard]] ch_status create(const ch_config *config = nullptr) noexcept
 	{
 		return its_heap ? CH_E_STATE : ch_heap_create(config, &its_heap);
@@ -111,7 +111,7 @@ class heap
 	{
 		return ch_heap_collect(its_heap);
 	}
-	/* What to give to open_block::open for code that a `code` has in the end. */
+	/* The request that open_block::open takes for code that a `code` has in the end. */
 	ch_open opens(std::uint32_t hot_bytes, const char *name = nullptr) const noexcept
 	{
 		ch_open request = sized<ch_open>();
@@ -155,13 +155,13 @@ class vm
 		(void)(its_vm && detach() == CH_OK);
 	}
 	/* in   ops  none: a vm without callbacks
-	 * ret  as ch_vm_attach | CH_E_STATE it is attached already */
+	 * ret  as ch_vm_attach | CH_E_STATE the vm is attached already */
 	[[nodiscard]] ch_status attach(const heap &heap, const ch_ops &ops = sized<ch_ops>(),
 				       void *user = nullptr) noexcept
 	{
 		return its_vm ? CH_E_STATE : ch_vm_attach(heap.get(), &ops, user, &its_vm);
 	}
-	/* No thread runs its code, or will. */
+	/* No thread runs code of the vm, or will. */
 	[[nodiscard]] ch_status detach() noexcept
 	{
 		return ch_vm_detach(std::exchange(its_vm, nullptr));
@@ -181,8 +181,8 @@ class vm
 
 /* --- thread --- */
 
-/* The thread that makes it is attached to the heap until it ends; a thread that was attached before
- * stays so afterwards. */
+/* The thread that makes the object is attached to the heap until the object ends. A thread that was
+ * attached before stays attached afterwards. */
 class attached
 {
       public:
@@ -196,7 +196,7 @@ class attached
 	{
 		(void)(its_status == CH_OK && ch_thread_detach(its_heap) == CH_OK);
 	}
-	/* ret  of ch_thread_attach; CH_E_THREAD: it was attached before */
+	/* ret  of ch_thread_attach; CH_E_THREAD: the thread was attached before */
 	[[nodiscard]] ch_status status() const noexcept
 	{
 		return its_status;
@@ -207,7 +207,7 @@ class attached
 	ch_status its_status;
 };
 
-/* Put one around each wait: a thread that is parked holds up no collection. */
+/* For each wait: a parked thread holds up no collection. */
 class parked
 {
       public:
@@ -225,7 +225,7 @@ class parked
 
 /* --- block --- */
 
-/* A block that is being written. One that was not committed is aborted by the destructor. */
+/* A block that is being written. The destructor aborts a block that was not committed. */
 class open_block
 {
       public:
@@ -246,7 +246,7 @@ class open_block
 	{
 		(void)(is_open && abort() == CH_OK);
 	}
-	/* ret  as ch_block_open | CH_E_STATE it has an open block already */
+	/* ret  as ch_block_open | CH_E_STATE the object has an open block already */
 	[[nodiscard]] ch_status open(const ch_open &request) noexcept
 	{
 		if (is_open)
@@ -256,7 +256,7 @@ class open_block
 		can_be_freed = request.heap || (request.flags & CH_OPEN_KEPT);
 		return status;
 	}
-	/* Puts bytes behind those that are there already. False: there is no room for them. */
+	/* Puts bytes behind the bytes of earlier calls. False: no room, and nothing was put. */
 	[[nodiscard]] bool append(const void *bytes, std::size_t count) noexcept
 	{
 		if (count > its_code.hot_bytes - its_code.used_to)
@@ -266,8 +266,8 @@ class open_block
 		its_code.used_to += static_cast<std::uint32_t>(count);
 		return true;
 	}
-	/* The addresses go from here: on a stack they would hold the block. After CH_E_STALE it is
-	 * empty; after any other failure it is open still. */
+	/* Clears the addresses: on a stack the addresses would hold the block. After CH_E_STALE the
+	 * object is empty; after any other failure the block is still open. */
 	[[nodiscard]] ch_status commit(ch_block &made) noexcept
 	{
 		ch_block handle = its_code.block;
@@ -283,12 +283,12 @@ class open_block
 		forget();
 		return status;
 	}
-	/* What codeheap.h marks "in", `write` and `exec` are here. */
+	/* The fields that codeheap.h marks "in", and `write` and `exec`. */
 	ch_code &code() noexcept
 	{
 		return its_code;
 	}
-	/* It lives until ch_code_free: not for as long as an owner wants. */
+	/* The block lives until ch_code_free, not as long as an owner wants. */
 	bool is_freed_by_address() const noexcept
 	{
 		return can_be_freed;
@@ -299,7 +299,7 @@ class open_block
 	}
 
       private:
-	/* The compiler may not leave out the stores, though nobody reads them. */
+	/* The compiler may not leave out the stores, though nobody reads the fields. */
 	void forget() noexcept
 	{
 		its_code = ch_code();
@@ -312,10 +312,10 @@ class open_block
 
 /* --- code --- */
 
-/* Code that has no vm and no owner. It lives until it is freed, or until its object ends: then it
- * goes when nothing runs it any more.
+/* Code without a vm and an owner. The code lives until free(), or until the object ends: then the
+ * code goes when no thread runs the code any more.
  *
- * Bytes that depend on where they lie are emitted into an open block first:
+ * An emitter writes bytes that depend on their address into an open block first:
  *
  *     codeheap::open_block block;
  *     codeheap::check(block.open(heap.opens(64, "twice")));
@@ -342,7 +342,7 @@ template <class Result, class... Arguments> class code<Result(Arguments...)>
 		(void)(its_entry && free() == CH_OK);
 	}
 	/* in   bytes, count  run at any address
-	 * ret  as ch_code_add | CH_E_STATE it has code already */
+	 * ret  as ch_code_add | CH_E_STATE the object has code already */
 	[[nodiscard]] ch_status add(const heap &heap, const void *bytes, std::size_t count,
 				    const char *name) noexcept
 	{
@@ -409,8 +409,8 @@ template <class Result, class... Arguments> class code<Result(Arguments...)>
 
 /* --- function --- */
 
-/* An owner whose code has a type: a call goes through the entry cell, so it is right at any time,
- * in any attached thread: without code it is a call of the fallback. */
+/* An owner whose code has a type. A call goes through the entry cell: the call is right at any
+ * time, in any attached thread, and calls the fallback while there is no code. */
 template <class Signature> class function;
 template <class Result, class... Arguments> class function<Result(Arguments...)>
 {
@@ -428,13 +428,13 @@ template <class Result, class... Arguments> class function<Result(Arguments...)>
 		std::swap(its_cell, other.its_cell);
 		return *this;
 	}
-	/* Its code goes when nothing runs it any more. */
+	/* The code goes when no thread runs the code any more. */
 	~function()
 	{
 		(void)(its_cell && release() == CH_OK);
 	}
 	/* in   fallback  called while there is no code; nullptr: a trap that says so
-	 * ret  as ch_owner_create | CH_E_STATE it was created already */
+	 * ret  as ch_owner_create | CH_E_STATE the owner was created already */
 	[[nodiscard]] ch_status create(const vm &vm, const char *name, pointer fallback,
 				       void *user = nullptr) noexcept
 	{
@@ -445,7 +445,7 @@ template <class Result, class... Arguments> class function<Result(Arguments...)>
 		its_cell = status == CH_OK ? ch_owner_cell(its_owner) : nullptr;
 		return status;
 	}
-	/* Makes code of bytes that run at any address, and enters it from here on.
+	/* Makes code of bytes that run at any address: calls enter the new code from here on.
 	 * ret  as ch_block_open, ch_block_commit and ch_owner_set_entry */
 	[[nodiscard]] ch_status compile(const void *bytes, std::size_t count,
 					unsigned flags = 0) noexcept
@@ -464,7 +464,7 @@ template <class Result, class... Arguments> class function<Result(Arguments...)>
 		status = block.commit(made);
 		return status == CH_OK ? set_entry(made) : status;
 	}
-	/* What to give to open_block::open for code of this function. */
+	/* The request that open_block::open takes for code of the function. */
 	ch_open opens(std::uint32_t hot_bytes) const noexcept
 	{
 		ch_open request = sized<ch_open>();
@@ -472,7 +472,7 @@ template <class Result, class... Arguments> class function<Result(Arguments...)>
 		request.hot_bytes = hot_bytes;
 		return request;
 	}
-	/* in   block  of this function; none = back to the fallback */
+	/* in   block  of the function; none = back to the fallback */
 	[[nodiscard]] ch_status set_entry(ch_block block) noexcept
 	{
 		return ch_owner_set_entry(its_owner, block);

@@ -2,27 +2,26 @@
  * codeheap_bdw.h: a code heap whose blocks live and die by the mark of the Boehm collector (libgc
  * 8). Link with libcodeheap-bdw and libgc. Everything else is in codeheap.h and works alike.
  *
- * The VM's method object holds the owner's anchor, a small object of the collector's heap. Where
- * the collector reaches the anchor, the owner's code is alive, and with it every VM object that
- * its refs name: cycles through code, constants and methods die together. A block on a stack is
+ * The VM's method object holds the owner's anchor, a small object of the collector's heap. While
+ * the collector reaches the anchor, the owner's code is alive, and so is every VM object that refs
+ * of the code name: cycles through code, constants and methods die together. A block on a stack is
  * alive without an anchor. No finalizer is involved; an object that a finalizer revives keeps its
  * code.
  *
- * What the VM does
+ * The VM
  *   - calls GC_INIT first, in the main thread, before the first heap of any kind.
- *   - sets collector hooks of its own before the first heap, or chains what it finds there; what
- *     it set before is chained here: GC_set_on_collection_event, GC_set_push_other_roots,
+ *   - sets collector hooks of its own before the first heap, or chains the hooks found there; the
+ *     library chains the hooks set before: GC_set_on_collection_event, GC_set_push_other_roots,
  *     GC_set_start_callback, and the action of the collector's suspend signal.
- *   - registers a thread with the collector before ch_thread_attach, and detaches it before it
- *     ends. A thread that is attached and not registered is never stopped: its code could be
- *     freed under it.
+ *   - registers a thread with the collector before ch_thread_attach. A thread that is attached and
+ *     not registered is never stopped: the code under the thread could be freed.
  *   - blocks in ch_bdw_do_blocking, or parks (ch_thread_park) around GC_do_blocking: else the
- *     thread's whole stack is scanned, and what only its registers hold is lost.
- *   - tells the collector itself of fibers' stacks: ch_fiber_* cares for code only.
+ *     thread's whole stack is scanned, and objects that only registers hold are lost.
+ *   - reports fibers' stacks to the collector: ch_fiber_* cares for code only.
  *   - has the suspend signal blocked in handlers that run on an alternate stack.
  *
- * Refs are marked by the collector, as an object's words are: interior pointers only where it
- * knows them; ops.ref is not called. Collections that the collector starts by itself collect
+ * The collector marks refs as an object's words: interior pointers only where the collector knows
+ * such pointers; ops.ref is not called. Collections that the collector starts by itself collect
  * code, too.
  *
  * ch_heap_collect is GC_gcollect and a sweep: finalizers may run in it; CH_E_THREAD in a thread
@@ -31,7 +30,7 @@
  *
  * Incremental mode (GC_enable_incremental) is served, at this price: code is traced in the
  * stopped world only, so the longest pause grows with the live code; a collection that is not
- * full frees no code, and keeps what the refs of all code name, reached or not. */
+ * full frees no code, and keeps the objects that refs of all code name, reached or not. */
 #ifndef CODEHEAP_CODEHEAP_BDW_H
 #define CODEHEAP_CODEHEAP_BDW_H
 
@@ -57,8 +56,8 @@ CH_API CH_CHECKED enum ch_status ch_bdw_heap_create(const struct ch_config *conf
 
 /* ch_bdw_owner_create: ch_owner_create for a Boehm heap.
  * in    user    any word; the collector does not see it
- * out   anchor  for the method object: while the collector reaches it, the owner is alive; when it
- *               does not, the next full collection ends the owner
+ * out   anchor  for the method object: the owner is alive while the collector reaches the anchor;
+ *               afterwards the next full collection ends the owner
  * ret   CH_OK | CH_E_ARG | CH_E_MEMORY | CH_E_THREAD
  * lock  the collector's, then heap
  * safe  any attached thread that holds no lock: the allocation may collect and run finalizers */
@@ -66,8 +65,8 @@ CH_API CH_CHECKED enum ch_status ch_bdw_owner_create(struct ch_vm *vm, const cha
 						     const void *fallback, void *user,
 						     struct ch_owner *owner, void **anchor);
 
-/* ch_bdw_do_blocking: GC_do_blocking with the caller parked: collections neither stop nor wait
- * for it.
+/* ch_bdw_do_blocking: GC_do_blocking with the caller parked: collections neither stop the caller
+ * nor wait.
  * in    fn   makes no use of the collector's heap; to run code of a heap again from inside it,
  *            unpark within GC_call_with_gc_active, and park again at its end
  *       arg  its argument

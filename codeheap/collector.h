@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
- * collector.h: for a VM with a tracing collector of its own (CH_DRIVER_HOST), whose marking decides
- * which owners live; ch_mark_stack is for the callback `roots` of each driver. Everything else of a
- * heap is in codeheap.h, whose head says how functions are described. Boehm's collector has
- * codeheap_bdw.h.
+ * collector.h: for a VM with a tracing collector of its own (CH_DRIVER_HOST). The VM's marking
+ * decides which owners live. ch_mark_stack is for the callback `roots` of each driver, too. All
+ * else of a heap is in codeheap.h, and the head of codeheap.h says how functions are described.
+ * Boehm's collector has codeheap_bdw.h.
  *
- * A full collection: ch_mark_begin; the VM marks, with ch_mark_owner for each owner that it
+ * A full collection: ch_mark_begin; the VM marks, with ch_mark_owner for each owner that marking
  * reaches; ch_mark_stacks; the VM drains its mark stack; ch_mark_end(marker, true). A minor one:
  * ch_mark_begin, ch_refs_visit, ch_mark_end(marker, false).
  *
  * With ch_config.stops_world ch_mark_begin stops the other attached threads, and ch_mark_end lets
- * them go on: "mutators stopped" is true between the two. Without it the VM does both. */
+ * the threads go on: "mutators stopped" is true in between. Otherwise the VM does both. */
 #ifndef CODEHEAP_COLLECTOR_H
 #define CODEHEAP_COLLECTOR_H
 
@@ -21,19 +21,20 @@ extern "C" {
 
 enum ch_refs { CH_REFS_ALL, CH_REFS_YOUNG };
 
-/* ch_mark_begin: a collection, full or minor; before a stop by signals, after one by polls; with
- * ch_config.stops_world it is the stop, and the caller counts as parked then.
+/* ch_mark_begin: begin a collection, full or minor: before a stop by signals, after a stop by
+ * polls. With ch_config.stops_world the call is the stop, and the caller counts as parked then.
  * out   marker  for the other calls, until ch_mark_end
- * ret   CH_OK | CH_E_STATE not a HOST heap, or begun | CH_E_MEMORY | CH_E_BUSY the heap was in use,
- *       or a thread held inside a call, or it did not stop, for stop_wait_ms: nobody is stopped;
- *       end other heaps' then, and begin again
+ * ret   CH_OK | CH_E_STATE not a HOST heap, or begun | CH_E_MEMORY | CH_E_BUSY for stop_wait_ms the
+ *       heap was in use, or a thread was held inside a call or did not stop: nobody is stopped; end
+ *       the collections of other heaps then, and begin again
  * lock  takes heap and keeps it to ch_mark_end; freezes regions; of several heaps in any order.
  *       stops_world: takes registry before it, and keeps both
- * safe  the thread that ends it, too, attached or not; it does not fork meanwhile, nor run code of
- *       a heap, nor wait for a thread that attaches, detaches, ends or forks: those wait for it
- * cost  O(threads of the heap); waits for regions, and where it stops, for threads
+ * safe  the thread that calls ch_mark_end, too, attached or not. In between the thread does not
+ *       fork, run code of a heap, or wait for a thread that attaches, detaches, ends or forks: such
+ *       a thread waits for ch_mark_end
+ * cost  O(threads of the heap); waits for regions, and with stops_world for threads
  * note  a thread that a stop_signal stopped may stand between ch_owner_create and the VM's note of
- *       the owner, which then dies unmarked: the VM blocks the signal from the one to the other */
+ *       the owner: the unmarked owner dies. The VM blocks the signal from the call to the note */
 CH_API CH_CHECKED enum ch_status ch_mark_begin(struct ch_heap *heap, struct ch_marker **marker);
 
 /* ch_mark_owner: the VM's collector reached the owner. Calls `ref` for each ref of each
@@ -64,15 +65,15 @@ CH_API CH_CHECKED enum ch_status
 ch_refs_visit(struct ch_marker *marker, enum ch_refs which,
 	      uintptr_t (*visit)(void *arg, uintptr_t word, bool *is_young), void *arg);
 
-/* ch_mark_end: marking is complete: what is unmarked is dead from here on.
- * in    is_complete  false: nothing dies, of a cycle that is abandoned, or where none was marked
+/* ch_mark_end: marking is complete: unmarked code is dead from here on.
+ * in    is_complete  false: nothing dies (an abandoned cycle, or a minor collection)
  * ret   CH_OK | CH_E_BUSY a thread is on no attached stack: all code was marked, nothing dies |
  *       CH_E_STATE the calling thread has begun none, or ended it
- * lock  gives heap back; the sweep comes later. stops_world: registry, too, and lets the threads
- *       go on, whatever it returns
+ * lock  gives heap back; the sweep comes later. stops_world: registry, too, and the threads go on,
+ *       whatever the call returns
  * safe  the thread of ch_mark_begin, before its mutators run
  * cost  O(blocks newly reached)
- * note  ch_mark_stacks came before, and the VM drained its own mark stack after it */
+ * note  ch_mark_stacks came before, and the VM drained its own mark stack afterwards */
 CH_API CH_CHECKED enum ch_status ch_mark_end(struct ch_marker *marker, bool is_complete);
 
 #ifdef __cplusplus

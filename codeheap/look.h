@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * look.h: what tools of a VM ask a heap: the size of an owner, the sites of a block, backtraces,
- * names of addresses. Nothing here changes a heap. Everything else of a heap is in codeheap.h,
- * whose head says how functions are described. */
+ * names of addresses. Nothing here changes a heap. All else of a heap is in codeheap.h; the head of
+ * codeheap.h says how functions are described. */
 #ifndef CODEHEAP_LOOK_H
 #define CODEHEAP_LOOK_H
 
@@ -33,7 +33,7 @@ enum ch_site_kind { CH_SITE_BRANCH, CH_SITE_STUB, CH_SITE_REF, CH_SITE_PATCH_POI
 struct ch_site {
 	enum ch_site_kind kind;
 	const uint8_t *at;
-	const void *leads_to; /* BRANCH, PATCH_POINT: where it leads; NULL otherwise */
+	const void *leads_to; /* BRANCH, PATCH_POINT: its target; NULL otherwise */
 	enum ch_branch_kind branch_kind;
 	bool is_linked;          /* BRANCH: linked; PATCH_POINT: diverted */
 	struct ch_branch branch; /* BRANCH, STUB */
@@ -51,31 +51,33 @@ CH_API CH_CHECKED enum ch_status
 ch_block_sites(struct ch_block block, bool (*visit)(void *arg, const struct ch_site *site),
 	       void *arg);
 
-/* FRAMES: by frame pointers, safe in signal handlers; native code without them ends it or is left
- * out. TABLES: by nongnu libunwind when its sink is on, else by the process's unwinder, through
- * native code of all kinds; where that ends in code of the heap, frame pointers go on. */
+/* FRAMES: by frame pointers, safe in signal handlers; native code without frame pointers ends the
+ * walk or is left out. TABLES: by nongnu libunwind when its sink is on, else by the process's
+ * unwinder, through native code of all kinds; where the unwinder ends in code of the heap, frame
+ * pointers go on. */
 enum ch_backtrace { CH_BACKTRACE_FRAMES, CH_BACKTRACE_TABLES };
 
 /* ch_backtrace: the return addresses of the calling thread, native ones and the heap's.
- * in    ucontext  a signal's whose handler calls it, or NULL = from the caller (by FRAMES not on an
+ * in    ucontext  the signal's, in a signal handler; or NULL = from the caller (by FRAMES not on an
  *                 alternate signal stack)
- * out   pcs       innermost first; a ucontext's pc is the first one, and no return address
+ * out   pcs       innermost first; a ucontext's pc comes first, and is no return address
  * ret   how many
  * lock  none of the library; TABLES: the unwinder's
  * safe  FRAMES: an attached thread, signal handlers in it. TABLES: any thread; in a handler only of
  *       a signal that cannot have interrupted an unwinder, a loader or an allocator
  * cost  FRAMES: 1 to 2 ns a frame; TABLES: 0.1 to 1 us
- * note  FRAMES ends at a record outside the stack, unaligned, or not above the one before, at a
- *       saved frame pointer of 0 and at a return address of 0 or 1. Less 1, one lies in its call */
+ * note  FRAMES ends at a record outside the stack, unaligned, or not above the record before, at a
+ *       saved frame pointer of 0 and at a return address of 0 or 1. A return address less 1 lies in
+ *       its call */
 CH_API size_t ch_backtrace(const struct ch_heap *heap, enum ch_backtrace how, const void *ucontext,
 			   const void **pcs, size_t max);
 
-/* ch_address_name: what code an address is in: "OWNER BLOCK+0x1c" from the block's first byte, as
- * perf counts, "function(int)+0x8" with C++ names as written, "object+0x1234" where no symbol is
+/* ch_address_name: the code at an address: "OWNER BLOCK+0x1c" from the block's first byte, as perf
+ * counts, "function(int)+0x8" with C++ names as written, "object+0x1234" where no symbol is
  * exported.
- * in    is_return  it is a return address: the call before it is meant
+ * in    is_return  the address is a return address: name the call before the address
  * out   text       0-terminated unless bytes is 0; control characters are '?'
- * ret   the length without the 0; >= bytes when it was cut
+ * ret   the length without the 0; >= bytes when the text was cut
  * lock  heap, shortly; the dynamic linker's
  * safe  any thread; not in signal handlers: there, ch_code_at, and names afterwards
  * cost  in native code O(symbols of the object) */

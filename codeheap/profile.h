@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * profile.h: the profile of a heap: stacks of its threads, sampled, as a flame graph or as lines
- * that other tools draw. Code that was freed before the end keeps its name. Everything else of a
- * heap is in codeheap.h. Link with libcodeheap-profile, and then with one of libcodeheap,
- * libcodeheap-dl and libcodeheap-bdw, which has the heap; both of one release.
+ * for other tools to draw. Code that was freed before the end keeps its name. All else of a heap is
+ * in codeheap.h. Link with libcodeheap-profile, and then with the library of the heap: libcodeheap,
+ * libcodeheap-dl or libcodeheap-bdw, of the same release.
  *
  *     ok(ch_profile_start(heap, 250, NULL));
  *     run();
@@ -19,26 +19,26 @@ extern "C" {
 
 struct ch_profile_options {
 	size_t size;        /* sizeof(struct ch_profile_options) */
-	bool by_wall_clock; /* threads that wait are sampled, too; false = by their CPU time */
+	bool by_wall_clock; /* samples waiting threads, too; false = by CPU time */
 	size_t memory_bytes; /* for samples and stacks; 0 = 64 MiB */
 	/* NULL, or the VM's walk of the thread's stack [sp, end), in a signal handler: return
-	 * addresses, innermost first; only those into the heap count. 0: by frame pointers. */
+	 * addresses, innermost first; only addresses in the heap count. 0: by frame pointers. */
 	size_t (*frames)(void *user, const void *pc, const void *sp, const void *end,
 			 const void **return_addresses, size_t max);
 	void *user;
 };
 
-/* ch_profile_start: sample the stacks of attached threads, those that come later included. Code of
- * other heaps that such a thread is attached to has its names, too.
- * in    rate     a second and thread, to 20,000; the kernel's tick bounds it for CPU time
+/* ch_profile_start: sample the stacks of attached threads, later ones included. Code of other heaps
+ * of such a thread has its names, too.
+ * in    rate     samples a second and thread, to 20,000; the kernel's tick bounds CPU time
  *       options  NULL = by CPU time, 64 MiB, frame pointers
- * ret   CH_OK | CH_E_ARG | CH_E_STATE it runs | CH_E_MEMORY | CH_E_OS errno kept; ELIBBAD:
+ * ret   CH_OK | CH_E_ARG | CH_E_STATE a profile runs | CH_E_MEMORY | CH_E_OS errno kept; ELIBBAD:
  *       libcodeheap is of another release
  * lock  heaps, registry, heap
  * safe  any thread
- * cost  a thread of the library's and a timer for each thread that is sampled, until the stop
- * note  SIGPROF's handler is the library's from here on, and passes on what is not for it. What
- *       the last profile had is gone */
+ * cost  a thread of the library's and a timer for each sampled thread, until the stop
+ * note  SIGPROF's handler is the library's from here on, and passes on other SIGPROFs. The samples
+ *       of the last profile are gone */
 CH_API CH_CHECKED enum ch_status ch_profile_start(struct ch_heap *heap, unsigned rate,
 						  const struct ch_profile_options *options);
 
@@ -46,12 +46,12 @@ struct ch_profile_counts {
 	size_t size; /* in: sizeof(struct ch_profile_counts) */
 	uint64_t samples;
 	uint64_t dropped; /* samples that had no room */
-	uint64_t cut;     /* samples of more than 512 frames, the innermost of which are kept */
+	uint64_t cut;     /* samples of more than 512 frames: the innermost 512 are kept */
 	uint64_t threads;
 	uint64_t refused; /* threads that came later, and had no timer or no memory */
 };
 
-/* ch_profile_stop: no more samples; what there is stays until the next start.
+/* ch_profile_stop: end sampling; the samples stay until the next start.
  * out   counts  counts->size is set by the caller; may be NULL
  * ret   CH_OK | CH_E_STATE none runs | CH_E_ARG
  * lock  heaps, registry, heap
@@ -60,8 +60,8 @@ struct ch_profile_counts {
 CH_API CH_CHECKED enum ch_status ch_profile_stop(struct ch_heap *heap,
 						 struct ch_profile_counts *counts);
 
-/* FOLDED: lines `outer;inner COUNT`, else an SVG. ICICLE: it grows down. REVERSED: stacks begin
- * with who called nobody. */
+/* FOLDED: lines `outer;inner COUNT`, else an SVG. ICICLE: the picture grows down. REVERSED: stacks
+ * begin with the innermost function. */
 enum ch_profile_flags { CH_PROFILE_FOLDED = 1, CH_PROFILE_ICICLE = 2, CH_PROFILE_REVERSED = 4 };
 
 struct ch_profile_view {
@@ -72,8 +72,9 @@ struct ch_profile_view {
 	const char *const *interpreter;
 };
 
-/* ch_profile_write: what there is by now, also while it runs.
- * in    path  a regular file keeps its bytes until the new one is whole; any other is written to
+/* ch_profile_write: write the samples so far, also while a profile runs.
+ * in    path  a regular file keeps its bytes until the new file is whole; another kind is written
+ *             to
  *       view  NULL = an SVG without a title
  * ret   CH_OK | CH_E_STATE no profile (also in a child of fork) | CH_E_ARG | CH_E_MEMORY | CH_E_OS
  * lock  heaps, heap; the dynamic linker's
@@ -82,10 +83,10 @@ struct ch_profile_view {
 CH_API CH_CHECKED enum ch_status ch_profile_write(struct ch_heap *heap, const char *path,
 						  const struct ch_profile_view *view);
 
-/* ch_stats_file_enable: heaps made from here on write the statistics file that they are asked for,
- * by ch_config.stats_file or CODEHEAP_STATS. The library does so itself when it is loaded: the call
- * is for linkers that leave out a library no function of which is named.
- * ret   CH_OK also when they did already | CH_E_OS libcodeheap is of another release (ELIBBAD)
+/* ch_stats_file_enable: heaps made from here on write the statistics file of ch_config.stats_file
+ * or CODEHEAP_STATS. Loading the library does the same: the call is for linkers that leave out a
+ * library when the program names none of its functions.
+ * ret   CH_OK also when enabled before | CH_E_OS libcodeheap is of another release (ELIBBAD)
  * safe  any thread */
 CH_API CH_CHECKED enum ch_status ch_stats_file_enable(void);
 

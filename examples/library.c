@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * library.c: a library whose threads are not its own: it compiles a function for whoever calls it.
- * The call that opens a block attaches the thread, whose end detaches it. main and its threads are
- * the program of others, which knows nothing of code heaps; one waits in read() all along. */
+ * library.c: a library in a program that makes the threads. A function of the library compiles code
+ * for any caller. Opening a block attaches the calling thread, and the end of the thread detaches
+ * the thread. main and the threads are the program, without a word of code heaps; one thread waits
+ * in read() all along. */
 #include <codeheap/codeheap.h>
 
 #include <pthread.h>
@@ -20,12 +21,12 @@ static void start(void)
 	struct ch_config config;
 	struct ch_ops ops = {.size = sizeof ops};
 	ch_config_init(&config);
-	config.stop_signal = SIGURG; /* threads of others neither poll nor park */
+	config.stop_signal = SIGURG; /* a program's threads neither poll nor park */
 	if (ch_heap_create(&config, &heap) != CH_OK || ch_vm_attach(heap, &ops, NULL, &vm) != CH_OK)
 		vm = NULL;
 }
 
-/* First in each function that others call. False: do without code. */
+/* First in each public function. False: do without code. */
 static bool enter(void)
 {
 	pthread_once(&once, start);
@@ -37,7 +38,7 @@ static int slowly(int number)
 	return number + number;
 }
 
-/* Twice the number, by code that is made and thrown away here. */
+/* Twice the number, by code made and thrown away here. */
 static int library_twice(int number)
 {
 	static const unsigned char twice[] = {0x8d, 0x04, 0x3f, 0xc3}; /* lea eax, [rdi+rdi]; ret */
