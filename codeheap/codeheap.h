@@ -418,8 +418,8 @@ CH_API CH_CHECKED enum ch_status ch_vm_discard(struct ch_heap *heap, struct ch_v
 
 /* --- thread --- */
 
-/* ch_thread_attach: the calling thread may run and make code of the heap from here to its end. For
- * threads that only run code: a call that makes code attaches its thread.
+/* ch_thread_attach: the calling thread may run and make code of the heap from here to its end. A
+ * thread that only runs code calls this; a call that makes code attaches its thread.
  * in    low, high  bounds of its stack, NULL = ask the system
  * ret   CH_OK also where a call that makes code attached the thread | CH_E_THREAD called twice |
  *       CH_E_MEMORY | CH_E_OS no stack bounds, or no pthread key
@@ -427,8 +427,8 @@ CH_API CH_CHECKED enum ch_status ch_vm_discard(struct ch_heap *heap, struct ch_v
  * safe  any thread, once a heap
  * cost  O(threads of the heap); some system calls
  * note  the thread's end takes the locks of ch_thread_detach: do not join the thread in `ref`,
- *       `roots` or `visit`, or between ch_mark_begin and ch_mark_end. A thread that pthread_create
- *       did not make calls ch_thread_detach before its end */
+ *       `roots` or `visit`, or between ch_mark_begin and ch_mark_end. A thread of a bare clone(),
+ *       not of pthread_create, calls ch_thread_detach before its end */
 CH_API CH_CHECKED enum ch_status ch_thread_attach(struct ch_heap *heap, const void *low,
 						  const void *high);
 
