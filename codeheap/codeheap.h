@@ -557,8 +557,7 @@ struct ch_open {
 /* A block under construction: emit at write, relative to exec, and set each field marked "in". Read
  * and run nothing at exec before the commit. After commit or abort a store through a copy of write
  * is lost, or damages another block: ch_code_write. A struct ch_code on a stack, or a thread-local
- * one, has addresses that hold its block, as each word on a stack does: clear it after the commit.
- * */
+ * one, holds its block by its addresses, as words on a stack do: clear it after the commit. */
 struct ch_code {
 	struct ch_block block;
 	uint8_t *write, *exec;           /* hot bytes */
