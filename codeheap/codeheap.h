@@ -505,8 +505,7 @@ CH_API CH_CHECKED enum ch_status ch_fiber_detach(struct ch_fiber *fiber);
  *                 through the cell: a trap that says so
  * ret   CH_OK | CH_E_ARG | CH_E_MEMORY | CH_E_STATE the vm was detached
  * lock  heap
- * safe  any thread
- * note  BUILTIN: a root until released. HOST: alive while the VM's collector marks it */
+ * safe  any thread */
 CH_API CH_CHECKED enum ch_status ch_owner_create(struct ch_vm *vm, const char *name,
 						 const void *fallback, void *user,
 						 struct ch_owner *owner);
@@ -588,7 +587,7 @@ struct ch_code {
  * safe  any thread on its own stack that Boehm's collector, if any, knows (else CH_E_THREAD); the
  *       call attaches the thread, and only this thread goes on with the block
  * cost  some 50 ns; a page now and then
- * note  no collection: where a collection may help, CH_E_FULL, and `collect_wanted` comes */
+ * note  collects by itself for ch_code_free only: where it may help CH_E_FULL, `collect_wanted` */
 CH_API CH_CHECKED enum ch_status ch_block_open(const struct ch_open *open, struct ch_code *code);
 
 /* ch_block_veneer: an address in the block's reach (riscv64: auipc's) that jumps to a far function.
@@ -636,7 +635,7 @@ CH_API CH_CHECKED enum ch_status ch_block_abort(struct ch_code *code);
  * ret   CH_OK | CH_E_ARG | CH_E_FULL | CH_E_MEMORY | CH_E_OS errno kept | CH_E_THREAD the thread's
  *       stack is none that the system knows (a fiber's, a signal's), or Boehm: the collector does
  *       not know the thread | CH_E_STATE the thread is parked
- * lock  heap
+ * lock  heap; the caller holds none of its own where ch_code_free says that it may collect
  * safe  any thread, as ch_block_open
  * cost  some 100 ns, and a copy of the bytes */
 CH_API CH_CHECKED enum ch_status ch_code_add(struct ch_heap *heap, const void *bytes, size_t n,
@@ -651,7 +650,10 @@ CH_API CH_CHECKED enum ch_status ch_code_add(struct ch_heap *heap, const void *b
  *       CH_E_STALE the code there was freed, or there never was any
  * lock  COLLECT by an attached thread: none; else heap
  * safe  any thread; COLLECT also from finalizers and collectors' callbacks, in no stopped world
- * cost  COLLECT: O(1); NOT_RUNNING: O(attachments of the code, and branches to the code) */
+ * cost  COLLECT: O(1); NOT_RUNNING: O(attachments of the code, and branches to the code)
+ * note  COLLECT, BUILTIN: while no vm has collect_wanted or stop_world, ch_code_add, ch_block_open
+ *       with ch_open.heap, and ch_thread_poll collect by themselves when it is worth their while.
+ *       They wait stop_wait_ms / 50 for other threads, then leave it until as much more is freed */
 CH_API CH_CHECKED enum ch_status ch_code_free(struct ch_heap *heap, const void *at,
 					      enum ch_release how);
 

@@ -143,6 +143,10 @@ struct ch_heap {
 	_Atomic(uint32_t) opened_doublings, dead_doublings, floor_doublings;
 	_Atomic(bool) collect_wanted;
 	_Atomic(bool) collect_told; /* the vms know of it; cleared with collect_wanted */
+	_Atomic(uint32_t) vms_asked; /* attached vms with collect_wanted */
+	_Atomic(bool) waits_unowned; /* ch_code_free left code without an owner to a cycle, once */
+	_Atomic(bool) is_unasked;    /* a thread is in ch__collect_unasked */
+	uint64_t unasked_after_ns;   /* none before; of that thread */
 	_Atomic(bool) anyone_wants_space;
 	_Atomic(uint64_t) space_events; /* blocks whose place became reusable, or will in need */
 	_Atomic(uint64_t) space_returns; /* places given back besides, while somebody asks */

@@ -148,6 +148,16 @@ static void back_off(_Atomic(uint32_t) *doublings, bool is_poor)
 		atomic_store(doublings, now + 1);
 }
 
+void ch__trigger_put_off(struct ch_heap *heap)
+{
+	back_off(&heap->opened_doublings, true);
+	back_off(&heap->dead_doublings, true);
+	atomic_store_explicit(&heap->bytes_since_cycle, 0, memory_order_relaxed);
+	atomic_store_explicit(&heap->dead_bytes, 0, memory_order_relaxed);
+	atomic_store_explicit(&heap->collect_wanted, false, memory_order_relaxed);
+	atomic_store_explicit(&heap->collect_told, false, memory_order_relaxed);
+}
+
 /* Under heap, at the end of a sweep. */
 void ch__trigger_swept(struct ch_heap *heap)
 {

@@ -15,6 +15,8 @@ void ch__trigger_released(struct ch_heap *, uint32_t blocks); /* some so many, o
 /* The world stands still: what comes from here on is not of this cycle. */
 void ch__trigger_cycle_begins(struct ch_heap *) CH_REQUIRES(ch__role_frozen);
 void ch__trigger_cycle_abandoned(struct ch_heap *);
+/* A collection that no vm asked for was in vain: the next threshold is twice as far off. */
+void ch__trigger_put_off(struct ch_heap *);
 void ch__trigger_cycle_ended(struct ch_heap *, uint64_t cycle_ns);
 void ch__trigger_swept(struct ch_heap *) CH_REQUIRES(ch__role_heap);
 /* Tells the vms that a collection is wanted; no lock held. */

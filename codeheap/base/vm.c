@@ -49,6 +49,8 @@ void ch__vm_leave(struct ch_vm *vm)
 {
 	CH_ASSERT(CH_CHECK < 2 || ch__lock_is_mine(&vm->heap->lock), "leaves without the lock");
 	vm->is_attached = false;
+	if (vm->ops.collect_wanted)
+		atomic_fetch_sub_explicit(&vm->heap->vms_asked, 1, memory_order_relaxed);
 	if (!vm->owners_now)
 		free_vm(vm);
 }
@@ -77,6 +79,8 @@ enum ch_status ch_vm_attach(struct ch_heap *heap, const struct ch_ops *ops, void
 		vm->user = user;
 		vm->wants_space = false;
 		vm->told = 0;
+		if (vm->ops.collect_wanted)
+			atomic_fetch_add_explicit(&heap->vms_asked, 1, memory_order_relaxed);
 		if (vm->ops.stop_world)
 			atomic_store(&heap->stops_apart, true);
 		/* Release: a hook that sees it attached sees its callbacks. */

@@ -54,6 +54,9 @@ bool ch__world_install_signal(int signal);
 /* The stop signal of the thread's heap, which its handler knows for the library's. Signal-safe. */
 bool ch__world_signal(const struct ch__thread *);
 
+/* As ch_heap_collect, of a heap that the library collects, and no longer than to the limit. */
+enum ch_status ch__heap_collect_until(struct ch_heap *, uint64_t until_ns) CH_EXCLUDES(CH__ANY);
+
 /* One step; true while there is more. No lock held; takes sweep, heap, pages, sinks. */
 bool ch__sweep_step(struct ch_heap *) CH_EXCLUDES(CH__ANY);
 void ch__sweep_all(struct ch_heap *) CH_EXCLUDES(CH__ANY);

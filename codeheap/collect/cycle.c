@@ -170,12 +170,8 @@ static enum ch_status collect_apart(struct ch_heap *heap, struct ch_vm *vm,
 	return status;
 }
 
-enum ch_status ch_heap_collect(struct ch_heap *heap)
+enum ch_status ch__heap_collect_until(struct ch_heap *heap, uint64_t until_ns)
 {
-	if (ch__is_marking())
-		return ch__because_marking();
-	if (heap->config.driver == CH_DRIVER_HOST)
-		return ch__because(CH_E_STATE, "a HOST heap is collected by ch_mark_begin");
 	/* Published here and not below: the library's own frames hold stale words only. */
 	struct ch__thread *self = ch__thread_self(heap);
 	struct ch__arch_saved saved;
@@ -184,8 +180,7 @@ enum ch_status ch_heap_collect(struct ch_heap *heap)
 		ch__thread_publish_saved(self, &saved);
 	enum ch_status status = heap->driver.collect
 					? heap->driver.collect(heap)
-					: collect_apart(heap, heap->vms, &saved,
-							ch__stop_limit(heap, ch__os_now_ns()));
+					: collect_apart(heap, heap->vms, &saved, until_ns);
 	if (status != CH_OK) {
 		/* What was asked for is still wanted: it is told again. */
 		atomic_store(&heap->collect_told, false);
@@ -198,6 +193,15 @@ enum ch_status ch_heap_collect(struct ch_heap *heap)
 	if (!self || ch__thread_now(heap))
 		ch__trigger_poll(heap);
 	return CH_OK;
+}
+
+enum ch_status ch_heap_collect(struct ch_heap *heap)
+{
+	if (ch__is_marking())
+		return ch__because_marking();
+	if (heap->config.driver == CH_DRIVER_HOST)
+		return ch__because(CH_E_STATE, "a HOST heap is collected by ch_mark_begin");
+	return ch__heap_collect_until(heap, ch__stop_limit(heap, ch__os_now_ns()));
 }
 
 /* --- host --- */

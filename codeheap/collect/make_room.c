@@ -1,11 +1,50 @@
 /* SPDX-License-Identifier: MIT
- * make_room.c: how an open that found no room has some made: the only way from opening to sweeping
- * and collecting. */
+ * make_room.c: how an open that found no room has some made, and how a wish for a collection that
+ * no vm hears of is served: the only way from opening to sweeping and collecting. */
 #include "codeheap/base/park.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/collect/make_room.h"
 
 #include "codeheap/base/region.h"
+#include "codeheap/base/trigger.h"
+
+/* The caller did not ask for a stop: it waits a 50th of stop_wait_ms for other threads, and where
+ * they did not stop in time, no thread tries again for 50 times as long as the try took. */
+enum { UNASKED_PART = 50, NS_PER_MS = 1000000 };
+
+static bool is_asked(const struct ch_heap *heap)
+{
+	return heap->config.driver == CH_DRIVER_HOST || heap->driver.collect || heap->is_codeless ||
+	       !atomic_load_explicit(&heap->waits_unowned, memory_order_relaxed) ||
+	       atomic_load_explicit(&heap->vms_asked, memory_order_relaxed) ||
+	       atomic_load(&heap->stops_apart);
+}
+
+static bool collect_shortly(struct ch_heap *heap)
+{
+	uint64_t limit = (uint64_t)heap->config.stop_wait_ms * NS_PER_MS / UNASKED_PART;
+	uint64_t start = ch__os_now_ns();
+	if (start < heap->unasked_after_ns)
+		return false;
+	if (ch__heap_collect_until(heap, start + limit) == CH_OK)
+		return true;
+	uint64_t end = ch__os_now_ns();
+	heap->unasked_after_ns = end + (end - start) * UNASKED_PART;
+	return false;
+}
+
+/* A notice of the collection may come here again. */
+bool CH_COLD ch__collect_unasked(struct ch_heap *heap)
+{
+	const struct ch__thread *self = ch__thread_self(heap);
+	if (is_asked(heap) || !self || self->park_depth || atomic_exchange(&heap->is_unasked, true))
+		return false;
+	bool has_collected = collect_shortly(heap);
+	if (!has_collected)
+		ch__trigger_put_off(heap);
+	atomic_store(&heap->is_unasked, false);
+	return has_collected;
+}
 
 /* A callback may leave the thread with its fiber, which so is who has the turn; or it stays away,
  * and after the limit the next one takes the turn for given up. */

@@ -5,6 +5,18 @@
 
 #include "codeheap/base/heap.h"
 
+/* Makes the collection that is wanted, where no vm is asked for it: in a BUILTIN heap that has code
+ * without an owner to free, and no vm that hears collect_wanted or stops its threads itself. Only
+ * an attached thread that is not parked does so, one at a time. Returns whether it collected. */
+bool ch__collect_unasked(struct ch_heap *) CH_EXCLUDES(CH__ANY);
+
+/* One load where no collection is wanted. */
+static inline bool ch__collect_if_unasked(struct ch_heap *heap) CH_EXCLUDES(CH__ANY)
+{
+	return CH_UNLIKELY(atomic_load_explicit(&heap->collect_wanted, memory_order_relaxed)) &&
+	       ch__collect_unasked(heap);
+}
+
 enum ch__room_by {
 	CH__ROOM_BY_SWEEP,      /* what is found dead already, and not swept */
 	CH__ROOM_BY_CORE_SYNC,  /* places on the quarantine, which an extra core sync may free */

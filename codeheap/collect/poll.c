@@ -5,6 +5,7 @@
 #include "codeheap/base/park.h"
 #include "codeheap/base/trigger.h"
 #include "codeheap/collect/collect.h"
+#include "codeheap/collect/make_room.h"
 #include "codeheap/graph/tell.h"
 
 /* False when another thread is here now, or the heap is not its any more: a callback left its stack
@@ -23,6 +24,8 @@ static bool serve(const struct ch__thread *thread, struct ch_heap *heap)
 	if (CH_UNLIKELY(atomic_load_explicit(&heap->collect_wanted, memory_order_relaxed) ||
 			atomic_load_explicit(&heap->anyone_wants_space, memory_order_relaxed))) {
 		ch__trigger_poll(heap);
+		if (ch__thread_now(heap) == thread)
+			(void)ch__collect_if_unasked(heap);
 		return ch__thread_now(heap) == thread;
 	}
 	return true;

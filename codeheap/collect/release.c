@@ -146,6 +146,13 @@ static enum ch_status end_root(struct ch_heap *heap, uintptr_t at, uint32_t *ind
 	return is_ended ? CH_OK : because_freed(at);
 }
 
+/* Only a cycle ends it from here on: where no vm is asked for one, ch__collect_unasked makes it. */
+static void leave_to_cycles(struct ch_heap *heap, uint32_t index)
+{
+	if (!ch__block_at(heap, index)->owner)
+		atomic_store_explicit(&heap->waits_unowned, true, memory_order_relaxed);
+}
+
 static enum ch_status free_locked(struct ch_heap *heap, uintptr_t at, enum ch_release how)
 	CH_REQUIRES(ch__role_heap)
 {
@@ -154,10 +161,14 @@ static enum ch_status free_locked(struct ch_heap *heap, uintptr_t at, enum ch_re
 	ch__region_enter_inline(self);
 	enum ch_status status = end_root(heap, at, &index);
 	ch__region_leave(self);
-	if (status == CH_OK && how == CH_RELEASE_NOT_RUNNING &&
-	    ch__block_is_committed(heap, ch__block_at(heap, index)))
+	if (status != CH_OK)
+		return status;
+	struct ch__block *block = ch__block_at(heap, index);
+	if (how == CH_RELEASE_NOT_RUNNING && ch__block_is_committed(heap, block))
 		ch__blocks_kill(heap, &index, 1, CH__DEATH_FREED_NOT_RUNNING);
-	return status;
+	if (how == CH_RELEASE_COLLECT || ch__block_is_committed(heap, block))
+		leave_to_cycles(heap, index);
+	return CH_OK;
 }
 
 enum ch_status ch_code_free(struct ch_heap *heap, const void *address, enum ch_release how)
@@ -175,6 +186,8 @@ enum ch_status ch_code_free(struct ch_heap *heap, const void *address, enum ch_r
 	if (how == CH_RELEASE_COLLECT && self) {
 		ch__region_enter_inline(self);
 		status = end_root(heap, at, &index);
+		if (status == CH_OK)
+			leave_to_cycles(heap, index);
 		ch__region_leave(self);
 	} else {
 		ch__heap_lock(heap);

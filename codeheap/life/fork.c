@@ -164,6 +164,7 @@ static void wake_heap(struct ch_heap *heap)
 	atomic_store(&heap->opens_in_need, 0);
 	(void)ch__lock_set_free(&heap->need);
 	atomic_store(&heap->need_is, 0);
+	atomic_store(&heap->is_unasked, false);
 	atomic_store(&heap->guest.inside, 0);
 	/* One that another thread began ended with it. */
 	atomic_store(&heap->core_syncs_begun, atomic_load(&heap->core_syncs));

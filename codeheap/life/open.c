@@ -617,8 +617,9 @@ static enum ch_status no_room(const struct request *r)
 		return ch__because(CH_E_MEMORY, "no side memory for the block");
 	return ch__because(CH_E_FULL, "no room for %u bytes in a pool of %zu, %s%s", bytes,
 			   pool->pool_bytes,
-			   r->open->flags & CH_OPEN_MAY_COLLECT
-				   ? "after a collection"
+			   r->open->flags & CH_OPEN_MAY_COLLECT ? "after a collection"
+			   : r->open->heap
+				   ? "until a collection frees what ch_code_free gave to it"
 				   : "and CH_OPEN_MAY_COLLECT is not set",
 			   (uint64_t)used << pool->page_log2 < pool->pool_bytes
 				   ? ": what pages are free lie apart, or in a chunk (1 MiB) of "
@@ -701,6 +702,8 @@ enum ch_status ch_block_open(const struct ch_open *open, struct ch_code *code)
 	const char *wrong = what_is_wrong(heap, open);
 	if (CH_UNLIKELY(wrong != NULL))
 		return ch__because(CH_E_ARG, "ch_open: %s", wrong);
+	if (open->heap)
+		(void)ch__collect_if_unasked(heap);
 	struct ch__thread *self;
 	enum ch_status status = ch__thread_need(heap, &self);
 	return CH_LIKELY(status == CH_OK) ? ch__block_open(heap, self, open, code) : status;

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: MIT
+ * unasked.c: code that ch_code_free leaves to a collection is collected where nobody would make
+ * one: by the thread that makes code, or polls; and by no thread where a vm is asked for it. */
+#include "tests/support/heap_rig.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum { POOL = 64 << 20, MANY = 400000, ENOUGH = 100000 };
+
+typedef uint32_t (*function)(void);
+
+static struct ch_heap *heap_alone(size_t pool_bytes)
+{
+	struct ch_config config = rig_config(pool_bytes);
+	struct ch_heap *heap;
+	CHECK_EQ(ch_heap_create(&config, &heap), CH_OK);
+	return heap;
+}
+
+static struct ch_stats stats_of(struct ch_heap *heap)
+{
+	struct ch_stats stats = {.size = sizeof stats};
+	CHECK_EQ(ch_heap_stats(heap, &stats), CH_OK);
+	return stats;
+}
+
+/* Called, and given to the collector; `size` bytes of which the first return 7. */
+static enum ch_status make_and_free(struct ch_heap *heap, uint8_t *bytes, uint32_t size,
+				    enum ch_release how)
+{
+	struct emitter e = {.code = {.write = bytes, .exec = bytes, .hot_bytes = size}};
+	function f;
+	emit_landing(&e);
+	emit_value(&e, 7);
+	emit_ret(&e);
+	enum ch_status status = ch_code_add(heap, bytes, size, "f", &f);
+	if (status != CH_OK)
+		return status;
+	CHECK_EQ(f(), 7);
+	CHECK_EQ(ch_code_free(heap, (const void *)(uintptr_t)f, how), CH_OK);
+	return CH_OK;
+}
+
+static void loop(struct ch_heap *heap, uint32_t count, enum ch_release how)
+{
+	uint8_t bytes[64] = {0};
+	for (uint32_t i = 0; i < count; i++)
+		CHECK_EQ(make_and_free(heap, bytes, sizeof bytes, how), CH_OK);
+}
+
+TEST(code_that_is_freed_to_a_collection_does_not_pile_up)
+{
+	struct ch_heap *heap = heap_alone(POOL);
+	loop(heap, MANY, CH_RELEASE_COLLECT);
+	struct ch_stats stats = stats_of(heap);
+	CHECK(stats.cycles > 0);
+	CHECK(stats.blocks_freed > MANY / 2);
+	CHECK(stats.pages_peak * stats.page_bytes <= 8 << 20);
+	CHECK_EQ(stats.opens_full, 0);
+	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
+}
+
+/* The least pool; and what fills most of it each time, of which the estimate of dead bytes says
+ * too little to wish for a collection before the open that fails. */
+TEST(code_that_is_freed_to_a_collection_fills_no_pool)
+{
+	static uint8_t large[700 << 10];
+	struct ch_heap *heap = heap_alone(1 << 20);
+	loop(heap, ENOUGH, CH_RELEASE_COLLECT);
+	for (int i = 0; i < 20; i++)
+		CHECK_EQ(make_and_free(heap, large, sizeof large, CH_RELEASE_COLLECT), CH_OK);
+	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
+}
+
+TEST(code_that_is_freed_at_once_or_never_makes_no_collection)
+{
+	struct ch_heap *heap = heap_alone(POOL);
+	uint8_t bytes[64] = {0};
+	function f;
+	loop(heap, ENOUGH, CH_RELEASE_NOT_RUNNING);
+	for (int i = 0; i < ENOUGH; i++)
+		CHECK_EQ(ch_code_add(heap, bytes, sizeof bytes, NULL, &f), CH_OK);
+	ch_thread_poll();
+	CHECK_EQ(stats_of(heap).cycles, 0);
+	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
+}
+
+/* What is freed at last, with no code made behind it. */
+TEST(a_poll_makes_the_collection_that_no_vm_is_asked_for)
+{
+	enum { COUNT = 5000 };
+	static uintptr_t inverted[COUNT];
+	struct rig rig = rig_start(POOL);
+	uint8_t bytes[64] = {0};
+	for (int i = 0; i < COUNT; i++) {
+		function f;
+		CHECK_EQ(ch_code_add(rig.heap, bytes, sizeof bytes, NULL, &f), CH_OK);
+		inverted[i] = ~(uintptr_t)f;
+	}
+	for (int i = 0; i < COUNT; i++)
+		CHECK_EQ(ch_code_free(rig.heap, (void *)~inverted[i], CH_RELEASE_COLLECT), CH_OK);
+	CHECK_EQ(rig_stats(&rig).cycles, 0);
+	CHECK(*ch_thread_poll_word(rig.heap) != 0);
+	ch_thread_poll();
+	CHECK_EQ(rig_stats(&rig).cycles, 1);
+	CHECK(rig_stats(&rig).blocks_freed > COUNT / 2);
+	rig_end(&rig);
+}
+
+static void count_asked(void *user)
+{
+	++*(unsigned *)user;
+}
+
+TEST(a_vm_that_is_asked_collects_itself)
+{
+	unsigned asked = 0;
+	struct ch_ops ops = {.size = sizeof ops, .collect_wanted = count_asked};
+	struct ch_heap *heap = heap_alone(POOL);
+	struct ch_vm *vm;
+	CHECK_EQ(ch_vm_attach(heap, &ops, &asked, &vm), CH_OK);
+	loop(heap, ENOUGH, CH_RELEASE_COLLECT);
+	ch_thread_poll();
+	CHECK(asked > 0);
+	CHECK_EQ(stats_of(heap).cycles, 0);
+	CHECK_EQ(ch_vm_detach(vm), CH_OK);
+	/* From here on nobody is. */
+	loop(heap, 1, CH_RELEASE_COLLECT);
+	CHECK_EQ(stats_of(heap).cycles, 1);
+	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
+}
+
+static bool stop_nobody(void *user)
+{
+	(void)user;
+	return true;
+}
+
+TEST(a_vm_that_stops_its_threads_itself_decides_when)
+{
+	struct ch_ops ops = {.size = sizeof ops, .stop_world = stop_nobody};
+	struct ch_heap *heap = heap_alone(POOL);
+	struct ch_vm *vm;
+	CHECK_EQ(ch_vm_attach(heap, &ops, NULL, &vm), CH_OK);
+	loop(heap, ENOUGH, CH_RELEASE_COLLECT);
+	CHECK_EQ(stats_of(heap).cycles, 0);
+	CHECK_EQ(ch_vm_detach(vm), CH_OK);
+	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
+}
+
+struct runner {
+	struct ch_heap *heap;
+	_Atomic(bool) is_there, ends;
+};
+
+static void *run_without_a_poll(void *arg)
+{
+	struct runner *r = arg;
+	CHECK_EQ(ch_thread_attach(r->heap, NULL, NULL), CH_OK);
+	atomic_store(&r->is_there, true);
+	while (!atomic_load(&r->ends))
+		continue;
+	return NULL;
+}
+
+/* Each try that is in vain doubles the distance to the next one, up to 64 times. */
+TEST(tries_are_few_beside_a_thread_that_does_not_stop)
+{
+	struct runner r = {.heap = heap_alone(POOL)};
+	pthread_t thread;
+	CHECK_EQ(pthread_create(&thread, NULL, run_without_a_poll, &r), 0);
+	TEST_UNTIL(atomic_load(&r.is_there));
+	loop(r.heap, ENOUGH, CH_RELEASE_COLLECT);
+	struct ch_stats stats = stats_of(r.heap);
+	CHECK_EQ(stats.cycles, 0);
+	CHECK(stats.cycles_abandoned > 0);
+	CHECK(stats.cycles_abandoned < 30);
+	atomic_store(&r.ends, true);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	CHECK_EQ(ch_heap_destroy(r.heap), CH_OK);
+}
+
+TEST(a_full_heap_of_code_without_owners_names_no_flag_that_nobody_can_set)
+{
+	struct ch_heap *heap = heap_alone(1 << 20);
+	static uint8_t bytes[60000];
+	function f;
+	enum ch_status status;
+	while ((status = ch_code_add(heap, bytes, sizeof bytes, NULL, &f)) == CH_OK)
+		continue;
+	CHECK_EQ(status, CH_E_FULL);
+	CHECK(!strstr(ch_why(), "CH_OPEN_MAY_COLLECT"));
+	CHECK(strstr(ch_why(), "until a collection frees what ch_code_free gave to it"));
+	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
+}
