@@ -268,7 +268,7 @@ static enum ch_status link_locked(struct ch_heap *heap, uint32_t index, uint32_t
 	struct ch__block *to = target ? ch__block_at(heap, target) : NULL;
 	enum ch_status status = CH_OK;
 	if (!source)
-		status = ch__because(CH_E_STATE, "the branch's block is OPEN");
+		status = ch__because(CH_E_STATE, "the branch's block is OPEN: link after commit");
 	else if (!ch__block_may_run(heap, from))
 		status = ch__because_not_entrant(heap, source);
 	else if (to && !ch__block_may_run(heap, to))

@@ -211,26 +211,64 @@ static unsigned kept_index(uint8_t reg)
 	return i;
 }
 
-bool ch__frame_is_sound(const struct ch__frame *f, uint32_t code_bytes)
+/* The first of each array that is wrong; what is wrong in a step or a save, or NULL. */
+static const char *step_fault(const struct ch__frame *f, unsigned i, uint32_t code_bytes,
+			      struct ch__frame_fault *fault)
 {
 	enum { CFA_MOST = 32767 };
-	uint32_t seen = 0, least = CH_ARCH_STEPS_CFA;
-	if (!f || f->steps_n > CH__STEPS_MOST || f->saves_n > CH__STEPS_MOST)
-		return false;
-	for (unsigned i = 0; i < f->steps_n; i++)
-		if (f->steps[i].at >= code_bytes || (i && f->steps[i].at <= f->steps[i - 1].at) ||
-		    f->steps[i].cfa % 8 || f->steps[i].cfa < least ||
-		    f->steps[i].cfa > CFA_MOST)
-			return false;
-	for (unsigned i = 0; i < f->saves_n; i++) {
-		unsigned kept = kept_index(f->saves[i].reg);
-		/* The first word below the caller's sp is the return address. */
-		if (kept == CH_ARCH_STEPS_KEPT || (seen & 1u << kept) || f->saves[i].below < 2 ||
-		    f->saves[i].at >= code_bytes)
-			return false;
-		seen |= 1u << kept;
-	}
-	return true;
+	const struct ch__step *step = &f->steps[i];
+	*fault = (struct ch__frame_fault){"steps", "at", NULL, i, step->at};
+	if (step->at >= code_bytes)
+		return "not in the bytes that are used";
+	if (i && step->at <= step[-1].at)
+		return "not above that of the step before";
+	fault->field = "cfa";
+	fault->value = step->cfa;
+	if (step->cfa % 8 || step->cfa < CH_ARCH_STEPS_CFA || step->cfa > CFA_MOST)
+		return "not a multiple of 8, from 8 to 32760";
+	return NULL;
+}
+
+/* The first word below the caller's sp is the return address. */
+static const char *save_fault(const struct ch__frame *f, unsigned i, uint32_t code_bytes,
+			      uint32_t *seen, struct ch__frame_fault *fault)
+{
+	const struct ch__save *save = &f->saves[i];
+	unsigned kept = kept_index(save->reg);
+	*fault = (struct ch__frame_fault){"saves", "reg", NULL, i, save->reg};
+	if (kept == CH_ARCH_STEPS_KEPT || (*seen & 1u << kept))
+		return "none that a callee keeps, or there twice";
+	*seen |= 1u << kept;
+	fault->field = "below";
+	fault->value = save->below;
+	if (save->below < 2)
+		return "not 2 or more";
+	fault->field = "at";
+	fault->value = save->at;
+	return save->at >= code_bytes ? "not in the bytes that are used" : NULL;
+}
+
+bool ch__frame_has_fault(const struct ch__frame *f, uint32_t code_bytes,
+			 struct ch__frame_fault *fault)
+{
+	uint32_t seen = 0;
+	bool has_steps = f->steps_n > CH__STEPS_MOST;
+	*fault = (struct ch__frame_fault){NULL, has_steps ? "steps_n" : "saves_n", "at most 12", 0,
+					  has_steps ? f->steps_n : f->saves_n};
+	if (fault->value > CH__STEPS_MOST)
+		return true;
+	fault->rule = NULL;
+	for (unsigned i = 0; i < f->steps_n && !fault->rule; i++)
+		fault->rule = step_fault(f, i, code_bytes, fault);
+	for (unsigned i = 0; i < f->saves_n && !fault->rule; i++)
+		fault->rule = save_fault(f, i, code_bytes, &seen, fault);
+	return fault->rule != NULL;
+}
+
+bool ch__frame_is_sound(const struct ch__frame *f, uint32_t code_bytes)
+{
+	struct ch__frame_fault fault;
+	return f && !ch__frame_has_fault(f, code_bytes, &fault);
 }
 
 static uint8_t *put_pair(uint8_t *at, uint32_t first, uint32_t second)

@@ -145,6 +145,22 @@ static const struct ch__thread *running(struct ch_heap *heap, bool signal)
 	return found;
 }
 
+/* A collection that nobody asked for waits for a part of stop_wait_ms only. A HOST heap that stops
+ * its threads itself is never here: the remedy is one for each that is. */
+static void because_running(const struct ch__thread *thread, uint64_t waited_ns)
+{
+	const struct ch_config *config = &thread->heap->config;
+	uint64_t waited_ms = waited_ns / 1000000;
+	if (waited_ms > config->stop_wait_ms / 2)
+		waited_ms = config->stop_wait_ms;
+	bool would_take_one = !config->stop_signal && !ch__thread_is_gone(thread);
+	(void)ch__because(CH_E_BUSY, "thread %d%s did not stop in %lu ms: %s%s", thread->thread_id,
+			  ch__thread_how(thread), waited_ms,
+			  config->stop_signal ? "it takes no stop_signal"
+					      : "it neither polled nor parked",
+			  would_take_one ? "; ch_config.stop_signal stops such threads" : "");
+}
+
 bool ch__world_stop(struct ch_heap *heap, uint64_t until_ns) CH_UNANALYSED("it makes the role")
 {
 	/* seq_cst: pairs with ch_thread_unpark. */
@@ -170,10 +186,7 @@ bool ch__world_stop(struct ch_heap *heap, uint64_t until_ns) CH_UNANALYSED("it m
 		else
 			ch__arch_pause();
 	}
-	(void)ch__because(CH_E_BUSY, "thread %d%s did not stop in %u ms: %s", thread->thread_id,
-			  ch__thread_how(thread), heap->config.stop_wait_ms,
-			  heap->config.stop_signal ? "it takes no stop_signal"
-						   : "it neither polled nor parked");
+	because_running(thread, until_ns - start);
 	ch__world_resume(heap);
 	return false;
 }

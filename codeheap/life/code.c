@@ -9,8 +9,12 @@ enum ch_status ch_code_add(struct ch_heap *heap, const void *bytes, size_t n, co
 	struct ch_code code;
 	struct ch_open open = {
 		.size = sizeof open, .heap = heap, .hot_bytes = (uint32_t)n, .name = name};
+	if (!to)
+		return ch__because(CH_E_ARG, "to is NULL");
 	memset(to, 0, sizeof code.exec);
-	if (n > UINT32_MAX)
+	if (!heap || !bytes)
+		return ch__because(CH_E_ARG, "%s is NULL", heap ? "bytes" : "heap");
+	if (!n || n > UINT32_MAX)
 		return ch__because(CH_E_ARG, "n is %zu: not 1 to %u", n, UINT32_MAX);
 	enum ch_status status = ch_block_open(&open, &code);
 	/* The open that failed may have wished for a collection. */

@@ -23,17 +23,20 @@ static struct ch__block *block_of(const struct ch_heap *heap, const struct ch_co
 	return ch__block_at(heap, ch__handle_index(code->block.bits));
 }
 
+static uint32_t hot_room(const struct ch__block *block, enum ch__span_use use, bool has_steps)
+{
+	uint32_t note = has_steps ? CH__NOTE_MOST_BYTES + CH__GRANULE_BYTES : 0;
+	return ch__hot_bytes(block) - ch__head_bytes(use) - note;
+}
+
 static bool used_is_valid(const struct ch__block *block, const struct ch_code *code,
 			  enum ch__span_use use, bool has_steps)
 {
-	uint32_t hot_room = ch__hot_bytes(block) - ch__head_bytes(use);
 	enum ch_entry entry = ch__block_entry_kind(block);
 	if (use >= CH__SPAN_RODATA)
 		return true; /* all of its room is */
-	if (has_steps)
-		hot_room -= CH__NOTE_MOST_BYTES + CH__GRANULE_BYTES;
-	if (code->used_from >= code->used_to || code->used_to > hot_room || code->used_from % 8 ||
-	    code->cold_used > code->cold_bytes)
+	if (code->used_from >= code->used_to || code->used_to > hot_room(block, use, has_steps) ||
+	    code->used_from % 8 || code->cold_used > code->cold_bytes)
 		return false;
 	if (code->entry_offset < code->used_from || code->entry_offset >= code->used_to)
 		return false;
@@ -403,15 +406,50 @@ static void finish_bytes(struct ch_heap *heap, struct ch__thread *self, const st
 				   code->eh_frame);
 }
 
-static enum ch_status because_used(const struct ch_code *code)
+static enum ch_status CH_COLD because_used(const struct ch__block *block,
+					   const struct ch_code *code, uint32_t room)
 {
-	if (!code->used_to)
+	uint32_t from = code->used_from, to = code->used_to, entry = code->entry_offset;
+	if (!to)
 		return ch__because(CH_E_ARG, "ch_code.used_to is 0: the caller sets it to the hot "
 					     "bytes that were emitted");
-	return ch__because(CH_E_ARG, "ch_code: used %u to %u of %u hot bytes, %u of %u cold, entry "
-				     "at %u: out of range",
-			   code->used_from, code->used_to, code->hot_bytes, code->cold_used,
-			   code->cold_bytes, code->entry_offset);
+	if (to > room)
+		return ch__because(CH_E_ARG, "ch_code.used_to is %u: of %u hot bytes", to, room);
+	if (from >= to || from % 8)
+		return ch__because(CH_E_ARG, "ch_code.used_from is %u: not a multiple of 8 below "
+					     "used_to, %u", from, to);
+	if (code->cold_used > code->cold_bytes)
+		return ch__because(CH_E_ARG, "ch_code.cold_used is %u: of %u cold bytes",
+				   code->cold_used, code->cold_bytes);
+	if (ch__block_entry_kind(block) == CH_ENTRY_PATCH && (from || entry))
+		return ch__because(CH_E_ARG, "ch_code.%s is %u: 0 with CH_ENTRY_PATCH",
+				   from ? "used_from" : "entry_offset", from ? from : entry);
+	return ch__because(CH_E_ARG, "ch_code.entry_offset is %u: not from used_from, %u, to below "
+				     "used_to, %u", entry, from, to);
+}
+
+static enum ch_status CH_COLD because_table(const struct ch__block *block,
+					    const struct ch_code *code, bool has_steps)
+{
+	const struct ch__frame *frame = (const struct ch__frame *)code->frame;
+	struct ch__frame_fault fault;
+	if (!has_steps && frame)
+		return ch__because(CH_E_ARG, "ch_code.frame is set: the block was opened without "
+					     "CH_FRAME_STEPS");
+	if (has_steps && !frame)
+		return ch__because(CH_E_ARG, "ch_code.frame is NULL: the block was opened with "
+					     "CH_FRAME_STEPS");
+	if (has_steps && ch__frame_has_fault(frame, code->used_to, &fault))
+		return fault.array
+			       ? ch__because(CH_E_ARG, "ch_code.frame: %s[%u].%s is %u: %s",
+					     fault.array, fault.nth, fault.field, fault.value,
+					     fault.rule)
+			       : ch__because(CH_E_ARG, "ch_code.frame: %s is %u: %s", fault.field,
+					     fault.value, fault.rule);
+	if (!ch__side_find(block->side_list, CH__ITEM_OWN))
+		return ch__because(CH_E_ARG, "ch_code.eh_frame is set: the block was opened "
+					     "without CH_OPEN_OWN_FRAMES");
+	return ch__because(CH_E_ARG, "ch_code.eh_frame is malformed, or speaks of other code");
 }
 
 /* Mostly traps lie there. Behind the end of a page may be no memory. */
@@ -473,10 +511,10 @@ static enum ch_status check_codes(struct ch_heap *heap, struct ch__thread *self,
 		bool has_steps = ch__place_has_steps(heap, block->hot_offset);
 		enum ch__span_use use = ch__block_use(heap, block);
 		if (!used_is_valid(block, &codes[i], use, has_steps))
-			return because_used(&codes[i]);
+			return because_used(block, &codes[i],
+					    hot_room(block, use, has_steps));
 		if (!table_is_valid(heap, block, &codes[i], has_steps))
-			return ch__because(CH_E_ARG, "ch_code.eh_frame is malformed, speaks of "
-						     "other code, or was not announced");
+			return because_table(block, &codes[i], has_steps);
 		if ((ch__block_run(block) || block->side_list) &&
 		    !ch__sites_are_sound(heap, block, &codes[i]))
 			return ch__because(CH_E_SITE,

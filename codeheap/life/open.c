@@ -87,30 +87,54 @@ static bool is_in_place(const struct ch_open *open)
 	return open->kind != CH_KIND_CODE || (open->flags & CH_OPEN_IN_PLACE);
 }
 
+static enum ch_status CH_COLD because_open(const char *field, uint64_t value, const char *rule)
+{
+	return ch__because(CH_E_ARG, "ch_open.%s is %lu: %s", field, value, rule);
+}
+
 /* Nothing that the library writes among the bytes of the VM; of data, nothing of code. */
-static const char *kind_is_wrong(const struct ch_open *open)
+static enum ch_status check_kind(const struct ch_open *open)
 {
 	bool is_code = open->kind == CH_KIND_CODE;
+	static const char apart[] = "0 of data, or of what is written in place";
 	if ((unsigned)open->kind > CH_KIND_DATA)
-		return "kind is not one of enum ch_kind";
+		return because_open("kind", (unsigned)open->kind, "not 0 to 2");
 	if (is_in_place(open) && open->entry == CH_ENTRY_PATCH)
-		return "entry is PATCH: not of data, or of what is written in place";
-	if (is_in_place(open) && (open->branch_room || open->cold_bytes))
-		return "branch_room or cold_bytes: not of data, or of what is written in place";
+		return because_open("entry", CH_ENTRY_PATCH,
+				    "not CH_ENTRY_PATCH of data, or of what is written in place");
+	if (is_in_place(open) && open->branch_room)
+		return because_open("branch_room", open->branch_room, apart);
+	if (is_in_place(open) && open->cold_bytes)
+		return because_open("cold_bytes", open->cold_bytes, apart);
 	if (!is_code && open->entry != CH_ENTRY_NONE)
-		return "entry: data is not entered";
-	if (!is_code && (open->frame || (open->flags & CH_OPEN_OWN_FRAMES)))
-		return "frame or CH_OPEN_OWN_FRAMES: data has no frames";
-	return NULL;
+		return because_open("entry", open->entry, "data is not entered");
+	if (!is_code && open->frame)
+		return because_open("frame", open->frame, "data has no frames");
+	if (!is_code && (open->flags & CH_OPEN_OWN_FRAMES))
+		return because_open("flags", open->flags, "CH_OPEN_OWN_FRAMES: data has no frames");
+	return CH_OK;
 }
 
 /* Its note lies behind all of it, and leads unwinders to nothing but hot bytes. */
-static bool steps_are_valid(const struct ch_open *open)
+static enum ch_status check_steps(const struct ch_open *open)
 {
-	return open->frame != CH_FRAME_STEPS ||
-	       (CH_ARCH_HAS_STEPS && !is_in_place(open) && !open->cold_bytes &&
-		!open->branch_room && open->entry != CH_ENTRY_PATCH &&
-		open->hot_bytes <= CH__STEPS_CODE_BYTES);
+	if (open->frame != CH_FRAME_STEPS)
+		return CH_OK;
+	if (!CH_ARCH_HAS_STEPS || is_in_place(open))
+		return because_open("frame", CH_FRAME_STEPS,
+				    "CH_FRAME_STEPS is not for this machine, or for data and what "
+				    "is written in place");
+	if (open->cold_bytes)
+		return because_open("cold_bytes", open->cold_bytes, "0 with CH_FRAME_STEPS");
+	if (open->branch_room)
+		return because_open("branch_room", open->branch_room, "0 with CH_FRAME_STEPS");
+	if (open->entry == CH_ENTRY_PATCH)
+		return because_open("entry", CH_ENTRY_PATCH,
+				    "not CH_ENTRY_PATCH with CH_FRAME_STEPS");
+	if (open->hot_bytes > CH__STEPS_CODE_BYTES)
+		return because_open("hot_bytes", open->hot_bytes,
+				    "at most 65000 with CH_FRAME_STEPS");
+	return CH_OK;
 }
 
 /* A page is as large at least, and begins at a multiple of it. */
@@ -121,32 +145,35 @@ static bool align_is_valid(size_t align)
 	return align <= ALIGN_MOST && !(align & (align - 1));
 }
 
-/* What is wrong with a request, or NULL. */
-static const char *what_is_wrong(const struct ch_heap *heap, const struct ch_open *open)
+static enum ch_status check_open(const struct ch_heap *heap, const struct ch_open *open)
 {
 	const unsigned known = CH_OPEN_MAY_COLLECT | CH_OPEN_IMMORTAL | CH_OPEN_OWN_FRAMES |
 			       CH_OPEN_IN_PLACE | CH_OPEN_KEPT;
+	uint32_t last_frame = atomic_load_explicit(&heap->last_frame, memory_order_relaxed);
 	if (!open->hot_bytes)
-		return "hot_bytes is 0";
+		return because_open("hot_bytes", 0, "1 at least");
 	if (!align_is_valid(open->align))
-		return "align is not a power of two up to 4096";
+		return because_open("align", open->align, "not a power of two up to 4096");
 	if (open->heap && open->owner.bits)
-		return "heap and owner: one of both";
-	if (open->heap && open->entry != CH_ENTRY_NONE)
-		return "entry: code without an owner is entered by its address";
+		return ch__because(CH_E_ARG, "ch_open: heap and owner are set: one of both");
 	if ((unsigned)open->entry > CH_ENTRY_GUARD)
-		return "entry is not one of enum ch_entry";
-	if (open->frame > atomic_load_explicit(&heap->last_frame, memory_order_relaxed))
-		return "frame is none that is registered";
+		return because_open("entry", (unsigned)open->entry, "not 0 to 2");
+	if (open->heap && open->entry != CH_ENTRY_NONE)
+		return because_open("entry", open->entry,
+				    "code without an owner is entered by its address");
+	if (open->frame > last_frame)
+		return ch__because(CH_E_ARG, "ch_open.frame is %u: not 0 to %u, the last that is "
+					     "registered", open->frame, last_frame);
 	if (open->flags & ~known)
-		return "flags has bits that are none of enum ch_open_flags";
+		return ch__because(CH_E_ARG, "ch_open.flags is %x: it has bits that are none of "
+					     "enum ch_open_flags", open->flags);
 	if ((open->flags & CH_OPEN_OWN_FRAMES) && open->frame)
-		return "frame is not 0 beside CH_OPEN_OWN_FRAMES";
+		return because_open("frame", open->frame, "0 beside CH_OPEN_OWN_FRAMES");
 	if (open->branch_room > CH__RUN_MAX)
-		return "branch_room is larger than a block can have branches";
-	if (!steps_are_valid(open))
-		return "frame is CH_FRAME_STEPS: not with this machine, size, entry or cold part";
-	return kind_is_wrong(open);
+		return because_open("branch_room", open->branch_room,
+				    "more than a block can have branches");
+	enum ch_status status = check_steps(open);
+	return status == CH_OK ? check_kind(open) : status;
 }
 
 static bool CH_COLD make_young(struct request *r)
@@ -689,6 +716,13 @@ static enum ch_status CH_COLD open_sized(const struct ch_open *open, struct ch_c
 	return ch_block_open(&whole, code);
 }
 
+static enum ch_status CH_COLD because_owner(struct ch_owner owner)
+{
+	if (!owner.bits)
+		return ch__because(CH_E_ARG, "ch_open: heap and owner are both none");
+	return ch__because_stale("owner", owner.bits);
+}
+
 enum ch_status ch_block_open(const struct ch_open *open, struct ch_code *code)
 {
 	ch__code_clear(code);
@@ -697,15 +731,15 @@ enum ch_status ch_block_open(const struct ch_open *open, struct ch_code *code)
 	if (CH_UNLIKELY(open->size != sizeof *open))
 		return open_sized(open, code);
 	struct ch_heap *heap = open->heap ? open->heap : ch__handle_heap(open->owner.bits);
-	if (!heap || (!open->heap && !ch__owner_is_live(heap, open->owner)))
-		return ch__because_stale("owner", open->owner.bits);
-	const char *wrong = what_is_wrong(heap, open);
-	if (CH_UNLIKELY(wrong != NULL))
-		return ch__because(CH_E_ARG, "ch_open: %s", wrong);
+	if (CH_UNLIKELY(!heap || (!open->heap && !ch__owner_is_live(heap, open->owner))))
+		return because_owner(open->owner);
+	enum ch_status status = check_open(heap, open);
+	if (CH_UNLIKELY(status != CH_OK))
+		return status;
 	if (open->heap)
 		(void)ch__collect_if_unasked(heap);
 	struct ch__thread *self;
-	enum ch_status status = ch__thread_need(heap, &self);
+	status = ch__thread_need(heap, &self);
 	return CH_LIKELY(status == CH_OK) ? ch__block_open(heap, self, open, code) : status;
 }
 

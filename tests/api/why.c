@@ -141,7 +141,8 @@ static void expect_runner_is_named(bool by_call, const char *how)
 	CHECK_EQ(pthread_create(&thread, NULL, run_without_a_poll, &r), 0);
 	pthread_barrier_wait(&r.barrier);
 	CHECK_EQ(ch_heap_collect(rig.heap), CH_E_BUSY);
-	SAYS("CH_E_BUSY: thread %d%s did not stop in 20 ms: it neither polled nor parked",
+	SAYS("CH_E_BUSY: thread %d%s did not stop in 20 ms: it neither polled nor parked; "
+	     "ch_config.stop_signal stops such threads",
 	     r.thread_id, how);
 	CHECK_EQ(ch_vm_detach(rig.vm), CH_OK);
 	CHECK_EQ(ch_heap_destroy(rig.heap), CH_E_BUSY);
@@ -255,15 +256,30 @@ TEST(sentence_names_what_is_wrong_with_a_request_for_a_block)
 	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct ch_open ok = {.size = sizeof ok, .owner = owner, .hot_bytes = 64}, o;
-	o = ok, o.hot_bytes = 0, open_refuses(o, CH_E_ARG, "CH_E_ARG: ch_open: hot_bytes is 0");
+	o = ok, o.hot_bytes = 0, open_refuses(o, CH_E_ARG, "CH_E_ARG: ch_open.hot_bytes is 0");
 	o = ok, o.hot_bytes = 2 << 20, open_refuses(o, CH_E_ARG, "hot and 0 cold bytes of the ");
-	o = ok, o.frame = 200, open_refuses(o, CH_E_ARG, "ch_open: frame is none that is ");
-	o = ok, o.flags = 0x4000, open_refuses(o, CH_E_ARG, "ch_open: flags has bits that ");
-	o = ok, o.branch_room = UINT32_MAX, open_refuses(o, CH_E_ARG, "ch_open: branch_room is ");
-	o = ok, o.entry = (enum ch_entry)5, open_refuses(o, CH_E_ARG, "ch_open: entry is not ");
+	o = ok, o.align = 3, open_refuses(o, CH_E_ARG, "ch_open.align is 3: not a power of two up");
+	o = ok, o.frame = 200, open_refuses(o, CH_E_ARG, "ch_open.frame is 200: not 0 to 3, the ");
+	o = ok, o.flags = 0x4000, open_refuses(o, CH_E_ARG, "ch_open.flags is 0x4000: it has ");
+	o = ok, o.branch_room = UINT32_MAX;
+	open_refuses(o, CH_E_ARG, "ch_open.branch_room is 4294967295: more than a block can");
+	o = ok, o.entry = (enum ch_entry)5, open_refuses(o, CH_E_ARG, "ch_open.entry is 5: not 0");
+	o = ok, o.kind = (enum ch_kind)7, open_refuses(o, CH_E_ARG, "ch_open.kind is 7: not 0");
 	o = ok, o.kind = CH_KIND_DATA, o.frame = 1;
-	open_refuses(o, CH_E_ARG, "ch_open: frame or CH_OPEN_OWN_FRAMES: data has no frames");
-	o = ok, o.owner.bits = 0, open_refuses(o, CH_E_STALE, "the handle of the owner is none");
+	open_refuses(o, CH_E_ARG, "ch_open.frame is 1: data has no frames");
+	o = ok, o.kind = CH_KIND_DATA, o.flags = CH_OPEN_OWN_FRAMES;
+	open_refuses(o, CH_E_ARG, "ch_open.flags is 4: CH_OPEN_OWN_FRAMES: data has no frames");
+	o = ok, o.kind = CH_KIND_DATA, o.cold_bytes = 8;
+	open_refuses(o, CH_E_ARG, "ch_open.cold_bytes is 8: 0 of data, or of what is written in ");
+	o = ok, o.flags = CH_OPEN_IN_PLACE, o.branch_room = 2;
+	open_refuses(o, CH_E_ARG, "ch_open.branch_room is 2: 0 of data, or of what is written in ");
+	o = ok, o.flags = CH_OPEN_OWN_FRAMES, o.frame = 2;
+	open_refuses(o, CH_E_ARG, "ch_open.frame is 2: 0 beside CH_OPEN_OWN_FRAMES");
+	o = ok, o.heap = rig.heap, open_refuses(o, CH_E_ARG, "ch_open: heap and owner are set");
+	o = ok, o.owner.bits = 0;
+	open_refuses(o, CH_E_ARG, "CH_E_ARG: ch_open: heap and owner are both none");
+	o.heap = rig.heap, o.entry = CH_ENTRY_GUARD;
+	open_refuses(o, CH_E_ARG, "ch_open.entry is 2: code without an owner is entered by its ");
 	enum ch_status status;
 	struct ch_code code;
 	CHECK_EQ(ch_block_open(&ok, &code), CH_OK);
@@ -278,6 +294,96 @@ TEST(sentence_names_what_is_wrong_with_a_request_for_a_block)
 	SAYS("bytes in a pool of 1048576, and CH_OPEN_MAY_COLLECT is not set");
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_OK);
 	open_refuses(ok, CH_E_STALE, "CH_E_STALE: owner #");
+}
+
+static void commit_refuses(struct ch_code ok, struct ch_code wrong, const char *words)
+{
+	ok.used_from = wrong.used_from;
+	ok.cold_used = wrong.cold_used;
+	ok.entry_offset = wrong.entry_offset;
+	ok.frame = wrong.frame;
+	ok.eh_frame = wrong.eh_frame;
+	CHECK_EQ(ch_block_commit(&ok, 1), CH_E_ARG);
+	SAYS("CH_E_ARG: ch_code.%s", words);
+}
+
+TEST(sentence_names_the_argument_of_code_that_is_ready)
+{
+	struct rig rig = rig_start(1 << 20);
+	void *f;
+	CHECK_EQ(ch_code_add(NULL, "\0\0\0", 4, "f", &f), CH_E_ARG);
+	SAYS("CH_E_ARG: heap is NULL");
+	CHECK_EQ(ch_code_add(rig.heap, NULL, 4, "f", &f), CH_E_ARG);
+	SAYS("CH_E_ARG: bytes is NULL");
+	CHECK(!f);
+	CHECK_EQ(ch_code_add(rig.heap, "\0\0\0", 4, "f", NULL), CH_E_ARG);
+	SAYS("CH_E_ARG: to is NULL");
+	CHECK_EQ(ch_code_add(rig.heap, "\0\0\0", 0, "f", &f), CH_E_ARG);
+	SAYS("CH_E_ARG: n is 0: not 1 to 4294967295");
+	rig_end(&rig);
+}
+
+TEST(sentence_names_what_is_wrong_with_steps_of_a_frame)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_open open = {.size = sizeof open,
+			       .owner = rig_owner(&rig, "o"),
+			       .hot_bytes = 64,
+			       .frame = CH_FRAME_STEPS};
+	struct ch_code code;
+	if (ch_block_open(&open, &code) == CH_E_ARG)
+		skip("this machine has no CH_FRAME_STEPS");
+	static const struct {
+		struct ch_frame_step steps[2];
+		struct ch_frame_save save;
+		uint8_t steps_n, saves_n;
+		const char *words;
+	} rows[] = {
+		{{{0, 15}}, {0, 0, 0}, 1, 0, "steps[0].cfa is 15: not a multiple of 8, from 8 to"},
+		{{{1, 16}, {1, 8}}, {0, 0, 0}, 2, 0, "steps[1].at is 1: not above that of the "},
+		{{{70, 16}}, {0, 0, 0}, 1, 0, "steps[0].at is 70: not in the bytes that are used"},
+		{{{0, 16}}, {0, 2, 1}, 1, 1, "saves[0].reg is 0: none that a callee keeps, or"},
+		{{{0, 16}}, {6, 1, 1}, 1, 1, "saves[0].below is 1: not 2 or more"},
+		{{{0, 16}}, {6, 2, 70}, 1, 1, "saves[0].at is 70: not in the bytes that are used"},
+		{{{0, 16}}, {6, 2, 1}, 13, 1, "steps_n is 13: at most 12"},
+		{{{0, 16}}, {6, 2, 1}, 1, 13, "saves_n is 13: at most 12"},
+	};
+	code.used_to = 64;
+	CHECK_EQ(ch_block_commit(&code, 1), CH_E_ARG);
+	SAYS("CH_E_ARG: ch_code.frame is NULL: the block was opened with CH_FRAME_STEPS");
+	for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++) {
+		struct ch_frame frame = {rows[i].steps, &rows[i].save, rows[i].steps_n,
+					 rows[i].saves_n};
+		code.frame = &frame;
+		CHECK_EQ(ch_block_commit(&code, 1), CH_E_ARG);
+		SAYS("CH_E_ARG: ch_code.frame: %s", rows[i].words);
+	}
+	CHECK_EQ(ch_block_abort(&code), CH_OK);
+	open.cold_bytes = 8;
+	open_refuses(open, CH_E_ARG, "ch_open.cold_bytes is 8: 0 with CH_FRAME_STEPS");
+	rig_end(&rig);
+}
+
+TEST(sentence_names_the_field_of_code_that_is_committed)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_open open = {.owner = rig_owner(&rig, "o"), .hot_bytes = 64, .branch_room = 1};
+	struct emitter e;
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	emit_value(&e, 5);
+	struct ch_code ok = e.code;
+	ok.used_to = e.at;
+	commit_refuses(ok, (struct ch_code){.used_from = 4}, "used_from is 4: not a ");
+	commit_refuses(ok, (struct ch_code){.used_from = 64}, "used_from is 64: not a ");
+	commit_refuses(ok, (struct ch_code){.cold_used = 80}, "cold_used is 80: of 4 cold ");
+	commit_refuses(ok, (struct ch_code){.entry_offset = 60},
+		       "entry_offset is 60: not from used_from, 0, to below used_to, ");
+	commit_refuses(ok, (struct ch_code){.frame = (const void *)&open},
+		       "frame is set: the block was opened without CH_FRAME_STEPS");
+	commit_refuses(ok, (struct ch_code){.eh_frame = &open},
+		       "eh_frame is set: the block was opened without CH_OPEN_OWN_FRAMES");
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	rig_end(&rig);
 }
 
 TEST(sentence_names_what_is_wrong_with_a_commit_or_a_site)
@@ -297,7 +403,7 @@ TEST(sentence_names_what_is_wrong_with_a_commit_or_a_site)
 	SAYS("CH_E_ARG: ch_code 1 is there twice");
 	twice[0].used_to = e.code.hot_bytes + 1;
 	CHECK_EQ(ch_block_commit(twice, 1), CH_E_ARG);
-	SAYS("CH_E_ARG: ch_code: used 0 to %u of %u hot bytes", e.code.hot_bytes + 1,
+	SAYS("CH_E_ARG: ch_code.used_to is %u: of %u hot bytes", e.code.hot_bytes + 1,
 	     e.code.hot_bytes);
 	twice[0].used_to = 0;
 	CHECK_EQ(ch_block_commit(twice, 1), CH_E_ARG);
@@ -368,7 +474,7 @@ TEST(sentence_names_what_a_handle_or_an_address_leads_to)
 	emit_open(&e, owner, 32, 1);
 	struct ch_branch early = emit_jmp(&e, NULL);
 	CHECK_EQ(ch_branch_link(early, jumper), CH_E_STATE);
-	SAYS("CH_E_STATE: the branch's block is OPEN");
+	SAYS("CH_E_STATE: the branch's block is OPEN: link after commit");
 	CHECK_EQ(ch_edge_attach(e.code.block, none), CH_E_STALE);
 	SAYS("CH_E_STALE: the handle of the block is none");
 	CHECK_EQ(ch_assumption_create(rig.vm, &fact), CH_OK);
