@@ -204,8 +204,7 @@ enum ch_sink {
 /* Names of freed code in the perf map, which knows no time. REPLACED: a name leaves when the
  * address is used again, when such names are many, or at ch_sink_flush: an address has its last
  * owner's name. KEPT: names stay while the sink is on, and addresses of freed code are not used
- * again: old samples have the right name. When a block cannot be opened otherwise, all names of
- * freed code leave the file at once, and the addresses serve again. */
+ * again. When a block cannot be opened otherwise, all such names leave the file, and free them. */
 enum ch_dead_names { CH_DEAD_NAMES_REPLACED, CH_DEAD_NAMES_KEPT };
 
 enum ch_open_flags {

@@ -22,6 +22,7 @@ struct ch_marker {
 	uint32_t queue_mask; /* capacity - 1 */
 	uint32_t head, tail;
 	bool overflowed; /* a block did not fit: rescan marked blocks */
+	bool has_stacks; /* a host named some, or had them found */
 	bool is_blind; /* a thread stands on a stack that nobody named */
 	uint64_t marked, stack_roots;
 };

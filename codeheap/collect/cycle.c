@@ -317,6 +317,7 @@ void ch_mark_stack(struct ch_marker *marker, const void *low, const void *high)
 	ch__host_has_cycle(marker);
 	host_has_stopped(marker);
 	begin_to_mark(marker);
+	marker->has_stacks = true;
 	ch__scan_words(marker, (uintptr_t)low, (uintptr_t)high);
 	/* The refs found are the VM's to trace: reported here, not at the end of the cycle. */
 	ch__mark_drain(marker);
@@ -328,6 +329,7 @@ void ch_mark_stacks(struct ch_marker *marker)
 	ch__host_has_cycle(marker);
 	host_has_stopped(marker);
 	begin_to_mark(marker);
+	marker->has_stacks = true;
 	if (self) {
 		ch__thread_publish_self(self);
 		self->shown.may_end = false; /* it waits here, be it parked or not */
@@ -349,15 +351,22 @@ static void end_host(struct ch_heap *heap)
 		ch_thread_unpark();
 }
 
+/* Without stacks the code that the caller returns to would die. */
+static enum ch_status because_no_stacks(void)
+{
+	return ch__because(CH_E_STATE, "is_complete is true, and neither ch_mark_stacks nor "
+				       "ch_mark_stack came before: nothing dies");
+}
+
 enum ch_status ch_mark_end(struct ch_marker *marker, bool is_complete)
 {
 	struct ch_heap *heap = marker->heap;
 	if (atomic_load_explicit(&heap->marker_is, memory_order_relaxed) != ch__lock_self())
 		return ch__because(CH_E_STATE, "the calling thread has no ch_mark_begin to end");
-	bool is_blind = marker->is_blind;
+	bool is_blind = marker->is_blind, lacks_stacks = is_complete && !marker->has_stacks;
 	take_cycle(marker);
 	uint64_t start = heap->cycle_start_ns;
-	if (is_complete && !is_blind) {
+	if (is_complete && !is_blind && !lacks_stacks) {
 		begin_to_mark(marker);
 		ch__mark_drain(marker);
 		ch__cycle_complete(heap, start);
@@ -369,5 +378,5 @@ enum ch_status ch_mark_end(struct ch_marker *marker, bool is_complete)
 		ch__cycle_give_up(heap);
 	}
 	end_host(heap);
-	return is_blind ? because_blind() : CH_OK;
+	return lacks_stacks ? because_no_stacks() : is_blind ? because_blind() : CH_OK;
 }

@@ -503,10 +503,8 @@ static void decide_only(struct stage *stage, const uintptr_t *word)
 	for (unsigned i = 0; i < STAGE_OWNERS; i++)
 		if (stage->owners[i].bits)
 			ch_mark_owner(marker, stage->owners[i]);
-	if (word) {
-		uintptr_t found = ~*word;
-		ch_mark_stack(marker, &found, &found + 1);
-	}
+	uintptr_t found = word ? ~*word : 0;
+	ch_mark_stack(marker, &found, &found + 1);
 	CHECK_EQ(ch_mark_end(marker, true), CH_OK);
 }
 

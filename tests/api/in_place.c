@@ -375,6 +375,7 @@ static void mark_nothing(const struct rig *rig)
 {
 	struct ch_marker *marker;
 	CHECK_EQ(ch_mark_begin(rig->heap, &marker), CH_OK);
+	ch_mark_stack(marker, rig, rig); /* no stack has code */
 	CHECK_EQ(ch_mark_end(marker, true), CH_OK);
 }
 

@@ -15,6 +15,26 @@
 			FAIL("not in it: %s; the sentence is: %s", words, ch_why());          \
 	} while (0)
 
+TEST(nothing_dies_of_a_cycle_without_stacks)
+{
+	struct ch_config config = rig_config(1 << 20);
+	config.driver = CH_DRIVER_HOST;
+	struct rig rig = rig_create(&config, NULL, NULL);
+	struct ch_block block = rig_block(rig_owner(&rig, "f"), 7);
+	struct ch_marker *marker;
+	for (int i = 0; i < 4; i++) {
+		CHECK_EQ(ch_mark_begin(rig.heap, &marker), CH_OK);
+		CHECK_EQ(ch_mark_end(marker, true), CH_E_STATE);
+		CHECK(strstr(ch_why(), "neither ch_mark_stacks nor ch_mark_stack came before"));
+		CHECK(rig_is_there(block));
+	}
+	CHECK_EQ(ch_mark_begin(rig.heap, &marker), CH_OK);
+	ch_mark_stack(marker, &rig, &rig);
+	CHECK_EQ(ch_mark_end(marker, true), CH_OK);
+	CHECK(!rig_is_there(block));
+	rig_end(&rig);
+}
+
 TEST(release_of_no_known_kind_frees_nothing)
 {
 	struct rig rig = rig_start(1 << 20);

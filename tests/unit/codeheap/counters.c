@@ -337,6 +337,7 @@ static void run_cycle(const struct rig *rig, struct ch_owner owner, bool is_comp
 	struct ch_marker *marker;
 	CHECK_EQ(ch_mark_begin(rig->heap, &marker), CH_OK);
 	ch_mark_owner(marker, owner);
+	ch_mark_stack(marker, rig, rig); /* no stack has code */
 	CHECK_EQ(ch_mark_end(marker, is_complete), CH_OK);
 }
 

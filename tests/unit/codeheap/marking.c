@@ -49,6 +49,7 @@ static void end_cycle(const struct rig *rig, struct ch_marker *marker, uint32_t 
 {
 	CHECK_EQ(marker->head, marker->tail);
 	marker->queue_mask = mask;
+	ch_mark_stack(marker, rig, rig); /* no stack has code */
 	CHECK_EQ(ch_mark_end(marker, true), CH_OK);
 	ch__sweep_all(rig->heap);
 }
