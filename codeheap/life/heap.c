@@ -360,6 +360,8 @@ enum ch_status ch__heap_create(const struct ch_config *in, const struct ch__driv
 			config.backend = CH_BACKEND_AUTO;
 			config.pool_bytes = asked;
 		} else {
+			if (status == CH_OK)
+				ch__wishes_tell_off(*out, wanted);
 			return status;
 		}
 	}

@@ -40,6 +40,8 @@ void ch__runtime_begin(struct ch_heap *) CH_REQUIRES(ch__role_heap);
 /* What the environment says overrides the configuration; the set of sinks is resolved. CH_E_ARG: a
  * value is unknown, and if it is the environment's, stderr has a line of it. */
 enum ch_status ch__wishes_read(struct ch_config *, unsigned *wanted);
+/* Of a heap that was made: which of the sinks it could not have, and why. */
+void ch__wishes_tell_off(const struct ch_heap *, unsigned wanted);
 
 static inline uint32_t ch__round_up(uint64_t bytes)
 {

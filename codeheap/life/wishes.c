@@ -9,6 +9,8 @@
 #include "codeheap/base/why.h"
 #include "codeheap/life/life.h"
 
+#include <errno.h>
+
 enum { LINE_BYTES = 128 };
 
 static const char *wish(const char *variable)
@@ -63,10 +65,38 @@ static enum ch_status read_sinks(struct ch_config *config, unsigned *wanted)
 	return ch__because_user(CH_E_ARG, "CODEHEAP_SINKS must be none, or some of %s", names);
 }
 
+/* It changes no heap: what it is not is told, and no heap is refused for it. */
+static void look_at_debug(void)
+{
+	const char *value = wish("CODEHEAP_DEBUG");
+	if (value && strcmp(value, "0") != 0 && strcmp(value, "1") != 0)
+		(void)refuse("CODEHEAP_DEBUG", "0 or 1");
+}
+
+/* What the sinks of a heap that was made could not have, by a name each. Who asked for it in the
+ * environment is told; the program asks ch_sink_status, and CODEHEAP_DEBUG=1 tells of that, too. */
+void ch__wishes_tell_off(const struct ch_heap *heap, unsigned wanted)
+{
+	bool is_users = wish("CODEHEAP_SINKS") != NULL;
+	for (unsigned bit = 1; bit & CH__SINKS_ALL; bit <<= 1) {
+		char name[LINE_BYTES];
+		int error = wanted & bit ? ch__sinks_status(heap->sinks, (enum ch__sink)bit) : 0;
+		if (!error)
+			continue;
+		ch__sinks_print(bit, name, sizeof name);
+		errno = error;
+		if (is_users)
+			(void)ch__because_user(CH_E_OS, "CODEHEAP_SINKS: %s is off, with %m", name);
+		else
+			(void)ch__because(CH_E_OS, "ch_config.sinks: %s is off, with %m", name);
+	}
+}
+
 /* All of them are looked at, so that one run tells of each mistake. */
 enum ch_status ch__wishes_read(struct ch_config *config, unsigned *wanted)
 {
 	enum ch_status backend = read_backend(config), names = read_dead_names(config);
 	enum ch_status sinks = read_sinks(config, wanted);
+	look_at_debug();
 	return backend != CH_OK ? backend : names != CH_OK ? names : sinks;
 }

@@ -242,6 +242,58 @@ TEST(debug_writes_each_sentence_to_stderr)
 	CHECK(!strstr(text, line));
 }
 
+static void make_heap_with_debug(void *arg)
+{
+	struct ch_heap *heap;
+	unsetenv("CODEHEAP_SINKS");
+	CHECK_EQ(setenv("CODEHEAP_DEBUG", arg, 1), 0);
+	CHECK_EQ(ch_heap_create(NULL, &heap), CH_OK);
+}
+
+TEST(value_of_debug_that_is_none_is_told)
+{
+	static const char line[] = "codeheap: CH_E_ARG: CODEHEAP_DEBUG must be 0 or 1\n";
+	static const char *const values[] = {"yes", "", "0", "1"};
+	char text[400];
+	for (unsigned i = 0; i < 4; i++) {
+		expect_signal_text(make_heap_with_debug, (void *)(uintptr_t)values[i], 0, text,
+				   sizeof text);
+		CHECK_EQ(strstr(text, line) != NULL, i == 0);
+	}
+}
+
+struct sink_wish {
+	const char *sinks, *debug;
+};
+
+static void make_heap_without_jitdump(void *arg)
+{
+	const struct sink_wish *wish = arg;
+	struct ch_config config = rig_config(1 << 20);
+	struct ch_heap *heap;
+	config.jitdump_dir = "/dev/null/none";
+	config.sinks = wish->sinks ? 0 : CH_SINK_UNWIND | CH_SINK_JITDUMP;
+	CHECK_EQ(setenv("CODEHEAP_SINKS", wish->sinks ? wish->sinks : "", 1), 0);
+	CHECK_EQ(setenv("CODEHEAP_DEBUG", wish->debug, 1), 0);
+	CHECK_EQ(ch_heap_create(&config, &heap), CH_OK);
+	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
+}
+
+/* The heap is made all the same. */
+TEST(sink_that_a_heap_could_not_have_is_told)
+{
+	struct sink_wish users = {"unwind,jitdump", "0"}, debugged = {NULL, "1"};
+	struct sink_wish quiet = {NULL, "0"};
+	char text[800];
+	expect_signal_text(make_heap_without_jitdump, &users, 0, text, sizeof text);
+	CHECK(strstr(text, "codeheap: CH_E_OS: CODEHEAP_SINKS: jitdump is off, with "));
+	CHECK(!strstr(text, "unwind is off"));
+	expect_signal_text(make_heap_without_jitdump, &debugged, 0, text, sizeof text);
+	CHECK(strstr(text, "codeheap: CH_E_OS: ch_config.sinks: jitdump is off, with "));
+	expect_signal_text(make_heap_without_jitdump, &quiet, 0, text, sizeof text);
+	CHECK(!strstr(text, "is off"));
+}
+
 /* --- blocks --- */
 
 static void open_refuses(struct ch_open open, enum ch_status wanted, const char *words)
