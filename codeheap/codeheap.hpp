@@ -371,7 +371,8 @@ template <class Result, class... Arguments> class code<Result(Arguments...)>
 	}
 	/* Not inlined: a copy of the address in the caller's frame would hold the block.
 	 * ret  as ch_code_free | CH_E_STALE it is not there any more, and maybe its heap neither */
-	[[nodiscard]] __attribute__((noinline)) ch_status free(ch_release how = CH_RELEASE_COLLECT) noexcept
+	[[nodiscard]] __attribute__((noinline)) ch_status
+	free(ch_release how = CH_RELEASE_COLLECT) noexcept
 	{
 		const void *at = reinterpret_cast<const void *>(std::exchange(its_entry, nullptr));
 		/* Another heap may have code there by now. */
