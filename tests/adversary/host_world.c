@@ -199,7 +199,7 @@ TEST(thread_that_does_not_stop_is_named_and_nobody_is_held)
 	struct play *p = new_play(0, 60);
 	struct stage_thread deaf, worker;
 	struct ch_marker *marker;
-	char words[100];
+	char words[160];
 	method_constant(p->stage, &p->m, "seven", 7);
 	stage_spawn(p->stage, &deaf, spin_deaf, p);
 	while (!atomic_load(&p->number))
@@ -209,7 +209,9 @@ TEST(thread_that_does_not_stop_is_named_and_nobody_is_held)
 	for (int i = 0; i < 3; i++) {
 		CHECK_EQ(ch_mark_begin(p->stage->heap, &marker), CH_E_BUSY);
 		snprintf(words, sizeof words, "CH_E_BUSY: thread %d did not stop in 60 ms: it "
-					      "neither polled nor parked", p->number);
+					      "neither polled nor parked; "
+					      "ch_config.stop_signal stops such threads",
+			 p->number);
 		CHECK_STR(ch_why(), words);
 		CHECK(!marker);
 		expect_run(p);

@@ -168,7 +168,10 @@ TEST(align_that_is_no_power_of_two_or_too_large_is_refused)
 		struct emitter e;
 		struct ch_open open = {.owner = owner, .hot_bytes = 40, .align = wrong[i]};
 		CHECK_EQ(emit_open_as(&e, &open), CH_E_ARG);
-		CHECK(strstr(ch_why(), "align is not a power of two up to 4096"));
+		char words[100];
+		snprintf(words, sizeof words, "ch_open.align is %zu: not a power of two up to 4096",
+			 wrong[i]);
+		CHECK(strstr(ch_why(), words));
 	}
 	CHECK_EQ(rig_stats(&rig).blocks_now, 0);
 	rig_end(&rig);
