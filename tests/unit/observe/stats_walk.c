@@ -155,3 +155,29 @@ TEST(block_that_died_is_counted_apart_while_its_place_is_kept)
 	CHECK_EQ(kind->notentrant_blocks, 0);
 	end();
 }
+
+/* Hot bytes lie at its beginning and cold ones at its end; its parts have all that it has. */
+TEST(run_of_pages_has_free_what_its_parts_leave)
+{
+	begin();
+	const struct ch__pool *pool = rig.heap->pool;
+	uint32_t page_bytes = 1u << pool->page_log2;
+	struct ch_code code;
+	struct ch_open open = {.size = sizeof open,
+			       .owner = rig_owner(&rig, "scm::one"),
+			       .hot_bytes = 2 * page_bytes,
+			       .cold_bytes = 100};
+	CHECK_EQ(ch_block_open(&open, &code), CH_OK);
+	memset(code.write, 0, code.hot_bytes);
+	code.used_to = page_bytes;
+	code.cold_used = 40;
+	struct ch_block block = code.block;
+	CHECK_EQ(ch_block_commit(&code, 1), CH_OK);
+	take_walk();
+	CHECK_EQ(kind_of_page(block), CH__STATS_PAGE_CODE);
+	const struct ch__stats_page *row = &walk.pages[0];
+	CHECK(row->pages == 3 && row->blocks == 1);
+	CHECK(row->cold_bytes >= 40);
+	CHECK_EQ(row->hot_bytes + row->cold_bytes + row->free_bytes, 3 * page_bytes);
+	end();
+}
