@@ -12,6 +12,7 @@
 #include "sinks/sinks.h"
 #include "tests/orders/cases.h"
 #include "unwind/nongnu.h"
+#include "unwind/steps.h"
 #include "unwind/unwinders.h"
 
 #include <ucontext.h>
@@ -194,7 +195,7 @@ static void looks_for_notes(void)
 {
 	for (uintptr_t i = 0; i < 3; i++) {
 		HOLDS(ch__sinks_steps_begin(sinks));
-		HOLDS(!ch__sinks_steps_note(sinks, fake_pool + 8 * i));
+		HOLDS(!ch__steps_note(ch__sinks_steps(sinks), fake_pool + 8 * i));
 		order_yield();
 	}
 }
