@@ -99,6 +99,16 @@ static struct rig start_incremental(void)
 	return start_rig(0);
 }
 
+/* Each collection is a full one, and of several stops. */
+static struct rig start_in_several_stops(void)
+{
+	GC_INIT();
+	GC_set_full_freq(0);
+	GC_enable_incremental();
+	GC_set_time_limit(1000);
+	return start_rig(0);
+}
+
 static void partial_collections(struct rig *rig, void *arg)
 {
 	(void)rig;
@@ -188,11 +198,7 @@ static void relink_while_marking(struct rig *rig, void *arg)
 
 TEST(bdw_incremental_marking_sees_changed_links)
 {
-	GC_INIT();
-	GC_set_full_freq(0);
-	GC_enable_incremental();
-	GC_set_time_limit(1000);
-	struct rig rig = start_rig(0);
+	struct rig rig = start_in_several_stops();
 	run_apart(&rig, build, NULL);
 	uint64_t cycles = stats_of(rig.heap).cycles;
 	give_up_one_in = 8;
@@ -240,11 +246,7 @@ static void mark_in_steps(struct rig *rig, void *arg)
 
 TEST(bdw_owners_noted_in_earlier_stops_are_more_than_the_queue_holds)
 {
-	GC_INIT();
-	GC_set_full_freq(0);
-	GC_enable_incremental();
-	GC_set_time_limit(1000);
-	struct rig rig = start_rig(0);
+	struct rig rig = start_in_several_stops();
 	run_apart(&rig, build_many, NULL);
 	for (int i = 0; i < 3; i++)
 		collect(&rig);
