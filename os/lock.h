@@ -24,10 +24,14 @@ struct CH_CAPABILITY("lock") ch__lock {
 
 /* Another value in each thread that lives; not kept over a callback, which may leave its stack to
  * another thread (I14). */
+#if CH_TESTING
+uintptr_t ch__lock_self(void); /* a function for tests/orders/, whose threads share a pointer */
+#else
 static inline uintptr_t ch__lock_self(void)
 {
 	return ch__arch_thread_pointer();
 }
+#endif
 
 /* Moves of states ask it in checked builds (I20), and who is about to wait in all of them. */
 static inline bool ch__lock_is_mine(const struct ch__lock *lock)

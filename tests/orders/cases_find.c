@@ -67,10 +67,9 @@ static enum { NO_SITE, A_CALL, A_POINT } site_there = A_CALL;
 /* The next block has no name, and so no side list; or no site, and so nothing in it. */
 static bool is_bare, bare_comes, siteless_comes;
 /* A call that returns where the others look. */
+static const uint8_t call[] = {CODE_CALL_BYTES};
 static void attach_call(const struct ch_code *code, uint32_t number)
 {
-	static const uint8_t call[] = {CODE_CALL_BYTES};
-	memcpy(code->write + LOOKED_AT - sizeof call, call, sizeof call);
 	struct ch_branch_site site = {.at = code->exec + LOOKED_AT - sizeof call,
 				      .kind = CH_CALL,
 				      .user = call_of(number),
@@ -104,6 +103,8 @@ static void make_block(struct ch_code *code, struct ch_owner *owner, bool is_lar
 			       .user = word_of(number)};
 	HOLDS(ch_block_open(&open, code) == CH_OK);
 	note_open(code->block, owner->bits, number, is_large);
+	if (is_large) /* A site may come when the block is live, and can be written to no more. */
+		memcpy(code->write + LOOKED_AT - sizeof call, call, sizeof call);
 	if (is_large && site_there == A_CALL)
 		attach_call(code, number);
 	if (is_large && site_there == A_POINT)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * os_failing.c: the gate to the OS as tests have it: a chosen call fails, or the system is believed
  * to be another (os/os.h). Linked with the objects of os/ that tests link. */
+#include "os/lock.h"
 #include "os/os.h"
 
 #include <errno.h>
@@ -42,3 +43,8 @@ bool ch__os_may_fail(void)
 }
 
 struct ch__os_pretence ch__os_pretended;
+
+uintptr_t ch__lock_self(void)
+{
+	return ch__arch_thread_pointer();
+}
