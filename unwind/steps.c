@@ -265,12 +265,6 @@ bool ch__frame_has_fault(const struct ch__frame *f, uint32_t code_bytes,
 	return fault->rule != NULL;
 }
 
-bool ch__frame_is_sound(const struct ch__frame *f, uint32_t code_bytes)
-{
-	struct ch__frame_fault fault;
-	return f && !ch__frame_has_fault(f, code_bytes, &fault);
-}
-
 static uint8_t *put_pair(uint8_t *at, uint32_t first, uint32_t second)
 {
 	uint16_t words[2] = {(uint16_t)first, (uint16_t)second};

@@ -46,14 +46,13 @@ struct ch__steps {
 bool ch__steps_begin(struct ch__steps *, uintptr_t pool_exec, size_t pool_bytes)
 	CH_EXCLUDES(CH__STANDING);
 void ch__steps_end(struct ch__steps *) CH_EXCLUDES(CH__STANDING);
-/* Whether unwinders may be given the frame of so many bytes of code; false for NULL. */
-bool ch__frame_is_sound(const struct ch__frame *, uint32_t code_bytes);
-/* The first fault of a frame: the field of an array's entry, or of the frame, where array is NULL;
- * its value, and what that should be. */
+/* Why unwinders may not be given a frame: the field of an array's entry, or of the frame, where array
+ * is NULL; its value, and what that should be. */
 struct ch__frame_fault {
 	const char *array, *field, *rule;
 	unsigned nth, value;
 };
+/* The first fault of the frame of so many bytes of code. */
 bool ch__frame_has_fault(const struct ch__frame *, uint32_t code_bytes, struct ch__frame_fault *);
 /* Writes the note that lies so many bytes behind the code's first; returns its bytes. */
 uint32_t ch__frame_note(uint8_t *write, const struct ch__frame *, uint32_t behind);

@@ -29,33 +29,61 @@ static uint32_t hot_room(const struct ch__block *block, enum ch__span_use use, b
 	return ch__hot_bytes(block) - ch__head_bytes(use) - note;
 }
 
-static bool used_is_valid(const struct ch__block *block, const struct ch_code *code,
-			  enum ch__span_use use, bool has_steps)
+static enum ch_status check_used(const struct ch__block *block, const struct ch_code *code,
+				 enum ch__span_use use, bool has_steps)
 {
-	enum ch_entry entry = ch__block_entry_kind(block);
+	uint32_t from = code->used_from, to = code->used_to, entry = code->entry_offset;
 	if (use >= CH__SPAN_RODATA)
-		return true; /* all of its room is */
-	if (code->used_from >= code->used_to || code->used_to > hot_room(block, use, has_steps) ||
-	    code->used_from % 8 || code->cold_used > code->cold_bytes)
-		return false;
-	if (code->entry_offset < code->used_from || code->entry_offset >= code->used_to)
-		return false;
-	return entry != CH_ENTRY_PATCH || (code->used_from == 0 && code->entry_offset == 0);
+		return CH_OK; /* all of its room is used */
+	uint32_t room = hot_room(block, use, has_steps);
+	if (!to)
+		return ch__because(CH_E_ARG, "ch_code.used_to is 0: the caller sets it to the hot "
+					     "bytes that were emitted");
+	if (to > room)
+		return ch__because(CH_E_ARG, "ch_code.used_to is %u: of %u hot bytes", to, room);
+	if (from >= to || from % 8)
+		return ch__because(CH_E_ARG, "ch_code.used_from is %u: not a multiple of 8 below "
+					     "used_to, %u", from, to);
+	if (code->cold_used > code->cold_bytes)
+		return ch__because(CH_E_ARG, "ch_code.cold_used is %u: of %u cold bytes",
+				   code->cold_used, code->cold_bytes);
+	if (ch__block_entry_kind(block) == CH_ENTRY_PATCH && (from || entry))
+		return ch__because(CH_E_ARG, "ch_code.%s is %u: 0 with CH_ENTRY_PATCH",
+				   from ? "used_from" : "entry_offset", from ? from : entry);
+	if (entry < from || entry >= to)
+		return ch__because(CH_E_ARG, "ch_code.entry_offset is %u: not from used_from, %u, "
+					     "to below used_to, %u", entry, from, to);
+	return CH_OK;
 }
 
 /* A table for unwinders comes with a block that was opened for one, and speaks of it only. */
-static bool table_is_valid(const struct ch_heap *heap, const struct ch__block *block,
-			   const struct ch_code *code, bool has_steps)
+static enum ch_status check_table(const struct ch_heap *heap, const struct ch__block *block,
+				  const struct ch_code *code, bool has_steps)
 {
 	const struct ch__frame *frame = (const struct ch__frame *)code->frame;
-	if (has_steps ? !ch__frame_is_sound(frame, code->used_to) : frame != NULL)
-		return false;
-	if (!code->eh_frame)
-		return true;
 	uintptr_t low = ch__exec(heap, block->hot_offset);
-	return ch__side_find(block->side_list, CH__ITEM_OWN) &&
-	       ch__eh_frame_is_sound(code->eh_frame, low,
-				     low + ch__hot_bytes(block) + ch__cold_bytes(block));
+	struct ch__frame_fault fault;
+	if (has_steps != (frame != NULL))
+		return ch__because(CH_E_ARG, "ch_code.frame is %s: the block was opened with%s "
+					     "CH_FRAME_STEPS",
+				   frame ? "set" : "NULL", frame ? "out" : "");
+	if (frame && ch__frame_has_fault(frame, code->used_to, &fault))
+		return fault.array
+			       ? ch__because(CH_E_ARG, "ch_code.frame: %s[%u].%s is %u: %s",
+					     fault.array, fault.nth, fault.field, fault.value,
+					     fault.rule)
+			       : ch__because(CH_E_ARG, "ch_code.frame: %s is %u: %s", fault.field,
+					     fault.value, fault.rule);
+	if (!code->eh_frame)
+		return CH_OK;
+	if (!ch__side_find(block->side_list, CH__ITEM_OWN))
+		return ch__because(CH_E_ARG, "ch_code.eh_frame is set: the block was opened "
+					     "without CH_OPEN_OWN_FRAMES");
+	if (!ch__eh_frame_is_sound(code->eh_frame, low,
+				   low + ch__hot_bytes(block) + ch__cold_bytes(block)))
+		return ch__because(CH_E_ARG, "ch_code.eh_frame is malformed, or speaks of other "
+					     "code");
+	return CH_OK;
 }
 
 void ch__part_cut(struct ch_heap *heap, uint32_t offset, uint32_t bytes)
@@ -406,52 +434,6 @@ static void finish_bytes(struct ch_heap *heap, struct ch__thread *self, const st
 				   code->eh_frame);
 }
 
-static enum ch_status CH_COLD because_used(const struct ch__block *block,
-					   const struct ch_code *code, uint32_t room)
-{
-	uint32_t from = code->used_from, to = code->used_to, entry = code->entry_offset;
-	if (!to)
-		return ch__because(CH_E_ARG, "ch_code.used_to is 0: the caller sets it to the hot "
-					     "bytes that were emitted");
-	if (to > room)
-		return ch__because(CH_E_ARG, "ch_code.used_to is %u: of %u hot bytes", to, room);
-	if (from >= to || from % 8)
-		return ch__because(CH_E_ARG, "ch_code.used_from is %u: not a multiple of 8 below "
-					     "used_to, %u", from, to);
-	if (code->cold_used > code->cold_bytes)
-		return ch__because(CH_E_ARG, "ch_code.cold_used is %u: of %u cold bytes",
-				   code->cold_used, code->cold_bytes);
-	if (ch__block_entry_kind(block) == CH_ENTRY_PATCH && (from || entry))
-		return ch__because(CH_E_ARG, "ch_code.%s is %u: 0 with CH_ENTRY_PATCH",
-				   from ? "used_from" : "entry_offset", from ? from : entry);
-	return ch__because(CH_E_ARG, "ch_code.entry_offset is %u: not from used_from, %u, to below "
-				     "used_to, %u", entry, from, to);
-}
-
-static enum ch_status CH_COLD because_table(const struct ch__block *block,
-					    const struct ch_code *code, bool has_steps)
-{
-	const struct ch__frame *frame = (const struct ch__frame *)code->frame;
-	struct ch__frame_fault fault;
-	if (!has_steps && frame)
-		return ch__because(CH_E_ARG, "ch_code.frame is set: the block was opened without "
-					     "CH_FRAME_STEPS");
-	if (has_steps && !frame)
-		return ch__because(CH_E_ARG, "ch_code.frame is NULL: the block was opened with "
-					     "CH_FRAME_STEPS");
-	if (has_steps && ch__frame_has_fault(frame, code->used_to, &fault))
-		return fault.array
-			       ? ch__because(CH_E_ARG, "ch_code.frame: %s[%u].%s is %u: %s",
-					     fault.array, fault.nth, fault.field, fault.value,
-					     fault.rule)
-			       : ch__because(CH_E_ARG, "ch_code.frame: %s is %u: %s", fault.field,
-					     fault.value, fault.rule);
-	if (!ch__side_find(block->side_list, CH__ITEM_OWN))
-		return ch__because(CH_E_ARG, "ch_code.eh_frame is set: the block was opened "
-					     "without CH_OPEN_OWN_FRAMES");
-	return ch__because(CH_E_ARG, "ch_code.eh_frame is malformed, or speaks of other code");
-}
-
 /* Mostly traps lie there. Behind the end of a page may be no memory. */
 static inline bool is_in_doubt(const struct ch_heap *heap, uint32_t end)
 {
@@ -499,22 +481,19 @@ static enum ch_status check_codes(struct ch_heap *heap, struct ch__thread *self,
 	const struct ch_code *codes = among->codes;
 	for (size_t i = 0; i < among->count; i++) {
 		struct ch__block *block = block_of(heap, &codes[i]);
-		enum ch_status overrun =
+		enum ch_status status =
 			look_around(heap, block, ch__handle_index(codes[i].block.bits));
-		if (CH_UNLIKELY(overrun != CH_OK))
-			return overrun;
-		enum ch_status spare =
-			ch__spare_check("ch_code", codes[i].spare, sizeof codes[i].spare);
-		if (CH_UNLIKELY(spare != CH_OK))
-			return spare;
+		if (CH_LIKELY(status == CH_OK))
+			status = ch__spare_check("ch_code", codes[i].spare, sizeof codes[i].spare);
 		/* Pages of data have another frame number. */
 		bool has_steps = ch__place_has_steps(heap, block->hot_offset);
 		enum ch__span_use use = ch__block_use(heap, block);
-		if (!used_is_valid(block, &codes[i], use, has_steps))
-			return because_used(block, &codes[i],
-					    hot_room(block, use, has_steps));
-		if (!table_is_valid(heap, block, &codes[i], has_steps))
-			return because_table(block, &codes[i], has_steps);
+		if (CH_LIKELY(status == CH_OK))
+			status = check_used(block, &codes[i], use, has_steps);
+		if (CH_LIKELY(status == CH_OK))
+			status = check_table(heap, block, &codes[i], has_steps);
+		if (CH_UNLIKELY(status != CH_OK))
+			return status;
 		if ((ch__block_run(block) || block->side_list) &&
 		    !ch__sites_are_sound(heap, block, &codes[i]))
 			return ch__because(CH_E_SITE,
@@ -529,7 +508,7 @@ static enum ch_status check_codes(struct ch_heap *heap, struct ch__thread *self,
 						       "that is not committed with it", i);
 		if (entry_offset(block, &codes[i]) && !block->side_list) {
 			struct ch__subject s = {heap, self, block, CH_BLOCK_OPEN};
-			enum ch_status status = ch__side_need(&s, 1);
+			status = ch__side_need(&s, 1);
 			if (status != CH_OK)
 				return status;
 		}

@@ -7,11 +7,11 @@
     unplanned.py lint            judges the list of equivalent breaks: tests/breaks/equivalent.list
 
 A break is one of tests/breaks/operators.py on a line that the index (tests/breaks/reached.py) says is run: rooms in turn, then a
-line, an operator on it, and one of its breaks, by the seed. One file is compiled, and each program linked that has cases
-that reach the line; they run until one fails, or, where they are very many, for as long as MOST_S says. With --rest all of
-them run, and then the rest of the core tier. With --again the survivors of a run, whose output is in the file, are shown to
-all cases that reach them. A
-failure counts when the same case passes on the unbroken program, and, unless it died or hung, fails again.
+line, an operator on it, and one of its breaks, by the seed. The file is compiled, or, of a header, all that include it, and
+each program is linked that has cases that reach the line. They run until one fails, or, where they are very many, for as
+long as MOST_S says. With --rest all of them run, and then the rest of the core tier. With --again the survivors of a run,
+whose output is in the file, are shown to all cases that reach them. A failure counts when the same case passes on the
+unbroken program, and, unless it died or hung, fails again.
 
 Verdicts: caught; timed out (caught by a limit); survived; equivalent: the same machine code; judged equivalent: a person
 said why in the list; no break: it does not compile. The last line counts caught and timed out as caught.
@@ -153,7 +153,7 @@ class Picker:
             # What is behind pool->is_translated runs under Valgrind, as tests/tool/valgrind.sh has it run.
             if os.path.basename(file) == "valgrind.c":
                 continue
-            if room in self.lines and file.endswith(".c") and os.path.exists(file):
+            if room in self.lines and os.path.exists(file):
                 of = candidates_of(index, file)
                 self.lines[room] += [of[line] for line in sorted(of)]
         self.turn, self.seen = 0, set()
@@ -252,15 +252,17 @@ class Runner:
             return None
         return verdict
 
-    def object_of(self, file):
-        return f"{self.build.folder}/obj-test/{file[:-2]}.o"
+    def objects_of(self, file):
+        """The library's objects that are made of it, which are many for a header."""
+        folders = tuple(f"{self.build.folder}/obj-test/{room}/" for room in reached.ROOMS)
+        return sorted(made for made in self.build.includers.get(file, ()) if made.startswith(folders))
 
-    def code_without(self, file, text):
+    def is_equivalent(self, broken, file, text):
         with self.lock:
             if file not in self.whole:
                 with Broken(self.build, {file: text}) as same:
-                    self.whole[file] = code_of(same.compile(self.object_of(file)))
-            return self.whole[file]
+                    self.whole[file] = {made: code_of(same.compile(made)) for made in self.objects_of(file)}
+        return all(code_of(broken.compile(made)) == code for made, code in self.whole[file].items())
 
     def judge(self, candidate):
         """The verdict, by whom, and the cases that passed over it."""
@@ -269,11 +271,10 @@ class Runner:
         file, text = candidate.file, candidate.source.text
         with Broken(self.build, {file: candidate.one.apply(text)}) as broken:
             try:
-                code = code_of(broken.compile(self.object_of(file)))
+                if self.is_equivalent(broken, file, text):
+                    return "equivalent", None, []
             except BuildFailed:
                 return "no break", None, []
-            if code == self.code_without(file, text):
-                return "equivalent", None, []
             return self.judge_by_cases(candidate, broken)
 
     def judge_by_cases(self, candidate, broken):

@@ -62,6 +62,7 @@ TEST(frames_are_sound_up_to_their_bounds)
 	enum { CODE = 100 };
 	skip_without_steps();
 	const uint8_t reg = ch__arch_steps_kept[0], other = ch__arch_steps_kept[1];
+	struct ch__frame_fault fault;
 	struct ch__step steps[CH__STEPS_MOST + 1];
 	for (uint16_t i = 0; i <= CH__STEPS_MOST; i++)
 		steps[i] = (struct ch__step){.at = i, .cfa = 16};
@@ -91,14 +92,13 @@ TEST(frames_are_sound_up_to_their_bounds)
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
 		struct ch__frame frame = {rows[i].step, rows[i].save, rows[i].steps_n,
 					  rows[i].saves_n};
-		if (ch__frame_is_sound(&frame, CODE) != rows[i].is_sound)
+		if (ch__frame_has_fault(&frame, CODE, &fault) == rows[i].is_sound)
 			FAIL("row %zu", i);
 	}
 	struct ch__frame most = {.steps = steps, .steps_n = CH__STEPS_MOST};
-	CHECK(ch__frame_is_sound(&most, CODE));
+	CHECK(!ch__frame_has_fault(&most, CODE, &fault));
 	most.steps_n++;
-	CHECK(!ch__frame_is_sound(&most, CODE));
-	CHECK(!ch__frame_is_sound(NULL, CODE));
+	CHECK(ch__frame_has_fault(&most, CODE, &fault));
 }
 
 TEST(note_has_what_the_frame_says_and_nothing_behind_it)
