@@ -124,8 +124,10 @@ class Build:
 class Broken:
     """Files of the tree with other texts, and the programs that are made of them."""
 
-    def __init__(self, build, texts):
+    def __init__(self, build, texts, affected=None):
+        """affected: the objects that differ, else all that are made of the files"""
         self.build, self.texts = build, texts
+        self.affected = affected or {made for file in texts for made in build.includers.get(file, [])}
         self.objects = {}  # object: the broken one
 
     def __enter__(self):
@@ -179,8 +181,7 @@ class Broken:
 
     def link(self, program):
         """The program's path."""
-        affected = {made for file in self.texts for made in self.build.includers.get(file, [])}
-        objects = {made: self.compile(made) for made in self.build.objects_of(program) if made in affected}
+        objects = {made: self.compile(made) for made in self.build.objects_of(program) if made in self.affected}
         if not objects:
             raise BuildFailed(f"{program} is not made of {' and '.join(self.texts)}")
         out = os.path.join(self.folder, "tests", os.path.basename(self.build.path_of(program)))

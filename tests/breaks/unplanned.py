@@ -7,7 +7,7 @@
     unplanned.py lint            judges the list of equivalent breaks: tests/breaks/equivalent.list
 
 A break is one of tests/breaks/operators.py on a line that the index (tests/breaks/reached.py) says is run: rooms in turn, then a
-line, an operator on it, and one of its breaks, by the seed. The file is compiled, or, of a header, all that include it, and
+line, an operator on it, and one of its breaks, by the seed. The file is compiled, or, of a header, all that use it, and
 each program is linked that has cases that reach the line. They run until one fails, or, where they are very many, for as
 long as MOST_S says. With --rest all of them run, and then the rest of the core tier. With --again the survivors of a run,
 whose output is in the file, are shown to all cases that reach them. A failure counts when the same case passes on the
@@ -33,6 +33,7 @@ import operators  # noqa: E402
 import reached  # noqa: E402
 import rows  # noqa: E402
 from build import Broken, Build, BuildFailed, settings_of_make  # noqa: E402
+from users import Users  # noqa: E402
 
 EQUIVALENT = "tests/breaks/equivalent.list"
 # Code that a case runs in this time, with counts and beside other work, is broken when it takes ten times as long.
@@ -201,6 +202,7 @@ class Runner:
         self.build = Build(options.build, settings_of_make())
         self.programs = {os.path.basename(program): program for program in options.programs}
         self.known = [(file, function, old, new) for file, function, old, new in read_equivalent()]
+        self.users = Users(self.build)
         self.rows = rows.all_rows()
         self.whole, self.lock = {}, threading.Lock()
         self.jobs = {base: {job.case: job for job in cases.listed(self.build, program)}
@@ -252,24 +254,25 @@ class Runner:
             return None
         return verdict
 
-    def objects_of(self, file):
-        """The library's objects that are made of it, which are many for a header."""
-        folders = tuple(f"{self.build.folder}/obj-test/{room}/" for room in reached.ROOMS)
-        return sorted(made for made in self.build.includers.get(file, ()) if made.startswith(folders))
-
     def is_equivalent(self, broken, file, text):
-        with self.lock:
-            if file not in self.whole:
-                with Broken(self.build, {file: text}) as same:
-                    self.whole[file] = {made: code_of(same.compile(made)) for made in self.objects_of(file)}
-        return all(code_of(broken.compile(made)) == code for made, code in self.whole[file].items())
+        """Whether the library's objects stay as they were."""
+        folders = tuple(f"{self.build.folder}/obj-test/{room}/" for room in reached.ROOMS)
+        for made in sorted(made for made in broken.affected if made.startswith(folders)):
+            with self.lock:
+                if (file, made) not in self.whole:
+                    with Broken(self.build, {file: text}) as same:
+                        self.whole[file, made] = code_of(same.compile(made))
+            if code_of(broken.compile(made)) != self.whole[file, made]:
+                return False
+        return True
 
     def judge(self, candidate):
         """The verdict, by whom, and the cases that passed over it."""
         if candidate.key() in self.known:
             return "judged equivalent", None, []
         file, text = candidate.file, candidate.source.text
-        with Broken(self.build, {file: candidate.one.apply(text)}) as broken:
+        affected = self.users.of(file, candidate.one.function)
+        with Broken(self.build, {file: candidate.one.apply(text)}, affected) as broken:
             try:
                 if self.is_equivalent(broken, file, text):
                     return "equivalent", None, []

@@ -101,6 +101,30 @@ case_breaks_judged_equivalent_stand_in_their_files() {
   judged 'pages/f.c count_of:' '-	return 8;' '+	return 9;' | grep -q 'not an entry' || fail "an entry without a reason"
 }
 
+case_header_is_compiled_with_all_that_use_the_function() {
+  mkdir -p "$work/pages"
+  printf '%s\n' 'static inline int first(void)' '{' '	return 1;' '}' '#define SECOND(n) \' '	((n) + first())' \
+    'static inline int third(void)' '{' '	return SECOND(2);' '}' >"$work/pages/h.h"
+  echo 'int a = first();' >"$work/pages/a.c"
+  echo 'int b = third();' >"$work/pages/b.c"
+  echo 'int c = firstly();' >"$work/pages/c.c"
+  local said
+  said=$(cd "$work" && PYTHONDONTWRITEBYTECODE=1 PYTHONPATH="$tools:$tools/../../tools" python3 - <<'P'
+from users import Users
+class Build:
+    includers = {"pages/h.h": ["a.o", "b.o", "c.o"], "pages/a.c": ["a.o"]}
+    def files_of(self, made):
+        return ["pages/" + made[0] + ".c", "pages/h.h"]
+users = Users(Build())
+for file, function in ("pages/h.h", "first"), ("pages/h.h", "third"), ("pages/a.c", "any"):
+    print(function, *sorted(users.of(file, function)))
+P
+  ) || fail "users.py failed"
+  [ "$said" = 'first a.o b.o
+third b.o
+any a.o' ] || fail "it says: $said"
+}
+
 names=$(declare -F | sed -n 's/^declare -f case_//p')
 if [ $# = 0 ]; then
   for name in $names; do echo "$name 120 0 -"; done
