@@ -223,6 +223,8 @@ class Runner:
         known = set(names)
         every[:0] = [(base, case, UNKNOWN_S) for base in dict.fromkeys(base for base, *_ in every)
                      for case in self.jobs.get(base, {}) if f"{base} {case}" not in known]
+        every[:0] = [(base, case, UNKNOWN_S) for base in self.inlined_in(candidate) for case in self.jobs[base]
+                     if not any(place[:2] == (base, case) for place in every)]
         of, left, spent = {}, 0, 0.0
         for base, case, usual in every:
             if case not in self.jobs.get(base, {}):
@@ -233,6 +235,12 @@ class Runner:
             else:
                 of.setdefault(base, []).append((usual, case))
         return [(base, sorted(of[base])) for base in of], left
+
+    def inlined_in(self, candidate):
+        """Programs of unit cases that have the function of a header in their own objects, of which the index has no lines."""
+        made = self.users.of(candidate.file, candidate.one.function) if candidate.file.endswith(".h") else ()
+        return [base for base in sorted(self.programs) if base.startswith("unit_")
+                and any("/tests/unit/" in object and object in made for object in self.build.objects_of(base))]
 
     def rest(self, plan):
         """The other cases of the core tier."""
