@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * aarch64.S: the entry of stubs, the capture of callee-saved registers, and the templates of
- * trampolines. Offsets are asserted in aarch64.c.
+ * trampolines. aarch64.c asserts the offsets.
  *
- * Frames here are not signed, so that unwinders of any age pass them. BTI is a hint, which older
- * processors pass over. */
+ * Frames here are not signed, so that unwinders of any age pass them. BTI is a hint: older
+ * processors ignore the instruction. */
 
 	.text
 
@@ -13,10 +13,10 @@
 	.set REGS_EXTENDED, 272
 	.set CONTEXT_HIT, 0
 
-/* Frame of the entry, from sp upwards; sp at the branch site is the CFA. */
-	.set SLOT_EXTENDED, REGS_BYTES	/* q0 to q31, fpsr, fpcr */
+/* The frame of the entry, from sp upwards. The CFA is sp at the branch site. */
+	.set SLOT_EXTENDED, REGS_BYTES	/* q0-q31, fpsr, fpcr */
 	.set SLOT_FLAGS, SLOT_EXTENDED + 528
-	.set FRAME_BYTES, SLOT_FLAGS + 16	/* below the record of x29 and the return address */
+	.set FRAME_BYTES, SLOT_FLAGS + 16	/* without the frame record */
 	.set CFA_FROM_SP, FRAME_BYTES + 16
 
 	.macro	bti_c
@@ -44,12 +44,12 @@
 
 /* ch__arch_stub_entry: entered from the trampoline by a jump.
  * in    [sp] context, [sp + 8] and x17 return address into the stub, sp + 16 = sp at the branch
- *       site. All registers and flags belong to the code at the site but x16 and x17. Those that a
- *       callee keeps are left untouched until the callback has returned, so that an unwinder that
- *       passes through needs rules for x29 and x30 only. The return address into the stub is not
- *       x30, which belongs to the site: its column is that of x17. It and x29 are a frame record,
- *       by which a walk finds the block and goes on. A longjmp out of the callback skips nothing:
- *       the frame holds no state that outlives it. */
+ *       site. All registers and flags but x16 and x17 belong to the code at the site.
+ * The entry leaves callee-saved registers untouched until the callback has returned, so that an
+ * unwinder that passes through needs rules for x29 and x30 only. The return address into the stub
+ * has the column of x17, since x30 belongs to the site. The saved x29 and the return address are a
+ * frame record, by which a walk finds the block and goes on. A longjmp out of the callback skips
+ * nothing: the frame holds no state that outlives it. */
 	.globl	ch__arch_stub_entry
 	.hidden	ch__arch_stub_entry
 	.type	ch__arch_stub_entry, %function
@@ -104,7 +104,7 @@ ch__arch_stub_entry:
 	ldr	x16, [x16, #CONTEXT_HIT]
 	blr	x16
 
-	/* The callback may have changed any general register but sp; x17 leads on. */
+	/* The callback may have changed any general register but sp. The entry leaves by x17. */
 	add	x1, sp, #SLOT_EXTENDED
 	vectors	ldp
 	ldr	x2, [x1, #512]
@@ -136,7 +136,7 @@ ch__arch_stub_entry:
 	add	sp, sp, #CFA_FROM_SP
 	.cfi_def_cfa_offset 0
 	.cfi_same_value x17
-	br	x17		/* by x17 it may land where a call may */
+	br	x17		/* a jump by x17 may land where a call may */
 	.cfi_endproc
 	.size	ch__arch_stub_entry, . - ch__arch_stub_entry
 
@@ -158,7 +158,7 @@ ch__arch_save_registers:
 	stp	d10, d11, [x0, #112]
 	stp	d12, d13, [x0, #128]
 	stp	d14, d15, [x0, #144]
-	mov	x9, sp		/* a call moves it by nothing */
+	mov	x9, sp		/* a call does not move sp */
 	str	x9, [x0, #160]
 	ret
 	.cfi_endproc
@@ -168,7 +168,7 @@ ch__arch_save_registers:
  * uint32_t ch__arch_call_with_registers(uint32_t (*fn)(const struct ch__arch_saved *, void *,
  *                                                        void *), void *, void *)
  * One body: the arguments behind fn stay where they are. */
-	.set SAVED_FRAME_BYTES, 192	/* the record of x29 and x30, then struct ch__arch_saved */
+	.set SAVED_FRAME_BYTES, 192	/* frame record, struct ch__arch_saved */
 	.globl	ch__arch_with_registers
 	.hidden	ch__arch_with_registers
 	.type	ch__arch_with_registers, %function
@@ -209,10 +209,10 @@ ch__arch_call_with_registers:
 	.size	ch__arch_with_registers, . - ch__arch_with_registers
 	.size	ch__arch_call_with_registers, . - ch__arch_call_with_registers
 
-/* Templates of trampolines (stubs.h): never run where they are, copied with their literals filled.
- * The code lies in the image as in a block, at a multiple of 8. All argument registers
- * stay as they were, x8 included, in which a caller passes the place of a large result; x15 has
- * the payload, and x16 the target: a page of BTI takes a jump by x16 where it takes a call. */
+/* Templates of trampolines (stubs.h): a template never runs in place, it is copied and the literals
+ * filled in. The code lies at a multiple of 8, in the image as in a block. All argument registers
+ * stay as they were, also x8, in which a caller passes the address of a large result. x15 has the
+ * payload, and x16 the target: a page of BTI takes a jump by x16 where it takes a call. */
 	.macro	template name
 	.type	template_\name, %function
 	.p2align 3
@@ -221,7 +221,7 @@ template_\name:
 	bti_c
 	.endm
 
-	/* One FDE covers the literals, too: every byte of the copy belongs to it. */
+	/* One FDE covers code and literals: every byte of the copy belongs to the FDE. */
 	.macro	literals name
 	.balign	8
 template_\name\()_target:
@@ -238,7 +238,7 @@ template_\name\()_end:
 	.cfi_def_cfa_offset 16
 	.cfi_offset x29, -16
 	.cfi_offset x30, -8
-	mov	x29, sp		/* for walks by frame pointers; the tables go by sp, which stays */
+	mov	x29, sp		/* for walks by frame pointers; the tables go by sp */
 	ldr	x16, template_framed_target
 	ldr	x15, template_framed_payload
 	blr	x16
@@ -255,7 +255,7 @@ template_\name\()_end:
 	br	x16
 	literals tail
 
-/* struct ch__arch_template of each kind; compilers count on the alignment of an array. */
+/* struct ch__arch_template of each kind. Compilers rely on the alignment of an array. */
 	.section .data.rel.ro, "aw", %progbits
 	.globl	ch__arch_templates
 	.hidden	ch__arch_templates
@@ -271,11 +271,11 @@ ch__arch_templates:
 	.endr
 	.size	ch__arch_templates, . - ch__arch_templates
 
-/* What the linker keeps if all objects say it: landing pads (BTI).
- * GNU_PROPERTY_AARCH64_FEATURE_1_AND, ELF for the Arm 64-bit architecture. */
+/* GNU_PROPERTY_AARCH64_FEATURE_1_AND (ELF for the Arm 64-bit architecture): this object has landing
+ * pads (BTI). The linker keeps the property if all objects have it. */
 	.section .note.gnu.property, "a", %note
 	.p2align 3
-	.word	4		/* "GNU" and its 0 */
+	.word	4		/* "GNU" and a 0 */
 	.word	16
 	.word	5		/* NT_GNU_PROPERTY_TYPE_0 */
 	.asciz	"GNU"

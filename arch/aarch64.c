@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
  * aarch64.c: encodings of patch sites, diverters, stubs and veneers of aarch64, and register images
- * of signals. It allocates nothing, takes no lock and makes no system call; every function is
+ * of signals. Nothing here allocates, takes a lock or makes a system call; every function is
  * async-signal-safe.
  *
- * Concurrent modification: a core may execute a word while another one changes it only if both what
- * was there and what comes are B, BL, NOP, BRK, ISB, SVC, HVC or SMC (Arm ARM, B2.6.5). So B and
- * BL become other ones of their kind, NOP becomes B, and all else that changes is an aligned
- * literal of 8 bytes, which is read as data. Conditional branches and ADR never change: a site has
- * them over a B, or has a literal in their stead.
+ * Concurrent modification: a core may execute a word while another core changes it only if both the
+ * old and the new word are B, BL, NOP, BRK, ISB, SVC, HVC or SMC (Arm ARM, B2.6.5). So B and BL
+ * change their target, NOP becomes B, and anything else that changes is an aligned literal of 8
+ * bytes, which is read as data. Conditional branches and ADR never change: a site has a B behind
+ * the condition, or a literal instead.
  *
  * Every place that an indirect branch may reach has a landing pad (BTI), also where no page is
  * guarded. x16 and x17 are free at a call and at a branch (AAPCS64, 6.1.1: a linker's veneer may
- * change them): stubs and veneers use no others. */
+ * change them): stubs and veneers use no other registers. */
 #define _GNU_SOURCE /* fields of ucontext */
 #include "arch/arch.h"
 #include "arch/registers.h"
@@ -156,7 +156,7 @@ bool ch__arch_site_is_valid(enum ch__site kind, const uint8_t *read, uintptr_t e
 	return (exec & (has_literal ? 7 : 3)) == 0;
 }
 
-/* Of what changes, from the site's first byte. */
+/* The distance from the site's first byte to the word or literal that changes. */
 static size_t field_at(enum ch__site kind)
 {
 	if (kind == CH__SITE_LEA)
@@ -189,7 +189,7 @@ uintptr_t ch__arch_site_target(enum ch__site kind, const uint8_t *read, uintptr_
 	return branch_target(load_published(read), exec + field_at(kind));
 }
 
-/* --- diverter: NOP, whose target its owner knows, and then B --- */
+/* --- diverter: a NOP, whose target the caller knows, and a B once armed --- */
 
 void ch__arch_diverter_write(uint8_t *write, uintptr_t exec, uintptr_t target)
 {
@@ -229,8 +229,8 @@ uintptr_t ch__arch_diverter_target(const uint8_t *read, uintptr_t exec)
 
 /* --- stubs, trampoline, veneers --- */
 
-/* It leaves x30 alone, in which a caller's address may be, and has its own in x17. The index stands
- * where that address leads; it is no instruction: none below 2^25 is one. */
+/* A stub leaves x30, which may hold a caller's return address, alone, and has its own address in
+ * x17. x17 leads to the index, which is no instruction: no word below 2^25 is one. */
 static void encode_stub(uint32_t words[STUB_WORDS], uintptr_t exec, uintptr_t trampoline,
 			uint32_t index)
 {
@@ -248,8 +248,8 @@ void ch__arch_stub_write(uint8_t *write, uintptr_t exec, uintptr_t trampoline, u
 	memcpy(write, words, sizeof words);
 }
 
-/* The thread has just run the stub: what led it there published it, through code, where the thread
- * sanitizer does not see it. */
+/* The thread has just run the stub. The stub was published to the thread through code, where the
+ * thread sanitizer sees nothing. */
 #if CH_TSAN
 __attribute__((no_sanitize("thread")))
 #endif
@@ -329,13 +329,13 @@ void ch__arch_stub_context_init(struct ch__arch_stub_context *context)
 {
 	context->extended_bytes = 0;
 	context->extended_mask = 0;
-	context->shadow_stack = 0; /* a stub's address is never returned to */
+	context->shadow_stack = 0; /* nothing returns to a stub */
 }
 
 /* --- register images --- */
 
-/* Records follow each other, one of them with the address and the size of further ones, which lie
- * behind in the same frame (Linux, asm/sigcontext.h). */
+/* Records follow each other. One kind of record has the address and the size of further records,
+ * which lie later in the same frame (Linux, asm/sigcontext.h). */
 uintptr_t ch__arch_context_vectors(const void *ucontext, uintptr_t *end)
 {
 	enum { HEAD_BYTES = 8, EXTRA_BYTES = 24, MOST_BYTES = 1 << 20 };
@@ -368,7 +368,7 @@ uintptr_t ch__arch_context_return(const void *ucontext)
 	return ch__arch_strip(ch__arch_context_word(ucontext, 30));
 }
 
-/* 0, which is no instruction, outside the page of the pc. */
+/* Returns 0, which is no instruction, outside the page of the pc. */
 static uint32_t load_near(uintptr_t pc, uintptr_t at)
 {
 	return (pc ^ at) / CH_ARCH_SMALLEST_PAGE ? 0 : load_word((const uint8_t *)at);
@@ -380,8 +380,8 @@ static bool pushes_record(uint32_t word)
 	return (word & 0xffc07fff) == 0xa9807bfd;
 }
 
-/* The frame begins with stp x29, x30; mov x29, sp, before which a landing pad, a diverter and
- * PACIASP may stand, and ends with the ldp of both, AUTIASP and a return. */
+/* The frame begins with stp x29, x30; mov x29, sp. A landing pad, a diverter and PACIASP may stand
+ * before that. The frame ends with the ldp of both, AUTIASP and a return. */
 uintptr_t ch__arch_unrecorded_return(const void *ucontext)
 {
 	const uint32_t paciasp = 0xd503233f, autiasp = 0xd50323bf, retaa = 0xd65f0bff;
@@ -401,7 +401,7 @@ uintptr_t ch__arch_unrecorded_return(const void *ucontext)
 	return is_unrecorded ? ch__arch_context_return(ucontext) : 0;
 }
 
-/* BRK is a fault: the pc stays at it. */
+/* BRK is a fault: the pc stays at the BRK. */
 uintptr_t ch__arch_trap_address(int signal, int code, const void *ucontext)
 {
 	(void)signal, (void)code;
@@ -426,8 +426,8 @@ size_t ch__arch_constant_function_write(uint8_t *write, uint32_t value)
 
 /* --- Valgrind --- */
 
-/* Rotations of x12 by 128 bits in all, which Valgrind takes for a request to itself; x4 points to
- * the request's words, the answer comes in x3. */
+/* Rotations of x12 by 128 bits in all: Valgrind reads them as a request. x4 points to the words of
+ * the request, x3 gets the answer. */
 uintptr_t ch__arch_valgrind_ask(const uintptr_t words[6])
 {
 	register uintptr_t x3 __asm__("x3") = 0;

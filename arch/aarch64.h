@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: MIT
  * aarch64.h: constants and inline functions of the four contracts for aarch64.
  *
- * One aligned word of a site changes, and both the old and the new one are B, BL, NOP or BRK (Arm
- * ARM B2.6.5); or an aligned literal of 8 bytes does, which is data. Kinds of sites: JMP B; JCC
- * B.cond, CBZ or TBZ over the B behind it, which changes; CALL BL; LEA LDR of the literal behind
- * the B behind it. ch__arch_regs.gpr: x0 to x30, sp; extended is q0 to q31, fpsr, fpcr. Payload of
- * a trampoline: x15. */
+ * One aligned word of a site changes, and both the old and the new word are B, BL, NOP or BRK (Arm
+ * ARM B2.6.5); or an aligned literal of 8 bytes changes, which is data. Kinds of sites: JMP B; JCC
+ * B.cond, CBZ or TBZ over the next instruction, a B, which changes; CALL BL; LEA LDR of a literal,
+ * then a B over the literal. ch__arch_regs.gpr: x0 to x30, sp; extended is q0 to q31, fpsr, fpcr.
+ * Payload of a trampoline: x15. */
 #ifndef CH_ARCH_AARCH64_H
 #define CH_ARCH_AARCH64_H
 
 #include "arch/base.h"
 
 enum {
-	CH_ARCH_TRAP_UNIT_BYTES = 4,  /* BRK; elsewhere an alignment fault */
+	CH_ARCH_TRAP_UNIT_BYTES = 4,  /* BRK; a jump between two is an alignment fault */
 	CH_ARCH_STUB_BYTES = 16,      /* bti jc; adr x17, index; b trampoline; index */
 	CH_ARCH_STUB_CALL_BYTES = 12, /* a return address into a stub, x17, is stub + 12 */
 	CH_ARCH_STUB_LEADS_FAR = 0,
 	CH_ARCH_LEAD_BYTES = 0,
-	CH_ARCH_STUB_LITERAL = 0,   /* nothing leads on */
+	CH_ARCH_STUB_LITERAL = 0,   /* a stub has no literal */
 	CH_ARCH_DIVERTER_BYTES = 4, /* nop <-> b */
 	CH_ARCH_VENEER_BYTES = 24,  /* bti c; ldr x16, literal; br x16; the aligned literal */
 	CH_ARCH_RED_ZONE_BYTES = 0,
@@ -38,12 +38,12 @@ enum {
 	CH_ARCH_LANDING_BYTES = 4, /* bti c, which may not change */
 	CH_ARCH_SITE_LEAST_BYTES = 4,
 	CH_ARCH_POOL_LOG2_MAX = 26, /* B reaches 128 MiB, and the runtime lies before the pool */
-	CH_ARCH_FETCH_FOLLOWS = 0,  /* not before each core has synchronized its context */
+	CH_ARCH_FETCH_FOLLOWS = 0,  /* only after each core has synchronized its context */
 };
 static const uint32_t ch__arch_landing = 0xd503245f; /* for a call, and a jump by x16 or x17 */
-/* BRK #0xc0de, an immediate that no debugger, kernel or compiler has. */
+/* BRK #0xc0de, an immediate that no debugger, kernel or compiler uses. */
 static const uint64_t ch__arch_traps = UINT64_C(0xd4381bc0d4381bc0);
-/* By pairs, the first of each at the lower address. x19 to x28; d8 to d15, which only
+/* Pairs, the first register of a pair at the lower address: x19 to x28; then d8 to d15, which only
  * DW_CFA_offset_extended can name. */
 static const uint8_t ch__arch_cfi_saves[] = {
 	0x93, 4,  0x94, 3,  0x95, 6,  0x96, 5,  0x97, 8,  0x98, 7,  0x99, 10, 0x9a, 9,
@@ -51,7 +51,7 @@ static const uint8_t ch__arch_cfi_saves[] = {
 	5, 72, 14, 5, 73, 13, 5, 74, 16, 5, 75, 15, 5, 76, 18, 5, 77, 17, 5, 78, 20, 5, 79, 19};
 /* DW_CFA_def_cfa: sp; the return address stays in x30 */
 static const uint8_t ch__arch_cfi_leaf[] = {0x0c, 31, 0};
-/* No number of an expression is the pc of a frame that a signal interrupted. */
+/* No register of a DWARF expression has the pc of a frame that a signal interrupted. */
 enum { CH_ARCH_HAS_STEPS = 0, CH_ARCH_STEPS_CFA = 0, CH_ARCH_STEPS_KEPT = 1 };
 static const uint8_t ch__arch_steps_kept[] = {30};
 #define CH_ARCH_NONGNU_NAME "aarch64"
@@ -62,7 +62,7 @@ enum {
 	CH_ARCH_NONGNU_CURSOR_WORDS = 250
 };
 
-/* By the address that runs: data caches work by physical address, instruction caches need not. */
+/* By exec, not by write: data caches work by physical address, instruction caches may not. */
 static inline void ch__arch_sync(const uint8_t *exec, size_t bytes)
 {
 	__builtin___clear_cache((char *)(uintptr_t)exec, (char *)(uintptr_t)exec + bytes);
@@ -85,7 +85,7 @@ static inline bool ch__arch_lead_is_valid(const uint8_t *read, ptrdiff_t delta)
 	return false;
 }
 
-/* XPACLRI, which is a no-op where the processor signs nothing. */
+/* XPACLRI, a no-op where the processor signs nothing. */
 __attribute__((always_inline)) static inline uintptr_t ch__arch_strip(uintptr_t word)
 {
 	register uintptr_t x30 __asm__("x30") = word;

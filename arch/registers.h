@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT
- * registers.h: the contract of an architecture for registers: those that a call saves, those of a
- * signal's context, what a trap's context says, frames. */
+ * registers.h: the contract of an architecture for registers: callee-saved registers, the registers
+ * of a signal's context, the address of a trap, steps of a frame-pointer walk. */
 #ifndef CH_ARCH_REGISTERS_H
 #define CH_ARCH_REGISTERS_H
 
 #include "arch/arch.h"
 
-/* Callee-saved registers as the caller sees them, and the caller's sp after the call. */
+/* Saves the callee-saved registers of the caller, and the caller's sp after the call. */
 void ch__arch_save_registers(struct ch__arch_saved *);
-/* Calls fn with them. A function whose whole body is this call passes its own caller's. */
+/* Calls fn with them. If this call is a function's whole body, fn gets that function's caller's. */
 void ch__arch_with_registers(void (*fn)(const struct ch__arch_saved *));
-/* The same, with two arguments more; returns what fn does. */
+/* The same with two more arguments for fn; returns the value of fn. */
 uint32_t ch__arch_call_with_registers(uint32_t (*fn)(const struct ch__arch_saved *, void *, void *),
 				       void *, void *);
 /* A general register, or the pc, of a signal's ucontext; i is below CH_ARCH_CONTEXT_WORDS. */
@@ -33,26 +33,26 @@ static inline uintptr_t ch__arch_context_fp(const void *ucontext)
 {
 	return ch__arch_context_word(ucontext, CH_ARCH_CONTEXT_FP);
 }
-/* Where a signal's frame has all registers beside those: floating point, vectors, extensions; the
- * first address, and *end. Equal: nowhere. */
+/* Where a signal's frame has all other registers: floating point, vectors, extensions. Returns the
+ * first address and stores the end; both are equal when the frame has none. */
 uintptr_t ch__arch_context_vectors(const void *ucontext, uintptr_t *end);
-/* Where a call that trapped came from: a guess, for messages. */
+/* A guess, for messages: the address to which a trapped call would return. */
 uintptr_t ch__arch_context_return(const void *ucontext);
-/* Where code returns to that was interrupted at an instruction at which it has no frame record: it
- * is about to make one, or has taken it down. 0: the instruction says nothing of the kind. Readable
- * are the system page in which the pc lies, and two words at sp. */
+/* The return address of code interrupted without a frame record, while making the record or after
+ * taking it down. Returns 0 when the instruction at the pc shows nothing of the kind. The system
+ * page of the pc and two words at sp must be readable. */
 uintptr_t ch__arch_unrecorded_return(const void *ucontext);
-/* The address whose trap raised the signal, which came with this code: the pc, or before it. */
+/* The address of the trap behind a signal with this si_code: the pc, or before the pc. */
 uintptr_t ch__arch_trap_address(int signal, int code, const void *ucontext);
-/* Whether the trap at an address, which raised SIGTRAP, says by its bytes that it is another's. */
+/* Whether the bytes of a trap behind a SIGTRAP show a foreign author: not the library's trap. */
 bool ch__arch_trap_is_foreign(const uint8_t *read);
-/* Removes a pointer signature, where there is one. Inline: it is asked of every stack word. */
+/* Removes a pointer signature, if there is one. Inline: the scan calls it for every stack word. */
 static inline uintptr_t ch__arch_strip(uintptr_t word);
-/* Whether a debugger's software breakpoint stands on the first instruction of a function. Inline,
- * since it is asked at every commit. */
+/* Whether a debugger's software breakpoint stands on the first instruction of a function. Inline:
+ * every commit asks. */
 static inline bool ch__arch_has_breakpoint(const void *function);
-/* One step of a frame-pointer walk: the caller's fp and return address. Another frame's words:
- * sanitizers must not judge the read. */
+/* One step of a frame-pointer walk: reads the caller's fp and the return address from another
+ * frame: sanitizers must not judge the read. */
 __attribute__((no_sanitize("address", "thread"))) static inline void
 ch__arch_frame_step(uintptr_t fp, uintptr_t *caller_fp, uintptr_t *return_address)
 {

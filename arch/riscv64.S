@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * riscv64.S: the entry of stubs, the capture of callee-saved registers, and the templates of
- * trampolines. Offsets are asserted in riscv64.c.
+ * trampolines. riscv64.c asserts the offsets.
  *
  * A stub jumps here and the entry jumps on: neither is a call, so the processor's return-address
  * stack stays in step with the program's returns. */
 
-	.option norvc		/* templates are copied: their bytes are as written */
+	.option norvc		/* templates are copied: the bytes stay as written */
 	.option norelax
 	.text
 
@@ -13,7 +13,7 @@
 	.set REGS_SP, 264
 	.set REGS_EXTENDED, 272
 
-/* From sp while the callback runs. */
+/* Distances from sp while the callback runs. */
 	.set AT_FLOAT, 0	/* f0 to f31, fcsr */
 	.set AT_FCSR, 256
 	.set AT_REGS, 272
@@ -62,13 +62,13 @@
 
 /* ch__arch_stub_entry: entered from the trampoline by a jump.
  * in    [sp] context, [sp + 8] address into the stub, sp + 16 = sp at the branch site. All
- *       registers but t1 and t3 belong to the code at the site. s1 to s11 are left untouched until
- *       the callback has returned, so that an unwinder that passes through needs rules for s0 and
- *       ra only. The site's ra is kept apart from the address into the stub, which is where the
- *       frame returns to for an unwinder, and, with the site's s0, the frame record by which a
- *       walk finds the block and goes on. A longjmp out of the callback skips nothing: the frame
- *       holds no state that outlives it. gp and tp are the thread's, which may be another one when
- *       the callback returns: they are shown, and not loaded. */
+ *       registers but t1 and t3 belong to the code at the site.
+ * The entry leaves s1 to s11 untouched until the callback has returned, so that an unwinder that
+ * passes through needs rules for s0 and ra only. The site's ra is kept apart from the address into
+ * the stub, to which the frame returns for an unwinder. That address and the site's s0 are a frame
+ * record, by which a walk finds the block and goes on. A longjmp out of the callback skips nothing:
+ * the frame holds no state that outlives it. The callback sees gp and tp, and the entry does not
+ * load them: they are the thread's, and another thread may return from the callback. */
 	.globl	ch__arch_stub_entry
 	.hidden	ch__arch_stub_entry
 	.type	ch__arch_stub_entry, @function
@@ -205,10 +205,10 @@ ch__arch_call_with_registers:
 	.size	ch__arch_with_registers, . - ch__arch_with_registers
 	.size	ch__arch_call_with_registers, . - ch__arch_call_with_registers
 
-/* Templates of trampolines (stubs.h): never run where they are, copied with their literals filled.
- * The code lies in the image as in a block, at a multiple of 8. All argument registers
- * stay as they were; t2 is the register of the static chain, what a function is called with
- * besides. t1 is clobbered. */
+/* Templates of trampolines (stubs.h): a template never runs in place, it is copied and the literals
+ * filled in. The code lies at a multiple of 8, in the image as in a block. All argument registers
+ * stay as they were. The payload is in t2, the register of the static chain (an extra argument to a
+ * nested function). t1 is clobbered. */
 	.macro	template name
 	.type	template_\name, @function
 	.balign	8
@@ -216,7 +216,7 @@ template_\name:
 	.cfi_startproc
 	.endm
 
-	/* One FDE covers the literals, too: every byte of the copy belongs to it. */
+	/* One FDE covers code and literals: every byte of the copy belongs to the FDE. */
 	.macro	literals name, target
 	.org	template_\name + \target
 template_\name\()_target:
@@ -238,8 +238,8 @@ template_\name\()_end:
 	.cfi_offset ra, -8
 	sd	s0, 0(sp)
 	.cfi_offset s0, -16
-	addi	s0, sp, 16	/* for walks by frame pointers; the tables go by sp, which stays */
-	auipc	t1, 0		/* 16 bytes behind the first */
+	addi	s0, sp, 16	/* for walks by frame pointers; the tables go by sp */
+	auipc	t1, 0		/* 16 bytes behind template_framed */
 	ld	t2, FRAMED_TARGET - 16 + 8(t1)
 	ld	t1, FRAMED_TARGET - 16(t1)
 	jalr	t1

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  * riscv64.c: encodings of patch sites, diverters, stubs and veneers of RV64GC, and register images
- * of signals. It allocates nothing and takes no lock; its only system calls are those that publish
- * code, which the kernel alone can do for all harts. Every function is async-signal-safe.
+ * of signals. Nothing here allocates or takes a lock. The only system calls publish code, which the
+ * kernel alone can do for all harts. Every function is async-signal-safe.
  *
- * Concurrent modification: the architecture promises nothing beyond fence.i; what holds is that an
- * instruction which is one naturally aligned 4-byte word is fetched whole, old or new, and that an
- * aligned 8-byte load is one access. So what changes is one such word (jal, or the lui that a jal
- * replaces) or a literal; auipc pairs never change. Where a site's jal does not reach, its stub
- * leads on by its literal. t1 and t3 are those that linkers' stubs clobber, too (psABI, PLT). */
+ * Concurrent modification: the architecture promises nothing beyond fence.i. In practice an
+ * instruction that is one naturally aligned 4-byte word is fetched whole, old or new, and an
+ * aligned 8-byte load is one access. So a site changes one such word (a jal, or the lui that a jal
+ * replaces) or a literal; auipc pairs never change. Where a site's jal does not reach the target,
+ * the stub leads on by a literal. Stubs clobber t1 and t3, as linkers' stubs do (psABI, PLT). */
 #define _GNU_SOURCE /* register names of ucontext */
 #include "arch/arch.h"
 #include "arch/registers.h"
@@ -28,7 +28,7 @@ enum {
 	/* Opcode and destination: the low 12 bits of jumps and of U-type instructions. */
 	JAL_X0 = 0x06f,
 	JAL_RA = 0x0ef,
-	LUI_X0 = 0x037, /* a hint without effect, with the immediate of a jal in its place */
+	LUI_X0 = 0x037, /* a hint without effect; its immediate is that of a jal */
 	LOW_12 = 0xfff,
 	JAL_REACH = 1 << 20,
 	AUIPC = 0x17,
@@ -36,10 +36,10 @@ enum {
 	BRANCH = 0x63,
 	T1 = 6,
 	T3 = 28,
-	/* Of a stub, from its first byte, which lies 4 above a multiple of 8. */
+	/* In a stub, from the first byte, which lies 4 above a multiple of 8. */
 	STUB_LITERAL = CH_ARCH_STUB_LITERAL,
 	STUB_INDEX = 20,
-	/* Of an address-load site, likewise: auipc, ld, a jump over the literal. */
+	/* In an address-load site, likewise: auipc, ld, a jump over the literal. */
 	LEA_LITERAL = 12,
 	LEA_BYTES = 20,
 };
@@ -106,7 +106,7 @@ static uint32_t encode_jr(unsigned base)
 	return 0x67 | base << 15;
 }
 
-/* auipc t1, 0; ld t3, literal(t1); jr t3: t1 tells who came by. */
+/* auipc t1, 0; ld t3, literal(t1); jr t3. The target finds the jump's own address in t1. */
 static void put_far_jump(uint32_t code[3], unsigned literal)
 {
 	code[0] = AUIPC | T1 << 7;
@@ -116,7 +116,7 @@ static void put_far_jump(uint32_t code[3], unsigned literal)
 
 /* --- caches --- */
 
-/* fence.i would be this hart's, and the thread may be on another one when it is done. */
+/* Not by fence.i, which works on one hart: the thread may be on another hart afterwards. */
 void ch__arch_serialize(void)
 {
 	enum { LOCAL = 1 }; /* SYS_RISCV_FLUSH_ICACHE_LOCAL of the kernel */
@@ -125,13 +125,13 @@ void ch__arch_serialize(void)
 
 /* --- sites --- */
 
-/* Neither is two compressed ones. */
+/* Neither the old nor the new 4 bytes are two compressed instructions. */
 bool ch__arch_may_change(uintptr_t exec, const uint8_t *from, const uint8_t *to, size_t bytes)
 {
 	return bytes == 4 && exec % 4 == 0 && (*from & *to & 3) == 3;
 }
 
-/* Of the word or literal that changes, from the site. */
+/* The distance from the site's first byte to the word or literal that changes. */
 static const uint8_t field_offset[] = {[CH__SITE_JMP] = 0,
 				       [CH__SITE_JCC] = 4,
 				       [CH__SITE_CALL] = 0,
@@ -148,7 +148,7 @@ size_t ch__arch_site_bytes(enum ch__site kind)
 	return field_offset[kind] + (has_literal(kind) ? 8u : 4u);
 }
 
-/* A branch over the jal behind it. */
+/* A branch over the next instruction, a jal. */
 static bool is_branch_over_one(uint32_t word)
 {
 	enum { OFFSET_BITS = 0xfe000f80, OVER_ONE = 8 << 7 };
@@ -296,7 +296,7 @@ bool ch__arch_stub_is_valid(const uint8_t *read, uintptr_t exec, uintptr_t tramp
 
 void ch__arch_stub_entry(void);
 
-/* Entered with t1 = the stub and t3 = its own address. */
+/* On entry t1 is the stub and t3 the trampoline's own address. */
 size_t ch__arch_trampoline_write(uint8_t *write, struct ch__arch_stub_context *context)
 {
 	enum { SP = 2, LITERALS = 32 };
@@ -328,8 +328,8 @@ void ch__arch_stub_context_init(struct ch__arch_stub_context *context)
 	context->shadow_stack = 0;
 }
 
-/* The last word keeps the target when the slot leads elsewhere: its distance, as a stub keeps its
- * index there. */
+/* The last word holds the target's distance, also when the slot leads elsewhere. A stub has the
+ * branch index there. */
 bool ch__arch_jump_reaches(uintptr_t exec, uintptr_t target)
 {
 	int64_t distance = (int64_t)(target - exec);
@@ -371,7 +371,7 @@ uintptr_t ch__arch_veneer_target(const uint8_t *read)
 
 enum { FLOATS_BYTES = 32 * 8, VECTORS_BYTES_MAX = 1 << 20 };
 
-/* An emulator's frame may be shorter than the kernel's: where it ends at the latest. */
+/* The latest possible end of the frame: an emulator's frame may be shorter than the kernel's. */
 static uintptr_t frame_end(const ucontext_t *context, uintptr_t low)
 {
 	uintptr_t sp = (uintptr_t)context->uc_mcontext.__gregs[REG_SP];
@@ -382,8 +382,8 @@ static uintptr_t frame_end(const ucontext_t *context, uintptr_t low)
 						       : low + FLOATS_BYTES;
 }
 
-/* In the last 8 bytes of what f0 to f31 and fcsr have room in a record begins, and others follow it
- * (Linux, asm/sigcontext.h, struct __riscv_extra_ext_header). */
+/* The room for f0 to f31 and fcsr ends with 8 bytes in which a first record begins; further records
+ * follow (Linux, asm/sigcontext.h, struct __riscv_extra_ext_header). */
 uintptr_t ch__arch_context_vectors(const void *ucontext, uintptr_t *end)
 {
 	enum { AT_RECORD = 520, HEAD_BYTES = 8 };
@@ -407,7 +407,7 @@ uintptr_t ch__arch_context_return(const void *ucontext)
 	return ch__arch_context_word(ucontext, REG_RA);
 }
 
-/* An instruction of either length; 0, which is none, outside the page of the pc. */
+/* Loads an instruction of either length; returns 0, which is none, outside the page of the pc. */
 __attribute__((no_sanitize("address", "thread"))) static uint32_t load_near(uintptr_t pc,
 									    uintptr_t at)
 {
@@ -441,14 +441,14 @@ static bool returns(uint32_t insn)
 	return insn == 0x8082 || insn == encode_jr(1);
 }
 
-/* The instruction behind the one at an address. */
+/* The instruction behind the instruction at `at`. */
 static uint32_t load_next(uintptr_t pc, uintptr_t at)
 {
 	return load_near(pc, at + ((load_near(pc, at) & 3) == 3 ? 4 : 2));
 }
 
-/* The frame begins with addi sp; sd ra; sd s0; addi s0, before which a diverter may stand, and ends
- * with both loaded; addi sp; ret. */
+/* The frame begins with addi sp; sd ra; sd s0; addi s0. A diverter may stand before that. The frame
+ * ends with loads of both, addi sp and ret. */
 uintptr_t ch__arch_unrecorded_return(const void *ucontext)
 {
 	enum { RA = 1, S0 = 8 };
@@ -466,7 +466,7 @@ uintptr_t ch__arch_unrecorded_return(const void *ucontext)
 	return is_unrecorded ? ch__arch_context_return(ucontext) : 0;
 }
 
-/* ebreak is an exception, not a trap: the pc stands at it. */
+/* ebreak is an exception, not a trap: the pc stays at the ebreak. */
 uintptr_t ch__arch_trap_address(int signal, int code, const void *ucontext)
 {
 	(void)signal;
@@ -474,7 +474,7 @@ uintptr_t ch__arch_trap_address(int signal, int code, const void *ucontext)
 	return ch__arch_context_pc(ucontext);
 }
 
-/* The long form, which compilers and debuggers write where an instruction of 4 bytes was. */
+/* The 4-byte ebreak is foreign: compilers and debuggers write it over instructions of 4 bytes. */
 bool ch__arch_trap_is_foreign(const uint8_t *read)
 {
 	uint16_t halves[2];
@@ -498,8 +498,8 @@ size_t ch__arch_constant_function_write(uint8_t *write, uint32_t value)
 
 /* --- Valgrind --- */
 
-/* Shifts into x0, which are hints and which Valgrind (3.25 and later) takes for a request to
- * itself; a4 points to the request's words, the answer comes in a3. */
+/* Shifts into x0, which are hints: Valgrind (3.25 and later) reads them as a request. a4 points to
+ * the words of the request, a3 gets the answer. */
 uintptr_t ch__arch_valgrind_ask(const uintptr_t words[6])
 {
 	register uintptr_t answer __asm__("a3") = 0;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * riscv64.h: constants and inline functions of the four contracts for riscv64.
  *
- * One aligned word of a site changes, a jal, or the lui of x0 that a jal takes the place of; or an
- * aligned literal of 8 bytes. Kinds of sites: JMP jal x0; JCC a branch over the jal x0 behind it,
- * which changes; CALL jal ra; LEA auipc, ld of the literal behind the jal x0 behind them.
+ * One aligned word of a site changes, a jal, or the lui of x0 that a jal replaces; or an aligned
+ * literal of 8 bytes changes. Kinds of sites: JMP jal x0; JCC a branch over the next instruction, a
+ * jal x0, which changes; CALL jal ra; LEA auipc, ld of a literal, then a jal x0 over the literal.
  * ch__arch_regs.gpr: x0 to x31; extended is f0 to f31, fcsr. Payload of a trampoline: t2. */
 #ifndef CH_ARCH_RISCV64_H
 #define CH_ARCH_RISCV64_H
@@ -15,7 +15,7 @@
 enum {
 	CH_ARCH_TRAP_UNIT_BYTES = 2,  /* c.ebreak traps at every halfword */
 	CH_ARCH_STUB_BYTES = 24,      /* auipc, ld, jr, literal, branch index */
-	CH_ARCH_STUB_CALL_BYTES = 12, /* what stands for a return address into a stub */
+	CH_ARCH_STUB_CALL_BYTES = 12, /* t1 in place of a return address: stub + 12 */
 	CH_ARCH_STUB_LEADS_FAR = 1,   /* jal reaches 1 MiB; the stub's literal leads on */
 	CH_ARCH_LEAD_BYTES = 0,
 	CH_ARCH_STUB_LITERAL = 12,
@@ -39,7 +39,7 @@ enum {
 	CH_ARCH_LANDING_BYTES = 0, /* an indirect jump lands anywhere */
 	CH_ARCH_SITE_LEAST_BYTES = 4,
 	CH_ARCH_POOL_LOG2_MAX = 30, /* stubs lead anywhere */
-	CH_ARCH_FETCH_FOLLOWS = 1,  /* publishing has each hart execute fence.i, and waits for it */
+	CH_ARCH_FETCH_FOLLOWS = 1,  /* publishing has each hart execute fence.i, and waits */
 };
 static const uint32_t ch__arch_landing = 0;
 static const uint64_t ch__arch_traps = UINT64_C(0x9002900290029002); /* c.ebreak */
@@ -50,7 +50,7 @@ static const uint8_t ch__arch_cfi_saves[] = {
 	0xb5, 19, 0xb6, 20, 0xb7, 21, 0xb8, 22, 0xb9, 23, 0xba, 24, 0xbb, 25};
 /* DW_CFA_def_cfa: sp; the return address stays in ra */
 static const uint8_t ch__arch_cfi_leaf[] = {0x0c, 2, 0};
-/* As on aarch64. */
+/* No register of a DWARF expression has the pc of a frame that a signal interrupted. */
 enum { CH_ARCH_HAS_STEPS = 0, CH_ARCH_STEPS_CFA = 0, CH_ARCH_STEPS_KEPT = 1 };
 static const uint8_t ch__arch_steps_kept[] = {1};
 #define CH_ARCH_NONGNU_NAME "riscv"
@@ -61,8 +61,8 @@ enum {
 	CH_ARCH_NONGNU_CURSOR_WORDS = 4096
 };
 
-/* fence.i is one core's, and a thread may move: the kernel reaches all cores (riscv_flush_icache).
- * By its name: clang makes __builtin___clear_cache a call of libgcc's function, which is empty. */
+/* fence.i is for one core, and a thread may move: the kernel reaches all cores. Not by
+ * __builtin___clear_cache, which clang makes a call of libgcc's empty function. */
 static inline void ch__arch_sync(const uint8_t *exec, size_t bytes)
 {
 	void *begin = (void *)(uintptr_t)exec;

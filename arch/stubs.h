@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT
  * stubs.h: the contract of an architecture for the code that the library writes: stubs and their
- * leads, the trampoline that they call, jumps, veneers, and the templates of trampolines. */
+ * leads, the trampoline that stubs call, jumps, veneers, and the templates of trampolines. */
 #ifndef CH_ARCH_STUBS_H
 #define CH_ARCH_STUBS_H
 
 #include "arch/arch.h"
 
 void ch__arch_stub_write(uint8_t *write, uintptr_t exec, uintptr_t trampoline, uint32_t index);
-/* The branch index of the stub whose call pushed the return address that `read` corresponds to. */
+/* Returns the branch index of the stub whose call pushed the return address at `read`. */
 uint32_t ch__arch_stub_index(const uint8_t *read_return_address);
 bool ch__arch_stub_is_valid(const uint8_t *read, uintptr_t exec, uintptr_t trampoline,
 			    uint32_t index);
-/* Where CH_ARCH_STUB_LEADS_FAR: the address that the stub's jump goes to, the trampoline at first;
- * any other makes the stub a veneer of its branch. Where a stub has a lead before it: the address
- * that the lead's jump goes to, in data. One aligned store, which may be done while others run the
- * stub. */
+/* Stores the target of the stub's jump (if CH_ARCH_STUB_LEADS_FAR) or of the lead's jump (if a stub
+ * has a lead; the literal is data then). The first target of a stub is the trampoline; with any
+ * other target the stub is a veneer of the branch. One aligned store, legal while other threads run
+ * the stub. */
 static inline void ch__arch_stub_lead(uint8_t *write, uintptr_t target)
 {
 	uint64_t *at = (uint64_t *)(void *)(write + CH_ARCH_STUB_LITERAL);
@@ -25,18 +25,18 @@ static inline uintptr_t ch__arch_stub_leads_to(const uint8_t *read)
 	const uint64_t *at = (const uint64_t *)(const void *)(read + CH_ARCH_STUB_LITERAL);
 	return __atomic_load_n(at, __ATOMIC_ACQUIRE);
 }
-/* A lead stands before a stub where code is not patched while it runs (procmem): a jump by the
- * literal that the write view has there, delta further on, at an address 4 above a multiple of 8.
- * Where CH_ARCH_LEAD_BYTES is 0 no delta is reached. */
+/* A lead stands before a stub where running code is not patched (procmem). The lead jumps by the
+ * literal in the write view, delta bytes away. A lead begins 4 above a multiple of 8. If
+ * CH_ARCH_LEAD_BYTES is 0, no delta is reached. */
 static inline bool ch__arch_lead_reaches(ptrdiff_t delta);
 static inline void ch__arch_lead_write(uint8_t *write, ptrdiff_t delta, uintptr_t target);
 static inline bool ch__arch_lead_is_valid(const uint8_t *read, ptrdiff_t delta);
-/* Write the trampoline that stubs call: it enters the stub entry with the context. Returns its
- * bytes. */
+/* Writes the trampoline that stubs call: the trampoline enters the stub entry with the context.
+ * Returns the trampoline's bytes. */
 size_t ch__arch_trampoline_write(uint8_t *write, struct ch__arch_stub_context *);
 void ch__arch_stub_context_init(struct ch__arch_stub_context *);
-/* A plain jump in a stub slot, its target within reach; the slot keeps the target whatever it leads
- * to later. */
+/* A plain jump in a stub slot, with the target in reach. The slot remembers the target when
+ * ch__arch_stub_lead makes the slot lead elsewhere. */
 bool ch__arch_jump_reaches(uintptr_t exec, uintptr_t target);
 void ch__arch_jump_write(uint8_t *write, uintptr_t exec, uintptr_t target);
 uintptr_t ch__arch_jump_target(const uint8_t *read, uintptr_t exec);
@@ -44,13 +44,13 @@ void ch__arch_veneer_write(uint8_t *write, uintptr_t exec, uintptr_t target);
 uintptr_t ch__arch_veneer_target(const uint8_t *read);
 
 /* --- trampolines: templates with CFI of their own in the linked image --- */
-/* Both pass every argument register and the return value on, and hand the target the payload in a
- * register that no argument is in. FRAMED calls it from a frame of its own, which keeps the frame
- * pointer; TAIL jumps. */
+/* Both kinds pass every argument register and the return value on, and hand the target the payload
+ * in a register that no argument uses. FRAMED calls the target from a frame that keeps the frame
+ * pointer; TAIL jumps to the target. */
 enum ch__template { CH__TEMPLATE_FRAMED, CH__TEMPLATE_TAIL, CH__TEMPLATES };
 struct ch__arch_template {
-	/* At a multiple of 8, as the code of a block is; a copy at such an address, its literals
-	 * filled, is a trampoline. One FDE covers exactly its bytes. */
+	/* At a multiple of 8, like the code of a block. A copy at such an address with its literals
+	 * filled in is a trampoline. One FDE covers exactly these bytes. */
 	const uint8_t *begin;
 	uint16_t bytes;                 /* code, then the literals */
 	uint16_t target_at, payload_at; /* 8-byte literals, from begin; aligned in a copy */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * x86_64.S: the entry of stubs, the capture of callee-saved registers, and the templates of
- * trampolines. Offsets are asserted in x86_64.c.
+ * trampolines. x86_64.c asserts the offsets.
  *
- * Why the entry restores by `ret` through its own slot: the stub's call has pushed an entry on the
- * processor's return-address stack; leaving by a jump would make every later return of the program
+ * The entry leaves by `ret` through a slot of the frame: the stub's call has pushed an entry on the
+ * processor's return-address stack, and a jump would make every later return of the program
  * mispredict. */
 
 	.text
@@ -18,7 +18,7 @@
 	.set CONTEXT_EXTENDED_MASK, 16
 	.set CONTEXT_SHADOW_STACK, 24
 
-/* Frame, from rbx upwards; sp at the branch site is the CFA. */
+/* The frame, from rbx upwards. The CFA is sp at the branch site. */
 	.set SLOT_R12, 0
 	.set SLOT_RBX, 8
 	.set SLOT_FLAGS, 16
@@ -27,12 +27,12 @@
 	.set FRAME_BYTES, 40
 
 /* ch__arch_stub_entry: entered from the trampoline by a jump.
- * in    [rsp] context, [rsp + 8] return address into the stub, rsp + 16 = sp at the branch site All
- *       registers and flags belong to the code at the site. r13 to r15 are left untouched until the
- *       callback has returned, so that an unwinder that passes through needs rules for rbx, r12
- *       and rbp only. Those of rbp and the return address into the stub are a frame record, by
- *       which a walk finds the block and goes on. A longjmp out of the callback skips nothing: the
- *       frame holds no state that outlives it. */
+ * in    [rsp] context, [rsp + 8] return address into the stub, rsp + 16 = sp at the branch site.
+ *       All registers and flags belong to the code at the site.
+ * The entry leaves r13 to r15 untouched until the callback has returned, so that an unwinder that
+ * passes through needs rules for rbx, r12 and rbp only. The slots of rbp and of the return address
+ * are a frame record, by which a walk finds the block and goes on. A longjmp out of the callback
+ * skips nothing: the frame holds no state that outlives it. */
 	.globl	ch__arch_stub_entry
 	.hidden	ch__arch_stub_entry
 	.type	ch__arch_stub_entry, @function
@@ -77,8 +77,8 @@ ch__arch_stub_entry:
 	movq	%r14, 112(%r12)
 	movq	%r15, 120(%r12)
 
-	/* Extended state. xrstor refuses an image whose header has stray bits, and xsave writes
-	 * only a part of it. */
+	/* Extended state. The header is cleared first: xsave writes only a part of the header, and
+	 * xrstor refuses stray bits there. */
 	movq	SLOT_CONTEXT(%rbx), %rdi
 	movq	CONTEXT_EXTENDED_BYTES(%rdi), %rcx
 	testq	%rcx, %rcx
@@ -128,8 +128,8 @@ ch__arch_stub_entry:
 	movq	96(%r12), %rax
 	movq	%rax, SLOT_R12(%rbx)
 
-	/* A thread has a shadow stack of its own or none, whatever the heap's maker had: rdsspq
-	 * leaves the register alone where it is off. */
+	/* A thread may have a shadow stack whether the heap's maker had one or not. Without a
+	 * shadow stack rdsspq leaves the register alone. */
 	xorl	%eax, %eax
 	cmpq	$0, CONTEXT_SHADOW_STACK(%rdi)
 	je	6f
@@ -170,15 +170,15 @@ ch__arch_stub_entry:
 	.cfi_def_cfa_offset 8
 	ret
 
-	/* Under a shadow stack the slot may not differ from its shadow: drop the shadow and
-	 * jump. */
+	/* With a shadow stack a `ret` must find there what the slot holds: drop the entry of the
+	 * shadow stack and jump. */
 5:	.cfi_restore_state
 	movl	$1, %eax
 	incsspq	%rax
 	restore_registers
 	leaq	16(%rsp), %rsp
 	.cfi_def_cfa_offset 0
-	jmp	*-8(%rsp)	/* just below sp: within the red zone no signal writes */
+	jmp	*-8(%rsp)	/* below sp, in the red zone: no signal writes there */
 	.cfi_endproc
 	.size	ch__arch_stub_entry, . - ch__arch_stub_entry
 
@@ -237,10 +237,10 @@ ch__arch_call_with_registers:
 	.size	ch__arch_with_registers, . - ch__arch_with_registers
 	.size	ch__arch_call_with_registers, . - ch__arch_call_with_registers
 
-/* Templates of trampolines (stubs.h): never run where they are, copied with their literals filled.
- * The code lies in the image as in a block, at a multiple of 8. All argument registers,
- * al (the count of vector registers of a call with variable arguments) and r11 stay as they were;
- * r10 is the register that the ABI sets apart for what a function is called with besides. */
+/* Templates of trampolines (stubs.h): a template never runs in place, it is copied and the literals
+ * filled in. The code lies at a multiple of 8, in the image as in a block. All argument registers,
+ * al (the count of vector registers of a call with variable arguments) and r11 stay as they were.
+ * r10 has the payload: the register that the ABI sets apart for the static chain. */
 	.macro	template name
 	.type	template_\name, @function
 	.p2align 3, 0xcc
@@ -249,7 +249,7 @@ template_\name:
 	endbr64
 	.endm
 
-	/* One FDE covers the literals, too: every byte of the copy belongs to it. */
+	/* One FDE covers code and literals: every byte of the copy belongs to the FDE. */
 	.macro	literals name
 	.balign	8, 0xcc
 template_\name\()_target:
@@ -265,7 +265,7 @@ template_\name\()_end:
 	pushq	%rbp
 	.cfi_def_cfa_offset 16
 	.cfi_offset %rbp, -16
-	movq	%rsp, %rbp	/* for walks by frame pointers; the tables go by rsp, which stays */
+	movq	%rsp, %rbp	/* for walks by frame pointers; the tables go by rsp */
 	movq	template_framed_payload(%rip), %r10
 	call	*template_framed_target(%rip)
 	popq	%rbp
@@ -280,7 +280,7 @@ template_\name\()_end:
 	literals tail
 
 /* struct ch__arch_template of each kind. The ABI aligns an array of 16 bytes and more to 16, and
- * compilers count on it. */
+ * compilers rely on that. */
 	.section .data.rel.ro, "aw", @progbits
 	.globl	ch__arch_templates
 	.hidden	ch__arch_templates

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * x86_64.c: encodings of patch sites, diverters, stubs and veneers of x86-64, and register images
- * of signals. It allocates nothing, takes no lock and makes no system call; every function but
+ * of signals. Nothing here allocates, takes a lock or makes a system call; every function but
  * ch__arch_stub_context_init is async-signal-safe.
  *
  * Concurrent modification: one store whose bytes lie in one naturally aligned 8 (AMD APM 2, section
- * 7.6.1). A core that executes the instruction meanwhile sees the old or the new one, whole. */
+ * 7.6.1). A core that executes the instruction meanwhile sees all of the old or all of the new. */
 #define _GNU_SOURCE /* register names of ucontext */
 #include "arch/arch.h"
 #include "arch/registers.h"
@@ -35,8 +35,8 @@ enum {
 /* --- single accesses --- */
 
 /* A displacement inside one aligned 8 need not be 4-aligned. C has no unaligned atomic; the
- * processor has: a mov that stays in one aligned 8 is one access (Intel SDM 3A, 8.1.1). The asm
- * pins it to one instruction. */
+ * processor has: a mov inside one aligned 8 is one access (Intel SDM 3A, 8.1.1). The asm makes sure
+ * of one instruction. */
 static void store_displacement(uint8_t *at, int32_t value)
 {
 	__asm__ volatile("movl %1, %0" : "=m"(*(uint8_t(*)[4])at) : "r"(value) : "memory");
@@ -168,7 +168,7 @@ bool ch__arch_diverter_is_valid(const uint8_t *read, uintptr_t exec, uintptr_t t
 
 void ch__arch_diverter_arm(uint8_t *write, uintptr_t exec, uintptr_t target)
 {
-	(void)exec, (void)target; /* the displacement stands there already */
+	(void)exec, (void)target; /* the displacement is there already */
 	__atomic_store_n(write, JMP, __ATOMIC_RELEASE);
 }
 
@@ -193,8 +193,8 @@ void ch__arch_stub_write(uint8_t *write, uintptr_t exec, uintptr_t trampoline, u
 }
 
 /* Reads the last byte of the call too: four bytes at the return address may end beyond the pool.
- * The thread has just run these bytes: what led it there published them, through code, where the
- * thread sanitizer does not see it. */
+ * The thread has just run these bytes, so code published them, which the thread sanitizer does not
+ * see. */
 #if CH_TSAN
 __attribute__((no_sanitize("thread")))
 #endif
@@ -263,12 +263,12 @@ uintptr_t ch__arch_veneer_target(const uint8_t *read)
 	return literal;
 }
 
-/* A processor whose system uses xsave has leaf 13 of cpuid, which says how long the image in
- * standard form is that holds all that the system enables (Intel SDM 1, 13.4.3). Where the system
- * is a guest each cpuid leaves it, for microseconds: a process asks once. */
+/* Leaf 13 of cpuid exists where the system uses xsave, and has the length of a standard-form image
+ * with all state that the system enables (Intel SDM 1, 13.4.3). In a virtual machine each cpuid is
+ * an exit, for microseconds: a process asks once. */
 void ch__arch_stub_context_init(struct ch__arch_stub_context *context)
 {
-	static _Atomic(uint32_t) known; /* the bytes, alone: whoever else asks finds the same */
+	static _Atomic(uint32_t) known; /* no order needed: every thread finds the same */
 	unsigned a, b, c, d;
 	uint32_t bytes = atomic_load_explicit(&known, memory_order_relaxed);
 	if (!bytes && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_OSXSAVE)) {
@@ -286,8 +286,8 @@ void ch__arch_stub_context_init(struct ch__arch_stub_context *context)
 
 /* --- register images --- */
 
-/* Of the form of fxsave; behind that, as two numbers say that are reserved there, whatever else
- * xsave wrote: upper halves of vectors, masks, further general registers (Linux, asm/sigcontext.h,
+/* An fxsave image. The rest of xsave follows (upper halves of vectors, masks, further registers) if
+ * two words that fxsave reserves have a magic number and the whole length (Linux, asm/sigcontext.h,
  * struct _fpx_sw_bytes). */
 uintptr_t ch__arch_context_vectors(const void *ucontext, uintptr_t *end)
 {
@@ -311,7 +311,7 @@ uintptr_t ch__arch_context_return(const void *ucontext)
 	return sp && sp % 8 == 0 ? *(volatile uintptr_t *)sp : 0;
 }
 
-/* Four bytes of code, lowest first; 0, which begins no instruction here, where they are not all in
+/* Four bytes of code, lowest first. Returns 0, which begins no instruction here, unless all are in
  * the page of the pc. Code may be patched meanwhile: sanitizers must not judge the read. */
 __attribute__((no_sanitize("address", "thread"))) static uint32_t load_near(uintptr_t pc,
 									    uintptr_t at)
@@ -322,8 +322,8 @@ __attribute__((no_sanitize("address", "thread"))) static uint32_t load_near(uint
 	return read[0] | (uint32_t)read[1] << 8 | (uint32_t)read[2] << 16 | (uint32_t)read[3] << 24;
 }
 
-/* The frame begins with push rbp; mov rbp, rsp, before which ENDBR64 and a diverter may stand, and
- * ends with pop rbp or leave; ret. */
+/* The frame begins with push rbp; mov rbp, rsp. ENDBR64 and a diverter may stand before that. The
+ * frame ends with pop rbp or leave, then ret. */
 __attribute__((no_sanitize("address", "thread"))) uintptr_t
 ch__arch_unrecorded_return(const void *ucontext)
 {
@@ -345,15 +345,15 @@ ch__arch_unrecorded_return(const void *ucontext)
 	return load_near(pc, at) == begin ? stack[0] : 0;
 }
 
-/* INT3 is a trap: the pc is already behind it. A fault leaves the pc at the instruction, and so do
- * a step and a debug register. */
+/* INT3 is a trap: the pc is already behind the INT3. A fault, a step and a debug register leave the
+ * pc at the instruction. */
 uintptr_t ch__arch_trap_address(int signal, int code, const void *ucontext)
 {
 	bool is_int3 = signal == SIGTRAP && code != TRAP_TRACE && code != TRAP_HWBKPT;
 	return ch__arch_context_pc(ucontext) - (is_int3 ? 1 : 0);
 }
 
-/* An INT3 says nothing of whose it is. */
+/* The byte of an INT3 does not show who wrote the INT3. */
 bool ch__arch_trap_is_foreign(const uint8_t *read)
 {
 	(void)read;
@@ -372,8 +372,8 @@ size_t ch__arch_constant_function_write(uint8_t *write, uint32_t value)
 
 /* --- Valgrind --- */
 
-/* Rotations of rdi by 128 bits in all, which Valgrind takes for a request to itself; rax points to
- * the request's words, the answer comes in rdx. */
+/* Rotations of rdi by 128 bits in all: Valgrind reads them as a request. rax points to the words of
+ * the request, rdx gets the answer. */
 uintptr_t ch__arch_valgrind_ask(const uintptr_t words[6])
 {
 	uintptr_t answer = 0;

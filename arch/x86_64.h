@@ -24,7 +24,7 @@ enum {
 	CH_ARCH_RED_ZONE_BYTES = 128,
 	CH_ARCH_HAS_LINK_REGISTER = 0, /* a call leaves its return address on the stack */
 	CH_ARCH_RECORD_AT = 0,
-	CH_ARCH_CONTEXT_WORDS = 17, /* as the kernel has them: REG_R8 to REG_RIP */
+	CH_ARCH_CONTEXT_WORDS = 17, /* in the kernel's order: REG_R8 to REG_RIP */
 	CH_ARCH_CONTEXT_AT = 40,
 	CH_ARCH_CONTEXT_PC = 16,
 	CH_ARCH_CONTEXT_SP = 15,
@@ -38,7 +38,7 @@ enum {
 	CH_ARCH_DWARF_CODE_ALIGN = 1,
 	CH_ARCH_LANDING_BYTES = 0, /* indirect-branch tracking is not in force for a VM's code */
 	CH_ARCH_SITE_LEAST_BYTES = 5,
-	CH_ARCH_POOL_LOG2_MAX = 30, /* all of it and its runtime is within reach of a jump */
+	CH_ARCH_POOL_LOG2_MAX = 30, /* a jump reaches all of the pool and its runtime */
 	CH_ARCH_FETCH_FOLLOWS = 1,
 };
 static const uint32_t ch__arch_landing = 0;
@@ -47,7 +47,7 @@ static const uint64_t ch__arch_traps = UINT64_C(0xcccccccccccccccc); /* INT3 */
 static const uint8_t ch__arch_cfi_saves[] = {0x83, 3, 0x8c, 4, 0x8d, 5, 0x8e, 6, 0x8f, 7};
 /* DW_CFA_def_cfa: rsp + 8; the return address at cfa - 8 */
 static const uint8_t ch__arch_cfi_leaf[] = {0x0c, 7, 8, 0x80 | CH_ARCH_DWARF_RETURN, 1};
-/* An expression names the pc of a frame by the number of the return address. */
+/* A DWARF expression can name the pc of a frame: the number of the return address. */
 enum { CH_ARCH_HAS_STEPS = 1, CH_ARCH_STEPS_CFA = 8, CH_ARCH_STEPS_KEPT = 6 };
 static const uint8_t ch__arch_steps_kept[] = {3, 6, 12, 13, 14, 15};
 #define CH_ARCH_NONGNU_NAME "x86_64"
@@ -58,7 +58,7 @@ enum {
 	CH_ARCH_NONGNU_CURSOR_WORDS = 127
 };
 
-/* Caches snoop stores by physical address: only the compiler must not move them. */
+/* Caches snoop stores by physical address: only the compiler must not move the stores. */
 static inline void ch__arch_sync(const uint8_t *exec, size_t bytes)
 {
 	(void)exec;
@@ -66,7 +66,7 @@ static inline void ch__arch_sync(const uint8_t *exec, size_t bytes)
 	__asm__ volatile("" ::: "memory");
 }
 
-/* Of the components of state that the system enables, those that a stub hit keeps: protection keys
+/* Of the state components that the system enables, a stub hit keeps all but protection keys, which
  * belong to the thread, not to the code. */
 static inline uint64_t ch__arch_kept_state(uint64_t enabled)
 {

@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: MIT
- * gc_bdw.c: the driver that lets the Boehm collector mark code: anchors, hooks, roots. The only
- * file that knows libgc. It does not trace (mark.c) and does not free (death.c).
+ * gc_bdw.c: the driver that lets the Boehm collector mark code: anchors, hooks, roots. No other
+ * file knows libgc. Tracing is in mark.c, freeing in death.c.
  *
- * Lock: every hook runs under the collector's allocation lock, takes none of the library's and
- * allocates nothing; owners are made under heap, their anchors are allocated before it. The list
- * of heaps changes under the allocation lock.
+ * Lock: every hook runs under the collector's allocation lock, takes no lock of the library and
+ * allocates nothing. Owners are made under heap, after their anchors were allocated. The list of
+ * heaps changes under the allocation lock.
  *
  * A stop of the collector, by its events (world: R runs, S stopped)
  *   start callback  R  a full collection was asked for; it may still be given up, so only a flag
  *                   is set
- *   PRE_STOP        R  every heap is frozen (I1), one core sync; where the mark bits were cleared
- *                   the epoch moves
+ *   PRE_STOP        R  every heap is frozen (I1), one core sync; if the mark bits were cleared, the
+ *                   epoch moves
  *   POST_STOP       S  roots are scanned (push_other_roots, any number of times), anchors are
  *                   marked
- *   MARK_END        S  tracing is complete, save for what finalizers revive
- *   POST_START      R  a stop that was given up thaws here; else the heaps stay frozen
- *   RECLAIM_END     R  GC_finalize has revived what it will: a full collection moves `completed`,
+ *   MARK_END        S  tracing is complete, except for objects that finalizers revive
+ *   POST_START      R  a stop that was given up thaws here; after any other the heaps stay frozen
+ *   RECLAIM_END     R  GC_finalize has revived all it will: a full collection moves `completed`,
  *                   all thaw
  *
- * Sentinel: an object that every complete mark phase marks. Unmarked at PRE_STOP, the mark bits
- * were cleared since, so every anchor will be marked afresh; a start that was given up before the
- * clearing leaves it marked.
+ * The sentinel is an object that every complete mark phase marks. If it is unmarked at PRE_STOP,
+ * the mark bits were cleared, so every anchor will be marked afresh. A start that was given up
+ * before the clearing leaves the sentinel marked.
  *
- * Incremental mode marks in steps with the world running, when blocks change under the marker.
- * Those steps only note the owners whose anchors they reach; each stop traces afresh, under a new
- * epoch, from all owners noted since the bits were cleared. A stop of a partial collection, whose
- * old anchors are not visited again, pushes the refs of all blocks instead, and nothing dies. */
+ * Incremental mode marks in steps with the world running, while blocks change under the marker.
+ * These steps only note the owners whose anchors they reach; each stop traces afresh, under a new
+ * epoch, from all owners noted since the bits were cleared. A stop of a partial collection, which
+ * does not visit old anchors again, pushes the refs of all blocks instead, and nothing dies. */
 #define GC_THREADS 1
 #define GC_NO_THREAD_REDIRECTS 1
 #include "codeheap/graph/block_parts.h"
@@ -41,23 +41,23 @@
 #include <gc/gc.h>
 #include <gc/gc_mark.h>
 
-/* An object on one of the collector's free lists has a link in its first word and zeros behind
- * it; a dead one may keep all its words for ever and be marked by a stale word. So the tag is not
- * the first word and is written last, and no address is held: the generation in the handle
- * decides. */
+/* An object on a free list of the collector has a link in the first word and zeros behind. A dead
+ * object that is on no free list may keep all words for ever, and be marked by a stale word. So the
+ * tag is not the first word and is written last, and an anchor holds no address: the generation in
+ * the handle decides. */
 struct anchor {
 	uint32_t place, generation; /* low and high half of the owner's handle */
-	_Atomic(uint32_t) tag;      /* of the heap; release, pairs with mark_anchor */
+	_Atomic(uint32_t) tag;      /* the heap's; release, pairs with mark_anchor */
 };
-/* With the byte that the collector adds it is one granule of 16. */
+/* With the byte that the collector adds an anchor is one granule of 16. */
 _Static_assert(sizeof(struct anchor) == 12, "an anchor is one granule of the collector");
 
-/* A queue for one marker thread at a time. Several may trace at once: a block that two of them
- * mark is traced twice, and nothing else. */
+/* A queue for one marker thread at a time. Several may trace at once: the only effect is that a
+ * block which two threads mark is traced twice. */
 struct engine {
 	struct ch__lock lock;
 	struct ch_marker marker; /* [lock] */
-	char apart[CH__LINE_BYTES]; /* not in one cache line with the next one's lock */
+	char apart[CH__LINE_BYTES]; /* no line of the cache is shared with the next engine's lock */
 };
 
 enum { ENGINES = 4 };
@@ -66,17 +66,17 @@ enum { ENGINES = 4 };
 struct bdw {
 	struct ch_heap *heap; /* [const] */
 	struct bdw *next;     /* [GC] */
-	uint32_t tag;         /* of its anchors, never used again [const] */
-	uint32_t first_epoch; /* of the full collection; owners marked since are roots [GC] */
+	uint32_t tag;         /* in the heap's anchors, never used again [const] */
+	uint32_t first_epoch; /* of the full collection; owners marked since then are roots [GC] */
 	bool is_frozen;       /* [GC] */
 	bool is_full;         /* a full collection is under way [GC] */
-	bool must_retrace;    /* and running code has interrupted it [GC] */
+	bool must_retrace;    /* is_full, and code ran since its first stop [GC] */
 	bool is_done;         /* this stop reached the end of marking [GC] */
 	uint64_t stop_ns;     /* [GC] */
 	struct engine engines[ENGINES];
 };
 
-/* Where refs go that the mark procedure reports. */
+/* The libgc mark stack on which the mark procedure pushes refs. */
 struct mark_stack {
 	struct GC_ms_entry *top, *limit;
 	void **source;
@@ -87,7 +87,7 @@ enum { TAG_FIRST = 0x43480000 }; /* no plausible half of a link or a small numbe
 static struct bdw *heaps;     /* [GC] */
 static struct ch__lock setup; /* outermost, and not held over a fork */
 static bool is_begun, is_set_up; /* [setup] */
-static bool is_half_set_up; /* of a child whose parent's thread set it up meanwhile [setup] */
+static bool is_half_set_up; /* in a child of fork: the parent was setting up [setup] */
 static _Atomic(uint32_t) last_tag = TAG_FIRST;
 static unsigned anchor_kind; /* [const] */
 static void *sentinel;       /* [const] */
@@ -110,7 +110,7 @@ static bool is_bdw(const struct ch_heap *heap)
 static struct engine *take_engine(struct bdw *bdw) CH_UNANALYSED("which one, is found out")
 {
 	enum { STACK_LOG2 = 16 };
-	/* Marker threads have stacks of their own, so each finds its own engine first. */
+	/* Marker threads run on different stacks, so each thread tries a different engine first. */
 	unsigned at = (unsigned)((uintptr_t)__builtin_frame_address(0) >> STACK_LOG2);
 	for (int i = 0; i < ENGINES; i++, at++)
 		if (ch__lock_try(&bdw->engines[at % ENGINES].lock, CH__RANK_ENGINE))
@@ -123,8 +123,8 @@ static void give_engine(struct engine *engine) CH_UNANALYSED("take_engine's")
 	ch__lock_release(&engine->lock, CH__RANK_ENGINE);
 }
 
-/* libgc calls back, and its events say what holds: frozen from PRE_STOP_WORLD to RECLAIM_END,
- * stopped from POST_STOP_WORLD to PRE_START_WORLD. */
+/* The events of libgc say what holds: frozen from PRE_STOP_WORLD to RECLAIM_END, stopped from
+ * POST_STOP_WORLD to PRE_START_WORLD. */
 static void has_frozen(const struct bdw *bdw)
 	CH_VOUCHES(ch__role_frozen) CH_UNANALYSED("libgc says so")
 {
@@ -143,8 +143,8 @@ static void push_from_anchor(struct ch_marker *marker, struct ch_vm *vm, uintptr
 	stack->top = GC_MARK_AND_PUSH((void *)word, stack->top, stack->limit, stack->source);
 }
 
-/* Marks the owner for the cycle under way while the world runs: what is marked instead of an owner
- * that goes meanwhile lives a cycle longer. */
+/* Marks the owner for the cycle under way while the world runs. If the owner goes meanwhile, the
+ * next owner of the record is marked and lives a cycle longer. */
 static void note_owner(const struct ch_heap *heap, struct ch_owner handle)
 {
 	uint32_t index = ch__owner_look_up(heap, handle);
@@ -152,20 +152,20 @@ static void note_owner(const struct ch_heap *heap, struct ch_owner handle)
 		return;
 	_Atomic(uint32_t) *mark = &ch__owner_at(heap, index)->mark;
 	uint32_t seen = atomic_load_explicit(mark, memory_order_relaxed);
-	/* In one step: a release that frees at once may mark it dead, which is final. */
+	/* One atomic step: a release may mark the owner dead meanwhile, which is final. */
 	if (ch__is_alive(heap, seen))
 		atomic_compare_exchange_strong_explicit(
 			mark, &seen, atomic_load_explicit(&heap->epoch, memory_order_relaxed),
 			memory_order_relaxed, memory_order_relaxed);
 }
 
-/* The mark procedure. In the stopped world, or in GC_finalize, when the world runs and regions
- * are frozen still; or in a step of incremental marking, with nothing frozen. */
+/* The mark procedure. Runs in the stopped world; or in GC_finalize, with the world running and
+ * regions still frozen; or in a step of incremental marking, with nothing frozen. */
 static struct GC_ms_entry *mark_anchor(GC_word *object, struct GC_ms_entry *top,
 				       struct GC_ms_entry *limit, GC_word environment)
 {
 	(void)environment;
-	/* The collector may have found the object by a word that has no value to memcheck. */
+	/* The collector may have found the object by a word that memcheck takes for undefined. */
 	if (heaps && CH_UNLIKELY(heaps->heap->pool->is_translated))
 		ch__valgrind_copy((uintptr_t *)(void *)&object, (uintptr_t)&object, 1);
 	const struct anchor *anchor = (const void *)object;
@@ -200,7 +200,7 @@ static struct GC_ms_entry *mark_anchor(GC_word *object, struct GC_ms_entry *top,
 static void push_word(uintptr_t word)
 {
 	void *slot = (void *)word;
-	/* Marked at once: the slot may be gone when the mark stack is looked at. */
+	/* Marked at once, since the slot may be gone when the collector looks at the mark stack. */
 	GC_push_all_eager(&slot, &slot + 1);
 }
 
@@ -211,8 +211,8 @@ static void push_root_ref(struct ch_marker *marker, struct ch_vm *vm, uintptr_t 
 	push_word(word);
 }
 
-/* Owners whose anchors this collection reached in earlier stops and between them; their mark
- * procedures do not run again. Owners born since are among them. */
+/* Marks the owners whose anchors this collection reached in or between earlier stops: the mark
+ * procedures do not run again for these anchors. Owners born since are among the noted owners. */
 static void mark_noted_owners(struct bdw *bdw, struct ch_marker *marker)
 	CH_REQUIRES(ch__role_frozen)
 {
@@ -264,7 +264,7 @@ static void push_all_refs(const struct ch_heap *heap)
 	}
 }
 
-/* The collecting thread gets no signal. Its record is SIGNALLED while its stack is scanned. */
+/* The collecting thread gets no signal, so its record is SIGNALLED while its stack is scanned. */
 static void publish_collector(bool is_stopped)
 {
 	uint32_t from = is_stopped ? CH__RUNNING : CH__SIGNALLED;
@@ -274,7 +274,7 @@ static void publish_collector(bool is_stopped)
 			continue;
 		if (is_stopped) {
 			ch__thread_publish_self(t);
-			/* A frame that calls has no red zone; below it the last scan left words. */
+			/* A calling frame has no red zone; below sp lie words of the last scan. */
 			t->shown.sp += CH_ARCH_RED_ZONE_BYTES;
 		}
 		ch__thread_set_state(t, is_stopped ? CH__SIGNALLED : CH__RUNNING,
@@ -282,16 +282,16 @@ static void publish_collector(bool is_stopped)
 	}
 }
 
-/* Comes several times in a stop where the collector's mark stack overflowed: what is marked is
- * passed over, and a ref pushed before is a marked object, which the collector looks at again. */
+/* Called again in a stop when the collector's mark stack overflowed. Marked blocks are passed over;
+ * a ref that was pushed before is a marked object, which the collector looks at again. */
 static void push_other_roots(void)
 {
-	/* The registers of the collecting thread's frames go into this one, which is scanned. */
+	/* Puts the registers of the collecting thread into this frame, which is scanned. */
 	__builtin_unwind_init();
 	if (previous_roots)
 		previous_roots();
 	push_word((uintptr_t)sentinel);
-	/* In steps of incremental marking no thread is stopped; the stop pushes roots again. */
+	/* Steps of incremental marking stop no thread; the stop pushes the roots again. */
 	if (!world_stopped)
 		return;
 	publish_collector(true);
@@ -307,9 +307,9 @@ static void push_other_roots(void)
 
 /* --- threads --- */
 
-/* Chains one record a level, then libgc's handler, which sleeps until the world goes on. The
- * images are put back: the signal may have come in the middle of a park, between two stores of
- * the same fields. */
+/* Publishes one record of the thread in each call, then calls libgc's handler, which sleeps until
+ * the world goes on. The images are put back afterwards: the signal may have come in the middle of
+ * a park, between two stores of the same fields. */
 static void stop_with(struct ch__thread *thread, int signal, void *info, void *ucontext)
 {
 	while (thread &&
@@ -322,7 +322,7 @@ static void stop_with(struct ch__thread *thread, int signal, void *info, void *u
 	}
 	struct ch__shown before = thread->shown;
 	ch__thread_publish_context(thread, ucontext);
-	/* Release: pairs with the scan's look at state. */
+	/* Release: pairs with the scan's load of state. */
 	ch__thread_set_state(thread, CH__SIGNALLED, memory_order_release, __func__);
 	stop_with(thread->next_of_thread, signal, info, ucontext);
 	ch__thread_set_state(thread, CH__RUNNING, memory_order_release, __func__);
@@ -349,7 +349,7 @@ static void before_stop(void) CH_UNANALYSED("a freeze of each heap, in a loop")
 		ch__freeze(heap);
 		heap->freezes++;
 		bdw->is_frozen = true;
-		/* Refused: the collector stops every thread before one enters a region again. */
+		/* Refused: the collector stops all threads before any enters a region. */
 		if (!ch__core_sync(heap))
 			ch__core_sync_by_stop(heap);
 		if (!is_cleared && !bdw->is_full)
@@ -372,7 +372,7 @@ static void thaw(struct bdw *bdw) CH_UNANALYSED("a freeze that lasts from event 
 	ch__unfreeze(bdw->heap);
 }
 
-/* Each stop of a collection scans anew: its last one decides. */
+/* A collection is blind if the last stop was: each stop scans anew. */
 static bool is_blind(const struct bdw *bdw)
 {
 	bool is_blind = false;
@@ -395,7 +395,6 @@ static void after_start(void)
 	}
 }
 
-/* For the statistics. */
 static void sum_marked(struct bdw *bdw)
 {
 	struct ch_marker *sum = &bdw->heap->marker;
@@ -496,8 +495,8 @@ static void destroy(struct ch_heap *heap)
 	GC_alloc_unlock();
 }
 
-/* Where the collector handles forks, its lock is held across one, and no stop is under way. Else
- * the child may have lost one: what it had marked is not complete. */
+/* If the collector handles forks, its lock is held across a fork and no stop is under way.
+ * Otherwise the child may have lost a stop, with incomplete marks. */
 static void fork_child(struct ch_heap *heap)
 {
 	struct bdw *bdw = heap->driver_data;
@@ -517,9 +516,9 @@ static bool knows_thread(void)
 
 static const struct ch__driver driver = {collect, destroy, fork_child, knows_thread};
 
-/* The static tables of the allocator inside the library, 2 MiB of words that lead to side memory
- * only: scanned at each collection they cost more than all other roots, and hold objects by chance.
- * The linker makes the names; weak, where the library was built to use malloc. */
+/* The static tables of the allocator inside the library: 2 MiB of words that lead to side memory
+ * only. A scan at each collection would cost more than all other roots, and hold objects by chance.
+ * The linker makes the names; weak, because a library built to use malloc has no tables. */
 extern char __start_ch_alloc_tables[] __attribute__((weak, visibility("hidden")));
 extern char __stop_ch_alloc_tables[] __attribute__((weak, visibility("hidden")));
 
@@ -530,15 +529,15 @@ static void exclude_tables(void)
 		GC_exclude_static_roots(__start_ch_alloc_tables, __stop_ch_alloc_tables);
 }
 
-/* In a child of fork. A handler and hooks that are there in part cannot be told from those of
- * others, to which ours would lead on. */
+/* In a child of fork. A setup that is done in part cannot be repeated: a hook of this file,
+ * installed already, would be taken for another library's hook and lead on to itself. */
 static void leave_setup(void)
 {
 	is_half_set_up = is_begun && !is_set_up;
 	(void)ch__lock_set_free(&setup);
 }
 
-/* Before the lock is taken; twice does no harm. */
+/* Called before the lock is taken. To register twice does no harm. */
 static bool hear_of_forks(void)
 {
 	static _Atomic(bool) does_hear;
@@ -556,7 +555,7 @@ static bool set_up_once(void *object, bool *is_first)
 		errno = ENOTRECOVERABLE;
 	if (is_ready && !is_set_up) {
 		is_begun = true;
-		/* As libgc's handler: it must not be interrupted by what that blocks. */
+		/* With libgc's mask: no signal that libgc blocks may interrupt the handler. */
 		is_ready = ch__os_signal_install(GC_get_suspend_signal(), handle_suspend,
 						 &previous_suspend, CH__OS_LIKE_OLD);
 		if (is_ready) {
@@ -585,7 +584,7 @@ static enum ch_status prepare_collector(void)
 		GC_INIT();
 	if (!GC_thread_is_registered())
 		return because_unregistered();
-	/* Allocated before the lock: finalizers may run, and may make a heap. */
+	/* Allocated before the lock is taken: finalizers may run, and may make a heap. */
 	void *object = GC_MALLOC_ATOMIC(1);
 	if (!object)
 		return ch__because_memory("the collector of Boehm");
@@ -599,9 +598,9 @@ static enum ch_status prepare_collector(void)
 
 /* --- heaps --- */
 
-/* Under heap. The queues follow the number of blocks. A hook may not allocate: a forking thread
- * can hold the allocator's locks and wait for the collector's. The swap is in a region, and the
- * engines run in none. */
+/* Under heap. The queue grows with the number of blocks, outside of hooks: a hook may not allocate,
+ * since a forking thread can hold the allocator's locks and wait for the collector's. The swap is
+ * in a region, and engines run while frozen. */
 static bool grow_queue(struct ch_heap *heap, struct ch_marker *marker)
 {
 	enum { BLOCKS_AN_ENTRY = 4, ENTRIES_MAX = 1 << 20 };
@@ -629,7 +628,7 @@ static bool grow_queues(struct bdw *bdw)
 	return true;
 }
 
-/* What is not NULL is freed with the heap's side memory. */
+/* Returns NULL when there is no memory. All memory goes with the heap's side memory. */
 static struct bdw *new_bdw(struct ch_heap *heap)
 {
 	struct bdw *bdw = ch__meta_alloc(heap->meta, sizeof *bdw);
@@ -684,7 +683,7 @@ enum ch_status ch_bdw_heap_create(const struct ch_config *config, struct ch_heap
 
 /* --- owners --- */
 
-/* Under heap. False where a full cycle ended between the birth of the record and this region. */
+/* Writes the anchor, under heap. Returns false if a full cycle ended since the record's birth. */
 static bool write_anchor(struct bdw *bdw, uint32_t index, struct anchor *anchor,
 			 struct ch_owner *handle)
 {
@@ -701,7 +700,7 @@ static bool write_anchor(struct bdw *bdw, uint32_t index, struct anchor *anchor,
 		atomic_store_explicit(&owner->mark,
 				      atomic_load_explicit(&heap->epoch, memory_order_relaxed),
 				      memory_order_relaxed);
-		/* Release: the handle before the tag; pairs with mark_anchor. */
+		/* Release: handle before tag; pairs with mark_anchor. */
 		atomic_store_explicit(&anchor->tag, bdw->tag, memory_order_release);
 	}
 	ch__region_leave(self);
@@ -743,7 +742,7 @@ enum ch_status ch_bdw_owner_create(struct ch_vm *vm, const char *name, const voi
 
 void *ch_bdw_do_blocking(void *(*fn)(void *), void *arg)
 {
-	/* The caller's registers go into this frame, which is above the published sp. */
+	/* Puts the caller's registers into this frame, which is above the published sp. */
 	__builtin_unwind_init();
 	ch_thread_park();
 	void *result = GC_do_blocking(fn, arg);

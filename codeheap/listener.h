@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  * listener.h: how an observer hears of a heap. An observer (a profiler, a statistics file) is a
- * guest: the heap knows nothing of it but the table of its calls, and works the same without it.
- * This header, and guest_look.h for what an observer sees, are all that the two know of each other
- * beside the public header.
+ * guest: the heap knows only a table of the guest's functions, and works the same without a guest.
+ * Beside the public header, heap and guest know of each other only by this header and by
+ * guest_look.h, for what an observer sees.
  *
- * The words in parentheses at each call say which locks are held: heaps (no heap comes or goes), or
- * of the heap registry (no thread comes or goes) or heap (no block dies). A call may take locks
- * right of those only, and may not call the public interface. */
+ * The words in parentheses at each function name the locks that are held: heaps (no heap comes or
+ * goes), and of the heap registry (no thread comes or goes) or heap (no block dies). The function
+ * may take locks right of the held lock only, and may not call the public interface. */
 #ifndef CH_CODEHEAP_LISTENER_H
 #define CH_CODEHEAP_LISTENER_H
 
@@ -18,20 +18,20 @@
 struct ch__thread;
 struct ch__listener;
 
-/* The release of the core. A guest is of the same one: what it shares with the core, all that is
- * marked CH_GUEST, may be another thing in each. A guest that finds another text, or in a process
- * without a core no such function, leaves everything alone. */
+/* The release of the core. A guest must be of the same release: everything marked CH_GUEST may be
+ * another thing in another release. A guest leaves everything alone if this text differs, or if the
+ * process has no such function and so no core. */
 CH_GUEST const char *ch__listener_release(void);
 
-/* What a listener hears; a call that is NULL is left out. */
+/* Functions of a listener, which the heap calls; NULL: left out. */
 
 enum { CH__LOOK_DEATHS_MOST = 64 };
 struct ch__listener_calls {
-	/* The thread is attached, or about to leave. Called by the thread itself. (registry) */
+	/* The thread is attached, or about to leave. Called by the thread. (registry) */
 	void (*thread_comes)(struct ch__listener *, struct ch__thread *);
 	void (*thread_leaves)(struct ch__listener *, struct ch__thread *);
-	/* Handles of blocks that nobody finds any more, CH__LOOK_DEATHS_MOST at most; ch__look_name
-	 * knows their names. (heap) */
+	/* Handles of at most CH__LOOK_DEATHS_MOST blocks that no lookup finds any more.
+	 * ch__look_name still knows the names. (heap) */
 	void (*blocks_die)(struct ch__listener *, const uint64_t *handles, size_t n);
 	/* The heap is used (an open takes a page, a thread polls) for the first time since
 	 * ch__listener_await_use. No lock is held. */
@@ -53,29 +53,29 @@ struct ch__listener {
 	struct ch__listener *next;              /* likewise */
 };
 
-/* The heap's listener from here on, until `ends`: its memory stays as long. The last one that came
+/* Adds a listener, until `ends` is called: the memory must stay as long. The listener added last
  * hears first. */
 CH_GUEST void ch__listener_add(struct ch_heap *, struct ch__listener *);
 #if CH_TESTING
-/* The heap's listener with this table; NULL: there is none. */
+/* The heap's listener with this table of functions; NULL: none. */
 struct ch__listener *ch__listener_find(const struct ch_heap *, const struct ch__listener_calls *);
 #endif
-/* The next use of the heap calls `used` of its listeners, once. */
+/* The next use of the heap calls `used` of each listener, once. */
 CH_GUEST void ch__listener_await_use(struct ch_heap *);
 
-/* Who hears of each heap that is made. Static memory, and stays. */
+/* A guest that hears of each new heap. Static memory, which stays. */
 struct ch__greeter {
-	/* Nobody else knows the heap yet. `stats_file` is the file that is asked for, or NULL; a
-	 * greeter that serves the wish stores NULL there. The wish may_fail where it is that of the
-	 * environment. Another status than CH_OK is that of ch_heap_create. (heaps) */
+	/* Called before any other thread knows the heap. *stats_file is the file that is asked for,
+	 * or NULL; a greeter that serves the wish stores NULL. `may_fail`: the environment asks, so
+	 * the wish may fail. A status other than CH_OK becomes that of ch_heap_create. (heaps) */
 	enum ch_status (*begins)(struct ch_heap *, const char **stats_file, bool may_fail);
 	struct ch__greeter *next;
 };
 CH_GUEST void ch__listener_greet(struct ch__greeter *);
 
-/* Names of some heap wait to be written to the perf map, since commits come thick: the next call of
- * any heap writes them, but none may come. Called by who commits or polls, under no lock. One for
- * the process, until another or NULL comes. */
+/* Called by a thread that commits or polls, under no lock: names of some heap wait to be written to
+ * the perf map, since commits come thick. The next call of any heap writes the names, but no call
+ * may come. The process has one such function; another or NULL replaces it. */
 typedef void ch__listener_names_wait(void);
 CH_GUEST void ch__listener_on_names(ch__listener_names_wait *);
 

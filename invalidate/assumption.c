@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * assumption.c: facts that blocks rely on. Each has a vector of dependents (block, item); the
- * item knows its slot, so a dying block leaves in O(1). Under the heap lock. Breaking one ends its
- * handle. */
+ * assumption.c: facts on which blocks rely. An assumption has a vector of dependents (block, item),
+ * and the item knows its slot there, so a dying block leaves in O(1). Lock: heap. */
 #include "codeheap/base/why.h"
 #include "codeheap/base/event.h"
 #include "codeheap/base/region.h"
@@ -100,7 +99,8 @@ void ch__assumption_leave(struct ch_heap *heap, struct ch__side_list *list)
 	}
 }
 
-/* One that is OPEN sees at its commit, by an item without an assumption, that it is gone. */
+/* Returns whether the break invalidated the block. The commit of an OPEN block finds an item
+ * without an assumption, and fails. */
 static bool break_for(struct ch_heap *heap, struct ch__dependent by, uint32_t fact,
 		      uint32_t generation) CH_REQUIRES(ch__role_heap, ch__role_region)
 {
@@ -113,7 +113,7 @@ static bool break_for(struct ch_heap *heap, struct ch__dependent by, uint32_t fa
 	return is_its_end;
 }
 
-/* Its handle is stale from here on. */
+/* The handle is stale from here on. */
 static void end_fact(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__role_heap)
 {
 	struct ch__assumption *fact = ch__assumption_at(heap, index);

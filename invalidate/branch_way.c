@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * branch_way.c: why a block may not be entered; where a branch leads: its exit, its stub, what its
- * bytes and the stub say, and the veneer of the block's entry behind the stubs. It reads only;
- * link.c attaches and changes. */
+ * branch_way.c: where a branch leads, by its exit, its stub, and the bytes of site and stub. Also
+ * why a block may not be entered, and where the veneer of a closed entry lies, behind the stubs.
+ * Reads only; link.c attaches and changes. */
 #include "codeheap/base/why.h"
 #include "arch/sites.h"
 #include "codeheap/graph/handles.h"
@@ -32,7 +32,7 @@ uintptr_t ch__branch_exit(const struct ch_heap *heap, const struct ch__block *so
 	return stub;
 }
 
-/* Where a stub leads that does not lead on. */
+/* Where a stub leads while it does not lead the site on. */
 static uintptr_t hit_of(const struct ch_heap *heap, uintptr_t stub)
 {
 	return heap->pool->stub_lead_bytes ? ch__stub_hit_exec(heap, stub) : heap->trampoline;
@@ -68,7 +68,7 @@ bool ch__branch_stub_is_valid(const struct ch_heap *heap, const struct ch__block
 	uintptr_t site = ch__arch_site_target(ch__branch_kind(branch),
 					      ch__pool_read(heap->pool, exec), exec);
 	const uint8_t *read = ch__pool_read(heap->pool, stub);
-	/* Where the lead, or the stub of a linked one, leads is the branch's matter. */
+	/* The target of a lead, or of a linked branch's stub, is not judged here. */
 	if (heap->pool->stub_lead_bytes &&
 	    (site != stub || !ch__arch_lead_is_valid(read, heap->pool->delta)))
 		return false;

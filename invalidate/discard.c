@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * discard.c: all code of one vm, or of all, at once; and the end of a vm. Everything is
- * invalidated under one hold of the heap lock; the cycle that frees what no stack holds is begun in
- * codeheap/life/discard.c. */
+ * discard.c: invalidates all code of one vm, or of all vms, under one hold of the heap lock; and
+ * ends a vm. codeheap/life/discard.c begins the cycle that frees the blocks that no stack holds. */
 #include "codeheap/base/why.h"
 #include "codeheap/base/event.h"
 #include "codeheap/base/region.h"
@@ -10,8 +9,8 @@
 #include "codeheap/graph/handles.h"
 #include "invalidate/invalidate.h"
 
-/* Whether the record is that of a block of the vm, or of any if NULL: owners come and go. Code
- * without one is no vm's. */
+/* Whether a block of the vm, or of any vm if NULL, uses the record. Code without an owner
+ * belongs to no vm. */
 static bool is_of(struct ch_heap *heap, uint32_t index, const struct ch_vm *vm)
 	CH_REQUIRES(ch__role_heap)
 {
@@ -19,7 +18,7 @@ static bool is_of(struct ch_heap *heap, uint32_t index, const struct ch_vm *vm)
 	       (!vm || ch__owner_at(heap, ch__block_at(heap, index)->owner)->vm == vm);
 }
 
-/* Never 0. A record changes its generation as it is used again: 128 times would go unseen. */
+/* Never 0. A reused record has another generation; 128 reuses give the same stamp again. */
 static uint8_t stamp_of(const struct ch_heap *heap, uint32_t index)
 {
 	uint32_t generation = atomic_load_explicit(&ch__block_at(heap, index)->generation,
@@ -27,7 +26,7 @@ static uint8_t stamp_of(const struct ch_heap *heap, uint32_t index)
 	return (uint8_t)(generation >> 1 | 0x80);
 }
 
-/* What is invalid at the end: the blocks to get rid of. */
+/* The blocks to get rid of, in *found, are all blocks that are NOTENTRANT afterwards. */
 static void invalidate_all(struct ch_heap *heap, struct ch_vm *vm, enum ch__cause cause,
 			   struct ch__discard *found) CH_REQUIRES(ch__role_heap)
 {
@@ -60,7 +59,7 @@ void ch__discard_begin(struct ch_heap *heap, struct ch_vm *vm, bool is_counted,
 	ch__heap_unlock(heap);
 }
 
-/* Without stamps, at most as many as were found: others may have invalidated some meanwhile. */
+/* Without stamps blocks of later invalidations are counted, too, up to the number found. */
 size_t ch__discard_end(struct ch_heap *heap, struct ch_vm *vm, const struct ch__discard *found)
 {
 	size_t count = 0;
@@ -73,8 +72,8 @@ size_t ch__discard_end(struct ch_heap *heap, struct ch_vm *vm, const struct ch__
 	return count < found->count ? count : found->count;
 }
 
-/* No callback will say when the VM may free the unwind tables that its blocks brought along:
- * nothing of the VM runs, so unwinders need them no more. */
+/* After the detach no callback says when the VM may free the unwind tables of its blocks. Nothing
+ * of the VM runs, so unwinders need no table from here on. */
 static void forget_tables(struct ch_heap *heap, const struct ch_vm *vm) CH_REQUIRES(ch__role_heap)
 {
 	for (uint32_t i = 1; i < heap->blocks.used; i++) {
@@ -87,16 +86,16 @@ static void forget_tables(struct ch_heap *heap, const struct ch_vm *vm) CH_REQUI
 	}
 }
 
-/* A commit looks at the owner and goes LIVE in one region: those that saw it before it was let go
- * are through after a freeze. */
+/* A commit tests the owner and makes the block LIVE in one region. So after a freeze every commit
+ * that saw the owner before the release is through. */
 static void await_commits(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 {
 	if (ch__freeze_until(heap, ch__stop_limit(heap, ch__os_now_ns())))
 		ch__unfreeze(heap);
 }
 
-/* The next users of blocks of the vm whose end was not told, and vm->told behind them. A notice
- * that waits counts: who delivers it finds that it was told. */
+/* Takes the user words of the next blocks whose end was not told, and moves vm->told behind them. A
+ * waiting notice counts, too: delivery skips records below vm->told. */
 static uint32_t gather_users(struct ch_heap *heap, struct ch_vm *vm, void **users, uint32_t most)
 	CH_REQUIRES(ch__role_heap)
 {
@@ -113,7 +112,7 @@ static uint32_t gather_users(struct ch_heap *heap, struct ch_vm *vm, void **user
 	return n;
 }
 
-/* Blocks that die meanwhile are told of by whoever delivers notices, from vm->told on. */
+/* From vm->told on, the delivery of notices tells of blocks that die meanwhile. */
 static void tell_all(struct ch_heap *heap, struct ch_vm *vm) CH_EXCLUDES(CH__ANY)
 {
 	enum { AT_ONCE = 64 };
@@ -152,8 +151,8 @@ enum ch_status ch_vm_detach(struct ch_vm *vm)
 		struct ch__owner *owner = ch__owner_at(heap, i);
 		if (!(atomic_load(&owner->generation) & 1) || owner->vm != vm)
 			continue;
-		/* One that was released may have a thread between, which leads the cell back. The
-		 * record waits for a collection, and that of the vm for it. */
+		/* When a thread has begun a release of this owner, the thread leads the cell back.
+		 * The record waits for a collection, and the vm's record for the owner's. */
 		if (ch__owner_let_go(heap, ch__owner_handle(heap, i), &blocks))
 			ch__trigger_released(heap, 0);
 	}
@@ -161,7 +160,7 @@ enum ch_status ch_vm_detach(struct ch_vm *vm)
 	bool is_told = vm->ops.tells_detached && vm->ops.block_freed;
 	if (is_told) {
 		await_commits(heap);
-		vm->owners_now++; /* the record stays until all is told */
+		vm->owners_now++; /* the record stays until all ends are told */
 	} else {
 		vm->told = UINT32_MAX;
 	}

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * entry.c: how callers come in: the cell of an owner, which leads to one of its blocks (I11). */
+ * entry.c: how callers come in: an owner's cell leads to one of the owner's blocks (I11). */
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/why.h"
 #include "codeheap/base/region.h"
 #include "codeheap/graph/handles.h"
 #include "invalidate/invalidate.h"
 
-/* The block was the entry until now. */
+/* Notes that the block, if any, was replaced as the entry. */
 static void note_replaced(struct ch_heap *heap, uint32_t index)
 {
 	struct ch__block *block = index ? ch__block_at(heap, index) : NULL;
@@ -14,7 +14,7 @@ static void note_replaced(struct ch_heap *heap, uint32_t index)
 		ch__block_store(block, CH_BLOCK_LIVE, CH__CAUSE_REPLACED);
 }
 
-/* The block is LIVE, and stays so while its owner is held. */
+/* The block is LIVE, and stays LIVE while the owner is held. */
 static void lead_cell(struct ch_heap *heap, struct ch__owner *owner, uint32_t index)
 	CH_REQUIRES(ch__role_owner, ch__role_region)
 {
@@ -25,8 +25,8 @@ static void lead_cell(struct ch_heap *heap, struct ch__owner *owner, uint32_t in
 	CH_PUBLISHED(heap->pool, ch__exec(heap, block->hot_offset), CH__GRANULE_BYTES, "entry");
 	owner->entry = index;
 	ch__block_held(block);
-	/* seq_cst against ch__owner_let_go: either it comes later and leads the cell back, or it is
-	 * seen here. */
+	/* seq_cst; pairs with ch__owner_let_go: either the release comes later and leads the cell
+	 * back, or the load below sees the release. */
 	atomic_store_explicit(&owner->cell, (const void *)ch__block_entry(heap, block),
 			      memory_order_seq_cst);
 	if (ch__owner_is_released(owner))
@@ -49,11 +49,11 @@ static enum ch_status set_entry(struct ch_heap *heap, struct ch_owner owner_hand
 		return ch__because_stale("block", handle.bits);
 	const struct ch__block *block = ch__block_at(heap, index);
 	uint32_t of = __atomic_load_n(&block->owner, __ATOMIC_ACQUIRE);
-	/* A block of another owner may end at any time, and its record be written anew for one of
-	 * this owner: the second look at the generation tells. */
+	/* A block of another owner may end at any time, and a block of this owner may get its
+	 * record: the second look at the generation finds that. */
 	if (!ch__block_is(block, handle))
 		return ch__because_stale("block", handle.bits);
-	/* Invalidation and death of a block look for it in its own owner's cell only. */
+	/* Invalidation and death of a block reset only the cell of the block's own owner. */
 	if (of != ch__handle_index(owner_handle.bits))
 		return ch__because(CH_E_ARG, "the block is another owner's");
 	if (!ch__block_may_run(heap, block))
@@ -62,7 +62,7 @@ static enum ch_status set_entry(struct ch_heap *heap, struct ch_owner owner_hand
 	return CH_OK;
 }
 
-/* Entry and cell change while the owner is held, and so do its blocks end or become invalid. */
+/* Entry and cell change while the owner is held; blocks end and are invalidated likewise. */
 static enum ch_status set_entry_by(struct ch__thread *self, struct ch_owner handle,
 				   struct ch_block block)
 {
@@ -90,7 +90,7 @@ enum ch_status ch_owner_set_entry(struct ch_owner handle, struct ch_block block)
 	struct ch__thread *self = ch__thread_self(heap);
 	if (self)
 		return set_entry_by(self, handle, block);
-	/* A thread that is not attached has its region under the heap lock. */
+	/* A thread that is not attached uses the guest's region, under the heap lock. */
 	ch__heap_lock(heap);
 	enum ch_status status = set_entry_by(&heap->guest, handle, block);
 	ch__heap_unlock(heap);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * invalidate.c: making blocks not entrant while they run (P7), in the order of I13; what is left is
- * the collector's. Needs no memory, and no system call but what publishing may need (I1); under
- * heap, in regions of a bounded number of blocks. */
+ * invalidate.c: makes blocks not entrant while they run (P7), in the order of I13. The collector
+ * frees such blocks. Needs no memory, and no system call except for publishing (I1). Lock: heap,
+ * and regions of a bounded number of blocks. */
 #include "codeheap/base/why.h"
 #include "arch/sites.h"
 #include "codeheap/base/event.h"
@@ -13,7 +13,7 @@
 
 enum { BLOCKS_OF_A_REGION = 64 };
 
-/* The diverter leads to its target from here on. */
+/* Arms the diverter at exec, which jumps to the target from here on. */
 static void shut(struct ch_heap *heap, uintptr_t exec, uintptr_t target)
 	CH_REQUIRES(ch__role_heap, ch__role_region)
 {
@@ -58,7 +58,7 @@ bool ch__invalidate_block(struct ch_heap *heap, uint32_t index, enum ch__cause c
 	if (ch__block_state(block) != CH_BLOCK_LIVE || ch__block_is_data(heap, block))
 		return false;
 	struct ch__owner *owner = ch__owner_at(heap, block->owner);
-	/* To its end: nobody makes the block the entry again before it is NOTENTRANT. */
+	/* Held until the block is NOTENTRANT: nobody makes the block the entry again. */
 	ch__owner_lock(owner);
 	shut_entry(heap, block);
 	if (owner->entry == index)
@@ -104,7 +104,7 @@ static size_t invalidate_handles(struct ch_heap *heap, const struct ch_block *bl
 	return count;
 }
 
-/* The heap of all that are not stale, which may be none. False: they are of two. */
+/* *heap: of all blocks save stale ones, or NULL. Returns false when there are two heaps. */
 static bool find_heap(const struct ch_block *blocks, size_t n, struct ch_heap **heap)
 {
 	*heap = NULL;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * link.c: attaching branches, linking and unlinking them. A branch has a stub of a few bytes in
- * its block's cold part, reserved when the block is opened, so that unlinking needs no memory
- * (P8). Each site changes by one store that the architecture allows while other threads execute it
- * (I12). Lists of incoming branches change under the heap lock; what marking reads changes in a
- * region, too. */
+ * link.c: attaches, links and unlinks branches. The stub of a branch, a few bytes in the cold part
+ * of the block, is reserved when the block is opened, so unlinking needs no memory (P8). A site
+ * changes by one store that the architecture allows while other threads execute the site (I12).
+ * Lock: heap for the lists of incoming branches, and a region, too, for what marking reads. */
 #include "codeheap/base/why.h"
 #include "arch/sites.h"
 #include "codeheap/base/region.h"
@@ -16,14 +15,15 @@
 static void lead_stub(struct ch_heap *heap, uintptr_t stub, uintptr_t target)
 {
 	ch__arch_stub_lead(ch__pool_lend(heap->pool, stub), target);
-	/* A lead reads its literal where it was stored. */
+	/* A lead reads its literal in the write view, so nothing is published. */
 	if (!heap->pool->stub_lead_bytes)
 		ch__pool_publish(heap->pool, stub, CH_ARCH_STUB_BYTES);
 }
 
-/* Two words may change, one by one: whoever runs the branch meanwhile goes where it led before,
- * where it leads now, or to its stub's home, which it may do at any time. Where stubs have a lead
- * the site leads to it for good: one word changes, which is data, and nothing can fail (P7). */
+/* Site and stub may both change, one after the other. A thread that runs the branch meanwhile goes
+ * to the old target, to the new target or to the stub's home, which is right at any time. Where
+ * stubs have a lead, the site leads to the lead for good: only the literal changes, which is data,
+ * and nothing can fail (P7). */
 static void write_site(struct ch_heap *heap, const struct ch__block *source, uint32_t index,
 		       uintptr_t target)
 {
@@ -51,8 +51,8 @@ static void write_site(struct ch_heap *heap, const struct ch__block *source, uin
 
 /* --- attach --- */
 
-/* The exit must be reached from the site, or from its stub, which the site reaches; and from the
- * jump in the stub's slot. */
+/* Whether the site reaches the stub, the jump in the stub reaches the exit, and the site reaches
+ * the exit by itself, if stubs do not lead on. */
 static bool exit_is_near(const struct ch_heap *heap, const struct ch__block *block,
 			 const struct ch_branch_site *site, uint32_t index)
 {
@@ -73,11 +73,11 @@ static uint32_t free_slot(const struct ch_heap *heap, const struct ch__block *bl
 	return at;
 }
 
-/* Some bytes further on what is only unaligned would be a site. */
+/* An instruction that is only unaligned would be a valid site some bytes further on. */
 static enum ch_status because_bytes(enum ch__site kind, const uint8_t *read, uintptr_t at)
 {
 	static const char *const kinds[] = {"CH_JMP", "CH_JCC", "CH_CALL", "CH_LEA", "CH_LITERAL"};
-	_Alignas(8) uint8_t bytes[32]; /* machines read them by words */
+	_Alignas(8) uint8_t bytes[32]; /* aligned, since machines read words */
 	memcpy(bytes, read, ch__arch_site_bytes(kind));
 	for (unsigned further = 1; further < 8; further++)
 		if (ch__arch_site_is_valid(kind, bytes, at + further))
@@ -121,7 +121,7 @@ static enum ch_status check_site(const struct ch__subject *s, const struct ch_br
 	if (!exit_is_near(heap, s->block, site, *index))
 		return ch__because(CH_E_REACH, "ch_branch_site.exit %lx is too far from %lx",
 				   (uintptr_t)site->exit, at);
-	/* Its stub would have nobody to ask. */
+	/* Without an exit the stub asks branch_hit. */
 	bool has_way = site->exit || ch__owner_at(heap, s->block->owner)->vm->ops.branch_hit;
 	if (has_way)
 		return CH_OK;
@@ -164,7 +164,7 @@ static enum ch_status attach(const struct ch__subject *s, const struct ch_branch
 	ch__branch_set_user(branch, site->user);
 	ch__branch_set_site(branch, ch__offset(heap, (uintptr_t)site->at));
 	ch__region_leave(s->self);
-	/* Not reachable yet, be the block LIVE. */
+	/* The site is not reachable yet, even when the block is LIVE. */
 	write_site(heap, s->block, index, ch__branch_exit(heap, s->block, index));
 	ch__sites_note(s, (uintptr_t)site->at, bytes, (uintptr_t)site->exit);
 	*out = ch__branch_handle(heap, index);
@@ -181,7 +181,7 @@ enum ch_status ch_branch_attach(struct ch_block handle, const struct ch_branch_s
 		return status;
 	if (s.state == CH_BLOCK_OPEN)
 		return attach(&s, site, out);
-	/* The lock keeps a LIVE block from being invalidated or freed meanwhile. */
+	/* The heap lock keeps a LIVE block from being invalidated or freed meanwhile. */
 	ch__heap_lock(s.heap);
 	uint32_t index = ch__block_resolve(s.heap, handle);
 	if (!index)
@@ -196,7 +196,7 @@ enum ch_status ch_branch_attach(struct ch_block handle, const struct ch_branch_s
 
 /* --- link and unlink --- */
 
-/* The fields of a record have an index below other bits. */
+/* Stores the index in the low bits of a field; the bits above stay. */
 static void set_index(_Atomic(uint32_t) *field, uint32_t index)
 {
 	uint32_t word = atomic_load_explicit(field, memory_order_relaxed);
@@ -225,15 +225,15 @@ static void list_remove(struct ch_heap *heap, struct ch__block *target, struct c
 		set_index(&ch__branch_at(heap, next)->prev_gen, prev);
 }
 
-/* Its source may run on: cores may have fetched where it led, and the target's place waits until
- * they have been told (I8). */
+/* The source may run on, and a core may have fetched the old way to this target. So the target's
+ * place waits for a core synchronization before reuse (I8). */
 static void note_unlinked(struct ch__block *target)
 {
 	if (!(target->flags & CH__FLAG_UNLINKED))
 		target->flags |= CH__FLAG_UNLINKED;
 }
 
-/* Where `patch` says so, the site leads to its exit then; NULL: no block has the site any more. */
+/* With `patch` the site leads to stub or exit then. source: NULL when no block has the site. */
 static void unlink_branch(struct ch_heap *heap, uint32_t index, bool patch,
 			  const struct ch__block *source)
 	CH_REQUIRES(ch__role_heap, ch__role_region)
@@ -255,7 +255,7 @@ static void unlink_branch(struct ch_heap *heap, uint32_t index, bool patch,
 		write_site(heap, source, index, ch__branch_exit(heap, source, index));
 }
 
-/* Alive test and act in one region (I5); under heap, so that neither end is invalidated
+/* Tests alive and acts in one region (I5). The heap lock keeps both ends from being invalidated
  * meanwhile. */
 static enum ch_status link_locked(struct ch_heap *heap, uint32_t index, uint32_t target)
 	CH_REQUIRES(ch__role_heap)
@@ -281,7 +281,7 @@ static enum ch_status link_locked(struct ch_heap *heap, uint32_t index, uint32_t
 	if (status == CH_OK && to) {
 		if (ch__branch_target(branch))
 			note_unlinked(ch__block_at(heap, ch__branch_target(branch)));
-		/* One store leads the site from the one to the other. */
+		/* No patch here: write_site leads to the new target by one store. */
 		unlink_branch(heap, index, false, NULL);
 		CH_MOVE(ch__branch_moves, index, ch__branch_generation(branch),
 			ch__branch_state(branch), CH__BRANCH_LINKED, ch__held(heap), __func__);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * patch_point.c: patch points: where a thread that returns into an invalidated block leaves it at
- * once. One store of the architecture decides between falling through and jumping. */
+ * patch_point.c: attaches patch points, where a thread that returns into an invalidated block
+ * leaves the block at once. One store of the architecture makes a point jump to its exit. */
 #include "codeheap/base/why.h"
 #include "arch/sites.h"
 #include "codeheap/graph/handles.h"
@@ -30,7 +30,7 @@ enum ch_status ch_patch_point_attach(struct ch_block block, const void *at, cons
 	    !ch__sites_allow(&s, point, CH_ARCH_DIVERTER_BYTES, leads_to, false))
 		return ch__because(CH_E_SITE, "at %lx are other bytes than of a patch point, or "
 					      "an attached site", point);
-	/* An edge and a point with its user: room for all before the first is written. */
+	/* Room for edge, point and user word comes first: a failure changes nothing (I15). */
 	if ((status = ch__side_need(&s, 3)) != CH_OK)
 		return status;
 	if (holder.bits && (status = ch__edge_add(&s, holder)) != CH_OK)

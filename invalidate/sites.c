@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * sites.c: the bytes of a block that others may change: patch sites, patch points, refs, a
- * patchable entry, stubs (I12). Each changes as a whole, so no two share a byte, and nothing that
- * the library knows of leads between two bytes of one. It judges places only; what stands there is
- * the architecture's duty, and the VM's own jumps within a block are nobody's but the VM's.
+ * sites.c: the places of a block that may change after commit: branches, patch points, refs, a
+ * patchable entry, stubs (I12). A place changes as a whole, so no two places share a byte, save
+ * two refs, and no known exit or entry leads between two bytes of a place. The file judges places
+ * only. The architecture judges the bytes, and the VM answers for jumps of the VM within a block.
  *
- * Records of a block that is OPEN belong to its thread; of others they are read under heap. */
+ * Lock: none for an OPEN block, whose records belong to its thread; heap for other blocks. */
 #include "codeheap/base/why.h"
 #include "arch/sites.h"
 #include "codeheap/look.h"
@@ -14,15 +14,15 @@
 
 enum place_kind { STUBS, ENTRY, BRANCH, POINT, REF };
 
-/* A range that changes as a whole, in pool offsets, and where it may lead by itself. */
+/* A range of pool offsets that changes as a whole, and the exit of a branch or a point. */
 struct place {
 	enum place_kind kind;
 	uint32_t at, end;
-	uint32_t leads_to; /* 0 = nowhere in the pool that stays */
+	uint32_t leads_to; /* 0 = to no lasting place in the pool */
 	uint32_t index;    /* of the branch, or of the item */
 };
 
-/* From a kind on: the stubs with their veneer, the entry, branches, then patch points and refs. */
+/* Visits, from a kind on: stubs with their veneer, the entry, branches, then points and refs. */
 struct walk {
 	const struct ch_heap *heap;
 	const struct ch__block *block;
@@ -41,7 +41,7 @@ static uint32_t first_byte(const struct ch__block *block)
 	return block->hot_offset + CH__HEAD_BYTES;
 }
 
-/* 0: the address is not in the pool. */
+/* Returns 0 when the address is not in the pool. */
 static uint32_t offset_in_pool(const struct ch_heap *heap, uintptr_t exec)
 {
 	return ch__pool_has(heap->pool, exec) ? ch__offset(heap, exec) : 0;
@@ -88,8 +88,7 @@ static bool next_item(struct walk *w, struct place *p)
 	return false;
 }
 
-/* Most walks of an attach or a commit are over two or three records: calls would be most of the
- * cost. */
+/* An attach or a commit mostly walks over two or three records: calls would be most of the cost. */
 #define FLAT __attribute__((flatten))
 
 static bool next_place(struct walk *w, struct place *p)
@@ -118,10 +117,10 @@ static bool next_place(struct walk *w, struct place *p)
 	return next_branch(w, p) || next_item(w, p);
 }
 
-/* --- the thread's map of the block that it works on: without it each attach would read all the
- * records before it --- */
+/* --- a thread's map of the block at work: without a map each attach would read all earlier
+ * records --- */
 
-/* In the byte of from. */
+/* The bits of [from, to) that lie in the byte of `from`. */
 static uint8_t mask_of(uint32_t from, uint32_t to)
 {
 	unsigned below = from / 8 == to / 8 ? (1u << to % 8) - 1 : 0xff;
@@ -150,7 +149,7 @@ static void note(struct ch__site_map *map, uint32_t at, uint32_t end, uint32_t l
 		set_bits(map->targets, bit, bit + 1);
 }
 
-/* Of a part of the block: whole granules, of a byte each in either. */
+/* A part of the block is whole granules, and a granule is one byte of each bitmap. */
 static void clear_part(struct ch__site_map *map, uint32_t offset, uint32_t bytes)
 {
 	uint32_t at = (offset - map->base) / CH__GRANULE_BYTES;
@@ -165,8 +164,8 @@ static bool is_of(const struct ch__site_map *map, const struct ch__block *block)
 	       map->generation == atomic_load_explicit(&block->generation, memory_order_relaxed);
 }
 
-/* NULL: there is none of the block, and the records have to be read. Others attach to a block that
- * is not OPEN, too. */
+/* Returns NULL when the thread has no map of the block, and the records have to be read. A map
+ * serves only while the block is OPEN, since other threads attach to a LIVE block, too. */
 static const struct ch__site_map *map_of(const struct ch__subject *s)
 {
 	const struct ch__site_map *map = &s->self->sites;
@@ -174,7 +173,7 @@ static const struct ch__site_map *map_of(const struct ch__subject *s)
 	return is_whole && ch__block_state(s->block) == CH_BLOCK_OPEN ? map : NULL;
 }
 
-/* From all that is attached. Without memory there is none. */
+/* Makes the map from all that is attached. Without memory there is no map. */
 static void make_map(struct ch_heap *heap, struct ch__site_map *map, const struct ch__block *block)
 {
 	uint32_t page_bytes = (uint32_t)1 << heap->pool->page_log2;
@@ -225,7 +224,7 @@ void ch__sites_note(const struct ch__subject *s, uintptr_t exec, size_t bytes, u
 
 FLAT static bool has_room(const struct ch__subject *s, uint32_t at, uint32_t end, bool is_ref)
 {
-	/* Of an OPEN block it is not known yet, and the first byte is inside of nothing. */
+	/* While the block is OPEN, this is the first byte, which lies inside of no site. */
 	uint32_t entry = ch__offset(s->heap, ch__block_entry(s->heap, s->block));
 	if (entry > at && entry < end)
 		return false;
@@ -250,7 +249,7 @@ static bool is_inside_a_place(const struct ch_heap *heap, const struct ch__block
 {
 	struct walk w = walk_from(STUBS, heap, block);
 	for (struct place p; next_place(&w, &p);) {
-		/* Others may lead to where a stub or the veneer begins. */
+		/* Exits may lead to the first byte of a stub or of the veneer. */
 		bool is_stub = p.kind == STUBS && (offset - p.at) % ch__stub_bytes(heap) == 0 &&
 			       ch__exec(heap, offset) <= ch__block_veneer_exec(heap, block);
 		if (offset > p.at && offset < p.end && !is_stub)
@@ -259,7 +258,7 @@ static bool is_inside_a_place(const struct ch_heap *heap, const struct ch__block
 	return false;
 }
 
-/* To exec in another block than the one that is asked about, or in none. */
+/* Whether an exit may lead to exec in another block, or outside of blocks. */
 static bool has_way_to(const struct ch_heap *heap, uintptr_t exec, uint32_t offset)
 {
 	uint32_t other = ch__find(heap, exec, NULL);
@@ -324,7 +323,7 @@ static bool is_used(const struct ch_heap *heap, const struct ch__block *block,
 	       to <= cold + ch__cold_bytes(block) - unused;
 }
 
-/* Bytes that the VM wrote after it attached them. */
+/* Whether the VM left the bytes unchanged since the attach. A ref may be any word. */
 static bool bytes_are_kept(const struct ch_heap *heap, const struct ch__block *block,
 			   const struct place *p)
 {
@@ -348,7 +347,7 @@ FLAT bool ch__sites_are_sound(const struct ch_heap *heap, const struct ch__block
 			      const struct ch_code *code)
 {
 	uint32_t entry = first_byte(block) + code->entry_offset;
-	/* Stubs lie before what the VM may use, which always stays. */
+	/* Stubs need no check: every commit keeps the part before the VM's cold bytes. */
 	struct walk w = walk_from(ENTRY, heap, block);
 	for (struct place p; next_place(&w, &p);) {
 		if (!is_used(heap, block, code, p.at, p.end))
@@ -380,7 +379,7 @@ enum ch_status ch_ref_attach(struct ch_block block, const void *at)
 	enum ch_status status = ch__subject_open_code(block, true, &s);
 	if (status != CH_OK)
 		return status;
-	/* Without an owner there is no vm to report it to. */
+	/* Without an owner there is no vm to which the ref could be reported. */
 	if (!s.block->owner && !s.heap->driver.collect)
 		return ch__because(CH_E_STATE, "the block has no owner whose vm knows refs");
 	if (!ch__block_has(s.heap, s.block, exec, sizeof(uintptr_t)))
@@ -445,17 +444,17 @@ static void visit_sites(const struct ch_heap *heap, const struct ch__block *bloc
 enum ch_status ch_block_sites(struct ch_block handle,
 			      bool (*visit)(void *arg, const struct ch_site *site), void *arg)
 {
-	/* The heap lock keeps branches linked as they are and the block from being swept. */
+	/* The heap lock keeps links as they are, and the block from being swept. */
 	enum ch_status status;
 	struct ch_heap *heap = ch__handle_lock("block", handle.bits, &status);
 	if (!heap)
 		return status;
 	struct ch__thread *self = ch__thread_or_guest(heap);
 	ch__region_enter(self);
-	/* The refs of one that was found dead may lead to what the VM has freed. */
+	/* The refs of a block that was found dead may lead to what the VM has freed. */
 	uint32_t index = ch__block_resolve_alive(heap, handle);
 	const struct ch__block *block = ch__block_at(heap, index);
-	/* A scan of this stack meanwhile finds the block. */
+	/* A scan of this stack finds the block by the word. */
 	uintptr_t exec = index ? ch__exec(heap, first_byte(block)) : 0;
 	ch__region_leave(self);
 	if (index) {

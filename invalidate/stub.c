@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
- * stub.c: what happens when a thread takes an unlinked branch. The stub's return address on the
- * stack is the root that holds the source block while the VM's branch_hit runs, under no lock;
- * then the branch is linked if both ends live. Entered from the trampoline with the registers of
- * the site; it leaves through regs->pc. */
+ * stub.c: what happens when a thread takes an unlinked branch. The trampoline enters stub_hit with
+ * the registers of the site, and the thread goes on at regs->pc. The VM's branch_hit runs under no
+ * lock; the stub's return address on the stack is the root that holds the source block meanwhile.
+ * Then the branch is linked if both ends live. */
 #include "codeheap/base/region.h"
 #include "codeheap/graph/handles.h"
 #include "invalidate/invalidate.h"
 
 enum { ASKED_AT_MOST = 8 };
 
-/* 0: the block may not be jumped to. The look at its state acquires what its commit wrote. */
+/* Returns 0 if the block may not be entered. The load of the state acquires what commit wrote. */
 static uintptr_t entry_of(const struct ch_heap *heap, uint32_t index)
 {
 	const struct ch__block *block = ch__block_at(heap, index);
@@ -34,7 +34,7 @@ static void stub_hit(struct ch__arch_stub_context *context, struct ch__arch_regs
 	const struct ch__branch *branch = ch__branch_at(heap, index);
 	ch__region_enter(self);
 	uint32_t source = ch__find(heap, return_address - 1, NULL);
-	/* The loser of a race on this stub finds it linked. */
+	/* When two threads race on this stub, the second finds the branch linked. */
 	uintptr_t linked = source ? entry_of(heap, ch__branch_target(branch)) : 0;
 	ch__region_leave(self);
 	if (!source)
@@ -45,7 +45,7 @@ static void stub_hit(struct ch__arch_stub_context *context, struct ch__arch_regs
 		regs->pc = linked;
 		return;
 	}
-	/* The source block is on this thread's stack, so its records stand still. */
+	/* This thread's stack holds the source block, so the block's records stay. */
 	const struct ch__owner *owner = ch__owner_at(heap, ch__block_at(heap, source)->owner);
 	const struct ch_vm *vm = owner->vm;
 	struct ch_branch handle = ch__branch_handle(heap, index);
@@ -60,9 +60,9 @@ static void stub_hit(struct ch__arch_stub_context *context, struct ch__arch_regs
 		if (!block.bits)
 			return;
 		self = thread_of_now(heap);
-		/* CH_E_STATE: the source is not entrant any more: go on unlinked. */
+		/* CH_E_STATE: the source is not entrant any more; the thread goes on unlinked. */
 		enum ch_status status = ch_branch_link(handle, block);
-		/* From here on the address on the stack keeps the block. */
+		/* From here on `entry`, a word on the stack, keeps the target block. */
 		ch__region_enter(self);
 		uintptr_t entry = entry_of(heap, ch__block_resolve(heap, block));
 		ch__region_leave(self);
@@ -73,7 +73,7 @@ static void stub_hit(struct ch__arch_stub_context *context, struct ch__arch_regs
 			return;
 		}
 	}
-	/* Given up: every answer died before it could be entered. The callback has set pc. */
+	/* Every answer died before it could be entered: go on at the pc that the callback left. */
 }
 
 void ch__stub_init(struct ch_heap *heap)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * linux.c: memory, membarrier and random bytes of Linux. The one user of sys/mman.h. It decides
- * nothing: what is mapped where is views.c's business. No lock.
+ * linux.c: memory, membarrier and random bytes of Linux. The one user of sys/mman.h. views.c
+ * decides what is mapped where. No lock.
  *
  * PR_SET_MDWE and systemd's MemoryDenyWriteExecute refuse every mprotect that adds PROT_EXEC. So
- * executable memory is mapped executable at birth and reaches its place by mremap or by mmap of a
+ * executable memory is mapped executable at birth, and reaches its place by mremap or by mmap of a
  * file, never by mprotect. */
 #define _GNU_SOURCE
 #include "os/linux.h"
@@ -47,7 +47,7 @@ size_t ch__os_page_bytes(void)
 	return pretended ? pretended : (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* The kernel refuses an unaligned address and rounds an unaligned length up, over what is next. */
+/* The kernel refuses an unaligned address and rounds an unaligned length up, beyond the range. */
 static bool is_of_pages(const void *at, size_t bytes)
 {
 	size_t pretended = ch__os_pretended.page_bytes;
@@ -87,8 +87,8 @@ static size_t whole_pages(size_t bytes)
 	return pretended ? (bytes + pretended - 1) / pretended * pretended : bytes;
 }
 
-/* For calls that report nothing. The kernel rounds a length up; who gives back a part of what was
- * mapped names whole pages. */
+/* For calls that report nothing. The kernel rounds a length up, so a caller that gives a part of a
+ * mapping back must name whole pages. */
 static void require_pages(const void *at, size_t bytes)
 {
 	if (CH_UNLIKELY(!is_of_pages(at, bytes)))
@@ -97,8 +97,8 @@ static void require_pages(const void *at, size_t bytes)
 
 /* --- address space --- */
 
-/* Where the compiler marks what an indirect branch may land on, code pages are guarded, too: all
- * else traps there (arm64: Documentation/arch/arm64/elf_hwcaps.rst, HWCAP2_BTI). */
+/* If the compiler marks where an indirect branch may land, code pages are guarded, too: a branch to
+ * any other place traps (arm64: Documentation/arch/arm64/elf_hwcaps.rst, HWCAP2_BTI). */
 static int exec_protection(void)
 {
 #if defined(__ARM_FEATURE_BTI_DEFAULT)
@@ -117,7 +117,7 @@ static int protection_of(enum ch__os_view view)
 				  : PROT_NONE;
 }
 
-/* A thread that made views had READ_IMPLIES_EXEC; relaxed: each asks for itself then. */
+/* Set when a thread that made views had READ_IMPLIES_EXEC. relaxed: then each call asks anew. */
 static _Atomic(bool) read_implies_exec;
 enum { ASK_PERSONALITY = -1 };
 
@@ -128,8 +128,8 @@ void ch__os_look_at_personality(void)
 		atomic_store_explicit(&read_implies_exec, true, memory_order_relaxed);
 }
 
-/* Around a call that makes a view: what is restored by restore_implied. -1: nothing; false: the
- * view would run, and the system does not let that be changed (errno). */
+/* Around a call that makes a view. *before is for restore_implied; -1: nothing to restore. Returns
+ * false with errno when the system would make the view executable and lets nobody change that. */
 static bool withhold_implied(enum ch__os_view view, int *before)
 {
 	*before = -1;
@@ -164,7 +164,7 @@ static bool map_view(void *at, size_t bytes, enum ch__os_view view, int flags, i
 	return ch__os_note(is_mapped, "mmap");
 }
 
-/* mprotect gives no execute access here: nobody can ask for it. */
+/* mprotect never gives execute access here: the parameters cannot ask for PROT_EXEC. */
 static bool protect_view(void *at, size_t bytes, bool is_writable)
 {
 	enum ch__os_view view = is_writable ? CH__OS_RW : CH__OS_R;
@@ -176,10 +176,10 @@ static bool protect_view(void *at, size_t bytes, bool is_writable)
 	return ch__os_note(is_changed, "mprotect");
 }
 
-/* Exactly there, where at is not NULL; EEXIST when something is mapped. The address is a hint, and
- * what comes elsewhere is given back: ThreadSanitizer drops an address that it has no shadow for,
- * and what then insists on an address (MAP_FIXED_NOREPLACE) gets page 0 where the process may have
- * it. */
+/* Maps exactly at `at`, if not NULL; EEXIST when something is mapped there. The address is only a
+ * hint, and a mapping elsewhere is given back. MAP_FIXED_NOREPLACE would not do: ThreadSanitizer
+ * drops an address for which it has no shadow, and the call then gets page 0 where the process may
+ * have page 0. */
 static void *map_none(void *at, size_t bytes)
 {
 	if (!has_space(bytes) || !is_of_pages(at, bytes))
@@ -200,8 +200,8 @@ bool ch__os_reserve_at(void *at, size_t bytes)
 	return !ch__os_may_fail() && map_none(at, bytes) != NULL;
 }
 
-/* It chooses places of mappings and the keys of hashes: where the kernel gives nothing, time and
- * addresses will do. */
+/* For places of mappings and keys of hashes: when the kernel gives no bytes, time and addresses
+ * will do. */
 void ch__os_random(void *bytes, size_t n)
 {
 	uint8_t *at = bytes;
@@ -217,8 +217,8 @@ void ch__os_random(void *bytes, size_t n)
 	}
 }
 
-/* In [low, high), at an address whose sum with offset is aligned: a random one of those, then
- * others as far apart as the tries reach, so that a few places are each tried once. */
+/* Reserves in [low, high), at an address whose sum with offset is aligned. The first try is random,
+ * the next tries are evenly spaced from there, so that of few places each is tried once. */
 static void *reserve_between(uintptr_t low, uintptr_t high, size_t bytes, size_t align,
 			     size_t offset)
 {
@@ -261,8 +261,8 @@ void *ch__os_reserve(size_t bytes, size_t align, size_t offset, uintptr_t hint)
 	if (hint == 0) {
 		got = reserve_between(user_bytes / 64, user_bytes, bytes, align, offset);
 	} else if (hint != ch__os_anywhere) {
-		/* Below first: above an executable its brk heap grows, above the libraries the
-		 * stack ends. */
+		/* Below first: an executable's brk heap grows above the executable, and the stack
+		 * ends above the libraries. */
 		uintptr_t low = hint > near_bytes ? hint - near_bytes : 0;
 		got = reserve_between(low, hint, bytes, align, offset);
 		if (!got)
@@ -277,7 +277,7 @@ void ch__os_unreserve(void *at, size_t bytes)
 	munmap(at, bytes);
 }
 
-/* After a failure, which errno still tells. */
+/* For cleaning up after a failure: keeps errno. */
 static void give_back(void *at, size_t bytes)
 {
 	int error = errno;
@@ -285,7 +285,7 @@ static void give_back(void *at, size_t bytes)
 	errno = error;
 }
 
-/* Where the system likes, which is at a whole page also of those that a test pretends. */
+/* Maps where the system likes, at a whole page also of the size that a test pretends. */
 static void *map_anywhere(size_t bytes, int protection, int flags, int fd)
 {
 	size_t mapped = whole_pages(bytes);
@@ -353,8 +353,8 @@ bool ch__os_map_shared_rx(void *at, size_t bytes)
 			   "mmap");
 }
 
-/* An old size of 0 makes mremap map the same memory a second time, with the protection of the
- * first. */
+/* With an old size of 0 mremap maps the same memory a second time, with the first mapping's
+ * protection. */
 bool ch__os_duplicate_rw(void *from, size_t bytes, void *to)
 {
 	if (ch__os_may_fail() || !is_of_pages(from, bytes) || !is_of_pages(to, bytes) ||
@@ -372,8 +372,8 @@ bool ch__os_move_over(void *from, size_t bytes, void *to)
 			   "mremap");
 }
 
-/* Duplicates from..at + bytes somewhere (the memory's offset cannot be given to mremap), and moves
- * the tail. */
+/* Duplicates from..at + bytes somewhere, since mremap takes no offset into the memory, and moves
+ * the tail onto `at`. */
 bool ch__os_revive_from(void *from, void *at, size_t bytes)
 {
 	size_t skip = (size_t)((uint8_t *)at - (uint8_t *)from);
@@ -409,7 +409,7 @@ bool ch__os_holds(const struct ch__os_held *file)
 	return false;
 }
 
-/* False: there is no such file; errno stays. */
+/* Returns false when there is no such file. Keeps errno. */
 static bool hold(struct ch__os_held *file, int fd)
 {
 	struct stat found;
@@ -468,8 +468,8 @@ static int new_memfd(void)
 	return fd;
 }
 
-/* A file that never has a name. Where the file system is mounted noexec it could not be mapped to
- * run. */
+/* Makes a file that never has a name. A file system that is mounted noexec is refused: no mapping
+ * of the file could run. */
 static int new_nameless_file(const char *folder)
 {
 	struct statvfs system;
@@ -499,7 +499,7 @@ bool ch__os_memfd(size_t bytes, struct ch__os_held *file)
 		fd = new_nameless_file(folders[i]);
 	if ((fd = ch__os_fd_apart(fd)) < 0)
 		return false;
-	/* Sealed against resizing: nobody who finds the descriptor can make our pages raise
+	/* Sealed against resizing: nobody who finds the descriptor can make code pages raise
 	 * SIGBUS. Other files have no seals. */
 	if (ch__os_may_fail() || !ch__os_note(ftruncate(fd, (off_t)bytes) == 0, "ftruncate") ||
 	    (is_memfd && fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK) != 0)) {
@@ -518,8 +518,8 @@ bool ch__os_map_fd(const struct ch__os_held *file, size_t offset, void *at, size
 	       map_view(at, bytes, view, MAP_SHARED, fd_of(file), (off_t)offset);
 }
 
-/* Not through the gate of failing calls: what a store leads to has no status. At the limit of
- * mappings a part of one cannot be replaced, while other threads may give some back. */
+/* No injected failure: stores into code have no status. At the limit of mappings the kernel refuses
+ * to replace a part of a mapping, until other threads give some back. */
 bool ch__os_map_again(const struct ch__os_held *file, size_t offset, void *at, size_t bytes)
 {
 	require_pages(at, bytes | offset);
@@ -536,7 +536,7 @@ bool ch__os_fd_commit(const struct ch__os_held *file, size_t offset, size_t byte
 {
 	if (ch__os_may_fail() || !has_memory() || !ch__os_holds(file))
 		return false;
-	/* The file has its size: the limit, which is of growing, has no say. */
+	/* The file has its full size already: RLIMIT_FSIZE, a limit of growth, does not matter. */
 	int result, cancel = ch__cancel_hold();
 	do
 		result = fallocate(fd_of(file), 0, (off_t)offset, (off_t)bytes);
@@ -601,7 +601,7 @@ _Atomic(uint32_t) *ch__os_words_wiped_by_fork(void)
 	return at;
 }
 
-/* Not pwrite: that is a cancellation point. */
+/* Not pwrite, which is a cancellation point. */
 bool ch__os_self_write(const struct ch__os_held *file, void *to, const void *from, size_t bytes)
 {
 	for (size_t done = 0; done < bytes;) {
@@ -668,9 +668,8 @@ static bool membarrier(int command)
 	return !ch__os_may_fail() && syscall(SYS_membarrier, command, 0, 0) == 0;
 }
 
-/* The kernel waits for a grace period when a process with several threads registers, some 10 ms
- * each time, and returns at once when the process is registered: so it is done before threads
- * are. */
+/* When a process with several threads registers, the kernel waits for a grace period, some 10 ms
+ * each time; a registered process does not wait. So the process registers before threads exist. */
 __attribute__((constructor)) static void register_before_threads(void)
 {
 	syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);

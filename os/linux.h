@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * linux.h: what the files of the gate to Linux share and nobody else sees. */
+ * linux.h: shared by the files of the gate to Linux only. */
 #ifndef CH_OS_LINUX_H
 #define CH_OS_LINUX_H
 
@@ -9,30 +9,30 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What is in a struct ch__os_action. */
+/* The content of a struct ch__os_action. */
 struct ch__old_action {
-	/* What was there when somebody looked, and what the new handler took the place of. */
+	/* [0]: the action at a look beforehand. [1]: the action that the new handler replaced. */
 	struct sigaction actions[2];
-	_Atomic(uint32_t) is_exact; /* which of them holds; release pairs with ch__replaced */
-	_Atomic(uint32_t) is_reset; /* SA_RESETHAND: it was called; a word, as riscv64 needs it */
+	_Atomic(uint32_t) is_exact; /* index of the valid action; release pairs with ch__replaced */
+	_Atomic(uint32_t) is_reset; /* the SA_RESETHAND handler was called; 32 bits for riscv64 */
 };
 static inline const struct sigaction *ch__replaced(const struct ch__old_action *old)
 {
 	return &old->actions[atomic_load_explicit(&old->is_exact, memory_order_acquire)];
 }
-/* SA_SIGINFO says how a handler is called, not that there is one: the kernel looks at the
- * address. */
+/* By the address, as the kernel decides. SA_SIGINFO says how a handler is called, not that the
+ * action has a handler. */
 static inline bool ch__is_handler(const struct sigaction *action)
 {
 	return action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN;
 }
 
-/* The same file under a number above those of the standard streams, -1 as it is. A process without
- * them would print into code, or into what a tool reads. -1: errno. */
+/* Moves a file to a number above the standard streams; -1 stays -1. A process that closed its
+ * streams would print into code, or into a tool's file. Returns -1 and errno on failure. */
 int ch__os_fd_apart(int fd);
 
-/* Around system calls that the C library lets a cancelled thread end in: it would take the locks of
- * its heap with it. The caller is cancelled when the library has returned. errno stays. */
+/* Encloses system calls in which the C library may end a cancelled thread, with locks of its heap
+ * held. The cancellation takes effect after the library has returned. errno stays. */
 static inline int ch__cancel_hold(void)
 {
 	int before = PTHREAD_CANCEL_ENABLE;

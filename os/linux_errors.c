@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * linux_errors.c: which call the system refused to the calling thread last, and the names of
- * errors. For words only: nothing is decided by them. No lock; signal-safe. */
+ * linux_errors.c: the last call that the system refused to the calling thread, and the names of
+ * errors. For texts only: nothing depends on them. No lock; signal-safe. */
 #define _GNU_SOURCE
 #include "os/os.h"
 #include "os/text.h"

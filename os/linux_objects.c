@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * linux_objects.c: which loaded object an address lies in, for a signal handler, by the C library's
- * lookup without a lock. It names no function: addr2line does, from object and offset, and knows
- * those that are not exported. No lock, no allocation. Who may wait asks linux_symbols.c, which
- * knows more. */
+ * linux_objects.c: the loaded object at an address, for signal handlers, by the C library's lookup
+ * without a lock. No function is named: addr2line names functions, from object and offset, also
+ * without an exported symbol. No lock, no allocation. Callers outside of handlers use
+ * linux_symbols.c, which knows more. */
 #define _GNU_SOURCE
 #include "os/os.h"
 #include "os/threads.h"
@@ -18,7 +18,7 @@ bool ch__os_object_of(uintptr_t address, struct ch__os_object *object)
 {
 	struct dl_find_object found;
 	*object = (struct ch__os_object){0};
-	/* A return address lies behind its call. */
+	/* A return address is behind its call. */
 	if (!_dl_find_object || _dl_find_object((void *)(address - 1), &found) != 0)
 		return false;
 	const char *path = found.dlfo_link_map->l_name;

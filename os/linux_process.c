@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * linux_process.c: what is asked of the process rather than of memory: files of sinks, signal
+ * linux_process.c: what belongs to the process rather than to memory: files of sinks, signal
  * actions, stack bounds, fork handlers, environment. Not async-signal-safe. No lock. */
 #define _GNU_SOURCE
 #include "os/linux.h"
@@ -25,8 +25,8 @@ _Static_assert(sizeof(struct ch__old_action) <= sizeof(struct ch__os_action), "r
 
 bool ch__os_stack_bounds(const void **low, const void **high)
 {
-	/* Of the process's first stack, which the C library looks up in /proc/self/maps: once. A
-	 * thread that stands there is its thread. Relaxed: a mixture of two has the same end. */
+	/* Bounds of the process's first stack, which the C library looks up in /proc/self/maps:
+	 * once. Only the first thread stands there. Relaxed: a mixture of two has the same end. */
 	static _Atomic(const void *) first_low, first_high;
 	pthread_attr_t attributes;
 	void *base;
@@ -93,7 +93,7 @@ bool ch__os_signal_install(int signal, void (*handler)(int, void *, void *),
 	/* Only the pointed-to type of the second parameter differs. */
 	action.sa_sigaction = (void (*)(int, siginfo_t *, void *))(void (*)(void))handler;
 	action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
-	/* The handler chains to it, and may run as soon as it is there. */
+	/* Stored first: the new handler chains to the old action, and may run at once. */
 	if (ch__os_may_fail() ||
 	    !ch__os_note(sigaction(signal, NULL, &old.actions[0]) == 0, "sigaction"))
 		return false;
@@ -108,7 +108,7 @@ bool ch__os_signal_install(int signal, void (*handler)(int, void *, void *),
 	struct ch__old_action *kept = (void *)old_action;
 	if (!ch__os_note(sigaction(signal, &action, &kept->actions[1]) == 0, "sigaction"))
 		return false;
-	/* A handler may have come since the look. Release: pairs with ch__replaced. */
+	/* Another handler may have come since the look. Release: pairs with ch__replaced. */
 	atomic_store_explicit(&kept->is_exact, 1, memory_order_release);
 	return true;
 }
@@ -135,9 +135,9 @@ const char *ch__os_environment(const char *name)
 
 /* --- files of sinks --- */
 
-/* Names of perf's files are known beforehand and lie in a folder that everyone may write: what
- * stands there may be a trap of somebody else, or the file of an earlier process with our number.
- * Only the latter is replaced. */
+/* Names of perf's files can be guessed and lie in a folder that everyone may write: a file there
+ * may be somebody's trap, or the leftover of an earlier process with the same number. Only a
+ * leftover is replaced. */
 static bool is_own(const struct stat *found)
 {
 	return S_ISREG(found->st_mode) && found->st_uid == geteuid();
@@ -189,8 +189,8 @@ static bool is_same(struct ch__os_file_id one, struct ch__os_file_id other)
 	return one.device == other.device && one.inode == other.inode;
 }
 
-/* A name in /proc/self/fd is a descriptor's number; the names of the two folders are 0. A folder
- * that cannot be read may list anything. */
+/* A name in /proc/self/fd is a descriptor's number; the entries "." and ".." are skipped. If the
+ * folder cannot be read, the answer is true. */
 static bool is_open_here(struct ch__os_file_id file)
 {
 	enum { NAME_AT = 19, LENGTH_AT = 16 }; /* of the kernel's struct linux_dirent64 */
@@ -221,7 +221,7 @@ static int64_t ns_of(clockid_t clock)
 	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* When this process began, by the clock of files, some ms too early; INT64_MIN: nobody knows. */
+/* When this process began, by the clock of files, some ms too early; INT64_MIN: unknown. */
 static int64_t birth_ns(void)
 {
 	enum { STARTED = 20 }; /* spaces between the end of the name and the field */
@@ -237,7 +237,7 @@ static int64_t birth_ns(void)
 	long ticks = sysconf(_SC_CLK_TCK);
 	if (!at || ticks <= 0)
 		return INT64_MIN;
-	/* Files have the time of the last tick, and the start is cut to a whole one. */
+	/* A file has the time of the last tick, and the start time is cut to a whole tick. */
 	const int64_t slack_ns = 20000000;
 	int64_t after_boot = strtoll(at, NULL, 10) * (1000000000 / ticks);
 	return ns_of(CLOCK_REALTIME) - ns_of(CLOCK_BOOTTIME) + after_boot - slack_ns;
@@ -316,8 +316,8 @@ static bool write_all(int fd, const uint8_t *bytes, size_t n)
 	return true;
 }
 
-/* A write beyond RLIMIT_FSIZE raises SIGXFSZ in this thread, one to a closed pipe SIGPIPE: both are
- * kept blocked and taken back, unless one was pending before and so is somebody else's. */
+/* A write beyond RLIMIT_FSIZE raises SIGXFSZ in this thread, a write to a closed pipe SIGPIPE. Both
+ * stay blocked and are taken back, except a signal of somebody else, pending before the write. */
 bool ch__os_file_write(int fd, const void *bytes, size_t n)
 {
 	static const struct timespec at_once = {0, 0};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * linux_symbols.c: the one user of the dynamic linker: which symbols the process has, which
- * object and symbol an address lies in, and what C++ calls it. Nothing here is async-signal-safe:
- * the dynamic linker takes its lock, the demangler allocates. No lock of the library. */
+ * linux_symbols.c: the one user of the dynamic linker: symbols of the process, the object and the
+ * symbol at an address, and C++ names. Nothing here is async-signal-safe: the dynamic linker takes
+ * its lock, the demangler allocates. No lock of the library. */
 #define _GNU_SOURCE
 #include "os/files.h"
 #include "os/os.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of the C++ runtime, where the program has one. Its result is malloc's. */
+/* From the C++ runtime, if the program has one. The result is malloc's. */
 extern char *__cxa_demangle(const char *symbol, char *buffer, size_t *bytes, int *status)
 	__attribute__((weak));
 typedef char *demangler(const char *, char *, size_t *, int *);
@@ -22,12 +22,12 @@ void *ch__os_symbol(const char *library, const char *name)
 	Dl_info info;
 	void *at = dlsym(RTLD_DEFAULT, name);
 	if (at) {
-		/* Who has found a symbol calls it for good. */
+		/* A caller keeps using a symbol, so the object must stay. */
 		if (dladdr(at, &info) && info.dli_fname)
 			dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
 		return at;
 	}
-	/* One that was opened as local to its user: nothing is loaded here. */
+	/* For a library opened for its user alone (RTLD_LOCAL). Nothing is loaded here. */
 	void *handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
 	return handle ? dlsym(handle, name) : NULL;
 }
@@ -46,7 +46,7 @@ bool ch__os_place_of(uintptr_t address, struct ch__os_place *place)
 
 bool ch__os_demangle(const char *symbol, char *text, size_t bytes)
 {
-	/* The demangler takes the names of types too, and those are single letters. */
+	/* The demangler also takes names of types, and a single letter is one. */
 	bool is_cxx = strncmp(symbol, "_Z", 2) == 0;
 	demangler *demangle = is_cxx ? __cxa_demangle : NULL;
 	int status = 0;

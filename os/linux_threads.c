@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * linux_threads.c: futex, thread signals, time and the chaining of signal handlers. Everything
- * here is async-signal-safe; it allocates nothing and takes no lock. */
+ * linux_threads.c: futex, thread signals, time and the chaining of signal handlers. Everything here
+ * is async-signal-safe; nothing allocates or takes a lock. */
 #define _GNU_SOURCE
 #include "arch/arch.h"
 #include "os/linux.h"
@@ -24,8 +24,8 @@
 
 enum { NS_PER_S = 1000000000 };
 
-/* Waiting and waking happen inside lock loops and signal handlers: errno stays the interrupted
- * code's. */
+/* Locks and signal handlers wait and wake in the middle of other code: errno stays that of the
+ * interrupted code. */
 void ch__os_futex_wait(_Atomic(uint32_t) *word, uint32_t while_value, uint64_t timeout_ns)
 {
 	int error = errno;
@@ -52,8 +52,8 @@ int ch__os_thread_id(void)
 	return (int)syscall(SYS_gettid);
 }
 
-/* What the kernel left of a disarmed stack, if that is what stands here: the frame of its signal
- * lies at the stack's end, above sp. */
+/* Returns the end of the disarmed stack if the kernel's record of such a stack stands at `stack`,
+ * else 0. The signal's frame lies at the stack's end, above sp. */
 __attribute__((no_sanitize("address", "thread", "undefined"))) static uintptr_t
 end_of_disarmed(const volatile stack_t *stack, uintptr_t sp)
 {
@@ -69,9 +69,8 @@ end_of_disarmed(const volatile stack_t *stack, uintptr_t sp)
 		       : 0;
 }
 
-/* The kernel forgets a stack that is to be disarmed while a handler runs on it: where it lies
- * stands in the frame of the signal only. A stack that nobody has told of is not searched for
- * ever. */
+/* The kernel forgets a SS_AUTODISARM stack while a handler runs on the stack: only the frame of the
+ * signal has the bounds. The search is bounded, in case there is no such stack. */
 static uintptr_t disarmed_stack_end(uintptr_t sp)
 {
 	enum { FARTHEST = 1 << 20 };
@@ -94,20 +93,20 @@ uintptr_t ch__os_signal_stack_end(uintptr_t sp, bool may_be_disarmed)
 	stack_t stack;
 	if (sigaltstack(NULL, &stack) != 0)
 		return 0;
-	/* Nor does Valgrind know such a stack. */
+	/* Valgrind does not know such a stack either. */
 	if (!(stack.ss_flags & SS_ONSTACK))
 		return !may_be_disarmed || ch__valgrind_runs() ? 0 : disarmed_stack_end(sp);
 	uintptr_t low = (uintptr_t)stack.ss_sp;
 	return sp - low < stack.ss_size ? low + stack.ss_size : 0;
 }
 
-/* Not through the gate of failing calls: it reports none, and what it says decides what is
- * scanned. ENOMEM is the answer that a page is not mapped; where the call is refused, all is. */
+/* No injected failure: the function reports none, and its result decides what is scanned. ENOMEM
+ * means that a page is not mapped; when the call is refused, all pages count as mapped. */
 static uintptr_t mapped_from(uintptr_t low, uintptr_t high)
 {
 	enum { PAGES_AT_ONCE = 512 };
 	unsigned char resident[PAGES_AT_ONCE];
-	/* What is mapped is not what a test pretends. */
+	/* By the real page: a test's pretended page is not what the kernel maps. */
 	uintptr_t mask = (uintptr_t)sysconf(_SC_PAGESIZE) - 1;
 	uintptr_t end = low & ~mask, at = (high + mask) & ~mask;
 	int error = errno;
@@ -124,8 +123,8 @@ static uintptr_t mapped_from(uintptr_t low, uintptr_t high)
 	return at > low ? at : low;
 }
 
-/* The kernel's random bytes lie above its first frame, behind them the names of programs and the
- * environment. */
+/* The kernel's random bytes lie above the first frame, and names of programs and the environment
+ * follow. */
 bool ch__os_is_first_stack(const void *low, const void *high)
 {
 	enum { ARGUMENTS_BYTES_MAX = 16 << 20 };
@@ -144,7 +143,8 @@ uintptr_t ch__os_first_stack_low(uintptr_t low, uintptr_t high)
 	return mapped_from(low, high);
 }
 
-/* Where the call is refused, or the system has none, what could be read a moment ago is read. */
+/* For a system that refuses process_vm_readv or has none: reads words that were readable a moment
+ * ago. */
 __attribute__((no_sanitize("address", "thread", "undefined"))) static size_t
 copy_of_page(volatile uintptr_t *to, uintptr_t from, size_t bytes)
 {
@@ -157,7 +157,7 @@ copy_of_page(volatile uintptr_t *to, uintptr_t from, size_t bytes)
 	return words * sizeof *to;
 }
 
-/* No C library's function, which a sanitizer's stands in for. */
+/* Not by a function of the C library, which a sanitizer replaces. */
 size_t ch__os_copy(void *to, uintptr_t from, size_t bytes)
 {
 	struct iovec copy = {to, bytes}, source = {(void *)from, bytes};
@@ -187,8 +187,8 @@ bool ch__os_thread_signal(int thread_id, int signal, const void *tag)
 	       syscall(SYS_rt_tgsigqueueinfo, getpid(), thread_id, signal, &info) == 0;
 }
 
-/* The kernel says SI_USER and process 0 of what it could not queue, and of senders in a namespace
- * outside of the process's. */
+/* For a signal that could not be queued, and for senders in a namespace outside the process's, the
+ * kernel says SI_USER and process 0. */
 enum ch__os_sender ch__os_signal_sender(const void *siginfo, const void *tag)
 {
 	const siginfo_t *info = siginfo;
@@ -215,9 +215,9 @@ static bool is_own_fault(int signal, const siginfo_t *info)
 				     signal == SIGILL || signal == SIGFPE);
 }
 
-/* Queued while the signal is blocked by its running handler, it is delivered before another
- * instruction of the interrupted code runs: a trap whose pc is already behind it would otherwise be
- * lost. With return_to it is delivered by the handler's return. */
+/* The signal is queued while blocked, and delivered before another instruction of the interrupted
+ * code runs: a trap whose pc is already behind the INT3 would otherwise be lost. With return_to the
+ * return of the handler delivers the signal. */
 static void die_by_default(int signal, siginfo_t *info, ucontext_t *return_to)
 {
 	struct sigaction action = {.sa_handler = SIG_DFL};
@@ -226,7 +226,7 @@ static void die_by_default(int signal, siginfo_t *info, ucontext_t *return_to)
 	sigaddset(&blocked, signal);
 	sigaction(signal, &action, NULL);
 	pthread_sigmask(SIG_BLOCK, &blocked, NULL);
-	/* Valgrind would take what the kernel is said to have sent for a fault of its own. */
+	/* Valgrind would take a queued signal with the kernel's si_code for a fault of its own. */
 	if (ch__valgrind_runs() ||
 	    syscall(SYS_rt_tgsigqueueinfo, getpid(), ch__os_thread_id(), signal, info) != 0)
 		syscall(SYS_tgkill, getpid(), ch__os_thread_id(), signal);
@@ -236,8 +236,8 @@ static void die_by_default(int signal, siginfo_t *info, ucontext_t *return_to)
 		pthread_sigmask(SIG_UNBLOCK, &blocked, NULL);
 }
 
-/* As the kernel calls a handler: behind its mask, and behind its own signal unless it wants to be
- * interrupted by that. */
+/* Calls a handler as the kernel does: with its mask blocked, and its own signal too unless
+ * SA_NODEFER is set. */
 static void call(const struct sigaction *old, int signal, siginfo_t *info, void *ucontext)
 {
 	sigset_t before = {0}, blocked = old->sa_mask, own;
@@ -255,8 +255,8 @@ static void call(const struct sigaction *old, int signal, siginfo_t *info, void 
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-/* signal(7), standard signals: what the kernel does by default. Our handler stays where the process
- * goes on. */
+/* The kernel's defaults (signal(7), standard signals). The library's handler stays where the
+ * process goes on. */
 static void act_by_default(int signal, siginfo_t *info, ucontext_t *return_to)
 {
 	bool is_ignored = signal == SIGCHLD || signal == SIGCONT || signal == SIGURG ||
@@ -295,13 +295,13 @@ void ch__os_write_last(const char *text, size_t n)
 	errno = error;
 }
 
-/* The kernel reads the new mask before it looks what is to be done with it, and there is no such
- * thing to do. */
+/* The kernel reads the new mask before looking at the operation, and this operation does not exist:
+ * EINVAL means that the mask was readable. */
 bool ch__os_is_readable(const void *at)
 {
 	enum { NOTHING_THAT_EXISTS = -1, MASK_BYTES = 8 };
 	int error = errno;
-	/* The word may lie below sp, where memcheck would report it. */
+	/* The word may lie below sp, where memcheck would report the read. */
 	bool is_judged = ch__valgrind_runs();
 	if (is_judged)
 		ch__valgrind_reports(false);

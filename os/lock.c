@@ -17,7 +17,7 @@ bool ch__lock_spin(struct ch__lock *lock)
 	return false;
 }
 
-/* Who gives up leaves the word AWAITED: the holder wakes nobody, once. */
+/* A thread that gives up leaves the word AWAITED: the holder then wakes nobody, once. */
 bool ch__lock_sleep(struct ch__lock *lock, uint64_t until_ns)
 {
 	if (CH_UNLIKELY(ch__lock_is_mine(lock))) {
@@ -48,7 +48,7 @@ void ch__lock_wake(struct ch__lock *lock)
 
 bool ch__lock_set_free(struct ch__lock *lock)
 {
-	/* A new thread may get the memory, and so the value, of the one that is gone. */
+	/* A new thread may get the memory, and so the value, of the thread that is gone. */
 	atomic_store_explicit(&lock->holder, 0, memory_order_relaxed);
 	return atomic_exchange(&lock->word, CH__LOCK_FREE) != CH__LOCK_FREE;
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * meta.c: side memory from one jemalloc arena a heap, or from malloc (CH_ALLOC_MALLOC: libraries
- * that are dlopen-ed, sanitizers, foreign architectures). The one user of jemalloc. Its locks are
- * leaves: nothing is called under them but the allocator.
+ * that are dlopen-ed, sanitizers, foreign architectures). The one user of jemalloc. The locks are
+ * leaves: only the allocator is called under them.
  *
  * An explicit tcache makes an allocation of the arena ten times cheaper and is not safe for
- * threads; so there are some of them, each with a lock, and a thread uses the one that the address
- * of its thread-local storage selects. */
+ * threads. So there are some tcaches, each with a lock; the address of a thread's thread-local
+ * storage selects the thread's tcache. */
 #include "os/meta.h"
 #include "os/lock.h"
 #include "os/os.h"
@@ -25,7 +25,7 @@ static size_t rounded(size_t bytes)
 
 #include <stdlib.h>
 
-/* In front of each allocation, so that destroying the heap finds all of them. */
+/* In front of each allocation, so that destroying the heap finds all allocations. */
 struct link {
 	/* volatile: the order of stores keeps the forward chain whole at any moment */
 	struct link *volatile next;
@@ -39,8 +39,8 @@ struct ch__meta {
 	size_t bytes;     /* [lock] */
 };
 
-/* Callers point behind the links, and so only the lists point to the beginning of what malloc gave;
- * those who look for lost memory start here. */
+/* Callers' pointers lead behind the links, so only the lists point to the beginning of malloc's
+ * memory. Leak checkers start here. */
 enum { ROOTS = 256 };
 static struct ch__meta *_Atomic roots[ROOTS];
 
@@ -116,8 +116,8 @@ void ch__meta_fork_child(struct ch__meta *meta)
 {
 	if (!ch__lock_set_free(&meta->lock))
 		return;
-	/* A thread that is gone was changing the list: the forward chain is whole, the backward one
-	 * is made anew. */
+	/* A thread that is gone was changing the list: the forward chain is whole, the backward
+	 * chain is made anew. */
 	struct link *prev = &meta->list;
 	do {
 		prev->next->prev = prev;
@@ -129,15 +129,15 @@ void ch__meta_fork_child(struct ch__meta *meta)
 
 #include <jemalloc/jemalloc.h>
 
-/* What our copy of jemalloc reads last, behind MALLOC_CONF. Without it a thread's first call makes
- * a tcache that nobody uses, chooses one of several arenas for it, and dies of that arena's absence
- * where no memory is left. The first arena is there as soon as any call is answered. */
+/* The last options that the library's copy of jemalloc reads, after MALLOC_CONF. By default a
+ * thread's first call makes an unused tcache, chooses one of several arenas for it, and crashes if
+ * memory is short and the arena missing. The first arena exists as soon as any call is answered. */
 extern const char *malloc_conf_2_conf_harder;
 const char *malloc_conf_2_conf_harder = "narenas:1,tcache:false";
 
 struct shard {
 	struct ch__lock lock;
-	int tcache_flags;       /* 0: none was made yet [lock] */
+	int tcache_flags;       /* 0: not made yet [lock] */
 	_Atomic(int64_t) bytes; /* stored under lock; negative where others' memory is freed */
 } __attribute__((aligned(64)));
 
@@ -165,7 +165,7 @@ static int new_tcache(void)
 								     : MALLOCX_TCACHE_NONE;
 }
 
-/* Made at the first use: eight of them would be most of what an empty heap costs. */
+/* Made at the first use: eight tcaches would be most of an empty heap's memory. */
 static int tcache_of(struct shard *shard)
 {
 	if (CH_UNLIKELY(!shard->tcache_flags))
@@ -177,14 +177,14 @@ static void destroy_tcache(int flags)
 {
 	if (!flags || flags == MALLOCX_TCACHE_NONE)
 		return;
-	/* The inverse of MALLOCX_TCACHE: two is added, the number begins at bit 8. */
+	/* The inverse of MALLOCX_TCACHE, which adds 2 and shifts by 8 bits. */
 	unsigned index = ((unsigned)flags >> 8) - 2;
 	mallctl("tcache.destroy", NULL, NULL, &index, sizeof index);
 }
 
-/* jemalloc leaves the first 2 MiB of an arena that it destroys mapped for ever. So arenas of heaps
- * that ended wait here, emptied, for the next heap; those that had much are destroyed, since an
- * emptied one keeps its addresses. Number + 1; 0 = none. */
+/* jemalloc leaves the first 2 MiB of a destroyed arena mapped for ever. So arenas of ended heaps
+ * wait here, emptied, for the next heap. A large arena is destroyed, since an emptied arena keeps
+ * its addresses. Number + 1; 0 = none. */
 enum { IDLE_ARENAS = 16, IDLE_BYTES_MOST = 32 << 20 };
 static _Atomic(unsigned) idle_arenas[IDLE_ARENAS];
 
@@ -214,7 +214,7 @@ static void drop_arena(unsigned arena, size_t had_bytes)
 		return;
 	}
 	tell_arena(arena, "reset");
-	tell_arena(arena, "purge"); /* its memory, but not its addresses */
+	tell_arena(arena, "purge"); /* frees memory, keeps addresses */
 	for (unsigned i = 0; i < IDLE_ARENAS; i++) {
 		unsigned none = 0;
 		if (atomic_compare_exchange_strong(&idle_arenas[i], &none, arena + 1))
@@ -299,8 +299,8 @@ size_t ch__meta_bytes(struct ch__meta *meta)
 	return sum > 0 ? (size_t)sum : 0;
 }
 
-/* jemalloc's own handlers have repaired the arena. A tcache that a vanished thread was changing is
- * left alone for ever: what it holds goes with the arena. */
+/* jemalloc's own handlers have repaired the arena. If a vanished thread was changing a tcache, the
+ * tcache is never used again: the memory it holds goes with the arena. */
 void ch__meta_fork_child(struct ch__meta *meta)
 {
 	for (unsigned i = 0; i < SHARDS; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * meta.h: side memory of a heap: records, names, edges, bitmaps. One arena a heap; destroying it
- * frees all. It holds no pointer a tracing collector must see. Any thread may call; never in a
- * stopped world or a signal handler. */
+ * meta.h: side memory of a heap: records, names, edges, bitmaps. Each heap has one arena;
+ * destroying the arena frees all. Side memory holds no pointer that a tracing collector must see.
+ * Any thread may call; never in a stopped world or a signal handler. */
 #ifndef CH_OS_META_H
 #define CH_OS_META_H
 
@@ -11,7 +11,7 @@ struct ch__meta;
 
 CH_GUEST struct ch__meta *ch__meta_create(void) CH_EXCLUDES(CH__STANDING);
 CH_GUEST void ch__meta_destroy(struct ch__meta *) CH_EXCLUDES(CH__STANDING);
-/* Zeroed, 16-byte aligned; NULL when there is none. */
+/* Zeroed, 16-byte aligned; NULL when memory is short. */
 CH_GUEST void *ch__meta_alloc(struct ch__meta *, size_t bytes) CH_EXCLUDES(CH__STANDING);
 /* at may be NULL */
 CH_GUEST void ch__meta_free(struct ch__meta *, void *at, size_t bytes)

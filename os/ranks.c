@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * ranks.c: what the calling thread holds, by ranks, and the panic of who takes locks out of order.
+ * ranks.c: the locks that the calling thread holds, by rank, and the panic for locks out of order.
  * Empty in a build without these checks. */
 #include "os/ranks.h"
 
@@ -13,7 +13,7 @@ static const char *const names[] = {
 #undef X
 };
 
-/* How many of each rank: a lock that was only tried may be the second of its rank. */
+/* The number of locks of each rank: a lock that was only tried may be the second of its rank. */
 static _Thread_local uint8_t held[CH__RANKS];
 static _Thread_local bool is_resting;
 

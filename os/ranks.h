@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT
- * ranks.h: the order of the library's locks, watched as they are taken. Clang checks the same order
- * by declarations (arch/base.h), which end at pointers to functions and at bodies that cannot be
- * followed; this sees what a thread holds. Checked builds only (CH_CHECK of at least 2): elsewhere
- * these are nothing.
+ * ranks.h: the order of the library's locks, watched when a lock is taken. Clang checks the same
+ * order by declarations (arch/base.h), which end at pointers to functions and at bodies too hard to
+ * follow; the watch sees every lock of a thread. Checked builds only (CH_CHECK of at least 2):
+ * elsewhere the functions are empty.
  *
- * What a thread holds is its own, and noted behind the taking and before the letting go: a signal
- * handler in between finds a lock that is held and not noted, never one that is noted and free.
- * Handlers take locks by trying only, which has no order. */
+ * Each thread notes its own locks, after taking and before letting go. A signal handler in between
+ * finds a lock held and not noted, never a lock noted and free. Handlers only try to take locks,
+ * which has no order. */
 #ifndef CH_OS_RANKS_H
 #define CH_OS_RANKS_H
 
 #include "arch/base.h"
 
-/* Left ones first: a lock is waited for only by who holds none of its own rank, or of one behind
- * it. Whoever is in a region takes no lock, but for the last, around opening the file that code is
- * written to (procmem). */
+/* Left before right: a thread waits for a lock only while holding none of the same or a later rank.
+ * A thread in a region takes only the last lock, around opening the file for writes to code
+ * (procmem). */
 #define CH__RANK_LIST(X)                                                                        \
 	X(SETUP, "setup")                                                                       \
 	X(HEAPS, "heaps")                                                                       \
@@ -41,18 +41,18 @@ enum ch__rank {
 	CH__RANKS
 };
 
-/* How a thread comes to want what it has itself. */
+/* How a thread can come to wait for a lock held by itself. */
 #define CH__MISPLACED_CALL                                                                      \
 	"called in a signal handler that interrupted a call of the library, or a call was left " \
 	"by longjmp or cancellation"
 
 #if CH_CHECK >= 2
-/* The calling thread holds no lock of this rank or behind it; a panic if it does, which names that
- * one and what is wanted: NULL is a lock of the rank. */
+/* Panics when the calling thread holds a lock of this rank or a later one. The text has the held
+ * lock's rank, and `what` is wanted; NULL: a lock of the rank. */
 CH_GUEST void ch__rank_check_for(enum ch__rank, const char *what);
 CH_GUEST void ch__rank_note(enum ch__rank, bool is_taken);
-/* The handlers of fork hold the locks of every heap, each heap's in order: between prepare and the
- * other two nothing is noted or asked. */
+/* The handlers of fork hold the locks of every heap, each heap's in order: from the prepare handler
+ * to the other two nothing is noted or checked. */
 void ch__ranks_rest(bool);
 #else
 static inline void ch__rank_check_for(enum ch__rank rank, const char *what)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * text.h: a text that is made in a signal handler, or by who is about to panic: no lock, no
- * allocation, no call of the C library. */
+ * text.h: a text made in a signal handler, or before a panic: no lock, no allocation, no call of
+ * the C library. */
 #ifndef CH_OS_TEXT_H
 #define CH_OS_TEXT_H
 
@@ -45,12 +45,12 @@ static inline void ch__text_put_with(struct ch__text *text, const char *words, u
 	ch__text_put_number(text, value, base);
 }
 
-/* A name that a VM or a file has given, and which may hold anything. Control characters become
- * question marks, those of UTF-8 beyond ASCII too: a terminal would obey them. */
+/* Puts a name from a VM or a file, which may hold anything. Control characters become question
+ * marks, also the UTF-8 ones beyond ASCII: a terminal would obey them. */
 void ch__text_put_name(struct ch__text *, const char *name);
 /* How many of the first bytes of a text are whole characters of UTF-8: all, or without the last. */
 size_t ch__text_whole(const char *text, size_t bytes);
-/* Ends what is kept with a 0, behind a whole character. Returns the length of the whole text. */
+/* Ends the kept part with a 0, after a whole character. Returns the length of the whole text. */
 size_t ch__text_end(struct ch__text *);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * valgrind.c: the requests of Valgrind's binary interface, which does not change: its headers are
- * not needed to build. */
+ * valgrind.c: the requests of Valgrind's binary interface, which does not change: the build needs
+ * no headers of Valgrind. */
 #include "os/valgrind.h"
 
 #include "arch/arch.h"

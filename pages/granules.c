@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * granules.c: the bitmaps of used granules and of block starts. Used words change under their
  * page's busy only, by plain loads and stores; start words are shared with lookups without lock
- * (ch__page_find_start). It does not know which page belongs to whom. */
+ * (ch__page_find_start). The owners of pages are not known here. */
 #include "pages/granules.h"
 #include "pages/inner.h"
 #include "pages/write.h"
@@ -81,7 +81,7 @@ static uint32_t find_upward(const _Atomic(uint64_t) *words, uint32_t from, uint3
 	return NOT_FOUND;
 }
 
-/* The hole at or behind `at`, which is put there. */
+/* Moves *at to the first hole at or behind *at, and *end to the hole's end. */
 static bool next_hole(const _Atomic(uint64_t) *words, uint32_t *at, uint32_t limit, uint32_t *end)
 {
 	*at = find_upward(words, *at, limit, 1);
@@ -109,8 +109,8 @@ static uint32_t find_downward(const _Atomic(uint64_t) *words, uint32_t low, uint
 	return NOT_FOUND;
 }
 
-/* Hot granules at the lowest place from `low` on, cold ones at the highest above them and below
- * `high`. */
+/* Finds the lowest place from `low` on for hot granules, and the highest place above the hot
+ * granules and below `high` for cold granules. */
 __attribute__((always_inline)) static inline bool find_places(const _Atomic(uint64_t) *words,
 							      uint32_t low, uint32_t high,
 							      uint32_t hot_n, uint32_t cold_n,
@@ -128,7 +128,6 @@ __attribute__((always_inline)) static inline bool find_places(const _Atomic(uint
 	return *cold_at != NOT_FOUND;
 }
 
-/* Adds or takes the bits [from, from + n). */
 static inline void flip(_Atomic(uint64_t) *words, uint32_t from, uint32_t n)
 {
 	while (n) {
@@ -203,7 +202,8 @@ void ch__page_give_back(struct ch__pool *pool, uint32_t index, uint32_t offset, 
 	flip(words, at, n);
 	ch__valgrind_revoke(pool, pool->exec_base + offset, (size_t)n * CH__GRANULE_BYTES);
 	add(&page->used_granules, -(int)n);
-	/* As a thread keeps its page it may give back more than the count holds; half is enough. */
+	/* While a thread keeps its page open, more granules may come back than the counter holds;
+	 * half of its range is enough. */
 	if (atomic_load_explicit(&page->freed_granules, memory_order_relaxed) < UINT16_MAX / 2)
 		add(&page->freed_granules, (int)n);
 	page->refused_hot = UINT16_MAX;
@@ -260,7 +260,7 @@ void ch__page_clear_starts(struct ch__pool *pool, uint32_t word, uint64_t mask)
 
 /* --- checks --- */
 
-/* Of private memory the write view is a copy: what would run is looked at, too. */
+/* In private memory the write view is a copy: the code that would run is looked at, too. */
 static bool is_untrapped(const struct ch__pool *pool, uintptr_t exec)
 {
 	return !ch__arch_are_traps(ch__pool_read(pool, exec), CH__GRANULE_BYTES) ||

@@ -19,15 +19,15 @@ static inline void ch__page_unlock(struct ch__page *page)
 }
 
 /* --- granules of a page, under its busy --- */
-/* Reserve hot bytes upwards and cold bytes (may be 0) downwards; offsets from the pool's base.
- * False: does not fit. */
+/* Reserves hot bytes upwards and cold bytes (may be 0) downwards; writes offsets from the pool's
+ * base. Returns false when there is no room for both. */
 bool ch__page_reserve(struct ch__pool *, uint32_t page, size_t hot_bytes, size_t cold_bytes,
 		       uint32_t *hot, uint32_t *cold) CH_REQUIRES(ch__role_busy);
-/* Whether they would fit with the cursors at the page's ends; then they are put there. */
+/* Whether both would fit with the cursors at the page's ends; if so, puts the cursors there. */
 bool ch__page_has_room(struct ch__pool *, uint32_t page, size_t hot_bytes, size_t cold_bytes)
 	CH_REQUIRES(ch__role_busy);
-/* Give a range of used granules back (it holds traps already); moves a cursor back when the range
- * ends at it. */
+/* Gives a range of used granules back, which holds traps already. Moves a cursor back when the
+ * range lies at the cursor. */
 void ch__page_give_back(struct ch__pool *, uint32_t page, uint32_t offset, size_t bytes)
 	CH_REQUIRES(ch__role_busy);
 void ch__page_set_start(struct ch__pool *, uint32_t offset);   /* atomic; release */
@@ -38,11 +38,11 @@ static inline bool ch__page_has_start(const struct ch__pool *pool, uint32_t offs
 		       (granule & 63) &
 	       1;
 }
-/* The starts `mask` of one word of the bitmap, which holds 64 granules. */
+/* Clears the starts `mask` in a word of the bitmap; a word has 64 granules. */
 void ch__page_clear_starts(struct ch__pool *, uint32_t word, uint64_t mask);
-/* Offset of the last start at or below `offset` in its page; UINT32_MAX when none. No lock;
- * signal-safe. Every lookup goes through it: two words of the bitmap, which are 1 KiB of code, are
- * looked at without a branch between them, since no branch predictor knows where blocks begin. */
+/* Returns the offset of the last start at or below `offset` in its page or span, or UINT32_MAX. No
+ * lock; signal-safe. Every lookup comes here, and no branch predictor knows where blocks begin: so
+ * two words of the bitmap (1 KiB of code) are looked at without a branch between them. */
 static inline uint32_t ch__page_find_start(const struct ch__pool *pool, uint32_t offset)
 {
 	uint32_t granule = offset / CH__GRANULE_BYTES, first = offset >> pool->page_log2;
@@ -51,7 +51,7 @@ static inline uint32_t ch__page_find_start(const struct ch__pool *pool, uint32_t
 			CH__PAGE_SPAN)) {
 		uint32_t index = first;
 		first = atomic_load_explicit(&page->span_first, memory_order_relaxed);
-		/* A page that is becoming a span may show any first page of an earlier one. */
+		/* While a page becomes a span, span_first may be of an earlier span. */
 		if (CH_UNLIKELY(first > index))
 			return UINT32_MAX;
 	}
@@ -77,9 +77,9 @@ static inline uint32_t ch__page_find_start(const struct ch__pool *pool, uint32_t
 void ch__granules_reset_cursors(struct ch__pool *, uint32_t page) CH_REQUIRES(ch__role_busy);
 /* The longest run of unused granules. */
 uint32_t ch__granules_largest_hole(const struct ch__pool *, uint32_t page);
-/* What is wrong with the page's bitmaps, or with traps where they say so; NULL: nothing. */
+/* Returns a fault of the page's bitmaps, or of traps where has_memory; NULL when there is none. */
 const char *ch__granules_fault(const struct ch__pool *, uint32_t page, bool has_memory);
-/* Valgrind's access to the unused granules of a page goes. */
+/* Takes Valgrind's access to the unused granules of a page away. */
 void ch__granules_revoke_unused(const struct ch__pool *, uint32_t page);
 
 #endif

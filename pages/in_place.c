@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT
- * in_place.c: spans whose pages are not code that is written through the other view: code that is
- * emitted where it will run, and data. While such pages can be written at exec they cannot run, and
- * data never can; execute access comes back by a fresh mapping, before the pages are anybody
- * else's. Where the system refuses that (its limit of mappings, no memory), they stay out of use.
+ * in_place.c: spans that are not written through the other view: code emitted where it will run,
+ * and data. While pages can be written at exec they cannot run, and data never runs. Execute access
+ * comes back by a fresh mapping, before the pages serve anybody else. If the system refuses the
+ * mapping (its limit of mappings, no memory), the pages stay out of use.
  *
  *   use        taken   landed   released
  *   IN_PLACE   RW      RX       RX
- *   RODATA     RW      R        RX, or RETIRED: as it was
+ *   RODATA     RW      R        RX, or RETIRED: as before
  *   DATA       RW      RW       RX, or RETIRED
  *
- * Pages that small blocks of data share are taken for one kind, R or RW, and released as a span of
+ * Pages shared by small blocks of data are taken for one kind, R or RW, and released as a span of
  * one page.
  *
- * Private backends: what is written at exec is no copy of the write view, nor the other way round,
- * until it is taken over. Lock: pages. */
+ * Private backends: the bytes at exec and in the write view are two copies, until
+ * ch__pool_take_over. Lock: pages. */
 #include "pages/inner.h"
 #include "pages/write.h"
 
@@ -35,14 +35,14 @@ static size_t offset_of(const struct ch__pool *pool, uint32_t first)
 	return pool->runtime_bytes + ((size_t)first << pool->page_log2);
 }
 
-/* Of a shared page: itself. */
+/* A shared page counts as a single page. */
 static size_t bytes_of(const struct ch__pool *pool, uint32_t first)
 {
 	size_t pages = pool->pages[first].span_pages;
 	return (pages ? pages : 1) << pool->page_log2;
 }
 
-/* Whether pages of such a word are RX. */
+/* Whether pages with the word are RX. */
 static bool runs(unsigned word)
 {
 	return word == CH__SPAN_CODE || word == (CH__SPAN_IN_PLACE | CH__SPAN_LANDED);
@@ -53,8 +53,8 @@ bool ch__pool_span_runs(const struct ch__pool *pool, uint32_t first)
 	return runs(word_of(pool, first));
 }
 
-/* The pages lose execute access. Where the memory is private what is written there is another copy
- * than the write view's. Returns false when the system refused; some pages may have lost it. */
+/* Takes execute access away from the pages. Returns false when the system refused; some pages may
+ * have lost execute access. */
 static bool lend(const struct ch__pool *pool, uint32_t first, unsigned word)
 {
 	bool is_writable = word != CH__PAGE_RODATA && word != (CH__SPAN_RODATA | CH__SPAN_LANDED);
@@ -112,7 +112,7 @@ bool ch__span_take_back(struct ch__pool *pool, uint32_t first)
 	size_t offset = offset_of(pool, first), bytes = bytes_of(pool, first);
 	if (runs(word))
 		return true;
-	/* Nothing that was written there in place runs, not even for a moment. */
+	/* Bytes that were written in place must not run, not even for a moment. */
 	ch__arch_fill_traps(inner->views.write + offset, bytes);
 	bool is_back = ch__views_take_back(&inner->views, offset, bytes);
 	if (!is_back && !(word & CH__SPAN_RETIRED))
@@ -123,7 +123,7 @@ bool ch__span_take_back(struct ch__pool *pool, uint32_t first)
 	return is_back;
 }
 
-/* In the first page of a span only, and in shared ones, there is another word than that of code. */
+/* Only the first page of a span, or a shared page, has a word other than the word of code. */
 bool ch__spans_lend_again(struct ch__pool *pool)
 {
 	for (uint32_t i = 0; i < ch__pool_pages_end(pool); i++) {
@@ -134,11 +134,11 @@ bool ch__spans_lend_again(struct ch__pool *pool)
 	return true;
 }
 
-/* An unwinder that was told of a table there goes on to look at it: what it sees is the end of one.
- * Where the system refuses, that is a fault. */
+/* An unwinder with a table there goes on to read: zeros are the end of a table. If the system
+ * refuses, the read is a fault. */
 void ch__spans_leave_zeros(struct ch__pool *pool)
 {
-	/* What is there may be somebody else's. */
+	/* Without has_exec, the range may be somebody else's. */
 	uint32_t pages = pool->inner->views.has_exec ? ch__pool_pages_end(pool) : 0;
 	for (uint32_t i = 0; i < pages; i++) {
 		enum ch__span_use use = ch__pool_span_use(pool, i);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * inner.h: what the files of pages/ share and nobody else sees: the pool's lists, the tables of
- * legal moves. */
+ * inner.h: shared and seen by the files of pages/ only: the pool's lists, the tables of legal
+ * moves. */
 #ifndef CH_PAGES_INNER_H
 #define CH_PAGES_INNER_H
 
@@ -15,22 +15,22 @@ extern struct ch__moves ch__page_moves, ch__chunk_moves;
 
 enum ch__chunk_state {
 	CH__CHUNK_EMPTY,     /* no access, no memory */
-	CH__CHUNK_COMMITTED, /* its first pages have memory: of them the FREE ones are on the free
-			      * list of its zone */
-	CH__CHUNK_LINGERING, /* given up, but the system refused to take it back: it still traps */
+	CH__CHUNK_COMMITTED, /* the first `pages` pages have memory; FREE ones are on the free list
+			      * of the chunk's zone */
+	CH__CHUNK_LINGERING, /* given up, but the system refused the memory: it still traps */
 };
 
 struct ch__chunk {
 	uint32_t used;  /* pages that are not FREE */
-	uint32_t pages; /* COMMITTED: so many have memory, all below it; else 0 */
+	uint32_t pages; /* COMMITTED: pages with memory, from the first on; else 0 */
 	uint8_t state; /* enum ch__chunk_state */
-	uint8_t zone;  /* COMMITTED: enum ch__zone; if wholly free, its last */
+	uint8_t zone;  /* COMMITTED: enum ch__zone; of a wholly free chunk the last zone */
 };
 
 struct ch__pool_inner {
 	struct ch__lock lock; /* the pages lock */
 	struct ch__views views;
-	/* As the configuration has them [const] */
+	/* Copies of the configuration [const] */
 	uint8_t zones[CH__FRAME_NUMBERS], uses[CH__FRAME_NUMBERS];
 	void (*gone)(void *arg, uint32_t chunk);
 	void *gone_arg;
@@ -38,20 +38,20 @@ struct ch__pool_inner {
 	CH_BY_PAGES uint32_t spans_retired; /* CH__SPAN_RETIRED */
 	void *tables;                       /* records and bitmaps: one private mapping */
 	size_t table_bytes;
-	uintptr_t *parts; /* under Valgrind: of each part its address, at its first granule */
+	uintptr_t *parts; /* Valgrind: the address of each part, by its first granule */
 #if CH_CHECK >= 2
-	/* What was published in the runtime page and in each chunk of the largest pool. */
+	/* Published bytes of the runtime page and of each chunk of the largest pool. */
 	uint8_t *notes[1 + 1024];
 #endif
-	bool has_copy;         /* a fork's child has code */
-	struct ch__views copy; /* of shared memory, for the child */
+	bool has_copy;         /* the child of a fork gets code */
+	struct ch__views copy; /* for the child, where memory is shared */
 };
 
 void ch__pages_lock(struct ch__pool *) CH_ACQUIRES(ch__role_pages) CH_EXCLUDES(CH__RIGHT_OF_PAGES);
 void ch__pages_unlock(struct ch__pool *) CH_RELEASES(ch__role_pages);
 
-/* Lists of pages: a head's number is behind those of pages, its next is the first one, its prev the
- * last. Of FREE pages of committed chunks by zone, of PARTLY pages by frame number. */
+/* Lists of pages: heads are numbered behind the pages; a head's next is the first page, its prev
+ * the last. FREE pages of committed chunks are listed by zone, PARTLY pages by frame number. */
 enum { CH__LISTS = CH__ZONES + CH__FRAME_NUMBERS };
 static inline uint32_t ch__free_list(const struct ch__pool *pool, unsigned zone)
 {
@@ -82,7 +82,7 @@ static inline uint32_t ch__pool_chunk_of(const struct ch__pool *pool, uint32_t p
 	return page >> (pool->chunk_log2 - pool->page_log2);
 }
 
-/* The page has memory, which holds traps where no block is. */
+/* Whether the page has memory; bytes without a block then hold traps. */
 static inline bool ch__pool_page_is_backed(const struct ch__pool *pool, uint32_t page)
 	CH_REQUIRES(ch__role_pages)
 {
@@ -106,12 +106,11 @@ static inline enum ch__page_state ch__page_state(const struct ch__page *page)
 	return (enum ch__page_state)atomic_load_explicit(&page->state, memory_order_relaxed);
 }
 
-/* For CH_MOVE. */
 static inline uint32_t ch__pages_held(const struct ch__pool *pool)
 {
 	return ch__lock_is_mine(&pool->inner->lock) ? CH__UNDER_PAGES : 0;
 }
-/* The only store of a chunk's state. Who stays where it is makes no move. */
+/* The only store of a chunk's state. Staying in a state is no move. */
 static inline void ch__chunk_set_state(struct ch__pool *pool, uint32_t chunk,
 				       enum ch__chunk_state to, const char *by)
 {
@@ -130,23 +129,24 @@ void ch__ledger_destroy(struct ch__pool *);
 #define ch__ledger_destroy(pool) ((void)0)
 #endif
 
-/* The span, or page, loses execute access for such a use. False: errno; a page has what it had. */
+/* Takes execute access from a span or a page, for the use. Returns false with errno when the system
+ * refused; a page then keeps execute access. */
 bool ch__span_lend(struct ch__pool *, uint32_t first, enum ch__span_use)
 	CH_REQUIRES(ch__role_pages);
-/* The span's pages are RX, as others are, whatever they were, and hold traps where they were not.
- * False: it is retired. */
+/* Makes the span's pages RX like ordinary pages, with traps in pages that were not RX. Returns
+ * false when the system refused: the span is retired. */
 bool ch__span_take_back(struct ch__pool *, uint32_t first) CH_REQUIRES(ch__role_pages);
 bool ch__span_is_retired(const struct ch__pool *, uint32_t page) CH_REQUIRES(ch__role_pages);
-/* In a child of fork that has no code: constants read as zero. */
+/* In a child of fork without code: makes constants read as zero. */
 void ch__spans_leave_zeros(struct ch__pool *) CH_REQUIRES(ch__role_pages);
-/* In a child of fork, whose pages all are RX: what the spans are lent for. */
+/* In a child of fork with all pages RX: lends spans and shared pages for their uses again. */
 bool ch__spans_lend_again(struct ch__pool *) CH_REQUIRES(ch__role_pages);
 
 void ch__valgrind_pool_born(const struct ch__pool *) CH_COLD;
 void ch__valgrind_pool_dead(const struct ch__pool *) CH_COLD;
 void ch__valgrind_access(const struct ch__pool *, uintptr_t exec, size_t bytes,
 			 bool has_access) CH_COLD;
-/* Bytes that nothing has are reported when they are read or written, in both views. */
+/* Memcheck reports reads and writes of bytes without access, in both views. */
 static inline void ch__valgrind_grant(const struct ch__pool *pool, uintptr_t exec, size_t bytes)
 {
 	if (CH_UNLIKELY(pool->is_translated))

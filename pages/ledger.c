@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * ledger.c: the ledger of what was published to execution, in checked builds (CH_CHECK >= 2). No
- * x86-64 and no emulator shows that a flush of the instruction cache was left out: so each sync
- * notes the bytes that it covered, and where code becomes reachable, or is given back as traps, the
- * bytes that are written there must be those that were noted. Private views need no notes: what
- * runs is what a sync carried over. It takes no lock: callers hold what keeps the bytes as they
- * are. */
+ * ledger.c: the ledger of published bytes, in checked builds (CH_CHECK >= 2). No x86-64 and no
+ * emulator shows that a flush of the instruction cache was left out. So each sync notes the bytes
+ * of its range, and when code becomes reachable, or is given back as traps, the written bytes must
+ * be the noted bytes. Private views need no notes: the code there is what a sync carried over. No
+ * lock is taken: callers keep the bytes from changing. */
 #include "pages/inner.h"
 #include "pages/write.h"
 
@@ -13,7 +12,7 @@
 
 #if CH_CHECK >= 2
 
-/* The runtime page, or a chunk. Its notes are NULL when it never had memory, or they found none. */
+/* The runtime page, or a chunk. Notes are NULL before the first memory, or for want of memory. */
 struct part {
 	uint8_t **notes;
 	size_t from, end;
@@ -34,7 +33,7 @@ void ch__ledger_open(struct ch__pool *pool, size_t offset, size_t bytes)
 	struct part part = part_at(pool, offset);
 	if (!*part.notes && !ch__views_are_private(&pool->inner->views))
 		*part.notes = ch__os_notes(part.end - part.from);
-	/* Traps, which the views' commit has published. */
+	/* The bytes are traps, and already published. */
 	if (*part.notes)
 		memcpy(*part.notes + (offset - part.from), pool->inner->views.write + offset,
 		       bytes);
@@ -50,8 +49,8 @@ void ch__ledger_destroy(struct ch__pool *pool)
 	}
 }
 
-/* Notes the bytes, or looks for the first one that was not noted, else the end. Threads that
- * compile write to the same chunk, each to its own blocks. */
+/* Notes the bytes, or returns the first byte that differs from its note, else the end. Threads may
+ * write blocks of the same chunk meanwhile. */
 __attribute__((no_sanitize("thread"))) static size_t go_over(const struct ch__pool *pool, size_t at,
 							     size_t end, bool notes_them)
 {
@@ -84,7 +83,7 @@ void ch__ledger_check(const struct ch__pool *pool, size_t at, size_t bytes, cons
 	static char reason[160];
 	if (!pool->inner->views.has_code)
 		return;
-	/* Among them are free bytes, which memcheck would report. */
+	/* The range has free bytes, too, which memcheck would report. */
 	ch__valgrind_reports(false);
 	size_t lacks = go_over(pool, at, at + bytes, false) - at;
 	ch__valgrind_reports(true);

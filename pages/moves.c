@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * moves.c: the pages lock, and the legal moves of the pages and chunks that change under it, which
- * checked builds know. */
+ * moves.c: the pages lock, and the legal moves of pages and chunks under the lock, for checked
+ * builds. */
 #include "pages/inner.h"
 
 CH__LOCK_FUNCTIONS(ch__pages_lock, ch__pages_unlock, struct ch__pool *pool, ch__lock_take,
@@ -25,7 +25,7 @@ struct ch__moves ch__page_moves = {
 			{"ch__pool_note_freed", CH__PAGE_FULL, CH__PAGE_PARTLY, PAGES_AND_BUSY},
 			{"ch__pool_note_freed", CH__PAGE_FULL, CH__PAGE_FREE, PAGES_AND_BUSY},
 			{"ch__pool_note_freed", CH__PAGE_PARTLY, CH__PAGE_FREE, PAGES_AND_BUSY},
-			/* Of data, when it is empty: as a span of one page. */
+			/* An empty page of data goes as a span of one page. */
 			{"ch__pool_retire_page", CH__PAGE_OPEN, CH__PAGE_SPAN, PAGES_AND_BUSY},
 			{"ch__pool_retire_page", CH__PAGE_SPAN, CH__PAGE_FREE, CH__UNDER_PAGES},
 			{"ch__pool_note_freed", CH__PAGE_FULL, CH__PAGE_SPAN, PAGES_AND_BUSY},
@@ -34,13 +34,13 @@ struct ch__moves ch__page_moves = {
 			{"ch__pool_take_span", CH__PAGE_FREE, CH__PAGE_SPAN, CH__UNDER_PAGES},
 			{"ch__pool_release_span", CH__PAGE_SPAN, CH__PAGE_FREE, CH__UNDER_PAGES},
 			{"ch__pool_cut_span", CH__PAGE_SPAN, CH__PAGE_FREE, CH__UNDER_PAGES},
-			/* It was retired: its pages are executable again. */
+			/* A retired span, with its pages executable again. */
 			{"ch__pool_retry_retired", CH__PAGE_SPAN, CH__PAGE_FREE, CH__UNDER_PAGES},
 		},
 };
 
-/* A chunk that was given up may have lingered; the child of a fork has memory for COMMITTED ones
- * only. */
+/* A chunk that was given up may have lingered. In the child of a fork only COMMITTED chunks have
+ * memory. */
 struct ch__moves ch__chunk_moves = {
 	.noun = "chunk",
 	.states = {"EMPTY", "COMMITTED", "LINGERING"},

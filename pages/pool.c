@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
- * pool.c: a pool's life, its page and chunk lists, commit and trim. It places no granules
- * (granules.c) and maps nothing itself (views.c).
+ * pool.c: a pool's life, its page and chunk lists, commit and trim. Granules are placed by
+ * granules.c, memory is mapped by views.c.
  *
- * Lock rank: the pages lock, below heap and above sinks. A page's busy is taken under it, never the
- * other way round. A page is on the list of its state: FREE pages of committed chunks on the free
- * list of their chunk's zone, PARTLY pages on the list of their frame number, no other. Lists are
+ * Lock rank: the pages lock, below heap and above sinks. A page's busy is taken under the pages
+ * lock, never the other way round. FREE pages of committed chunks are on the free list of their
+ * chunk's zone, PARTLY pages on the list of their frame number, other pages on no list. Lists are
  * circles through a head, and first in, first out: a freed page rests longest, and under pressure
- * every page gets its turn.
+ * every page gets a turn.
  *
- * I18: a wholly free chunk stays on the list of the zone it last had, which so finds its pages as
- * if there were no other zone; it changes zone only when another one has no free page. */
+ * I18: a wholly free chunk stays on the list of its last zone, which finds the pages as if there
+ * were no other zone. The chunk changes its zone only when another zone has no free page. */
 #include "pages/granules.h"
 #include "pages/inner.h"
 #include "pages/write.h"
@@ -19,10 +19,10 @@
 
 enum {
 	TABLE_ALIGN = CH__LINE_BYTES,
-	LISTED_SHARE_LOG2 = 5, /* a page is listed when 1/32 of it is free */
-	TRIMMED_SHARE = 4,     /* chunks go back when more than this part is in unused ones */
+	LISTED_SHARE_LOG2 = 5, /* a page is listed when 1/32 is free */
+	TRIMMED_SHARE = 4,     /* chunks go back when the unused chunks have more than 1/4 */
 	STEP_BYTES = 64 << 10, /* a chunk's first memory */
-	STEP_FACTOR_LOG2 = 2,  /* and then four times as much as it has */
+	STEP_FACTOR_LOG2 = 2,  /* and then four times as much as before */
 };
 
 /* --- lists --- */
@@ -42,7 +42,7 @@ static void unlist(struct ch__pool *pool, uint32_t page) CH_REQUIRES(ch__role_pa
 	pool->pages[p->next].prev = p->prev;
 }
 
-/* CH__PAGE_NONE when it is empty. */
+/* Returns CH__PAGE_NONE when the list is empty. */
 static uint32_t first_of(const struct ch__pool *pool, uint32_t list) CH_REQUIRES(ch__role_pages)
 {
 	uint32_t first = pool->pages[list].next;
@@ -152,8 +152,8 @@ void ch__pool_destroy(struct ch__pool *pool)
 
 /* --- states --- */
 
-/* A chunk became unused. What comes and goes by less than a quarter of the memory, or one chunk,
- * stays. */
+/* A chunk became unused. Asks for a trim when several chunks and more than a quarter of the memory
+ * are unused; less stays, because less comes and goes. */
 static void judge_unused(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 {
 	uint32_t chunks = 0, pages = 0;
@@ -167,8 +167,8 @@ static void judge_unused(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 		atomic_store_explicit(&pool->wants_trim, true, memory_order_relaxed);
 }
 
-/* The only store of a page's state, which its list and the counters follow. Who stays where it is
- * makes no move. */
+/* The only store of a page's state; the page's list and the counters follow. Staying in a state is
+ * no move. */
 static void set_state(struct ch__pool *pool, uint32_t index, enum ch__page_state to, const char *by)
 	CH_REQUIRES(ch__role_pages)
 {
@@ -196,7 +196,7 @@ static void set_state(struct ch__pool *pool, uint32_t index, enum ch__page_state
 	atomic_store_explicit(&page->state, (uint8_t)to, memory_order_release);
 }
 
-/* A child of a fork without copy has no memory to hand out. */
+/* The child of a fork without copy has no memory to hand out. */
 static bool has_code(const struct ch__pool *pool)
 {
 	if (!pool->inner->views.has_code)
@@ -204,7 +204,7 @@ static bool has_code(const struct ch__pool *pool)
 	return pool->inner->views.has_code;
 }
 
-/* The chunk's pages that have memory, from one on, all FREE. */
+/* Lists the chunk's pages with memory, from the page `from` on; all are FREE. */
 static void list_pages(struct ch__pool *pool, uint32_t chunk, uint32_t from, enum ch__zone zone)
 	CH_REQUIRES(ch__role_pages)
 {
@@ -223,8 +223,8 @@ static void unlist_chunk(struct ch__pool *pool, uint32_t chunk) CH_REQUIRES(ch__
 		unlist(pool, first + i);
 }
 
-/* So many pages of a chunk have memory at least. One that had none is of the zone. Large pages of
- * the system come whole. */
+/* Gives memory to at least `least` pages of a chunk. A chunk that had none joins the zone. With
+ * large pages of the system the whole chunk gets memory. */
 static bool commit_chunk(struct ch__pool *pool, uint32_t chunk, uint32_t least, enum ch__zone zone)
 	CH_REQUIRES(ch__role_pages)
 {
@@ -254,7 +254,7 @@ static bool commit_chunk(struct ch__pool *pool, uint32_t chunk, uint32_t least, 
 	return true;
 }
 
-/* More memory for a chunk that the zone has. False: there is none, or errno. */
+/* Gives a chunk of the zone more memory. Returns false when no chunk lacks any, or with errno. */
 static bool widen_zone(struct ch__pool *pool, enum ch__zone zone) CH_REQUIRES(ch__role_pages)
 {
 	for (uint32_t chunk = 0; chunk < pool->chunk_count; chunk++) {
@@ -265,8 +265,8 @@ static bool widen_zone(struct ch__pool *pool, enum ch__zone zone) CH_REQUIRES(ch
 	return false;
 }
 
-/* The system refused memory (errno) for a run of pages. 0 where the pages that the pool has could
- * hold one if their code were gone. */
+/* The system refused memory (errno) for a run of pages. Sets errno to 0 when the pages with memory
+ * could hold such a run if their code were gone. */
 static void judge_refusal(const struct ch__pool *pool, uint32_t pages) CH_REQUIRES(ch__role_pages)
 {
 	uint32_t run = 0;
@@ -277,8 +277,8 @@ static void judge_refusal(const struct ch__pool *pool, uint32_t pages) CH_REQUIR
 	}
 }
 
-/* First page of the lowest run of FREE pages that may be of the zone: a chunk in use stays of its
- * own, any other may become of this one. */
+/* Returns the first page of the lowest run of FREE pages for the zone. A chunk in use keeps its
+ * zone, any other chunk may join the zone. */
 static uint32_t find_run(const struct ch__pool *pool, uint32_t pages, enum ch__zone zone,
 			 bool backed_only) CH_REQUIRES(ch__role_pages)
 {
@@ -300,8 +300,8 @@ static uint32_t find_run(const struct ch__pool *pool, uint32_t pages, enum ch__z
 	return CH__PAGE_NONE;
 }
 
-/* A run of FREE pages that have memory and are of the zone: rather one that needs no memory.
- * CH__PAGE_NONE: errno as of who takes it. */
+/* Returns the first of a run of FREE pages in the zone, and commits memory where the run lacks
+ * some. Prefers a run with memory. CH__PAGE_NONE: errno as of ch__pool_take_page. */
 static uint32_t have_run(struct ch__pool *pool, uint32_t pages, enum ch__zone zone)
 	CH_REQUIRES(ch__role_pages)
 {
@@ -350,7 +350,7 @@ static uint32_t next_page(struct ch__pool *pool, uint8_t frame) CH_REQUIRES(ch__
 	return page != CH__PAGE_NONE ? page : have_run(pool, 1, zone);
 }
 
-/* Of a page that is not of code, which is code's as long as it is FREE. False: errno. */
+/* Takes execute access from a FREE page that is not for code. Returns false with errno. */
 static bool has_access(struct ch__pool *pool, uint32_t index, uint8_t frame)
 	CH_REQUIRES(ch__role_pages)
 {
@@ -372,8 +372,8 @@ uint32_t ch__pool_take_page(struct ch__pool *pool, uint8_t frame)
 	if (index != CH__PAGE_NONE) {
 		struct ch__page *page = &pool->pages[index];
 		ch__page_lock(page);
-		/* Who frees a block looks at its page's number without a lock: it stays as it is
-		 * while there are blocks. */
+		/* A thread that frees a block reads the frame number without a lock: an equal
+		 * number is not stored again. */
 		if (page->frame != frame)
 			page->frame = frame;
 		open_page(pool, index, __func__);
@@ -404,8 +404,8 @@ uint32_t ch__pool_take_page_in_need(struct ch__pool *pool, uint8_t frame, size_t
 	return found;
 }
 
-/* Puts a page that nobody has open in the state that its granules say; one of data that has none is
- * a span of one page, to be released. Under busy. */
+/* Puts a page that nobody has open in the state of its granules. An empty page of data becomes a
+ * span of one page, to be released. Under busy. */
 static void settle(struct ch__pool *pool, uint32_t index, const char *by)
 	CH_REQUIRES(ch__role_pages)
 {
@@ -435,7 +435,7 @@ void ch__pool_retire_page(struct ch__pool *pool, uint32_t index)
 {
 	struct ch__page *page = &pool->pages[index];
 	ch__pages_lock(pool);
-	/* Under busy: a granule given back before is counted here, one given back later sees the
+	/* Under busy: a granule given back before is counted here, and a later free sees the
 	 * state. */
 	ch__page_lock(page);
 	CH_ASSERT(ch__page_state(page) == CH__PAGE_OPEN, "retired page is not open");
@@ -494,7 +494,7 @@ uint32_t ch__pool_take_span(struct ch__pool *pool, uint32_t pages, uint8_t frame
 	return first;
 }
 
-/* False: it is retired. */
+/* Returns false when the span is retired. */
 static bool release_span(struct ch__pool *pool, uint32_t first, const char *by)
 	CH_REQUIRES(ch__role_pages)
 {
@@ -504,7 +504,7 @@ static bool release_span(struct ch__pool *pool, uint32_t first, const char *by)
 	CH_ASSERT(ch__page_state(&pool->pages[first]) == CH__PAGE_SPAN && pages,
 		  "not a span's first page");
 	if (pool->inner->views.has_code) {
-		/* Parts that died are without access. */
+		/* To Valgrind, dead parts are without access. */
 		ch__valgrind_grant(pool, exec, bytes);
 		if (!ch__span_take_back(pool, first))
 			return false;
@@ -559,8 +559,8 @@ void ch__pool_count_free(const struct ch__pool *pool, uint64_t *bytes, uint64_t 
 	uint64_t page_bytes = UINT64_C(1) << pool->page_log2;
 	uint64_t run = has_code ? (pool->page_count - end) * page_bytes : 0;
 	*bytes = *largest = run;
-	/* From above, where most free pages are: they are mostly more in a row than is free in one
-	 * of the others, whose holes are not looked at then. */
+	/* From above, where most free pages are: their run is mostly longer than what is free in
+	 * any other page, and then holes are not looked at. */
 	for (uint32_t i = has_code ? end : 0; i-- > 0;) {
 		const struct ch__page *page = &pool->pages[i];
 		enum ch__page_state state = ch__page_state(page);
@@ -582,8 +582,8 @@ void ch__pool_count_free(const struct ch__pool *pool, uint64_t *bytes, uint64_t 
 
 /* --- trim --- */
 
-/* The chunk counts as given up in any case: where the system refuses (its limit of mappings), the
- * traps simply stay, and the next trim asks again. */
+/* The chunk counts as given up in any case. Where the system refuses (its limit of mappings), the
+ * traps stay, and the next trim asks again. */
 static void give_up_chunk(struct ch__pool *pool, uint32_t chunk) CH_REQUIRES(ch__role_pages)
 {
 	struct ch__pool_inner *inner = pool->inner;

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT
- * pool.h: the pool of code pages and the records of its pages; its life. It knows no blocks:
- * callers give it ranges.
+ * pool.h: the pool of code pages and the records of its pages; its life. A pool knows no blocks:
+ * callers give ranges.
  *
  *   each view   [guard][runtime page][pool .......................][guard]   RW at RX + delta
  *   in memory          0             runtime_bytes                 bytes
  *   code page   +0 hot -> ... trap fill ... <- cold | end
  *
- * Offsets are bytes from the pool's base; a granule is 8 bytes; a chunk is 1 MiB (the pool when
- * that is smaller), and gets its memory in steps, from its first page on. The pages in use of one
- * chunk are of one zone, because unwinders are told of whole chunks, each zone in another way; a
- * chunk whose pages are all FREE may change its zone.
+ * Offsets are bytes from the pool's base. A granule is 8 bytes. A chunk is 1 MiB, or 2 MiB for
+ * forks, but at most the pool; its memory comes in steps, from its first page on. The pages in use
+ * of a chunk are of one zone, because unwinders are told of whole chunks, and of each zone in
+ * another way. A chunk with all pages FREE may change its zone.
  *
- * Locks: the pages lock (in the pool) guards lists, states (their legal moves: moves.c) and commit.
- * A page's `busy` guards its cursors and used bits; it is held for some instructions, only inside a
- * region (ch__pages_lock within fork and the check walk). */
+ * Locks: the pages lock (in the pool) guards lists, states (legal moves: moves.c) and commit. A
+ * page's `busy` guards its cursors and used bits; busy is held for some instructions, inside a
+ * region or under the pages lock. */
 #ifndef CH_PAGES_POOL_H
 #define CH_PAGES_POOL_H
 
@@ -29,16 +29,15 @@ enum {
 	CH__CHUNK_BYTES = 1 << 20,
 	CH__LARGE_CHUNK_BYTES = 2 << 20,
 	CH__PAGE_NONE = 0xffffffff,
-	CH__FRAME_NUMBERS = 22, /* pages of different frame numbers share no blocks */
+	CH__FRAME_NUMBERS = 22, /* blocks of different frame numbers share no pages */
 };
 
-/* Takes the pages lock. */
 #define CH_TAKES_PAGES CH_EXCLUDES(ch__role_pages, CH__STANDING)
 
 enum ch__page_state { CH__PAGE_FREE, CH__PAGE_OPEN, CH__PAGE_PARTLY, CH__PAGE_FULL, CH__PAGE_SPAN };
 
-/* How unwinders are told of a chunk: one FDE a page, one a slot of each page, or what each block
- * brings along. */
+/* How unwinders are told of a chunk: an FDE for each page, an FDE for each slot of a page, or the
+ * table of each block. */
 enum ch__zone { CH__ZONE_PAGES, CH__ZONE_SLOTS, CH__ZONE_OWN, CH__ZONES };
 
 enum ch__backend {
@@ -48,39 +47,39 @@ enum ch__backend {
 	CH__BACKEND_PROCMEM,
 };
 
-/* What a span is for, or a page that blocks of one kind share, and so how it is mapped at exec. No
- * page is ever writable and executable, and execute access comes back by a fresh mapping. */
+/* The use of a span, or of a page shared by blocks of one kind, and so its mapping at exec. No page
+ * is ever writable and executable, and execute access comes back by a fresh mapping. */
 enum ch__span_use {
 	CH__SPAN_CODE,     /* RX, written through the write view; pages of code, too */
 	CH__SPAN_IN_PLACE, /* RW until ch__pool_land_span, RX from then on */
-	CH__SPAN_RODATA,   /* RW until then, R from then on */
+	CH__SPAN_RODATA,   /* RW until ch__pool_land_span, R from then on */
 	CH__SPAN_DATA,     /* RW */
 	CH__PAGE_RODATA,   /* R, written through the write view */
 	CH__PAGE_DATA,     /* RW */
 	CH__SPAN_USE = 7,
 	CH__SPAN_LANDED = 8,
-	/* Released, but the system does not give the pages execute access again: nobody's, without
-	 * it, full of traps in the write view. */
+	/* Released, but the system refuses to make the pages executable again: they belong to
+	 * nobody, cannot run, and are full of traps in the write view. */
 	CH__SPAN_RETIRED = 16,
 };
 
 struct ch__page {
-	/* 1 while cursors or used bits change; acq/rel. No two pages share a line of the cache:
-	 * their threads change them at once. */
+	/* 1 while cursors or used bits change; acq/rel. Each record has a cache line of its own,
+	 * because threads change several at once. */
 	_Alignas(CH__LINE_BYTES) _Atomic(uint32_t) busy;
 	_Atomic(uint8_t) state; /* enum ch__page_state [pages]; relaxed reads by lookup of spans */
 	uint8_t frame;          /* frame number of its blocks [pages]; constant while it has some */
-	uint8_t has_failed;     /* an allocation did not fit since it was listed [busy] */
-	/* enum ch__span_use: SPAN: in its first page; of a shared page [pages]; relaxed */
+	uint8_t has_failed;     /* an allocation did not fit since the page became OPEN [busy] */
+	/* enum ch__span_use [pages]; relaxed. SPAN: in the first page; else of a shared page */
 	_Atomic(uint8_t) span_use;
 	uint16_t hot_cursor;       /* granule in page: next place to try for hot [busy] */
-	uint16_t cold_cursor;      /* granule in page: cold is placed below it [busy] */
+	uint16_t cold_cursor;      /* granule in page: cold is placed below [busy] */
 	_Atomic(uint16_t) used_granules;  /* stored under busy */
-	_Atomic(uint16_t) freed_granules; /* given back since taken, or since it failed; likewise */
-	/* Granules that found no room in the whole page, and nothing came free since [busy] */
+	_Atomic(uint16_t) freed_granules; /* given back since taken or has_failed; likewise */
+	/* In granules: a request that found no room in the whole page, until a free [busy] */
 	uint16_t refused_hot, refused_cold;
-	bool is_lost;           /* SPAN, while a child of fork looks for those that no block has */
-	uint32_t span_pages;    /* SPAN: pages in the run; 0 but in its first page [pages] */
+	bool is_lost;           /* SPAN, while a child of fork looks for spans without a block */
+	uint32_t span_pages;    /* SPAN: pages in the run; 0 except in the first page [pages] */
 	_Atomic(uint32_t) span_first; /* SPAN: the run's first page [pages]; relaxed in lookup */
 	uint32_t next, prev;    /* list links [pages] */
 };
@@ -92,52 +91,53 @@ struct ch__pool_config {
 	enum ch__backend backend;
 	bool random_alias;      /* false under TSan */
 	bool is_for_forks;      /* a fork copies few entries: large pages, chunks of 2 MiB */
-	/* enum ch__zone of the chunks in which pages of a frame number lie */
+	/* by frame number: enum ch__zone of the chunks for such pages */
 	uint8_t zones[CH__FRAME_NUMBERS];
-	uint8_t uses[CH__FRAME_NUMBERS]; /* enum ch__span_use of their pages: CODE, PAGE_... */
-	/* Hears, under the pages lock, of each chunk that loses its memory or changes its zone: all
-	 * its pages are FREE. NULL: nobody asks. */
+	uint8_t uses[CH__FRAME_NUMBERS]; /* by frame number: enum ch__span_use, CODE or PAGE_... */
+	/* Called under the pages lock for each chunk that loses its memory or changes its zone,
+	 * with all pages FREE; or NULL. */
 	void (*gone)(void *arg, uint32_t chunk);
 	void *gone_arg;
-	/* Gets "NAME: CALL ERROR; " of each backend that cannot be, unless NULL. */
+	/* Gets "NAME: CALL ERROR; " of each backend that was refused, unless NULL. */
 	struct ch__text *tried;
 };
 
 struct ch__pool {
-	uintptr_t exec_base;    /* of page 0, at a multiple of 64 MiB or a smaller pool [const] */
+	uintptr_t exec_base;    /* of page 0; a multiple of 64 MiB, or of a smaller pool [const] */
 	ptrdiff_t delta;        /* write = exec + delta [const] */
 	size_t pool_bytes;      /* [const] */
 	uint32_t page_log2;     /* [const] */
 	uint32_t page_count;    /* [const] */
 	uint32_t chunk_log2;    /* [const] */
 	uint32_t chunk_count;   /* [const] */
-	/* Before each stub: code is not patched while it runs, and the write view is so near that
-	 * what a branch leads by is data there; or 0 [const] */
+	/* Bytes of the lead before each stub, or 0 [const]. A branch then leads by data, in the
+	 * write view nearby, because code is not patched while it runs. */
 	uint32_t stub_lead_bytes;
 	uintptr_t runtime_exec; /* the runtime page, below exec_base [const] */
 	size_t runtime_bytes;   /* [const] */
-	enum ch__backend backend; /* the one in use [const] */
+	enum ch__backend backend; /* in use; not AUTO [const] */
 	bool is_translated;       /* by Valgrind, which judges accesses too [const] */
 	uint8_t sync_steps;       /* set of enum ch__sync_step [const] */
-	struct ch__page *pages; /* and behind them the heads of lists [const pointer] */
-	_Atomic(uint64_t) *used;   /* one bit a granule; written under the page's busy */
-	_Atomic(uint64_t) *starts; /* one bit a granule: a part begins; release, lookup acquires */
+	struct ch__page *pages; /* pages, then the heads of lists [const pointer] */
+	_Atomic(uint64_t) *used;   /* 1 bit a granule; written under the page's busy */
+	_Atomic(uint64_t) *starts; /* 1 bit a granule: a part begins; release, lookup acquires */
 	struct ch__meta *meta;  /* [const] */
 	struct ch__pool_inner *inner; /* views, lists, chunk states, lock: pages/inner.h */
 	_Atomic(uint32_t) pages_used, pages_peak, pages_committed; /* gauges, relaxed */
-	/* No page from here on ever had memory: they are FREE, and nobody walks over their records.
-	 * Grows under [pages]; relaxed: who is told of a page later has its record from there. */
+	/* Pages from here on never had memory: all are FREE, and no walk reads their records. Grows
+	 * under [pages]; relaxed: a thread that is told of a page later has its record from
+	 * there. */
 	_Atomic(uint32_t) pages_end;
-	_Atomic(bool) wants_trim; /* stored under [pages]; relaxed: who frees next sees it, too */
+	_Atomic(bool) wants_trim; /* stored under [pages]; relaxed: the next free sees it, too */
 };
 
 /* --- life --- */
-/* 0, or errno of the call that failed. The configuration is sound: heap.c judges it. The runtime
- * page is committed and trap-filled. */
+/* Returns 0, or errno of the call that failed. The configuration is sound: heap.c judges it. The
+ * runtime page is committed and trap-filled. */
 int ch__pool_create(const struct ch__pool_config *, struct ch__meta *, struct ch__pool **);
 void ch__pool_destroy(struct ch__pool *);
-extern const char *const ch__backend_names[]; /* by enum ch__backend; of AUTO there is none */
-/* False: none has that name. */
+extern const char *const ch__backend_names[]; /* by enum ch__backend; none for AUTO */
+/* Returns false when no backend has the name. */
 bool ch__backend_of_name(const char *name, enum ch__backend *);
 
 static inline uint32_t ch__pool_pages_end(const struct ch__pool *pool)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * pool_check.c: the walk over a pool's invariants: lists, states, counters, bitmaps, traps in
- * unused bytes. It repairs nothing. Lock: pages, then one page's busy at a time. */
+ * unused bytes. Nothing is repaired. Lock: pages, then one page's busy at a time. */
 #include "pages/granules.h"
 #include "pages/inner.h"
 
@@ -34,7 +34,7 @@ static bool check_list(struct walk *walk, uint32_t list, enum ch__page_state sta
 			return broken(walk, at, "on the list of another frame number");
 		if (state == CH__PAGE_FREE && ch__pool_zone_at(walk->pool, at) != frame_or_zone)
 			return broken(walk, at, "on the free list of another zone");
-		walk->listed++; /* no circle: its first page would have two before it */
+		walk->listed++; /* ends: the first page of a circle would have two predecessors */
 	}
 	return pages[list].prev == prev || broken(walk, prev, "list ends elsewhere");
 }
@@ -88,7 +88,7 @@ static bool check_page(struct walk *walk, uint32_t index) CH_REQUIRES(ch__role_p
 	return is_sound;
 }
 
-/* All its pages, then what it counts of them. */
+/* Checks all pages of the chunk, then the chunk's counts. */
 static bool check_chunk(struct walk *walk, uint32_t chunk) CH_REQUIRES(ch__role_pages)
 {
 	const struct ch__pool *pool = walk->pool;
@@ -138,7 +138,7 @@ bool ch__pool_check(struct ch__pool *pool, char *reason, size_t reason_bytes)
 {
 	struct walk walk = {.pool = pool, .reason = reason, .reason_bytes = reason_bytes};
 	ch__pages_lock(pool);
-	/* It looks at bytes that nothing has. */
+	/* Memcheck would report the check's reads of unused bytes. */
 	ch__valgrind_reports(false);
 	bool is_sound = !pool->inner->views.has_code || check_all(&walk);
 	ch__valgrind_reports(true);

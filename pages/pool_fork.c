@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT
- * pool_fork.c: what a fork does to a pool. Shared memory would let either process change the
- * other's code, so both views are left out of the child (DONTFORK) and the child gets a copy, taken
- * before the fork: one taken in the child would race with the parent. A child whose handler does
- * not run, or fails, has no code at all. Private memory needs no copy: the system makes one of each
- * page that either process writes, also where no handler runs. Lock: pages. */
+ * pool_fork.c: a pool over a fork. Shared memory would let either process change the other's code.
+ * So both views are left out of the child (DONTFORK), and the child gets a copy. The copy is made
+ * before the fork: in the child, copying would race with the parent. A child whose handler does not
+ * run, or fails, has no code at all. Private memory needs no copy: the system copies each page that
+ * either process writes, also where no handler runs. Lock: pages. */
 #include "pages/granules.h"
 #include "pages/inner.h"
 
 #include <string.h>
 
-/* Threads of the VM may be writing OPEN blocks, which the child drops: the thread sanitizer must
- * not judge that copy, and it judges every memcpy. */
+/* Threads of the VM may be writing OPEN blocks, which the child drops. The thread sanitizer must
+ * not judge this copy, and judges every memcpy. */
 __attribute__((no_sanitize("thread"))) static void copy_bytes(uint8_t *to, const uint8_t *from,
 							      size_t bytes)
 {
@@ -31,7 +31,7 @@ static bool copy_range(struct ch__pool_inner *inner, size_t offset, size_t bytes
 	return true;
 }
 
-/* The runtime page and the pages that have memory, with their traps. */
+/* Copies the runtime page and the pages with memory, their traps included. */
 static bool copy_pool(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 {
 	struct ch__pool_inner *inner = pool->inner;
@@ -51,7 +51,7 @@ bool ch__pool_fork_prepare(struct ch__pool *pool, bool has_child_code)
 {
 	struct ch__pool_inner *inner = pool->inner;
 	ch__pages_lock(pool);
-	/* Of bytes that nothing has, too. */
+	/* Memcheck would report the copy's reads of unused bytes. */
 	ch__valgrind_reports(false);
 	inner->copy = (struct ch__views){.file.fd = -1};
 	inner->has_copy = has_child_code && inner->views.has_code &&
@@ -66,7 +66,7 @@ void ch__pool_fork_parent(struct ch__pool *pool)
 	ch__pages_unlock(pool);
 }
 
-/* The adopted RX view is open everywhere; ranges without memory would read as zeros, which
+/* The adopted RX view has access everywhere; ranges without memory would read as zeros, which
  * execute. */
 static bool close_the_rest(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 {
@@ -86,7 +86,7 @@ static bool close_the_rest(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 	return true;
 }
 
-/* To memcheck the adopted memory is as if it all were in use. */
+/* To memcheck all of the adopted memory is in use. */
 static void revoke_unused(const struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 {
 	for (uint32_t i = 0; i < ch__pool_pages_end(pool); i++)

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  * sync.c: the end of the one write path: makes bytes that were stored through the RW view visible
- * to execution at the RX address (ch__pool_sync). No lock; where the views need no further step, no
- * system call on x86-64. */
+ * to execution at the RX address (ch__pool_sync). No lock; on x86-64 no system call, unless the
+ * views need a further step. */
 #include "pages/inner.h"
 #include "pages/write.h"
 
 #include <errno.h>
 
-/* Emulators translate code once and look at it again when its page is mapped, not when another
- * view is stored to. The mapping is the one that is there: whoever runs in the page goes on. */
+/* Emulators translate code once and look at the code again when its page is mapped, not when
+ * another view is stored to. The new mapping equals the old: a thread in the page goes on. */
 static bool remap(const struct ch__views *v, const uint8_t *exec, size_t bytes)
 {
 	size_t mask = v->guard_bytes - 1, from = (size_t)(exec - v->exec) & ~mask;
@@ -21,7 +21,7 @@ bool ch__views_sync(struct ch__views *v, const uint8_t *exec, size_t bytes)
 	size_t from = (size_t)(exec - v->exec);
 	if (!bytes)
 		return true;
-	/* Emulators pass over what arm64 dies of. */
+	/* arm64 faults in a sync without access, emulators do not: checked builds load. */
 	if (CH_CHECK >= 2) {
 		(void)*(const volatile uint8_t *)exec;
 		(void)*(const volatile uint8_t *)(exec + bytes - 1);
@@ -42,7 +42,7 @@ void ch__pool_sync_steps(const struct ch__pool *pool, uintptr_t exec, size_t byt
 	struct ch__views *v = &pool->inner->views;
 	uint32_t page = (uint32_t)((exec - pool->exec_base) >> pool->page_log2);
 	size_t from = exec - (uintptr_t)v->exec;
-	/* What never runs is only carried over: a fresh mapping would let it. */
+	/* Data is only carried over: a fresh mapping would make the page executable. */
 	bool is_data = ch__pool_has(pool, exec) && ch__pool_span_use(pool, page) >= CH__PAGE_RODATA;
 	bool follows = !is_data ? ch__views_sync(v, (const uint8_t *)exec, bytes)
 				: !ch__views_are_private(v) ||

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
- * valgrind.c: what Valgrind is told of code memory. It translates code once and does not see stores
- * through another view: changed bytes are discarded at their RX address. Memcheck judges each view
- * by its own: bytes that nothing has are without access in both; the parts of blocks are chunks of
- * one memory pool at their RX addresses, so that a read of freed code is reported with the calls
- * that committed and freed it.
+ * valgrind.c: tells Valgrind of code memory. Valgrind translates code once and does not see stores
+ * through another view: changed bytes are discarded at the RX address. Memcheck judges each view
+ * apart. Unused bytes are without access in both views. The parts of blocks are chunks of a memory
+ * pool at RX addresses: so a read of freed code is reported with the calls that committed and freed
+ * the code.
  *
- * A byte of a part has a value from the moment it is reserved, since free bytes hold traps: a VM
- * that reads what it left out between its instructions reads traps, and is not reported.
+ * A byte of a part has a value from its reservation on, since free bytes hold traps: a VM that
+ * reads gaps between its instructions reads traps, and memcheck reports nothing.
  *
- * All requests are behind pool->is_translated: a program outside of Valgrind pays for a test. No
+ * All requests are behind pool->is_translated: outside of Valgrind a program pays for a test. No
  * lock, no system call. */
 #include "pages/inner.h"
 #include "pages/write.h"
@@ -17,7 +17,7 @@ void ch__valgrind_pool_born(const struct ch__pool *pool)
 {
 	enum { RED_ZONE_BYTES = 0, IS_DEFINED = 1 };
 	ch__valgrind_ask(CH__ASK_CREATE_MEMPOOL, pool->exec_base, RED_ZONE_BYTES, IS_DEFINED, 0);
-	/* Without memory for it, live parts are reported as leaks. */
+	/* Without this memory, live parts are reported as leaks. */
 	pool->inner->parts = (uintptr_t *)(void *)ch__os_private(pool->pool_bytes);
 	if (pool->inner->parts)
 		ch__valgrind_ask(CH__ASK_MAKE_NOACCESS, (uintptr_t)pool->inner->parts,
@@ -31,8 +31,8 @@ void ch__valgrind_pool_dead(const struct ch__pool *pool)
 		ch__os_unmap(pool->inner->parts, pool->pool_bytes);
 }
 
-/* The search for leaks knows no owners and no cells: a word that has the part's address tells it
- * that the part is held until it dies. It passes over memory without access quickly. */
+/* The search for leaks knows no owners and no cells: a word with the part's address says that the
+ * part is held until its death. The search passes quickly over memory without access. */
 static void hold(const struct ch__pool *pool, uintptr_t exec, bool is_held)
 {
 	if (!pool->inner->parts)

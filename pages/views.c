@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
- * views.c: the two views of the code memory, RX and RW, and their backends. It never asks for write
- * and execute access together, and never gains execute access by mprotect. It knows no pages and
- * takes no lock.
+ * views.c: the two views of the code memory, RX and RW, and their backends. Write and execute
+ * access are never asked for together, and execute access is never gained by mprotect. No pages are
+ * known here and no lock is taken.
  *
  * DUAL   shared anonymous memory, mapped RX over its whole range first, so that perf sees one
- *        executable mapping and PR_SET_MDWE is content; duplicated, the copy made RW. Uncommitted
- *        ranges lose access; they get it back by duplicating the RX mapping from the runtime page
- *        on and moving the tail in place.
- * MEMFD  a sealed memfd, or where that is refused a file without a name, mapped RX range by range.
- *        For systems that refuse the duplication (Valgrind, emulators). Where execution misses
- *        stores, as under an emulator that translated the code, each sync maps its pages again.
+ *        executable mapping and PR_SET_MDWE is content; then duplicated, and the copy made RW.
+ *        Uncommitted ranges lose access. Access comes back by duplicating the RX mapping from the
+ *        runtime page on and moving the tail in place.
+ * MEMFD  a sealed memfd, or if memfds are refused a file without a name, mapped RX range by
+ *        range. For systems that refuse the duplication (Valgrind, emulators). If execution
+ *        misses stores, as on an emulator after translation, each sync maps its pages again.
  *
- * A third, PROCMEM, is of private memory (views_private.c). */
+ * The third backend, PROCMEM, has private memory (views_private.c). */
 #include "os/text.h"
 #include "arch/stubs.h"
 #include "pages/inner.h"
@@ -24,16 +24,16 @@ enum { SELF_TEST_FIRST = 0x5eed1, SELF_TEST_SECOND = 0x5eed2 };
 
 /* --- backends --- */
 
-/* Of the pool: so that chunks, and large pages of the system, lie where those begin. A large pool
- * at a multiple of its size would find few places near an address. */
+/* Alignment of the pool: chunks, and large pages of the system, begin at their multiples. For a
+ * large pool, multiples of its size would leave few places near an address. */
 static size_t place_align(const struct ch__pool_config *config)
 {
 	size_t most = 64 << 20;
 	return config->pool_bytes < most ? config->pool_bytes : most;
 }
 
-/* In one piece, whose middle is given back: the views are within reach of a lead. Large pages need
- * the same place in one on both sides. */
+/* Reserves one piece and gives its middle back: the views are within reach of a lead. Both views
+ * lie at the same place within a large page. */
 static bool reserve_both(struct ch__views *v, const struct ch__pool_config *config, uintptr_t hint)
 {
 	size_t most = 256 << 20, whole = v->bytes + 2 * v->guard_bytes, apart = 0;
@@ -43,7 +43,7 @@ static bool reserve_both(struct ch__views *v, const struct ch__pool_config *conf
 	apart &= (config->pool_bytes < most ? config->pool_bytes : most) - 1;
 	size_t delta;
 	uint8_t *at;
-	/* Where space is short, the views come nearer before the pool is made smaller. */
+	/* When space is short, the views come nearer before the pool is made smaller. */
 	for (;; apart = apart / 2 & ~(align - 1)) {
 		delta = (whole + apart + align - 1) & ~(align - 1);
 		at = ch__os_reserve(delta + whole, place_align(config),
@@ -68,8 +68,8 @@ static bool reserve(struct ch__views *v, const struct ch__pool_config *config)
 	uintptr_t hint = config->near_address ? config->near_address : (uintptr_t)ch__views_create;
 	if (v->backend == CH__BACKEND_PROCMEM)
 		return reserve_both(v, config, hint);
-	/* Not where the system likes: in the child of a fork it would put something else there
-	 * before we return. */
+	/* Not where the system likes: in the child of a fork, something else would be mapped there
+	 * before the views are back. */
 	uintptr_t alias = config->random_alias ? 0 : hint;
 	uint8_t *at =
 		ch__os_reserve(whole, place_align(config), v->guard_bytes + v->runtime_bytes, hint);
@@ -111,8 +111,8 @@ static bool returns(struct ch__views *v, uint32_t value)
 	       ((uint32_t(*)(void))(uintptr_t)v->exec)() == value;
 }
 
-/* Whether stores through the RW view reach execution, first and again: emulators translate code
- * once and may miss the second. */
+/* Whether stores through the RW view reach execution, at first and again: emulators translate code
+ * once and may miss the second store. */
 static bool follows(struct ch__views *v)
 {
 	if (!returns(v, SELF_TEST_FIRST))
@@ -139,8 +139,8 @@ static bool self_test(struct ch__views *v)
 bool ch__views_exclude(struct ch__views *v)
 {
 	size_t whole = v->bytes + 2 * v->guard_bytes;
-	/* A child's private memory is its own from its first write on. Under Valgrind a child
-	 * without a handler shares the code. */
+	/* Private memory is a child's own from its first write on. Under Valgrind a child without a
+	 * handler shares the code. */
 	if (ch__views_are_private(v) || (v->sync_steps & CH__SYNC_VALGRIND))
 		return ch__os_dont_dump(v->write, v->bytes);
 	return ch__os_dont_fork(v->exec - v->guard_bytes, whole) &&
@@ -243,8 +243,8 @@ bool ch__views_commit(struct ch__views *v, size_t offset, size_t bytes)
 {
 	if (!ch__views_populate(v, offset, bytes))
 		return false;
-	/* Traps before access: fresh memory reads as zero, and zeros execute. Then the caches:
-	 * to arm64 their maintenance by address is a load, and dies where there is no access. */
+	/* Traps before access: fresh memory reads as zero, and zeros execute. Caches last: on arm64
+	 * their maintenance by address is a load, and faults without access. */
 	ch__arch_fill_traps(v->write + offset, bytes);
 	if (ch__views_take_back(v, offset, bytes) &&
 	    (ch__views_are_private(v) || ch__views_sync(v, v->exec + offset, bytes)))
@@ -270,7 +270,7 @@ bool ch__views_take_back(struct ch__views *v, size_t offset, size_t bytes)
 {
 	if (ch__views_are_private(v))
 		return ch__private_take_back(v, offset, bytes);
-	/* A mapping made over the reservation has lost the reservation's DONTFORK; a duplicated one
+	/* A mapping over the reservation loses the DONTFORK of the reservation; a duplicate
 	 * inherits it. */
 	if (v->backend == CH__BACKEND_MEMFD) {
 		if (!ch__os_map_fd(&v->file, offset, v->exec + offset, bytes, CH__OS_RX))
@@ -307,9 +307,9 @@ bool ch__views_copy(const struct ch__views *v, struct ch__views *copy)
 bool ch__views_reserve_again(struct ch__views *v)
 {
 	size_t whole = v->bytes + 2 * v->guard_bytes;
-	/* A child has the views all the same where Valgrind would not notice that they are gone: it
-	 * would believe its own table of mappings, and die where it looks at code. Emulators that
-	 * need pages mapped anew do not pass on what they are told of forks. */
+	/* Some children have the views all the same, and give them up first. Valgrind would not
+	 * notice that the views are gone: it would believe its table of mappings, and die at a look
+	 * at code. Emulators that need pages mapped again do not pass DONTFORK on. */
 	if ((v->sync_steps & (CH__SYNC_VALGRIND | CH__SYNC_REMAP)) || v->is_part_inherited)
 		leave(v);
 	v->has_exec = ch__os_reserve_at(v->exec - v->guard_bytes, whole);
@@ -336,8 +336,8 @@ bool ch__views_adopt(struct ch__views *v, struct ch__views *copy)
 
 void ch__views_forget(struct ch__views *v)
 {
-	/* A fresh reservation over the range cannot leave a part of the old one accessible, as
-	 * failing calls could. */
+	/* A fresh reservation cannot leave a part of the range accessible, as calls that fail
+	 * could. */
 	leave(v);
 	v->has_code = false;
 	ch__views_reserve_again(v);

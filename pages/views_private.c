@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * views_private.c: the backend PROCMEM, whose code is private memory, which no other mapping leads
- * to. What is written at exec + delta is a copy; each sync carries it over. A child of fork shares
- * the memory until one of both writes. It takes no lock.
+ * views_private.c: the backend PROCMEM. The code is private memory, and no other mapping leads
+ * there. Writes at exec + delta go to a copy, and each sync carries the copy over. A child of fork
+ * shares the memory until either process writes. Lock: `opening` alone.
  *
- * The code is mapped RX for its whole life, and written as the file /proc/self/mem: no address at
- * which code can be written is in the process. A write is one call of the aligned 8 bytes that
- * change, from the first to the last. The kernel may store them byte by byte (`rep movsb`; seen):
- * where a thread may be running them, one byte changes at most. So what a branch leads by is data,
- * in the copy, which is near for that (stubs.h, leads). */
+ * The code is mapped RX for its whole life, and written as the file /proc/self/mem: the process has
+ * no address at which code can be written. A write is one call for the aligned 8 bytes that change,
+ * from the first to the last. The kernel may store the bytes singly (`rep movsb`; seen): where a
+ * thread may be running the bytes, only one byte changes. So a branch leads by data in the copy,
+ * near enough for a lead (stubs.h). */
 #include "os/threads.h"
 #include "pages/inner.h"
 
@@ -18,8 +18,8 @@ enum { UNIT = 8, LARGE_PAGE_BYTES = 2 << 20 };
 
 /* --- writing --- */
 
-/* Several threads may miss it at once. One that is there and ours stays: another thread may be
- * writing by its number. */
+/* Several threads may miss the file at once. A file of the calling process stays: another thread
+ * may be writing by its number. */
 bool ch__private_open(struct ch__views *v)
 {
 	ch__lock_take(v->opening, CH__RANK_OPENING);
@@ -35,7 +35,7 @@ bool ch__private_open(struct ch__views *v)
 }
 
 /* An inherited file leads to the parent's memory, and the child of a fork without handlers has no
- * other. A host that closes what it did not open may have another file at our number. */
+ * other file. A host that closes unknown files may have a file of its own at the number. */
 static bool carry_over(struct ch__views *v, uint8_t *to, const uint8_t *from, size_t bytes)
 {
 	if (CH_UNLIKELY(!atomic_load_explicit(v->is_own, memory_order_relaxed)) &&
@@ -51,8 +51,8 @@ static bool is_same(const struct ch__views *v, size_t at)
 	       *(const volatile uint64_t *)(const volatile void *)(v->write + at);
 }
 
-/* Less of the range, in words; false: all of it is there already, which costs no call, and in a
- * child of fork no page. */
+/* Trims the range to the words that differ. Returns false when all are the same: a write then costs
+ * no call, and in a child of fork no page. */
 static bool trim(const struct ch__views *v, size_t *from, size_t *to)
 {
 	*from &= ~(size_t)(UNIT - 1);
@@ -64,9 +64,9 @@ static bool trim(const struct ch__views *v, size_t *from, size_t *to)
 	return *from < *to;
 }
 
-/* An exchange that has begun may have copied what was there before the caller stored, and one that
- * begins later has what it stored. Read by an exchange of the word itself, so that the stores come
- * first. Asleep: who exchanges must get to run. */
+/* An exchange that has begun may have copied the page before the caller's store; a later exchange
+ * copies the store, too. The fetch_add orders the caller's stores before the read of the word. The
+ * wait sleeps, because the exchanging thread must get to run. */
 static void await_exchange(const struct ch__views *v)
 {
 	enum { NAP_NS = 1000000 };
@@ -85,8 +85,8 @@ bool ch__private_write(struct ch__views *v, size_t from, size_t to)
 
 /* --- memory --- */
 
-/* Born executable somewhere else, where nothing jumps to; at its place it holds traps from the
- * first. */
+/* The memory is born executable at another place, where nothing jumps to: its own place holds the
+ * write view's bytes from the first moment. */
 bool ch__private_take_back(struct ch__views *v, size_t offset, size_t bytes)
 {
 	size_t align = v->has_large_pages && bytes % LARGE_PAGE_BYTES == 0 ? LARGE_PAGE_BYTES
@@ -97,7 +97,7 @@ bool ch__private_take_back(struct ch__views *v, size_t offset, size_t bytes)
 	if (ch__os_map_private(born, bytes, CH__OS_RX)) {
 		if (align == LARGE_PAGE_BYTES)
 			ch__os_large_pages(born, bytes);
-		/* Bytes that nothing has, too. */
+		/* Memcheck would report reads of the range's unused bytes. */
 		ch__valgrind_reports(false);
 		bool is_full = carry_over(v, born, v->write + offset, bytes);
 		ch__valgrind_reports(true);
@@ -110,8 +110,8 @@ bool ch__private_take_back(struct ch__views *v, size_t offset, size_t bytes)
 	return false;
 }
 
-/* mremap takes the old page away and puts the new one there in one step: who runs in it waits for
- * that. Others may publish to the page at any time. */
+/* mremap puts the new page over the old page in one step, and threads that run in the page wait for
+ * the step. Publishing to the page may happen at any time. */
 bool ch__private_exchange(struct ch__views *v, size_t offset)
 {
 	atomic_fetch_add_explicit(v->exchanges, 1, memory_order_seq_cst);
@@ -135,7 +135,7 @@ bool ch__private_map(struct ch__views *v)
 	if (!v->is_own)
 		return false;
 	v->exchanges = v->is_own + 1;
-	/* A checked build's lock holds an address. */
+	/* Two words on, and so aligned to 8: a checked build's lock holds an address. */
 	v->opening = (struct ch__lock *)(void *)(v->is_own + 2);
 	if (!ch__private_open(v))
 		return false;

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT
  * elf_image.c: writes an ELF file in memory that shows code to a debugger: symbols with sizes, call
- * frames, and where blocks have them, source lines. It registers nothing, keeps nothing and takes
- * no lock: all it needs is in its input, and its memory is mapped.
+ * frames, and source lines of blocks that have some. It registers nothing, keeps nothing and takes
+ * no lock: everything comes from the input, and the memory is mapped.
  *
  *   [ELF header] [.eh_frame] [.symtab] [.debug_line] [.debug_info] [.debug_abbrev] [.strtab]
  *   [section headers]
  *
- * There is a .text, without contents, for each run of ranges with nothing between them but a head.
- * A debugger looks for a symbol only in the file whose section holds the pc, and several files may
- * show code of one page: so a section covers what its file shows, and no range of another. A range
- * has a frame, of its page or as the block brought it. Pcs are absolute. A range with lines
- * is a compilation unit of its own, which has one file and one function. So is, without a file, a
- * range whose name GDB would show as another language's. All is written twice: the first time there
- * is no memory, and bytes are counted. So names and lines are asked for twice.
+ * Each run of ranges with nothing but heads between has a .text without contents. A debugger looks
+ * for a symbol only in the file whose section holds the pc, and several files may show code of one
+ * page: so a section covers no range of another file. A range has the frame of its page, or the
+ * frame that the block brought. Pcs are absolute. A range with lines is a compilation unit of its
+ * own, with one file and one function. A range whose name GDB would show as another language's is
+ * such a unit without a file. Everything is written twice, and names and lines are asked for twice:
+ * the first time there is no memory, and bytes are counted.
  * Sources: System V ABI (ELF); LSB Core 5.0, 10.6 (.eh_frame); DWARF 4, 6.2 and 7.5. */
 #include "sinks/elf_image.h"
 
@@ -29,7 +29,7 @@ enum {
 	NAME_BYTES = 512,
 };
 
-/* In their order in the file, behind its header. */
+/* In the order of the file, behind the header. */
 enum part_kind { FRAMES, SYMBOLS, LINES, INFO, ABBREVIATIONS, STRINGS, SECTIONS, PARTS };
 
 struct part {
@@ -41,12 +41,12 @@ struct image {
 	const struct ch__elf_input *in;
 	uint8_t *base;
 	struct part part[PARTS];
-	size_t cies[CH__FRAMES];     /* of each shape in use, + 1; 0: it was not written */
-	struct ch__sink_line *lines; /* room for those of the range that has most */
+	size_t cies[CH__FRAMES];     /* of each shape in use, + 1; 0: not written */
+	struct ch__sink_line *lines; /* room for the range with most lines */
 	size_t most_lines;
 };
 
-/* Before the names of symbols. */
+/* At the start of the strings, before the names of symbols. */
 static const char section_names[] = "\0.text\0.eh_frame\0.symtab\0.strtab\0.debug_line\0"
 				    ".debug_info\0.debug_abbrev";
 enum {
@@ -83,7 +83,7 @@ static bool has_slots(const struct ch__elf_input *in, const struct ch__elf_page 
 	return page->frame && in->shapes[page->frame - 1].slot_bytes != 0;
 }
 
-/* What of a range is code. */
+/* The code of a range: a slot may be longer than the code. */
 static void code_of(const struct ch__elf_input *in, const struct ch__elf_page *page,
 		    const struct ch__elf_range *range, uintptr_t *low, uintptr_t *high)
 {
@@ -114,8 +114,8 @@ static size_t write_name(const struct ch__elf_input *in, const struct ch__elf_ra
 	return n;
 }
 
-/* GDB shows a symbol of which it knows no language as Ada's decoded name, where that can be: dots
- * and double underlines become something else, in a name without capitals and spaces. */
+/* GDB shows a symbol without a language as a decoded name of Ada where possible: in a name without
+ * capitals and spaces, dots and double underlines become something else. */
 static bool is_taken_apart(const char *name)
 {
 	if (!strchr(name, '.') && !strstr(name, "__"))
@@ -160,7 +160,7 @@ static void put_signed(struct part *p, int64_t value)
 	put_number(p, (unsigned)value & 0x7f, 1);
 }
 
-/* Leaves room for a word that counts the bytes behind it. */
+/* Leaves room for a word that counts the bytes from the returned place on. */
 static size_t open_length(struct part *p)
 {
 	put_number(p, 0, 4);
@@ -198,7 +198,7 @@ static size_t cie_of(struct image *m, unsigned frame)
 static void put_fde(struct part *p, size_t cie, uint64_t low, uint64_t bytes,
 		    const uint8_t *program, size_t program_bytes)
 {
-	size_t record = p->used + sizeof(uint32_t); /* behind its length, which comes last */
+	size_t record = p->used + sizeof(uint32_t); /* behind the length, which comes last */
 	struct {
 		uint32_t length, cie;
 		uint64_t low, bytes;
@@ -208,8 +208,8 @@ static void put_fde(struct part *p, size_t cie, uint64_t low, uint64_t bytes,
 	close_record(p, record);
 }
 
-/* A block's own frames, without what a debugger has no use for: pcs become absolute, personality
- * and LSDA go. */
+/* A block's own frames, but with absolute pcs, and without personality and LSDA, for which a
+ * debugger has no use. */
 static void put_own(struct part *p, const uint8_t *section)
 {
 	struct ch__eh_frame_fde fde;
@@ -231,7 +231,7 @@ static void put_frames(struct image *m)
 	struct cursor c = {0};
 	const struct ch__elf_range *range;
 	while ((range = next_range(m->in, &c))) {
-		/* The section that a block brought is told of the page where the block begins. */
+		/* The section that a block brought is noted at the page where the block begins. */
 		if (range == c.page->ranges && c.page->own)
 			put_own(p, c.page->own);
 		if (!c.page->frame)
@@ -276,7 +276,7 @@ enum { /* DWARF 4: figures 34 and 37, section 7.5 */
 
 enum { UNIT_OF_LINES = 1, FUNCTION, UNIT_OF_A_NAME };
 
-/* A number, a tag, whether it has children, attributes and their forms. */
+/* A number, a tag, whether there are children, then attributes with forms. */
 static const uint8_t abbreviations[] = {
 	UNIT_OF_LINES, TAG_COMPILE_UNIT, 1,
 	AT_LANGUAGE, FORM_DATA1,
@@ -341,7 +341,7 @@ static void put_rows(struct part *p, const struct ch__sink_line *lines, size_t n
 	put(p, ((const uint8_t[]){0, 1, LNE_END_SEQUENCE}), 3);
 }
 
-/* Without a file there are no lines either. */
+/* file: NULL for a unit without lines. */
 static void put_unit(struct image *m, const char *name, const char *file, size_t line_at,
 		     uintptr_t low, uintptr_t high)
 {
@@ -373,7 +373,7 @@ static size_t lines_of(const struct image *m, const struct ch__elf_range *range,
 	return config->lines(config->context, range->key, file, m->lines, m->most_lines);
 }
 
-/* Of a block's lines, those of this range; false if there are none. */
+/* Puts the lines of the block that lie in the range. Returns false if there are none. */
 static bool put_lines(struct image *m, const struct ch__elf_range *range, const char *name,
 		      uintptr_t low, uintptr_t high)
 {
@@ -410,7 +410,7 @@ static void put_range(struct image *m, const struct ch__elf_page *page,
 	Elf64_Sym symbol = {
 		.st_name = (Elf64_Word)m->part[STRINGS].used,
 		.st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC),
-		.st_shndx = (Elf64_Half)sections_of(m), /* its run's, which is put at its end */
+		.st_shndx = (Elf64_Half)sections_of(m), /* the run's, put at the run's end */
 		.st_value = low,
 		.st_size = high - low,
 	};
@@ -430,7 +430,7 @@ static void put_ranges(struct image *m)
 	static const Elf64_Sym no_symbol;
 	struct cursor c = {0};
 	const struct ch__elf_range *range;
-	Elf64_Shdr text = {0}; /* first none, then that of each run */
+	Elf64_Shdr text = {0}; /* the null section, then one for each run */
 	put(&m->part[STRINGS], section_names, sizeof section_names);
 	put(&m->part[SYMBOLS], &no_symbol, sizeof no_symbol);
 	while ((range = next_range(m->in, &c))) {
@@ -482,7 +482,7 @@ static void put_sections(struct image *m)
 		put_section(m, section_of(m, NAME_INFO, SHT_PROGBITS, INFO));
 		put_section(m, section_of(m, NAME_ABBREV, SHT_PROGBITS, ABBREVIATIONS));
 	}
-	symbols.sh_link = sections_of(m) + 1; /* the section of strings, the last one */
+	symbols.sh_link = sections_of(m) + 1; /* the section of strings, which is the last */
 	symbols.sh_info = 1; /* the first that is global */
 	symbols.sh_entsize = sizeof(Elf64_Sym);
 	symbols.sh_addralign = 8;
@@ -495,7 +495,7 @@ static void put_header(const struct image *m)
 	Elf64_Ehdr header = {
 		.e_ident = {ELFMAG0, ELFMAG1, ELFMAG2, ELFMAG3, ELFCLASS64, ELFDATA2LSB, EV_CURRENT,
 			    ELFOSABI_NONE},
-		.e_type = ET_EXEC, /* addresses are what they say */
+		.e_type = ET_EXEC, /* addresses are absolute */
 		.e_machine = CH_ARCH_ELF_MACHINE,
 		.e_version = EV_CURRENT,
 		.e_shoff = (Elf64_Off)(m->part[SECTIONS].at - m->base),
@@ -515,7 +515,7 @@ static void put_all(struct image *m)
 	put_sections(m);
 }
 
-/* For what was counted. */
+/* Maps memory for the counted bytes. */
 static struct ch__elf_memory take_memory(struct image *m, size_t head)
 {
 	struct ch__elf_memory memory = {.image_bytes = round_up(sizeof(Elf64_Ehdr))};

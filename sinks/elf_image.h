@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: MIT
- * elf_image.h: what an ELF image in memory is made of, private to sinks/. */
+ * elf_image.h: makes an ELF image in memory of ranges of code, private to sinks/. */
 #ifndef CH_SINKS_ELF_IMAGE_H
 #define CH_SINKS_ELF_IMAGE_H
 
 #include "sinks/tools.h"
 #include "unwind/unwinders.h"
 
-/* Code of one key, from the input's base. */
+/* Code of a key, from the input's base. */
 struct ch__elf_range {
 	uint64_t key;
-	const void *image; /* that shows the range, or why none does */
+	const void *image; /* the image that shows the range, or why none does */
 	uint32_t offset;
 	uint32_t bytes : 31;
 	uint32_t is_cold : 1;
 };
 
-/* The ranges that begin in one page. */
+/* The ranges that begin in a page. */
 struct ch__elf_page {
 	struct ch__elf_range *ranges; /* rising by offset, disjoint */
 	uint32_t count, capacity;
-	uint8_t frame; /* shape of the page's frames, + 1; 0: it has none */
-	const uint8_t *own; /* a sound section for code that begins here, or NULL */
+	uint8_t frame; /* shape of the page's frames, + 1; 0: none */
+	const uint8_t *own; /* a sound .eh_frame for code that begins here, or NULL */
 };
 
-/* An image shows the ranges of [pages, pages + page_count) whose `image` is this one. */
+/* An image shows the ranges of [pages, pages + page_count) whose `image` equals the input's. */
 struct ch__elf_input {
 	const struct ch__sinks_config *config;
 	const struct ch__frame_shape *shapes;
@@ -36,12 +36,12 @@ struct ch__elf_input {
 
 struct ch__elf_memory {
 	void *at;       /* private pages; NULL: no memory, or more gaps than a file has sections */
-	size_t bytes;   /* of them */
+	size_t bytes;   /* of the pages */
 	uint8_t *image; /* 16-aligned, head_bytes and more from `at` */
 	size_t image_bytes;
 };
 
-/* Signal-safe where the configuration's questions are. */
+/* Signal-safe if `name` and `lines` of the configuration are. */
 struct ch__elf_memory ch__elf_image_make(const struct ch__elf_input *, size_t head_bytes);
 
 #endif

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: MIT
  * perfmap_lines.c: the tables behind a heap's part of the perf map: a log of every line, and
- * bitmaps of the pool, one bit a granule of 8 bytes. It asks no names and writes no file. All under
- * the file lock.
+ * bitmaps of the pool, one bit a granule of 8 bytes. It asks no names and writes no file. Lock: the
+ * file lock, everywhere.
  *
- *   live      a range that starts in this granule was added and not removed
- *   covered   a line in the file or its buffer, live or dead, covers this granule
- *   kept      a range that starts in this granule was removed, and its line stays; a heap that
- *             keeps no dead names is without this one
+ *   live      a range that starts in the granule was added and not removed
+ *   covered   a line in the file or its buffer, live or dead, covers the granule
+ *   kept      a range that starts in the granule was removed, and the line stays; only of a heap
+ *             that keeps dead names
  *
- * The log costs 16 bytes a line and is walked only when the file is written anew, newest first: of
- * several lines that began at one granule the newest is the one that `live` speaks of. Bitmaps are
- * made a chunk at a time, on first use; adding to them touches words next to those of the
- * neighbouring block, which keeps an add within tens of ns where a hash table would miss the
- * cache. */
+ * The log costs 16 bytes a line and is walked only when the file is written anew, newest line
+ * first: when several lines began at a granule, `live` is about the newest line. Bitmaps are made a
+ * chunk at a time, on first use. An add touches words next to the words of the neighbouring block,
+ * and so takes tens of ns where a hash table would miss the cache. */
 #include "sinks/perfmap_lines.h"
 
 #include <string.h>
@@ -96,7 +95,7 @@ static void clear(struct ch__perfmap_lines *p, unsigned map)
 			       words_per_map(p) * sizeof(uint64_t));
 }
 
-/* Whether any granule of the range is covered; with `cover`, all are afterwards. */
+/* Whether any granule of the range is covered. With `cover`, all granules are covered then. */
 static bool test_covered(struct ch__perfmap_lines *p, size_t offset, size_t bytes, bool cover)
 {
 	size_t at = offset >> GRANULE_LOG2;
@@ -135,7 +134,7 @@ bool ch__perfmap_lines_keeps(struct ch__perfmap_lines *p, uintptr_t exec, size_t
 	if (offset >= p->config->pool_bytes || bytes > p->config->pool_bytes - offset ||
 	    !is_kept(p, offset >> GRANULE_LOG2))
 		return false;
-	/* The text that is asked about was read from a file, which may say anything. */
+	/* The range was read from a file, whose text may be anything. */
 	if (bytes && has_bitmaps(p, offset, bytes) && !test_covered(p, offset, bytes, true))
 		return true;
 	set_kept(p, offset >> GRANULE_LOG2, false);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * perfmap_lines.h: which ranges of one heap the perf map names, private to sink_perfmap.c. All
- * calls are under the file lock. It writes nothing. */
+ * perfmap_lines.h: the ranges of one heap that the perf map names, private to sink_perfmap.c.
+ * Writes no file. Lock: the file lock, in all calls. */
 #ifndef CH_SINKS_PERFMAP_LINES_H
 #define CH_SINKS_PERFMAP_LINES_H
 
@@ -16,7 +16,7 @@ struct ch__perfmap_lines {
 	const struct ch__sinks_config *config;
 	struct ch__perfmap_line *log;
 	size_t lines, capacity; /* of the log */
-	/* Of lines: live ones, dead ones that a rewrite would drop, dead ones that stay. */
+	/* Counts of lines: live, dead and dropped by the next rewrite, dead and kept. */
 	size_t live, dead, kept;
 	unsigned chunk_log2; /* granules of a chunk */
 	uint32_t chunk_count;
@@ -24,24 +24,24 @@ struct ch__perfmap_lines {
 };
 
 enum ch__perfmap_added {
-	CH__PERFMAP_FITS,     /* no line of the file covers any of it */
+	CH__PERFMAP_FITS,     /* no line of the file covers a part of the range */
 	CH__PERFMAP_OVERLAPS, /* the file must be written anew */
 	CH__PERFMAP_IGNORED,  /* known, empty, or not in the pool */
 	CH__PERFMAP_NO_MEMORY,
 };
 
-/* NULL: no memory. */
+/* Returns NULL when there is no memory. */
 struct ch__perfmap_lines *ch__perfmap_lines_create(const struct ch__sinks_config *);
 void ch__perfmap_lines_destroy(struct ch__perfmap_lines *); /* may be NULL */
 enum ch__perfmap_added ch__perfmap_lines_add(struct ch__perfmap_lines *,
 					     const struct ch__sink_range *, bool may_be_known);
 void ch__perfmap_lines_remove(struct ch__perfmap_lines *, const struct ch__sink_range *);
-/* Calls put for each live range, none overlapping another, and forgets the dead: the file holds
- * just these lines then, and those that keeps says true of afterwards. */
+/* Calls put for each live range, of which no two overlap, and forgets dead ranges. The file then
+ * has just these lines, and lines for which ch__perfmap_lines_keeps returns true afterwards. */
 void ch__perfmap_lines_each_live(struct ch__perfmap_lines *,
 				 void (*put)(const struct ch__sinks_config *, uintptr_t exec,
 					     size_t bytes, uint64_t key));
-/* Whether the file keeps the line that begins at exec: of a dead range, none of it reused. */
+/* Whether the file keeps the line of a range: the range is dead, and no part of it is reused. */
 bool ch__perfmap_lines_keeps(struct ch__perfmap_lines *, uintptr_t exec, size_t bytes);
 void ch__perfmap_lines_drop_kept(struct ch__perfmap_lines *);
 

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT
  * sink_gdb.c: shows code to a debugger through GDB's JIT interface: a list of ELF images in memory,
- * and a function on which the debugger has a breakpoint. It decides which image shows what and when
- * one is made (docs/unwinders.md, section 4); elf_image.c writes them.
+ * and a function on which the debugger has a breakpoint. The sink decides which image shows which
+ * ranges, and when (docs/unwinders.md, section 4); elf_image.c writes the images.
  *
- * Until somebody looks, an add is an entry in the table of its page. When something of an image is
- * removed, the next show or a flush COLLECTION takes the image from the list, before its successor
+ * Until a debugger looks, an add is an entry in the table of a page. When a range of an image was
+ * removed, the next show or a flush COLLECTION takes the image from the list, before the successor
  * is registered: GDB sets breakpoints anew only when code appears. A range is in one image at most:
  * sections of two files must not overlap.
  *
  * The names that GDB looks for are weak and protected: in a static link with another JIT the list
- * is that JIT's, each entry under its maker's lock. Lock: the tool's, in every function; a debugger
- * stops the process under it. */
+ * belongs to the other JIT, and each JIT adds entries under a lock of its own. Lock: the tool's, in
+ * every function; a debugger stops the process under the lock. */
 #include "sinks/elf_image.h"
 
 #include "arch/arch.h"
@@ -46,25 +46,25 @@ void __jit_debug_register_code(void)
 
 /* --- images and their ranges --- */
 enum {
-	MOST = 512,        /* images of a heap beside one a chunk */
+	MOST = 512,        /* images of a heap, beside one a chunk */
 	TABLE_LEAST = 16,  /* ranges of a page's first table */
 	PATIENCE_MS = 100, /* of a fatal signal, for the lock */
 };
 
 /* The `image` of ranges that no image shows. */
 #define NEVER_SHOWN NULL
-static const char was_shown; /* its address only */
+static const char was_shown; /* only the address is used */
 
 struct image {
 	struct jit_entry entry;
-	size_t bytes;       /* of its memory, which begins here */
-	bool shows_removed; /* a range of it was removed */
-	struct image *next; /* of its chunk */
+	size_t bytes;       /* of the memory that begins here */
+	bool shows_removed; /* a range of the image was removed or changed */
+	struct image *next; /* of the chunk */
 };
 
 struct chunk {
 	struct image *images;
-	bool has_changed; /* a range is in no image, or an image shows what was removed */
+	bool has_changed; /* a range is in no image, or an image shows a removed range */
 	struct ch__elf_page pages[];
 };
 
@@ -72,7 +72,7 @@ struct gdb { /* one heap; [gdb lock] where not const */
 	struct ch__tool_user user;
 	uint32_t pages_per_chunk, chunk_count; /* [const] */
 	struct image *runtime;
-	uint32_t further; /* images, less one for each chunk that has some */
+	uint32_t further; /* images beside the first of each chunk */
 	struct chunk *chunks[]; /* NULL: nothing was told of the chunk */
 };
 
@@ -98,7 +98,7 @@ static void tell_debugger(struct jit_entry *entry, uint32_t action)
 	__jit_debug_descriptor.relevant = NULL;
 }
 
-/* The debugger reads the entry's address only, so its memory may go afterwards. */
+/* The debugger reads only the address of the entry, so the memory may go afterwards. */
 static void drop_image(struct image *image)
 {
 	struct jit_entry *entry = &image->entry;
@@ -112,7 +112,7 @@ static void drop_image(struct image *image)
 	ch__os_unmap(image, image->bytes);
 }
 
-/* NULL: no memory. */
+/* Returns NULL when there is no memory. */
 static struct image *make_image(const struct ch__elf_input *in)
 {
 	struct ch__elf_memory memory = ch__elf_image_make(in, sizeof(struct image));
@@ -132,8 +132,8 @@ static struct image *make_image(const struct ch__elf_input *in)
 }
 
 /* --- what an image shows --- */
-/* The ranges of a chunk that one image shows, or that wait for one reason, are another's. False:
- * there are none. */
+/* Sets `image` to `to` in the ranges of a chunk where `image` is `from`; both are images or reasons
+ * to wait. Returns false if there are no such ranges. */
 static bool hand_over(struct gdb *g, struct chunk *chunk, const void *from, const void *to)
 {
 	bool had_some = false;
@@ -146,7 +146,7 @@ static bool hand_over(struct gdb *g, struct chunk *chunk, const void *from, cons
 	return had_some;
 }
 
-/* The ranges that wait for the same reason get an image. False: there is no memory. */
+/* Makes an image of the ranges that wait for a reason. Returns false when there is no memory. */
 static bool show_waiting(struct gdb *g, struct chunk *chunk, const void *why)
 {
 	struct ch__elf_input in = {
@@ -169,7 +169,7 @@ static bool show_waiting(struct gdb *g, struct chunk *chunk, const void *why)
 	return true;
 }
 
-/* Takes images from the list: those that show what is no more, or all. Their ranges wait. */
+/* Takes images from the list: all, or only images with shows_removed. Their ranges wait. */
 static void drop_images(struct gdb *g, struct chunk *chunk, bool all)
 {
 	for (struct image **at = &chunk->images; *at;) {
@@ -205,7 +205,7 @@ static bool show_runtime(struct gdb *g)
 	return g->runtime != NULL;
 }
 
-/* False: no memory. What is left undone is still said to have changed. */
+/* Returns false when there is no memory; then has_changed stays set. */
 static bool show_chunk(struct gdb *g, struct chunk *chunk, bool as_one)
 {
 	if (as_one && chunk->images && chunk->images->next)
@@ -239,14 +239,14 @@ static struct chunk *chunk_of(struct gdb *g, uint32_t page)
 	return chunk;
 }
 
-/* Whether the page has a range that starts where this one does; at: its index, or where such a
- * range goes. */
+/* Whether the page has a range with the same start. *at: the index of the known range, or the index
+ * for the new range. */
 static bool has_range(const struct gdb *g, const struct ch__elf_page *page,
 		      const struct ch__sink_range *range, uint32_t *at)
 {
 	uint32_t offset = (uint32_t)(range->exec - g->user.config->pool_exec);
 	uint32_t low = 0, high = page->count;
-	/* Mostly it comes behind all that the page has. */
+	/* Mostly a new range lies behind all ranges of the page. */
 	if (high && page->ranges[high - 1].offset < offset)
 		low = high;
 	while (low < high) {
@@ -275,7 +275,7 @@ static bool grow_table(struct gdb *g, struct ch__elf_page *page)
 	return true;
 }
 
-/* The range is no more what its image shows, if one does. */
+/* Marks the image of the range, if any: the range changes or goes. */
 static void outdate(const struct ch__elf_range *range)
 {
 	if (range->image != NEVER_SHOWN && range->image != &was_shown)
@@ -391,7 +391,7 @@ static bool add_ranges(void *state, const struct ch__sink_range *ranges, size_t 
 	bool ok = true;
 	for (size_t i = 0; ok && i < n; i++)
 		ok = add_range(g, &ranges[i], may_be_known);
-	/* Ranges that are told late come one by one, and a flush behind them. */
+	/* Late ranges (may_be_known) come one by one, and a flush follows the last. */
 	if (ok && !may_be_known && somebody_looks())
 		ok = show_all(g, true);
 	return ok || fail(g);
@@ -416,7 +416,7 @@ static bool flush_gdb(void *state, enum ch__flush how) CH_REQUIRES(ch__role_file
 	return true;
 }
 
-/* The thread that died may hold the lock, or another one may wait for ever under it. */
+/* The wait ends: the dying thread may hold the lock, or the holder may wait for ever. */
 static void show_at_death(void *state)
 {
 	static _Atomic(uint32_t) never;
@@ -431,7 +431,7 @@ static void show_at_death(void *state)
 	ch__tool_unlock(&jit);
 }
 
-/* Of the page that a block with a section of its own begins in. */
+/* The index of the page in which the block with the section begins. */
 static uint32_t page_of_own(const struct gdb *g, const struct ch__own *own)
 {
 	struct ch__eh_frame_fde fde;
@@ -441,7 +441,7 @@ static uint32_t page_of_own(const struct gdb *g, const struct ch__own *own)
 	return (uint32_t)ch__sink_page(g->user.config, low);
 }
 
-/* The section is copied when the block is shown, which comes after it is live and before its
+/* The section is copied when the block is shown, which comes after own_live and before the block's
  * death. */
 static void set_own(struct gdb *g, const struct ch__own *own, const uint8_t *section)
 {
@@ -451,7 +451,7 @@ static void set_own(struct gdb *g, const struct ch__own *own, const uint8_t *sec
 	if (chunk)
 		chunk->pages[page % g->pages_per_chunk].own = section;
 	else if (g->user.is_on)
-		fail(g); /* the next add hears of it */
+		fail(g); /* the next add finds the error */
 	ch__tool_unlock(&jit);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * sink_jitdump.c: the file by which perf inject names code by time: jit-PID.dump, with the bytes,
- * source lines and unwind rules of every piece of code from the moment it was published. What it is
- * good for, and what becomes of freed code: docs/unwinders.md, section 6.
+ * source lines and unwind rules of every piece of code from the moment of publication. Uses, and
+ * the fate of freed code: docs/unwinders.md, section 6.
  *
  *   file      header, then records: [id u32 | bytes u32 | CLOCK_MONOTONIC ns u64 | body]
  *   LOAD      pid tid u32, address, address, bytes, index u64, name, 0, code
@@ -10,18 +10,18 @@
  *             .eh_frame_hdr, padding to 8
  *
  * perf inject makes a shared object of each LOAD: the code, then .eh_frame at the next 8 bytes,
- * then .eh_frame_hdr; the record before it tells both. Two things are not as one would expect:
- *   - Nothing is said to be mapped behind the code. What is mapped there in perf's view of the
- *     address space is taken from the block behind it, which is in its place, so that its samples
- *     lose their name.
- *   - .eh_frame_hdr has no table: perf with libunwind would read it through that map. Without one
- *     libunwind says that it has no information and follows the frame pointer, which is right for
- *     blocks that keep it; perf with libdw reads .eh_frame from the file and has the exact rules.
+ * then .eh_frame_hdr; the UNWINDING record before the LOAD tells both. Two things may surprise:
+ *   - The bytes mapped behind the code are 0. perf would take mapped bytes from the next block in
+ *     memory, and samples of the next block would lose the name.
+ *   - .eh_frame_hdr has no table: perf with libunwind would read it through those bytes. Without a
+ *     table libunwind finds no information and follows the frame pointer, which is right for blocks
+ *     that keep the frame pointer. perf with libdw has the exact rules, from .eh_frame in the file.
  * The last entry of DEBUG is at the code's end: a line holds up to the next entry only.
  *
- * The file is the process's and stays open until exit, in the folder of the heap that opened it. A
- * failed write switches it off for every heap; the next one that asks starts it anew. Loads are
- * written when they are told, the load named "[freed]" before the next one. Lock: the tool's.
+ * The file belongs to the process and stays open until exit, in the folder of the heap that opened
+ * it. A failed write switches the sink off for every heap; the next heap that turns the sink on
+ * starts the file anew. An add writes loads at once. The load named "[freed]" of freed code is
+ * written by the next add or flush. Lock: the tool's.
  * Sources: Linux, tools/perf/Documentation/jitdump-specification.txt; LSB Core 5.0, 10.6. */
 #include "sinks/tools.h"
 
@@ -38,7 +38,7 @@ enum {
 	HDR_BYTES = 20,
 	CIE_FIXED_BYTES = 17, /* length, id, version, "zR", alignments, return register, encoding */
 	FDE_FIXED_BYTES = 17, /* length, CIE, pc, range, no augmentation */
-	ENTRY_BYTES = 192,    /* most that a CIE takes, and an FDE */
+	ENTRY_BYTES = 192,    /* of the longest CIE or FDE */
 	PCREL_SDATA4 = 0x1b,
 	OMIT = 0xff,
 	MOST_LINES = 4096, /* of one block */
@@ -51,10 +51,10 @@ _Static_assert(CIE_FIXED_BYTES + CH__FRAME_CFI_BYTES + 7 <= ENTRY_BYTES &&
 
 enum record { LOAD = 0, DEBUG_INFO = 2, CLOSE = 3, UNWINDING_INFO = 4 };
 
-/* What of the file and of each record has its place. */
+/* The fixed parts of the file and of records. */
 struct file_head {
 	uint32_t magic, version, bytes, machine, unused, process;
-	uint64_t now_ns, flags; /* no flag: times are the clock's, not the processor's */
+	uint64_t now_ns, flags; /* no flag: times of the clock, not the processor */
 };
 struct prefix {
 	uint32_t id, bytes;
@@ -90,18 +90,18 @@ struct user { /* one heap */
 struct code {
 	uintptr_t exec;
 	size_t bytes;
-	bool is_traps; /* the code is written as traps; else it is read at exec */
+	bool is_traps; /* traps are written, not the bytes at exec */
 	const char *name;
 };
 
 static struct ch__tool tool = {
 	.rank = CH__RANK_JITDUMP, .stem = "jit", .extension = "dump", .fd = -1};
 static struct {
-	uint64_t now_ns; /* of the records up to the next time that is taken */
+	uint64_t now_ns; /* of records until the next take_time */
 	uint32_t process, thread;
 	CH_BY_FILE struct ch__sink_line *lines;
 	CH_BY_FILE void *marker;
-	uint64_t index; /* of the last load record: none is used again in this process */
+	uint64_t index; /* of the last load record; none is reused in the process */
 	CH_BY_FILE struct code gone[GONE_MOST];
 	CH_BY_FILE size_t gone_count;
 } file;
@@ -112,7 +112,7 @@ static void put(const void *bytes, size_t n) CH_UNANALYSED("records are put unde
 	ch__tool_put(&tool, bytes, n);
 }
 
-/* As they lie from exec on: a trap of several bytes begins where its address is aligned. */
+/* Traps as in memory from exec on: a trap of several bytes begins at an aligned address. */
 static void put_traps(uintptr_t exec, size_t n)
 {
 	enum { PART = 256, ALIGN = 16 };
@@ -168,7 +168,7 @@ static void put_load(const struct code *code)
 		put((const void *)code->exec, code->bytes);
 }
 
-/* Whether the line speaks of any of the code; the last one holds to the end. */
+/* Whether line i covers a part of the code. The last line holds to the end. */
 static bool is_inside(const struct code *code, const struct ch__sink_line *lines, size_t count,
 		      size_t i)
 {
@@ -213,7 +213,7 @@ static uint8_t *write32(uint8_t *at, uint32_t word)
 	return at + sizeof word;
 }
 
-/* Ends an entry: its length, and no-ops up to 8 bytes. Returns all its bytes. */
+/* Ends an entry: writes the length, with no-ops up to 8 bytes. Returns all bytes of the entry. */
 static size_t end_entry(uint8_t *entry, const uint8_t *at)
 {
 	size_t bytes = ((size_t)(at - entry) + 7) & ~(size_t)7;
@@ -221,7 +221,7 @@ static size_t end_entry(uint8_t *entry, const uint8_t *at)
 	return bytes;
 }
 
-/* Of code without a shape a section says nothing: it is the end mark only. */
+/* For code without a shape the section is the end mark only. */
 static size_t write_cie(uint8_t entry[ENTRY_BYTES], const struct ch__frame_shape *shape)
 {
 	memset(entry, 0, ENTRY_BYTES);
@@ -240,8 +240,8 @@ static size_t write_cie(uint8_t entry[ENTRY_BYTES], const struct ch__frame_shape
 	return end_entry(entry, at + shape->bytes);
 }
 
-/* An FDE that will lie at `place` of the section, of `bytes` of code that begin `code` bytes from
- * the section's start: in front of it, so less than 0. */
+/* Writes the FDE of the code, for `place` of the section. The code begins `start` bytes from the
+ * section's start: in front of the section, so `start` is less than 0. */
 static size_t write_fde(uint8_t entry[ENTRY_BYTES], const struct ch__frame_shape *shape,
 			size_t place, int64_t start, const struct code *code)
 {
@@ -268,7 +268,7 @@ static void put_unwinding(const struct code *code, const struct ch__frame_shape 
 	uint8_t cie[ENTRY_BYTES], fde[ENTRY_BYTES];
 	if (code->bytes > INT32_MAX / 2)
 		return;
-	/* The section begins at the first 8 bytes behind the code. */
+	/* The section begins behind the code, at the next 8 bytes. */
 	int64_t start = -(int64_t)((code->bytes + 7) & ~(size_t)7);
 	size_t cie_bytes = write_cie(cie, shape);
 	size_t fde_bytes = shape->bytes ? write_fde(fde, shape, cie_bytes, start, code) : 0;
@@ -315,7 +315,7 @@ static bool fail_file(int error) CH_REQUIRES(ch__role_file)
 	return ch__tool_fail(&tool, error);
 }
 
-/* The header comes before the marker: who sees the mapping may read the file at once. */
+/* The header comes before the marker: a tool that sees the mapping may read at once. */
 static bool begin_file(void) CH_REQUIRES(ch__role_file)
 {
 	take_time();
@@ -342,7 +342,7 @@ static bool start_file(const struct ch__sinks_config *config) CH_REQUIRES(ch__ro
 }
 
 /* --- what is told --- */
-/* Also takes the time for what is told next. */
+/* Also takes the time of the records that follow. */
 static void tell_gone(void) CH_REQUIRES(ch__role_file)
 {
 	take_time();
@@ -351,7 +351,7 @@ static void tell_gone(void) CH_REQUIRES(ch__role_file)
 	file.gone_count = 0;
 }
 
-/* Blocks lie side by side and die in runs: perf inject makes a file of every record. */
+/* Neighbours that die together share a record, since perf inject makes a file of every record. */
 static void note_gone(uintptr_t exec, size_t bytes) CH_REQUIRES(ch__role_file)
 {
 	for (size_t i = file.gone_count; i-- > 0;) {
@@ -448,7 +448,7 @@ static void close_jitdump(void *state) CH_REQUIRES(ch__role_file)
 static bool add_ranges(void *state, const struct ch__sink_range *ranges, size_t n,
 		       bool may_be_known) CH_REQUIRES(ch__role_file)
 {
-	(void)may_be_known; /* told twice, code keeps its name */
+	(void)may_be_known; /* a second load has the same name */
 	struct user *user = state;
 	tell_gone();
 	tell_runtime(user);
@@ -469,8 +469,8 @@ static bool remove_ranges(void *state, const struct ch__sink_range *ranges, size
 }
 
 /* --- fork and exit --- */
-/* The old file is the parent's, and so is what waits in the buffer. The heaps tell what is live,
- * when they have their code back. */
+/* The old file and the bytes in the buffer belong to the parent. Each heap of the child tells of
+ * live code when its code is back. */
 static void resume_child(void) CH_REQUIRES(ch__role_file)
 {
 	bool was_open = tool.fd >= 0;
@@ -481,8 +481,8 @@ static void resume_child(void) CH_REQUIRES(ch__role_file)
 		fail_file(tool.error);
 }
 
-/* A lock that another thread holds at this point is left alone: the file ends without a close
- * record then, which no reader asks for. */
+/* While another thread holds the lock, nothing is done: the file ends without a close record, which
+ * no reader asks for. */
 __attribute__((destructor)) static void close_at_exit(void)
 {
 	if (!ch__tool_try_lock(&tool))

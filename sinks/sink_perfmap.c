@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
  * sink_perfmap.c: the text file by which perf and its kin name addresses: /tmp/perf-PID.map, lines
- * of "start size name" in hexadecimal. Who reads it, who else writes it and what it costs:
- * docs/unwinders.md, section 5. The tables of what the file says are in perfmap_lines.c.
+ * of "start size name" in hexadecimal. Readers, other writers and costs: docs/unwinders.md, section
+ * 5. The tables of what the file says are in perfmap_lines.c.
  *
- * A range that overlaps any line of the file, also a dead one, makes the next flush write the whole
- * file anew under another name and move it into place. Lines of a heap that keeps the dead ones are
- * copied from the old file: their blocks can say no name any more.
+ * When a range overlaps a line of the file, live or dead, the next write makes the whole file anew
+ * under another name and moves the new file into place. Kept lines of dead ranges are copied from
+ * the old file: nobody knows the names of dead blocks any more.
  *
- * The file is the process's. It stays after its heaps; a heap made after all others have gone
- * starts it anew. A failed write switches it off for every heap. A mapped file would need no write,
- * but a file that somebody cuts is a SIGBUS in the VM. Lock: the tool's, in every function. */
+ * The file belongs to the process and stays after all heaps. A heap made after all others have gone
+ * starts the file anew. A failed write switches the sink off for every heap. Nothing is mapped: a
+ * mapped file that somebody cuts is a SIGBUS in the VM. Lock: the tool's, in every function. */
 #include "sinks/perfmap_lines.h"
 
 #include <errno.h>
@@ -19,8 +19,8 @@
 enum {
 	LINE_BYTES = 64 + CH__TOOL_NAME_BYTES, /* two numbers, two spaces, a newline and a name */
 	REWRITE_DEAD_LINES = 256,              /* fewer are not worth a rewrite, 0.1 ms at least */
-	/* What a write takes up of the time: lines 1 ms, however long the thread did not run
-	 * meanwhile; the whole file 40 times as long as it took. So much is saved up. */
+	/* The time that a write uses up: 1 ms for lines, however long the thread did not run
+	 * meanwhile; for the whole file 40 times its duration. SAVED_NS of time can be saved up. */
 	LINES_NS = 1000000,
 	WORK_SHARE = 40,
 	SAVED_NS = 8000000,
@@ -28,14 +28,14 @@ enum {
 
 struct user { /* one heap */
 	struct ch__tool_user common;
-	struct ch__perfmap_lines *lines; /* [file lock] NULL while it is off */
+	struct ch__perfmap_lines *lines; /* [file lock] NULL while the sink is off */
 };
 
 static struct ch__tool tool = {
 	.rank = CH__RANK_PERF_MAP, .stem = "perf", .extension = "map", .fd = -1};
 static struct {
 	CH_BY_FILE bool must_rewrite;
-	CH_BY_FILE uint64_t next_ns; /* what is told is not written before */
+	CH_BY_FILE uint64_t next_ns; /* the earliest time of the next catch_up */
 	/* Lines of heaps that have gone lie in [orphans_low, orphans_high). */
 	CH_BY_FILE uintptr_t orphans_low, orphans_high;
 } file;
@@ -52,7 +52,7 @@ static char *put_hex(char *at, uint64_t value)
 	return at + digits;
 }
 
-/* Begins a line in the buffer. */
+/* Begins a line in the buffer; returns where the name goes. */
 static char *begin_line(uintptr_t exec, size_t bytes) CH_REQUIRES(ch__role_file)
 {
 	char *at = put_hex(ch__tool_room(&tool, LINE_BYTES), exec);
@@ -135,7 +135,7 @@ static const char *take_hex(const char *at, uint64_t *value)
 	}
 }
 
-/* A whole line, newline included. */
+/* line: n bytes, newline included. */
 static void copy_if_kept(const char *line, size_t n) CH_REQUIRES(ch__role_file)
 {
 	uint64_t exec, bytes;
@@ -149,7 +149,7 @@ static void copy_if_kept(const char *line, size_t n) CH_REQUIRES(ch__role_file)
 	}
 }
 
-/* After the live lines: none that overlaps one of them. */
+/* Comes after the live lines; copies no line that overlaps a live line. */
 static bool copy_kept_lines(int from) CH_REQUIRES(ch__role_file)
 {
 	char *text = ch__os_private(CH__TOOL_BUFFER_BYTES);
@@ -165,7 +165,7 @@ static bool copy_kept_lines(int from) CH_REQUIRES(ch__role_file)
 			copy_if_kept(text + done, line);
 			done += line;
 		}
-		is_end = done == 0; /* also of a part that no newline ends */
+		is_end = done == 0; /* also before a rest without a newline */
 		offset += done;
 	}
 	int error = errno;
@@ -175,8 +175,8 @@ static bool copy_kept_lines(int from) CH_REQUIRES(ch__role_file)
 	return ok;
 }
 
-/* --- the whole file anew: a reader sees the old one or the new one, never a half --- */
-/* What somebody else put in its place, or wrote to, is not replaced. */
+/* --- the whole file anew: a reader sees the old file or the new file, never a half --- */
+/* A file that somebody else put at the path, or wrote to, is not replaced. */
 static bool is_untouched(int fd, const char *path, uint64_t written)
 {
 	if (!ch__os_file_is_at(fd, path))
@@ -185,8 +185,8 @@ static bool is_untouched(int fd, const char *path, uint64_t written)
 	return ch__os_file_bytes(fd) == (int64_t)written;
 }
 
-/* Others may have come while the new one was written. So both change places, and what was there is
- * looked at where nobody looks for it; what is not as it was left goes back. */
+/* Somebody may have changed the old file while the new file was written. So both files change
+ * places, and the old file is checked where nobody looks for it; a changed file goes back. */
 static bool put_in_place(const char *path, int old, uint64_t written) CH_REQUIRES(ch__role_file)
 {
 	if (!ch__os_file_exchange(path, tool.path))
@@ -217,7 +217,7 @@ static bool rewrite_file(void) CH_REQUIRES(ch__role_file)
 {
 	char path[sizeof tool.path + 8];
 	snprintf(path, sizeof path, "%s.new", tool.path);
-	/* Lines that are kept are read from the old file. */
+	/* Kept lines are read from the old file, so the buffer goes there first. */
 	if (has_kept_lines() && !ch__tool_flush(&tool))
 		return fail_file(tool.error);
 	int old = tool.fd;
@@ -230,7 +230,7 @@ static bool rewrite_file(void) CH_REQUIRES(ch__role_file)
 	int error = tool.error ? tool.error : errno;
 	ch__os_close(old);
 	if (!ok) {
-		/* Not where somebody else's file did not get back to its place. */
+		/* Somebody else's file may lie here, if the way back failed. */
 		if (ch__os_file_is_at(fd, path))
 			ch__os_file_remove(path);
 		return fail_file(error);
@@ -265,7 +265,7 @@ static bool catch_up_perfmap(void) CH_REQUIRES(ch__role_file)
 }
 
 /* --- entries --- */
-/* Its lines stay in the file, for samples that were taken. */
+/* The user leaves; the lines stay in the file, for samples that were taken. */
 static void orphan_lines(struct user *user) CH_REQUIRES(ch__role_file)
 {
 	const struct ch__sinks_config *config = user->common.config;
@@ -324,13 +324,13 @@ static bool add_range(struct user *user, const struct ch__sink_range *range, boo
 	CH_REQUIRES(ch__role_file)
 {
 	enum ch__perfmap_added added = ch__perfmap_lines_add(user->lines, range, may_be_known);
-	if (added == CH__PERFMAP_NO_MEMORY) { /* this heap's; the others go on */
+	if (added == CH__PERFMAP_NO_MEMORY) { /* of this heap; other heaps go on */
 		user->common.error = ENOMEM;
 		orphan_lines(user);
 		return false;
 	}
 	file.must_rewrite |= added == CH__PERFMAP_OVERLAPS;
-	if (added == CH__PERFMAP_FITS && !file.must_rewrite) /* else it will write this line too */
+	if (added == CH__PERFMAP_FITS && !file.must_rewrite) /* else the rewrite puts this line */
 		put_line(user->common.config, range->exec, range->bytes, range->key);
 	return true;
 }
@@ -348,7 +348,7 @@ static bool remove_ranges(void *state, const struct ch__sink_range *ranges, size
 	CH_REQUIRES(ch__role_file)
 {
 	struct user *user = state;
-	/* A line that stays must be in the file, and its name can be had only here. */
+	/* A kept line must be in the file, and after this call nobody knows the name. */
 	if (user->common.config->keeps_dead_names && file.must_rewrite && !rewrite_file())
 		return false;
 	for (size_t i = 0; i < n; i++)
@@ -379,7 +379,7 @@ static bool flush_perfmap(void *state, enum ch__flush how) CH_REQUIRES(ch__role_
 	return write_waiting();
 }
 
-/* The old file is the parent's, and so are the lines that wait in the buffer. */
+/* The old file belongs to the parent, like the lines that wait in the buffer. */
 static void resume_child(void) CH_REQUIRES(ch__role_file)
 {
 	ch__tool_close(&tool);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * sinks.c: the table of sinks of a heap: which are on, what is told to each, and what the table
- * itself must remember so that a sink can be turned on late: which pages and tables of blocks are
- * live and which frame shapes exist. It knows no format and no file.
+ * sinks.c: the table of sinks of a heap: the sinks that are on, and what each sink is told. For a
+ * sink that is turned on late the table remembers the live pages, the live tables of blocks and the
+ * frame shapes. The table knows no format and no file.
  *
- * A sink that fails is switched off and keeps its errno for status; nobody above hears of it,
- * except that a page whose unwind data cannot be made is refused.
+ * A sink that fails is switched off and keeps its errno for status. Callers hear nothing of the
+ * failure, except that a page is refused when no unwind data can be made.
  * Lock: the sinks lock, right of pages, guards page states, shapes and the unwinder's
  * registrations. Ranges are told under each sink's own lock only: writing a file must not stop
  * threads that take pages. `on` and the states of sinks are read without a lock; a state stays
@@ -21,7 +21,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* In the order in which a new range is told: what has a time comes before what has none. */
+/* In the order in which a new range is told: of tools, a sink with times before sinks without. */
 static const struct ch__sink_ops *const table[] = {
 	&ch__sink_libgcc,
 	&ch__sink_libunwind,
@@ -34,7 +34,7 @@ enum { SINKS = sizeof table / sizeof table[0] };
 struct ch__sinks {
 	struct ch__sinks_config config;
 	struct ch__lock lock;
-	/* Bits; relaxed: who must hear of a change is ordered by the caller of set. */
+	/* Bits; relaxed: the caller of set orders a change before the threads that must hear. */
 	_Atomic(unsigned) on;
 	_Atomic(void *) state[SINKS]; /* release when open made it, pairs with acquire in tell */
 	CH_BY_SINKS int open_error[SINKS];
@@ -42,9 +42,9 @@ struct ch__sinks {
 	CH_BY_SINKS uint32_t page_end; /* no page from here on ever had frames */
 	CH_BY_SINKS uint8_t shape_count;
 	CH_BY_SINKS struct ch__frame_shape shapes[CH__FRAMES];
-	_Atomic(struct ch__steps *) steps; /* NULL: none yet; release, pairs with ch__sinks_steps */
-	CH_BY_SINKS struct ch__own *own; /* the live ones */
-	CH_BY_SINKS bool is_codeless;    /* the child of a fork without copy */
+	_Atomic(struct ch__steps *) steps; /* NULL at first; release, pairs with ch__sinks_steps */
+	CH_BY_SINKS struct ch__own *own; /* all live tables */
+	CH_BY_SINKS bool is_codeless;    /* a child of fork without code */
 	_Atomic(uint8_t) frames[];       /* as the configuration says; stored under the lock */
 };
 
@@ -80,7 +80,7 @@ static void set_frames(struct ch__sinks *s, uint32_t page, uint32_t pages, uint8
 		atomic_store_explicit(&s->frames[page], frame, memory_order_relaxed);
 }
 
-/* SINKS: there is no such sink. */
+/* Returns SINKS when there is no such sink. */
 static unsigned slot_of(enum ch__sink sink)
 {
 	unsigned i = 0;
@@ -99,8 +99,8 @@ struct ch__steps *ch__sinks_steps(const struct ch__sinks *s)
 	return atomic_load_explicit(&s->steps, memory_order_acquire);
 }
 
-/* The state of the sink in slot i, or NULL when it is off. Inline, though this file is built to be
- * small: each block that comes or goes asks it of every sink. */
+/* The state of the sink in slot i, or NULL when the sink is off. Inline, though the file is built
+ * to be small: each block that comes or goes asks this of every sink. */
 static inline __attribute__((always_inline)) void *state_if_on(const struct ch__sinks *s,
 							       unsigned i)
 {
@@ -108,12 +108,12 @@ static inline __attribute__((always_inline)) void *state_if_on(const struct ch__
 	return on & (unsigned)table[i]->bit ? state_of(s, i) : NULL;
 }
 
-/* Each sink that is on and has the entry. */
+/* Visits each sink that is on and has the entry. */
 #define EACH(s, i, state, entry)       \
 	for (unsigned i = 0; i < SINKS; i++) \
 		for (void *state = table[i]->entry ? state_if_on(s, i) : NULL; state; state = NULL)
 
-/* The program goes on so. */
+/* Appends instructions to the shape's program. */
 static void write_shape(struct ch__frame_shape *shape, const uint8_t *cfi, size_t bytes)
 {
 	memcpy(shape->cfi + shape->bytes, cfi, bytes);
@@ -133,20 +133,20 @@ static void write_fixed_shapes(struct ch__frame_shape *shapes)
 	write_shape(&shapes[CH__FRAME_STEPS], ch__arch_cfi_leaf, sizeof ch__arch_cfi_leaf);
 }
 
-/* The error of a tool's sink; its lock is held. */
+/* The error of a tool's sink; the tool's lock is held. */
 static int error_of(unsigned i, const void *state)
 {
 	return table[i]->tool && state ? ((const struct ch__tool_user *)state)->error : 0;
 }
 
-/* With the lock of a tool. False: it has failed, and hears nothing. */
+/* Takes the lock of the sink's tool. Returns false when the sink is off and must hear nothing. */
 static bool enter(unsigned i, const struct ch__tool_user *state) CH_ACQUIRES(ch__role_file)
 {
 	lock_tool(i);
 	return !table[i]->tool || state->is_on;
 }
 
-/* A sink that fails may be turned off and on before it is looked at: then it has no error. */
+/* A sink that failed may have been turned off and on since then, and then has no error. */
 static void switch_off_failed(struct ch__sinks *s, unsigned i, const void *state)
 {
 	ch__sinks_lock(s);
@@ -191,8 +191,8 @@ int ch__sinks_create(const struct ch__sinks_config *config, unsigned wanted, str
 	nobody_else_knows(s);
 	write_fixed_shapes(s->shapes);
 	s->shape_count = CH__FRAMES_FIXED;
-	/* Without unwind data no page can be had, so that failure is the creator's; a file is not
-	 * worth a heap. */
+	/* Without unwind data no page can be taken, so a failure of the unwinder fails the
+	 * creation. A failure of a file does not. */
 	int error = ch__sinks_set(s, wanted);
 	if (error && (wanted & CH__SINK_UNWIND) && ch__sinks_status(s, CH__SINK_UNWIND)) {
 		ch__sinks_destroy(s);
@@ -239,7 +239,7 @@ unsigned ch__sinks_on(const struct ch__sinks *s)
 	return atomic_load_explicit(&s->on, memory_order_relaxed);
 }
 
-/* Ranges of blocks that are published, for one sink. */
+/* Tells one sink of the ranges of published blocks. */
 struct late {
 	struct ch__sinks *sinks;
 	unsigned slot;
@@ -344,14 +344,14 @@ int ch__sinks_set(struct ch__sinks *s, unsigned wanted)
 	for (unsigned i = 0; i < SINKS; i++) {
 		bool is_on = (ch__sinks_on(s) & (unsigned)table[i]->bit) != 0;
 		bool is_wanted = (wanted & (unsigned)table[i]->bit) != 0;
-		/* One that failed for another heap hears of it only when it is told something. */
+		/* A sink whose tool failed for another heap stays on until a range is told. */
 		if (is_on && is_wanted && ch__sinks_status(s, table[i]->bit) != 0) {
 			switch_off(s, i);
 			is_on = false;
 		}
 		if (is_on && !is_wanted)
 			turn_off(s, i);
-		/* That it could not be made is nobody's concern any more. */
+		/* Nobody wants the sink, so the error of a failed open is forgotten. */
 		if (!is_wanted) {
 			ch__sinks_lock(s);
 			s->open_error[i] = 0;
@@ -454,7 +454,7 @@ void ch__sinks_page_dead(struct ch__sinks *s, uint32_t page, uint32_t pages)
 	ch__sinks_unlock(s);
 }
 
-/* Sinks that are off hear of it too: they may hold registrations from when they were on. */
+/* Sinks that are off are told, too, since they may hold registrations of an earlier time. */
 void ch__sinks_chunk_gone(struct ch__sinks *s, uint32_t chunk)
 {
 	uint32_t pages = (uint32_t)(s->config.chunk_bytes / s->config.page_bytes);
@@ -545,7 +545,7 @@ void ch__sinks_slot_live(struct ch__sinks *s, uintptr_t exec, uint8_t frame)
 		table[i]->slot_live(state, exec, frame);
 }
 
-/* Under the lock: an empty page's section may go meanwhile. */
+/* Under the lock, since the section of an empty page may go meanwhile. */
 bool ch__sinks_slot_is_live(struct ch__sinks *s, uintptr_t exec)
 {
 	bool is_live = false;
@@ -583,8 +583,8 @@ void ch__sinks_own_live(struct ch__sinks *s, struct ch__own *own, const void *se
 	ch__sinks_unlock(s);
 }
 
-/* Its section lay in memory that the child of a fork does not have: unwinders read the end of one
- * there, and cannot be told that it is gone. */
+/* Whether the section lay in memory that a child of fork lacks. Unwinders read the end of a section
+ * there, and cannot be told that the section is gone. */
 static bool is_lost(const struct ch__sinks *s, const struct ch__own *own)
 	CH_REQUIRES(ch__role_sinks)
 {
@@ -652,7 +652,7 @@ bool ch__sinks_catch_up(void)
 	return is_done;
 }
 
-/* The locks of sinks are their own: the table is only read. */
+/* A sink takes its own lock; the table is only read. */
 void ch__sinks_fatal(struct ch__sinks *s)
 {
 	EACH(s, i, state, fatal)
@@ -660,7 +660,7 @@ void ch__sinks_fatal(struct ch__sinks *s)
 }
 
 /* --- fork --- */
-/* Without code there is nothing that a file may speak of. */
+/* In a child without code a file has nothing to name, so the sink is closed. */
 static void tell_child(struct ch__sinks *s, unsigned i, bool has_code) CH_REQUIRES(ch__role_sinks)
 {
 	void *state = state_if_on(s, i);
@@ -680,7 +680,7 @@ static void tell_child(struct ch__sinks *s, unsigned i, bool has_code) CH_REQUIR
 void ch__sinks_fork_child(struct ch__sinks *s, bool has_code)
 {
 	s->is_codeless = !has_code;
-	/* Notes lie in the code. */
+	/* Notes lie in the code, which the child does not have. */
 	if (!has_code && ch__sinks_steps(s))
 		ch__steps_dead(ch__sinks_steps(s), s->config.pool_exec, s->config.pool_bytes);
 	for (unsigned i = 0; i < SINKS; i++)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * tools.c: what sinks that write a file share: its name and its life, a buffer that reaches it by
- * whole writes, and who is switched off when it fails. It knows no format. A write that failed is
- * the file's last, so a writer asks once, at its end. */
+ * tools.c: shared parts of sinks with a file: the file's name and life, a buffer that is written as
+ * a whole, and the users, which a failure switches off. No format is known here. A failed write is
+ * the file's last, so a writer asks for errors once, at the end. */
 #include "sinks/tools.h"
 
 #include <errno.h>
@@ -34,7 +34,7 @@ size_t ch__tool_name(const struct ch__sinks_config *config, uintptr_t exec, uint
 		n = CH__TOOL_NAME_BYTES;
 	name[n] = 0;
 	for (char *at = name; (at = strchr(at, '\n'));)
-		*at = ' '; /* would end a line in the middle of the name */
+		*at = ' '; /* a newline would end the line within the name */
 	return n;
 }
 

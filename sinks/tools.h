@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * tools.h: the sinks that are tools: debuggers and profilers find names by them. Private to
+ * tools.h: the sinks that are tools, by which debuggers and profilers find names. Private to
  * sinks/. */
 #ifndef CH_SINKS_TOOLS_H
 #define CH_SINKS_TOOLS_H
@@ -9,13 +9,13 @@
 
 #include <string.h>
 
-/* A page index, or one behind the pool's pages. */
+/* The index of an address's page, behind all pages if the address is not in the pool. */
 static inline size_t ch__sink_page(const struct ch__sinks_config *config, uintptr_t exec)
 {
 	return (exec - config->pool_exec) / config->page_bytes;
 }
 
-/* The frame shape of a page's code, + 1; 0: it has none. */
+/* The frame shape of a page's code, + 1; 0 = the page has none. */
 static inline uint8_t ch__sink_frame(const struct ch__sinks_config *config, size_t page)
 {
 	return atomic_load_explicit(&config->frames[page], memory_order_relaxed);
@@ -30,29 +30,29 @@ static inline bool ch__sink_is_in_pool(const struct ch__sinks_config *config,
 	       range->bytes <= config->pool_bytes - offset;
 }
 
-/* One heap; the state of its sink begins with it. [file lock] where not const */
+/* One heap, and the first field of the sink's state. [file lock] where not const */
 struct ch__tool_user {
 	const struct ch__sinks_config *config; /* [const] */
 	const struct ch__frame_shape *shapes;  /* [const] */
 	size_t bytes;                          /* of the state [const] */
 	struct ch__tool_user *next;
 	bool is_on;
-	int error; /* the errno that switched it off */
+	int error; /* the errno that switched the sink off */
 };
 
-/* What the process has one of, and each heap uses: the list of a debugger, or a file with a buffer
- * (tools.c). Its lock is right of every heap's locks, and names are asked for under it. */
+/* Shared by all heaps of the process: the list of a debugger, or a file with a buffer (tools.c).
+ * The lock is right of every heap's locks. Names are asked for under the lock. */
 struct ch__tool {
 	struct ch__lock lock;
 	enum ch__rank rank;           /* [const] */
-	const char *stem, *extension; /* [const] of the file's name, with the process between */
-	CH_BY_FILE struct ch__tool_user *users; /* of the file; all are on */
+	const char *stem, *extension; /* [const] the file is stem-PID.extension */
+	CH_BY_FILE struct ch__tool_user *users; /* of the file; all users are on */
 	CH_BY_FILE int fd;                      /* -1: there is no file */
-	CH_BY_FILE int error;                   /* of the file: nothing more is written */
+	CH_BY_FILE int error;                   /* of the file, which is not written again */
 	CH_BY_FILE char *buffer;                /* NULL: the file was not begun */
 	CH_BY_FILE size_t used;
-	CH_BY_FILE uint64_t written;         /* bytes of the file that are ours */
-	CH_BY_FILE struct ch__os_file_id id; /* of what lies at the path, also when it is closed */
+	CH_BY_FILE uint64_t written;         /* bytes that the library wrote */
+	CH_BY_FILE struct ch__os_file_id id; /* of the file at the path, also when closed */
 	CH_BY_FILE size_t folder_bytes;
 	CH_BY_FILE char path[512];
 };
@@ -67,31 +67,31 @@ static inline bool ch__tool_try_lock(struct ch__tool *tool)
 	return ch__lock_try(&tool->lock, tool->rank);
 }
 
-/* The state of a heap, so many bytes long: *state, or a first one; NULL: no memory. */
+/* Returns *state, or makes a state of so many bytes if NULL. Returns NULL without memory. */
 void *ch__tool_state(const struct ch__sinks_config *, const struct ch__frame_shape *, void **state,
 		     size_t bytes) CH_REQUIRES(ch__role_file);
 
-/* Writes the name of a key, or one of its address; the length, which is at most
- * CH__TOOL_NAME_BYTES without the 0 at its end. */
+/* Writes the name of a key, or a name made of exec. Returns the length without the 0 at the end, at
+ * most CH__TOOL_NAME_BYTES. */
 size_t ch__tool_name(const struct ch__sinks_config *, uintptr_t exec, uint64_t key, char *name);
 
-/* The first file in the folder, or in `otherwise` where that is none. False: tool->error. */
+/* Begins a file in the folder, if one is given, else in `otherwise`. False: tool->error. */
 bool ch__tool_start(struct ch__tool *, const char *folder, const char *otherwise)
 	CH_REQUIRES(ch__role_file);
-/* A file in the same folder under the process's name, empty: what lies there and is no plain file
- * of ours is refused. False: tool->error. */
+/* Creates an empty file in the same folder, named by the process. Refuses to replace anything but a
+ * plain file of ours. Returns false with tool->error. */
 bool ch__tool_create(struct ch__tool *) CH_REQUIRES(ch__role_file);
-/* What is in the buffer goes to the file. False: tool->error, also of an earlier write. */
+/* Writes the buffer. Returns false with tool->error, also after an earlier failure. */
 bool ch__tool_flush(struct ch__tool *) CH_REQUIRES(ch__role_file);
-/* Room in the buffer, for at most CH__TOOL_BUFFER_BYTES; what is written there is counted in
- * tool->used. */
+/* Returns room in the buffer, for at most CH__TOOL_BUFFER_BYTES. The caller adds the bytes written
+ * there to tool->used. */
 static inline char *ch__tool_room(struct ch__tool *tool, size_t bytes) CH_REQUIRES(ch__role_file)
 {
 	if (CH_UNLIKELY(bytes > CH__TOOL_BUFFER_BYTES - tool->used))
 		ch__tool_flush(tool);
 	return tool->buffer + tool->used;
 }
-/* More bytes than the buffer has, as code of a span, go to the file from where they lie. */
+/* Writes more bytes than the buffer has, such as the code of a span, without the buffer. */
 void ch__tool_put_long(struct ch__tool *, const void *, size_t bytes) CH_REQUIRES(ch__role_file);
 static inline void ch__tool_put(struct ch__tool *tool, const void *bytes, size_t n)
 	CH_REQUIRES(ch__role_file)
@@ -103,11 +103,11 @@ static inline void ch__tool_put(struct ch__tool *tool, const void *bytes, size_t
 	memcpy(ch__tool_room(tool, n), bytes, n);
 	tool->used += n;
 }
-/* The same to a file that readers find: one that is not at its path has failed. */
+/* Flushes a file that readers find by the path. Fails when the file is not at the path. */
 bool ch__tool_write(struct ch__tool *) CH_REQUIRES(ch__role_file);
-/* What waits in the buffer is dropped. */
+/* Closes the file and drops the contents of the buffer. */
 void ch__tool_close(struct ch__tool *) CH_REQUIRES(ch__role_file);
-/* The same, and the buffer goes. */
+/* Closes the file and frees the buffer. */
 void ch__tool_forget(struct ch__tool *) CH_REQUIRES(ch__role_file);
 
 void ch__tool_join(struct ch__tool *, struct ch__tool_user *) CH_REQUIRES(ch__role_file);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * eh_frame.c: the bytes of an unwind section for a row of code pages: written once, its FDEs
- * switched live and dead in place. A page has one FDE, or, where it is a row of slots, one for each
- * slot, because the frame of a template differs from instruction to instruction. It registers
- * nothing and takes no lock: one writer a page, one a slot.
+ * eh_frame.c: the bytes of an unwind section for a row of code pages: written once, with FDEs that
+ * are switched live and dead in place. A page has one FDE. A page of slots has an FDE for each
+ * slot, because the frame of a template differs from instruction to instruction. Nothing is
+ * registered here, and no lock is taken: one writer a page, one a slot.
  *
- *   section   [CIE of each frame shape] [a longer one of steps] [FDE of page or slot 0]..[of n-1]
+ *   section   [CIE of each frame shape] [a longer CIE of steps] [FDE of page or slot 0]..[of n-1]
  *             [sentinel] [0]
  *   FDE       +0 length | +4 distance to its CIE | +8 first pc | +16 bytes of pc, 0 = dead
  *             | of a slot +24 instructions, then 0 = DW_CFA_nop
@@ -12,10 +12,10 @@
  * Every FDE is there from the start, and first pcs never change (docs/unwinders.md, section 2). The
  * sentinel starts where the last page ends: so the range of the section is all of the pages. A live
  * FDE covers its own page only, also in a span of pages: libgcc's binary search goes right at a
- * dead FDE, so one inside a longer live range would hide that range. The CIEs have no augmentation,
- * so pcs are absolute pointers and the range is one aligned 8-byte word; libgcc takes the encoding
- * from the first CIE only. The instructions of slots are written while all slots of their page are
- * dead.
+ * dead FDE, so a dead FDE inside a longer live range would hide the range. The CIEs have no
+ * augmentation, so pcs are absolute pointers and the range is one aligned 8-byte word; libgcc takes
+ * the encoding from the first CIE only. The instructions of slots are written while all slots of
+ * their page are dead.
  * Sources: LSB Core 5.0, 10.6 (.eh_frame); libgcc/unwind-dw2-fde.c. */
 #include "unwind/steps.h"
 #include "unwind/unwinders.h"
@@ -71,7 +71,7 @@ size_t ch__eh_frame_bytes(const struct ch__eh_place *place)
 	       TERMINATOR_BYTES;
 }
 
-/* All FDEs of a section are as long as its first. */
+/* All FDEs of a section are as long as the first. */
 uint8_t *ch__eh_frame_fde(uint8_t *section, uint32_t index)
 {
 	uint32_t length;
@@ -92,7 +92,7 @@ static _Atomic(uint64_t) *range_of(uint8_t *fde)
 	return (_Atomic(uint64_t) *)(void *)(fde + FDE_RANGE_AT);
 }
 
-/* A shape that is not registered has a well-formed CIE, too: readers step over it. */
+/* A shape that is not registered gets a well-formed CIE, too: readers step over all CIEs. */
 static void write_cie(uint8_t *cie, uint32_t bytes, const struct ch__frame_shape *shape,
 		      const uint8_t *program, uint32_t program_bytes)
 {
@@ -156,7 +156,7 @@ bool ch__eh_frame_is_live(uint8_t *section, uint32_t index)
 void ch__eh_frame_live(uint8_t *section, uint32_t index, size_t bytes, uint8_t frame)
 {
 	uint8_t *fde = ch__eh_frame_fde(section, index);
-	/* The range makes the FDE visible, so its CIE is settled first. An unwinder reads both
+	/* The range makes the FDE visible, so the CIE is settled first. An unwinder reads both
 	 * without atomics, ordered by how the code became reachable. */
 	set_cie(section, fde, frame);
 	atomic_store_explicit(range_of(fde), bytes, memory_order_release);
@@ -185,7 +185,7 @@ void ch__eh_slots_page(uint8_t *section, const struct ch__eh_place *place, uint3
 	uint32_t first = page * fdes_of_page(place), end = first + fdes_of_page(place);
 	for (uint32_t i = first; i < end; i++) {
 		uint8_t *program = ch__eh_frame_fde(section, i) + FDE_CFA_AT;
-		/* A page with live slots that is taken again is of its shape already. */
+		/* A page with live slots that is taken again has the shape already. */
 		if (memcmp(program, shape->fde, CH__FRAME_FDE_BYTES) != 0)
 			memcpy(program, shape->fde, CH__FRAME_FDE_BYTES);
 	}

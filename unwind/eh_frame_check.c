@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * eh_frame_check.c: reads .eh_frame: whether a section of the VM's may be given to unwinders, and
  * FDEs of such sections and of the linked image. A section may be given when its records lead to
- * its end and its FDEs name CIEs of the section and code of the block. It judges no CFI
- * program, no LSDA and no personality: those are the VM's own affair, while a wrong range would
- * hide the code of others. No lock; reads the section only.
+ * its end and its FDEs name CIEs of the section and code of the block. CFI programs, LSDAs and
+ * personalities are not judged: they are the VM's own affair, while a wrong range would hide the
+ * code of others. No lock; reads the section only.
  *
  *   record   +0 length, 0 = the end | +4 0 = a CIE, else distance back to the CIE
  *   CIE      +8 version | +9 augmentation, 0-terminated | code and data alignment | return register
@@ -27,7 +27,7 @@ enum {
 
 struct cursor {
 	const uint8_t *at, *end;
-	bool is_over; /* something was read behind the end */
+	bool is_over; /* a read went behind the end */
 };
 
 static const uint8_t *take(struct cursor *c, size_t bytes)
@@ -49,7 +49,7 @@ static uint32_t read32(const uint8_t *at)
 	return word;
 }
 
-/* SLEB128 too, when only its length matters. */
+/* Serves SLEB128, too, when only the length matters. */
 static uint64_t take_leb128(struct cursor *c)
 {
 	uint64_t value = 0;
@@ -83,7 +83,7 @@ static uint64_t value_of(const uint8_t *at, uint8_t encoding)
 	return value;
 }
 
-/* What can be judged here: a registered section has no base that others are relative to. */
+/* Whether the encoding can be judged here: a registered section has no base for other encodings. */
 static bool is_judged(uint8_t encoding)
 {
 	uint8_t base = encoding & ENCODING_BASE;
@@ -91,7 +91,7 @@ static bool is_judged(uint8_t encoding)
 	       (base == 0 || base == ENCODING_PC_RELATIVE);
 }
 
-/* What an FDE inherits goes to *fde; false: malformed, or of a kind that is not judged. */
+/* Writes what an FDE inherits to *fde. Returns false when malformed, or of a kind not judged. */
 static bool read_cie(const uint8_t *record, uint32_t bytes, struct ch__eh_frame_fde *fde)
 {
 	struct cursor c = {record + 8, record + bytes, false};
@@ -113,7 +113,7 @@ static bool read_cie(const uint8_t *record, uint32_t bytes, struct ch__eh_frame_
 	fde->facts_bytes = (uint32_t)(c.at - fde->facts);
 	fde->initial = c.at;
 	fde->initial_bytes = (uint32_t)(c.end - c.at);
-	fde->encoding = 0; /* of its pcs */
+	fde->encoding = 0; /* of pcs */
 	if (*letter == 0)
 		return !c.is_over;
 	if (*letter++ != 'z')
@@ -172,7 +172,7 @@ static bool read_fde(const uint8_t *section, const uint8_t *record, uint32_t byt
 	return !c.is_over;
 }
 
-/* What the linker wrote of another record is not looked at: its CIE lies where the FDE says. */
+/* The FDE says where its CIE lies; other records of the linker's are not looked at. */
 bool ch__eh_frame_of_image(const uint8_t *record, struct ch__eh_frame_fde *fde)
 {
 	uint32_t length = read32(record), distance = read32(record + 4);
@@ -202,7 +202,7 @@ bool ch__eh_frame_is_sound(const void *eh_frame, uintptr_t low, uintptr_t high)
 		uint32_t length = read32(record);
 		if (length == 0)
 			return covers;
-		/* 0xffffffff would say that a 64-bit length follows, which unwinders refuse. */
+		/* 0xffffffff announces a 64-bit length, which unwinders refuse. */
 		if (length < 8 || length % RECORD_ALIGN || length > SECTION_MOST_BYTES)
 			return false;
 		struct ch__eh_frame_fde fde;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * nongnu.c: finds nongnu libunwind in the process, by weak references and by the dynamic linker,
- * and proves that it reads objects as nongnu.h lays them out. Objects are the process's: those that
- * no heap has wait here. Lock: process.lock, inside the sinks lock; held over a fork. */
+ * and proves that objects are read as nongnu.h lays them out. Objects are the process's; an object
+ * that no heap has waits here. Lock: process.lock, inside the sinks lock; held over a fork. */
 #define _GNU_SOURCE
 #include "unwind/nongnu.h"
 
@@ -23,8 +23,8 @@ CH__LOCK_FUNCTIONS(ch__nongnu_lock, ch__nongnu_unlock, void, ch__lock_take, proc
 
 /* --- finding it --- */
 
-/* The functions for walks in the own process carry the architecture's name and an L, the flush
- * carries the name alone; the call that registers has neither. */
+/* The functions for walks in the own process have the architecture's name and an L, the flush has
+ * the name alone, the call that registers has neither. */
 #define LOCAL(name) "_UL" CH_ARCH_NONGNU_NAME "_" name
 #define GENERAL(name) "_U" CH_ARCH_NONGNU_NAME "_" name
 #define SYMBOLS(X)                                 \
@@ -37,7 +37,7 @@ CH__LOCK_FUNCTIONS(ch__nongnu_lock, ch__nongnu_unlock, void, ch__lock_take, proc
 	X(space, LOCAL("local_addr_space"))        \
 	X(general_space, GENERAL("local_addr_space"))
 
-/* Their types are the members'. */
+/* The members of struct ch__nongnu have the types. */
 #define X(member, symbol) extern char weak_##member[] __asm__(symbol) __attribute__((weak));
 SYMBOLS(X)
 #undef X
@@ -52,7 +52,7 @@ static const struct {
 #undef X
 };
 
-/* Returns false when a symbol is missing that is not general_space. */
+/* Returns false when a symbol other than general_space is missing. */
 static bool find(struct ch__nongnu *n, bool is_loaded)
 {
 	for (unsigned i = 0; i < sizeof symbols / sizeof *symbols; i++) {
@@ -65,8 +65,8 @@ static bool find(struct ch__nongnu *n, bool is_loaded)
 	return true;
 }
 
-/* The first one that is found serves all heaps: it has their objects. A program that links the
- * archive has only the members that it uses: some of the weak ones are not enough. */
+/* The first libunwind that is found serves all heaps: it has their objects. A program that links
+ * the archive has only the members in use: then some of the weak references are missing. */
 bool ch__nongnu_find(void)
 {
 	struct ch__nongnu n;
@@ -113,7 +113,7 @@ void ch__nongnu_give(struct ch__nongnu_object **given, uint32_t count)
 	ch__nongnu_unlock();
 }
 
-/* Walks read start, then end. Of an object that is filled in between no pc is behind the start. */
+/* Walks read start, then end. When a fill comes between the reads, no pc is behind the start. */
 void ch__nongnu_empty(struct ch__nongnu_object *object)
 {
 	__atomic_store_n(&object->end, 0, __ATOMIC_RELEASE);
@@ -123,7 +123,7 @@ void ch__nongnu_empty(struct ch__nongnu_object *object)
 void ch__nongnu_fill(struct ch__nongnu_object *object, uintptr_t start, uintptr_t end,
 		     uintptr_t segment, const struct ch__nongnu_entry *table, size_t entries)
 {
-	/* Release: who reads it sees that the object was emptied, not an end that it had before. */
+	/* Release: a walk that reads the start sees the object emptied, and no earlier end. */
 	__atomic_store_n(&object->start, start, __ATOMIC_RELEASE);
 	object->global_pointer = 0;
 	object->format = CH__NONGNU_REMOTE_TABLE;
@@ -132,14 +132,14 @@ void ch__nongnu_fill(struct ch__nongnu_object *object, uintptr_t start, uintptr_
 	object->segment = segment;
 	object->table_words = entries * sizeof *table / sizeof(uintptr_t);
 	object->table = (uintptr_t)table;
-	/* Walks have no fence: the range becomes true last, and its code is reached after that. */
+	/* Walks have no fence: the range becomes true last, and its code is reached later. */
 	__atomic_store_n(&object->end, end, __ATOMIC_RELEASE);
 	if (!object->is_added)
 		ch__nongnu.add(object);
 	object->is_added = true;
 }
 
-/* Under the lock: a flush unmaps, without one of its own, what libunwind loaded of .debug_frame. */
+/* Under the lock: a flush takes none, and unmaps what libunwind loaded of .debug_frame. */
 void ch__nongnu_flush(void)
 {
 	ch__nongnu_lock();
@@ -152,9 +152,9 @@ void ch__nongnu_flush(void)
 /* --- the proof --- */
 
 /* libunwind before 1.6 has the same name and no load_offset: it takes the segment for the length of
- * the table. So the proof is an object whose segment is 0: a length of 0 finds nothing and does no
- * harm, while the right layout finds the range. Offsets from 0 have 32 bits, so table, section and
- * the range, where no code is, lie in a page of the lowest 2 GiB. */
+ * the table. So the proof is an object with segment 0. For the old layout a length of 0 finds
+ * nothing and does no harm; with the right layout the range is found. Offsets from 0 have 32 bits:
+ * so table, section and the range, where no code is, lie in a page of the lowest 2 GiB. */
 bool ch__nongnu_understands(struct ch__nongnu_object *object)
 {
 	enum { PLACE = 1 << 30, RANGE = 16 };
@@ -180,7 +180,7 @@ bool ch__nongnu_understands(struct ch__nongnu_object *object)
 		*table = (struct ch__nongnu_entry){
 			(int32_t)at, (int32_t)(uintptr_t)ch__eh_frame_fde(section, 0)};
 		ch__nongnu_fill(object, at, at + RANGE, 0, table, 1);
-		/* Its spaces are set up by the first cursor. */
+		/* The first cursor sets up libunwind's spaces. */
 		if (getcontext(&context) == 0)
 			ch__nongnu.start(&cursor, &context, 0);
 		is_understood =

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * nongnu.h: what the library needs of nongnu libunwind, written down here because neither building
- * nor linking it asks for libunwind. It holds the layouts of libunwind 1.6 and later, which a test
- * compares with the real header; ch__nongnu_find proves that the process has them.
+ * nongnu.h: declarations of nongnu libunwind, written down here because neither building nor
+ * linking the library asks for libunwind. The layouts are of libunwind 1.6 and later. A test
+ * compares them with the real header; ch__nongnu_understands proves that the process has them.
  * Source: libunwind-dynamic.h, libunwind-common.h of libunwind 1.6. */
 #ifndef CH_UNWIND_NONGNU_H
 #define CH_UNWIND_NONGNU_H
@@ -18,9 +18,9 @@ struct ch__nongnu_object {
 	uintptr_t name, segment; /* all offsets are from segment */
 	uintptr_t table_words;   /* of 8 bytes */
 	uintptr_t table;         /* struct ch__nongnu_entry, rising */
-	/* ours */
+	/* for the library */
 	struct ch__nongnu_object *next_free, *next_own;
-	bool is_added; /* libunwind has it, for good */
+	bool is_added; /* libunwind has the object, for good */
 };
 enum { CH__NONGNU_REMOTE_TABLE = 2 }; /* UNW_INFO_FORMAT_REMOTE_TABLE */
 
@@ -50,23 +50,23 @@ struct ch__nongnu {
 	void **general_space; /* by its general interface; NULL when that is not loaded */
 };
 
-/* That of this process, for all heaps; there once it was found. */
+/* The libunwind of the process, for all heaps; set once, by ch__nongnu_find. */
 extern struct ch__nongnu ch__nongnu;
-/* False: the process has no libunwind, or not all of it. */
+/* Returns false when the process has no libunwind, or not all of it. */
 bool ch__nongnu_find(void);
-/* Whether it reads objects as laid out here, shown by one that covers nothing; else errno. */
+/* Whether libunwind reads objects as laid out here, by an object over no code; else errno. */
 bool ch__nongnu_understands(struct ch__nongnu_object *);
-/* It forgets what it remembers of frames; it reads the tables anew. */
+/* Empties libunwind's caches of frames, so that tables are read anew. */
 void ch__nongnu_flush(void);
 
-/* Objects that cover nothing, for the life of the process: walks may read one at any time. */
-bool ch__nongnu_take(struct ch__nongnu_object **out, uint32_t count);   /* false: out has some */
+/* Objects that cover nothing, for the life of the process: walks may read an object at any time. */
+bool ch__nongnu_take(struct ch__nongnu_object **out, uint32_t count);   /* false: out has fewer */
 void ch__nongnu_give(struct ch__nongnu_object **given, uint32_t count); /* may hold NULLs */
 void ch__nongnu_lock(void) CH_ACQUIRES(ch__role_file) CH_EXCLUDES(CH__RIGHT_OF_FILE);
 void ch__nongnu_unlock(void) CH_RELEASES(ch__role_file);
 
-/* An object covers [start, end) from one store on, and nothing before it: walks read it without a
- * lock. libunwind has it from its first fill on. */
+/* An object covers [start, end) from a single store on, and nothing before: walks read objects
+ * without a lock. From the first fill on libunwind has the object. */
 void ch__nongnu_fill(struct ch__nongnu_object *, uintptr_t start, uintptr_t end, uintptr_t segment,
 		     const struct ch__nongnu_entry *table, size_t entries);
 void ch__nongnu_empty(struct ch__nongnu_object *);

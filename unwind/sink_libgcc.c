@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: MIT
  * sink_libgcc.c: makes code pages known to the unwinder of the process, so that exceptions and
- * backtraces pass through code. It tells whole pages, or slots, never blocks, and writes no CFI
- * itself (eh_frame.c does). Why so, and what LLVM's libunwind needs besides, is told in
- * docs/unwinders.md, section 2.
+ * backtraces pass through code. Whole pages or slots are told, never blocks, and CFI is written by
+ * eh_frame.c. docs/unwinders.md, section 2, says why, and what LLVM's libunwind needs besides.
  *
  * A section is registered on the first use of its chunk, or of its 256 KiB of slots. Only
  * chunk_gone and destroy deregister: then nothing of the chunk is on any stack. The sections of two
- * chunks have disjoint ranges, because libgcc stops at the first whose range may hold the pc; a
- * span may cross chunks.
+ * chunks have disjoint ranges, because libgcc stops at the first section whose range may hold the
+ * pc; a span may cross chunks.
  *
- * Lock: the sinks lock is held in every entry, save those of slots: a slot is switched by whoever
- * owns its place, and its section stays, since its page is in use. Inside come the unwinder's own
- * locks. */
+ * Lock: the sinks lock is held in every entry, save the entries of slots. A slot is switched by the
+ * owner of its place, and the slot's section stays, since the page is in use. Inside come the
+ * unwinder's own locks. */
 #include "unwind/unwinders.h"
 
 #include <errno.h>
@@ -38,7 +37,7 @@ struct libgcc {
 	size_t row_bytes; /* what a section of slots covers */
 	uint32_t chunk_count, runtime; /* the last part's index */
 	/* Of pages, by chunk; of slots, by row; of the runtime page, one FDE. NULL: not registered.
-	 * Release when it is; pairs with part_at. */
+	 * Release at registration; pairs with part_at. */
 	_Atomic(struct part *) parts[];
 };
 
@@ -55,7 +54,7 @@ static struct part *part_of_slot(const struct libgcc *g, uintptr_t exec)
 	return part_at(g, g->chunk_count + (uint32_t)row);
 }
 
-/* NULL: there is no memory for one that is not registered yet. */
+/* Returns NULL when a part that is not registered yet finds no memory. */
 static struct part *register_part(struct libgcc *g, uint32_t i, const struct ch__eh_place *place)
 {
 	struct part *part = part_at(g, i);
@@ -128,8 +127,8 @@ static struct libgcc *make_state(const struct ch__sinks_config *config,
 	return g;
 }
 
-/* Nothing returns into the runtime page, which has jumps and a trampoline. A sampler gets the
- * caller of the block that jumped there: they leave the frame pointer alone. */
+/* Nothing returns into the runtime page, which has jumps and a trampoline. Neither touches the
+ * frame pointer: so a sampler gets the caller of the block that jumped there. */
 static bool register_runtime(struct libgcc *g)
 {
 	size_t bytes = g->config->runtime_bytes;
@@ -150,7 +149,7 @@ static int open_libgcc(const struct ch__sinks_config *config, const struct ch__f
 	return g && register_runtime(g) ? 0 : ENOMEM;
 }
 
-/* Sections stay registered, with nothing live in them. */
+/* Sections stay registered, without a live FDE. */
 static void close_libgcc(void *state)
 {
 	struct libgcc *g = state;
@@ -168,7 +167,7 @@ static void destroy_libgcc(void *state)
 
 /* --- pages --- */
 
-/* The section for a page of the frame shape, and which of its pages that is; NULL: no memory. */
+/* The section for a page of the frame shape, and the page's index there; NULL: no memory. */
 static struct part *part_for(struct libgcc *g, uint32_t page, uint8_t frame, uint32_t *index)
 {
 	const struct ch__frame_shape *shape = &g->shapes[frame];
@@ -193,7 +192,7 @@ static bool tell_pages_live(void *state, uint32_t page, uint32_t pages, uint8_t 
 	uint32_t index, end = page + pages;
 	for (uint32_t i = page; i < end; i++)
 		if (!part_for(g, i, frame, &index))
-			return false; /* the others serve their chunks' next use */
+			return false; /* other parts serve a later use */
 	for (; page < end; page++) {
 		struct part *part = part_for(g, page, frame, &index);
 		if (part->place.slot_bytes)
@@ -249,7 +248,7 @@ static bool ask_slot(void *state, uintptr_t exec)
 
 /* --- tables of blocks: each is an object of its own, in chunks that have no section here --- */
 
-/* LLVM's has a call for sections, too, but version 14's does not end at the section's end. */
+/* LLVM's libunwind has a call for sections, too, but version 14 does not end at a section's end. */
 static void each_fde(const uint8_t *section, void (*tell)(uintptr_t fde))
 {
 	struct ch__eh_frame_fde fde;

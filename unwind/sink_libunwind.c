@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * sink_libunwind.c: makes code pages known to nongnu libunwind, where the process has it: which one
- * will do, why an object stays for the life of the process, and why it lies within 2 GiB of the
- * code is in docs/unwinders.md, section 3. It writes no CFI itself (eh_frame.c does).
+ * sink_libunwind.c: makes code pages known to nongnu libunwind, if the process has libunwind.
+ * docs/unwinders.md, section 3, says which version will do, why an object stays for the life of the
+ * process, and why it lies within 2 GiB of the code. CFI is written by eh_frame.c.
  *
- * A chunk has one object, from its first use until the heap goes; pages come and go by one store in
- * the chunk's section, and each withdrawal ends in a flush of what libunwind remembers. A block
- * with an unwind table of its own has an object over the FDEs of the VM's section, where they lie;
- * one for which there is no memory is not told. A free object covers nothing. Lock: the sinks lock
- * is held in every entry; inside come those of nongnu.c and libunwind. */
+ * A chunk has one object, from its first use until the heap goes. Pages come and go by one store in
+ * the chunk's section, and each withdrawal ends in a flush of libunwind's caches. A block with an
+ * unwind table of its own has an object over the FDEs in the VM's section; without memory for the
+ * object, the table is not told. A free object covers nothing. Lock: the sinks lock is held in
+ * every entry; inside come the locks of nongnu.c and libunwind. */
 #include "unwind/nongnu.h"
 #include "unwind/unwinders.h"
 
@@ -19,9 +19,9 @@ struct libunwind {
 	const struct ch__frame_shape *shapes;
 	uint32_t pages_per_chunk, chunk_count;
 	size_t part_bytes, memory_bytes;
-	uint8_t *memory;                     /* a part a chunk, then the runtime page's */
-	struct ch__nongnu_object *owns, *free_owns; /* of blocks' tables; those without a block */
-	struct ch__nongnu_object *objects[]; /* by part; one covers code when its end is not 0 */
+	uint8_t *memory;                     /* a part for each chunk, then for the runtime page */
+	struct ch__nongnu_object *owns, *free_owns; /* for blocks' tables: all; free */
+	struct ch__nongnu_object *objects[]; /* by part; covers code when end is not 0 */
 };
 
 /* --- parts: the table of a chunk and its section --- */
@@ -69,7 +69,7 @@ struct reach {
 	size_t entries;
 };
 
-/* Of the FDEs that cover something. Writes their entries unless table is NULL. */
+/* Reads the FDEs that cover something. Writes their entries unless table is NULL. */
 static struct reach read_fdes(const uint8_t *section, struct ch__nongnu_entry *table)
 {
 	struct reach reach = {UINTPTR_MAX, 0, 0};
@@ -161,7 +161,7 @@ static void tell_runtime(struct libunwind *u)
 	ch__eh_frame_live(section_of(u, part), 0, bytes, 0);
 }
 
-/* From the first byte of the tables, every page is within reach of an offset. */
+/* Every page must be within reach of an offset from the first byte of the tables. */
 static int take_memory(struct libunwind *u)
 {
 	const struct ch__sinks_config *c = u->config;
@@ -229,7 +229,7 @@ static int open_libunwind(const struct ch__sinks_config *config,
 	return error;
 }
 
-/* Objects stay registered, with nothing live in them. */
+/* Objects stay registered, without a live FDE. */
 static void close_libunwind(void *state)
 {
 	struct libunwind *u = state;
@@ -259,7 +259,7 @@ static bool tell_pages_live(void *state, uint32_t page, uint32_t pages, uint8_t 
 {
 	struct libunwind *u = state;
 	size_t page_bytes = u->config->page_bytes, chunk_bytes = u->config->chunk_bytes;
-	/* What returns into a slot returns behind a call of the framed template. */
+	/* Returns into a slot lead behind a call of the framed template: shape 0 is right. */
 	if (ch__frame_has_slots(frame))
 		frame = 0;
 	for (uint32_t end = page + pages; page < end; page++) {
@@ -284,7 +284,7 @@ static void tell_pages_dead(void *state, uint32_t page, uint32_t pages)
 static void drop_chunk(void *state, uint32_t chunk)
 {
 	struct libunwind *u = state;
-	/* It would hide a block's own table there, whose object may come later in the list. */
+	/* The object would hide a block's own table there, with an object later in the list. */
 	ch__nongnu_empty(u->objects[chunk]);
 	ch__nongnu_flush();
 }

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT
- * steps.c: what unwinders read of code whose frame is right at each instruction: the map of a heap,
- * the notes of blocks, and the program of a CIE that finds a note by the pc. It registers nothing
- * and takes no lock: one writer a block; unwinders read without atomics, ordered by how the code
- * became reachable.
+ * steps.c: what unwinders read of code with a frame that is right at each instruction: the map of a
+ * heap, the notes of blocks, and the program of a CIE that finds a note by the pc. Nothing is
+ * registered here, and no lock is taken: one writer a block; unwinders read without atomics,
+ * ordered by how the code became reachable.
  *
  *   note      +0 bytes back to the code's first (u32)
- *             +4 of each register of ch__arch_steps_kept: from which offset on it is saved (0xffff:
- *                never), how many bytes below the caller's sp (u16 each)
+ *             +4 for each register of ch__arch_steps_kept: from which offset on it is saved
+ *                (0xffff: never), how many bytes below the caller's sp (u16 each)
  *             then steps: from which offset on, the caller's sp above sp (u16 each); the first is
  *                of offset 0, the end is 0xffff
  *
- * A pc register that an expression can name is that of the frame itself, for a call and for a
- * signal, on x86-64 only: libgcc, nongnu and LLVM's libunwind. A saved register's expression counts
- * the CFA anew, because libunwind before 1.7 hands it a stale one.
+ * Only on x86-64 can an expression name a pc register with the pc of the frame itself, for a call
+ * and for a signal: libgcc, nongnu and LLVM's libunwind. A saved register's expression counts the
+ * CFA anew, because libunwind before 1.7 hands over a stale CFA.
  * Sources: DWARF 4, 2.5.1 and 6.4.2. */
 #include "unwind/steps.h"
 
@@ -47,7 +47,7 @@ enum {
 };
 _Static_assert(CH__NOTE_STEPS_AT + 2 < 128, "places in a note are one byte of ULEB128");
 
-/* What code without a note has: the frame as at the call, nothing saved. */
+/* For code without a note: the frame as at the call, nothing saved. */
 static const struct {
 	uint32_t back;
 	uint16_t saves[CH_ARCH_STEPS_KEPT][2];
@@ -79,7 +79,7 @@ static void put_address(struct writer *w, const volatile void *address)
 	put(w, (const uint8_t *)&word, sizeof word);
 }
 
-/* A jump forward; its distance is written when its target is. */
+/* A jump forward; land writes the distance. */
 static uint32_t put_jump(struct writer *w, uint8_t op)
 {
 	PUT(w, op, 0, 0);
@@ -97,7 +97,7 @@ static void jump_back(struct writer *w, uint32_t to)
 	PUT(w, OP_SKIP, (uint8_t)distance, (uint8_t)(distance >> 8));
 }
 
-/* Leaves the note, and the pc's offset in the code above it. */
+/* Leaves the note, and above the note the pc's offset in the code. */
 static void put_find(struct writer *w, const struct ch__steps *s)
 {
 	PUT(w, OP_PC, 0);
@@ -118,7 +118,7 @@ static void put_find(struct writer *w, const struct ch__steps *s)
 	land(w, has_none);
 }
 
-/* Offset, first step -> offset, CFA: of the last step that is not behind the offset. */
+/* Offset, first step -> offset, CFA: by the last step at or below the offset. */
 static void put_walk(struct writer *w)
 {
 	uint32_t again = w->used;
@@ -137,7 +137,7 @@ static void put_cfa(struct writer *w, const struct ch__steps *s)
 	put_walk(w);
 }
 
-/* The value of the nth register that may be saved. */
+/* Leaves the value of the nth register that may be saved. */
 static void put_saved(struct writer *w, const struct ch__steps *s, unsigned nth)
 {
 	uint8_t at = (uint8_t)(CH__NOTE_SAVES_AT + 4 * nth);
@@ -211,7 +211,7 @@ static unsigned kept_index(uint8_t reg)
 	return i;
 }
 
-/* The first of each array that is wrong; what is wrong in a step or a save, or NULL. */
+/* Returns what is wrong in a step, or NULL; save_fault does so for a save. */
 static const char *step_fault(const struct ch__frame *f, unsigned i, uint32_t code_bytes,
 			      struct ch__frame_fault *fault)
 {
@@ -358,7 +358,7 @@ static uint8_t *put_state(uint8_t *out, const uint8_t *note, uint32_t at, const 
 	return out;
 }
 
-/* The next offset at which something changes; NEVER: nothing does. */
+/* The next offset with a change; NEVER when there is none. */
 static uint16_t next_change(const uint8_t *note, const uint8_t *step, uint32_t at, bool is_first)
 {
 	uint16_t next = word_at(step);
@@ -381,7 +381,7 @@ size_t ch__steps_fde(const struct ch__steps *s, uintptr_t exec, uint8_t *out)
 	uint8_t *to = out;
 	uint32_t back, at = 0;
 	memcpy(&back, note, sizeof back);
-	/* The FDE begins there, maybe before the code. */
+	/* The FDE begins at exec, maybe before the code. */
 	int32_t from = (int32_t)(exec - ((uintptr_t)note - back));
 	for (bool is_first = true; (at = next_change(note, step, at, is_first)) != NEVER;
 	     is_first = false) {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * steps.h: code that says, for each of its instructions, where its caller's frame is: pages of one
- * FDE whose rule finds the block by itself. A DWARF expression may read memory: it finds, by the pc
- * of the frame, the note that lies behind the block's code. */
+ * steps.h: frames that are right at each instruction. A page of such code has one FDE, with a rule
+ * that finds the block by itself. A DWARF expression may read memory: by the frame's pc, it finds
+ * the note behind the block's code. */
 #ifndef CH_UNWIND_STEPS_H
 #define CH_UNWIND_STEPS_H
 
 #include "unwind/sink.h"
 
-/* As struct ch_frame of the public header, which says what the fields mean. */
+/* As in the public header (struct ch_frame), where the meaning of the fields is said. */
 struct ch__step {
 	uint16_t at, cfa;
 };
@@ -25,15 +25,15 @@ enum {
 	CH__STEPS_MOST = 12,
 	CH__NOTE_SAVES_AT = 4,
 	CH__NOTE_STEPS_AT = CH__NOTE_SAVES_AT + 4 * CH_ARCH_STEPS_KEPT,
-	/* The state at the call comes before the steps, and an end behind them. */
+	/* The state at the call comes before the steps, and an end behind the steps. */
 	CH__NOTE_MOST_BYTES = (CH__NOTE_STEPS_AT + 4 * (CH__STEPS_MOST + 2) + 7) & ~7,
-	/* Offsets have 16 bits, of which the highest is the end. */
+	/* Offsets have 16 bits; the highest value is the end. */
 	CH__STEPS_CODE_BYTES = 65000,
 	CH__STEPS_PROGRAM_BYTES = 1000,
 };
 
-/* Of a heap. The map has, for each 8 bytes of the pool, how many of them farther on the note of the
- * block begins that lies there, + 1; 0: no block with a note. */
+/* Of a heap. A map entry is for 8 bytes of the pool: the distance to the note of the block there,
+ * in units of 8 bytes, + 1; or 0 for no block with a note. */
 struct ch__steps {
 	uintptr_t pool_exec;
 	size_t map_bytes;
@@ -42,28 +42,28 @@ struct ch__steps {
 	uint8_t program[CH__STEPS_PROGRAM_BYTES]; /* of the CIE */
 };
 
-/* False: no memory. */
+/* Returns false when there is no memory. */
 bool ch__steps_begin(struct ch__steps *, uintptr_t pool_exec, size_t pool_bytes)
 	CH_EXCLUDES(CH__STANDING);
 void ch__steps_end(struct ch__steps *) CH_EXCLUDES(CH__STANDING);
-/* Why unwinders may not be given a frame: the field of an array's entry, or of the frame, where array
- * is NULL; its value, and what that should be. */
+/* Why unwinders may not be given a frame: the field of an array's entry, or of the frame when array
+ * is NULL; its value, and the rule for the value. */
 struct ch__frame_fault {
 	const char *array, *field, *rule;
 	unsigned nth, value;
 };
-/* The first fault of the frame of so many bytes of code. */
+/* Finds the first fault of a frame for so many bytes of code. */
 bool ch__frame_has_fault(const struct ch__frame *, uint32_t code_bytes, struct ch__frame_fault *);
-/* Writes the note that lies so many bytes behind the code's first; returns its bytes. */
+/* Writes the note, `behind` bytes behind the code's first. Returns the note's bytes. */
 uint32_t ch__frame_note(uint8_t *write, const struct ch__frame *, uint32_t behind);
-/* From the block's first granule to its note, which is one of them: before it is reachable. */
+/* Maps the granules from the block's first to its note, before the block is reachable. */
 void ch__steps_live(struct ch__steps *, uintptr_t exec, uintptr_t note);
-/* Of the block whose code exec lies in; 0: of none. */
+/* Returns the note of the block with code at exec; 0 when there is none. */
 uintptr_t ch__steps_note(const struct ch__steps *, uintptr_t exec);
-/* After it was poisoned. */
+/* Call after the poison. */
 void ch__steps_dead(struct ch__steps *, uintptr_t exec, size_t bytes);
-/* The instructions of an FDE for the block at exec, whose CIE says the frame of LEAF, into
- * CH__STEPS_FDE_BYTES; returns how many, 0: there is no note. */
+/* Writes the instructions of an FDE for the block at exec, with a CIE of the frame of LEAF, into
+ * CH__STEPS_FDE_BYTES. Returns the bytes written; 0 without a note. */
 enum { CH__STEPS_FDE_BYTES = 160 };
 size_t ch__steps_fde(const struct ch__steps *, uintptr_t exec, uint8_t *out);
 

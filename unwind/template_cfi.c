@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * template_cfi.c: takes the frame of a template from the linked image: finds its FDE as an unwinder
- * would and copies the instructions of CIE and FDE, which count from the template's first byte and
- * so hold in every copy. It writes no DWARF of its own and understands no instruction.
+ * would, and copies the instructions of CIE and FDE, which count from the template's first byte and
+ * so hold in every copy. No DWARF is written here, and no instruction is understood.
  *
- * The linker has resolved everything in the image's tables; an object file's are not usable, since
- * the lengths themselves are relocations there on some architectures (riscv64). A table in a form
- * that this file does not copy is refused, never guessed at. */
+ * The linker has resolved everything in the image's tables; an object file's tables are not usable,
+ * since on some architectures (riscv64) the lengths themselves are relocations there. A table in a
+ * form that this file does not copy is refused, never guessed at. */
 #include "unwind/unwinders.h"
 
 #include <errno.h>
@@ -25,11 +25,11 @@ static bool copy(const uint8_t *program, uint32_t bytes, uint8_t *to, size_t roo
 	return true;
 }
 
-/* Augmentation "zR" only: an encoding, and nothing else that a copy would have to say. Every number
- * of the CIE is small: a LEB128 of one byte. */
+/* Augmentation "zR" only: an encoding, and nothing else for a copy to say. Every number of the CIE
+ * is small: a LEB128 of one byte. */
 static bool take_cie(const struct ch__eh_frame_fde *fde, struct ch__frame_shape *shape)
 {
-	enum { FACTS = 3, DATA = 2 }; /* DATA: its length and the encoding */
+	enum { FACTS = 3, DATA = 2 }; /* DATA: a length and the encoding */
 	const uint8_t *facts = fde->facts;
 	if (strcmp(fde->letters, "zR") != 0 || fde->facts_bytes != FACTS ||
 	    fde->initial != facts + FACTS + DATA || ((facts[0] | facts[1] | facts[2]) & 0x80))

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT
- * unwind.h: what needs no sink: whether an unwind table is well-formed, and walks by frame
+ * unwind.h: for callers without a sink: whether an unwind table is well-formed, and walks by frame
  * pointers. */
 #ifndef CH_UNWIND_UNWIND_H
 #define CH_UNWIND_UNWIND_H
 
 #include "arch/base.h"
 
-/* Whether unwinders may be given the section, which is 0-terminated: every record is well-formed,
- * every FDE lies in [low, high), at least one covers something. */
+/* Whether unwinders may be given the 0-terminated section: every record is well-formed, every FDE
+ * lies in [low, high), at least one covers something. */
 bool ch__eh_frame_is_sound(const void *section, uintptr_t low, uintptr_t high);
-/* An FDE and what it takes from its CIE: version, letters, alignments and return register as they
- * stand there, and the programs. data_bytes: of the FDE's own augmentation. */
+/* An FDE, and from its CIE the version, letters, alignments and return register as written there,
+ * and the programs. data_bytes: of the FDE's own augmentation. */
 struct ch__eh_frame_fde {
 	const uint8_t *record;
 	uint64_t low, bytes;
@@ -19,13 +19,13 @@ struct ch__eh_frame_fde {
 	uint32_t facts_bytes, initial_bytes, data_bytes, program_bytes;
 	uint8_t version, encoding;
 };
-/* The FDE that an unwinder found in the linked image; false: in a form that is not judged. */
+/* The FDE that an unwinder found in the linked image. Returns false for a form not judged here. */
 bool ch__eh_frame_of_image(const uint8_t *record, struct ch__eh_frame_fde *);
-/* The next FDE of a sound section from *at on, 0 the first time; false: there is none. */
+/* The next FDE of a sound section from *at on, 0 the first time. Returns false at the end. */
 bool ch__eh_frame_next(const uint8_t *section, size_t *at, struct ch__eh_frame_fde *);
 
-/* Frame-pointer walk (signal-safe): out[0] = pc unless that is 0, then return addresses, innermost
- * first, while records lie in [low, high). Returns how many words it wrote. */
+/* Walks by frame pointers; signal-safe. Writes pc unless pc is 0, then return addresses, innermost
+ * first, while records lie in [low, high). Returns how many words were written. */
 size_t ch__walk(uintptr_t pc, uintptr_t fp, uintptr_t low, uintptr_t high, uintptr_t *out,
 		size_t max);
 

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT
- * walk.c: the frame-pointer walk. It reads only words inside the given stack, takes no lock and
- * calls nothing but the architecture's frame step, so it may run in a signal handler, on the
- * interrupted thread's registers. It cannot tell a wrong frame pointer that looks right: such a
- * walk yields words of the stack and ends.
+ * walk.c: the frame-pointer walk. Only words inside the given stack are read, no lock is taken, and
+ * only the architecture's frame step is called: so the walk may run in a signal handler, on the
+ * interrupted thread's registers. A wrong frame pointer that looks right is not noticed: the walk
+ * then yields words of the stack and ends.
  *
- * It ends at a record that does not lie in the stack whole or is not aligned, at one that is not
- * above the one before (a saved frame pointer of 0, which an outermost frame has, is none), and at
- * a return address of 0 or 1, by which runtimes mark their outermost frames. Small numbers above
- * that are handed out: what code they are of is for the reader to look up. */
+ * The walk ends at a record that is not aligned or not whole in the stack, or not above the record
+ * before: so at a saved frame pointer of 0, which an outermost frame has. The walk ends at a return
+ * address of 0 or 1, by which runtimes mark outermost frames. Small numbers above 1 are handed out:
+ * the reader looks up whether there is code. */
 #include "unwind/unwind.h"
 
 #include "arch/arch.h"
 #include "arch/registers.h"
 
-/* A record holds two words, caller's frame pointer and return address. */
+/* A record holds the caller's frame pointer and the return address. */
 enum { RECORD_BYTES = 16, LAST_MARK = 1 };
 
 static bool is_record(uintptr_t fp, uintptr_t low, uintptr_t high)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * cycle.h: who drives the cycles of a heap, and what a cycle has while it is open. Internal to
+ * cycle.h: the driver of a heap's cycles, and the marker of an open cycle. Internal to
  * codeheap/. */
 #ifndef CH_CODEHEAP_BASE_CYCLE_H
 #define CH_CODEHEAP_BASE_CYCLE_H
@@ -7,23 +7,23 @@
 #include "codeheap/codeheap.h"
 
 struct ch__driver {
-	enum ch_status (*collect)(struct ch_heap *); /* a full cycle, its marks final; no lock */
+	enum ch_status (*collect)(struct ch_heap *); /* a full cycle, with final marks; no lock */
 	void (*destroy)(struct ch_heap *);
 	void (*fork_child)(struct ch_heap *);
-	bool (*knows_thread)(void); /* the calling one: what it needs, to be attached by a call */
+	bool (*knows_thread)(void); /* the caller has what a call needs to attach it */
 };
 
 struct ch_marker {
 	struct ch_heap *heap;
-	/* A ref of a block newly reached; NULL passes refs to the vm's callback. */
+	/* Reports a ref of a newly reached block. NULL: refs go to the vm's callback. */
 	void (*ref)(struct ch_marker *, struct ch_vm *, uintptr_t word);
-	void *context;       /* the driver's */
+	void *context;       /* belongs to the driver */
 	uint32_t *queue;     /* ring of block indices waiting to be traced */
 	uint32_t queue_mask; /* capacity - 1 */
 	uint32_t head, tail;
-	bool overflowed; /* a block did not fit: rescan marked blocks */
-	bool has_stacks; /* a host named some, or had them found */
-	bool is_blind; /* a thread stands on a stack that nobody named */
+	bool overflowed; /* a block did not fit: scan marked blocks again */
+	bool has_stacks; /* a host named stacks, or had the library find them */
+	bool is_blind; /* a thread stands on an unknown stack */
 	uint64_t marked, stack_roots;
 };
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * event.c: the last events of all heaps, in a ring that every thread writes without a lock, and
- * their texts. Signal-safe. */
+ * event.c: the last events of all heaps, and their texts. Every thread writes the ring without a
+ * lock. Signal-safe. */
 #include "codeheap/base/event.h"
 
 #include "os/text.h"
 
-/* An event is one word, which is never seen half written: its number's low 16 bits, heap, what and
- * value, from the low bits up. 0: none yet. Relaxed: nothing is read by what it says. */
+/* An event is one word, so no reader sees half of it. From the low bits up: the number's low 16
+ * bits, heap, kind, value. 0: no event yet. Relaxed: an event publishes no other memory. */
 enum { NUMBER_BITS = 16, HEAP_BITS = 8, WHAT_BITS = 8 };
 _Static_assert(CH__HEAPS_MAX < 1 << HEAP_BITS && CH__EVENTS <= 1 << WHAT_BITS, "they fit");
 static _Atomic(uint64_t) ring[CH__EVENTS_KEPT];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * event.h: what lately happened to the heaps of this process, for the text of a panic. Events are
- * things that happen seldom: nothing is noted of a block that is opened, linked or freed. */
+ * event.h: the latest events of the heaps of this process, for the text of a panic. Events are
+ * rare: opening, linking or freeing a block is none. */
 #ifndef CH_CODEHEAP_BASE_EVENT_H
 #define CH_CODEHEAP_BASE_EVENT_H
 
@@ -32,8 +32,8 @@ enum ch__event {
 enum { CH__EVENTS_KEPT = 64 };
 
 /* Any thread, under any lock, in a signal handler too. */
-void ch__event_note(const struct ch_heap *, enum ch__event, uint64_t value); /* to 2^32 - 1 */
-/* The line of the event `age` events before the last; its bytes, 0: none is left. Signal-safe. */
+void ch__event_note(const struct ch_heap *, enum ch__event, uint64_t value); /* at most 2^32 - 1 */
+/* Writes the line of the event `age` events before the last: its bytes; 0: none. Signal-safe. */
 enum { CH__EVENT_TEXT_BYTES = 128 };
 size_t ch__event_text(unsigned age, char text[CH__EVENT_TEXT_BYTES]);
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * heap.h: the heap: all its fields, of which each file minds some. Internal to codeheap/ and
+ * heap.h: the heap, with all its fields. Each file minds some of them. Internal to codeheap/ and
  * invalidate/.
  *
- * The order of locks is os/ranks.h's, which watches it. Waiting for the heap's locks and for those
- * left of them is a park (I9); the others are held for a bounded time and never while stopped by a
- * poll. A cycle of a host holds the heap lock through code of the VM, and with stops_world the
- * registry before it: threads that come, go or fork wait for its end, parked.
+ * The order of locks is in os/ranks.h. A wait for a lock of the heap, or for a lock left of these,
+ * is a park (I9). Other locks are held for a bounded time, and never by a thread that a poll
+ * stopped. A cycle of a host holds the heap lock while code of the VM runs, and with stops_world
+ * the registry too: threads that attach, detach or fork wait for the end of the cycle, parked.
  *
- * Field tags: [const] set at create, [heap] [registry] [records] under that lock, [own] its
+ * Field tags: [const] set at create, [heap] [registry] [records] under that lock, [own] by its
  * thread only, [region] changed in a region only and read by marking, [atomic: ...] with the
  * pair. */
 #ifndef CH_CODEHEAP_BASE_HEAP_H
@@ -21,18 +21,17 @@
 enum {
 	CH__LIVES = 8, /* generations from one life of an owner's record to the next */
 	CH__RUN_MAX = CH__SEGMENT_RECORDS / 2, /* branches of a block */
-	CH__SIDE_CLASSES = 15, /* capacities of side lists: 4 * 2^n, the last one 65,535 */
+	CH__SIDE_CLASSES = 15, /* capacities of side lists: 4 * 2^n, the last is 65,535 */
 	CH__BRANCHES_RESTING = 1 << 18,
 	CH__HEAPS_MAX = 255,
 	CH__QUEUE_MIN = 1 << 12,
 	CH__TOMBSTONES_LOG2 = 16, CH__TOMBSTONES_MOST = 1 << 20,
 	CH__COPY_WORDS = 4096,
 	CH__ORPHANS_MOST = 512,
-	CH__PAUSES = 32, /* the last ones, for observers */
+	CH__PAUSES = 32, /* the last pauses, for observers */
 };
 
-/* States of records that have no word of their own for them, and the tables of legal moves
- * (moves.c). */
+/* States of records without a state word of their own, and the tables of legal moves (moves.c). */
 enum ch__owner_state { CH__OWNER_NONE, CH__OWNER_LIVE, CH__OWNER_RELEASING, CH__OWNER_RELEASED };
 enum ch__branch_state { CH__BRANCH_NONE, CH__BRANCH_UNLINKED, CH__BRANCH_LINKED };
 enum ch__gate_state { CH__GATE_OPEN, CH__GATE_SHUT };
@@ -48,62 +47,62 @@ struct ch__pause {
 };
 
 struct ch_heap {
-	struct ch__arch_stub_context stub; /* first: the trampoline passes its address */
+	struct ch__arch_stub_context stub; /* first: the trampoline passes this address */
 	_Atomic(uint32_t) freeze;    /* > 0: no region may be entered; pairs with region enter */
-	/* Membarrier is refused, from the start or since a filter came: enter pays a fence, and a
-	 * stop of the world is the only core sync. They never go back. */
+	/* Membarrier is refused, from the start or since a filter came. Then a region enters with a
+	 * fence, and a stop of the world is the only core sync. Neither flag goes back. */
 	_Atomic(bool) fence_in_regions;
 	_Atomic(bool) has_core_sync;
-	_Atomic(bool) fence_came_late; /* some thread may still enter without it */
-	CH_BY_HEAP bool cycle_is_synced; /* it had a core sync before its stop [heap] */
-	bool cycle_has_begun; /* and neither ended nor was given up [frozen] */
-	_Atomic(uintptr_t) freezer;   /* ch__lock_self of who froze it last, or 0; relaxed */
-	_Atomic(uintptr_t) marker_is; /* ch__lock_self of who has a cycle or visit, or 0; relaxed */
+	_Atomic(bool) fence_came_late; /* some thread may still enter without a fence */
+	CH_BY_HEAP bool cycle_is_synced; /* a core sync came before the stop [heap] */
+	bool cycle_has_begun; /* a cycle began, and neither ended nor was given up [frozen] */
+	_Atomic(uintptr_t) freezer;   /* ch__lock_self of the last freezer, or 0; relaxed */
+	_Atomic(uintptr_t) marker_is; /* ch__lock_self of the marking thread, or 0; relaxed */
 	bool is_codeless; /* a child of fork without a copy: no block lives [const] */
-	int process;      /* whose memory this is [const] */
-	uint32_t id;                 /* of handles [const] */
+	int process;      /* the process with this memory [const] */
+	uint32_t id;                 /* the heap's number in handles [const] */
 	uint32_t first_generation; /* a multiple of CH__LIVES (ch__heaps_leave_id) [const] */
-	uint64_t cycles; /* completed ones: every open and commit reads it [frozen] */
-	_Atomic(uint32_t) epoch;     /* marks of this cycle have this value [frozen] */
+	uint64_t cycles; /* completed cycles, read by every open and commit [frozen] */
+	_Atomic(uint32_t) epoch;     /* mark of blocks that the cycle reached [frozen] */
 	_Atomic(uint32_t) completed; /* R2: epoch of the last full cycle [frozen] */
-	uint32_t marks_renewed;      /* epoch when marks were made young last [frozen] */
-	_Atomic(uint32_t) stopping;  /* the library is to stop the world; futex */
+	uint32_t marks_renewed;      /* epoch when marks were last made young [frozen] */
+	_Atomic(uint32_t) stopping;  /* 1: the library stops the world; futex */
 	_Atomic(uint32_t) poll_due;  /* the word of ch_thread_poll_word (trigger.h) */
 	struct ch__pool *pool;       /* [const] */
 	struct ch__meta *meta;       /* [const] */
 	struct ch__sinks *sinks;     /* [const] */
 	_Atomic(unsigned) sinks_on;  /* copy for fast paths */
-	/* Sinks had lines that wait: so many polls until one asks them. */
+	/* Lines waited in the sinks: how many polls until a poll asks the sinks again. */
 	_Atomic(uint32_t) sinks_wait;
-	_Atomic(bool) reports_traps; /* trap_install.c serves it */
+	_Atomic(bool) reports_traps; /* served by trap_install.c */
 	struct ch_config config;     /* [const] */
-	uintptr_t trampoline;        /* exec [const] */
+	uintptr_t trampoline;        /* exec address [const] */
 	_Atomic(uint32_t) last_frame; /* highest frame shape there is */
-	_Atomic(uint32_t) templates_ready; /* bits of enum ch__template that have unwind data */
-	/* A trap of the runtime page: where cells of owners without a fallback lead [const] */
+	_Atomic(uint32_t) templates_ready; /* bits of enum ch__template with unwind data */
+	/* A trap of the runtime page: cells of owners without a fallback lead there [const] */
 	const void *no_fallback;
 	CH_BY_HEAP uint32_t veneers_from, veneers_to; /* offsets in the runtime page [heap] */
 	struct ch__table blocks, branches, owners, assumptions, names, tombstones, epitaphs;
-	void *directories; /* of them all: one mapping [const] */
+	void *directories; /* of all tables: one mapping [const] */
 	size_t directories_bytes;
-	CH_BY_RECORDS uint32_t branch_generations; /* the most that a run has had */
-	CH_BY_RECORDS struct ch__runs branch_runs[CH__RUN_MAX + 1]; /* by their length */
-	uint32_t branches_resting; /* worn records of a length that rest [const] */
-	uint64_t name_key[2];               /* of their hash, secret [const] */
+	CH_BY_RECORDS uint32_t branch_generations; /* most generations of a run so far */
+	CH_BY_RECORDS struct ch__runs branch_runs[CH__RUN_MAX + 1]; /* by length */
+	uint32_t branches_resting; /* so many worn records of a length rest [const] */
+	uint64_t name_key[2];               /* of the hash of names, secret [const] */
 	CH_BY_HEAP uint32_t *name_hash;     /* [heap] */
 	CH_BY_HEAP uint32_t name_hash_mask, names_count;
-	CH_BY_HEAP uint32_t names_parked;           /* whose texts are read without a lock [heap] */
-	/* That no block has, by capacity. */
+	CH_BY_HEAP uint32_t names_parked;           /* names that somebody may be reading [heap] */
+	/* Free side lists, by capacity. */
 	CH_BY_HEAP struct ch__side_list *side_lists_free[CH__SIDE_CLASSES];
 	struct ch__lock registry, lock, records, sweep;
-	/* Of opens that may collect one at a time looks beyond its thread's page (make_room.c).
-	 * Held through code of the VM, so it has no rank: who waits for it holds nothing, and does
-	 * not wait for ever. */
+	/* Taken by opens that may collect: one open at a time looks beyond its thread's page
+	 * (make_room.c). Code of the VM runs under this lock, so it has no rank: a thread that
+	 * waits for it holds nothing, and does not wait for ever. */
 	struct ch__lock need;
-	_Atomic(uintptr_t) need_is; /* fiber or thread that has it; whoever clears it lets go */
-	_Atomic(bool) stops_apart;  /* a vm came that stops its threads itself; never goes back */
+	_Atomic(uintptr_t) need_is; /* fiber or thread with `need`; whoever clears this lets go */
+	_Atomic(bool) stops_apart;  /* a vm that stops its threads itself came; never goes back */
 	_Atomic(struct ch__thread *) threads; /* push-only */
-	struct ch__thread guest; /* stands in for a foreign thread that has the heap lock [heap] */
+	struct ch__thread guest; /* stands for an unattached thread with the heap lock [heap] */
 	_Atomic(struct ch_fiber *) fibers;         /* push-only */
 	struct ch_fiber *free_fibers;              /* [registry] */
 	_Atomic(struct ch_vm *) vms;               /* push-only */
@@ -111,67 +110,67 @@ struct ch_heap {
 	CH_BY_HEAP uint32_t free_vms_now;                  /* [heap] */
 	struct ch_vm nobody; /* of code without an owner: never attached, no callbacks [const] */
 	struct ch_marker marker;         /* of the open cycle [heap] */
-	uintptr_t stack_copy[CH__COPY_WORDS]; /* of what cannot be scanned in its place [frozen] */
+	uintptr_t stack_copy[CH__COPY_WORDS]; /* copies of stacks not scanned in place [frozen] */
 	struct ch__driver driver;        /* [const] */
-	void *driver_data;               /* its own; the core leaves it alone */
+	void *driver_data;               /* belongs to the driver; the core leaves it alone */
 	CH_BY_HEAP uint64_t cycle_start_ns;         /* HOST [heap] */
 	CH_BY_HEAP bool young_refs_lost;            /* a block found no room on young_refs [heap] */
 	_Atomic(uint32_t) sweep_pending; /* a cycle ended and was not swept */
 	uint32_t sweep_cursor;           /* next block to look at [sweep] */
 	uint32_t cycle_number;           /* [frozen] */
-	_Atomic(uint64_t) core_syncs; /* that were completed */
-	/* Counted before each: one begun earlier may have passed a core before what came since. */
+	_Atomic(uint64_t) core_syncs; /* completed */
+	/* Counted before each: an earlier sync may have passed a core before later stores. */
 	_Atomic(uint64_t) core_syncs_begun;
-	_Atomic(uint64_t) core_syncs_by_stop; /* of them; each thread serializes itself after it */
+	_Atomic(uint64_t) core_syncs_by_stop; /* stops; threads serialize themselves afterwards */
 	CH_BY_HEAP uint32_t quarantine_head, quarantine_tail; /* DEAD blocks, FIFO */
-	CH_BY_HEAP uint32_t quarantine_waits; /* the first whose core sync may not have passed */
-	CH_BY_HEAP uint64_t quarantine_syncs; /* that had begun by the last one's death */
+	CH_BY_HEAP uint32_t quarantine_waits; /* first block whose core sync may not have passed */
+	CH_BY_HEAP uint64_t quarantine_syncs; /* core syncs begun by the last block's death */
 	_Atomic(uint64_t) quarantine_bytes;
-	/* Data that lost its last user, of one kill; cycles free what has no room here. */
+	/* Data whose last user died in one kill. Cycles free data without room here. */
 	CH_BY_HEAP uint32_t orphans[CH__ORPHANS_MOST], orphans_count;
 	CH_BY_HEAP uint32_t notice_head, notice_tail; /* DEAD blocks whose block_freed is due */
 	_Atomic(uint32_t) notices_now;
 	_Atomic(uint64_t) tombstones_written; /* release after the entry; place.c acquires */
 	_Atomic(uint64_t) tombstones_lost;    /* for want of memory; likewise */
-	uint32_t tombstones_log2;             /* how many there are [const] */
+	uint32_t tombstones_log2;             /* log2 of how many there are [const] */
 	CH_BY_HEAP bool wants_epitaphs; /* blocks have names of their own, or assumptions [heap] */
 	CH_BY_HEAP uint32_t young_refs_count, young_refs_capacity;
-	CH_BY_HEAP struct ch_block *young_refs; /* with refs that a minor collection visits */
+	CH_BY_HEAP struct ch_block *young_refs; /* blocks whose refs a minor collection visits */
 	/* triggers */
 	_Atomic(uint64_t) bytes_since_cycle, dead_bytes;
-	/* How often thresholds doubled: of opened bytes, of dead ones, of their least values. */
+	/* How often thresholds doubled: of opened bytes, of dead bytes, of the least values. */
 	_Atomic(uint32_t) opened_doublings, dead_doublings, floor_doublings;
 	_Atomic(bool) collect_wanted;
-	_Atomic(bool) collect_told; /* the vms know of it; cleared with collect_wanted */
+	_Atomic(bool) collect_told; /* the vms were told; cleared with collect_wanted */
 	_Atomic(uint32_t) vms_asked; /* attached vms with collect_wanted */
-	_Atomic(bool) waits_unowned; /* ch_code_free left code without an owner to a cycle, once */
+	_Atomic(bool) waits_unowned; /* ch_code_free once left code without an owner to a cycle */
 	_Atomic(bool) is_unasked;    /* a thread is in ch__collect_unasked */
-	uint64_t unasked_after_ns;   /* none before; of that thread */
+	uint64_t unasked_after_ns;   /* no such collection before then; of that thread */
 	_Atomic(bool) anyone_wants_space;
 	_Atomic(uint64_t) space_events; /* blocks whose place became reusable, or will in need */
-	_Atomic(uint64_t) space_returns; /* places given back besides, while somebody asks */
-	_Atomic(uint32_t) opens_in_need; /* have looked for room, and not yet asked to be told */
-	_Atomic(uint32_t) newborns; /* that the last cycle left for being so; relaxed */
-	uint64_t last_cycle_end_ns, cycle_ns; /* end and length of the last one; relaxed */
+	_Atomic(uint64_t) space_returns; /* places given back without a death, while an open asks */
+	_Atomic(uint32_t) opens_in_need; /* looked for room, and did not yet ask to be told */
+	_Atomic(uint32_t) newborns; /* newborn blocks that the last cycle spared; relaxed */
+	uint64_t last_cycle_end_ns, cycle_ns; /* end and length of the last cycle; relaxed */
 	uint64_t sweep_ns_at_cycle, blocks_at_cycle, bytes_at_cycle; /* [frozen] */
-	uint64_t dead_at_cycle, opened_at_cycle; /* of the cycle that runs, or ran [frozen] */
+	uint64_t dead_at_cycle, opened_at_cycle; /* of the last cycle that began [frozen] */
 	_Atomic(uint64_t) mean_dead_bytes; /* of the blocks of the last sweep; 0: unknown */
 	/* statistics under heap, unless atomic */
-	CH_BY_HEAP struct ch__counters counters; /* of threads that are gone, and of the sweep */
+	CH_BY_HEAP struct ch__counters counters; /* of detached threads, and of the sweep */
 	CH_BY_HEAP uint64_t blocks_invalidated, branches_linked, branches_unlinked;
 	CH_BY_HEAP uint64_t patch_points_armed, code_bytes_peak, notentrant_bytes;
 	CH_BY_HEAP uint64_t blocks_notentrant, branches_now, owners_now, assumptions_now;
-	/* of cycles, as `cycles` is; Boehm's hooks store them while the world stands, without the
-	 * lock */
+	/* of cycles, stored as `cycles` is; Boehm's hooks store them in the stopped world, without
+	 * the lock */
 	uint64_t cycles_abandoned, freezes, mark_ns_last, mark_ns_total, pause_ns_last;
 	uint64_t pause_ns_max, marked_last, stack_roots_last;
 	uint64_t sweep_ns_total; /* stored under heap, relaxed */
 	struct ch__pause pauses[CH__PAUSES];
 	_Atomic(uint32_t) pauses_noted; /* release after a pause; pairs with look.c */
 	_Atomic(struct ch__listener *) listeners; /* push-only: release; pairs with listener.c */
-	struct ch_heap *left_next;   /* destroyed and read yet (heaps.c) [ch__heaps_lock] */
-	int no_file; /* errno: a statistics file is asked for, and no listener writes one [const] */
-	_Atomic(uint32_t) use_is_awaited; /* ch__listener_await_use; exchanged by who tells */
+	struct ch_heap *left_next;   /* destroyed, but still read (heaps.c) [ch__heaps_lock] */
+	int no_file; /* errno: a statistics file is wanted, and nobody writes one [const] */
+	_Atomic(uint32_t) use_is_awaited; /* ch__listener_await_use; the teller exchanges it */
 };
 
 enum ch_status ch__heap_create(const struct ch_config *, const struct ch__driver *,

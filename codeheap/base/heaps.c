@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * heaps.c: the heaps of the process: the table that handles index, the ids that heaps take and
- * leave, and the heaps that were destroyed while a signal handler may read them. Lock: heaps. */
+ * heaps.c: the heaps of the process: the table for handles, the ids that heaps take and leave, and
+ * destroyed heaps that a signal handler may still read. Lock: heaps. */
 #include "codeheap/base/heaps.h"
 #include "pages/write.h"
 
@@ -8,8 +8,8 @@ _Atomic(struct ch_heap *) ch__heaps[CH__HEAPS_MAX + 1];
 struct ch__lock ch__heaps_lock;
 struct ch_heap *ch__heaps_left;
 
-/* First generations of the records of the next heaps that have these places: no handle of a heap
- * that is gone leads to a record of one that comes. */
+/* First generations of records of the next heap with each id. So no handle of a destroyed heap
+ * leads to a record of a later heap. */
 static uint32_t first_generations[CH__HEAPS_MAX + 1] CH_GUARDED_BY(ch__heaps_lock);
 
 bool ch__heaps_choose_id(struct ch_heap *heap)
@@ -49,12 +49,12 @@ void ch__heaps_leave_id(const struct ch_heap *heap) CH_UNANALYSED("nobody has a 
 		heap->first_generation + most / CH__LIVES * CH__LIVES + CH__LIVES;
 }
 
-/* --- pools that went --- */
+/* --- pools of destroyed heaps --- */
 
 enum { GONE = 16 };
 static struct {
 	_Atomic(uintptr_t) from;
-	_Atomic(size_t) bytes; /* 0 while it changes */
+	_Atomic(size_t) bytes; /* 0 while the entry changes */
 } gone[GONE];
 
 void ch__heaps_pool_goes(const struct ch_heap *heap)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * listener.c: whom a heap tells what happens to it. A list a heap, which only grows while the heap
- * lives, so that those who tell walk it without a lock. Those who add hold the lock of all heaps,
- * the end of a heap its registry's only: an addition that meets it begins a list of its own. */
+ * listener.c: the listeners of a heap. Each heap has a list, which only grows while the heap lives:
+ * calls to listeners walk the list without a lock. An addition holds the lock of all heaps, the end
+ * of a heap only its registry lock: an addition that meets the end begins a new list. */
 #include "codeheap/base/listeners.h"
 #include "codeheap/base/park.h"
 #include "codeheap/base/why.h"
@@ -17,13 +17,13 @@ static struct ch__listener *first_of(const struct ch_heap *heap)
 	return atomic_load_explicit(&heap->listeners, memory_order_acquire);
 }
 
-/* Calls one function of each listener that has it. */
+/* Calls one function of each listener, where the listener has the function. */
 #define TELL(heap, call, ...)                                                                \
 	for (struct ch__listener *l_ = first_of(heap); l_; l_ = l_->next)                     \
 		if (l_->calls->call)                                                          \
 	l_->calls->call(__VA_ARGS__)
 
-/* --- who comes --- */
+/* --- additions --- */
 
 const char *ch__listener_release(void)
 {
@@ -74,9 +74,9 @@ void ch__listener_on_names(ch__listener_names_wait *call)
 	atomic_store(&who_hears_of_names, call);
 }
 
-/* --- what they are told --- */
+/* --- calls to listeners --- */
 
-/* Who asked in the environment looks for the file in vain, and sees no status: it is told once. */
+/* Told once: a user who asked in the environment sees no status, and would look for the file. */
 static void tell_of_no_file(void)
 {
 	static const char line[] =
@@ -160,7 +160,7 @@ void ch__listeners_fork_child(struct ch_heap *heap)
 	TELL(heap, fork_child, l_);
 }
 
-/* Under the registry lock: no handler of a fork finds some of them gone. One may free itself. */
+/* Under the registry lock: a fork's handler finds all listeners or none. One may free itself. */
 void ch__listeners_end(struct ch_heap *heap)
 {
 	ch__registry_lock(heap);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * mirror.c: what the public header and a lower room both declare, since no room below may include
- * the header: each value and layout is the same in both, so that a cast passes it on. And that
- * structs which grow have no padding at their end (sized.h). */
+ * mirror.c: checks that the public header and a lower room agree where both declare a value or a
+ * layout, since no room below may include the header. A cast passes such values on. Also checks
+ * that structs which grow have no padding at their end (sized.h). */
 #include "codeheap/base/heap.h"
 #include "codeheap/base/sized.h"
 #include "codeheap/look.h"

@@ -2,8 +2,8 @@
  * moves.c: the legal moves of blocks, owners, branches, gates, assumptions and threads (I20). Empty
  * in a build without these checks.
  *
- * Who makes a move holds what its row says; no other move exists. An owner that is not alive keeps
- * its state until its last block is free; a record on a free list is FREE or NONE. */
+ * The function of a row holds what the row says; no other move exists. A dead owner keeps its state
+ * until its last block is free. A record on a free list is FREE or NONE. */
 #include "codeheap/base/heap.h"
 
 #if CH_CHECK >= 2
@@ -17,20 +17,20 @@ struct ch__moves ch__block_moves = {
 	.noun = "block",
 	.states = {"FREE", "OPEN", "LIVE", "NOTENTRANT", "DEAD"},
 	.rows = {
-		/* Its place is reserved; the generation becomes odd after it. */
+		/* The place is reserved; the generation becomes odd afterwards. */
 		{"write_record", CH_BLOCK_FREE, CH_BLOCK_OPEN, REGION},
 		/* The owner died meanwhile: the generation stays even. */
 		{"write_record", CH_BLOCK_OPEN, CH_BLOCK_FREE, REGION},
-		/* After the instruction cache and the sinks were told. */
+		/* The instruction cache and the sinks were told before. */
 		{"go_live", CH_BLOCK_OPEN, CH_BLOCK_LIVE, REGION},
 		/* Entry, cell, branches and patch points lead elsewhere (I13). */
 		{"ch__invalidate_block", CH_BLOCK_LIVE, CH_BLOCK_NOTENTRANT, HELD},
-		/* Abort, or the child of a fork whose emitting thread does not exist. */
+		/* An abort, or a child of fork without the thread that was emitting. */
 		{"kill", CH_BLOCK_OPEN, CH_BLOCK_DEAD, HELD},
-		/* Sweep, of what is not alive; release as NOT_RUNNING. */
+		/* The sweep of a block that is not alive; a release as NOT_RUNNING. */
 		{"kill", CH_BLOCK_LIVE, CH_BLOCK_DEAD, HELD},
 		{"kill", CH_BLOCK_NOTENTRANT, CH_BLOCK_DEAD, HELD},
-		/* Withdrawn, trapped, its place back after the core sync (I8), notice given. */
+		/* Withdrawn, trapped, place back after the core sync (I8), notice given. */
 		{"ch__block_recycle", CH_BLOCK_DEAD, CH_BLOCK_FREE, HEAP},
 	},
 };
@@ -40,11 +40,11 @@ struct ch__moves ch__owner_moves = {
 	.states = {"NONE", "LIVE", "RELEASING", "RELEASED"},
 	.rows = {
 		{"ch__owner_make", CH__OWNER_NONE, CH__OWNER_LIVE, HEAP_AND_REGION},
-		/* From anywhere, in one step; the record is then the releasing thread's. */
+		/* From anywhere, in one step. The record then belongs to the releasing thread. */
 		{"ch__owner_let_go", CH__OWNER_LIVE, CH__OWNER_RELEASING, 0},
-		/* Its cell leads to the fallback. */
+		/* The cell leads to the fallback. */
 		{"end_release", CH__OWNER_RELEASING, CH__OWNER_RELEASED, 0},
-		/* A collector found it dead: host and Boehm. */
+		/* A collector found the owner dead: host and Boehm. */
 		{"ch__owner_try_free", CH__OWNER_LIVE, CH__OWNER_NONE, HEAP_AND_REGION},
 		{"ch__owner_try_free", CH__OWNER_RELEASED, CH__OWNER_NONE, HEAP_AND_REGION},
 	},
@@ -54,7 +54,7 @@ struct ch__moves ch__branch_moves = {
 	.noun = "branch",
 	.states = {"NONE", "UNLINKED", "LINKED"},
 	.rows = {
-		/* Of a LIVE block under heap, too. */
+		/* For a LIVE block, under heap too. */
 		{"attach", CH__BRANCH_NONE, CH__BRANCH_UNLINKED, REGION},
 		{"link_locked", CH__BRANCH_UNLINKED, CH__BRANCH_LINKED, HEAP_AND_REGION},
 		{"unlink_branch", CH__BRANCH_LINKED, CH__BRANCH_UNLINKED, HEAP_AND_REGION},
@@ -62,7 +62,7 @@ struct ch__moves ch__branch_moves = {
 	},
 };
 
-/* An entry of either kind and a patch point; index is the place in the pool. */
+/* An entry of either kind, or a patch point. The index is the place in the pool. */
 struct ch__moves ch__gate_moves = {
 	.noun = "gate",
 	.states = {"OPEN", "SHUT"},
@@ -81,8 +81,8 @@ struct ch__moves ch__assumption_moves = {
 	},
 };
 
-/* A thread moves itself, save where the collector stands in for the thread that collects, and a
- * child of fork for those that do not exist. The last three rows are the Boehm driver's. */
+/* A thread moves itself, with two exceptions: the collector stands in for the thread that collects,
+ * and a child of fork for threads that do not exist. The last four rows are the Boehm driver's. */
 struct ch__moves ch__thread_moves = {
 	.noun = "thread",
 	.states = {"RUNNING", "PARKED", "SIGNALLED"},
@@ -93,7 +93,7 @@ struct ch__moves ch__thread_moves = {
 		{"drop_other_threads", CH__SIGNALLED, CH__PARKED, CH__UNDER_REGISTRY},
 		{"park_with", CH__RUNNING, CH__PARKED, 0},
 		{"run_parked", CH__PARKED, CH__RUNNING, 0},
-		/* The world is stopping: back. */
+		/* The world is stopping: the thread goes back. */
 		{"run_parked", CH__RUNNING, CH__PARKED, 0},
 		{"stop_from", CH__RUNNING, CH__SIGNALLED, 0},
 		{"run_signalled", CH__SIGNALLED, CH__RUNNING, 0},

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * panic.c: the end of a process whose code heap broke an invariant: the hook of the VM, a line on
- * stderr with what happened before, abort(). */
+ * panic.c: the end of a process whose code heap broke an invariant: the hook of the VM, the reason
+ * and the last events on stderr, abort(). */
 #include "codeheap/base/event.h"
 
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static void say(const char *text)
 	(void)written;
 }
 
-/* The oldest first. */
+/* Oldest first. */
 static void say_events(void)
 {
 	char text[CH__EVENT_TEXT_BYTES];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * park.c: who the calling thread is, its parks, and the locks whose wait is a park. It does not
- * stop threads (world.c) and does not scan their stacks (stacks.c). */
+ * park.c: the records of the calling thread, parks, and the locks with a park as their wait. Does
+ * not stop threads (world.c) and does not scan stacks (stacks.c). */
 #include "codeheap/base/region.h"
 #include "os/threads.h"
 
@@ -32,7 +32,7 @@ const char *ch__thread_how(const struct ch__thread *thread)
 
 /* --- locks --- */
 
-/* The holder may be a cycle that waits for this thread to stop (I9). */
+/* The holder may be a cycle, which waits until the thread stops (I9). */
 bool ch__lock_wait_parked(struct ch__lock *lock, uint64_t until_ns)
 {
 	if (ch__lock_spin(lock))
@@ -50,8 +50,8 @@ HEAP_LOCK(ch__sweep_lock, ch__sweep_unlock, sweep, CH__RANK_SWEEP)
 HEAP_LOCK(ch__heap_lock, ch__heap_unlock, lock, CH__RANK_HEAP)
 HEAP_LOCK(ch__records_lock, ch__records_unlock, records, CH__RANK_RECORDS)
 
-/* Of all calls that lock the thread makes one only, which begins another heap's cycle and gives up
- * in time: so the lock has no rank meanwhile. */
+/* A lent lock has no rank: the only locking call of the thread meanwhile begins a cycle of another
+ * heap, which gives up in time. */
 void ch__heap_lend(struct ch_heap *heap)
 {
 	atomic_store_explicit(&heap->marker_is, ch__lock_self(), memory_order_relaxed);
@@ -68,9 +68,9 @@ void ch__heap_take_back(struct ch_heap *heap)
 
 /* --- parks --- */
 
-/* A handler on the alternate stack: the registers that its signal interrupted lie there, and the
- * frames that it interrupted anywhere. The system is asked first, since such a stack may be an
- * array of a frame: the thread's bounds would take it for their own. */
+/* A handler may run on an alternate stack: the interrupted registers lie there, and the interrupted
+ * frames anywhere. The system is asked in any case, since an alternate stack may be an array in a
+ * frame, within the thread's bounds. */
 static void publish_sp(struct ch__thread *thread, uintptr_t sp)
 {
 	if (CH_UNLIKELY(sp < thread->stack_low) && thread->stack_grows) {
@@ -112,7 +112,7 @@ static void park_with(const struct ch__arch_saved *saved, bool may_end)
 			continue;
 		ch__thread_publish_saved(t, saved);
 		t->shown.may_end = may_end;
-		/* Release: sp and registers are seen by the cycle that sees PARKED (world.c). */
+		/* Release: a cycle that sees PARKED sees sp and registers (world.c). */
 		ch__thread_set_state(t, CH__PARKED, memory_order_release, __func__);
 	}
 }
@@ -127,10 +127,10 @@ void ch__threads_park_away(const struct ch__arch_saved *saved)
 	park_with(saved, true);
 }
 
-/* Both return parked: what they published must be their caller's registers. */
+/* Both functions return parked, so the published registers must be the caller's. */
 __attribute__((noinline)) void ch_thread_park(void)
 {
-	/* Who waits for a lock that is held for a bounded time only is not parked (heap.h). */
+	/* No thread parks with a lock that is held for a bounded time only (heap.h). */
 	ch__rank_check_for(CH__RANK_PAGES, "a park");
 	ch__arch_with_registers(ch__threads_park_away);
 }
@@ -141,7 +141,7 @@ __attribute__((noinline)) void ch__thread_park_here(void)
 	ch__arch_with_registers(ch__threads_park);
 }
 
-/* Lets the records run that are parked once; or none, and returns that of a stopped heap. */
+/* Lets all records run that are parked once. If a heap is stopped: none, and returns the record. */
 static struct ch__thread *run_parked(void)
 {
 	for (struct ch__thread *t = ch__thread_list; t; t = t->next_of_thread) {
@@ -163,7 +163,7 @@ static struct ch__thread *run_parked(void)
 	return NULL;
 }
 
-/* All at once or none: the cycles of the other heaps may be what the thread waits for (I9). */
+/* All or none: a cycle of another heap must not wait for a thread that waits for a heap (I9). */
 void ch_thread_unpark(void)
 {
 	struct ch__thread *stopped;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * park.h: who the calling thread is, the locks of a heap, whose wait is a park, parks, and what a
- * thread shows of itself meanwhile (park.c). */
+ * park.h: the records of the calling thread, the locks of a heap, with a park as their wait, parks,
+ * and the words that a thread shows of itself meanwhile (park.c). */
 #ifndef CH_CODEHEAP_BASE_PARK_H
 #define CH_CODEHEAP_BASE_PARK_H
 
 #include "arch/registers.h"
 #include "codeheap/base/heap.h"
 
-/* ch_thread_park for waits of the library, out of which the thread comes before it may end. */
+/* ch_thread_park for a wait inside the library: the thread cannot end before the wait does. */
 void ch__thread_park_here(void);
 
 extern _Thread_local struct ch__thread *ch__thread_list; /* attachments of this thread */
@@ -20,29 +20,29 @@ static inline struct ch__thread *ch__thread_self(const struct ch_heap *heap)
 	return thread;
 }
 
-/* The system has no such thread: it ended by no way that the library sees. False where another
- * thread of the process has the number. */
+/* Whether the system has no such thread, since the thread ended in a way unseen by the library.
+ * Returns false where another thread of the process has the number. */
 bool ch__thread_is_gone(const struct ch__thread *);
-/* For sentences that name a thread: a VM may not know that it is attached, or that it ended. */
+/* For sentences about a thread. A VM may not know of a thread's attachment, or of its end. */
 const char *ch__thread_how(const struct ch__thread *);
 
-/* How many cycles and visits the thread has open. Public functions that would wait for a lock or a
- * region then give CH_E_STATE: the thread has it itself, or one that stands still. */
+/* How many cycles and visits the thread has open. Above 0, public functions return CH_E_STATE
+ * instead of waiting for a lock or a region: the holder is this thread, or stands still. */
 extern _Thread_local uint32_t ch__marking;
 static inline bool ch__is_marking(void)
 {
 	return CH_UNLIKELY(ch__marking != 0);
 }
 
-/* Between the two the VM runs under the heap lock: calls that would wait for it give CH_E_STATE. */
+/* From lend to take_back the VM runs under the heap lock: calls that would wait get CH_E_STATE. */
 void ch__heap_lend(struct ch_heap *);
 void ch__heap_take_back(struct ch_heap *);
 
 /* Asked anew after each callback, which may leave its stack to another thread (I14). Not inlined: a
- * compiler takes the thread for the same throughout a function. */
+ * compiler assumes the same thread throughout a function. */
 struct ch__thread *ch__thread_now(const struct ch_heap *);
 
-/* Waiting is a park. False: the lock was not free before until_ns, where that is not 0. */
+/* Waits parked. Returns false when the lock was not free before until_ns; 0: no limit. */
 bool ch__lock_wait_parked(struct ch__lock *, uint64_t until_ns) CH_EXCLUDES(CH__STANDING);
 static inline bool ch__lock_parking_until(struct ch__lock *lock, enum ch__rank rank,
 					  uint64_t until_ns)
@@ -60,7 +60,7 @@ static inline void ch__lock_parking(struct ch__lock *lock, enum ch__rank rank)
 	(void)ch__lock_parking_until(lock, rank, 0);
 }
 
-/* Take a lock of a heap and let it go. Left ones first. */
+/* Take a lock of a heap, and let it go. Left locks come first. */
 #define CH__HEAP_LOCK(take, let_go, role, right)                             \
 	void take(struct ch_heap *) CH_ACQUIRES(role) CH_EXCLUDES(right); \
 	void let_go(struct ch_heap *) CH_RELEASES(role);
@@ -85,15 +85,15 @@ static inline void ch__holds_nothing(void) CH_EXCLUDES(CH__ANY)
 	ch__rank_check_for((enum ch__rank)0, "code of the VM");
 }
 
-/* The record that stands for the caller while it holds the heap lock. */
+/* The record that stands for the caller while the caller holds the heap lock. */
 static inline struct ch__thread *ch__thread_or_guest(struct ch_heap *heap)
 {
 	struct ch__thread *thread = ch__thread_self(heap);
 	return thread ? thread : &heap->guest;
 }
 
-/* The stack that sp lies on: the thread's own, or the fiber's that it runs on. Returns false where
- * it lies on neither. Signal-safe. */
+/* Finds the stack around sp: the thread's own, or its running fiber's. Returns false when sp lies
+ * on neither. Signal-safe. */
 static inline bool ch__thread_stack(const struct ch__thread *thread, uintptr_t sp, uintptr_t *low,
 				    uintptr_t *high)
 {
@@ -104,10 +104,10 @@ static inline bool ch__thread_stack(const struct ch__thread *thread, uintptr_t s
 	*high = is_own || !fiber ? thread->stack_high : fiber->high;
 	return sp >= *low && sp < *high;
 }
-/* Of the calling thread, whose registers a signal's frame has; signal-safe. */
+/* Publishes the calling thread with the registers in a signal's frame; signal-safe. */
 void ch__thread_publish_context(struct ch__thread *, const void *ucontext);
-/* Of the calling thread. While a park is open no stop signal publishes it: what a park is to write
- * next, or a cycle may be reading, stays as it is. */
+/* For the calling thread. While a park is open no stop signal publishes the thread: the park may be
+ * about to write the published words, or a cycle may be reading them. */
 static inline bool ch__park_open(struct ch__thread *thread)
 {
 	bool is_first = thread->park_depth++ == 0;
@@ -120,19 +120,19 @@ static inline bool ch__park_close(struct ch__thread *thread)
 	return --thread->park_depth == 0;
 }
 void ch__thread_publish_saved(struct ch__thread *, const struct ch__arch_saved *);
-/* Inline: the published sp is that of the function that publishes. */
+/* Inline: the published sp is the sp of the function that publishes. */
 static inline __attribute__((always_inline)) void ch__thread_publish_self(struct ch__thread *thread)
 {
 	struct ch__arch_saved saved;
 	ch__arch_save_registers(&saved);
 	ch__thread_publish_saved(thread, &saved);
 }
-/* Parks every attachment of the calling thread; saved are its registers until ch_thread_unpark. */
+/* Parks all attachments of the calling thread; `saved`: its registers until ch_thread_unpark. */
 void ch__threads_park(const struct ch__arch_saved *saved);
-/* The same for a thread that goes on in code of the VM, parked. */
+/* The same, for a thread that goes on in code of the VM while parked. */
 void ch__threads_park_away(const struct ch__arch_saved *saved);
 
-/* What the caller holds, for CH_MOVE. */
+/* The locks and the region of the caller, for CH_MOVE. */
 static inline uint32_t ch__held(struct ch_heap *heap)
 {
 	uint32_t held = 0;

@@ -25,10 +25,10 @@ void ch__region_wait(struct ch__thread *thread) CH_UNANALYSED("it makes the role
 	ch_thread_unpark();
 }
 
-/* The fence is refused though it was granted when the heap was made: a filter came since, or the
- * kernel has no memory. Regions pay for their own from here on, but a thread may be between its
- * look at fence_in_regions and its look at freeze, its store to inside in no cache yet. Stores
- * leave a core within microseconds, a preempted one at once: after a wait all can be seen. */
+/* The system refuses the fence, though granted when the heap was made: a filter came since, or the
+ * kernel has no memory. Regions have a fence of their own from here on, but a thread may be between
+ * the loads of fence_in_regions and freeze, with the store to inside in no cache yet. Stores leave
+ * a core within microseconds, at a preemption at once: after a wait all can be seen. */
 static void fence_late(struct ch_heap *heap)
 {
 	enum { DRAINED_NS = 1000000 };
@@ -39,7 +39,7 @@ static void fence_late(struct ch_heap *heap)
 		ch__os_futex_wait(&never, 0, DRAINED_NS);
 }
 
-/* Asleep: a thread of a lower priority, which is in its region, must get to run. */
+/* Sleeps, so that a thread of a lower priority can run and leave the region. */
 static bool await_region(struct ch__thread *thread, uint64_t until_ns)
 {
 	enum { SPINS = 1000, NAP_NS = 50000 };
@@ -88,7 +88,7 @@ void ch__freeze(struct ch_heap *heap) CH_UNANALYSED("it makes the role")
 
 void ch__unfreeze(struct ch_heap *heap) CH_UNANALYSED("it makes the role")
 {
-	/* Where two have frozen it, the other is not known any more, and none is taken for it. */
+	/* With two freezers, the remaining freezer is forgotten: no thread is taken for it. */
 	atomic_store_explicit(&heap->freezer, 0, memory_order_relaxed);
 	if (atomic_fetch_sub_explicit(&heap->freeze, 1, memory_order_release) == 1)
 		ch__os_futex_wake(&heap->freeze);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT
  * sized.h: the structs of the public headers that begin with their size, and so may grow. A program
- * that was compiled with an older header gives a smaller one: what it lacks is 0, the default of
- * every field, and what it has no room for is not written. A larger one, of a newer header, asks
- * for what this library does not know, and is refused by name. Fields are added at the end only,
- * and the last one ends the struct: nobody knows what an older program has in its padding.
+ * with an older header passes a smaller struct: missing fields are 0, the default of every field,
+ * and fields without room in the struct are not written. A larger struct, of a newer header, asks
+ * for things unknown to this library, and is refused by name. Fields are added at the end only, and
+ * the last field ends the struct without padding: an older program may have anything in padding.
  *
  * Structs without a size, which come in arrays or are read on hot paths, have spare words at their
- * end that new fields take, and that are 0 until then. A word that is not 0 is a field of a newer
- * header, and is refused by name, too.
+ * end. New fields take spare words, and a spare word is 0 until then. A spare word above 0 is a
+ * field of a newer header, and is refused by name, too.
  *
- * Each has a least size, below which nobody could have meant it: with the first fields, which every
- * version has. */
+ * Each struct with a size has a least size: the first fields, present in every version. Nobody can
+ * have meant a smaller struct. */
 #ifndef CH_CODEHEAP_BASE_SIZED_H
 #define CH_CODEHEAP_BASE_SIZED_H
 
@@ -18,7 +18,7 @@
 
 #include <string.h>
 
-/* Bytes of a struct up to a field, and with it. */
+/* Bytes of a struct from its start to the end of a field. */
 #define CH__UP_TO(type, field) (offsetof(type, field) + sizeof(((const type *)0)->field))
 
 static inline enum ch_status ch__sized_check(const char *name, const void *sized, size_t least,
@@ -32,7 +32,7 @@ static inline enum ch_status ch__sized_check(const char *name, const void *sized
 				     " takes %zu to %zu", name, size, least, most);
 }
 
-/* Of the spare words of a struct. */
+/* Checks the spare words of a struct. */
 static inline enum ch_status ch__spare_check(const char *name, const uint64_t *words, size_t bytes)
 {
 	uint64_t all = 0;
@@ -44,7 +44,7 @@ static inline enum ch_status ch__spare_check(const char *name, const uint64_t *w
 				     " knows no such field", name);
 }
 
-/* Fills a whole one with what the caller's has, which was checked, and zeros. */
+/* Fills a whole struct from the caller's, which was checked; missing fields are 0. */
 static inline void ch__sized_take(void *to, size_t whole, const void *from)
 {
 	size_t size;
@@ -54,7 +54,7 @@ static inline void ch__sized_take(void *to, size_t whole, const void *from)
 	memcpy(to, &whole, sizeof whole);
 }
 
-/* Fills the caller's, all but its size, of a whole one. */
+/* Fills the caller's struct, all but its size, from a whole struct. */
 static inline void ch__sized_give(void *to, const void *from)
 {
 	size_t size;

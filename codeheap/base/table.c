@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * table.c: type-stable tables of records: a directory of segments that are never freed before the
- * heap, so that a reader without a lock may follow any index that was ever handed out. The
- * directory and segments are lazily touched memory. Of tables that handles lead to, a record begins
- * with the heap's first generation when it is handed out first: 0, which it has before, is of no
- * handle. */
+ * table.c: type-stable tables of records. A directory leads to segments, and no segment is freed
+ * before the heap: a reader without a lock may follow any index that was ever handed out. Directory
+ * and segments are lazily touched memory. In tables with handles, the generation of a record is 0,
+ * which no handle has, until the record is first handed out; then it is the heap's first
+ * generation. */
 #include "codeheap/base/table.h"
 
 void ch__table_init(struct ch__table *table, void *directory, uint32_t record_bytes,
@@ -53,12 +53,12 @@ uint32_t ch__table_extend(struct ch__table *table, struct ch__meta *meta, uint32
 		index += room;
 	if (index + count > table->limit || !ch__table_back(table, meta, index))
 		return 0;
-	/* Relaxed: 0 and this are of no handle that there is. */
+	/* Relaxed: no handle has the generation 0, nor yet the first generation. */
 	for (uint32_t i = index; table->first_generation && i < index + count; i++) {
 		_Atomic(uint32_t) *generation = generation_of(table, i);
 		atomic_store_explicit(generation, table->first_generation, memory_order_relaxed);
 	}
-	/* Release: who walks the records finds a segment for each. */
+	/* Release: a walk over the records finds a segment for each. */
 	atomic_store_explicit(&table->used, index + count, memory_order_release);
 	return index;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * table.h: type-stable records in tables, by an index, and handles that name them with a generation
- * (table.c). Index 0 is none. */
+ * table.h: type-stable records in tables, by index; and handles, which name a record by index and
+ * generation (table.c). Index 0 is none. */
 #ifndef CH_CODEHEAP_BASE_TABLE_H
 #define CH_CODEHEAP_BASE_TABLE_H
 
@@ -10,7 +10,7 @@
 #include <stdatomic.h>
 
 enum {
-	CH__SEGMENT_LOG2 = 10, /* records of one segment of a table */
+	CH__SEGMENT_LOG2 = 10, /* of the records in a segment */
 	CH__SEGMENT_RECORDS = 1 << CH__SEGMENT_LOG2,
 	CH__INDEX_MAX = (1 << 24) - 1, /* a stub holds 24 bits of a branch index */
 };
@@ -28,7 +28,7 @@ static inline uint32_t ch__handle_generation(uint64_t bits)
 	return (uint32_t)(bits >> 32);
 }
 
-/* Of a record that nobody has: its next generation is the last one before they begin again. */
+/* A free record is worn when its next generation is the last before generations begin again. */
 static inline bool ch__is_worn(uint32_t generation)
 {
 	return generation == UINT32_MAX - 1;
@@ -44,13 +44,13 @@ struct ch__table {
 				 * segment */
 	/* FIFO [records]; of names, owners and assumptions [heap] */
 	uint32_t free_head, free_tail;
-	/* Worn ones rest until the table has no other record; likewise FIFO. */
+	/* Worn records rest until the table has no other record; likewise FIFO. */
 	uint32_t worn_head, worn_tail;
-	/* Of records that nobody has had yet, 0: they have none; and where they have it [const] */
+	/* Generation of records that nobody has had, or 0; and its offset in a record [const] */
 	uint32_t first_generation, generation_offset;
 };
 
-/* With the size of a record as a constant, where it is known. */
+/* For callers that know a record's size as a constant. */
 static inline void *ch__table_at_bytes(const struct ch__table *table, uint32_t index, size_t bytes)
 {
 	char *segment = atomic_load_explicit(&table->segments[index >> CH__SEGMENT_LOG2],
@@ -70,29 +70,29 @@ static inline bool ch__table_has(const struct ch__table *table, uint32_t index)
 				    memory_order_acquire);
 }
 
-/* What a table of so many records needs of zeroed memory, to be touched as it grows. */
+/* Bytes of zeroed memory for the directory of a table of `limit` records; touched as it grows. */
 static inline size_t ch__table_directory_bytes(uint32_t limit)
 {
 	return (((size_t)limit >> CH__SEGMENT_LOG2) + 2) * sizeof(void *);
 }
-/* Of a zeroed table, whose first_generation may be set; its directory outlives it. */
+/* Sets up a zeroed table. first_generation may be set before. The directory outlives the table. */
 void ch__table_init(struct ch__table *, void *directory, uint32_t record_bytes,
 		    uint32_t link_offset, uint32_t generation_offset, uint32_t limit);
-/* How many generations the most used of its records is away from the first. */
+/* Generations of the most used record, counted from the table's first generation. */
 uint32_t ch__table_generations(const struct ch__table *);
-/* The first of `count` fresh records in a row (one segment); 0: no memory. Under records. */
+/* Makes `count` fresh records in a row (one segment): the first, or 0: no memory. Under records. */
 uint32_t ch__table_extend(struct ch__table *, struct ch__meta *, uint32_t count);
-/* A free record, a fresh or a worn one; 0: no memory. Under records, and the lists' lock. */
+/* Takes a free, fresh or worn record; 0: no memory. Under records, and the lock of the lists. */
 uint32_t ch__table_take(struct ch__table *, struct ch__meta *);
-/* Gives one back that nobody has. Likewise. */
+/* Gives back a record that nobody has. Likewise. */
 void ch__table_give(struct ch__table *, uint32_t index, bool is_worn);
-/* Memory for one record, of a table whose records have their indices from elsewhere; likewise. */
+/* Gets memory for a record, where a table's indices come from elsewhere; likewise. */
 bool ch__table_back(struct ch__table *, struct ch__meta *, uint32_t index);
 
-/* Runs of branch records of one length that no block has (branch.c). */
+/* Free runs of branch records, all of one length (branch.c). */
 struct ch__runs {
 	uint32_t free; /* LIFO */
-	uint32_t worn, worn_last, worn_now; /* FIFO: those that rest */
+	uint32_t worn, worn_last, worn_now; /* FIFO: resting runs */
 };
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * trigger.c: when a collection is worth its while, and telling the vms (P8: never an endless loop
+ * trigger.c: when a collection is worth while, and how the vms are told (P8: never an endless loop
  * of collections, no request lost). Counters are atomic; callbacks run under no lock. */
 #include "codeheap/base/listeners.h"
 #include "codeheap/base/park.h"
@@ -12,7 +12,7 @@ enum {
 	POOL_WANTED_QUARTERS = 3,
 	DOUBLINGS_MAX = 6,
 	FLOOR_DOUBLINGS_MAX = 4,
-	/* A full pool asks again after this part changed, or so many lengths of the last cycle. */
+	/* A full pool asks again after changes in this part, or so many lengths of a cycle. */
 	WORTH_PART = 10,
 	WORTH_PAUSES = 8,
 };
@@ -31,9 +31,9 @@ static uint64_t scaled(struct ch_heap *heap, uint64_t least, const _Atomic(uint3
 	       << atomic_load_explicit(doublings, memory_order_relaxed);
 }
 
-/* A pool that is full asks for one collection after another, unless it waits until one can find
- * something. What frames hold, and what a collector of the VM knows of, dies without a word: so
- * time alone is a reason, too, and the less the last ones found the later. */
+/* Whether a cycle may find something: a full pool would ask for cycles without end otherwise.
+ * Blocks held by frames, or by a collector of the VM, die without a word, so time alone is a
+ * reason, too. The less the last cycles found, the longer the time. */
 static bool is_worth(struct ch_heap *heap)
 {
 	uint64_t changed =
@@ -41,7 +41,7 @@ static bool is_worth(struct ch_heap *heap)
 		atomic_load_explicit(&heap->dead_bytes, memory_order_relaxed);
 	uint64_t pauses = WORTH_PAUSES
 			  << atomic_load_explicit(&heap->opened_doublings, memory_order_relaxed);
-	/* Where only stops synchronize, what is dead has its place freed by the next one. */
+	/* When only stops synchronize, the next stop frees the places of dead blocks. */
 	bool awaits_stop = !heap->has_core_sync && atomic_load(&heap->quarantine_bytes);
 	return awaits_stop || changed >= heap->pool->pool_bytes / WORTH_PART ||
 	       ch__os_now_ns() - __atomic_load_n(&heap->last_cycle_end_ns, __ATOMIC_RELAXED) >=
@@ -60,7 +60,7 @@ void ch__trigger_opened(struct ch_heap *heap, uint32_t bytes)
 							 memory_order_relaxed);
 	bool is_crowded =
 		committed_bytes(heap) * 4 > (uint64_t)heap->pool->pool_bytes * POOL_WANTED_QUARTERS;
-	/* What a cycle could not free a crowded pool asks for when a sixteenth was opened since. */
+	/* A crowded pool asks again after opens of a sixteenth, whatever the last cycle left. */
 	if (sum > scaled(heap, OPENED_MIN_BYTES, &heap->opened_doublings) ||
 	    (is_crowded && sum > heap->pool->pool_bytes / 16))
 		want(heap);
@@ -87,7 +87,7 @@ void ch__trigger_released(struct ch_heap *heap, uint32_t blocks)
 
 void ch__trigger_full(struct ch_heap *heap, struct ch_vm *vm, uint64_t space_seen)
 {
-	/* Who failed first is told of what came since, though another one looked later. */
+	/* The first failed open decides: space since then counts, whatever later opens saw. */
 	if (!vm->wants_space)
 		vm->space_seen = space_seen;
 	vm->wants_space = true;
@@ -97,14 +97,14 @@ void ch__trigger_full(struct ch_heap *heap, struct ch_vm *vm, uint64_t space_see
 		want(heap);
 }
 
-/* Frozen: a request that comes while the cycle runs is not served by it, and stays. */
+/* Frozen: a request that comes while the cycle runs is not served by the cycle, and stays. */
 void ch__trigger_cycle_begins(struct ch_heap *heap)
 {
 	heap->dead_at_cycle = atomic_exchange(&heap->dead_bytes, 0);
 	heap->opened_at_cycle = atomic_exchange(&heap->bytes_since_cycle, 0);
 	atomic_store(&heap->collect_wanted, false);
 	atomic_store(&heap->collect_told, false);
-	/* A request of a moment ago was taken for one that is told. */
+	/* A poll may have taken a request of a moment ago for a told one. */
 	ch__poll_want(heap);
 }
 
@@ -115,7 +115,7 @@ void ch__trigger_cycle_abandoned(struct ch_heap *heap)
 	want(heap);
 }
 
-/* Under heap, the world still stopped or just resumed. */
+/* Under heap, but for Boehm's hooks; the world is still stopped, or has just resumed. */
 void ch__trigger_cycle_ended(struct ch_heap *heap, uint64_t cycle_ns)
 {
 	uint64_t now = ch__os_now_ns();
@@ -131,14 +131,14 @@ void ch__trigger_cycle_ended(struct ch_heap *heap, uint64_t cycle_ns)
 		__atomic_load_n(&heap->counters.blocks_freed, __ATOMIC_RELAXED);
 	heap->bytes_at_cycle = __atomic_load_n(&heap->counters.bytes_freed, __ATOMIC_RELAXED);
 	/* More than a tenth of the time in collections: ask half as often. Only the least values
-	 * back off: a tenth of what is committed keeps the cost of each dead block the same. */
+	 * back off. The tenth of the committed bytes stays: each dead block costs the same then. */
 	if (between && collecting * 10 > between && doublings < FLOOR_DOUBLINGS_MAX)
 		atomic_store(&heap->floor_doublings, doublings + 1);
 	else if (doublings && collecting * 40 < between)
 		atomic_store(&heap->floor_doublings, doublings - 1);
 }
 
-/* A cycle that found little doubles the threshold that asked for it. */
+/* A cycle that found little doubles the threshold by which it was wanted. */
 static void back_off(_Atomic(uint32_t) *doublings, bool is_poor)
 {
 	uint32_t now = atomic_load(doublings);
@@ -165,14 +165,14 @@ void ch__trigger_swept(struct ch_heap *heap)
 	uint64_t bytes = heap->counters.bytes_freed - heap->bytes_at_cycle;
 	bool is_poor = freed * 20 < heap->marked_last;
 	back_off(&heap->opened_doublings, is_poor);
-	/* Code that only grows says nothing of what was released or invalidated. */
+	/* When code only grows, a poor cycle says nothing of released or invalidated code. */
 	back_off(&heap->dead_doublings, is_poor && heap->dead_at_cycle > DEAD_MIN_BYTES);
 	if (freed)
 		atomic_store_explicit(&heap->mean_dead_bytes, bytes / freed, memory_order_relaxed);
 }
 
-/* Makes one of the vm's callbacks, if it is attached. Of space it is told once, where some came
- * since its last open failed. The record may be another vm's when the callback comes. */
+/* Makes a callback of the vm, if the vm is attached. The vm hears of space once, and only if some
+ * came since its open failed. The record may be another vm's when the callback comes. */
 static void tell(struct ch_heap *heap, struct ch_vm *vm, bool of_space)
 {
 	void (*call)(void *user) = NULL;
@@ -220,7 +220,7 @@ void ch__trigger_poll(struct ch_heap *heap)
 	ch__listeners_use(heap);
 	if (atomic_load(&heap->anyone_wants_space)) {
 		tell_space(heap);
-		/* What was no reason for a collection when an open failed may have become one. */
+		/* Since the open failed, a collection may have become worth while. */
 		if (atomic_load(&heap->anyone_wants_space) &&
 		    !atomic_load_explicit(&heap->collect_wanted, memory_order_relaxed) &&
 		    is_worth(heap))

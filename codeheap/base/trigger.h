@@ -1,38 +1,38 @@
 /* SPDX-License-Identifier: MIT
- * trigger.h: when a collection is wanted, and who is told (trigger.c); and counts of what came
- * free, for those who found no room: a count that did not move says that nothing came. */
+ * trigger.h: when a collection is wanted, and how the vms hear of it (trigger.c). Also counts of
+ * space that came free, for opens without room: an unchanged count means that no space came. */
 #ifndef CH_CODEHEAP_BASE_TRIGGER_H
 #define CH_CODEHEAP_BASE_TRIGGER_H
 
 #include "codeheap/base/heap.h"
 
 void ch__trigger_opened(struct ch_heap *, uint32_t bytes);
-/* An open of the vm found no room: a cycle is wanted, and space_free is due when room came. */
+/* An open of the vm found no room: a cycle is wanted, and space_free is due when room comes. */
 void ch__trigger_full(struct ch_heap *, struct ch_vm *, uint64_t space_seen)
 	CH_REQUIRES(ch__role_heap);
 void ch__trigger_dead(struct ch_heap *, uint64_t bytes);
-void ch__trigger_released(struct ch_heap *, uint32_t blocks); /* some so many, of unknown size */
-/* The world stands still: what comes from here on is not of this cycle. */
+void ch__trigger_released(struct ch_heap *, uint32_t blocks); /* about so many, of unknown size */
+/* The world stands still: later counts and requests are not of this cycle. */
 void ch__trigger_cycle_begins(struct ch_heap *) CH_REQUIRES(ch__role_frozen);
 void ch__trigger_cycle_abandoned(struct ch_heap *);
 /* A collection that no vm asked for was in vain: the next threshold is twice as far off. */
 void ch__trigger_put_off(struct ch_heap *);
 void ch__trigger_cycle_ended(struct ch_heap *, uint64_t cycle_ns);
 void ch__trigger_swept(struct ch_heap *) CH_REQUIRES(ch__role_heap);
-/* Tells the vms that a collection is wanted; no lock held. */
-/* And memory that this leaves unused goes back to the system. */
+/* Tells the vms that a collection is wanted, and trims unused memory; no lock held. */
 void ch__trigger_tell(struct ch_heap *) CH_EXCLUDES(CH__ANY);
-/* The same, and of space that came; from calls that deliver notices, no lock held. */
+/* The same, and tells vms of space. For calls that deliver notices; no lock held. */
 void ch__trigger_poll(struct ch_heap *) CH_EXCLUDES(CH__ANY);
 
-/* A reason for ch_thread_poll was stored before. A read-modify-write, as each change of the word
- * is: who takes it back sees the reasons of all who set it (poll.c). */
+/* Called after a reason for ch_thread_poll was stored. Each change of the word is a
+ * read-modify-write, so a poll that takes the word back sees the reasons of all setters
+ * (poll.c). */
 static inline void ch__poll_want(struct ch_heap *heap)
 {
 	atomic_fetch_or_explicit(&heap->poll_due, 1, memory_order_release);
 }
 
-/* Grows with whatever could make room. */
+/* Grows with every event that could make room. */
 static inline uint64_t ch__space_now(struct ch_heap *heap)
 {
 	return atomic_load(&heap->space_events) + atomic_load(&heap->space_returns);
@@ -41,7 +41,7 @@ static inline uint64_t ch__space_now(struct ch_heap *heap)
 /* Bytes went back without a death. */
 static inline void ch__space_returned(struct ch_heap *heap)
 {
-	/* Seq_cst against the opener's count of itself before its look: one sees the other. */
+	/* seq_cst: openers count themselves before a look. An opener sees the space, or is seen. */
 	if (CH_UNLIKELY(atomic_load(&heap->anyone_wants_space) ||
 			atomic_load(&heap->opens_in_need)))
 		atomic_fetch_add(&heap->space_returns, 1);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
- * vm.c: the records of vms: attached, detached, used again. What ends with a vm besides its
- * record is in invalidate/. Lock: heap. */
+ * vm.c: the records of vms: attached, detached, used again. The rest of a vm's end is in
+ * invalidate/. Lock: heap. */
 #include "codeheap/base/park.h"
 #include "codeheap/base/sized.h"
 
-/* So many records rest before the one that rests longest is used again: who detaches a vm twice, or
- * uses it afterwards, is more likely told so than believed. */
+/* So many records rest before the longest resting record is used again. A second detach of a vm, or
+ * a late use, then likely meets a resting record, and is refused. */
 enum { VMS_RESTING = 64 };
 
-/* As many records as vms were attached at once, those that rest, and those with an owner left. */
+/* As many records as vms were attached at once, plus resting records and records with an owner. */
 static struct ch_vm *take_vm(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 {
 	struct ch_vm *vm = heap->free_vms;
@@ -38,7 +38,7 @@ static void free_vm(struct ch_vm *vm) CH_REQUIRES(ch__role_heap)
 	heap->free_vms_last = vm;
 }
 
-/* Blocks of the vm may be dying, and their owners ask it for its callbacks until they are gone. */
+/* Dying blocks find the vm's callbacks by their owners: the last owner lets the record go. */
 void ch__vm_owner_gone(struct ch_vm *vm)
 {
 	if (!--vm->owners_now && !vm->is_attached)
@@ -83,7 +83,7 @@ enum ch_status ch_vm_attach(struct ch_heap *heap, const struct ch_ops *ops, void
 			atomic_fetch_add_explicit(&heap->vms_asked, 1, memory_order_relaxed);
 		if (vm->ops.stop_world)
 			atomic_store(&heap->stops_apart, true);
-		/* Release: a hook that sees it attached sees its callbacks. */
+		/* Release: a hook that sees the vm attached sees the callbacks. */
 		atomic_store_explicit(&vm->is_attached, true, memory_order_release);
 		*out = vm;
 	}

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * why.c: what a status says of the call that gave it: a constant text, and the sentence of the
- * calling thread. The sentence is made in the thread's own memory: no lock, no allocation, and no
- * call of the C library but for the environment, which is read once. A handler that fails a call
- * while it interrupts another one mixes two sentences, and harms nothing. */
+ * why.c: the texts of a status: a constant text, and the sentence of the calling thread about the
+ * call. The sentence is made in the thread's own memory: no lock, no allocation, and no call of the
+ * C library except to read the environment, once. A signal handler that fails a call while it
+ * interrupts another call mixes two sentences, and harms nothing. */
 #include "codeheap/base/why.h"
 #include "os/os.h"
 #include "os/text.h"
@@ -33,7 +33,7 @@ const char *ch_why(void)
 	return why;
 }
 
-/* Two threads that read the variable at once read the same. */
+/* Two threads that read the variable at once get the same answer. */
 static bool is_debugging(void)
 {
 	enum { UNREAD, NO, YES };
@@ -65,7 +65,7 @@ static void put_decimal(struct ch__text *text, int64_t value)
 	ch__text_put_number(text, value < 0 ? -(uint64_t)value : (uint64_t)value, 10);
 }
 
-/* What printf does for %s, %d, %u, %lu, %zu and %lx, and %m for a refused call of the system. A
+/* Formats like printf: %s, %d, %u, %lu, %zu and %lx, and %m for a refused call of the system. A
  * string may be the VM's, so its control characters are taken out. */
 static void put_format(struct ch__text *text, const char *format, va_list *args)
 {

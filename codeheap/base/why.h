@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * why.h: the sentence beside a status (why.c). Each function that finds something wrong says what,
- * by the name of the argument or field, with its value and what may be there:
+ * why.h: the sentence beside a status (why.c). A function that finds something wrong says so by the
+ * name of the argument or field, with its value and the values that may be there:
  *
  *     return ch__because(CH_E_ARG, "ch_open.hot_bytes is %u: the pool has %zu", bytes, pool);
  */
@@ -14,21 +14,21 @@
  * %lx, and %m, the refused call of the system with the name of errno. errno stays. Signal-safe. */
 CH_GUEST enum ch_status ch__because(enum ch_status, const char *format, ...)
 	__attribute__((format(printf, 2, 3))) CH_COLD;
-/* The same, for what the user of the program did: stderr has it in any case. */
+/* The same for faults of the program's user: the sentence goes to stderr in any case. */
 enum ch_status ch__because_user(enum ch_status, const char *format, ...)
 	__attribute__((format(printf, 2, 3))) CH_COLD;
 
-/* Of each call with a lock, between ch_mark_begin and ch_mark_end and in ref, roots and visit. */
+/* For each call with a lock, between ch_mark_begin and ch_mark_end and in ref, roots and visit. */
 CH_GUEST enum ch_status ch__because_marking(void) CH_COLD;
-/* Of who waited in vain for a lock of the heap. */
+/* For a call that waited in vain for a lock of the heap. */
 enum ch_status ch__because_locked(unsigned waited_ms) CH_COLD;
-/* Of a call that only an attached thread may make. */
+/* For a call that only an attached thread may make. */
 enum ch_status ch__because_stranger(void) CH_COLD;
-/* Of what the heap's own records need. */
+/* For missing memory of the heap's own records. */
 enum ch_status ch__because_memory(const char *what) CH_COLD;
-/* Of a handle that leads to nothing, or nothing any more: "block", "owner" ... */
+/* For a handle that leads to nothing, or no longer to anything: "block", "owner" ... */
 enum ch_status ch__because_stale(const char *what, uint64_t bits) CH_COLD;
-/* A status whose sentence was made where it was found out. */
+/* A status whose sentence was made where the fault was found. */
 static inline enum ch_status ch__told(enum ch_status status)
 {
 	return status;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * collect.h: what the files of this part are to each other and to their callers. An open that finds
- * no room knows make_room.h only. */
+ * collect.h: the functions of collect/, for its files and for callers. An open that finds no room
+ * knows make_room.h only. */
 #ifndef CH_CODEHEAP_COLLECT_COLLECT_H
 #define CH_CODEHEAP_COLLECT_COLLECT_H
 
@@ -11,23 +11,23 @@ void ch__marker_init(struct ch_heap *, struct ch_marker *);
 void ch__mark_block(struct ch_marker *, uint32_t block) CH_REQUIRES(ch__role_frozen);
 void ch__mark_owner_index(struct ch_marker *, uint32_t owner) CH_REQUIRES(ch__role_frozen);
 void ch__mark_drain(struct ch_marker *) CH_REQUIRES(ch__role_frozen);
-/* OPEN, newborn and immortal blocks */
+/* Marks the blocks that need no edge to live: OPEN, newborn, immortal, own roots. */
 void ch__mark_roots(struct ch_marker *) CH_REQUIRES(ch__role_frozen);
-/* The word of a ref in code is the one that its VM gave for it; while the VM's threads stand. */
+/* Stores in code the word that a VM gave for a ref; while the VM's threads stand. */
 void ch__ref_move(struct ch_heap *, uintptr_t exec, uintptr_t moved);
-/* Every block that is alive. */
+/* Marks every alive block. */
 void ch__mark_all(struct ch_marker *) CH_REQUIRES(ch__role_frozen);
 bool ch__mark_reserve(struct ch_heap *)
 	CH_REQUIRES(ch__role_heap) CH_EXCLUDES(ch__role_frozen, ch__role_stopped, ch__role_region);
-/* The epoch moves. */
+/* Begins a cycle: the epoch moves. */
 void ch__cycle_begin(struct ch_heap *) CH_REQUIRES(ch__role_frozen);
-/* Nothing dies of the cycle, which may not even have begun. Under heap, or in a hook of Boehm's. */
+/* Ends a cycle, perhaps before it began, and nothing dies. Under heap, or in a hook of Boehm's. */
 void ch__cycle_give_up(struct ch_heap *);
-/* completed = epoch, newborns age; of a cycle that has worked since start_ns. */
+/* Ends a cycle that has worked since start_ns: completed = epoch, newborns age. */
 void ch__cycle_complete(struct ch_heap *, uint64_t start_ns) CH_REQUIRES(ch__role_frozen);
 
-/* What only the caller of the interface knows: this is between ch_mark_begin, which took the heap
- * lock and froze, and ch_mark_end. */
+/* Vouches for the caller of the interface: between ch_mark_begin, which took the heap lock and
+ * froze, and ch_mark_end. */
 static inline void ch__host_has_cycle(const struct ch_marker *marker)
 	CH_VOUCHES(ch__role_heap, ch__role_frozen) CH_UNANALYSED("the marker has them")
 {
@@ -36,13 +36,13 @@ static inline void ch__host_has_cycle(const struct ch_marker *marker)
 
 void ch__scan_words(struct ch_marker *, uintptr_t low, uintptr_t high)
 	CH_REQUIRES(ch__role_frozen, ch__role_stopped);
-/* Threads, from their published sp, fibers, and what the vms' callbacks report; then what they hold
- * is traced. Where a thread stands on no known stack, the marker is blind: every block is marked,
- * and the cycle is not to complete. */
+/* Scans threads from their published sp, fibers, and the stacks that vms report, then traces from
+ * the blocks found. If a thread stands on no known stack, the marker is blind: every block is
+ * marked, and the cycle must not complete. */
 void ch__scan_stacks(struct ch_marker *)
 	CH_REQUIRES(ch__role_frozen, ch__role_stopped);
 
-/* Registry and heap, or none: who has one of them may be held there, as within a region (I10). */
+/* Takes registry and heap, or neither. A holder may be held up, as within a region (I10). */
 bool ch__world_lock(struct ch_heap *, uint64_t until_ns)
 	CH_TRY_ACQUIRES(true, ch__role_registry, ch__role_heap) CH_EXCLUDES(CH__RIGHT_OF_REGISTRY);
 void ch__world_unlock(struct ch_heap *) CH_RELEASES(ch__role_registry, ch__role_heap);
@@ -51,28 +51,28 @@ bool ch__world_stop(struct ch_heap *, uint64_t until_ns)
 	CH_REQUIRES(ch__role_registry, ch__role_heap, ch__role_frozen);
 void ch__world_resume(struct ch_heap *) CH_RELEASES(ch__role_stopped);
 bool ch__world_install_signal(int signal);
-/* The stop signal of the thread's heap, which its handler knows for the library's. Signal-safe. */
+/* Sends the stop signal of the thread's heap, tagged as the library's. Signal-safe. */
 bool ch__world_signal(const struct ch__thread *);
 
-/* As ch_heap_collect, of a heap that the library collects, and no longer than to the limit. */
+/* As ch_heap_collect, for a heap that the library collects, and until the limit at most. */
 enum ch_status ch__heap_collect_until(struct ch_heap *, uint64_t until_ns) CH_EXCLUDES(CH__ANY);
 
-/* One step; true while there is more. No lock held; takes sweep, heap, pages, sinks. */
+/* One step. Returns true while there is more. No lock held; takes sweep, heap, pages, sinks. */
 bool ch__sweep_step(struct ch_heap *) CH_EXCLUDES(CH__ANY);
 void ch__sweep_all(struct ch_heap *) CH_EXCLUDES(CH__ANY);
-/* DEAD blocks whose core sync has passed become FREE; in need, or where many bytes wait, after an
- * extra sync, and in need those too whose names are kept. True when there was one. Under heap. */
+/* Frees DEAD blocks after their core sync. An extra sync comes first in need, or when many bytes
+ * wait. Blocks with kept names: in need only. Returns whether any was freed. Under heap. */
 bool ch__quarantine_advance(struct ch_heap *, bool in_need)
 	CH_REQUIRES(ch__role_heap) CH_EXCLUDES(CH__STANDING);
 void ch__notices_deliver(struct ch_heap *) CH_EXCLUDES(CH__ANY);
 enum { CH__KILLED_AT_ONCE = 64 };
-/* OPEN|LIVE|NOTENTRANT -> DEAD, CH__KILLED_AT_ONCE blocks at most, their records on the quarantine
- * or free. Of a release, those that no block has an edge to. Patches live in-edges, save of what no
- * cycle reached. */
+/* OPEN|LIVE|NOTENTRANT -> DEAD, for CH__KILLED_AT_ONCE blocks at most. Records go on the quarantine
+ * or become free. A release leaves blocks with an edge from another block. Live in-edges are
+ * patched, except in-edges of blocks that no cycle reached. */
 void ch__blocks_kill(struct ch_heap *, const uint32_t *blocks, uint32_t count, enum ch__death)
 	CH_REQUIRES(ch__role_heap) CH_EXCLUDES(CH__STANDING);
 
-/* HOST: a minor collection visits these blocks, some of which have refs (refs.c). */
+/* HOST: a minor collection visits these blocks, some with refs (refs.c). */
 void ch__young_refs_add(struct ch_heap *, const struct ch_code *, size_t count);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * cycle.c: full cycles of the built-in and the host driver. Order: the VM's own stop, registry and
- * heap locks, freeze, wait for regions, one core sync, stop the world, scan, trace, `completed`
- * moves, the world goes on, then the sweep. */
+ * heap locks, freeze, wait for regions, one core sync, stop of the world, scan, trace, `completed`
+ * moves, the world goes on, sweep. */
 #include "codeheap/collector.h"
 #include "codeheap/base/region.h"
 #include "codeheap/base/trigger.h"
@@ -10,7 +10,7 @@
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/stats.h"
 
-/* Owners follow each other in memory, the blocks of their entries do not. */
+/* Owners are adjacent in memory, the blocks of their entries are not. */
 enum { ENTRIES_AHEAD = 16 };
 static void prefetch_entry(const struct ch_heap *heap, uint32_t owner)
 {
@@ -33,9 +33,9 @@ static void mark_owners(struct ch_marker *marker) CH_REQUIRES(ch__role_frozen)
 	}
 }
 
-/* No thread is stopped inside a region (I1), and all waits have one limit (I10): for threads with
- * locks or in regions, and for those that run. False: nothing is frozen or stopped. Where a host
- * stops its threads itself, they are. */
+/* No thread is stopped inside a region (I1). All waits share one limit (I10): for threads with
+ * locks or in regions, and for running threads. Returns false when nothing is frozen or stopped.
+ * Threads of a host with a stop of its own count as stopped. */
 static bool freeze_and_stop(struct ch_heap *heap, uint64_t until_ns)
 	CH_TRY_ACQUIRES(true, ch__role_frozen, ch__role_stopped)
 	CH_REQUIRES(ch__role_heap) CH_UNANALYSED("some stop, some do not")
@@ -58,7 +58,7 @@ static enum ch_status because_blind(void)
 				      "attached fiber's: ch_fiber_attach it");
 }
 
-/* Returns false where a thread stands on no known stack: nothing may die then. */
+/* Returns false when a thread stands on no known stack: nothing may die then. */
 static bool mark_all(struct ch_heap *heap, uint64_t start_ns)
 	CH_REQUIRES(ch__role_heap, ch__role_frozen, ch__role_stopped)
 {
@@ -101,8 +101,8 @@ static enum ch_status because_no_queue(void)
 	return ch__because(CH_E_MEMORY, "no side memory for what a cycle marks");
 }
 
-/* Two threads that are attached to two heaps and collect one each would wait for each other: to
- * the other heaps the caller is parked meanwhile (I9, I10). */
+/* The caller is parked to its other heaps meanwhile (I9, I10). Otherwise two threads, attached to
+ * the same two heaps and collecting a heap each, would wait for each other. */
 __attribute__((noinline)) static enum ch_status collect_builtin(struct ch_heap *heap,
 							       const struct ch__arch_saved *saved,
 							       uint64_t until_ns)
@@ -122,8 +122,8 @@ __attribute__((noinline)) static enum ch_status collect_builtin(struct ch_heap *
 	return status;
 }
 
-/* The first vm from this one on that has a way of its own to stop its threads. A vm may be detached
- * meanwhile: what is called is a copy. Returns false when the heap's lock was not to be had. */
+/* Finds the first vm, from *from on, with a stop of its own for its threads. The vm may be detached
+ * meanwhile, so the calls use a copy. Returns false when the heap lock was not free in time. */
 static bool next_that_stops(struct ch_heap *heap, struct ch_vm **from, struct ch_vm *copy,
 			    uint64_t until_ns)
 {
@@ -141,8 +141,8 @@ static bool next_that_stops(struct ch_heap *heap, struct ch_vm **from, struct ch
 	return true;
 }
 
-/* A level for each such vm: a stop that was made has its end, whatever the others say. The time
- * that the vms take is theirs: the limit is moved by it. */
+/* Recurses for each such vm: every stop has its end, whatever the next vms say. Time spent by the
+ * vms does not count, since the limit moves by as much. */
 static enum ch_status collect_apart(struct ch_heap *heap, struct ch_vm *vm,
 				    const struct ch__arch_saved *saved, uint64_t until_ns)
 	CH_EXCLUDES(CH__ANY)
@@ -172,7 +172,7 @@ static enum ch_status collect_apart(struct ch_heap *heap, struct ch_vm *vm,
 
 enum ch_status ch__heap_collect_until(struct ch_heap *heap, uint64_t until_ns)
 {
-	/* Published here and not below: the library's own frames hold stale words only. */
+	/* Published here and not deeper: the library's own frames hold only stale words. */
 	struct ch__thread *self = ch__thread_self(heap);
 	struct ch__arch_saved saved;
 	ch__arch_save_registers(&saved);
@@ -182,7 +182,7 @@ enum ch_status ch__heap_collect_until(struct ch_heap *heap, uint64_t until_ns)
 					? heap->driver.collect(heap)
 					: collect_apart(heap, heap->vms, &saved, until_ns);
 	if (status != CH_OK) {
-		/* What was asked for is still wanted: it is told again. */
+		/* The request still stands, so the vms are told again. */
 		atomic_store(&heap->collect_told, false);
 		ch__poll_want(heap);
 		return status;
@@ -206,8 +206,8 @@ enum ch_status ch_heap_collect(struct ch_heap *heap)
 
 /* --- host --- */
 
-/* From ch_mark_begin to ch_mark_end the marker holds the heap lock and the freeze; with
- * ch_config.stops_world the registry, too, left of them: who comes or goes waits for the end. */
+/* From ch_mark_begin to ch_mark_end the marker holds the heap lock and the freeze. With
+ * ch_config.stops_world it holds the registry, too, left of both: coming and going threads wait. */
 static void leave_cycle(const struct ch_marker *marker)
 	CH_RELEASES(ch__role_heap, ch__role_frozen) CH_UNANALYSED("the marker has them")
 {
@@ -239,8 +239,8 @@ static void unlock_host(struct ch_heap *heap)
 		ch__registry_unlock(heap);
 }
 
-/* The first call that marks begins the cycle. Who only visits refs has no cycle: what is marked
- * stays as it is, and nothing dies. */
+/* The first call that marks begins the cycle. A host that only visits refs has no cycle: marks stay
+ * as they are, and nothing dies. */
 static void begin_to_mark(struct ch_marker *marker) CH_REQUIRES(ch__role_heap, ch__role_frozen)
 {
 	if (CH_UNLIKELY(!marker->heap->cycle_has_begun))
@@ -271,8 +271,8 @@ static enum ch_status begin_locked(struct ch_heap *heap, uint64_t start_ns, uint
 	return CH_OK;
 }
 
-/* Who stops others is parked itself, to every heap, from before the first wait to ch_mark_end: two
- * that collect one heap each would wait for each other (I9). */
+/* The stopping thread is parked itself, to every heap, from before the first wait to ch_mark_end.
+ * Otherwise two threads that collect a heap each would wait for each other (I9). */
 static uint32_t begin_host(const struct ch__arch_saved *saved, void *of, void *at)
 {
 	struct ch_heap *heap = of;
@@ -295,7 +295,7 @@ static uint32_t begin_host(const struct ch__arch_saved *saved, void *of, void *a
 	return status;
 }
 
-/* May return parked: what is published must be the caller's registers. */
+/* May return parked, so the published registers must be the caller's. */
 __attribute__((noinline)) enum ch_status ch_mark_begin(struct ch_heap *heap, struct ch_marker **out)
 {
 	return (enum ch_status)ch__arch_call_with_registers(begin_host, heap, out);
@@ -319,7 +319,7 @@ void ch_mark_stack(struct ch_marker *marker, const void *low, const void *high)
 	begin_to_mark(marker);
 	marker->has_stacks = true;
 	ch__scan_words(marker, (uintptr_t)low, (uintptr_t)high);
-	/* The refs found are the VM's to trace: reported here, not at the end of the cycle. */
+	/* The VM traces the refs found, so they are reported here, not at the end of the cycle. */
 	ch__mark_drain(marker);
 }
 
@@ -332,13 +332,13 @@ void ch_mark_stacks(struct ch_marker *marker)
 	marker->has_stacks = true;
 	if (self) {
 		ch__thread_publish_self(self);
-		self->shown.may_end = false; /* it waits here, be it parked or not */
+		self->shown.may_end = false; /* the thread waits here, parked or not */
 	}
 	ch__mark_roots(marker);
 	ch__scan_stacks(marker);
 }
 
-/* What ch_mark_begin stopped and holds; the threads run on before the thaw, as in run_cycle. */
+/* Ends the stop and the locks of ch_mark_begin. Threads run on before the thaw, as in run_cycle. */
 static void end_host(struct ch_heap *heap)
 	CH_RELEASES(ch__role_heap, ch__role_frozen) CH_UNANALYSED("some stop, some do not")
 {
@@ -351,7 +351,7 @@ static void end_host(struct ch_heap *heap)
 		ch_thread_unpark();
 }
 
-/* Without stacks the code that the caller returns to would die. */
+/* Without a scan of stacks the code that the caller returns to would die. */
 static enum ch_status because_no_stacks(void)
 {
 	return ch__because(CH_E_STATE, "is_complete is true, and neither ch_mark_stacks nor "
@@ -370,7 +370,7 @@ enum ch_status ch_mark_end(struct ch_marker *marker, bool is_complete)
 		begin_to_mark(marker);
 		ch__mark_drain(marker);
 		ch__cycle_complete(heap, start);
-		/* The threads are stopped, or the cycle would not be complete. */
+		/* A host says complete only while the threads are stopped. */
 		if (!heap->cycle_is_synced)
 			ch__core_sync_by_stop(heap);
 		ch__stats_note_pause(heap, start, start);

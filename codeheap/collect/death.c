@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * death.c: the end of a block for any reason: no cycle reached it (sweep.c finds it), its owner was
- * released, its open or commit was given up, a child of fork has no thread or no copy for it. It is
- * withdrawn, filled with traps and, after a core sync, its place is reused (P2, P4, P5).
+ * death.c: the end of a block, for any reason: no cycle reached the block (sweep.c), its owner was
+ * released, its open or commit was given up, or a child of fork has no thread or no copy for it.
+ * The block is withdrawn and filled with traps. After a core sync the place is reused (P2, P4, P5).
  *
- * Order (I8): in a region and under heap: unlink, tombstone, generation even, start bits, DEAD;
- * then names withdrawn, traps written; then onto the quarantine, until a core sync later the
- * granules, the page's unwind range and the record go back. Where dead names are kept, the place of
- * a block that had one stays on the quarantine until the pool is full otherwise.
+ * Order (I8): in a region and under heap: unlink, tombstone, generation even, start bits, DEAD.
+ * Then names are withdrawn and traps written. Then the block goes on the quarantine. After a core
+ * sync the granules, the page's unwind range and the record go back. If dead names are kept, the
+ * place of a named block stays on the quarantine until the pool is full otherwise.
  * Lock: heap; pages and sinks inside. */
 #include "codeheap/base/listeners.h"
 #include "codeheap/base/region.h"
@@ -23,26 +23,26 @@
 
 enum { QUARANTINE_MANY_BYTES = 64 << 10 };
 
-/* No address of code: that would stay on the sweeper's stack, and hold what comes to lie there
- * next. The record has the block's place until that is given back. */
+/* Holds no address of code: on the sweeper's stack, the address would hold the next block at the
+ * same place. The record has the block's place until the place is given back. */
 struct dead {
 	struct ch__block *block;
 	uint32_t index;
 	uint32_t run;   /* of branches, all unlinked */
-	bool must_wait; /* on the quarantine: its place may not go back at once */
+	bool must_wait; /* goes on the quarantine: the place may not go back at once */
 	bool was_open;
 };
 
 /* Blocks that end together. */
 struct end {
 	uint32_t count;
-	uint32_t starts_word; /* start bits to clear: those of neighbours go by one store */
+	uint32_t starts_word; /* start bits to clear: neighbours go by one store */
 	uint64_t starts_mask;
 	uint64_t keys[CH__KILLED_AT_ONCE]; /* handles */
 	struct dead dead[CH__KILLED_AT_ONCE];
 };
 
-/* A place of theirs is not used again: an address has one name in the perf map for ever. */
+/* Whether places of dead blocks stay unused: an address has one name in the perf map for ever. */
 static bool dead_names_kept(const struct ch_heap *heap)
 {
 	return heap->config.dead_names == CH_DEAD_NAMES_KEPT &&
@@ -68,8 +68,8 @@ static void count_death(struct ch_heap *heap, const struct ch__block *block)
 	}
 }
 
-/* Places are free, or on the quarantine, where an open in need finds them. Never before they are:
- * who looked for room meanwhile, and saw the count, would wait for a word that was given. */
+/* Counts places that are free, or on the quarantine for an open in need. After an earlier count, an
+ * open that looked for room in between would wait for word that was given already. */
 static void count_space(struct ch_heap *heap, uint32_t places)
 {
 	/* Stored under heap only. */
@@ -77,8 +77,8 @@ static void count_space(struct ch_heap *heap, uint32_t places)
 	atomic_store_explicit(&heap->space_events, events + places, memory_order_release);
 }
 
-/* Of a DEAD block: under heap. What another thread says of it at the same time (that it is held)
- * may be lost: nobody asks any more. */
+/* For a DEAD block, under heap. A flag set by another thread at the same time (HELD) may be lost:
+ * nobody asks for it any more. */
 static void change_flags(struct ch__block *block, uint8_t without, uint8_t with)
 {
 	uint8_t flags = atomic_load_explicit(&block->flags, memory_order_relaxed);
@@ -102,8 +102,8 @@ static void clear_start(struct ch_heap *heap, struct end *end, uint32_t offset)
 	end->starts_mask |= UINT64_C(1) << (granule & 63);
 }
 
-/* Stale jumps of other cores may lead there, of branches that are or were linked to it; or stale
- * bytes be what they would run there. */
+/* Whether other cores may still jump to the block, by a stale jump of a branch that is or was
+ * linked, or may run stale bytes at the block's place. */
 static bool is_known(const struct ch_heap *heap, const struct ch__block *block)
 {
 	uint8_t flags = atomic_load_explicit(&block->flags, memory_order_relaxed);
@@ -119,8 +119,8 @@ static void push_orphan(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__ro
 		heap->orphans[heap->orphans_count++] = index;
 }
 
-/* Data that its last user leaves goes with that one, where that is said not to run: it waits on the
- * list of orphans until its user's unwind table has gone. Under heap. */
+/* Drops the block's edges to data. With `adopts` (the block does not run) data without a user left
+ * is an orphan: it dies when the unwind table of its last user has gone. Under heap. */
 static void leave_data(struct ch_heap *heap, const struct ch__block *block, bool adopts)
 	CH_REQUIRES(ch__role_heap)
 {
@@ -150,7 +150,7 @@ static bool was_left(const struct ch_heap *heap, const struct ch__block *block)
 	       !__atomic_load_n(&block->users, __ATOMIC_RELAXED);
 }
 
-/* LIVE | NOTENTRANT | OPEN -> DEAD. In a region, under heap, with the list of its owner locked; the
+/* LIVE | NOTENTRANT | OPEN -> DEAD. In a region, under heap, with the list of the owner locked. The
  * caller clears the starts that are left. */
 static void kill(struct ch_heap *heap, struct ch__block *block, uint32_t index,
 		 enum ch__death death, struct end *end)
@@ -159,7 +159,7 @@ static void kill(struct ch_heap *heap, struct ch__block *block, uint32_t index,
 	struct dead *dead = &end->dead[end->count];
 	struct ch__owner *owner = ch__owner_at(heap, block->owner);
 	bool was_open = ch__block_state(block) == CH_BLOCK_OPEN;
-	/* What leads to code that no cycle reached is as dead; a child without a copy has none. */
+	/* Sources of a block that no cycle reached are dead, too. Without a copy there are none. */
 	bool patch_sources = death != CH__DEATH_UNREACHED && death != CH__DEATH_NO_COPY;
 	uint32_t generation = atomic_load_explicit(&block->generation, memory_order_relaxed);
 	*dead = (struct dead){.block = block,
@@ -170,7 +170,7 @@ static void kill(struct ch_heap *heap, struct ch__block *block, uint32_t index,
 	end->keys[end->count++] = ch__handle(heap->id, index, generation);
 	leave_data(heap, block, is_by_hand(death));
 	if (ch__block_is_data(heap, block))
-		block->users = 0; /* they die with it */
+		block->users = 0; /* its users die, too */
 	else if (block->in_head || ch__block_run(block))
 		ch__block_unlink(heap, index, patch_sources, false);
 	dead->run = ch__block_run(block);
@@ -179,9 +179,9 @@ static void kill(struct ch_heap *heap, struct ch__block *block, uint32_t index,
 	ch__owner_remove(heap, owner, block);
 	ch__assumption_leave(heap, block->side_list);
 	ch__tombstone_write(heap, block, index, death);
-	/* Release: out of every list before none finds it. */
+	/* Release: the block left every list before its generation says so. */
 	atomic_store_explicit(&block->generation, generation + 1, memory_order_release);
-	/* Release: who finds it without branches finds it dead. */
+	/* Release: a reader that finds no branches finds the block dead. */
 	atomic_store_explicit(&block->first_branch, 0, memory_order_release);
 	if (!was_open) {
 		clear_start(heap, end, block->hot_offset);
@@ -194,10 +194,10 @@ static void kill(struct ch_heap *heap, struct ch__block *block, uint32_t index,
 	change_flags(block, CH__FLAG_NOTICE, has_notice ? CH__FLAG_NOTICE : 0);
 }
 
-/* --- withdrawal: outside of regions; names of all first, then traps --- */
+/* --- withdrawal: outside of regions; all names first, then traps --- */
 
-/* Who observes the heap may take names; a sink takes its lock once. An OPEN block was never told
- * of. */
+/* Observers may take the names. A sink takes its lock once. An OPEN block was never told to
+ * sinks. */
 _Static_assert((int)CH__KILLED_AT_ONCE <= (int)CH__LOOK_DEATHS_MOST, "listeners have room");
 static void withdraw_names(struct ch_heap *heap, const struct end *end) CH_REQUIRES(ch__role_heap)
 {
@@ -220,7 +220,7 @@ static void fill_with_traps(struct ch_heap *heap, const struct dead *dead)
 {
 	const struct ch__block *block = dead->block;
 	uintptr_t hot = ch__exec(heap, block->hot_offset), cold = 0;
-	/* Data, and what is written in place, get them as their places go back. */
+	/* Data, and code written in place, get traps when their places go back. */
 	if (!ch__block_is_lent(heap, block) && !ch__block_is_data(heap, block))
 		ch__pool_poison(heap->pool, hot, ch__hot_bytes(block));
 	if (block->cold_granules) {
@@ -235,7 +235,7 @@ static void fill_with_traps(struct ch_heap *heap, const struct dead *dead)
 		ch__valgrind_part_dead(heap->pool, cold);
 }
 
-/* --- notices and quarantine: a DEAD record is on one list or both --- */
+/* --- notices and quarantine: a DEAD record is on either list, or on both --- */
 
 static void queue_notice(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__role_heap)
 {
@@ -249,7 +249,7 @@ static void queue_notice(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__r
 		ch__poll_want(heap);
 }
 
-/* What it has besides its place, and its word to the VM. */
+/* Drops everything of the block except the place, and queues the notice to the VM. */
 static void drop_side(struct ch_heap *heap, const struct dead *dead) CH_REQUIRES(ch__role_heap)
 {
 	struct ch__block *block = dead->block;
@@ -257,7 +257,7 @@ static void drop_side(struct ch_heap *heap, const struct dead *dead) CH_REQUIRES
 		uint32_t length = ch__branches_free(heap, dead->run);
 		heap->counters.stub_bytes -= (int64_t)length * ch__stub_bytes(heap);
 	}
-	/* Until its names were withdrawn, sinks could ask for them. */
+	/* Sinks could read the list until the names were withdrawn. */
 	struct ch__side_list *list = block->side_list;
 	__atomic_store_n(&block->side_list, NULL, __ATOMIC_RELEASE);
 	if (list)
@@ -271,8 +271,8 @@ static uint32_t page_of(const struct ch_heap *heap, const struct dead *dead)
 	return dead->block->hot_offset >> heap->pool->page_log2;
 }
 
-/* Places of blocks of one owner in one page, or of one block that has a span, go back: DEAD ->
- * FREE, the records too unless a notice is due. Under heap. */
+/* Gives back places: of an owner's blocks in a page, or of a block with a span. DEAD -> FREE, the
+ * records too unless a notice is due. Under heap. */
 static void free_places(struct ch_heap *heap, const struct dead *dead, uint32_t count)
 	CH_REQUIRES(ch__role_heap)
 {
@@ -322,8 +322,8 @@ static void free_places(struct ch_heap *heap, const struct dead *dead, uint32_t 
 		ch__owner_drop(heap, owner, finished);
 }
 
-/* When more syncs are complete than had begun as the last block was poisoned, one began since: all
- * that wait have passed. */
+/* If more syncs are complete than had begun when the last block was poisoned, a sync began since,
+ * and all waiting blocks have passed. */
 static void pass_syncs(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 {
 	if (heap->quarantine_syncs < atomic_load(&heap->core_syncs))
@@ -349,7 +349,7 @@ static void quarantine(struct ch_heap *heap, const struct dead *dead) CH_REQUIRE
 	pass_syncs(heap);
 	if (!heap->quarantine_waits)
 		heap->quarantine_waits = dead->index;
-	/* Those under way count as passed: Boehm's hook has them without the heap lock. */
+	/* A sync under way counts as over here: Boehm's hook syncs without the heap lock. */
 	heap->quarantine_syncs = atomic_load(&heap->core_syncs_begun);
 	count_waiting(heap, (int64_t)ch__hot_bytes(dead->block) + ch__cold_bytes(dead->block));
 }
@@ -362,7 +362,7 @@ bool ch__quarantine_advance(struct ch_heap *heap, bool in_need)
 	if (dead_names_kept(heap)) {
 		if (!in_need)
 			return false;
-		/* Names go before their addresses have others. */
+		/* Old names leave before their addresses get new names. */
 		ch__sinks_flush(heap->sinks, CH__FLUSH_IN_NEED);
 	}
 	if (in_need || atomic_load_explicit(&heap->quarantine_bytes, memory_order_relaxed) >
@@ -375,8 +375,8 @@ bool ch__quarantine_advance(struct ch_heap *heap, bool in_need)
 	     index = next) {
 		struct ch__block *block = ch__block_at(heap, index);
 		next = block->quarantine_next;
-		/* Data that died with its code may hold the code's unwind table, which goes as the
-		 * sweep comes to it. What died behind such data does not wait for it. */
+		/* Data that died with its code may hold the code's unwind table, in use until the
+		 * sweep reaches the code. Blocks that died after such data do not wait. */
 		if (ch__block_is_data(heap, block) && atomic_load(&heap->sweep_pending)) {
 			kept = index;
 			continue;
@@ -400,13 +400,13 @@ bool ch__quarantine_advance(struct ch_heap *heap, bool in_need)
 	if (!count)
 		return false;
 	free_places(heap, same, count);
-	/* Their deaths were told as space that is there in need. Without core syncs it was not; and
-	 * who looks for room while they are on their way finds them neither here nor there. */
+	/* The deaths were counted as space for an open in need. Without core syncs the space was
+	 * not there. And an open that looks just now finds the places neither free nor here. */
 	count_space(heap, 1);
 	return true;
 }
 
-/* A notice may leave its stack to a thread that is not of this heap: the others wait for one. */
+/* A notice may leave this stack to a thread outside of this heap: the rest stay queued then. */
 void ch__notices_deliver(struct ch_heap *heap)
 {
 	bool is_ours = ch__thread_self(heap) != NULL;
@@ -426,7 +426,7 @@ void ch__notices_deliver(struct ch_heap *heap)
 		void (*freed)(void *, void *) = index >= vm->told ? vm->ops.block_freed : NULL;
 		void *vm_user = vm->user;
 		block->flags &= (uint8_t)~CH__FLAG_NOTICE;
-		/* Its place has gone back before: the record waited for this notice only. */
+		/* The place went back before: the record waited for this notice only. */
 		if (!ch__hot_bytes(block)) {
 			ch__block_recycle(heap, block, index);
 			ch__owner_drop(heap, owner, 1);
@@ -440,7 +440,7 @@ void ch__notices_deliver(struct ch_heap *heap)
 
 /* --- the end of several --- */
 
-/* The places that need not wait for a core sync go back, page by page. */
+/* Places that need no core sync go back, page by page; the rest goes on the quarantine. */
 static void free_or_quarantine(struct ch_heap *heap, const struct dead *dead, uint32_t count)
 	CH_REQUIRES(ch__role_heap)
 {
@@ -473,8 +473,8 @@ static void kill_some(struct ch_heap *heap, const uint32_t *blocks, uint32_t cou
 		struct ch__owner *owner = ch__owner_at(heap, of);
 		ch__owner_lock(owner);
 		do {
-			/* A released block that another one has an edge to goes with that one. Who
-			 * attaches an edge has the lock, too: an orphan may have a user again. */
+			/* A released block with an edge from another block dies with the other.
+			 * Attaching an edge takes this lock: an orphan may have a user again. */
 			if (!is_by_hand(death) || !(block->flags & CH__FLAG_EDGED) ||
 			    (are_orphans && was_left(heap, block)))
 				kill(heap, block, blocks[i], death, &end);
@@ -484,8 +484,8 @@ static void kill_some(struct ch_heap *heap, const uint32_t *blocks, uint32_t cou
 	}
 	clear_starts(heap, &end);
 	ch__region_leave(self);
-	/* A child of fork has no copy, so no byte is touched. The places stay in use: unwinders
-	 * know the frames that are on its stack. */
+	/* A child of fork without a copy has no byte touched. The places stay in use: unwinders
+	 * know the frames on its stack. */
 	bool is_here = death != CH__DEATH_NO_COPY;
 	if (is_here)
 		withdraw_names(heap, &end);
@@ -503,7 +503,7 @@ void ch__blocks_kill(struct ch_heap *heap, const uint32_t *blocks, uint32_t coun
 		     enum ch__death death)
 {
 	uint32_t orphans[CH__KILLED_AT_ONCE];
-	/* What its users left before they could take it along. */
+	/* Data whose users have all left, so that no user takes the data along. */
 	for (uint32_t i = 0; is_by_hand(death) && i < count; i++) {
 		const struct ch__block *block = ch__block_at(heap, blocks[i]);
 		if ((block->flags & CH__FLAG_EDGED) && was_left(heap, block))
@@ -514,12 +514,12 @@ void ch__blocks_kill(struct ch_heap *heap, const uint32_t *blocks, uint32_t coun
 		blocks = orphans;
 		for (count = 0; heap->orphans_count && count < CH__KILLED_AT_ONCE;) {
 			uint32_t index = heap->orphans[--heap->orphans_count];
-			/* Cycles free what its commit has in hands yet. */
+			/* Cycles free a block that is still in a commit. */
 			if (ch__block_is_committed(heap, ch__block_at(heap, index)))
 				orphans[count++] = index;
 		}
 	}
-	/* Who frees by hand never collects. */
+	/* A VM that frees by hand never collects, so the quarantine advances here. */
 	if (is_by_hand(death) && !atomic_load(&heap->sweep_pending) &&
 	    atomic_load_explicit(&heap->quarantine_bytes, memory_order_relaxed) >
 		    QUARANTINE_MANY_BYTES)

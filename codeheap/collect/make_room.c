@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * make_room.c: how an open that found no room has some made, and how a wish for a collection that
- * no vm hears of is served: the only way from opening to sweeping and collecting. */
+ * make_room.c: how room is made for an open that found none, and how a wish for a collection is
+ * served when no vm hears of the wish. The only way from opening to sweeping and collecting. */
 #include "codeheap/base/park.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/collect/make_room.h"
@@ -8,8 +8,8 @@
 #include "codeheap/base/region.h"
 #include "codeheap/base/trigger.h"
 
-/* The caller did not ask for a stop: it waits a 50th of stop_wait_ms for other threads, and where
- * they did not stop in time, no thread tries again for 50 times as long as the try took. */
+/* The caller did not ask for a stop, and waits a 50th of stop_wait_ms for other threads. When a try
+ * was in vain, no thread tries again for 50 times as long as the try took. */
 enum { UNASKED_PART = 50, NS_PER_MS = 1000000 };
 
 static bool is_asked(const struct ch_heap *heap)
@@ -33,7 +33,7 @@ static bool collect_shortly(struct ch_heap *heap)
 	return false;
 }
 
-/* A notice of the collection may come here again. */
+/* A notice of the collection may call this function again. */
 bool CH_COLD ch__collect_unasked(struct ch_heap *heap)
 {
 	const struct ch__thread *self = ch__thread_self(heap);
@@ -46,8 +46,8 @@ bool CH_COLD ch__collect_unasked(struct ch_heap *heap)
 	return has_collected;
 }
 
-/* A callback may leave the thread with its fiber, which so is who has the turn; or it stays away,
- * and after the limit the next one takes the turn for given up. */
+/* A callback may leave the thread with its fiber, so a fiber has the turn where there is one. A
+ * fiber may also stay away: after the limit the next open takes the turn over. */
 uintptr_t ch__need_enter(struct ch_heap *heap, const struct ch__thread *self)
 {
 	struct ch_fiber *fiber = atomic_load_explicit(&self->fiber, memory_order_relaxed);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * make_room.h: the door by which an open that found no room has some made (make_room.c). */
+ * make_room.h: how an open that found no room has some made (make_room.c). */
 #ifndef CH_CODEHEAP_COLLECT_MAKE_ROOM_H
 #define CH_CODEHEAP_COLLECT_MAKE_ROOM_H
 
 #include "codeheap/base/heap.h"
 
-/* Makes the collection that is wanted, where no vm is asked for it: in a BUILTIN heap that has code
- * without an owner to free, and no vm that hears collect_wanted or stops its threads itself. Only
- * an attached thread that is not parked does so, one at a time. Returns whether it collected. */
+/* Makes the wanted collection where no vm is asked: in a BUILTIN heap with code without an owner to
+ * free, and no vm that hears collect_wanted or stops its threads itself. Only an attached thread
+ * that is not parked collects, and never two at once. Returns whether a collection was made. */
 bool ch__collect_unasked(struct ch_heap *) CH_EXCLUDES(CH__ANY);
 
 /* One load where no collection is wanted. */
@@ -18,19 +18,19 @@ static inline bool ch__collect_if_unasked(struct ch_heap *heap) CH_EXCLUDES(CH__
 }
 
 enum ch__room_by {
-	CH__ROOM_BY_SWEEP,      /* what is found dead already, and not swept */
-	CH__ROOM_BY_CORE_SYNC,  /* places on the quarantine, which an extra core sync may free */
+	CH__ROOM_BY_SWEEP,      /* blocks found dead, but not swept */
+	CH__ROOM_BY_CORE_SYNC,  /* places on the quarantine, after an extra core sync */
 	CH__ROOM_BY_COLLECTION, /* a cycle; callbacks may leave the stack to another thread */
 };
 
-/* Between the two no other open that may collect takes what a cycle freed. An open inside another
- * one's callback goes along with that, as does each open where a vm stops its threads itself: that
- * stop waits for threads outside of the library. Returns what leave wants; 0 where it waited longer
- * than a cycle may. */
+/* From enter to leave, no second open that may collect takes space freed by a cycle. Some opens go
+ * along without a turn: an open inside a callback of another open, and every open where a vm stops
+ * its threads itself, since that stop waits for threads outside of the library. Returns the
+ * argument of leave: 0 without a turn, or after a wait longer than a cycle may take. */
 uintptr_t ch__need_enter(struct ch_heap *, const struct ch__thread *self) CH_EXCLUDES(CH__ANY);
 void ch__need_leave(struct ch_heap *, uintptr_t entered);
 
-/* Returns whether it was worth a look: something may have come free. */
+/* Returns whether a new look is worth while: something may have come free. */
 bool ch__make_room(struct ch_heap *, enum ch__room_by) CH_EXCLUDES(CH__ANY);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * mark.c: the one engine of the three drivers: a breadth-first walk of blocks, branches, edges
- * and refs over the side records (P2). Runs while regions are frozen; takes no lock, allocates
- * nothing, dirties no code page.
+ * mark.c: the one engine of the three drivers (P2): a breadth-first walk of blocks, branches, edges
+ * and refs over the side records. Runs while regions are frozen; takes no lock, allocates nothing,
+ * dirties no code page.
  *
- * I5 (R2): what is not alive is never marked: death is final. I6: the queue is bounded; a block
- * that did not fit stays unmarked, and a rescan of the marked ones finds it again. */
+ * I5 (R2): a block that is not alive is never marked: death is final. I6: the queue is bounded. A
+ * block that did not fit stays unmarked, and a rescan of the marked blocks finds it again. */
 #include "codeheap/base/event.h"
 #include "codeheap/base/trigger.h"
 #include "codeheap/collect/collect.h"
@@ -35,9 +35,9 @@ bool ch__mark_reserve(struct ch_heap *heap)
 	return true;
 }
 
-/* What the mark of a block is compared with. */
+/* The values to compare a block's mark with. */
 struct cycle {
-	uint32_t completed, cycles; /* the epoch is so many behind it */
+	uint32_t completed, cycles; /* cycles: from completed to the epoch */
 };
 
 static inline struct cycle this_cycle(const struct ch_heap *heap)
@@ -51,8 +51,8 @@ static inline void mark_record(struct ch_marker *marker, struct ch__block *block
 			       struct cycle cycle)
 {
 	uint32_t mark = atomic_load_explicit(&block->mark, memory_order_relaxed);
-	/* Dead (older than completed), of this cycle, or ahead of it, where ch__mark_roots comes to
-	 * what leads on: one distance tells the three. */
+	/* The distance tells three cases: dead (older than completed), marked in this cycle, or
+	 * ahead. ch__mark_roots comes to the blocks ahead that lead on. */
 	if (mark - cycle.completed >= cycle.cycles)
 		return;
 	if (CH_UNLIKELY(marker->tail - marker->head > marker->queue_mask)) {
@@ -130,8 +130,8 @@ static CH_OPAQUE void trace_extra(struct ch_marker *marker, const struct ch__blo
 	}
 }
 
-/* Targets whose records are on their way into the cache: one is looked at when EDGES_AHEAD more
- * have been asked for, or when nothing else is left, so that the walk seldom waits for a record. */
+/* Targets with records on their way into the cache. The walk looks at a target when EDGES_AHEAD
+ * more have been asked for, or when nothing else is left: it seldom waits for a record. */
 enum { EDGES_AHEAD = 16, BLOCKS_AHEAD = 8 };
 struct lookahead {
 	struct cycle cycle;
@@ -147,7 +147,7 @@ static void start_lookahead(struct lookahead *look, const struct ch_heap *heap)
 	*look = (struct lookahead){.cycle = this_cycle(heap)};
 }
 
-/* Looks at what is in the place of the ring, and puts another edge there. */
+/* Marks the edge at a place of the ring, and puts another edge there. */
 static inline void exchange_edge(struct ch_marker *marker, struct lookahead *look, uint32_t place,
 				 struct edge edge)
 {
@@ -164,7 +164,7 @@ static inline void push_edge(struct ch_marker *marker, struct lookahead *look, s
 	look->next = (look->next + 1) % EDGES_AHEAD;
 }
 
-/* The newest first: in a chain of blocks no other is on its way. */
+/* Newest first: in a chain of blocks no other record is on the way. */
 static bool mark_newest(struct ch_marker *marker, struct lookahead *look, uint32_t most)
 {
 	uint32_t marked = marker->tail;
@@ -181,7 +181,7 @@ static inline void trace(struct ch_marker *marker, struct lookahead *look, uint3
 	struct ch_heap *heap = marker->heap;
 	const struct ch__block *block = ch__block_at(heap, index);
 	uint32_t first = ch__block_run(block);
-	/* A run lies in one segment: its records follow each other. */
+	/* A run lies in a single segment: the records are adjacent. */
 	const struct ch__branch *branch = first ? ch__branch_at(heap, first) : NULL;
 	for (uint32_t word = first ? 0 : CH__BRANCH_LAST; !(word & CH__BRANCH_LAST); branch++) {
 		word = atomic_load_explicit(&branch->target_kind, memory_order_relaxed);
@@ -194,7 +194,7 @@ static inline void trace(struct ch_marker *marker, struct lookahead *look, uint3
 		trace_extra(marker, block, refs);
 }
 
-/* After an overflow: the edges of every marked block again, without its refs. */
+/* After an overflow: traces every marked block again, without its refs. */
 static void rescan(struct ch_marker *marker) CH_REQUIRES(ch__role_frozen)
 {
 	struct ch_heap *heap = marker->heap;
@@ -230,7 +230,7 @@ static void drain_queue(struct ch_marker *marker) CH_REQUIRES(ch__role_frozen)
 	do {
 		uint32_t mask = marker->queue_mask, waiting, place;
 		while ((waiting = marker->tail - marker->head)) {
-			/* Depth first where it fills: a wide graph needs no room then. */
+			/* Depth first when the queue fills: then a wide graph needs no room. */
 			place = waiting > mask - mask / 4 ? --marker->tail : marker->head++;
 			if (waiting > BLOCKS_AHEAD)
 				prefetch_branches(marker, marker->head + BLOCKS_AHEAD);
@@ -248,7 +248,7 @@ void ch__mark_drain(struct ch_marker *marker)
 	}
 }
 
-/* A block is kept as long as its owner is: from here on only what reaches it holds it. */
+/* Whether a kept block's owner has ended. Only edges and stacks hold the block from here on. */
 static bool ends_with_owner(struct ch_heap *heap, struct ch__block *block)
 {
 	const struct ch__owner *owner = ch__owner_at(heap, block->owner);
@@ -259,7 +259,7 @@ static bool ends_with_owner(struct ch_heap *heap, struct ch__block *block)
 	return true;
 }
 
-/* What is its own root needs no mark, and is traced in each cycle. Half of the queue is free. */
+/* An own root needs no mark, and is traced in each cycle. Half of the queue is free. */
 static void mark_root(struct ch_marker *marker, uint32_t index) CH_REQUIRES(ch__role_frozen)
 {
 	if (ch__block_is_own_root(marker->heap, ch__block_at(marker->heap, index)))
@@ -268,9 +268,9 @@ static void mark_root(struct ch_marker *marker, uint32_t index) CH_REQUIRES(ch__
 		ch__mark_block(marker, index);
 }
 
-/* A block of the list may have been marked by an edge before it was traced as a root: marking
- * decides. An OPEN block is born with the epoch of its birth, so its links are traced here
- * whatever its mark. */
+/* An edge may have marked a block of the list before the block is traced as a root: the mark
+ * decides. An OPEN block is born with the epoch of the moment, so the links are traced here
+ * whatever the mark. */
 void ch__mark_roots(struct ch_marker *marker)
 {
 	struct ch_heap *heap = marker->heap;
@@ -298,9 +298,9 @@ static void renew(const struct ch_heap *heap, _Atomic(uint32_t) *mark, uint32_t 
 						      : epoch - 1);
 }
 
-/* Epochs begin again, and marks are compared by their distance, so none may grow old: what is alive
- * has this epoch from here on, what is not the one before, and what is ahead is as far ahead again.
- * It takes as long as a look at each record, once in 2^29 cycles. */
+/* Epochs begin again, and marks are compared by distance, so no mark may grow old. Alive marks
+ * become this epoch, marks that are not alive the epoch before, and marks ahead are as far ahead
+ * again. The time is a look at each record, once in 2^29 cycles. */
 static void renew_marks(struct ch_heap *heap, uint32_t epoch) CH_REQUIRES(ch__role_frozen)
 {
 	for (uint32_t i = 1; i < heap->blocks.used; i++)
@@ -336,15 +336,15 @@ void ch__cycle_begin(struct ch_heap *heap)
 	ch__event_note(heap, CH__EVENT_CYCLE_BEGINS, ++heap->cycle_number);
 }
 
-/* The second full cycle after its commit ends: nothing but marks holds the block from here on.
- * True: no cycle before the next one can find it dead. */
+/* The second full cycle after the block's commit ends: from here on only marks hold the block.
+ * Returns true when no cycle before the next can find the block dead. */
 static bool end_infancy(struct ch_heap *heap, struct ch_block handle)
 {
 	uint32_t index = ch__block_resolve(heap, handle);
 	if (!index)
 		return false;
 	struct ch__block *block = ch__block_at(heap, index);
-	/* The stamp alone: a flag below it would borrow a cycle. */
+	/* The stamp alone: flags in lower bits would borrow from the age. */
 	uint8_t age = (uint8_t)(ch__age_stamp(heap) - (block->flags & CH__FLAG_AGE)) & CH__FLAG_AGE;
 	if (!ch__block_is_newborn(block))
 		return false;

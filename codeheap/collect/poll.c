@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
- * poll.c: ch_thread_poll: a thread stands still where a heap of its own is stopped, and does what
- * is due: a step of the sweep, names that wait to be written, notices, requests for a
- * collection. A word of the heap says that something is. */
+ * poll.c: ch_thread_poll. A thread stands still where one of its heaps is stopped, and does the
+ * work that is due: a step of the sweep, waiting names, notices, requests for a collection. A word
+ * of the heap says whether work is due. */
 #include "codeheap/base/park.h"
 #include "codeheap/base/trigger.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/collect/make_room.h"
 #include "codeheap/graph/tell.h"
 
-/* False when another thread is here now, or the heap is not its any more: a callback left its stack
- * to it, and the list that the caller goes through is not its own. */
+/* Returns false when a callback left this stack to another thread, or the thread left the heap.
+ * Then the caller's list is not the running thread's. */
 static bool serve(const struct ch__thread *thread, struct ch_heap *heap)
 {
 	if (CH_UNLIKELY(atomic_load_explicit(&heap->sweep_pending, memory_order_relaxed)))
@@ -31,7 +31,7 @@ static bool serve(const struct ch__thread *thread, struct ch_heap *heap)
 	return true;
 }
 
-/* What serve may find to do, or a stop. A request that the vms were told of waits for them. */
+/* Whether there is work for serve, or a stop. A request that the vms were told of is not due. */
 static bool is_due(const struct ch_heap *heap)
 {
 	return atomic_load_explicit(&heap->stopping, memory_order_relaxed) ||
@@ -43,8 +43,8 @@ static bool is_due(const struct ch_heap *heap)
 		!atomic_load_explicit(&heap->collect_told, memory_order_relaxed));
 }
 
-/* The word is set while a reason stands, and taken back by the poll that finds none. A reason that
- * came since is seen behind the exchange, whose acquire pairs with ch__poll_want. */
+/* The word is set while a reason stands, and taken back by the poll that finds none. The second
+ * look sees a reason stored since: the acquire of the exchange pairs with ch__poll_want. */
 static void take_back(struct ch_heap *heap)
 {
 	if (is_due(heap))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * refs.c: visiting the refs in code outside a full cycle, for minor and moving collections of
- * HOST heaps. A block is young from its opening until a visit says that none of its refs is; its
- * commit puts it on the list before it is LIVE. Under the heap lock; a visit has lock and freeze
+ * refs.c: visits to the refs in code outside a full cycle, for minor and moving collections of HOST
+ * heaps. A block is young from its opening until a visit finds no young ref. The commit puts the
+ * block on the list, before the block is LIVE. Under the heap lock. A visit has lock and freeze
  * from ch_mark_begin and takes neither, since a stopped thread could hold either. */
 #include "codeheap/collector.h"
 #include "codeheap/collect/collect.h"
@@ -24,8 +24,8 @@ static bool has_room(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 	return true;
 }
 
-/* Without room on the list every block counts as young: slower, never wrong. With more entries than
- * blocks nobody visits, and the list must not grow for ever. */
+/* Without room on the list every block counts as young: slower, never wrong. When the list has more
+ * entries than there are blocks, nobody visits, and the list must not grow for ever. */
 void ch__young_refs_add(struct ch_heap *heap, const struct ch_code *codes, size_t count)
 {
 	ch__heap_lock(heap);
@@ -47,7 +47,7 @@ static bool visit_block(struct visit *v, uint32_t index)
 {
 	struct ch_heap *heap = v->heap;
 	const struct ch__block *block = ch__block_at(heap, index);
-	/* What a cycle did not reach holds refs to objects that are gone too. */
+	/* A block that no cycle reached holds refs to dead objects, too. */
 	if (!(atomic_load(&block->generation) & 1) || !block->side_list ||
 	    !ch__block_is_alive(heap, block) ||
 	    !ch__vm_is_told(ch__owner_at(heap, block->owner)->vm))
@@ -67,8 +67,8 @@ static bool visit_block(struct visit *v, uint32_t index)
 	return any_young;
 }
 
-/* Every block; `relist` makes the list anew as far as it has room. Of an OPEN block nobody knows
- * whether its commit was here: it may come to be there twice. */
+/* Visits every block; `relist` makes the list anew as far as there is room. An OPEN block may come
+ * to be on the list twice, since nobody knows whether its commit was here. */
 static void visit_all(struct visit *v, bool relist) CH_REQUIRES(ch__role_heap)
 {
 	struct ch_heap *heap = v->heap;
@@ -101,7 +101,7 @@ static void visit_young(struct visit *v) CH_REQUIRES(ch__role_heap)
 			heap->young_refs[kept++] = heap->young_refs[i];
 	}
 	heap->young_refs_count = kept;
-	/* OPEN blocks may hold refs, too; they join the list as they are committed. */
+	/* OPEN blocks may hold refs, too. Their commits put them on the list. */
 	for (struct ch__thread *t = heap->threads; t; t = t->next)
 		for (uint32_t i = 0; i < t->young_count; i++) {
 			uint32_t index = ch__block_resolve(heap, t->young[i]);

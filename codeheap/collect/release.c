@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * release.c: ch_owner_release: the owner is let go (owner.c), and where nobody runs its blocks they
- * end at once (death.c); ch_code_free, the same for code that is its own root. Lock: heap, but for
- * CH_RELEASE_COLLECT by an attached thread, which takes none. */
+ * release.c: ch_owner_release lets an owner go (owner.c); blocks that nobody runs end at once
+ * (death.c). ch_code_free does the same for code that is its own root. Lock: heap. No lock for
+ * CH_RELEASE_COLLECT by an attached thread. */
 #include "codeheap/base/why.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/region.h"
@@ -11,7 +11,7 @@
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/names.h"
 
-/* All blocks of the owner that were committed. True: one is not, or is being so. */
+/* Kills the owner's committed blocks. Returns true when a block is left, OPEN or in its commit. */
 static bool kill_committed(struct ch_heap *heap, const struct ch__owner *owner)
 	CH_REQUIRES(ch__role_heap)
 {
@@ -24,13 +24,13 @@ static bool kill_committed(struct ch_heap *heap, const struct ch__owner *owner)
 			struct ch_block here = ch__block_handle(heap, at);
 			ch__blocks_kill(heap, batch, count, CH__DEATH_NOT_RUNNING);
 			count = 0;
-			/* Data of those goes with them: its record may be another block's. */
+			/* Killed blocks take data along: this record may be another block's. */
 			next = owner->first_block;
 			if (!ch__block_resolve(heap, here))
 				continue;
 		}
 		next = block->owner_next;
-		/* An OPEN block is its thread's; its commit will say CH_E_STALE. */
+		/* An OPEN block belongs to a thread, whose commit will return CH_E_STALE. */
 		if (ch__block_is_committed(heap, block))
 			batch[count++] = at;
 		else
@@ -40,13 +40,13 @@ static bool kill_committed(struct ch_heap *heap, const struct ch__owner *owner)
 	return has_others;
 }
 
-/* All blocks of an owner that nobody runs are freed at once. Under heap. */
+/* Frees all blocks of an owner at once, when nobody runs them. Under heap. */
 static void free_blocks(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__role_heap)
 {
 	struct ch__owner *owner = ch__owner_at(heap, index);
-	/* A commit looks at the owner and goes LIVE in one region: those that saw it before it was
-	 * released are through after a freeze, and the others see that it is. Where a thread stays
-	 * inside, cycles free what it commits. */
+	/* A commit looks at the owner and goes LIVE in a single region. After a freeze, commits
+	 * that saw the owner before the release are through, and later commits see the release. If
+	 * a thread stays in a region, cycles free its block. */
 	if (kill_committed(heap, owner) &&
 	    ch__freeze_until(heap, ch__stop_limit(heap, ch__os_now_ns()))) {
 		ch__unfreeze(heap);
@@ -56,7 +56,7 @@ static void free_blocks(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__ro
 	ch__region_enter_inline(self);
 	ch__owner_lock(owner);
 	ch__owner_reset_cell(owner);
-	/* Dead from here on for every driver, unless a block may call through its cell. */
+	/* The owner is dead from here on for every driver, unless a block may call by its cell. */
 	if (!owner->has_edges)
 		atomic_store_explicit(&owner->mark,
 				      atomic_load_explicit(&heap->completed, memory_order_relaxed) -
@@ -123,8 +123,8 @@ static enum ch_status because_freed(uintptr_t at)
 	return ch__because(CH_E_STALE, "nothing is at %lx, or not any more: freed already", at);
 }
 
-/* The block that begins there is its own root no more: its mark is this cycle's. In the region no
- * cycle moves on between the two, and would find an old one. */
+/* The code at `at` is no own root any more: the block's mark becomes the epoch. In the region no
+ * cycle moves on between load and store: an old epoch would be stored otherwise. */
 static enum ch_status end_root(struct ch_heap *heap, uintptr_t at, uint32_t *index)
 	CH_REQUIRES(ch__role_region)
 {
@@ -140,13 +140,13 @@ static enum ch_status end_root(struct ch_heap *heap, uintptr_t at, uint32_t *ind
 					       "without CH_OPEN_KEPT", at);
 	uint32_t mark = atomic_load_explicit(&block->mark, memory_order_relaxed);
 	uint32_t epoch = atomic_load_explicit(&heap->epoch, memory_order_relaxed);
-	/* Of two who free it one is told so. */
+	/* Two threads may free the code: only one succeeds. */
 	bool is_ended = ch__is_ahead(heap, mark) &&
 			atomic_compare_exchange_strong(&block->mark, &mark, epoch);
 	return is_ended ? CH_OK : because_freed(at);
 }
 
-/* Only a cycle ends it from here on: where no vm is asked for one, ch__collect_unasked makes it. */
+/* From here on only a cycle ends the block. If no vm is asked for one, ch__collect_unasked runs. */
 static void leave_to_cycles(struct ch_heap *heap, uint32_t index)
 {
 	if (!ch__block_at(heap, index)->owner)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * stacks.c: the roots that stacks are: a conservative scan of registers, of each thread's stack
- * from its published sp, of suspended fibers, and of what vms report (P1, I7). Runs in the stopped
+ * stacks.c: the roots on stacks (P1, I7): a conservative scan of registers, of each thread's stack
+ * from the published sp, of suspended fibers, and of stacks that vms report. Runs in the stopped
  * world; takes no lock, allocates nothing.
  *
  * A word w may be a return address right behind a block's last byte, so w - 1 decides. The head
- * between a part's start and its code is longer than a byte: so a block's first byte holds it, too,
- * and a return address holds no neighbour. The words belong to other threads' frames, so sanitizers
- * must not judge the reads. */
+ * between the start of a part and the code is longer than a byte: so the address of a block's first
+ * byte holds the block, too, and a return address holds no neighbour. The words belong to frames of
+ * other threads, so sanitizers must not judge the reads. */
 #include "codeheap/base/park.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/handles.h"
@@ -16,8 +16,8 @@
 
 enum { FIBER_SLACK_BYTES = 256 };
 
-/* The pool's first address is no root: frames of the library have it, and what begins there is the
- * head before a block's code. */
+/* The pool's first address is no root: frames of the library have it, and only the head of a block
+ * begins there. */
 static void root(struct ch_marker *marker, uintptr_t word) CH_REQUIRES(ch__role_frozen)
 {
 	const struct ch_heap *heap = marker->heap;
@@ -31,8 +31,8 @@ static void root(struct ch_marker *marker, uintptr_t word) CH_REQUIRES(ch__role_
 	}
 }
 
-/* Memcheck would report words below sp, and those that a frame has not written: a copy is looked at
- * instead, so that the stack stays what it is to memcheck. */
+/* Memcheck would report words below sp, and words not written by a frame. A copy is scanned
+ * instead, and memcheck's view of the stack stays as it is. */
 static void scan_copies(struct ch_marker *marker, uintptr_t low, uintptr_t high)
 	CH_REQUIRES(ch__role_frozen)
 {
@@ -48,13 +48,13 @@ static void scan_copies(struct ch_marker *marker, uintptr_t low, uintptr_t high)
 				root(marker, word);
 		}
 	}
-	/* No later frame of this stack shall find them. */
+	/* Later frames of this stack must not find the words. */
 	memset(words, 0, sizeof words);
 	__asm__ volatile("" ::"r"(words) : "memory");
 }
 
-/* Aligned, so that the loop lies in one line of the cache wherever the linker puts its neighbours:
- * across two it takes twice as long. */
+/* Aligned, so that the loop lies in one line of the cache wherever the linker puts the neighbours:
+ * across two lines the loop takes twice as long. */
 __attribute__((aligned(CH__LINE_BYTES))) NO_SANITIZE void
 ch__scan_words(struct ch_marker *marker, uintptr_t low, uintptr_t high)
 {
@@ -73,8 +73,8 @@ ch__scan_words(struct ch_marker *marker, uintptr_t low, uintptr_t high)
 	}
 }
 
-/* Memory that may be guarded, or gone: the kernel copies it, and passes over what cannot be read.
- * At the end of a copy that is cut short pages are tried one by one, until one can be read. */
+/* Scans memory that may be guarded, or gone: the kernel makes a copy, and unreadable memory is
+ * passed over. After a short copy, single pages are tried until a page can be read. */
 static void scan_copied(struct ch_marker *marker, uintptr_t low, uintptr_t high)
 	CH_REQUIRES(ch__role_frozen, ch__role_stopped)
 {
@@ -105,7 +105,7 @@ static void scan_live(struct ch_marker *marker, const struct ch__thread *thread,
 		ch__scan_words(marker, low, high);
 }
 
-/* Of a thread whose frames may be anywhere there: guards that the VM has within are passed over. */
+/* For a thread with frames anywhere on its stack. Guards of the VM there are passed over. */
 static void scan_whole_stack(struct ch_marker *marker, const struct ch__thread *thread)
 	CH_REQUIRES(ch__role_frozen, ch__role_stopped)
 {
@@ -118,7 +118,7 @@ static void scan_whole_stack(struct ch_marker *marker, const struct ch__thread *
 	scan_copied(marker, low, thread->stack_high);
 }
 
-/* So many bytes below sp are scanned, too; the page below may be a guard. */
+/* Where to begin a scan that includes `bytes` below sp. The page below may be a guard. */
 static uintptr_t below(uintptr_t sp, size_t bytes, uintptr_t low)
 {
 	const uintptr_t page = CH_ARCH_SMALLEST_PAGE;
@@ -137,8 +137,8 @@ static const struct ch_fiber *fiber_of_sp(struct ch_heap *heap, uintptr_t sp)
 	return fiber;
 }
 
-/* On an alternate stack: the interrupted frames are somewhere on the stack that it runs on, or on
- * which it lies. */
+/* sp lies on an alternate stack. The interrupted frames are somewhere on the stack that the thread
+ * runs on, or on the stack around the alternate stack. */
 static void scan_signal_stack(struct ch_marker *marker, const struct ch__thread *thread)
 	CH_REQUIRES(ch__role_frozen, ch__role_stopped)
 {
@@ -151,8 +151,8 @@ static void scan_signal_stack(struct ch_marker *marker, const struct ch__thread 
 	scan_whole_stack(marker, thread);
 }
 
-/* False: sp lies on no stack that the heap knows. The order is that of what is most certain: the
- * system's word, the thread's own bounds, fibers. */
+/* Returns false when sp lies on no stack that the heap knows. The most certain answer comes first:
+ * the system's word, the thread's own bounds, fibers. */
 static bool scan_frames(struct ch_marker *marker, const struct ch__thread *thread)
 	CH_REQUIRES(ch__role_frozen, ch__role_stopped)
 {
@@ -178,10 +178,10 @@ static void scan_thread(struct ch_marker *marker, struct ch__thread *thread)
 {
 	const struct ch__shown *shown = &thread->shown;
 	/* Acquire: pairs with the release of PARKED, behind sp and registers. In a stop by the
-	 * library (`stopping`) each thread has shown them: one that says that it runs looks at
-	 * `stopping` at that moment, and goes back. In any other stop one that runs has shown
-	 * nothing: a host stopped it in a way of its own, or under Boehm it is in a GC_do_blocking
-	 * that did not go through ch_bdw_do_blocking. */
+	 * library (`stopping`) each thread has shown both: a thread in state RUNNING looks at
+	 * `stopping` at that moment, and goes back. In any other stop a running thread has shown
+	 * nothing: a host stopped the thread in a way of its own, or under Boehm the thread is in a
+	 * GC_do_blocking that did not go through ch_bdw_do_blocking. */
 	bool runs = atomic_load_explicit(&thread->state, memory_order_acquire) == CH__RUNNING;
 	if (runs && thread != ch__thread_self(marker->heap) &&
 	    !atomic_load_explicit(&marker->heap->stopping, memory_order_relaxed)) {

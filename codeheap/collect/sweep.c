@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
- * sweep.c: what a cycle did not reach is found and ends (death.c). Runs with the world running, one
- * sweeper at a time, in steps of at most 64 dead blocks. Lock: sweep before heap; pages and sinks
- * inside. */
+ * sweep.c: finds blocks that no cycle reached, and ends them (death.c). Runs with the world
+ * running, a single sweeper at a time, in steps of at most 64 dead blocks. Lock: sweep before heap;
+ * pages and sinks inside. */
 #include "codeheap/base/event.h"
 #include "codeheap/base/region.h"
 #include "codeheap/base/trigger.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/block_parts.h"
 
-/* What the death of a block touches lies all over memory: asked for some blocks ahead. */
+/* The death of a block touches lines all over memory: asked for some blocks ahead. */
 static void prefetch_death(const struct ch_heap *heap, const struct ch__block *block)
 {
 	enum { LINES_MOST = 6 };
@@ -23,9 +23,9 @@ static void prefetch_death(const struct ch_heap *heap, const struct ch__block *b
 		__builtin_prefetch(code + at, 1);
 }
 
-/* Finds blocks that no cycle reached; true while there are more to look at. They stay dead (I5),
- * and the heap lock keeps them. In a region: a cycle of Boehm's, which takes no lock, may end
- * behind it, and begins the sweep anew. */
+/* Finds blocks that no cycle reached. Returns true while there are more to look at. The blocks stay
+ * dead (I5), and the heap lock keeps them. In a region: a cycle of Boehm's takes no lock, may end
+ * after the region, and begins the sweep anew. */
 static bool take_dead(struct ch_heap *heap, uint32_t found[CH__KILLED_AT_ONCE], uint32_t *count)
 	CH_REQUIRES(ch__role_heap, ch__role_region)
 {
@@ -62,9 +62,9 @@ static bool step(struct ch_heap *heap)
 	if (!more) {
 		for (uint32_t i = 1; i < heap->owners.used; i++)
 			ch__owner_try_free(heap, i);
-		/* Somebody waits for word of space, and cannot synchronize without this cycle. */
+		/* A vm waits for word of space, and only this cycle's stop synchronizes. */
 		bool is_need = !heap->has_core_sync && atomic_load(&heap->anyone_wants_space);
-		/* What died in the cycle before has seen this cycle's core sync. */
+		/* Blocks of the cycle before have seen this cycle's core sync. */
 		ch__quarantine_advance(heap, is_need);
 		ch__trigger_swept(heap);
 		ch__event_note(heap, CH__EVENT_SWEPT, heap->counters.blocks_freed);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * world.c: stopping the world of a heap, a built-in one or a host's with stops_world, by polls,
- * parks and a signal: under registry and heap, after the freeze, so that no thread is stopped
- * inside a region (I1). The wait is bounded (I10).
+ * world.c: stops the world of a heap, a built-in one or a host's with stops_world, by polls, parks
+ * and a signal. Under registry and heap, after the freeze, so that no thread is stopped inside a
+ * region (I1). The wait is bounded (I10).
  *
  * The handler is signal-safe: it publishes the interrupted registers in the thread's record and
  * waits on a futex. */
@@ -17,11 +17,11 @@ enum { SIGNALS = 65 }; /* 1 to 64 */
 static struct ch__os_action previous_action[SIGNALS];
 enum { ABSENT, IN_WORK, INSTALLED };
 static _Atomic(uint32_t) handler_is[SIGNALS];
-/* Its address tags the signals of this copy of the library: a process may have several. */
+/* The address tags the signals of this copy of the library; a process may have several copies. */
 static const char tag;
 
-/* Lets the records run that the handler stopped: all, or none while the heap of one is stopped. A
- * park is open meanwhile, against another heap's signal. */
+/* Lets all records run that the handler stopped, or none. Returns NULL, or a record of a stopped
+ * heap. A park is open meanwhile, against another heap's signal. */
 static struct ch__thread *run_signalled(void)
 {
 	struct ch__thread *stopped = NULL;
@@ -45,9 +45,9 @@ static struct ch__thread *run_signalled(void)
 	return stopped;
 }
 
-/* Publishes each record that runs, from this one on, and waits with all of them published: a thread
- * that waits for one heap stands still to the others too (I9). A frame for each keeps what the
- * signal may have come upon, of a thread that collects. */
+/* Publishes each running record, from the given one on, and waits when all are published: a thread
+ * that waits for a heap stands still to all heaps (I9). Each frame keeps the published words of a
+ * record, since the signal may interrupt a thread in a collection. */
 static void stop_from(struct ch__thread *thread, const void *ucontext)
 {
 	while (thread && atomic_load_explicit(&thread->state, memory_order_relaxed) != CH__RUNNING)
@@ -67,9 +67,9 @@ static void stop_from(struct ch__thread *thread, const void *ucontext)
 	ch__thread_serialize(thread);
 }
 
-/* Whether a heap of this thread that uses the signal wants it to stand still. Who runs with a park
- * open is on its way into it or out: a cycle may have seen it parked and be reading what it
- * published, and before it goes on it looks at stopping itself. */
+/* Whether a heap of the calling thread uses the signal and wants a stop. A running record with an
+ * open park is on the way into the park or out: a cycle may have seen PARKED and be reading the
+ * published words. The thread looks at stopping before it goes on. */
 static bool is_wanted(int signal)
 {
 	bool is_wanted = false;
@@ -85,11 +85,10 @@ static bool is_wanted(int signal)
 	return is_wanted;
 }
 
-/* A signal of ours may come when nobody wants it any more: after the stop, the detachment of its
- * thread, the end of its heap. So it ends here in any thread, and the handler stays for good. All
- * others are the program's, or another copy's of the library. Of one that does not say who sent it
- * both may be true: a handler of the program's gets it when no stop wants it, but it ends no
- * process. */
+/* A signal of the library may come late: after the stop, after the thread's detachment, after the
+ * heap's end. So it ends here in any thread, and the handler stays for good. All other signals are
+ * the program's, or another copy's of the library. A signal without a sender may be either: when no
+ * stop wants the signal, a handler of the program's gets it, but no process ends by it. */
 static void handle_stop(int signal, void *info, void *ucontext)
 {
 	int saved_errno = errno;
@@ -108,7 +107,7 @@ bool ch__world_install_signal(int signal)
 	if (signal <= 0 || signal >= SIGNALS)
 		return false;
 	uint32_t seen = ABSENT;
-	/* Who comes second may send the signal when it returns. */
+	/* The second caller waits for the first, since the signal may be sent after the return. */
 	while (!atomic_compare_exchange_strong(&handler_is[signal], &seen, IN_WORK)) {
 		if (seen == INSTALLED)
 			return true;
@@ -127,7 +126,8 @@ bool ch__world_signal(const struct ch__thread *thread)
 	return ch__os_thread_signal(thread->thread_id, thread->heap->config.stop_signal, &tag);
 }
 
-/* Signals each running thread, if asked to. Returns one that runs, NULL when all are stopped. */
+/* Signals each running thread, if asked to. Returns a running thread, or NULL when all are
+ * stopped. */
 static const struct ch__thread *running(struct ch_heap *heap, bool signal)
 {
 	const struct ch__thread *found = NULL;
@@ -145,8 +145,8 @@ static const struct ch__thread *running(struct ch_heap *heap, bool signal)
 	return found;
 }
 
-/* A collection that nobody asked for waits for a part of stop_wait_ms only. A HOST heap that stops
- * its threads itself is never here: the remedy is one for each that is. */
+/* A collection that nobody asked for waits for a part of stop_wait_ms only. A HOST heap with a stop
+ * of its own never comes here: the remedy is right for every heap here. */
 static void because_running(const struct ch__thread *thread, uint64_t waited_ns)
 {
 	const struct ch_config *config = &thread->heap->config;
@@ -172,7 +172,7 @@ bool ch__world_stop(struct ch_heap *heap, uint64_t until_ns) CH_UNANALYSED("it m
 	const struct ch__thread *thread;
 	for (;;) {
 		uint64_t now = ch__os_now_ns();
-		/* A signal may be lost to a thread that is just leaving its handler: sent again
+		/* A signal may be lost to a thread that is just leaving the handler: sent again
 		 * each millisecond. */
 		bool signal = heap->config.stop_signal && now >= next_signal;
 		if (!(thread = running(heap, signal)))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * block.c: the records of blocks: handles, information, the way back to the free list. Opening is
- * open.c, publication is commit.c. Lock: records for the free list. */
+ * block.c: the records of blocks: free lists, pages that go back, information. For opening see
+ * open.c, for publication commit.c. Lock: records for the free list. */
 #include "codeheap/base/sized.h"
 #include "codeheap/base/region.h"
 #include "codeheap/base/trigger.h"
@@ -18,7 +18,7 @@ static bool refill(struct ch_heap *heap, struct ch__thread *thread)
 	uint32_t count = 0;
 	bool goes_on;
 	ch__records_lock(heap);
-	/* Free ones; else fresh ones, as far as a segment goes; of those that rest one. */
+	/* Free records; else fresh records, up to the end of a segment; else one worn record. */
 	do {
 		uint32_t used = table->used, index = ch__table_take(table, heap->meta);
 		if (index)
@@ -27,7 +27,7 @@ static bool refill(struct ch_heap *heap, struct ch__thread *thread)
 		goes_on = table->free_head ? count < TAKEN_AT_ONCE
 					   : may_make && count < MADE_AT_ONCE;
 	} while (goes_on);
-	/* Under the lock: a fork's child gives back what its lost threads had. */
+	/* Under the lock: a child of fork gives back the records of the threads that are lost. */
 	thread->free_count = count;
 	ch__records_unlock(heap);
 	return count != 0;
@@ -74,7 +74,7 @@ void ch__records_flush(struct ch_heap *heap, struct ch__thread *thread)
 void ch__block_recycle(struct ch_heap *heap, struct ch__block *block, uint32_t index)
 {
 	ch__block_set_state(heap, block, index, CH_BLOCK_FREE, CH__CAUSE_NONE, __func__);
-	/* A worn one rests in the table: a thread would take it at once. */
+	/* A worn record rests in the table: from a stack a thread would take it at once. */
 	ch__record_give(heap, is_worn(block) ? NULL : ch__thread_or_guest(heap), index);
 }
 
@@ -132,7 +132,7 @@ void ch__thread_use_page(struct ch__thread *self, uint32_t frame, uint32_t page)
 
 void ch__block_held(struct ch__block *block)
 {
-	/* Mostly it is already: then without a locked instruction. */
+	/* Mostly the flag is set already: no locked instruction then. */
 	uint8_t flags = atomic_load_explicit(&block->flags, memory_order_relaxed);
 	while (!(flags & CH__FLAG_HELD) &&
 	       !atomic_compare_exchange_weak(&block->flags, &flags,
@@ -148,7 +148,7 @@ static void fill_info(struct ch_heap *heap, uint32_t index, struct ch_info *info
 	const struct ch__owner *owner = ch__owner_at(heap, block->owner);
 	enum ch_block_state state = ch__block_state(block);
 	enum ch__span_use use = ch__block_use(heap, block);
-	/* The thread that has it OPEN may be replacing its list. */
+	/* The thread that has the block OPEN may be replacing the list. */
 	const struct ch__side_list *list = state == CH_BLOCK_OPEN ? NULL : block->side_list;
 	*info = (struct ch_info){
 		.size = sizeof *info,
@@ -174,7 +174,7 @@ static void fill_info(struct ch_heap *heap, uint32_t index, struct ch_info *info
 		info->branches_now += ch__branch_at(heap, at)->site != 0;
 }
 
-/* Straight to the caller where that has room for all: no address is left on our stack. */
+/* Fills the caller's struct directly if all fits: no address is left on the stack of this call. */
 static void fill_sized(struct ch_heap *heap, uint32_t index, struct ch_info *out)
 {
 	struct ch_info whole;
@@ -190,12 +190,12 @@ enum ch_status ch_block_info(struct ch_block handle, struct ch_info *out)
 						sizeof *out);
 	if (status != CH_OK)
 		return status;
-	/* The lock keeps the block and its side list from being freed while they are read. */
+	/* The lock keeps the block and the side list from being freed meanwhile. */
 	struct ch_heap *heap = ch__handle_lock("block", handle.bits, &status);
 	if (!heap)
 		return status;
 	struct ch__thread *self = ch__thread_or_guest(heap);
-	/* It ends when out has the addresses, where a scan of the caller's stack sees them. */
+	/* The region ends when *out has the addresses: a scan of the caller's stack sees them. */
 	ch__region_enter(self);
 	uint32_t index = ch__block_resolve_alive(heap, handle);
 	if (index)

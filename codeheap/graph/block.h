@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * block.h: the record of a block, its states and the way back to the free list (block.c). Where its
- * parts lie is block_parts.h's. What has states makes the moves of moves.c only (I20). */
+ * block.h: the record of a block, its states and the way back to the free list (block.c). For the
+ * parts of a block see block_parts.h. States change by the moves of moves.c only (I20). */
 #ifndef CH_CODEHEAP_GRAPH_BLOCK_H
 #define CH_CODEHEAP_GRAPH_BLOCK_H
 
@@ -10,15 +10,15 @@
 
 /* Publication (I3): fields, side list -> mark -> generation (release) -> start bit -> in-edge,
  * entry. Withdrawal: in-edges -> tombstone -> generation even -> start bit -> reuse. Readers
- * without a region take generation, fields, generation. */
+ * outside of regions load generation, fields, generation. */
 struct ch__block {
 	_Atomic(uint32_t) generation;    /* odd = in use, even = none */
-	_Atomic(uint32_t) mark;          /* epoch of the last cycle that reached it (R2) */
+	_Atomic(uint32_t) mark;          /* epoch of the last cycle that reached the block (R2) */
 	_Atomic(uint32_t) hot_offset;    /* pool offset of the hot part; relaxed, lookup acquires */
-	uint32_t owner;                  /* index; 0 = none: it lives until it is freed */
+	uint32_t owner;                  /* index; 0 = none: lives until ch_code_free */
 	union {
 		_Atomic(uint16_t) hot_granules;
-		_Atomic(uint16_t) span_granules_low; /* SPAN: of its hot part */
+		_Atomic(uint16_t) span_granules_low; /* SPAN: of the hot part */
 	};
 	union {
 		_Atomic(uint16_t) cold_granule; /* granule in the page; 0 = no cold part */
@@ -27,14 +27,14 @@ struct ch__block {
 	_Atomic(uint16_t) cold_granules;
 	_Atomic(uint8_t) state;          /* enum ch_block_state | enum ch__cause << 3 [region] */
 	_Atomic(uint8_t) flags;          /* [region]; several threads may set bits at once */
-	_Atomic(uint32_t) first_branch;  /* of its run; 0 = none */
+	_Atomic(uint32_t) first_branch;  /* first of the run; 0 = none */
 	union {
 		uint32_t in_head; /* of code: the first incoming branch [heap, region] */
-		/* Of data: how many blocks have an edge to it, counted up under the lock of its
-		 * owner and down under heap, by atomic steps. */
+		/* Of data: number of blocks with an edge to this block. Atomic steps: up under the
+		 * lock of the owner, down under heap. */
 		uint32_t users;
 	};
-	/* A DEAD block is on the list of the quarantine, on that of notices, or on both. */
+	/* A DEAD block is on the quarantine list, on the list of notices, or on both. */
 	union {
 		uint32_t owner_next;      /* not DEAD: blocks of the owner [its busy] */
 		uint32_t quarantine_next; /* DEAD [heap] */
@@ -61,12 +61,12 @@ enum ch__block_flag {
 	CH__FLAG_ENTRY = 3, /* enum ch_entry */
 	CH__FLAG_APART = 4,
 	CH__FLAG_IMMORTAL = 8,
-	CH__FLAG_AGE = 0x30, /* heap->cycles at the commit, modulo 4, while it is not held */
+	CH__FLAG_AGE = 0x30, /* heap->cycles at the commit, modulo 4; only without HELD */
 	CH__FLAG_AGE_ONE = 0x10,
-	CH__FLAG_LEADS = 0x10, /* held: it was opened to be its own root */
-	CH__FLAG_UNLINKED = 0x20, /* held: a branch led to it, and was unlinked where it may run */
-	CH__FLAG_HELD = 0x40,   /* has had an in-edge or an entry: newborn no more */
-	CH__FLAG_NOTICE = 0x80, /* DEAD: its block_freed is due */
+	CH__FLAG_LEADS = 0x10, /* with HELD: opened to be its own root */
+	CH__FLAG_UNLINKED = 0x20, /* with HELD: a branch to it was unlinked, and may run */
+	CH__FLAG_HELD = 0x40,   /* has had an in-edge or an entry: not newborn */
+	CH__FLAG_NOTICE = 0x80, /* DEAD: block_freed is due */
 	CH__FLAG_EDGED = 0x80,  /* not DEAD: a block attached an edge to it */
 };
 _Static_assert(((unsigned)CH_ENTRY_PATCH | CH_ENTRY_GUARD) <= CH__FLAG_ENTRY, "each kind fits");
@@ -82,7 +82,7 @@ static inline bool ch__block_is_alive(const struct ch_heap *heap, const struct c
 }
 static inline enum ch_block_state ch__block_state(const struct ch__block *block)
 {
-	/* Pairs with the release in ch__block_store: who sees LIVE sees bytes and record. */
+	/* Pairs with the release in ch__block_store: a reader of LIVE sees bytes and record. */
 	return (enum ch_block_state)(atomic_load_explicit(&block->state, memory_order_acquire) &
 				     CH__STATE_MASK);
 }
@@ -91,14 +91,14 @@ static inline enum ch__cause ch__block_cause(const struct ch__block *block)
 	return (enum ch__cause)(atomic_load_explicit(&block->state, memory_order_relaxed) >>
 				CH__CAUSE_SHIFT);
 }
-/* Release: who sees LIVE may invalidate it at once; later states keep what go_live released. */
+/* Release: who sees LIVE may invalidate the block at once. Later states keep go_live's release. */
 static inline void ch__block_store(struct ch__block *block, enum ch_block_state state,
 				   enum ch__cause cause)
 {
 	atomic_store_explicit(&block->state, (uint8_t)(state | (unsigned)cause << CH__CAUSE_SHIFT),
 			      memory_order_release);
 }
-/* Every move of a block; by is the function that makes it (moves.c). */
+/* Makes every move of a block; `by` is the name of the calling function (moves.c). */
 static inline void ch__block_set_state(struct ch_heap *heap, struct ch__block *block,
 				       uint32_t index, enum ch_block_state to,
 				       enum ch__cause cause, const char *by)
@@ -110,20 +110,20 @@ static inline void ch__block_set_state(struct ch_heap *heap, struct ch__block *b
 		by);
 	ch__block_store(block, to, cause);
 }
-/* The record is a block's, in whatever state. */
+/* Whether a block has the record, in any state. */
 static inline bool ch__block_in_use(const struct ch_heap *heap, uint32_t index)
 {
 	return atomic_load_explicit(&ch__block_at(heap, index)->generation, memory_order_acquire) &
 	       1;
 }
-/* Of a record in use: it was committed. */
+/* Whether the block, whose record is in use, was committed. */
 static inline bool ch__block_is_published(const struct ch__block *block)
 {
 	enum ch_block_state state = ch__block_state(block);
 	return state == CH_BLOCK_LIVE || state == CH_BLOCK_NOTENTRANT;
 }
 
-/* Its first branch; 0: it has none. */
+/* The first branch; 0: none. */
 static inline uint32_t ch__block_run(const struct ch__block *block)
 {
 	return atomic_load_explicit(&block->first_branch, memory_order_relaxed);
@@ -136,37 +136,37 @@ static inline bool ch__block_is_newborn(const struct ch__block *block)
 {
 	return ch__block_state(block) == CH_BLOCK_LIVE && !(block->flags & CH__FLAG_HELD);
 }
-/* It is opened without an owner, or to be kept; from its commit on it is its own root. */
+/* Whether the block was opened without an owner or to be kept: its own root from commit on. */
 static inline bool ch__block_leads(const struct ch__block *block)
 {
 	uint8_t both = CH__FLAG_HELD | CH__FLAG_LEADS;
 	return (atomic_load_explicit(&block->flags, memory_order_relaxed) & both) == both;
 }
-/* It is committed, and lives until it is freed. */
+/* Whether the block is a root: from its commit until it is freed the mark lies ahead. */
 static inline bool ch__block_is_own_root(const struct ch_heap *heap, const struct ch__block *block)
 {
 	return ch__is_ahead(heap, atomic_load_explicit(&block->mark, memory_order_relaxed));
 }
-/* The age of a newborn block is counted from a stamp, so that a block that several lists hold ages
- * once a cycle. */
+/* The age of a newborn block is the distance of a stamp, not a count, so that a block on several
+ * lists ages once a cycle. */
 static inline uint8_t ch__age_stamp(const struct ch_heap *heap)
 {
 	return (uint8_t)(heap->cycles * CH__FLAG_AGE_ONE & CH__FLAG_AGE);
 }
 
-/* Give the record back; its part of the pool was given back before. Under heap. */
+/* Gives the record back; the place in the pool was given back before. Under heap. */
 void ch__block_recycle(struct ch_heap *, struct ch__block *, uint32_t index)
 	CH_REQUIRES(ch__role_heap);
 void ch__block_pages_freed(struct ch_heap *, uint32_t hot_offset, bool is_span);
-/* So many pages at the end of the span of an OPEN block go back; it is of the others. */
+/* Gives back `pages` pages at the end of an OPEN block's span, which the block left before. */
 void ch__block_pages_cut(struct ch_heap *, uint32_t hot_offset, uint32_t pages);
 void ch__page_retire(struct ch_heap *, uint32_t page); /* the caller's open page */
-/* The calling thread opens blocks of the frame number in another page, by its index + 1, or in none
- * for 0. */
+/* The calling thread opens blocks of the frame number in another page from here on: index + 1, or 0
+ * for none. The old page is retired. */
 void ch__thread_use_page(struct ch__thread *self, uint32_t frame, uint32_t page);
-void ch__block_held(struct ch__block *);               /* it has an in-edge or an entry */
+void ch__block_held(struct ch__block *);               /* sets HELD: an in-edge or entry came */
 uint32_t ch__record_take(struct ch_heap *, struct ch__thread *);
-/* thread: NULL for the heap's own. */
+/* thread NULL: the record goes to the heap's free list. */
 void ch__record_give(struct ch_heap *, struct ch__thread *, uint32_t index);
 void ch__records_flush(struct ch_heap *, struct ch__thread *);
 

@@ -7,8 +7,8 @@
  *   cold part              +0 record index (4 bytes) | +4 stubs, 8 bytes each | VM's cold bytes |
  *                          trap fill
  *
- * So hot bytes are 8-aligned, and the return address of a call that ends a part is never code of
- * the part behind it, but that one's index word. */
+ * So hot bytes are 8-aligned. A call at the end of a part has the index word of the next part as
+ * its return address, never code of that part. */
 #ifndef CH_CODEHEAP_GRAPH_BLOCK_PARTS_H
 #define CH_CODEHEAP_GRAPH_BLOCK_PARTS_H
 
@@ -17,19 +17,19 @@
 #include "pages/granules.h"
 #include "pages/write.h"
 
-/* The head of a hot part is 8 bytes, that of a cold one its index word. What is written in place
- * begins at a multiple of 64, behind a head as long. */
+/* The head of a hot part is 8 bytes, the head of a cold part its index word. In a block that is
+ * written in place the VM's bytes begin at a multiple of 64, behind a head of 64 bytes. */
 enum { CH__INDEX_WORD_BYTES = 4, CH__HEAD_BYTES = 8, CH__IN_PLACE_HEAD_BYTES = 64 };
 _Static_assert(CH__HEAD_BYTES % CH__GRANULE_BYTES == 0, "hot bytes begin at a granule");
-/* Slots of trampolines follow each other without a gap, so that a page is bump-allocated and its
- * holes are slots: every slot of every kind has this size. */
+/* Slots of trampolines lie side by side without a gap, so that a page is bump-allocated and its
+ * holes are slots. Slots of all kinds have this size. */
 enum {
 	CH__SLOT_BYTES = (CH__HEAD_BYTES + CH_ARCH_TEMPLATE_BYTES + CH__GRANULE_BYTES - 1) &
 			 ~(CH__GRANULE_BYTES - 1),
 };
 
-/* Stores of a block's place: lookup reads it at any time and judges by the generation. Release: who
- * reads the place of the record's next block sees that its first one has no generation any more. */
+/* Stores a block's place, which lookup loads at any time and judges by the generation. Release: a
+ * reader of the place of the record's next block sees that the last generation is over. */
 static inline void ch__set16(_Atomic(uint16_t) *field, uint32_t value)
 {
 	atomic_store_explicit(field, (uint16_t)value, memory_order_release);
@@ -38,15 +38,15 @@ static inline void ch__set_hot_offset(struct ch__block *block, uint32_t offset)
 {
 	atomic_store_explicit(&block->hot_offset, offset, memory_order_release);
 }
-/* The index word that a part begins with: aligned, written and looked up as a whole. The rest of
- * the head is traps already, unless the VM's bytes were there before. */
+/* Writes the index word at the beginning of a part: aligned, written and looked up as a whole. The
+ * rest of the head holds traps already, unless the VM's bytes were there before. */
 static inline void ch__index_word_write(const struct ch_heap *heap, uint32_t offset, uint32_t index)
 {
 	uint8_t *write = ch__pool_lend(heap->pool, heap->pool->exec_base + offset);
 	__atomic_store_n((uint32_t *)(void *)write, index, __ATOMIC_RELAXED);
 }
-/* What stands where a part begins, or would: others may be writing there by whatever stores they
- * like. Who reads it judges it, by the record, and the thread sanitizer must not. */
+/* Reads the word where a part begins, or would begin. Other threads may write there by any stores:
+ * the caller judges the word by the record, and the thread sanitizer must not judge. */
 #if CH_TSAN
 __attribute__((no_sanitize("thread")))
 #endif
@@ -66,7 +66,7 @@ static inline uint32_t ch__cold_bytes(const struct ch__block *block)
 {
 	return (uint32_t)block->cold_granules * CH__GRANULE_BYTES;
 }
-/* Pool offset of the cold part, which in a span follows the hot one; meaningless without one. */
+/* Pool offset of the cold part, in a span behind the hot part. Meaningless without a cold part. */
 static inline uint32_t ch__cold_offset(const struct ch_heap *heap, const struct ch__block *block)
 {
 	if (CH_UNLIKELY(block->flags & CH__FLAG_APART))
@@ -82,13 +82,13 @@ static inline uint32_t ch__offset(const struct ch_heap *heap, uintptr_t exec)
 {
 	return (uint32_t)(exec - heap->pool->exec_base);
 }
-/* The diverter of a patchable entry, behind what an indirect call lands on. */
+/* Address of the diverter of a patchable entry, behind the landing pad of indirect calls. */
 static inline uintptr_t ch__block_gate_exec(const struct ch_heap *heap,
 					    const struct ch__block *block)
 {
 	return ch__exec(heap, block->hot_offset) + CH__HEAD_BYTES + CH_ARCH_LANDING_BYTES;
 }
-/* What its pages are for; constant while it has them. */
+/* Use of the block's pages; constant while the block has pages. */
 static inline enum ch__span_use ch__block_use(const struct ch_heap *heap,
 					      const struct ch__block *block)
 {
@@ -96,7 +96,7 @@ static inline enum ch__span_use ch__block_use(const struct ch_heap *heap,
 		return CH__SPAN_CODE;
 	return ch__pool_span_use(heap->pool, block->hot_offset >> heap->pool->page_log2);
 }
-/* Of whole pages that are written where they lie. */
+/* Whether the use is one of whole pages that are written where they lie. */
 static inline bool ch__use_is_in_place(enum ch__span_use use)
 {
 	return use >= CH__SPAN_IN_PLACE && use <= CH__SPAN_DATA;
@@ -105,7 +105,7 @@ static inline bool ch__use_is_constant(enum ch__span_use use)
 {
 	return use == CH__SPAN_RODATA || use == CH__PAGE_RODATA;
 }
-/* It has whole pages, and no other block lies there. */
+/* Whether the block has whole pages, without any other block in them. */
 static inline bool ch__block_is_span(const struct ch_heap *heap, const struct ch__block *block)
 {
 	return (block->flags & CH__FLAG_APART) && ch__block_use(heap, block) < CH__PAGE_RODATA;
@@ -114,12 +114,12 @@ static inline bool ch__block_is_data(const struct ch_heap *heap, const struct ch
 {
 	return ch__block_use(heap, block) >= CH__SPAN_RODATA;
 }
-/* Bytes of the hot part before those of the VM. */
+/* Bytes of the hot part before the VM's bytes. */
 static inline uint32_t ch__head_bytes(enum ch__span_use use)
 {
 	return ch__use_is_in_place(use) ? CH__IN_PLACE_HEAD_BYTES : CH__HEAD_BYTES;
 }
-/* Its pages are its own and not RX: they are data, or code that is being written in place. */
+/* Whether the block's whole pages are not RX: data, or code that is being written in place. */
 static inline bool ch__block_is_lent(const struct ch_heap *heap, const struct ch__block *block)
 {
 	return ch__block_is_span(heap, block) &&
@@ -130,21 +130,21 @@ static inline uintptr_t ch__block_entry(const struct ch_heap *heap, const struct
 	uint32_t skip = block->side_list ? block->side_list->entry_offset : 0;
 	return ch__exec(heap, block->hot_offset + CH__HEAD_BYTES + skip);
 }
-/* Whether exec lies in the block's code: behind the heads of its parts. */
+/* Whether `bytes` bytes at exec lie in one part of the block, behind the head of the part. */
 bool ch__block_has(const struct ch_heap *, const struct ch__block *, uintptr_t exec, size_t bytes);
-/* Of a branch: its stub, and the lead before it, if stubs have one. */
+/* Bytes of a branch's stub, with the lead before the stub if stubs have leads. */
 static inline uint32_t ch__stub_bytes(const struct ch_heap *heap)
 {
 	return heap->pool->stub_lead_bytes + CH_ARCH_STUB_BYTES;
 }
-/* Where the stub of a branch of the block begins: its lead, where stubs have one. */
+/* Address of the stub of a branch of the block: of the lead, if stubs have leads. */
 static inline uintptr_t ch__stub_exec(const struct ch_heap *heap, const struct ch__block *block,
 				      uint32_t branch)
 {
 	return ch__exec(heap, ch__cold_offset(heap, block) + CH__INDEX_WORD_BYTES +
 				      (branch - ch__block_run(block)) * ch__stub_bytes(heap));
 }
-/* A block in a slot has unwind data of its own, told before it is LIVE and after its poison. */
+/* A block in a slot or with steps has its own unwind data, from before LIVE until after poison. */
 static inline bool ch__place_has_steps(const struct ch_heap *heap, uint32_t hot_offset)
 {
 	return heap->pool->pages[hot_offset >> heap->pool->page_log2].frame == CH__FRAME_STEPS;
@@ -153,13 +153,13 @@ static inline bool ch__place_is_slot(const struct ch_heap *heap, uint32_t hot_of
 {
 	return ch__frame_has_slots(heap->pool->pages[hot_offset >> heap->pool->page_log2].frame);
 }
-/* Own roots that lead nowhere, and keep no owner: no cycle has anything to do with them. */
+/* Whether a block that is its own root leads nowhere and has no owner: no cycle need look at it. */
 static inline bool ch__block_is_alone(const struct ch__block *block)
 {
 	return !block->owner && !ch__block_run(block) &&
 	       !(block->side_list && block->side_list->count);
 }
-/* It needs no edge to live, and is traced or ages: the list of its thread has it. */
+/* Whether the young list of a thread must have the block: a root that is traced, or that ages. */
 static inline bool ch__block_is_young_root(const struct ch_heap *heap,
 					   const struct ch__block *block)
 {
@@ -168,8 +168,8 @@ static inline bool ch__block_is_young_root(const struct ch_heap *heap,
 	       (ch__block_leads(block) && ch__block_is_own_root(heap, block) &&
 		!ch__block_is_alone(block));
 }
-/* Its last start is the last thing that a commit writes. A LIVE block without one is in a commit's
- * hands: were it dead, the commit would set a start where there is no block (I3). */
+/* Whether the commit of the block is through: the last store of a commit is the last start bit. A
+ * LIVE block without it must not die: the commit would set a start where no block is (I3). */
 static inline bool ch__block_is_committed(const struct ch_heap *heap, const struct ch__block *block)
 {
 	return ch__block_state(block) != CH_BLOCK_OPEN &&

@@ -10,9 +10,9 @@ static void store(_Atomic(uint32_t) *field, uint32_t value)
 
 /* --- runs: free lists of each length --- */
 
-/* A run's generation has 16 bits, and its list is LIFO. After 65,536 uses a run rests until so many
- * records of its length rest, so that the same generation comes again after 2^34 / length uses of
- * that length at the earliest, or when the table has no other run. */
+/* The generation of a run has 16 bits, and the free list is LIFO. After 65,536 uses a run rests
+ * until more than CH__BRANCHES_RESTING records of that length rest: the same generation comes again
+ * after 2^34 / length uses of that length, or sooner if the table has no other run. */
 _Static_assert(CH__BRANCHES_RESTING == 1 << 18, "2^18 * 2^16 records");
 
 static uint32_t chained(const struct ch_heap *heap, uint32_t first)
@@ -20,7 +20,7 @@ static uint32_t chained(const struct ch_heap *heap, uint32_t first)
 	return (uint32_t)ch__branch_at(heap, first)->next_free;
 }
 
-/* Release, as the user's word: without a site nobody takes it for one. */
+/* Release, as for the user's word: no reader takes a link for a user, since the site is 0. */
 static void chain(const struct ch_heap *heap, uint32_t first, uint32_t next)
 {
 	atomic_store_explicit(&ch__branch_at(heap, first)->next_free, next, memory_order_release);
@@ -79,7 +79,7 @@ uint32_t ch__branches_free(struct ch_heap *heap, uint32_t first)
 	uint32_t length = ch__branches_count(heap, first), generation = 0;
 	for (uint32_t i = 0; i < length; i++) {
 		struct ch__branch *branch = ch__branch_at(heap, first + i);
-		/* All of a run have the same. */
+		/* All branches of a run have the same generation. */
 		generation = (ch__branch_generation(branch) + 1) & 0xffff;
 		if (branch->site)
 			CH_MOVE(ch__branch_moves, first + i, ch__branch_generation(branch),
@@ -89,7 +89,7 @@ uint32_t ch__branches_free(struct ch_heap *heap, uint32_t first)
 		store(&branch->next_gen, ch__branch_next(branch) | (generation & 0xff) << 24);
 		store(&branch->prev_gen, ch__branch_prev(branch) | (generation >> 8) << 24);
 	}
-	/* 0: they began again. The next heap with this one's id begins behind them. */
+	/* 0: the generations began again. The next heap with this id begins behind the highest. */
 	uint32_t had = generation ? generation : 1u << 16;
 	ch__records_lock(heap);
 	if (had > heap->branch_generations)

@@ -7,11 +7,11 @@
 
 /* user | site | target:24 kind:3 flags:5 | next:24 generation low:8 | prev:24 generation high:8 */
 struct ch__branch {
-	/* Stored release, the user's word first: code_at.c finds it by its site, and judges both
-	 * by the generation of the block, in any life of the record. */
+	/* Stored with release, user before site: code_at.c finds a branch by the site, and judges
+	 * both words by the generation of the block, in any life of the record. */
 	union {
 		_Atomic(void *) user;
-		_Atomic(uintptr_t) next_free; /* of a free run's first record: the next run's */
+		_Atomic(uintptr_t) next_free; /* first record of a free run: the next run */
 	};
 	_Atomic(uint32_t) site;               /* pool offset of the instruction; 0 = not attached */
 	_Atomic(uint32_t) target_kind;        /* [region] */
@@ -22,8 +22,8 @@ _Static_assert(sizeof(struct ch__branch) == 24, "a branch record is 24 bytes");
 enum ch__branch_flag {
 	CH__BRANCH_KIND_SHIFT = 24,
 	CH__BRANCH_KIND = 7 << 24,
-	CH__BRANCH_LAST = 1 << 27,     /* of its run */
-	CH__BRANCH_OWN_EXIT = 1 << 28, /* its stub slot is a jump to the VM's exit */
+	CH__BRANCH_LAST = 1 << 27,     /* last of its run */
+	CH__BRANCH_OWN_EXIT = 1 << 28, /* the stub is a jump to the VM's exit */
 };
 
 static inline struct ch__branch *ch__branch_at(const struct ch_heap *heap, uint32_t index)
@@ -48,17 +48,17 @@ static inline void ch__branch_set_user(struct ch__branch *branch, void *user)
 {
 	atomic_store_explicit(&branch->user, user, memory_order_release);
 }
-/* The last of its fields that are stored. */
+/* Call after the other fields of the branch are stored. */
 static inline void ch__branch_set_site(struct ch__branch *branch, uint32_t site)
 {
 	atomic_store_explicit(&branch->site, site, memory_order_release);
 }
-/* The next one of its run; 0: it is the last. */
+/* The next branch of the run; 0: none. */
 static inline uint32_t ch__branch_after(const struct ch_heap *heap, uint32_t index)
 {
 	return ch__branch_has(ch__branch_at(heap, index), CH__BRANCH_LAST) ? 0 : index + 1;
 }
-/* Of the run that begins at first; 0: there is none. */
+/* Number of branches in the run that begins at `first`; 0 for no run. */
 static inline uint32_t ch__branches_count(const struct ch_heap *heap, uint32_t first)
 {
 	uint32_t count = 0;
@@ -78,7 +78,7 @@ static inline uint32_t ch__branch_prev(const struct ch__branch *branch)
 {
 	return branch->prev_gen & CH__INDEX_MAX;
 }
-/* Of a record that a block has; for moves. */
+/* State of a branch whose record a block has, for CH_MOVE. */
 static inline enum ch__branch_state ch__branch_state(const struct ch__branch *branch)
 {
 	if (!atomic_load_explicit(&branch->site, memory_order_relaxed))
@@ -87,5 +87,5 @@ static inline enum ch__branch_state ch__branch_state(const struct ch__branch *br
 }
 
 uint32_t ch__branches_take(struct ch_heap *, uint32_t count); /* a run, 0: no memory */
-uint32_t ch__branches_free(struct ch_heap *, uint32_t first); /* all unlinked; the run's length */
+uint32_t ch__branches_free(struct ch_heap *, uint32_t first); /* all unlinked; returns the length */
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * find.c: from an address to its block, without a lock, from a signal handler, while others
- * allocate and collect (P6). Signal-safe: calls nothing outside this library's signal-safe files.
+ * find.c: finds the block of an address without a lock, from a signal handler, while other threads
+ * allocate and collect (P6). Signal-safe: calls only signal-safe files of this library.
  *
- * I4: a start bit leads to an index word in the code, that to a record; the record's generation,
- * read before and after the fields, says whether they belong together. On a mismatch the answer
- * is none, without a retry: a block on the caller's own stack cannot change under it. Code is
- * read through the RW view, which is never without access. */
+ * I4: a start bit leads to an index word in the code, and the index to a record. The fields of a
+ * record belong together if the generation was the same before and after the fields were read.
+ * After a mismatch the answer is none, without a retry: a block on the caller's own stack cannot
+ * change. Code is read through the RW view, which is never without access. */
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/handles.h"
 
@@ -39,7 +39,7 @@ uint32_t ch__find(const struct ch_heap *heap, uintptr_t pc, uint32_t *generation
 	uint32_t before = atomic_load_explicit(&block->generation, memory_order_acquire);
 	if (!(before & 1))
 		return 0;
-	/* Its record may be OPEN again since the start bit was read, and an open block's place
+	/* The record may be OPEN again since the start bit was read, and the place of an open block
 	 * still moves. Acquire: pairs with the release of LIVE in commit.c. */
 	if (atomic_load_explicit(&block->state, memory_order_acquire) == CH_BLOCK_OPEN ||
 	    (offset - block->hot_offset >= ch__hot_bytes(block) &&

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * handles.c: from handles to records and back: blocks, branches, owners. What keeps a record the
- * handle's is said where each function is declared. */
+ * handles.c: from handles to records and back: blocks, branches, owners. Each declaration says
+ * under which lock a record stays the handle's. */
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/why.h"
 #include "codeheap/graph/branch.h"
@@ -42,11 +42,11 @@ enum ch_block_state ch__block_resolve_state(struct ch_heap *heap, struct ch_bloc
 	const struct ch__block *block = ch__block_at(heap, *index);
 	bool is_its = ch__block_is(block, handle);
 	enum ch_block_state state = ch__block_state(block);
-	/* Else the block died between the two, and what is OPEN is another thread's. */
+	/* If the generation changed, the block died between the loads: OPEN is another thread's. */
 	return is_its && ch__block_is(block, handle) ? state : CH_BLOCK_FREE;
 }
 
-/* 16 bits, whose place among those of handles is the heap's. */
+/* A branch has 16 bits of a generation, counted from the heap's first generation. */
 static uint32_t generation_of(const struct ch_heap *heap, const struct ch__branch *branch)
 {
 	return heap->first_generation + ch__branch_generation(branch);
@@ -80,7 +80,7 @@ struct ch_owner ch__owner_handle(const struct ch_heap *heap, uint32_t index)
 	if (!index)
 		return (struct ch_owner){0};
 	const struct ch__owner *owner = ch__owner_at(heap, index);
-	/* Acquire: code_at.c looks at the block's generation afterwards. */
+	/* Acquire: code_at.c loads the block's generation afterwards. */
 	uint32_t generation = atomic_load_explicit(&owner->generation, memory_order_acquire);
 	generation &= ~(uint32_t)(CH__LIFE_RELEASING | CH__LIFE_RELEASED);
 	return (struct ch_owner){ch__handle(heap->id, index, generation)};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * names.c: interned names of owners and blocks, counted, so that half a million methods called
- * `test` and their tombstones share one text. Changes under the heap lock; ch__name_text reads
- * without one, from a signal handler too: records are type-stable, and a text lives as long as one
- * reference and the readers of traps that began before that went. */
+ * `test` and their tombstones share one text. Lock: heap, except for the signal-safe ch__name_text:
+ * records are type-stable, and a text is freed only after the last reference and the last reader
+ * that began before. */
 #include "codeheap/graph/names.h"
 #include "os/text.h"
 
@@ -15,7 +15,7 @@ static struct ch__name *name_at(const struct ch_heap *heap, uint32_t index)
 
 /* --- hash: SipHash-1-3 (Aumasson and Bernstein, 2012), with a key of the heap's own --- */
 
-/* Names come from scripts. Without the key nobody can choose names that share a bucket. */
+/* Names come from scripts. Without the secret key no script can choose names for one bucket. */
 static uint64_t rotate(uint64_t word, int bits)
 {
 	return word << bits | word >> (64 - bits);
@@ -37,7 +37,7 @@ uint64_t ch__name_hash(const uint64_t key[2], const char *text, size_t bytes)
 			 key[1] ^ UINT64_C(0x646f72616e646f6d),
 			 key[0] ^ UINT64_C(0x6c7967656e657261),
 			 key[1] ^ UINT64_C(0x7465646279746573)};
-	/* Little-endian words; the last one has the low 8 bits of the length on top. */
+	/* Little-endian words; the last word has the low 8 bits of the length on top. */
 	for (size_t at = 0; at <= bytes; at += 8) {
 		bool is_last = bytes - at < 8;
 		uint64_t word = is_last ? (uint64_t)bytes << 56 : 0;
@@ -58,7 +58,7 @@ const char *ch__name_text(const struct ch_heap *heap, uint32_t index)
 {
 	if (!index)
 		return "";
-	/* seq_cst against who takes the text away and then looks for readers. */
+	/* seq_cst against ch__name_park, and the look for readers after it. */
 	const char *text = atomic_load_explicit(&name_at(heap, index)->text, memory_order_seq_cst);
 	return text ? text : "";
 }

@@ -1,47 +1,47 @@
 /* SPDX-License-Identifier: MIT
- * names.h: interned names, which records hold (names.c). Under heap, but for their text. */
+ * names.h: interned names with counted references (names.c). Lock: heap, except to read a text. */
 #ifndef CH_CODEHEAP_GRAPH_NAMES_H
 #define CH_CODEHEAP_GRAPH_NAMES_H
 
 #include "codeheap/base/heap.h"
 
 struct ch__name {
-	_Atomic(char *) text; /* NULL: nobody has the record */
+	_Atomic(char *) text; /* NULL: the name is parked, or free */
 	uint32_t references;
-	uint32_t next; /* hash chain, list of parked ones, or free list */
+	uint32_t next; /* hash chain, list of parked names, or free list */
 	union {
 		uint32_t hash;
-		char *parked; /* the text that somebody may be reading */
+		char *parked; /* the text, which readers may still have */
 	};
-	uint32_t short_name; /* of a long one: a name too, held; else 0 */
+	uint32_t short_name; /* of a long name: its cut form, referenced; else 0 */
 };
 
 uint64_t ch__name_hash(const uint64_t key[2], const char *text, size_t bytes);
-/* Holds one reference; 0: no memory. */
+/* Returns the name, with one more reference that is the caller's; 0: no memory. */
 uint32_t ch__name_intern(struct ch_heap *, const char *text) CH_REQUIRES(ch__role_heap);
 void ch__name_hold(struct ch_heap *, uint32_t name) CH_REQUIRES(ch__role_heap);
 void ch__name_drop(struct ch_heap *, uint32_t name)
 	CH_REQUIRES(ch__role_heap) CH_EXCLUDES(CH__STANDING);
-/* The same in a region: the text stays until the next of these, or of the dropped. */
+/* The same in a region. The text is freed by the next ch__names_free_parked or ch__name_drop. */
 void ch__name_park(struct ch_heap *, uint32_t name) CH_REQUIRES(ch__role_heap);
 void ch__names_free_parked(struct ch_heap *) CH_REQUIRES(ch__role_heap) CH_EXCLUDES(CH__STANDING);
 const char *ch__name_text(const struct ch_heap *, uint32_t name); /* signal-safe; "" for 0 */
 
-/* What a trap says of a name is bounded: longer ones are cut, at a character of UTF-8. */
+/* Bytes of a name in a trap report, with the 0: longer names are cut at a character of UTF-8. */
 enum { CH__NAME_SHORT_BYTES = 64 };
-/* The name itself where it is short, else its cut form, which lives as long. */
+/* The name if short; else the cut form, which lives as long as the name. */
 uint32_t ch__name_short(const struct ch_heap *, uint32_t name);
 void ch__name_cut(char short_text[CH__NAME_SHORT_BYTES], const char *text); /* signal-safe */
 
-/* Readers in signal handlers, of all heaps: while there is one, what it may have found
- * before it was taken away is not freed but parked. seq_cst: either the reader sees that it is
- * gone, or who frees sees the reader. */
+/* Readers of names and places in all heaps, signal handlers included. While there is a reader, a
+ * text that was taken away is parked, not freed. seq_cst: either the reader finds the text gone, or
+ * the freeing thread finds the reader. */
 extern _Atomic(uint32_t) ch__place_readers;
 static inline bool ch__place_is_read(void)
 {
 	return atomic_load_explicit(&ch__place_readers, memory_order_seq_cst) != 0;
 }
-/* Between the two, of one thread, places are read: calls nest. */
+/* A thread reads places between begin and end; pairs of calls nest. */
 static inline void ch__place_read_begin(void)
 {
 	atomic_fetch_add_explicit(&ch__place_readers, 1, memory_order_seq_cst);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * owner.c: what the VM compiles: its record, its list of blocks, its end (release.c frees what it
- * had). A record lives until its last block is free. Lock: heap, save
- * the list of blocks (the owner's busy, inside a region) and ch__owner_let_go, which takes none. */
+ * owner.c: owners: the record, the list of blocks, the end (release.c frees the blocks). A record
+ * lives until the owner's last block is free. Lock: heap, except for the list of blocks (the
+ * owner's busy, inside a region) and ch__owner_let_go, which takes none. */
 #include "codeheap/base/sized.h"
 #include "codeheap/look.h"
 #include "codeheap/base/region.h"
@@ -26,8 +26,8 @@ bool ch__owner_hold(struct ch_heap *heap, struct ch_owner handle, struct ch__own
 		return false;
 	struct ch__owner *owner = ch__owner_at(heap, ch__handle_index(handle.bits));
 	ch__owner_lock(owner);
-	/* A release that frees at once marks it dead under the same lock (free_blocks), and its
-	 * record goes back under it. */
+	/* A release that frees at once marks the owner dead under the same lock (free_blocks), and
+	 * the record goes back under the lock. */
 	if (ch__owner_is(owner, handle) && ch__owner_is_alive(heap, owner)) {
 		*held = owner;
 		return true;
@@ -102,7 +102,6 @@ bool ch__owner_of_none(struct ch_heap *heap)
 	return true;
 }
 
-/* The heap lock is held, the name interned: what is written here cannot fail. */
 enum ch_status ch__owner_make(struct ch_vm *vm, const char *name, const void *fallback, void *user,
 			      uint32_t *index)
 {
@@ -122,10 +121,10 @@ enum ch_status ch__owner_make(struct ch_vm *vm, const char *name, const void *fa
 	owner->user = user;
 	owner->vm = vm;
 	vm->owners_now++;
-	/* Release, here and where it goes: who reads it sees that its block is no more. */
+	/* Release, here and at the end: a reader of the new name sees the old block gone. */
 	__atomic_store_n(&owner->name, text, __ATOMIC_RELEASE);
 	owner->has_edges = false;
-	/* The last one that had the record left no block and no entry. */
+	/* The last owner of the record left no block and no entry. */
 	atomic_store_explicit(&owner->cell, owner->fallback, memory_order_relaxed);
 	atomic_store_explicit(&owner->mark,
 			      atomic_load_explicit(&heap->epoch, memory_order_relaxed),
@@ -165,14 +164,14 @@ void ch__owner_try_free(struct ch_heap *heap, uint32_t index)
 	struct ch__owner *owner = ch__owner_at(heap, index);
 	uint32_t generation = atomic_load_explicit(&owner->generation, memory_order_relaxed);
 	uint32_t next = (generation | CH__LIFE) + 1;
-	/* A release that has begun holds it, too. */
+	/* A release that has begun holds the record, too. */
 	if ((generation & CH__LIFE_RELEASING) || !(generation & CH__LIFE_IN_USE) ||
 	    owner->blocks_now || ch__owner_is_alive(heap, owner))
 		return;
 	struct ch__thread *self = ch__thread_or_guest(heap);
 	ch__region_enter(self);
-	/* In one step against a release, which takes no lock, and under busy, so that whoever holds
-	 * the record has that of its handle. */
+	/* One atomic step, since a release takes no lock. Under busy, so that a thread in
+	 * ch__owner_hold keeps the record of its handle. */
 	ch__owner_lock(owner);
 	bool is_taken = atomic_compare_exchange_strong(&owner->generation, &generation, next);
 	if (is_taken) {
@@ -182,14 +181,14 @@ void ch__owner_try_free(struct ch_heap *heap, uint32_t index)
 	}
 	ch__owner_unlock(owner);
 	ch__region_leave(self);
-	/* It was released just now: the next sweep finds it. */
+	/* A release came just now: the next sweep finds the owner. */
 	if (!is_taken)
 		return;
 	ch__name_drop(heap, owner->name);
 	__atomic_store_n(&owner->name, 0, __ATOMIC_RELEASE);
 	heap->owners_now--;
 	ch__vm_owner_gone(owner->vm);
-	/* The bits of its life are those of the last generation. */
+	/* ch__is_worn tests for the largest even number: set the bits of a life, except IN_USE. */
 	ch__table_give(&heap->owners, index, ch__is_worn(next | (CH__LIFE & ~CH__LIFE_IN_USE)));
 }
 
@@ -201,9 +200,9 @@ static void end_release(struct ch__owner *owner, uint32_t index)
 	atomic_store(&owner->generation, generation ^ CH__LIFE_RELEASING ^ CH__LIFE_RELEASED);
 }
 
-/* In no region and under no lock. A record whose release has begun does not go back before its end,
- * however long the thread is stopped here. Who changes the cell meanwhile leads it back, as it sees
- * that. */
+/* In no region and under no lock. A record whose release has begun does not go back before the end,
+ * however long the thread is stopped here. A thread that sets the cell meanwhile sees the release,
+ * and resets the cell. */
 bool ch__owner_let_go(struct ch_heap *heap, struct ch_owner handle, uint32_t *blocks)
 {
 	uint32_t index = ch__handle_index(handle.bits);
@@ -211,7 +210,7 @@ bool ch__owner_let_go(struct ch_heap *heap, struct ch_owner handle, uint32_t *bl
 	if (!ch__handle_is_known(heap, &heap->owners, handle.bits) || !(live & CH__LIFE_IN_USE))
 		return false;
 	struct ch__owner *owner = ch__owner_at(heap, index);
-	/* Of what has the record, and is not released: in one step. */
+	/* One step, and only from LIVE with the generation of the handle. */
 	if (!atomic_compare_exchange_strong(&owner->generation, &live, live | CH__LIFE_RELEASING))
 		return false;
 	CH_MOVE(ch__owner_moves, index, live, CH__OWNER_LIVE, CH__OWNER_RELEASING, 0, __func__);
@@ -242,7 +241,7 @@ static void count_bytes(const struct ch_heap *heap, const struct ch__owner *owne
 		info->metadata_bytes_now += sizeof *block;
 		info->metadata_bytes_now += ch__branches_count(heap, ch__block_run(block)) *
 					    sizeof(struct ch__branch);
-		/* The thread that has it OPEN may be replacing its list. */
+		/* The thread that has the block OPEN may be replacing the list. */
 		if (ch__block_state(block) != CH_BLOCK_OPEN && block->side_list)
 			info->metadata_bytes_now += ch__side_bytes(block->side_list->capacity);
 	}

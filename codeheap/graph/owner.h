@@ -1,34 +1,34 @@
 /* SPDX-License-Identifier: MIT
- * owner.h: what the VM compiles: its record, its cell, its list of blocks (owner.c). */
+ * owner.h: owners, such as methods and traces: record, cell, list of blocks (owner.c). */
 #ifndef CH_CODEHEAP_GRAPH_OWNER_H
 #define CH_CODEHEAP_GRAPH_OWNER_H
 
 #include "codeheap/base/heap.h"
 
-/* Life of an owner's record: one word says whose it is and how far its release has come, so that
- * who has a handle of before changes nothing of who has the record since. */
+/* Life of an owner's record. One word holds the generation and how far the release is, so that a
+ * stale handle changes nothing of the owner that has the record since. */
 enum ch__life {
-	CH__LIFE_IN_USE = 1,    /* of the generation that handles have; neither bit below is */
-	CH__LIFE_RELEASING = 2, /* a thread, in no region, leads the cell back: it has the record */
+	CH__LIFE_IN_USE = 1,    /* part of the generation in handles; the bits below are not */
+	CH__LIFE_RELEASING = 2, /* a thread, in no region, resets the cell: the record stays */
 	CH__LIFE_RELEASED = 4,
-	CH__LIFE = CH__LIVES - 1, /* all of them; 0 = none */
+	CH__LIFE = CH__LIVES - 1, /* all three; 0: no owner has the record */
 };
 
 struct ch__owner {
-	_Atomic(const void *) cell; /* first: the VM calls through its address */
-	const void *fallback; /* the heap's no_fallback where the VM gave none */
+	_Atomic(const void *) cell; /* first: the VM calls through the cell's address */
+	const void *fallback; /* heap->no_fallback if the VM gave none */
 	void *user;
 	struct ch_vm *vm;
 	_Atomic(uint32_t) generation; /* | enum ch__life; seq_cst against the cell */
 	_Atomic(uint32_t) mark;
-	uint32_t entry;                /* block index [busy]; the cell, too, save by a release */
+	uint32_t entry;                /* block index [busy]; so is the cell, but for a release */
 	_Atomic(uint32_t) first_block; /* stored under [busy], relaxed */
-	/* Records not FREE yet, DEAD ones included; stored under busy, read as it is. */
+	/* Records of blocks, not FREE yet, DEAD included; stored under busy, read without busy. */
 	_Atomic(uint32_t) blocks_now;
 	uint32_t name;
-	bool has_edges;        /* some block attached an edge to it [busy] */
-	/* 1 while its blocks or its entry change, or it ends. The thread that stored it is in a
-	 * region, which a fork awaits: a child inherits none that is 1 (I16). */
+	bool has_edges;        /* a block attached an edge to the owner [busy] */
+	/* 1 while the list of blocks or the entry changes, or the owner ends. The thread that
+	 * stored 1 is in a region, and a fork waits for regions: no child inherits a 1 (I16). */
 	_Atomic(uint8_t) busy;
 	uint32_t next_free;
 };
@@ -39,8 +39,8 @@ static inline struct ch__owner *ch__owner_at(const struct ch_heap *heap, uint32_
 	return ch__table_at_bytes(&heap->owners, index, sizeof(struct ch__owner));
 }
 
-/* What is its own root has a mark so many cycles ahead: no cycle that ends before makes it old, and
- * marks are renewed sooner (mark.c). */
+/* A block that is its own root has a mark so many cycles ahead. Marks are renewed (mark.c) before
+ * any cycle could make such a mark old. */
 enum { CH__MARKS_LAST = 1 << 29, CH__MARK_AHEAD = CH__MARKS_LAST + 64 };
 static inline bool ch__is_ahead(const struct ch_heap *heap, uint32_t mark)
 {
@@ -56,13 +56,13 @@ static inline bool ch__owner_is_alive(const struct ch_heap *heap, const struct c
 	return ch__is_alive(heap, atomic_load_explicit(&owner->mark, memory_order_relaxed));
 }
 /* Whether calls through the cell may still enter a block. A release begins, stores the cell and
- * ends, outside of regions: a thread that is stopped before its end has not shut the way in yet. */
+ * ends, outside of regions: before its end a thread may still come in through the old cell. */
 static inline bool ch__owner_enters(const struct ch__owner *owner)
 {
 	return !(atomic_load_explicit(&owner->generation, memory_order_relaxed) &
 		 CH__LIFE_RELEASED);
 }
-/* For moves. */
+/* For CH_MOVE. */
 static inline enum ch__owner_state ch__owner_state(uint32_t generation)
 {
 	return !(generation & CH__LIFE_IN_USE)    ? CH__OWNER_NONE
@@ -70,14 +70,14 @@ static inline enum ch__owner_state ch__owner_state(uint32_t generation)
 	       : generation & CH__LIFE_RELEASED  ? CH__OWNER_RELEASED
 						  : CH__OWNER_LIVE;
 }
-/* The VM has no more use for it. seq_cst: who stored a cell sees the release, or that sees it. */
+/* Released by the VM. seq_cst against a store of the cell: one of the two sees the other. */
 static inline bool ch__owner_is_released(const struct ch__owner *owner)
 {
 	return (atomic_load_explicit(&owner->generation, memory_order_seq_cst) &
 		(CH__LIFE_RELEASING | CH__LIFE_RELEASED)) != 0;
 }
 
-/* Its list and its entry; in a region. */
+/* Locks the list of blocks and the entry; in a region. */
 static inline void ch__owner_lock(struct ch__owner *owner)
 	CH_ACQUIRES(ch__role_owner) CH_REQUIRES(ch__role_region) CH_UNANALYSED("it makes the role")
 {
@@ -91,29 +91,29 @@ static inline void ch__owner_unlock(struct ch__owner *owner)
 	atomic_store_explicit(&owner->busy, 0, memory_order_release);
 }
 
-/* With its list locked, which keeps the record the handle's; false, and nothing is locked: it is
- * stale, or found dead. In a region. */
+/* Finds and locks the handle's owner, and so keeps the record the handle's. Returns false, with
+ * nothing locked, when the handle is stale or the owner was found dead. In a region. */
 bool ch__owner_hold(struct ch_heap *, struct ch_owner, struct ch__owner **)
 	CH_TRY_ACQUIRES(true, ch__role_owner) CH_REQUIRES(ch__role_region);
-/* False: the owner died or was released. In a region. */
+/* Puts the block on the owner's list. Returns false when the owner died or was released. */
 struct ch__block;
 bool ch__owner_insert(struct ch_heap *, struct ch_owner, struct ch__block *, uint32_t index)
 	CH_REQUIRES(ch__role_region);
-/* It is released, and its cell leads to the fallback; *blocks: that it had, about. False: it is
- * stale, or was released before. Anywhere, without a lock. */
+/* Releases the owner: the cell leads to the fallback, *blocks is about the number of its blocks.
+ * Returns false when the handle is stale or was released before. Anywhere, without a lock. */
 bool ch__owner_let_go(struct ch_heap *, struct ch_owner, uint32_t *blocks);
-/* Releases that other threads of the parent had begun; in a child of fork. */
+/* In a child of fork: ends the releases that other threads of the parent had begun. */
 void ch__owners_end_releases(struct ch_heap *) CH_REQUIRES(ch__role_heap);
-/* Records of its blocks became FREE; under heap. */
+/* So many records of the owner's blocks became FREE; after the last the owner may go. */
 void ch__owner_drop(struct ch_heap *, uint32_t owner, uint32_t records) CH_REQUIRES(ch__role_heap);
-/* Record 0 is the owner of code that has none: it is not found, made, entered or released, lists
- * and counts no block, and hears nothing. False: no memory. */
+/* Makes record 0, the owner of code that has none. Record 0 is never found, made, entered or
+ * released, lists and counts no block, and hears nothing. Returns false when there is no memory. */
 bool ch__owner_of_none(struct ch_heap *);
-/* Off its owner's list, whose lock is held. */
+/* Takes the block off its owner's list. */
 void ch__owner_remove(struct ch_heap *, struct ch__owner *, struct ch__block *)
 	CH_REQUIRES(ch__role_owner);
 void ch__owner_try_free(struct ch_heap *, uint32_t owner) CH_REQUIRES(ch__role_heap);
-/* Makes an owner under heap and in a region; the Boehm driver creates its anchor between. */
+/* Makes an owner. The Boehm driver then writes the anchor, under the same hold of the lock. */
 enum ch_status ch__owner_make(struct ch_vm *, const char *name, const void *fallback, void *user,
 			      uint32_t *index) CH_REQUIRES(ch__role_heap);
 void ch__owner_reset_cell(struct ch__owner *) CH_REQUIRES(ch__role_owner);

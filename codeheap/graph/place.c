@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * place.c: what lies at an address of the pool, a block that was freed there included, from a
- * signal handler, while others allocate, collect and free. Signal-safe: no lock, no allocation.
+ * place.c: finds the block at an address, or the block freed there, from a signal handler, while
+ * others allocate, collect and free. Signal-safe: no lock, no allocation.
  *
- * A record is read, its names are copied, and then it must still be the same one: so what is said
- * is one block's. What is reached through a pointer may have been taken away meanwhile, but not
- * freed: who frees looks for readers first. */
+ * An answer is about one block: the record is read, the names are copied, then the generation must
+ * be the same as before. Memory behind a pointer may be taken away meanwhile, but is not freed: a
+ * thread that frees looks for readers first (names.h). */
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/tombstone.h"
@@ -14,7 +14,7 @@
 static void copy_name(const struct ch_heap *heap, uint32_t name,
 		      char short_text[CH__NAME_SHORT_BYTES])
 {
-	/* The index may come out of a record that is no more. */
+	/* The index may come from a record out of use. */
 	bool is_name = ch__table_has(&heap->names, name);
 	ch__name_cut(short_text, is_name ? ch__name_text(heap, name) : "");
 }
@@ -33,7 +33,7 @@ static uint32_t load(const _Atomic(uint32_t) *field)
 	return atomic_load_explicit(field, memory_order_acquire);
 }
 
-/* Whether a part of a block covers the offset; place->at begins behind its head, as in names. */
+/* Whether a part of a block covers the offset. place->at counts from the end of the part's head. */
 static bool covers(uint32_t offset, uint32_t part, uint32_t bytes, uint32_t head,
 		   struct ch__place *place)
 {
@@ -42,7 +42,7 @@ static bool covers(uint32_t offset, uint32_t part, uint32_t bytes, uint32_t head
 	return at < bytes;
 }
 
-/* A record in use, whose generation was read before; false: it is not there, or no more. */
+/* Reads a record whose odd generation was loaded before. Returns false: not there, or dead. */
 static bool read_block(const struct ch_heap *heap, uint32_t index, uint32_t generation,
 		       uint32_t offset, struct ch__place *place)
 {
@@ -67,12 +67,12 @@ static bool read_block(const struct ch_heap *heap, uint32_t index, uint32_t gene
 	uint32_t owner_name = __atomic_load_n(&ch__owner_at(heap, owner)->name, __ATOMIC_ACQUIRE);
 	uint32_t name = list ? __atomic_load_n(&list->name, __ATOMIC_ACQUIRE) : 0;
 	copy_names(heap, name, owner_name, place);
-	/* An OPEN block may have another list by now, and another block this one. */
+	/* An OPEN block may have another list by now, and this list may be another block's. */
 	return load(&block->generation) == generation &&
 	       __atomic_load_n(&block->side_list, __ATOMIC_RELAXED) == list;
 }
 
-/* No start bit leads to a block that is not committed. */
+/* Looks at all records: a block before its commit has no start bit. */
 static bool find_open(const struct ch_heap *heap, uint32_t offset, struct ch__place *place)
 {
 	uint32_t used = load(&heap->blocks.used);
@@ -86,7 +86,7 @@ static bool find_open(const struct ch_heap *heap, uint32_t offset, struct ch__pl
 
 /* --- blocks that were --- */
 
-/* Names, and what broke. */
+/* Copies the names, and the assumption that broke. */
 static void read_texts(const struct ch_heap *heap, uint32_t slot, uint32_t owner_name,
 		       struct ch__place *place)
 {
@@ -155,7 +155,7 @@ bool ch__place_find_freed(const struct ch_heap *heap, uint32_t offset, struct ch
 
 void ch__place_find(const struct ch_heap *heap, uint32_t offset, struct ch__place *place)
 {
-	enum { TRIES = 3 }; /* a block may be freed and another one be born while it is read */
+	enum { TRIES = 3 }; /* a block may be freed and another be born meanwhile */
 	memset(place, 0, sizeof *place);
 	for (int i = 0; i < TRIES; i++) {
 		uint32_t generation, index = ch__find(heap, ch__exec(heap, offset), &generation);

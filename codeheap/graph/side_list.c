@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * side_list.c: the side list of a block, and of what is on it edges and lines; refs, patch points
- * and assumptions are of invalidate/. Attached while the block is OPEN, by the thread that opened
- * it, in a region, since marking reads the list of OPEN blocks too. */
+ * side_list.c: the side list of a block, with edges and lines; refs, patch points and assumptions
+ * belong to invalidate/. The thread that opened a block attaches items, while OPEN and in a region,
+ * since marking reads the lists of OPEN blocks too. */
 #include "codeheap/base/why.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/region.h"
@@ -9,7 +9,7 @@
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/names.h"
 
-/* Lists of a capacity that no block has. The longest is one item short of a doubling. */
+/* Free lists of one capacity. The largest capacity is one item short of a doubling. */
 static struct ch__side_list **free_of(struct ch_heap *heap, uint32_t capacity)
 	CH_REQUIRES(ch__role_heap)
 {
@@ -43,7 +43,7 @@ static void give_back(struct ch_heap *heap, struct ch__side_list *list) CH_REQUI
 	*free = list;
 }
 
-/* A longer list in the place of the block's; the one that was there is the caller's to free. */
+/* Replaces the block's list by a longer list. The caller frees the old list. */
 static enum ch_status replace(const struct ch__subject *s, uint32_t more)
 	CH_REQUIRES(ch__role_heap)
 {
@@ -67,7 +67,7 @@ static enum ch_status replace(const struct ch__subject *s, uint32_t more)
 		grown->guard = old->guard;
 	}
 	ch__region_enter(s->self);
-	/* place.c reads its name. */
+	/* Release: place.c reads the list's name. */
 	__atomic_store_n(&block->side_list, grown, __ATOMIC_RELEASE);
 	ch__region_leave(s->self);
 	return CH_OK;
@@ -90,8 +90,8 @@ enum ch_status ch__side_need(const struct ch__subject *s, uint32_t more)
 	const struct ch__side_list *old = s->block->side_list;
 	if (old && old->count + more <= old->capacity)
 		return CH_OK;
-	/* Others change the items of assumptions under the heap lock; a copy in the making
-	 * would lose what they write. */
+	/* Other threads change ASSUME items under the heap lock. Without the lock, the copy would
+	 * lose such changes. */
 	ch__heap_lock(s->heap);
 	enum ch_status status = ch__side_need_locked(s, more);
 	ch__heap_unlock(s->heap);
@@ -177,10 +177,10 @@ enum ch_status ch__edge_add(struct ch__subject *s, struct ch_block to)
 	uint32_t target = ch__block_resolve(s->heap, to);
 	if (target) {
 		struct ch__block *block = ch__block_at(s->heap, target);
-		/* place.c reads it so, too: a record that is used again has another generation. */
+		/* place.c reads so, too: the next use of a record has another generation. */
 		uint32_t index = __atomic_load_n(&block->owner, __ATOMIC_RELAXED);
 		struct ch__owner *owner = ch__owner_at(s->heap, index);
-		/* A release looks for edges, and kills what has none, under this lock. */
+		/* A NOT_RUNNING release kills blocks without edges under this lock. */
 		ch__owner_lock(owner);
 		if (ch__block_resolve_alive(s->heap, to) == target) {
 			struct ch__item item = {ch__handle_generation(to.bits), target};
@@ -218,7 +218,7 @@ enum ch_status ch_edge_attach_owner(struct ch_block block, struct ch_owner to)
 		return status;
 	struct ch__owner *owner;
 	ch__region_enter(s.self);
-	/* Under its lock a release that frees at once asks for edges, and marks it dead. */
+	/* A NOT_RUNNING release looks at has_edges and marks the owner dead under this lock. */
 	bool is_there = ch__owner_hold(s.heap, to, &owner);
 	if (is_there) {
 		struct ch__item item = {ch__handle_generation(to.bits), ch__handle_index(to.bits)};

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * stats.c: counters and gauges, summed over threads, as a struct. Under the heap lock; the
- * counters of running threads are read while they change, so a snapshot is exact only
- * where nothing runs. */
+ * stats.c: counters and gauges, summed over threads, as a struct. Under the heap lock. Counters of
+ * running threads change while they are read, so a snapshot is exact only where nothing runs. */
 #include "codeheap/base/sized.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/branch.h"
@@ -33,7 +32,7 @@ void ch__stats_note_peak(struct ch_heap *heap)
 		heap->code_bytes_peak = (uint64_t)bytes;
 }
 
-/* One at a time: in the stopped world. */
+/* Calls do not overlap: the caller has the heap frozen. */
 void ch__stats_note_pause(struct ch_heap *heap, uint64_t start_ns, uint64_t marked_from_ns)
 {
 	uint64_t at_ns = ch__os_now_ns(), ns = at_ns - start_ns;
@@ -49,7 +48,7 @@ void ch__stats_note_pause(struct ch_heap *heap, uint64_t start_ns, uint64_t mark
 	heap->mark_ns_total += heap->mark_ns_last;
 }
 
-/* What a block has of each gauge. */
+/* Adds the share of a block to each gauge. */
 static void add_block(const struct ch_heap *heap, const struct ch__block *block,
 		      struct ch__counters *sum)
 {
@@ -160,7 +159,7 @@ enum ch_status ch_heap_stats(struct ch_heap *heap, struct ch_stats *out)
 	if (status != CH_OK)
 		return status;
 	struct ch_stats whole = {0}, *stats = &whole;
-	/* The program's headers may be of another version. */
+	/* The version of the library: the program's headers may have another. */
 	stats->version = CH_VERSION_TEXT;
 	stats->backend = ch__backend_names[heap->pool->backend];
 	stats->sinks_on = ch__sinks_on(heap->sinks);

@@ -6,11 +6,11 @@
 #include "codeheap/base/heap.h"
 
 void ch__counters_add(struct ch__counters *sum, const struct ch__counters *more);
-/* After threads are gone in the middle of their counting, and none runs. Under heap. */
+/* Recounts the blocks after threads were lost while counting. No thread runs. Under heap. */
 void ch__stats_recount(struct ch_heap *) CH_REQUIRES(ch__role_heap);
-/* before code bytes go down; under heap */
+/* call before code bytes go down; under heap */
 void ch__stats_note_peak(struct ch_heap *) CH_REQUIRES(ch__role_heap);
-/* The world stood still since start_ns, and was marked since the other. */
+/* Notes a pause that began at start_ns, with the marking from marked_from_ns on. */
 void ch__stats_note_pause(struct ch_heap *, uint64_t start_ns, uint64_t marked_from_ns);
 
 #endif

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * tell.c: what a heap tells its sinks, and which are on: the names, source lines and ranges of its
- * blocks by their keys, and the calls that choose sinks. It knows no format and no file.
+ * tell.c: names, source lines and ranges of blocks by key, for the sinks of a heap, and the calls
+ * that choose sinks. Formats and files belong to sinks/.
  *
- * A key is a block's handle. What is asked by key is asked of a block that is published, or is
- * being published, so its record stays. Lock: heap for the calls; the questions of sinks take
- * none. */
+ * A key is a block's handle. Sinks ask only about blocks that are published or being published, so
+ * the record stays. Lock: heap for the public calls, none for the functions of sinks. */
 #include "codeheap/base/why.h"
 #include "codeheap/base/listeners.h"
 #include "codeheap/base/park.h"
@@ -38,7 +37,7 @@ size_t ch__tell_name(void *context, uint64_t key, char *out, size_t out_bytes)
 	return add_name(own, used, out, out_bytes);
 }
 
-/* The lines of a block, rising by address; *file lives as long as the block is published. */
+/* Source lines of a block, rising by address. *file lives as long as the block is published. */
 static size_t lines_of(void *context, uint64_t key, const char **file, struct ch__sink_line *out,
 		       size_t max)
 {
@@ -54,7 +53,7 @@ static size_t lines_of(void *context, uint64_t key, const char **file, struct ch
 	return lines->count;
 }
 
-/* Under the heap lock: no block is published or withdrawn meanwhile. */
+/* Called under the heap lock: no block is published or withdrawn meanwhile. */
 static void each_range(void *context, void (*visit)(void *arg, const struct ch__sink_range *),
 		       void *arg)
 {
@@ -82,7 +81,7 @@ enum ch_status ch__tell_create(struct ch_heap *heap, unsigned wanted)
 			return ch__because_memory("ch_config.jitdump_dir");
 		memcpy(dir, heap->config.jitdump_dir, bytes);
 	}
-	heap->config.jitdump_dir = dir; /* goes with the heap's side memory */
+	heap->config.jitdump_dir = dir; /* freed with the heap's side memory */
 	struct ch__sinks_config sinks = {
 		.pool_exec = pool->exec_base,
 		.pool_bytes = pool->pool_bytes,
@@ -110,9 +109,9 @@ enum ch_status ch__tell_create(struct ch_heap *heap, unsigned wanted)
 
 /* --- sinks --- */
 
-/* Who told always asks: sinks_wait says only that lines waited once, and another heap or an
- * observer may have written them. Sequentially consistent: who sets it back to 0 sees what others
- * told before they set it. */
+/* Asks the sinks always: sinks_wait says only that lines waited once, and another heap or an
+ * observer may have written them. seq_cst: a thread that stores 0 sees all lines told before the
+ * stores of others. */
 void ch__tell_catch_up(struct ch_heap *heap)
 {
 	enum { POLLS = 16 };
@@ -124,8 +123,8 @@ void ch__tell_catch_up(struct ch_heap *heap)
 	ch__listeners_names_wait();
 }
 
-/* A question takes a lock and reads the clock, and polls come by the thousand, so few ask. The
- * write is a park: a stop waits neither for it nor for who has the file. */
+/* A question takes a lock and reads the clock, and polls come by the thousand: one in POLLS asks.
+ * The thread parks for the write, so a stop waits neither for the write nor for the file's lock. */
 void ch__tell_poll(struct ch_heap *heap)
 {
 	uint32_t polls = atomic_load_explicit(&heap->sinks_wait, memory_order_relaxed);
@@ -138,7 +137,7 @@ void ch__tell_poll(struct ch_heap *heap)
 	ch_thread_unpark();
 }
 
-/* Which one failed, and how it does: errno. */
+/* Names the sinks that failed; errno says how. */
 static enum ch_status because_sink(const struct ch_heap *heap)
 {
 	char names[96];
@@ -163,7 +162,7 @@ enum ch_status ch_sink_set(struct ch_heap *heap, unsigned sinks)
 	uint64_t until = ch__stop_limit(heap, ch__os_now_ns());
 	if (!ch__heap_lock_until(heap, until))
 		return ch__because_locked(heap->config.stop_wait_ms);
-	/* I19: commits that begin their region from here on tell, under the lock; those before
+	/* I19: commits whose region begins from here on tell under the lock; earlier commits
 	 * are through when the freeze is reached, and the new sink's walk finds their blocks. */
 	atomic_store(&heap->sinks_on, atomic_load(&heap->sinks_on) | wanted);
 	enum ch_status status = ch__told(CH_E_BUSY);
@@ -208,7 +207,7 @@ bool ch_sink_status(struct ch_heap *heap, enum ch_sink sink, const char **path, 
 		*path = ch__sinks_path(heap->sinks, (enum ch__sink)sink);
 	if (failed)
 		*failed = ch__sinks_status(heap->sinks, (enum ch__sink)sink);
-	/* Of one only: a set has no answer. */
+	/* EINVAL: `sink` is a set of sinks, or none. */
 	return ch__sinks_status(heap->sinks, (enum ch__sink)sink) != EINVAL &&
 	       (ch__sinks_on(heap->sinks) & (unsigned)sink) != 0;
 }

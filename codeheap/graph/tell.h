@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * tell.h: what sinks are told (tell.c). */
+ * tell.h: names and ranges of blocks for sinks (tell.c). */
 #ifndef CH_CODEHEAP_GRAPH_TELL_H
 #define CH_CODEHEAP_GRAPH_TELL_H
 
 #include "codeheap/graph/block_parts.h"
 
-/* What sinks are told of a block's hot part: the VM's bytes, so that the first of them is +0x0 for
- * all who are told of it. */
+/* The range of a block's hot part that sinks are told: the VM's bytes without the head, so that
+ * every tool shows the first byte of code as +0x0. */
 static inline struct ch__sink_range ch__hot_range(const struct ch_heap *heap,
 						  const struct ch__block *block, uint64_t key)
 {
@@ -14,7 +14,7 @@ static inline struct ch__sink_range ch__hot_range(const struct ch_heap *heap,
 	return (struct ch__sink_range){ch__exec(heap, block->hot_offset + head),
 				       ch__hot_bytes(block) - head, key, false};
 }
-/* The same of all its parts, two at most; how many. Of code. */
+/* The ranges of all parts of a block of code. Returns how many: 2 with a cold part, else 1. */
 static inline size_t ch__block_ranges(const struct ch_heap *heap, const struct ch__block *block,
 				      uint64_t key, struct ch__sink_range *out)
 {
@@ -26,10 +26,10 @@ static inline size_t ch__block_ranges(const struct ch_heap *heap, const struct c
 		ch__cold_bytes(block) - CH__INDEX_WORD_BYTES, key, true};
 	return 2;
 }
-/* What sinks are told that a block of the heap is called; its record has its names. Takes no lock:
- * sinks ask under their own, of blocks that are published or are being published. */
+/* Writes the name of a block for sinks: the owner's name, then the block's own. Returns the length.
+ * Takes no lock: sinks ask under a lock of their own, while the block is or becomes published. */
 size_t ch__tell_name(void *heap, uint64_t handle, char *out, size_t out_bytes);
-/* After ranges were told: has the sinks write what waits, if its time has come. */
+/* Call after telling ranges. The sinks write the lines that wait, if the time for it has come. */
 void ch__tell_catch_up(struct ch_heap *) CH_EXCLUDES(CH__ANY);
 void ch__tell_poll(struct ch_heap *) CH_EXCLUDES(CH__ANY); /* while sinks_wait is not 0 */
 enum ch_status ch__tell_create(struct ch_heap *, unsigned wanted);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * tombstone.c: the record that a dying block leaves for traps (P4): the last 65,536, in a ring of
- * bounded memory, short names included. Written under the heap lock; place.c reads it without. */
+ * bounded memory, short names included. Written under the heap lock, read by place.c without. */
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/names.h"
 
@@ -9,7 +9,7 @@ static uint32_t slot_of(const struct ch_heap *heap, uint64_t written)
 	return 1 + (uint32_t)(written & ((UINT64_C(1) << heap->tombstones_log2) - 1));
 }
 
-/* They are fewer than a segment has; the ring's last slot may be alone in its own. */
+/* Backs the slots first to last, less than a segment. The ring's last may be alone in a segment. */
 static inline void back(struct ch_heap *heap, struct ch__table *table, uint32_t first,
 			uint32_t last)
 {
@@ -25,15 +25,15 @@ void ch__tombstones_reserve(struct ch_heap *heap, uint32_t n)
 {
 	uint64_t written = atomic_load_explicit(&heap->tombstones_written, memory_order_relaxed);
 	uint32_t first = slot_of(heap, written), last = slot_of(heap, written + n);
-	/* Of tombstones that were written over since the last time. */
+	/* Names of tombstones that were written over since the last call. */
 	ch__names_free_parked(heap);
 	back(heap, &heap->tombstones, first, last);
-	/* Without memory a block is called as its owner is. */
+	/* Without memory for an epitaph a dead block has the name of the owner. */
 	if (heap->wants_epitaphs)
 		back(heap, &heap->epitaphs, first, last);
 }
 
-/* What the sweep found dead may be so because of its owner. */
+/* A block that the sweep found dead may be dead because of the owner. */
 static enum ch__death death_of(const struct ch_heap *heap, const struct ch__owner *owner,
 			       enum ch__death death)
 {
@@ -103,7 +103,7 @@ void ch__tombstone_write(struct ch_heap *heap, const struct ch__block *block, ui
 	struct ch__tombstone *stone =
 		ch__table_at_bytes(&heap->tombstones, slot, sizeof(struct ch__tombstone));
 	__builtin_prefetch(stone + 8, 1);
-	/* Relaxed: the stores of fields are releases. */
+	/* Relaxed: the stores of the fields are releases. */
 	atomic_store_explicit(&stone->number, 0, memory_order_relaxed);
 	if (CH_UNLIKELY(heap->wants_epitaphs))
 		write_epitaph(heap, slot, block);
@@ -116,6 +116,6 @@ void ch__tombstone_write(struct ch_heap *heap, const struct ch__block *block, ui
 	put(&stone->generation, atomic_load_explicit(&block->generation, memory_order_relaxed));
 	put(&stone->collection, heap->cycle_number);
 	put(&stone->number, ch__tombstone_number(written + 1));
-	/* Release: the entry before its count; pairs with the acquire in place.c. */
+	/* Release: the tombstone before the count; pairs with the acquire in place.c. */
 	atomic_store_explicit(&heap->tombstones_written, written + 1, memory_order_release);
 }

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: MIT
- * tombstone.h: freed blocks, for traps (tombstone.c), and what lies at an address of the pool, or
- * lay there (place.c). */
+ * tombstone.h: records of freed blocks, for traps (tombstone.c), and the block at an address of the
+ * pool, alive or freed (place.c). */
 #ifndef CH_CODEHEAP_GRAPH_TOMBSTONE_H
 #define CH_CODEHEAP_GRAPH_TOMBSTONE_H
 
 #include "codeheap/graph/names.h"
 
-/* What took a block out of use first; a block has it above the bits of its state. */
+/* Why a block went out of use first; stored above the state bits of the block. */
 enum ch__cause {
 	CH__CAUSE_NONE,
-	CH__CAUSE_REPLACED, /* still LIVE: the entry of its owner is another one */
+	CH__CAUSE_REPLACED, /* still LIVE, but the owner's entry is another block */
 	CH__CAUSE_INVALIDATED,
 	CH__CAUSE_ASSUMPTION,
 	CH__CAUSE_DISCARDED,
 	CH__CAUSE_DETACHED,
 };
 
-/* Why its bytes were given back. */
+/* Why the bytes of a block were given back. */
 enum ch__death {
 	CH__DEATH_UNREACHED,
 	CH__DEATH_OWNER_RELEASED,
@@ -27,31 +27,31 @@ enum ch__death {
 	CH__DEATH_COMMIT_FAILED,
 	CH__DEATH_FORKED, /* in a child without the thread that had it open */
 	CH__DEATH_NO_COPY, /* in a child without a copy of the code */
-	/* By ch_code_free: of a cycle, and at once. */
+	/* By ch_code_free: freed by a cycle, and freed at once. */
 	CH__DEATH_FREED,
 	CH__DEATH_FREED_NOT_RUNNING,
 };
 
-/* Read without a lock: number, the rest, number again. Stored under heap, each with release, so
- * that who reads a field of the next record finds the number changed. */
+/* Read without a lock: number, the other fields, number again. Stored under heap, each field with
+ * release: a reader that loads a field of the next record finds the number changed. */
 struct ch__tombstone {
 	_Atomic(uint32_t) number; /* ch__tombstone_number; 0 while it is written */
 	_Atomic(uint32_t) hot_offset, hot_granules;
 	_Atomic(uint32_t) cold;      /* enum ch__tomb_cold */
 	_Atomic(uint32_t) block_how; /* index | enum ch__death << 24 | enum ch__cause << 28 */
 	_Atomic(uint32_t) generation;
-	_Atomic(uint32_t) owner_name; /* a short one, held */
+	_Atomic(uint32_t) owner_name; /* a short name, referenced */
 	_Atomic(uint32_t) collection;
 };
 _Static_assert(sizeof(struct ch__tombstone) == 32, "65,536 tombstones take 2 MiB");
 
-/* Of the n-th death, from 1: never 0, and another one for each death that has the same place. */
+/* Number of the n-th death, n from 1. Never 0, and different for deaths that share a slot. */
 static inline uint32_t ch__tombstone_number(uint64_t n)
 {
 	return (uint32_t)(n % UINT32_MAX) + 1;
 }
 
-/* A span's cold part follows its hot one, any other's begins at a granule of the page. */
+/* Word `cold`: in a span the cold part follows the hot part, elsewhere it begins at a granule. */
 enum ch__tomb_cold {
 	CH__TOMB_COLD_GRANULES = 0xffff,
 	CH__TOMB_COLD_SHIFT = 16, /* granule in the page, 13 bits */
@@ -61,43 +61,43 @@ enum ch__tomb_cold {
 	CH__TOMB_SPAN = 1 << 30,
 };
 
-/* What few blocks have; of the tombstone in the same place, apart for the sake of the others. */
+/* Facts that few blocks have, apart from the tombstone of the same slot: most need no memory. */
 struct ch__epitaph {
-	_Atomic(uint32_t) name;              /* its own, a short one, held; 0: none */
-	_Atomic(uint32_t) by, by_generation; /* of the assumption that broke; 0: not known */
+	_Atomic(uint32_t) name;              /* the block's own, short, referenced; 0: none */
+	_Atomic(uint32_t) by, by_generation; /* the assumption that broke; 0: not known */
 };
 
-/* Room for n more, outside of regions. */
+/* Reserves memory for n more tombstones; outside of regions. */
 void ch__tombstones_reserve(struct ch_heap *, uint32_t n)
 	CH_REQUIRES(ch__role_heap) CH_EXCLUDES(CH__STANDING);
-/* The block is dying; in a region, without memory. */
+/* Writes the tombstone of a dying block; in a region, allocates nothing. */
 void ch__tombstone_write(struct ch_heap *, const struct ch__block *, uint32_t index, enum ch__death)
 	CH_REQUIRES(ch__role_heap, ch__role_region);
 
 enum ch__place_kind {
-	CH__PLACE_UNUSED, /* no block is here, and none that was is on record */
+	CH__PLACE_UNUSED, /* no block is here, and no freed one is on record */
 	CH__PLACE_OPEN,
 	CH__PLACE_LIVE,
 	CH__PLACE_NOTENTRANT,
 	CH__PLACE_FREED,
 };
 
-/* What lies at an address, copied out of records that others may be changing. */
+/* The block at an address, copied from records that other threads may change meanwhile. */
 struct ch__place {
 	enum ch__place_kind kind;
 	uint32_t block, generation;
-	uint32_t at; /* bytes from the part's first one */
-	bool is_cold, is_slot, is_data; /* is_data: not of FREED */
+	uint32_t at; /* bytes from the end of the part's head */
+	bool is_cold, is_slot, is_data; /* is_data: never set for FREED */
 	enum ch__cause cause;
-	enum ch__death death; /* FREED, and what follows */
+	enum ch__death death; /* death to by_generation: FREED only */
 	uint32_t collection;
-	uint32_t by, by_generation; /* of an assumption; 0: not known */
+	uint32_t by, by_generation; /* the assumption that broke; 0: not known */
 	char name[CH__NAME_SHORT_BYTES], owner[CH__NAME_SHORT_BYTES];
 };
 
 /* Both are signal-safe; the offset lies in the pool. */
 void ch__place_find(const struct ch_heap *, uint32_t offset, struct ch__place *);
-/* The block that was freed there last and is on record. */
+/* Finds the block that was freed there last. Returns false when none is on record. */
 bool ch__place_find_freed(const struct ch_heap *, uint32_t offset, struct ch__place *);
 
 #endif

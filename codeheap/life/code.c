@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * code.c: code of bytes that are ready, in one call. */
+ * code.c: ch_code_add: makes code of finished bytes in one call. */
 #include "codeheap/base/why.h"
 #include "codeheap/collect/make_room.h"
 

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * commit.c: publication of open blocks, and their abort. Order (I3): bytes and instruction cache,
- * unwind tables of blocks, names, then start bits and LIVE; what was reserved and not used goes
- * back to the page first.
- * Lock: the owner's busy inside a region; heap when an assumption has to be judged or sinks hear
- * of ranges. */
+ * commit.c: publication of open blocks, and their abort. Unused bytes go back to the page first.
+ * Order after that (I3): bytes and instruction cache, unwind tables of blocks, names, then LIVE and
+ * start bits. Lock: the owner's busy inside a region; heap when an assumption has to be judged or
+ * sinks hear of ranges. */
 #include "codeheap/base/why.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/region.h"
@@ -34,7 +33,7 @@ static enum ch_status check_used(const struct ch__block *block, const struct ch_
 {
 	uint32_t from = code->used_from, to = code->used_to, entry = code->entry_offset;
 	if (use >= CH__SPAN_RODATA)
-		return CH_OK; /* all of its room is used */
+		return CH_OK; /* all room of data is used */
 	uint32_t room = hot_room(block, use, has_steps);
 	if (!to)
 		return ch__because(CH_E_ARG, "ch_code.used_to is 0: the caller sets it to the hot "
@@ -56,7 +55,7 @@ static enum ch_status check_used(const struct ch__block *block, const struct ch_
 	return CH_OK;
 }
 
-/* A table for unwinders comes with a block that was opened for one, and speaks of it only. */
+/* Checks that code->frame and code->eh_frame are sound, wanted at open, and for this block only. */
 static enum ch_status check_table(const struct ch_heap *heap, const struct ch__block *block,
 				  const struct ch_code *code, bool has_steps)
 {
@@ -103,9 +102,9 @@ static void fill_gap(struct ch_heap *heap, uint32_t from, uint32_t to)
 		ch__arch_fill_traps(ch__pool_lend(heap->pool, ch__exec(heap, from)), to - from);
 }
 
-/* Of a run of pages the block keeps those up to its last used byte; all of them where cold bytes
- * lie at the end, since every address has a block. While it is emitted in place it keeps them, so
- * that nothing of it is left when its pages run. Returns how many are nobody's from here on. */
+/* Keeps the pages of a run up to the block's last used byte. A block with cold bytes at the end
+ * keeps all pages, since every address has a block. So does a block emitted in place: the rest
+ * becomes traps before the pages run. Returns how many pages are nobody's from here on. */
 static uint32_t CH_COLD shrink_span(struct ch_heap *heap, struct ch__block *block,
 				    const struct ch_code *code, uint32_t used_to)
 	CH_REQUIRES(ch__role_region)
@@ -123,7 +122,7 @@ static uint32_t CH_COLD shrink_span(struct ch_heap *heap, struct ch__block *bloc
 	return (bytes - kept) >> heap->pool->page_log2;
 }
 
-/* Shrinks the block's parts to what is used, the hot one to used_to. Returns how many pages of a
+/* Shrinks the block's parts to the used bytes, the hot part to used_to. Returns how many pages of a
  * run go. */
 static uint32_t shrink(struct ch_heap *heap, struct ch__block *block, const struct ch_code *code,
 		       uint32_t used_to) CH_REQUIRES(ch__role_region)
@@ -160,8 +159,8 @@ static uint32_t shrink(struct ch_heap *heap, struct ch__block *block, const stru
 	return 0;
 }
 
-/* Whether what the block relies on is still there: assumptions, and blocks that were OPEN when an
- * edge to them was attached and were aborted since. In a region. */
+/* Whether all assumptions of the block hold, and no block has been aborted that was OPEN when an
+ * edge to it was attached. In a region. */
 static bool relies_on_living(struct ch_heap *heap, const struct ch__block *block)
 {
 	const struct ch__side_list *list = block->side_list;
@@ -176,8 +175,8 @@ static bool relies_on_living(struct ch_heap *heap, const struct ch__block *block
 	return true;
 }
 
-/* The blocks that are committed together. A few are compared one by one; of many the indices are in
- * a table with open addressing, at most half full, where 0 is none. */
+/* The blocks that are committed together. A few are compared one by one. For many, `slots` holds
+ * the indices: a table with open addressing, at most half full, where 0 is an empty slot. */
 struct among {
 	const struct ch_code *codes;
 	size_t count;
@@ -208,7 +207,7 @@ static void note_among(struct among *among, uint32_t index)
 		among->slots[at & among->mask] = index;
 }
 
-/* CH_E_STATE: one is not an OPEN block of the heap. CH_E_ARG: a block comes twice. */
+/* Returns CH_E_STATE: a code is not an OPEN block of the heap. CH_E_ARG: a block comes twice. */
 static enum ch_status gather(struct ch_heap *heap, struct among *among)
 {
 	uint32_t slots = 4 * FEW;
@@ -232,8 +231,8 @@ static enum ch_status gather(struct ch_heap *heap, struct among *among)
 	return CH_OK;
 }
 
-/* What a published block needs is published, so that no abort leaves it an edge to nothing. From
- * here on the targets can only be committed, or aborted, which publish() sees. */
+/* Whether an edge leads to an OPEN block that is not committed along: an abort would leave an edge
+ * to nothing. From here on targets are only committed, or aborted, which publish() sees. */
 static bool waits_for_others(struct ch_heap *heap, const struct ch__block *block,
 			     const struct among *among)
 {
@@ -250,7 +249,7 @@ static bool waits_for_others(struct ch_heap *heap, const struct ch__block *block
 	return false;
 }
 
-/* Sinks that write to a file write once a call. */
+/* Tells ranges in batches: a sink with a file writes once a call. */
 static void tell_sinks(struct ch_heap *heap, const struct ch_code *codes, size_t count, bool add)
 {
 	enum { RANGES = 64 };
@@ -270,7 +269,7 @@ static void tell_sinks(struct ch_heap *heap, const struct ch_code *codes, size_t
 	}
 }
 
-/* A part has its final place and all its bytes. */
+/* Called when a part has its final place and all its bytes. */
 static void show_part(const struct ch__pool *pool, uintptr_t exec, uint32_t bytes)
 {
 	CH_PUBLISHED(pool, exec, bytes, "commit");
@@ -278,17 +277,17 @@ static void show_part(const struct ch__pool *pool, uintptr_t exec, uint32_t byte
 		ch__valgrind_part_born(pool, exec, bytes);
 }
 
-/* In a region, its owner alive. */
+/* In a region, with the owner alive. */
 static void go_live(struct ch_heap *heap, uint32_t index)
 {
 	struct ch__block *block = ch__block_at(heap, index);
-	/* An unwinder may look at data until the last of its code is gone. */
+	/* Not for data: an unwinder may read data until the last of its code is gone. */
 	if (!ch__block_is_data(heap, block))
 		show_part(heap->pool, ch__exec(heap, block->hot_offset), ch__hot_bytes(block));
 	if (block->cold_granules)
 		show_part(heap->pool, ch__exec(heap, ch__cold_offset(heap, block)),
 			  ch__cold_bytes(block));
-	/* Stamped when it was opened; mostly no cycle was completed since. */
+	/* The stamp is of the open; mostly no cycle was completed since. */
 	uint8_t stamp = ch__age_stamp(heap), old = block->flags & CH__FLAG_AGE;
 	if (CH_UNLIKELY(stamp != old) && !(block->flags & CH__FLAG_HELD))
 		block->flags ^= stamp ^ old;
@@ -310,7 +309,7 @@ static void abort_open(struct ch_heap *heap, uint32_t index, enum ch__death deat
 	ch__trigger_tell(heap);
 }
 
-/* Code first: the unwind table that it brought may lie in the data. */
+/* Code dies first: an unwind table of the code may lie in the data. */
 static void abort_all(struct ch_heap *heap, struct ch_code *codes, size_t count)
 {
 	for (int is_data = 0; is_data < 2; is_data++)
@@ -326,12 +325,12 @@ static bool sinks_want_ranges(struct ch_heap *heap)
 	return ch__sinks_want_ranges(atomic_load_explicit(&heap->sinks_on, memory_order_relaxed));
 }
 
-/* What came of a commit. STALE: a block may not be reachable. UNTOLD: sinks want ranges that were
- * not told, and nothing is done. */
+/* Result of a commit. STALE: a block may not become reachable. UNTOLD: sinks want ranges that were
+ * not told; nothing was changed. */
 enum published { PUBLISHED, STALE, UNTOLD };
 
-/* All blocks in one region: reachable together. A sink that comes on waits for the regions between
- * its wish and its walk over what is live (I19). */
+/* Publishes all blocks in one region, so that they become reachable together. A sink that comes on
+ * waits for the regions between its wish and its walk over live blocks (I19). */
 static enum published publish(struct ch_heap *heap, struct ch__thread *self, struct ch_code *codes,
 			      size_t count, bool is_told)
 {
@@ -348,23 +347,23 @@ static enum published publish(struct ch_heap *heap, struct ch__thread *self, str
 	}
 	for (size_t i = 0; i < count && result == PUBLISHED; i++) {
 		go_live(heap, ch__handle_index(codes[i].block.bits));
-		/* A late store would be lost, or damage another block, in silence: it faults. */
+		/* A late store faults; in silence it would be lost, or damage another block. */
 		codes[i].write = codes[i].cold_write = NULL;
 	}
 	ch__region_leave(self);
 	return result;
 }
 
-/* Where the entry lies in the block as it will be, from its first byte. */
+/* Offset of the entry from the first byte that the block has after the shrink. */
 static uint32_t entry_offset(const struct ch__block *block, const struct ch_code *code)
 {
 	bool stays_whole = (block->flags & CH__FLAG_APART) != 0;
 	return code->entry_offset - (stays_whole ? 0 : code->used_from);
 }
 
-/* Pages that were written in place get the access that they keep, before anything else is done:
- * they may be refused it, and then all blocks are OPEN as before. Of code the write view has all by
- * then, and traps where it is unused. */
+/* Gives pages that were written in place their final access, before anything else is done. Returns
+ * false when the system refused; all blocks are OPEN as before. By then the write view has all the
+ * code, and traps in unused bytes. */
 static bool land(struct ch_heap *heap, struct ch__thread *self, const struct ch_code *code)
 {
 	struct ch__block *block = block_of(heap, code);
@@ -383,7 +382,7 @@ static bool land(struct ch_heap *heap, struct ch__thread *self, const struct ch_
 	return ch__pool_land_span(heap->pool, page);
 }
 
-/* The note of a block that has steps, behind its code: returns where the used bytes end then. */
+/* Writes a CH_FRAME_STEPS note behind the block's code. Returns where the used bytes end then. */
 static uint32_t write_note(struct ch_heap *heap, const struct ch__block *block,
 			   const struct ch_code *code)
 {
@@ -397,7 +396,7 @@ static uint32_t write_note(struct ch_heap *heap, const struct ch__block *block,
 	return at + bytes - room;
 }
 
-/* Give back, fill, sync: the blocks are still OPEN, and have their final place afterwards. */
+/* Gives back, fills, syncs: the blocks are still OPEN, and have their final place afterwards. */
 static void finish_bytes(struct ch_heap *heap, struct ch__thread *self, const struct ch_code *code)
 {
 	struct ch__block *block = block_of(heap, code);
@@ -434,14 +433,14 @@ static void finish_bytes(struct ch_heap *heap, struct ch__thread *self, const st
 				   code->eh_frame);
 }
 
-/* Mostly traps lie there. Behind the end of a page may be no memory. */
+/* Mostly traps lie at `end`. Behind the end of a page there may be no memory. */
 static inline bool is_in_doubt(const struct ch_heap *heap, uint32_t end)
 {
 	return (end & (((uint32_t)1 << heap->pool->page_log2) - 1)) &&
 	       ch__index_word_read(heap, end) != (uint32_t)ch__arch_traps;
 }
 
-/* What open wrote in front of each part. Others read it all the time, and nobody writes it. */
+/* Whether the head of a hot part is as open wrote it. Other threads only read heads. */
 static inline bool has_head(const struct ch_heap *heap, uint32_t hot, uint32_t index)
 {
 	return ch__index_word_read(heap, hot) == index &&
@@ -449,7 +448,7 @@ static inline bool has_head(const struct ch_heap *heap, uint32_t hot, uint32_t i
 		       (uint32_t)(ch__arch_traps >> 32);
 }
 
-/* Whether the emitter kept to the room of its block. Of one that did not, Valgrind tells. */
+/* Whether the emitter kept to the room of its block. Under Valgrind, Valgrind tells. */
 static enum ch_status look_around(struct ch_heap *heap, const struct ch__block *block,
 				  uint32_t index)
 {
@@ -470,7 +469,7 @@ static enum ch_status look_around(struct ch_heap *heap, const struct ch__block *
 	return is_in_doubt(heap, cold) ? ch__overrun_judge(heap, block, cold, "cold") : CH_OK;
 }
 
-/* What of the blocks takes more than the usual steps. */
+/* Whether some blocks need more than the usual steps. */
 struct besides {
 	bool assumes, may_be_young, is_lent;
 };
@@ -529,8 +528,8 @@ static void tell_slots(struct ch_heap *heap, const struct ch_code *codes, size_t
 	}
 }
 
-/* With the lock an assumption cannot break, a rewrite of names sees all or none of a commit, and an
- * unwinder that is turned on meanwhile misses no slot. */
+/* Under the heap lock an assumption cannot break, a rewrite of names sees all or none of a commit,
+ * and an unwinder that is turned on meanwhile misses no slot. */
 static enum published publish_told(struct ch_heap *heap, struct ch__thread *self,
 				   struct ch_code *codes, size_t count, bool tell, bool in_slots,
 				   bool assumes)
@@ -569,7 +568,7 @@ enum ch_status ch__block_commit(struct ch_heap *heap, struct ch__thread *self,
 						    "its access: %m", i);
 	for (size_t i = 0; i < count; i++)
 		finish_bytes(heap, self, &codes[i]);
-	/* While they are OPEN, and so visited in any case: each wait may be a minor collection. */
+	/* While the blocks are OPEN, and so visited anyway: each wait may be a minor collection. */
 	if (besides.may_be_young)
 		ch__young_refs_add(heap, codes, count);
 	enum published result;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * discard.c: getting rid of all code of one vm, or of all: a cycle frees
- * what invalidate/discard.c has invalidated, save what stacks hold. */
+ * discard.c: ch_vm_discard, for one vm or all: invalidate/discard.c invalidates the blocks, and a
+ * cycle frees all but the blocks that stacks hold. */
 #include "codeheap/base/why.h"
 #include "codeheap/base/park.h"
 #include "codeheap/base/trigger.h"
@@ -16,7 +16,7 @@ enum ch_status ch_vm_discard(struct ch_heap *heap, struct ch_vm *vm, size_t *fre
 		return ch__because_marking();
 	if (vm && vm->heap != heap)
 		return ch__because(CH_E_ARG, "the vm is another heap's");
-	/* With a collector of the VM's the next cycle is the VM's to run. */
+	/* A VM with a collector of its own runs the next cycle itself. */
 	bool collects = heap->config.driver == CH_DRIVER_BUILTIN && !heap->driver.collect;
 	struct ch__discard found;
 	ch__discard_begin(heap, vm, collects && (freed || kept), &found);

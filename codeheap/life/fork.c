@@ -15,7 +15,7 @@
 #include "codeheap/life/life.h"
 #include "os/threads.h"
 
-/* What the prepare handler holds of each heap, and the other two let go. */
+/* Locks of each heap: the prepare handler takes them, the other two handlers let them go. */
 #define ALL_OF_A_HEAP ch__role_registry, ch__role_sweep, ch__role_heap, ch__role_records
 
 static void lock_all(struct ch_heap *heap) CH_ACQUIRES(ALL_OF_A_HEAP)
@@ -30,15 +30,15 @@ static void prepare_heap(struct ch_heap *heap) CH_REQUIRES(ALL_OF_A_HEAP)
 	CH_ACQUIRES(ch__role_frozen, ch__role_pages, ch__role_sinks)
 {
 	ch__freeze(heap);
-	/* A failure leaves the child without code: it faults, and shares nothing. */
+	/* When this fails, the child has no code: a jump there faults, and nothing is shared. */
 	bool has_copy = ch__pool_fork_prepare(heap->pool, heap->config.fork != CH_FORK_NONE);
 	(void)has_copy;
 	ch__sinks_lock(heap->sinks);
 }
 
-/* The set of heaps is the same in all three handlers: ch__heaps_lock is held throughout. The locks
- * whose wait is a park come first, of all heaps: who waits for a sink's is not parked, and a cycle
- * of the next heap, which holds that heap's locks, may wait for it. */
+/* ch__heaps_lock is held throughout, so all three handlers see the same heaps. The parking locks of
+ * all heaps come first. Otherwise a fork holding A's sinks lock could wait for B's heap lock, while
+ * B's cycle, the holder, waits for a thread that waits for A's sinks lock, which is no park. */
 static void prepare(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 {
 	ch__rank_check_for(CH__RANK_HEAPS, NULL);
@@ -83,7 +83,7 @@ static void parent(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 	ch__ranks_rest(false);
 }
 
-/* Blocks that a thread of the parent was emitting: nobody will commit or abort them here. */
+/* Aborts the OPEN blocks of a thread missing in the child: nobody else will. */
 static void abort_open(struct ch_heap *heap, struct ch__thread *thread) CH_REQUIRES(ch__role_heap)
 {
 	for (uint32_t i = 0; i < thread->young_count; i++) {
@@ -110,8 +110,8 @@ static void drop_other_threads(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 		self->thread_id = ch__os_thread_id();
 }
 
-/* Which spans nobody has. Records say it, not bytes: those of a dead block are traps, and its place
- * is its own until a core sync has passed. */
+/* Marks the spans without a block, by the records of blocks. Bytes would not do: a dead block's are
+ * traps, and the place stays taken until a core sync has passed. */
 static void note_lost_spans(struct ch_heap *heap)
 {
 	struct ch__pool *pool = heap->pool;
@@ -125,8 +125,8 @@ static void note_lost_spans(struct ch_heap *heap)
 	}
 }
 
-/* Pages that no thread opens blocks in, and spans that a thread which is gone had taken and not got
- * so far as to say whose they are. */
+/* Retires OPEN pages without a thread, and frees lost spans: a lost thread had taken the span and
+ * not yet written the block's record. */
 static void reclaim_pages(struct ch_heap *heap)
 {
 	struct ch__pool *pool = heap->pool;
@@ -143,7 +143,7 @@ static void reclaim_pages(struct ch_heap *heap)
 	}
 }
 
-/* Cells lead to the fallbacks: the child goes on in its interpreter. */
+/* Kills all blocks, so that cells lead to the fallbacks: the child goes on in its interpreter. */
 static void lose_code(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 {
 	heap->is_codeless = true;
@@ -155,7 +155,7 @@ static void lose_code(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 		memset(self->open_page, 0, sizeof self->open_page);
 }
 
-/* The parent's locks and its freeze are the child's. */
+/* The child inherits the parent's locks, held, and the freeze: both end here. */
 static void wake_heap(struct ch_heap *heap)
 	CH_RELEASES(ALL_OF_A_HEAP, ch__role_frozen, ch__role_pages, ch__role_sinks)
 {
@@ -166,7 +166,7 @@ static void wake_heap(struct ch_heap *heap)
 	atomic_store(&heap->need_is, 0);
 	atomic_store(&heap->is_unasked, false);
 	atomic_store(&heap->guest.inside, 0);
-	/* One that another thread began ended with it. */
+	/* A core sync begun by a lost thread ended with the thread. */
 	atomic_store(&heap->core_syncs_begun, atomic_load(&heap->core_syncs));
 	bool has_code = ch__pool_fork_child(heap->pool);
 	bool fast_fence = false, core_sync = false;
@@ -190,11 +190,11 @@ static void wake_heap(struct ch_heap *heap)
 
 static void child(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 {
-	/* Readers of the parent's other threads did not come along. */
+	/* Readers in other threads of the parent are not in the child. */
 	atomic_store(&ch__place_readers, 0);
-	/* They stay as they are: to free them would change files of their sinks, the parent's. */
+	/* Destroyed heaps stay: freeing a heap would change files of its sinks, the parent's. */
 	ch__heaps_left = NULL;
-	/* Sinks free memory. */
+	/* Side memory comes first, since sinks free memory. */
 	for (int id = CH__HEAPS_MAX; id > 0; id--)
 		if (ch__heaps[id])
 			ch__meta_fork_child(ch__heaps[id]->meta);

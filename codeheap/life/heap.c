@@ -35,8 +35,7 @@ static bool is_power_of_two(size_t n)
 	return n && !(n & (n - 1));
 }
 
-/* A part of a page of the system has no protection of its own: a VM that names a smaller page gets
- * one that this machine has. */
+/* The system protects whole pages only: a VM that names a smaller page gets the system's size. */
 static enum ch_status fit_to_system(struct ch_config *config)
 {
 	size_t least = ch__os_page_bytes();
@@ -52,7 +51,7 @@ static enum ch_status fit_to_system(struct ch_config *config)
 
 static enum ch_status check_ranges(const struct ch_config *config)
 {
-	/* What is negative is larger than any limit. */
+	/* A negative value is larger than any limit. */
 	const struct {
 		const char *field;
 		uint64_t is, least, most;
@@ -120,7 +119,7 @@ static enum ch_status read_config(const struct ch_config *in, struct ch_config *
 				   config->stop_signal);
 	if (config->stops_world && config->driver != CH_DRIVER_HOST)
 		return ch__because(CH_E_ARG, "ch_config.stops_world is for CH_DRIVER_HOST only");
-	/* What is kept says whether the library stops the threads. */
+	/* The kept configuration says whether the library stops the threads. */
 	config->stops_world |= config->driver == CH_DRIVER_BUILTIN;
 	status = check_ranges(config);
 	return status == CH_OK ? fit_to_system(config) : status;
@@ -170,7 +169,7 @@ static enum ch_status create_pool(struct ch_heap *heap)
 
 static bool create_tables(struct ch_heap *heap)
 {
-	/* Threads keep free ones. A segment that is never used costs 8 bytes, never touched. */
+	/* Threads keep free records. An unused segment costs 8 bytes, never touched. */
 	enum { KEPT = 1024 * CH__THREAD_RECORDS };
 	size_t blocks = heap->config.pool_bytes / CH__GRANULE_BYTES + KEPT;
 	uint32_t most = blocks < CH__INDEX_MAX ? (uint32_t)blocks : CH__INDEX_MAX;
@@ -240,7 +239,7 @@ static enum ch_status fill_heap(struct ch_heap *heap, unsigned wanted)
 static void free_heap(struct ch_heap *heap)
 {
 	struct ch__meta *meta = heap->meta;
-	/* Sinks first: unwinders and debuggers know code and tables until they are told. */
+	/* Sinks first: until told, unwinders and debuggers know the code and the tables. */
 	if (heap->sinks)
 		ch__sinks_destroy(heap->sinks);
 	if (heap->directories)
@@ -250,7 +249,7 @@ static void free_heap(struct ch_heap *heap)
 	ch__meta_destroy(meta);
 }
 
-/* Nobody read for a moment since the last of them left the table. */
+/* Frees all destroyed heaps: there was a moment without readers since the last left the table. */
 static void free_left_heaps(void) CH_REQUIRES(ch__heaps_lock)
 {
 	struct ch_heap *heap;
@@ -260,9 +259,9 @@ static void free_left_heaps(void) CH_REQUIRES(ch__heaps_lock)
 	}
 }
 
-/* Whether some address space is left, where it is limited, for what the code will need: side
- * memory, other things of the process, and on dual what a chunk takes while it becomes executable,
- * as much as lies below it. A heap that took the last of it could not be used. */
+/* Whether address space is left, where the system limits it. The code will need side memory, and
+ * the process other things. On dual, making a chunk executable takes as much as lies below the
+ * chunk. A heap that took the last address space could not be used. */
 static bool has_room(const struct ch_heap *heap)
 {
 	if (!ch__os_space_is_limited())
@@ -279,9 +278,9 @@ static bool has_room(const struct ch_heap *heap)
 	return room && (below || !is_dual);
 }
 
-/* A fork waits until the heap is whole, or gone: a child has each heap in its table, and nothing of
- * another one in an unwinder or a debugger, nor the locks of theirs (I16). The handlers are
- * registered before: glibc has a lock for them that a fork holds. */
+/* The heaps lock makes a fork wait until the heap is whole, or gone: a child has each heap in its
+ * table, and no part of another heap in an unwinder or a debugger, nor their locks (I16). Fork
+ * handlers are registered before: glibc's lock for handlers is held by a fork. */
 static enum ch_status create_heap(const struct ch_config *config, unsigned wanted,
 				  const struct ch__driver *driver, struct ch_heap **out)
 {
@@ -302,7 +301,7 @@ static enum ch_status create_heap(const struct ch_config *config, unsigned wante
 	ch__lock_parking(&ch__heaps_lock, CH__RANK_HEAPS);
 	if (!ch__place_is_read())
 		free_left_heaps();
-	/* A smaller pool would not help: it is no want of memory. */
+	/* CH_E_OS, as a smaller pool would not help. */
 	if (status == CH_OK && !ch__heaps_choose_id(heap)) {
 		errno = EMFILE;
 		status = ch__because(CH_E_OS, "the process has %d heaps: %m", CH__HEAPS_MAX);
@@ -343,9 +342,9 @@ enum ch_status ch__heap_create(const struct ch_config *in, const struct ch__driv
 		status = ch__wishes_read(&config, &wanted);
 	if (status != CH_OK)
 		return status;
-	/* Each size of the first backend before any of the next ones, which need less space in some
-	 * steps and more in others: which one a limit leads to would be chance, and what tools see
-	 * of the code with it. */
+	/* Each size of the first backend comes before any size of the next. The next backends need
+	 * less space in some steps and more in others: a limit would choose the backend by chance,
+	 * and with the backend what tools see of the code. */
 	size_t asked = config.pool_bytes;
 	bool is_first = config.backend == CH_BACKEND_AUTO && config.fork != CH_FORK_COW;
 	if (is_first)
@@ -353,7 +352,7 @@ enum ch_status ch__heap_create(const struct ch_config *in, const struct ch__driv
 	for (;;) {
 		status = create_heap(&config, wanted, driver, out);
 		if (status == CH_E_MEMORY && config.pool_bytes / 2 >= POOL_LEAST_BYTES) {
-			/* Where address space is short, half as much of it may be there. */
+			/* With address space short, half as much may be there. */
 			config.pool_bytes /= 2;
 		} else if (status != CH_OK && is_first) {
 			is_first = false;
@@ -372,8 +371,8 @@ enum ch_status ch_heap_create(const struct ch_config *config, struct ch_heap **h
 	return ch__heap_create(config, NULL, heap);
 }
 
-/* A signal handler in another thread may have found the heap in the table. One that never ends, as
- * its thread died in it, must not stop the others: returns whether none reads. */
+/* A signal handler in another thread may have found the heap in the table. The wait has a limit,
+ * since a reader never ends if its thread died in the handler. Returns whether nobody reads. */
 static bool wait_for_readers(void)
 {
 	enum { PATIENCE_MS = 1000, NS_PER_MS = 1000000 };
@@ -391,7 +390,7 @@ enum ch_status ch_heap_destroy(struct ch_heap *heap)
 	ch__heap_lock(heap);
 	struct ch__thread *self = ch__thread_self(heap);
 	unsigned threads = 0, vms = 0, fibers = 0;
-	const struct ch__thread *one = NULL; /* of them */
+	const struct ch__thread *one = NULL; /* of the other threads */
 	for (struct ch__thread *t = heap->threads; t; t = t->next)
 		if (t->is_attached && t != self) {
 			if (!one || ch__thread_is_gone(t))
@@ -419,7 +418,7 @@ enum ch_status ch_heap_destroy(struct ch_heap *heap)
 	ch__listeners_end(heap);
 	if (heap->driver.destroy)
 		heap->driver.destroy(heap);
-	/* As in create_heap. */
+	/* A fork waits, as in create_heap. */
 	ch__lock_parking(&ch__heaps_lock, CH__RANK_HEAPS);
 	ch__heaps_leave_id(heap);
 	ch__heaps_pool_goes(heap);
@@ -432,9 +431,9 @@ enum ch_status ch_heap_destroy(struct ch_heap *heap)
 	return CH_OK;
 }
 
-/* Names that are buffered would be lost to the reader of the file, which comes later. A lock that
- * another thread holds at this point is left alone. Nothing is freed: other threads run on around
- * the end of the process, and return through code. */
+/* Writes buffered names, which the reader of the file would miss. A lock held by another thread is
+ * left alone. Nothing is freed: other threads run on around the end of the process, and return
+ * through code. */
 __attribute__((destructor(FLUSH_PRIORITY))) static void flush_at_exit(void)
 {
 	for (int id = 1; id <= CH__HEAPS_MAX; id++) {

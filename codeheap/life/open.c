@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * open.c: room for a block: its record, its place in a page of the opening thread, or in a run of
- * pages. The fast path takes the page's busy inside one region; everything that may call the OS
- * or take a lock happens outside of regions.
+ * pages. The fast path takes the page's busy inside one region; everything that may call the OS or
+ * take a lock happens outside of regions.
  *
- * Order when the thread's page does not fit: sweep what is pending, another page, a page of
- * another thread, the quarantine after an extra core sync, holes that were passed over, one
- * collection if the caller allows it, CH_E_FULL (P8). */
+ * Order when the thread's page does not fit: another page, an open page of another thread, both
+ * again after a sweep, the quarantine after an extra core sync, holes that were passed over,
+ * collections if the caller allows, CH_E_FULL (P8). */
 #include "codeheap/base/event.h"
 #include "arch/sites.h"
 #include "codeheap/base/heaps.h"
@@ -29,18 +29,18 @@ struct request {
 	const struct ch_open *open;
 	uint32_t hot_bytes,
 		cold_bytes; /* whole parts, heads and stubs included, granule multiples */
-	uint32_t slack; /* hot bytes reserved beside them, to move the part for its align */
+	uint32_t slack; /* hot bytes reserved besides, to move the part for `align` */
 	uint32_t record, run;
 	struct ch_block handle; /* of the record, once it is written */
 	struct ch__side_list *side_list;
 	uint32_t hot_offset, cold_offset;
 	uint32_t span_pages;   /* 0 = within a page */
-	uint8_t frame;         /* frame number of its pages */
-	enum ch__span_use use; /* of its span */
+	uint8_t frame;         /* frame number of the pages */
+	enum ch__span_use use; /* of the span */
 	int os_error;          /* errno of the last try, which had room */
-	int refused;           /* errno: it had none, got no memory, and no collection would help */
-	bool lacks_memory;     /* the last try had room, and no side memory */
-	uint64_t space_seen;   /* heap->space_events before the last try */
+	int refused;           /* errno: no room, no memory, and no collection would help */
+	bool lacks_memory;     /* the last try had room, but no side memory */
+	uint64_t space_seen;   /* ch__space_now before the last try */
 };
 
 static enum ch_status size_request(struct request *r)
@@ -70,12 +70,12 @@ static enum ch_status size_request(struct request *r)
 	uint64_t whole = (uint64_t)r->hot_bytes + r->slack + r->cold_bytes;
 	if (whole > page_bytes || r->frame == CH__FRAME_OWN || ch__use_is_in_place(r->use))
 		r->span_pages = (uint32_t)((whole + page_bytes - 1) >> pool->page_log2);
-	/* The entry that closes leads to its veneer, behind all hot bytes. */
+	/* A closed entry jumps to its veneer, which lies behind all hot bytes. */
 	if (open->entry == CH_ENTRY_PATCH && r->span_pages &&
 	    !ch__arch_diverter_reaches(0, (uintptr_t)r->span_pages << pool->page_log2))
 		return ch__because(CH_E_REACH, "the entry of %u bytes does not reach their end",
 				   r->hot_bytes);
-	/* No collection would ever make room for it. */
+	/* No collection makes room for a block larger than the pool. */
 	if (r->span_pages > pool->page_count)
 		return ch__because(CH_E_ARG, "the block takes %u pages of the pool's %u",
 				   r->span_pages, pool->page_count);
@@ -92,7 +92,7 @@ static enum ch_status CH_COLD because_open(const char *field, uint64_t value, co
 	return ch__because(CH_E_ARG, "ch_open.%s is %lu: %s", field, value, rule);
 }
 
-/* Nothing that the library writes among the bytes of the VM; of data, nothing of code. */
+/* The library writes nothing among bytes written in place; data has nothing of code. */
 static enum ch_status check_kind(const struct ch_open *open)
 {
 	bool is_code = open->kind == CH_KIND_CODE;
@@ -115,7 +115,7 @@ static enum ch_status check_kind(const struct ch_open *open)
 	return CH_OK;
 }
 
-/* Its note lies behind all of it, and leads unwinders to nothing but hot bytes. */
+/* The note of CH_FRAME_STEPS lies behind all code of the block, and describes hot bytes only. */
 static enum ch_status check_steps(const struct ch_open *open)
 {
 	if (open->frame != CH_FRAME_STEPS)
@@ -137,7 +137,7 @@ static enum ch_status check_steps(const struct ch_open *open)
 	return CH_OK;
 }
 
-/* A page is as large at least, and begins at a multiple of it. */
+/* A page is at least as large, and begins at a multiple of this. */
 enum { ALIGN_MOST = 4096 };
 
 static bool align_is_valid(size_t align)
@@ -190,7 +190,7 @@ static bool CH_COLD make_young(struct request *r)
 	}
 	atomic_store_explicit(&self->young_count, kept, memory_order_relaxed);
 	ch__region_leave(self);
-	/* Most of what was opened has an entry or an in-edge since: then the old size does. */
+	/* Most opened blocks have an entry or an in-edge since: then the old size is enough. */
 	if (kept < capacity / 2)
 		return true;
 	uint32_t longer = capacity ? capacity * 2 : 64;
@@ -272,8 +272,8 @@ static void drop_side(struct request *r)
 	}
 }
 
-/* Puts the hot part where its code is aligned; what was reserved before and behind it goes back,
- * and holds traps still. The tail first: it moves the page's cursor back. */
+/* Moves the hot part to where its code is aligned. The slack before and behind goes back, and holds
+ * traps still. The tail goes first: giving it back moves the page's cursor back. */
 static void move_to_align(struct request *r, uint32_t page_index) CH_REQUIRES(ch__role_busy)
 {
 	struct ch__pool *pool = r->heap->pool;
@@ -302,20 +302,20 @@ static inline bool reserve_in(struct request *r, uint32_t page_index, bool in_ne
 	return fits;
 }
 
-/* Who looks at open pages, then at full ones, passes over one that changes between. The caller is
- * in need itself: to it nothing came. */
+/* A search of open pages, then of full pages, misses a page that changes in between. Such a change
+ * counts as room for other opens in need; the caller itself is in need, and lost nothing. */
 static void note_moved(struct ch_heap *heap)
 {
 	if (atomic_load(&heap->opens_in_need) > 1)
 		ch__space_returned(heap);
 }
 
-/* A page, or the first of a span, that unwinders know; CH__PAGE_NONE when there is none. */
+/* Returns a page, or the first of a span, known to the unwinders; CH__PAGE_NONE: there is none. */
 static uint32_t take_pages(struct request *r, bool in_need)
 {
 	struct ch_heap *heap = r->heap;
 	struct ch__pool *pool = heap->pool;
-	/* The lock keeps pages that were freed before from being told dead after this. */
+	/* Under this lock forget_page cannot tell a page dead after the page is told live here. */
 	ch__records_lock(heap);
 	uint32_t taken = r->span_pages ? ch__pool_take_span(pool, r->span_pages, r->frame)
 			 : in_need     ? ch__pool_take_page_in_need(
@@ -339,7 +339,7 @@ static uint32_t take_pages(struct request *r, bool in_need)
 	return CH__PAGE_NONE;
 }
 
-/* Takes another page for the thread; true when there is one. Not in a region. */
+/* Takes another page for the thread, outside of regions. Returns false when there is none. */
 static bool next_page(struct request *r, bool in_need)
 {
 	ch__listeners_use(r->heap);
@@ -366,7 +366,7 @@ static bool take_span(struct request *r)
 {
 	struct ch_heap *heap = r->heap;
 	r->os_error = 0;
-	/* At the limit of mappings, try after try would have the pages of all of them. */
+	/* At the limit of mappings, each further try would retire the pages of another span. */
 	if (r->use != CH__SPAN_CODE && !ch__pool_retry_retired(heap->pool)) {
 		r->os_error = errno;
 		return false;
@@ -382,12 +382,12 @@ static bool take_span(struct request *r)
 	}
 	r->hot_offset = (first << heap->pool->page_log2) + r->slack;
 	r->cold_offset = ((first + r->span_pages) << heap->pool->page_log2) - r->cold_bytes;
-	/* Hot reaches to the cold part, so that every address behind its head has a block. */
+	/* Hot reaches to the cold part, so that every address behind the head has a block. */
 	r->hot_bytes = r->cold_offset - r->hot_offset;
 	return true;
 }
 
-/* In a region, the place reserved. False: the owner died. */
+/* Writes the record of a block whose place is reserved. Returns false when the owner died. */
 static bool write_record(struct request *r) CH_REQUIRES(ch__role_region)
 {
 	struct ch_heap *heap = r->heap;
@@ -397,8 +397,8 @@ static bool write_record(struct request *r) CH_REQUIRES(ch__role_region)
 	bool is_apart = r->span_pages || r->use != CH__SPAN_CODE;
 	uint32_t hot = r->hot_bytes / CH__GRANULE_BYTES;
 	ch__set_hot_offset(block, r->hot_offset);
-	/* place.c and code_at.c may look at a record that is used again: release, as all of its
-	 * place. */
+	/* place.c and code_at.c may be reading this record for its last block. Release, as for all
+	 * fields of the place. */
 	__atomic_store_n(&block->owner, ch__handle_index(open->owner.bits), __ATOMIC_RELEASE);
 	if (is_apart) {
 		ch__set16(&block->span_granules_low, hot);
@@ -441,23 +441,23 @@ static bool write_record(struct request *r) CH_REQUIRES(ch__role_region)
 
 /* STRANGER: a callback left its stack to a thread that is not attached. */
 enum placed { PLACED, NO_ROOM, OWNER_DEAD, STRANGER };
-/* Where a try looks besides the thread's page: in those of others, and in all of each. */
+/* How far a try looks: the thread's own page; open pages of all threads; every hole in these. */
 enum look { LOOK_AT_OWN, LOOK_AT_OPEN, LOOK_IN_NEED };
 
-/* One try with what the thread has at hand; the region covers the reservation and the record, so
- * that a cycle sees both or none. */
+/* Tries once, with the pages at hand. One region covers the reservation and the record, so that a
+ * cycle sees both or none. */
 static enum placed try_place(struct request *r, enum look look)
 {
 	if (r->span_pages && !take_span(r))
 		return NO_ROOM;
 	ch__region_enter_inline(r->self);
-	/* What has a frame of its own has pages of its own. */
+	/* A block of CH__FRAME_OWN always has span_pages. */
 	uint32_t page = r->span_pages ? 0 : r->self->open_page[r->frame];
 	bool fits = r->span_pages || (page && reserve_in(r, page - 1, false)) ||
 		    (look != LOOK_AT_OWN && share_page(r, look == LOOK_IN_NEED));
 	bool alive = fits && write_record(r);
-	/* In the region of the reservation, so that a child of fork knows of a place that no block
-	 * has. A span goes back as a whole, and is found by its pages (fork.c). */
+	/* In the region of the reservation, so that a child of fork has no place without a block. A
+	 * span goes back as a whole, and a child finds a lost span by its pages (fork.c). */
 	if (fits && !alive && !r->span_pages) {
 		ch__part_cut(r->heap, r->hot_offset, r->hot_bytes);
 		ch__part_cut(r->heap, r->cold_offset, r->cold_bytes);
@@ -466,12 +466,12 @@ static enum placed try_place(struct request *r, enum look look)
 	if (!fits || alive)
 		return fits ? PLACED : NO_ROOM;
 	ch__block_pages_freed(r->heap, r->hot_offset, r->span_pages != 0);
-	/* Somebody may have looked meanwhile, and found no room. */
+	/* Another open may have looked meanwhile, and found no room. */
 	ch__space_returned(r->heap);
 	return OWNER_DEAD;
 }
 
-/* A span needs whole pages, and slots whole chunks; the thread may hold empty pages. */
+/* A span needs whole pages, and slots need whole chunks; the thread may hold empty pages. */
 static void retire_own_pages(struct request *r)
 {
 	for (uint32_t frame = 0; frame < CH__PAGE_FRAMES; frame++)
@@ -479,7 +479,7 @@ static void retire_own_pages(struct request *r)
 			ch__thread_use_page(r->self, frame, 0);
 }
 
-/* Room that is too little for a page to be listed again for it, or lies before a cursor. */
+/* Looks into holes passed over so far: too small to list a page again, or before a cursor. */
 static enum placed place_in_holes(struct request *r)
 {
 	if (r->span_pages)
@@ -490,9 +490,9 @@ static enum placed place_in_holes(struct request *r)
 	return placed;
 }
 
-/* One cycle does where nothing changes meanwhile. What was just made outlives two; and what a cycle
- * freed may lie in too small parts, go to opens that never collect, or wait for the stop of the
- * next cycle as its core sync: that counts as freed. */
+/* One cycle is enough where nothing changes meanwhile. Newborn blocks outlive two cycles. A place
+ * freed by a cycle may be too small, may go to an open that never collects, or may wait for the
+ * next cycle's stop as its core sync: then another cycle is worth a try, too. */
 static bool is_worth_a_cycle(struct request *r, unsigned cycles, uint64_t deaths)
 {
 	struct ch_heap *heap = r->heap;
@@ -540,7 +540,7 @@ static enum placed place_slowly(struct request *r)
 	}
 }
 
-/* From its last look for room until the vm is known to wait for some, what comes free counts. */
+/* Space that comes free from the last look for room until the vm is known to wait is counted. */
 static enum placed place_in_need(struct request *r)
 {
 	struct ch_heap *heap = r->heap;
@@ -551,7 +551,7 @@ static enum placed place_in_need(struct request *r)
 	atomic_fetch_add(&heap->opens_in_need, 1);
 	enum placed placed = place_slowly(r);
 	ch__need_leave(heap, entered);
-	/* Who is refused memory waits for nothing that the heap could tell. */
+	/* After a refusal by the system, no event of the heap would help the vm. */
 	if (placed == NO_ROOM && !r->refused) {
 		CH__COUNT(r->self->counters.opens_full, 1);
 		ch__heap_lock(heap);
@@ -622,7 +622,7 @@ static void count_open(struct request *r)
 	}
 }
 
-/* A child of fork that has no code gets none: no collection would help. */
+/* A child of fork without code gets CH_E_OS: no collection would help. */
 static enum ch_status no_room(const struct request *r)
 {
 	const struct ch__pool *pool = r->heap->pool;
@@ -654,7 +654,7 @@ static enum ch_status no_room(const struct request *r)
 				   : "");
 }
 
-/* Data that takes a fourth of a page at most shares pages, unless its writer knows one address. */
+/* Data of at most a fourth of a page shares pages, unless the writer knows one address only. */
 static void choose_use(struct request *r)
 {
 	const struct ch_open *open = r->open;
@@ -754,7 +754,7 @@ enum ch_status ch_frame_register(struct ch_heap *heap, const void *cfi, size_t b
 	*frame = ch__sinks_frame_register(heap->sinks, cfi, bytes);
 	if (!*frame)
 		return ch__because(CH_E_FULL, "all frame shapes of the heap are registered");
-	/* Shapes are numbered in order; two threads may come here the other way round. */
+	/* Shapes are numbered in order; two threads may come here in reverse order. */
 	uint32_t last = atomic_load(&heap->last_frame);
 	while (last < *frame && !atomic_compare_exchange_weak(&heap->last_frame, &last, *frame))
 		continue;

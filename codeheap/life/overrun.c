@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * overrun.c: whether an emitter wrote around the room of its block, which its commit asks. In front
- * is the head, which is the block's alone. The four bytes behind it are another part's index word,
- * or traps: of what nobody has, of a block that died, of one that was opened a moment ago.
+ * overrun.c: judges at commit whether an emitter wrote outside of its block. In front of a part is
+ * its head, the block's alone. The four bytes behind a part are an index word, or traps: of free
+ * bytes, of a dead block, of a block opened a moment ago.
  *
- * Others open, commit and free blocks there meanwhile. What looks wrong is looked at again while
- * nobody does: under the heap lock, where blocks die, and frozen, since regions do the rest. */
+ * Other threads open, commit and free blocks there meanwhile. A suspicious word is read again with
+ * nobody at work: under the heap lock, where blocks die, and frozen, since regions do the rest. */
 #include "codeheap/base/region.h"
 #include "codeheap/base/why.h"
 #include "codeheap/graph/block_parts.h"
@@ -53,7 +53,7 @@ enum ch_status ch__overrun_judge(struct ch_heap *heap, const struct ch__block *b
 	if (is_whole(heap, end))
 		return CH_OK;
 	ch__heap_lock(heap);
-	/* Where a thread stays in a region nothing is known of the word. */
+	/* When a thread stays in a region, the word cannot be judged. */
 	if (ch__freeze_until(heap, ch__stop_limit(heap, ch__os_now_ns()))) {
 		bool is_damaged = !is_whole(heap, end);
 		ch__unfreeze(heap);

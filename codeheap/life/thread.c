@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * thread.c: attachments of threads to heaps, and fibers. Parks and locks are park.c, regions
+ * thread.c: attachments of threads to heaps, and fibers. Parks and locks are in park.c, regions in
  * region.c. Lock: registry for the lists. */
 #include "codeheap/base/event.h"
 #include "codeheap/base/listeners.h"
@@ -25,8 +25,8 @@ static struct ch__thread *take_record(struct ch_heap *heap)
 	return fresh;
 }
 
-/* Registered anew by each attachment, so that a destructor behind this one may attach again. What a
- * thread keeps that ends between ch_mark_begin and ch_mark_end, nobody else may take. */
+/* Each attachment registers this anew, so that a later destructor may attach again. A thread ending
+ * between ch_mark_begin and ch_mark_end stays attached: nobody else may take what it holds. */
 static void leave_all(void *unused)
 {
 	(void)unused;
@@ -58,8 +58,8 @@ static enum ch_status attach(struct ch_heap *heap, const void *low, const void *
 	/* A signal handler of this thread walks the list. */
 	atomic_signal_fence(memory_order_release);
 	ch__thread_list = thread;
-	/* It may have run code of the heap before, and no stop has waited for it since; whoever had
-	 * the record before it serialized another core. */
+	/* The thread may have run code of the heap before, and no stop has waited for it since.
+	 * Earlier threads of this record serialized other cores. */
 	thread->stops_served = 0;
 	ch__thread_serialize(thread);
 	ch__listeners_thread_comes(thread);
@@ -86,7 +86,7 @@ enum ch_status ch_thread_attach(struct ch_heap *heap, const void *low, const voi
 	struct ch__thread *thread = ch__thread_self(heap);
 	if (thread && !thread->is_by_call)
 		return ch__because(CH_E_THREAD, "thread %d is attached already", thread->thread_id);
-	/* Its stack is known: a call attaches a thread nowhere else. */
+	/* A call attached the thread, and calls attach only on a stack known to the system. */
 	if (thread) {
 		thread->is_by_call = false;
 		return CH_OK;
@@ -109,7 +109,7 @@ enum ch_status ch__thread_need_cold(struct ch_heap *heap, struct ch__thread **se
 						"with the collector");
 	if (!ch__os_stack_bounds(&low, &high))
 		return because_bounds();
-	/* A fiber, or a signal's stack: what lies on the thread's own below it is not known. */
+	/* On a fiber's or a signal's stack, the used part of the thread's own is not known. */
 	if (sp < low || sp >= high)
 		return ch__because(CH_E_THREAD, "the thread is not attached, and runs on a stack "
 						"that the system does not know");
@@ -133,8 +133,8 @@ enum ch_status ch_thread_detach(struct ch_heap *heap)
 		ch__thread_use_page(thread, frame, 0);
 	ch__counters_add(&heap->counters, &thread->counters);
 	memset(&thread->counters, 0, sizeof thread->counters);
-	/* Its stack may be unmapped next, and a cycle of Boehm's may not have stopped the thread,
-	 * which the collector does not know at its end: as in forget_stack. */
+	/* The stack may be unmapped next, and a Boehm cycle may not have stopped this thread, since
+	 * the collector does not know a thread at its end. Hence the region, as in forget_stack. */
 	ch__region_enter(thread);
 	thread->is_attached = false;
 	ch__region_leave(thread);
@@ -189,7 +189,7 @@ enum ch_status ch_fiber_attach(struct ch_heap *heap, const void *low, const void
 void ch_fiber_suspend(struct ch_fiber *fiber, const void *lowest_sp)
 {
 	uintptr_t sp = (uintptr_t)lowest_sp & ~(uintptr_t)7;
-	/* No stack of the fiber: all of it is scanned, and no byte besides. */
+	/* sp is not on the fiber's stack: the whole stack is scanned, and no byte besides. */
 	if (sp - fiber->low > fiber->high - fiber->low)
 		sp = fiber->low;
 	/* Release: the frames above sp are written; pairs with the scan's acquire. */
@@ -204,8 +204,8 @@ void ch_fiber_resume(struct ch_fiber *fiber)
 	atomic_store_explicit(&fiber->suspended_sp, 0, memory_order_release);
 }
 
-/* A scan may be reading the stack, which is unmapped next. A host's cycle holds the heap lock then;
- * Boehm's holds none, but nobody is in a region meanwhile (I1). */
+/* A scan may be reading the stack, which is unmapped next. A host's cycle holds the heap lock while
+ * scanning. Boehm's cycle holds none, but nobody is in a region meanwhile (I1). */
 static void forget_stack(struct ch_fiber *fiber) CH_REQUIRES(ch__role_heap, ch__role_region)
 {
 	for (struct ch__thread *t = fiber->heap->threads; t; t = t->next) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * trampoline.c: blocks stamped from the architecture's templates. A trampoline is opened and
- * committed as any block, in a page of slots of its template, where it has unwind data of its own;
- * from then on nothing else tells it from a block. It writes no instruction: it copies the template
- * and fills its literals. Lock: heap, in the commit. */
+ * committed as any block, in a page of slots of its template. Each slot has unwind data of its own.
+ * Nothing else sets a trampoline apart from a block. No instruction is written: the template is
+ * copied, and the literals are filled. Lock: heap, in the commit. */
 #include "codeheap/base/why.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/graph/block_parts.h"
@@ -11,7 +11,7 @@
 
 #include <errno.h>
 
-/* The first use of a kind finds its unwind data. */
+/* Registers the unwind data of a kind at the first use. */
 static enum ch_status need_template(struct ch_heap *heap, enum ch__template kind)
 {
 	uint32_t ready = atomic_load_explicit(&heap->templates_ready, memory_order_acquire);
@@ -70,7 +70,7 @@ enum ch_status ch_trampoline_make(struct ch_owner owner, enum ch_trampoline kind
 	if (status != CH_OK)
 		return status;
 	stamp(template, code.write, target, payload);
-	/* The slot is the block: it goes back as it was taken. Behind the template are traps. */
+	/* The block keeps the slot, to give it back whole. Behind the template are traps. */
 	code.used_to = code.hot_bytes;
 	status = ch__block_commit(heap, self, &code, 1, true);
 	if (status == CH_OK)

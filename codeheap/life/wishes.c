@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * wishes.c: what the user of a program asks for in the environment, which is stronger than what the
- * program says: the backend, the sinks, the names of dead code. The other variables are paths, and
- * read where the files are made. An empty value asks for nothing. It makes no heap, and knows
- * backends and sinks by their names only. No lock.
+ * wishes.c: reads the environment. The user of a program overrides the program there: the backend,
+ * the sinks, the names of dead code. The other variables are paths, read where the files are made.
+ * An empty value asks for nothing. Backends and sinks are known here by name only. No lock.
  *
- * A value that nobody knows is refused, whichever variable has it, and told on stderr: the program
- * knows the status only, and its user would look for what was asked for in vain. */
+ * An unknown value of any variable is refused, with a line on stderr: the program sees only a
+ * status, and the user would look in vain for the wanted sink or backend. */
 #include "codeheap/base/why.h"
 #include "codeheap/life/life.h"
 
@@ -19,7 +18,7 @@ static const char *wish(const char *variable)
 	return value && *value ? value : NULL;
 }
 
-/* The value itself may be anything, and is not repeated. */
+/* The value may be anything, so the message does not repeat it. */
 static enum ch_status refuse(const char *variable, const char *values)
 {
 	return ch__because_user(CH_E_ARG, "%s must be %s", variable, values);
@@ -65,7 +64,7 @@ static enum ch_status read_sinks(struct ch_config *config, unsigned *wanted)
 	return ch__because_user(CH_E_ARG, "CODEHEAP_SINKS must be none, or some of %s", names);
 }
 
-/* It changes no heap: what it is not is told, and no heap is refused for it. */
+/* CODEHEAP_DEBUG changes no heap: a wrong value is told, but no heap refused. */
 static void look_at_debug(void)
 {
 	const char *value = wish("CODEHEAP_DEBUG");
@@ -73,8 +72,9 @@ static void look_at_debug(void)
 		(void)refuse("CODEHEAP_DEBUG", "0 or 1");
 }
 
-/* What the sinks of a heap that was made could not have, by a name each. Who asked for it in the
- * environment is told; the program asks ch_sink_status, and CODEHEAP_DEBUG=1 tells of that, too. */
+/* Tells which wanted sinks are off, each by name. For a wish in the environment stderr has a line.
+ * For a wish of the program CODEHEAP_DEBUG=1 writes the line, and the program asks
+ * ch_sink_status. */
 void ch__wishes_tell_off(const struct ch_heap *heap, unsigned wanted)
 {
 	bool is_users = wish("CODEHEAP_SINKS") != NULL;
@@ -92,7 +92,7 @@ void ch__wishes_tell_off(const struct ch_heap *heap, unsigned wanted)
 	}
 }
 
-/* All of them are looked at, so that one run tells of each mistake. */
+/* Reads all variables before failing, so that one run tells of each mistake. */
 enum ch_status ch__wishes_read(struct ch_config *config, unsigned *wanted)
 {
 	enum ch_status backend = read_backend(config), names = read_dead_names(config);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * write.c: bytes of committed code are written again: by any stores where nobody runs them, else by
- * one that the architecture allows (I12). What is the library's in a block is not the VM's to
- * write. Lock: heap: no site in the same 8 bytes changes meanwhile, and the block stays. */
+ * write.c: writes bytes of committed code again: by any stores where nobody runs the bytes, else by
+ * one store that the architecture allows (I12). Bytes of the library in a block are refused. Lock:
+ * heap, so that no site in the same 8 bytes changes meanwhile, and the block stays. */
 #include "codeheap/base/heaps.h"
 #include "arch/sites.h"
 #include "codeheap/base/region.h"
@@ -73,7 +73,7 @@ static enum ch_status write_locked(struct ch_heap *heap, uintptr_t at, const voi
 		return ch__because(CH_E_SITE, "%zu bytes at %lx are no %s that may change while "
 					      "others run it", n, at,
 				   how == CH_WRITE_WORD ? "aligned word" : "instruction");
-	/* Before the bytes change: where it is refused, cores may go on with the old ones. */
+	/* Before the bytes change: with the sync refused, cores may go on with the old bytes. */
 	errno = ENOTSUP;
 	if (!CH_ARCH_FETCH_FOLLOWS && !ch__core_sync(heap))
 		return ch__because(CH_E_OS, "membarrier's core synchronization is refused: %m");

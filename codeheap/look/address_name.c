@@ -78,7 +78,7 @@ size_t ch_address_name(struct ch_heap *heap, const void *address, bool is_return
 	struct ch__text t = {text, bytes, 0};
 	const struct ch__pool *pool = heap->pool;
 	uintptr_t given = (uintptr_t)address;
-	/* A call may be the last thing of its code: then the return address is of what follows. */
+	/* A call may be the last instruction: then the return address is of the next code. */
 	uintptr_t at = given - (is_return && given);
 	if (ch__pool_has(pool, at) || at - pool->runtime_exec < pool->runtime_bytes)
 		put_code(heap, at, given, &t);

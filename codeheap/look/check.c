@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * check.c: the walk of every invariant: records against pages and bitmaps, lists against each
- * other, gauges against what they count, and the bytes at every attached site decoded (P5). Under
- * heap, frozen; says what is broken and changes nothing. */
+ * check.c: ch_heap_check, the walk of every invariant: records against pages and bitmaps, lists
+ * against each other, gauges against counts, and the bytes at every attached site decoded (P5).
+ * Under heap, frozen; reports the first broken thing, and changes nothing. */
 #include "codeheap/base/why.h"
 #include "arch/sites.h"
 #include "invalidate/invalidate.h"
@@ -13,13 +13,13 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* What the records have together, and the lists and gauges of the heap must have, too. */
+/* Sums over all records, to compare with the lists and gauges of the heap. */
 struct sums {
-	uint64_t blocks;   /* of a heap: records that are not FREE */
-	uint64_t owned;    /* of them those with an owner */
-	uint64_t in_use;   /* of those OPEN, LIVE, NOTENTRANT: on the list of their owner */
-	uint64_t granules; /* of all of them, the spans left out */
-	uint64_t linked;   /* branches of those in use */
+	uint64_t blocks;   /* block records that are not FREE */
+	uint64_t owned;    /* not FREE, with an owner */
+	uint64_t in_use;   /* OPEN, LIVE, NOTENTRANT with an owner: on the owner's list */
+	uint64_t granules; /* of blocks that are not FREE, without spans */
+	uint64_t linked;   /* branches with a target, of blocks in use */
 	uint64_t notentrant, notentrant_bytes;
 	uint64_t owners, blocks_of_owners, listed, incoming, assumptions;
 };
@@ -29,12 +29,12 @@ struct check {
 	char *report;
 	size_t room;
 	bool broken;
-	const char *noun; /* of what is looked at; NULL: it has no number */
+	const char *noun; /* of what is checked: "block" ...; NULL: it has no number */
 	uint32_t number;
 	struct sums is;
 };
 
-/* The first thing that is broken is the report. */
+/* Only the first broken thing is reported. */
 __attribute__((format(printf, 2, 3))) static void say(struct check *c, const char *format, ...)
 {
 	if (c->broken)
@@ -130,7 +130,7 @@ static void check_diverter(struct check *c, uintptr_t exec, uintptr_t target, bo
 		say(c, "%s is not as its state", what);
 }
 
-/* The entry that one store closes, and the veneer behind the stubs that it leads to then. */
+/* Checks a patchable entry: one store closes the entry, to lead to the veneer behind the stubs. */
 static void check_entry(struct check *c, const struct ch__block *block, bool is_dead_end)
 {
 	struct ch_heap *heap = c->heap;
@@ -161,7 +161,7 @@ static void check_points(struct check *c, const struct ch__block *block, bool is
 	}
 }
 
-/* of_alive: what the bytes at their sites lead to is as the records say. */
+/* of_alive: the bytes at the sites must lead where the records say. */
 static void check_branches(struct check *c, const struct ch__block *block, bool of_alive)
 {
 	struct ch_heap *heap = c->heap;
@@ -177,7 +177,7 @@ static void add_block(struct check *c, const struct ch__block *block)
 	enum ch_block_state state = ch__block_state(block);
 	uint32_t bytes = ch__hot_bytes(block) + ch__cold_bytes(block);
 	c->is.blocks += state != CH_BLOCK_FREE;
-	/* Of a record whose place went back it has none. */
+	/* A FREE record has no place: its place went back. */
 	if (state != CH_BLOCK_FREE && !ch__block_is_span(c->heap, block))
 		c->is.granules += bytes / CH__GRANULE_BYTES;
 	c->is.owned += state != CH_BLOCK_FREE && block->owner;
@@ -211,7 +211,7 @@ static void check_block(struct check *c, const struct ch__block *block)
 	check_part(c, block->hot_offset, ch__hot_bytes(block), "hot");
 	if (block->cold_granules)
 		check_part(c, ch__cold_offset(heap, block), ch__cold_bytes(block), "cold");
-	/* What is unreachable may hold edges to others that wait for the sweep. */
+	/* An unreachable block may have edges to blocks that wait for the sweep. */
 	check_branches(c, block, ch__block_is_alive(heap, block));
 	check_in_edges(c, block);
 	if (is_dead_end && block->in_head)
@@ -252,7 +252,7 @@ static void check_owner(struct check *c, struct ch__owner *owner)
 	c->is.blocks_of_owners += atomic_load(&owner->blocks_now);
 }
 
-/* --- slots: the unwinder knows those that hold published code, and no free one --- */
+/* --- slots: the unwinder knows each slot of published code, and no free slot --- */
 
 static bool is_used(const struct ch__pool *pool, uint32_t offset)
 {
@@ -276,7 +276,7 @@ static void check_slots_of(struct check *c, uint32_t p)
 	}
 }
 
-/* --- assumptions: each dependent knows its item, and the item its dependent --- */
+/* --- assumptions: a dependent names its item, and the item names the dependent --- */
 
 static void check_assumption(struct check *c, const struct ch__assumption *fact)
 {
@@ -294,7 +294,7 @@ static void check_assumption(struct check *c, const struct ch__assumption *fact)
 	}
 }
 
-/* --- sums: what records, lists and gauges say of the same thing --- */
+/* --- sums: records, lists and gauges agree --- */
 
 static void compare(struct check *c, const char *what, uint64_t said, uint64_t is)
 {
@@ -304,8 +304,8 @@ static void compare(struct check *c, const char *what, uint64_t said, uint64_t i
 		    (unsigned long long)is);
 }
 
-/* The list of dead blocks that begins at a block: the quarantine, or, of_notices, those whose
- * block_freed is due. */
+/* Checks the list of DEAD blocks from block `at` on: the quarantine, or, of_notices, the blocks
+ * whose block_freed is due. */
 static void check_dead(struct check *c, uint32_t at, uint32_t tail, bool of_notices)
 	CH_REQUIRES(ch__role_heap)
 {
@@ -349,8 +349,8 @@ static void check_pages(struct check *c)
 		    ch__frame_has_slots(page->frame))
 			check_slots_of(c, i);
 	}
-	/* A place is reserved, and given back, in the region in which its record says so, or under
-	 * heap. */
+	/* A region, or the heap lock, covers both the change of a place and the change of its
+	 * record: the sums agree here. */
 	compare(c, "granules of blocks", used, c->is.granules);
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * code_at.c: from an address to what the VM knows of the code there: its record, where in it the
- * address is, and the VM's word at a call. Signal-safe: no lock, no allocation.
+ * code_at.c: ch_code_at: from an address to the block there, the offset in the block, and the VM's
+ * word at a call. Signal-safe: no lock, no allocation.
  *
- * I4: all of it is read between two looks at the generation, by loads that acquire, out of memory
- * that is of one kind for as long as the heap is there. */
+ * I4: all fields are read between two reads of the generation, by loads that acquire, from memory
+ * that keeps its type for as long as the heap is there. */
 #include "codeheap/base/heaps.h"
 #include "arch/sites.h"
 #include "codeheap/base/sized.h"
@@ -12,12 +12,12 @@
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/names.h"
 
-/* The VM's word of the branch that ends at the offset, as long as a call is: one that returns there
- * is a call, or came with a return address that the VM made. */
+/* Reads the VM's word of the branch that ends at the offset. Each site is taken to be as long as a
+ * call: a branch that returns there is a call, or the VM made the return address. */
 static bool read_branch(const struct ch_heap *heap, const struct ch__block *block, uint32_t offset,
 			struct ch_spot *spot)
 {
-	/* Acquire: pairs with the release in open.c; the run's records say where it ends. */
+	/* Acquire: pairs with the release in open.c; the records say where a run ends. */
 	uint32_t at = atomic_load_explicit(&block->first_branch, memory_order_acquire);
 	for (; at; at = ch__branch_after(heap, at)) {
 		const struct ch__branch *branch = ch__branch_at(heap, at);
@@ -31,7 +31,7 @@ static bool read_branch(const struct ch_heap *heap, const struct ch__block *bloc
 	return false;
 }
 
-/* That of the patch point at the offset. */
+/* Reads the VM's word of the patch point at the offset. */
 static bool read_point(const struct ch__block *block, uint32_t offset, struct ch_spot *spot)
 {
 	const struct ch__side_list *list = __atomic_load_n(&block->side_list, __ATOMIC_ACQUIRE);
@@ -88,10 +88,10 @@ bool ch_code_at(const struct ch_heap *heap, const void *pc, bool is_return, stru
 	uintptr_t address = (uintptr_t)pc;
 	struct ch_spot whole;
 	bool is_whole = out->size == sizeof whole;
-	/* No sentence: to make one is not signal-safe. */
+	/* No ch__because: making a sentence is not signal-safe. */
 	if (out->size < CH__UP_TO(struct ch_spot, block) || out->size > sizeof whole)
 		return false;
-	/* Straight to the caller where that has room for all: our stack keeps no address. */
+	/* A caller with room for all fields is written to directly: this stack keeps no address. */
 	struct ch_spot *spot = is_whole ? out : &whole;
 	bool is_counted = !heap;
 	if (is_counted) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * look.c: what an observer may see of a heap, and when: each answer is of what the heap has by
- * then, and nothing of the heap changes by it. */
+ * look.c: what an observer may see of a heap. Each answer is of the moment of the call, and changes
+ * nothing in the heap. */
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/graph/handles.h"
@@ -127,7 +127,7 @@ size_t ch__look_name(struct ch_heap *heap, uint64_t key, bool is_dying, struct c
 	uint32_t index = (uint32_t)key & CH__INDEX_MAX, generation = ch__look_generation(key);
 	if (index >= heap->blocks.used)
 		return 0;
-	/* Even: it was withdrawn (I3), and has its record until listeners have heard of it. */
+	/* Even: the block was withdrawn (I3), and keeps the record until listeners have heard. */
 	const struct ch__block *block = ch__block_at(heap, index);
 	uint32_t is = atomic_load_explicit(&block->generation, memory_order_acquire);
 	if (is != generation + is_dying)
@@ -137,7 +137,7 @@ size_t ch__look_name(struct ch_heap *heap, uint64_t key, bool is_dying, struct c
 	return n ? n : (size_t)snprintf(name->text, name->bytes, "[code without a name]");
 }
 
-/* Owners may be many, functions that interpret are few. */
+/* Owners may be many; functions that interpret are few, so a linear search does. */
 size_t ch__look_fallbacks(struct ch_heap *heap, uintptr_t *fallbacks, size_t max)
 {
 	size_t count = 0;
@@ -168,8 +168,8 @@ static enum ch__look_kind kind_of(const struct ch_heap *heap, const struct ch__b
 	return frame == CH__FRAME_OWN ? CH__LOOK_OWN_FRAMES : CH__LOOK_CODE;
 }
 
-/* The fields of a block in one of these states were stored before the state, and change under the
- * heap lock only. */
+/* Returns false for an OPEN or FREE block. In any other state the fields were stored before the
+ * state, and change under the heap lock only. */
 static bool look_at(const struct ch_heap *heap, const struct ch__block *block,
 		    struct ch__look_block *out)
 {

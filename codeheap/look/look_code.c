@@ -12,7 +12,7 @@ static bool is_generation(const struct ch_heap *heap, uint32_t index, uint32_t g
 	       generation;
 }
 
-/* 0 also where the block goes meanwhile (I4). */
+/* Returns 0 also when the block goes meanwhile (I4). */
 uint64_t ch__look_code(const struct ch_heap *heap, uintptr_t pc, uint64_t known)
 {
 	/* A block of this generation was published, and stays where it is (I3). */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * trap.c: what a fatal signal in the pool means (P4), in one line: the block that was freed there,
- * by which collection, why, and what took it out of use before; what a live block did; who stored
- * to exec, or ran what is for writing. Signal-safe: no lock, no allocation; what lies where is
- * place.c's. */
+ * trap.c: says in one line what a fatal signal in the pool means (P4): which block was freed there,
+ * by which collection, why, and what had taken the block out of use; what a live block did; a store
+ * to exec, or a jump to the write view. Signal-safe: no lock, no allocation. place.c finds the
+ * block at an address. */
 #include "codeheap/base/park.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/tombstone.h"
@@ -76,7 +76,7 @@ static void put_block(struct ch__text *line, const struct ch__place *place)
 	ch__text_put(line, ")");
 }
 
-/* A death whose record was lost for want of memory may be the last one at any address. */
+/* A tombstone lost for want of memory may be of the last death at this address. */
 static void put_lost(struct ch__text *line, const struct ch_heap *heap)
 {
 	uint64_t lost = atomic_load_explicit(&heap->tombstones_lost, memory_order_acquire);
@@ -181,7 +181,7 @@ static bool is_in_code(const struct ch_heap *heap, uintptr_t address)
 	       ch__os_object_of(address, &object);
 }
 
-/* The return address of the frame record, where it leads to code; else the other guess. */
+/* Returns the return address in the frame record where that leads to code, else the guess. */
 static uintptr_t recorded_return(const struct ch_heap *heap, const void *ucontext, uintptr_t guess)
 {
 	uintptr_t fp = ch__arch_context_fp(ucontext), caller, address;
@@ -193,9 +193,9 @@ static uintptr_t recorded_return(const struct ch_heap *heap, const void *ucontex
 	return is_in_code(heap, address) ? address : guess;
 }
 
-/* The word on top of the stack, or the link register, is the return address of a call that led
- * here; of a jump, that of the caller of the code which jumped. Where it leads to no code, the code
- * that trapped has a frame, whose record has it. */
+/* After a call, the word on top of the stack, or the link register, is the return address. After a
+ * jump, the word returns to the caller of the code that jumped. If the word leads to no code, the
+ * code that trapped has a frame, whose record has the return address. */
 static void put_return(struct ch__text *line, const struct ch_heap *heap, const void *ucontext)
 {
 	const void *sp = (const void *)ch__arch_context_sp(ucontext);
@@ -217,7 +217,7 @@ static bool has_data_address(const siginfo_t *info)
 	return info->si_signo == SIGSEGV || info->si_signo == SIGBUS;
 }
 
-/* A trap in live code is the VM's, or one of those that fill the block behind the VM's bytes. */
+/* A trap in live code is the VM's own, or a trap of the fill behind the VM's bytes. */
 static void put_signal(struct ch__text *line, const siginfo_t *info, enum ch__place_kind kind)
 {
 	const char *name = info->si_signo == SIGSEGV   ? "SIGSEGV"
@@ -240,7 +240,7 @@ static uintptr_t exec_of(const struct ch_heap *heap, uintptr_t write)
 	return write - (uintptr_t)heap->pool->delta;
 }
 
-/* The block whose view was mistaken for the other one. Returns whether it is open. */
+/* Names the block at the mistaken exec or write address. Returns whether the block is OPEN. */
 static bool put_mistaken(struct ch__text *line, const struct ch_heap *heap, uint32_t offset,
 			 uintptr_t at)
 {
@@ -259,7 +259,7 @@ static bool put_mistaken(struct ch__text *line, const struct ch_heap *heap, uint
 	return place.kind == CH__PLACE_OPEN;
 }
 
-/* What can be read and raises such a signal was stored to. Returns false where the address is not
+/* A store to an address that can be read raised the signal. Returns false where the address is not
  * the heap's, or the page has no access at all. */
 static bool put_store(struct ch__text *line, const struct ch_heap *heap, const siginfo_t *info,
 		      uintptr_t pc)
@@ -275,7 +275,7 @@ static bool put_store(struct ch__text *line, const struct ch_heap *heap, const s
 	return true;
 }
 
-/* The write view is never executable: who jumps to ch_code.write faults before the first byte. */
+/* The write view is never executable: a jump to ch_code.write faults before the first byte. */
 static void put_written(struct ch__text *line, const struct ch_heap *heap, uintptr_t write,
 			const void *ucontext)
 {
@@ -286,8 +286,8 @@ static void put_written(struct ch__text *line, const struct ch_heap *heap, uintp
 	put_return(line, heap, ucontext);
 }
 
-/* Whether the bytes of a trap say that it is another's; the last ones of the pool have none behind
- * them that could. */
+/* Whether the bytes at a trap are another tool's, say a BRK with another number. The last bytes of
+ * the pool are too few for such a trap. */
 static bool is_foreign(const struct ch_heap *heap, uintptr_t address)
 {
 	enum { WORD_BYTES = 4 };
@@ -311,11 +311,11 @@ size_t ch_trap_describe(const struct ch_heap *heap, const void *siginfo, const v
 	bool is_ours =
 		is_here || is_written ||
 		(has_data_address(info) && ch__pool_has(heap->pool, (uintptr_t)info->si_addr));
-	/* Somebody sent it: wherever the thread stood, it did nothing. */
+	/* Somebody sent the signal: wherever the thread stood, it did nothing. */
 	if (info->si_code <= 0 || !is_ours)
 		return 0;
 	if (heap->process != ch__os_process_id()) {
-		/* No handler of a fork ran: not even the library may look at code. */
+		/* No fork handler ran: not even the library may look at code. */
 		ch__text_put_with(&line, "code that a child of a raw clone has no copy of (",
 				  address, 16);
 		ch__text_put(&line, ")");

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * trap_install.c: the handler that a program may have for the signals that end it: it says what a
- * trap in code means, lets sinks show what is live to whoever reads the core, and goes on to the
- * action that was there before. What it says is trap.c's; what a sink shows is the sink's.
+ * trap_install.c: the handler of ch_trap_install for signals that end a process. The handler says
+ * what a trap in code means (trap.c), lets sinks show live code to readers of the core, and goes on
+ * to the action that was there before.
  *
- * Signal-safe: no allocation but mappings; locks are tried, for a bounded time. It is the process's
- * and serves every heap that asked. */
+ * Signal-safe: no allocation but mappings; locks are tried, for a bounded time. One handler serves
+ * all heaps of the process that asked. */
 #include "arch/registers.h"
 #include "codeheap/base/why.h"
 #include "codeheap/base/heaps.h"
@@ -19,7 +19,7 @@ static const int signals[] = {SIGSEGV, SIGBUS, SIGILL, SIGTRAP, SIGFPE, SIGABRT}
 enum { SIGNALS = sizeof signals / sizeof signals[0], LINE_BYTES = 1024 };
 
 static struct ch__os_action before[SIGNALS];
-static _Atomic(bool) installed[SIGNALS]; /* or being so */
+static _Atomic(bool) installed[SIGNALS]; /* or being installed */
 
 static void say(const struct ch_heap *heap, const void *info, const void *ucontext)
 {
@@ -35,7 +35,7 @@ static void say(const struct ch_heap *heap, const void *info, const void *uconte
 	ch__os_write_last(line, n);
 }
 
-/* A code of 0 or less: somebody sent the signal. */
+/* Tells of a fault in a destroyed heap's pool. A code of 0 or less: somebody sent the signal. */
 static void say_gone(int signal, const siginfo_t *info, const void *ucontext)
 {
 	char line[LINE_BYTES];
@@ -54,15 +54,15 @@ static void say_gone(int signal, const siginfo_t *info, const void *ucontext)
 
 static void report(int signal, void *info, void *ucontext)
 {
-	static _Thread_local bool is_reporting; /* an error of its own goes to the next handler */
+	static _Thread_local bool is_reporting; /* a fault in the report goes to the next handler */
 	unsigned at = 0;
 	while (at + 1 < SIGNALS && signals[at] != signal)
 		at++;
-	/* It may be left by a jump: then the thread's next one is told of again. */
+	/* A fault in the report clears the flag: the next handler may leave by a jump. */
 	is_reporting = !is_reporting;
 	if (is_reporting) {
 		int error = errno;
-		/* A heap that is found here is not freed before the end. */
+		/* A heap found from here on is not freed before ch__place_read_end. */
 		ch__place_read_begin();
 		for (int id = 1; id <= CH__HEAPS_MAX; id++) {
 			struct ch_heap *heap = atomic_load(&ch__heaps[id]);
@@ -86,7 +86,7 @@ enum ch_status ch_trap_install(struct ch_heap *heap)
 		    ch__os_signal_install(signals[i], report, &before[i], CH__OS_LIKE_OLD))
 			continue;
 		atomic_store(&installed[i], false);
-		/* Those that are there only pass on, until a heap asks with success. */
+		/* Handlers that are installed only pass signals on, until a later call succeeds. */
 		return ch__because(CH_E_OS, "no handler for signal %d: %m", signals[i]);
 	}
 	atomic_store(&heap->reports_traps, true);

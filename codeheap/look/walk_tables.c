@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * walk_tables.c: the walk by the tables of the process's unwinder, through native code that keeps
- * no frame pointer. nongnu libunwind walks where its sink is on, else the unwinder that exceptions
- * use; both know the heap's pages as their sinks told them. It gives no names. Not signal-safe: an
- * unwinder may take locks and allocate.
+ * walk_tables.c: the walk by the tables of the process's unwinder, through native code without
+ * frame pointers. nongnu libunwind walks where its sink is on, else the unwinder of exceptions;
+ * both know the heap's pages from their sinks. Nothing is named here. Not signal-safe: an unwinder
+ * may take locks and allocate.
  *
- * An unwinder ends at a frame that it has no table for. When that is code of the heap (a page whose
- * sink is off), frame pointers go on from there, and to the end: an unwinder cannot be put into
- * the middle of a stack. */
+ * An unwinder ends at a frame without a table. When the frame is code of the heap (a page whose
+ * sink is off), frame pointers go on from there to the end: an unwinder cannot be put into the
+ * middle of a stack. */
 #define _GNU_SOURCE
 #include "codeheap/look/walk_tables.h"
 #include "arch/registers.h"
@@ -19,15 +19,15 @@
 struct walk {
 	const struct ch__sinks *sinks;
 	uintptr_t first, first_sp; /* of the first frame to hand out; sp 0: any */
-	uintptr_t pc, sp, fp;      /* of the last one seen */
+	uintptr_t pc, sp, fp;      /* of the last frame seen */
 	uintptr_t *out;
 	size_t n, max;
 };
 
-/* False: there is room for no more. */
+/* Returns false when there is no room for another frame. */
 static bool see_frame(struct walk *w, uintptr_t pc, uintptr_t sp, uintptr_t fp)
 {
-	/* A handler's own frames come first, and one of them may be of the interrupted function. */
+	/* The handler's frames come first, perhaps with a frame of the interrupted function. */
 	if (!w->n && (pc != w->first || (w->first_sp && sp != w->first_sp)))
 		return true;
 	w->pc = pc;
@@ -37,8 +37,8 @@ static bool see_frame(struct walk *w, uintptr_t pc, uintptr_t sp, uintptr_t fp)
 	return w->n < w->max;
 }
 
-/* In a frame's context, the frame address is that of the frame below: this frame's sp. Of the frame
- * that a signal interrupted, libgcc on aarch64 says where the signal's frame ends. */
+/* _Unwind_GetCFA gives the frame address of the frame below, which is this frame's sp. For the
+ * frame that a signal interrupted, libgcc on aarch64 gives the end of the signal's frame. */
 static _Unwind_Reason_Code see_context(struct _Unwind_Context *context, void *arg)
 {
 	const struct walk *w = arg;
@@ -68,7 +68,7 @@ static void walk_nongnu(struct walk *w, void *ucontext)
 		if (ch__nongnu.get(&cursor, CH_ARCH_NONGNU_PC, &pc) < 0 || pc <= 1 ||
 		    ch__nongnu.get(&cursor, CH_ARCH_NONGNU_SP, &sp) < 0)
 			return;
-		/* It may have lost the frame pointer, in code that it guessed its way through. */
+		/* libunwind may have lost fp in code that it guessed through. */
 		if (ch__nongnu.get(&cursor, CH_ARCH_NONGNU_FP, &fp) < 0)
 			fp = 0;
 		if (!see_frame(w, pc, sp, fp))
@@ -76,9 +76,9 @@ static void walk_nongnu(struct walk *w, void *ucontext)
 	} while (ch__nongnu.step(&cursor) > 0);
 }
 
-/* The unwinder ended in a frame of the heap's code (libgcc's), or in the one that it called
- * (LLVM's, which does not show a frame that it has no table for). Returns how many frames there are
- * more. */
+/* The unwinder ended in a frame of the heap's code (libgcc), or in the frame called by that code
+ * (LLVM, which does not show a frame without a table). Walks on by frame pointers, and returns how
+ * many frames were added. */
 static size_t go_on(struct walk *w, uintptr_t low, uintptr_t high)
 {
 	if (!w->n)

@@ -5,10 +5,10 @@
 
 #include "sinks/sinks.h"
 
-/* Return addresses of the calling thread by the tables of the process's unwinder, innermost first
- * (not signal-safe); where they end in code of the heap, frame pointers go on in [low, high). First
- * comes the frame of the ucontext, or without one the frame that goes on at `first`. Returns 0 when
- * the unwinder does not get there. */
+/* Writes return addresses of the calling thread by the unwinder's tables, innermost first (not
+ * signal-safe). If the tables end in code of the heap, frame pointers go on in [low, high). The
+ * first frame is the ucontext's, else the frame that goes on at `first`. Returns how many addresses
+ * there are; 0 when the unwinder does not reach the first frame. */
 size_t ch__walk_tables(const struct ch__sinks *, void *ucontext, uintptr_t first, uintptr_t low,
 		       uintptr_t high, uintptr_t *out, size_t max);
 
