@@ -488,6 +488,9 @@ static bool live(const struct ch__pool_config *config, uint64_t nth)
 	return is_whole;
 }
 
+/* What was mapped over memory that nobody reserved: page 0 and what follows it. */
+static unsigned mapped_at_nothing;
+
 static void fail_each_call(enum ch__backend backend)
 {
 	struct ch__pool_config config = rig_config(8 * MIB);
@@ -509,6 +512,8 @@ static void fail_each_call(enum ch__backend backend)
 			ch__os_fail_at(0, false);
 		}
 	CHECK(live(&config, UINT64_MAX));
+	if (mapped_at_nothing)
+		FAIL("a view that found no place was mapped %u times", mapped_at_nothing);
 }
 
 TEST(each_failing_call_leaves_a_sound_pool_dual)
@@ -605,6 +610,7 @@ void *__real_mmap(void *at, size_t bytes, int protection, int flags, int fd, off
 void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset);
 void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset)
 {
+	mapped_at_nothing += (flags & MAP_FIXED) && (uintptr_t)at <= ch__os_page_bytes();
 	if (drops_addresses && at && !(flags & MAP_FIXED)) {
 		addresses_dropped++;
 		insisted += (flags & MAP_FIXED_NOREPLACE) != 0;
@@ -633,4 +639,36 @@ TEST(address_that_is_dropped_on_the_way_is_not_insisted_on)
 	CHECK(addresses_dropped);
 	if (insisted)
 		FAIL("page 0 was asked for %u times", insisted);
+}
+
+/* As Linux before 5.14 does. */
+static bool refuses_populate;
+
+int __real_madvise(void *at, size_t bytes, int advice);
+int __wrap_madvise(void *at, size_t bytes, int advice);
+int __wrap_madvise(void *at, size_t bytes, int advice)
+{
+	enum { POPULATE_WRITE = 23 };
+	if (!refuses_populate || advice != POPULATE_WRITE)
+		return __real_madvise(at, bytes, advice);
+	errno = EINVAL;
+	return -1;
+}
+
+TEST(memfd_needs_no_memory_to_be_populated)
+{
+	struct ch__pool_config config = rig_config(4 * MIB);
+	unsetenv("CODEHEAP_WX");
+	refuses_populate = true;
+	config.backend = CH__BACKEND_MEMFD;
+	struct pool_rig rig = rig_create(&config);
+	uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
+	rig_write(&rig, code, 79);
+	CHECK_EQ(rig_call(code), 79);
+	rig_destroy(&rig);
+	/* It stands in for the other one. */
+	config.backend = CH__BACKEND_AUTO;
+	rig = rig_create(&config);
+	CHECK_EQ(rig.pool->backend, CH__BACKEND_MEMFD);
+	rig_destroy(&rig);
 }

@@ -82,6 +82,21 @@ TEST(procmem_has_no_other_address_of_its_code)
 	rig_destroy(&rig);
 }
 
+/* A branch leads by a word of the copy. */
+TEST(views_of_procmem_are_within_reach_of_a_lead)
+{
+	skip_without_procmem();
+	struct ch__pool_config config = rig_config(pool_bytes);
+	config.backend = CH__BACKEND_PROCMEM;
+	config.near_address = 0x200000000000;
+	unsetenv("CODEHEAP_WX");
+	for (int i = 0; i < 4; i++) {
+		struct pool_rig rig = rig_create(&config);
+		CHECK(ch__arch_lead_reaches((ptrdiff_t)rig.pool->delta));
+		rig_destroy(&rig);
+	}
+}
+
 /* --- what is there already --- */
 
 /* What of the range no other process shares, in KiB. */
@@ -127,6 +142,27 @@ TEST(write_of_what_is_there_keeps_pages_shared_procmem)
 	}
 	ch__pool_fork_parent(pool);
 	expect_exit(pid, 0);
+	rig_destroy(&rig);
+}
+
+TEST(chunks_that_are_given_up_have_no_memory_procmem)
+{
+	skip_without_procmem();
+	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	struct ch__pool *pool = rig.pool;
+	size_t chunk_bytes = (size_t)1 << pool->chunk_log2;
+	uintptr_t second = pool->exec_base + chunk_bytes;
+	CHECK(pool->chunk_count > 1);
+	uint32_t span = ch__pool_take_span(pool, pool->page_count, 0);
+	CHECK_EQ(span, 0);
+	CHECK(private_dirty(second, chunk_bytes) > 0);
+	ch__pool_release_span(pool, span);
+	ch__pool_trim(pool);
+	CHECK_EQ(pool->inner->chunks[1].state, CH__CHUNK_EMPTY);
+	CHECK_EQ(private_dirty(second, chunk_bytes), 0);
+	/* The copy is one mapping: its first chunk stays, for the next block. */
+	uintptr_t copy = (uintptr_t)ch__pool_write(pool, pool->exec_base);
+	CHECK(private_dirty(copy, pool_bytes) <= (chunk_bytes + pool->runtime_bytes) >> 10);
 	rig_destroy(&rig);
 }
 
