@@ -21,6 +21,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static char folder[64] = "/tmp/codeheap-os-XXXXXX";
@@ -316,6 +317,26 @@ TEST(chain_to_the_default_dies_at_the_trap)
 {
 	expect_signal(trap_behind_our_handler, NULL, SIGTRAP);
 	expect_signal(trap_behind_our_handler, "", SIGTRAP);
+}
+
+TEST(chain_to_the_default_stops_where_the_system_does)
+{
+	static const int stops[] = {SIGTSTP, SIGTTIN, SIGTTOU};
+	for (unsigned i = 0; i < sizeof stops / sizeof stops[0]; i++) {
+		int status;
+		pid_t pid = fork();
+		CHECK(pid >= 0);
+		if (pid == 0) {
+			CHECK(ch__os_signal_install(stops[i], our_handler, &old_action, CH__OS_PLAIN));
+			raise(stops[i]);
+			_exit(ours);
+		}
+		CHECK_EQ(waitpid(pid, &status, WUNTRACED), pid);
+		CHECK(WIFSTOPPED(status));
+		CHECK_EQ(WSTOPSIG(status), SIGSTOP);
+		CHECK_EQ(kill(pid, SIGCONT), 0);
+		expect_exit(pid, 1);
+	}
 }
 
 /* --- threads --- */

@@ -277,6 +277,29 @@ TEST(memory_that_comes_again_needs_no_more_arenas)
 	CHECK_EQ(told("arenas.narenas"), arenas);
 }
 
+/* One that was destroyed waits for nobody: the allocator gives its number again. */
+TEST(two_heaps_never_have_one_arena)
+{
+	enum { METAS = 8, OBJECTS = 100, BYTES = 200 };
+	struct ch__meta *metas[METAS];
+	uint8_t *kept[OBJECTS];
+	come_and_go(1, 64);
+	come_and_go(1, 40 << 20);
+	for (unsigned i = 0; i < METAS; i++)
+		CHECK((metas[i] = ch__meta_create()) != NULL);
+	for (unsigned i = 0; i < OBJECTS; i++) {
+		CHECK((kept[i] = ch__meta_alloc(metas[0], BYTES)) != NULL);
+		memset(kept[i], 0xa5, BYTES);
+	}
+	for (unsigned i = 1; i < METAS; i++)
+		ch__meta_destroy(metas[i]);
+	come_and_go(METAS, OBJECTS * BYTES);
+	for (unsigned i = 0; i < OBJECTS; i++)
+		for (unsigned at = 0; at < BYTES; at++)
+			CHECK_EQ(kept[i][at], 0xa5);
+	ch__meta_destroy(metas[0]);
+}
+
 static void *allocate_one(void *meta)
 {
 	CHECK(ch__meta_alloc(meta, 64));
