@@ -387,13 +387,11 @@ static void resume_child(void) CH_REQUIRES(ch__role_file)
 	file.orphans_low = file.orphans_high = 0;
 	if (!tool.users)
 		return;
-	if (!ch__tool_create(&tool) || !ch__os_file_append(tool.fd)) {
+	bool is_made = ch__tool_create(&tool) && ch__os_file_append(tool.fd);
+	if (is_made)
+		put_live_lines();
+	if (!is_made || !ch__tool_flush(&tool))
 		fail_file(tool.error ? tool.error : errno);
-		return;
-	}
-	put_live_lines();
-	if (!ch__tool_flush(&tool))
-		fail_file(tool.error);
 }
 
 const struct ch__sink_ops ch__sink_perfmap = {

@@ -435,15 +435,21 @@ static void check_own(const uint8_t *code, bool is_live)
 	CHECK(!is_known(code + 255) && !is_known(code + 256 + 16));
 }
 
+static struct own_section *map_own_sections(const struct bed *bed)
+{
+	struct own_section *sections =
+		mmap(bed->pool + BED_POOL_BYTES, BED_PAGE_BYTES, PROT_READ | PROT_WRITE,
+		     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(sections != MAP_FAILED);
+	return sections;
+}
+
 TEST(table_of_a_block_is_known_to_libunwind_while_it_lives)
 {
 	struct bed bed;
 	bed_open(&bed, CH__SINK_LIBUNWIND);
 	uint8_t *code = bed_code(&bed, 5 * BED_PAGE_BYTES + 64, frameless, sizeof frameless);
-	struct own_section *section =
-		mmap(bed.pool + BED_POOL_BYTES, BED_PAGE_BYTES, PROT_READ | PROT_WRITE,
-		     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	CHECK(section != MAP_FAILED);
+	struct own_section *section = map_own_sections(&bed);
 	write_own(section, code);
 	CHECK(ch__eh_frame_is_sound(section, (uintptr_t)code, (uintptr_t)code + 512));
 	struct ch__own *own = ch__sinks_own_create(bed.sinks);
@@ -490,6 +496,60 @@ TEST(table_of_a_block_is_known_to_libunwind_while_it_lives)
 	ch__sinks_own_destroy(bed.sinks, own);
 	munmap(section, BED_PAGE_BYTES);
 	bed_close(&bed);
+}
+
+enum { OWNS = 3 };
+
+/* Objects that the process has and no heap uses. */
+static uint32_t free_objects(void)
+{
+	enum { MOST = 1 << 14 };
+	static struct ch__nongnu_object *objects[MOST];
+	uint32_t count = 0;
+	ch__os_fail_at(1, true);
+	CHECK(!ch__nongnu_take(objects, MOST));
+	ch__os_fail_at(0, false);
+	while (count < MOST && objects[count])
+		count++;
+	ch__nongnu_give(objects, count);
+	memset(objects, 0, sizeof objects);
+	return count;
+}
+
+static void live_with_tables(void)
+{
+	struct bed bed;
+	struct ch__own *owns[OWNS];
+	const uint8_t *codes[OWNS];
+	bed_open(&bed, CH__SINK_LIBUNWIND);
+	struct own_section *sections = map_own_sections(&bed);
+	for (int i = 0; i < OWNS; i++) {
+		codes[i] = bed_code(&bed, (size_t)(5 + i) * BED_PAGE_BYTES + 64, frameless,
+				    sizeof frameless);
+		write_own(&sections[i], codes[i]);
+		CHECK((owns[i] = ch__sinks_own_create(bed.sinks)) != NULL);
+	}
+	for (int round = 0; round < 3; round++) {
+		for (int i = 0; i < OWNS; i++)
+			ch__sinks_own_live(bed.sinks, owns[i], &sections[i]);
+		for (int i = 0; i < OWNS; i++)
+			check_own(codes[i], true);
+		for (int i = 0; i < OWNS; i++)
+			ch__sinks_own_dead(bed.sinks, owns[i]);
+	}
+	for (int i = 0; i < OWNS; i++)
+		ch__sinks_own_destroy(bed.sinks, owns[i]);
+	munmap(sections, BED_PAGE_BYTES);
+	bed_close(&bed);
+}
+
+/* Blocks that come and go share objects, and all of them outlive the heap as free ones. */
+TEST(objects_of_tables_are_free_when_their_heap_went)
+{
+	live_with_tables();
+	uint32_t before = free_objects();
+	live_with_tables();
+	CHECK_EQ(free_objects(), before);
 }
 
 TEST(table_of_a_block_that_is_too_far_is_not_told)

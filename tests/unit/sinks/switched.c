@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * switched.c: a sink that fails in one thread while another one turns it off and on again: what
- * was turned on anew has not failed. */
+ * was turned on anew has not failed. Then children of fork: one that cannot make its own file has
+ * the sink off, and one that wants no file makes none. */
 #define _GNU_SOURCE
 #include "os/ranks.h"
 #include "sinks/tools.h"
@@ -88,5 +89,62 @@ TEST(sink_that_is_turned_on_anew_while_it_fails_stays_on)
 	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
 	check_named(path, bed.pool, "fn_7");
 	bed_close(&bed);
+	remove_own_folder();
+}
+
+/* --- a child --- */
+
+/* As fork.c does. */
+static pid_t fork_with(struct ch__sinks *sinks)
+{
+	if (sinks)
+		ch__sinks_lock(sinks);
+	ch__sinks_fork_files_prepare();
+	pid_t pid = fork();
+	CHECK(pid >= 0);
+	if (pid)
+		ch__sinks_fork_files_done(false);
+	if (pid && sinks)
+		ch__sinks_unlock(sinks);
+	return pid;
+}
+
+TEST(map_of_a_child_that_cannot_make_its_own_is_off)
+{
+	struct bed bed;
+	use_own_folder();
+	bed_open(&bed, CH__SINK_PERF_MAP);
+	add(&bed, 0, 7);
+	pid_t pid = fork_with(bed.sinks);
+	if (pid == 0) {
+		ch__os_fail_at(1, true);
+		ch__sinks_fork_files_done(true);
+		ch__os_fail_at(0, false);
+		ch__sinks_fork_child(bed.sinks, true);
+		CHECK(ch__sinks_status(bed.sinks, CH__SINK_PERF_MAP) != 0);
+		add(&bed, RANGE_BYTES, 8);
+		CHECK_EQ(ch__sinks_on(bed.sinks), 0);
+		_exit(0);
+	}
+	expect_exit(pid, 0);
+	bed_close(&bed);
+	remove_own_folder();
+}
+
+TEST(child_of_a_process_without_a_map_makes_none)
+{
+	struct bed bed;
+	char path[128];
+	use_own_folder();
+	bed_open(&bed, CH__SINK_PERF_MAP);
+	bed_close(&bed);
+	pid_t pid = fork_with(NULL);
+	if (pid == 0) {
+		ch__sinks_fork_files_done(true);
+		path_of(getpid(), path);
+		CHECK(access(path, F_OK) != 0);
+		_exit(0);
+	}
+	expect_exit(pid, 0);
 	remove_own_folder();
 }
