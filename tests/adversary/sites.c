@@ -141,6 +141,37 @@ TEST(bytes_of_a_ref_are_no_other_site_s)
 	rig_end(&rig);
 }
 
+/* Of each byte of the block, whether it is attached and whether an exit leads to it. */
+TEST(map_of_a_block_has_room_for_both_of_its_halves)
+{
+	enum { WITHOUT = 8 };
+	size_t before = 0;
+	rig = rig_start(4 << 20);
+	owner = rig_owner(&rig, "owner");
+	const struct ch__site_map *map = &ch__thread_self(rig.heap)->sites;
+	for (uint32_t pages = 0; pages < 3; pages++) {
+		struct ch_open open = {.owner = owner,
+				       .hot_bytes = pages * (uint32_t)rig_page_bytes() + 512,
+				       .cold_bytes = 64,
+				       .branch_room = WITHOUT + 1};
+		struct emitter e;
+		CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+		for (uint32_t i = 0; i < WITHOUT; i++)
+			CHECK_EQ(branch(&e, emit_site_jmp(&e), CH_JMP, NULL), CH_OK);
+		size_t bytes = ch__meta_bytes(rig.heap->meta);
+		CHECK_EQ(branch(&e, emit_site_jmp(&e), CH_JMP, NULL), CH_OK);
+		bytes = ch__meta_bytes(rig.heap->meta) + before - bytes;
+		CHECK(map->is_made && map->block == ch__block_at(rig.heap, rig_record(e.code.block)));
+		CHECK(bytes > before);
+		before = bytes;
+		CHECK_EQ(map->targets - map->covered, map->capacity / 8);
+		CHECK_EQ(bytes, map->capacity / 8 * 2);
+		CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	}
+	rig_check(&rig);
+	rig_end(&rig);
+}
+
 /* A thread keeps a map of the sites of the block that it works on. A later block has the record and
  * the place of that one, and other sites. */
 TEST(block_in_the_record_of_another_has_sites_of_its_own)
