@@ -43,7 +43,8 @@ UNKNOWN_S = 0.3  # what a case may take that the index does not know
 # All cases that reach a line of every path take as long as `make check`: without --rest the first ones of this time run.
 MOST_S = 100
 # Rules that are stated, and words to valgrind, which are none to a program that runs without it.
-LEFT_ALONE = re.compile(r"CH_ASSERT|CH_MOVE|CH_CHECK|_Static_assert|\w*_valgrind\w*\(|ch__granules_revoke_unused\(")
+LEFT_ALONE = re.compile(r"CH_ASSERT|CH_MOVE|CH_CHECK|_Static_assert|has_(?:frozen|stopped)\(|\w*_valgrind\w*\(|"
+                        r"ch__granules_revoke_unused\(")
 
 
 def read_equivalent(path=EQUIVALENT):
