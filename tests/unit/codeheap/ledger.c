@@ -63,6 +63,49 @@ TEST(byte_that_was_written_and_not_carried_over_is_seen)
 	see_each_byte(CH_BACKEND_PROCMEM);
 }
 
+TEST(notes_of_a_chunk_stay_when_it_gets_more_memory)
+{
+	struct rig rig = rig_start(POOL_BYTES);
+	struct ch__pool *pool = rig.heap->pool;
+	struct ch_info info = rig_info(rig_block(rig_owner(&rig, "one"), 5));
+	struct range r = {pool, (uintptr_t)info.entry & ~(uintptr_t)63};
+	uint32_t taken[64], count = 0, had = atomic_load(&pool->pages_committed);
+	CHECK(had < pool->page_count);
+	while (atomic_load(&pool->pages_committed) == had) {
+		CHECK(count < 64);
+		taken[count] = ch__pool_take_page(pool, 0);
+		CHECK(taken[count++] != CH__PAGE_NONE);
+	}
+	check_range(&r);
+	while (count)
+		ch__pool_retire_page(pool, taken[--count]);
+	rig_end(&rig);
+}
+
+static size_t mapped_bytes(void)
+{
+	unsigned long pages = 0;
+	FILE *f = fopen("/proc/self/statm", "r");
+	CHECK(f && fscanf(f, "%lu", &pages) == 1);
+	fclose(f);
+	return pages * ch__os_page_bytes();
+}
+
+TEST(notes_go_with_their_pool)
+{
+	enum { ROUNDS = 64 };
+	size_t before = 0;
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		struct rig rig = rig_start(POOL_BYTES);
+		(void)rig_block(rig_owner(&rig, "one"), 5);
+		rig_end(&rig);
+		if (i == ROUNDS / 2)
+			before = mapped_bytes();
+	}
+	/* Half of them would leave 32 MiB. */
+	CHECK(mapped_bytes() < before + ROUNDS / 4 * (size_t)POOL_BYTES);
+}
+
 /* --- places that publish --- */
 
 /* Whatever a place skips besides: what stands in the pages of blocks is what was published. */

@@ -672,3 +672,45 @@ TEST(memfd_needs_no_memory_to_be_populated)
 	CHECK_EQ(rig.pool->backend, CH__BACKEND_MEMFD);
 	rig_destroy(&rig);
 }
+
+/* Nothing is stored to it: where the machine has no memory, that would be a SIGBUS. */
+TEST(page_whose_memory_is_refused_is_not_given)
+{
+	struct ch__pool_config config = rig_config(4 * MIB);
+	unsetenv("CODEHEAP_WX");
+	config.backend = CH__BACKEND_DUAL;
+	if (!rig_may_have(config.backend))
+		skip("an emulator refuses the duplication");
+	struct pool_rig rig = rig_create(&config);
+	refuses_populate = true;
+	errno = 0;
+	CHECK_EQ(ch__pool_take_page(rig.pool, 0), CH__PAGE_NONE);
+	CHECK_EQ(errno, EINVAL);
+	refuses_populate = false;
+	(void)rig_take(&rig);
+	rig_check(&rig);
+	rig_destroy(&rig);
+}
+
+/* Where an emulator runs. */
+TEST(pages_that_are_mapped_again_are_those_that_were_written)
+{
+	struct ch__pool_config config = rig_config(8 * MIB);
+	unsetenv("CODEHEAP_WX");
+	config.backend = CH__BACKEND_MEMFD;
+	struct pool_rig rig = rig_create(&config);
+	struct ch__pool *pool = rig.pool;
+	pool->sync_steps |= CH__SYNC_REMAP;
+	pool->inner->views.sync_steps |= CH__SYNC_REMAP;
+	uint32_t pages = pool->page_count / 2, span = ch__pool_take_span(pool, pages, 0);
+	CHECK(span != CH__PAGE_NONE);
+	const void *end = (const void *)(pool->exec_base + pool->pool_bytes - 8);
+	CHECK(!ch__os_is_readable(end));
+	uintptr_t code = ch__pool_page_exec(pool, span + pages - 1);
+	rig_write(&rig, code, 80);
+	CHECK_EQ(rig_call(code), 80);
+	CHECK(!ch__os_is_readable(end));
+	ch__pool_release_span(pool, span);
+	rig_check(&rig);
+	rig_destroy(&rig);
+}

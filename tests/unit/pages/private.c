@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -471,5 +472,65 @@ TEST(word_that_is_published_beside_an_exchange_of_its_page_is_there)
 	}
 	CHECK_EQ(pthread_join(thread, NULL), 0);
 	rig_check(&rig);
+	rig_destroy(&rig);
+}
+
+static _Atomic(int) publisher;
+static _Atomic(bool) is_published;
+
+static void *publish(void *arg)
+{
+	const struct exchange *x = arg;
+	atomic_store(&publisher, (int)gettid());
+	ch__pool_publish(x->pool, x->published, sizeof(uint64_t));
+	atomic_store(&is_published, true);
+	return NULL;
+}
+
+/* The exchange has copied the page already, perhaps. */
+TEST(word_waits_for_the_exchange_that_has_begun)
+{
+	skip_without_procmem();
+	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	uintptr_t at = rig_reserve(&rig, rig_take(&rig), 64) & ~(uintptr_t)7;
+	struct exchange x = {.pool = rig.pool, .published = at + 16};
+	_Atomic(uint32_t) *exchanges = rig.pool->inner->views.exchanges;
+	pthread_t thread;
+	*(uint64_t *)(void *)ch__pool_lend(x.pool, x.published) = 0x1234567;
+	atomic_fetch_add(exchanges, 1);
+	CHECK_EQ(pthread_create(&thread, NULL, publish, &x), 0);
+	TEST_UNTIL(atomic_load(&is_published) ||
+		   (atomic_load(&publisher) && thread_is_asleep(atomic_load(&publisher))))
+		usleep(100);
+	CHECK(!atomic_load(&is_published));
+	CHECK(*(const volatile uint64_t *)x.published != 0x1234567);
+	atomic_fetch_add(exchanges, 1);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	CHECK_EQ(*(const volatile uint64_t *)x.published, 0x1234567);
+	rig_destroy(&rig);
+}
+
+/* --- when nothing can be written any more --- */
+
+static void write_without_file(void *arg)
+{
+	struct pool_rig *rig = arg;
+	lose_file(rig, NULL);
+	ch__os_fail_at(1, true);
+	rig_write(rig, ch__pool_page_exec(rig->pool, 0), 2);
+}
+
+/* The old code would run on. */
+TEST(write_that_the_system_refuses_ends_the_process)
+{
+	skip_without_procmem();
+	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	char text[400];
+	uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
+	rig_write(&rig, code, 1);
+	expect_signal_text(write_without_file, &rig, SIGABRT, text, sizeof text);
+	if (!strstr(text, "the system does not let code be written any more"))
+		FAIL("the panic says \"%s\"", text);
+	CHECK_EQ(rig_call(code), 1);
 	rig_destroy(&rig);
 }

@@ -257,6 +257,9 @@ TEST(each_failing_call_leaves_sound_zones)
 		calls = n < calls ? calls : ch__os_failable_calls() + 1;
 		ch__os_fail_at(0, false);
 		rig_check(&rig);
+		for (uint32_t i = 0; i < rig.pool->page_count; i++)
+			if (ch__page_state(&rig.pool->pages[i]) == CH__PAGE_FREE)
+				CHECK_EQ(ch__pool_span_use(rig.pool, i), CH__SPAN_CODE);
 		/* Its page is executable again, or is so at the second try. */
 		CHECK(ch__pool_retry_retired(rig.pool));
 		if (data != CH__PAGE_NONE)
