@@ -9,10 +9,15 @@
 
 enum { ASKED_AT_MOST = 8 };
 
-/* Returns 0 if the block may not be entered. The load of the state acquires what commit wrote. */
-static uintptr_t entry_of(const struct ch_heap *heap, uint32_t index)
+/* Returns 0 if the block may not be entered. The load of the state acquires what commit wrote.
+ * Outside of a region the record could become another block's before the address is read (I1). */
+static uintptr_t entry_of(const struct ch__thread *self, uint32_t index)
+	CH_REQUIRES(ch__role_region)
 {
+	const struct ch_heap *heap = self->heap;
 	const struct ch__block *block = ch__block_at(heap, index);
+	CH_ASSERT(CH_CHECK < 2 || atomic_load_explicit(&self->inside, memory_order_relaxed),
+		  "a stub's way is looked for outside of a region");
 	return index && ch__block_may_run(heap, block) ? ch__block_entry(heap, block) : 0;
 }
 
@@ -35,7 +40,7 @@ static void stub_hit(struct ch__arch_stub_context *context, struct ch__arch_regs
 	ch__region_enter(self);
 	uint32_t source = ch__find(heap, return_address - 1, NULL);
 	/* When two threads race on this stub, the second finds the branch linked. */
-	uintptr_t linked = source ? entry_of(heap, ch__branch_target(branch)) : 0;
+	uintptr_t linked = source ? entry_of(self, ch__branch_target(branch)) : 0;
 	ch__region_leave(self);
 	if (!source)
 		ch__panic("a stub without a block was taken");
@@ -64,7 +69,7 @@ static void stub_hit(struct ch__arch_stub_context *context, struct ch__arch_regs
 		enum ch_status status = ch_branch_link(handle, block);
 		/* From here on `entry`, a word on the stack, keeps the target block. */
 		ch__region_enter(self);
-		uintptr_t entry = entry_of(heap, ch__block_resolve(heap, block));
+		uintptr_t entry = entry_of(self, ch__block_resolve(heap, block));
 		ch__region_leave(self);
 		if (status != CH_OK || !entry)
 			CH__COUNT(self->counters.branch_hits_stale, 1);
