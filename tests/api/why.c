@@ -47,6 +47,7 @@ TEST(sentence_names_the_field_of_a_configuration_and_its_range)
 	c = ok, c.stop_signal = 65, refuses(c, "stop_signal is 65: not 0 to 64");
 	c = ok, c.stop_signal = -1, refuses(c, "stop_signal is ");
 	c = ok, c.stop_signal = SIGSEGV, refuses(c, "stop_signal is 11: a fault raises it");
+	c = ok, c.stop_signal = SIGFPE, refuses(c, "stop_signal is 8: a fault raises it");
 	c = ok, c.stop_signal = SIGABRT, refuses(c, "stop_signal is 6: a fault raises it");
 	c = ok, c.step_blocks = 65, refuses(c, "step_blocks is 65: not 0 to 64");
 	c = ok, c.remembered_dead = 96, refuses(c, "remembered_dead is 96: not a power of two");
