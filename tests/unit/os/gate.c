@@ -423,6 +423,39 @@ TEST(stack_that_the_process_began_on_is_known)
 }
 
 /* The C library looks the first stack up in /proc, and the process may have no descriptor left. */
+enum { SIGNAL_STACK_BYTES = 1 << 16 };
+static uint8_t *signal_stack;
+static uintptr_t signal_stack_ends[4];
+
+static void look_at_signal_stack(int signal)
+{
+	uintptr_t low = (uintptr_t)signal_stack, end = low + SIGNAL_STACK_BYTES;
+	uintptr_t at[] = {low - 1, low, end - 1, end};
+	(void)signal;
+	for (unsigned i = 0; i < 4; i++)
+		signal_stack_ends[i] = ch__os_signal_stack_end(at[i], false);
+}
+
+/* Another stack may begin where it ends. */
+TEST(stack_of_signals_ends_with_its_last_byte)
+{
+	stack_t stack = {.ss_sp = signal_stack = malloc(SIGNAL_STACK_BYTES),
+			 .ss_size = SIGNAL_STACK_BYTES};
+	struct sigaction action = {.sa_handler = look_at_signal_stack, .sa_flags = SA_ONSTACK};
+	uintptr_t end = (uintptr_t)signal_stack + SIGNAL_STACK_BYTES;
+	CHECK(signal_stack && sigaltstack(&stack, NULL) == 0);
+	CHECK_EQ(ch__os_signal_stack_end(end - 1, false), 0); /* nobody runs on it */
+	CHECK_EQ(sigaction(SIGUSR1, &action, NULL), 0);
+	CHECK_EQ(raise(SIGUSR1), 0);
+	CHECK_EQ(signal_stack_ends[0], 0);
+	CHECK_EQ(signal_stack_ends[1], end);
+	CHECK_EQ(signal_stack_ends[2], end);
+	CHECK_EQ(signal_stack_ends[3], 0);
+	stack.ss_flags = SS_DISABLE;
+	CHECK_EQ(sigaltstack(&stack, NULL), 0);
+	free(signal_stack);
+}
+
 TEST(stack_bounds_that_the_c_library_cannot_tell_are_an_error)
 {
 	const struct rlimit none = {0, 0};
