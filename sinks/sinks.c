@@ -76,7 +76,8 @@ static void switch_off(struct ch__sinks *s, unsigned i)
 
 static void set_frames(struct ch__sinks *s, uint32_t page, uint32_t pages, uint8_t frame)
 {
-	CH_ASSERT(CH_CHECK < 2 || ch__lock_is_mine(&s->lock), "sinks: pages change without the lock");
+	CH_ASSERT(CH_CHECK < 2 || ch__lock_is_mine(&s->lock),
+		  "sinks: pages change without the lock");
 	for (uint32_t end = page + pages; page < end; page++)
 		atomic_store_explicit(&s->frames[page], frame, memory_order_relaxed);
 }

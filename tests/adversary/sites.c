@@ -161,7 +161,8 @@ TEST(map_of_a_block_has_room_for_both_of_its_halves)
 		size_t bytes = ch__meta_bytes(rig.heap->meta);
 		CHECK_EQ(branch(&e, emit_site_jmp(&e), CH_JMP, NULL), CH_OK);
 		bytes = ch__meta_bytes(rig.heap->meta) + before - bytes;
-		CHECK(map->is_made && map->block == ch__block_at(rig.heap, rig_record(e.code.block)));
+		CHECK(map->is_made);
+		CHECK(map->block == ch__block_at(rig.heap, rig_record(e.code.block)));
 		CHECK(bytes > before);
 		before = bytes;
 		CHECK_EQ(map->targets - map->covered, map->capacity / 8);

@@ -327,7 +327,8 @@ TEST(chain_to_the_default_stops_where_the_system_does)
 		pid_t pid = fork();
 		CHECK(pid >= 0);
 		if (pid == 0) {
-			CHECK(ch__os_signal_install(stops[i], our_handler, &old_action, CH__OS_PLAIN));
+			CHECK(ch__os_signal_install(stops[i], our_handler, &old_action,
+						    CH__OS_PLAIN));
 			raise(stops[i]);
 			_exit(ours);
 		}
