@@ -20,6 +20,7 @@
 
 enum {
 	FALLBACKS_MAX = 256,
+	PATH_BYTES = 4096, /* the system's most */
 	TEMPORARY_BYTES = 16,
 };
 
@@ -382,7 +383,7 @@ static void heap_ends(struct ch__listener *listener) CH_UNANALYSED("the lock may
 		ch__look_unlock_heaps();
 }
 
-/* --- fork: the locks of the heap are held --- */
+/* --- fork: the locks of the heap are held, and with them all side memory of a profile is whole --- */
 
 static void fork_prepare(struct ch__listener *listener)
 {
@@ -402,8 +403,6 @@ static void fork_child(struct ch__listener *listener) CH_REQUIRES(ch__role_heap)
 {
 	struct ch__profile *profile = (struct ch__profile *)listener;
 	memset(profile->heard_by, 0, sizeof profile->heard_by);
-	if (profile->meta)
-		ch__meta_fork_child(profile->meta);
 	if (!profile->profiler)
 		return;
 	ch__profiler_fork_child(profile->profiler);
@@ -434,24 +433,21 @@ static bool put(void *arg, const char *text, size_t n)
 	return !file->error;
 }
 
-/* What is at the path stays until all is written: then the new file takes its name. */
-static int write_file(struct ch__meta *meta, const char *path, struct ch__profiler_copy *copy,
+/* What is at the path stays until all is written: then the new file takes its name. A path that is
+ * too long for the name beside it is too long for the system. */
+static int write_file(const char *path, struct ch__profiler_copy *copy,
 		      const struct ch__profiler_view *view)
 {
+	char beside[PATH_BYTES + TEMPORARY_BYTES];
 	bool is_plain = ch__os_file_is_plain(path);
-	size_t bytes = strlen(path) + TEMPORARY_BYTES;
-	char *beside = ch__meta_alloc(meta, bytes);
-	struct file file = {.fd = -1};
-	int error = beside ? 0 : ENOMEM;
-	if (!error) {
-		uint32_t number;
-		ch__os_random(&number, sizeof number);
-		snprintf(beside, bytes, "%s.%08x", path, number);
-		file.fd = is_plain ? ch__os_file_create(beside) : ch__os_file_straight(path);
-		error = file.fd < 0 ? errno : 0;
-		if (!error && is_plain)
-			ch__os_file_take_mode(file.fd, path);
-	}
+	uint32_t number;
+	ch__os_random(&number, sizeof number);
+	snprintf(beside, sizeof beside, "%s.%08x", path, number);
+	struct file file = {
+		.fd = is_plain ? ch__os_file_create(beside) : ch__os_file_straight(path)};
+	int error = file.fd < 0 ? errno : 0;
+	if (!error && is_plain)
+		ch__os_file_take_mode(file.fd, path);
 	if (!error)
 		error = ch__profiler_report(copy, view, put, &file);
 	if (file.error)
@@ -462,7 +458,6 @@ static int write_file(struct ch__meta *meta, const char *path, struct ch__profil
 		error = errno;
 	if (error && file.fd >= 0 && is_plain)
 		ch__os_file_remove(beside);
-	ch__meta_free(meta, beside, bytes);
 	return error;
 }
 
@@ -537,7 +532,7 @@ enum ch_status ch_profile_write(struct ch_heap *heap, const char *path,
 	ch__look_unlock_heaps();
 	if (!is_there)
 		return ch__because(CH_E_STATE, "there was no profile");
-	int error = copy ? write_file(profile->meta, path, copy, &seen) : ENOMEM;
+	int error = copy ? write_file(path, copy, &seen) : ENOMEM;
 	ch__profiler_copy_free(copy);
 	return status_of(error);
 }

@@ -337,6 +337,5 @@ void ch__profiler_fork_child(struct ch__profiler *p) CH_UNANALYSED("of prepare")
 		atomic_store(&s->slot->sampler, NULL);
 		atomic_store(&s->slot->inside, 0);
 	}
-	ch__meta_fork_child(p->meta);
 	ch__profile_unlock(p);
 }

@@ -406,7 +406,6 @@ __attribute__((destructor)) static void end_all_at_exit(void)
 static void fork_child(struct ch__listener *listener)
 {
 	struct ch__stats_file *file = (struct ch__stats_file *)listener;
-	ch__meta_fork_child(file->meta);
 	if (file->fd >= 0)
 		ch__os_close(file->fd);
 	file->fd = -1;

@@ -18,6 +18,6 @@ CH_GUEST void ch__meta_free(struct ch__meta *, void *at, size_t bytes)
 	CH_EXCLUDES(CH__STANDING);
 size_t ch__meta_bytes(struct ch__meta *);                      /* handed out and not freed */
 /* In the child: locks of vanished threads are free again. */
-CH_GUEST void ch__meta_fork_child(struct ch__meta *);
+void ch__meta_fork_child(struct ch__meta *);
 
 #endif
