@@ -258,13 +258,11 @@ void ch__profiler_stop(struct ch__profiler *p)
 		atomic_store_explicit(&p->ending, 1, memory_order_release);
 		ch__os_futex_wake(&p->ending);
 		ch__os_thread_join(&p->worker);
-		p->has_worker = false;
 	}
 	ch__profile_lock(p);
 	merge_all(p);
 	/* What is mapped at the end is seen, too. */
 	(void)ch__maps_read(p);
-	ch__maps_destroy(p);
 	ch__profile_unlock(p);
 }
 

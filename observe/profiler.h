@@ -80,7 +80,7 @@ int ch__profiler_add(struct ch__profiler *, struct ch__sampler_slot *, int threa
  * for. */
 void ch__profiler_remove(struct ch__profiler *, struct ch__sampler_slot *)
 	CH_EXCLUDES(CH__STANDING);
-/* The end of sampling: every thread is removed, the worker gone, rings and maps are freed. */
+/* The end of sampling: every thread is removed, the worker gone, rings are freed. */
 void ch__profiler_stop(struct ch__profiler *) CH_EXCLUDES(CH__STANDING);
 /* It was stopped, or the child of a fork forgets it. NULL is nothing. */
 void ch__profiler_destroy(struct ch__profiler *) CH_EXCLUDES(CH__STANDING);

@@ -106,7 +106,7 @@ struct ch__profiler {
 	struct ch__meta *meta; /* of all that it has, itself too [const] */
 	struct ch__lock lock;
 	struct ch__os_thread worker;
-	bool has_worker;               /* of who makes and stops it */
+	bool has_worker;               /* false: nobody started it [const] */
 	_Atomic(uint32_t) ending;      /* futex of the worker */
 	_Atomic(uint32_t) maps_wanted; /* a handler met memory that it does not know; relaxed */
 	_Atomic(struct ch__ranges *) ranges; /* release; pairs with the acquire of handlers */
@@ -156,7 +156,6 @@ void ch__tree_take_name(struct ch__profiler *, struct ch_heap *, struct ch__code
 /* --- profiler_maps.c --- */
 /* Reads what is mapped, notes what was not seen, and gives handlers the ranges. 0 or errno. */
 int ch__maps_read(struct ch__profiler *) CH_REQUIRES(ch__role_guest);
-void ch__maps_destroy(struct ch__profiler *) CH_REQUIRES(ch__role_guest);
 /* What is mapped by now: a list in side memory that counts as nobody's. False: errno. */
 bool ch__seen_now(struct ch__meta *, struct ch__seen_list *);
 bool ch__seen_copy(struct ch__meta *, const struct ch__seen_list *, struct ch__seen_list *copy);

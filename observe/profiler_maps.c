@@ -185,10 +185,3 @@ int ch__maps_read(struct ch__profiler *p)
 		ch__meta_free(p->meta, old, old->bytes);
 	return 0;
 }
-
-void ch__maps_destroy(struct ch__profiler *p)
-{
-	struct ch__ranges *ranges = atomic_exchange(&p->ranges, NULL);
-	if (ranges)
-		ch__meta_free(p->meta, ranges, ranges->bytes);
-}
