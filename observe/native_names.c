@@ -193,16 +193,9 @@ static bool put_name(const char *symbol, char *text, size_t bytes)
 	enum { SYMBOL_BYTES = 4096 };
 	char plain[SYMBOL_BYTES];
 	/* Linkers add a version behind an @. */
-	size_t length = strcspn(symbol, "@");
-	if (length < sizeof plain) {
-		memcpy(plain, symbol, length);
-		plain[length] = 0;
-		if (ch__os_demangle(plain, text, bytes))
-			return true;
-	}
-	length = length < bytes ? length : bytes - 1;
-	memcpy(text, symbol, length);
-	text[length] = 0;
+	snprintf(plain, sizeof plain, "%.*s", (int)strcspn(symbol, "@"), symbol);
+	if (!ch__os_demangle(plain, text, bytes))
+		snprintf(text, bytes, "%s", plain);
 	return true;
 }
 
