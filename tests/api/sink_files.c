@@ -4,9 +4,11 @@
  * runs on, the sink says that it is off and why, and it can be switched on again. Each case runs
  * for each sink that has a file. */
 #define _GNU_SOURCE
+#include "codeheap/base/listeners.h"
 #include "codeheap/base/trigger.h"
 #include "codeheap/listener.h"
 #include "observe/late_names.h"
+#include "observe/system.h"
 #include "os/threads.h"
 #include "sinks/tools.h"
 #include "tests/support/heap_rig.h"
@@ -687,6 +689,76 @@ TEST(child_that_ran_no_handler_of_fork_waits_at_its_exit_for_no_thread)
 	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 	CHECK(used.ru_nvcsw < WAKES);
 	leave_folder(&perf_map);
+}
+
+static pthread_key_t key;
+static pthread_t main_thread;
+static _Atomic(bool) has_run, has_ended;
+
+/* Some time after its function has returned: only who joins it waits for that. */
+static void note_end(void *unused)
+{
+	enum { LATE_US = 50000 };
+	(void)unused;
+	usleep(LATE_US);
+	atomic_store(&has_ended, true);
+}
+
+/* The thread that waits a little before it writes names is seen here. */
+static uint64_t see_thread(uint64_t waited_ns)
+{
+	if (waited_ns && !pthread_equal(pthread_self(), main_thread)) {
+		pthread_setspecific(key, &key);
+		atomic_store(&has_run, true);
+	}
+	usleep((useconds_t)(waited_ns / 1000));
+	return now_ns();
+}
+
+/* The last destructor of the program, behind those of the library. */
+__attribute__((destructor(101))) static void check_that_the_thread_has_ended(void)
+{
+	if (atomic_load(&has_run) && !atomic_load(&has_ended))
+		_exit(1);
+}
+
+TEST(perf_map_s_thread_ends_before_its_process_does)
+{
+	if (!ch__os_child_may_start_threads())
+		skip("a child may start no thread here");
+	ch__late_names_come();
+	CHECK_EQ(pthread_key_create(&key, note_end), 0);
+	pid_t pid = fork();
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		main_thread = pthread_self();
+		ch__os_pretended.clock = see_thread;
+		ch__listeners_names_wait();
+		TEST_UNTIL(atomic_load(&has_run))
+			usleep(1000);
+		exit(0);
+	}
+	expect_exit(pid, 0);
+}
+
+/* A wait of two seconds for a thread would wake each ms. */
+TEST(process_that_gets_no_thread_for_names_waits_at_its_exit_for_none)
+{
+	enum { WAKES = 500 };
+	struct rusage used;
+	int status;
+	ch__late_names_come();
+	pid_t pid = fork();
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		ch__os_fail_as(1, true, EAGAIN);
+		ch__listeners_names_wait();
+		ch__os_fail_at(0, false);
+		exit(0);
+	}
+	CHECK_EQ(wait4(pid, &status, 0, &used), pid);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	CHECK(used.ru_nvcsw < WAKES);
 }
 
 EVERY_FILE(stays_after_exit)

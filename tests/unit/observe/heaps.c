@@ -106,6 +106,23 @@ TEST(heap_that_ends_or_comes_while_a_profile_runs_leaves_its_names)
 	end();
 }
 
+/* The listeners of a heap that was made in part end under the lock of who makes it. */
+TEST(heap_that_cannot_be_made_while_a_profile_runs_leaves_it_alone)
+{
+	struct ch_config config;
+	struct ch_heap *heap = NULL;
+	struct method guest;
+	unsetenv("CODEHEAP_STATS");
+	begin();
+	ch_config_init(&config);
+	config.stats_file = "/nowhere/file";
+	CHECK_EQ(ch_heap_create(&config, &heap), CH_E_OS);
+	profile_take_pc(&rig, make_code(other, &guest, "guest"), 5);
+	profile_stop(&rig);
+	expect_lines(";guest;", 5, ";nobody;", 0);
+	end();
+}
+
 /* The profile goes with its heap, and the others are not asked for it any more. */
 TEST(heap_that_ends_while_it_is_profiled_leaves_others_alone)
 {

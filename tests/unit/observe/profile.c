@@ -95,6 +95,7 @@ TEST(memory_that_is_mapped_meanwhile_is_known_soon)
 	ch__profile_lock(p);
 	uint8_t *at = profile_map_file(&rig, "new", NULL, MAP_BYTES);
 	profile_take_pc(&rig, at, 1);
+	CHECK(atomic_load(&p->maps_wanted));
 	ch__profile_unlock(p);
 	wait_for_maps();
 	profile_take_pc(&rig, at, 10);
@@ -106,24 +107,48 @@ TEST(memory_that_is_mapped_meanwhile_is_known_soon)
 	profile_end(&rig);
 }
 
-/* Readings that nobody asks for have a tenth of a second between them. */
-TEST(memory_is_seldom_read_unasked)
+static _Atomic(uint64_t) told_ns;
+static _Atomic(unsigned) worker_waits;
+
+static uint64_t told_time(uint64_t waited_ns)
 {
-	enum { READINGS = 4, LEAST_NS = 100000000 };
+	enum { WORKER_NS = 4000000 };
+	atomic_fetch_add(&worker_waits, waited_ns == WORKER_NS);
+	usleep((useconds_t)(waited_ns / 1000));
+	return atomic_load(&told_ns);
+}
+
+/* Whether the worker reads the maps again, so long after the last time. It looks for samples first,
+ * and at the clock then. */
+static bool reads_maps_after(uint64_t passed_ns, bool is_wanted)
+{
+	struct ch__profiler *p = profile_running(&rig);
+	ch__profile_lock(p);
+	uint64_t before = p->maps_read_ns;
+	atomic_store(&told_ns, before + passed_ns);
+	atomic_store(&p->maps_wanted, is_wanted);
+	ch__profile_unlock(p);
+	profile_take_pc(&rig, (const void *)((uintptr_t)profile_burn_all + 8), 1);
+	profile_wait_for_worker(&rig);
+	ch__profile_lock(p);
+	bool is_read = p->maps_read_ns != before;
+	CHECK_EQ(atomic_load(&p->maps_wanted), is_wanted && !is_read);
+	ch__profile_unlock(p);
+	return is_read;
+}
+
+TEST(memory_is_read_again_soon_where_a_sample_asks_and_seldom_else)
+{
+	enum { ASKED_NS = 20000000, UNASKED_NS = 100000000 };
+	atomic_store(&told_ns, now_ns());
+	ch__os_pretended.clock = told_time;
 	profile_begin(&rig, STAGE_POLLS);
 	profile_start_still(&rig, 0);
-	uint64_t last = 0;
-	for (int i = 0; i < READINGS; i++) {
-		wait_for_maps();
-		struct ch__profiler *p = profile_running(&rig);
-		ch__profile_lock(p);
-		uint64_t now = p->maps_read_ns;
-		ch__profile_unlock(p);
-		/* The first one may be of what the start has done. */
-		if (i > 1 && now - last < LEAST_NS)
-			FAIL("read again after %llu us", (unsigned long long)(now - last) / 1000);
-		last = now;
-	}
+	CHECK(!reads_maps_after(ASKED_NS, true));
+	CHECK(reads_maps_after(ASKED_NS + 1, true));
+	CHECK(!reads_maps_after(UNASKED_NS, false));
+	CHECK(reads_maps_after(UNASKED_NS + 1, false));
+	CHECK(atomic_load(&worker_waits));
 	profile_end(&rig);
 }
 
@@ -189,6 +214,46 @@ TEST(memory_is_known_from_its_first_byte_to_its_last)
 	profile_end(&rig);
 }
 
+TEST(each_range_of_memory_is_known_after_each_other)
+{
+	enum { RANGES = 3, RANGE_BYTES = 0x1000 };
+	const uintptr_t lows[RANGES] = {0x10000, 0x20000, 0x30000};
+	struct ch__ranges *made_up = calloc(1, sizeof *made_up + RANGES * sizeof *made_up->at);
+	CHECK(made_up);
+	made_up->count = RANGES;
+	for (int i = 0; i < RANGES; i++)
+		made_up->at[i] = (struct ch__range){lows[i], lows[i] + RANGE_BYTES};
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, 0);
+	struct ch__profiler *p = profile_running(&rig);
+	ch__profile_lock(p);
+	struct ch__ranges *real = atomic_exchange(&p->ranges, made_up);
+	for (int from = 0; from < RANGES; from++)
+		for (int to = 0; to < RANGES; to++) {
+			uintptr_t returns[] = {lows[from] + 9, lows[to] + 9, lows[from] + 9};
+			CHECK_EQ(frames_of((void *)lows[to], returns, 3), 4);
+		}
+	atomic_store(&p->ranges, real);
+	ch__profile_unlock(p);
+	profile_end(&rig);
+	free(made_up);
+}
+
+TEST(mappings_that_were_seen_are_no_news)
+{
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, 0);
+	struct ch__profiler *p = profile_running(&rig);
+	ch__profile_lock(p);
+	CHECK_EQ(ch__maps_read(p), 0);
+	uint32_t seen = p->seen.count;
+	for (int i = 0; i < 3; i++)
+		CHECK_EQ(ch__maps_read(p), 0);
+	CHECK_EQ(p->seen.count, seen);
+	ch__profile_unlock(p);
+	profile_end(&rig);
+}
+
 TEST(object_is_named_from_its_first_byte_to_its_last)
 {
 	struct ch__seen objects[] = {{.low = 0x1000, .high = 0x3000, .inode = 1},
@@ -241,8 +306,12 @@ TEST(deep_stack_keeps_its_innermost_frames)
 	stack = make_stack(&made, (void *)((uintptr_t)profile_burn_all + 8), returns,
 			   CH__PROFILE_FRAMES_MAX - 1);
 	profile_take(&rig, &stack, 4);
+	/* What ends at an address that is no code is whole, whatever lies behind that. */
+	returns[10] = (uintptr_t)&made;
+	stack = make_stack(&made, (void *)((uintptr_t)profile_burn_all + 8), returns, DEEP);
+	profile_take(&rig, &stack, 5);
 	struct ch_profile_counts counts = profile_stop(&rig);
-	CHECK_EQ(counts.samples, 7);
+	CHECK_EQ(counts.samples, 12);
 	CHECK_EQ(counts.cut, 3);
 	profile_read(&rig, 0);
 	CHECK_EQ(profile_weight(&rig, ";[cut];profile_burn_all;"), 3);

@@ -5,6 +5,8 @@
 
 #include "codeheap/base/heap.h"
 
+#include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 
 static struct profile_rig rig;
@@ -101,6 +103,18 @@ TEST(code_without_a_name_is_freed_code)
 	profile_end(&rig);
 }
 
+TEST(code_of_no_file_is_anonymous)
+{
+	profile_begin(&rig, STAGE_POLLS);
+	void *at = mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(at != MAP_FAILED);
+	profile_start_still(&rig, 0);
+	add(&(uint64_t){(uintptr_t)at + 8}, 1, false, 3);
+	expect_folded(0, "[anonymous code] 3\n");
+	CHECK_EQ(munmap(at, 4096), 0);
+	profile_end(&rig);
+}
+
 TEST(name_that_is_too_long_is_cut)
 {
 	enum { LONG = CH__PROFILE_NAME_BYTES + 88, MOST = CH__PROFILE_NAME_BYTES - 1 };
@@ -119,6 +133,42 @@ TEST(name_that_is_too_long_is_cut)
 		expect_folded(0, line);
 		profile_end(&rig);
 	}
+}
+
+static bool put_text(void *arg, const char *text, size_t n)
+{
+	strncat(arg, text, n);
+	return true;
+}
+
+/* It says all, or that there was no memory. */
+TEST(report_has_memory_or_says_so)
+{
+	const struct ch__profiler_view view = {.is_folded = true};
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, 0);
+	make_codes();
+	add(codes, CODES, false, 3);
+	CHECK_EQ(ch_profile_stop(rig.stage->heap, NULL), CH_OK);
+	struct ch__profiler *p = ch__profile_of(rig.stage->heap)->profiler;
+	unsigned refused = 0;
+	uint64_t calls, nth = 0;
+	do {
+		char text[200] = "";
+		struct ch__profiler_copy *copy = ch__profiler_copy(p);
+		CHECK(copy && ch__profiler_copy_names(p, copy));
+		ch__os_fail_at(++nth, false);
+		int error = ch__profiler_report(copy, &view, put_text, text);
+		calls = ch__os_failable_calls();
+		ch__os_fail_at(0, false);
+		ch__profiler_copy_free(copy);
+		CHECK(!error || error == ENOMEM);
+		if (!error)
+			CHECK_STR(text, "outer;inner 3\n");
+		refused += error != 0;
+	} while (calls >= nth);
+	CHECK(refused > 10);
+	profile_end(&rig);
 }
 
 /* The picture says with how many samples it was made, and of what. */
@@ -302,6 +352,51 @@ static void send(void *tag, int code)
 static uint64_t words_taken(struct ch__sampler_slot *slot)
 {
 	return atomic_load(&atomic_load(&slot->sampler)->head);
+}
+
+/* A thread that leaves while the rings are emptied: its sampler goes at the next time, when its last
+ * sample has been seen. */
+struct leaving {
+	_Atomic(int) tid;
+	_Atomic(struct ch__sampler_slot *) slot;
+	_Atomic(bool) leaves, has_left;
+};
+
+static void *come_and_leave(void *arg)
+{
+	struct leaving *l = arg;
+	struct ch_heap *heap = rig.stage->heap;
+	atomic_store(&l->tid, (int)syscall(SYS_gettid));
+	CHECK_EQ(ch_thread_attach(heap, NULL, NULL), CH_OK);
+	atomic_store(&l->slot, profile_slot(&rig));
+	TEST_UNTIL(atomic_load(&l->leaves))
+		usleep(1000);
+	CHECK_EQ(ch_thread_detach(heap), CH_OK);
+	atomic_store(&l->has_left, true);
+	return NULL;
+}
+
+TEST(thread_that_leaves_waits_while_rings_are_emptied)
+{
+	struct leaving l = {0};
+	pthread_t thread;
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, 0);
+	struct ch__profiler *p = profile_running(&rig);
+	CHECK_EQ(pthread_create(&thread, NULL, come_and_leave, &l), 0);
+	TEST_UNTIL(atomic_load(&l.slot))
+		usleep(1000);
+	struct ch__sampler_slot *slot = atomic_load(&l.slot);
+	struct ch__sampler *s = atomic_load(&slot->sampler);
+	ch__profile_lock(p);
+	atomic_store(&l.leaves, true);
+	TEST_UNTIL(atomic_load(&l.has_left) ||
+		   (!atomic_load(&slot->sampler) && thread_is_asleep(atomic_load(&l.tid))))
+		usleep(1000);
+	CHECK(s->slot == slot);
+	ch__profile_unlock(p);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	profile_end(&rig);
 }
 
 /* One that comes within another takes nothing, and leaves the other its sampler. */

@@ -6,6 +6,7 @@
 #include "tests/support/heap_rig.h"
 #include "tests/support/stats_reader.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 
 static char folder[] = "/tmp/codeheap.XXXXXX";
@@ -56,18 +57,20 @@ static void skip_without_threads_in_children(void)
 		skip("ThreadSanitizer has no threads in a child of a process with some");
 }
 
-static bool has_open(const char *path)
+/* -1: no descriptor leads to the file. */
+static int descriptor_of(const char *path)
 {
 	char name[40], leads_to[300];
-	bool has = false;
 	for (int fd = 0; fd < 64; fd++) {
 		snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
 		ssize_t n = readlink(name, leads_to, sizeof leads_to);
-		has |= n >= (ssize_t)strlen(path) && !memcmp(leads_to, path, strlen(path));
+		if (n >= (ssize_t)strlen(path) && !memcmp(leads_to, path, strlen(path)))
+			return fd;
 	}
-	return has;
+	return -1;
 }
 
+/* Once: its number may be another file's by then. */
 TEST(file_that_was_turned_off_is_closed)
 {
 	char path[sizeof folder + 5];
@@ -76,12 +79,15 @@ TEST(file_that_was_turned_off_is_closed)
 	struct rig rig = start_with(path);
 	atomic_store(ch__stats_file_period(rig.heap), 1);
 	free(stats_read(path, 1));
-	CHECK(has_open(path));
+	int fd = descriptor_of(path);
+	CHECK(fd >= 0);
 	CHECK_EQ(unlink(path), 0);
-	TEST_UNTIL(!has_open(path))
+	TEST_UNTIL(descriptor_of(path) < 0)
 		usleep(1000);
 	CHECK(!ch_sink_status(rig.heap, CH_SINK_STATS_FILE, NULL, NULL));
+	CHECK_EQ(dup2(STDERR_FILENO, fd), fd);
 	rig_end(&rig);
+	CHECK(fcntl(fd, F_GETFD) >= 0);
 	CHECK_EQ(rmdir(folder), 0);
 }
 
