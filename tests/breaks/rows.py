@@ -21,7 +21,7 @@ import os
 import re
 import sys
 
-FOLDER = "tests/breaks"
+FOLDER, ORDERS = "tests/breaks", "tests/orders"
 
 
 class Place:
@@ -101,9 +101,9 @@ def read_file(path):
         return file.read()
 
 
-def all_rows(find=lambda path, line, text: sys.exit(f"{path}:{line}: {text}")):
+def all_rows(find=lambda path, line, text: sys.exit(f"{path}:{line}: {text}"), folder=FOLDER):
     rows = []
-    for path in sorted(glob.glob(FOLDER + "/*.rows")):
+    for path in sorted(glob.glob(folder + "/*.rows")):
         rows += parse(path, read_file(path), find)
     return rows
 
@@ -141,8 +141,7 @@ def main():
 
     rows, seen = all_rows(find), {}
     # make orders runs those (tests/orders/run.py).
-    for path in glob.glob("tests/orders/*.rows"):
-        rows += parse(path, read_file(path), find)
+    rows += all_rows(find, ORDERS)
     for row in rows:
         check(row, find)
         first = seen.setdefault(row.name, row)
