@@ -128,7 +128,14 @@ TEST(program_is_the_first_object_and_has_the_path_of_its_file)
 	ch__os_close(fd);
 	CHECK(is_found_at(0) && !image.is_program);
 	CHECK_EQ(ch__os_image_open(&image), -1);
-	/* Only a program that a loader starts may load. */
-	CHECK(!ch__os_library_load("libc.so.6"));
 	CHECK(!is_found_at(2000));
+}
+
+/* Behind its only header stands what would say so. */
+TEST(program_that_no_loader_started_loads_nothing)
+{
+	static const ElfW(Phdr) headers[] = {{.p_type = PT_LOAD}, {.p_type = PT_INTERP}};
+	make_objects();
+	made_up[0].dlpi_phdr = headers;
+	CHECK(!ch__os_library_load("libc.so.6"));
 }
