@@ -4,6 +4,7 @@
 #include "tests/support/profile_rig.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <sys/mman.h>
 
 static struct profile_rig rig;
@@ -243,9 +244,13 @@ TEST(child_of_fork_forgets_the_profile_in_each_heap)
 	ring = p->samplers->ring;
 	ch__profile_unlock(p);
 	CHECK_EQ(msync(ring, 1, MS_ASYNC), 0);
+	/* As where a thread of the parent is in its handler. */
+	struct ch__sampler_slot *slot = profile_slot(&rig);
+	atomic_store(&slot->inside, 1);
 	pid_t child = fork();
 	CHECK(child >= 0);
 	if (child == 0) {
+		CHECK(!atomic_load(&slot->sampler) && !atomic_load(&slot->inside));
 		CHECK(msync(ring, 1, MS_ASYNC) != 0 && errno == ENOMEM);
 		CHECK_EQ(ch_profile_write(rig.stage->heap, rig.path, NULL), CH_E_STATE);
 		CHECK_EQ(ch_owner_release(guest.owner, CH_RELEASE_NOT_RUNNING), CH_OK);
@@ -254,9 +259,42 @@ TEST(child_of_fork_forgets_the_profile_in_each_heap)
 			CHECK(!ch__profile_of(other->heap)->heard_by[number / 64]);
 		_exit(0);
 	}
+	atomic_store(&slot->inside, 0);
 	expect_exit(child, 0);
 	CHECK_EQ(ch_owner_release(guest.owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	profile_stop(&rig);
 	expect_lines(";host;", 3, ";guest;", 5);
+	end();
+}
+
+static _Atomic(int) forking_tid;
+static _Atomic(bool) has_forked;
+
+static void *fork_once(void *arg)
+{
+	atomic_store(&forking_tid, (int)syscall(SYS_gettid));
+	pid_t child = fork();
+	if (child == 0)
+		_exit(0);
+	atomic_store(&has_forked, true);
+	CHECK(child > 0);
+	expect_exit(child, 0);
+	return arg;
+}
+
+/* A child has no half of a merge. */
+TEST(fork_waits_while_rings_are_emptied)
+{
+	pthread_t thread;
+	begin();
+	struct ch__profiler *p = profile_running(&rig);
+	ch__profile_lock(p);
+	CHECK_EQ(pthread_create(&thread, NULL, fork_once, NULL), 0);
+	TEST_UNTIL(atomic_load(&forking_tid) && thread_is_asleep(atomic_load(&forking_tid)))
+		usleep(1000);
+	CHECK(!atomic_load(&has_forked));
+	ch__profile_unlock(p);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	CHECK(atomic_load(&has_forked));
 	end();
 }

@@ -152,6 +152,22 @@ TEST(memory_is_read_again_soon_where_a_sample_asks_and_seldom_else)
 	profile_end(&rig);
 }
 
+TEST(memory_that_was_replaced_before_the_end_is_seen)
+{
+	atomic_store(&told_ns, now_ns());
+	ch__os_pretended.clock = told_time;
+	profile_begin(&rig, STAGE_POLLS);
+	uint8_t *at = profile_map_file(&rig, "first", NULL, MAP_BYTES);
+	profile_start_still(&rig, 0);
+	profile_take_pc(&rig, at, 4);
+	CHECK(profile_map_file(&rig, "second", at, MAP_BYTES) == at);
+	profile_stop(&rig);
+	profile_read(&rig, 0);
+	CHECK_EQ(profile_weight(&rig, ";[code that was replaced];"), 4);
+	munmap(at, MAP_BYTES);
+	profile_end(&rig);
+}
+
 /* A file that is mapped on, behind what was mapped of it and seen. */
 TEST(object_that_grows_is_named_to_its_new_end)
 {
