@@ -219,7 +219,9 @@ static uint64_t late_ticks_most, held_ms;
 static void *come_late(void *arg)
 {
 	struct method *m = arg;
+	errno = ERANGE;
 	stage_attach(rig.stage);
+	CHECK_EQ(errno, ERANGE); /* whether it is sampled or not */
 	method_call(m, (void *)200);
 	late_ticks_most = profile_ticks_most(0, 500);
 	stage_detach(rig.stage);

@@ -244,11 +244,14 @@ TEST(file_of_a_standard_stream_is_written_on)
 
 TEST(what_is_no_file_is_not_opened_and_says_so)
 {
+	int next = dup(STDERR_FILENO);
+	CHECK_EQ(close(next), 0);
 	errno = 0;
 	CHECK_EQ(ch__os_file_open("/"), -1);
 	CHECK_EQ(errno, EINVAL);
 	CHECK_EQ(ch__os_file_open("/nowhere"), -1);
 	CHECK_EQ(errno, ENOENT);
+	CHECK_EQ(dup(STDERR_FILENO), next);
 }
 
 /* A program without a standard input gets its number for the next file. */
