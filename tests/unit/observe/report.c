@@ -354,6 +354,23 @@ static uint64_t words_taken(struct ch__sampler_slot *slot)
 	return atomic_load(&atomic_load(&slot->sampler)->head);
 }
 
+/* The number of a thread that ended without leaving the heap is nobody's. */
+TEST(thread_that_is_gone_is_not_sampled_and_not_refused)
+{
+	struct ch__sampler_slot slot = {.inside = 0};
+	profile_begin(&rig, STAGE_POLLS);
+	struct ch__thread *self = ch__thread_self(rig.stage->heap);
+	int tid = self->thread_id;
+	self->thread_id = INT32_MAX;
+	CHECK_EQ(ch_profile_start(rig.stage->heap, 1, NULL), CH_OK);
+	CHECK_EQ(ch__profiler_add(profile_running(&rig), &slot, INT32_MAX), ESRCH);
+	CHECK(!atomic_load(&slot.sampler));
+	self->thread_id = tid;
+	struct ch_profile_counts counts = profile_stop(&rig);
+	CHECK(counts.threads == 0 && counts.refused == 0);
+	profile_end(&rig);
+}
+
 /* A thread that leaves while the rings are emptied: its sampler goes at the next time, when its last
  * sample has been seen. */
 struct leaving {

@@ -34,7 +34,7 @@ TEST(pause_between_two_writes_is_short_where_work_is_little)
 	CHECK(mkdtemp(folder));
 	snprintf(path, sizeof path, "%s/file", folder);
 	struct rig rig = start_with(path);
-	atomic_store(ch__stats_file_period(rig.heap), NS_PER_MS);
+	CHECK_EQ(atomic_exchange(ch__stats_file_period(rig.heap), NS_PER_MS), 250 * NS_PER_MS);
 	struct stats_image *image = stats_read(path, WRITES);
 	struct ch__stats_section section;
 	const struct ch__stats_sample *sample = stats_section(image, CH__STATS_SAMPLES, &section);
