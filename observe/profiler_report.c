@@ -207,7 +207,7 @@ static bool interprets(const struct report *r, const struct native *native)
 	return false;
 }
 
-/* Without a symbol a fallback is a function that begins there. */
+/* One without a symbol begins nowhere: what is sampled there has none either. */
 static int find_fallbacks(struct report *r)
 {
 	size_t count = r->view->fallback_count;
@@ -218,9 +218,8 @@ static int find_fallbacks(struct report *r)
 	if (!r->starts)
 		return ENOMEM;
 	for (size_t i = 0; i < count; i++)
-		if (!ch__native_name(r->symbols, r->view->fallbacks[i], text, sizeof text,
-				     &r->starts[i]))
-			r->starts[i] = r->view->fallbacks[i];
+		(void)ch__native_name(r->symbols, r->view->fallbacks[i], text, sizeof text,
+				      &r->starts[i]);
 	return 0;
 }
 
