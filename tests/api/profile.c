@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <glob.h>
+#include <sys/inotify.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
@@ -146,6 +147,41 @@ TEST(profiles_say_what_they_refuse)
 	options.memory_bytes = 1000;
 	CHECK_EQ(ch_profile_start(heap, 100, &options), CH_E_MEMORY);
 	CHECK_EQ(ch_profile_write(heap, rig.path, NULL), CH_OK);
+	profile_end(&rig);
+}
+
+/* What came into its folder, and is called as the file is, with more behind that. */
+static void read_new_name(int watch, char name[64])
+{
+	char events[8192] __attribute__((aligned(8)));
+	const char *file = strrchr(rig.path, '/') + 1;
+	ssize_t n;
+	*name = 0;
+	while ((n = read(watch, events, sizeof events)) > 0)
+		for (ssize_t at = 0; at < n;) {
+			const struct inotify_event *event = (const void *)(events + at);
+			if (event->len && !strncmp(event->name, file, strlen(file)))
+				snprintf(name, 64, "%s", event->name);
+			at += (ssize_t)(sizeof *event + event->len);
+		}
+}
+
+TEST(each_writer_has_a_file_of_its_own_beside_that_of_the_path)
+{
+	char names[2][64];
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, 0);
+	int watch = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+	CHECK(watch >= 0 && inotify_add_watch(watch, "/tmp", IN_CREATE) >= 0);
+	for (int i = 0; i < 2; i++) {
+		CHECK_EQ(ch_profile_write(rig.stage->heap, rig.path, NULL), CH_OK);
+		read_new_name(watch, names[i]);
+		CHECK(names[i][0]);
+	}
+	if (!strcmp(names[0], names[1]))
+		FAIL("both are called %s", names[0]);
+	close(watch);
+	profile_stop(&rig);
 	profile_end(&rig);
 }
 

@@ -215,6 +215,18 @@ TEST(callers_of_code_of_another_heap_are_shown)
 	end();
 }
 
+/* A thread that has other heaps is asked for each of them first. */
+TEST(native_code_is_of_no_other_heap)
+{
+	begin();
+	profile_take_pc(&rig, (const void *)((uintptr_t)profile_burn_all + 8), 5);
+	profile_stop(&rig);
+	profile_read(&rig, 0);
+	CHECK_EQ(profile_weight(&rig, ""), 5);
+	CHECK_EQ(profile_weight(&rig, "["), 0);
+	end();
+}
+
 TEST(heap_that_the_thread_has_left_names_no_code_of_it)
 {
 	struct method guest;

@@ -263,9 +263,11 @@ TEST(mappings_that_were_seen_are_no_news)
 	ch__profile_lock(p);
 	CHECK_EQ(ch__maps_read(p), 0);
 	uint32_t seen = p->seen.count;
+	size_t bytes = ch__meta_bytes(p->meta);
 	for (int i = 0; i < 3; i++)
 		CHECK_EQ(ch__maps_read(p), 0);
 	CHECK_EQ(p->seen.count, seen);
+	CHECK_EQ(ch__meta_bytes(p->meta), bytes);
 	ch__profile_unlock(p);
 	profile_end(&rig);
 }
@@ -318,6 +320,9 @@ TEST(deep_stack_keeps_its_innermost_frames)
 	struct ch__sampler_stack stack =
 		make_stack(&made, (void *)((uintptr_t)profile_burn + 8), returns, DEEP);
 	profile_take(&rig, &stack, 3);
+	/* One more is looked at, behind the header, to know whether there is one. */
+	const uint64_t *ring = atomic_load(&profile_slot(&rig)->sampler)->ring;
+	CHECK_EQ(ring[1 + CH__PROFILE_FRAMES_MAX + 1], 0);
 	/* As many as are kept, and no more. */
 	stack = make_stack(&made, (void *)((uintptr_t)profile_burn_all + 8), returns,
 			   CH__PROFILE_FRAMES_MAX - 1);

@@ -151,6 +151,9 @@ TEST(report_has_memory_or_says_so)
 	add(codes, CODES, false, 3);
 	CHECK_EQ(ch_profile_stop(rig.stage->heap, NULL), CH_OK);
 	struct ch__profiler *p = ch__profile_of(rig.stage->heap)->profiler;
+	ch__profile_lock(p);
+	p->counts.dropped = 7;
+	ch__profile_unlock(p);
 	unsigned refused = 0;
 	uint64_t calls, nth = 0;
 	do {
@@ -164,7 +167,7 @@ TEST(report_has_memory_or_says_so)
 		ch__profiler_copy_free(copy);
 		CHECK(!error || error == ENOMEM);
 		if (!error)
-			CHECK_STR(text, "outer;inner 3\n");
+			CHECK_STR(text, "[dropped] 7\nouter;inner 3\n");
 		refused += error != 0;
 	} while (calls >= nth);
 	CHECK(refused > 10);
