@@ -48,8 +48,10 @@ TEST(a_child_is_found_again_by_name_and_kind)
 	CHECK_EQ(ch__flame_child(flame, 0, "f", CH__FLAME_NATIVE), native);
 	CHECK(ch__flame_child(flame, native, "f", CH__FLAME_NATIVE) != native);
 	CHECK_EQ(ch__flame_child(flame, 1000, "f", CH__FLAME_NATIVE), 0);
-	CHECK_EQ(ch__flame_child(flame, 0, "g", (enum ch__flame_kind)77),
-		 ch__flame_child(flame, 0, "g", CH__FLAME_OTHER));
+	uint32_t last = ch__flame_child(flame, 0, "g", CH__FLAME_OTHER);
+	CHECK_EQ(ch__flame_child(flame, last + 1, "f", CH__FLAME_NATIVE), 0);
+	CHECK_EQ(ch__flame_child(flame, 0, "g", (enum ch__flame_kind)77), last);
+	CHECK_EQ(ch__flame_child(flame, 0, "g", (enum ch__flame_kind)CH__FLAME_KINDS), last);
 	/* Folded stacks know no kinds: both are one line. */
 	ch__flame_weigh(flame, native, 1);
 	ch__flame_weigh(flame, code, 2);
@@ -115,6 +117,17 @@ TEST(names_of_any_bytes_stay_one_line_of_text)
 		{"\xe2\x80\xa8\xe2\x80\xae",
 		 "\xef\xbf\xbd\xef\xbf\xbd"}, /* a line end; right to left */
 		{"\xf4\x90\x80\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
+		/* The ends of what is shown by something else, and what lies beside them. */
+		{"\x1f ", "\xe2\x90\x9f "},
+		{"\xc2\x80\xc2\x9f\xc2\xa0", "\xef\xbf\xbd\xef\xbf\xbd\xc2\xa0"},
+		{"\xe2\x80\xa7\xe2\x80\xaf", "\xe2\x80\xa7\xe2\x80\xaf"},
+		{"\xe2\x81\xa5\xe2\x81\xa6\xe2\x81\xa9\xe2\x81\xaa",
+		 "\xe2\x81\xa5\xef\xbf\xbd\xef\xbf\xbd\xe2\x81\xaa"},
+		{"\xef\xbf\xbe", "\xef\xbf\xbd"},
+		{"\xf4\x8f\xbf\xbf", "\xf4\x8f\xbf\xbf"}, /* the last character of all */
+		{"\xbf\xbf", "\xef\xbf\xbd\xef\xbf\xbd"}, /* no beginning */
+		{"\xe0\x9f\xbf", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"}, /* too long a form */
+		{"\xf0\x8f\xbf\xbf", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
 		{"", "[unknown]"},
 	};
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
@@ -139,7 +152,7 @@ TEST(weights_of_the_root_and_huge_ones_are_shown)
 {
 	struct ch__flame *flame = new_flame();
 	ch__flame_weigh(flame, 0, 5);
-	ch__flame_weigh(flame, 12345, 2);
+	ch__flame_weigh(flame, 1, 2); /* no node */
 	CHECK(flame_add(flame, "f", CH__FLAME_CODE, UINT64_MAX - 8));
 	CHECK(flame_add(flame, "g", CH__FLAME_CODE, UINT64_MAX)); /* 1 is left */
 	check_folded(flame, false, "[unknown] 7\nf 18446744073709551607\ng 1\n");

@@ -357,6 +357,43 @@ static uint64_t words_taken(struct ch__sampler_slot *slot)
 	return atomic_load(&atomic_load(&slot->sampler)->head);
 }
 
+struct leaving {
+	_Atomic(int) tid;
+	_Atomic(struct ch__sampler_slot *) slot;
+	_Atomic(bool) leaves, has_left;
+};
+
+static void *attach_and_wait(void *arg)
+{
+	struct leaving *l = arg;
+	CHECK_EQ(ch_thread_attach(rig.stage->heap, NULL, NULL), CH_OK);
+	atomic_store(&l->tid, (int)syscall(SYS_gettid));
+	TEST_UNTIL(atomic_load(&l->leaves))
+		usleep(1000);
+	CHECK_EQ(ch_thread_detach(rig.stage->heap), CH_OK);
+	return NULL;
+}
+
+TEST(each_thread_that_is_there_is_sampled)
+{
+	enum { THREADS = 3 };
+	static struct leaving waiting[THREADS];
+	pthread_t threads[THREADS];
+	profile_begin(&rig, STAGE_POLLS);
+	for (int i = 0; i < THREADS; i++) {
+		CHECK_EQ(pthread_create(&threads[i], NULL, attach_and_wait, &waiting[i]), 0);
+		TEST_UNTIL(atomic_load(&waiting[i].tid))
+			usleep(1000);
+	}
+	profile_start_still(&rig, 0);
+	CHECK_EQ(profile_stop(&rig).threads, 1 + THREADS);
+	for (int i = 0; i < THREADS; i++) {
+		atomic_store(&waiting[i].leaves, true);
+		CHECK_EQ(pthread_join(threads[i], NULL), 0);
+	}
+	profile_end(&rig);
+}
+
 /* The number of a thread that ended without leaving the heap is nobody's. */
 TEST(thread_that_is_gone_is_not_sampled_and_not_refused)
 {
@@ -374,14 +411,6 @@ TEST(thread_that_is_gone_is_not_sampled_and_not_refused)
 	profile_end(&rig);
 }
 
-/* A thread that leaves while the rings are emptied: its sampler goes at the next time, when its last
- * sample has been seen. */
-struct leaving {
-	_Atomic(int) tid;
-	_Atomic(struct ch__sampler_slot *) slot;
-	_Atomic(bool) leaves, has_left;
-};
-
 static void *come_and_leave(void *arg)
 {
 	struct leaving *l = arg;
@@ -396,6 +425,8 @@ static void *come_and_leave(void *arg)
 	return NULL;
 }
 
+/* A thread that leaves while the rings are emptied: its sampler goes at the next time, when its last
+ * sample has been seen. */
 TEST(thread_that_leaves_waits_while_rings_are_emptied)
 {
 	struct leaving l = {0};
