@@ -383,7 +383,7 @@ static void heap_ends(struct ch__listener *listener) CH_UNANALYSED("the lock may
 		ch__look_unlock_heaps();
 }
 
-/* --- fork: the locks of the heap are held, and with them all side memory of a profile is whole --- */
+/* --- fork: the locks of all heaps are held, and so side memory of profiles is whole --- */
 
 static void fork_prepare(struct ch__listener *listener)
 {

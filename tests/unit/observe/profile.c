@@ -107,67 +107,6 @@ TEST(memory_that_is_mapped_meanwhile_is_known_soon)
 	profile_end(&rig);
 }
 
-static _Atomic(uint64_t) told_ns;
-static _Atomic(unsigned) worker_waits;
-
-static uint64_t told_time(uint64_t waited_ns)
-{
-	enum { WORKER_NS = 4000000 };
-	atomic_fetch_add(&worker_waits, waited_ns == WORKER_NS);
-	usleep((useconds_t)(waited_ns / 1000));
-	return atomic_load(&told_ns);
-}
-
-/* Whether the worker reads the maps again, so long after the last time. It looks for samples first,
- * and at the clock then. */
-static bool reads_maps_after(uint64_t passed_ns, bool is_wanted)
-{
-	struct ch__profiler *p = profile_running(&rig);
-	ch__profile_lock(p);
-	uint64_t before = p->maps_read_ns;
-	atomic_store(&told_ns, before + passed_ns);
-	atomic_store(&p->maps_wanted, is_wanted);
-	ch__profile_unlock(p);
-	profile_take_pc(&rig, (const void *)((uintptr_t)profile_burn_all + 8), 1);
-	profile_wait_for_worker(&rig);
-	ch__profile_lock(p);
-	bool is_read = p->maps_read_ns != before;
-	CHECK_EQ(atomic_load(&p->maps_wanted), is_wanted && !is_read);
-	ch__profile_unlock(p);
-	return is_read;
-}
-
-TEST(memory_is_read_again_soon_where_a_sample_asks_and_seldom_else)
-{
-	enum { ASKED_NS = 20000000, UNASKED_NS = 100000000 };
-	atomic_store(&told_ns, now_ns());
-	ch__os_pretended.clock = told_time;
-	profile_begin(&rig, STAGE_POLLS);
-	profile_start_still(&rig, 0);
-	CHECK(!reads_maps_after(ASKED_NS, true));
-	CHECK(reads_maps_after(ASKED_NS + 1, true));
-	CHECK(!reads_maps_after(UNASKED_NS, false));
-	CHECK(reads_maps_after(UNASKED_NS + 1, false));
-	CHECK(atomic_load(&worker_waits));
-	profile_end(&rig);
-}
-
-TEST(memory_that_was_replaced_before_the_end_is_seen)
-{
-	atomic_store(&told_ns, now_ns());
-	ch__os_pretended.clock = told_time;
-	profile_begin(&rig, STAGE_POLLS);
-	uint8_t *at = profile_map_file(&rig, "first", NULL, MAP_BYTES);
-	profile_start_still(&rig, 0);
-	profile_take_pc(&rig, at, 4);
-	CHECK(profile_map_file(&rig, "second", at, MAP_BYTES) == at);
-	profile_stop(&rig);
-	profile_read(&rig, 0);
-	CHECK_EQ(profile_weight(&rig, ";[code that was replaced];"), 4);
-	munmap(at, MAP_BYTES);
-	profile_end(&rig);
-}
-
 /* A file that is mapped on, behind what was mapped of it and seen. */
 TEST(object_that_grows_is_named_to_its_new_end)
 {
@@ -253,23 +192,6 @@ TEST(each_range_of_memory_is_known_after_each_other)
 	ch__profile_unlock(p);
 	profile_end(&rig);
 	free(made_up);
-}
-
-TEST(mappings_that_were_seen_are_no_news)
-{
-	profile_begin(&rig, STAGE_POLLS);
-	profile_start_still(&rig, 0);
-	struct ch__profiler *p = profile_running(&rig);
-	ch__profile_lock(p);
-	CHECK_EQ(ch__maps_read(p), 0);
-	uint32_t seen = p->seen.count;
-	size_t bytes = ch__meta_bytes(p->meta);
-	for (int i = 0; i < 3; i++)
-		CHECK_EQ(ch__maps_read(p), 0);
-	CHECK_EQ(p->seen.count, seen);
-	CHECK_EQ(ch__meta_bytes(p->meta), bytes);
-	ch__profile_unlock(p);
-	profile_end(&rig);
 }
 
 TEST(object_is_named_from_its_first_byte_to_its_last)
@@ -837,23 +759,6 @@ static uint64_t pretend_time(uint64_t waited_ns)
 		usleep((useconds_t)(waited_ns / 1000));
 	}
 	return now_ns();
-}
-
-TEST(map_that_cannot_be_read_leaves_the_one_that_was)
-{
-	profile_begin(&rig, STAGE_POLLS);
-	profile_start_still(&rig, 0);
-	struct ch__profiler *p = profile_running(&rig);
-	ch__profile_lock(p);
-	struct ch__ranges *before = atomic_load(&p->ranges);
-	CHECK(before);
-	ch__os_fail_at(1, true);
-	int error = ch__maps_read(p);
-	ch__os_fail_at(0, false);
-	CHECK(error != 0);
-	CHECK(atomic_load(&p->ranges) == before);
-	ch__profile_unlock(p);
-	profile_end(&rig);
 }
 
 TEST(what_a_handler_reads_waits_for_it)

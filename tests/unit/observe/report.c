@@ -260,6 +260,105 @@ TEST(native_code_has_no_name_where_a_mapping_was_not_noted)
 	profile_end(&rig);
 }
 
+/* --- maps --- */
+
+enum { MAP_BYTES = 1 << 16 };
+
+static _Atomic(uint64_t) told_ns;
+static _Atomic(unsigned) worker_waits;
+
+static uint64_t told_time(uint64_t waited_ns)
+{
+	enum { WORKER_NS = 4000000 };
+	atomic_fetch_add(&worker_waits, waited_ns == WORKER_NS);
+	usleep((useconds_t)(waited_ns / 1000));
+	return atomic_load(&told_ns);
+}
+
+/* Whether the worker reads the maps again, so long after the last time. It looks for samples first,
+ * and at the clock then. */
+static bool reads_maps_after(uint64_t passed_ns, bool is_wanted)
+{
+	struct ch__profiler *p = profile_running(&rig);
+	ch__profile_lock(p);
+	uint64_t before = p->maps_read_ns;
+	atomic_store(&told_ns, before + passed_ns);
+	atomic_store(&p->maps_wanted, is_wanted);
+	ch__profile_unlock(p);
+	profile_take_pc(&rig, (const void *)((uintptr_t)profile_burn_all + 8), 1);
+	profile_wait_for_worker(&rig);
+	ch__profile_lock(p);
+	bool is_read = p->maps_read_ns != before;
+	CHECK_EQ(atomic_load(&p->maps_wanted), is_wanted && !is_read);
+	ch__profile_unlock(p);
+	return is_read;
+}
+
+TEST(memory_is_read_again_soon_where_a_sample_asks_and_seldom_else)
+{
+	enum { ASKED_NS = 20000000, UNASKED_NS = 100000000 };
+	atomic_store(&told_ns, now_ns());
+	ch__os_pretended.clock = told_time;
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, 0);
+	CHECK(!reads_maps_after(ASKED_NS, true));
+	CHECK(reads_maps_after(ASKED_NS + 1, true));
+	CHECK(!reads_maps_after(UNASKED_NS, false));
+	CHECK(reads_maps_after(UNASKED_NS + 1, false));
+	CHECK(atomic_load(&worker_waits));
+	profile_end(&rig);
+}
+
+TEST(memory_that_was_replaced_before_the_end_is_seen)
+{
+	atomic_store(&told_ns, now_ns());
+	ch__os_pretended.clock = told_time;
+	profile_begin(&rig, STAGE_POLLS);
+	uint8_t *at = profile_map_file(&rig, "first", NULL, MAP_BYTES);
+	profile_start_still(&rig, 0);
+	profile_take_pc(&rig, at, 4);
+	CHECK(profile_map_file(&rig, "second", at, MAP_BYTES) == at);
+	profile_stop(&rig);
+	profile_read(&rig, 0);
+	CHECK_EQ(profile_weight(&rig, ";[code that was replaced];"), 4);
+	munmap(at, MAP_BYTES);
+	profile_end(&rig);
+}
+
+TEST(mappings_that_were_seen_are_no_news)
+{
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, 0);
+	struct ch__profiler *p = profile_running(&rig);
+	ch__profile_lock(p);
+	CHECK_EQ(ch__maps_read(p), 0);
+	uint32_t seen = p->seen.count;
+	size_t bytes = ch__meta_bytes(p->meta);
+	for (int i = 0; i < 3; i++)
+		CHECK_EQ(ch__maps_read(p), 0);
+	CHECK_EQ(p->seen.count, seen);
+	CHECK_EQ(ch__meta_bytes(p->meta), bytes);
+	ch__profile_unlock(p);
+	profile_end(&rig);
+}
+
+TEST(map_that_cannot_be_read_leaves_the_one_that_was)
+{
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, 0);
+	struct ch__profiler *p = profile_running(&rig);
+	ch__profile_lock(p);
+	struct ch__ranges *before = atomic_load(&p->ranges);
+	CHECK(before);
+	ch__os_fail_at(1, true);
+	int error = ch__maps_read(p);
+	ch__os_fail_at(0, false);
+	CHECK(error != 0);
+	CHECK(atomic_load(&p->ranges) == before);
+	ch__profile_unlock(p);
+	profile_end(&rig);
+}
+
 /* --- the tree --- */
 
 static bool is_added(struct ch__profiler *p, uint64_t word, size_t bytes_left)
@@ -425,7 +524,7 @@ static void *come_and_leave(void *arg)
 	return NULL;
 }
 
-/* A thread that leaves while the rings are emptied: its sampler goes at the next time, when its last
+/* A thread that leaves while the rings are emptied: its sampler goes the next time, when its last
  * sample has been seen. */
 TEST(thread_that_leaves_waits_while_rings_are_emptied)
 {
