@@ -584,7 +584,7 @@ struct ch_code {
  *       CH_E_REACH riscv64: PATCH, 1 MiB or more
  * lock  none on the fast path; pages and heap when a page is needed; see CH_OPEN_MAY_COLLECT
  * safe  any thread on its own stack that Boehm's collector, if any, knows (else CH_E_THREAD); the
- *       call attaches the thread, and only this thread goes on with the block
+ *       call attaches the thread, which goes on with the block, or hands it to another attached one
  * cost  some 50 ns; a page now and then
  * note  collects by itself for ch_code_free only: where it may help CH_E_FULL, `collect_wanted` */
 CH_API CH_CHECKED enum ch_status ch_block_open(const struct ch_open *open, struct ch_code *code);
