@@ -1,62 +1,63 @@
 /* SPDX-License-Identifier: MIT
- * codeheap.h: the public interface of libcodeheap, one text that is read from top to bottom, and so
- * one file. Beside it are collector.h, for a collector of the VM's own; codeheap_bdw.h, for
- * Boehm's; look.h, for tools of the VM's own; and profile.h, the profiler.
+ * codeheap.h: the public interface of libcodeheap, one text to be read from top to bottom, and so
+ * one file. Beside this header are codeheap.hpp, for C++; collector.h, for a collector of the VM's
+ * own; codeheap_bdw.h, for Boehm's; look.h, for tools of the VM's own; profile.h, the profiler.
  *
- * libcodeheap is the code memory of a JIT: it allocates machine code in a pool of pages that are
- * never writable and executable at once, tells unwinders and profilers about it, invalidates it
- * safely while it runs, and collects it: a block of code dies when no live owner, no live block
- * and no stack can reach it; then it is withdrawn from every table, filled with traps and reused.
+ * libcodeheap is the code memory of a JIT. The library allocates machine code in pages that are
+ * never writable and executable at once, tells unwinders and profilers about the code, invalidates
+ * code while threads run it, and frees code: at once, or by a collection when no owner, block or
+ * stack leads there. Freed code leaves every table, becomes traps, and serves again.
  *
  * Words
- *   pool          the reserved address range of a heap; page: a power-of-two piece of it (a "code
- *                 page", not an OS page)
- *   block         one unit of code, in one page or a run of them; hot bytes, cold ones at its end
+ *   heap          the pages of code and the records of the code in them
+ *   code          machine code that is called by its address, until ch_code_free
+ *   free          NOT_RUNNING: at once; COLLECT: by a collection, when no stack leads there
+ *   pool          the reserved address range of a heap
+ *   page          a power-of-two piece of a pool: a "code page", not a page of the system
+ *   block         one unit of code, in one page or a run of pages: hot bytes, then cold bytes
  *   vm            one VM instance: callbacks and a set of owners; several share a heap
  *   owner         what the VM compiles (a method, a trace), and calls through its one entry cell
  *   entry cell    a word that always holds the owner's entry, or its fallback (an interpreter)
  *   branch        one patch site, one target, one stub
  *   stub          some cold bytes that have the VM compile the branch's target
  *   ref           a VM heap pointer embedded in code
- *   patch point   a place after a call which invalidation turns into a jump to an exit
- *   assumption    what blocks were compiled to rely on; breaking it invalidates them
+ *   patch point   a place after a call; invalidation turns the place into a jump to an exit
+ *   assumption    a fact that blocks were compiled to rely on; breaking it invalidates the blocks
  *   exec, write   the address where a byte runs, and where it is written while its block is open
  *   world         the attached threads; cycle: one collection; fiber: a stack that may be suspended
- *   NOTENTRANT    invalidated: nothing enters it any more, threads inside leave at the next
+ *   NOTENTRANT    invalidated: nothing enters the block any more; threads inside leave at the next
  *                 branch or patch point
  *
- * The calls to start with, from examples/min.c:
+ * The calls to start with, from examples/smallest.c. Code of an owner begins with examples/min.c.
  *
- *     ok(ch_owner_create(vm, "answer", (const void *)interpret, NULL, &owner));
- *     struct ch_open open = {.size = sizeof open, .owner = owner, .hot_bytes = sizeof code_42};
- *     ok(ch_block_open(&open, &code));
- *     memcpy(code.write, code_42, sizeof code_42); // emit at write, relative to exec
- *     code.used_to = sizeof code_42;
- *     ok(ch_block_commit(&code, 1));
- *     ok(ch_owner_set_entry(owner, code.block));
- *     int (*const *cell)(void) = (int (*const *)(void))ch_owner_cell(owner);
- *     printf("compiled: %d\n", (*cell)());
- *     ok(ch_blocks_invalidate(&code.block, 1, NULL)); // the cell leads to interpret() again
- *     printf("invalidated: %d\n", (*cell)());
- *     ok(ch_heap_collect(heap)); // nothing runs it: withdrawn and filled with traps
+ *     struct ch_heap *heap;
+ *     int (*f)(void); // mov eax, 42; ret
+ *     if (ch_heap_create(NULL, &heap) || ch_code_add(heap, "\xb8\x2a\0\0\0\xc3", 6, "f", &f))
+ *     	return fprintf(stderr, "%s\n", ch_why()), 1;
+ *     printf("%d\n", f());
+ *     return ch_code_free(heap, (void *)(uintptr_t)f, CH_RELEASE_NOT_RUNNING);
  *
- * Every function says: in, out, ret, lock, safe, cost, note. "lock: heap" means it takes the heap's
- * lock inside, no such line that it takes none; no "cost" line that it is O(1) but for the length
- * of a name, a list that doubles, and what waits for the lock; no callback of the VM runs under a
- * lock of the library, save `ref`, `roots` and `visit`. A heap, vm or block that a call is about
- * has no line of its own. A handle or pointer that a call gives is none or NULL when it fails;
- * `bytes` or `max` behind an argument is the room there. Where nothing is said about signals, a
- * function may not be called from a signal handler; one whose signal interrupted or was raised by
- * code of the heap (ch_code_at of its pc), and so no lock, allocator or call of the library, is a
- * caller like any other. A thread that is not attached is attached by the call that opens a block,
- * and detached by its end; it gets CH_E_THREAD from each that is for "an attached thread" or "the
- * thread that opened" one, which may hand an OPEN block to another attached one; a stub that it
- * takes is a panic. A stale handle gives CH_E_STALE. From ch_mark_begin to ch_mark_end a thread
- * gets CH_E_STATE where a lock is; in `ref`, `roots` and `visit`, too.
+ * Every function says: in, out, ret, lock, safe, cost, note. "lock: heap" means that the function
+ * takes the heap's lock inside; a function without a lock line takes none. A function without a
+ * cost line is O(1), but for the length of a name, a list that doubles, and the wait for a lock. No
+ * callback of the VM runs under a lock of the library, save `ref`, `roots` and `visit`. The heap,
+ * vm or block that a call is about has no line of its own. A handle or pointer that a call gives is
+ * none or NULL when the call fails; `bytes` or `max` behind an argument is the room there. A stale
+ * handle gives CH_E_STALE.
  *
- * Structures with a `size` grow at their end. The caller sets it to sizeof: a smaller one, of an
- * older header, is taken, and what it lacks is 0; a larger one is CH_E_ARG. Structures with `spare`
- * words grow into them: where a word is not 0, a field of a newer header, it is CH_E_ARG. */
+ * Signals. A signal handler may call a function whose contract says so. A handler may call every
+ * function when the signal interrupted code of the heap, or code of the heap raised the signal
+ * (ch_code_at of the saved pc): no lock, allocator or call of the library was interrupted then.
+ *
+ * Threads. The call that opens a block attaches its thread; the end of a thread detaches it. A
+ * thread that is not attached gets CH_E_THREAD from a function for "an attached thread" or for "the
+ * thread that opened" a block, and ends the process with a panic when it takes a stub. The thread
+ * that opened a block may hand the OPEN block to another attached thread. Between ch_mark_begin and
+ * ch_mark_end, and in `ref`, `roots` and `visit`, a function that takes a lock gives CH_E_STATE.
+ *
+ * Structures with a `size` grow at their end. The caller sets `size` to sizeof. A smaller size, of
+ * an older header, is taken: missing fields are 0. A larger size is CH_E_ARG. Structures with
+ * `spare` words grow there: a word that is not 0, a newer header's field, is CH_E_ARG. */
 #ifndef CODEHEAP_CODEHEAP_H
 #define CODEHEAP_CODEHEAP_H
 
@@ -91,7 +92,7 @@ extern "C" {
 	X(CH_E_MEMORY, "no memory for the heap's own records")                                   \
 	X(CH_E_OS, "the operating system refused; errno says why")                               \
 	X(CH_E_BUSY, "a thread did not stop or is on no attached stack, or the heap is used")   \
-	X(CH_E_THREAD, "the calling thread is not attached, or attached already")                \
+	X(CH_E_THREAD, "the calling thread is not attached, attached already, or cannot be")     \
 	X(CH_E_BROKEN, "an invariant of the heap does not hold")
 
 enum ch_status {
@@ -105,14 +106,13 @@ enum ch_status {
  * safe  any thread; signal handlers */
 CH_API const char *ch_status_text(enum ch_status status);
 
-/* ch_why: what the call of the calling thread that just failed found wrong, behind the status's
- * name: the argument, its value and its range; each backend that was tried, and the call of the
- * system that was refused; the number of the thread that did not stop.
- * ret   a sentence of at most 239 bytes, in the thread's own memory, until its next call: one that
- *       succeeds may leave what it passed over on its way. "" before the first
- * safe  any thread; signal handlers, where a call that was interrupted may have half written it,
- *       and finds it changed when the handler made a call that failed
- * note  CODEHEAP_DEBUG=1 writes each one to stderr, too */
+/* ch_why: why the last call failed: the status, and the argument with its value and range; or each
+ * backend and the call that the system refused; or the thread that did not stop.
+ * ret   at most 239 bytes, in the thread's own memory, until the thread's next call; "" before the
+ *       first failure. A call that succeeds may change the sentence, too
+ * safe  any thread; signal handlers: an interrupted call may have written half of the sentence, and
+ *       a call that fails in the handler changes the sentence of the interrupted one
+ * note  CODEHEAP_DEBUG=1 writes each sentence to stderr, too */
 CH_API const char *ch_why(void);
 
 /* --- types --- */
@@ -134,13 +134,12 @@ struct ch_assumption { uint64_t bits; };
  * stub's, changes of sp, gp and tp are not taken. */
 struct ch_regs {
 	uint64_t gpr[32];
-	/* In: the fallback of the owner whose code has the branch. Out: where to go on when no
-	 * block is returned, or when each one that was returned had died before it could be
-	 * entered. */
+	/* In: the fallback of the owner whose code has the branch. Out: where the thread goes on
+	 * when no block is returned, or when each returned block had died meanwhile. */
 	uint64_t pc;
 	uint64_t sp; /* sp at the site; read only */
 	/* x86-64: vector state, as xsave or fxsave leave it. aarch64: q0..q31, fpsr, fpcr; riscv64:
-	 * f0..f31, fcsr; wider ones (SVE, SME, V) hold nothing at a site, as at a call. */
+	 * f0..f31, fcsr; wider registers (SVE, SME, V) hold nothing at a site, as at a call. */
 	void *extended;
 };
 
@@ -148,7 +147,7 @@ struct ch_regs {
  *   OPEN -> LIVE                ch_block_commit, by the thread that opened it
  *   OPEN -> FREE                ch_block_abort
  *   LIVE -> NOTENTRANT          ch_blocks_invalidate, ch_assumption_break, ch_vm_discard
- *   LIVE | NOTENTRANT -> DEAD   the sweep, of what a cycle did not reach;
+ *   LIVE | NOTENTRANT -> DEAD   the sweep, of blocks that a cycle did not reach;
  *                               ch_owner_release and ch_code_free (NOT_RUNNING)
  *   DEAD -> FREE                the sweep, after withdrawal, trap fill and a core sync */
 enum ch_block_state {
@@ -159,16 +158,16 @@ enum ch_block_state {
 	CH_BLOCK_DEAD
 };
 
-/* How others may enter a block. NONE: by branches and the cell. PATCH: one instruction that
- * becomes a jump. GUARD: the VM's code tests a data word. A CH_LEA needs one of both. */
+/* How other code may enter a block. NONE: by branches and the cell. PATCH: by an instruction that
+ * becomes a jump. GUARD: the VM's code tests a data word. A CH_LEA needs PATCH or GUARD. */
 enum ch_entry { CH_ENTRY_NONE, CH_ENTRY_PATCH, CH_ENTRY_GUARD };
 
 /* Kinds of branch sites. x86-64: E9, 0F 8x, E8, lea reg,[rip+disp32]; the displacement lies in
- * one aligned 8 bytes. aarch64: B; B.cond, CBZ or TBZ over the B behind it; BL; LDR x, +8, then
- * B +12 and the aligned 8 bytes that it loads. riscv64: jal x0; a branch over the jal x0 behind it;
- * jal ra; auipc rd, 0, ld rd, 12(rd), jal x0, 12 and the literal that they load, an aligned 8
- * bytes; all 4-aligned, none compressed. Where a jal does not reach (1 MiB) its stub leads on: like
- * veneers and closed entries that takes t1 and t3, which hold nothing at sites and entries.
+ * one aligned 8 bytes. aarch64: B; B.cond, CBZ or TBZ over the next B; BL; LDR x, +8, then B +12
+ * and the aligned 8 bytes to load. riscv64: jal x0; a branch over the next jal x0; jal ra; auipc
+ * rd, 0, ld rd, 12(rd), jal x0, 12 and the literal to load, an aligned 8 bytes; all 4-aligned, none
+ * compressed. Beyond the reach of a jal (1 MiB) the stub leads on, by t1 and t3, as veneers and
+ * closed entries do: t1 and t3 hold nothing at sites and entries.
  * LITERAL: an aligned 8-byte word that holds the absolute address. */
 enum ch_branch_kind { CH_JMP, CH_JCC, CH_CALL, CH_LEA, CH_LITERAL };
 
@@ -177,76 +176,74 @@ enum ch_fork { CH_FORK_COPY, CH_FORK_NONE, CH_FORK_COW };
 enum ch_driver { CH_DRIVER_BUILTIN, CH_DRIVER_HOST };
 enum ch_release { CH_RELEASE_COLLECT, CH_RELEASE_NOT_RUNNING };
 
-/* What a block holds. RODATA and DATA are for code that reaches them by distance, and never run.
- * All hot_bytes are theirs. RODATA is readable at exec from commit on, DATA writable too. What fits
- * in a fourth of a page shares pages with others of its kind and costs its bytes and 8, which are
- * the heap's and lie between: who writes behind a variable damages the next one. Of such RODATA
- * write is not exec. Larger data, and data with CH_OPEN_IN_PLACE, has whole pages; there write is
- * exec, a multiple of 64. Each kind has chunks of the pool (1 MiB) of its own, so a pool of one
- * chunk has code or data. With ch_open.heap or CH_OPEN_KEPT data lives as such code does; else an
- * edge from a block that is held keeps it, a word on a stack, or IMMORTAL, or it dies in two
- * cycles, or in that of its last user. Where that one is released or freed NOT_RUNNING it dies
- * with it at once, whatever is on a stack. It may have edges itself; nothing else is attached or
- * entered (CH_E_STATE), invalidation passes it over, and no sink hears of it. */
+/* Kinds of blocks. RODATA and DATA never run: code reaches them by distance. All hot_bytes are the
+ * VM's. From commit on RODATA is readable at exec, and DATA readable and writable. Data of at most
+ * a fourth of a page shares pages with data of its kind, and costs its bytes and 8 bytes of the
+ * heap's in between; a store behind a variable damages the next variable. Small RODATA is written
+ * at write, apart from exec. Larger data, and data with CH_OPEN_IN_PLACE, has whole pages; write is
+ * exec, a multiple of 64. Each kind has its own chunks (1 MiB) of the pool: a pool of one chunk has
+ * code or data. Data with ch_open.heap or CH_OPEN_KEPT lives as such code does. Other data lives by
+ * an edge from a live block, by a word on a stack, or as IMMORTAL; else data dies in two cycles, or
+ * in the cycle of its last user. Data whose last user is released or freed NOT_RUNNING dies at
+ * once, whatever is on a stack. Data may have edges; every other attachment or entry is CH_E_STATE.
+ * Invalidation passes data over, and no sink hears of data. */
 enum ch_kind { CH_KIND_CODE, CH_KIND_RODATA, CH_KIND_DATA };
 
 /* Sinks: tables of the outside world. CH_SINK_DEFAULT in a configuration: the unwinder's. */
 enum ch_sink {
 	CH_SINK_DEFAULT = 0,
-	CH_SINK_UNWIND = 1,     /* libgcc's, and LLVM's where it is there */
+	CH_SINK_UNWIND = 1,     /* libgcc's unwinder, and LLVM's where there is one */
 	CH_SINK_PERF_MAP = 2,   /* /tmp/perf-PID.map */
-	CH_SINK_JITDUMP = 4,    /* jit-PID.dump, which alone is right for a reused address */
+	CH_SINK_JITDUMP = 4,    /* jit-PID.dump: right also where an address was reused */
 	CH_SINK_GDB = 8,        /* GDB's JIT interface: made when a debugger listens */
-	CH_SINK_LIBUNWIND = 16, /* nongnu libunwind 1.6 or later; ENOSYS where there is none */
+	CH_SINK_LIBUNWIND = 16, /* nongnu libunwind 1.6 or later; ENOSYS without it */
 	CH_SINK_STATS_FILE = 32, /* ch_sink_status only: of ch_config.stats_file */
 	CH_SINK_NONE = 1 << 30
 };
 
-/* Names of freed code in the perf map, which knows no time. REPLACED: gone when the address is used
- * again, when they are many, or at ch_sink_flush, so that an address has its last owner's name.
- * KEPT: they stay as long as the sink is on, and the addresses of freed code are not used again,
- * so that old samples have the right name; when a block could not be opened otherwise, all names
- * of freed code leave the file at once, and then their addresses are free. */
+/* Names of freed code in the perf map, which knows no time. REPLACED: a name leaves when the
+ * address is used again, when such names are many, or at ch_sink_flush: an address has its last
+ * owner's name. KEPT: names stay while the sink is on, and addresses of freed code are not used
+ * again. When a block cannot be opened otherwise, all such names leave the file, and free them. */
 enum ch_dead_names { CH_DEAD_NAMES_REPLACED, CH_DEAD_NAMES_KEPT };
 
 enum ch_open_flags {
 	CH_OPEN_MAY_COLLECT =
-		1, /* the caller holds no lock. A full pool is collected until that frees nothing,
-		    * at most four times; and what a cycle freed is kept for the open that asked for
-		    * it, beside opens with this flag. CH_E_FULL then means that what lives, with
-		    * what others make meanwhile and a page a thread, leaves no such room.
-		    * Where a vm has stop_world, and in a HOST heap, nothing is kept */
+		1, /* the caller holds no lock. The open collects a full pool until a cycle frees
+		    * nothing, at most four times. Other opens with this flag leave it the memory
+		    * that its cycles freed, unless a vm has stop_world or the heap is a HOST heap.
+		    * CH_E_FULL: live code, code made meanwhile and a page a thread leave no room */
 	CH_OPEN_IMMORTAL = 2, /* a root for the heap's life: shared exits, entry thunks */
 	CH_OPEN_OWN_FRAMES = 4, /* unwinders know the block by ch_code.eh_frame only; frame is 0.
-				 * It gets whole pages, apart from other code by 1 MiB */
-	/* write is exec: emitters that know one address write there until commit, and it runs only
-	 * from then on. Whole pages, exec a multiple of 64, cold_bytes and branch_room 0, no PATCH
-	 * (CH_E_ARG); no refs, no patch points (CH_E_STATE). */
+				 * Whole pages, apart from other code by 1 MiB */
+	/* write is exec, for emitters that know one address; the code runs only from commit on.
+	 * Whole pages, exec a multiple of 64, cold_bytes and branch_room 0, no PATCH (CH_E_ARG); no
+	 * refs, no patch points (CH_E_STATE). */
 	CH_OPEN_IN_PLACE = 8,
-	/* With an owner: lives until ch_code_free, or the end of its owner, entry or not: the owner
-	 * is a group, that ch_owner_release ends as a whole; its vm hears block_freed. */
+	/* With an owner: the block lives until ch_code_free or the end of its owner, entry or not.
+	 * The owner is a group: ch_owner_release ends all of it; its vm hears block_freed. */
 	CH_OPEN_KEPT = 16,
 };
 
 /* --- callbacks of a VM --- */
 
-/* All may be NULL, except branch_hit where a branch without an exit of its own is attached.
- * Unless a field says otherwise they run in an attached thread, under no lock, and may call any
- * function here. branch_hit, block_freed and space_free may return in another thread, by a fiber
- * that goes on there; what they were called from ends early where that one is not attached
- * (CH_E_THREAD of ch_block_open; of a stub, a panic). */
+/* Each callback may be NULL, but branch_hit where a branch without an exit of its own is attached.
+ * A callback runs in an attached thread, under no lock, and may call any function of this header,
+ * unless its field says otherwise. A fiber may return from branch_hit, block_freed and space_free
+ * in another thread. If that thread is not attached, ch_block_open ends with CH_E_THREAD, and a
+ * stub with a panic. */
 struct ch_ops {
 	size_t size; /* sizeof(struct ch_ops) */
-	/* An unlinked branch was taken. Returns the block to link it to and go on in, or
-	 * none: go on at regs->pc. It may change regs, take the VM's locks, compile, collect,
-	 * invalidate. It may also not return: by longjmp, or, where the block's frame shape holds
-	 * at the site, by an exception or a cancellation; the library holds nothing for it, and the
-	 * branch is as it was, for others who are in its stub too. Asked again when the block died
-	 * before it could be linked, 8 times at most: so it sets regs->pc also beside a block,
-	 * unless the fallback may be entered with the registers of the site. */
+	/* A thread took an unlinked branch. Returns the block to link the branch to and to go on
+	 * in; or none: go on at regs->pc. May change regs, take the VM's locks, compile, collect,
+	 * invalidate. May be left by longjmp, or, where the block's frame shape holds at the site,
+	 * by an exception or a cancellation: the library holds no lock, and the branch stays as it
+	 * was, for other threads in the stub too. When the block died before the branch was linked,
+	 * branch_hit is called again, 8 times at most: so set regs->pc beside a block, too, unless
+	 * the fallback may be entered with the registers of the site. */
 	struct ch_block (*branch_hit)(void *vm_user, struct ch_branch branch, void *branch_user,
 				      struct ch_regs *regs);
-	/* A marked block's ref, in the stopped world: mark it; return its (new) word. */
+	/* A marked block's ref, in the stopped world: mark the object; return its (new) word. */
 	uintptr_t (*ref)(void *vm_user, uintptr_t word);
 	/* The stopped world: ch_mark_stack for VM stacks outside the C stacks. No other call. */
 	void (*roots)(void *vm_user, struct ch_marker *marker);
@@ -254,16 +251,16 @@ struct ch_ops {
 	void (*block_freed)(void *vm_user, void *block_user);
 	/* ch_vm_detach calls block_freed for each block that the vm has then, under no lock. */
 	bool tells_detached;
-	/* A collection would be worth its while; called by any call that opens, releases or
-	 * invalidates. Set a flag, or collect from a safe place; may not call back. */
+	/* A collection would pay. Comes from any call that opens, releases or invalidates. Set a
+	 * flag and collect at a safe place; the callback may not call the library. */
 	void (*collect_wanted)(void *vm_user);
-	/* A ch_block_open failed with CH_E_FULL, and space came free since: once, however many
-	 * failed; another open that fails asks anew. From ch_thread_poll or ch_heap_collect of a
-	 * thread of this heap, which may be another one, before that open returned. */
+	/* Space came free after a ch_block_open failed with CH_E_FULL: once for all opens that
+	 * failed before. Comes from ch_thread_poll or ch_heap_collect of any thread of the heap,
+	 * maybe before the failed open returned in its own thread. */
 	void (*space_free)(void *vm_user);
-	/* BUILTIN (HOST: CH_E_ARG): the VM's own way to have its threads stand still, beside polls,
-	 * parks and the signal: before all of them, in the thread that collects, be it attached or
-	 * not. Each thread that it stops has parked, outside of the library. False: CH_E_BUSY. */
+	/* BUILTIN (HOST: CH_E_ARG): the VM's own way to stop its threads, before polls, parks and
+	 * the signal are used. Comes in the collecting thread, attached or not. Each thread that
+	 * the VM stops has parked, outside of the library. False: CH_E_BUSY. */
 	bool (*stop_world)(void *vm_user);
 	void (*resume_world)(void *vm_user); /* once for each stop_world that returned true */
 };
@@ -273,40 +270,40 @@ struct ch_ops {
 /* Zero is the default of every field. Fill it with ch_config_init. */
 struct ch_config {
 	size_t size;       /* sizeof(struct ch_config) */
-	/* How far the pool may grow: a power of two, one page to 1 GiB (aarch64: 64 MiB). 0 = 256
-	 * MiB; 64 MiB on aarch64 and under a limit of address space. Halved, to 1 MiB at least,
-	 * until it fits in the address space that is left; ch_stats has what it got. */
+	/* The most that the pool may grow to: a power of two, one page to 1 GiB (aarch64: 64 MiB).
+	 * 0 = 256 MiB; 64 MiB on aarch64 and under a limit of address space. Halved, to 1 MiB at
+	 * least, until the pool fits in the address space left; ch_stats has the size taken. */
 	size_t pool_bytes;
 	size_t page_bytes; /* power of two, 4096 to 65536; 0 = 16384; the system's if larger */
-	const void *near_address; /* the pool within reach of it where room is; NULL: the library */
+	const void *near_address; /* the pool lies in its reach, given room; NULL: the library's */
 	/* BUILTIN: owners are roots until released; HOST: the VM's own collector marks them. */
 	enum ch_driver driver;
 	enum ch_backend backend; /* AUTO = first whose self-test passes; CODEHEAP_WX overrides */
-	/* COPY: a child gets its own copy of the code. NONE, or no memory for the copy: it has
-	 * none; its blocks are stale, cells lead to fallbacks, opens fail: CH_E_OS (EACCES). COW:
-	 * for servers that fork often: AUTO is PROCMEM, whose pages a child shares until one of
-	 * both writes; x86-64 only; not with DUAL and MEMFD: CH_E_ARG. */
+	/* COPY: a child gets its own copy of the code. NONE, or no memory for the copy: the child
+	 * has no code; blocks are stale, cells lead to fallbacks, opens fail: CH_E_OS (EACCES).
+	 * COW, for servers that fork often: AUTO is PROCMEM, and parent and child share pages until
+	 * either writes; x86-64 only; not with DUAL and MEMFD: CH_E_ARG. */
 	enum ch_fork fork;
 	/* HOST (else CH_E_ARG): ch_mark_begin stops the attached threads as a BUILTIN cycle does,
 	 * and ch_mark_end lets them go on; false: the VM does both. */
 	bool stops_world;
-	/* BUILTIN, stops_world: stop running threads by it, too, by no fault's; 0 = polls, parks */
+	/* BUILTIN, stops_world: the signal that stops running threads, no fault's; 0 = none */
 	int stop_signal;
-	unsigned stop_wait_ms; /* what a cycle waits in all for threads and their locks; 0 = 1000 */
+	unsigned stop_wait_ms; /* how long a cycle waits in all for threads and locks; 0 = 1000 */
 	unsigned sinks;        /* set of enum ch_sink; CODEHEAP_SINKS overrides */
 	enum ch_dead_names dead_names; /* CODEHEAP_DEAD_NAMES overrides: replaced, kept */
 	/* Copied; NULL = environment's JITDUMPDIR, else /tmp. One file: the first heap's. */
 	const char *jitdump_dir;
-	/* Copied; NULL = none. For codeheap-top; %p is the process's number, its second heap adds
-	 * ".2"; a child of fork has one if there is a %p. CODEHEAP_STATS overrides, may fail.
-	 * libcodeheap-profile writes it: without that library CH_E_OS, ENOSYS. */
+	/* Copied; NULL = none. For codeheap-top; %p is the process's number, the second heap adds
+	 * ".2"; a child of fork has a file only with %p. CODEHEAP_STATS overrides, may fail.
+	 * libcodeheap-profile writes the file: without that library CH_E_OS, ENOSYS. */
 	const char *stats_file;
 	unsigned step_blocks;    /* freed by one step of the sweep at most; 0 = 64, at most 64 */
 	/* Freed blocks that traps can name: a power of two, 64 to 1,048,576; 0 = 65,536. 32 bytes
 	 * and a name each, taken as blocks die. */
 	unsigned remembered_dead;
 	/* Called on a broken invariant, before the reason and the last 64 events (cycles,
-	 * invalidations, threads, forks) go to stderr, and abort(). Process-wide: the last one. */
+	 * invalidations, threads, forks) go to stderr, and abort(). Process-wide: the last. */
 	void (*panic)(const char *reason);
 };
 
@@ -334,11 +331,12 @@ CH_API CH_CHECKED enum ch_status ch_heap_create(const struct ch_config *config,
  * lock  registry, heap
  * safe  any thread; every handle of the heap is stale afterwards
  * cost  O(memory of the heap)
- * note  files of sinks stay; what a handler read for a second stays until a heap comes or goes */
+ * note  files of sinks stay; memory that a handler read for a second stays until a heap comes or
+ *       goes */
 CH_API CH_CHECKED enum ch_status ch_heap_destroy(struct ch_heap *heap);
 
-/* Counters are plural and only grow; gauges end in _now or _peak. Bytes. free_bytes_now: that no
- * block has, headers of pages left out; largest_free_bytes_now: the most of them in a row. */
+/* Counters are plural and only grow; gauges end in _now or _peak. free_bytes_now: bytes of no
+ * block, without headers of pages; largest_free_bytes_now: the most free bytes in a row. */
 /* clang-format off */
 #define CH_STATS_LIST(X)                                                                          \
 	X(pool_bytes) X(page_bytes) X(pages_now) X(free_bytes_now) X(largest_free_bytes_now)      \
@@ -356,7 +354,7 @@ CH_API CH_CHECKED enum ch_status ch_heap_destroy(struct ch_heap *heap);
 
 struct ch_stats {
 	size_t size;         /* in: sizeof(struct ch_stats) */
-	const char *version; /* of the library that is loaded; constant, as the next */
+	const char *version; /* of the loaded library; constant, as the next */
 	const char *backend; /* "dual", "memfd", "procmem" */
 	unsigned sinks_on;   /* set of enum ch_sink */
 #define X(name) uint64_t name;
@@ -391,27 +389,27 @@ CH_API CH_CHECKED enum ch_status ch_heap_check(struct ch_heap *heap, char *repor
 CH_API CH_CHECKED enum ch_status ch_vm_attach(struct ch_heap *heap, const struct ch_ops *ops,
 					      void *user, struct ch_vm **vm);
 
-/* ch_vm_detach: remove a VM instance; releases its owners and discards its blocks; no callback
- * comes afterwards, save one that another thread, inside the library meanwhile, was about to make;
- * with `tells_detached` block_freed comes before, here, for each block that is left.
- * in    vm  no thread runs its code, or will
- * ret   CH_OK | CH_E_STATE it was detached before
+/* ch_vm_detach: remove a VM instance: release its owners, discard its blocks. No callback comes
+ * afterwards, except a callback that another thread was about to make inside the library. With
+ * `tells_detached` the call makes block_freed for each block that is left.
+ * in    vm  no thread runs code of the vm, or will
+ * ret   CH_OK | CH_E_STATE the vm was detached before
  * lock  heap; none while block_freed runs
  * safe  any thread
  * cost  O(owners and blocks of the heap)
- * note  blocks that are still on a stack are freed by later cycles; user stays valid until the
- *       calls of other threads that poll, collect or open have returned */
+ * note  later cycles free blocks on stacks; user stays valid until polls, collections and opens of
+ *       other threads have returned */
 CH_API CH_CHECKED enum ch_status ch_vm_detach(struct ch_vm *vm);
 
-/* ch_vm_discard: invalidate all code of one vm, or of all, free at once what no stack holds,
- * leave the rest to later cycles. Immortal blocks stay, and those that are open.
- * in    vm     NULL = every vm of the heap; code without an owner is no vm's
- * out   freed  of the blocks it found, invalidated before or by it: those that are freed (host and
- *              Boehm driver: the VM's next cycle will, so 0); may be NULL
- *       kept   the others; may be NULL
+/* ch_vm_discard: invalidate all code of one vm, or of all; free at once the blocks that no stack
+ * holds, and leave the rest to later cycles. Immortal blocks and OPEN blocks stay.
+ * in    vm     NULL = every vm of the heap; code without an owner belongs to no vm
+ * out   freed  how many of the invalidated blocks, old ones included, were freed; may be NULL (host
+ *              and Boehm driver: 0, the VM's next cycle frees them)
+ *       kept   how many were not; may be NULL
  * ret   CH_OK | CH_E_ARG vm | CH_E_BUSY a thread did not stop: all is invalid, nothing was freed
- * lock  registry, heap: it waits for the latter without a bound before it invalidates, and then
- *       stop_wait_ms; the caller holds no lock that a thread could wait for without parking
+ * lock  registry, heap: waits for the heap's lock without a bound, invalidates, waits for threads
+ *       for stop_wait_ms; the caller holds no lock that a thread could wait for without parking
  * safe  any thread, also while others run JIT code
  * cost  O(blocks) */
 CH_API CH_CHECKED enum ch_status ch_vm_discard(struct ch_heap *heap, struct ch_vm *vm,
@@ -420,16 +418,16 @@ CH_API CH_CHECKED enum ch_status ch_vm_discard(struct ch_heap *heap, struct ch_v
 /* --- thread --- */
 
 /* ch_thread_attach: the calling thread may run and make code of the heap from here to its end. A
- * thread that makes code is attached by that call; one that only runs it, by this one.
+ * thread that only runs code calls this; a call that makes code attaches its thread.
  * in    low, high  bounds of its stack, NULL = ask the system
- * ret   CH_OK also where a call attached it | CH_E_THREAD this function did | CH_E_MEMORY |
- *       CH_E_OS no stack bounds, or no pthread key
+ * ret   CH_OK also where a call that makes code attached the thread | CH_E_THREAD called twice |
+ *       CH_E_MEMORY | CH_E_OS no stack bounds, or no pthread key
  * lock  registry
  * safe  any thread, once a heap
  * cost  O(threads of the heap); some system calls
- * note  its end takes the locks that ch_thread_detach takes: do not join it from `ref`, `roots`,
- *       `visit` or between ch_mark_begin and ch_mark_end. One that a system call of its own made,
- *       not pthread_create, detaches itself */
+ * note  the thread's end takes the locks of ch_thread_detach: do not join the thread in `ref`,
+ *       `roots` or `visit`, or between ch_mark_begin and ch_mark_end. A thread of a bare clone(),
+ *       not of pthread_create, calls ch_thread_detach before its end */
 CH_API CH_CHECKED enum ch_status ch_thread_attach(struct ch_heap *heap, const void *low,
 						  const void *high);
 
@@ -440,35 +438,35 @@ CH_API CH_CHECKED enum ch_status ch_thread_attach(struct ch_heap *heap, const vo
 CH_API CH_CHECKED enum ch_status ch_thread_detach(struct ch_heap *heap);
 
 /* ch_thread_park: up to ch_thread_unpark the caller runs no code of a heap, and counts as stopped.
- * safe  any thread (no effect in one that is not attached); nests
- * note  put it around each blocking lock, wait and system call: one thread that blocks unparked
- *       stalls every cycle. Threads that run code only under one lock of the VM, which the caller
- *       of each cycle holds, may stay parked: then `roots` reports their stacks */
+ * safe  any thread (without effect in a thread that is not attached); nests
+ * note  park around each blocking lock, wait and system call: a thread that blocks unparked stalls
+ *       every cycle. Threads may stay parked if they run code only under one lock of the VM and the
+ *       caller of each cycle holds that lock: then `roots` reports their stacks */
 CH_API void ch_thread_park(void);
 
 /* ch_thread_unpark: undo one ch_thread_park; waits while the world is stopped.
  * safe  the thread that parked
- * note  release a lock taken while parked only after it, never wait for one between */
+ * note  release a lock taken while parked after the unpark only, and wait for no lock before */
 CH_API void ch_thread_unpark(void);
 
-/* ch_thread_poll: a safepoint: stops while a cycle wants it, delivers notices, sweeps a step,
- * writes names that wait for the perf map.
+/* ch_thread_poll: a safepoint: stop for a cycle, deliver notices, sweep a step, write names to the
+ * perf map.
  * lock  heap and the perf map's, shortly, when there is work
  * safe  an attached thread that holds no lock; its callbacks run here
  * cost  a load and a branch when there is nothing to do */
 CH_API void ch_thread_poll(void);
 
-/* ch_thread_poll_word: the word that machine code tests in the place of a call: not 0, where
- * ch_thread_poll has something to do.
+/* ch_thread_poll_word: the word for machine code to test: not 0 while ch_thread_poll has work.
  * ret   the heap's word, at one address for all threads while the heap lives
  * safe  any thread; code loads 4 bytes, in no order
- * note  polls of the heap's threads set it back. It stays set while a stop or a sweep lasts, or an
- *       open waits for space. A thread that is attached to two heaps tests both */
+ * note  polls of the heap's threads set the word back. The word stays set while a stop or a sweep
+ *       lasts, or an open waits for space. A thread of two heaps tests two words */
 CH_API const volatile uint32_t *ch_thread_poll_word(struct ch_heap *heap);
 
 /* --- fiber --- */
 
-/* ch_fiber_attach: a stack that threads of the heap switch to; suspended, what returns holds code.
+/* ch_fiber_attach: a stack that threads of the heap switch to; while suspended the stack holds
+ * code.
  * in    low, high  bounds of the stack
  * out   fiber      not suspended yet
  * ret   CH_OK | CH_E_ARG low >= high | CH_E_MEMORY
@@ -477,16 +475,17 @@ CH_API const volatile uint32_t *ch_thread_poll_word(struct ch_heap *heap);
 CH_API CH_CHECKED enum ch_status ch_fiber_attach(struct ch_heap *heap, const void *low,
 						 const void *high, struct ch_fiber **fiber);
 
-/* ch_fiber_suspend: the stack of fiber is about to be left; before the switch.
+/* ch_fiber_suspend: the caller is about to leave the stack of the fiber; before the switch.
  * in    fiber      the fiber whose stack the caller runs on; a thread's own stack is attached as
  *                  a fiber for this, too
- *       lowest_sp  below every frame that is kept; 256 bytes more are scanned; elsewhere: all is
+ *       lowest_sp  below every frame that is kept; scanned from 256 bytes below on. Outside of the
+ *                  stack: the whole stack is scanned
  * safe  the thread that runs on it
  * note  from here to ch_fiber_resume both stacks are scanned */
 CH_API void ch_fiber_suspend(struct ch_fiber *fiber, const void *lowest_sp);
 
 /* ch_fiber_resume: the caller runs on the fiber's stack again; after the switch.
- * safe  any attached thread: a fiber may go on in another one */
+ * safe  any attached thread: a fiber may go on in another thread */
 CH_API void ch_fiber_resume(struct ch_fiber *fiber);
 
 /* ch_fiber_detach: the stack is gone; no frame on it will be returned to.
@@ -498,15 +497,14 @@ CH_API CH_CHECKED enum ch_status ch_fiber_detach(struct ch_fiber *fiber);
 
 /* --- owner --- */
 
-/* ch_owner_create: something the VM compiles; with no entry yet, its cell holds the fallback.
+/* ch_owner_create: something that the VM compiles. The cell holds the fallback: no entry yet.
  * in    vm        a vm of a BUILTIN or HOST heap (Boehm: ch_bdw_owner_create)
- *       name      copied; what tables and traps say, before a block's own; NULL = none
- *       fallback  the VM's entry without code, same calling convention; NULL where nobody calls
- *                 through the cell: it leads to a trap then that says so
+ *       name      copied; tables and traps say the name, before a block's own; NULL = none
+ *       fallback  the VM's entry without code, same calling convention. NULL, where nobody calls
+ *                 through the cell: a trap that says so
  * ret   CH_OK | CH_E_ARG | CH_E_MEMORY | CH_E_STATE the vm was detached
  * lock  heap
- * safe  any thread
- * note  BUILTIN: a root until released. HOST: alive while the VM's collector marks it */
+ * safe  any thread */
 CH_API CH_CHECKED enum ch_status ch_owner_create(struct ch_vm *vm, const char *name,
 						 const void *fallback, void *user,
 						 struct ch_owner *owner);
@@ -525,9 +523,9 @@ CH_API CH_CHECKED enum ch_status ch_owner_set_entry(struct ch_owner owner, struc
 CH_API const void *const *ch_owner_cell(struct ch_owner owner);
 
 /* ch_owner_release: the VM has no more use for the owner.
- * in    how  COLLECT: its code goes when no stack or block holds it; NOT_RUNNING: at once, the
- *       caller vouching that no thread is inside it or will be; a block that another one attached
- *       an edge to is left to the cycles
+ * in    how  COLLECT: the code goes when no stack and no block holds the code. NOT_RUNNING: at
+ *            once, and the caller vouches that no thread is inside the code or will be; cycles free
+ *            each block that another block attached an edge to
  * ret   CH_OK | CH_E_ARG how | CH_E_STALE (also when released already)
  * lock  COLLECT: none; NOT_RUNNING: heap
  * safe  any thread; COLLECT also from finalizers and collectors' callbacks, in no stopped world
@@ -536,12 +534,12 @@ CH_API CH_CHECKED enum ch_status ch_owner_release(struct ch_owner owner, enum ch
 
 /* --- block --- */
 
-/* What to open. Zero what you do not need. */
+/* A request to open. Leave unused fields 0. */
 struct ch_open {
 	size_t size;           /* sizeof(struct ch_open) */
-	struct ch_heap *heap;  /* of code that lives until ch_code_free; or */
-	struct ch_owner owner; /* whose life governs it; one of both */
-	uint32_t hot_bytes;    /* most that will be emitted; what is unused is given back */
+	struct ch_heap *heap;  /* for code that lives until ch_code_free; or */
+	struct ch_owner owner; /* for code that lives by an owner: set heap or owner, not both */
+	uint32_t hot_bytes;    /* the most to be emitted; unused room goes back */
 	uint32_t cold_bytes;   /* the same for side exits; stubs are not counted */
 	uint32_t branch_room;  /* to come; 8 cold bytes each (procmem 32, aarch64 16, riscv64 24) */
 	enum ch_entry entry;     /* NONE without an owner */
@@ -554,9 +552,10 @@ struct ch_open {
 	size_t align; /* of exec: a power of two, at most 4096; 0 = 8, in whole pages of data 64 */
 };
 
-/* A block under construction: emit at write, relative to exec; set what is marked "in". Write leads
- * to the code until the block is committed or aborted; then what is stored there may be lost, or
- * another block's: ch_code_write. At exec nothing is to be read before the commit. */
+/* A block under construction: emit at write, relative to exec, and set each field marked "in". Read
+ * and run nothing at exec before the commit. After commit or abort a store through a copy of write
+ * is lost, or damages another block: ch_code_write. A struct ch_code on a stack, or a thread-local
+ * one, holds its block by its addresses, as words on a stack do: clear it after the commit. */
 struct ch_code {
 	struct ch_block block;
 	uint8_t *write, *exec;           /* hot bytes */
@@ -569,8 +568,8 @@ struct ch_code {
 	const uint32_t *guard; /* GUARD: 0 while entrant; the VM's entry tests it */
 	/* in: OWN_FRAMES: an .eh_frame section of at most 1 MiB, 4-aligned, ended by a length of 0:
 	 * CIEs with personality, FDEs with final exec addresses (absolute or pc-relative, 2, 4 or 8
-	 * bytes) in the block, and LSDAs. All of it stays as it is until block_freed comes for the
-	 * block, ch_vm_detach returns, or commit fails; or it lies in RODATA that the block has an
+	 * bytes) in the block, and LSDAs. The section stays as it is until block_freed comes for
+	 * the block, ch_vm_detach returns, or commit fails; or lies in RODATA that the block has an
 	 * edge to. NULL: unwinding ends at the block. */
 	const void *eh_frame;
 	const struct ch_frame *frame; /* in: CH_FRAME_STEPS */
@@ -578,21 +577,21 @@ struct ch_code {
 };
 
 /* ch_block_open: make room for a block.
- * in    open  one of heap and owner, who is alive; hot_bytes > 0
+ * in    open  set heap or owner, not both; the owner is alive; hot_bytes > 0
  * out   code  all zero on failure
  * ret   CH_OK | CH_E_ARG also if larger than the pool | CH_E_STALE the owner is dead | CH_E_FULL |
  *       CH_E_MEMORY | CH_E_THREAD | CH_E_STATE the thread is parked | CH_E_OS errno kept |
  *       CH_E_REACH riscv64: PATCH, 1 MiB or more
  * lock  none on the fast path; pages and heap when a page is needed; see CH_OPEN_MAY_COLLECT
- * safe  any thread, on its own stack and known to Boehm's collector, else CH_E_THREAD; attaches
- *       it; only it may go on with the block
+ * safe  any thread on its own stack that Boehm's collector, if any, knows (else CH_E_THREAD); the
+ *       call attaches the thread, which goes on with the block, or hands it to another attached one
  * cost  some 50 ns; a page now and then
- * note  never collects by itself: where that may help CH_E_FULL, and `collect_wanted` */
+ * note  collects by itself for ch_code_free only: where it may help CH_E_FULL, `collect_wanted` */
 CH_API CH_CHECKED enum ch_status ch_block_open(const struct ch_open *open, struct ch_code *code);
 
 /* ch_block_veneer: an address in the block's reach (riscv64: auipc's) that jumps to a far function.
  * in    target  e.g. a C function
- * out   at      exec address; immortal, shared by all callers of the target
+ * out   at      exec address of the jump; immortal, shared by all callers of the target
  * ret   CH_OK | CH_E_STATE | CH_E_FULL the veneers' page is full
  * lock  heap
  * safe  the thread that opened it
@@ -600,41 +599,42 @@ CH_API CH_CHECKED enum ch_status ch_block_open(const struct ch_open *open, struc
 CH_API CH_CHECKED enum ch_status ch_block_veneer(const struct ch_code *code, const void *target,
 						 const void **at);
 
-/* ch_block_commit: publish blocks that were opened; from then on they may run.
- * in    codes  their "in" fields are set
- *       count  blocks that become reachable together; all or none
- * ret   CH_OK | CH_E_STATE not open, or an edge names an OPEN block that is not among them:
- *       nothing was done | CH_E_ARG one comes twice, used more than there is (of data nothing is
- *       looked at: all its room is used), or an eh_frame that
- *       is malformed, speaks of other code or was not announced at open | CH_E_SITE a site lies
- *       outside of what is used, was written over, or has the entry inside; or an exit of the
- *       block leads to bytes that are not used | CH_E_MEMORY | CH_E_STALE
+/* ch_block_commit: publish OPEN blocks: from then on the blocks may run.
+ * in    codes  with the "in" fields set; after CH_OK write and cold_write of each are NULL
+ *       count  how many blocks become reachable together; all or none
+ * ret   CH_OK | CH_E_STATE a block is not open, or an edge names an OPEN block that is not among
+ *       codes: nothing was done | CH_E_ARG a block comes twice; more bytes used than the room has
+ *       (of data, all room is used); an eh_frame is malformed, covers other code, or was not
+ *       announced at open | CH_E_SITE a site lies outside of the used bytes, was written over, or
+ *       has the entry inside; an exit of the block leads to unused bytes | CH_E_MEMORY | CH_E_STALE
  *       the owner is dead, an assumption broke, or a block that an edge names was aborted: all the
- *       blocks were aborted | CH_E_OS errno kept: what was written in place does not get its
- *       access; all are OPEN, and not to be written any more: commit again, or abort | CH_E_BROKEN
- *       the bytes around the room of one are not what the heap has there: its emitter, or that
- *       of the block before it, wrote on, and what lies there is damaged; all are OPEN
+ *       blocks were aborted | CH_E_OS errno kept: code written in place does not get its access;
+ *       all are OPEN, and not to be written: commit again, or abort | CH_E_BROKEN the emitter of a
+ *       block, or of the block before, wrote beyond its room and damaged bytes there; all are OPEN
  * lock  none without assumptions, names and sinks beyond the unwinder; else heap; eh_frame: sinks
- * safe  the thread that opened them
+ * safe  the thread that opened the blocks
  * cost  some 30 ns a block; no system call
- * note  a committed block that gets no entry and no branch for two cycles dies: where others
- *       collect without end, be ready for CH_E_STALE and compile again */
+ * note  without an entry or a branch a block dies in the second cycle: where other threads collect
+ *       without end, be ready for CH_E_STALE and compile again */
 CH_API CH_CHECKED enum ch_status ch_block_commit(struct ch_code *codes, size_t count);
 
 /* ch_block_abort: forget an open block.
  * ret   CH_OK | CH_E_STATE not open
  * lock  heap
  * safe  the thread that opened it
- * cost  O(what is attached to it) */
+ * cost  O(attachments of the block) */
 CH_API CH_CHECKED enum ch_status ch_block_abort(struct ch_code *code);
 
 /* ch_code_add: make code of bytes that are ready and do not depend on where they lie.
- * in    bytes, n  the code; it keeps the frame pointer, or calls nothing that unwinds
- *       name      copied; what perf, gdb and traps say
+ * in    bytes, n  the code. It keeps the frame pointer, and saves no other register that a callee
+ *                 keeps (x86-64: rbx, r12 to r15), or lets no exception pass: the catcher would
+ *                 find wrong values in them. Other code: ch_block_open, CH_FRAME_KEEPS_ALL
+ *       name      copied; perf, gdb and traps say it
  * out   to        the address of a pointer to a function of any type: the code's; NULL on failure
- * ret   CH_OK | CH_E_ARG | CH_E_FULL | CH_E_MEMORY | CH_E_OS errno kept | CH_E_THREAD | CH_E_STATE
- *       the thread is parked
- * lock  heap
+ * ret   CH_OK | CH_E_ARG | CH_E_FULL | CH_E_MEMORY | CH_E_OS errno kept | CH_E_THREAD the thread's
+ *       stack is none that the system knows (a fiber's, a signal's), or Boehm: the collector does
+ *       not know the thread | CH_E_STATE the thread is parked
+ * lock  heap; the caller holds none of its own where ch_code_free says that it may collect
  * safe  any thread, as ch_block_open
  * cost  some 100 ns, and a copy of the bytes */
 CH_API CH_CHECKED enum ch_status ch_code_add(struct ch_heap *heap, const void *bytes, size_t n,
@@ -642,36 +642,39 @@ CH_API CH_CHECKED enum ch_status ch_code_add(struct ch_heap *heap, const void *b
 
 /* ch_code_free: the end of code without an owner, or of CH_OPEN_KEPT, by its address.
  * in    heap  NULL = whichever has the address: O(heaps)
- *       at    what ch_code_add gave, ch_code.exec or its entry
- *       how   COLLECT: when no stack is in it and nothing has an edge or branch to it. NOT_RUNNING:
- *             now; where another block attached an edge to it, when a cycle finds none
+ *       at    the address that ch_code_add gave; ch_code.exec, or the block's entry
+ *       how   COLLECT: by a cycle, when no attached thread's stack is in it and no block has an
+ *             edge or branch to it. NOT_RUNNING: now; by a cycle, where a block has an edge to it
  * ret   CH_OK | CH_E_ARG how, or no code begins there | CH_E_STATE an owner's, or immortal |
- *       CH_E_STALE nothing is there, or not any more, and nothing else yet
+ *       CH_E_STALE the code there was freed, or there never was any
  * lock  COLLECT by an attached thread: none; else heap
  * safe  any thread; COLLECT also from finalizers and collectors' callbacks, in no stopped world
- * cost  COLLECT: O(1); NOT_RUNNING: O(what is attached to it or leads there) */
+ * cost  COLLECT: O(1); NOT_RUNNING: O(attachments of the code, and branches to the code)
+ * note  COLLECT, BUILTIN: while no vm has collect_wanted or stop_world, ch_code_add, ch_block_open
+ *       with ch_open.heap, and ch_thread_poll collect by themselves when it is worth their while.
+ *       They wait stop_wait_ms / 50 for other threads, then leave it until as much more is freed */
 CH_API CH_CHECKED enum ch_status ch_code_free(struct ch_heap *heap, const void *at,
 					      enum ch_release how);
 
-/* NOT_RUNNING: any bytes; the caller vouches that no thread runs or loads them meanwhile. WORD,
- * INSTRUCTION: while others do, each of whom gets the old ones or the new. WORD: 1, 2, 4 or 8 bytes
- * that code loads, aligned to so many. INSTRUCTION: some bytes of one, within an aligned 8, whose
- * length stays; aarch64: the whole of B, BL, NOP or BRK, which becomes another of them; riscv64: of
- * an aligned one of 4 bytes. */
+/* NOT_RUNNING: any bytes; the caller vouches that no thread runs or loads the bytes meanwhile. WORD
+ * and INSTRUCTION: other threads may, and each gets the old bytes or the new. WORD: 1, 2, 4 or 8
+ * bytes that code loads, aligned to their number. INSTRUCTION: bytes of one instruction, within an
+ * aligned 8, and its length stays; aarch64: all of a B, BL, NOP or BRK, to become another of these;
+ * riscv64: all of an aligned instruction of 4 bytes. */
 enum ch_write { CH_WRITE_NOT_RUNNING, CH_WRITE_WORD, CH_WRITE_INSTRUCTION };
 
-/* ch_code_write: write into code that was committed, where ch_code.write does not lead any more.
+/* ch_code_write: write into committed code, where a store at ch_code.write is lost.
  * in    heap   NULL = whichever has the address: O(heaps)
- *       at, n  exec address; the bytes lie in the hot ones of one block, or in its cold ones
- * ret   CH_OK whoever comes to the bytes from here on runs the new ones | CH_E_ARG they do not lie
- *       so, or the block is OPEN | CH_E_STATE data, or a trampoline | CH_E_SITE they share one with
- *       an attached site or ref, a stub, a patchable entry or a block's steps; or while others run
- *       them they may not change so | CH_E_OS errno kept; nothing changed: aarch64 without
- *       membarrier's core synchronization; procmem, more than one byte, while others run them: each
- *       such page is a mapping, of which a process has so many
+ *       at, n  exec address; the bytes lie in the hot bytes of one block, or in its cold bytes
+ * ret   CH_OK a thread that comes to the bytes from here on runs the new bytes | CH_E_ARG the bytes
+ *       lie elsewhere, or the block is OPEN | CH_E_STATE data, or a trampoline | CH_E_SITE a byte
+ *       belongs to an attached site or ref, a stub, a patchable entry or a block's steps; or the
+ *       change is none for running code | CH_E_OS errno kept; nothing changed: aarch64 without
+ *       membarrier's core synchronization; procmem, WORD or INSTRUCTION of more than one byte: each
+ *       such page is a mapping, and the process can have no more
  * lock  heap
  * safe  any thread
- * cost  O(n + what is attached), and a core synchronization, 1 us; procmem, 5 to 20 us */
+ * cost  O(n + attachments), and a core synchronization, 1 us; procmem, 5 to 20 us */
 CH_API CH_CHECKED enum ch_status ch_code_write(struct ch_heap *heap, const void *at,
 					       const void *bytes, size_t n, enum ch_write how);
 
@@ -705,18 +708,18 @@ struct ch_branch_site {
 	const void *at; /* exec address of the instruction, or of the literal */
 	enum ch_branch_kind kind;
 	void *user;       /* comes back in branch_hit, until block_freed of the block; ch_code_at */
-	const void *exit; /* where it leads while unlinked; NULL = a stub of its own */
+	const void *exit; /* where the branch leads while unlinked; NULL = a stub of its own */
 	uint64_t spare[2]; /* 0 */
 };
 
-/* ch_branch_attach: declare a patch site; its bytes are written to lead to its stub.
+/* ch_branch_attach: declare a patch site; the site's bytes are written to lead to the stub.
  * in    block   OPEN; or LIVE, when branch_room is left: the site must not be reachable yet
  *       site    the instruction's bytes are already there
  * ret   CH_OK | CH_E_STALE | CH_E_STATE | CH_E_FULL branch_room is used up | CH_E_SITE another
- *       instruction, or its displacement is not in one aligned 8; it shares a byte with another
- *       site, a ref, a patchable entry or a stub; an exit or an entry leads between its bytes, or
- *       its own exit between those of another | CH_E_REACH the exit is too far from the site or
- *       from its stub | CH_E_ARG outside the block, or neither an exit nor a branch_hit
+ *       instruction, or its displacement is not in one aligned 8; the site shares a byte with
+ *       another site, a ref, a patchable entry or a stub; an exit or an entry leads between bytes
+ *       of the site, or the site's exit between bytes of another site | CH_E_REACH the exit is too
+ *       far from the site or the stub | CH_E_ARG outside the block, or no exit and no branch_hit
  * lock  OPEN: none, or heap where the exit is another block's; LIVE: heap
  * safe  an attached thread
  * cost  O(branches of the block) */
@@ -733,45 +736,45 @@ CH_API CH_CHECKED enum ch_status ch_branch_attach(struct ch_block block,
  * cost  one store into the code, on procmem into data */
 CH_API CH_CHECKED enum ch_status ch_branch_link(struct ch_branch branch, struct ch_block target);
 
-/* The calls from here to ch_block_lines want an OPEN block (CH_E_STATE), which keeps a list of what
- * is attached: where the list grows they take the heap's lock. */
+/* The calls from here to ch_block_lines want an OPEN block (CH_E_STATE). A call whose block's list
+ * of attachments grows takes the heap's lock. */
 
-/* ch_edge_attach: the block needs another one (an address in a table, an exit in another block).
- * in    to  not dead; when OPEN, it is committed before the block, or with it
+/* ch_edge_attach: the block needs another block (an address in a table, an exit in another block).
+ * in    to  not dead; an OPEN one is committed before the block, or together with the block
  * ret   CH_OK | CH_E_STALE | CH_E_STATE | CH_E_MEMORY
- * safe  the thread that opened it */
+ * safe  the thread that opened the block */
 CH_API CH_CHECKED enum ch_status ch_edge_attach(struct ch_block block, struct ch_block to);
 
 /* ch_edge_attach_owner: the block calls through the owner's cell.
  * ret   CH_OK | CH_E_STALE | CH_E_STATE | CH_E_MEMORY
- * safe  the thread that opened it */
+ * safe  the thread that opened the block */
 CH_API CH_CHECKED enum ch_status ch_edge_attach_owner(struct ch_block block, struct ch_owner to);
 
 /* ch_ref_attach: eight bytes of the block are a pointer into the VM's heap.
  * in    at  exec address of the word; any alignment on x86-64 and aarch64
- * ret   CH_OK | CH_E_STALE | CH_E_STATE also without an owner, whose vm is asked (Boehm: not) |
+ * ret   CH_OK | CH_E_STALE | CH_E_STATE also without an owner, whose vm has `ref` (not for Boehm) |
  *       CH_E_ARG outside the block | CH_E_SITE shares a byte with a site, a stub or a patchable
  *       entry | CH_E_MEMORY
- * safe  the thread that opened it
- * note  attach it as the word is written: a cycle between the two does not know it. Where other
- *       threads may collect, before: while the word is 0 */
+ * safe  the thread that opened the block
+ * note  store the word and attach the ref with no cycle in between, which would miss the object. If
+ *       other threads may collect, attach first, with a word of 0 */
 CH_API CH_CHECKED enum ch_status ch_ref_attach(struct ch_block block, const void *at);
 
 /* ch_patch_point_attach: a place that invalidation diverts to an exit.
  * in    at    exec address of `test eax, imm32` (A9 and four bytes, which the library writes);
  *             aarch64: of a NOP; riscv64: of an aligned `lui x0, 0`, whose immediate it writes
- *       exit  exec address in the block, or in another one (which it then holds); everything is
- *             as at the point, save flags
+ *       exit  exec address in the block, or in another block, which is held then; at the exit
+ *             everything but the flags is as at the point
  *       user  any word, for ch_block_sites and ch_code_at
  * ret   CH_OK | CH_E_STALE | CH_E_STATE | CH_E_ARG | CH_E_SITE | CH_E_REACH | CH_E_MEMORY
  * lock  heap, when the exit is another block's, too
- * safe  the thread that opened it
- * cost  O(1); O(what is attached there) when the exit is another block's
+ * safe  the thread that opened the block
+ * cost  O(1); O(attachments of the other block) when the exit lies there
  * note  needed behind every call that may invalidate, and on each back edge inside a block */
 CH_API CH_CHECKED enum ch_status ch_patch_point_attach(struct ch_block block, const void *at,
 						       const void *exit, void *user);
 
-/* From `at` up to the next line's `at`, code comes from this line of the file; 0 = from none. */
+/* From `at` up to the next line's `at`, code comes from the line of the file; 0 = from no line. */
 struct ch_line {
 	const void *at; /* exec address */
 	uint32_t line;
@@ -780,35 +783,35 @@ struct ch_line {
 /* ch_block_lines: where the block's code comes from, for debuggers and profilers.
  * in    file   copied; e.g. an absolute path of a source, or of a listing that the VM wrote
  *       lines  rising by address, in the block, at least one; copied
- * ret   CH_OK | CH_E_STALE | CH_E_STATE not OPEN, or it has lines | CH_E_ARG | CH_E_MEMORY
+ * ret   CH_OK | CH_E_STALE | CH_E_STATE not OPEN, or has lines already | CH_E_ARG | CH_E_MEMORY
  * lock  heap
- * safe  the thread that opened it
+ * safe  the thread that opened the block
  * cost  8 bytes a line: a VM gives them when a sink that shows lines is on */
 CH_API CH_CHECKED enum ch_status ch_block_lines(struct ch_block block, const char *file,
 						const struct ch_line *lines, size_t n);
 
 /* How unwinders, exceptions and samplers pass code, from its prologue's end to its epilogue.
  * POINTER: the code begins with push rbp; mov rbp, rsp (aarch64: stp x29, x30, [sp, #-16]!; mov
- * x29, sp; riscv64: ra and s0 stored below sp as at the call, which is s0 then). Exactly pc, sp and
- * rbp (x29, s0) come back: another register that a callee keeps, and the code saves and changes, is
- * wrong in whoever catches an exception that passes. KEEPS_ALL: next to that pair the code stores
- * all others, downwards: rbx, r12 to r15 by push; aarch64: x19 to x28, then d8 to d15, by stp of
- * two, [sp, #-16]!; riscv64: s1 to s11, fs0 to fs11. LEAF: no frame, sp as at the call (x86-64;
- * else: and the return address in x30, ra), all callees' registers untouched, calls nothing. */
+ * x29, sp; riscv64: ra and s0 stored below the sp of the call; s0 is that sp). Only pc, sp and rbp
+ * (x29, s0) come back: where code saves and changes another register that a callee keeps, and an
+ * exception passes, the catcher finds a wrong value. KEEPS_ALL: below rbp and the return address
+ * the code stores all callees' registers, downwards: rbx, r12 to r15 by push; aarch64: x19 to x28,
+ * then d8 to d15, by stp of two, [sp, #-16]!; riscv64: s1 to s11, fs0 to fs11. LEAF: no frame, sp
+ * as at the call (aarch64, riscv64: so x30, ra), callees' registers kept, calls nothing. */
 enum ch_frame_shape { CH_FRAME_POINTER, CH_FRAME_KEEPS_ALL, CH_FRAME_LEAF, CH_FRAME_STEPS };
 
-/* STEPS: a frame of a fixed size, and what unwinders know of it at each instruction, for calls and
- * for signals: ch_code.frame, copied behind the code, of which it is the end then. x86-64. At most
- * 65,000 bytes, ENTRY_NONE or GUARD, no cold_bytes, branch_room or IN_PLACE (else CH_E_ARG). Before
- * the first step the frame is as at the call: cfa 8. No step lies where a call returns to. A child
- * of fork without a copy takes such code for LEAF. */
+/* STEPS (x86-64): ch_code.frame says where the caller's frame is at each instruction, for calls and
+ * for signals; copied behind the code, as its end. Code of at most 65,000 bytes, ENTRY_NONE or
+ * GUARD, no cold_bytes, branch_room or IN_PLACE (else CH_E_ARG). Before the first step the frame is
+ * as at the call: cfa 8. No step lies where a call returns to. A child of fork without a copy sees
+ * LEAF. */
 struct ch_frame_step {
 	uint16_t at;  /* exec offset; rising */
-	uint16_t cfa; /* from at on the caller's sp is so many bytes above sp: a multiple of 8 */
+	uint16_t cfa; /* from `at` on, bytes from sp up to the caller's sp: a multiple of 8 */
 };
 struct ch_frame_save {
 	uint8_t reg;   /* DWARF's number: 3 (rbx), 6 (rbp), 12 to 15; once */
-	uint8_t below; /* from at on it is saved so many words under the caller's sp: 2 or more */
+	uint8_t below; /* from `at` on saved so many words under the caller's sp: 2 or more */
 	uint16_t at;
 };
 struct ch_frame {
@@ -818,9 +821,8 @@ struct ch_frame {
 };
 
 /* ch_frame_register: a frame shape of the VM's own; examples/frames.c has one.
- * in    cfi     DWARF call-frame instructions that hold at each instruction of every block of the
- *               shape: the whole rule, from the CFA on, since nothing comes before them
- *       bytes   1 to 64
+ * in    cfi, bytes  1 to 64 bytes of DWARF call-frame instructions that hold at each instruction of
+ *                   every block of the shape: the whole rule, from the CFA on
  * out   frame   for ch_open.frame
  * ret   CH_OK | CH_E_ARG | CH_E_FULL 12 shapes are registered
  * lock  sinks
@@ -830,22 +832,22 @@ CH_API CH_CHECKED enum ch_status ch_frame_register(struct ch_heap *heap, const v
 
 /* --- trampoline --- */
 
-/* Both pass all argument registers and the return value on, and the payload in a register that no
- * argument is in (x86-64: r10; aarch64: x15, x16 is lost; riscv64: t2, t1 is lost). FRAMED: calls
- * the target from a frame of its own, which unwinders and samplers see under the block's name;
- * arguments on the stack do not pass. TAIL: jumps there. */
+/* Both kinds pass on all argument registers and the return value, and the payload in a register of
+ * no argument (x86-64: r10; aarch64: x15, x16 is lost; riscv64: t2, t1 is lost). FRAMED: calls the
+ * target from a frame of its own, and unwinders and samplers see the block's name; arguments on the
+ * stack do not pass. TAIL: jumps to the target. */
 enum ch_trampoline { CH_TRAMPOLINE_FRAMED, CH_TRAMPOLINE_TAIL };
 
 /* ch_trampoline_make: a block stamped from a template, entered like any other, and collected.
- * in    owner    whose life governs it; alive
- *       target   at any distance; code of the heap only if something else holds it
+ * in    owner    the block lives by this owner; alive
+ *       target   at any distance; code of the heap only if something else holds the code
  *       payload  not traced
  *       name, user  as in ch_open
  * out   block    LIVE, its code at ch_info.entry
- * ret   CH_OK | CH_E_ARG | CH_E_STALE the owner is dead | CH_E_FULL (also where other code, or a
- *       thread that opened some, has a page in every 1 MiB of the pool: trampolines lie apart) |
+ * ret   CH_OK | CH_E_ARG | CH_E_STALE the owner is dead | CH_E_FULL also where other code, or a
+ *       thread that opened code, has a page in every 1 MiB of the pool: trampolines lie apart |
  *       CH_E_MEMORY | CH_E_THREAD | CH_E_STATE the thread is parked | CH_E_OS the process has no
- *       unwind table for the template (errno: linked without, or one of an unknown form)
+ *       unwind table for the template (errno: linked without a table, or an unknown form)
  * lock  heap
  * safe  as ch_block_open
  * cost  some 100 ns; a page now and then */
@@ -863,22 +865,21 @@ CH_API CH_CHECKED enum ch_status ch_trampoline_make(struct ch_owner owner, enum 
 CH_API CH_CHECKED enum ch_status ch_assumption_create(struct ch_vm *vm,
 						      struct ch_assumption *assumption);
 
-/* ch_block_assume: the block relies on it.
- * ret   CH_OK | CH_E_STALE it broke already | CH_E_STATE not OPEN | CH_E_MEMORY
+/* ch_block_assume: the block relies on the assumption.
+ * ret   CH_OK | CH_E_STALE the assumption broke already | CH_E_STATE not OPEN | CH_E_MEMORY
  * lock  heap
- * safe  the thread that opened it
+ * safe  the thread that opened the block
  * note  assume first, read the fact then: a break between the two is seen at commit */
 CH_API CH_CHECKED enum ch_status ch_block_assume(struct ch_block block,
 						 struct ch_assumption assumption);
 
-/* ch_assumption_break: the fact holds no more: invalidates its blocks in one batch and ends the
- * assumption.
+/* ch_assumption_break: the fact is no more: invalidate its blocks in one batch, end the assumption.
  * in    invalidated  number of blocks, may be NULL
- * ret   CH_OK | CH_E_STALE it broke already
+ * ret   CH_OK | CH_E_STALE the assumption broke already
  * lock  heap
  * safe  any thread
- * cost  O(its blocks, and what is attached to or leads to them)
- * note  change the fact first, break then. A VM that drops the fact breaks it, too */
+ * cost  O(its blocks, their attachments, and branches to these blocks)
+ * note  change the fact first, break then. A VM that drops the fact breaks the assumption, too */
 CH_API CH_CHECKED enum ch_status ch_assumption_break(struct ch_assumption assumption,
 						     size_t *invalidated);
 
@@ -886,9 +887,9 @@ CH_API CH_CHECKED enum ch_status ch_assumption_break(struct ch_assumption assump
 
 /* ch_blocks_invalidate: nothing enters the blocks any more; a thread inside leaves at its next
  * branch or patch point.
- * in    blocks  any; those that are dead or NOTENTRANT already are passed over
+ * in    blocks  any; dead and NOTENTRANT blocks are passed over
  * out   count   blocks that became NOTENTRANT, may be NULL
- * ret   CH_OK | CH_E_ARG of two heaps, CH_E_STATE one is OPEN: nothing was changed
+ * ret   CH_OK | CH_E_ARG of two heaps, CH_E_STATE a block is OPEN: nothing was changed
  * lock  heap
  * safe  any thread, also one that runs inside a block
  * cost  some 30 ns a block and an incoming branch; needs no memory; no system call */
@@ -899,7 +900,7 @@ CH_API CH_CHECKED enum ch_status ch_blocks_invalidate(const struct ch_block *blo
 
 /* ch_heap_collect: one full cycle and its sweep (built-in: here; Boehm: by its collector).
  * ret   CH_OK | CH_E_BUSY nothing was freed: a thread did not stop, or is on no attached stack |
- *       CH_E_STATE a HOST heap | CH_E_MEMORY | CH_E_THREAD Boehm: the collector does not know it
+ *       CH_E_STATE a HOST heap | CH_E_MEMORY | CH_E_THREAD Boehm: a thread not registered there
  * lock  registry, heap; delivers block_freed
  * safe  an attached thread that holds no lock; or a foreign one
  * cost  O(blocks and owners of the heap, and words of the stacks) */
@@ -912,8 +913,8 @@ struct ch_spot {
 	struct ch_block block;
 	struct ch_owner owner; /* none without one */
 	void *user;            /* ch_open.user */
-	const uint8_t *exec;   /* of the part, hot or cold (stubs included), that pc is in */
-	uint32_t offset;       /* of pc, from there */
+	const uint8_t *exec;   /* of the part with pc, hot or cold (stubs included) */
+	uint32_t offset;       /* of pc, from exec */
 	bool is_cold;
 	/* A return address: behind a call that is a branch, else at a patch point; its user. */
 	bool has_site;
@@ -921,18 +922,18 @@ struct ch_spot {
 	void *site_user;
 };
 
-/* ch_code_at: the code, or data, that an address lies in, and the VM's own words there: what stack
- * maps, exception tables, deoptimization and line tables begin with.
+/* ch_code_at: the code or data at an address, and the VM's own words there: the start for stack
+ * maps, exception tables, deoptimization and line tables.
  * in    heap       NULL = whichever has the address: O(heaps), and a word that all threads write
- *       is_return  pc is a return address: the call before it is meant
- * out   spot       as it was at one moment; spot->size is set by the caller; else 0 when false
- * ret   true when it lies in a LIVE or NOTENTRANT block; false also for a size out of range
+ *       is_return  pc is a return address: look at the call before pc
+ * out   spot       as at one moment; the caller sets spot->size; the rest is 0 when false
+ * ret   true when pc lies in a LIVE or NOTENTRANT block; false also for a size of no version
  * safe  any thread, signal handlers, callbacks, while others allocate, free and collect
  * cost  some 10 ns; is_return: O(what is attached to the block) */
 CH_API bool ch_code_at(const struct ch_heap *heap, const void *pc, bool is_return,
 		       struct ch_spot *spot);
 
-/* ch_block_each: visit every block that is not free, or those of a name: from a name to its code.
+/* ch_block_each: visit every block that is not free, or every block of a name.
  * in    name   NULL = all; a block's own, or its owner's where it has none
  *       visit  returns false to end
  * ret   CH_OK
@@ -943,53 +944,52 @@ CH_API CH_CHECKED enum ch_status ch_block_each(struct ch_heap *heap, const char 
 					       bool (*visit)(void *arg, const struct ch_info *info),
 					       void *arg);
 
-/* ch_trap_describe: say what a fatal signal in code of the heap means: "block `NAME` (#INDEX.GEN,
- * owner `NAME`), freed in collection N because ..., invalidated by ...; executed at +0x40 (...)".
- * in    siginfo   siginfo_t of the signal
- *       ucontext  its ucontext_t
- *       bytes     room at text; 600 are enough but for long paths
+/* ch_trap_describe: explain a fatal signal in code of the heap: "block `NAME` (#INDEX.GEN, owner
+ * `NAME`), freed in collection N because ..., invalidated by ...; executed at +0x40 (...)".
+ * in    siginfo, ucontext  the signal's siginfo_t and ucontext_t
+ *       bytes  room at text; 600 are enough but for long paths
  * out   text      one line, 0-terminated unless bytes is 0; cut at a character
- * ret   the length without the 0; >= bytes when it was cut; 0 = neither the pc nor the address
- *       that faulted is in the heap's pages, or somebody sent the signal: chain to the next handler
+ * ret   the length without the 0; >= bytes when the text was cut; 0 = neither pc nor faulting
+ *       address is in the heap's pages, or somebody sent the signal: chain to the next handler
  * safe  signal handlers, in any thread, while others allocate and free
  * cost  O(freed blocks that are remembered)
- * note  what it names is among the ch_config.remembered_dead; names are cut to 63 bytes */
+ * note  knows the last ch_config.remembered_dead freed blocks; names are cut to 63 bytes */
 CH_API size_t ch_trap_describe(const struct ch_heap *heap, const void *siginfo,
 			       const void *ucontext, char *text, size_t bytes);
 
-/* ch_trap_install: a handler for SIGSEGV, SIGBUS, SIGILL, SIGTRAP, SIGFPE and SIGABRT. It writes
- * the line of ch_trap_describe to stderr, shows all live code to debuggers when CH_SINK_GDB is on,
- * so that a core names it, and goes on to the action that was there before: the default one ends
- * the process with the registers of the signal in its core.
- * in    heap  whose code it knows; several may ask
- * ret   CH_OK also when it was there | CH_E_OS errno kept; try again for what is missing
- * lock  none; the handler tries those of sinks, for a tenth of a second
- * safe  any thread. The handler needs 8 KiB of the thread's signal stack, if it has one
- * note  the process's, and stays when the heap goes. A VM that goes on after faults of its own
- *       installs its handler later, and calls the one that sigaction gave it for all others */
+/* ch_trap_install: a handler for SIGSEGV, SIGBUS, SIGILL, SIGTRAP, SIGFPE and SIGABRT. The handler
+ * writes the line of ch_trap_describe to stderr, shows all live code to debuggers when CH_SINK_GDB
+ * is on, so that a core names the code, and goes on to the action that was there before: the
+ * default action ends the process with the registers of the signal in its core.
+ * in    heap  the handler knows the code of this heap, too
+ * ret   CH_OK also when installed before | CH_E_OS errno kept; try again for the missing signals
+ * lock  none; the handler tries the locks of sinks, for a tenth of a second
+ * safe  any thread. The handler needs 8 KiB of the thread's signal stack, if there is one
+ * note  the process has one handler, also when the heap is gone. A VM that goes on after faults of
+ *       its own installs its handler later, and chains every other fault to the action before */
 CH_API CH_CHECKED enum ch_status ch_trap_install(struct ch_heap *heap);
 
 /* --- sinks --- */
 
-/* ch_sink_set: choose the tables that are told; one that is switched on is told of all live code.
+/* ch_sink_set: choose the sinks that are on. A sink that comes on is told of all live code.
  * ret   CH_OK | CH_E_ARG | CH_E_BUSY a thread was held inside a call | CH_E_OS errno kept: a file
- *       could not be made, or the process has no libunwind; that sink is off
+ *       could not be made, or the process has no libunwind; the sink is off
  * lock  heap, sinks
- * safe  any thread; the unwinder's off: while none unwinds through a block with OWN_FRAMES
- * cost  O(blocks of the heap) for each that is switched on */
+ * safe  any thread; the unwinder's sink goes off: no thread unwinds through a block of OWN_FRAMES
+ * cost  O(blocks of the heap) for each sink that comes on */
 CH_API CH_CHECKED enum ch_status ch_sink_set(struct ch_heap *heap, unsigned sinks);
 
-/* ch_sink_flush: write what is buffered; show to GDB what there is, whether it listens or not.
+/* ch_sink_flush: write what is buffered; show all code to GDB, whether GDB listens or not.
  * ret   CH_OK | CH_E_OS a sink failed and is off
  * lock  sinks
  * safe  any thread
  * cost  O(what waits); with GDB O(blocks of the heap) */
 CH_API CH_CHECKED enum ch_status ch_sink_flush(struct ch_heap *heap);
 
-/* ch_sink_status: whether a sink is on, and what switched it off.
- * out   path    of its file, "" without one; may be NULL
- *       failed  errno that switched it off, else 0; may be NULL
- * ret   true while it is on; false for what is not one sink, failed is EINVAL then
+/* ch_sink_status: whether a sink is on, and which error switched the sink off.
+ * out   path    of the sink's file, "" without a file; may be NULL
+ *       failed  errno that switched the sink off, else 0; may be NULL
+ * ret   true while the sink is on; false also when `sink` is not one sink: failed is EINVAL then
  * lock  sinks
  * safe  any thread */
 CH_API bool ch_sink_status(struct ch_heap *heap, enum ch_sink sink, const char **path, int *failed);
