@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * flame.c: the tree of weighted stacks. Names are kept once for each kind; a child is found by its
- * parent and name in one table, so that a stack of n frames costs n look-ups however wide the tree
- * is. Indices are of 32 bits: a node is 32 bytes and some 16 of table. */
+ * flame.c: the tree of weighted stacks. Names are kept once for each kind. A table finds a child by
+ * its parent and name, so that a stack of n frames costs n look-ups, however wide the tree is.
+ * Indices are of 32 bits: a node is 32 bytes and some 16 of table. */
 #include "flame/flame_tree.h"
 
 enum { FIRST_ROOM = 64 };
@@ -71,7 +71,7 @@ static void insert(struct ch__flame_table *table, uint32_t hash, uint32_t index)
 	table->slots[at] = index;
 }
 
-/* Room for one more; used counts the indices there are, 0 among them, which has no slot. */
+/* Makes room for one index more. `used` counts the indices, with index 0, which has no slot. */
 static bool grow_table(struct ch__flame *flame, struct ch__flame_table *table, bool is_name,
 		       size_t used)
 {
@@ -106,7 +106,7 @@ static bool add_frame(struct ch__flame *flame, const char *name, enum ch__flame_
 	return true;
 }
 
-/* False: no memory. */
+/* Returns false if there is no memory. */
 static bool find_frame(struct ch__flame *flame, const char *name, enum ch__flame_kind kind,
 		       uint32_t *frame)
 {
@@ -178,7 +178,7 @@ void ch__flame_weigh(struct ch__flame *flame, uint32_t node, uint64_t weight)
 {
 	if (node >= flame->nodes_used)
 		node = 0;
-	/* The sum of all stays in range, and with it each part. */
+	/* The sum of all weights stays in range, and so does each part. */
 	if (weight > UINT64_MAX - flame->weight)
 		weight = UINT64_MAX - flame->weight;
 	flame->weight += weight;

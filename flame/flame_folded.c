@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * flame_folded.c: folded stacks, the form that flamegraph.pl, inferno and speedscope read. Kinds
- * are not written: a name stays what it is to every reader. */
+ * are not written, so a name is the same for every reader. */
 #include "flame/flame_tree.h"
 
 #include <inttypes.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * flame_svg.c: a flame graph as one SVG file that needs nothing else. Without the script it is
- * whole: every name is cut to its box here, and says all in a title. Each box is an svg element of
- * its own, which clips what a viewer's font makes too wide. Where a box begins and ends is rounded
- * from exact sums, by one rule for all: boxes never leave their parents or overlap. */
+ * flame_svg.c: a flame graph as one SVG file that needs nothing else. The file is whole without the
+ * script: names are cut to their boxes here, and a title has the full name. Each box is an svg
+ * element, to clip a name that a viewer's font makes too wide. The begin and the end of each box
+ * are rounded from exact sums by one rule, so boxes never leave their parents or overlap. */
 #include "flame/flame_tree.h"
 
 #include <inttypes.h>
@@ -20,13 +20,13 @@ enum {
 	TOP = 104,
 	BOTTOM = 30,
 	PADDING = 3,    /* beside a name in its box */
-	PARTS = 1000,   /* of a pixel: what places are rounded to */
-	COLUMN = 7250,  /* parts: what a character of the boxes takes in any monospaced font */
+	PARTS = 1000,   /* of a pixel: the unit of places */
+	COLUMN = 7250,  /* parts: the width of a character in any monospaced font */
 	NARROW = 10,    /* boxes of less than 1 / NARROW of a pixel are left out */
-	LEAST_NAME = 3, /* columns: less says nothing */
+	LEAST_NAME = 3, /* columns: a shorter name says nothing */
 	LINE = 150,     /* columns of a line of text above the boxes */
-	TITLE = 105,    /* and of the title, whose letters are wider */
-	LETTER = 6,     /* what a letter of the legend takes, or less */
+	TITLE = 105,    /* columns of the title, with wider letters */
+	LETTER = 6,     /* the largest width of a letter in the legend */
 	SHADES = 3,
 	THIN = 2, /* boxes of fewer pixels have no line around them */
 };
@@ -48,9 +48,9 @@ struct picture {
 	struct ch__flame *flame;
 	const struct ch__flame_view *view;
 	uint64_t total; /* never 0 */
-	uint32_t depth; /* of the deepest box that is drawn; the root's is 0 */
+	uint32_t depth; /* of the deepest drawn box; the root has 0 */
 	uint64_t left_out;
-	bool is_whole; /* every box that is to be drawn was */
+	bool is_whole; /* all boxes were drawn */
 };
 
 /* --- words and numbers --- */
@@ -60,7 +60,7 @@ static void put(struct picture *picture, const char *text)
 	ch__flame_put_text(&picture->out, text);
 }
 
-/* Words of this file and whole numbers: decimals are what printf writes as the locale says. */
+/* For words of the file and whole numbers only: printf writes decimals by the locale. */
 __attribute__((format(printf, 2, 3))) static void put_format(struct picture *picture,
 							      const char *format, ...)
 {
@@ -116,13 +116,13 @@ static void put_escaped(struct picture *picture, const char *text)
 		put_escaped_character(picture, ch__flame_character(text, &text));
 }
 
-/* Scripts from there on have characters of two columns, which are most of them. */
+/* From U+1100 on most characters take two columns. */
 static unsigned columns_of(uint32_t character)
 {
 	return character >= 0x1100 ? 2 : 1;
 }
 
-/* Of the columns there are, as many as the text needs; one is for the sign that it goes on. */
+/* Writes the text; a text of more columns is cut, with an ellipsis in the last column. */
 static void put_cut(struct picture *picture, const char *text, uint64_t columns)
 {
 	const char *end = text;
@@ -145,7 +145,7 @@ static void put_cut(struct picture *picture, const char *text, uint64_t columns)
 
 /* --- boxes --- */
 
-/* Where what weighs this much ends, in parts of a pixel. */
+/* The place, in parts of a pixel, where this much weight ends. */
 static uint64_t place_of(const struct picture *picture, uint64_t weight)
 {
 	return (uint64_t)((product)weight * FULL * PARTS / picture->total);
@@ -156,7 +156,7 @@ static bool is_narrow(const struct picture *picture, const struct ch__flame_box 
 	return (product)box->weight * FULL * NARROW < picture->total;
 }
 
-/* The shades of a kind tell neighbours apart; a name has the same one in every picture. */
+/* Shades of a kind tell neighbours apart; a name has the same shade in every picture. */
 static unsigned shade_of(const char *name)
 {
 	uint32_t hash = 0;
@@ -190,7 +190,7 @@ static void put_box(struct picture *picture, const struct ch__flame_box *box)
 	uint64_t width = place_of(picture, box->start + box->weight) - left;
 	uint64_t x = (uint64_t)MARGIN * PARTS + left;
 	uint64_t row = picture->view->is_icicle ? box->depth : picture->depth - box->depth;
-	/* The line around it would hide it. */
+	/* A line around the box would hide the box. */
 	const char *thin = width < (uint64_t)THIN * PARTS ? " thin" : "";
 	put_format(picture, "<svg class=\"frame %s s%u%s\"", kinds[box->kind].class,
 		   shade_of(box->name), thin);
@@ -214,7 +214,7 @@ static void put_box(struct picture *picture, const struct ch__flame_box *box)
 	put(picture, "</svg>\n");
 }
 
-/* Draws the boxes, or, for the first time, counts them only; false: no memory. */
+/* Draws the boxes, or at first finds depth and left_out only. Returns false without memory. */
 static bool each_box(struct picture *picture, bool is_drawn)
 {
 	struct ch__flame_walk walk;
@@ -249,7 +249,7 @@ static void put_line(struct picture *picture, const char *class, unsigned y, con
 	put(picture, "</text>\n");
 }
 
-/* Each kind with its colour and the share of what ended in it. */
+/* Each kind with its colour and the share of weight that ends in the kind. */
 static void put_legend(struct picture *picture)
 {
 	const struct ch__flame *flame = picture->flame;
@@ -273,7 +273,7 @@ static void put_legend(struct picture *picture)
 	put(picture, "</g>\n");
 }
 
-/* --- the template: each @place@ is one of these, an @ of anything else is itself --- */
+/* --- the template: each known @place@ is filled, any other @ stays --- */
 
 static void put_unit(struct picture *picture)
 {
@@ -322,7 +322,7 @@ static void put_below(struct picture *picture)
 	put(picture, " than a tenth of a pixel left out, with all beyond</text>\n");
 }
 
-/* What stands behind an @ of the template; where the template goes on. */
+/* Fills the place named behind an @. Returns the rest of the template. */
 static const char *put_place(struct picture *picture, const char *name)
 {
 	const struct {

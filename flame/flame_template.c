@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * flame_template.c: template.svg, as the bytes that the assembler finds where the build starts, at
- * the root of the tree. The template is a flame graph without boxes: its colours, and the script
- * that makes it live in a browser (click, search, keyboard). The picture is whole without the
- * script, which reads all from the elements and their data attributes; no name is ever part of it.
- * Colours are told apart by eyes that do not tell red from green, too: they differ in lightness. */
+ * flame_template.c: the bytes of template.svg. The assembler looks for the file where the build
+ * starts, at the root of the tree. The template is a flame graph without boxes: the colours, and
+ * the script for browsers (click, search, keyboard). The picture is whole without the script. The
+ * script reads elements and their data attributes; no name is part of the script. The colours
+ * differ in lightness, for eyes that do not tell red from green. */
 #include "flame/flame_tree.h"
 
 __asm__(".pushsection .rodata\n"

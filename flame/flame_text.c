@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * flame_text.c: text as both writers of a flame graph put it out, and the characters of names as
- * they show them. */
+ * flame_text.c: the buffer for the text of both writers of a flame graph, and the characters of
+ * names as the writers show them. */
 #include "flame/flame_tree.h"
 
 void ch__flame_put(struct ch__flame_text *out, const char *text, size_t bytes)
@@ -32,7 +32,7 @@ void ch__flame_put_text(struct ch__flame_text *out, const char *text)
 
 enum { REPLACEMENT = 0xfffd, PICTURE_OF_NUL = 0x2400, PICTURE_OF_DELETE = 0x2421 };
 
-/* What XML can carry and an eye can see, of what UTF-8 can say. */
+/* Replaces characters that XML cannot carry or an eye cannot see. */
 static uint32_t visible(uint32_t code_point)
 {
 	if (code_point < 0x20)
@@ -42,7 +42,7 @@ static uint32_t visible(uint32_t code_point)
 	if ((code_point >= 0x80 && code_point < 0xa0) || code_point == 0xfffe ||
 	    code_point == 0xffff)
 		return REPLACEMENT;
-	/* Line ends of Unicode, and what changes the direction of the text behind it. */
+	/* Line ends of Unicode, and characters that change the direction of the text behind. */
 	if ((code_point >= 0x2028 && code_point <= 0x202e) ||
 	    (code_point >= 0x2066 && code_point <= 0x2069))
 		return REPLACEMENT;

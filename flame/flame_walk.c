@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * flame_walk.c: a flame graph's boxes in the order in which they are drawn, from the root or from
- * the leaves. No second tree is made: in a walk from the leaves, the stacks that share their last
- * frames are neighbours in one array, sorted anew by the next frame at each level, so memory is
- * bounded by the number of stacks however deep they are. */
+ * flame_walk.c: the boxes of a flame graph in the order of drawing, from the root or from the
+ * leaves. A walk from the leaves makes no second tree. Stacks with the same last frames are
+ * neighbours in an array, and each level sorts them anew by the next frame. So memory is bounded by
+ * the number of stacks, however deep the stacks are. */
 #include "flame/flame_tree.h"
 
 #include <stdlib.h>
@@ -15,7 +15,7 @@ struct ranked {
 	uint32_t frame;
 };
 
-/* By what is written of a name, so that two names that are written alike are neighbours. */
+/* Compares names as written, so that names that are written alike are neighbours. */
 static int compare_written(const char *a, const char *b)
 {
 	for (;;) {
@@ -80,8 +80,8 @@ static bool push_level(struct ch__flame_walk *walk, size_t begin, size_t end, ui
 	if (!ch__flame_reserve(walk->flame->meta, &walk->levels, &walk->levels_room,
 			       walk->levels_used + 1, sizeof *walk->levels))
 		return false;
-	/* Stacks that share their next frame are sorted already, which is usual far from the leaves
-	 * and would cost the most. */
+	/* Far from the leaves the stacks usually share their next frame, and are sorted already. A
+	 * sort would cost the most there. */
 	bool is_sorted = true;
 	for (size_t i = begin + 1; i < end && is_sorted; i++)
 		is_sorted = walk->entries[i - 1].rank <= walk->entries[i].rank;
@@ -101,7 +101,7 @@ static bool add_entry(struct ch__flame_walk *walk, uint32_t node, uint64_t weigh
 	return true;
 }
 
-/* Entries for what the node called; what weighs nothing is not there. */
+/* Adds entries for the children of a node, but not for children without weight. */
 static bool add_children(struct ch__flame_walk *walk, uint32_t node)
 {
 	const struct ch__flame_node *nodes = walk->flame->nodes;
@@ -127,7 +127,7 @@ bool ch__flame_walk_begin(struct ch__flame_walk *walk, struct ch__flame *flame, 
 	if (!rank_frames(walk))
 		return false;
 	sum_up(flame);
-	/* Stacks without frames are the root's own: it stands for its frame, "[unknown]". */
+	/* The root's own weight is of stacks without frames: the box shows "[unknown]". */
 	if (flame->nodes[0].self && !add_entry(walk, 0, flame->nodes[0].self))
 		return false;
 	if (is_reversed) {
@@ -140,7 +140,7 @@ bool ch__flame_walk_begin(struct ch__flame_walk *walk, struct ch__flame *flame, 
 	return push_level(walk, 0, walk->entries_used, 0);
 }
 
-/* A level for what the nodes of the last box called. */
+/* Makes a level of the children of the last box's nodes. */
 static bool look_into_nodes(struct ch__flame_walk *walk)
 {
 	size_t begin = walk->entries_used;
@@ -150,8 +150,8 @@ static bool look_into_nodes(struct ch__flame_walk *walk)
 	return push_level(walk, begin, walk->entries_used, walk->group_start);
 }
 
-/* A level for the callers in the stacks of the last box, in the place of those stacks: nobody asks
- * for what they were before. */
+/* Makes a level of the callers in the stacks of the last box. The callers overwrite the stacks'
+ * entries, which nobody reads again. */
 static bool look_into_stacks(struct ch__flame_walk *walk)
 {
 	const struct ch__flame_node *nodes = walk->flame->nodes;
@@ -167,7 +167,7 @@ static bool look_into_stacks(struct ch__flame_walk *walk)
 	return push_level(walk, walk->group, end, walk->group_start);
 }
 
-/* What ended in the entry's frame: in a walk from the leaves, at the outermost frame. */
+/* The weight that ends in the entry's frame: from the leaves, at the outermost frame. */
 static uint64_t ends_in(const struct ch__flame_walk *walk, const struct ch__flame_entry *entry)
 {
 	const struct ch__flame_node *node = &walk->flame->nodes[entry->node];

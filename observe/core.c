@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * core.c: whether the core of the process is one that observers know. */
+ * core.c: whether the process has a core of the observers' own release. */
 #include "observe/core.h"
 
 #include "codeheap/listener.h"
@@ -12,7 +12,7 @@
 
 enum { LINE_BYTES = 160 };
 
-/* Weak: a library that is preloaded comes into processes without a core, too. */
+/* Weak: a preloaded library also comes into processes without a core. */
 extern __typeof__(ch__listener_release) ch__listener_release __attribute__((weak));
 
 static void tell(const char *release)

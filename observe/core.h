@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * core.h: whose guests the observers are. Their library is linked apart from the core's, of which a
- * process has one of several flavours, perhaps of another release, or none. */
+ * core.h: whether the process has a core for the observers. Their library is linked apart from the
+ * core. A process has one of several flavours of the core, perhaps of another release, or none. */
 #ifndef CH_OBSERVE_CORE_H
 #define CH_OBSERVE_CORE_H
 
 #include <stdbool.h>
 
-/* Whether the process has a core of the release that this file is of: nothing else of the core is
- * called before. One of another release is told of on stderr, once. */
+/* Whether the process has a core of the observers' release. Ask before any other call of the core.
+ * A core of another release is reported on stderr, once. */
 bool ch__core_is_ours(void);
 
 #endif

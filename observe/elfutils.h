@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * elfutils.h: what the library needs of elfutils' libdw, written down here because neither building
- * nor linking it asks for libdw. One that is there is loaded when names are wanted; tests run on a
- * real one. Source: libdwfl.h and gelf.h of elfutils 0.158 and later, which keep one interface. */
+ * elfutils.h: the part of elfutils' libdw that the library needs, declared here because neither
+ * building nor linking needs libdw. An installed libdw is loaded when names are wanted; tests run
+ * on a real one. Source: libdwfl.h and gelf.h of elfutils 0.158 and later (one interface). */
 #ifndef CH_OBSERVE_ELFUTILS_H
 #define CH_OBSERVE_ELFUTILS_H
 
@@ -12,12 +12,12 @@
 struct ch__elfutils_session; /* Dwfl */
 struct ch__elfutils_module;  /* Dwfl_Module */
 
-/* The file descriptor of the debug file, which becomes libdw's; -1 and errno 0: there is none.
- * *path is malloc's, or stays NULL. */
+/* Returns the descriptor of the debug file, for libdw to own; -1 and errno 0: there is none. *path
+ * is from malloc, or stays NULL. */
 typedef int ch__elfutils_find_debug(struct ch__elfutils_module *, void **user, const char *module,
 				    uint64_t base, const char *file, const char *link,
 				    uint32_t link_crc, char **path);
-/* Dwfl_Callbacks; what is not needed is NULL. */
+/* Dwfl_Callbacks; unused members are NULL. */
 struct ch__elfutils_callbacks {
 	void *find_elf;
 	ch__elfutils_find_debug *find_debug;
@@ -36,9 +36,9 @@ struct ch__elfutils_symbol {
 struct ch__elfutils {
 	struct ch__elfutils_session *(*begin)(const struct ch__elfutils_callbacks *);
 	void (*end)(struct ch__elfutils_session *);
-	/* What was reported stays. */
+	/* Modules reported before stay. */
 	void (*report_begin)(struct ch__elfutils_session *);
-	/* With adds_addresses, base is added to those in the file. fd becomes libdw's when the
+	/* With adds_addresses, base is added to the addresses in the file. libdw owns fd when the
 	 * result is not NULL. */
 	struct ch__elfutils_module *(*report)(struct ch__elfutils_session *, const char *module,
 					      const char *file, int fd, uint64_t base,
@@ -48,7 +48,7 @@ struct ch__elfutils {
 	const char *(*symbol)(struct ch__elfutils_module *, uint64_t address, uint64_t *offset,
 			      struct ch__elfutils_symbol *, uint32_t *section, void **elf,
 			      uint64_t *bias);
-	/* The debug file that has the module's build ID, of those on this machine. */
+	/* Finds the debug file with the module's build ID on the machine. */
 	ch__elfutils_find_debug *find_by_build_id;
 };
 

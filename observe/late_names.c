@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * late_names.c: names that a storm of commits left waiting are written some ms later, though the
- * program calls nothing more: the core has no thread, and would write them at its next call. The
- * thread starts when names wait for the first time, and sleeps without a timeout while none do.
- * Where the process gets none, the next call writes. No lock. */
+ * late_names.c: writes the names that a storm of commits left waiting, some ms later, even if the
+ * program calls nothing more. The core has no thread, and would write the names at its next call.
+ * The thread starts when names wait for the first time, and sleeps without a timeout while none
+ * wait. If the process gets no thread, the next call writes. No lock. */
 #include "observe/late_names.h"
 
 #include "codeheap/guest_look.h"
@@ -15,12 +15,12 @@ enum { WRITE_AFTER_NS = 5000000, EXIT_WAIT_NS = 2000000000 };
 enum wish { WISH_NONE, WISH_WRITE, WISH_END };
 
 static struct {
-	struct ch__os_thread thread; /* of who exchanged has_thread, as the next */
+	struct ch__os_thread thread; /* of the thread that exchanged has_thread, as process is */
 	int process;
 	/* enum wish, futex. Release pairs with the thread's acquire. */
 	_Atomic(uint32_t) wish;
-	_Atomic(uint32_t) has_thread; /* or was refused one, and then the wish stays */
-	_Atomic(uint32_t) is_started; /* release after the start, acquire by who ends it */
+	_Atomic(uint32_t) has_thread; /* 1 also when no thread could start; then the wish stays */
+	_Atomic(uint32_t) is_started; /* release at start; pairs with acquire in end_at_exit */
 } late;
 
 static bool change_wish(uint32_t from, enum wish to)
@@ -28,7 +28,7 @@ static bool change_wish(uint32_t from, enum wish to)
 	return atomic_compare_exchange_strong(&late.wish, &from, to);
 }
 
-/* The wish is taken back before the question: names that come later wish anew. */
+/* Takes the wish back before writing, so that names of a later commit can wish again. */
 static void write_late(void *arg)
 {
 	(void)arg;
@@ -56,7 +56,7 @@ static void names_wait(void)
 	}
 }
 
-/* The thread is the parent's. */
+/* In a child of fork: the thread is the parent's. */
 static void forget_thread(void)
 {
 	bool may_start = ch__os_child_may_start_threads();
@@ -65,8 +65,8 @@ static void forget_thread(void)
 	atomic_store(&late.wish, may_start ? WISH_NONE : WISH_WRITE);
 }
 
-/* A file that does not answer keeps nobody for ever. A child that ran no handler of fork has no
- * such thread. */
+/* Waits for a bounded time: the thread may be stuck in a write to a file that does not answer. A
+ * child that ran no fork handler has no thread to wait for. */
 __attribute__((destructor)) static void end_at_exit(void)
 {
 	if (ch__core_is_ours())

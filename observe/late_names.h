@@ -3,7 +3,7 @@
 #ifndef CH_OBSERVE_LATE_NAMES_H
 #define CH_OBSERVE_LATE_NAMES_H
 
-/* From here on they are written some ms later at most. Comes by itself where the file is linked. */
+/* From here on waiting names are written within some ms. A constructor in late_names.c calls it. */
 void ch__late_names_come(void);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * linux_files.c: files that only observers have: those that a living process keeps for itself,
- * files to read, and those that the user names. Not async-signal-safe. No lock. */
+ * linux_files.c: files of observers: locked files of a living process, files to read, and files
+ * named by the user. Not async-signal-safe. No lock. */
 #define _GNU_SOURCE
 #include "observe/system.h"
 #include "os/files.h"
@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Of the open file, not of the process: closing another descriptor of the same file does not end
- * it, as it would end the older kind. */
+/* The lock belongs to the open file, not to the process. So closing another descriptor of the same
+ * file keeps the lock; the older F_SETLK would lose the lock then. */
 static bool is_locked_by_another(const char *path)
 {
 	struct stat found;
@@ -65,7 +65,7 @@ bool ch__os_file_close(int fd)
 	return is_closed && !may_fail;
 }
 
-/* A pipe would wait for its writer, were it not for O_NONBLOCK. */
+/* Without O_NONBLOCK, opening a pipe would wait for a writer. */
 int ch__os_file_open(const char *path)
 {
 	struct stat found;
@@ -95,7 +95,7 @@ bool ch__os_file_is_plain(const char *path)
 	return lstat(path, &found) != 0 || S_ISREG(found.st_mode);
 }
 
-/* What a standard stream leads to keeps what was written to it. */
+/* Whether a standard stream leads to the path. Such a file keeps its earlier output. */
 static bool is_standard(const char *path)
 {
 	struct stat found, stream;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * linux_images.c: the files that a process was loaded from, for who reads them to report: which
- * object lies around an address and how its file began, and libraries that reports ask for. The
- * dynamic linker's lock is taken, so nothing here is for a signal handler (linux_objects.c). */
+ * linux_images.c: the object files of the process, for reports: the object around an address, the
+ * first bytes of its file, and libraries to load. The calls take the dynamic linker's lock, so
+ * signal handlers cannot use them (os/linux_objects.c serves handlers). */
 #define _GNU_SOURCE
 #include "observe/system.h"
 
@@ -18,7 +18,7 @@ static const ElfW(Phdr) * header_of(const struct dl_phdr_info *info, ElfW(Word) 
 	return NULL;
 }
 
-/* The program is the first one; only a loader's program asks for a loader. */
+/* Looks at the first object, the program. A static program has no PT_INTERP. */
 static int see_loader(struct dl_phdr_info *info, size_t bytes, void *arg)
 {
 	(void)bytes;
@@ -58,7 +58,7 @@ static bool measure(const struct dl_phdr_info *info, uintptr_t address, struct c
 	return is_inside;
 }
 
-/* While the dynamic linker is locked nothing is unloaded. */
+/* The dynamic linker is locked here, so no object is unloaded. */
 static int seek(struct dl_phdr_info *info, size_t bytes, void *arg)
 {
 	struct seeker *s = arg;
@@ -88,7 +88,7 @@ static int seek(struct dl_phdr_info *info, size_t bytes, void *arg)
 	return 1;
 }
 
-/* The system knows the program's file whatever became of its path. */
+/* Leads to the program's file even when the path has changed. */
 static const char program_file[] = "/proc/self/exe";
 
 bool ch__os_image_of(uintptr_t address, struct ch__os_image *image)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * linux_timers.c: timers that send SIGPROF to one thread, what their handler asks of a signal,
- * and which files are mapped where. No lock of the library. Async-signal-safe is only what
- * system.h says to be. */
+ * linux_timers.c: timers that send SIGPROF to a thread, the handler's questions about a signal, and
+ * the mapped files of the process. No lock of the library. A function is async-signal-safe only if
+ * system.h says so. */
 #define _GNU_SOURCE
 #include "observe/system.h"
 #include "os/linux.h"
@@ -28,8 +28,8 @@ _Static_assert(sizeof(timer_t) <= sizeof(void *), "struct ch__os_timer holds one
 
 /* --- timers --- */
 
-/* As the kernel numbers the clocks of threads: bits 0 and 1 say which time of it, 2 (scheduler's
- * time), bit 2 that it is a thread's. */
+/* The kernel's number for the CPU clock of a thread: bits 0 and 1 are the kind of time, 2 (the
+ * scheduler's time); bit 2 marks the clock of a thread. */
 static clockid_t cpu_clock_of(int thread_id)
 {
 	return (clockid_t)(~(unsigned)thread_id << 3 | 6u);
@@ -93,7 +93,7 @@ void ch__os_profile_chain(void *info, void *ucontext, struct ch__os_action *old)
 
 /* --- mappings --- */
 
-/* What comes behind the number and the character after it; NULL: it is not there. */
+/* Reads a number and the character behind. Returns the text after both, or NULL. */
 static char *parse_number(char *from, int base, char behind, uint64_t *value)
 {
 	char *end = from;
@@ -101,7 +101,7 @@ static char *parse_number(char *from, int base, char behind, uint64_t *value)
 	return end != from && *end == behind ? end + 1 : NULL;
 }
 
-/* "low-high rwxp offset major:minor inode   path"; false: it is no such line. */
+/* A line is "low-high rwxp offset major:minor inode   path". Returns false for other text. */
 static bool parse(char *line, struct ch__os_mapping *mapping)
 {
 	uint64_t low, high, device_major, device_minor;
@@ -126,7 +126,7 @@ static bool parse(char *line, struct ch__os_mapping *mapping)
 	return true;
 }
 
-/* Lines as they come; one that is longer than the buffer has a path that is cut. */
+/* Visits the lines in order. A line longer than the buffer is lost. */
 static bool read_lines(int fd, bool (*visit)(void *, const struct ch__os_mapping *), void *arg)
 {
 	char text[8192];

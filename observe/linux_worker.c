@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * linux_worker.c: threads that the library starts for itself, on request only. The C library
- * makes them, so that they may call it. Not async-signal-safe. No lock of the library. */
+ * linux_worker.c: the library's own threads, started on request only. The C library makes the
+ * threads, so their code may call the C library. Not async-signal-safe. No lock of the library. */
 #define _GNU_SOURCE
 #include "observe/system.h"
 #include "os/linux.h"
@@ -8,8 +8,8 @@
 #include <errno.h>
 #include <signal.h>
 
-/* Such a thread writes what it was given; the thread-local data of all that is loaded lies on its
- * stack, too. */
+/* The threads merge samples and write files. The thread-local data of all loaded libraries lies on
+ * the stack, too. */
 enum { STACK_BYTES = 256 << 10 };
 
 static void *run(void *arg)
@@ -22,7 +22,7 @@ static void *run(void *arg)
 	return NULL;
 }
 
-/* Where the thread-local data leave no room on a small stack it gets one of the default size. */
+/* EINVAL: the thread-local data leave no room on a small stack; use one of the default size. */
 static int create(struct ch__os_thread *thread)
 {
 	pthread_attr_t attributes;
@@ -36,7 +36,7 @@ static int create(struct ch__os_thread *thread)
 	return error == EINVAL ? pthread_create(&thread->system, NULL, run, thread) : error;
 }
 
-/* A thread has its maker's mask from its first instruction on. */
+/* Blocks all signals for the creation: a thread begins with the mask of its maker. */
 bool ch__os_thread_start(struct ch__os_thread *thread, void (*fn)(void *arg), void *arg)
 {
 	sigset_t all, before;

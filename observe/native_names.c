@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * native_names.c: native functions by the symbol tables of their files. An object is opened when an
- * address in it is asked for first; its file is believed when it begins as what was loaded does, so
- * that one that was replaced on the disk names nothing. libdw finds tables and debug files; those
- * of a debug link are looked for here, because libdw would go on to a server that has them. No
- * lock: whoever opened the names uses them. Source: gdb manual, "Debugging Information in Separate
- * Files", for places and checksums. */
+ * native_names.c: names of native functions from the symbol tables of object files. The first
+ * question for an address in an object opens the object's file. A file is believed if its first
+ * bytes equal the loaded bytes, so a file replaced on the disk names nothing. libdw finds tables
+ * and debug files. Files of a debug link are searched here, because libdw would go on to a debug
+ * server. No lock: only the opener uses the names. Source: gdb manual, "Debugging Information in
+ * Separate Files", for places and checksums. */
 #include "observe/elfutils.h"
 #include "observe/native_names.h"
 #include "observe/system.h"
@@ -18,17 +18,17 @@
 struct object {
 	struct object *next;
 	uintptr_t low, high;
-	struct ch__elfutils_module *module; /* NULL: its file tells nothing */
+	struct ch__elfutils_module *module; /* NULL: the file gives no names */
 };
 
 struct ch__native_names {
 	struct ch__meta *meta;
-	struct object *objects; /* the last one that was asked for comes first */
-	/* The function that was found last: libdw looks through all symbols each time, and who has
-	 * many addresses asks for them in their order. */
+	struct object *objects; /* the object used last comes first */
+	/* The function found last. libdw looks through all symbols each time, and a caller with
+	 * many addresses asks in rising order. */
 	struct function {
 		uintptr_t start, end;
-		const char *name; /* of libdw's, as long as its session; NULL: none was found */
+		const char *name; /* libdw's, valid as long as the session; NULL: none yet */
 	} last;
 	struct ch__elfutils elfutils;
 	struct ch__elfutils_session *session; /* NULL: there is no libdw */
@@ -84,8 +84,8 @@ static int find_linked(const char *file, const char *link, uint32_t crc)
 	return -1;
 }
 
-/* libdw has no word for the callback of a session, only of a module. Relaxed: there is one libdw in
- * a process, so whoever opens a session stores the same value. */
+/* Global, because libdw gives a callback no word of the session, only of a module. Relaxed: a
+ * process has one libdw, so every opener of a session stores the same value. */
 static _Atomic(ch__elfutils_find_debug *) find_by_build_id;
 
 static int find_debug(struct ch__elfutils_module *module, void **user, const char *name,
@@ -96,7 +96,7 @@ static int find_debug(struct ch__elfutils_module *module, void **user, const cha
 	int fd = by_build_id ? by_build_id(module, user, name, base, file, link, crc, path) : -1;
 	if (fd < 0)
 		fd = find_linked(file, link, crc);
-	/* With an errno libdw would not look into the object itself either. */
+	/* With errno set, libdw would not look into the object itself either. */
 	errno = 0;
 	return fd;
 }
@@ -182,7 +182,7 @@ static struct object *object_of(struct ch__native_names *names, uintptr_t pc)
 
 /* --- names --- */
 
-/* Where they are not functions': labels that assemblers leave behind. */
+/* Labels that assemblers leave behind, not functions: "", "$x", ".L1". */
 static bool is_label(const char *symbol)
 {
 	return *symbol == 0 || *symbol == '$' || strncmp(symbol, ".L", 2) == 0;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * profile.c: the profile of a heap: which threads are sampled, what blocks are called, of this heap
- * and of the others that its threads run code of, and the file that is written of it. How samples
- * are taken and kept is the profiler's, what they look like that of flame.h.
+ * profile.c: the profile of a heap: the threads to sample, the names of sampled blocks in all heaps
+ * of these threads, and the written file. profiler*.c take and keep samples, flame.h draws them.
  *
- * Lock: heaps and registry for start and stop; heap, too, for what the sweep reads, one heap's at a
- * time. Files are written under no lock. */
+ * Lock: heaps and registry for start and stop; also heap, one heap at a time, for fields that the
+ * sweep reads. Files are written under no lock. */
 #include "observe/profile.h"
 
 #include "codeheap/base/sized.h"
@@ -20,11 +19,11 @@
 
 enum {
 	FALLBACKS_MAX = 256,
-	PATH_BYTES = 4096, /* the system's most */
+	PATH_BYTES = 4096, /* the system's longest path */
 	TEMPORARY_BYTES = 16,
 };
 
-/* --- who hears of whom --- */
+/* --- listening to heaps --- */
 
 static struct ch__profile profiles[CH__LOOK_HEAPS_MAX + 1]; /* by the numbers of heaps */
 static const struct ch__listener_calls calls;
@@ -41,7 +40,7 @@ struct ch__profile *ch__profile_of(const struct ch_heap *heap)
 	return &profiles[number_of(heap)];
 }
 
-/* One that ends has its listener still, which hears nothing any more. */
+/* An ending heap still has its listener, which hears nothing more. */
 static struct ch__profile *listen_to(struct ch_heap *heap) CH_REQUIRES(ch__role_heaps)
 {
 	struct ch__profile *profile = ch__profile_of(heap);
@@ -58,7 +57,7 @@ static void set_heard_by(struct ch__profile *profile, uint32_t number, bool is_h
 	*word = is_heard ? *word | bit : *word & ~bit;
 }
 
-/* The running profile from this number on that hears of deaths in the heap; NULL: there is none. */
+/* The next running profile, from *number on, that hears of deaths in the heap; NULL: none. */
 static struct ch__profiler *next_hearer(const struct ch__profile *profile, uint32_t *number)
 {
 	for (; *number <= CH__LOOK_HEAPS_MAX; ++*number)
@@ -78,7 +77,7 @@ static void blocks_die(struct ch__listener *listener, const uint64_t *handles, s
 		ch__profiler_dying(p, listener->heap, keys, n);
 }
 
-/* No heap comes or goes: the profile hears of deaths in each of them, or does not any more. */
+/* Starts or stops listening for deaths in each heap. Under the lock no heap comes or goes. */
 static void hear_all(uint32_t number, bool hears) CH_REQUIRES(ch__role_heaps)
 {
 	for (uint32_t id = 1; id <= CH__LOOK_HEAPS_MAX; id++) {
@@ -92,7 +91,7 @@ static void hear_all(uint32_t number, bool hears) CH_REQUIRES(ch__role_heaps)
 	}
 }
 
-/* Each code that the profile has by now has its name then: it needs no heap for them any more. */
+/* Takes the name of each code sampled so far: these codes need no heap for a name later. */
 static void take_names(struct ch__profiler *p) CH_REQUIRES(ch__role_heaps)
 {
 	for (uint32_t id = 1; id <= CH__LOOK_HEAPS_MAX; id++) {
@@ -105,7 +104,7 @@ static void take_names(struct ch__profiler *p) CH_REQUIRES(ch__role_heaps)
 	}
 }
 
-/* Nobody else knows the heap; another one may have had its number. */
+/* Nobody else knows the new heap. An earlier heap may have had the number. */
 static enum ch_status heap_begins(struct ch_heap *heap, const char **stats_file, bool may_fail)
 	CH_REQUIRES(ch__role_heaps)
 {
@@ -142,7 +141,7 @@ static void thread_comes(struct ch__listener *listener, struct ch__thread *threa
 {
 	struct ch__profile *profile = (struct ch__profile *)listener;
 	int error = errno;
-	/* It is attached all the same, and not sampled where that is refused: that is counted. */
+	/* A refused timer does not stop the attach: the thread is counted, and not sampled. */
 	if (profile->hears)
 		(void)sample(profile, profile->hears, thread);
 	errno = error;
@@ -160,7 +159,7 @@ static void thread_leaves(struct ch__listener *listener, struct ch__thread *thre
 
 /* --- start and stop --- */
 
-/* Its functions may be other things: none is called. */
+/* Functions of another release may differ: none is called. */
 static enum ch_status refused_core(void)
 {
 	errno = ELIBBAD;
@@ -206,14 +205,14 @@ static bool add_thread(void *arg, struct ch__thread *thread) CH_UNANALYSED("of b
 {
 	struct addition *addition = arg;
 	addition->error = sample(addition->profile, addition->profiler, thread);
-	/* Who ended without leaving the heap. */
+	/* The thread ended without leaving the heap. */
 	if (addition->error == ESRCH)
 		addition->error = 0;
 	return !addition->error;
 }
 
-/* It hears of deaths before a thread is sampled; the profile before it stays until it cannot fail
- * any more. */
+/* The new profile hears of deaths before a thread is sampled. The old profile stays until the new
+ * profile cannot fail any more. */
 static int begin(struct ch__profile *profile, unsigned rate,
 		 const struct ch_profile_options *options)
 	CH_REQUIRES(ch__role_heaps, ch__role_registry)
@@ -259,7 +258,7 @@ static int begin(struct ch__profile *profile, unsigned rate,
 
 /* --- life --- */
 
-/* 0 or errno. */
+/* Returns 0 or errno. */
 static int start(struct ch__profile *profile, unsigned rate,
 		 const struct ch_profile_options *options)
 	CH_REQUIRES(ch__role_heaps, ch__role_registry)
@@ -305,7 +304,7 @@ enum ch_status ch_profile_start(struct ch_heap *heap, unsigned rate,
 	return is_running ? ch__because(CH_E_STATE, "a profile is running") : status_of(error);
 }
 
-/* Names are taken while blocks have some: from then on it needs nothing of the heap. */
+/* Takes names while blocks have names: a stopped profile needs nothing of the heap. */
 static void end(struct ch__profile *profile) CH_REQUIRES(ch__role_heaps, ch__role_registry)
 {
 	struct ch_heap *heap = profile->listener.heap;
@@ -352,7 +351,7 @@ enum ch_status ch_profile_stop(struct ch_heap *heap, struct ch_profile_counts *c
 	return is_running ? CH_OK : ch__because(CH_E_STATE, "no profile is running");
 }
 
-/* Its own profile ends; those of others have the names of its code. */
+/* Ends the heap's own profile. Other profiles take the names of the heap's code. */
 static void leave(struct ch__profile *profile) CH_REQUIRES(ch__role_heaps)
 {
 	struct ch_heap *heap = profile->listener.heap;
@@ -371,7 +370,7 @@ static void leave(struct ch__profile *profile) CH_REQUIRES(ch__role_heaps)
 	*profile = (struct ch__profile){.listener = profile->listener};
 }
 
-/* A heap that did not become whole ends under the lock of who makes it, and has no profile. */
+/* A heap that did not become whole ends under its maker's lock, and has no profile. */
 static void heap_ends(struct ch__listener *listener) CH_UNANALYSED("the lock may be its caller's")
 {
 	struct ch__profile *profile = (struct ch__profile *)listener;
@@ -433,8 +432,8 @@ static bool put(void *arg, const char *text, size_t n)
 	return !file->error;
 }
 
-/* What is at the path stays until all is written: then the new file takes its name. A path that is
- * too long for the name beside it is too long for the system. */
+/* Writes a file beside the path and renames the file at the end, so the old file stays until then.
+ * A path too long for `beside` is too long for the system. */
 static int write_file(const char *path, struct ch__profiler_copy *copy,
 		      const struct ch__profiler_view *view)
 {
@@ -461,7 +460,7 @@ static int write_file(const char *path, struct ch__profiler_copy *copy,
 	return error;
 }
 
-/* Fills a whole one with what the caller's has, or with zeros for none. */
+/* Fills `whole` from the caller's view, or with zeros if there is no view. */
 static enum ch_status take_view(struct ch_profile_view *whole, const struct ch_profile_view *view)
 {
 	const unsigned known = CH_PROFILE_FOLDED | CH_PROFILE_ICICLE | CH_PROFILE_REVERSED;
@@ -480,8 +479,8 @@ static enum ch_status take_view(struct ch_profile_view *whole, const struct ch_p
 				     : CH_OK;
 }
 
-/* A copy of all that is written; NULL: no memory. Names are taken after it: each of its codes has
- * one then. */
+/* Copies all data to write. Returns NULL if there is no memory. Names are taken after the copy, so
+ * each code of the copy has a name. */
 static struct ch__profiler_copy *copy_profile(const struct ch__profile *profile,
 					      uintptr_t *fallbacks, size_t *count)
 	CH_REQUIRES(ch__role_heaps)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * profile_handler.c: the handler of SIGPROF.
- * Signal-safe: no lock, no allocation. It is the process's, serves every heap, and stays: a signal
- * of a timer that is gone may come late, and would kill.
+ * Signal-safe: no lock, no allocation. The process has one handler for all heaps. The handler stays
+ * installed: a late signal of a deleted timer would kill the process otherwise.
  *
- * A signal of ours carries the tag of its heap, an address that no timer of others can name, and is
- * for the thread that gets it. What is not ours goes to the action that was there before. */
+ * A signal of the library carries its heap's tag, an address in `tags` that no foreign timer has,
+ * and is for the receiving thread. Other signals go to the action installed before. */
 #include "arch/arch.h"
 #include "arch/registers.h"
 #include "observe/profile.h"
@@ -14,8 +14,8 @@
 #include <signal.h>
 
 static struct ch__os_action before;
-/* 0 no, 1 being done, 2 yes; a futex while it is 1. Changed under the registry lock of some heap,
- * so that no child of fork finds a 1. */
+/* 0: no, 1: under way (a futex then), 2: yes. Changed under the registry lock of some heap, so that
+ * no child of fork finds 1. */
 static _Atomic(uint32_t) installed;
 static uint8_t tags[CH__LOOK_HEAPS_MAX + 1];
 
@@ -24,13 +24,13 @@ void *ch__profile_tag(uint32_t heap_id)
 	return &tags[heap_id];
 }
 
-/* What no handler may do. */
+/* The handler takes a sample of the thread that it interrupted. */
 static void take(struct ch__thread *thread, const void *ucontext, uint32_t weight)
 {
 	_Atomic(void *) *word = ch__look_thread_word(thread);
 	/* Acquire: pairs with the release of ch__profile_slot. */
 	struct ch__sampler_slot *slot = atomic_load_explicit(word, memory_order_acquire);
-	/* Only a test's call comes within another. seq_cst: against ch__profiler_remove. */
+	/* Calls nest only in tests. seq_cst: against ch__profiler_remove. */
 	if (!slot || atomic_exchange_explicit(&slot->inside, 1, memory_order_seq_cst))
 		return;
 	struct ch__sampler *sampler = atomic_load_explicit(&slot->sampler, memory_order_seq_cst);
@@ -70,13 +70,13 @@ static void handle(int signal, void *info, void *ucontext)
 
 bool ch__profile_install(void)
 {
-	/* Without the handler a timer kills: who comes second, for another heap, waits for it. */
+	/* A timer without the handler would kill: a second caller, for another heap, waits. */
 	for (uint32_t is = 0; !atomic_compare_exchange_strong(&installed, &is, 1); is = 0) {
 		if (is == 2)
 			return true;
 		ch__os_futex_wait(&installed, 1, 0);
 	}
-	/* Nothing may come between, and leave it by a jump. */
+	/* Every signal is blocked: no other handler may interrupt, and leave by a jump. */
 	bool is_done = ch__os_signal_install(SIGPROF, handle, &before, CH__OS_UNDISTURBED);
 	int error = errno;
 	atomic_store(&installed, is_done ? 2 : 0);

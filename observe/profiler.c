@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * profiler.c: the life of a profile: its samplers and their timers, the worker that empties their
- * rings, names of what dies. It knows no format and no file. Lock: profile.
+ * profiler.c: the life of a profile: samplers and their timers, the worker that empties the rings,
+ * the names of dying code. Knows no format and no file. Lock: profile.
  *
- * A handler is inside between the two stores to its slot, reads the sampler and the ranges after
- * the first, and ends within microseconds: every signal is blocked in it. Who takes a sampler or
- * ranges away stores that first, and looks at the slot then; one of both sees the other. */
+ * A handler stores 1 to its slot's `inside`, reads the sampler and the ranges, and stores 0 within
+ * microseconds: every signal is blocked. To take a sampler or ranges away, a thread stores the new
+ * pointer, then reads `inside`: the handler sees the new pointer, or the thread the handler. */
 #include "observe/profiler_inner.h"
 
 #include <errno.h>
@@ -14,10 +14,10 @@ enum {
 	NS_PER_S = 1000000000,
 	NS_PER_MS = 1000000,
 	WORKER_NS = 4 * NS_PER_MS,       /* between two looks at the rings */
-	MAPS_WANTED_NS = 20 * NS_PER_MS, /* between two readings that handlers asked for */
-	MAPS_NS = 100 * NS_PER_MS,       /* and any */
+	MAPS_WANTED_NS = 20 * NS_PER_MS, /* between two readings on request of a handler */
+	MAPS_NS = 100 * NS_PER_MS,       /* between two readings without a request */
 	MEMORY_DEFAULT_BYTES = 64 << 20,
-	RINGS_SHARE = 4, /* of the memory, that one ring may take of what is left */
+	RINGS_SHARE = 4, /* a ring above the least size takes at most a fourth of the rest */
 };
 
 /* --- rings --- */
@@ -28,7 +28,7 @@ static size_t ring_bytes(uint64_t words)
 	return (size_t)(words + CH__PROFILE_FRAMES_MAX + 2) * sizeof(uint64_t);
 }
 
-/* Pages that are never written cost nothing. */
+/* A large ring is cheap: pages never written take no memory. */
 static bool make_ring(struct ch__profiler *p, struct ch__sampler *s) CH_REQUIRES(ch__role_guest)
 {
 	size_t left = (p->config.memory_bytes - p->used_bytes) / RINGS_SHARE;
@@ -62,7 +62,7 @@ static void merge(struct ch__profiler *p, struct ch__sampler *s) CH_REQUIRES(ch_
 			p->counts.dropped += weight;
 		}
 		tail += 1 + count;
-		/* Release: it was read; pairs with the acquire of the handler. */
+		/* Release: the sample was read; pairs with the acquire of the handler. */
 		atomic_store_explicit(&s->tail, tail, memory_order_release);
 	}
 }
@@ -75,7 +75,7 @@ static void free_sampler(struct ch__profiler *p, struct ch__sampler *s)
 	ch__profile_free(p, s, sizeof *s);
 }
 
-/* Those whose thread has left go when they are empty. */
+/* Empties all rings. Then a sampler without a slot goes: its thread has left. */
 static void merge_all(struct ch__profiler *p) CH_REQUIRES(ch__role_guest)
 {
 	for (struct ch__sampler **link = &p->samplers; *link;) {
@@ -125,8 +125,8 @@ static void nobody_else_knows(const struct ch__profiler *p) CH_VOUCHES(ch__role_
 	(void)p;
 }
 
-/* Rings are mappings; all else is of its own memory, which goes as a whole. A handler that does not
- * end keeps it for good. */
+/* Unmaps the rings. All else lies in the profiler's side memory, which goes as a whole. If a
+ * handler does not end, everything stays for good. */
 static void free_profiler(struct ch__profiler *p) CH_REQUIRES(ch__role_guest)
 {
 	if (!ch__handlers_left(p))
@@ -229,7 +229,7 @@ void ch__profiler_remove(struct ch__profiler *p, struct ch__sampler_slot *slot)
 		return;
 	ch__os_timer_stop(&s->timer);
 	atomic_store_explicit(&slot->sampler, NULL, memory_order_seq_cst);
-	/* One that does not end keeps its sampler for good. */
+	/* A handler that does not end keeps its sampler for good. */
 	bool has_left = ch__handler_left(slot);
 	ch__profile_lock(p);
 	if (has_left)
@@ -326,7 +326,7 @@ void ch__profiler_fork_parent(struct ch__profiler *p) CH_UNANALYSED("of prepare"
 	ch__profile_unlock(p);
 }
 
-/* No timer, and neither the worker nor any thread that could be in a handler but this one. */
+/* The child has no timers and no worker; only the forking thread may be in a handler. */
 void ch__profiler_fork_child(struct ch__profiler *p) CH_UNANALYSED("of prepare")
 {
 	for (struct ch__sampler *s = p->samplers; s; s = s->next) {

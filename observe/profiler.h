@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
- * profiler.h: the sampling profiler, one of a heap. It knows address ranges and the words and names
- * that the heap has for its code (codeheap/guest_look.h), never blocks.
+ * profiler.h: the sampling profiler of a heap. The profiler knows address ranges, and the heap's
+ * words and names for code (codeheap/guest_look.h), but no blocks.
  *
  *   thread of the VM   timer -> SIGPROF -> ch__sampler_take: walk, words into its own ring
  *   worker             every few ms: rings -> tree of stacks; reads the maps again when asked
- *   a block dies       rings -> tree, and its name is taken before it is gone
- *   report             a copy of the tree, its names, the maps of then -> flame/flame.h
+ *   a block dies       rings -> tree; the name is taken before the block is gone
+ *   report             copies of the tree, the names and the maps -> flame/flame.h
  *
- * Lock: the profile lock (profile, below), right of those of a heap (os/ranks.h); under it are side
- * memory and calls of the OS only. A handler takes none: its sampler is the thread's, and waited
- * for. */
+ * Lock: the profile lock ("profile" below), right of the locks of a heap (os/ranks.h). Under the
+ * lock only side memory and the OS are called. A handler takes no lock: the sampler is the
+ * thread's, and a thread that removes the sampler waits for the handler. */
 #ifndef CH_OBSERVE_PROFILER_H
 #define CH_OBSERVE_PROFILER_H
 
@@ -25,13 +25,13 @@ enum {
 	CH__PROFILE_NAME_BYTES = 512,
 };
 
-/* A frame: a word of this room; or an address in native code, which for a return address is that of
- * the byte before; or a word of ch__look_code, which has the number of a heap where no address of a
- * program has a bit. */
+/* A frame is a word of three kinds: an enumerator below; an address in native code (for a return
+ * address, of the byte before); or a word of ch__look_code, with the number of a heap in bits that
+ * no address of a program uses. */
 enum ch__frame_word {
-	CH__FRAME_WORD_UNKNOWN = 1,  /* no executable memory that was known of then */
+	CH__FRAME_WORD_UNKNOWN = 1,  /* outside the executable memory known then */
 	CH__FRAME_WORD_RUNTIME = 2,  /* the runtime page */
-	CH__FRAME_WORD_NO_BLOCK = 3, /* in the pool, and of no block */
+	CH__FRAME_WORD_NO_BLOCK = 3, /* in the pool, in no block */
 	CH__FRAME_WORD_CUT = 4,
 	CH__FRAME_WORDS
 };
@@ -47,9 +47,9 @@ static inline bool ch__frame_is_native(uint64_t word)
 struct ch__profiler;
 struct ch__sampler;
 
-/* Where a thread of the VM finds its sampler; lives as long as the thread may run the handler. */
+/* Leads a thread of the VM to its sampler; lives as long as the thread may run the handler. */
 struct ch__sampler_slot {
-	/* 1 in the handler; seq_cst against who takes something away and then waits for it. */
+	/* 1 in the handler; seq_cst against a thread that takes something away and then waits. */
 	_Atomic(uint32_t) inside;
 	_Atomic(struct ch__sampler *) sampler; /* NULL: the thread is not sampled */
 };
@@ -60,58 +60,57 @@ struct ch__profiler_config {
 	size_t memory_bytes;
 	uintptr_t pool_exec, runtime_exec;
 	size_t pool_bytes, runtime_bytes;
-	/* The VM's own walk, or NULL: at most max return addresses, of which those count that lie
-	 * in code of the pool; 0: it has none. Signal-safe. */
+	/* The VM's own walk, or NULL. Stores at most max return addresses, and returns how many;
+	 * addresses outside the pool's code are ignored. 0: no frames. Signal-safe. */
 	size_t (*frames)(void *user, const void *pc, const void *sp, const void *end,
 			 const void **frames, size_t max);
 	void *frames_user;
 	struct ch_heap *heap;
-	void *timer_value;    /* what signals of its timers carry */
+	void *timer_value;    /* the value in each timer's signals */
 };
 
-/* 0 or errno. Its worker runs, no thread is sampled. */
+/* Returns 0 or errno. The worker runs then, and no thread is sampled. */
 int ch__profiler_create(const struct ch__profiler_config *, struct ch__profiler **)
 	CH_EXCLUDES(CH__STANDING);
-/* The thread is sampled from here on. 0 or errno; ESRCH: it is gone. A slot of NULL is one that
- * found no memory. Calls of the four that are about threads and life do not overlap. */
+/* Samples the thread from here on. Returns 0 or errno; ESRCH: the thread is gone. A NULL slot means
+ * that there was no memory for a slot. Calls of add, remove, stop and destroy do not overlap. */
 int ch__profiler_add(struct ch__profiler *, struct ch__sampler_slot *, int thread_id)
 	CH_EXCLUDES(CH__STANDING);
-/* No more; its samples stay. It is the calling thread, or the handler that it may be in is waited
- * for. */
+/* Ends the sampling of the slot's thread; the samples stay. Waits until the thread is out of the
+ * handler. */
 void ch__profiler_remove(struct ch__profiler *, struct ch__sampler_slot *)
 	CH_EXCLUDES(CH__STANDING);
-/* The end of sampling: every thread is removed, the worker gone, rings are freed. */
+/* Ends all sampling: removes every thread, joins the worker, frees the rings. */
 void ch__profiler_stop(struct ch__profiler *) CH_EXCLUDES(CH__STANDING);
-/* It was stopped, or the child of a fork forgets it. NULL is nothing. */
+/* Call after stop, or in a child of fork. NULL is allowed. */
 void ch__profiler_destroy(struct ch__profiler *) CH_EXCLUDES(CH__STANDING);
 
-/* In the handler of the thread that has the slot: signal-safe. The registers are in [low, high) of
- * its stack, or high is 0 and it is not known: then only the pc is taken. `ucontext` has them all;
- * NULL: what code is interrupted at is not looked at. */
+/* Takes a sample, in the handler of the slot's thread; signal-safe. The stack is [sp, high); high
+ * is 0 if the stack is unknown, and then only the pc is taken. `ucontext` has all registers; if
+ * NULL, the interrupted instruction is not looked at. */
 struct ch__sampler_stack {
 	uintptr_t pc, fp, sp, high;
 	const void *ucontext;
 };
 void ch__sampler_take(struct ch__sampler *, const struct ch__sampler_stack *, uint32_t weight);
 
-/* Codes of a heap that are about to lose their names: what rings have is merged, and names are
- * taken. */
+/* Merges the rings, and takes the names of codes that are about to lose their names. */
 void ch__profiler_dying(struct ch__profiler *, struct ch_heap *, const uint64_t *keys, size_t n)
 	CH_EXCLUDES(CH__STANDING);
-/* Every name of the heap's code is taken, so that the profile does not need the heap any more. The
- * caller keeps its code from dying. */
+/* Takes the name of each sampled code of the heap, so that the profile does not need the heap any
+ * more. The caller keeps the heap's code from dying. */
 void ch__profiler_name_all(struct ch__profiler *, struct ch_heap *, uint32_t heap_id)
 	CH_EXCLUDES(CH__STANDING);
 
 struct ch__profiler_counts {
-	uint64_t samples, dropped, cut, threads, refused; /* refused: threads, not sampled */
+	uint64_t samples, dropped, cut, threads, refused; /* refused: unsampled threads */
 };
 void ch__profiler_count(struct ch__profiler *, struct ch__profiler_counts *);
 
 /* --- fork --- */
 void ch__profiler_fork_prepare(struct ch__profiler *);
 void ch__profiler_fork_parent(struct ch__profiler *);
-/* To be destroyed then. */
+/* The caller destroys the profiler next. */
 void ch__profiler_fork_child(struct ch__profiler *);
 
 /* --- reports (profiler_report.c) --- */
@@ -123,14 +122,14 @@ struct ch__profiler_view {
 	size_t fallback_count;
 };
 struct ch__profiler_copy;
-/* What there is by now, with no name of code yet. NULL: no memory. */
+/* Copies the tree, the counts and the maps. Returns NULL if there is no memory. */
 struct ch__profiler_copy *ch__profiler_copy(struct ch__profiler *) CH_EXCLUDES(CH__STANDING);
-/* The names that were taken by now, the copy's codes' among them. False: no memory. */
+/* Copies the names taken so far. Returns false if there is no memory. */
 bool ch__profiler_copy_names(struct ch__profiler *, struct ch__profiler_copy *)
 	CH_EXCLUDES(CH__STANDING);
 void ch__profiler_copy_free(struct ch__profiler_copy *);
-/* 0 or errno, ENOMEM also when write returned false. Takes the dynamic linker's lock, and none of
- * ours. */
+/* Returns 0 or errno; ENOMEM also when write returned false. Takes the dynamic linker's lock, and
+ * no lock of the library. */
 int ch__profiler_report(struct ch__profiler_copy *, const struct ch__profiler_view *,
 			bool (*write)(void *arg, const char *text, size_t n), void *arg)
 	CH_EXCLUDES(CH__STANDING);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * profiler_maps.c: which memory is executable, for handlers, and which files it was of, for the
- * report: an address is named after what is mapped there only where nothing else ever was. Lock:
- * profile, for what belongs to a profiler. */
+ * profiler_maps.c: the ranges of executable memory, for handlers, and the files mapped there, for
+ * the report. The report names an address by its mapped file only if nothing else was ever seen
+ * there. Lock: profile, for the lists of a profiler. */
 #include "observe/profiler_inner.h"
 
 #include <errno.h>
@@ -60,7 +60,7 @@ const struct ch__seen *ch__seen_find(const struct ch__seen_list *list, uintptr_t
 {
 	const struct ch__seen *found = NULL;
 	*is_several = false;
-	/* What was left out may have been there. */
+	/* An incomplete list finds nothing: the missing entry may be of the same address. */
 	for (uint32_t i = 0; i < list->count && list->is_whole; i++) {
 		const struct ch__seen *seen = &list->at[i];
 		if (address < seen->low || address >= seen->high)
@@ -88,9 +88,9 @@ static struct ch__seen seen_of(const struct ch__os_mapping *mapping)
 	return seen;
 }
 
-/* What was seen there before, with these bounds or wider ones, is no news. Mappings come by rising
- * address: the entry is most likely the one behind the last, and there is none where nothing was
- * seen that high. */
+/* Widens a known entry of the same file at the same place, or adds an entry. Mappings rise by
+ * address: the search begins behind the entry found last, and a mapping above all entries needs no
+ * search. */
 static void note(struct ch__meta *meta, struct ch__seen_list *list,
 		 const struct ch__os_mapping *mapping)
 {
@@ -114,11 +114,11 @@ static void note(struct ch__meta *meta, struct ch__seen_list *list,
 struct reading {
 	struct ch__meta *meta;
 	struct ch__seen_list *seen;
-	struct ch__ranges *ranges; /* of the first `room` of them */
+	struct ch__ranges *ranges; /* the first `room` ranges; count has all */
 	uint32_t count, room;
 };
 
-/* Neighbours become one range. */
+/* Adjacent mappings become one range. */
 static bool read_mapping(void *arg, const struct ch__os_mapping *mapping)
 {
 	struct reading *r = arg;
@@ -147,7 +147,7 @@ static size_t ranges_bytes(uint32_t room)
 	return sizeof(struct ch__ranges) + room * sizeof(struct ch__range);
 }
 
-/* As many as there are: who finds more than fit begins again. */
+/* Reads all ranges. If the ranges do not fit, the reading starts again with more room. */
 static int read_ranges(struct ch__profiler *p, struct ch__ranges **out)
 	CH_REQUIRES(ch__role_guest)
 {
@@ -180,7 +180,7 @@ int ch__maps_read(struct ch__profiler *p)
 		return error;
 	p->maps_read_ns = ch__os_now_ns();
 	struct ch__ranges *old = atomic_exchange(&p->ranges, fresh);
-	/* A handler that does not end keeps what it has for good. */
+	/* If a handler does not end, the old ranges stay for good. */
 	if (old && ch__handlers_left(p))
 		ch__meta_free(p->meta, old, old->bytes);
 	return 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * profiler_memory.c: the memory of a profiler, which is bounded, and the wait until signal handlers
- * read none of what is to be given back. */
+ * profiler_memory.c: the bounded memory of a profiler, and the wait until no signal handler reads
+ * memory that is about to be freed. */
 #include "observe/profiler_inner.h"
 
 enum { NS_PER_MS = 1000000 };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * profiler_report.c: a profile as a flame graph: a copy of its tree, then names for what is native,
- * which takes its time and is done under no lock of ours.
+ * profiler_report.c: a profile as a flame graph: a copy of the tree, then names for native code.
+ * Finding native names is slow, and takes no lock of the library.
  *
- * Never a wrong name: code of the heap has the name that was taken before it was gone, native code
- * that of the file that was mapped there all the time; where several were, nobody says which. */
+ * No name is wrong. Heap code has the name taken before the death. Native code has the name from
+ * the file that was mapped there all the time, or no name if several files were. */
 #include "flame/flame.h"
 #include "observe/native_names.h"
 #include "observe/profiler_inner.h"
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a native address is called; sorted by address. */
+/* The name of a native address; sorted by address. */
 struct native {
 	uintptr_t pc, start; /* start of its function; 0: not known */
 	char *name;          /* NULL: no memory */
@@ -27,7 +27,7 @@ struct ch__profiler_copy {
 	struct ch__profiler_counts counts;
 	struct ch__node *nodes;
 	uint32_t node_count;
-	struct ch__tree names; /* those only; texts are the copy's */
+	struct ch__tree names; /* names only; texts are copies */
 	struct ch__seen_list seen;
 	struct native *natives;
 	uint32_t native_count;
@@ -99,7 +99,7 @@ bool ch__profiler_copy_names(struct ch__profiler *p, struct ch__profiler_copy *c
 	return is_copied;
 }
 
-/* All that it has is of its own memory. */
+/* The copy's side memory has everything. */
 void ch__profiler_copy_free(struct ch__profiler_copy *c)
 {
 	if (c)
@@ -137,7 +137,7 @@ static bool gather(struct ch__profiler_copy *c)
 	return true;
 }
 
-/* What was mapped there, and is still. */
+/* Mappings seen by the profile, and mappings at the report. */
 struct then_and_now {
 	const struct ch__seen_list *then;
 	struct ch__seen_list now;
@@ -190,7 +190,7 @@ static int name_natives(struct ch__profiler_copy *c, struct ch__native_names *sy
 struct report {
 	struct ch__profiler_copy *copy;
 	const struct ch__profiler_view *view;
-	uintptr_t *starts; /* of the functions that fallbacks lie in */
+	uintptr_t *starts; /* of the functions around fallbacks */
 	struct ch__flame *flame;
 	struct ch__native_names *symbols;
 };
@@ -207,7 +207,7 @@ static bool interprets(const struct report *r, const struct native *native)
 	return false;
 }
 
-/* One without a symbol begins nowhere: what is sampled there has none either. */
+/* A fallback without a symbol keeps the start 0: samples there have no symbol either. */
 static int find_fallbacks(struct report *r)
 {
 	size_t count = r->view->fallback_count;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT
- * profiler_sample.c: one sample, taken in a signal handler by the thread whose stack it is.
+ * profiler_sample.c: one sample, taken in a signal handler by the thread that owns the stack.
  * Signal-safe: no lock, no allocation, no system call.
  *
- * It ends at the first address that is in no executable memory that is known: nothing that only
- * looks like a frame is told as one. Where the interrupted function has not made its frame yet, or
- * has none, the walk begins with its caller's. Of code of a heap the instruction may say who the
- * caller is; else the caller is left out, and the rest is right. */
+ * A sample ends at the first address outside the known executable memory, so a word that only looks
+ * like a frame is not reported. If the interrupted function has no frame yet, or never makes one,
+ * the walk begins with the frame of its caller. In heap code the interrupted instruction may give
+ * the caller. Otherwise the caller is missing, and the other frames are right. */
 #include "observe/profiler_inner.h"
 #include "arch/registers.h"
 #include "unwind/unwind.h"
 
-/* The range that was hit last comes first: neighbours on a stack are often of one object. */
+/* Tries the range of the last hit first: neighbours on a stack are often of the same object. */
 static bool is_executable(const struct ch__ranges *ranges, uint32_t *last, uintptr_t address)
 {
 	uint32_t low = 0, high = ranges->count;
@@ -30,7 +30,7 @@ static bool is_executable(const struct ch__ranges *ranges, uint32_t *last, uintp
 	return true;
 }
 
-/* Stacks come again: what was found at an address before is asked whether it lives, and no more. */
+/* Stacks repeat, so a cache has keys by address. A known key is only checked for a death. */
 static uint64_t key_at(struct ch__sampler *s, uintptr_t pc)
 {
 	const struct ch__profiler_config *config = &s->profiler->config;
@@ -40,8 +40,8 @@ static uint64_t key_at(struct ch__sampler *s, uintptr_t pc)
 	return key;
 }
 
-/* The frame of a pc in another heap; 0: it is in none that the thread is attached to. It is, and so
- * the other heap stays. */
+/* The word of a pc in another heap of the thread, or 0 if no such heap has the pc. The other heap
+ * stays, because the thread is attached to the heap. */
 static uint64_t word_elsewhere(const struct ch_heap *heap, uintptr_t pc)
 {
 	bool is_pool;
@@ -52,7 +52,7 @@ static uint64_t word_elsewhere(const struct ch_heap *heap, uintptr_t pc)
 	return key ? key : CH__FRAME_WORD_NO_BLOCK;
 }
 
-/* The frame of an address in the memory of a heap; 0: it is in none. */
+/* The word of an address in the memory of a heap, or 0 outside heaps. */
 static uint64_t code_at(struct ch__sampler *s, uintptr_t address)
 {
 	const struct ch__profiler_config *config = &s->profiler->config;
@@ -76,10 +76,10 @@ static uint64_t word_of(struct ch__sampler *s, const struct ch__ranges *ranges, 
 	return CH__FRAME_WORD_UNKNOWN;
 }
 
-/* Addresses become frames, in place; how many there are. */
+/* Turns addresses into words, in place. Returns how many frames remain. */
 static uint32_t name_frames(struct ch__sampler *s, uint64_t *frames, uint32_t count)
 {
-	/* Acquire: pairs with the release of who read the maps. */
+	/* Acquire: pairs with the release in ch__maps_read. */
 	const struct ch__ranges *ranges =
 		atomic_load_explicit(&s->profiler->ranges, memory_order_seq_cst);
 	for (uint32_t i = 0; i < count; i++) {
@@ -94,8 +94,8 @@ static uint32_t name_frames(struct ch__sampler *s, uint64_t *frames, uint32_t co
 	return count;
 }
 
-/* The VM's walk in place of one by frame pointers; 0: it has no frames. What is no code of the pool
- * is left out, so that native frames of an interpreter need not be told apart. */
+/* Uses the VM's walk instead of a walk by frame pointers. Returns 0 if the VM has no frames.
+ * Addresses outside the pool's code are left out, so a VM need not filter native frames. */
 static uint32_t take_from_vm(struct ch__sampler *s, const struct ch__sampler_stack *stack,
 			     uint64_t *frames, bool *is_cut)
 {
@@ -107,7 +107,7 @@ static uint32_t take_from_vm(struct ch__sampler *s, const struct ch__sampler_sta
 		return 0;
 	if (found > CH__PROFILE_FRAMES_MAX)
 		found = CH__PROFILE_FRAMES_MAX;
-	/* Acquire: pairs with the release of who read the maps. */
+	/* Acquire: pairs with the release in ch__maps_read. */
 	const struct ch__ranges *ranges =
 		atomic_load_explicit(&s->profiler->ranges, memory_order_seq_cst);
 	uint32_t kept = 1;
@@ -124,8 +124,8 @@ static uint32_t take_from_vm(struct ch__sampler *s, const struct ch__sampler_sta
 	return kept;
 }
 
-/* The caller of code of a heap that has no frame record at this instruction; 0: it has one, or is
- * no such code. A block that lives has its memory. */
+/* The return address of heap code that has no frame record at the interrupted instruction, or 0.
+ * The block lives, so its memory can be read. */
 static uintptr_t find_unrecorded(struct ch__sampler *s, const struct ch__sampler_stack *stack)
 {
 	enum { WORDS_READ = 2 * sizeof(uintptr_t) };
@@ -135,11 +135,11 @@ static uintptr_t find_unrecorded(struct ch__sampler *s, const struct ch__sampler
 	return ch__arch_unrecorded_return(stack->ucontext);
 }
 
-/* By frame pointers. */
+/* Walks by frame pointers. */
 static uint32_t take_from_stack(struct ch__sampler *s, const struct ch__sampler_stack *stack,
 				uint64_t *frames, bool *is_cut)
 {
-	enum { NOWHERE = 1 }; /* an address of nothing, where the pc is 0 */
+	enum { NOWHERE = 1 }; /* an address without code, for a pc of 0 */
 	uintptr_t pc = stack->pc ? stack->pc : NOWHERE;
 	uint32_t found = 1, count;
 	frames[0] = pc;
@@ -167,7 +167,7 @@ void ch__sampler_take(struct ch__sampler *s, const struct ch__sampler_stack *sta
 {
 	_Static_assert(sizeof(uintptr_t) == sizeof(uint64_t), "frames are walked into the ring");
 	uint64_t head = atomic_load_explicit(&s->head, memory_order_relaxed);
-	/* Acquire: what was read is read before it is written over. */
+	/* Acquire: the worker has read a sample before the handler overwrites the words. */
 	uint64_t tail = atomic_load_explicit(&s->tail, memory_order_acquire);
 	uint64_t room = s->words - (head - tail);
 	uint64_t *at = s->ring + (head & (s->words - 1)), *frames = at + 1;
@@ -184,6 +184,6 @@ void ch__sampler_take(struct ch__sampler *s, const struct ch__sampler_stack *sta
 	if (!count)
 		count = take_from_stack(s, stack, frames, &is_cut);
 	at[0] = ch__sample_header(weight, count, is_cut);
-	/* Release: the sample is there before it is counted. */
+	/* Release: the sample is complete before head counts the words. */
 	atomic_store_explicit(&s->head, head + 1 + count, memory_order_release);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * profiler_tree.c: samples merged to a tree of stacks, and the names of the codes in it. Bounded:
- * what finds no room is not there, and counted. Lock: profile, held by every caller. */
+ * profiler_tree.c: samples merged into a tree of stacks, and the names of the codes in the tree.
+ * Bounded: a sample without room is left out, and counted. Lock: profile, held by every caller. */
 #include "observe/profiler_inner.h"
 
 #include <string.h>
@@ -22,7 +22,7 @@ bool ch__tree_create(struct ch__profiler *p)
 	size_t pieces = p->config.memory_bytes / PIECE_BYTES + 1;
 	size_t most = UINT32_MAX >> CH__NODES_LOG2;
 	tree->pieces_max = (uint32_t)(pieces < most ? pieces : most);
-	/* A bound of its own: it grows with the profile's. */
+	/* Not counted as used memory: the size follows from the bound of the profile. */
 	tree->pieces = ch__meta_alloc(p->meta, tree->pieces_max * sizeof *tree->pieces);
 	tree->buckets = ch__profile_alloc(p, BUCKETS_MIN * sizeof *tree->buckets);
 	tree->names = ch__profile_alloc(p, NAMES_MIN * sizeof *tree->names);
@@ -37,7 +37,7 @@ bool ch__tree_create(struct ch__profiler *p)
 	return tree->pieces[0] != NULL;
 }
 
-/* Twice the buckets; without memory the chains just grow. */
+/* Doubles the buckets. Without memory the chains grow longer instead. */
 static void widen(struct ch__profiler *p) CH_REQUIRES(ch__role_guest)
 {
 	struct ch__tree *tree = &p->tree;
@@ -58,7 +58,7 @@ static void widen(struct ch__profiler *p) CH_REQUIRES(ch__role_guest)
 
 static bool note_code(struct ch__profiler *p, uint64_t word) CH_REQUIRES(ch__role_guest);
 
-/* 0: no memory. */
+/* Finds or makes the child for a word. Returns 0 if there is no memory. */
 static uint32_t child(struct ch__profiler *p, uint32_t parent, uint64_t word)
 	CH_REQUIRES(ch__role_guest)
 {
@@ -128,7 +128,7 @@ static bool widen_names(struct ch__profiler *p) CH_REQUIRES(ch__role_guest)
 	return true;
 }
 
-/* Code gets a place for its name. */
+/* Makes a place for the name of a new code. Returns false if there is no memory. */
 static bool note_code(struct ch__profiler *p, uint64_t word)
 {
 	struct ch__tree *tree = &p->tree;

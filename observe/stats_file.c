@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
- * stats_file.c: the statistics file (layout: stats_file.h), which a heap writes when it is asked
- * to: by a thread of its own, every 250 ms, and at its end. It calls no VM and knows no reader.
+ * stats_file.c: the statistics file of a heap (layout: stats_file.h). On request a thread writes
+ * the file every 250 ms, and at the end of the heap. The thread calls no VM and knows no reader.
  *
- * The file is written by system calls, not through a mapping: a store into a mapped file whose
- * folder is full, or that somebody cut, is a SIGBUS in the VM, whatever was reserved before; a call
- * has an error, which turns the file off. It is told by ch_sink_status (CH_SINK_STATS_FILE).
+ * The file is written by system calls, not through a mapping. A store into a mapped file is a
+ * SIGBUS in the VM if the disk is full or somebody cut the file, whatever was reserved before. A
+ * failed call turns the file off, and ch_sink_status (CH_SINK_STATS_FILE) reports the error.
  *
- * A child of fork has no such thread, and never writes to its parent's file: one whose name has the
- * child's number is made when the child compiles or collects. Making it in the handler of the fork
- * would leave one behind each child that only replaces itself.
+ * A child of fork has no writing thread, and never writes to the parent's file. If the name has %p,
+ * the child makes its own file when the child compiles or collects. The handler of the fork makes
+ * no file: a child that only replaces itself (exec) would leave the file behind.
  *
- * Fields below without a tag are the writing thread's while it runs, and before and after of who
- * starts and joins it. Lock: heap for each look at the heap, none while it writes. */
+ * The writing thread owns the fields without a tag while it runs. Before and after, the thread that
+ * starts and joins it owns them. Lock: heap for each look at the heap, none while writing. */
 #define _GNU_SOURCE /* stpcpy */
 #include "observe/stats_file.h"
 
@@ -30,8 +30,8 @@ enum {
 	PATH_BYTES = 4096,
 	PERIOD_MS = 250,
 	NS_PER_MS = 1000000,
-	WORK_SHARE = 100, /* it sleeps so many times as long as it worked, or was kept waiting, */
-	SLEEP_MOST_MS = 2000, /* at most */
+	WORK_SHARE = 100, /* the pause is at least so many times the work and its waits for locks */
+	SLEEP_MOST_MS = 2000, /* longest pause */
 	SAMPLES = 64,
 	TEXTS = 4,
 	SECTIONS = 8,
@@ -48,19 +48,19 @@ struct ch__stats_file {
 	char path[PATH_BYTES]; /* [const] from start to fork */
 	int fd;                /* -1: none */
 	bool is_locked;
-	/* errno that turned it off; relaxed: nothing hangs on it */
+	/* the errno that turned the file off; relaxed: no other data depends on the value */
 	_Atomic(int) failed;
 	_Atomic(uint32_t) is_on;   /* release when the path is there; pairs with status */
-	_Atomic(uint32_t) is_due;  /* a child of fork makes its own; exchanged by who does */
-	_Atomic(uint64_t) period_ns; /* between two writes; 0: none, for tests */
+	_Atomic(uint32_t) is_due;  /* a child of fork has yet to make its file; cleared by `used` */
+	_Atomic(uint64_t) period_ns; /* between two writes; 0: no pause, for tests */
 	_Atomic(uint32_t) wish;    /* enum wish, futex; release pairs with the thread's acquire */
-	_Atomic(uint32_t) has_thread; /* release by who started it, acquire by who joins it */
+	_Atomic(uint32_t) has_thread; /* release after the start, acquire before the join */
 	struct ch__os_thread thread;
 	uint64_t sequence;
 	struct ch__stats_sample samples[SAMPLES]; /* the oldest first */
 	uint32_t samples_count;
 	struct ch__stats_walk walk;
-	uint8_t *body; /* room for the largest one */
+	uint8_t *body; /* has room for the largest body */
 	size_t body_room, body_bytes;
 };
 
@@ -158,7 +158,7 @@ static void add_pauses(struct ch__stats_file *file)
 	add_section(file, CH__STATS_PAUSES, pauses, sizeof *pauses, count, 0);
 }
 
-/* The ns that it took. */
+/* Returns the ns of work, without the pauses between steps. */
 static uint64_t gather(struct ch__stats_file *file)
 {
 	struct ch__stats_walk *walk = &file->walk;
@@ -206,7 +206,7 @@ static bool write_file(struct ch__stats_file *file, enum ch__stats_state state)
 	return ch__os_file_rewind(file->fd) && ch__os_file_write(file->fd, &head, sizeof head);
 }
 
-/* The file stays as far as it was written: its sequence says that it is not whole. */
+/* A partly written file stays: its odd sequence tells readers that the file is not whole. */
 static void turn_off(struct ch__stats_file *file, int error)
 {
 	atomic_store_explicit(&file->failed, error, memory_order_relaxed);
@@ -235,7 +235,7 @@ static void write_on(void *arg)
 			ch__os_futex_wait(&file->wish, WISH_NONE, pause);
 	}
 	gather(file);
-	/* Nobody asks for a status any more: readers see whether the file is whole. */
+	/* A failure here is reported nowhere: readers see whether the file is whole. */
 	(void)write_file(file, CH__STATS_ENDED);
 }
 
@@ -246,7 +246,7 @@ static bool has_number(const char *pattern)
 	return strstr(pattern, "%p") != NULL;
 }
 
-/* %p is the process's number; the second heap of a process has ".2" behind its name, and so on. */
+/* Replaces each %p by the process's number. The file of the second heap ends in ".2", and so on. */
 static bool print_path(struct ch__stats_file *file)
 {
 	char number[16], rank[16] = "";
@@ -295,7 +295,7 @@ static bool open_and_start(struct ch__stats_file *file)
 	return true;
 }
 
-/* NULL: no memory. */
+/* Returns NULL if there is no memory. */
 static struct ch__stats_file *create(struct ch_heap *heap, const char *pattern)
 {
 	size_t bytes = strlen(pattern) + 1;
@@ -325,10 +325,10 @@ static bool make_room(struct ch__stats_file *file, struct ch_heap *heap)
 	return file->body != NULL;
 }
 
-/* The files of this process, by the numbers of their heaps. */
+/* The files of the process, by heap number. */
 static _Atomic(struct ch__stats_file *) files[CH__LOOK_HEAPS_MAX + 1];
 
-/* Whether the file is written, or listens to tell why not. */
+/* Returns false, with errno, if there is no file and the caller must hear of the failure. */
 static bool begin(struct ch__stats_file *file, struct ch_heap *heap, bool may_fail)
 {
 	ch__listener_add(heap, &file->listener);
@@ -342,8 +342,8 @@ static bool begin(struct ch__stats_file *file, struct ch_heap *heap, bool may_fa
 	return may_fail;
 }
 
-/* CH_OK also when a file that only the environment asks for cannot be made: the file listens then
- * and tells why it is off. Without a record nobody could tell of it. */
+/* If only the environment asks (may_fail), a file that cannot be made is CH_OK: the record listens
+ * and reports the reason. Without memory for the record the call fails. */
 static enum ch_status heap_begins(struct ch_heap *heap, const char **asked, bool may_fail)
 {
 	const char *pattern = *asked;
@@ -380,9 +380,9 @@ static void heap_ends(struct ch__listener *listener)
 	ch__meta_destroy(file->meta);
 }
 
-/* Another thread may hold the heap lock for good at this point: nobody waits for ever. A busy
- * machine is no reason for a file that says its process was killed. A child that ran no handler of
- * fork has no such thread. */
+/* Waits until until_ns at most, since another thread may hold the heap lock for good. until_ns
+ * leaves time for a busy machine, since an unfinished file says that the process was killed. A
+ * child that ran no fork handler has no writing thread. */
 static void end_at_exit(struct ch__stats_file *file, uint64_t until_ns)
 {
 	if (ch__look_process(file->listener.heap) != ch__os_process_id() ||

@@ -6,13 +6,13 @@
  *   +64  sections, head.body_bytes together: a section's head, then its entries, then zeros up to a
  *        multiple of 8
  *
- * A reader passes over sections that it does not know, and takes entry_bytes for the distance of
- * entries: later versions add sections, names, and fields at the end of entries.
+ * A reader skips unknown sections, and steps from entry to entry by entry_bytes: later versions add
+ * sections, names, and fields at the end of entries.
  *
- * Writer: sequence odd, sections, head with the sequence even again. Reader: head, sections, head;
- * when the sequence was odd or is another one, or the checksum is not that of the sections, again.
- * The writer has a lock (F_OFD_SETLK) on the whole file while it lives, where file systems have
- * such locks: CH__STATS_FILE_LOCKED in head.flags. */
+ * Writer: head with an odd sequence, sections, head with an even sequence. Reader: head, sections,
+ * head; again if the sequence was odd or has changed, or if the checksum is wrong. The writer holds
+ * a lock (F_OFD_SETLK) on the whole file while alive. CH__STATS_FILE_LOCKED in head.flags says that
+ * the file system has such locks. */
 #ifndef CH_OBSERVE_STATS_FILE_H
 #define CH_OBSERVE_STATS_FILE_H
 
@@ -30,7 +30,7 @@ enum {
 
 enum ch__stats_state {
 	CH__STATS_RUNNING,
-	CH__STATS_ENDED, /* its heap, or its process by exit */
+	CH__STATS_ENDED, /* the heap ended, or the process by exit */
 };
 
 struct ch__stats_head {
@@ -52,11 +52,11 @@ _Static_assert(offsetof(struct ch__stats_head, sequence) == 16, "the sequence is
 enum ch__stats_section_kind {
 	CH__STATS_TEXTS = 1,   /* struct ch__stats_text: process, version, backend, sinks */
 	CH__STATS_NUMBERS,     /* struct ch__stats_number: all of CH_STATS_LIST */
-	CH__STATS_OWNER_KINDS, /* struct ch__stats_kind: what is before "::" in owners' names */
+	CH__STATS_OWNER_KINDS, /* struct ch__stats_kind: owners' names before "::" */
 	CH__STATS_BLOCK_KINDS, /* struct ch__stats_kind: code, trampoline, rodata, data */
 	CH__STATS_SAMPLES,     /* struct ch__stats_sample, the oldest first */
 	CH__STATS_PAUSES,      /* struct ch__stats_pause, the oldest first */
-	CH__STATS_PAGES,       /* struct ch__stats_page: those that are not free, rising */
+	CH__STATS_PAGES,       /* struct ch__stats_page: pages in use, rising */
 	CH__STATS_PARTS,       /* struct ch__stats_part: all of the first pages */
 };
 
@@ -64,7 +64,7 @@ struct ch__stats_section {
 	uint32_t kind;
 	uint32_t entry_bytes;
 	uint32_t count;
-	uint32_t left_out; /* entries that there was no room for */
+	uint32_t left_out; /* entries without room */
 };
 
 struct ch__stats_text {
@@ -75,7 +75,7 @@ struct ch__stats_number {
 	char name[CH__STATS_NAME_BYTES];
 	uint64_t value;
 };
-/* Dead: withdrawn, its place not yet used again. Bytes are hot and cold ones together. */
+/* Dead: withdrawn, the place not yet used again. Bytes are the sum of hot and cold bytes. */
 struct ch__stats_kind {
 	char name[CH__STATS_NAME_BYTES];
 	uint64_t live_blocks, live_bytes;
@@ -92,7 +92,7 @@ struct ch__stats_pause {
 	uint64_t at_ns; /* its end */
 	uint64_t ns;
 };
-/* What its blocks are: those of one page are of one kind. */
+/* The kind of a page's blocks: a page has blocks of one kind only. */
 enum ch__stats_page_kind {
 	CH__STATS_PAGE_CODE,
 	CH__STATS_PAGE_TRAMPOLINES,
@@ -100,8 +100,8 @@ enum ch__stats_page_kind {
 	CH__STATS_PAGE_DATA,
 	CH__STATS_PAGE_KINDS
 };
-/* The header of the page is in none of these. Hot and cold are those of live blocks. Bytes that are
- * in none and not free are those of open blocks. */
+/* No count has the header of the page. hot_bytes and cold_bytes are of live blocks. Bytes in no
+ * count, save the header, are of open blocks. */
 struct ch__stats_page {
 	uint32_t page;  /* its number in the pool */
 	uint32_t pages; /* 1; of a span: how many it has */
@@ -133,7 +133,7 @@ _Static_assert(sizeof(struct ch__stats_pause) == 16, "no gaps");
 _Static_assert(sizeof(struct ch__stats_page) == 40, "no gaps");
 _Static_assert(sizeof(struct ch__stats_part) == 8, "no gaps");
 
-/* Over whole words; bytes is a multiple of 8. It tells a torn text, not a forged one. */
+/* Over whole words; bytes is a multiple of 8. Detects a torn text, not a forged text. */
 static inline uint64_t ch__stats_checksum(const void *body, size_t bytes)
 {
 	const unsigned char *at = (const unsigned char *)body;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * stats_walk.c: one walk over the blocks of a heap, for the statistics file: bytes by kinds of
- * owners, by kinds of blocks and by pages, and where blocks lie. What changes between two steps is
- * counted as it was or as it is: sums of a heap at work are of no single moment.
+ * owners, by kinds of blocks and by pages, and the places of blocks. The heap works between two
+ * steps: a block that changes is counted as before or as after, and no sum is of a single moment.
  *
- * Lock: heap, step by step. Under it no committed block changes its state, and owners with such
- * blocks keep their names; blocks that are open are passed over. */
+ * Lock: heap, step by step. Under the lock no committed block changes its state, and owners with
+ * such blocks keep their names. Open blocks are skipped. */
 #include "observe/stats_walk.h"
 
 #include "os/os.h"
@@ -69,7 +69,7 @@ static void list_page(struct ch__stats_walk *walk, uint32_t page)
 	walk->pages[walk->pages_count++] = (struct ch__stats_page){
 		.page = page,
 		.pages = 1,
-		/* What a block leaves of a span is known when that is found. */
+		/* add_to_page fills in the free bytes of a span when the walk finds the block. */
 		.free_bytes = is_whole ? 0 : page_bytes - seen.taken_bytes,
 	};
 	walk->row_of[page] = walk->pages_count;
@@ -94,8 +94,8 @@ static void begin(struct ch__stats_walk *walk)
 
 /* --- blocks --- */
 
-/* What is before the first "::" of the owner's name; "other" where there is none, where it is too
- * long, and where there are too many of them. */
+/* An owner's kind is its name before the first "::". The kind is "other" when the name has no such
+ * prefix, the prefix is too long, or the table of kinds is full. */
 static struct ch__stats_kind *owner_kind(struct ch__stats_walk *walk, const char *name)
 {
 	size_t length = 0;
@@ -134,8 +134,8 @@ static bool is_mapped(const struct ch__stats_walk *walk, uint32_t page)
 	return walk->row_of[page] && walk->row_of[page] <= walk->map_rows;
 }
 
-/* Of the first pages all parts are listed, of the others none: a page with some of its parts would
- * look as if the rest of it were free. */
+/* Halves the number of mapped pages. A page is mapped with all its parts or with none: if some
+ * parts were missing, the rest of the page would look free. */
 static void map_fewer(struct ch__stats_walk *walk)
 {
 	uint32_t kept = 0;
@@ -213,7 +213,7 @@ static void add_block(void *arg, const struct ch__look_block *block)
 	add_to_page(walk, block, kinds[block->kind].page);
 }
 
-/* The next records; false behind the last one. */
+/* Counts the next records. Returns false behind the last record. */
 static bool step(struct ch__stats_walk *walk, uint32_t *next)
 {
 	ch__look_lock_blocks(walk->heap);

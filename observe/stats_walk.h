@@ -12,7 +12,7 @@ enum {
 	CH__STATS_BLOCK_KINDS_COUNT = 4,
 	CH__STATS_PAGES_MOST = 8192,
 	CH__STATS_PARTS_MOST = 16384,
-	CH__STATS_MAP_PAGES = 128, /* whose parts are listed at most: the first in use */
+	CH__STATS_MAP_PAGES = 128, /* the parts of at most so many used pages are listed */
 };
 
 struct ch__stats_walk {
@@ -21,24 +21,23 @@ struct ch__stats_walk {
 	struct ch__stats_kind blocks[CH__STATS_BLOCK_KINDS_COUNT];
 	struct ch__stats_page *pages;
 	uint32_t pages_room, pages_count, pages_left_out;
-	uint32_t *row_of; /* of each page of the pool: its place in pages, from 1; 0: none */
+	uint32_t *row_of; /* by page of the pool: its row in `pages`, from 1; 0: none */
 	struct ch__stats_part *parts;
 	uint32_t parts_room, parts_count, parts_left_out;
-	uint32_t map_rows; /* the first of pages, all of whose parts are listed */
+	uint32_t map_rows; /* the first rows of `pages`, with all parts listed */
 	struct ch_heap *heap;             /* [const] */
 	const struct ch__look_heap *look; /* the caller's [const] */
 };
 
-/* Room for the lists; false: no memory. It goes with the side memory. */
+/* Makes room for the lists in the side memory. Returns false if there is no memory. */
 bool ch__stats_walk_create(struct ch__stats_walk *, struct ch_heap *, const struct ch__look_heap *,
 			   struct ch__meta *);
-/* Over all blocks, in steps: nobody waits for the heap lock longer than one of them takes, and who
- * waits comes before the next one. *is_hurried: the steps follow each other. The ns that it
- * worked. */
+/* Counts all blocks, in steps. A thread waits for the heap lock at most for a step, and comes
+ * before the next step. If *is_hurried, the steps do not pause. Returns the ns of work. */
 uint64_t ch__stats_walk_run(struct ch__stats_walk *, _Atomic(uint32_t) *is_hurried);
 
 #if CH_TESTING
-/* The ns between two writes of the heap's file; 0: none. NULL: it has no file. */
+/* The ns between two writes of the heap's file; 0: no pause. NULL: the heap has no file. */
 _Atomic(uint64_t) *ch__stats_file_period(const struct ch_heap *);
 #endif
 

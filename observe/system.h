@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * system.h: what observers alone ask of the operating system: timers, threads, files of their own,
- * mappings, and the files that the process was loaded from. os/os.h says what holds of every such
- * call. */
+ * system.h: calls of the operating system that only observers need: timers, threads, files,
+ * mappings, and the object files of the process. os/os.h has the rules for all such calls. */
 #ifndef CH_OBSERVE_SYSTEM_H
 #define CH_OBSERVE_SYSTEM_H
 
@@ -15,87 +14,86 @@
 struct ch__os_timer {
 	void *system;
 };
-/* Sends SIGPROF to the thread again and again, each time when so much of its CPU time, or of
- * everybody's, has passed. A child of fork does not have it. False: errno, also when the thread is
- * gone. */
+/* Sends SIGPROF to the thread after each interval of its CPU time, or of wall-clock time. A child
+ * of fork does not have the timer. Returns false with errno, also when the thread is gone. */
 bool ch__os_timer_start(struct ch__os_timer *, int thread_id, bool by_wall_clock,
 			uint64_t interval_ns, void *value) CH_EXCLUDES(CH__STANDING);
-/* A signal of it may still come. */
+/* A signal of the timer may still come. */
 void ch__os_timer_stop(struct ch__os_timer *) CH_EXCLUDES(CH__STANDING);
 bool ch__os_thread_exists(int thread_id); /* in this process */
-/* Whether the signal is of such a timer, or another of POSIX; how often that expired since the
- * signal before. Async-signal-safe, and so is ch__os_profile_chain. */
+/* Whether the signal is of a POSIX timer, the library's or not. *times: how often the timer expired
+ * since its last signal. Async-signal-safe, and so is ch__os_profile_chain. */
 bool ch__os_timer_expired(const void *siginfo, void **value, uint32_t *times);
-/* As ch__os_signal_chain, as the last thing that such a handler does: what it blocked is open. */
+/* For the end of a SIGPROF handler: unblocks the handler's signals, then ch__os_signal_chain. */
 void ch__os_profile_chain(void *info, void *ucontext, struct ch__os_action *);
 
 /* --- a thread of the library's own (linux_worker.c); not in a signal handler --- */
-/* All its signals are blocked, its stack is small, and it calls no VM: no collector knows it. A
- * child of fork does not have it: there the owner forgets the record and joins nothing. */
+/* The thread has all signals blocked and a small stack. It calls no VM, and no collector knows it.
+ * A child of fork does not have the thread: the owner there forgets the record, without a join. */
 struct ch__os_thread {
 	void (*run)(void *arg);
 	void *arg;
 	pthread_t system; /* joined once */
-	_Atomic(uint32_t) is_done; /* it returned; futex: release pairs with ch__os_thread_ends */
+	_Atomic(uint32_t) is_done; /* run returned; futex: release pairs with ch__os_thread_ends */
 };
-/* The record stays where it is until the thread is joined. False: errno. */
+/* The record stays in place until the thread is joined. Returns false with errno. */
 bool ch__os_thread_start(struct ch__os_thread *, void (*run)(void *arg), void *arg)
 	CH_EXCLUDES(CH__STANDING);
-/* ThreadSanitizer ends a child of fork that starts one. */
+/* Returns false under ThreadSanitizer, which ends a child of fork that starts a thread. */
 bool ch__os_child_may_start_threads(void);
-/* Waits until it returned; asking it to is its owner's affair. */
+/* Waits for the end of the thread. The owner asks the thread to end before. */
 void ch__os_thread_join(struct ch__os_thread *) CH_EXCLUDES(CH__STANDING);
-/* Whether it returns by then: who exits waits for no thread for ever. */
+/* Whether the thread returns before until_ns: an exit waits for no thread for ever. */
 bool ch__os_thread_ends(struct ch__os_thread *, uint64_t until_ns) CH_EXCLUDES(CH__STANDING);
 
 /* --- files (linux_files.c); not in a signal handler --- */
-/* As ch__os_file_create, save that a file which a living process has locked by this call stays:
- * EBUSY. The file is locked until it is closed, by a child of fork, too; where its file system has
- * no such locks, *is_locked is false. */
+/* As ch__os_file_create, but EBUSY if a living process has locked the file by this call. The lock
+ * lasts until the file is closed, also by each child of fork. *is_locked is false if the file
+ * system has no such locks. */
 int ch__os_file_create_locked(const char *path, bool *is_locked) CH_EXCLUDES(CH__STANDING);
-/* Whether the open file has a name, this or another one; false: ENOENT, nobody can open it. */
+/* Whether the open file has a name. Returns false with ENOENT if nobody can open the file. */
 bool ch__os_file_has_name(int fd) CH_EXCLUDES(CH__STANDING);
-bool ch__os_file_rewind(int fd); /* what is written next is its beginning */
-/* Some file systems say only here that what was written found no room. */
+bool ch__os_file_rewind(int fd); /* the next write is at the beginning */
+/* Some file systems report only here that the disk had no room. */
 bool ch__os_file_close(int fd) CH_EXCLUDES(CH__STANDING);
-/* A file that is there, to read; no device, no pipe. -1: errno. */
+/* Opens an existing regular file to read, no device, no pipe. Returns -1 with errno. */
 int ch__os_file_open(const char *path) CH_EXCLUDES(CH__STANDING);
-/* Files of the user's: whether the path is a regular file's, or nobody's; and to write to what it
- * leads to, as a terminal. -1: errno. */
+/* For paths of the user. is_plain: the path is a regular file, or nothing is there. straight: opens
+ * the target of the path, such as a terminal, for writing, or returns -1 with errno. */
 bool ch__os_file_is_plain(const char *path);
 int ch__os_file_straight(const char *path) CH_EXCLUDES(CH__STANDING);
-/* The permissions of the regular file at the path, if there is one, for the open file. */
+/* Gives the open file the permissions of the regular file at the path, if there is one. */
 void ch__os_file_take_mode(int fd, const char *path);
 const char *ch__os_process_name(void); /* of the program's file, without its folder */
 
 /* --- mappings (linux_timers.c) --- */
 struct ch__os_mapping {
 	uintptr_t low, high;
-	uint64_t offset, device, inode; /* of its file; inode 0: it has none */
+	uint64_t offset, device, inode; /* of the file; inode 0: no file */
 	bool is_executable;
 	const char *path; /* "" without a name */
 };
-/* Rising by address, while visit returns true. False: errno. */
+/* Visits the mappings, rising by address, while visit returns true. False: errno. */
 bool ch__os_each_mapping(bool (*visit)(void *arg, const struct ch__os_mapping *), void *arg)
 	CH_EXCLUDES(CH__STANDING);
 
 /* --- objects of the process (linux_images.c); none of it in a signal handler --- */
-/* The process has a library from then on, for ch__os_symbol to look in; its symbols are nobody
- * else's. False: there is none, or the program is static: it would get a second C library. */
+/* Loads a library for ch__os_symbol; nobody else sees its symbols. Returns false if there is no
+ * library, or in a static program, where a second C library would come along. */
 bool ch__os_library_load(const char *library) CH_EXCLUDES(CH__STANDING);
-/* The object that was loaded around an address. */
+/* The object loaded around an address. */
 enum { CH__OS_HEAD_BYTES = 1024 };
 struct ch__os_image {
 	uintptr_t low, high;
-	uintptr_t bias;    /* what it adds to the addresses in its file */
-	char path[4096];   /* of the file that it was loaded from, which may be another by now */
+	uintptr_t bias;    /* added to the addresses in the file */
+	char path[4096];   /* of the loaded file; another file may have the path by now */
 	bool is_program;   /* and not a library */
 	size_t head_bytes; /* 0: the beginning of the file is not in memory */
 	uint8_t head[CH__OS_HEAD_BYTES]; /* the file as it was loaded */
 };
 bool ch__os_image_of(uintptr_t address, struct ch__os_image *) CH_EXCLUDES(CH__STANDING);
-/* The object's file, to read; -1: errno. That it is the one that was loaded is not said: its head
- * tells. */
+/* Opens the object's file to read, or returns -1 with errno. The file may have been replaced:
+ * compare its beginning with `head`. */
 int ch__os_image_open(const struct ch__os_image *) CH_EXCLUDES(CH__STANDING);
 
 #endif
