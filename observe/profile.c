@@ -19,7 +19,6 @@
 
 enum {
 	FALLBACKS_MAX = 256,
-	PATH_BYTES = 4096, /* the system's longest path */
 	TEMPORARY_BYTES = 16,
 };
 
@@ -437,7 +436,7 @@ static bool put(void *arg, const char *text, size_t n)
 static int write_file(const char *path, struct ch__profiler_copy *copy,
 		      const struct ch__profiler_view *view)
 {
-	char beside[PATH_BYTES + TEMPORARY_BYTES];
+	char beside[CH__OS_PATH_BYTES + TEMPORARY_BYTES];
 	bool is_plain = ch__os_file_is_plain(path);
 	uint32_t number;
 	ch__os_random(&number, sizeof number);

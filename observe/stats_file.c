@@ -27,7 +27,6 @@
 #include <string.h>
 
 enum {
-	PATH_BYTES = 4096,
 	PERIOD_MS = 250,
 	NS_PER_MS = 1000000,
 	WORK_SHARE = 100, /* the pause is at least so many times the work and its waits for locks */
@@ -45,7 +44,7 @@ struct ch__stats_file {
 	struct ch__meta *meta;        /* [const] */
 	struct ch__look_heap heap;    /* [const] */
 	const char *pattern;          /* [const]; %p is the process's number */
-	char path[PATH_BYTES]; /* [const] from start to fork */
+	char path[CH__OS_PATH_BYTES]; /* [const] from start to fork */
 	int fd;                /* -1: none */
 	bool is_locked;
 	/* the errno that turned the file off; relaxed: no other data depends on the value */
@@ -266,7 +265,7 @@ static bool print_path(struct ch__stats_file *file)
 			file->path[length++] = *from;
 		from += is_number;
 	}
-	strcpy(file->path + length, rank);
+	snprintf(file->path + length, sizeof file->path - length, "%s", rank);
 	return true;
 }
 

@@ -6,6 +6,8 @@
 
 #include "arch/base.h"
 
+enum { CH__OS_PATH_BYTES = 4096 }; /* the system's longest path, with the 0 at its end */
+
 /* --- files of sinks --- */
 /* Makes a regular file, open for both, which only the owner may read and write. Follows no link,
  * and replaces only a regular file of the same user. Returns -1 and errno on failure. */

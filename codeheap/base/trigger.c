@@ -97,13 +97,18 @@ void ch__trigger_full(struct ch_heap *heap, struct ch_vm *vm, uint64_t space_see
 		want(heap);
 }
 
+static void end_request(struct ch_heap *heap)
+{
+	atomic_store(&heap->collect_wanted, false);
+	atomic_store(&heap->collect_told, false);
+}
+
 /* Frozen: a request that comes while the cycle runs is not served by the cycle, and stays. */
 void ch__trigger_cycle_begins(struct ch_heap *heap)
 {
 	heap->dead_at_cycle = atomic_exchange(&heap->dead_bytes, 0);
 	heap->opened_at_cycle = atomic_exchange(&heap->bytes_since_cycle, 0);
-	atomic_store(&heap->collect_wanted, false);
-	atomic_store(&heap->collect_told, false);
+	end_request(heap);
 	/* A poll may have taken a request of a moment ago for a told one. */
 	ch__poll_want(heap);
 }
@@ -154,8 +159,7 @@ void ch__trigger_put_off(struct ch_heap *heap)
 	back_off(&heap->dead_doublings, true);
 	atomic_store_explicit(&heap->bytes_since_cycle, 0, memory_order_relaxed);
 	atomic_store_explicit(&heap->dead_bytes, 0, memory_order_relaxed);
-	atomic_store_explicit(&heap->collect_wanted, false, memory_order_relaxed);
-	atomic_store_explicit(&heap->collect_told, false, memory_order_relaxed);
+	end_request(heap);
 }
 
 /* Under heap, at the end of a sweep. */
