@@ -145,15 +145,15 @@ $(OBJ)/flags: FORCE
 .PHONY: FORCE
 FORCE:
 
-# What runs once in a heap's life, at a fork or a stop, in a check, before the process dies, or beside a system call, is built
-# to be small: a quarter of such a file is loops unrolled and calls made inline. Sinks that write are not (bench, publish).
-seldom_c := $(wildcard os/linux*.c observe/linux*.c codeheap/look/trap*.c) os/text.c \
+# What runs once in a heap's life, at a fork or a stop, in a check, before the process dies, or beside a system call, as sinks
+# do, is built to be small: a quarter of such a file is loops unrolled and calls made inline.
+seldom_c := $(wildcard os/linux*.c observe/linux*.c codeheap/look/trap*.c sinks/*.c) os/text.c \
             $(addprefix pages/,in_place.c pool.c pool_check.c pool_fork.c valgrind.c views.c views_private.c) \
-            $(addprefix unwind/,eh_frame.c eh_frame_check.c nongnu.c sink_libgcc.c sink_libunwind.c steps.c template_cfi.c) \
-            $(addprefix sinks/,elf_image.c sink_jitdump.c sink_perfmap.c perfmap_lines.c sink_gdb.c sinks.c tools.c) $(addprefix invalidate/,assumption.c discard.c patch_point.c sites.c) \
+            $(filter-out unwind/walk.c,$(wildcard unwind/*.c)) $(addprefix invalidate/,assumption.c discard.c patch_point.c sites.c) \
             $(addprefix codeheap/base/,event.c heaps.c listener.c panic.c trigger.c vm.c why.c) \
             $(addprefix codeheap/collect/,cycle.c make_room.c world.c) $(addprefix codeheap/graph/,place.c stats.c) \
-            $(addprefix codeheap/life/,discard.c fork.c heap.c overrun.c thread.c veneer.c wishes.c write.c) $(addprefix codeheap/look/,address_name.c check.c look.c walk_tables.c)
+            $(addprefix codeheap/life/,discard.c fork.c heap.c overrun.c thread.c veneer.c wishes.c write.c) \
+            $(addprefix codeheap/look/,address_name.c check.c look.c walk_tables.c)
 $(foreach c,$(seldom_c),$(if $(wildcard $(c)),,$(error seldom_c: there is no $(c))))
 seldom_o := $(seldom_c:%.c=$(OBJ)/%.o) $(seldom_c:%.c=$(TOBJ)/%.o)
 $(seldom_o): BASE := $(patsubst -O2,-Os,$(BASE))
