@@ -125,9 +125,11 @@ class Broken:
     """Files of the tree with other texts, and the programs that are made of them."""
 
     def __init__(self, build, texts, affected=None):
-        """affected: the objects that differ, else all that are made of the files"""
+        """affected: the objects that differ; None: all that are made of the files"""
         self.build, self.texts = build, texts
-        self.affected = affected or {made for file in texts for made in build.includers.get(file, [])}
+        self.affected = affected
+        if affected is None:
+            self.affected = {made for file in texts for made in build.includers.get(file, [])}
         self.objects = {}  # object: the broken one
 
     def __enter__(self):

@@ -214,7 +214,7 @@ class Runner:
         self.jobs = {base: {job.case: job for job in cases.listed(self.build, program)}
                      for base, program in self.programs.items()}
 
-    def plan(self, candidate):
+    def plan(self, candidate, affected):
         """[(program, [(seconds, case)])] that reach the break, and how many more there are. First come those that notice a
         planted mutant of the file and the room's unit cases, then quick cases that run much of the file. A case that has
         gone since the index was made is none; one that came since runs where others of its program reach the break."""
@@ -229,8 +229,9 @@ class Runner:
         known = set(names)
         every[:0] = [(base, case, UNKNOWN_S) for base in dict.fromkeys(base for base, *_ in every)
                      for case in self.jobs.get(base, {}) if f"{base} {case}" not in known]
-        every[:0] = [(base, case, UNKNOWN_S) for base in self.inlined_in(candidate) for case in self.jobs[base]
-                     if not any(place[:2] == (base, case) for place in every)]
+        there = {place[:2] for place in every}
+        every[:0] = [(base, case, UNKNOWN_S) for base in self.inlined_in(affected) for case in self.jobs[base]
+                     if (base, case) not in there]
         of, left, spent = {}, 0, 0.0
         for base, case, usual in every:
             if case not in self.jobs.get(base, {}):
@@ -242,11 +243,11 @@ class Runner:
                 of.setdefault(base, []).append((usual, case))
         return [(base, sorted(of[base])) for base in of], left
 
-    def inlined_in(self, candidate):
+    def inlined_in(self, affected):
         """Programs of unit cases that have the function of a header in their own objects, of which the index has no lines."""
-        made = self.users.of(candidate.file, candidate.one.function) if candidate.file.endswith(".h") else ()
-        return [base for base in sorted(self.programs) if base.startswith("unit_")
-                and any("/tests/unit/" in object and object in made for object in self.build.objects_of(base))]
+        own = {made for made in affected if "/tests/unit/" in made}
+        return [base for base in sorted(self.programs)
+                if base.startswith("unit_") and own.intersection(self.build.objects_of(base))]
 
     def rest(self, plan):
         """The other cases of the core tier."""
@@ -296,7 +297,7 @@ class Runner:
 
     def judge_by_cases(self, candidate, broken):
         passed = []
-        plan, candidate.left = self.plan(candidate)
+        plan, candidate.left = self.plan(candidate, broken.affected)
         for base, of in plan + (self.rest(plan) if self.options.rest else []):
             try:
                 program = broken.link(base)

@@ -34,6 +34,7 @@ class Users:
                                for name, brace in source.functions()]
                 self.parts += [(name, set(re.findall(r"\w+", body))) for name, body in MACRO.findall(text)]
 
+    @functools.lru_cache(None)
     def names(self, name):
         """It, and those that use it."""
         known, more = set(), {name}

@@ -18,7 +18,7 @@ import time
 
 sys.path[:0] = ["tests/breaks", "tools"]
 from rooms import ROOMS  # noqa: E402
-from rows import parse, read_file  # noqa: E402
+from rows import all_rows, read_file  # noqa: E402
 
 HERE = "tests/orders"
 BUILD = os.environ.get("CODEHEAP_BUILD", "build/gc-none-san-thread")
@@ -149,9 +149,7 @@ def main():
             print(f"FAIL as it is: {status}")
             return 1
         print(f"ok   as it is ({seconds:.0f} s)")
-    path = os.path.join(HERE, "orders.rows")
-    rows = parse(path, read_file(path), lambda path, line, text: sys.exit(f"{path}:{line}: {text}"))
-    rows = [row for row in rows if not names or row.name in names]
+    rows = [row for row in all_rows(folder=HERE) if not names or row.name in names]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         for row, (verdict, text) in zip(rows, pool.map(try_row, rows)):
             failed += verdict != "ok"
