@@ -415,19 +415,6 @@ EVERY_DRIVER(s38_each_request_for_a_collection_is_told)
 
 /* --- 42 --- */
 
-static uint64_t resident_bytes(void)
-{
-	char text[100];
-	int fd = open("/proc/self/statm", O_RDONLY);
-	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-	CHECK(n > 0);
-	close(fd);
-	text[n] = 0;
-	unsigned long size, resident;
-	CHECK_EQ(sscanf(text, "%lu %lu", &size, &resident), 2);
-	return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
-}
-
 static void churn(struct stage *stage, unsigned rounds)
 {
 	struct method a, b;

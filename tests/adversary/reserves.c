@@ -15,18 +15,9 @@ enum { MIB = 1 << 20, WHOLE = 64 * MIB, LEAST = MIB };
 
 /* --- by the limit --- */
 
-static size_t space_in_use(void)
-{
-	unsigned long long pages = 0;
-	FILE *f = fopen("/proc/self/statm", "r");
-	CHECK(f && fscanf(f, "%llu", &pages) == 1);
-	fclose(f);
-	return (size_t)pages * (size_t)sysconf(_SC_PAGESIZE);
-}
-
 static void limit_space(size_t more)
 {
-	struct rlimit limit = {space_in_use() + more, RLIM_INFINITY};
+	struct rlimit limit = {mapped_bytes() + more, RLIM_INFINITY};
 	CHECK_EQ(setrlimit(RLIMIT_AS, &limit), 0);
 }
 

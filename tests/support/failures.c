@@ -101,7 +101,7 @@ unsigned failures_documented(const char *function)
 /* --- what a process holds --- */
 
 struct holdings {
-	uint64_t descriptors, map_pages, side_bytes;
+	uint64_t descriptors, mapped_bytes, side_bytes;
 };
 
 static struct holdings holdings_of(const struct scene *s)
@@ -112,11 +112,7 @@ static struct holdings holdings_of(const struct scene *s)
 	while (readdir(folder))
 		h.descriptors++;
 	closedir(folder);
-	FILE *f = fopen("/proc/self/statm", "r");
-	unsigned long long pages = 0;
-	CHECK(f && fscanf(f, "%llu", &pages) == 1);
-	fclose(f);
-	h.map_pages = pages;
+	h.mapped_bytes = mapped_bytes();
 	struct ch_stats stats = {.size = sizeof stats};
 	if (s->heap && !s->marker) {
 		CHECK_EQ(ch_heap_stats(s->heap, &stats), CH_OK);
@@ -207,7 +203,7 @@ static bool check_leaks(const struct walk *w, struct scene *s)
 			return true;
 		struct holdings now = holdings_of(s);
 		descriptors += has_grown(now.descriptors, before.descriptors);
-		pages += has_grown(now.map_pages, before.map_pages);
+		pages += has_grown(now.mapped_bytes, before.mapped_bytes);
 		bytes += has_grown(now.side_bytes, before.side_bytes);
 		before = now;
 	}

@@ -270,6 +270,28 @@ bool thread_is_asleep(int tid)
 	return behind_name && strncmp(behind_name, ") S", 3) == 0;
 }
 
+/* The nth number, from 0 on, of statm, which are pages. */
+static size_t statm_bytes(int nth)
+{
+	char text[100] = "", *at = text;
+	int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+	CHECK(fd >= 0 && read(fd, text, sizeof text - 1) > 0);
+	close(fd);
+	for (; nth; nth--)
+		(void)strtoull(at, &at, 10);
+	return strtoull(at, NULL, 10) * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+size_t mapped_bytes(void)
+{
+	return statm_bytes(0);
+}
+
+size_t resident_bytes(void)
+{
+	return statm_bytes(1);
+}
+
 size_t test_page_bytes(void)
 {
 	return (size_t)number_of_environment("CODEHEAP_TEST_PAGE", 0);

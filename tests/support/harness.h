@@ -154,6 +154,9 @@ uint64_t now_ns(void);
 uint64_t test_waits(uint64_t since_ns, const char *file, int line, const char *condition);
 /* Whether a thread of this process waits for something in the kernel; not when it has ended. */
 bool thread_is_asleep(int tid);
+/* The bytes of this process's address space, and of its memory. Nothing is allocated. */
+size_t mapped_bytes(void);
+size_t resident_bytes(void);
 /* Page size of this run (CODEHEAP_TEST_PAGE), 0 = the library's default. */
 size_t test_page_bytes(void);
 

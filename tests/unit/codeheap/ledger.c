@@ -82,15 +82,6 @@ TEST(notes_of_a_chunk_stay_when_it_gets_more_memory)
 	rig_end(&rig);
 }
 
-static size_t mapped_bytes(void)
-{
-	unsigned long pages = 0;
-	FILE *f = fopen("/proc/self/statm", "r");
-	CHECK(f && fscanf(f, "%lu", &pages) == 1);
-	fclose(f);
-	return pages * ch__os_page_bytes();
-}
-
 TEST(notes_go_with_their_pool)
 {
 	enum { ROUNDS = 64 };

@@ -455,15 +455,6 @@ TEST(memory_of_a_profile_is_counted_and_bounded)
 	profile_end(&rig);
 }
 
-static size_t mapped_bytes(void)
-{
-	unsigned long pages = 0;
-	FILE *f = fopen("/proc/self/statm", "r");
-	CHECK(f && fscanf(f, "%lu", &pages) == 1);
-	fclose(f);
-	return pages * ch__os_page_bytes();
-}
-
 /* What is lost is an arena each time. Sanitizers keep freed memory on purpose. */
 static void see_that_nothing_stays(size_t first, int rounds)
 {

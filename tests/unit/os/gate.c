@@ -522,19 +522,6 @@ TEST(random_bytes_differ_and_the_environment_is_read)
 	CHECK_EQ(ch__os_process_id(), getpid());
 }
 
-/* Of the process's address space: the first number of statm, in pages. */
-static size_t mapped_bytes(void)
-{
-	char text[100];
-	int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-	CHECK(fd >= 0);
-	ssize_t n = read(fd, text, sizeof text - 1);
-	CHECK(n > 0);
-	close(fd);
-	text[n] = 0;
-	return strtoull(text, NULL, 10) * (size_t)sysconf(_SC_PAGESIZE);
-}
-
 TEST(reserve_at_refuses_what_is_mapped)
 {
 	size_t page = ch__os_page_bytes();

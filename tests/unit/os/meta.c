@@ -41,15 +41,6 @@ TEST(memory_is_zeroed_and_aligned_also_when_reused)
 	ch__meta_destroy(meta);
 }
 
-static size_t resident_bytes(void)
-{
-	unsigned long pages = 0;
-	FILE *f = fopen("/proc/self/statm", "r");
-	CHECK(f && fscanf(f, "%*u %lu", &pages) == 1);
-	fclose(f);
-	return pages * ch__os_page_bytes();
-}
-
 TEST(destroy_returns_what_was_never_freed)
 {
 	enum { OBJECTS = 20000, BYTES = 500, ROUNDS = 20 };
