@@ -16,8 +16,12 @@ void ch__text_put_name(struct ch__text *text, const char *name)
 	for (size_t controls = 0; *name; name++) {
 		if (!controls)
 			controls = control_bytes(name);
-		ch__text_put_byte(text, controls ? '?' : *name);
-		controls -= controls > 0;
+		char shown = *name;
+		if (controls) {
+			shown = '?';
+			controls--;
+		}
+		ch__text_put_byte(text, shown);
 	}
 }
 

@@ -28,7 +28,7 @@ static inline bool is_clear(const _Atomic(uint64_t) *words, uint32_t at, uint32_
 	uint32_t shift = at & 63;
 	uint64_t word = load(words, at >> 6) >> shift;
 	if (shift + n > 64)
-		word |= load(words, (at >> 6) + 1) << (64 - shift);
+		word |= load(words, (at >> 6) + 1) << (-shift & 63);
 	return !(word << (64 - n));
 }
 

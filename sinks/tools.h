@@ -92,7 +92,7 @@ static inline char *ch__tool_room(struct ch__tool *tool, size_t bytes) CH_REQUIR
 	return tool->buffer + tool->used;
 }
 /* Writes more bytes than the buffer has, such as the code of a span, without the buffer. */
-void ch__tool_put_long(struct ch__tool *, const void *, size_t bytes) CH_REQUIRES(ch__role_file);
+void ch__tool_put_long(struct ch__tool *, const void *bytes, size_t n) CH_REQUIRES(ch__role_file);
 static inline void ch__tool_put(struct ch__tool *tool, const void *bytes, size_t n)
 	CH_REQUIRES(ch__role_file)
 {

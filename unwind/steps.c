@@ -137,10 +137,16 @@ static void put_cfa(struct writer *w, const struct ch__steps *s)
 	put_walk(w);
 }
 
+/* Where in a note the register `nth` of ch__arch_steps_kept is. */
+static size_t save_at(unsigned nth)
+{
+	return CH__NOTE_SAVES_AT + (size_t)4 * nth;
+}
+
 /* Leaves the value of the nth register that may be saved. */
 static void put_saved(struct writer *w, const struct ch__steps *s, unsigned nth)
 {
-	uint8_t at = (uint8_t)(CH__NOTE_SAVES_AT + 4 * nth);
+	uint8_t at = (uint8_t)save_at(nth);
 	put_find(w, s);
 	PUT(w, OP_OVER, OP_PLUS_UCONST, at, OP_DEREF_SIZE, 2, OP_OVER, OP_GT);
 	uint32_t kept = put_jump(w, OP_BRA);
@@ -276,10 +282,10 @@ uint32_t ch__frame_note(uint8_t *write, const struct ch__frame *f, uint32_t behi
 {
 	uint8_t *at = write + CH__NOTE_STEPS_AT;
 	memcpy(write, &behind, sizeof behind);
-	memset(write + CH__NOTE_SAVES_AT, 0xff, 4 * CH_ARCH_STEPS_KEPT);
+	memset(write + CH__NOTE_SAVES_AT, 0xff, (size_t)4 * CH_ARCH_STEPS_KEPT);
 	for (unsigned i = 0; i < f->saves_n; i++)
-		put_pair(write + CH__NOTE_SAVES_AT + 4 * kept_index(f->saves[i].reg),
-			 f->saves[i].at, 8u * f->saves[i].below);
+		put_pair(write + save_at(kept_index(f->saves[i].reg)), f->saves[i].at,
+			 8u * f->saves[i].below);
 	if (!f->steps_n || f->steps[0].at)
 		at = put_pair(at, 0, CH_ARCH_STEPS_CFA);
 	for (unsigned i = 0; i < f->steps_n; i++)
@@ -305,7 +311,7 @@ void ch__steps_live(struct ch__steps *s, uintptr_t exec, uintptr_t note)
 uintptr_t ch__steps_note(const struct ch__steps *s, uintptr_t exec)
 {
 	uint16_t distance = atomic_load_explicit(map_at(s, exec), memory_order_relaxed);
-	return distance ? (exec & ~(uintptr_t)7) + (distance - 1) * 8u : 0;
+	return distance ? (exec & ~(uintptr_t)7) + (distance - (size_t)1) * 8 : 0;
 }
 
 void ch__steps_dead(struct ch__steps *s, uintptr_t exec, size_t bytes)
@@ -347,7 +353,7 @@ static uint8_t *put_state(uint8_t *out, const uint8_t *note, uint32_t at, const 
 		*out++ = (uint8_t)(cfa >> 14);
 	}
 	for (unsigned i = 0; i < CH_ARCH_STEPS_KEPT; i++) {
-		const uint8_t *save = note + CH__NOTE_SAVES_AT + 4 * i;
+		const uint8_t *save = note + save_at(i);
 		if (word_at(save) != at)
 			continue;
 		uint16_t words = word_at(save + 2) / 8;
@@ -363,7 +369,7 @@ static uint16_t next_change(const uint8_t *note, const uint8_t *step, uint32_t a
 {
 	uint16_t next = word_at(step);
 	for (unsigned i = 0; i < CH_ARCH_STEPS_KEPT; i++) {
-		uint16_t save = word_at(note + CH__NOTE_SAVES_AT + 4 * i);
+		uint16_t save = word_at(note + save_at(i));
 		if (save < next && (is_first || save > at))
 			next = save;
 	}

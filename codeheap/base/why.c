@@ -105,7 +105,7 @@ static void make(enum ch_status status, const char *format, va_list *args)
 	ch__text_end(&text);
 }
 
-enum ch_status ch__because(enum ch_status status, const char *format, ...)
+enum ch_status(ch__because)(enum ch_status status, const char *format, ...)
 {
 	va_list args;
 	va_start(args, format);
@@ -126,7 +126,7 @@ enum ch_status ch__because_user(enum ch_status status, const char *format, ...)
 	return status;
 }
 
-enum ch_status ch__because_marking(void)
+enum ch_status(ch__because_marking)(void)
 {
 	return ch__because(CH_E_STATE, "the calling thread is between ch_mark_begin and "
 				       "ch_mark_end, or in ref, roots or visit");
@@ -138,18 +138,18 @@ enum ch_status ch__because_locked(unsigned waited_ms)
 			   waited_ms);
 }
 
-enum ch_status ch__because_stranger(void)
+enum ch_status(ch__because_stranger)(void)
 {
 	return ch__because(CH_E_THREAD, "thread %d is not attached to the heap",
 			   ch__os_thread_id());
 }
 
-enum ch_status ch__because_memory(const char *what)
+enum ch_status(ch__because_memory)(const char *what)
 {
 	return ch__because(CH_E_MEMORY, "no side memory for %s", what);
 }
 
-enum ch_status ch__because_stale(const char *what, uint64_t bits)
+enum ch_status(ch__because_stale)(const char *what, uint64_t bits)
 {
 	if (!bits)
 		return ch__because(CH_E_STALE, "the handle of the %s is none", what);

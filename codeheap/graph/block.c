@@ -56,10 +56,6 @@ static void push_free(struct ch_heap *heap, const uint32_t *indices, uint32_t co
 
 void ch__record_give(struct ch_heap *heap, struct ch__thread *thread, uint32_t index)
 {
-	if (!thread) {
-		push_free(heap, &index, 1);
-		return;
-	}
 	if (CH_UNLIKELY(thread->free_count == CH__THREAD_RECORDS))
 		ch__records_flush(heap, thread);
 	thread->free_records[thread->free_count++] = index;
@@ -75,7 +71,10 @@ void ch__block_recycle(struct ch_heap *heap, struct ch__block *block, uint32_t i
 {
 	ch__block_set_state(heap, block, index, CH_BLOCK_FREE, CH__CAUSE_NONE, __func__);
 	/* A worn record rests in the table: from a stack a thread would take it at once. */
-	ch__record_give(heap, is_worn(block) ? NULL : ch__thread_or_guest(heap), index);
+	if (is_worn(block))
+		push_free(heap, &index, 1);
+	else
+		ch__record_give(heap, ch__thread_or_guest(heap), index);
 }
 
 /* --- places --- */
@@ -217,7 +216,7 @@ enum ch_status ch_block_each(struct ch_heap *heap, const char *name,
 	uint32_t used = heap->blocks.used;
 	for (uint32_t i = 1; i < used; i++) {
 		struct ch__thread *self = ch__thread_or_guest(heap);
-		struct ch_info info;
+		struct ch_info info = {0};
 		ch__region_enter(self);
 		bool is_used = ch__block_in_use(heap, i);
 		if (is_used)

@@ -26,11 +26,11 @@ void init_forms(void)
 	static struct symbol *kept[2 * FORM_COUNT];
 	char text[64];
 
-	for (int i = 1; i < FORM_COUNT; i++) {
+	for (size_t i = 1; i < FORM_COUNT; i++) {
 		snprintf(text, sizeof text, " %s", form_names[i]);
 		kept[2 * i] = AS(symbol, intern(form_names[i]));
 		kept[2 * i + 1] = AS(symbol, intern(text));
-		kept[2 * i]->form = kept[2 * i + 1]->form = (uint64_t)i;
+		kept[2 * i]->form = kept[2 * i + 1]->form = i;
 	}
 }
 

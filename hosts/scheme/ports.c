@@ -113,8 +113,9 @@ static size_t encode(uint32_t c, char text[4])
 void port_write_char(struct port *port, uint32_t c)
 {
 	char text[4];
+	size_t count = encode(c, text);
 
-	port_write_bytes(port, text, encode(c, text));
+	port_write_bytes(port, text, count);
 }
 
 /* Whoever goes on reading finds the end. */

@@ -296,7 +296,7 @@ TEST(veneers_fill_the_runtime_page_to_its_end)
 	uint32_t rest = (uint32_t)(pool->runtime_bytes - rig.heap->veneers_from);
 	uint32_t room = rest / CH_ARCH_VENEER_BYTES;
 	struct emitter e;
-	const void *at;
+	const void *at = NULL;
 	emit_open(&e, rig_owner(&rig, "owner"), 64, 0);
 	for (uintptr_t i = 1; i <= room; i++)
 		CHECK_EQ(ch_block_veneer(&e.code, (const void *)i, &at), CH_OK);

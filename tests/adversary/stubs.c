@@ -186,8 +186,9 @@ static struct ch_block answer_dead_then_none(struct stage *stage, struct ch_bran
 {
 	struct play *p = stage->user;
 	CHECK_EQ(regs->pc, (uintptr_t)stage_fallback);
-	return p->asked++ ? (struct ch_block){0}
-			  : answer_dead_and_elsewhere(stage, branch, user, regs);
+	if (p->asked++)
+		return (struct ch_block){0};
+	return answer_dead_and_elsewhere(stage, branch, user, regs);
 }
 
 EVERY_DRIVER(callback_that_is_asked_again_finds_the_fallback_preset)

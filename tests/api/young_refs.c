@@ -63,7 +63,7 @@ static void visit(enum ch_refs which, uint32_t low, uint32_t stays, const char *
 	v.stays_from = stays;
 	rig_visit_refs(&rig, which, visit_ref, &v);
 	for (uint32_t i = 0; i < made; i++)
-		if (v.times[i] != (i >= low))
+		if (v.times[i] != (i < low ? 0 : 1))
 			FAIL("%s: the ref of block %u of %u is visited %u times", what, i, made,
 			     v.times[i]);
 }

@@ -473,7 +473,7 @@ TEST(bdw_word_in_the_allocators_tables_holds_nothing)
 		skip("malloc is not the library's");
 	struct rig rig = start_rig(0);
 	/* It is what would outweigh all other data of the library. */
-	CHECK(to - from >= 64 << 10);
+	CHECK((uintptr_t)to - (uintptr_t)from >= 64 << 10);
 	CHECK(is_held_by(&static_word));
 	if (is_held_by(unused_word(from, to)))
 		FAIL("a word in a table of the allocator is a root");

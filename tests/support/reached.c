@@ -43,7 +43,7 @@ __attribute__((constructor(101))) static void map_reached(void)
 		return;
 	snprintf(path, sizeof path, "%s/%s", folder, program_invocation_short_name);
 	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	size_t bytes = (size_t)(__etext - __executable_start) + 1;
+	size_t bytes = (uintptr_t)__etext - (uintptr_t)__executable_start + 1;
 	if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0)
 		return;
 	void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

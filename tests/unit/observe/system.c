@@ -99,12 +99,13 @@ static void count_up(void *arg)
 static void join_nothing_in_a_child(void *arg)
 {
 	struct ch__os_thread again;
+	const _Atomic(uint32_t) *count = arg;
 	/* ThreadSanitizer has no threads in a child of a process with some. */
 	if (!CH_TSAN && !ch__os_thread_start(&again, count_up, arg))
 		_exit(2);
 	if (!CH_TSAN)
 		ch__os_thread_join(&again);
-	if (*(_Atomic(uint32_t) *)arg != !CH_TSAN)
+	if (atomic_load(count) != !CH_TSAN)
 		_exit(3);
 	raise(SIGKILL);
 }
